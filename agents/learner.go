@@ -1,0 +1,28 @@
+package agents
+
+import (
+	"math/rand/v2"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// Learner finds the cheapest action of one bucket. Deterministic: same calls, same random source, same answers.
+//
+// The caller alternates: Propose, run the trials, Observe every call (trials and calls of the base alike, in any
+// number), Propose again. Samples may be missing: a learner must not wait for a trial that is never observed.
+type Learner interface {
+	// Name is what serve --learner selects.
+	Name() string
+	// Observe takes in one group call. o.Action is an element of the action set.
+	Observe(o state.Observation)
+	// Propose gives the action to stay on and at most maxTrials actions to try next, in this order, one call each.
+	// No trials means that the learner has settled.
+	Propose(maxTrials int) (base actions.Action, trials []actions.Action)
+	// Shift says that conditions changed: costs measured so far may no longer hold.
+	Shift(d Diagnosis)
+}
+
+// NewLearner makes the learner of one bucket. set is the action set, set[0] is NCCL's default; rng is the only source
+// of randomness. prior, when not nil, is an earlier estimate of costs in nanoseconds (from the store), by action.
+type NewLearner func(set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, rng *rand.Rand) Learner

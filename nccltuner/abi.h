@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shared-memory border between rank processes (C, nccltuner/plugin) and the daemon (Go, nccltuner).
+ * This file is the one truth: nccltuner/abi_gen.go is generated from it (go generate ./nccltuner), and a test asserts
+ * every size and offset on both sides. Only fixed-width integers, every padding byte named, little endian.
+ *
+ * Two kinds of file live in DYNAMICCL_DIR, both created by ranks (a daemon that starts later finds them, a daemon that
+ * dies leaves them working):
+ *   comm-<commId as 16 hex digits>.shm   struct dyn_record, then nRanks times struct dyn_rank: agreement of one communicator
+ *   ring-<pid>-<start time>.shm          struct dyn_ring, then DYN_RING_CELLS times struct dyn_sample: samples of one process
+ *
+ * "atomic" on a field means: every access after creation is a C11 / sync/atomic operation. Who writes it is named.
+ */
+#ifndef DYN_ABI_H
+#define DYN_ABI_H
+
+#include <stdint.h>
+
+#define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
+#define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
+#define DYN_ABI_VERSION 1
+
+#define DYN_NUM_COLLECTIVES 5 /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce */
+#define DYN_NUM_BUCKETS 48    /* floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket */
+#define DYN_NUM_PLANS 8       /* plan buffers of a record */
+#define DYN_NUM_CHANGES 8     /* length of the change log of a record */
+#define DYN_NUM_ENTRIES 64    /* entries of a plan, entry 0 is never used */
+#define DYN_NUM_TRIALS 12     /* exploration calls that one entry can carry */
+#define DYN_MAX_RANKS 64      /* ranks of one communicator on one host */
+#define DYN_EPOCH_CALLS 16    /* getCollInfo calls of one epoch; a record states its own */
+#define DYN_RING_CELLS 65536  /* samples of one process, a power of two */
+
+/* Actions are 32-bit words. 0 is NCCL's default: outputs untouched.
+ * bits 0-3 path (DYN_PATH_*), 4-7 algorithm (NCCL_ALGO_*), 8-11 protocol (NCCL_PROTO_*), 16-23 nChannels (0: NCCL's). */
+#define DYN_PATH_DEFAULT 0
+#define DYN_PATH_COLLECTIVE 1
+#define DYN_PATH_SYMMETRIC 2
+#define DYN_ACTION_ALGO_SHIFT 4
+#define DYN_ACTION_PROTO_SHIFT 8
+#define DYN_ACTION_CHANNELS_SHIFT 16
+
+struct dyn_header {
+  uint64_t magic;     /* written last by the creator: a file without it is not ready */
+  uint32_t version;   /* DYN_ABI_VERSION; anything else: pass-through */
+  uint32_t reserved0;
+  uint64_t sizeBytes; /* of the whole file; a shorter file is torn: pass-through */
+  uint64_t heartbeat; /* atomic, daemon: counts up while a daemon serves this file; never read for a choice */
+};
+
+/* What one bucket does. The j-th call of this collective and bucket since the entry (by id) came into force runs
+ * trials[j] while j < numTrials, and base from then on: an exploration always ends by itself, daemon or no daemon. */
+struct dyn_entry {
+  uint32_t id; /* changes whenever trials start anew; equal id in the next plan: j counts on */
+  uint32_t base;
+  uint32_t numTrials;
+  uint32_t reserved0;
+  uint32_t trials[12];
+};
+
+/* Immutable from publication until the daemon has proof that no rank can need it (docs/design.md, decision 4). */
+struct dyn_plan {
+  uint64_t version;  /* equal to the version in dyn_record.newest when published */
+  uint64_t checksum; /* dyn_plan_checksum over all words after this one */
+  uint32_t numEntries;
+  uint32_t sampleEvery; /* epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none */
+  uint8_t index[5][48]; /* [collective][bucket] -> entry, 0: pass through */
+  uint64_t reserved0[7];
+  struct dyn_entry entries[64];
+};
+
+/* One local rank's part of a record. */
+struct dyn_rank {
+  uint32_t pid;       /* written before the rank is counted in dyn_record.joined */
+  int32_t rank;       /* rank in the communicator, -1: not known (no profiler) */
+  uint64_t startTime; /* of the process, clock ticks since boot (/proc/PID/stat field 22) */
+  uint64_t position;  /* atomic, rank: epoch << 8 | plan buffer + 1 in force (0: none); ~0: the rank has left */
+  uint32_t flags;     /* atomic, rank: DYN_RANK_* */
+  uint32_t ncclVersion; /* NCCL_VERSION code, 0: not known */
+  uint64_t calls;     /* atomic, rank: getCollInfo calls, written once an epoch */
+  uint64_t ignored;   /* atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen */
+  uint64_t reserved0[2];
+  /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far. */
+  uint32_t marks[5][48];
+};
+
+#define DYN_RANK_VETO 1        /* the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through */
+#define DYN_RANK_NO_PROFILER 2 /* the tuner was loaded without our profiler: stored choices only, no exploration */
+
+/* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
+struct dyn_record {
+  struct dyn_header header;
+  uint64_t commId;
+  uint32_t nRanks;
+  uint32_t nNodes;
+  uint32_t epochCalls;
+  uint32_t maxChannels; /* 0: not known */
+  uint64_t reserved0;
+
+  uint32_t joined; /* atomic, ranks: registered ranks; plans apply once it equals nRanks */
+  uint32_t veto;   /* atomic, ranks: set before joined counts the rank that sets it */
+  uint64_t reserved1[7];
+
+  uint64_t newest; /* atomic, daemon: version << 8 | plan buffer + 1; 0: nothing published */
+  uint64_t reserved2[7];
+
+  /* atomic, ranks, by compare-and-swap: last decided epoch << 8 | index (mod 256) of its change log entry */
+  uint64_t frontier;
+  uint64_t reserved3[7];
+
+  /* atomic, ranks, by compare-and-swap: first epoch << 8 | plan buffer + 1 (0: NCCL's defaults) */
+  uint64_t changes[8];
+
+  struct dyn_plan plans[8];
+};
+
+/* One collective on one rank. A cell of the ring; cell seq = position + 1 when filled, position + DYN_RING_CELLS free. */
+struct dyn_sample {
+  uint64_t cell;        /* atomic, producer then consumer */
+  uint64_t commId;
+  uint64_t seq;         /* getCollInfo call of the communicator that chose it, from 0 */
+  uint64_t bytes;       /* as getCollInfo saw them */
+  uint32_t counterNs;   /* local completion; 0: not measured; saturates */
+  uint32_t signalNs;    /* remote visibility; saturates */
+  uint32_t planVersion; /* low 32 bits of the version in force; 0: none */
+  uint32_t action;      /* asked for */
+  int32_t rank;
+  uint8_t collective;   /* ncclFunc_t */
+  uint8_t algorithm;    /* what ran; 255: a name that we do not know */
+  uint8_t protocol;     /* what ran; 255: likewise */
+  uint8_t channels;     /* that really ran */
+  uint16_t flags;       /* DYN_SAMPLE_* */
+  uint16_t nRanks;
+  uint32_t reserved0;
+};
+
+#define DYN_SAMPLE_AGGREGATED 1 /* several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket */
+#define DYN_SAMPLE_UNJOINED 2   /* no getCollInfo call matched: seq is the profiler's own */
+#define DYN_SAMPLE_HOST_TIMED 4 /* timed by the host (profiler v1-v3 give no GPU time) */
+
+/* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
+struct dyn_ring {
+  struct dyn_header header;
+  uint32_t pid;
+  uint32_t numCells;
+  uint64_t startTime;
+  uint64_t reserved0[2];
+
+  uint64_t head; /* atomic, producers: next position to claim */
+  uint64_t dropped; /* atomic, producers */
+  uint64_t unjoined; /* atomic, producers */
+  uint64_t reserved1[5];
+
+  uint64_t tail; /* atomic, consumer: next position to read */
+  uint64_t reserved2[7];
+
+  uint32_t wantMask; /* atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still */
+  uint32_t reserved3[15];
+};
+
+#endif
