@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the library: what the tuner half and the profiler half share. No NCCL version appears here: every version is
+ * a thin shim (tuner_vN.c, profiler_vN.c) over these calls. Protocol: docs/design.md.
+ */
+#ifndef DYN_PLUGIN_H
+#define DYN_PLUGIN_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../abi.h"
+
+/* ncclDebugLogger_t, src/include/nccl_common.h */
+typedef void (*dyn_logger)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...);
+
+/* What getCollInfo chose, kept so that the profiler half can join an event to its choice. */
+struct dyn_decision {
+  uint64_t seq;
+  uint64_t bytes;
+  uint32_t action;
+  uint32_t planVersion;
+  uint8_t collective;
+};
+#define DYN_NUM_DECISIONS 64
+
+/* One communicator on one rank; shared by the tuner's and the profiler's context, freed by the last release.
+ * The tuner half alone writes it; NCCL calls getCollInfo of one communicator from one thread at a time. */
+struct dyn_comm {
+  uint64_t commId;
+  uint32_t nRanks, nNodes;
+  int32_t rank;      /* -1: not known */
+  int hasProfiler;   /* opened by the profiler half */
+  dyn_logger log;
+  atomic_int refs;
+
+  struct dyn_record *record; /* NULL: not joined, plain NCCL */
+  struct dyn_rank *self;
+  size_t recordBytes;
+  int tunerLive;
+
+  uint64_t seq;       /* getCollInfo calls so far */
+  uint32_t callsLeft; /* until the next epoch */
+  uint64_t epoch;
+  uint32_t slot;      /* plan buffer + 1 in force, 0: NCCL's defaults */
+  int sampling;       /* this epoch is sampled */
+  uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
+  uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
+  uint64_t seenHeartbeat;
+  uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */
+  struct dyn_plan plan;    /* private copy of the plan in force */
+  struct dyn_decision decisions[DYN_NUM_DECISIONS]; /* by seq % DYN_NUM_DECISIONS */
+};
+
+/* ---- record.c: files of DYNAMICCL_DIR, joining and leaving; never on the hot path ---- */
+
+/* Profiler init: makes the communicator and remembers it in this thread for the tuner init that follows. NULL: no memory. */
+struct dyn_comm *dyn_comm_open(uint64_t commId, int nRanks, int nNodes, int rank, dyn_logger log);
+/* Tuner init: takes the communicator that the profiler opened in this thread just before (hasId == 0 or same id, same
+ * number of ranks), else makes one. Joins its record when an id is known. NULL: no memory. */
+struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_t nNodes, dyn_logger log);
+/* Either half is done with it. The tuner half leaves the record first. */
+void dyn_comm_release_tuner(struct dyn_comm *comm);
+void dyn_comm_release_profiler(struct dyn_comm *comm);
+
+/* Directory of the shared files, made and checked once a process; NULL: none, with the reason logged once. */
+const char *dyn_directory(dyn_logger log);
+/* Start time of a process in clock ticks since boot, 0: no such process. */
+uint64_t dyn_process_start(uint32_t pid);
+
+/* ---- tuner.c: the choice; no lock, allocation, system call or wait ---- */
+
+/* costs: numAlgo x numProto floats, NCCL's cost table, NULL when the tuner version has none (then nothing is chosen).
+ * Writes 0.0 into the chosen entry and *nChannels, or leaves both untouched. */
+void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto, int *nChannels);
+/* Newest decision of this collective and size among the last DYN_NUM_DECISIONS; 0: none. */
+int dyn_decision_find(struct dyn_comm *comm, int collective, uint64_t bytes, struct dyn_decision *out);
+/* Newest decision of this collective, any size. */
+int dyn_decision_newest(struct dyn_comm *comm, int collective, struct dyn_decision *out);
+
+/* ---- process.c: the ring and the activation mask of this process ---- */
+
+struct dyn_process {
+  struct dyn_ring *ring; /* NULL: none */
+  struct dyn_sample *cells;
+  atomic_int *mask;          /* NCCL's activation mask, NULL until the profiler half is loaded */
+  atomic_int samplingComms;  /* communicators whose present epoch is sampled */
+  atomic_int chainMask;      /* what a chained profiler wants */
+};
+/* The process's ring, opened at the first call after load or fork. Never NULL; ring is NULL when none can be had. */
+struct dyn_process *dyn_process_get(dyn_logger log);
+/* Closes and unlinks the ring when the last communicator is gone. */
+void dyn_process_ref(void);
+void dyn_process_unref(void);
+/* Writes the mask that NCCL polls: (ring.wantMask if any communicator samples now and the daemon lives) | chainMask. */
+void dyn_mask_update(struct dyn_process *process, int alive);
+/* Puts one sample into the ring; dropped and counted when it is full. 1: stored. */
+int dyn_ring_put(struct dyn_process *process, const struct dyn_sample *sample);
+
+#endif

@@ -1,0 +1,147 @@
+package tuner
+
+import (
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+// CommID is NCCL's commHash.
+type CommID uint64
+
+// MarkSet is a set of (algorithm, protocol): bit 3*algorithm+protocol; the same bits as dyn_rank.marks.
+type MarkSet uint32
+
+// Has reports whether NCCL's cost table allows a's algorithm and protocol.
+func (m MarkSet) Has(a actions.Action) bool {
+	return a.Path == actions.PathDefault || m>>(3*uint(a.Algorithm)+uint(a.Protocol))&1 == 1
+}
+
+// Event is what Step takes in: one of CommJoined, CommLeft, Marks, Sample, Published, Tick.
+type Event interface{ event() }
+
+// CommJoined says that all ranks of a communicator have registered.
+type CommJoined struct {
+	Comm        CommID
+	Shape       state.Shape
+	NCCLVersion int  // NCCL_VERSION code, 0: not known
+	Explore     bool // false: a rank has no profiler, or the user said so: stored choices only
+	MaxChannels int  // 0: not known
+}
+
+// CommLeft says that every rank of a communicator has left or died.
+type CommLeft struct{ Comm CommID }
+
+// Marks says which algorithms and protocols NCCL allows for a bucket on every rank. Differ: ranks do not agree.
+type Marks struct {
+	Comm   CommID
+	Bucket state.Bucket
+	Set    MarkSet
+	Differ bool
+}
+
+// Sample is one collective on one rank.
+type Sample struct {
+	Comm       CommID
+	Seq        uint64
+	Rank       int32
+	Bucket     state.Bucket
+	Bytes      uint64
+	CounterNs  state.Ns
+	SignalNs   state.Ns
+	Action     actions.Action
+	Ran        actions.Action // PathDefault: not known
+	Aggregated bool
+}
+
+// Tick lets time pass: schedules (re-measuring the default, dropping incomplete groups) are checked.
+type Tick struct{}
+
+func (CommJoined) event() {}
+func (CommLeft) event()   {}
+func (Marks) event()      {}
+func (Sample) event()     {}
+func (Tick) event()       {}
+
+// Plan is what Step wants published for a communicator. Entries are complete: a bucket that is not listed passes through.
+type Plan struct {
+	Comm        CommID
+	SampleEvery int // epochs; power of two; 0: no sampling
+	Entries     []Entry
+}
+
+// Entry is what one bucket does: its next len(Trials) calls run the trials, all later ones the base.
+type Entry struct {
+	Bucket state.Bucket
+	ID     uint32 // changes whenever trials start anew
+	Base   actions.Action
+	Trials []actions.Action
+}
+
+// Learned is a choice worth keeping on disk.
+type Learned struct {
+	Key      Key
+	Action   actions.Action
+	CostNs   float64 // mean
+	Default  float64 // mean of NCCL's default in the same condition, ns
+	Calls    uint64
+	Evidence map[actions.Action]Estimate
+}
+
+// Key is what learned choices and experience are filed under.
+type Key struct {
+	Machine     string // machine shape: GPUs, links, NICs; "" when not known
+	GPUArch     string
+	NCCLVersion int
+	Shape       state.Shape
+	Bucket      state.Bucket
+}
+
+// Estimate is the measured cost of one action.
+type Estimate struct {
+	N      int
+	MeanNs float64
+	VarNs2 float64 // sample variance; 0 while N < 2
+}
+
+// Finding is something to tell people: a diagnosis, a slow rank, a guard that reverted.
+type Finding struct {
+	Comm      CommID
+	Bucket    state.Bucket
+	AtNs      state.Ns
+	Diagnosis agents.Diagnosis
+	Text      string
+}
+
+// Output is what one Step asks its caller to do. The slices are valid until the next Step.
+type Output struct {
+	Plans    []Plan
+	Learned  []Learned
+	Findings []Finding
+}
+
+// BucketView is what people see of a bucket: why, table, status and metrics read it.
+type BucketView struct {
+	Comm         CommID
+	Shape        state.Shape
+	Bucket       state.Bucket
+	Choice       actions.Action
+	SinceNs      state.Ns
+	Choices      []ActionView // in the order of the action set, only those measured in this condition
+	SpeedUp      float64      // default's mean over the choice's mean; 1 when unknown
+	SpeedUpLow   float64      // 95% interval
+	SpeedUpHigh  float64
+	Calls        uint64
+	Diagnosis    agents.Diagnosis // last
+	DiagnosisNs  state.Ns         // when; 0: never
+	CusumCounter float64          // larger of the two sides, as a fraction of the alarm threshold
+	CusumSignal  float64
+	Exploring    bool
+	Note         string // why nothing is chosen, when so
+}
+
+// ActionView is one action's measurements.
+type ActionView struct {
+	Action   actions.Action
+	Estimate Estimate
+}
