@@ -17,16 +17,18 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || m>>(3*uint(a.Algorithm)+uint(a.Protocol))&1 == 1
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, Marks, Sample, Published, Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, Marks, *Sample, Advised, Tick.
 type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.
 type CommJoined struct {
 	Comm        CommID
 	Shape       state.Shape
-	NCCLVersion int  // NCCL_VERSION code, 0: not known
-	Explore     bool // false: a rank has no profiler, or the user said so: stored choices only
-	MaxChannels int  // 0: not known
+	NCCLVersion int       // NCCL_VERSION code, 0: not known
+	Explore     bool      // false: a rank has no profiler, or the user said so: stored choices only
+	MaxChannels int       // 0: not known
+	Prior       []Learned // what the store knows of this shape; nil: nothing
+	LastID      uint32    // largest Entry.ID that ranks may have seen from an earlier daemon
 }
 
 // CommLeft says that every rank of a communicator has left or died.
@@ -40,7 +42,7 @@ type Marks struct {
 	Differ bool
 }
 
-// Sample is one collective on one rank.
+// Sample is one collective on one rank. A pointer is the event, so that the hot path does not allocate.
 type Sample struct {
 	Comm       CommID
 	Seq        uint64
@@ -54,13 +56,21 @@ type Sample struct {
 	Aggregated bool
 }
 
+// Advised gives choices from outside (an imported file) to a communicator: starting points that must still be measured
+// better than NCCL's default before they stay.
+type Advised struct {
+	Comm  CommID
+	Prior []Learned
+}
+
 // Tick lets time pass: schedules (re-measuring the default, dropping incomplete groups) are checked.
 type Tick struct{}
 
 func (CommJoined) event() {}
 func (CommLeft) event()   {}
 func (Marks) event()      {}
-func (Sample) event()     {}
+func (*Sample) event()    {}
+func (Advised) event()    {}
 func (Tick) event()       {}
 
 // Plan is what Step wants published for a communicator. Entries are complete: a bucket that is not listed passes through.
@@ -97,11 +107,12 @@ type Key struct {
 	Bucket      state.Bucket
 }
 
-// Estimate is the measured cost of one action.
+// Estimate is the measured cost of one action. Latencies are skewed to the right, so the mean is the geometric one and
+// the variance is that of the logarithm.
 type Estimate struct {
 	N      int
 	MeanNs float64
-	VarNs2 float64 // sample variance; 0 while N < 2
+	VarLog float64 // sample variance of ln(cost); 0 while N < 2
 }
 
 // Finding is something to tell people: a diagnosis, a slow rank, a guard that reverted.

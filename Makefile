@@ -1,0 +1,54 @@
+# DynamICCL. `make` builds, `make demo` shows the loop without a GPU, `make test` is all that CI runs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := all
+
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
+FUZZTIME ?= 4s
+
+.PHONY: all daemon plugin harness demo test unit bench verify lint fuzz generate clean help
+
+all: daemon plugin harness ## build bin/ and lib/
+
+daemon: ## bin/dynamiccld
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/dynamiccld ./cmd/dynamiccld
+
+plugin: ## lib/libnccl-tuner-dynamiccl.so and its profiler name
+	$(MAKE) --no-print-directory -C nccltuner/plugin
+
+harness: ## bin/dynamiccl-rank, the stand-in for NCCL in a rank process
+	$(MAKE) --no-print-directory -C nccltuner/harness
+
+demo: all ## the closed loop in at most a minute: real plugin, 12 rank processes, recorded H200 measurements
+	bin/dynamiccld demo
+
+test: all verify unit fuzz ## everything that CI runs
+
+unit: all ## Go and C tests with the race detector, and their number
+	go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 10m ./...
+
+bench: all ## the figures of the issue, as JSON lines in bench/results.jsonl
+	.ci/bench
+
+verify: lint generate ## formatting, lint, generated code up to date
+	@git diff --exit-code -- nccltuner/abi_gen.go || { echo "nccltuner/abi_gen.go is stale: commit what 'make generate' wrote"; exit 1; }
+
+lint:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these files:"; echo "$$out"; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+
+generate:
+	go generate ./nccltuner
+
+fuzz: ## every fuzz target for FUZZTIME
+	.ci/fuzz $(FUZZTIME)
+
+clean:
+	rm -rf bin lib
+	$(MAKE) --no-print-directory -C nccltuner/plugin clean
+	$(MAKE) --no-print-directory -C nccltuner/harness clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

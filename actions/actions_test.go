@@ -1,0 +1,156 @@
+package actions
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// anyAction draws actions in the form that words and strings keep: what a path gives no meaning to is zero.
+func anyAction() *rapid.Generator[Action] {
+	return rapid.Custom(func(t *rapid.T) Action {
+		switch Path(rapid.IntRange(0, 2).Draw(t, "path")) {
+		case PathDefault:
+			return Default
+		case PathSymmetric:
+			return Action{Path: PathSymmetric}
+		}
+		return Action{
+			Path:      PathCollective,
+			Algorithm: Algorithm(rapid.IntRange(0, NumAlgorithms-1).Draw(t, "algorithm")),
+			Protocol:  Protocol(rapid.IntRange(0, NumProtocols-1).Draw(t, "protocol")),
+			Channels:  rapid.Uint8().Draw(t, "channels"),
+		}
+	})
+}
+
+func TestWordAndStringRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := anyAction().Draw(t, "action")
+		if back, err := FromWord(a.Word()); err != nil || back != a {
+			t.Fatalf("%v -> %#x -> %v, %v", a, a.Word(), back, err)
+		}
+		if back, err := Parse(a.String()); err != nil || back != a {
+			t.Fatalf("%#v -> %q -> %#v, %v", a, a.String(), back, err)
+		}
+	})
+}
+
+// The words are shared with C: these values must not move.
+func TestWordLayout(t *testing.T) {
+	for _, c := range []struct {
+		action Action
+		word   uint32
+	}{
+		{Default, 0},
+		{Action{PathCollective, Tree, LL, 0}, 0x000001},
+		{Action{PathCollective, Ring, LL128, 24}, 0x180111},
+		{Action{PathCollective, PAT, Simple, 255}, 0xff0261},
+		{Action{Path: PathSymmetric}, 0x000002},
+		{Action{Path: PathDefault, Algorithm: Ring, Channels: 3}, 0}, // the default has no parts
+	} {
+		if got := c.action.Word(); got != c.word {
+			t.Errorf("%v: word %#x, want %#x", c.action, got, c.word)
+		}
+	}
+}
+
+func TestFromWordRejects(t *testing.T) {
+	for _, w := range []uint32{
+		0x000003,   // path
+		0x00000f,   // path
+		0x000070,   // parts without a path
+		0x180110,   // parts without a path
+		0x000071,   // algorithm 7
+		0x000301,   // protocol 3
+		0x001001,   // bits between the fields
+		0x01000001, // bits above the fields
+		0xffffffff,
+	} {
+		if a, err := FromWord(w); !errors.Is(err, ErrUnknownName) || a != Default {
+			t.Errorf("word %#x: %v, %v; want ErrUnknownName", w, a, err)
+		}
+	}
+}
+
+func TestParseRejects(t *testing.T) {
+	for _, s := range []string{"", "Default", "ring", "Ring/", "/LL", "Ring/LL/", "Ring/LL/0", "Ring/LL/256", "Ring/LL/-1",
+		"Ring/LL/1/1", "Ringo/LL", "Ring/LL64", "symmetric/1", "NaN", "Ring/LL/ 1"} {
+		if a, err := Parse(s); err == nil {
+			t.Errorf("%q: read as %v", s, a)
+		}
+	}
+}
+
+func TestNamesAreNCCLs(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want Algorithm
+	}{{"RING", Ring}, {"collnet_direct", CollnetDirect}, {"COLLNETCHAIN", CollnetChain}, {"nvls_tree", NVLSTree}} {
+		if a, err := ParseAlgorithm(c.text); err != nil || a != c.want {
+			t.Errorf("%q: %v, %v", c.text, a, err)
+		}
+	}
+	if c, err := ParseCollective("all_reduce"); err != nil || c != AllReduce {
+		t.Errorf("all_reduce: %v, %v", c, err)
+	}
+	if _, err := ParseProtocol("LL256"); !errors.Is(err, ErrUnknownName) || !strings.Contains(err.Error(), "LL128") {
+		t.Errorf("unknown protocol: %v; want the known names in it", err)
+	}
+	if p, err := ParsePath("symmetric"); err != nil || p != PathSymmetric {
+		t.Errorf("symmetric: %v, %v", p, err)
+	}
+	// A newer NCCL may send numbers that we have no name for; they must print, not panic.
+	for _, s := range []string{Collective(9).String(), Algorithm(9).String(), Protocol(9).String(), Path(9).String()} {
+		if !strings.Contains(s, "9") {
+			t.Errorf("unknown number printed as %q", s)
+		}
+	}
+}
+
+// The package is the leaf of the import ladder, so it cannot import the constant: it must not drift from it.
+func TestBucketsOfTheABI(t *testing.T) {
+	header, err := os.ReadFile("../nccltuner/abi.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`#define DYN_NUM_BUCKETS (\d+)`).FindSubmatch(header)
+	if m == nil || string(m[1]) != strconv.Itoa(NumSizeBuckets) {
+		t.Fatalf("DYN_NUM_BUCKETS in abi.h is %q, NumSizeBuckets is %d", m, NumSizeBuckets)
+	}
+}
+
+func FuzzParseAction(f *testing.F) {
+	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := Parse(s)
+		if err != nil {
+			return
+		}
+		if back, err := Parse(a.String()); err != nil || back != a {
+			t.Fatalf("%q -> %#v -> %q -> %#v, %v", s, a, a.String(), back, err)
+		}
+	})
+}
+
+func FuzzFromWord(f *testing.F) {
+	for _, w := range []uint32{0, 1, 0x180111, 0xff0261, 0xffffffff} {
+		f.Add(w)
+	}
+	f.Fuzz(func(t *testing.T, w uint32) {
+		a, err := FromWord(w)
+		if err == nil && a.Word() != w {
+			t.Fatalf("%#x -> %v -> %#x", w, a, a.Word())
+		}
+		if err != nil && a != Default {
+			t.Fatalf("%#x: %v beside an error", w, a)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package actions
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestReductionOrderMatters(t *testing.T) {
+	want := map[Collective]bool{Broadcast: false, AllGather: false, Reduce: true, ReduceScatter: true, AllReduce: true, 9: true}
+	for c, w := range want {
+		if got := ReductionOrderMatters(c); got != w {
+			t.Errorf("%s: %v, want %v", c, got, w)
+		}
+	}
+}
+
+func TestMovingDataIsExactUnderEveryAction(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := anyAction().Draw(t, "action")
+		for _, c := range []Collective{Broadcast, AllGather} {
+			if got := ClassOf(c, a); got != ClassExact {
+				t.Fatalf("%s %v: class %q", c, a, got)
+			}
+		}
+	})
+}
+
+// Algorithm, protocol and channels each move an element to another place in the order of sums.
+func TestClassesOfSumsDiffer(t *testing.T) {
+	base := Action{PathCollective, Ring, LL128, 24}
+	others := []Action{Default, {Path: PathSymmetric}, {PathCollective, Tree, LL128, 24}, {PathCollective, Ring, LL, 24},
+		{PathCollective, Ring, LL128, 23}, {PathCollective, Ring, LL128, 0}}
+	for _, c := range []Collective{Reduce, ReduceScatter, AllReduce} {
+		if ClassOf(c, base) != ClassOf(c, base) || ClassOf(c, base) == ClassExact {
+			t.Errorf("%s: class %q", c, ClassOf(c, base))
+		}
+		for _, o := range others {
+			if ClassOf(c, base) == ClassOf(c, o) {
+				t.Errorf("%s: %v and %v share class %q", c, base, o, ClassOf(c, o))
+			}
+		}
+	}
+}
+
+// Fields that a path gives no meaning to must not split a class.
+func TestClassIgnoresMeaninglessFields(t *testing.T) {
+	if ClassOf(AllReduce, Action{Path: PathDefault, Channels: 3}) != ClassOf(AllReduce, Default) {
+		t.Error("the default has two classes")
+	}
+	if ClassOf(AllReduce, Action{Path: PathSymmetric, Protocol: Simple}) != ClassOf(AllReduce, Action{Path: PathSymmetric}) {
+		t.Error("symmetric has two classes")
+	}
+}
+
+func TestInClass(t *testing.T) {
+	set := []Action{Default, {PathCollective, Ring, LL, 0}, {PathCollective, Tree, LL, 0}}
+	if got := InClass(AllReduce, set, ClassOf(AllReduce, Default)); !slices.Equal(got, set[:1]) {
+		t.Errorf("AllReduce in the default's class: %v", got)
+	}
+	if got := InClass(AllGather, set, ClassOf(AllGather, Default)); !slices.Equal(got, set) {
+		t.Errorf("AllGather in the default's class: %v", got)
+	}
+}

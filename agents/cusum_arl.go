@@ -1,0 +1,196 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrBadParams is returned for detector parameters that describe no usable detector.
+var ErrBadParams = errors.New("bad detector parameters")
+
+// Params states a detector the way people think of it. The thresholds follow from it (NewDesign).
+type Params struct {
+	// RunLengthCalls is the in-control run length (ARL0): mean number of calls of a bucket between false alarms of the
+	// whole detector, both latencies and both directions together, for independent residuals.
+	RunLengthCalls float64
+	// ShiftRatio is the step to be found soonest, 1.08: +8%.
+	ShiftRatio float64
+	// NoiseRatio is the noise (standard deviation over mean) at which that step must be found. Where more noise is
+	// measured, the step to be found grows with it. Less noise counts as this much: a change that is small against
+	// ShiftRatio is worth no alarm, however clearly it is seen.
+	NoiseRatio float64
+}
+
+// DefaultParams: one false alarm in 100,000 calls, +8% at 5% noise.
+func DefaultParams() Params {
+	return Params{RunLengthCalls: 100_000, ShiftRatio: 1.08, NoiseRatio: 0.05}
+}
+
+// signalShare is the part of the false-alarm budget that the signal's chart gets; the counter's chart gets the rest. The
+// signal is what a choice is charged, so it must be the quick one; equal shares would cost it half a call of delay.
+const signalShare = 0.8
+
+// winsorAt bounds a standardised residual. A single spike of any height then moves a chart by less than half of its
+// threshold, while a sustained step of any height alarms at the fourth call (default parameters).
+const winsorAt = 3.0
+
+// Design is a detector's computed constants. Compute it once and share it: it is immutable and costs milliseconds.
+type Design struct {
+	params      Params
+	k           float64 // reference value, half the shift in standard deviations
+	signalH     float64 // thresholds, standard deviations
+	counterH    float64
+	minLogScale float64 // smallest standard deviation of log residuals that is believed
+}
+
+// NewDesign computes reference value and thresholds. Each chart has two sides and rates of false alarms add up, so a
+// chart with share q of the budget needs ARL0/q on both sides together and twice that on each.
+func NewDesign(p Params) (Design, error) {
+	shift := math.Log(p.ShiftRatio) / p.NoiseRatio
+	switch {
+	case !(p.RunLengthCalls >= 100 && p.RunLengthCalls <= 1e9):
+		return Design{}, fmt.Errorf("run length %v calls: must be 100 to 1e9: %w", p.RunLengthCalls, ErrBadParams)
+	case !(p.NoiseRatio > 0 && p.NoiseRatio <= 1):
+		return Design{}, fmt.Errorf("noise %v: must be above 0 and at most 1 (0.05 is 5%%): %w", p.NoiseRatio, ErrBadParams)
+	case !(shift >= 0.25 && shift <= winsorAt):
+		return Design{}, fmt.Errorf("shift %v at noise %v is %.3g standard deviations: must be 0.25 to %g: %w",
+			p.ShiftRatio, p.NoiseRatio, shift, winsorAt, ErrBadParams)
+	}
+	d := Design{params: p, k: shift / 2, minLogScale: p.NoiseRatio}
+	d.signalH = thresholdFor(2*p.RunLengthCalls/signalShare, d.k)
+	d.counterH = thresholdFor(2*p.RunLengthCalls/(1-signalShare), d.k)
+	return d, nil
+}
+
+// chainStates is the number of states of the Markov chain. 120 is within 2% of 400 states (cusum_test.go).
+const chainStates = 120
+
+// thresholdFor gives the smallest h whose one-sided run length reaches calls, by bisection: run length grows with h. It
+// comes from below, because run lengths beyond 1e15 are lost in rounding. 20 halvings leave under 1e-5.
+func thresholdFor(calls, k float64) float64 {
+	reaches := func(h float64) bool { return newChain(h, k, 0, winsorAt, chainStates).fromZero() >= calls }
+	lo, hi := 0.0, 1.0
+	for !reaches(hi) {
+		lo, hi = hi, hi*1.25
+	}
+	for range 20 {
+		if mid := (lo + hi) / 2; reaches(mid) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi
+}
+
+// chain is the Markov chain of a one-sided CUSUM on residuals that are normal with mean mu and standard deviation 1,
+// cut off at +-winsor: Brook and Evans, An approach to the probability distribution of cusum run length, Biometrika 59
+// (1972). State 0 is "at zero", state j the interval of width step around j*step, alarm at h.
+type chain struct {
+	n    int
+	p    []float64 // [n*n] row-major transition probabilities among states without alarm
+	runs []float64 // [n] mean calls until alarm, by state
+}
+
+func newChain(h, k, mu, winsor float64, n int) *chain {
+	c := &chain{n: n, p: make([]float64, n*n), runs: make([]float64, n)}
+	step := 2 * h / float64(2*n-1)
+	below := func(x float64) float64 { // P(residual < x)
+		switch {
+		case x <= -winsor:
+			return 0
+		case x > winsor:
+			return 1
+		}
+		return normalCDF(x - mu)
+	}
+	for i := range n {
+		for j := range n {
+			upper := (float64(j-i)+0.5)*step + k
+			c.p[i*n+j] = below(upper)
+			if j > 0 {
+				c.p[i*n+j] -= below(upper - step)
+			}
+		}
+	}
+	c.solve()
+	return c
+}
+
+// solve finds runs = 1 + p*runs. I - p is an M-matrix (rows of p sum to less than 1 or lead to rows that do), so
+// elimination needs no pivoting.
+func (c *chain) solve() {
+	n := c.n
+	a := make([]float64, n*n)
+	for i, p := range c.p {
+		a[i] = -p
+	}
+	for i := range n {
+		a[i*n+i]++
+		c.runs[i] = 1
+	}
+	for col := range n {
+		pivot := a[col*n : col*n+n]
+		for row := col + 1; row < n; row++ {
+			r := a[row*n : row*n+n]
+			f := r[col] / pivot[col]
+			if f == 0 {
+				continue
+			}
+			for j := col; j < n; j++ {
+				r[j] -= f * pivot[j]
+			}
+			c.runs[row] -= f * c.runs[col]
+		}
+	}
+	for row := n - 1; row >= 0; row-- {
+		for j := row + 1; j < n; j++ {
+			c.runs[row] -= a[row*n+j] * c.runs[j]
+		}
+		c.runs[row] /= a[row*n+row]
+	}
+}
+
+// fromZero is the mean run length of a chart that starts at zero.
+func (c *chain) fromZero() float64 { return c.runs[0] }
+
+// fromSteady is the mean run length when the chart has run for long under before without alarm, which is what a change
+// meets in practice: the quasi-stationary distribution of before, by power iteration.
+func (c *chain) fromSteady(before *chain) float64 {
+	n := c.n
+	v, next := make([]float64, n), make([]float64, n)
+	v[0] = 1
+	for range 200 {
+		clear(next)
+		sum := 0.0
+		for i, vi := range v {
+			for j, p := range before.p[i*n : i*n+n] {
+				next[j] += vi * p
+			}
+		}
+		for _, x := range next {
+			sum += x
+		}
+		for i := range next {
+			v[i] = next[i] / sum
+		}
+	}
+	mean := 0.0
+	for i, vi := range v {
+		mean += vi * c.runs[i]
+	}
+	return mean
+}
+
+// siegmund is the closed approximation of a one-sided run length for residuals that are not cut off: Siegmund,
+// Sequential Analysis (1985), section 2.6. It stands beside the chain as a check of its order of magnitude.
+func siegmund(h, k, mu float64) float64 {
+	drift, b := mu-k, h+1.166
+	if math.Abs(drift) < 1e-9 {
+		return b * b
+	}
+	return (math.Exp(-2*drift*b) + 2*drift*b - 1) / (2 * drift * drift)
+}
+
+func normalCDF(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }

@@ -1,0 +1,217 @@
+package agents
+
+import (
+	"math"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// maxExpectations bounds the expectations of one bucket; the one unused for longest goes first.
+const maxExpectations = 64
+
+// maxPlausibleNs: a longer call is a hang or a broken clock, not a cost (NCCL's own watchdogs are shorter).
+const maxPlausibleNs state.Ns = 1000 * 1e9
+
+// Residual is how far one call is from what was expected of its action, as natural logarithms of ratios.
+type Residual struct {
+	Known        bool // false: the action is still warming up, or the call is implausible
+	Signal       float64
+	Counter      float64
+	CounterKnown bool
+	BeforeNs     float64 // expected signal
+	expectedBy   float64 // calls that the expectation rests on
+}
+
+// Change is a latency before and after; zeros mean not measured.
+type Change struct{ BeforeNs, AfterNs float64 }
+
+// Ratio is after over before, 1 when not measured.
+func (c Change) Ratio() float64 {
+	if c.BeforeNs == 0 {
+		return 1
+	}
+	return c.AfterNs / c.BeforeNs
+}
+
+// Alarm is what the detector says about one call. The fields after Raised mean something only when it is set.
+type Alarm struct {
+	Residual  Residual // of this call, alarm or not
+	Raised    bool
+	Up        bool // costs rose
+	BySignal  bool // the signal's chart crossed its threshold
+	ByCounter bool // likewise the counter's; both may be set
+	Calls     int  // calls since the change began, by estimate
+	Signal    Change
+	Counter   Change
+}
+
+// Stat is the state of the charts: the larger of two sides as a fraction of the threshold, 1 is an alarm.
+type Stat struct{ Counter, Signal float64 }
+
+// Detector watches one bucket of one communicator: two-sided CUSUM on standardised log residuals of counter and signal.
+//
+// A change of action is no change of the fabric: every action (and quarter of the bucket's size range, since a call of
+// twice the bytes may take twice the time) has its own expectation, and warms up before it counts. After an alarm all
+// expectations start afresh. Run lengths are stated for independent residuals; time and order of clocks play no role.
+type Detector struct {
+	design   Design
+	signal   chart
+	counter  chart
+	actions  []actionExpectation
+	before   []reference // expectations as they were at the last alarm
+	calls    uint64
+	ignored  uint64
+	lastSlot int
+}
+
+// expectationKey: which calls are expected to cost the same.
+type expectationKey struct {
+	action  actions.Action
+	quarter uint8 // of the bucket's size range
+}
+
+type actionExpectation struct {
+	key     expectationKey
+	usedAt  uint64
+	signal  expectation
+	counter expectation
+}
+
+// reference is an expectation at rest.
+type reference struct {
+	key        expectationKey
+	signal     float64 // log ns
+	counter    float64 // log ns, 0: not measured
+	expectedBy float64
+}
+
+// NewDetector makes the detector of one bucket.
+func NewDetector(d Design) *Detector { return &Detector{design: d} }
+
+// Ignored counts latencies that no clock can mean: zero, negative or longer than a thousand seconds.
+func (d *Detector) Ignored() uint64 { return d.ignored }
+
+// Stat tells how near an alarm is.
+func (d *Detector) Stat() Stat {
+	return Stat{Counter: d.counter.height() / d.design.counterH, Signal: d.signal.height() / d.design.signalH}
+}
+
+// Observe takes in one group call. It allocates only when an action is seen for the first time.
+func (d *Detector) Observe(o state.Observation) Alarm {
+	if o.SignalNs <= 0 || o.SignalNs > maxPlausibleNs {
+		d.ignored++
+		return Alarm{}
+	}
+	counted := o.CounterNs > 0 && o.CounterNs <= maxPlausibleNs
+	if !counted && o.CounterNs != 0 { // 0 says "not measured", which is no fault
+		d.ignored++
+	}
+	d.calls++
+	e := d.slot(keyOf(o))
+	e.usedAt = d.calls
+
+	logSignal, logCounter := math.Log(float64(o.SignalNs)), 0.0
+	if counted {
+		logCounter = math.Log(float64(o.CounterNs))
+	}
+	var a Alarm
+	if e.signal.ready() {
+		a.Residual = Residual{Known: true, Signal: logSignal - e.signal.mean, BeforeNs: math.Exp(e.signal.mean), expectedBy: e.signal.n}
+		if counted && e.counter.ready() {
+			a.Residual.Counter, a.Residual.CounterKnown = logCounter-e.counter.mean, true
+		}
+		a.BySignal = d.signal.step(&e.signal, logSignal, d.design.k, d.design.signalH, d.design.minLogScale)
+	} else {
+		e.signal.warmUp(logSignal)
+	}
+	switch {
+	case counted && e.counter.ready():
+		a.ByCounter = d.counter.step(&e.counter, logCounter, d.design.k, d.design.counterH, d.design.minLogScale)
+	case counted:
+		e.counter.warmUp(logCounter)
+	}
+	if a.Residual.Known {
+		for _, s := range [...]*side{&d.signal.up, &d.signal.down, &d.counter.up, &d.counter.down} {
+			s.add(a.Residual)
+		}
+	}
+	if a.BySignal || a.ByCounter {
+		d.alarm(&a, e)
+	}
+	return a
+}
+
+// alarm fills in a and starts afresh. The signal's chart speaks first: it is what a choice is charged.
+func (d *Detector) alarm(a *Alarm, e *actionExpectation) {
+	c := &d.signal
+	if !a.BySignal {
+		c = &d.counter
+	}
+	s := &c.down
+	if c.up.sum >= c.down.sum {
+		s, a.Up = &c.up, true
+	}
+	a.Raised, a.Calls = true, s.calls
+	if s.calls > 0 && e.signal.ready() {
+		a.Signal.BeforeNs = math.Exp(e.signal.mean)
+		a.Signal.AfterNs = a.Signal.BeforeNs * math.Exp(s.signal/float64(s.calls))
+	}
+	if s.counted > 0 && e.counter.ready() {
+		a.Counter.BeforeNs = math.Exp(e.counter.mean)
+		a.Counter.AfterNs = a.Counter.BeforeNs * math.Exp(s.counter/float64(s.counted))
+	}
+	d.before = d.appendReferences(d.before[:0])
+	d.actions = d.actions[:0]
+	d.lastSlot = 0
+	d.signal, d.counter = chart{}, chart{}
+}
+
+// appendReferences adds the present expectations to dst.
+func (d *Detector) appendReferences(dst []reference) []reference {
+	for i := range d.actions {
+		e := &d.actions[i]
+		if !e.signal.ready() {
+			continue
+		}
+		r := reference{key: e.key, signal: e.signal.mean, expectedBy: e.signal.n}
+		if e.counter.ready() {
+			r.counter = e.counter.mean
+		}
+		dst = append(dst, r)
+	}
+	return dst
+}
+
+// slot finds or makes the expectation of a key. Calls mostly repeat the action of the call before.
+func (d *Detector) slot(k expectationKey) *actionExpectation {
+	if d.lastSlot < len(d.actions) && d.actions[d.lastSlot].key == k {
+		return &d.actions[d.lastSlot]
+	}
+	oldest := 0
+	for i := range d.actions {
+		if d.actions[i].key == k {
+			d.lastSlot = i
+			return &d.actions[i]
+		}
+		if d.actions[i].usedAt < d.actions[oldest].usedAt {
+			oldest = i
+		}
+	}
+	if len(d.actions) < maxExpectations {
+		d.actions = append(d.actions, actionExpectation{})
+		oldest = len(d.actions) - 1
+	}
+	d.actions[oldest] = actionExpectation{key: k}
+	d.lastSlot = oldest
+	return &d.actions[oldest]
+}
+
+// keyOf splits a bucket's range of sizes (a factor of two) in four.
+func keyOf(o state.Observation) expectationKey {
+	k := expectationKey{action: o.Action}
+	if i, ok := state.SizeBucket(o.Bytes); ok && i >= 2 {
+		k.quarter = uint8(o.Bytes>>(i-2)) & 3
+	}
+	return k
+}

@@ -1,0 +1,158 @@
+package agents
+
+import (
+	"math"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// costModel predicts the log cost of every action over NCCL's default from the few that were measured: a Gaussian
+// process over algorithm, protocol and log2(channels). Effects of algorithm and protocol add up, costs of neighbouring
+// channel numbers are alike, and all actions share a slope over channels, so that a dozen calls say something about 42.
+//
+// Index 0 is the default, the reference: its relative cost is 0 and is not modelled.
+type costModel struct {
+	n       int
+	feat    []features
+	sdSlope float64   // of the common slope, a channel octave
+	mean    []float64 // [n]
+	cov     []float64 // [n,n] row-major
+	k       []float64 // [n], scratch
+}
+
+type features struct {
+	action actions.Action
+	octave float64 // log2 of the set's greatest channel number over this action's
+	mean   float64
+}
+
+// Standard deviations of the parts of a relative log cost. From variances within and between rows of the 8x H200 NVLink
+// and 2-node socket tables (NCCL 2.28.9), rounded: they need to be right within a factor of two.
+const (
+	sdCommon    = 0.25 // all actions against the default
+	sdAlgorithm = 0.25
+	sdProtocol  = 0.30
+	sdPair      = 0.25 // algorithm and protocol together
+	sdChannels  = 0.20 // smooth over channels, within algorithm and protocol
+	sdOwn       = 0.08
+	octaveScale = 1.5 // channels: correlation falls to 1/e over this many octaves, squared
+)
+
+// Where bandwidth begins to count: a call of 64 KiB is latency, one of 4 MiB bytes per channel.
+const (
+	latencyLog2Bytes   = 16
+	bandwidthLog2Bytes = 22
+)
+
+// bandwidthBound is 0 where a call of this size is all latency, 1 where it is all bandwidth.
+func bandwidthBound(log2Bytes uint8) float64 {
+	return min(1, max(0, (float64(log2Bytes)-latencyLog2Bytes)/(bandwidthLog2Bytes-latencyLog2Bytes)))
+}
+
+func newCostModel(set []actions.Action, bucket state.Bucket) *costModel {
+	m := &costModel{n: len(set), mean: make([]float64, len(set)), cov: make([]float64, len(set)*len(set)),
+		k: make([]float64, len(set)), feat: make([]features, len(set))}
+	top := 1.0
+	for _, a := range set {
+		top = max(top, float64(a.Channels))
+	}
+	w := bandwidthBound(bucket.Log2Bytes)
+	for i, a := range set {
+		f := features{action: a}
+		if a.Path == actions.PathCollective {
+			if a.Channels > 0 {
+				f.octave = math.Log2(top / float64(a.Channels))
+			}
+			f.mean = 0.1 + 0.4*w*f.octave
+			switch a.Protocol {
+			case actions.LL:
+				f.mean += 0.5 * w // half of every LL store is flag
+			case actions.Simple:
+				f.mean += 0.3 * (1 - w) // waits for memory fences
+			}
+		}
+		m.feat[i] = f
+	}
+	m.sdSlope = 0.05 + 0.25*w
+	m.reset()
+	return m
+}
+
+// reset forgets every measurement.
+func (m *costModel) reset() {
+	for i := range m.n {
+		m.mean[i] = m.feat[i].mean
+		for j := range i + 1 {
+			c := 0.0
+			if i > 0 && j > 0 {
+				c = m.covariance(&m.feat[i], &m.feat[j])
+			}
+			if i == j && i > 0 {
+				c += sdOwn * sdOwn
+			}
+			m.cov[i*m.n+j], m.cov[j*m.n+i] = c, c
+		}
+	}
+}
+
+func (m *costModel) covariance(a, b *features) float64 {
+	if a.action.Path != b.action.Path {
+		return 0
+	}
+	c := sdCommon * sdCommon
+	if a.action.Path != actions.PathCollective {
+		return c
+	}
+	c += m.sdSlope * m.sdSlope * a.octave * b.octave
+	if a.action.Algorithm == b.action.Algorithm {
+		c += sdAlgorithm * sdAlgorithm
+	}
+	if a.action.Protocol == b.action.Protocol {
+		c += sdProtocol * sdProtocol
+	}
+	if a.action.Algorithm == b.action.Algorithm && a.action.Protocol == b.action.Protocol {
+		d := (a.octave - b.octave) / octaveScale
+		c += sdPair*sdPair + sdChannels*sdChannels*math.Exp(-d*d)
+	}
+	return c
+}
+
+// observe conditions the model on one relative log cost with the given variance of its noise.
+func (m *costModel) observe(i int, relative, variance float64) {
+	if i == 0 {
+		return
+	}
+	m.condition(i, relative-m.mean[i], variance)
+}
+
+// pretend narrows the model as a measurement that is still under way will, without knowing what it will say.
+func (m *costModel) pretend(i int, variance float64) {
+	if i != 0 {
+		m.condition(i, 0, variance)
+	}
+}
+
+func (m *costModel) condition(i int, surprise, variance float64) {
+	copy(m.k, m.cov[i*m.n:(i+1)*m.n])
+	total := m.k[i] + variance
+	if total <= 0 {
+		return
+	}
+	for r := range m.n {
+		gain := m.k[r] / total
+		if gain == 0 {
+			continue
+		}
+		m.mean[r] += gain * surprise
+		row := m.cov[r*m.n : (r+1)*m.n]
+		for c, k := range m.k {
+			row[c] -= gain * k
+		}
+	}
+}
+
+// predict gives the expected relative log cost of an action and its standard deviation.
+func (m *costModel) predict(i int) (mean, sd float64) {
+	return m.mean[i], math.Sqrt(max(0, m.cov[i*m.n+i]))
+}

@@ -1,0 +1,194 @@
+package agents
+
+import (
+	"math"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// GuardConfig says how sure the guard must be and what exploration may cost. Costs are counted in calls of NCCL's
+// default: an action of twice its cost loses one call, each time it runs.
+type GuardConfig struct {
+	Margin     float64 // a choice must be better than the default by this much (log cost) beyond doubt to be taken
+	Confidence float64 // standard errors of one-sided doubt
+	LossBound  float64 // a choice whose latest calls lose more than this (log cost) against the default is dropped at once
+
+	RecheckCalls  int // calls of a choice after which the default is measured again; doubles up to RecheckLimit
+	RecheckLimit  int
+	RecheckTrials int
+
+	Allowance float64 // default calls that exploration may lose at the start
+	Income    float64 // and more for every call since
+	GainShare float64 // and this part of what the choice gained since conditions changed
+	CarryCap  float64 // most that is carried over into a new condition
+
+	Bad      float64 // relative log cost of a sample that ends an action's trials
+	Hopeless float64 // relative log cost, measured at a neighbour or predicted, from which an action is not tried
+}
+
+// DefaultGuardConfig is what serve runs.
+func DefaultGuardConfig() GuardConfig {
+	return GuardConfig{
+		Margin: 0.02, Confidence: 1.64, LossBound: 0.05,
+		RecheckCalls: 96, RecheckLimit: 1536, RecheckTrials: 4,
+		Allowance: 4, Income: 0.01, GainShare: 0.5, CarryCap: 8,
+		Bad: math.Log(1.5), Hopeless: math.Log(3),
+	}
+}
+
+// Guard wraps a learner and is one itself: it lets a choice through only while it is measured better than NCCL's default
+// in the present condition, measures the default again on a schedule, and keeps exploration within a budget.
+//
+// Better means: interquartile means of log cost differ by more than Margin and Confidence standard errors. A choice that
+// was taken stays until its estimate is no better than the default's, or its latest calls break LossBound.
+type Guard struct {
+	cfg     GuardConfig
+	learner Learner
+	arms    arms
+	memory  memory
+	model   *costModel
+	base    int
+	urgent  bool
+	reverts int
+
+	budget  budget
+	recheck recheck
+	trials  []actions.Action // scratch
+}
+
+// NewGuard wraps the learner of a bucket; set and prior are what the learner was made with.
+func NewGuard(l Learner, set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, cfg GuardConfig) *Guard {
+	g := &Guard{cfg: cfg, learner: l, arms: newArms(set), model: newCostModel(set, bucket)}
+	g.memory.seed(&g.arms, prior)
+	g.budget = budget{cfg: &g.cfg, carry: cfg.Allowance, pending: make([]uint8, len(set)), older: make([]uint8, len(set))}
+	g.recheck = recheck{cfg: &g.cfg, every: cfg.RecheckCalls}
+	return g
+}
+
+// Name is the learner's.
+func (g *Guard) Name() string { return g.learner.Name() }
+
+// Observe takes in one group call.
+func (g *Guard) Observe(o state.Observation) {
+	i, ok := g.arms.add(&o)
+	if !ok {
+		return
+	}
+	g.learner.Observe(o)
+	g.budget.charge(g, i, float64(o.CostNs()))
+	if g.recheck.observe(g, i, &o) {
+		g.restart()
+		return
+	}
+	if i == g.base && i != 0 && g.losing(i) {
+		g.revert()
+	}
+}
+
+// Samples of the choice in force that must agree before it is dropped: their lower median, so that two delayed calls
+// of five do not.
+const latestCalls = 5
+
+// losing reports that the latest calls of i cost more than the default by more than the bound.
+func (g *Guard) losing(i int) bool {
+	s := &g.arms.samples[i]
+	return g.arms.samples[0].n > 0 && s.n >= latestCalls && s.recent(latestCalls)-g.arms.samples[0].log() > g.cfg.LossBound
+}
+
+// revert goes back to the default at once. As long as the latest calls of the choice are those that lost, it stays out.
+func (g *Guard) revert() {
+	g.base = 0
+	g.urgent = true
+	g.reverts++
+}
+
+// Urgent reports that the base of the last Propose must not stay in force: propose again now.
+func (g *Guard) Urgent() bool { return g.urgent }
+
+// Reverts counts the choices that were dropped because they lost against the default.
+func (g *Guard) Reverts() int { return g.reverts }
+
+// Shift says that conditions changed: nothing is measured better than the default until it is measured again.
+func (g *Guard) Shift(d Diagnosis) {
+	g.budget.shift(g)
+	g.memory.save(&g.arms)
+	g.arms.reset()
+	g.recheck.reset()
+	g.urgent = g.urgent || g.base != 0
+	g.base = 0
+	g.learner.Shift(d)
+}
+
+// restart is a shift that the guard saw itself: the default's cost moved while another choice was in force. The calls
+// that showed it are the first of the new condition.
+func (g *Guard) restart() {
+	latest, n := g.recheck.latest, g.recheck.n
+	g.Shift(DiagnosisUnknown)
+	for i := range n {
+		g.arms.add(&latest[i])
+		g.learner.Observe(latest[i])
+	}
+}
+
+// gain is an action's measured advantage over the default in log cost and the standard error of it.
+func (g *Guard) gain(i int) (gain, se float64) {
+	sigma := g.arms.sigma()
+	return g.arms.samples[0].log() - g.arms.samples[i].log(),
+		math.Sqrt(g.arms.variance(0, sigma) + g.arms.variance(i, sigma))
+}
+
+// Samples that a comparison needs on either side.
+const (
+	guardMinDefault = 3
+	guardMinChoice  = 2
+)
+
+// approve reports whether i may be in force.
+func (g *Guard) approve(i int) bool {
+	if i == 0 {
+		return true
+	}
+	if g.arms.samples[0].n < guardMinDefault || g.arms.samples[i].n < guardMinChoice || g.losing(i) {
+		return false
+	}
+	gain, se := g.gain(i)
+	if i == g.base {
+		return gain > 0
+	}
+	return gain-g.cfg.Confidence*se > g.cfg.Margin
+}
+
+// Propose gives the base, which is NCCL's default unless another action is measured better, and at most maxTrials
+// trials: those that are due to be measured again, then those of the learner's that the budget allows.
+func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
+	g.urgent = false
+	maxTrials = max(0, maxTrials)
+	want, trials := g.learner.Propose(maxTrials + len(g.arms.set))
+	w, known := g.arms.index[want]
+	switch {
+	case known && g.approve(w):
+		g.base = w
+	case !g.approve(g.base):
+		g.base = 0
+	}
+	g.trials = g.trials[:0]
+	g.budget.open(g)
+	again, times := g.recheck.due(g, w)
+	for range times {
+		g.trials = append(g.trials, g.arms.set[again])
+	}
+	if len(trials) > 0 {
+		g.model.refresh(&g.arms, &g.memory)
+	}
+	for _, a := range trials {
+		if len(g.trials) >= maxTrials {
+			break
+		}
+		if i, ok := g.arms.index[a]; ok && (i == 0 || g.worth(i) && g.budget.reserve(g, i)) {
+			g.trials = append(g.trials, a)
+		}
+	}
+	g.trials = g.trials[:min(len(g.trials), maxTrials)]
+	return g.arms.set[g.base], g.trials
+}

@@ -1,0 +1,127 @@
+package agents
+
+import (
+	"math"
+
+	"dynamiccl/actions"
+)
+
+// budget bounds what exploration loses. Law: in calls of the default, what all other actions lost since conditions
+// changed stays below carry + Income*calls, plus GainShare of what they gained, but for the error of one batch's
+// predictions.
+type budget struct {
+	cfg     *GuardConfig
+	carry   float64 // default calls granted at the start of this condition
+	sumNs   float64 // cost of all calls but the default's, since conditions changed
+	calls   int     // those calls
+	left    float64 // of this batch
+	pending []uint8 // trials proposed last and not seen yet, by action
+	older   []uint8 // those of the batch before, which may still be under way
+}
+
+// steadyCalls is how well an action must be known before a single delayed call is not charged to it any more, and
+// steadyLog the greatest charge then, over its estimate.
+const (
+	steadyCalls = 8
+	steadyLog   = 0.5
+)
+
+func (b *budget) charge(g *Guard, i int, costNs float64) {
+	if b.older[i] > 0 {
+		b.older[i]--
+	} else if b.pending[i] > 0 {
+		b.pending[i]--
+	}
+	if i == 0 {
+		return
+	}
+	if s := &g.arms.samples[i]; s.n >= steadyCalls {
+		costNs = min(costNs, math.Exp(s.log()+steadyLog))
+	}
+	b.sumNs += costNs
+	b.calls++
+}
+
+// lost is what the calls of other actions lost against the default, negative when they gained.
+func (b *budget) lost(g *Guard) float64 {
+	if g.arms.samples[0].n == 0 {
+		return 0 // nothing to compare with yet: the pending batch is all that can be charged
+	}
+	return b.sumNs/math.Exp(g.arms.samples[0].log()) - float64(b.calls)
+}
+
+func (b *budget) available(g *Guard) float64 {
+	lost := b.lost(g)
+	if lost < 0 {
+		lost *= b.cfg.GainShare
+	}
+	return b.carry + b.cfg.Income*float64(g.arms.calls) - lost
+}
+
+// shift carries what is left into a new condition. The latest calls may have been charged for the change of condition,
+// so at least what the calls of this one earned is granted again.
+func (b *budget) shift(g *Guard) {
+	earned := min(b.cfg.Income*float64(g.arms.calls), b.cfg.Allowance)
+	b.carry = min(max(b.available(g), earned), b.cfg.CarryCap)
+	b.sumNs, b.calls = 0, 0
+}
+
+// open starts a batch.
+func (b *budget) open(g *Guard) {
+	b.pending, b.older = b.older, b.pending
+	clear(b.pending)
+	b.left = b.available(g)
+	for i, n := range b.older {
+		if n > 0 {
+			b.left -= float64(n) * g.excess(i)
+		}
+	}
+}
+
+// reserve takes what a trial is expected to lose out of the batch; false when that is more than is left.
+func (b *budget) reserve(g *Guard, i int) bool {
+	e := g.excess(i)
+	if e > 0 && e > b.left {
+		return false
+	}
+	b.left -= e
+	if b.pending[i] < math.MaxUint8 {
+		b.pending[i]++
+	}
+	return true
+}
+
+// excess is what one call of i is expected to lose, in calls of the default; never less than 0: gains are counted when
+// they are measured.
+func (g *Guard) excess(i int) float64 {
+	mean, sd := g.model.predict(i)
+	return max(0, math.Exp(mean+sd*sd/2)-1)
+}
+
+// worth reports whether a trial of i may tell something: not when a sample of it was bad, and not when a neighbour or
+// the model says that it is hopeless.
+func (g *Guard) worth(i int) bool {
+	base := &g.arms.samples[0]
+	if base.n > 0 && g.arms.samples[i].n > 0 {
+		return g.arms.samples[i].log()-base.log() < g.cfg.Bad
+	}
+	if mean, _ := g.model.predict(i); mean > g.cfg.Hopeless {
+		return false
+	}
+	if base.n == 0 {
+		return true
+	}
+	for j := range g.arms.set {
+		if s := &g.arms.samples[j]; s.n > 0 && g.neighbours(i, j) && s.log()-base.log() > g.cfg.Hopeless {
+			return false
+		}
+	}
+	return true
+}
+
+// neighbours reports whether i and j are the same algorithm and protocol with no more than a channel octave between.
+func (g *Guard) neighbours(i, j int) bool {
+	a, b := g.arms.set[i], g.arms.set[j]
+	return i != j && a.Path == actions.PathCollective && b.Path == a.Path && a.Algorithm == b.Algorithm &&
+		a.Protocol == b.Protocol && int(a.Channels) <= 2*int(b.Channels) && int(b.Channels) <= 2*int(a.Channels)
+}

@@ -1,0 +1,44 @@
+package agents
+
+import (
+	"math"
+
+	"dynamiccl/actions"
+)
+
+// Base is the action that Propose gave last, or the default where that was dropped since.
+func (g *Guard) Base() actions.Action { return g.arms.set[g.base] }
+
+// Estimate is what an action of the set was measured to cost in the present condition; N is 0 when it was not.
+func (g *Guard) Estimate(a actions.Action) Estimate {
+	if i, ok := g.arms.index[a]; ok {
+		return g.arms.estimate(i)
+	}
+	return Estimate{Action: a}
+}
+
+// Estimates appends the estimates of all actions measured in the present condition, in the order of the set.
+func (g *Guard) Estimates(dst []Estimate) []Estimate {
+	for i := range g.arms.set {
+		if g.arms.samples[i].n > 0 {
+			dst = append(dst, g.arms.estimate(i))
+		}
+	}
+	return dst
+}
+
+// intervalErrors is the two-sided 95% interval of a normal distribution.
+const intervalErrors = 1.96
+
+// SpeedUp is the default's cost over the base's with a 95% interval; 1, 1, 1 while the base is the default.
+func (g *Guard) SpeedUp() (ratio, low, high float64) {
+	if g.base == 0 {
+		return 1, 1, 1
+	}
+	gain, se := g.gain(g.base)
+	return math.Exp(gain), math.Exp(gain - intervalErrors*se), math.Exp(gain + intervalErrors*se)
+}
+
+// Lost is what calls of other actions lost against NCCL's default since conditions changed, in calls of the default;
+// negative when they gained.
+func (g *Guard) Lost() float64 { return g.budget.lost(g) }

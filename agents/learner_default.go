@@ -1,0 +1,20 @@
+package agents
+
+import (
+	"math/rand/v2"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// defaultLearner stays on NCCL's default and tries nothing: sampling and diagnosis without tuning.
+type defaultLearner struct{}
+
+func newDefault([]actions.Action, state.Bucket, map[actions.Action]float64, *rand.Rand) Learner {
+	return defaultLearner{}
+}
+
+func (defaultLearner) Name() string                                   { return NameDefault }
+func (defaultLearner) Observe(state.Observation)                      {}
+func (defaultLearner) Propose(int) (actions.Action, []actions.Action) { return actions.Default, nil }
+func (defaultLearner) Shift(Diagnosis)                                {}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/cmd/dynamiccld/internal/rulefile"
+)
+
+const formatNCCL = "nccl-csv"
+
+// exportReport is what `export --json` writes.
+type exportReport struct {
+	Source string          `json:"source"`
+	Format string          `json:"format"`
+	Output string          `json:"output,omitempty"` // file that was written
+	Rules  []rulefile.JSON `json:"rules"`
+}
+
+// kind narrows a store file down to one kind of machine and NCCL version. nil: any.
+type kind struct{ machine, gpuArch, ncclVersion *string }
+
+func (k kind) has(b control.Bucket) bool {
+	same := func(want *string, is string) bool { return want == nil || *want == is }
+	return same(k.machine, b.Machine) && same(k.gpuArch, b.GPUArch) && same(k.ncclVersion, b.NCCLVersion)
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	var asJSON bool
+	var format, output, machine, gpuArch, ncclVersion string
+	var from source
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write what is chosen as rules for NCCL's example tuner plugin",
+		Long: `Write what is chosen, of a live daemon or of a store file, in the CSV of NCCL's example
+tuner plugin (NCCL_TUNER_CONFIG_FILE). Buckets on NCCL's default have no line: the format
+cannot say "NCCL's own choice".`,
+		Example: `  dynamiccld export --format nccl-csv -o nccl_tuner.conf
+  dynamiccld export --store /var/lib/dynamiccl/store.db --nccl-version 2.30.7`,
+		Args: wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != formatNCCL {
+				return usageError(fmt.Errorf("--format %q is not known; use %s", format, formatNCCL))
+			}
+			buckets, name, err := a.buckets(cmd.Context(), from)
+			if err != nil {
+				return err
+			}
+			var k kind
+			for flag, v := range map[string]struct {
+				set  **string
+				text *string
+			}{"machine": {&k.machine, &machine}, "gpu-arch": {&k.gpuArch, &gpuArch}, "nccl-version": {&k.ncclVersion, &ncclVersion}} {
+				if cmd.Flags().Changed(flag) {
+					*v.set = v.text
+				}
+			}
+			buckets = slices.DeleteFunc(buckets, func(b control.Bucket) bool { return !k.has(b) })
+			if len(buckets) == 0 {
+				return nothingKnown(name, from)
+			}
+			rules, err := rulefile.Rules(buckets)
+			if err != nil {
+				return err
+			}
+			return a.writeRules(exportReport{Source: name, Format: format, Output: output, Rules: rulefile.ToJSON(rules)}, rules, asJSON)
+		},
+	}
+	a.sourceFlags(cmd, &from)
+	a.commFlag(cmd, &from)
+	cmd.Flags().StringVar(&format, "format", formatNCCL, "format of the rules")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; empty: standard output")
+	cmd.Flags().StringVar(&machine, "machine", "", "only choices learned on this machine shape")
+	cmd.Flags().StringVar(&gpuArch, "gpu-arch", "", "only choices learned on this GPU architecture")
+	cmd.Flags().StringVar(&ncclVersion, "nccl-version", "", "only choices learned with this NCCL version, like 2.30.7")
+	complete(cmd, "format", []string{formatNCCL})
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) writeRules(report exportReport, rules []actions.Rule, asJSON bool) error {
+	if report.Output != "" {
+		if err := rulefile.Write(report.Output, rules); err != nil {
+			return err
+		}
+	}
+	switch {
+	case asJSON:
+		return render.JSON(a.stdout, report)
+	case report.Output == "":
+		return actions.WriteNCCLCSV(a.stdout, rules)
+	}
+	_, err := fmt.Fprintf(a.stdout, "%d rules written to %s\n", len(rules), report.Output)
+	return err
+}

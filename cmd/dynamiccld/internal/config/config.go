@@ -1,0 +1,105 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"dynamiccl/nccltuner"
+)
+
+// StoreNone as Config.Store keeps what is learned in memory only.
+const StoreNone = "none"
+
+// Learners that serve knows. "default" leaves every choice to NCCL and only measures.
+const (
+	LearnerDefault           = "default"
+	LearnerCoordinateDescent = "coordinate-descent"
+	LearnerUCB               = "ucb"
+)
+
+// Config is everything that serve can be told. Field names and defaults: see fields.
+type Config struct {
+	Dir         string        // where ranks and daemon meet; mode 0700
+	Store       string        // file of learned choices; StoreNone: memory only
+	Learner     string        // one of the Learner constants
+	Listen      string        // host:port of /metrics and /healthz; "": off
+	ListenAny   bool          // allow Listen on an address that other machines reach
+	LogLevel    string        // debug, info, warn, error
+	LogFormat   string        // text, json
+	Tick        time.Duration // how often rings are read and schedules are checked
+	SampleEvery int           // epochs; power of two, at least 1
+	NoExplore   bool          // stored choices only
+	Machine     string        // overrides the detected machine shape; "": detect
+	GPUArch     string        // overrides the detected GPU architecture; "": detect
+	Seed        uint64        // of the learners' random source
+}
+
+// Host is what defaults depend on, so that tests do not need root or a certain environment.
+type Host struct {
+	Getenv func(string) string
+	EUID   int
+}
+
+// Default gives the configuration when nothing is set.
+func Default(h Host) Config {
+	dir := defaultDir(h)
+	return Config{
+		Dir: dir, Store: defaultStore(h, dir),
+		Learner:  LearnerCoordinateDescent,
+		LogLevel: "info", LogFormat: "text",
+		Tick: 10 * time.Millisecond, SampleEvery: 4, Seed: 1,
+	}
+}
+
+// defaultDir is where ranks look when DYNAMICCL_DIR is not set. That variable itself is read with the other ones.
+func defaultDir(h Host) string {
+	dir, err := nccltuner.DirPath(func(name string) string {
+		if name == nccltuner.DirVariable {
+			return ""
+		}
+		return h.Getenv(name)
+	}, h.EUID)
+	if err != nil {
+		panic("config: the default directory depends on no setting, yet: " + err.Error())
+	}
+	return dir
+}
+
+// defaultStore outlives a reboot, which the directory of shared files does not.
+func defaultStore(h Host, dir string) string {
+	if h.EUID == 0 {
+		return "/var/lib/dynamiccl/store.db"
+	}
+	if base := h.Getenv("XDG_STATE_HOME"); filepath.IsAbs(base) {
+		return filepath.Join(base, "dynamiccl", "store.db")
+	}
+	if home := h.Getenv("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "dynamiccl", "store.db")
+	}
+	return filepath.Join(dir, "store.db")
+}
+
+// Paths are the configuration files that are looked up when none is named, the first that exists is read: a user's own
+// file wins over the machine's.
+func Paths(h Host) []string {
+	var paths []string
+	base := h.Getenv("XDG_CONFIG_HOME")
+	if home := h.Getenv("HOME"); base == "" && home != "" {
+		base = filepath.Join(home, ".config")
+	}
+	if filepath.IsAbs(base) {
+		paths = append(paths, filepath.Join(base, "dynamiccl", "config.yaml"))
+	}
+	return append(paths, "/etc/dynamiccl/config.yaml")
+}
+
+// Validate checks what a single field cannot know of itself. Every error names the field and the remedy.
+func (c Config) Validate() error {
+	for _, f := range fields {
+		if err := f.set(&c, f.get(c)); err != nil {
+			return fmt.Errorf("%s: %w", f.key, err)
+		}
+	}
+	return checkListen(c.Listen, c.ListenAny)
+}

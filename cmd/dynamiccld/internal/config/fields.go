@@ -1,0 +1,165 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds: below a millisecond the daemon would be busy with waking up, above ten seconds a ring of 65,536 samples
+// overflows at 10,000 collectives a second.
+const (
+	minTick        = time.Millisecond
+	maxTick        = 10 * time.Second
+	maxSampleEvery = 1 << 20
+	maxNameBytes   = 128
+)
+
+// field is one setting: its key is the flag, the key in the file, and (upper case, DYNAMICCL_) the environment variable.
+type field struct {
+	key   string
+	kind  string // as the help shows it; "bool" needs no value as a flag
+	usage string
+	live  bool // may change on SIGHUP
+	set   func(*Config, string) error
+	get   func(Config) string
+}
+
+var fields = []field{
+	{"dir", "path", "directory where ranks and daemon meet (mode 0700, owned by you)", false,
+		func(c *Config, s string) (err error) { c.Dir, err = absolute(s); return },
+		func(c Config) string { return c.Dir }},
+	{"store", "path", "file of learned choices; none: memory only", false,
+		func(c *Config, s string) (err error) {
+			if c.Store = StoreNone; s != StoreNone {
+				c.Store, err = absolute(s)
+			}
+			return
+		},
+		func(c Config) string { return c.Store }},
+	{"learner", "name", "default (measure only), coordinate-descent or ucb", false,
+		func(c *Config, s string) (err error) {
+			c.Learner, err = oneOf(s, LearnerDefault, LearnerCoordinateDescent, LearnerUCB)
+			return
+		},
+		func(c Config) string { return c.Learner }},
+	{"listen", "[host:]port", "serve /metrics (Prometheus), /healthz and /v1 (JSON) over HTTP; empty: off; a port alone is localhost", false,
+		func(c *Config, s string) (err error) { c.Listen, err = normalListen(s); return },
+		func(c Config) string { return c.Listen }},
+	{"listen-any", "bool", "allow --listen on an address that other machines can reach", false,
+		func(c *Config, s string) (err error) { c.ListenAny, err = boolean(s); return },
+		func(c Config) string { return strconv.FormatBool(c.ListenAny) }},
+	{"log-level", "level", "debug, info, warn or error", true,
+		func(c *Config, s string) (err error) {
+			c.LogLevel, err = oneOf(s, "debug", "info", "warn", "error")
+			return
+		},
+		func(c Config) string { return c.LogLevel }},
+	{"log-format", "format", "text or json", false,
+		func(c *Config, s string) (err error) { c.LogFormat, err = oneOf(s, "text", "json"); return },
+		func(c Config) string { return c.LogFormat }},
+	{"tick", "duration", "how often samples are read, 1ms to 10s", true,
+		func(c *Config, s string) (err error) { c.Tick, err = tick(s); return },
+		func(c Config) string { return c.Tick.String() }},
+	{"sample-every", "epochs", "measure one epoch in this many (power of two) once a choice is settled", true,
+		func(c *Config, s string) (err error) { c.SampleEvery, err = sampleEvery(s); return },
+		func(c Config) string { return strconv.Itoa(c.SampleEvery) }},
+	{"no-explore", "bool", "use stored choices only, try nothing new", true,
+		func(c *Config, s string) (err error) { c.NoExplore, err = boolean(s); return },
+		func(c Config) string { return strconv.FormatBool(c.NoExplore) }},
+	{"machine", "name", "machine shape that choices are stored under; empty: detected", false,
+		func(c *Config, s string) (err error) { c.Machine, err = label(s); return },
+		func(c Config) string { return c.Machine }},
+	{"gpu-arch", "name", "GPU architecture that choices are stored under; empty: detected", false,
+		func(c *Config, s string) (err error) { c.GPUArch, err = label(s); return },
+		func(c Config) string { return c.GPUArch }},
+	{"seed", "number", "seed of the learners' random source", false,
+		func(c *Config, s string) (err error) { c.Seed, err = seed(s); return },
+		func(c Config) string { return strconv.FormatUint(c.Seed, 10) }},
+}
+
+func fieldOf(key string) (field, bool) {
+	i := slices.IndexFunc(fields, func(f field) bool { return f.key == key })
+	if i < 0 {
+		return field{}, false
+	}
+	return fields[i], true
+}
+
+// env is the field's environment variable.
+func (f field) env() string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(f.key, "-", "_"))
+}
+
+func absolute(s string) (string, error) {
+	switch {
+	case s == "":
+		return s, errors.New("is empty; give a path, or leave the setting out for its default")
+	case strings.ContainsRune(s, 0):
+		return s, errors.New("holds a zero byte; give a path")
+	}
+	path, err := filepath.Abs(s)
+	if err != nil {
+		return s, fmt.Errorf("path %q: %w; give an absolute path", s, err)
+	}
+	return path, nil
+}
+
+func oneOf(s string, names ...string) (string, error) {
+	if slices.Contains(names, s) {
+		return s, nil
+	}
+	return s, fmt.Errorf("%q is not known; one of %s", s, strings.Join(names, ", "))
+}
+
+func boolean(s string) (bool, error) {
+	v, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, fmt.Errorf("%q is neither true nor false", s)
+	}
+	return v, nil
+}
+
+func tick(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a duration; write a number with a unit, like 10ms", s)
+	case d < minTick || d > maxTick:
+		return d, fmt.Errorf("%v is out of range; between %v and %v", d, minTick, maxTick)
+	}
+	return d, nil
+}
+
+func sampleEvery(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || n == 0 || n > maxSampleEvery || n&(n-1) != 0 {
+		return 0, fmt.Errorf("%q is no power of two from 1 to %d; 1 measures every epoch", s, maxSampleEvery)
+	}
+	return int(n), nil
+}
+
+func seed(s string) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number from 0 to 2^64-1", s)
+	}
+	return n, nil
+}
+
+// label keeps names printable: they are keys in the store and values of metrics.
+func label(s string) (string, error) {
+	if len(s) > maxNameBytes {
+		return s, fmt.Errorf("is %d bytes long; at most %d", len(s), maxNameBytes)
+	}
+	for _, r := range s {
+		if r < ' ' || r > '~' {
+			return s, fmt.Errorf("%q holds %q; use printable ASCII", s, r)
+		}
+	}
+	return s, nil
+}

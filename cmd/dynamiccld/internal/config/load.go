@@ -1,0 +1,197 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	koanfyaml "github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/posflag"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+)
+
+// EnvPrefix begins every environment variable of ours.
+const EnvPrefix = "DYNAMICCL_"
+
+// maxFileBytes bounds a configuration file: 13 settings need less than a kilobyte.
+const maxFileBytes = 64 << 10
+
+// otherEnv are variables of ours that are not settings of the daemon.
+var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "LOG", EnvPrefix + "DISABLE"}
+
+// Sources says where Load looks.
+type Sources struct {
+	Host  Host
+	Env   []string       // as os.Environ gives it
+	Flags *pflag.FlagSet // with the flags of AddFlags; nil: none
+	File  string         // named by the user and hence must exist; "": DYNAMICCL_CONFIG, else the first of Paths
+}
+
+// Loaded is a configuration and where each of its settings comes from.
+type Loaded struct {
+	Config   Config
+	File     string            // that was read; "": none
+	Origin   map[string]string // by key: "default", "file ...", "environment ...", "flag ..."
+	Warnings []string          // nothing wrong with the settings, but probably not what was meant
+}
+
+// Load reads file, environment and flags over the defaults, each over the one before.
+func Load(s Sources) (Loaded, error) {
+	l := Loaded{Config: Default(s.Host), Origin: map[string]string{}}
+	for _, f := range fields {
+		l.Origin[f.key] = "default"
+	}
+	if err := l.loadFile(s); err != nil {
+		return l, err
+	}
+	if err := l.loadEnv(s.Env); err != nil {
+		return l, err
+	}
+	if s.Flags != nil {
+		k := koanf.New(".")
+		if err := k.Load(posflag.ProviderWithValue(s.Flags, ".", nil, onlySettings), nil); err != nil {
+			return l, fmt.Errorf("flags: %w", err)
+		}
+		if err := l.apply(k, true, func(key string) string { return "flag --" + key }); err != nil {
+			return l, err
+		}
+	}
+	if err := l.Config.Validate(); err != nil {
+		key, _, _ := strings.Cut(err.Error(), ":")
+		return l, fmt.Errorf("%s: %w", l.Origin[key], err)
+	}
+	return l, nil
+}
+
+// onlySettings leaves out flags of cobra's and of single commands.
+func onlySettings(key, value string) (string, any) {
+	if _, ok := fieldOf(key); !ok {
+		return "", nil
+	}
+	return key, value
+}
+
+func (l *Loaded) loadFile(s Sources) error {
+	path, named := s.File, s.File != ""
+	if !named {
+		if path = s.Host.Getenv(EnvPrefix + "CONFIG"); path != "" {
+			named = true
+		}
+	}
+	candidates := []string{path}
+	if !named {
+		candidates = Paths(s.Host)
+	}
+	for _, path := range candidates {
+		data, err := readBounded(path)
+		if errors.Is(err, fs.ErrNotExist) && !named {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("configuration file %s: %w; fix it, or name another with --config", path, err)
+		}
+		l.File = path
+		return l.decode(path, data)
+	}
+	return nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err == nil && len(data) > maxFileBytes {
+		err = fmt.Errorf("larger than %d bytes", maxFileBytes)
+	}
+	return data, err
+}
+
+// bytesProvider hands koanf what readBounded read.
+type bytesProvider []byte
+
+func (b bytesProvider) ReadBytes() ([]byte, error) { return b, nil }
+func (bytesProvider) Read() (map[string]any, error) {
+	return nil, errors.New("this provider gives bytes for a parser")
+}
+
+func (l *Loaded) decode(path string, data []byte) error {
+	k := koanf.New(".")
+	if err := k.Load(bytesProvider(data), koanfyaml.Parser()); err != nil {
+		return fmt.Errorf("configuration file %s: %w; write one `key: value` a line, see `dynamiccld serve --print-config`", path, err)
+	}
+	return l.apply(k, false, func(string) string { return "configuration file " + path })
+}
+
+func (l *Loaded) loadEnv(environ []string) error {
+	k := koanf.New(".")
+	provider := env.Provider(".", env.Opt{
+		Prefix:      EnvPrefix,
+		EnvironFunc: func() []string { return environ },
+		TransformFunc: func(name, value string) (string, any) {
+			for _, f := range fields {
+				if f.env() == name && value != "" {
+					return f.key, value
+				}
+			}
+			if !slices.Contains(otherEnv, name) && !slices.ContainsFunc(fields, func(f field) bool { return f.env() == name }) {
+				l.Warnings = append(l.Warnings, fmt.Sprintf("environment variable %s is not known; did you mean %s?", name, nearestEnv(name)))
+			}
+			return "", nil
+		},
+	})
+	if err := k.Load(provider, nil); err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	return l.apply(k, false, func(key string) string {
+		f, _ := fieldOf(key)
+		return "environment variable " + f.env()
+	})
+}
+
+// apply sets what a source gives. shell: it was typed by somebody who sees a working directory. origin names the source
+// of a key in errors.
+func (l *Loaded) apply(k *koanf.Koanf, shell bool, origin func(key string) string) error {
+	keys := k.Keys()
+	slices.Sort(keys)
+	for _, key := range keys {
+		f, ok := fieldOf(key)
+		if !ok {
+			return fmt.Errorf("%s: unknown key %q; did you mean %q? (`dynamiccld serve --print-config` lists all)",
+				origin(key), key, nearestKey(key))
+		}
+		text, err := scalar(k.Get(key))
+		if err == nil && f.kind == "path" && !shell && text != StoreNone && !filepath.IsAbs(text) {
+			// Daemon, ranks and commands start in different directories; only a flag is read where it was written.
+			err = fmt.Errorf("path %q is relative; give an absolute path", text)
+		}
+		if err == nil {
+			err = f.set(&l.Config, text)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", origin(key), key, err)
+		}
+		l.Origin[key] = origin(key)
+	}
+	return nil
+}
+
+// scalar gives a value the text that the field's parser reads, so that a file obeys the same rules as a flag.
+func scalar(v any) (string, error) {
+	switch v := v.(type) {
+	case nil:
+		return "", errors.New("has no value; give one or leave the key out")
+	case string, bool, int, int64, uint64, float64:
+		return fmt.Sprint(v), nil
+	}
+	return "", fmt.Errorf("holds a %T; give a single value", v)
+}

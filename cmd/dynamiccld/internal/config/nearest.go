@@ -1,0 +1,43 @@
+package config
+
+import "strings"
+
+// nearestKey is the key that a mistyped one most probably meant.
+func nearestKey(wrong string) string {
+	folded := strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(wrong))
+	best, bestDistance := "", -1
+	for _, f := range fields {
+		if d := distance(folded, f.key); bestDistance < 0 || d < bestDistance {
+			best, bestDistance = f.key, d
+		}
+	}
+	return best
+}
+
+func nearestEnv(wrong string) string {
+	f, _ := fieldOf(nearestKey(strings.TrimPrefix(wrong, EnvPrefix)))
+	return f.env()
+}
+
+// distance is Levenshtein's edit distance. Long input is cut: it cannot be near to any key.
+func distance(a, b string) int {
+	if len(a) > 64 {
+		a = a[:64]
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := diagonal
+			if a[i-1] != b[j-1] {
+				cost = 1 + min(diagonal, row[j], row[j-1])
+			}
+			diagonal, row[j] = row[j], cost
+		}
+	}
+	return row[len(b)]
+}

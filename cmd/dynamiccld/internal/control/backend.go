@@ -1,0 +1,60 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// Backend is the daemon behind the socket. Every method is called from many goroutines and must return by ctx.
+type Backend interface {
+	Status(ctx context.Context) (Status, error)
+	Buckets(ctx context.Context) ([]tuner.BucketView, error)
+	Findings(ctx context.Context) ([]tuner.Finding, error)
+	// Import takes rules over as starting points. They were validated; an error means that none was taken.
+	Import(ctx context.Context, rules []actions.Rule) error
+}
+
+// Status is the daemon as a whole. Its JSON keys are an interface: add, never rename.
+type Status struct {
+	PID        int       `json:"pid"`
+	Version    string    `json:"version"`
+	StartedAt  time.Time `json:"started_at"`
+	Dir        string    `json:"dir"`
+	StorePath  string    `json:"store_path"`
+	StoreState string    `json:"store_state"` // "ok", or in words why choices are kept in memory only
+	Learner    string    `json:"learner"`
+	Explore    bool      `json:"explore"`
+
+	// NowNs is the clock of BucketView.SinceNs and Finding.AtNs at the moment of this status.
+	NowNs state.Ns `json:"-"`
+
+	Comms []CommStatus `json:"comms"`
+
+	Samples      uint64 `json:"samples"`      // read from rings
+	Dropped      uint64 `json:"dropped"`      // by ranks, because a ring was full
+	Unjoined     uint64 `json:"unjoined"`     // matched no getCollInfo call
+	Decisions    uint64 `json:"decisions"`    // getCollInfo calls of all communicators so far, as ranks report them
+	Ignored      uint64 `json:"ignored"`      // planned actions that NCCL marked -1 after all
+	Publications uint64 `json:"publications"` // plans written into records
+
+	Core          tuner.Totals      `json:"-"`
+	FindingCounts map[string]uint64 `json:"findings"` // by diagnosis, since the start
+}
+
+// CommStatus is one communicator. ID is 16 hexadecimal digits.
+type CommStatus struct {
+	ID          string `json:"id"`
+	RanksJoined int    `json:"ranks_joined"`
+	Ranks       int    `json:"ranks"`
+	Nodes       int    `json:"nodes"`
+	NCCLVersion string `json:"nccl_version"` // "2.30.7"; "": not known
+	Active      bool   `json:"active"`
+	Why         string `json:"why,omitempty"` // why it is not active, or only in part
+	Epoch       uint64 `json:"epoch"`
+	PlanVersion uint64 `json:"plan_version"` // 0: NCCL's defaults
+	Processes   []int  `json:"processes"`    // pids
+}

@@ -1,0 +1,110 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoDaemon says that nobody answers on the directory's control socket.
+var ErrNoDaemon = errors.New("no daemon answers")
+
+const (
+	maxAnswerBytes = 64 << 20
+	clientTimeout  = 10 * time.Second
+)
+
+// Client asks the daemon of one directory.
+type Client struct {
+	path string
+	http http.Client
+}
+
+// NewClient makes a Client; it connects at the first question.
+func NewClient(dir string) *Client {
+	c := &Client{path: filepath.Join(dir, SocketName)}
+	c.http = http.Client{
+		Timeout: clientTimeout,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "unix", c.path)
+			},
+		},
+	}
+	return c
+}
+
+// Status is the daemon as a whole.
+func (c *Client) Status(ctx context.Context) (st Status, err error) {
+	return st, c.call(ctx, http.MethodGet, "/v1/status", nil, &st)
+}
+
+// Buckets are all buckets of all communicators, in the daemon's order.
+func (c *Client) Buckets(ctx context.Context) (b []Bucket, err error) {
+	if err := c.call(ctx, http.MethodGet, "/v1/buckets", nil, &b); err != nil {
+		return nil, err
+	}
+	for i := range b {
+		if b[i].Bucket, err = b[i].bucket(); err != nil {
+			return nil, fmt.Errorf("daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
+		}
+	}
+	return b, nil
+}
+
+// Findings are the newest things that the daemon noticed, oldest first.
+func (c *Client) Findings(ctx context.Context) (f []Finding, err error) {
+	return f, c.call(ctx, http.MethodGet, "/v1/findings", nil, &f)
+}
+
+// Import sends rules in NCCL's CSV.
+func (c *Client) Import(ctx context.Context, csv string) (n Imported, err error) {
+	return n, c.call(ctx, http.MethodPost, "/v1/import", strings.NewReader(csv), &n)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, body io.Reader, out any) error {
+	if err := checkPath(c.path); err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://dynamiccld"+path, body)
+	if err != nil {
+		return fmt.Errorf("asking daemon: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("%w on %s; start one with `dynamiccld serve`, or name its directory with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w to you on %s (permission denied); run the command as the daemon's user or as root", ErrNoDaemon, c.path)
+	case err != nil:
+		return fmt.Errorf("asking daemon on %s: %w; is it stopped or overloaded? see `dynamiccld doctor`", c.path, err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return fmt.Errorf("reading the answer of the daemon on %s: %w; try again", c.path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		refused := &Error{Status: resp.StatusCode}
+		if json.Unmarshal(data, refused) != nil || refused.Message == "" {
+			refused.Message = fmt.Sprintf("daemon on %s answers %s; daemon and command differ in version, restart the daemon", c.path, resp.Status)
+		}
+		return refused
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("answer of the daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// Bucket is one bucket as commands, JSON and metrics see it, from a daemon or from a store file. Its JSON keys are an
+// interface: add, never rename.
+type Bucket struct {
+	Comm        string     `json:"comm,omitempty"` // "": from a store file
+	Machine     string     `json:"machine,omitempty"`
+	GPUArch     string     `json:"gpu_arch,omitempty"`
+	NCCLVersion string     `json:"nccl_version,omitempty"`
+	Ranks       int        `json:"ranks"`
+	Nodes       int        `json:"nodes"`
+	Transport   string     `json:"transport,omitempty"`
+	Collective  string     `json:"collective"`
+	MinBytes    uint64     `json:"min_bytes"`
+	MaxBytes    uint64     `json:"max_bytes,omitempty"` // 0: no upper end
+	Choice      string     `json:"choice"`
+	Since       *time.Time `json:"since,omitempty"`
+	SpeedUp     float64    `json:"speedup"` // NCCL's default over the choice; 1 when not known
+	SpeedUpLow  float64    `json:"speedup_low"`
+	SpeedUpHigh float64    `json:"speedup_high"`
+	Calls       uint64     `json:"calls"`
+	Exploring   bool       `json:"exploring"`
+	Note        string     `json:"note,omitempty"`
+	Diagnosis   string     `json:"diagnosis"`
+	DiagnosedAt *time.Time `json:"diagnosed_at,omitempty"`
+	Counter     float64    `json:"cusum_counter"` // fraction of the alarm threshold
+	Signal      float64    `json:"cusum_signal"`
+	Tried       []Tried    `json:"tried"`
+
+	Bucket state.Bucket `json:"-"`
+}
+
+// Tried is what one action cost.
+type Tried struct {
+	Action string  `json:"action"`
+	Calls  int     `json:"calls"`
+	MeanNs float64 `json:"mean_ns"`
+	Spread float64 `json:"spread"` // standard deviation of the logarithm, hence about a fraction of the mean
+}
+
+// Finding is something that the daemon noticed.
+type Finding struct {
+	Comm       string    `json:"comm"`
+	Collective string    `json:"collective"`
+	MinBytes   uint64    `json:"min_bytes"`
+	At         time.Time `json:"at"`
+	Diagnosis  string    `json:"diagnosis"`
+	Text       string    `json:"text"`
+}
+
+// CommID writes a communicator id as file names, flags and labels do.
+func CommID(id tuner.CommID) string { return fmt.Sprintf("%016x", uint64(id)) }
+
+// ParseCommID reads up to 16 hexadecimal digits, with or without 0x, and gives them as CommID writes them.
+func ParseCommID(s string) (string, error) {
+	digits := strings.TrimPrefix(strings.ToLower(s), "0x")
+	v, err := strconv.ParseUint(digits, 16, 64)
+	if err != nil || len(digits) > 16 {
+		return "", fmt.Errorf("communicator %q is not 1 to 16 hexadecimal digits; `dynamiccld status` lists those that live", s)
+	}
+	return CommID(tuner.CommID(v)), nil
+}
+
+// FormatNCCLVersion writes NCCL_VERSION's code as people do; "" when it is not known. From 2.9 on the code is
+// major*10000 + minor*100 + patch, before that major*1000 + minor*100 + patch (NCCL_VERSION in nccl.h).
+func FormatNCCLVersion(code int) string {
+	switch {
+	case code <= 0:
+		return ""
+	case code < 10000:
+		return fmt.Sprintf("%d.%d.%d", code/1000, code/100%10, code%100)
+	}
+	return fmt.Sprintf("%d.%d.%d", code/10000, code/100%100, code%100)
+}
+
+// instant turns an instant of the daemon's monotonic clock into wall time; nil for zero, which means never.
+func instant(at, nowNs state.Ns, now time.Time) *time.Time {
+	if at == 0 {
+		return nil
+	}
+	t := now.Add(-time.Duration(nowNs - at)).UTC().Truncate(time.Second)
+	return &t
+}
+
+// finite keeps JSON writable: it has no NaN and no infinity.
+func finite(v, otherwise float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return otherwise
+	}
+	return v
+}
+
+func bucketRange(b state.Bucket) (low, high uint64) {
+	if low = 1 << b.Log2Bytes; b.Log2Bytes >= state.NumBuckets-1 {
+		return low, 0
+	}
+	return low, low<<1 - 1
+}
+
+// FromView gives a live daemon's bucket. nowNs is the daemon's clock at the wall time now.
+func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
+	b := Bucket{
+		Comm: CommID(v.Comm), Ranks: v.Shape.Ranks, Nodes: v.Shape.Nodes, Transport: v.Shape.Transport,
+		Collective: v.Bucket.Collective.String(), Choice: v.Choice.String(), Since: instant(v.SinceNs, nowNs, now),
+		SpeedUp: finite(v.SpeedUp, 1), SpeedUpLow: finite(v.SpeedUpLow, 1), SpeedUpHigh: finite(v.SpeedUpHigh, 1),
+		Calls: v.Calls, Exploring: v.Exploring, Note: v.Note,
+		Diagnosis: v.Diagnosis.String(), DiagnosedAt: instant(v.DiagnosisNs, nowNs, now),
+		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),
+		Tried: make([]Tried, 0, len(v.Choices)), Bucket: v.Bucket,
+	}
+	b.MinBytes, b.MaxBytes = bucketRange(v.Bucket)
+	for _, c := range v.Choices {
+		b.Tried = append(b.Tried, tried(c.Action, c.Estimate))
+	}
+	return b
+}
+
+// FromLearned gives a bucket of a store file.
+func FromLearned(l tuner.Learned) Bucket {
+	k := l.Key
+	b := Bucket{
+		Machine: k.Machine, GPUArch: k.GPUArch, NCCLVersion: FormatNCCLVersion(k.NCCLVersion),
+		Ranks: k.Shape.Ranks, Nodes: k.Shape.Nodes, Transport: k.Shape.Transport,
+		Collective: k.Bucket.Collective.String(), Choice: l.Action.String(),
+		SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: l.Calls, Diagnosis: "none",
+		Tried: make([]Tried, 0, len(l.Evidence)), Bucket: k.Bucket,
+	}
+	b.MinBytes, b.MaxBytes = bucketRange(k.Bucket)
+	base, choice := l.Evidence[actions.Default], l.Evidence[l.Action]
+	switch {
+	case base.N > 1 && choice.N > 1 && base.MeanNs > 0 && choice.MeanNs > 0:
+		b.SpeedUp, b.SpeedUpLow, b.SpeedUpHigh = ratio(base, choice)
+	case l.CostNs > 0 && l.Default > 0:
+		b.SpeedUp = finite(l.Default/l.CostNs, 1)
+		b.SpeedUpLow, b.SpeedUpHigh = b.SpeedUp, b.SpeedUp
+	}
+	byAction := func(a, c actions.Action) int { return cmp.Compare(a.Word(), c.Word()) }
+	for _, a := range slices.SortedFunc(maps.Keys(l.Evidence), byAction) {
+		b.Tried = append(b.Tried, tried(a, l.Evidence[a]))
+	}
+	return b
+}
+
+// ratio is base's cost over choice's with its 95% interval, a normal approximation on logarithms.
+func ratio(base, choice tuner.Estimate) (mid, low, high float64) {
+	mid = base.MeanNs / choice.MeanNs
+	half := 1.96 * math.Sqrt(base.VarLog/float64(base.N)+choice.VarLog/float64(choice.N))
+	return finite(mid, 1), finite(mid*math.Exp(-half), 1), finite(mid*math.Exp(half), 1)
+}
+
+func tried(a actions.Action, e tuner.Estimate) Tried {
+	return Tried{a.String(), e.N, finite(e.MeanNs, 0), finite(math.Sqrt(max(e.VarLog, 0)), 0)}
+}
+
+func fromFinding(f tuner.Finding, nowNs state.Ns, now time.Time) Finding {
+	at := now.Add(-time.Duration(nowNs - f.AtNs)).UTC().Truncate(time.Second)
+	return Finding{CommID(f.Comm), f.Bucket.Collective.String(), 1 << f.Bucket.Log2Bytes, at, f.Diagnosis.String(), f.Text}
+}
+
+// bucket finds the bucket again from its JSON.
+func (b Bucket) bucket() (state.Bucket, error) {
+	c, err := actions.ParseCollective(b.Collective)
+	if err != nil {
+		return state.Bucket{}, err
+	}
+	out, ok := state.BucketOf(c, b.MinBytes)
+	if !ok {
+		return out, fmt.Errorf("bucket of %d bytes", b.MinBytes)
+	}
+	return out, nil
+}

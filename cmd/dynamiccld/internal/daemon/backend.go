@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// Status is the daemon as a whole.
+func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
+	err = d.do(ctx, func() {
+		s = control.Status{PID: os.Getpid(), Version: d.version, StartedAt: d.started, Dir: d.dir.Path(), StorePath: d.cfg.Store,
+			StoreState: d.storeState(), Learner: d.cfg.Learner, Explore: !d.cfg.NoExplore, NowNs: d.now(), Samples: d.sampleCount,
+			Dropped: d.goneDropped, Unjoined: d.goneUnjoined, Decisions: d.goneCalls, Ignored: d.goneIgnored,
+			Publications: d.publications, Core: d.core.Totals(), FindingCounts: map[string]uint64{}}
+		for name, n := range d.findingCounts {
+			s.FindingCounts[name] = n
+		}
+		for _, r := range d.rings {
+			if stats, err := r.Stats(); err == nil {
+				s.Dropped += stats.Dropped
+				s.Unjoined += stats.Unjoined
+			}
+		}
+		for _, id := range d.order {
+			c := d.comms[id]
+			calls, ignored := c.calls()
+			s.Decisions += calls
+			s.Ignored += ignored
+			s.Comms = append(s.Comms, c.status())
+		}
+	})
+	return s, err
+}
+
+func (c *comm) status() control.CommStatus {
+	s := control.CommStatus{ID: commName(c.id()), Nodes: c.record.Info().NNodes, RanksJoined: c.view.Joined, Ranks: c.record.Info().NRanks,
+		NCCLVersion: ncclVersionName(c.ncclVersion()), Active: c.active, Why: c.why, Epoch: c.view.Epoch, PlanVersion: c.version,
+		Processes: []int{}}
+	for _, r := range c.view.Ranks {
+		if pid := int(r.Process.PID); !slices.Contains(s.Processes, pid) {
+			s.Processes = append(s.Processes, pid)
+		}
+	}
+	return s
+}
+
+// Buckets shows every bucket of every communicator.
+func (d *Daemon) Buckets(ctx context.Context) (views []tuner.BucketView, err error) {
+	err = d.do(ctx, func() { views = d.core.Buckets() })
+	return views, err
+}
+
+// Findings gives the last findings, oldest first.
+func (d *Daemon) Findings(ctx context.Context) (all []tuner.Finding, err error) {
+	err = d.do(ctx, func() {
+		if len(d.findings) == findingsKept {
+			at := d.findingCount % findingsKept
+			all = append(all, d.findings[at:]...)
+			all = append(all, d.findings[:at]...)
+		} else {
+			all = slices.Clone(d.findings)
+		}
+	})
+	return all, err
+}
+
+// Import takes rules over as starting points of the communicators that run now. They must be measured better than NCCL's
+// default before they stay.
+func (d *Daemon) Import(ctx context.Context, rules []actions.Rule) error {
+	return d.do(ctx, func() {
+		for _, id := range d.order {
+			c := d.comms[id]
+			if !c.active {
+				continue
+			}
+			if prior := advice(rules, c.shape()); len(prior) > 0 {
+				d.step(tuner.Advised{Comm: id, Prior: prior})
+			}
+		}
+	})
+}
+
+// advisedGain is the advantage that an imported rule is believed to have until it is measured.
+const advisedGain = 0.9
+
+// advice turns rules into what a store would say: the rule's action a little cheaper than the default.
+func advice(rules []actions.Rule, shape state.Shape) []tuner.Learned {
+	var prior []tuner.Learned
+	for coll := range actions.Collective(actions.NumCollectives) {
+		for log2 := range state.NumBuckets {
+			a := actions.Lookup(rules, coll, 1<<log2, shape.Nodes, shape.Ranks)
+			if a == actions.Default {
+				continue
+			}
+			const defaultNs = 1e6 // only the ratio matters
+			prior = append(prior, tuner.Learned{Action: a, CostNs: advisedGain * defaultNs, Default: defaultNs,
+				Key: tuner.Key{Shape: shape, Bucket: state.Bucket{Collective: coll, Log2Bytes: uint8(log2)}},
+				Evidence: map[actions.Action]tuner.Estimate{
+					actions.Default: {N: 1, MeanNs: defaultNs}, a: {N: 1, MeanNs: advisedGain * defaultNs}}})
+		}
+	}
+	return prior
+}
+
+// ncclVersionName writes NCCL_VERSION_CODE (nccl.h: major*10000 + minor*100 + patch) as people do.
+func ncclVersionName(code int) string {
+	if code <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d.%d", code/10000, code/100%100, code%100)
+}

@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+
+	"dynamiccl/actions"
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// comm is the daemon's side of one communicator: its record, and what of it the core has been told.
+type comm struct {
+	record    *nccltuner.Record
+	publisher *nccltuner.Publisher
+	view      nccltuner.RecordView
+	marks     nccltuner.MarkTable
+	active    bool // the core knows it
+	why       string
+	pending   *nccltuner.PlanSpec // waits for a free plan buffer
+	version   uint64              // last published
+	readAt    uint64              // calls of all ranks when the record was last read for marks
+	broken    bool
+}
+
+func newComm(record *nccltuner.Record) (*comm, error) {
+	publisher, err := nccltuner.NewPublisher(record)
+	if err != nil {
+		return nil, err
+	}
+	return &comm{record: record, publisher: publisher, why: "ranks are joining"}, nil
+}
+
+func (c *comm) id() tuner.CommID { return tuner.CommID(c.record.Info().CommID) }
+
+// shape gives what choices depend on. NCCL does not tell a plugin its transport, so nodes stand for it.
+func (c *comm) shape() state.Shape {
+	info := c.record.Info()
+	return state.Shape{Ranks: info.NRanks, Nodes: info.NNodes}
+}
+
+// state of joining: ready to be tuned, or why not.
+func (c *comm) ready() (bool, string) {
+	info := c.record.Info()
+	switch {
+	case c.view.Veto:
+		return false, "NCCL_ALGO or NCCL_PROTO is set on a rank: the user's choice is respected"
+	case c.view.Joined < info.NRanks && info.NNodes > 1:
+		return false, fmt.Sprintf("%d of %d ranks are on this host; communicators over several hosts are not tuned yet", c.view.Joined, info.NRanks)
+	case c.view.Joined < info.NRanks:
+		return false, fmt.Sprintf("%d of %d ranks have joined", c.view.Joined, info.NRanks)
+	}
+	return true, ""
+}
+
+// ncclVersion is that of the ranks, 0 when they differ or do not know.
+func (c *comm) ncclVersion() int {
+	version := 0
+	for i, r := range c.view.Ranks {
+		if i > 0 && r.NCCLVersion != version {
+			return 0
+		}
+		version = r.NCCLVersion
+	}
+	return version
+}
+
+func (c *comm) explorable() bool {
+	for _, r := range c.view.Ranks {
+		if r.NoProfiler {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *comm) calls() (calls, ignored uint64) {
+	for _, r := range c.view.Ranks {
+		calls += r.Calls
+		ignored += r.Ignored
+	}
+	return calls, ignored
+}
+
+// newMarks calls tell for every bucket on which the ranks' word is complete and new.
+func (c *comm) newMarks(tell func(tuner.Marks)) error {
+	before := c.marks
+	if err := c.record.Marks(&c.marks); err != nil {
+		return err
+	}
+	n := c.record.Info().NRanks
+	for coll := range c.marks {
+		for log2 := range c.marks[coll] {
+			m := c.marks[coll][log2]
+			if m.Seen == n && m != before[coll][log2] {
+				tell(tuner.Marks{Comm: c.id(), Set: tuner.MarkSet(m.Set), Differ: m.Differ,
+					Bucket: state.Bucket{Collective: actions.Collective(coll), Log2Bytes: uint8(log2)}})
+			}
+		}
+	}
+	return nil
+}
+
+// publish hands the pending plan to the ranks, if a plan buffer is free. It reports whether a plan went out.
+func (c *comm) publish() (bool, error) {
+	if c.pending == nil {
+		return false, nil
+	}
+	version, err := c.publisher.Publish(c.pending)
+	if errors.Is(err, nccltuner.ErrNoFreeBuffer) {
+		return false, nil // nobody is entering epochs; the newest wish is kept
+	}
+	if err != nil {
+		return false, err
+	}
+	c.pending, c.version = nil, version
+	return true, nil
+}
+
+func planSpec(p *tuner.Plan) *nccltuner.PlanSpec {
+	spec := &nccltuner.PlanSpec{SampleEvery: uint32(p.SampleEvery)}
+	for _, e := range p.Entries {
+		entry := nccltuner.EntrySpec{Bucket: e.Bucket, ID: e.ID, Base: e.Base.Word()}
+		for _, t := range e.Trials {
+			entry.Trials = append(entry.Trials, t.Word())
+		}
+		spec.Entries = append(spec.Entries, entry)
+	}
+	return spec
+}

@@ -1,0 +1,142 @@
+// Package daemon is the loop round the core: shared memory in, tuner.Step, plans out. All state belongs to the goroutine
+// of Run; others reach it through do.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"dynamiccl/agents"
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+	"dynamiccl/tuner/store"
+)
+
+// findingsKept is how many findings people can look back on.
+const findingsKept = 256
+
+// Daemon serves one directory.
+type Daemon struct {
+	cfg     config.Config
+	version string
+	log     *slog.Logger
+	started time.Time
+	calls   chan func() // from other goroutines into the loop
+
+	dir     *nccltuner.Dir
+	scanner *nccltuner.Scanner
+	changes nccltuner.Changes
+	rings   []*nccltuner.Ring
+	comms   map[tuner.CommID]*comm
+	order   []tuner.CommID
+	core    *tuner.Core
+	memory  *store.Resilient
+	mask    uint32 // profiler events wanted
+
+	batch [drainBatch]nccltuner.Sample
+	event tuner.Sample // the one sample event, so that the hot path does not allocate
+
+	scanned, swept, readRecords, beaten state.Ns
+
+	findings      []tuner.Finding // a ring of findingsKept once full; next at findingCount % findingsKept
+	findingCount  uint64
+	findingCounts map[string]uint64
+	said          map[string]bool
+
+	sampleCount, publications                         uint64
+	goneDropped, goneUnjoined, goneCalls, goneIgnored uint64 // of rings and communicators that have left
+}
+
+// Open takes the directory's lock and opens the store. It starts nothing.
+func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) {
+	newLearner, err := agents.New(cfg.Learner)
+	if err != nil {
+		return nil, fmt.Errorf("learner: %w", err)
+	}
+	if cfg.Machine == "" {
+		cfg.Machine = machineShape(os.DirFS("/"))
+	}
+	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Explore: !cfg.NoExplore, SampleEvery: cfg.SampleEvery,
+		Seed: cfg.Seed, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
+	if err != nil {
+		return nil, err
+	}
+	dir, err := nccltuner.OpenDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.Lock(); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return &Daemon{cfg: cfg, version: version, log: log, started: time.Now(), calls: make(chan func()), dir: dir,
+		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, core: core, memory: openMemory(cfg.Store, log),
+		mask: wantedEvents, findingCounts: map[string]uint64{}, said: map[string]bool{}}, nil
+}
+
+// Close gives back lock and files. The ranks keep the last agreed plans.
+func (d *Daemon) Close() error {
+	return errors.Join(d.memory.Close(), d.scanner.Close(), d.dir.Close())
+}
+
+// now is the monotonic clock of the daemon's life; +1 so that 0 can mean never.
+func (d *Daemon) now() state.Ns { return state.Ns(time.Since(d.started)) + 1 }
+
+// Reload takes over what may change live.
+func (d *Daemon) Reload(cfg config.Config) {
+	_ = d.do(context.Background(), func() { // the loop ends only with the process's work: then nothing is to be reloaded
+		d.cfg.Tick, d.cfg.SampleEvery, d.cfg.NoExplore = cfg.Tick, cfg.SampleEvery, cfg.NoExplore
+		d.core.SetExplore(!cfg.NoExplore)
+		d.core.SetSampleEvery(cfg.SampleEvery)
+	})
+}
+
+// do runs f in the loop and waits for it.
+func (d *Daemon) do(ctx context.Context, f func()) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case d.calls <- func() { f(); close(done) }:
+		<-done // calls are short
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the daemon's loop: %w", ctx.Err())
+	}
+}
+
+// note keeps a finding for people and says it.
+func (d *Daemon) note(f tuner.Finding) {
+	if len(d.findings) < findingsKept {
+		d.findings = append(d.findings, f)
+	} else {
+		d.findings[d.findingCount%findingsKept] = f
+	}
+	d.findingCount++
+	d.findingCounts[f.Diagnosis.String()]++
+	d.log.Info("finding", "comm", commName(f.Comm), "bucket", f.Bucket.String(), "diagnosis", f.Diagnosis.String(), "text", f.Text)
+}
+
+// once logs a text the first time it comes: trouble that stays must not fill the log.
+func (d *Daemon) once(what string, err error) {
+	if text := what + ": " + err.Error(); !d.said[text] && len(d.said) < 1000 {
+		d.said[text] = true
+		d.log.Error(what, "err", err)
+	}
+}
+
+// farewell tells the core that all communicators are gone, so that it gives out what it has learned of them.
+func (d *Daemon) farewell() {
+	for _, id := range d.order {
+		if d.comms[id].active {
+			d.step(tuner.CommLeft{Comm: id})
+		}
+	}
+}
+
+func commName(id tuner.CommID) string { return fmt.Sprintf("%016x", uint64(id)) }

@@ -1,0 +1,243 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// How often what is done. Rings are read every tick while samples come and up to idleTicks times more rarely while not.
+const (
+	scanEvery    = 100 * time.Millisecond
+	sweepEvery   = time.Second
+	recordEvery  = 10 * time.Millisecond // joined ranks, marks
+	beatEvery    = 50 * time.Millisecond
+	flushEvery   = time.Second
+	idleTicks    = 8
+	drainBatch   = 64                 // samples of one ring before the next ring's turn, so that ranks stay side by side
+	drainRounds  = 512                // batches of all rings in one tick; the rest waits for the next
+	wantedEvents = 1<<1 | 1<<3 | 1<<6 // ncclProfileColl, ProxyOp, KernelCh (src/include/plugin/nccl_profiler.h)
+)
+
+// Run works until ctx ends, then drains what the ranks have told and writes down what was learned.
+func (d *Daemon) Run(ctx context.Context) error {
+	flushed := make(chan struct{})
+	flushCtx, stopFlush := context.WithCancel(context.Background())
+	go func() {
+		defer close(flushed)
+		d.flushLoop(flushCtx)
+	}()
+	defer func() {
+		stopFlush()
+		<-flushed
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	wait := d.cfg.Tick
+	for {
+		select {
+		case <-ctx.Done():
+			d.drain()
+			d.sampling(0)
+			d.farewell()
+			return nil
+		case call := <-d.calls:
+			call()
+		case <-timer.C:
+			if d.turn() > 0 {
+				wait = d.cfg.Tick
+			} else {
+				wait = min(wait*2, idleTicks*d.cfg.Tick)
+			}
+			timer.Reset(wait)
+		}
+	}
+}
+
+// turn does all that is due and says how many samples came in.
+func (d *Daemon) turn() int {
+	now := d.now()
+	if due(&d.scanned, now, scanEvery) {
+		d.scan()
+	}
+	if due(&d.swept, now, sweepEvery) {
+		d.sweep()
+	}
+	n := d.drain()
+	if due(&d.readRecords, now, recordEvery) {
+		d.records()
+	}
+	d.step(tuner.Tick{})
+	for _, id := range d.order {
+		d.publish(d.comms[id])
+	}
+	if due(&d.beaten, now, beatEvery) {
+		d.beat()
+	}
+	return n
+}
+
+func due(last *state.Ns, now state.Ns, every time.Duration) bool {
+	if *last != 0 && now-*last < state.Ns(every) {
+		return false
+	}
+	*last = now
+	return true
+}
+
+// drain reads the rings in small turns, so that the samples of one call come close together whatever ring they are in.
+func (d *Daemon) drain() int {
+	total := 0
+	for range drainRounds {
+		got := 0
+		for _, r := range d.rings {
+			n, err := r.Drain(d.batch[:])
+			for i := range d.batch[:n] {
+				d.sample(&d.batch[i])
+			}
+			got += n
+			if err != nil {
+				d.giveUpRing(r, err)
+				break // d.rings has changed
+			}
+		}
+		total += got
+		if got == 0 {
+			break
+		}
+	}
+	return total
+}
+
+func (d *Daemon) sample(s *nccltuner.Sample) {
+	d.sampleCount++
+	if s.Unjoined {
+		return // without a call number it joins no group
+	}
+	d.event = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes,
+		CounterNs: s.CounterNs, SignalNs: s.SignalNs, Action: s.Action, Ran: s.Ran, Aggregated: s.Aggregated}
+	d.step(&d.event)
+}
+
+// step feeds the core and does what it asks.
+func (d *Daemon) step(e tuner.Event) {
+	out := d.core.Step(d.now(), e)
+	for i := range out.Plans {
+		if c := d.comms[out.Plans[i].Comm]; c != nil {
+			c.pending = planSpec(&out.Plans[i])
+		}
+	}
+	for _, f := range out.Findings {
+		d.note(f)
+	}
+	if len(out.Learned) > 0 {
+		d.learn(out.Learned)
+	}
+}
+
+func (d *Daemon) publish(c *comm) {
+	if c.broken {
+		return
+	}
+	sent, err := c.publish()
+	if err != nil {
+		d.giveUpComm(c, err)
+	} else if sent {
+		d.publications++
+	}
+}
+
+// scan takes in files that appeared or went.
+func (d *Daemon) scan() {
+	if err := d.scanner.Scan(&d.changes); err != nil {
+		d.once("scan", err)
+		return
+	}
+	d.take(&d.changes)
+}
+
+// sweep deletes what dead processes left.
+func (d *Daemon) sweep() {
+	if err := d.scanner.Sweep(&d.changes); err != nil {
+		d.once("sweep", err)
+	}
+	d.take(&d.changes)
+}
+
+func (d *Daemon) take(ch *nccltuner.Changes) {
+	for _, err := range ch.Rejected {
+		d.log.Warn("a file in the directory cannot be used and is left alone", "err", err)
+	}
+	for _, r := range ch.GoneRings {
+		d.dropRing(r)
+	}
+	for _, r := range ch.GoneRecords {
+		d.dropRecord(r)
+	}
+	for _, name := range ch.Removed {
+		d.log.Debug("removed a stale file", "file", name)
+	}
+	for _, r := range ch.Rings {
+		d.rings = append(d.rings, r)
+		d.log.Info("process found", "pid", r.Process().PID)
+		d.report(r.SetWantMask(d.mask))
+	}
+	for _, r := range ch.Records {
+		d.addRecord(r)
+	}
+}
+
+// beat tells the ranks that somebody reads.
+func (d *Daemon) beat() {
+	for _, r := range d.rings {
+		d.report(r.Beat())
+	}
+	for _, id := range d.order {
+		if c := d.comms[id]; !c.broken {
+			d.report(c.record.Beat())
+		}
+	}
+}
+
+// sampling switches the profiler events of all processes.
+func (d *Daemon) sampling(mask uint32) {
+	d.mask = mask
+	for _, r := range d.rings {
+		d.report(r.SetWantMask(mask))
+	}
+}
+
+func (d *Daemon) dropRing(r *nccltuner.Ring) {
+	for { // what a rank told before it left counts
+		n, err := r.Drain(d.batch[:])
+		for i := range d.batch[:n] {
+			d.sample(&d.batch[i])
+		}
+		if n == 0 || err != nil {
+			break
+		}
+	}
+	if s, err := r.Stats(); err == nil {
+		d.goneDropped += s.Dropped
+		d.goneUnjoined += s.Unjoined
+	}
+	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })
+	d.report(r.Close())
+}
+
+func (d *Daemon) giveUpRing(r *nccltuner.Ring, err error) {
+	d.log.Error("the samples of a process cannot be read any more; its choices stay", "pid", r.Process().PID, "err", err)
+	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })
+}
+
+// report logs trouble with shared memory, each text once.
+func (d *Daemon) report(err error) {
+	if err != nil && !errors.Is(err, nccltuner.ErrClosed) {
+		d.once("shared memory", err)
+	}
+}

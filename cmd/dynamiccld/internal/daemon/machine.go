@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// machineShape names what choices depend on beside the communicator: GPUs and NICs. root is the file system ("/").
+// A machine without GPUs (a laptop, CI) is a shape of its own, so that what a harness learned never reaches a GPU job.
+func machineShape(root fs.FS) string {
+	gpus := gpuModels(root)
+	shape := "no GPU"
+	if len(gpus) > 0 {
+		slices.Sort(gpus)
+		var parts []string
+		for i := 0; i < len(gpus); {
+			j := i
+			for j < len(gpus) && gpus[j] == gpus[i] {
+				j++
+			}
+			parts = append(parts, fmt.Sprintf("%dx %s", j-i, gpus[i]))
+			i = j
+		}
+		shape = strings.Join(parts, " + ")
+	}
+	nics, err := fs.ReadDir(root, "sys/class/infiniband")
+	if err != nil {
+		return shape + ", 0 NICs" // no RDMA subsystem
+	}
+	return fmt.Sprintf("%s, %d NICs", shape, len(nics))
+}
+
+// gpuModels reads the model lines of the NVIDIA driver: /proc/driver/nvidia/gpus/*/information.
+func gpuModels(root fs.FS) []string {
+	files, err := fs.Glob(root, "proc/driver/nvidia/gpus/*/information")
+	if err != nil {
+		return nil
+	}
+	var models []string
+	for _, name := range files {
+		f, err := root.Open(name)
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == "Model" {
+				models = append(models, strings.TrimSpace(value))
+			}
+		}
+		f.Close()
+	}
+	return models
+}

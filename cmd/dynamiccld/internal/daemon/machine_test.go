@@ -1,0 +1,31 @@
+package daemon
+
+import (
+	"testing"
+	"testing/fstest"
+)
+
+func TestMachineShape(t *testing.T) {
+	info := func(model string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte("Model: \t\t " + model + "\nIRQ:   \t\t 16\n")}
+	}
+	for _, tc := range []struct {
+		name string
+		fs   fstest.MapFS
+		want string
+	}{
+		{"nothing", fstest.MapFS{}, "no GPU, 0 NICs"},
+		{"uniform", fstest.MapFS{
+			"proc/driver/nvidia/gpus/0000:01:00.0/information": info("NVIDIA H200"),
+			"proc/driver/nvidia/gpus/0000:02:00.0/information": info("NVIDIA H200"),
+			"sys/class/infiniband/mlx5_0":                      &fstest.MapFile{}}, "2x NVIDIA H200, 1 NICs"},
+		{"mixed", fstest.MapFS{
+			"proc/driver/nvidia/gpus/a/information": info("NVIDIA L40S"),
+			"proc/driver/nvidia/gpus/b/information": info("NVIDIA H200")}, "1x NVIDIA H200 + 1x NVIDIA L40S, 0 NICs"},
+		{"garbage", fstest.MapFS{"proc/driver/nvidia/gpus/a/information": &fstest.MapFile{Data: []byte("\x00\xff no colon")}}, "no GPU, 0 NICs"},
+	} {
+		if got := machineShape(tc.fs); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}

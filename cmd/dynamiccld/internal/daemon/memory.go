@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+	"dynamiccl/tuner/store"
+)
+
+// openMemory opens what was learned before. It always gives a usable memory; trouble with the file is logged.
+func openMemory(path string, log *slog.Logger) *store.Resilient {
+	if path == config.StoreNone {
+		path = ""
+	}
+	return store.NewResilient(path, store.Options{}, log)
+}
+
+// known is what the store has for a communicator of this shape and NCCL version. What was learned for other versions is
+// not used: choices and their costs change with NCCL's code.
+func (d *Daemon) known(shape state.Shape, ncclVersion int) []tuner.Learned {
+	prior := d.memory.Load(d.cfg.Machine, d.cfg.GPUArch, ncclVersion, shape)
+	if len(prior) > 0 {
+		d.log.Info("starting from stored choices", "shape", shape.String(), "buckets", len(prior))
+		return prior
+	}
+	if others := d.memory.Versions(d.cfg.Machine, d.cfg.GPUArch, ncclVersion, shape); len(others) > 0 {
+		var names []string
+		for _, v := range others {
+			names = append(names, ncclVersionName(v))
+		}
+		d.log.Info("nothing is stored for this NCCL version: starting afresh", "nccl", ncclVersionName(ncclVersion), "stored_for", strings.Join(names, ", "))
+	}
+	return prior
+}
+
+// learn takes what the core gives out. It touches memory only; flushLoop writes.
+func (d *Daemon) learn(all []tuner.Learned) {
+	if err := d.memory.Put(all); err != nil {
+		d.once("a learned choice was refused", err)
+	}
+}
+
+// flushLoop writes behind, so that a slow disk never holds up the loop.
+func (d *Daemon) flushLoop(ctx context.Context) {
+	ticker := time.NewTicker(flushEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			_ = d.memory.Flush() // it logs what is wrong, once
+		case <-ctx.Done():
+			return // Close writes the rest
+		}
+	}
+}
+
+// storeState says in words how the store does.
+func (d *Daemon) storeState() string {
+	s := d.memory.Stats()
+	switch {
+	case s.Failing != nil:
+		return "choices are kept in memory only: " + s.Failing.Error()
+	case d.cfg.Store == config.StoreNone:
+		return "none: choices are kept in memory only"
+	}
+	return "ok"
+}

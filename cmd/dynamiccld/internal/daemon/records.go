@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"slices"
+
+	"dynamiccl/nccltuner"
+	"dynamiccl/tuner"
+)
+
+func (d *Daemon) addRecord(r *nccltuner.Record) {
+	id := tuner.CommID(r.Info().CommID)
+	if old := d.comms[id]; old != nil { // a new generation under the same name
+		d.forget(old)
+	}
+	c, err := newComm(r)
+	if err != nil {
+		d.log.Error("a communicator's record cannot be served; its ranks run plain NCCL", "err", err)
+		return
+	}
+	d.comms[id] = c
+	d.order = append(d.order, id)
+	d.readRecord(c)
+}
+
+func (d *Daemon) dropRecord(r *nccltuner.Record) {
+	if c := d.comms[tuner.CommID(r.Info().CommID)]; c != nil && c.record == r {
+		d.forget(c)
+	}
+	d.report(r.Close())
+}
+
+func (d *Daemon) forget(c *comm) {
+	if c.active {
+		d.log.Info("communicator left", "comm", commName(c.id()))
+		d.step(tuner.CommLeft{Comm: c.id()})
+	}
+	calls, ignored := c.calls()
+	d.goneCalls += calls
+	d.goneIgnored += ignored
+	delete(d.comms, c.id())
+	d.order = slices.DeleteFunc(d.order, func(id tuner.CommID) bool { return id == c.id() })
+}
+
+// giveUpComm leaves a communicator to itself: its ranks keep the last agreed plan.
+func (d *Daemon) giveUpComm(c *comm, err error) {
+	c.broken, c.why = true, err.Error()
+	d.log.Error("a communicator is left alone: its ranks keep their last agreed choices", "comm", commName(c.id()), "err", err)
+	if c.active {
+		c.active = false
+		d.step(tuner.CommLeft{Comm: c.id()})
+	}
+}
+
+// records reads who joined and what NCCL allows.
+func (d *Daemon) records() {
+	for _, id := range slices.Clone(d.order) {
+		d.readRecord(d.comms[id])
+	}
+}
+
+func (d *Daemon) readRecord(c *comm) {
+	if c.broken {
+		return
+	}
+	if err := c.record.View(&c.view); err != nil {
+		d.giveUpComm(c, err)
+		return
+	}
+	if !c.active {
+		ok, why := c.ready()
+		if !ok {
+			if why != c.why && c.view.Veto {
+				d.log.Info("communicator passes through", "comm", commName(c.id()), "why", why)
+			}
+			c.why = why
+			return
+		}
+		d.activate(c)
+		if c.broken {
+			return
+		}
+	}
+	if calls, _ := c.calls(); calls == c.readAt && calls > 0 {
+		return // no epoch has passed since: marks are as they were
+	} else {
+		c.readAt = calls
+	}
+	if err := c.newMarks(func(m tuner.Marks) { d.step(m) }); err != nil {
+		d.giveUpComm(c, err)
+	}
+}
+
+func (d *Daemon) activate(c *comm) {
+	last, err := c.record.LastEntryID()
+	if err != nil {
+		d.giveUpComm(c, err)
+		return
+	}
+	c.active, c.why = true, ""
+	explore := c.explorable()
+	version := c.ncclVersion()
+	d.log.Info("communicator joined", "comm", commName(c.id()), "shape", c.shape().String(), "nccl", ncclVersionName(version), "explore", explore)
+	if !explore {
+		d.log.Warn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER", "comm", commName(c.id()))
+	}
+	d.step(tuner.CommJoined{Comm: c.id(), Shape: c.shape(), NCCLVersion: version, Explore: explore,
+		MaxChannels: c.record.Info().MaxChannels, LastID: last, Prior: d.known(c.shape(), version)})
+}

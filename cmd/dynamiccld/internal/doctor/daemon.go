@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/storefile"
+	"dynamiccl/tuner/store"
+)
+
+// lockName is the file whose lock is the daemon (docs/design.md, decision 1).
+const lockName = "daemon.lock"
+
+// checkDaemon asks the daemon; nil: none answers.
+func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
+	const check = "daemon"
+	st, err := h.Client.Status(ctx)
+	refused := new(control.Error)
+	switch {
+	case err == nil:
+		text := fmt.Sprintf("pid %d answers, version %s, %d communicators", st.PID, st.Version, len(st.Comms))
+		if st.Version != h.Version {
+			r.warn(check, fmt.Sprintf("%s, and this command is version %s", text, h.Version), "restart the daemon after an update")
+		} else {
+			r.ok(check, text)
+		}
+		if st.Dropped > 0 {
+			r.warn("samples", fmt.Sprintf("%d of %d samples were dropped by full rings", st.Dropped, st.Dropped+st.Samples), "give the daemon more processor time, or a smaller --tick")
+		}
+		return &st
+	case errors.As(err, &refused):
+		r.fail(check, "the daemon refuses: "+refused.Message, "run the command as the daemon's user or as root")
+	case !locked(filepath.Join(h.Dir, lockName)):
+		text := "no daemon runs: ranks use plain NCCL, or the last plan, until one does"
+		if _, err := os.Lstat(filepath.Join(h.Dir, control.SocketName)); err == nil {
+			text += "; the socket of a dead one is left"
+		}
+		r.fail(check, text, "start it with `dynamiccld serve`")
+	case errors.Is(err, control.ErrNoDaemon):
+		r.fail(check, "a daemon holds "+filepath.Join(h.Dir, lockName)+" but does not answer on "+control.SocketName, "look at its log; it may be starting or ending, else restart it")
+	default:
+		r.fail(check, err.Error(), "look at its log, or restart it")
+	}
+	return nil
+}
+
+// locked says whether somebody holds the lock, without creating or keeping it.
+func locked(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// checkStore looks at the store file, or takes the word of the daemon that uses it.
+func checkStore(r *Report, h Host, daemon *control.Status) {
+	const check = "store"
+	if daemon != nil {
+		if daemon.StoreState == "ok" {
+			r.ok(check, daemon.StorePath+" is in use by the daemon")
+		} else {
+			r.warn(check, fmt.Sprintf("%s: %s", daemon.StorePath, daemon.StoreState), "correct it; until then choices are kept in memory only")
+		}
+		return
+	}
+	if h.StorePath == "none" {
+		r.warn(check, "store is none: what is learned ends with the daemon", "name a file with --store or DYNAMICCL_STORE")
+		return
+	}
+	buckets, err := storefile.Read(h.StorePath)
+	known := new(store.Error)
+	switch {
+	case err == nil:
+		r.ok(check, fmt.Sprintf("%s holds %d choices", h.StorePath, len(buckets)))
+	case errors.Is(err, store.ErrMissing):
+		r.ok(check, h.StorePath+" does not exist yet: the daemon makes it")
+	case errors.As(err, &known):
+		r.fail(check, fmt.Sprintf("%s: %v", known.Path, known.Kind), known.Remedy())
+	default:
+		r.fail(check, err.Error(), "name another file with --store or DYNAMICCL_STORE")
+	}
+}

@@ -1,0 +1,136 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+)
+
+// A ring of 65,536 samples takes 4.5 MiB a rank process; with less than lowSpace eight ranks do not fit.
+const (
+	lowSpace = 64 << 20
+	minSpace = 8 << 20
+)
+
+// checkDirectory says whether ranks and daemon of this user can meet, and whether its files can be looked at.
+func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
+	const check = "directory"
+	remedyOther := "name another directory with DYNAMICCL_DIR, for ranks and daemon alike"
+	if ranks, err := nccltuner.DirPath(h.Getenv, h.EUID); err != nil {
+		r.fail(check, err.Error(), "give an absolute path in DYNAMICCL_DIR")
+	} else if ranks != h.Dir {
+		r.fail(check, fmt.Sprintf("ranks started here would use %s and the daemon %s", ranks, h.Dir), "export DYNAMICCL_DIR="+h.Dir+" for the ranks")
+	}
+	info, err := os.Lstat(h.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		parent := filepath.Dir(h.Dir)
+		if _, err := os.Stat(parent); err != nil {
+			r.fail(check, fmt.Sprintf("%s does not exist and neither does %s", h.Dir, parent), "make "+parent+", or "+remedyOther)
+		} else {
+			r.ok(check, h.Dir+" does not exist yet: the first rank or the daemon makes it")
+		}
+		return false
+	}
+	if err != nil {
+		r.fail(check, err.Error(), remedyOther)
+		return false
+	}
+	st, _ := info.Sys().(*syscall.Stat_t)
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		r.fail(check, h.Dir+" is a symbolic link: ranks refuse it", "name the real directory, or "+remedyOther)
+	case !info.IsDir():
+		r.fail(check, h.Dir+" is not a directory", "remove it, or "+remedyOther)
+	case st == nil || int(st.Uid) != h.EUID:
+		owner := -1
+		if st != nil {
+			owner = int(st.Uid)
+		}
+		r.fail(check, fmt.Sprintf("%s belongs to uid %d and this is uid %d: ranks of yours refuse it", h.Dir, owner, h.EUID), "run ranks, daemon and doctor as one user, or "+remedyOther)
+	case info.Mode().Perm() != 0o700:
+		r.fail(check, fmt.Sprintf("%s has mode %04o: ranks refuse it, others could plant files there", h.Dir, info.Mode().Perm()), "chmod 0700 "+h.Dir)
+	default:
+		r.ok(check, h.Dir+" is yours alone")
+		checkSpace(r, h.Dir)
+		return true
+	}
+	return false
+}
+
+func checkSpace(r *Report, dir string) {
+	var fsys syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fsys); err != nil {
+		r.warn("space", fmt.Sprintf("free space of %s cannot be read: %v", dir, err), "look at `df "+dir+"`")
+		return
+	}
+	free := fsys.Bavail * uint64(fsys.Bsize)
+	text := fmt.Sprintf("%s free for shared files in %s", state.FormatBytes(free), dir)
+	remedy := "free some space, or set DYNAMICCL_DIR to a directory on tmpfs with more"
+	switch {
+	case free < minSpace:
+		r.fail("space", text+": ranks cannot make their files and run plain NCCL", remedy)
+	case free < lowSpace:
+		r.warn("space", text+": enough for a few ranks only (5 MiB each)", remedy)
+	default:
+		r.ok("space", text)
+	}
+}
+
+// checkFiles looks at what ranks left in the directory and gives the processes that live.
+func checkFiles(r *Report, h Host) (pids []uint32) {
+	const check = "files"
+	dir, err := nccltuner.OpenDir(h.Dir)
+	if err != nil {
+		r.fail(check, err.Error(), "correct the directory")
+		return nil
+	}
+	defer dir.Close()
+	scanner := nccltuner.NewScanner(dir)
+	defer scanner.Close()
+	var found nccltuner.Changes
+	if err := scanner.Scan(&found); err != nil {
+		r.fail(check, err.Error(), "correct the directory")
+		return nil
+	}
+	stale := 0
+	for _, ring := range found.Rings {
+		if alive, err := ring.Process().Alive(); alive || err != nil {
+			pids = append(pids, ring.Process().PID)
+		} else {
+			stale++
+		}
+	}
+	var view nccltuner.RecordView
+	for _, record := range found.Records {
+		if err := record.View(&view); err != nil {
+			r.warn(check, err.Error(), "remove the file once no rank uses it")
+			continue
+		}
+		if left, dead, err := view.Gone(nccltuner.Process.Alive); err == nil && len(view.Ranks) > 0 && left+dead == len(view.Ranks) {
+			stale++
+		}
+	}
+	for _, err := range found.Rejected {
+		switch {
+		case errors.Is(err, nccltuner.ErrVersion):
+			r.fail(check, err.Error(), "install plugin and dynamiccld of one release")
+		case errors.Is(err, nccltuner.ErrNotReady):
+			// A rank is making it at this moment.
+		default:
+			r.warn(check, err.Error(), "remove the file if it is not yours")
+		}
+	}
+	text := fmt.Sprintf("%d communicators, %d rank processes live", len(found.Records), len(pids))
+	if stale > 0 {
+		r.warn(check, fmt.Sprintf("%s, %d files of dead processes", text, stale), "none needed: a running daemon and the next ranks clean up")
+	} else {
+		r.ok(check, text)
+	}
+	return pids
+}

@@ -1,0 +1,62 @@
+// Package render writes what commands show as plain text: no colour, no cursor movement, so that it reads the same in a
+// terminal, a file and a mail.
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/state"
+)
+
+// JSON writes v for programs.
+func JSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+func count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+func shape(ranks, nodes int, transport string) string {
+	s := count(ranks, "rank") + ", " + count(nodes, "node")
+	if transport != "" {
+		s += ", " + transport
+	}
+	return s
+}
+
+// owner says what a bucket belongs to: a live communicator, or a key of a store file.
+func owner(b control.Bucket) string {
+	var parts []string
+	if b.Comm != "" {
+		parts = append(parts, "communicator "+b.Comm)
+	}
+	for _, p := range []struct{ name, value string }{{"machine", b.Machine}, {"GPU", b.GPUArch}} {
+		if p.value != "" {
+			parts = append(parts, p.name+" "+p.value)
+		}
+	}
+	parts = append(parts, shape(b.Ranks, b.Nodes, b.Transport))
+	if b.NCCLVersion != "" {
+		parts = append(parts, "NCCL "+b.NCCLVersion)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func instant(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+func size(b control.Bucket) string { return state.FormatBytes(b.MinBytes) }

@@ -1,0 +1,111 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/state"
+)
+
+// StatusReport is what `status --json` writes.
+type StatusReport struct {
+	control.Status
+	Recent []control.Finding `json:"recent_findings"`
+}
+
+// Status writes the daemon as a whole.
+func Status(w io.Writer, r StatusReport, now time.Time) error {
+	st := r.Status
+	t := columns(w)
+	fmt.Fprintf(t, "daemon\tpid %d, version %s, started %s (%s)\n", st.PID, st.Version, instant(st.StartedAt), units.Ago(st.StartedAt, now))
+	fmt.Fprintf(t, "directory\t%s\n", st.Dir)
+	fmt.Fprintf(t, "store\t%s: %s\n", st.StorePath, st.StoreState)
+	learner := st.Learner
+	if !st.Explore {
+		learner += ", exploration off"
+	}
+	fmt.Fprintf(t, "learner\t%s\n", learner)
+	fmt.Fprintf(t, "samples\t%d read, %d dropped by full rings, %d that match no call\n", st.Samples, st.Dropped, st.Unjoined)
+	fmt.Fprintf(t, "calls\t%d decided, %d plans published, %d actions that NCCL ruled out\n", st.Decisions, st.Publications, st.Ignored)
+	fmt.Fprintf(t, "findings\t%s\n", counts(st.FindingCounts))
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := comms(w, st.Comms); err != nil {
+		return err
+	}
+	if len(r.Recent) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\nlast findings\n")
+	for _, f := range r.Recent {
+		fmt.Fprintf(w, "  %s  %s  %s %s: %s: %s\n", instant(f.At), f.Comm, f.Collective, state.FormatBytes(f.MinBytes), f.Diagnosis, f.Text)
+	}
+	return nil
+}
+
+func comms(w io.Writer, all []control.CommStatus) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(w, "\nno communicators: no rank with the plugin has started in this directory; `dynamiccld doctor` says what is missing")
+		return err
+	}
+	fmt.Fprintln(w)
+	t := columns(w)
+	fmt.Fprintln(t, "communicator\tranks\tnodes\tNCCL\tepoch\tplan\tprocesses\tstate")
+	for _, c := range all {
+		version := c.NCCLVersion
+		if version == "" {
+			version = "-"
+		}
+		fmt.Fprintf(t, "%s\t%d/%d\t%d\t%s\t%d\t%d\t%s\t%s\n", c.ID, c.RanksJoined, c.Ranks, c.Nodes, version, c.Epoch, c.PlanVersion, pids(c.Processes), active(c))
+	}
+	return t.Flush()
+}
+
+func active(c control.CommStatus) string {
+	switch {
+	case c.Active && c.Why == "":
+		return "tuned"
+	case c.Active:
+		return "tuned: " + c.Why
+	case c.Why == "":
+		return "passes through"
+	}
+	return "passes through: " + c.Why
+}
+
+// pids keeps a line readable with 64 ranks.
+func pids(all []int) string {
+	const show = 4
+	var parts []string
+	for i, p := range all {
+		if i == show {
+			parts = append(parts, fmt.Sprintf("+%d", len(all)-show))
+			break
+		}
+		parts = append(parts, fmt.Sprint(p))
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ",")
+}
+
+func counts(m map[string]uint64) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if m[k] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", m[k], k))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,88 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/state"
+)
+
+// Why explains the choice of one bucket.
+func Why(w io.Writer, b control.Bucket, now time.Time) error {
+	sizes := state.FormatBytes(b.MinBytes) + " and more"
+	if b.MaxBytes != 0 {
+		sizes = fmt.Sprintf("%s to %s", state.FormatBytes(b.MinBytes), state.FormatBytes(b.MaxBytes+1))
+	}
+	fmt.Fprintf(w, "%s of %s on %s\n", b.Collective, sizes, owner(b))
+	t := columns(w)
+	fmt.Fprintf(t, "  choice\t%s\n", choice(b, now))
+	fmt.Fprintf(t, "  advantage\t%s\n", advantage(b))
+	if b.Note != "" {
+		fmt.Fprintf(t, "  note\t%s\n", b.Note)
+	}
+	if b.Comm != "" {
+		fmt.Fprintf(t, "  diagnosis\t%s\n", diagnosis(b, now))
+		fmt.Fprintf(t, "  detector\tcounter at %.0f%%, signal at %.0f%% of the alarm threshold\n", 100*b.Counter, 100*b.Signal)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return writeTried(w, b)
+}
+
+func choice(b control.Bucket, now time.Time) string {
+	s := b.Choice
+	if s == "default" {
+		s = "default (NCCL's own choice)"
+	}
+	if b.Since != nil {
+		s += fmt.Sprintf(", since %s (%s)", instant(*b.Since), units.Ago(*b.Since, now))
+	}
+	if b.Exploring {
+		s += "; still trying others"
+	}
+	return s
+}
+
+func advantage(b control.Bucket) string {
+	switch {
+	case b.Choice == "default":
+		return "none: nothing tried so far is measured better"
+	case b.SpeedUpLow == b.SpeedUpHigh && b.SpeedUp == 1:
+		return "not measured yet"
+	}
+	return fmt.Sprintf("%.2fx NCCL's default, 95%% interval %.2fx to %.2fx, %d calls so far", b.SpeedUp, b.SpeedUpLow, b.SpeedUpHigh, b.Calls)
+}
+
+func diagnosis(b control.Bucket, now time.Time) string {
+	if b.Diagnosis == "none" || b.DiagnosedAt == nil {
+		return "none: costs have not changed since they were learned"
+	}
+	return fmt.Sprintf("%s at %s (%s)", b.Diagnosis, instant(*b.DiagnosedAt), units.Ago(*b.DiagnosedAt, now))
+}
+
+func writeTried(w io.Writer, b control.Bucket) error {
+	if len(b.Tried) == 0 {
+		_, err := fmt.Fprintf(w, "  tried      nothing yet\n")
+		return err
+	}
+	var base float64
+	for _, a := range b.Tried {
+		if a.Action == "default" {
+			base = a.MeanNs
+		}
+	}
+	t := columns(w)
+	fmt.Fprintf(t, "  tried\tcalls\tmean\tspread\tagainst default\n")
+	for _, a := range b.Tried {
+		against := "-"
+		if base > 0 && a.MeanNs > 0 {
+			against = fmt.Sprintf("%.2fx", base/a.MeanNs)
+		}
+		fmt.Fprintf(t, "  %s\t%d\t%s\t%.1f%%\t%s\n", a.Action, a.Calls, units.Duration(a.MeanNs), 100*a.Spread, against)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,102 @@
+// Package rulefile turns decision tables into the rules of NCCL's example tuner CSV and back into what a person should
+// know before importing them.
+package rulefile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/state"
+)
+
+// ErrAmbiguous says that buckets of different machines, GPUs or NCCL versions cannot share one file: its lines name
+// ranks and nodes only.
+var ErrAmbiguous = errors.New("choices of several kinds of machine or NCCL version")
+
+type shape struct{ nodes, ranks int }
+
+// Rules gives the rules of all shapes, those with more nodes and ranks later. Where several communicators of one shape
+// differ, the one with most calls speaks for the bucket. Buckets on NCCL's default give no rule.
+func Rules(buckets []control.Bucket) ([]actions.Rule, error) {
+	if kinds := Kinds(buckets); len(kinds) > 1 {
+		return nil, fmt.Errorf("%w: %s; choose one with --machine, --gpu-arch and --nccl-version", ErrAmbiguous, strings.Join(kinds, "; "))
+	}
+	best := map[shape]map[state.Bucket]control.Bucket{}
+	for _, b := range buckets {
+		s := shape{b.Nodes, b.Ranks}
+		if best[s] == nil {
+			best[s] = map[state.Bucket]control.Bucket{}
+		}
+		if old, ok := best[s][b.Bucket]; !ok || b.Calls > old.Calls {
+			best[s][b.Bucket] = b
+		}
+	}
+	byShape := func(a, b shape) int { return cmp.Or(cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.ranks, b.ranks)) }
+	rules := []actions.Rule{}
+	for _, s := range slices.SortedFunc(maps.Keys(best), byShape) {
+		var choices []actions.BucketChoice
+		for bucket, b := range best[s] {
+			a, err := actions.Parse(b.Choice)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", bucket, err)
+			}
+			choices = append(choices, actions.BucketChoice{Collective: bucket.Collective, Log2Bytes: bucket.Log2Bytes, Action: a})
+		}
+		own, err := actions.RulesFor(choices, s.nodes, s.ranks)
+		if err != nil {
+			return nil, fmt.Errorf("%d ranks on %d nodes: %w", s.ranks, s.nodes, err)
+		}
+		rules = append(rules, own...)
+	}
+	return rules, nil
+}
+
+// Kinds lists the machines, GPU architectures and NCCL versions that buckets belong to.
+func Kinds(buckets []control.Bucket) []string {
+	seen := map[string]bool{}
+	for _, b := range buckets {
+		seen[fmt.Sprintf("machine %q, GPU %q, NCCL %q", b.Machine, b.GPUArch, b.NCCLVersion)] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// Conditional counts the rules that cannot become a choice all ranks agree on (actions.Rule.Conditional).
+func Conditional(rules []actions.Rule) int {
+	n := 0
+	for _, r := range rules {
+		if r.Conditional() {
+			n++
+		}
+	}
+	return n
+}
+
+// JSON is a rule with stable keys: NCCL's names of the columns.
+type JSON struct {
+	Collective string `json:"collective_type"`
+	MinBytes   uint64 `json:"min_bytes"`
+	MaxBytes   uint64 `json:"max_bytes"`
+	Algorithm  string `json:"algorithm"`
+	Protocol   string `json:"protocol"`
+	Channels   int    `json:"channels"`
+	Nodes      int    `json:"nNodes"`
+	Ranks      int    `json:"nRanks"`
+	PipeOps    int    `json:"numPipeOps"`
+	RegBuff    int    `json:"regBuff"`
+}
+
+// ToJSON gives rules their JSON form, never null.
+func ToJSON(rules []actions.Rule) []JSON {
+	out := make([]JSON, 0, len(rules))
+	for _, r := range rules {
+		out = append(out, JSON{r.Collective.String(), r.MinBytes, r.MaxBytes, r.Algorithm.String(), r.Protocol.String(),
+			r.Channels, r.Nodes, r.Ranks, r.PipeOps, r.RegBuff})
+	}
+	return out
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// ladder is the package table of docs/design.md: what each package may import of ours.
+var ladder = map[string][]string{
+	"actions":           {},
+	"state":             {"actions"},
+	"agents":            {"actions", "state"},
+	"tuner":             {"actions", "state", "agents"},
+	"tuner/tunersim":    {"actions", "state", "agents", "tuner"},
+	"tuner/store":       {"actions", "state", "agents", "tuner"},
+	"nccltuner":         {"actions", "state"},
+	"nccltuner/ranklog": {"actions", "state"},
+}
+
+// pureImports is all that the core may import from the standard library and gonum: no clock, file, unsafe or randomness
+// of its own (math/rand/v2 only as a type: sources are arguments).
+var pureImports = []string{"bufio", "bytes", "cmp", "encoding/csv", "errors", "fmt", "io", "iter", "maps", "math", "math/bits",
+	"math/rand/v2", "slices", "sort", "strconv", "strings", "gonum.org/"}
+
+var pure = []string{"actions", "state", "agents", "tuner"}
+
+type listed struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+}
+
+func listPackages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "dynamiccl/...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func TestImportLadder(t *testing.T) {
+	seen := 0
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(p.ImportPath, "dynamiccl/")
+		if strings.HasPrefix(name, "cmd/") {
+			continue
+		}
+		if len(p.GoFiles) == 0 {
+			continue // tests only
+		}
+		base, _, _ := strings.Cut(name, "/internal/")
+		allowed, ok := ladder[base]
+		if !ok {
+			t.Errorf("package %s is not in the design's table: add it there and here, or move it", name)
+			continue
+		}
+		seen++
+		for _, imp := range p.Imports {
+			if own, found := strings.CutPrefix(imp, "dynamiccl/"); found && !slices.Contains(allowed, own) && !strings.HasPrefix(own, base+"/internal/") {
+				t.Errorf("%s imports %s: the ladder allows %v", name, own, allowed)
+			}
+			if slices.Contains(pure, name) && !strings.HasPrefix(imp, "dynamiccl/") &&
+				!slices.ContainsFunc(pureImports, func(a string) bool { return imp == a || strings.HasSuffix(a, "/") && strings.HasPrefix(imp, a) }) {
+				t.Errorf("%s is pure and imports %s", name, imp)
+			}
+		}
+	}
+	if seen < 6 {
+		t.Fatalf("only %d packages checked: the ladder test does not see the module", seen)
+	}
+}
+
+// TestCoreIsPure looks for goroutines and for the global functions of math/rand/v2 in the core's source.
+func TestCoreIsPure(t *testing.T) {
+	files := 0
+	for _, p := range listPackages(t) {
+		if !slices.Contains(pure, strings.TrimPrefix(p.ImportPath, "dynamiccl/")) {
+			continue
+		}
+		for _, f := range p.GoFiles {
+			files++
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, f), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					t.Errorf("%s: a goroutine in the core", fset.Position(n.Pos()))
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "rand" && x.Obj == nil &&
+						!slices.Contains([]string{"Rand", "Source", "New", "NewPCG", "PCG", "ChaCha8", "NewChaCha8"}, n.Sel.Name) {
+						t.Errorf("%s: rand.%s is global randomness", fset.Position(n.Pos()), n.Sel.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+	if files < 8 {
+		t.Fatalf("only %d files checked", files)
+	}
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/service"
+)
+
+// Exit codes. Scripts rely on them: add, never renumber.
+const (
+	exitOK       = 0
+	exitFailed   = 1 // also: doctor found something that fails
+	exitUsage    = 2 // wrong command, flag, argument or setting
+	exitNoDaemon = 3
+	exitUnknown  = 4 // why, table, export: nothing is known of what was asked for
+)
+
+// app is the process that the commands run in.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	environ        []string
+	euid           int
+	now            func() time.Time
+	open           service.Open
+}
+
+// exitError ends the command with a code. An empty message prints nothing more.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usageError(err error) error { return &exitError{exitUsage, err} }
+
+// errShown says that the command itself has written what is wrong.
+var errShown = errors.New("shown")
+
+func (a *app) host() config.Host { return config.Host{Getenv: a.getenv, EUID: a.euid} }
+
+// main runs one command and gives the exit code.
+func (a *app) main(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !errors.Is(err, errShown) {
+		fmt.Fprintf(a.stderr, "dynamiccld: %v\n", err)
+	}
+	exit := new(exitError)
+	switch {
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, control.ErrNoDaemon):
+		return exitNoDaemon
+	case strings.HasPrefix(err.Error(), "unknown command"):
+		return exitUsage // cobra gives it no type
+	}
+	return exitFailed
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dynamiccld",
+		Short: "Makes an unmodified NCCL program's communication faster and says why it chose what it chose",
+		Long: `dynamiccld chooses algorithm, protocol and channels of NCCL's collectives from what
+it measures, the same on every rank, and keeps a choice only while it is measured
+better than NCCL's own.
+
+Start the daemon, then the program with the plugin:
+
+  dynamiccld serve &
+  export NCCL_TUNER_PLUGIN=dynamiccl NCCL_PROFILER_PLUGIN=dynamiccl
+  export LD_LIBRARY_PATH=/path/to/lib:$LD_LIBRARY_PATH
+  torchrun train.py
+
+and ask:
+
+  dynamiccld doctor              is everything set up?
+  dynamiccld status              who takes part?
+  dynamiccld table               what is chosen?
+  dynamiccld why AllReduce 64K   and why?
+
+Exit codes: 0 done; 1 failed, or doctor found a failure; 2 wrong command, flag or
+setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError(fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath()))
+	})
+	root.AddCommand(a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(),
+		a.exportCommand(), a.doctorCommand(), a.versionCommand())
+	return root
+}
+
+// wantArgs is cobra.ExactArgs with an error that names what is missing.
+func wantArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		want := strings.Join(names, " ")
+		if want == "" {
+			want = "no arguments"
+		}
+		return usageError(fmt.Errorf("%s wants %s and got %d arguments; see `%[1]s --help`", cmd.CommandPath(), want, len(args)))
+	}
+}

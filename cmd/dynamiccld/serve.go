@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/service"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var file string
+	var printConfig bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon of one directory",
+		Long: `Run the daemon: read what ranks measure, decide, publish plans. It stays in the
+foreground; SIGTERM drains and ends it, SIGHUP reads the configuration again.
+
+Settings come from defaults, the configuration file, the environment and flags, each
+over the one before. The file is the one of --config or DYNAMICCL_CONFIG, else the
+first that exists of $XDG_CONFIG_HOME/dynamiccl/config.yaml and
+/etc/dynamiccl/config.yaml. It holds one "flag-name: value" a line.
+
+On SIGHUP log-level, tick, sample-every and no-explore change at once; for the others
+the log says that they need a restart.`,
+		Example: `  dynamiccld serve
+  dynamiccld serve --listen 9464 --learner ucb
+  dynamiccld serve --config my.yaml --print-config`,
+		Args: wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			load := func() (config.Loaded, error) {
+				return config.Load(config.Sources{Host: a.host(), Env: a.environ, Flags: cmd.Flags(), File: file})
+			}
+			loaded, err := load()
+			if err != nil {
+				return usageError(err)
+			}
+			if printConfig {
+				_, err := fmt.Fprint(a.stdout, loaded.YAML())
+				return err
+			}
+			return a.serve(cmd, loaded, load)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().StringVar(&file, "config", "", "configuration file [DYNAMICCL_CONFIG]")
+	config.AddFlags(cmd.Flags(), a.host())
+	cmd.Flags().BoolVar(&printConfig, "print-config", false, "print the settings in force as a configuration file, with their origin, and stop")
+	for name, values := range map[string][]string{
+		"learner":    {config.LearnerDefault, config.LearnerCoordinateDescent, config.LearnerUCB},
+		"log-level":  {"debug", "info", "warn", "error"},
+		"log-format": {"text", "json"},
+	} {
+		complete(cmd, name, values)
+	}
+	return cmd
+}
+
+func (a *app) serve(cmd *cobra.Command, loaded config.Loaded, load func() (config.Loaded, error)) error {
+	log, level := service.NewLog(a.stderr, loaded.Config.LogFormat, loaded.Config.LogLevel)
+	for _, w := range loaded.Warnings {
+		log.Warn(w)
+	}
+	// The default action of SIGHUP would end the daemon, so it is taken before anything is opened.
+	hangUp := make(chan os.Signal, 1)
+	signal.Notify(hangUp, syscall.SIGHUP)
+	defer signal.Stop(hangUp)
+	return service.Run(cmd.Context(), service.Options{
+		Loaded: loaded, Reload: load, HangUp: hangUp, Open: a.open, Version: build().Version,
+		Log: log, Level: level, Now: a.now,
+		Handler: func(b control.Backend, readOnly func(*http.ServeMux)) http.Handler {
+			return webHandler(b, log, readOnly)
+		},
+	})
+}
+
+// dirOf says which directory a command asks about. Without the flag it follows the same settings as serve.
+func (a *app) dirOf(flags *pflag.FlagSet) (string, error) {
+	loaded, err := config.Load(config.Sources{Host: a.host(), Env: a.environ, Flags: flags})
+	if err != nil {
+		return "", usageError(err)
+	}
+	return loaded.Config.Dir, nil
+}

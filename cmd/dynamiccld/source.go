@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/storefile"
+)
+
+// source is where a command takes its buckets from: a live daemon, or a store file.
+type source struct {
+	store string
+	comm  string
+	dir   *pflag.FlagSet
+}
+
+func jsonFlag(cmd *cobra.Command, v *bool) {
+	cmd.Flags().BoolVar(v, "json", false, "write JSON with stable keys")
+}
+
+// dirFlag adds --dir alone of serve's settings.
+func (a *app) dirFlag(cmd *cobra.Command) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(all, a.host())
+	cmd.Flags().AddFlag(all.Lookup("dir"))
+}
+
+func (a *app) sourceFlags(cmd *cobra.Command, s *source) {
+	a.dirFlag(cmd)
+	s.dir = cmd.Flags()
+	cmd.Flags().StringVar(&s.store, "store", "", "read this store file and not a live daemon")
+	cmd.MarkFlagsMutuallyExclusive("dir", "store")
+}
+
+func (a *app) commFlag(cmd *cobra.Command, s *source) {
+	cmd.Flags().StringVar(&s.comm, "comm", "", "only this communicator (hexadecimal, from `dynamiccld status`)")
+	cmd.MarkFlagsMutuallyExclusive("comm", "store")
+}
+
+func complete(cmd *cobra.Command, flag string, values []string) {
+	// An error here is a flag that does not exist: our own mistake.
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+}
+
+// buckets gives all buckets of the source and its name.
+func (a *app) buckets(ctx context.Context, s source) (all []control.Bucket, from string, err error) {
+	if s.store != "" {
+		all, err = storefile.Read(s.store)
+		return all, "store " + s.store, err
+	}
+	client, dir, err := a.client(s.dir)
+	if err != nil {
+		return nil, "", err
+	}
+	all, err = client.Buckets(ctx)
+	if err != nil {
+		return nil, "", a.orStore(err)
+	}
+	if s.comm != "" {
+		all, err = onlyComm(all, s.comm)
+	}
+	return all, "daemon of " + dir, err
+}
+
+func (a *app) client(flags *pflag.FlagSet) (*control.Client, string, error) {
+	dir, err := a.dirOf(flags)
+	if err != nil {
+		return nil, "", err
+	}
+	return control.NewClient(dir), dir, nil
+}
+
+// orStore adds to an error of a missing daemon what can be read without one.
+func (a *app) orStore(err error) error {
+	path := config.Default(a.host()).Store
+	if _, statErr := os.Stat(path); statErr == nil {
+		return fmt.Errorf("%w; what was learned before can be read with --store %s", err, path)
+	}
+	return err
+}
+
+func onlyComm(all []control.Bucket, text string) ([]control.Bucket, error) {
+	id, err := control.ParseCommID(text)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	var own []control.Bucket
+	for _, b := range all {
+		if b.Comm == id {
+			own = append(own, b)
+		}
+	}
+	if len(own) == 0 {
+		return nil, &exitError{exitUnknown, fmt.Errorf("nothing is known of communicator %s; `dynamiccld status` lists those that live", id)}
+	}
+	return own, nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/render"
+)
+
+// tableReport is what `table --json` writes.
+type tableReport struct {
+	Source  string           `json:"source"`
+	Buckets []control.Bucket `json:"buckets"`
+}
+
+func (a *app) tableCommand() *cobra.Command {
+	var asJSON bool
+	var from source
+	cmd := &cobra.Command{
+		Use:   "table",
+		Short: "Show the decision matrix, collective by size",
+		Long: `Show what is chosen for each collective and size, with the measured speed-up over
+NCCL's default beside it. A size stands for everything up to twice of it.`,
+		Example: `  dynamiccld table
+  dynamiccld table --comm 7f3a52c1009be011
+  dynamiccld table --store /var/lib/dynamiccl/store.db --json`,
+		Args: wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			buckets, name, err := a.buckets(cmd.Context(), from)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = render.JSON(a.stdout, tableReport{name, append([]control.Bucket{}, buckets...)})
+			} else {
+				err = render.Table(a.stdout, buckets)
+			}
+			if err == nil && len(buckets) == 0 {
+				err = nothingKnown(name, from)
+			}
+			return err
+		},
+	}
+	a.sourceFlags(cmd, &from)
+	a.commFlag(cmd, &from)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// nothingKnown says what to do when a source is empty.
+func nothingKnown(name string, from source) error {
+	if from.store != "" {
+		return &exitError{exitUnknown, fmt.Errorf("%s holds no choices; is it the file that serve --store names?", name)}
+	}
+	return &exitError{exitUnknown, fmt.Errorf("%s has seen no collective yet; `dynamiccld status` shows communicators, `dynamiccld doctor` what is missing", name)}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/state"
+)
+
+// whyReport is what `why --json` writes.
+type whyReport struct {
+	Source     string           `json:"source"`
+	Collective string           `json:"collective"`
+	Bytes      uint64           `json:"bytes"`
+	Answers    []control.Bucket `json:"answers"`
+	Reason     string           `json:"reason,omitempty"` // why there are no answers
+}
+
+func (a *app) whyCommand() *cobra.Command {
+	var asJSON bool
+	var from source
+	cmd := &cobra.Command{
+		Use:   "why COLLECTIVE BYTES",
+		Short: "Explain the choice for a collective and size",
+		Long: `Explain what is chosen for a collective of a size: since when, how much faster than
+NCCL's default it is measured (with the 95% interval), what else was tried at which
+cost, and the last diagnosis. COLLECTIVE is Broadcast, Reduce, AllGather, ReduceScatter
+or AllReduce, in any case. BYTES may have a suffix K, M, G (or KiB, ...), powers of 1024,
+and is what NCCL passes to a tuner plugin.`,
+		Example: `  dynamiccld why AllReduce 64KiB
+  dynamiccld why allgather 4M --comm 7f3a52c1009be011
+  dynamiccld why reduce_scatter 65536 --store /var/lib/dynamiccl/store.db --json`,
+		Args: wantArgs("COLLECTIVE", "BYTES"),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if len(args) == 0 {
+				for c := range actions.Collective(actions.NumCollectives) {
+					names = append(names, c.String())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			want, bytes, err := parseBucket(args)
+			if err != nil {
+				return usageError(err)
+			}
+			all, name, err := a.buckets(cmd.Context(), from)
+			if err != nil {
+				return err
+			}
+			report := whyReport{Source: name, Collective: want.Collective.String(), Bytes: bytes, Answers: []control.Bucket{}}
+			for _, b := range all {
+				if b.Bucket == want {
+					report.Answers = append(report.Answers, b)
+				}
+			}
+			if len(report.Answers) == 0 {
+				report.Reason = reason(want, all, name, from)
+			}
+			return a.writeWhy(report, asJSON)
+		},
+	}
+	a.sourceFlags(cmd, &from)
+	a.commFlag(cmd, &from)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func parseBucket(args []string) (b state.Bucket, bytes uint64, err error) {
+	c, err := actions.ParseCollective(args[0])
+	if err != nil {
+		return b, 0, err
+	}
+	bytes, err = units.ParseBytes(args[1])
+	if err != nil {
+		return b, 0, err
+	}
+	b, ok := state.BucketOf(c, bytes)
+	if !ok {
+		return b, bytes, fmt.Errorf("%s of %d bytes is never tuned: it moves nothing; ask for at least 1 byte", c, bytes)
+	}
+	return b, bytes, nil
+}
+
+func (a *app) writeWhy(report whyReport, asJSON bool) error {
+	if asJSON {
+		if err := render.JSON(a.stdout, report); err != nil {
+			return err
+		}
+	} else {
+		for i, b := range report.Answers {
+			if i > 0 {
+				fmt.Fprintln(a.stdout)
+			}
+			if err := render.Why(a.stdout, b, a.now()); err != nil {
+				return err
+			}
+		}
+	}
+	if len(report.Answers) == 0 {
+		return &exitError{exitUnknown, fmt.Errorf("%s", report.Reason)}
+	}
+	return nil
+}
+
+// reason says why nothing is known and what would change that.
+func reason(want state.Bucket, all []control.Bucket, name string, from source) string {
+	if len(all) == 0 {
+		return nothingKnown(name, from).Error()
+	}
+	var sizes []string
+	for _, b := range all {
+		if text := state.FormatBytes(b.MinBytes); b.Bucket.Collective == want.Collective && (len(sizes) == 0 || sizes[len(sizes)-1] != text) {
+			sizes = append(sizes, text)
+		}
+	}
+	if len(sizes) == 0 {
+		return fmt.Sprintf("%s has seen no %s: NCCL's own choice runs; `dynamiccld table` shows what was seen", name, want.Collective)
+	}
+	return fmt.Sprintf("%s has seen no %s of %s to %s: NCCL's own choice runs; seen were %s", name, want.Collective,
+		state.FormatBytes(1<<want.Log2Bytes), state.FormatBytes(2<<want.Log2Bytes), strings.Join(sizes, ", "))
+}

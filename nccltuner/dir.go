@@ -1,0 +1,163 @@
+package nccltuner
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// DirVariable names the directory in the environment of ranks and daemon alike.
+const DirVariable = "DYNAMICCL_DIR"
+
+const (
+	daemonLockName = "daemon.lock"
+	joinLockName   = "join.lock"
+	socketName     = "control.sock"
+)
+
+// DirPath says where the shared files are (docs/design.md, decision 1). Ranks follow the same rule in C. getenv is
+// os.Getenv.
+func DirPath(getenv func(string) string, euid int) (string, error) {
+	if dir := getenv(DirVariable); dir != "" {
+		if !filepath.IsAbs(dir) {
+			return "", fmt.Errorf("%s=%s is relative, ranks and daemon would look in different places; give an absolute path: %w",
+				DirVariable, dir, ErrDirectory)
+		}
+		return filepath.Clean(dir), nil
+	}
+	if euid == 0 {
+		return "/run/dynamiccl", nil
+	}
+	// The XDG base directory specification says that a relative value is invalid and to be ignored.
+	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "dynamiccl"), nil
+	}
+	return "/tmp/dynamiccl-" + strconv.Itoa(euid), nil
+}
+
+// Dir is the open directory of the shared files. Files are reached through its descriptor, so that a directory swapped
+// under its path is never half used.
+type Dir struct {
+	path string
+	uid  uint32
+	fd   int
+	lock int // descriptor of daemon.lock, -1: not locked
+}
+
+// OpenDir makes the directory when it is missing, checks that nobody else can put files there, and opens it. The parent
+// must exist.
+func OpenDir(path string) (*Dir, error) {
+	uid := uint32(os.Geteuid())
+	path = filepath.Clean(path) // a trailing slash would follow a symbolic link
+	fd, st, err := makeAndOpenDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("directory %s: %w; make its parent, or set %s: %w", path, err, DirVariable, ErrDirectory)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("directory %s: %w; remove what is there, or set %s to a directory of %s: %w",
+			path, err, DirVariable, userName(uid), ErrDirectory)
+	}
+	if err := checkDir(path, st, uid); err != nil {
+		return nil, errors.Join(err, closeFD(fd))
+	}
+	return &Dir{path, uid, fd, -1}, nil
+}
+
+// checkDir refuses a directory in which another user could have put files.
+func checkDir(path string, st dirStatus, uid uint32) error {
+	if st.uid != uid {
+		return fmt.Errorf("directory %s belongs to %s and this is %s; run ranks and daemon as one user, or set %s to a directory of %[3]s: %[5]w",
+			path, userName(st.uid), userName(uid), DirVariable, ErrDirectory)
+	}
+	if st.perm&0o777 != 0o700 {
+		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; chmod 0700 %[1]s: %[4]w",
+			path, userName(uid), st.perm, ErrDirectory)
+	}
+	return nil
+}
+
+// userName is for messages: the number always, the name when it is known.
+func userName(uid uint32) string {
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return fmt.Sprintf("user %s (%s)", id, u.Username)
+	}
+	return "user " + id
+}
+
+// Path is the directory's path as opened.
+func (d *Dir) Path() string { return d.path }
+
+// SocketPath is where the control socket belongs.
+func (d *Dir) SocketPath() string { return filepath.Join(d.path, socketName) }
+
+// Lock makes this process the directory's daemon until Close or its death. Records have one publisher, so everything that
+// writes needs the lock.
+func (d *Dir) Lock() error {
+	if d.lock >= 0 {
+		return nil
+	}
+	fd, held, err := lockFile(d.fd, daemonLockName)
+	if err != nil {
+		return fmt.Errorf("directory %s: %w", d.path, err)
+	}
+	if held {
+		holder := "a process that has not said its pid yet"
+		if pid, err := strconv.ParseUint(strings.TrimSpace(readContent(fd)), 10, 31); err == nil {
+			holder = "process " + strconv.FormatUint(pid, 10)
+		}
+		err := fmt.Errorf("directory %s is served by %s; stop it, or set %s to another directory: %w",
+			d.path, holder, DirVariable, ErrDirectoryInUse)
+		return errors.Join(err, closeFD(fd))
+	}
+	// The pid is for the message above; the lock itself is what counts.
+	if err := replaceContent(fd, strconv.Itoa(os.Getpid())+"\n"); err != nil {
+		return errors.Join(fmt.Errorf("directory %s: writing %s: %w", d.path, daemonLockName, err), closeFD(fd))
+	}
+	d.lock = fd
+	return nil
+}
+
+// tryJoinLock takes the lock under which ranks create and replace records. It never waits: a daemon that is refused
+// tries again at its next sweep. ok is false when a rank has it.
+func (d *Dir) tryJoinLock() (unlock func(), ok bool, err error) {
+	fd, held, err := lockFile(d.fd, joinLockName)
+	if err != nil {
+		return nil, false, fmt.Errorf("directory %s: %w", d.path, err)
+	}
+	if held {
+		return nil, false, closeFD(fd)
+	}
+	return func() { _ = closeFD(fd) }, true, nil // closing is what unlocks, and it cannot fail for a lock file
+}
+
+// remove unlinks a file of ours, but only the very one that was opened: its name may belong to a newer generation by now.
+func (d *Dir) remove(name string, id fileID) error {
+	stamp, err := statAt(d.fd, name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && stamp.id != id {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return unlinkAt(d.fd, name)
+}
+
+// Close gives up the lock, if it is held, and the directory.
+func (d *Dir) Close() error {
+	var err error
+	if d.lock >= 0 {
+		err = closeFD(d.lock)
+		d.lock = -1
+	}
+	if d.fd >= 0 {
+		err = errors.Join(err, closeFD(d.fd))
+		d.fd = -1
+	}
+	return err
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One call of the program, from ncclAllReduce to the launched kernel, with the arguments, order and threads of NCCL:
+ * ncclEnqueueCheck (enqueue.cc), ncclPrepareTasks (343), getAlgoInfo (1918), hostStreamPlanTask (1307) of 2.28.9. All of
+ * it runs in the calling thread; only the proxy's events come from another one.
+ */
+#include "comm.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api_events.h"
+#include "log.h"
+#include "rng.h"
+
+#define MAX_GROUP 32
+
+struct task {
+  struct api_task api;
+  void *handle; /* Coll event */
+};
+
+/* What ran. */
+struct choice {
+  int algo, proto, nWarps;
+  int nMaxChannels; /* asked for */
+  int chosen;       /* by the tuner */
+  double costNs, defaultNs, bestNs;
+};
+
+int comm_create(struct comm *comm, struct rank *rank, int index, uint64_t generation) {
+  const struct plan *plan = rank->plan;
+  uint64_t job = 14695981039346656037u;
+  for (const char *p = plan->options->job; *p != '\0'; p++) job = (job ^ (unsigned char)*p) * 1099511628211u;
+  memset(comm, 0, sizeof *comm);
+  comm->index = index;
+  comm->commId = rng_draw(plan->options->seed ^ job, RNG_COMM_ID, (uint64_t)index, generation, 0);
+  if (profiler_load()) {
+    comm->hasProfiler = 1;
+    int result = profiler_init(&comm->profilerContext, comm->commId, NULL, plan->nNodes, plan->nRanks, rank->rank);
+    if (result != 0) { /* NCCL continues without; 2.30 also lets the library go */
+      nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_INIT, __FILE__, __LINE__, "Profiler init failed with error '%d'.", result);
+      comm->hasProfiler = nccl_version() < 23000;
+      if (!comm->hasProfiler) profiler_unload();
+    }
+  }
+  comm->hasTuner = tuner_load(&comm->tunerLoaded);
+  if (plan->options->requirePlugin && (!comm->hasTuner || !comm->hasProfiler)) {
+    snprintf(rank->error, sizeof rank->error, "no %s plugin: set NCCL_%s_PLUGIN and LD_LIBRARY_PATH; NCCL_DEBUG=INFO says "
+             "what was tried", comm->hasTuner ? "profiler" : "tuner", comm->hasTuner ? "PROFILER" : "TUNER");
+    rank->result = EXIT_PLUGIN;
+    return -1;
+  }
+  if (!comm->hasTuner) return 0;
+  int result = tuner_init(&comm->tunerContext, comm->commId, (size_t)plan->nRanks, (size_t)plan->nNodes);
+  if (result == 0) return 0;
+  snprintf(rank->error, sizeof rank->error, "tuner init returned %d: NCCL fails the communicator", result);
+  rank->result = EXIT_PLUGIN;
+  return -1;
+}
+
+int comm_destroy(struct comm *comm, struct rank *rank) {
+  int result = 0;
+  if (comm->hasTuner) {
+    result = tuner_finalize(comm->tunerContext);
+    tuner_unload(&comm->tunerLoaded);
+  }
+  if (comm->hasProfiler) {
+    if (comm->profilerContext != NULL) profiler_finalize(comm->profilerContext);
+    profiler_unload();
+  }
+  if (result == 0) return 0;
+  snprintf(rank->error, sizeof rank->error, "tuner finalize returned %d: NCCL fails ncclCommDestroy", result);
+  rank->result = EXIT_PLUGIN;
+  return -1;
+}
+
+static void stall(const struct comm *comm, const struct rank *rank, int place) {
+  const struct options *o = rank->plan->options;
+  if (!(o->stallShare > 0)) return;
+  uint64_t draw = rng_draw(o->seed, RNG_STALL, (uint64_t)comm->index, comm->seq * 2 + (uint64_t)place,
+                           (uint64_t)rank->rank);
+  if (rng_unit(draw) < o->stallShare) usleep((useconds_t)(rng_unit(rng_mix(draw)) * o->stallUs));
+}
+
+/* A clock without system call, in ns; its resolution is enough for tens of ns. */
+static double tick_ns(void) {
+#if defined(__x86_64__)
+  static double nsPerTick; /* every thread computes about the same */
+  if (!(nsPerTick > 0)) {
+    uint64_t ns = host_now_ns(), ticks = __builtin_ia32_rdtsc();
+    while (host_now_ns() - ns < 2000000) continue;
+    nsPerTick = (double)(host_now_ns() - ns) / (double)(__builtin_ia32_rdtsc() - ticks);
+  }
+  unsigned core;
+  return (double)__builtin_ia32_rdtscp(&core) * nsPerTick;
+#else
+  return (double)host_now_ns();
+#endif
+}
+
+static void add_latency(struct latency *latency, double ns) {
+  if (ns > latency->max) latency->max = ns;
+  latency->bins[ns < 0 ? 0 : ns < LATENCY_BINS ? (size_t)ns : LATENCY_BINS]++;
+  latency->count++;
+}
+
+static int broke_rule(struct rank *rank, const struct comm *comm, const char *what) {
+  snprintf(rank->error, sizeof rank->error, "tuner %s, communicator %d call %llu: %s", tuner_name(), comm->index,
+           (unsigned long long)comm->seq, what);
+  rank->result = EXIT_PLUGIN;
+  return -1;
+}
+
+/* getAlgoInfo, enqueue.cc:1918: cost table, tuner, and what NCCL makes of the answer. */
+static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_t bytes, int numPipeOps,
+                         struct choice *choice) {
+  const struct tuning *tuning = &rank->plan->tuning;
+  float costs[NUM_ALGOS][NUM_PROTOS], before[NUM_ALGOS][NUM_PROTOS];
+  int nMaxChannels = 0;
+  tuning_cost_table(tuning, func, bytes, numPipeOps, costs);
+  memcpy(before, costs, sizeof costs);
+  if (comm->hasTuner) {
+    uint64_t draw = rng_draw(rank->plan->options->seed, RNG_REGBUFF, (uint64_t)comm->index, comm->seq,
+                             (uint64_t)rank->rank);
+    int regBuff = rng_unit(draw) < rank->plan->options->regBuff;
+    stall(comm, rank, 0);
+    double began = rank->latency != NULL ? tick_ns() : 0;
+    int result = tuner_get_coll_info(comm->tunerContext, func, bytes, numPipeOps, &costs[0][0], regBuff, &nMaxChannels);
+    if (rank->latency != NULL) add_latency(rank->latency, tick_ns() - began);
+    stall(comm, rank, 1);
+    if (result != 0) return broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
+  }
+  rank->collInfoCalls++;
+  if (tuning_select(costs, &choice->algo, &choice->proto) != 0)
+    return broke_rule(rank, comm, "no algorithm and protocol left: NCCL fails the collective");
+  if (before[choice->algo][choice->proto] == -1.0f)
+    return broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
+  if (nMaxChannels < 0 || nMaxChannels > 64) return broke_rule(rank, comm, "nChannels is not from 0 to 64");
+  choice->nMaxChannels = tuning_channels(tuning, choice->algo, choice->proto, bytes, &choice->nWarps);
+  choice->chosen = nMaxChannels != 0 || memcmp(before, costs, sizeof costs) != 0;
+  if (nMaxChannels != 0) choice->nMaxChannels = nMaxChannels < tuning->nChannels ? nMaxChannels : tuning->nChannels;
+  return 0;
+}
+
+/* What the choice costs by the table. */
+static int price(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, uint64_t bytes,
+                 struct choice *choice) {
+  const struct table_cell *cell = item->cell;
+  choice->defaultNs = item->defaultNs;
+  choice->bestNs = item->bestNs;
+  if (bytes != item->bytes) { /* a group: the cost is that of all its bytes in one call */
+    float costs[NUM_ALGOS][NUM_PROTOS];
+    cell = table_find(&phase->table, item->func, bytes);
+    tuning_cost_table(&rank->plan->tuning, item->func, bytes, 1, costs);
+    choice->defaultNs = cell->defaultNs;
+    choice->bestNs = table_best(cell, tuning_allowed(costs), rank->plan->tuning.nChannels).costNs;
+  }
+  choice->costNs = choice->chosen ? table_cost(cell, choice->algo, choice->proto, choice->nMaxChannels) : choice->defaultNs;
+  if (choice->costNs > 0) return 0;
+  snprintf(rank->error, sizeof rank->error, "table %s: no cost of %s %s/%s near %llu bytes, which the tuner chose: record "
+           "it or keep it out of the action set", phase->table.path, table_collective_name(item->func),
+           tuning_algo_name(choice->algo), tuning_proto_name(choice->proto), (unsigned long long)bytes);
+  rank->result = EXIT_USAGE;
+  return -1;
+}
+
+/* hostStreamPlanTask, enqueue.cc:1307: Group and Coll events, and the work of the proxy thread in between. */
+static void launch(struct comm *comm, struct rank *rank, const struct item *item, const struct choice *choice,
+                   const struct tuning_task *where, struct task *tasks, int numTasks, const struct timing *timing,
+                   uint64_t shuffle) {
+  int mask = 0; /* the first task that has one, profiler.cc:358 */
+  void *groupApi = NULL, *group = NULL, *kernelLaunch = NULL;
+  for (int i = 0; i < numTasks && mask == 0; i++) {
+    mask = tasks[i].api.mask;
+    groupApi = tasks[i].api.groupApi;
+  }
+  int taskEvents = ncclProfileColl | ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileKernelCh | ncclProfileNetPlugin;
+  if (comm->hasProfiler && (mask & ncclProfileKernelLaunch)) {
+    ncclProfilerEventDescr_v7_t d = {.type = ncclProfileKernelLaunch, .parentObj = groupApi};
+    profiler_start(comm->profilerContext, &kernelLaunch, &d);
+    if (kernelLaunch != NULL) profiler_stop(kernelLaunch);
+  }
+  if (comm->hasProfiler && (mask & (ncclProfileGroup | ncclProfileP2p | taskEvents))) {
+    ncclProfilerEventDescr_v7_t d = {.type = ncclProfileGroup};
+    profiler_start(comm->profilerContext, &group, &d);
+  }
+  for (int i = 0; i < numTasks; i++) {
+    if (comm->hasProfiler && (tasks[i].api.mask & taskEvents)) {
+      ncclProfilerEventDescr_v7_t d = {.type = ncclProfileColl, .parentObj = tasks[i].api.collApi, .rank = rank->rank};
+      d.coll.parentGroup = group;
+      d.coll.seqNumber = comm->seqNumber[item->func];
+      d.coll.func = table_collective_name(item->func);
+      d.coll.count = item->count;
+      d.coll.datatype = item->datatype;
+      d.coll.nChannels = (uint8_t)where[i].nChannels;
+      d.coll.nWarps = (uint8_t)choice->nWarps;
+      d.coll.algo = tuning_algo_name(choice->algo);
+      d.coll.proto = tuning_proto_name(choice->proto);
+      profiler_start(comm->profilerContext, &tasks[i].handle, &d);
+    }
+    comm->seqNumber[item->func]++; /* whether or not anybody listens, profiler.cc:426 */
+  }
+  int proxyEvents = taskEvents & ~ncclProfileColl;
+  for (int i = 0; i < numTasks; i++) {
+    if (!comm->hasProfiler || !(tasks[i].api.mask & proxyEvents)) continue;
+    proxy_post(rank->proxy, &(struct proxy_work){comm->profilerContext, tasks[i].handle, tasks[i].api.mask, rank->rank,
+                                                 rank->plan->nRanks, rank->plan->nNodes, choice->algo, choice->proto,
+                                                 where[i].channelLo, where[i].nChannels, item->bytes,
+                                                 rng_mix(shuffle + (uint64_t)i), *timing, rank->timeline.gpuBase});
+  }
+  for (int i = 0; i < numTasks; i++)
+    if (tasks[i].handle != NULL) profiler_stop(tasks[i].handle);
+  if (group != NULL) profiler_stop(group);
+}
+
+static void keep(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item,
+                 const struct choice *choice, uint64_t bytes, int numTasks, int channels) {
+  size_t bucket = (size_t)(phase - rank->plan->phases) * MAX_ITEMS + (size_t)(item - phase->items);
+  struct bucket_sum *sum = &rank->sums[bucket];
+  sum->calls++;
+  sum->chosen += choice->chosen != 0;
+  sum->costNs += choice->costNs;
+  sum->defaultNs += choice->defaultNs;
+  sum->bestNs += choice->bestNs;
+  if (rank->log == NULL) return;
+  double top = 4294967295.0;
+  log_add(rank->log, &(struct log_record){
+                         .bytes = bytes,
+                         .seq = (uint32_t)comm->seq,
+                         .costNs = (uint32_t)fmin(choice->costNs, top),
+                         .defaultNs = (uint32_t)fmin(choice->defaultNs, top),
+                         .bestNs = (uint32_t)fmin(choice->bestNs, top),
+                         .comm = (uint16_t)comm->index,
+                         .phase = (uint16_t)(phase - rank->plan->phases),
+                         .collective = (uint8_t)item->func,
+                         .algorithm = (uint8_t)choice->algo,
+                         .protocol = (uint8_t)choice->proto,
+                         .channels = (uint8_t)channels,
+                         .flags = (choice->chosen ? LOG_CHOSEN : 0) | (numTasks > 1 ? LOG_AGGREGATED : 0),
+                         .maxChannels = (uint8_t)choice->nMaxChannels,
+                     });
+}
+
+int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, int groupSize,
+              uint64_t call) {
+  const struct plan *plan = rank->plan;
+  struct task tasks[MAX_GROUP] = {{{0}, NULL}};
+  int numTasks = groupSize < MAX_GROUP ? groupSize : MAX_GROUP;
+  /* The host enqueues some microseconds before the kernel starts. */
+  uint64_t enqueueNs = (uint64_t)rank->timeline.nowNs;
+  const char *func = table_collective_name(item->func);
+  clock_virtual(enqueueNs);
+  if (numTasks > 1) api_group_start();
+  for (int i = 0; i < numTasks; i++) {
+    api_group_start();
+    tasks[i].api = api_coll_append(comm->profilerContext, func, item->userCount, item->userDatatype);
+    if (!api_group_end()) api_group_exit();
+  }
+  if (numTasks > 1) api_group_end();
+  clock_virtual(0);
+
+  /* ncclPrepareTasks, enqueue.cc:343: tasks within four times the size share one call, their counts added up; the number
+   * of operations is what falls on a channel. */
+  uint64_t bytes = item->bytes * (uint64_t)numTasks;
+  int numPipeOps = (numTasks + plan->tuning.nChannels - 1) / plan->tuning.nChannels;
+  struct choice choice = {0};
+  if (get_algo_info(comm, rank, item->func, bytes, numPipeOps, &choice) != 0) return -1;
+  if (price(comm, rank, phase, item, bytes, &choice) != 0) return -1;
+  struct tuning_task where[MAX_GROUP];
+  for (int i = 0; i < numTasks; i++)
+    where[i] = (struct tuning_task){.count = item->count, .elementSize = item->elementSize,
+                                    .nMaxChannels = choice.nMaxChannels};
+  tuning_schedule(&plan->tuning, item->func, choice.proto, where, numTasks);
+  for (int i = 0; i < numTasks && comm->hasTuner; i++) { /* calcCollChunking, 2.30.7 enqueue.cc:2308 */
+    size_t chunk = 1 << 17;
+    uint64_t share = item->bytes / (uint64_t)where[i].nChannels;
+    if (tuner_get_chunk_size(comm->tunerContext, item->func, share, choice.algo, choice.proto, 1, &chunk) != 0)
+      return broke_rule(rank, comm, "getChunkSize returned an error: NCCL fails the collective");
+  }
+
+  int observed = 0;
+  for (int i = 0; i < numTasks; i++) observed |= tasks[i].api.mask;
+  struct timing timing = {0};
+  if (observed) {
+    timing = timeline_call(&rank->timeline, &plan->options->model, comm->index, comm->seq, rank->rank, plan->nRanks, call,
+                           bytes, choice.costNs);
+  } else {
+    timeline_skip(&rank->timeline, &plan->options->model, choice.costNs);
+  }
+  clock_virtual(enqueueNs);
+  uint64_t shuffle = rng_draw(plan->options->seed, RNG_CHANNEL, (uint64_t)comm->index, comm->seq, (uint64_t)rank->rank);
+  launch(comm, rank, item, &choice, where, tasks, numTasks, &timing, shuffle);
+  api_group_exit();
+  clock_virtual(0);
+  keep(comm, rank, phase, item, &choice, bytes, numTasks, where[0].nChannels);
+  rank->collectives += (uint64_t)numTasks;
+  comm->seq++;
+  return 0;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A communicator on one rank, the calls that the program makes on it, and the proxy progress thread.
+ */
+#ifndef HARNESS_COMM_H
+#define HARNESS_COMM_H
+
+#include "harness.h"
+#include "nccl.h"
+
+struct comm {
+  uint64_t commId; /* comm->commHash */
+  int index;       /* among the rank's communicators; of the log and of random numbers */
+  void *profilerContext, *tunerContext;
+  int hasProfiler, hasTuner, tunerLoaded;
+  uint64_t seq; /* getCollInfo calls so far */
+  uint64_t seqNumber[NUM_FUNCS]; /* collectives so far, comm->seqNumber */
+};
+
+/* ncclCommInitRank: profiler first, then tuner, from one thread (init.cc:1251 and 1352). generation: how many
+ * communicators of this index there were. 0, or -1 with rank->error. */
+int comm_create(struct comm *comm, struct rank *rank, int index, uint64_t generation);
+/* ncclCommDestroy: tuner->finalize, then profiler->finalize (commCleanup, init.cc:2256, and commFree, init.cc:336). The
+ * proxy thread has nothing of it left. */
+int comm_destroy(struct comm *comm, struct rank *rank);
+/* One call of the program: groupSize collectives of this item, all in one getCollInfo call. 0, or -1 with rank->error. */
+int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, int groupSize,
+              uint64_t call);
+
+/* What the proxy progress thread does for one collective. */
+struct proxy_work {
+  void *profilerContext, *taskHandle;
+  int mask; /* activation mask at the time of the call */
+  int rank, nRanks, nNodes;
+  int algo, proto, channelLo, nChannels;
+  uint64_t bytes, shuffle;
+  struct timing timing;
+  uint64_t gpuBase;
+};
+
+struct proxy *proxy_start(int lag);
+void proxy_post(struct proxy *proxy, const struct proxy_work *work);
+void proxy_drain(struct proxy *proxy); /* returns when everything posted is done */
+void proxy_stop(struct proxy *proxy);
+
+#endif

@@ -1,0 +1,78 @@
+package nccltuner
+
+import (
+	"fmt"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// PlanSpec is what a plan should say. A bucket that is not listed passes through.
+type PlanSpec struct {
+	SampleEvery uint32 // epochs; power of two; 0: no sampling
+	Entries     []EntrySpec
+}
+
+// EntrySpec is what one bucket does: its next len(Trials) calls run the trials, all later ones the base.
+type EntrySpec struct {
+	Bucket state.Bucket
+	ID     uint32   // changes whenever trials start anew
+	Base   uint32   // action word
+	Trials []uint32 // action words, at most NumTrials
+}
+
+// encodePlan writes the whole plan but for version and checksum. It refuses what ranks would refuse, and what they would
+// silently not run.
+func encodePlan(p *ABIPlan, spec *PlanSpec) error {
+	if len(spec.Entries) > NumEntries-1 {
+		return fmt.Errorf("%d entries, at most %d fit: %w", len(spec.Entries), NumEntries-1, ErrBadPlan)
+	}
+	if spec.SampleEvery&(spec.SampleEvery-1) != 0 {
+		return fmt.Errorf("sampling every %d epochs, want a power of two: %w", spec.SampleEvery, ErrBadPlan)
+	}
+	*p = ABIPlan{SampleEvery: spec.SampleEvery, NumEntries: uint32(len(spec.Entries)) + 1} // entry 0 is never used
+	for i := range spec.Entries {
+		e := &spec.Entries[i]
+		b := e.Bucket
+		if int(b.Collective) >= NumCollectives || int(b.Log2Bytes) >= NumBuckets {
+			return fmt.Errorf("entry of collective %d and bucket %d: %w", b.Collective, b.Log2Bytes, ErrBadPlan)
+		}
+		if p.Index[b.Collective][b.Log2Bytes] != 0 {
+			return fmt.Errorf("two entries of %s: %w", b, ErrBadPlan)
+		}
+		if len(e.Trials) > NumTrials {
+			return fmt.Errorf("%d trials of %s, at most %d fit: %w", len(e.Trials), b, NumTrials, ErrBadPlan)
+		}
+		p.Index[b.Collective][b.Log2Bytes] = uint8(i + 1)
+		abi := &p.Entries[i+1]
+		abi.ID, abi.Base, abi.NumTrials = e.ID, e.Base, uint32(len(e.Trials))
+		copy(abi.Trials[:], e.Trials)
+		if err := checkWord(e.Base, b); err != nil {
+			return err
+		}
+		for _, w := range e.Trials {
+			if err := checkWord(w, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkWord(w uint32, b state.Bucket) error {
+	if _, err := actions.FromWord(w); err != nil {
+		return fmt.Errorf("entry of %s: %w: %w", b, err, ErrBadPlan)
+	}
+	return nil
+}
+
+// planChecksum is dyn_plan_checksum of nccltuner/plugin/plan.h. The version comes in last: content of one plan under the
+// version of another does not pass.
+func planChecksum(p *ABIPlan) uint64 {
+	h := uint64(0)
+	for _, w := range p.words()[planCheckedFrom:] {
+		h = (h ^ w) * 0x9E3779B97F4A7C15
+		h ^= h >> 32
+	}
+	return h ^ p.Version
+}

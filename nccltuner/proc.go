@@ -1,0 +1,76 @@
+package nccltuner
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// Process is one process for all time: pids are reused, the pair is not.
+type Process struct {
+	PID       uint32
+	StartTime uint64 // clock ticks since boot, /proc/PID/stat field 22
+}
+
+// valid says whether such a process can exist. Invariant: pids fit 31 bits and are not 0.
+func (p Process) valid() bool { return p.PID != 0 && p.PID <= 1<<31-1 && p.StartTime != 0 }
+
+func (p Process) String() string { return "process " + strconv.FormatUint(uint64(p.PID), 10) }
+
+// Alive reads /proc. An error means that nobody knows, which callers take for alive: a file removed too early harms, one
+// removed late does not.
+func (p Process) Alive() (bool, error) {
+	if !p.valid() {
+		return false, nil
+	}
+	text, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(p.PID), 10) + "/stat")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return false, nil
+	}
+	if err != nil {
+		return true, fmt.Errorf("asking whether %s lives: %w", p, err)
+	}
+	st, err := parseStat(text)
+	if err != nil {
+		return true, fmt.Errorf("asking whether %s lives: %w", p, err)
+	}
+	return st.startTime == p.StartTime && !st.gone(), nil
+}
+
+// procStat is what we need of /proc/PID/stat.
+type procStat struct {
+	state      byte   // field 3
+	numThreads uint64 // field 20
+	startTime  uint64 // field 22
+}
+
+// gone says that the process has ended and only waits for its parent. A main thread that ended before others looks the
+// same but for the number of threads.
+func (s procStat) gone() bool { return (s.state == 'Z' || s.state == 'X') && s.numThreads <= 1 }
+
+// parseStat reads /proc/PID/stat (proc_pid_stat(5)). Field 2 is the program's name in parentheses and may itself hold
+// spaces, parentheses and newlines; no later field can, so the last parenthesis ends it.
+func parseStat(text []byte) (procStat, error) {
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return procStat{}, fmt.Errorf("no program name: %w", ErrBadStat)
+	}
+	fields := bytes.Fields(text[end+1:])
+	const first = 3 // number of fields[0]
+	if len(fields) <= 22-first || len(fields[0]) != 1 {
+		return procStat{}, fmt.Errorf("%d fields after the program name: %w", len(fields), ErrBadStat)
+	}
+	s := procStat{state: fields[0][0]}
+	var err error
+	if s.numThreads, err = strconv.ParseUint(string(fields[20-first]), 10, 32); err != nil {
+		return procStat{}, fmt.Errorf("number of threads %q: %w", fields[20-first], ErrBadStat)
+	}
+	if s.startTime, err = strconv.ParseUint(string(fields[22-first]), 10, 64); err != nil {
+		return procStat{}, fmt.Errorf("start time %q: %w", fields[22-first], ErrBadStat)
+	}
+	return s, nil
+}

@@ -1,0 +1,266 @@
+package nccltuner
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"dynamiccl/state"
+)
+
+// maxEpochCalls bounds what a record may say: a plan that takes longer to come into force would never be seen.
+const maxEpochCalls = 1 << 20
+
+// knownMarks are the bits 3*algorithm+protocol of algorithms that the action space has.
+const knownMarks = 1<<21 - 1
+
+// markSeen is bit 31 of dyn_rank.marks.
+const markSeen = 1 << 31
+
+// positionLeft is dyn_rank.position of a rank that has left.
+const positionLeft = ^uint64(0)
+
+// RecordInfo is what the creator of a record wrote once.
+type RecordInfo struct {
+	CommID      uint64
+	NRanks      int // Invariant: 1 to MaxRanks
+	NNodes      int // Invariant: 1 to NRanks
+	EpochCalls  int // getCollInfo calls of one epoch; Invariant: > 0
+	MaxChannels int // 0: not known
+}
+
+// Record is the shared file of one communicator, open for reading and for the daemon's heartbeat. Its plans are written by
+// a Publisher.
+type Record struct {
+	info   RecordInfo
+	memory *mapping
+	abi    *ABIRecord
+	ranks  []ABIRank
+}
+
+// OpenRecord maps the record of a communicator after checking everything that can be checked.
+func (d *Dir) OpenRecord(commID uint64) (*Record, error) {
+	m, err := mapFile(d.fd, recordName(commID), d.uid, recordSize+MaxRanks*rankSize)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRecord(m, commID)
+	if err != nil {
+		_ = m.close() // the file is not used; the reason why is what the caller needs
+		return nil, fmt.Errorf("opening %s: %w", m.name, err)
+	}
+	return r, nil
+}
+
+func newRecord(m *mapping, commID uint64) (*Record, error) {
+	r := &Record{memory: m}
+	var checkErr error
+	if err := m.guard(func() { r.info, checkErr = checkRecord(m, commID) }); err != nil {
+		return nil, err
+	}
+	if checkErr != nil {
+		return nil, checkErr
+	}
+	r.abi, r.ranks = m.record(r.info.NRanks)
+	return r, nil
+}
+
+// checkHeader checks what records and rings have in common.
+func checkHeader(m *mapping, magic uint64) error {
+	if int64(len(m.data)) < headerSize {
+		return fmt.Errorf("%d bytes: %w", len(m.data), ErrTorn)
+	}
+	h := m.header()
+	switch got := m.magic(); {
+	case got == 0:
+		return ErrNotReady
+	case got != magic:
+		return fmt.Errorf("magic %#x, want %#x: %w", got, magic, ErrGarbage)
+	case h.Version != ABIVersion:
+		return fmt.Errorf("version %d, this daemon speaks %d; use plugin and daemon of one release: %w", h.Version, ABIVersion, ErrVersion)
+	case h.SizeBytes > uint64(len(m.data)):
+		return fmt.Errorf("%d bytes of %d: %w", len(m.data), h.SizeBytes, ErrTorn)
+	case h.SizeBytes < uint64(len(m.data)):
+		return fmt.Errorf("%d bytes, it says %d: %w", len(m.data), h.SizeBytes, ErrGarbage)
+	}
+	return nil
+}
+
+// checkRecord reads every word once: what was checked is what is used, whatever a rank writes meanwhile.
+func checkRecord(m *mapping, commID uint64) (info RecordInfo, err error) {
+	if err := checkHeader(m, RecordMagic); err != nil {
+		return info, err
+	}
+	if int64(len(m.data)) < recordSize {
+		return info, fmt.Errorf("%d bytes, a record has at least %d: %w", len(m.data), recordSize, ErrTorn)
+	}
+	abi := m.fixedRecord()
+	id, nRanks, nNodes, epochCalls, maxChannels := abi.CommID, abi.NRanks, abi.NNodes, abi.EpochCalls, abi.MaxChannels
+	switch {
+	case id != commID:
+		return info, fmt.Errorf("communicator %016x under the name of %016x: %w", id, commID, ErrGarbage)
+	case nRanks == 0 || nRanks > MaxRanks:
+		return info, fmt.Errorf("%d ranks, want 1 to %d: %w", nRanks, MaxRanks, ErrGarbage)
+	case int64(len(m.data)) != recordSize+int64(nRanks)*rankSize:
+		return info, fmt.Errorf("%d bytes, %d ranks need %d: %w", len(m.data), nRanks, recordSize+int64(nRanks)*rankSize, ErrGarbage)
+	case nNodes == 0 || nNodes > nRanks:
+		return info, fmt.Errorf("%d nodes of %d ranks: %w", nNodes, nRanks, ErrGarbage)
+	case epochCalls == 0 || epochCalls > maxEpochCalls:
+		return info, fmt.Errorf("epochs of %d calls, want 1 to %d: %w", epochCalls, maxEpochCalls, ErrGarbage)
+	case maxChannels > 255:
+		return info, fmt.Errorf("%d channels, actions hold at most 255: %w", maxChannels, ErrGarbage)
+	}
+	return RecordInfo{id, int(nRanks), int(nNodes), int(epochCalls), int(maxChannels)}, nil
+}
+
+// Info is what the creator wrote.
+func (r *Record) Info() RecordInfo { return r.info }
+
+// Name is the file's name in the directory.
+func (r *Record) Name() string { return r.memory.name }
+
+// RankView is one registered rank.
+type RankView struct {
+	Process     Process
+	Rank        int    // in the communicator, -1: not known
+	Epoch       uint64 // last one entered; 0 when Left
+	Slot        int    // plan buffer + 1 in force, 0: NCCL's defaults
+	Left        bool
+	Veto        bool // the user set NCCL_ALGO or NCCL_PROTO there
+	NoProfiler  bool // stored choices only, no exploration
+	NCCLVersion int  // NCCL_VERSION code, 0: not known
+	Calls       uint64
+	Ignored     uint64 // planned actions that NCCL's cost table marked -1 there
+}
+
+// RecordView is a record at one moment, or nearly: every word is read atomically, the words one after the other.
+type RecordView struct {
+	Joined        int // registered ranks; plans apply once it equals NRanks
+	Veto          bool
+	NewestVersion uint64 // 0: nothing published
+	Epoch         uint64 // last decided
+	Ranks         []RankView
+}
+
+// View reads the record into v, whose slice is reused.
+func (r *Record) View(v *RecordView) error {
+	var bad error
+	if err := r.memory.guard(func() { bad = r.view(v) }); err != nil {
+		return err
+	}
+	return bad
+}
+
+func (r *Record) view(v *RecordView) error {
+	// joined first: the words of a rank are written before it is counted.
+	joined := atomic.LoadUint32(&r.abi.Joined)
+	if joined > uint32(r.info.NRanks) {
+		return fmt.Errorf("%s: %d of %d ranks joined: %w", r.memory.name, joined, r.info.NRanks, ErrGarbage)
+	}
+	newest := atomic.LoadUint64(&r.abi.Newest)
+	*v = RecordView{
+		Joined:        int(joined),
+		Veto:          atomic.LoadUint32(&r.abi.Veto) != 0,
+		NewestVersion: newest >> 8,
+		Epoch:         atomic.LoadUint64(&r.abi.Frontier) >> 8,
+		Ranks:         v.Ranks[:0],
+	}
+	for i := range r.ranks[:joined] {
+		abi := &r.ranks[i]
+		position, flags := atomic.LoadUint64(&abi.Position), atomic.LoadUint32(&abi.Flags)
+		rank := RankView{
+			Process:     Process{abi.Pid, abi.StartTime},
+			Rank:        int(abi.Rank),
+			Left:        position == positionLeft,
+			Veto:        flags&RankVeto != 0,
+			NoProfiler:  flags&RankNoProfiler != 0,
+			NCCLVersion: int(abi.NcclVersion),
+			Calls:       atomic.LoadUint64(&abi.Calls),
+			Ignored:     atomic.LoadUint64(&abi.Ignored),
+		}
+		if !rank.Left {
+			rank.Epoch, rank.Slot = position>>8, int(position&255)
+		}
+		if rank.Slot > NumPlans || !rank.Process.valid() || rank.Rank < -1 {
+			return fmt.Errorf("%s: registration %d names %s, rank %d and plan buffer %d: %w",
+				r.memory.name, i, rank.Process, rank.Rank, rank.Slot, ErrGarbage)
+		}
+		v.Ranks = append(v.Ranks, rank)
+	}
+	return nil
+}
+
+// Complete says that every rank has registered.
+func (r *Record) Complete(v *RecordView) bool { return v.Joined == r.info.NRanks }
+
+// Gone counts ranks that run no more, by having left or by their process having ended. alive is Process.Alive or a cache
+// of it; when it does not know, the rank counts as running.
+func (v *RecordView) Gone(alive func(Process) (bool, error)) (left, dead int, err error) {
+	for i := range v.Ranks {
+		if v.Ranks[i].Left {
+			left++
+			continue
+		}
+		living, aliveErr := alive(v.Ranks[i].Process)
+		if aliveErr != nil {
+			err = aliveErr
+		} else if !living {
+			dead++
+		}
+	}
+	return left, dead, err
+}
+
+// BucketMarks is what the ranks say about one bucket. A plan may use Set only when Seen is the number of ranks and
+// Differ is false (docs/design.md, decision 7).
+type BucketMarks struct {
+	Set    uint32 // bit 3*algorithm+protocol: no rank that reported has ever seen it marked -1
+	Seen   int    // ranks that reported
+	Differ bool   // ranks that reported do not agree
+}
+
+// MarkTable has one BucketMarks a bucket.
+type MarkTable [NumCollectives][NumBuckets]BucketMarks
+
+// Of gives the marks of a bucket; the zero value for one that does not exist.
+func (t *MarkTable) Of(b state.Bucket) BucketMarks {
+	if int(b.Collective) >= NumCollectives || int(b.Log2Bytes) >= NumBuckets {
+		return BucketMarks{}
+	}
+	return t[b.Collective][b.Log2Bytes]
+}
+
+// Marks reads the marks of all ranks.
+func (r *Record) Marks(t *MarkTable) error {
+	return r.memory.guard(func() {
+		*t = MarkTable{}
+		for i := range r.ranks {
+			for c := range t {
+				for b := range t[c] {
+					t[c][b].add(atomic.LoadUint32(&r.ranks[i].Marks[c][b]))
+				}
+			}
+		}
+	})
+}
+
+func (m *BucketMarks) add(word uint32) {
+	if word&markSeen == 0 {
+		return
+	}
+	// Algorithms of a newer NCCL are outside the action space: ranks need not agree about them.
+	set := word & knownMarks
+	if m.Seen == 0 {
+		m.Set = set
+	}
+	m.Differ = m.Differ || set != m.Set
+	m.Set &= set
+	m.Seen++
+}
+
+// Beat tells the ranks that a daemon serves this record. It never influences a choice.
+func (r *Record) Beat() error {
+	return r.memory.guard(func() { atomic.AddUint64(&r.abi.Header.Heartbeat, 1) })
+}
+
+// Close unmaps the record. The file stays: it is the ranks'.
+func (r *Record) Close() error { return r.memory.close() }

@@ -1,0 +1,112 @@
+package nccltuner
+
+import (
+	"math"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// Bounds of what a sample may say. They are far outside of what can be: a value beyond them was not measured but made
+// by a broken process, and would poison sums.
+const (
+	maxSampleBytes = 1 << 50
+	maxSampleSeq   = 1 << 56 // as many epochs as a record can count
+)
+
+const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed
+
+// Sample is one collective on one rank, checked.
+type Sample struct {
+	CommID      uint64
+	Seq         uint64 // getCollInfo call of the communicator; the profiler's own count when Unjoined
+	Bytes       uint64 // Invariant: > 0
+	CounterNs   state.Ns
+	SignalNs    state.Ns // Invariant: > 0; math.MaxUint32 stands for that and anything longer
+	PlanVersion uint32   // low 32 bits of the version in force; 0: none
+	Rank        int32
+	NRanks      int
+	Bucket      state.Bucket
+	Action      actions.Action // asked for
+	Ran         actions.Action // PathDefault: not known
+	Aggregated  bool           // several collectives shared one getCollInfo call: not a cost of the bucket
+	Unjoined    bool
+	HostTimed   bool
+}
+
+// Reject says why a sample was not believed. Zero: it was.
+type Reject uint8
+
+// Reasons to drop a sample.
+const (
+	rejectNone       Reject = iota
+	RejectCollective        // a collective that this release does not know
+	RejectBytes             // zero or huge
+	RejectSeq               // a call number that nobody can have reached
+	RejectAction            // an action word that this release does not know
+	RejectUnmeasured        // no time of remote visibility
+	RejectRank              // a rank outside the communicator
+	RejectFlags             // flags of another release
+
+	NumRejects
+)
+
+var rejectNames = [NumRejects]string{"none", "collective", "bytes", "seq", "action", "unmeasured", "rank", "flags"}
+
+func (r Reject) String() string {
+	if r < NumRejects {
+		return rejectNames[r]
+	}
+	return "unknown"
+}
+
+// decodeSample checks a private copy of a cell and writes out only when it is believed.
+func decodeSample(cell *ABISample, out *Sample) Reject {
+	if cell.Collective >= NumCollectives {
+		return RejectCollective
+	}
+	bucket, ok := state.BucketOf(actions.Collective(cell.Collective), cell.Bytes)
+	if !ok || cell.Bytes > maxSampleBytes {
+		return RejectBytes
+	}
+	if cell.Seq >= maxSampleSeq {
+		return RejectSeq
+	}
+	action, err := actions.FromWord(cell.Action)
+	if err != nil {
+		return RejectAction
+	}
+	if cell.SignalNs == 0 {
+		return RejectUnmeasured
+	}
+	if cell.NRanks == 0 || cell.Rank < 0 || cell.Rank >= int32(cell.NRanks) {
+		return RejectRank
+	}
+	if cell.Flags&^knownSampleFlags != 0 {
+		return RejectFlags
+	}
+	*out = Sample{
+		CommID: cell.CommID, Seq: cell.Seq, Bytes: cell.Bytes,
+		CounterNs: state.Ns(cell.CounterNs), SignalNs: state.Ns(cell.SignalNs),
+		PlanVersion: cell.PlanVersion, Rank: cell.Rank, NRanks: int(cell.NRanks),
+		Bucket: bucket, Action: action,
+		Aggregated: cell.Flags&SampleAggregated != 0,
+		Unjoined:   cell.Flags&SampleUnjoined != 0,
+		HostTimed:  cell.Flags&SampleHostTimed != 0,
+	}
+	// What ran may be a kernel that we have no name for; the measurement is good all the same.
+	if cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols {
+		out.Ran = actions.Action{
+			Path:      actions.PathCollective,
+			Algorithm: actions.Algorithm(cell.Algorithm),
+			Protocol:  actions.Protocol(cell.Protocol),
+			Channels:  cell.Channels,
+		}
+	}
+	return rejectNone
+}
+
+// saturated says that a duration stands at the end of its 32 bits.
+func saturated(cell *ABISample) bool {
+	return cell.CounterNs == math.MaxUint32 || cell.SignalNs == math.MaxUint32
+}

@@ -1,0 +1,147 @@
+package nccltuner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Sweep looks which processes have ended, marks their rings so that Drain comes to an end, and deletes what nobody needs
+// any more. It reads /proc once a process, so it belongs to a slower clock than Scan.
+func (s *Scanner) Sweep(c *Changes) error {
+	c.reset()
+	known := map[Process]bool{}
+	alive := func(p Process) (bool, error) {
+		if living, ok := known[p]; ok {
+			return living, nil
+		}
+		living, err := s.alive(p)
+		if err == nil {
+			known[p] = living
+		}
+		return living, err
+	}
+	names := make([]string, 0, len(s.files))
+	for name := range s.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var all []error
+	for _, name := range names {
+		f := s.files[name]
+		var removed bool
+		var err error
+		switch {
+		case f.ring != nil:
+			removed, err = s.sweepRing(f.ring, alive)
+		case f.record != nil:
+			removed, err = s.sweepRecord(f.record, alive)
+		case errors.Is(f.verdict, ErrNotReady):
+			removed, err = s.sweepUnfinished(name, f, alive)
+		}
+		if err != nil && !errors.Is(err, ErrBusy) {
+			all = append(all, fmt.Errorf("sweeping: %w", err))
+		}
+		if removed {
+			c.Removed = append(c.Removed, name)
+			f.drop(c)
+			delete(s.files, name)
+		}
+	}
+	return errors.Join(all...)
+}
+
+func (s *Scanner) sweepRing(r *Ring, alive func(Process) (bool, error)) (removed bool, err error) {
+	if !r.dead {
+		living, err := alive(r.process)
+		if living || err != nil {
+			return false, err
+		}
+		r.MarkDead()
+	}
+	err = s.dir.RemoveRing(r)
+	return err == nil, err
+}
+
+func (s *Scanner) sweepRecord(r *Record, alive func(Process) (bool, error)) (removed bool, err error) {
+	// Most records are in use: look before taking the lock that ranks need.
+	if gone, err := s.allGone(r, alive); !gone || err != nil {
+		return false, err
+	}
+	unlock, ok, err := s.dir.tryJoinLock()
+	if !ok || err != nil {
+		return false, err
+	}
+	defer unlock()
+	// Under the lock nobody is in the middle of joining, so this answer stays true until the file is gone.
+	if gone, err := s.allGone(r, alive); !gone || err != nil {
+		return false, err
+	}
+	err = s.dir.remove(r.memory.name, r.memory.id)
+	return err == nil, err
+}
+
+// allGone is also true of a record in which nobody has registered; under the lock its creator must have died.
+func (s *Scanner) allGone(r *Record, alive func(Process) (bool, error)) (bool, error) {
+	if err := r.View(&s.view); err != nil {
+		return false, nil // a broken record is left alone; its user meets the same error
+	}
+	left, dead, err := s.view.Gone(alive)
+	return left+dead == s.view.Joined, err
+}
+
+// sweepUnfinished deletes a file whose creator died before it was ready.
+func (s *Scanner) sweepUnfinished(name string, f *file, alive func(Process) (bool, error)) (removed bool, err error) {
+	if process, ok := parseRingName(name); ok {
+		if living, err := alive(process); living || err != nil {
+			return false, err
+		}
+	} else {
+		// Ranks create records under the lock: who holds it knows that nobody is at work.
+		unlock, ok, err := s.dir.tryJoinLock()
+		if !ok || err != nil {
+			return false, err
+		}
+		defer unlock()
+	}
+	if !s.stillUnfinished(name) {
+		return false, nil
+	}
+	err = s.dir.remove(name, f.stamp.id)
+	return err == nil, err
+}
+
+func (s *Scanner) stillUnfinished(name string) bool {
+	var err error
+	if commID, ok := parseRecordName(name); ok {
+		var r *Record
+		if r, err = s.dir.OpenRecord(commID); err == nil {
+			_ = r.Close() // only opened to look; the next scan takes it
+		}
+	} else if process, ok := parseRingName(name); ok {
+		var r *Ring
+		if r, err = s.dir.OpenRing(process); err == nil {
+			_ = r.Close()
+		}
+	}
+	return errors.Is(err, ErrNotReady)
+}
+
+// RemoveRing deletes the file of a ring whose process has ended and that is drained; else ErrBusy.
+func (d *Dir) RemoveRing(r *Ring) error {
+	if !r.Drained() {
+		return fmt.Errorf("removing %s: %w", r.memory.name, ErrBusy)
+	}
+	return d.remove(r.memory.name, r.memory.id)
+}
+
+// RemoveRecord deletes the file of a record in which every registered rank has left or died; else, or while a rank is
+// joining, ErrBusy.
+func (d *Dir) RemoveRecord(r *Record) error {
+	s := Scanner{dir: d, alive: Process.Alive}
+	removed, err := s.sweepRecord(r, s.alive)
+	if err == nil && !removed {
+		err = fmt.Errorf("removing %s: %w", r.memory.name, ErrBusy)
+	}
+	return err
+}

@@ -1,0 +1,268 @@
+package nccltuner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file holds all unsafe arithmetic, every mapping and every raw system call of the package. A cast from mapped bytes
+// to a generated struct is sound because mappings start at a page, the structs hold only fixed-width integers (any bit
+// pattern is a value), their layout is the host's (structs.HostLayout, compared with the C compiler in a test), and the
+// length is checked before the cast.
+
+const (
+	headerSize = int64(unsafe.Sizeof(ABIHeader{}))
+	recordSize = int64(unsafe.Sizeof(ABIRecord{}))
+	rankSize   = int64(unsafe.Sizeof(ABIRank{}))
+	ringSize   = int64(unsafe.Sizeof(ABIRing{}))
+	cellSize   = int64(unsafe.Sizeof(ABISample{}))
+	planWords  = int(unsafe.Sizeof(ABIPlan{}) / 8)
+	// planCheckedFrom is the first word that the checksum covers.
+	planCheckedFrom = int(unsafe.Offsetof(ABIPlan{}.NumEntries) / 8)
+)
+
+// fileID tells one generation of a file from the next of the same name: a mapped inode is never reused.
+type fileID struct{ dev, ino uint64 }
+
+// fileStamp changes when a file is replaced or its size or status changes.
+type fileStamp struct {
+	id             fileID
+	size           int64
+	ctimeS, ctimeN int64
+}
+
+func stampOf(st *unix.Stat_t) fileStamp {
+	return fileStamp{fileID{uint64(st.Dev), st.Ino}, st.Size, int64(st.Ctim.Sec), int64(st.Ctim.Nsec)}
+}
+
+// mapping is one shared file in memory. Invariant: len(data) is what the file held when it was mapped.
+type mapping struct {
+	name   string
+	id     fileID
+	data   []byte
+	mapped bool // false: memory of the Go heap (tests), or unmapped
+}
+
+// mapFile opens and maps a file of the directory. Type, owner and size are checked first: opening a FIFO must not hang,
+// and touching memory beyond the end of a file is a signal.
+func mapFile(dirFD int, name string, uid uint32, maxSize int64) (*mapping, error) {
+	fd, err := unix.Openat(dirFD, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
+		return nil, fmt.Errorf("opening %s: not a regular file: %w", name, ErrForeign)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", name, err)
+	}
+	defer unix.Close(fd) // the mapping keeps the file
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("looking at %s: %w", name, err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return nil, fmt.Errorf("opening %s: not a regular file: %w", name, ErrForeign)
+	case st.Uid != uid:
+		return nil, fmt.Errorf("opening %s: it belongs to user %d, this is user %d: %w", name, st.Uid, uid, ErrForeign)
+	case st.Size == 0:
+		return nil, fmt.Errorf("opening %s: %w", name, ErrNotReady)
+	case st.Size < headerSize:
+		return nil, fmt.Errorf("opening %s: %d bytes, not even a header: %w", name, st.Size, ErrTorn)
+	case st.Size > maxSize:
+		return nil, fmt.Errorf("opening %s: %d bytes, at most %d make sense: %w", name, st.Size, maxSize, ErrGarbage)
+	}
+	data, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping %s: %w", name, err)
+	}
+	return &mapping{name, stampOf(&st).id, data, true}, nil
+}
+
+func (m *mapping) close() error {
+	data, mapped := m.data, m.mapped
+	m.data, m.mapped = nil, false
+	if !mapped {
+		return nil
+	}
+	if err := unix.Munmap(data); err != nil {
+		return fmt.Errorf("unmapping %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// guard runs f, which touches the mapping, and turns a fault there into ErrTorn: a file that was truncated after it was
+// mapped. A fault anywhere else is our own bug and stays a panic.
+func (m *mapping) guard(f func()) (err error) {
+	if m.data == nil {
+		return fmt.Errorf("%s: %w", m.name, ErrClosed)
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		fault, ok := p.(interface{ Addr() uintptr })
+		if base := uintptr(unsafe.Pointer(&m.data[0])); !ok || fault.Addr()-base >= uintptr(len(m.data)) {
+			panic(p)
+		}
+		err = fmt.Errorf("%s: truncated while in use: %w", m.name, ErrTorn)
+	}()
+	f()
+	return nil
+}
+
+// header views the mapped bytes; mapFile has checked that they are there.
+func (m *mapping) header() *ABIHeader { return (*ABIHeader)(unsafe.Pointer(&m.data[0])) }
+
+// record and ring view the whole file; callers have checked its size.
+func (m *mapping) record(numRanks int) (*ABIRecord, []ABIRank) {
+	_ = m.data[recordSize+int64(numRanks)*rankSize-1]
+	first := (*ABIRank)(unsafe.Pointer(&m.data[recordSize]))
+	return (*ABIRecord)(unsafe.Pointer(&m.data[0])), unsafe.Slice(first, numRanks)
+}
+
+func (m *mapping) ring(numCells int) (*ABIRing, []ABISample) {
+	_ = m.data[ringSize+int64(numCells)*cellSize-1]
+	first := (*ABISample)(unsafe.Pointer(&m.data[ringSize]))
+	return (*ABIRing)(unsafe.Pointer(&m.data[0])), unsafe.Slice(first, numCells)
+}
+
+// fixedRecord and fixedRing serve to read what the creator wrote once. Callers have checked that the struct fits.
+func (m *mapping) fixedRecord() *ABIRecord { return (*ABIRecord)(unsafe.Pointer(&m.data[0])) }
+func (m *mapping) fixedRing() *ABIRing     { return (*ABIRing)(unsafe.Pointer(&m.data[0])) }
+
+// words views a plan as the 64-bit words that its checksum is made of.
+func (p *ABIPlan) words() *[planWords]uint64 { return (*[planWords]uint64)(unsafe.Pointer(p)) }
+
+// magic is zero until the creator has finished. The load pairs with the creator's last store: what it wrote before is
+// visible afterwards.
+func (m *mapping) magic() uint64 { return atomic.LoadUint64(&m.header().Magic) }
+
+// dirStatus is what the safety of a directory depends on.
+type dirStatus struct {
+	uid  uint32
+	perm uint32
+}
+
+// makeAndOpenDir makes the last part of path when it is missing and opens it without following a symbolic link.
+func makeAndOpenDir(path string) (fd int, st dirStatus, err error) {
+	if err := unix.Mkdir(path, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, st, fmt.Errorf("making it: %w", err)
+	}
+	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, st, fmt.Errorf("opening it (no symbolic link is followed): %w", err)
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(fd, &s); err != nil {
+		unix.Close(fd)
+		return -1, st, fmt.Errorf("looking at it: %w", err)
+	}
+	return fd, dirStatus{s.Uid, s.Mode & 0o7777}, nil
+}
+
+// dirExists is false once the directory itself was removed under its open descriptor.
+func dirExists(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Nlink > 0
+}
+
+func closeFD(fd int) error { return unix.Close(fd) }
+
+// lockFile opens a lock file of the directory and locks it without waiting. held: somebody else has it; then the
+// descriptor is good for reading only.
+func lockFile(dirFD int, name string) (fd int, held bool, err error) {
+	fd, err = unix.Openat(dirFD, name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return -1, false, fmt.Errorf("opening %s: %w", name, err)
+	}
+	for {
+		switch err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return fd, false, nil
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return fd, true, nil
+		case !errors.Is(err, unix.EINTR):
+			unix.Close(fd)
+			return -1, false, fmt.Errorf("locking %s: %w", name, err)
+		}
+	}
+}
+
+// replaceContent and readContent are for the few bytes of a lock file.
+func replaceContent(fd int, text string) error {
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		return err
+	}
+	_, err := unix.Pwrite(fd, []byte(text), 0)
+	return err
+}
+
+func readContent(fd int) string {
+	var buf [64]byte
+	n, err := unix.Pread(fd, buf[:], 0)
+	if err != nil {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+func statAt(dirFD int, name string) (fileStamp, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dirFD, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fileStamp{}, fmt.Errorf("looking at %s: %w", name, err)
+	}
+	return stampOf(&st), nil
+}
+
+func unlinkAt(dirFD int, name string) error {
+	if err := unix.Unlinkat(dirFD, name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("removing %s: %w", name, err)
+	}
+	return nil
+}
+
+// listDir calls f for every name but . and .. with the inode that the directory itself states, which saves a stat a file
+// (struct linux_dirent64, getdents64(2)). On stacked file systems that inode may differ from stat's. name is only valid
+// during the call.
+func listDir(dirFD int, buf []byte, f func(name []byte, ino uint64)) error {
+	if _, err := unix.Seek(dirFD, 0, unix.SEEK_SET); err != nil {
+		return fmt.Errorf("rewinding: %w", err)
+	}
+	const nameAt = 19
+	for {
+		n, err := unix.Getdents(dirFD, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("listing: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		for rest := buf[:n]; len(rest) > nameAt; {
+			length := int(binary.NativeEndian.Uint16(rest[16:]))
+			if length <= nameAt || length > len(rest) {
+				return fmt.Errorf("listing: entry of %d bytes: %w", length, ErrGarbage)
+			}
+			name := rest[nameAt:length]
+			for i, c := range name {
+				if c == 0 {
+					name = name[:i]
+					break
+				}
+			}
+			if s := string(name); s != "." && s != ".." {
+				f(name, binary.NativeEndian.Uint64(rest))
+			}
+			rest = rest[length:]
+		}
+	}
+}

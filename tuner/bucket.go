@@ -1,0 +1,127 @@
+package tuner
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+// pickupCalls is how many calls of a bucket may pass before trials that no rank has begun are offered again: the plan
+// was perhaps never published (no free plan buffer) or its samples were lost.
+const pickupCalls = 64
+
+// bucket is all that is known of one bucket of one communicator.
+type bucket struct {
+	state.Bucket
+	differ   bool // ranks do not agree on NCCL's marks: passes through
+	set      []actions.Action
+	guard    *agents.Guard // round the learner
+	detector *agents.Detector
+
+	entry      Entry
+	sinceNs    state.Ns // of entry.Base
+	nextTrial  int      // entry.Trials[:nextTrial] have been observed, or lost
+	sinceTrial int      // calls observed since the entry was made
+	fresh      bool     // observed since the last propose
+
+	calls     uint64
+	learnedAt uint64 // calls when the store was last told
+	diagnosis agents.Diagnosis
+	diagNs    state.Ns
+}
+
+func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
+	prior map[actions.Action]Estimate, rng *rand.Rand) *bucket {
+	costs := map[actions.Action]float64{}
+	for a, e := range prior {
+		costs[a] = e.MeanNs
+	}
+	if len(costs) == 0 {
+		costs = nil
+	}
+	guard := agents.NewGuard(learner(set, b, costs, rng), set, b, costs, agents.DefaultGuardConfig())
+	return &bucket{Bucket: b, differ: differ, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
+		entry: Entry{Bucket: b}}
+}
+
+// observe takes in one group call.
+func (b *bucket) observe(o state.Observation) agents.Alarm {
+	b.calls++
+	b.fresh = true
+	b.guard.Observe(o) // ignores an action of an older plan that is no longer allowed
+	b.follow(o.Action)
+	return b.detector.Observe(o)
+}
+
+// follow notes which of the entry's trials have run. Trials run in order; one that is skipped here had a lost sample, and
+// a call of the base after the first trial means that all have run.
+func (b *bucket) follow(a actions.Action) {
+	b.sinceTrial++
+	left := b.entry.Trials[b.nextTrial:]
+	if i := slices.Index(left, a); i >= 0 {
+		b.nextTrial += i + 1
+	} else if a == b.entry.Base && b.nextTrial > 0 {
+		b.nextTrial = len(b.entry.Trials)
+	}
+}
+
+// shift says that the fabric changed: measurements so far describe another condition.
+func (b *bucket) shift(d agents.Diagnosis) {
+	b.guard.Shift(d)
+	b.nextTrial = len(b.entry.Trials) // what is under way was proposed for another condition
+	b.fresh = true
+}
+
+// propose asks the learner what to do next, unless trials are still under way. It reports whether the entry changed.
+func (b *bucket) propose(nowNs state.Ns, explore bool, nextID *uint32) bool {
+	waiting := b.nextTrial < len(b.entry.Trials) && b.sinceTrial < pickupCalls
+	if b.differ || !b.fresh || waiting && explore && !b.guard.Urgent() {
+		return false
+	}
+	b.fresh = false
+	base, trials := b.guard.Propose(MaxTrials)
+	if !explore {
+		trials = nil
+	}
+	if base == b.entry.Base && len(trials) == 0 && len(b.entry.Trials) == 0 {
+		return false
+	}
+	if base != b.entry.Base {
+		b.sinceNs = nowNs
+	}
+	*nextID++
+	b.entry = Entry{Bucket: b.Bucket, ID: *nextID, Base: base, Trials: slices.Clone(trials)}
+	b.nextTrial, b.sinceTrial = 0, 0
+	return true
+}
+
+func (b *bucket) view() BucketView {
+	v := BucketView{Bucket: b.Bucket, Choice: b.entry.Base, SinceNs: b.sinceNs, Calls: b.calls, Diagnosis: b.diagnosis,
+		DiagnosisNs: b.diagNs, Exploring: b.nextTrial < len(b.entry.Trials), SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1}
+	for _, e := range b.guard.Estimates(nil) {
+		v.Choices = append(v.Choices, ActionView{e.Action, estimateOf(e)})
+	}
+	if b.guard.Base() == b.entry.Base {
+		v.SpeedUp, v.SpeedUpLow, v.SpeedUpHigh = b.guard.SpeedUp()
+	}
+	stat := b.detector.Stat()
+	v.CusumCounter, v.CusumSignal = stat.Counter, stat.Signal
+	if b.differ {
+		v.Note = "ranks differ in what NCCL allows: passes through"
+	}
+	return v
+}
+
+// estimateOf makes an estimate for people and for the store: the centre by logarithms, which one delayed call does not
+// move, and the variance of the logarithm by the delta method.
+func estimateOf(e agents.Estimate) Estimate {
+	out := Estimate{N: e.N, MeanNs: math.Exp(e.LogNs)}
+	if e.N > 1 && e.MeanNs > 0 {
+		out.VarLog = e.VarNs2 / (e.MeanNs * e.MeanNs)
+	}
+	return out
+}

@@ -1,0 +1,67 @@
+package tuner
+
+import (
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+// comm is one communicator whose ranks have all joined.
+type comm struct {
+	CommJoined
+	joiner    joiner
+	diagnoser *agents.Diagnoser
+	buckets   [actions.NumCollectives][state.NumBuckets]*bucket
+	dirty     bool // a plan must be published
+	touched   bool // something was observed since the last tick
+}
+
+func newComm(e CommJoined) *comm {
+	return &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), dirty: true}
+}
+
+func (m *comm) eachBucket(f func(*bucket)) {
+	for c := range m.buckets {
+		for _, b := range m.buckets[c] {
+			if b != nil {
+				f(b)
+			}
+		}
+	}
+}
+
+// prior is what the store knows of a bucket's costs; nil when it knows nothing.
+func (m *comm) prior(b state.Bucket) map[actions.Action]Estimate {
+	for _, l := range m.Prior {
+		if l.Key.Bucket == b {
+			return l.Evidence
+		}
+	}
+	return nil
+}
+
+// plan gathers what every bucket wants. Sampling is dense while anything is being explored: ranks then learn soonest.
+func (m *comm) plan(sampleEvery int) Plan {
+	p := Plan{Comm: m.Comm, SampleEvery: sampleEvery}
+	var all []*bucket
+	m.eachBucket(func(b *bucket) {
+		if !b.differ {
+			all = append(all, b)
+		}
+	})
+	if len(all) > MaxEntries {
+		slices.SortStableFunc(all, busiest)
+		all = all[:MaxEntries]
+	}
+	for _, b := range all {
+		if len(b.entry.Trials) > 0 {
+			p.SampleEvery = 1
+		}
+		if b.entry.Base != actions.Default || len(b.entry.Trials) > 0 {
+			p.Entries = append(p.Entries, b.entry)
+		}
+	}
+	return p
+}

@@ -1,0 +1,291 @@
+package tuner
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+// MaxTrials is how many exploration calls one plan entry can carry (DYN_NUM_TRIALS of nccltuner/abi.h).
+const MaxTrials = 12
+
+// MaxEntries is how many buckets one plan can carry (DYN_NUM_ENTRIES less the unused one).
+const MaxEntries = 63
+
+// Config is fixed for the life of a Core but for what SetExplore changes.
+type Config struct {
+	NewLearner  agents.NewLearner // required
+	Explore     bool              // false: stored choices only
+	SampleEvery int               // epochs between sampled epochs while nothing is explored; power of two; 0: 4
+	Seed        uint64
+	Machine     string // for Key
+	GPUArch     string // for Key
+}
+
+// Core decides. One goroutine at a time may call it.
+type Core struct {
+	cfg    Config
+	design agents.Design // of every bucket's detector
+	comms  map[CommID]*comm
+	order  []CommID // joined order, so that outputs do not depend on map order
+	gone   Totals   // of communicators that have left
+	out    Output
+	totals Totals
+}
+
+// Totals only grow.
+type Totals struct {
+	Samples    uint64 // taken in
+	Groups     uint64 // group calls observed
+	Incomplete uint64 // group calls given up because a rank is missing
+	Late       uint64 // samples that fit no open group call
+	Disagreed  uint64 // group calls whose ranks ran different things: a bug or a foreign plugin
+	Overruled  uint64 // group calls that ran another algorithm or protocol than asked for
+	Unknown    uint64 // samples of communicators or buckets that are not known
+	Plans      uint64
+	Alarms     uint64
+}
+
+func (t *Totals) addJoiner(j *joiner) {
+	t.Incomplete += j.incomplete
+	t.Late += j.late
+	t.Disagreed += j.disagreed
+}
+
+// Totals counts what was taken in and decided since New.
+func (c *Core) Totals() Totals {
+	t := c.totals
+	t.Incomplete, t.Late, t.Disagreed = c.gone.Incomplete, c.gone.Late, c.gone.Disagreed
+	for _, m := range c.comms {
+		t.addJoiner(&m.joiner)
+	}
+	return t
+}
+
+// New makes a Core.
+func New(cfg Config) (*Core, error) {
+	if cfg.NewLearner == nil {
+		return nil, fmt.Errorf("tuner config: NewLearner is missing")
+	}
+	if cfg.SampleEvery == 0 {
+		cfg.SampleEvery = 4
+	}
+	if cfg.SampleEvery < 0 || cfg.SampleEvery&(cfg.SampleEvery-1) != 0 {
+		return nil, fmt.Errorf("tuner config: SampleEvery %d is not a power of two", cfg.SampleEvery)
+	}
+	design, err := agents.NewDesign(agents.DefaultParams())
+	if err != nil {
+		return nil, fmt.Errorf("tuner config: detector: %w", err)
+	}
+	return &Core{cfg: cfg, design: design, comms: map[CommID]*comm{}}, nil
+}
+
+// SetExplore switches exploration on or off for all communicators, from the next Tick.
+func (c *Core) SetExplore(on bool) {
+	c.cfg.Explore = on
+	for _, id := range c.order {
+		c.comms[id].dirty = true
+	}
+}
+
+// SetSampleEvery changes how often settled communicators are sampled. every must be a power of two.
+func (c *Core) SetSampleEvery(every int) {
+	c.cfg.SampleEvery = every
+	for _, id := range c.order {
+		c.comms[id].dirty = true
+	}
+}
+
+// Step takes in one event. Plans come out of Tick only, so that one plan carries all that changed since the last one.
+func (c *Core) Step(nowNs state.Ns, e Event) Output {
+	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0]}
+	switch e := e.(type) {
+	case *Sample:
+		c.sample(nowNs, e)
+	case CommJoined:
+		c.joined(e)
+	case CommLeft:
+		c.left(e)
+	case Marks:
+		c.marks(nowNs, e)
+	case Advised:
+		c.advised(e)
+	case Tick:
+		c.tick(nowNs)
+	default:
+		panic(fmt.Sprintf("tuner: unknown event %T", e))
+	}
+	return c.out
+}
+
+func (c *Core) joined(e CommJoined) {
+	if _, known := c.comms[e.Comm]; known {
+		return // a daemon that scans twice, not a new communicator
+	}
+	c.comms[e.Comm] = newComm(e)
+	c.order = append(c.order, e.Comm)
+}
+
+func (c *Core) left(e CommLeft) {
+	m := c.comms[e.Comm]
+	if m == nil {
+		return
+	}
+	m.eachBucket(func(b *bucket) { c.learned(m, b) })
+	c.gone.addJoiner(&m.joiner)
+	delete(c.comms, e.Comm)
+	c.order = slices.DeleteFunc(c.order, func(id CommID) bool { return id == e.Comm })
+}
+
+func (c *Core) marks(nowNs state.Ns, e Marks) {
+	m := c.comms[e.Comm]
+	if m == nil || e.Bucket.Collective >= actions.NumCollectives || e.Bucket.Log2Bytes >= state.NumBuckets {
+		c.totals.Unknown++
+		return
+	}
+	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
+	set := ActionSet(e.Set, m.MaxChannels)
+	switch old := *slot; {
+	case old != nil && old.differ == e.Differ && slices.Equal(old.set, set):
+		return
+	case old == nil && e.Differ:
+		c.find(nowNs, m, e.Bucket, agents.DiagnosisNone, "ranks differ in what NCCL allows: this bucket passes through")
+	}
+	*slot = c.newBucket(m, e.Bucket, set, e.Differ)
+}
+
+func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ bool) *bucket {
+	m.dirty, m.touched = true, true
+	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
+	return newBucket(b, set, differ, c.cfg.NewLearner, c.design, m.prior(b), rng)
+}
+
+// advised lets what a person says count as if the store had known it: buckets concerned start anew from it.
+func (c *Core) advised(e Advised) {
+	m := c.comms[e.Comm]
+	if m == nil {
+		c.totals.Unknown++
+		return
+	}
+	for _, l := range e.Prior {
+		b := l.Key.Bucket
+		if b.Collective >= actions.NumCollectives || b.Log2Bytes >= state.NumBuckets {
+			continue
+		}
+		m.Prior = append(slices.DeleteFunc(slices.Clone(m.Prior), func(p Learned) bool { return p.Key.Bucket == b }), l)
+		if slot := &m.buckets[b.Collective][b.Log2Bytes]; *slot != nil {
+			*slot = c.newBucket(m, b, (*slot).set, (*slot).differ)
+		}
+	}
+}
+
+func (c *Core) sample(nowNs state.Ns, s *Sample) {
+	c.totals.Samples++
+	m := c.comms[s.Comm]
+	if m == nil {
+		c.totals.Unknown++
+		return
+	}
+	o, bad, done := m.joiner.add(nowNs, s)
+	if !done {
+		return
+	}
+	c.totals.Groups++
+	m.touched = true
+	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
+	if b == nil {
+		c.totals.Unknown++
+		return
+	}
+	if bad {
+		return
+	}
+	if o.Action.Path == actions.PathCollective && o.Ran.Path == actions.PathCollective &&
+		(o.Ran.Algorithm != o.Action.Algorithm || o.Ran.Protocol != o.Action.Protocol) {
+		c.totals.Overruled++
+		return // what was asked for did not run: not a cost of the choice
+	}
+	alarm := b.observe(o)
+	verdict := m.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
+	if alarm.Raised {
+		c.totals.Alarms++
+		b.shift(verdict.Diagnosis)
+	}
+	if verdict.New {
+		b.diagnosis, b.diagNs = verdict.Diagnosis, nowNs
+		c.find(nowNs, m, b.Bucket, verdict.Diagnosis, verdict.String())
+	}
+}
+
+func (c *Core) find(nowNs state.Ns, m *comm, b state.Bucket, d agents.Diagnosis, text string) {
+	c.out.Findings = append(c.out.Findings, Finding{Comm: m.Comm, Bucket: b, AtNs: nowNs, Diagnosis: d, Text: text})
+}
+
+func (c *Core) tick(nowNs state.Ns) {
+	for _, id := range c.order {
+		m := c.comms[id]
+		if !m.touched && !m.dirty {
+			continue // nothing was observed since the last tick
+		}
+		m.touched = false
+		m.eachBucket(func(b *bucket) {
+			before := b.entry.Base
+			if b.propose(nowNs, c.cfg.Explore && m.Explore, &m.LastID) {
+				m.dirty = true
+			}
+			if b.entry.Base != before || b.calls >= b.learnedAt+learnEvery {
+				c.learned(m, b)
+			}
+		})
+		if m.dirty {
+			m.dirty = false
+			c.totals.Plans++
+			c.out.Plans = append(c.out.Plans, m.plan(c.cfg.SampleEvery))
+		}
+	}
+}
+
+// learnEvery is how many calls of a bucket pass between two writes of what is known about it.
+const learnEvery = 10_000
+
+func (c *Core) learned(m *comm, b *bucket) {
+	evidence := b.guard.Estimates(nil)
+	if b.differ || len(evidence) == 0 || evidence[0].Action != actions.Default {
+		return // without the default's cost nothing can be said of a choice
+	}
+	b.learnedAt = b.calls
+	l := Learned{Key: Key{Machine: c.cfg.Machine, GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket},
+		Action: b.entry.Base, Calls: b.calls, Evidence: map[actions.Action]Estimate{}}
+	for _, e := range evidence {
+		l.Evidence[e.Action] = estimateOf(e)
+	}
+	l.CostNs, l.Default = l.Evidence[l.Action].MeanNs, l.Evidence[actions.Default].MeanNs
+	if l.CostNs > 0 {
+		c.out.Learned = append(c.out.Learned, l)
+	}
+}
+
+// Buckets shows every bucket of every communicator, in the order of joining, collective and size.
+func (c *Core) Buckets() []BucketView {
+	var all []BucketView
+	for _, id := range c.order {
+		m := c.comms[id]
+		m.eachBucket(func(b *bucket) {
+			v := b.view()
+			v.Comm, v.Shape = m.Comm, m.Shape
+			if !m.Explore {
+				v.Note = "not explored: a rank has no profiler plugin, or exploration is off"
+			}
+			all = append(all, v)
+		})
+	}
+	return all
+}
+
+// busiest orders buckets by calls, so that a plan with too few entries drops the rarest.
+func busiest(a, b *bucket) int { return cmp.Compare(b.calls, a.calls) }

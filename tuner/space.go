@@ -1,0 +1,34 @@
+package tuner
+
+import "dynamiccl/actions"
+
+// channelChoices are the channel counts that are tried: the powers of two and 24, as in the recorded sweeps
+// (8x H200 NVLink and 4x H200 sockets, NCCL 2.28.9), where the cost over channels is unimodal between them.
+var channelChoices = []uint8{1, 2, 4, 8, 16, 24, 32}
+
+// ActionSet lists what may be chosen for a bucket: NCCL's default first, then every algorithm and protocol that NCCL's
+// cost tables allow on all ranks. Ring and Tree come with a channel count; the others keep NCCL's own, which depends on
+// multicast or network hardware that a count must not fight. maxChannels 0: not known.
+func ActionSet(marks MarkSet, maxChannels int) []actions.Action {
+	set := []actions.Action{actions.Default}
+	for algo := range actions.Algorithm(actions.NumAlgorithms) {
+		for proto := range actions.Protocol(actions.NumProtocols) {
+			a := actions.Action{Path: actions.PathCollective, Algorithm: algo, Protocol: proto}
+			if !marks.Has(a) {
+				continue
+			}
+			if algo != actions.Ring && algo != actions.Tree {
+				set = append(set, a)
+				continue
+			}
+			for _, n := range channelChoices {
+				if maxChannels > 0 && int(n) > maxChannels {
+					break
+				}
+				a.Channels = n
+				set = append(set, a)
+			}
+		}
+	}
+	return set
+}

@@ -1,0 +1,2 @@
+package store
+var children = map[string]func(string){}

@@ -1,0 +1,183 @@
+package tunersim
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// ErrBadTable is returned for a table that cannot be trusted; the message names the line.
+var ErrBadTable = errors.New("bad measurement table")
+
+var columns = []string{"machine", "nccl", "nranks", "nnodes", "transport", "condition", "collective", "bytes", "path",
+	"algorithm", "protocol", "channels", "median_us"}
+
+// maxMedianUs keeps sums of costs far inside an int64 of nanoseconds: an hour.
+const maxMedianUs = 3.6e9
+
+// ReadTable reads the table of one machine in one condition. Columns are found by name; columns that are not known are
+// ignored, so that newer measurements with more columns can be read; a missing column is an error. Rows that repeat a
+// choice are errors, but for NCCL's default, which is measured again between sweeps: its cost is the geometric mean.
+func ReadTable(r io.Reader) (*Table, error) {
+	rd := csv.NewReader(r)
+	rd.ReuseRecord = true
+	header, err := rd.Read()
+	if err != nil {
+		return nil, fmt.Errorf("reading the header: %w: %w", ErrBadTable, err)
+	}
+	at := make([]int, len(columns))
+	for i, name := range columns {
+		at[i] = slices.Index(header, name)
+		if at[i] < 0 {
+			return nil, fmt.Errorf("line 1: no column %q: %w", name, ErrBadTable)
+		}
+		if slices.Index(header[at[i]+1:], name) >= 0 {
+			return nil, fmt.Errorf("line 1: column %q twice: %w", name, ErrBadTable)
+		}
+	}
+	t := &Table{}
+	row := make([]string, len(columns))
+	first := true
+	for {
+		rec, err := rd.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrBadTable, err) // encoding/csv names the line
+		}
+		for i, c := range at {
+			row[i] = rec[c]
+		}
+		if err := t.add(row, first); err != nil {
+			line, _ := rd.FieldPos(0)
+			return nil, fmt.Errorf("line %d: %w: %w", line, err, ErrBadTable)
+		}
+		first = false
+	}
+	if len(t.points) == 0 {
+		return nil, fmt.Errorf("no measurements: %w", ErrBadTable)
+	}
+	slices.SortFunc(t.points, comparePoints)
+	for _, p := range t.points {
+		if p.defaults == 0 {
+			return nil, fmt.Errorf("%s of %d bytes has no default row, so nothing can be compared with it: %w", p.collective, p.bytes, ErrBadTable)
+		}
+		p.defaultNs = math.Exp(p.defaultNs / float64(p.defaults))
+	}
+	return t, nil
+}
+
+// head checks the columns that are the same in every row.
+func (t *Table) head(row []string, first bool) error {
+	ranks, err := positive(row[2], "nranks")
+	if err != nil {
+		return err
+	}
+	nodes, err := positive(row[3], "nnodes")
+	if err != nil {
+		return err
+	}
+	h := Table{Machine: row[0], NCCL: row[1], Condition: row[5], Shape: state.Shape{Ranks: ranks, Nodes: nodes, Transport: row[4]}}
+	if first {
+		t.Machine, t.NCCL, t.Condition, t.Shape = strings.Clone(h.Machine), strings.Clone(h.NCCL), strings.Clone(h.Condition), h.Shape
+		t.Shape.Transport = strings.Clone(h.Shape.Transport)
+	}
+	if t.Machine != h.Machine || t.NCCL != h.NCCL || t.Condition != h.Condition || t.Shape != h.Shape {
+		return errors.New("another machine, NCCL version, shape or condition than in the first row; use one file for each")
+	}
+	return nil
+}
+
+func positive(s, what string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%s %q is not a positive number", what, s)
+	}
+	return n, nil
+}
+
+func (t *Table) add(row []string, first bool) error {
+	if err := t.head(row, first); err != nil {
+		return err
+	}
+	if row[6] == "AllToAll" { // no ncclFunc_t of its own: NCCL asks no tuner
+		t.Skipped++
+		return nil
+	}
+	c, err := actions.ParseCollective(row[6])
+	if err != nil {
+		return err
+	}
+	bytes, err := strconv.ParseUint(row[7], 10, 63)
+	if err != nil || bytes == 0 {
+		return fmt.Errorf("bytes %q is not a positive number", row[7])
+	}
+	a, err := parseAction(row[8], row[9], row[10], row[11])
+	if err != nil {
+		return err
+	}
+	us, err := strconv.ParseFloat(row[12], 64)
+	if err != nil || !(us > 0) || us > maxMedianUs {
+		return fmt.Errorf("median_us %q is not a time", row[12])
+	}
+	p := t.pointOf(c, bytes)
+	if a == actions.Default {
+		p.defaultNs += math.Log(us * 1000) // a sum of logarithms until the table is complete
+		p.defaults++
+		return nil
+	}
+	if _, dup := p.costNs[a]; dup {
+		return fmt.Errorf("%s %d bytes %s is measured twice", c, bytes, a)
+	}
+	p.costNs[a] = us * 1000
+	if a.Path == actions.PathCollective {
+		p.order = append(p.order, a)
+	}
+	return nil
+}
+
+func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
+	for _, p := range t.points {
+		if p.collective == c && p.bytes == bytes {
+			return p
+		}
+	}
+	p := &point{collective: c, bytes: bytes, costNs: map[actions.Action]float64{}}
+	t.points = append(t.points, p)
+	return p
+}
+
+func parseAction(path, algorithm, protocol, channels string) (actions.Action, error) {
+	p, err := actions.ParsePath(path)
+	if err != nil {
+		return actions.Default, err
+	}
+	if p != actions.PathCollective {
+		if algorithm != "-" || protocol != "-" || channels != "-" {
+			return actions.Default, fmt.Errorf("path %s has no algorithm, protocol or channels: write - for each", p)
+		}
+		return actions.Action{Path: p}, nil
+	}
+	a := actions.Action{Path: p}
+	if a.Algorithm, err = actions.ParseAlgorithm(algorithm); err != nil {
+		return actions.Default, err
+	}
+	if a.Protocol, err = actions.ParseProtocol(protocol); err != nil {
+		return actions.Default, err
+	}
+	n, err := strconv.ParseUint(channels, 10, 8)
+	if err != nil || n == 0 {
+		return actions.Default, fmt.Errorf("channels %q is not 1 to 255", channels)
+	}
+	a.Channels = uint8(n)
+	return a, nil
+}

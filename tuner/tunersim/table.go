@@ -1,0 +1,113 @@
+package tunersim
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// Table is what one machine measured in one condition: the cost of every choice, by collective and size.
+type Table struct {
+	Machine   string // "8xH200"
+	NCCL      string // "2.28.9"
+	Shape     state.Shape
+	Condition string // "quiet", "network-load", ...
+
+	// Skipped counts rows of operations that NCCL never asks a tuner about (AllToAll).
+	Skipped int
+
+	points []*point // sorted by collective, bytes
+}
+
+// point is one measured size of a collective.
+type point struct {
+	collective actions.Collective
+	bytes      uint64
+	defaultNs  float64 // geometric mean of its measurements
+	defaults   int     // measurements of the default; Invariant: > 0 once the table is read
+	costNs     map[actions.Action]float64
+	order      []actions.Action // forced choices as recorded
+}
+
+func comparePoints(a, b *point) int {
+	return cmp.Or(cmp.Compare(a.collective, b.collective), cmp.Compare(a.bytes, b.bytes))
+}
+
+// Buckets lists the measured buckets, by collective and size. Sizes that share a bucket are listed once.
+func (t *Table) Buckets() []state.Bucket {
+	var bs []state.Bucket
+	for _, p := range t.points {
+		b, ok := state.BucketOf(p.collective, p.bytes)
+		if ok && !slices.Contains(bs, b) {
+			bs = append(bs, b)
+		}
+	}
+	return bs
+}
+
+// at finds the measured size nearest to bytes, in the logarithm; the smaller of two equally near.
+func (t *Table) at(c actions.Collective, bytes uint64) *point {
+	var found *point
+	nearest := math.Inf(1)
+	for _, p := range t.points {
+		if p.collective != c || bytes == 0 {
+			continue
+		}
+		if d := math.Abs(math.Log2(float64(p.bytes)) - math.Log2(float64(bytes))); d < nearest {
+			found, nearest = p, d
+		}
+	}
+	return found
+}
+
+func (t *Table) bucket(b state.Bucket) *point { return t.at(b.Collective, 1<<min(b.Log2Bytes, 63)) }
+
+// Nearest gives the bucket of the measured size nearest to bytes; false when the collective was not measured.
+func (t *Table) Nearest(c actions.Collective, bytes uint64) (state.Bucket, bool) {
+	p := t.at(c, bytes)
+	if p == nil {
+		return state.Bucket{}, false
+	}
+	return state.Bucket{Collective: c, Log2Bytes: uint8(bits.Len64(p.bytes) - 1)}, true
+}
+
+// Actions is the action set of a bucket: NCCL's default, then every forced choice as recorded. NCCL's symmetric kernels
+// are left out: a tuner plugin cannot choose them (their cost can still be asked for).
+func (t *Table) Actions(b state.Bucket) []actions.Action {
+	set := []actions.Action{actions.Default}
+	if p := t.bucket(b); p != nil {
+		set = append(set, p.order...)
+	}
+	return set
+}
+
+// Cost is the measured cost in nanoseconds at the nearest measured size; false when it was not measured.
+func (t *Table) Cost(b state.Bucket, a actions.Action) (ns float64, ok bool) {
+	p := t.bucket(b)
+	if p == nil {
+		return 0, false
+	}
+	if a == actions.Default {
+		return p.defaultNs, true
+	}
+	ns, ok = p.costNs[a]
+	return ns, ok
+}
+
+// Default is the cost of NCCL's own choice.
+func (t *Table) Default(b state.Bucket) (ns float64, ok bool) { return t.Cost(b, actions.Default) }
+
+// Best is the cheapest action of Actions, the earliest of equals.
+func (t *Table) Best(b state.Bucket) (best actions.Action, ns float64, ok bool) {
+	ns, ok = t.Default(b)
+	for _, a := range t.Actions(b) {
+		if c, _ := t.Cost(b, a); c < ns {
+			best, ns = a, c
+		}
+	}
+	return best, ns, ok
+}
