@@ -2,6 +2,7 @@ package actions
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"regexp"
 	"strconv"
@@ -10,6 +11,16 @@ import (
 
 	"pgregory.net/rapid"
 )
+
+// TestMain lets TEST_SEED replay rapid's tests.
+func TestMain(m *testing.M) {
+	if seed := os.Getenv("TEST_SEED"); seed != "" {
+		if err := flag.Set("rapid.seed", seed); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // anyAction draws actions in the form that words and strings keep: what a path gives no meaning to is zero.
 func anyAction() *rapid.Generator[Action] {

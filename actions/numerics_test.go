@@ -33,7 +33,7 @@ func TestClassesOfSumsDiffer(t *testing.T) {
 	others := []Action{Default, {Path: PathSymmetric}, {PathCollective, Tree, LL128, 24}, {PathCollective, Ring, LL, 24},
 		{PathCollective, Ring, LL128, 23}, {PathCollective, Ring, LL128, 0}}
 	for _, c := range []Collective{Reduce, ReduceScatter, AllReduce} {
-		if ClassOf(c, base) != ClassOf(c, base) || ClassOf(c, base) == ClassExact {
+		if ClassOf(c, base) == ClassExact {
 			t.Errorf("%s: class %q", c, ClassOf(c, base))
 		}
 		for _, o := range others {

@@ -100,14 +100,14 @@ func (s *side) step(z, k float64) {
 	}
 }
 
-func (s *side) add(r Residual) {
+func (s *side) add(r residual) {
 	if s.sum == 0 {
 		return
 	}
 	s.calls++
-	s.signal += r.Signal
-	if r.CounterKnown {
-		s.counter += r.Counter
+	s.signal += r.signal
+	if r.counterKnown {
+		s.counter += r.counter
 		s.counted++
 	}
 }

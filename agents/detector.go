@@ -13,14 +13,11 @@ const maxExpectations = 64
 // maxPlausibleNs: a longer call is a hang or a broken clock, not a cost (NCCL's own watchdogs are shorter).
 const maxPlausibleNs state.Ns = 1000 * 1e9
 
-// Residual is how far one call is from what was expected of its action, as natural logarithms of ratios.
-type Residual struct {
-	Known        bool // false: the action is still warming up, or the call is implausible
-	Signal       float64
-	Counter      float64
-	CounterKnown bool
-	BeforeNs     float64 // expected signal
-	expectedBy   float64 // calls that the expectation rests on
+// residual is how far one call is from what was expected of its action, as natural logarithms of ratios.
+type residual struct {
+	signal       float64
+	counter      float64
+	counterKnown bool
 }
 
 // Change is a latency before and after; zeros mean not measured.
@@ -34,9 +31,8 @@ func (c Change) Ratio() float64 {
 	return c.AfterNs / c.BeforeNs
 }
 
-// Alarm is what the detector says about one call. The fields after Raised mean something only when it is set.
+// Alarm is what the detector says about one call. The other fields mean something only when Raised is set.
 type Alarm struct {
-	Residual  Residual // of this call, alarm or not
 	Raised    bool
 	Up        bool // costs rose
 	BySignal  bool // the signal's chart crossed its threshold
@@ -116,25 +112,26 @@ func (d *Detector) Observe(o state.Observation) Alarm {
 		logCounter = math.Log(float64(o.CounterNs))
 	}
 	var a Alarm
-	if e.signal.ready() {
-		a.Residual = Residual{Known: true, Signal: logSignal - e.signal.mean, BeforeNs: math.Exp(e.signal.mean), expectedBy: e.signal.n}
-		if counted && e.counter.ready() {
-			a.Residual.Counter, a.Residual.CounterKnown = logCounter-e.counter.mean, true
-		}
+	var r residual
+	known := e.signal.ready()
+	if known {
+		r.signal = logSignal - e.signal.mean
 		a.BySignal = d.signal.step(&e.signal, logSignal, d.design.k, d.design.signalH, d.design.minLogScale)
 	} else {
 		e.signal.warmUp(logSignal)
 	}
 	switch {
 	case counted && e.counter.ready():
+		r.counter, r.counterKnown = logCounter-e.counter.mean, true
 		a.ByCounter = d.counter.step(&e.counter, logCounter, d.design.k, d.design.counterH, d.design.minLogScale)
 	case counted:
 		e.counter.warmUp(logCounter)
 	}
-	if a.Residual.Known {
-		for _, s := range [...]*side{&d.signal.up, &d.signal.down, &d.counter.up, &d.counter.down} {
-			s.add(a.Residual)
-		}
+	if known {
+		d.signal.up.add(r)
+		d.signal.down.add(r)
+		d.counter.up.add(r)
+		d.counter.down.add(r)
 	}
 	if a.BySignal || a.ByCounter {
 		d.alarm(&a, e)

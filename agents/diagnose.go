@@ -7,14 +7,6 @@ import (
 	"dynamiccl/state"
 )
 
-// evidenceCalls is how many calls of a bucket after a change are looked at: enough to tell a few percent apart at 5%
-// noise, few enough that a second change rarely falls among them.
-const evidenceCalls = 32
-
-// recentCalls is how many calls of a bucket are remembered from before an alarm: a detector needs about ten calls to
-// find a step, and in these the other buckets have seen it too.
-const recentCalls = 24
-
 // Verdict is what a Diagnoser thinks after a call.
 type Verdict struct {
 	Diagnosis Diagnosis
@@ -49,83 +41,66 @@ func (v Verdict) String() string {
 // is what tells a constant from growth). A change in the other direction, or an alarm in a bucket whose evidence is
 // complete, opens the next episode.
 type Diagnoser struct {
-	buckets map[state.Bucket]*evidence
-	order   []*evidence // iteration in order of appearance: the same calls give the same verdict
-	calls   uint64
-	open    bool
-	up      bool
-	since   uint64 // call with which the change began
-	late    lateRanks
-	slow    int32 // rank of the slow-rank finding in force, -1: none
-	verdict Verdict
-	shifts  []shift // scratch
+	buckets   map[state.Bucket]*evidence
+	order     []*evidence // iteration in order of appearance: the same calls give the same verdict
+	calls     uint64
+	open      bool
+	up        bool
+	since     uint64 // call with which the change began
+	lastAlarm uint64 // call of the latest alarm
+	decided   bool   // the episode has a diagnosis
+	late      lateRanks
+	slow      int32 // rank of the slow-rank finding in force, -1: none
+	slowNs    state.Ns
+	slowAt    uint64 // call with which it was found
+	verdict   Verdict
+	moved     float64 // log units that the open episode moved costs
+	standing  Verdict // before the open episode; back in force when the episode turns out to be nothing that lasts
+	risen     float64 // log units that costs stand above those before the first change, open episode not counted
+	shifts    []shift // scratch
 }
 
 // NewDiagnoser makes the diagnoser of one communicator.
 func NewDiagnoser() *Diagnoser {
-	return &Diagnoser{buckets: map[state.Bucket]*evidence{}, slow: -1, verdict: Verdict{Rank: -1, Signal: 1}}
-}
-
-// evidence is one bucket's part: the last calls, and the calls since the change against frozen expectations.
-type evidence struct {
-	detector *Detector
-	bytes    float64
-	recent   [recentCalls]sighting
-	seen     int // sightings ever stored in recent
-	frozen   []reference
-	after    [evidenceCalls]sighting
-	taken    int
-	alarmed  bool
-}
-
-// sighting is one call against its expectation; all logarithms.
-type sighting struct {
-	call         uint64
-	signal       float64
-	counter      float64
-	counterKnown bool
-	before       float64 // expected signal, log ns
-	expectedBy   float64
+	nothing := Verdict{Rank: -1, Signal: 1}
+	return &Diagnoser{buckets: map[state.Bucket]*evidence{}, slow: -1, verdict: nothing, standing: nothing}
 }
 
 // Observe takes in one call of bucket b, already shown to its detector, which answered a.
 func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, a Alarm) Verdict {
 	d.calls++
+	d.verdict.New = false
+	if o.SignalNs <= 0 || o.SignalNs > maxPlausibleNs {
+		return d.verdict
+	}
 	e := d.buckets[b]
 	if e == nil {
-		e = &evidence{}
+		e = &evidence{bytes: math.Exp2(float64(b.Log2Bytes))}
 		d.buckets[b] = e
 		d.order = append(d.order, e)
 	}
 	e.detector = det
-	if o.SignalNs <= 0 || o.SignalNs > maxPlausibleNs {
-		d.verdict.New = false
-		return d.verdict
-	}
 	if o.Bytes > 0 {
 		e.bytes = float64(o.Bytes)
-	} else {
-		e.bytes = math.Exp2(float64(b.Log2Bytes))
 	}
-	if r := a.Residual; r.Known {
-		e.recent[e.seen%recentCalls] = sighting{d.calls, r.Signal, r.Counter, r.CounterKnown, math.Log(r.BeforeNs), r.expectedBy}
-		e.seen++
-	}
+	s := e.remember(d.calls, o)
 	d.late.add(d.calls, o)
 
 	last := d.verdict.Diagnosis
-	d.verdict.New = false
 	switch {
-	case a.Raised && d.open && a.Up == d.up && e.taken < evidenceCalls:
-		d.join(e, o, a)
-		d.judge()
-	case a.Raised:
+	case a.Raised && (!d.open || !e.same(a, d.up, d.lastAlarm, d.calls)):
 		d.begin(e, a)
 		d.judge()
 		d.verdict.New = true
-	case d.open && e.take(d.calls, o):
+	case a.Raised:
+		d.join(e, s, a)
 		d.judge()
-	case d.calls%lateCheckCalls == 0:
+	case d.open && e.take(s) && (e.taken <= 8 || e.taken%4 == 0): // later calls change little by themselves
+		d.judge()
+	}
+	if a.Raised {
+		d.lastAlarm = d.calls
+	} else if d.calls%lateCheckCalls == 0 {
 		d.judgeRanks()
 	}
 	d.verdict.New = d.verdict.New || d.verdict.Diagnosis != last
@@ -134,94 +109,83 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 
 // begin opens an episode with the alarm of e.
 func (d *Diagnoser) begin(e *evidence, a Alarm) {
-	d.open, d.up = true, a.Up
+	switch d.verdict.Diagnosis {
+	case DiagnosisUnknown: // of no use later
+	case DiagnosisRecovered:
+		d.risen, d.moved = 0, 0
+		fallthrough
+	default:
+		d.standing = d.verdict
+	}
+	d.risen = math.Max(0, d.risen+d.moved)
+	d.open, d.up, d.decided, d.moved = true, a.Up, false, 0
 	d.since = e.callsAgo(a.Calls, d.calls)
 	for _, other := range d.order {
-		other.alarmed, other.taken = other == e, 0
-		if other == e {
+		if other.alarmed = other == e; other.alarmed {
 			other.frozen = append(other.frozen[:0], e.detector.before...)
 		} else {
 			other.frozen = other.detector.appendReferences(other.frozen[:0])
 		}
-		other.takeSince(d.since)
+		other.start(d.since)
 	}
+	e.excursion = e.taken
 }
 
 // join adds the alarm of a bucket to the open episode. A bucket that was still warming up when the episode began has no
 // frozen expectation; then the one of its own alarm serves.
-func (d *Diagnoser) join(e *evidence, o state.Observation, a Alarm) {
+func (d *Diagnoser) join(e *evidence, s sighting, a Alarm) {
 	e.alarmed = true
 	if len(e.frozen) == 0 {
 		e.frozen = append(e.frozen[:0], e.detector.before...)
-		e.taken = 0
-		e.takeSince(e.callsAgo(a.Calls, d.calls))
-		return
+		e.start(e.callsAgo(a.Calls, d.calls))
+	} else {
+		e.take(s)
 	}
-	e.take(d.calls, o)
-}
-
-// callsAgo gives the communicator's call that was this bucket's n-th last, as far back as is remembered.
-func (e *evidence) callsAgo(n int, now uint64) uint64 {
-	n = min(n, e.seen, recentCalls)
-	if n == 0 {
-		return now
+	if e.taken < a.Calls+sameChangeCalls {
+		e.excursion = min(e.taken, a.Calls, recentCalls)
 	}
-	return e.recent[(e.seen-n)%recentCalls].call
-}
-
-func (e *evidence) takeSince(call uint64) {
-	for i := max(0, e.seen-recentCalls); i < e.seen; i++ {
-		if s := e.recent[i%recentCalls]; s.call >= call && e.taken < evidenceCalls {
-			e.after[e.taken] = s
-			e.taken++
-		}
-	}
-}
-
-// take compares one call with the frozen expectations; false when there is none or the evidence is complete.
-func (e *evidence) take(call uint64, o state.Observation) bool {
-	if e.taken == evidenceCalls {
-		return false
-	}
-	key := keyOf(o)
-	for _, r := range e.frozen {
-		if r.key != key {
-			continue
-		}
-		s := sighting{call: call, signal: math.Log(float64(o.SignalNs)) - r.signal, before: r.signal, expectedBy: r.expectedBy}
-		if r.counter != 0 && o.CounterNs > 0 && o.CounterNs <= maxPlausibleNs {
-			s.counter, s.counterKnown = math.Log(float64(o.CounterNs))-r.counter, true
-		}
-		e.after[e.taken] = s
-		e.taken++
-		return true
-	}
-	return false
 }
 
 // judge makes the verdict of the open episode from what is there.
 func (d *Diagnoser) judge() {
 	d.shifts = d.shifts[:0]
 	v := Verdict{Diagnosis: DiagnosisUnknown, Rank: -1, Signal: 1}
-	complete := true
+	is := circumstances{up: d.up, risen: d.risen, settled: true, complete: true}
 	for _, e := range d.order {
+		full := e.fresh() >= evidenceCalls
+		is.settled = is.settled && (e.fresh() >= settledCalls || !e.alarmed)
 		if s, ok := e.shift(); ok {
 			d.shifts = append(d.shifts, s)
-			v.Calls += e.taken
-			complete = complete && e.taken == evidenceCalls
+			v.Calls += len(s.after)
+			is.complete = is.complete && full
 		}
 	}
 	if len(d.shifts) > 0 {
 		v.describe(d.shifts)
-		v.Diagnosis = classify(d.shifts, d.up, complete)
+		v.Diagnosis = classify(d.shifts, is)
 	}
-	if d.up && d.slow < 0 {
+	d.moved = math.Log(v.Signal)
+	switch {
+	case !d.up:
+	case d.slow >= 0 && d.slowAt+lateWindow > d.since: // one that was late long before explains no change
+		v.Diagnosis, v.Rank, v.LateNs = DiagnosisSlowRank, d.slow, d.slowNs
+	case d.slow < 0:
 		if rank, lateNs, ok := d.late.dominant(d.since, lateEpisodeCalls); ok {
-			d.slow = rank
+			d.slow, d.slowNs, d.slowAt = rank, lateNs, d.calls
 			v.Diagnosis, v.Rank, v.LateNs = DiagnosisSlowRank, rank, lateNs
+		} else if _, _, suspect := d.late.dominant(d.since, lateSuspectCalls); suspect && d.calls < d.since+lateWindow {
+			v.Diagnosis = DiagnosisUnknown // the next calls tell whether it is chance
 		}
-	} else if d.verdict.Diagnosis == DiagnosisSlowRank && d.up {
-		v.Diagnosis, v.Rank, v.LateNs = DiagnosisSlowRank, d.verdict.Rank, d.verdict.LateNs // found in this episode
+	}
+	switch v.Diagnosis {
+	case DiagnosisNone:
+		v, d.moved, d.decided = d.standing, 0, false
+	case DiagnosisUnknown:
+		if d.decided { // what was decisive once stays until something else is
+			v.Diagnosis, v.Rank, v.LateNs = d.verdict.Diagnosis, d.verdict.Rank, d.verdict.LateNs
+		}
+	default:
+		d.decided = true
 	}
 	v.New = d.verdict.New
 	d.verdict = v
@@ -233,7 +197,7 @@ func (d *Diagnoser) judgeRanks() {
 	rank, lateNs, ok := d.late.dominant(0, lateWindow/2)
 	switch {
 	case ok && rank != d.slow:
-		d.slow = rank
+		d.slow, d.slowNs, d.slowAt = rank, lateNs, d.calls
 		d.verdict = Verdict{Diagnosis: DiagnosisSlowRank, Rank: rank, LateNs: lateNs, Signal: 1}
 	case d.slow >= 0 && d.late.gone(d.slow):
 		d.slow = -1

@@ -5,18 +5,23 @@ import "math"
 const (
 	minShiftCalls = 4 // calls after the change before a bucket has a say
 
-	// A change below this, in log units, is no change to explain: a false alarm or a spike that is over.
-	minLogShift = 0.02
+	// A change below this, in log units, is none to explain: a false alarm, or less than half of what detectors look for.
+	minLogShift = 0.035
+
+	// Costs that fall by less than this share of their rise have eased and not recovered.
+	minFallShare = 0.4
 
 	// What competing for cores looks like. Measured on 4x H200 over sockets, NCCL 2.28.9, a core short: 50 us became
 	// 8,000 to 26,000 us at 1 to 64 KiB; other load never took a call beyond 4x. 700 us is below the shortest base
 	// slice of Linux's scheduler (0.7 ms, sysctl_sched_base_slice).
 	minQuantumNs     = 700e3
 	minQuantumRatio  = 8
+	hugeRatio        = 32
 	maxSmallBytes    = 64 << 10
 	minSizesApart    = 4.0 // sizes closer than this cannot tell a constant from growth
 	decisiveLogOdds  = 3.0 // while more evidence will come
 	completeLogOdds  = 1.0 // when no more will
+	maxFitted        = 64  // buckets of one communicator that are compared
 	maxMisfit        = 6.0 // chi-square per degree of freedom beyond which a constant does not describe the change
 	flatCounterShare = 0.4 // counter's log shift below this share of the signal's: flat
 )
@@ -34,7 +39,7 @@ type shift struct {
 	counter      float64
 	counterKnown bool
 	alarmed      bool
-	after        []sighting
+	after        []deviation
 }
 
 func (s *shift) addedNs() float64 { return s.beforeNs * (math.Exp(s.signal) - 1) }
@@ -45,19 +50,23 @@ func (e *evidence) shift() (shift, bool) {
 		return shift{}, false
 	}
 	s := shift{bytes: e.bytes, alarmed: e.alarmed, after: e.after[:e.taken]}
-	var buf [evidenceCalls]float64
-	column := func(f func(*sighting) float64) float64 {
+	if e.fresh() >= evidenceCalls/2 { // enough without the calls that made the alarm
+		s.after = s.after[e.excursion:]
+	}
+	n := len(s.after)
+	var buf [len(e.after)]float64
+	column := func(f func(*deviation) float64) float64 {
 		for i := range s.after {
 			buf[i] = f(&s.after[i])
 		}
-		return medianOf(buf[:e.taken])
+		return medianOf(buf[:n])
 	}
-	s.signal = column(func(c *sighting) float64 { return c.signal })
-	s.beforeNs = math.Exp(column(func(c *sighting) float64 { return c.before }))
-	expectedBy := column(func(c *sighting) float64 { return c.expectedBy })
-	spread := sigmaPerMAD * column(func(c *sighting) float64 { return math.Abs(c.signal - s.signal) })
+	s.signal = column(func(c *deviation) float64 { return c.signal })
+	s.beforeNs = math.Exp(column(func(c *deviation) float64 { return c.before }))
+	expectedBy := column(func(c *deviation) float64 { return c.expectedBy })
+	spread := sigmaPerMAD * column(func(c *deviation) float64 { return math.Abs(c.signal - s.signal) })
 	// A median's variance is pi/2 times a mean's. The spread of few calls can be small by luck: 5% is the least believed.
-	s.signalVar = sq(math.Max(spread, 0.05)) * (math.Pi/2/float64(e.taken) + 1/math.Max(expectedBy, 1))
+	s.signalVar = sq(math.Max(spread, 0.05)) * (math.Pi/2/float64(n) + 1/math.Max(expectedBy, 1))
 	counted := 0
 	for i := range s.after {
 		if s.after[i].counterKnown {
@@ -92,8 +101,16 @@ func (v *Verdict) describe(shifts []shift) {
 	}
 }
 
-// classify is the table of docs/design.md. complete says that no better evidence is to be expected from these buckets.
-func classify(shifts []shift, up, complete bool) Diagnosis {
+// circumstances are what classify needs to know beside the buckets' shifts.
+type circumstances struct {
+	up       bool    // direction of the alarm
+	risen    float64 // log units that costs stood above those before the first change
+	settled  bool    // the evidence of the buckets that alarmed is complete
+	complete bool    // that of all buckets is: no better is to be expected
+}
+
+// classify is the table of docs/design.md. DiagnosisNone: nothing that lasts.
+func classify(shifts []shift, is circumstances) Diagnosis {
 	// The buckets that alarmed say whether there is a change at all, and whether the counter took part in it.
 	signal, counter, weights := 0.0, 0.0, 0.0
 	counterKnown := true
@@ -116,51 +133,75 @@ func classify(shifts []shift, up, complete bool) Diagnosis {
 	signal, counter = signal/weights, counter/weights
 	error2 := 2 / math.Sqrt(weights)
 	switch {
-	case !up && signal < -math.Max(minLogShift, error2):
+	case !is.up && -signal < minFallShare*is.risen:
+		return DiagnosisNone
+	case !is.up && -signal > math.Max(error2, minLogShift):
 		return DiagnosisRecovered
-	case !up || signal < math.Max(minLogShift, error2):
+	case !is.up || signal < math.Max(minLogShift, error2):
+		if is.settled {
+			return DiagnosisNone
+		}
 		return DiagnosisUnknown
 	}
 	if counterKnown && counter < flatCounterShare*signal {
 		// Both are known to within error2; until the difference stands out of it the next calls decide.
-		if signal-counter < 1.5*error2 && !complete {
+		if signal-counter < 1.5*error2 && !is.settled {
 			return DiagnosisUnknown
 		}
 		return DiagnosisRemoteSide
 	}
 
-	kind := shape(shifts, complete)
+	fit := compareShapes(shifts)
 	if smallest.addedNs() >= minQuantumNs && math.Exp(smallest.signal) >= minQuantumRatio {
-		if kind == shapeConstant || kind != shapeGrowth && smallest.bytes <= maxSmallBytes || quantised(shifts) {
+		small := smallest.bytes <= maxSmallBytes && (fit.odds > -decisiveLogOdds || math.Exp(smallest.signal) >= hugeRatio)
+		if small || fit.odds >= decisiveLogOdds || quantised(shifts) {
 			return DiagnosisCPUContention
 		}
 	}
-	switch kind {
-	case shapeConstant:
+	enough := decisiveLogOdds
+	if is.complete {
+		enough = completeLogOdds
+	}
+	switch {
+	case fit.odds >= enough:
 		return DiagnosisBackendFallback
-	case shapeGrowth:
+	case fit.odds <= -enough && (is.complete || !waiting(shifts)):
 		return DiagnosisCongestion
+	case is.complete && fit.notByBytes && fit.good:
+		// Where all times before are alike (small sizes), a constant and a multiple are the same thing. The table's word
+		// for time that did not grow with bytes is "constant", if it was the same at all sizes.
+		return DiagnosisBackendFallback
 	}
 	return DiagnosisUnknown
 }
 
-type shapeKind uint8
+// waiting says that some bucket's calls take as long as if they waited for a core, but not the smallest's. As not every
+// call waits, that may be luck while there are few.
+func waiting(shifts []shift) bool {
+	for i := range shifts {
+		if s := &shifts[i]; s.addedNs() >= minQuantumNs && math.Exp(s.signal) >= minQuantumRatio {
+			return true
+		}
+	}
+	return false
+}
 
-const (
-	shapeOpen shapeKind = iota // cannot be told
-	shapeConstant
-	shapeGrowth
-)
+// fit says how the time added depends on size.
+type fit struct {
+	odds       float64 // log odds of a constant against growth; 0: cannot be told
+	notByBytes bool    // decisively no multiple of the bytes
+	good       bool    // a constant describes it, up to noise
+}
 
-// shape compares three one-parameter models of the time added at each size: a constant, a multiple of the time before,
-// a multiple of the bytes. The last two both are growth. It needs sizes apart by minSizesApart.
-func shape(shifts []shift, complete bool) shapeKind {
+// compareShapes compares three one-parameter models of the time added at each size: a constant, a multiple of the time
+// before, a multiple of the bytes. The last two both are growth. It needs sizes apart by minSizesApart.
+func compareShapes(shifts []shift) fit {
 	lo, hi := math.Inf(1), 0.0
 	for i := range shifts {
 		lo, hi = math.Min(lo, shifts[i].bytes), math.Max(hi, shifts[i].bytes)
 	}
 	if len(shifts) < 2 || hi < minSizesApart*lo {
-		return shapeOpen
+		return fit{}
 	}
 	constant := misfit(shifts, func(s *shift) float64 { return 1 / s.beforeNs })
 	byTime := misfit(shifts, func(*shift) float64 { return 1 })
@@ -168,58 +209,42 @@ func shape(shifts []shift, complete bool) shapeKind {
 	growth := math.Min(byTime, byBytes)
 	// When even the better model misses by more than noise, its misfit is the yardstick (quasi-likelihood).
 	freedom := float64(len(shifts) - 1)
-	scale := math.Max(1, math.Min(constant, growth)/freedom)
-	odds := (growth - constant) / (2 * scale)
-	enough := decisiveLogOdds
-	if complete {
-		enough = completeLogOdds
-	}
-	switch {
-	case odds >= enough:
-		return shapeConstant
-	case odds <= -enough:
-		return shapeGrowth
-	}
-	// Where all times before are alike (small sizes), a constant and a multiple are the same thing. The table's word for
-	// time that did not grow with bytes is "constant", if it was the same at all sizes at all.
-	if complete && (byBytes-constant)/(2*scale) >= decisiveLogOdds && constant <= maxMisfit*freedom {
-		return shapeConstant
-	}
-	return shapeOpen
+	scale := 2 * math.Max(1, math.Min(constant, growth)/freedom)
+	return fit{(growth - constant) / scale, (byBytes-constant)/scale >= decisiveLogOdds, constant <= maxMisfit*freedom}
 }
 
 // misfit is the chi-square of the best c >= 0 in after = before * (1 + c*p), p the model's profile by bucket.
 func misfit(shifts []shift, profile func(*shift) float64) float64 {
 	most := 0.0
+	var p [maxFitted]float64
+	shifts = shifts[:min(len(shifts), maxFitted)]
 	for i := range shifts {
-		s := &shifts[i]
-		most = math.Max(most, (math.Exp(s.signal)-1)/profile(s))
+		p[i] = profile(&shifts[i])
+		most = math.Max(most, (math.Exp(shifts[i].signal)-1)/p[i])
 	}
 	if most <= 0 {
 		most = math.SmallestNonzeroFloat64
 	}
-	at := func(logC float64) float64 {
+	at := func(c float64) float64 {
 		sum := 0.0
 		for i := range shifts {
-			s := &shifts[i]
-			sum += sq(s.signal-math.Log1p(math.Exp(logC)*profile(s))) / s.signalVar
+			sum += sq(shifts[i].signal-math.Log1p(c*p[i])) / shifts[i].signalVar
 		}
 		return sum
 	}
-	// The best c lies below the largest that any bucket asks for. A grid finds the valley, golden section its floor.
-	const steps, span = 40, 12.0 // e^-12: nothing added
-	top := math.Log(most)
-	best := 0
-	for i := 1; i <= steps; i++ {
-		if at(top-span*float64(i)/steps) < at(top-span*float64(best)/steps) {
-			best = i
+	// The best c lies below the largest that any bucket asks for. A coarse search finds the valley, golden section its
+	// floor; in 2^-16 of the largest nothing is added any more.
+	best, c := 0, most
+	for i, lowest := 0, math.Inf(1); i <= 32; i++ {
+		if v := at(c); v < lowest {
+			best, lowest = i, v
 		}
+		c *= math.Sqrt2 / 2
 	}
-	lo, hi := top-span*float64(best+1)/steps, top-span*float64(best-1)/steps
 	const golden = 0.6180339887498949
-	for range 20 {
-		a, b := hi-golden*(hi-lo), lo+golden*(hi-lo)
-		if at(a) < at(b) {
+	lo, hi := most*math.Exp2(-float64(best+1)/2), most*math.Exp2(-float64(best-1)/2)
+	for range 12 {
+		if a, b := hi-golden*(hi-lo), lo+golden*(hi-lo); at(a) < at(b) {
 			hi = b
 		} else {
 			lo = a

@@ -10,6 +10,7 @@ const (
 	lateWindow       = 64 // group calls of a communicator that are looked back on
 	lateCheckCalls   = 8  // how often, in calls
 	lateEpisodeCalls = 16 // late calls since a change that are enough when something did change
+	lateSuspectCalls = 4  // late calls since a change that make other diagnoses wait
 	minLateNs        = 5000
 )
 

@@ -141,15 +141,21 @@ const (
 	driftUnknown = 0.2 // nothing measured yet
 )
 
+// drift is how far relative log costs may have strayed since the likely condition, as a standard deviation.
+func (m *memory) drift(a *arms) float64 {
+	_, distance := m.nearest(a, (*samples).log)
+	if math.IsInf(distance, 1) {
+		return driftUnknown
+	}
+	return min(driftMost, max(driftLeast, driftShare*distance))
+}
+
 // refresh conditions the model on what is measured now and, more loosely, on the most similar remembered condition.
 func (m *costModel) refresh(a *arms, mem *memory) {
 	m.reset()
 	sigma := a.sigma()
 	if r := mem.likely(a); r != nil {
-		drift := driftUnknown
-		if _, distance := mem.nearest(a, (*samples).log); !math.IsInf(distance, 1) {
-			drift = min(driftMost, max(driftLeast, driftShare*distance))
-		}
+		drift := mem.drift(a)
 		for i := 1; i < m.n; i++ {
 			if relative, ok := r.relative(i); ok {
 				m.observe(i, relative, drift*drift+sigma*sigma/float64(r.n[i]))

@@ -51,9 +51,10 @@ func (d *descent) Shift(Diagnosis)             { d.shift() }
 
 // Confirming a choice: samples of the best action, and of those that may be as good.
 const (
-	confirmBest = 6
-	confirmNear = 3
-	nearBest    = 0.06 // log cost
+	confirmBest   = 6
+	confirmNear   = 3
+	confirmTrials = 5    // a batch
+	nearBest      = 0.06 // log cost
 )
 
 func (d *descent) Propose(maxTrials int) (actions.Action, []actions.Action) {
@@ -70,8 +71,9 @@ func (d *descent) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	d.rank()
 	d.trials = d.trials[:0]
 	d.confirm(best)
+	drift := d.memory.drift(&d.arms)
 	for i := range d.lines {
-		if l := &d.lines[i]; !l.behind(d, best) {
+		if l := &d.lines[i]; !l.behind(best, drift) {
 			for _, at := range l.next(d) {
 				d.trials = append(d.trials, d.set[l.arms[at]])
 			}
@@ -81,11 +83,13 @@ func (d *descent) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	return d.set[d.base], d.trials
 }
 
-// confirm proposes what looks best again, one trial each, two of the best.
+// confirm proposes what looks better than the default again: the best twice, others that may be as good once. There are
+// few of these a batch, so that confirming does not crowd out searching.
 func (d *descent) confirm(best float64) {
-	for i := 1; i < len(d.set); i++ {
+	base := d.arms.samples[0].log()
+	for i := 1; i < len(d.set) && len(d.trials) < confirmTrials; i++ {
 		s := &d.arms.samples[i]
-		if s.n == 0 {
+		if s.n == 0 || s.log() >= base {
 			continue
 		}
 		behind := s.log() - best

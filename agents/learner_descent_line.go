@@ -39,17 +39,20 @@ func (l *line) survey(d *descent, r *regime, base float64) {
 }
 
 // A line is given up when its best is behind the best of all by this much log cost: the less of it is known, the more
-// it may still gain.
+// it may still gain. What is only remembered may have strayed by drift.
 const (
 	behindBase       = 0.05
 	behindUnmeasured = 0.45
 )
 
-func (l *line) behind(d *descent, best float64) bool {
+func (l *line) behind(best, drift float64) bool {
 	if l.best < 0 {
 		return false
 	}
 	slack := behindUnmeasured / float64(max(1, l.measured))
+	if l.remembered {
+		slack += drift
+	}
 	return l.cost-best > behindBase+slack
 }
 

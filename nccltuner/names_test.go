@@ -22,7 +22,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]Process{
-		"ring-1-2.shm":                             {1, 2},
+		"ring-1-2.shm": {1, 2},
 		"ring-2147483647-18446744073709551615.shm": {1<<31 - 1, 1<<64 - 1},
 	} {
 		if got, ok := parseRingName(name); !ok || got != want || ringName(got) != name {

@@ -13,6 +13,14 @@ type Publisher struct {
 	// the old newest had read an older frontier, so once the frontier has come here, its swap cannot succeed any more.
 	reusableFrom [NumPlans]uint64
 	staging      ABIPlan
+	// pause is called between accesses to shared memory when it is set. Tests let ranks run there.
+	pause func()
+}
+
+func (p *Publisher) step() {
+	if p.pause != nil {
+		p.pause()
+	}
 }
 
 // NewPublisher takes over a record from a publisher that is no more, or starts one that never had any.
@@ -58,40 +66,34 @@ func (p *Publisher) Publish(spec *PlanSpec) (version uint64, err error) {
 }
 
 func (p *Publisher) publish() (version uint64, err error) {
-	abi := p.record.abi
-	newest := atomic.LoadUint64(&abi.Newest)
-	if newest&255 > NumPlans {
-		return 0, fmt.Errorf("%s: newest plan %#x: %w", p.record.memory.name, newest, ErrGarbage)
-	}
-	free, err := p.free(int(newest&255) - 1)
+	v, err := p.look()
 	if err != nil {
 		return 0, err
 	}
-	version = newest>>8 + 1
-	p.staging.Version = version
-	p.staging.Checksum = planChecksum(&p.staging)
-	abi.Plans[free] = p.staging
-	// This store is what makes the buffer immutable; it pairs with the ranks' load of newest, and later of the log.
-	atomic.StoreUint64(&abi.Newest, version<<8|uint64(free+1))
-	if old := newest & 255; old != 0 {
-		// Read after the store: a rank that still got the old newest had read its frontier before.
-		p.reusableFrom[old-1] = atomic.LoadUint64(&abi.Frontier) + 1
+	buffer, ok := v.free()
+	if !ok {
+		return 0, fmt.Errorf("%s: %w", p.record.memory.name, ErrNoFreeBuffer)
 	}
-	return version, nil
+	return p.write(buffer), nil
 }
 
-// free finds a buffer that no rank can need, now or later. newest is the newest plan's buffer, -1: none.
+// look reads what the reuse of buffers depends on.
 //
 // The frontier is read first. For a buffer that passes the frontier test, every log entry that will ever name it stands in
 // the log by then, at or before entry n. Positions only grow, and an entry is only overwritten once every rank is past
 // it, so positions and entries may be read late or one after the other: that can only show a need that is over.
-func (p *Publisher) free(newest int) (int, error) {
+func (p *Publisher) look() (v bufferView, err error) {
 	abi := p.record.abi
-	frontier := atomic.LoadUint64(&abi.Frontier)
-	var v bufferView
-	v.newest, v.frontier, v.reusableFrom = newest, frontier, p.reusableFrom
+	newest := atomic.LoadUint64(&abi.Newest)
+	if newest&255 > NumPlans {
+		return v, fmt.Errorf("%s: newest plan %#x: %w", p.record.memory.name, newest, ErrGarbage)
+	}
+	v.newest, v.reusableFrom = int(newest&255)-1, p.reusableFrom
+	p.step()
+	v.frontier = atomic.LoadUint64(&abi.Frontier)
 	v.slowest = positionLeft >> 8
 	for i := range p.record.ranks {
+		p.step()
 		position := atomic.LoadUint64(&p.record.ranks[i].Position)
 		if position == positionLeft {
 			continue
@@ -100,12 +102,34 @@ func (p *Publisher) free(newest int) (int, error) {
 		v.positions |= bufferBit(position)
 	}
 	for i := range v.log {
+		p.step()
 		v.log[i] = atomic.LoadUint64(&abi.Changes[i])
 	}
-	if b, ok := v.free(); ok {
-		return b, nil
+	return v, nil
+}
+
+// write puts the staged plan into a free buffer and makes it the newest.
+func (p *Publisher) write(buffer int) (version uint64) {
+	abi := p.record.abi
+	newest := atomic.LoadUint64(&abi.Newest)
+	version = newest>>8 + 1
+	p.staging.Version = version
+	p.staging.Checksum = planChecksum(&p.staging)
+	from, to := p.staging.words(), abi.Plans[buffer].words()
+	const half = planWords / 2
+	p.step()
+	copy(to[:half], from[:half])
+	p.step()
+	copy(to[half:], from[half:])
+	p.step()
+	// This store is what makes the buffer immutable; it pairs with the ranks' load of newest, and later of the log.
+	atomic.StoreUint64(&abi.Newest, version<<8|uint64(buffer+1))
+	p.step()
+	if old := newest & 255; old != 0 {
+		// Read after the store: a rank that still got the old newest had read its frontier before.
+		p.reusableFrom[old-1] = atomic.LoadUint64(&abi.Frontier) + 1
 	}
-	return 0, fmt.Errorf("%s: %w", p.record.memory.name, ErrNoFreeBuffer)
+	return version
 }
 
 // bufferView is all that the reuse of a buffer depends on.

@@ -16,8 +16,6 @@ import (
 func TestOpenRecord(t *testing.T) {
 	d := openTestDir(t)
 	data := newRecordBytes(0xabc, 3)
-	abi := heapMapping("", data).fixedRecord()
-	abi.MaxChannels, abi.NNodes = 32, 2
 	binary.NativeEndian.PutUint32(data[headerSize+12:], 2)
 	binary.NativeEndian.PutUint32(data[headerSize+20:], 32)
 	putFile(t, d, recordName(0xabc), data)

@@ -17,7 +17,8 @@ const pickupCalls = 64
 // bucket is all that is known of one bucket of one communicator.
 type bucket struct {
 	state.Bucket
-	differ   bool // ranks do not agree on NCCL's marks: passes through
+	differ   bool           // ranks do not agree on NCCL's marks: passes through
+	stored   actions.Action // what the store says is best: used as it is where nothing may be explored
 	set      []actions.Action
 	guard    *agents.Guard // round the learner
 	detector *agents.Detector
@@ -35,16 +36,20 @@ type bucket struct {
 }
 
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
-	prior map[actions.Action]Estimate, rng *rand.Rand) *bucket {
-	costs := map[actions.Action]float64{}
-	for a, e := range prior {
-		costs[a] = e.MeanNs
-	}
-	if len(costs) == 0 {
-		costs = nil
+	prior *Learned, rng *rand.Rand) *bucket {
+	var costs map[actions.Action]float64
+	stored := actions.Default
+	if prior != nil {
+		costs = make(map[actions.Action]float64, len(prior.Evidence))
+		for a, e := range prior.Evidence {
+			costs[a] = e.MeanNs
+		}
+		if slices.Contains(set, prior.Action) {
+			stored = prior.Action
+		}
 	}
 	guard := agents.NewGuard(learner(set, b, costs, rng), set, b, costs, agents.DefaultGuardConfig())
-	return &bucket{Bucket: b, differ: differ, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
+	return &bucket{Bucket: b, differ: differ, stored: stored, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}}
 }
 
@@ -85,7 +90,7 @@ func (b *bucket) propose(nowNs state.Ns, explore bool, nextID *uint32) bool {
 	b.fresh = false
 	base, trials := b.guard.Propose(MaxTrials)
 	if !explore {
-		trials = nil
+		base, trials = b.stored, nil
 	}
 	if base == b.entry.Base && len(trials) == 0 && len(b.entry.Trials) == 0 {
 		return false

@@ -32,11 +32,11 @@ func (m *comm) eachBucket(f func(*bucket)) {
 	}
 }
 
-// prior is what the store knows of a bucket's costs; nil when it knows nothing.
-func (m *comm) prior(b state.Bucket) map[actions.Action]Estimate {
-	for _, l := range m.Prior {
-		if l.Key.Bucket == b {
-			return l.Evidence
+// prior is what the store knows of a bucket; nil when it knows nothing.
+func (m *comm) prior(b state.Bucket) *Learned {
+	for i := range m.Prior {
+		if m.Prior[i].Key.Bucket == b {
+			return &m.Prior[i]
 		}
 	}
 	return nil

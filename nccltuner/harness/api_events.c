@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Events of the calling thread around the program's API calls: GroupApi and CollApi, and the one place where NCCL polls
- * the activation mask. State machine of src/plugin/profiler.cc:184-294 and src/group.cc:655-755 (2.28.9; 2.30.7 is the
+ * the activation mask. State machine of src/plugin/profiler.cc:207-303 and src/group.cc:655-755 (2.28.9; 2.30.7 is the
  * same), with its two oddities, because plugins meet them:
  * - an explicit group of several collectives stops its GroupApi event after the second one and starts another;
  * - a CollApi handle is never cleared: once a plugin returned one, every later collective of the thread stops it again

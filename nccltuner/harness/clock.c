@@ -10,7 +10,6 @@
 #include <time.h>
 
 #include "harness.h"
-#include "nccl.h"
 
 static _Thread_local uint64_t virtualNs;
 static int (*real)(clockid_t, struct timespec *);
@@ -40,4 +39,19 @@ uint64_t host_now_ns(void) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   virtualNs = saved;
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+double tick_ns(void) {
+#if defined(__x86_64__)
+  static _Atomic double nsPerTick; /* every thread computes about the same */
+  if (!(nsPerTick > 0)) {
+    uint64_t ns = host_now_ns(), ticks = __builtin_ia32_rdtsc();
+    while (host_now_ns() - ns < 2000000) continue;
+    nsPerTick = (double)(host_now_ns() - ns) / (double)(__builtin_ia32_rdtsc() - ticks);
+  }
+  unsigned core;
+  return (double)__builtin_ia32_rdtscp(&core) * nsPerTick;
+#else
+  return (double)host_now_ns();
+#endif
 }

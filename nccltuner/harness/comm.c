@@ -85,22 +85,6 @@ static void stall(const struct comm *comm, const struct rank *rank, int place) {
   if (rng_unit(draw) < o->stallShare) usleep((useconds_t)(rng_unit(rng_mix(draw)) * o->stallUs));
 }
 
-/* A clock without system call, in ns; its resolution is enough for tens of ns. */
-static double tick_ns(void) {
-#if defined(__x86_64__)
-  static double nsPerTick; /* every thread computes about the same */
-  if (!(nsPerTick > 0)) {
-    uint64_t ns = host_now_ns(), ticks = __builtin_ia32_rdtsc();
-    while (host_now_ns() - ns < 2000000) continue;
-    nsPerTick = (double)(host_now_ns() - ns) / (double)(__builtin_ia32_rdtsc() - ticks);
-  }
-  unsigned core;
-  return (double)__builtin_ia32_rdtscp(&core) * nsPerTick;
-#else
-  return (double)host_now_ns();
-#endif
-}
-
 static void add_latency(struct latency *latency, double ns) {
   if (ns > latency->max) latency->max = ns;
   latency->bins[ns < 0 ? 0 : ns < LATENCY_BINS ? (size_t)ns : LATENCY_BINS]++;
@@ -146,7 +130,7 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
 }
 
 /* What the choice costs by the table. */
-static int price(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, uint64_t bytes,
+static int price(struct rank *rank, const struct phase *phase, const struct item *item, uint64_t bytes,
                  struct choice *choice) {
   const struct table_cell *cell = item->cell;
   choice->defaultNs = item->defaultNs;
@@ -160,18 +144,32 @@ static int price(struct comm *comm, struct rank *rank, const struct phase *phase
   }
   choice->costNs = choice->chosen ? table_cost(cell, choice->algo, choice->proto, choice->nMaxChannels) : choice->defaultNs;
   if (choice->costNs > 0) return 0;
-  snprintf(rank->error, sizeof rank->error, "table %s: no cost of %s %s/%s near %llu bytes, which the tuner chose: record "
+  snprintf(rank->error, sizeof rank->error, "table %.200s: no cost of %s %s/%s near %llu bytes, which the tuner chose: record "
            "it or keep it out of the action set", phase->table.path, table_collective_name(item->func),
            tuning_algo_name(choice->algo), tuning_proto_name(choice->proto), (unsigned long long)bytes);
   rank->result = EXIT_USAGE;
   return -1;
 }
 
+/* Hands the events of one collective to the thread or threads that tell them. */
+static void post(struct rank *rank, const struct proxy_work *work) {
+  int proxyEvents = ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileNetPlugin;
+  struct proxy_work kernels = *work, network = *work;
+  kernels.mask &= ncclProfileKernelCh;
+  network.mask &= proxyEvents;
+  if (rank->kernels == NULL) {
+    kernels.mask = work->mask & (ncclProfileKernelCh | proxyEvents);
+    network.mask = 0;
+  }
+  if (kernels.mask != 0) proxy_post(rank->kernels != NULL ? rank->kernels : rank->proxy, &kernels);
+  if (network.mask != 0) proxy_post(rank->proxy, &network);
+}
+
 /* hostStreamPlanTask, enqueue.cc:1307: Group and Coll events, and the work of the proxy thread in between. */
 static void launch(struct comm *comm, struct rank *rank, const struct item *item, const struct choice *choice,
                    const struct tuning_task *where, struct task *tasks, int numTasks, const struct timing *timing,
                    uint64_t shuffle) {
-  int mask = 0; /* the first task that has one, profiler.cc:358 */
+  int mask = 0; /* the first task that has one, ncclProfilerStartGroupEvent */
   void *groupApi = NULL, *group = NULL, *kernelLaunch = NULL;
   for (int i = 0; i < numTasks && mask == 0; i++) {
     mask = tasks[i].api.mask;
@@ -201,15 +199,13 @@ static void launch(struct comm *comm, struct rank *rank, const struct item *item
       d.coll.proto = tuning_proto_name(choice->proto);
       profiler_start(comm->profilerContext, &tasks[i].handle, &d);
     }
-    comm->seqNumber[item->func]++; /* whether or not anybody listens, profiler.cc:426 */
+    comm->seqNumber[item->func]++; /* whether or not anybody listens, ncclProfilerStartTaskEvents */
   }
-  int proxyEvents = taskEvents & ~ncclProfileColl;
-  for (int i = 0; i < numTasks; i++) {
-    if (!comm->hasProfiler || !(tasks[i].api.mask & proxyEvents)) continue;
-    proxy_post(rank->proxy, &(struct proxy_work){comm->profilerContext, tasks[i].handle, tasks[i].api.mask, rank->rank,
-                                                 rank->plan->nRanks, rank->plan->nNodes, choice->algo, choice->proto,
-                                                 where[i].channelLo, where[i].nChannels, item->bytes,
-                                                 rng_mix(shuffle + (uint64_t)i), *timing, rank->timeline.gpuBase});
+  for (int i = 0; i < numTasks && comm->hasProfiler; i++) {
+    post(rank, &(struct proxy_work){comm->profilerContext, tasks[i].handle, tasks[i].api.mask & ~ncclProfileColl,
+                                    rank->rank, rank->plan->nRanks, rank->plan->nNodes, choice->algo, choice->proto,
+                                    where[i].channelLo, where[i].nChannels, item->bytes, rng_mix(shuffle + (uint64_t)i),
+                                    *timing, rank->timeline.gpuBase});
   }
   for (int i = 0; i < numTasks; i++)
     if (tasks[i].handle != NULL) profiler_stop(tasks[i].handle);
@@ -268,7 +264,7 @@ int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, c
   int numPipeOps = (numTasks + plan->tuning.nChannels - 1) / plan->tuning.nChannels;
   struct choice choice = {0};
   if (get_algo_info(comm, rank, item->func, bytes, numPipeOps, &choice) != 0) return -1;
-  if (price(comm, rank, phase, item, bytes, &choice) != 0) return -1;
+  if (price(rank, phase, item, bytes, &choice) != 0) return -1;
   struct tuning_task where[MAX_GROUP];
   for (int i = 0; i < numTasks; i++)
     where[i] = (struct tuning_task){.count = item->count, .elementSize = item->elementSize,

@@ -106,7 +106,8 @@ const char *plan_add_item(struct plan *plan, struct phase *phase, int func, uint
 
 /* Where ranks of one run see how far the others are (sync.c). */
 struct sync;
-struct sync *sync_open(const char *path, int nRanks, char *error, size_t errorSize); /* path NULL: inherited memory */
+/* path NULL: memory that threads and children share. Only ranks first to first + count - 1 are ever waited for. */
+struct sync *sync_open(const char *path, int nRanks, int first, int count, char *error, size_t errorSize);
 /* Takes a rank's place; -1 when an earlier run has used the file. */
 int sync_enter(struct sync *sync, int rank, char *error, size_t errorSize);
 void sync_progress(struct sync *sync, int rank, uint64_t calls);
@@ -132,12 +133,15 @@ struct rank {
   int rank;
   struct comm *comms; /* plan->options->comms of them */
   struct proxy *proxy;
+  struct proxy *kernels; /* thread of the KernelCh events where it is not the proxy's (2.32), else NULL */
   struct log_writer *log;
   struct timeline timeline;
   uint64_t numComms; /* made so far, for communicator ids */
   struct bucket_sum *sums; /* [phase][item] */
   struct latency *latency; /* NULL: not measured */
   uint64_t collInfoCalls, collectives;
+  char tuner[64], profiler[64]; /* names, kept because the libraries are closed before the summary */
+  int tunerAbi, profilerAbi;
   double seconds;
   int result; /* exit code */
   char error[512];
@@ -145,10 +149,16 @@ struct rank {
 
 /* run.c: a whole life of one rank; sets result and error. */
 void rank_run(struct rank *rank);
-/* summary.c */
-void summary_write(FILE *out, const struct rank *rank);
+/* summary.c: 0, or -1 when it could not be written. */
+int summary_write(const struct rank *rank);
+/* A clock without system call, in ns; fine enough for tens of ns. */
+double tick_ns(void);
 /* selftest.c: 0 when all passed. */
 int selftest_run(FILE *out);
+/* clock.c: real time, whatever clock_gettime says to a plugin. */
 uint64_t host_now_ns(void);
+/* The plugin's clock_gettime gives virtual time while one of its event functions runs in this thread, so that what it
+ * times on the host agrees with what the tables say. 0: real time. */
+void clock_virtual(uint64_t nowNs);
 
 #endif

@@ -62,8 +62,4 @@ int profiler_record(void *handle, int state, ncclProfilerEventStateArgs_v7_t *ar
 int profiler_finalize(void *context);
 unsigned long profiler_events(void); /* startEvent calls so far */
 
-/* clock.c: the plugin's clock_gettime gives virtual time while one of its event functions runs in this thread, so that
- * what it times on the host agrees with what the tables say. 0: real time. */
-void clock_virtual(uint64_t nowNs);
-
 #endif

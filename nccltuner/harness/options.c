@@ -226,7 +226,8 @@ static const char *check(const struct options *o) {
   if (o->spawn && (o->rank != 0 || o->syncPath != NULL)) return "--spawn starts all ranks: leave out --rank and --sync";
   if (o->lateRank >= 0 && o->window != 0 && o->lateCalls >= o->window)
     return "--join-late: the others cannot make that many calls; raise --window or set it to 0";
-  if (o->churn > 0 && (o->lateRank >= 0 || o->leaveRank >= 0)) return "--churn excludes --join-late and --leave";
+  if (o->churn > 0 && (o->lateRank >= 0 || o->leaveRank >= 0 || o->logPath != NULL))
+    return "--churn excludes --join-late, --leave and --log";
   return NULL;
 }
 

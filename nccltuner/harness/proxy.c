@@ -56,7 +56,7 @@ struct op { void *handle; int isSend, channel; };
 
 static int start_ops(const struct proxy_work *w, struct op *ops) {
   int n = 0;
-  int proxyMask = ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileNetPlugin; /* profiler.cc:461 */
+  int proxyMask = ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileNetPlugin; /* profiler.cc:482 */
   if (!(w->mask & proxyMask)) return 0;
   for (int c = w->channelLo; c < w->channelLo + w->nChannels; c++) {
     int wanted[2];

@@ -27,7 +27,7 @@ struct slot {
 };
 
 struct sync {
-  int nRanks;
+  int first, end; /* ranks that are waited for */
   struct slot *slots;
 };
 
@@ -50,7 +50,7 @@ static uint64_t process_start(uint32_t pid) {
   return state == 'Z' || state == 'X' ? 0 : start;
 }
 
-struct sync *sync_open(const char *path, int nRanks, char *error, size_t errorSize) {
+struct sync *sync_open(const char *path, int nRanks, int first, int count, char *error, size_t errorSize) {
   size_t size = (size_t)nRanks * sizeof(struct slot);
   int flags = MAP_SHARED | (path == NULL ? MAP_ANONYMOUS : 0), fd = -1;
   struct stat info;
@@ -75,7 +75,7 @@ struct sync *sync_open(const char *path, int nRanks, char *error, size_t errorSi
     snprintf(error, errorSize, "sync memory: %s", strerror(errno));
     return NULL;
   }
-  *sync = (struct sync){nRanks, memory};
+  *sync = (struct sync){first, first + count, memory};
   return sync;
 }
 
@@ -105,7 +105,7 @@ static void nap(unsigned round) {
 /* A peer that cannot progress any more; 0: none. waitedNs: since when this rank waits. */
 static int find_dead(const struct sync *sync, int rank, const char *what, uint64_t waitedNs, char *error,
                      size_t errorSize) {
-  for (int r = 0; r < sync->nRanks; r++) {
+  for (int r = sync->first; r < sync->end; r++) {
     const struct slot *slot = &sync->slots[r];
     uint32_t state = atomic_load(&slot->state), pid = atomic_load(&slot->pid);
     const char *fate = NULL;
@@ -126,10 +126,10 @@ static int find_dead(const struct sync *sync, int rank, const char *what, uint64
 static int wait_for(struct sync *sync, int rank, int (*done)(const struct slot *, uint64_t), uint64_t target, int except,
                     const char *what, char *error, size_t errorSize) {
   uint64_t began = 0, checked = 0;
-  int r = 0;
+  int r = sync->first;
   for (unsigned round = 0;; round++) {
-    while (r < sync->nRanks && (r == rank || r == except || done(&sync->slots[r], target))) r++;
-    if (r == sync->nRanks) return 0;
+    while (r < sync->end && (r == rank || r == except || done(&sync->slots[r], target))) r++;
+    if (r == sync->end) return 0;
     nap(round);
     if (round % 64 != 63) continue;
     uint64_t now = host_now_ns();

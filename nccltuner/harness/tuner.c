@@ -78,13 +78,16 @@ void tuner_unload(int *loaded) {
 int tuner_abi(void) { return table == NULL ? 0 : abi; }
 const char *tuner_name(void) { return table == NULL ? "none" : *(const char **)table; /* first member of all versions */ }
 
-#define V(N) ((ncclTuner_v##N##_t *)table)
+#define V(N) ((struct dyn_nccl_tuner_v##N *)table)
+
+/* ncclNvlDomainInfo_v5_t and ncclTunerConstants_v5_t, src/include/plugin/tuner/tuner_v5.h */
+struct dyn_nccl_nvl_domain_info_v5 { int nNvlDomains, minRanksPerNvlDomain, maxRanksPerNvlDomain; };
+struct dyn_nccl_tuner_constants_v5 { double baseLatencies[7][3], hwLatencies[3][7][3], bandwidths[5][4][3]; };
 
 int tuner_init(void **context, uint64_t commId, size_t nRanks, size_t nNodes) {
   /* One NVLink domain a node. The constants are not read back: the harness's model takes them as NCCL's defaults. */
-  ncclNvlDomainInfo_v5_t domains = {(int)nNodes, (int)(nRanks / nNodes), (int)(nRanks / nNodes)};
-  static _Thread_local ncclTunerConstants_v5_t constants;
-  memset(&constants, 0, sizeof constants);
+  struct dyn_nccl_nvl_domain_info_v5 domains = {(int)nNodes, (int)(nRanks / nNodes), (int)(nRanks / nNodes)};
+  struct dyn_nccl_tuner_constants_v5 constants = {0};
   switch (abi) {
     case 6: return V(6)->init(context, commId, nRanks, nNodes, nccl_log, &domains, &constants);
     case 5: return V(5)->init(context, commId, nRanks, nNodes, nccl_log, &domains, &constants);

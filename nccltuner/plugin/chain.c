@@ -123,11 +123,12 @@ static int call_init(const struct dyn_profiler_init *in, void **context, int *ma
 
 int dyn_chain_init(struct dyn_context *context, const struct dyn_profiler_init *in) {
   if (!open_chain(in->version, in->log)) return 0;
-  /* Its mask is process-wide, as NCCL's is, and it may write it at any time: dyn_mask_update reads it at every epoch. */
+  /* Its mask is process-wide, as NCCL's is, and may change at any time: dyn_mask_update reads it at every epoch. */
   atomic_int *mask = &context->process->chainMask;
   int result = call_init(in, &context->chainContext, (int *)mask);
   if (result != 0) {
-    LOG(in->log, WARN, "%s: init failed with error %d; this communicator's events are not handed on", table->name, result);
+    LOG(in->log, WARN, "%s: init failed with error %d; this communicator's events are not handed on", table->name,
+        result);
     if (contexts == 0) {
       atomic_store(mask, 0);
       close_chain();

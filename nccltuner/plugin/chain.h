@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DYNAMICCL_CHAIN_PROFILER: NCCL loads one profiler plugin; the user's own gets everything handed on by us. Its handles,
- * its context and its activation mask are its own; its errors never reach NCCL. Internal to the profiler half.
+ * DYNAMICCL_CHAIN_PROFILER: NCCL loads one profiler plugin; the user's own gets everything handed on by us. Its
+ * handles, its context and its activation mask are its own; its errors never reach NCCL. Internal to the profiler half.
  */
 #ifndef DYN_CHAIN_H
 #define DYN_CHAIN_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A newer descriptor for an older chained profiler, as NCCL would have given it. v7, v6 and v5 share offsets: a newer one
- * only adds members at the end of a struct, so the older is a prefix. v4 has a narrower type, no API events, and the
- * Group as parent of a Coll, which v5 on carries in parentGroup (src/plugin/profiler/profiler_v4.cc, v2.30.7).
+ * A newer descriptor for an older chained profiler, as NCCL would have given it. v7, v6 and v5 share offsets: a newer
+ * one only adds members at the end of a struct, so the older is a prefix. v4 has a narrower type, no API events, and
+ * the Group as parent of a Coll, which v5 on carries in parentGroup (src/plugin/profiler/profiler_v4.cc, v2.30.7).
  */
 #include "chain.h"
 

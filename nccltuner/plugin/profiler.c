@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The profiler half's contexts: init, finalize, what is wanted, and CUDA graph capture. Nothing here fails NCCL: init that
- * cannot make a context leaves none, and every event without a context is ignored.
+ * The profiler half's contexts: init, finalize, what is wanted, and CUDA graph capture. Nothing here fails NCCL: init
+ * that cannot make a context leaves none, and every event without a context is ignored.
  *
- * When does NCCL read the activation mask? (src/enqueue.cc, src/plugin/profiler.cc, v2.28.9 and v2.30.7; 2.32.3 reads it
- * alike.) Once a call: ncclProfilerStartGroupApiEvent copies it into a thread-local at every collTaskAppend and
- * p2pTaskAppend, and only then starts GroupApi and CollApi, which say graphCaptured. The copy goes into the task and
- * decides, at plan time, whether the kernel is profiled and a host callback is added. v1 to v4 read it at the same
- * place (v1, v2: when the plan is launched) but never tell about captures.
+ * When does NCCL read the activation mask? (src/enqueue.cc, src/plugin/profiler.cc, v2.28.9 and v2.30.7.) Once a call:
+ * ncclProfilerStartGroupApiEvent copies it into a thread-local at every collTaskAppend and p2pTaskAppend, and only then
+ * starts GroupApi and CollApi, which say graphCaptured. The copy goes into the task and decides, at plan time, whether
+ * the kernel is profiled and a host callback is added. Versions before v5 read it at the same place (v1, v2: when the
+ * plan is launched) but never tell about captures.
  *   Guaranteed: after the first captured call of a process, no further call in any thread has KernelCh from us until
  *   DYN_CAPTURE_QUIET uncaptured calls went by: clearing the mask in GroupApi reaches every later read, and
  *   dyn_mask_update keeps it out (dyn_process.blockedMask).
- *   Not guaranteed: the call that tells us has read its mask already. If a sampling window is open when a capture begins,
- *   its first call (in a group: its first collective) keeps KernelCh, and that graph replays slowly. Warm-up calls
- *   between captures do not reopen the window at once: that is what the quiet calls are for. Before v5 nothing is known
- *   about captures at all: there, whoever wants no slow graph must not ask for KernelCh (ring.wantMask).
+ *   Not guaranteed: the call that tells us has read its mask already. If a sampling window is open when a capture
+ *   begins, its first call (in a group: its first collective) keeps KernelCh, and that graph replays slowly. Warm-up
+ *   calls between captures do not reopen the window at once: that is what the quiet calls are for. Before v5 nothing is
+ *   known about captures at all: there, whoever wants no slow graph must not ask for KernelCh (ring.wantMask).
  * A chained profiler's KernelCh is its user's wish and is not blocked: it would poison graphs without us as well.
  */
 #include "profiler.h"
@@ -40,8 +40,8 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
   struct dyn_context *context = dyn_context_new();
   if (context != NULL) {
     context->version = in->version;
+    dyn_process_ref(); /* first: the ring must not close between the two */
     context->process = dyn_process_get(in->log);
-    dyn_process_ref();
     context->process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
     live++;
     if (in->hasId) context->comm = dyn_comm_open(in->commId, in->nRanks, in->nNodes, in->rank, in->log);
@@ -50,8 +50,8 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     dyn_mask_update(context->process, 0);
     *out = dyn_context_handle(context);
   } else if (in->log != NULL) {
-    in->log(2, ~0ul, __FILE__, __LINE__, "DynamICCL: more than %d communicators in one process: this one is not profiled",
-            DYN_MAX_CONTEXTS);
+    in->log(2, ~0ul, __FILE__, __LINE__,
+            "DynamICCL: more than %d communicators in one process: this one is not profiled", DYN_MAX_CONTEXTS);
   }
   pthread_mutex_unlock(&initLock);
   return 0;
@@ -77,7 +77,7 @@ int dyn_wanted(const struct dyn_context *context) {
   const struct dyn_process *process = context->process;
   const struct dyn_ring *ring = process->ring;
   if (ring == NULL) return 0;
-  /* A communicator samples in its own epochs, the same on every rank; events of another one's window are not samples. */
+  /* A communicator samples in its own epochs, the same on every rank; those of another one's window are not samples. */
   int sampling = context->comm != NULL
                    ? __atomic_load_n(&context->comm->sampling, __ATOMIC_RELAXED)
                    : atomic_load_explicit(&process->samplingComms, memory_order_relaxed) > 0;

@@ -23,7 +23,7 @@
 #define DYN_MAX_CONTEXTS 2048    /* communicators of a process that are profiled at once */
 #define DYN_MAX_CHANNELS 64      /* MAXCHANNELS, src/include/device.h v2.30.7 */
 #define DYN_NUM_LAZY 64          /* collectives of a communicator whose number of channels is not told */
-#define DYN_NUM_RETIRED 1024     /* API events kept after their stop, for children that start later */
+#define DYN_NUM_RETIRED 1024     /* API events of a chained profiler kept after their stop, for children that follow */
 #define DYN_AGE_LIMIT 1024       /* later collectives after which an open event is given up when slots run out */
 #define DYN_LAZY_QUIET_NS 1000000ull         /* no event for so long: a collective of unknown channels is complete */
 #define DYN_MAX_DURATION_NS 3600000000000ull /* more than an hour is a broken clock */
@@ -131,7 +131,16 @@ struct dyn_slot {
  * machine, so that it cannot be mistaken for another plugin's pointer, and a stale one is seen by its generation. */
 #define DYN_HANDLE_TAG 0xd1c1ull
 #define DYN_CONTEXT_TAG 0xd1c2ull
-static inline int dyn_handle_ours(const void *handle) { return (uintptr_t)handle >> 48 == DYN_HANDLE_TAG; }
+/* A CollApi event without a chained profiler needs no object: its handle says it all, tag << 48 | low 32 bits of minSeq
+ * << 16 | context index, and so it outlives its stop for as long as its children need it. */
+#define DYN_API_TAG 0xd1c3ull
+static inline int dyn_handle_ours(const void *handle) {
+  uint64_t tag = (uintptr_t)handle >> 48;
+  return tag == DYN_HANDLE_TAG || tag == DYN_API_TAG;
+}
+void *dyn_api_handle(const struct dyn_context *context, uint64_t minSeq);
+/* getCollInfo calls of the communicator when the API call of this handle began; 0: not an API event of this context. */
+int dyn_api_min(const struct dyn_context *context, const void *handle, uint64_t *minSeq);
 
 /* A new object with refs references and one pin; NULL: none free, counted in ring.dropped. */
 struct dyn_slot *dyn_slot_new(struct dyn_process *process, uint64_t owner, enum dyn_kind kind, unsigned refs);

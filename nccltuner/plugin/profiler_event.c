@@ -3,8 +3,8 @@
  * Start, stop and state of events, in whatever order and from whatever threads they come: Coll starts in the user's
  * thread (or a CUDA callback), KernelCh and ProxyOp in the proxy thread, from 2.32 KernelCh in a thread of its own.
  *
- * An event that we want gets an object and a handle of ours, which carries the chained profiler's handle along. Any other
- * event gets the chained profiler's handle itself and is never looked at here.
+ * An event that we want gets an object and a handle of ours, which carries the chained profiler's handle along. Any
+ * other event gets the chained profiler's handle itself and is never looked at here.
  */
 #include "profiler.h"
 
@@ -34,7 +34,7 @@ static struct dyn_slot *start_kernel(struct dyn_context *context, const struct d
 }
 
 static struct dyn_slot *start_proxy_op(struct dyn_context *context, const struct dyn_event *event) {
-  /* PXN: another process's operation runs in our proxy; its parent is a handle of that process and means nothing here. */
+  /* PXN: another process's operation runs in our proxy; its parent is a handle of that process, nothing to us. */
   if (event->proxyOp.pid != dyn_own_pid()) return NULL;
   struct dyn_slot *coll = pin_coll(event->parent);
   if (coll == NULL) return NULL;
@@ -65,9 +65,13 @@ int dyn_event_start(void *contextHandle, void **handle, const struct dyn_event *
     case ncclProfileCollApi:
       dyn_capture_note(context->process, event->api.captured);
       if (!event->api.captured && dyn_wanted(context)) {
+        uint64_t seq = context->comm == NULL ? 0 : __atomic_load_n(&context->comm->seq, __ATOMIC_RELAXED);
+        if (chain == NULL) {
+          *handle = dyn_api_handle(context, seq);
+          return 0;
+        }
         slot = dyn_slot_new(context->process, (uintptr_t)contextHandle, DYN_KIND_API, 1);
-        if (slot != NULL && context->comm != NULL)
-          slot->api.minSeq = __atomic_load_n(&context->comm->seq, __ATOMIC_RELAXED);
+        if (slot != NULL) slot->api.minSeq = seq;
       }
       break;
     case ncclProfileGroup:

@@ -51,10 +51,10 @@ unsigned dyn_datatype_bytes(const char *name) {
   return 0;
 }
 
-/* getCollInfo's nBytes is elementSize * ncclFuncMaxSendRecvCount(func, nRanks, count): AllGather and ReduceScatter count
- * the whole buffer (src/include/enqueue.h, src/enqueue.cc v2.30.7). AllGather and Broadcast arrive here as ncclInt8
- * with the count in bytes already; the product is the same. v1 to v3 do not tell nRanks, but trafficBytes of v1 and v2 is
- * the product for these two (ncclFuncTrafficPerByte). */
+/* getCollInfo's nBytes is elementSize * ncclFuncMaxSendRecvCount(func, nRanks, count): AllGather and ReduceScatter
+ * count the whole buffer (src/include/enqueue.h, src/enqueue.cc v2.30.7). AllGather and Broadcast arrive here as
+ * ncclInt8 with the count in bytes already; the product is the same. v1 to v3 do not tell nRanks, but trafficBytes of
+ * v1 and v2 is the product for these two (ncclFuncTrafficPerByte). */
 uint64_t dyn_collective_bytes(int func, unsigned elementBytes, uint64_t count, uint64_t trafficBytes, unsigned nRanks) {
   uint64_t bytes;
   if (__builtin_mul_overflow(count, (uint64_t)elementBytes, &bytes)) return 0;

@@ -187,6 +187,26 @@ struct dyn_context *dyn_context_get(const void *handle) {
   return GENERATION(word) == (bits >> 16 & 0xffffffff) && (word & 1) ? &contexts[index] : NULL;
 }
 
+void *dyn_api_handle(const struct dyn_context *context, uint64_t minSeq) {
+  return (void *)(uintptr_t)(DYN_API_TAG << 48 | (minSeq & 0xffffffff) << 16 | (uint64_t)(context - contexts));
+}
+
+int dyn_api_min(const struct dyn_context *context, const void *handle, uint64_t *minSeq) {
+  uint64_t bits = (uintptr_t)handle, now = 0;
+  if (bits >> 48 == DYN_API_TAG) {
+    if ((bits & 0xffff) != (uint64_t)(context - contexts)) return 0;
+    if (context->comm != NULL) now = __atomic_load_n(&context->comm->seq, __ATOMIC_RELAXED);
+    *minSeq = now - (uint32_t)((uint32_t)now - (uint32_t)(bits >> 16));
+    return 1;
+  }
+  struct dyn_slot *api = dyn_slot_pin(handle);
+  if (api == NULL) return 0;
+  int right = api->kind == DYN_KIND_API && api->owner == (uintptr_t)dyn_context_handle(context);
+  *minSeq = api->api.minSeq;
+  dyn_slot_unpin(api, 0);
+  return right;
+}
+
 void dyn_context_free(struct dyn_context *context) {
   pthread_mutex_lock(&contextLock);
   uint64_t generation = GENERATION(atomic_load(&context->word));

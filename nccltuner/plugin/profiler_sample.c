@@ -58,7 +58,8 @@ static void mark_joined(struct dyn_context *context, uint64_t seq, int shared) {
  * graphs alive in the process, or CUDA_LAUNCH_BLOCKING). Then the array may be written while it is read: the sequence
  * number is read before and after, and a torn entry is no match. No match of the size: the smallest larger one is the
  * sum over a group. */
-static int join_after(struct dyn_context *context, int func, uint64_t bytes, uint64_t minSeq, struct dyn_decision *out) {
+static int join_after(struct dyn_context *context, int func, uint64_t bytes, uint64_t minSeq,
+                      struct dyn_decision *out) {
   struct dyn_comm *comm = context->comm;
   uint64_t end = __atomic_load_n(&comm->seq, __ATOMIC_ACQUIRE);
   struct dyn_decision exact = {.seq = UINT64_MAX}, sum = {.bytes = UINT64_MAX};
@@ -140,16 +141,9 @@ struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_ev
   int func = event->coll.func != NULL ? dyn_func_number(event->coll.func) : event->coll.funcNumber;
   if (func < 0 || func >= DYN_NUM_COLLECTIVES) return NULL;
   uint64_t minSeq = 0;
-  if (context->version >= 5) {
-    /* Its CollApi event has no object of ours when it was captured into a CUDA graph or began before sampling did, and
-     * that of a replayed graph is long gone: none of these is a sample. */
-    struct dyn_slot *api = dyn_slot_pin(event->parent);
-    if (api == NULL) return NULL;
-    int right = api->kind == DYN_KIND_API && api->owner == (uintptr_t)dyn_context_handle(context);
-    minSeq = api->api.minSeq;
-    dyn_slot_unpin(api, 0);
-    if (!right) return NULL;
-  }
+  /* A CollApi event that was captured into a CUDA graph, or that began before sampling did, has no handle of ours: its
+   * collective, now or when the graph is replayed, is no sample. */
+  if (context->version >= 5 && !dyn_api_min(context, event->parent, &minSeq)) return NULL;
   atomic_fetch_add_explicit(&dyn_collectives_started, 1, memory_order_relaxed);
   dyn_coll_sweep(context, dyn_now_ns(), 0);
   const struct dyn_comm *comm = context->comm;

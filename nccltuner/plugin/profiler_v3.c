@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Profiler v3, NCCL 2.26: kernel channels without GPU times, so that the host's clock at their events has to do. Neither
- * the communicator nor the number of ranks is known at init; Coll events tell commHash and rank. nMaxChannels is a bound,
- * not what ran.
+ * Profiler v3, NCCL 2.26: kernel channels without GPU times, so that the host's clock at their events has to do.
+ * Neither the communicator nor the number of ranks is known at init; Coll events tell commHash and rank. nMaxChannels
+ * is a bound, not what ran.
  */
 #include "profiler_shim.h"
 

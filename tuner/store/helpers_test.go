@@ -183,7 +183,9 @@ func anyKey() *rapid.Generator[tuner.Key] {
 	})
 }
 
-func anyCost() *rapid.Generator[float64] { return rapid.Float64Range(math.SmallestNonzeroFloat64, math.MaxFloat64) }
+func anyCost() *rapid.Generator[float64] {
+	return rapid.Float64Range(math.SmallestNonzeroFloat64, math.MaxFloat64)
+}
 
 func anyLearned() *rapid.Generator[tuner.Learned] {
 	return rapid.Custom(func(t *rapid.T) tuner.Learned {

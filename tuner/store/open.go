@@ -176,8 +176,8 @@ func (s *Store) openBolt(file *os.File) error {
 		})
 		return err
 	})
-	if err != nil {
-		file.Close() // bbolt closes it when it fails, but not when it panics
+	if s.broken != nil {
+		release(file) // bbolt closes it when it fails, but not when it panics
 	}
 	return err
 }

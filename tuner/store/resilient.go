@@ -28,6 +28,7 @@ type Resilient struct {
 	options Options
 	log     *slog.Logger
 	now     func() time.Time
+	limit   int // of records
 
 	mu      sync.Mutex // never held while the disk works
 	groups  map[group]map[state.Bucket]*record
@@ -61,7 +62,7 @@ func groupOf(k tuner.Key) group { return group{k.Machine, k.GPUArch, k.NCCLVersi
 // NewResilient opens the file for the first time, waiting at most Options.LockTimeout for another process. It always
 // gives a usable store. With path "" it keeps to memory and says nothing.
 func NewResilient(path string, o Options, log *slog.Logger) *Resilient {
-	r := &Resilient{path: path, options: o, log: log, now: time.Now,
+	r := &Resilient{path: path, options: o, log: log, now: time.Now, limit: maxRecords,
 		groups: map[group]map[state.Bucket]*record{}, dirty: map[tuner.Key]*record{}}
 	r.options.ReadOnly, r.options.ReplaceCorrupt = false, true
 	var bad int
@@ -111,7 +112,7 @@ func (r *Resilient) keep(l tuner.Learned, dirty bool) {
 	g := groupOf(l.Key)
 	rec := r.groups[g][l.Key.Bucket]
 	if rec == nil {
-		if r.records >= maxRecords {
+		if r.records >= r.limit {
 			r.lost++
 			return
 		}
@@ -124,7 +125,7 @@ func (r *Resilient) keep(l tuner.Learned, dirty bool) {
 	}
 	rec.learned = l
 	rec.changes++
-	if dirty {
+	if dirty && r.path != "" {
 		r.dirty[l.Key] = rec
 	}
 }

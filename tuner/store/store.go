@@ -13,6 +13,7 @@ import (
 	"dynamiccl/tuner"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 var learnedBucket = []byte("learned")
@@ -259,10 +260,15 @@ func (s *Store) Close() error {
 		s.mu.Unlock()
 	}
 	if broken != nil {
-		err = s.file.Close()
+		err = release(s.file)
 	}
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	return wrap("closing", s.path, err)
+}
+
+// release unlocks explicitly: memory that bbolt has mapped keeps the lock alive after the file is closed.
+func release(file *os.File) error {
+	return errors.Join(unix.Flock(int(file.Fd()), unix.LOCK_UN), file.Close())
 }

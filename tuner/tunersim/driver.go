@@ -116,11 +116,17 @@ func (d *driver) deliver(epoch int, seen *[]sighting) {
 	}
 }
 
+// settledCalls is how many calls a learner without trials is left alone.
+const settledCalls = 16
+
 // propose publishes the learner's next plan.
 func (d *driver) propose() {
 	base, trials := d.guard.Propose(d.Timing.MaxTrials)
-	d.awaited = max(1, len(trials))
-	d.patience = (len(trials)+d.Timing.EpochCalls-1)/d.Timing.EpochCalls + d.Timing.MaxLag + 1
+	d.awaited = len(trials)
+	if len(trials) == 0 {
+		d.awaited = settledCalls
+	}
+	d.patience = (d.awaited+d.Timing.EpochCalls-1)/d.Timing.EpochCalls + d.Timing.MaxLag + 1
 	if len(trials) == 0 && base == d.inForce.base && d.inForce.ran >= len(d.inForce.trials) && d.next == nil {
 		return // nothing new: no plan change
 	}

@@ -28,6 +28,7 @@ type PhaseFigures struct {
 	MedianCalls     float64 // until the base is within 10% of the best and stays there until call 64
 	MedianAt64      float64 // cost of the base over the best after 64 calls
 	WithinAt64      float64 // part of the runs within 10% by then
+	HardCalls       float64 // MedianCalls and
 	HardAt64        float64 // MedianAt64 over the buckets whose default costs more than 10% over the best; 0: there are none
 	Total           float64 // sum over buckets of cost over the same sum for NCCL's default
 	BestTotal       float64 // the least that could be
@@ -89,12 +90,13 @@ func AdaptationFigures(cfg FiguresConfig) ([]PhaseFigures, error) {
 
 // gather sums up one learner's runs of one phase.
 type gather struct {
-	calls, at64, hard []float64
-	total, def, best  float64
-	within, trials    int
-	bucket            struct{ total, def float64 }
-	worst             float64
-	worstBucket       state.Bucket
+	calls, at64         []float64
+	hardCalls, hardAt64 []float64
+	total, def, best    float64
+	within, trials      int
+	bucket              struct{ total, def float64 }
+	worst               float64
+	worstBucket         state.Bucket
 }
 
 func (g *gather) add(r *PhaseResult) {
@@ -104,7 +106,7 @@ func (g *gather) add(r *PhaseResult) {
 	g.bucket.total, g.bucket.def = g.bucket.total+r.TotalNs, g.bucket.def+r.DefaultNs
 	g.trials += r.Trials
 	if r.DefaultNs > within*r.BestNs {
-		g.hard = append(g.hard, r.At64)
+		g.hardCalls, g.hardAt64 = append(g.hardCalls, float64(r.CallsWithin)), append(g.hardAt64, r.At64)
 	}
 	if r.At64 <= within {
 		g.within++
@@ -119,7 +121,7 @@ func (g *gather) close(b state.Bucket) {
 
 func (g *gather) figures() PhaseFigures {
 	n := float64(len(g.calls))
-	return PhaseFigures{Runs: len(g.calls), MedianCalls: median(g.calls), MedianAt64: median(g.at64), HardAt64: median(g.hard),
+	return PhaseFigures{Runs: len(g.calls), MedianCalls: median(g.calls), MedianAt64: median(g.at64), HardCalls: median(g.hardCalls), HardAt64: median(g.hardAt64),
 		WithinAt64: float64(g.within) / n, Total: g.total / g.def, BestTotal: g.best / g.def,
 		WorstBucket: g.worst, WorstBucketName: g.worstBucket.String(), Trials: float64(g.trials) / n}
 }

@@ -87,7 +87,10 @@ static const char *explore(const struct model_config *config, bool showWay) {
   for (uint32_t i = 0; i < numNodes; i++) {
     for (int rank = 0; nodes[i].state.crashes && rank < config->ranks; rank++) {
       int steps = model_solo(nodes[i].state, config, rank);
-      if (steps < 0) return "a rank that runs alone from here does not end";
+      if (steps < 0) {
+        printf("{\"world\":\"%s\",\"violation\":\"a survivor that runs alone does not end\"}\n", config->name);
+        return "a survivor that runs alone does not end";
+      }
       if (steps > longest) longest = steps;
     }
     for (int e = 1; e <= config->epochs; e++)

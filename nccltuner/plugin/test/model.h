@@ -28,7 +28,6 @@ enum model_publisher_mistake {
   PUBLISHER_RIGHT,
   PUBLISHER_IGNORES_LOG,
   PUBLISHER_IGNORES_STALLED, /* does not wait for the frontier to move after a buffer stopped being the newest */
-  PUBLISHER_IGNORES_POSITIONS,
 };
 extern enum model_publisher_mistake model_mistake;
 

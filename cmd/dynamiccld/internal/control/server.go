@@ -126,14 +126,21 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	s.reply(w, withLists(st))
+	s.reply(w, complete(st))
 }
 
-// withLists makes empty lists of missing ones, so that JSON shows [] and {} where readers iterate.
-func withLists(st Status) Status {
-	if st.Comms == nil {
-		st.Comms = []CommStatus{}
+// complete fills in what follows from the rest, and makes empty lists of missing ones, so that JSON shows [] and {}
+// where readers iterate.
+func complete(st Status) Status {
+	comms := make([]CommStatus, 0, len(st.Comms))
+	for _, c := range st.Comms {
+		c.Nodes = c.Shape.Nodes
+		if c.Processes == nil {
+			c.Processes = []int{}
+		}
+		comms = append(comms, c)
 	}
+	st.Comms = comms
 	if st.FindingCounts == nil {
 		st.FindingCounts = map[string]uint64{}
 	}

@@ -76,18 +76,6 @@ func ParseCommID(s string) (string, error) {
 	return CommID(tuner.CommID(v)), nil
 }
 
-// FormatNCCLVersion writes NCCL_VERSION's code as people do; "" when it is not known. From 2.9 on the code is
-// major*10000 + minor*100 + patch, before that major*1000 + minor*100 + patch (NCCL_VERSION in nccl.h).
-func FormatNCCLVersion(code int) string {
-	switch {
-	case code <= 0:
-		return ""
-	case code < 10000:
-		return fmt.Sprintf("%d.%d.%d", code/1000, code/100%10, code%100)
-	}
-	return fmt.Sprintf("%d.%d.%d", code/10000, code/100%100, code%100)
-}
-
 // instant turns an instant of the daemon's monotonic clock into wall time; nil for zero, which means never.
 func instant(at, nowNs state.Ns, now time.Time) *time.Time {
 	if at == 0 {
@@ -141,6 +129,10 @@ func FromLearned(l tuner.Learned) Bucket {
 		Tried: make([]Tried, 0, len(l.Evidence)), Bucket: k.Bucket,
 	}
 	b.MinBytes, b.MaxBytes = bucketRange(k.Bucket)
+	if l.Calls == 0 {
+		b.Note = "from an import, not measured yet"
+		return b
+	}
 	base, choice := l.Evidence[actions.Default], l.Evidence[l.Action]
 	switch {
 	case base.N > 1 && choice.N > 1 && base.MeanNs > 0 && choice.MeanNs > 0:

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 
@@ -40,8 +39,8 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 }
 
 func (c *comm) status() control.CommStatus {
-	s := control.CommStatus{ID: commName(c.id()), Nodes: c.record.Info().NNodes, RanksJoined: c.view.Joined, Ranks: c.record.Info().NRanks,
-		NCCLVersion: ncclVersionName(c.ncclVersion()), Active: c.active, Why: c.why, Epoch: c.view.Epoch, PlanVersion: c.version,
+	s := control.CommStatus{ID: control.CommID(c.id()), Nodes: c.record.Info().NNodes, RanksJoined: c.view.Joined, Ranks: c.record.Info().NRanks,
+		NCCLVersion: control.FormatNCCLVersion(c.ncclVersion()), Active: c.active, Why: c.why, Epoch: c.view.Epoch, PlanVersion: c.version,
 		Processes: []int{}}
 	for _, r := range c.view.Ranks {
 		if pid := int(r.Process.PID); !slices.Contains(s.Processes, pid) {
@@ -107,12 +106,4 @@ func advice(rules []actions.Rule, shape state.Shape) []tuner.Learned {
 		}
 	}
 	return prior
-}
-
-// ncclVersionName writes NCCL_VERSION_CODE (nccl.h: major*10000 + minor*100 + patch) as people do.
-func ncclVersionName(code int) string {
-	if code <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d.%d.%d", code/10000, code/100%100, code%100)
 }

@@ -12,6 +12,7 @@ import (
 
 	"dynamiccl/agents"
 	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
@@ -119,7 +120,7 @@ func (d *Daemon) note(f tuner.Finding) {
 	}
 	d.findingCount++
 	d.findingCounts[f.Diagnosis.String()]++
-	d.log.Info("finding", "comm", commName(f.Comm), "bucket", f.Bucket.String(), "diagnosis", f.Diagnosis.String(), "text", f.Text)
+	d.log.Info("finding", "comm", control.CommID(f.Comm), "bucket", f.Bucket.String(), "diagnosis", f.Diagnosis.String(), "text", f.Text)
 }
 
 // once logs a text the first time it comes: trouble that stays must not fill the log.
@@ -138,5 +139,3 @@ func (d *Daemon) farewell() {
 		}
 	}
 }
-
-func commName(id tuner.CommID) string { return fmt.Sprintf("%016x", uint64(id)) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 	"dynamiccl/tuner/store"
@@ -31,9 +32,9 @@ func (d *Daemon) known(shape state.Shape, ncclVersion int) []tuner.Learned {
 	if others := d.memory.Versions(d.cfg.Machine, d.cfg.GPUArch, ncclVersion, shape); len(others) > 0 {
 		var names []string
 		for _, v := range others {
-			names = append(names, ncclVersionName(v))
+			names = append(names, control.FormatNCCLVersion(v))
 		}
-		d.log.Info("nothing is stored for this NCCL version: starting afresh", "nccl", ncclVersionName(ncclVersion), "stored_for", strings.Join(names, ", "))
+		d.log.Info("nothing is stored for this NCCL version: starting afresh", "nccl", control.FormatNCCLVersion(ncclVersion), "stored_for", strings.Join(names, ", "))
 	}
 	return prior
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"slices"
 
+	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/nccltuner"
 	"dynamiccl/tuner"
 )
@@ -31,7 +32,7 @@ func (d *Daemon) dropRecord(r *nccltuner.Record) {
 
 func (d *Daemon) forget(c *comm) {
 	if c.active {
-		d.log.Info("communicator left", "comm", commName(c.id()))
+		d.log.Info("communicator left", "comm", control.CommID(c.id()))
 		d.step(tuner.CommLeft{Comm: c.id()})
 	}
 	calls, ignored := c.calls()
@@ -44,7 +45,7 @@ func (d *Daemon) forget(c *comm) {
 // giveUpComm leaves a communicator to itself: its ranks keep the last agreed plan.
 func (d *Daemon) giveUpComm(c *comm, err error) {
 	c.broken, c.why = true, err.Error()
-	d.log.Error("a communicator is left alone: its ranks keep their last agreed choices", "comm", commName(c.id()), "err", err)
+	d.log.Error("a communicator is left alone: its ranks keep their last agreed choices", "comm", control.CommID(c.id()), "err", err)
 	if c.active {
 		c.active = false
 		d.step(tuner.CommLeft{Comm: c.id()})
@@ -70,7 +71,7 @@ func (d *Daemon) readRecord(c *comm) {
 		ok, why := c.ready()
 		if !ok {
 			if why != c.why && c.view.Veto {
-				d.log.Info("communicator passes through", "comm", commName(c.id()), "why", why)
+				d.log.Info("communicator passes through", "comm", control.CommID(c.id()), "why", why)
 			}
 			c.why = why
 			return
@@ -99,9 +100,9 @@ func (d *Daemon) activate(c *comm) {
 	c.active, c.why = true, ""
 	explore := c.explorable()
 	version := c.ncclVersion()
-	d.log.Info("communicator joined", "comm", commName(c.id()), "shape", c.shape().String(), "nccl", ncclVersionName(version), "explore", explore)
+	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", c.shape().String(), "nccl", control.FormatNCCLVersion(version), "explore", explore)
 	if !explore {
-		d.log.Warn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER", "comm", commName(c.id()))
+		d.log.Warn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER", "comm", control.CommID(c.id()))
 	}
 	d.step(tuner.CommJoined{Comm: c.id(), Shape: c.shape(), NCCLVersion: version, Explore: explore,
 		MaxChannels: c.record.Info().MaxChannels, LastID: last, Prior: d.known(c.shape(), version)})

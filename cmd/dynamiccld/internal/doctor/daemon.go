@@ -75,9 +75,12 @@ func checkStore(r *Report, h Host, daemon *control.Status) {
 		r.warn(check, "store is none: what is learned ends with the daemon", "name a file with --store or DYNAMICCL_STORE")
 		return
 	}
-	buckets, err := storefile.Read(h.StorePath)
+	buckets, bad, err := storefile.Read(h.StorePath)
 	known := new(store.Error)
 	switch {
+	case err == nil && len(bad) > 0:
+		r.warn(check, fmt.Sprintf("%s holds %d choices and %d records that cannot be read, the first: %s", h.StorePath, len(buckets), len(bad), bad[0]),
+			"none needed: they are learned again")
 	case err == nil:
 		r.ok(check, fmt.Sprintf("%s holds %d choices", h.StorePath, len(buckets)))
 	case errors.Is(err, store.ErrMissing):

@@ -1,0 +1,161 @@
+package agents
+
+import (
+	"math"
+
+	"dynamiccl/state"
+)
+
+// evidenceCalls is how many calls of a bucket after a change are looked at: enough to tell a few percent apart at 5%
+// noise, few enough that a second change rarely falls among them.
+const evidenceCalls = 32
+
+// settledCalls is how many calls after an alarm say whether there is a lasting change at all.
+const settledCalls = 16
+
+// sameChangeCalls is how many calls of an open episode before an alarm tell whether they already show what alarmed.
+const sameChangeCalls = 4
+
+// staleCalls is how many calls before a change can say that an expectation was off already.
+const staleCalls = 8
+
+// recentCalls is how many calls of a bucket are remembered from before an alarm: a detector needs about ten calls to
+// find a step, and in these the other buckets have seen it too.
+const recentCalls = 24
+
+// evidence is one bucket's part of a diagnosis: the last calls, and the calls since the change against expectations that
+// were frozen when the episode began.
+type evidence struct {
+	detector  *Detector
+	bytes     float64
+	recent    [recentCalls]sighting
+	seen      int // sightings ever stored in recent
+	frozen    []reference
+	after     [recentCalls + evidenceCalls]deviation
+	taken     int // in after
+	excursion int // of these, the first so many made the alarm: they are high by selection
+	alarmed   bool
+}
+
+// sighting is one call as it was seen; logarithms of ns.
+type sighting struct {
+	call    uint64 // of the communicator
+	key     expectationKey
+	signal  float64
+	counter float64 // 0: not measured
+}
+
+// deviation is one call against a frozen expectation.
+type deviation struct {
+	signal       float64 // log ratios
+	counter      float64
+	counterKnown bool
+	before       float64 // expected signal, log ns
+	expectedBy   float64 // calls that the expectation rests on
+}
+
+func (e *evidence) remember(call uint64, o state.Observation) sighting {
+	s := sighting{call: call, key: keyOf(o), signal: math.Log(float64(o.SignalNs))}
+	if o.CounterNs > 0 && o.CounterNs <= maxPlausibleNs {
+		s.counter = math.Log(float64(o.CounterNs))
+	}
+	e.recent[e.seen%recentCalls] = s
+	e.seen++
+	return s
+}
+
+// fresh counts calls since the change that the alarm does not rest on.
+func (e *evidence) fresh() int { return e.taken - e.excursion }
+
+// callsAgo gives the communicator's call that was this bucket's n-th last, as far back as is remembered.
+func (e *evidence) callsAgo(n int, now uint64) uint64 {
+	n = min(n, e.seen, recentCalls)
+	if n == 0 {
+		return now
+	}
+	return e.recent[(e.seen-n)%recentCalls].call
+}
+
+// start takes the remembered calls since the change as first evidence against the frozen expectations. The calls before
+// it correct them where a detector has not found a small shift yet: that shift is older than this change.
+func (e *evidence) start(since uint64) {
+	e.taken, e.excursion = 0, 0
+	var signal, counter [recentCalls]float64
+	n, counted := 0, 0
+	oldest := max(0, e.seen-recentCalls)
+	for i := oldest; i < e.seen; i++ {
+		s := e.recent[i%recentCalls]
+		if r := e.reference(s.key); r != nil && s.call < since {
+			signal[n] = s.signal - r.signal
+			n++
+			if s.counter != 0 && r.counter != 0 {
+				counter[counted] = s.counter - r.counter
+				counted++
+			}
+		}
+	}
+	if n >= staleCalls {
+		if stale := medianOf(signal[:n]); math.Abs(stale) > minLogShift {
+			for i := range e.frozen {
+				r := &e.frozen[i]
+				r.signal, r.expectedBy = r.signal+stale, math.Min(r.expectedBy, float64(n))
+				if r.counter != 0 && counted >= staleCalls {
+					r.counter += medianOf(counter[:counted])
+				}
+			}
+		}
+	}
+	for i := oldest; i < e.seen; i++ {
+		if s := e.recent[i%recentCalls]; s.call >= since {
+			e.take(s)
+		}
+	}
+}
+
+func (e *evidence) reference(key expectationKey) *reference {
+	for i := range e.frozen {
+		if e.frozen[i].key == key {
+			return &e.frozen[i]
+		}
+	}
+	return nil
+}
+
+// take compares one call with the frozen expectations; false when there is none or the evidence is complete.
+func (e *evidence) take(s sighting) bool {
+	r := e.reference(s.key)
+	if r == nil || e.fresh() >= evidenceCalls || e.taken == len(e.after) {
+		return false
+	}
+	v := deviation{signal: s.signal - r.signal, before: r.signal, expectedBy: r.expectedBy}
+	if s.counter != 0 && r.counter != 0 {
+		v.counter, v.counterKnown = s.counter-r.counter, true
+	}
+	e.after[e.taken] = v
+	e.taken++
+	return true
+}
+
+// same says whether an alarm tells of the change of the open episode, which has the given direction and whose latest
+// alarm was in call lastAlarm. Small shifts are found late, and detectors that start afresh after an alarm may alarm on
+// a level that the episode knows already.
+func (e *evidence) same(a Alarm, up bool, lastAlarm, now uint64) bool {
+	first := a.Up == up && !e.alarmed
+	if first && e.callsAgo(a.Calls, now) <= lastAlarm {
+		return true
+	}
+	earlier := e.taken - a.Calls
+	if earlier < sameChangeCalls {
+		return first
+	}
+	r := e.reference(e.recent[(e.seen-1)%recentCalls].key)
+	if r == nil || a.Signal.AfterNs == 0 {
+		return false
+	}
+	var buf [len(e.after)]float64
+	for i := range earlier {
+		buf[i] = e.after[i].signal
+	}
+	known := r.signal + medianOf(buf[:earlier])
+	return math.Abs(math.Log(a.Signal.AfterNs)-known) <= math.Max(minLogShift, math.Abs(math.Log(a.Signal.Ratio()))/2)
+}

@@ -1,0 +1,186 @@
+package agents
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// world is a communicator whose costs are alpha + beta*bytes, and a change that comes over it.
+type world struct {
+	rng     *rand.Rand
+	sizes   []uint64
+	alphaNs float64
+	betaNs  float64 // a byte
+	share   float64 // of the signal that the counter takes
+	rho     float64 // correlation of counter's and signal's noise
+	ranks   int
+	late    int32   // rank that is always late, -1: none
+	lateNs  float64 // by how much
+	cost    func(bytes uint64, signal, counter float64) (float64, float64)
+	det     []*Detector
+	diag    *Diagnoser
+}
+
+func unchanged(_ uint64, s, c float64) (float64, float64) { return s, c }
+
+func newWorld(d Design, rng *rand.Rand) *world {
+	w := &world{rng: rng, late: -1, cost: unchanged, diag: NewDiagnoser()}
+	all := []uint64{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	w.sizes = all[:2+rng.IntN(5)]
+	w.alphaNs = 1000 * (12 + 48*rng.Float64())
+	w.betaNs = 1 / (1.5 + 8.5*rng.Float64())
+	w.share, w.rho, w.ranks = 0.5+0.45*rng.Float64(), rng.Float64(), 2+rng.IntN(7)
+	for range w.sizes {
+		w.det = append(w.det, NewDetector(d))
+	}
+	return w
+}
+
+func (w *world) before(bytes uint64) float64 { return w.alphaNs + w.betaNs*float64(bytes) }
+
+func (w *world) span() (lo, hi uint64) {
+	lo, hi = w.sizes[0], w.sizes[0]
+	for _, s := range w.sizes {
+		lo, hi = min(lo, s), max(hi, s)
+	}
+	return lo, hi
+}
+
+// call makes one collective of a random size: 5% noise, one call in a hundred takes five times as long, ranks arrive in
+// any order with an exponential skew.
+func (w *world) call() Verdict {
+	i := w.rng.IntN(len(w.sizes))
+	bytes := w.sizes[i]
+	s := w.before(bytes)
+	s, c := w.cost(bytes, s, s*w.share)
+	a := w.rng.NormFloat64()
+	s *= math.Exp(0.05 * a)
+	c *= math.Exp(0.05 * (w.rho*a + math.Sqrt(1-w.rho*w.rho)*w.rng.NormFloat64()))
+	if w.rng.Float64() < 0.01 {
+		s, c = 5*s, 5*c
+	}
+	o := state.Observation{Action: actions.Default, Bytes: bytes, SignalNs: state.Ns(s), CounterNs: state.Ns(c),
+		SkewNs: state.Ns(0.15 * s * w.rng.ExpFloat64()), FirstRank: int32(w.rng.IntN(w.ranks))}
+	if w.late >= 0 && w.rng.Float64() < 0.97 {
+		o.FirstRank = w.late
+		o.SkewNs += state.Ns(w.lateNs)
+	}
+	b, _ := state.BucketOf(actions.AllReduce, bytes)
+	return w.diag.Observe(b, w.det[i], o, w.det[i].Observe(o))
+}
+
+// change makes the condition of a diagnosis come over w.
+func (w *world) change(d Diagnosis) {
+	lo, hi := w.span()
+	between := func(a, b float64) float64 { return a + (b-a)*w.rng.Float64() }
+	switch d {
+	case DiagnosisBackendFallback: // 8% as in the GIN paper (16.7 us GDAKI, 18.0 us Proxy) to 60% at the smallest size
+		added := between(0.08, 0.6) * w.before(lo)
+		w.cost = func(_ uint64, s, c float64) (float64, float64) { return s + added, c + added }
+	case DiagnosisCongestion:
+		if w.before(hi) > 2*w.before(lo) && w.rng.IntN(2) == 0 { // everything slower; where sizes differ in time at all
+			f := between(1.12, 2.5)
+			w.cost = func(_ uint64, s, c float64) (float64, float64) { return s * f, c * f }
+			return
+		}
+		perByte := between(0.15, 2) * w.before(hi) / float64(hi)
+		w.cost = func(b uint64, s, c float64) (float64, float64) { return s + perByte*float64(b), c + perByte*float64(b) }
+	case DiagnosisRemoteSide:
+		f, added := between(1.1, 3), 0.0
+		if w.rng.IntN(2) == 0 {
+			f, added = 1, between(0.1, 2)*w.before(lo)
+		}
+		w.cost = func(_ uint64, s, c float64) (float64, float64) { return s*f + added, c }
+	case DiagnosisSlowRank:
+		w.late, w.lateNs = int32(w.rng.IntN(w.ranks)), between(0.5, 5)*w.before(hi)
+		if w.rng.IntN(2) == 0 { // the late rank may also be slow at communicating
+			f := between(1.1, 1.3)
+			w.cost = func(_ uint64, s, c float64) (float64, float64) { return s * f, c * f }
+		}
+	case DiagnosisCPUContention:
+		quantum := []float64{1e6, 3e6, 4e6, 10e6}[w.rng.IntN(4)]
+		w.cost = func(_ uint64, s, c float64) (float64, float64) {
+			if w.rng.Float64() < 0.1 {
+				return s, c
+			}
+			wait := quantum * float64(1+w.rng.IntN(6))
+			return s + wait, c + wait
+		}
+	}
+}
+
+func (w *world) run(calls int) (v Verdict) {
+	for range calls * len(w.sizes) {
+		v = w.call()
+	}
+	return v
+}
+
+// TestDiagnosesAreRight: each diagnosis in at least 95% of generated cases, 64 calls a bucket after the change.
+func TestDiagnosesAreRight(t *testing.T) {
+	design, seed := mustDesign(t), detectorSeed(t)
+	truths := []Diagnosis{DiagnosisBackendFallback, DiagnosisCongestion, DiagnosisRemoteSide, DiagnosisSlowRank,
+		DiagnosisCPUContention, DiagnosisRecovered, DiagnosisNone}
+	const cases = 400
+	var table [DiagnosisUnknown + 1][DiagnosisUnknown + 1]int
+	for _, truth := range truths {
+		rng := rand.New(rand.NewPCG(seed, uint64(truth)))
+		until, found, wrong := 0, 0, 0
+		for range cases {
+			w := newWorld(design, rng)
+			if truth == DiagnosisRecovered {
+				w.change([]Diagnosis{DiagnosisBackendFallback, DiagnosisCongestion, DiagnosisRemoteSide, DiagnosisCPUContention}[rng.IntN(4)])
+			}
+			w.run(60 + rng.IntN(240))
+			if truth == DiagnosisRecovered {
+				w.cost = unchanged
+			}
+			w.change(truth)
+			old := w.diag.calls
+			var v Verdict
+			first, mistaken := true, false
+			for range 64 * len(w.sizes) {
+				if v = w.call(); v.New && v.Diagnosis == truth && first {
+					first = false
+					found++
+					until += int(w.diag.calls-old) / len(w.sizes)
+				}
+				mistaken = mistaken || v.New && v.Diagnosis != truth && v.Diagnosis != DiagnosisUnknown
+			}
+			if mistaken {
+				wrong++
+			}
+			table[truth][v.Diagnosis]++
+			if os.Getenv("DBG") != "" && v.Diagnosis != truth {
+				line := ""
+				for _, s := range w.diag.shifts {
+					line += fmt.Sprintf(" [%.0fK b=%.0fus %+.3f sd %.3f c %+.3f al %v n %d]", s.bytes/1024, s.beforeNs/1e3, s.signal, math.Sqrt(s.signalVar), s.counter, s.alarmed, len(s.after))
+				}
+				t.Logf("%s: %s up=%v ep-age %d %s", truth, v, w.diag.up, w.diag.calls-w.diag.since, line)
+			}
+		}
+		row := fmt.Sprintf("%-16s", truth)
+		for d, n := range table[truth] {
+			if n > 0 {
+				row += fmt.Sprintf(" %s %.1f%%,", Diagnosis(d), 100*float64(n)/cases)
+			}
+		}
+		t.Logf("%s said after %.1f calls a bucket, something wrong said meanwhile in %.1f%%", row, float64(until)/math.Max(1, float64(found)), 100*float64(wrong)/cases)
+		if right := float64(table[truth][truth]) / cases; right < 0.95 && truth != DiagnosisNone {
+			t.Errorf("%s: right in %.1f%% of cases, want 95%%", truth, 100*right)
+		}
+	}
+	if n := table[DiagnosisNone][DiagnosisCPUContention]; n > 0 {
+		t.Errorf("CPU contention said %d times although nothing changed", n)
+	}
+}
+
+var _ = strings.Join

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/cmd/dynamiccld/internal/rulefile"
+	"dynamiccl/cmd/dynamiccld/internal/storefile"
+	"dynamiccl/state"
+)
+
+// importReport is what `import --json` writes.
+type importReport struct {
+	Target      string   `json:"target"`
+	Rules       int      `json:"rules"`
+	Conditional int      `json:"conditional"` // rules on numPipeOps or regBuff, which are passed over
+	Choices     int      `json:"choices,omitempty"`
+	Warnings    []string `json:"warnings"`
+}
+
+// importFlags say what a store file files rules under; a live daemon knows it.
+type importFlags struct {
+	machine, gpuArch, ncclVersion string
+	ranks, nodes                  int
+}
+
+func (a *app) importCommand() *cobra.Command {
+	var asJSON bool
+	var to source
+	var f importFlags
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Take over rules of NCCL's example tuner plugin as starting points",
+		Long: `Take over rules in the CSV of NCCL's example tuner plugin as starting points, into a live
+daemon or into a store file that no daemon uses. "-" is standard input. Every line is
+checked before the first one counts. A rule must be measured better than NCCL's default
+before it stays. Rules on numPipeOps or regBuff are passed over: ranks of one call may
+differ in these, and would then choose differently.
+
+A store file keeps choices by machine, GPU, NCCL version, ranks and nodes: name those of
+serve (its log says them), and --ranks and --nodes where rules leave them open.`,
+		Example: `  dynamiccld import nccl_tuner.conf
+  dynamiccld import nccl_tuner.conf --store learned.db --nccl-version 2.30.7 --machine "8x H200" --ranks 8 --nodes 1`,
+		Args: wantArgs("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, rules, err := a.readRules(args[0])
+			if err != nil {
+				return err
+			}
+			report := importReport{Rules: len(rules), Conditional: rulefile.Conditional(rules), Warnings: []string{}}
+			if report.Conditional == len(rules) {
+				return fmt.Errorf("%s: every rule looks at numPipeOps or regBuff, so nothing can be taken over; set both to -1", args[0])
+			}
+			if report.Conditional > 0 {
+				report.Warnings = append(report.Warnings, fmt.Sprintf("%d rules look at numPipeOps or regBuff and are passed over", report.Conditional))
+			}
+			if to.store != "" {
+				err = f.intoStore(&report, to.store, rules)
+			} else {
+				err = a.intoDaemon(cmd, &report, to, text)
+			}
+			if err != nil {
+				return err
+			}
+			return a.writeImport(report, asJSON)
+		},
+	}
+	a.sourceFlags(cmd, &to)
+	cmd.Flags().Lookup("store").Usage = "write into this store file and not into a live daemon"
+	cmd.Flags().StringVar(&f.machine, "machine", "", "with --store: machine shape")
+	cmd.Flags().StringVar(&f.gpuArch, "gpu-arch", "", "with --store: GPU architecture")
+	cmd.Flags().StringVar(&f.ncclVersion, "nccl-version", "", "with --store: NCCL version, like 2.30.7")
+	cmd.Flags().IntVar(&f.ranks, "ranks", 0, "with --store: ranks of the communicator that open rules are for")
+	cmd.Flags().IntVar(&f.nodes, "nodes", 1, "with --store: nodes of the communicator that open rules are for")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) readRules(name string) (text string, rules []actions.Rule, err error) {
+	var r io.Reader = a.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", nil, fmt.Errorf("reading rules: %w", err)
+		}
+		defer f.Close()
+		r = f
+	}
+	return rulefile.Read(name, r, control.MaxImportBytes)
+}
+
+func (a *app) intoDaemon(cmd *cobra.Command, report *importReport, to source, text string) error {
+	client, dir, err := a.client(to.dir)
+	if err != nil {
+		return err
+	}
+	report.Target = "daemon of " + dir
+	_, err = client.Import(cmd.Context(), text)
+	return err
+}
+
+func (f importFlags) intoStore(report *importReport, path string, rules []actions.Rule) error {
+	code, err := control.ParseNCCLVersion(f.ncclVersion)
+	if err != nil {
+		return usageError(err)
+	}
+	shapes, err := f.shapes(rules)
+	if err != nil {
+		return usageError(err)
+	}
+	for _, s := range shapes {
+		if _, split := actions.ChoicesFor(rules, s.Nodes, s.Ranks); len(split) > 0 {
+			report.Warnings = append(report.Warnings, fmt.Sprintf(
+				"%d ranks on %d nodes: rules begin or end inside of %d size buckets, which get what holds for most of their sizes", s.Ranks, s.Nodes, len(split)))
+		}
+	}
+	report.Target = "store " + path
+	report.Choices, err = storefile.Import(path, rules, storefile.Target{Machine: f.machine, GPUArch: f.gpuArch, NCCLVersion: code}, shapes)
+	return err
+}
+
+// shapes are the communicators that rules name, and the one of --ranks and --nodes, which open rules need.
+func (f importFlags) shapes(rules []actions.Rule) ([]state.Shape, error) {
+	var shapes []state.Shape
+	add := func(s state.Shape) {
+		if !slices.Contains(shapes, s) {
+			shapes = append(shapes, s)
+		}
+	}
+	if f.ranks < 0 || f.nodes < 1 || f.ranks > 0 && f.ranks < f.nodes {
+		return nil, fmt.Errorf("--ranks %d on --nodes %d is no communicator; a node has at least one rank", f.ranks, f.nodes)
+	}
+	for _, r := range rules {
+		switch {
+		case r.Conditional():
+		case r.Ranks != actions.Any && r.Nodes != actions.Any:
+			add(state.Shape{Ranks: r.Ranks, Nodes: r.Nodes})
+		case f.ranks == 0:
+			return nil, fmt.Errorf("a rule for %s leaves ranks or nodes open, and a store file is kept by both; name them with --ranks and --nodes", r.Collective)
+		}
+	}
+	if f.ranks > 0 {
+		add(state.Shape{Ranks: f.ranks, Nodes: f.nodes})
+	}
+	return shapes, nil
+}
+
+func (a *app) writeImport(report importReport, asJSON bool) error {
+	if asJSON {
+		return render.JSON(a.stdout, report)
+	}
+	for _, w := range report.Warnings {
+		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", w)
+	}
+	s := fmt.Sprintf("%d rules imported into %s", report.Rules-report.Conditional, report.Target)
+	if report.Choices > 0 {
+		s += fmt.Sprintf(" as %d choices", report.Choices)
+	}
+	_, err := fmt.Fprintln(a.stdout, s)
+	return err
+}

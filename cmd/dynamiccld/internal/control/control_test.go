@@ -1,0 +1,344 @@
+package control_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/fakebackend"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tempDir is short: a socket's path has at most 107 bytes.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dyn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(p) }
+func (l *logBuffer) String() string              { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+
+// start serves b in a directory of its own until the test ends.
+func start(t *testing.T, b control.Backend, allow func(uint32) bool) (dir string, log *logBuffer, stop func()) {
+	t.Helper()
+	dir, log = tempDir(t), &logBuffer{}
+	l, err := control.Listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := control.NewServer(b, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), func() time.Time { return fakebackend.Now })
+	if allow != nil {
+		control.SetAllowed(s, allow)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("serving: %v", err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return dir, log, stop
+}
+
+func TestRoundTrip(t *testing.T) {
+	b := fakebackend.Busy()
+	dir, _, _ := start(t, b, nil)
+	c, ctx := control.NewClient(dir), context.Background()
+	st, err := c.Status(ctx)
+	if err != nil || st.PID != 4242 || len(st.Comms) != 2 || st.Comms[1].Nodes != 2 || st.FindingCounts["congestion"] != 2 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	buckets, err := c.Buckets(ctx)
+	if err != nil || len(buckets) != 4 {
+		t.Fatalf("buckets %+v, %v", buckets, err)
+	}
+	first := buckets[0]
+	if first.Comm != "00000000deadbeef" || first.Choice != "Ring/LL128/24" || first.MinBytes != 4<<20 || first.MaxBytes != 8<<20-1 || first.NCCLVersion != "2.30.7" ||
+		len(first.Tried) != 3 || !first.Since.Equal(fakebackend.Now.Add(-30*time.Minute)) || first.Bucket.Log2Bytes != 22 {
+		t.Errorf("first bucket %+v", first)
+	}
+	if last := buckets[3]; last.Since != nil || last.DiagnosedAt != nil || last.Tried == nil {
+		t.Errorf("last bucket %+v", last)
+	}
+	found, err := c.Findings(ctx)
+	if err != nil || len(found) != 2 || !found[1].At.Equal(fakebackend.Now.Add(-10*time.Second)) || found[1].Diagnosis != "slow-rank" {
+		t.Errorf("findings %+v, %v", found, err)
+	}
+	n, err := c.Import(ctx, "allreduce,0,65536,tree,simple,2,1,-1,-1,1\n")
+	if err != nil || n.Rules != 1 || len(b.Imported()) != 1 || b.Imported()[0].RegBuff != 1 {
+		t.Errorf("import %+v, %v, backend has %+v", n, err, b.Imported())
+	}
+}
+
+func TestImportIsAllOrNothing(t *testing.T) {
+	b := fakebackend.Busy()
+	dir, _, _ := start(t, b, nil)
+	_, err := control.NewClient(dir).Import(context.Background(), "allreduce,0,1,ring,simple,2,1,-1\nallreduce,0,1,bagel,simple,2,1,-1\n")
+	if err == nil || !strings.Contains(err.Error(), "line 2") || b.Imported() != nil {
+		t.Errorf("%v, backend has %v", err, b.Imported())
+	}
+	_, err = control.NewClient(dir).Import(context.Background(), strings.Repeat("#\n", control.MaxImportBytes))
+	if err == nil || !strings.Contains(err.Error(), "split the file") {
+		t.Errorf("too large: %v", err)
+	}
+}
+
+func TestBackendErrors(t *testing.T) {
+	b := fakebackend.Busy()
+	b.Refuse()
+	dir, _, _ := start(t, b, nil)
+	c, ctx := control.NewClient(dir), context.Background()
+	for name, ask := range map[string]func() error{
+		"status":   func() error { _, err := c.Status(ctx); return err },
+		"buckets":  func() error { _, err := c.Buckets(ctx); return err },
+		"findings": func() error { _, err := c.Findings(ctx); return err },
+		"import":   func() error { _, err := c.Import(ctx, "allreduce,0,1,ring,simple,2,1,-1\n"); return err },
+	} {
+		refused := new(control.Error)
+		if err := ask(); !errors.As(err, &refused) || refused.Status != http.StatusInternalServerError || !strings.Contains(err.Error(), fakebackend.ErrRefused.Error()) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestOtherUserIsRefused: the kernel's word decides, and the refusal is logged with uid and pid.
+func TestOtherUserIsRefused(t *testing.T) {
+	b := fakebackend.Busy()
+	dir, log, _ := start(t, b, func(uint32) bool { return false })
+	c, refused := control.NewClient(dir), new(control.Error)
+	_, err := c.Status(context.Background())
+	if !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(err.Error(), fmt.Sprintf("uid %d may not", os.Geteuid())) {
+		t.Errorf("status: %v", err)
+	}
+	if _, err := c.Import(context.Background(), "allreduce,0,1,ring,simple,2,1,-1\n"); !errors.As(err, &refused) || b.Imported() != nil {
+		t.Errorf("import: %v", err)
+	}
+	if want := fmt.Sprintf("pid=%d", os.Getpid()); !strings.Contains(log.String(), "another user") || !strings.Contains(log.String(), want) {
+		t.Errorf("log %s", log)
+	}
+}
+
+func TestOwnUserAndRootOnly(t *testing.T) {
+	s := control.NewServer(fakebackend.Empty(), slog.New(slog.DiscardHandler), time.Now)
+	self := uint32(os.Geteuid())
+	for uid, want := range map[uint32]bool{self: true, 0: true, self + 1: false, 65534: self == 65534} {
+		if got := control.Allowed(s, uid); got != want {
+			t.Errorf("uid %d: %v", uid, got)
+		}
+	}
+}
+
+func TestNoDaemon(t *testing.T) {
+	dir := tempDir(t)
+	ask := func() error { _, err := control.NewClient(dir).Status(context.Background()); return err }
+	if err := ask(); !errors.Is(err, control.ErrNoDaemon) || !strings.Contains(err.Error(), "dynamiccld serve") {
+		t.Errorf("no socket: %v", err)
+	}
+	staleSocket(t, dir)
+	if err := ask(); !errors.Is(err, control.ErrNoDaemon) {
+		t.Errorf("dead socket: %v", err)
+	}
+	long := control.NewClient("/tmp/" + strings.Repeat("x", 120))
+	if _, err := long.Status(context.Background()); err == nil || !strings.Contains(err.Error(), "shorter --dir") {
+		t.Errorf("long path: %v", err)
+	}
+}
+
+// staleSocket leaves what a daemon that was killed leaves.
+func staleSocket(t *testing.T, dir string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, control.SocketName), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+func TestListen(t *testing.T) {
+	dir := tempDir(t)
+	path := filepath.Join(dir, control.SocketName)
+	staleSocket(t, dir)
+	l, err := control.Listen(dir)
+	if err != nil {
+		t.Fatalf("over a dead daemon's socket: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if _, err := control.Listen(dir); !errors.Is(err, control.ErrLive) {
+		t.Errorf("beside a live daemon: %v", err)
+	}
+	// Somebody replaced the socket: it is not ours to remove any more.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	staleSocket(t, dir)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("another daemon's socket was removed: %v", err)
+	}
+	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closed twice: %v", err)
+	}
+	os.Remove(path)
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := control.Listen(dir); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("a file in the way: %v", err)
+	}
+	if _, err := control.Listen("/tmp/" + strings.Repeat("x", 120)); err == nil || !strings.Contains(err.Error(), "shorter --dir") {
+		t.Errorf("long path: %v", err)
+	}
+}
+
+func TestSocketIsRemovedAtTheEnd(t *testing.T) {
+	dir, _, stop := start(t, fakebackend.Empty(), nil)
+	stop()
+	if _, err := os.Lstat(filepath.Join(dir, control.SocketName)); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestGarbage: whatever a client sends, the next one is served.
+func TestGarbage(t *testing.T) {
+	dir, _, _ := start(t, fakebackend.Busy(), nil)
+	path := filepath.Join(dir, control.SocketName)
+	for name, message := range map[string]string{
+		"nothing":       "",
+		"bytes":         "\x00\xff\xfe\x01\x02\r\n\r\n",
+		"half a header": "GET /v1/status HTTP/1.1\r\nHost: x",
+		"long header":   "GET /v1/status HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("y", 64<<10) + "\r\n\r\n",
+		"long path":     "GET /" + strings.Repeat("y", 64<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n",
+		"bad length":    "POST /v1/import HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+		"huge length":   "POST /v1/import HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\nallreduce",
+		"bad chunks":    "POST /v1/import HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"other path":    "GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+		"other method":  "BREW /v1/status HTTP/1.1\r\nHost: x\r\n\r\n",
+		"TLS":           "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		"ring sample":   strings.Repeat("\x01\x00\x00\x00\x00\x00\x00\x00", 512),
+	} {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := io.WriteString(conn, message); err != nil && !strings.HasPrefix(name, "long") {
+			t.Errorf("%s: %v", name, err)
+		}
+		conn.Close()
+		if _, err := control.NewClient(dir).Status(context.Background()); err != nil {
+			t.Fatalf("after %s: %v", name, err)
+		}
+	}
+}
+
+// TestUnknownPath: the answer is JSON even where nothing is.
+func TestUnknownPath(t *testing.T) {
+	dir, _, _ := start(t, fakebackend.Empty(), nil)
+	conn, err := net.Dial("unix", filepath.Join(dir, control.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "DELETE /v9/x HTTP/1.0\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var e control.Error
+	if err := json.NewDecoder(resp.Body).Decode(&e); err != nil || resp.StatusCode != 404 || !strings.Contains(e.Message, "DELETE /v9/x") {
+		t.Errorf("%d %+v %v", resp.StatusCode, e, err)
+	}
+}
+
+// TestSilentClients: more connections than are served at once, none of which says anything, hold nobody up for longer
+// than the read timeout, and the server can still be stopped.
+func TestSilentClients(t *testing.T) {
+	if os.Getenv("DYN_LONG") == "" {
+		t.Log("short form: 10 silent clients; DYN_LONG=1 takes all slots")
+		silent(t, 10)
+		return
+	}
+	silent(t, 40)
+}
+
+func silent(t *testing.T, n int) {
+	dir, _, _ := start(t, fakebackend.Empty(), nil)
+	for range n {
+		conn, err := net.Dial("unix", filepath.Join(dir, control.SocketName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if _, err := control.NewClient(dir).Status(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClientOfAnotherVersion: answers that are not ours name the remedy.
+func TestClientOfAnotherVersion(t *testing.T) {
+	dir := tempDir(t)
+	l, err := net.Listen("unix", filepath.Join(dir, control.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := []string{"{not json", `[{"collective":"AllToAll","min_bytes":4}]`, `[{"collective":"AllReduce","min_bytes":0}]`}
+	i := 0
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answers[i]) })}
+	go srv.Serve(l)
+	defer srv.Close()
+	for i = range answers {
+		if _, err := control.NewClient(dir).Buckets(context.Background()); err == nil || !strings.Contains(err.Error(), "restart the daemon") {
+			t.Errorf("%s: %v", answers[i], err)
+		}
+	}
+}
+
+func TestContextEndsAQuestion(t *testing.T) {
+	b := fakebackend.Busy()
+	b.Block()
+	dir, _, _ := start(t, b, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := control.NewClient(dir).Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}

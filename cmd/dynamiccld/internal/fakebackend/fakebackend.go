@@ -1,0 +1,132 @@
+// Package fakebackend is a daemon for tests of what people see: fixed answers over the real control socket.
+package fakebackend
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// Now is the wall clock of tests.
+var Now = time.Date(2026, 3, 4, 15, 30, 0, 0, time.UTC)
+
+// Backend answers what its fields say.
+type Backend struct {
+	mu       sync.Mutex
+	state    control.Status
+	views    []tuner.BucketView
+	findings []tuner.Finding
+	imported []actions.Rule
+	err      error
+	block    bool
+}
+
+// ErrRefused is what Backend answers after Refuse.
+var ErrRefused = errors.New("the core refuses")
+
+// Refuse makes every answer an error.
+func (b *Backend) Refuse() { b.mu.Lock(); b.err = ErrRefused; b.mu.Unlock() }
+
+// Block makes every answer wait for its context.
+func (b *Backend) Block() { b.mu.Lock(); b.block = true; b.mu.Unlock() }
+
+// Imported is what Import was given last.
+func (b *Backend) Imported() []actions.Rule { b.mu.Lock(); defer b.mu.Unlock(); return b.imported }
+
+func (b *Backend) answer(ctx context.Context) error {
+	b.mu.Lock()
+	err, block := b.err, b.block
+	b.mu.Unlock()
+	if block {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+// Status implements control.Backend.
+func (b *Backend) Status(ctx context.Context) (control.Status, error) {
+	return b.state, b.answer(ctx)
+}
+
+// Buckets implements control.Backend.
+func (b *Backend) Buckets(ctx context.Context) ([]tuner.BucketView, error) {
+	return b.views, b.answer(ctx)
+}
+
+// Findings implements control.Backend.
+func (b *Backend) Findings(ctx context.Context) ([]tuner.Finding, error) {
+	return b.findings, b.answer(ctx)
+}
+
+// Import implements control.Backend.
+func (b *Backend) Import(ctx context.Context, rules []actions.Rule) error {
+	if err := b.answer(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.imported = rules
+	return nil
+}
+
+// Empty is a daemon that no rank has met.
+func Empty() *Backend {
+	return &Backend{state: control.Status{PID: 4242, Version: "v1.2.3", StartedAt: Now.Add(-2 * time.Hour), Dir: "/run/dynamiccl",
+		StorePath: "/var/lib/dynamiccl/store.db", StoreState: "ok", Learner: "coordinate-descent", Explore: true, NowNs: ns(2 * time.Hour)}}
+}
+
+// Busy is a daemon with two communicators, of which one is tuned.
+func Busy() *Backend {
+	b := Empty()
+	b.state.Samples, b.state.Dropped, b.state.Unjoined = 123_456, 7, 3
+	b.state.Decisions, b.state.Ignored, b.state.Publications = 98_765, 1, 12
+	b.state.FindingCounts = map[string]uint64{"congestion": 2, "slow-rank": 1, "none": 0}
+	b.state.Comms = []control.CommStatus{
+		{ID: "00000000deadbeef", Shape: shape8, RanksJoined: 8, Ranks: 8, NCCLVersion: "2.30.7", Active: true, Epoch: 640, PlanVersion: 9,
+			Processes: []int{101, 102, 103, 104, 105, 106, 107, 108}},
+		{ID: "0000000000c0ffee", Shape: state.Shape{Ranks: 4, Nodes: 2}, RanksJoined: 2, Ranks: 4, Why: "2 of 4 ranks are on this host", Processes: []int{101, 102}},
+	}
+	ring, tree := action("Ring/LL128/24"), action("Tree/Simple")
+	b.views = []tuner.BucketView{
+		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllGather, Log2Bytes: 22}, Choice: ring, SinceNs: ns(90 * time.Minute),
+			SpeedUp: 1.392, SpeedUpLow: 1.37, SpeedUpHigh: 1.414, Calls: 20_000,
+			Choices: []tuner.ActionView{measured(actions.Default, 500, 34_800, 0.0009), measured(ring, 9_000, 25_000, 0.0004), measured(tree, 12, 61_000, 0.0025)}},
+		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Choice: actions.Default, SinceNs: ns(10 * time.Minute),
+			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 4_000, Diagnosis: agents.DiagnosisCongestion, DiagnosisNs: ns(110 * time.Minute),
+			CusumCounter: 0.12, CusumSignal: 0.4, Exploring: true, Choices: []tuner.ActionView{measured(actions.Default, 300, 11_700, 0.0016)}},
+		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 17}, Choice: tree, SinceNs: ns(119 * time.Minute),
+			SpeedUp: 1.25, SpeedUpLow: 1.1, SpeedUpHigh: 1.42, Calls: 900, Diagnosis: agents.DiagnosisSlowRank, DiagnosisNs: ns(119*time.Minute + 50*time.Second),
+			Choices: []tuner.ActionView{measured(actions.Default, 100, 12_500, 0.01), measured(tree, 100, 10_000, 0.01)}},
+		{Comm: 0xc0ffee, Shape: state.Shape{Ranks: 4, Nodes: 2}, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Choice: actions.Default,
+			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 10, Note: "not tuned: 2 of 4 ranks are on this host"},
+	}
+	b.findings = []tuner.Finding{
+		{Comm: 0xdeadbeef, Bucket: b.views[1].Bucket, AtNs: ns(110 * time.Minute), Diagnosis: agents.DiagnosisCongestion, Text: "costs grow with bytes, 1.31x at 64 KiB"},
+		{Comm: 0xdeadbeef, Bucket: b.views[2].Bucket, AtNs: ns(119*time.Minute + 50*time.Second), Diagnosis: agents.DiagnosisSlowRank, Text: "rank 3 is late by 40 us in 31 of 32 calls"},
+	}
+	return b
+}
+
+var shape8 = state.Shape{Ranks: 8, Nodes: 1, Transport: "nvlink"}
+
+func ns(d time.Duration) state.Ns { return state.Ns(d) }
+
+func action(s string) actions.Action {
+	a, err := actions.Parse(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+func measured(a actions.Action, n int, meanNs, varLog float64) tuner.ActionView {
+	return tuner.ActionView{Action: a, Estimate: tuner.Estimate{N: n, MeanNs: meanNs, VarLog: varLog}}
+}

@@ -1,0 +1,73 @@
+package nccltuner
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+func TestEncodePlan(t *testing.T) {
+	spec := PlanSpec{SampleEvery: 8, Entries: []EntrySpec{
+		{Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 47}, ID: 9, Base: 0x11},
+		{Bucket: state.Bucket{Collective: actions.Broadcast, Log2Bytes: 0}, ID: 4, Base: 0, Trials: []uint32{0x111, 0, 0x180211}},
+	}}
+	var p ABIPlan
+	for i := range p.words() {
+		p.words()[i] = ^uint64(0) // what stood in the staging plan must not shine through
+	}
+	if err := encodePlan(&p, &spec); err != nil {
+		t.Fatal(err)
+	}
+	want := ABIPlan{NumEntries: 3, SampleEvery: 8}
+	want.Index[4][47], want.Index[0][0] = 1, 2
+	want.Entries[1] = ABIEntry{ID: 9, Base: 0x11}
+	want.Entries[2] = ABIEntry{ID: 4, NumTrials: 3, Trials: [12]uint32{0x111, 0, 0x180211}}
+	if p != want {
+		t.Errorf("got %+v, want %+v", p, want)
+	}
+}
+
+// entries gives n entries of different buckets.
+func entries(n int) []EntrySpec {
+	var all []EntrySpec
+	for i := range n {
+		b := state.Bucket{Collective: actions.Collective(i / NumBuckets), Log2Bytes: uint8(i % NumBuckets)}
+		all = append(all, EntrySpec{Bucket: b, ID: uint32(i), Base: 0x11})
+	}
+	return all
+}
+
+func TestEncodePlanRefuses(t *testing.T) {
+	one := func(e EntrySpec) PlanSpec { return PlanSpec{Entries: []EntrySpec{e}} }
+	bucket := state.Bucket{Collective: actions.Reduce, Log2Bytes: 3}
+	for _, c := range []struct {
+		spec PlanSpec
+		want string // "": good
+	}{
+		{PlanSpec{}, ""},
+		{PlanSpec{Entries: entries(63)}, ""},
+		{PlanSpec{Entries: entries(64)}, "64 entries, at most 63 fit"},
+		{one(EntrySpec{Bucket: bucket, Trials: make([]uint32, 12)}), ""},
+		{one(EntrySpec{Bucket: bucket, Trials: make([]uint32, 13)}), "13 trials of Reduce 8 B, at most 12 fit"},
+		{PlanSpec{SampleEvery: 6}, "sampling every 6 epochs"},
+		{PlanSpec{SampleEvery: 1 << 31}, ""},
+		{one(EntrySpec{Bucket: state.Bucket{Collective: 5}}), "collective 5"},
+		{one(EntrySpec{Bucket: state.Bucket{Log2Bytes: 48}}), "bucket 48"},
+		{PlanSpec{Entries: slices.Repeat([]EntrySpec{{Bucket: bucket}}, 2)}, "two entries of Reduce 8 B"},
+		{one(EntrySpec{Bucket: bucket, Base: 0x3}), "action word 0x3"},
+		{one(EntrySpec{Bucket: bucket, Trials: []uint32{0x11, 0x1000011}}), "action word 0x1000011"},
+	} {
+		var p ABIPlan
+		err := encodePlan(&p, &c.spec)
+		if c.want == "" && err != nil {
+			t.Errorf("%+v: %v", c.spec, err)
+		}
+		if c.want != "" && (!errors.Is(err, ErrBadPlan) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}

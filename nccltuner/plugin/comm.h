@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tuner half's own view of a communicator, and the calls between its files: directory.c, record.c, comm.c, tuner.c.
+ */
+#ifndef DYN_COMM_H
+#define DYN_COMM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "plugin.h"
+
+/* NCCL's log levels and subsystem: ncclDebugLogLevel and ncclDebugLogSubSys, src/include/nccl_common.h */
+#define DYN_LOG_WARN 2
+#define DYN_LOG_INFO 3
+#define DYN_LOG_TUNING 0x40ul
+
+#define dyn_say(log, level, ...) \
+  do { \
+    if (log) (log)(level, DYN_LOG_TUNING, __FILE__, __LINE__, "DynamICCL: " __VA_ARGS__); \
+  } while (0)
+
+/* For what concerns the process and not one communicator: hundreds of communicators would repeat it. */
+#define dyn_say_once(log, level, ...) \
+  do { \
+    static atomic_flag said = ATOMIC_FLAG_INIT; \
+    if (!atomic_flag_test_and_set(&said)) dyn_say(log, level, __VA_ARGS__); \
+  } while (0)
+
+#define DYN_JOIN_WAIT_MS 2000 /* 64 ranks join in 0.2 s; who holds the lock for longer is stuck */
+#define DYN_LEAVE_WAIT_MS 200 /* leaving needs the lock only to tidy up, which the daemon does as well */
+
+struct dyn_member {
+  struct dyn_comm comm; /* first: the halves hand out a pointer to it */
+  struct dyn_member *next;
+  pthread_t opener; /* thread of the profiler's init */
+  bool pending;     /* opened by the profiler half, not yet claimed by the tuner half */
+  bool broken;      /* the record's words contradict each other: nothing can be proven, pass through for ever */
+  uint32_t epochCalls;
+  struct dyn_process *process; /* NULL: no profiler half, hence no samples */
+  dev_t device;                /* of the record, to unlink this generation and no other */
+  ino_t inode;
+};
+
+static inline struct dyn_member *dyn_member_of(struct dyn_comm *comm) { return (struct dyn_member *)comm; }
+
+/* directory.c */
+int dyn_join_lock(const char *directory, int waitMs); /* a descriptor to close, -1: not within waitMs */
+int dyn_create_file(const char *path, size_t bytes);  /* a new file with all its space; -1 with errno */
+void dyn_directory_forget(void);                      /* in the child of a fork: the user may change */
+
+/* nccl_version.c: NCCL_VERSION code of the NCCL that owns this logger, 0: not known */
+uint32_t dyn_nccl_version(dyn_logger log);
+
+/* record.c */
+void dyn_record_join(struct dyn_member *member);              /* comm.record stays NULL when it passes through */
+void dyn_record_leave(struct dyn_member *member, int waitMs); /* the mapping stays */
+
+/* process.c, in the child of a fork, before anything else runs there */
+void dyn_process_fork_prepare(void);
+void dyn_process_fork_parent(void);
+void dyn_process_fork_child(void);
+/* At exit of the process: the ring's file goes, its memory stays for threads that still run. */
+void dyn_process_exit(void);
+
+/* tuner.c */
+void dyn_sampling_set(struct dyn_member *member, int sampling);
+void dyn_heartbeat_start(struct dyn_member *member);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The directory in which ranks and daemon meet: which one, whether it can be trusted, its lock, and new files in it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static enum { UNKNOWN, GOOD, REFUSED } verdict; /* under lock */
+static char chosen[PATH_MAX - 64];              /* leaves room for the file names */
+
+/* "alice (uid 1000)". Reads the local user file only: a name service may ask the network and hang. */
+static const char *user_name(uid_t uid, char *out, size_t size) {
+  FILE *users = fopen("/etc/passwd", "re");
+  struct passwd *user = NULL;
+  while (users && (user = fgetpwent(users)) && user->pw_uid != uid) {
+  }
+  snprintf(out, size, "%s%suid %u%s", user ? user->pw_name : "", user ? " (" : "", uid, user ? ")" : "");
+  if (users) fclose(users);
+  return out;
+}
+
+static bool choose(dyn_logger log) {
+  const char *set = secure_getenv("DYNAMICCL_DIR"), *runtime = secure_getenv("XDG_RUNTIME_DIR");
+  int length;
+  if (set && *set) {
+    length = snprintf(chosen, sizeof chosen, "%s", set);
+  } else if (geteuid() == 0) {
+    length = snprintf(chosen, sizeof chosen, "/run/dynamiccl");
+  } else if (runtime && *runtime) {
+    length = snprintf(chosen, sizeof chosen, "%s/dynamiccl", runtime);
+  } else {
+    length = snprintf(chosen, sizeof chosen, "/tmp/dynamiccl-%u", geteuid());
+  }
+  if ((size_t)length >= sizeof chosen || chosen[0] != '/') {
+    dyn_say(log, DYN_LOG_WARN, "directory '%.200s' is %s: running plain NCCL; set DYNAMICCL_DIR to a short absolute path",
+            chosen, chosen[0] == '/' ? "too long" : "not absolute, so ranks could differ about it");
+    return false;
+  }
+  return true;
+}
+
+/* Memory of a network file system is not shared between hosts, but its names are: ranks would meet and disagree.
+ * Numbers: linux/magic.h, and statfs(2) for those that are not in it. */
+static bool is_network_filesystem(const char *path) {
+  static const uint32_t magics[] = {0x6969 /* NFS */, 0x517b /* SMB */, 0xff534d42 /* CIFS */, 0xfe534d42 /* SMB2 */,
+                                    0x0bd00bd0 /* Lustre */, 0x47504653 /* GPFS */, 0x00c36400 /* Ceph */,
+                                    0x5346414f /* AFS */, 0x65735546 /* FUSE */, 0x19830326 /* BeeGFS */};
+  struct statfs fs;
+  if (statfs(path, &fs) != 0) return false;
+  for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
+    if ((uint32_t)fs.f_type == magics[i]) return true;
+  return false;
+}
+
+static bool check(dyn_logger log) {
+  char owner[96], user[96];
+  struct stat st;
+  user_name(geteuid(), user, sizeof user);
+  if (mkdir(chosen, 0700) != 0 && errno != EEXIST) {
+    dyn_say(log, DYN_LOG_WARN, "%s cannot create the directory %s: %s: running plain NCCL; create it (mode 0700, owned by "
+            "%s) or set DYNAMICCL_DIR", user, chosen, strerror(errno), user);
+    return false;
+  }
+  if (lstat(chosen, &st) != 0) {
+    dyn_say(log, DYN_LOG_WARN, "%s cannot look at %s: %s: running plain NCCL; set DYNAMICCL_DIR", user, chosen, strerror(errno));
+    return false;
+  }
+  if (!S_ISDIR(st.st_mode)) {
+    dyn_say(log, DYN_LOG_WARN, "%s is a %s and not a directory: %s runs plain NCCL; set DYNAMICCL_DIR to the directory itself",
+            chosen, S_ISLNK(st.st_mode) ? "symbolic link" : "file", user);
+    return false;
+  }
+  if (st.st_uid != geteuid()) {
+    dyn_say(log, DYN_LOG_WARN, "%s belongs to %s but this rank runs as %s: running plain NCCL; run ranks and dynamiccld as "
+            "one user, or give this user its own DYNAMICCL_DIR", chosen, user_name(st.st_uid, owner, sizeof owner), user);
+    return false;
+  }
+  if (st.st_mode & 077) {
+    dyn_say(log, DYN_LOG_WARN, "%s is open to other users (mode %04o): %s runs plain NCCL; run: chmod 700 %s", chosen,
+            st.st_mode & 07777, user, chosen);
+    return false;
+  }
+  if (is_network_filesystem(chosen)) {
+    dyn_say(log, DYN_LOG_WARN, "%s lies on a network file system, where memory is not shared: %s runs plain NCCL; set "
+            "DYNAMICCL_DIR to a local directory, best a tmpfs", chosen, user);
+    return false;
+  }
+  return true;
+}
+
+const char *dyn_directory(dyn_logger log) {
+  pthread_mutex_lock(&lock);
+  if (verdict == UNKNOWN) verdict = choose(log) && check(log) ? GOOD : REFUSED;
+  const char *directory = verdict == GOOD ? chosen : NULL;
+  pthread_mutex_unlock(&lock);
+  return directory;
+}
+
+void dyn_directory_forget(void) {
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  verdict = UNKNOWN;
+}
+
+uint64_t dyn_process_start(uint32_t pid) {
+  char path[32], text[1024];
+  snprintf(path, sizeof path, "/proc/%u/stat", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (length <= 0) return 0;
+  text[length] = 0;
+  /* The name in field 2 may hold anything, also ") ": fields are counted from the last one. */
+  char *at = strrchr(text, ')');
+  if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X') return 0; /* a zombie runs no more */
+  at += 2;
+  for (int field = 3; field < 22 && at; field++) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
+  return at ? strtoull(at, NULL, 10) : 0;
+}
+
+int dyn_join_lock(const char *directory, int waitMs) {
+  char path[PATH_MAX];
+  struct timespec start, now, nap = {.tv_nsec = 1000 * 1000};
+  snprintf(path, sizeof path, "%s/join.lock", directory);
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return -1;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t waitedMs = (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
+    if ((errno != EWOULDBLOCK && errno != EINTR) || waitedMs >= waitMs) {
+      close(fd);
+      errno = EWOULDBLOCK;
+      return -1;
+    }
+    nanosleep(&nap, NULL);
+  }
+  return fd;
+}
+
+int dyn_create_file(const char *path, size_t bytes) {
+  struct rlimit limit;
+  /* Beyond this limit the kernel sends SIGXFSZ, which ends a process that does not expect it. */
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {
+    errno = EFBIG;
+    return -1;
+  }
+  int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return -1;
+  int error = posix_fallocate(fd, 0, (off_t)bytes);
+  if (error == 0) return fd;
+  close(fd);
+  unlink(path);
+  errno = error;
+  return -1;
+}

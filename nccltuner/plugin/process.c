@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all communicators of a process share: the ring of samples and NCCL's activation mask. The queue is Dmitry
+ * Vyukov's bounded multi-producer queue: a cell's sequence number says for which position it is free or filled, so
+ * producers meet in one compare-and-swap and never wait for the consumer.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "comm.h"
+
+/* A producer tries again only when another one has moved head; so many in a row means that the memory is damaged. */
+#define DYN_PUT_TRIES 1000
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct dyn_process process;
+static int users;   /* under lock */
+static bool opened; /* under lock: tried, with or without success; an error is said once and not for every communicator */
+static char path[PATH_MAX];
+
+static size_t ring_bytes(void) { return sizeof(struct dyn_ring) + DYN_RING_CELLS * sizeof(struct dyn_sample); }
+
+static void open_ring(dyn_logger log) {
+  const char *directory = dyn_directory(log);
+  uint32_t pid = (uint32_t)getpid();
+  uint64_t startTime = dyn_process_start(pid);
+  if (!directory || startTime == 0) return;
+  snprintf(path, sizeof path, "%s/ring-%u-%" PRIu64 ".shm", directory, pid, startTime);
+  unlink(path); /* no other process has this name: it is this one's, left when the library was closed without its rights */
+  int fd = dyn_create_file(path, ring_bytes());
+  void *memory = fd < 0 ? MAP_FAILED : mmap(NULL, ring_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) {
+    dyn_say(log, DYN_LOG_WARN, "cannot create %s (%zu bytes): %s: no samples from this process; make room there or set "
+            "DYNAMICCL_DIR", path, ring_bytes(), strerror(errno));
+    if (fd >= 0) unlink(path), close(fd);
+    return;
+  }
+  close(fd);
+  struct dyn_ring *ring = memory;
+  process.cells = (struct dyn_sample *)(ring + 1);
+  for (uint64_t i = 0; i < DYN_RING_CELLS; i++) process.cells[i].cell = i;
+  ring->header.version = DYN_ABI_VERSION;
+  ring->header.sizeBytes = ring_bytes();
+  ring->pid = pid;
+  ring->numCells = DYN_RING_CELLS;
+  ring->startTime = startTime;
+  __atomic_store_n(&ring->header.magic, DYN_RING_MAGIC, __ATOMIC_RELEASE);
+  process.ring = ring;
+}
+
+static void close_ring(bool unlinkFile) {
+  if (process.ring) {
+    if (unlinkFile) unlink(path);
+    munmap(process.ring, ring_bytes());
+  }
+  process.ring = NULL;
+  process.cells = NULL;
+  opened = false;
+}
+
+struct dyn_process *dyn_process_get(dyn_logger log) {
+  pthread_mutex_lock(&lock);
+  if (!opened) {
+    opened = true;
+    open_ring(log);
+  }
+  pthread_mutex_unlock(&lock);
+  return &process;
+}
+
+void dyn_process_ref(void) {
+  pthread_mutex_lock(&lock);
+  users++;
+  pthread_mutex_unlock(&lock);
+}
+
+void dyn_process_unref(void) {
+  pthread_mutex_lock(&lock);
+  /* In the child of a fork the count starts anew, and the parent's communicators may be released there. */
+  if (users > 0 && --users == 0) close_ring(true);
+  pthread_mutex_unlock(&lock);
+}
+
+void dyn_process_fork_prepare(void) { pthread_mutex_lock(&lock); }
+
+void dyn_process_fork_parent(void) { pthread_mutex_unlock(&lock); }
+
+void dyn_process_fork_child(void) {
+  close_ring(false);
+  users = 0;
+  atomic_store(&process.samplingComms, 0);
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+void dyn_process_exit(void) {
+  if (pthread_mutex_trylock(&lock) != 0) return;
+  if (process.ring) unlink(path);
+  pthread_mutex_unlock(&lock);
+}
+
+void dyn_mask_update(struct dyn_process *p, int alive) {
+  atomic_int *mask = p->mask;
+  if (!mask) return;
+  int want = atomic_load_explicit(&p->chainMask, memory_order_relaxed);
+  if (alive && p->ring && atomic_load_explicit(&p->samplingComms, memory_order_relaxed) > 0)
+    want |= (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED) &
+            ~atomic_load_explicit(&p->blockedMask, memory_order_relaxed);
+  /* Every thread of NCCL reads this word at every call: it is written only to change it. */
+  if (atomic_load_explicit(mask, memory_order_relaxed) != want) atomic_store_explicit(mask, want, memory_order_relaxed);
+}
+
+int dyn_ring_put(struct dyn_process *p, const struct dyn_sample *sample) {
+  struct dyn_ring *ring = p->ring;
+  if (!ring) return 0;
+  uint64_t at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
+  for (int tries = 0; tries < DYN_PUT_TRIES; tries++) {
+    struct dyn_sample *cell = &p->cells[at & (DYN_RING_CELLS - 1)];
+    int64_t ahead = (int64_t)(__atomic_load_n(&cell->cell, __ATOMIC_ACQUIRE) - at);
+    if (ahead < 0) break; /* the consumer has not emptied it since the last lap: full */
+    if (ahead > 0) {
+      at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
+    } else if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      memcpy((char *)cell + sizeof cell->cell, (const char *)sample + sizeof sample->cell, sizeof *cell - sizeof cell->cell);
+      __atomic_store_n(&cell->cell, at + 1, __ATOMIC_RELEASE);
+      return 1;
+    }
+  }
+  __atomic_fetch_add(&ring->dropped, 1, __ATOMIC_RELAXED);
+  return 0;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Joining and leaving the record of a communicator (docs/design.md, decision 1). Everything here runs when communicators
+ * are made and destroyed, under join.lock, so at most one rank of the directory at a time looks at or makes a record.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm.h"
+
+#define DYN_MAX_EPOCH_CALLS 65536 /* a record that states more is not one of ours */
+
+static size_t record_bytes(uint32_t nRanks) { return sizeof(struct dyn_record) + nRanks * sizeof(struct dyn_rank); }
+
+static struct dyn_rank *record_ranks(struct dyn_record *record) { return (struct dyn_rank *)(record + 1); }
+
+static void record_path(const struct dyn_member *member, const char *directory, char path[PATH_MAX]) {
+  snprintf(path, PATH_MAX, "%s/comm-%016" PRIx64 ".shm", directory, member->comm.commId);
+}
+
+/* A process that is dead, or a rank that has left, can never be part of this communicator again. */
+static bool is_over(struct dyn_rank *rank) {
+  return __atomic_load_n(&rank->position, __ATOMIC_ACQUIRE) == UINT64_MAX ||
+         dyn_process_start(rank->pid) != rank->startTime;
+}
+
+enum finding { RECORD_JOINABLE, RECORD_STALE, RECORD_REFUSED };
+
+/* The header of an open file; which of the three it is, as far as the header can tell. */
+static enum finding inspect_header(int fd, const char *path, dyn_logger log, struct dyn_record *head) {
+  struct stat st;
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
+    dyn_say(log, DYN_LOG_WARN, "%s is not a file of this user: running plain NCCL; remove it", path);
+    return RECORD_REFUSED;
+  }
+  memset(head, 0, sizeof *head);
+  ssize_t got = pread(fd, head, offsetof(struct dyn_record, joined), 0);
+  /* The magic is written last and under the lock that we hold: its writer died before it was done. */
+  if (got < (ssize_t)sizeof head->header || head->header.magic == 0) return RECORD_STALE;
+  if (head->header.magic != DYN_RECORD_MAGIC) {
+    dyn_say(log, DYN_LOG_WARN, "%s is not a DynamICCL record: running plain NCCL; remove it", path);
+  } else if (head->header.version != DYN_ABI_VERSION) {
+    dyn_say(log, DYN_LOG_WARN, "%s has version %u and this library speaks %u: running plain NCCL; load the same library in "
+            "every rank", path, head->header.version, DYN_ABI_VERSION);
+  } else if (head->nRanks < 1 || head->nRanks > DYN_MAX_RANKS || head->header.sizeBytes != record_bytes(head->nRanks) ||
+             (uint64_t)st.st_size < head->header.sizeBytes || head->epochCalls < 1 ||
+             head->epochCalls > DYN_MAX_EPOCH_CALLS) {
+    dyn_say(log, DYN_LOG_WARN, "%s is damaged (%" PRIu64 " bytes stated, %lld there): running plain NCCL; remove it", path,
+            head->header.sizeBytes, (long long)st.st_size);
+  } else {
+    return RECORD_JOINABLE;
+  }
+  return RECORD_REFUSED;
+}
+
+static enum finding inspect_ranks(const struct dyn_member *member, struct dyn_record *record, const char *path) {
+  const struct dyn_comm *comm = &member->comm;
+  uint32_t joined = __atomic_load_n(&record->joined, __ATOMIC_ACQUIRE);
+  if (joined > record->nRanks) return RECORD_STALE;
+  for (uint32_t i = 0; i < joined; i++)
+    if (is_over(&record_ranks(record)[i])) return RECORD_STALE;
+  if (record->nRanks != comm->nRanks || record->nNodes != comm->nNodes) {
+    dyn_say(comm->log, DYN_LOG_WARN, "ranks of communicator %016" PRIx64 " differ about its shape (%u ranks on %u nodes, here "
+            "%u on %u): running plain NCCL", comm->commId, record->nRanks, record->nNodes, comm->nRanks, comm->nNodes);
+    return RECORD_REFUSED;
+  }
+  for (uint32_t i = 0; i < joined; i++) {
+    if (comm->rank < 0 || record_ranks(record)[i].rank != comm->rank) continue;
+    dyn_say(comm->log, DYN_LOG_WARN, "rank %d of communicator %016" PRIx64 " has joined already, as process %u: running plain "
+            "NCCL", comm->rank, comm->commId, record_ranks(record)[i].pid);
+    return RECORD_REFUSED;
+  }
+  if (joined == record->nRanks) {
+    dyn_say(comm->log, DYN_LOG_WARN, "%s has all its %u ranks: running plain NCCL", path, joined);
+    return RECORD_REFUSED;
+  }
+  return RECORD_JOINABLE;
+}
+
+static struct dyn_record *map_record(struct dyn_member *member, int fd, size_t bytes) {
+  struct stat st;
+  /* Populated: the first access in getCollInfo must not be a page fault. */
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (memory == MAP_FAILED || fstat(fd, &st) != 0) {
+    if (memory != MAP_FAILED) munmap(memory, bytes);
+    return NULL;
+  }
+  member->device = st.st_dev;
+  member->inode = st.st_ino;
+  return memory;
+}
+
+static struct dyn_record *create(struct dyn_member *member, const char *path) {
+  struct dyn_comm *comm = &member->comm;
+  size_t bytes = record_bytes(comm->nRanks);
+  int fd = dyn_create_file(path, bytes);
+  struct dyn_record *record = fd < 0 ? NULL : map_record(member, fd, bytes);
+  if (!record) {
+    dyn_say(comm->log, DYN_LOG_WARN, "cannot create %s (%zu bytes): %s: running plain NCCL; make room there or set "
+            "DYNAMICCL_DIR", path, bytes, strerror(errno));
+    if (fd >= 0) unlink(path), close(fd);
+    return NULL;
+  }
+  close(fd);
+  record->header.version = DYN_ABI_VERSION;
+  record->header.sizeBytes = bytes;
+  record->commId = comm->commId;
+  record->nRanks = comm->nRanks;
+  record->nNodes = comm->nNodes;
+  record->epochCalls = DYN_EPOCH_CALLS;
+  __atomic_store_n(&record->header.magic, DYN_RECORD_MAGIC, __ATOMIC_RELEASE);
+  return record;
+}
+
+/* The record of this communicator that can be joined, mapped; made when there is none or a stale one. */
+static struct dyn_record *open_or_create(struct dyn_member *member, const char *path) {
+  struct dyn_comm *comm = &member->comm;
+  struct dyn_record head, *record = NULL;
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0 && errno == ENOENT) return create(member, path);
+  if (fd < 0) {
+    dyn_say(comm->log, DYN_LOG_WARN, "cannot open %s: %s: running plain NCCL; remove it", path, strerror(errno));
+    return NULL;
+  }
+  enum finding finding = inspect_header(fd, path, comm->log, &head);
+  if (finding == RECORD_JOINABLE) {
+    record = map_record(member, fd, record_bytes(head.nRanks));
+    finding = record ? inspect_ranks(member, record, path) : RECORD_REFUSED;
+    if (record && finding != RECORD_JOINABLE) munmap(record, record_bytes(head.nRanks));
+  }
+  close(fd);
+  if (finding == RECORD_REFUSED) return NULL;
+  if (finding == RECORD_JOINABLE) return record;
+  /* Whoever still maps the stale generation keeps its memory; the name is free for the next one. */
+  if (unlink(path) != 0) return NULL;
+  return create(member, path);
+}
+
+static bool user_decides(dyn_logger log) {
+  const char *algo = getenv("NCCL_ALGO"), *proto = getenv("NCCL_PROTO");
+  bool set = (algo && *algo) || (proto && *proto);
+  if (set)
+    dyn_say_once(log, DYN_LOG_WARN, "%s=%s is set: it is respected, and communicators of this process are not tuned; unset it to "
+                 "let DynamICCL choose", algo && *algo ? "NCCL_ALGO" : "NCCL_PROTO", algo && *algo ? algo : proto);
+  return set;
+}
+
+static void register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime, uint32_t ncclVersion) {
+  struct dyn_comm *comm = &member->comm;
+  struct dyn_rank *self = &record_ranks(record)[record->joined];
+  self->pid = (uint32_t)getpid();
+  self->startTime = startTime;
+  self->rank = comm->rank;
+  self->ncclVersion = ncclVersion;
+  self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER; /* set, not added: a rank may have died writing this slot */
+  if (user_decides(comm->log)) {
+    self->flags |= DYN_RANK_VETO;
+    __atomic_store_n(&record->veto, 1, __ATOMIC_SEQ_CST);
+  }
+  comm->record = record;
+  comm->self = self;
+  comm->recordBytes = record_bytes(comm->nRanks);
+  member->epochCalls = record->epochCalls;
+  __atomic_fetch_add(&record->joined, 1, __ATOMIC_SEQ_CST);
+}
+
+void dyn_record_join(struct dyn_member *member) {
+  struct dyn_comm *comm = &member->comm;
+  char path[PATH_MAX];
+  if (comm->nRanks > DYN_MAX_RANKS) {
+    dyn_say_once(comm->log, DYN_LOG_INFO, "communicators of more than %d ranks run plain NCCL (this one has %u)", DYN_MAX_RANKS,
+                 comm->nRanks);
+    return;
+  }
+  const char *directory = dyn_directory(comm->log);
+  uint64_t startTime = dyn_process_start((uint32_t)getpid());
+  if (!directory) return;
+  if (startTime == 0) {
+    dyn_say_once(comm->log, DYN_LOG_WARN, "cannot read /proc/%d/stat: running plain NCCL; mount /proc", getpid());
+    return;
+  }
+  int lock = dyn_join_lock(directory, DYN_JOIN_WAIT_MS);
+  if (lock < 0) {
+    dyn_say(comm->log, DYN_LOG_WARN, "%s/join.lock could not be had within %d ms: running plain NCCL; see who holds it with: "
+            "fuser %s/join.lock", directory, DYN_JOIN_WAIT_MS, directory);
+    return;
+  }
+  record_path(member, directory, path);
+  struct dyn_record *record = open_or_create(member, path);
+  if (record) register_rank(member, record, startTime, dyn_nccl_version(comm->log));
+  close(lock);
+}
+
+void dyn_record_leave(struct dyn_member *member, int waitMs) {
+  struct dyn_comm *comm = &member->comm;
+  const char *directory = dyn_directory(NULL);
+  char path[PATH_MAX];
+  struct stat st;
+  if (!comm->record) return;
+  __atomic_store_n(&comm->self->position, UINT64_MAX, __ATOMIC_RELEASE);
+  int lock = directory ? dyn_join_lock(directory, waitMs) : -1;
+  if (lock < 0) return;
+  bool last = true;
+  uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE);
+  for (uint32_t i = 0; i < joined && i < comm->nRanks && last; i++) last = is_over(&record_ranks(comm->record)[i]);
+  record_path(member, directory, path);
+  if (last && lstat(path, &st) == 0 && st.st_dev == member->device && st.st_ino == member->inode) unlink(path);
+  close(lock);
+}

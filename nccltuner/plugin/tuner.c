@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The choice: a pure function of (plan in force, collective, size bucket, calls since), docs/design.md, decision 2. Nothing
+ * here locks, allocates, waits or enters the kernel. Most calls touch this communicator's private memory, NCCL's table
+ * and one word of marks; once an epoch the shared record is asked which plan is in force.
+ */
+#include <string.h>
+
+#include "comm.h"
+#include "epoch.h"
+#include "plan.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+/* A heartbeat that has not moved for so many epochs is a dead daemon's. At 10,000 calls a second that is 6 s; at the
+ * fastest that NCCL can enqueue (about 2 us a call) 0.1 s, so a daemon beats at least every 50 ms. Only sampling hangs
+ * on it. */
+#define DYN_HEARTBEAT_EPOCHS 4096
+
+#define DYN_MARKS_SEEN (1u << 31)
+#define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
+#define DYN_MARKS_ALGORITHMS 10 /* ... of so many algorithms: 3 * 9 + 2 < 31 */
+
+/* ---- sampling ---- */
+
+void dyn_sampling_set(struct dyn_member *member, int sampling) {
+  struct dyn_process *process = member->process;
+  if (!process) return;
+  if (sampling != member->comm.sampling) {
+    atomic_fetch_add_explicit(&process->samplingComms, sampling ? 1 : -1, memory_order_relaxed);
+    __atomic_store_n(&member->comm.sampling, sampling, __ATOMIC_RELAXED);
+  }
+  dyn_mask_update(process, member->comm.epoch - member->comm.heartbeatEpoch < DYN_HEARTBEAT_EPOCHS);
+}
+
+void dyn_heartbeat_start(struct dyn_member *member) {
+  struct dyn_ring *ring = member->process->ring;
+  member->comm.heartbeatEpoch = member->comm.epoch;
+  member->comm.seenHeartbeat = ring ? __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED) : 0;
+}
+
+static void update_sampling(struct dyn_member *member) {
+  struct dyn_comm *comm = &member->comm;
+  struct dyn_ring *ring = member->process->ring;
+  if (!ring) return;
+  uint64_t heartbeat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
+  if (heartbeat != comm->seenHeartbeat) dyn_heartbeat_start(member);
+  uint32_t every = comm->slot ? comm->plan.sampleEvery : 1;
+  dyn_sampling_set(member, every && (comm->epoch & (every - 1)) == 0 && !member->broken);
+}
+
+/* ---- epochs ---- */
+
+static void adopt(struct dyn_comm *comm, uint8_t slot) {
+  comm->slot = slot;
+  bool fit = false;
+  if (slot) {
+    memcpy(&comm->plan, &comm->record->plans[slot - 1], sizeof comm->plan);
+    fit = dyn_plan_valid(&comm->plan);
+  }
+  /* No plan is a plan that passes everything through: the choice needs no second case. */
+  if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
+}
+
+static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
+  struct dyn_comm *comm = &member->comm;
+  struct dyn_epoch_memory memory = dyn_epoch_memory_of(comm->record, comm->nRanks);
+  uint8_t slot;
+  comm->callsLeft = member->epochCalls;
+  if (member->broken) return;
+  comm->epoch++;
+  if (!dyn_epoch_enter(&memory, comm->epoch, &slot) || slot > DYN_NUM_PLANS) {
+    member->broken = true;
+    slot = 0;
+  }
+  if (slot != comm->slot) adopt(comm, slot);
+  /* After the copy: from here on the daemon may take the former buffer. */
+  __atomic_store_n(&comm->self->position, dyn_epoch_position(comm->epoch, slot), __ATOMIC_RELEASE);
+  __atomic_store_n(&comm->self->calls, comm->seq, __ATOMIC_RELAXED);
+  if (member->process) update_sampling(member);
+}
+
+/* ---- one call ---- */
+
+/* Bit 3 * algorithm + protocol of every entry that NCCL would take. It takes what is not negative (topoGetAlgoInfo,
+ * src/enqueue.cc); not being a number counts as marked, too. */
+static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
+  uint32_t usable = 0;
+#ifdef __SSE2__
+  if (numProto == DYN_MARKS_PROTOCOLS && numAlgo == 7) { /* every NCCL from 2.22 to 2.32: 21 floats in a row */
+    const __m128 zero = _mm_setzero_ps();
+    for (int i = 0; i < 20; i += 4)
+      usable |= (uint32_t)_mm_movemask_ps(_mm_cmpge_ps(_mm_loadu_ps(costs + i), zero)) << i;
+    return usable | (uint32_t)(costs[20] >= 0.0f) << 20;
+  }
+#endif
+  for (int a = 0; a < numAlgo && a < DYN_MARKS_ALGORITHMS; a++)
+    for (int p = 0; p < numProto && p < DYN_MARKS_PROTOCOLS; p++)
+      usable |= (uint32_t)(costs[a * numProto + p] >= 0.0f) << (DYN_MARKS_PROTOCOLS * a + p);
+  return usable;
+}
+
+static void publish_marks(uint32_t *marks, uint32_t usable) {
+  uint32_t old = __atomic_load_n(marks, __ATOMIC_RELAXED);
+  uint32_t now = DYN_MARKS_SEEN | (old ? old & usable : usable);
+  if (now != old) __atomic_store_n(marks, now, __ATOMIC_RELAXED);
+}
+
+/* The action of this call of the bucket. The count belongs to the entry's id and not to the plan: a new plan that keeps
+ * the id goes on with the trials. */
+static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
+  uint8_t index = comm->plan.index[collective][bucket];
+  if (index == 0) return 0;
+  const struct dyn_entry *entry = &comm->plan.entries[index];
+  uint32_t *calls = &comm->calls[collective][bucket];
+  if (comm->entryId[collective][bucket] != entry->id) {
+    comm->entryId[collective][bucket] = entry->id;
+    *calls = 0;
+  }
+  uint32_t j = *calls;
+  if (j != UINT32_MAX) *calls = j + 1;
+  return j < entry->numTrials ? entry->trials[j] : entry->base;
+}
+
+/* True: NCCL will run it. */
+static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, int *nChannels) {
+  uint32_t algo = action >> DYN_ACTION_ALGO_SHIFT & 15, proto = action >> DYN_ACTION_PROTO_SHIFT & 15;
+  uint32_t channels = action >> DYN_ACTION_CHANNELS_SHIFT & 255;
+  if ((action & 15) != DYN_PATH_COLLECTIVE || algo >= DYN_MARKS_ALGORITHMS || proto >= DYN_MARKS_PROTOCOLS ||
+      channels > DYN_MAX_CHANNELS || !(usable >> (DYN_MARKS_PROTOCOLS * algo + proto) & 1))
+    return false;
+  costs[algo * (uint32_t)numProto + proto] = 0.0f;
+  if (channels && nChannels) *nChannels = (int)channels;
+  return true;
+}
+
+static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
+                       int *nChannels) {
+  int log2Bytes = 63 - __builtin_clzll(bytes);
+  int bucket = log2Bytes < DYN_NUM_BUCKETS ? log2Bytes : DYN_NUM_BUCKETS - 1;
+  uint32_t usable = usable_entries(costs, numAlgo, numProto);
+  publish_marks(&comm->self->marks[collective][bucket], usable);
+  uint32_t action = next_action(comm, collective, bucket);
+  if (action == 0 || apply(action, usable, costs, numProto, nChannels)) return action;
+  __atomic_store_n(&comm->self->ignored, comm->self->ignored + 1, __ATOMIC_RELAXED);
+  return 0;
+}
+
+/* The profiler half may read this from a thread of NCCL's while it is written: an entry whose number is not the same
+ * before and after is torn, and the communicator's seq counts an entry only once it is whole. */
+static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
+  struct dyn_decision *d = &comm->decisions[seq % DYN_NUM_DECISIONS];
+  __atomic_store_n(&d->seq, UINT64_MAX, __ATOMIC_RELAXED);
+  atomic_thread_fence(memory_order_release);
+  d->bytes = bytes;
+  d->action = action;
+  d->planVersion = (uint32_t)comm->plan.version;
+  d->collective = (unsigned)collective < UINT8_MAX ? (uint8_t)collective : UINT8_MAX;
+  __atomic_store_n(&d->seq, seq, __ATOMIC_RELEASE);
+}
+
+void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto, int *nChannels) {
+  uint32_t action = 0;
+  if (comm->record) {
+    struct dyn_member *member = dyn_member_of(comm);
+    if (comm->callsLeft == 0) enter_epoch(member);
+    comm->callsLeft--;
+    if (costs && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
+      action = choose(comm, collective, bytes, costs, numAlgo, numProto, nChannels);
+  }
+  uint64_t seq = comm->seq;
+  if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
+  __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
+}
+
+/* ---- what the profiler half asks ---- */
+
+static int find(struct dyn_comm *comm, int collective, const uint64_t *bytes, struct dyn_decision *out) {
+  uint64_t oldest = comm->seq > DYN_NUM_DECISIONS ? comm->seq - DYN_NUM_DECISIONS : 0;
+  for (uint64_t seq = comm->seq; seq-- > oldest;) {
+    const struct dyn_decision *d = &comm->decisions[seq % DYN_NUM_DECISIONS];
+    if (d->seq != seq || d->collective != collective || (bytes && d->bytes != *bytes)) continue;
+    *out = *d;
+    return 1;
+  }
+  return 0;
+}
+
+int dyn_decision_find(struct dyn_comm *comm, int collective, uint64_t bytes, struct dyn_decision *out) {
+  return find(comm, collective, &bytes, out);
+}
+
+int dyn_decision_newest(struct dyn_comm *comm, int collective, struct dyn_decision *out) {
+  return find(comm, collective, NULL, out);
+}

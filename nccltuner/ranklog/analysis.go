@@ -1,0 +1,160 @@
+package ranklog
+
+import (
+	"cmp"
+	"slices"
+
+	"dynamiccl/actions"
+)
+
+// A bucket is adapted from the first call on that costs at most 1 + tolerance times the best, if that holds for this
+// share of all later calls of the phase too: the default is measured again on a schedule, which is no relapse.
+const (
+	tolerance = 0.10
+	stayShare = 0.90
+)
+
+// Sums are costs in nanoseconds, of the recorded table.
+type Sums struct {
+	Calls, Chosen             uint64
+	CostNs, DefaultNs, BestNs float64
+}
+
+func (s *Sums) add(o Sums) {
+	s.Calls += o.Calls
+	s.Chosen += o.Chosen
+	s.CostNs += o.CostNs
+	s.DefaultNs += o.DefaultNs
+	s.BestNs += o.BestNs
+}
+
+// OverDefault is what was paid for each unit that NCCL's default would have cost.
+func (s Sums) OverDefault() float64 { return s.CostNs / s.DefaultNs }
+
+// OverBest is what was paid for each unit that the best choices would have cost.
+func (s Sums) OverBest() float64 { return s.CostNs / s.BestNs }
+
+// Bucket is one collective and size of one communicator in one phase.
+type Bucket struct {
+	Comm       int
+	Collective actions.Collective
+	Bytes      uint64
+	Sums
+	// AdaptedAfter is how many calls of the bucket passed until its cost stayed within 10% of the best; -1: never.
+	AdaptedAfter int
+	// DefaultAfter is the same for NCCL's default: 0 where it is good enough, else -1.
+	DefaultAfter int
+}
+
+// Phase is one table of a run.
+type Phase struct {
+	Index int
+	Sums
+	Buckets []Bucket // by communicator, collective and size
+}
+
+// MedianAdapted is the median over buckets of AdaptedAfter, counting never as later than anything; false: the median
+// bucket never adapted.
+func (p Phase) MedianAdapted() (calls int, ok bool) {
+	return medianOf(p.Buckets, func(b Bucket) int { return b.AdaptedAfter })
+}
+
+// MedianDefault is the same for NCCL's default.
+func (p Phase) MedianDefault() (calls int, ok bool) {
+	return medianOf(p.Buckets, func(b Bucket) int { return b.DefaultAfter })
+}
+
+func medianOf(buckets []Bucket, of func(Bucket) int) (int, bool) {
+	if len(buckets) == 0 {
+		return 0, false
+	}
+	var known []int
+	for _, b := range buckets {
+		if n := of(b); n >= 0 {
+			known = append(known, n)
+		}
+	}
+	slices.Sort(known)
+	// The upper median: with an even number half of the buckets must not be enough.
+	if at := len(buckets) / 2; at < len(known) {
+		return known[at], true
+	}
+	return 0, false
+}
+
+type bucketKey struct {
+	phase, comm int
+	collective  actions.Collective
+	bytes       uint64
+}
+
+type bucketState struct {
+	sums        Sums
+	good        []bool // per call: within tolerance of the best
+	defaultGood bool
+}
+
+type analysis struct{ buckets map[bucketKey]*bucketState }
+
+func newAnalysis() *analysis { return &analysis{buckets: map[bucketKey]*bucketState{}} }
+
+func (a *analysis) add(r Record) {
+	key := bucketKey{r.Phase, r.Comm, r.Collective, r.Bytes}
+	b := a.buckets[key]
+	if b == nil {
+		b = &bucketState{defaultGood: true}
+		a.buckets[key] = b
+	}
+	s := Sums{Calls: 1, CostNs: float64(r.CostNs), DefaultNs: float64(r.DefaultNs), BestNs: float64(r.BestNs)}
+	if r.Chosen {
+		s.Chosen = 1
+	}
+	b.sums.add(s)
+	limit := (1 + tolerance) * s.BestNs
+	b.good = append(b.good, s.CostNs <= limit)
+	b.defaultGood = b.defaultGood && s.DefaultNs <= limit
+}
+
+// adaptedAfter finds the first good call from which on a share of stayShare is good.
+func adaptedAfter(good []bool) int {
+	at, count := -1, 0
+	for i := len(good) - 1; i >= 0; i-- {
+		if !good[i] {
+			continue
+		}
+		count++
+		if float64(count) >= stayShare*float64(len(good)-i) {
+			at = i
+		}
+	}
+	return at
+}
+
+func (a *analysis) phases() []Phase {
+	byPhase := map[int]*Phase{}
+	for key, b := range a.buckets {
+		p := byPhase[key.phase]
+		if p == nil {
+			p = &Phase{Index: key.phase}
+			byPhase[key.phase] = p
+		}
+		bucket := Bucket{Comm: key.comm, Collective: key.collective, Bytes: key.bytes, Sums: b.sums,
+			AdaptedAfter: adaptedAfter(b.good), DefaultAfter: -1}
+		if b.defaultGood {
+			bucket.DefaultAfter = 0
+		}
+		p.Buckets = append(p.Buckets, bucket)
+	}
+	var phases []Phase
+	for _, p := range byPhase {
+		slices.SortFunc(p.Buckets, func(x, y Bucket) int {
+			return cmp.Or(cmp.Compare(x.Comm, y.Comm), cmp.Compare(x.Collective, y.Collective), cmp.Compare(x.Bytes, y.Bytes))
+		})
+		for _, b := range p.Buckets { // in this order: sums of floats are the same in every run
+			p.Sums.add(b.Sums)
+		}
+		phases = append(phases, *p)
+	}
+	slices.SortFunc(phases, func(x, y Phase) int { return cmp.Compare(x.Index, y.Index) })
+	return phases
+}

@@ -1,0 +1,126 @@
+package nccltuner
+
+import (
+	"math"
+	"testing"
+	"unsafe"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+func TestDecodeSample(t *testing.T) {
+	want := Sample{
+		CommID: 5, Seq: 9, Bytes: 1 << 20, CounterNs: 1000, SignalNs: 2000, PlanVersion: 3, Rank: 1, NRanks: 8,
+		Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20},
+		Action: actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL128, Channels: 24},
+		Ran:    actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL128, Channels: 24},
+	}
+	for _, c := range []struct {
+		name   string
+		change func(cell *ABISample, want *Sample)
+	}{
+		{"as it is", func(*ABISample, *Sample) {}},
+		{"default", func(c *ABISample, w *Sample) { c.Action, w.Action = 0, actions.Default }},
+		{"unknown algorithm ran", func(c *ABISample, w *Sample) { c.Algorithm, w.Ran = 255, actions.Action{} }},
+		{"next algorithm ran", func(c *ABISample, w *Sample) { c.Algorithm, w.Ran = actions.NumAlgorithms, actions.Action{} }},
+		{"unknown protocol ran", func(c *ABISample, w *Sample) { c.Protocol, w.Ran = 255, actions.Action{} }},
+		{"saturated", func(c *ABISample, w *Sample) { c.SignalNs, w.SignalNs = math.MaxUint32, math.MaxUint32 }},
+		{"counter not measured", func(c *ABISample, w *Sample) { c.CounterNs, w.CounterNs = 0, 0 }},
+		{"smallest", func(c *ABISample, w *Sample) { c.Bytes, w.Bytes, w.Bucket.Log2Bytes = 1, 1, 0 }},
+		{"largest", func(c *ABISample, w *Sample) { c.Bytes, w.Bytes, w.Bucket.Log2Bytes = 1<<50, 1<<50, 47 }},
+		{"aggregated", func(c *ABISample, w *Sample) { c.Flags, w.Aggregated = SampleAggregated, true }},
+		{"unjoined", func(c *ABISample, w *Sample) { c.Flags, w.Unjoined = SampleUnjoined, true }},
+		{"host timed", func(c *ABISample, w *Sample) { c.Flags, w.HostTimed = SampleHostTimed, true }},
+		{"first collective", func(c *ABISample, w *Sample) { c.Collective, w.Bucket.Collective = 0, actions.Broadcast }},
+		{"last rank", func(c *ABISample, w *Sample) { c.Rank, w.Rank = 7, 7 }},
+	} {
+		cell, want := goodSample(), want
+		c.change(&cell, &want)
+		var got Sample
+		if reason := decodeSample(&cell, &got); reason != rejectNone || got != want {
+			t.Errorf("%s: %v, %+v, want %+v", c.name, reason, got, want)
+		}
+	}
+}
+
+func TestDecodeSampleRejects(t *testing.T) {
+	for _, c := range []struct {
+		change func(*ABISample)
+		want   Reject
+	}{
+		{func(c *ABISample) { c.Collective = NumCollectives }, RejectCollective},
+		{func(c *ABISample) { c.Collective = 255 }, RejectCollective},
+		{func(c *ABISample) { c.Bytes = 0 }, RejectBytes},
+		{func(c *ABISample) { c.Bytes = 1<<50 + 1 }, RejectBytes},
+		{func(c *ABISample) { c.Bytes = math.MaxUint64 }, RejectBytes},
+		{func(c *ABISample) { c.Seq = 1 << 56 }, RejectSeq},
+		{func(c *ABISample) { c.Action = 3 }, RejectAction},
+		{func(c *ABISample) { c.Action = 0x00010000 }, RejectAction},
+		{func(c *ABISample) { c.Action = math.MaxUint32 }, RejectAction},
+		{func(c *ABISample) { c.Action = 0x71 }, RejectAction},
+		{func(c *ABISample) { c.SignalNs = 0 }, RejectUnmeasured},
+		{func(c *ABISample) { c.Rank = -1 }, RejectRank},
+		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
+		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
+		{func(c *ABISample) { c.Flags = 8 }, RejectFlags},
+	} {
+		cell := goodSample()
+		c.change(&cell)
+		got := Sample{CommID: 77}
+		if reason := decodeSample(&cell, &got); reason != c.want || got != (Sample{CommID: 77}) {
+			t.Errorf("%+v: rejected for %v with %+v, want %v and nothing written", cell, reason, got, c.want)
+		}
+	}
+	seen := map[string]bool{}
+	for r := range NumRejects {
+		if seen[r.String()] || r.String() == "" || r.String() == "unknown" {
+			t.Errorf("reason %d is called %q", r, r)
+		}
+		seen[r.String()] = true
+	}
+	if NumRejects.String() != "unknown" {
+		t.Errorf("no reason at all is called %q", NumRejects)
+	}
+}
+
+// Whatever stands in a cell, a sample that comes out keeps its invariants and fits what the cell says.
+func FuzzDecodeSample(f *testing.F) {
+	add := func(cell ABISample) { f.Add((*[cellSize]byte)(unsafe.Pointer(&cell))[:]) }
+	add(goodSample())
+	add(ABISample{})
+	other := goodSample()
+	other.Algorithm, other.Flags, other.Bytes, other.Action = 255, 7, 1<<50, 0
+	add(other)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var cell ABISample
+		copy((*[cellSize]byte)(unsafe.Pointer(&cell))[:], data)
+		var s Sample
+		reason := decodeSample(&cell, &s)
+		if reason >= NumRejects {
+			t.Fatalf("reason %d", reason)
+		}
+		if reason != rejectNone {
+			if s != (Sample{}) {
+				t.Errorf("rejected for %v and yet %+v", reason, s)
+			}
+			return
+		}
+		bucket, ok := state.BucketOf(s.Bucket.Collective, s.Bytes)
+		if !ok || bucket != s.Bucket || s.SignalNs <= 0 || s.CounterNs < 0 || s.Rank < 0 || int(s.Rank) >= s.NRanks ||
+			s.Action.Word() != cell.Action || s.Ran.Path > actions.PathCollective || s.Ran.Algorithm >= actions.NumAlgorithms {
+			t.Errorf("%+v gave %+v", cell, s)
+		}
+	})
+}
+
+func BenchmarkDecodeSample(b *testing.B) {
+	cell := goodSample()
+	var s Sample
+	b.ReportAllocs()
+	for b.Loop() {
+		if decodeSample(&cell, &s) != rejectNone {
+			b.Fatal("rejected")
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/tuner"
+
+	"go.etcd.io/bbolt"
+)
+
+// writeV1 makes a store as schema 1 had it.
+func writeV1(t *testing.T, entries map[string]string) string {
+	t.Helper()
+	path := storePath(t)
+	change(t, path, func(tx *bbolt.Tx) error {
+		meta, err := tx.CreateBucket(metaBucket)
+		if err != nil {
+			return err
+		}
+		choices, err := tx.CreateBucket(choicesBucketV1)
+		if err != nil {
+			return err
+		}
+		for k, v := range entries {
+			if err := choices.Put([]byte(k), []byte(v)); err != nil {
+				return err
+			}
+		}
+		return meta.Put(schemaKey, []byte("1"))
+	})
+	return path
+}
+
+const (
+	v1Key   = "8xH200/NVSwitch|sm_90|22809|8|1|nvlink|AllReduce|20"
+	v1Value = `{"action":"Ring/LL128/24","cost_ns":20400,"default_ns":24000,"calls":7,` +
+		`"evidence":{"default":{"n":40,"mean_ns":24000},"Ring/LL128/24":{"n":9,"mean_ns":20400},"Tree/LL":{"n":0,"mean_ns":0}}}`
+)
+
+func TestMigrationFromV1(t *testing.T) {
+	path := writeV1(t, map[string]string{v1Key: v1Value})
+	if _, err := Open(path, Options{ReadOnly: true}); !errors.Is(err, ErrOlderSchema) {
+		t.Fatalf("read-only: %v", err)
+	}
+	s := mustOpen(t, path, Options{})
+	st, err := s.Stats()
+	if err != nil || st.MigratedFrom != 1 || st.Migrated != 1 || st.MigratedSkipped != 0 || st.Records != 1 {
+		t.Fatalf("stats %+v, %v", st, err)
+	}
+	want := learned(4*48+20, 20400)
+	want.Default, want.Calls = 24000, 7
+	// The spread was never written down: a mean counts as one measurement.
+	want.Evidence = map[actions.Action]tuner.Estimate{actions.Default: {N: 1, MeanNs: 24000}, ring24: {N: 1, MeanNs: 20400}}
+	sameAll(t, loadAll(t, s), []tuner.Learned{want})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	change(t, path, func(tx *bbolt.Tx) error {
+		if tx.Bucket(choicesBucketV1) != nil || string(tx.Bucket(metaBucket).Get(schemaKey)) != "2" {
+			t.Error("the old bucket is still there, or the schema is not 2")
+		}
+		return nil
+	})
+	s = mustOpen(t, path, Options{ReadOnly: true}) // migrated once
+	if st, err := s.Stats(); err != nil || st.MigratedFrom != 0 {
+		t.Fatalf("second time: %+v, %v", st, err)
+	}
+}
+
+// What cannot be read stays where it is: a later version may be able to.
+func TestMigrationLeavesWhatItCannotRead(t *testing.T) {
+	bad := map[string]string{
+		"bar|in|name|sm_90|22809|8|1|nvlink|AllReduce|20":      v1Value,
+		"m|sm_90|22809|8|1|nvlink|AllToAll|20":                 v1Value,
+		"m|sm_90|22809|8|1|nvlink|AllReduce|48":                v1Value,
+		"m|sm_90|22809|0|1|nvlink|AllReduce|20":                v1Value,
+		"m|sm_90|x|8|1|nvlink|AllReduce|20":                    v1Value,
+		"m|sm_90|22809|8|1|nvlink|AllReduce|99999999999999999": v1Value,
+		"m|sm_90|22809|8|1|nvlink|AllReduce|1":                 "{",
+		"m|sm_90|22809|8|1|nvlink|AllReduce|2":                 strings.Replace(v1Value, "20400", "-20400", 1),
+		"m|sm_90|22809|8|1|nvlink|AllReduce|3":                 strings.Replace(v1Value, "Tree/LL", "Trie/LL", 1),
+		"m|sm_90|22809|8|1|nvlink|AllReduce|4":                 strings.Replace(v1Value, `"n":9`, `"n":-9`, 1),
+	}
+	all := map[string]string{v1Key: v1Value}
+	for k, v := range bad {
+		all[k] = v
+	}
+	path := writeV1(t, all)
+	s := mustOpen(t, path, Options{})
+	if st, err := s.Stats(); err != nil || st.Migrated != 1 || st.MigratedSkipped != len(bad) || st.Records != 1 {
+		t.Fatalf("stats %+v, %v", st, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]string{}
+	change(t, path, func(tx *bbolt.Tx) error {
+		return tx.Bucket(choicesBucketV1).ForEach(func(k, v []byte) error { left[string(k)] = string(v); return nil })
+	})
+	if fmt.Sprint(left) != fmt.Sprint(bad) {
+		t.Fatalf("left: %v", left)
+	}
+}
+
+func TestSchemasRefused(t *testing.T) {
+	setSchema := func(text string) func(*bbolt.Tx) error {
+		return func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Put(schemaKey, []byte(text)) }
+	}
+	for _, c := range []struct {
+		name string
+		fn   func(*bbolt.Tx) error
+		kind error
+	}{
+		{"newer", setSchema("3"), ErrNewerSchema},
+		{"no number", setSchema("two"), ErrCorrupt},
+		{"zero", setSchema("0"), ErrCorrupt},
+		{"bucket gone", func(tx *bbolt.Tx) error { return tx.DeleteBucket(learnedBucket) }, ErrCorrupt},
+	} {
+		path := filled(t, 3)
+		change(t, path, c.fn)
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path, Options{}); !errors.Is(err, c.kind) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.kind)
+		}
+		if c.kind == ErrNewerSchema {
+			_, err := Open(path, Options{ReplaceCorrupt: true})
+			if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 3, we know up to 2") {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+			t.Errorf("%s: the file changed, %v", c.name, err)
+		}
+	}
+}
