@@ -95,7 +95,7 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	case a.Raised:
 		d.join(e, s, a)
 		d.judge()
-	case d.open && e.take(s) && (e.taken <= 8 || e.taken%4 == 0): // later calls change little by themselves
+	case d.open && e.take(s) && (e.taken <= 8 || e.fresh()%4 == 0): // later calls change little by themselves
 		d.judge()
 	}
 	if a.Raised {
@@ -153,6 +153,9 @@ func (d *Diagnoser) judge() {
 	is := circumstances{up: d.up, risen: d.risen, settled: true, complete: true}
 	for _, e := range d.order {
 		full := e.fresh() >= evidenceCalls
+		if e.alarmed {
+			is.fresh += e.fresh()
+		}
 		is.settled = is.settled && (e.fresh() >= settledCalls || !e.alarmed)
 		if s, ok := e.shift(); ok {
 			d.shifts = append(d.shifts, s)

@@ -157,5 +157,6 @@ func (e *evidence) same(a Alarm, up bool, lastAlarm, now uint64) bool {
 		buf[i] = e.after[i].signal
 	}
 	known := r.signal + medianOf(buf[:earlier])
-	return math.Abs(math.Log(a.Signal.AfterNs)-known) <= math.Max(minLogShift, math.Abs(math.Log(a.Signal.Ratio()))/2)
+	// The calls that make an alarm are high by selection, hence two thirds and not less.
+	return math.Abs(math.Log(a.Signal.AfterNs)-known) <= math.Max(minLogShift, math.Abs(math.Log(a.Signal.Ratio()))*2/3)
 }

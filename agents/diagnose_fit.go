@@ -105,6 +105,7 @@ func (v *Verdict) describe(shifts []shift) {
 type circumstances struct {
 	up       bool    // direction of the alarm
 	risen    float64 // log units that costs stood above those before the first change
+	fresh    int     // calls after the alarms in the buckets that alarmed
 	settled  bool    // the evidence of the buckets that alarmed is complete
 	complete bool    // that of all buckets is: no better is to be expected
 }
@@ -135,6 +136,8 @@ func classify(shifts []shift, is circumstances) Diagnosis {
 	switch {
 	case !is.up && -signal < minFallShare*is.risen:
 		return DiagnosisNone
+	case !is.up && is.fresh < minShiftCalls: // where calls vary much, a few quick ones in a row are no recovery
+		return DiagnosisUnknown
 	case !is.up && -signal > math.Max(error2, minLogShift):
 		return DiagnosisRecovered
 	case !is.up || signal < math.Max(minLogShift, error2):

@@ -3,6 +3,8 @@ package agents
 import (
 	"math"
 
+	"gonum.org/v1/gonum/floats"
+
 	"dynamiccl/actions"
 	"dynamiccl/state"
 )
@@ -145,10 +147,7 @@ func (m *costModel) condition(i int, surprise, variance float64) {
 			continue
 		}
 		m.mean[r] += gain * surprise
-		row := m.cov[r*m.n : (r+1)*m.n]
-		for c, k := range m.k {
-			row[c] -= gain * k
-		}
+		floats.AddScaled(m.cov[r*m.n:(r+1)*m.n], -gain, m.k)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // DirVariable names the directory in the environment of ranks and daemon alike.
 const DirVariable = "DYNAMICCL_DIR"
 
+// runtimeVariable names the user's runtime directory (XDG base directory specification).
+const runtimeVariable = "XDG_RUNTIME_DIR"
+
 const (
 	daemonLockName = "daemon.lock"
 	joinLockName   = "join.lock"
@@ -23,21 +26,21 @@ const (
 // DirPath says where the shared files are (docs/design.md, decision 1). Ranks follow the same rule in C. getenv is
 // os.Getenv.
 func DirPath(getenv func(string) string, euid int) (string, error) {
-	if dir := getenv(DirVariable); dir != "" {
-		if !filepath.IsAbs(dir) {
-			return "", fmt.Errorf("%s=%s is relative, ranks and daemon would look in different places; give an absolute path: %w",
-				DirVariable, dir, ErrDirectory)
-		}
-		return filepath.Clean(dir), nil
-	}
-	if euid == 0 {
+	dir, from := getenv(DirVariable), DirVariable
+	if dir == "" && euid == 0 {
 		return "/run/dynamiccl", nil
 	}
-	// The XDG base directory specification says that a relative value is invalid and to be ignored.
-	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "dynamiccl"), nil
+	if dir == "" {
+		if dir, from = getenv(runtimeVariable), runtimeVariable; dir == "" {
+			return "/tmp/dynamiccl-" + strconv.Itoa(euid), nil
+		}
+		dir += "/dynamiccl"
 	}
-	return "/tmp/dynamiccl-" + strconv.Itoa(euid), nil
+	if !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("%s gives the relative path %s, ranks and daemon would look in different places; set %s to an absolute path: %w",
+			from, dir, DirVariable, ErrDirectory)
+	}
+	return filepath.Clean(dir), nil
 }
 
 // Dir is the open directory of the shared files. Files are reached through its descriptor, so that a directory swapped

@@ -21,13 +21,13 @@ func TestDirPath(t *testing.T) {
 		{nil, 0, "/run/dynamiccl", ""},
 		{map[string]string{"XDG_RUNTIME_DIR": "/run/user/0"}, 0, "/run/dynamiccl", ""},
 		{map[string]string{"XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/run/user/7/dynamiccl", ""},
-		{map[string]string{"XDG_RUNTIME_DIR": "relative"}, 7, "/tmp/dynamiccl-7", ""},
+		{map[string]string{"XDG_RUNTIME_DIR": "run/7"}, 7, "", "XDG_RUNTIME_DIR gives the relative path run/7/dynamiccl"},
 		{map[string]string{"XDG_RUNTIME_DIR": ""}, 7, "/tmp/dynamiccl-7", ""},
 		{nil, 7, "/tmp/dynamiccl-7", ""},
 		{map[string]string{"DYNAMICCL_DIR": "/a/b/", "XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/a/b", ""},
 		{map[string]string{"DYNAMICCL_DIR": "/a"}, 0, "/a", ""},
 		{map[string]string{"DYNAMICCL_DIR": ""}, 0, "/run/dynamiccl", ""},
-		{map[string]string{"DYNAMICCL_DIR": "a/b"}, 0, "", "DYNAMICCL_DIR=a/b is relative"},
+		{map[string]string{"DYNAMICCL_DIR": "a/b"}, 0, "", "DYNAMICCL_DIR gives the relative path a/b"},
 	} {
 		got, err := DirPath(func(k string) string { return c.env[k] }, c.euid)
 		if got != c.want || c.fail == "" && err != nil {

@@ -124,6 +124,7 @@ type RankView struct {
 	Rank        int    // in the communicator, -1: not known
 	Epoch       uint64 // last one entered; 0 when Left
 	Slot        int    // plan buffer + 1 in force, 0: NCCL's defaults
+	Version     uint64 // of the plan in force, 0: NCCL's defaults
 	Left        bool
 	Veto        bool // the user set NCCL_ALGO or NCCL_PROTO there
 	NoProfiler  bool // stored choices only, no exploration
@@ -183,6 +184,9 @@ func (r *Record) view(v *RecordView) error {
 		if rank.Slot > NumPlans || !rank.Process.valid() || rank.Rank < -1 {
 			return fmt.Errorf("%s: registration %d names %s, rank %d and plan buffer %d: %w",
 				r.memory.name, i, rank.Process, rank.Rank, rank.Slot, ErrGarbage)
+		}
+		if rank.Slot != 0 {
+			rank.Version = atomic.LoadUint64(&r.abi.Plans[rank.Slot-1].Version)
 		}
 		v.Ranks = append(v.Ranks, rank)
 	}

@@ -95,6 +95,6 @@ func (a *app) writeRules(report exportReport, rules []actions.Rule, asJSON bool)
 	case report.Output == "":
 		return actions.WriteNCCLCSV(a.stdout, rules)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%d rules written to %s\n", len(rules), report.Output)
+	_, err := fmt.Fprintf(a.stdout, "%s written to %s\n", render.Count(len(rules), "rule"), report.Output)
 	return err
 }

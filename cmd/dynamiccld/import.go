@@ -59,7 +59,7 @@ serve (its log says them), and --ranks and --nodes where rules leave them open.`
 				return fmt.Errorf("%s: every rule looks at numPipeOps or regBuff, so nothing can be taken over; set both to -1", args[0])
 			}
 			if report.Conditional > 0 {
-				report.Warnings = append(report.Warnings, fmt.Sprintf("%d rules look at numPipeOps or regBuff and are passed over", report.Conditional))
+				report.Warnings = append(report.Warnings, fmt.Sprintf("passed over because of numPipeOps or regBuff: %s", render.Count(report.Conditional, "rule")))
 			}
 			if to.store != "" {
 				err = f.intoStore(&report, to.store, rules)
@@ -85,7 +85,9 @@ serve (its log says them), and --ranks and --nodes where rules leave them open.`
 
 func (a *app) readRules(name string) (text string, rules []actions.Rule, err error) {
 	var r io.Reader = a.stdin
-	if name != "-" {
+	if name == "-" {
+		name = "standard input"
+	} else {
 		f, err := os.Open(name)
 		if err != nil {
 			return "", nil, fmt.Errorf("reading rules: %w", err)
@@ -102,8 +104,18 @@ func (a *app) intoDaemon(cmd *cobra.Command, report *importReport, to source, te
 		return err
 	}
 	report.Target = "daemon of " + dir
-	_, err = client.Import(cmd.Context(), text)
-	return err
+	if _, err := client.Import(cmd.Context(), text); err != nil {
+		return err
+	}
+	st, err := client.Status(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(st.Comms, func(c control.CommStatus) bool { return c.Active }) {
+		report.Warnings = append(report.Warnings,
+			"no communicator is tuned at the moment, and a daemon takes rules over for those that are: start the program first, or import into a store file")
+	}
+	return nil
 }
 
 func (f importFlags) intoStore(report *importReport, path string, rules []actions.Rule) error {
@@ -118,7 +130,7 @@ func (f importFlags) intoStore(report *importReport, path string, rules []action
 	for _, s := range shapes {
 		if _, split := actions.ChoicesFor(rules, s.Nodes, s.Ranks); len(split) > 0 {
 			report.Warnings = append(report.Warnings, fmt.Sprintf(
-				"%d ranks on %d nodes: rules begin or end inside of %d size buckets, which get what holds for most of their sizes", s.Ranks, s.Nodes, len(split)))
+				"rules for %d ranks on %d nodes begin or end inside of size buckets (%d): such a bucket gets what holds for most of its sizes", s.Ranks, s.Nodes, len(split)))
 		}
 	}
 	report.Target = "store " + path
@@ -159,9 +171,9 @@ func (a *app) writeImport(report importReport, asJSON bool) error {
 	for _, w := range report.Warnings {
 		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", w)
 	}
-	s := fmt.Sprintf("%d rules imported into %s", report.Rules-report.Conditional, report.Target)
+	s := fmt.Sprintf("%s imported into %s", render.Count(report.Rules-report.Conditional, "rule"), report.Target)
 	if report.Choices > 0 {
-		s += fmt.Sprintf(" as %d choices", report.Choices)
+		s += " as " + render.Count(report.Choices, "choice")
 	}
 	_, err := fmt.Fprintln(a.stdout, s)
 	return err

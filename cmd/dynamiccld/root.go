@@ -33,6 +33,7 @@ type app struct {
 	euid           int
 	now            func() time.Time
 	open           service.Open
+	sysroot        string // doctor's prefix of /etc, /proc and /lib; "" but in tests
 }
 
 // exitError ends the command with a code. An empty message prints nothing more.
@@ -68,8 +69,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 		return exit.code
 	case errors.Is(err, control.ErrNoDaemon):
 		return exitNoDaemon
-	case strings.HasPrefix(err.Error(), "unknown command"):
-		return exitUsage // cobra gives it no type
+	case strings.HasPrefix(err.Error(), "unknown command"), strings.HasPrefix(err.Error(), "if any flags in the group"):
+		return exitUsage // cobra gives these no type
 	}
 	return exitFailed
 }
@@ -122,6 +123,6 @@ func wantArgs(names ...string) cobra.PositionalArgs {
 		if want == "" {
 			want = "no arguments"
 		}
-		return usageError(fmt.Errorf("%s wants %s and got %d arguments; see `%[1]s --help`", cmd.CommandPath(), want, len(args)))
+		return usageError(fmt.Errorf("%s wants %s and got %d; see `%s --help`", cmd.Name(), want, len(args), cmd.CommandPath()))
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -105,7 +107,7 @@ func (a *app) writeWhy(report whyReport, asJSON bool) error {
 		}
 	}
 	if len(report.Answers) == 0 {
-		return &exitError{exitUnknown, fmt.Errorf("%s", report.Reason)}
+		return &exitError{exitUnknown, errors.New(report.Reason)}
 	}
 	return nil
 }
@@ -115,11 +117,16 @@ func reason(want state.Bucket, all []control.Bucket, name string, from source) s
 	if len(all) == 0 {
 		return nothingKnown(name, from).Error()
 	}
-	var sizes []string
+	var seen []uint64
 	for _, b := range all {
-		if text := state.FormatBytes(b.MinBytes); b.Bucket.Collective == want.Collective && (len(sizes) == 0 || sizes[len(sizes)-1] != text) {
-			sizes = append(sizes, text)
+		if b.Bucket.Collective == want.Collective {
+			seen = append(seen, b.MinBytes)
 		}
+	}
+	slices.Sort(seen)
+	var sizes []string
+	for _, n := range slices.Compact(seen) {
+		sizes = append(sizes, state.FormatBytes(n))
 	}
 	if len(sizes) == 0 {
 		return fmt.Sprintf("%s has seen no %s: NCCL's own choice runs; `dynamiccld table` shows what was seen", name, want.Collective)

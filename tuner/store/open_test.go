@@ -312,7 +312,7 @@ func TestRandomDamage(t *testing.T) {
 		if n := len(loadAll(t, s)); n != 240 {
 			t.Fatalf("%d records after writing all 240", n)
 		}
-		if err := s.Close(); err != nil {
+		if err := errors.Join(s.Close(), verifyPath(path)); err != nil {
 			t.Fatal(err)
 		}
 	}

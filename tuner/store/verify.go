@@ -189,7 +189,7 @@ func (v *verifier) page(id uint64) ([]byte, error) {
 	return b, nil
 }
 
-// tree checks a page and all below it: keys ascend, from low (nil: none) on and below high (nil: none).
+// tree checks a page and all below it: keys ascend, low is the first (nil: any), all are below high (nil: no bound).
 func (v *verifier) tree(id uint64, low, high []byte, depth int) error {
 	if depth > maxTreeDepth {
 		return corrupt("page %d: the tree is too deep", id)
@@ -214,6 +214,7 @@ func (v *verifier) elements(b []byte, name string, low, high []byte, depth int) 
 		return corrupt("%s: %d elements", name, count)
 	}
 	var keys [][]byte
+	next := uint64(pageHeader + count*leafElem)
 	for i := range count {
 		at := pageHeader + i*leafElem
 		e := b[at:]
@@ -222,11 +223,14 @@ func (v *verifier) elements(b []byte, name string, low, high []byte, depth int) 
 			pos, ksize, vsize = binary.LittleEndian.Uint32(e), binary.LittleEndian.Uint32(e[4:]), 0
 		}
 		from := uint64(at) + uint64(pos)
-		if ksize == 0 || from < uint64(pageHeader+count*leafElem) || from+uint64(ksize)+uint64(vsize) > uint64(len(b)) {
-			return corrupt("%s: element %d lies outside", name, i)
+		// bbolt writes elements without gaps; a key that swallows its neighbour would break the tree at the next write.
+		if ksize == 0 || from != next || from+uint64(ksize)+uint64(vsize) > uint64(len(b)) {
+			return corrupt("%s: element %d is not where it must be", name, i)
 		}
+		next = from + uint64(ksize) + uint64(vsize)
 		key := b[from : from+uint64(ksize)]
-		if i == 0 && low != nil && bytes.Compare(key, low) < 0 || i > 0 && bytes.Compare(key, keys[i-1]) <= 0 ||
+		// A branch names the first key of its child exactly: bbolt finds a child's place in its parent by that.
+		if i == 0 && low != nil && !bytes.Equal(key, low) || i > 0 && bytes.Compare(key, keys[i-1]) <= 0 ||
 			high != nil && bytes.Compare(key, high) >= 0 {
 			return corrupt("%s: key %d is out of order", name, i)
 		}

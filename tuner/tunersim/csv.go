@@ -71,7 +71,7 @@ func ReadTable(r io.Reader) (*Table, error) {
 		if p.defaults == 0 {
 			return nil, fmt.Errorf("%s of %d bytes has no default row, so nothing can be compared with it: %w", p.collective, p.bytes, ErrBadTable)
 		}
-		p.defaultNs = math.Exp(p.defaultNs / float64(p.defaults))
+		p.complete()
 	}
 	return t, nil
 }
@@ -151,7 +151,7 @@ func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
 			return p
 		}
 	}
-	p := &point{collective: c, bytes: bytes, costNs: map[actions.Action]float64{}}
+	p := &point{collective: c, bytes: bytes, log2Bytes: math.Log2(float64(bytes)), costNs: map[actions.Action]float64{}}
 	t.points = append(t.points, p)
 	return p
 }

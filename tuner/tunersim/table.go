@@ -27,10 +27,13 @@ type Table struct {
 type point struct {
 	collective actions.Collective
 	bytes      uint64
+	log2Bytes  float64
 	defaultNs  float64 // geometric mean of its measurements
 	defaults   int     // measurements of the default; Invariant: > 0 once the table is read
 	costNs     map[actions.Action]float64
 	order      []actions.Action // forced choices as recorded
+	best       actions.Action   // cheapest of the default and order
+	bestNs     float64
 }
 
 func comparePoints(a, b *point) int {
@@ -51,13 +54,16 @@ func (t *Table) Buckets() []state.Bucket {
 
 // at finds the measured size nearest to bytes, in the logarithm; the smaller of two equally near.
 func (t *Table) at(c actions.Collective, bytes uint64) *point {
+	if bytes == 0 {
+		return nil
+	}
 	var found *point
-	nearest := math.Inf(1)
+	nearest, want := math.Inf(1), math.Log2(float64(bytes))
 	for _, p := range t.points {
-		if p.collective != c || bytes == 0 {
+		if p.collective != c {
 			continue
 		}
-		if d := math.Abs(math.Log2(float64(p.bytes)) - math.Log2(float64(bytes))); d < nearest {
+		if d := math.Abs(p.log2Bytes - want); d < nearest {
 			found, nearest = p, d
 		}
 	}
@@ -103,11 +109,20 @@ func (t *Table) Default(b state.Bucket) (ns float64, ok bool) { return t.Cost(b,
 
 // Best is the cheapest action of Actions, the earliest of equals.
 func (t *Table) Best(b state.Bucket) (best actions.Action, ns float64, ok bool) {
-	ns, ok = t.Default(b)
-	for _, a := range t.Actions(b) {
-		if c, _ := t.Cost(b, a); c < ns {
-			best, ns = a, c
+	p := t.bucket(b)
+	if p == nil {
+		return actions.Default, 0, false
+	}
+	return p.best, p.bestNs, true
+}
+
+// complete computes what follows from a point's rows.
+func (p *point) complete() {
+	p.defaultNs = math.Exp(p.defaultNs / float64(p.defaults))
+	p.best, p.bestNs = actions.Default, p.defaultNs
+	for _, a := range p.order {
+		if c := p.costNs[a]; c < p.bestNs {
+			p.best, p.bestNs = a, c
 		}
 	}
-	return best, ns, ok
 }

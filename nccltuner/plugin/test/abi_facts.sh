@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-fields() { sed -n 's/^FIELD(\([A-Za-z0-9_]*\), \([A-Za-z0-9_.]*\))$/\1 \2/p' "$here/abi_fields.h"; }
+fields() { sed -nE 's/^(FIELD|OPAQUE)\(([A-Za-z0-9_]*), ([A-Za-z0-9_.]*)\)$/\2 \3/p' "$here/abi_fields.h"; }
 structs() { fields | cut -d' ' -f1 | uniq; }
 enums="ncclProfileGroup ncclProfileColl ncclProfileP2p ncclProfileProxyOp ncclProfileProxyStep ncclProfileProxyCtrl
 ncclProfileKernelCh ncclProfileNetPlugin ncclProfileGroupApi ncclProfileCollApi ncclProfileP2pApi

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A profiler plugin that writes down all it is told: the other end of DYNAMICCL_CHAIN_PROFILER in test_profiler_chain.c,
- * which builds it with -DRECORDER_VERSION=N. Its handles are addresses of its records, as those of a real plugin are.
+ * A profiler plugin that writes down all it is told: the other end of DYNAMICCL_CHAIN_PROFILER in
+ * test_profiler_chain.c, which builds it with RECORDER_VERSION and RECORDER_NAME. Its handles are addresses of its
+ * records, as those of a real plugin are.
  */
 #include "../nccl_profiler_abi.h"
 #include "chain_recorder.h"
@@ -99,4 +100,4 @@ static int init(DYN_INIT_V5) {
 #endif
 
 extern const table_t VERSIONED(ncclProfiler_v, RECORDER_VERSION);
-EXPORT const table_t VERSIONED(ncclProfiler_v, RECORDER_VERSION) = {"Recorder", init, start, stop, state, finalize};
+EXPORT const table_t VERSIONED(ncclProfiler_v, RECORDER_VERSION) = {RECORDER_NAME, init, start, stop, state, finalize};

@@ -17,18 +17,29 @@
 #include "support.h"
 
 #define COMM_ID 0x57e55ull
-#define PAUSE_CALLS 512 /* a rank sleeps a little after so many, so that plans change within a run of bounded length */
+#define MAX_AHEAD 2000 /* calls */
+#define PAUSES_PER_PLAN 8 /* a rank sleeps a little now and then, so that so many plans fit into so many calls */
 
 struct shared {
   uint32_t plansRun[DYN_MAX_RANKS], unfit[DYN_MAX_RANKS];
   uint64_t published, refused;
+  uint64_t progress[DYN_MAX_RANKS];
   uint32_t done;
 };
 
-static uint64_t calls, seed;
+static uint64_t calls, pauseCalls, seed;
 static struct shared *shared;
 static uint32_t *notes; /* [rank][call] */
 static int numRanks;
+
+/* Real ranks wait for each other in their collectives; how far one runs ahead is a matter of queues. Here: of luck, and
+ * now and then without bound. */
+static void wait_for_others(int rank, uint64_t seq, uint64_t *random) {
+  __atomic_store_n(&shared->progress[rank], seq, __ATOMIC_RELAXED);
+  if (test_random(random) % 16 == 0) return;
+  for (int i = 0; i < numRanks; i++)
+    while (__atomic_load_n(&shared->progress[i], __ATOMIC_RELAXED) + MAX_AHEAD < seq) usleep(100);
+}
 
 static void rank_process(int rank) {
   uint64_t random = seed + 1000 + (uint64_t)rank, version = 0;
@@ -45,8 +56,12 @@ static void rank_process(int rank) {
       shared->plansRun[rank]++;
     }
     if (comm->slot && comm->plan.version == 0) shared->unfit[rank]++;
-    if (seq % PAUSE_CALLS == 0) usleep(test_random(&random) % 1500);
+    if (seq % pauseCalls == 0) {
+      usleep(test_random(&random) % 1500);
+      wait_for_others(rank, seq, &random);
+    }
   }
+  __atomic_store_n(&shared->progress[rank], UINT64_MAX / 2, __ATOMIC_RELAXED);
   check(ncclTunerPlugin_v6.finalize(context) == 0, "finalize");
   __atomic_fetch_add(&shared->done, 1, __ATOMIC_SEQ_CST);
   _exit(0);
@@ -80,6 +95,7 @@ int main(int argc, char **argv) {
   int kills = argc > 3 ? atoi(argv[3]) : 10, killed = 0, stalls = 0;
   uint32_t wantPlans = argc > 4 ? (uint32_t)atoi(argv[4]) : 50;
   check(numRanks > 0 && numRanks <= DYN_MAX_RANKS && calls > 0, "usage: stress RANKS CALLS KILLS PLANS");
+  pauseCalls = calls / (PAUSES_PER_PLAN * wantPlans) + 1;
   seed = test_seed();
   uint64_t random = seed;
   test_directory();

@@ -3,23 +3,26 @@
  * DYNAMICCL_CHAIN_PROFILER: another plugin gets every event it asks for, in its own version and with its own handles as
  * parents, while ours are sampled or not; what it does wrong stays with it.
  */
+#include "../chain.h"
 #include "chain_recorder.h"
 #include "profiler_rig.h"
 
 #include <dlfcn.h>
 #include <libgen.h>
+#include <stdarg.h>
+#include <sys/wait.h>
 
 static struct recorder *recorder;
 static char library[512];
 
-static void build(int version, const char *name) {
+static void build(int version, const char *file, const char *pluginName) {
   char source[] = __FILE__, command[2048];
   const char *cc = getenv("CC");
-  snprintf(library, sizeof library, "%s/%s", getenv("DYNAMICCL_DIR"), name);
+  snprintf(library, sizeof library, "%s/%s", getenv("DYNAMICCL_DIR"), file);
   snprintf(command, sizeof command,
            "%s -std=gnu11 -O1 -Wall -Wextra -Werror -fvisibility=hidden -fPIC -shared -DRECORDER_VERSION=%d "
-           "-o '%s' '%s/chain_recorder.c'",
-           cc != NULL ? cc : "cc", version, library, dirname(source));
+           "-DRECORDER_NAME='\"%s\"' -o '%s' '%s/chain_recorder.c'",
+           cc != NULL ? cc : "cc", version, pluginName, library, dirname(source));
   CHECK(system(command) == 0, "%s", command);
 }
 
@@ -47,11 +50,14 @@ static struct record *find(uint64_t type, int nth) {
 static void everything(int ncclVersion, int version, int sampled) {
   struct rig r = open_with(ncclVersion, 0xffff);
   CHECK(recorder->inits == 1 && recorder->commId == 0xbeef && recorder->rank == 1);
-  CHECK(rig_mask == ((sampled ? OURS : OURS) | dyn_chain_types_of(version)), "%x", rig_mask);
+  CHECK(rig_mask == (OURS | dyn_chain_types(version)), "%x", rig_mask);
   if (!sampled) r.comm->sampling = 0;
-  void *groupApi = rig_start(&r, &(struct rig_event){.type = ncclProfileGroupApi});
-  void *collApi = rig_start(&r, &(struct rig_event){.type = ncclProfileCollApi, .parent = groupApi, .func = "AllReduce"});
-  rig_stop(collApi);
+  void *groupApi = NULL, *collApi = NULL;
+  if (ncclVersion >= 5) {
+    groupApi = rig_start(&r, &(struct rig_event){.type = ncclProfileGroupApi});
+    collApi = rig_start(&r, &(struct rig_event){.type = ncclProfileCollApi, .parent = groupApi, .func = "AllReduce"});
+    rig_stop(collApi);
+  }
   rig_decide(&r, 4, 1024, 1, 1);
   void *group = rig_start(&r, &(struct rig_event){.type = ncclProfileGroup});
   struct rig_event e = rig_all_reduce(256, 2);
@@ -186,21 +192,56 @@ static void refused(const char *name, const char *why) {
   CHECK(waitpid(child, &status, 0) == child && status == 0, "%s", name);
 }
 
-int main(void) {
+/* Started again with the library's directory in LD_LIBRARY_PATH, which the loader reads at start only. */
+static void by_name(void) {
+  struct rig r = rig_open(6, 1, 2, 0);
+  CHECK(dyn_context_get(r.context)->chained, "libnccl-profiler-$DYNAMICCL_CHAIN_PROFILER.so is not found");
+  rig_close(&r);
+}
+static void again_by_name(const char *name) {
+  setenv("DYNAMICCL_CHAIN_PROFILER", name, 1);
+  setenv("LD_LIBRARY_PATH", getenv("DYNAMICCL_DIR"), 1);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    execl("/proc/self/exe", "test", "by-name", (char *)NULL);
+    _exit(127);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "%s", name);
+}
+
+int main(int argc, char **argv) {
+  (void)argv;
+  if (argc > 1) {
+    by_name();
+    return 0;
+  }
   rig_begin();
-  const char *path = getenv("LD_LIBRARY_PATH");
-  (void)path;
   for (int version = 4; version <= 7; version++) {
     char name[64];
     snprintf(name, sizeof name, "libnccl-profiler-rec%d.so", version);
-    build(version, name);
+    build(version, name, "Recorder");
     for (int nccl = version; nccl <= 7; nccl++) {
-      if (nccl == 4) continue; /* parents differ there, below */
       everything(nccl, version, 1);
       everything(nccl, version, 0);
     }
   }
-  everything(4, 4, 1);
+  unfinished();
+  again_by_name("rec6");
+  again_by_name("libnccl-profiler-rec5.so");
+  build(6, "six.so", "Recorder");
+  asks_for_little();
+  foreign_pid();
+  errors_stay();
+  refused("/no/such/profiler.so", "no such library");
+  refused("nosuchprofiler", "no such library");
+  refused("libc.so.6", "has no ncclProfiler_v6");
+  build(7, "newer.so", "Recorder"); /* only a version that this NCCL does not know */
+  refused(library, "has no ncclProfiler_v6");
+  build(6, "ourselves.so", "DynamICCL");
+  refused(library, "is DynamICCL itself");
+  refused("none", "");
   rig_end();
   return 0;
 }

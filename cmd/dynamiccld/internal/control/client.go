@@ -99,9 +99,9 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	if resp.StatusCode != http.StatusOK {
 		refused := &Error{Status: resp.StatusCode}
 		if json.Unmarshal(data, refused) != nil || refused.Message == "" {
-			refused.Message = fmt.Sprintf("daemon on %s answers %s; daemon and command differ in version, restart the daemon", c.path, resp.Status)
+			refused.Message = resp.Status + "; daemon and command differ in version, restart the daemon"
 		}
-		return refused
+		return fmt.Errorf("daemon on %s answers: %w", c.path, refused)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("answer of the daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)

@@ -35,7 +35,7 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 		}
 		return &st
 	case errors.As(err, &refused):
-		r.fail(check, "the daemon refuses: "+refused.Message, "run the command as the daemon's user or as root")
+		r.fail(check, "the daemon answers: "+refused.Message, "run the command as the daemon's user or as root")
 	case !locked(filepath.Join(h.Dir, lockName)):
 		text := "no daemon runs: ranks use plain NCCL, or the last plan, until one does"
 		if _, err := os.Lstat(filepath.Join(h.Dir, control.SocketName)); err == nil {

@@ -12,8 +12,12 @@ import (
 
 var errOtherMachine = errors.New("built for another processor")
 
-// abiMarker stands in our library's read-only data, followed by DYN_ABI_VERSION in decimal and a zero byte.
-const abiMarker = "dynamiccl-abi="
+// What stands in our library's read-only data: the variable that it reads, and abiMarker with DYN_ABI_VERSION in decimal
+// and a zero byte after it.
+const (
+	ownMarker = "DYNAMICCL_DIR"
+	abiMarker = "dynamiccl-abi="
+)
 
 // maxRodata bounds what is read of a library; ours is some kilobytes.
 const maxRodata = 16 << 20
@@ -25,7 +29,8 @@ type library struct {
 	path    string // where the link leads
 	info    os.FileInfo
 	symbols map[string]bool
-	abi     int // -1: it has no marker, so it is not ours
+	ours    bool
+	abi     int // -1: not known
 }
 
 // inspect reads a shared library without running anything of it.
@@ -59,7 +64,7 @@ func inspect(path string) (lib library, err error) {
 	}
 	if section := f.Section(".rodata"); section != nil && section.Size <= maxRodata {
 		if data, err := section.Data(); err == nil {
-			lib.abi = marker(data)
+			lib.ours, lib.abi = bytes.Contains(data, []byte(ownMarker)), marker(data)
 		}
 	}
 	return lib, nil

@@ -85,12 +85,13 @@ func checkLibrary(r *Report, h Host, p half, origin, path string) *library {
 	case symbol == "":
 		r.fail(p.name, fmt.Sprintf("%s exports no %s that NCCL knows (%s ...)", path, p.name, p.symbols[0]), "build the plugin again with `make plugin`")
 		return nil
-	case lib.abi < 0 && origin == p.variable+" is not set":
-		r.fail(p.name, origin+": NCCL would load "+path+", another plugin", setBoth)
+	case !lib.ours:
+		r.fail(p.name, fmt.Sprintf("%s: NCCL would load %s, another plugin", origin, path), setBoth)
 		return nil
 	case lib.abi < 0:
-		r.fail(p.name, fmt.Sprintf("%s: NCCL would load %s, another plugin or one without a layout version", origin, path), setBoth)
-		return nil
+		r.warn(p.name, fmt.Sprintf("%s: NCCL would load %s, newest interface %s; its shared-memory layout is not known", origin, path, symbol),
+			"use the plugin of the same release as dynamiccld")
+		return &lib
 	case lib.abi != h.ABI:
 		r.fail(p.name, fmt.Sprintf("%s has shared-memory layout %d, this dynamiccld %d: ranks would pass through", path, lib.abi, h.ABI),
 			"install plugin and dynamiccld of one release")

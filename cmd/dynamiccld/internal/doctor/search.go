@@ -13,13 +13,13 @@ type half struct {
 	name     string // "tuner"
 	variable string
 	prefix   string
-	symbols  []string // newest first, as NCCL 2.30.7 looks for them (src/plugin/{tuner,profiler}.cc)
+	symbols  []string // newest first, as NCCL looks for them (src/plugin/{tuner,profiler}.cc, 2.30.7; profiler v7: 2.32.3)
 }
 
 var halves = []half{
 	{"tuner", "NCCL_TUNER_PLUGIN", "libnccl-tuner", []string{"ncclTunerPlugin_v6", "ncclTunerPlugin_v5",
 		"ncclTunerPlugin_v4", "ncclTunerPlugin_v3", "ncclTunerPlugin_v2"}},
-	{"profiler", "NCCL_PROFILER_PLUGIN", "libnccl-profiler", []string{"ncclProfiler_v6", "ncclProfiler_v5",
+	{"profiler", "NCCL_PROFILER_PLUGIN", "libnccl-profiler", []string{"ncclProfiler_v7", "ncclProfiler_v6", "ncclProfiler_v5",
 		"ncclProfiler_v4", "ncclProfiler_v3", "ncclProfiler_v2", "ncclProfiler_v1"}},
 }
 

@@ -15,6 +15,6 @@ func Doctor(w io.Writer, r doctor.Report) error {
 			fmt.Fprintf(w, "%17s-> %s\n", "", f.Remedy)
 		}
 	}
-	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", r.OK, count(r.Warnings, "warning"), count(r.Failures, "failure"))
+	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", r.OK, Count(r.Warnings, "warning"), Count(r.Failures, "failure"))
 	return err
 }

@@ -24,7 +24,8 @@ func JSON(w io.Writer, v any) error {
 
 func columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-func count(n int, one string) string {
+// Count writes "1 rule", "2 rules".
+func Count(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -32,7 +33,7 @@ func count(n int, one string) string {
 }
 
 func shape(ranks, nodes int, transport string) string {
-	s := count(ranks, "rank") + ", " + count(nodes, "node")
+	s := Count(ranks, "rank") + ", " + Count(nodes, "node")
 	if transport != "" {
 		s += ", " + transport
 	}

@@ -49,6 +49,8 @@ func choice(b control.Bucket, now time.Time) string {
 
 func advantage(b control.Bucket) string {
 	switch {
+	case b.Choice == "default" && len(b.Tried) < 2:
+		return "none: nothing else has been measured yet"
 	case b.Choice == "default":
 		return "none: nothing tried so far is measured better"
 	case b.SpeedUpLow == b.SpeedUpHigh && b.SpeedUp == 1:

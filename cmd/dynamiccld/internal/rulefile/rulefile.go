@@ -24,6 +24,8 @@ type shape struct{ nodes, ranks int }
 // Rules gives the rules of all shapes, those with more nodes and ranks later. Where several communicators of one shape
 // differ, the one with most calls speaks for the bucket. Buckets on NCCL's default give no rule.
 func Rules(buckets []control.Bucket) ([]actions.Rule, error) {
+	// NCCL's own choice is no rule, so whose it is does not matter.
+	buckets = slices.DeleteFunc(slices.Clone(buckets), func(b control.Bucket) bool { return b.Choice == actions.Default.String() })
 	if kinds := Kinds(buckets); len(kinds) > 1 {
 		return nil, fmt.Errorf("%w: %s; choose one with --machine, --gpu-arch and --nccl-version", ErrAmbiguous, strings.Join(kinds, "; "))
 	}

@@ -72,7 +72,7 @@ func Ago(t, now time.Time) string {
 		return "just now"
 	case d < time.Minute:
 		return fmt.Sprintf("%d s ago", int(d.Seconds()))
-	case d < time.Hour:
+	case d < 2*time.Hour:
 		return fmt.Sprintf("%d min ago", int(d.Minutes()))
 	case d < 48*time.Hour:
 		return fmt.Sprintf("%d h ago", int(d.Hours()))

@@ -1,0 +1,305 @@
+package doctor
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/fakebackend"
+	"dynamiccl/nccltuner"
+	"dynamiccl/tuner/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patient is a host made of files; everything is well until a test spoils it.
+type patient struct {
+	t    *testing.T
+	host Host
+	env  map[string]string
+	root string
+	lib  string // directory of the plugin
+}
+
+func newPatient(t *testing.T) *patient {
+	t.Helper()
+	root, err := os.MkdirTemp("", "dyn") // short, for the socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	p := &patient{t: t, root: root, lib: filepath.Join(root, "lib")}
+	dir := filepath.Join(root, "run")
+	p.env = map[string]string{"NCCL_TUNER_PLUGIN": "dynamiccl", "NCCL_PROFILER_PLUGIN": "dynamiccl", "LD_LIBRARY_PATH": p.lib,
+		"DYNAMICCL_DIR": dir, "HOME": root}
+	p.host = Host{Getenv: func(n string) string { return p.env[n] }, EUID: os.Geteuid(), Root: filepath.Join(root, "sys"), Dir: dir,
+		StorePath: filepath.Join(root, "store.db"), Version: "v1.2.3", ABI: nccltuner.ABIVersion, Client: control.NewClient(dir)}
+	p.mkdir(dir)
+	p.mkdir(p.lib)
+	p.compile("libnccl-tuner-dynamiccl.so", plugin(nccltuner.ABIVersion))
+	p.link("libnccl-tuner-dynamiccl.so", "libnccl-profiler-dynamiccl.so")
+	return p
+}
+
+// plugin is C code of a library like ours.
+func plugin(abi int) string {
+	return fmt.Sprintf("int ncclTunerPlugin_v5, ncclTunerPlugin_v6, ncclProfiler_v4; const char *const dir = \"DYNAMICCL_DIR\", *const abi = \"dynamiccl-abi=%d\";", abi)
+}
+
+func (p *patient) mkdir(path string) {
+	p.t.Helper()
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *patient) write(path, text string) {
+	p.t.Helper()
+	p.mkdir(filepath.Dir(path))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *patient) compile(name, code string) {
+	p.t.Helper()
+	source := filepath.Join(p.root, "x.c")
+	p.write(source, code)
+	if out, err := exec.Command("gcc", "-shared", "-nostdlib", "-fPIC", "-o", filepath.Join(p.lib, name), source).CombinedOutput(); err != nil {
+		p.t.Fatalf("gcc: %v\n%s", err, out)
+	}
+}
+
+func (p *patient) link(target, name string) {
+	p.t.Helper()
+	path := filepath.Join(p.lib, name)
+	os.Remove(path)
+	if err := os.Symlink(target, path); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *patient) serve(b control.Backend) {
+	p.t.Helper()
+	l, err := control.Listen(p.host.Dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	s := control.NewServer(b, slog.New(slog.DiscardHandler), time.Now)
+	go func() { done <- s.Serve(ctx, l) }()
+	p.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			p.t.Error(err)
+		}
+	})
+}
+
+func (p *patient) lock() {
+	p.t.Helper()
+	dir, err := nccltuner.OpenDir(p.host.Dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := dir.Lock(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { dir.Close() })
+}
+
+func (p *patient) run() Report { return Run(context.Background(), p.host) }
+
+// wants checks that some finding of the check has the level and says all words in text or remedy.
+func (p *patient) wants(check, level string, words ...string) {
+	p.t.Helper()
+	r := p.run()
+search:
+	for _, f := range r.Findings {
+		if f.Check != check || f.Level != level {
+			continue
+		}
+		for _, w := range words {
+			if !strings.Contains(f.Text+" -> "+f.Remedy, w) {
+				continue search
+			}
+		}
+		return
+	}
+	p.t.Errorf("no %s of %s with %q in\n%s", level, check, words, text(r))
+}
+
+func text(r Report) string {
+	var b strings.Builder
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "  %s %s: %s -> %s\n", f.Level, f.Check, f.Text, f.Remedy)
+	}
+	return b.String()
+}
+
+func TestAllIsWell(t *testing.T) {
+	p := newPatient(t)
+	p.serve(fakebackend.Empty())
+	r := p.run()
+	if r.Failures+r.Warnings != 0 || r.OK != len(r.Findings) {
+		t.Errorf("%s", text(r))
+	}
+	for _, check := range []string{"settings", "tuner", "profiler", "halves", "forced", "directory", "space", "daemon", "files", "store"} {
+		p.wants(check, OK)
+	}
+	p.wants("tuner", OK, filepath.Join(p.lib, "libnccl-tuner-dynamiccl.so"), "ncclTunerPlugin_v6")
+	p.wants("profiler", OK, "ncclProfiler_v4")
+}
+
+// TestEveryTroubleHasARemedy spoils one thing at a time.
+func TestEveryTroubleHasARemedy(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		spoil        func(*patient)
+		check, level string
+		words        []string
+	}{
+		{"settings", func(p *patient) { p.host.ConfigErr = fmt.Errorf("tick: bad") }, "settings", Fail, []string{"tick: bad"}},
+		{"tuner not set", func(p *patient) { delete(p.env, "NCCL_TUNER_PLUGIN") }, "tuner", Fail, []string{"not set", "libnccl-tuner.so", "export NCCL_TUNER_PLUGIN=dynamiccl"}},
+		{"tuner none", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "NONE" }, "tuner", Fail, []string{"loads no tuner"}},
+		{"tuner static", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "static_plugin" }, "tuner", Fail, []string{"inside of the program"}},
+		{"library missing", func(p *patient) { p.env["LD_LIBRARY_PATH"] = "/nowhere" }, "tuner", Fail, []string{"dynamiccl, then libnccl-tuner-dynamiccl.so", "LD_LIBRARY_PATH=/nowhere"}},
+		{"no library", func(p *patient) { p.replaceTuner("int x;") }, "tuner", Fail, []string{"exports no tuner"}},
+		{"text file", func(p *patient) {
+			os.Remove(filepath.Join(p.lib, "libnccl-tuner-dynamiccl.so"))
+			p.write(filepath.Join(p.lib, "libnccl-tuner-dynamiccl.so"), "text")
+		}, "tuner", Fail, []string{"cannot be read as a library", "make plugin"}},
+		{"other plugin", func(p *patient) { p.replaceTuner("int ncclTunerPlugin_v5;") }, "tuner", Fail, []string{"another plugin"}},
+		{"other layout", func(p *patient) { p.replaceTuner(plugin(99)) }, "tuner", Fail, []string{"layout 99", "one release"}},
+		{"layout not known", func(p *patient) { p.replaceTuner("int ncclTunerPlugin_v5; const char *const d = \"DYNAMICCL_DIR\";") }, "tuner", Warn, []string{"layout is not known"}},
+		{"copies", func(p *patient) {
+			os.Remove(filepath.Join(p.lib, "libnccl-profiler-dynamiccl.so"))
+			p.compile("libnccl-profiler-dynamiccl.so", plugin(nccltuner.ABIVersion))
+		}, "halves", Fail, []string{"two copies", "symbolic link"}},
+		{"no profiler", func(p *patient) { p.env["NCCL_PROFILER_PLUGIN"] = "none" }, "halves", Warn, []string{"nothing is explored", "DYNAMICCL_CHAIN_PROFILER"}},
+		{"no tuner", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "none" }, "halves", Fail, []string{"nothing chosen"}},
+		{"chained itself", func(p *patient) { p.env["DYNAMICCL_CHAIN_PROFILER"] = "dynamiccl" }, "chain", Fail, []string{"itself"}},
+		{"chained nothing", func(p *patient) { p.env["DYNAMICCL_CHAIN_PROFILER"] = "/no/such.so" }, "chain", Fail, []string{"no such library"}},
+		{"chained no profiler", func(p *patient) { p.compile("libother.so", "int x;"); p.env["DYNAMICCL_CHAIN_PROFILER"] = "libother.so" }, "chain", Fail, []string{"no profiler"}},
+		{"chained", func(p *patient) {
+			p.compile("libother.so", "int ncclProfiler_v3;")
+			p.env["DYNAMICCL_CHAIN_PROFILER"] = "libother.so"
+		}, "chain", OK, []string{"libother.so"}},
+		{"forced", func(p *patient) { p.env["NCCL_ALGO"] = "Ring" }, "forced", Warn, []string{"NCCL_ALGO=Ring", "unset NCCL_ALGO"}},
+		{"forced by file", func(p *patient) { p.write(filepath.Join(p.root, ".nccl.conf"), "# x\nNCCL_PROTO=Simple\r\n") }, "forced", Warn, []string{"NCCL_PROTO=Simple", ".nccl.conf"}},
+		{"relative", func(p *patient) { p.env["DYNAMICCL_DIR"] = "run" }, "directory", Fail, []string{"absolute"}},
+		{"two directories", func(p *patient) { p.env["DYNAMICCL_DIR"] = "/elsewhere" }, "directory", Fail, []string{"/elsewhere", "export DYNAMICCL_DIR="}},
+		{"no directory", func(p *patient) { os.RemoveAll(p.host.Dir) }, "directory", OK, []string{"makes it"}},
+		{"no parent", func(p *patient) { p.move("/no/parent/here") }, "directory", Fail, []string{"make /no/parent"}},
+		{"link", func(p *patient) { p.becomes(func() error { return os.Symlink(p.lib, p.host.Dir) }) }, "directory", Fail, []string{"symbolic link"}},
+		{"file", func(p *patient) { p.becomes(func() error { return os.WriteFile(p.host.Dir, nil, 0o700) }) }, "directory", Fail, []string{"not a directory"}},
+		{"open to all", func(p *patient) { os.Chmod(p.host.Dir, 0o755) }, "directory", Fail, []string{"0755", "chmod 0700"}},
+		{"another owner", func(p *patient) { p.host.EUID++ }, "directory", Fail, []string{"belongs to uid", "one user"}},
+		{"no daemon", func(p *patient) {}, "daemon", Fail, []string{"no daemon runs", "dynamiccld serve"}},
+		{"dead socket", func(p *patient) { p.write(filepath.Join(p.host.Dir, control.SocketName), "") }, "daemon", Fail, []string{"socket of a dead one"}},
+		{"mute daemon", func(p *patient) { p.lock() }, "daemon", Fail, []string{"does not answer"}},
+		{"failing daemon", func(p *patient) { b := fakebackend.Busy(); b.Refuse(); p.serve(b) }, "daemon", Fail, []string{"the core refuses"}},
+		{"other version", func(p *patient) { p.serve(fakebackend.Empty()); p.host.Version = "v9" }, "daemon", Warn, []string{"v1.2.3", "v9", "restart"}},
+		{"drops", func(p *patient) { p.serve(fakebackend.Busy()) }, "samples", Warn, []string{"7 of 123463"}},
+		{"other layout in the directory", func(p *patient) { p.record(99, 4096) }, "files", Fail, []string{"one release"}},
+		{"garbage in the directory", func(p *patient) { p.write(filepath.Join(p.host.Dir, "comm-00000000000000aa.shm"), strings.Repeat("x", 5000)) }, "files", Warn, []string{"comm-00000000000000aa.shm"}},
+		{"no store", func(p *patient) { p.host.StorePath = "none" }, "store", Warn, []string{"ends with the daemon"}},
+		{"new store", func(p *patient) {}, "store", OK, []string{"does not exist yet"}},
+		{"empty store", func(p *patient) { p.makeStore() }, "store", OK, []string{"holds 0 choices"}},
+		{"garbage store", func(p *patient) { p.write(p.host.StorePath, "what is this") }, "store", Fail, []string{"not a DynamICCL store", "name another file"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPatient(t)
+			c.spoil(p)
+			p.wants(c.check, c.level, c.words...)
+			for _, f := range p.run().Findings {
+				if (f.Remedy == "") != (f.Level == OK) {
+					t.Errorf("remedy of %+v", f)
+				}
+			}
+		})
+	}
+}
+
+func (p *patient) replaceTuner(code string) {
+	p.t.Helper()
+	p.compile("libnccl-tuner-dynamiccl.so", code)
+}
+
+func (p *patient) move(dir string) {
+	p.host.Dir, p.env["DYNAMICCL_DIR"], p.host.Client = dir, dir, control.NewClient(dir)
+}
+
+func (p *patient) becomes(what func() error) {
+	p.t.Helper()
+	if err := os.RemoveAll(p.host.Dir); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := what(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// record leaves a file of a communicator with a header as a rank writes it.
+func (p *patient) record(version uint32, size int) {
+	p.t.Helper()
+	data := make([]byte, size)
+	binary.LittleEndian.PutUint64(data, nccltuner.RecordMagic)
+	binary.LittleEndian.PutUint32(data[8:], version)
+	binary.LittleEndian.PutUint64(data[16:], uint64(size))
+	p.write(filepath.Join(p.host.Dir, "comm-00000000000000bb.shm"), string(data))
+}
+
+func (p *patient) makeStore() {
+	p.t.Helper()
+	s, err := store.Open(p.host.StorePath, store.Options{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestDoctorChangesNothing: not even the directory that ranks would make.
+func TestDoctorChangesNothing(t *testing.T) {
+	p := newPatient(t)
+	p.makeStore()
+	before := p.listing()
+	p.run()
+	os.Remove(p.host.Dir)
+	without := p.listing()
+	p.run()
+	if after := p.listing(); after != without {
+		t.Errorf("before\n%s\nafter\n%s", without, after)
+	}
+	if !strings.HasPrefix(before, without[:20]) {
+		t.Errorf("before\n%s\nafter\n%s", before, without)
+	}
+}
+
+func (p *patient) listing() string {
+	var b strings.Builder
+	err := filepath.Walk(p.root, func(path string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		_, e := fmt.Fprintln(&b, path, info.Mode(), info.ModTime().UnixNano(), info.Size())
+		return e
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return b.String()
+}

@@ -1,0 +1,408 @@
+package nccltuner
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// scanTest is a scanner of a fresh directory with processes that the test starts and ends.
+type scanTest struct {
+	*testing.T
+	d     *Dir
+	s     *Scanner
+	dead  map[Process]bool
+	asked int
+}
+
+func newScanTest(t *testing.T) *scanTest {
+	d := openTestDir(t)
+	x := &scanTest{T: t, d: d, s: NewScanner(d), dead: map[Process]bool{}}
+	x.s.alive = func(p Process) (bool, error) { x.asked++; return !x.dead[p], nil }
+	t.Cleanup(func() {
+		if err := x.s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// names says what a scan or sweep found, one word a finding.
+func (c *Changes) names() string {
+	var all []string
+	for _, r := range c.Records {
+		all = append(all, "+"+r.Name())
+	}
+	for _, r := range c.Rings {
+		all = append(all, "+"+r.Name())
+	}
+	for _, r := range c.GoneRecords {
+		all = append(all, "-"+r.Name())
+	}
+	for _, r := range c.GoneRings {
+		all = append(all, "-"+r.Name())
+	}
+	for _, n := range c.Removed {
+		all = append(all, "rm:"+n)
+	}
+	for _, err := range c.Rejected {
+		name := strings.TrimPrefix(err.Error(), "opening ")
+		all = append(all, "!"+name[:strings.IndexAny(name, ": ")])
+	}
+	return strings.Join(all, " ")
+}
+
+func (x *scanTest) expect(what func(*Changes) error, want string) *Changes {
+	x.Helper()
+	var c Changes
+	if err := what(&c); err != nil {
+		x.Fatal(err)
+	}
+	if got := c.names(); got != want {
+		x.Errorf("got %q, want %q", got, want)
+	}
+	for _, r := range c.GoneRecords {
+		if err := r.Close(); err != nil {
+			x.Error(err)
+		}
+	}
+	for _, r := range c.GoneRings {
+		if err := r.Close(); err != nil {
+			x.Error(err)
+		}
+	}
+	return &c
+}
+
+// replace puts a new file under a name as ranks do: another inode.
+func (x *scanTest) replace(name string, data []byte) {
+	x.Helper()
+	fresh := putFile(x, x.d, "fresh", data)
+	if err := os.Rename(fresh, filepath.Join(x.d.Path(), name)); err != nil {
+		x.Fatal(err)
+	}
+}
+
+func (x *scanTest) remove(name string) {
+	x.Helper()
+	if err := os.Remove(filepath.Join(x.d.Path(), name)); err != nil {
+		x.Fatal(err)
+	}
+}
+
+func (x *scanTest) exists(name string) bool {
+	_, err := os.Lstat(filepath.Join(x.d.Path(), name))
+	return err == nil
+}
+
+func TestScanFindsFiles(t *testing.T) {
+	x := newScanTest(t)
+	ring := Process{3, 4}
+	x.expect(x.s.Scan, "")
+	putFile(t, x.d, recordName(2), newRecordBytes(2, 2))
+	putFile(t, x.d, recordName(1), newRecordBytes(1, 2))
+	putFile(t, x.d, ringName(ring), newRingBytes(ring, 8))
+	for _, name := range []string{"daemon.lock", "join.lock", "control.sock"} {
+		putFile(t, x.d, name, nil)
+	}
+	x.expect(x.s.Scan, "+comm-0000000000000001.shm +comm-0000000000000002.shm +ring-3-4.shm")
+	x.expect(x.s.Scan, "")
+	// The file's inode is the generation.
+	x.replace(recordName(1), newRecordBytes(1, 3))
+	c := x.expect(x.s.Scan, "+comm-0000000000000001.shm -comm-0000000000000001.shm")
+	if c.Records[0].Info().NRanks != 3 || c.GoneRecords[0].Info().NRanks != 2 {
+		t.Error("the generations are mixed up")
+	}
+	x.remove(ringName(ring))
+	x.remove(recordName(2))
+	x.expect(x.s.Scan, "-comm-0000000000000002.shm -ring-3-4.shm")
+	x.expect(x.s.Scan, "")
+}
+
+// A process that ends removes its ring itself; what it left there still arrives.
+func TestRingIsReadAfterItsFileIsGone(t *testing.T) {
+	x := newScanTest(t)
+	p := Process{3, 4}
+	putFile(t, x.d, ringName(p), newRingBytes(p, 8))
+	r := x.expect(x.s.Scan, "+ring-3-4.shm").Rings[0]
+	put(r.abi, r.cells, sent(6))
+	x.remove(ringName(p))
+	var c Changes
+	if err := x.s.Scan(&c); err != nil || len(c.GoneRings) != 1 || c.GoneRings[0] != r {
+		t.Fatalf("got %q, %v", c.names(), err)
+	}
+	if got := drainAll(t, r); len(got) != 1 || got[0] != 6 {
+		t.Errorf("got %v", got)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is not ours is said once an inode and stays as it is.
+func TestScanRejectsOnce(t *testing.T) {
+	x := newScanTest(t)
+	version := newRecordBytes(2, 1)
+	heapHeader := heapMapping("", version)
+	heapHeader.header().Version = 9
+	for name, data := range map[string][]byte{
+		recordName(1):              []byte("what is this, 32 bytes or more of it?"),
+		recordName(2):              heapHeader.data,
+		ringName(Process{1, 1}):    newRingBytes(Process{1, 1}, 8)[:300],
+		"notes.txt":                []byte("hello"),
+		"ring-01-1.shm":            newRingBytes(Process{1, 1}, 8),
+		"comm-1.shm":               newRecordBytes(1, 1),
+		recordName(3) + ".partial": nil,
+	} {
+		putFile(t, x.d, name, data)
+	}
+	c := x.expect(x.s.Scan, "!comm-0000000000000001.shm !comm-0000000000000002.shm !comm-0000000000000003.shm.partial "+
+		"!comm-1.shm !notes.txt !ring-01-1.shm !ring-1-1.shm")
+	for i, want := range []error{ErrGarbage, ErrVersion, ErrForeign, ErrForeign, ErrForeign, ErrForeign, ErrTorn} {
+		if !errors.Is(c.Rejected[i], want) {
+			t.Errorf("got %v, want %v", c.Rejected[i], want)
+		}
+	}
+	x.dead[Process{1, 1}] = true
+	for range 3 {
+		x.expect(x.s.Scan, "")
+		x.expect(x.s.Sweep, "")
+	}
+	if !x.exists(recordName(1)) || !x.exists(ringName(Process{1, 1})) || !x.exists("notes.txt") {
+		t.Error("a rejected file was removed")
+	}
+	// Another file under the name is another matter.
+	x.replace(recordName(1), []byte("still not a record, but another inode"))
+	x.expect(x.s.Scan, "!comm-0000000000000001.shm")
+	x.replace(recordName(1), newRecordBytes(1, 1))
+	x.expect(x.s.Scan, "+comm-0000000000000001.shm")
+	// Written in place, same inode: looked at again, since its stamp changed.
+	time.Sleep(20 * time.Millisecond) // file times may be as coarse as a clock tick
+	putFile(t, x.d, recordName(2), newRecordBytes(2, 1))
+	x.expect(x.s.Scan, "+comm-0000000000000002.shm")
+}
+
+// A file that its creator has not finished is not an error and is opened once it is ready.
+func TestScanWaitsForTheCreator(t *testing.T) {
+	x := newScanTest(t)
+	p := Process{3, 4}
+	ring := putFile(t, x.d, ringName(p), nil)
+	record := putFile(t, x.d, recordName(1), make([]byte, recordSize+rankSize))
+	x.expect(x.s.Scan, "")
+	x.expect(x.s.Scan, "")
+	write := func(path string, data []byte) {
+		t.Helper()
+		f, err := os.OpenFile(path, os.O_RDWR, 0) // in place: same inode, same size, perhaps the same time
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(ring, newRingBytes(p, 8))
+	write(record, newRecordBytes(1, 1))
+	x.expect(x.s.Scan, "+comm-0000000000000001.shm +ring-3-4.shm")
+}
+
+func TestSweepRemovesUnfinishedFilesOfTheDead(t *testing.T) {
+	x := newScanTest(t)
+	p := Process{3, 4}
+	putFile(t, x.d, ringName(p), nil)
+	putFile(t, x.d, recordName(1), make([]byte, recordSize+rankSize))
+	x.expect(x.s.Scan, "")
+	unlock, ok, err := x.d.tryJoinLock() // a rank is creating the record
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	x.expect(x.s.Sweep, "")
+	unlock()
+	x.expect(x.s.Sweep, "rm:comm-0000000000000001.shm") // nobody is: its creator has died
+	x.dead[p] = true
+	x.expect(x.s.Sweep, "rm:ring-3-4.shm")
+	if x.exists(ringName(p)) || x.exists(recordName(1)) {
+		t.Error("said to be removed and still there")
+	}
+	x.expect(x.s.Scan, "")
+}
+
+func TestSweepRemovesStaleRecords(t *testing.T) {
+	x := newScanTest(t)
+	a, b := Process{10, 1}, Process{11, 1}
+	putFile(t, x.d, recordName(1), newRecordBytes(1, 2))
+	r := x.expect(x.s.Scan, "+comm-0000000000000001.shm").Records[0]
+	join(r, a)
+	join(r, b)
+	x.expect(x.s.Sweep, "")
+	x.dead[a] = true
+	x.expect(x.s.Sweep, "") // stale, and b still lives
+	unlock, ok, err := x.d.tryJoinLock()
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	atomic.StoreUint64(&r.ranks[1].Position, positionLeft)
+	x.expect(x.s.Sweep, "") // somebody is joining
+	if err := x.d.RemoveRecord(r); !errors.Is(err, ErrBusy) {
+		t.Errorf("while somebody joins: %v", err)
+	}
+	unlock()
+	// The name belongs to the next generation meanwhile: that one must stay.
+	x.replace(recordName(1), newRecordBytes(1, 2))
+	x.expect(x.s.Sweep, "-comm-0000000000000001.shm rm:comm-0000000000000001.shm")
+	if !x.exists(recordName(1)) {
+		t.Fatal("the next generation was removed")
+	}
+	next := x.expect(x.s.Scan, "+comm-0000000000000001.shm").Records[0]
+	join(next, b)
+	x.expect(x.s.Sweep, "")
+	x.dead[b] = true
+	x.expect(x.s.Sweep, "-comm-0000000000000001.shm rm:comm-0000000000000001.shm")
+	if x.exists(recordName(1)) {
+		t.Error("still there")
+	}
+}
+
+func TestSweepRemovesDrainedRingsOfTheDead(t *testing.T) {
+	x := newScanTest(t)
+	p := Process{3, 4}
+	putFile(t, x.d, ringName(p), newRingBytes(p, 8))
+	r := x.expect(x.s.Scan, "+ring-3-4.shm").Rings[0]
+	put(r.abi, r.cells, sent(6))
+	x.expect(x.s.Sweep, "")
+	x.dead[p] = true
+	x.expect(x.s.Sweep, "") // not before its samples are read
+	if err := x.d.RemoveRing(r); !errors.Is(err, ErrBusy) {
+		t.Errorf("removing a ring with samples: %v", err)
+	}
+	if got := drainAll(t, r); len(got) != 1 {
+		t.Errorf("got %v", got)
+	}
+	x.expect(x.s.Sweep, "-ring-3-4.shm rm:ring-3-4.shm")
+	if x.exists(ringName(p)) {
+		t.Error("still there")
+	}
+}
+
+// Not knowing whether a process lives removes nothing, and is said.
+func TestSweepTakesUnknownForAlive(t *testing.T) {
+	x := newScanTest(t)
+	p := Process{3, 4}
+	putFile(t, x.d, ringName(p), newRingBytes(p, 8))
+	putFile(t, x.d, recordName(1), newRecordBytes(1, 1))
+	join(x.expect(x.s.Scan, "+comm-0000000000000001.shm +ring-3-4.shm").Records[0], p)
+	unknown := errors.New("too many open files")
+	x.s.alive = func(Process) (bool, error) { return true, unknown }
+	var c Changes
+	if err := x.s.Sweep(&c); !errors.Is(err, unknown) || c.names() != "" {
+		t.Errorf("got %q, %v", c.names(), err)
+	}
+	if !x.exists(ringName(p)) || !x.exists(recordName(1)) {
+		t.Error("a file of a process that may live was removed")
+	}
+}
+
+// One process may have hundreds of communicators: a sweep asks about it once.
+func TestSweepAsksOnceAboutAProcess(t *testing.T) {
+	x := newScanTest(t)
+	p := Process{3, 4}
+	for id := range uint64(5) {
+		putFile(t, x.d, recordName(id), newRecordBytes(id, 1))
+	}
+	var c Changes
+	if err := x.s.Scan(&c); err != nil || len(c.Records) != 5 {
+		t.Fatal(c.names(), err)
+	}
+	for _, r := range c.Records {
+		join(r, p)
+	}
+	x.asked = 0
+	x.expect(x.s.Sweep, "")
+	if x.asked != 1 {
+		t.Errorf("asked %d times", x.asked)
+	}
+}
+
+// With real processes: killed, and not by the test's word.
+func TestSweepWithRealProcesses(t *testing.T) {
+	x := newScanTest(t)
+	x.s.alive = Process.Alive
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, own := processOf(t, child.Process.Pid), thisProcess(t)
+	putFile(t, x.d, ringName(p), newRingBytes(p, 8))
+	putFile(t, x.d, ringName(own), newRingBytes(own, 8))
+	putFile(t, x.d, recordName(1), newRecordBytes(1, 2))
+	var c Changes
+	if err := x.s.Scan(&c); err != nil || len(c.Rings) != 2 || len(c.Records) != 1 {
+		t.Fatal(c.names(), err)
+	}
+	join(c.Records[0], p)
+	x.expect(x.s.Sweep, "")
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait() // reports the signal
+	x.expect(x.s.Sweep, "-comm-0000000000000001.shm -"+ringName(p)+" rm:comm-0000000000000001.shm rm:"+ringName(p))
+	if !x.exists(ringName(own)) {
+		t.Error("the ring of a living process was removed")
+	}
+}
+
+func TestScanSaysThatTheDirectoryIsGone(t *testing.T) {
+	x := newScanTest(t)
+	if err := os.Remove(x.d.Path()); err != nil {
+		t.Fatal(err)
+	}
+	var c Changes
+	if err := x.s.Scan(&c); !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), x.d.Path()) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// More names than one buffer of the listing holds.
+func TestScanOfManyFiles(t *testing.T) {
+	x := newScanTest(t)
+	x.s.buf = x.s.buf[:512]
+	var want []string
+	for id := range uint64(300) {
+		putFile(t, x.d, recordName(id), newRecordBytes(id, 1))
+		want = append(want, "+"+recordName(id))
+	}
+	x.expect(x.s.Scan, strings.Join(want, " "))
+	if n := testing.AllocsPerRun(10, func() { x.expect(x.s.Scan, "") }); n > 20 {
+		t.Errorf("%v allocations for a scan of 300 files in which nothing happened", n)
+	}
+	for id := range uint64(300) {
+		x.remove(recordName(id))
+		want[id] = "-" + recordName(id)
+	}
+	slices.Sort(want)
+	x.expect(x.s.Scan, strings.Join(want, " "))
+}
+
+func BenchmarkScanNothingNew(b *testing.B) {
+	d := openTestDir(b)
+	for id := range uint64(300) {
+		putFile(b, d, recordName(id), newRecordBytes(id, 8))
+	}
+	s := NewScanner(d)
+	b.Cleanup(func() { _ = s.Close() })
+	var c Changes
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Scan(&c); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
