@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strings"
 	"testing"
 
 	"dynamiccl/actions"
@@ -159,13 +157,6 @@ func TestDiagnosesAreRight(t *testing.T) {
 				wrong++
 			}
 			table[truth][v.Diagnosis]++
-			if os.Getenv("DBG") != "" && v.Diagnosis != truth {
-				line := ""
-				for _, s := range w.diag.shifts {
-					line += fmt.Sprintf(" [%.0fK b=%.0fus %+.3f sd %.3f c %+.3f al %v n %d]", s.bytes/1024, s.beforeNs/1e3, s.signal, math.Sqrt(s.signalVar), s.counter, s.alarmed, len(s.after))
-				}
-				t.Logf("%s: %s up=%v ep-age %d %s", truth, v, w.diag.up, w.diag.calls-w.diag.since, line)
-			}
 		}
 		row := fmt.Sprintf("%-16s", truth)
 		for d, n := range table[truth] {
@@ -183,4 +174,107 @@ func TestDiagnosesAreRight(t *testing.T) {
 	}
 }
 
-var _ = strings.Join
+// TestOneBucket: a pair of latencies at one size cannot tell a constant from growth, and says so; what else it can tell
+// it does.
+func TestOneBucket(t *testing.T) {
+	design, seed := mustDesign(t), detectorSeed(t)
+	for _, c := range []struct {
+		change, want Diagnosis
+	}{
+		{DiagnosisBackendFallback, DiagnosisUnknown}, {DiagnosisCongestion, DiagnosisUnknown},
+		{DiagnosisRemoteSide, DiagnosisRemoteSide}, {DiagnosisSlowRank, DiagnosisSlowRank}, {DiagnosisCPUContention, DiagnosisCPUContention},
+	} {
+		right := 0
+		const cases = 100
+		rng := rand.New(rand.NewPCG(seed, uint64(c.change)))
+		for range cases {
+			w := newWorld(design, rng)
+			w.sizes = []uint64{16 << 10}
+			w.run(150)
+			w.change(c.change)
+			if w.run(64).Diagnosis == c.want {
+				right++
+			}
+		}
+		t.Logf("%s at one size: %s in %d of %d", c.change, c.want, right, cases)
+		if right < 90 {
+			t.Errorf("%s at one size: %s in %d of %d cases, want 90", c.change, c.want, right, cases)
+		}
+	}
+}
+
+// TestSecondSizeDecides: what was unknown with one size is named once a second size is used.
+func TestSecondSizeDecides(t *testing.T) {
+	w := newWorld(mustDesign(t), rand.New(rand.NewPCG(detectorSeed(t), 7)))
+	w.sizes, w.alphaNs, w.betaNs = []uint64{1 << 10, 1 << 20}, 20e3, 0.3
+	w.det = []*Detector{NewDetector(mustDesign(t)), NewDetector(mustDesign(t))}
+	w.run(100)
+	w.cost = func(_ uint64, s, c float64) (float64, float64) { return s + 8e3, c + 8e3 }
+	both := w.sizes
+	w.sizes = both[:1]
+	if v := w.run(64); v.Diagnosis != DiagnosisUnknown || v.Signal < 1.2 {
+		t.Errorf("one size: %s, want unknown with a ratio of about 1.4", v)
+	}
+	w.sizes = both
+	if v := w.run(32); v.Diagnosis != DiagnosisBackendFallback {
+		t.Errorf("two sizes: %s, want backend-fallback", v)
+	}
+}
+
+// TestSlowRankComesAndGoes: costs do not change, so no detector alarms.
+func TestSlowRankComesAndGoes(t *testing.T) {
+	w := newWorld(mustDesign(t), rand.New(rand.NewPCG(detectorSeed(t), 8)))
+	w.ranks = 8
+	w.run(100)
+	w.late, w.lateNs = 3, 100e3+w.before(1<<20)
+	if v := w.run(64); v.Diagnosis != DiagnosisSlowRank || v.Rank != 3 || v.LateNs < state.Ns(w.lateNs) {
+		t.Errorf("late rank 3: %s (rank %d, %d ns)", v, v.Rank, v.LateNs)
+	}
+	w.late = -1
+	if v := w.run(128); v.Diagnosis != DiagnosisRecovered {
+		t.Errorf("rank 3 in time again: %s, want recovered", v)
+	}
+}
+
+// TestBadObservationsLeaveNoTrace: latencies that no clock can mean change nothing that a diagnoser says.
+func TestBadObservationsLeaveNoTrace(t *testing.T) {
+	run := func(bad bool) string {
+		w := newWorld(mustDesign(t), rand.New(rand.NewPCG(9, 9)))
+		said := ""
+		for i := range 400 * len(w.sizes) {
+			if i == 150*len(w.sizes) {
+				w.cost = func(_ uint64, s, c float64) (float64, float64) { return s * 1.5, c * 1.5 }
+			}
+			if v := w.call(); v.New {
+				said += v.Diagnosis.String() + "\n"
+			}
+			if bad {
+				b, _ := state.BucketOf(actions.AllReduce, w.sizes[0])
+				for _, ns := range []state.Ns{0, -1, math.MinInt64, math.MaxInt64, maxPlausibleNs + 1} {
+					o := state.Observation{SignalNs: ns, CounterNs: ns, AtNs: -ns, SkewNs: ns, FirstRank: -1, Bytes: w.sizes[0]}
+					w.diag.Observe(b, w.det[0], o, w.det[0].Observe(o))
+				}
+			}
+		}
+		return said
+	}
+	if clean, dirty := run(false), run(true); clean != dirty || clean == "" {
+		t.Errorf("said without bad observations:\n%sand with:\n%s", clean, dirty)
+	}
+}
+
+func TestVerdictString(t *testing.T) {
+	for _, c := range []struct {
+		v    Verdict
+		want string
+	}{
+		{Verdict{}, "none"},
+		{Verdict{Diagnosis: DiagnosisSlowRank, Rank: 3, LateNs: 41500}, "slow-rank: rank 3 arrives last, typically 41.5 us after the first"},
+		{Verdict{Diagnosis: DiagnosisCongestion, Buckets: 4, Calls: 96, Signal: 1.42, Counter: 1.4, AddedNs: 9200, AtBytes: 4096},
+			"congestion: signal 1.42x, counter 1.40x, +9.2 us at 4 KiB, 96 calls of 4 sizes or collectives"},
+	} {
+		if got := c.v.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

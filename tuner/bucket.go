@@ -14,6 +14,9 @@ import (
 // was perhaps never published (no free plan buffer) or its samples were lost.
 const pickupCalls = 64
 
+// restCalls is how many calls a bucket that has settled rests between two looks at it; what is urgent does not wait.
+const restCalls = 16
+
 // bucket is all that is known of one bucket of one communicator.
 type bucket struct {
 	state.Bucket
@@ -27,7 +30,8 @@ type bucket struct {
 	sinceNs    state.Ns // of entry.Base
 	nextTrial  int      // entry.Trials[:nextTrial] have been observed, or lost
 	sinceTrial int      // calls observed since the entry was made
-	fresh      bool     // observed since the last propose
+	fresh      bool     // something happened since the last propose that a learner may answer
+	rested     int      // calls observed since the last propose, while settled
 
 	calls     uint64
 	learnedAt uint64 // calls when the store was last told
@@ -56,8 +60,10 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 // observe takes in one group call.
 func (b *bucket) observe(o state.Observation) agents.Alarm {
 	b.calls++
-	b.fresh = true
 	b.guard.Observe(o) // ignores an action of an older plan that is no longer allowed
+	if b.rested++; len(b.entry.Trials) > 0 || b.rested >= restCalls || b.guard.Urgent() {
+		b.fresh = true
+	}
 	b.follow(o.Action)
 	return b.detector.Observe(o)
 }
@@ -87,7 +93,7 @@ func (b *bucket) propose(nowNs state.Ns, explore bool, nextID *uint32) bool {
 	if b.differ || !b.fresh || waiting && explore && !b.guard.Urgent() {
 		return false
 	}
-	b.fresh = false
+	b.fresh, b.rested = false, 0
 	base, trials := b.guard.Propose(MaxTrials)
 	if !explore {
 		base, trials = b.stored, nil

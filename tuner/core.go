@@ -216,7 +216,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		c.totals.Alarms++
 		b.shift(verdict.Diagnosis)
 	}
-	if verdict.New {
+	if verdict.New && verdict.Diagnosis != agents.DiagnosisNone {
 		b.diagnosis, b.diagNs = verdict.Diagnosis, nowNs
 		c.find(nowNs, m, b.Bucket, verdict.Diagnosis, verdict.String())
 	}

@@ -166,6 +166,35 @@ func TestTwoOpeners(t *testing.T) {
 	}
 }
 
+// The file is moved aside while another opener waits for its lock: that one must not write into the old file.
+func TestOpenerWaitsForAFileThatMoves(t *testing.T) {
+	path := filled(t, 3)
+	first := mustOpen(t, path, Options{})
+	second := make(chan *Store)
+	go func() {
+		s, err := Open(path, Options{LockTimeout: 10 * time.Second})
+		if err != nil {
+			t.Error(err)
+		}
+		second <- s
+	}()
+	time.Sleep(50 * time.Millisecond)
+	if err := errors.Join(os.Rename(path, path+".old"), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s := <-second
+	if s == nil {
+		t.FailNow()
+	}
+	defer s.Close()
+	if n := len(loadAll(t, s)); n != 0 {
+		t.Fatalf("opened the file that was moved: %d records", n)
+	}
+	if old := mustOpen(t, path+".old", Options{LockTimeout: 50 * time.Millisecond}); len(loadAll(t, old)) != 3 {
+		t.Fatal("the moved file changed")
+	}
+}
+
 func TestReadOnlyChangesNothing(t *testing.T) {
 	path := filled(t, 3)
 	before, err := os.ReadFile(path)

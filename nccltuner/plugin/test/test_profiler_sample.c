@@ -53,11 +53,20 @@ static void out_of_order(int version) {
   rig_stop(coll);
   struct dyn_sample s = only(&r);
   CHECK(s.signalNs == 200 && s.channels == 2, "%u", s.signalNs);
-  rig_stop(coll);           /* stale */
-  rig_kernel_stop(&r, a, 1); /* stale */
   rig_stop(api);
-  rig_stop(api);            /* NCCL does this */
+  rig_stop(api); /* NCCL does this */
+  /* Handles that are stale while their objects are somebody else's. */
+  struct rig_call next = rig_enqueue(&r, rig_all_reduce(256, 2), 4, 1024, 0);
+  void *c = rig_kernel(&r, next.coll, 0, 1000);
+  CHECK(rig_kernel(&r, coll, 1, 1) == NULL && rig_proxy(&r, coll, 1, 1, getpid()) == NULL, "a child of a stale event");
+  rig_stop(coll);
+  rig_kernel_stop(&r, a, 5000);
+  rig_kernel_stop(&r, b, 5000);
   none(&r);
+  rig_kernel_stop(&r, c, 1500);
+  rig_kernel_stop(&r, rig_kernel(&r, next.coll, 1, 1000), 1600);
+  s = only(&r);
+  CHECK(s.signalNs == 600, "%u", s.signalNs);
   rig_close(&r);
 }
 
@@ -96,8 +105,9 @@ static void bad_times(int version) {
 static void sizes_and_names(int version) {
   struct rig r = rig_open(version, 1, 8, 0);
   struct rig_event e = rig_all_reduce(0, 1);
-  struct rig_call c = rig_enqueue(&r, e, 4, 0, 0); /* an empty collective is none */
-  CHECK(c.coll == NULL);
+  uint64_t empty = rig_dropped(&r);
+  struct rig_call c = rig_enqueue(&r, e, 4, 0, 0); /* an empty collective is none, and no loss */
+  CHECK(c.coll == NULL && rig_dropped(&r) == empty);
   e = rig_all_reduce(100, 1);
   e.func = "AllGather"; /* NCCL says bytes and ncclInt8 here; getCollInfo saw the whole buffer */
   e.datatype = "ncclInt8";

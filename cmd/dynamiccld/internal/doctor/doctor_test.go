@@ -191,7 +191,10 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"no tuner", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "none" }, "halves", Fail, []string{"nothing chosen"}},
 		{"chained itself", func(p *patient) { p.env["DYNAMICCL_CHAIN_PROFILER"] = "dynamiccl" }, "chain", Fail, []string{"itself"}},
 		{"chained nothing", func(p *patient) { p.env["DYNAMICCL_CHAIN_PROFILER"] = "/no/such.so" }, "chain", Fail, []string{"no such library"}},
-		{"chained no profiler", func(p *patient) { p.compile("libother.so", "int x;"); p.env["DYNAMICCL_CHAIN_PROFILER"] = "libother.so" }, "chain", Fail, []string{"no profiler"}},
+		{"chained no profiler", func(p *patient) {
+			p.compile("libother.so", "int x;")
+			p.env["DYNAMICCL_CHAIN_PROFILER"] = "libother.so"
+		}, "chain", Fail, []string{"no profiler"}},
 		{"chained", func(p *patient) {
 			p.compile("libother.so", "int ncclProfiler_v3;")
 			p.env["DYNAMICCL_CHAIN_PROFILER"] = "libother.so"
@@ -213,7 +216,9 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"other version", func(p *patient) { p.serve(fakebackend.Empty()); p.host.Version = "v9" }, "daemon", Warn, []string{"v1.2.3", "v9", "restart"}},
 		{"drops", func(p *patient) { p.serve(fakebackend.Busy()) }, "samples", Warn, []string{"7 of 123463"}},
 		{"other layout in the directory", func(p *patient) { p.record(99, 4096) }, "files", Fail, []string{"one release"}},
-		{"garbage in the directory", func(p *patient) { p.write(filepath.Join(p.host.Dir, "comm-00000000000000aa.shm"), strings.Repeat("x", 5000)) }, "files", Warn, []string{"comm-00000000000000aa.shm"}},
+		{"garbage in the directory", func(p *patient) {
+			p.write(filepath.Join(p.host.Dir, "comm-00000000000000aa.shm"), strings.Repeat("x", 5000))
+		}, "files", Warn, []string{"comm-00000000000000aa.shm"}},
 		{"no store", func(p *patient) { p.host.StorePath = "none" }, "store", Warn, []string{"ends with the daemon"}},
 		{"new store", func(p *patient) {}, "store", OK, []string{"does not exist yet"}},
 		{"empty store", func(p *patient) { p.makeStore() }, "store", OK, []string{"holds 0 choices"}},

@@ -1,0 +1,124 @@
+package harnesstest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// summary is what "run" lines say.
+type summary struct {
+	Kind            string
+	Rank            int
+	CollInfoCalls   uint64
+	Comms           uint64
+	Chosen          uint64
+	Calls           uint64
+	TunerAbi        int
+	ProcessFds      int
+	ProcessMaps     int
+	ProcessRssKiB   int
+	ProcessWarnings int
+	P50Ns           int
+}
+
+func summaries(t *testing.T, r result, kind string) []summary {
+	t.Helper()
+	var out []summary
+	for _, text := range strings.Split(strings.TrimSpace(r.stdout), "\n") {
+		var s summary
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if s.Kind == kind {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("no %s line in %s", kind, r.stdout)
+	}
+	return out
+}
+
+// pluginEnv is the real plugin with an empty directory of its own.
+func pluginEnv(t *testing.T) (env []string, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"NCCL_TUNER_PLUGIN=dynamiccl", "NCCL_PROFILER_PLUGIN=dynamiccl", "DYNAMICCL_DIR=" + dir}, dir
+}
+
+// leftovers are files in the directory that ranks should have removed.
+func leftovers(t *testing.T, dir, pattern string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// Without a daemon ranks run plain NCCL: every choice is the default, on 8 processes and on 8 ranks of one process.
+func TestPluginWithoutDaemon(t *testing.T) {
+	table := oneNode.write(t)
+	for _, version := range []string{"2.28.9", "2.30.7", "2.32.3"} {
+		for _, how := range []string{"--spawn", "--threads=8"} {
+			env, dir := pluginEnv(t)
+			log := filepath.Join(t.TempDir(), "r%r.log")
+			r := mustRun(t, env, how, "--nccl", version, "--table", table, "--calls", "5000", "--comms", "3", "--group", "3,0.1",
+				"--stall", "0.001,300", "--summary", "--measure", "--log", log, "--require-plugin")
+			rep := compare(t, strings.Replace(log, "%r", "%d", 1), 8)
+			if rep.Compared != 5000 || rep.Chosen != 0 || rep.Phases[0].OverDefault() != 1 {
+				t.Errorf("%s %s: %d compared, %d chosen, %.3f of the default's cost", version, how, rep.Compared, rep.Chosen, rep.Phases[0].OverDefault())
+			}
+			for _, s := range summaries(t, r, "run") {
+				if s.CollInfoCalls != 5000 || s.ProcessWarnings != 0 {
+					t.Errorf("%s %s: %+v\n%s", version, how, s, r.stderr)
+				}
+			}
+			if files := leftovers(t, dir, "*.shm"); len(files) != 0 {
+				t.Errorf("%s %s: left behind %v", version, how, files)
+			}
+		}
+	}
+}
+
+// Communicators made and destroyed leak no memory, mapping, descriptor or file, one at a time and many at once.
+func TestPluginChurnLeaksNothing(t *testing.T) {
+	long := os.Getenv("DYN_LONG") == "1"
+	counts := []int{300, 1500}
+	if long {
+		counts = []int{1000, 100000}
+	}
+	table := oneNode.write(t)
+	for _, c := range []struct {
+		how, comms string
+		counts     []int
+	}{{"--spawn", "1", counts}, {"--spawn", "100", counts}, {"--threads=8", "20", counts}} {
+		var at [2]summary
+		for i, n := range c.counts {
+			env, dir := pluginEnv(t)
+			r := mustRun(t, env, c.how, "--table", table, "--churn", fmt.Sprint(n), "--comms", c.comms, "--churn-calls", "2", "--summary", "--require-plugin")
+			for _, s := range summaries(t, r, "run") {
+				if s.Comms != uint64(n) {
+					t.Fatalf("%+v: %d communicators, want %d", c, s.Comms, n)
+				}
+				at[i].ProcessFds = max(at[i].ProcessFds, s.ProcessFds)
+				at[i].ProcessMaps = max(at[i].ProcessMaps, s.ProcessMaps)
+				at[i].ProcessRssKiB = max(at[i].ProcessRssKiB, s.ProcessRssKiB)
+			}
+			if files := leftovers(t, dir, "*.shm"); len(files) != 0 {
+				t.Errorf("%+v: left behind %v", c, files)
+			}
+		}
+		// 16 mappings and 1.5 MiB are what threads' stacks and the allocator's arenas vary by; a leak would be 1,200 times its size.
+		if at[1].ProcessFds > at[0].ProcessFds+1 || at[1].ProcessMaps > at[0].ProcessMaps+16 || at[1].ProcessRssKiB > at[0].ProcessRssKiB+1536 {
+			t.Errorf("%s with %s at once: after %v communicators %+v", c.how, c.comms, c.counts, at)
+		}
+	}
+}

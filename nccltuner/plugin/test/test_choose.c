@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a call answers, given a plan: trials and base, counting by entry id, NCCL's -1 marks, odd tables and sizes, vetoes,
+ * the interfaces without an id, and the switch for samples.
+ */
+#include <math.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support.h"
+
+#define COMM_ID 0xc0ffeeull
+#define ALLREDUCE 4
+#define BYTES ((size_t)1 << 20)
+#define BUCKET 20
+
+static void *context;
+static struct dyn_comm *comm;
+static struct publisher daemon_;
+
+static void join(bool profiler) {
+  if (profiler) {
+    check(dyn_comm_open(COMM_ID, 1, 1, 0, test_log), "open");
+    dyn_process_ref();
+  }
+  check(ncclTunerPlugin_v6.init(&context, COMM_ID, 1, 1, test_log, NULL, NULL) == 0, "init");
+  comm = context;
+  check(comm->record, "not joined: %s", test_last_message());
+  check(publisher_open(&daemon_, COMM_ID), "publisher");
+}
+
+/* To the last call of the present epoch, with calls that no entry knows. */
+static void finish_epoch(void) {
+  while (comm->callsLeft) test_call(context, 0, 1, 0);
+}
+
+static struct dyn_plan one_entry(uint32_t id, uint32_t base, uint32_t numTrials, const uint32_t *trials) {
+  struct dyn_plan plan;
+  plan_clear(&plan);
+  plan.numEntries = 2;
+  plan.index[ALLREDUCE][BUCKET] = 1;
+  plan.entries[1] = (struct dyn_entry){.id = id, .base = base, .numTrials = numTrials};
+  for (uint32_t i = 0; i < numTrials && i < DYN_NUM_TRIALS; i++) plan.entries[1].trials[i] = trials[i];
+  return plan;
+}
+
+static void publish(struct dyn_plan plan) {
+  finish_epoch();
+  check(publisher_publish(&daemon_, &plan), "no buffer is free");
+}
+
+static void expect(uint32_t want, uint32_t marked) {
+  uint32_t got = test_call(context, ALLREDUCE, BYTES, marked);
+  check(got == want, "chose %x, want %x", got, want);
+}
+
+static const uint32_t trials[] = {ACTION(0, 0, 2), ACTION(1, 1, 0), 0, ACTION(1, 2, 16)};
+
+static void trials_then_base(void) {
+  join(false);
+  uint32_t base = ACTION(1, 0, 8);
+  publish(one_entry(7, base, 4, trials));
+  for (int i = 0; i < 4; i++) expect(trials[i], 0);
+  for (int i = 0; i < 40; i++) expect(base, 0);
+  publish(one_entry(7, ACTION(0, 1, 0), 4, trials)); /* the same id: its trials are over */
+  expect(ACTION(0, 1, 0), 0);
+  publish(one_entry(8, base, 1, trials)); /* a new id: trials start anew */
+  expect(trials[0], 0);
+  expect(base, 0);
+  check(test_call(context, 0, BYTES, 0) == 0, "another collective");
+  check(test_call(context, ALLREDUCE, BYTES / 2, 0) == 0, "another bucket");
+  check(test_call(context, ALLREDUCE, 2 * BYTES - 1, 0) == base, "the bucket's last size");
+}
+
+static void changes_only_at_epochs(void) {
+  join(false);
+  struct dyn_plan plan = one_entry(1, trials[0], 0, NULL);
+  check(publisher_publish(&daemon_, &plan), "publish");
+  for (int i = 0; i < DYN_EPOCH_CALLS; i++) expect(0, 0); /* epoch 0 is always NCCL's */
+  expect(trials[0], 0);
+  check(comm->self->position == (1u << 8 | (daemon_.record->newest & 255)), "position");
+  plan_clear(&plan);
+  check(publisher_publish(&daemon_, &plan), "publish");
+  for (int i = 1; i < DYN_EPOCH_CALLS; i++) expect(trials[0], 0);
+  expect(0, 0);
+}
+
+static void marks_are_respected(void) {
+  join(false);
+  uint32_t base = ACTION(1, 1, 4), bit = 3 * 1 + 1, all = (1u << 21) - 1;
+  publish(one_entry(1, base, 0, NULL));
+  expect(base, 0);
+  uint32_t *marks = &comm->self->marks[ALLREDUCE][BUCKET];
+  check(*marks == (1u << 31 | all), "marks %x", *marks);
+  expect(0, 1u << bit);
+  check(comm->self->ignored == 1, "an ignored action must be counted");
+  check(*marks == ((1u << 31 | all) & ~(1u << bit)), "marks %x", *marks);
+  expect(base, 1); /* marks remember, the call decides by its own table */
+  expect(0, all);
+  check(*marks == 1u << 31, "marks %x", *marks);
+  check(comm->self->marks[0][BUCKET] == 0, "marks of a bucket that was never seen");
+}
+
+static void odd_costs(void) {
+  join(false);
+  publish(one_entry(1, ACTION(0, 0, 0), 0, NULL));
+  finish_epoch();
+  float odd[] = {NAN, -INFINITY, -0.5f};
+  for (int i = 0; i < 3; i++) {
+    float costs[21] = {0};
+    int channels = 0;
+    costs[0] = odd[i];
+    ncclTunerPlugin_v6.getCollInfo(context, ALLREDUCE, BYTES, 1, (float **)costs, 7, 3, 0, &channels);
+    check(costs[0] != 0.0f, "an entry that NCCL would not take was chosen");
+  }
+}
+
+/* A table of a newer NCCL has more columns and rows; of an older, fewer. */
+static void odd_tables(void) {
+  join(false);
+  publish(one_entry(1, ACTION(1, 2, 3), 0, NULL));
+  finish_epoch();
+  static const int shapes[][2] = {{6, 3}, {7, 3}, {8, 4}, {64, 64}, {2, 3}, {2, 2}, {1, 3}, {0, 3}, {7, 0}, {-1, -1}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    int numAlgo = shapes[i][0], numProto = shapes[i][1], channels = 0, chosen = -1;
+    int cells = numAlgo > 0 && numProto > 0 ? numAlgo * numProto : 0;
+    float *costs = malloc((size_t)cells * sizeof *costs + 1); /* exact, for the address sanitizer */
+    for (int c = 0; c < cells; c++) costs[c] = 2.0f;
+    ncclTunerPlugin_v5.getCollInfo(context, ALLREDUCE, BYTES, 1, (float **)costs, numAlgo, numProto, 1, &channels);
+    for (int c = 0; c < cells; c++)
+      if (costs[c] == 0.0f) chosen = c;
+    bool possible = numAlgo >= 2 && numProto >= 3;
+    check(chosen == (possible ? numProto + 2 : -1), "table %dx%d: chose %d", numAlgo, numProto, chosen);
+    check(channels == (possible ? 3 : 0), "table %dx%d: %d channels", numAlgo, numProto, channels);
+    free(costs);
+  }
+  check(ncclTunerPlugin_v6.getCollInfo(context, ALLREDUCE, BYTES, 1, NULL, 7, 3, 0, NULL) == 0, "no table");
+}
+
+static void odd_calls(void) {
+  join(true);
+  struct dyn_plan plan = one_entry(1, trials[0], 0, NULL);
+  for (int c = 0; c < DYN_NUM_COLLECTIVES; c++) memset(plan.index[c], 1, sizeof plan.index[c]);
+  publish(plan);
+  finish_epoch();
+  check(test_call(context, ALLREDUCE, 0, 0) == 0, "zero bytes are not tuned");
+  check(test_call(context, ALLREDUCE, 1, 0) == trials[0], "one byte");
+  check(test_call(context, ALLREDUCE, SIZE_MAX, 0) == trials[0], "huge");
+  check(test_call(context, ALLREDUCE, (size_t)1 << 47, 0) == trials[0], "last bucket");
+  int unknown[] = {-1, 5, 14, 255, 1 << 30};
+  for (int i = 0; i < 5; i++) check(test_call(context, unknown[i], BYTES, 0) == 0, "collective %d", unknown[i]);
+  struct dyn_decision d;
+  check(dyn_decision_newest(comm, 255, &d) == 1 && d.action == 0 && d.seq == comm->seq - 1, "a decision of an unknown call");
+  check(dyn_decision_find(comm, ALLREDUCE, SIZE_MAX, &d) == 1 && d.action == trials[0] && d.bytes == SIZE_MAX, "find");
+  check(dyn_decision_find(comm, ALLREDUCE, 12345, &d) == 0, "a size that never came");
+  for (int i = 0; i < DYN_NUM_DECISIONS; i++) test_call(context, 0, 64, 0);
+  check(dyn_decision_newest(comm, ALLREDUCE, &d) == 0, "a decision older than the array");
+}
+
+static void unknown_actions(void) {
+  uint64_t random = test_seed();
+  join(false);
+  for (int round = 0; round < 300; round++) {
+    uint32_t action = (uint32_t)test_random(&random);
+    publish(one_entry((uint32_t)round, action, 0, NULL));
+    finish_epoch();
+    uint32_t got = test_call(context, ALLREDUCE, BYTES, 0);
+    bool known = (action & 15) == DYN_PATH_COLLECTIVE && (action >> 4 & 15) < 7 && (action >> 8 & 15) < 3 &&
+                 (action >> 16 & 255) <= 64;
+    check(got == (known ? action & 0xff0fff : 0), "action %x: chose %x", action, got);
+  }
+}
+
+/* Not fit to be run: the same for every rank, so all pass through. */
+static void unfit_plans(void) {
+  join(false);
+  for (int what = 0; what < 5; what++) {
+    struct dyn_plan plan = one_entry((uint32_t)what, trials[0], 0, NULL);
+    if (what == 1) plan.index[0][0] = DYN_NUM_ENTRIES;
+    if (what == 2) plan.entries[1].numTrials = DYN_NUM_TRIALS + 1;
+    if (what == 3) plan.sampleEvery = 3;
+    publish(plan);
+    if (what == 4) daemon_.record->plans[(daemon_.record->newest & 255) - 1].entries[63].base ^= 1;
+    finish_epoch();
+    expect(what == 0 ? trials[0] : 0, 0);
+    check(comm->slot != 0, "the buffer is in force all the same");
+  }
+}
+
+static void user_veto(void) {
+  setenv("NCCL_PROTO", "LL", 1);
+  join(false);
+  check(strstr(test_last_message(), "NCCL_PROTO=LL is set"), "message is '%s'", test_last_message());
+  check(comm->self->flags == (DYN_RANK_VETO | DYN_RANK_NO_PROFILER) && comm->record->veto == 1, "veto");
+  publish(one_entry(1, trials[0], 0, NULL));
+  for (int i = 0; i < 100; i++) expect(0, 0);
+  check(comm->slot == 0, "a plan came into force");
+}
+
+static void no_id(void) {
+  void *other;
+  check(ncclTunerPlugin_v4.init(1, 1, test_log, &other) == 0, "v4");
+  check(strstr(test_last_message(), "no communicator id"), "message is '%s'", test_last_message());
+  check(!((struct dyn_comm *)other)->record && test_count_files("comm-") == 0, "v4 alone must pass through");
+  for (int i = 0; i < 100; i++) check(test_call(other, ALLREDUCE, BYTES, 0) == 0, "v4 alone chose");
+  check(ncclTunerPlugin_v4.destroy(other) == 0, "destroy");
+
+  struct dyn_comm *a = dyn_comm_open(1, 4, 1, 3, test_log), *b = dyn_comm_open(2, 4, 1, 0, test_log);
+  struct dyn_comm *c = dyn_comm_open(3, 2, 1, 1, test_log);
+  check(ncclTunerPlugin_v5.init(&other, 1, 4, 1, test_log, NULL, NULL) == 0 && other == a, "two are pending: the id decides");
+  check(ncclTunerPlugin_v4.init(4, 1, test_log, &other) == 0 && other == b && b->record, "v4 beside a profiler");
+  check(ncclTunerPlugin_v4.init(3, 1, test_log, &other) == 0 && other != c, "another number of ranks is another communicator");
+  check(b->self->rank == 0 && b->self->flags == 0, "what the profiler knows is in the record");
+
+  int algorithm = -7, protocol = -7, channels = -7;
+  float costs[18] = {0};
+  check(ncclTunerPlugin_v2.init(4, 1, test_log, &other) == 0, "v2");
+  check(ncclTunerPlugin_v2.getCollInfo(other, ALLREDUCE, BYTES, 0, 0, 1, &algorithm, &protocol, &channels) == 0, "v2");
+  check(algorithm == -7 && protocol == -7 && channels == -7, "v2 must leave its outputs alone");
+  check(ncclTunerPlugin_v2.destroy(other) == 0, "v2");
+  check(ncclTunerPlugin_v3.init(4, 1, test_log, &other) == 0, "v3");
+  check(ncclTunerPlugin_v3.getCollInfo(other, ALLREDUCE, BYTES, 1, (float **)costs, 6, 3, &channels) == 0 && channels == -7, "v3");
+  check(ncclTunerPlugin_v3.destroy(other) == 0, "v3");
+}
+
+static void no_logger(void) {
+  setenv("DYNAMICCL_DIR", "/nowhere/at/all", 1);
+  void *other;
+  check(ncclTunerPlugin_v6.init(&other, 9, 1, 1, NULL, NULL, NULL) == 0, "init");
+  check(test_call(other, ALLREDUCE, BYTES, 0) == 0 && ncclTunerPlugin_v6.finalize(other) == 0, "a rank without a directory");
+}
+
+static void waits_for_all_ranks(void) {
+  void *first, *second;
+  check(ncclTunerPlugin_v6.init(&first, COMM_ID, 2, 1, test_log, NULL, NULL) == 0, "init");
+  context = first;
+  comm = first;
+  check(publisher_open(&daemon_, COMM_ID), "publisher");
+  publish(one_entry(1, trials[0], 0, NULL));
+  for (int i = 0; i < 10 * DYN_EPOCH_CALLS; i++) expect(0, 0);
+  check(ncclTunerPlugin_v6.init(&second, COMM_ID, 2, 1, test_log, NULL, NULL) == 0, "init");
+  finish_epoch();
+  expect(trials[0], 0);
+  uint64_t change = (comm->seq - 1) / DYN_EPOCH_CALLS;
+  for (uint64_t seq = 0; seq < comm->seq; seq++) { /* the late one makes the same choices at the same calls */
+    uint32_t got = test_call(second, ALLREDUCE, BYTES, 0);
+    check(got == (seq / DYN_EPOCH_CALLS >= change ? trials[0] : 0), "call %lu: %x", seq, got);
+  }
+}
+
+static void sampling(void) {
+  static int mask;
+  join(true);
+  struct dyn_process *process = dyn_process_get(test_log);
+  struct dyn_ring *ring = process->ring;
+  process->mask = (atomic_int *)&mask;
+  check(comm->sampling && process->samplingComms == 1, "samples from the first epoch on");
+  finish_epoch();
+  test_call(context, ALLREDUCE, BYTES, 0);
+  check(mask == 0, "nobody asked");
+  atomic_store(&process->chainMask, 64);
+  __atomic_store_n(&ring->wantMask, 2 | 256, __ATOMIC_RELAXED);
+  finish_epoch();
+  test_call(context, ALLREDUCE, BYTES, 0);
+  check(mask == (2 | 64 | 256), "mask %d without a plan", mask);
+  atomic_store(&process->blockedMask, 256);
+  struct dyn_plan plan = one_entry(1, trials[0], 0, NULL);
+  plan.sampleEvery = 4;
+  publish(plan);
+  for (int epoch = 0; epoch < 16; epoch++) {
+    test_call(context, ALLREDUCE, BYTES, 0);
+    check(comm->slot && comm->sampling == (comm->epoch % 4 == 0), "epoch %lu: sampling %d", comm->epoch, comm->sampling);
+    check(mask == (comm->epoch % 4 == 0 ? 2 | 64 : 64), "epoch %lu: mask %d", comm->epoch, mask);
+    finish_epoch();
+  }
+  plan = one_entry(1, trials[0], 0, NULL);
+  publish(plan);
+  test_call(context, ALLREDUCE, BYTES, 0);
+  check(!comm->sampling && mask == 64, "sampleEvery 0 samples nothing");
+  plan.sampleEvery = 1;
+  publish(plan);
+  test_call(context, ALLREDUCE, BYTES, 0);
+  check(mask == (2 | 64), "mask %d", mask);
+  ring->header.heartbeat++;
+  uint64_t beat = comm->epoch;
+  while (mask == (2 | 64) && comm->epoch < beat + 100000) test_call(context, ALLREDUCE, BYTES, 0);
+  check(mask == 64 && comm->epoch > beat + 1000, "a daemon that is silent for %lu epochs", comm->epoch - beat);
+  expect(trials[0], 0); /* choices do not change */
+  ring->header.heartbeat++;
+  finish_epoch();
+  test_call(context, ALLREDUCE, BYTES, 0);
+  check(mask == (2 | 64), "the daemon is back");
+  ncclTunerPlugin_v6.finalize(context);
+  check(mask == 64 && process->samplingComms == 0, "the last communicator is gone: mask %d", mask);
+}
+
+static void run(const char *name, void (*test)(void)) {
+  int status;
+  pid_t child = fork();
+  if (child == 0) {
+    test();
+    exit(0);
+  }
+  check(waitpid(child, &status, 0) == child && status == 0, "%s: status %x", name, status);
+  check(test_count_files("comm-") + test_count_files("ring-") == 0, "%s left files", name);
+  printf("{\"choose\":\"%s\"}\n", name);
+}
+
+int main(void) {
+  test_directory();
+  run("trials, then base", trials_then_base);
+  run("changes only at epochs", changes_only_at_epochs);
+  run("marks", marks_are_respected);
+  run("odd costs", odd_costs);
+  run("odd tables", odd_tables);
+  run("odd calls", odd_calls);
+  run("unknown actions", unknown_actions);
+  run("unfit plans", unfit_plans);
+  run("user's veto", user_veto);
+  run("no id", no_id);
+  run("no logger", no_logger);
+  run("waits for all ranks", waits_for_all_ranks);
+  run("sampling", sampling);
+  test_remove_directory();
+  return 0;
+}
