@@ -28,7 +28,7 @@ test: all verify unit fuzz ## everything that CI runs
 unit: all ## Go and C tests with the race detector, and their number
 	go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 10m ./...
 
-bench: all ## the figures of the issue, as JSON lines in bench/results.jsonl
+bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle machine)
 	.ci/bench
 
 verify: lint generate ## formatting, lint, generated code up to date

@@ -16,7 +16,7 @@ import (
 func TestEstimatedParameters(t *testing.T) {
 	d, seed := mustDesign(t), detectorSeed(t)
 	for _, sigma := range []float64{0.05, 0.10} {
-		const runs = 2000
+		const runs = 1000
 		f := fabric{rng: rand.New(rand.NewPCG(seed, 3)), sigma: sigma}
 		early, later := 0, 0
 		for range runs {
@@ -35,7 +35,7 @@ func TestEstimatedParameters(t *testing.T) {
 			100*float64(early)/runs, 100*float64(later)/runs)
 		step := math.Log(1.08) * sigma / 0.05
 		for _, before := range []int{24, 32, 48, 100, 300} {
-			y := stepDelay(d, seed, 600, before, 1, f, step, step)
+			y := stepDelay(d, seed, 400, before, 1, f, step, step)
 			line += fmt.Sprintf(" step after %d: %.1f (%.1f%% missed);", before, y.Mean, 100*y.Missed)
 			if before >= 48 && y.Mean > 14 {
 				t.Errorf("noise %v, step after %d calls: mean delay %.1f", sigma, before, y.Mean)
@@ -52,7 +52,7 @@ func TestEstimatedParameters(t *testing.T) {
 // TestHeavyTails: spikes and heavy tails shorten the run length; how far is held here.
 func TestHeavyTails(t *testing.T) {
 	d, seed := mustDesign(t), detectorSeed(t)
-	calls := 2_000_000
+	calls := 1_500_000
 	for _, c := range []struct {
 		name string
 		f    fabric

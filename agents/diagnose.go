@@ -38,8 +38,12 @@ func (v Verdict) String() string {
 
 // Diagnoser says why the costs of one communicator changed. One alarm opens an episode: expectations of every bucket are
 // frozen, and calls since the change are compared with them, also in buckets without an alarm (that 1 MiB did not change
-// is what tells a constant from growth). A change in the other direction, or an alarm in a bucket whose evidence is
-// complete, opens the next episode.
+// is what tells a constant from growth). An alarm that tells more than the episode knows already opens the next one.
+//
+// Without a second size a constant and growth cannot be told apart, and the diagnosis is unknown. Two more things it
+// cannot know: whether calls got faster because the fabric did or because the program sends less through it, and, where
+// all sizes used take equally long (below some 16 KiB), a congestion of queues from a slower backend: that is called
+// backend-fallback. At the call of an alarm there are seldom enough calls for a diagnosis: it follows within some ten.
 type Diagnoser struct {
 	buckets   map[state.Bucket]*evidence
 	order     []*evidence // iteration in order of appearance: the same calls give the same verdict
@@ -68,11 +72,11 @@ func NewDiagnoser() *Diagnoser {
 
 // Observe takes in one call of bucket b, already shown to its detector, which answered a.
 func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, a Alarm) Verdict {
-	d.calls++
 	d.verdict.New = false
 	if o.SignalNs <= 0 || o.SignalNs > maxPlausibleNs {
 		return d.verdict
 	}
+	d.calls++
 	e := d.buckets[b]
 	if e == nil {
 		e = &evidence{bytes: math.Exp2(float64(b.Log2Bytes))}

@@ -23,7 +23,7 @@ type choice struct {
 	action     actions.Action
 }
 
-// readTable gives the measured medians in ns; the symmetric path is left out, a tuner cannot choose it.
+// readTable gives the measured medians in ns. The symmetric path and AllToAll are left out: a tuner is not asked.
 func readTable(t *testing.T, name string) map[choice]float64 {
 	t.Helper()
 	f, err := os.Open(filepath.Join(tables, name+".csv"))
@@ -37,14 +37,14 @@ func readTable(t *testing.T, name string) map[choice]float64 {
 	}
 	out := map[choice]float64{}
 	for _, r := range rows[1:] { // ...,collective,bytes,path,algorithm,protocol,channels,median_us
+		if r[6] == "AllToAll" || r[8] == "symmetric" {
+			continue
+		}
 		var c choice
 		if c.collective, err = actions.ParseCollective(r[6]); err != nil {
 			t.Fatal(err)
 		}
 		c.bytes, err = strconv.ParseUint(r[7], 10, 64)
-		if r[8] == "symmetric" {
-			continue
-		}
 		if err == nil && r[8] == "collective" {
 			c.action, err = actions.Parse(r[9] + "/" + r[10] + "/" + r[11])
 		}
@@ -170,11 +170,12 @@ func TestRecordedTables(t *testing.T) {
 		{"CPU load", cpu, DiagnosisCPUContention, 2, true, 0.95},
 		{"CPU load", cpu, DiagnosisCPUContention, 4, true, 0.95},
 		{"CPU load, any choices", cpu, DiagnosisCPUContention, 4, false, 0.95},
-		// The network load added 6% to 78%, unevenly: few sizes cannot tell what many can.
+		// The network load took -14% to +123%, unevenly (and some choices it made faster): few sizes cannot tell what
+		// many can.
 		{"network load", network, DiagnosisCongestion, 2, true, 0.4},
 		{"network load", network, DiagnosisCongestion, 6, true, 0.8},
 		{"network load", network, DiagnosisCongestion, 18, true, 0.85},
-		{"network load, any choices", network, DiagnosisCongestion, 6, false, 0.6},
+		{"network load, any choices", network, DiagnosisCongestion, 6, false, 0.5},
 	} {
 		there, back, ever := outcomes(d, seed, quiet, c.load, c.buckets, c.onlyDefault, runs)
 		t.Logf("quiet to %s, %d buckets: %v; and back: %v", c.name, c.buckets, there, back)

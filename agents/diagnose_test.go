@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"dynamiccl/actions"
@@ -127,7 +128,10 @@ func TestDiagnosesAreRight(t *testing.T) {
 	design, seed := mustDesign(t), detectorSeed(t)
 	truths := []Diagnosis{DiagnosisBackendFallback, DiagnosisCongestion, DiagnosisRemoteSide, DiagnosisSlowRank,
 		DiagnosisCPUContention, DiagnosisRecovered, DiagnosisNone}
-	const cases = 400
+	cases := 200
+	if os.Getenv("DYN_LONG") == "1" {
+		cases = 1000
+	}
 	var table [DiagnosisUnknown + 1][DiagnosisUnknown + 1]int
 	for _, truth := range truths {
 		rng := rand.New(rand.NewPCG(seed, uint64(truth)))
@@ -161,11 +165,11 @@ func TestDiagnosesAreRight(t *testing.T) {
 		row := fmt.Sprintf("%-16s", truth)
 		for d, n := range table[truth] {
 			if n > 0 {
-				row += fmt.Sprintf(" %s %.1f%%,", Diagnosis(d), 100*float64(n)/cases)
+				row += fmt.Sprintf(" %s %.1f%%,", Diagnosis(d), 100*float64(n)/float64(cases))
 			}
 		}
-		t.Logf("%s said after %.1f calls a bucket, something wrong said meanwhile in %.1f%%", row, float64(until)/math.Max(1, float64(found)), 100*float64(wrong)/cases)
-		if right := float64(table[truth][truth]) / cases; right < 0.95 && truth != DiagnosisNone {
+		t.Logf("%s said after %.1f calls a bucket, something wrong said meanwhile in %.1f%%", row, float64(until)/math.Max(1, float64(found)), 100*float64(wrong)/float64(cases))
+		if right := float64(table[truth][truth]) / float64(cases); right < 0.95 && truth != DiagnosisNone {
 			t.Errorf("%s: right in %.1f%% of cases, want 95%%", truth, 100*right)
 		}
 	}

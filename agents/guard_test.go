@@ -317,8 +317,13 @@ func TestGuardBelievesTheModel(t *testing.T) {
 }
 
 func TestGuardRemembersWhatWasHopeless(t *testing.T) {
-	g := guardOf(&stubborn{trials: []actions.Action{ring}}, ring, tree)
+	cfg := DefaultGuardConfig()
+	cfg.Allowance, cfg.CarryCap = 1e6, 1e6 // not the budget's doing
+	g := NewGuard(&stubborn{trials: []actions.Action{ring}}, []actions.Action{actions.Default, ring, tree}, bucketOf(10), nil, cfg)
 	feed(g, actions.Default, 100e3, 20)
+	if _, trials := g.Propose(12); len(trials) != 1 {
+		t.Fatalf("trials %v of an action that nothing is known of", trials)
+	}
 	feed(g, ring, 600e3, 4)
 	g.Shift(DiagnosisUnknown)
 	feed(g, actions.Default, 100e3, 4)

@@ -83,6 +83,7 @@ static inline struct rig rig_open(int version, uint64_t commId, int nRanks, int 
 static inline void rig_close(struct rig *r) {
   int (*finalize)(void *) = r->version == 4 ? ncclProfiler_v4.finalize : ncclProfiler_v7.finalize;
   CHECK(finalize(r->context) == 0, "finalize");
+  r->comm = NULL; /* freed; the context stays, to be used as a stale one */
 }
 
 /* What getCollInfo leaves behind. */

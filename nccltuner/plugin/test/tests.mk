@@ -2,7 +2,7 @@
 # The C tests. Every one is linked with the library's own objects; `check` runs what takes seconds.
 T := $(BUILD)/test
 TEST_CFLAGS := $(CFLAGS)
-PROGRAMS := stress test_no_syscall test_lifecycle test_files test_choose
+PROGRAMS := stress test_no_syscall test_lifecycle test_files test_choose bench
 EPOCH := epoch_check-8 epoch_check-2
 MUTANTS := epoch_check-8-m1 epoch_check-8-m2 epoch_check-2-m3 epoch_check-8-m4 epoch_check-8-m5
 
