@@ -31,8 +31,8 @@ func DefaultParams() Params {
 // signal is what a choice is charged, so it must be the quick one; equal shares would cost it half a call of delay.
 const signalShare = 0.8
 
-// winsorAt bounds a standardised residual. A single spike of any height then moves a chart by less than half of its
-// threshold, while a sustained step of any height alarms at the fourth call (default parameters).
+// winsorAt bounds a standardised residual. A single spike of any height then moves a chart by a third of its
+// threshold, and a sustained step alarms within four calls (default parameters).
 const winsorAt = 3.0
 
 // Design is a detector's computed constants. Compute it once and share it: it is immutable and costs milliseconds.

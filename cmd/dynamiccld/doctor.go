@@ -23,9 +23,6 @@ It ends with exit code 1 when something fails.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := config.Load(config.Sources{Host: a.host(), Env: a.environ, Flags: cmd.Flags()})
 			cfg := loaded.Config
-			if err != nil {
-				cfg = config.Default(a.host())
-			}
 			v := build()
 			report := doctor.Run(cmd.Context(), doctor.Host{
 				Getenv: a.getenv, EUID: a.euid, Root: a.sysroot, Dir: cfg.Dir, StorePath: cfg.Store, ConfigErr: err,

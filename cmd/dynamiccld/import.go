@@ -99,11 +99,11 @@ func (a *app) readRules(name string) (text string, rules []actions.Rule, err err
 }
 
 func (a *app) intoDaemon(cmd *cobra.Command, report *importReport, to source, text string) error {
-	client, dir, err := a.client(to.dir)
+	client, cfg, err := a.client(to.dir)
 	if err != nil {
 		return err
 	}
-	report.Target = "daemon of " + dir
+	report.Target = "daemon of " + cfg.Dir
 	if _, err := client.Import(cmd.Context(), text); err != nil {
 		return err
 	}

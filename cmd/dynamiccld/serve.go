@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -80,13 +79,4 @@ func (a *app) serve(cmd *cobra.Command, loaded config.Loaded, load func() (confi
 			return webHandler(b, log, readOnly)
 		},
 	})
-}
-
-// dirOf says which directory a command asks about. Without the flag it follows the same settings as serve.
-func (a *app) dirOf(flags *pflag.FlagSet) (string, error) {
-	loaded, err := config.Load(config.Sources{Host: a.host(), Env: a.environ, Flags: flags})
-	if err != nil {
-		return "", usageError(err)
-	}
-	return loaded.Config.Dir, nil
 }

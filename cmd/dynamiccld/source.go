@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -59,32 +60,32 @@ func (a *app) buckets(ctx context.Context, s source) (all []control.Bucket, from
 		}
 		return all, "store " + s.store, err
 	}
-	client, dir, err := a.client(s.dir)
+	client, cfg, err := a.client(s.dir)
 	if err != nil {
 		return nil, "", err
 	}
 	all, err = client.Buckets(ctx)
 	if err != nil {
-		return nil, "", a.orStore(err)
+		return nil, "", orStore(err, cfg.Store)
 	}
 	if s.comm != "" {
 		all, err = onlyComm(all, s.comm)
 	}
-	return all, "daemon of " + dir, err
+	return all, "daemon of " + cfg.Dir, err
 }
 
-func (a *app) client(flags *pflag.FlagSet) (*control.Client, string, error) {
-	dir, err := a.dirOf(flags)
+// client asks the daemon of --dir; without the flag it follows the same settings as serve.
+func (a *app) client(flags *pflag.FlagSet) (*control.Client, config.Config, error) {
+	loaded, err := config.Load(config.Sources{Host: a.host(), Env: a.environ, Flags: flags})
 	if err != nil {
-		return nil, "", err
+		return nil, config.Config{}, usageError(err)
 	}
-	return control.NewClient(dir), dir, nil
+	return control.NewClient(loaded.Config.Dir), loaded.Config, nil
 }
 
 // orStore adds to an error of a missing daemon what can be read without one.
-func (a *app) orStore(err error) error {
-	path := config.Default(a.host()).Store
-	if _, statErr := os.Stat(path); statErr == nil {
+func orStore(err error, path string) error {
+	if _, statErr := os.Stat(path); errors.Is(err, control.ErrNoDaemon) && statErr == nil {
 		return fmt.Errorf("%w; what was learned before can be read with --store %s", err, path)
 	}
 	return err

@@ -82,10 +82,9 @@ static int work(struct rank *rank) {
   uint64_t beganNs = host_now_ns();
   const struct phase *phase = plan->phases;
   for (uint64_t call = 0; call < plan->calls; call++) {
-    if (o->leaveRank == rank->rank && call == o->leaveCall) return leave(rank), -1;
     while (call >= phase->endCall) phase++;
-    /* begun before it is waited for, so that two ranks at the same call do not wait for each other */
     sync_progress(rank->sync, rank->rank, call);
+    if (o->leaveRank == rank->rank && call == o->leaveCall) return leave(rank), -1;
     if (sync_wait(rank->sync, rank->rank, call, o->window, rank->error, sizeof rank->error) != 0) return peer_died(rank);
     pace(o, beganNs, call);
     int index = o->comms == 1 ? 0 : (int)(rng_draw(o->seed, RNG_WORK, UINT64_MAX, call, 0) % (uint64_t)o->comms);

@@ -55,10 +55,18 @@ type result struct {
 	stdout, stderr string
 }
 
+// runLimit bounds one run of the harness.
+func runLimit() time.Duration {
+	if os.Getenv("DYN_LONG") == "1" {
+		return 30 * time.Minute
+	}
+	return time.Minute
+}
+
 // command prepares a run that is bounded in time. env replaces the plugin variables: none are inherited.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), runLimit())
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, filepath.Join(build, "dynamiccl-rank"), args...)
 	for _, v := range os.Environ() {

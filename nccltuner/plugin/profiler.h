@@ -74,7 +74,7 @@ struct dyn_context {
   atomic_uint_fast64_t ownSeq; /* for collectives that no choice matched */
   atomic_uint_fast64_t joined[DYN_NUM_DECISIONS]; /* by seq % DYN_NUM_DECISIONS: (seq + 1) << 1 | aggregated */
   atomic_uint_fast64_t lazy[DYN_NUM_LAZY];        /* handles of collectives that wait for quiet */
-  atomic_uint lazyNext;
+  atomic_uint lazyNext; /* 0: there were none so far */
 };
 
 enum dyn_kind { DYN_KIND_API = 1, DYN_KIND_GROUP, DYN_KIND_COLL, DYN_KIND_KERNEL, DYN_KIND_PROXY };
@@ -92,7 +92,7 @@ struct dyn_collective {
   atomic_uint_fast64_t firstStart, lastStop; /* kernel, GPU ns (host ns when hostTimed) */
   atomic_uint_fast64_t kernelSeen; /* host ns at which the first kernel start was told */
   atomic_uint_fast64_t firstOp, lastSend, lastRecv; /* proxy, host ns */
-  atomic_uint_fast64_t touched;    /* host ns of the last event */
+  atomic_uint_fast64_t touched;    /* host ns of the last event, where quiet is waited for */
 };
 
 /* An event object. word: generation << 32 | pins << 20 | references. References 0 and pins 0: finished. */

@@ -22,12 +22,14 @@ static struct dyn_slot *start_kernel(struct dyn_context *context, const struct d
   if (coll == NULL) return NULL;
   struct dyn_slot *slot = dyn_slot_new(context->process, coll->owner, DYN_KIND_KERNEL, 1);
   if (slot != NULL) {
-    uint64_t now = dyn_now_ns();
+    /* The clock costs as much as the rest of this call: only the first channel's news and host times need it. */
+    int first = atomic_load_explicit(&coll->coll.kernelSeen, memory_order_relaxed) == 0;
+    uint64_t now = first || coll->coll.hostTimed ? dyn_now_ns() : 0;
     slot->part.coll = (uintptr_t)event->parent;
     slot->part.channel = event->kernelCh.channel;
     slot->part.hostTimed = coll->coll.hostTimed;
     slot->part.start = coll->coll.hostTimed ? now : event->kernelCh.timer;
-    dyn_atomic_min(&coll->coll.kernelSeen, now);
+    if (first) dyn_atomic_min(&coll->coll.kernelSeen, now);
   }
   dyn_slot_unpin(coll, 0);
   return slot;
@@ -93,9 +95,10 @@ int dyn_event_start(void *contextHandle, void **handle, const struct dyn_event *
 }
 
 static void stop_part(struct dyn_slot *slot) {
-  uint64_t now = dyn_now_ns();
   struct dyn_slot *coll = pin_coll((void *)(uintptr_t)slot->part.coll);
   if (coll == NULL) return;
+  int timed = slot->kind == DYN_KIND_KERNEL && !slot->part.hostTimed && coll->coll.expected != 0; /* and not awaited */
+  uint64_t now = timed ? 0 : dyn_now_ns();
   unsigned drops = 1;
   if (slot->kind == DYN_KIND_KERNEL) {
     drops = dyn_coll_kernel(coll, slot->part.channel, slot->part.start,

@@ -185,7 +185,7 @@ unsigned dyn_coll_kernel(struct dyn_slot *slot, unsigned channel, uint64_t start
   if (channel >= DYN_MAX_CHANNELS) return 0;
   uint64_t bit = UINT64_C(1) << channel, before = atomic_fetch_or(&c->channels, bit);
   if (before & bit) return 0; /* told twice */
-  atomic_store_explicit(&c->touched, nowNs, memory_order_relaxed);
+  if (c->expected == 0) atomic_store_explicit(&c->touched, nowNs, memory_order_relaxed);
   if (start == 0 || stop < start || stop - start > DYN_MAX_DURATION_NS) {
     atomic_store(&c->bad, 1);
   } else {
@@ -237,6 +237,7 @@ void dyn_coll_finish(struct dyn_slot *slot) {
 }
 
 void dyn_coll_sweep(struct dyn_context *context, uint64_t nowNs, int force) {
+  if (atomic_load_explicit(&context->lazyNext, memory_order_relaxed) == 0) return;
   for (unsigned i = 0; i < DYN_NUM_LAZY; i++) {
     uint64_t handle = atomic_load_explicit(&context->lazy[i], memory_order_relaxed);
     if (handle == 0) continue;

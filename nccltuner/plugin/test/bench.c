@@ -11,6 +11,7 @@
  *   bench RANKS CALLS_PER_RANK
  */
 #include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +24,7 @@
 #define COMM_ID 0xbe7c4ull
 #define MAX_TICKS (1 << 16)
 #define WARM_UP 20000
+#define MAX_AHEAD 512 /* calls */
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -43,7 +45,8 @@ static inline uint64_t ticks(void) {
 enum { TIMER, EMPTY, PLUGIN, KINDS };
 struct shared {
   uint64_t histogram[KINDS][MAX_TICKS + 1];
-  uint64_t plans, published, ready, done, go;
+  uint64_t progress[DYN_MAX_RANKS];
+  uint64_t plans, published, ready, go;
 };
 static struct shared *shared;
 
@@ -62,6 +65,14 @@ static uint64_t now_ns(void) {
 
 static inline void count(uint32_t *histogram, uint64_t t) { histogram[t < MAX_TICKS ? t : MAX_TICKS]++; }
 
+/* Real ranks wait for each other in their collectives. Without that, on a machine with fewer cores than ranks, those that
+ * do not run hold the change log full and no plan changes. Not timed. */
+static void wait_for_others(int rank, int ranks, uint64_t calls) {
+  __atomic_store_n(&shared->progress[rank], calls, __ATOMIC_RELAXED);
+  for (int i = 0; i < ranks; i++)
+    while (__atomic_load_n(&shared->progress[i], __ATOMIC_RELAXED) + MAX_AHEAD < calls) sched_yield();
+}
+
 static void rank_process(int rank, int ranks, uint64_t calls) {
   static uint32_t histogram[KINDS][MAX_TICKS + 1];
   /* Through a pointer that the compiler cannot see through, as NCCL calls. */
@@ -77,6 +88,7 @@ static void rank_process(int rank, int ranks, uint64_t calls) {
   while (!__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST)) usleep(100);
   for (uint64_t i = 0; i < calls + WARM_UP; i++) {
     if (i == WARM_UP) memset(histogram, 0, sizeof histogram);
+    if (i % (MAX_AHEAD / 4) == 0) wait_for_others(rank, ranks, i);
     uint64_t shape = test_random(&random);
     int collective = (int)(i % 5), channels = 0;
     size_t bytes = (size_t)1 << (8 + i / 5 % 20);
@@ -93,6 +105,7 @@ static void rank_process(int rank, int ranks, uint64_t calls) {
     count(histogram[EMPTY], t3 - t2);
     if (comm->plan.version != version) plans++, version = comm->plan.version;
   }
+  __atomic_store_n(&shared->progress[rank], UINT64_MAX / 2, __ATOMIC_RELAXED);
   for (int k = 0; k < KINDS; k++)
     for (int t = 0; t <= MAX_TICKS; t++)
       if (histogram[k][t]) __atomic_fetch_add(&shared->histogram[k][t], histogram[k][t], __ATOMIC_RELAXED);

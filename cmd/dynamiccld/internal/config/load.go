@@ -42,24 +42,15 @@ type Loaded struct {
 	Warnings []string          // nothing wrong with the settings, but probably not what was meant
 }
 
-// Load reads file, environment and flags over the defaults, each over the one before.
+// Load reads file, environment and flags over the defaults, each over the one before. With an error it gives the first
+// thing that is wrong, and a configuration that has everything else in it.
 func Load(s Sources) (Loaded, error) {
 	l := Loaded{Config: Default(s.Host), Origin: map[string]string{}}
 	for _, f := range fields {
 		l.Origin[f.key] = "default"
 	}
-	if err := l.loadFile(s); err != nil {
-		return l, err
-	}
-	if err := l.loadEnv(s.Env); err != nil {
-		return l, err
-	}
-	if s.Flags != nil {
-		k := koanf.New(".")
-		if err := k.Load(posflag.ProviderWithValue(s.Flags, ".", nil, onlySettings), nil); err != nil {
-			return l, fmt.Errorf("flags: %w", err)
-		}
-		if err := l.apply(k, true, func(key string) string { return "flag --" + key }); err != nil {
+	for _, err := range []error{l.loadFile(s), l.loadEnv(s.Env), l.loadFlags(s.Flags)} {
+		if err != nil {
 			return l, err
 		}
 	}
@@ -68,6 +59,17 @@ func Load(s Sources) (Loaded, error) {
 		return l, fmt.Errorf("%s: %w", l.Origin[key], err)
 	}
 	return l, nil
+}
+
+func (l *Loaded) loadFlags(flags *pflag.FlagSet) error {
+	if flags == nil {
+		return nil
+	}
+	k := koanf.New(".")
+	if err := k.Load(posflag.ProviderWithValue(flags, ".", nil, onlySettings), nil); err != nil {
+		return fmt.Errorf("flags: %w", err)
+	}
+	return l.apply(k, true, func(key string) string { return "flag --" + key })
 }
 
 // onlySettings leaves out flags of cobra's and of single commands.
@@ -160,27 +162,36 @@ func (l *Loaded) loadEnv(environ []string) error {
 
 // apply sets what a source gives. shell: it was typed by somebody who sees a working directory. origin names the source
 // of a key in errors.
-func (l *Loaded) apply(k *koanf.Koanf, shell bool, origin func(key string) string) error {
+func (l *Loaded) apply(k *koanf.Koanf, shell bool, origin func(key string) string) (first error) {
 	keys := k.Keys()
 	slices.Sort(keys)
 	for _, key := range keys {
-		f, ok := fieldOf(key)
-		if !ok {
-			return fmt.Errorf("%s: unknown key %q; did you mean %q? (`dynamiccld serve --print-config` lists all)",
-				origin(key), key, nearestKey(key))
+		if err := l.applyKey(key, k.Get(key), shell); err == nil {
+			l.Origin[key] = origin(key)
+		} else if first == nil {
+			first = fmt.Errorf("%s: %w", origin(key), err)
 		}
-		text, err := scalar(k.Get(key))
-		if err == nil && f.kind == "path" && !shell && text != StoreNone && !filepath.IsAbs(text) {
-			// Daemon, ranks and commands start in different directories; only a flag is read where it was written.
-			err = fmt.Errorf("path %q is relative; give an absolute path", text)
-		}
-		if err == nil {
-			err = f.set(&l.Config, text)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", origin(key), key, err)
-		}
-		l.Origin[key] = origin(key)
+	}
+	return first
+}
+
+func (l *Loaded) applyKey(key string, value any, shell bool) error {
+	f, ok := fieldOf(key)
+	if !ok {
+		return fmt.Errorf("unknown key %q; did you mean %q? (`dynamiccld serve --print-config` lists all)", key, nearestKey(key))
+	}
+	text, err := scalar(value)
+	if err == nil && f.kind == "path" && !shell && text != StoreNone && !filepath.IsAbs(text) {
+		// Daemon, ranks and commands start in different directories; only a flag is read where it was written.
+		err = fmt.Errorf("path %q is relative; give an absolute path", text)
+	}
+	before := l.Config
+	if err == nil {
+		err = f.set(&l.Config, text)
+	}
+	if err != nil {
+		l.Config = before
+		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
 }

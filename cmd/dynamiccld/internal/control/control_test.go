@@ -346,3 +346,35 @@ func TestContextEndsAQuestion(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// FuzzSocket: whatever bytes come, the server answers the next question.
+func FuzzSocket(f *testing.F) {
+	for _, s := range []string{"", "GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n", "POST /v1/import HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nallreduce", "\x00\xff", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
+		f.Add([]byte(s))
+	}
+	dir, err := os.MkdirTemp("", "dyn")
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := control.Listen(dir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	s := control.NewServer(fakebackend.Busy(), slog.New(slog.DiscardHandler), time.Now)
+	go func() { done <- s.Serve(ctx, l) }()
+	defer func() { cancel(); <-done }()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		conn, err := net.Dial("unix", filepath.Join(dir, control.SocketName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Write(data) // the server may have closed already
+		conn.Close()
+		if _, err := control.NewClient(dir).Status(context.Background()); err != nil {
+			t.Errorf("after %q: %v", data, err)
+		}
+	})
+}

@@ -28,7 +28,7 @@ type Host struct {
 	Root      string // prefix of /etc, /proc and the system's library directories; "" on a real host
 	Dir       string
 	StorePath string
-	ConfigErr error // why the settings do not load; nil: they do
+	ConfigErr error // what is wrong with the settings; nil: nothing
 	Version   string
 	ABI       int
 	Client    *control.Client
@@ -66,7 +66,7 @@ func (r *Report) add(f Finding) {
 func Run(ctx context.Context, h Host) Report {
 	r := Report{Findings: []Finding{}}
 	if h.ConfigErr != nil {
-		r.fail("settings", h.ConfigErr.Error(), "correct the setting; the checks below assume its default")
+		r.fail("settings", h.ConfigErr.Error(), "correct the setting; the checks below are made without it")
 	} else {
 		r.ok("settings", "settings load")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -19,7 +20,11 @@ func Write(path string, rules []actions.Rule) (err error) {
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
-		return fmt.Errorf("writing %s: %w; name a file in a directory that you may write", path, err)
+		var why *fs.PathError
+		if errors.As(err, &why) {
+			err = why.Err // the path in it is that of the temporary file
+		}
+		return fmt.Errorf("writing %s: %w; name a file in a directory that exists and that you may write", path, err)
 	}
 	defer func() {
 		if err != nil {

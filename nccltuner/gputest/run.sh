@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Real NCCL on the GPUs of this machine: plugin, daemon, unmodified PyTorch. Needs two or more NVIDIA GPUs, PyTorch with
+# NCCL, and what `make` left in bin/ and lib/.   nccltuner/gputest/run.sh [RESULTS.jsonl] [SECONDS]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+root=$PWD
+out=${1:-docs/figures/gpu-$(date -u +%Y-%m-%d).jsonl}
+seconds=${2:-20}
+mkdir -p "$(dirname "$out")"
+tmp=$(mktemp -d)
+daemon=
+trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null; wait 2>/dev/null; rm -rf "$tmp"' EXIT
+mkdir -m 700 "$tmp/run"
+gpus=$(nvidia-smi -L | wc -l)
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$root/lib/libnccl-tuner-dynamiccl.so NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_DEBUG=${NCCL_DEBUG:-WARN} OMP_NUM_THREADS=1
+bin/dynamiccld serve --dir "$tmp/run" --store "$tmp/store.db" >"$tmp/daemon.log" 2>&1 &
+daemon=$!
+sleep 1
+bin/dynamiccld doctor || true
+timeout $((seconds * 2 + 90)) torchrun --nproc-per-node "$gpus" nccltuner/gputest/smoke.py "$seconds" "$out" &
+job=$!
+# While the job runs: communicators and their buckets are shown as long as they live.
+until bin/dynamiccld status --json 2>/dev/null | grep -q '"active": true'; do
+  kill -0 "$job" || { wait "$job"; exit 1; }
+  sleep 0.2
+done
+sleep $((seconds - 4))
+bin/dynamiccld status || true
+bin/dynamiccld status --json >"$tmp/status.json" || true
+bin/dynamiccld table || true
+bin/dynamiccld why AllReduce 64KiB || true
+wait "$job"
+tail -n 5 "$tmp/daemon.log"
+python3 - "$tmp/status.json" "$out" "$gpus" "$driver" <<'E2'
+import json, subprocess, sys
+from datetime import datetime, timezone
+s = json.load(open(sys.argv[1]))
+line = {"figure": "gpu smoke, the daemon's side", "gpus": int(sys.argv[3]), "driver": sys.argv[4],
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "samples": s["samples"], "dropped": s["dropped"],
+        "unjoined": s["unjoined"], "decisions": s["decisions"], "plans": s["publications"], "comms": len(s["comms"]), "version": s["version"]}
+open(sys.argv[2], "a").write(json.dumps(line) + "\n")
+print(json.dumps(line))
+sys.exit(0 if s["samples"] > 0 and s["publications"] > 0 else 1)
+E2
