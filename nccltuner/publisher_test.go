@@ -78,13 +78,13 @@ func TestFreeBuffer(t *testing.T) {
 		{"nonsense in the log", bufferView{newest: none, frontier: 9<<8 | 1, slowest: 9, log: [8]uint64{0, 2<<8 | 77}}, 0xff},
 	} {
 		free := uint32(0)
-		for v := c.v; ; {
+		for v, more := c.v, true; more; {
 			b, ok := v.free()
-			if !ok {
-				break
+			more = ok && free>>b&1 == 0
+			if ok {
+				free |= 1 << b
+				v.positions |= 1 << b // ask for the next one
 			}
-			free |= 1 << b
-			v.positions |= 1 << b // ask for the next one
 		}
 		if free != c.want {
 			t.Errorf("%s: free %08b, want %08b", c.name, free, c.want)

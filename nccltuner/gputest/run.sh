@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Real NCCL on the GPUs of this machine: plugin, daemon, unmodified PyTorch. Needs two or more NVIDIA GPUs, PyTorch with
-# NCCL, and what `make` left in bin/ and lib/.   nccltuner/gputest/run.sh [RESULTS.jsonl] [SECONDS]
+# NCCL, and what `make` left in bin/ and lib/. NCCL_LIB=FILE tests another libnccl.so.2.   nccltuner/gputest/run.sh [RESULTS.jsonl] [SECONDS]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -19,7 +19,7 @@ bin/dynamiccld serve --dir "$tmp/run" --store "$tmp/store.db" >"$tmp/daemon.log"
 daemon=$!
 sleep 1
 bin/dynamiccld doctor || true
-timeout $((seconds * 2 + 90)) torchrun --nproc-per-node "$gpus" nccltuner/gputest/smoke.py "$seconds" "$out" &
+timeout $((seconds * 2 + 90)) env ${NCCL_LIB:+LD_PRELOAD=$NCCL_LIB} torchrun --nproc-per-node "$gpus" nccltuner/gputest/smoke.py "$seconds" "$out" &
 job=$!
 # While the job runs: communicators and their buckets are shown as long as they live.
 until bin/dynamiccld status --json 2>/dev/null | grep -q '"active": true'; do

@@ -3,6 +3,7 @@
 
 torchrun --nproc-per-node N smoke.py SECONDS OUT.jsonl
 """
+import ctypes
 import json
 import os
 import sys
@@ -12,6 +13,13 @@ import torch
 import torch.distributed as dist
 
 SIZES = [1 << k for k in range(10, 25, 2)]  # bytes of the whole buffer
+
+
+def running_nccl():
+    """The version of the library that is loaded, which LD_PRELOAD may have replaced."""
+    code = ctypes.c_int()
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(code))
+    return f"{code.value // 10000}.{code.value // 100 % 100}.{code.value % 100}"
 
 
 def expect(ok, what):
@@ -63,7 +71,7 @@ def main():
     torch.cuda.synchronize()
     if rank == 0:
         with open(out_path, "a") as f:
-            f.write(json.dumps({"figure": "gpu smoke", "gpus": world, "gpu": torch.cuda.get_device_name(0), "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            f.write(json.dumps({"figure": "gpu smoke", "gpus": world, "gpu": torch.cuda.get_device_name(0), "nccl": running_nccl(),
                                 "collectives": step, "seconds": round(time.time() - started, 1), "wrong_elements": 0}) + "\n")
     dist.destroy_process_group()
 

@@ -170,7 +170,7 @@ func TestAgreementWhilePlansChange(t *testing.T) {
 				}
 				running = false
 			default:
-				d.turn(oneNode.sizes); if d.published%100==5 {d.dbg(t)}
+				d.turn(oneNode.sizes)
 				time.Sleep(500 * time.Microsecond)
 			}
 		}

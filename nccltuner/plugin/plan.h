@@ -28,18 +28,34 @@
 
 #define DYN_MAX_CHANNELS 64 /* MAXCHANNELS, NCCL src/include/device.h: a larger number cannot be meant */
 
+/* Two lanes, as many as a vector register of every 64-bit processor holds. */
+typedef uint64_t dyn_lanes __attribute__((vector_size(16), aligned(8), may_alias));
+
 static inline uint64_t dyn_plan_checksum(const struct dyn_plan *plan) {
-  const unsigned char *words = (const unsigned char *)plan + offsetof(struct dyn_plan, numEntries);
-  const size_t numWords = (sizeof *plan - offsetof(struct dyn_plan, numEntries)) / 8;
-  uint64_t sum[8] = {0}, sums[8] = {0}, lane[8], h = 0;
-  for (size_t i = 0; i < numWords; i += 8) {
-    memset(lane, 0, sizeof lane);
-    memcpy(lane, words + 8 * i, numWords - i < 8 ? 8 * (numWords - i) : sizeof lane);
-    /* Lanes past the last word are left as they are: it has no successor. */
-    for (size_t k = 0; k < 8 && i + k < numWords; k++) {
-      sum[k] += lane[k];
-      sums[k] += sum[k];
-    }
+  const size_t from = offsetof(struct dyn_plan, numEntries), numWords = (sizeof *plan - from) / 8;
+  const unsigned char *words = (const unsigned char *)plan + from;
+  dyn_lanes a = {0}, b = {0}, c = {0}, d = {0}, as = {0}, bs = {0}, cs = {0}, ds = {0};
+  size_t i = 0;
+  for (; i + 8 <= numWords; i += 8) {
+    const dyn_lanes *eight = (const dyn_lanes *)(words + 8 * i);
+    as += a += eight[0];
+    bs += b += eight[1];
+    cs += c += eight[2];
+    ds += d += eight[3];
+  }
+  uint64_t sum[8] = {a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]};
+  uint64_t sums[8] = {as[0], as[1], bs[0], bs[1], cs[0], cs[1], ds[0], ds[1]};
+  for (int k = 0; i < numWords; i++, k++) {
+    uint64_t word;
+    memcpy(&word, words + 8 * i, 8);
+    sum[k] += word;
+    sums[k] += sum[k];
+  }
+  uint64_t h = 0;
+  for (int k = 0; k < 8; k++) {
+    h = (h ^ sum[k]) * 0x9E3779B97F4A7C15u;
+    h = (h ^ sums[k]) * 0x9E3779B97F4A7C15u;
+    h ^= h >> 32;
   }
   return h ^ plan->version;
 }
@@ -47,15 +63,16 @@ static inline uint64_t dyn_plan_checksum(const struct dyn_plan *plan) {
 /* Every index that the hot path follows stays inside its array. Actions need no check here: one that this NCCL does not
  * know is refused call by call. */
 static inline bool dyn_plan_valid(const struct dyn_plan *plan) {
-  if (plan->checksum != dyn_plan_checksum(plan)) return false;
-  if (plan->numEntries > DYN_NUM_ENTRIES) return false;
-  if (plan->sampleEvery & (plan->sampleEvery - 1)) return false;
-  for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
-    for (int b = 0; b < DYN_NUM_BUCKETS; b++)
-      if (plan->index[c][b] >= DYN_NUM_ENTRIES) return false;
-  for (int i = 0; i < DYN_NUM_ENTRIES; i++)
-    if (plan->entries[i].numTrials > DYN_NUM_TRIALS) return false;
-  return true;
+  _Static_assert(DYN_NUM_ENTRIES == 64 && sizeof plan->index % 8 == 0, "an index is good when its two upper bits are clear");
+  uint64_t indexes = 0;
+  bool fit = plan->numEntries <= DYN_NUM_ENTRIES && !(plan->sampleEvery & (plan->sampleEvery - 1));
+  for (size_t i = 0; i < sizeof plan->index; i += 8) { /* eight at a time: a rank waits for this inside getCollInfo */
+    uint64_t eight;
+    memcpy(&eight, (const unsigned char *)plan->index + i, 8);
+    indexes |= eight;
+  }
+  for (int i = 0; i < DYN_NUM_ENTRIES; i++) fit &= plan->entries[i].numTrials <= DYN_NUM_TRIALS;
+  return fit && !(indexes & 0xc0c0c0c0c0c0c0c0u) && plan->checksum == dyn_plan_checksum(plan);
 }
 
 #endif

@@ -60,10 +60,10 @@ int dyn_event_start(void *contextHandle, void **handle, const struct dyn_event *
   void *chain = context->chained ? dyn_chain_start(context, event, descr) : NULL;
   struct dyn_slot *slot = NULL;
   switch (event->type) {
-    case ncclProfileGroupApi:
-    case ncclProfileP2pApi:
-      dyn_capture_note(context->process, event->api.captured);
+    case ncclProfileGroupApi: /* says it first; its calls below are what is counted */
+      if (event->api.captured) dyn_capture_note(context->process, 1);
       break;
+    case ncclProfileP2pApi: dyn_capture_note(context->process, event->api.captured); break;
     case ncclProfileCollApi:
       dyn_capture_note(context->process, event->api.captured);
       if (!event->api.captured && dyn_wanted(context)) {

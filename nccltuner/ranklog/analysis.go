@@ -7,11 +7,13 @@ import (
 	"dynamiccl/actions"
 )
 
-// A bucket is adapted from the first call on that costs at most 1 + tolerance times the best, if that holds for this
-// share of all later calls of the phase too: the default is measured again on a schedule, which is no relapse.
+// A bucket is adapted from the first call on that costs at most 1 + tolerance times the best, if that also holds for a
+// share of stayShare of the next stayCalls calls and of all later calls of the phase: the default is measured again on a
+// schedule, which is no relapse, and one lucky trial is no adaptation.
 const (
 	tolerance = 0.10
 	stayShare = 0.90
+	stayCalls = 10
 )
 
 // Sums are costs in nanoseconds, of the recorded table.
@@ -115,20 +117,26 @@ func (a *analysis) add(r Record) {
 	b.defaultGood = b.defaultGood && s.DefaultNs <= limit
 }
 
-// adaptedAfter finds the first good call from which on a share of stayShare is good.
+// adaptedAfter finds that first call; -1: none.
 func adaptedAfter(good []bool) int {
-	at, count := -1, 0
+	at, all, near := -1, 0, 0 // near: good calls among the stayCalls from i on
 	for i := len(good) - 1; i >= 0; i-- {
+		if i+stayCalls < len(good) && good[i+stayCalls] {
+			near--
+		}
 		if !good[i] {
 			continue
 		}
-		count++
-		if float64(count) >= stayShare*float64(len(good)-i) {
+		all++
+		near++
+		if enough(all, len(good)-i) && enough(near, min(stayCalls, len(good)-i)) {
 			at = i
 		}
 	}
 	return at
 }
+
+func enough(good, calls int) bool { return float64(good) >= stayShare*float64(calls) }
 
 func (a *analysis) phases() []Phase {
 	byPhase := map[int]*Phase{}

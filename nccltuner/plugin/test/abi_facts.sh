@@ -13,7 +13,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-fields() { sed -nE 's/^(FIELD|OPAQUE)\(([A-Za-z0-9_]*), ([A-Za-z0-9_.]*)\)$/\2 \3/p' "$here/abi_fields.h"; }
+fields() {
+  grep -oE '(FIELD|OPAQUE)\([A-Za-z0-9_]+, [A-Za-z0-9_.]+\)' "$here/abi_fields.h" | sed -E 's/.*\((.*), (.*)\)/\1 \2/'
+}
 structs() { fields | cut -d' ' -f1 | uniq; }
 enums="ncclProfileGroup ncclProfileColl ncclProfileP2p ncclProfileProxyOp ncclProfileProxyStep ncclProfileProxyCtrl
 ncclProfileKernelCh ncclProfileNetPlugin ncclProfileGroupApi ncclProfileCollApi ncclProfileP2pApi
@@ -32,10 +34,14 @@ NCCL_NUM_PROTOCOLS"
 # The headers ask for CUDA's; only a few type names of them are used, so no toolkit is needed.
 stubs() {
   mkdir -p "$work/inc"
-  printf '#pragma once\ntypedef struct CUstream_st* cudaStream_t;\ntypedef struct CUevent_st* cudaEvent_t;\n' > "$work/inc/cuda_runtime.h"
-  echo '#define CUDART_VERSION 13000' >> "$work/inc/cuda_runtime.h"
-  echo '#define __CUDA_BF16_TYPES_EXIST__ 1' >> "$work/inc/cuda_runtime.h"
-  echo '#define __CUDA_FP8_TYPES_EXIST__ 1' >> "$work/inc/cuda_runtime.h"
+  cat > "$work/inc/cuda_runtime.h" << 'END'
+#pragma once
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+#define CUDART_VERSION 13000
+#define __CUDA_BF16_TYPES_EXIST__ 1
+#define __CUDA_FP8_TYPES_EXIST__ 1
+END
   for h in cuda.h cuda_fp16.h cuda_bf16.h cuda_fp8.h; do echo '#pragma once' > "$work/inc/$h"; done
 }
 
@@ -43,8 +49,8 @@ from_source() {
   local tree=$1 v=$1/makefiles/version.mk major minor patch inc=$1/src/include dirs
   major=$(sed -n 's/^NCCL_MAJOR *:= *//p' "$v"); minor=$(sed -n 's/^NCCL_MINOR *:= *//p' "$v")
   patch=$(sed -n 's/^NCCL_PATCH *:= *//p' "$v")
-  sed "s/\${nccl:Major}/$major/g;s/\${nccl:Minor}/$minor/g;s/\${nccl:Patch}/$patch/g;s/\${nccl:Suffix}//g;s/\${nccl:Version}/0/g" \
-    "$tree/src/nccl.h.in" > "$work/inc/nccl.h"
+  sed -e "s/\${nccl:Major}/$major/g" -e "s/\${nccl:Minor}/$minor/g" -e "s/\${nccl:Patch}/$patch/g" \
+    -e 's/${nccl:Suffix}//g' -e 's/${nccl:Version}/0/g' "$tree/src/nccl.h.in" > "$work/inc/nccl.h"
   dirs=("$inc"); [ -d "$inc/plugin" ] && dirs=("$inc" "$inc/plugin")
   {
     echo '#define NCCL_OS_LINUX 1'
@@ -59,7 +65,8 @@ from_source() {
       grep -rqE "(^} |typedef .* )$s;" "$inc" || continue
       echo "  printf(\"$major.$minor.$patch $s . 0 %zu\\n\", sizeof($s));"
       fields | awk -v s="$s" -v v="$major.$minor.$patch" '$1 == s {
-        printf "  printf(\"%s %s %s %%zu %%zu\\n\", offsetof(%s, %s), sizeof(((%s*)0)->%s));\n", v, s, $2, s, $2, s, $2 }'
+        printf "  printf(\"%s %s %s %%zu %%zu\\n\", offsetof(%s, %s), sizeof(((%s*)0)->%s));\n",
+          v, s, $2, s, $2, s, $2 }'
     done
     for e in $enums; do
       grep -qE "\b$e\b" "$work/inc/nccl.h" $(find "$inc" -name 'nccl_*.h') || continue
@@ -80,13 +87,15 @@ from_dwarf() {
     for s in $(structs); do
       printf 'printf "%s %s . 0 %%lu\\n", sizeof(%s)\n' "$version" "$s" "$s"
       fields | awk -v s="$s" -v v="$version" '$1 == s {
-        printf "printf \"%s %s %s %%lu %%lu\\n\", (unsigned long)&((%s*)0)->%s, sizeof(((%s*)0)->%s)\n", v, s, $2, s, $2, s, $2 }'
+        printf "printf \"%s %s %s %%lu %%lu\\n\", (unsigned long)&((%s*)0)->%s, sizeof(((%s*)0)->%s)\n",
+          v, s, $2, s, $2, s, $2 }'
     done
     for e in $enums; do printf 'printf "%s enum %s %%d 4\\n", (int)%s\n' "$version" "$e" "$e"; done
   } > "$work/facts.gdb"
   # A name that this library does not know ends its own line only; gdb says so on stderr.
-  while IFS= read -r line; do printf 'python\ntry:\n  gdb.execute(r"""%s""")\nexcept gdb.error: pass\nend\n' "$line"; done \
-    < "$work/facts.gdb" > "$work/tolerant.gdb"
+  while IFS= read -r line; do
+    printf 'python\ntry:\n  gdb.execute(r"""%s""")\nexcept gdb.error: pass\nend\n' "$line"
+  done < "$work/facts.gdb" > "$work/tolerant.gdb"
   gdb -batch -nx -x "$work/tolerant.gdb" "$lib" 2> /dev/null | grep "^$version "
 }
 

@@ -51,9 +51,10 @@ static void ring(int threads) {
   for (int i = 0; i < threads; i++) pthread_join(p[i], NULL);
   pthread_join(c, NULL);
   double seconds = (double)(dyn_now_ns() - start) * 1e-9;
-  CHECK(taken == each * (uint64_t)threads && checksum == (uint64_t)threads * (each * (each - 1) / 2), "samples were lost");
-  printf("{\"bench\":\"ring\",\"producers\":%d,\"samples\":%lu,\"samples_per_s\":%.0f}\n", threads, (unsigned long)taken,
-         (double)taken / seconds);
+  uint64_t n = (uint64_t)threads;
+  CHECK(taken == each * n && checksum == n * (each * (each - 1) / 2), "samples were lost");
+  printf("{\"bench\":\"ring\",\"producers\":%d,\"samples\":%lu,\"samples_per_s\":%.0f}\n", threads,
+         (unsigned long)taken, (double)taken / seconds);
 }
 
 /* Of this thread, so that a busy machine does not count. */

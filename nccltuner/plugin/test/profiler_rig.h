@@ -232,14 +232,16 @@ static inline void rig_kernel_stop(struct rig *r, void *handle, uint64_t timer) 
 }
 
 static inline void *rig_kernel(struct rig *r, void *coll, int channel, uint64_t start) {
-  return rig_start(r, &(struct rig_event){.type = ncclProfileKernelCh, .parent = coll, .channel = channel, .timer = start});
+  struct rig_event e = {.type = ncclProfileKernelCh, .parent = coll, .channel = channel, .timer = start};
+  return rig_start(r, &e);
 }
 static inline void *rig_proxy(struct rig *r, void *coll, int channel, int isSend, pid_t pid) {
   return rig_start(r, &(struct rig_event){
                         .type = ncclProfileProxyOp, .parent = coll, .channel = channel, .isSend = isSend, .pid = pid});
 }
 static inline void *rig_api(struct rig *r, int captured) {
-  return r->version < 5 ? NULL : rig_start(r, &(struct rig_event){.type = ncclProfileCollApi, .captured = captured, .func = "AllReduce"});
+  struct rig_event e = {.type = ncclProfileCollApi, .captured = captured, .func = "AllReduce"};
+  return r->version < 5 ? NULL : rig_start(r, &e);
 }
 
 /* An AllReduce of count floats, Ring and LL128, up to and including the stop of its Coll. */
@@ -251,7 +253,8 @@ static inline struct rig_event rig_all_reduce(size_t count, int nChannels) {
                             .proto = "LL128", .funcNumber = 4, .datatypeNumber = 7, .algoNumber = 1, .protoNumber = 1,
                             .count = count, .traffic = count * 8, .nChannels = nChannels};
 }
-static inline struct rig_call rig_enqueue(struct rig *r, struct rig_event e, int func, uint64_t decided, uint32_t action) {
+static inline struct rig_call rig_enqueue(struct rig *r, struct rig_event e, int func, uint64_t decided,
+                                          uint32_t action) {
   struct rig_call call = {.api = rig_api(r, e.captured)};
   rig_stop(call.api);
   rig_decide(r, func, decided, action, 7);
@@ -274,6 +277,8 @@ static inline int rig_pop(struct dyn_process *p, struct dyn_sample *out) {
   __atomic_store_n(&p->ring->tail, tail + 1, __ATOMIC_RELAXED);
   return 1;
 }
-static inline uint64_t rig_dropped(struct rig *r) { return __atomic_load_n(&r->process->ring->dropped, __ATOMIC_RELAXED); }
+static inline uint64_t rig_dropped(struct rig *r) {
+  return __atomic_load_n(&r->process->ring->dropped, __ATOMIC_RELAXED);
+}
 
 #endif

@@ -81,7 +81,8 @@ static void check_fact(const char *version, const char *type, const char *field,
     struct ours *o = &fields[i];
     if (strcmp(o->type, type) != 0) continue;
     if (strcmp(field, ".") == 0) {
-      if (!known && o->total >= 0 && o->total != size) FAIL("%s: %s has %ld bytes, ours %ld", version, type, size, o->total);
+      if (!known && o->total >= 0 && o->total != size)
+        FAIL("%s: %s has %ld bytes, ours %ld", version, type, size, o->total);
       known = 1;
     } else if (strcmp(o->field, field) == 0) {
       known = 1;

@@ -75,7 +75,8 @@ static void everything(int ncclVersion, int version, int sampled) {
   rig_stop(op);
 
   struct record *rc = find(ncclProfileColl, 0), *rg = find(ncclProfileGroup, 0), *ro = find(ncclProfileProxyOp, 0);
-  struct record *rs = find(ncclProfileProxyStep, 0), *ra = find(ncclProfileCollApi, 0), *rga = find(ncclProfileGroupApi, 0);
+  struct record *rs = find(ncclProfileProxyStep, 0);
+  struct record *ra = find(ncclProfileCollApi, 0), *rga = find(ncclProfileGroupApi, 0);
   CHECK(rc && rg && ro && rs, "v%d -> v%d: an event is missing", ncclVersion, version);
   CHECK(strcmp(rc->func, "AllReduce") == 0 && rc->count == 256 && rc->channels == 2 && rc->context == recorder);
   CHECK(ro->parent == rc && ro->isSend == 1 && rs->parent == ro, "parents: %p %p", ro->parent, rs->parent);

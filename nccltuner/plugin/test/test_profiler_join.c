@@ -135,6 +135,7 @@ static void capture(int version) {
   dyn_mask_update(r.process, 1); /* an epoch boundary in the middle of the capture, on another communicator */
   CHECK(rig_mask == (ncclProfileColl | ncclProfileProxyOp), "%x", rig_mask);
   for (int i = 1; i < DYN_CAPTURE_QUIET; i++) { /* warm-up calls between two captures */
+    rig_stop(rig_start(&other, &(struct rig_event){.type = ncclProfileGroupApi}));
     rig_stop(rig_api(&other, 0));
     dyn_mask_update(r.process, 1);
     CHECK(!(rig_mask & ncclProfileKernelCh), "back after %d calls", i);

@@ -140,8 +140,8 @@ static void foreign_handles(void) {
     rng ^= rng << 13;
     rng ^= rng >> 7;
     rng ^= rng << 17;
-    void *h = (size_t)i < sizeof not / sizeof *not ? not[i]
-                                                   : (void *)(uintptr_t)(i & 1 ? rng : (rng >> 16) | DYN_HANDLE_TAG << 48);
+    void *h = (void *)(uintptr_t)(i & 1 ? rng : (rng >> 16) | DYN_HANDLE_TAG << 48);
+    if ((size_t)i < sizeof not / sizeof *not) h = not[i];
     struct rig_event e = rig_all_reduce(256, 1);
     e.parent = e.group = h;
     CHECK(rig_start(&r, &e) == NULL, "a collective below %p", h);
