@@ -85,6 +85,7 @@ struct dyn_rank {
 
 #define DYN_RANK_VETO 1        /* the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through */
 #define DYN_RANK_NO_PROFILER 2 /* the tuner was loaded without our profiler: stored choices only, no exploration */
+#define DYN_RANK_PLAN_UNFIT 4  /* the plan in force failed its check: NCCL's defaults run in its place */
 
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {

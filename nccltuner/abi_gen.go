@@ -25,6 +25,7 @@ const (
 	ActionChannelsShift = 16
 	RankVeto            = 1 // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
 	RankNoProfiler      = 2 // the tuner was loaded without our profiler: stored choices only, no exploration
+	RankPlanUnfit       = 4 // the plan in force failed its check: NCCL's defaults run in its place
 	SampleAggregated    = 1 // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
 	SampleUnjoined      = 2 // no getCollInfo call matched: seq is the profiler's own
 	SampleHostTimed     = 4 // timed by the host (profiler v1-v3 give no GPU time)

@@ -120,6 +120,7 @@ var abiInts = map[string]uint64{
 	"DYN_ACTION_CHANNELS_SHIFT": ActionChannelsShift,
 	"DYN_RANK_VETO":             RankVeto,
 	"DYN_RANK_NO_PROFILER":      RankNoProfiler,
+	"DYN_RANK_PLAN_UNFIT":       RankPlanUnfit,
 	"DYN_SAMPLE_AGGREGATED":     SampleAggregated,
 	"DYN_SAMPLE_UNJOINED":       SampleUnjoined,
 	"DYN_SAMPLE_HOST_TIMED":     SampleHostTimed,

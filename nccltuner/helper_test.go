@@ -74,10 +74,10 @@ func putFile(t testing.TB, d *Dir, name string, data []byte) string {
 	return path
 }
 
-// put is the producer's side of the ring, as C does it.
+// put is the producer's side of the ring, as C does it. A consumer that damages the ring must not hang the test.
 func put(abi *ABIRing, cells []ABISample, s *ABISample) bool {
 	lap := uint64(len(cells))
-	for {
+	for range 1 << 20 {
 		pos := atomic.LoadUint64(&abi.Head)
 		cell := &cells[pos&(lap-1)]
 		switch seq := atomic.LoadUint64(&cell.Cell); {
@@ -91,6 +91,7 @@ func put(abi *ABIRing, cells []ABISample, s *ABISample) bool {
 			return false
 		}
 	}
+	panic("no cell is free and none is full")
 }
 
 // fill writes all but the cell word, then commits. Field by field, since that word is the consumer's until the commit.

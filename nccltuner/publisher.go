@@ -94,10 +94,8 @@ func (p *Publisher) look() (v bufferView, err error) {
 	v.slowest = positionLeft >> 8
 	for i := range p.record.ranks {
 		p.step()
+		// A rank that has left stands at the end of time and names no buffer.
 		position := atomic.LoadUint64(&p.record.ranks[i].Position)
-		if position == positionLeft {
-			continue
-		}
 		v.slowest = min(v.slowest, position>>8)
 		v.positions |= bufferBit(position)
 	}

@@ -128,6 +128,7 @@ type RankView struct {
 	Left        bool
 	Veto        bool // the user set NCCL_ALGO or NCCL_PROTO there
 	NoProfiler  bool // stored choices only, no exploration
+	PlanUnfit   bool // the plan in force failed the rank's check: NCCL's defaults run in its place
 	NCCLVersion int  // NCCL_VERSION code, 0: not known
 	Calls       uint64
 	Ignored     uint64 // planned actions that NCCL's cost table marked -1 there
@@ -174,6 +175,7 @@ func (r *Record) view(v *RecordView) error {
 			Left:        position == positionLeft,
 			Veto:        flags&RankVeto != 0,
 			NoProfiler:  flags&RankNoProfiler != 0,
+			PlanUnfit:   flags&RankPlanUnfit != 0,
 			NCCLVersion: int(abi.NcclVersion),
 			Calls:       atomic.LoadUint64(&abi.Calls),
 			Ignored:     atomic.LoadUint64(&abi.Ignored),

@@ -170,9 +170,13 @@ func TestScanRejectsOnce(t *testing.T) {
 		}
 	}
 	x.dead[Process{1, 1}] = true
+	verdict := x.s.files["notes.txt"].verdict
 	for range 3 {
 		x.expect(x.s.Scan, "")
 		x.expect(x.s.Sweep, "")
+	}
+	if x.s.files["notes.txt"].verdict != verdict {
+		t.Error("a file that cannot become ours was looked into again")
 	}
 	if !x.exists(recordName(1)) || !x.exists(ringName(Process{1, 1})) || !x.exists("notes.txt") {
 		t.Error("a rejected file was removed")
@@ -268,6 +272,24 @@ func TestSweepRemovesStaleRecords(t *testing.T) {
 	x.expect(x.s.Sweep, "-comm-0000000000000001.shm rm:comm-0000000000000001.shm")
 	if x.exists(recordName(1)) {
 		t.Error("still there")
+	}
+}
+
+// A rank may register between the first look and the lock.
+func TestSweepLooksAgainUnderTheLock(t *testing.T) {
+	x := newScanTest(t)
+	putFile(t, x.d, recordName(1), newRecordBytes(1, 2))
+	r := x.expect(x.s.Scan, "+comm-0000000000000001.shm").Records[0]
+	join(r, Process{10, 1})
+	x.s.alive = func(p Process) (bool, error) {
+		if x.asked++; x.asked == 1 {
+			join(r, Process{11, 1})
+		}
+		return p.PID == 11, nil
+	}
+	x.expect(x.s.Sweep, "")
+	if !x.exists(recordName(1)) || x.asked != 2 {
+		t.Errorf("removed a record that a rank had just joined; asked %d times", x.asked)
 	}
 }
 

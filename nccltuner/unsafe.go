@@ -49,7 +49,7 @@ type mapping struct {
 	mapped bool // false: memory of the Go heap (tests), or unmapped
 }
 
-// mapFile opens and maps a file of the directory. Type, owner and size are checked first: opening a FIFO must not hang,
+// mapFile opens and maps a file of the directory. Type, owner and size are checked first: opening a device must not hang,
 // and touching memory beyond the end of a file is a signal.
 func mapFile(dirFD int, name string, uid uint32, maxSize int64) (*mapping, error) {
 	fd, err := unix.Openat(dirFD, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

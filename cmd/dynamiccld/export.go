@@ -10,6 +10,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/cmd/dynamiccld/internal/rulefile"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 )
 
 const formatNCCL = "nccl-csv"
@@ -95,6 +96,6 @@ func (a *app) writeRules(report exportReport, rules []actions.Rule, asJSON bool)
 	case report.Output == "":
 		return actions.WriteNCCLCSV(a.stdout, rules)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s written to %s\n", render.Count(len(rules), "rule"), report.Output)
+	_, err := fmt.Fprintf(a.stdout, "%s written to %s\n", units.Count(len(rules), "rule"), report.Output)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/cmd/dynamiccld/internal/rulefile"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/state"
 )
 
@@ -59,7 +60,7 @@ serve (its log says them), and --ranks and --nodes where rules leave them open.`
 				return fmt.Errorf("%s: every rule looks at numPipeOps or regBuff, so nothing can be taken over; set both to -1", args[0])
 			}
 			if report.Conditional > 0 {
-				report.Warnings = append(report.Warnings, fmt.Sprintf("passed over because of numPipeOps or regBuff: %s", render.Count(report.Conditional, "rule")))
+				report.Warnings = append(report.Warnings, fmt.Sprintf("passed over because of numPipeOps or regBuff: %s", units.Count(report.Conditional, "rule")))
 			}
 			if to.store != "" {
 				err = f.intoStore(&report, to.store, rules)
@@ -171,9 +172,9 @@ func (a *app) writeImport(report importReport, asJSON bool) error {
 	for _, w := range report.Warnings {
 		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", w)
 	}
-	s := fmt.Sprintf("%s imported into %s", render.Count(report.Rules-report.Conditional, "rule"), report.Target)
+	s := fmt.Sprintf("%s imported into %s", units.Count(report.Rules-report.Conditional, "rule"), report.Target)
 	if report.Choices > 0 {
-		s += " as " + render.Count(report.Choices, "choice")
+		s += " as " + units.Count(report.Choices, "choice")
 	}
 	_, err := fmt.Fprintln(a.stdout, s)
 	return err

@@ -5,16 +5,10 @@ import (
 	"net/http"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/metrics"
 )
 
-// webHandler is what --listen serves: health, and the JSON of the control socket that changes nothing.
-func webHandler(b control.Backend, _ *slog.Logger, readOnly func(*http.ServeMux)) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := b.Status(r.Context()); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
-	})
-	readOnly(mux)
-	return mux
+// webHandler is what --listen serves: metrics, health, and the JSON of the control socket that changes nothing.
+func webHandler(b control.Backend, log *slog.Logger, readOnly func(*http.ServeMux)) http.Handler {
+	return metrics.Handler(b, build(), log, readOnly)
 }

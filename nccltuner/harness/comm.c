@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One call of the program, from ncclAllReduce to the launched kernel, with the arguments, order and threads of NCCL:
- * ncclEnqueueCheck (enqueue.cc), ncclPrepareTasks (343), getAlgoInfo (1918), hostStreamPlanTask (1307) of 2.28.9. All of
- * it runs in the calling thread; only the proxy's events come from another one.
+ * ncclEnqueueCheck (enqueue.cc), ncclPrepareTasks (343), getAlgoInfo (1918), hostStreamPlanTask (1307) of 2.28.9.
+ * All of it runs in the calling thread; only the proxy's events come from another one.
  */
 #include "comm.h"
 
@@ -48,8 +48,8 @@ int comm_create(struct comm *comm, struct rank *rank, int index, uint64_t genera
   }
   comm->hasTuner = tuner_load(&comm->tunerLoaded);
   if (plan->options->requirePlugin && (!comm->hasTuner || !comm->hasProfiler)) {
-    snprintf(rank->error, sizeof rank->error, "no %s plugin: set NCCL_%s_PLUGIN and LD_LIBRARY_PATH; NCCL_DEBUG=INFO says "
-             "what was tried", comm->hasTuner ? "profiler" : "tuner", comm->hasTuner ? "PROFILER" : "TUNER");
+    snprintf(rank->error, sizeof rank->error, "no %s plugin: set NCCL_%s_PLUGIN and LD_LIBRARY_PATH; NCCL_DEBUG=INFO "
+             "says what was tried", comm->hasTuner ? "profiler" : "tuner", comm->hasTuner ? "PROFILER" : "TUNER");
     rank->result = EXIT_PLUGIN;
     return -1;
   }
@@ -142,10 +142,11 @@ static int price(struct rank *rank, const struct phase *phase, const struct item
     choice->defaultNs = cell->defaultNs;
     choice->bestNs = table_best(cell, tuning_allowed(costs), rank->plan->tuning.nChannels).costNs;
   }
-  choice->costNs = choice->chosen ? table_cost(cell, choice->algo, choice->proto, choice->nMaxChannels) : choice->defaultNs;
+  choice->costNs = choice->defaultNs;
+  if (choice->chosen) choice->costNs = table_cost(cell, choice->algo, choice->proto, choice->nMaxChannels);
   if (choice->costNs > 0) return 0;
-  snprintf(rank->error, sizeof rank->error, "table %.200s: no cost of %s %s/%s near %llu bytes, which the tuner chose: record "
-           "it or keep it out of the action set", phase->table.path, table_collective_name(item->func),
+  snprintf(rank->error, sizeof rank->error, "table %.200s: no cost of %s %s/%s near %llu bytes, which the tuner "
+           "chose: record it or keep it out of the action set", phase->table.path, table_collective_name(item->func),
            tuning_algo_name(choice->algo), tuning_proto_name(choice->proto), (unsigned long long)bytes);
   rank->result = EXIT_USAGE;
   return -1;
@@ -175,7 +176,8 @@ static void launch(struct comm *comm, struct rank *rank, const struct item *item
     mask = tasks[i].api.mask;
     groupApi = tasks[i].api.groupApi;
   }
-  int taskEvents = ncclProfileColl | ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileKernelCh | ncclProfileNetPlugin;
+  int taskEvents = ncclProfileColl | ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileKernelCh |
+                   ncclProfileNetPlugin;
   if (comm->hasProfiler && (mask & ncclProfileKernelLaunch)) {
     ncclProfilerEventDescr_v7_t d = {.type = ncclProfileKernelLaunch, .parentObj = groupApi};
     profiler_start(comm->profilerContext, &kernelLaunch, &d);
@@ -258,8 +260,8 @@ int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, c
   if (numTasks > 1) api_group_end();
   clock_virtual(0);
 
-  /* ncclPrepareTasks, enqueue.cc:343: tasks within four times the size share one call, their counts added up; the number
-   * of operations is what falls on a channel. */
+  /* ncclPrepareTasks, enqueue.cc:343: tasks within four times the size share one call, their counts added up;
+   * the number of operations is what falls on a channel. */
   uint64_t bytes = item->bytes * (uint64_t)numTasks;
   int numPipeOps = (numTasks + plan->tuning.nChannels - 1) / plan->tuning.nChannels;
   struct choice choice = {0};
@@ -281,8 +283,8 @@ int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, c
   for (int i = 0; i < numTasks; i++) observed |= tasks[i].api.mask;
   struct timing timing = {0};
   if (observed) {
-    timing = timeline_call(&rank->timeline, &plan->options->model, comm->index, comm->seq, rank->rank, plan->nRanks, call,
-                           bytes, choice.costNs);
+    timing = timeline_call(&rank->timeline, &plan->options->model, comm->index, comm->seq, rank->rank, plan->nRanks,
+                           call, bytes, choice.costNs);
   } else {
     timeline_skip(&rank->timeline, &plan->options->model, choice.costNs);
   }

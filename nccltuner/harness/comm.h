@@ -23,7 +23,8 @@ int comm_create(struct comm *comm, struct rank *rank, int index, uint64_t genera
 /* ncclCommDestroy: tuner->finalize, then profiler->finalize (commCleanup, init.cc:2256, and commFree, init.cc:336). The
  * proxy thread has nothing of it left. */
 int comm_destroy(struct comm *comm, struct rank *rank);
-/* One call of the program: groupSize collectives of this item, all in one getCollInfo call. 0, or -1 with rank->error. */
+/* One call of the program: groupSize collectives of this item, all in one getCollInfo call. 0, or -1 with
+ * rank->error. */
 int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, int groupSize,
               uint64_t call);
 

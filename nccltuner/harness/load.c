@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding plugin libraries: src/plugin/plugin_open.cc, tuner.cc and profiler.cc (2.28.9 and 2.30.7 agree). Left out: the
- * fallback to a net plugin's library (there is no net plugin here).
+ * Finding plugin libraries: src/plugin/plugin_open.cc, tuner.cc and profiler.cc (2.28.9 and 2.30.7 agree). Left out:
+ * the fallback to a net plugin's library (there is no net plugin here).
  */
 #include <dlfcn.h>
 #include <link.h>

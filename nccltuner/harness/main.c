@@ -63,8 +63,9 @@ static int spawn(const struct plan *plan, struct sync *sync) {
     exit(run_ranks(plan, sync, first, count));
   }
   int status;
-  while (wait(&status) > 0) {
+  for (pid_t pid; (pid = wait(&status)) > 0;) {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (WIFSIGNALED(status)) fprintf(stderr, "dynamiccl-rank: pid %d was killed by signal %d\n", pid, WTERMSIG(status));
     if (code > result) result = code;
   }
   return result;
@@ -88,9 +89,9 @@ int main(int argc, char **argv) {
   if (options.rank >= plan.nRanks) {
     snprintf(error, sizeof error, "option --rank %d: the run has ranks 0 to %d", options.rank, plan.nRanks - 1);
   } else if (!options.spawn && options.syncPath == NULL && count < plan.nRanks && options.window != 0) {
-    snprintf(error, sizeof error, "%d of %d ranks run elsewhere: give all of them the same new --sync FILE, or --spawn, or "
-             "--threads %d, or --window 0 for ranks that do not wait for each other", plan.nRanks - count, plan.nRanks,
-             plan.nRanks);
+    snprintf(error, sizeof error, "%d of %d ranks run elsewhere: give all of them the same new --sync FILE, or "
+             "--spawn, or --threads %d, or --window 0 for ranks that do not wait for each other",
+             plan.nRanks - count, plan.nRanks, plan.nRanks);
   }
   int alone = !options.spawn && options.syncPath == NULL; /* no other process is seen */
   struct sync *sync = NULL;

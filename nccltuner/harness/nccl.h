@@ -35,6 +35,8 @@ const char *plugin_path(enum plugin_kind kind); /* of the library that is open, 
 /* Which NCCL this is; limits the ABI versions that are looked up. Call before anything else. */
 void nccl_version_set(int code, int maxTunerAbi, int maxProfilerAbi);
 int nccl_version(void);
+void nccl_version_code(int code);      /* load.c, a part of nccl_version_set ... */
+void profiler_abi_limit(int newest);   /* ... and profiler.c */
 
 /* tuner.cc. loaded is comm->tunerPluginLoaded: only the communicator that loads the library ever gets it, so only that
  * one's end is counted (tuner.cc:104 of 2.28.9): with several communicators alive at once the library stays loaded. */

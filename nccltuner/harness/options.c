@@ -43,7 +43,7 @@ static const struct option_row rows[] = {
 
     {HEADING, "Programs", NULL, 0, 0, 0, NULL},
     {TEXT, "table", "CSV", AT(tablePath), 0, 0, "recorded costs; with --calls the only phase of the run"},
-    {SPECIAL, "phase", "CSV:CALLS", 0, 0, 0, "CALLS calls with the costs of CSV; repeat it: the table changes under the run"},
+    {SPECIAL, "phase", "CSV:CALLS", 0, 0, 0, "CALLS calls with the costs of CSV; repeat it: the table changes"},
     {WHOLE, "calls", "N", AT(calls), 1, 1e12, "calls of a rank over all communicators, with --table (10000)"},
     {TEXT, "workload", "W", AT(workload), 0, 0, "common: every size that all tables have; phase: every size of the\n"
      "phase's table; or a file of lines COLLECTIVE,BYTES,WEIGHT (common)"},
@@ -64,7 +64,7 @@ static const struct option_row rows[] = {
     {REAL, "gap", "US", AT(model.gapUs), 0, 1e9, "computing between two calls (10)"},
     {REAL, "counter-frac", "F", AT(model.counterFrac), 0.01, 1, "share of the cost at which sends are done, over a\n"
      "network (0.7)"},
-    {SPECIAL, "fault", "KIND:US[@FROM[-TO]]", 0, 0, 0, "repeatable, at calls FROM to TO: remote-side (adds to the signal),\n"
+    {SPECIAL, "fault", "KIND:US[@FROM[-TO]]", 0, 0, 0, "repeatable, calls FROM to TO: remote-side (adds to signal),\n"
      "slow-rank=R (R arrives late), backend-fallback (adds to both), congestion\n"
      "(US for each MiB, both), cpu-contention (0 to 4 times US, both), counter"},
 
@@ -89,10 +89,11 @@ static const struct option_row rows[] = {
 
 void options_usage(FILE *out) {
   fprintf(out,
-          "dynamiccl-rank stands in for NCCL in a rank process: it loads the tuner and profiler plugins by NCCL's rules\n"
-          "(NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN), calls them as NCCL does, and takes time from recorded tables.\n\n"
+          "dynamiccl-rank stands in for NCCL in a rank process: it loads the tuner and profiler plugins by NCCL's\n"
+          "rules (NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN), calls them as NCCL does, and takes time\n"
+          "from recorded tables.\n\n"
           "  dynamiccl-rank --spawn --table h200x8.csv --calls 100000 --summary\n"
-          "  dynamiccl-rank --rank 3 --sync /dev/shm/run1 --phase quiet.csv:20000 --phase load.csv:20000 --log r%%r.log\n");
+          "  dynamiccl-rank --rank 3 --sync /dev/shm/run1 --phase quiet.csv:9000 --phase load.csv:9000\n");
   for (size_t i = 0; i < NUM_ROWS; i++) {
     const struct option_row *row = &rows[i];
     if (row->kind == HEADING) {
@@ -110,9 +111,9 @@ void options_usage(FILE *out) {
     fputc('\n', out);
   }
   fprintf(out,
-          "\nTables: CSV with the columns machine,nccl,nranks,nnodes,transport,condition,collective,bytes,path,algorithm,\n"
-          "protocol,channels,median_us. A size that is not recorded costs what the nearest one in log2 costs; between two\n"
-          "recorded numbers of channels the cost is linear in log2(channels).\n"
+          "\nTables: CSV with the columns machine,nccl,nranks,nnodes,transport,condition,collective,bytes,path,\n"
+          "algorithm,protocol,channels,median_us. A size that is not recorded costs what the nearest one in log2\n"
+          "costs; between two recorded numbers of channels the cost is linear in log2(channels).\n"
           "NCCL_ALGO and NCCL_PROTO are respected as NCCL does; NCCL_DEBUG=INFO shows what plugins log.\n"
           "Exit codes: 0 done; 2 wrong options or files; 3 another rank of the run died; 4 the plugin broke a rule\n"
           "(an error from getCollInfo, an entry marked -1 chosen) or was required and not found; 5 left by --leave.\n");
@@ -138,7 +139,8 @@ static const char *special(struct options *o, const char *name, const char *valu
   double a, b = NAN;
   if (strcmp(name, "nccl") == 0) {
     int x, y, z, used = 0;
-    if (sscanf(value, "%d.%d.%d%n", &x, &y, &z, &used) != 3 || value[used] != '\0') return "want 2.28.9, 2.30.7 or 2.32.3";
+    if (sscanf(value, "%d.%d.%d%n", &x, &y, &z, &used) != 3 || value[used] != '\0')
+      return "want 2.28.9, 2.30.7 or 2.32.3";
     o->ncclVersion = x * 10000 + y * 100 + z;
     int known = o->ncclVersion == 22809 || o->ncclVersion == 23007 || o->ncclVersion == 23203;
     return known ? NULL : "want 2.28.9, 2.30.7 or 2.32.3";
@@ -209,8 +211,8 @@ static const char *apply(struct options *o, const struct option_row *row, const 
     default: break;
   }
   if (!number(value, &v) || v < row->min || v > row->max || (row->kind == WHOLE && v != floor(v))) {
-    snprintf(message, sizeof message, "want a%s number from %.15g to %.15g", row->kind == WHOLE ? " whole" : "", row->min,
-             row->max);
+    snprintf(message, sizeof message, "want a%s number from %.15g to %.15g", row->kind == WHOLE ? " whole" : "",
+             row->min, row->max);
     return message;
   }
   if (row->kind == REAL) *(double *)field = v;
@@ -222,7 +224,8 @@ static const char *apply(struct options *o, const struct option_row *row, const 
 static const char *check(const struct options *o) {
   if (o->selftest) return NULL;
   if (o->tablePath == NULL && o->numPhases == 0) return "give --table CSV, or --phase CSV:CALLS once or more";
-  if (o->tablePath != NULL && o->numPhases > 0) return "--table and --phase exclude each other: write --phase CSV:CALLS";
+  if (o->tablePath != NULL && o->numPhases > 0)
+    return "--table and --phase exclude each other: write --phase CSV:CALLS";
   if (o->spawn && (o->rank != 0 || o->syncPath != NULL)) return "--spawn starts all ranks: leave out --rank and --sync";
   if (o->lateRank >= 0 && o->window != 0 && o->lateCalls >= o->window)
     return "--join-late: the others cannot make that many calls; raise --window or set it to 0";

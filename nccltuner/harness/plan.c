@@ -130,8 +130,8 @@ int plan_build(struct plan *plan, const struct options *o, char *error, size_t e
   plan->nRanks = o->nRanks > 0 ? o->nRanks : first->nRanks;
   plan->nNodes = o->nNodes > 0 ? o->nNodes : first->nNodes;
   if (plan->nRanks > MAX_HARNESS_RANKS || plan->nRanks % plan->nNodes != 0) {
-    snprintf(error, errorSize, "%d ranks on %d nodes: want at most %d ranks, the same number on every node: set --nranks "
-             "and --nnodes", plan->nRanks, plan->nNodes, MAX_HARNESS_RANKS);
+    snprintf(error, errorSize, "%d ranks on %d nodes: want at most %d ranks, the same number on every node: set "
+             "--nranks and --nnodes", plan->nRanks, plan->nNodes, MAX_HARNESS_RANKS);
     return -1;
   }
   if (tuning_init(&plan->tuning, plan->nRanks, plan->nNodes, o->maxChannels, o->ll128Net, getenv("NCCL_ALGO"),

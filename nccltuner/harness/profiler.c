@@ -19,7 +19,6 @@ static void *library, *table; /* table: ncclProfiler_vN_t of version abi */
 static atomic_ulong events;
 atomic_int nccl_event_mask;
 
-void profiler_abi_limit(int newest);
 void profiler_abi_limit(int newest) { newestAbi = newest; }
 
 int profiler_load(void) {
@@ -28,7 +27,8 @@ int profiler_load(void) {
   if (status == LOAD_READY) {
     const char *name = getenv("NCCL_PROFILER_PLUGIN");
     if (name != NULL)
-      nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_ENV, __FILE__, __LINE__, "NCCL_PROFILER_PLUGIN set by environment to %s", name);
+      nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_ENV, __FILE__, __LINE__, "NCCL_PROFILER_PLUGIN set by environment to %s",
+               name);
     if (name == NULL || strcasecmp(name, "none") != 0) library = plugin_open(PLUGIN_PROFILER, name);
     table = NULL;
     for (abi = newestAbi; library != NULL && abi >= 1; abi--) {

@@ -72,7 +72,7 @@ static void leave(struct rank *rank) {
   if (rank->log != NULL) (void)log_close(rank->log);
   rank->log = NULL;
   rank->result = EXIT_LEFT;
-  sync_leave(rank->sync, rank->rank, 0);
+  sync_leave(rank->sync, rank->rank, EXIT_LEFT);
   if (rank->plan->options->threads == 1) _exit(EXIT_LEFT); /* nothing of this process is tidied up */
 }
 
@@ -85,7 +85,8 @@ static int work(struct rank *rank) {
     while (call >= phase->endCall) phase++;
     sync_progress(rank->sync, rank->rank, call);
     if (o->leaveRank == rank->rank && call == o->leaveCall) return leave(rank), -1;
-    if (sync_wait(rank->sync, rank->rank, call, o->window, rank->error, sizeof rank->error) != 0) return peer_died(rank);
+    if (sync_wait(rank->sync, rank->rank, call, o->window, rank->error, sizeof rank->error) != 0)
+      return peer_died(rank);
     pace(o, beganNs, call);
     int index = o->comms == 1 ? 0 : (int)(rng_draw(o->seed, RNG_WORK, UINT64_MAX, call, 0) % (uint64_t)o->comms);
     if (call_once(rank, &rank->comms[index], phase, call) != 0) return -1;
@@ -97,7 +98,7 @@ static int work(struct rank *rank) {
 static int live(struct rank *rank) {
   const struct options *o = rank->plan->options;
   if (o->churn > 0) return churn(rank);
-  /* NCCL's rank creation is a rendezvous: nobody calls before all have joined, but for a rank that is late by option. */
+  /* NCCL's rank creation is a rendezvous: nobody calls before all have joined, but for one late by option. */
   if (o->lateRank == rank->rank &&
       sync_wait(rank->sync, rank->rank, o->lateCalls, 1, rank->error, sizeof rank->error) != 0)
     return peer_died(rank);
@@ -106,7 +107,8 @@ static int live(struct rank *rank) {
     rank->numComms++;
   }
   remember_plugins(rank);
-  if (sync_barrier(rank->sync, rank->rank, 1, o->lateRank, rank->error, sizeof rank->error) != 0) return peer_died(rank);
+  if (sync_barrier(rank->sync, rank->rank, 1, o->lateRank, rank->error, sizeof rank->error) != 0)
+    return peer_died(rank);
   int failed = work(rank);
   if (failed && rank->result == EXIT_LEFT) return -1;
   drain(rank);
@@ -149,7 +151,7 @@ void rank_run(struct rank *rank) {
   }
   if (rank->result == EXIT_LEFT) return; /* as it stood: no finalize, nothing freed */
   rank->seconds = (double)(host_now_ns() - beganNs) * 1e-9;
-  sync_leave(rank->sync, rank->rank, rank->result == 0);
+  sync_leave(rank->sync, rank->rank, rank->result);
   if (rank->proxy != NULL) proxy_stop(rank->proxy);
   if (rank->kernels != NULL) proxy_stop(rank->kernels);
   if (rank->log != NULL && log_close(rank->log) != 0 && rank->result == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks of what a run's figures rest on: the table and its rules, NCCL's cost table with its -1 entries, channels, random
- * numbers that all ranks agree on, virtual time. Each check names what it found.
+ * Checks of what a run's figures rest on: the table and its rules, NCCL's cost table with its -1 entries, channels,
+ * random numbers that all ranks agree on, virtual time. Each check names what it found.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -42,7 +42,8 @@ static void test_table(void) {
   char error[256] = "";
   int ok = parse(&t,
                  HEADER ROW "AllReduce,1024,default,-,-,-,50\n" ROW "AllReduce,1024,default,-,-,-,70\n" ROW
-                            "AllReduce,1024,collective,Tree,LL,2,40\n" ROW "AllReduce,1024,collective,Tree,LL,8,20\n\n" ROW
+                            "AllReduce,1024,collective,Tree,LL,2,40\n" ROW
+                            "AllReduce,1024,collective,Tree,LL,8,20\n\n" ROW
                             "AllReduce,4096,default,-,-,-,90\r\n" ROW "AllReduce,4096,collective,Ring,LL128,4,10\n" ROW
                             "AllToAll,1024,default,-,-,-,5\n" ROW "AllReduce,1024,symmetric,-,-,-,1\n",
                  error) == 0;
@@ -57,12 +58,15 @@ static void test_table(void) {
   check(table_find(&t, FUNC_ALLREDUCE, UINT64_MAX)->bytes == 4096, "table: a huge size must find the largest");
   check(table_find(&t, FUNC_ALLREDUCE, 0) == NULL && table_find(&t, FUNC_BROADCAST, 1024) == NULL,
         "table: zero bytes and an unrecorded collective have no cell");
-  check(fabs(table_cost(c, ALGO_TREE, PROTO_LL, 4) - 30000) < 1e-6, "table: 4 channels lie half way of 2 and 8 in log2");
+  check(fabs(table_cost(c, ALGO_TREE, PROTO_LL, 4) - 30000) < 1e-6, "table: 4 channels lie half way of 2 and 8 in "
+        "log2");
   check(table_cost(c, ALGO_TREE, PROTO_LL, 1) == 40000 && table_cost(c, ALGO_TREE, PROTO_LL, 64) == 20000,
         "table: outside of the recorded channels the outermost cost holds");
-  check(table_cost(c, ALGO_RING, PROTO_LL, 4) == 0 && table_cost(c, 99, PROTO_LL, 4) == 0, "table: unrecorded must cost 0");
+  check(table_cost(c, ALGO_RING, PROTO_LL, 4) == 0 && table_cost(c, 99, PROTO_LL, 4) == 0, "table: unrecorded must "
+        "cost 0");
   struct table_best best = table_best(c, UINT32_MAX, 32);
-  check(best.costNs == 20000 && best.channels == 8 && best.algorithm == ALGO_TREE, "table: the best of 1024 is Tree/LL/8");
+  check(best.costNs == 20000 && best.channels == 8 && best.algorithm == ALGO_TREE, "table: the best of 1024 is "
+        "Tree/LL/8");
   check(table_best(c, UINT32_MAX, 4).costNs == 40000, "table: the best within 4 channels is Tree/LL/2");
   check(table_best(c, 0, 32).costNs == 60000 && table_best(c, 0, 32).algorithm == -1,
         "table: with everything marked -1 the default is the best");
@@ -85,7 +89,8 @@ static void test_bad_tables(void) {
       {HEADER ROW "AllReduce,1024,collective,Ring,LL,65,5\n", "channels"},
       {HEADER "m,2.28.9,1,1,nvlink,quiet,AllReduce,1024,default,-,-,-,50\n", "nranks"},
       {HEADER "m,2.28.9,4,3,nvlink,quiet,AllReduce,1024,default,-,-,-,50\n", "nnodes"},
-      {HEADER ROW "AllReduce,1024,default,-,-,-,5\nm,2.28.9,8,2,socket,quiet,AllReduce,1024,default,-,-,-,5\n", "differs"},
+      {HEADER ROW "AllReduce,1024,default,-,-,-,5\nm,2.28.9,8,2,socket,quiet,AllReduce,1024,default,-,-,-,5\n",
+       "differs"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct table t;
@@ -107,7 +112,8 @@ static uint32_t allowed(int nRanks, int nNodes, int ll128Net, const char *algo, 
   tuning_cost_table(&t, func, 1 << 20, 1, costs);
   for (int a = 0; a < NUM_ALGOS; a++)
     for (int p = 0; p < NUM_PROTOS; p++)
-      check(costs[a][p] == -1.0f || (costs[a][p] > 1 && costs[a][p] < 1e5), "tuning: cost %g us is no time", costs[a][p]);
+      check(costs[a][p] == -1.0f || (costs[a][p] > 1 && costs[a][p] < 1e5), "tuning: cost %g us is no time",
+            costs[a][p]);
   return tuning_allowed(costs);
 }
 
@@ -153,7 +159,8 @@ static void test_select(void) {
   check(tuning_select(costs, &algo, &proto) == 0 && algo == ALGO_RING && proto == PROTO_SIMPLE,
         "select: NCCL runs AllReduce 256 MiB on 8 GPUs as Ring/Simple, got %d/%d", algo, proto);
   tuning_cost_table(&t, FUNC_ALLREDUCE, 1024, 1, costs);
-  check(tuning_select(costs, &algo, &proto) == 0 && proto == PROTO_LL, "select: 1 KiB runs on LL, got %d/%d", algo, proto);
+  check(tuning_select(costs, &algo, &proto) == 0 && proto == PROTO_LL, "select: 1 KiB runs on LL, got %d/%d", algo,
+        proto);
   costs[ALGO_TREE][PROTO_SIMPLE] = 0.0f; /* how a tuner chooses */
   check(tuning_select(costs, &algo, &proto) == 0 && algo == ALGO_TREE && proto == PROTO_SIMPLE, "select: 0 must win");
   for (int i = 0; i < NUM_ALGOS * NUM_PROTOS; i++) costs[i / NUM_PROTOS][i % NUM_PROTOS] = i % 2 ? -1.0f : NAN;
@@ -178,7 +185,8 @@ static void test_schedule(void) {
     int n = 1 + (int)(draw % 8), func = FUNC_ALLGATHER + (int)(draw >> 8) % 3, ok = 1;
     size_t count = (size_t)1 << (draw >> 16) % 28;
     for (int i = 0; i < n; i++)
-      tasks[i] = (struct tuning_task){.count = count + (draw >> 24) % count, .elementSize = func == FUNC_ALLGATHER ? 1 : 4,
+      tasks[i] = (struct tuning_task){.count = count + (draw >> 24) % count, 
+                                      .elementSize = func == FUNC_ALLGATHER ? 1 : 4,
                                       .nMaxChannels = 1 + (int)(draw >> 52) % 24};
     tuning_schedule(&t, func, (int)(draw >> 60) % NUM_PROTOS, tasks, n);
     for (int i = 0; i < n; i++)

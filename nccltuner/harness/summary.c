@@ -65,8 +65,9 @@ static void write_run(FILE *out, const struct rank *rank) {
           (unsigned long long)rank->numComms, (unsigned long long)rank->collInfoCalls,
           (unsigned long long)rank->collectives, rank->seconds);
   /* Of the whole process: threads report the same. */
-  fprintf(out, "\"processEvents\":%lu,\"processWarnings\":%lu,\"processFds\":%ld,\"processMaps\":%ld,\"processRssKiB\":%ld}\n",
-          profiler_events(), nccl_warnings(), count_fds(), count_maps(), resident_kib());
+  fprintf(out, "\"processEvents\":%lu,\"processWarnings\":%lu,\"processFds\":%ld,", profiler_events(), nccl_warnings(),
+          count_fds());
+  fprintf(out, "\"processMaps\":%ld,\"processRssKiB\":%ld}\n", count_maps(), resident_kib());
 }
 
 static void write_phases(FILE *out, const struct rank *rank) {
@@ -110,9 +111,9 @@ static void write_latency(FILE *out, const struct rank *rank) {
     double began = tick_ns(), took = tick_ns() - began;
     if (took < timer) timer = took;
   }
-  fprintf(out, "{\"kind\":\"latency\",\"rank\":%d,\"count\":%llu,\"p50Ns\":%zu,\"p99Ns\":%zu,\"p999Ns\":%zu,\"maxNs\":%.0f,"
-          "\"timerNs\":%.1f}\n", rank->rank, (unsigned long long)l->count, quantile(l, 0.5), quantile(l, 0.99),
-          quantile(l, 0.999), l->max, timer);
+  fprintf(out, "{\"kind\":\"latency\",\"rank\":%d,\"count\":%llu,\"p50Ns\":%zu,\"p99Ns\":%zu,\"p999Ns\":%zu,"
+          "\"maxNs\":%.0f,\"timerNs\":%.1f}\n", rank->rank, (unsigned long long)l->count, quantile(l, 0.5),
+          quantile(l, 0.99), quantile(l, 0.999), l->max, timer);
 }
 
 int summary_write(const struct rank *rank) {

@@ -16,7 +16,7 @@
 
 #include "harness.h"
 
-enum { SLOT_FREE, SLOT_RUNNING, SLOT_FINISHED, SLOT_LEFT };
+enum { SLOT_FREE, SLOT_RUNNING, SLOT_FINISHED, SLOT_LEFT, SLOT_STOPPED };
 
 struct slot {
   _Alignas(64) _Atomic uint64_t calls; /* begun */
@@ -62,8 +62,8 @@ struct sync *sync_open(const char *path, int nRanks, int first, int count, char 
       return NULL;
     }
     if (info.st_size != 0 && (size_t)info.st_size != size) {
-      snprintf(error, errorSize, "sync file %s: has %lld bytes and not %zu, so it belongs to another run: name a new file",
-               path, (long long)info.st_size, size);
+      snprintf(error, errorSize, "sync file %s: has %lld bytes and not %zu, so it belongs to another run: name a new "
+               "file", path, (long long)info.st_size, size);
       close(fd);
       return NULL;
     }
@@ -93,8 +93,10 @@ void sync_progress(struct sync *sync, int rank, uint64_t calls) {
   atomic_store_explicit(&sync->slots[rank].calls, calls, memory_order_release);
 }
 
-void sync_leave(struct sync *sync, int rank, int finished) {
-  atomic_store(&sync->slots[rank].state, finished ? SLOT_FINISHED : SLOT_LEFT);
+void sync_leave(struct sync *sync, int rank, int result) {
+  atomic_store(&sync->slots[rank].state, result == 0                ? SLOT_FINISHED
+                                         : result == EXIT_PEER_DIED ? SLOT_STOPPED
+                                                                    : SLOT_LEFT);
 }
 
 static void nap(unsigned round) {
@@ -102,29 +104,40 @@ static void nap(unsigned round) {
   else usleep(round < 1000 ? 50 : 1000);
 }
 
-/* A peer that cannot progress any more; 0: none. waitedNs: since when this rank waits. */
+/* Why a peer cannot progress any more; NULL: it can, or has finished. */
+static const char *fate_of(const struct slot *slot, uint64_t waitedNs) {
+  uint32_t state = atomic_load(&slot->state), pid = atomic_load(&slot->pid);
+  const char *fate = NULL;
+  if (state == SLOT_LEFT) fate = "left";
+  else if (state == SLOT_STOPPED) fate = "stopped";
+  else if (state == SLOT_FREE && waitedNs > startTimeoutNs) fate = "was never started";
+  else if (state == SLOT_RUNNING && process_start(pid) != atomic_load(&slot->start)) fate = "died";
+  return atomic_load(&slot->state) == state ? fate : NULL; /* it may have finished and gone between the two looks */
+}
+
+/* The peer because of which nobody gets on: one that left or died, else one that stopped because of another that has
+ * been seen already. 0: none. waitedNs: since when this rank waits. */
 static int find_dead(const struct sync *sync, int rank, const char *what, uint64_t waitedNs, char *error,
                      size_t errorSize) {
+  const struct slot *cause = NULL;
+  const char *fate = NULL;
   for (int r = sync->first; r < sync->end; r++) {
-    const struct slot *slot = &sync->slots[r];
-    uint32_t state = atomic_load(&slot->state), pid = atomic_load(&slot->pid);
-    const char *fate = NULL;
-    if (r == rank || state == SLOT_FINISHED) continue;
-    if (state == SLOT_LEFT) fate = "left";
-    else if (state == SLOT_FREE && waitedNs > startTimeoutNs) fate = "was never started";
-    else if (state == SLOT_RUNNING && process_start(pid) != atomic_load(&slot->start)) fate = "died";
-    /* It may have finished and gone between the two looks. */
-    if (fate == NULL || atomic_load(&slot->state) != state) continue;
-    snprintf(error, errorSize, "rank %d (pid %u) %s after %llu calls; rank %d waited for it %s and stops", r, pid, fate,
-             (unsigned long long)atomic_load(&slot->calls), rank, what);
-    return -1;
+    const char *found = r == rank ? NULL : fate_of(&sync->slots[r], waitedNs);
+    if (found == NULL || (cause != NULL && strcmp(found, "stopped") == 0)) continue;
+    if (cause != NULL && strcmp(fate, "stopped") != 0) continue;
+    cause = &sync->slots[r];
+    fate = found;
   }
-  return 0;
+  if (cause == NULL) return 0;
+  snprintf(error, errorSize, "rank %d (pid %u) %s after %llu calls; rank %d waited for it %s and stops",
+           (int)(cause - sync->slots), atomic_load(&cause->pid), fate, (unsigned long long)atomic_load(&cause->calls),
+           rank, what);
+  return -1;
 }
 
 /* Waits until done is true for every other rank. */
-static int wait_for(struct sync *sync, int rank, int (*done)(const struct slot *, uint64_t), uint64_t target, int except,
-                    const char *what, char *error, size_t errorSize) {
+static int wait_for(struct sync *sync, int rank, int (*done)(const struct slot *, uint64_t), uint64_t target,
+                    int except, const char *what, char *error, size_t errorSize) {
   uint64_t began = 0, checked = 0;
   int r = sync->first;
   for (unsigned round = 0;; round++) {

@@ -21,7 +21,8 @@ const char *timeline_parse_fault(const char *text, struct fault *fault) {
   int kind = -1;
   for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++)
     if (strcmp(name, kinds[i]) == 0) kind = i;
-  if (kind < 0) return "unknown kind: want remote-side, slow-rank, backend-fallback, congestion, cpu-contention, counter";
+  if (kind < 0)
+    return "unknown kind: want remote-side, slow-rank, backend-fallback, congestion, cpu-contention, counter";
   fault->kind = (enum fault_kind)kind;
   const char *p = text + length;
   char *end;
@@ -105,7 +106,8 @@ struct timing timeline_call(struct timeline *timeline, const struct timeline_mod
   }
   double start = timeline->nowNs;
   timeline->nowNs = start + last + signal + model->gapUs * 1000;
-  return (struct timing){(uint64_t)(start + own), (uint64_t)(start + last + signal), (uint64_t)(start + last + counter)};
+  return (struct timing){(uint64_t)(start + own), (uint64_t)(start + last + signal),
+                         (uint64_t)(start + last + counter)};
 }
 
 void timeline_skip(struct timeline *timeline, const struct timeline_model *model, double costNs) {

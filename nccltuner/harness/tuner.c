@@ -12,9 +12,6 @@
 #include "nccl.h"
 #include "tuning.h"
 
-void nccl_version_code(int code);
-void profiler_abi_limit(int newest);
-
 enum { LOAD_FAILED = -1, LOAD_READY, LOAD_SUCCESS };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int status = LOAD_READY, references, newestAbi, abi;
@@ -47,7 +44,8 @@ int tuner_load(int *loaded) {
       status = LOAD_SUCCESS;
       references++;
       *loaded = 1;
-      nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_TUNING, __FILE__, __LINE__, "TUNER/Plugin: Using %s (v%d)", tuner_name(), abi);
+      nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_TUNING, __FILE__, __LINE__, "TUNER/Plugin: Using %s (v%d)", tuner_name(),
+               abi);
     } else {
       if (library != NULL)
         nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_TUNING, __FILE__, __LINE__, "External tuner plugin %s is unsupported",
@@ -76,7 +74,8 @@ void tuner_unload(int *loaded) {
 }
 
 int tuner_abi(void) { return table == NULL ? 0 : abi; }
-const char *tuner_name(void) { return table == NULL ? "none" : *(const char **)table; /* first member of all versions */ }
+/* The name is the first member in all versions. */
+const char *tuner_name(void) { return table == NULL ? "none" : *(const char **)table; }
 
 #define V(N) ((struct dyn_nccl_tuner_v##N *)table)
 

@@ -75,7 +75,8 @@ static double latency(const struct tuning *t, int func, int algo, int proto, int
   }
   int row = algo == ALGO_RING;
   double intra = nvlinkLatencies[row][proto];
-  double inter = netLatencies[t->nRanks == t->nNodes ? 0 : row][proto] + g.latencyInter * (proto == PROTO_SIMPLE ? 2 : 1);
+  double inter = netLatencies[t->nRanks == t->nNodes ? 0 : row][proto];
+  inter += g.latencyInter * (proto == PROTO_SIMPLE ? 2 : 1);
   if (algo == ALGO_TREE) return base + 2 * ((t->nRanks / t->nNodes - 1) * intra + hops * inter);
   if (func == FUNC_BROADCAST || func == FUNC_REDUCE) {
     int hw = proto == PROTO_SIMPLE ? 0 : 1;

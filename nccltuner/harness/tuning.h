@@ -2,8 +2,8 @@
  *
  * NCCL's own tuning: its cost table with the -1 entries, its choice from that table, its channels and its schedule.
  * Facts are from NCCL 2.28.9 and 2.30.7, which agree in all that is used here; lines are those of v2.28.9-1.
- * What is left out, because it is off or cannot occur here: NVLS (NCCL_NVLS_ENABLE=0), CollNet (no network that has it),
- * fp8, devices other than Hopper.
+ * What is left out, because it is off or cannot occur here: NVLS (NCCL_NVLS_ENABLE=0), CollNet (no network
+ * that has it), fp8, devices other than Hopper.
  */
 #ifndef HARNESS_TUNING_H
 #define HARNESS_TUNING_H

@@ -33,6 +33,9 @@ type stubDaemon struct {
 	buffer     []nccltuner.Sample
 }
 
+// checkedCalls bounds the samples that are kept and compared; choices are compared to the last call.
+const checkedCalls = 1 << 15
+
 type sampleKey struct {
 	rank int32
 	seq  uint64
@@ -124,6 +127,9 @@ func (d *stubDaemon) drain() {
 			n, err := r.Drain(d.buffer)
 			for _, s := range d.buffer[:n] {
 				key := sampleKey{s.Rank, s.Seq}
+				if s.Seq >= checkedCalls {
+					continue
+				}
 				if _, ok := d.samples[key]; ok && !s.Unjoined && !s.Aggregated {
 					d.twice++
 				}

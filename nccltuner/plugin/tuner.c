@@ -60,6 +60,10 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
     memcpy(&comm->plan, &comm->record->plans[slot - 1], sizeof comm->plan);
     fit = dyn_plan_valid(&comm->plan);
   }
+  if (slot && !fit)
+    __atomic_fetch_or(&comm->self->flags, DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
+  else if (__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_PLAN_UNFIT)
+    __atomic_fetch_and(&comm->self->flags, ~DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
 }

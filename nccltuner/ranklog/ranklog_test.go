@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"dynamiccl/actions"
 )
 
@@ -204,6 +206,36 @@ func TestAdaptation(t *testing.T) {
 			t.Errorf("%s: adapted after %d, default after %d, want %d and -1", c.name, b.AdaptedAfter, b.DefaultAfter, c.want)
 		}
 	}
+}
+
+// The rule of adaptedAfter, word for word.
+func adaptedAfterOracle(good []bool) int {
+	share := func(calls []bool) float64 {
+		n := 0
+		for _, g := range calls {
+			if g {
+				n++
+			}
+		}
+		return float64(n) / float64(len(calls))
+	}
+	for i := range good {
+		if good[i] && share(good[i:]) >= 0.9 && share(good[i:min(i+10, len(good))]) >= 0.9 {
+			return i
+		}
+	}
+	return -1
+}
+
+func TestAdaptedAfterAgainstOracle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		good := rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 19), func(n int) bool { return n > 0 }), 0, 80).Draw(t, "good")
+		bad := rapid.IntRange(0, len(good)).Draw(t, "bad calls first")
+		clear(good[:bad])
+		if got, want := adaptedAfter(good), adaptedAfterOracle(good); got != want {
+			t.Fatalf("%v: %d, want %d", good, got, want)
+		}
+	})
 }
 
 func TestPhasesAndSums(t *testing.T) {

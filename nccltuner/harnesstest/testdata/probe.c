@@ -51,14 +51,16 @@ static void choice(int *algo, int *proto, int *channels) {
   if (text != NULL && sscanf(text, "%d,%d,%d", algo, proto, channels) != 3) abort();
 }
 
-static int coll_info(int collective, size_t bytes, int numPipeOps, float **costs, int numAlgo, int numProto, int regBuff,
+static int coll_info(int collective, size_t bytes, int numPipeOps, float **costs, int numAlgo, int numProto,
+                     int regBuff,
                      int *nChannels) {
   float *table = (float *)costs;
   char text[1024] = "";
   int algo, proto, channels;
   for (int i = 0; table != NULL && i < numAlgo * numProto; i++)
     snprintf(text + strlen(text), sizeof text - strlen(text), "%s%.3f", i == 0 ? "" : ",", (double)table[i]);
-  note("getCollInfo coll=%d bytes=%zu ops=%d algos=%d protos=%d reg=%d channels=%d table=%s", collective, bytes, numPipeOps,
+  note("getCollInfo coll=%d bytes=%zu ops=%d algos=%d protos=%d reg=%d channels=%d table=%s", collective, bytes,
+       numPipeOps,
        numAlgo, numProto, regBuff, *nChannels, text);
   choice(&algo, &proto, &channels);
   if (channels < 0) return 3; /* ncclInternalError */
@@ -90,7 +92,8 @@ static int tuner_init(size_t nRanks, size_t nNodes, dyn_logger log, void **conte
 #endif
 
 #if TUNER == 2
-static int get_coll_info(void *context, int collective, size_t nBytes, int collNetSupport, int nvlsSupport, int numPipeOps,
+static int get_coll_info(void *context, int collective, size_t nBytes, int collNetSupport, int nvlsSupport,
+                         int numPipeOps,
                          int *algorithm, int *protocol, int *nChannels) {
   (void)context;
   coll_info(collective, nBytes, numPipeOps, NULL, 0, 0, 0, nChannels);
@@ -163,11 +166,13 @@ static int start(void *context, void **handle, DESCR *d) {
     case ncclProfileColl:
 #if PROFILER == 1
       snprintf(text, sizeof text, "seq=%llu func=%d count=%zu dtype=%d channels=%d warps=%d algo=%d proto=%d",
-               (unsigned long long)d->coll.seqNumber, d->coll.func, d->coll.count, d->coll.datatype, d->coll.nMaxChannels,
+               (unsigned long long)d->coll.seqNumber, d->coll.func, d->coll.count, d->coll.datatype,
+                   d->coll.nMaxChannels,
                d->coll.nWarps, d->coll.algo, d->coll.proto);
 #elif PROFILER <= 3
       snprintf(text, sizeof text, "seq=%llu func=%s count=%zu dtype=%s channels=%d warps=%d algo=%s proto=%s",
-               (unsigned long long)d->coll.seqNumber, d->coll.func, d->coll.count, d->coll.datatype, d->coll.nMaxChannels,
+               (unsigned long long)d->coll.seqNumber, d->coll.func, d->coll.count, d->coll.datatype,
+                   d->coll.nMaxChannels,
                d->coll.nWarps, d->coll.algo, d->coll.proto);
 #else
       snprintf(text, sizeof text, "seq=%llu func=%s count=%zu dtype=%s channels=%d warps=%d algo=%s proto=%s",
@@ -185,7 +190,8 @@ static int start(void *context, void **handle, DESCR *d) {
 #if PROFILER >= 3
     case ncclProfileKernelCh:
 #if PROFILER >= 4
-      snprintf(text, sizeof text, "channel=%d timer=%llu", d->kernelCh.channelId, (unsigned long long)d->kernelCh.pTimer);
+      snprintf(text, sizeof text, "channel=%d timer=%llu", d->kernelCh.channelId,
+               (unsigned long long)d->kernelCh.pTimer);
 #else
       snprintf(text, sizeof text, "channel=%d", d->kernelCh.channelId);
 #endif

@@ -28,8 +28,15 @@ static uint64_t tableSize;
 
 static uint64_t hash_state(const struct model_state *s) {
   const unsigned char *bytes = (const unsigned char *)s;
-  uint64_t h = 0xcbf29ce484222325u;
-  for (size_t i = 0; i < sizeof *s; i++) h = (h ^ bytes[i]) * 0x100000001b3u;
+  uint64_t h = 0, last = 0;
+  size_t i = 0;
+  for (uint64_t word; i + 8 <= sizeof *s; i += 8) {
+    memcpy(&word, bytes + i, 8);
+    h = (h ^ word) * 0x9E3779B97F4A7C15u;
+    h ^= h >> 32;
+  }
+  memcpy(&last, bytes + i, sizeof *s - i);
+  h = (h ^ last) * 0x9E3779B97F4A7C15u;
   return h ^ h >> 29;
 }
 

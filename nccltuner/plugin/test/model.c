@@ -164,7 +164,7 @@ static int free_buffer(const struct model_publisher *p, const struct model_confi
 }
 
 static void look_again(struct model_publisher *p) {
-  p->phase = PUBLISHER_AT_POSITIONS;
+  p->phase = PUBLISHER_AT_FRONTIER;
   p->index = p->named = p->buffer = 0;
   p->slowest = 255;
   p->frontier[0] = p->frontier[1] = 0;
@@ -173,28 +173,29 @@ static void look_again(struct model_publisher *p) {
 static bool publisher_step(struct model_state *s, const struct model_config *config) {
   struct model_publisher *p = &s->publisher;
   switch (p->phase) {
-  case PUBLISHER_AT_POSITIONS: {
-    if (p->index == 0) {
-      int fresh = free_buffer(p, config);
-      look_again(p);
-      if (fresh >= 0 && !(p->used >> fresh & 1)) { /* nobody knows it yet: no need to look, nor to write in two steps */
-        s->content[fresh][0] = s->content[fresh][1] = p->version;
-        p->buffer = (uint8_t)fresh;
-        p->phase = PUBLISHER_AT_NEWEST;
-        return true;
-      }
+  case PUBLISHER_AT_FRONTIER: {
+    look_again(p);
+    int fresh = free_buffer(p, config);
+    if (fresh >= 0 && !(p->used >> fresh & 1)) { /* nobody knows it yet: no need to look, nor to write in two steps */
+      s->content[fresh][0] = s->content[fresh][1] = p->version;
+      p->buffer = (uint8_t)fresh;
+      p->phase = PUBLISHER_AT_NEWEST;
+      return true;
     }
+    memcpy(p->frontier, s->frontier, 2);
+    p->phase = PUBLISHER_AT_POSITIONS;
+    return true;
+  }
+  case PUBLISHER_AT_POSITIONS: {
     const uint8_t *position = s->positions[p->index];
     if (position[0] < p->slowest) p->slowest = position[0];
     if (position[1]) p->named |= (uint8_t)(1 << (position[1] - 1));
-    if (++p->index == config->ranks) p->phase = PUBLISHER_AT_FRONTIER;
+    if (++p->index == config->ranks) {
+      p->index = 0;
+      p->phase = PUBLISHER_AT_LOG;
+    }
     return true;
   }
-  case PUBLISHER_AT_FRONTIER:
-    memcpy(p->frontier, s->frontier, 2);
-    p->index = 0;
-    p->phase = PUBLISHER_AT_LOG;
-    return true;
   case PUBLISHER_AT_LOG: {
     const uint8_t *change = s->changes[(p->frontier[1] + 256 - p->index) % DYN_LOG_LENGTH];
     if (change[1] && model_mistake != PUBLISHER_IGNORES_LOG) p->named |= (uint8_t)(1 << (change[1] - 1));

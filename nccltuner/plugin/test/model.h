@@ -42,8 +42,8 @@ struct model_rank {
 };
 
 enum model_publisher_phase {
+  PUBLISHER_AT_FRONTIER, /* the order of reading is the daemon's, nccltuner/publisher.go */
   PUBLISHER_AT_POSITIONS,
-  PUBLISHER_AT_FRONTIER,
   PUBLISHER_AT_LOG,
   PUBLISHER_AT_FIRST_HALF,
   PUBLISHER_AT_SECOND_HALF,

@@ -117,14 +117,14 @@ static int free_buffer(const struct publisher *p) {
   const struct dyn_rank *ranks = (const struct dyn_rank *)(r + 1);
   uint64_t slowest = UINT64_MAX, newest = __atomic_load_n(&r->newest, __ATOMIC_SEQ_CST) & 255;
   uint32_t named = 0;
-  /* Positions before the frontier, the frontier before the log: what a rank moves to meanwhile is in what is read later. */
+  /* Frontier, positions, log: the daemon's order (nccltuner/publisher.go), which the exhaustive check runs as well. */
+  uint64_t frontier = __atomic_load_n(&r->frontier, __ATOMIC_SEQ_CST);
   for (uint32_t i = 0; i < r->nRanks; i++) {
     uint64_t position = __atomic_load_n(&ranks[i].position, __ATOMIC_SEQ_CST);
     if (position == UINT64_MAX) continue;
     if (position >> 8 < slowest) slowest = position >> 8;
     if (position & 255) named |= 1u << ((position & 255) - 1);
   }
-  uint64_t frontier = __atomic_load_n(&r->frontier, __ATOMIC_SEQ_CST);
   for (uint32_t i = 0; i < DYN_NUM_CHANGES; i++) {
     uint64_t change = __atomic_load_n(&r->changes[((frontier & 255) + 256 - i) % DYN_NUM_CHANGES], __ATOMIC_SEQ_CST);
     if (change & 255) named |= 1u << ((change & 255) - 1);

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The C tests. Every one is linked with the library's own objects; `check` runs what takes seconds.
+# The C tests of the tuner half. Every program is linked with the library's own objects and passes by exiting 0.
+# nccltuner/plugintest runs the same list under `go test`.
 T := $(BUILD)/test
-TEST_CFLAGS := $(CFLAGS)
 PROGRAMS := stress test_no_syscall test_lifecycle test_files test_choose bench
 EPOCH := epoch_check-8 epoch_check-2
 MUTANTS := epoch_check-8-m1 epoch_check-8-m2 epoch_check-2-m3 epoch_check-8-m4 epoch_check-8-m5
+LONG := $(filter-out 0,$(DYN_LONG))
+
+tests: $(addprefix $(T)/,$(PROGRAMS) $(EPOCH) $(MUTANTS)) all
 
 $(T):
 	mkdir -p $@
@@ -15,13 +18,44 @@ $(T)/%.o: test/%.c $(wildcard test/*.h) $(HEADERS) | $(T)
 $(T)/%: $(T)/%.o $(T)/support.o $(OBJECTS)
 	$(CC) $(CFLAGS) -o $@ $^ -pthread -ldl
 
-# epoch_check-LOGLENGTH[-mMUTATION]
-CHECKER = $(CC) $(CFLAGS) -DDYN_LOG_LENGTH=$(word 2,$(subst -, ,$(notdir $@))) \
-  -DDYN_MUTATE=$(or $(subst m,,$(word 3,$(subst -, ,$(notdir $@)))),0) -o $@ test/epoch_check.c test/model.c
+# epoch_check-LOGLENGTH[-mMUTATION]: the exhaustive check, compiled with the log's length and a planted mistake.
+part = $(word $(1),$(subst -, ,$(notdir $@)))
 $(addprefix $(T)/,$(EPOCH) $(MUTANTS)): test/epoch_check.c test/model.c test/model.h epoch.h ../abi.h | $(T)
-	$(CHECKER)
+	$(CC) $(CFLAGS) -DDYN_LOG_LENGTH=$(call part,2) -DDYN_MUTATE=$(or $(subst m,,$(call part,3)),0) -o $@ \
+	  test/epoch_check.c test/model.c
 
-tests: $(addprefix $(T)/,$(PROGRAMS) $(EPOCH) $(MUTANTS)) all
+check: tests
+	$(T)/epoch_check-8 agreement
+	$(T)/epoch_check-8 veto
+	$(T)/epoch_check-8 reuse
+	$(T)/epoch_check-2 drift
+	$(T)/epoch_check-2 reuse
+	$(T)/epoch_check-8-m1 agreement
+	$(T)/epoch_check-8-m2 agreement
+	$(T)/epoch_check-2-m3 drift
+	$(T)/epoch_check-8-m4 agreement
+	$(T)/epoch_check-8-m5 agreement
+	$(T)/epoch_check-8 reuse 1
+	$(T)/epoch_check-8 reuse 2
+	$(T)/test_choose
+	$(T)/test_files
+	$(T)/test_no_syscall
+	$(T)/test_lifecycle $(TUNER) $(if $(LONG),100000,5000)
+	$(T)/stress 8 400000 20 100
+ifneq ($(LONG),)
+	$(T)/epoch_check-2 agreement
+	$(T)/epoch_check-8 drift
+	$(T)/epoch_check-8 drift3
+	$(T)/epoch_check-8 reuse-long
+	$(T)/epoch_check-2 reuse-long
+endif
+
+# JSON lines: latency while plans change, agreement over ten million calls with a publisher killed a hundred times.
+bench: tests
+	@$(T)/bench 8 1000000
+	@$(T)/stress 8 10000000 100 1000
+
+-include test/profiler_tests.mk
 
 .SECONDARY:
-.PHONY: tests
+.PHONY: tests check bench

@@ -47,15 +47,14 @@ type Status struct {
 
 // CommStatus is one communicator. ID is 16 hexadecimal digits.
 type CommStatus struct {
-	ID          string      `json:"id"`
-	Shape       state.Shape `json:"-"`
-	RanksJoined int         `json:"ranks_joined"`
-	Ranks       int         `json:"ranks"`
-	Nodes       int         `json:"nodes"`        // of Shape; the Server fills it in
-	NCCLVersion string      `json:"nccl_version"` // "2.30.7"; "": not known
-	Active      bool        `json:"active"`
-	Why         string      `json:"why,omitempty"` // why it is not active, or only in part
-	Epoch       uint64      `json:"epoch"`
-	PlanVersion uint64      `json:"plan_version"` // 0: NCCL's defaults
-	Processes   []int       `json:"processes"`    // pids
+	ID          string `json:"id"`
+	RanksJoined int    `json:"ranks_joined"`
+	Ranks       int    `json:"ranks"`
+	Nodes       int    `json:"nodes"`
+	NCCLVersion string `json:"nccl_version"` // "2.30.7"; "": not known
+	Active      bool   `json:"active"`
+	Why         string `json:"why,omitempty"` // why it is not active, or only in part
+	Epoch       uint64 `json:"epoch"`
+	PlanVersion uint64 `json:"plan_version"` // 0: NCCL's defaults
+	Processes   []int  `json:"processes"`    // pids
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -129,15 +130,12 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, complete(st))
 }
 
-// complete fills in what follows from the rest, and makes empty lists of missing ones, so that JSON shows [] and {}
-// where readers iterate.
+// complete makes empty lists of missing ones, so that JSON shows [] and {} where readers iterate.
 func complete(st Status) Status {
 	comms := make([]CommStatus, 0, len(st.Comms))
 	for _, c := range st.Comms {
-		c.Nodes = c.Shape.Nodes
-		if c.Processes == nil {
-			c.Processes = []int{}
-		}
+		c.Processes = append([]int{}, c.Processes...)
+		slices.Sort(c.Processes)
 		comms = append(comms, c)
 	}
 	st.Comms = comms

@@ -66,6 +66,16 @@ func (c *comm) ncclVersion() int {
 	return version
 }
 
+// unfit says that ranks refuse the plan in force.
+func (c *comm) unfit() bool {
+	for _, r := range c.view.Ranks {
+		if r.PlanUnfit {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *comm) explorable() bool {
 	for _, r := range c.view.Ranks {
 		if r.NoProfiler {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"slices"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -80,6 +81,11 @@ func (d *Daemon) readRecord(c *comm) {
 		if c.broken {
 			return
 		}
+	}
+	c.why = ""
+	if c.unfit() {
+		c.why = "ranks refuse the plan as damaged and run NCCL's defaults; use plugin and dynamiccld of one build"
+		d.once("communicator "+control.CommID(c.id()), errors.New(c.why))
 	}
 	if calls, _ := c.calls(); calls == c.readAt && calls > 0 {
 		return // no epoch has passed since: marks are as they were

@@ -11,6 +11,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/tuner/store"
 )
 
@@ -24,7 +25,7 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 	refused := new(control.Error)
 	switch {
 	case err == nil:
-		text := fmt.Sprintf("pid %d answers, version %s, %d communicators", st.PID, st.Version, len(st.Comms))
+		text := fmt.Sprintf("pid %d answers, version %s, %s", st.PID, st.Version, units.Count(len(st.Comms), "communicator"))
 		if st.Version != h.Version {
 			r.warn(check, fmt.Sprintf("%s, and this command is version %s", text, h.Version), "restart the daemon after an update")
 		} else {
@@ -82,7 +83,7 @@ func checkStore(r *Report, h Host, daemon *control.Status) {
 		r.warn(check, fmt.Sprintf("%s holds %d choices and %d records that cannot be read, the first: %s", h.StorePath, len(buckets), len(bad), bad[0]),
 			"none needed: they are learned again")
 	case err == nil:
-		r.ok(check, fmt.Sprintf("%s holds %d choices", h.StorePath, len(buckets)))
+		r.ok(check, h.StorePath+" holds "+units.Count(len(buckets), "choice"))
 	case errors.Is(err, store.ErrMissing):
 		r.ok(check, h.StorePath+" does not exist yet: the daemon makes it")
 	case errors.As(err, &known):

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 )
@@ -126,9 +127,9 @@ func checkFiles(r *Report, h Host) (pids []uint32) {
 			r.warn(check, err.Error(), "remove the file if it is not yours")
 		}
 	}
-	text := fmt.Sprintf("%d communicators, %d rank processes live", len(found.Records), len(pids))
+	text := units.Count(len(found.Records), "communicator") + ", " + fmt.Sprintf("live rank processes: %d", len(pids))
 	if stale > 0 {
-		r.warn(check, fmt.Sprintf("%s, %d files of dead processes", text, stale), "none needed: a running daemon and the next ranks clean up")
+		r.warn(check, fmt.Sprintf("%s, %s of dead processes", text, units.Count(stale, "file")), "none needed: a running daemon and the next ranks clean up")
 	} else {
 		r.ok(check, text)
 	}

@@ -37,10 +37,10 @@ func checkProcesses(r *Report, h Host, pids []uint32) {
 		}
 	}
 	if unreadable > 0 {
-		r.warn(check, fmt.Sprintf("the libraries of %d rank processes cannot be read", unreadable), "run doctor as the ranks' user or as root")
+		r.warn(check, fmt.Sprintf("rank processes whose libraries cannot be read: %d", unreadable), "run doctor as the ranks' user or as root")
 	}
 	if good > 0 {
-		r.ok(check, fmt.Sprintf("%d rank processes have each library once", good))
+		r.ok(check, fmt.Sprintf("rank processes that have each library once: %d", good))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"dynamiccl/cmd/dynamiccld/internal/doctor"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 )
 
 // Doctor writes findings and, under what is not right, the remedy.
@@ -15,6 +16,6 @@ func Doctor(w io.Writer, r doctor.Report) error {
 			fmt.Fprintf(w, "%17s-> %s\n", "", f.Remedy)
 		}
 	}
-	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", r.OK, Count(r.Warnings, "warning"), Count(r.Failures, "failure"))
+	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", r.OK, units.Count(r.Warnings, "warning"), units.Count(r.Failures, "failure"))
 	return err
 }

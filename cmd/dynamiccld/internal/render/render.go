@@ -4,13 +4,13 @@ package render
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/state"
 )
 
@@ -24,16 +24,8 @@ func JSON(w io.Writer, v any) error {
 
 func columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// Count writes "1 rule", "2 rules".
-func Count(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
-
 func shape(ranks, nodes int, transport string) string {
-	s := Count(ranks, "rank") + ", " + Count(nodes, "node")
+	s := units.Count(ranks, "rank") + ", " + units.Count(nodes, "node")
 	if transport != "" {
 		s += ", " + transport
 	}

@@ -84,7 +84,11 @@ func writeTried(w io.Writer, b control.Bucket) error {
 		if base > 0 && a.MeanNs > 0 {
 			against = fmt.Sprintf("%.2fx", base/a.MeanNs)
 		}
-		fmt.Fprintf(t, "  %s\t%d\t%s\t%.1f%%\t%s\n", a.Action, a.Calls, units.Duration(a.MeanNs), 100*a.Spread, against)
+		spread := "-" // one call has none
+		if a.Calls > 1 {
+			spread = fmt.Sprintf("%.1f%%", 100*a.Spread)
+		}
+		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\n", a.Action, a.Calls, units.Duration(a.MeanNs), spread, against)
 	}
 	return t.Flush()
 }

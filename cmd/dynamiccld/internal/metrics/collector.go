@@ -1,0 +1,101 @@
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"dynamiccl/agents"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/version"
+	"dynamiccl/tuner"
+)
+
+// snapshotTimeout is below Prometheus' default scrape timeout of 10 s.
+const snapshotTimeout = 5 * time.Second
+
+// collector turns one snapshot of the daemon into series.
+type collector struct {
+	backend control.Backend
+	build   version.Info
+	log     *slog.Logger
+}
+
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range all {
+		ch <- d
+	}
+}
+
+// emit sends series of one scrape.
+type emit chan<- prometheus.Metric
+
+func (ch emit) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (ch emit) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	ch := emit(out)
+	ch.gauge(buildInfo, 1, c.build.Version, c.build.Revision, c.build.Go, strconv.Itoa(c.build.ABI))
+	ctx, cancel := context.WithTimeout(context.Background(), snapshotTimeout)
+	defer cancel()
+	st, err := c.backend.Status(ctx)
+	var views []tuner.BucketView
+	if err == nil {
+		views, err = c.backend.Buckets(ctx)
+	}
+	if err != nil {
+		c.log.Warn("scrape without a snapshot of the daemon", "err", err)
+		ch.gauge(snapshotSuccess, 0)
+		return
+	}
+	ch.gauge(snapshotSuccess, 1)
+	ch.daemon(st)
+	ch.bucketStates(views)
+	ch.comms(st, views)
+}
+
+func (ch emit) daemon(st control.Status) {
+	ch.gauge(startTime, float64(st.StartedAt.UnixNano())/1e9)
+	ch.gauge(storeOK, truth(st.StoreState == "ok"))
+	ch.counter(samples, st.Samples)
+	ch.counter(samplesDropped, st.Dropped)
+	ch.counter(samplesUnjoined, st.Unjoined)
+	ch.counter(samplesRejected, st.Core.Late, "late")
+	ch.counter(samplesRejected, st.Core.Unknown, "unknown")
+	ch.counter(groups, st.Core.Groups)
+	ch.counter(groupsRejected, st.Core.Incomplete, "incomplete")
+	ch.counter(groupsRejected, st.Core.Disagreed, "disagreed")
+	ch.counter(groupsRejected, st.Core.Overruled, "overruled")
+	ch.counter(decisions, st.Decisions)
+	ch.counter(ignored, st.Ignored)
+	ch.counter(plans, st.Core.Plans)
+	ch.counter(publications, st.Publications)
+	ch.counter(alarms, st.Core.Alarms)
+	// Every diagnosis from the start: a counter that appears with its first event hides that event from rate().
+	for d := agents.DiagnosisNone; d <= agents.DiagnosisUnknown; d++ {
+		ch.counter(findings, st.FindingCounts[d.String()], d.String())
+	}
+	tuned := 0
+	for _, c := range st.Comms {
+		if c.Active {
+			tuned++
+		}
+	}
+	ch.gauge(communicators, float64(tuned), "tuned")
+	ch.gauge(communicators, float64(len(st.Comms)-tuned), "passthrough")
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

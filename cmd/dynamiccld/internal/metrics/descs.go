@@ -1,0 +1,47 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("dynamiccl_"+name, help, labels, nil)
+}
+
+// Labels: comm is the communicator id in 16 hexadecimal digits, collective and diagnosis are names of closed sets.
+var (
+	buildInfo       = desc("build_info", "Which build this is; always 1.", "version", "revision", "goversion", "abi")
+	startTime       = desc("start_time_seconds", "When the daemon started, seconds since 1970.")
+	snapshotSuccess = desc("snapshot_success", "Whether the daemon's loop answered this scrape in time.")
+	storeOK         = desc("store_ok", "Whether what is learned reaches the store file; 0: it is kept in memory only.")
+
+	samples         = desc("samples_total", "Samples read from the rings of rank processes.")
+	samplesDropped  = desc("samples_dropped_total", "Samples that ranks dropped because a ring was full.")
+	samplesUnjoined = desc("samples_unjoined_total", "Samples that match no getCollInfo call.")
+	samplesRejected = desc("samples_rejected_total", "Samples that fit no open group call or nothing known.", "reason")
+	groups          = desc("group_calls_total", "Collective calls of a whole communicator that were observed.")
+	groupsRejected  = desc("group_calls_rejected_total", "Group calls that are no measurement of a choice.", "reason")
+
+	decisions    = desc("decisions_total", "getCollInfo calls of all ranks.")
+	ignored      = desc("decisions_ignored_total", "Planned actions that NCCL had marked as impossible after all.")
+	plans        = desc("plans_total", "Plans decided.")
+	publications = desc("publications_total", "Plans published to ranks.")
+	alarms       = desc("alarms_total", "Changes that the detector found.")
+	findings     = desc("findings_total", "Findings by diagnosis.", "diagnosis")
+
+	communicators = desc("communicators", "Communicators alive, by whether they are tuned or pass through.", "state")
+	omitted       = desc("communicators_omitted", "Communicators alive without series of their own, because there are too many.")
+	buckets       = desc("buckets", "Size buckets seen, by what is done with them.", "collective", "state")
+	speedUp       = desc("speedup_ratio", "Time of NCCL's default over time of what is chosen, all communicators.", "collective")
+
+	commRanks   = desc("communicator_ranks", "Ranks of the communicator.", "comm")
+	commJoined  = desc("communicator_ranks_joined", "Ranks that have registered.", "comm")
+	commEpoch   = desc("communicator_epoch", "Last epoch that its ranks have decided.", "comm")
+	commPlan    = desc("communicator_plan_version", "Version of the newest plan published; 0: NCCL's defaults.", "comm")
+	commSpeedUp = desc("communicator_speedup_ratio", "Time of NCCL's default over time of what is chosen.", "comm", "collective")
+	commAlarm   = desc("communicator_detector_ratio", "Detector's largest statistic as a fraction of its alarm threshold.", "comm", "collective", "latency")
+	commState   = desc("communicator_buckets_diagnosed", "Buckets by their last diagnosis.", "comm", "diagnosis")
+)
+
+var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
+	samples, samplesDropped, samplesUnjoined, samplesRejected, groups, groupsRejected,
+	decisions, ignored, plans, publications, alarms, findings, communicators, omitted, buckets, speedUp,
+	commRanks, commJoined, commEpoch, commPlan, commSpeedUp, commAlarm, commState}

@@ -1,0 +1,166 @@
+package plugintest
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const pluginDir = "../plugin"
+
+// build is where TestMain had make put the library and the test programs: an own folder, so that tests never run files
+// that somebody else is building.
+var build string
+
+func TestMain(m *testing.M) {
+	code, err := buildAndRun(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func buildAndRun(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "dynamiccl-plugintest")
+	if err != nil {
+		return 0, fmt.Errorf("making a folder to build in: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	build = dir
+	out, err := exec.Command("make", "-j2", "-C", pluginDir, "BUILD="+dir, "LIB="+dir+"/lib", "tests").CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("building the plugin's tests: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}
+
+func long() bool { v := os.Getenv("DYN_LONG"); return v != "" && v != "0" }
+
+// program runs one C test; it passes by exiting 0 and prints JSON lines.
+func program(t *testing.T, name string, args ...string) {
+	t.Helper()
+	shared := t.TempDir()
+	if dir, err := os.MkdirTemp("/dev/shm", "dynamiccl-plugintest"); err == nil { // a tmpfs, as /run is
+		shared = dir
+		t.Cleanup(func() { os.RemoveAll(dir) })
+	}
+	if err := os.Chmod(shared, 0o755); err != nil { // a rank of another user must get as far as the directory in it
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(build, "test", name), args...)
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return strings.HasPrefix(e, "NCCL_") || strings.HasPrefix(e, "DYNAMICCL_")
+	}), "TEST_DIR="+shared)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	t.Logf("%s %s\n%s", name, strings.Join(args, " "), out.Bytes())
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+}
+
+// Every interleaving of small worlds with the shipped steps. The log of two entries wraps, so the room rule is at work;
+// the reuse worlds give the publisher fewer buffers than publications.
+func TestEpochExhaustive(t *testing.T) {
+	program(t, "epoch_check-8", "agreement")
+	program(t, "epoch_check-8", "veto")
+	program(t, "epoch_check-8", "reuse")
+	program(t, "epoch_check-2", "drift")
+	program(t, "epoch_check-2", "reuse")
+	if long() {
+		program(t, "epoch_check-2", "agreement")
+		program(t, "epoch_check-8", "drift")
+		program(t, "epoch_check-8", "drift3")
+		program(t, "epoch_check-8", "reuse-long")
+		program(t, "epoch_check-2", "reuse-long")
+	}
+}
+
+// A check that finds nothing is worth as much as what it would find: each planted mistake must be found.
+func TestEpochCheckFindsPlantedMistakes(t *testing.T) {
+	program(t, "epoch_check-8-m1", "agreement") // entry stored, not compared and swapped
+	program(t, "epoch_check-8-m2", "agreement") // frontier not read again
+	program(t, "epoch_check-2-m3", "drift")     // log overwritten although a slow rank needs it
+	program(t, "epoch_check-8-m4", "agreement") // prepared entry replaced, not helped
+	program(t, "epoch_check-8-m5", "agreement") // own wish trusted, decision not read
+	program(t, "epoch_check-8", "reuse", "1")   // publisher ignores the log
+	program(t, "epoch_check-8", "reuse", "2")   // publisher ignores stalled ranks
+}
+
+func TestChoose(t *testing.T) { program(t, "test_choose") }
+
+func TestBadFiles(t *testing.T) { program(t, "test_files") }
+
+func TestNoSystemCallNoAllocation(t *testing.T) { program(t, "test_no_syscall") }
+
+func TestLifecycle(t *testing.T) {
+	communicators := "5000"
+	if long() {
+		communicators = "100000"
+	}
+	program(t, "test_lifecycle", filepath.Join(build, "lib", "libnccl-tuner-dynamiccl.so"), communicators)
+}
+
+func TestStress(t *testing.T) {
+	if long() {
+		program(t, "stress", "8", "10000000", "100", "1000")
+	}
+	program(t, "stress", "8", "400000", "20", "100")
+}
+
+// NCCL's entry points and nothing else, under both names one file, and no dependency but libc.
+func TestLibrary(t *testing.T) {
+	want := []string{
+		"ncclProfiler_v1", "ncclProfiler_v2", "ncclProfiler_v3", "ncclProfiler_v4", "ncclProfiler_v5", "ncclProfiler_v6",
+		"ncclProfiler_v7", "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4", "ncclTunerPlugin_v5",
+		"ncclTunerPlugin_v6",
+	}
+	library := filepath.Join(build, "lib", "libnccl-tuner-dynamiccl.so")
+	file, err := elf.Open(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF {
+			got = append(got, s.Name)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("exported: %v\nwant:     %v", got, want)
+	}
+	needed, err := file.ImportedLibraries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range needed {
+		if !slices.Contains([]string{"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, n) {
+			t.Errorf("needs %s", n)
+		}
+	}
+	if names, err := file.DynString(elf.DT_SONAME); err != nil || len(names) > 0 {
+		t.Errorf("soname %v, %v: the loader would take a second file of that name for the first", names, err)
+	}
+	target, err := os.Readlink(filepath.Join(build, "lib", "libnccl-profiler-dynamiccl.so"))
+	if err != nil || target != "libnccl-tuner-dynamiccl.so" {
+		t.Errorf("the profiler's name points to %q, %v", target, err)
+	}
+}
