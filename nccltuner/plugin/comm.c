@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators of this process: who opened them, which half still uses them, and what becomes of them in the child of a
- * fork and at exit. NCCL calls the profiler's init before the tuner's, for one communicator and in one thread, and either
- * half may be missing; tuner v2-v4 name no communicator, so the thread is what joins the halves there.
+ * Communicators of this process: who opened them, which half still uses them, and what becomes of them in the child of
+ * a fork and at exit. NCCL calls the profiler's init before the tuner's, for one communicator and in one thread, and
+ * either half may be missing; tuner v2-v4 name no communicator, so the thread is what joins the halves there.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -87,8 +87,8 @@ static struct dyn_member *take_pending(int hasId, uint64_t commId, uint32_t nRan
   struct dyn_member *found = NULL;
   pthread_mutex_lock(&lock);
   for (struct dyn_member *m = members; m && !found; m = m->next)
-    if (m->pending && pthread_equal(m->opener, pthread_self()) && m->comm.nRanks == nRanks && m->comm.nNodes == nNodes &&
-        (!hasId || m->comm.commId == commId))
+    if (m->pending && pthread_equal(m->opener, pthread_self()) && m->comm.nRanks == nRanks &&
+        m->comm.nNodes == nNodes && (!hasId || m->comm.commId == commId))
       found = m;
   if (found) {
     found->pending = false;
@@ -106,8 +106,8 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
     member = new_member(commId, ranks, nodes, -1, log);
     if (!member) return NULL;
     if (hasId)
-      dyn_say_once(log, DYN_LOG_INFO, "the tuner runs without DynamICCL's profiler: stored choices are used, nothing is "
-                   "explored; set NCCL_PROFILER_PLUGIN=dynamiccl (and DYNAMICCL_CHAIN_PROFILER for your own)");
+      dyn_say_once(log, DYN_LOG_INFO, "the tuner runs without DynamICCL's profiler: stored choices are used, nothing "
+                   "is explored; set NCCL_PROFILER_PLUGIN=dynamiccl (and DYNAMICCL_CHAIN_PROFILER for your own)");
     if (!hasId) {
       dyn_say_once(log, DYN_LOG_INFO, "this NCCL tells the tuner no communicator id: running plain NCCL");
       member->comm.tunerLive = 1;

@@ -8,7 +8,8 @@
  *   v5  2.28, 2.29      src/include/plugin/tuner/tuner_v5.h, v2.28.3-1
  *   v6  from 2.30       src/include/plugin/tuner/tuner_v6.h, v2.30.3-1
  * Enums are int in their ABI: ncclResult_t (0 is ncclSuccess), ncclFunc_t (src/include/nccl_common.h).
- * costs: NCCL's collCostTable is declared float** but is a float[numAlgo][numProto] (initCollCostTable, src/enqueue.cc).
+ * costs: NCCL's collCostTable is declared float** but is a float[numAlgo][numProto] (initCollCostTable,
+ * src/enqueue.cc).
  */
 #ifndef DYN_NCCL_TUNER_ABI_H
 #define DYN_NCCL_TUNER_ABI_H
@@ -37,16 +38,16 @@ struct dyn_nccl_tuner_v2 {
 struct dyn_nccl_tuner_v3 {
   const char *name;
   int (*init)(size_t nRanks, size_t nNodes, dyn_logger log, void **context);
-  int (*getCollInfo)(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo, int numProto,
-                     int *nChannels);
+  int (*getCollInfo)(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo,
+                     int numProto, int *nChannels);
   int (*destroy)(void *context);
 };
 
 struct dyn_nccl_tuner_v4 {
   const char *name;
   int (*init)(size_t nRanks, size_t nNodes, dyn_logger log, void **context);
-  int (*getCollInfo)(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo, int numProto,
-                     int regBuff, int *nChannels);
+  int (*getCollInfo)(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo,
+                     int numProto, int regBuff, int *nChannels);
   int (*destroy)(void *context);
 };
 
@@ -54,8 +55,8 @@ struct dyn_nccl_tuner_v5 {
   const char *name;
   int (*init)(void **context, uint64_t commId, size_t nRanks, size_t nNodes, dyn_logger log,
               struct dyn_nccl_nvl_domain_info_v5 *domains, struct dyn_nccl_tuner_constants_v5 *constants);
-  int (*getCollInfo)(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo, int numProto,
-                     int regBuff, int *nChannels);
+  int (*getCollInfo)(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo,
+                     int numProto, int regBuff, int *nChannels);
   int (*finalize)(void *context);
 };
 
@@ -63,8 +64,8 @@ struct dyn_nccl_tuner_v6 {
   const char *name;
   int (*init)(void **context, uint64_t commId, size_t nRanks, size_t nNodes, dyn_logger log,
               struct dyn_nccl_nvl_domain_info_v5 *domains, struct dyn_nccl_tuner_constants_v5 *constants);
-  int (*getCollInfo)(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo, int numProto,
-                     int regBuff, int *nChannels);
+  int (*getCollInfo)(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo,
+                     int numProto, int regBuff, int *nChannels);
   int (*finalize)(void *context);
   int (*getChunkSize)(void *context, int collective, size_t nBytes, int algorithm, int protocol, int nChannels,
                       size_t *chunkSize); /* NULL: NCCL's own */

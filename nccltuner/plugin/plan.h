@@ -38,7 +38,7 @@ static inline uint64_t dyn_plan_checksum(const struct dyn_plan *plan) {
 /* Every index that the hot path follows stays inside its array. Actions need no check here: one that this NCCL does not
  * know is refused call by call. */
 static inline bool dyn_plan_valid(const struct dyn_plan *plan) {
-  _Static_assert(DYN_NUM_ENTRIES == 64 && sizeof plan->index % 8 == 0, "an index is good when its two upper bits are clear");
+  _Static_assert(DYN_NUM_ENTRIES == 64 && sizeof plan->index % 8 == 0, "the two upper bits tell");
   uint64_t indexes = 0;
   bool fit = plan->numEntries <= DYN_NUM_ENTRIES && !(plan->sampleEvery & (plan->sampleEvery - 1));
   for (size_t i = 0; i < sizeof plan->index; i += 8) { /* eight at a time: a rank waits for this inside getCollInfo */

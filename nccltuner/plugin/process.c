@@ -20,7 +20,8 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dyn_process process;
 static int users;   /* under lock */
-static bool opened; /* under lock: tried, with or without success; an error is said once and not for every communicator */
+/* Under lock: tried, with or without success. An error is said once and not for every communicator. */
+static bool opened;
 static char path[PATH_MAX];
 
 static size_t ring_bytes(void) { return sizeof(struct dyn_ring) + DYN_RING_CELLS * sizeof(struct dyn_sample); }
@@ -31,7 +32,8 @@ static void open_ring(dyn_logger log) {
   uint64_t startTime = dyn_process_start(pid);
   if (!directory || startTime == 0) return;
   snprintf(path, sizeof path, "%s/ring-%u-%" PRIu64 ".shm", directory, pid, startTime);
-  unlink(path); /* no other process has this name: it is this one's, left when the library was closed without its rights */
+  /* No other process has this name: a file of it is this one's, left by a copy of the library that was closed. */
+  unlink(path);
   int fd = dyn_create_file(path, ring_bytes());
   void *memory = fd < 0 ? MAP_FAILED : mmap(NULL, ring_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
@@ -125,7 +127,8 @@ int dyn_ring_put(struct dyn_process *p, const struct dyn_sample *sample) {
     if (ahead > 0) {
       at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
     } else if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-      memcpy((char *)cell + sizeof cell->cell, (const char *)sample + sizeof sample->cell, sizeof *cell - sizeof cell->cell);
+      memcpy((char *)cell + sizeof cell->cell, (const char *)sample + sizeof sample->cell,
+             sizeof *cell - sizeof cell->cell);
       __atomic_store_n(&cell->cell, at + 1, __ATOMIC_RELEASE);
       return 1;
     }

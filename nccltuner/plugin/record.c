@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Joining and leaving the record of a communicator (docs/design.md, decision 1). Everything here runs when communicators
- * are made and destroyed, under join.lock, so at most one rank of the directory at a time looks at or makes a record.
+ * Joining and leaving the record of a communicator (docs/design.md, decision 1). Everything here runs when
+ * communicators are made and destroyed, under join.lock, so at most one rank of the directory at a time looks at or
+ * makes a record.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,13 +49,13 @@ static enum finding inspect_header(int fd, const char *path, dyn_logger log, str
   if (head->header.magic != DYN_RECORD_MAGIC) {
     dyn_say(log, DYN_LOG_WARN, "%s is not a DynamICCL record: running plain NCCL; remove it", path);
   } else if (head->header.version != DYN_ABI_VERSION) {
-    dyn_say(log, DYN_LOG_WARN, "%s has version %u and this library speaks %u: running plain NCCL; load the same library in "
-            "every rank", path, head->header.version, DYN_ABI_VERSION);
+    dyn_say(log, DYN_LOG_WARN, "%s has version %u and this library speaks %u: running plain NCCL; load the same "
+            "library in every rank", path, head->header.version, DYN_ABI_VERSION);
   } else if (head->nRanks < 1 || head->nRanks > DYN_MAX_RANKS || head->header.sizeBytes != record_bytes(head->nRanks) ||
              (uint64_t)st.st_size < head->header.sizeBytes || head->epochCalls < 1 ||
              head->epochCalls > DYN_MAX_EPOCH_CALLS) {
-    dyn_say(log, DYN_LOG_WARN, "%s is damaged (%" PRIu64 " bytes stated, %lld there): running plain NCCL; remove it", path,
-            head->header.sizeBytes, (long long)st.st_size);
+    dyn_say(log, DYN_LOG_WARN, "%s is damaged (%" PRIu64 " bytes stated, %lld there): running plain NCCL; remove it",
+            path, head->header.sizeBytes, (long long)st.st_size);
   } else {
     return RECORD_JOINABLE;
   }
@@ -68,14 +69,15 @@ static enum finding inspect_ranks(const struct dyn_member *member, struct dyn_re
   for (uint32_t i = 0; i < joined; i++)
     if (is_over(&record_ranks(record)[i])) return RECORD_STALE;
   if (record->nRanks != comm->nRanks || record->nNodes != comm->nNodes) {
-    dyn_say(comm->log, DYN_LOG_WARN, "ranks of communicator %016" PRIx64 " differ about its shape (%u ranks on %u nodes, here "
-            "%u on %u): running plain NCCL", comm->commId, record->nRanks, record->nNodes, comm->nRanks, comm->nNodes);
+    dyn_say(comm->log, DYN_LOG_WARN, "ranks of communicator %016" PRIx64 " differ about its shape (%u ranks on %u "
+            "nodes, here %u on %u): running plain NCCL", comm->commId, record->nRanks, record->nNodes, comm->nRanks,
+            comm->nNodes);
     return RECORD_REFUSED;
   }
   for (uint32_t i = 0; i < joined; i++) {
     if (comm->rank < 0 || record_ranks(record)[i].rank != comm->rank) continue;
-    dyn_say(comm->log, DYN_LOG_WARN, "rank %d of communicator %016" PRIx64 " has joined already, as process %u: running plain "
-            "NCCL", comm->rank, comm->commId, record_ranks(record)[i].pid);
+    dyn_say(comm->log, DYN_LOG_WARN, "rank %d of communicator %016" PRIx64 " has joined already, as process %u: "
+            "running plain NCCL", comm->rank, comm->commId, record_ranks(record)[i].pid);
     return RECORD_REFUSED;
   }
   if (joined == record->nRanks) {
@@ -148,19 +150,22 @@ static bool user_decides(dyn_logger log) {
   const char *algo = getenv("NCCL_ALGO"), *proto = getenv("NCCL_PROTO");
   bool set = (algo && *algo) || (proto && *proto);
   if (set)
-    dyn_say_once(log, DYN_LOG_WARN, "%s=%s is set: it is respected, and communicators of this process are not tuned; unset it to "
-                 "let DynamICCL choose", algo && *algo ? "NCCL_ALGO" : "NCCL_PROTO", algo && *algo ? algo : proto);
+    dyn_say_once(log, DYN_LOG_WARN, "%s=%s is set: it is respected, and communicators of this process are not tuned; "
+                 "unset it to let DynamICCL choose", algo && *algo ? "NCCL_ALGO" : "NCCL_PROTO",
+                 algo && *algo ? algo : proto);
   return set;
 }
 
-static void register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime, uint32_t ncclVersion) {
+static void register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime,
+                          uint32_t ncclVersion) {
   struct dyn_comm *comm = &member->comm;
   struct dyn_rank *self = &record_ranks(record)[record->joined];
   self->pid = (uint32_t)getpid();
   self->startTime = startTime;
   self->rank = comm->rank;
   self->ncclVersion = ncclVersion;
-  self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER; /* set, not added: a rank may have died writing this slot */
+  /* Set, not added: a rank may have died writing this slot. */
+  self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER;
   if (user_decides(comm->log)) {
     self->flags |= DYN_RANK_VETO;
     __atomic_store_n(&record->veto, 1, __ATOMIC_SEQ_CST);
@@ -175,13 +180,14 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
 void dyn_record_join(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   char path[PATH_MAX];
-  if (comm->nRanks > DYN_MAX_RANKS) {
-    dyn_say_once(comm->log, DYN_LOG_INFO, "communicators of more than %d ranks run plain NCCL (this one has %u)", DYN_MAX_RANKS,
-                 comm->nRanks);
+  if (comm->nRanks < 1 || comm->nRanks > DYN_MAX_RANKS) {
+    dyn_say_once(comm->log, DYN_LOG_INFO, "communicators of more than %d ranks run plain NCCL (this one has %u)",
+                 DYN_MAX_RANKS, comm->nRanks);
     return;
   }
   const char *directory = dyn_directory(comm->log);
   uint64_t startTime = dyn_process_start((uint32_t)getpid());
+  uint32_t ncclVersion = dyn_nccl_version(comm->log);
   if (!directory) return;
   if (startTime == 0) {
     dyn_say_once(comm->log, DYN_LOG_WARN, "cannot read /proc/%d/stat: running plain NCCL; mount /proc", getpid());
@@ -189,13 +195,13 @@ void dyn_record_join(struct dyn_member *member) {
   }
   int lock = dyn_join_lock(directory, DYN_JOIN_WAIT_MS);
   if (lock < 0) {
-    dyn_say(comm->log, DYN_LOG_WARN, "%s/join.lock could not be had within %d ms: running plain NCCL; see who holds it with: "
-            "fuser %s/join.lock", directory, DYN_JOIN_WAIT_MS, directory);
+    dyn_say(comm->log, DYN_LOG_WARN, "%s/join.lock could not be had within %d ms: running plain NCCL; see who holds it "
+            "with: fuser %s/join.lock", directory, DYN_JOIN_WAIT_MS, directory);
     return;
   }
   record_path(member, directory, path);
   struct dyn_record *record = open_or_create(member, path);
-  if (record) register_rank(member, record, startTime, dyn_nccl_version(comm->log));
+  if (record) register_rank(member, record, startTime, ncclVersion);
   close(lock);
 }
 

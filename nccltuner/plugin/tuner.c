@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choice: a pure function of (plan in force, collective, size bucket, calls since), docs/design.md, decision 2. Nothing
- * here locks, allocates, waits or enters the kernel. Most calls touch this communicator's private memory, NCCL's table
- * and one word of marks; once an epoch the shared record is asked which plan is in force.
+ * The choice: a pure function of (plan in force, collective, size bucket, calls since), docs/design.md, decision 2.
+ * Nothing here locks, allocates, waits or enters the kernel. Most calls touch this communicator's private memory,
+ * NCCL's table and one word of marks; once an epoch the shared record is asked which plan is in force.
  */
 #include <string.h>
 
@@ -165,7 +165,8 @@ static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t byt
   __atomic_store_n(&d->seq, seq, __ATOMIC_RELEASE);
 }
 
-void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto, int *nChannels) {
+void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
+                int *nChannels) {
   uint32_t action = 0;
   if (comm->record) {
     struct dyn_member *member = dyn_member_of(comm);

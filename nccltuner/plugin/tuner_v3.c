@@ -8,13 +8,13 @@
 static int init(size_t nRanks, size_t nNodes, dyn_logger log, void **context) {
   (void)nRanks, (void)nNodes;
   *context = NULL;
-  dyn_say_once(log, DYN_LOG_INFO, "this NCCL speaks tuner v3, which names no communicator: running plain NCCL; tuning needs NCCL "
-               "2.28, or 2.27 with DynamICCL's profiler");
+  dyn_say_once(log, DYN_LOG_INFO, "this NCCL speaks tuner v3, which names no communicator: running plain NCCL; tuning "
+               "needs NCCL 2.28, or 2.27 with DynamICCL's profiler");
   return DYN_NCCL_SUCCESS;
 }
 
-static int get_coll_info(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo, int numProto,
-                         int *nChannels) {
+static int get_coll_info(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo,
+                         int numProto, int *nChannels) {
   (void)context, (void)collective, (void)nBytes, (void)numPipeOps, (void)costs, (void)numAlgo, (void)numProto;
   (void)nChannels;
   return DYN_NCCL_SUCCESS;

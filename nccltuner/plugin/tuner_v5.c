@@ -11,8 +11,8 @@ static int init(void **context, uint64_t commId, size_t nRanks, size_t nNodes, d
   return DYN_NCCL_SUCCESS;
 }
 
-static int get_coll_info(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo, int numProto,
-                         int regBuff, int *nChannels) {
+static int get_coll_info(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo,
+                         int numProto, int regBuff, int *nChannels) {
   (void)numPipeOps, (void)regBuff; /* regBuff differs between ranks: a choice that looked at it would, too */
   if (context) dyn_choose(context, collective, nBytes, (float *)costs, numAlgo, numProto, nChannels);
   return DYN_NCCL_SUCCESS;

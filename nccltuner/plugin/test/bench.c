@@ -3,10 +3,11 @@
  * getCollInfo's latency: RANKS processes at once while a publisher changes plans 1,000 times a second, next to a plugin
  * that does nothing, in the same processes and the same loop.
  *
- * Method: serialised time-stamp counter before and after every single call, into a histogram of ticks; the counter's own
- * cost, measured in the same loop as two readings with nothing between, is subtracted at its median (so what is left of
- * its jitter is charged to the plugin). Ticks are converted with CLOCK_MONOTONIC over the whole run. Filling NCCL's table
- * is not timed. Calls with more than MAX_TICKS count as that long. Nothing is left out: a preempted call is a slow call.
+ * Method: serialised time-stamp counter before and after every single call, into a histogram of ticks; the counter's
+ * own cost, measured in the same loop as two readings with nothing between, is subtracted at its median (so what is
+ * left of its jitter is charged to the plugin). Ticks are converted with CLOCK_MONOTONIC over the whole run. Filling
+ * NCCL's table is not timed. Calls with more than MAX_TICKS count as that long. Nothing is left out: a preempted call
+ * is a slow call.
  *
  *   bench RANKS CALLS_PER_RANK
  */
@@ -52,8 +53,8 @@ static struct shared *shared;
 
 static int empty_get_coll_info(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo,
                                int numProto, int regBuff, int *nChannels) {
-  (void)context, (void)collective, (void)nBytes, (void)numPipeOps, (void)costs, (void)numAlgo, (void)numProto, (void)regBuff;
-  (void)nChannels;
+  (void)context, (void)collective, (void)nBytes, (void)numPipeOps, (void)costs, (void)numAlgo, (void)numProto;
+  (void)regBuff, (void)nChannels;
   return DYN_NCCL_SUCCESS;
 }
 
@@ -65,8 +66,8 @@ static uint64_t now_ns(void) {
 
 static inline void count(uint32_t *histogram, uint64_t t) { histogram[t < MAX_TICKS ? t : MAX_TICKS]++; }
 
-/* Real ranks wait for each other in their collectives. Without that, on a machine with fewer cores than ranks, those that
- * do not run hold the change log full and no plan changes. Not timed. */
+/* Real ranks wait for each other in their collectives. Without that, on a machine with fewer cores than ranks, those
+ * that do not run hold the change log full and no plan changes. Not timed. */
 static void wait_for_others(int rank, int ranks, uint64_t calls) {
   __atomic_store_n(&shared->progress[rank], calls, __ATOMIC_RELAXED);
   for (int i = 0; i < ranks; i++)
@@ -168,13 +169,15 @@ int main(int argc, char **argv) {
   for (int k = 0; k < KINDS; k++)
     for (int p = 0; p < 3; p++)
       figures[k][p] = ((double)percentile(shared->histogram[k], at[p]) - (k == TIMER ? 0 : timer)) * nsPerTick;
-  printf("{\"bench\":\"getCollInfo\",\"ranks\":%d,\"cpus\":%ld,\"calls\":%" PRIu64 ",\"seconds\":%.2f,\"plansPublishedPerSecond\":%.0f,"
-         "\"plansRunPerRankPerSecond\":%.0f,\"p50Ns\":%.1f,\"p99Ns\":%.1f,\"p999Ns\":%.1f,\"emptyP50Ns\":%.1f,\"emptyP99Ns\":%.1f,"
-         "\"emptyP999Ns\":%.1f,\"timerP50Ns\":%.1f,\"timerP999Ns\":%.1f,\"method\":\"rdtscp+lfence around each call, median timer "
-         "cost subtracted\"}\n",
-         ranks, sysconf(_SC_NPROCESSORS_ONLN), calls * (uint64_t)ranks, (double)ns / 1e9,
-         (double)shared->published / ((double)ns / 1e9), (double)shared->plans / ranks / ((double)ns / 1e9), figures[PLUGIN][0],
-         figures[PLUGIN][1], figures[PLUGIN][2], figures[EMPTY][0], figures[EMPTY][1], figures[EMPTY][2], figures[TIMER][0],
-         figures[TIMER][2]);
+  double seconds = (double)ns / 1e9;
+  printf("{\"bench\":\"getCollInfo\",\"ranks\":%d,\"cpus\":%ld,\"calls\":%" PRIu64 ",\"seconds\":%.2f,", ranks,
+         sysconf(_SC_NPROCESSORS_ONLN), calls * (uint64_t)ranks, seconds);
+  printf("\"plansPublishedPerSecond\":%.0f,\"plansRunPerRankPerSecond\":%.0f,", (double)shared->published / seconds,
+         (double)shared->plans / ranks / seconds);
+  printf("\"p50Ns\":%.1f,\"p99Ns\":%.1f,\"p999Ns\":%.1f,", figures[PLUGIN][0], figures[PLUGIN][1], figures[PLUGIN][2]);
+  printf("\"emptyP50Ns\":%.1f,\"emptyP99Ns\":%.1f,\"emptyP999Ns\":%.1f,", figures[EMPTY][0], figures[EMPTY][1],
+         figures[EMPTY][2]);
+  printf("\"timerP50Ns\":%.1f,\"timerP999Ns\":%.1f,\"method\":\"rdtscp and lfence around each call, median timer cost "
+         "subtracted\"}\n", figures[TIMER][0], figures[TIMER][2]);
   return 0;
 }

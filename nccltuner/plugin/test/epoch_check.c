@@ -108,8 +108,8 @@ static const char *explore(const struct model_config *config, bool showWay) {
       if (!model_step(&s, config, actor, &wrong)) continue;
       if (wrong) {
         if (showWay) print_way(config, i, actor);
-        printf("{\"world\":\"%s\",\"log\":%d,\"mutation\":%d,\"publisher\":%d,\"states\":%" PRIu32 ",\"violation\":\"%s\"}\n",
-               config->name, DYN_LOG_LENGTH, DYN_MUTATE, model_mistake, numNodes, wrong);
+        printf("{\"world\":\"%s\",\"log\":%d,\"mutation\":%d,\"publisher\":%d,\"states\":%" PRIu32
+               ",\"violation\":\"%s\"}\n", config->name, DYN_LOG_LENGTH, DYN_MUTATE, model_mistake, numNodes, wrong);
         return wrong;
       }
       add_state(&s, i, actor);

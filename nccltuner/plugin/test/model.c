@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One step of one actor. A rank's step is dyn_epoch_step of the shipped epoch.h on this state's words; what surrounds it
- * (copying the plan in two halves, then publishing the position) mirrors tuner.c.
+ * One step of one actor. A rank's step is dyn_epoch_step of the shipped epoch.h on this state's words; what surrounds
+ * it (copying the plan in two halves, then publishing the position) mirrors tuner.c.
  */
 #include "model.h"
 
@@ -105,7 +105,7 @@ static void resolve(struct model_state *s, struct model_rank *r, const char **wr
 
 static void adopt(struct model_state *s, struct model_rank *r, const char **wrong) {
   if (s->decidedVersion[r->epoch] == 255) s->decidedVersion[r->epoch] = r->version;
-  if (s->decidedVersion[r->epoch] != r->version) *wrong = "two ranks run one epoch by different contents of a plan buffer";
+  if (s->decidedVersion[r->epoch] != r->version) *wrong = "two ranks run one epoch by different contents of a buffer";
   if (r->version && !(s->published >> r->version & 1)) *wrong = "a rank adopted a plan that was never published";
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The world of the exhaustive check: ranks that run the shipped steps of epoch.h, a publisher that follows decision 4 of
- * docs/design.md, and the memory between them. A state is a small flat struct, so that states can be hashed and kept.
+ * The world of the exhaustive check: ranks that run the shipped steps of epoch.h, a publisher that follows decision 4
+ * of docs/design.md, and the memory between them. A state is a small flat struct, so that states can be hashed and
+ * kept.
  */
 #ifndef DYN_MODEL_H
 #define DYN_MODEL_H
@@ -31,8 +32,8 @@ enum model_publisher_mistake {
 };
 extern enum model_publisher_mistake model_mistake;
 
-enum model_rank_phase { RANK_JOINING, RANK_ENTERING, RANK_COPYING_FIRST, RANK_COPYING_SECOND, RANK_PUBLISHING, RANK_DONE,
-                        RANK_CRASHED };
+enum model_rank_phase { RANK_JOINING, RANK_ENTERING, RANK_COPYING_FIRST, RANK_COPYING_SECOND, RANK_PUBLISHING,
+                       RANK_DONE, RANK_CRASHED };
 
 /* Epochs, versions and buffers fit in a byte each; words of the protocol are packed as epoch and low byte. */
 struct model_rank {
@@ -68,7 +69,8 @@ struct model_state {
   uint8_t joined, veto, crashes;
   uint8_t positions[MODEL_RANKS][2];
   uint8_t content[MODEL_BUFFERS][2]; /* version in each half of a buffer */
-  uint8_t decidedSlot[MODEL_EPOCHS], decidedVersion[MODEL_EPOCHS]; /* 255: nobody has resolved it; history, for the check */
+  /* 255: nobody has resolved it; history, for the check */
+  uint8_t decidedSlot[MODEL_EPOCHS], decidedVersion[MODEL_EPOCHS];
   uint8_t published; /* bit v: version v was the newest at some time */
   struct model_rank ranks[MODEL_RANKS];
   struct model_publisher publisher;

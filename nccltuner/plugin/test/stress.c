@@ -50,7 +50,8 @@ static void rank_process(int rank) {
   check(comm->record, "rank %d has no record: %s", rank, test_last_message());
   for (uint64_t seq = 0; seq < calls; seq++) {
     uint64_t shape = seq * 0x9e3779b97f4a7c15u; /* the same on all ranks */
-    notes[(uint64_t)rank * calls + seq] = test_call(context, (int)(shape >> 60) % 5, (size_t)1 << (10 + (shape >> 50) % 8), 0);
+    size_t bytes = (size_t)1 << (10 + (shape >> 50) % 8);
+    notes[(uint64_t)rank * calls + seq] = test_call(context, (int)(shape >> 60) % 5, bytes, 0);
     if (comm->plan.version != version) {
       version = comm->plan.version;
       shared->plansRun[rank]++;
@@ -100,7 +101,8 @@ int main(int argc, char **argv) {
   uint64_t random = seed;
   test_directory();
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  notes = mmap(NULL, (uint64_t)numRanks * calls * 4, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  notes = mmap(NULL, (uint64_t)numRanks * calls * 4, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   check(shared != MAP_FAILED && notes != MAP_FAILED, "mmap");
   pid_t ranks[DYN_MAX_RANKS], publisher = spawn(-1, random);
   for (int i = 0; i < numRanks; i++) ranks[i] = spawn(i, 0);
@@ -142,10 +144,10 @@ int main(int argc, char **argv) {
   }
   int left = test_count_files("comm-");
   printf("{\"stress\":{\"ranks\":%d,\"calls\":%" PRIu64 ",\"tunedCallsPerRank\":%" PRIu64 ",\"plansPublished\":%" PRIu64
-         ",\"plansRunByEveryRank\":%u,\"noBufferFree\":%" PRIu64 ",\"publisherKills\":%d,\"stalls\":%d,\"unfitPlans\":%u,"
-         "\"filesLeft\":%d,\"disagreements\":%" PRIu64 "}}\n",
-         numRanks, calls * (uint64_t)numRanks, tuned, shared->published, fewest, shared->refused, killed, stalls, unfit, left,
-         disagreements);
+         ",\"plansRunByEveryRank\":%u,\"noBufferFree\":%" PRIu64 ",\"publisherKills\":%d,\"stalls\":%d,"
+         "\"unfitPlans\":%u,\"filesLeft\":%d,\"disagreements\":%" PRIu64 "}}\n",
+         numRanks, calls * (uint64_t)numRanks, tuned, shared->published, fewest, shared->refused, killed, stalls, unfit,
+         left, disagreements);
   test_remove_directory();
   check(disagreements == 0, "ranks disagreed");
   check(unfit == 0, "a rank read a plan that did not pass its check");

@@ -14,7 +14,8 @@ static char directory[256], lastMessage[1024];
 
 const char *test_directory(void) {
   const char *base = getenv("TEST_DIR"); /* a tmpfs, as /run is, where there is one */
-  snprintf(directory, sizeof directory, "%s/dynamiccl-test-XXXXXX", base && *base ? base : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+  if (!base || !*base) base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+  snprintf(directory, sizeof directory, "%s/dynamiccl-test-XXXXXX", base);
   check(mkdtemp(directory), "mkdtemp %s", directory);
   setenv("DYNAMICCL_DIR", directory, 1);
   setvbuf(stdout, NULL, _IOLBF, 0); /* or a forked child prints its parent's lines again */
@@ -74,8 +75,9 @@ uint32_t test_call(void *context, int collective, size_t bytes, uint32_t marked)
   float costs[TEST_ALGORITHMS * TEST_PROTOCOLS];
   int channels = 0;
   for (int i = 0; i < TEST_ALGORITHMS * TEST_PROTOCOLS; i++) costs[i] = marked >> i & 1 ? -1.0f : 1.0f;
-  check(ncclTunerPlugin_v6.getCollInfo(context, collective, bytes, 1, (float **)costs, TEST_ALGORITHMS, TEST_PROTOCOLS, 0,
-                                       &channels) == DYN_NCCL_SUCCESS, "getCollInfo");
+  int result = ncclTunerPlugin_v6.getCollInfo(context, collective, bytes, 1, (float **)costs, TEST_ALGORITHMS,
+                                              TEST_PROTOCOLS, 0, &channels);
+  check(result == DYN_NCCL_SUCCESS, "getCollInfo returned %d", result);
   for (int i = 0; i < TEST_ALGORITHMS * TEST_PROTOCOLS; i++)
     if (costs[i] == 0.0f) return (uint32_t)ACTION(i / TEST_PROTOCOLS, i % TEST_PROTOCOLS, channels);
   check(channels == 0, "channels without an algorithm");
@@ -99,8 +101,8 @@ bool publisher_open(struct publisher *p, uint64_t commId) {
     publisher_close(p);
     return false;
   }
-  /* Who published before us may have died right after storing newest: nothing is known about when a buffer stopped being
-   * it, so all did just now. */
+  /* Who published before us may have died right after storing newest: nothing is known about when a buffer stopped
+   * being it, so all did just now. */
   p->version = __atomic_load_n(&p->record->newest, __ATOMIC_SEQ_CST) >> 8;
   uint64_t epoch = __atomic_load_n(&p->record->frontier, __ATOMIC_SEQ_CST) >> 8;
   for (int b = 0; b < DYN_NUM_PLANS; b++) p->superseded[b] = epoch;

@@ -34,7 +34,8 @@ extern const struct dyn_nccl_tuner_v6 ncclTunerPlugin_v6;
 #define TEST_PROTOCOLS 3
 
 #define ACTION(algo, proto, channels) \
-  (DYN_PATH_COLLECTIVE | (algo) << DYN_ACTION_ALGO_SHIFT | (proto) << DYN_ACTION_PROTO_SHIFT | (channels) << DYN_ACTION_CHANNELS_SHIFT)
+  (DYN_PATH_COLLECTIVE | (algo) << DYN_ACTION_ALGO_SHIFT | (proto) << DYN_ACTION_PROTO_SHIFT | \
+   (channels) << DYN_ACTION_CHANNELS_SHIFT)
 
 /* A new private directory, set as DYNAMICCL_DIR; removed with what is in it by test_remove_directory. */
 const char *test_directory(void);

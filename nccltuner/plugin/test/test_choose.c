@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call answers, given a plan: trials and base, counting by entry id, NCCL's -1 marks, odd tables and sizes, vetoes,
- * the interfaces without an id, and the switch for samples.
+ * What a call answers, given a plan: trials and base, counting by entry id, NCCL's -1 marks, odd tables and sizes,
+ * vetoes, the interfaces without an id, and the switch for samples.
  */
 #include <math.h>
 #include <string.h>
@@ -151,7 +151,7 @@ static void odd_calls(void) {
   int unknown[] = {-1, 5, 14, 255, 1 << 30};
   for (int i = 0; i < 5; i++) check(test_call(context, unknown[i], BYTES, 0) == 0, "collective %d", unknown[i]);
   struct dyn_decision d;
-  check(dyn_decision_newest(comm, 255, &d) == 1 && d.action == 0 && d.seq == comm->seq - 1, "a decision of an unknown call");
+  check(dyn_decision_newest(comm, 255, &d) == 1 && d.action == 0 && d.seq == comm->seq - 1, "decision");
   check(dyn_decision_find(comm, ALLREDUCE, SIZE_MAX, &d) == 1 && d.action == trials[0] && d.bytes == SIZE_MAX, "find");
   check(dyn_decision_find(comm, ALLREDUCE, 12345, &d) == 0, "a size that never came");
   for (int i = 0; i < DYN_NUM_DECISIONS; i++) test_call(context, 0, 64, 0);
@@ -208,9 +208,9 @@ static void no_id(void) {
 
   struct dyn_comm *a = dyn_comm_open(1, 4, 1, 3, test_log), *b = dyn_comm_open(2, 4, 1, 0, test_log);
   struct dyn_comm *c = dyn_comm_open(3, 2, 1, 1, test_log);
-  check(ncclTunerPlugin_v5.init(&other, 1, 4, 1, test_log, NULL, NULL) == 0 && other == a, "two are pending: the id decides");
+  check(ncclTunerPlugin_v5.init(&other, 1, 4, 1, test_log, NULL, NULL) == 0 && other == a, "the id decides");
   check(ncclTunerPlugin_v4.init(4, 1, test_log, &other) == 0 && other == b && b->record, "v4 beside a profiler");
-  check(ncclTunerPlugin_v4.init(3, 1, test_log, &other) == 0 && other != c, "another number of ranks is another communicator");
+  check(ncclTunerPlugin_v4.init(3, 1, test_log, &other) == 0 && other != c, "another number of ranks");
   check(b->self->rank == 0 && b->self->flags == 0, "what the profiler knows is in the record");
 
   int algorithm = -7, protocol = -7, channels = -7;
@@ -220,7 +220,8 @@ static void no_id(void) {
   check(algorithm == -7 && protocol == -7 && channels == -7, "v2 must leave its outputs alone");
   check(ncclTunerPlugin_v2.destroy(other) == 0, "v2");
   check(ncclTunerPlugin_v3.init(4, 1, test_log, &other) == 0, "v3");
-  check(ncclTunerPlugin_v3.getCollInfo(other, ALLREDUCE, BYTES, 1, (float **)costs, 6, 3, &channels) == 0 && channels == -7, "v3");
+  check(ncclTunerPlugin_v3.getCollInfo(other, ALLREDUCE, BYTES, 1, (float **)costs, 6, 3, &channels) == 0 &&
+        channels == -7, "v3");
   check(ncclTunerPlugin_v3.destroy(other) == 0, "v3");
 }
 
@@ -228,7 +229,7 @@ static void no_logger(void) {
   setenv("DYNAMICCL_DIR", "/nowhere/at/all", 1);
   void *other;
   check(ncclTunerPlugin_v6.init(&other, 9, 1, 1, NULL, NULL, NULL) == 0, "init");
-  check(test_call(other, ALLREDUCE, BYTES, 0) == 0 && ncclTunerPlugin_v6.finalize(other) == 0, "a rank without a directory");
+  check(test_call(other, ALLREDUCE, BYTES, 0) == 0 && ncclTunerPlugin_v6.finalize(other) == 0, "no directory");
 }
 
 static void waits_for_all_ranks(void) {
@@ -270,7 +271,8 @@ static void sampling(void) {
   publish(plan);
   for (int epoch = 0; epoch < 16; epoch++) {
     test_call(context, ALLREDUCE, BYTES, 0);
-    check(comm->slot && comm->sampling == (comm->epoch % 4 == 0), "epoch %lu: sampling %d", comm->epoch, comm->sampling);
+    check(comm->slot && comm->sampling == (comm->epoch % 4 == 0), "epoch %lu: sampling %d", comm->epoch,
+          comm->sampling);
     check(mask == (comm->epoch % 4 == 0 ? 2 | 64 : 64), "epoch %lu: mask %d", comm->epoch, mask);
     finish_epoch();
   }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Directories and files that a rank must not trust: it runs plain NCCL, says why and what to do, and nothing breaks. Every
- * case is its own process, for a process judges its directory once.
+ * Directories and files that a rank must not trust: it runs plain NCCL, says why and what to do, and nothing breaks.
+ * Every case is its own process, for a process judges its directory once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static char path[1024];
 
 static struct dyn_comm *join(uint64_t id, uint32_t nRanks) {
   void *context = NULL;
-  check(ncclTunerPlugin_v6.init(&context, id, nRanks, 1, test_log, NULL, NULL) == 0, "init must succeed whatever happens");
+  check(ncclTunerPlugin_v6.init(&context, id, nRanks, 1, test_log, NULL, NULL) == 0, "init must succeed");
   check(context, "no context");
   for (int i = 0; i < 40; i++) test_call(context, i % 5, 4096, 0);
   return context;
@@ -52,7 +52,8 @@ static void run(const char *name, void (*test)(void)) {
     test();
     exit(0);
   }
-  check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: status %x", name, status);
+  check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: status %x", name,
+        status);
   unlink(path);
   printf("{\"files\":\"%s\"}\n", name);
 }
@@ -69,7 +70,8 @@ static struct dyn_record *good_record(size_t *size) {
   struct dyn_record *record = calloc(1, *size);
   struct dyn_rank *rank = (struct dyn_rank *)(record + 1);
   *record = (struct dyn_record){.header = {DYN_RECORD_MAGIC, DYN_ABI_VERSION, 0, *size, 0},
-                                .commId = COMM_ID, .nRanks = 2, .nNodes = 1, .epochCalls = DYN_EPOCH_CALLS, .joined = 1};
+                                .commId = COMM_ID, .nRanks = 2, .nNodes = 1, .epochCalls = DYN_EPOCH_CALLS, 
+                                .joined = 1};
   *rank = (struct dyn_rank){.pid = (uint32_t)getppid(), .rank = 1, .startTime = dyn_process_start((uint32_t)getppid())};
   return record;
 }
@@ -303,6 +305,7 @@ static void same_rank_twice(void) {
 static void too_many_ranks(void) {
   struct dyn_comm *comm = join(COMM_ID, DYN_MAX_RANKS + 1);
   check(!comm->record && strstr(test_last_message(), "more than 64 ranks"), "message is '%s'", test_last_message());
+  check(!join(COMM_ID, 0)->record, "no ranks at all");
   struct dyn_comm *most = join(COMM_ID, DYN_MAX_RANKS);
   check(most->record, "%d ranks: %s", DYN_MAX_RANKS, test_last_message());
 }
@@ -318,8 +321,8 @@ static void scribbled_record(void) {
     unsigned char *bytes = (unsigned char *)comm->record;
     for (int call = 0; call < 500; call++) {
       for (int i = 0; i < 40; i++) {
-        size_t at = offsetof(struct dyn_record, joined) + test_random(&random) % (round % 2 ? 640 : sizeof *comm->record - 200);
-        bytes[at] = (unsigned char)test_random(&random);
+        size_t range = round % 2 ? 640 : sizeof *comm->record - 200; /* the words of the protocol, or everything */
+        bytes[offsetof(struct dyn_record, joined) + test_random(&random) % range] = (unsigned char)test_random(&random);
       }
       test_call(context, call % 5, 1u << call % 30, 0);
     }

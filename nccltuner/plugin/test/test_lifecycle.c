@@ -35,8 +35,8 @@ static struct footprint measure(void) {
 }
 
 static void expect_no_growth(const char *what, struct footprint before, struct footprint after) {
-  printf("{\"lifecycle\":{\"what\":\"%s\",\"descriptors\":%d,\"mappings\":%d,\"files\":%d,\"rssKbGrowth\":%ld}}\n", what,
-         after.descriptors - before.descriptors, after.mappings - before.mappings, after.files - before.files,
+  printf("{\"lifecycle\":{\"what\":\"%s\",\"descriptors\":%d,\"mappings\":%d,\"files\":%d,\"rssKbGrowth\":%ld}}\n",
+         what, after.descriptors - before.descriptors, after.mappings - before.mappings, after.files - before.files,
          after.rssKb - before.rssKb);
   check(after.descriptors == before.descriptors, "%s: descriptors leak", what);
   check(after.mappings <= before.mappings, "%s: mappings leak", what);
@@ -117,7 +117,7 @@ static void forked_child(void) {
     for (int i = 0; i < 100; i++) check(test_call(context, 4, 1024, 0) == 0, "the child did not pass through");
     check(ncclTunerPlugin_v6.init(&own, 88, 2, 1, test_log, NULL, NULL) == 0, "init");
     struct dyn_comm *mine = own;
-    check(mine->record && mine->self->pid == (uint32_t)getpid() && mine->record->joined == 2, "child's own registration");
+    check(mine->record && mine->self->pid == (uint32_t)getpid() && mine->record->joined == 2, "child's own");
     ncclTunerPlugin_v6.finalize(context); /* the parent's must not leave by this */
     ncclTunerPlugin_v6.finalize(own);
     exit(0);

@@ -69,7 +69,8 @@ static void rank_process(int rank) {
     float costs[21];
     int channels = 0;
     for (int i = 0; i < 21; i++) costs[i] = i == 5 ? -1.0f : 1.0f;
-    int failed = get_coll_info(rank, context, (int)(result.calls % 6), (size_t)1 << result.calls % 40, costs, &channels);
+    int failed = get_coll_info(rank, context, (int)(result.calls % 6), (size_t)1 << result.calls % 40, costs,
+                               &channels);
     for (int i = 0; i < 21; i++) result.tuned += costs[i] == 0.0f;
     if (comm->plan.version != version) result.plans++, version = comm->plan.version;
     result.calls++;
@@ -102,7 +103,8 @@ int main(void) {
   while (living > 0) {
     pid_t ended = waitpid(-1, &status, WNOHANG);
     if (ended > 0) {
-      check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a rank ended with status %x: a system call in getCollInfo?", status);
+      check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a rank ended with status %x: a system call in "
+            "getCollInfo?", status);
       living--;
     }
     if (p.record || publisher_open(&p, COMM_ID)) {
@@ -114,8 +116,8 @@ int main(void) {
   test_remove_directory();
   for (int i = 0; i < RANKS; i++) {
     struct result *r = &results[i];
-    printf("{\"noSyscall\":{\"rank\":%d,\"calls\":%lu,\"plans\":%lu,\"tuned\":%lu,\"allocations\":%lu,\"systemCalls\":0}}\n", i, r->calls,
-           r->plans, r->tuned, r->allocations);
+    printf("{\"noSyscall\":{\"rank\":%d,\"calls\":%lu,\"plans\":%lu,\"tuned\":%lu,\"allocations\":%lu,"
+           "\"systemCalls\":0}}\n", i, r->calls, r->plans, r->tuned, r->allocations);
     check(r->allocations == 0, "getCollInfo allocated");
     check(r->plans >= MIN_PLANS && r->tuned > 0, "no plan was run");
   }
