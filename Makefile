@@ -52,3 +52,7 @@ clean:
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: gpu-test
+gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
+	nccltuner/gputest/run.sh

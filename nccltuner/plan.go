@@ -69,9 +69,15 @@ func checkWord(w uint32, b state.Bucket) error {
 // planChecksum is dyn_plan_checksum of nccltuner/plugin/plan.h. The version comes in last: content of one plan under the
 // version of another does not pass.
 func planChecksum(p *ABIPlan) uint64 {
+	var sum, sums [8]uint64
+	for i, w := range p.words()[planCheckedFrom:] {
+		sum[i%8] += w
+		sums[i%8] += sum[i%8]
+	}
 	h := uint64(0)
-	for _, w := range p.words()[planCheckedFrom:] {
-		h = (h ^ w) * 0x9E3779B97F4A7C15
+	for k := range sum {
+		h = (h ^ sum[k]) * 0x9E3779B97F4A7C15
+		h = (h ^ sums[k]) * 0x9E3779B97F4A7C15
 		h ^= h >> 32
 	}
 	return h ^ p.Version

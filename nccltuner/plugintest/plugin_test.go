@@ -62,6 +62,7 @@ func program(t *testing.T, name string, args ...string) {
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "NCCL_") || strings.HasPrefix(e, "DYNAMICCL_")
 	}), "TEST_DIR="+shared)
+	cmd.Dir = pluginDir // tests read their data and sources from there
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -162,5 +163,13 @@ func TestLibrary(t *testing.T) {
 	target, err := os.Readlink(filepath.Join(build, "lib", "libnccl-profiler-dynamiccl.so"))
 	if err != nil || target != "libnccl-tuner-dynamiccl.so" {
 		t.Errorf("the profiler's name points to %q, %v", target, err)
+	}
+}
+
+// The profiler half: our structs against the facts of NCCL's headers, samples made of scripted event sequences of every
+// version, joining to choices, many threads, and a chained profiler that must see every event.
+func TestProfilerHalf(t *testing.T) {
+	for _, name := range []string{"test_abi_facts", "test_profiler_sample", "test_profiler_join", "test_profiler_threads", "test_profiler_chain"} {
+		t.Run(name, func(t *testing.T) { program(t, name) })
 	}
 }

@@ -5,9 +5,10 @@ T := $(BUILD)/test
 PROGRAMS := stress test_no_syscall test_lifecycle test_files test_choose bench
 EPOCH := epoch_check-8 epoch_check-2
 MUTANTS := epoch_check-8-m1 epoch_check-8-m2 epoch_check-2-m3 epoch_check-8-m4 epoch_check-8-m5
+include test/profiler_tests.mk
 LONG := $(filter-out 0,$(DYN_LONG))
 
-tests: $(addprefix $(T)/,$(PROGRAMS) $(EPOCH) $(MUTANTS)) all
+tests: $(addprefix $(T)/,$(PROGRAMS) $(PROFILER_TESTS) bench_profiler $(EPOCH) $(MUTANTS)) all
 
 $(T):
 	mkdir -p $@
@@ -24,7 +25,7 @@ $(addprefix $(T)/,$(EPOCH) $(MUTANTS)): test/epoch_check.c test/model.c test/mod
 	$(CC) $(CFLAGS) -DDYN_LOG_LENGTH=$(call part,2) -DDYN_MUTATE=$(or $(subst m,,$(call part,3)),0) -o $@ \
 	  test/epoch_check.c test/model.c
 
-check: tests
+check: tests check-profiler
 	$(T)/epoch_check-8 agreement
 	$(T)/epoch_check-8 veto
 	$(T)/epoch_check-8 reuse
@@ -54,8 +55,8 @@ endif
 bench: tests
 	@$(T)/bench 8 1000000
 	@$(T)/stress 8 10000000 100 1000
+	@$(T)/bench_profiler
 
--include test/profiler_tests.mk
 
 .SECONDARY:
 .PHONY: tests check bench

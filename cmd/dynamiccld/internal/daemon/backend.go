@@ -7,6 +7,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/storefile"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
@@ -86,24 +87,12 @@ func (d *Daemon) Import(ctx context.Context, rules []actions.Rule) error {
 	})
 }
 
-// advisedGain is the advantage that an imported rule is believed to have until it is measured.
-const advisedGain = 0.9
-
-// advice turns rules into what a store would say: the rule's action a little cheaper than the default.
+// advice turns rules into what a store would say of them.
 func advice(rules []actions.Rule, shape state.Shape) []tuner.Learned {
 	var prior []tuner.Learned
-	for coll := range actions.Collective(actions.NumCollectives) {
-		for log2 := range state.NumBuckets {
-			a := actions.Lookup(rules, coll, 1<<log2, shape.Nodes, shape.Ranks)
-			if a == actions.Default {
-				continue
-			}
-			const defaultNs = 1e6 // only the ratio matters
-			prior = append(prior, tuner.Learned{Action: a, CostNs: advisedGain * defaultNs, Default: defaultNs,
-				Key: tuner.Key{Shape: shape, Bucket: state.Bucket{Collective: coll, Log2Bytes: uint8(log2)}},
-				Evidence: map[actions.Action]tuner.Estimate{
-					actions.Default: {N: 1, MeanNs: defaultNs}, a: {N: 1, MeanNs: advisedGain * defaultNs}}})
-		}
+	choices, _ := actions.ChoicesFor(rules, shape.Nodes, shape.Ranks)
+	for _, c := range choices {
+		prior = append(prior, storefile.Starting(c, storefile.Target{}, shape))
 	}
 	return prior
 }

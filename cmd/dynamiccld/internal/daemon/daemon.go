@@ -22,6 +22,10 @@ import (
 // findingsKept is how many findings people can look back on.
 const findingsKept = 256
 
+// sayEvery is the time between two log lines of one diagnosis: a noisy fabric must not fill the log. All are counted,
+// and all are logged at level debug.
+const sayEvery = state.Ns(10 * time.Second)
+
 // Daemon serves one directory.
 type Daemon struct {
 	cfg     config.Config
@@ -48,6 +52,7 @@ type Daemon struct {
 	findings      []tuner.Finding // a ring of findingsKept once full; next at findingCount % findingsKept
 	findingCount  uint64
 	findingCounts map[string]uint64
+	lastSaid      map[agents.Diagnosis]state.Ns
 	said          map[string]bool
 
 	sampleCount, publications                         uint64
@@ -77,7 +82,7 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 	}
 	return &Daemon{cfg: cfg, version: version, log: log, started: time.Now(), calls: make(chan func()), dir: dir,
 		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, core: core, memory: openMemory(cfg.Store, log),
-		mask: wantedEvents, findingCounts: map[string]uint64{}, said: map[string]bool{}}, nil
+		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
 
 // Close gives back lock and files. The ranks keep the last agreed plans.
@@ -120,7 +125,11 @@ func (d *Daemon) note(f tuner.Finding) {
 	}
 	d.findingCount++
 	d.findingCounts[f.Diagnosis.String()]++
-	d.log.Info("finding", "comm", control.CommID(f.Comm), "bucket", f.Bucket.String(), "diagnosis", f.Diagnosis.String(), "text", f.Text)
+	level := slog.LevelDebug
+	if last, ok := d.lastSaid[f.Diagnosis]; !ok || f.AtNs-last >= sayEvery {
+		level, d.lastSaid[f.Diagnosis] = slog.LevelInfo, f.AtNs
+	}
+	d.log.Log(context.Background(), level, "finding", "comm", control.CommID(f.Comm), "bucket", f.Bucket.String(), "diagnosis", f.Diagnosis.String(), "text", f.Text)
 }
 
 // once logs a text the first time it comes: trouble that stays must not fill the log.

@@ -16,9 +16,9 @@ const (
 	scanEvery    = 100 * time.Millisecond
 	sweepEvery   = time.Second
 	recordEvery  = 10 * time.Millisecond // joined ranks, marks
-	beatEvery    = 50 * time.Millisecond
+	beatEvery    = 25 * time.Millisecond // ranks stop sampling after 4096 epochs without (DYN_HEARTBEAT_EPOCHS)
 	flushEvery   = time.Second
-	idleTicks    = 8
+	idleTicks    = 4
 	drainBatch   = 64                 // samples of one ring before the next ring's turn, so that ranks stay side by side
 	drainRounds  = 512                // batches of all rings in one tick; the rest waits for the next
 	wantedEvents = 1<<1 | 1<<3 | 1<<6 // ncclProfileColl, ProxyOp, KernelCh (src/include/plugin/nccl_profiler.h)

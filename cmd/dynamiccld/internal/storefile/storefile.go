@@ -56,7 +56,7 @@ func Import(path string, rules []actions.Rule, target Target, shapes []state.Sha
 	for _, shape := range shapes {
 		choices, _ := actions.ChoicesFor(rules, shape.Nodes, shape.Ranks)
 		for _, c := range choices {
-			batch = append(batch, starting(c, target, shape))
+			batch = append(batch, Starting(c, target, shape))
 		}
 	}
 	s, err := store.Open(path, store.Options{})
@@ -70,8 +70,8 @@ func Import(path string, rules []actions.Rule, target Target, shapes []state.Sha
 	return len(batch), s.Close()
 }
 
-// starting is a choice without measurements: Calls is 0, and of the costs only the ratio means anything.
-func starting(c actions.BucketChoice, t Target, shape state.Shape) tuner.Learned {
+// Starting is a choice without measurements: Calls is 0, and of the costs only the ratio means anything.
+func Starting(c actions.BucketChoice, t Target, shape state.Shape) tuner.Learned {
 	const defaultNs = 1e6
 	return tuner.Learned{
 		Key: tuner.Key{Machine: t.Machine, GPUArch: t.GPUArch, NCCLVersion: t.NCCLVersion, Shape: shape,

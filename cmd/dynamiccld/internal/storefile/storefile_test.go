@@ -42,7 +42,7 @@ func TestRulesGoThroughTheStore(t *testing.T) {
 // measurement.
 func TestStartingPointIsTried(t *testing.T) {
 	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}
-	l := starting(actions.BucketChoice{Collective: actions.AllReduce, Log2Bytes: 3, Action: ring}, Target{}, state.Shape{Ranks: 2, Nodes: 1})
+	l := Starting(actions.BucketChoice{Collective: actions.AllReduce, Log2Bytes: 3, Action: ring}, Target{}, state.Shape{Ranks: 2, Nodes: 1})
 	if l.Calls != 0 || l.Evidence[ring].MeanNs >= l.Evidence[actions.Default].MeanNs || l.Evidence[ring].N != 1 || l.CostNs != l.Evidence[ring].MeanNs {
 		t.Errorf("%+v", l)
 	}
