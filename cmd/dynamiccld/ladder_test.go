@@ -23,6 +23,9 @@ var ladder = map[string][]string{
 	"tuner/store":       {"actions", "state", "agents", "tuner"},
 	"nccltuner":         {"actions", "state"},
 	"nccltuner/ranklog": {"actions", "state"},
+
+	"nccltuner/plugintest":  {},
+	"nccltuner/harnesstest": {},
 }
 
 // pureImports is all that the core may import from the standard library and gonum: no clock, file, unsafe or randomness

@@ -1,4 +1,3 @@
-// Command dynamiccld tunes the collectives of unmodified NCCL programs. `dynamiccld help` says how to use it.
 package main
 
 import (

@@ -1,4 +1,3 @@
-// Package service runs a daemon together with what surrounds it: control socket, metrics, reload and shutdown.
 package service
 
 import (

@@ -1,4 +1,3 @@
-// Package units reads and writes sizes and durations as people do.
 package units
 
 import (

@@ -1,4 +1,3 @@
-// Package version says which build this is.
 package version
 
 import (

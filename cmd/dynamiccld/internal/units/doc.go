@@ -1,0 +1,2 @@
+// Package units reads and writes sizes and durations as people do.
+package units

@@ -1,0 +1,2 @@
+// Package version says which build this is.
+package version
