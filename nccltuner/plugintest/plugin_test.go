@@ -165,11 +165,3 @@ func TestLibrary(t *testing.T) {
 		t.Errorf("the profiler's name points to %q, %v", target, err)
 	}
 }
-
-// The profiler half: our structs against the facts of NCCL's headers, samples made of scripted event sequences of every
-// version, joining to choices, many threads, and a chained profiler that must see every event.
-func TestProfilerHalf(t *testing.T) {
-	for _, name := range []string{"test_abi_facts", "test_profiler_sample", "test_profiler_join", "test_profiler_threads", "test_profiler_chain"} {
-		t.Run(name, func(t *testing.T) { program(t, name) })
-	}
-}
