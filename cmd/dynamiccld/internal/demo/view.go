@@ -74,7 +74,8 @@ func (v *view) refresh(ctx context.Context, client *control.Client) error {
 	}
 	line := oneLine(status, buckets)
 	if n := len(findings); n > 0 {
-		line += "; last finding: " + findings[n-1].Text
+		f := findings[n-1]
+		line += fmt.Sprintf("; last finding: %s %s: %s: %s", f.Collective, state.FormatBytes(f.MinBytes), f.Diagnosis, f.Text)
 	}
 	v.show(line, buckets)
 	return nil
