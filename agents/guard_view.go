@@ -27,6 +27,11 @@ func (g *Guard) Estimates(dst []Estimate) []Estimate {
 	return dst
 }
 
+// Judged reports whether a and the default have been measured often enough to compare.
+func (g *Guard) Judged(a actions.Action) bool {
+	return g.Estimate(actions.Default).N >= guardMinDefault && g.Estimate(a).N >= guardMinChoice
+}
+
 // intervalErrors is the two-sided 95% interval of a normal distribution.
 const intervalErrors = 1.96
 

@@ -20,8 +20,10 @@ const restCalls = 16
 // bucket is all that is known of one bucket of one communicator.
 type bucket struct {
 	state.Bucket
-	differ   bool           // ranks do not agree on NCCL's marks: passes through
-	stored   actions.Action // what the store says is best: used as it is where nothing may be explored
+	differ bool // ranks do not agree on NCCL's marks: passes through
+	// assumed is what was measured best before this bucket was made: in force with an earlier daemon, or stored. It is the
+	// base until the guard can judge it, or until conditions change; where nothing may be explored it stays.
+	assumed  actions.Action
 	set      []actions.Action
 	guard    *agents.Guard // round the learner
 	detector *agents.Detector
@@ -40,20 +42,26 @@ type bucket struct {
 }
 
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
-	prior *Learned, rng *rand.Rand) *bucket {
+	prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
 	var costs map[actions.Action]float64
-	stored := actions.Default
+	assumed := actions.Default
 	if prior != nil {
 		costs = make(map[actions.Action]float64, len(prior.Evidence))
 		for a, e := range prior.Evidence {
 			costs[a] = e.MeanNs
 		}
-		if slices.Contains(set, prior.Action) {
-			stored = prior.Action
+		if prior.Calls > 0 { // an imported choice was measured by nobody
+			assumed = prior.Action
 		}
 	}
+	if inForce != actions.Default {
+		assumed = inForce
+	}
+	if !slices.Contains(set, assumed) {
+		assumed = actions.Default
+	}
 	guard := agents.NewGuard(learner(set, b, costs, rng), set, b, costs, agents.DefaultGuardConfig())
-	return &bucket{Bucket: b, differ: differ, stored: stored, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
+	return &bucket{Bucket: b, differ: differ, assumed: assumed, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}}
 }
 
@@ -83,6 +91,7 @@ func (b *bucket) follow(a actions.Action) {
 // shift says that the fabric changed: measurements so far describe another condition.
 func (b *bucket) shift(d agents.Diagnosis) {
 	b.guard.Shift(d)
+	b.assumed = actions.Default
 	b.nextTrial = len(b.entry.Trials) // what is under way was proposed for another condition
 	b.fresh = true
 }
@@ -95,8 +104,15 @@ func (b *bucket) propose(nowNs state.Ns, explore bool, nextID *uint32) bool {
 	}
 	b.fresh, b.rested = false, 0
 	base, trials := b.guard.Propose(MaxTrials)
-	if !explore {
-		base, trials = b.stored, nil
+	switch {
+	case !explore:
+		base, trials = b.assumed, nil
+	case base == actions.Default && b.assumed != actions.Default:
+		if b.guard.Judged(b.assumed) {
+			b.assumed = actions.Default
+		} else {
+			base = b.assumed
+		}
 	}
 	if base == b.entry.Base && len(trials) == 0 && len(b.entry.Trials) == 0 {
 		return false

@@ -251,7 +251,7 @@ func TestNoExplorationWithoutProfiler(t *testing.T) {
 	b := quiet.Buckets()[0]
 	best, bestNs, _ := quiet.Best(b)
 	defNs, _ := quiet.Default(b)
-	prior := []tuner.Learned{{Key: tuner.Key{Bucket: b}, Action: best, CostNs: bestNs, Default: defNs,
+	prior := []tuner.Learned{{Key: tuner.Key{Bucket: b}, Action: best, CostNs: bestNs, Default: defNs, Calls: 100,
 		Evidence: map[actions.Action]tuner.Estimate{actions.Default: {N: 9, MeanNs: defNs}, best: {N: 9, MeanNs: bestNs}}}}
 	g := newGroup(t, "coordinate-descent", true, quiet, 1)
 	g.join(tuner.CommJoined{Explore: false, Prior: prior})
@@ -263,6 +263,37 @@ func TestNoExplorationWithoutProfiler(t *testing.T) {
 	g.run(quiet.Buckets(), 200)
 	if len(g.force) != 1 || g.force[b].Base != best || len(g.force[b].Trials) != 0 {
 		t.Errorf("plan %+v, want the stored choice %v of %v and no trials", g.force, best, b)
+	}
+}
+
+// A choice that is in force, or was learned before, is the base at once and stays only if it proves itself.
+func TestGoesOnFromWhatWasInForce(t *testing.T) {
+	quiet := load(t, "quiet")
+	for _, tc := range []struct {
+		name string
+		want bool
+		pick func(b state.Bucket) actions.Action
+	}{
+		{"the best stays", true, func(b state.Bucket) actions.Action { a, _, _ := quiet.Best(b); return a }},
+		{"one that loses goes", false, func(b state.Bucket) actions.Action {
+			return actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 32}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 10}
+			a := tc.pick(b)
+			g := newGroup(t, "coordinate-descent", true, quiet, 2)
+			g.join(tuner.CommJoined{Explore: true, InForce: map[state.Bucket]actions.Action{b: a}})
+			g.marks([]state.Bucket{b})
+			g.step(tuner.Tick{})
+			if g.next == nil || len(g.next.Entries) != 1 || g.next.Entries[0].Base != a {
+				t.Fatalf("first plan %+v, want base %v", g.next, a)
+			}
+			g.run([]state.Bucket{b}, 200)
+			if kept := g.force[b].Base == a; kept != tc.want {
+				t.Errorf("after 200 calls the base is %v, was %v", g.force[b].Base, a)
+			}
+		})
 	}
 }
 

@@ -29,6 +29,8 @@ type CommJoined struct {
 	MaxChannels int       // 0: not known
 	Prior       []Learned // what the store knows of this shape; nil: nothing
 	LastID      uint32    // largest Entry.ID that ranks may have seen from an earlier daemon
+	// InForce is what an earlier daemon had the buckets settle on: ranks run it now.
+	InForce map[state.Bucket]actions.Action
 }
 
 // CommLeft says that every rank of a communicator has left or died.

@@ -103,6 +103,11 @@ func (d *Daemon) activate(c *comm) {
 		d.giveUpComm(c, err)
 		return
 	}
+	inForce, err := c.record.NewestBases()
+	if err != nil {
+		d.giveUpComm(c, err)
+		return
+	}
 	c.active, c.why = true, ""
 	explore := c.explorable()
 	version := c.ncclVersion()
@@ -111,5 +116,5 @@ func (d *Daemon) activate(c *comm) {
 		d.log.Warn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER", "comm", control.CommID(c.id()))
 	}
 	d.step(tuner.CommJoined{Comm: c.id(), Shape: c.shape(), NCCLVersion: version, Explore: explore,
-		MaxChannels: c.record.Info().MaxChannels, LastID: last, Prior: d.known(c.shape(), version)})
+		MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(c.shape(), version)})
 }

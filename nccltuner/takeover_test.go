@@ -1,0 +1,41 @@
+package nccltuner
+
+import (
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+func TestTakeover(t *testing.T) {
+	r := heapRecord(t, 2)
+	if last, err := r.LastEntryID(); err != nil || last != 0 {
+		t.Errorf("nothing published: last id %d, %v; want 0", last, err)
+	}
+	if bases, err := r.NewestBases(); err != nil || len(bases) != 0 {
+		t.Errorf("nothing published: bases %v, %v; want none", bases, err)
+	}
+	small := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 10}
+	large := state.Bucket{Collective: actions.AllGather, Log2Bytes: 28}
+	a := actions.Action{Path: actions.PathCollective, Algorithm: actions.Tree, Protocol: actions.LL128, Channels: 16}
+	p := newPublisher(t, r)
+	for _, spec := range []PlanSpec{
+		{SampleEvery: 1, Entries: []EntrySpec{{Bucket: small, ID: 77, Base: 0, Trials: []uint32{a.Word()}}}},
+		{SampleEvery: 4, Entries: []EntrySpec{{Bucket: small, ID: 5, Base: a.Word()}, {Bucket: large, ID: 6, Base: 0}}},
+	} {
+		if _, err := p.Publish(&spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := r.LastEntryID(); err != nil || last != 77 {
+		t.Errorf("last id %d, %v; want 77, of the older plan", last, err)
+	}
+	bases, err := r.NewestBases()
+	if err != nil || len(bases) != 1 || bases[small] != a {
+		t.Errorf("bases %v, %v; want %v for %v alone", bases, err, a, small)
+	}
+	r.abi.Plans[int(r.abi.Newest&255)-1].Entries[1].Base ^= 1 << 20 // a word that the checksum knows otherwise
+	if bases, err := r.NewestBases(); err != nil || len(bases) != 0 {
+		t.Errorf("a damaged plan gave %v, %v; want none", bases, err)
+	}
+}
