@@ -27,6 +27,9 @@ type samples struct {
 	meanNs float64
 	m2Ns2  float64
 	logs   [window]float32 // ring, next at n%window
+	// What log and spread gave when n was middleAt and spreadAt: sorting is what asking often would cost most.
+	middle, width      float64
+	middleAt, spreadAt int
 }
 
 func (s *samples) add(costNs float64) {
@@ -62,8 +65,11 @@ func insertionSort(xs []float32) {
 
 // log is the interquartile mean of the latest logarithms; of one or two samples their mean. 0 while there are none.
 func (s *samples) log() float64 {
-	var buf [window]float32
-	return middleMean(s.sorted(&buf))
+	if s.middleAt != s.n || s.n == 0 {
+		var buf [window]float32
+		s.middle, s.middleAt = middleMean(s.sorted(&buf)), s.n
+	}
+	return s.middle
 }
 
 func middleMean(sorted []float32) float64 {
@@ -112,6 +118,13 @@ const madSigma = 1.4826
 
 // spread is a robust standard deviation of the latest logarithms about their middle.
 func (s *samples) spread() float64 {
+	if s.spreadAt != s.n {
+		s.width, s.spreadAt = s.measureSpread(), s.n
+	}
+	return s.width
+}
+
+func (s *samples) measureSpread() float64 {
 	var buf, dev [window]float32
 	xs := s.sorted(&buf)
 	mid := middleMean(xs)

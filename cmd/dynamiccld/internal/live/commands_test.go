@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -105,6 +106,10 @@ func TestSIGTERMKeepsWhatWasLearned(t *testing.T) {
 	r.until("a choice", func(s control.Status) bool {
 		return len(s.Comms) == 1 && s.Comms[0].Active && s.Comms[0].PlanVersion > 20
 	})
+	live, err := control.NewClient(r.daemon.Dir).Buckets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	started := time.Now()
 	if err := r.daemon.Stop(); err != nil {
 		t.Fatal(err)
@@ -112,8 +117,24 @@ func TestSIGTERMKeepsWhatWasLearned(t *testing.T) {
 	if took := time.Since(started); took > 3*time.Second {
 		t.Errorf("draining took %v", took)
 	}
-	if out, code := r.ask("table", "--json", "--store", filepath.Join(r.tmp, "store.db")); code != 0 || !strings.Contains(out, `"calls"`) {
-		t.Errorf("the store after SIGTERM: exit code %d, %s", code, out)
+	out, code := r.ask("table", "--json", "--store", filepath.Join(r.tmp, "store.db"))
+	var stored struct{ Buckets []control.Bucket }
+	if err := json.Unmarshal([]byte(out), &stored); err != nil || code != 0 {
+		t.Fatalf("the store after SIGTERM: exit code %d, %v, %s", code, err, out)
+	}
+	compared := 0
+	for _, b := range live {
+		at := slices.IndexFunc(stored.Buckets, func(s control.Bucket) bool { return s.Collective == b.Collective && s.MinBytes == b.MinBytes })
+		if len(b.Tried) == 0 || at < 0 {
+			continue // nothing of its own default was measured yet
+		}
+		compared++
+		if stored.Buckets[at].Calls < b.Calls {
+			t.Errorf("%s of %d bytes: %d calls are stored, %d had been seen before SIGTERM", b.Collective, b.MinBytes, stored.Buckets[at].Calls, b.Calls)
+		}
+	}
+	if compared < len(live)/2 || compared == 0 {
+		t.Errorf("%d of %d live buckets are stored", compared, len(live))
 	}
 	if r.says("starting from stored choices") {
 		t.Fatal("the first daemon began with an empty store and says otherwise")
