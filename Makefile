@@ -23,7 +23,7 @@ harness: ## bin/dynamiccl-rank, the stand-in for NCCL in a rank process
 demo: all ## the closed loop in at most a minute: real plugin, 12 rank processes, recorded H200 measurements
 	bin/dynamiccld demo
 
-test: all verify unit fuzz ## everything that CI runs
+test: all verify unit fuzz demo ## everything that CI runs
 
 unit: all ## Go and C tests with the race detector, and their number
 	go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 10m ./...

@@ -119,6 +119,9 @@ func (b *bucket) propose(nowNs state.Ns, explore bool, nextID *uint32) bool {
 	}
 	if base != b.entry.Base {
 		b.sinceNs = nowNs
+		if base == b.assumed {
+			b.sinceNs = 0 // from before this bucket was made: nobody here knows since when
+		}
 	}
 	*nextID++
 	b.entry = Entry{Bucket: b.Bucket, ID: *nextID, Base: base, Trials: slices.Clone(trials)}

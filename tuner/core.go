@@ -154,7 +154,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	switch old := *slot; {
 	case old != nil && old.differ == e.Differ && slices.Equal(old.set, set):
 		return
-	case old == nil && e.Differ:
+	case e.Differ && (old == nil || !old.differ):
 		c.find(nowNs, m, e.Bucket, agents.DiagnosisNone, "ranks differ in what NCCL allows: this bucket passes through")
 	}
 	*slot = c.newBucket(m, e.Bucket, set, e.Differ)
@@ -188,9 +188,13 @@ func (c *Core) advised(e Advised) {
 func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	c.totals.Samples++
 	m := c.comms[s.Comm]
-	if m == nil {
+	if m == nil || s.Bucket.Collective >= actions.NumCollectives || s.Bucket.Log2Bytes >= state.NumBuckets {
 		c.totals.Unknown++
 		return
+	}
+	if m.joiner.stuck() {
+		m.joiner.restart()
+		c.find(nowNs, m, s.Bucket, agents.DiagnosisUnknown, "samples of the last calls fit no open call: a rank reports nonsense, or lags by far; joining starts anew")
 	}
 	o, bad, done := m.joiner.add(nowNs, s)
 	if !done {

@@ -246,6 +246,34 @@ func TestNothingIsChosenWithoutMarks(t *testing.T) {
 	}
 }
 
+// Marks that part later, and call numbers that nobody can have reached, are told and do not stop a communicator for good.
+func TestRanksThatPartAndRanksThatLie(t *testing.T) {
+	quiet := load(t, "quiet")
+	b := quiet.Buckets()[0]
+	g := newGroup(t, "coordinate-descent", true, quiet, 1)
+	g.join(tuner.CommJoined{Explore: true})
+	g.marks([]state.Bucket{b})
+	g.run([]state.Bucket{b}, 100)
+	for range 3 {
+		g.step(tuner.Marks{Comm: comm, Bucket: b, Set: classicMarks(b.Collective), Differ: true})
+	}
+	if len(g.findings) != 1 {
+		t.Errorf("%d findings after marks parted, want 1", len(g.findings))
+	}
+	g.marks([]state.Bucket{b})
+	for i := range uint64(2000) {
+		g.step(&tuner.Sample{Comm: comm, Seq: 1<<50 + i, Rank: 0, Bucket: b, SignalNs: 1})
+	}
+	before := g.core.Totals().Groups
+	g.run([]state.Bucket{b}, 3000)
+	if got := g.core.Totals().Groups - before; got < 1000 {
+		t.Errorf("%d of 3000 calls were joined after one rank reported nonsense", got)
+	}
+	if len(g.findings) < 2 {
+		t.Error("nobody was told")
+	}
+}
+
 func TestNoExplorationWithoutProfiler(t *testing.T) {
 	quiet := load(t, "quiet")
 	b := quiet.Buckets()[0]

@@ -9,7 +9,11 @@ import (
 
 // groupWindow is how many calls of a communicator may be open at once: a rank that reports later than this many calls
 // after the first rank is counted as missing. A power of two.
-const groupWindow = 256
+const groupWindow = 1024
+
+// stuckSamples is how many samples in a row may fit no open call before joining starts anew: one call number from a
+// broken process, far ahead of all others, would otherwise make every later sample late.
+const stuckSamples = 4096
 
 // group gathers the samples of one call from all ranks.
 type group struct {
@@ -33,6 +37,7 @@ type joiner struct {
 	incomplete uint64 // groups given up because a rank is missing
 	late       uint64 // samples of groups already given up, or repeated
 	disagreed  uint64 // groups whose ranks ran different things: must stay 0
+	lateInRow  int    // samples since one that fitted
 }
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
@@ -43,6 +48,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	}
 	g := &j.groups[s.Seq%groupWindow]
 	bit := uint64(1) << uint(s.Rank)
+	j.lateInRow++
 	switch {
 	case g.seen == 0 || g.seq < s.Seq:
 		if g.seen != 0 && bits.OnesCount64(g.seen) < j.ranks {
@@ -67,10 +73,20 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		}
 		g.longestNs = max(g.longestNs, s.SignalNs)
 	}
+	j.lateInRow = 0
 	if bits.OnesCount64(g.seen) < j.ranks {
 		return o, false, false
 	}
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, CounterNs: g.counterNs,
 		SignalNs: g.signalNs, SkewNs: g.longestNs - g.signalNs, FirstRank: g.firstRank}
 	return o, g.bad, true
+}
+
+// stuck reports that nothing has fitted for long.
+func (j *joiner) stuck() bool { return j.lateInRow >= stuckSamples }
+
+// restart forgets all open calls.
+func (j *joiner) restart() {
+	clear(j.groups[:])
+	j.lateInRow = 0
 }

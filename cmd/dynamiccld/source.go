@@ -40,7 +40,7 @@ func (a *app) sourceFlags(cmd *cobra.Command, s *source) {
 }
 
 func (a *app) commFlag(cmd *cobra.Command, s *source) {
-	cmd.Flags().StringVar(&s.comm, "comm", "", "only this communicator (hexadecimal, from `dynamiccld status`)")
+	cmd.Flags().StringVar(&s.comm, "comm", "", "only this communicator (hexadecimal, from 'dynamiccld status')")
 	cmd.MarkFlagsMutuallyExclusive("comm", "store")
 }
 

@@ -87,6 +87,7 @@ struct dyn_process {
   atomic_int *mask;          /* NCCL's activation mask, NULL until the profiler half is loaded */
   atomic_int samplingComms;  /* communicators whose present epoch is sampled */
   atomic_int chainMask;      /* what a chained profiler wants */
+  atomic_int heldMask;       /* bits of ours that stay set, sampling or not: KernelCh from NCCL 2.32 on (profiler.c) */
   atomic_int blockedMask;    /* bits of ours that must stay clear now: KernelCh while CUDA graphs are captured */
 };
 /* The process's ring, opened at the first call after load or fork. Never NULL; ring is NULL when none can be had. */
@@ -95,7 +96,7 @@ struct dyn_process *dyn_process_get(dyn_logger log);
 void dyn_process_ref(void);
 void dyn_process_unref(void);
 /* Writes the mask that NCCL polls:
- * (ring.wantMask & ~blockedMask if any communicator samples now and the daemon lives) | chainMask. */
+ * (((ring.wantMask if any communicator samples now and the daemon lives) | heldMask) & ~blockedMask) | chainMask. */
 void dyn_mask_update(struct dyn_process *process, int alive);
 /* Puts one sample into the ring; dropped and counted when it is full. 1: stored. */
 int dyn_ring_put(struct dyn_process *process, const struct dyn_sample *sample);

@@ -108,10 +108,11 @@ void dyn_process_exit(void) {
 void dyn_mask_update(struct dyn_process *p, int alive) {
   atomic_int *mask = p->mask;
   if (!mask) return;
-  int want = atomic_load_explicit(&p->chainMask, memory_order_relaxed);
+  int want = atomic_load_explicit(&p->heldMask, memory_order_relaxed);
   if (alive && p->ring && atomic_load_explicit(&p->samplingComms, memory_order_relaxed) > 0)
-    want |= (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED) &
-            ~atomic_load_explicit(&p->blockedMask, memory_order_relaxed);
+    want |= (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED);
+  want &= ~atomic_load_explicit(&p->blockedMask, memory_order_relaxed);
+  want |= atomic_load_explicit(&p->chainMask, memory_order_relaxed);
   /* Every thread of NCCL reads this word at every call: it is written only to change it. */
   if (atomic_load_explicit(mask, memory_order_relaxed) != want) atomic_store_explicit(mask, want, memory_order_relaxed);
 }

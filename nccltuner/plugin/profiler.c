@@ -16,6 +16,14 @@
  *   calls between captures do not reopen the window at once: that is what the quiet calls are for. Before v5 nothing is
  *   known about captures at all: there, whoever wants no slow graph must not ask for KernelCh (ring.wantMask).
  * A chained profiler's KernelCh is its user's wish and is not blocked: it would poison graphs without us as well.
+ *
+ * Why does 2.32 keep KernelCh when nothing is sampled? A kernel leaves its times in slot (works of this channel so far)
+ * % 64, and counts every work. The host looks where its own count points. Up to 2.31 the host counts every work, too
+ * (incWorkCounter, src/proxy.cc); 2.32.3 counts only those that have KernelCh (profilerPostWorkInternal,
+ * src/plugin/profiler.cc line 1263 in its debug information). One work without KernelCh, and from then on every time is
+ * that of another collective: measured on H200, a kernel of 7 us read 0.3 ms to 320 ms after 8 calls without it.
+ * So from DYN_HOLD_VERSION on the bit is set before a communicator's first work and stays. When it had to be taken away
+ * all the same (a captured call), the communicators that live then are not sampled again; later ones are.
  */
 #include "profiler.h"
 
@@ -30,6 +38,7 @@ static pthread_mutex_t initLock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int ownPid;
 static atomic_int quietLeft; /* uncaptured API calls until KernelCh may come back */
 static int live;             /* contexts; under initLock */
+static atomic_uint kernelGaps; /* times that KernelCh was taken away while it should have stayed */
 
 pid_t dyn_own_pid(void) { return (pid_t)atomic_load_explicit(&ownPid, memory_order_relaxed); }
 
@@ -44,6 +53,10 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     context->process = dyn_process_get(in->log);
     context->process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
     live++;
+    if (in->version >= DYN_HOLD_VERSION && context->process->ring != NULL)
+      atomic_fetch_or(&context->process->heldMask, ncclProfileKernelCh);
+    /* While it is blocked this communicator's works are not counted either: the block itself is its gap. */
+    context->gaps = atomic_load(&kernelGaps) - (unsigned)!!(atomic_load(&context->process->blockedMask) & ncclProfileKernelCh);
     if (in->hasId) context->comm = dyn_comm_open(in->commId, in->nRanks, in->nNodes, in->rank, in->log);
     context->chained = dyn_chain_init(context, in);
     /* Not alive: sampling begins at the tuner half's next epoch, which knows whether the daemon lives. */
@@ -65,12 +78,21 @@ int dyn_profiler_finalize(void *handle) {
     dyn_slot_reclaim((uintptr_t)handle, 0);
     if (context->chained) dyn_chain_finalize(context);
     if (context->comm != NULL) dyn_comm_release_profiler(context->comm);
-    if (--live == 0) context->process->mask = NULL;
+    if (--live == 0) {
+      context->process->mask = NULL;
+      atomic_store(&context->process->heldMask, 0);
+    }
     dyn_context_free(context);
     dyn_process_unref();
   }
   pthread_mutex_unlock(&initLock);
   return 0;
+}
+
+int dyn_in_step(const struct dyn_context *context) {
+  if (atomic_load_explicit(&context->backward, memory_order_relaxed) >= DYN_BACKWARD_LIMIT) return 0;
+  return context->version < DYN_HOLD_VERSION ||
+         context->gaps == atomic_load_explicit(&kernelGaps, memory_order_relaxed);
 }
 
 int dyn_wanted(const struct dyn_context *context) {
@@ -81,7 +103,7 @@ int dyn_wanted(const struct dyn_context *context) {
   int sampling = context->comm != NULL
                    ? __atomic_load_n(&context->comm->sampling, __ATOMIC_RELAXED)
                    : atomic_load_explicit(&process->samplingComms, memory_order_relaxed) > 0;
-  if (!sampling) return 0;
+  if (!sampling || !dyn_in_step(context)) return 0;
   return (int)__atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) &
          ~atomic_load_explicit(&process->blockedMask, memory_order_relaxed);
 }
@@ -89,8 +111,10 @@ int dyn_wanted(const struct dyn_context *context) {
 void dyn_capture_note(struct dyn_process *process, int captured) {
   if (captured) {
     atomic_store_explicit(&quietLeft, DYN_CAPTURE_QUIET, memory_order_relaxed);
-    if (!(atomic_fetch_or(&process->blockedMask, ncclProfileKernelCh) & ncclProfileKernelCh))
+    if (!(atomic_fetch_or(&process->blockedMask, ncclProfileKernelCh) & ncclProfileKernelCh)) {
+      if (!(atomic_load(&process->chainMask) & ncclProfileKernelCh)) atomic_fetch_add(&kernelGaps, 1);
       dyn_mask_update(process, 0); /* at once; what is left of sampling comes back at the next epoch */
+    }
   } else if (atomic_load_explicit(&process->blockedMask, memory_order_relaxed) & ncclProfileKernelCh) {
     if (atomic_fetch_sub(&quietLeft, 1) == 1) atomic_fetch_and(&process->blockedMask, ~ncclProfileKernelCh);
   }

@@ -28,6 +28,10 @@
 #define DYN_LAZY_QUIET_NS 1000000ull         /* no event for so long: a collective of unknown channels is complete */
 #define DYN_MAX_DURATION_NS 3600000000000ull /* more than an hour is a broken clock */
 #define DYN_CAPTURE_QUIET 64     /* uncaptured API calls after a captured one before KernelCh may come back */
+#define DYN_HOLD_VERSION 7       /* profiler ABI of the first NCCL that loses count when KernelCh is switched (2.32) */
+#define DYN_LATE_WORKS 48        /* of the 64 kernel times that NCCL keeps a channel; the rest is for what it told late */
+#define DYN_NEAR_NS 100000ull    /* less than 64 kernels take, one after the other */
+#define DYN_BACKWARD_LIMIT 8     /* kernel times that go backwards before a communicator's are not believed any more */
 
 #define DYN_UNKNOWN 255 /* algorithm or protocol with a name that we do not know */
 
@@ -75,6 +79,11 @@ struct dyn_context {
   atomic_uint_fast64_t joined[DYN_NUM_DECISIONS]; /* by seq % DYN_NUM_DECISIONS: (seq + 1) << 1 | aggregated */
   atomic_uint_fast64_t lazy[DYN_NUM_LAZY];        /* handles of collectives that wait for quiet */
   atomic_uint lazyNext; /* 0: there were none so far */
+  unsigned gaps;        /* dyn_kernel_gaps when it was made */
+  atomic_uint backward; /* kernel times that went backwards */
+  atomic_uint_fast64_t works;    /* Coll and P2p events so far */
+  atomic_uint_fast64_t lastStop; /* GPU ns of the newest kernel stop that is believed, ... */
+  atomic_uint_fast64_t lastStops[DYN_MAX_CHANNELS]; /* ... and that of each channel */
 };
 
 enum dyn_kind { DYN_KIND_API = 1, DYN_KIND_GROUP, DYN_KIND_COLL, DYN_KIND_KERNEL, DYN_KIND_PROXY };
@@ -85,6 +94,7 @@ struct dyn_collective {
   struct dyn_process *process;
   struct dyn_sample sample; /* all that is known at its start */
   uint64_t expected;        /* channels; 0: not told */
+  uint64_t work;            /* of the context's works */
   int hostTimed;
   atomic_uint aggregated;
   atomic_uint bad;          /* a time that cannot be */
@@ -210,6 +220,8 @@ int dyn_profiler_init(void **context, int *mask, const struct dyn_profiler_init 
 int dyn_profiler_finalize(void *context);
 /* Notes whether an API call is part of a CUDA graph capture. */
 void dyn_capture_note(struct dyn_process *process, int captured);
+/* Whether the kernel times of this context are those of its own collectives. */
+int dyn_in_step(const struct dyn_context *context);
 /* Bits of ours that are wanted for a collective of this context that starts now. */
 int dyn_wanted(const struct dyn_context *context);
 pid_t dyn_own_pid(void);

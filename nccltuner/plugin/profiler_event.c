@@ -79,7 +79,11 @@ int dyn_event_start(void *contextHandle, void **handle, const struct dyn_event *
     case ncclProfileGroup:
       if (dyn_wanted(context)) slot = dyn_slot_new(context->process, (uintptr_t)contextHandle, DYN_KIND_GROUP, 1);
       break;
-    case ncclProfileColl: slot = dyn_coll_start(context, event); break;
+    case ncclProfileP2p: atomic_fetch_add_explicit(&context->works, 1, memory_order_relaxed); break;
+    case ncclProfileColl:
+      atomic_fetch_add_explicit(&context->works, 1, memory_order_relaxed);
+      slot = dyn_coll_start(context, event);
+      break;
     case ncclProfileKernelCh: slot = start_kernel(context, event); break;
     case ncclProfileProxyOp: slot = start_proxy_op(context, event); break;
     default: break;

@@ -164,6 +164,7 @@ struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_ev
   if (slot == NULL) return NULL;
   slot->coll.process = context->process;
   slot->coll.expected = expected;
+  slot->coll.work = atomic_load_explicit(&context->works, memory_order_relaxed);
   slot->coll.hostTimed = context->version < 4;
   slot->coll.sample = (struct dyn_sample){
     .commId = comm != NULL ? comm->commId : event->coll.commHash,
@@ -180,13 +181,35 @@ struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_ev
   return slot;
 }
 
+/* NCCL keeps the times of 64 works a channel and does not look whether a slot has been used again: a thread of its that
+ * comes late reports a kernel that began here and ended 64 calls later, or another one altogether (progress functions
+ * in src/transport/profiler.cc of 2.28 and 2.30, src/plugin/profiler.cc of 2.32.3). Times are believed when that cannot
+ * have happened: fewer works followed, or they are so close to the last believed ones that 64 works do not fit between.
+ * A time before the last one of its channel is never this collective's: kernels of a communicator run one by one. */
+static int own_times(struct dyn_slot *slot, unsigned channel, uint64_t start, uint64_t stop) {
+  struct dyn_context *context = dyn_context_get((const void *)(uintptr_t)slot->owner);
+  if (context == NULL) return 0;
+  uint64_t before = atomic_load_explicit(&context->lastStops[channel], memory_order_relaxed);
+  if (start < before && !atomic_load_explicit(&slot->coll.aggregated, memory_order_relaxed)) {
+    atomic_fetch_add_explicit(&context->backward, 1, memory_order_relaxed);
+    return 0;
+  }
+  uint64_t later = atomic_load_explicit(&context->works, memory_order_relaxed) - slot->coll.work;
+  uint64_t last = atomic_load_explicit(&context->lastStop, memory_order_relaxed);
+  if (later >= DYN_LATE_WORKS && (start > last + DYN_NEAR_NS || stop - start > DYN_NEAR_NS)) return 0;
+  dyn_atomic_max(&context->lastStops[channel], stop);
+  dyn_atomic_max(&context->lastStop, stop);
+  return 1;
+}
+
 unsigned dyn_coll_kernel(struct dyn_slot *slot, unsigned channel, uint64_t start, uint64_t stop, uint64_t nowNs) {
   struct dyn_collective *c = &slot->coll;
   if (channel >= DYN_MAX_CHANNELS) return 0;
   uint64_t bit = UINT64_C(1) << channel, before = atomic_fetch_or(&c->channels, bit);
   if (before & bit) return 0; /* told twice */
   if (c->expected == 0) atomic_store_explicit(&c->touched, nowNs, memory_order_relaxed);
-  if (start == 0 || stop < start || stop - start > DYN_MAX_DURATION_NS) {
+  if (start == 0 || stop < start || stop - start > DYN_MAX_DURATION_NS ||
+      (!c->hostTimed && !own_times(slot, channel, start, stop))) {
     atomic_store(&c->bad, 1);
   } else {
     dyn_atomic_min(&c->firstStart, start);

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NCCL 2.30 on: v5 and a say in the chunk size, which we leave to NCCL.
+ *
+ * From 2.31 on one collective asks up to three times (src/tuning/tuning.cc and src/scheduler/symmetric_sched.cc; seen
+ * on 2.32.3 for every AllReduce, AllGather and ReduceScatter): first for a symmetric kernel, with every entry marked
+ * -1, then whether NCCL should fall back from it, then in ncclGetAlgoInfo, as always. The first two have numPipeOps 0
+ * and for AllGather and ReduceScatter other bytes; what the third one says is run. Only that one is a call: the others
+ * would use up trials, mark every algorithm as ruled out, and be taken for the choice that was measured. numPipeOps is
+ * the same on every rank and at least 1 in a real call (enqueue.cc, nTasksPerChannel).
  */
 #include "nccl_tuner_abi.h"
 
@@ -13,8 +20,9 @@ static int init(void **context, uint64_t commId, size_t nRanks, size_t nNodes, d
 
 static int get_coll_info(void *context, int collective, size_t nBytes, int numPipeOps, float **costs, int numAlgo,
                          int numProto, int regBuff, int *nChannels) {
-  (void)numPipeOps, (void)regBuff; /* regBuff differs between ranks: a choice that looked at it would, too */
-  if (context) dyn_choose(context, collective, nBytes, (float *)costs, numAlgo, numProto, nChannels);
+  (void)regBuff; /* it differs between ranks: a choice that looked at it would, too */
+  if (context && numPipeOps > 0)
+    dyn_choose(context, collective, nBytes, (float *)costs, numAlgo, numProto, nChannels);
   return DYN_NCCL_SUCCESS;
 }
 

@@ -107,11 +107,7 @@ func TestBadFiles(t *testing.T) { program(t, "test_files") }
 func TestNoSystemCallNoAllocation(t *testing.T) { program(t, "test_no_syscall") }
 
 func TestLifecycle(t *testing.T) {
-	communicators := "5000"
-	if long() {
-		communicators = "100000"
-	}
-	program(t, "test_lifecycle", filepath.Join(build, "lib", "libnccl-tuner-dynamiccl.so"), communicators)
+	program(t, "test_lifecycle", filepath.Join(build, "lib", "libnccl-tuner-dynamiccl.so"), "100000")
 }
 
 func TestStress(t *testing.T) {

@@ -54,7 +54,12 @@ struct rig {
   struct dyn_process *process;
   uint64_t commId;
   int rank;
+  uint64_t gpuBase; /* GPU ns at which the newest collective's kernel can begin: timers below count from it */
 };
+/* 0 and ~0 stay what they are: nonsense. */
+static inline uint64_t rig_timer(const struct rig *r, uint64_t timer) {
+  return timer == 0 || timer == UINT64_MAX ? timer : r->gpuBase + timer;
+}
 
 static inline struct rig rig_open(int version, uint64_t commId, int nRanks, int rank) {
   struct rig r = {.version = version, .commId = commId, .rank = rank};
@@ -204,6 +209,7 @@ struct rig_event {
 
 static inline void *rig_start(struct rig *r, const struct rig_event *e) {
   void *handle = (void *)-1; /* whatever was there before must be overwritten */
+  if (e->type == ncclProfileColl) r->gpuBase += 100000000000ull;
   int result = -1;
   switch (r->version) {
     case 1: RIG_TO_V4(1, nMaxChannels)
@@ -221,7 +227,7 @@ static inline void *rig_start(struct rig *r, const struct rig_event *e) {
 static inline void rig_stop(void *handle) { CHECK(ncclProfiler_v6.stopEvent(handle) == 0, "stop"); }
 
 static inline void rig_kernel_stop(struct rig *r, void *handle, uint64_t timer) {
-  ncclProfilerEventStateArgs_v4_t args = {.kernelCh = {.pTimer = timer}};
+  ncclProfilerEventStateArgs_v4_t args = {.kernelCh = {.pTimer = rig_timer(r, timer)}};
   int result = 0;
   if (r->version == 4) result = ncclProfiler_v4.recordEventState(handle, ncclProfilerKernelChStop, &args);
   if (r->version == 5) result = ncclProfiler_v5.recordEventState(handle, ncclProfilerKernelChStop, &args);
@@ -232,7 +238,7 @@ static inline void rig_kernel_stop(struct rig *r, void *handle, uint64_t timer) 
 }
 
 static inline void *rig_kernel(struct rig *r, void *coll, int channel, uint64_t start) {
-  struct rig_event e = {.type = ncclProfileKernelCh, .parent = coll, .channel = channel, .timer = start};
+  struct rig_event e = {.type = ncclProfileKernelCh, .parent = coll, .channel = channel, .timer = rig_timer(r, start)};
   return rig_start(r, &e);
 }
 static inline void *rig_proxy(struct rig *r, void *coll, int channel, int isSend, pid_t pid) {

@@ -41,7 +41,7 @@ check: tests check-profiler
 	$(T)/test_choose
 	$(T)/test_files
 	$(T)/test_no_syscall
-	$(T)/test_lifecycle $(TUNER) $(if $(LONG),100000,5000)
+	$(T)/test_lifecycle $(TUNER) 100000
 	$(T)/stress 8 400000 20 100
 ifneq ($(LONG),)
 	$(T)/epoch_check-2 agreement
@@ -53,6 +53,7 @@ endif
 
 # JSON lines: latency while plans change, agreement over ten million calls with a publisher killed a hundred times.
 bench: tests
+	@$(T)/epoch_check-8 agreement
 	@$(T)/bench 8 1000000
 	@$(T)/stress 8 10000000 100 1000
 	@$(T)/bench_profiler

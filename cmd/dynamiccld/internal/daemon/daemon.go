@@ -66,6 +66,9 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 	if cfg.Machine == "" {
 		cfg.Machine = machineShape(os.DirFS("/"))
 	}
+	if cfg.GPUArch == "" {
+		cfg.GPUArch = gpuArchitecture(os.DirFS("/"))
+	}
 	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Explore: !cfg.NoExplore, SampleEvery: cfg.SampleEvery,
 		Seed: cfg.Seed, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
 	if err != nil {
@@ -135,6 +138,14 @@ func (d *Daemon) once(what string, err error) {
 	if text := what + ": " + err.Error(); !d.said[text] && len(d.said) < 1000 {
 		d.said[text] = true
 		d.log.Error(what, "err", err)
+	}
+}
+
+// onceWarn warns of something that is the same for many communicators.
+func (d *Daemon) onceWarn(text string) {
+	if !d.said[text] {
+		d.said[text] = true
+		d.log.Warn(text)
 	}
 }
 

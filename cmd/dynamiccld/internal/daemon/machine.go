@@ -33,6 +33,33 @@ func machineShape(root fs.FS) string {
 	return fmt.Sprintf("%s, %d NICs", shape, len(nics))
 }
 
+// architectures by what a model's name contains (NVIDIA's CUDA GPUs page, compute capability).
+var architectures = []struct{ model, arch string }{
+	{"GB300", "sm_103"}, {"B300", "sm_103"}, {"GB200", "sm_100"}, {"B200", "sm_100"}, {"B100", "sm_100"},
+	{"GH200", "sm_90"}, {"H200", "sm_90"}, {"H100", "sm_90"}, {"H800", "sm_90"}, {"H20", "sm_90"},
+	{"L40", "sm_89"}, {"L4", "sm_89"}, {"RTX 4090", "sm_89"}, {"A100", "sm_80"}, {"A800", "sm_80"}, {"A30", "sm_80"},
+	{"A40", "sm_86"}, {"A10", "sm_86"}, {"T4", "sm_75"}, {"V100", "sm_70"},
+}
+
+// gpuArchitecture is that of all GPUs; "" when there are none, when they differ, or when the model is not known here.
+func gpuArchitecture(root fs.FS) string {
+	found := ""
+	for _, model := range gpuModels(root) {
+		arch := ""
+		for _, a := range architectures {
+			if strings.Contains(model, a.model) {
+				arch = a.arch
+				break
+			}
+		}
+		if arch == "" || found != "" && arch != found {
+			return ""
+		}
+		found = arch
+	}
+	return found
+}
+
 // gpuModels reads the model lines of the NVIDIA driver: /proc/driver/nvidia/gpus/*/information.
 func gpuModels(root fs.FS) []string {
 	files, err := fs.Glob(root, "proc/driver/nvidia/gpus/*/information")

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ func openMemory(path string, log *slog.Logger) *store.Resilient {
 // known is what the store has for a communicator of this shape and NCCL version. What was learned for other versions is
 // not used: choices and their costs change with NCCL's code.
 func (d *Daemon) known(shape state.Shape, ncclVersion int) []tuner.Learned {
+	if ncclVersion == 0 {
+		return nil // ranks that do not know their version, or differ: whose choices would these be?
+	}
 	prior := d.memory.Load(d.cfg.Machine, d.cfg.GPUArch, ncclVersion, shape)
 	if len(prior) > 0 {
 		d.log.Info("starting from stored choices", "shape", shape.String(), "buckets", len(prior))
@@ -41,6 +45,7 @@ func (d *Daemon) known(shape state.Shape, ncclVersion int) []tuner.Learned {
 
 // learn takes what the core gives out. It touches memory only; flushLoop writes.
 func (d *Daemon) learn(all []tuner.Learned) {
+	all = slices.DeleteFunc(all, func(l tuner.Learned) bool { return l.Key.NCCLVersion == 0 })
 	if err := d.memory.Put(all); err != nil {
 		d.once("a learned choice was refused", err)
 	}

@@ -113,7 +113,7 @@ func (d *Daemon) activate(c *comm) {
 	version := c.ncclVersion()
 	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", c.shape().String(), "nccl", control.FormatNCCLVersion(version), "explore", explore)
 	if !explore {
-		d.log.Warn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER", "comm", control.CommID(c.id()))
+		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
 	d.step(tuner.CommJoined{Comm: c.id(), Shape: c.shape(), NCCLVersion: version, Explore: explore,
 		MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(c.shape(), version)})

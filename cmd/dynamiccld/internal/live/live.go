@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,6 +52,7 @@ type Daemon struct {
 	Log   string   // file that gets what it says
 	Args  []string // of serve, beside --dir
 	cmd   *exec.Cmd
+	ended chan error // gets what Wait gave
 }
 
 // answerWithin bounds the wait for a daemon that was started.
@@ -62,19 +65,31 @@ func (d *Daemon) Start(ctx context.Context) error {
 		return err
 	}
 	defer logFile.Close()
-	d.cmd = exec.Command(d.Build.Daemon, append([]string{"serve", "--dir", d.Dir}, d.Args...)...)
+	settings := d.Log + ".yaml" // nobody's configuration file but this empty one
+	if err := os.WriteFile(settings, nil, 0o600); err != nil {
+		return err
+	}
+	d.cmd = exec.Command(d.Build.Daemon, append([]string{"serve", "--dir", d.Dir, "--config", settings}, d.Args...)...)
+	d.cmd.Env = cleanEnvironment()
 	d.cmd.Stdout, d.cmd.Stderr = logFile, logFile
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // never outlives a crashed parent
 	if err := d.cmd.Start(); err != nil {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}
+	d.ended = make(chan error, 1)
+	go func() { d.ended <- d.cmd.Wait() }()
 	client := control.NewClient(d.Dir)
 	for deadline := time.Now().Add(answerWithin); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if _, err = client.Status(ctx); err == nil {
 			return nil
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		select {
+		case err := <-d.ended:
+			d.cmd = nil
+			return errors.Join(fmt.Errorf("the daemon ended at once: %w", err), LastWords(d.Log))
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), d.Kill())
+		default:
 		}
 	}
 	_ = d.Kill()
@@ -92,20 +107,30 @@ func (d *Daemon) Kill() error {
 	if err := d.cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("killing the daemon: %w", err)
 	}
-	_ = d.cmd.Wait() // "signal: killed" is what was asked for
+	<-d.ended // "signal: killed" is what was asked for
+	d.cmd = nil
 	return nil
 }
 
 // Stop lets the daemon drain and end. Stopping one that was killed or stopped does nothing.
 func (d *Daemon) Stop() error {
-	if d.cmd == nil || d.cmd.ProcessState != nil {
+	if d.cmd == nil {
 		return nil
 	}
 	_ = d.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself; Wait tells
-	if err := d.cmd.Wait(); err != nil {
+	err := <-d.ended
+	d.cmd = nil
+	if err != nil {
 		return errors.Join(fmt.Errorf("the daemon ended badly: %w", err), LastWords(d.Log))
 	}
 	return nil
+}
+
+// cleanEnvironment is ours without what would change a daemon or a rank: a run must not depend on the user's settings.
+func cleanEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return strings.HasPrefix(e, "NCCL_") || strings.HasPrefix(e, "DYNAMICCL_")
+	})
 }
 
 // Phase is some calls with the costs of one recorded table.
@@ -145,7 +170,7 @@ func (r *Ranks) Start() error {
 	r.cmd = exec.Command(argv[0], argv[1:]...)
 	r.cmd.Stdout, r.cmd.Stderr = out, out
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	r.cmd.Env = append(append(os.Environ(), "DYNAMICCL_DIR="+r.Dir, "NCCL_TUNER_PLUGIN="+r.Build.Tuner(),
+	r.cmd.Env = append(append(cleanEnvironment(), "DYNAMICCL_DIR="+r.Dir, "NCCL_TUNER_PLUGIN="+r.Build.Tuner(),
 		"NCCL_PROFILER_PLUGIN="+r.Build.Profiler(), "NCCL_DEBUG=WARN"), r.Env...)
 	if err := r.cmd.Start(); err != nil {
 		return fmt.Errorf("starting the ranks: %w", err)

@@ -22,13 +22,13 @@ const (
 
 // rig is one test's directory, store and daemon.
 type rig struct {
-	*testing.T
+	testing.TB
 	build  Build
 	tmp    string
 	daemon Daemon
 }
 
-func newRig(t *testing.T, serveArgs ...string) *rig {
+func newRig(t testing.TB, serveArgs ...string) *rig {
 	t.Helper()
 	root, err := filepath.Abs(checkout)
 	if err != nil {
@@ -43,7 +43,7 @@ func newRig(t *testing.T, serveArgs ...string) *rig {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{T: t, build: build, tmp: tmp, daemon: Daemon{Build: build, Dir: dir, Log: filepath.Join(tmp, "daemon.log"),
+	r := &rig{TB: t, build: build, tmp: tmp, daemon: Daemon{Build: build, Dir: dir, Log: filepath.Join(tmp, "daemon.log"),
 		Args: append([]string{"--store", filepath.Join(tmp, "store.db"), "--log-level", "debug"}, serveArgs...)}}
 	t.Cleanup(func() {
 		if err := r.daemon.Stop(); err != nil {
