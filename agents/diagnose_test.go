@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -123,58 +124,96 @@ func (w *world) run(calls int) (v Verdict) {
 	return v
 }
 
+var truths = []Diagnosis{DiagnosisBackendFallback, DiagnosisCongestion, DiagnosisRemoteSide, DiagnosisSlowRank,
+	DiagnosisCPUContention, DiagnosisRecovered, DiagnosisNone}
+
+// confusion is what was said of generated cases of one truth, 64 calls a bucket after the change.
+type confusion struct {
+	said  [DiagnosisUnknown + 1]int
+	found int // cases in which the truth was said at some time
+	until int // calls of a bucket until then, summed
+	wrong int // cases in which something wrong was said meanwhile
+	cases int
+}
+
+func (c *confusion) share(d Diagnosis) float64 { return float64(c.said[d]) / float64(c.cases) }
+
+func diagnoseCases(design Design, truth Diagnosis, seed uint64, cases int) confusion {
+	c := confusion{cases: cases}
+	rng := rand.New(rand.NewPCG(seed, uint64(truth)))
+	for range cases {
+		w := newWorld(design, rng)
+		if truth == DiagnosisRecovered {
+			w.change([]Diagnosis{DiagnosisBackendFallback, DiagnosisCongestion, DiagnosisRemoteSide, DiagnosisCPUContention}[rng.IntN(4)])
+		}
+		w.run(60 + rng.IntN(240))
+		if truth == DiagnosisRecovered {
+			w.cost = unchanged
+		}
+		w.change(truth)
+		old := w.diag.calls
+		var v Verdict
+		first, mistaken := true, false
+		for range 64 * len(w.sizes) {
+			if v = w.call(); v.New && v.Diagnosis == truth && first {
+				first = false
+				c.found++
+				c.until += int(w.diag.calls-old) / len(w.sizes)
+			}
+			mistaken = mistaken || v.New && v.Diagnosis != truth && v.Diagnosis != DiagnosisUnknown
+		}
+		if mistaken {
+			c.wrong++
+		}
+		c.said[v.Diagnosis]++
+	}
+	return c
+}
+
+func diagnosisCases() int {
+	if os.Getenv("DYN_LONG") == "1" {
+		return 1000
+	}
+	return 200
+}
+
 // TestDiagnosesAreRight: each diagnosis in at least 95% of generated cases, 64 calls a bucket after the change.
 func TestDiagnosesAreRight(t *testing.T) {
-	design, seed := mustDesign(t), detectorSeed(t)
-	truths := []Diagnosis{DiagnosisBackendFallback, DiagnosisCongestion, DiagnosisRemoteSide, DiagnosisSlowRank,
-		DiagnosisCPUContention, DiagnosisRecovered, DiagnosisNone}
-	cases := 200
-	if os.Getenv("DYN_LONG") == "1" {
-		cases = 1000
-	}
-	var table [DiagnosisUnknown + 1][DiagnosisUnknown + 1]int
 	for _, truth := range truths {
-		rng := rand.New(rand.NewPCG(seed, uint64(truth)))
-		until, found, wrong := 0, 0, 0
-		for range cases {
-			w := newWorld(design, rng)
-			if truth == DiagnosisRecovered {
-				w.change([]Diagnosis{DiagnosisBackendFallback, DiagnosisCongestion, DiagnosisRemoteSide, DiagnosisCPUContention}[rng.IntN(4)])
-			}
-			w.run(60 + rng.IntN(240))
-			if truth == DiagnosisRecovered {
-				w.cost = unchanged
-			}
-			w.change(truth)
-			old := w.diag.calls
-			var v Verdict
-			first, mistaken := true, false
-			for range 64 * len(w.sizes) {
-				if v = w.call(); v.New && v.Diagnosis == truth && first {
-					first = false
-					found++
-					until += int(w.diag.calls-old) / len(w.sizes)
-				}
-				mistaken = mistaken || v.New && v.Diagnosis != truth && v.Diagnosis != DiagnosisUnknown
-			}
-			if mistaken {
-				wrong++
-			}
-			table[truth][v.Diagnosis]++
-		}
+		c := diagnoseCases(mustDesign(t), truth, detectorSeed(t), diagnosisCases())
 		row := fmt.Sprintf("%-16s", truth)
-		for d, n := range table[truth] {
+		for d, n := range c.said {
 			if n > 0 {
-				row += fmt.Sprintf(" %s %.1f%%,", Diagnosis(d), 100*float64(n)/float64(cases))
+				row += fmt.Sprintf(" %s %.1f%%,", Diagnosis(d), 100*c.share(Diagnosis(d)))
 			}
 		}
-		t.Logf("%s said after %.1f calls a bucket, something wrong said meanwhile in %.1f%%", row, float64(until)/math.Max(1, float64(found)), 100*float64(wrong)/float64(cases))
-		if right := float64(table[truth][truth]) / float64(cases); right < 0.95 && truth != DiagnosisNone {
+		t.Logf("%s said after %.1f calls a bucket, something wrong said meanwhile in %.1f%%", row, float64(c.until)/math.Max(1, float64(c.found)), 100*float64(c.wrong)/float64(c.cases))
+		if right := c.share(truth); right < 0.95 && truth != DiagnosisNone {
 			t.Errorf("%s: right in %.1f%% of cases, want 95%%", truth, 100*right)
 		}
+		if n := c.said[DiagnosisCPUContention]; truth == DiagnosisNone && n > 0 {
+			t.Errorf("CPU contention said %d times although nothing changed", n)
+		}
 	}
-	if n := table[DiagnosisNone][DiagnosisCPUContention]; n > 0 {
-		t.Errorf("CPU contention said %d times although nothing changed", n)
+}
+
+// BenchmarkDiagnosisFigures prints the same as JSON lines for the record that `make bench` keeps.
+func BenchmarkDiagnosisFigures(b *testing.B) {
+	design, seed := mustDesign(b), detectorSeed(b)
+	for b.Loop() {
+		for _, truth := range truths {
+			c := diagnoseCases(design, truth, seed, diagnosisCases())
+			line, err := json.Marshal(map[string]any{"figure": "diagnosis", "truth": truth.String(), "cases": c.cases, "seed": seed,
+				"right": c.share(truth), "calls_until_said": float64(c.until) / math.Max(1, float64(c.found)),
+				"wrong_meanwhile": float64(c.wrong) / float64(c.cases), "said_cpu_contention": c.said[DiagnosisCPUContention]})
+			if err != nil {
+				b.Fatal(err)
+			}
+			fmt.Println(string(line))
+			if truth != DiagnosisNone && c.share(truth) < 0.95 {
+				b.Errorf("%s: right in %.1f%% of cases, want 95%%", truth, 100*c.share(truth))
+			}
+		}
 	}
 }
 
