@@ -33,7 +33,7 @@ type group struct {
 // joiner puts samples of one communicator together, call by call.
 type joiner struct {
 	ranks      int
-	groups     [groupWindow]group
+	groups     []group // groupWindow of them, made at the first sample: most communicators of a big job stay silent
 	incomplete uint64 // groups given up because a rank is missing
 	late       uint64 // samples of groups already given up, or repeated
 	disagreed  uint64 // groups whose ranks ran different things: must stay 0
@@ -45,6 +45,9 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	if s.Rank < 0 || int(s.Rank) >= j.ranks || s.SignalNs <= 0 {
 		j.late++
 		return o, false, false
+	}
+	if j.groups == nil {
+		j.groups = make([]group, groupWindow)
 	}
 	g := &j.groups[s.Seq%groupWindow]
 	bit := uint64(1) << uint(s.Rank)
@@ -87,6 +90,6 @@ func (j *joiner) stuck() bool { return j.lateInRow >= stuckSamples }
 
 // restart forgets all open calls.
 func (j *joiner) restart() {
-	clear(j.groups[:])
+	clear(j.groups)
 	j.lateInRow = 0
 }
