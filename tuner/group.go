@@ -34,10 +34,10 @@ type group struct {
 type joiner struct {
 	ranks      int
 	groups     []group // groupWindow of them, made at the first sample: most communicators of a big job stay silent
-	incomplete uint64 // groups given up because a rank is missing
-	late       uint64 // samples of groups already given up, or repeated
-	disagreed  uint64 // groups whose ranks ran different things: must stay 0
-	lateInRow  int    // samples since one that fitted
+	incomplete uint64  // groups given up because a rank is missing
+	late       uint64  // samples of groups already given up, or repeated
+	disagreed  uint64  // groups whose ranks ran different things: must stay 0
+	lateInRow  int     // samples since one that fitted
 }
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
