@@ -98,6 +98,28 @@ static int broke_rule(struct rank *rank, const struct comm *comm, const char *wh
   return -1;
 }
 
+/* From 2.31 on NCCL first asks for a symmetric kernel, with no other entry usable, and then what there is besides, both
+ * with numPipeOps 0 and the bytes of one rank's part in cells of 1 KiB (src/scheduler/symmetric_sched.cc and
+ * src/tuning/tuning.cc; recorded on 2.32.3). What it is told there has no part in what runs, since no buffer here is
+ * registered; entries marked -1 must stay so all the same. */
+static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_t bytes) {
+  int parts = func == FUNC_ALLGATHER || func == FUNC_REDUCESCATTER ? rank->plan->nRanks : 1;
+  if (nccl_version() < 23100 || (parts == 1 && func != FUNC_ALLREDUCE)) return 0;
+  uint64_t cells = (bytes / (uint64_t)parts + 1023) / 1024 * 1024;
+  for (int ask = 0; ask < 2; ask++) {
+    float costs[NUM_ALGOS][NUM_PROTOS];
+    int nMaxChannels = 0;
+    tuning_cost_table(&rank->plan->tuning, func, cells, 1, costs);
+    for (int i = 0; i < NUM_ALGOS * NUM_PROTOS && ask == 0; i++) costs[i / NUM_PROTOS][i % NUM_PROTOS] = -1.0f;
+    if (tuner_get_coll_info(comm->tunerContext, func, cells, 0, &costs[0][0], 0, &nMaxChannels) != 0)
+      return broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
+    for (int i = 0; i < NUM_ALGOS * NUM_PROTOS && ask == 0; i++)
+      if (costs[i / NUM_PROTOS][i % NUM_PROTOS] != -1.0f)
+        return broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
+  }
+  return 0;
+}
+
 /* getAlgoInfo, enqueue.cc:1918: cost table, tuner, and what NCCL makes of the answer. */
 static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_t bytes, int numPipeOps,
                          struct choice *choice) {
@@ -107,6 +129,7 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
   tuning_cost_table(tuning, func, bytes, numPipeOps, costs);
   memcpy(before, costs, sizeof costs);
   if (comm->hasTuner) {
+    if (ask_symmetric(comm, rank, func, bytes) != 0) return -1;
     uint64_t draw = rng_draw(rank->plan->options->seed, RNG_REGBUFF, (uint64_t)comm->index, comm->seq,
                              (uint64_t)rank->rank);
     int regBuff = rng_unit(draw) < rank->plan->options->regBuff;

@@ -13,6 +13,9 @@
 #include "rng.h"
 
 #define QUEUE 1024
+/* Kernels take time, and NCCL's thread tells of each soon after it; this program's calls cost none and would run away.
+ * NCCL keeps a channel's last 64 times, so a thread that is later than that tells wrong ones (--proxy-lag). */
+#define PROMPT 32
 #define MAX_CHANNELS 64
 
 struct proxy {
@@ -188,7 +191,8 @@ struct proxy *proxy_start(int lag) {
 
 void proxy_post(struct proxy *p, const struct proxy_work *work) {
   pthread_mutex_lock(&p->mutex);
-  while (p->tail - p->head == QUEUE) pthread_cond_wait(&p->changed, &p->mutex);
+  unsigned limit = (unsigned)p->lag + PROMPT < QUEUE ? (unsigned)p->lag + PROMPT : QUEUE;
+  while (p->tail - p->head >= limit) pthread_cond_wait(&p->changed, &p->mutex);
   p->queue[p->tail++ % QUEUE] = *work;
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->mutex);

@@ -16,9 +16,12 @@
 #define DYN_LOG_INFO 3
 #define DYN_LOG_TUNING 0x40ul
 
+/* NCCL shows a warning only if its subsystem is one of NCCL_DEBUG_SUBSYS, which TUNING is not unless asked for; its own
+ * WARN names all of them. */
 #define dyn_say(log, level, ...) \
   do { \
-    if (log) (log)(level, DYN_LOG_TUNING, __FILE__, __LINE__, "DynamICCL: " __VA_ARGS__); \
+    unsigned long flags_ = (level) == DYN_LOG_WARN ? ~0ul : DYN_LOG_TUNING; \
+    if (log) (log)(level, flags_, __FILE__, __LINE__, "DynamICCL: " __VA_ARGS__); \
   } while (0)
 
 /* For what concerns the process and not one communicator: hundreds of communicators would repeat it. */

@@ -17,20 +17,26 @@
  *   known about captures at all: there, whoever wants no slow graph must not ask for KernelCh (ring.wantMask).
  * A chained profiler's KernelCh is its user's wish and is not blocked: it would poison graphs without us as well.
  *
- * Why does 2.32 keep KernelCh when nothing is sampled? A kernel leaves its times in slot (works of this channel so far)
- * % 64, and counts every work. The host looks where its own count points. Up to 2.31 the host counts every work, too
- * (incWorkCounter, src/proxy.cc); 2.32.3 counts only those that have KernelCh (profilerPostWorkInternal,
- * src/plugin/profiler.cc line 1263 in its debug information). One work without KernelCh, and from then on every time is
- * that of another collective: measured on H200, a kernel of 7 us read 0.3 ms to 320 ms after 8 calls without it.
- * So from DYN_HOLD_VERSION on the bit is set before a communicator's first work and stays. When it had to be taken away
- * all the same (a captured call), the communicators that live then are not sampled again; later ones are.
+ * Why does KernelCh stay on from 2.32 on, sampling or not? A kernel leaves its times in slot (works of this channel so
+ * far) % 64 and counts every work; the host looks where its own count points. Up to 2.30 the host counts every
+ * work, too (incWorkCounter, src/proxy.cc). 2.32.3 counts only those that have KernelCh (profilerPostWorkInternal,
+ * line 1263 of src/plugin/profiler.cc by its debug information). One work without, and all later times are those of
+ * other collectives: on two H200, after 8 calls without it, kernels of 4 to 70 us read 0.2 to 320 ms. So from
+ * DYN_HOLD_VERSION on the bit is set before a communicator's first work and stays. Where it had to go all the same
+ * (a captured call), the communicators of that time are not sampled again; later ones are.
+ *   A broadcast is not counted either, KernelCh or not, since it is a task of a kind of its own (ncclTaskBcast, from
+ * 2.29 on, DYN_BROADCAST_VERSION; neither ncclScheduleBcastTasksToPlan of 2.30.7 nor ncclProfilerPostPlanWork of 2.32.3
+ * counts it). Recorded on 2.32.3: after four broadcasts on channel 0, every time of channel 0 is that of an earlier
+ * work, other channels are right. CollApi tells about broadcasts; that is why it is held as well.
  */
 #include "profiler.h"
 
 #include "chain.h"
+#include "comm.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,10 +59,12 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     context->process = dyn_process_get(in->log);
     context->process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
     live++;
-    if (in->version >= DYN_HOLD_VERSION && context->process->ring != NULL)
-      atomic_fetch_or(&context->process->heldMask, ncclProfileKernelCh);
-    /* While it is blocked this communicator's works are not counted either: the block itself is its gap. */
-    context->gaps = atomic_load(&kernelGaps) - (unsigned)!!(atomic_load(&context->process->blockedMask) & ncclProfileKernelCh);
+    int held = (in->version >= DYN_BROADCAST_VERSION ? ncclProfileCollApi : 0) |
+               (in->version >= DYN_HOLD_VERSION ? ncclProfileKernelCh : 0);
+    if (context->process->ring != NULL) atomic_fetch_or(&context->process->heldMask, held);
+    context->gaps = atomic_load(&kernelGaps);
+    /* Made while it is blocked: its own works are not counted either. */
+    if (atomic_load(&context->process->blockedMask) & ncclProfileKernelCh) context->gaps--;
     if (in->hasId) context->comm = dyn_comm_open(in->commId, in->nRanks, in->nNodes, in->rank, in->log);
     context->chained = dyn_chain_init(context, in);
     /* Not alive: sampling begins at the tuner half's next epoch, which knows whether the daemon lives. */
@@ -89,7 +97,18 @@ int dyn_profiler_finalize(void *handle) {
   return 0;
 }
 
+void dyn_broadcast_note(struct dyn_context *context) {
+  if (context->version < DYN_BROADCAST_VERSION) return;
+  if (atomic_load_explicit(&context->miscounted, memory_order_relaxed)) return;
+  const char *value = getenv("NCCL_ALLGATHERV_ENABLE"); /* 0: a broadcast is a collective like any other */
+  if (value != NULL && strcmp(value, "0") == 0) return;
+  if (atomic_exchange(&context->miscounted, 1) || context->comm == NULL) return;
+  dyn_say_once(context->comm->log, DYN_LOG_WARN, "after a broadcast this NCCL reports other kernels' times: no "
+               "samples from such communicators, their choices stay; set NCCL_ALLGATHERV_ENABLE=0 to avoid it");
+}
+
 int dyn_in_step(const struct dyn_context *context) {
+  if (atomic_load_explicit(&context->miscounted, memory_order_relaxed)) return 0;
   if (atomic_load_explicit(&context->backward, memory_order_relaxed) >= DYN_BACKWARD_LIMIT) return 0;
   return context->version < DYN_HOLD_VERSION ||
          context->gaps == atomic_load_explicit(&kernelGaps, memory_order_relaxed);

@@ -29,7 +29,8 @@
 #define DYN_MAX_DURATION_NS 3600000000000ull /* more than an hour is a broken clock */
 #define DYN_CAPTURE_QUIET 64     /* uncaptured API calls after a captured one before KernelCh may come back */
 #define DYN_HOLD_VERSION 7       /* profiler ABI of the first NCCL that loses count when KernelCh is switched (2.32) */
-#define DYN_LATE_WORKS 48        /* of the 64 kernel times that NCCL keeps a channel; the rest is for what it told late */
+#define DYN_BROADCAST_VERSION 6  /* of the first that does not count broadcasts (2.29) */
+#define DYN_LATE_WORKS 48        /* of the 64 kernel times that NCCL keeps a channel; the rest is for events told late */
 #define DYN_NEAR_NS 100000ull    /* less than 64 kernels take, one after the other */
 #define DYN_BACKWARD_LIMIT 8     /* kernel times that go backwards before a communicator's are not believed any more */
 
@@ -41,7 +42,8 @@ struct dyn_event {
   void *parent;  /* Coll: its CollApi event (v5 on), else the Group; KernelCh, ProxyOp: the Coll or P2p */
   union {
     struct {
-      int captured; /* GroupApi, CollApi, P2pApi */
+      int captured;  /* GroupApi, CollApi, P2pApi */
+      int broadcast; /* CollApi */
     } api;
     struct {
       void *group;          /* Group event of the kernel plan that it is part of */
@@ -79,8 +81,9 @@ struct dyn_context {
   atomic_uint_fast64_t joined[DYN_NUM_DECISIONS]; /* by seq % DYN_NUM_DECISIONS: (seq + 1) << 1 | aggregated */
   atomic_uint_fast64_t lazy[DYN_NUM_LAZY];        /* handles of collectives that wait for quiet */
   atomic_uint lazyNext; /* 0: there were none so far */
-  unsigned gaps;        /* dyn_kernel_gaps when it was made */
-  atomic_uint backward; /* kernel times that went backwards */
+  unsigned gaps;         /* kernelGaps of profiler.c when it was made */
+  atomic_int miscounted; /* a work that NCCL did not count */
+  atomic_uint backward;  /* kernel times that went backwards */
   atomic_uint_fast64_t works;    /* Coll and P2p events so far */
   atomic_uint_fast64_t lastStop; /* GPU ns of the newest kernel stop that is believed, ... */
   atomic_uint_fast64_t lastStops[DYN_MAX_CHANNELS]; /* ... and that of each channel */
@@ -220,6 +223,8 @@ int dyn_profiler_init(void **context, int *mask, const struct dyn_profiler_init 
 int dyn_profiler_finalize(void *context);
 /* Notes whether an API call is part of a CUDA graph capture. */
 void dyn_capture_note(struct dyn_process *process, int captured);
+/* Notes a broadcast, whose work NCCL does not count. */
+void dyn_broadcast_note(struct dyn_context *context);
 /* Whether the kernel times of this context are those of its own collectives. */
 int dyn_in_step(const struct dyn_context *context);
 /* Bits of ours that are wanted for a collective of this context that starts now. */

@@ -66,6 +66,7 @@ int dyn_event_start(void *contextHandle, void **handle, const struct dyn_event *
     case ncclProfileP2pApi: dyn_capture_note(context->process, event->api.captured); break;
     case ncclProfileCollApi:
       dyn_capture_note(context->process, event->api.captured);
+      if (event->api.broadcast) dyn_broadcast_note(context);
       if (!event->api.captured && dyn_wanted(context)) {
         uint64_t seq = context->comm == NULL ? 0 : __atomic_load_n(&context->comm->seq, __ATOMIC_RELAXED);
         if (chain == NULL) {

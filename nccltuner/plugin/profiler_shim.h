@@ -7,6 +7,8 @@
 
 #include "profiler.h"
 
+#include <string.h>
+
 #define DYN_EXPORT __attribute__((visibility("default")))
 #define DYN_PROFILER_NAME "DynamICCL"
 
@@ -32,7 +34,10 @@
   do { \
     switch ((descr)->type) { \
       case ncclProfileGroupApi: (event).api.captured = (descr)->groupApi.graphCaptured; break; \
-      case ncclProfileCollApi: (event).api.captured = (descr)->collApi.graphCaptured; break; \
+      case ncclProfileCollApi: \
+        (event).api.captured = (descr)->collApi.graphCaptured; \
+        (event).api.broadcast = (descr)->collApi.func != NULL && strcmp((descr)->collApi.func, "Broadcast") == 0; \
+        break; \
       case ncclProfileP2pApi: (event).api.captured = (descr)->p2pApi.graphCaptured; break; \
       case ncclProfileColl: \
         DYN_FILL_COLL_NAMES(event, descr); \

@@ -32,6 +32,11 @@ extern const ncclProfiler_v7_t ncclProfiler_v7;
   } while (0)
 
 static int rig_mask; /* NCCL's activation mask */
+/* What stays in it, sampling or not: profiler.c says why. */
+static inline int rig_held(int version) {
+  return (version >= DYN_BROADCAST_VERSION ? ncclProfileCollApi : 0) |
+         (version >= DYN_HOLD_VERSION ? ncclProfileKernelCh : 0);
+}
 
 /* A directory of its own, so that tests neither see nor disturb a real one. The ring is kept over the whole test. */
 static inline void rig_begin(void) {

@@ -102,6 +102,29 @@ static void marks_are_respected(void) {
   check(comm->self->marks[0][BUCKET] == 0, "marks of a bucket that was never seen");
 }
 
+/* NCCL 2.31 on: each collective asks for a symmetric kernel first (no entry is usable), then what else there is, both
+ * with numPipeOps 0 and for AllGather with half the bytes; then the real question. Recorded on 2.32.3, two ranks. */
+static void asks_before_the_call(void) {
+  join(false);
+  publish(one_entry(1, ACTION(1, 1, 4), 3, trials));
+  finish_epoch();
+  uint64_t seq = comm->seq;
+  for (int call = 0; call < 4; call++) {
+    for (int ask = 0; ask < 2; ask++) {
+      float costs[21];
+      int channels = 0;
+      for (int i = 0; i < 21; i++) costs[i] = ask == 0 ? -1.0f : 0.23f;
+      ncclTunerPlugin_v6.getCollInfo(context, ALLREDUCE, BYTES >> ask, 0, (float **)costs, 7, 3, 0, &channels);
+      for (int i = 0; i < 21; i++) check(costs[i] == (ask == 0 ? -1.0f : 0.23f), "an answer to ask %d", ask);
+      check(channels == 0 && comm->seq == seq + (uint64_t)call, "ask %d is counted as a call", ask);
+    }
+    uint32_t marks = comm->self->marks[ALLREDUCE][BUCKET];
+    check(marks == (call == 0 ? 0 : 1u << 31 | ((1u << 21) - 1)), "marks %x before call %d", marks, call);
+    check(comm->self->marks[ALLREDUCE][BUCKET - 1] == 0, "marks of a size that is never run");
+    expect(call < 3 ? trials[call] : ACTION(1, 1, 4), 0);
+  }
+}
+
 static void odd_costs(void) {
   join(false);
   publish(one_entry(1, ACTION(0, 0, 0), 0, NULL));
@@ -314,6 +337,7 @@ int main(void) {
   run("trials, then base", trials_then_base);
   run("changes only at epochs", changes_only_at_epochs);
   run("marks", marks_are_respected);
+  run("asks before the call", asks_before_the_call);
   run("odd costs", odd_costs);
   run("odd tables", odd_tables);
   run("odd calls", odd_calls);

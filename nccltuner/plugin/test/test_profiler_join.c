@@ -123,17 +123,19 @@ static void late(int version) {
 
 static void capture(int version) {
   struct rig r = rig_open(version, 1, 2, 0), other = rig_open(version, 2, 2, 0);
-  int all = ncclProfileColl | ncclProfileKernelCh | ncclProfileProxyOp;
+  int held = rig_held(version) & ~ncclProfileKernelCh; /* which a capture takes away all the same */
+  int all = ncclProfileColl | ncclProfileKernelCh | ncclProfileProxyOp | held;
   CHECK(rig_mask == all, "%x", rig_mask);
   struct rig_event e = rig_all_reduce(256, 1);
   void *groupApi = rig_start(&r, &(struct rig_event){.type = ncclProfileGroupApi, .captured = 1});
   CHECK(!(rig_mask & ncclProfileKernelCh), "KernelCh during a capture");
+  struct rig late = rig_open(version, 4, 2, 0); /* its first works are not counted by 2.32 */
   e.captured = 1;
   struct rig_call c = rig_enqueue(&r, e, 4, 1024, 0);
   CHECK(c.coll == NULL && c.api == NULL, "a captured call is sampled");
   rig_stop(groupApi);
   dyn_mask_update(r.process, 1); /* an epoch boundary in the middle of the capture, on another communicator */
-  CHECK(rig_mask == (ncclProfileColl | ncclProfileProxyOp), "%x", rig_mask);
+  CHECK(rig_mask == (ncclProfileColl | ncclProfileProxyOp | held), "%x", rig_mask);
   for (int i = 1; i < DYN_CAPTURE_QUIET; i++) { /* warm-up calls between two captures */
     rig_stop(rig_start(&other, &(struct rig_event){.type = ncclProfileGroupApi}));
     rig_stop(rig_api(&other, 0));
@@ -147,8 +149,21 @@ static void capture(int version) {
     dyn_mask_update(r.process, 1);
   }
   CHECK(rig_mask == all, "%x", rig_mask);
-  run(&r, rig_enqueue(&r, rig_all_reduce(256, 1), 4, 1024, 0).coll);
-  next(&r);
+  struct rig fresh = rig_open(version, 3, 2, 0);
+  if (version < DYN_HOLD_VERSION) {
+    run(&r, rig_enqueue(&r, rig_all_reduce(256, 1), 4, 1024, 0).coll);
+    next(&r);
+  } else { /* its times are those of other collectives now */
+    CHECK(rig_enqueue(&r, rig_all_reduce(256, 1), 4, 1024, 0).coll == NULL);
+    CHECK(rig_enqueue(&other, rig_all_reduce(256, 1), 4, 1024, 0).coll == NULL);
+  }
+  run(&fresh, rig_enqueue(&fresh, rig_all_reduce(256, 1), 4, 1024, 0).coll);
+  CHECK(next(&fresh).commId == 3);
+  rig_close(&fresh);
+  void *born = rig_enqueue(&late, rig_all_reduce(256, 1), 4, 1024, 0).coll;
+  CHECK((born != NULL) == (version < DYN_HOLD_VERSION), "a communicator of the blocked time");
+  if (born != NULL) run(&late, born), next(&late);
+  rig_close(&late);
   /* A replay: a Coll whose API call is long gone. */
   void *coll = coll_in(&r, c.api, NULL, 256), *stale = coll_in(&r, (void *)((uintptr_t)groupApi ^ 0x10000), NULL, 256);
   CHECK(coll == NULL && stale == NULL);
