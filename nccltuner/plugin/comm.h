@@ -50,6 +50,7 @@ static inline struct dyn_member *dyn_member_of(struct dyn_comm *comm) { return (
 
 /* directory.c */
 int dyn_join_lock(const char *directory, int waitMs); /* a descriptor to close, -1: not within waitMs */
+bool dyn_daemon_lives(dyn_logger log);                /* a daemon holds the directory now */
 int dyn_create_file(const char *path, size_t bytes);  /* a new file with all its space; -1 with errno */
 void dyn_directory_forget(void);                      /* in the child of a fork: the user may change */
 

@@ -154,6 +154,18 @@ int dyn_join_lock(const char *directory, int waitMs) {
   return fd;
 }
 
+bool dyn_daemon_lives(dyn_logger log) {
+  const char *directory = dyn_directory(log);
+  char path[PATH_MAX];
+  if (!directory) return false;
+  snprintf(path, sizeof path, "%s/daemon.lock", directory);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd); /* gives back the lock, if it was free */
+  return held;
+}
+
 int dyn_create_file(const char *path, size_t bytes) {
   struct rlimit limit;
   /* Beyond this limit the kernel sends SIGXFSZ, which ends a process that does not expect it. */

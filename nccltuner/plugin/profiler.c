@@ -22,7 +22,8 @@
  * work, too (incWorkCounter, src/proxy.cc). 2.32.3 counts only those that have KernelCh (profilerPostWorkInternal,
  * line 1263 of src/plugin/profiler.cc by its debug information). One work without, and all later times are those of
  * other collectives: on two H200, after 8 calls without it, kernels of 4 to 70 us read 0.2 to 320 ms. So from
- * DYN_HOLD_VERSION on the bit is set before a communicator's first work and stays. Where it had to go all the same
+ * DYN_HOLD_VERSION on the bit is set before a communicator's first work and stays, if a daemon lives at that time; else
+ * it is never set and the communicator is not sampled. Where it had to go all the same
  * (a captured call), the communicators of that time are not sampled again; later ones are.
  *   A broadcast is not counted either, KernelCh or not, since it is a task of a kind of its own (ncclTaskBcast, from
  * 2.29 on, DYN_BROADCAST_VERSION; neither ncclScheduleBcastTasksToPlan of 2.30.7 nor ncclProfilerPostPlanWork of 2.32.3
@@ -59,12 +60,13 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     context->process = dyn_process_get(in->log);
     context->process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
     live++;
-    int held = (in->version >= DYN_BROADCAST_VERSION ? ncclProfileCollApi : 0) |
-               (in->version >= DYN_HOLD_VERSION ? ncclProfileKernelCh : 0);
-    if (context->process->ring != NULL) atomic_fetch_or(&context->process->heldMask, held);
+    int held = in->version >= DYN_BROADCAST_VERSION ? ncclProfileCollApi : 0;
+    /* KernelCh costs small calls a tenth and more (4x H200: 1 KiB 6.6 to 7.4 us): without a daemon nothing may cost. */
+    if (in->version >= DYN_HOLD_VERSION && dyn_daemon_lives(in->log)) held |= ncclProfileKernelCh;
+    if (context->process->ring != NULL) held |= atomic_fetch_or(&context->process->heldMask, held);
     context->gaps = atomic_load(&kernelGaps);
-    /* Made while it is blocked: its own works are not counted either. */
-    if (atomic_load(&context->process->blockedMask) & ncclProfileKernelCh) context->gaps--;
+    /* Made while it is blocked, or not held: its own works are not counted either. */
+    if (atomic_load(&context->process->blockedMask) & ncclProfileKernelCh || !(held & ncclProfileKernelCh)) context->gaps--;
     if (in->hasId) context->comm = dyn_comm_open(in->commId, in->nRanks, in->nNodes, in->rank, in->log);
     context->chained = dyn_chain_init(context, in);
     /* Not alive: sampling begins at the tuner half's next epoch, which knows whether the daemon lives. */

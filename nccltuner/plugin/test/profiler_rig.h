@@ -8,9 +8,11 @@
 
 #include "../profiler.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 extern const ncclProfiler_v1_t ncclProfiler_v1;
@@ -38,11 +40,21 @@ static inline int rig_held(int version) {
          (version >= DYN_HOLD_VERSION ? ncclProfileKernelCh : 0);
 }
 
+/* A daemon is who holds the lock of the directory. */
+static inline void rig_daemon(int lives) {
+  static int lock = -1;
+  char path[256];
+  snprintf(path, sizeof path, "%s/daemon.lock", getenv("DYNAMICCL_DIR"));
+  if (lock < 0) lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  CHECK(lock >= 0 && flock(lock, lives ? LOCK_EX : LOCK_UN) == 0, "%s", path);
+}
+
 /* A directory of its own, so that tests neither see nor disturb a real one. The ring is kept over the whole test. */
 static inline void rig_begin(void) {
   static char dir[] = "/tmp/dynamiccl-test-XXXXXX";
   CHECK(mkdtemp(dir) != NULL, "mkdtemp");
   setenv("DYNAMICCL_DIR", dir, 1);
+  rig_daemon(1);
   dyn_process_ref();
 }
 static inline void rig_end(void) {

@@ -182,6 +182,20 @@ static void held(int version) {
   __atomic_store_n(&process->ring->wantMask, want, __ATOMIC_RELAXED);
 }
 
+/* Without a daemon nothing may cost: KernelCh is not held, and this communicator's times would be another's. */
+static void no_daemon(void) {
+  void *context;
+  int mask = 0;
+  struct dyn_process *process = dyn_process_get(NULL);
+  rig_daemon(0);
+  CHECK(ncclProfiler_v7.init(&context, 1, &mask, "test", 1, 2, 0, NULL) == 0);
+  rig_daemon(1);
+  CHECK(!(mask & ncclProfileKernelCh), "%x: KernelCh is held for nobody", mask);
+  CHECK(!dyn_in_step(dyn_context_get(context)), "its works are not counted from the first on");
+  atomic_store(&process->samplingComms, 0);
+  CHECK(ncclProfiler_v7.finalize(context) == 0);
+}
+
 int main(void) {
   rig_begin();
   for (int version = 4; version <= 7; version++) {
@@ -191,6 +205,7 @@ int main(void) {
     broadcast(version);
     if (version >= 6) held(version);
   }
+  no_daemon();
   CHECK(dyn_slots_used() == 0, "%u slots left", dyn_slots_used());
   rig_end();
   return 0;
