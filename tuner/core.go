@@ -197,6 +197,9 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		c.find(nowNs, m, s.Bucket, agents.DiagnosisUnknown, "samples of the last calls fit no open call: a rank reports nonsense, or lags by far; joining starts anew")
 	}
 	o, bad, done := m.joiner.add(nowNs, s)
+	if rank, silent := m.joiner.silent(); silent {
+		c.find(nowNs, m, s.Bucket, agents.DiagnosisUnknown, fmt.Sprintf("rank %d reports no samples: nothing of this communicator can be measured", rank))
+	}
 	if !done {
 		return
 	}

@@ -15,6 +15,9 @@ const groupWindow = 1024
 // broken process, far ahead of all others, would otherwise make every later sample late.
 const stuckSamples = 4096
 
+// silentCalls is how many calls in a row may miss the same rank before people are told.
+const silentCalls = 256
+
 // group gathers the samples of one call from all ranks.
 type group struct {
 	seq       uint64
@@ -38,6 +41,8 @@ type joiner struct {
 	late       uint64  // samples of groups already given up, or repeated
 	disagreed  uint64  // groups whose ranks ran different things: must stay 0
 	lateInRow  int     // samples since one that fitted
+	missInRow  int     // calls given up since one that was complete
+	missing    uint64  // bit r: rank r was missing in all of them
 }
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
@@ -55,7 +60,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	switch {
 	case g.seen == 0 || g.seq < s.Seq:
 		if g.seen != 0 && bits.OnesCount64(g.seen) < j.ranks {
-			j.incomplete++
+			j.giveUp(g)
 		}
 		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran,
 			counterNs: s.CounterNs, signalNs: s.SignalNs, longestNs: s.SignalNs, firstRank: s.Rank, bad: s.Aggregated}
@@ -80,6 +85,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	if bits.OnesCount64(g.seen) < j.ranks {
 		return o, false, false
 	}
+	j.missInRow = 0
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, CounterNs: g.counterNs,
 		SignalNs: g.signalNs, SkewNs: g.longestNs - g.signalNs, FirstRank: g.firstRank}
 	return o, g.bad, true
@@ -92,4 +98,21 @@ func (j *joiner) stuck() bool { return j.lateInRow >= stuckSamples }
 func (j *joiner) restart() {
 	clear(j.groups)
 	j.lateInRow = 0
+}
+
+func (j *joiner) giveUp(g *group) {
+	j.incomplete++
+	if j.missInRow++; j.missInRow == 1 {
+		j.missing = ^uint64(0) >> (64 - j.ranks)
+	}
+	j.missing &^= g.seen
+}
+
+// silent gives the rank that has just been missing for too long; false: nothing new to tell.
+func (j *joiner) silent() (rank int, ok bool) {
+	if j.missInRow != silentCalls {
+		return 0, false
+	}
+	j.missInRow++ // told once
+	return bits.TrailingZeros64(j.missing), j.missing != 0
 }

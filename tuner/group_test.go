@@ -85,6 +85,25 @@ func TestJoinerCountsWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+func TestJoinerTellsOfASilentRankOnce(t *testing.T) {
+	j := joiner{ranks: 3}
+	told := 0
+	for seq := range uint64(groupWindow + 4*silentCalls) {
+		for _, r := range []int32{0, 2} {
+			j.add(0, &Sample{Seq: seq, Rank: r, Bucket: b64k, SignalNs: 5})
+			if rank, ok := j.silent(); ok {
+				told++
+				if rank != 1 {
+					t.Errorf("rank %d is said to be silent, want 1", rank)
+				}
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times, want once", told)
+	}
+}
+
 func BenchmarkJoiner8Ranks(b *testing.B) {
 	j := joiner{ranks: 8}
 	s := Sample{Bucket: b64k, SignalNs: 1000, CounterNs: 900, Bytes: 65536}

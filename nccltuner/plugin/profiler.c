@@ -111,8 +111,9 @@ void dyn_broadcast_note(struct dyn_context *context) {
 
 int dyn_in_step(const struct dyn_context *context) {
   if (atomic_load_explicit(&context->miscounted, memory_order_relaxed)) return 0;
-  if (atomic_load_explicit(&context->backward, memory_order_relaxed) >= DYN_BACKWARD_LIMIT) return 0;
-  return context->version < DYN_HOLD_VERSION ||
+  /* Before 2.32 times go backwards only for a moment, when NCCL's thread was late by more than its 64 slots. */
+  if (context->version < DYN_HOLD_VERSION) return 1;
+  return atomic_load_explicit(&context->backward, memory_order_relaxed) < DYN_BACKWARD_LIMIT &&
          context->gaps == atomic_load_explicit(&kernelGaps, memory_order_relaxed);
 }
 

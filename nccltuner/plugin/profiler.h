@@ -32,7 +32,7 @@
 #define DYN_BROADCAST_VERSION 6  /* of the first that does not count broadcasts (2.29) */
 #define DYN_LATE_WORKS 48        /* of the 64 kernel times that NCCL keeps a channel; the rest is for events told late */
 #define DYN_NEAR_NS 100000ull    /* less than 64 kernels take, one after the other */
-#define DYN_BACKWARD_LIMIT 8     /* kernel times that go backwards before a communicator's are not believed any more */
+#define DYN_BACKWARD_LIMIT 8     /* from 2.32 on: times that go backwards before a communicator's are not believed any more */
 
 #define DYN_UNKNOWN 255 /* algorithm or protocol with a name that we do not know */
 

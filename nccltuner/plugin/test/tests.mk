@@ -14,10 +14,10 @@ $(T):
 	mkdir -p $@
 
 $(T)/%.o: test/%.c $(wildcard test/*.h) $(HEADERS) | $(T)
-	$(CC) $(CFLAGS) -c -o $@ $<
+	@echo "cc $<"; $(CC) $(CFLAGS) -c -o $@ $<
 
 $(T)/%: $(T)/%.o $(T)/support.o $(OBJECTS)
-	$(CC) $(CFLAGS) -o $@ $^ -pthread -ldl
+	@echo "ld $@"; $(CC) $(CFLAGS) -o $@ $^ -pthread -ldl
 
 # epoch_check-LOGLENGTH[-mMUTATION]: the exhaustive check, compiled with the log's length and a planted mistake.
 part = $(word $(1),$(subst -, ,$(notdir $@)))
