@@ -22,6 +22,7 @@ type comm struct {
 	version   uint64              // last published
 	readAt    uint64              // calls of all ranks when the record was last read for marks
 	broken    bool
+	exploring bool // its newest plan has trials
 }
 
 func newComm(record *nccltuner.Record) (*comm, error) {

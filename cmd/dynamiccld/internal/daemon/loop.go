@@ -11,13 +11,15 @@ import (
 	"dynamiccl/tuner"
 )
 
-// How often what is done. Rings are read every tick while samples come and up to idleTicks times more rarely while not.
+// How often what is done. Rings are read every tick while something is explored, for trials wait for their answers; more
+// rarely otherwise, up to idleTicks ticks when no samples come.
 const (
 	scanEvery    = 100 * time.Millisecond
 	sweepEvery   = time.Second
 	recordEvery  = 10 * time.Millisecond // joined ranks, marks
 	beatEvery    = 25 * time.Millisecond // ranks stop sampling after 4096 epochs without (DYN_HEARTBEAT_EPOCHS)
 	flushEvery   = time.Second
+	settledTicks = 2 // while samples come and nothing is explored
 	idleTicks    = 4
 	drainBatch   = 64                 // samples of one ring before the next ring's turn, so that ranks stay side by side
 	drainRounds  = 512                // batches of all rings in one tick; the rest waits for the next
@@ -49,8 +51,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case call := <-d.calls:
 			call()
 		case <-timer.C:
-			if d.turn() > 0 {
+			if n := d.turn(); n > 0 && d.exploring() {
 				wait = d.cfg.Tick
+			} else if n > 0 {
+				wait = settledTicks * d.cfg.Tick
 			} else {
 				wait = min(wait*2, idleTicks*d.cfg.Tick)
 			}
@@ -80,6 +84,16 @@ func (d *Daemon) turn() int {
 		d.beat()
 	}
 	return n
+}
+
+// exploring reports whether trials are under way in any communicator.
+func (d *Daemon) exploring() bool {
+	for _, c := range d.comms {
+		if c.exploring && c.active {
+			return true
+		}
+	}
+	return false
 }
 
 func due(last *state.Ns, now state.Ns, every time.Duration) bool {
@@ -130,6 +144,7 @@ func (d *Daemon) step(e tuner.Event) {
 	for i := range out.Plans {
 		if c := d.comms[out.Plans[i].Comm]; c != nil {
 			c.pending = planSpec(&out.Plans[i])
+			c.exploring = slices.ContainsFunc(out.Plans[i].Entries, func(e tuner.Entry) bool { return len(e.Trials) > 0 })
 		}
 	}
 	for _, f := range out.Findings {

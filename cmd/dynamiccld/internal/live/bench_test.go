@@ -86,7 +86,7 @@ func BenchmarkAgreement(b *testing.B) {
 		r.start()
 		run := r.ranks("agree", []Phase{{nvlink, calls}}, "--comms", strconv.Itoa(comms), "--stall", "0.0002,3000", "--window", "2048",
 			"--group", "3,0.05", "--max-bytes", "1048576", "--noise", "0.3")
-		run.Rate = 30_000
+		run.Rate = 18_000
 		r.begin(run)
 		started := time.Now()
 		ended := make(chan error, 1)
