@@ -42,8 +42,9 @@ type Daemon struct {
 	memory  *store.Resilient
 	mask    uint32 // profiler events wanted
 
-	batch [drainBatch]nccltuner.Sample
-	event tuner.Sample // the one sample event, so that the hot path does not allocate
+	batch    [drainBatch]nccltuner.Sample
+	event    tuner.Sample // the one sample event, so that the hot path does not allocate
+	batchNow state.Ns     // clock of the batch under way: reading it for every sample would cost as much as the sample
 
 	scanned, swept, readRecords, beaten state.Ns
 

@@ -16,7 +16,7 @@ import (
 const (
 	scanEvery    = 100 * time.Millisecond
 	sweepEvery   = time.Second
-	recordEvery  = 10 * time.Millisecond // joined ranks, marks
+	recordEvery  = 50 * time.Millisecond // joined ranks, marks: what is new here is a new communicator or size
 	beatEvery    = 25 * time.Millisecond // ranks stop sampling after 4096 epochs without (DYN_HEARTBEAT_EPOCHS)
 	flushEvery   = time.Second
 	settledTicks = 2 // while samples come and nothing is explored
@@ -109,6 +109,7 @@ func (d *Daemon) drain() int {
 	total := 0
 	for range drainRounds {
 		got := 0
+		d.batchNow = d.now()
 		for _, r := range d.rings {
 			n, err := r.Drain(d.batch[:])
 			for i := range d.batch[:n] {
@@ -135,12 +136,14 @@ func (d *Daemon) sample(s *nccltuner.Sample) {
 	}
 	d.event = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes,
 		CounterNs: s.CounterNs, SignalNs: s.SignalNs, Action: s.Action, Ran: s.Ran, Aggregated: s.Aggregated}
-	d.step(&d.event)
+	d.stepAt(d.batchNow, &d.event)
 }
 
 // step feeds the core and does what it asks.
-func (d *Daemon) step(e tuner.Event) {
-	out := d.core.Step(d.now(), e)
+func (d *Daemon) step(e tuner.Event) { d.stepAt(d.now(), e) }
+
+func (d *Daemon) stepAt(now state.Ns, e tuner.Event) {
+	out := d.core.Step(now, e)
 	for i := range out.Plans {
 		if c := d.comms[out.Plans[i].Comm]; c != nil {
 			c.pending = planSpec(&out.Plans[i])
@@ -228,6 +231,7 @@ func (d *Daemon) sampling(mask uint32) {
 }
 
 func (d *Daemon) dropRing(r *nccltuner.Ring) {
+	d.batchNow = d.now()
 	for { // what a rank told before it left counts
 		n, err := r.Drain(d.batch[:])
 		for i := range d.batch[:n] {
