@@ -19,7 +19,7 @@ const (
 	recordEvery  = 50 * time.Millisecond // joined ranks, marks: what is new here is a new communicator or size
 	beatEvery    = 25 * time.Millisecond // ranks stop sampling after 4096 epochs without (DYN_HEARTBEAT_EPOCHS)
 	flushEvery   = time.Second
-	settledTicks = 2 // while samples come and nothing is explored
+	settledTicks = 3 // while samples come and nothing is explored
 	idleTicks    = 4
 	drainBatch   = 64                 // samples of one ring before the next ring's turn, so that ranks stay side by side
 	drainRounds  = 512                // batches of all rings in one tick; the rest waits for the next
