@@ -22,13 +22,21 @@ type Verdict struct {
 }
 
 func (v Verdict) String() string {
+	if v.Diagnosis != DiagnosisSlowRank && v.Buckets == 0 {
+		return v.Diagnosis.String()
+	}
+	return v.Diagnosis.String() + ": " + v.Detail()
+}
+
+// Detail is String without the diagnosis's name in front of what it rests on; where it rests on nothing, the name.
+func (v Verdict) Detail() string {
 	if v.Diagnosis == DiagnosisSlowRank {
-		return fmt.Sprintf("%s: rank %d arrives last, typically %.1f us after the first", v.Diagnosis, v.Rank, float64(v.LateNs)/1e3)
+		return fmt.Sprintf("rank %d arrives last, typically %.1f us after the first", v.Rank, float64(v.LateNs)/1e3)
 	}
 	if v.Buckets == 0 {
 		return v.Diagnosis.String()
 	}
-	s := fmt.Sprintf("%s: signal %.2fx", v.Diagnosis, v.Signal)
+	s := fmt.Sprintf("signal %.2fx", v.Signal)
 	if v.Counter > 0 {
 		s += fmt.Sprintf(", counter %.2fx", v.Counter)
 	}

@@ -17,10 +17,11 @@ const DirVariable = "DYNAMICCL_DIR"
 // runtimeVariable names the user's runtime directory (XDG base directory specification).
 const runtimeVariable = "XDG_RUNTIME_DIR"
 
+// Files of the directory beside records and rings (docs/design.md, decision 1).
 const (
-	daemonLockName = "daemon.lock"
+	DaemonLockName = "daemon.lock"
 	joinLockName   = "join.lock"
-	socketName     = "control.sock"
+	SocketName     = "control.sock"
 )
 
 // DirPath says where the shared files are (docs/design.md, decision 1). Ranks follow the same rule in C. getenv is
@@ -97,7 +98,7 @@ func userName(uid uint32) string {
 func (d *Dir) Path() string { return d.path }
 
 // SocketPath is where the control socket belongs.
-func (d *Dir) SocketPath() string { return filepath.Join(d.path, socketName) }
+func (d *Dir) SocketPath() string { return filepath.Join(d.path, SocketName) }
 
 // Lock makes this process the directory's daemon until Close or its death. Records have one publisher, so everything that
 // writes needs the lock.
@@ -105,7 +106,7 @@ func (d *Dir) Lock() error {
 	if d.lock >= 0 {
 		return nil
 	}
-	fd, held, err := lockFile(d.fd, daemonLockName)
+	fd, held, err := lockFile(d.fd, DaemonLockName)
 	if err != nil {
 		return fmt.Errorf("directory %s: %w", d.path, err)
 	}
@@ -120,7 +121,7 @@ func (d *Dir) Lock() error {
 	}
 	// The pid is for the message above; the lock itself is what counts.
 	if err := replaceContent(fd, strconv.Itoa(os.Getpid())+"\n"); err != nil {
-		return errors.Join(fmt.Errorf("directory %s: writing %s: %w", d.path, daemonLockName, err), closeFD(fd))
+		return errors.Join(fmt.Errorf("directory %s: writing %s: %w", d.path, DaemonLockName, err), closeFD(fd))
 	}
 	d.lock = fd
 	return nil

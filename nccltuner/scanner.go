@@ -55,7 +55,7 @@ func NewScanner(d *Dir) *Scanner {
 // ours are the files of the directory that are neither record nor ring.
 func ours(name []byte) bool {
 	switch string(name) {
-	case daemonLockName, joinLockName, socketName:
+	case DaemonLockName, joinLockName, SocketName:
 		return true
 	}
 	return false

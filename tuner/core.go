@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"dynamiccl/actions"
 	"dynamiccl/agents"
@@ -226,7 +225,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	}
 	if verdict.New && verdict.Diagnosis != agents.DiagnosisNone {
 		b.diagnosis, b.diagNs = verdict.Diagnosis, nowNs
-		c.find(nowNs, m, b.Bucket, verdict.Diagnosis, strings.TrimPrefix(verdict.String(), verdict.Diagnosis.String()+": "))
+		c.find(nowNs, m, b.Bucket, verdict.Diagnosis, verdict.Detail())
 	}
 }
 

@@ -62,7 +62,6 @@ func program(t *testing.T, name string, args ...string) {
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "NCCL_") || strings.HasPrefix(e, "DYNAMICCL_")
 	}), "TEST_DIR="+shared)
-	cmd.Dir = pluginDir // tests read their data and sources from there
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dynamiccl/nccltuner"
 )
 
 // SocketName is the control socket's name in the directory.
-const SocketName = "control.sock"
+const SocketName = nccltuner.SocketName
 
 // maxSocketPath is sizeof(sockaddr_un.sun_path) less the final zero (unix(7)).
 const maxSocketPath = 107

@@ -12,11 +12,9 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
 	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/nccltuner"
 	"dynamiccl/tuner/store"
 )
-
-// lockName is the file whose lock is the daemon (docs/design.md, decision 1).
-const lockName = "daemon.lock"
 
 // checkDaemon asks the daemon; nil: none answers.
 func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
@@ -37,14 +35,14 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 		return &st
 	case errors.As(err, &refused):
 		r.fail(check, "the daemon answers: "+refused.Message, "run the command as the daemon's user or as root")
-	case !locked(filepath.Join(h.Dir, lockName)):
+	case !locked(filepath.Join(h.Dir, nccltuner.DaemonLockName)):
 		text := "no daemon runs: ranks use plain NCCL, or the last plan, until one does"
 		if _, err := os.Lstat(filepath.Join(h.Dir, control.SocketName)); err == nil {
 			text += "; the socket of a dead one is left"
 		}
 		r.fail(check, text, "start it with `dynamiccld serve`")
 	case errors.Is(err, control.ErrNoDaemon):
-		r.fail(check, "a daemon holds "+filepath.Join(h.Dir, lockName)+" but does not answer on "+control.SocketName, "look at its log; it may be starting or ending, else restart it")
+		r.fail(check, "a daemon holds "+filepath.Join(h.Dir, nccltuner.DaemonLockName)+" but does not answer on "+control.SocketName, "look at its log; it may be starting or ending, else restart it")
 	default:
 		r.fail(check, err.Error(), "look at its log, or restart it")
 	}
