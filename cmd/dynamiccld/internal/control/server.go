@@ -85,9 +85,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // AddReadOnly adds what may also be served on --listen: nothing there changes anything.
 func (s *Server) AddReadOnly(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/status", s.status)
-	mux.HandleFunc("GET /v1/buckets", s.buckets)
-	mux.HandleFunc("GET /v1/findings", s.findings)
+	mux.HandleFunc("GET /v1/status", s.view(s.status))
+	mux.HandleFunc("GET /v1/buckets", s.view(s.buckets))
+	mux.HandleFunc("GET /v1/findings", s.view(s.findings))
 }
 
 type connKey struct{}
@@ -119,16 +119,26 @@ func (s *Server) checkPeer(next http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) status(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
-	defer cancel()
-	st, err := s.backend.Status(ctx)
-	if err != nil {
-		s.fail(w, err)
-		return
+// view serves what is made of the daemon's status and, for most views, of one more question.
+func (s *Server) view(of func(context.Context, Status) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
+		defer cancel()
+		st, err := s.backend.Status(ctx)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		answer, err := of(ctx, st)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		s.reply(w, answer)
 	}
-	s.reply(w, complete(st))
 }
+
+func (s *Server) status(_ context.Context, st Status) (any, error) { return complete(st), nil }
 
 // complete makes empty lists of missing ones, so that JSON shows [] and {} where readers iterate.
 func complete(st Status) Status {
@@ -145,18 +155,10 @@ func complete(st Status) Status {
 	return st
 }
 
-func (s *Server) buckets(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
-	defer cancel()
-	st, err := s.backend.Status(ctx)
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
+func (s *Server) buckets(ctx context.Context, st Status) (any, error) {
 	views, err := s.backend.Buckets(ctx)
 	if err != nil {
-		s.fail(w, err)
-		return
+		return nil, err
 	}
 	versions := make(map[string]string, len(st.Comms))
 	for _, c := range st.Comms {
@@ -168,27 +170,19 @@ func (s *Server) buckets(w http.ResponseWriter, r *http.Request) {
 		b.NCCLVersion = versions[b.Comm]
 		out = append(out, b)
 	}
-	s.reply(w, out)
+	return out, nil
 }
 
-func (s *Server) findings(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
-	defer cancel()
-	st, err := s.backend.Status(ctx)
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
+func (s *Server) findings(ctx context.Context, st Status) (any, error) {
 	found, err := s.backend.Findings(ctx)
 	if err != nil {
-		s.fail(w, err)
-		return
+		return nil, err
 	}
 	now, out := s.now(), make([]Finding, 0, len(found))
 	for _, f := range found {
 		out = append(out, fromFinding(f, st.NowNs, now))
 	}
-	s.reply(w, out)
+	return out, nil
 }
 
 // Imported is the answer to an import.

@@ -134,20 +134,27 @@ func (d *Daemon) note(f tuner.Finding) {
 	d.log.Log(context.Background(), level, "finding", "comm", control.CommID(f.Comm), "bucket", f.Bucket.String(), "diagnosis", f.Diagnosis.String(), "text", f.Text)
 }
 
-// once logs a text the first time it comes: trouble that stays must not fill the log.
+// once logs trouble the first time it comes: what stays must not fill the log.
 func (d *Daemon) once(what string, err error) {
-	if text := what + ": " + err.Error(); !d.said[text] && len(d.said) < 1000 {
-		d.said[text] = true
+	if d.first(what + ": " + err.Error()) {
 		d.log.Error(what, "err", err)
 	}
 }
 
 // onceWarn warns of something that is the same for many communicators.
 func (d *Daemon) onceWarn(text string) {
-	if !d.said[text] {
-		d.said[text] = true
+	if d.first(text) {
 		d.log.Warn(text)
 	}
+}
+
+// first reports whether a text comes for the first time; when too many have come, none does any more.
+func (d *Daemon) first(text string) bool {
+	if d.said[text] || len(d.said) >= 1000 {
+		return false
+	}
+	d.said[text] = true
+	return true
 }
 
 // farewell tells the core that all communicators are gone, so that it gives out what it has learned of them.
