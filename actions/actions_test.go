@@ -59,10 +59,13 @@ func TestWordLayout(t *testing.T) {
 		word   uint32
 	}{
 		{Default, 0},
-		{Action{PathCollective, Tree, LL, 0}, 0x000001},
-		{Action{PathCollective, Ring, LL128, 24}, 0x180111},
-		{Action{PathCollective, PAT, Simple, 255}, 0xff0261},
+		{Action{Path: PathCollective, Algorithm: Tree, Protocol: LL, Channels: 0}, 0x000001},
+		{Action{Path: PathCollective, Algorithm: Ring, Protocol: LL128, Channels: 24}, 0x180111},
+		{Action{Path: PathCollective, Algorithm: PAT, Protocol: Simple, Channels: 255}, 0xff0261},
 		{Action{Path: PathSymmetric}, 0x000002},
+		{Action{Path: PathCollective, Algorithm: Ring, Protocol: LL, Channels: 8, Warps: 16}, 0x10080011},
+		{Action{Path: PathLSA, Channels: 16, Warps: 32}, 0x20100003},
+		{Action{Path: PathGIN, Channels: 4, Backend: BackendProxy}, 0x00042004},
 		{Action{Path: PathDefault, Algorithm: Ring, Channels: 3}, 0}, // the default has no parts
 	} {
 		if got := c.action.Word(); got != c.word {
@@ -73,14 +76,16 @@ func TestWordLayout(t *testing.T) {
 
 func TestFromWordRejects(t *testing.T) {
 	for _, w := range []uint32{
-		0x000003,   // path
+		0x000005,   // path
 		0x00000f,   // path
 		0x000070,   // parts without a path
 		0x180110,   // parts without a path
 		0x000071,   // algorithm 7
 		0x000301,   // protocol 3
-		0x001001,   // bits between the fields
-		0x01000001, // bits above the fields
+		0x001001,   // a backend without GIN
+		0x003004,   // backend 3
+		0x000013,   // an algorithm without a collective
+		0x01000002, // threads of a path that has none
 		0xffffffff,
 	} {
 		if a, err := FromWord(w); !errors.Is(err, ErrUnknownName) || a != Default {
@@ -91,7 +96,7 @@ func TestFromWordRejects(t *testing.T) {
 
 func TestParseRejects(t *testing.T) {
 	for _, s := range []string{"", "Default", "ring", "Ring/", "/LL", "Ring/LL/", "Ring/LL/0", "Ring/LL/256", "Ring/LL/-1",
-		"Ring/LL/1/1", "Ringo/LL", "Ring/LL64", "symmetric/1", "NaN", "Ring/LL/ 1"} {
+		"Ring/LL/1/1", "Ringo/LL", "Ring/LL64", "symmetric/1", "lsa/proxy", "gin/none", "gin/t33", "gin/t0", "Ring/LL/t32/8", "default/t32", "collective", "NaN", "Ring/LL/ 1"} {
 		if a, err := Parse(s); err == nil {
 			t.Errorf("%q: read as %v", s, a)
 		}

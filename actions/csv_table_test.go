@@ -10,7 +10,7 @@ import (
 )
 
 func collective(a Algorithm, p Protocol, channels uint8) Action {
-	return Action{PathCollective, a, p, channels}
+	return Action{Path: PathCollective, Algorithm: a, Protocol: p, Channels: channels}
 }
 
 func TestRulesForMergesNeighbours(t *testing.T) {

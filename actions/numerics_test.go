@@ -29,9 +29,9 @@ func TestMovingDataIsExactUnderEveryAction(t *testing.T) {
 
 // Algorithm, protocol and channels each move an element to another place in the order of sums.
 func TestClassesOfSumsDiffer(t *testing.T) {
-	base := Action{PathCollective, Ring, LL128, 24}
-	others := []Action{Default, {Path: PathSymmetric}, {PathCollective, Tree, LL128, 24}, {PathCollective, Ring, LL, 24},
-		{PathCollective, Ring, LL128, 23}, {PathCollective, Ring, LL128, 0}}
+	base := Action{Path: PathCollective, Algorithm: Ring, Protocol: LL128, Channels: 24}
+	others := []Action{Default, {Path: PathSymmetric}, {Path: PathCollective, Algorithm: Tree, Protocol: LL128, Channels: 24}, {Path: PathCollective, Algorithm: Ring, Protocol: LL, Channels: 24},
+		{Path: PathCollective, Algorithm: Ring, Protocol: LL128, Channels: 23}, {Path: PathCollective, Algorithm: Ring, Protocol: LL128, Channels: 0}}
 	for _, c := range []Collective{Reduce, ReduceScatter, AllReduce} {
 		if ClassOf(c, base) == ClassExact {
 			t.Errorf("%s: class %q", c, ClassOf(c, base))
@@ -55,7 +55,7 @@ func TestClassIgnoresMeaninglessFields(t *testing.T) {
 }
 
 func TestInClass(t *testing.T) {
-	set := []Action{Default, {PathCollective, Ring, LL, 0}, {PathCollective, Tree, LL, 0}}
+	set := []Action{Default, {Path: PathCollective, Algorithm: Ring, Protocol: LL, Channels: 0}, {Path: PathCollective, Algorithm: Tree, Protocol: LL, Channels: 0}}
 	if got := InClass(AllReduce, set, ClassOf(AllReduce, Default)); !slices.Equal(got, set[:1]) {
 		t.Errorf("AllReduce in the default's class: %v", got)
 	}

@@ -150,8 +150,8 @@ type arms struct {
 	calls   int // since reset
 }
 
-func newArms(set []actions.Action) arms {
-	a := arms{set: set, index: make(map[actions.Action]int, len(set)), samples: make([]samples, len(set))}
+func newArms(set []actions.Action) *arms {
+	a := &arms{set: set, index: make(map[actions.Action]int, len(set)), samples: make([]samples, len(set))}
 	for i, action := range set {
 		if _, ok := a.index[action]; !ok {
 			a.index[action] = i

@@ -144,32 +144,32 @@ func TestMemoryFindsTheConditionThatComesBack(t *testing.T) {
 	}
 	var m memory
 	fill(100, 80, 120, 0)
-	m.save(&a)
+	m.save(a)
 	fill(200, 300, 150, 0)
-	m.save(&a)
+	m.save(a)
 	fill(5000, 0, 0, 2000)
-	m.save(&a)
+	m.save(a)
 	if got := m.winners(nil); len(got) != 3 || got[0] != 3 || got[1] != 2 || got[2] != 1 {
 		t.Errorf("winners %v, want the latest condition's first", got)
 	}
 	fill(103, 0, 0, 0)
-	if r := m.likely(&a); r.winner() != 1 {
+	if r := m.likely(a); r.winner() != 1 {
 		t.Errorf("a default of 103 was taken for the condition that %s won", set[r.winner()])
 	}
 	fill(101, 79, 0, 60)
-	m.save(&a)
+	m.save(a)
 	if len(m.regimes) != 3 || m.regimes[0].winner() != 3 {
 		t.Errorf("%d conditions, the latest won by %d: the same condition must be remembered once", len(m.regimes), m.regimes[0].winner())
 	}
 	for i := range 10 {
 		fill(1e4*math.Pow(3, float64(i)), 1, 0, 0)
-		m.save(&a)
+		m.save(a)
 	}
 	if len(m.regimes) != maxRegimes {
 		t.Errorf("%d conditions are kept", len(m.regimes))
 	}
 	a.reset()
-	m.save(&a)
+	m.save(a)
 	if len(m.regimes) != maxRegimes {
 		t.Error("a condition in which nothing was measured is remembered")
 	}
@@ -179,15 +179,15 @@ func TestMemorySeed(t *testing.T) {
 	set := fullSet()
 	a := newArms(set)
 	var m memory
-	m.seed(&a, map[actions.Action]float64{set[3]: 50})
-	if m.likely(&a) != nil {
+	m.seed(a, map[actions.Action]float64{set[3]: 50})
+	if m.likely(a) != nil {
 		t.Error("costs without the default's are remembered")
 	}
-	m.seed(&a, map[actions.Action]float64{set[0]: 100, set[3]: 50, set[4]: -1, set[5]: math.NaN(), set[6]: math.Inf(1), {Path: 77}: 1})
+	m.seed(a, map[actions.Action]float64{set[0]: 100, set[3]: 50, set[4]: -1, set[5]: math.NaN(), set[6]: math.Inf(1), {Path: 77}: 1})
 	if got := m.winners(nil); len(got) != 1 || got[0] != 3 {
 		t.Errorf("winners %v", got)
 	}
-	r := m.likely(&a)
+	r := m.likely(a)
 	for i, n := range r.n {
 		if (n > 0) != (i == 0 || i == 3) {
 			t.Errorf("%s has %d samples", set[i], n)
@@ -206,7 +206,7 @@ func TestMemoryLeavesOutTheLatestCalls(t *testing.T) {
 		a.samples[1].add(9000)
 	}
 	var m memory
-	m.save(&a)
+	m.save(a)
 	if got := math.Exp(float64(m.regimes[0].logNs[1])); math.Abs(got-80) > 0.1 {
 		t.Errorf("remembered at %f", got)
 	}

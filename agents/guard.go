@@ -45,7 +45,7 @@ func DefaultGuardConfig() GuardConfig {
 type Guard struct {
 	cfg     GuardConfig
 	learner Learner
-	arms    arms
+	arms    *arms
 	memory  memory
 	model   *costModel
 	base    int
@@ -60,7 +60,7 @@ type Guard struct {
 // NewGuard wraps the learner of a bucket; set and prior are what the learner was made with.
 func NewGuard(l Learner, set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, cfg GuardConfig) *Guard {
 	g := &Guard{cfg: cfg, learner: l, arms: newArms(set), model: newCostModel(set, bucket)}
-	g.memory.seed(&g.arms, prior)
+	g.memory.seed(g.arms, prior)
 	g.budget = budget{cfg: &g.cfg, carry: cfg.Allowance, pending: make([]uint8, len(set)), older: make([]uint8, len(set))}
 	g.recheck = recheck{cfg: &g.cfg, every: cfg.RecheckCalls}
 	return g
@@ -112,7 +112,7 @@ func (g *Guard) Reverts() int { return g.reverts }
 // Shift says that conditions changed: nothing is measured better than the default until it is measured again.
 func (g *Guard) Shift(d Diagnosis) {
 	g.budget.shift(g)
-	g.memory.save(&g.arms)
+	g.memory.save(g.arms)
 	g.arms.reset()
 	g.recheck.reset()
 	g.urgent = g.urgent || g.base != 0
@@ -179,7 +179,7 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		g.trials = append(g.trials, g.arms.set[again])
 	}
 	if len(trials) > 0 {
-		g.model.refresh(&g.arms, &g.memory)
+		g.model.refresh(g.arms, &g.memory)
 	}
 	for _, a := range trials {
 		if len(g.trials) >= maxTrials {

@@ -23,6 +23,15 @@ type Learner interface {
 	Shift(d Diagnosis)
 }
 
-// NewLearner makes the learner of one bucket. set is the action set, set[0] is NCCL's default; rng is the only source
-// of randomness. prior, when not nil, is an earlier estimate of costs in nanoseconds (from the store), by action.
-type NewLearner func(set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, rng *rand.Rand) Learner
+// Task is the bucket that a learner is made for.
+type Task struct {
+	Set      []actions.Action // Set[0] is NCCL's default
+	Bucket   state.Bucket
+	Topology state.Topology
+	Prior    map[actions.Action]float64 // earlier estimates of costs in nanoseconds (from the store); nil: none
+	Peers    *Peers                     // learners of the same communicator; nil: none
+	Rand     *rand.Rand                 // the only source of randomness
+}
+
+// NewLearner makes the learner of one bucket.
+type NewLearner func(Task) Learner

@@ -1,8 +1,6 @@
 package agents
 
 import (
-	"math/rand/v2"
-
 	"dynamiccl/actions"
 	"dynamiccl/state"
 )
@@ -10,9 +8,7 @@ import (
 // defaultLearner stays on NCCL's default and tries nothing: sampling and diagnosis without tuning.
 type defaultLearner struct{}
 
-func newDefault([]actions.Action, state.Bucket, map[actions.Action]float64, *rand.Rand) Learner {
-	return defaultLearner{}
-}
+func newDefault(Task) Learner { return defaultLearner{} }
 
 func (defaultLearner) Name() string                                   { return NameDefault }
 func (defaultLearner) Observe(state.Observation)                      {}

@@ -2,7 +2,6 @@ package agents
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"slices"
 
 	"dynamiccl/actions"
@@ -20,8 +19,8 @@ type descent struct {
 	bandwidth bool // calls of this size are bound by bandwidth: few channels are ruinous, so search starts at the most
 }
 
-func newDescent(set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, _ *rand.Rand) Learner {
-	return &descent{known: newKnown(set, prior), lines: splitLines(set), bandwidth: bandwidthBound(bucket.Log2Bytes) >= 0.5}
+func newDescent(t Task) Learner {
+	return &descent{known: newKnown(t), lines: splitLines(t.Set), bandwidth: bandwidthBound(t.Bucket.Log2Bytes) >= 0.5}
 }
 
 // splitLines groups the set by path, algorithm and protocol, in the order of first appearance.
@@ -71,7 +70,7 @@ func (d *descent) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	d.rank()
 	d.trials = d.trials[:0]
 	d.confirm(best)
-	drift := d.memory.drift(&d.arms)
+	drift := d.memory.drift(d.arms)
 	for i := range d.lines {
 		if l := &d.lines[i]; !l.behind(best, drift) {
 			for _, at := range l.next(d) {
@@ -103,7 +102,7 @@ func (d *descent) confirm(best float64) {
 
 // rank puts the lines in the order of their best costs, remembered ones where nothing is measured yet.
 func (d *descent) rank() {
-	r := d.memory.likely(&d.arms)
+	r := d.memory.likely(d.arms)
 	base := d.arms.samples[0].log()
 	for i := range d.lines {
 		d.lines[i].survey(d, r, base)

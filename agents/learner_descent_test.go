@@ -46,7 +46,7 @@ func TestLineSearchSteps(t *testing.T) {
 		{map[int]float64{4: 100, 5: 90, 6: 100}, nil},
 		{map[int]float64{0: 90, 1: 100}, nil},
 	} {
-		d := newDescent(ladder(), bucketOf(28), nil, nil).(*descent)
+		d := newDescent(Task{Set: ladder(), Bucket: bucketOf(28)}).(*descent)
 		for at, cost := range c.measured {
 			d.arms.samples[at+1].add(cost)
 		}
@@ -60,7 +60,7 @@ func TestLineSearchSteps(t *testing.T) {
 
 func TestLineBeginsAtTheMostChannelsWhereBandwidthCounts(t *testing.T) {
 	for log2Bytes, want := range map[uint8][]int{28: {15}, 10: {15, 0, 7}} {
-		d := newDescent(ladder(), bucketOf(log2Bytes), nil, nil).(*descent)
+		d := newDescent(Task{Set: ladder(), Bucket: bucketOf(log2Bytes)}).(*descent)
 		l := &d.lines[0]
 		l.survey(d, nil, 0)
 		if got := l.next(d); !slices.Equal(got, want) {

@@ -8,21 +8,22 @@ import (
 
 // known is what every learner here keeps: measurements of this condition, memory of earlier ones, the base.
 type known struct {
-	arms
+	*arms
 	memory memory
 	base   int
 	trials []actions.Action // scratch; what Propose gave last
 	order  []int            // scratch
 }
 
-func newKnown(set []actions.Action, prior map[actions.Action]float64) known {
-	k := known{arms: newArms(set)}
-	k.memory.seed(&k.arms, prior)
+func newKnown(t Task) known {
+	k := known{arms: newArms(t.Set)}
+	k.memory.seed(k.arms, t.Prior)
+	t.Peers.join(t.Bucket, k.arms)
 	return k
 }
 
 func (k *known) shift() {
-	k.memory.save(&k.arms)
+	k.memory.save(k.arms)
 	k.arms.reset()
 	k.base = 0
 }

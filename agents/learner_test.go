@@ -20,11 +20,11 @@ func TestRegistry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l := makeLearner(fullSet(), bucketOf(10), nil, rand.New(rand.NewPCG(1, 1))); l.Name() != name {
+		if l := makeLearner(Task{Set: fullSet(), Bucket: bucketOf(10), Rand: rand.New(rand.NewPCG(1, 1))}); l.Name() != name {
 			t.Errorf("learner %q calls itself %q", name, l.Name())
 		}
 	}
-	_, err := New("lstm")
+	_, err := New("gradient-free")
 	if !errors.Is(err, ErrUnknownLearner) {
 		t.Fatalf("%v", err)
 	}
@@ -40,7 +40,7 @@ func makeLearner(t interface{ Fatal(...any) }, name string, set []actions.Action
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l(set, bucket, prior, rand.New(rand.NewPCG(seed, 1)))
+	return l(Task{Set: set, Bucket: bucket, Prior: prior, Rand: rand.New(rand.NewPCG(seed, 1))})
 }
 
 func makeGuard(t interface{ Fatal(...any) }, name string, set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, seed uint64) *Guard {

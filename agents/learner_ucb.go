@@ -23,8 +23,8 @@ const (
 	ucbJitter = 1e-6 // breaks ties between actions that nothing tells apart
 )
 
-func newUCB(set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, rng *rand.Rand) Learner {
-	return &ucb{known: newKnown(set, prior), model: newCostModel(set, bucket), rng: rng}
+func newUCB(t Task) Learner {
+	return &ucb{known: newKnown(t), model: newCostModel(t.Set, t.Bucket), rng: t.Rand}
 }
 
 func (u *ucb) Name() string                { return NameUCB }
@@ -36,7 +36,7 @@ func (u *ucb) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		return u.set[u.base], opening
 	}
 	u.choose()
-	u.model.refresh(&u.arms, &u.memory)
+	u.model.refresh(u.arms, &u.memory)
 	sigma := u.arms.sigma()
 	best := 0.0
 	for i := range u.arms.samples {

@@ -31,7 +31,8 @@
 #define DYN_RING_CELLS 65536  /* samples of one process, a power of two */
 
 /* Actions are 32-bit words. 0 is NCCL's default: outputs untouched.
- * bits 0-3 path (DYN_PATH_*), 4-7 algorithm (NCCL_ALGO_*), 8-11 protocol (NCCL_PROTO_*), 16-23 nChannels (0: NCCL's). */
+ * bits 0-3 path (DYN_PATH_*), 4-7 algorithm (NCCL_ALGO_*), 8-11 protocol (NCCL_PROTO_*), 12-15 GIN backend,
+ * 16-23 nChannels (0: NCCL's), 24-31 warps (0: NCCL's). A tuner plugin passes through what it cannot choose. */
 #define DYN_PATH_DEFAULT 0
 #define DYN_PATH_COLLECTIVE 1
 #define DYN_PATH_SYMMETRIC 2

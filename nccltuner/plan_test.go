@@ -58,8 +58,8 @@ func TestEncodePlanRefuses(t *testing.T) {
 		{one(EntrySpec{Bucket: state.Bucket{Collective: 5}}), "collective 5"},
 		{one(EntrySpec{Bucket: state.Bucket{Log2Bytes: 48}}), "bucket 48"},
 		{PlanSpec{Entries: slices.Repeat([]EntrySpec{{Bucket: bucket}}, 2)}, "two entries of Reduce 8 B"},
-		{one(EntrySpec{Bucket: bucket, Base: 0x3}), "action word 0x3"},
-		{one(EntrySpec{Bucket: bucket, Trials: []uint32{0x11, 0x1000011}}), "action word 0x1000011"},
+		{one(EntrySpec{Bucket: bucket, Base: 0x5}), "action word 0x5"},
+		{one(EntrySpec{Bucket: bucket, Trials: []uint32{0x11, 0x1011}}), "action word 0x1011"},
 	} {
 		var p ABIPlan
 		err := encodePlan(&p, &c.spec)

@@ -55,7 +55,7 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Bytes = 1<<50 + 1 }, RejectBytes},
 		{func(c *ABISample) { c.Bytes = math.MaxUint64 }, RejectBytes},
 		{func(c *ABISample) { c.Seq = 1 << 56 }, RejectSeq},
-		{func(c *ABISample) { c.Action = 3 }, RejectAction},
+		{func(c *ABISample) { c.Action = 5 }, RejectAction},
 		{func(c *ABISample) { c.Action = 0x00010000 }, RejectAction},
 		{func(c *ABISample) { c.Action = math.MaxUint32 }, RejectAction},
 		{func(c *ABISample) { c.Action = 0x71 }, RejectAction},

@@ -57,6 +57,12 @@ type Shape struct {
 
 func (s Shape) String() string { return fmt.Sprintf("%d ranks, %d nodes", s.Ranks, s.Nodes) }
 
+// Topology is what learners are told of a communicator's machine.
+type Topology struct {
+	Shape
+	NICs int // a node; 0: none or not known
+}
+
 // Observation is one collective call of the whole group under one action.
 //
 // Counter and signal are the group's critical path with the wait for late ranks taken out: the last rank to arrive

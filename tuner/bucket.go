@@ -42,7 +42,7 @@ type bucket struct {
 }
 
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
-	prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
+	shape state.Shape, peers *agents.Peers, prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
 	var costs map[actions.Action]float64
 	assumed := actions.Default
 	if prior != nil {
@@ -60,7 +60,8 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 	if !slices.Contains(set, assumed) {
 		assumed = actions.Default
 	}
-	guard := agents.NewGuard(learner(set, b, costs, rng), set, b, costs, agents.DefaultGuardConfig())
+	task := agents.Task{Set: set, Bucket: b, Topology: state.Topology{Shape: shape}, Prior: costs, Peers: peers, Rand: rng}
+	guard := agents.NewGuard(learner(task), set, b, costs, agents.DefaultGuardConfig())
 	return &bucket{Bucket: b, differ: differ, assumed: assumed, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}}
 }

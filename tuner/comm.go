@@ -14,12 +14,13 @@ type comm struct {
 	joiner    joiner
 	diagnoser *agents.Diagnoser
 	buckets   [actions.NumCollectives][state.NumBuckets]*bucket
+	peers     *agents.Peers
 	dirty     bool // a plan must be published
 	touched   bool // something was observed since the last tick
 }
 
 func newComm(e CommJoined) *comm {
-	return &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), dirty: true}
+	return &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
 }
 
 func (m *comm) eachBucket(f func(*bucket)) {

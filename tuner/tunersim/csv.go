@@ -18,7 +18,10 @@ import (
 var ErrBadTable = errors.New("bad measurement table")
 
 var columns = []string{"machine", "nccl", "nranks", "nnodes", "transport", "condition", "collective", "bytes", "path",
-	"algorithm", "protocol", "channels", "median_us"}
+	"algorithm", "protocol", "channels", "median_us", "nics", "threads", "backend"}
+
+// required columns come first; without a later one its value is "-".
+const required = 13
 
 // maxMedianUs keeps sums of costs far inside an int64 of nanoseconds: an hour.
 const maxMedianUs = 3.6e9
@@ -36,6 +39,9 @@ func ReadTable(r io.Reader) (*Table, error) {
 	at := make([]int, len(columns))
 	for i, name := range columns {
 		at[i] = slices.Index(header, name)
+		if at[i] < 0 && i >= required {
+			continue
+		}
 		if at[i] < 0 {
 			return nil, fmt.Errorf("line 1: no column %q: %w", name, ErrBadTable)
 		}
@@ -55,7 +61,10 @@ func ReadTable(r io.Reader) (*Table, error) {
 			return nil, fmt.Errorf("%w: %w", ErrBadTable, err) // encoding/csv names the line
 		}
 		for i, c := range at {
-			row[i] = rec[c]
+			row[i] = "-"
+			if c >= 0 {
+				row[i] = rec[c]
+			}
 		}
 		if err := t.add(row, first); err != nil {
 			line, _ := rd.FieldPos(0)
@@ -86,12 +95,19 @@ func (t *Table) head(row []string, first bool) error {
 	if err != nil {
 		return err
 	}
-	h := Table{Machine: row[0], NCCL: row[1], Condition: row[5], Shape: state.Shape{Ranks: ranks, Nodes: nodes, Transport: row[4]}}
+	nics := 0
+	if row[13] != "-" {
+		if nics, err = strconv.Atoi(row[13]); err != nil || nics < 0 {
+			return fmt.Errorf("nics %q is not a number of NICs, write - when not known", row[13])
+		}
+	}
+	h := Table{Machine: row[0], NICs: nics, NCCL: row[1], Condition: row[5], Shape: state.Shape{Ranks: ranks, Nodes: nodes, Transport: row[4]}}
 	if first {
 		t.Machine, t.NCCL, t.Condition, t.Shape = strings.Clone(h.Machine), strings.Clone(h.NCCL), strings.Clone(h.Condition), h.Shape
+		t.NICs = h.NICs
 		t.Shape.Transport = strings.Clone(h.Shape.Transport)
 	}
-	if t.Machine != h.Machine || t.NCCL != h.NCCL || t.Condition != h.Condition || t.Shape != h.Shape {
+	if t.Machine != h.Machine || t.NCCL != h.NCCL || t.Condition != h.Condition || t.NICs != h.NICs || t.Shape != h.Shape {
 		return errors.New("another machine, NCCL version, shape or condition than in the first row; use one file for each")
 	}
 	return nil
@@ -121,7 +137,7 @@ func (t *Table) add(row []string, first bool) error {
 	if err != nil || bytes == 0 {
 		return fmt.Errorf("bytes %q is not a positive number", row[7])
 	}
-	a, err := parseAction(row[8], row[9], row[10], row[11])
+	a, err := parseAction(row[8:12], row[14], row[15])
 	if err != nil {
 		return err
 	}
@@ -139,7 +155,7 @@ func (t *Table) add(row []string, first bool) error {
 		return fmt.Errorf("%s %d bytes %s is measured twice", c, bytes, a)
 	}
 	p.costNs[a] = us * 1000
-	if a.Path == actions.PathCollective {
+	if a.Path != actions.PathSymmetric {
 		p.order = append(p.order, a)
 	}
 	return nil
@@ -156,28 +172,40 @@ func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
 	return p
 }
 
-func parseAction(path, algorithm, protocol, channels string) (actions.Action, error) {
-	p, err := actions.ParsePath(path)
-	if err != nil {
-		return actions.Default, err
+// parseAction reads path, algorithm, protocol and channels, threads and backend; "-" is what the path does not have.
+func parseAction(row []string, threads, backend string) (a actions.Action, err error) {
+	if a.Path, err = actions.ParsePath(row[0]); err != nil {
+		return a, err
 	}
-	if p != actions.PathCollective {
-		if algorithm != "-" || protocol != "-" || channels != "-" {
-			return actions.Default, fmt.Errorf("path %s has no algorithm, protocol or channels: write - for each", p)
+	if a.Path != actions.PathCollective && (row[1] != "-" || row[2] != "-") {
+		return a, fmt.Errorf("path %s has no algorithm and protocol: write - for each", a.Path)
+	}
+	if a.Path == actions.PathCollective {
+		if a.Algorithm, err = actions.ParseAlgorithm(row[1]); err != nil {
+			return a, err
 		}
-		return actions.Action{Path: p}, nil
+		if a.Protocol, err = actions.ParseProtocol(row[2]); err != nil {
+			return a, err
+		}
 	}
-	a := actions.Action{Path: p}
-	if a.Algorithm, err = actions.ParseAlgorithm(algorithm); err != nil {
-		return actions.Default, err
+	if row[3] != "-" || a.Path == actions.PathCollective {
+		n, err := strconv.ParseUint(row[3], 10, 8)
+		if err != nil || n == 0 {
+			return a, fmt.Errorf("channels %q is not 1 to 255", row[3])
+		}
+		a.Channels = uint8(n)
 	}
-	if a.Protocol, err = actions.ParseProtocol(protocol); err != nil {
-		return actions.Default, err
+	if threads != "-" {
+		n, err := strconv.ParseUint(threads, 10, 16)
+		if err != nil || n == 0 || n%actions.WarpThreads != 0 || n/actions.WarpThreads > 255 {
+			return a, fmt.Errorf("threads %q is not a multiple of %d up to %d", threads, actions.WarpThreads, 255*actions.WarpThreads)
+		}
+		a.Warps = uint8(n / actions.WarpThreads)
 	}
-	n, err := strconv.ParseUint(channels, 10, 8)
-	if err != nil || n == 0 {
-		return actions.Default, fmt.Errorf("channels %q is not 1 to 255", channels)
+	if backend != "-" {
+		if a.Backend, err = actions.ParseBackend(backend); err != nil {
+			return a, err
+		}
 	}
-	a.Channels = uint8(n)
-	return a, nil
+	return a, a.Check()
 }

@@ -67,7 +67,8 @@ func (r Run) Do() ([]PhaseResult, error) {
 		return nil, err
 	}
 	set := r.Phases[0].Table.Actions(r.Bucket)
-	guard := agents.NewGuard(newLearner(set, r.Bucket, nil, rand.New(rand.NewPCG(r.Seed, 1))), set, r.Bucket, nil, r.Guard)
+	task := agents.Task{Set: set, Bucket: r.Bucket, Topology: r.Phases[0].Table.Topology(), Rand: rand.New(rand.NewPCG(r.Seed, 1))}
+	guard := agents.NewGuard(newLearner(task), set, r.Bucket, nil, r.Guard)
 	d := driver{Run: r, rng: rng, guard: guard, env: NewEnvironment(r.Phases, r.Bucket, r.Noise, rng), results: make([]PhaseResult, len(r.Phases))}
 	d.run()
 	for i := range d.results {

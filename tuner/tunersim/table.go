@@ -15,6 +15,7 @@ type Table struct {
 	Machine   string // "8xH200"
 	NCCL      string // "2.28.9"
 	Shape     state.Shape
+	NICs      int    // a node; 0: none or not known
 	Condition string // "quiet", "network-load", ...
 
 	// Skipped counts rows of operations that NCCL never asks a tuner about (AllToAll).
@@ -69,6 +70,9 @@ func (t *Table) at(c actions.Collective, bytes uint64) *point {
 	}
 	return found
 }
+
+// Topology is what learners are told of the machine.
+func (t *Table) Topology() state.Topology { return state.Topology{Shape: t.Shape, NICs: t.NICs} }
 
 func (t *Table) bucket(b state.Bucket) *point { return t.at(b.Collective, 1<<min(b.Log2Bytes, 63)) }
 

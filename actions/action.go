@@ -1,0 +1,126 @@
+package actions
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Action is one choice for one call. The zero value is NCCL's default. Comparable, hence a map key.
+type Action struct {
+	Path      Path
+	Algorithm Algorithm // meaning only for PathCollective
+	Protocol  Protocol  // likewise
+	Channels  uint8     // nChannels, or contexts of PathGIN, or CTAs of PathLSA; 0: NCCL's own number
+	Warps     uint8     // threads of a channel or CTA / 32; 0: NCCL's own number
+	Backend   Backend   // of PathGIN
+}
+
+// Default is NCCL's own choice, the incumbent that every other choice must beat.
+var Default = Action{}
+
+// WarpThreads is the threads of a warp.
+const WarpThreads = 32
+
+// Word encodes the action as the 32-bit word of nccltuner/abi.h.
+func (a Action) Word() uint32 {
+	if a.Path == PathDefault {
+		return 0
+	}
+	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Backend&15)<<12 |
+		uint32(a.Channels)<<16 | uint32(a.Warps)<<24
+}
+
+// FromWord decodes a 32-bit word of nccltuner/abi.h. Words that name nothing known are an error, never a default.
+func FromWord(w uint32) (Action, error) {
+	a := Action{Path(w & 15), Algorithm(w >> 4 & 15), Protocol(w >> 8 & 15), uint8(w >> 16), uint8(w >> 24), Backend(w >> 12 & 15)}
+	if w == 0 {
+		return Default, nil
+	}
+	if err := a.Check(); err != nil || a.Path == PathDefault {
+		return Default, fmt.Errorf("action word %#x: %w", w, ErrUnknownName)
+	}
+	return a, nil
+}
+
+// Check reports a field that names nothing known, or that the path does not have.
+func (a Action) Check() error {
+	switch {
+	case a.Path >= NumPaths || a.Algorithm >= NumAlgorithms || a.Protocol >= NumProtocols || a.Backend >= NumBackends:
+		return fmt.Errorf("action %+v: %w", a, ErrUnknownName)
+	case a.Path == PathDefault && a != Default:
+		return fmt.Errorf("action %+v: path default has no other fields: %w", a, ErrUnknownName)
+	case a.Path != PathCollective && (a.Algorithm != 0 || a.Protocol != 0):
+		return fmt.Errorf("action %+v: only path collective has an algorithm and a protocol: %w", a, ErrUnknownName)
+	case a.Path != PathGIN && a.Backend != BackendNone:
+		return fmt.Errorf("action %+v: only path gin has a backend: %w", a, ErrUnknownName)
+	case a.Path == PathSymmetric && (a.Channels != 0 || a.Warps != 0):
+		return fmt.Errorf("action %+v: path symmetric has no channels and threads: %w", a, ErrUnknownName)
+	}
+	return nil
+}
+
+// String gives the action as people write it: "default", "Ring/LL128/24", "Tree/Simple" (NCCL's own channels),
+// "Ring/LL/8/t256" (8 channels of 256 threads), "lsa/16", "gin/proxy/4".
+func (a Action) String() string {
+	s := a.Path.String()
+	if a.Path == PathCollective {
+		s = a.Algorithm.String() + "/" + a.Protocol.String()
+	}
+	if a.Backend != BackendNone {
+		s += "/" + a.Backend.String()
+	}
+	if a.Channels != 0 {
+		s += "/" + strconv.Itoa(int(a.Channels))
+	}
+	if a.Warps != 0 {
+		s += "/t" + strconv.Itoa(int(a.Warps)*WarpThreads)
+	}
+	return s
+}
+
+// Parse reads what String writes.
+func Parse(s string) (Action, error) {
+	parts := strings.Split(s, "/")
+	var a Action
+	rest := parts[1:]
+	path, err := ParsePath(parts[0])
+	switch {
+	case err == nil && path != PathCollective && path.String() == parts[0]:
+		a.Path = path
+		if len(rest) > 0 && path == PathGIN {
+			if b, err := ParseBackend(rest[0]); err == nil && b != BackendNone {
+				a.Backend, rest = b, rest[1:]
+			}
+		}
+	case len(parts) < 2:
+		return Default, fmt.Errorf("action %q: want a path (%s) or ALGORITHM/PROTOCOL[/CHANNELS][/tTHREADS]: %w", s, strings.Join(pathNames, ", "), ErrUnknownName)
+	default:
+		a.Path = PathCollective
+		if a.Algorithm, err = ParseAlgorithm(parts[0]); err != nil {
+			return Default, err
+		}
+		if a.Protocol, err = ParseProtocol(parts[1]); err != nil {
+			return Default, err
+		}
+		rest = parts[2:]
+	}
+	for i, part := range rest {
+		threads, isThreads := strings.CutPrefix(part, "t")
+		n, err := strconv.ParseUint(threads, 10, 16)
+		switch {
+		case isThreads && i == len(rest)-1 && err == nil && n > 0 && n%WarpThreads == 0 && n/WarpThreads <= 255:
+			a.Warps = uint8(n / WarpThreads)
+		case isThreads:
+			return Default, fmt.Errorf("action %q: threads must be a multiple of %d up to %d: %w", s, WarpThreads, 255*WarpThreads, ErrUnknownName)
+		case i > 0 || err != nil || n == 0 || n > 255:
+			return Default, fmt.Errorf("action %q: channels must be 1 to 255: %w", s, ErrUnknownName)
+		default:
+			a.Channels = uint8(n)
+		}
+	}
+	if err := a.Check(); err != nil {
+		return Default, err
+	}
+	return a, nil
+}
