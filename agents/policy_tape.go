@@ -1,0 +1,38 @@
+package agents
+
+// Tape is what training needs of a policy's run on one bucket: the tokens in order, and decisions between them. The zero
+// value records nothing but the tokens.
+type Tape struct {
+	Tokens    []float64             // [T, TokenWidth]
+	Wanted    func(tokens int) bool // whether to keep the decision after so many tokens; nil: none
+	Decisions []Decision
+	Phase     int // written into decisions; the driver's
+}
+
+// Decision is the policy's input at one moment.
+type Decision struct {
+	After     int // tokens read before it
+	Phase     int
+	Context   []float64 // [ContextWidth]
+	Features  []float64 // [A, ActionWidth]
+	Relative  []float64 // [A]: own measurements
+	Precision []float64 // [A]
+}
+
+func (t *Tape) token(x []float64) { t.Tokens = append(t.Tokens, x...) }
+
+func (t *Tape) decision(l *lstm) {
+	after := len(t.Tokens) / TokenWidth
+	if t.Wanted == nil || !t.Wanted(after) {
+		return
+	}
+	if n := len(t.Decisions); n > 0 && t.Decisions[n-1].After == after {
+		return
+	}
+	d := Decision{After: after, Phase: t.Phase, Context: append([]float64(nil), l.context[:]...),
+		Features: append([]float64(nil), l.features...), Relative: make([]float64, len(l.set)), Precision: make([]float64, len(l.set))}
+	for i := 1; i < len(l.set); i++ {
+		d.Relative[i], d.Precision[i] = l.measured(i)
+	}
+	t.Decisions = append(t.Decisions, d)
+}
