@@ -147,6 +147,9 @@ func (l *lstm) Observe(o state.Observation) {
 		expected, spread = 0, sigma*math.Sqrt2
 	}
 	surprise := relative - expected
+	if l.opt.Tape != nil {
+		l.opt.Tape.paid(i, relative)
+	}
 	l.chart(i, &o, s, sigma)
 	n := s.n
 	if n <= readFirst || n&(n-1) == 0 || math.Abs(surprise) > readSurprise*spread {
@@ -200,6 +203,9 @@ func (l *lstm) think() {
 		relative, precision := l.measured(i)
 		precision *= l.net.trust[i]
 		prior := math.Exp(-l.net.logv[i])
+		if miss := relative - l.net.mean[i]; precision > 0 && miss*miss > surprised*surprised*(1/prior+1/precision) {
+			prior = 1 / (miss * miss) // the network did not know what it thought it knew
+		}
 		l.variance[i] = 1 / (prior + precision)
 		l.mean[i] = l.variance[i] * (prior*l.net.mean[i] + precision*relative)
 	}
@@ -207,6 +213,9 @@ func (l *lstm) think() {
 		l.opt.Tape.decision(l)
 	}
 }
+
+// surprised is how many standard deviations off a measurement must be to overrule what the network is sure of.
+const surprised = 2
 
 // measured is an action's own log cost over the default and the precision of that; 0 when there is none.
 func (l *lstm) measured(i int) (relative, precision float64) {

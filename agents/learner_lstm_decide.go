@@ -24,6 +24,9 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	l.settle(sigma)
 	for len(l.trials) < maxTrials {
 		pick := l.decide(sigma)
+		if l.owesDefault(pick) {
+			pick = 0
+		}
 		if pick == l.base && l.proven(pick, sigma) {
 			break
 		}
@@ -39,6 +42,32 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		l.thought = false
 	}
 	return l.set[l.base], l.trials
+}
+
+// How many calls of the default comparisons rest on. One delayed call of it makes everything else look cheap, and nothing
+// but another call of it can show that.
+const (
+	callsADefault  = 3 // while it is measured less than the guard wants
+	trialsADefault = 4 // while the action that is tried is not proven
+)
+
+// owesDefault reports that the default must run before pick does again.
+func (l *lstm) owesDefault(pick int) bool {
+	if pick == 0 {
+		return false
+	}
+	n0, picked := l.arms.samples[0].n, l.arms.samples[pick].n
+	calls := l.arms.calls
+	for _, a := range l.trials {
+		calls++
+		switch l.arms.index[a] {
+		case 0:
+			n0++
+		case pick:
+			picked++
+		}
+	}
+	return n0 < guardMinDefault && calls >= callsADefault*n0 || picked > trialsADefault*n0
 }
 
 // settle chooses the base: the least expected cost, half a standard deviation added, of what is measured.

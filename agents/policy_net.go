@@ -56,10 +56,10 @@ func (n *policyNet) step(token []float64) {
 	}
 }
 
-// Bounds of the log standard deviation that the policy can express: 0.025 to 1.
+// Bounds of the log standard deviation that the policy can express: 0.05 to 1.
 const (
-	widthCentre = -1.85
-	widthReach  = 1.85
+	widthCentre = -1.5
+	widthReach  = 1.5
 )
 
 // think gives every action's expected log cost over the default, its log variance before the action's own measurements

@@ -17,9 +17,17 @@ type Decision struct {
 	Features  []float64 // [A, ActionWidth]
 	Relative  []float64 // [A]: own measurements
 	Precision []float64 // [A]
+	Taken     int       // action of the next call; -1: none came
+	Paid      float64   // its observed log cost over the default's
 }
 
 func (t *Tape) token(x []float64) { t.Tokens = append(t.Tokens, x...) }
+
+func (t *Tape) paid(action int, relative float64) {
+	if n := len(t.Decisions); n > 0 && t.Decisions[n-1].Taken < 0 {
+		t.Decisions[n-1].Taken, t.Decisions[n-1].Paid = action, relative
+	}
+}
 
 func (t *Tape) decision(l *lstm) {
 	after := len(t.Tokens) / TokenWidth
@@ -29,7 +37,7 @@ func (t *Tape) decision(l *lstm) {
 	if n := len(t.Decisions); n > 0 && t.Decisions[n-1].After == after {
 		return
 	}
-	d := Decision{After: after, Phase: t.Phase, Context: append([]float64(nil), l.context[:]...),
+	d := Decision{After: after, Taken: -1, Phase: t.Phase, Context: append([]float64(nil), l.context[:]...),
 		Features: append([]float64(nil), l.features...), Relative: make([]float64, len(l.set)), Precision: make([]float64, len(l.set))}
 	for i := 1; i < len(l.set); i++ {
 		d.Relative[i], d.Precision[i] = l.measured(i)

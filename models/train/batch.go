@@ -72,7 +72,7 @@ const (
 
 // fill writes sequences into the batch. Of a large action set each decision takes a part: what was tried, what is best,
 // and others by chance.
-func (in *inputs) fill(seqs []sequence, grid []int, choices int, rng *rand.Rand) {
+func (in *inputs) fill(o Objective, seqs []sequence, grid []int, choices int, rng *rand.Rand) {
 	clear(in.weight)
 	batch := len(seqs)
 	total := float32(0)
@@ -113,6 +113,12 @@ func (in *inputs) fill(seqs []sequence, grid []int, choices int, rng *rand.Rand)
 				in.relative[j], in.precision[j] = float32(d.Relative[a]), float32(d.Precision[a])
 				in.target[j] = float32(truth[a])
 				in.weight[j] = float32(1 + nearWeight*math.Exp(-(truth[a]-best)/nearLog))
+				if o == QLearning {
+					in.target[j], in.weight[j] = float32(d.Paid), 0
+					if a == d.Taken {
+						in.weight[j] = 1
+					}
+				}
 				total += in.weight[j]
 			}
 		}
@@ -139,7 +145,13 @@ func pick(dst []int, d agents.Decision, truth []float64, choices int, rng *rand.
 	}
 	dst[0], dst[best] = dst[best], dst[0]
 	kept := 1
-	for i := 1; i < len(dst) && kept < choices/2; i++ {
+	for i := 1; i < len(dst); i++ {
+		if dst[i] == d.Taken {
+			dst[kept], dst[i] = dst[i], dst[kept]
+			kept++
+		}
+	}
+	for i := kept; i < len(dst) && kept < choices/2; i++ {
 		if d.Precision[dst[i]] > 0 {
 			dst[kept], dst[i] = dst[i], dst[kept]
 			kept++

@@ -29,13 +29,15 @@ const (
 
 // Noise that episodes draw from.
 const (
-	minSigma   = 0.02
-	maxSigma   = 0.20
-	maxTail    = 0.03
-	exploring  = 0.05 // part of calls that run any action at all, so that the policy sees what it would not try
-	minHorizon = 4
-	maxHorizon = 80
-	hideShape  = 0.3 // part of episodes in which transport and NICs are not known, as in a live daemon
+	minSigma = 0.02
+	maxSigma = 0.20
+	maxTail  = 0.03
+	// meanTailLog is the mean log factor of a delayed call.
+	meanTailLog = 0.7
+	exploring   = 0.05 // part of calls that run any action at all, so that the policy sees what it would not try
+	minHorizon  = 4
+	maxHorizon  = 80
+	hideShape   = 0.3 // part of episodes in which transport and NICs are not known, as in a live daemon
 )
 
 // world is one bucket of an episode.
@@ -43,7 +45,8 @@ type world struct {
 	bucket  state.Bucket
 	set     []actions.Action
 	costs   [][]float64 // by phase, [A], ns
-	shares  [][]float64 // by phase, [A]: counter over signal
+	counter [][]float64 // by phase, [A], ns
+	sampler *tunersim.Sampler
 	learner agents.Learner
 	detect  *agents.Detector
 	tape    *agents.Tape
@@ -73,17 +76,18 @@ func runEpisode(w *agents.PolicyWeights, opt agents.PolicyOptions, source Source
 	if rng.Float64() < 0.25 {
 		batch = 12
 	}
-	n := noise{sigma: minSigma * math.Exp(rng.Float64()*math.Log(maxSigma/minSigma)), tail: maxTail * rng.Float64(), own: rng.Float64()}
+	sigma := minSigma * math.Exp(rng.Float64()*math.Log(maxSigma/minSigma))
+	noise := tunersim.SplitNoise(tunersim.Noise{Sigma: sigma, TailProb: maxTail * rng.Float64(), TailLog: meanTailLog})
 	peers := agents.NewPeers()
 	worlds := make([]*world, len(buckets))
 	for i, b := range buckets {
-		worlds[i] = newWorld(tables, b, topology, peers, w, opt, grid, design, rng)
+		worlds[i] = newWorld(tables, b, topology, peers, w, opt, grid, design, noise, rng)
 	}
 	live := append([]*world(nil), worlds...)
 	for len(live) > 0 {
 		k := rng.IntN(len(live))
 		x := live[k]
-		x.call(n, batch, rng)
+		x.call(batch, exploring, rng)
 		if x.calls++; x.calls == lengths[x.phase] {
 			if x.phase++; x.phase == len(lengths) {
 				live = append(live[:k], live[k+1:]...)
@@ -129,8 +133,8 @@ func common(tables []*tunersim.Table) []state.Bucket {
 }
 
 func newWorld(tables []*tunersim.Table, b state.Bucket, topology state.Topology, peers *agents.Peers, w *agents.PolicyWeights,
-	opt agents.PolicyOptions, grid []int, design agents.Design, rng *rand.Rand) *world {
-	x := &world{bucket: b, detect: agents.NewDetector(design), index: map[actions.Action]int{}}
+	opt agents.PolicyOptions, grid []int, design agents.Design, noise tunersim.CallNoise, rng *rand.Rand) *world {
+	x := &world{bucket: b, detect: agents.NewDetector(design), sampler: tunersim.NewSampler(noise, rng), index: map[actions.Action]int{}}
 	for _, a := range tables[0].Actions(b) {
 		known := true
 		for _, t := range tables[1:] {
@@ -143,13 +147,12 @@ func newWorld(tables []*tunersim.Table, b state.Bucket, topology state.Topology,
 		}
 	}
 	for _, t := range tables {
-		costs, shares := make([]float64, len(x.set)), make([]float64, len(x.set))
+		costs, counters := make([]float64, len(x.set)), make([]float64, len(x.set))
 		for i, a := range x.set {
 			costs[i], _ = t.Cost(b, a)
-			counter, _ := t.Counter(b, a)
-			shares[i] = counter / costs[i]
+			counters[i], _ = t.Counter(b, a)
 		}
-		x.costs, x.shares = append(x.costs, costs), append(x.shares, shares)
+		x.costs, x.counter = append(x.costs, costs), append(x.counter, counters)
 	}
 	next := 0
 	x.tape = &agents.Tape{Wanted: func(tokens int) bool {
@@ -167,27 +170,8 @@ func newWorld(tables []*tunersim.Table, b state.Bucket, topology state.Topology,
 	return x
 }
 
-// noise of one episode.
-type noise struct {
-	sigma, tail float64
-	own         float64 // part of a call's variance that counter and signal do not share
-}
-
-const tailLog = 0.7 // mean of the log factor of a delayed call
-
-func (n noise) draw(costNs, share float64, rng *rand.Rand) (counterNs, signalNs state.Ns) {
-	both := n.sigma * math.Sqrt(1-n.own/2) * rng.NormFloat64()
-	if rng.Float64() < n.tail {
-		both += tailLog * rng.ExpFloat64()
-	}
-	own := n.sigma * math.Sqrt(n.own/2)
-	signal := costNs * math.Exp(both+own*rng.NormFloat64())
-	counter := costNs * share * math.Exp(both+own*rng.NormFloat64())
-	return max(1, state.Ns(counter)), max(1, state.Ns(signal))
-}
-
-// call makes one call of the bucket.
-func (x *world) call(n noise, batch int, rng *rand.Rand) {
+// call makes one call of the bucket and gives the index of what it ran.
+func (x *world) call(batch int, exploring float64, rng *rand.Rand) int {
 	if len(x.queue) == 0 {
 		base, trials := x.learner.Propose(batch)
 		x.base, x.queue = base, append(x.queue[:0], trials...)
@@ -201,10 +185,12 @@ func (x *world) call(n noise, batch int, rng *rand.Rand) {
 	}
 	i := x.index[a]
 	o := state.Observation{Action: a, Bytes: 1 << x.bucket.Log2Bytes}
-	o.CounterNs, o.SignalNs = n.draw(x.costs[x.phase][i], x.shares[x.phase][i], rng)
+	counter, signal, _ := x.sampler.Draw(tunersim.Cost{CounterNs: x.counter[x.phase][i], SignalNs: x.costs[x.phase][i]}, 1)
+	o.CounterNs, o.SignalNs = state.Ns(counter), state.Ns(signal)
 	x.learner.Observe(o)
 	if x.detect.Observe(o).Raised {
 		x.learner.Shift(agents.DiagnosisUnknown)
 		x.queue = x.queue[:0]
 	}
+	return i
 }

@@ -27,8 +27,8 @@ type graph struct {
 
 // Bounds as in agents.policyNet.
 const (
-	widthCentre = -1.85
-	widthReach  = 1.85
+	widthCentre = -1.5
+	widthReach  = 1.5
 	tableNoise  = 0.02 // standard deviation of log costs in the tables themselves
 	tailFreedom = 4
 )

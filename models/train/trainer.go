@@ -1,36 +1,46 @@
 package train
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
 
 	G "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
 	"dynamiccl/agents"
+	"dynamiccl/tuner/tunersim"
 )
 
-// Config is one training run. Same Config, same machine: same bytes.
-type Config struct {
-	Seed    uint64
-	Updates int
-	Rate    float64 // of Adam, at the start; it falls to a twentieth along a cosine
-	Without agents.Without
-	Source  Source
-	Init    *agents.PolicyWeights // to start from; nil: random
-	Workers int
-	// Report is called after every update.
-	Report func(Progress)
+// Recipe is all that a run's outcome depends on, beside the tables. Same recipe, tables and machine: same bytes.
+type Recipe struct {
+	Seed      uint64
+	Objective Objective
+	Updates   int
+	Pretrain  int     // of them, the first on synthetic fabrics alone
+	Synthetic float64 // part of the later episodes that stays synthetic
+	Rate      float64 // of Adam, after warming up; it falls to a twentieth along a cosine
+	Without   agents.Without
 }
 
-// Progress is the state of a run after an update.
-type Progress struct {
-	Update, Updates int
-	Loss, Norm      float64
-	Weights         func() *agents.PolicyWeights
+// DefaultRecipe is what the shipped policy was trained with.
+func DefaultRecipe() Recipe {
+	return Recipe{Seed: 1, Objective: Imitation, Updates: 4000, Pretrain: 2500, Synthetic: 0.4, Rate: 3e-3}
+}
+
+// Check reports a field that cannot be.
+func (r Recipe) Check() error {
+	switch {
+	case r.Updates <= 0:
+		return fmt.Errorf("recipe: %d updates: must be at least 1", r.Updates)
+	case r.Pretrain < 0 || r.Pretrain > r.Updates:
+		return fmt.Errorf("recipe: %d of %d updates on synthetic fabrics alone: must be 0 to all", r.Pretrain, r.Updates)
+	case !(r.Synthetic >= 0 && r.Synthetic <= 1):
+		return fmt.Errorf("recipe: synthetic part %g: must be 0 to 1", r.Synthetic)
+	case !(r.Rate > 0 && r.Rate < 1):
+		return fmt.Errorf("recipe: rate %g: must be between 0 and 1", r.Rate)
+	}
+	return r.Objective.check()
 }
 
 // Batch shape: sequences, actions a decision, tokens read before each decision.
@@ -41,109 +51,156 @@ const (
 
 var batchGrid = []int{1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60}
 
-// Run trains until the updates are done or ctx ends, and gives the last weights.
-func Run(ctx context.Context, cfg Config) (*agents.PolicyWeights, error) {
-	weights := cfg.Init
-	if weights == nil {
-		weights = agents.RandomPolicyWeights(rand.New(rand.NewPCG(cfg.Seed, 1)))
-	}
-	g, err := newGraph(batchSize, batchChoices, batchGrid, tensor.Float32, true)
-	if err != nil {
+// Trainer is one run. Not for use by several goroutines.
+type Trainer struct {
+	recipe    Recipe
+	tables    []*tunersim.Table
+	threads   int
+	design    agents.Design
+	graph     *graph
+	shape     *agents.PolicyWeights // names and sizes
+	params    [][]float32
+	played    [][]float32 // params that the next batch is played with: those before the last update
+	adam      *adam
+	update    int // done
+	pending   func() []sequence
+	batches   [2]*inputs
+	valid     []validation
+	best      [][]float32
+	bestScore float64 // +Inf: not validated yet
+	curve     []Point
+}
+
+// Point is one row of the training curve.
+type Point struct {
+	Update int
+	Loss   float64 // mean since the last point
+	Norm   float64 // of the gradient, likewise
+	Regret float64 // of the validation: oracle calls lost in 64 calls, mean over buckets; NaN: not validated here
+}
+
+// New prepares a run; threads play episodes beside the gradient's own.
+func New(r Recipe, tables []*tunersim.Table, threads int) (*Trainer, error) {
+	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	design, err := agents.NewDesign(agents.DefaultParams())
-	if err != nil {
+	if len(tables) == 0 && (r.Pretrain < r.Updates && r.Synthetic < 1) {
+		return nil, fmt.Errorf("no tables: give some, or train on synthetic fabrics alone")
+	}
+	t := &Trainer{recipe: r, tables: tables, threads: max(1, threads), shape: agents.RandomPolicyWeights(rand.New(rand.NewPCG(r.Seed, 1))),
+		bestScore: math.Inf(1)}
+	var err error
+	if t.design, err = agents.NewDesign(agents.DefaultParams()); err != nil {
 		return nil, err
 	}
-	params, sizes := make([][]float32, len(g.params)), make([]int, len(g.params))
-	for i, p := range weights.Params() {
-		params[i], sizes[i] = make([]float32, len(p.Data)), len(p.Data)
+	if t.graph, err = newGraph(batchSize, batchChoices, batchGrid, tensor.Float32, true); err != nil {
+		return nil, err
+	}
+	var sizes []int
+	for i, p := range t.shape.Params() {
+		data := make([]float32, len(p.Data))
 		for j, x := range p.Data {
-			params[i][j] = float32(x)
+			data[j] = float32(x)
 		}
-		if err := G.Let(g.params[i], tensor.New(tensor.WithShape(p.Rows, p.Cols), tensor.WithBacking(params[i]))); err != nil {
+		t.params, sizes = append(t.params, data), append(sizes, len(data))
+		if err := G.Let(t.graph.params[i], tensor.New(tensor.WithShape(p.Rows, p.Cols), tensor.WithBacking(data))); err != nil {
 			return nil, err
 		}
 	}
-	snapshot := func() *agents.PolicyWeights {
-		w := weights.Clone()
-		for i, p := range w.Params() {
-			for j, x := range params[i] {
-				p.Data[j] = float64(x)
-			}
-		}
-		return w
+	t.adam = newAdam(sizes)
+	t.played = clone(t.params)
+	for i := range t.batches {
+		t.batches[i] = newInputs(batchSize, batchChoices, batchGrid)
 	}
-	opt := newAdam(sizes)
-	next := cfg.collect(snapshot(), 0, design)
-	batches := [2]*inputs{newInputs(batchSize, batchChoices, batchGrid), newInputs(batchSize, batchChoices, batchGrid)}
-	grads := make([][]float32, len(params))
-	for u := range cfg.Updates {
-		if ctx.Err() != nil {
-			break
-		}
-		seqs := next()
-		if u+1 < cfg.Updates { // the next batch is played with the weights of before this update, while it runs
-			next = cfg.collect(snapshot(), u+1, design)
-		}
-		in := batches[u%2]
-		in.fill(seqs, batchGrid, batchChoices, rand.New(rand.NewPCG(cfg.Seed, uint64(u)<<8|0xff)))
-		if err := in.let(g); err != nil {
-			return nil, err
-		}
-		if err := g.vm.RunAll(); err != nil {
-			return nil, fmt.Errorf("update %d: %w", u, err)
-		}
-		for i, node := range g.params {
-			grad, err := node.Grad()
-			if err != nil {
-				return nil, fmt.Errorf("update %d: %w", u, err)
-			}
-			grads[i] = grad.Data().([]float32)
-		}
-		norm := opt.update(params, grads, cfg.rate(u))
-		for i := range grads {
-			clear(grads[i])
-		}
-		g.vm.Reset()
-		if cfg.Report != nil {
-			cfg.Report(Progress{Update: u + 1, Updates: cfg.Updates, Loss: float64(g.lossValue.Data().(float32)), Norm: norm, Weights: snapshot})
+	t.valid = t.validations()
+	return t, nil
+}
+
+func clone(params [][]float32) [][]float32 {
+	out := make([][]float32, len(params))
+	for i, p := range params {
+		out[i] = append([]float32(nil), p...)
+	}
+	return out
+}
+
+// weights turns parameters into a policy's.
+func (t *Trainer) weights(params [][]float32) *agents.PolicyWeights {
+	w := t.shape.Clone()
+	for i, p := range w.Params() {
+		for j, x := range params[i] {
+			p.Data[j] = float64(x)
 		}
 	}
-	return snapshot(), nil
+	return w
+}
+
+// Update is how many updates are done; Done says that they are all.
+func (t *Trainer) Update() int { return t.update }
+
+// Done reports that the recipe is finished.
+func (t *Trainer) Done() bool { return t.update >= t.recipe.Updates }
+
+// Curve is the training curve so far.
+func (t *Trainer) Curve() []Point { return t.curve }
+
+// Best gives the weights of the best validation and its score; without any validation, the latest weights.
+func (t *Trainer) Best() (*agents.PolicyWeights, float64) {
+	if t.best == nil {
+		return t.weights(t.params), t.bestScore
+	}
+	return t.weights(t.best), t.bestScore
+}
+
+// Step makes one update.
+func (t *Trainer) Step() (loss, norm float64, err error) {
+	u := t.update
+	if t.pending == nil {
+		t.pending = t.collect(t.weights(t.played), u)
+	}
+	seqs := t.pending()
+	t.pending = nil
+	now := clone(t.params)
+	if u+1 < t.recipe.Updates { // the next batch is played while this update runs, with the weights of before it
+		t.pending = t.collect(t.weights(now), u+1)
+	}
+	in := t.batches[u%2]
+	in.fill(t.recipe.Objective, seqs, batchGrid, batchChoices, rand.New(rand.NewPCG(t.recipe.Seed, uint64(u)<<8|0xff)))
+	if err := in.let(t.graph); err != nil {
+		return 0, 0, err
+	}
+	if err := t.graph.vm.RunAll(); err != nil {
+		return 0, 0, fmt.Errorf("update %d: %w", u, err)
+	}
+	grads := make([][]float32, len(t.params))
+	for i, node := range t.graph.params {
+		grad, err := node.Grad()
+		if err != nil {
+			return 0, 0, fmt.Errorf("update %d: %w", u, err)
+		}
+		grads[i] = grad.Data().([]float32)
+	}
+	norm = t.adam.update(t.params, grads, t.recipe.rate(u))
+	for _, g := range grads {
+		clear(g)
+	}
+	t.graph.vm.Reset()
+	t.played = now
+	t.update++
+	return float64(t.graph.lossValue.Data().(float32)), norm, nil
 }
 
 const warmUpdates = 50
 
-func (c *Config) rate(update int) float64 {
+func (r *Recipe) rate(update int) float64 {
 	warm := min(1, float64(update+1)/warmUpdates)
-	return c.Rate * warm * (0.05 + 0.95*(1+math.Cos(math.Pi*float64(update)/float64(c.Updates)))/2)
+	return r.Rate * warm * (0.05 + 0.95*(1+math.Cos(math.Pi*float64(update)/float64(r.Updates)))/2)
 }
 
-// collect starts playing the episodes of one update; the function it gives waits for them.
-func (c *Config) collect(w *agents.PolicyWeights, update int, design agents.Design) func() []sequence {
-	workers := max(1, c.Workers)
-	parts := make([][]sequence, workers)
-	var wait sync.WaitGroup
-	for k := range workers {
-		wait.Go(func() {
-			// Its own stream, so that the number of threads does not matter to what one worker plays.
-			rng := rand.New(rand.NewPCG(c.Seed, uint64(update)<<8|uint64(k)))
-			opt := agents.DefaultPolicyOptions()
-			opt.Without = c.Without
-			want := (batchSize + workers - 1 - k) / workers
-			for len(parts[k]) < want {
-				parts[k] = append(parts[k], runEpisode(w, opt, c.Source, batchGrid, design, rng)...)
-			}
-			parts[k] = parts[k][:want]
-		})
+// source is where the episodes of an update come from.
+func (t *Trainer) source(update int) Source {
+	if update < t.recipe.Pretrain || len(t.tables) == 0 {
+		return Synthetic()
 	}
-	return func() []sequence {
-		wait.Wait()
-		var all []sequence
-		for _, p := range parts {
-			all = append(all, p...)
-		}
-		return all
-	}
+	return Mix(t.recipe.Synthetic, Synthetic(), Recorded(t.tables))
 }

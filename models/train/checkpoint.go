@@ -1,0 +1,95 @@
+package train
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/gob"
+	"errors"
+	"fmt"
+)
+
+// ErrBadCheckpoint is returned for a checkpoint that this run cannot go on from.
+var ErrBadCheckpoint = errors.New("bad checkpoint")
+
+const checkpointMagic = "DYNTRAIN1"
+
+// checkpoint is a run between two updates.
+type checkpoint struct {
+	Recipe    Recipe
+	Tables    [][sha256.Size]byte
+	Update    int
+	Params    [][]float32
+	Played    [][]float32
+	Adam      adam
+	Best      [][]float32
+	BestScore float64
+	Curve     []Point
+}
+
+// fingerprints of the tables, so that a run does not go on with others.
+func (t *Trainer) fingerprints() [][sha256.Size]byte {
+	var sums [][sha256.Size]byte
+	for _, table := range t.tables {
+		var b bytes.Buffer
+		fmt.Fprintln(&b, table.Machine, table.NCCL, table.Shape, table.NICs, table.Condition)
+		for _, r := range table.Rows() {
+			fmt.Fprintln(&b, r)
+		}
+		sums = append(sums, sha256.Sum256(b.Bytes()))
+	}
+	return sums
+}
+
+// Checkpoint is all that Resume needs.
+func (t *Trainer) Checkpoint() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteString(checkpointMagic)
+	err := gob.NewEncoder(&b).Encode(checkpoint{t.recipe, t.fingerprints(), t.update, t.params, t.played, *t.adam, t.best, t.bestScore, t.curve})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the checkpoint: %w", err)
+	}
+	sum := sha256.Sum256(b.Bytes())
+	return append(b.Bytes(), sum[:]...), nil
+}
+
+// Resume goes on from a checkpoint of the same recipe and tables: what comes out has the same bytes as an unbroken run.
+func (t *Trainer) Resume(file []byte) error {
+	if !bytes.HasPrefix(file, []byte(checkpointMagic)) || len(file) < len(checkpointMagic)+sha256.Size {
+		return fmt.Errorf("not a checkpoint of this version: %w", ErrBadCheckpoint)
+	}
+	body, sum := file[:len(file)-sha256.Size], file[len(file)-sha256.Size:]
+	if want := sha256.Sum256(body); !bytes.Equal(sum, want[:]) {
+		return fmt.Errorf("its checksum is wrong: %w", ErrBadCheckpoint)
+	}
+	var c checkpoint
+	if err := gob.NewDecoder(bytes.NewReader(body[len(checkpointMagic):])).Decode(&c); err != nil {
+		return fmt.Errorf("%w: %w", err, ErrBadCheckpoint)
+	}
+	if c.Recipe != t.recipe {
+		return fmt.Errorf("it is of another recipe (%+v, not %+v): start anew or give the same one: %w", c.Recipe, t.recipe, ErrBadCheckpoint)
+	}
+	prints := t.fingerprints()
+	same := len(prints) == len(c.Tables)
+	for i := range prints {
+		same = same && prints[i] == c.Tables[i]
+	}
+	if !same {
+		return fmt.Errorf("it was trained on other tables: start anew or give the same ones: %w", ErrBadCheckpoint)
+	}
+	for _, tensors := range [][][]float32{c.Params, c.Played, c.Adam.M, c.Adam.V} {
+		if len(tensors) != len(t.params) {
+			return fmt.Errorf("%d tensors, want %d: %w", len(tensors), len(t.params), ErrBadCheckpoint)
+		}
+		for i := range tensors {
+			if len(tensors[i]) != len(t.params[i]) {
+				return fmt.Errorf("tensor %d has %d values, want %d: %w", i, len(tensors[i]), len(t.params[i]), ErrBadCheckpoint)
+			}
+		}
+	}
+	for i := range c.Params { // the graph holds these slices
+		copy(t.params[i], c.Params[i])
+	}
+	t.played, t.adam, t.update, t.best, t.bestScore, t.curve = c.Played, &c.Adam, c.Update, c.Best, c.BestScore, c.Curve
+	t.pending = nil
+	return nil
+}
