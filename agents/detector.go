@@ -164,6 +164,17 @@ func (d *Detector) alarm(a *Alarm, e *actionExpectation) {
 	d.signal, d.counter = chart{}, chart{}
 }
 
+// Trip raises the alarm that the signal's chart is on its way to: whoever calls it has another reason to be sure that
+// costs of the action observed last have changed. Nothing observed: no alarm.
+func (d *Detector) Trip() Alarm {
+	if d.lastSlot >= len(d.actions) {
+		return Alarm{}
+	}
+	a := Alarm{BySignal: true}
+	d.alarm(&a, &d.actions[d.lastSlot])
+	return a
+}
+
 // appendReferences adds the present expectations to dst.
 func (d *Detector) appendReferences(dst []reference) []reference {
 	for i := range d.actions {

@@ -175,9 +175,10 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	g.trials = g.trials[:0]
 	g.budget.open(g)
 	again, times := g.recheck.due(g, w)
-	for range times {
+	for range min(times, maxTrials) {
 		g.trials = append(g.trials, g.arms.set[again])
 	}
+	g.recheck.owe(again, times-len(g.trials))
 	if len(trials) > 0 {
 		g.model.refresh(g.arms, &g.memory)
 	}

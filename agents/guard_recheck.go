@@ -20,12 +20,20 @@ type recheck struct {
 	n      int  // its calls so far
 	latest [maxRecheck]state.Observation
 	before float64 // the default's log cost when the round began
+	owed   int     // calls of a round that did not fit into the batches so far
+	owedTo int     // their action
 }
 
-func (r *recheck) reset() { r.every, r.since, r.open = r.cfg.RecheckCalls, 0, false }
+func (r *recheck) reset() { r.every, r.since, r.open, r.owed = r.cfg.RecheckCalls, 0, false, 0 }
+
+// owe notes what did not fit into a batch: whoever takes one trial at a time gets the whole round all the same.
+func (r *recheck) owe(i, calls int) { r.owedTo, r.owed = i, calls }
 
 // due gives what the next batch must begin with, and how often; want is the learner's base.
 func (r *recheck) due(g *Guard, want int) (i, times int) {
+	if r.owed > 0 {
+		return r.owedTo, r.owed
+	}
 	if r.since < r.every || g.base == 0 && (want == 0 || !g.losing(want)) {
 		return 0, 0
 	}

@@ -36,10 +36,10 @@ const (
 )
 
 // opening is the first batch of a condition, nil when it is over: the default until it is known, and between its calls
-// what was best before, so that a condition that comes back costs one short batch.
+// what was best before, so that a condition that comes back costs one short batch. What was seen of it already is left
+// out, so that it may also come in parts.
 func (k *known) opening(maxTrials int) []actions.Action {
-	missing := defaultFirst - k.arms.samples[0].n
-	if missing <= 0 {
+	if k.arms.samples[0].n >= defaultFirst {
 		return nil
 	}
 	k.order = k.memory.winners(k.order[:0])
@@ -47,17 +47,22 @@ func (k *known) opening(maxTrials int) []actions.Action {
 		k.order = k.order[:maxWinners]
 	}
 	k.trials = k.trials[:0]
-	for range winnerTrials {
-		for _, w := range k.order {
-			k.trials = append(k.trials, k.set[w])
-			if missing > 0 {
-				k.trials = append(k.trials, k.set[0])
-				missing--
-			}
+	defaults := 0
+	again := func() {
+		if defaults++; defaults <= defaultFirst && defaults > k.arms.samples[0].n {
+			k.trials = append(k.trials, k.set[0])
 		}
 	}
-	for ; missing > 0; missing-- {
-		k.trials = append(k.trials, k.set[0])
+	for round := range winnerTrials {
+		for _, w := range k.order {
+			if k.arms.samples[w].n <= round {
+				k.trials = append(k.trials, k.set[w])
+			}
+			again()
+		}
+	}
+	for defaults < defaultFirst {
+		again()
 	}
 	k.trials = k.trials[:min(len(k.trials), max(0, maxTrials))]
 	return k.trials

@@ -45,6 +45,7 @@ type lstm struct {
 	peers    peerViews
 
 	mean, variance []float64 // [A]: of log cost over the default, own measurements counted
+	prior          []float64 // [A]: variance without them
 	share          []shares  // [A]
 	lastCall       []int     // [A]: sinceShift when it ran last
 	charts         [2]twoSided
@@ -70,8 +71,11 @@ func NewLSTM(w *PolicyWeights, opt PolicyOptions) (NewLearner, error) {
 
 func newLSTM(w *PolicyWeights, opt PolicyOptions, t Task) *lstm {
 	n := len(t.Set)
+	if t.Peers == nil {
+		t.Peers = NewPeers()
+	}
 	l := &lstm{known: newKnown(t), opt: opt, net: newPolicyNet(w, n), task: t, features: make([]float64, n*ActionWidth),
-		lines: findNeighbours(t.Set), mean: make([]float64, n), variance: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n)}
+		lines: findNeighbours(t.Set), mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n)}
 	l.trials = make([]actions.Action, 0, n)
 	encodeMachine(l.machine[:], t.Bucket, t.Topology, n)
 	top := uint8(1)
@@ -147,6 +151,9 @@ func (l *lstm) Observe(o state.Observation) {
 		expected, spread = 0, sigma*math.Sqrt2
 	}
 	surprise := relative - expected
+	if i > 0 && s.n == 1 && l.expects {
+		l.task.Peers.trust.add(surprise * surprise / (l.prior[i] + 2*sigma*sigma))
+	}
 	if l.opt.Tape != nil {
 		l.opt.Tape.paid(i, relative)
 	}
@@ -199,10 +206,12 @@ func (l *lstm) think() {
 	l.writeEvidence()
 	l.net.think(l.context[:], l.features)
 	l.mean[0], l.variance[0] = 0, 0
+	stretch := l.task.Peers.trust.stretch()
 	for i := 1; i < len(l.set); i++ {
 		relative, precision := l.measured(i)
 		precision *= l.net.trust[i]
-		prior := math.Exp(-l.net.logv[i])
+		l.prior[i] = math.Exp(l.net.logv[i])
+		prior := 1 / (l.prior[i] * stretch)
 		if miss := relative - l.net.mean[i]; precision > 0 && miss*miss > surprised*surprised*(1/prior+1/precision) {
 			prior = 1 / (miss * miss) // the network did not know what it thought it knew
 		}

@@ -120,7 +120,7 @@ func (l *lstm) decide(sigma float64) int {
 		if i == best && second >= 0 {
 			gap = l.mean[second] - l.mean[best]
 		}
-		worth := l.opt.Horizon*expectedGain(gap, change) - (l.mean[i] - l.mean[best])
+		worth := l.opt.Horizon*expectedGain(gap, change) - math.Expm1(min(8, l.mean[i]-l.mean[best]))
 		if worth > most {
 			pick, most = i, worth
 		}

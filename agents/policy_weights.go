@@ -10,7 +10,7 @@ import (
 // Sizes of the policy network.
 const (
 	PolicyHidden = 48 // LSTM cells
-	PolicyMiddle = 48 // units between context and heads
+	PolicyMiddle = 96 // units between context and heads
 )
 
 // PolicyWeights are the parameters of the policy. Row-major; gates in the order input, forget, cell, output. The first

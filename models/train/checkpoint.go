@@ -6,6 +6,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // ErrBadCheckpoint is returned for a checkpoint that this run cannot go on from.
@@ -73,7 +74,7 @@ func (t *Trainer) Resume(file []byte) error {
 	for i := range prints {
 		same = same && prints[i] == c.Tables[i]
 	}
-	if !same {
+	if !same && c.Update > c.Recipe.Pretrain {
 		return fmt.Errorf("it was trained on other tables: start anew or give the same ones: %w", ErrBadCheckpoint)
 	}
 	for _, tensors := range [][][]float32{c.Params, c.Played, c.Adam.M, c.Adam.V} {
@@ -91,5 +92,8 @@ func (t *Trainer) Resume(file []byte) error {
 	}
 	t.played, t.adam, t.update, t.best, t.bestScore, t.curve = c.Played, &c.Adam, c.Update, c.Best, c.BestScore, c.Curve
 	t.pending = nil
+	if !same { // nothing of other tables is in these weights yet, but the validation was on them
+		t.best, t.bestScore = nil, math.Inf(1)
+	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"dynamiccl/actions"
@@ -14,7 +15,7 @@ type Source func(rng *rand.Rand) []*tunersim.Table
 // changing is the part of episodes in which conditions change midway.
 const changing = 0.5
 
-// maxJitter is the greatest strength of the augmentation of recorded tables.
+// maxJitter is the greatest strength of the augmentation of recorded tables; half of the draws are below a quarter of it.
 const maxJitter = 1.5
 
 // Recorded draws recorded tables, each time jittered. Conditions of one machine get the same jitter.
@@ -33,7 +34,7 @@ func Recorded(tables []*tunersim.Table) Source {
 				drawn = append(drawn, others[rng.IntN(len(others))])
 			}
 		}
-		strength, seed := maxJitter*rng.Float64(), rng.Uint64()
+		strength, seed := maxJitter*math.Pow(rng.Float64(), 2), rng.Uint64()
 		for i, t := range drawn {
 			drawn[i] = tunersim.Jitter(t, strength, rand.New(rand.NewPCG(seed, 1)))
 		}

@@ -19,13 +19,13 @@ type Recipe struct {
 	Updates   int
 	Pretrain  int     // of them, the first on synthetic fabrics alone
 	Synthetic float64 // part of the later episodes that stays synthetic
-	Rate      float64 // of Adam, after warming up; it falls to a twentieth along a cosine
+	Rate      float64 // of Adam, after warming up; it falls to a twentieth along a cosine, and again from half when tables come
 	Without   agents.Without
 }
 
 // DefaultRecipe is what the shipped policy was trained with.
 func DefaultRecipe() Recipe {
-	return Recipe{Seed: 1, Objective: Imitation, Updates: 4000, Pretrain: 2500, Synthetic: 0.4, Rate: 3e-3}
+	return Recipe{Seed: 1, Objective: Imitation, Updates: 3500, Pretrain: 1600, Synthetic: 0.25, Rate: 3e-3}
 }
 
 // Check reports a field that cannot be.
@@ -124,6 +124,16 @@ func clone(params [][]float32) [][]float32 {
 	return out
 }
 
+// Start begins from a policy that is trained already. Call it before the first Step.
+func (t *Trainer) Start(w *agents.PolicyWeights) {
+	for i, p := range w.Params() {
+		for j, x := range p.Data {
+			t.params[i][j] = float32(x)
+		}
+	}
+	t.played = clone(t.params)
+}
+
 // weights turns parameters into a policy's.
 func (t *Trainer) weights(params [][]float32) *agents.PolicyWeights {
 	w := t.shape.Clone()
@@ -190,11 +200,22 @@ func (t *Trainer) Step() (loss, norm float64, err error) {
 	return float64(t.graph.lossValue.Data().(float32)), norm, nil
 }
 
-const warmUpdates = 50
+const (
+	warmUpdates = 50
+	secondRate  = 0.5  // of Rate, where recorded tables come in
+	lastRate    = 0.05 // of a stage's top rate, at its end
+)
 
 func (r *Recipe) rate(update int) float64 {
-	warm := min(1, float64(update+1)/warmUpdates)
-	return r.Rate * warm * (0.05 + 0.95*(1+math.Cos(math.Pi*float64(update)/float64(r.Updates)))/2)
+	top, done, all := r.Rate, update, r.Pretrain
+	if update >= r.Pretrain {
+		done, all = update-r.Pretrain, r.Updates-r.Pretrain
+		if r.Pretrain > 0 {
+			top *= secondRate
+		}
+	}
+	warm := min(1, float64(done+1)/warmUpdates)
+	return top * warm * (lastRate + (1-lastRate)*(1+math.Cos(math.Pi*float64(done)/float64(all)))/2)
 }
 
 // source is where the episodes of an update come from.

@@ -72,15 +72,8 @@ func ReadTable(r io.Reader) (*Table, error) {
 		}
 		first = false
 	}
-	if len(t.points) == 0 {
-		return nil, fmt.Errorf("no measurements: %w", ErrBadTable)
-	}
-	slices.SortFunc(t.points, comparePoints)
-	for _, p := range t.points {
-		if p.defaults == 0 {
-			return nil, fmt.Errorf("%s of %d bytes has no default row, so nothing can be compared with it: %w", p.collective, p.bytes, ErrBadTable)
-		}
-		p.complete()
+	if err := t.finish(); err != nil {
+		return nil, err
 	}
 	return t, nil
 }

@@ -2,6 +2,7 @@ package tunersim
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -32,8 +33,9 @@ type point struct {
 	defaultNs  float64 // geometric mean of its measurements
 	defaults   int     // measurements of the default; Invariant: > 0 once the table is read
 	costNs     map[actions.Action]float64
-	order      []actions.Action // forced choices as recorded
-	best       actions.Action   // cheapest of the default and order
+	counterNs  map[actions.Action]float64 // local completion, of the default too; nil: only costs are known
+	order      []actions.Action           // forced choices as recorded
+	best       actions.Action             // cheapest of the default and order
 	bestNs     float64
 }
 
@@ -118,6 +120,106 @@ func (t *Table) Best(b state.Bucket) (best actions.Action, ns float64, ok bool) 
 		return actions.Default, 0, false
 	}
 	return p.best, p.bestNs, true
+}
+
+// Row is one entry of a table that is made in memory.
+type Row struct {
+	Collective actions.Collective
+	Bytes      uint64
+	Action     actions.Action
+	SignalNs   float64 // the cost: until the data is visible
+	CounterNs  float64 // until the send buffer may be used again; 0: not known
+}
+
+// NewTable makes a table without a file, under the rules of ReadTable: every size has a default, no choice comes twice.
+func NewTable(machine, nccl string, shape state.Shape, nics int, condition string, rows []Row) (*Table, error) {
+	t := &Table{Machine: machine, NCCL: nccl, Shape: shape, NICs: nics, Condition: condition}
+	for i, r := range rows {
+		if err := t.addRow(r); err != nil {
+			return nil, fmt.Errorf("row %d: %w: %w", i, err, ErrBadTable)
+		}
+	}
+	if err := t.finish(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Table) addRow(r Row) error {
+	switch {
+	case r.Collective >= actions.NumCollectives || r.Bytes == 0:
+		return fmt.Errorf("%s of %d bytes is nothing to tune", r.Collective, r.Bytes)
+	case !(r.SignalNs > 0) || r.SignalNs > 1000*maxMedianUs || !(r.CounterNs >= 0) || r.CounterNs > r.SignalNs:
+		return fmt.Errorf("signal %g ns and counter %g ns are not times of one call", r.SignalNs, r.CounterNs)
+	}
+	if err := r.Action.Check(); err != nil {
+		return err
+	}
+	p := t.pointOf(r.Collective, r.Bytes)
+	if r.CounterNs > 0 {
+		if p.counterNs == nil {
+			p.counterNs = map[actions.Action]float64{}
+		}
+		p.counterNs[r.Action] = r.CounterNs
+	}
+	if r.Action == actions.Default {
+		p.defaultNs += math.Log(r.SignalNs) // a sum of logarithms until the table is complete
+		p.defaults++
+		return nil
+	}
+	if _, dup := p.costNs[r.Action]; dup {
+		return fmt.Errorf("%s %d bytes %s is given twice", r.Collective, r.Bytes, r.Action)
+	}
+	p.costNs[r.Action] = r.SignalNs
+	if r.Action.Path != actions.PathSymmetric {
+		p.order = append(p.order, r.Action)
+	}
+	return nil
+}
+
+// finish sorts the points and computes what follows from their rows.
+func (t *Table) finish() error {
+	if len(t.points) == 0 {
+		return fmt.Errorf("no measurements: %w", ErrBadTable)
+	}
+	slices.SortFunc(t.points, comparePoints)
+	for _, p := range t.points {
+		if p.defaults == 0 {
+			return fmt.Errorf("%s of %d bytes has no default row, so nothing can be compared with it: %w", p.collective, p.bytes, ErrBadTable)
+		}
+		p.complete()
+	}
+	return nil
+}
+
+// Rows lists every entry, symmetric ones too, by collective, size and order of measurement.
+func (t *Table) Rows() []Row {
+	var rows []Row
+	for _, p := range t.points {
+		rows = append(rows, Row{p.collective, p.bytes, actions.Default, p.defaultNs, p.counterNs[actions.Default]})
+		for _, a := range p.order {
+			rows = append(rows, Row{p.collective, p.bytes, a, p.costNs[a], p.counterNs[a]})
+		}
+		sym := actions.Action{Path: actions.PathSymmetric}
+		if ns, ok := p.costNs[sym]; ok {
+			rows = append(rows, Row{p.collective, p.bytes, sym, ns, p.counterNs[sym]})
+		}
+	}
+	return rows
+}
+
+// Counter is local completion in nanoseconds at the nearest size. A table that knows costs only answers with the
+// default split (DefaultSplit); false when the choice was not measured.
+func (t *Table) Counter(b state.Bucket, a actions.Action) (ns float64, ok bool) {
+	p := t.bucket(b)
+	if p == nil {
+		return 0, false
+	}
+	if ns, ok = p.counterNs[a]; ok {
+		return ns, true
+	}
+	signal, ok := t.Cost(b, a)
+	return signal * DefaultSplit(t.Topology(), b, a), ok
 }
 
 // complete computes what follows from a point's rows.

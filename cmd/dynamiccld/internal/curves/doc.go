@@ -1,0 +1,2 @@
+// Package curves draws what an evaluation found.
+package curves
