@@ -148,6 +148,9 @@ type arms struct {
 	index   map[actions.Action]int
 	samples []samples
 	calls   int // since reset
+	ever    int // calls, not reset
+	shifts  int // resets
+	began   int // Peers' clock at the last of them
 }
 
 func newArms(set []actions.Action) *arms {
@@ -175,12 +178,14 @@ func (a *arms) add(o *state.Observation) (int, bool) {
 	}
 	a.samples[i].add(float64(cost))
 	a.calls++
+	a.ever++
 	return i, true
 }
 
 func (a *arms) reset() {
 	clear(a.samples)
 	a.calls = 0
+	a.shifts++
 }
 
 // Noise before anything is measured (5-6% is what H200 NVLink and socket runs show), and how many samples it weighs.

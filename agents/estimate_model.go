@@ -20,6 +20,7 @@ type costModel struct {
 	sdSlope float64   // of the common slope, a channel octave
 	mean    []float64 // [n]
 	cov     []float64 // [n,n] row-major
+	prior   []float64 // cov before any measurement: resetting is frequent, its exponentials are slow
 	k       []float64 // [n], scratch
 }
 
@@ -32,14 +33,17 @@ type features struct {
 // Standard deviations of the parts of a relative log cost. From variances within and between rows of the 8x H200 NVLink
 // and 2-node socket tables (NCCL 2.28.9), rounded: they need to be right within a factor of two.
 const (
-	sdCommon    = 0.25 // all actions against the default
-	sdAlgorithm = 0.25
-	sdProtocol  = 0.30
-	sdPair      = 0.25 // algorithm and protocol together
-	sdChannels  = 0.20 // smooth over channels, within algorithm and protocol
+	sdCommon    = .25 // all actions against the default
+	sdAlgorithm = .25
+	sdProtocol  = .30
+	sdPair      = .25 // algorithm and protocol together
+	sdChannels  = .20 // smooth over channels, within algorithm and protocol
 	sdOwn       = 0.08
 	octaveScale = 1.5 // channels: correlation falls to 1/e over this many octaves, squared
 )
+
+// meanOctave is what every halving of the channels is expected to add where bandwidth counts.
+const meanOctave = 0.4
 
 // Where bandwidth begins to count: a call of 64 KiB is latency, one of 4 MiB bytes per channel.
 const (
@@ -54,47 +58,58 @@ func bandwidthBound(log2Bytes uint8) float64 {
 
 func newCostModel(set []actions.Action, bucket state.Bucket) *costModel {
 	m := &costModel{n: len(set), mean: make([]float64, len(set)), cov: make([]float64, len(set)*len(set)),
-		k: make([]float64, len(set)), feat: make([]features, len(set))}
-	top := 1.0
-	for _, a := range set {
-		top = max(top, float64(a.Channels))
-	}
+		prior: make([]float64, len(set)*len(set)), k: make([]float64, len(set)), feat: make([]features, len(set))}
+	top := topChannels(set)
 	w := bandwidthBound(bucket.Log2Bytes)
 	for i, a := range set {
-		f := features{action: a}
-		if a.Path == actions.PathCollective {
-			if a.Channels > 0 {
-				f.octave = math.Log2(top / float64(a.Channels))
-			}
-			f.mean = 0.1 + 0.4*w*f.octave
-			switch a.Protocol {
-			case actions.LL:
-				f.mean += 0.5 * w // half of every LL store is flag
-			case actions.Simple:
-				f.mean += 0.3 * (1 - w) // waits for memory fences
-			}
-		}
-		m.feat[i] = f
+		m.feat[i] = featuresOf(a, top, w)
 	}
 	m.sdSlope = 0.05 + 0.25*w
+	for i := 1; i < m.n; i++ {
+		for j := 1; j <= i; j++ {
+			c := m.covariance(&m.feat[i], &m.feat[j])
+			if i == j {
+				c += sdOwn * sdOwn
+			}
+			m.prior[i*m.n+j], m.prior[j*m.n+i] = c, c
+		}
+	}
 	m.reset()
 	return m
 }
 
+func topChannels(set []actions.Action) float64 {
+	top := 1.0
+	for _, a := range set {
+		top = max(top, float64(a.Channels))
+	}
+	return top
+}
+
+// featuresOf describes an action of a set whose greatest channel number is top; w is the size's bandwidthBound.
+func featuresOf(a actions.Action, top, w float64) features {
+	f := features{action: a}
+	if a.Path != actions.PathCollective {
+		return f
+	}
+	if a.Channels > 0 {
+		f.octave = math.Log2(top / float64(a.Channels))
+	}
+	f.mean = 0.1 + meanOctave*w*f.octave
+	switch a.Protocol {
+	case actions.LL:
+		f.mean += 0.5 * w // half of every LL store is flag
+	case actions.Simple:
+		f.mean += 0.3 * (1 - w) // waits for memory fences
+	}
+	return f
+}
+
 // reset forgets every measurement.
 func (m *costModel) reset() {
-	for i := range m.n {
+	copy(m.cov, m.prior)
+	for i := range m.feat {
 		m.mean[i] = m.feat[i].mean
-		for j := range i + 1 {
-			c := 0.0
-			if i > 0 && j > 0 {
-				c = m.covariance(&m.feat[i], &m.feat[j])
-			}
-			if i == j && i > 0 {
-				c += sdOwn * sdOwn
-			}
-			m.cov[i*m.n+j], m.cov[j*m.n+i] = c, c
-		}
 	}
 }
 
@@ -129,11 +144,7 @@ func (m *costModel) observe(i int, relative, variance float64) {
 }
 
 // pretend narrows the model as a measurement that is still under way will, without knowing what it will say.
-func (m *costModel) pretend(i int, variance float64) {
-	if i != 0 {
-		m.condition(i, 0, variance)
-	}
-}
+func (m *costModel) pretend(i int, variance float64) { m.condition(i, 0, variance) }
 
 func (m *costModel) condition(i int, surprise, variance float64) {
 	copy(m.k, m.cov[i*m.n:(i+1)*m.n])

@@ -32,9 +32,27 @@ func DefaultGuardConfig() GuardConfig {
 	return GuardConfig{
 		Margin: 0.02, Confidence: 1.64, LossBound: 0.05,
 		RecheckCalls: 96, RecheckLimit: 1536, RecheckTrials: 4,
-		Allowance: 4, Income: 0.01, GainShare: 0.5, CarryCap: 8,
-		Bad: math.Log(1.5), Hopeless: math.Log(3),
+		GainShare: 0.5,
+		Bad:       math.Log(1.5), Hopeless: math.Log(3),
+	}.Budgeted(DefaultExploreBudget)
+}
+
+// DefaultExploreBudget is the share of time that exploration may lose, and allowanceCalls how many calls' worth of it
+// are granted at the start: without a start nothing could be tried until hundreds of calls have earned it.
+const (
+	DefaultExploreBudget = 0.01
+	allowanceCalls       = 400
+)
+
+// Budgeted is the configuration with another share of time that exploration may lose. 0: nothing is tried that is
+// expected to lose, not even of what was gained.
+func (c GuardConfig) Budgeted(share float64) GuardConfig {
+	c.Income, c.Allowance = share, allowanceCalls*share
+	c.CarryCap = 2 * c.Allowance
+	if share == 0 {
+		c.GainShare = 0
 	}
+	return c
 }
 
 // Guard wraps a learner and is one itself: it lets a choice through only while it is measured better than NCCL's default
@@ -119,6 +137,9 @@ func (g *Guard) Shift(d Diagnosis) {
 	g.base = 0
 	g.learner.Shift(d)
 }
+
+// Reconfigure takes over another configuration from the next Propose.
+func (g *Guard) Reconfigure(cfg GuardConfig) { g.budget.reconfigure(g, cfg) }
 
 // restart is a shift that the guard saw itself: the default's cost moved while another choice was in force. The calls
 // that showed it are the first of the new condition.

@@ -66,6 +66,14 @@ func (b *budget) shift(g *Guard) {
 	b.sumNs, b.calls = 0, 0
 }
 
+// reconfigure changes the budget while it is in use. Nothing is earned or lost for the calls so far; what is left now is
+// cut to what may be carried, and a greater allowance is granted.
+func (b *budget) reconfigure(g *Guard, cfg GuardConfig) {
+	left := min(b.available(g)+max(0, cfg.Allowance-b.cfg.Allowance), cfg.CarryCap)
+	g.cfg = cfg
+	b.carry += left - b.available(g)
+}
+
 // open starts a batch.
 func (b *budget) open(g *Guard) {
 	b.pending, b.older = b.older, b.pending
@@ -78,9 +86,18 @@ func (b *budget) open(g *Guard) {
 	}
 }
 
-// reserve takes what a trial is expected to lose out of the batch; false when that is more than is left.
+// blindTrials is how often an action that was not measured yet may be in one batch: more calls would tell little more
+// than these, and cost as much each time when the prediction is wrong.
+const blindTrials = guardMinChoice
+
+// reserve takes what a trial is expected to lose out of the batch; false when that is more than is left, or when
+// predictions have lost more than was granted: then only what is measured cheaper than the default may be tried.
 func (b *budget) reserve(g *Guard, i int) bool {
 	e := g.excess(i)
+	if s := &g.arms.samples[i]; b.left < 0 && (s.n == 0 || s.log() >= g.arms.samples[0].log()) ||
+		s.n == 0 && b.pending[i] >= blindTrials {
+		return false
+	}
 	if e > 0 && e > b.left {
 		return false
 	}

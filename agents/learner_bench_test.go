@@ -16,7 +16,7 @@ func warm(b testing.TB, name string) (*Guard, simWorld) {
 }
 
 func TestObserveDoesNotAllocate(t *testing.T) {
-	for _, name := range Names() {
+	for _, name := range withPolicy() {
 		g, w := warm(t, name)
 		o, d := w.call(g.Base()), w.call(actions.Default)
 		if n := testing.AllocsPerRun(1000, func() { g.Observe(o); g.Observe(d) }); n != 0 {
@@ -30,7 +30,7 @@ func TestObserveDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkObserve(b *testing.B) {
-	for _, name := range Names() {
+	for _, name := range withPolicy() {
 		b.Run(name, func(b *testing.B) {
 			g, w := warm(b, name)
 			o := w.call(g.Base())
@@ -43,7 +43,7 @@ func BenchmarkObserve(b *testing.B) {
 }
 
 func BenchmarkPropose(b *testing.B) {
-	for _, name := range Names() {
+	for _, name := range withPolicy() {
 		for _, batches := range []int{1, 60} { // exploring, settled
 			b.Run(fmt.Sprintf("%s/batches=%d", name, batches), func(b *testing.B) {
 				g := makeGuard(b, name, fullSet(), bucketOf(12), nil, 1)

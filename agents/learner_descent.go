@@ -54,10 +54,18 @@ const (
 	confirmNear   = 3
 	confirmTrials = 5    // a batch
 	nearBest      = 0.06 // log cost
+	confirmShare  = 4    // confirming comes before searching while it takes less than one call in so many
 )
 
+// Propose gives a batch in which confirming comes first. One call at a time, the order of a batch is the order of the
+// calls: there searching comes first where enough was confirmed, or it would be held up for half of 64 calls.
 func (d *descent) Propose(maxTrials int) (actions.Action, []actions.Action) {
-	if opening := d.opening(maxTrials); opening != nil {
+	single := d.room(maxTrials) == 1
+	first := defaultFirst
+	if single {
+		first = modelDefaults // more calls of the default come when they are needed
+	}
+	if opening := d.openingOf(maxTrials, first); opening != nil {
 		return d.set[d.base], opening
 	}
 	d.choose()
@@ -69,7 +77,10 @@ func (d *descent) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	}
 	d.rank()
 	d.trials = d.trials[:0]
-	d.confirm(best)
+	early := !single || d.repeats()*confirmShare < d.arms.calls
+	if early {
+		d.confirm(best)
+	}
 	drift := d.memory.drift(d.arms)
 	for i := range d.lines {
 		if l := &d.lines[i]; !l.behind(best, drift) {
@@ -78,6 +89,12 @@ func (d *descent) Propose(maxTrials int) (actions.Action, []actions.Action) {
 			}
 		}
 	}
+	if !early {
+		d.confirm(best)
+	}
+	if b := d.cheapest(); len(d.trials) == 0 && d.pursue(b) {
+		d.trials = append(d.trials, d.set[b])
+	}
 	d.trials = d.trials[:min(len(d.trials), max(0, maxTrials))]
 	return d.set[d.base], d.trials
 }
@@ -85,8 +102,9 @@ func (d *descent) Propose(maxTrials int) (actions.Action, []actions.Action) {
 // confirm proposes what looks better than the default again: the best twice, others that may be as good once. There are
 // few of these a batch, so that confirming does not crowd out searching.
 func (d *descent) confirm(best float64) {
+	room := len(d.trials) + confirmTrials
 	base := d.arms.samples[0].log()
-	for i := 1; i < len(d.set) && len(d.trials) < confirmTrials; i++ {
+	for i := 1; i < len(d.set) && len(d.trials) < room; i++ {
 		s := &d.arms.samples[i]
 		if s.n == 0 || s.log() >= base {
 			continue
@@ -108,4 +126,24 @@ func (d *descent) rank() {
 		d.lines[i].survey(d, r, base)
 	}
 	slices.SortStableFunc(d.lines, func(a, b line) int { return cmp.Compare(a.cost, b.cost) })
+}
+
+// cheapest is the action of the least cost that was measured twice.
+func (d *descent) cheapest() int {
+	b := 0
+	for i := range d.set {
+		if d.arms.samples[i].n > 1 && d.arms.samples[i].log() < d.arms.samples[b].log() {
+			b = i
+		}
+	}
+	return b
+}
+
+// repeats is how many calls were spent on measuring again.
+func (d *descent) repeats() int {
+	sum := 0
+	for i := 1; i < len(d.set); i++ {
+		sum += max(0, d.arms.samples[i].n-1)
+	}
+	return sum
 }

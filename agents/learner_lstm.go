@@ -27,13 +27,14 @@ type Without struct {
 }
 
 // DefaultPolicyOptions is what serve runs.
-func DefaultPolicyOptions() PolicyOptions { return PolicyOptions{Horizon: 40} }
+func DefaultPolicyOptions() PolicyOptions { return PolicyOptions{Horizon: 12} }
 
 // lstm is the recurrent policy for one bucket. Its LSTM reads the calls one after the other; for every action the heads
-// then say what it will cost and how sure that is, before the action's own measurements; those are added by Bayes' rule,
-// so that no choice rests on the network alone once it is measured.
+// then say what it will cost and how sure that is. They start from what a Gaussian process makes of all measurements
+// (belief), and the action's own are counted again by Bayes' rule, so that no choice rests on the network alone once it
+// is measured.
 type lstm struct {
-	known
+	belief
 	opt      PolicyOptions
 	net      policyNet
 	task     Task
@@ -41,13 +42,15 @@ type lstm struct {
 	context  [ContextWidth]float64
 	token    [TokenWidth]float64
 	features []float64 // [A, ActionWidth]
-	lines    []neighbours
-	peers    peerViews
 
 	mean, variance []float64 // [A]: of log cost over the default, own measurements counted
 	prior          []float64 // [A]: variance without them
 	share          []shares  // [A]
 	lastCall       []int     // [A]: sinceShift when it ran last
+	worth          []float64 // [A]: of the batch that is being proposed
+	planned        []int     // [A]: trials in it
+	best, second   int       // least means
+	noise          noiseMeter
 	charts         [2]twoSided
 	sinceShift     int
 	thought        bool // mean and variance are of the latest call
@@ -71,11 +74,12 @@ func NewLSTM(w *PolicyWeights, opt PolicyOptions) (NewLearner, error) {
 
 func newLSTM(w *PolicyWeights, opt PolicyOptions, t Task) *lstm {
 	n := len(t.Set)
-	if t.Peers == nil {
+	if t.Peers == nil || opt.Without.Peers {
 		t.Peers = NewPeers()
 	}
-	l := &lstm{known: newKnown(t), opt: opt, net: newPolicyNet(w, n), task: t, features: make([]float64, n*ActionWidth),
-		lines: findNeighbours(t.Set), mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n)}
+	l := &lstm{belief: newBelief(t), opt: opt, net: newPolicyNet(w, n), task: t, features: make([]float64, n*ActionWidth),
+		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n),
+		worth: make([]float64, n), planned: make([]int, n)}
 	l.trials = make([]actions.Action, 0, n)
 	encodeMachine(l.machine[:], t.Bucket, t.Topology, n)
 	top := uint8(1)
@@ -115,6 +119,11 @@ func (l *lstm) reference() float64 {
 	return l.oldDefault
 }
 
+// sigma is the standard deviation of a call's log cost.
+func (l *lstm) sigma() float64 {
+	return math.Sqrt(l.noise.variance(l.task.Peers.noise.variance(priorSigma * priorSigma)))
+}
+
 // cost is what the policy takes for the cost of a call.
 func (l *lstm) cost(o *state.Observation) state.Ns {
 	if l.opt.Without.Signal && o.CounterNs > 0 {
@@ -137,10 +146,16 @@ func (l *lstm) Observe(o state.Observation) {
 		return
 	}
 	l.sinceShift++
-	sigma := l.arms.sigma()
+	sigma := l.sigma()
 	l.lastCall[i] = l.sinceShift
 	s := &l.arms.samples[i]
 	x := math.Log(float64(seen.SignalNs))
+	if s.n > 1 {
+		k := float64(s.n)
+		before := (k*s.log() - x) / (k - 1) // close to the mean without this call
+		l.noise.add(x-before, s.n-1, sigma)
+		l.task.Peers.noise.add(x-before, s.n-1, sigma)
+	}
 	ref := l.reference()
 	if ref == 0 {
 		ref = x
@@ -232,7 +247,7 @@ func (l *lstm) measured(i int) (relative, precision float64) {
 	if s.n == 0 || d.n == 0 && l.oldDefault == 0 {
 		return 0, 0
 	}
-	sigma := l.arms.sigma()
+	sigma := l.sigma()
 	v := l.arms.variance(i, sigma)
 	if d.n > 0 {
 		v += l.arms.variance(0, sigma)

@@ -11,31 +11,35 @@ import (
 func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	l.trials = l.trials[:0]
 	if l.arms.samples[0].n == 0 {
-		if opening := l.opening(maxTrials); opening != nil && l.oldDefault != 0 {
-			return l.set[l.base], opening
+		if l.oldDefault != 0 {
+			return l.set[l.base], l.opening(maxTrials)
 		}
-		if maxTrials > 0 {
+		if maxTrials > 0 { // nothing else means anything yet
 			l.trials = append(l.trials, l.set[0])
 		}
 		return l.set[l.base], l.trials
 	}
 	l.think()
-	sigma := l.arms.sigma()
+	sigma := l.sigma()
 	l.settle(sigma)
-	for len(l.trials) < maxTrials {
-		pick := l.decide(sigma)
-		if l.owesDefault(pick) {
+	l.appraise(sigma)
+	for limit := l.room(maxTrials) + spareTrials; len(l.trials) < min(maxTrials, limit); {
+		pick := l.decide()
+		if pick != 0 && l.owesDefault(maxTrials) {
 			pick = 0
 		}
-		if pick == l.base && l.proven(pick, sigma) {
+		if pick == l.base && !l.pursue(pick) {
 			break
 		}
-		if pick == 0 && l.base == 0 && l.arms.samples[0].n >= defaultFirst {
+		if pick == 0 && l.base == 0 && !l.owesDefault(maxTrials) {
 			break
 		}
 		l.trials = append(l.trials, l.set[pick])
+		l.planned[pick]++
+		l.times[pick]++
 		if pick > 0 { // as if it came back as expected
 			l.variance[pick] = 1 / (1/l.variance[pick] + 1/(sigma*sigma))
+			l.worth[pick] = l.worthOf(pick, sigma)
 		}
 	}
 	if len(l.trials) > 0 {
@@ -44,30 +48,31 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	return l.set[l.base], l.trials
 }
 
-// How many calls of the default comparisons rest on. One delayed call of it makes everything else look cheap, and nothing
-// but another call of it can show that.
+// spareTrials are proposed in case that a guard turns some down.
+const spareTrials = 4
+
+// How often the default is measured while other actions are tried. One delayed call of it makes everything else look
+// cheap, and nothing but another call of it can show that; but it may cost twice the best. In batches the guard must be
+// able to judge what a batch found, or the calls after it run the default.
 const (
-	callsADefault  = 3 // while it is measured less than the guard wants
-	trialsADefault = 4 // while the action that is tried is not proven
+	callsADefault  = 3  // in batches, until the guard has what it wants
+	firstDefaultAt = 8  // one by one: the second call of the default,
+	nextDefaultAt  = 32 // the third; later ones are the guard's rechecks
 )
 
-// owesDefault reports that the default must run before pick does again.
-func (l *lstm) owesDefault(pick int) bool {
-	if pick == 0 {
+// owesDefault reports that the default must run before anything else does.
+func (l *lstm) owesDefault(maxTrials int) bool {
+	n0 := l.arms.samples[0].n + l.planned[0]
+	calls := l.arms.calls + len(l.trials)
+	switch {
+	case n0 >= guardMinDefault:
 		return false
+	case l.room(maxTrials) > 1:
+		return calls >= callsADefault*n0
+	case n0 == 1:
+		return calls >= firstDefaultAt
 	}
-	n0, picked := l.arms.samples[0].n, l.arms.samples[pick].n
-	calls := l.arms.calls
-	for _, a := range l.trials {
-		calls++
-		switch l.arms.index[a] {
-		case 0:
-			n0++
-		case pick:
-			picked++
-		}
-	}
-	return n0 < guardMinDefault && calls >= callsADefault*n0 || picked > trialsADefault*n0
+	return calls >= nextDefaultAt
 }
 
 // settle chooses the base: the least expected cost, half a standard deviation added, of what is measured.
@@ -84,45 +89,44 @@ func (l *lstm) settle(sigma float64) {
 	l.base = best
 }
 
-// proven reports that the guard will have let the base through: then it runs without being a trial.
-func (l *lstm) proven(i int, sigma float64) bool {
+// appraise begins a batch: the worth of every action. Within a batch only that of what was picked changes.
+func (l *lstm) appraise(sigma float64) {
+	clear(l.planned)
+	clear(l.times)
+	l.best, l.second = 0, -1
+	for i := 1; i < len(l.set); i++ {
+		switch {
+		case l.mean[i] < l.mean[l.best]:
+			l.best, l.second = i, l.best
+		case l.second < 0 || l.mean[i] < l.mean[l.second]:
+			l.second = i
+		}
+	}
+	for i := range l.set {
+		l.worth[i] = l.worthOf(i, sigma)
+	}
+}
+
+// worthOf is what a trial of i is worth, in calls of the default.
+func (l *lstm) worthOf(i int, sigma float64) float64 {
+	change := l.variance[i] / math.Sqrt(l.variance[i]+sigma*sigma) // standard deviation of the next estimate
 	if i == 0 {
-		return l.arms.samples[0].n >= guardMinDefault
+		n0 := float64(min(l.arms.samples[0].n, window))
+		change = sigma * math.Sqrt(1/n0-1/(n0+1))
 	}
-	cfg := DefaultGuardConfig()
-	if l.arms.samples[0].n < guardMinDefault || l.arms.samples[i].n < guardMinChoice {
-		return false
+	gap := l.mean[i] - l.mean[l.best]
+	if i == l.best && l.second >= 0 {
+		gap = l.mean[l.second] - l.mean[l.best]
 	}
-	se := math.Sqrt(l.arms.variance(0, sigma) + l.arms.variance(i, sigma))
-	return l.arms.samples[0].log()-l.arms.samples[i].log()-cfg.Confidence*se > cfg.Margin
+	return l.opt.Horizon*expectedGain(gap, change) - math.Expm1(min(8, l.mean[i]-l.mean[l.best]+l.variance[i]/2))
 }
 
 // decide gives the action of greatest worth. 0 is the default.
-func (l *lstm) decide(sigma float64) int {
-	best, second := 0, -1
-	for i := 1; i < len(l.set); i++ {
-		switch {
-		case l.mean[i] < l.mean[best]:
-			best, second = i, best
-		case second < 0 || l.mean[i] < l.mean[second]:
-			second = i
-		}
-	}
+func (l *lstm) decide() int {
 	pick, most := 0, math.Inf(-1)
-	noise := sigma * sigma
-	n0 := float64(min(l.arms.samples[0].n, window))
-	for i := range l.set {
-		change := l.variance[i] / math.Sqrt(l.variance[i]+noise) // standard deviation of the next estimate
-		if i == 0 {
-			change = sigma * math.Sqrt(1/n0-1/(n0+1))
-		}
-		gap := l.mean[i] - l.mean[best]
-		if i == best && second >= 0 {
-			gap = l.mean[second] - l.mean[best]
-		}
-		worth := l.opt.Horizon*expectedGain(gap, change) - math.Expm1(min(8, l.mean[i]-l.mean[best]))
-		if worth > most {
-			pick, most = i, worth
+	for i, w := range l.worth {
+		if w > most && l.mayRepeat(i) {
+			pick, most = i, w
 		}
 	}
 	return pick

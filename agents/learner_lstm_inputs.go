@@ -1,11 +1,8 @@
 package agents
 
 import (
-	"cmp"
 	"math"
-	"slices"
 
-	"dynamiccl/actions"
 	"dynamiccl/state"
 )
 
@@ -62,7 +59,7 @@ func (l *lstm) writeContext() {
 		c[1] = (ref - math.Log(50e3)) / 3
 	}
 	c[2] = math.Log1p(float64(l.arms.calls)) / 4
-	c[3] = math.Log(l.arms.sigma() / priorSigma)
+	c[3] = math.Log(l.sigma() / priorSigma)
 	best, tried := 0.0, 0
 	for i := range l.set {
 		if l.arms.samples[i].n > 0 {
@@ -89,83 +86,54 @@ func (l *lstm) writeContext() {
 	c[19] = bandwidthBound(l.task.Bucket.Log2Bytes)
 }
 
-// neighbours of an action: the same choice with the next fewer and next more channels. -1: there is none.
-type neighbours struct{ line []int32 } // indices of the whole line by channels; shared by its actions
+// Where an action's evidence is, after its static features.
+const (
+	memoryMean   = 0 // in the remembered condition most like this one, weighted
+	memoryWeight = 1
+	ownShare     = 2 // of counter in signal, over the default's
+	ownCalls     = 3
+	ownRecency   = 4
+	modelMean    = 5 // what the Gaussian process expects over the default,
+	modelWidth   = 6 // how sure it is,
+	modelGap     = 7 // what it expects over its best,
+	modelGapSD   = 8 // and how sure it is of that
+)
 
-// findNeighbours groups a set into lines.
-func findNeighbours(set []actions.Action) []neighbours {
-	out := make([]neighbours, len(set))
-	for i, a := range set {
-		if out[i].line != nil || a.Path == actions.PathDefault {
-			continue
-		}
-		var line []int32
-		key := a
-		key.Channels = 0
-		for j, b := range set {
-			b.Channels = 0
-			if b == key {
-				line = append(line, int32(j))
-			}
-		}
-		slices.SortStableFunc(line, func(x, y int32) int { return cmp.Compare(set[x].Channels, set[y].Channels) })
-		for _, j := range line {
-			out[j].line = line
-		}
-	}
-	return out
-}
+// widthFeature scales a standard deviation as the width head needs it.
+func widthFeature(sd float64) float64 { return (math.Log(max(sd, 1e-3)) - widthCentre) / widthReach }
 
-// closeness is how much a measurement that is d octaves away counts.
-func closeness(d float64) float64 { return math.Exp2(-math.Abs(d)) }
-
-// writeEvidence fills the part of the actions' features that changes: what was measured nearby.
+// writeEvidence fills the part of the actions' features that changes: what was measured here, in other buckets and in
+// other conditions.
 func (l *lstm) writeEvidence() {
+	l.refresh(l.sigma())
 	r := l.memory.likely(l.arms)
-	if !l.opt.Without.Peers {
-		l.peers.refresh(&l.task)
+	best := 0
+	for i := range l.set {
+		if l.model.mean[i] < l.model.mean[best] {
+			best = i
+		}
 	}
-	peerBest, peerWeight := 0.0, 0.0
+	bestMean, bestSD := l.model.behind(best, 0)
 	for i := 1; i < len(l.set); i++ {
 		e := l.row(i)[staticWidth:]
 		clear(e)
-		at := slices.Index(l.lines[i].line, int32(i))
-		e[0], e[1] = l.neighbour(i, at, -1)
-		e[2], e[3] = l.neighbour(i, at, +1)
-		if !l.opt.Without.Peers {
-			b := l.peers.evidence(i, e[4:10])
-			peerWeight = max(peerWeight, e[5], e[7])
-			peerBest = min(peerBest, b)
-		}
 		if r != nil {
 			if rel, ok := r.relative(i); ok {
 				w := float64(r.n[i]) / (1 + float64(r.n[i]))
-				e[10], e[11] = w*clip(rel, 3), w
+				e[memoryMean], e[memoryWeight] = w*clip(rel, 3), w
 			}
 		}
 		if s := &l.share[i]; s.n > 0 && l.share[0].n > 0 && !l.opt.Without.Counter {
-			e[12] = clip(s.mean-l.share[0].mean, 2)
+			e[ownShare] = clip(s.mean-l.share[0].mean, 2)
 		}
 		if n := l.arms.samples[i].n; n > 0 {
-			e[13] = math.Log1p(float64(n)) / 3
-			e[14] = math.Exp(-float64(l.sinceShift-l.lastCall[i]) / 16)
+			e[ownCalls] = math.Log1p(float64(n)) / 3
+			e[ownRecency] = math.Exp(-float64(l.sinceShift-l.lastCall[i]) / 16)
 		}
+		mean, sd := l.model.behind(i, 0)
+		e[modelMean], e[modelWidth] = clip(mean, 3), widthFeature(sd)
+		mean, sd = l.model.behind(i, best)
+		e[modelGap], e[modelGapSD] = clip(mean, 3), sd
 	}
-	l.context[machineWidth+15], l.context[machineWidth+16] = clip(peerBest, 2), min(1, peerWeight)
-}
-
-// neighbour is the nearest measured action of the line in a direction: weighted relative cost, and the weight.
-func (l *lstm) neighbour(i, at, direction int) (weighted, weight float64) {
-	line := l.lines[i].line
-	for at += direction; at >= 0 && at < len(line); at += direction {
-		j := int(line[at])
-		rel, p := l.measured(j)
-		if p == 0 {
-			continue
-		}
-		n := float64(l.arms.samples[j].n)
-		w := n / (1 + n) * closeness(5*(octaves(l.set[j].Channels)-octaves(l.set[i].Channels)))
-		return w * rel, w
-	}
-	return 0, 0
+	l.context[machineWidth+15], l.context[machineWidth+16] = clip(bestMean, 2), bestSD
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -35,8 +36,17 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
+// untrained is the policy of tests: laws hold whatever the weights are, and no test here depends on a trained file.
+var untrained = sync.OnceValue(func() *PolicyWeights { return RandomPolicyWeights(rand.New(rand.NewPCG(4, 4))) })
+
+// withPolicy lists the learners of this package and the policy.
+func withPolicy() []string { return append(Names(), NameLSTM) }
+
 func makeLearner(t interface{ Fatal(...any) }, name string, set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, seed uint64) Learner {
 	l, err := New(name)
+	if name == NameLSTM {
+		l, err = NewLSTM(untrained(), DefaultPolicyOptions())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +82,7 @@ func drawSet(t *rapid.T) []actions.Action {
 func TestLearnerLaws(t *testing.T) {
 	rapidCheck(t, func(t *rapid.T) {
 		set := drawSet(t)
-		name := rapid.SampledFrom(Names()).Draw(t, "learner")
+		name := rapid.SampledFrom(withPolicy()).Draw(t, "learner")
 		bucket := bucketOf(rapid.Uint8Range(0, 47).Draw(t, "size"))
 		seed := rapid.Uint64().Draw(t, "seed")
 		var prior map[actions.Action]float64
@@ -141,7 +151,7 @@ func lawful(t *rapid.T, set []actions.Action, base actions.Action, trials []acti
 // Garbage must leave no trace: with and without it, the proposals are the same.
 func TestGarbageLeavesNoTrace(t *testing.T) {
 	set := fullSet()
-	for _, name := range Names() {
+	for _, name := range withPolicy() {
 		clean, dirty := makeGuard(t, name, set, bucketOf(14), nil, 1), makeGuard(t, name, set, bucketOf(14), nil, 1)
 		rng := rand.New(rand.NewPCG(2, 2))
 		for range 10 {
@@ -227,7 +237,7 @@ func TestLearnersFindTheBest(t *testing.T) {
 }
 
 func TestWinnersOfEarlierConditionsComeFirst(t *testing.T) {
-	for _, name := range []string{NameCoordinateDescent, NameUCB} {
+	for _, name := range []string{NameCoordinateDescent, NameUCB, NameLSTM} {
 		g := makeGuard(t, name, fullSet(), bucketOf(12), nil, 3)
 		w := simWorld{additive, 0.03, rand.New(rand.NewPCG(3, 7))}
 		drive(g, w, 10)
@@ -267,7 +277,7 @@ func TestPriorIsValidatedFirst(t *testing.T) {
 	for _, a := range set {
 		prior[a] = additive(a)
 	}
-	for _, name := range []string{NameCoordinateDescent, NameUCB} {
+	for _, name := range []string{NameCoordinateDescent, NameUCB, NameLSTM} {
 		g := makeGuard(t, name, set, bucketOf(12), prior, 1)
 		if base, trials := g.Propose(12); base != actions.Default || !slices.Contains(trials, best) {
 			t.Errorf("%s: starts with %s, trials %v", name, base, trials)
@@ -281,7 +291,7 @@ func TestPriorIsValidatedFirst(t *testing.T) {
 
 // Trials that are never seen must not stop a learner.
 func TestLostTrials(t *testing.T) {
-	for _, name := range []string{NameCoordinateDescent, NameUCB} {
+	for _, name := range []string{NameCoordinateDescent, NameUCB, NameLSTM} {
 		g := makeGuard(t, name, fullSet(), bucketOf(12), nil, 1)
 		w := simWorld{additive, 0.05, rand.New(rand.NewPCG(1, 7))}
 		for range 20 {

@@ -8,6 +8,7 @@ type Peers struct {
 	arms  map[state.Bucket]*arms
 	order []state.Bucket // of joining, so that nothing depends on map order
 	trust calibration    // of the policy's predictions
+	noise noiseMeter
 }
 
 // calibration compares predictions with the first measurement of each action. A machine unlike all that the policy was

@@ -16,7 +16,7 @@ const (
 	ContextWidth  = 46                          // of the bucket and its machine
 	TokenWidth    = 30                          // of one observed call
 	staticWidth   = 43
-	evidenceWidth = 15
+	evidenceWidth = 9
 )
 
 // clip keeps a feature within [-limit, limit].

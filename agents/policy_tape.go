@@ -9,7 +9,7 @@ type Tape struct {
 	Phase     int // written into decisions; the driver's
 }
 
-// Decision is the policy's input at one moment.
+// Decision is the policy's input at one moment, and what its network made of that.
 type Decision struct {
 	After     int // tokens read before it
 	Phase     int
@@ -19,6 +19,11 @@ type Decision struct {
 	Precision []float64 // [A]
 	Taken     int       // action of the next call; -1: none came
 	Paid      float64   // its observed log cost over the default's
+
+	// What the network said; training compares its own forward pass with it.
+	Mean   []float64 // [A]: expected log cost over the default's
+	LogVar []float64 // [A]
+	Trust  []float64 // [A]: how much own measurements still say, 0 to 1
 }
 
 func (t *Tape) token(x []float64) { t.Tokens = append(t.Tokens, x...) }
@@ -37,8 +42,12 @@ func (t *Tape) decision(l *lstm) {
 	if n := len(t.Decisions); n > 0 && t.Decisions[n-1].After == after {
 		return
 	}
+	if l.opt.Without.Memory {
+		clear(t.Tokens) // the LSTM read none of them, and zeros leave its state zero
+	}
 	d := Decision{After: after, Taken: -1, Phase: t.Phase, Context: append([]float64(nil), l.context[:]...),
-		Features: append([]float64(nil), l.features...), Relative: make([]float64, len(l.set)), Precision: make([]float64, len(l.set))}
+		Features: append([]float64(nil), l.features...), Relative: make([]float64, len(l.set)), Precision: make([]float64, len(l.set)),
+		Mean: append([]float64(nil), l.net.mean...), LogVar: append([]float64(nil), l.net.logv...), Trust: append([]float64(nil), l.net.trust...)}
 	for i := 1; i < len(l.set); i++ {
 		d.Relative[i], d.Precision[i] = l.measured(i)
 	}

@@ -91,7 +91,10 @@ func RandomPolicyWeights(rng *rand.Rand) *PolicyWeights {
 	for i := range PolicyHidden { // the token's first feature is 1: this row is the bias
 		w.GateX[1][i] = 1
 	}
-	w.TrustB[0] = 2 // measurements are trusted until training finds reasons not to
+	// Training begins at what the Gaussian process thinks, which knows the action's own measurements already.
+	w.MeanB[staticWidth+modelMean] = 1
+	w.WidthB[staticWidth+modelWidth] = 1
+	w.TrustB[0] = -2
 	return w
 }
 

@@ -14,6 +14,8 @@ const (
 	NameDefault           = "default"
 	NameCoordinateDescent = "coordinate-descent"
 	NameUCB               = "ucb"
+	NameThompson          = "thompson"
+	NameSuccessiveHalving = "successive-halving"
 )
 
 var learners = []struct {
@@ -23,6 +25,8 @@ var learners = []struct {
 	{NameDefault, newDefault},
 	{NameCoordinateDescent, newDescent},
 	{NameUCB, newUCB},
+	{NameThompson, newThompson},
+	{NameSuccessiveHalving, newHalving},
 }
 
 // Names lists the learners.

@@ -1,0 +1,100 @@
+package agents
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"dynamiccl/actions"
+)
+
+func TestBudgetedDefault(t *testing.T) {
+	cfg := DefaultGuardConfig()
+	if cfg.Allowance != 4 || cfg.Income != 0.01 || cfg.CarryCap != 8 || cfg != cfg.Budgeted(DefaultExploreBudget) {
+		t.Errorf("%+v", cfg)
+	}
+	if none := cfg.Budgeted(0); none.Allowance != 0 || none.Income != 0 || none.CarryCap != 0 || none.GainShare != 0 {
+		t.Errorf("no budget: %+v", none)
+	}
+}
+
+// stray is a world without any of the structure that predictions believe in, in which nothing beats the default.
+func stray(set []actions.Action, rng *rand.Rand) map[actions.Action]float64 {
+	cost := map[actions.Action]float64{actions.Default: 1e5}
+	for _, a := range set[1:] {
+		cost[a] = 1e5 * math.Exp(2*rng.Float64()) // 1 to 7.4 times the default
+	}
+	return cost
+}
+
+// Over thousands of calls, with any share and in batches as in single steps, what exploration loses stays below the
+// allowance, the share of all calls, and the error of the predictions of the batches that may be out at once.
+func TestBudgetLaw(t *testing.T) {
+	set := fullSet()
+	for _, name := range withPolicy() {
+		for _, share := range []float64{0, 0.001, 0.01, 0.05, 0.5} {
+			for _, batch := range []int{1, 12} {
+				cfg := DefaultGuardConfig().Budgeted(share)
+				rng := rand.New(rand.NewPCG(uint64(batch), 6))
+				cost := stray(set, rng)
+				g := NewGuard(makeLearner(t, name, set, bucketOf(14), nil, 1), set, bucketOf(14), nil, cfg)
+				w := simWorld{func(a actions.Action) float64 { return cost[a] }, 0.05, rng}
+				lost, calls, surprise, tried := 0.0, 0, 0.0, 0
+				for calls < 3000 {
+					base, trials := g.Propose(batch)
+					wrong := 0.0
+					for _, a := range trials {
+						if i := g.arms.index[a]; i != 0 {
+							tried++
+							wrong += max(0, cost[a]/1e5-1-g.excess(i))
+						}
+					}
+					surprise = max(surprise, wrong)
+					for _, a := range append(slices.Clone(trials), base, base) {
+						lost += cost[a]/1e5 - 1
+						calls++
+						g.Observe(w.call(a))
+						// Calls are measured with 5% noise, which is all that the guard knows of them.
+						if bound := cfg.Allowance + share*float64(calls) + surprise + 0.05*lost + 0.3; lost > bound {
+							t.Fatalf("%s, share %g, batches of %d: lost %.2f calls of the default in %d, want at most %.2f", name, share, batch, lost, calls, bound)
+						}
+					}
+				}
+				if share > 0.01 && name != NameDefault && tried == 0 {
+					t.Errorf("%s, share %g: nothing was tried", name, share)
+				}
+			}
+		}
+	}
+}
+
+// A budget may change while it is in use: what was spent stays spent, and nothing is granted for calls before.
+func TestReconfigure(t *testing.T) {
+	at := func(share float64) GuardConfig { return DefaultGuardConfig().Budgeted(share) }
+	g := guardOf(&stubborn{base: ring}, ring, tree)
+	feed(g, actions.Default, 100e3, 200) // earned 2 beside the 4
+	for _, c := range []struct{ share, want float64 }{
+		{0.01, 6},
+		{0.02, 10}, // 4 more granted up front
+		{0.05, 22},
+		{0.01, 8}, // cut to what may be carried
+		{0, 0},
+		{0.01, 4},
+	} {
+		g.Reconfigure(at(c.share))
+		if left := g.budget.available(g); math.Abs(left-c.want) > 1e-9 {
+			t.Fatalf("at %g there is %g left, want %g", c.share, left, c.want)
+		}
+	}
+	feed(g, actions.Default, 100e3, 100)
+	if left := g.budget.available(g); math.Abs(left-5) > 1e-9 {
+		t.Errorf("100 calls at 1%% left %g, want 5", left)
+	}
+	g.Observe(seen(tree, 700e3))
+	before := g.budget.available(g)
+	g.Reconfigure(at(0.01))
+	if left := g.budget.available(g); left != before || left > 0 {
+		t.Errorf("%g left, before %g", left, before)
+	}
+}
