@@ -11,8 +11,8 @@ FUZZTIME ?= 4s
 
 all: daemon plugin harness ## build bin/ and lib/
 
-daemon: ## bin/dynamiccld
-	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/dynamiccld ./cmd/dynamiccld
+daemon: ## bin/dynamiccld, and bin/dynamiccld-train, which `dynamiccld train` becomes
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/ ./cmd/dynamiccld ./cmd/dynamiccld-train
 
 plugin: ## lib/libnccl-tuner-dynamiccl.so and its profiler name
 	$(MAKE) --no-print-directory -C nccltuner/plugin

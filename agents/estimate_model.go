@@ -3,7 +3,7 @@ package agents
 import (
 	"math"
 
-	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/blas/blas64"
 
 	"dynamiccl/actions"
 	"dynamiccl/state"
@@ -21,7 +21,7 @@ type costModel struct {
 	mean    []float64 // [n]
 	cov     []float64 // [n,n] row-major
 	prior   []float64 // cov before any measurement: resetting is frequent, its exponentials are slow
-	k       []float64 // [n], scratch
+	k, gain []float64 // [n], scratch
 }
 
 type features struct {
@@ -58,7 +58,7 @@ func bandwidthBound(log2Bytes uint8) float64 {
 
 func newCostModel(set []actions.Action, bucket state.Bucket) *costModel {
 	m := &costModel{n: len(set), mean: make([]float64, len(set)), cov: make([]float64, len(set)*len(set)),
-		prior: make([]float64, len(set)*len(set)), k: make([]float64, len(set)), feat: make([]features, len(set))}
+		prior: make([]float64, len(set)*len(set)), k: make([]float64, len(set)), gain: make([]float64, len(set)), feat: make([]features, len(set))}
 	top := topChannels(set)
 	w := bandwidthBound(bucket.Log2Bytes)
 	for i, a := range set {
@@ -152,14 +152,11 @@ func (m *costModel) condition(i int, surprise, variance float64) {
 	if total <= 0 {
 		return
 	}
-	for r := range m.n {
-		gain := m.k[r] / total
-		if gain == 0 {
-			continue
-		}
-		m.mean[r] += gain * surprise
-		floats.AddScaled(m.cov[r*m.n:(r+1)*m.n], -gain, m.k)
+	for r, k := range m.k {
+		m.gain[r] = k / total
+		m.mean[r] += m.gain[r] * surprise
 	}
+	blas64.Ger(-1, vector(m.gain), vector(m.k), matrix(m.cov, m.n, m.n))
 }
 
 // predict gives the expected relative log cost of an action and its standard deviation.

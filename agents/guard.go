@@ -69,6 +69,8 @@ type Guard struct {
 	base    int
 	urgent  bool
 	reverts int
+	jump    jump
+	jumped  bool
 
 	budget  budget
 	recheck recheck
@@ -89,6 +91,9 @@ func (g *Guard) Name() string { return g.learner.Name() }
 
 // Observe takes in one group call.
 func (g *Guard) Observe(o state.Observation) {
+	if i, ok := g.arms.index[o.Action]; ok && o.CostNs() > 0 {
+		g.compare(i, float64(o.CostNs()))
+	}
 	i, ok := g.arms.add(&o)
 	if !ok {
 		return
@@ -133,6 +138,7 @@ func (g *Guard) Shift(d Diagnosis) {
 	g.memory.save(g.arms)
 	g.arms.reset()
 	g.recheck.reset()
+	g.jump, g.jumped = jump{}, false
 	g.urgent = g.urgent || g.base != 0
 	g.base = 0
 	g.learner.Shift(d)

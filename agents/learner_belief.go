@@ -164,6 +164,24 @@ func (b *belief) suspect(best int) (old int, yes bool) {
 	return old, s.n > 0 && s.n < suspectCalls && o.n >= suspectCalls && o.log()-s.log() > suspectGain && b.arms.calls%2 == 0
 }
 
+// doubtsDefault reports whether the default needs another call before the best is tried on: everything is compared with
+// it, and one delayed call of it makes a bad choice look good for as long as it is tried. Two calls that agree are
+// enough; of two that do not, a third says which was delayed.
+func (b *belief) doubtsDefault(best int) bool {
+	s := &b.arms.samples[0]
+	if best == 0 || b.arms.samples[best].n < doubtAfter || s.n >= guardMinDefault {
+		return false
+	}
+	return s.n < 2 || math.Abs(float64(s.logs[0]-s.logs[1])) > doubtSigmas*b.arms.sigma()
+}
+
+// Calls of the best after which the default is doubted, and how far its first two calls may lie apart. On the recorded
+// tables at 15% noise this takes the worst bucket's cost over the default from 2.4 to 1.2 and costs 0.002 of the oracle's.
+const (
+	doubtAfter  = 2
+	doubtSigmas = 3
+)
+
 // settle ends a batch: where it has room, the best action once more until guards let it into force.
 func (b *belief) settle(trials []actions.Action, best, maxTrials int) (actions.Action, []actions.Action) {
 	if len(trials) < maxTrials && b.pursue(best) {
@@ -171,6 +189,9 @@ func (b *belief) settle(trials []actions.Action, best, maxTrials int) (actions.A
 	}
 	if old, yes := b.suspect(best); yes && len(trials) > 0 {
 		trials[0] = b.set[old]
+	}
+	if len(trials) > 0 && b.doubtsDefault(best) {
+		trials[0] = b.set[0]
 	}
 	b.trials = trials
 	return b.set[b.base], trials

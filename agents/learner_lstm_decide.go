@@ -19,6 +19,10 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		}
 		return l.set[l.base], l.trials
 	}
+	if l.rests() {
+		l.choose()
+		return l.set[l.base], l.trials
+	}
 	l.think()
 	sigma := l.sigma()
 	l.settle(sigma)

@@ -8,8 +8,8 @@ import (
 
 // Expecter is a learner that can say what it expects of an action before it measures it.
 type Expecter interface {
-	// Expects gives mean and standard deviation of an action's log cost over the default's, from all but the action's own
-	// measurements; false where it expects nothing in this condition. It changes nothing.
+	// Expects gives mean and standard deviation of an action's log cost over the default's, before what was measured of the
+	// action itself is added; false where it expects nothing in this condition. It changes nothing.
 	Expects(a actions.Action) (relative, sd float64, ok bool)
 }
 

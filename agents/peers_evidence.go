@@ -40,6 +40,7 @@ type peerEvidence struct {
 
 	precision []float64 // by action of own, of relative; 0: nothing known
 	relative  []float64 // expected log cost over the default
+	told      []opinion // scratch: of one peer
 }
 
 // peerOpinion is one peer as seen from here.
@@ -53,7 +54,7 @@ type peerOpinion struct {
 // newPeerEvidence is for the bucket of a task; m is its model, for the prior means.
 func newPeerEvidence(t Task, own *arms, m *costModel) *peerEvidence {
 	return &peerEvidence{peers: t.Peers, bucket: t.Bucket, own: own, feat: m.feat,
-		precision: make([]float64, len(t.Set)), relative: make([]float64, len(t.Set))}
+		precision: make([]float64, len(t.Set)), relative: make([]float64, len(t.Set)), told: make([]opinion, 0, len(t.Set))}
 }
 
 // look finds peers that joined, or were replaced, since.
@@ -114,13 +115,14 @@ func (e *peerEvidence) gather(sigma float64) {
 	}
 }
 
-// relative is what a peer's measurements let expect of an own action; false when it has none to be believed.
-func (v *peerOpinion) relative(i int) (relative float64, ok bool) {
+// relative is what a peer's measurements let expect of an own action, base being the peer's default; false when it has
+// none to be believed.
+func (v *peerOpinion) relative(i int, base float64) (relative float64, ok bool) {
 	j := v.at[i]
 	if j < 0 || v.arms.samples[j].n == 0 {
 		return 0, false
 	}
-	measured := v.arms.samples[j].log() - v.arms.samples[0].log()
+	measured := v.arms.samples[j].log() - base
 	return min(peerMost, measured) + float64(v.prior[i]), measured >= -peerMost
 }
 
@@ -136,28 +138,33 @@ func (e *peerEvidence) take(v *peerOpinion, sigma float64) {
 	each := v.each
 	common := v.common + v.arms.variance(0, sigma)
 	shift, weight := 0.0, 1/common
-	if own := &e.own.samples[0]; own.n > 0 {
-		ownBase := own.log()
-		for i, j := range v.at {
-			theirs, ok := v.relative(i)
-			if !ok || e.own.samples[i].n == 0 {
-				continue
-			}
-			w := 1 / (each + v.arms.variance(int(j), sigma) + e.own.variance(i, sigma))
-			shift += w * (e.own.samples[i].log() - ownBase - theirs)
+	own, base, ownBase := e.own.samples, v.arms.samples[0].log(), e.own.samples[0].log()
+	e.told = e.told[:0]
+	for i, j := range v.at {
+		theirs, ok := v.relative(i, base)
+		if !ok {
+			continue
+		}
+		noise := v.arms.variance(int(j), sigma)
+		e.told = append(e.told, opinion{i, theirs, noise})
+		if own[0].n > 0 && own[i].n > 0 {
+			w := 1 / (each + noise + e.own.variance(i, sigma))
+			shift += w * (own[i].log() - ownBase - theirs)
 			weight += w
 		}
 	}
 	shift /= weight
-	for i, j := range v.at {
-		theirs, ok := v.relative(i)
-		if !ok {
-			continue
-		}
-		w := 1 / (1/weight + each + v.arms.variance(int(j), sigma))
-		e.precision[i] += w
-		e.relative[i] += w * (theirs + shift)
+	for _, o := range e.told {
+		w := 1 / (1/weight + each + o.noise)
+		e.precision[o.i] += w
+		e.relative[o.i] += w * (o.relative + shift)
 	}
+}
+
+// opinion is what one peer says of own action i, with the variance of its measurements.
+type opinion struct {
+	i               int
+	relative, noise float64
 }
 
 // now is how many calls all buckets have seen: the clock that says which measurements are of a time.

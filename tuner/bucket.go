@@ -42,7 +42,7 @@ type bucket struct {
 }
 
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
-	shape state.Shape, peers *agents.Peers, prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
+	cfg agents.GuardConfig, shape state.Shape, peers *agents.Peers, prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
 	var costs map[actions.Action]float64
 	assumed := actions.Default
 	if prior != nil {
@@ -61,20 +61,31 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 		assumed = actions.Default
 	}
 	task := agents.Task{Set: set, Bucket: b, Topology: state.Topology{Shape: shape}, Prior: costs, Peers: peers, Rand: rng}
-	guard := agents.NewGuard(learner(task), set, b, costs, agents.DefaultGuardConfig())
+	guard := agents.NewGuard(learner(task), set, b, costs, cfg)
 	return &bucket{Bucket: b, differ: differ, assumed: assumed, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}}
 }
 
+// A guard drops a choice after three bad calls, and then nobody runs it any more and the detector never gets the calls
+// that an alarm needs. Most of an alarm and a guard that reverts are taken for one: three calls that are beyond doubt
+// reach 0.9 of the threshold; at half of it, noise alone made choices that are hardly better start over every few seconds.
+const revertAlarm = 0.75
+
 // observe takes in one group call.
 func (b *bucket) observe(o state.Observation) agents.Alarm {
 	b.calls++
+	reverts := b.guard.Reverts()
 	b.guard.Observe(o) // ignores an action of an older plan that is no longer allowed
 	if b.rested++; len(b.entry.Trials) > 0 || b.rested >= restCalls || b.guard.Urgent() {
 		b.fresh = true
 	}
 	b.follow(o.Action)
-	return b.detector.Observe(o)
+	alarm := b.detector.Observe(o)
+	jumped := b.guard.Jumped()
+	if !alarm.Raised && (jumped || b.guard.Reverts() > reverts && b.detector.Stat().Signal >= revertAlarm) {
+		alarm = b.detector.Trip()
+	}
+	return alarm
 }
 
 // follow notes which of the entry's trials have run. Trials run in order; one that is skipped here had a lost sample, and
@@ -138,6 +149,9 @@ func (b *bucket) view() BucketView {
 	}
 	if b.guard.Base() == b.entry.Base {
 		v.SpeedUp, v.SpeedUpLow, v.SpeedUpHigh = b.guard.SpeedUp()
+	}
+	if relative, sd, ok := b.guard.Expects(v.Choice); ok {
+		v.Expected, v.ExpectedSD = math.Exp(-relative), sd
 	}
 	stat := b.detector.Stat()
 	v.CusumCounter, v.CusumSignal = stat.Counter, stat.Signal

@@ -17,11 +17,12 @@ const MaxTrials = 12
 // MaxEntries is how many buckets one plan can carry (DYN_NUM_ENTRIES less the unused one).
 const MaxEntries = 63
 
-// Config is fixed for the life of a Core but for what SetExplore changes.
+// Config is fixed for the life of a Core but for what its setters change.
 type Config struct {
-	NewLearner  agents.NewLearner // required
-	Explore     bool              // false: stored choices only
-	SampleEvery int               // epochs between sampled epochs while nothing is explored; power of two; 0: 4
+	NewLearner  agents.NewLearner  // required
+	Guard       agents.GuardConfig // zero: the default one
+	Explore     bool               // false: stored choices only
+	SampleEvery int                // epochs between sampled epochs while nothing is explored; power of two; 0: 4
 	Seed        uint64
 	Machine     string // for Key
 	GPUArch     string // for Key
@@ -72,6 +73,9 @@ func New(cfg Config) (*Core, error) {
 	if cfg.NewLearner == nil {
 		return nil, fmt.Errorf("tuner config: NewLearner is missing")
 	}
+	if cfg.Guard == (agents.GuardConfig{}) {
+		cfg.Guard = agents.DefaultGuardConfig()
+	}
 	if cfg.SampleEvery == 0 {
 		cfg.SampleEvery = 4
 	}
@@ -90,6 +94,14 @@ func (c *Core) SetExplore(on bool) {
 	c.cfg.Explore = on
 	for _, id := range c.order {
 		c.comms[id].dirty = true
+	}
+}
+
+// SetGuard changes the guards of all buckets, those to come included. What exploration has spent stays spent.
+func (c *Core) SetGuard(cfg agents.GuardConfig) {
+	c.cfg.Guard = cfg
+	for _, id := range c.order {
+		c.comms[id].eachBucket(func(b *bucket) { b.guard.Reconfigure(cfg) })
 	}
 }
 
@@ -162,7 +174,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ bool) *bucket {
 	m.dirty, m.touched = true, true
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
-	return newBucket(b, set, differ, c.cfg.NewLearner, c.design, m.Shape, m.peers, m.prior(b), m.InForce[b], rng)
+	return newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, m.Shape, m.peers, m.prior(b), m.InForce[b], rng)
 }
 
 // advised lets what a person says count as if the store had known it: buckets concerned start anew from it.

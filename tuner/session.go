@@ -51,10 +51,6 @@ type sessionBucket struct {
 	trial     bool             // and whether it is one
 }
 
-// Where one call follows the other the guard drops a choice after three bad calls, and then nobody runs it any more and
-// the detector never gets the calls that an alarm needs. Half an alarm and a guard that reverts are taken for one.
-const revertAlarm = 0.5
-
 // NewSession makes the learners of all buckets.
 func NewSession(cfg SessionConfig) (*Session, error) {
 	if cfg.NewLearner == nil {
@@ -154,11 +150,7 @@ func (s *Session) Tell(i, action int, counterNs, signalNs state.Ns) agents.Diagn
 	s.calls++
 	a := b.set[action]
 	o := state.Observation{Seq: s.calls, Action: a, Ran: a, Bytes: b.bytes, CounterNs: counterNs, SignalNs: signalNs, FirstRank: -1}
-	reverts := b.guard.Reverts()
 	alarm := b.observe(o)
-	if !alarm.Raised && b.guard.Reverts() > reverts && b.detector.Stat().Signal >= revertAlarm {
-		alarm = b.detector.Trip()
-	}
 	verdict := b.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised {
 		b.shift(verdict.Diagnosis)

@@ -15,9 +15,18 @@ import (
 	"dynamiccl/state"
 )
 
-func learnerOf(t testing.TB, name string) agents.NewLearner {
+// withPolicy lists the learners and the policy, which has no weights of its own here: what is tested holds for any.
+func withPolicy() []string { return append(agents.Names(), agents.NameLSTM) }
+
+func learnerOf(t interface {
+	Helper()
+	Fatal(...any)
+}, name string) agents.NewLearner {
 	t.Helper()
 	l, err := agents.New(name)
+	if name == agents.NameLSTM {
+		l, err = agents.NewLSTM(agents.RandomPolicyWeights(rand.New(rand.NewPCG(4, 4))), agents.DefaultPolicyOptions())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,10 +163,7 @@ func TestSessionTakesAnything(t *testing.T) {
 	}
 	full := sessionSet()
 	rapid.Check(t, func(t *rapid.T) {
-		newLearner, err := agents.New(rapid.SampledFrom(agents.Names()).Draw(t, "learner"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		newLearner := learnerOf(t, rapid.SampledFrom(withPolicy()).Draw(t, "learner"))
 		cfg := SessionConfig{NewLearner: newLearner, Design: design, Seed: rapid.Uint64().Draw(t, "seed"),
 			Batch: rapid.IntRange(0, MaxTrials).Draw(t, "batch")}
 		for range rapid.IntRange(1, 3).Draw(t, "buckets") {
@@ -193,7 +199,7 @@ func TestSessionTakesAnything(t *testing.T) {
 }
 
 func TestSessionsOfOneSeedAgree(t *testing.T) {
-	for _, name := range agents.Names() {
+	for _, name := range withPolicy() {
 		run := func() (asked []float64) {
 			s := newSession(t, name, sessionOf(10), sessionOf(10))
 			rng := rand.New(rand.NewPCG(9, 9))
@@ -210,7 +216,7 @@ func TestSessionsOfOneSeedAgree(t *testing.T) {
 }
 
 func TestSessionAsksWithoutAllocating(t *testing.T) {
-	for _, name := range []string{agents.NameDefault, agents.NameCoordinateDescent, agents.NameUCB} {
+	for _, name := range withPolicy() {
 		s := newSession(t, name, sessionOf(10))
 		played(s, rand.New(rand.NewPCG(1, 1)), 200, twoFaces(false))
 		base := slices.Index(sessionSet(), s.Base(0))

@@ -144,6 +144,8 @@ type BucketView struct {
 	SpeedUp      float64      // default's mean over the choice's mean; 1 when unknown
 	SpeedUpLow   float64      // 95% interval
 	SpeedUpHigh  float64
+	Expected     float64 // speed-up that the learner expected of Choice from all but its own measurements; 0: it cannot say
+	ExpectedSD   float64 // standard deviation of its logarithm
 	Calls        uint64
 	Diagnosis    agents.Diagnosis // last
 	DiagnosisNs  state.Ns         // when; 0: never

@@ -10,13 +10,14 @@ import (
 
 func (a *app) agentCommand() *cobra.Command {
 	var stdio bool
+	var policy string
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Be a learner that another program drives, one JSON object a line",
 		Long: `Answer requests on standard input, one JSON object a line, with one line each on
 standard output. The learner runs as in the daemon: with detector, diagnosis and guard.
 
-  {"op":"reset","learner":"ucb","seed":1,
+  {"op":"reset","learner":"lstm","seed":1,
    "topology":{"ranks":8,"nodes":1,"nics":0,"transport":"nvlink"},
    "buckets":[{"id":0,"collective":"AllReduce","bytes":1024,"actions":[{"path":"default"},
     {"path":"collective","algorithm":"Ring","protocol":"LL","channels":8}]}]}
@@ -36,7 +37,11 @@ answered {"error":"..."} and changes nothing.`,
 			if !stdio {
 				return usageError(errors.New("agent speaks on standard input and output only: give --stdio"))
 			}
-			agent, err := stdioagent.New(learnerByName, learnerBatch)
+			learners, err := learnersOf(policy)
+			if err != nil {
+				return err
+			}
+			agent, err := stdioagent.New(learners.New, learnerBatch)
 			if err != nil {
 				return err
 			}
@@ -44,5 +49,6 @@ answered {"error":"..."} and changes nothing.`,
 		},
 	}
 	cmd.Flags().BoolVar(&stdio, "stdio", false, "speak on standard input and output")
+	policyFlag(cmd, &policy)
 	return cmd
 }

@@ -8,13 +8,15 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"dynamiccl/agents"
+	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/demo"
 	"dynamiccl/cmd/dynamiccld/internal/live"
+	"dynamiccl/models"
 )
 
 func (a *app) demoCommand() *cobra.Command {
 	var root string
+	var budget shareValue
 	o := demo.Options{Out: a.stdout}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -47,9 +49,14 @@ than 1.02 times NCCL's default.`,
 			if o.Seconds < 8 || o.Seconds > 600 {
 				return usageError(fmt.Errorf("--seconds %d: want 8 to 600", o.Seconds))
 			}
-			if _, err := agents.New(o.Learner); err != nil {
+			learners, err := learnersOf(o.Policy)
+			if err != nil {
+				return err
+			}
+			if _, err := learners.New(o.Learner); err != nil {
 				return usageError(fmt.Errorf("--learner: %w", err))
 			}
+			o.Budget = config.FormatShare(float64(budget))
 			if f, ok := a.stdout.(*os.File); ok {
 				o.Redraw = term.IsTerminal(int(f.Fd()))
 			}
@@ -58,10 +65,12 @@ than 1.02 times NCCL's default.`,
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().IntVar(&o.Seconds, "seconds", 40, "how long the rank processes run")
-	cmd.Flags().StringVar(&o.Learner, "learner", agents.NameCoordinateDescent, "learner of the daemon")
+	cmd.Flags().StringVar(&o.Learner, "learner", models.DefaultLearner, "learner of the daemon")
+	policyFlag(cmd, &o.Policy)
+	budgetFlag(cmd, &budget)
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "of everything random")
 	cmd.Flags().BoolVar(&o.Keep, "keep", false, "leave the temporary folder with all logs")
 	cmd.Flags().StringVar(&root, "root", "", "checkout that holds bin, lib and the tables (default: this program's)")
-	complete(cmd, "learner", agents.Names())
+	complete(cmd, "learner", models.Names())
 	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/compare"
 	"dynamiccl/cmd/dynamiccld/internal/curves"
 	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/models"
 	"dynamiccl/tuner/tunersim"
 )
 
@@ -27,7 +28,8 @@ type evalFlags struct {
 	calls, seeds, jobs          int
 	noise                       float64
 	asJSON, perBucket, symmetry bool
-	lag, plots                  string
+	lag, plots, policy          string
+	budget                      shareValue
 }
 
 // Values of --lag.
@@ -75,6 +77,8 @@ and more keys beside.`,
 	flags.Float64Var(&f.noise, "noise", 0.05, "standard deviation of a call's log cost; delayed and lost calls come with it")
 	flags.IntVar(&f.seeds, "seeds", 5, "how many seeds to play, from 1")
 	flags.StringVar(&f.lag, "lag", lagNone, "none: ask and tell at every call; daemon: plans by epochs, results late")
+	policyFlag(cmd, &f.policy)
+	budgetFlag(cmd, &f.budget)
 	flags.BoolVar(&f.symmetry, "symmetric", false, "let learners choose NCCL's symmetric kernels, which no tuner plugin can")
 	flags.BoolVar(&f.perBucket, "per-bucket", false, "with --json: a row for each bucket")
 	flags.StringVar(&f.plots, "plot", "", "write regret curves as PNG into this folder")
@@ -88,7 +92,7 @@ and more keys beside.`,
 // evalLearners lists all that can be compared, each once.
 func evalLearners() []string {
 	all := tunersim.KnowingLearners()
-	for _, n := range learnerNames() {
+	for _, n := range models.Names() {
 		if !slices.Contains(all, n) {
 			all = append(all, n)
 		}
@@ -124,6 +128,10 @@ func (f *evalFlags) check() error {
 
 // contenders resolves the learners' names, each once.
 func (f *evalFlags) contenders() ([]tunersim.Contender, error) {
+	learners, err := learnersOf(f.policy)
+	if err != nil {
+		return nil, err
+	}
 	var all []tunersim.Contender
 	for _, name := range f.learners {
 		name = strings.TrimSpace(name)
@@ -132,7 +140,7 @@ func (f *evalFlags) contenders() ([]tunersim.Contender, error) {
 		}
 		c := tunersim.Contender{Name: name, Batch: learnerBatch(name)}
 		if !slices.Contains(tunersim.KnowingLearners(), name) {
-			l, err := learnerByName(name)
+			l, err := learners.New(name)
 			if err != nil {
 				return nil, fmt.Errorf("--learners: %w; or %s, which know the table", err, strings.Join(tunersim.KnowingLearners(), ", "))
 			}
@@ -173,7 +181,7 @@ func (a *app) eval(ctx context.Context, f evalFlags) error {
 	}
 	progress, end := a.progress()
 	results, err := compare.Run(ctx, compare.Config{
-		Comparison: tunersim.Comparison{Calls: f.calls, Noise: tunersim.NoiseOf(f.noise), Guard: agents.DefaultGuardConfig(),
+		Comparison: tunersim.Comparison{Calls: f.calls, Noise: tunersim.NoiseOf(f.noise), Guard: agents.DefaultGuardConfig().Budgeted(float64(f.budget)),
 			Design: design, Daemon: f.lag == lagDaemon},
 		Scenarios: scenarios, Contenders: contenders, Seeds: f.seeds, Workers: f.jobs, Progress: progress,
 	})

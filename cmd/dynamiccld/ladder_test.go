@@ -23,6 +23,10 @@ var ladder = map[string][]string{
 	"tuner/store":       {"actions", "state", "agents", "tuner"},
 	"nccltuner":         {"actions", "state"},
 	"nccltuner/ranklog": {"actions", "state"},
+	"models":            {"actions", "state", "agents"},
+	"models/train":      {"actions", "state", "agents", "tuner/tunersim"},
+
+	"cmd/dynamiccld-train": {"actions", "state", "agents", "tuner", "tuner/tunersim", "tuner/store", "models/train"},
 
 	"nccltuner/plugintest":  {},
 	"nccltuner/harnesstest": {},
@@ -30,7 +34,7 @@ var ladder = map[string][]string{
 
 // pureImports is all that the core may import from the standard library: no clock, file, unsafe or randomness
 // of its own (math/rand/v2 only as a type: sources are arguments).
-var pureImports = []string{"bufio", "bytes", "cmp", "encoding/csv", "errors", "fmt", "io", "iter", "maps", "math", "math/bits",
+var pureImports = []string{"bufio", "bytes", "cmp", "crypto/sha256", "encoding/binary", "encoding/csv", "encoding/json", "errors", "fmt", "io", "iter", "maps", "math", "math/bits",
 	"math/rand/v2", "slices", "sort", "strconv", "strings"}
 
 var pure = []string{"actions", "state", "agents", "tuner"}
@@ -65,8 +69,8 @@ func TestImportLadder(t *testing.T) {
 	seen := 0
 	for _, p := range listPackages(t) {
 		name := strings.TrimPrefix(p.ImportPath, "dynamiccl/")
-		if strings.HasPrefix(name, "cmd/") {
-			continue
+		if name == "cmd/dynamiccld" || strings.HasPrefix(name, "cmd/dynamiccld/") {
+			continue // all, but see TestDaemonIsNotLinkedWithGorgonia
 		}
 		if len(p.GoFiles) == 0 {
 			continue // tests only
@@ -88,8 +92,51 @@ func TestImportLadder(t *testing.T) {
 			}
 		}
 	}
-	if seen < 6 {
+	if seen < 9 {
 		t.Fatalf("only %d packages checked: the ladder test does not see the module", seen)
+	}
+}
+
+// gorgonia begins the import paths of the library that trains, and of what it needs.
+const gorgonia = "gorgonia.org/"
+
+// TestTrainingStaysApart allows gorgonia in one package, and that package in one program.
+func TestTrainingStaysApart(t *testing.T) {
+	trains := false
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(p.ImportPath, "dynamiccl/")
+		for _, imp := range p.Imports {
+			if strings.HasPrefix(imp, gorgonia) && name != "models/train" {
+				t.Errorf("%s imports %s: only models/train may", name, imp)
+			}
+			if imp == "dynamiccl/models/train" && name != "cmd/dynamiccld-train" {
+				t.Errorf("%s imports models/train: only cmd/dynamiccld-train may", name)
+			}
+			trains = trains || strings.HasPrefix(imp, gorgonia)
+		}
+	}
+	if !trains {
+		t.Error("nothing imports gorgonia: this test watches over nothing")
+	}
+}
+
+// TestDaemonIsNotLinkedWithGorgonia: one of its dependencies (assume-no-moving-gc) panics in its init where it does not
+// know the version of Go, and a daemon that does not start is worse than one that cannot train.
+func TestDaemonIsNotLinkedWithGorgonia(t *testing.T) {
+	for program, want := range map[string]bool{"dynamiccl/cmd/dynamiccld": false, "dynamiccl/cmd/dynamiccld-train": true} {
+		out, err := exec.Command("go", "list", "-deps", program).Output()
+		if err != nil {
+			t.Fatalf("go list -deps %s: %v", program, err)
+		}
+		found := ""
+		for _, dep := range strings.Fields(string(out)) {
+			if strings.HasPrefix(dep, gorgonia) || strings.HasSuffix(dep, "assume-no-moving-gc") {
+				found = dep
+			}
+		}
+		if (found != "") != want {
+			t.Errorf("%s depends on %q; want gorgonia: %v", program, found, want)
+		}
 	}
 }
 

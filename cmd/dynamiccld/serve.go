@@ -12,6 +12,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/service"
+	"dynamiccl/models"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -28,8 +29,12 @@ over the one before. The file is the one of --config or DYNAMICCL_CONFIG, else t
 first that exists of $XDG_CONFIG_HOME/dynamiccl/config.yaml and
 /etc/dynamiccl/config.yaml. It holds one "flag-name: value" a line.
 
-On SIGHUP log-level, tick, sample-every and no-explore change at once; for the others
-the log says that they need a restart.`,
+On SIGHUP log-level, tick, sample-every, no-explore and explore-budget change at once;
+for the others the log says that they need a restart.
+
+--explore-budget bounds what trying other choices than NCCL's may lose: this share of the
+time, 400 calls' worth of it at once in every bucket, and half of what was gained. 0%
+tries nothing that is expected to lose.`,
 		Example: `  dynamiccld serve
   dynamiccld serve --listen 9464 --learner ucb
   dynamiccld serve --config my.yaml --print-config`,
@@ -41,6 +46,9 @@ the log says that they need a restart.`,
 			loaded, err := load()
 			if err != nil {
 				return usageError(err)
+			}
+			if _, err := models.Open(loaded.Config.Policy); err != nil {
+				return usageError(fmt.Errorf("%s: %w", loaded.Origin["policy"], err))
 			}
 			if printConfig {
 				_, err := fmt.Fprint(a.stdout, loaded.YAML())
@@ -54,7 +62,7 @@ the log says that they need a restart.`,
 	config.AddFlags(cmd.Flags(), a.host())
 	cmd.Flags().BoolVar(&printConfig, "print-config", false, "print the settings in force as a configuration file, with their origin, and stop")
 	for name, values := range map[string][]string{
-		"learner":    {config.LearnerDefault, config.LearnerCoordinateDescent, config.LearnerUCB},
+		"learner":    models.Names(),
 		"log-level":  {"debug", "info", "warn", "error"},
 		"log-format": {"text", "json"},
 	} {

@@ -66,7 +66,11 @@ func (t *Trainer) Resume(file []byte) error {
 	if err := gob.NewDecoder(bytes.NewReader(body[len(checkpointMagic):])).Decode(&c); err != nil {
 		return fmt.Errorf("%w: %w", err, ErrBadCheckpoint)
 	}
-	if c.Recipe != t.recipe {
+	mine, its := t.recipe, c.Recipe
+	if c.Update <= its.Pretrain { // what comes after pretraining is still open
+		mine.Updates, mine.Synthetic = its.Updates, its.Synthetic
+	}
+	if its != mine {
 		return fmt.Errorf("it is of another recipe (%+v, not %+v): start anew or give the same one: %w", c.Recipe, t.recipe, ErrBadCheckpoint)
 	}
 	prints := t.fingerprints()

@@ -18,7 +18,7 @@ type graph struct {
 	tokens                                      []*G.Node // T of [B, TokenWidth]
 	context                                     *G.Node   // [N, ContextWidth]
 	features                                    *G.Node   // [N, choices, ActionWidth]
-	relative, precision, target, weight, first0 *G.Node   // [N, choices]
+	relative, precision, target, weight         *G.Node   // [N, choices]
 	params                                      G.Nodes
 	loss                                        *G.Node
 	lossValue, meanValue, logvValue, trustValue G.Value

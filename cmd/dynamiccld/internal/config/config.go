@@ -5,24 +5,20 @@ import (
 	"path/filepath"
 	"time"
 
+	"dynamiccl/agents"
+	"dynamiccl/models"
 	"dynamiccl/nccltuner"
 )
 
 // StoreNone as Config.Store keeps what is learned in memory only.
 const StoreNone = "none"
 
-// Learners that serve knows. "default" leaves every choice to NCCL and only measures.
-const (
-	LearnerDefault           = "default"
-	LearnerCoordinateDescent = "coordinate-descent"
-	LearnerUCB               = "ucb"
-)
-
 // Config is everything that serve can be told. Field names and defaults: see fields.
 type Config struct {
 	Dir         string        // where ranks and daemon meet; mode 0700
 	Store       string        // file of learned choices; StoreNone: memory only
-	Learner     string        // one of the Learner constants
+	Learner     string        // one of models.Names
+	Policy      string        // file of the policy that learner lstm runs; "": the shipped one
 	Listen      string        // host:port of /metrics and /healthz; "": off
 	ListenAny   bool          // allow Listen on an address that other machines reach
 	LogLevel    string        // debug, info, warn, error
@@ -30,6 +26,7 @@ type Config struct {
 	Tick        time.Duration // how often rings are read and schedules are checked
 	SampleEvery int           // epochs; power of two, at least 1
 	NoExplore   bool          // stored choices only
+	Budget      float64       // share of time that exploration may lose
 	Machine     string        // overrides the detected machine shape; "": detect
 	GPUArch     string        // overrides the detected GPU architecture; "": detect
 	Seed        uint64        // of the learners' random source
@@ -46,9 +43,9 @@ func Default(h Host) Config {
 	dir := defaultDir(h)
 	return Config{
 		Dir: dir, Store: defaultStore(h, dir),
-		Learner:  LearnerCoordinateDescent,
+		Learner:  models.DefaultLearner,
 		LogLevel: "info", LogFormat: "text",
-		Tick: 10 * time.Millisecond, SampleEvery: 4, Seed: 1,
+		Tick: 10 * time.Millisecond, SampleEvery: 4, Seed: 1, Budget: agents.DefaultExploreBudget,
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"dynamiccl/models"
 )
 
 // user is a host without any file or variable of ours.
@@ -80,7 +82,7 @@ func TestEmptyEnvironmentIsUnset(t *testing.T) {
 
 func TestFlagsOfEveryField(t *testing.T) {
 	l, err := load(t, "", nil, "--dir", "x", "--store=none", "--learner=ucb", "--listen=9464", "--listen-any", "--log-level=debug", "--log-format=json",
-		"--tick=1s", "--sample-every=2", "--no-explore", "--machine=8x H200", "--gpu-arch=sm_90", "--seed=18446744073709551615")
+		"--policy=p.dynp", "--explore-budget=12.5%", "--tick=1s", "--sample-every=2", "--no-explore", "--machine=8x H200", "--gpu-arch=sm_90", "--seed=18446744073709551615")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,7 @@ func TestFlagsOfEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{Dir: filepath.Join(wd, "x"), Store: "none", Learner: "ucb", Listen: "localhost:9464", ListenAny: true, LogLevel: "debug", LogFormat: "json",
-		Tick: time.Second, SampleEvery: 2, NoExplore: true, Machine: "8x H200", GPUArch: "sm_90", Seed: math.MaxUint64}
+		Tick: time.Second, SampleEvery: 2, NoExplore: true, Policy: filepath.Join(wd, "p.dynp"), Budget: 0.125, Machine: "8x H200", GPUArch: "sm_90", Seed: math.MaxUint64}
 	if l.Config != want {
 		t.Errorf("got  %+v\nwant %+v", l.Config, want)
 	}
@@ -120,7 +122,12 @@ func TestErrors(t *testing.T) {
 		{"too large", "# " + strings.Repeat("x", maxFileBytes), nil, nil, []string{"larger than"}},
 		{"no power of two", "sample-every: 3", nil, nil, []string{"sample-every", "power of two"}},
 		{"zero", "sample-every: 0", nil, nil, []string{"sample-every", "power of two"}},
-		{"learner", "", []string{"DYNAMICCL_LEARNER=lstm"}, nil, []string{"DYNAMICCL_LEARNER", "learner", "one of default, coordinate-descent, ucb"}},
+		{"learner", "", []string{"DYNAMICCL_LEARNER=lsmt"}, nil, []string{"DYNAMICCL_LEARNER", "learner", "one of " + strings.Join(models.Names(), ", ")}},
+		{"relative policy", "policy: x.dynp", nil, nil, []string{"policy", "relative"}},
+		{"whole budget", "explore-budget: 1", nil, nil, []string{"explore-budget", "between 0% and 50%", "1%"}},
+		{"negative budget", "explore-budget: -1%", nil, nil, []string{"explore-budget", "out of range"}},
+		{"no budget", "explore-budget: .nan", nil, nil, []string{"explore-budget", "1%"}},
+		{"budget in words", "", nil, []string{"--explore-budget=%"}, []string{"explore-budget", "1%"}},
 		{"bool", "", []string{"DYNAMICCL_NO_EXPLORE=maybe"}, nil, []string{"DYNAMICCL_NO_EXPLORE", "true nor false"}},
 		{"seed", "seed: 1.5", nil, nil, []string{"seed", "whole number"}},
 		{"relative in file", "dir: run", nil, nil, []string{"dir", "relative", "absolute"}},
@@ -144,6 +151,18 @@ func TestErrors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestShares(t *testing.T) {
+	for text, want := range map[string]float64{"1%": 0.01, "0.01": 0.01, "0": 0, "0%": 0, "50%": 0.5, "0.5": 0.5, " 7 %": 0.07, "1e-3": 0.001, "1e-12": 0} {
+		got, err := ParseShare(text)
+		if err != nil || got != want {
+			t.Errorf("%q: %g, %v; want %g", text, got, err, want)
+		}
+		if again, err := ParseShare(FormatShare(got)); err != nil || again != got {
+			t.Errorf("%q is written %s, which is %g, %v", text, FormatShare(got), again, err)
+		}
 	}
 }
 
@@ -191,7 +210,7 @@ func TestUnknownVariableIsAWarning(t *testing.T) {
 
 // TestPrintedConfigLoads: what --print-config writes means the same again.
 func TestPrintedConfigLoads(t *testing.T) {
-	first, err := load(t, "", nil, "--dir=/tmp/a \"b\" \\c", "--machine=8x H200: 'x' #1", "--tick=15ms", "--listen=9464", "--no-explore", "--seed=3")
+	first, err := load(t, "", nil, "--dir=/tmp/a \"b\" \\c", "--machine=8x H200: 'x' #1", "--tick=15ms", "--listen=9464", "--no-explore", "--explore-budget=0.0333333333333", "--seed=3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,16 +244,16 @@ func TestReload(t *testing.T) {
 	old := Default(user(nil))
 	next := old
 	next.Tick, next.LogLevel, next.NoExplore, next.SampleEvery = time.Second, "debug", true, 2
-	next.Dir, next.Learner, next.Store = "/elsewhere", "ucb", StoreNone
+	next.Dir, next.Learner, next.Policy, next.Store, next.Budget = "/elsewhere", "ucb", "/p.dynp", StoreNone, 0.2
 	merged, live, restart := Reload(old, next)
-	if got := keys(live); got != "log-level tick sample-every no-explore" {
+	if got := keys(live); got != "log-level tick sample-every no-explore explore-budget" {
 		t.Errorf("live: %s", got)
 	}
-	if got := keys(restart); got != "dir store learner" {
+	if got := keys(restart); got != "dir store learner policy" {
 		t.Errorf("restart: %s", got)
 	}
 	want := next
-	want.Dir, want.Learner, want.Store = old.Dir, old.Learner, old.Store
+	want.Dir, want.Learner, want.Policy, want.Store = old.Dir, old.Learner, old.Policy, old.Store
 	if merged != want {
 		t.Errorf("got  %+v\nwant %+v", merged, want)
 	}

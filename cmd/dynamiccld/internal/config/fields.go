@@ -3,11 +3,14 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"dynamiccl/models"
 )
 
 // Bounds: below a millisecond the daemon would be busy with waking up, above ten seconds a ring of 65,536 samples
@@ -17,6 +20,7 @@ const (
 	maxTick        = 10 * time.Second
 	maxSampleEvery = 1 << 20
 	maxNameBytes   = 128
+	maxShare       = 0.5
 )
 
 // field is one setting: its key is the flag, the key in the file, and (upper case, DYNAMICCL_) the environment variable.
@@ -41,12 +45,17 @@ var fields = []field{
 			return
 		},
 		func(c Config) string { return c.Store }},
-	{"learner", "name", "default (measure only), coordinate-descent or ucb", false,
+	{"learner", "name", "who chooses: " + strings.Join(models.Names(), ", ") + "; default only measures", false,
+		func(c *Config, s string) (err error) { c.Learner, err = oneOf(s, models.Names()...); return },
+		func(c Config) string { return c.Learner }},
+	{"policy", "path", "policy file of 'dynamiccld train' that learner lstm runs; empty: the one in this program", false,
 		func(c *Config, s string) (err error) {
-			c.Learner, err = oneOf(s, LearnerDefault, LearnerCoordinateDescent, LearnerUCB)
+			if c.Policy = s; s != "" {
+				c.Policy, err = absolute(s)
+			}
 			return
 		},
-		func(c Config) string { return c.Learner }},
+		func(c Config) string { return c.Policy }},
 	{"listen", "[host:]port", "serve /metrics (Prometheus), /healthz and /v1 (JSON) over HTTP; empty: off; a port alone is localhost", false,
 		func(c *Config, s string) (err error) { c.Listen, err = normalListen(s); return },
 		func(c Config) string { return c.Listen }},
@@ -71,6 +80,9 @@ var fields = []field{
 	{"no-explore", "bool", "use stored choices only, try nothing new", true,
 		func(c *Config, s string) (err error) { c.NoExplore, err = boolean(s); return },
 		func(c Config) string { return strconv.FormatBool(c.NoExplore) }},
+	{"explore-budget", "share", "share of time that exploration may lose, 0% to 50%", true,
+		func(c *Config, s string) (err error) { c.Budget, err = ParseShare(s); return },
+		func(c Config) string { return FormatShare(c.Budget) }},
 	{"machine", "name", "machine shape that choices are stored under; empty: detected", false,
 		func(c *Config, s string) (err error) { c.Machine, err = label(s); return },
 		func(c Config) string { return c.Machine }},
@@ -142,6 +154,26 @@ func sampleEvery(s string) (int, error) {
 	}
 	return int(n), nil
 }
+
+// ParseShare reads a share of time: "1%" or "0.01". Finer than a millionth of a percent it is rounded, so that what
+// FormatShare writes means the same again.
+func ParseShare(s string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	switch {
+	case err != nil || math.IsNaN(v):
+		return 0, fmt.Errorf("%q is no share; write it like 1%% or 0.01", s)
+	case v < 0 || v > maxShare:
+		return 0, fmt.Errorf("%q is out of range; between 0%% and %s, written like 1%% or 0.01", s, FormatShare(maxShare))
+	}
+	return math.Round(v*1e8) / 1e8, nil
+}
+
+// FormatShare writes a share in percent.
+func FormatShare(share float64) string { return strconv.FormatFloat(100*share, 'g', 9, 64) + "%" }
 
 func seed(s string) (uint64, error) {
 	n, err := strconv.ParseUint(s, 10, 64)

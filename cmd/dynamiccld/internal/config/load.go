@@ -20,7 +20,7 @@ import (
 // EnvPrefix begins every environment variable of ours.
 const EnvPrefix = "DYNAMICCL_"
 
-// maxFileBytes bounds a configuration file: 13 settings need less than a kilobyte.
+// maxFileBytes bounds a configuration file: 15 settings need less than two kilobytes.
 const maxFileBytes = 64 << 10
 
 // otherEnv are variables of ours that are not settings of the daemon.
@@ -181,7 +181,7 @@ func (l *Loaded) applyKey(key string, value any, shell bool) error {
 		return fmt.Errorf("unknown key %q; did you mean %q? (`dynamiccld serve --print-config` lists all)", key, nearestKey(key))
 	}
 	text, err := scalar(value)
-	if err == nil && f.kind == "path" && !shell && text != StoreNone && !filepath.IsAbs(text) {
+	if err == nil && f.kind == "path" && !shell && text != "" && text != StoreNone && !filepath.IsAbs(text) {
 		// Daemon, ranks and commands start in different directories; only a flag is read where it was written.
 		err = fmt.Errorf("path %q is relative; give an absolute path", text)
 	}

@@ -11,6 +11,7 @@ import (
 	"dynamiccl/agents"
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/models"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
@@ -60,7 +61,11 @@ type Daemon struct {
 
 // Open takes the directory's lock and opens the store. It starts nothing.
 func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) {
-	newLearner, err := agents.New(cfg.Learner)
+	learners, err := models.Open(cfg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	newLearner, err := learners.New(cfg.Learner)
 	if err != nil {
 		return nil, fmt.Errorf("learner: %w", err)
 	}
@@ -70,7 +75,7 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 	if cfg.GPUArch == "" {
 		cfg.GPUArch = gpuArchitecture(os.DirFS("/"))
 	}
-	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Explore: !cfg.NoExplore, SampleEvery: cfg.SampleEvery,
+	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Guard: guardOf(cfg), Explore: !cfg.NoExplore, SampleEvery: cfg.SampleEvery,
 		Seed: cfg.Seed, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
 	if err != nil {
 		return nil, err
@@ -87,6 +92,10 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
 
+func guardOf(cfg config.Config) agents.GuardConfig {
+	return agents.DefaultGuardConfig().Budgeted(cfg.Budget)
+}
+
 // Close gives back lock and files. The ranks keep the last agreed plans.
 func (d *Daemon) Close() error {
 	return errors.Join(d.memory.Close(), d.scanner.Close(), d.dir.Close())
@@ -98,8 +107,9 @@ func (d *Daemon) now() state.Ns { return state.Ns(time.Since(d.started)) + 1 }
 // Reload takes over what may change live.
 func (d *Daemon) Reload(cfg config.Config) {
 	_ = d.do(context.Background(), func() { // the loop ends only with the process's work: then nothing is to be reloaded
-		d.cfg.Tick, d.cfg.SampleEvery, d.cfg.NoExplore = cfg.Tick, cfg.SampleEvery, cfg.NoExplore
+		d.cfg.Tick, d.cfg.SampleEvery, d.cfg.NoExplore, d.cfg.Budget = cfg.Tick, cfg.SampleEvery, cfg.NoExplore, cfg.Budget
 		d.core.SetExplore(!cfg.NoExplore)
+		d.core.SetGuard(guardOf(cfg))
 		d.core.SetSampleEvery(cfg.SampleEvery)
 	})
 }

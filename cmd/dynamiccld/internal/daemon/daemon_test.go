@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"dynamiccl/actions"
+	"dynamiccl/agents"
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -41,8 +42,8 @@ func (l *logBuffer) String() string {
 func testConfig(t *testing.T) config.Config {
 	t.Helper()
 	tmp := t.TempDir()
-	return config.Config{Dir: filepath.Join(tmp, "run"), Store: filepath.Join(tmp, "store.db"), Learner: config.LearnerUCB,
-		Tick: time.Millisecond, SampleEvery: 4, Seed: 1}
+	return config.Config{Dir: filepath.Join(tmp, "run"), Store: filepath.Join(tmp, "store.db"), Learner: agents.NameUCB,
+		Tick: time.Millisecond, SampleEvery: 4, Seed: 1, Budget: agents.DefaultExploreBudget}
 }
 
 func open(t *testing.T, cfg config.Config) (*Daemon, *logBuffer) {

@@ -18,7 +18,9 @@ import (
 type Options struct {
 	Build   live.Build
 	Learner string
-	Seconds int // that the rank processes run
+	Policy  string // file; "": the shipped one
+	Budget  string // share that exploration may lose, as serve takes it; "": serve's default
+	Seconds int    // that the rank processes run
 	Seed    uint64
 	Keep    bool // leave the temporary folder
 	Out     io.Writer
@@ -75,6 +77,12 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	d.daemon = live.Daemon{Build: o.Build, Dir: dir, Log: filepath.Join(tmp, "daemon.log"), Args: []string{
 		"--store", filepath.Join(tmp, "store.db"), "--learner", o.Learner, "--seed", strconv.FormatUint(o.Seed, 10)}}
+	if o.Policy != "" {
+		d.daemon.Args = append(d.daemon.Args, "--policy", o.Policy)
+	}
+	if o.Budget != "" {
+		d.daemon.Args = append(d.daemon.Args, "--explore-budget", o.Budget)
+	}
 	if err := d.daemon.Start(ctx); err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dynamiccl/agents"
 	"dynamiccl/cmd/dynamiccld/internal/live"
+	"dynamiccl/models"
 	"dynamiccl/nccltuner/ranklog"
 )
 
@@ -190,7 +190,7 @@ func TestStoppedDemoLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 	defer cancel()
 	var out strings.Builder
-	err := Run(ctx, Options{Build: build, Learner: agents.NameCoordinateDescent, Seconds: 8, Seed: 1, Out: &out})
+	err := Run(ctx, Options{Build: build, Learner: models.DefaultLearner, Seconds: 8, Seed: 1, Out: &out})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a demo that was stopped ended with %v\n%s", err, &out)
 	}

@@ -79,7 +79,7 @@ func (b *Backend) Import(ctx context.Context, rules []actions.Rule) error {
 // Empty is a daemon that no rank has met.
 func Empty() *Backend {
 	return &Backend{state: control.Status{PID: 4242, Version: "v1.2.3", StartedAt: Now.Add(-2 * time.Hour), Dir: "/run/dynamiccl",
-		StorePath: "/var/lib/dynamiccl/store.db", StoreState: "ok", Learner: "coordinate-descent", Explore: true, NowNs: ns(2 * time.Hour)}}
+		StorePath: "/var/lib/dynamiccl/store.db", StoreState: "ok", Learner: "lstm", Explore: true, NowNs: ns(2 * time.Hour)}}
 }
 
 // Busy is a daemon with two communicators, of which one is tuned.
@@ -102,7 +102,7 @@ func Busy() *Backend {
 			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 4_000, Diagnosis: agents.DiagnosisCongestion, DiagnosisNs: ns(110 * time.Minute),
 			CusumCounter: 0.12, CusumSignal: 0.4, Exploring: true, Choices: []tuner.ActionView{measured(actions.Default, 300, 11_700, 0.0016)}},
 		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 17}, Choice: tree, SinceNs: ns(119 * time.Minute),
-			SpeedUp: 1.25, SpeedUpLow: 1.1, SpeedUpHigh: 1.42, Calls: 900, Diagnosis: agents.DiagnosisSlowRank, DiagnosisNs: ns(119*time.Minute + 50*time.Second),
+			SpeedUp: 1.25, SpeedUpLow: 1.1, SpeedUpHigh: 1.42, Expected: 1.19, ExpectedSD: 0.07, Calls: 900, Diagnosis: agents.DiagnosisSlowRank, DiagnosisNs: ns(119*time.Minute + 50*time.Second),
 			Choices: []tuner.ActionView{measured(actions.Default, 100, 12_500, 0.01), measured(tree, 100, 10_000, 0.01)}},
 		{Comm: 0xc0ffee, Shape: state.Shape{Ranks: 4, Nodes: 2}, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Choice: actions.Default,
 			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 10, Note: "not tuned: 2 of 4 ranks are on this host"},

@@ -134,7 +134,7 @@ func BenchmarkAdaptation(b *testing.B) {
 	phases := []struct{ table, name string }{{quiet, "quiet"}, {netLoad, "network load"}, {quiet, "quiet again"}}
 	const calls = 12_000
 	for b.Loop() {
-		for _, learner := range []string{"default", "coordinate-descent", "ucb"} {
+		for _, learner := range []string{"default", "coordinate-descent", "ucb", "lstm"} {
 			for seed := uint64(1); seed <= 3; seed++ {
 				r := newRig(b, "--learner", learner, "--seed", strconv.FormatUint(seed, 10))
 				r.start()

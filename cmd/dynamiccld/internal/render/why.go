@@ -20,6 +20,9 @@ func Why(w io.Writer, b control.Bucket, now time.Time) error {
 	t := columns(w)
 	fmt.Fprintf(t, "  choice\t%s\n", choice(b, now))
 	fmt.Fprintf(t, "  advantage\t%s\n", advantage(b))
+	if b.Expected > 0 {
+		fmt.Fprintf(t, "  policy\t%s\n", expected(b))
+	}
 	if b.Note != "" {
 		fmt.Fprintf(t, "  note\t%s\n", b.Note)
 	}
@@ -57,6 +60,24 @@ func advantage(b control.Bucket) string {
 		return "not measured yet"
 	}
 	return fmt.Sprintf("%.2fx NCCL's default, 95%% interval %.2fx to %.2fx, %d calls so far", b.SpeedUp, b.SpeedUpLow, b.SpeedUpHigh, b.Calls)
+}
+
+// expected compares what the learner knew beforehand with what came.
+func expected(b control.Bucket) string {
+	s := fmt.Sprintf("expected %s than NCCL's default (sd %.0f%%) from what it learned elsewhere; ", faster(b.Expected), 100*b.ExpectedSD)
+	for _, a := range b.Tried {
+		if a.Action == b.Choice && b.SpeedUp != 1 {
+			return s + fmt.Sprintf("measured %s over %d calls", faster(b.SpeedUp), a.Calls)
+		}
+	}
+	return s + "not measured yet"
+}
+
+func faster(speedUp float64) string {
+	if speedUp < 1 {
+		return fmt.Sprintf("%.0f%% slower", 100*(1/speedUp-1))
+	}
+	return fmt.Sprintf("%.0f%% faster", 100*(speedUp-1))
 }
 
 func diagnosis(b control.Bucket, now time.Time) string {

@@ -22,6 +22,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/fakebackend"
+	"dynamiccl/models"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -186,7 +187,7 @@ func TestReload(t *testing.T) {
 	d.mu.Lock()
 	got := d.got
 	d.mu.Unlock()
-	if got.Tick != time.Second || got.Learner != config.LearnerCoordinateDescent {
+	if got.Tick != time.Second || got.Learner != models.DefaultLearner {
 		t.Errorf("the daemon was given %+v", got)
 	}
 	for _, want := range []string{"setting needs a restart", "setting=learner", "wanted=ucb", "setting=tick"} {

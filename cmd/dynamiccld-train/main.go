@@ -1,0 +1,23 @@
+// Command dynamiccld-train trains the policy. It is a program of its own, which `dynamiccld train` starts, because
+// gorgonia brings a dependency that panics in its init where it does not know the version of Go: that may end a training,
+// never a daemon.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// version is set by the linker (-X main.version=...); "": what the Go tool knows.
+var version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	// The first signal ends training in order; a second one must end it at once.
+	context.AfterFunc(ctx, stop)
+	p := &program{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now, commit: commit(), start: newTrainer}
+	os.Exit(p.main(ctx, os.Args[1:]))
+}

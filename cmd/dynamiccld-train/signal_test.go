@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is the program running on its own.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stderr *bufio.Reader
+	said   strings.Builder
+}
+
+func startProgram(t *testing.T, args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, cmd: exec.Command(exe, args...)}
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	pipe, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stderr = bufio.NewReader(pipe)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	limit := time.AfterFunc(time.Minute, func() { _ = p.cmd.Process.Kill() })
+	t.Cleanup(func() { limit.Stop() })
+	return p
+}
+
+// until reads lines up to one that contains text.
+func (p *process) until(text string) {
+	p.t.Helper()
+	for {
+		line, err := p.stderr.ReadString('\n')
+		p.said.WriteString(line)
+		if strings.Contains(line, text) {
+			return
+		}
+		if err != nil {
+			p.t.Fatalf("%q was not said, but:\n%s", text, p.said.String())
+		}
+	}
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wait gives how the program ended.
+func (p *process) wait() syscall.WaitStatus {
+	p.t.Helper()
+	rest, err := io.ReadAll(p.stderr)
+	p.said.Write(rest)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	exit := new(exec.ExitError)
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	return p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func TestSignalKeepsAll(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "it's.dynp") // the quote must come back quoted
+	p := startProgram(t, "--synthetic", "1", "--updates", "1000", "--out", out)
+	p.until("1000 updates")
+	p.signal(syscall.SIGTERM)
+	if status := p.wait(); status.ExitStatus() != exitInterrupted {
+		t.Fatalf("status %v: %s", status, p.said.String())
+	}
+	if want := `dynamiccld train --synthetic 1 --updates 1000 --out '` + strings.ReplaceAll(out, "'", `'\''`) + `' --resume`; !strings.Contains(p.said.String(), want) {
+		t.Errorf("it does not say %s but:\n%s", want, p.said.String())
+	}
+	for _, file := range []string{out, out + ".ckpt"} {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A second signal does not wait for the validation; the checkpoint was written before.
+func TestSecondSignalStopsAtOnce(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "p")
+	p := startProgram(t, "--synthetic", "1", "--updates", "1000", "--out", out)
+	p.until("1000 updates")
+	p.signal(syscall.SIGINT)
+	p.until("a second signal stops at once")
+	p.signal(syscall.SIGINT)
+	if status := p.wait(); !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Fatalf("status %v: %s", status, p.said.String())
+	}
+	if _, err := os.Stat(out + ".ckpt"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a policy was written without waiting for its validation")
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestResumedRunHasTheSameBytes trains 6 updates at once, with two threads, and with one thread as 3, a signal, and 3
+// more. Validation is due after 4 and 6: the one that the signal causes must leave no trace. So this is same seed, same
+// bytes too. Few runs, since a real one is slow under the race detector.
+func TestResumedRunHasTheSameBytes(t *testing.T) {
+	w := newWorld(t)
+	w.start = newTrainer
+	line := "--quiet --traces " + twoTables + " --updates 6 --pretrain 2 --validate-every 4 "
+	w.must(line + "--threads 2 --out $DIR/whole --curve $DIR/whole.curve")
+	w.wrap = stopAfter(3)
+	parts := "--threads 1 --out $DIR/parts --curve $DIR/parts.curve "
+	stdout, stderr, code := w.run(line + parts)
+	if code != exitInterrupted || !strings.Contains(stderr, "stopped after update 3 of 6") || !strings.Contains(stdout, "3 of 6 updates") {
+		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+	}
+	if card := w.policy("parts"); card.Updates != 3 || !(card.Results["validation_regret"] > 0) {
+		t.Errorf("the policy of the stopped run: %+v", card)
+	}
+	w.wrap = nil
+	w.refusesOthers(line + parts)
+	w.must(line + parts + "--resume")
+	if !bytes.Equal(w.read("whole"), w.read("parts")) {
+		t.Error("the resumed run's policy differs from that of the unbroken one")
+	}
+	if whole, parts := w.read("whole.curve/training.csv"), w.read("parts.curve/training.csv"); !bytes.Equal(whole, parts) {
+		t.Errorf("curve of the unbroken run\n%s\nof the resumed one\n%s", whole, parts)
+	}
+	if w.has("whole.ckpt") || w.has("parts.ckpt") {
+		t.Error("a finished run left its checkpoint")
+	}
+}
+
+// refusesOthers tries to go on from the checkpoint with another run, or from a damaged one.
+func (w *world) refusesOthers(line string) {
+	w.t.Helper()
+	for args, want := range map[string]string{
+		"":                            "--resume goes on with it",
+		"--resume --seed 2":           "another recipe",
+		"--resume --validate-every 7": "--validate-every 4",
+		"--resume --hold-out socket":  "other tables",
+	} {
+		if _, stderr, code := w.run(line + args); code == exitOK || !strings.Contains(stderr, want) {
+			w.t.Errorf("%q: exit %d: %s", args, code, stderr)
+		}
+	}
+	whole := w.read("parts.ckpt")
+	for _, damaged := range [][]byte{whole[:len(whole)-40], whole[:2], {}} {
+		if err := replace(w.path("parts.ckpt"), damaged); err != nil {
+			w.t.Fatal(err)
+		}
+		if _, stderr, code := w.run(line + "--resume"); code != exitFailed || !strings.Contains(stderr, "bad checkpoint") {
+			w.t.Errorf("%d bytes of a checkpoint: exit %d: %s", len(damaged), code, stderr)
+		}
+	}
+	if err := replace(w.path("parts.ckpt"), whole); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,85 @@
+package models
+
+import (
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+func TestEveryNameIsMade(t *testing.T) {
+	task := agents.Task{Set: []actions.Action{actions.Default, {Path: actions.PathCollective, Algorithm: actions.Ring, Channels: 8}},
+		Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}}
+	for _, name := range Names() {
+		makeLearner, err := New(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		task.Rand = rand.New(rand.NewPCG(1, 1))
+		if l := makeLearner(task); l.Name() != name {
+			t.Errorf("learner %q calls itself %q", name, l.Name())
+		}
+	}
+	if _, err := New(DefaultLearner); err != nil {
+		t.Errorf("the default learner: %v", err)
+	}
+	_, err := New("gradient-free")
+	if !errors.Is(err, agents.ErrUnknownLearner) {
+		t.Fatalf("%v", err)
+	}
+	for _, name := range Names() {
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("%q does not offer %q", err, name)
+		}
+	}
+}
+
+// A file's policy takes the place of the shipped one, and nothing but a policy file is taken.
+func TestOpen(t *testing.T) {
+	write := func(data []byte) string {
+		file := filepath.Join(t.TempDir(), "p.dynp")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	own, err := agents.EncodePolicy(agents.RandomPolicyWeights(rand.New(rand.NewPCG(1, 1))), agents.PolicyCard{Name: "own", Horizon: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(write(own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.policy == nil {
+		t.Error("the file's policy is not used")
+	}
+	for _, name := range Names() {
+		if _, err := l.New(name); err != nil {
+			t.Error(err)
+		}
+	}
+	damaged := append([]byte(nil), own...)
+	damaged[len(damaged)/2] ^= 1
+	for name, c := range map[string]struct {
+		file string
+		want error
+	}{
+		"missing": {filepath.Join(t.TempDir(), "none"), fs.ErrNotExist},
+		"foreign": {write([]byte("hello")), agents.ErrForeignPolicy},
+		"empty":   {write(nil), agents.ErrForeignPolicy},
+		"damaged": {write(damaged), agents.ErrPolicyDamaged},
+		"cut":     {write(own[:len(own)-1]), agents.ErrPolicyDamaged},
+	} {
+		if _, err := Open(c.file); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.file) || !strings.Contains(err.Error(), "dynamiccld train") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
