@@ -56,3 +56,9 @@ help: ## this list
 .PHONY: gpu-test
 gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
 	nccltuner/gputest/run.sh
+
+.PHONY: gpu-sweep
+gpu-sweep: ## tables of real NCCL on the GPUs of this machine, into .cache/sweep (minutes)
+	nccltuner/gputest/sweep.sh .cache/sweep nvlink quiet
+	ROUNDS=3 nccltuner/gputest/sweep.sh .cache/sweep socket quiet --budget-us 60000
+	nccltuner/gputest/sweep.sh .cache/sweep nvlink noise

@@ -27,7 +27,7 @@ type Without struct {
 }
 
 // DefaultPolicyOptions is what serve runs.
-func DefaultPolicyOptions() PolicyOptions { return PolicyOptions{Horizon: 12} }
+func DefaultPolicyOptions() PolicyOptions { return PolicyOptions{Horizon: 8} }
 
 // lstm is the recurrent policy for one bucket. Its LSTM reads the calls one after the other; for every action the heads
 // then say what it will cost and how sure that is. They start from what a Gaussian process makes of all measurements
@@ -45,6 +45,7 @@ type lstm struct {
 
 	mean, variance []float64 // [A]: of log cost over the default, own measurements counted
 	prior          []float64 // [A]: variance without them
+	blend, doubt   []float64 // [A]: mean and variance that decisions rest on, the belief's part included
 	share          []shares  // [A]
 	lastCall       []int     // [A]: sinceShift when it ran last
 	worth          []float64 // [A]: of the batch that is being proposed
@@ -78,7 +79,7 @@ func newLSTM(w *PolicyWeights, opt PolicyOptions, t Task) *lstm {
 		t.Peers = NewPeers()
 	}
 	l := &lstm{belief: newBelief(t), opt: opt, net: newPolicyNet(w, n), task: t, features: make([]float64, n*ActionWidth),
-		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n),
+		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), blend: make([]float64, n), doubt: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n),
 		worth: make([]float64, n), planned: make([]int, n)}
 	l.trials = make([]actions.Action, 0, n)
 	encodeMachine(l.machine[:], t.Bucket, t.Topology, n)
@@ -168,6 +169,8 @@ func (l *lstm) Observe(o state.Observation) {
 	surprise := relative - expected
 	if i > 0 && s.n == 1 && l.expects {
 		l.task.Peers.trust.add(surprise * surprise / (l.prior[i] + 2*sigma*sigma))
+		mean, sd := l.model.behind(i, 0)
+		l.task.Peers.votes.add(relative, l.net.mean[i], l.prior[i]+2*sigma*sigma, mean, sd*sd+2*sigma*sigma)
 	}
 	if l.opt.Tape != nil {
 		l.opt.Tape.paid(i, relative)
@@ -221,7 +224,7 @@ func (l *lstm) think() {
 	l.writeEvidence()
 	l.net.think(l.context[:], l.features)
 	l.mean[0], l.variance[0] = 0, 0
-	stretch := l.task.Peers.trust.stretch()
+	stretch, network := l.task.Peers.trust.stretch(), l.task.Peers.votes.network()
 	for i := 1; i < len(l.set); i++ {
 		relative, precision := l.measured(i)
 		precision *= l.net.trust[i]
@@ -232,6 +235,10 @@ func (l *lstm) think() {
 		}
 		l.variance[i] = 1 / (prior + precision)
 		l.mean[i] = l.variance[i] * (prior*l.net.mean[i] + precision*relative)
+		mean, sd := l.model.behind(i, 0)
+		apart := l.mean[i] - mean
+		l.blend[i] = mean + network*apart
+		l.doubt[i] = network*l.variance[i] + (1-network)*sd*sd + network*(1-network)*apart*apart
 	}
 	if l.opt.Tape != nil {
 		l.opt.Tape.decision(l)

@@ -12,7 +12,11 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	l.trials = l.trials[:0]
 	if l.arms.samples[0].n == 0 {
 		if l.oldDefault != 0 {
-			return l.set[l.base], l.opening(maxTrials)
+			first := modelDefaults
+			if l.room(maxTrials) > 1 {
+				first = defaultFirst
+			}
+			return l.set[l.base], l.openingOf(maxTrials, first)
 		}
 		if maxTrials > 0 { // nothing else means anything yet
 			l.trials = append(l.trials, l.set[0])
@@ -42,7 +46,7 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		l.planned[pick]++
 		l.times[pick]++
 		if pick > 0 { // as if it came back as expected
-			l.variance[pick] = 1 / (1/l.variance[pick] + 1/(sigma*sigma))
+			l.doubt[pick] = 1 / (1/l.doubt[pick] + 1/(sigma*sigma))
 			l.worth[pick] = l.worthOf(pick, sigma)
 		}
 	}
@@ -86,7 +90,7 @@ func (l *lstm) settle(sigma float64) {
 		if l.arms.samples[i].n < baseMinSamples {
 			continue
 		}
-		if b := l.mean[i] + math.Sqrt(l.variance[i])/2; b < least {
+		if b := l.blend[i] + math.Sqrt(l.doubt[i])/2; b < least {
 			best, least = i, b
 		}
 	}
@@ -100,9 +104,9 @@ func (l *lstm) appraise(sigma float64) {
 	l.best, l.second = 0, -1
 	for i := 1; i < len(l.set); i++ {
 		switch {
-		case l.mean[i] < l.mean[l.best]:
+		case l.blend[i] < l.blend[l.best]:
 			l.best, l.second = i, l.best
-		case l.second < 0 || l.mean[i] < l.mean[l.second]:
+		case l.second < 0 || l.blend[i] < l.blend[l.second]:
 			l.second = i
 		}
 	}
@@ -113,16 +117,16 @@ func (l *lstm) appraise(sigma float64) {
 
 // worthOf is what a trial of i is worth, in calls of the default.
 func (l *lstm) worthOf(i int, sigma float64) float64 {
-	change := l.variance[i] / math.Sqrt(l.variance[i]+sigma*sigma) // standard deviation of the next estimate
+	change := l.doubt[i] / math.Sqrt(l.doubt[i]+sigma*sigma) // standard deviation of the next estimate
 	if i == 0 {
 		n0 := float64(min(l.arms.samples[0].n, window))
 		change = sigma * math.Sqrt(1/n0-1/(n0+1))
 	}
-	gap := l.mean[i] - l.mean[l.best]
+	gap := l.blend[i] - l.blend[l.best]
 	if i == l.best && l.second >= 0 {
-		gap = l.mean[l.second] - l.mean[l.best]
+		gap = l.blend[l.second] - l.blend[l.best]
 	}
-	return l.opt.Horizon*expectedGain(gap, change) - math.Expm1(min(8, l.mean[i]-l.mean[l.best]+l.variance[i]/2))
+	return l.opt.Horizon*expectedGain(gap, change) - math.Expm1(min(8, l.blend[i]-l.blend[l.best]+l.doubt[i]/2))
 }
 
 // decide gives the action of greatest worth. 0 is the default.

@@ -9,6 +9,7 @@ type Peers struct {
 	order []state.Bucket // of joining, so that nothing depends on map order
 	trust calibration    // of the policy's predictions
 	noise noiseMeter
+	votes votes
 }
 
 // calibration compares predictions with the first measurement of each action. A machine unlike all that the policy was
