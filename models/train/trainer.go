@@ -154,6 +154,9 @@ func (t *Trainer) Done() bool { return t.update >= t.recipe.Updates }
 // Curve is the training curve so far.
 func (t *Trainer) Curve() []Point { return t.curve }
 
+// Latest gives the weights after the last update.
+func (t *Trainer) Latest() *agents.PolicyWeights { return t.weights(t.params) }
+
 // Best gives the weights of the best validation and its score; without any validation, the latest weights.
 func (t *Trainer) Best() (*agents.PolicyWeights, float64) {
 	if t.best == nil {

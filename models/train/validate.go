@@ -39,7 +39,8 @@ func (t *Trainer) validations() []validation {
 }
 
 // Validate plays the validation machines with the present weights and keeps these when they are the best so far. It gives
-// the regret: oracle calls lost in the first 64 calls, mean over buckets.
+// the regret: oracle calls lost in the first 64 calls, mean over buckets. The mean over machines is geometric (of one
+// more than the regret): a few machines on which everything costs dozens of calls must not choose the weights.
 func (t *Trainer) Validate(loss, norm float64) float64 {
 	w := t.weights(t.params)
 	scores := make([]float64, len(t.valid))
@@ -58,9 +59,9 @@ func (t *Trainer) Validate(loss, norm float64) float64 {
 	wait.Wait()
 	sum := 0.0
 	for _, s := range scores {
-		sum += s
+		sum += math.Log1p(max(0, s))
 	}
-	score := sum / float64(len(scores))
+	score := math.Expm1(sum / float64(len(scores)))
 	if score < t.bestScore {
 		t.bestScore, t.best = score, clone(t.params)
 	}
