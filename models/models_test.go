@@ -2,16 +2,19 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"dynamiccl/actions"
 	"dynamiccl/agents"
 	"dynamiccl/state"
+	"dynamiccl/tuner/tunersim"
 )
 
 func TestEveryNameIsMade(t *testing.T) {
@@ -80,6 +83,45 @@ func TestOpen(t *testing.T) {
 	} {
 		if _, err := Open(c.file); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.file) || !strings.Contains(err.Error(), "dynamiccld train") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Every policy of heldout/ decodes, is named after a recorded table, and its card says that this table was held out and
+// lists it nowhere among its data.
+func TestHeldOutPolicies(t *testing.T) {
+	files, err := filepath.Glob("heldout/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".dynp")
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, card, err := agents.DecodePolicy(data)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		f, err := os.Open("../tuner/tunersim/testdata/measurements/" + name + ".csv")
+		if err != nil {
+			t.Errorf("%s is named after no table: %v", file, err)
+			continue
+		}
+		table, err := tunersim.ReadTable(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		// A card names tables by their files or by what was measured.
+		title := fmt.Sprintf("%s NCCL %s %s %d nodes %s", table.Machine, table.NCCL, table.Shape.Transport, table.Shape.Nodes, table.Condition)
+		isTable := func(s string) bool { return s == name || s == title }
+		if held := strings.Trim(fmt.Sprint(card.Recipe["held_out"]), "[]"); !isTable(held) {
+			t.Errorf("%s: its card holds out %q, not %q", file, held, title)
+		}
+		if len(card.Data) < 2 || slices.ContainsFunc(card.Data, isTable) {
+			t.Errorf("%s: its card lists the data %q", file, card.Data)
 		}
 	}
 }

@@ -57,7 +57,7 @@ type Trainer struct {
 	tables    []*tunersim.Table
 	threads   int
 	design    agents.Design
-	graph     *graph
+	graph     *graph // nil before the first Step
 	shape     *agents.PolicyWeights // names and sizes
 	params    [][]float32
 	played    [][]float32 // params that the next batch is played with: those before the last update
@@ -93,19 +93,13 @@ func New(r Recipe, tables []*tunersim.Table, threads int) (*Trainer, error) {
 	if t.design, err = agents.NewDesign(agents.DefaultParams()); err != nil {
 		return nil, err
 	}
-	if t.graph, err = newGraph(batchSize, batchChoices, batchGrid, tensor.Float32, true); err != nil {
-		return nil, err
-	}
 	var sizes []int
-	for i, p := range t.shape.Params() {
+	for _, p := range t.shape.Params() {
 		data := make([]float32, len(p.Data))
 		for j, x := range p.Data {
 			data[j] = float32(x)
 		}
 		t.params, sizes = append(t.params, data), append(sizes, len(data))
-		if err := G.Let(t.graph.params[i], tensor.New(tensor.WithShape(p.Rows, p.Cols), tensor.WithBacking(data))); err != nil {
-			return nil, err
-		}
 	}
 	t.adam = newAdam(sizes)
 	t.played = clone(t.params)
@@ -114,6 +108,22 @@ func New(r Recipe, tables []*tunersim.Table, threads int) (*Trainer, error) {
 	}
 	t.valid = t.validations()
 	return t, nil
+}
+
+// build makes the graph, which computes with the slices of params. It takes a second, so it waits for the first Step: a
+// checkpoint that a run cannot go on from is refused at once.
+func (t *Trainer) build() error {
+	g, err := newGraph(batchSize, batchChoices, batchGrid, tensor.Float32, true)
+	if err != nil {
+		return err
+	}
+	for i, p := range t.shape.Params() {
+		if err := G.Let(g.params[i], tensor.New(tensor.WithShape(p.Rows, p.Cols), tensor.WithBacking(t.params[i]))); err != nil {
+			return err
+		}
+	}
+	t.graph = g
+	return nil
 }
 
 func clone(params [][]float32) [][]float32 {
@@ -176,6 +186,11 @@ func (t *Trainer) Step() (loss, norm float64, err error) {
 	now := clone(t.params)
 	if u+1 < t.recipe.Updates { // the next batch is played while this update runs, with the weights of before it
 		t.pending = t.collect(t.weights(now), u+1)
+	}
+	if t.graph == nil {
+		if err := t.build(); err != nil {
+			return 0, 0, err
+		}
 	}
 	in := t.batches[u%2]
 	in.fill(t.recipe.Objective, seqs, batchGrid, batchChoices, rand.New(rand.NewPCG(t.recipe.Seed, uint64(u)<<8|0xff)))
