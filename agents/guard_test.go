@@ -235,7 +235,7 @@ func TestBudgetOfABatch(t *testing.T) {
 func TestBudgetOverAll(t *testing.T) {
 	set := fullSet()
 	cfg := DefaultGuardConfig()
-	for _, name := range []string{NameCoordinateDescent, NameUCB, NameLSTM} {
+	for _, name := range adaptive() {
 		for seed := range uint64(20) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			cost := map[actions.Action]float64{actions.Default: 1e5}

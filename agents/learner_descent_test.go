@@ -90,7 +90,7 @@ func TestLineIsGivenUp(t *testing.T) {
 
 func TestOneSampleIsNoBase(t *testing.T) {
 	set := fullSet()
-	for _, name := range []string{NameCoordinateDescent, NameUCB, NameLSTM} {
+	for _, name := range adaptive() {
 		l := makeLearner(t, name, set, bucketOf(12), nil, 1)
 		for range 4 {
 			l.Observe(seen(set[0], 1e5))

@@ -41,12 +41,9 @@ const (
 	maxWinners    = 3
 )
 
-// opening is the first batch of a condition, nil when it is over: the default until it is known, and between its calls
-// what was best before, so that a condition that comes back costs one short batch. What was seen of it already is left
-// out, so that it may also come in parts.
-func (k *known) opening(maxTrials int) []actions.Action { return k.openingOf(maxTrials, defaultFirst) }
-
-// openingOf is opening with another number of calls of the default.
+// openingOf is the first batch of a condition, nil when it is over: the default until it is known by that many calls, and
+// between them what was best before, so that a condition that comes back costs one short batch. What was seen of it
+// already is left out, so that it may also come in parts.
 func (k *known) openingOf(maxTrials, first int) []actions.Action {
 	if k.arms.samples[0].n >= first {
 		return nil

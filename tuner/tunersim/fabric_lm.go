@@ -48,7 +48,7 @@ func leastSquares(ps []parameter, residuals func(out []float64, pair int), rows,
 		}
 		return sum
 	}
-	r, moved, tried := make([]float64, rows), make([]float64, rows), make([]float64, n)
+	r, moved, tried, weights := make([]float64, rows), make([]float64, rows), make([]float64, n), make([]float64, rows)
 	columns := make([][]float64, n)
 	for i := range columns {
 		columns[i] = make([]float64, rows)
@@ -68,16 +68,22 @@ func leastSquares(ps []parameter, residuals func(out []float64, pair int), rows,
 				columns[j][i] = (moved[i] - r[i]) / delta
 			}
 		}
+		for i, v := range r {
+			weights[i] = huberWeight(v)
+		}
 		for j, p := range ps {
 			g := (x[j] - p.prior) / (p.sigma * p.sigma)
 			for i, v := range r {
-				g += columns[j][i] * v * huberWeight(v)
+				g += columns[j][i] * v * weights[i]
 			}
 			gradient.SetVec(j, -g)
 			for k := j; k < n; k++ {
 				h := 0.0
-				for i, v := range r {
-					h += columns[j][i] * columns[k][i] * huberWeight(v)
+				if p.pair == ps[k].pair || p.pair == allRows || ps[k].pair == allRows { // else they share no row
+					own, other := columns[j][:rows], columns[k][:rows]
+					for i, w := range weights {
+						h += own[i] * other[i] * w
+					}
 				}
 				if j == k {
 					h += 1 / (p.sigma * p.sigma)
