@@ -17,8 +17,12 @@ const (
 )
 
 // observe takes in how far a call was from what was measured of its action; true when this is a jump.
-func (j *jump) observe(off, sigma float64) bool {
-	switch limit := max(jumpLeast, jumpSigmas*sigma); {
+func (j *jump) observe(off float64, a *arms) bool {
+	if math.Abs(off) <= jumpLeast { // nearly every call: the noise need not be known
+		j.far = 0
+		return false
+	}
+	switch limit := max(jumpLeast, jumpSigmas*a.sigma()); {
 	case off > limit:
 		j.far = max(j.far, 0) + 1
 	case off < -limit:
@@ -42,7 +46,7 @@ func (g *Guard) Jumped() bool {
 
 // compare is to be called before a call of action i is counted.
 func (g *Guard) compare(i int, costNs float64) {
-	if s := &g.arms.samples[i]; s.n > 0 && g.jump.observe(math.Log(costNs)-s.log(), g.arms.sigma()) {
+	if s := &g.arms.samples[i]; s.n > 0 && g.jump.observe(math.Log(costNs)-s.log(), g.arms) {
 		g.jumped = true
 	}
 }

@@ -225,8 +225,9 @@ func (l *lstm) think() {
 	l.net.think(l.context[:], l.features)
 	l.mean[0], l.variance[0] = 0, 0
 	stretch, network := l.task.Peers.trust.stretch(), l.task.Peers.votes.network()
+	sigma := l.sigma()
 	for i := 1; i < len(l.set); i++ {
-		relative, precision := l.measured(i)
+		relative, precision := l.measured(i, sigma)
 		precision *= l.net.trust[i]
 		l.prior[i] = math.Exp(l.net.logv[i])
 		prior := 1 / (l.prior[i] * stretch)
@@ -248,13 +249,13 @@ func (l *lstm) think() {
 // surprised is how many standard deviations off a measurement must be to overrule what the network is sure of.
 const surprised = 2
 
-// measured is an action's own log cost over the default and the precision of that; 0 when there is none.
-func (l *lstm) measured(i int) (relative, precision float64) {
+// measured is an action's own log cost over the default and the precision of that, under calls' noise sigma; 0 when there
+// is none.
+func (l *lstm) measured(i int, sigma float64) (relative, precision float64) {
 	s, d := &l.arms.samples[i], &l.arms.samples[0]
 	if s.n == 0 || d.n == 0 && l.oldDefault == 0 {
 		return 0, 0
 	}
-	sigma := l.sigma()
 	v := l.arms.variance(i, sigma)
 	if d.n > 0 {
 		v += l.arms.variance(0, sigma)

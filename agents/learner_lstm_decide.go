@@ -39,9 +39,6 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		if pick == l.base && !l.pursue(pick) {
 			break
 		}
-		if pick == 0 && l.base == 0 && !l.owesDefault(maxTrials) {
-			break
-		}
 		l.trials = append(l.trials, l.set[pick])
 		l.planned[pick]++
 		l.times[pick]++

@@ -59,12 +59,13 @@ func (l *lstm) writeContext() {
 		c[1] = (ref - math.Log(50e3)) / 3
 	}
 	c[2] = math.Log1p(float64(l.arms.calls)) / 4
-	c[3] = math.Log(l.sigma() / priorSigma)
+	sigma := l.sigma()
+	c[3] = math.Log(sigma / priorSigma)
 	best, tried := 0.0, 0
 	for i := range l.set {
 		if l.arms.samples[i].n > 0 {
 			tried++
-			if r, p := l.measured(i); i > 0 && p > 0 {
+			if r, p := l.measured(i, sigma); i > 0 && p > 0 {
 				best = min(best, r)
 			}
 		}
@@ -100,7 +101,7 @@ const (
 )
 
 // widthFeature scales a standard deviation as the width head needs it.
-func widthFeature(sd float64) float64 { return (math.Log(max(sd, 1e-3)) - widthCentre) / widthReach }
+func widthFeature(sd float64) float64 { return (math.Log(max(sd, 1e-3)) - WidthCentre) / WidthReach }
 
 // writeEvidence fills the part of the actions' features that changes: what was measured here, in other buckets and in
 // other conditions.

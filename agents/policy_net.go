@@ -58,8 +58,8 @@ func (n *policyNet) step(token []float64) {
 
 // Bounds of the log standard deviation that the policy can express: 0.05 to 1.
 const (
-	widthCentre = -1.5
-	widthReach  = 1.5
+	WidthCentre = -1.5
+	WidthReach  = 1.5
 )
 
 // think gives every action's expected log cost over the default, its log variance before the action's own measurements
@@ -75,7 +75,7 @@ func (n *policyNet) think(context, features []float64) {
 	n.head(n.logv, features, n.w.WidthW, n.w.WidthB)
 	n.head(n.trust, features, n.w.TrustW, n.w.TrustB)
 	for i := range n.logv {
-		n.logv[i] = 2 * (widthCentre + widthReach*math.Tanh(n.logv[i]))
+		n.logv[i] = 2 * (WidthCentre + WidthReach*math.Tanh(n.logv[i]))
 		n.trust[i] = sigmoid(n.trust[i])
 	}
 }

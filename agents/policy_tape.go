@@ -48,8 +48,9 @@ func (t *Tape) decision(l *lstm) {
 	d := Decision{After: after, Taken: -1, Phase: t.Phase, Context: append([]float64(nil), l.context[:]...),
 		Features: append([]float64(nil), l.features...), Relative: make([]float64, len(l.set)), Precision: make([]float64, len(l.set)),
 		Mean: append([]float64(nil), l.net.mean...), LogVar: append([]float64(nil), l.net.logv...), Trust: append([]float64(nil), l.net.trust...)}
+	sigma := l.sigma()
 	for i := 1; i < len(l.set); i++ {
-		d.Relative[i], d.Precision[i] = l.measured(i)
+		d.Relative[i], d.Precision[i] = l.measured(i, sigma)
 	}
 	t.Decisions = append(t.Decisions, d)
 }

@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"dynamiccl/cmd/internal/tracefile"
 	"dynamiccl/tuner/tunersim"
 )
 
@@ -20,44 +20,19 @@ type source struct {
 // traces reads the tables that patterns name, each once, in the order of patterns and names: the order is part of what
 // the outcome depends on.
 func traces(patterns []string) ([]source, error) {
+	files, err := tracefile.Find(patterns)
+	if err != nil {
+		return nil, usage{fmt.Errorf("--traces: %w", err)}
+	}
 	var all []source
-	for _, pattern := range patterns {
-		files, err := filepath.Glob(pattern)
+	for _, file := range files {
+		table, err := tracefile.Read(file)
 		if err != nil {
-			return nil, usage{fmt.Errorf("--traces %q: %w; quote it, and write \\[ for a bracket", pattern, err)}
+			return nil, err
 		}
-		if len(files) == 0 {
-			return nil, usage{fmt.Errorf("--traces %q names no file; give CSV files with the columns of the measurements", pattern)}
-		}
-		for _, file := range files {
-			file = filepath.Clean(file)
-			if slices.ContainsFunc(all, func(s source) bool { return s.file == file }) {
-				continue
-			}
-			table, err := read(file)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, source{strings.TrimSuffix(filepath.Base(file), ".csv"), file, table})
-		}
+		all = append(all, source{tracefile.Stem(file), file, table})
 	}
 	return all, nil
-}
-
-func read(file string) (*tunersim.Table, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, fmt.Errorf("reading tables: %w", err)
-	}
-	defer f.Close()
-	table, err := tunersim.ReadTable(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if len(table.Buckets()) == 0 {
-		return nil, fmt.Errorf("%s: no collective that NCCL asks a tuner about: %w", file, tunersim.ErrBadTable)
-	}
-	return table, nil
 }
 
 // label is what --hold-out looks into, beside the file's name.

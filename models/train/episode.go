@@ -60,7 +60,7 @@ type world struct {
 // runEpisode plays the policy on one machine and gives a sequence for each of its buckets.
 func runEpisode(w *agents.PolicyWeights, opt agents.PolicyOptions, source Source, grid []int, design agents.Design, rng *rand.Rand) []sequence {
 	tables := source(rng)
-	buckets := common(tables)
+	buckets := tunersim.CommonBuckets(tables)
 	rng.Shuffle(len(buckets), func(i, j int) { buckets[i], buckets[j] = buckets[j], buckets[i] })
 	buckets = buckets[:min(len(buckets), 1+rng.IntN(maxBuckets))]
 	topology := tables[0].Topology()
@@ -116,43 +116,12 @@ const (
 	maxTruth = 2
 )
 
-// common lists the buckets that all tables have.
-func common(tables []*tunersim.Table) []state.Bucket {
-	var out []state.Bucket
-	for _, b := range tables[0].Buckets() {
-		everywhere := true
-		for _, t := range tables[1:] {
-			near, ok := t.Nearest(b.Collective, 1<<b.Log2Bytes)
-			everywhere = everywhere && ok && near == b
-		}
-		if everywhere {
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
 func newWorld(tables []*tunersim.Table, b state.Bucket, topology state.Topology, peers *agents.Peers, w *agents.PolicyWeights,
 	opt agents.PolicyOptions, grid []int, design agents.Design, noise tunersim.CallNoise, rng *rand.Rand) *world {
 	x := &world{bucket: b, detect: agents.NewDetector(design), sampler: tunersim.NewSampler(noise, rng), index: map[actions.Action]int{}}
-	for _, a := range tables[0].Actions(b) {
-		known := true
-		for _, t := range tables[1:] {
-			_, ok := t.Cost(b, a)
-			known = known && ok
-		}
-		if known {
-			x.index[a] = len(x.set)
-			x.set = append(x.set, a)
-		}
-	}
-	for _, t := range tables {
-		costs, counters := make([]float64, len(x.set)), make([]float64, len(x.set))
-		for i, a := range x.set {
-			costs[i], _ = t.Cost(b, a)
-			counters[i], _ = t.Counter(b, a)
-		}
-		x.costs, x.counter = append(x.costs, costs), append(x.counter, counters)
+	x.set, x.costs, x.counter = tunersim.CommonChoices(tables, b)
+	for i, a := range x.set {
+		x.index[a] = i
 	}
 	next := 0
 	x.tape = &agents.Tape{Wanted: func(tokens int) bool {

@@ -27,8 +27,6 @@ type graph struct {
 
 // Bounds as in agents.policyNet.
 const (
-	widthCentre = -1.5
-	widthReach  = 1.5
 	tableNoise  = 0.02 // standard deviation of log costs in the tables themselves
 	tailFreedom = 4
 )
@@ -106,7 +104,7 @@ func newGraph(batch, choices int, grid []int, dt tensor.Dtype, gradients bool) (
 		return must(G.Reshape(must(G.BatchedMatMul(b.features, coef)), tensor.Shape{n, choices}))
 	}
 	mean := head("mean")
-	logSD := must(G.Add(must(G.Mul(scalar(widthReach), must(G.Tanh(head("width"))))), scalar(widthCentre)))
+	logSD := must(G.Add(must(G.Mul(scalar(agents.WidthReach), must(G.Tanh(head("width"))))), scalar(agents.WidthCentre)))
 	logV := must(G.Mul(scalar(2), logSD))
 	prior := must(G.Exp(must(G.Neg(logV))))
 	trust := must(G.Sigmoid(head("trust")))

@@ -26,7 +26,7 @@ func Recorded(tables []*tunersim.Table) Source {
 		if rng.Float64() < changing {
 			var others []*tunersim.Table
 			for _, t := range tables {
-				if t != first && t.Machine == first.Machine && t.NCCL == first.NCCL && t.Shape == first.Shape {
+				if t != first && tunersim.SameMachine(t, first) {
 					others = append(others, t)
 				}
 			}

@@ -77,7 +77,7 @@ const validSigma = 0.08
 
 // regret plays one machine.
 func regret(w *agents.PolicyWeights, opt agents.PolicyOptions, tables []*tunersim.Table, design agents.Design, rng *rand.Rand) float64 {
-	buckets := common(tables)
+	buckets := tunersim.CommonBuckets(tables)
 	rng.Shuffle(len(buckets), func(i, j int) { buckets[i], buckets[j] = buckets[j], buckets[i] })
 	buckets = buckets[:min(len(buckets), maxBuckets)]
 	noise := tunersim.SplitNoise(tunersim.Noise{Sigma: validSigma, TailProb: 0.01, TailLog: meanTailLog})

@@ -68,7 +68,7 @@ func Scenarios(traces []Trace, symmetric bool) ([]*Scenario, error) {
 	}
 	for _, from := range traces {
 		for _, to := range traces {
-			if from.Table.Condition == to.Table.Condition || !sameMachine(from.Table, to.Table) {
+			if from.Table.Condition == to.Table.Condition || !SameMachine(from.Table, to.Table) {
 				continue
 			}
 			s := newScenario(to.Name, from.Table.Condition+"->"+to.Table.Condition, symmetric, from.Table, to.Table)
@@ -83,39 +83,46 @@ func Scenarios(traces []Trace, symmetric bool) ([]*Scenario, error) {
 	return all, nil
 }
 
-func sameMachine(a, b *Table) bool {
+// SameMachine reports whether two tables differ in their condition alone.
+func SameMachine(a, b *Table) bool {
 	return a.Machine == b.Machine && a.NCCL == b.NCCL && a.Shape == b.Shape && a.NICs == b.NICs
 }
 
 func newScenario(trace, condition string, symmetric bool, tables ...*Table) *Scenario {
 	last := tables[len(tables)-1]
 	s := &Scenario{Trace: trace, Condition: condition, Topology: last.Topology(), conditions: len(tables)}
-	for _, b := range commonBuckets(tables) {
+	for _, b := range CommonBuckets(tables) {
 		k := scene{Bucket: b, bytes: last.bucket(b).bytes}
-		set := tables[0].Actions(b)
+		var extra []actions.Action
 		if symmetric {
-			set = append(set, actions.Action{Path: actions.PathSymmetric})
+			extra = append(extra, actions.Action{Path: actions.PathSymmetric})
 		}
-		for _, a := range set {
-			if !slices.ContainsFunc(tables, func(t *Table) bool { _, ok := t.Cost(b, a); return !ok }) {
-				k.set = append(k.set, a)
-			}
-		}
-		for _, t := range tables {
-			costs, counts := make([]float64, len(k.set)), make([]float64, len(k.set))
-			best := 0
-			for i, a := range k.set {
-				costs[i], _ = t.Cost(b, a)
-				counts[i], _ = t.Counter(b, a)
-				if costs[i] < costs[best] {
-					best = i
-				}
-			}
-			k.costNs, k.counts, k.best = append(k.costNs, costs), append(k.counts, counts), append(k.best, best)
+		k.set, k.costNs, k.counts = CommonChoices(tables, b, extra...)
+		for _, costs := range k.costNs {
+			k.best = append(k.best, slices.Index(costs, slices.Min(costs)))
 		}
 		s.buckets = append(s.buckets, k)
 	}
 	return s
+}
+
+// CommonChoices are the actions of a bucket, and the extra ones, that all tables measured; what they cost, and their
+// counters, both [table][action] in nanoseconds.
+func CommonChoices(tables []*Table, b state.Bucket, extra ...actions.Action) (set []actions.Action, costNs, counterNs [][]float64) {
+	for _, a := range append(tables[0].Actions(b), extra...) {
+		if !slices.ContainsFunc(tables, func(t *Table) bool { _, ok := t.Cost(b, a); return !ok }) {
+			set = append(set, a)
+		}
+	}
+	for _, t := range tables {
+		costs, counters := make([]float64, len(set)), make([]float64, len(set))
+		for i, a := range set {
+			costs[i], _ = t.Cost(b, a)
+			counters[i], _ = t.Counter(b, a)
+		}
+		costNs, counterNs = append(costNs, costs), append(counterNs, counters)
+	}
+	return set, costNs, counterNs
 }
 
 // Names of the learners that know the table.

@@ -37,8 +37,8 @@ type PhaseFigures struct {
 	Trials          float64 // mean per run
 }
 
-// commonBuckets are the buckets that every table has at its own size.
-func commonBuckets(tables []*Table) []state.Bucket {
+// CommonBuckets are the buckets that every table has at its own size.
+func CommonBuckets(tables []*Table) []state.Bucket {
 	var common []state.Bucket
 	for _, b := range tables[0].Buckets() {
 		if !slices.ContainsFunc(tables[1:], func(t *Table) bool { return !slices.Contains(t.Buckets(), b) }) {
@@ -60,7 +60,7 @@ func AdaptationFigures(cfg FiguresConfig) ([]PhaseFigures, error) {
 	var out []PhaseFigures
 	for _, learner := range cfg.Learners {
 		sums := make([]gather, len(phases))
-		for bi, b := range commonBuckets(cfg.Tables) {
+		for bi, b := range CommonBuckets(cfg.Tables) {
 			for i := range sums {
 				sums[i].bucket.total, sums[i].bucket.def = 0, 0
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"dynamiccl/agents"
+	"dynamiccl/cmd/internal/tracefile"
 	"dynamiccl/tuner/tunersim"
 )
 
@@ -160,7 +161,7 @@ func TestTraces(t *testing.T) {
 			t.Errorf("%s: %v, want %q", pattern, err, want)
 		}
 	}
-	if _, err := Traces(nil); !errors.Is(err, ErrNoTraces) {
+	if _, err := Traces(nil); !errors.Is(err, tracefile.ErrNoTraces) {
 		t.Errorf("%v", err)
 	}
 }
