@@ -14,6 +14,7 @@ const NameLSTM = "lstm"
 type PolicyOptions struct {
 	Horizon float64 // calls that what is found will be worth; see decide
 	Without Without
+	Actor   Actor // what chooses; zero: the knowledge gradient
 	Tape    *Tape // training writes down what the policy saw; nil: nothing
 }
 
@@ -225,13 +226,17 @@ func (l *lstm) think() {
 	l.net.think(l.context[:], l.features)
 	l.mean[0], l.variance[0] = 0, 0
 	stretch, network := l.task.Peers.trust.stretch(), l.task.Peers.votes.network()
+	acts := l.opt.Actor.acts()
+	if acts {
+		stretch, network = 1, 1
+	}
 	sigma := l.sigma()
 	for i := 1; i < len(l.set); i++ {
 		relative, precision := l.measured(i, sigma)
 		precision *= l.net.trust[i]
 		l.prior[i] = math.Exp(l.net.logv[i])
 		prior := 1 / (l.prior[i] * stretch)
-		if miss := relative - l.net.mean[i]; precision > 0 && miss*miss > surprised*surprised*(1/prior+1/precision) {
+		if miss := relative - l.net.mean[i]; !acts && precision > 0 && miss*miss > surprised*surprised*(1/prior+1/precision) {
 			prior = 1 / (miss * miss) // the network did not know what it thought it knew
 		}
 		l.variance[i] = 1 / (prior + precision)

@@ -32,9 +32,9 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	l.settle(sigma)
 	l.appraise(sigma)
 	for limit := l.room(maxTrials) + spareTrials; len(l.trials) < min(maxTrials, limit); {
-		pick := l.decide()
-		if pick != 0 && l.owesDefault(maxTrials) {
-			pick = 0
+		pick := 0
+		if !l.owesDefault(maxTrials) {
+			pick = l.decide()
 		}
 		if pick == l.base && !l.pursue(pick) {
 			break
@@ -112,8 +112,11 @@ func (l *lstm) appraise(sigma float64) {
 	}
 }
 
-// worthOf is what a trial of i is worth, in calls of the default.
+// worthOf is what a trial of i is worth, in calls of the default; to an actor, in log cost.
 func (l *lstm) worthOf(i int, sigma float64) float64 {
+	if l.opt.Actor.acts() {
+		return l.opt.Actor.Optimism*math.Sqrt(l.doubt[i]) - l.blend[i]
+	}
 	change := l.doubt[i] / math.Sqrt(l.doubt[i]+sigma*sigma) // standard deviation of the next estimate
 	if i == 0 {
 		n0 := float64(min(l.arms.samples[0].n, window))
@@ -128,6 +131,9 @@ func (l *lstm) worthOf(i int, sigma float64) float64 {
 
 // decide gives the action of greatest worth. 0 is the default.
 func (l *lstm) decide() int {
+	if l.opt.Actor.Temperature > 0 {
+		return l.draw()
+	}
 	pick, most := 0, math.Inf(-1)
 	for i, w := range l.worth {
 		if w > most && l.mayRepeat(i) {

@@ -40,6 +40,8 @@ type PolicyCard struct {
 	Horizon float64            `json:"horizon"`
 	Without Without            `json:"without"` // inputs that it was trained without
 	Probe   []float64          `json:"probe"`   // what it answers to a fixed run of calls
+
+	Optimism float64 `json:"optimism,omitempty"` // of its Actor
 }
 
 // EncodePolicy writes a policy file. Weights are rounded to float32, which is what training computes in.
@@ -81,7 +83,7 @@ func (w *PolicyWeights) rounded() *PolicyWeights {
 }
 
 func (c PolicyCard) options() PolicyOptions {
-	return PolicyOptions{Horizon: c.Horizon, Without: c.Without}
+	return PolicyOptions{Horizon: c.Horizon, Without: c.Without, Actor: Actor{Optimism: c.Optimism}}
 }
 
 // probeTolerance is far above what another processor's rounding does, far below what another reading of inputs does.

@@ -6,7 +6,8 @@ type Tape struct {
 	Tokens    []float64             // [T, TokenWidth]
 	Wanted    func(tokens int) bool // whether to keep the decision after so many tokens; nil: none
 	Decisions []Decision
-	Phase     int // written into decisions; the driver's
+	Costs     []float64 // of every call: observed log cost over the default's
+	Phase     int       // written into decisions; the driver's
 }
 
 // Decision is the policy's input at one moment, and what its network made of that.
@@ -19,6 +20,8 @@ type Decision struct {
 	Precision []float64 // [A]
 	Taken     int       // action of the next call; -1: none came
 	Paid      float64   // its observed log cost over the default's
+	Call      int       // the index of that in the tape's Costs
+	Drawn     bool      // the action was drawn from all, by what each is worth
 
 	// What the network said; training compares its own forward pass with it.
 	Mean   []float64 // [A]: expected log cost over the default's
@@ -29,8 +32,16 @@ type Decision struct {
 func (t *Tape) token(x []float64) { t.Tokens = append(t.Tokens, x...) }
 
 func (t *Tape) paid(action int, relative float64) {
+	t.Costs = append(t.Costs, relative)
 	if n := len(t.Decisions); n > 0 && t.Decisions[n-1].Taken < 0 {
 		t.Decisions[n-1].Taken, t.Decisions[n-1].Paid = action, relative
+	}
+}
+
+// drawn says that the action of the next call is drawn by chance.
+func (t *Tape) drawn() {
+	if n := len(t.Decisions); n > 0 && t.Decisions[n-1].Taken < 0 {
+		t.Decisions[n-1].Drawn = true
 	}
 }
 
@@ -45,7 +56,7 @@ func (t *Tape) decision(l *lstm) {
 	if l.opt.Without.Memory {
 		clear(t.Tokens) // the LSTM read none of them, and zeros leave its state zero
 	}
-	d := Decision{After: after, Taken: -1, Phase: t.Phase, Context: append([]float64(nil), l.context[:]...),
+	d := Decision{After: after, Taken: -1, Call: len(t.Costs), Phase: t.Phase, Context: append([]float64(nil), l.context[:]...),
 		Features: append([]float64(nil), l.features...), Relative: make([]float64, len(l.set)), Precision: make([]float64, len(l.set)),
 		Mean: append([]float64(nil), l.net.mean...), LogVar: append([]float64(nil), l.net.logv...), Trust: append([]float64(nil), l.net.trust...)}
 	sigma := l.sigma()

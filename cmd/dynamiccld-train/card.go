@@ -62,7 +62,7 @@ func (o *options) card(date, commit string, kept, held []source) agents.PolicyCa
 		Name: agents.NameLSTM, Date: date, Commit: commit, Seed: r.Seed, Updates: r.Updates, Data: data,
 		Recipe: map[string]any{"objective": string(r.Objective), "pretrain": r.Pretrain, "synthetic": r.Synthetic, "rate": r.Rate,
 			"validate_every": o.every, "without": missing, "held_out": names(held)},
-		Horizon: agents.DefaultPolicyOptions().Horizon, Without: r.Without,
+		Horizon: agents.DefaultPolicyOptions().Horizon, Without: r.Without, Optimism: r.Objective.Actor().Optimism,
 	}
 }
 

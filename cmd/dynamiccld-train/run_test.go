@@ -29,7 +29,7 @@ func TestWrongFlags(t *testing.T) {
 		"--synthetic 2":                                  "synthetic part 2",
 		"--synthetic 1 --rate 0":                         "rate 0",
 		"--synthetic 1 --rate NaN":                       "rate NaN",
-		"--synthetic 1 --objective luck":                 "unknown objective \"luck\" (one of imitation, q-learning)",
+		"--synthetic 1 --objective luck":                 "unknown objective \"luck\" (one of imitation, q-learning, actor-critic)",
 		"--synthetic 1 --without memory,sleep":           `--without "sleep": want some of memory,counter,signal,cusum,peers`,
 		"--synthetic 1 --threads 0":                      "--threads 0",
 		"--synthetic 1 --validate-every 0":               "--validate-every 0",

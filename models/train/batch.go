@@ -18,6 +18,8 @@ type inputs struct {
 	tokenT                                []*tensor.Dense
 	contextT, featuresT                   *tensor.Dense
 	relativeT, precisionT, targetT, wghtT *tensor.Dense
+	actor                                 [actorInputs][]float32
+	actorT                                [actorInputs]*tensor.Dense
 }
 
 func newInputs(batch, choices int, grid []int) *inputs {
@@ -41,6 +43,9 @@ func newInputs(batch, choices int, grid []int) *inputs {
 	in.precision, in.precisionT = dense(n, choices)
 	in.target, in.targetT = dense(n, choices)
 	in.weight, in.wghtT = dense(n, choices)
+	for i := range in.actor {
+		in.actor[i], in.actorT[i] = dense(n, actorColumns(i, choices))
+	}
 	return in
 }
 
@@ -53,6 +58,14 @@ func (in *inputs) let(g *graph) error {
 		{g.target, in.targetT}, {g.weight, in.wghtT}}
 	for _, p := range pairs {
 		if err := G.Let(p.node, p.t); err != nil {
+			return err
+		}
+	}
+	for i, node := range g.actor {
+		if node == nil {
+			continue
+		}
+		if err := G.Let(node, in.actorT[i]); err != nil {
 			return err
 		}
 	}
@@ -77,6 +90,8 @@ func (in *inputs) fill(o Objective, seqs []sequence, grid []int, choices int, rn
 	batch := len(seqs)
 	total := float32(0)
 	order := []int{}
+	in.clearActor()
+	var acts []act
 	for b, s := range seqs {
 		for t, dst := range in.tokens {
 			row := dst[b*agents.TokenWidth : (b+1)*agents.TokenWidth]
@@ -100,7 +115,11 @@ func (in *inputs) fill(o Objective, seqs []sequence, grid []int, choices int, rn
 				in.context[n*agents.ContextWidth+i] = float32(x)
 			}
 			truth := s.truth[d.Phase]
-			order = pick(order[:0], d, truth, choices, rng)
+			if o == ActorCritic {
+				order = likeliest(order[:0], d, choices)
+			} else {
+				order = pick(order[:0], d, truth, choices, rng)
+			}
 			best := 0.0
 			for _, y := range truth {
 				best = min(best, y)
@@ -113,7 +132,7 @@ func (in *inputs) fill(o Objective, seqs []sequence, grid []int, choices int, rn
 				in.relative[j], in.precision[j] = float32(d.Relative[a]), float32(d.Precision[a])
 				in.target[j] = float32(truth[a])
 				in.weight[j] = float32(1 + nearWeight*math.Exp(-(truth[a]-best)/nearLog))
-				if o == QLearning {
+				if o != Imitation {
 					in.target[j], in.weight[j] = float32(d.Paid), 0
 					if a == d.Taken {
 						in.weight[j] = 1
@@ -121,11 +140,15 @@ func (in *inputs) fill(o Objective, seqs []sequence, grid []int, choices int, rn
 				}
 				total += in.weight[j]
 			}
+			if o == ActorCritic && d.Drawn && d.Taken >= 0 {
+				acts = append(acts, in.act(n, choices, order, d, s.costs))
+			}
 		}
 	}
 	for i := range in.weight {
 		in.weight[i] /= max(1, total)
 	}
+	in.reward(acts)
 }
 
 // pick chooses the actions of one decision that are learned from.

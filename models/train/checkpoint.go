@@ -70,6 +70,9 @@ func (t *Trainer) Resume(file []byte) error {
 	if c.Update <= its.Pretrain { // what comes after pretraining is still open
 		mine.Updates, mine.Synthetic = its.Updates, its.Synthetic
 	}
+	if c.Update == its.Pretrain { // so that imitation can be gone on from by another objective
+		mine.Objective = its.Objective
+	}
 	if its != mine {
 		return fmt.Errorf("it is of another recipe (%+v, not %+v): start anew or give the same one: %w", c.Recipe, t.recipe, ErrBadCheckpoint)
 	}
@@ -96,7 +99,8 @@ func (t *Trainer) Resume(file []byte) error {
 	}
 	t.played, t.adam, t.update, t.best, t.bestScore, t.curve = c.Played, &c.Adam, c.Update, c.Best, c.BestScore, c.Curve
 	t.pending = nil
-	if !same { // nothing of other tables is in these weights yet, but the validation was on them
+	// Nothing of other tables is in these weights yet, but the validation was on them; or it was of another way to choose.
+	if !same || t.recipe.Objective != c.Recipe.Objective {
 		t.best, t.bestScore = nil, math.Inf(1)
 	}
 	return nil

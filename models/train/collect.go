@@ -22,7 +22,10 @@ func (t *Trainer) collect(w *agents.PolicyWeights, update int) func() []sequence
 			defer func() { <-turns }()
 			rng := rand.New(rand.NewPCG(t.recipe.Seed, uint64(update)<<8|uint64(k)))
 			opt := agents.DefaultPolicyOptions()
-			opt.Without = t.recipe.Without
+			opt.Without, opt.Actor = t.recipe.Without, t.recipe.Objective.Actor()
+			if opt.Actor.Optimism > 0 {
+				opt.Actor.Temperature = temperature
+			}
 			const want = batchSize / streams
 			for len(parts[k]) < want {
 				parts[k] = append(parts[k], runEpisode(w, opt, source, batchGrid, t.design, rng)...)

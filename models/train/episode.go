@@ -15,6 +15,7 @@ type sequence struct {
 	tokens    []float64 // [T, TokenWidth]
 	decisions []agents.Decision
 	truth     [][]float64 // by phase, [A]: log cost over the default's
+	costs     []float64   // of every call, observed
 }
 
 // Lengths of an episode, in calls of a bucket.
@@ -83,11 +84,15 @@ func runEpisode(w *agents.PolicyWeights, opt agents.PolicyOptions, source Source
 	for i, b := range buckets {
 		worlds[i] = newWorld(tables, b, topology, peers, w, opt, grid, design, noise, rng)
 	}
+	random := exploring
+	if opt.Actor.Temperature > 0 { // chance is the policy's own, or its gradient would be of other choices
+		random = 0
+	}
 	live := append([]*world(nil), worlds...)
 	for len(live) > 0 {
 		k := rng.IntN(len(live))
 		x := live[k]
-		x.call(batch, exploring, rng)
+		x.call(batch, random, rng)
 		if x.calls++; x.calls == lengths[x.phase] {
 			if x.phase++; x.phase == len(lengths) {
 				live = append(live[:k], live[k+1:]...)
@@ -98,7 +103,7 @@ func runEpisode(w *agents.PolicyWeights, opt agents.PolicyOptions, source Source
 	}
 	out := make([]sequence, len(worlds))
 	for i, x := range worlds {
-		out[i] = sequence{tokens: x.tape.Tokens, decisions: x.tape.Decisions}
+		out[i] = sequence{tokens: x.tape.Tokens, decisions: x.tape.Decisions, costs: x.tape.Costs}
 		for _, costs := range x.costs {
 			truth := make([]float64, len(costs))
 			for a, c := range costs {

@@ -20,6 +20,7 @@ type graph struct {
 	features                                    *G.Node   // [N, choices, ActionWidth]
 	relative, precision, target, weight         *G.Node   // [N, choices]
 	params                                      G.Nodes
+	actor                                       [actorInputs]*G.Node // of ActorCritic alone
 	loss                                        *G.Node
 	lossValue, meanValue, logvValue, trustValue G.Value
 	vm                                          G.VM
@@ -31,7 +32,7 @@ const (
 	tailFreedom = 4
 )
 
-func newGraph(batch, choices int, grid []int, dt tensor.Dtype, gradients bool) (*graph, error) {
+func newGraph(o Objective, batch, choices int, grid []int, dt tensor.Dtype, gradients bool) (*graph, error) {
 	g := G.NewGraph()
 	steps := grid[len(grid)-1]
 	n := len(grid) * batch
@@ -118,6 +119,26 @@ func newGraph(batch, choices int, grid []int, dt tensor.Dtype, gradients bool) (
 	far := must(G.Log(must(G.Add(must(G.Mul(scalar(1.0/tailFreedom), must(G.HadamardDiv(miss, spread)))), scalar(1)))))
 	nll := must(G.Add(must(G.Log(spread)), must(G.Mul(scalar(tailFreedom+1), far))))
 	b.loss = must(G.Sum(must(G.HadamardProd(b.weight, nll))))
+	if o == ActorCritic {
+		for i := range b.actor {
+			b.actor[i] = input(fmt.Sprintf("actor%d", i), n, actorColumns(i, choices))
+		}
+		column := input("column", choices, 1)
+		if err := G.Let(column, tensor.Ones(dt, choices, 1)); err != nil {
+			return nil, err
+		}
+		hope := must(G.Sub(must(G.Mul(scalar(optimism), must(G.Sqrt(must(G.Inverse(precision)))))), posterior))
+		z := must(G.Mul(scalar(1/temperature), must(G.Sub(hope, b.actor[actorPeak]))))
+		e := must(G.Exp(z))
+		total := must(G.Add(must(G.Mul(e, column)), b.actor[actorRest]))
+		logTotal := must(G.Log(total))
+		meanZ := must(G.HadamardDiv(must(G.Add(must(G.Mul(must(G.HadamardProd(e, z)), column)), b.actor[actorRestZ])), total))
+		// Minus advantage times log probability: the probability's numerator, its denominator.
+		b.loss = must(G.Sub(b.loss, must(G.Sum(must(G.HadamardProd(b.actor[actorTaken], z))))))
+		b.loss = must(G.Add(b.loss, must(G.Sum(must(G.HadamardProd(b.actor[actorGain], logTotal))))))
+		entropy := must(G.Sub(logTotal, meanZ))
+		b.loss = must(G.Sub(b.loss, must(G.Sum(must(G.HadamardProd(b.actor[actorBonus], entropy))))))
+	}
 	G.Read(b.loss, &b.lossValue)
 	G.Read(mean, &b.meanValue)
 	G.Read(logV, &b.logvValue)

@@ -72,6 +72,45 @@ func letRandom(t testing.TB, g *graph, rng *rand.Rand) {
 	}
 	letNode(t, g.precision, positive(20))
 	letNode(t, g.weight, positive(0.1))
+	for i, n := range g.actor {
+		if n == nil {
+			continue
+		}
+		xs := normal(rng, n.Shape().TotalSize(), 0.05)
+		for j, x := range xs {
+			if i == actorRest { // a sum of exponentials
+				xs[j] = 1 + math.Abs(x)
+			}
+		}
+		letNode(t, n, xs)
+	}
+}
+
+// letDouble hands a filled batch to a double precision graph and gives the slices that it computes with.
+func letDouble(t testing.TB, g *graph, in *inputs) (tokens [][]float64, rest map[*G.Node][]float64) {
+	t.Helper()
+	rest = map[*G.Node][]float64{}
+	double := func(n *G.Node, xs []float32) []float64 {
+		out := make([]float64, len(xs))
+		for i, x := range xs {
+			out[i] = float64(x)
+		}
+		letNode(t, n, out)
+		return out
+	}
+	for i, n := range g.tokens {
+		tokens = append(tokens, double(n, in.tokens[i]))
+	}
+	for n, xs := range map[*G.Node][]float32{g.context: in.context, g.features: in.features, g.relative: in.relative,
+		g.precision: in.precision, g.target: in.target, g.weight: in.weight} {
+		rest[n] = double(n, xs)
+	}
+	for i, n := range g.actor {
+		if n != nil {
+			double(n, in.actor[i])
+		}
+	}
+	return tokens, rest
 }
 
 func runGraph(t testing.TB, g *graph) float64 {
@@ -85,8 +124,14 @@ func runGraph(t testing.TB, g *graph) float64 {
 
 // TestGradients compares gradients with central differences, for some parameters of every tensor.
 func TestGradients(t *testing.T) {
+	for _, o := range []Objective{Imitation, ActorCritic} { // the graph of QLearning is that of Imitation
+		t.Run(string(o), func(t *testing.T) { compareGradients(t, o) })
+	}
+}
+
+func compareGradients(t *testing.T, o Objective) {
 	rng := rand.New(rand.NewPCG(3, 1))
-	g, err := newGraph(2, 3, []int{0, 1, 3}, tensor.Float64, true)
+	g, err := newGraph(o, 2, 3, []int{0, 1, 3}, tensor.Float64, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,32 +206,23 @@ func compareForward(t *testing.T, without agents.Without) {
 	for _, s := range seqs {
 		choices = max(choices, len(s.truth[0])-1)
 	}
-	g, err := newGraph(len(seqs), choices, grid, tensor.Float64, false)
+	g, err := newGraph(Imitation, len(seqs), choices, grid, tensor.Float64, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	letWeights(t, g, w)
 	single := newInputs(len(seqs), choices, grid) // says which decision and action comes where, and how much it counts
 	single.fill(Imitation, seqs, grid, choices, rng)
-	double := func(n *G.Node, xs []float32) []float64 {
-		out := make([]float64, len(xs))
-		for i, x := range xs {
-			out[i] = float64(x)
-		}
-		letNode(t, n, out)
-		return out
-	}
-	for i, n := range g.tokens {
-		tokens := double(n, single.tokens[i])
+	tokens, rest := letDouble(t, g, single)
+	for i, tokens := range tokens {
 		for b, s := range seqs {
 			if (i+1)*agents.TokenWidth <= len(s.tokens) {
 				copy(tokens[b*agents.TokenWidth:(b+1)*agents.TokenWidth], s.tokens[i*agents.TokenWidth:])
 			}
 		}
 	}
-	context, features := double(g.context, single.context), double(g.features, single.features)
-	relative, precision := double(g.relative, single.relative), double(g.precision, single.precision)
-	target, weight := double(g.target, single.target), double(g.weight, single.weight)
+	context, features, relative := rest[g.context], rest[g.features], rest[g.relative]
+	precision, target, weight := rest[g.precision], rest[g.target], rest[g.weight]
 	// The same again without rounding. Sets fit into choices, so action a is choice a-1.
 	each := func(visit func(n int, d agents.Decision, truth []float64)) (decisions int) {
 		for b, s := range seqs {
@@ -256,22 +292,9 @@ func likelihood(d agents.Decision, a int, truth float64) float64 {
 	return math.Log(spread) + (tailFreedom+1)*math.Log(1+miss*miss/spread/tailFreedom)
 }
 
-// TestLossDecreases trains on one batch that stays the same. Its weights have no biases in their heads: with those that
-// training starts from, the heads say what the Gaussian process thinks, which leaves 30 updates little to learn.
-func TestLossDecreases(t *testing.T) {
-	const choices, updates = 12, 30
-	grid := []int{1, 2, 3, 5, 8, 12}
-	rng := rand.New(rand.NewPCG(7, 1))
-	w := agents.RandomPolicyWeights(rng)
-	seqs := played(t, w, agents.DefaultPolicyOptions(), grid, 16, rng)
-	clear(w.MeanB)
-	clear(w.WidthB)
-	clear(w.TrustB)
-	g, err := newGraph(len(seqs), choices, grid, tensor.Float32, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var params [][]float32
+// stepper hands weights to a graph in single precision; step updates the slices that it computes with, and gives the loss.
+func stepper(t *testing.T, g *graph, w *agents.PolicyWeights) (params [][]float32, step func(rate float64) float64) {
+	t.Helper()
 	var sizes []int
 	for i, p := range w.Params() {
 		data := make([]float32, len(p.Data))
@@ -283,18 +306,12 @@ func TestLossDecreases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := newInputs(len(seqs), choices, grid)
-	in.fill(Imitation, seqs, grid, choices, rng)
-	if err := in.let(g); err != nil {
-		t.Fatal(err)
-	}
 	optimiser := newAdam(sizes)
-	var losses []float64
-	for range updates {
+	return params, func(rate float64) float64 {
 		if err := g.vm.RunAll(); err != nil {
 			t.Fatal(err)
 		}
-		losses = append(losses, float64(g.lossValue.Data().(float32)))
+		loss := float64(g.lossValue.Data().(float32))
 		var grads [][]float32
 		for _, node := range g.params {
 			grad, err := node.Grad()
@@ -303,11 +320,39 @@ func TestLossDecreases(t *testing.T) {
 			}
 			grads = append(grads, grad.Data().([]float32))
 		}
-		optimiser.update(params, grads, 3e-3)
+		optimiser.update(params, grads, rate)
 		for _, grad := range grads {
 			clear(grad)
 		}
 		g.vm.Reset()
+		return loss
+	}
+}
+
+// TestLossDecreases trains on one batch that stays the same. Its weights have no biases in their heads: with those that
+// training starts from, the heads say what the Gaussian process thinks, which leaves 30 updates little to learn.
+func TestLossDecreases(t *testing.T) {
+	const choices, updates = 12, 30
+	grid := []int{1, 2, 3, 5, 8, 12}
+	rng := rand.New(rand.NewPCG(7, 1))
+	w := agents.RandomPolicyWeights(rng)
+	seqs := played(t, w, agents.DefaultPolicyOptions(), grid, 16, rng)
+	clear(w.MeanB)
+	clear(w.WidthB)
+	clear(w.TrustB)
+	g, err := newGraph(Imitation, len(seqs), choices, grid, tensor.Float32, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, step := stepper(t, g, w)
+	in := newInputs(len(seqs), choices, grid)
+	in.fill(Imitation, seqs, grid, choices, rng)
+	if err := in.let(g); err != nil {
+		t.Fatal(err)
+	}
+	var losses []float64
+	for range updates {
+		losses = append(losses, step(3e-3))
 	}
 	first, last := losses[0], losses[updates-1]
 	t.Logf("loss %g at first, %g last", first, last)
@@ -323,7 +368,7 @@ func TestLossDecreases(t *testing.T) {
 
 // BenchmarkStep is one update's gradient: what training waits for.
 func BenchmarkStep(b *testing.B) {
-	gr, err := newGraph(batchSize, batchChoices, batchGrid, tensor.Float32, true)
+	gr, err := newGraph(Imitation, batchSize, batchChoices, batchGrid, tensor.Float32, true)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func New(r Recipe, tables []*tunersim.Table, threads int) (*Trainer, error) {
 // build makes the graph, which computes with the slices of params. It takes a second, so it waits for the first Step: a
 // checkpoint that a run cannot go on from is refused at once.
 func (t *Trainer) build() error {
-	g, err := newGraph(batchSize, batchChoices, batchGrid, tensor.Float32, true)
+	g, err := newGraph(t.recipe.Objective, batchSize, batchChoices, batchGrid, tensor.Float32, true)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (t *Trainer) Validate(loss, norm float64) float64 {
 			defer func() { <-turns }()
 			rng := rand.New(rand.NewPCG(validSeed+1, v.seed))
 			opt := agents.DefaultPolicyOptions()
-			opt.Without = t.recipe.Without
+			opt.Without, opt.Actor = t.recipe.Without, t.recipe.Objective.Actor()
 			scores[i] = regret(w, opt, v.tables, t.design, rng)
 		})
 	}
