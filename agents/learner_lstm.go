@@ -52,6 +52,7 @@ type lstm struct {
 	worth          []float64 // [A]: of the batch that is being proposed
 	planned        []int     // [A]: trials in it
 	best, second   int       // least means
+	families       []siblings
 	noise          noiseMeter
 	charts         [2]twoSided
 	sinceShift     int
@@ -80,7 +81,7 @@ func newLSTM(w *PolicyWeights, opt PolicyOptions, t Task) *lstm {
 		t.Peers = NewPeers()
 	}
 	l := &lstm{belief: newBelief(t), opt: opt, net: newPolicyNet(w, n), task: t, features: make([]float64, n*ActionWidth),
-		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), blend: make([]float64, n), doubt: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n),
+		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), blend: make([]float64, n), doubt: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n), families: newSiblings(t.Set),
 		worth: make([]float64, n), planned: make([]int, n)}
 	l.trials = make([]actions.Action, 0, n)
 	encodeMachine(l.machine[:], t.Bucket, t.Topology, n)
@@ -228,19 +229,20 @@ func (l *lstm) think() {
 	stretch, network := l.task.Peers.trust.stretch(), l.task.Peers.votes.network()
 	acts := l.opt.Actor.acts()
 	if acts {
-		stretch, network = 1, 1
+		network = 1
 	}
 	sigma := l.sigma()
 	for i := 1; i < len(l.set); i++ {
-		relative, precision := l.measured(i, sigma)
-		precision *= l.net.trust[i]
 		l.prior[i] = math.Exp(l.net.logv[i])
-		prior := 1 / (l.prior[i] * stretch)
-		if miss := relative - l.net.mean[i]; !acts && precision > 0 && miss*miss > surprised*surprised*(1/prior+1/precision) {
-			prior = 1 / (miss * miss) // the network did not know what it thought it knew
+	}
+	for k := range l.families {
+		if acts {
+			l.concludeApart(&l.families[k], sigma)
+			continue
 		}
-		l.variance[i] = 1 / (prior + precision)
-		l.mean[i] = l.variance[i] * (prior*l.net.mean[i] + precision*relative)
+		l.conclude(&l.families[k], stretch, sigma)
+	}
+	for i := 1; i < len(l.set); i++ {
 		mean, sd := l.model.behind(i, 0)
 		apart := l.mean[i] - mean
 		l.blend[i] = mean + network*apart
@@ -250,9 +252,6 @@ func (l *lstm) think() {
 		l.opt.Tape.decision(l)
 	}
 }
-
-// surprised is how many standard deviations off a measurement must be to overrule what the network is sure of.
-const surprised = 2
 
 // measured is an action's own log cost over the default and the precision of that, under calls' noise sigma; 0 when there
 // is none.

@@ -16,6 +16,17 @@ type Actor struct {
 
 func (a Actor) acts() bool { return a.Optimism > 0 }
 
+// concludeApart is conclude as in the graph that an actor learns in.
+func (l *lstm) concludeApart(f *siblings, sigma float64) {
+	for _, i := range f.members {
+		relative, precision := l.measured(i, sigma)
+		precision *= l.net.trust[i]
+		prior := 1 / l.prior[i]
+		l.variance[i] = 1 / (prior + precision)
+		l.mean[i] = l.variance[i] * (prior*l.net.mean[i] + precision*relative)
+	}
+}
+
 // draw takes an action by chance, more often the more it is worth.
 func (l *lstm) draw() int {
 	if l.opt.Tape != nil && len(l.trials) == 0 {

@@ -62,7 +62,7 @@ const spareTrials = 4
 const (
 	callsADefault  = 3  // in batches, until the guard has what it wants
 	firstDefaultAt = 8  // one by one: the second call of the default,
-	nextDefaultAt  = 32 // the third; later ones are the guard's rechecks
+	nextDefaultAt  = 96 // the third, when a guard would begin its rechecks; what runs as a trial until then is within its budget
 )
 
 // owesDefault reports that the default must run before anything else does.

@@ -23,13 +23,14 @@ type jitter struct {
 }
 
 // Jitter gives another table like t: costs times smooth random factors by algorithm, protocol, pair and path, tilted over
-// sizes and channels, with a little noise on every entry. The entries stay the same; the default moves with the entry that
+// sizes and channels, with noise on every entry,
+// for choices that are the same measure 5 to 20% apart. The entries stay the same; the default moves with the entry that
 // it costs most nearly the same as. Counters move with their signals. Strength 1 is a standard deviation of about 15% in
 // what one choice gains on another; 0 is a copy.
 func Jitter(t *Table, strength float64, rng *rand.Rand) *Table {
 	r := draw{rng}
 	normal := func(sigma float64) float64 { return strength * sigma * r.NormFloat64() }
-	j := jitter{scale: normal(0.3), entry: 0.02 * strength, counter: normal(0.1)}
+	j := jitter{scale: normal(0.3), entry: 0.06 * strength, counter: normal(0.1)}
 	for i := range j.algorithm {
 		j.algorithm[i] = normal(0.08)
 	}
