@@ -25,7 +25,7 @@ type Recipe struct {
 
 // DefaultRecipe is what the shipped policy was trained with.
 func DefaultRecipe() Recipe {
-	return Recipe{Seed: 1, Objective: Imitation, Updates: 3600, Pretrain: 1000, Synthetic: 0.2, Rate: 3e-3}
+	return Recipe{Seed: 1, Objective: Imitation, Updates: 3200, Pretrain: 900, Synthetic: 0.2, Rate: 3e-3}
 }
 
 // Check reports a field that cannot be.
