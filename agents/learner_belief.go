@@ -172,7 +172,13 @@ func (b *belief) doubtsDefault(best int) bool {
 	if best == 0 || b.arms.samples[best].n < doubtAfter || s.n >= guardMinDefault {
 		return false
 	}
-	return s.n < 2 || math.Abs(float64(s.logs[0]-s.logs[1])) > doubtSigmas*b.arms.sigma()
+	return s.n < 2 || b.defaultsDisagree()
+}
+
+// defaultsDisagree reports that of the first two calls of the default one was delayed.
+func (b *belief) defaultsDisagree() bool {
+	s := &b.arms.samples[0]
+	return math.Abs(float64(s.logs[0]-s.logs[1])) > doubtSigmas*b.arms.sigma()
 }
 
 // Calls of the best after which the default is doubted, and how far its first two calls may lie apart. On the recorded

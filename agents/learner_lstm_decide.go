@@ -76,6 +76,8 @@ func (l *lstm) owesDefault(maxTrials int) bool {
 		return calls >= callsADefault*n0
 	case n0 == 1:
 		return calls >= firstDefaultAt
+	case l.defaultsDisagree(): // a third says which was delayed
+		return true
 	}
 	return calls >= nextDefaultAt
 }

@@ -155,7 +155,7 @@ Exit codes: 0 done; 1 failed; 2 wrong flag; 130 stopped by a signal, all kept.`,
 	f.StringVar(&o.checkpoint, "checkpoint", "", "checkpoint to write, removed when training is done (default: --out with .ckpt)")
 	f.BoolVar(&o.resume, "resume", false, "go on from the checkpoint")
 	f.StringVar(&o.curve, "curve", "", "write the training curve as CSV and PNG into this folder")
-	f.IntVar(&o.every, "validate-every", 200, "updates between two validations; the best validated weights are kept")
+	f.IntVar(&o.every, "validate-every", 300, "updates between two validations; the best validated weights are kept")
 	f.BoolVar(&o.quiet, "quiet", false, "do not show progress")
 	return cmd
 }

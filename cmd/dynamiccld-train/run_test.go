@@ -78,7 +78,7 @@ func TestCard(t *testing.T) {
 		t.Errorf("data %q", c.Data)
 	}
 	if got := fmt.Sprint(c.Recipe); got != fmt.Sprint(map[string]any{"held_out": []string{"h200x2-socket-2nodes-quiet"}, "objective": "imitation",
-		"pretrain": want.Pretrain, "rate": want.Rate, "synthetic": want.Synthetic, "validate_every": 200, "without": []string{"memory", "peers"}}) {
+		"pretrain": want.Pretrain, "rate": want.Rate, "synthetic": want.Synthetic, "validate_every": 300, "without": []string{"memory", "peers"}}) {
 		t.Errorf("recipe %s", got)
 	}
 	w.env["SOURCE_DATE_EPOCH"] = "86400"
@@ -109,7 +109,7 @@ func TestDivergence(t *testing.T) {
 				return 1, 1, nil
 			}
 		}
-		_, stderr, code := w.run("--synthetic 1 --updates 400 --out $DIR/p")
+		_, stderr, code := w.run("--synthetic 1 --updates 400 --validate-every 200 --out $DIR/p")
 		if code != exitFailed || !strings.Contains(stderr, "update 250: loss") || !strings.Contains(stderr, "the best weights so far are in") {
 			t.Errorf("%s: exit %d: %s", name, code, stderr)
 		}
