@@ -74,6 +74,7 @@ type Guard struct {
 
 	budget  budget
 	recheck recheck
+	chance  chance
 	trials  []actions.Action // scratch
 }
 
@@ -138,6 +139,7 @@ func (g *Guard) Shift(d Diagnosis) {
 	g.memory.save(g.arms)
 	g.arms.reset()
 	g.recheck.reset()
+	g.chance.reset()
 	g.jump, g.jumped = jump{}, false
 	g.urgent = g.urgent || g.base != 0
 	g.base = 0
@@ -187,7 +189,8 @@ func (g *Guard) approve(i int) bool {
 }
 
 // Propose gives the base, which is NCCL's default unless another action is measured better, and at most maxTrials
-// trials: those that are due to be measured again, then those of the learner's that the budget allows.
+// trials: those that are due to be measured again, one that was measured only once and had bad luck perhaps, then those of
+// the learner's that the budget allows.
 func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	g.urgent = false
 	maxTrials = max(0, maxTrials)
@@ -206,8 +209,12 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		g.trials = append(g.trials, g.arms.set[again])
 	}
 	g.recheck.owe(again, times-len(g.trials))
-	if len(trials) > 0 {
+	once := g.chance.due(g)
+	if len(trials) > 0 || once > 0 {
 		g.model.refresh(g.arms, &g.memory)
+	}
+	if once > 0 && len(g.trials) < maxTrials && g.budget.reserve(g, once) {
+		g.trials = append(g.trials, g.arms.set[once])
 	}
 	for _, a := range trials {
 		if len(g.trials) >= maxTrials {
