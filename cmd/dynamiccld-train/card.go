@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dynamiccl/agents"
+	"dynamiccl/models/train"
 )
 
 // commit is the code that trains: the revision, else what the linker was told.
@@ -64,6 +65,17 @@ func (o *options) card(date, commit string, kept, held []source) agents.PolicyCa
 			"validate_every": o.every, "without": missing, "held_out": names(held)},
 		Horizon: agents.DefaultPolicyOptions().Horizon, Without: r.Without, Optimism: r.Objective.Actor().Optimism,
 	}
+}
+
+// origin adds to a card's recipe what pre-training had that the run does not.
+func origin(recipe map[string]any, objective train.Objective, from train.Origin) map[string]any {
+	if from.Objective != "" && from.Objective != objective {
+		recipe["pretrained_by"] = string(from.Objective)
+	}
+	if from.OtherTables {
+		recipe["begun_with_other_tables"] = true
+	}
+	return recipe
 }
 
 // results writes the best validation into the card.

@@ -34,8 +34,14 @@ func (o *options) previous() (*saved, error) {
 		return nil, usage{fmt.Errorf("%s is of a run that was stopped: --resume goes on with it; remove it to begin anew", o.checkpoint)}
 	}
 	s := new(saved)
-	if err := gob.NewDecoder(bytes.NewReader(file)).Decode(s); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w; remove it to begin anew", o.checkpoint, err, train.ErrBadCheckpoint)
+	rest := bytes.NewReader(file)
+	err = gob.NewDecoder(rest).Decode(s)
+	if err == nil && rest.Len() > 0 {
+		err = fmt.Errorf("%d bytes too many", rest.Len())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged or no checkpoint: restore the file, or remove it and start anew without --resume: %w (%w)",
+			o.checkpoint, train.ErrBadCheckpoint, err)
 	}
 	if s.Every != o.every {
 		return nil, usage{fmt.Errorf("%s: the run was validated every %d updates: give --validate-every %d", o.checkpoint, s.Every, s.Every)}

@@ -44,6 +44,7 @@ type trainer interface {
 	Update() int
 	Done() bool
 	Curve() []train.Point
+	Origin() train.Origin
 }
 
 func newTrainer(r train.Recipe, tables []*tunersim.Table, threads int) (trainer, error) {
@@ -105,10 +106,15 @@ func (p *program) command(args []string) *cobra.Command {
 		Long: `Train the recurrent policy, first on synthetic fabrics, then on measured tables with
 some synthetic fabrics among them. Without tables give --synthetic 1.
 
-SIGINT (Ctrl-C) finishes the update, validates, keeps the best weights and a checkpoint,
-and says how to go on; a second one stops at once. A run that goes on from a checkpoint
-writes the same bytes as one that was never stopped. Same recipe, tables, program and
-machine: same bytes, but for the date, which SOURCE_DATE_EPOCH fixes.
+SIGINT (Ctrl-C), SIGTERM or SIGHUP (a lost connection; not under nohup) finishes the
+update, validates, keeps the best weights and a checkpoint, and says how to go on; a
+second one stops at once. A run that goes on from a checkpoint writes the same bytes as
+one that was never stopped. Same recipe, tables, program and machine: same bytes, but
+for the date, which SOURCE_DATE_EPOCH fixes.
+
+Until pre-training is over, a checkpoint may be gone on from with other tables, and at
+its last update with another --objective. The policy's card then says so (recipe:
+begun_with_other_tables, pretrained_by), and its bytes are not those of one run.
 
 Exit codes: 0 done; 1 failed; 2 wrong flag; 130 stopped by a signal, all kept.`,
 		Example: `  dynamiccld train --traces 'tuner/tunersim/testdata/measurements/*.csv' --out models/policy.dynp
@@ -188,8 +194,6 @@ func (o *options) complete() error {
 		return errors.New("--out is empty: name the policy file to write")
 	case len(o.traces) == 0 && o.store == "" && !o.synthetic():
 		return errors.New("nothing to learn from: give --traces, --store, or --synthetic 1 for synthetic fabrics alone")
-	case o.out == o.checkpoint:
-		return errors.New("--out and --checkpoint are the same file: name two")
 	case len(o.traces) == 0 && len(o.holdOut) > 0 && o.store == "":
 		return errors.New("--hold-out leaves out tables: give them with --traces or --store")
 	}

@@ -41,6 +41,7 @@ type fake struct {
 	curve   []train.Point
 	best    float64
 	hasBest bool
+	origin  train.Origin
 }
 
 func (f *fake) Step() (loss, norm float64, err error) {
@@ -79,6 +80,7 @@ func (f *fake) Best() (*agents.PolicyWeights, float64) {
 func (f *fake) Update() int          { return f.update }
 func (f *fake) Done() bool           { return f.update >= f.recipe.Updates }
 func (f *fake) Curve() []train.Point { return f.curve }
+func (f *fake) Origin() train.Origin { return f.origin }
 
 // world is where one command runs.
 type world struct {

@@ -15,7 +15,13 @@ import (
 var version string
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup it stays ignored
+		signals = append(signals, syscall.SIGHUP)
+	}
+	// Who read what is said may be gone with the connection; that must not end training, least of all before all is kept.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	// The first signal ends training in order; a second one must end it at once.
 	context.AfterFunc(ctx, stop)
 	p := &program{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now, commit: commit(), start: newTrainer}

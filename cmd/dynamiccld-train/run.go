@@ -39,23 +39,31 @@ func (s sums) means() (loss, norm float64) {
 // errNotFinite ends a run whose weights are about to become worthless.
 var errNotFinite = errors.New("training diverged")
 
-func (p *program) train(ctx context.Context, o options) error {
+func (p *program) train(ctx context.Context, o options) (err error) {
 	date, err := p.date()
 	if err != nil {
 		return err
 	}
-	files := []string{o.out, o.checkpoint}
 	if o.curve != "" {
 		if err := os.MkdirAll(o.curve, 0o755); err != nil {
 			return fmt.Errorf("making the folder of the curve: %w", err)
 		}
-		files = append(files, o.curveFile("csv"), o.curveFile("png"))
 	}
-	for _, file := range files {
-		if err := writable(file, room); err != nil {
+	if err := o.distinct(); err != nil {
+		return err
+	}
+	for _, file := range o.written() {
+		if err := writable(file.path, room); err != nil {
 			return err
 		}
 	}
+	unlock, err := o.lockAll(func(err error) {
+		fmt.Fprintf(p.stderr, "dynamiccld train: %v: take care that no other run writes it\n", err)
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	old, err := o.previous()
 	if err != nil {
 		return err
@@ -84,6 +92,7 @@ func (p *program) train(ctx context.Context, o options) error {
 			return fmt.Errorf("%s: %w", o.checkpoint, err)
 		}
 		r.since = old.Since
+		r.card.Recipe = origin(r.card.Recipe, o.recipe.Objective, t.Origin())
 	}
 	r.progress = newProgress(p, o, t.Update())
 	r.say = func(format string, args ...any) {

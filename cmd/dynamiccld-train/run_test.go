@@ -88,6 +88,29 @@ func TestCard(t *testing.T) {
 	}
 }
 
+// What pre-training had that the run does not is on the card.
+func TestCardSaysWhereARunComesFrom(t *testing.T) {
+	for want, from := range map[string]train.Origin{
+		"<nil> <nil>":     {},
+		"<nil> <nil> ":    {Objective: train.ActorCritic}, // there and back again
+		"imitation <nil>": {Objective: train.Imitation},
+		"<nil> true":      {OtherTables: true},
+		"q-learning true": {Objective: train.QLearning, OtherTables: true},
+	} {
+		w := newWorld(t)
+		line := "--synthetic 1 --updates 300 --objective actor-critic --out $DIR/p "
+		w.wrap = stopAfter(20)
+		w.run(line)
+		w.wrap = nil
+		w.change = func(f *fake) { f.origin = from }
+		w.must(line + "--resume")
+		r := w.policy("p").Recipe
+		if got := fmt.Sprint(r["pretrained_by"], " ", r["begun_with_other_tables"]); got != strings.TrimSpace(want) {
+			t.Errorf("%+v: %s", from, got)
+		}
+	}
+}
+
 // Defaults are the shipped recipe.
 func TestShippedRecipe(t *testing.T) {
 	w := newWorld(t)

@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +19,7 @@ import (
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
+	pipe   io.Closer // of stderr
 	stderr *bufio.Reader
 	said   strings.Builder
 }
@@ -27,13 +30,18 @@ func startProgram(t *testing.T, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(exe, args...)}
+	return startCommand(t, exec.Command(exe, args...))
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd}
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	pipe, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.stderr = bufio.NewReader(pipe)
+	p.pipe, p.stderr = pipe, bufio.NewReader(pipe)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,4 +122,45 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a policy was written without waiting for its validation")
 	}
+}
+
+// Whoever reads what is said goes with a lost connection too.
+func TestLostConnectionKeepsAll(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "p")
+	p := startProgram(t, "--synthetic", "1", "--updates", "1000", "--out", out)
+	p.until("1000 updates")
+	if err := p.pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGHUP)
+	exit := new(exec.ExitError)
+	if err := p.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		t.Fatalf("%v", err)
+	}
+	for _, file := range []string{out, out + ".ckpt"} {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// nohup ignores SIGHUP for the program that it starts.
+func TestIgnoredHangupStaysIgnored(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startCommand(t, exec.Command("nohup", exe, "--synthetic", "1", "--updates", "1000", "--out", filepath.Join(t.TempDir(), "p")))
+	p.until("1000 updates")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, mask, _ := strings.Cut(string(status), "SigIgn:")
+	ignored, err := strconv.ParseUint(strings.Fields(mask)[0], 16, 64)
+	if err != nil || ignored&(1<<(syscall.SIGHUP-1)) == 0 {
+		t.Errorf("ignored signals %x, %v", ignored, err)
+	}
+	p.signal(syscall.SIGKILL)
+	p.wait()
 }

@@ -51,11 +51,16 @@ func (w *world) refusesOthers(line string) {
 		}
 	}
 	whole := w.read("parts.ckpt")
-	for _, damaged := range [][]byte{whole[:len(whole)-40], whole[:2], {}} {
+	flipped := bytes.Clone(whole)
+	flipped[0] ^= 1
+	flippedInside := bytes.Clone(whole)
+	flippedInside[len(whole)-100] ^= 1
+	for _, damaged := range [][]byte{whole[:len(whole)-40], whole[:2], {}, flipped, flippedInside, append(bytes.Clone(whole), 0)} {
 		if err := replace(w.path("parts.ckpt"), damaged); err != nil {
 			w.t.Fatal(err)
 		}
-		if _, stderr, code := w.run(line + "--resume"); code != exitFailed || !strings.Contains(stderr, "bad checkpoint") {
+		if _, stderr, code := w.run(line + "--resume"); code != exitFailed || !strings.Contains(stderr, "bad checkpoint") ||
+			!strings.Contains(stderr, w.path("parts.ckpt")) || !strings.Contains(stderr, "restore the file") || !strings.Contains(stderr, "start anew") {
 			w.t.Errorf("%d bytes of a checkpoint: exit %d: %s", len(damaged), code, stderr)
 		}
 	}

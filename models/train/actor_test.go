@@ -248,12 +248,39 @@ func TestActorGoesOnFromImitation(t *testing.T) {
 		case update == r.Pretrain && err != nil:
 			t.Fatal(err)
 		case update == r.Pretrain:
+			if second.Origin() != (Origin{Objective: Imitation}) {
+				t.Errorf("it comes from %+v", second.Origin())
+			}
+			originStays(t, second)
 			if loss, norm, err := second.Step(); err != nil || math.IsNaN(loss) || !(norm > 0) {
 				t.Errorf("loss %g, gradient %g, %v", loss, norm, err)
 			}
 		}
 		if _, _, err := first.Step(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// originStays goes on from t at the end of pretraining with a third objective and other tables, and from that once more:
+// what was first is what is told.
+func originStays(t *testing.T, from *Trainer) {
+	t.Helper()
+	r, table := from.recipe, Synthetic()(rand.New(rand.NewPCG(1, 2)))[0]
+	r.Objective = QLearning
+	for range 2 {
+		file, err := from.Checkpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from, err = New(r, []*tunersim.Table{table}, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := from.Resume(file); err != nil {
+			t.Fatal(err)
+		}
+		if from.Origin() != (Origin{Objective: Imitation, OtherTables: true}) {
+			t.Errorf("it comes from %+v", from.Origin())
 		}
 	}
 }

@@ -25,7 +25,17 @@ type checkpoint struct {
 	Best      [][]float32
 	BestScore float64
 	Curve     []Point
+	Origin    Origin
 }
+
+// Origin is what the updates of pretraining were made with, where that is not what the run has.
+type Origin struct {
+	Objective   Objective // the first one; "": no other
+	OtherTables bool      // no update saw them, but validations did
+}
+
+// Origin says where the weights come from.
+func (t *Trainer) Origin() Origin { return t.origin }
 
 // fingerprints of the tables, so that a run does not go on with others.
 func (t *Trainer) fingerprints() [][sha256.Size]byte {
@@ -45,7 +55,7 @@ func (t *Trainer) fingerprints() [][sha256.Size]byte {
 func (t *Trainer) Checkpoint() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(checkpointMagic)
-	err := gob.NewEncoder(&b).Encode(checkpoint{t.recipe, t.fingerprints(), t.update, t.params, t.played, *t.adam, t.best, t.bestScore, t.curve})
+	err := gob.NewEncoder(&b).Encode(checkpoint{t.recipe, t.fingerprints(), t.update, t.params, t.played, *t.adam, t.best, t.bestScore, t.curve, t.origin})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the checkpoint: %w", err)
 	}
@@ -56,15 +66,15 @@ func (t *Trainer) Checkpoint() ([]byte, error) {
 // Resume goes on from a checkpoint of the same recipe and tables: what comes out has the same bytes as an unbroken run.
 func (t *Trainer) Resume(file []byte) error {
 	if !bytes.HasPrefix(file, []byte(checkpointMagic)) || len(file) < len(checkpointMagic)+sha256.Size {
-		return fmt.Errorf("not a checkpoint of this version: %w", ErrBadCheckpoint)
+		return fmt.Errorf("not a checkpoint of this version: restore the file or start anew: %w", ErrBadCheckpoint)
 	}
 	body, sum := file[:len(file)-sha256.Size], file[len(file)-sha256.Size:]
 	if want := sha256.Sum256(body); !bytes.Equal(sum, want[:]) {
-		return fmt.Errorf("its checksum is wrong: %w", ErrBadCheckpoint)
+		return fmt.Errorf("its checksum is wrong: restore the file or start anew: %w", ErrBadCheckpoint)
 	}
 	var c checkpoint
 	if err := gob.NewDecoder(bytes.NewReader(body[len(checkpointMagic):])).Decode(&c); err != nil {
-		return fmt.Errorf("%w: %w", err, ErrBadCheckpoint)
+		return fmt.Errorf("not a checkpoint of this version: start anew: %w (%w)", ErrBadCheckpoint, err)
 	}
 	mine, its := t.recipe, c.Recipe
 	if c.Update <= its.Pretrain { // what comes after pretraining is still open
@@ -98,7 +108,11 @@ func (t *Trainer) Resume(file []byte) error {
 		copy(t.params[i], c.Params[i])
 	}
 	t.played, t.adam, t.update, t.best, t.bestScore, t.curve = c.Played, &c.Adam, c.Update, c.Best, c.BestScore, c.Curve
-	t.pending = nil
+	t.pending, t.origin = nil, c.Origin
+	t.origin.OtherTables = t.origin.OtherTables || !same
+	if t.origin.Objective == "" && t.recipe.Objective != c.Recipe.Objective {
+		t.origin.Objective = c.Recipe.Objective
+	}
 	// Nothing of other tables is in these weights yet, but the validation was on them; or it was of another way to choose.
 	if !same || t.recipe.Objective != c.Recipe.Objective {
 		t.best, t.bestScore = nil, math.Inf(1)

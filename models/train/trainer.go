@@ -69,6 +69,7 @@ type Trainer struct {
 	best      [][]float32
 	bestScore float64 // +Inf: not validated yet
 	curve     []Point
+	origin    Origin
 }
 
 // Point is one row of the training curve.
