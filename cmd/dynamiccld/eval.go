@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/compare"
 	"dynamiccl/cmd/dynamiccld/internal/curves"
 	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/cmd/internal/tracefile"
 	"dynamiccl/models"
 	"dynamiccl/tuner/tunersim"
 )
@@ -62,7 +64,8 @@ each trace, condition, learner and seed (with --per-bucket for each bucket):
   worst_window100_over_default  worst 100 calls in a row of any bucket
   calls_to_within_5pct          calls until within 5% of the oracle for 90% of the rest
                                 and for the median of the next 8; all calls when never
-and more keys beside.`,
+and more keys beside. With fewer calls than 64, regret_64 is over all calls; with fewer
+than 40, speed_at_32 is of the last 8 (of all, where there are fewer still).`,
 		Example: `  dynamiccld eval --traces 'measurements/*.csv'
   dynamiccld eval --traces a.csv --traces b.csv --learners ucb,oracle --calls 256 --noise 0.15 --json
   dynamiccld eval --traces 'measurements/*.csv' --lag daemon --plot curves`,
@@ -162,8 +165,11 @@ func (a *app) eval(ctx context.Context, f evalFlags) error {
 	if err != nil {
 		return usageError(err)
 	}
-	traces, err := compare.Traces(f.traces)
-	if err != nil {
+	traces, err := compare.Traces(f.traces, func(text string) { fmt.Fprintf(a.stderr, "dynamiccld: %s\n", text) })
+	switch {
+	case errors.Is(err, tracefile.ErrNoTraces), errors.Is(err, filepath.ErrBadPattern): // as `train` does
+		return usageError(fmt.Errorf("--traces: %w", err))
+	case err != nil:
 		return err
 	}
 	scenarios, err := tunersim.Scenarios(traces, f.symmetry)

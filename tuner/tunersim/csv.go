@@ -33,6 +33,9 @@ func ReadTable(r io.Reader) (*Table, error) {
 	rd := csv.NewReader(r)
 	rd.ReuseRecord = true
 	header, err := rd.Read()
+	if err == io.EOF {
+		return nil, fmt.Errorf("the file is empty: measure again or leave it out: %w", ErrBadTable)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the header: %w: %w", ErrBadTable, err)
 	}

@@ -40,7 +40,7 @@ func config(t *testing.T, seeds, workers int, learners ...string) Config {
 	dir := t.TempDir()
 	write(t, dir, "idle.csv", rows("idle", "9", "14"))
 	write(t, dir, "busy.csv", rows("busy", "33", "12"))
-	traces, err := Traces([]string{filepath.Join(dir, "*.csv"), filepath.Join(dir, "idle.csv")})
+	traces, err := Traces([]string{filepath.Join(dir, "*.csv"), filepath.Join(dir, "idle.csv")}, silent(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,19 +149,37 @@ func TestTraces(t *testing.T) {
 		}
 		write(t, filepath.Join(dir, d), "t.csv", rows("idle", "9", "14"))
 	}
-	traces, err := Traces([]string{filepath.Join(dir, "*", "t.csv")})
+	traces, err := Traces([]string{filepath.Join(dir, "*", "t.csv")}, silent(t))
 	if err != nil || len(traces) != 2 || traces[0].Name != filepath.Join(dir, "a", "t") || traces[1].Name != filepath.Join(dir, "b", "t") {
 		t.Errorf("%v, %v", traces, err)
 	}
 	write(t, dir, "bad.csv", rows("idle", "9", "soon"))
 	write(t, dir, "all2all.csv", header+"m,2,2,1,x,quiet,AllToAll,512,default,-,-,-,20,-,-\n")
+	write(t, dir, "empty.csv", "")
 	for pattern, want := range map[string]string{"none*.csv": "names no file", "[": "syntax error", "bad.csv": `bad.csv: line 4: median_us "soon"`,
-		"all2all.csv": "all2all.csv: no measurements", "a": "is a directory"} {
-		if _, err := Traces([]string{filepath.Join(dir, pattern)}); err == nil || !strings.Contains(err.Error(), want) {
+		"all2all.csv": "all2all.csv: no measurements", "empty.csv": "empty.csv: the file is empty", "a": "is a directory"} {
+		if _, err := Traces([]string{filepath.Join(dir, pattern)}, silent(t)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", pattern, err, want)
 		}
 	}
-	if _, err := Traces(nil); !errors.Is(err, tracefile.ErrNoTraces) {
+	if _, err := Traces(nil, silent(t)); !errors.Is(err, tracefile.ErrNoTraces) {
 		t.Errorf("%v", err)
 	}
+}
+
+// Rows that no learner can play are not left out without a word.
+func TestTracesSayWhatIsLeftOut(t *testing.T) {
+	dir, said := t.TempDir(), ""
+	all2all := "16xZ9,3.1.4,16,2,roce,idle,AllToAll,512,default,-,-,-,20,-,-\n"
+	write(t, dir, "t.csv", rows("idle", "9", "14")+all2all+all2all)
+	if _, err := Traces([]string{filepath.Join(dir, "t.csv")}, func(text string) { said += text + "\n" }); err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(dir, "t.csv") + ": AllToAll is left out (rows: 2), since NCCL asks no tuner about it\n"; said != want {
+		t.Errorf("said %q, want %q", said, want)
+	}
+}
+
+func silent(t *testing.T) func(string) {
+	return func(text string) { t.Errorf("said %q", text) }
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Traces reads the tables that the patterns name, each once, in the order of patterns and names. A trace goes by its
-// file's name without .csv, or by its path where two files have one name.
-func Traces(patterns []string) ([]tunersim.Trace, error) {
+// file's name without .csv, or by its path where two files have one name. warn hears of rows that no learner can play.
+func Traces(patterns []string, warn func(string)) ([]tunersim.Trace, error) {
 	files, err := tracefile.Find(patterns)
 	if err != nil {
 		return nil, err
@@ -27,6 +27,9 @@ func Traces(patterns []string) ([]tunersim.Trace, error) {
 		table, err := tracefile.Read(f)
 		if err != nil {
 			return nil, err
+		}
+		if table.Skipped > 0 {
+			warn(fmt.Sprintf("%s: AllToAll is left out (rows: %d), since NCCL asks no tuner about it", f, table.Skipped))
 		}
 		name := tracefile.Stem(f)
 		if count[name] > 1 {
