@@ -4,11 +4,13 @@
 # quarter of an hour on two idle cores. A run that was stopped goes on where it was; one that is done is not repeated.
 # JSON lines on stdout: means over 5 seeds of the noise.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 [ $# -ge 1 ] || { echo "usage: models/heldout.sh DIR [VARIANT...]" >&2; exit 2; }
-dir=$1
+case $1 in # before cd: it is relative to where the user stands
+  /*) dir=$1 ;;
+  *) dir=$PWD/$1 ;;
+esac
 shift
-mkdir -p "$dir"
+cd "$(dirname "$0")/.."
 tables=tuner/tunersim/testdata/measurements
 folds=(h200x4-socket-2nodes-quiet h200x4-socket-2nodes-network-load h200x4-socket-2nodes-cpu-load h200x8-nvlink)
 flags() { # of dynamiccld train
@@ -20,6 +22,8 @@ flags() { # of dynamiccld train
     *) echo "no variant $1: seedN, without-memory, -counter, -signal, -cusum, -peers, -synthetic, q-learning, actor-critic" >&2; return 1 ;;
   esac
 }
+for variant in "$@"; do flags "$variant" >/dev/null || exit 2; done # now, not after hours of the ones before
+mkdir -p "$dir"
 means() { # rows of eval --json to one line a condition and learner; arguments are keys to add
   python3 -c '
 import json, statistics, sys

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"dynamiccl/agents"
@@ -79,5 +81,45 @@ func TestHeldOutFigures(t *testing.T) {
 				t.Errorf("worst 100 calls cost %.3f of the default, want at most %.3f", of[0].WorstWindow100, want.worstWindow)
 			}
 		})
+	}
+}
+
+// heldout.sh plays nothing where a variant does not exist, and puts its policies where the user stands. The program that
+// it calls is one that notes its arguments and fails, so it gets no further than the first game.
+func TestHeldOutScript(t *testing.T) {
+	script, err := os.ReadFile("heldout.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		dir  bool // is made
+		want string
+	}{
+		{[]string{"some/where", "seed1", "without-memory"}, 1, true, ""},
+		{[]string{"some/where", "seed1", "luck"}, 2, false, "no variant luck"},
+		{nil, 2, false, "usage:"},
+	} {
+		root, user := t.TempDir(), t.TempDir()
+		for file, text := range map[string]string{"models/heldout.sh": string(script), "bin/dynamiccld": "#!/bin/sh\necho \"$*\" >>\"$0.log\"\nexit 1\n"} {
+			path := filepath.Join(root, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o700)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command("bash", append([]string{filepath.Join(root, "models", "heldout.sh")}, c.args...)...)
+		cmd.Dir = user
+		out, err := cmd.CombinedOutput()
+		exit := new(exec.ExitError)
+		if !errors.As(err, &exit) || exit.ExitCode() != c.code || !strings.Contains(string(out), c.want) {
+			t.Errorf("%q: %v: %s", c.args, err, out)
+		}
+		if _, err := os.Stat(filepath.Join(user, "some", "where")); (err == nil) != c.dir {
+			t.Errorf("%q: its folder: %v", c.args, err)
+		}
+		if _, err := os.Stat(filepath.Join(root, "bin", "dynamiccld.log")); (err == nil) != c.dir {
+			t.Errorf("%q: games: %v", c.args, err)
+		}
 	}
 }
