@@ -134,7 +134,7 @@ func TestReadTableRejects(t *testing.T) {
 		return header + "m,2.28.9,4,2,socket,quiet,AllReduce,1024,default,-,-,-,50\nm,2.28.9,4,2,socket,quiet," + tail + "\n"
 	}
 	for _, c := range []struct{ name, in, want string }{
-		{"empty", "", "header"},
+		{"empty", "", "the file is empty"},
 		{"only a header", header, "no measurements"},
 		{"missing column", strings.Replace(header, "bytes,", "", 1), `line 1: no column "bytes"`},
 		{"column twice", strings.Replace(header, "machine", "bytes", 1) + "", `line 1: no column "machine"`},
