@@ -45,7 +45,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	limit := time.AfterFunc(time.Minute, func() { _ = p.cmd.Process.Kill() })
+	limit := time.AfterFunc(4*time.Minute, func() { _ = p.cmd.Process.Kill() })
 	t.Cleanup(func() { limit.Stop() })
 	return p
 }
