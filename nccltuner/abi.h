@@ -79,7 +79,8 @@ struct dyn_rank {
   uint32_t ncclVersion; /* NCCL_VERSION code, 0: not known */
   uint64_t calls;     /* atomic, rank: getCollInfo calls, written once an epoch */
   uint64_t ignored;   /* atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen */
-  uint64_t reserved0[2];
+  uint64_t run;       /* DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none */
+  uint64_t reserved0;
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far. */
   uint32_t marks[5][48];
 };
@@ -87,6 +88,8 @@ struct dyn_rank {
 #define DYN_RANK_VETO 1        /* the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through */
 #define DYN_RANK_NO_PROFILER 2 /* the tuner was loaded without our profiler: stored choices only, no exploration */
 #define DYN_RANK_PLAN_UNFIT 4  /* the plan in force failed its check: NCCL's defaults run in its place */
+#define DYN_RANK_NO_EXPLORE 8  /* DYNAMICCL_NO_EXPLORE: stored choices only, no exploration */
+#define DYN_RANK_FIXED_NUMERICS 16 /* DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice */
 
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {

@@ -23,12 +23,14 @@ const (
 	ActionAlgoShift     = 4
 	ActionProtoShift    = 8
 	ActionChannelsShift = 16
-	RankVeto            = 1 // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
-	RankNoProfiler      = 2 // the tuner was loaded without our profiler: stored choices only, no exploration
-	RankPlanUnfit       = 4 // the plan in force failed its check: NCCL's defaults run in its place
-	SampleAggregated    = 1 // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
-	SampleUnjoined      = 2 // no getCollInfo call matched: seq is the profiler's own
-	SampleHostTimed     = 4 // timed by the host (profiler v1-v3 give no GPU time)
+	RankVeto            = 1  // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
+	RankNoProfiler      = 2  // the tuner was loaded without our profiler: stored choices only, no exploration
+	RankPlanUnfit       = 4  // the plan in force failed its check: NCCL's defaults run in its place
+	RankNoExplore       = 8  // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
+	RankFixedNumerics   = 16 // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
+	SampleAggregated    = 1  // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
+	SampleUnjoined      = 2  // no getCollInfo call matched: seq is the profiler's own
+	SampleHostTimed     = 4  // timed by the host (profiler v1-v3 give no GPU time)
 )
 
 // ABIHeader is struct dyn_header.
@@ -81,7 +83,8 @@ type ABIRank struct {
 	NcclVersion uint32 // NCCL_VERSION code, 0: not known
 	Calls       uint64 // atomic, rank: getCollInfo calls, written once an epoch
 	Ignored     uint64 // atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen
-	Reserved0   [2]uint64
+	Run         uint64 // DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none
+	Reserved0   uint64
 	Marks       [5][48]uint32 // atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far.
 }
 

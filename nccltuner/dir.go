@@ -22,6 +22,9 @@ const (
 	DaemonLockName = "daemon.lock"
 	joinLockName   = "join.lock"
 	SocketName     = "control.sock"
+	RunsLockName   = "runs.lock"  // shared by every `dynamiccld run` while it lives (decision 21)
+	StartLockName  = "start.lock" // held by the one `dynamiccld run` that starts a daemon
+	DaemonLogName  = "daemon.log" // of a daemon that was started by `dynamiccld run`
 )
 
 // DirPath says where the shared files are (docs/design.md, decision 1). Ranks follow the same rule in C. getenv is

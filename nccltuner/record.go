@@ -126,10 +126,13 @@ type RankView struct {
 	Slot        int    // plan buffer + 1 in force, 0: NCCL's defaults
 	Version     uint64 // of the plan in force, 0: NCCL's defaults
 	Left        bool
-	Veto        bool // the user set NCCL_ALGO or NCCL_PROTO there
-	NoProfiler  bool // stored choices only, no exploration
-	PlanUnfit   bool // the plan in force failed the rank's check: NCCL's defaults run in its place
-	NCCLVersion int  // NCCL_VERSION code, 0: not known
+	Veto        bool   // the user set NCCL_ALGO or NCCL_PROTO there
+	NoProfiler  bool   // stored choices only, no exploration
+	PlanUnfit   bool   // the plan in force failed the rank's check: NCCL's defaults run in its place
+	NoExplore   bool   // the user wants stored choices only
+	Fixed       bool   // the user wants NCCL's own choice for collectives that add up
+	Run         uint64 // the `dynamiccld run` that started the process, 0: none
+	NCCLVersion int    // NCCL_VERSION code, 0: not known
 	Calls       uint64
 	Ignored     uint64 // planned actions that NCCL's cost table marked -1 there
 }
@@ -176,6 +179,9 @@ func (r *Record) view(v *RecordView) error {
 			Veto:        flags&RankVeto != 0,
 			NoProfiler:  flags&RankNoProfiler != 0,
 			PlanUnfit:   flags&RankPlanUnfit != 0,
+			NoExplore:   flags&RankNoExplore != 0,
+			Fixed:       flags&RankFixedNumerics != 0,
+			Run:         abi.Run,
 			NCCLVersion: int(abi.NcclVersion),
 			Calls:       atomic.LoadUint64(&abi.Calls),
 			Ignored:     atomic.LoadUint64(&abi.Ignored),

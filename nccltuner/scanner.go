@@ -55,7 +55,7 @@ func NewScanner(d *Dir) *Scanner {
 // ours are the files of the directory that are neither record nor ring.
 func ours(name []byte) bool {
 	switch string(name) {
-	case DaemonLockName, joinLockName, SocketName:
+	case DaemonLockName, joinLockName, SocketName, RunsLockName, StartLockName, DaemonLogName:
 		return true
 	}
 	return false

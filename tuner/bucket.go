@@ -36,6 +36,7 @@ type bucket struct {
 	rested     int      // calls observed since the last propose, while settled
 
 	calls     uint64
+	ledger    Ledger
 	learnedAt uint64 // calls when the store was last told
 	diagnosis agents.Diagnosis
 	diagNs    state.Ns
@@ -79,6 +80,7 @@ func (b *bucket) observe(o state.Observation) agents.Alarm {
 	if b.rested++; len(b.entry.Trials) > 0 || b.rested >= restCalls || b.guard.Urgent() {
 		b.fresh = true
 	}
+	b.ledger.book(o, b.entry.Base, b.guard)
 	b.follow(o.Action)
 	alarm := b.detector.Observe(o)
 	jumped := b.guard.Jumped()
@@ -142,7 +144,7 @@ func (b *bucket) propose(nowNs state.Ns, explore bool, nextID *uint32) bool {
 }
 
 func (b *bucket) view() BucketView {
-	v := BucketView{Bucket: b.Bucket, Choice: b.entry.Base, SinceNs: b.sinceNs, Calls: b.calls, Diagnosis: b.diagnosis,
+	v := BucketView{Bucket: b.Bucket, Choice: b.entry.Base, SinceNs: b.sinceNs, Calls: b.calls, Ledger: b.ledger, Diagnosis: b.diagnosis,
 		DiagnosisNs: b.diagNs, Exploring: b.nextTrial < len(b.entry.Trials), SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1}
 	for _, e := range b.guard.Estimates(nil) {
 		v.Choices = append(v.Choices, ActionView{e.Action, estimateOf(e)})

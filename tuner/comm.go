@@ -33,6 +33,23 @@ func (m *comm) eachBucket(f func(*bucket)) {
 	}
 }
 
+// views appends what people see of every bucket, in the order of collective and size.
+func (m *comm) views(all []BucketView) []BucketView {
+	m.eachBucket(func(b *bucket) {
+		v := b.view()
+		v.Comm, v.Shape = m.Comm, m.Shape
+		switch {
+		case v.Note != "":
+		case m.FixedNumerics && len(b.set) == 1:
+			v.Note = "fixed numerics: a collective that adds up keeps NCCL's own choice"
+		case !m.Explore:
+			v.Note = "not explored: a rank has no profiler plugin, or exploration is off"
+		}
+		all = append(all, v)
+	})
+	return all
+}
+
 // prior is what the store knows of a bucket; nil when it knows nothing.
 func (m *comm) prior(b state.Bucket) *Learned {
 	for i := range m.Prior {

@@ -19,13 +19,14 @@ const MaxEntries = 63
 
 // Config is fixed for the life of a Core but for what its setters change.
 type Config struct {
-	NewLearner  agents.NewLearner  // required
-	Guard       agents.GuardConfig // zero: the default one
-	Explore     bool               // false: stored choices only
-	SampleEvery int                // epochs between sampled epochs while nothing is explored; power of two; 0: 4
-	Seed        uint64
-	Machine     string // for Key
-	GPUArch     string // for Key
+	NewLearner    agents.NewLearner  // required
+	Guard         agents.GuardConfig // zero: the default one
+	Explore       bool               // false: stored choices only
+	FixedNumerics bool               // collectives that add up keep NCCL's own choice, on every communicator
+	SampleEvery   int                // epochs between sampled epochs while nothing is explored; power of two; 0: 4
+	Seed          uint64
+	Machine       string // for Key
+	GPUArch       string // for Key
 }
 
 // Core decides. One goroutine at a time may call it.
@@ -162,6 +163,9 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	}
 	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
 	set := ActionSet(e.Set, m.MaxChannels)
+	if (c.cfg.FixedNumerics || m.FixedNumerics) && addsUp(e.Bucket.Collective) {
+		set = set[:1] // NCCL's default
+	}
 	switch old := *slot; {
 	case old != nil && old.differ == e.Differ && slices.Equal(old.set, set):
 		return
@@ -294,16 +298,17 @@ func (c *Core) Buckets() []BucketView {
 	var all []BucketView
 	for _, id := range c.order {
 		m := c.comms[id]
-		m.eachBucket(func(b *bucket) {
-			v := b.view()
-			v.Comm, v.Shape = m.Comm, m.Shape
-			if !m.Explore {
-				v.Note = "not explored: a rank has no profiler plugin, or exploration is off"
-			}
-			all = append(all, v)
-		})
+		all = m.views(all)
 	}
 	return all
+}
+
+// BucketsOf shows the buckets of one communicator; nil when it is not known.
+func (c *Core) BucketsOf(id CommID) []BucketView {
+	if m := c.comms[id]; m != nil {
+		return m.views(nil)
+	}
+	return nil
 }
 
 // busiest orders buckets by calls, so that a plan with too few entries drops the rarest.

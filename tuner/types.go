@@ -22,13 +22,14 @@ type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.
 type CommJoined struct {
-	Comm        CommID
-	Shape       state.Shape
-	NCCLVersion int       // NCCL_VERSION code, 0: not known
-	Explore     bool      // false: a rank has no profiler, or the user said so: stored choices only
-	MaxChannels int       // 0: not known
-	Prior       []Learned // what the store knows of this shape; nil: nothing
-	LastID      uint32    // largest Entry.ID that ranks may have seen from an earlier daemon
+	Comm          CommID
+	Shape         state.Shape
+	NCCLVersion   int       // NCCL_VERSION code, 0: not known
+	Explore       bool      // false: a rank has no profiler, or the user said so: stored choices only
+	FixedNumerics bool      // the user said so: collectives that add up keep NCCL's own choice
+	MaxChannels   int       // 0: not known
+	Prior         []Learned // what the store knows of this shape; nil: nothing
+	LastID        uint32    // largest Entry.ID that ranks may have seen from an earlier daemon
 	// InForce is what an earlier daemon had the buckets settle on: ranks run it now.
 	InForce map[state.Bucket]actions.Action
 }
@@ -147,6 +148,7 @@ type BucketView struct {
 	Expected     float64 // speed-up that the learner expected of Choice from all but its own measurements; 0: it cannot say
 	ExpectedSD   float64 // standard deviation of its logarithm
 	Calls        uint64
+	Ledger       Ledger
 	Diagnosis    agents.Diagnosis // last
 	DiagnosisNs  state.Ns         // when; 0: never
 	CusumCounter float64          // larger of the two sides, as a fraction of the alarm threshold

@@ -6,13 +6,20 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/launch"
 )
 
 // version is set by the linker (-X main.version=...); "": what the Go tool knows.
 var version string
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	// A signal that was ignored from the start stays ignored (nohup, a shell's &), for a command of `run` as well.
+	ending := []os.Signal{syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGINT) {
+		ending = append(ending, syscall.SIGINT)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ending...)
 	// The first signal drains; a second one must not be swallowed.
 	context.AfterFunc(ctx, stop)
 	a := &app{
@@ -20,5 +27,9 @@ func main() {
 		getenv: os.Getenv, environ: os.Environ(), euid: os.Geteuid(),
 		now: time.Now, open: openDaemon,
 	}
-	os.Exit(a.main(ctx, os.Args[1:]))
+	code := a.main(ctx, os.Args[1:])
+	if a.died != 0 {
+		launch.Raise(a.died)
+	}
+	os.Exit(code)
 }

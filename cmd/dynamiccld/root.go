@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,8 @@ type app struct {
 	euid           int
 	now            func() time.Time
 	open           service.Open
-	sysroot        string // doctor's prefix of /etc, /proc and /lib; "" but in tests
+	sysroot        string         // doctor's prefix of /etc, /proc and /lib; "" but in tests
+	died           syscall.Signal // that ended the command of `run`, to be raised at the very end; 0: none
 }
 
 // exitError ends the command with a code. An empty message prints nothing more.
@@ -83,11 +85,14 @@ func (a *app) root() *cobra.Command {
 it measures, the same on every rank, and keeps a choice only while it is measured
 better than NCCL's own.
 
-Start the daemon, then the program with the plugin:
+Run a program with it:
+
+  dynamiccld run -- torchrun train.py
+
+or keep a daemon and start programs as before:
 
   dynamiccld serve &
-  export NCCL_TUNER_PLUGIN=dynamiccl NCCL_PROFILER_PLUGIN=dynamiccl
-  export LD_LIBRARY_PATH=/path/to/lib:$LD_LIBRARY_PATH
+  eval "$(dynamiccld env)"
   torchrun train.py
 
 and ask:
@@ -108,7 +113,7 @@ setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath()))
 	})
-	root.AddCommand(a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(),
+	root.AddCommand(a.runCommand(), a.envCommand(), a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(),
 		a.exportCommand(), a.importCommand(), a.doctorCommand(), a.versionCommand(), a.demoCommand(), a.evalCommand(), a.agentCommand(), a.trainCommand())
 	return root
 }

@@ -17,7 +17,7 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	var file string
-	var printConfig bool
+	var printConfig, untilUnused bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon of one directory",
@@ -54,12 +54,14 @@ tries nothing that is expected to lose.`,
 				_, err := fmt.Fprint(a.stdout, loaded.YAML())
 				return err
 			}
+			loaded.Config.UntilUnused = untilUnused
 			return a.serve(cmd, loaded, load)
 		},
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&file, "config", "", "configuration file [DYNAMICCL_CONFIG]")
 	config.AddFlags(cmd.Flags(), a.host())
+	cmd.Flags().BoolVar(&untilUnused, "until-unused", false, "end once no 'dynamiccld run' and no rank process needs it; how 'run' starts it")
 	cmd.Flags().BoolVar(&printConfig, "print-config", false, "print the settings in force as a configuration file, with their origin, and stop")
 	for name, values := range map[string][]string{
 		"learner":    models.Names(),

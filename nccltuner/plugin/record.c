@@ -156,6 +156,17 @@ static bool user_decides(dyn_logger log) {
   return set;
 }
 
+/* A switch that daemon and ranks read alike: strconv.ParseBool's words for true begin with these letters. */
+static bool switched_on(const char *name) {
+  const char *value = getenv(name);
+  return value && *value && strchr("1tT", *value);
+}
+
+static uint64_t run_id(void) {
+  const char *value = getenv("DYNAMICCL_RUN");
+  return value ? strtoull(value, NULL, 16) : 0;
+}
+
 static void register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime,
                           uint32_t ncclVersion) {
   struct dyn_comm *comm = &member->comm;
@@ -166,6 +177,9 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   self->ncclVersion = ncclVersion;
   /* Set, not added: a rank may have died writing this slot. */
   self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER;
+  if (switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
+  if (switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
+  self->run = run_id();
   if (user_decides(comm->log)) {
     self->flags |= DYN_RANK_VETO;
     __atomic_store_n(&record->veto, 1, __ATOMIC_SEQ_CST);

@@ -221,6 +221,24 @@ static void user_veto(void) {
   check(comm->slot == 0, "a plan came into force");
 }
 
+static void users_switches(void) {
+  setenv("DYNAMICCL_NO_EXPLORE", "true", 1);
+  setenv("DYNAMICCL_FIXED_NUMERICS", "1", 1);
+  setenv("DYNAMICCL_RUN", "00c0ffee00000001", 1);
+  join(false);
+  check(comm->self->flags == (DYN_RANK_NO_PROFILER | DYN_RANK_NO_EXPLORE | DYN_RANK_FIXED_NUMERICS), "flags are %x",
+        comm->self->flags);
+  check(comm->self->run == 0xc0ffee00000001, "run is %lx", (unsigned long)comm->self->run);
+}
+
+static void users_switches_off(void) {
+  setenv("DYNAMICCL_NO_EXPLORE", "false", 1);
+  setenv("DYNAMICCL_FIXED_NUMERICS", "", 1);
+  join(false);
+  check(comm->self->flags == DYN_RANK_NO_PROFILER && comm->self->run == 0, "flags are %x, run %lx", comm->self->flags,
+        (unsigned long)comm->self->run);
+}
+
 static void no_id(void) {
   void *other;
   check(ncclTunerPlugin_v4.init(1, 1, test_log, &other) == 0, "v4");
@@ -344,6 +362,8 @@ int main(void) {
   run("unknown actions", unknown_actions);
   run("unfit plans", unfit_plans);
   run("user's veto", user_veto);
+  run("user's switches", users_switches);
+  run("user's switches, off", users_switches_off);
   run("no id", no_id);
   run("no logger", no_logger);
   run("waits for all ranks", waits_for_all_ranks);

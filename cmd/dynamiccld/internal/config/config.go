@@ -26,10 +26,15 @@ type Config struct {
 	Tick        time.Duration // how often rings are read and schedules are checked
 	SampleEvery int           // epochs; power of two, at least 1
 	NoExplore   bool          // stored choices only
+	Fixed       bool          // collectives that add up keep NCCL's own choice
 	Budget      float64       // share of time that exploration may lose
 	Machine     string        // overrides the detected machine shape; "": detect
 	GPUArch     string        // overrides the detected GPU architecture; "": detect
 	Seed        uint64        // of the learners' random source
+
+	// UntilUnused ends the daemon with the last `dynamiccld run`. It is how a daemon was started and no setting: no file
+	// and no variable may say it.
+	UntilUnused bool
 }
 
 // Host is what defaults depend on, so that tests do not need root or a certain environment.

@@ -20,11 +20,11 @@ import (
 // EnvPrefix begins every environment variable of ours.
 const EnvPrefix = "DYNAMICCL_"
 
-// maxFileBytes bounds a configuration file: 15 settings need less than two kilobytes.
+// maxFileBytes bounds a configuration file: 16 settings need less than two kilobytes.
 const maxFileBytes = 64 << 10
 
 // otherEnv are variables of ours that are not settings of the daemon.
-var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER"}
+var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN"}
 
 // Sources says where Load looks.
 type Sources struct {

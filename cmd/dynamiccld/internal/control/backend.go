@@ -14,8 +14,23 @@ type Backend interface {
 	Status(ctx context.Context) (Status, error)
 	Buckets(ctx context.Context) ([]tuner.BucketView, error)
 	Findings(ctx context.Context) ([]tuner.Finding, error)
+	// Ran shows what the communicators of one `dynamiccld run` did so far, those that are gone included.
+	Ran(ctx context.Context, run uint64) (RunView, error)
 	// Import takes rules over as starting points. They were validated; an error means that none was taken.
 	Import(ctx context.Context, rules []actions.Rule) error
+}
+
+// RunView is what the core knows of the communicators that one `dynamiccld run` speaks for.
+type RunView struct {
+	Comms     []CommView
+	Elsewhere int // communicators with ranks of this run that another run speaks for
+	Processes int // rank processes of any run that live
+}
+
+// CommView is one communicator, living or gone.
+type CommView struct {
+	Status CommStatus
+	Views  []tuner.BucketView
 }
 
 // Status is the daemon as a whole. Its JSON keys are an interface: add, never rename.
@@ -32,7 +47,9 @@ type Status struct {
 	// NowNs is the clock of BucketView.SinceNs and Finding.AtNs at the moment of this status.
 	NowNs state.Ns `json:"-"`
 
-	Comms []CommStatus `json:"comms"`
+	Comms       []CommStatus `json:"comms"`
+	Processes   int          `json:"processes"`    // rank processes that live
+	UntilUnused bool         `json:"until_unused"` // ends with the last `dynamiccld run`
 
 	Samples      uint64 `json:"samples"`      // read from rings
 	Dropped      uint64 `json:"dropped"`      // by ranks, because a ring was full
@@ -57,4 +74,5 @@ type CommStatus struct {
 	Epoch       uint64 `json:"epoch"`
 	PlanVersion uint64 `json:"plan_version"` // 0: NCCL's defaults
 	Processes   []int  `json:"processes"`    // pids
+	Calls       uint64 `json:"calls"`        // getCollInfo calls of the rank that made most
 }

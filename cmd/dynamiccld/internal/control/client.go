@@ -56,12 +56,17 @@ func (c *Client) Buckets(ctx context.Context) (b []Bucket, err error) {
 	if err := c.call(ctx, http.MethodGet, "/v1/buckets", nil, &b); err != nil {
 		return nil, err
 	}
+	return b, c.identify(b)
+}
+
+// identify finds each bucket again from its JSON.
+func (c *Client) identify(b []Bucket) (err error) {
 	for i := range b {
 		if b[i].Bucket, err = b[i].bucket(); err != nil {
-			return nil, fmt.Errorf("daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
+			return fmt.Errorf("daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
 		}
 	}
-	return b, nil
+	return nil
 }
 
 // Findings are the newest things that the daemon noticed, oldest first.

@@ -55,6 +55,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	s.AddReadOnly(mux)
 	mux.HandleFunc("POST /v1/import", s.importRules)
+	mux.HandleFunc("GET /v1/runs/{id}", s.run)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, &Error{http.StatusNotFound, fmt.Sprintf("no %s %s here; use the commands of `dynamiccld help`", r.Method, r.URL.Path)})
 	})

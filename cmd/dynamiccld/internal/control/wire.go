@@ -43,8 +43,18 @@ type Bucket struct {
 	Counter     float64    `json:"cusum_counter"` // fraction of the alarm threshold
 	Signal      float64    `json:"cusum_signal"`
 	Tried       []Tried    `json:"tried"`
+	Ledger      *Ledger    `json:"ledger,omitempty"` // of a live daemon
 
 	Bucket state.Bucket `json:"-"`
+}
+
+// Ledger is what choosing was worth over the calls that were measured, against NCCL's default in the same condition.
+type Ledger struct {
+	Calls     uint64  `json:"calls"`      // held against the default
+	DefaultNs float64 `json:"default_ns"` // what they would have taken with it
+	SavedNs   float64 `json:"saved_ns"`   // by choices in force
+	TrialNs   float64 `json:"trial_ns"`   // lost by trying others
+	Trials    uint64  `json:"trials"`
 }
 
 // Tried is what one action cost.
@@ -113,6 +123,9 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		Diagnosis: v.Diagnosis.String(), DiagnosedAt: instant(v.DiagnosisNs, nowNs, now),
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),
 		Tried: make([]Tried, 0, len(v.Choices)), Bucket: v.Bucket,
+	}
+	if l := v.Ledger; l.Calls > 0 {
+		b.Ledger = &Ledger{l.Calls, finite(l.DefaultNs, 0), finite(l.SavedNs, 0), finite(l.TrialNs, 0), l.Trials}
 	}
 	b.MinBytes, b.MaxBytes = bucketRange(v.Bucket)
 	for _, c := range v.Choices {

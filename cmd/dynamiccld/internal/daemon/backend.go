@@ -18,7 +18,7 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 		s = control.Status{PID: os.Getpid(), Version: d.version, StartedAt: d.started, Dir: d.dir.Path(), StorePath: d.cfg.Store,
 			StoreState: d.storeState(), Learner: d.cfg.Learner, Explore: !d.cfg.NoExplore, NowNs: d.now(), Samples: d.sampleCount,
 			Dropped: d.goneDropped, Unjoined: d.goneUnjoined, Decisions: d.goneCalls, Ignored: d.goneIgnored,
-			Publications: d.publications, Core: d.core.Totals(), FindingCounts: map[string]uint64{}}
+			Publications: d.publications, Processes: len(d.rings), UntilUnused: d.cfg.UntilUnused, Core: d.core.Totals(), FindingCounts: map[string]uint64{}}
 		for name, n := range d.findingCounts {
 			s.FindingCounts[name] = n
 		}
@@ -44,6 +44,7 @@ func (c *comm) status() control.CommStatus {
 		NCCLVersion: control.FormatNCCLVersion(c.ncclVersion()), Active: c.active, Why: c.why, Epoch: c.view.Epoch, PlanVersion: c.version,
 		Processes: []int{}}
 	for _, r := range c.view.Ranks {
+		s.Calls = max(s.Calls, r.Calls)
 		if pid := int(r.Process.PID); !slices.Contains(s.Processes, pid) {
 			s.Processes = append(s.Processes, pid)
 		}

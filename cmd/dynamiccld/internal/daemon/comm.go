@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"dynamiccl/actions"
 	"dynamiccl/nccltuner"
@@ -77,13 +78,18 @@ func (c *comm) unfit() bool {
 	return false
 }
 
-func (c *comm) explorable() bool {
-	for _, r := range c.view.Ranks {
-		if r.NoProfiler {
-			return false
-		}
-	}
-	return true
+// measured says that every rank has our profiler.
+func (c *comm) measured() bool {
+	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoProfiler })
+}
+
+// noExplore and fixedNumerics say what the user wants of the processes: one rank's word binds the communicator.
+func (c *comm) noExplore() bool {
+	return slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoExplore })
+}
+
+func (c *comm) fixedNumerics() bool {
+	return slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.Fixed })
 }
 
 func (c *comm) calls() (calls, ignored uint64) {

@@ -49,6 +49,7 @@ type Daemon struct {
 
 	scanned, swept, readRecords, beaten state.Ns
 
+	left          []departed      // communicators that are gone, oldest first; at most departedKept
 	findings      []tuner.Finding // a ring of findingsKept once full; next at findingCount % findingsKept
 	findingCount  uint64
 	findingCounts map[string]uint64
@@ -75,7 +76,7 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 	if cfg.GPUArch == "" {
 		cfg.GPUArch = gpuArchitecture(os.DirFS("/"))
 	}
-	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Guard: guardOf(cfg), Explore: !cfg.NoExplore, SampleEvery: cfg.SampleEvery,
+	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Guard: guardOf(cfg), Explore: !cfg.NoExplore, FixedNumerics: cfg.Fixed, SampleEvery: cfg.SampleEvery,
 		Seed: cfg.Seed, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
 	if err != nil {
 		return nil, err

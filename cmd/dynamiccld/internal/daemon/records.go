@@ -32,6 +32,9 @@ func (d *Daemon) dropRecord(r *nccltuner.Record) {
 }
 
 func (d *Daemon) forget(c *comm) {
+	// What the ranks wrote since the last look counts; when it cannot be read, that look has to do.
+	_ = c.record.View(&c.view)
+	d.remember(c)
 	if c.active {
 		d.log.Info("communicator left", "comm", control.CommID(c.id()))
 		d.step(tuner.CommLeft{Comm: c.id()})
@@ -109,12 +112,12 @@ func (d *Daemon) activate(c *comm) {
 		return
 	}
 	c.active, c.why = true, ""
-	explore := c.explorable()
+	explore := c.measured() && !c.noExplore()
 	version := c.ncclVersion()
-	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", c.shape().String(), "nccl", control.FormatNCCLVersion(version), "explore", explore)
-	if !explore {
+	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", c.shape().String(), "nccl", control.FormatNCCLVersion(version), "explore", explore, "fixed_numerics", c.fixedNumerics())
+	if !c.measured() {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
-	d.step(tuner.CommJoined{Comm: c.id(), Shape: c.shape(), NCCLVersion: version, Explore: explore,
+	d.step(tuner.CommJoined{Comm: c.id(), Shape: c.shape(), NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
 		MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(c.shape(), version)})
 }

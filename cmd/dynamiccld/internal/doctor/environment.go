@@ -11,7 +11,16 @@ import (
 type setting struct{ value, origin string }
 
 // variables are those that decide about us.
-var variables = []string{"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ALGO", "NCCL_PROTO", "NCCL_NET_PLUGIN"}
+var variables = []string{"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ALGO", "NCCL_PROTO", "NCCL_NET_PLUGIN", "NCCL_SYM_NOWIN_ENABLE"}
+
+// NCCLSettings gives the variables that decide about us as NCCL sees them; one that is not set is not in the map.
+func NCCLSettings(h Host) map[string]string {
+	values := map[string]string{}
+	for name, s := range environment(h) {
+		values[name] = s.value
+	}
+	return values
+}
 
 // environment reads variables as NCCL does (src/misc/param.cc, 2.30.7): the environment first, then the file of
 // NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf; the first that sets a variable wins.

@@ -65,6 +65,21 @@ func (b *Backend) Findings(ctx context.Context) ([]tuner.Finding, error) {
 	return b.findings, b.answer(ctx)
 }
 
+// Ran implements control.Backend: every run is said to own all communicators.
+func (b *Backend) Ran(ctx context.Context, _ uint64) (control.RunView, error) {
+	var out control.RunView
+	for _, s := range b.state.Comms {
+		c := control.CommView{Status: s}
+		for _, v := range b.views {
+			if control.CommID(v.Comm) == s.ID {
+				c.Views = append(c.Views, v)
+			}
+		}
+		out.Comms = append(out.Comms, c)
+	}
+	return out, b.answer(ctx)
+}
+
 // Import implements control.Backend.
 func (b *Backend) Import(ctx context.Context, rules []actions.Rule) error {
 	if err := b.answer(ctx); err != nil {

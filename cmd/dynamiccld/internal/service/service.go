@@ -75,6 +75,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		wg.Go(func() { serveWeb(ctx, web, o.Handler(d, server.AddReadOnly), o.Log) })
 	}
 	wg.Go(func() { reloads(ctx, o, d, cfg) })
+	if cfg.UntilUnused {
+		// Kept until the process ends, so that a `run` that comes meanwhile waits and then starts a daemon of its own.
+		wg.Go(func() { untilUnused(ctx, stop, cfg.Dir, d, o.Log) })
+	}
 
 	o.Log.Info("daemon started", "dir", cfg.Dir, "store", cfg.Store, "learner", cfg.Learner, "version", o.Version)
 	err = d.Run(ctx)

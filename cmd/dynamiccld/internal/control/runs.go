@@ -1,0 +1,71 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// RunReport is what the communicators of one `dynamiccld run` did. Its JSON keys are an interface: add, never rename.
+type RunReport struct {
+	Comms     []RunComm `json:"comms"`
+	Elsewhere int       `json:"elsewhere"` // communicators of its ranks that another run speaks for
+	Processes int       `json:"processes"` // rank processes of any run that live
+}
+
+// RunComm is one communicator, living or gone.
+type RunComm struct {
+	CommStatus
+	Buckets []Bucket `json:"buckets"`
+}
+
+// RunID writes a run's id as DYNAMICCL_RUN and the control socket have it.
+func RunID(id uint64) string { return fmt.Sprintf("%016x", id) }
+
+func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
+	defer cancel()
+	text := r.PathValue("id")
+	id, err := strconv.ParseUint(text, 16, 64)
+	if err != nil || id == 0 || len(text) > 16 {
+		s.fail(w, &Error{http.StatusBadRequest, fmt.Sprintf("run %q is not 1 to 16 hexadecimal digits", strings.ToValidUTF8(text, "?"))})
+		return
+	}
+	st, err := s.backend.Status(ctx)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	view, err := s.backend.Ran(ctx, id)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	report := RunReport{Comms: []RunComm{}, Elsewhere: view.Elsewhere, Processes: view.Processes}
+	now := s.now()
+	for _, c := range view.Comms {
+		out := RunComm{CommStatus: c.Status, Buckets: []Bucket{}}
+		for _, v := range c.Views {
+			b := FromView(v, st.NowNs, now)
+			b.NCCLVersion = c.Status.NCCLVersion
+			out.Buckets = append(out.Buckets, b)
+		}
+		report.Comms = append(report.Comms, out)
+	}
+	s.reply(w, report)
+}
+
+// Run is what the communicators of one `dynamiccld run` did so far.
+func (c *Client) Run(ctx context.Context, id uint64) (r RunReport, err error) {
+	if err := c.call(ctx, http.MethodGet, "/v1/runs/"+RunID(id), nil, &r); err != nil {
+		return r, err
+	}
+	for i := range r.Comms {
+		if err := c.identify(r.Comms[i].Buckets); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}

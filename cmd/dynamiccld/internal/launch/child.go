@@ -1,0 +1,139 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes of a command that did not start, as shells and env(1) have them.
+const (
+	CodeNotFound      = 127
+	CodeNotExecutable = 126
+)
+
+// forwarded are the signals that somebody may send to `run` and means for the command.
+var forwarded = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTERM}
+
+// End is how a command ended.
+type End struct {
+	Code   int            // exit code; of a signal 128 and its number
+	Signal syscall.Signal // that ended it; 0: none
+	Err    error          // it was not started; Code says how
+}
+
+// Command is a program of the user's.
+type Command struct {
+	Args    []string
+	Environ []string
+	// Streams are the program's standard input, output and error: the very files, never copies of what goes through.
+	Streams [3]*os.File
+}
+
+// Signals catches what is to be forwarded, from before the command starts. Signals that were ignored when this process
+// began stay ignored, here and in the command, as nohup and a shell's & want it.
+func Signals() (caught chan os.Signal, release func()) {
+	caught = make(chan os.Signal, 16)
+	for _, s := range forwarded {
+		if !signal.Ignored(s) {
+			signal.Notify(caught, s)
+		}
+	}
+	if signal.Ignored(unix.SIGINT) {
+		// Go forgets that SIGQUIT was ignored; a shell's & ignores both.
+		signal.Ignore(unix.SIGQUIT)
+	}
+	// Our own messages may go into a closed pipe: that must not end this process before the command. Caught and not
+	// ignored, because the command would inherit an ignored one.
+	signal.Notify(caught, unix.SIGPIPE)
+	return caught, func() { signal.Stop(caught) }
+}
+
+// Run starts the command and waits for its end. Everything that comes in from caught meanwhile is handed on.
+func (c Command) Run(caught <-chan os.Signal) End {
+	process, err := c.start()
+	if err != nil {
+		return notStarted(c.Args[0], err)
+	}
+	type waited struct {
+		state *os.ProcessState
+		err   error
+	}
+	ended := make(chan waited, 1)
+	go func() {
+		state, err := process.Wait()
+		ended <- waited{state, err}
+	}()
+	for {
+		select {
+		case s := <-caught:
+			if meantForCommand(s) {
+				_ = process.Signal(s) // it may have ended by now
+			}
+		case w := <-ended:
+			if w.err != nil {
+				return End{Code: 1, Err: fmt.Errorf("waiting for %s: %w", c.Args[0], w.err)}
+			}
+			status, _ := w.state.Sys().(syscall.WaitStatus)
+			if status.Signaled() {
+				return End{Code: 128 + int(status.Signal()), Signal: status.Signal()}
+			}
+			return End{Code: w.state.ExitCode()}
+		}
+	}
+}
+
+func (c Command) start() (*os.Process, error) {
+	path, err := exec.LookPath(c.Args[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) { // a shell runs what PATH finds in the working directory, too
+		return nil, err
+	}
+	attr := &os.ProcAttr{Env: c.Environ, Files: c.Streams[:]}
+	process, err := os.StartProcess(path, c.Args, attr)
+	if errors.Is(err, unix.ENOEXEC) {
+		// A script without a first line that names its interpreter: execvp(3) and shells run it with sh.
+		const shell = "/bin/sh"
+		return os.StartProcess(shell, slices.Concat([]string{shell, path}, c.Args[1:]), attr)
+	}
+	return process, err
+}
+
+func notStarted(name string, err error) End {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return End{Code: CodeNotFound, Err: fmt.Errorf("%s: command not found; give its path, or put its folder into PATH", name)}
+	case errors.Is(err, fs.ErrPermission):
+		return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: not executable (%w); chmod +x it, or name its interpreter", name, err)}
+	}
+	return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: cannot be started: %w", name, err)}
+}
+
+// meantForCommand leaves out what the command has got by itself: the terminal sends its signals to the whole foreground
+// group, and the command is in ours.
+func meantForCommand(s os.Signal) bool {
+	switch s {
+	case unix.SIGPIPE:
+		return false
+	case unix.SIGINT, unix.SIGQUIT, unix.SIGHUP:
+		return !inForeground()
+	}
+	return true
+}
+
+// inForeground says that this process's group is the one that its terminal sends signals to.
+func inForeground() bool {
+	tty, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false // no terminal
+	}
+	defer unix.Close(tty)
+	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

@@ -1,0 +1,52 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The plugin under its two names; both lead to one file.
+const (
+	tunerFile    = "libnccl-tuner-dynamiccl.so"
+	profilerFile = "libnccl-profiler-dynamiccl.so"
+)
+
+// Plugin is where the two names of the library are, as absolute paths.
+type Plugin struct{ Tuner, Profiler string }
+
+// FindPlugin looks in dir, or when that is "" beside the executable: ../lib, then the same folder.
+func FindPlugin(dir, executable string) (Plugin, error) {
+	dirs := []string{dir}
+	if dir == "" {
+		own := filepath.Dir(executable)
+		dirs = []string{filepath.Join(filepath.Dir(own), "lib"), own}
+	}
+	for _, d := range dirs {
+		abs, err := filepath.Abs(d)
+		if err != nil {
+			return Plugin{}, fmt.Errorf("folder %s: %w", d, err)
+		}
+		p := Plugin{filepath.Join(abs, tunerFile), filepath.Join(abs, profilerFile)}
+		if isFile(p.Tuner) && isFile(p.Profiler) {
+			return p, nil
+		}
+	}
+	err := fmt.Errorf("%s and %s are not in %s", tunerFile, profilerFile, strings.Join(dirs, " or "))
+	if dir != "" {
+		return Plugin{}, fmt.Errorf("%w; give the folder that `make plugin` writes", err)
+	}
+	return Plugin{}, fmt.Errorf("%w; build them with `make plugin`, or name their folder with --plugin-dir", err)
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// ours says that a plugin variable of the user's names this project's plugin: by its short name, or by a file of its name.
+func ours(value string) bool {
+	base := filepath.Base(value)
+	return value == "dynamiccl" || base == tunerFile || base == profilerFile
+}

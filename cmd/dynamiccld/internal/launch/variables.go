@@ -1,0 +1,136 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/nccltuner"
+)
+
+// Names of variables.
+const (
+	tunerVariable    = "NCCL_TUNER_PLUGIN"
+	profilerVariable = "NCCL_PROFILER_PLUGIN"
+	chainVariable    = "DYNAMICCL_CHAIN_PROFILER"
+	runVariable      = config.EnvPrefix + "RUN"
+	exploreVariable  = config.EnvPrefix + "NO_EXPLORE"
+	numericsVariable = config.EnvPrefix + "FIXED_NUMERICS"
+	// deviceVariable lets NCCL 2.29.7 and newer run its device kernels on ordinary buffers where the tuner asks for LL.
+	// Older ones do not read it.
+	deviceVariable = "NCCL_SYM_NOWIN_ENABLE"
+)
+
+// Wish is what the user asked for.
+type Wish struct {
+	Dir           string
+	NoExplore     bool
+	FixedNumerics bool
+	Plugin        Plugin
+	PluginErr     error             // why there is no plugin; nil: there is one
+	User          map[string]string // NCCL's settings that the user made, in the environment or in NCCL's files
+}
+
+// Setup is what a program gets.
+type Setup struct {
+	Variables []Variable // in the order to print them; only what is not set yet
+	Notes     []string   // one line each: what of the user's settings stays and what it means
+	// Why says why nothing can be tuned whatever the daemon does; "": it can.
+	Why string
+}
+
+// Variable is one environment variable.
+type Variable struct{ Name, Value string }
+
+// Prepare decides what a program's environment needs beside what the user set, which is never overruled.
+func Prepare(w Wish) Setup {
+	var s Setup
+	if tuner, set := w.User[tunerVariable]; set && !ours(tuner) {
+		s.Why = fmt.Sprintf("%s=%s is yours and stays: that plugin chooses, not DynamICCL; unset it to be tuned", tunerVariable, tuner)
+		return s
+	}
+	if _, set := w.User[tunerVariable]; !set && w.PluginErr != nil {
+		s.Why = fmt.Sprintf("running as plain NCCL: %v", w.PluginErr)
+		return s
+	}
+	s.add(nccltuner.DirVariable, w.Dir)
+	s.unlessSet(w.User, tunerVariable, w.Plugin.Tuner)
+	s.profiler(w)
+	if w.NoExplore {
+		s.add(exploreVariable, "true")
+	}
+	if w.FixedNumerics {
+		// Without the device kernels too: what the user gets is NCCL's own sums.
+		s.add(numericsVariable, "true")
+	} else {
+		s.device(w.User)
+	}
+	for _, name := range []string{"NCCL_ALGO", "NCCL_PROTO"} {
+		if value, set := w.User[name]; set {
+			s.Why = fmt.Sprintf("%s=%s is yours and stays: communicators pass through and nothing is tuned; unset it to be tuned", name, value)
+		}
+	}
+	return s
+}
+
+func (s *Setup) profiler(w Wish) {
+	value, set := w.User[profilerVariable]
+	if !set && w.PluginErr == nil {
+		s.add(profilerVariable, w.Plugin.Profiler)
+		return
+	}
+	switch {
+	case !set:
+		s.note("%s is not set and %v: stored choices are used, nothing is measured", profilerVariable, w.PluginErr)
+	case !ours(value):
+		s.note("%s=%s is yours and stays: stored choices are used, nothing is measured; to have both, unset it and set %s=%[2]s",
+			profilerVariable, value, chainVariable)
+	}
+}
+
+func (s *Setup) device(user map[string]string) {
+	value, set := user[deviceVariable]
+	switch {
+	case !set:
+		s.add(deviceVariable, "1")
+	case value != "1":
+		s.note("%s=%s is yours and stays: NCCL's device kernels are out of reach for buffers that are not registered", deviceVariable, value)
+	}
+}
+
+func (s *Setup) add(name, value string) { s.Variables = append(s.Variables, Variable{name, value}) }
+
+func (s *Setup) unlessSet(user map[string]string, name, value string) {
+	if _, set := user[name]; !set {
+		s.add(name, value)
+	}
+}
+
+func (s *Setup) note(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
+}
+
+// Environ gives environ with the variables in it, each once.
+func Environ(environ []string, variables []Variable) []string {
+	out := slices.DeleteFunc(slices.Clone(environ), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.ContainsFunc(variables, func(v Variable) bool { return v.Name == name })
+	})
+	for _, v := range variables {
+		out = append(out, v.Name+"="+v.Value)
+	}
+	return out
+}
+
+// Export writes the variables for `eval` of a POSIX shell.
+func Export(variables []Variable) string {
+	var b strings.Builder
+	for _, v := range variables {
+		fmt.Fprintf(&b, "export %s=%s\n", v.Name, quote(v.Value))
+	}
+	return b.String()
+}
+
+// quote makes one word of a shell of any text: single quotes keep all but themselves.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

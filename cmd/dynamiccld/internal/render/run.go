@@ -1,0 +1,155 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/units"
+)
+
+// runRows is how many sizes the end of a run shows: about a screen.
+const runRows = 24
+
+// prefix begins every line that goes between a command's own.
+const prefix = "dynamiccld: "
+
+// Run writes what a run gained, by collective and size, and one line in total; when nothing was tuned, one line why.
+func Run(w io.Writer, r control.RunReport) error {
+	var rows []control.Bucket
+	var calls uint64
+	var passed []string // why communicators were not tuned
+	for _, c := range r.Comms {
+		calls += c.Calls
+		if c.Why != "" {
+			passed = append(passed, c.Why)
+		}
+		for _, b := range c.Buckets {
+			if b.Ledger != nil {
+				rows = append(rows, b)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintf(w, prefix+"nothing was tuned: %s\n", whyNothing(r, passed))
+		return err
+	}
+	rows = merge(rows)
+	total, faster := totals(rows)
+	if faster > 0 || total.Trials > 0 {
+		if err := runTable(w, rows); err != nil {
+			return err
+		}
+	}
+	for _, why := range slices.Compact(passed) {
+		fmt.Fprintf(w, prefix+"a communicator passed through: %s\n", why)
+	}
+	_, err := fmt.Fprintln(w, prefix+totalLine(total, faster, len(rows), calls))
+	return err
+}
+
+func whyNothing(r control.RunReport, passed []string) string {
+	switch {
+	case len(passed) > 0:
+		return passed[0]
+	case len(r.Comms) > 0:
+		return "too few calls were measured"
+	case r.Elsewhere > 0:
+		return "the run of another rank reports the communicators of this one"
+	}
+	return "no communicator joined: the command made none, or its NCCL did not load the plugin (NCCL_DEBUG=INFO says why)"
+}
+
+// merge makes one row of a collective and size that several communicators of one shape have: choice and advantage are
+// those of the one with most calls, the ledgers are added up.
+func merge(rows []control.Bucket) []control.Bucket {
+	key := func(b control.Bucket) string { return fmt.Sprint(b.Bucket, b.Ranks, b.Nodes) }
+	slices.SortStableFunc(rows, func(a, b control.Bucket) int { return cmp.Compare(b.Calls, a.Calls) })
+	index := map[string]int{}
+	var out []control.Bucket
+	for _, b := range rows {
+		i, known := index[key(b)]
+		if !known {
+			index[key(b)] = len(out)
+			sum := *b.Ledger
+			b.Ledger = &sum
+			out = append(out, b)
+			continue
+		}
+		out[i].Calls += b.Calls
+		add(out[i].Ledger, b.Ledger)
+	}
+	slices.SortStableFunc(out, func(a, b control.Bucket) int {
+		return cmp.Or(cmp.Compare(b.Bucket.Collective, a.Bucket.Collective), cmp.Compare(a.MinBytes, b.MinBytes), cmp.Compare(a.Ranks, b.Ranks))
+	})
+	return out
+}
+
+func add(to, l *control.Ledger) {
+	to.Calls += l.Calls
+	to.DefaultNs += l.DefaultNs
+	to.SavedNs += l.SavedNs
+	to.TrialNs += l.TrialNs
+	to.Trials += l.Trials
+}
+
+func totals(rows []control.Bucket) (total control.Ledger, faster int) {
+	for _, b := range rows {
+		add(&total, b.Ledger)
+		if b.Choice != "default" && b.SpeedUp > 1 {
+			faster++
+		}
+	}
+	return total, faster
+}
+
+func runTable(w io.Writer, rows []control.Bucket) error {
+	shown := rows
+	if len(rows) > runRows { // those that matter most, in the order that they had
+		bySaved := slices.Clone(rows)
+		slices.SortStableFunc(bySaved, func(a, b control.Bucket) int { return cmp.Compare(net(*b.Ledger), net(*a.Ledger)) })
+		least := net(*bySaved[runRows-1].Ledger)
+		shown = slices.DeleteFunc(slices.Clone(rows), func(b control.Bucket) bool { return net(*b.Ledger) < least })
+	}
+	fmt.Fprintln(w, prefix+"what was gained over NCCL's default")
+	t := columns(w)
+	fmt.Fprintln(t, "  collective\tsize\tchoice\tmeasured\t95% interval\tmeasured calls\tsaved\ttrying others cost")
+	for _, b := range shown {
+		measured, interval := "-", "-"
+		if b.Choice != "default" && b.SpeedUp != 1 {
+			measured, interval = fmt.Sprintf("%.2fx", b.SpeedUp), fmt.Sprintf("%.2fx to %.2fx", b.SpeedUpLow, b.SpeedUpHigh)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", b.Collective, size(b), b.Choice, measured, interval, b.Ledger.Calls,
+			signed(b.Ledger.SavedNs), signed(b.Ledger.TrialNs))
+	}
+	if len(shown) < len(rows) {
+		fmt.Fprintf(t, "  and %d more, which saved less\n", len(rows)-len(shown))
+	}
+	return t.Flush()
+}
+
+// net is what choosing saved, trials included.
+func net(l control.Ledger) float64 { return l.SavedNs - l.TrialNs }
+
+func signed(ns float64) string {
+	switch {
+	case ns < 0:
+		return "-" + units.Duration(-ns)
+	case ns == 0:
+		return "0"
+	}
+	return units.Duration(ns)
+}
+
+func totalLine(l control.Ledger, faster, sizes int, calls uint64) string {
+	over := fmt.Sprintf("%d measured of %d calls", l.Calls, max(calls, l.Calls))
+	if faster == 0 && l.SavedNs == 0 {
+		return fmt.Sprintf("in total: nothing tried is better than NCCL's default at %s; %s, trying others cost %s of %s",
+			units.Count(sizes, "size"), over, signed(l.TrialNs), units.Duration(l.DefaultNs))
+	}
+	ratio := l.DefaultNs / (l.DefaultNs - net(l))
+	return fmt.Sprintf("in total %.2fx NCCL's default: %s of %s saved in %s, %s for trying others taken off; %d of %s faster",
+		ratio, signed(net(l)), units.Duration(l.DefaultNs), over, signed(l.TrialNs), faster, units.Count(sizes, "size"))
+}

@@ -1,0 +1,43 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/lease"
+)
+
+// lookEvery is how often a daemon that `dynamiccld run` started looks whether anybody still needs it.
+const lookEvery = 50 * time.Millisecond
+
+// untilUnused calls stop once no `dynamiccld run` holds a lease and no rank process lives. A run that was killed has lost
+// its lease to the kernel, and its ranks, which live on, keep the daemon. The lock that proves that nobody holds a lease
+// is never given back: the process's end does that, once the store is written and the directory is free for the next.
+func untilUnused(ctx context.Context, stop func(), dir string, b control.Backend, log *slog.Logger) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		alone, err := lease.TryEnd(dir)
+		if err != nil {
+			log.Error("who uses this daemon cannot be found out; it stays until SIGTERM", "err", err)
+			return
+		}
+		if alone == nil {
+			continue
+		}
+		if st, err := b.Status(ctx); err == nil && st.Processes == 0 {
+			log.Info("nobody uses this daemon any more")
+			alone.Keep()
+			stop()
+			return
+		}
+		alone.Release()
+	}
+}

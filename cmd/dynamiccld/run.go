@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/doctor"
+	"dynamiccl/cmd/dynamiccld/internal/launch"
+	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/models"
+)
+
+// watchEvery is how often a run looks whether its daemon lives.
+const watchEvery = 200 * time.Millisecond
+
+// reportWithin bounds how long the end of a command is held up by the question of what was gained.
+const reportWithin = 5 * time.Second
+
+// serveSettings are the settings of a daemon that `run` hands on when it starts one.
+var serveSettings = []string{"store", "learner", "policy", "explore-budget"}
+
+// program are the flags of what a program gets: run and env have them.
+type program struct{ pluginDir string }
+
+func (p *program) flags(a *app, cmd *cobra.Command) {
+	a.settingFlags(cmd, "dir", "no-explore", "fixed-numerics")
+	cmd.Flags().StringVar(&p.pluginDir, "plugin-dir", "", "folder of the plugin (default: ../lib beside this program, else its own folder)")
+}
+
+// settingFlags adds some of serve's settings.
+func (a *app) settingFlags(cmd *cobra.Command, names ...string) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(all, a.host())
+	for _, name := range names {
+		cmd.Flags().AddFlag(all.Lookup(name))
+	}
+}
+
+// prepare says what the program's environment needs.
+func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
+	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed,
+		User: doctor.NCCLSettings(doctor.Host{Getenv: a.getenv, Root: a.sysroot})}
+	exe, err := os.Executable()
+	if err == nil {
+		wish.Plugin, err = launch.FindPlugin(p.pluginDir, exe)
+	}
+	wish.PluginErr = err
+	return launch.Prepare(wish)
+}
+
+// runner is one `dynamiccld run`.
+type runner struct {
+	*app
+	program
+	quiet  bool
+	cfg    config.Config
+	setup  launch.Setup
+	daemon *launch.Daemon // nil: none
+	id     uint64
+}
+
+func (a *app) runCommand() *cobra.Command {
+	r := &runner{app: a}
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] COMMAND [ARGUMENT...]",
+		Short: "Run a program tuned: start or join the daemon, set NCCL's variables, say what was gained",
+		Long: `Run a program with DynamICCL. A daemon is started where none serves the directory, and
+ends with the last run; a daemon that serves already is joined. The program gets
+NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, DYNAMICCL_DIR and NCCL_SYM_NOWIN_ENABLE=1 (not with
+--fixed-numerics); only variables travel, so launchers and scripts that fork need no more:
+
+  dynamiccld run -- torchrun --nproc-per-node 8 train.py
+
+What you have set of these is kept, and said. Whatever fails on our side, the program
+runs, as with plain NCCL. Its streams, signals and exit code are its own; what run has to say
+goes to standard error, --quiet silences it. At the end it says what was gained, by
+collective and size, from the calls that were measured.
+
+Exit codes: the program's; 128 and the signal's number when one ended it; 127 when it is not
+found, 126 when it cannot be executed; 2 for wrong flags.
+
+--no-explore uses what the store knows and tries nothing. --fixed-numerics lets no choice
+change a sum: AllReduce, ReduceScatter and Reduce keep NCCL's own choice, AllGather and Broadcast,
+which only copy, are tuned. Both hold for this program alone. --learner, --store, --policy and
+--explore-budget are those of 'dynamiccld serve', for a daemon that run starts.`,
+		Example: `  dynamiccld run -- torchrun --nproc-per-node 8 train.py
+  dynamiccld run --fixed-numerics -- mpirun -n 4 ./all_reduce_perf -b 8 -e 64M -f 2
+  dynamiccld run --no-explore --quiet -- ./serve.sh`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError(fmt.Errorf("run wants a COMMAND; see `%s --help`", cmd.CommandPath()))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args) },
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().SetInterspersed(false) // what follows the command's name is the command's
+	a.settingFlags(cmd, serveSettings...)
+	r.flags(a, cmd)
+	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "say nothing of our own, not even what was gained")
+	complete(cmd, "learner", models.Names())
+	return cmd
+}
+
+func (r *runner) run(cmd *cobra.Command, args []string) error {
+	caught, release := launch.Signals()
+	defer release()
+	// From here on signals are the command's: what is still to do after its end must not be cut short by them.
+	ctx := context.WithoutCancel(cmd.Context())
+	environ := r.environ
+	if r.arrange(ctx, cmd.Flags()) {
+		var id [8]byte
+		_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+		r.id = binary.LittleEndian.Uint64(id[:]) | 1
+		variables := append(slices.Clone(r.setup.Variables), launch.Variable{Name: "DYNAMICCL_RUN", Value: control.RunID(r.id)})
+		environ = launch.Environ(environ, variables)
+	}
+	stopWatch := r.watch()
+	end := launch.Command{Args: args, Environ: environ, Streams: r.streams()}.Run(caught)
+	stopWatch()
+	r.finish(ctx, end.Err == nil)
+	if end.Err != nil {
+		return &exitError{end.Code, end.Err}
+	}
+	r.died = end.Signal
+	if end.Code != exitOK {
+		return &exitError{end.Code, errShown}
+	}
+	return nil
+}
+
+// arrange gets everything ready and reports whether the program's environment changes. Nothing that fails here keeps the
+// program from running.
+func (r *runner) arrange(ctx context.Context, flags *pflag.FlagSet) bool {
+	loaded, err := config.Load(config.Sources{Host: r.host(), Env: r.environ, Flags: flags})
+	if err != nil {
+		r.say("running as plain NCCL: %v", err)
+		return false
+	}
+	r.cfg = loaded.Config
+	r.setup = r.prepare(r.app, r.cfg)
+	for _, note := range r.setup.Notes {
+		r.say("%s", note)
+	}
+	if r.setup.Why != "" {
+		r.say("%s", r.setup.Why)
+	}
+	if len(r.setup.Variables) == 0 {
+		return false
+	}
+	if err := r.need(ctx, flags); err != nil {
+		r.say("running as plain NCCL: %v", err)
+		return false
+	}
+	return true
+}
+
+// need finds or starts the daemon.
+func (r *runner) need(ctx context.Context, flags *pflag.FlagSet) (err error) {
+	h := launch.Host{Dir: r.cfg.Dir, Environ: r.environ}
+	if h.Executable, err = os.Executable(); err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	var given []string
+	for _, key := range serveSettings {
+		if flags.Changed(key) {
+			given = append(given, key)
+			h.Args = append(h.Args, "--"+key, r.cfg.Values()[key])
+		}
+	}
+	if r.daemon, err = launch.Need(ctx, h); err != nil {
+		return err
+	}
+	st := r.daemon.Status
+	if r.daemon.Started {
+		return nil
+	}
+	if version := build().Version; st.Version != version {
+		if r.cfg.Fixed { // an older daemon may not know what it is asked for, and this is a promise
+			r.daemon.End(ctx, true)
+			r.daemon = nil
+			return fmt.Errorf("--fixed-numerics: daemon %d of %s is version %s and this is %s; restart it", st.PID, st.Dir, st.Version, version)
+		}
+		r.say("daemon %d is version %s and this is %s; restart it after an update", st.PID, st.Version, version)
+	}
+	for _, key := range given {
+		if key == "learner" && st.Learner == r.cfg.Learner {
+			continue
+		}
+		r.say("--%s has no effect: daemon %d serves %s already (learner %s)", key, st.PID, st.Dir, st.Learner)
+	}
+	return nil
+}
+
+// streams are those that this process was given; where a test put something else there is none.
+func (r *runner) streams() (files [3]*os.File) {
+	for i, s := range []any{r.stdin, r.stdout, r.stderr} {
+		files[i], _ = s.(*os.File)
+	}
+	return files
+}
+
+// watch says once when the daemon dies before the command.
+func (r *runner) watch() (stop func()) {
+	if r.daemon == nil {
+		return func() {}
+	}
+	stopped, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(watchEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stopped:
+				return
+			case <-ticker.C:
+			}
+			if !r.daemon.Alive() {
+				r.say("daemon %d has ended; the command goes on with the last agreed choices; `dynamiccld serve` starts another", r.daemon.Status.PID)
+				return
+			}
+		}
+	}()
+	return func() { close(stopped); <-done }
+}
+
+// finish says what was gained and lets the daemon go.
+func (r *runner) finish(ctx context.Context, ran bool) {
+	if r.daemon == nil {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, reportWithin)
+	defer cancel()
+	report, err := r.daemon.Report(asking, r.id)
+	switch {
+	case errors.Is(err, control.ErrNoDaemon):
+		r.say("what was gained is not known: the daemon has ended; what it had learned is in the store %s", r.cfg.Store)
+	case err != nil:
+		r.say("what was gained is not known: %v", err)
+	case ran && !r.quiet && (r.setup.Why == "" || len(report.Comms) > 0 && tuned(report)):
+		_ = render.Run(r.stderr, report) // nobody is there to tell
+	}
+	if !r.daemon.End(ctx, report.Processes > 0) {
+		r.say("daemon %d takes long to end; what was learned may not be on disk yet", r.daemon.Status.PID)
+	}
+}
+
+func tuned(report control.RunReport) bool {
+	return slices.ContainsFunc(report.Comms, func(c control.RunComm) bool { return c.Active })
+}
+
+func (r *runner) say(format string, args ...any) {
+	if !r.quiet {
+		fmt.Fprintf(r.stderr, "dynamiccld: "+format+"\n", args...)
+	}
+}
