@@ -24,6 +24,7 @@ type bucket struct {
 	// assumed is what was measured best before this bucket was made: in force with an earlier daemon, or stored. It is the
 	// base until the guard can judge it, or until conditions change; where nothing may be explored it stays.
 	assumed  actions.Action
+	stored   float64 // speed-up of assumed as the store has it; 0: not known
 	set      []actions.Action
 	guard    *agents.Guard // round the learner
 	detector *agents.Detector
@@ -45,7 +46,7 @@ type bucket struct {
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
 	cfg agents.GuardConfig, shape state.Shape, peers *agents.Peers, prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
 	var costs map[actions.Action]float64
-	assumed := actions.Default
+	assumed, stored := actions.Default, 0.0
 	if prior != nil {
 		costs = make(map[actions.Action]float64, len(prior.Evidence))
 		for a, e := range prior.Evidence {
@@ -53,17 +54,20 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 		}
 		if prior.Calls > 0 { // an imported choice was measured by nobody
 			assumed = prior.Action
+			if prior.CostNs > 0 {
+				stored = prior.Default / prior.CostNs
+			}
 		}
 	}
-	if inForce != actions.Default {
-		assumed = inForce
+	if inForce != actions.Default && inForce != assumed {
+		assumed, stored = inForce, 0
 	}
 	if !slices.Contains(set, assumed) {
 		assumed = actions.Default
 	}
 	task := agents.Task{Set: set, Bucket: b, Topology: state.Topology{Shape: shape}, Prior: costs, Peers: peers, Rand: rng}
 	guard := agents.NewGuard(learner(task), set, b, costs, cfg)
-	return &bucket{Bucket: b, differ: differ, assumed: assumed, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
+	return &bucket{Bucket: b, differ: differ, assumed: assumed, stored: stored, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}}
 }
 
@@ -151,6 +155,8 @@ func (b *bucket) view() BucketView {
 	}
 	if b.guard.Base() == b.entry.Base {
 		v.SpeedUp, v.SpeedUpLow, v.SpeedUpHigh = b.guard.SpeedUp()
+	} else if b.entry.Base == b.assumed && b.assumed != actions.Default {
+		v.Stored = b.stored
 	}
 	if relative, sd, ok := b.guard.Expects(v.Choice); ok {
 		v.Expected, v.ExpectedSD = math.Exp(-relative), sd

@@ -281,6 +281,9 @@ func (c *Core) learned(m *comm, b *bucket) {
 	if b.differ || len(evidence) == 0 || evidence[0].Action != actions.Default {
 		return // without the default's cost nothing can be said of a choice
 	}
+	if len(b.set) < 2 {
+		return // nothing could be chosen: what the store knows of this bucket from other runs stays
+	}
 	b.learnedAt = b.calls
 	l := Learned{Key: Key{Machine: c.cfg.Machine, GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket},
 		Action: b.entry.Base, Calls: b.calls, Evidence: map[actions.Action]Estimate{}}

@@ -145,6 +145,7 @@ type BucketView struct {
 	SpeedUp      float64      // default's mean over the choice's mean; 1 when unknown
 	SpeedUpLow   float64      // 95% interval
 	SpeedUpHigh  float64
+	Stored       float64 // speed-up of Choice as it was stored, where it is in force on that word alone; 0: it is not
 	Expected     float64 // speed-up that the learner expected of Choice from all but its own measurements; 0: it cannot say
 	ExpectedSD   float64 // standard deviation of its logarithm
 	Calls        uint64

@@ -33,6 +33,7 @@ type Bucket struct {
 	SpeedUp     float64    `json:"speedup"` // NCCL's default over the choice; 1 when not known
 	SpeedUpLow  float64    `json:"speedup_low"`
 	SpeedUpHigh float64    `json:"speedup_high"`
+	Stored      float64    `json:"stored_speedup,omitempty"`   // of the choice as it was stored, while that is all that is known of it
 	Expected    float64    `json:"expected_speedup,omitempty"` // of the choice, by the learner, from all but its own calls; 0: not known
 	ExpectedSD  float64    `json:"expected_sd,omitempty"`      // standard deviation of its logarithm
 	Calls       uint64     `json:"calls"`
@@ -118,7 +119,7 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		Comm: CommID(v.Comm), Ranks: v.Shape.Ranks, Nodes: v.Shape.Nodes, Transport: v.Shape.Transport,
 		Collective: v.Bucket.Collective.String(), Choice: v.Choice.String(), Since: instant(v.SinceNs, nowNs, now),
 		SpeedUp: finite(v.SpeedUp, 1), SpeedUpLow: finite(v.SpeedUpLow, 1), SpeedUpHigh: finite(v.SpeedUpHigh, 1),
-		Expected: finite(v.Expected, 0), ExpectedSD: finite(v.ExpectedSD, 0),
+		Stored: finite(v.Stored, 0), Expected: finite(v.Expected, 0), ExpectedSD: finite(v.ExpectedSD, 0),
 		Calls: v.Calls, Exploring: v.Exploring, Note: v.Note,
 		Diagnosis: v.Diagnosis.String(), DiagnosedAt: instant(v.DiagnosisNs, nowNs, now),
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),

@@ -63,6 +63,9 @@ func Prepare(w Wish) Setup {
 	if w.FixedNumerics {
 		// Without the device kernels too: what the user gets is NCCL's own sums.
 		s.add(numericsVariable, "true")
+		if value, set := w.User[deviceVariable]; set && value != "0" {
+			s.note("%s=%s is yours and stays: NCCL may add up in its device kernels, which --fixed-numerics would not ask for", deviceVariable, value)
+		}
 	} else {
 		s.device(w.User)
 	}

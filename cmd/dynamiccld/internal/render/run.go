@@ -27,7 +27,11 @@ func Run(w io.Writer, r control.RunReport) error {
 			passed = append(passed, c.Why)
 		}
 		for _, b := range c.Buckets {
-			if b.Ledger != nil {
+			switch {
+			case b.Ledger != nil:
+				rows = append(rows, b)
+			case b.Choice != "default": // from the store, and nothing to hold it against was measured
+				b.Ledger = &control.Ledger{}
 				rows = append(rows, b)
 			}
 		}
@@ -37,14 +41,20 @@ func Run(w io.Writer, r control.RunReport) error {
 		return err
 	}
 	rows = merge(rows)
-	total, faster := totals(rows)
-	if faster > 0 || total.Trials > 0 {
+	total, faster, stored := totals(rows)
+	if faster > 0 || stored > 0 || total.Trials > 0 {
 		if err := runTable(w, rows); err != nil {
 			return err
 		}
 	}
 	for _, why := range slices.Compact(passed) {
 		fmt.Fprintf(w, prefix+"a communicator passed through: %s\n", why)
+	}
+	if stored > 0 {
+		fmt.Fprintf(w, prefix+"stored choices ran at %s; NCCL's default was not measured beside them\n", units.Count(stored, "size"))
+		if faster == 0 && total.SavedNs == 0 {
+			return nil
+		}
 	}
 	_, err := fmt.Fprintln(w, prefix+totalLine(total, faster, len(rows), calls))
 	return err
@@ -95,39 +105,54 @@ func add(to, l *control.Ledger) {
 	to.Trials += l.Trials
 }
 
-func totals(rows []control.Bucket) (total control.Ledger, faster int) {
+// totals counts the sizes that a choice made faster, and those at which a stored choice ran that nothing was measured for.
+func totals(rows []control.Bucket) (total control.Ledger, faster, stored int) {
 	for _, b := range rows {
 		add(&total, b.Ledger)
-		if b.Choice != "default" && b.SpeedUp > 1 {
+		switch {
+		case b.Choice == "default":
+		case b.SpeedUp > 1:
 			faster++
+		case b.Ledger.Calls == 0:
+			stored++
 		}
 	}
-	return total, faster
+	return total, faster, stored
 }
 
 func runTable(w io.Writer, rows []control.Bucket) error {
-	shown := rows
-	if len(rows) > runRows { // those that matter most, in the order that they had
-		bySaved := slices.Clone(rows)
-		slices.SortStableFunc(bySaved, func(a, b control.Bucket) int { return cmp.Compare(net(*b.Ledger), net(*a.Ledger)) })
+	shown := slices.DeleteFunc(slices.Clone(rows), untouched)
+	if len(shown) > runRows { // those that matter most, in the order that they had
+		bySaved := slices.SortedStableFunc(slices.Values(shown), func(a, b control.Bucket) int { return cmp.Compare(net(*b.Ledger), net(*a.Ledger)) })
 		least := net(*bySaved[runRows-1].Ledger)
-		shown = slices.DeleteFunc(slices.Clone(rows), func(b control.Bucket) bool { return net(*b.Ledger) < least })
+		shown = slices.DeleteFunc(shown, func(b control.Bucket) bool { return net(*b.Ledger) < least })
 	}
 	fmt.Fprintln(w, prefix+"what was gained over NCCL's default")
 	t := columns(w)
 	fmt.Fprintln(t, "  collective\tsize\tchoice\tmeasured\t95% interval\tmeasured calls\tsaved\ttrying others cost")
 	for _, b := range shown {
 		measured, interval := "-", "-"
-		if b.Choice != "default" && b.SpeedUp != 1 {
+		switch {
+		case b.Choice != "default" && b.SpeedUp != 1:
 			measured, interval = fmt.Sprintf("%.2fx", b.SpeedUp), fmt.Sprintf("%.2fx to %.2fx", b.SpeedUpLow, b.SpeedUpHigh)
+		case b.Stored > 0:
+			measured, interval = fmt.Sprintf("%.2fx", b.Stored), "as stored"
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", b.Collective, size(b), b.Choice, measured, interval, b.Ledger.Calls,
 			signed(b.Ledger.SavedNs), signed(b.Ledger.TrialNs))
 	}
-	if len(shown) < len(rows) {
-		fmt.Fprintf(t, "  and %d more, which saved less\n", len(rows)-len(shown))
+	if err := t.Flush(); err != nil {
+		return err
 	}
-	return t.Flush()
+	if less := len(rows) - len(shown); less > 0 {
+		fmt.Fprintf(w, "  and %s that saved less or nothing\n", units.Count(less, "size"))
+	}
+	return nil
+}
+
+// untouched is a size at which NCCL's default ran and nothing else.
+func untouched(b control.Bucket) bool {
+	return b.Choice == "default" && b.Ledger.Trials == 0 && b.Ledger.SavedNs == 0
 }
 
 // net is what choosing saved, trials included.
@@ -145,11 +170,21 @@ func signed(ns float64) string {
 
 func totalLine(l control.Ledger, faster, sizes int, calls uint64) string {
 	over := fmt.Sprintf("%d measured of %d calls", l.Calls, max(calls, l.Calls))
-	if faster == 0 && l.SavedNs == 0 {
-		return fmt.Sprintf("in total: nothing tried is better than NCCL's default at %s; %s, trying others cost %s of %s",
-			units.Count(sizes, "size"), over, signed(l.TrialNs), units.Duration(l.DefaultNs))
+	trials := "trying others cost " + units.Duration(l.TrialNs) + " of it"
+	switch {
+	case l.TrialNs < 0:
+		trials = "trying others gained " + units.Duration(-l.TrialNs) + " of it"
+	case l.TrialNs == 0:
+		trials = "nothing was tried"
 	}
-	ratio := l.DefaultNs / (l.DefaultNs - net(l))
-	return fmt.Sprintf("in total %.2fx NCCL's default: %s of %s saved in %s, %s for trying others taken off; %d of %s faster",
-		ratio, signed(net(l)), units.Duration(l.DefaultNs), over, signed(l.TrialNs), faster, units.Count(sizes, "size"))
+	switch {
+	case faster == 0 && l.SavedNs == 0:
+		return fmt.Sprintf("in total: nothing tried is better than NCCL's default at %s; %s took %s, %s", units.Count(sizes, "size"), over,
+			units.Duration(l.DefaultNs-net(l)), trials)
+	case net(l) < 0:
+		return fmt.Sprintf("in total %.3fx NCCL's default: %s lost on %s in %s, %s; %d of %s faster", l.DefaultNs/(l.DefaultNs-net(l)),
+			units.Duration(-net(l)), units.Duration(l.DefaultNs), over, trials, faster, units.Count(sizes, "size"))
+	}
+	return fmt.Sprintf("in total %.2fx NCCL's default: %s of %s saved in %s, %s; %d of %s faster", l.DefaultNs/(l.DefaultNs-net(l)),
+		units.Duration(net(l)), units.Duration(l.DefaultNs), over, trials, faster, units.Count(sizes, "size"))
 }
