@@ -1,0 +1,239 @@
+package live
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A command ends under run as it ends without: as a shell sees it, and as a parent that looks at signals does.
+func TestRunEndsAsItsCommand(t *testing.T) {
+	r := newRunRig(t)
+	script := filepath.Join(r.tmp, "no-interpreter")
+	if err := os.WriteFile(script, []byte("exit 9\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		command []string
+		code    int
+		signal  syscall.Signal
+	}{
+		{[]string{"true"}, 0, 0},
+		{[]string{"sh", "-c", "exit 3"}, 3, 0},
+		{[]string{"sh", "-c", "exit 255"}, 255, 0},
+		{[]string{"sh", "-c", "kill -TERM $$"}, -1, unix.SIGTERM},
+		{[]string{"sh", "-c", "kill -INT $$"}, -1, unix.SIGINT},
+		{[]string{"sh", "-c", "kill -KILL $$"}, -1, unix.SIGKILL},
+		{[]string{"sh", "-c", "kill -SEGV $$"}, -1, unix.SIGSEGV},
+		{[]string{"sh", "-c", "kill -QUIT $$"}, -1, unix.SIGQUIT},
+		{[]string{"sh", "-c", "kill -PIPE $$"}, -1, unix.SIGPIPE},
+		{[]string{script}, 9, 0},
+		{[]string{"no-such-command"}, 127, 0},
+		{[]string{"/no/such/command"}, 127, 0},
+		{[]string{"/etc/passwd"}, 126, 0},
+		{[]string{r.tmp}, 126, 0},
+	} {
+		p := r.run(append([]string{"--"}, tc.command...)...)
+		code := p.all()
+		status := p.ProcessState.Sys().(syscall.WaitStatus)
+		if signal := status.Signal(); code != tc.code || tc.signal != 0 && signal != tc.signal {
+			t.Errorf("%v: exit code %d, signal %v; want %d, %v\n%s", tc.command, code, signal, tc.code, tc.signal, p.err.String())
+		}
+		if strings.Contains(p.err.String(), "goroutine") {
+			t.Errorf("%v: run crashed\n%s", tc.command, p.err.String())
+		}
+	}
+	shell := r.command("sh", "-c", r.build.Daemon+" run -q -- sh -c 'kill -TERM $$'; echo $?")
+	if shell.all(); shell.out.String() != "143\n" {
+		t.Errorf("a shell sees %q, want 143", shell.out.String())
+	}
+	r.noDaemon()
+}
+
+// Whatever signal run gets, its command gets once.
+func TestRunForwardsSignals(t *testing.T) {
+	r := newRunRig(t)
+	for _, s := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2} {
+		p := r.run("-q", "--", "sh", "-c", counting)
+		p.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal, wherever the test runs
+		if got := p.signalled(func() { _ = p.Process.Signal(s) }); got != unix.SignalName(s)+"\n" {
+			t.Errorf("%v: the command got %q", s, got)
+		}
+		if code := p.end(); code != 7 {
+			t.Errorf("%v: exit code %d, want the command's own 7", s, code)
+		}
+	}
+}
+
+// counting is a command that says each signal that it gets, and ends half a second after the first: time for another.
+const counting = `n=0
+for s in HUP INT QUIT TERM USR1 USR2; do trap "echo SIG$s; n=1" $s; done
+echo up
+while [ $n = 0 ]; do sleep 0.05; done
+sleep 0.25; sleep 0.25
+exit 7`
+
+// signalled starts the command, sends when it is up, and gives all that it then says.
+func (p *proc) signalled(send func()) string {
+	p.t.Helper()
+	p.Stdout = nil
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.begin()
+	lines := bufio.NewReader(stdout)
+	if line, err := lines.ReadString('\n'); err != nil || line != "up\n" {
+		p.t.Fatalf("the command says %q, %v", line, err)
+	}
+	send()
+	rest, err := io.ReadAll(lines)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(rest)
+}
+
+// Ctrl-C at a terminal reaches run and command alike; run must not hand it on.
+func TestRunAtATerminal(t *testing.T) {
+	r := newRunRig(t)
+	master, slave := openTerminal(t)
+	p := r.run("-q", "--", "sh", "-c", counting)
+	p.Stdin = slave
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	got := p.signalled(func() {
+		if _, err := master.Write([]byte{3}); err != nil { // Ctrl-C
+			t.Error(err)
+		}
+	})
+	if got != "SIGINT\n" {
+		t.Errorf("after one Ctrl-C the command got %q", got)
+	}
+	if code := p.end(); code != 7 {
+		t.Errorf("exit code %d, want 7", code)
+	}
+}
+
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	return master, slave
+}
+
+// Streams are the command's own: bytes of any kind, the very files, also those above standard error.
+func TestRunLeavesStreamsAlone(t *testing.T) {
+	r := newRunRig(t)
+	garbage := make([]byte, 1<<20)
+	random := rand.NewChaCha8([32]byte{5})
+	_, _ = random.Read(garbage)
+	p := r.run("--", "cat")
+	p.Stdin = bytes.NewReader(garbage)
+	var out bytes.Buffer
+	p.Stdout = &out
+	if code := p.all(); code != 0 || !bytes.Equal(out.Bytes(), garbage) {
+		t.Errorf("exit code %d, %d of %d bytes came through the same", code, out.Len(), len(garbage))
+	}
+
+	extra, err := os.Open(filepath.Join(r.tmp, "config.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer extra.Close()
+	list := r.command("sh", "-c", `ls -l /proc/self/fd | sed -n 's/.* \([0-9]* -> .*\)/\1/p'`)
+	under := r.run("-q", "--", "sh", "-c", `ls -l /proc/self/fd | sed -n 's/.* \([0-9]* -> .*\)/\1/p'`)
+	for _, p := range []*proc{list, under} {
+		p.ExtraFiles = []*os.File{extra}
+		if code := p.all(); code != 0 {
+			t.Fatal(p.err.String())
+		}
+	}
+	if a, b := numbers(list.out.String()), numbers(under.out.String()); a != b || !strings.Contains(under.out.String(), "3 -> "+extra.Name()) {
+		t.Errorf("open files without run:\n%s\nunder run:\n%s", list.out.String(), under.out.String())
+	}
+
+	// Nobody reads our standard error any more: the command's end is what counts.
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	deaf := r.run("--", "sh", "-c", "exit 4")
+	deaf.Stderr = writer
+	deaf.begin()
+	writer.Close()
+	if code := deaf.end(); code != 4 {
+		t.Errorf("exit code %d with a closed standard error, want 4", code)
+	}
+}
+
+// numbers keeps the numbers of a list of open files: pipes differ from process to process.
+func numbers(list string) string {
+	var all []string
+	for _, line := range strings.Split(list, "\n") {
+		n, _, _ := strings.Cut(line, " ")
+		all = append(all, n)
+	}
+	return strings.Join(all, " ")
+}
+
+// nohup and a shell's & ignore signals for the command; what is ignored or blocked stays so.
+func TestRunKeepsIgnoredSignals(t *testing.T) {
+	r := newRunRig(t)
+	const look = "grep -E '^Sig(Ign|Blk)' /proc/self/status"
+	for _, before := range []string{"", "trap '' HUP;", "trap '' INT QUIT;"} {
+		var said [2]string
+		for i, line := range []string{before + "exec " + look, before + "exec " + r.build.Daemon + " run -q -- " + look} {
+			p := r.command("sh", "-c", line)
+			if code := p.all(); code != 0 {
+				t.Fatalf("%s: %s", line, p.err.String())
+			}
+			said[i] = p.out.String()
+		}
+		if said[0] != said[1] || !strings.Contains(said[0], "SigIgn") {
+			t.Errorf("after %q the command has\n%swithout run and\n%sunder it", before, said[0], said[1])
+		}
+	}
+}
+
+// Signals that come once the command has ended do not keep the daemon from writing down what was learned.
+func TestRunIsHurried(t *testing.T) {
+	r := newRunRig(t)
+	p := r.run("--", "sh", "-c", "echo $$")
+	p.begin()
+	pid := 0
+	r.wait("the command's process id", func() bool { _, err := fmt.Sscan(p.out.String(), &pid); return err == nil })
+	r.wait("the command's end", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	for range 5 {
+		_ = p.Process.Signal(unix.SIGTERM) // run may have ended
+	}
+	if code := p.end(); code != 0 {
+		t.Errorf("exit code %d, want the command's 0", code)
+	}
+	r.noDaemon()
+}

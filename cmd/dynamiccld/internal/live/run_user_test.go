@@ -1,0 +1,178 @@
+package live
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/nccltuner/ranklog"
+)
+
+// What the user has set stays, and run says what that means, in one line.
+func TestRunRespectsTheUser(t *testing.T) {
+	const show = "env | grep -E '^(NCCL_|DYNAMICCL_(DIR|RUN|NO_EXPLORE|FIXED_NUMERICS))' | sort"
+	for _, tc := range []struct {
+		name string
+		env  []string
+		args []string
+		says string   // "": nothing before the command's end
+		sees []string // by the command; $LIB, $DIR
+	}{
+		{name: "nothing", sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			"NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
+		{name: "another tuner", env: []string{"NCCL_TUNER_PLUGIN=other"}, says: "NCCL_TUNER_PLUGIN=other is yours and stays: that plugin chooses",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "NCCL_TUNER_PLUGIN=other"}},
+		{name: "no tuner", env: []string{"NCCL_TUNER_PLUGIN=none"}, says: "NCCL_TUNER_PLUGIN=none is yours",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "NCCL_TUNER_PLUGIN=none"}},
+		{name: "our tuner by name", env: []string{"NCCL_TUNER_PLUGIN=dynamiccl"}, sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=",
+			"NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so", "NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=dynamiccl"}},
+		{name: "another profiler", env: []string{"NCCL_PROFILER_PLUGIN=/x/p.so"}, says: "set DYNAMICCL_CHAIN_PROFILER=/x/p.so",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=/x/p.so", "NCCL_SYM_NOWIN_ENABLE=1",
+				"NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
+		{name: "NCCL_ALGO", env: []string{"NCCL_ALGO=Ring"}, says: "NCCL_ALGO=Ring is yours and stays: communicators pass through",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_ALGO=Ring", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+				"NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
+		{name: "no device kernels", env: []string{"NCCL_SYM_NOWIN_ENABLE=0"}, says: "NCCL_SYM_NOWIN_ENABLE=0 is yours and stays",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+				"NCCL_SYM_NOWIN_ENABLE=0", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
+		{name: "flags", args: []string{"--no-explore", "--fixed-numerics"}, sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_FIXED_NUMERICS=true",
+			"DYNAMICCL_NO_EXPLORE=true", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			"NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
+		{name: "no plugin", args: []string{"--plugin-dir", "/nowhere"}, says: "running as plain NCCL: libnccl-tuner-dynamiccl.so and libnccl-profiler-dynamiccl.so are not in /nowhere",
+			sees: []string{"DYNAMICCL_DIR=$DIR"}},
+		{name: "no directory", env: []string{"DYNAMICCL_DIR=/proc/nowhere"}, says: "running as plain NCCL: directory /proc/nowhere",
+			sees: []string{"DYNAMICCL_DIR=/proc/nowhere"}},
+		{name: "wrong setting", env: []string{"DYNAMICCL_TICK=never"}, says: "running as plain NCCL: environment variable DYNAMICCL_TICK",
+			sees: []string{"DYNAMICCL_DIR=$DIR"}},
+		{name: "a daemon that does not start", args: []string{"--policy", "/dev/null"}, says: "running as plain NCCL: the daemon did not start: ",
+			sees: []string{"DYNAMICCL_DIR=$DIR"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRunRig(t)
+			p := r.run(slices.Concat(tc.args, []string{"--", "sh", "-c", show})...)
+			p.Env = append(p.Env, tc.env...)
+			if code := p.all(); code != 0 {
+				t.Fatalf("exit code %d\n%s", code, p.err.String())
+			}
+			if tc.says != "" {
+				p.wants(tc.says)
+			}
+			if n := strings.Count(p.err.String(), "\n"); n > 2 || tc.says == "" && n > 1 {
+				t.Errorf("%d lines of our own:\n%s", n, p.err.String())
+			}
+			var want []string
+			for _, v := range tc.sees {
+				want = append(want, strings.NewReplacer("$LIB", r.build.Lib, "$DIR", r.dir).Replace(v))
+			}
+			got := strings.Split(strings.TrimSpace(p.out.String()), "\n")
+			for i, v := range got {
+				if strings.HasPrefix(v, "DYNAMICCL_RUN=") {
+					got[i] = "DYNAMICCL_RUN=" // another one every time
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("the command sees\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			quiet := r.run(slices.Concat([]string{"--quiet"}, tc.args, []string{"--", "true"})...)
+			quiet.Env = append(quiet.Env, tc.env...)
+			if code := quiet.all(); code != 0 || quiet.err.String() != "" {
+				t.Errorf("--quiet: exit code %d, said %q", code, quiet.err.String())
+			}
+			r.noDaemon()
+		})
+	}
+}
+
+// The user's NCCL_PROTO on a real run: nothing is chosen; said once, before.
+func TestRunPassesThrough(t *testing.T) {
+	r := newRunRig(t)
+	p := r.run(append([]string{"--"}, r.ranks("proto", 2000, 3000)...)...)
+	p.Env = append(p.Env, "NCCL_PROTO=Simple")
+	if code := p.all(); code != 0 {
+		t.Fatal(p.err.String())
+	}
+	if rep := r.compare("proto"); rep.Chosen != 0 {
+		t.Errorf("%d calls chosen", rep.Chosen)
+	}
+	if n := strings.Count(p.err.String(), "dynamiccld: "); n != 1 {
+		t.Errorf("%d lines of our own, want 1:\n%s", n, p.err.String())
+	}
+	// Where only the ranks know, the end says it.
+	p = r.run(append([]string{"--", "env", "NCCL_ALGO=Ring"}, r.ranks("algo", 2000, 3000)...)...)
+	if code := p.all(); code != 0 {
+		t.Fatal(p.err.String())
+	}
+	p.wants("nothing was tuned: NCCL_ALGO or NCCL_PROTO is set on a rank")
+}
+
+// With fixed numerics every collective that adds up runs NCCL's own choice, on every call; the others are tuned. A run
+// without it beside, on the same daemon, is tuned altogether.
+func TestFixedNumerics(t *testing.T) {
+	r := newRunRig(t)
+	free := r.run(append([]string{"--"}, r.ranks("free", 6000, 1500)...)...).begin()
+	fixed := r.run(append([]string{"--fixed-numerics", "--"}, r.ranks("fixed", 6000, 1500)...)...)
+	if code := fixed.all(); code != 0 {
+		t.Fatal(fixed.err.String())
+	}
+	if code := free.end(); code != 0 {
+		t.Fatal(free.err.String())
+	}
+	r.compare("fixed")
+	r.compare("free")
+	fixedSums, fixedCopies := r.chosen("fixed")
+	freeSums, freeCopies := r.chosen("free")
+	if fixedSums != 0 || fixedCopies == 0 || freeSums == 0 || freeCopies == 0 {
+		t.Errorf("calls chosen: fixed %d of sums, %d of copies; free %d and %d; want none of the first alone", fixedSums, fixedCopies, freeSums, freeCopies)
+	}
+}
+
+// chosen counts a job's calls that were not NCCL's default, of collectives that add up and of those that copy.
+func (r *runRig) chosen(job string) (sums, copies int) {
+	r.Helper()
+	f, err := os.Open(filepath.Join(r.tmp, job+"-0.log"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer f.Close()
+	d, err := ranklog.NewDecoder(f)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for {
+		rec, err := d.Next()
+		if errors.Is(err, io.EOF) {
+			return sums, copies
+		}
+		if err != nil {
+			r.Fatal(err)
+		}
+		switch {
+		case !rec.Chosen:
+		case rec.Collective == actions.AllGather || rec.Collective == actions.Broadcast:
+			copies++
+		default:
+			sums++
+		}
+	}
+}
+
+// A shell that evaluates env has what run gives, whatever is in the directory's name.
+func TestEnvForAShell(t *testing.T) {
+	r := newRunRig(t)
+	r.dir = filepath.Join(r.tmp, `it's $HOME "odd" \n`)
+	const show = "env | grep -E '^(NCCL_|DYNAMICCL_DIR)' | sort"
+	under := r.run("-q", "--", "sh", "-c", show)
+	if code := under.all(); code != 0 {
+		t.Fatal(under.err.String())
+	}
+	shell := r.command("sh", "-c", `eval "$(`+r.build.Daemon+` env)"; `+show)
+	if code := shell.all(); code != 0 || shell.out.String() != under.out.String() || !strings.Contains(under.out.String(), "DYNAMICCL_DIR="+r.dir) {
+		t.Errorf("exit code %d, under run\n%safter eval\n%s", code, under.out.String(), shell.out.String())
+	}
+	shell.wants("no daemon lives in " + r.dir)
+}
