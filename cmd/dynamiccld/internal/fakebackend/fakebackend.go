@@ -104,7 +104,7 @@ func Busy() *Backend {
 	b.state.Decisions, b.state.Ignored, b.state.Publications = 98_765, 1, 12
 	b.state.FindingCounts = map[string]uint64{"congestion": 2, "slow-rank": 1, "none": 0}
 	b.state.Comms = []control.CommStatus{
-		{ID: "00000000deadbeef", Nodes: 1, RanksJoined: 8, Ranks: 8, NCCLVersion: "2.30.7", Active: true, Epoch: 640, PlanVersion: 9,
+		{ID: "00000000deadbeef", Nodes: 1, RanksJoined: 8, Ranks: 8, NCCLVersion: "2.30.7", Active: true, Epoch: 640, PlanVersion: 9, Calls: 10_240,
 			Processes: []int{101, 102, 103, 104, 105, 106, 107, 108}},
 		{ID: "0000000000c0ffee", Nodes: 2, RanksJoined: 2, Ranks: 4, Why: "2 of 4 ranks are on this host", Processes: []int{101, 102}},
 	}
@@ -112,12 +112,13 @@ func Busy() *Backend {
 	b.views = []tuner.BucketView{
 		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllGather, Log2Bytes: 22}, Choice: ring, SinceNs: ns(90 * time.Minute),
 			SpeedUp: 1.392, SpeedUpLow: 1.37, SpeedUpHigh: 1.414, Calls: 20_000,
+			Ledger:  tuner.Ledger{Calls: 9_500, DefaultNs: 330e6, SavedNs: 88e6, TrialNs: 0.3e6, Trials: 12},
 			Choices: []tuner.ActionView{measured(actions.Default, 500, 34_800, 0.0009), measured(ring, 9_000, 25_000, 0.0004), measured(tree, 12, 61_000, 0.0025)}},
 		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Choice: actions.Default, SinceNs: ns(10 * time.Minute),
 			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 4_000, Diagnosis: agents.DiagnosisCongestion, DiagnosisNs: ns(110 * time.Minute),
 			CusumCounter: 0.12, CusumSignal: 0.4, Exploring: true, Choices: []tuner.ActionView{measured(actions.Default, 300, 11_700, 0.0016)}},
 		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 17}, Choice: tree, SinceNs: ns(119 * time.Minute),
-			SpeedUp: 1.25, SpeedUpLow: 1.1, SpeedUpHigh: 1.42, Expected: 1.19, ExpectedSD: 0.07, Calls: 900, Diagnosis: agents.DiagnosisSlowRank, DiagnosisNs: ns(119*time.Minute + 50*time.Second),
+			SpeedUp: 1.25, SpeedUpLow: 1.1, SpeedUpHigh: 1.42, Ledger: tuner.Ledger{Calls: 200, DefaultNs: 2.5e6, SavedNs: 0.25e6, TrialNs: -0.01e6, Trials: 9}, Expected: 1.19, ExpectedSD: 0.07, Calls: 900, Diagnosis: agents.DiagnosisSlowRank, DiagnosisNs: ns(119*time.Minute + 50*time.Second),
 			Choices: []tuner.ActionView{measured(actions.Default, 100, 12_500, 0.01), measured(tree, 100, 10_000, 0.01)}},
 		{Comm: 0xc0ffee, Shape: state.Shape{Ranks: 4, Nodes: 2}, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Choice: actions.Default,
 			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 10, Note: "not tuned: 2 of 4 ranks are on this host"},

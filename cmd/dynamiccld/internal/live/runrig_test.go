@@ -89,7 +89,9 @@ func (r *runRig) command(name string, args ...string) *proc {
 }
 
 // run prepares `dynamiccld run`.
-func (r *runRig) run(args ...string) *proc { return r.command(r.build.Daemon, append([]string{"run"}, args...)...) }
+func (r *runRig) run(args ...string) *proc {
+	return r.command(r.build.Daemon, append([]string{"run"}, args...)...)
+}
 
 // ranks is the command line of a job of the rank harness; its logs can be compared.
 func (r *runRig) ranks(job string, calls, rate int, more ...string) []string {

@@ -1,0 +1,118 @@
+package launch
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func names(s Setup) string {
+	var all []string
+	for _, v := range s.Variables {
+		all = append(all, v.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestPrepare(t *testing.T) {
+	plugin := Plugin{"/l/" + tunerFile, "/l/" + profilerFile}
+	missing := errors.New("not there")
+	for _, tc := range []struct {
+		name  string
+		wish  Wish
+		set   string
+		notes int
+		why   string
+	}{
+		{"all", Wish{Plugin: plugin}, "DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_SYM_NOWIN_ENABLE", 0, ""},
+		{"switches", Wish{Plugin: plugin, NoExplore: true, FixedNumerics: true},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN DYNAMICCL_NO_EXPLORE DYNAMICCL_FIXED_NUMERICS", 0, ""},
+		{"fixed numerics and device kernels", Wish{Plugin: plugin, FixedNumerics: true, User: map[string]string{"NCCL_SYM_NOWIN_ENABLE": "1"}},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN DYNAMICCL_FIXED_NUMERICS", 1, ""},
+		{"missing", Wish{PluginErr: missing}, "", 0, "running as plain NCCL: not there"},
+		{"missing, but the user knows one", Wish{PluginErr: missing, User: map[string]string{"NCCL_TUNER_PLUGIN": "/opt/" + tunerFile}},
+			"DYNAMICCL_DIR NCCL_SYM_NOWIN_ENABLE", 1, ""},
+		{"both known to the user", Wish{PluginErr: missing, User: map[string]string{"NCCL_TUNER_PLUGIN": "dynamiccl", "NCCL_PROFILER_PLUGIN": "dynamiccl"}},
+			"DYNAMICCL_DIR NCCL_SYM_NOWIN_ENABLE", 0, ""},
+		{"another tuner", Wish{Plugin: plugin, User: map[string]string{"NCCL_TUNER_PLUGIN": "x"}}, "", 0, "NCCL_TUNER_PLUGIN=x is yours"},
+		{"no profiler", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROFILER_PLUGIN": "none"}},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_SYM_NOWIN_ENABLE", 1, ""},
+		{"protocol", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROTO": "LL"}},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
+	} {
+		got := Prepare(tc.wish)
+		if names(got) != tc.set || len(got.Notes) != tc.notes || !strings.HasPrefix(got.Why, tc.why) || (got.Why == "") != (tc.why == "") {
+			t.Errorf("%s: sets %s, notes %q, why %q", tc.name, names(got), got.Notes, got.Why)
+		}
+		for _, note := range append(got.Notes, got.Why) {
+			if strings.Contains(note, "\n") || strings.Contains(note, "%!") {
+				t.Errorf("%s: %q", tc.name, note)
+			}
+		}
+	}
+}
+
+func TestEnvironReplaces(t *testing.T) {
+	before := []string{"A=1", "B=2", "A=3", "AB=4"}
+	got := Environ(before, []Variable{{"A", "x"}, {"C", "="}})
+	if want := []string{"B=2", "AB=4", "A=x", "C=="}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if before[0] != "A=1" || len(before) != 4 {
+		t.Errorf("the caller's own is now %q", before)
+	}
+}
+
+// What Export writes is what a shell understands.
+func TestExportSurvivesAShell(t *testing.T) {
+	for _, value := range []string{"plain", "", "it's", `a"b\c`, "$HOME `id` $(id)", "two\nlines", "''", "*"} {
+		cmd := exec.Command("sh", "-c", `eval "$1"; printf %s "$X"`, "sh", Export([]Variable{{"X", value}}))
+		out, err := cmd.Output()
+		if err != nil || string(out) != value {
+			t.Errorf("%q came back as %q, %v", value, out, err)
+		}
+	}
+}
+
+func TestFindPlugin(t *testing.T) {
+	root := t.TempDir()
+	put := func(dir string, names ...string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if err := os.WriteFile(filepath.Join(root, dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	exe := filepath.Join(root, "bin", "dynamiccld")
+	put("lib", tunerFile) // half of it is none
+	if _, err := FindPlugin("", exe); err == nil || !strings.Contains(err.Error(), "--plugin-dir") || !strings.Contains(err.Error(), filepath.Join(root, "lib")) {
+		t.Errorf("half a plugin: %v", err)
+	}
+	put("bin", tunerFile, profilerFile)
+	if p, err := FindPlugin("", exe); err != nil || p.Tuner != filepath.Join(root, "bin", tunerFile) {
+		t.Errorf("beside: %+v, %v", p, err)
+	}
+	put("lib", profilerFile)
+	if p, err := FindPlugin("", exe); err != nil || p.Profiler != filepath.Join(root, "lib", profilerFile) {
+		t.Errorf("../lib: %+v, %v", p, err)
+	}
+	if _, err := FindPlugin(filepath.Join(root, "nowhere"), exe); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("a named folder without it: %v", err)
+	}
+	t.Chdir(root)
+	if p, err := FindPlugin("lib", exe); err != nil || !filepath.IsAbs(p.Tuner) {
+		t.Errorf("a relative folder: %+v, %v", p, err)
+	}
+}
