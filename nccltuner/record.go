@@ -131,6 +131,7 @@ type RankView struct {
 	PlanUnfit   bool   // the plan in force failed the rank's check: NCCL's defaults run in its place
 	NoExplore   bool   // the user wants stored choices only
 	Fixed       bool   // the user wants NCCL's own choice for collectives that add up
+	DeviceLL    bool   // NCCL may run a device kernel where LL is chosen, if it is new enough
 	Run         uint64 // the `dynamiccld run` that started the process, 0: none
 	NCCLVersion int    // NCCL_VERSION code, 0: not known
 	Calls       uint64
@@ -181,6 +182,7 @@ func (r *Record) view(v *RecordView) error {
 			PlanUnfit:   flags&RankPlanUnfit != 0,
 			NoExplore:   flags&RankNoExplore != 0,
 			Fixed:       flags&RankFixedNumerics != 0,
+			DeviceLL:    flags&RankDeviceLl != 0,
 			Run:         abi.Run,
 			NCCLVersion: int(abi.NcclVersion),
 			Calls:       atomic.LoadUint64(&abi.Calls),

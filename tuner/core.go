@@ -285,7 +285,7 @@ func (c *Core) learned(m *comm, b *bucket) {
 		return // nothing could be chosen: what the store knows of this bucket from other runs stays
 	}
 	b.learnedAt = b.calls
-	l := Learned{Key: Key{Machine: c.cfg.Machine, GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket},
+	l := Learned{Key: Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket},
 		Action: b.entry.Base, Calls: b.calls, Evidence: map[actions.Action]Estimate{}}
 	for _, e := range evidence {
 		l.Evidence[e.Action] = estimateOf(e)

@@ -25,6 +25,7 @@ type CommJoined struct {
 	Comm          CommID
 	Shape         state.Shape
 	NCCLVersion   int       // NCCL_VERSION code, 0: not known
+	Machine       string    // for Key; "": that of the Config
 	Explore       bool      // false: a rank has no profiler, or the user said so: stored choices only
 	FixedNumerics bool      // the user said so: collectives that add up keep NCCL's own choice
 	MaxChannels   int       // 0: not known

@@ -162,6 +162,11 @@ static bool switched_on(const char *name) {
   return value && *value && strchr("1tT", *value);
 }
 
+static bool device_kernels(void) {
+  const char *value = getenv("NCCL_SYM_NOWIN_ENABLE");
+  return value && strtoll(value, NULL, 0) != 0; /* as NCCL reads it, src/misc/param.cc */
+}
+
 static uint64_t run_id(void) {
   const char *value = getenv("DYNAMICCL_RUN");
   return value ? strtoull(value, NULL, 16) : 0;
@@ -179,6 +184,7 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER;
   if (switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
   if (switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
+  if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
   self->run = run_id();
   if (user_decides(comm->log)) {
     self->flags |= DYN_RANK_VETO;

@@ -225,8 +225,10 @@ static void users_switches(void) {
   setenv("DYNAMICCL_NO_EXPLORE", "true", 1);
   setenv("DYNAMICCL_FIXED_NUMERICS", "1", 1);
   setenv("DYNAMICCL_RUN", "00c0ffee00000001", 1);
+  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
   join(false);
-  check(comm->self->flags == (DYN_RANK_NO_PROFILER | DYN_RANK_NO_EXPLORE | DYN_RANK_FIXED_NUMERICS), "flags are %x",
+  check(comm->self->flags == (DYN_RANK_NO_PROFILER | DYN_RANK_NO_EXPLORE | DYN_RANK_FIXED_NUMERICS |
+                              DYN_RANK_DEVICE_LL), "flags are %x",
         comm->self->flags);
   check(comm->self->run == 0xc0ffee00000001, "run is %lx", (unsigned long)comm->self->run);
 }
@@ -234,6 +236,7 @@ static void users_switches(void) {
 static void users_switches_off(void) {
   setenv("DYNAMICCL_NO_EXPLORE", "false", 1);
   setenv("DYNAMICCL_FIXED_NUMERICS", "", 1);
+  setenv("NCCL_SYM_NOWIN_ENABLE", "0", 1);
   join(false);
   check(comm->self->flags == DYN_RANK_NO_PROFILER && comm->self->run == 0, "flags are %x, run %lx", comm->self->flags,
         (unsigned long)comm->self->run);

@@ -68,6 +68,19 @@ func (c *comm) ncclVersion() int {
 	return version
 }
 
+// deviceVersion is the first NCCL that reads NCCL_SYM_NOWIN_ENABLE.
+const deviceVersion = 22907
+
+// machine is what choices are stored under. Where NCCL runs device kernels for LL the same choice is another thing, and
+// must not be taken for what it is without them.
+func (c *comm) machine(name string) string {
+	device := slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.DeviceLL })
+	if device && c.ncclVersion() >= deviceVersion {
+		return name + ", LL on device kernels"
+	}
+	return name
+}
+
 // unfit says that ranks refuse the plan in force.
 func (c *comm) unfit() bool {
 	for _, r := range c.view.Ranks {

@@ -24,16 +24,16 @@ func openMemory(path string, log *slog.Logger) *store.Resilient {
 
 // known is what the store has for a communicator of this shape and NCCL version. What was learned for other versions is
 // not used: choices and their costs change with NCCL's code.
-func (d *Daemon) known(shape state.Shape, ncclVersion int) []tuner.Learned {
+func (d *Daemon) known(machine string, shape state.Shape, ncclVersion int) []tuner.Learned {
 	if ncclVersion == 0 {
 		return nil // ranks that do not know their version, or differ: whose choices would these be?
 	}
-	prior := d.memory.Load(d.cfg.Machine, d.cfg.GPUArch, ncclVersion, shape)
+	prior := d.memory.Load(machine, d.cfg.GPUArch, ncclVersion, shape)
 	if len(prior) > 0 {
 		d.log.Info("starting from stored choices", "shape", shape.String(), "buckets", len(prior))
 		return prior
 	}
-	if others := d.memory.Versions(d.cfg.Machine, d.cfg.GPUArch, ncclVersion, shape); len(others) > 0 {
+	if others := d.memory.Versions(machine, d.cfg.GPUArch, ncclVersion, shape); len(others) > 0 {
 		var names []string
 		for _, v := range others {
 			names = append(names, control.FormatNCCLVersion(v))

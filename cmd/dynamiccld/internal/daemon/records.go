@@ -118,6 +118,7 @@ func (d *Daemon) activate(c *comm) {
 	if !c.measured() {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
-	d.step(tuner.CommJoined{Comm: c.id(), Shape: c.shape(), NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
-		MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(c.shape(), version)})
+	machine := c.machine(d.cfg.Machine)
+	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: c.shape(), NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
+		MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, c.shape(), version)})
 }

@@ -176,3 +176,28 @@ func TestEnvForAShell(t *testing.T) {
 	}
 	shell.wants("no daemon lives in " + r.dir)
 }
+
+// LL is another thing where NCCL runs device kernels for it, so what is learned with them and without is stored apart; an
+// NCCL that does not read the variable is not concerned.
+func TestDeviceKernelsAreStoredApart(t *testing.T) {
+	for version, apart := range map[string]bool{"2.28.9": false, "2.30.7": true} {
+		r := newRunRig(t)
+		for i, device := range []string{"1", "0"} {
+			p := r.run(append([]string{"-q", "--"}, r.ranks("apart"+device, 5000, 3000, "--nccl", version)...)...)
+			p.Env = append(p.Env, "NCCL_SYM_NOWIN_ENABLE="+device)
+			if code := p.all(); code != 0 {
+				t.Fatal(p.err.String())
+			}
+			table := r.command(r.build.Daemon, "table", "--store", r.store)
+			if code := table.all(); code != 0 {
+				t.Fatal(table.err.String())
+			}
+			if got, want := strings.Count(table.out.String(), "machine "), 1+i; apart && got != want || !apart && got != 1 {
+				t.Errorf("NCCL %s, NCCL_SYM_NOWIN_ENABLE=%s: %d machines in the store:\n%s", version, device, got, table.out.String())
+			}
+			if said := strings.Contains(table.out.String(), "LL on device kernels"); said != apart {
+				t.Errorf("NCCL %s: the store names device kernels: %v", version, said)
+			}
+		}
+	}
+}
