@@ -68,6 +68,12 @@ func TestRunJoinsADaemon(t *testing.T) {
 	if now, err := control.NewClient(r.dir).Status(context.Background()); err != nil || now.PID != st.PID {
 		t.Errorf("the daemon did not stay: %+v, %v", now, err)
 	}
+	// Its own wish binds a run, not the daemon that it shares: this one explores, and not here.
+	known := r.run(append([]string{"--no-explore", "--"}, r.ranks("known", 3000, 3000)...)...)
+	if code := known.all(); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, known.err.String())
+	}
+	known.wants("as stored", "stored choices ran at")
 	if err := serve.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,95 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/state"
+)
+
+// bucket is a size of AllReduce on 4 ranks.
+func bucket(log2 uint8, choice string, speedUp float64, l *control.Ledger) control.Bucket {
+	return control.Bucket{Ranks: 4, Nodes: 1, Collective: "AllReduce", MinBytes: 1 << log2, Choice: choice, SpeedUp: speedUp,
+		SpeedUpLow: speedUp - 0.1, SpeedUpHigh: speedUp + 0.1, Calls: 10, Ledger: l,
+		Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: log2}}
+}
+
+func tuned(buckets ...control.Bucket) control.RunComm {
+	return control.RunComm{CommStatus: control.CommStatus{Active: true, Calls: 5000}, Buckets: buckets}
+}
+
+func say(t *testing.T, r control.RunReport) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Run(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "%!") || strings.Contains(b.String(), "NaN") {
+		t.Errorf("%s", b.String())
+	}
+	return b.String()
+}
+
+func TestRunSaysWhyNothing(t *testing.T) {
+	for want, r := range map[string]control.RunReport{
+		"no communicator joined":            {},
+		"the run of another rank reports":   {Elsewhere: 1},
+		"NCCL_ALGO is set on a rank":        {Comms: []control.RunComm{{CommStatus: control.CommStatus{Why: "NCCL_ALGO is set on a rank"}}}},
+		"too few calls were measured":       {Comms: []control.RunComm{tuned(bucket(10, "default", 1, nil))}},
+		"nothing tried is better than NCCL": {Comms: []control.RunComm{tuned(bucket(10, "default", 1, &control.Ledger{Calls: 9, DefaultNs: 9e4}))}},
+	} {
+		if got := say(t, r); !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("want one line with %q, got\n%s", want, got)
+		}
+	}
+}
+
+func TestRunTotals(t *testing.T) {
+	won := bucket(10, "Ring/LL", 2, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: 4e6, TrialNs: 1e6, Trials: 9})
+	same := bucket(12, "default", 1, &control.Ledger{Calls: 100, DefaultNs: 10e6})
+	got := say(t, control.RunReport{Comms: []control.RunComm{tuned(won, same)}})
+	for _, want := range []string{"Ring/LL  2.00x     1.90x to 2.10x  100", "and 1 size that saved less or nothing",
+		"in total 1.18x NCCL's default: 3.00 ms of 20.0 ms saved in 200 measured of 5000 calls, trying others cost 1.00 ms of it; 1 of 2 sizes faster"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	// The same size of several communicators is one row, with the choice of the busiest.
+	busy := won
+	busy.Choice, busy.Calls = "Tree/LL", 1000
+	if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(won), tuned(busy)}}); strings.Contains(got, "Ring/LL") ||
+		!strings.Contains(got, "Tree/LL") || !strings.Contains(got, "6.00 ms of 20.0 ms saved in 200 measured of 10000 calls") {
+		t.Errorf("merged:\n%s", got)
+	}
+	if won.Ledger.Calls != 100 {
+		t.Error("the caller's ledger was added to")
+	}
+	// A loss is said as one.
+	lost := bucket(10, "default", 1, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: -1e6, TrialNs: 1e6, Trials: 9})
+	if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(lost)}}); !strings.Contains(got, "in total 0.833x NCCL's default: 2.00 ms lost on 10.0 ms") {
+		t.Errorf("lost:\n%s", got)
+	}
+	stored := bucket(10, "Ring/LL", 1, nil)
+	stored.Stored = 1.5
+	got = say(t, control.RunReport{Comms: []control.RunComm{tuned(stored, same)}})
+	if !strings.Contains(got, "1.50x     as stored") || !strings.Contains(got, "stored choices ran at 1 size;") {
+		t.Errorf("stored:\n%s", got)
+	}
+}
+
+func TestRunFitsAScreen(t *testing.T) {
+	var all []control.Bucket
+	for i := range uint8(40) {
+		all = append(all, bucket(i+1, fmt.Sprintf("Ring/LL/%d", i), 1.5, &control.Ledger{Calls: 1, DefaultNs: 1e9, SavedNs: 1e6 * float64(i+1)}))
+	}
+	got := say(t, control.RunReport{Comms: []control.RunComm{tuned(all...)}})
+	if n := strings.Count(got, "\n"); n > runRows+4 {
+		t.Errorf("%d lines:\n%s", n, got)
+	}
+	if !strings.Contains(got, "Ring/LL/39 ") || strings.Contains(got, "Ring/LL/15 ") || !strings.Contains(got, "Ring/LL/16 ") || !strings.Contains(got, "and 16 sizes that saved less") {
+		t.Errorf("not those that saved most:\n%s", got)
+	}
+}
