@@ -71,12 +71,12 @@ func (c Command) Run(caught <-chan os.Signal) End {
 		state, err := process.Wait()
 		ended <- waited{state, err}
 	}()
+	r := relay{caught, post()}
+	defer func() { r.sentinel.relieve() }()
 	for {
 		select {
 		case s := <-caught:
-			if meantForCommand(s) {
-				_ = process.Signal(s) // it may have ended by now
-			}
+			r.handOn(s, process)
 		case w := <-ended:
 			if w.err != nil {
 				return End{Code: 1, Err: fmt.Errorf("waiting for %s: %w", c.Args[0], w.err)}
@@ -113,27 +113,4 @@ func notStarted(name string, err error) End {
 		return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: not executable (%w); chmod +x it, or name its interpreter", name, err)}
 	}
 	return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: cannot be started: %w", name, err)}
-}
-
-// meantForCommand leaves out what the command has got by itself: the terminal sends its signals to the whole foreground
-// group, and the command is in ours.
-func meantForCommand(s os.Signal) bool {
-	switch s {
-	case unix.SIGPIPE:
-		return false
-	case unix.SIGINT, unix.SIGQUIT, unix.SIGHUP:
-		return !inForeground()
-	}
-	return true
-}
-
-// inForeground says that this process's group is the one that its terminal sends signals to.
-func inForeground() bool {
-	tty, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return false // no terminal
-	}
-	defer unix.Close(tty)
-	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
 }

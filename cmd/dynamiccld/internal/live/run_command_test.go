@@ -133,23 +133,55 @@ func (p *proc) signalled(send func()) string {
 	return string(rest)
 }
 
-// Ctrl-C at a terminal reaches run and command alike; run must not hand it on.
+// Ctrl-C at a terminal reaches run and command alike; run must not hand it on. What somebody sends to run alone it must.
 func TestRunAtATerminal(t *testing.T) {
-	r := newRunRig(t)
-	master, slave := openTerminal(t)
-	p := r.counter()
-	p.Stdin = slave
-	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	got := p.signalled(func() {
-		if _, err := master.Write([]byte{3}); err != nil { // Ctrl-C
-			t.Error(err)
+	for what, send := range map[string]func(p *proc, terminal *os.File) error{
+		"Ctrl-C":          func(_ *proc, terminal *os.File) error { _, err := terminal.Write([]byte{3}); return err },
+		"a signal to run": func(p *proc, _ *os.File) error { return p.Process.Signal(unix.SIGINT) },
+		"two signals to run": func(p *proc, _ *os.File) error {
+			_ = p.Process.Signal(unix.SIGINT)
+			return p.Process.Signal(unix.SIGINT)
+		},
+	} {
+		r := newRunRig(t)
+		master, slave := openTerminal(t)
+		p := r.counter()
+		p.Stdin = slave
+		p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		got := p.signalled(func() {
+			if err := send(p, master); err != nil {
+				t.Error(err)
+			}
+		})
+		if got != "SIGINT\n" {
+			t.Errorf("after %s the command got %q", what, got)
 		}
-	})
-	if got != "SIGINT\n" {
-		t.Errorf("after one Ctrl-C the command got %q", got)
+		if code := p.end(); code != 7 {
+			t.Errorf("exit code %d, want 7", code)
+		}
 	}
-	if code := p.end(); code != 7 {
-		t.Errorf("exit code %d, want 7", code)
+}
+
+// Launchers signal whole groups, timeout(1) its child and then the group: once is enough for the command.
+func TestRunInASignalledGroup(t *testing.T) {
+	for what, send := range map[string]func(pid int) error{
+		"the group":         func(pid int) error { return unix.Kill(-pid, unix.SIGTERM) },
+		"run and its group": func(pid int) error { _ = unix.Kill(pid, unix.SIGTERM); return unix.Kill(-pid, unix.SIGTERM) },
+	} {
+		r := newRunRig(t)
+		p := r.counter()
+		p.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		got := p.signalled(func() {
+			if err := send(p.Process.Pid); err != nil {
+				t.Error(err)
+			}
+		})
+		if got != "SIGTERM\n" {
+			t.Errorf("signal to %s: the command got %q", what, got)
+		}
+		if code := p.end(); code != 7 {
+			t.Errorf("exit code %d, want 7", code)
+		}
 	}
 }
 
