@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 1
+#define DYN_ABI_VERSION 2
 
 #define DYN_NUM_COLLECTIVES 5 /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce */
 #define DYN_NUM_BUCKETS 48    /* floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket */

@@ -201,7 +201,7 @@ static void changed_record(const char *what, const char *message) {
   struct dyn_record *record = good_record(&size);
   written = size;
   if (!strcmp(what, "magic")) record->header.magic ^= 1;
-  if (!strcmp(what, "version")) record->header.version = 2;
+  if (!strcmp(what, "version")) record->header.version = DYN_ABI_VERSION + 1;
   if (!strcmp(what, "truncated")) written = size / 2;
   if (!strcmp(what, "nRanks 0")) record->nRanks = 0;
   if (!strcmp(what, "nRanks huge")) record->nRanks = 1u << 31;
@@ -222,8 +222,10 @@ static void changed_record(const char *what, const char *message) {
 }
 
 static void changed_records(void) {
+  char refused[80];
   changed_record("magic", "not a DynamICCL record");
-  changed_record("version", "has version 2 and this library speaks 1");
+  snprintf(refused, sizeof refused, "has version %d and this library speaks %d", DYN_ABI_VERSION + 1, DYN_ABI_VERSION);
+  changed_record("version", refused);
   changed_record("truncated", "damaged");
   changed_record("nRanks 0", "damaged");
   changed_record("nRanks huge", "damaged");
