@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -126,6 +127,9 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 
 // Whoever reads what is said goes with a lost connection too.
 func TestLostConnectionKeepsAll(t *testing.T) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // else the program inherits that these tests run under nohup
+	t.Cleanup(func() { signal.Stop(hangups) })
 	out := filepath.Join(t.TempDir(), "p")
 	p := startProgram(t, "--synthetic", "1", "--updates", "1000", "--out", out)
 	p.until("1000 updates")
