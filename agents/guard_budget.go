@@ -35,11 +35,16 @@ func (b *budget) charge(g *Guard, i int, costNs float64) {
 	if i == 0 {
 		return
 	}
-	if s := &g.arms.samples[i]; s.n >= steadyCalls {
-		costNs = min(costNs, math.Exp(s.log()+steadyLog))
-	}
-	b.sumNs += costNs
+	b.sumNs += g.charged(i, costNs)
 	b.calls++
+}
+
+// charged is what of a call's cost is held against action i.
+func (g *Guard) charged(i int, costNs float64) float64 {
+	if s := &g.arms.samples[i]; s.n >= steadyCalls {
+		return min(costNs, math.Exp(s.log()+steadyLog))
+	}
+	return costNs
 }
 
 // lost is what the calls of other actions lost against the default, negative when they gained.

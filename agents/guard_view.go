@@ -17,6 +17,15 @@ func (g *Guard) Estimate(a actions.Action) Estimate {
 	return Estimate{Action: a}
 }
 
+// Charged is what of a call's cost the guard holds against an action of the set: of one that is well known, a single
+// delayed call is not all its own.
+func (g *Guard) Charged(a actions.Action, costNs float64) float64 {
+	if i, ok := g.arms.index[a]; ok {
+		return g.charged(i, costNs)
+	}
+	return costNs
+}
+
 // Estimates appends the estimates of all actions measured in the present condition, in the order of the set.
 func (g *Guard) Estimates(dst []Estimate) []Estimate {
 	for i := range g.arms.set {

@@ -81,8 +81,8 @@ func newLSTM(w *PolicyWeights, opt PolicyOptions, t Task) *lstm {
 		t.Peers = NewPeers()
 	}
 	l := &lstm{belief: newBelief(t), opt: opt, net: newPolicyNet(w, n), task: t, features: make([]float64, n*ActionWidth),
-		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), blend: make([]float64, n), doubt: make([]float64, n), share: make([]shares, n), lastCall: make([]int, n), families: newSiblings(t.Set),
-		worth: make([]float64, n), planned: make([]int, n)}
+		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), blend: make([]float64, n), doubt: make([]float64, n),
+		share: make([]shares, n), lastCall: make([]int, n), families: newSiblings(t.Set), worth: make([]float64, n), planned: make([]int, n)}
 	l.trials = make([]actions.Action, 0, n)
 	encodeMachine(l.machine[:], t.Bucket, t.Topology, n)
 	top := uint8(1)
@@ -238,9 +238,9 @@ func (l *lstm) think() {
 	for k := range l.families {
 		if acts {
 			l.concludeApart(&l.families[k], sigma)
-			continue
+		} else {
+			l.conclude(&l.families[k], stretch, sigma)
 		}
-		l.conclude(&l.families[k], stretch, sigma)
 	}
 	for i := 1; i < len(l.set); i++ {
 		mean, sd := l.model.behind(i, 0)

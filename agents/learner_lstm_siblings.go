@@ -23,7 +23,7 @@ const (
 	siblingOctaves = 4
 )
 
-// families of siblings, in the order of the set; the default has none.
+// newSiblings gives the families of a set, in its order; the default is in none.
 func newSiblings(set []actions.Action) []siblings {
 	var out []siblings
 	at := map[actions.Action]int{}

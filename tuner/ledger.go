@@ -18,13 +18,6 @@ type Ledger struct {
 	Trials    uint64  // calls that tried something else than the default
 }
 
-// steadyCalls is how well an action must be known before a single delayed call is not held against it any more, and
-// steadyLog the greatest cost then, over its estimate: as the guard's budget has it.
-const (
-	steadyCalls = 8
-	steadyLog   = 0.5
-)
-
 // book enters one call.
 func (l *Ledger) book(o state.Observation, base actions.Action, g *agents.Guard) {
 	standard := g.Estimate(actions.Default)
@@ -38,9 +31,7 @@ func (l *Ledger) book(o state.Observation, base actions.Action, g *agents.Guard)
 	if o.Action == actions.Default {
 		return
 	}
-	if e := g.Estimate(o.Action); e.N >= steadyCalls {
-		cost = min(cost, math.Exp(e.LogNs+steadyLog))
-	}
+	cost = g.Charged(o.Action, cost)
 	if o.Action == base {
 		l.SavedNs += defaultNs - cost
 		return

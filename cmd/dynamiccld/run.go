@@ -124,7 +124,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 		var id [8]byte
 		_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 		r.id = binary.LittleEndian.Uint64(id[:]) | 1
-		variables := append(slices.Clone(r.setup.Variables), launch.Variable{Name: "DYNAMICCL_RUN", Value: control.RunID(r.id)})
+		variables := append(slices.Clone(r.setup.Variables), launch.Variable{Name: launch.RunVariable, Value: control.RunID(r.id)})
 		environ = launch.Environ(environ, variables)
 	}
 	stopWatch := r.watch()

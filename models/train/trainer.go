@@ -135,16 +135,6 @@ func clone(params [][]float32) [][]float32 {
 	return out
 }
 
-// Start begins from a policy that is trained already. Call it before the first Step.
-func (t *Trainer) Start(w *agents.PolicyWeights) {
-	for i, p := range w.Params() {
-		for j, x := range p.Data {
-			t.params[i][j] = float32(x)
-		}
-	}
-	t.played = clone(t.params)
-}
-
 // weights turns parameters into a policy's.
 func (t *Trainer) weights(params [][]float32) *agents.PolicyWeights {
 	w := t.shape.Clone()
@@ -164,9 +154,6 @@ func (t *Trainer) Done() bool { return t.update >= t.recipe.Updates }
 
 // Curve is the training curve so far.
 func (t *Trainer) Curve() []Point { return t.curve }
-
-// Latest gives the weights after the last update.
-func (t *Trainer) Latest() *agents.PolicyWeights { return t.weights(t.params) }
 
 // Best gives the weights of the best validation and its score; without any validation, the latest weights.
 func (t *Trainer) Best() (*agents.PolicyWeights, float64) {

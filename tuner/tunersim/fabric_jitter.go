@@ -23,10 +23,9 @@ type jitter struct {
 }
 
 // Jitter gives another table like t: costs times smooth random factors by algorithm, protocol, pair and path, tilted over
-// sizes and channels, with noise on every entry,
-// for choices that are the same measure 5 to 20% apart. The entries stay the same; the default moves with the entry that
-// it costs most nearly the same as. Counters move with their signals. Strength 1 is a standard deviation of about 15% in
-// what one choice gains on another; 0 is a copy.
+// sizes and channels, with noise on every entry, for choices that are the same measure 5 to 20% apart. The entries stay
+// the same; the default moves with the entry that it costs most nearly the same as. Counters move with their signals.
+// Strength 1 is a standard deviation of about 15% in what one choice gains on another; 0 is a copy.
 func Jitter(t *Table, strength float64, rng *rand.Rand) *Table {
 	r := draw{rng}
 	normal := func(sigma float64) float64 { return strength * sigma * r.NormFloat64() }

@@ -9,12 +9,14 @@ import (
 	"dynamiccl/nccltuner"
 )
 
-// Names of variables.
+// RunVariable holds the id of the `dynamiccld run` that a rank belongs to.
+const RunVariable = config.EnvPrefix + "RUN"
+
+// Names of other variables.
 const (
 	tunerVariable    = "NCCL_TUNER_PLUGIN"
 	profilerVariable = "NCCL_PROFILER_PLUGIN"
 	chainVariable    = "DYNAMICCL_CHAIN_PROFILER"
-	runVariable      = config.EnvPrefix + "RUN"
 	exploreVariable  = config.EnvPrefix + "NO_EXPLORE"
 	numericsVariable = config.EnvPrefix + "FIXED_NUMERICS"
 	// deviceVariable lets NCCL 2.29.7 and newer run its device kernels on ordinary buffers where the tuner asks for LL.

@@ -28,7 +28,8 @@ type rig struct {
 	daemon Daemon
 }
 
-func newRig(t testing.TB, serveArgs ...string) *rig {
+// built finds what the checkout was built into.
+func built(t testing.TB) Build {
 	t.Helper()
 	root, err := filepath.Abs(checkout)
 	if err != nil {
@@ -38,6 +39,12 @@ func newRig(t testing.TB, serveArgs ...string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return build
+}
+
+func newRig(t testing.TB, serveArgs ...string) *rig {
+	t.Helper()
+	build := built(t)
 	tmp := t.TempDir()
 	dir := filepath.Join(tmp, "run")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -30,16 +30,8 @@ type runRig struct {
 
 func newRunRig(t *testing.T) *runRig {
 	t.Helper()
-	root, err := filepath.Abs(checkout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	build, err := BuildIn(root)
-	if err != nil {
-		t.Fatal(err)
-	}
 	tmp := t.TempDir()
-	r := &runRig{T: t, build: build, tmp: tmp, dir: filepath.Join(tmp, "run"), store: filepath.Join(tmp, "store.db")}
+	r := &runRig{T: t, build: built(t), tmp: tmp, dir: filepath.Join(tmp, "run"), store: filepath.Join(tmp, "store.db")}
 	if err := os.WriteFile(filepath.Join(tmp, "config.yaml"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
