@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 2
+#define DYN_ABI_VERSION 3
 
 #define DYN_NUM_COLLECTIVES 5 /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce */
 #define DYN_NUM_BUCKETS 48    /* floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket */
@@ -125,8 +125,11 @@ struct dyn_sample {
   uint64_t commId;
   uint64_t seq;         /* getCollInfo call of the communicator that chose it, from 0 */
   uint64_t bytes;       /* as getCollInfo saw them */
+  uint64_t startNs;     /* GPU clock (host's when HOST_TIMED) at the first kernel start; 0: not known */
+  uint64_t clockNs;     /* host's CLOCK_MONOTONIC less the GPU clock when a kernel event was told, modulo 2^64: too large
+                           by what telling took; 0: not known, or HOST_TIMED */
   uint32_t counterNs;   /* local completion; 0: not measured; saturates */
-  uint32_t signalNs;    /* remote visibility; saturates */
+  uint32_t signalNs;    /* remote visibility; saturates; 0 when UNTIMED */
   uint32_t planVersion; /* low 32 bits of the version in force; 0: none */
   uint32_t action;      /* asked for */
   int32_t rank;
@@ -142,6 +145,8 @@ struct dyn_sample {
 #define DYN_SAMPLE_AGGREGATED 1 /* several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket */
 #define DYN_SAMPLE_UNJOINED 2   /* no getCollInfo call matched: seq is the profiler's own */
 #define DYN_SAMPLE_HOST_TIMED 4 /* timed by the host (profiler v1-v3 give no GPU time) */
+#define DYN_SAMPLE_UNTIMED 8    /* no times: says what was asked for and, unless CAPTURED, what ran */
+#define DYN_SAMPLE_CAPTURED 16  /* the call went into a CUDA graph, which runs it for ever */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {
@@ -159,7 +164,9 @@ struct dyn_ring {
   uint64_t tail; /* atomic, consumer: next position to read */
   uint64_t reserved2[7];
 
-  uint32_t wantMask; /* atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still */
+  /* atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still. ncclProfileColl
+   * without ncclProfileKernelCh: samples are UNTIMED. */
+  uint32_t wantMask;
   uint32_t reserved3[15];
 };
 

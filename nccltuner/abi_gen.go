@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic         = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic           = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion          = 2
+	ABIVersion          = 3
 	NumCollectives      = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce
 	NumBuckets          = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
 	NumPlans            = 8     // plan buffers of a record
@@ -32,6 +32,8 @@ const (
 	SampleAggregated    = 1  // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
 	SampleUnjoined      = 2  // no getCollInfo call matched: seq is the profiler's own
 	SampleHostTimed     = 4  // timed by the host (profiler v1-v3 give no GPU time)
+	SampleUntimed       = 8  // no times: says what was asked for and, unless CAPTURED, what ran
+	SampleCaptured      = 16 // the call went into a CUDA graph, which runs it for ever
 )
 
 // ABIHeader is struct dyn_header.
@@ -116,13 +118,17 @@ type ABIRecord struct {
 //
 // One collective on one rank. A cell of the ring; cell seq = position + 1 when filled, position + DYN_RING_CELLS free.
 type ABISample struct {
-	_           structs.HostLayout
-	Cell        uint64 // atomic, producer then consumer
-	CommID      uint64
-	Seq         uint64 // getCollInfo call of the communicator that chose it, from 0
-	Bytes       uint64 // as getCollInfo saw them
+	_       structs.HostLayout
+	Cell    uint64 // atomic, producer then consumer
+	CommID  uint64
+	Seq     uint64 // getCollInfo call of the communicator that chose it, from 0
+	Bytes   uint64 // as getCollInfo saw them
+	StartNs uint64 // GPU clock (host's when HOST_TIMED) at the first kernel start; 0: not known
+	// host's CLOCK_MONOTONIC less the GPU clock when a kernel event was told, modulo 2^64: too large
+	// by what telling took; 0: not known, or HOST_TIMED
+	ClockNs     uint64
 	CounterNs   uint32 // local completion; 0: not measured; saturates
-	SignalNs    uint32 // remote visibility; saturates
+	SignalNs    uint32 // remote visibility; saturates; 0 when UNTIMED
 	PlanVersion uint32 // low 32 bits of the version in force; 0: none
 	Action      uint32 // asked for
 	Rank        int32
@@ -151,6 +157,8 @@ type ABIRing struct {
 	Reserved1 [5]uint64
 	Tail      uint64 // atomic, consumer: next position to read
 	Reserved2 [7]uint64
-	WantMask  uint32 // atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still
+	// atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still. ncclProfileColl
+	// without ncclProfileKernelCh: samples are UNTIMED.
+	WantMask  uint32
 	Reserved3 [15]uint32
 }

@@ -14,15 +14,17 @@ const (
 	maxSampleSeq   = 1 << 56 // as many epochs as a record can count
 )
 
-const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed
+const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
 	CommID      uint64
 	Seq         uint64 // getCollInfo call of the communicator; the profiler's own count when Unjoined
 	Bytes       uint64 // Invariant: > 0
+	StartNs     uint64   // first kernel start, GPU clock (host's when HostTimed); 0: not known
+	ClockNs     int64    // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
 	CounterNs   state.Ns
-	SignalNs    state.Ns // Invariant: > 0; math.MaxUint32 stands for that and anything longer
+	SignalNs    state.Ns // Invariant: > 0 unless Untimed; math.MaxUint32 stands for that and anything longer
 	PlanVersion uint32   // low 32 bits of the version in force; 0: none
 	Rank        int32
 	NRanks      int
@@ -32,6 +34,8 @@ type Sample struct {
 	Aggregated  bool           // several collectives shared one getCollInfo call: not a cost of the bucket
 	Unjoined    bool
 	HostTimed   bool
+	Untimed     bool // says what was asked for and, unless Captured, what ran
+	Captured    bool // went into a CUDA graph
 }
 
 // Reject says why a sample was not believed. Zero: it was.
@@ -44,7 +48,7 @@ const (
 	RejectBytes             // zero or huge
 	RejectSeq               // a call number that nobody can have reached
 	RejectAction            // an action word that this release does not know
-	RejectUnmeasured        // no time of remote visibility
+	RejectUnmeasured        // no time of remote visibility, or one where there should be none
 	RejectRank              // a rank outside the communicator
 	RejectFlags             // flags of another release
 
@@ -76,7 +80,7 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	if err != nil {
 		return RejectAction
 	}
-	if cell.SignalNs == 0 {
+	if (cell.SignalNs == 0) != (cell.Flags&SampleUntimed != 0) {
 		return RejectUnmeasured
 	}
 	if cell.NRanks == 0 || cell.Rank < 0 || cell.Rank >= int32(cell.NRanks) {
@@ -87,12 +91,15 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	}
 	*out = Sample{
 		CommID: cell.CommID, Seq: cell.Seq, Bytes: cell.Bytes,
+		StartNs: cell.StartNs, ClockNs: int64(cell.ClockNs),
 		CounterNs: state.Ns(cell.CounterNs), SignalNs: state.Ns(cell.SignalNs),
 		PlanVersion: cell.PlanVersion, Rank: cell.Rank, NRanks: int(cell.NRanks),
 		Bucket: bucket, Action: action,
 		Aggregated: cell.Flags&SampleAggregated != 0,
 		Unjoined:   cell.Flags&SampleUnjoined != 0,
 		HostTimed:  cell.Flags&SampleHostTimed != 0,
+		Untimed:    cell.Flags&SampleUntimed != 0,
+		Captured:   cell.Flags&SampleCaptured != 0,
 	}
 	// What ran may be a kernel that we have no name for; the measurement is good all the same.
 	if cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols {

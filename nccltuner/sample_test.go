@@ -32,6 +32,17 @@ func TestDecodeSample(t *testing.T) {
 		{"aggregated", func(c *ABISample, w *Sample) { c.Flags, w.Aggregated = SampleAggregated, true }},
 		{"unjoined", func(c *ABISample, w *Sample) { c.Flags, w.Unjoined = SampleUnjoined, true }},
 		{"host timed", func(c *ABISample, w *Sample) { c.Flags, w.HostTimed = SampleHostTimed, true }},
+		{"instants", func(c *ABISample, w *Sample) {
+			c.StartNs, c.ClockNs = 77, math.MaxUint64-4
+			w.StartNs, w.ClockNs = 77, -5
+		}},
+		{"untimed", func(c *ABISample, w *Sample) {
+			c.Flags, c.SignalNs, w.SignalNs, w.Untimed = SampleUntimed, 0, 0, true
+		}},
+		{"captured", func(c *ABISample, w *Sample) {
+			c.Flags, c.SignalNs, c.Algorithm = SampleUntimed|SampleCaptured, 0, 255
+			w.SignalNs, w.Untimed, w.Captured, w.Ran = 0, true, true, actions.Action{}
+		}},
 		{"first collective", func(c *ABISample, w *Sample) { c.Collective, w.Bucket.Collective = 0, actions.Broadcast }},
 		{"last rank", func(c *ABISample, w *Sample) { c.Rank, w.Rank = 7, 7 }},
 	} {
@@ -63,7 +74,8 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Rank = -1 }, RejectRank},
 		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
 		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
-		{func(c *ABISample) { c.Flags = 8 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = SampleUntimed }, RejectUnmeasured}, // with a time
+		{func(c *ABISample) { c.Flags = 32 }, RejectFlags},
 	} {
 		cell := goodSample()
 		c.change(&cell)
@@ -107,7 +119,7 @@ func FuzzDecodeSample(f *testing.F) {
 			return
 		}
 		bucket, ok := state.BucketOf(s.Bucket.Collective, s.Bytes)
-		if !ok || bucket != s.Bucket || s.SignalNs <= 0 || s.CounterNs < 0 || s.Rank < 0 || int(s.Rank) >= s.NRanks ||
+		if !ok || bucket != s.Bucket || (s.SignalNs <= 0) != s.Untimed || s.SignalNs < 0 || s.CounterNs < 0 || s.Rank < 0 || int(s.Rank) >= s.NRanks ||
 			s.Action.Word() != cell.Action || s.Ran.Path > actions.PathCollective || s.Ran.Algorithm >= actions.NumAlgorithms {
 			t.Errorf("%+v gave %+v", cell, s)
 		}

@@ -104,6 +104,7 @@ struct dyn_collective {
   atomic_uint_fast64_t channels;  /* bit: stopped */
   atomic_uint_fast64_t firstStart, lastStop; /* kernel, GPU ns (host ns when hostTimed) */
   atomic_uint_fast64_t kernelSeen; /* host ns at which the first kernel start was told */
+  atomic_uint_fast64_t startClock, stopClock; /* host ns less GPU ns of the first start and the last stop that was told */
   atomic_uint_fast64_t firstOp, lastSend, lastRecv; /* proxy, host ns */
   atomic_uint_fast64_t touched;    /* host ns of the last event, where quiet is waited for */
 };

@@ -29,7 +29,10 @@ static struct dyn_slot *start_kernel(struct dyn_context *context, const struct d
     slot->part.channel = event->kernelCh.channel;
     slot->part.hostTimed = coll->coll.hostTimed;
     slot->part.start = coll->coll.hostTimed ? now : event->kernelCh.timer;
-    if (first) dyn_atomic_min(&coll->coll.kernelSeen, now);
+    if (first) {
+      dyn_atomic_min(&coll->coll.kernelSeen, now);
+      if (!coll->coll.hostTimed) atomic_store_explicit(&coll->coll.startClock, now - slot->part.start, memory_order_relaxed);
+    }
   }
   dyn_slot_unpin(coll, 0);
   return slot;

@@ -137,7 +137,7 @@ static void wait_for_quiet(struct dyn_context *context, struct dyn_slot *slot) {
 
 struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_event *event) {
   int want = dyn_wanted(context);
-  if (!(want & (ncclProfileKernelCh | ncclProfileProxyOp)) || event->coll.count == 0) return NULL;
+  if (!(want & (ncclProfileColl | ncclProfileKernelCh | ncclProfileProxyOp)) || event->coll.count == 0) return NULL;
   int func = event->coll.func != NULL ? dyn_func_number(event->coll.func) : event->coll.funcNumber;
   if (func < 0 || func >= DYN_NUM_COLLECTIVES) return NULL;
   uint64_t minSeq = 0;
@@ -155,12 +155,13 @@ struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_ev
     dyn_count_dropped(context->process);
     return NULL;
   }
+  int timed = want & (ncclProfileKernelCh | ncclProfileProxyOp);
   int kernels = (want & ncclProfileKernelCh) && context->version >= 3;
   uint64_t expected = kernels && event->coll.nChannels > 0 && event->coll.nChannels <= DYN_MAX_CHANNELS
                         ? (uint64_t)event->coll.nChannels : 0;
   /* References: its own stop, and every channel, or the quiet after an unknown number of them. */
-  struct dyn_slot *slot = dyn_slot_new(context->process, (uintptr_t)dyn_context_handle(context), DYN_KIND_COLL,
-                                       1 + (expected != 0 ? (unsigned)expected : 1));
+  unsigned parts = !timed ? 0 : expected != 0 ? (unsigned)expected : 1;
+  struct dyn_slot *slot = dyn_slot_new(context->process, (uintptr_t)dyn_context_handle(context), DYN_KIND_COLL, 1 + parts);
   if (slot == NULL) return NULL;
   slot->coll.process = context->process;
   slot->coll.expected = expected;
@@ -173,11 +174,13 @@ struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_ev
     .collective = (uint8_t)func,
     .algorithm = event->coll.algo != NULL ? dyn_algorithm_number(event->coll.algo) : (uint8_t)event->coll.algoNumber,
     .protocol = event->coll.proto != NULL ? dyn_protocol_number(event->coll.proto) : (uint8_t)event->coll.protoNumber,
+    .channels = event->coll.nChannels > 0 && event->coll.nChannels <= DYN_MAX_CHANNELS ? (uint8_t)event->coll.nChannels : 0,
+    .flags = timed ? 0 : DYN_SAMPLE_UNTIMED,
     .nRanks = nRanks > UINT16_MAX ? UINT16_MAX : (uint16_t)nRanks,
   };
   join(context, context->version >= 5, minSeq, &slot->coll.sample);
   note_group(event, slot);
-  if (expected == 0) wait_for_quiet(context, slot);
+  if (timed && expected == 0) wait_for_quiet(context, slot);
   return slot;
 }
 
@@ -215,7 +218,16 @@ unsigned dyn_coll_kernel(struct dyn_slot *slot, unsigned channel, uint64_t start
     dyn_atomic_min(&c->firstStart, start);
     dyn_atomic_max(&c->lastStop, stop);
   }
-  return c->expected != 0 && (uint64_t)__builtin_popcountll(before | bit) <= c->expected;
+  uint64_t told = (uint64_t)__builtin_popcountll(before | bit);
+  if (told == c->expected && !c->hostTimed)
+    atomic_store_explicit(&c->stopClock, dyn_now_ns() - stop, memory_order_relaxed);
+  return c->expected != 0 && told <= c->expected;
+}
+
+/* Telling takes time, never less than none: the smaller difference is nearer to the clocks' own. */
+static uint64_t clock_of(struct dyn_collective *c) {
+  uint64_t start = atomic_load(&c->startClock), stop = atomic_load(&c->stopClock);
+  return start == 0 || (stop != 0 && (int64_t)(stop - start) < 0) ? stop : start;
 }
 
 static uint32_t saturate(uint64_t ns) { return ns == 0 ? 1 : ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns; }
@@ -224,11 +236,14 @@ static uint32_t saturate(uint64_t ns) { return ns == 0 ? 1 : ns > UINT32_MAX ? U
 static int measure(struct dyn_collective *c) {
   uint64_t firstOp = atomic_load(&c->firstOp), send = atomic_load(&c->lastSend), recv = atomic_load(&c->lastRecv);
   uint64_t channels = atomic_load(&c->channels), begin = firstOp, counter = 0, signal = 0;
+  if (c->sample.flags & DYN_SAMPLE_UNTIMED) return 1;
   if (atomic_load(&c->bad)) return 0;
   if (channels != 0) {
     signal = counter = atomic_load(&c->lastStop) - atomic_load(&c->firstStart);
     if (atomic_load(&c->kernelSeen) > begin) begin = atomic_load(&c->kernelSeen);
     if (send > begin) counter = send - begin;
+    c->sample.startNs = atomic_load(&c->firstStart);
+    c->sample.clockNs = clock_of(c);
     if (c->hostTimed) c->sample.flags |= DYN_SAMPLE_HOST_TIMED;
   } else if (firstOp != 0) {
     /* v1 and v2 have no kernel events: the last receive bounds visibility. */

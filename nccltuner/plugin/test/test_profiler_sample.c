@@ -33,6 +33,39 @@ static void gpu_timed(int version) {
   CHECK(s.algorithm == 1 && s.protocol == 1 && s.channels == 4, "%d %d %d", s.algorithm, s.protocol, s.channels);
   CHECK(s.signalNs == 5300 && s.counterNs == 5300, "%u %u", s.signalNs, s.counterNs);
   CHECK(s.seq == 0 && s.action == RING_LL128 && s.planVersion == 7 && s.flags == 0, "flags %x", s.flags);
+  CHECK(s.startNs == r.gpuBase + 1000, "%lu", (unsigned long)s.startNs);
+  rig_close(&r);
+  CHECK(dyn_slots_used() == 0, "v%d: %u slots left", version, dyn_slots_used());
+}
+
+/* The host's clock less the GPU's: never too small, and the better of what the start and the end told. */
+static void clocks(int version) {
+  struct rig r = rig_open(version, 0xabc, 8, 3);
+  for (int lateStart = 0; lateStart < 2; lateStart++) {
+    struct rig_call c = rig_enqueue(&r, rig_all_reduce(256, 1), 4, 1024, RING_LL128);
+    /* A GPU clock that reads gpuBase + 1000 now. */
+    uint64_t begin = dyn_now_ns(), apart = begin - r.gpuBase - 1000;
+    if (lateStart) usleep(2000);
+    void *k = rig_kernel(&r, c.coll, 0, 1000);
+    uint64_t told = dyn_now_ns();
+    if (!lateStart) usleep(2000);
+    uint64_t stop = lateStart ? told - apart - r.gpuBase : 1000;
+    rig_kernel_stop(&r, k, stop);
+    uint64_t end = dyn_now_ns(), lag = only(&r).clockNs - apart;
+    uint64_t most = lateStart ? end - told : told - begin; /* of the event that was told at once */
+    CHECK(lag <= most, "v%d: %lu ns, want %lu at most", version, (unsigned long)lag, (unsigned long)most);
+  }
+  rig_close(&r);
+}
+
+/* Coll events alone: what ran, and no times. */
+static void untimed(int version) {
+  struct rig r = rig_open(version, 0xabc, 8, 3);
+  __atomic_store_n(&r.process->ring->wantMask, (uint32_t)ncclProfileColl, __ATOMIC_RELAXED);
+  rig_enqueue(&r, rig_all_reduce(256, 4), 4, 1024, RING_LL128);
+  struct dyn_sample s = only(&r);
+  CHECK(s.flags == DYN_SAMPLE_UNTIMED && s.signalNs == 0 && s.counterNs == 0 && s.startNs == 0, "flags %x", s.flags);
+  CHECK(s.seq == 0 && s.action == RING_LL128 && s.algorithm == 1 && s.protocol == 1 && s.channels == 4, "%d", s.channels);
   rig_close(&r);
   CHECK(dyn_slots_used() == 0, "v%d: %u slots left", version, dyn_slots_used());
 }
@@ -229,6 +262,8 @@ int main(void) {
   rig_begin();
   for (int version = 4; version <= 7; version++) {
     gpu_timed(version);
+    clocks(version);
+    untimed(version);
     out_of_order(version);
     lost(version);
     bad_times(version);
