@@ -21,8 +21,8 @@ type Sample struct {
 	CommID      uint64
 	Seq         uint64 // getCollInfo call of the communicator; the profiler's own count when Unjoined
 	Bytes       uint64 // Invariant: > 0
-	StartNs     uint64   // first kernel start, GPU clock (host's when HostTimed); 0: not known
-	ClockNs     int64    // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
+	StartNs     uint64 // first kernel start, GPU clock (host's when HostTimed); 0: not known
+	ClockNs     int64  // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
 	CounterNs   state.Ns
 	SignalNs    state.Ns // Invariant: > 0 unless Untimed; math.MaxUint32 stands for that and anything longer
 	PlanVersion uint32   // low 32 bits of the version in force; 0: none
