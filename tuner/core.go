@@ -45,6 +45,7 @@ type Totals struct {
 	Samples    uint64 // taken in
 	Groups     uint64 // group calls observed
 	Incomplete uint64 // group calls given up because a rank is missing
+	Unclocked  uint64 // group calls of trees and one-way collectives that came before the GPUs' clocks were known
 	Late       uint64 // samples that fit no open group call
 	Disagreed  uint64 // group calls whose ranks ran different things: a bug or a foreign plugin
 	Overruled  uint64 // group calls that ran another algorithm or protocol than asked for
@@ -55,6 +56,7 @@ type Totals struct {
 
 func (t *Totals) addJoiner(j *joiner) {
 	t.Incomplete += j.incomplete
+	t.Unclocked += j.unclocked
 	t.Late += j.late
 	t.Disagreed += j.disagreed
 }
@@ -62,7 +64,7 @@ func (t *Totals) addJoiner(j *joiner) {
 // Totals counts what was taken in and decided since New.
 func (c *Core) Totals() Totals {
 	t := c.totals
-	t.Incomplete, t.Late, t.Disagreed = c.gone.Incomplete, c.gone.Late, c.gone.Disagreed
+	t.Incomplete, t.Unclocked, t.Late, t.Disagreed = c.gone.Incomplete, c.gone.Unclocked, c.gone.Late, c.gone.Disagreed
 	for _, m := range c.comms {
 		t.addJoiner(&m.joiner)
 	}

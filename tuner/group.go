@@ -26,20 +26,32 @@ type group struct {
 	bytes     uint64
 	action    actions.Action
 	ran       actions.Action
-	counterNs state.Ns // of the last rank to arrive, that is, the one with the shortest signal
-	signalNs  state.Ns // shortest over ranks
+	shortest  span
 	longestNs state.Ns
-	firstRank int32
-	bad       bool // aggregated, or ranks that do not tell the same
+	last      span  // the last rank to arrive; used while instants holds
+	startNs   int64 // first kernel start over ranks, host's clock
+	endNs     int64 // last kernel end
+	instants  bool  // every rank so far said when it started, and its clock is known
+	bad       bool  // aggregated, or ranks that do not tell the same
+}
+
+// span is one rank's part of a call.
+type span struct {
+	rank      int32
+	startNs   int64 // host's clock
+	counterNs state.Ns
+	signalNs  state.Ns
 }
 
 // joiner puts samples of one communicator together, call by call.
 type joiner struct {
 	ranks      int
+	clocks     []rankClock
 	groups     []group // groupWindow of them, made at the first sample: most communicators of a big job stay silent
 	incomplete uint64  // groups given up because a rank is missing
 	late       uint64  // samples of groups already given up, or repeated
 	disagreed  uint64  // groups whose ranks ran different things: must stay 0
+	unclocked  uint64  // groups of one-way collectives and trees that came before the clocks were known
 	lateInRow  int     // samples since one that fitted
 	missInRow  int     // calls given up since one that was complete
 	missing    uint64  // bit r: rank r was missing in all of them
@@ -52,7 +64,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		return o, false, false
 	}
 	if j.groups == nil {
-		j.groups = make([]group, groupWindow)
+		j.groups, j.clocks = make([]group, groupWindow), make([]rankClock, j.ranks)
 	}
 	g := &j.groups[s.Seq%groupWindow]
 	bit := uint64(1) << uint(s.Rank)
@@ -62,8 +74,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		if g.seen != 0 && bits.OnesCount64(g.seen) < j.ranks {
 			j.giveUp(g)
 		}
-		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran,
-			counterNs: s.CounterNs, signalNs: s.SignalNs, longestNs: s.SignalNs, firstRank: s.Rank, bad: s.Aggregated}
+		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, bad: s.Aggregated}
 	case g.seq > s.Seq || g.seen&bit != 0:
 		j.late++
 		return o, false, false
@@ -76,19 +87,75 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 			}
 			g.bad = true
 		}
-		if s.SignalNs < g.signalNs {
-			g.signalNs, g.counterNs, g.firstRank = s.SignalNs, s.CounterNs, s.Rank
-		}
-		g.longestNs = max(g.longestNs, s.SignalNs)
 	}
+	g.take(j.instant(s))
 	j.lateInRow = 0
 	if bits.OnesCount64(g.seen) < j.ranks {
 		return o, false, false
 	}
 	j.missInRow = 0
-	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, CounterNs: g.counterNs,
-		SignalNs: g.signalNs, SkewNs: g.longestNs - g.signalNs, FirstRank: g.firstRank}
+	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes}
+	if !g.cost(&o) && !g.bad {
+		j.unclocked++
+		g.bad = true
+	}
 	return o, g.bad, true
+}
+
+// instant is when the sample's kernel started, on the clock that all ranks share; false: nobody can say.
+func (j *joiner) instant(s *Sample) (span, bool) {
+	at := span{rank: s.Rank, startNs: int64(s.StartNs), counterNs: s.CounterNs, signalNs: s.SignalNs}
+	switch {
+	case s.StartNs == 0 || s.StartNs > maxInstantNs:
+		return at, false
+	case s.HostTimed:
+		return at, true
+	case s.ClockNs == 0 || s.ClockNs > maxInstantNs || s.ClockNs < -maxInstantNs:
+		return at, false
+	}
+	c := &j.clocks[s.Rank]
+	c.hear(at.startNs, s.ClockNs)
+	at.startNs = c.toHost(at.startNs)
+	return at, c.known()
+}
+
+// maxInstantNs is two centuries: what is beyond was not measured, and differences of such numbers overflow.
+const maxInstantNs = 1 << 62
+
+// take adds one rank to the group.
+func (g *group) take(s span, instant bool) {
+	first := bits.OnesCount64(g.seen) == 1
+	g.instants = instant && (first || g.instants)
+	if first || s.signalNs < g.shortest.signalNs {
+		g.shortest = s
+	}
+	g.longestNs = max(g.longestNs, s.signalNs)
+	if first || s.startNs > g.last.startNs {
+		g.last = s
+	}
+	if first {
+		g.startNs, g.endNs = s.startNs, s.startNs+int64(s.signalNs)
+	}
+	g.startNs, g.endNs = min(g.startNs, s.startNs), max(g.endNs, s.startNs+int64(s.signalNs))
+}
+
+// cost fills in what the call took: from the last rank's start to the last rank's end. Without instants it is the
+// shortest duration over ranks, which is the same where every rank waits for the last one's data; false: it is not.
+func (g *group) cost(o *state.Observation) bool {
+	if g.instants {
+		o.CounterNs, o.FirstRank = g.last.counterNs, g.last.rank
+		o.SignalNs, o.SkewNs = state.Ns(g.endNs-g.last.startNs), state.Ns(g.last.startNs-g.startNs)
+		return true
+	}
+	o.CounterNs, o.SignalNs, o.FirstRank = g.shortest.counterNs, g.shortest.signalNs, g.shortest.rank
+	o.SkewNs = g.longestNs - g.shortest.signalNs
+	return g.last.startNs == 0 || !oneWay(g.bucket.Collective, g.ran.Algorithm)
+}
+
+// oneWay says that a rank may be done before data of the last one to arrive could have reached it: a tree's root, the
+// root of a broadcast, the leaves of a reduction.
+func oneWay(c actions.Collective, a actions.Algorithm) bool {
+	return c == actions.Broadcast || c == actions.Reduce || a != actions.Ring
 }
 
 // stuck reports that nothing has fitted for long.

@@ -53,11 +53,14 @@ type Sample struct {
 	Rank       int32
 	Bucket     state.Bucket
 	Bytes      uint64
+	StartNs    uint64 // first kernel start, GPU clock (the host's when HostTimed); 0: not known
+	ClockNs    int64  // host's clock less the GPU's, too large by what telling took; 0: not known
 	CounterNs  state.Ns
 	SignalNs   state.Ns
 	Action     actions.Action
 	Ran        actions.Action // PathDefault: not known
 	Aggregated bool
+	HostTimed  bool
 }
 
 // Advised gives choices from outside (an imported file) to a communicator: starting points that must still be measured

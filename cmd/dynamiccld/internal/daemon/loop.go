@@ -131,11 +131,12 @@ func (d *Daemon) drain() int {
 
 func (d *Daemon) sample(s *nccltuner.Sample) {
 	d.sampleCount++
-	if s.Unjoined {
-		return // without a call number it joins no group
+	if s.Unjoined || s.Untimed {
+		return // without a call number it joins no group, without a time it says nothing of costs
 	}
 	d.event = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes,
-		CounterNs: s.CounterNs, SignalNs: s.SignalNs, Action: s.Action, Ran: s.Ran, Aggregated: s.Aggregated}
+		StartNs: s.StartNs, ClockNs: s.ClockNs, CounterNs: s.CounterNs, SignalNs: s.SignalNs, Action: s.Action, Ran: s.Ran,
+		Aggregated: s.Aggregated, HostTimed: s.HostTimed}
 	d.stepAt(d.batchNow, &d.event)
 }
 

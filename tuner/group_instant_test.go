@@ -1,0 +1,120 @@
+package tuner
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// clockRig plays ranks whose GPU clocks are apart and drift, and whose host hears late.
+type clockRig struct {
+	rng    *rand.Rand
+	offset []int64
+	rate   []float64
+	now    int64 // host's clock
+}
+
+func newClockRig(ranks int, seed uint64) *clockRig {
+	r := &clockRig{rng: rand.New(rand.NewPCG(seed, 1)), now: 1e12}
+	for range ranks {
+		r.offset = append(r.offset, r.rng.Int64N(1e12))
+		r.rate = append(r.rate, (r.rng.Float64()*2-1)*1e-5)
+	}
+	return r
+}
+
+// sample is what rank tells of a kernel between two instants of the host's clock.
+func (r *clockRig) sample(seq uint64, rank int, start, end int64) *Sample {
+	gpu := func(host int64) int64 { return host - r.offset[rank] + int64(r.rate[rank]*float64(host)) }
+	told := start + 400 + int64(3000*r.rng.ExpFloat64())
+	return &Sample{Seq: seq, Rank: int32(rank), Bucket: b64k, Bytes: 65536, StartNs: uint64(gpu(start)), ClockNs: told - gpu(start),
+		SignalNs: state.Ns(end - start), CounterNs: state.Ns(end-start) / 2, Ran: treeLL, Action: treeLL}
+}
+
+var treeLL = actions.Action{Path: actions.PathCollective, Algorithm: actions.Tree, Protocol: actions.LL}
+
+// A tree whose root is often the last to arrive and is then done long before the others: the cost is from the last start
+// to the last end, whoever came last, to half a microsecond.
+func TestGroupCostOfATreeWithALateRoot(t *testing.T) {
+	const ranks, cost, rootNs = 4, 7000, 2300
+	for seed := range uint64(5) {
+		rig := newClockRig(ranks, seed)
+		j := joiner{ranks: ranks}
+		unclocked, calls, off := 0, 0, 0
+		for seq := range uint64(4000) {
+			rig.now += 200_000
+			starts := make([]int64, ranks)
+			last := 0
+			for r := range starts {
+				starts[r] = rig.now + rig.rng.Int64N(20_000)
+				if r == 0 {
+					starts[r] += rig.rng.Int64N(30_000)
+				}
+				if starts[r] > starts[last] {
+					last = r
+				}
+			}
+			for r := range ranks {
+				end := starts[last] + cost - int64(rig.rng.IntN(300))
+				if r == last && r == 0 {
+					end = starts[last] + rootNs
+				}
+				if r == 1 {
+					end = starts[last] + cost // somebody is the last to end
+				}
+				o, bad, done := j.add(0, rig.sample(seq, r, starts[r], end))
+				switch {
+				case !done:
+				case bad:
+					unclocked++
+				default:
+					calls++
+					if seq > 500 && (o.SignalNs < cost-500 || o.SignalNs > cost+500 || (int(o.FirstRank) != last && starts[last]-starts[o.FirstRank] > 500)) {
+						off++
+					}
+				}
+			}
+		}
+		if unclocked >= clockMinimum || uint64(unclocked) != j.unclocked {
+			t.Errorf("seed %d: %d calls came before the clocks were known (%d counted)", seed, unclocked, j.unclocked)
+		}
+		if off > calls/100 {
+			t.Errorf("seed %d: %d of %d calls are off by more than 0.5 us", seed, off, calls)
+		}
+	}
+}
+
+// Host-timed ranks (profiler v1 to v3) share the host's clock from the first call.
+func TestGroupCostOnTheHostsClock(t *testing.T) {
+	j := joiner{ranks: 2}
+	add := func(rank int32, start uint64, signal state.Ns) (state.Observation, bool, bool) {
+		return j.add(0, &Sample{Rank: rank, Bucket: b64k, StartNs: start, HostTimed: true, SignalNs: signal, CounterNs: signal, Ran: treeLL})
+	}
+	add(0, 1_000_000, 9000)
+	o, bad, done := add(1, 1_004_000, 2000)
+	if !done || bad || o.SignalNs != 5000 || o.SkewNs != 4000 || o.FirstRank != 1 || o.CounterNs != 2000 {
+		t.Errorf("%+v bad %v done %v, want 5000 ns after the last start", o, bad, done)
+	}
+}
+
+// Instants that cannot be are not believed, and what is left is the shortest duration, for rings alone.
+func TestGroupCostWithoutInstants(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ran  actions.Action
+		bad  bool
+	}{
+		{"ring", actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}, false},
+		{"tree", treeLL, true},
+	} {
+		j := joiner{ranks: 2}
+		for r := range int32(2) {
+			o, bad, done := j.add(0, &Sample{Rank: r, Bucket: b64k, StartNs: 1 << 63, ClockNs: -1 << 63, SignalNs: 9000 - 1000*state.Ns(r), Ran: c.ran})
+			if done && (bad != c.bad || o.SignalNs != 8000) {
+				t.Errorf("%s: %+v bad %v, want 8000 ns and bad %v", c.name, o, bad, c.bad)
+			}
+		}
+	}
+}
