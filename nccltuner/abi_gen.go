@@ -127,6 +127,7 @@ type ABISample struct {
 	// host's CLOCK_MONOTONIC less the GPU clock when a kernel event was told, modulo 2^64: too large
 	// by what telling took; 0: not known, or HOST_TIMED
 	ClockNs     uint64
+	RecvNs      uint64 // host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none
 	CounterNs   uint32 // local completion; 0: not measured; saturates
 	SignalNs    uint32 // remote visibility; saturates; 0 when UNTIMED
 	PlanVersion uint32 // low 32 bits of the version in force; 0: none

@@ -23,6 +23,7 @@ type Sample struct {
 	Bytes       uint64 // Invariant: > 0
 	StartNs     uint64 // first kernel start, GPU clock (host's when HostTimed); 0: not known
 	ClockNs     int64  // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
+	RecvNs      int64    // host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none
 	CounterNs   state.Ns
 	SignalNs    state.Ns // Invariant: > 0 unless Untimed; math.MaxUint32 stands for that and anything longer
 	PlanVersion uint32   // low 32 bits of the version in force; 0: none
@@ -91,7 +92,7 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	}
 	*out = Sample{
 		CommID: cell.CommID, Seq: cell.Seq, Bytes: cell.Bytes,
-		StartNs: cell.StartNs, ClockNs: int64(cell.ClockNs),
+		StartNs: cell.StartNs, ClockNs: int64(cell.ClockNs), RecvNs: int64(cell.RecvNs),
 		CounterNs: state.Ns(cell.CounterNs), SignalNs: state.Ns(cell.SignalNs),
 		PlanVersion: cell.PlanVersion, Rank: cell.Rank, NRanks: int(cell.NRanks),
 		Bucket: bucket, Action: action,

@@ -33,8 +33,8 @@ func TestDecodeSample(t *testing.T) {
 		{"unjoined", func(c *ABISample, w *Sample) { c.Flags, w.Unjoined = SampleUnjoined, true }},
 		{"host timed", func(c *ABISample, w *Sample) { c.Flags, w.HostTimed = SampleHostTimed, true }},
 		{"instants", func(c *ABISample, w *Sample) {
-			c.StartNs, c.ClockNs = 77, math.MaxUint64-4
-			w.StartNs, w.ClockNs = 77, -5
+			c.StartNs, c.ClockNs, c.RecvNs = 77, math.MaxUint64-4, 99
+			w.StartNs, w.ClockNs, w.RecvNs = 77, -5, 99
 		}},
 		{"untimed", func(c *ABISample, w *Sample) {
 			c.Flags, c.SignalNs, w.SignalNs, w.Untimed = SampleUntimed, 0, 0, true

@@ -46,6 +46,7 @@ type Totals struct {
 	Groups     uint64 // group calls observed
 	Incomplete uint64 // group calls given up because a rank is missing
 	Unclocked  uint64 // group calls of trees and one-way collectives that came before the GPUs' clocks were known
+	Incoherent uint64 // group calls whose instants contradict each other
 	Late       uint64 // samples that fit no open group call
 	Disagreed  uint64 // group calls whose ranks ran different things: a bug or a foreign plugin
 	Overruled  uint64 // group calls that ran another algorithm or protocol than asked for
@@ -57,6 +58,7 @@ type Totals struct {
 func (t *Totals) addJoiner(j *joiner) {
 	t.Incomplete += j.incomplete
 	t.Unclocked += j.unclocked
+	t.Incoherent += j.incoherent
 	t.Late += j.late
 	t.Disagreed += j.disagreed
 }
@@ -64,7 +66,8 @@ func (t *Totals) addJoiner(j *joiner) {
 // Totals counts what was taken in and decided since New.
 func (c *Core) Totals() Totals {
 	t := c.totals
-	t.Incomplete, t.Unclocked, t.Late, t.Disagreed = c.gone.Incomplete, c.gone.Unclocked, c.gone.Late, c.gone.Disagreed
+	t.Incomplete, t.Late, t.Disagreed = c.gone.Incomplete, c.gone.Late, c.gone.Disagreed
+	t.Unclocked, t.Incoherent = c.gone.Unclocked, c.gone.Incoherent
 	for _, m := range c.comms {
 		t.addJoiner(&m.joiner)
 	}
@@ -164,7 +167,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 		return
 	}
 	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
-	set := ActionSet(e.Set, m.MaxChannels)
+	set := measurable(ActionSet(e.Set, m.MaxChannels), m.Shape.Nodes)
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && addsUp(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}

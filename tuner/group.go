@@ -30,15 +30,21 @@ type group struct {
 	longestNs state.Ns
 	last      span  // the last rank to arrive; used while instants holds
 	startNs   int64 // first kernel start over ranks, host's clock
-	endNs     int64 // last kernel end
-	instants  bool  // every rank so far said when it started, and its clock is known
-	bad       bool  // aggregated, or ranks that do not tell the same
+	endNs     int64 // last end
+	firstEnd  int64
+	network   bool // some rank received through the network
+	kernels   bool // times are kernels' own
+	instants  bool // every rank so far said when it started, and its clock is known
+	bad       bool // aggregated, or ranks that do not tell the same
 }
 
 // span is one rank's part of a call.
 type span struct {
 	rank      int32
 	startNs   int64 // host's clock
+	endNs     int64 // of the kernel, or of the last receive if that is later
+	kernel    bool  // timed by the GPU
+	network   bool
 	counterNs state.Ns
 	signalNs  state.Ns
 }
@@ -52,6 +58,7 @@ type joiner struct {
 	late       uint64  // samples of groups already given up, or repeated
 	disagreed  uint64  // groups whose ranks ran different things: must stay 0
 	unclocked  uint64  // groups of one-way collectives and trees that came before the clocks were known
+	incoherent uint64  // groups whose instants contradict each other
 	lateInRow  int     // samples since one that fitted
 	missInRow  int     // calls given up since one that was complete
 	missing    uint64  // bit r: rank r was missing in all of them
@@ -95,16 +102,21 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	}
 	j.missInRow = 0
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes}
-	if !g.cost(&o) && !g.bad {
+	switch f := g.cost(&o); {
+	case f == sound || g.bad:
+		return o, g.bad, true
+	case f == unclocked:
 		j.unclocked++
-		g.bad = true
+	default:
+		j.incoherent++
 	}
-	return o, g.bad, true
+	return o, true, true
 }
 
 // instant is when the sample's kernel started, on the clock that all ranks share; false: nobody can say.
 func (j *joiner) instant(s *Sample) (span, bool) {
-	at := span{rank: s.Rank, startNs: int64(s.StartNs), counterNs: s.CounterNs, signalNs: s.SignalNs}
+	at := span{rank: s.Rank, startNs: int64(s.StartNs), endNs: int64(s.StartNs) + int64(s.SignalNs), counterNs: s.CounterNs, signalNs: s.SignalNs}
+	at.kernel = s.StartNs != 0 && !s.HostTimed
 	switch {
 	case s.StartNs == 0 || s.StartNs > maxInstantNs:
 		return at, false
@@ -116,6 +128,13 @@ func (j *joiner) instant(s *Sample) (span, bool) {
 	c := &j.clocks[s.Rank]
 	c.hear(at.startNs, s.ClockNs)
 	at.startNs = c.toHost(at.startNs)
+	at.endNs = at.startNs + int64(s.SignalNs)
+	at.network = s.RecvNs != 0
+	// The kernel's end is when its first thread is done, which for a tree is when this rank has sent up: what comes down is
+	// received later.
+	if s.RecvNs > at.endNs && s.RecvNs < maxInstantNs {
+		at.endNs = s.RecvNs
+	}
 	return at, c.known()
 }
 
@@ -134,28 +153,11 @@ func (g *group) take(s span, instant bool) {
 		g.last = s
 	}
 	if first {
-		g.startNs, g.endNs = s.startNs, s.startNs+int64(s.signalNs)
+		g.startNs, g.endNs, g.firstEnd = s.startNs, s.endNs, s.endNs
+		g.kernels = s.kernel
 	}
-	g.startNs, g.endNs = min(g.startNs, s.startNs), max(g.endNs, s.startNs+int64(s.signalNs))
-}
-
-// cost fills in what the call took: from the last rank's start to the last rank's end. Without instants it is the
-// shortest duration over ranks, which is the same where every rank waits for the last one's data; false: it is not.
-func (g *group) cost(o *state.Observation) bool {
-	if g.instants {
-		o.CounterNs, o.FirstRank = g.last.counterNs, g.last.rank
-		o.SignalNs, o.SkewNs = state.Ns(g.endNs-g.last.startNs), state.Ns(g.last.startNs-g.startNs)
-		return true
-	}
-	o.CounterNs, o.SignalNs, o.FirstRank = g.shortest.counterNs, g.shortest.signalNs, g.shortest.rank
-	o.SkewNs = g.longestNs - g.shortest.signalNs
-	return g.last.startNs == 0 || !oneWay(g.bucket.Collective, g.ran.Algorithm)
-}
-
-// oneWay says that a rank may be done before data of the last one to arrive could have reached it: a tree's root, the
-// root of a broadcast, the leaves of a reduction.
-func oneWay(c actions.Collective, a actions.Algorithm) bool {
-	return c == actions.Broadcast || c == actions.Reduce || a != actions.Ring
+	g.startNs, g.endNs, g.firstEnd = min(g.startNs, s.startNs), max(g.endNs, s.endNs), min(g.firstEnd, s.endNs)
+	g.network = g.network || s.network
 }
 
 // stuck reports that nothing has fitted for long.

@@ -1,6 +1,10 @@
 package tuner
 
-import "dynamiccl/actions"
+import (
+	"slices"
+
+	"dynamiccl/actions"
+)
 
 // channelChoices are the channel counts that are tried: the powers of two and 24, as in the recorded sweeps
 // (8x H200 NVLink and 4x H200 sockets, NCCL 2.28.9), where the cost over channels is unimodal between them.
@@ -31,6 +35,19 @@ func ActionSet(marks MarkSet, maxChannels int) []actions.Action {
 		}
 	}
 	return set
+}
+
+// measurable leaves out what kernel times cannot tell on the communicator. In a tree the thread that stamps them sends up,
+// and is done before the result comes down (treeSplit, src/device/all_reduce.h; 4x H200: AllReduce 1 KiB 4.3 of 6.7 us).
+// Over a network the receives tell the rest; on one node a tree would look better than it is. NCCL's own choice may be a
+// tree there: it then looks too good itself and stays.
+func measurable(set []actions.Action, nodes int) []actions.Action {
+	if nodes > 1 {
+		return set
+	}
+	return slices.DeleteFunc(set, func(a actions.Action) bool {
+		return a.Path == actions.PathCollective && a.Algorithm == actions.Tree
+	})
 }
 
 // addsUp reports whether a collective does arithmetic. The order of its sums depends on the algorithm, and also on

@@ -55,6 +55,7 @@ type Sample struct {
 	Bytes      uint64
 	StartNs    uint64 // first kernel start, GPU clock (the host's when HostTimed); 0: not known
 	ClockNs    int64  // host's clock less the GPU's, too large by what telling took; 0: not known
+	RecvNs     int64  // host's clock at the end of the last network receive; 0: there was none
 	CounterNs  state.Ns
 	SignalNs   state.Ns
 	Action     actions.Action

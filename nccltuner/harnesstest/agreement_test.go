@@ -224,7 +224,7 @@ func (d *stubDaemon) check(pattern string) int {
 				(s.Action.Channels == 0 || s.Action.Channels == rec.MaxChannels)
 			// 1e6 ns: skews of eight ranks are exponential with a mean of 1 us.
 			if s.Bytes != rec.Bytes || s.Ran != ran || !asked || (s.Action.Path != actions.PathDefault) != rec.Chosen ||
-				int64(s.SignalNs) < int64(rec.CostNs)-2 || int64(s.SignalNs) > int64(rec.CostNs)+1e6 {
+				int64(s.SignalNs) < int64(rec.CostNs)-launchNs-2 || int64(s.SignalNs) > int64(rec.CostNs)+1e6 {
 				wrong++
 				d.t.Errorf("rank %d call %d: sample %+v, log %+v", rank, rec.Seq, s, rec)
 			}

@@ -135,7 +135,7 @@ func (d *Daemon) sample(s *nccltuner.Sample) {
 		return // without a call number it joins no group, without a time it says nothing of costs
 	}
 	d.event = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes,
-		StartNs: s.StartNs, ClockNs: s.ClockNs, CounterNs: s.CounterNs, SignalNs: s.SignalNs, Action: s.Action, Ran: s.Ran,
+		StartNs: s.StartNs, ClockNs: s.ClockNs, RecvNs: s.RecvNs, CounterNs: s.CounterNs, SignalNs: s.SignalNs, Action: s.Action, Ran: s.Ran,
 		Aggregated: s.Aggregated, HostTimed: s.HostTimed}
 	d.stepAt(d.batchNow, &d.event)
 }

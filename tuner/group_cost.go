@@ -1,0 +1,77 @@
+package tuner
+
+import (
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// Why a group's times are no cost.
+type flaw uint8
+
+const (
+	sound      flaw = iota
+	unclocked       // the clocks are not known yet, and the shortest duration says nothing
+	incoherent      // instants that contradict each other
+)
+
+// cost fills in what the call took: from the last rank's start to the last rank's end, and the launch, which kernel
+// times leave out. Without instants it is the shortest duration over ranks, which is the same where every rank waits for
+// the last one's data.
+func (g *group) cost(o *state.Observation) flaw {
+	if g.instants {
+		o.CounterNs, o.FirstRank = g.last.counterNs, g.last.rank
+		o.SignalNs, o.SkewNs = state.Ns(g.endNs-g.last.startNs), state.Ns(g.last.startNs-g.startNs)
+		if !g.coherent() {
+			return incoherent
+		}
+	} else {
+		o.CounterNs, o.SignalNs, o.FirstRank = g.shortest.counterNs, g.shortest.signalNs, g.shortest.rank
+		o.SkewNs = g.longestNs - g.shortest.signalNs
+		if g.kernels && oneWay(g.bucket.Collective, g.ran.Algorithm) {
+			return unclocked
+		}
+	}
+	if g.kernels {
+		launch := launchNs(g.ran)
+		o.SignalNs += launch
+		if o.CounterNs != 0 {
+			o.CounterNs += launch
+		}
+	}
+	return sound
+}
+
+// What instants over NVLink may contradict themselves by: the clocks' errors, and how far apart ranks end (4x H200: at
+// most a tenth of the cost).
+const (
+	clockErrorNs   = 2_000
+	endsApartNs    = 50_000
+	endsApartTimes = 4
+)
+
+// coherent reports whether one call can have taken these times: where every rank needs every other's data none ends
+// before the last one starts, and without a network, whose delays are anybody's, all end together. Times that are
+// another call's (a profiler thread of NCCL that came late) fail here.
+func (g *group) coherent() bool {
+	if g.network || g.ran.Path == actions.PathCollective && oneWay(g.bucket.Collective, g.ran.Algorithm) {
+		return true
+	}
+	after := g.firstEnd - g.last.startNs
+	return after >= -clockErrorNs && g.endNs-g.firstEnd <= endsApartTimes*max(0, after)+endsApartNs
+}
+
+// launchNs is what a call costs beside its kernel's own time: launch and kernel boundary. Measured on 4x H200 as CUDA
+// events' time of back-to-back calls less samples' (docs/design.md, decision 6): 4.3 to 4.9 us for NCCL's ring and tree
+// kernels up to 4 MiB, 3.3 to 3.6 us for its device kernels, which have no name of an algorithm.
+func launchNs(ran actions.Action) state.Ns {
+	if ran.Path == actions.PathCollective {
+		return 4_600
+	}
+	return 3_400
+}
+
+// oneWay says that a rank may be done before data of the last one to arrive could have reached it: a tree's root, the
+// root of a broadcast, the leaves of a reduction.
+func oneWay(c actions.Collective, a actions.Algorithm) bool {
+	return c == actions.Broadcast || c == actions.Reduce || a != actions.Ring
+}
