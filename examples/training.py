@@ -1,0 +1,43 @@
+"""The timed loop of the training examples."""
+import torch
+import torch.distributed as dist
+
+import common
+
+
+def flags(parser):
+    parser.add_argument("--steps", type=int, default=30, help="steps that are timed (30)")
+    parser.add_argument("--warmup", type=int, default=10, help="steps before them (10)")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and tokens (1)")
+    parser.add_argument("--check", action="store_true", help="fail unless all ranks end with the same parameters")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: gloo, to try tiny shapes")
+
+
+def train(args, device, step):
+    """Times step(tokens), which returns the loss: (quartiles of microseconds, last loss as the mean of all ranks)."""
+    if args.steps < 2:
+        raise SystemExit(f"--steps {args.steps}: quartiles need at least 2")
+    random = torch.Generator(device).manual_seed(args.seed * 1000 + dist.get_rank())
+    watch = common.Stopwatch(device)
+    for i in range(args.warmup + args.steps):
+        if i == args.warmup:
+            common.synchronize(device)
+            watch.mark()
+        loss = step(torch.randint(args.vocabulary, (args.batch, args.sequence), device=device, generator=random))
+        if i >= args.warmup:
+            watch.mark()
+    times = common.quartiles(watch.intervals_us())
+    loss = loss.detach().double()
+    dist.all_reduce(loss)
+    return times, loss.item() / dist.get_world_size()
+
+
+def show(program, args, device, times, loss, parameters, **more):
+    """One line for people, one JSON line; the exit code is 1 when a check has failed."""
+    if dist.get_rank() == 0:
+        print(f"{program}: {times['median_us'] / 1e3:.2f} ms a step, quartiles {times['p25_us'] / 1e3:.2f} and {times['p75_us'] / 1e3:.2f}, "
+              f"{args.steps} steps, {parameters / 1e6:.0f}M parameters, final loss {loss:.4f}", flush=True)
+    common.show(program=program, **common.describe(device), layers=args.layers, hidden=args.hidden, heads=args.heads,
+                sequence=args.sequence, batch=args.batch, parameters=parameters, steps=args.steps, warmup=args.warmup, seed=args.seed,
+                **times, final_loss=round(loss, 6), **more)
+    return 0 if loss == loss and more.get("same", True) else 1
