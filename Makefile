@@ -62,3 +62,7 @@ gpu-sweep: ## tables of real NCCL on the GPUs of this machine, into .cache/sweep
 	nccltuner/gputest/sweep.sh .cache/sweep nvlink quiet
 	ROUNDS=3 nccltuner/gputest/sweep.sh .cache/sweep socket quiet --budget-us 60000
 	nccltuner/gputest/sweep.sh .cache/sweep nvlink noise
+
+.PHONY: gpu-bench
+gpu-bench: all ## unmodified programs with and without DynamICCL on the GPUs of this machine (an hour); NCCL_TESTS=DIR: nccl-tests too
+	failed=0; for p in fallbacks decode ddp $${NCCL_TESTS:+nccltests}; do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds nccl-tests from source and runs it; JSON lines on standard output, one a collective, size and buffer (in place or not).
+#   git clone https://github.com/NVIDIA/nccl-tests
+#   NCCL_TESTS=./nccl-tests nccltuner/gputest/nccltests.sh [option of nccl-tests]...
+# The sources are left as they are. Headers and library are those of PyTorch's NCCL wheel, or of NCCL_HOME; NCCL_LIB=FILE
+# runs another libnccl.so.2. One process drives all GPUs (-g N): nccl-tests has several processes only with MPI, so nodes
+# cannot be faked with NCCL_HOSTID here, which is one for all ranks of a process.
+# Environment: GPUS=N the first N; THREADS=1 gives every GPU a thread of its own (-t N -g 1), so that several threads capture
+# graphs at once; TESTS="all_reduce all_gather reduce_scatter"; MIN=1K MAX=256M FACTOR=4 sizes; ITERS=100 calls a size,
+# WARMUP=20; GRAPH=N replays a graph of the ITERS calls N times (0: no graph); LIMIT=300 seconds for one test;
+# ARCH=native, or for example sm_90 to build without a GPU; BUILD=DIR keeps the build; BUILD_ONLY=1 builds and ends.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+source=${NCCL_TESTS:?set NCCL_TESTS to the sources: git clone https://github.com/NVIDIA/nccl-tests}
+[ -f "$source/src/common.cu" ] || { echo "NCCL_TESTS=$source holds no src/common.cu: it is not nccl-tests" >&2; exit 2; }
+read -ra tests <<<"${TESTS:-all_reduce all_gather reduce_scatter}"
+build=${BUILD:-$here/../../.cache/nccl-tests}
+mkdir -p "$build/home/lib"
+build=$(cd "$build" && pwd)
+nccl=${NCCL_HOME:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')}
+nccl=$(cd "$nccl" && pwd)
+[ -f "$nccl/include/nccl.h" ] || { echo "$nccl holds no include/nccl.h; set NCCL_HOME" >&2; exit 2; }
+# The wheel has no libnccl.so, for which nccl-tests asks the linker.
+ln -sfn "$nccl/include" "$build/home/include"
+ln -sf "$nccl/lib/libnccl.so.2" "$build/home/lib/libnccl.so"
+nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
+cuda=${CUDA_HOME:-$(dirname "$(dirname "$(readlink -f "$nvcc")")")}
+cudart=$cuda/lib64
+[ -d "$cudart" ] || cudart=$cuda/lib
+targets=("${tests[@]/#/$build/}")
+# src alone, so that only what is run is built. A limit: a build that hangs must not take the GPUs' time.
+timeout 600 make --no-print-directory -C "$source/src" -j "$(nproc)" MPI=0 BUILDDIR="$build" NCCL_HOME="$build/home" \
+  CUDA_HOME="$cuda" CUDA_LIB="$cudart" NVCC="$nvcc" NVCC_GENCODE="-arch=${ARCH:-native}" "${targets[@]/%/_perf}" >&2
+[ -z "${BUILD_ONLY:-}" ] || exit 0
+gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
+ranks=(-t 1 -g "$gpus")
+[ -z "${THREADS:-}" ] || ranks=(-t "$gpus" -g 1)
+export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH=$nccl/lib:$cudart${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+failed=0
+for test in "${tests[@]}"; do
+  timeout "${LIMIT:-300}" env ${NCCL_LIB:+LD_PRELOAD="$NCCL_LIB"} "$build/${test}_perf" "${ranks[@]}" -b "${MIN:-1K}" -e "${MAX:-256M}" \
+    -f "${FACTOR:-4}" -n "${ITERS:-100}" -w "${WARMUP:-20}" -G "${GRAPH:-0}" -c 1 "$@" |
+    python3 "$here/program_nccltests.py" "${test}_perf" "${GRAPH:-0}" "$gpus" || { echo "${test}_perf failed" >&2; failed=1; }
+done
+exit $failed

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Starts a rank as if it stood on another machine, so that NCCL talks over sockets on the loopback: it believes NCCL_HOSTID.
+#   NODES=4 torchrun --nproc-per-node 4 --no-python nccltuner/gputest/program_node.sh python3 PROGRAM...
+# Ranks are dealt to the NODES in blocks. Without NODES, or with 1, nothing is changed.
+set -euo pipefail
+if [ "${NODES:-1}" -gt 1 ]; then
+  export NCCL_HOSTID=program-node$((LOCAL_RANK * NODES / LOCAL_WORLD_SIZE))
+fi
+exec "$@"

@@ -1,0 +1,178 @@
+"""Tests of the program_*.sh scripts and of nccltests.sh without a GPU: in a copy of the tree, what they call are shell scripts."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from program_test import TABLE
+
+# Stands in for bin/dynamiccld: of `run` it prints what the real one would say, and runs the command.
+DAEMON = """
+case "$*" in
+  *Makefile/run*) echo "dynamiccld: running as plain NCCL: directory Makefile/run" >&2 ;;
+  *nonexistent*) echo "dynamiccld: running as plain NCCL: libnccl-tuner-dynamiccl.so and x.so are not in /nonexistent" >&2 ;;
+esac
+[ -z "${NCCL_ALGO:-}" ] || echo "dynamiccld: NCCL_ALGO=$NCCL_ALGO is yours and stays: nothing is tuned" >&2
+[ -z "${NCCL_TUNER_PLUGIN:-}" ] || echo "dynamiccld: NCCL_TUNER_PLUGIN=$NCCL_TUNER_PLUGIN is yours and stays" >&2
+echo "$*" >>"$0.log"
+while [ "$1" != -- ]; do shift; done
+shift
+UNDER=run exec "$@"
+"""
+# Stands in for NCCL with the plugin.
+PROGRAM = """
+case "${NCCL_TUNER_PLUGIN:-}" in
+  */nonexistent/*) echo "NCCL INFO TUNER/Plugin: Could not find: $NCCL_TUNER_PLUGIN" ;;
+  ?*) echo "NCCL INFO DynamICCL: no daemon in $DYNAMICCL_DIR"; [ -z "${NCCL_ALGO:-}" ] || echo "NCCL WARN DynamICCL: NCCL_ALGO=$NCCL_ALGO is set: it is respected" ;;
+esac
+echo "NCCL version 2.28.9+cuda13.0"
+exit ${CODE:-0}
+"""
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.root)
+        os.makedirs(self.path("nccltuner/gputest"))
+        for name in os.listdir(HERE):
+            if name.startswith(("program_", "nccltests")) and not name.endswith("_test.py"):
+                shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
+        self.script("bin/dynamiccld", DAEMON)
+        self.script("tools/nvidia-smi", 'case "$*" in *query*) echo "NVIDIA Test, 580.1"; echo "NVIDIA Test, 580.1" ;; *) echo "GPU 0"; echo "GPU 1" ;; esac')
+
+    def path(self, *names):
+        return os.path.join(self.root, *names)
+
+    def script(self, name, text):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "w") as f:
+            f.write("#!/usr/bin/env bash\n" + text + "\n")
+        os.chmod(self.path(name), 0o700)
+
+    def read(self, name):
+        with open(self.path(name)) as f:
+            return f.read()
+
+    def run_script(self, name, *args, **env):
+        """(exit code, JSON lines of standard output, standard error)"""
+        done = subprocess.run(["bash", self.path("nccltuner/gputest", name), *args], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "PATH": self.path("tools") + ":" + os.environ["PATH"], "PROGRAM_COMMIT": "c", **env})
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+class Fallbacks(Tree):
+    def test_every_case(self):
+        self.script("tools/program", PROGRAM)
+        code, lines, said = self.run_script("program_fallbacks.sh", PROGRAM="program")
+        self.assertEqual((code, [x["case"] for x in lines if not x["pass"]]), (0, []), said)
+        self.assertEqual(len(lines), 7)
+        self.assertEqual({(x["gpus"], x["nccl"], x["commit"]) for x in lines}, {(2, "2.28.9", "c")})
+
+    def test_a_program_that_fails_and_a_line_that_is_not_there(self):
+        self.script("tools/program", PROGRAM)
+        code, lines, _ = self.run_script("program_fallbacks.sh", PROGRAM="env CODE=3 program")
+        self.assertEqual((code, {(x["pass"], x["exit_code"]) for x in lines}), (1, {(False, 3)}))
+        code, lines, said = self.run_script("program_fallbacks.sh", PROGRAM="true")
+        self.assertEqual((code, [x["case"] for x in lines if not x["pass"]]), (1, ["no daemon", "plugin file missing", "NCCL_ALGO set, plugin"]))
+        self.assertIn("not found", said)
+
+
+class Programs(Tree):
+    """What the scripts start, by a torchrun that notes it and prints what the examples print."""
+
+    def setUp(self):
+        super().setUp()
+        self.script("tools/torchrun", f"""echo "${{UNDER:-plain}} ${{NODES:-}} $*" >>{self.path("calls")}
+for shape in 8b 70b; do echo '{{"program": "fake", "shape": "'$shape'", "batch": 1, "median_us": 10, "nccl": "2.28.9"}}'; done""")
+
+    def test_training(self):
+        code, lines, said = self.run_script("program_ddp.sh", self.path("out"), PROGRAMS="ddp-no-overlap fsdp", REPEAT="2")
+        self.assertEqual((code, lines), (0, []), said)
+        calls = self.read("calls").splitlines()
+        self.assertEqual(len(calls), 2 * 2 * (1 + 2 * 2))  # transports, programs, one to learn and twice two arms
+        self.assertEqual(calls[0], "run 1 --nproc-per-node 2 --no-python nccltuner/gputest/program_node.sh python3 examples/ddp.py "
+                                   "--steps 60 --warmup 40 --no-overlap --check")
+        self.assertEqual(calls[-1].split()[1], "2")  # sockets: a node a GPU
+        out = [json.loads(line) for line in self.read("out").splitlines()]
+        self.assertEqual({x["figure"] for x in out}, {f"{p} step, {t}" for p in ("ddp-no-overlap", "fsdp") for t in ("nvlink, 1 nodes", "socket, 2 nodes")})
+        self.assertEqual(sum("comparison" in x for x in out), 4)
+
+    def test_decode(self):
+        code, _, said = self.run_script("program_decode.sh", self.path("out"), REPEAT="1", ARMS="plain run stored=run,--no-explore")
+        self.assertEqual(code, 2, said)  # learning left no store: nothing to start from
+        self.assertIn("no file", said)
+        with open(self.path("store"), "w"):
+            pass
+        code, _, said = self.run_script("program_decode.sh", self.path("out"), REPEAT="1", STORE=self.path("store"))
+        self.assertEqual(code, 0, said)
+        self.assertIn("--no-explore -- torchrun", self.read("bin/dynamiccld.log"))
+        out = [json.loads(line) for line in self.read("out").splitlines()]
+        self.assertEqual([(x["comparison"], x["speedup"]) for x in out if x.get("key") == {"shape": "70b", "batch": 1}],
+                         [("run against plain", 1.0), ("stored against plain", 1.0)])
+
+    def test_nodes_are_dealt_in_blocks(self):
+        def hostid(rank, nodes):
+            return subprocess.run(["bash", os.path.join(HERE, "program_node.sh"), "bash", "-c", "echo ${NCCL_HOSTID:-own}"], capture_output=True,
+                                  text=True, check=True, timeout=30, env={"PATH": os.environ["PATH"], "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "4", "NODES": nodes}).stdout.strip()
+
+        self.assertEqual([hostid(r, "2") for r in range(4)], ["program-node0", "program-node0", "program-node1", "program-node1"])
+        self.assertEqual([hostid(r, "1") for r in range(4)], ["own"] * 4)
+
+
+class NcclTests(Tree):
+    def setUp(self):
+        super().setUp()
+        os.makedirs(self.path("nccl/include"))
+        os.makedirs(self.path("nccl/lib"))
+        os.makedirs(self.path("source/src"))
+        for name in ("nccl/include/nccl.h", "nccl/lib/libnccl.so.2", "source/src/common.cu"):
+            with open(self.path(name), "w"):
+                pass
+        with open(self.path("table"), "w") as f:
+            f.write("\n".join(TABLE.splitlines()[:5]) + "\n")
+        # A makefile that writes each program as a script: it notes how it was called and prints the table.
+        with open(self.path("source/src/Makefile"), "w") as f:
+            f.write(f"""$(BUILDDIR)/%_perf:
+	@test "$(MPI) $(NVCC_GENCODE)" = "0 -arch=sm_90" && test -e $(NCCL_HOME)/include/nccl.h && test -L $(NCCL_HOME)/lib/libnccl.so
+	@printf '#!/bin/sh\\necho "$$0 $$*" >>{self.path("calls")}\\ncat {self.path("table")}\\n' >$@ && chmod +x $@
+""")
+        self.env = {"NCCL_TESTS": self.path("source"), "NCCL_HOME": self.path("nccl"), "ARCH": "sm_90", "CUDA_HOME": self.root}
+
+    def test_lines(self):
+        code, lines, said = self.run_script("nccltests.sh", "-o", "max", **self.env, TESTS="all_reduce all_gather", GRAPH="20", MAX="1M")
+        self.assertEqual((code, len(lines)), (0, 4), said)
+        self.assertEqual([(x["collective"], x["in_place"], x["graph"]) for x in lines[1:3]], [("AllReduce", True, 20), ("AllGather", False, 20)])
+        first = self.read("calls").splitlines()[0]
+        self.assertTrue(first.endswith("all_reduce_perf -t 1 -g 2 -b 1K -e 1M -f 4 -n 100 -w 20 -G 20 -c 1 -o max"), first)
+        self.run_script("nccltests.sh", **self.env, TESTS="all_reduce", THREADS="1")
+        self.assertIn(" -t 2 -g 1 ", self.read("calls").splitlines()[-1])
+
+    def test_failures(self):
+        with open(self.path("table"), "w") as f:
+            f.write("Test NCCL failure\n")
+        code, lines, said = self.run_script("nccltests.sh", **self.env)
+        self.assertEqual((code, lines), (1, []))
+        self.assertIn("reduce_scatter_perf failed", said)
+        for env, remedy in (({}, "git clone"), ({"NCCL_TESTS": self.root}, "is not nccl-tests"), ({**self.env, "NCCL_HOME": self.root}, "set NCCL_HOME")):
+            code, _, said = self.run_script("nccltests.sh", **env)
+            self.assertNotEqual(code, 0)
+            self.assertIn(remedy, said)
+
+    def test_figures(self):
+        code, _, said = self.run_script("program_nccltests.sh", self.path("out"), **self.env, REPEAT="1", FIGURES="learn graph-threads")
+        self.assertEqual(code, 0, said)
+        out = [json.loads(line) for line in self.read("out").splitlines()]
+        self.assertEqual([(x["figure"], x["arm"], x["repetition"]) for x in out if "arm" in x], [
+            ("nccl-tests, learn", "run", None), ("nccl-tests, learn", "plain", 0), ("nccl-tests, learn", "run", 0),
+            ("nccl-tests, graph-threads", "plain", 0), ("nccl-tests, graph-threads", "observe", 0), ("nccl-tests, graph-threads", "plugin", 0)])
+        self.assertIn({"collective": "AllReduce", "bytes": 1024, "in_place": True}, [x["key"] for x in out if "comparison" in x])
+
+
+if __name__ == "__main__":
+    unittest.main()

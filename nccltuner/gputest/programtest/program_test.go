@@ -1,0 +1,23 @@
+package programtest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// The driver and the scripts that use it, with programs that only print.
+func TestScripts(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "python3", "-W", "error", "-m", "unittest", "-v", "program_test", "program_scripts_test")
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatalf("python3 -m unittest: %v", err)
+	}
+}
