@@ -1,4 +1,5 @@
 """What the examples share: joining the group, timing on the device, checking and printing."""
+import ctypes
 import json
 import os
 import statistics
@@ -20,11 +21,18 @@ def join(device_type="cuda"):
     return device
 
 
+def nccl_version():
+    """Of the library that is loaded: torch.cuda.nccl.version() is the one that PyTorch was built with."""
+    code = ctypes.c_int()
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(code))
+    return f"{code.value // 10000}.{code.value // 100 % 100}.{code.value % 100}"
+
+
 def describe(device):
     """What a result was measured on."""
     out = {"gpus": dist.get_world_size(), "torch": torch.__version__}
     if device.type == "cuda":
-        out |= {"gpu": torch.cuda.get_device_name(device), "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
+        out |= {"gpu": torch.cuda.get_device_name(device), "nccl": nccl_version()}
     return out
 
 

@@ -1,4 +1,6 @@
 """The timed loop of the training examples."""
+import math
+
 import torch
 import torch.distributed as dist
 
@@ -34,10 +36,11 @@ def train(args, device, step):
 
 def show(program, args, device, times, loss, parameters, **more):
     """One line for people, one JSON line; the exit code is 1 when a check has failed."""
+    right = math.isfinite(loss) and more.get("same", True)
     if dist.get_rank() == 0:
         print(f"{program}: {times['median_us'] / 1e3:.2f} ms a step, quartiles {times['p25_us'] / 1e3:.2f} and {times['p75_us'] / 1e3:.2f}, "
               f"{args.steps} steps, {parameters / 1e6:.0f}M parameters, final loss {loss:.4f}", flush=True)
     common.show(program=program, **common.describe(device), layers=args.layers, hidden=args.hidden, heads=args.heads,
                 sequence=args.sequence, batch=args.batch, parameters=parameters, steps=args.steps, warmup=args.warmup, seed=args.seed,
-                **times, final_loss=round(loss, 6), **more)
-    return 0 if loss == loss and more.get("same", True) else 1
+                **times, final_loss=round(loss, 6), **more, wrong=0 if right else 1)
+    return 0 if right else 1

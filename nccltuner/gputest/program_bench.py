@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -22,6 +23,8 @@ import program_run
 from program_arms import KINDS, Arm
 from program_stats import INTERVAL, compare, json_line, wrong
 
+# Its lines, and the rows of its table: a collective, a size, and the choice.
+SAID = re.compile(r"dynamiccld: |  (AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|AllToAll) +\d+ [KMG]?i?B |  and \d+ sizes")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -73,6 +76,14 @@ def options(argv):
             parser.error(f"no file {path}")
     given.key, given.zero = given.key.split(","), given.zero.split(",")
     return given
+
+
+def report(path):
+    """What `dynamiccld run` said: what was chosen and what it gained."""
+    if not os.path.exists(path):
+        return []
+    with open(path, errors="replace") as f:
+        return [line.rstrip() for line in f if SAID.match(line)]
 
 
 class Bench:
@@ -129,6 +140,8 @@ class Bench:
         elif repetition is not None and not any(self.given.metric in r for r in results):
             bad = bad + [f"no JSON line with {self.given.metric}"]
         line.update(exit_code=code, seconds=round(seconds, 1), timed_out=late, failed=bad, results=results)
+        if arm.kind == "run":
+            line["report"] = report(log + ".err")
         self.write(line)
         if bad:
             self.failed += 1

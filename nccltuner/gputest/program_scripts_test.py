@@ -125,6 +125,19 @@ for shape in 8b 70b; do echo '{{"program": "fake", "shape": "'$shape'", "batch":
         self.assertEqual([hostid(r, "1") for r in range(4)], ["own"] * 4)
 
 
+class Examples(unittest.TestCase):
+    def test_not_a_word_about_dynamiccl(self):
+        folder = os.path.join(HERE, "..", "..", "examples")
+        names = [name for name in os.listdir(folder) if name.endswith(".py")]
+        self.assertGreaterEqual(len(names), 3)
+        for name in names:
+            with open(os.path.join(folder, name)) as f:
+                text = f.read()
+            compile(text, name, "exec")  # PyTorch need not be here to read them
+            for word in ("dynamiccl", "plugin", "NCCL_"):
+                self.assertNotIn(word, text.lower() if word.islower() else text, name)
+
+
 class NcclTests(Tree):
     def setUp(self):
         super().setUp()

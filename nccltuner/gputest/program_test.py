@@ -142,7 +142,9 @@ class Driver(unittest.TestCase):
         self.root = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.root)
         self.order = os.path.join(self.root, "order")
-        self.script("bin/dynamiccld", 'while [ "$1" != -- ]; do shift; done; shift; UNDER=run exec "$@"')
+        self.script("bin/dynamiccld", """while [ "$1" != -- ]; do shift; done; shift
+printf 'dynamiccld: gained\\n  AllReduce      4 MiB    Ring/LL128/32   1.20x\\n  other\\n  and 6 sizes that saved less or nothing\\n' >&2
+UNDER=run exec "$@\"""")
         self.script("program", f"""echo "${{UNDER:-plain}}" >>{self.order}
 echo text; echo "plugin=${{NCCL_TUNER_PLUGIN:-none}}" >&2
 us=100; [ "${{UNDER:-}}" != run ] || us=80
@@ -181,6 +183,8 @@ exit ${{CODE:-0}}""")
         for field in ("figure", "gpu", "commit", "nccl", "date", "command", "exit_code", "results"):
             self.assertIn(field, runs[0])
         self.assertEqual(runs[0]["nccl"], "2.28.9")
+        self.assertEqual(runs[1]["report"], ["dynamiccld: gained", "  AllReduce      4 MiB    Ring/LL128/32   1.20x", "  and 6 sizes that saved less or nothing"])
+        self.assertNotIn("report", runs[0])
         self.assertEqual([(c["key"], c["speedup"], c["speedup_interval95"]) for c in comparisons][:2],
                          [({"batch": 1}, 1.25, [1.25, 1.25]), ({"batch": 8}, 1.0, [1.0, 1.0])])
         self.assertIn("paired by repetition", comparisons[0]["interval"])
