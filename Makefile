@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
 FUZZTIME ?= 4s
 
-.PHONY: all daemon plugin harness demo test unit bench verify lint fuzz generate clean help
+.PHONY: all daemon plugin harness demo test unit bench verify cuda lint fuzz generate clean help
 
 all: daemon plugin harness ## build bin/ and lib/
 
@@ -23,7 +23,7 @@ harness: ## bin/dynamiccl-rank, the stand-in for NCCL in a rank process
 demo: all ## the closed loop in at most a minute: real plugin, 12 rank processes, recorded H200 measurements
 	bin/dynamiccld demo
 
-test: all verify unit fuzz demo ## everything that CI runs
+test: all verify cuda unit fuzz demo ## everything that CI runs
 
 unit: all ## Go and C tests with the race detector, and their number
 	go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -count=1 -timeout 10m ./...
@@ -33,6 +33,9 @@ bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle mac
 
 verify: lint generate ## formatting, lint, generated code up to date
 	@git diff --exit-code -- nccltuner/abi_gen.go || { echo "nccltuner/abi_gen.go is stale: commit what 'make generate' wrote"; exit 1; }
+
+cuda: ## every CUDA file compiles, with the pinned nvcc of .cache/cuda; needs no GPU
+	.ci/cuda
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these files:"; echo "$$out"; exit 1; }
@@ -56,6 +59,11 @@ help: ## this list
 .PHONY: gpu-test
 gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
 	nccltuner/gputest/run.sh
+	nccltuner/gputest/cases.sh
+
+.PHONY: gpu-stress
+gpu-stress: all ## ten minutes of a random mix on the GPUs of this machine, the daemon killed every 10 s
+	nccltuner/gputest/stress.sh 600
 
 .PHONY: gpu-sweep
 gpu-sweep: ## tables of real NCCL on the GPUs of this machine, into .cache/sweep (minutes)
