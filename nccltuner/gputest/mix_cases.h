@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cases of ordinary work: what programs do with communicators that live on. Each starts in processes of its own.
+ */
+#ifndef DYN_MIX_CASES_H
+#define DYN_MIX_CASES_H
+
+#include <thread>
+
+#include "mix_random.h"
+
+static const double kCaseSeconds = 8;
+
+static Call callOf(int kind, int type, int op, size_t bytes) {
+  Call c;
+  c.kind = kind, c.type = type, c.op = op, c.bytes = bytes;
+  return c;
+}
+
+// Few buckets, many calls: choices come into force, trials run and end, and results stay right throughout.
+static void casePlans(Rank &r) {
+  Comm world = newWorld(r.rank, "world", 0, 1);
+  static const int kinds[] = {kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce};
+  static const size_t sizes[] = {4096, 65536, 1 << 20};
+  Random random{options.seed};
+  const double deadline = nowSeconds() + kCaseSeconds;
+  for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
+    // Runs of 64 equal calls, so that epochs hold trials of one bucket.
+    Call c = callOf(kinds[k / 64 % 5], k % 3 ? kBfloat16 : kFloat, kSum, sizes[k / 320 % 3]);
+    c.root = (unsigned)k, c.inPlace = k % 4 == 0;
+    r.eager(world, c, (uint32_t)random.next(), 0);
+  }
+  r.drain();
+  endComm(&world);
+}
+
+// Graphs of several collectives and sizes: captured, replayed many times between eager calls, captured again, while what
+// the plan says changes. A graph keeps the choices of its capture.
+static void caseGraphs(Rank &r) {
+  Comm world = newWorld(r.rank, "world", 0, 1);
+  Random random{options.seed};
+  Graph graphs[kGraphs];
+  for (int round = 0; round < 12; round++) {
+    for (int g = 0; g < kGraphs; g++) {
+      std::vector<Rank::Member> members;
+      for (int i = 0; i < kGraphCalls; i++) {
+        Call c = drawCall(random);
+        c.kind = (round + g + i) % 5;
+        members.push_back({&world, c, 0});
+      }
+      graphs[g].capture(r, g, members, g == 3, (uint32_t)random.next(), 0, 1);
+    }
+    for (int i = 0; i < 200; i++) {
+      graphs[random.below(kGraphs)].replay(random.below(2));
+      if (i % 3 == 0) r.eager(world, drawCall(random), (uint32_t)random.next(), random.below(kStreams));
+    }
+  }
+  for (auto &g : graphs) g.wait();
+  r.drain();
+  for (auto &g : graphs) g.drop();
+  endComm(&world);
+}
+
+// Three threads of every rank capture at once, each on a communicator and a stream of its own; nothing runs on the GPU
+// meanwhile, for a capture may connect ranks. Then the graphs replay: first launched by one thread, then those of two
+// lanes by two threads at once.
+static void caseThreads(Rank &r) {
+  static const int kThreads = 3;
+  static const char *const names[kThreads] = {"first", "second", "third"};
+  Comm comms[kThreads];
+  Graph graphs[kThreads];
+  for (int t = 0; t < kThreads; t++) comms[t] = newWorld(r.rank, names[t], t % kLanes, 10 + t);
+  Random random{options.seed};
+  SharedRank *const mine = self;
+  for (int round = 0; round < 10; round++) {
+    std::vector<std::vector<Rank::Member>> members(kThreads);
+    std::vector<uint32_t> seeds;
+    for (int t = 0; t < kThreads; t++) {
+      seeds.push_back((uint32_t)random.next());
+      for (int i = 0; i < kGraphCalls; i++) members[t].push_back({&comms[t], drawCall(random), t});
+    }
+    r.drain();
+    barrier("before captures by threads");
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; t++)
+      threads.emplace_back([&, t] {
+        self = mine;
+        CU(cudaSetDevice(r.gpu));
+        graphs[t].capture(r, t, members[t], false, seeds[t], t, kStreams - 1);
+      });
+    for (auto &t : threads) t.join();
+    barrier("after captures by threads");
+    for (int i = 0; i < 60; i++)
+      for (int t = 0; t < kThreads; t++) graphs[t].replay(t);
+    for (auto &g : graphs) g.wait();
+    r.drain();
+    barrier("before replays by threads");
+    std::vector<std::thread> replaying;
+    for (int t = 0; t < kLanes; t++)
+      replaying.emplace_back([&, t] {
+        self = mine;
+        CU(cudaSetDevice(r.gpu));
+        for (int i = 0; i < 60; i++) graphs[t].replay(t);
+      });
+    for (auto &t : replaying) t.join();
+    for (auto &g : graphs) g.wait();
+    r.drain();
+    barrier("after replays by threads");
+  }
+  for (auto &g : graphs) g.drop();
+  for (auto &c : comms) endComm(&c);
+}
+
+// ncclGroup in all its uses: several collectives of one communicator, equal ones (which NCCL aggregates) and different
+// ones; several communicators; collectives mixed with send and recv.
+static void caseGroups(Rank &r) {
+  MixComms comms;
+  comms.make(r.rank);
+  Random random{options.seed};
+  const double deadline = nowSeconds() + kCaseSeconds;
+  for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
+    std::vector<Rank::Member> members;
+    const unsigned n = 2 + random.below(7);
+    const Call same = drawCall(random);
+    for (unsigned i = 0; i < n; i++) {
+      const Comm &c = comms.all[k % 4 == 2 || k % 4 == 3 ? random.below(kMixComms) : k % kMixComms];
+      Call call = k % 4 == 0 ? same : drawCall(random);
+      if (call.bytes > (4 << 20)) call.bytes >>= 2;
+      if (k % 2 && i % 2) call.kind = kSendRecv;
+      members.push_back({&c, call, c.lane});
+    }
+    r.group(members, (uint32_t)random.next());
+  }
+  r.drain();
+  comms.endAll();
+}
+
+// Several communicators and streams at once, eager calls only.
+static void caseStreams(Rank &r) {
+  Mixer mixer(r, options.seed);
+  mixer.run(kOnlyEager, kCaseSeconds);
+}
+
+// One communicator used on four streams without any dependency of ours: NCCL itself orders its kernels.
+static void caseOneCommStreams(Rank &r) {
+  Comm world = newWorld(r.rank, "world", 0, 1);
+  Random random{options.seed};
+  const double deadline = nowSeconds() + kCaseSeconds / 2;
+  for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
+    r.lastStream[0] = -1;  // forget the lane: enterLane adds no dependency
+    r.eager(world, drawCall(random), (uint32_t)random.next(), k % kStreams);
+  }
+  r.drain();
+  endComm(&world);
+}
+
+static void caseEverything(Rank &r) {
+  Mixer mixer(r, options.seed);
+  mixer.run(kEverything, 2 * kCaseSeconds);
+}
+
+#endif

@@ -1,0 +1,103 @@
+# Sourced by cases.sh and stress.sh: builds mix, sets the plugin's environment, starts the daemon at full exploration.
+# Environment: GPUS=N uses the first N; NCCL_LIB=FILE tests another libnccl.so.2; MIX_BUILD=DIR keeps the build;
+# MIX_LOGS=DIR keeps the daemon's log and the statuses; SERVE_OPTIONS are more options of `dynamiccld serve`.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+[ -x "$root/bin/dynamiccld" ] && [ -e "$root/lib/libnccl-tuner-dynamiccl.so" ] || { echo "bin/ or lib/ is empty: run make first" >&2; exit 2; }
+command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
+tmp=$(mktemp -d)
+logs=${MIX_LOGS:-$tmp}
+daemon= job=
+cleanup() {
+  [ -z "$job" ] || kill "$job" 2>/dev/null || true # timeout hands it on; the ranks die with mix
+  [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null || true
+  wait 2>/dev/null || true
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+mkdir -m 700 "$tmp/run"
+mkdir -p "$logs" "$(dirname "$out")"
+: >"$logs/daemon.log" >"$logs/statuses.jsonl"
+
+build=${MIX_BUILD:-$tmp}
+mkdir -p "$build"
+nccl=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') || {
+  echo "NCCL's headers are not here: pip install nvidia-nccl-cu13 (PyTorch brings it)" >&2; exit 2; }
+if [ ! -x "$build/mix" ] || [ -n "$(find "$here" -name 'mix*' -newer "$build/mix")" ]; then
+  nvcc=$(command -v nvcc || "$root/.ci/cuda" --only-get)
+  "$nvcc" -std=c++17 -arch=native -O2 -I"$nccl/include" -o "$build/mix" "$here/mix.cu" \
+    -L"$(dirname "$nvcc")/../lib" -L"$nccl/lib" -l:libnccl.so.2 -lpthread
+fi
+lib=$nccl/lib
+if [ -n "${NCCL_LIB:-}" ]; then
+  lib=$tmp/lib
+  mkdir "$lib"
+  ln -s "$(realpath "$NCCL_LIB")" "$lib/libnccl.so.2"
+fi
+
+MIX_DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
+MIX_DATE=$(date -u +%FT%TZ)
+MIX_COMMIT=${MIX_COMMIT:-$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)}
+export MIX_DRIVER MIX_DATE MIX_COMMIT
+export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$root/lib/libnccl-tuner-dynamiccl.so
+export NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
+export NCCL_NVLS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN} LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
+
+# In memory only, so that every daemon explores from the start; every epoch is sampled; half of the time may be lost.
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+serve() {
+  # shellcheck disable=SC2086  # several options
+  "$root/bin/dynamiccld" serve --dir "$DYNAMICCL_DIR" --store none --explore-budget 50% --sample-every 1 --seed "${1:-1}" \
+    --listen "127.0.0.1:$port" ${SERVE_OPTIONS:-} >>"$logs/daemon.log" 2>&1 &
+  daemon=$!
+}
+
+# One line of what the daemon that lives counts: its status, and the counts of group calls, which only /metrics has.
+note_status() {
+  timeout 10 python3 - "$root/bin/dynamiccld" "$port" "$daemon" <<'E3' >>"$logs/statuses.jsonl" 2>>"$logs/daemon.log" || true
+import json, re, subprocess, sys, urllib.request
+status = json.loads(subprocess.run([sys.argv[1], "status", "--json"], capture_output=True, text=True, timeout=5, check=True).stdout)
+text = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[2]}/metrics", timeout=3).read().decode()
+status["daemon"] = int(sys.argv[3])
+status["group_calls"] = sum(int(float(v)) for v in re.findall(r"^\w*group_calls_total (\S+)$", text, re.M))
+for reason, value in re.findall(r'^\w*group_calls_rejected_total\{reason="(\w+)"\} (\S+)$', text, re.M):
+    status["group_calls_" + reason] = int(float(value))
+print(json.dumps(status))
+E3
+}
+
+# summary FIGURE KILLS EXIT-CODE: one JSON line of the daemon's side, appended to $out. Fails when nothing was tuned.
+summary() {
+  python3 - "$logs/statuses.jsonl" "$logs/daemon.log" "$out" "$gpus" "$@" <<'E3'
+import json, os, sys
+statuses_path, log_path, out, gpus, figure, kills, code = sys.argv[1:]
+statuses = [json.loads(l) for l in open(statuses_path)]
+log = open(log_path, errors="replace").read()
+comms = [c for s in statuses for c in s.get("comms") or []]
+line = {"figure": figure, "gpus": int(gpus), "daemon_kills": int(kills), "exit": int(code), "statuses": len(statuses),
+        "communicators": len({c["id"] for c in comms}), "communicators_tuned": len({c["id"] for c in comms if c.get("plan_version")})}
+last = {}
+for s in statuses:  # of every daemon the last status: it counts from the daemon's start
+    last[s["daemon"]] = s
+counted = ("samples", "dropped", "unjoined", "publications", "group_calls", "group_calls_incomplete", "group_calls_disagreed", "group_calls_overruled")
+for key in counted:
+    line[key] = sum(s.get(key, 0) for s in last.values())
+for key in ("decisions", "ignored"):  # of the communicators that lived then
+    line[key + "_most_in_a_status"] = max((s.get(key, 0) for s in statuses), default=0)
+line["log_warnings"] = sum("level=WARN" in l or "level=ERROR" in l for l in log.splitlines())
+line["log_panics"] = log.count("\npanic:") + log.count("DATA RACE")
+line.update(driver=os.environ["MIX_DRIVER"], date=os.environ["MIX_DATE"], commit=os.environ["MIX_COMMIT"])
+text = json.dumps(line)
+print(text)
+open(out, "a").write(text + "\n")
+if not line["samples"] or not line["publications"]:
+    print("nothing was tuned: no samples or no plans; see the daemon's log (MIX_LOGS=DIR keeps it)", file=sys.stderr)
+    sys.exit(1)
+for key in ("group_calls_disagreed", "log_panics"):
+    if line[key]:
+        print(f"{key} is {line[key]}: see the daemon's log (MIX_LOGS=DIR keeps it)", file=sys.stderr)
+        sys.exit(1)
+E3
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs one job in processes of its own and watches it: a rank without progress is a hang, a rank that ends early ends
+ * all. Says which call every rank was in. The parent never touches CUDA, which does not survive a fork.
+ */
+#ifndef DYN_MIX_JOB_H
+#define DYN_MIX_JOB_H
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "mix_comm_cases.h"
+
+static const double kSayEverySeconds = 10;
+
+enum Layout { kProcesses, kThreads, kOneThread };  // one process a GPU; one process with a thread a GPU; with one thread
+struct Job {
+  const char *name;
+  Layout layout;
+  void (*run)(Rank &);
+  int leastRanks;
+};
+struct Outcome {
+  ExitCode code;
+  double seconds;
+  std::string why;
+};
+
+static void runRank(const Job &job, int rank) {
+  self = &shared->ranks[rank];
+  std::unique_ptr<Rank> r(new Rank);
+  r->start(rank);
+  barrier("started");
+  job.run(*r);
+  doing("done");
+  barrier("done");
+  __atomic_store_n(&self->ended, 1, __ATOMIC_RELEASE);
+}
+
+static void runProcess(const Job &job, int index) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (job.layout == kProcesses) {
+    if (options.nodes > 1) setenv("NCCL_HOSTID", ("mix-node" + std::to_string(index * options.nodes / options.ranks)).c_str(), 1);
+    runRank(job, index);
+  } else if (job.layout == kThreads) {
+    options.oneProcess = true;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < options.ranks; i++) threads.emplace_back([&job, i] { runRank(job, i); });
+    for (auto &t : threads) t.join();
+  } else {
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (int i = 0; i < options.ranks; i++) {
+      self = &shared->ranks[i];
+      ranks.emplace_back(new Rank);
+      ranks.back()->start(i);
+    }
+    caseInitAll(ranks);
+    for (int i = 0; i < options.ranks; i++) __atomic_store_n(&shared->ranks[i].ended, 1, __ATOMIC_RELEASE);
+  }
+  _exit(kRight);  // no destructors: what a driver still holds dies with the process
+}
+
+static void sayWhere(const char *head) {
+  fprintf(stderr, "mix: %s\n", head);
+  for (int i = 0; i < options.ranks; i++) {
+    const SharedRank &r = shared->ranks[i];
+    fprintf(stderr, "mix:   rank %d%s: %llu calls issued, %llu compared; host: %s%s%s\n", i, r.ended ? " (ended)" : "", (unsigned long long)r.issued,
+            (unsigned long long)r.compared, r.doing, r.why[0] ? "; gave up: " : "", r.why);
+    uint64_t newest = 0;
+    for (int k = 0; k < kRecent; k++) newest = std::max(newest, r.recentCall[k]);
+    for (int k = 3; k >= 0; k--)
+      if (newest > (uint64_t)k) fprintf(stderr, "mix:     %s%s\n", k ? "" : "newest: ", r.recent[(newest - k) % kRecent]);
+  }
+}
+
+// The sum over ranks of a counter.
+static uint64_t sum(uint64_t SharedRank::*field) {
+  uint64_t all = 0;
+  for (int i = 0; i < options.ranks; i++) all += shared->ranks[i].*field;
+  return all;
+}
+
+static void sayProgress(double seconds) {
+  fprintf(stderr, "mix: %4.0f s, %llu calls, %llu replays, %llu elements compared, %llu wrong\n", seconds, (unsigned long long)sum(&SharedRank::compared),
+          (unsigned long long)sum(&SharedRank::replays), (unsigned long long)sum(&SharedRank::elements), (unsigned long long)sum(&SharedRank::wrong));
+}
+
+static Outcome runJob(const Job &job) {
+  memset(shared, 0, sizeof *shared);
+  shared->stopAt = ~0ull;
+  const int processes = job.layout == kProcesses ? options.ranks : 1;
+  std::vector<pid_t> pids;
+  fflush(stdout);
+  for (int i = 0; i < processes; i++) {
+    const pid_t pid = fork();
+    if (pid == 0) runProcess(job, i);
+    if (pid < 0) fail("fork: %s", strerror(errno));
+    pids.push_back(pid);
+  }
+  const double begin = nowSeconds();
+  Outcome o = {kRight, 0, ""};
+  std::vector<uint64_t> beats(options.ranks, ~0ull);
+  std::vector<double> changed(options.ranks, begin);
+  double said = begin;
+  for (int left = processes; left > 0 && o.code == kRight;) {
+    usleep(5000);
+    for (int i = 0; i < processes; i++) {
+      int status;
+      if (pids[i] < 0 || waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
+      pids[i] = -1, left--;
+      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+      o.code = kFailed;
+      o.why = (WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status)) : "exit " + std::to_string(WEXITSTATUS(status))) + " of process " + std::to_string(i);
+    }
+    const double now = nowSeconds();
+    for (int i = 0; i < options.ranks && o.code == kRight; i++) {
+      const SharedRank &r = shared->ranks[i];
+      const uint64_t b = __atomic_load_n(&r.beat, __ATOMIC_ACQUIRE);
+      if (b != beats[i] || __atomic_load_n(&r.ended, __ATOMIC_ACQUIRE)) beats[i] = b, changed[i] = now;
+      if (now - changed[i] <= options.hangSeconds) continue;
+      o.code = kHang;
+      o.why = "rank " + std::to_string(i) + " made no progress for " + std::to_string((int)options.hangSeconds) + " s: " + r.doing;
+    }
+    if (now - said >= kSayEverySeconds) said = now, sayProgress(now - begin);
+  }
+  o.seconds = nowSeconds() - begin;
+  if (o.code != kRight) sayWhere(o.code == kHang ? "HANG" : "a rank failed");
+  for (int i = 0; i < options.ranks && o.code == kFailed; i++)
+    if (shared->ranks[i].why[0]) o.why += std::string("; rank ") + std::to_string(i) + ": " + shared->ranks[i].why;
+  for (pid_t p : pids) if (p > 0) kill(p, SIGKILL);
+  // A process whose GPU hangs may take long to die: it is left to init then.
+  for (int tries = 0; tries < 1000; tries++) {
+    bool all = true;
+    for (pid_t &p : pids) if (p > 0 && waitpid(p, nullptr, WNOHANG) == p) p = -1;
+    for (pid_t p : pids) all &= p < 0;
+    if (all) break;
+    usleep(10000);
+  }
+  const uint64_t wrong = sum(&SharedRank::wrong);
+  if (wrong && o.code == kRight) o.code = kWrong, o.why = std::to_string(wrong) + " wrong elements";
+  if (o.code == kRight && sum(&SharedRank::elements) == 0) o.code = kFailed, o.why = "nothing was compared";
+  return o;
+}
+
+#endif
