@@ -1,13 +1,23 @@
 #!/usr/bin/env bash
 # Every case of mix (plans, graphs, groups, split, shrink, abort, ...) under the plugin, with a daemon that explores.
 #   nccltuner/gputest/cases.sh [RESULTS.jsonl] [option of mix value]...      e.g. --only abort --seed 7
-# Environment: see mix_common.sh. Exit: mix's (0 all right, 1 wrong elements, 3 a hang, 4 a rank failed), or 1 when nothing was tuned.
+# Environment: see mix_common.sh. Exit: mix's (0 all right, 1 wrong elements, 3 a hang, 4 a rank failed), or 1 when
+# nothing was tuned.
 set -euo pipefail
 out=${1:-$(dirname "$0")/../../docs/figures/gpu-$(date -u +%Y-%m-%d).jsonl}
 shift $(($# > 0))
 . "$(dirname "$0")/mix_common.sh"
 serve
 sleep 1
+# First that wrong results are noticed: one in 500 is made wrong.
+code=0
+timeout -k 10 180 "$build/mix" random --ranks "$gpus" --seconds 2 --spoil 500 >"$logs/spoiled.log" 2>&1 || code=$?
+if [ "$code" -ne 1 ]; then
+  tail -n 40 "$logs/spoiled.log" >&2
+  echo "results were made wrong, and mix ended with $code, not 1" >&2
+  exit 1
+fi
+echo "wrong results are noticed, such as: $(grep -m 1 WRONG "$logs/spoiled.log")"
 timeout -k 10 1800 "$build/mix" cases --ranks "$gpus" --out "$out" "$@" &
 job=$!
 tick=0

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proves on real GPUs that results are right and that nothing hangs, whatever tunes NCCL: every element of every result is
- * compared on the GPU. It knows nothing of the tuner, which comes in by NCCL's environment variables.
- *   mix cases  [--only NAME]               named cases, each in processes of its own, a JSON line each
- *   mix random [--seconds S] [--seed X]    a random mix of calls, communicators, streams, graphs and groups, one JSON line
- * Options of both: --ranks N (GPUs), --nodes N (ranks that pretend to be on N hosts), --seed X, --out FILE (JSON lines are
- * appended), --hang-seconds S; of random: --one-process (a thread a GPU).
- * Exit: 0 all right, 1 wrong elements, 2 usage, 3 a hang, 4 a rank failed. See cases.sh and stress.sh.
+ * Proves on real GPUs that results are right and that nothing hangs, whatever tunes NCCL: every element of every result
+ * is compared on the GPU. It knows nothing of the tuner, which comes in by NCCL's environment variables. mix cases
+ * [--only NAME]               named cases, each in processes of its own, a JSON line each mix random [--seconds S]
+ * [--seed X]    a random mix of calls, communicators, streams, graphs and groups, one JSON line Options of both:
+ * --ranks N (GPUs), --nodes N (ranks that pretend to be on N hosts), --seed X, --out FILE (JSON lines are appended),
+ * --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed); of random: --one-process (a
+ * thread a GPU). Exit: 0 all right, 1 wrong elements, 2 usage, 3 a hang, 4 a rank failed. See cases.sh and stress.sh.
  */
 #include "mix_job.h"
 
@@ -48,13 +48,19 @@ static void writeLine(const char *figure, const Job &job, const Outcome &o) {
   snprintf(version, sizeof version, "%d.%d.%d", shared->nccl / 10000, shared->nccl / 100 % 100, shared->nccl % 100);
   auto field = [](const char *name, uint64_t v) { return quoted(name) + ": " + std::to_string(v) + ", "; };
   auto word = [](const char *name, const std::string &v) { return quoted(name) + ": " + quoted(v) + ", "; };
-  std::string line = "{" + word("figure", figure) + word("case", job.name) + word("result", words[o.code]) + word("why", o.why);
+  std::string line =
+      "{" + word("figure", figure) + word("case", job.name) + word("result", words[o.code]) + word("why", o.why);
   line += field("gpus", options.ranks) + field("nodes", options.nodes) + field("seed", options.seed);
-  line += field("calls", sum(&SharedRank::issued)) + field("calls_compared", sum(&SharedRank::compared)) + "\"calls_by_kind\": {" + calls + "}, ";
-  line += field("replays", sum(&SharedRank::replays)) + field("captures", sum(&SharedRank::captures)) + field("groups", sum(&SharedRank::groups));
-  line += field("bytes", sum(&SharedRank::bytes)) + field("elements", sum(&SharedRank::elements)) + field("wrong", sum(&SharedRank::wrong));
-  line += field("hangs", o.code == kHang) + word("nccl", version) + word("gpu", shared->gpu) + word("layout", job.layout == kProcesses ? "a process a GPU" : "one process");
-  line += word("driver", getenv("MIX_DRIVER") ?: "") + word("date", getenv("MIX_DATE") ?: "") + word("commit", getenv("MIX_COMMIT") ?: "");
+  line += field("calls", sum(&SharedRank::issued)) + field("calls_compared", sum(&SharedRank::compared)) +
+          "\"calls_by_kind\": {" + calls + "}, ";
+  line += field("replays", sum(&SharedRank::replays)) + field("captures", sum(&SharedRank::captures)) +
+          field("groups", sum(&SharedRank::groups));
+  line += field("bytes", sum(&SharedRank::bytes)) + field("elements", sum(&SharedRank::elements)) +
+          field("wrong", sum(&SharedRank::wrong));
+  line += field("hangs", o.code == kHang) + word("nccl", version) + word("gpu", shared->gpu) +
+          word("layout", job.layout == kProcesses ? "a process a GPU" : "one process");
+  line += word("driver", getenv("MIX_DRIVER") ?: "") + word("date", getenv("MIX_DATE") ?: "") +
+          word("commit", getenv("MIX_COMMIT") ?: "");
   char seconds[48];
   snprintf(seconds, sizeof seconds, "\"seconds\": %.2f}\n", o.seconds);
   line += seconds;
@@ -77,8 +83,9 @@ static int runCases() {
     }
     fprintf(stderr, "mix: case %s\n", job.name);
     const Outcome o = runJob(job);
-    fprintf(stderr, "mix: %s %s%s%s (%llu calls, %llu elements, %.1f s)\n", o.code ? "FAIL" : "PASS", job.name, o.why.empty() ? "" : ": ", o.why.c_str(),
-            (unsigned long long)sum(&SharedRank::compared), (unsigned long long)sum(&SharedRank::elements), o.seconds);
+    fprintf(stderr, "mix: %s %s%s%s (%llu calls, %llu elements, %.1f s)\n", o.code ? "FAIL" : "PASS", job.name,
+            o.why.empty() ? "" : ": ", o.why.c_str(), (unsigned long long)sum(&SharedRank::compared),
+            (unsigned long long)sum(&SharedRank::elements), o.seconds);
     writeLine("gpu mix case", job, o);
     if (o.code == kWrong || worst == kRight) worst = o.code;  // wrong elements outweigh all else
   }
@@ -87,15 +94,17 @@ static int runCases() {
 }
 
 static int usage(const char *text, const char *what) {
-  fprintf(stderr, "mix: %s%s\nusage: mix cases|random [--ranks N] [--nodes N] [--one-process] [--seconds S] [--seed X] "
-                  "[--only CASE] [--out FILE] [--hang-seconds S]\ncases:", text, what);
+  fprintf(stderr,
+          "mix: %s%s\nusage: mix cases|random [--ranks N] [--nodes N] [--one-process] [--seconds S] [--seed X] "
+          "[--only CASE] [--out FILE] [--spoil N] [--hang-seconds S]\ncases:",
+          text, what);
   for (const Job &job : kCases) fprintf(stderr, " %s", job.name);
   fputc('\n', stderr);
   return kUsage;
 }
 
 int main(int argc, char **argv) {
-  options = Options{4, 1, 60, 60, 1, false, "", ""};
+  options = Options{4, 1, 60, 60, 1, 0, false, "", ""};
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode != "cases" && mode != "random") return usage("which mode? ", "");
   for (int i = 2; i < argc; i += 2) {
@@ -106,14 +115,24 @@ int main(int argc, char **argv) {
       continue;
     }
     if (!value) return usage("no value for ", argv[i]);
-    if (name == "--ranks") options.ranks = atoi(value);
-    else if (name == "--nodes") options.nodes = atoi(value);
-    else if (name == "--seconds") options.seconds = atof(value);
-    else if (name == "--seed") options.seed = strtoull(value, nullptr, 10);
-    else if (name == "--only") options.only = value;
-    else if (name == "--out") options.out = value;
-    else if (name == "--hang-seconds") options.hangSeconds = atof(value);
-    else return usage("unknown option ", argv[i]);
+    if (name == "--ranks")
+      options.ranks = atoi(value);
+    else if (name == "--nodes")
+      options.nodes = atoi(value);
+    else if (name == "--seconds")
+      options.seconds = atof(value);
+    else if (name == "--seed")
+      options.seed = strtoull(value, nullptr, 10);
+    else if (name == "--spoil")
+      options.spoil = strtoull(value, nullptr, 10);
+    else if (name == "--only")
+      options.only = value;
+    else if (name == "--out")
+      options.out = value;
+    else if (name == "--hang-seconds")
+      options.hangSeconds = atof(value);
+    else
+      return usage("unknown option ", argv[i]);
   }
   if (options.ranks < 1 || options.ranks > kMaxRanks) return usage("--ranks must be 1 to 16", "");
   if (options.nodes < 1 || options.nodes > options.ranks) return usage("--nodes must be 1 to the number of ranks", "");

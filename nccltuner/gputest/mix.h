@@ -20,36 +20,37 @@
 #include <string>
 
 static const int kMaxRanks = 16;    // the largest sum that stays exact in bfloat16, see mix_verify.h
-static const int kRecent = 64;      // calls whose text a report can still show; more than are ever in flight on a rank
+static const int kRecent = 64;  // calls whose text a report can still show; more than are ever in flight on a rank
 static const int kTextBytes = 144;
 static const uint64_t kDecideEvery = 256;  // steps between two moments at which rank 0 may say stop
 
 enum ExitCode { kRight = 0, kWrong = 1, kUsage = 2, kHang = 3, kFailed = 4 };
 enum Kind { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kAllToAll, kSendRecv, kKinds };
-static const char *const kKindNames[kKinds] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AllToAll", "SendRecv"};
+static const char *const kKindNames[kKinds] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast",
+                                               "Reduce",    "AllToAll",  "SendRecv"};
 
 // One rank's part. Written by the rank alone (its threads in turn), read by the parent.
 struct SharedRank {
-  uint64_t beat;               // atomic: grows with everything that ends; the watchdog looks at it
-  uint64_t issued, compared;   // calls: handed to NCCL; ended, results compared
-  uint64_t calls[kKinds];      // of issued; a replay of a graph counts every call in it
+  uint64_t beat;  // atomic: grows with everything that ends; the watchdog looks at it
+  uint64_t issued, compared;  // calls: handed to NCCL; ended, results compared
+  uint64_t calls[kKinds];  // of issued; a replay of a graph counts every call in it
   uint64_t replays, captures, groups;
-  uint64_t bytes, elements;    // compared so far
+  uint64_t bytes, elements;  // compared so far
   uint64_t wrong;
   int ended;
   char doing[2 * kTextBytes];  // the step that the host is in
-  char why[2 * kTextBytes];    // why the rank gave up
+  char why[2 * kTextBytes];  // why the rank gave up
   uint64_t recentCall[kRecent];
   char recent[kRecent][kTextBytes];
 };
 
 struct Shared {
-  int arrived, generation;     // barrier
-  uint64_t decided;            // atomic, rank 0: go or stop is decided for every multiple of kDecideEvery up to here
-  uint64_t stopAt;             // atomic, rank 0: the decision's step at which all stop; ~0: none yet
+  int arrived, generation;  // barrier
+  uint64_t decided;  // atomic, rank 0: go or stop is decided for every multiple of kDecideEvery up to here
+  uint64_t stopAt;  // atomic, rank 0: the decision's step at which all stop; ~0: none yet
   int nccl;
   char gpu[96];
-  ncclUniqueId id;             // see shareId
+  ncclUniqueId id;  // see shareId
   SharedRank ranks[kMaxRanks];
 };
 
@@ -57,6 +58,7 @@ struct Options {
   int ranks, nodes;
   double seconds, hangSeconds;
   uint64_t seed;
+  uint64_t spoil;  // one result in this many is made wrong before it is compared; 0: none
   bool oneProcess;
   std::string out, only;
 };
@@ -92,8 +94,17 @@ __attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *for
   _exit(kFailed);
 }
 
-#define CU(x) do { cudaError_t e_ = (x); if (e_ != cudaSuccess) fail("%s: %s (%s:%d)", #x, cudaGetErrorString(e_), __FILE__, __LINE__); } while (0)
-#define NC(x) do { ncclResult_t r_ = (x); if (r_ != ncclSuccess) fail("%s: %s, %s (%s:%d)", #x, ncclGetErrorString(r_), ncclGetLastError(NULL), __FILE__, __LINE__); } while (0)
+#define CU(x)                                                                                      \
+  do {                                                                                             \
+    cudaError_t e_ = (x);                                                                          \
+    if (e_ != cudaSuccess) fail("%s: %s (%s:%d)", #x, cudaGetErrorString(e_), __FILE__, __LINE__); \
+  } while (0)
+#define NC(x)                                                                                             \
+  do {                                                                                                    \
+    ncclResult_t r_ = (x);                                                                                \
+    if (r_ != ncclSuccess)                                                                                \
+      fail("%s: %s, %s (%s:%d)", #x, ncclGetErrorString(r_), ncclGetLastError(NULL), __FILE__, __LINE__); \
+  } while (0)
 
 // All ranks, processes or threads. A rank that never comes shows as a hang: the parent ends everyone then.
 static void barrier(const char *name) {

@@ -34,8 +34,8 @@ static void casePlans(Rank &r) {
   endComm(&world);
 }
 
-// Graphs of several collectives and sizes: captured, replayed many times between eager calls, captured again, while what
-// the plan says changes. A graph keeps the choices of its capture.
+// Graphs of several collectives and sizes: captured, replayed many times between eager calls, captured again, while
+// what the plan says changes. A graph keeps the choices of its capture.
 static void caseGraphs(Rank &r) {
   Comm world = newWorld(r.rank, "world", 0, 1);
   Random random{options.seed};

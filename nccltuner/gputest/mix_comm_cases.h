@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cases of communicators that come and go: split, shrunk, aborted in the middle of work, non-blocking, all in one process.
+ * Cases of communicators that come and go: split, shrunk, aborted in the middle of work, non-blocking, all in one
+ * process.
  */
 #ifndef DYN_MIX_COMM_CASES_H
 #define DYN_MIX_COMM_CASES_H
@@ -89,13 +90,16 @@ struct Outstanding {
     }
     for (int i = 0; i < 12; i++) {
       const Call call = callOf(i % 5, kFloat, kSum, (size_t)4096 << (i % 4 * 3));
-      const Ready ready = r.prepare(c, call, r.slots[i].buffers, (uint32_t)random.next(), nullptr);
+      // Buffers that no compared call uses: a late rank may still write for ranks that have aborted.
+      const Buffers &buffers = r.graphBuffers[i / kGraphCalls][i % kGraphCalls];
+      const Ready ready = r.prepare(c, call, buffers, (uint32_t)random.next(), nullptr);
       doing("outstanding call");
       r.issued(ready.call.kind, 1);  // never compared: aborted work has no right result
       settle(c.comm, Rank::nccl(ready, r.streams[0]), "outstanding call");
     }
     usleep(100000);  // kernels are on the GPU now
-    if (cudaStreamQuery(r.streams[0]) != cudaErrorNotReady) fail("the work ended, though the last rank's stream is stalled");
+    if (cudaStreamQuery(r.streams[0]) != cudaErrorNotReady)
+      fail("the work ended, though the last rank's stream is stalled");
     barrier("work is outstanding");
   }
   void release() { *(volatile int *)go = 1; }
@@ -130,8 +134,8 @@ static void caseShrinkAbort(Rank &r) {
 #endif
 }
 
-// Abort in the middle of work, then a new communicator, several times. In the first rounds all ranks abort at once, in the
-// later ones the last rank when the others are gone.
+// Abort in the middle of work, then a new communicator, several times. In the first rounds all ranks abort at once, in
+// the later ones the last rank when the others are gone.
 static void caseAbort(Rank &r) {
   static const char *const names[] = {"world of round 0", "world of round 1", "world of round 2", "world of round 3"};
   Random random{options.seed};
@@ -192,7 +196,8 @@ static void caseInitAll(std::vector<std::unique_ptr<Rank>> &ranks) {
   for (uint64_t k = 0; nowSeconds() < deadline; k++) {
     const unsigned calls = k % 4 ? 1 : 1 + random.below(5);  // one call, or several aggregated
     std::vector<Call> drawn;
-    for (unsigned c = 0; c < calls; c++) drawn.push_back(k % 2 ? drawCall(random) : callOf(kAllReduce, kFloat, kSum, 65536));
+    for (unsigned c = 0; c < calls; c++)
+      drawn.push_back(k % 2 ? drawCall(random) : callOf(kAllReduce, kFloat, kSum, 65536));
     const uint32_t seed = (uint32_t)random.next();
     std::vector<std::pair<int, Ready>> open;
     std::vector<Slot *> slots;

@@ -3,8 +3,13 @@
 # MIX_LOGS=DIR keeps the daemon's log and the statuses; SERVE_OPTIONS are more options of `dynamiccld serve`.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-[ -x "$root/bin/dynamiccld" ] && [ -e "$root/lib/libnccl-tuner-dynamiccl.so" ] || { echo "bin/ or lib/ is empty: run make first" >&2; exit 2; }
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+unfit() {
+  echo "$*" >&2
+  exit 2
+}
+plugin=$root/lib/libnccl-tuner-dynamiccl.so
+[ -x "$root/bin/dynamiccld" ] && [ -e "$plugin" ] || unfit "bin/ or lib/ is empty: run make first"
+command -v nvidia-smi >/dev/null || unfit "nvidia-smi is not here: this needs a machine with NVIDIA GPUs"
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 tmp=$(mktemp -d)
 logs=${MIX_LOGS:-$tmp}
@@ -22,8 +27,8 @@ mkdir -p "$logs" "$(dirname "$out")"
 
 build=${MIX_BUILD:-$tmp}
 mkdir -p "$build"
-nccl=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') || {
-  echo "NCCL's headers are not here: pip install nvidia-nccl-cu13 (PyTorch brings it)" >&2; exit 2; }
+nccl=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
+  unfit "NCCL's headers are not here: pip install nvidia-nccl-cu13 (PyTorch brings it)"
 if [ ! -x "$build/mix" ] || [ -n "$(find "$here" -name 'mix*' -newer "$build/mix")" ]; then
   nvcc=$(command -v nvcc || "$root/.ci/cuda" --only-get)
   "$nvcc" -std=c++17 -arch=native -O2 -I"$nccl/include" -o "$build/mix" "$here/mix.cu" \
@@ -40,7 +45,7 @@ MIX_DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
 MIX_DATE=$(date -u +%FT%TZ)
 MIX_COMMIT=${MIX_COMMIT:-$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)}
 export MIX_DRIVER MIX_DATE MIX_COMMIT
-export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$root/lib/libnccl-tuner-dynamiccl.so
+export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$plugin
 export NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
 export NCCL_NVLS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN} LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
@@ -49,8 +54,8 @@ export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 serve() {
   # shellcheck disable=SC2086  # several options
-  "$root/bin/dynamiccld" serve --dir "$DYNAMICCL_DIR" --store none --explore-budget 50% --sample-every 1 --seed "${1:-1}" \
-    --listen "127.0.0.1:$port" ${SERVE_OPTIONS:-} >>"$logs/daemon.log" 2>&1 &
+  "$root/bin/dynamiccld" serve --dir "$DYNAMICCL_DIR" --store none --explore-budget 50% --sample-every 1 \
+    --seed "${1:-1}" --listen "127.0.0.1:$port" ${SERVE_OPTIONS:-} >>"$logs/daemon.log" 2>&1 &
   daemon=$!
 }
 
@@ -58,8 +63,9 @@ serve() {
 note_status() {
   timeout 10 python3 - "$root/bin/dynamiccld" "$port" "$daemon" <<'E3' >>"$logs/statuses.jsonl" 2>>"$logs/daemon.log" || true
 import json, re, subprocess, sys, urllib.request
-status = json.loads(subprocess.run([sys.argv[1], "status", "--json"], capture_output=True, text=True, timeout=5, check=True).stdout)
+ran = subprocess.run([sys.argv[1], "status", "--json"], capture_output=True, text=True, timeout=5, check=True)
 text = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[2]}/metrics", timeout=3).read().decode()
+status = json.loads(ran.stdout)
 status["daemon"] = int(sys.argv[3])
 status["group_calls"] = sum(int(float(v)) for v in re.findall(r"^\w*group_calls_total (\S+)$", text, re.M))
 for reason, value in re.findall(r'^\w*group_calls_rejected_total\{reason="(\w+)"\} (\S+)$', text, re.M):
@@ -77,12 +83,13 @@ statuses = [json.loads(l) for l in open(statuses_path)]
 log = open(log_path, errors="replace").read()
 comms = [c for s in statuses for c in s.get("comms") or []]
 line = {"figure": figure, "gpus": int(gpus), "daemon_kills": int(kills), "exit": int(code), "statuses": len(statuses),
-        "communicators": len({c["id"] for c in comms}), "communicators_tuned": len({c["id"] for c in comms if c.get("plan_version")})}
+        "communicators": len({c["id"] for c in comms}),
+        "communicators_tuned": len({c["id"] for c in comms if c.get("plan_version")})}
 last = {}
 for s in statuses:  # of every daemon the last status: it counts from the daemon's start
     last[s["daemon"]] = s
-counted = ("samples", "dropped", "unjoined", "publications", "group_calls", "group_calls_incomplete", "group_calls_disagreed", "group_calls_overruled")
-for key in counted:
+for key in ("samples", "dropped", "unjoined", "publications", "group_calls", "group_calls_incomplete",
+            "group_calls_disagreed", "group_calls_overruled"):
     line[key] = sum(s.get(key, 0) for s in last.values())
 for key in ("decisions", "ignored"):  # of the communicators that lived then
     line[key + "_most_in_a_status"] = max((s.get(key, 0) for s in statuses), default=0)

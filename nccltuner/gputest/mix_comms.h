@@ -79,7 +79,8 @@ static Comm newSplit(const Comm &parent, int color, int key, const char *name, i
   doing("splitting %s into %s, colour %d", parent.name, name, color);
   ncclComm_t comm = nullptr;
   ncclResult_t result = ncclCommSplit(parent.comm, color, key, &comm, nullptr);
-  settle(parent.comm, result, "ncclCommSplit");  // a split is in progress at the parent as well: comm may not be set yet
+  settle(parent.comm, result,
+         "ncclCommSplit");  // a split is in progress at the parent as well: comm may not be set yet
   if (color == NCCL_SPLIT_NOCOLOR && comm) fail("ncclCommSplit with NCCL_SPLIT_NOCOLOR returned a communicator");
   if (color != NCCL_SPLIT_NOCOLOR && !comm) fail("ncclCommSplit with colour %d returned no communicator", color);
   if (comm) {
@@ -93,7 +94,8 @@ static Comm newSplit(const Comm &parent, int color, int key, const char *name, i
 
 // A non-blocking communicator may still be going when destroy or abort returns; it can no longer be asked then.
 static void ended(ncclResult_t result, Comm *c, const char *what) {
-  if (result != ncclSuccess && result != ncclInProgress) fail("%s: %s, %s", what, ncclGetErrorString(result), ncclGetLastError(nullptr));
+  if (result != ncclSuccess && result != ncclInProgress)
+    fail("%s: %s, %s", what, ncclGetErrorString(result), ncclGetLastError(nullptr));
   c->comm = nullptr;
   beat();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CUDA graphs of several calls: inputs, NCCL calls and checks are all captured, and a counter in device memory gives every
- * replay values of its own.
+ * CUDA graphs of several calls: inputs, NCCL calls and checks are all captured, and a counter in device memory gives
+ * every replay values of its own.
  */
 #ifndef DYN_MIX_GRAPH_H
 #define DYN_MIX_GRAPH_H
@@ -23,10 +23,12 @@ struct Graph {
 
   // At most kGraphCalls calls; with `grouped` they are one ncclGroup. All lanes' calls but the first one's are captured
   // on `second`, which forks from `first` and joins it again. Nothing runs on the GPU during this.
-  void capture(Rank &r, int at, const std::vector<Rank::Member> &members, bool grouped, uint32_t seed, int first, int second) {
+  void capture(Rank &r, int at, const std::vector<Rank::Member> &members, bool grouped, uint32_t seed, int first,
+               int second) {
     owner = &r, index = at;
     drop();
-    if (members.size() > kGraphCalls) fail("a graph of %zu calls: there are buffers for %d", members.size(), kGraphCalls);
+    if (members.size() > kGraphCalls)
+      fail("a graph of %zu calls: there are buffers for %d", members.size(), kGraphCalls);
     if (!done) CU(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
     cudaEvent_t fork;
     CU(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
@@ -49,7 +51,8 @@ struct Graph {
         CU(cudaStreamWaitEvent(b, fork, 0));
         forked = true;
       }
-      ready.push_back(r.prepare(*m.comm, m.call, r.graphBuffers[index][i], seed + 0x1000193u * (unsigned)i, r.replays + index));
+      ready.push_back(
+          r.prepare(*m.comm, m.call, r.graphBuffers[index][i], seed + 0x1000193u * (unsigned)i, r.replays + index));
       on.push_back(m.comm->lane == lane ? a : b);
       Rank::fill(ready.back(), on.back());
       if (!grouped) {
@@ -85,9 +88,11 @@ struct Graph {
     if (inFlight == kReplaysInFlight) wait();
     doing("replaying graph %d of %d calls", index, calls);
     if (launched) CU(cudaStreamWaitEvent(r.streams[stream], done, 0));
-    for (int l = 0; l < kLanes; l++) if (lanes[l]) r.enterLane(l, stream);
+    for (int l = 0; l < kLanes; l++)
+      if (lanes[l]) r.enterLane(l, stream);
     CU(cudaGraphLaunch(exec, r.streams[stream]));
-    for (int l = 0; l < kLanes; l++) if (lanes[l]) r.leaveLane(l, stream);
+    for (int l = 0; l < kLanes; l++)
+      if (lanes[l]) r.leaveLane(l, stream);
     CU(cudaEventRecord(done, r.streams[stream]));
     launched = true, inFlight++;
     Rank::add(&r.mine->replays, 1);

@@ -16,7 +16,11 @@
 
 static const double kSayEverySeconds = 10;
 
-enum Layout { kProcesses, kThreads, kOneThread };  // one process a GPU; one process with a thread a GPU; with one thread
+enum Layout {
+  kProcesses,
+  kThreads,
+  kOneThread
+};  // one process a GPU; one process with a thread a GPU; with one thread
 struct Job {
   const char *name;
   Layout layout;
@@ -43,7 +47,8 @@ static void runRank(const Job &job, int rank) {
 static void runProcess(const Job &job, int index) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (job.layout == kProcesses) {
-    if (options.nodes > 1) setenv("NCCL_HOSTID", ("mix-node" + std::to_string(index * options.nodes / options.ranks)).c_str(), 1);
+    if (options.nodes > 1)
+      setenv("NCCL_HOSTID", ("mix-node" + std::to_string(index * options.nodes / options.ranks)).c_str(), 1);
     runRank(job, index);
   } else if (job.layout == kThreads) {
     options.oneProcess = true;
@@ -67,12 +72,14 @@ static void sayWhere(const char *head) {
   fprintf(stderr, "mix: %s\n", head);
   for (int i = 0; i < options.ranks; i++) {
     const SharedRank &r = shared->ranks[i];
-    fprintf(stderr, "mix:   rank %d%s: %llu calls issued, %llu compared; host: %s%s%s\n", i, r.ended ? " (ended)" : "", (unsigned long long)r.issued,
-            (unsigned long long)r.compared, r.doing, r.why[0] ? "; gave up: " : "", r.why);
+    fprintf(stderr, "mix:   rank %d%s: %llu calls issued, %llu compared; host: %s%s%s\n", i, r.ended ? " (ended)" : "",
+            (unsigned long long)r.issued, (unsigned long long)r.compared, r.doing, r.why[0] ? "; gave up: " : "",
+            r.why);
     uint64_t newest = 0;
     for (int k = 0; k < kRecent; k++) newest = std::max(newest, r.recentCall[k]);
     for (int k = 3; k >= 0; k--)
-      if (newest > (uint64_t)k) fprintf(stderr, "mix:     %s%s\n", k ? "" : "newest: ", r.recent[(newest - k) % kRecent]);
+      if (newest > (uint64_t)k)
+        fprintf(stderr, "mix:     %s%s\n", k ? "" : "newest: ", r.recent[(newest - k) % kRecent]);
   }
 }
 
@@ -84,8 +91,9 @@ static uint64_t sum(uint64_t SharedRank::*field) {
 }
 
 static void sayProgress(double seconds) {
-  fprintf(stderr, "mix: %4.0f s, %llu calls, %llu replays, %llu elements compared, %llu wrong\n", seconds, (unsigned long long)sum(&SharedRank::compared),
-          (unsigned long long)sum(&SharedRank::replays), (unsigned long long)sum(&SharedRank::elements), (unsigned long long)sum(&SharedRank::wrong));
+  fprintf(stderr, "mix: %4.0f s, %llu calls, %llu replays, %llu elements compared, %llu wrong\n", seconds,
+          (unsigned long long)sum(&SharedRank::compared), (unsigned long long)sum(&SharedRank::replays),
+          (unsigned long long)sum(&SharedRank::elements), (unsigned long long)sum(&SharedRank::wrong));
 }
 
 static Outcome runJob(const Job &job) {
@@ -113,7 +121,9 @@ static Outcome runJob(const Job &job) {
       pids[i] = -1, left--;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
       o.code = kFailed;
-      o.why = (WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status)) : "exit " + std::to_string(WEXITSTATUS(status))) + " of process " + std::to_string(i);
+      o.why = (WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                                   : "exit " + std::to_string(WEXITSTATUS(status))) +
+              " of process " + std::to_string(i);
     }
     const double now = nowSeconds();
     for (int i = 0; i < options.ranks && o.code == kRight; i++) {
@@ -122,7 +132,8 @@ static Outcome runJob(const Job &job) {
       if (b != beats[i] || __atomic_load_n(&r.ended, __ATOMIC_ACQUIRE)) beats[i] = b, changed[i] = now;
       if (now - changed[i] <= options.hangSeconds) continue;
       o.code = kHang;
-      o.why = "rank " + std::to_string(i) + " made no progress for " + std::to_string((int)options.hangSeconds) + " s: " + r.doing;
+      o.why = "rank " + std::to_string(i) + " made no progress for " + std::to_string((int)options.hangSeconds) +
+              " s: " + r.doing;
     }
     if (now - said >= kSayEverySeconds) said = now, sayProgress(now - begin);
   }
@@ -130,11 +141,13 @@ static Outcome runJob(const Job &job) {
   if (o.code != kRight) sayWhere(o.code == kHang ? "HANG" : "a rank failed");
   for (int i = 0; i < options.ranks && o.code == kFailed; i++)
     if (shared->ranks[i].why[0]) o.why += std::string("; rank ") + std::to_string(i) + ": " + shared->ranks[i].why;
-  for (pid_t p : pids) if (p > 0) kill(p, SIGKILL);
+  for (pid_t p : pids)
+    if (p > 0) kill(p, SIGKILL);
   // A process whose GPU hangs may take long to die: it is left to init then.
   for (int tries = 0; tries < 1000; tries++) {
     bool all = true;
-    for (pid_t &p : pids) if (p > 0 && waitpid(p, nullptr, WNOHANG) == p) p = -1;
+    for (pid_t &p : pids)
+      if (p > 0 && waitpid(p, nullptr, WNOHANG) == p) p = -1;
     for (pid_t p : pids) all &= p < 0;
     if (all) break;
     usleep(10000);

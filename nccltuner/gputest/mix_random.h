@@ -10,7 +10,8 @@
 
 #include "mix_graph.h"
 
-static const uint64_t kRebuildEvery = 64 * kDecideEvery;  // steps after which all communicators but the world are made anew
+static const uint64_t kRebuildEvery =
+    64 * kDecideEvery;  // steps after which all communicators but the world are made anew
 
 struct Shape {              // shares of steps, in thousandths; the rest are eager calls
   unsigned capture, replay, group;
@@ -18,7 +19,8 @@ struct Shape {              // shares of steps, in thousandths; the rest are eag
 static const Shape kEverything = {8, 220, 120}, kOnlyEager = {0, 0, 0};
 
 static Call drawCall(Random &random) {
-  static const int kinds[] = {kAllReduce, kAllReduce, kAllReduce, kAllGather, kAllGather, kReduceScatter, kReduceScatter, kBroadcast, kReduce, kAllToAll};
+  static const int kinds[] = {kAllReduce,     kAllReduce,     kAllReduce, kAllGather, kAllGather,
+                              kReduceScatter, kReduceScatter, kBroadcast, kReduce,    kAllToAll};
   Call c;
   c.kind = kinds[random.below(10)];
   c.type = random.below(kTypes);

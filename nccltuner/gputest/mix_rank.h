@@ -69,12 +69,17 @@ struct Rank {
     const size_t room = kMostBytes + 2 * kEdgeBytes;
     char *arena;
     CU(cudaMalloc(&arena, room * 2 * (kSlots + kGraphs * kGraphCalls)));
-    auto take = [&] { char *p = arena; arena += room; return p; };
+    auto take = [&] {
+      char *p = arena;
+      arena += room;
+      return p;
+    };
     for (auto &s : slots) {
       s = Slot{{take(), take()}, nullptr, false, 0, 0, 0};
       CU(cudaEventCreateWithFlags(&s.done, cudaEventDisableTiming));
     }
-    for (auto &g : graphBuffers) for (auto &b : g) b = Buffers{take(), take()};
+    for (auto &g : graphBuffers)
+      for (auto &b : g) b = Buffers{take(), take()};
     CU(cudaMalloc(&replays, kGraphs * sizeof *replays));
     CU(cudaMemset(replays, 0, kGraphs * sizeof *replays));
     CU(cudaHostAlloc(&errors, sizeof *errors, cudaHostAllocPortable));
@@ -126,9 +131,10 @@ struct Rank {
     const uint64_t number = __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED);
     s.call = (unsigned)number;
     char *text = mine->recent[number % kRecent];
-    snprintf(text, kTextBytes, "call %llu: %s %s%s%s, count %zu, root %d%s%s, of %s (rank %d of %d)", (unsigned long long)number,
-             kKindNames[c.kind], kTypeNames[c.type], copies(c.kind) ? "" : " ", copies(c.kind) ? "" : kOpNames[c.op], s.count, s.root,
-             c.inPlace ? ", in place" : "", c.shift ? ", unaligned" : "", comm.name, comm.me, comm.n);
+    snprintf(text, kTextBytes, "call %llu: %s %s%s%s, count %zu, root %d%s%s, of %s (rank %d of %d)",
+             (unsigned long long)number, kKindNames[c.kind], kTypeNames[c.type], copies(c.kind) ? "" : " ",
+             copies(c.kind) ? "" : kOpNames[c.op], s.count, s.root, c.inPlace ? ", in place" : "",
+             c.shift ? ", unaligned" : "", comm.name, comm.me, comm.n);
     mine->recentCall[number % kRecent] = number;
     memcpy(&texts[number % kTexts * kTextBytes], text, kTextBytes);
     return ready;
@@ -138,10 +144,13 @@ struct Rank {
     return kSizes[r.call.type] * (r.spec.recvCount > r.spec.sendCount ? r.spec.recvCount : r.spec.sendCount);
   }
   static void fill(const Ready &r, cudaStream_t stream) {
-    mixFill<<<gridFor(r.spec.sendCount > r.spec.poisonCount ? r.spec.sendCount : r.spec.poisonCount), 256, 0, stream>>>(r.spec);
+    mixFill<<<gridFor(r.spec.sendCount > r.spec.poisonCount ? r.spec.sendCount : r.spec.poisonCount), 256, 0, stream>>>(
+        r.spec);
     CU(cudaGetLastError());
   }
   static void check(const Ready &r, cudaStream_t stream) {
+    if (options.spoil && r.spec.call % options.spoil == 0 && r.spec.recvCount)
+      mixSpoil<<<1, 1, 0, stream>>>(r.spec.recv + r.spec.recvCount * kSizes[r.call.type] - 1);
     mixCheck<<<gridFor(r.spec.recvCount > r.spec.count ? r.spec.recvCount : r.spec.count), 256, 0, stream>>>(r.spec);
     CU(cudaGetLastError());
   }
@@ -208,35 +217,41 @@ struct Rank {
       open.emplace_back(&slot, prepare(*m.comm, m.call, slot.buffers, seed + 0x1000193u * (unsigned)i, nullptr));
       streamOf.push_back(m.stream);
       issued(open.back().second.call.kind, 1);
-      if (laneStream[m.comm->lane] >= 0 && laneStream[m.comm->lane] != m.stream) fail("a group with two streams in one lane");
+      if (laneStream[m.comm->lane] >= 0 && laneStream[m.comm->lane] != m.stream)
+        fail("a group with two streams in one lane");
       laneStream[m.comm->lane] = m.stream;
       fill(open.back().second, streams[m.stream]);
     }
-    for (int l = 0; l < kLanes; l++) if (laneStream[l] >= 0) enterLane(l, laneStream[l]);
+    for (int l = 0; l < kLanes; l++)
+      if (laneStream[l] >= 0) enterLane(l, laneStream[l]);
     doing("NCCL group of %zu calls", open.size());
     mine->groups++;
     NC(ncclGroupStart());
     for (size_t i = 0; i < open.size(); i++) settleInGroup(nccl(open[i].second, streams[streamOf[i]]));
     const ncclResult_t end = ncclGroupEnd();
-    if (end != ncclInProgress && end != ncclSuccess) fail("ncclGroupEnd: %s, %s", ncclGetErrorString(end), ncclGetLastError(nullptr));
+    if (end != ncclInProgress && end != ncclSuccess)
+      fail("ncclGroupEnd: %s, %s", ncclGetErrorString(end), ncclGetLastError(nullptr));
     for (size_t i = 0; i < open.size() && end == ncclInProgress; i++) {
       settle(open[i].second.comm->comm, ncclInProgress, "group");
     }
-    for (int l = 0; l < kLanes; l++) if (laneStream[l] >= 0) leaveLane(l, laneStream[l]);
+    for (int l = 0; l < kLanes; l++)
+      if (laneStream[l] >= 0) leaveLane(l, laneStream[l]);
     for (size_t i = 0; i < open.size(); i++) {
       check(open[i].second, streams[streamOf[i]]);
       close(*open[i].first, open[i].second, streamOf[i]);
     }
   }
   static void settleInGroup(ncclResult_t r) {
-    if (r != ncclSuccess && r != ncclInProgress) fail("NCCL call in a group: %s, %s", ncclGetErrorString(r), ncclGetLastError(nullptr));
+    if (r != ncclSuccess && r != ncclInProgress)
+      fail("NCCL call in a group: %s, %s", ncclGetErrorString(r), ncclGetLastError(nullptr));
   }
 
   // Lanes: see mix_comms.h. enterLane makes the stream wait for the lane's kernel before, leaveLane marks its own.
   cudaEvent_t laneEvents[kLanes];
   int lastStream[kLanes] = {-1, -1};
   void enterLane(int lane, int stream) {
-    if (lastStream[lane] >= 0 && lastStream[lane] != stream) CU(cudaStreamWaitEvent(streams[stream], laneEvents[lane], 0));
+    if (lastStream[lane] >= 0 && lastStream[lane] != stream)
+      CU(cudaStreamWaitEvent(streams[stream], laneEvents[lane], 0));
   }
   void leaveLane(int lane, int stream) {
     CU(cudaEventRecord(laneEvents[lane], streams[stream]));
@@ -286,15 +301,19 @@ struct Rank {
     for (; reported < mine->wrong && reported < kKeptErrors; reported++) {
       const MixError &e = errors->first[reported];
       const char *text = textOf(e.call);
-      static const char *const kinds[] = {"bits differ", "values differ", "written outside the output", "input changed"};
-      char name[32];
+      static const char *const kinds[] = {"bits differ", "values differ", "written outside the output",
+                                          "input changed"};
+      char name[32], what[128];
       snprintf(name, sizeof name, "call %u:", e.call);
-      fprintf(stderr, "mix: WRONG rank %d, %s, replay %u, element %llu: ", rank,
-              strncmp(text, name, strlen(name)) ? name : text, e.replay, (unsigned long long)e.index);
       double expected, got;
       memcpy(&expected, &e.expected, 8), memcpy(&got, &e.got, 8);
-      if (e.mismatch == kValuesDiffer) fprintf(stderr, "expected %.17g, got %.17g\n", expected, got);
-      else fprintf(stderr, "%s, expected 0x%llx, got 0x%llx\n", kinds[e.mismatch], (unsigned long long)e.expected, (unsigned long long)e.got);
+      if (e.mismatch == kValuesDiffer)
+        snprintf(what, sizeof what, "expected %.17g, got %.17g", expected, got);
+      else
+        snprintf(what, sizeof what, "%s, expected 0x%llx, got 0x%llx", kinds[e.mismatch],
+                 (unsigned long long)e.expected, (unsigned long long)e.got);
+      fprintf(stderr, "mix: WRONG rank %d, %s, replay %u, element %llu: %s\n", rank,
+              strncmp(text, name, strlen(name)) ? name : text, e.replay, (unsigned long long)e.index, what);
     }
   }
 };

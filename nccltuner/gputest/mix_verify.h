@@ -18,8 +18,10 @@
 
 enum Type { kInt8, kUint8, kInt32, kInt64, kHalf, kBfloat16, kFloat, kDouble, kTypes };
 enum Op { kSum, kProd, kMin, kMax, kAvg, kOps };
-static const ncclDataType_t kNcclTypes[kTypes] = {ncclInt8, ncclUint8, ncclInt32, ncclInt64, ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64};
-static const char *const kTypeNames[kTypes] = {"int8", "uint8", "int32", "int64", "half", "bfloat16", "float", "double"};
+static const ncclDataType_t kNcclTypes[kTypes] = {ncclInt8,    ncclUint8,    ncclInt32,   ncclInt64,
+                                                  ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64};
+static const char *const kTypeNames[kTypes] = {"int8", "uint8",    "int32", "int64",
+                                               "half", "bfloat16", "float", "double"};
 static const ncclRedOp_t kNcclOps[kOps] = {ncclSum, ncclProd, ncclMin, ncclMax, ncclAvg};
 static const char *const kOpNames[kOps] = {"sum", "prod", "min", "max", "avg"};
 static const size_t kSizes[kTypes] = {1, 1, 4, 8, 2, 2, 4, 8};
@@ -41,16 +43,18 @@ struct MixErrors {                // pinned host memory: the host looks at it wi
 // One rank's view of one call.
 struct Spec {
   char *send, *recv, *low, *high;  // low and high: where the output's buffer begins and ends; the guards lie outside
-  const unsigned *replay;          // device memory, counts a graph's replays: values differ from one to the next; or null
+  const unsigned *replay;  // device memory, counts a graph's replays: values differ from one to the next; or null
   MixErrors *errors;
-  size_t count;                    // as the NCCL call gets it
+  size_t count;  // as the NCCL call gets it
   size_t sendCount, recvCount, poisonCount;  // elements of this rank
   unsigned seed, call;
-  int n, me, root, peerFrom;       // peerFrom: kSendRecv, the rank that this one gets from
+  int n, me, root, peerFrom;  // peerFrom: kSendRecv, the rank that this one gets from
   unsigned char kind, type, op, inPlace, checkInput;
 };
 
-static __host__ __device__ bool copies(int kind) { return kind != kAllReduce && kind != kReduceScatter && kind != kReduce; }
+static __host__ __device__ bool copies(int kind) {
+  return kind != kAllReduce && kind != kReduceScatter && kind != kReduce;
+}
 
 // NCCL multiplies floats by 1/n before it adds them, exact for powers of two; integers it divides at the end, exact for
 // multiples of n, of which int8 has room for 8 ranks.
@@ -72,7 +76,8 @@ static __device__ int64_t summand(int type, int op, int n, int rank, uint64_t bi
   int width = 4;
   switch (type) {
     case kInt32: width = 27; break;
-    case kInt64: case kDouble: width = 45; break;
+    case kInt64:
+    case kDouble: width = 45; break;
     case kHalf: width = 7; break;
     case kBfloat16: width = 5; break;
     case kFloat: width = 20; break;
@@ -83,24 +88,33 @@ static __device__ int64_t summand(int type, int op, int n, int rank, uint64_t bi
 
 static __device__ void storeBits(char *p, int type, uint64_t i, uint64_t bits) {
   switch (type) {
-    case kInt8: case kUint8: ((uint8_t *)p)[i] = (uint8_t)bits; break;
-    case kHalf: case kBfloat16: ((uint16_t *)p)[i] = (uint16_t)bits; break;
-    case kInt32: case kFloat: ((uint32_t *)p)[i] = (uint32_t)bits; break;
+    case kInt8:
+    case kUint8: ((uint8_t *)p)[i] = (uint8_t)bits; break;
+    case kHalf:
+    case kBfloat16: ((uint16_t *)p)[i] = (uint16_t)bits; break;
+    case kInt32:
+    case kFloat: ((uint32_t *)p)[i] = (uint32_t)bits; break;
     default: ((uint64_t *)p)[i] = bits;
   }
 }
 
 static __device__ uint64_t loadBits(const char *p, int type, uint64_t i) {
   switch (type) {
-    case kInt8: case kUint8: return ((const uint8_t *)p)[i];
-    case kHalf: case kBfloat16: return ((const uint16_t *)p)[i];
-    case kInt32: case kFloat: return ((const uint32_t *)p)[i];
+    case kInt8:
+    case kUint8: return ((const uint8_t *)p)[i];
+    case kHalf:
+    case kBfloat16: return ((const uint16_t *)p)[i];
+    case kInt32:
+    case kFloat: return ((const uint32_t *)p)[i];
     default: return ((const uint64_t *)p)[i];
   }
 }
 
 static __device__ uint64_t maskOf(int type) {
-  return type < kInt32 ? 0xff : type == kHalf || type == kBfloat16 ? 0xffff : type == kInt32 || type == kFloat ? 0xffffffffu : ~0ull;
+  return type < kInt32                        ? 0xff
+         : type == kHalf || type == kBfloat16 ? 0xffff
+         : type == kInt32 || type == kFloat   ? 0xffffffffu
+                                              : ~0ull;
 }
 
 static __device__ void storeNumber(char *p, int type, uint64_t i, int64_t v) {
@@ -128,8 +142,10 @@ static __device__ double loadNumber(const char *p, int type, uint64_t i) {
 
 static __device__ void storeInput(const Spec &s, unsigned seed, uint64_t i) {
   const uint64_t bits = randomBits(seed, s.me, i);
-  if (copies(s.kind)) storeBits(s.send, s.type, i, bits);
-  else storeNumber(s.send, s.type, i, summand(s.type, s.op, s.n, s.me, bits));
+  if (copies(s.kind))
+    storeBits(s.send, s.type, i, bits);
+  else
+    storeNumber(s.send, s.type, i, summand(s.type, s.op, s.n, s.me, bits));
 }
 
 static __device__ uint64_t expectedBits(const Spec &s, unsigned seed, uint64_t i) {
@@ -146,11 +162,16 @@ static __device__ double expectedNumber(const Spec &s, unsigned seed, uint64_t i
   int64_t all = 0;
   for (int r = 0; r < s.n; r++) {
     const int64_t v = summand(s.type, s.op, s.n, r, randomBits(seed, r, i));
-    if (r == 0) all = v;
-    else if (s.op == kProd) all *= v;
-    else if (s.op == kMin) all = v < all ? v : all;
-    else if (s.op == kMax) all = v > all ? v : all;
-    else all += v;
+    if (r == 0)
+      all = v;
+    else if (s.op == kProd)
+      all *= v;
+    else if (s.op == kMin)
+      all = v < all ? v : all;
+    else if (s.op == kMax)
+      all = v > all ? v : all;
+    else
+      all += v;
   }
   return s.op == kAvg ? (double)all / s.n : (double)all;
 }
@@ -200,6 +221,9 @@ __global__ void mixCheck(Spec s) {
     if (after != expected) report(s, kGuardTouched, kGuardBytes + i, expected, after);
   }
 }
+
+// Makes a result wrong: --spoil proves that wrong ones are noticed.
+__global__ void mixSpoil(char *byte) { *byte ^= 1; }
 
 __global__ void mixBump(unsigned *replay) { ++*replay; }
 

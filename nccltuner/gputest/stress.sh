@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A random mix under the plugin while the daemon explores at full rate and is killed (kill -9) every 10 s and started again
-# 1 s later: no result may be wrong and nothing may hang.
+# A random mix under the plugin while the daemon explores at full rate and is killed (kill -9) every 10 s and started
+# again 1 s later: no result may be wrong and nothing may hang.
 #   nccltuner/gputest/stress.sh SECONDS [RESULTS.jsonl] [option of mix value]...      e.g. --seed 7 or --one-process
 # Environment: see mix_common.sh; KILL_EVERY=S. Exit: as of cases.sh.
 set -euo pipefail
@@ -20,7 +20,10 @@ while running; do
   next=$((SECONDS + ${KILL_EVERY:-10}))
   while running && [ "$SECONDS" -lt "$next" ]; do
     sleep 0.5
-    kill -0 "$daemon" 2>/dev/null || { echo "the daemon died by itself:" >&2; tail -n 20 "$logs/daemon.log" >&2; exit 1; }
+    kill -0 "$daemon" 2>/dev/null && continue
+    echo "the daemon died by itself:" >&2
+    tail -n 20 "$logs/daemon.log" >&2
+    exit 1
   done
   running || break
   note_status
