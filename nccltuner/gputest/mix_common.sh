@@ -61,7 +61,8 @@ serve() {
 
 # One line of what the daemon that lives counts: its status, and the counts of group calls, which only /metrics has.
 note_status() {
-  timeout 10 python3 - "$root/bin/dynamiccld" "$port" "$daemon" <<'E3' >>"$logs/statuses.jsonl" 2>>"$logs/daemon.log" || true
+  timeout 10 python3 - "$root/bin/dynamiccld" "$port" "$daemon" \
+    <<'E3' >>"$logs/statuses.jsonl" 2>>"$logs/daemon.log" || true
 import json, re, subprocess, sys, urllib.request
 ran = subprocess.run([sys.argv[1], "status", "--json"], capture_output=True, text=True, timeout=5, check=True)
 text = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[2]}/metrics", timeout=3).read().decode()
