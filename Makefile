@@ -14,8 +14,9 @@ all: daemon plugin harness ## build bin/ and lib/
 daemon: ## bin/dynamiccld, and bin/dynamiccld-train, which `dynamiccld train` becomes
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/ ./cmd/dynamiccld ./cmd/dynamiccld-train
 
-plugin: ## lib/libnccl-tuner-dynamiccl.so and its profiler name
+plugin: ## lib/libnccl-tuner-dynamiccl.so, its profiler name, and the preload library
 	$(MAKE) --no-print-directory -C nccltuner/plugin
+	$(MAKE) --no-print-directory -C nccltuner/preload
 
 harness: ## bin/dynamiccl-rank, the stand-in for NCCL in a rank process
 	$(MAKE) --no-print-directory -C nccltuner/harness
@@ -51,6 +52,7 @@ fuzz: ## every fuzz target for FUZZTIME
 clean:
 	rm -rf bin lib
 	$(MAKE) --no-print-directory -C nccltuner/plugin clean
+	$(MAKE) --no-print-directory -C nccltuner/preload clean
 	$(MAKE) --no-print-directory -C nccltuner/harness clean
 
 help: ## this list

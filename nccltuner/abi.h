@@ -91,6 +91,7 @@ struct dyn_rank {
 #define DYN_RANK_NO_EXPLORE 8  /* DYNAMICCL_NO_EXPLORE: stored choices only, no exploration */
 #define DYN_RANK_FIXED_NUMERICS 16 /* DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice */
 #define DYN_RANK_DEVICE_LL 32 /* NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one */
+#define DYN_RANK_NO_TIMES 64 /* kernels are not timed, for CUDA graphs would be slow for ever: stored choices only */
 
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {

@@ -29,6 +29,7 @@ const (
 	RankNoExplore       = 8  // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
 	RankFixedNumerics   = 16 // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
 	RankDeviceLl        = 32 // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
+	RankNoTimes         = 64 // kernels are not timed, for CUDA graphs would be slow for ever: stored choices only
 	SampleAggregated    = 1  // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
 	SampleUnjoined      = 2  // no getCollInfo call matched: seq is the profiler's own
 	SampleHostTimed     = 4  // timed by the host (profiler v1-v3 give no GPU time)

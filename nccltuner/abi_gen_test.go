@@ -128,6 +128,7 @@ var abiInts = map[string]uint64{
 	"DYN_RANK_NO_EXPLORE":       RankNoExplore,
 	"DYN_RANK_FIXED_NUMERICS":   RankFixedNumerics,
 	"DYN_RANK_DEVICE_LL":        RankDeviceLl,
+	"DYN_RANK_NO_TIMES":         RankNoTimes,
 	"DYN_SAMPLE_AGGREGATED":     SampleAggregated,
 	"DYN_SAMPLE_UNJOINED":       SampleUnjoined,
 	"DYN_SAMPLE_HOST_TIMED":     SampleHostTimed,

@@ -129,6 +129,7 @@ type RankView struct {
 	Veto        bool   // the user set NCCL_ALGO or NCCL_PROTO there
 	NoProfiler  bool   // stored choices only, no exploration
 	PlanUnfit   bool   // the plan in force failed the rank's check: NCCL's defaults run in its place
+	NoTimes     bool   // likewise: kernels are not timed, for CUDA graphs would be slow for ever
 	NoExplore   bool   // the user wants stored choices only
 	Fixed       bool   // the user wants NCCL's own choice for collectives that add up
 	DeviceLL    bool   // NCCL may run a device kernel where LL is chosen, if it is new enough
@@ -179,6 +180,7 @@ func (r *Record) view(v *RecordView) error {
 			Left:        position == positionLeft,
 			Veto:        flags&RankVeto != 0,
 			NoProfiler:  flags&RankNoProfiler != 0,
+			NoTimes:     flags&RankNoTimes != 0,
 			PlanUnfit:   flags&RankPlanUnfit != 0,
 			NoExplore:   flags&RankNoExplore != 0,
 			Fixed:       flags&RankFixedNumerics != 0,

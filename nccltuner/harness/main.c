@@ -79,6 +79,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "dynamiccl-rank: %s\n", error);
     return EXIT_USAGE;
   }
+  setenv("DYNAMICCL_NO_GRAPHS", "1", 0); /* there are none here, hence no preload library; the caller's word goes first */
   if (options.selftest) return selftest_run(stdout) == 0 ? 0 : 1;
   nccl_version_set(options.ncclVersion, options.maxTunerAbi, options.maxProfilerAbi);
   if (plan_build(&plan, &options, error, sizeof error) != 0) {

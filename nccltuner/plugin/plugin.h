@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "../abi.h"
+#include "../preload/preload.h"
 
 /* ncclDebugLogger_t, src/include/nccl_common.h */
 typedef void (*dyn_logger)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...);
@@ -45,6 +46,7 @@ struct dyn_comm {
   uint64_t epoch;
   uint32_t slot;      /* plan buffer + 1 in force, 0: NCCL's defaults */
   int sampling;       /* this epoch is sampled */
+  int captured;       /* atomic, profiler half: the API call being made goes into a CUDA graph */
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
   uint64_t seenHeartbeat;
@@ -85,10 +87,14 @@ struct dyn_process {
   struct dyn_ring *ring; /* NULL: none */
   struct dyn_sample *cells;
   atomic_int *mask;          /* NCCL's activation mask, NULL until the profiler half is loaded */
+  struct dyn_preload *preload; /* NULL: not in this process */
+  int promised;                /* DYNAMICCL_NO_GRAPHS */
+  atomic_int take, restore;    /* struct dyn_mask_words, where there is no preload to have them */
+  atomic_uint turns;
   atomic_int samplingComms;  /* communicators whose present epoch is sampled */
   atomic_int chainMask;      /* what a chained profiler wants */
   atomic_int heldMask;       /* bits of ours that stay set, sampling or not: KernelCh from NCCL 2.32 on (profiler.c) */
-  atomic_int blockedMask;    /* bits of ours that must stay clear now: KernelCh while CUDA graphs are captured */
+  atomic_int refused;        /* bits of ours that must not be asked for: kernel times that graphs forbid (capture.c) */
 };
 /* The process's ring, opened at the first call after load or fork. Never NULL; ring is NULL when none can be had. */
 struct dyn_process *dyn_process_get(dyn_logger log);
@@ -96,8 +102,18 @@ struct dyn_process *dyn_process_get(dyn_logger log);
 void dyn_process_ref(void);
 void dyn_process_unref(void);
 /* Writes the mask that NCCL polls:
- * (((ring.wantMask if any communicator samples now and the daemon lives) | heldMask) & ~blockedMask) | chainMask. */
+ * (((ring.wantMask if any communicator samples now and the daemon lives) | heldMask) & ~refused) | chainMask,
+ * KernelCh of ours only while no guard is up (mask.h). */
 void dyn_mask_update(struct dyn_process *process, int alive);
+static inline struct dyn_mask_words dyn_process_words(struct dyn_process *p) {
+  struct dyn_preload *preload = p->preload;
+  if (preload == NULL) return (struct dyn_mask_words){p->mask, &p->take, &p->restore, &p->turns};
+  return (struct dyn_mask_words){p->mask, &preload->take, &preload->restore, &preload->turns};
+}
+/* Whether kernel times are refused in this process. */
+int dyn_times_refused(void);
+/* A switch that daemon and ranks read alike. */
+int dyn_switched_on(const char *name);
 /* Puts one sample into the ring; dropped and counted when it is full. 1: stored. */
 int dyn_ring_put(struct dyn_process *process, const struct dyn_sample *sample);
 

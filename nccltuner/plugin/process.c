@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "comm.h"
+#include "nccl_profiler_abi.h"
 
 /* A producer tries again only when another one has moved head; so many in a row means that the memory is damaged. */
 #define DYN_PUT_TRIES 1000
@@ -96,6 +97,11 @@ void dyn_process_fork_child(void) {
   close_ring(false);
   users = 0;
   atomic_store(&process.samplingComms, 0);
+  /* Guards of threads that are not in the child would never leave; the one that refuses stays. */
+  if (process.mask) {
+    int refused = atomic_load(&process.refused) ? DYN_GUARD_ONE : 0;
+    atomic_store(process.mask, (atomic_load(process.mask) & DYN_MASK_EVENTS) | refused);
+  }
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
@@ -108,14 +114,18 @@ void dyn_process_exit(void) {
 void dyn_mask_update(struct dyn_process *p, int alive) {
   atomic_int *mask = p->mask;
   if (!mask) return;
+  int chain = atomic_load_explicit(&p->chainMask, memory_order_relaxed), guarded = ncclProfileKernelCh & ~chain;
   int want = atomic_load_explicit(&p->heldMask, memory_order_relaxed);
   if (alive && p->ring && atomic_load_explicit(&p->samplingComms, memory_order_relaxed) > 0)
     want |= (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED);
-  want &= ~atomic_load_explicit(&p->blockedMask, memory_order_relaxed);
-  want |= atomic_load_explicit(&p->chainMask, memory_order_relaxed);
-  /* Every thread of NCCL reads this word at every call: it is written only to change it. */
-  if (atomic_load_explicit(mask, memory_order_relaxed) != want) atomic_store_explicit(mask, want, memory_order_relaxed);
+  want &= ~atomic_load_explicit(&p->refused, memory_order_relaxed) & DYN_MASK_EVENTS;
+  struct dyn_mask_words words = dyn_process_words(p);
+  words.mask = mask;
+  if (atomic_load_explicit(words.take, memory_order_relaxed) != guarded) atomic_store(words.take, guarded);
+  dyn_mask_write(&words, want | chain, guarded);
 }
+
+int dyn_times_refused(void) { return atomic_load_explicit(&process.refused, memory_order_relaxed) != 0; }
 
 int dyn_ring_put(struct dyn_process *p, const struct dyn_sample *sample) {
   struct dyn_ring *ring = p->ring;

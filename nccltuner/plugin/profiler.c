@@ -1,21 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The profiler half's contexts: init, finalize, what is wanted, and CUDA graph capture. Nothing here fails NCCL: init
+ * The profiler half's contexts: init, finalize, what is wanted. Nothing here fails NCCL: init
  * that cannot make a context leaves none, and every event without a context is ignored.
- *
- * When does NCCL read the activation mask? (src/enqueue.cc, src/plugin/profiler.cc, v2.28.9 and v2.30.7.) Once a call:
- * ncclProfilerStartGroupApiEvent copies it into a thread-local at every collTaskAppend and p2pTaskAppend, and only then
- * starts GroupApi and CollApi, which say graphCaptured. The copy goes into the task and decides, at plan time, whether
- * the kernel is profiled and a host callback is added. Versions before v5 read it at the same place (v1, v2: when the
- * plan is launched) but never tell about captures.
- *   Guaranteed: after the first captured call of a process, no further call in any thread has KernelCh from us until
- *   DYN_CAPTURE_QUIET uncaptured calls went by: clearing the mask in GroupApi reaches every later read, and
- *   dyn_mask_update keeps it out (dyn_process.blockedMask).
- *   Not guaranteed: the call that tells us has read its mask already. If a sampling window is open when a capture
- *   begins, its first call (in a group: its first collective) keeps KernelCh, and that graph replays slowly. Warm-up
- *   calls between captures do not reopen the window at once: that is what the quiet calls are for. Before v5 nothing is
- *   known about captures at all: there, whoever wants no slow graph must not ask for KernelCh (ring.wantMask).
- * A chained profiler's KernelCh is its user's wish and is not blocked: it would poison graphs without us as well.
  *
  * Why does KernelCh stay on from 2.32 on, sampling or not? A kernel leaves its times in slot (works of this channel so
  * far) % 64 and counts every work; the host looks where its own count points. Up to 2.30 the host counts every
@@ -23,8 +9,8 @@
  * line 1263 of src/plugin/profiler.cc by its debug information). One work without, and all later times are those of
  * other collectives: on two H200, after 8 calls without it, kernels of 4 to 70 us read 0.2 to 320 ms. So from
  * DYN_HOLD_VERSION on the bit is set before a communicator's first work and stays, if a daemon lives at that time; else
- * it is never set and the communicator is not sampled. Where it had to go all the same
- * (a captured call), the communicators of that time are not sampled again; later ones are.
+ * it is never set and the communicator is not sampled. Where it was missing all the same (a captured call),
+ * the communicator is not sampled again (capture.c); others and later ones are.
  *   A broadcast is not counted either, KernelCh or not, since it is a task of a kind of its own (ncclTaskBcast, from
  * 2.29 on, DYN_BROADCAST_VERSION; neither ncclScheduleBcastTasksToPlan of 2.30.7 nor ncclProfilerPostPlanWork of 2.32.3
  * counts it). Recorded on 2.32.3: after four broadcasts on channel 0, every time of channel 0 is that of an earlier
@@ -43,9 +29,7 @@
 
 static pthread_mutex_t initLock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int ownPid;
-static atomic_int quietLeft; /* uncaptured API calls until KernelCh may come back */
 static int live;             /* contexts; under initLock */
-static atomic_uint kernelGaps; /* times that KernelCh was taken away while it should have stayed */
 
 pid_t dyn_own_pid(void) { return (pid_t)atomic_load_explicit(&ownPid, memory_order_relaxed); }
 
@@ -58,15 +42,15 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     context->version = in->version;
     dyn_process_ref(); /* first: the ring must not close between the two */
     context->process = dyn_process_get(in->log);
-    context->process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
+    dyn_capture_open(context->process, mask, in->version, in->log);
     live++;
-    int held = in->version >= DYN_BROADCAST_VERSION ? ncclProfileCollApi : 0;
+    /* Says what is captured and what is a broadcast; costs nothing that could be measured. */
+    int held = in->version >= 5 ? ncclProfileCollApi : 0;
+    if (in->version >= DYN_HOLD_VERSION) held |= ncclProfileP2pApi; /* works whose KernelCh capture.c must look after */
     /* KernelCh costs small calls a tenth and more (4x H200: 1 KiB 6.6 to 7.4 us): without a daemon nothing may cost. */
     if (in->version >= DYN_HOLD_VERSION && dyn_daemon_lives(in->log)) held |= ncclProfileKernelCh;
     if (context->process->ring != NULL) held |= atomic_fetch_or(&context->process->heldMask, held);
-    context->gaps = atomic_load(&kernelGaps);
-    /* Made while it is blocked, or not held: its own works are not counted either. */
-    if (atomic_load(&context->process->blockedMask) & ncclProfileKernelCh || !(held & ncclProfileKernelCh)) context->gaps--;
+    if (in->version >= DYN_HOLD_VERSION && !(held & ncclProfileKernelCh)) atomic_store(&context->miscounted, 1);
     if (in->hasId) context->comm = dyn_comm_open(in->commId, in->nRanks, in->nNodes, in->rank, in->log);
     context->chained = dyn_chain_init(context, in);
     /* Not alive: sampling begins at the tuner half's next epoch, which knows whether the daemon lives. */
@@ -88,10 +72,7 @@ int dyn_profiler_finalize(void *handle) {
     dyn_slot_reclaim((uintptr_t)handle, 0);
     if (context->chained) dyn_chain_finalize(context);
     if (context->comm != NULL) dyn_comm_release_profiler(context->comm);
-    if (--live == 0) {
-      context->process->mask = NULL;
-      atomic_store(&context->process->heldMask, 0);
-    }
+    if (--live == 0) dyn_capture_close(context->process);
     dyn_context_free(context);
     dyn_process_unref();
   }
@@ -113,8 +94,7 @@ int dyn_in_step(const struct dyn_context *context) {
   if (atomic_load_explicit(&context->miscounted, memory_order_relaxed)) return 0;
   /* Before 2.32 times go backwards only for a moment, when NCCL's thread was late by more than its 64 slots. */
   if (context->version < DYN_HOLD_VERSION) return 1;
-  return atomic_load_explicit(&context->backward, memory_order_relaxed) < DYN_BACKWARD_LIMIT &&
-         context->gaps == atomic_load_explicit(&kernelGaps, memory_order_relaxed);
+  return atomic_load_explicit(&context->backward, memory_order_relaxed) < DYN_BACKWARD_LIMIT;
 }
 
 int dyn_wanted(const struct dyn_context *context) {
@@ -127,17 +107,5 @@ int dyn_wanted(const struct dyn_context *context) {
                    : atomic_load_explicit(&process->samplingComms, memory_order_relaxed) > 0;
   if (!sampling || !dyn_in_step(context)) return 0;
   return (int)__atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) &
-         ~atomic_load_explicit(&process->blockedMask, memory_order_relaxed);
-}
-
-void dyn_capture_note(struct dyn_process *process, int captured) {
-  if (captured) {
-    atomic_store_explicit(&quietLeft, DYN_CAPTURE_QUIET, memory_order_relaxed);
-    if (!(atomic_fetch_or(&process->blockedMask, ncclProfileKernelCh) & ncclProfileKernelCh)) {
-      if (!(atomic_load(&process->chainMask) & ncclProfileKernelCh)) atomic_fetch_add(&kernelGaps, 1);
-      dyn_mask_update(process, 0); /* at once; what is left of sampling comes back at the next epoch */
-    }
-  } else if (atomic_load_explicit(&process->blockedMask, memory_order_relaxed) & ncclProfileKernelCh) {
-    if (atomic_fetch_sub(&quietLeft, 1) == 1) atomic_fetch_and(&process->blockedMask, ~ncclProfileKernelCh);
-  }
+         ~atomic_load_explicit(&process->refused, memory_order_relaxed);
 }

@@ -2,7 +2,8 @@
  *
  * Inside of the profiler half. profiler_vN.c turn what one NCCL version says into struct dyn_event; nothing else here
  * knows a version.
- *   profiler.c         contexts, init and finalize, CUDA graph capture
+ *   profiler.c         contexts, init and finalize
+ *   capture.c          CUDA graph capture: who may ask for KernelCh
  *   profiler_pool.c    event objects and handles
  *   profiler_event.c   start, stop and state of events
  *   profiler_sample.c  one collective's events -> one dyn_sample, joined to its choice
@@ -27,7 +28,6 @@
 #define DYN_AGE_LIMIT 1024       /* later collectives after which an open event is given up when slots run out */
 #define DYN_LAZY_QUIET_NS 1000000ull         /* no event for so long: a collective of unknown channels is complete */
 #define DYN_MAX_DURATION_NS 3600000000000ull /* more than an hour is a broken clock */
-#define DYN_CAPTURE_QUIET 64     /* uncaptured API calls after a captured one before KernelCh may come back */
 #define DYN_HOLD_VERSION 7       /* profiler ABI of the first NCCL that loses count when KernelCh is switched (2.32) */
 #define DYN_BROADCAST_VERSION 6  /* of the first that does not count broadcasts (2.29) */
 #define DYN_LATE_WORKS 48        /* of the 64 kernel times that NCCL keeps a channel; the rest is for events told late */
@@ -81,7 +81,6 @@ struct dyn_context {
   atomic_uint_fast64_t joined[DYN_NUM_DECISIONS]; /* by seq % DYN_NUM_DECISIONS: (seq + 1) << 1 | aggregated */
   atomic_uint_fast64_t lazy[DYN_NUM_LAZY];        /* handles of collectives that wait for quiet */
   atomic_uint lazyNext; /* 0: there were none so far */
-  unsigned gaps;         /* kernelGaps of profiler.c when it was made */
   atomic_int miscounted; /* a work that NCCL did not count */
   atomic_uint backward;  /* kernel times that went backwards */
   atomic_uint_fast64_t works;    /* Coll and P2p events so far */
@@ -222,8 +221,6 @@ struct dyn_profiler_init {
 };
 int dyn_profiler_init(void **context, int *mask, const struct dyn_profiler_init *in);
 int dyn_profiler_finalize(void *context);
-/* Notes whether an API call is part of a CUDA graph capture. */
-void dyn_capture_note(struct dyn_process *process, int captured);
 /* Notes a broadcast, whose work NCCL does not count. */
 void dyn_broadcast_note(struct dyn_context *context);
 /* Whether the kernel times of this context are those of its own collectives. */
@@ -231,5 +228,14 @@ int dyn_in_step(const struct dyn_context *context);
 /* Bits of ours that are wanted for a collective of this context that starts now. */
 int dyn_wanted(const struct dyn_context *context);
 pid_t dyn_own_pid(void);
+
+/* ---- capture.c ---- */
+
+/* A communicator is made, under the init lock: decides with the first one whether kernels may be timed. */
+void dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_logger log);
+/* The last communicator is gone, under the init lock: nothing of ours stays in the mask. */
+void dyn_capture_close(struct dyn_process *process);
+/* Notes an API call and whether it goes into a CUDA graph. 1: it found KernelCh in the mask if that was wanted. */
+int dyn_capture_note(struct dyn_context *context, int captured);
 
 #endif

@@ -63,14 +63,16 @@ int dyn_event_start(void *contextHandle, void **handle, const struct dyn_event *
   void *chain = context->chained ? dyn_chain_start(context, event, descr) : NULL;
   struct dyn_slot *slot = NULL;
   switch (event->type) {
-    case ncclProfileGroupApi: /* says it first; its calls below are what is counted */
-      if (event->api.captured) dyn_capture_note(context->process, 1);
+    case ncclProfileGroupApi: /* says it first, for the whole group */
+      if (event->api.captured) dyn_capture_note(context, 1);
       break;
-    case ncclProfileP2pApi: dyn_capture_note(context->process, event->api.captured); break;
-    case ncclProfileCollApi:
-      dyn_capture_note(context->process, event->api.captured);
+    case ncclProfileP2pApi: dyn_capture_note(context, event->api.captured); break;
+    case ncclProfileCollApi: {
+      int kept = dyn_capture_note(context, event->api.captured);
       if (event->api.broadcast) dyn_broadcast_note(context);
-      if (!event->api.captured && dyn_wanted(context)) {
+      int want = event->api.captured ? 0 : dyn_wanted(context);
+      if (want & ncclProfileKernelCh && !kept) want = 0; /* its channels would be waited for in vain */
+      if (want) {
         uint64_t seq = context->comm == NULL ? 0 : __atomic_load_n(&context->comm->seq, __ATOMIC_RELAXED);
         if (chain == NULL) {
           *handle = dyn_api_handle(context, seq);
@@ -80,6 +82,7 @@ int dyn_event_start(void *contextHandle, void **handle, const struct dyn_event *
         if (slot != NULL) slot->api.minSeq = seq;
       }
       break;
+    }
     case ncclProfileGroup:
       if (dyn_wanted(context)) slot = dyn_slot_new(context->process, (uintptr_t)contextHandle, DYN_KIND_GROUP, 1);
       break;

@@ -156,8 +156,8 @@ static bool user_decides(dyn_logger log) {
   return set;
 }
 
-/* A switch that daemon and ranks read alike: strconv.ParseBool's words for true begin with these letters. */
-static bool switched_on(const char *name) {
+/* strconv.ParseBool's words for true begin with these letters. */
+int dyn_switched_on(const char *name) {
   const char *value = getenv(name);
   return value && *value && strchr("1tT", *value);
 }
@@ -182,8 +182,9 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   self->ncclVersion = ncclVersion;
   /* Set, not added: a rank may have died writing this slot. */
   self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER;
-  if (switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
-  if (switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
+  if (comm->hasProfiler && dyn_times_refused()) self->flags |= DYN_RANK_NO_TIMES;
+  if (dyn_switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
+  if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
   if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
   self->run = run_id();
   if (user_decides(comm->log)) {

@@ -25,6 +25,10 @@
 
 /* ---- sampling ---- */
 
+static bool daemon_beats(const struct dyn_member *member) {
+  return member->comm.epoch - member->comm.heartbeatEpoch < DYN_HEARTBEAT_EPOCHS;
+}
+
 void dyn_sampling_set(struct dyn_member *member, int sampling) {
   struct dyn_process *process = member->process;
   if (!process) return;
@@ -32,7 +36,7 @@ void dyn_sampling_set(struct dyn_member *member, int sampling) {
     atomic_fetch_add_explicit(&process->samplingComms, sampling ? 1 : -1, memory_order_relaxed);
     __atomic_store_n(&member->comm.sampling, sampling, __ATOMIC_RELAXED);
   }
-  dyn_mask_update(process, member->comm.epoch - member->comm.heartbeatEpoch < DYN_HEARTBEAT_EPOCHS);
+  dyn_mask_update(process, daemon_beats(member));
 }
 
 void dyn_heartbeat_start(struct dyn_member *member) {
@@ -44,6 +48,8 @@ void dyn_heartbeat_start(struct dyn_member *member) {
 static void update_sampling(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   struct dyn_ring *ring = member->process->ring;
+  if (dyn_times_refused() && !(__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_NO_TIMES))
+    __atomic_fetch_or(&comm->self->flags, DYN_RANK_NO_TIMES, __ATOMIC_RELAXED); /* found out since it joined */
   if (!ring) return;
   uint64_t heartbeat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
   if (heartbeat != comm->seenHeartbeat) dyn_heartbeat_start(member);
@@ -165,6 +171,28 @@ static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t byt
   __atomic_store_n(&d->seq, seq, __ATOMIC_RELEASE);
 }
 
+/* What goes into a CUDA graph is never asked for again: the daemon is told at once what was chosen, sampling or not.
+ * Dropped and counted when the ring is full. */
+static __attribute__((noinline)) void tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
+                                                    uint32_t action) {
+  struct dyn_member *member = dyn_member_of(comm);
+  if (!comm->record || !member->process || !daemon_beats(member)) return;
+  struct dyn_sample sample = {
+      .commId = comm->commId,
+      .seq = seq,
+      .bytes = bytes,
+      .planVersion = (uint32_t)comm->plan.version,
+      .action = action,
+      .rank = comm->rank,
+      .collective = (uint8_t)collective,
+      .algorithm = UINT8_MAX, /* what will run is not known yet */
+      .protocol = UINT8_MAX,
+      .flags = DYN_SAMPLE_UNTIMED | DYN_SAMPLE_CAPTURED,
+      .nRanks = comm->nRanks > UINT16_MAX ? UINT16_MAX : (uint16_t)comm->nRanks,
+  };
+  dyn_ring_put(member->process, &sample);
+}
+
 void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
@@ -177,6 +205,8 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
   }
   uint64_t seq = comm->seq;
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
+  if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED) && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
+    tell_captured(comm, seq, collective, bytes, action);
   __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
 }
 

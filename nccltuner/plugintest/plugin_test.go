@@ -14,7 +14,10 @@ import (
 	"time"
 )
 
-const pluginDir = "../plugin"
+const (
+	pluginDir  = "../plugin"
+	preloadDir = "../preload"
+)
 
 // build is where TestMain had make put the library and the test programs: an own folder, so that tests never run files
 // that somebody else is building.
@@ -36,9 +39,11 @@ func buildAndRun(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	build = dir
-	out, err := exec.Command("make", "-j2", "-C", pluginDir, "BUILD="+dir, "LIB="+dir+"/lib", "tests").CombinedOutput()
-	if err != nil {
-		return 0, fmt.Errorf("building the plugin's tests: %w\n%s", err, out)
+	for _, what := range []string{pluginDir, preloadDir} {
+		out, err := exec.Command("make", "-j2", "-C", what, "BUILD="+dir, "LIB="+dir+"/lib", "tests").CombinedOutput()
+		if err != nil {
+			return 0, fmt.Errorf("building the tests of %s: %w\n%s", what, err, out)
+		}
 	}
 	return m.Run(), nil
 }
@@ -100,6 +105,16 @@ func TestEpochCheckFindsPlantedMistakes(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) { program(t, "test_choose") }
+
+func TestCaptured(t *testing.T) { program(t, "test_captured") }
+
+// Every interleaving of captured calls and updates of NCCL's activation mask; then with planted mistakes, each of which
+// must be found.
+func TestMaskExhaustive(t *testing.T) {
+	for mistake := range 6 {
+		program(t, fmt.Sprintf("mask_check-m%d", mistake))
+	}
+}
 
 func TestBadFiles(t *testing.T) { program(t, "test_files") }
 

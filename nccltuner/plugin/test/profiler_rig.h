@@ -36,8 +36,8 @@ extern const ncclProfiler_v7_t ncclProfiler_v7;
 static int rig_mask; /* NCCL's activation mask */
 /* What stays in it, sampling or not: profiler.c says why. */
 static inline int rig_held(int version) {
-  return (version >= DYN_BROADCAST_VERSION ? ncclProfileCollApi : 0) |
-         (version >= DYN_HOLD_VERSION ? ncclProfileKernelCh : 0);
+  return (version >= 5 ? ncclProfileCollApi : 0) |
+         (version >= DYN_HOLD_VERSION ? ncclProfileKernelCh | ncclProfileP2pApi : 0);
 }
 
 /* A daemon is who holds the lock of the directory. */
@@ -54,6 +54,7 @@ static inline void rig_begin(void) {
   static char dir[] = "/tmp/dynamiccl-test-XXXXXX";
   CHECK(mkdtemp(dir) != NULL, "mkdtemp");
   setenv("DYNAMICCL_DIR", dir, 1);
+  setenv("DYNAMICCL_NO_GRAPHS", "1", 1); /* what most tests play; test_profiler_capture does not */
   rig_daemon(1);
   dyn_process_ref();
 }

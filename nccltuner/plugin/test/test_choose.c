@@ -309,7 +309,7 @@ static void sampling(void) {
   finish_epoch();
   test_call(context, ALLREDUCE, BYTES, 0);
   check(mask == (2 | 64 | 256), "mask %d without a plan", mask);
-  atomic_store(&process->blockedMask, 256);
+  atomic_store(&process->refused, 256);
   struct dyn_plan plan = one_entry(1, trials[0], 0, NULL);
   plan.sampleEvery = 4;
   publish(plan);

@@ -68,6 +68,7 @@ static void rank_process(int rank) {
   while (result.calls < CALLS || (result.plans < MIN_PLANS && result.calls < MAX_CALLS)) {
     float costs[21];
     int channels = 0;
+    comm->captured = result.calls % 3 == 0; /* into a ring that nobody reads: until it is full, and then */
     for (int i = 0; i < 21; i++) costs[i] = i == 5 ? -1.0f : 1.0f;
     int failed = get_coll_info(rank, context, (int)(result.calls % 6), (size_t)1 << result.calls % 40, costs,
                                &channels);

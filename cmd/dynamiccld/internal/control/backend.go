@@ -29,8 +29,17 @@ type RunView struct {
 
 // CommView is one communicator, living or gone.
 type CommView struct {
-	Status CommStatus
-	Views  []tuner.BucketView
+	Status   CommStatus
+	Views    []tuner.BucketView
+	Captured []CapturedView // by collective, size and action
+}
+
+// CapturedView is a choice that went into CUDA graphs, which run it for ever.
+type CapturedView struct {
+	Bucket    state.Bucket
+	Action    actions.Action
+	Calls     uint64
+	Supported bool // by a measurement of the bucket, stored or of this life; or the user wants NCCL's own choice
 }
 
 // Status is the daemon as a whole. Its JSON keys are an interface: add, never rename.

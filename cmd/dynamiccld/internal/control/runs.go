@@ -18,7 +18,17 @@ type RunReport struct {
 // RunComm is one communicator, living or gone.
 type RunComm struct {
 	CommStatus
-	Buckets []Bucket `json:"buckets"`
+	Buckets  []Bucket   `json:"buckets"`
+	Captured []Captured `json:"captured,omitempty"`
+}
+
+// Captured is a choice that went into CUDA graphs, which run it for ever.
+type Captured struct {
+	Collective string `json:"collective"`
+	MinBytes   uint64 `json:"min_bytes"`
+	Choice     string `json:"choice"`
+	Calls      uint64 `json:"calls"`
+	Supported  bool   `json:"supported"` // something of this collective and size was measured
 }
 
 // RunID writes a run's id as DYNAMICCL_RUN and the control socket have it.
@@ -51,6 +61,10 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 			b := FromView(v, st.NowNs, now)
 			b.NCCLVersion = c.Status.NCCLVersion
 			out.Buckets = append(out.Buckets, b)
+		}
+		for _, v := range c.Captured {
+			low, _ := bucketRange(v.Bucket)
+			out.Captured = append(out.Captured, Captured{v.Bucket.Collective.String(), low, v.Action.String(), v.Calls, v.Supported})
 		}
 		report.Comms = append(report.Comms, out)
 	}

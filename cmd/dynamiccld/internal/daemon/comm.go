@@ -91,10 +91,19 @@ func (c *comm) unfit() bool {
 	return false
 }
 
-// measured says that every rank has our profiler.
+// measured says that every rank has our profiler and may time kernels.
 func (c *comm) measured() bool {
-	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoProfiler })
+	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoProfiler || r.NoTimes })
 }
+
+// noTimes says that a rank must not time kernels (nccltuner/plugin/capture.c).
+func (c *comm) noTimes() bool {
+	return slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoTimes })
+}
+
+// whyNoTimes is said of such a communicator.
+const whyNoTimes = "kernels are not timed, for CUDA graphs would be slow for ever: stored choices only; start the program with `dynamiccld run`, " +
+	"or set DYNAMICCL_NO_GRAPHS=1 if it captures none"
 
 // noExplore and fixedNumerics say what the user wants of the processes: one rank's word binds the communicator.
 func (c *comm) noExplore() bool {

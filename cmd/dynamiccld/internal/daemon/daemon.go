@@ -49,8 +49,9 @@ type Daemon struct {
 
 	scanned, swept, readRecords, beaten state.Ns
 
-	left          []departed      // communicators that are gone, oldest first; at most departedKept
-	findings      []tuner.Finding // a ring of findingsKept once full; next at findingCount % findingsKept
+	captured      map[tuner.CommID]map[captured]uint64 // calls of all ranks that went into CUDA graphs
+	left          []departed                           // communicators that are gone, oldest first; at most departedKept
+	findings      []tuner.Finding                      // a ring of findingsKept once full; next at findingCount % findingsKept
 	findingCount  uint64
 	findingCounts map[string]uint64
 	lastSaid      map[agents.Diagnosis]state.Ns
@@ -89,7 +90,7 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 		return nil, errors.Join(err, dir.Close())
 	}
 	return &Daemon{cfg: cfg, version: version, log: log, started: time.Now(), calls: make(chan func()), dir: dir,
-		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, core: core, memory: openMemory(cfg.Store, log),
+		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
 

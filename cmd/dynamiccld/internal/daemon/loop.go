@@ -131,8 +131,11 @@ func (d *Daemon) drain() int {
 
 func (d *Daemon) sample(s *nccltuner.Sample) {
 	d.sampleCount++
+	if s.Captured {
+		d.capture(s)
+	}
 	if s.Unjoined || s.Untimed {
-		return // without a call number it joins no group, without a time it says nothing of costs
+		return // without a call number it joins no group; without times it says nothing of cost
 	}
 	d.event = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes,
 		StartNs: s.StartNs, ClockNs: s.ClockNs, RecvNs: s.RecvNs, CounterNs: s.CounterNs, SignalNs: s.SignalNs, Action: s.Action, Ran: s.Ran,

@@ -43,6 +43,7 @@ func (d *Daemon) forget(c *comm) {
 	d.goneCalls += calls
 	d.goneIgnored += ignored
 	delete(d.comms, c.id())
+	delete(d.captured, c.id())
 	d.order = slices.DeleteFunc(d.order, func(id tuner.CommID) bool { return id == c.id() })
 }
 
@@ -90,6 +91,10 @@ func (d *Daemon) readRecord(c *comm) {
 		c.why = "ranks refuse the plan as damaged and run NCCL's defaults; use plugin and dynamiccld of one build"
 		d.once("communicator "+control.CommID(c.id()), errors.New(c.why))
 	}
+	if c.noTimes() && c.why == "" {
+		c.why = whyNoTimes
+		d.onceWarn(whyNoTimes)
+	}
 	if calls, _ := c.calls(); calls == c.readAt && calls > 0 {
 		return // no epoch has passed since: marks are as they were
 	} else {
@@ -115,7 +120,7 @@ func (d *Daemon) activate(c *comm) {
 	explore := c.measured() && !c.noExplore()
 	version := c.ncclVersion()
 	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", c.shape().String(), "nccl", control.FormatNCCLVersion(version), "explore", explore, "fixed_numerics", c.fixedNumerics())
-	if !c.measured() {
+	if !c.measured() && !c.noTimes() {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
 	machine := c.machine(d.cfg.Machine)

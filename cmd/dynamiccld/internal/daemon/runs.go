@@ -16,6 +16,7 @@ type departed struct {
 	runs   []uint64
 	status control.CommStatus
 	views  []tuner.BucketView
+	graphs []control.CapturedView
 }
 
 // runs are the `dynamiccld run` that the ranks belong to, each once, in the order of joining. The first one speaks for
@@ -39,7 +40,7 @@ func (d *Daemon) remember(c *comm) {
 	if len(d.left) == departedKept {
 		d.left = slices.Delete(d.left, 0, 1)
 	}
-	d.left = append(d.left, departed{runs, c.status(), d.core.BucketsOf(c.id())})
+	d.left = append(d.left, departed{runs, c.status(), d.core.BucketsOf(c.id()), d.capturedOf(c)})
 }
 
 // Ran shows the communicators of one `dynamiccld run`, those that are gone included. It first takes in all that ranks
@@ -50,20 +51,20 @@ func (d *Daemon) Ran(ctx context.Context, run uint64) (out control.RunView, err 
 		d.drain()
 		d.sweep()
 		d.records()
-		add := func(runs []uint64, status control.CommStatus, views []tuner.BucketView) {
+		add := func(runs []uint64, view control.CommView) {
 			switch at := slices.Index(runs, run); {
 			case at == 0:
-				out.Comms = append(out.Comms, control.CommView{Status: status, Views: views})
+				out.Comms = append(out.Comms, view)
 			case at > 0:
 				out.Elsewhere++
 			}
 		}
 		for _, l := range d.left {
-			add(l.runs, l.status, l.views)
+			add(l.runs, control.CommView{Status: l.status, Views: l.views, Captured: l.graphs})
 		}
 		for _, id := range d.order {
 			c := d.comms[id]
-			add(c.runs(), c.status(), d.core.BucketsOf(id))
+			add(c.runs(), control.CommView{Status: c.status(), Views: d.core.BucketsOf(id), Captured: d.capturedOf(c)})
 		}
 		out.Processes = len(d.rings)
 	})

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
+	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/state"
 )
 
 // runRows is how many sizes the end of a run shows: about a screen.
@@ -16,15 +19,61 @@ const runRows = 24
 // prefix begins every line that goes between a command's own.
 const prefix = "dynamiccld: "
 
-// Run writes what a run gained, by collective and size, and one line in total; when nothing was tuned, one line why.
+// Run writes what a run gained, by collective and size, and one line in total; when nothing was tuned, one line why. One
+// more line says which choices went into CUDA graphs without anything to go by.
 func Run(w io.Writer, r control.RunReport) error {
+	if err := runGains(w, r); err != nil {
+		return err
+	}
+	sizes := blind(r)
+	if len(sizes) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, prefix+"CUDA graphs hold NCCL's default where nothing was measured: %s; measure first: dynamiccld calibrate\n", strings.Join(sizes, ", "))
+	return err
+}
+
+// blind names the collectives and sizes that were captured with nothing measured to choose by, each once; adjoining sizes
+// are one range.
+func blind(r control.RunReport) (names []string) {
+	var all []control.Captured
+	for _, c := range r.Comms {
+		for _, g := range c.Captured {
+			if !g.Supported && g.Choice == actions.Default.String() {
+				all = append(all, control.Captured{Collective: g.Collective, MinBytes: g.MinBytes})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b control.Captured) int {
+		return cmp.Or(cmp.Compare(a.Collective, b.Collective), cmp.Compare(a.MinBytes, b.MinBytes))
+	})
+	all = slices.Compact(all)
+	for i := 0; i < len(all); {
+		last := i
+		for last+1 < len(all) && all[last+1].Collective == all[i].Collective && all[last+1].MinBytes == 2*all[last].MinBytes {
+			last++
+		}
+		name := all[i].Collective + " " + state.FormatBytes(all[i].MinBytes)
+		if last > i {
+			name += " to " + state.FormatBytes(all[last].MinBytes)
+		}
+		names = append(names, name)
+		i = last + 1
+	}
+	return names
+}
+
+func runGains(w io.Writer, r control.RunReport) error {
 	var rows []control.Bucket
 	var calls uint64
-	var passed []string // why communicators were not tuned
+	var passed []string // why communicators were not tuned, or only in part
 	for _, c := range r.Comms {
 		calls += c.Calls
-		if c.Why != "" {
-			passed = append(passed, c.Why)
+		switch {
+		case c.Why != "" && c.Active:
+			passed = append(passed, "was tuned in part: "+c.Why)
+		case c.Why != "":
+			passed = append(passed, "passed through: "+c.Why)
 		}
 		for _, b := range c.Buckets {
 			switch {
@@ -48,7 +97,7 @@ func Run(w io.Writer, r control.RunReport) error {
 		}
 	}
 	for _, why := range slices.Compact(passed) {
-		fmt.Fprintf(w, prefix+"a communicator passed through: %s\n", why)
+		fmt.Fprintf(w, prefix+"a communicator %s\n", why)
 	}
 	if stored > 0 {
 		fmt.Fprintf(w, prefix+"stored choices ran at %s; NCCL's default was not measured beside them\n", units.Count(stored, "size"))
@@ -63,7 +112,8 @@ func Run(w io.Writer, r control.RunReport) error {
 func whyNothing(r control.RunReport, passed []string) string {
 	switch {
 	case len(passed) > 0:
-		return passed[0]
+		_, why, _ := strings.Cut(passed[0], ": ")
+		return why
 	case len(r.Comms) > 0:
 		return "too few calls were measured"
 	case r.Elsewhere > 0:

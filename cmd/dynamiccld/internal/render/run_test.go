@@ -47,6 +47,43 @@ func TestRunSaysWhyNothing(t *testing.T) {
 	}
 }
 
+// What went into CUDA graphs with nothing to go by is one line, at the end, whatever stands before it.
+func TestRunSaysWhatGraphsHold(t *testing.T) {
+	graphs := func(of string, supported bool, choice string, sizes ...uint64) (all []control.Captured) {
+		for _, s := range sizes {
+			all = append(all, control.Captured{Collective: of, MinBytes: s, Choice: choice, Calls: 64, Supported: supported})
+		}
+		return all
+	}
+	c, d := tuned(bucket(10, "Ring/LL", 2, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: 4e6})), tuned()
+	c.Captured = append(graphs("AllReduce", false, "default", 1024, 2048, 4096, 1<<20), graphs("AllGather", true, "default", 1024)...)
+	d.Captured = append(graphs("AllGather", false, "default", 4096), append(graphs("AllReduce", false, "default", 2048), graphs("Reduce", false, "Ring/LL", 8)...)...)
+	got := say(t, control.RunReport{Comms: []control.RunComm{c, d}})
+	want := "dynamiccld: CUDA graphs hold NCCL's default where nothing was measured: AllGather 4 KiB, AllReduce 1 KiB to 4 KiB, AllReduce 1 MiB; measure first: dynamiccld calibrate\n"
+	if !strings.HasSuffix(got, want) || !strings.Contains(got, "saved") {
+		t.Errorf("got\n%s", got)
+	}
+	if got := say(t, control.RunReport{Comms: []control.RunComm{d}}); strings.Count(got, "\n") != 2 || !strings.Contains(got, "AllGather 4 KiB, AllReduce 2 KiB;") {
+		t.Errorf("nothing tuned:\n%s", got)
+	}
+	c.Captured = graphs("AllReduce", true, "default", 1024)
+	if got := say(t, control.RunReport{Comms: []control.RunComm{c}}); strings.Contains(got, "graphs") {
+		t.Errorf("all is measured:\n%s", got)
+	}
+}
+
+func TestRunSaysWhatWasNotTimed(t *testing.T) {
+	c := tuned(bucket(10, "Ring/LL", 2, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: 4e6}))
+	c.Why = "kernels are not timed"
+	if got := say(t, control.RunReport{Comms: []control.RunComm{c}}); !strings.Contains(got, "a communicator was tuned in part: kernels are not timed\n") {
+		t.Errorf("got\n%s", got)
+	}
+	c.Buckets = nil
+	if got := say(t, control.RunReport{Comms: []control.RunComm{c}}); got != "dynamiccld: nothing was tuned: kernels are not timed\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestRunTotals(t *testing.T) {
 	won := bucket(10, "Ring/LL", 2, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: 4e6, TrialNs: 1e6, Trials: 9})
 	same := bucket(12, "default", 1, &control.Ledger{Calls: 100, DefaultNs: 10e6})

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"cmp"
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// Bounds of what is kept about CUDA graphs, far beyond what a program does.
+const (
+	capturedComms = 4096
+	capturedKinds = 4096 // of one communicator
+)
+
+// captured is one choice that went into CUDA graphs.
+type captured struct {
+	bucket state.Bucket
+	action actions.Action
+}
+
+// capture counts a captured call of one rank. The communicator may not be known yet: programs capture right after they
+// have made it. What the call costs is never told: its graph's kernels are not timed.
+func (d *Daemon) capture(s *nccltuner.Sample) {
+	id := tuner.CommID(s.CommID)
+	counts := d.captured[id]
+	if counts == nil {
+		if len(d.captured) >= capturedComms {
+			return
+		}
+		counts = map[captured]uint64{}
+		d.captured[id] = counts
+	}
+	key := captured{s.Bucket, s.Action}
+	if _, known := counts[key]; known || len(counts) < capturedKinds {
+		counts[key]++
+	}
+}
+
+// capturedOf shows what a communicator's graphs hold.
+func (d *Daemon) capturedOf(c *comm) []control.CapturedView {
+	counts := d.captured[c.id()]
+	if len(counts) == 0 {
+		return nil
+	}
+	measured := map[state.Bucket]bool{}
+	for _, v := range d.core.BucketsOf(c.id()) {
+		measured[v.Bucket] = len(v.Choices) > 0 || v.Stored > 0
+	}
+	if version := c.ncclVersion(); version != 0 {
+		for _, l := range d.memory.Load(c.machine(d.cfg.Machine), d.cfg.GPUArch, version, c.shape()) {
+			measured[l.Key.Bucket] = measured[l.Key.Bucket] || l.Calls > 0
+		}
+	}
+	fixed := d.cfg.Fixed || c.fixedNumerics()
+	ranks := uint64(max(len(c.view.Ranks), 1)) // each tells of the same calls
+	var views []control.CapturedView
+	for k, n := range counts {
+		wanted := fixed && actions.ReductionOrderMatters(k.bucket.Collective) // NCCL's own choice
+		views = append(views, control.CapturedView{Bucket: k.bucket, Action: k.action, Calls: (n + ranks - 1) / ranks,
+			Supported: wanted || measured[k.bucket] || k.action != actions.Default})
+	}
+	slices.SortFunc(views, func(a, b control.CapturedView) int {
+		return cmp.Or(cmp.Compare(a.Bucket.Collective, b.Bucket.Collective), cmp.Compare(a.Bucket.Log2Bytes, b.Bucket.Log2Bytes),
+			cmp.Compare(a.Action.Word(), b.Action.Word()))
+	})
+	return views
+}

@@ -1,0 +1,46 @@
+package daemon
+
+import (
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// Captured calls are counted, also those of communicators that are not known yet, and never reach the core.
+func TestCapturedCallsAreCounted(t *testing.T) {
+	d, _ := open(t, testConfig(t))
+	defer d.Close()
+	bucket, _ := state.BucketOf(actions.AllReduce, 1<<10)
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL}
+	untimed := nccltuner.Sample{CommID: 7, NRanks: 2, Bytes: 1 << 10, Bucket: bucket, Untimed: true, Captured: true}
+	for seq := range uint64(10) {
+		for rank := range int32(2) {
+			s := untimed
+			s.Seq, s.Rank = seq, rank
+			if seq >= 8 {
+				s.Action = ring
+			}
+			d.sample(&s)
+		}
+	}
+	plain := untimed
+	plain.Captured = false
+	d.sample(&plain)
+	if got := d.captured[7]; len(got) != 2 || got[captured{bucket, actions.Default}] != 16 || got[captured{bucket, ring}] != 4 {
+		t.Errorf("counted %v", got)
+	}
+	if d.sampleCount != 21 || d.core.Totals() != (tuner.Totals{}) {
+		t.Errorf("%d samples, the core saw %+v", d.sampleCount, d.core.Totals())
+	}
+	for id := range uint64(2 * capturedComms) {
+		s := untimed
+		s.CommID = id
+		d.sample(&s)
+	}
+	if len(d.captured) != capturedComms {
+		t.Errorf("%d communicators are kept", len(d.captured))
+	}
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CUDA graphs: who may ask for KernelCh, and which calls go into a graph.
+ *
+ * KernelCh in the activation mask while a graph is captured makes NCCL put host work into the graph, which then replays
+ * two to five times slower for ever (H200: AllReduce 1 KiB 9.2 to 40 us). NCCL copies the mask at the start of each API
+ * call (preload/calls.c says where), before the GroupApi and CollApi events that say graphCaptured; ABIs before v5 never
+ * say it. So nothing that a plugin alone can do protects the first captured call. KernelCh of ours is asked for only
+ *   - when the preload library is in the process and all of the program's NCCL calls go through it: its guards keep
+ *     KernelCh out of captured calls (mask.h), whatever window is open and whatever other threads do; or
+ *   - when DYNAMICCL_NO_GRAPHS is set: the program promises to capture no graphs.
+ * Else kernels have no times: stored choices are used, nothing is explored (DYN_RANK_NO_TIMES tells the daemon).
+ * v1 and v2 have no KernelCh; there nothing is refused.
+ *
+ * Do all calls go through it? A library may call the functions that it found with dlsym in a libnccl of its own (vLLM
+ * does), or have NCCL linked into itself. Such a communicator was not announced by the preload, which shows before its
+ * first call; failed inits leave announcements over, so each API event is held against the call that its thread is in
+ * as well. One that went past the preload, or a broken promise, ends KernelCh in this process: a guard that never leaves.
+ * Several copies of NCCL in one process have a mask each; all but the first copy's go without KernelCh, never with it.
+ * A chained profiler's KernelCh is its user's own wish and stays: it would be there without us as well.
+ *
+ * From NCCL 2.32 on a call without KernelCh makes NCCL lose count of its communicator's kernel times (profiler.c). That
+ * is so of a captured call's communicator, and of no other one that works on: NCCL's counts belong to a communicator,
+ * and a call that another thread made while a guard was up is known by dyn_call_kept; only if it cannot be proven to
+ * have found KernelCh is its communicator not sampled again. Neither v7's KernelCh nor its API events are ever off
+ * otherwise, so each work is looked at.
+ */
+#include "profiler.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "comm.h"
+
+#define NEEDS \
+  "samples need LD_PRELOAD=.../libdynamiccl-preload.so, which `dynamiccld run` sets, or DYNAMICCL_NO_GRAPHS=1 in a " \
+  "program that captures no CUDA graphs"
+
+/* Ends kernel times for this process: stored choices go on. */
+static void refuse(struct dyn_process *process, dyn_logger log, const char *why) {
+  if (atomic_exchange(&process->refused, ncclProfileKernelCh | ncclProfileProxyOp) != 0) return;
+  struct dyn_mask_words words = dyn_process_words(process);
+  dyn_guard_enter(&words); /* and never leaves: an update of another thread that began before cannot undo it */
+  dyn_mask_update(process, 0);
+  dyn_say(log, DYN_LOG_WARN, "%s: stored choices are used, nothing is explored; " NEEDS, why);
+}
+
+static const char *what_is_missing(const struct dyn_process *process, int version) {
+  const char *late = getenv("NCCL_ENQUEUE_REARCH_ENABLE");
+  if (process->preload == NULL) return "CUDA graphs would be captured with kernel events in them";
+  if (version >= DYN_HOLD_VERSION && late != NULL && strtoll(late, NULL, 0) != 0)
+    return "NCCL_ENQUEUE_REARCH_ENABLE moves what the preload library watches to another place";
+  return NULL;
+}
+
+void dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_logger log) {
+  if (process->mask == NULL) {
+    struct dyn_preload *found = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
+    process->preload = found != NULL && found->version == DYN_PRELOAD_VERSION ? found : NULL;
+    process->promised = dyn_switched_on("DYNAMICCL_NO_GRAPHS");
+    process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
+    if (process->preload != NULL) atomic_store(&process->preload->mask, process->mask);
+    const char *why = version < 3 || process->promised ? NULL : what_is_missing(process, version);
+    if (why != NULL) refuse(process, log, why);
+  }
+  if (process->preload == NULL || atomic_fetch_sub(&process->preload->announced, 1) > 0) return;
+  if (version >= 3 && !process->promised) refuse(process, log, "a communicator was made past the preload library");
+}
+
+void dyn_capture_close(struct dyn_process *process) {
+  struct dyn_mask_words words = dyn_process_words(process);
+  atomic_store(&process->heldMask, 0);
+  dyn_mask_update(process, 0);
+  if (atomic_exchange(&process->refused, 0) != 0) dyn_guard_leave(&words);
+  if (process->preload != NULL) atomic_store(&process->preload->mask, NULL);
+  process->mask = NULL;
+}
+
+int dyn_capture_note(struct dyn_context *context, int captured) {
+  struct dyn_process *process = context->process;
+  struct dyn_comm *comm = context->comm;
+  dyn_logger log = comm == NULL ? NULL : comm->log;
+  if (comm != NULL) __atomic_store_n(&comm->captured, captured, __ATOMIC_RELAXED);
+  if (atomic_load_explicit(&process->refused, memory_order_relaxed)) return 0;
+  const struct dyn_preload_call *call = process->preload == NULL ? NULL : process->preload->call();
+  int guarded = call != NULL && call->depth > 0 && (!captured || call->captured);
+  if (!guarded && process->promised) {
+    if (captured) refuse(process, log, "DYNAMICCL_NO_GRAPHS is set and a CUDA graph was captured");
+    return !captured;
+  }
+  if (!guarded) {
+    refuse(process, log, "an NCCL call went past the preload library");
+    return 0;
+  }
+  struct dyn_mask_words words = dyn_process_words(process);
+  int kept = !captured && call->looked && dyn_call_kept(&words, call->before, ncclProfileKernelCh);
+  if (!kept && context->version >= DYN_HOLD_VERSION) atomic_store(&context->miscounted, 1);
+  return kept;
+}

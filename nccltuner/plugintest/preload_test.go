@@ -1,0 +1,76 @@
+package plugintest
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func preload(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(build, "test", "test_preload"), args...)
+	cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "lib", "libdynamiccl-preload.so")}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Run(); err != nil {
+		t.Errorf("test_preload %s: %v\n%s", strings.Join(args, " "), err, said.Bytes())
+	}
+	return said.String()
+}
+
+// In front of a fake NCCL: every call arrives with all its arguments, those of captured streams without KernelCh.
+func TestPreload(t *testing.T) {
+	for _, how := range []string{"local", "global"} {
+		preload(t, how, filepath.Join(build, "test"))
+	}
+}
+
+// Without any NCCL every call fails, and one line says why.
+func TestPreloadWithoutNCCL(t *testing.T) {
+	if said := preload(t, "none"); strings.Count(said, "\n") != 1 || !strings.Contains(said, "libnccl.so.2") {
+		t.Errorf("it says %q", said)
+	}
+}
+
+// It exports NCCL's calls and what the plugin looks for, and needs nothing but libc.
+func TestPreloadLibrary(t *testing.T) {
+	f, err := elf.Open(filepath.Join(build, "lib", "libdynamiccl-preload.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found bool
+	for _, s := range symbols {
+		if s.Section == elf.SHN_UNDEF {
+			continue
+		}
+		found = found || s.Name == "dynamiccl_preload"
+		if s.Name != "dynamiccl_preload" && !strings.HasPrefix(s.Name, "nccl") {
+			t.Errorf("it exports %s", s.Name)
+		}
+	}
+	if !found {
+		t.Error("it does not export dynamiccl_preload")
+	}
+	libraries, err := f.ImportedLibraries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range libraries {
+		if !slices.ContainsFunc([]string{"libc.so", "libdl.so", "ld-linux"}, func(p string) bool { return strings.HasPrefix(l, p) }) {
+			t.Errorf("it needs %s", l)
+		}
+	}
+}

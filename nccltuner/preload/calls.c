@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NCCL's calls that give it work, each forwarded with all its arguments; signatures from nccl.h 2.28.9 and 2.32.3. A
+ * call whose stream is being captured into a CUDA graph runs under a guard (plugin/mask.h), so that NCCL does not find
+ * KernelCh in its activation mask and the graph holds no host work for ever.
+ *
+ * Does a guard around each of these calls suffice? Who reads ncclProfilerEventMask, NCCL 2.28.9 and 2.30.7:
+ *   ncclProfilerStartGroupApiEvent (src/plugin/profiler.cc), called by p2pTaskAppend and collTaskAppend, and
+ *   ceCollTaskAppend (src/enqueue.cc): all inside of the call itself, in its thread, group or no group, and for
+ *   non-blocking communicators as well: ncclEnqueueCheck appends before ncclGroupEndInternal starts any job.
+ *   rmaTaskAppend (2.30.7; ncclPutSignal, ncclSignal, ncclWaitSignal): its copy is never looked at, hence no wrapper.
+ *   Everything later (group end, jobs, launch, proxy thread) looks at the task's copy. What reads the mask itself there
+ *   asks for ProxyCtrl, CeColl, CeSync and CeBatch, never for KernelCh.
+ * 2.32.3 by its symbols: the same, unless NCCL_ENQUEUE_REARCH_ENABLE is set (default 0): then ncclTaskPostTuning reads it
+ * at the end of the group. The plugin asks for no KernelCh in that case (capture.c).
+ *
+ * Calls that make communicators are announced to the plugin, so that it notices ones that went past this library.
+ */
+#include <stddef.h>
+
+#include "forward.h"
+
+/* NCCL's types as far as forwarding needs them: enumerations are ints, handles pointers. */
+typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;
+typedef struct ncclComm *ncclComm_t;
+typedef struct CUstream_st *cudaStream_t;
+typedef struct ncclConfig ncclConfig_t;
+typedef struct ncclCollConfig ncclCollConfig_t;
+typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; passed by value */
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* A call with a stream. */
+#define FORWARD(NAME, PARAMETERS, ...) \
+  EXPORT ncclResult_t NAME PARAMETERS; \
+  EXPORT ncclResult_t NAME PARAMETERS { \
+    static dyn_real cache; \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+    if (real == NULL) return DYN_SYSTEM_ERROR; \
+    struct dyn_passage passage = dyn_passage_enter(stream); \
+    ncclResult_t result = real(__VA_ARGS__); \
+    dyn_passage_leave(&passage); \
+    return result; \
+  }
+
+/* A call that makes so many communicators. */
+#define ANNOUNCE(COUNT, NAME, PARAMETERS, ...) \
+  EXPORT ncclResult_t NAME PARAMETERS; \
+  EXPORT ncclResult_t NAME PARAMETERS { \
+    static dyn_real cache; \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+    if (real == NULL) return DYN_SYSTEM_ERROR; \
+    dyn_announce(COUNT); \
+    return real(__VA_ARGS__); \
+  }
+
+FORWARD(ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm, stream)
+FORWARD(ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
+FORWARD(ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream),
+        buff, count, datatype, root, comm, stream)
+FORWARD(ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+        int root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, root, comm, stream)
+FORWARD(ncclAllGather, (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, sendcount, datatype, comm, stream)
+FORWARD(ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, recvcount, datatype, op, comm, stream)
+FORWARD(ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+        cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
+FORWARD(ncclGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
+FORWARD(ncclScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
+FORWARD(ncclSend, (const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+        cudaStream_t stream), sendbuff, count, datatype, peer, comm, stream)
+FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+        cudaStream_t stream), recvbuff, count, datatype, peer, comm, stream)
+
+/* From 2.31 on. */
+FORWARD(ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+        sendbuff, recvbuff, count, datatype, op, comm, stream, config)
+FORWARD(ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+        ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+        sendbuff, recvbuff, count, datatype, root, comm, stream, config)
+FORWARD(ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+        int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+        sendbuff, recvbuff, count, datatype, op, root, comm, stream, config)
+FORWARD(ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+        ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+        sendbuff, recvbuff, sendcount, datatype, comm, stream, config)
+FORWARD(ncclReduceScatterConfig, (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+        sendbuff, recvbuff, recvcount, datatype, op, comm, stream, config)
+FORWARD(ncclAlltoAllConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+        ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+        sendbuff, recvbuff, count, datatype, comm, stream, config)
+FORWARD(ncclGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+        ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+        sendbuff, recvbuff, count, datatype, root, comm, stream, config)
+FORWARD(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+        ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+        sendbuff, recvbuff, count, datatype, root, comm, stream, config)
+
+#define NO_COLOR (-1) /* NCCL_SPLIT_NOCOLOR: this rank gets no communicator */
+ANNOUNCE(1, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank), comm, nranks, commId, rank)
+ANNOUNCE(1, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
+         comm, nranks, commId, rank, config)
+ANNOUNCE(1, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+         ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, config)
+ANNOUNCE(ndev, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
+ANNOUNCE(color != NO_COLOR, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+         ncclConfig_t *config), comm, color, key, newcomm, config)
+ANNOUNCE(1, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+         ncclConfig_t *config, int shrinkFlags), comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags)
+ANNOUNCE(1, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+         ncclConfig_t *config), comm, nRanks, uniqueId, rank, newcomm, config)

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the preload library: what every forwarded call needs.
+ */
+#ifndef DYN_FORWARD_H
+#define DYN_FORWARD_H
+
+#include "preload.h"
+
+#define DYN_SYSTEM_ERROR 2 /* ncclSystemError */
+
+/* A real function, found once. */
+typedef _Atomic(void *) dyn_real;
+
+/* The function of this name behind us: the next one in the program's order, else libnccl.so.2's, which programs such as
+ * PyTorch load for themselves alone. own is our function. NULL, said once: there is none. */
+void *dyn_find(dyn_real *cache, const char *name, const void *own);
+
+/* One call of NCCL's in this thread. */
+struct dyn_passage {
+  atomic_int *mask; /* with a guard of this passage; NULL: none */
+  struct dyn_preload_call outer;
+};
+struct dyn_passage dyn_passage_enter(void *stream);
+void dyn_passage_leave(const struct dyn_passage *passage);
+
+void dyn_announce(int communicators);
+
+#endif

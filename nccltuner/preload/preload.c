@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * LD_PRELOAD=libdynamiccl-preload.so: keeps kernel events out of CUDA graphs (calls.c). In a program without the plugin,
+ * and in calls that are not captured, it forwards and does nothing else.
+ */
+#include "forward.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+#define CUDA_SUCCESS 0
+#define CAPTURE_NONE 0 /* CU_STREAM_CAPTURE_STATUS_NONE */
+
+static __thread struct dyn_preload_call call;
+
+static const struct dyn_preload_call *this_call(void) { return &call; }
+
+extern struct dyn_preload dynamiccl_preload;
+__attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.version = DYN_PRELOAD_VERSION,
+                                                                                .call = this_call};
+
+static struct dyn_mask_words words_of(atomic_int *mask) {
+  return (struct dyn_mask_words){mask, &dynamiccl_preload.take, &dynamiccl_preload.restore, &dynamiccl_preload.turns};
+}
+
+/* Never loads anything: a library that the program has not loaded cannot be the one that it means. */
+static void *loaded(const char *library, const char *name) {
+  void *handle = dlopen(library, RTLD_NOLOAD | RTLD_LAZY);
+  if (handle == NULL) return NULL;
+  void *found = dlsym(handle, name);
+  dlclose(handle); /* gives back the count that dlopen took; who loaded it still has it */
+  return found;
+}
+
+void *dyn_find(dyn_real *cache, const char *name, const void *own) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  void *real = atomic_load_explicit(cache, memory_order_acquire);
+  if (real != NULL) return real;
+  real = dlsym(RTLD_NEXT, name);
+  if (real == NULL || real == own) real = loaded("libnccl.so.2", name);
+  if (real == own) real = NULL; /* a library of that name that hands us ourselves would call us for ever */
+  if (real != NULL) {
+    atomic_store_explicit(cache, real, memory_order_release); /* threads that race find the same */
+  } else if (!atomic_flag_test_and_set(&said)) {
+    fprintf(stderr, "libdynamiccl-preload.so: %s was called, but no NCCL that has it is loaded (libnccl.so.2): the call "
+            "fails; run without LD_PRELOAD to see what the program does alone\n", name);
+  }
+  return real;
+}
+
+/* Also right for the default streams: NULL and cudaStreamLegacy are the legacy one here as in NCCL's own calls,
+ * cudaStreamPerThread is that. An error is "captured": while any blocking stream is captured the driver refuses to tell
+ * about the legacy one, and a guard too many costs a sample, not a graph. The capture is not disturbed by asking. */
+static bool captured(void *stream) {
+  static dyn_real cache;
+  int status = CAPTURE_NONE;
+  void *found = atomic_load_explicit(&cache, memory_order_acquire);
+  if (found == NULL) {
+    found = loaded("libcuda.so.1", "cuStreamIsCapturing");
+    if (found == NULL) return true;
+    atomic_store_explicit(&cache, found, memory_order_release);
+  }
+  return ((int (*)(void *, int *))found)(stream, &status) != CUDA_SUCCESS || status != CAPTURE_NONE;
+}
+
+/* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
+struct dyn_passage dyn_passage_enter(void *stream) {
+  struct dyn_passage passage = {.outer = call};
+  atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
+  call.depth++;
+  if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
+  struct dyn_mask_words words = words_of(mask);
+  if (!call.captured && captured(stream)) {
+    dyn_guard_enter(&words);
+    passage.mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
+    call.captured = true;
+  }
+  if (passage.outer.depth == 0) {
+    call.looked = true;
+    call.before = dyn_mask_look(&words);
+  }
+  return passage;
+}
+
+void dyn_passage_leave(const struct dyn_passage *passage) {
+  if (passage->mask != NULL) {
+    struct dyn_mask_words words = words_of(passage->mask);
+    dyn_guard_leave(&words);
+  }
+  call = passage->outer;
+}
+
+void dyn_announce(int communicators) {
+  if (communicators > 0) atomic_fetch_add(&dynamiccl_preload.announced, communicators);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A libnccl.so.2 that keeps what it is called with, and reads its activation mask as NCCL does.
+ */
+#include "fake.h"
+
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT atomic_int ncclProfilerEventMask;
+static __thread struct fake_call fake_last;
+EXPORT struct fake_call *fake_last_call(void);
+EXPORT struct fake_call *fake_last_call(void) { return &fake_last; }
+
+static int record(const char *name, const uintptr_t *arguments) {
+  fake_last.name = name;
+  memcpy(fake_last.arguments, arguments, sizeof fake_last.arguments);
+  fake_last.mask = atomic_load_explicit(&ncclProfilerEventMask, memory_order_relaxed);
+  fake_last.calls++;
+  return FAKE_RESULT;
+}
+
+/* Integers and pointers come in the same places whatever their types: one function plays them all. */
+#define FAKE(NAME) \
+  EXPORT int NAME(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t); \
+  EXPORT int NAME(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f, uintptr_t g, \
+                  uintptr_t h, uintptr_t i) { \
+    return record(#NAME, (uintptr_t[]){a, b, c, d, e, f, g, h, i}); \
+  }
+FAKE(ncclAllReduce)
+FAKE(ncclBroadcast)
+FAKE(ncclReduce)
+FAKE(ncclAllGather)
+FAKE(ncclReduceScatter)
+FAKE(ncclAlltoAll)
+FAKE(ncclGather)
+FAKE(ncclScatter)
+FAKE(ncclSend)
+FAKE(ncclRecv)
+FAKE(ncclAllReduceConfig)
+FAKE(ncclBroadcastConfig)
+FAKE(ncclReduceConfig)
+FAKE(ncclAllGatherConfig)
+FAKE(ncclReduceScatterConfig)
+FAKE(ncclAlltoAllConfig)
+FAKE(ncclGatherConfig)
+FAKE(ncclScatterConfig)
+FAKE(ncclCommInitAll)
+FAKE(ncclCommInitRankScalable)
+FAKE(ncclCommSplit)
+FAKE(ncclCommShrink)
+/* There is no ncclCommGrow: an older NCCL. */
+
+/* As NCCL's own: through the other name, and so through whoever stands in front of it. */
+EXPORT int ncclBcast(uintptr_t buff, uintptr_t count, uintptr_t datatype, uintptr_t root, uintptr_t comm, uintptr_t stream);
+EXPORT int ncclBcast(uintptr_t buff, uintptr_t count, uintptr_t datatype, uintptr_t root, uintptr_t comm, uintptr_t stream) {
+  return ncclBroadcast(buff, buff, count, datatype, root, comm, stream, 0, 0);
+}
+
+#define BY_VALUE(NAME, MORE, ...) \
+  EXPORT int NAME(uintptr_t comm, int nRanks, struct fake_id id, int rank MORE); \
+  EXPORT int NAME(uintptr_t comm, int nRanks, struct fake_id id, int rank MORE) { \
+    fake_last.id = id; \
+    return record(#NAME, (uintptr_t[FAKE_ARGUMENTS]){comm, (uintptr_t)nRanks, (uintptr_t)rank __VA_ARGS__}); \
+  }
+#define COMMA ,
+BY_VALUE(ncclCommInitRank, )
+BY_VALUE(ncclCommInitRankConfig, COMMA uintptr_t config, COMMA config)

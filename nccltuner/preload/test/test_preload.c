@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The preload library in front of a fake NCCL and a fake driver:
+ *   test_preload local FOLDER    NCCL loaded by the program for itself alone, as PyTorch does
+ *   test_preload global FOLDER   NCCL in the program's own order of symbols
+ *   test_preload none            no NCCL at all
+ */
+#include "fake.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../preload.h"
+
+#define KERNEL 64
+#define OTHER 2
+#define CHECK(cond, ...) \
+  do { \
+    if (!(cond)) { \
+      fprintf(stderr, "%s:%d: %s:", __FILE__, __LINE__, #cond); \
+      fprintf(stderr, " " __VA_ARGS__); \
+      fprintf(stderr, "\n"); \
+      exit(1); \
+    } \
+  } while (0)
+
+typedef int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+typedef int (*init_rank)(uintptr_t, int, struct fake_id, int, uintptr_t);
+
+/* p pointer, z size_t, i int, s stream */
+static const struct { const char *name, *arguments, *real; int nth; } calls[] = {
+    {"ncclAllReduce", "ppziips", NULL, 0},          {"ncclBroadcast", "ppziips", NULL, 0},
+    {"ncclReduce", "ppziiips", NULL, 0},            {"ncclAllGather", "ppzips", NULL, 0},
+    {"ncclReduceScatter", "ppziips", NULL, 0},      {"ncclAlltoAll", "ppzips", NULL, 0},
+    {"ncclGather", "ppziips", NULL, 0},             {"ncclScatter", "ppziips", NULL, 0},
+    {"ncclSend", "pziips", NULL, 0},                {"ncclRecv", "pziips", NULL, 0},
+    {"ncclAllReduceConfig", "ppziipsp", NULL, 0},   {"ncclBroadcastConfig", "ppziipsp", NULL, 0},
+    {"ncclReduceConfig", "ppziiipsp", NULL, 0},     {"ncclAllGatherConfig", "ppzipsp", NULL, 0},
+    {"ncclReduceScatterConfig", "ppziipsp", NULL, 0}, {"ncclAlltoAllConfig", "ppzipsp", NULL, 0},
+    {"ncclGatherConfig", "ppziipsp", NULL, 0},      {"ncclScatterConfig", "ppziipsp", NULL, 0},
+    {"ncclBcast", "pziips", "ncclBroadcast", 1},    {"ncclCommInitAll", "pip", NULL, 0},
+    {"ncclCommInitRankScalable", "piiipp", NULL, 0}, {"ncclCommSplit", "piipp", NULL, 0},
+    {"ncclCommShrink", "ppippi", NULL, 0}};
+#define NUM_CALLS (sizeof calls / sizeof *calls)
+
+static struct dyn_preload *preload;
+static atomic_int *mask;
+static struct fake_call *(*last)(void);
+
+static function find(const char *name) {
+  function f = (function)dlsym(RTLD_DEFAULT, name);
+  CHECK(f != NULL, "%s", name);
+  return f;
+}
+
+static void forwards(int i, uintptr_t stream, struct fake_call *fake) {
+  uintptr_t a[FAKE_ARGUMENTS] = {0};
+  size_t n = strlen(calls[i].arguments);
+  for (size_t k = 0; k < n; k++) {
+    uintptr_t wide = 0x1122334400000000u + (uintptr_t)i * 16 + k;
+    char type = calls[i].arguments[k];
+    a[k] = type == 's' ? stream : type == 'i' ? (uintptr_t)i + k + 1 : wide;
+  }
+  unsigned before = fake->calls;
+  int result = find(calls[i].name)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
+  CHECK(result == FAKE_RESULT, "%s: %d", calls[i].name, result);
+  const char *real = calls[i].real == NULL ? calls[i].name : calls[i].real;
+  CHECK(fake->calls == before + 1 && strcmp(fake->name, real) == 0, "%s became %s", calls[i].name, fake->name);
+  for (size_t k = 0; k < n; k++) {
+    uintptr_t got = fake->arguments[k + (size_t)calls[i].nth];
+    CHECK(calls[i].arguments[k] == 'i' ? (int)got == (int)a[k] : got == a[k], "%s: argument %zu is %lx", calls[i].name, k,
+          (unsigned long)got);
+  }
+}
+
+static int streams_call(int i) { return strchr(calls[i].arguments, 's') != NULL; }
+
+/* Each call with each kind of stream: what NCCL reads in its mask, and what is left there. */
+static void guards(struct fake_call *fake) {
+  static const uintptr_t streams[] = {0, 1, 2, 0x5000, FAKE_CAPTURED, FAKE_INVALIDATED, FAKE_UNKNOWN};
+  for (size_t s = 0; s < sizeof streams / sizeof *streams; s++) {
+    int captured = s >= 4;
+    for (int i = 0; i < (int)NUM_CALLS; i++) {
+      atomic_store(&preload->mask, NULL); /* no plugin: nothing is written */
+      atomic_store(mask, OTHER | KERNEL);
+      forwards(i, streams[s], fake);
+      CHECK(fake->mask == (OTHER | KERNEL) && atomic_load(mask) == (OTHER | KERNEL));
+      atomic_store(&preload->mask, mask);
+      for (int back = 0; back < 2; back++) {
+        atomic_store(mask, OTHER | KERNEL);
+        atomic_store(&preload->restore, back ? KERNEL : 0);
+        unsigned turns = atomic_load(&preload->turns);
+        forwards(i, streams[s], fake);
+        int guarded = captured && streams_call(i);
+        int after = guarded && !back ? OTHER : OTHER | KERNEL;
+        CHECK((fake->mask & DYN_MASK_EVENTS) == (guarded ? OTHER : OTHER | KERNEL), "%s: %x", calls[i].name, fake->mask);
+        CHECK(dyn_mask_guards(fake->mask) == (unsigned)guarded, "%s: %x", calls[i].name, fake->mask);
+        CHECK(atomic_load(mask) == after, "%s left %x", calls[i].name, atomic_load(mask));
+        CHECK(atomic_load(&preload->turns) - turns == (guarded ? 2u : 0u), "%s", calls[i].name);
+        CHECK(preload->call()->depth == 0 && !preload->call()->captured && !preload->call()->looked);
+      }
+    }
+  }
+}
+
+static void announces(struct fake_call *fake) {
+  struct fake_id id;
+  for (size_t i = 0; i < sizeof id.bytes; i++) id.bytes[i] = (char)(i * 7);
+  atomic_store(&preload->announced, 0);
+  CHECK(((init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRank"))(5, 8, id, 3, 0) == FAKE_RESULT);
+  CHECK(memcmp(&id, &fake->id, sizeof id) == 0 && fake->arguments[0] == 5 && fake->arguments[1] == 8 && fake->arguments[2] == 3);
+  CHECK(atomic_load(&preload->announced) == 1);
+  id.bytes[127] = 'x';
+  CHECK(((init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig"))(6, 9, id, 4, 77) == FAKE_RESULT);
+  CHECK(memcmp(&id, &fake->id, sizeof id) == 0 && fake->arguments[2] == 4 && fake->arguments[3] == 77);
+  CHECK(atomic_load(&preload->announced) == 2);
+  find("ncclCommInitAll")(0, 4, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(atomic_load(&preload->announced) == 6);
+  find("ncclCommSplit")(0, (uintptr_t)-1, 0, 0, 0, 0, 0, 0, 0); /* no colour, no communicator */
+  CHECK(atomic_load(&preload->announced) == 6);
+  find("ncclCommSplit")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  find("ncclCommShrink")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  find("ncclCommInitRankScalable")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(atomic_load(&preload->announced) == 9);
+  CHECK(find("ncclCommGrow")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 2 && atomic_load(&preload->announced) == 9, "not in this NCCL");
+}
+
+/* Threads that capture and threads that do not, while another one opens and closes windows. */
+#define CALLERS 3
+#define ROUNDS 100000
+static atomic_int running = CALLERS;
+static void *caller(void *seedling) {
+  uint64_t random = (uintptr_t)seedling + 88172645463325252u;
+  struct fake_call *fake = last();
+  for (int n = 0; n < ROUNDS; n++) {
+    random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+    int captured = random >> 20 & 1, i = (int)((random >> 24) % 18);
+    forwards(i, captured ? FAKE_CAPTURED : 0x5000, fake);
+    CHECK(!captured || !(fake->mask & KERNEL), "%s in a graph has KernelCh", calls[i].name);
+  }
+  atomic_fetch_sub(&running, 1);
+  return NULL;
+}
+static void threads(void) {
+  pthread_t callers[CALLERS];
+  struct dyn_mask_words words = {mask, &preload->take, &preload->restore, &preload->turns};
+  unsigned there = 0;
+  atomic_store(mask, 0);
+  for (uintptr_t i = 0; i < CALLERS; i++) CHECK(pthread_create(&callers[i], NULL, caller, (void *)i) == 0);
+  for (int n = 0; atomic_load(&running) > 0; n++) {
+    dyn_mask_write(&words, n % 3 ? OTHER | KERNEL : OTHER, KERNEL);
+    there += (atomic_load(mask) & KERNEL) != 0;
+  }
+  for (int i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
+  dyn_mask_write(&words, OTHER | KERNEL, KERNEL);
+  CHECK(atomic_load(mask) == (OTHER | KERNEL), "%x is left", atomic_load(mask));
+  CHECK(there > 0, "no window was ever open");
+}
+
+int main(int argc, char **argv) {
+  char path[4096];
+  CHECK(argc > 1, "local, global or none");
+  preload = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
+  CHECK(preload != NULL && preload->version == DYN_PRELOAD_VERSION, "not preloaded");
+  if (strcmp(argv[1], "none") == 0) {
+    for (int n = 0; n < 3; n++)
+      for (size_t i = 0; i < NUM_CALLS; i++)
+        CHECK(find(calls[i].name)(0, 0, 0, 0, 0, 0, 0, 0, 0) == 2, "%s", calls[i].name);
+    return 0;
+  }
+  atomic_int alone = OTHER | KERNEL;
+  atomic_store(&preload->mask, &alone);
+  atomic_store(&preload->take, KERNEL);
+  CHECK(find("ncclAllReduce")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 2, "before NCCL is loaded");
+  snprintf(path, sizeof path, "%s/libnccl.so.2", argv[2]);
+  void *nccl = dlopen(path, RTLD_NOW | (strcmp(argv[1], "global") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
+  CHECK(nccl != NULL, "%s", dlerror());
+  mask = dlsym(nccl, "ncclProfilerEventMask");
+  last = (struct fake_call *(*)(void))dlsym(nccl, "fake_last_call");
+  CHECK(mask != NULL && last != NULL);
+  struct fake_call *fake = last();
+  /* Without a driver nothing is known: as if it were captured. */
+  atomic_store(&preload->mask, mask);
+  atomic_store(mask, OTHER | KERNEL);
+  forwards(0, 0x5000, fake);
+  CHECK(fake->mask == (OTHER | DYN_GUARD_ONE), "%x", fake->mask);
+  snprintf(path, sizeof path, "%s/libcuda.so.1", argv[2]);
+  CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
+  guards(fake);
+  announces(fake);
+  threads();
+  return 0;
+}

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_preload under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest runs it as well.
+T := $(BUILD)/test
+
+tests: $(T)/test_preload $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+
+$(T):
+	@mkdir -p $@
+
+$(T)/libnccl.so.2: test/fake_nccl.c test/fake.h | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libnccl.so.2 -o $@ $<
+
+$(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $@ $<
+
+$(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
+
+check: tests
+	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload local $(abspath $(T))
+	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload global $(abspath $(T))
+	@LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload none 2>$(T)/said
+	@test $$(wc -l <$(T)/said) = 1 || { echo "not one line:"; cat $(T)/said; exit 1; }
+
+.PHONY: tests check
