@@ -9,9 +9,9 @@ shift $(($# > 0))
 . "$(dirname "$0")/mix_common.sh"
 serve
 sleep 1
-# First that wrong results are noticed: one in 500 is made wrong.
+# First that wrong results are noticed: one in 20 is made wrong.
 code=0
-timeout -k 10 180 "$build/mix" random --ranks "$gpus" --seconds 2 --spoil 500 >"$logs/spoiled.log" 2>&1 || code=$?
+timeout -k 10 180 "$build/mix" random --ranks "$gpus" --seconds 2 --spoil 20 >"$logs/spoiled.log" 2>&1 || code=$?
 if [ "$code" -ne 1 ]; then
   tail -n 40 "$logs/spoiled.log" >&2
   echo "results were made wrong, and mix ended with $code, not 1" >&2
