@@ -62,22 +62,39 @@ func (p Pattern) fits(a actions.Action) bool {
 		(p.channels == anything || p.channels == int(a.Channels))
 }
 
+// counted says that an algorithm is measured with channels of its own. A learner leaves PAT's number to NCCL, but recorded
+// tables have it: what the number is worth is known only where it is measured.
+func counted(a actions.Algorithm) bool {
+	return a == actions.Ring || a == actions.Tree || a == actions.PAT
+}
+
+// counts are the numbers of channels that learners try.
+func counts(maxChannels int) (all []uint8) {
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple}
+	for _, a := range tuner.ActionSet(tuner.MarkSet(1<<(uint(ring.Algorithm)*actions.NumProtocols+uint(ring.Protocol))), maxChannels)[1:] {
+		all = append(all, a.Channels)
+	}
+	return all
+}
+
 // choices gives what to force in a bucket: what NCCL's marks allow on all ranks, with the channels that learners try or
 // those that were asked for, as far as a pattern fits.
 func choices(marks uint32, maxChannels int, patterns []Pattern, channels []uint8) []actions.Action {
+	if len(channels) == 0 {
+		channels = counts(maxChannels)
+	}
 	var all []actions.Action
 	for _, a := range tuner.ActionSet(tuner.MarkSet(marks), maxChannels)[1:] {
-		counts := []uint8{a.Channels}
-		if a.Channels != 0 && len(channels) > 0 {
-			counts = channels
+		numbers := []uint8{0} // NCCL's own
+		if counted(a.Algorithm) {
+			numbers = channels
 		}
-		for _, p := range patterns { // a number of channels that somebody names is meant
-			a.Channels = uint8(max(p.channels, 0))
-			if p.channels > 0 && p.fits(a) {
-				counts = append(slices.Clone(counts), a.Channels)
+		for _, p := range patterns { // a number that somebody names is meant
+			if p.channels > 0 {
+				numbers = append(slices.Clone(numbers), uint8(p.channels))
 			}
 		}
-		for _, n := range counts {
+		for _, n := range numbers {
 			a.Channels = n
 			if !slices.Contains(all, a) && (len(patterns) == 0 || slices.ContainsFunc(patterns, func(p Pattern) bool { return p.fits(a) })) {
 				all = append(all, a)
