@@ -87,6 +87,7 @@ func (s *session) publish(b state.Bucket, a actions.Action) (uint64, error) {
 
 // call makes calls on all ranks, at most once hanging.
 func (s *session) call(ctx context.Context, collective string, bytes uint64, calls int) (us float64, err error) {
+	s.idle() // short answers leave no time for it
 	called, err := s.group.Call(ctx, s.o.Timeout, collective, bytes, calls)
 	if err != nil {
 		return 0, outcomeOf(ctx, err)

@@ -32,6 +32,7 @@ func (s *session) measure(ctx context.Context, collective string, bytes uint64, 
 	calls := min(replayCalls, max(1, int(replayUs/max(f.callUs, 1))))
 	a := workers.Ask{Collective: collective, Bytes: bytes, Mode: s.o.Calls, Calls: calls, WarmUs: warmUs,
 		Replays: mostReplays, MinReplays: minReplays, BudgetUs: float64(s.o.Budget.Microseconds())}
+	s.idle()
 	got, err := s.group.Measure(ctx, s.o.Timeout, a)
 	if err != nil {
 		return nil, 0, outcomeOf(ctx, err)
@@ -53,6 +54,8 @@ func (s *session) warm(ctx context.Context) error {
 		Replays: mostReplays, MinReplays: minReplays, BudgetUs: float64(warmAsk.Microseconds())}
 	began := time.Now()
 	for n := 0; n < warmMost && time.Since(began) < warmFor; n++ {
+		s.forget()
+		s.idle()
 		got, err := s.group.Measure(ctx, s.o.Timeout, a)
 		if err != nil {
 			return fmt.Errorf("warming the clocks with AllReduce: %w", err)
