@@ -28,7 +28,11 @@ demo: all ## the closed loop in at most a minute: real plugin, 12 rank processes
 
 test: all verify unit fuzz demo ## everything that CI runs
 
-unit: all ## Go and C tests with the race detector, and their number
+.PHONY: fakegpu
+fakegpu: ## stand-ins for libcuda and libnccl in .cache/fakegpu, for tests
+	$(MAKE) --no-print-directory -C nccltuner/fakegpu
+
+unit: all fakegpu ## Go and C tests with the race detector, and their number
 	go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -count=1 -timeout 10m ./...
 
 bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle machine)

@@ -59,44 +59,46 @@ type session struct {
 var errSetup = errors.New("setup")
 
 // openSession starts the ranks in a folder of their own and waits until all have joined.
-func openSession(ctx context.Context, o *Options, folder string) (s *session, err error) {
-	s = &session{o: o, folder: folder}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.kill())
-		}
-	}()
-	dir := filepath.Join(folder, "run")
+func openSession(ctx context.Context, o *Options, folder string) (*session, error) {
+	s := &session{o: o, folder: folder}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.kill())
+	}
+	return s, nil
+}
+
+func (s *session) start(ctx context.Context) (err error) {
+	o, dir := s.o, filepath.Join(s.folder, "run")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return err
 	}
 	if s.dir, err = nccltuner.OpenDir(dir); err != nil {
-		return nil, err
+		return err
 	}
 	s.scanner = nccltuner.NewScanner(s.dir)
 	if o.Samples != "" {
 		// NCCL 2.32 gives kernel times only to communicators that were made while a daemon lived.
 		if err := s.dir.Lock(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.largest()), Logs: folder,
+	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.largest()), Logs: s.folder,
 		Environ: append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir), Idle: s.idle}
 	if s.group, err = workers.Start(spec); err != nil {
-		return nil, err
+		return err
 	}
 	if s.ready, err = s.group.Init(ctx, initWithin); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.join(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if o.Load == LoadCompute || o.Load == LoadCopy {
 		if err := s.group.Load(ctx, loadWithin, o.Load); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // join waits for the record of all ranks and their rings.
