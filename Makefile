@@ -7,9 +7,9 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
 FUZZTIME ?= 4s
 
-.PHONY: all daemon plugin harness demo test unit bench verify cuda lint fuzz generate clean help
+.PHONY: all daemon plugin harness worker demo test unit bench verify cuda lint fuzz generate clean help
 
-all: daemon plugin harness ## build bin/ and lib/
+all: daemon plugin harness worker ## build bin/ and lib/
 
 daemon: ## bin/dynamiccld, and bin/dynamiccld-train, which `dynamiccld train` becomes
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/ ./cmd/dynamiccld ./cmd/dynamiccld-train
@@ -21,12 +21,19 @@ plugin: ## lib/libnccl-tuner-dynamiccl.so, its profiler name, and the preload li
 harness: ## bin/dynamiccl-rank, the stand-in for NCCL in a rank process
 	$(MAKE) --no-print-directory -C nccltuner/harness
 
+worker: ## bin/dynamiccl-worker, one rank of what sweep and calibrate measure
+	$(MAKE) --no-print-directory -C nccltuner/worker
+
 demo: all ## the closed loop in at most a minute: real plugin, 12 rank processes, recorded H200 measurements
 	bin/dynamiccld demo
 
 test: all verify cuda unit fuzz demo ## everything that CI runs
 
-unit: all ## Go and C tests with the race detector, and their number
+.PHONY: fakegpu
+fakegpu: ## stand-ins for libcuda and libnccl in .cache/fakegpu, for tests
+	$(MAKE) --no-print-directory -C nccltuner/fakegpu
+
+unit: all fakegpu ## Go and C tests with the race detector, and their number
 	go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -count=1 -timeout 10m ./...
 
 bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle machine)
@@ -54,6 +61,8 @@ clean:
 	$(MAKE) --no-print-directory -C nccltuner/plugin clean
 	$(MAKE) --no-print-directory -C nccltuner/preload clean
 	$(MAKE) --no-print-directory -C nccltuner/harness clean
+	$(MAKE) --no-print-directory -C nccltuner/worker clean
+	$(MAKE) --no-print-directory -C nccltuner/fakegpu clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

@@ -114,7 +114,8 @@ setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 		return usageError(fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath()))
 	})
 	root.AddCommand(a.runCommand(), a.envCommand(), a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(),
-		a.exportCommand(), a.importCommand(), a.doctorCommand(), a.versionCommand(), a.demoCommand(), a.evalCommand(), a.agentCommand(), a.trainCommand())
+		a.exportCommand(), a.importCommand(), a.doctorCommand(), a.versionCommand(), a.demoCommand(), a.evalCommand(), a.agentCommand(), a.trainCommand(),
+		a.sweepCommand(), a.sweepLoadCommand())
 	return root
 }
 

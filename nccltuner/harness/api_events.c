@@ -55,7 +55,7 @@ int api_group_end(void) {
 
 void api_group_exit(void) { stop_group_api(); }
 
-struct api_task api_coll_append(void *context, const char *func, size_t count, const char *datatype) {
+struct api_task api_coll_append(void *context, const char *func, size_t count, const char *datatype, int captured) {
   ncclProfilerEventDescr_v7_t d = {.type = ncclProfileGroupApi};
   api.mask = atomic_load_explicit(&nccl_event_mask, memory_order_relaxed);
   int groupEvents = ncclProfileGroupApi | ncclProfileP2pApi | ncclProfileCollApi | ncclProfileKernelLaunch |
@@ -63,6 +63,7 @@ struct api_task api_coll_append(void *context, const char *func, size_t count, c
   int loaded = profiler_abi() != 0;
   if (loaded && (api.mask & groupEvents) && api.profilerGroupDepth == 0) {
     d.groupApi.groupDepth = api.groupDepth;
+    d.groupApi.graphCaptured = captured != 0;
     profiler_start(context, &api.groupApi, &d);
     api.profilerGroupDepth = api.groupDepth;
     api.state = STATE_STARTED;
@@ -73,6 +74,7 @@ struct api_task api_coll_append(void *context, const char *func, size_t count, c
     d.collApi.func = func;
     d.collApi.count = count;
     d.collApi.datatype = datatype;
+    d.collApi.graphCaptured = captured != 0;
     profiler_start(context, &api.collApi, &d);
   }
   struct api_task task = {api.mask, api.groupApi, api.collApi};

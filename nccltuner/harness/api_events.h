@@ -14,7 +14,7 @@ void api_group_start(void); /* ncclGroupStart and the group inside every API cal
 /* The beginning of ncclGroupEnd; 1: it was the outermost, the tasks are to be launched. */
 int api_group_end(void);
 void api_group_exit(void); /* the end of ncclGroupEnd, inner ones included */
-/* collTaskAppend, enqueue.cc:2451 */
-struct api_task api_coll_append(void *context, const char *func, size_t count, const char *datatype);
+/* collTaskAppend, enqueue.cc:2451. captured: the call goes into a CUDA graph. */
+struct api_task api_coll_append(void *context, const char *func, size_t count, const char *datatype, int captured);
 
 #endif

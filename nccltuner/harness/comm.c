@@ -31,12 +31,17 @@ struct choice {
 };
 
 int comm_create(struct comm *comm, struct rank *rank, int index, uint64_t generation) {
-  const struct plan *plan = rank->plan;
+  const struct options *o = rank->plan->options;
   uint64_t job = 14695981039346656037u;
-  for (const char *p = plan->options->job; *p != '\0'; p++) job = (job ^ (unsigned char)*p) * 1099511628211u;
+  for (const char *p = o->job; *p != '\0'; p++) job = (job ^ (unsigned char)*p) * 1099511628211u;
+  return comm_create_as(comm, rank, index, rng_draw(o->seed ^ job, RNG_COMM_ID, (uint64_t)index, generation, 0));
+}
+
+int comm_create_as(struct comm *comm, struct rank *rank, int index, uint64_t commId) {
+  const struct plan *plan = rank->plan;
   memset(comm, 0, sizeof *comm);
   comm->index = index;
-  comm->commId = rng_draw(plan->options->seed ^ job, RNG_COMM_ID, (uint64_t)index, generation, 0);
+  comm->commId = commId;
   if (profiler_load()) {
     comm->hasProfiler = 1;
     int result = profiler_init(&comm->profilerContext, comm->commId, NULL, plan->nNodes, plan->nRanks, rank->rank);
@@ -189,7 +194,8 @@ static void post(struct rank *rank, const struct proxy_work *work) {
   if (network.mask != 0) proxy_post(rank->proxy, &network);
 }
 
-/* hostStreamPlanTask, enqueue.cc:1307: Group and Coll events, and the work of the proxy thread in between. */
+/* hostStreamPlanTask, enqueue.cc:1307: Group and Coll events, and the work of the proxy thread in between. timing NULL:
+ * the plan goes into a graph, and there is no such work now. */
 static void launch(struct comm *comm, struct rank *rank, const struct item *item, const struct choice *choice,
                    const struct tuning_task *where, struct task *tasks, int numTasks, const struct timing *timing,
                    uint64_t shuffle) {
@@ -226,7 +232,7 @@ static void launch(struct comm *comm, struct rank *rank, const struct item *item
     }
     comm->seqNumber[item->func]++; /* whether or not anybody listens, ncclProfilerStartTaskEvents */
   }
-  for (int i = 0; i < numTasks && comm->hasProfiler; i++) {
+  for (int i = 0; i < numTasks && comm->hasProfiler && timing != NULL; i++) {
     post(rank, &(struct proxy_work){comm->profilerContext, tasks[i].handle, tasks[i].api.mask & ~ncclProfileColl,
                                     rank->rank, rank->plan->nRanks, rank->plan->nNodes, choice->algo, choice->proto,
                                     where[i].channelLo, where[i].nChannels, item->bytes, rng_mix(shuffle + (uint64_t)i),
@@ -267,6 +273,12 @@ static void keep(struct comm *comm, struct rank *rank, const struct phase *phase
 
 int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, int groupSize,
               uint64_t call) {
+  struct ran ran;
+  return comm_call_as(comm, rank, phase, item, groupSize, call, CALL_RUN, &ran);
+}
+
+int comm_call_as(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item,
+                 int groupSize, uint64_t call, enum call_as as, struct ran *ran) {
   const struct plan *plan = rank->plan;
   struct task tasks[MAX_GROUP] = {{{0}, NULL}};
   int numTasks = groupSize < MAX_GROUP ? groupSize : MAX_GROUP;
@@ -277,7 +289,8 @@ int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, c
   if (numTasks > 1) api_group_start();
   for (int i = 0; i < numTasks; i++) {
     api_group_start();
-    tasks[i].api = api_coll_append(comm->profilerContext, func, item->userCount, item->userDatatype);
+    tasks[i].api = api_coll_append(comm->profilerContext, func, item->userCount, item->userDatatype,
+                                   as == CALL_CAPTURE);
     if (!api_group_end()) api_group_exit();
   }
   if (numTasks > 1) api_group_end();
@@ -305,18 +318,19 @@ int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, c
   int observed = 0;
   for (int i = 0; i < numTasks; i++) observed |= tasks[i].api.mask;
   struct timing timing = {0};
-  if (observed) {
+  if (as != CALL_CAPTURE && (observed || as == CALL_RUN_TIMED)) {
     timing = timeline_call(&rank->timeline, &plan->options->model, comm->index, comm->seq, rank->rank, plan->nRanks,
                            call, bytes, choice.costNs);
-  } else {
+  } else if (as != CALL_CAPTURE) {
     timeline_skip(&rank->timeline, &plan->options->model, choice.costNs);
   }
   clock_virtual(enqueueNs);
   uint64_t shuffle = rng_draw(plan->options->seed, RNG_CHANNEL, (uint64_t)comm->index, comm->seq, (uint64_t)rank->rank);
-  launch(comm, rank, item, &choice, where, tasks, numTasks, &timing, shuffle);
+  launch(comm, rank, item, &choice, where, tasks, numTasks, as == CALL_CAPTURE ? NULL : &timing, shuffle);
   api_group_exit();
   clock_virtual(0);
   keep(comm, rank, phase, item, &choice, bytes, numTasks, where[0].nChannels);
+  *ran = (struct ran){choice.algo, choice.proto, where[0].nChannels, observed, choice.costNs};
   rank->collectives += (uint64_t)numTasks;
   comm->seq++;
   return 0;

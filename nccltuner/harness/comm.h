@@ -20,6 +20,8 @@ struct comm {
 /* ncclCommInitRank: profiler first, then tuner, from one thread (init.cc:1251 and 1352). generation: how many
  * communicators of this index there were. 0, or -1 with rank->error. */
 int comm_create(struct comm *comm, struct rank *rank, int index, uint64_t generation);
+/* The same with an id that is known. */
+int comm_create_as(struct comm *comm, struct rank *rank, int index, uint64_t commId);
 /* ncclCommDestroy: tuner->finalize, then profiler->finalize (commCleanup, init.cc:2256, and commFree, init.cc:336). The
  * proxy thread has nothing of it left. */
 int comm_destroy(struct comm *comm, struct rank *rank);
@@ -27,6 +29,20 @@ int comm_destroy(struct comm *comm, struct rank *rank);
  * rank->error. */
 int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, int groupSize,
               uint64_t call);
+
+/* What a call chose and costs. */
+struct ran {
+  int algo, proto, nChannels;
+  int mask; /* activation mask at the time of the call */
+  double costNs; /* by the table, without noise and faults */
+};
+enum call_as {
+  CALL_RUN,       /* times are drawn when somebody observes them */
+  CALL_RUN_TIMED, /* times are drawn */
+  CALL_CAPTURE,   /* into a CUDA graph: no time passes, and nothing is told of a kernel */
+};
+int comm_call_as(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item,
+                 int groupSize, uint64_t call, enum call_as as, struct ran *ran);
 
 /* What the proxy progress thread does for one collective. */
 struct proxy_work {

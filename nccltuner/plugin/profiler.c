@@ -105,7 +105,9 @@ int dyn_wanted(const struct dyn_context *context) {
   int sampling = context->comm != NULL
                    ? __atomic_load_n(&context->comm->sampling, __ATOMIC_RELAXED)
                    : atomic_load_explicit(&process->samplingComms, memory_order_relaxed) > 0;
-  if (!sampling || !dyn_in_step(context)) return 0;
-  return (int)__atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) &
-         ~atomic_load_explicit(&process->refused, memory_order_relaxed);
+  if (!sampling) return 0;
+  int want = (int)__atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) &
+             ~atomic_load_explicit(&process->refused, memory_order_relaxed);
+  /* What ran is told truly where times are another kernel's, too: Coll alone asks for no times. */
+  return want & (ncclProfileKernelCh | ncclProfileProxyOp) && !dyn_in_step(context) ? 0 : want;
 }

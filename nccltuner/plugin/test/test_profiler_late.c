@@ -159,6 +159,21 @@ static void broadcast(int version) {
   rig_close(&r);
 }
 
+/* Where times cannot be had, what ran still is. */
+static void untimed_after_broadcast(int version) {
+  struct rig r = rig_open(version, 1, 2, 0);
+  struct rig_event e = {.type = ncclProfileCollApi, .func = "Broadcast"};
+  uint32_t want = r.process->ring->wantMask;
+  rig_stop(rig_start(&r, &e));
+  CHECK(enqueue(&r) == NULL, "v%d: times of a miscounted communicator", version);
+  __atomic_store_n(&r.process->ring->wantMask, (uint32_t)ncclProfileColl, __ATOMIC_RELAXED);
+  struct dyn_sample s;
+  CHECK(enqueue(&r) != NULL && rig_pop(r.process, &s), "v%d: nobody tells what ran", version);
+  CHECK(s.flags & DYN_SAMPLE_UNTIMED && s.signalNs == 0, "v%d: flags %x", version, s.flags);
+  __atomic_store_n(&r.process->ring->wantMask, want, __ATOMIC_RELAXED);
+  rig_close(&r);
+}
+
 /* Nothing of ours is wanted, but a work without KernelCh would be one that 2.32 does not count, and of a broadcast we
  * must hear. */
 static void held(int version) {
@@ -223,6 +238,7 @@ int main(void) {
     overrun(version);
     if (version >= DYN_HOLD_VERSION) lost_count(version); /* before, NCCL does not lose count */
     broadcast(version);
+    if (version >= DYN_BROADCAST_VERSION) untimed_after_broadcast(version);
     if (version < DYN_HOLD_VERSION) late_for_a_moment(version);
     if (version >= 6) held(version);
   }

@@ -139,3 +139,6 @@ func lookupCache(data []byte, library string) []string {
 	}
 	return paths
 }
+
+// Library gives the file that a program would load by this name; "": none, as far as the loader's own settings tell.
+func Library(h Host, name string) string { return find(h, name) }

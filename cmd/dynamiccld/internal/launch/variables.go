@@ -24,6 +24,10 @@ const (
 	deviceVariable = "NCCL_SYM_NOWIN_ENABLE"
 )
 
+// OwnVariables say to which daemon and run a rank belongs and what that may do: ranks of another purpose must not have
+// them from whoever starts it.
+var OwnVariables = []string{nccltuner.DirVariable, RunVariable, exploreVariable, numericsVariable}
+
 // Wish is what the user asked for.
 type Wish struct {
 	Dir           string

@@ -1,0 +1,231 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+)
+
+// pointError is why a point gives no row. The ranks of an outcome other than overruled and unseen are of no more use.
+type pointError struct {
+	outcome string
+	err     error
+}
+
+func (e *pointError) Error() string { return e.err.Error() }
+func (e *pointError) Unwrap() error { return e.err }
+
+func fault(outcome, format string, args ...any) error {
+	return &pointError{outcome, fmt.Errorf(format, args...)}
+}
+
+// outcomeOf sorts what the ranks answered. An error that is no point's fault stays as it is.
+func outcomeOf(ctx context.Context, err error) error {
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, workers.ErrHung):
+		return &pointError{OutcomeHung, err}
+	case errors.Is(err, workers.ErrDied), errors.Is(err, workers.ErrRefused):
+		return &pointError{OutcomeFailed, err}
+	}
+	return err
+}
+
+// forced is a choice in force.
+type forced struct {
+	callUs  float64        // of a call without a graph, on the slowest rank
+	ran     actions.Action // on all ranks; Default: not known by name
+	asked   bool           // NCCL asks a tuner about this collective
+	device  bool           // NCCL's device kernel for LL ran
+	version uint32         // of the plan, low 32 bits
+}
+
+// Calls that are made to bring a plan into force, in epochs, and how often.
+const (
+	forceEpochs = 2 // the rest of the running epoch, then a whole one
+	forceTries  = 3
+	probeCalls  = 4 // whose time is an estimate: the ones before have made connections
+)
+
+// seenWithin bounds the wait for samples: a Coll event ends when NCCL has enqueued the call.
+const seenWithin = 300 * time.Millisecond
+
+// actualBytes is what NCCL sees of nccl-tests' size: a rank's share is rounded down to 16 bytes.
+func actualBytes(collective string, bytes uint64, ranks int) uint64 {
+	if !shared(collective) {
+		return bytes
+	}
+	return bytes / uint64(ranks) / 16 * 16 * uint64(ranks)
+}
+
+// bucket of a point; false where NCCL asks no tuner.
+func (s *session) bucket(collective string, bytes uint64) (state.Bucket, bool) {
+	c, err := actions.ParseCollective(collective)
+	if err != nil {
+		return state.Bucket{}, false
+	}
+	return state.BucketOf(c, actualBytes(collective, bytes, s.o.Ranks))
+}
+
+// publish makes a plan that says one thing about one bucket and nothing else.
+func (s *session) publish(b state.Bucket, a actions.Action) (uint64, error) {
+	spec := nccltuner.PlanSpec{SampleEvery: 1}
+	if a != actions.Default {
+		s.lastID++
+		spec.Entries = []nccltuner.EntrySpec{{Bucket: b, ID: s.lastID, Base: a.Word()}}
+	}
+	return s.publisher.Publish(&spec)
+}
+
+// call makes calls on all ranks, at most once hanging.
+func (s *session) call(ctx context.Context, collective string, bytes uint64, calls int) (us float64, err error) {
+	s.idle() // short answers leave no time for it
+	called, err := s.group.Call(ctx, s.o.Timeout, collective, bytes, calls)
+	if err != nil {
+		return 0, outcomeOf(ctx, err)
+	}
+	for rank, c := range called {
+		us = max(us, c.Us)
+		if c.Wrong > 0 {
+			return 0, fault(OutcomeWrong, "rank %d: %d elements of the result are wrong", rank, c.Wrong)
+		}
+	}
+	return us, s.look()
+}
+
+// look reads the record.
+func (s *session) look() error {
+	if err := errors.Join(s.trouble, s.record.View(&s.view)); err != nil {
+		return err
+	}
+	return s.check()
+}
+
+// force brings a choice into force on all ranks, looks that it is, and asks what ran.
+func (s *session) force(ctx context.Context, collective string, bytes uint64, a actions.Action) (f forced, err error) {
+	if err := s.want(wantRan); err != nil {
+		return f, err
+	}
+	b, tuned := s.bucket(collective, bytes)
+	epoch := s.record.Info().EpochCalls * forceEpochs
+	var version uint64
+	for try := 0; ; try++ {
+		if version == 0 {
+			version, err = s.publish(b, a)
+			if errors.Is(err, nccltuner.ErrNoFreeBuffer) {
+				version, err = 0, nil // the calls below free one
+			}
+			if err != nil {
+				return f, err
+			}
+		}
+		s.forget()
+		if _, err := s.call(ctx, collective, bytes, epoch); err != nil {
+			return f, err
+		}
+		if version != 0 && s.inForce(version) {
+			break
+		}
+		if try+1 == forceTries {
+			if a == actions.Default { // NCCL never asked: what it runs is its own choice whatever the plan
+				f.callUs, err = s.call(ctx, collective, bytes, probeCalls)
+				return f, err
+			}
+			return f, fault(OutcomeOverruled, "the choice did not come into force: NCCL did not ask the tuner")
+		}
+	}
+	f.version = uint32(version)
+	if f.callUs, err = s.call(ctx, collective, bytes, probeCalls); err != nil || !tuned {
+		return f, err
+	}
+	f.asked = true
+	return f, s.whatRan(ctx, b, a, &f)
+}
+
+func (s *session) inForce(version uint64) bool {
+	for _, r := range s.view.Ranks {
+		if r.Version != version || r.Left {
+			return false
+		}
+	}
+	return true
+}
+
+// whatRan waits for a sample of every rank and compares it with the choice.
+func (s *session) whatRan(ctx context.Context, b state.Bucket, a actions.Action, f *forced) error {
+	told := map[int32]nccltuner.Sample{}
+	for deadline := time.Now().Add(seenWithin); ; time.Sleep(time.Millisecond) {
+		s.drain()
+		for _, x := range s.seen {
+			if _, known := told[x.Rank]; !known && x.PlanVersion == f.version && x.Bucket == b && !x.Captured {
+				told[x.Rank] = x
+			}
+		}
+		s.seen = s.seen[:0]
+		if len(told) == s.o.Ranks || time.Now().After(deadline) || ctx.Err() != nil {
+			break
+		}
+	}
+	if s.trouble != nil {
+		return s.trouble
+	}
+	if len(told) < s.o.Ranks && a != actions.Default {
+		return fault(OutcomeUnseen, "%d of %d ranks did not tell what ran", s.o.Ranks-len(told), s.o.Ranks)
+	}
+	for rank := range int32(s.o.Ranks) {
+		if err := s.compare(rank, told[rank], a, f); err != nil {
+			return err
+		}
+	}
+	f.ran = told[0].Ran
+	return nil
+}
+
+// deviceLL is the first NCCL that may run a device kernel where LL is asked for (NCCL_SYM_NOWIN_ENABLE).
+const deviceLL = 22907
+
+// compare holds what a rank ran against the choice.
+func (s *session) compare(rank int32, x nccltuner.Sample, a actions.Action, f *forced) error {
+	ran := x.Ran
+	switch {
+	case a == actions.Default:
+		return nil
+	case x.Action != a:
+		return fault(OutcomeOverruled, "rank %d did not choose it: NCCL marks it -1 in this call", rank)
+	case ran == actions.Default:
+		if r := s.view.Ranks[0]; r.DeviceLL && r.NCCLVersion >= deviceLL && a.Protocol == actions.LL {
+			f.device = true
+			return nil
+		}
+		return fault(OutcomeOverruled, "rank %d ran a kernel that has no name here", rank)
+	case ran.Algorithm != a.Algorithm || ran.Protocol != a.Protocol:
+		return fault(OutcomeOverruled, "rank %d ran %s", rank, ran)
+	case s.o.Exact && a.Channels != 0 && ran.Channels != a.Channels:
+		return fault(OutcomeOverruled, "rank %d ran %d channels", rank, ran.Channels)
+	}
+	return nil
+}
+
+// allowed gives NCCL's marks of a bucket, the same on all ranks; 0: none, or ranks differ.
+func (s *session) allowed(collective string, bytes uint64) (uint32, error) {
+	b, ok := s.bucket(collective, bytes)
+	if !ok {
+		return 0, nil
+	}
+	if err := s.record.Marks(&s.marks); err != nil {
+		return 0, err
+	}
+	m := s.marks.Of(b)
+	if m.Seen != s.o.Ranks || m.Differ || bits.OnesCount32(m.Set) == 0 {
+		return 0, nil
+	}
+	return m.Set, nil
+}

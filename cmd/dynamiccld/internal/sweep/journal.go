@@ -1,0 +1,189 @@
+package sweep
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Outcomes of a point. Only OutcomeOK gives a row.
+const (
+	OutcomeOK        = "ok"
+	OutcomeOverruled = "overruled" // NCCL ran something else
+	OutcomeUnseen    = "unseen"    // what ran is not known
+	OutcomeWrong     = "wrong"     // wrong elements
+	OutcomeHung      = "hung"
+	OutcomeFailed    = "failed"
+	outcomeDone      = "done" // of a whole bucket: every point has its line
+)
+
+// Point is one line of the journal. The keys are an interface: add, never rename.
+type Point struct {
+	Round      int       `json:"round"` // from 1
+	Collective string    `json:"collective"`
+	Bytes      uint64    `json:"bytes"`
+	Action     string    `json:"action,omitempty"` // asked for, as actions.Parse reads it
+	Nth        int       `json:"nth,omitempty"`    // how often the bucket had this action before: the default comes several times
+	Outcome    string    `json:"outcome"`
+	Reason     string    `json:"reason,omitempty"`
+	MedianUs   float64   `json:"median_us,omitempty"` // of one call, the slowest rank's
+	IQRUs      float64   `json:"iqr_us,omitempty"`    // interquartile range over replays of the slowest rank of each
+	RankUs     []float64 `json:"rank_us,omitempty"`   // every rank's median
+	Replays    int       `json:"replays,omitempty"`
+	Calls      int       `json:"calls,omitempty"` // of a replay
+	Ran        string    `json:"ran,omitempty"`   // by NCCL's profiler event
+	Grid       int       `json:"grid,omitempty"`  // blocks of the captured kernel
+	Choices    string    `json:"choices,omitempty"`
+}
+
+type pointKey struct {
+	round      int
+	collective string
+	bytes      uint64
+	action     string
+	nth        int
+}
+
+func (p *Point) key() pointKey { return pointKey{p.Round, p.Collective, p.Bytes, p.Action, p.Nth} }
+
+// Paths of a sweep's files, from the table's.
+type paths struct{ table, journal, description string }
+
+func pathsOf(table string) paths {
+	stem := strings.TrimSuffix(table, ".csv")
+	return paths{table, stem + ".points.jsonl", stem + ".json"}
+}
+
+// journal is the file that every point is written to at once.
+type journal struct {
+	file   *os.File
+	points []Point
+	at     map[pointKey]int // the last line of each
+}
+
+// readJournal reads lines and says how long their file is without a last line that a crash has cut off.
+func readJournal(path string) (points []Point, length int64, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	for n := 1; len(text[length:]) > 0; n++ {
+		line := text[length:]
+		line = line[:bytes.IndexByte(line, '\n')+1]
+		var p Point
+		if err := json.Unmarshal(line, &p); err != nil || p.Outcome == "" || p.Collective == "" {
+			return nil, 0, fmt.Errorf("%s: line %d is no point of a sweep (%w); move the file away, or give --restart", path, n, errors.Join(err, errBadPoint))
+		}
+		points = append(points, p)
+		length += int64(len(line))
+	}
+	return points, length, nil
+}
+
+var errBadPoint = errors.New("bad point")
+
+// openJournal opens the journal for more lines, or for the first when it begins anew. It is locked until it is closed: two
+// sweeps must not write one table.
+func openJournal(path string, anew bool) (*journal, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	j := &journal{file: f, at: map[pointKey]int{}}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is being written by another sweep; wait for its end, or give another --out", path), f.Close())
+	}
+	var points []Point
+	length := int64(0)
+	if !anew {
+		points, length, err = readJournal(path)
+	}
+	if err == nil {
+		err = f.Truncate(length)
+	}
+	if err == nil {
+		_, err = f.Seek(length, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	for _, p := range points {
+		j.remember(p)
+	}
+	return j, nil
+}
+
+func (j *journal) remember(p Point) {
+	if i, again := j.at[p.key()]; again {
+		j.points[i] = p // keeps its place in the table
+		return
+	}
+	j.at[p.key()] = len(j.points)
+	j.points = append(j.points, p)
+}
+
+// add writes a point. It is in the kernel's hands when this returns: a crash of ours loses nothing.
+func (j *journal) add(p Point) error {
+	line, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if _, err := j.file.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("writing %s: %w; make room and run the same command again", j.file.Name(), err)
+	}
+	j.remember(p)
+	return nil
+}
+
+// has says that the point needs no measurement any more.
+func (j *journal) has(k pointKey, retry bool) bool {
+	i, ok := j.at[k]
+	return ok && !(retry && j.points[i].Outcome != OutcomeOK)
+}
+
+// ok says that the point has a row.
+func (j *journal) ok(k pointKey) bool {
+	i, there := j.at[k]
+	return there && j.points[i].Outcome == OutcomeOK
+}
+
+// done says that every point of the bucket is there, for these choices.
+func (j *journal) done(round int, collective string, bytes uint64, choices string, retry bool) bool {
+	i, ok := j.at[pointKey{round: round, collective: collective, bytes: bytes}]
+	if !ok || j.points[i].Choices != choices {
+		return false
+	}
+	for _, p := range j.points {
+		if retry && p.Round == round && p.Collective == collective && p.Bytes == bytes && p.Outcome != OutcomeOK && p.Outcome != outcomeDone {
+			return false
+		}
+	}
+	return true
+}
+
+// replaceFile writes a file so that readers see the old or the new one.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	_, err = w.Write(content)
+	err = errors.Join(err, w.Flush(), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", path, err), os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,398 @@
+package sweep
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// checkout is the root of what `make` built.
+const checkout = "../../../.."
+
+// machine is a machine with stand-ins for GPUs and NCCL, with the real plugin, ranks and sweep on it.
+type machine struct {
+	*testing.T
+	root, dir string
+	environ   []string
+	took      time.Duration // of the last sweep
+}
+
+func newMachine(t *testing.T, table string, environ ...string) *machine {
+	t.Helper()
+	root, err := filepath.Abs(checkout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib := filepath.Join(root, ".cache", "fakegpu")
+	for _, path := range []string{"bin/dynamiccld", "bin/dynamiccl-worker", "lib/libnccl-tuner-dynamiccl.so", ".cache/fakegpu/libnccl.so.2"} {
+		if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+			t.Fatalf("%v; run `make all fakegpu` first", err)
+		}
+	}
+	m := &machine{T: t, root: root, dir: t.TempDir()}
+	m.environ = append([]string{"PATH=/usr/bin:/bin", "HOME=" + m.dir, "TMPDIR=" + m.dir, "LD_LIBRARY_PATH=" + lib,
+		"FAKEGPU_TABLE=" + m.recorded(table)}, environ...)
+	return m
+}
+
+func (m *machine) recorded(table string) string {
+	return filepath.Join(m.root, "tuner", "tunersim", "testdata", "measurements", table+".csv")
+}
+
+func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
+
+// command is a sweep in a process group of its own, as a shell's job is.
+func (m *machine) command(args ...string) (*exec.Cmd, *bytes.Buffer) {
+	cmd := exec.Command(filepath.Join(m.root, "bin", "dynamiccld"), append([]string{"sweep", "--timeout", "20s"}, args...)...)
+	cmd.Dir, cmd.Env = m.dir, m.environ
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	said := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = said, said
+	return cmd, said
+}
+
+// sweep runs one to its end.
+func (m *machine) sweep(args ...string) (said string, code int) {
+	m.Helper()
+	cmd, out := m.command(args...)
+	began := time.Now()
+	err := cmd.Run()
+	m.took = time.Since(began)
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		m.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// must runs one that has to work.
+func (m *machine) must(args ...string) string {
+	m.Helper()
+	said, code := m.sweep(args...)
+	if code != 0 {
+		m.Fatalf("sweep %v: exit code %d\n%s", args, code, said)
+	}
+	return said
+}
+
+// medians are the rows of a table, with all values of the default.
+func (m *machine) medians(path string) map[string][]string {
+	m.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer f.Close()
+	all, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(all) < 2 || !slices.Equal(all[0], tableColumns) {
+		m.Fatalf("%s: %d rows, %v", path, len(all), err)
+	}
+	rows := map[string][]string{}
+	for _, r := range all[1:] {
+		key := strings.Join(r[6:12], " ")
+		rows[key] = append(rows[key], r[12])
+	}
+	return rows
+}
+
+// same holds a measured table against the recorded one, in every row of the collectives and sizes that it has.
+func (m *machine) same(path, recorded string, atLeast int) {
+	m.Helper()
+	got, want := m.medians(path), m.medians(m.recorded(recorded))
+	n := 0
+	for key, us := range got {
+		if strings.HasPrefix(key, AllToAll) {
+			continue
+		}
+		if strings.Contains(key, "default") {
+			if len(us) != 3 || us[0] != us[1] || us[0] != us[2] {
+				m.Errorf("%s: %v us, want the same three times", key, us)
+			}
+		} else if !slices.Equal(us, want[key]) {
+			m.Errorf("%s: %v us, recorded %v", key, us, want[key])
+		}
+		n++
+	}
+	if n < atLeast {
+		m.Errorf("%s: %d choices, want at least %d", path, n, atLeast)
+	}
+	readTable(m.T, path)
+}
+
+// alone checks that nothing of a sweep lives on and no shared memory is left.
+func (m *machine) alone() {
+	m.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		left := m.processes()
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			m.Fatalf("processes left: %v", left)
+		}
+	}
+}
+
+// processes are those whose environment names this test's folder.
+func (m *machine) processes() (left []string) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, e := range entries {
+		environ, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && bytes.Contains(environ, []byte("TMPDIR="+m.dir+"\x00")) {
+			name, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "comm")) // for the message
+			left = append(left, e.Name()+" "+strings.TrimSpace(string(name)))
+		}
+	}
+	return left
+}
+
+// The table that NCCL's stand-in plays comes back, value for value.
+func TestLiveTables(t *testing.T) {
+	for _, c := range []struct {
+		table, nccl string
+		args        []string
+		rows        int
+	}{
+		{"h200x4-nvlink-quiet", "2.28.9", []string{"--ranks", "4", "--max", "64K"}, 300},
+		{"h200x4-nvlink-quiet-nccl2.32.3", "2.32.3", []string{"--ranks", "4", "--sizes", "1K,64K", "--collectives", "AllReduce,AllGather"}, 120},
+		{"h200x4-socket-4nodes-quiet", "2.30.7", []string{"--ranks", "4", "--nodes", "4", "--sizes", "1K,1M", "--calls", "stream"}, 150},
+		{"h200x3-nvlink-quiet", "2.28.9", []string{"--ranks", "3", "--sizes", "1K,64K", "--rounds", "2"}, 150},
+	} {
+		t.Run(c.table, func(t *testing.T) {
+			m := newMachine(t, c.table, "FAKEGPU_OPTIONS=--nccl "+c.nccl)
+			said := m.must(append(c.args, "--out", "t.csv")...)
+			m.same(m.path("t.csv"), c.table, c.rows)
+			if !strings.Contains(said, "rows in t.csv") || !strings.Contains(said, "collective") {
+				t.Errorf("it said\n%s", said)
+			}
+			points, _, err := readJournal(m.path("t.points.jsonl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range points {
+				if p.Outcome != OutcomeOK && p.Outcome != outcomeDone {
+					t.Errorf("%+v", p)
+				}
+				if p.Outcome == OutcomeOK && p.Collective != AllToAll && (p.Ran == "" || len(p.RankUs) == 0) {
+					t.Errorf("what ran is not known: %+v", p)
+				}
+			}
+			text, err := os.ReadFile(m.path("t.json"))
+			if err != nil || !strings.Contains(string(text), `"nccl": "`+c.nccl+`"`) || !strings.Contains(string(text), "GPU-00000000-0000") {
+				t.Errorf("description, %v:\n%s", err, text)
+			}
+			m.alone()
+		})
+	}
+}
+
+// killed runs a sweep until its journal has so many lines and then sends the signal.
+func (m *machine) killed(lines int, signal syscall.Signal, args ...string) (said string, state *os.ProcessState) {
+	m.Helper()
+	cmd, out := m.command(args...)
+	if err := cmd.Start(); err != nil {
+		m.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
+	defer cancel()
+	for {
+		text, err := os.ReadFile(m.path("t.points.jsonl"))
+		if err == nil && bytes.Count(text, []byte("\n")) >= lines {
+			break
+		}
+		if ctx.Err() != nil {
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			_ = cmd.Wait() // killed
+			m.Fatalf("%d lines did not come in time:\n%s", lines, out)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	if err := unix.Kill(-cmd.Process.Pid, signal); err != nil { // a terminal's Ctrl-C goes to the group
+		m.Fatal(err)
+	}
+	_ = cmd.Wait() // its end is what the caller looks at
+	return out.String(), cmd.ProcessState
+}
+
+func TestLiveKilledAndStopped(t *testing.T) {
+	const table = "h200x4-nvlink-quiet"
+	m := newMachine(t, table)
+	args := []string{"--ranks", "4", "--collectives", "AllReduce,AllGather", "--max", "64K", "--out", "t.csv", "--load", "network", "--load-size", "2",
+		"--condition", "quiet"}
+	said, state := m.killed(30, unix.SIGKILL, args...)
+	if state.Success() {
+		t.Fatalf("it was done before it was killed:\n%s", said)
+	}
+	m.alone() // ranks and load die with it
+	killed := state.Pid()
+	said, state = m.killed(80, unix.SIGINT, args...)
+	if state.ExitCode() != 1 || !strings.Contains(said, "stopped after") || !strings.Contains(said, "the same command goes on") {
+		t.Fatalf("Ctrl-C: %v\n%s", state, said)
+	}
+	m.alone()
+	readTable(t, m.path("t.csv"))
+	m.must(args...)
+	m.same(m.path("t.csv"), table, 150)
+	points, _, err := readJournal(m.path("t.points.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[pointKey]int{}
+	for _, p := range points {
+		if times[p.key()]++; times[p.key()] > 1 && p.Outcome != outcomeDone {
+			t.Errorf("measured twice: %+v", p)
+		}
+	}
+	for _, pid := range []int{killed, state.Pid()} {
+		for _, parent := range []string{m.dir, "/dev/shm"} {
+			left, err := filepath.Glob(filepath.Join(parent, fmt.Sprint(scratchPrefix, pid, "-*")))
+			if err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		}
+	}
+	if _, code := m.sweep(append(args, "--budget", "50ms")...); code != 1 {
+		t.Error("another budget went into the same table")
+	}
+}
+
+func TestLiveFaults(t *testing.T) {
+	m := newMachine(t, "h200x4-nvlink-quiet")
+	m.environ = append(m.environ, "FAKEGPU_FAULT=hang:rank=1,collective=AllReduce,bytes=65536,algorithm=TREE,protocol=LL;"+
+		"wrong:rank=2,collective=AllReduce,bytes=1024,algorithm=RING,protocol=SIMPLE;fail:rank=0,collective=AllGather,bytes=1024;"+
+		"die:rank=3,collective=AllReduce,bytes=4096,from=1500,once="+m.path("died"))
+	said := m.must("--ranks", "4", "--collectives", "AllReduce,AllGather", "--sizes", "1K,4K,64K", "--channels", "1,8", "--out", "t.csv", "--timeout", "2s")
+	points, _, err := readJournal(m.path("t.points.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]string{}
+	died := 0
+	for _, p := range points {
+		if p.Outcome == OutcomeFailed && strings.Contains(p.Reason, "signal: killed") {
+			died++
+		} else if p.Outcome != OutcomeOK && p.Outcome != outcomeDone {
+			outcomes[fmt.Sprintf("%s %d %s", p.Collective, p.Bytes, p.Action)] = p.Outcome
+		}
+	}
+	want := map[string]string{"AllReduce 65536 Tree/LL/1": OutcomeHung, "AllReduce 65536 Tree/LL/8": OutcomeHung,
+		"AllReduce 1024 Ring/Simple/1": OutcomeWrong, "AllReduce 1024 Ring/Simple/8": OutcomeWrong, "AllGather 1024 default": OutcomeFailed}
+	for name, outcome := range want {
+		if outcomes[name] != outcome {
+			t.Errorf("%s: %q, want %s", name, outcomes[name], outcome)
+		}
+	}
+	if len(outcomes) != len(want) || died != 1 {
+		t.Errorf("outcomes %v, %d died", outcomes, died)
+	}
+	m.alone()
+	if rows := m.medians(m.path("t.csv")); len(rows["AllReduce 65536 collective Ring LL 8"]) != 1 || len(rows["AllReduce 65536 collective Tree LL 8"]) != 0 {
+		t.Errorf("rows %v", rows)
+	}
+	for _, text := range []string{"Tree/LL/1: hung", "Ring/Simple/8: wrong", "2 wrong", "2 hung", "2 failed"} {
+		if !strings.Contains(said, text) {
+			t.Errorf("it does not say %q:\n%s", text, said)
+		}
+	}
+}
+
+func TestLiveSamples(t *testing.T) {
+	for _, nccl := range []string{"2.28.9", "2.32.3"} {
+		t.Run(nccl, func(t *testing.T) {
+			m := newMachine(t, "h200x4-nvlink-quiet", "FAKEGPU_OPTIONS=--nccl "+nccl)
+			m.must("--ranks", "4", "--collectives", "AllReduce", "--sizes", "1K,64K", "--channels", "1", "--calls", "stream",
+				"--samples", "s.csv", "--out", "t.csv")
+			f, err := os.Open(m.path("s.csv"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			all, err := csv.NewReader(f).ReadAll()
+			if err != nil || !slices.Equal(all[0], sampleColumns) {
+				t.Fatalf("%v", err)
+			}
+			seen := map[string]int{}
+			for _, r := range all[1:] {
+				if len(r) != len(sampleColumns) || r[8] == "0" || r[11] == "0" || r[12] != "0" {
+					t.Fatalf("sample %v", r)
+				}
+				// The stand-in's kernels take the whole of a call.
+				if us, err := strconv.ParseFloat(r[13], 64); err != nil || r[11] != fmt.Sprintf("%.0f", us*1000) || r[4] != "default" && r[4] != r[5] {
+					t.Fatalf("sample %v", r)
+				}
+				seen[r[3]+" "+r[4]+" "+r[6]]++
+			}
+			for _, bytes := range []string{"1024", "65536"} {
+				for _, choice := range []string{"default", "Tree/LL/1", "Ring/Simple/1"} {
+					for rank := range 4 {
+						if n := seen[fmt.Sprintf("%s %s %d", bytes, choice, rank)]; n < 20 {
+							t.Errorf("%s %s rank %d: %d samples", bytes, choice, rank, n)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestLiveMachinesThatCannot(t *testing.T) {
+	m := newMachine(t, "h200x4-nvlink-quiet")
+	good := m.environ
+	without := func(name string) []string {
+		return slices.DeleteFunc(slices.Clone(good), func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	}
+	for _, c := range []struct {
+		what    string
+		environ []string
+		args    []string
+		code    int
+		says    []string
+	}{
+		{"no GPU", good, nil, 1, []string{"nvidia-smi -L", "needs NVIDIA GPUs"}},
+		{"hidden GPUs", append(slices.Clone(good), "CUDA_VISIBLE_DEVICES=-1"), nil, 1, []string{"CUDA_VISIBLE_DEVICES"}},
+		{"no NCCL", without("LD_LIBRARY_PATH"), []string{"--ranks", "4"}, 1, []string{"libnccl.so.2", "--nccl-lib"}},
+		{"no library", good, []string{"--ranks", "2", "--nccl-lib", m.recorded("h200x4-nvlink-quiet")}, 1, []string{"loading NCCL", "rank 0"}},
+		{"no such NCCL", good, []string{"--ranks", "2", "--nccl-lib", "/nowhere/libnccl.so.2"}, 2, []string{"--nccl-lib"}},
+		{"too few GPUs", append(slices.Clone(good), "FAKEGPU_GPUS=1"), []string{"--ranks", "2"}, 1, []string{"rank 1", "CUDA_VISIBLE_DEVICES"}},
+		{"no plugin", good, []string{"--ranks", "2", "--plugin-dir", m.dir}, 1, []string{"make plugin"}},
+		{"no worker", good, []string{"--ranks", "2", "--worker", m.path("none")}, 1, []string{"--worker"}},
+		{"the user's choice", append(slices.Clone(good), "NCCL_ALGO=Ring"), []string{"--ranks", "2"}, 1, []string{"NCCL_ALGO=Ring", "unset"}},
+		{"another profiler", append(slices.Clone(good), "NCCL_PROFILER_PLUGIN=none"), []string{"--ranks", "2"}, 1, []string{"NCCL_PROFILER_PLUGIN"}},
+		{"samples of graphs", good, []string{"--ranks", "2", "--samples", "s.csv"}, 2, []string{"--calls stream"}},
+		{"wrong choice", good, []string{"--ranks", "2", "--choices", "ringo/ll"}, 2, []string{"ringo/ll", "Ring"}},
+		{"uneven nodes", good, []string{"--ranks", "4", "--nodes", "3"}, 2, []string{"same number of ranks"}},
+	} {
+		m.environ = c.environ
+		said, code := m.sweep(append(c.args, "--out", "t.csv", "--sizes", "1K")...)
+		if code != c.code {
+			t.Errorf("%s: exit code %d, want %d\n%s", c.what, code, c.code, said)
+		}
+		for _, text := range c.says {
+			if !strings.Contains(said, text) {
+				t.Errorf("%s: it does not say %q:\n%s", c.what, text, said)
+			}
+		}
+		if _, err := os.Stat(m.path("t.csv")); err == nil {
+			t.Errorf("%s: there is a table", c.what)
+		}
+		if m.took > 15*time.Second {
+			t.Errorf("%s: it took %v to say so", c.what, m.took)
+		}
+	}
+	m.alone()
+}

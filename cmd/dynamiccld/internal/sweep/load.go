@@ -1,0 +1,148 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// LoadCommand is the hidden command of dynamiccld that makes load until its standard input ends.
+const LoadCommand = "sweep-load"
+
+// How much load there is unless somebody asks for another. Connections: as many as the recorded tables had.
+const (
+	loadConnections = 24
+	settle          = 500 * time.Millisecond
+)
+
+// loadSize is the number of connections or threads, 0 where that means nothing.
+func (o *Options) loadSize() int {
+	switch {
+	case o.Load != LoadNetwork && o.Load != LoadCPU:
+		return 0
+	case o.LoadSize > 0:
+		return o.LoadSize
+	case o.Load == LoadNetwork:
+		return loadConnections
+	}
+	return runtime.NumCPU()
+}
+
+// startLoad starts the load of this host, if one is asked for. It ends with stop, and with this process however that ends.
+func startLoad(ctx context.Context, o *Options) (stop func(), err error) {
+	if o.loadSize() == 0 {
+		return func() {}, nil
+	}
+	cmd := exec.Command(o.Executable, LoadCommand, o.Load, strconv.Itoa(o.loadSize()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the load: %w", err)
+	}
+	select {
+	case <-time.After(settle):
+	case <-ctx.Done():
+	}
+	return func() {
+		_ = stdin.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed is what was asked for
+	}, nil
+}
+
+// MakeLoad makes load until the reader ends.
+func MakeLoad(kind string, size int, until io.Reader) error {
+	if size < 1 {
+		return fmt.Errorf("load of size %d: want 1 or more", size)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, until)
+		close(ended)
+	}()
+	switch kind {
+	case LoadNetwork:
+		return loadNetwork(size, ended)
+	case LoadCPU:
+		loadCPU(size, ended)
+		return nil
+	}
+	return fmt.Errorf("load %q: want %s or %s", kind, LoadNetwork, LoadCPU)
+}
+
+// loadNetwork writes through connections over loopback without pause.
+func loadNetwork(size int, ended <-chan struct{}) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	var open []io.Closer
+	var all sync.WaitGroup
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+		all.Wait()
+	}()
+	open = append(open, listener)
+	for range size {
+		out, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			return err
+		}
+		in, err := listener.Accept()
+		if err != nil {
+			return errors.Join(err, out.Close())
+		}
+		open = append(open, out, in)
+		all.Go(func() {
+			buffer := make([]byte, 1<<20)
+			for {
+				if _, err := out.Write(buffer); err != nil {
+					return // closed
+				}
+			}
+		})
+		all.Go(func() {
+			buffer := make([]byte, 1<<20)
+			for {
+				if _, err := in.Read(buffer); err != nil {
+					return
+				}
+			}
+		})
+	}
+	<-ended
+	return nil
+}
+
+// loadCPU spins in as many threads.
+func loadCPU(size int, ended <-chan struct{}) {
+	runtime.GOMAXPROCS(size + 1)
+	var all sync.WaitGroup
+	for range size {
+		all.Go(func() {
+			for n := uint64(1); ; n++ {
+				if n%(1<<20) == 0 {
+					select {
+					case <-ended:
+						return
+					default:
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+}

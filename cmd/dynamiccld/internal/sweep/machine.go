@@ -1,0 +1,210 @@
+package sweep
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+)
+
+// Description is the machine and how it was measured. The keys are an interface: add, never rename.
+type Description struct {
+	Identity Identity `json:"identity"`
+	Date     string   `json:"date"` // of the first point
+	Program  string   `json:"program"`
+	Kernel   string   `json:"kernel"`
+	CPU      string   `json:"cpu"`
+	CPUs     int      `json:"cpus"`
+	CUDA     string   `json:"cuda_driver"` // version of the CUDA driver interface
+	Links    []string `json:"links"`       // nvidia-smi topo -m, by line
+	NICs     []NIC    `json:"nics"`
+	Sizes    []uint64 `json:"sizes"`
+}
+
+// Identity is what must be the same for rows to stand in one table.
+type Identity struct {
+	Machine     string   `json:"machine"`
+	NCCL        string   `json:"nccl"`
+	Ranks       int      `json:"nranks"`
+	Nodes       int      `json:"nnodes"`
+	Transport   string   `json:"transport"`
+	Condition   string   `json:"condition"`
+	Load        string   `json:"load"`
+	LoadSize    int      `json:"load_size"`
+	Calls       string   `json:"calls"`
+	BudgetUs    int64    `json:"budget_us"`
+	Exact       bool     `json:"exact_channels"`
+	Samples     bool     `json:"samples"`
+	GPUs        []GPU    `json:"gpus"`
+	Driver      string   `json:"driver"`
+	Environment []string `json:"environment"` // NCCL's variables that the user set
+}
+
+// GPU is one GPU, by rank.
+type GPU struct {
+	Name string `json:"name"`
+	UUID string `json:"uuid"`
+	PCI  string `json:"pci"`
+}
+
+// NIC is one network interface.
+type NIC struct {
+	Name      string `json:"name"`
+	SpeedMbps int    `json:"speed_mbps"` // 0: not told
+}
+
+// describe says where and how this sweep runs.
+func describe(ctx context.Context, o *Options, ready []workers.Ready) *Description {
+	id := Identity{Machine: o.Machine, NCCL: control.FormatNCCLVersion(ready[0].NCCL), Ranks: o.Ranks, Nodes: o.Nodes, Transport: o.Transport,
+		Condition: o.Condition, Load: o.Load, LoadSize: o.loadSize(), Calls: o.Calls, BudgetUs: o.Budget.Microseconds(), Exact: o.Exact,
+		Samples: o.Samples != "", GPUs: []GPU{}, Environment: append([]string{}, o.User...), Driver: driverVersion()}
+	for _, r := range ready {
+		id.GPUs = append(id.GPUs, GPU{r.GPU, r.UUID, r.PCIBus})
+	}
+	if id.Machine == "" {
+		id.Machine = fmt.Sprintf("%dx%s", o.Ranks, model(ready[0].GPU))
+	}
+	slices.Sort(id.Environment)
+	cuda := ready[0].DriverVersion
+	var uts unix.Utsname
+	_ = unix.Uname(&uts) // never fails for memory of ours
+	return &Description{Identity: id, Date: o.Now().UTC().Format(time.RFC3339), Program: o.Program, CPU: cpuModel(), CPUs: runtime.NumCPU(),
+		Kernel: unix.ByteSliceToString(uts.Release[:]), CUDA: fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10),
+		Links: topology(ctx), NICs: nics(os.DirFS("/")), Sizes: o.Sizes}
+}
+
+// model is the GPU's name as machines are named by it: "NVIDIA H200" is H200.
+func model(gpu string) string {
+	words := strings.Fields(gpu)
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "NVIDIA" || w == "GeForce" || w == "Tesla" })
+	if len(words) == 0 {
+		return "GPU"
+	}
+	return strings.ReplaceAll(strings.Join(words, "-"), ",", "")
+}
+
+// tableName is the file's name as the recorded tables have theirs: h200x4-socket-4nodes-quiet.csv.
+func tableName(id *Identity) string {
+	gpu := "gpu"
+	if len(id.GPUs) > 0 {
+		gpu = strings.ToLower(model(id.GPUs[0].Name))
+	}
+	name := fmt.Sprintf("%sx%d-%s", gpu, id.Ranks, id.Transport)
+	if id.Nodes > 1 {
+		name += fmt.Sprintf("-%dnodes", id.Nodes)
+	}
+	return strings.ReplaceAll(name+"-"+id.Condition, "/", "-") + ".csv"
+}
+
+func driverVersion() string {
+	text, err := os.ReadFile("/sys/module/nvidia/version")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func cpuModel() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// topology is how the GPUs are joined, in nvidia-smi's words; none where it is not there.
+func topology(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "topo", "-m").Output()
+	if err != nil {
+		return []string{}
+	}
+	return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+}
+
+func nics(root fs.FS) []NIC {
+	all := []NIC{}
+	entries, err := fs.ReadDir(root, "sys/class/net")
+	if err != nil {
+		return all
+	}
+	for _, e := range entries {
+		n := NIC{Name: e.Name()}
+		if text, err := fs.ReadFile(root, path.Join("sys/class/net", e.Name(), "speed")); err == nil {
+			n.SpeedMbps, _ = strconv.Atoi(strings.TrimSpace(string(text))) // virtual ones say -1
+			n.SpeedMbps = max(n.SpeedMbps, 0)
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// errOther is returned when files hold another machine's or another sweep's rows.
+var errOther = errors.New("the files are another sweep's")
+
+// claim reads the description beside a table and refuses another sweep's; where there are no rows yet it writes this one.
+func claim(p paths, d *Description, points int) error {
+	text, err := os.ReadFile(p.description)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, table := os.Stat(p.table); err != nil && (points > 0 || table == nil) {
+		return fmt.Errorf("%s is there without %s, so nobody knows how it was measured: give --restart to write over it, or another --out: %w",
+			p.table, p.description, errOther)
+	}
+	if err != nil || points == 0 {
+		return d.write(p)
+	}
+	var was Description
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&was); err != nil {
+		return fmt.Errorf("%s is not understood (%w): give --restart to begin anew, or another --out", p.description, err)
+	}
+	if field, a, b := difference(was.Identity, d.Identity); field != "" {
+		return fmt.Errorf("%s was measured with %s %v and this is %v: give --restart to begin anew, or another --out: %w",
+			p.table, field, a, b, errOther)
+	}
+	return nil
+}
+
+func (d *Description) write(p paths) error {
+	text, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replaceFile(p.description, append(text, '\n'))
+}
+
+// difference names the first field in which two sweeps differ.
+func difference(was, is Identity) (field string, a, b any) {
+	x, y := reflect.ValueOf(was), reflect.ValueOf(is)
+	for i := range x.NumField() {
+		if !reflect.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			return x.Type().Field(i).Tag.Get("json"), x.Field(i).Interface(), y.Field(i).Interface()
+		}
+	}
+	return "", nil, nil
+}

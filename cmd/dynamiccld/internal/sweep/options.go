@@ -1,0 +1,148 @@
+package sweep
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+)
+
+// AllToAll has no ncclFunc_t: NCCL asks no tuner about it, and only its default is measured.
+const AllToAll = "AllToAll"
+
+// Collectives that can be measured, by NCCL's names.
+var Collectives = []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", AllToAll}
+
+// Loads that can run beside.
+const (
+	LoadNone    = "none"
+	LoadNetwork = "network" // TCP over loopback
+	LoadCPU     = "cpu"     // threads that spin
+	LoadCompute = "compute" // kernels on most SMs
+	LoadCopy    = "copy"    // copies to the next GPU
+)
+
+// Loads lists them.
+var Loads = []string{LoadNone, LoadNetwork, LoadCPU, LoadCompute, LoadCopy}
+
+// conditions are the recorded tables' names for them: where GPUs are joined by NVLink, copies are what loads the network.
+var conditions = map[string]string{LoadNone: "quiet", LoadNetwork: "network-load", LoadCPU: "cpu-load",
+	LoadCompute: "compute-load", LoadCopy: "network-load"}
+
+// Options of a sweep.
+type Options struct {
+	Worker      string // dynamiccl-worker
+	Executable  string // dynamiccld, for the loads
+	NCCL        string // libnccl.so.2; "": the loader's
+	Ranks       int
+	Nodes       int
+	Transport   string // "": nvlink, socket on several nodes
+	Machine     string // "": from ranks and GPU
+	Condition   string // "": from the load
+	Collectives []string
+	Sizes       []uint64
+	Choices     []Pattern // none: all that NCCL allows
+	Channels    []uint8   // none: those that learners try
+	Exact       bool      // leave out choices of which NCCL runs another number of channels
+	Calls       string    // workers.Graph or workers.Stream
+	Samples     string    // CSV of raw samples; "": none
+	Load        string
+	LoadSize    int // connections or threads; 0: as usual
+	Budget      time.Duration
+	Rounds      int
+	Timeout     time.Duration // of a point
+	Out         string        // table; "": from machine and condition
+	Restart     bool          // begin anew
+	Retry       bool          // measure again what gave no row
+	Environ     []string      // of the ranks, plugin included, without the directory
+	User        []string      // NCCL's variables that the user set, for the description
+	Program     string        // version
+	Terminal    bool          // Progress goes to a terminal
+	Progress    io.Writer
+	Report      io.Writer
+	Now         func() time.Time
+}
+
+// Limits of what is believed to be meant.
+const (
+	maxRanks  = 64 // DYN_MAX_RANKS
+	maxRounds = 100
+	maxBytes  = 1 << 36
+)
+
+// Check says what is wrong with the options.
+func (o *Options) Check() error {
+	switch {
+	case o.Ranks < 1 || o.Ranks > maxRanks:
+		return fmt.Errorf("%d ranks: want 1 to %d", o.Ranks, maxRanks)
+	case o.Nodes < 1 || o.Ranks%o.Nodes != 0:
+		return fmt.Errorf("%d ranks on %d nodes: want the same number of ranks on every node", o.Ranks, o.Nodes)
+	case len(o.Sizes) == 0:
+		return errors.New("no sizes to measure")
+	case slices.Min(o.Sizes) < 2*uint64(o.Ranks)*16 && slices.ContainsFunc(o.Collectives, shared):
+		return fmt.Errorf("size %d: a rank's share would be less than 32 bytes; begin at %d", slices.Min(o.Sizes), 32*o.Ranks)
+	case slices.Max(o.Sizes) > maxBytes:
+		return fmt.Errorf("size %d: want at most %d", slices.Max(o.Sizes), uint64(maxBytes))
+	case o.Calls != workers.Graph && o.Calls != workers.Stream:
+		return fmt.Errorf("calls %q: want %s or %s", o.Calls, workers.Graph, workers.Stream)
+	case o.Samples != "" && o.Calls != workers.Stream:
+		return errors.New("samples need stream calls: kernel events that go into a graph slow it down for ever, so none are taken there; add --calls stream")
+	case !slices.Contains(Loads, o.Load):
+		return fmt.Errorf("load %q: want one of %v", o.Load, Loads)
+	case o.Rounds < 1 || o.Rounds > maxRounds:
+		return fmt.Errorf("%d rounds: want 1 to %d", o.Rounds, maxRounds)
+	case o.Budget <= 0 || o.Timeout < time.Second:
+		return fmt.Errorf("budget %v and timeout %v of a point: want more than none, and at least a second", o.Budget, o.Timeout)
+	}
+	for _, c := range o.Collectives {
+		if !slices.Contains(Collectives, c) {
+			return fmt.Errorf("collective %q: want one of %v", c, Collectives)
+		}
+	}
+	return nil
+}
+
+// shared says that the size is divided among the ranks.
+func shared(collective string) bool {
+	return collective == "AllGather" || collective == "ReduceScatter" || collective == AllToAll
+}
+
+// complete fills in what follows from the rest.
+func (o *Options) complete() {
+	if o.Transport == "" {
+		o.Transport = "nvlink"
+		if o.Nodes > 1 {
+			o.Transport = "socket"
+		}
+	}
+	if o.Condition == "" {
+		o.Condition = conditions[o.Load]
+		switch {
+		case o.Calls == workers.Stream && o.Load == LoadNone:
+			o.Condition = "stream-calls"
+		case o.Calls == workers.Stream:
+			o.Condition += "-stream-calls"
+		}
+	}
+}
+
+// Sizes gives lowest, lowest*factor, ... up to highest.
+func Sizes(lowest, highest, factor uint64) ([]uint64, error) {
+	if lowest == 0 || highest < lowest || highest > maxBytes || factor < 2 {
+		return nil, fmt.Errorf("sizes from %d to %d by a factor of %d: want 1 or more, at most %d, and a factor of 2 or more",
+			lowest, highest, factor, uint64(maxBytes))
+	}
+	var sizes []uint64
+	for n := lowest; n <= highest; n *= factor {
+		sizes = append(sizes, n)
+		if n > highest/factor {
+			break
+		}
+	}
+	return sizes, nil
+}
+
+func (o *Options) largest() uint64 { return slices.Max(o.Sizes) }

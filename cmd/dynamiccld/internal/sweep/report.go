@@ -1,0 +1,76 @@
+package sweep
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"text/tabwriter"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// bestOf is what a bucket's rows say.
+type bestOf struct {
+	collective string
+	bytes      uint64
+	defaults   []float64
+	choice     string
+	us         float64 // 0: nothing was forced
+}
+
+// report says what was measured and what it shows.
+func (r *runner) report() error {
+	keys, us, err := rows(r.journal.points)
+	if err != nil {
+		return err
+	}
+	var all []*bestOf
+	for _, k := range keys {
+		if n := len(all); n == 0 || all[n-1].collective != k.collective || all[n-1].bytes != k.bytes {
+			all = append(all, &bestOf{collective: k.collective, bytes: k.bytes})
+		}
+		b, cost := all[len(all)-1], median(us[k])
+		if k.choice[0] == actions.PathDefault.String() {
+			b.defaults = append(b.defaults, math.Log(cost))
+		} else if b.us == 0 || cost < b.us {
+			b.us, b.choice = cost, strings.Join(k.choice[1:], "/")
+		}
+	}
+	w := tabwriter.NewWriter(r.o.Report, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "collective\tsize\tdefault us\tbest choice\tus\tgain")
+	for _, b := range all {
+		if len(b.defaults) == 0 {
+			continue
+		}
+		sum := 0.0
+		for _, v := range b.defaults {
+			sum += v
+		}
+		byDefault := math.Exp(sum / float64(len(b.defaults)))
+		choice, best, gain := "-", "-", "-"
+		if b.us > 0 {
+			choice, best, gain = b.choice, fmt.Sprintf("%.2f", b.us), fmt.Sprintf("%.2fx", byDefault/b.us)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s\t%s\t%s\n", b.collective, state.FormatBytes(b.bytes), byDefault, choice, best, gain)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	outcomes := map[string]int{}
+	for _, p := range r.journal.points {
+		outcomes[p.Outcome]++
+	}
+	out := ""
+	for _, o := range []string{OutcomeOverruled, OutcomeUnseen, OutcomeWrong, OutcomeHung, OutcomeFailed} {
+		if outcomes[o] > 0 {
+			out += fmt.Sprintf("%s%d %s", cmp.Or(map[bool]string{true: ", "}[out != ""]), outcomes[o], o)
+		}
+	}
+	if out != "" {
+		out = "; no row for " + out + ", see " + r.paths.journal
+	}
+	_, err = fmt.Fprintf(r.o.Report, "%d rows in %s, the machine in %s%s\n", len(keys), r.paths.table, r.paths.description, out)
+	return err
+}

@@ -1,0 +1,95 @@
+package sweep
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+)
+
+// Columns of the raw samples. rankEventUs is the median that CUDA events gave on the sample's rank, eventUs the largest
+// of all ranks, both of one call.
+var sampleColumns = []string{"round", "nth", "collective", "bytes", "action", "ran", "rank", "seq", "startNs", "clockNs", "counterNs",
+	"signalNs", "flags", "rankEventUs", "eventUs"}
+
+// quietFor is how long no sample may come before all are taken to be there: NCCL's threads tell kernel times late.
+const quietFor = 100 * time.Millisecond
+
+// writeSamples appends what the ranks told of the point that was just measured.
+func (s *session) writeSamples(ctx context.Context, collective string, size uint64, a actions.Action, p *Point) error {
+	for n := -1; n != len(s.seen) && ctx.Err() == nil; {
+		n = len(s.seen)
+		time.Sleep(quietFor)
+		s.drain()
+	}
+	if err := s.want(wantRan); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	head := []string{strconv.Itoa(p.Round), strconv.Itoa(p.Nth), collective, strconv.FormatUint(size, 10), a.String()}
+	bucket, tuned := s.bucket(collective, size)
+	for i := range s.seen {
+		if x := &s.seen[i]; tuned && x.Bucket == bucket && !x.Untimed && int(x.Rank) < len(p.RankUs) {
+			_ = w.Write(append(head[:len(head):len(head)], sampleFields(x, p)...)) // into memory
+		}
+	}
+	w.Flush()
+	s.seen = s.seen[:0]
+	f, err := os.OpenFile(s.o.Samples, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b.Bytes())
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w; make room and run the same command again", s.o.Samples, err)
+	}
+	return nil
+}
+
+func sampleFields(x *nccltuner.Sample, p *Point) []string {
+	ran := "-"
+	if x.Ran != actions.Default {
+		ran = x.Ran.String()
+	}
+	us := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
+	ns := func(v state.Ns) string { return strconv.FormatInt(int64(v), 10) }
+	return []string{ran, strconv.Itoa(int(x.Rank)), strconv.FormatUint(x.Seq, 10), strconv.FormatUint(x.StartNs, 10),
+		strconv.FormatInt(x.ClockNs, 10), ns(x.CounterNs), ns(x.SignalNs), strconv.Itoa(sampleFlags(x)), us(p.RankUs[x.Rank]), us(p.MedianUs)}
+}
+
+// sampleFlags gives the bits of dyn_sample.flags.
+func sampleFlags(x *nccltuner.Sample) (flags int) {
+	for _, f := range []struct {
+		set bool
+		bit int
+	}{{x.Aggregated, nccltuner.SampleAggregated}, {x.Unjoined, nccltuner.SampleUnjoined}, {x.HostTimed, nccltuner.SampleHostTimed},
+		{x.Untimed, nccltuner.SampleUntimed}, {x.Captured, nccltuner.SampleCaptured}} {
+		if f.set {
+			flags |= f.bit
+		}
+	}
+	return flags
+}
+
+// startSamples makes the file with its header, unless it is there.
+func startSamples(path string, anew bool) error {
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 && !anew {
+		return nil
+	}
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	_ = w.Write(sampleColumns)
+	w.Flush()
+	return replaceFile(path, b.Bytes())
+}

@@ -1,0 +1,262 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/nccltuner"
+)
+
+// How long what is no point may take.
+const (
+	initWithin = 3 * time.Minute // CUDA's and NCCL's start on a large machine, twice over
+	joinWithin = 10 * time.Second
+	loadWithin = 30 * time.Second
+)
+
+// Profiler events, src/include/plugin/nccl_profiler.h. Coll alone makes samples that say what ran and costs nothing that
+// could be measured. Kernel events never go on while graphs are captured (decision 9).
+const (
+	wantRan   = 1 << 1             // ncclProfileColl
+	wantTimes = 1<<1 | 1<<3 | 1<<6 // and ProxyOp, KernelCh
+	wantNone  = 0
+)
+
+// leastBytes is the smallest buffer that ranks take.
+const leastBytes = 4096
+
+// renewEpochs is when a communicator without a heartbeat is replaced: ranks stop sampling after 4096 epochs without
+// (DYN_HEARTBEAT_EPOCHS), and then nobody would tell what ran. What is left is enough for the points of a bucket.
+const renewEpochs = 3000
+
+// session is one communicator: its ranks and the shared memory in which they are told what to do.
+type session struct {
+	o         *Options
+	folder    string
+	dir       *nccltuner.Dir
+	scanner   *nccltuner.Scanner
+	record    *nccltuner.Record
+	publisher *nccltuner.Publisher
+	rings     []*nccltuner.Ring
+	group     *workers.Group
+	ready     []workers.Ready
+	view      nccltuner.RecordView
+	marks     nccltuner.MarkTable
+	batch     [256]nccltuner.Sample
+	seen      []nccltuner.Sample // what the rings gave since the last forget
+	lastID    uint32             // of a plan entry
+	trouble   error              // of shared memory, met where no error could be returned
+}
+
+// errSetup is an error of the machine and not of a point: measuring on makes no sense.
+var errSetup = errors.New("setup")
+
+// openSession starts the ranks in a folder of their own and waits until all have joined.
+func openSession(ctx context.Context, o *Options, folder string) (*session, error) {
+	s := &session{o: o, folder: folder}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.kill())
+	}
+	return s, nil
+}
+
+func (s *session) start(ctx context.Context) (err error) {
+	o, dir := s.o, filepath.Join(s.folder, "run")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if s.dir, err = nccltuner.OpenDir(dir); err != nil {
+		return err
+	}
+	s.scanner = nccltuner.NewScanner(s.dir)
+	if o.Samples != "" {
+		// NCCL 2.32 gives kernel times only to communicators that were made while a daemon lived.
+		if err := s.dir.Lock(); err != nil {
+			return err
+		}
+	}
+	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.largest()), Logs: s.folder,
+		Environ: append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir), Idle: s.idle}
+	if s.group, err = workers.Start(spec); err != nil {
+		return err
+	}
+	if s.ready, err = s.group.Init(ctx, initWithin); err != nil {
+		return err
+	}
+	if err := s.join(ctx); err != nil {
+		return err
+	}
+	if o.Load == LoadCompute || o.Load == LoadCopy {
+		if err := s.group.Load(ctx, loadWithin, o.Load); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join waits for the record of all ranks and their rings.
+func (s *session) join(ctx context.Context) error {
+	var changes nccltuner.Changes
+	for deadline := time.Now().Add(joinWithin); ; {
+		if err := s.scanner.Scan(&changes); err != nil {
+			return err
+		}
+		for _, r := range changes.Records {
+			s.record = r
+		}
+		s.rings = append(s.rings, changes.Rings...)
+		if s.record != nil {
+			if err := s.record.View(&s.view); err != nil {
+				return err
+			}
+			if s.record.Complete(&s.view) && (len(s.rings) == s.o.Ranks || s.check() != nil) {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			return s.notJoined(changes.Rejected)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	var err error
+	if s.publisher, err = nccltuner.NewPublisher(s.record); err != nil {
+		return err
+	}
+	return s.want(wantRan)
+}
+
+func (s *session) notJoined(rejected []error) error {
+	if len(rejected) > 0 {
+		return fmt.Errorf("the ranks' files cannot be used: %w: %w", errors.Join(rejected...), errSetup)
+	}
+	if s.record == nil {
+		return fmt.Errorf("no rank has joined: this NCCL did not load the tuner plugin; run again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING,INIT "+
+			"and look into %s/rank0.log, or ask `dynamiccld doctor`: %w", s.folder, errSetup)
+	}
+	return fmt.Errorf("%d of %d ranks have joined, and %d tell what they run: see %s/rank*.log: %w",
+		s.view.Joined, s.o.Ranks, len(s.rings), s.folder, errSetup)
+}
+
+// check says why ranks that have joined cannot be told what to run.
+func (s *session) check() error {
+	for _, r := range s.view.Ranks {
+		switch {
+		case r.Veto:
+			return fmt.Errorf("NCCL_ALGO or NCCL_PROTO is set on rank %d, in the environment or in NCCL's files; unset it: %w", r.Rank, errSetup)
+		case r.NoProfiler:
+			return fmt.Errorf("rank %d has the tuner plugin and not its profiler half, so nobody tells what runs; unset NCCL_PROFILER_PLUGIN, "+
+				"or name yours in DYNAMICCL_CHAIN_PROFILER: %w", r.Rank, errSetup)
+		case r.PlanUnfit:
+			return fmt.Errorf("rank %d refuses the plan as damaged; use plugin and dynamiccld of one build: %w", r.Rank, errSetup)
+		}
+	}
+	return nil
+}
+
+// want says which profiler events the ranks shall turn into samples.
+func (s *session) want(mask uint32) error {
+	for _, r := range s.rings {
+		if err := r.SetWantMask(mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idle runs while ranks are at work. Graphs get no heartbeat: nothing may make NCCL think that a daemon lives.
+func (s *session) idle() {
+	s.drain()
+	if s.o.Calls != workers.Stream || s.record == nil {
+		return
+	}
+	s.report(s.record.Beat())
+	for _, r := range s.rings {
+		s.report(r.Beat())
+	}
+}
+
+// drain takes in what the rings hold.
+func (s *session) drain() {
+	for _, r := range s.rings {
+		for {
+			n, err := r.Drain(s.batch[:])
+			s.seen = append(s.seen, s.batch[:n]...)
+			s.report(err)
+			if n < len(s.batch) || err != nil {
+				break
+			}
+		}
+	}
+}
+
+// forget drops what the rings have told so far.
+func (s *session) forget() {
+	s.drain()
+	s.seen = s.seen[:0]
+}
+
+func (s *session) report(err error) {
+	if err != nil && s.trouble == nil {
+		s.trouble = err
+	}
+}
+
+// worn says that the communicator should be replaced before the next bucket.
+func (s *session) worn() bool {
+	return s.o.Calls == workers.Graph && s.view.Epoch > renewEpochs
+}
+
+// close lets the ranks end.
+func (s *session) close(ctx context.Context) error {
+	var err error
+	if s.group != nil {
+		err = s.group.Close(ctx)
+	}
+	return errors.Join(err, s.release())
+}
+
+// kill ends the ranks: those of a point that hangs do not listen.
+func (s *session) kill() error {
+	var err error
+	if s.group != nil {
+		err = s.group.Kill()
+	}
+	return errors.Join(err, s.release())
+}
+
+func (s *session) release() error {
+	var err error
+	if s.scanner != nil {
+		err = s.scanner.Close()
+		s.scanner = nil
+	}
+	if s.dir != nil {
+		err = errors.Join(err, s.dir.Close(), os.RemoveAll(s.dir.Path())) // megabytes a rank, of memory
+		s.dir = nil
+	}
+	return err
+}
+
+// probe runs NCCL's default and gives what it allows in the bucket.
+func (s *session) probe(ctx context.Context, collective string, bytes uint64) (marks uint32, maxChannels int, err error) {
+	f, err := s.force(ctx, collective, bytes, actions.Default)
+	if err != nil || !f.asked {
+		return 0, 0, err
+	}
+	marks, err = s.allowed(collective, bytes)
+	return marks, s.record.Info().MaxChannels, err
+}

@@ -1,0 +1,118 @@
+package sweep
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"dynamiccl/actions"
+)
+
+var tableColumns = []string{"machine", "nccl", "nranks", "nnodes", "transport", "condition", "collective", "bytes", "path",
+	"algorithm", "protocol", "channels", "median_us"}
+
+// table is the file of rows, which follows from the journal.
+type table struct {
+	path string
+	head []string // what is the same in every row
+}
+
+func newTable(path string, d *Description) *table {
+	id := d.Identity
+	return &table{path, []string{id.Machine, id.NCCL, strconv.Itoa(id.Ranks), strconv.Itoa(id.Nodes), id.Transport, id.Condition}}
+}
+
+// rowKey is what makes a row: its choice as the table names it, and which of the default's rows it is.
+type rowKey struct {
+	collective string
+	bytes      uint64
+	choice     [4]string // path, algorithm, protocol, channels
+	nth        int
+}
+
+// rows gives every row once, in the order of measurement, with the medians of its rounds.
+func rows(points []Point) (keys []rowKey, us map[rowKey][]float64, err error) {
+	us = map[rowKey][]float64{}
+	for _, p := range points {
+		if p.Outcome != OutcomeOK {
+			continue
+		}
+		choice, err := choiceColumns(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		k := rowKey{p.Collective, p.Bytes, choice, p.Nth}
+		if us[k] == nil {
+			keys = append(keys, k)
+		}
+		us[k] = append(us[k], p.MedianUs)
+	}
+	return keys, us, nil
+}
+
+// choiceColumns names a choice as tables do. They want a number of channels: where it was NCCL's own, what ran is told.
+func choiceColumns(p Point) (c [4]string, err error) {
+	a, err := actions.Parse(p.Action)
+	if err != nil {
+		return c, err
+	}
+	if a == actions.Default {
+		return [4]string{a.Path.String(), "-", "-", "-"}, nil
+	}
+	if a.Channels == 0 {
+		ran, err := actions.Parse(p.Ran)
+		if err != nil || ran.Channels == 0 {
+			return c, fmt.Errorf("%s %d %s: channels that ran are not known", p.Collective, p.Bytes, p.Action)
+		}
+		a.Channels = ran.Channels
+	}
+	return [4]string{a.Path.String(), a.Algorithm.String(), a.Protocol.String(), strconv.Itoa(int(a.Channels))}, nil
+}
+
+// write makes the file anew.
+func (t *table) write(points []Point) (written int, err error) {
+	keys, us, err := rows(points)
+	if err != nil {
+		return 0, err
+	}
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	_ = w.Write(tableColumns) // into memory: the error comes with Flush, and there is none
+	for _, k := range keys {
+		_ = w.Write(t.row(k, median(us[k])))
+	}
+	w.Flush()
+	return len(keys), replaceFile(t.path, b.Bytes())
+}
+
+func (t *table) row(k rowKey, us float64) []string {
+	return slices.Concat(t.head, []string{k.collective, strconv.FormatUint(k.bytes, 10)}, k.choice[:], []string{strconv.FormatFloat(us, 'f', 2, 64)})
+}
+
+// add appends the row of a point that is measured for the first time.
+func (t *table) add(p Point) error {
+	choice, err := choiceColumns(p)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	_ = w.Write(t.row(rowKey{p.Collective, p.Bytes, choice, p.Nth}, p.MedianUs))
+	w.Flush()
+	f, err := os.OpenFile(t.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(b.Bytes()); err == nil {
+		err = f.Close()
+	} else {
+		_ = f.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w; make room and run the same command again", t.path, err)
+	}
+	return nil
+}

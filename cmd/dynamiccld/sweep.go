@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/doctor"
+	"dynamiccl/cmd/dynamiccld/internal/launch"
+	"dynamiccl/cmd/dynamiccld/internal/sweep"
+	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+)
+
+// sweepFlags is what `sweep` was asked for.
+type sweepFlags struct {
+	program
+	o                         sweep.Options
+	sizes, choices, channels  []string
+	smallest, largest, worker string
+	factor                    uint64
+}
+
+// Largest sizes unless somebody asks for another, as the recorded tables have them.
+const (
+	largestOneNode = 256 << 20
+	largestNodes   = 4 << 20
+)
+
+// ncclLibrary is what programs load.
+const ncclLibrary = "libnccl.so.2"
+
+func (a *app) sweepCommand() *cobra.Command {
+	f := &sweepFlags{}
+	cmd := &cobra.Command{
+		Use:   "sweep",
+		Short: "Measure NCCL's default and every choice that a tuner can make on the GPUs of this machine",
+		Long: `Measure what NCCL's default and every allowed choice of algorithm, protocol and channels
+takes here, one rank a GPU. The communicator stays: a plan forces one choice after the
+other, as a daemon would, and NCCL's profiler event says whether it ran. Each point is a
+CUDA graph of up to 20 calls, replayed with warm clocks; its value is the slowest rank's
+median.
+
+Three files: TABLE.csv with a row for each choice that ran, for 'eval', 'train' and
+learners; TABLE.points.jsonl with every point, spread, what ran, and why there is no row;
+TABLE.json with the machine. Rows are written as they are measured. A sweep that was
+stopped, or killed, goes on where it was when the same command is given again. A point
+that hangs or gives wrong results costs its ranks, which are started again, and not the
+sweep.
+
+--choices takes ALGORITHM/PROTOCOL/CHANNELS with * for any. NCCL gives small calls fewer
+channels than asked for: such rows are kept, since a tuner that asks for them gets the
+same, and TABLE.points.jsonl says what ran; --exact-channels leaves them out.
+
+--nodes makes NCCL take the ranks for ranks of so many hosts (NCCL_HOSTID): they talk over
+the network, here over this machine's own. --load makes other work beside: network is TCP
+over loopback, cpu threads that spin, compute kernels on most multiprocessors, copy copies
+to the next GPU.
+
+--samples, with --calls stream, writes each kernel and network time that NCCL's profiler
+told of the measured calls, beside the time that CUDA events gave for them.`,
+		Example: `  dynamiccld sweep
+  dynamiccld sweep --ranks 2 --collectives AllReduce --sizes 1K,64K,1M --choices 'ring/ll128/*,tree/*/8'
+  dynamiccld sweep --nodes 4 --load network --rounds 3 --out busy.csv
+  dynamiccld sweep --calls stream --samples samples.csv --max 16M`,
+		Args: wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.sweep(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks, one a GPU (default: all GPUs that CUDA shows)")
+	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
+	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", sweep.AllToAll},
+		"what to measure; also Reduce. AllToAll has NCCL's default only")
+	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
+	flags.StringVar(&f.largest, "max", "", "largest size (default 256M, on several nodes 4M)")
+	flags.Uint64Var(&f.factor, "factor", 4, "from one size to the next")
+	flags.StringSliceVar(&f.sizes, "sizes", nil, "the sizes themselves")
+	flags.StringSliceVar(&f.choices, "choices", nil, "what to force (default: all that NCCL allows); 'default' alone forces nothing")
+	flags.StringSliceVar(&f.channels, "channels", nil, "channels of Ring and Tree (default: those that learners try)")
+	flags.BoolVar(&f.o.Exact, "exact-channels", false, "no row where NCCL runs another number of channels than asked for")
+	flags.StringVar(&f.o.Calls, "calls", workers.Graph, "graph: replays of a CUDA graph; stream: plain calls")
+	flags.StringVar(&f.o.Samples, "samples", "", "file that gets the profiler's times of every measured call; wants --calls stream")
+	flags.StringVar(&f.o.Load, "load", sweep.LoadNone, "what runs beside: none, network, cpu, compute or copy")
+	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of the load (default 24, or one a CPU)")
+	flags.StringVar(&f.o.Condition, "condition", "", "name of the condition in the table (default: the load's)")
+	flags.StringVar(&f.o.Transport, "transport", "", "name of the transport in the table (default nvlink, on several nodes socket)")
+	flags.StringVar(&f.o.Machine, "machine", "", "name of the machine in the table (default: number and model of the GPUs)")
+	flags.DurationVar(&f.o.Budget, "budget", 40*time.Millisecond, "time that the replays of a point may take, beyond the first three")
+	flags.IntVar(&f.o.Rounds, "rounds", 1, "sweeps whose median counts, each with communicators of its own")
+	flags.DurationVar(&f.o.Timeout, "timeout", 40*time.Second, "no answer within it: the point hangs")
+	flags.StringVar(&f.o.Out, "out", "", "the table (default: a name of GPUs, transport and condition, in this folder)")
+	flags.BoolVar(&f.o.Restart, "restart", false, "begin anew, over the files of an earlier sweep")
+	flags.BoolVar(&f.o.Retry, "retry", false, "measure again what gave no row")
+	flags.StringVar(&f.o.NCCL, "nccl-lib", "", "libnccl.so.2 to measure (default: the loader's, else that of Python's nvidia.nccl)")
+	flags.StringVar(&f.worker, "worker", "", "program of a rank (default: dynamiccl-worker beside this program)")
+	flags.StringVar(&f.pluginDir, "plugin-dir", "", "folder of the plugin (default: ../lib beside this program, else its own folder)")
+	complete(cmd, "collectives", sweep.Collectives)
+	complete(cmd, "load", sweep.Loads)
+	complete(cmd, "calls", []string{workers.Graph, workers.Stream})
+	return cmd
+}
+
+// sweepLoadCommand is what --load network and --load cpu start; it ends with its standard input.
+func (a *app) sweepLoadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    sweep.LoadCommand + " KIND SIZE",
+		Short:  "Make load for 'sweep' until standard input ends",
+		Hidden: true,
+		Args:   wantArgs("KIND", "SIZE"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			size, err := strconv.Atoi(args[1])
+			if err != nil {
+				return usageError(fmt.Errorf("SIZE %q is no number", args[1]))
+			}
+			return sweep.MakeLoad(args[0], size, a.stdin)
+		},
+	}
+}
+
+func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
+	if err := f.parse(); err != nil {
+		return usageError(err)
+	}
+	o := &f.o
+	if err := f.find(ctx, a); err != nil {
+		return err
+	}
+	sizes, err := f.parseSizes()
+	if err != nil {
+		return usageError(err)
+	}
+	o.Sizes = sizes
+	if err := o.Check(); err != nil {
+		return usageError(err)
+	}
+	setup := f.prepare(a, config.Config{})
+	if setup.Why != "" {
+		return errors.New(setup.Why)
+	}
+	o.Environ = a.workerEnviron(setup)
+	for _, e := range a.environ {
+		if strings.HasPrefix(e, "NCCL_") && !strings.HasPrefix(e, "NCCL_DEBUG") && !strings.HasPrefix(e, "NCCL_TUNER_PLUGIN=") &&
+			!strings.HasPrefix(e, "NCCL_PROFILER_PLUGIN=") {
+			o.User = append(o.User, e)
+		}
+	}
+	o.Program, o.Now, o.Progress, o.Report = build().Version, a.now, a.stderr, a.stdout
+	if file, ok := a.stderr.(*os.File); ok {
+		o.Terminal = term.IsTerminal(int(file.Fd()))
+	}
+	return sweep.Run(ctx, *o)
+}
+
+// workerEnviron is the environment of ranks: ours with the plugin, and nothing else of DynamICCL's.
+func (a *app) workerEnviron(setup launch.Setup) []string {
+	var variables []launch.Variable
+	for _, v := range setup.Variables {
+		if strings.HasPrefix(v.Name, "NCCL_") {
+			variables = append(variables, v)
+		}
+	}
+	if a.getenv("NCCL_DEBUG") == "" {
+		variables = append(variables, launch.Variable{Name: "NCCL_DEBUG", Value: "WARN"})
+	}
+	return slices.DeleteFunc(launch.Environ(a.environ, variables), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.Contains(launch.OwnVariables, name)
+	})
+}
+
+// parse reads what flags hold as text.
+func (f *sweepFlags) parse() error {
+	for _, text := range f.choices {
+		p, err := sweep.ParsePattern(text)
+		if err != nil {
+			return fmt.Errorf("--choices: %w", err)
+		}
+		f.o.Choices = append(f.o.Choices, p)
+	}
+	for _, text := range f.channels {
+		n, err := strconv.ParseUint(text, 10, 8)
+		if err != nil || n == 0 {
+			return fmt.Errorf("--channels %s: want 1 to 255", text)
+		}
+		f.o.Channels = append(f.o.Channels, uint8(n))
+	}
+	for i, c := range f.o.Collectives {
+		if known, err := actions.ParseCollective(c); err == nil {
+			f.o.Collectives[i] = known.String()
+		} else if strings.EqualFold(strings.ReplaceAll(c, "_", ""), sweep.AllToAll) {
+			f.o.Collectives[i] = sweep.AllToAll
+		}
+	}
+	return nil
+}
+
+func (f *sweepFlags) parseSizes() ([]uint64, error) {
+	if len(f.sizes) > 0 {
+		var sizes []uint64
+		for _, text := range f.sizes {
+			n, err := units.ParseBytes(text)
+			if err != nil {
+				return nil, fmt.Errorf("--sizes: %w", err)
+			}
+			sizes = append(sizes, n)
+		}
+		slices.Sort(sizes)
+		return slices.Compact(sizes), nil
+	}
+	smallest, err := units.ParseBytes(f.smallest)
+	if err != nil {
+		return nil, fmt.Errorf("--min: %w", err)
+	}
+	largest := uint64(largestOneNode)
+	if f.o.Nodes > 1 {
+		largest = largestNodes
+	}
+	if f.largest != "" {
+		if largest, err = units.ParseBytes(f.largest); err != nil {
+			return nil, fmt.Errorf("--max: %w", err)
+		}
+	}
+	return sweep.Sizes(smallest, largest, f.factor)
+}
+
+// find looks for what the sweep runs: programs, GPUs, NCCL.
+func (f *sweepFlags) find(ctx context.Context, a *app) (err error) {
+	o := &f.o
+	if o.Executable, err = os.Executable(); err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	if o.Worker = f.worker; o.Worker == "" {
+		if o.Worker, err = workers.FindProgram(o.Executable); err != nil {
+			return err
+		}
+	}
+	if o.Ranks == 0 {
+		if o.Ranks, err = workers.CountGPUs(ctx, a.getenv); err != nil {
+			return err
+		}
+	}
+	if o.NCCL != "" {
+		if _, err := os.Stat(o.NCCL); err != nil {
+			return usageError(fmt.Errorf("--nccl-lib: %w", err))
+		}
+		return nil
+	}
+	if doctor.Library(doctor.Host{Getenv: a.getenv, Root: a.sysroot}, ncclLibrary) != "" {
+		return nil
+	}
+	if o.NCCL, err = workers.PythonNCCL(ctx); err != nil {
+		return fmt.Errorf("the loader finds no %s and %w; install NCCL, or name the file with --nccl-lib", ncclLibrary, err)
+	}
+	return nil
+}

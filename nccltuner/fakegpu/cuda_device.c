@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Devices, contexts, memory and the texts of errors.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_stream.h"
+
+struct CUctx_st { int device; };
+
+static const struct { CUresult code; const char *name, *text; } errors[] = {
+    {0, "CUDA_SUCCESS", "no error"},
+    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+     "the capture was not initiated in this stream"},
+};
+
+static int find(CUresult error, const char **name, const char **text) {
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+    if (errors[i].code != error) continue;
+    *name = errors[i].name;
+    *text = errors[i].text;
+    return 0;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+FAKEGPU_API CUresult cuGetErrorName(CUresult error, const char **name) {
+  const char *text;
+  return find(error, name, &text);
+}
+
+FAKEGPU_API CUresult cuGetErrorString(CUresult error, const char **text) {
+  const char *name;
+  return find(error, &name, text);
+}
+
+static int gpus(void) {
+  const char *text = getenv("FAKEGPU_GPUS");
+  return text == NULL ? 8 : atoi(text);
+}
+
+FAKEGPU_API CUresult cuInit(unsigned flags) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  return gpus() > 0 ? 0 : CUDA_ERROR_NO_DEVICE;
+}
+
+FAKEGPU_API CUresult cuDriverGetVersion(int *version) {
+  *version = 13000;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuDeviceGetCount(int *count) {
+  *count = gpus();
+  return 0;
+}
+
+FAKEGPU_API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+  if (ordinal < 0 || ordinal >= gpus()) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+  (void)device;
+  snprintf(name, (size_t)length, "no GPU, stand-in for an H200");
+  return 0;
+}
+
+FAKEGPU_API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+  memset(uuid, 0, sizeof *uuid);
+  uuid->bytes[15] = (unsigned char)device;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
+  snprintf(id, (size_t)length, "0000:%02x:00.0", 0x10 + device);
+  return 0;
+}
+
+FAKEGPU_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+  (void)device;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; return 0;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; return 0;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+FAKEGPU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+  static struct CUctx_st contexts[64];
+  if (device < 0 || device >= 64) return CUDA_ERROR_INVALID_DEVICE;
+  *context = &contexts[device];
+  return 0;
+}
+
+FAKEGPU_API CUresult cuCtxSetCurrent(CUcontext context) {
+  (void)context;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuCtxSynchronize(void) { return stream_wait(NULL); }
+
+FAKEGPU_API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+  return peer == NULL || flags != 0 ? CUDA_ERROR_INVALID_VALUE : 0;
+}
+
+FAKEGPU_API CUresult cuMemAlloc_v2(CUdeviceptr *memory, size_t bytes) {
+  void *at = bytes == 0 ? NULL : calloc(1, bytes);
+  *memory = (CUdeviceptr)(uintptr_t)at;
+  return bytes == 0 ? CUDA_ERROR_INVALID_VALUE : at == NULL ? CUDA_ERROR_OUT_OF_MEMORY : 0;
+}
+
+FAKEGPU_API CUresult cuMemAllocHost_v2(void **memory, size_t bytes) {
+  *memory = calloc(1, bytes);
+  return *memory == NULL ? CUDA_ERROR_OUT_OF_MEMORY : 0;
+}
+
+FAKEGPU_API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+  CUresult result = stream_wait(NULL);
+  if (result == 0) memcpy((void *)(uintptr_t)to, from, bytes);
+  return result;
+}
+
+FAKEGPU_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+  CUresult result = stream_wait(NULL);
+  if (result == 0) memcpy(to, (void *)(uintptr_t)from, bytes);
+  return result;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FAKEGPU_CUDA_STREAM_H
+#define FAKEGPU_CUDA_STREAM_H
+
+#include "fakegpu.h"
+
+struct CUstream_st {
+  double nowNs;          /* virtual */
+  uint64_t busyUntilNs;  /* real: until then kernels that are not NCCL's keep it busy */
+  struct CUgraph_st *capture; /* NULL: not capturing */
+};
+
+struct CUstream_st *stream_of(CUstream stream); /* the legacy stream for NULL */
+/* Everything before is done when it returns; settles what NCCL has pending. */
+CUresult stream_wait(CUstream stream);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A collective from the API to its end: the harness asks the tuner and prices what ran, the stream's virtual time
+ * advances, and the data waits until the host looks.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nccl_fake.h"
+
+/* Host work that NCCL puts into a graph when it is captured with KernelCh in the activation mask: AllReduce of 1 KiB
+ * then replays at 39-45 us in place of 9.2 (NCCL 2.28.9 and 2.32.3, 4x H200, 2026-11). */
+static const double watchedGraphNs = 30000;
+static const double untabledNs = 10000; /* AllToAll where the table has no AllGather */
+
+/* One communicator of the process has data to move at a time, on one stream. */
+static struct ncclComm *pendingComm;
+static _Atomic(CUstream) pendingStream;
+
+static uint64_t bytes_of(const struct ncclComm *comm, const struct call *call) {
+  int whole = call->func == FUNC_ALLREDUCE || call->func == FUNC_BROADCAST || call->func == FUNC_REDUCE;
+  return (uint64_t)call->count * nccl_type_bytes(call->type) * (whole ? 1 : (uint64_t)comm->plan->nRanks);
+}
+
+/* The harness's item of this call: made when it comes for the first time. */
+static struct item *item_of(struct ncclComm *comm, const struct call *call) {
+  struct phase *phase = &comm->plan->phases[0];
+  const char *type = call->type == ncclBfloat16 ? "ncclBfloat16" : "ncclFloat32";
+  for (int i = 0; i < phase->numItems; i++) {
+    struct item *item = &phase->items[i];
+    int same = item->func == call->func && item->userCount == call->count;
+    if (same && strcmp(item->userDatatype, type) == 0) return item;
+  }
+  const char *wrong = plan_add_item(comm->plan, phase, call->func, bytes_of(comm, call), 1);
+  if (wrong != NULL) {
+    nccl_fail(ncclInternalError, "%s of %llu bytes: %s", table_collective_name(call->func),
+              (unsigned long long)bytes_of(comm, call), wrong);
+    return NULL;
+  }
+  struct item *item = &phase->items[phase->numItems - 1];
+  int asBytes = call->func == FUNC_ALLGATHER || call->func == FUNC_BROADCAST; /* enqueue.cc:2474 */
+  item->bytes = bytes_of(comm, call);
+  item->userCount = call->count;
+  item->userDatatype = type;
+  item->elementSize = asBytes ? 1 : (int)nccl_type_bytes(call->type);
+  item->count = asBytes ? call->count * nccl_type_bytes(call->type) : call->count;
+  if (!asBytes) item->datatype = type;
+  return item;
+}
+
+static void settle_comm(struct ncclComm *comm) {
+  for (int i = 0; i < comm->numPending; i++) {
+    while (comm->pending[i].hangs) pause();
+    nccl_exchange(comm, &comm->pending[i]);
+  }
+  comm->numPending = 0;
+}
+
+void nccl_settle(CUstream stream) {
+  if (stream != NULL && stream != atomic_load(&pendingStream)) return; /* a load's thread waits for its own stream */
+  if (pendingComm != NULL) settle_comm(pendingComm);
+  pendingComm = NULL;
+  atomic_store(&pendingStream, NULL);
+}
+
+static int equal(const struct call *a, const struct call *b) {
+  return a->func == b->func && a->send == b->send && a->recv == b->recv && a->count == b->count && a->type == b->type &&
+         a->op == b->op && a->root == b->root;
+}
+
+/* A call equal to the one before it writes the same again; every rank drops it alike. */
+static void add_pending(struct ncclComm *comm, const struct launched *launched) {
+  if (pendingComm != NULL && (pendingComm != comm || atomic_load(&pendingStream) != launched->call.stream))
+    nccl_settle(NULL);
+  int n = comm->numPending;
+  if (n > 0 && equal(&comm->pending[n - 1].call, &launched->call)) n--;
+  else if (n == MAX_PENDING) settle_comm(comm), n = 0;
+  int hung = n < comm->numPending && comm->pending[n].hangs;
+  comm->pending[n] = *launched;
+  comm->pending[n].hangs |= hung;
+  comm->numPending = n + 1;
+  pendingComm = comm;
+  atomic_store(&pendingStream, launched->call.stream);
+}
+
+static double load_factor(void) {
+  const char *text = getenv("FAKEGPU_LOAD_FACTOR");
+  return text != NULL && fakegpu_is_loaded() ? atof(text) : 1;
+}
+
+/* Virtual time of stream and communicator go together: NCCL's work is what its stream does. */
+static void begin_on(struct ncclComm *comm, CUstream stream) {
+  double *now = fakegpu_now_ns(stream), *own = &comm->rank.timeline.nowNs;
+  if (*now > *own) *own = *now;
+}
+
+static void end_on(struct ncclComm *comm, CUstream stream, double moreNs) {
+  comm->rank.timeline.nowNs += moreNs;
+  *fakegpu_now_ns(stream) = comm->rank.timeline.nowNs;
+}
+
+struct captured {
+  struct fakegpu_work work;
+  struct ncclComm *comm;
+  struct launched launched;
+};
+
+static void replay(struct fakegpu_work *work, CUstream stream) {
+  struct captured *c = (struct captured *)work;
+  struct ncclComm *comm = c->comm;
+  begin_on(comm, stream);
+  /* Calls and replays draw from different numbers. */
+  uint64_t draw = ++comm->replays | (uint64_t)1 << 40;
+  timeline_call(&comm->rank.timeline, &comm->options.model, 0, draw, comm->rank.rank, comm->plan->nRanks, comm->calls,
+                bytes_of(comm, &c->launched.call), c->launched.costNs);
+  end_on(comm, stream, c->launched.costNs * (load_factor() - 1));
+  add_pending(comm, &c->launched);
+}
+
+static void release(struct fakegpu_work *work) { free(work); }
+
+static ncclResult_t capture(struct ncclComm *comm, const struct launched *launched, int channels) {
+  struct captured *c = calloc(1, sizeof *c);
+  if (c == NULL) return nccl_fail(ncclSystemError, "out of memory");
+  *c = (struct captured){{replay, release, (unsigned)channels, 0}, comm, *launched};
+  fakegpu_capture(launched->call.stream, &c->work);
+  return 0;
+}
+
+static ncclResult_t check(const struct ncclComm *comm, const struct call *call) {
+  if (comm == NULL || call->send == NULL || call->recv == NULL)
+    return nccl_fail(ncclInvalidArgument, "a communicator or buffer is NULL");
+  if (nccl_type_bytes(call->type) == 0 || (call->op != ncclSum && call->op != ncclMax))
+    return nccl_fail(ncclInvalidArgument, "the stand-in has bf16 and float32, sum and max alone");
+  if (call->root < 0 || call->root >= comm->plan->nRanks) return nccl_fail(ncclInvalidArgument, "root %d", call->root);
+  return 0;
+}
+
+static double all_to_all_ns(struct ncclComm *comm, const struct call *call) {
+  const struct table_cell *cell = table_find(&comm->plan->phases[0].table, FUNC_ALLGATHER, bytes_of(comm, call));
+  return cell != NULL && cell->defaultNs > 0 ? cell->defaultNs : untabledNs;
+}
+
+ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call) {
+  ncclResult_t result = check(comm, call);
+  if (result != 0 || call->count == 0) return result;
+  struct launched launched = {.call = *call};
+  struct ran ran = {.algo = -1, .proto = -1, .nChannels = 1};
+  struct fault_point point = {comm->rank.rank, call->func, -1, -1, comm->calls++, bytes_of(comm, call)};
+  int capturing = fakegpu_capturing(call->stream), faults = nccl_faults(&point, 1);
+  if (faults & FAULT_FAIL) return nccl_fail(ncclSystemError, "FAKEGPU_FAULT says that call %llu fails",
+                                            (unsigned long long)point.call);
+  begin_on(comm, call->stream);
+  if (call->func == FUNC_ALLTOALL) {
+    ran.costNs = all_to_all_ns(comm, call);
+    if (!capturing)
+      timeline_call(&comm->rank.timeline, &comm->options.model, 0, point.call | (uint64_t)1 << 41, comm->rank.rank,
+                    comm->plan->nRanks, point.call, point.bytes, ran.costNs);
+  } else {
+    struct item *item = item_of(comm, call);
+    if (item == NULL) return ncclInternalError;
+    if (comm_call_as(&comm->comm, &comm->rank, &comm->plan->phases[0], item, 1, point.call,
+                     capturing ? CALL_CAPTURE : CALL_RUN_TIMED, &ran) != 0)
+      return nccl_fail(ncclInternalError, "%s", comm->rank.error);
+    if (capturing && (ran.mask & ncclProfileKernelCh)) ran.costNs += watchedGraphNs;
+  }
+  point.algo = ran.algo;
+  point.proto = ran.proto;
+  faults |= nccl_faults(&point, 0);
+  launched.costNs = ran.costNs;
+  launched.hangs = (faults & FAULT_HANG) != 0;
+  launched.spoils = (faults & FAULT_WRONG) != 0;
+  if (capturing) return capture(comm, &launched, ran.nChannels);
+  end_on(comm, call->stream, ran.costNs * (load_factor() - 1));
+  add_pending(comm, &launched);
+  return 0;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Unique ids, and communicators from birth to death.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "../worker/nccl_hash.h"
+#include "nccl_fake.h"
+
+_Thread_local char nccl_error[1024];
+
+ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(nccl_error, sizeof nccl_error, format, args);
+  va_end(args);
+  return result;
+}
+
+FAKEGPU_API const char *ncclGetLastError(ncclComm_t comm) {
+  (void)comm;
+  return nccl_error;
+}
+
+FAKEGPU_API const char *ncclGetErrorString(ncclResult_t result) {
+  static const char *const texts[] = {"no error",         "unhandled cuda error", "unhandled system error",
+                                      "internal error",   "invalid argument",     "invalid usage",
+                                      "remote process exited or there was a network error"};
+  return result >= 0 && result < 7 ? texts[result] : "unknown result code";
+}
+
+size_t nccl_type_bytes(int type) { return type == ncclBfloat16 ? 2 : type == ncclFloat32 ? 4 : 0; }
+
+/* FAKEGPU_TABLE and FAKEGPU_OPTIONS as dynamiccl-rank's command line; the texts must last. */
+static int read_options(struct options *options, char *error, size_t errorSize) {
+  static char *arguments[128];
+  const char *table = getenv("FAKEGPU_TABLE"), *more = getenv("FAKEGPU_OPTIONS");
+  const char *fixed[] = {"libnccl", "--noise", "0", "--skew", "0", "--gap", "0", "--proxy-lag", "0", "--table", table};
+  int n = 0, max = (int)(sizeof arguments / sizeof *arguments);
+  if (table == NULL) return snprintf(error, errorSize, "FAKEGPU_TABLE is not set: name a CSV of recorded costs"), -1;
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) arguments[n++] = (char *)fixed[i];
+  char *text = strdup(more == NULL ? "" : more), *word;
+  while (text != NULL && n < max && (word = strsep(&text, " ")) != NULL)
+    if (*word != '\0') arguments[n++] = word;
+  return options_parse(options, n, arguments, error, errorSize);
+}
+
+/* Before anything of this library is called: ncclGetVersion may be the first. */
+__attribute__((constructor)) static void set_version(void) {
+  struct options options;
+  char error[512];
+  if (read_options(&options, error, sizeof error) == 0)
+    nccl_version_set(options.ncclVersion, options.maxTunerAbi, options.maxProfilerAbi);
+  fakegpu_on_wait(nccl_settle);
+}
+
+FAKEGPU_API ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+  if (getrandom(id, sizeof *id, 0) != sizeof *id) return nccl_fail(ncclSystemError, "getrandom: %s", strerror(errno));
+  return 0;
+}
+
+void nccl_barrier(struct ncclComm *comm) {
+  char error[512];
+  if (sync_barrier(comm->sync, comm->rank.rank, ++comm->barriers, -1, error, sizeof error) == 0) return;
+  fprintf(stderr, "libnccl stand-in: rank %d hangs: %s\n", comm->rank.rank, error);
+  for (;;) pause();
+}
+
+static void path_of(const ncclUniqueId *id, const char *what, char *path, size_t size) {
+  const char *dir = getenv("FAKEGPU_DIR");
+  uint64_t name;
+  memcpy(&name, id->internal, sizeof name);
+  snprintf(path, size, "%s/fakegpu-%016llx.%s", dir == NULL ? "/dev/shm" : dir, (unsigned long long)name, what);
+}
+
+static ncclResult_t map_shared(struct ncclComm *comm, int nRanks, const char *path) {
+  comm->sharedBytes = (size_t)nRanks * (64 + 2 * CHUNK_BYTES);
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd >= 0 && ftruncate(fd, (off_t)comm->sharedBytes) == 0) {
+    comm->shared = mmap(NULL, comm->sharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (comm->shared == MAP_FAILED) comm->shared = NULL;
+  }
+  if (fd >= 0) close(fd);
+  return comm->shared != NULL ? 0 : nccl_fail(ncclSystemError, "%s: %s: set FAKEGPU_DIR", path, strerror(errno));
+}
+
+/* Nodes are told apart by NCCL_HOSTID alone. */
+static int count_nodes(struct ncclComm *comm, int nRanks) {
+  int nodes = 0;
+  for (int r = 0; r < nRanks; r++) {
+    int seen = 0;
+    for (int q = 0; q < r && !seen; q++) seen = strncmp(comm->shared + 64 * r, comm->shared + 64 * q, 64) == 0;
+    nodes += !seen;
+  }
+  return nodes;
+}
+
+/* Files of the meeting are gone once all ranks have them open. */
+static ncclResult_t meet(struct ncclComm *comm, int nRanks, int rank, const ncclUniqueId *id, int *nNodes) {
+  char syncPath[512], dataPath[512], error[512];
+  const char *host = getenv("NCCL_HOSTID");
+  path_of(id, "sync", syncPath, sizeof syncPath);
+  path_of(id, "data", dataPath, sizeof dataPath);
+  comm->sync = sync_open(syncPath, nRanks, 0, nRanks, error, sizeof error);
+  if (comm->sync == NULL || sync_enter(comm->sync, rank, error, sizeof error) != 0)
+    return nccl_fail(ncclInvalidArgument, "%s", error);
+  ncclResult_t result = map_shared(comm, nRanks, dataPath);
+  if (result != 0) return result;
+  snprintf(comm->shared + 64 * rank, 64, "%s", host == NULL ? "" : host);
+  if (sync_barrier(comm->sync, rank, ++comm->barriers, -1, error, sizeof error) != 0)
+    return nccl_fail(ncclRemoteError, "%s", error);
+  if (rank == 0) {
+    unlink(syncPath);
+    unlink(dataPath);
+  }
+  *nNodes = count_nodes(comm, nRanks);
+  return 0;
+}
+
+/* What run.c prepares in dynamiccl-rank. */
+static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int rank, uint64_t commId) {
+  char error[512] = "";
+  if (read_options(&comm->options, error, sizeof error) != 0) return nccl_fail(ncclInvalidArgument, "%s", error);
+  comm->options.nRanks = nRanks;
+  comm->options.nNodes = nNodes;
+  comm->plan = calloc(1, sizeof *comm->plan);
+  if (comm->plan == NULL) return nccl_fail(ncclSystemError, "out of memory");
+  if (plan_build(comm->plan, &comm->options, error, sizeof error) != 0)
+    return nccl_fail(ncclInvalidArgument, "%s", error);
+  comm->plan->phases[0].numItems = 0; /* the program's own calls take the place of the table's */
+  comm->rank = (struct rank){.plan = comm->plan, .sync = comm->sync, .rank = rank};
+  timeline_init(&comm->rank.timeline, &comm->options.model, rank);
+  comm->rank.sums = calloc(MAX_ITEMS, sizeof *comm->rank.sums);
+  comm->rank.proxy = proxy_start(comm->options.proxyLag);
+  if (comm->options.ncclVersion >= 23200) comm->rank.kernels = proxy_start(comm->options.proxyLag);
+  if (comm->rank.sums == NULL || comm->rank.proxy == NULL)
+    return nccl_fail(ncclSystemError, "out of memory or threads");
+  if (comm_create_as(&comm->comm, &comm->rank, 0, commId) == 0) return 0;
+  return nccl_fail(ncclInternalError, "%s", comm->rank.error);
+}
+
+FAKEGPU_API ncclResult_t ncclCommInitRank(ncclComm_t *out, int nRanks, ncclUniqueId id, int rank) {
+  *out = NULL;
+  if (nRanks < 2 || nRanks > MAX_HARNESS_RANKS || rank < 0 || rank >= nRanks)
+    return nccl_fail(ncclInvalidArgument, "rank %d of %d: the stand-in has 2 to %d ranks", rank, nRanks,
+                     MAX_HARNESS_RANKS);
+  if (nccl_faults_wrong() != NULL) return nccl_fail(ncclInvalidArgument, "FAKEGPU_FAULT: %s", nccl_faults_wrong());
+  struct ncclComm *comm = calloc(1, sizeof *comm);
+  int nNodes = 1;
+  if (comm == NULL) return nccl_fail(ncclSystemError, "out of memory");
+  ncclResult_t result = meet(comm, nRanks, rank, &id, &nNodes);
+  if (result == 0) result = prepare(comm, nRanks, nNodes, rank, nccl_comm_hash(&id));
+  if (result != 0) return result; /* the process is of no use any more: nothing is tidied up */
+  nccl_barrier(comm);
+  *out = comm;
+  return 0;
+}
+
+FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  nccl_settle(NULL);
+  proxy_drain(comm->rank.proxy);
+  if (comm->rank.kernels != NULL) proxy_drain(comm->rank.kernels);
+  int failed = comm_destroy(&comm->comm, &comm->rank);
+  if (failed) nccl_fail(ncclInternalError, "%s", comm->rank.error);
+  proxy_stop(comm->rank.proxy);
+  if (comm->rank.kernels != NULL) proxy_stop(comm->rank.kernels);
+  sync_leave(comm->sync, comm->rank.rank, 0);
+  munmap(comm->shared, comm->sharedBytes);
+  plan_free(comm->plan);
+  free(comm->plan);
+  free(comm->rank.sums);
+  free(comm->sync);
+  free(comm);
+  return failed ? ncclInternalError : 0;
+}
+
+FAKEGPU_API ncclResult_t ncclCommAbort(ncclComm_t comm) { return ncclCommDestroy(comm); }

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the stand-in for libnccl: a communicator is one rank of the harness and the memory in which ranks meet.
+ */
+#ifndef FAKEGPU_NCCL_FAKE_H
+#define FAKEGPU_NCCL_FAKE_H
+
+#include "../harness/comm.h"
+#include "../worker/nccl_api.h"
+#include "fakegpu.h"
+
+enum { FUNC_ALLTOALL = NUM_FUNCS }; /* no function of tuners */
+#define CHUNK_BYTES (256u << 10)    /* of one rank in the shared memory */
+#define MAX_PENDING 64
+
+/* One collective as the API has it. */
+struct call {
+  int func;
+  const void *send;
+  void *recv;
+  size_t count;
+  int type, op, root;
+  CUstream stream;
+};
+
+/* What ran, and what goes wrong with it. */
+struct launched {
+  struct call call;
+  double costNs;
+  int hangs, spoils;
+};
+
+struct ncclComm {
+  struct options options;
+  struct plan *plan;
+  struct rank rank;
+  struct comm comm;
+  struct sync *sync;
+  uint64_t barriers, steps; /* of this communicator so far */
+  uint64_t calls, replays;
+  char *shared; /* host names, then two chunks of every rank */
+  size_t sharedBytes;
+  int numPending;
+  struct launched pending[MAX_PENDING];
+};
+
+/* nccl_comm.c */
+extern _Thread_local char nccl_error[1024]; /* of ncclGetLastError */
+ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+size_t nccl_type_bytes(int type); /* 0: unknown here */
+/* Waits for all ranks; where one is gone, for ever, as NCCL's kernels do. */
+void nccl_barrier(struct ncclComm *comm);
+
+/* nccl_api.c: a call of the API; none is allowed in a group. */
+ncclResult_t nccl_collective(struct ncclComm *comm, const struct call *call);
+
+/* nccl_call.c */
+ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call);
+void nccl_settle(CUstream stream); /* NULL: all streams */
+
+/* nccl_data.c: moves what one collective moves; spoils: one element of this rank's result is wrong. */
+void nccl_exchange(struct ncclComm *comm, const struct launched *launched);
+
+/* nccl_fault.c */
+struct fault_point { int rank, func, algo, proto; uint64_t call, bytes; };
+enum { FAULT_HANG = 1, FAULT_WRONG = 2, FAULT_FAIL = 4 };
+/* What strikes here, a set of FAULT_*; a rank that is to die does not come back. before: the tuner was not asked yet,
+ * so faults that name a choice wait. */
+int nccl_faults(const struct fault_point *point, int before);
+const char *nccl_faults_wrong(void); /* what is wrong with FAKEGPU_FAULT, NULL: nothing */
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device, buffers and communicator of the rank. The context is the device's primary one: NCCL uses CUDA's runtime,
+ * which has no other.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "nccl_hash.h"
+#include "worker.h"
+
+int rank_id(struct worker *worker, struct reply *reply) {
+  ncclUniqueId id;
+  if (nccl_load(worker) != 0) return -1;
+  NCCL(worker, ncclGetUniqueId, &id);
+  reply_format(reply, "{\"id\":\"");
+  for (size_t i = 0; i < sizeof id; i++) reply_format(reply, "%02x", (unsigned char)id.internal[i]);
+  reply_format(reply, "\"}");
+  return 0;
+}
+
+static int read_id(const char *hex, ncclUniqueId *id) {
+  if (strlen(hex) != 2 * sizeof *id || strspn(hex, "0123456789abcdef") != 2 * sizeof *id) return -1;
+  for (size_t i = 0; i < sizeof *id; i++) {
+    unsigned byte;
+    if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return -1;
+    id->internal[i] = (char)byte;
+  }
+  return 0;
+}
+
+/* Context, stream and buffers: once in a process. */
+static int start_device(struct worker *worker) {
+  int count;
+  if (worker->staging != NULL) return 0;
+  if (cuda_load(worker) != 0) return -1;
+  CUDA(worker, cuInit, 0);
+  CUDA(worker, cuDeviceGetCount, &count);
+  if (worker->device >= count) {
+    worker->unusable = 1;
+    return worker_fail(worker, "--device %d: %d GPUs are visible, counted from 0: look at CUDA_VISIBLE_DEVICES",
+                       worker->device, count);
+  }
+  CUDA(worker, cuDeviceGet, &worker->gpu, worker->device);
+  CUDA(worker, cuDevicePrimaryCtxRetain, &worker->context, worker->gpu);
+  CUDA(worker, cuCtxSetCurrent, worker->context);
+  CUDA(worker, cuStreamCreate, &worker->stream, CU_STREAM_NON_BLOCKING);
+  CUDA(worker, cuMemAlloc_v2, &worker->send, worker->maxBytes);
+  CUDA(worker, cuMemAlloc_v2, &worker->recv, worker->maxBytes);
+  CUDA(worker, cuMemAlloc_v2, &worker->shared, 2 * sizeof(float));
+  CUDA(worker, cuMemAllocHost_v2, &worker->staging, STAGING_BYTES);
+  if (pattern_fill(worker) != 0) return -1;
+  CUDA(worker, cuCtxSynchronize);
+  return load_warm(worker);
+}
+
+static int describe(struct worker *worker, uint64_t hash, struct reply *reply) {
+  char name[256], bus[32];
+  CUuuid uuid;
+  int driver;
+  CUDA(worker, cuDeviceGetName, name, sizeof name, worker->gpu);
+  CUDA(worker, cuDeviceGetUuid_v2, &uuid, worker->gpu);
+  CUDA(worker, cuDeviceGetPCIBusId, bus, sizeof bus, worker->gpu);
+  CUDA(worker, cuDriverGetVersion, &driver);
+  reply_format(reply, "{\"ready\":true,\"nccl\":%d,\"gpu\":", worker->ncclVersion);
+  reply_quote(reply, name);
+  reply_format(reply, ",\"uuid\":\"GPU"); /* as nvidia-smi writes it */
+  for (int i = 0; i < 16; i++)
+    reply_format(reply, "%s%02x", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid.bytes[i]);
+  reply_format(reply, "\",\"pciBus\":");
+  reply_quote(reply, bus);
+  reply_format(reply, ",\"driverVersion\":%d,\"commHash\":\"", driver);
+  if (worker->ncclVersion >= 22700) reply_format(reply, "%016llx", (unsigned long long)hash);
+  reply_format(reply, "\"}");
+  return 0;
+}
+
+int rank_init(struct worker *worker, const char *hex, struct reply *reply) {
+  ncclUniqueId id;
+  if (read_id(hex, &id) != 0)
+    return worker_fail(worker, "id: want the %zu hexadecimal digits that rank 0 gave", 2 * sizeof id);
+  if (worker->comm != NULL)
+    return worker_fail(worker, "init: there is a communicator already: send {\"do\":\"destroy\"} first");
+  if (nccl_load(worker) != 0 || start_device(worker) != 0) return -1;
+  NCCL(worker, ncclCommInitRank, &worker->comm, worker->nRanks, id, worker->rank);
+  /* Ready means that all ranks are; and what this needs is connected before any load runs. */
+  float zero = 0;
+  if (rank_largest(worker, &zero) != 0) return -1;
+  return describe(worker, nccl_comm_hash(&id), reply);
+}
+
+int rank_destroy(struct worker *worker) {
+  if (worker->comm == NULL) return worker_fail(worker, "destroy: there is no communicator: send init first");
+  CUDA(worker, cuStreamSynchronize, worker->stream);
+  NCCL(worker, ncclCommDestroy, worker->comm);
+  worker->comm = NULL;
+  return 0;
+}
+
+int rank_largest(struct worker *worker, float *value) {
+  CUdeviceptr result = worker->shared + sizeof *value;
+  *(float *)worker->staging = *value; /* page-locked: only then the copy has ended when it returns */
+  CUDA(worker, cuMemcpyHtoD_v2, worker->shared, worker->staging, sizeof *value);
+  NCCL(worker, ncclAllReduce, (const void *)(uintptr_t)worker->shared, (void *)(uintptr_t)result, 1, ncclFloat32,
+       ncclMax, worker->comm, worker->stream);
+  CUDA(worker, cuStreamSynchronize, worker->stream);
+  CUDA(worker, cuMemcpyDtoH_v2, value, result, sizeof *value);
+  return 0;
+}
