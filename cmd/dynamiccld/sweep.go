@@ -148,13 +148,16 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 	if setup.Why != "" {
 		return errors.New(setup.Why)
 	}
-	o.Environ = a.workerEnviron(setup)
-	for _, e := range a.environ {
-		if strings.HasPrefix(e, "NCCL_") && !strings.HasPrefix(e, "NCCL_DEBUG") && !strings.HasPrefix(e, "NCCL_TUNER_PLUGIN=") &&
-			!strings.HasPrefix(e, "NCCL_PROFILER_PLUGIN=") {
-			o.User = append(o.User, e)
-		}
+	notes := setup.Notes
+	if devices, err := os.ReadDir(a.sysroot + "/sys/class/infiniband"); err == nil && len(devices) > 0 && o.Nodes > 1 && o.Transport == "" &&
+		a.getenv("NCCL_IB_DISABLE") == "" && a.getenv("NCCL_NET") == "" {
+		notes = append(notes, "this machine has InfiniBand or RoCE, which NCCL may take between nodes: set NCCL_IB_DISABLE=1 for sockets, or name it with --transport")
 	}
+	for _, note := range notes {
+		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", note)
+	}
+	o.Environ = a.workerEnviron(setup)
+	o.Settings = ncclSettings(o.Environ)
 	o.Program, o.Now, o.Progress, o.Report = build().Version, a.now, a.stderr, a.stdout
 	if file, ok := a.stderr.(*os.File); ok {
 		o.Terminal = term.IsTerminal(int(file.Fd()))
@@ -177,6 +180,17 @@ func (a *app) workerEnviron(setup launch.Setup) []string {
 		name, _, _ := strings.Cut(e, "=")
 		return slices.Contains(launch.OwnVariables, name)
 	})
+}
+
+// ncclSettings are NCCL's variables that change what is measured.
+func ncclSettings(environ []string) (settings []string) {
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "NCCL_") && !strings.HasPrefix(name, "NCCL_DEBUG") && name != "NCCL_TUNER_PLUGIN" && name != "NCCL_PROFILER_PLUGIN" {
+			settings = append(settings, e)
+		}
+	}
+	return settings
 }
 
 // parse reads what flags hold as text.

@@ -17,11 +17,11 @@ struct CUevent_st {
   uint64_t busyUntilNs;
 };
 
-static const double kernelNs = 1e6;           /* virtual */
-static const uint64_t realKernelNs = 100000;  /* long enough that a thread that launches without end does not spin */
+static const double kernelNs = 25e6;          /* virtual: what warms a GPU is over soon */
+static const uint64_t realKernelNs = 1000000; /* a thread that launches without end must not spin */
 static struct CUstream_st legacy = {.nowNs = 1e9};
 static void (*settle)(CUstream stream);
-static _Atomic uint64_t loadedUntilNs;
+static atomic_int loadedStreams;
 
 static uint64_t real_now_ns(void) {
   struct timespec now;
@@ -33,7 +33,8 @@ struct CUstream_st *stream_of(CUstream stream) { return stream == NULL ? &legacy
 
 double *fakegpu_now_ns(CUstream stream) { return &stream_of(stream)->nowNs; }
 void fakegpu_on_wait(void (*function)(CUstream stream)) { settle = function; }
-int fakegpu_is_loaded(void) { return real_now_ns() < atomic_load(&loadedUntilNs); }
+/* Not by the clock: a load whose thread is kept waiting by a busy machine would come and go. */
+int fakegpu_is_loaded(void) { return atomic_load(&loadedStreams) > 0; }
 
 static void sleep_until(uint64_t untilNs) {
   uint64_t now = real_now_ns();
@@ -44,6 +45,8 @@ CUresult stream_wait(CUstream stream) {
   if (stream_of(stream)->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (settle != NULL) settle(stream);
   sleep_until(stream_of(stream)->busyUntilNs);
+  if (stream_of(stream)->loaded) atomic_fetch_sub(&loadedStreams, 1);
+  stream_of(stream)->loaded = 0;
   return 0;
 }
 
@@ -101,7 +104,8 @@ static CUresult occupy(CUstream stream) {
   uint64_t now = real_now_ns(), from = s->busyUntilNs > now ? s->busyUntilNs : now;
   s->busyUntilNs = from + realKernelNs;
   s->nowNs += kernelNs;
-  atomic_store(&loadedUntilNs, s->busyUntilNs);
+  if (!s->loaded) atomic_fetch_add(&loadedStreams, 1);
+  s->loaded = 1;
   return 0;
 }
 

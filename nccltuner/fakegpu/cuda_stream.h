@@ -7,6 +7,7 @@
 struct CUstream_st {
   double nowNs;          /* virtual */
   uint64_t busyUntilNs;  /* real: until then kernels that are not NCCL's keep it busy */
+  int loaded;            /* with such kernels since the host last waited for the stream */
   struct CUgraph_st *capture; /* NULL: not capturing */
 };
 

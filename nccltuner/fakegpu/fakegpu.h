@@ -5,7 +5,7 @@
  * - device memory is host memory, a stream does its work in order and at once, a CUDA graph is a list of such work;
  * - NCCL is the rank harness (nccltuner/harness): it loads and calls the plugins as NCCL does and takes costs from a
  *   recorded table;
- * - CUDA's time is virtual: a collective takes what the table says, any other kernel a millisecond, copies nothing;
+ * - CUDA's time is virtual: a collective takes what the table says, any other kernel and copies between GPUs 25 ms;
  * - collectives really move data, between the processes of a communicator.
  * What differs from the real ones: data is moved when the host waits for a stream and not before, and of equal calls
  * that follow each other once, since each would write the same again; other ranks' virtual clocks are not looked at.
@@ -42,7 +42,7 @@ FAKEGPU_API int fakegpu_capturing(CUstream stream);
 FAKEGPU_API void fakegpu_capture(CUstream stream, struct fakegpu_work *work);
 /* settle is called before the host sees what a stream did, NULL: what any did. */
 FAKEGPU_API void fakegpu_on_wait(void (*settle)(CUstream stream));
-/* Kernels or copies that are not NCCL's run right now. */
+/* Kernels or copies that are not NCCL's were launched, and the host has not waited for their stream since. */
 FAKEGPU_API int fakegpu_is_loaded(void);
 
 #endif

@@ -130,11 +130,11 @@ static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int r
   if (read_options(&comm->options, error, sizeof error) != 0) return nccl_fail(ncclInvalidArgument, "%s", error);
   comm->options.nRanks = nRanks;
   comm->options.nNodes = nNodes;
+  comm->options.workload = NULL; /* the program's own calls */
   comm->plan = calloc(1, sizeof *comm->plan);
   if (comm->plan == NULL) return nccl_fail(ncclSystemError, "out of memory");
   if (plan_build(comm->plan, &comm->options, error, sizeof error) != 0)
     return nccl_fail(ncclInvalidArgument, "%s", error);
-  comm->plan->phases[0].numItems = 0; /* the program's own calls take the place of the table's */
   comm->rank = (struct rank){.plan = comm->plan, .sync = comm->sync, .rank = rank};
   timeline_init(&comm->rank.timeline, &comm->options.model, rank);
   comm->rank.sums = calloc(MAX_ITEMS, sizeof *comm->rank.sums);

@@ -34,7 +34,7 @@ struct options {
   struct { const char *path; uint64_t calls; } phases[MAX_PHASES];
   const char *tablePath; /* --table */
   uint64_t calls;        /* --calls */
-  const char *workload;
+  const char *workload; /* NULL: items come by plan_add_item alone */
   uint64_t maxBytes;
   int groupSize;
   double groupShare;

@@ -101,6 +101,7 @@ static int items_from_file(struct plan *plan, struct phase *phase, char *error, 
 
 static int build_items(struct plan *plan, char *error, size_t errorSize) {
   const char *workload = plan->options->workload;
+  if (workload == NULL) return 0;
   int common = strcmp(workload, "common") == 0, by_phase = strcmp(workload, "phase") == 0;
   for (int p = 0; p < plan->numPhases; p++) {
     struct phase *phase = &plan->phases[p];

@@ -35,7 +35,7 @@ struct load {
   CUevent queue[QUEUED];
   pthread_t thread;
   int threadRuns;
-  atomic_int on;
+  atomic_int on, idle; /* wanted; and that the thread launches nothing until it is wanted again */
   _Atomic uint64_t launched;
   atomic_int failed; /* the thread's CUresult */
 };
@@ -54,7 +54,11 @@ static void *keep_busy(void *argument) {
   struct load *load = argument;
   CUresult result = cuda.cuCtxSetCurrent(load->worker->context);
   for (uint64_t i = 0; result == 0; i++) {
-    while (!atomic_load(&load->on)) usleep(50);
+    while (!atomic_load(&load->on)) {
+      atomic_store(&load->idle, 1);
+      usleep(50);
+    }
+    atomic_store(&load->idle, 0);
     result = cuda.cuEventSynchronize(load->queue[i % QUEUED]);
     if (result == 0) result = launch(load);
     if (result == 0) result = cuda.cuEventRecord(load->queue[i % QUEUED], load->stream);
@@ -141,10 +145,8 @@ int load_turn(struct worker *worker, int on) {
   uint64_t before = atomic_load(&load->launched);
   atomic_store(&load->on, on);
   while (on && atomic_load(&load->launched) < before + QUEUED && atomic_load(&load->failed) == 0) usleep(20);
-  if (!on) {
-    usleep(200); /* the thread may be between looking and launching */
-    CUDA(worker, cuStreamSynchronize, load->stream);
-  }
+  while (!on && !atomic_load(&load->idle) && atomic_load(&load->failed) == 0) usleep(20);
+  if (!on) CUDA(worker, cuStreamSynchronize, load->stream);
   CUresult failed = atomic_load(&load->failed);
   return failed == 0 ? 0 : cuda_failed(worker, "the load", failed);
 }

@@ -33,7 +33,6 @@ static int read_id(const char *hex, ncclUniqueId *id) {
 static int start_device(struct worker *worker) {
   int count;
   if (worker->staging != NULL) return 0;
-  if (cuda_load(worker) != 0) return -1;
   CUDA(worker, cuInit, 0);
   CUDA(worker, cuDeviceGetCount, &count);
   if (worker->device >= count) {
@@ -81,7 +80,7 @@ int rank_init(struct worker *worker, const char *hex, struct reply *reply) {
     return worker_fail(worker, "id: want the %zu hexadecimal digits that rank 0 gave", 2 * sizeof id);
   if (worker->comm != NULL)
     return worker_fail(worker, "init: there is a communicator already: send {\"do\":\"destroy\"} first");
-  if (nccl_load(worker) != 0 || start_device(worker) != 0) return -1;
+  if (cuda_load(worker) != 0 || nccl_load(worker) != 0 || start_device(worker) != 0) return -1;
   NCCL(worker, ncclCommInitRank, &worker->comm, worker->nRanks, id, worker->rank);
   /* Ready means that all ranks are; and what this needs is connected before any load runs. */
   float zero = 0;

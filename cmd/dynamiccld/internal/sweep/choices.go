@@ -90,8 +90,9 @@ func choices(marks uint32, maxChannels int, patterns []Pattern, channels []uint8
 			numbers = channels
 		}
 		for _, p := range patterns { // a number that somebody names is meant
-			if p.channels > 0 {
-				numbers = append(slices.Clone(numbers), uint8(p.channels))
+			a.Channels = uint8(max(p.channels, 0))
+			if p.channels > 0 && p.fits(a) {
+				numbers = append(slices.Clone(numbers), a.Channels)
 			}
 		}
 		for _, n := range numbers {

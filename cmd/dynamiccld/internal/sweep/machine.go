@@ -54,7 +54,7 @@ type Identity struct {
 	Samples     bool     `json:"samples"`
 	GPUs        []GPU    `json:"gpus"`
 	Driver      string   `json:"driver"`
-	Environment []string `json:"environment"` // NCCL's variables that the user set
+	Environment []string `json:"environment"` // NCCL's variables that change what is measured
 }
 
 // GPU is one GPU, by rank.
@@ -74,7 +74,7 @@ type NIC struct {
 func describe(ctx context.Context, o *Options, ready []workers.Ready) *Description {
 	id := Identity{Machine: o.Machine, NCCL: control.FormatNCCLVersion(ready[0].NCCL), Ranks: o.Ranks, Nodes: o.Nodes, Transport: o.Transport,
 		Condition: o.Condition, Load: o.Load, LoadSize: o.loadSize(), Calls: o.Calls, BudgetUs: o.Budget.Microseconds(), Exact: o.Exact,
-		Samples: o.Samples != "", GPUs: []GPU{}, Environment: append([]string{}, o.User...), Driver: driverVersion()}
+		Samples: o.Samples != "", GPUs: []GPU{}, Environment: append([]string{}, o.Settings...), Driver: driverVersion()}
 	for _, r := range ready {
 		id.GPUs = append(id.GPUs, GPU{r.GPU, r.UUID, r.PCIBus})
 	}

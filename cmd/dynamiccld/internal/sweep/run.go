@@ -64,6 +64,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		return openSession(ctx, &o, filepath.Join(folder, fmt.Sprint(sessions)))
 	}
 	first, err := open(ctx)
+	if ctx.Err() != nil {
+		return errors.Join(fmt.Errorf("%w while the ranks were starting; nothing was measured", errStopped), os.RemoveAll(folder))
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("starting the ranks: %w", err), keep(folder))
 	}

@@ -216,7 +216,7 @@ func TestOtherSweepsFiles(t *testing.T) {
 	other.Budget *= 2
 	refused("another budget", other, "budget_us")
 	other = o
-	other.User = []string{"NCCL_NVLS_ENABLE=0"}
+	other.Settings = []string{"NCCL_NVLS_ENABLE=0"}
 	refused("another environment", other, "environment", "NCCL_NVLS_ENABLE=0")
 	// More sizes and choices are the same sweep.
 	other = o

@@ -1,0 +1,190 @@
+package sweep
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+)
+
+// marksOf gives the marks under which these algorithms and protocols are allowed.
+func marksOf(t *testing.T, names ...string) (marks uint32) {
+	t.Helper()
+	for _, name := range names {
+		a, err := actions.Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		marks |= 1 << (uint(a.Algorithm)*actions.NumProtocols + uint(a.Protocol))
+	}
+	return marks
+}
+
+func TestChoices(t *testing.T) {
+	all := []string{"Tree/LL", "Ring/LL", "Ring/LL128", "NVLS/Simple", "PAT/Simple"}
+	for _, c := range []struct {
+		name     string
+		marks    []string
+		most     int
+		patterns []string
+		channels []uint8
+		want     string
+	}{
+		{"nothing allowed", nil, 0, nil, nil, ""},
+		{"as learners", []string{"Ring/LL"}, 0, nil, nil, "Ring/LL/1 Ring/LL/2 Ring/LL/4 Ring/LL/8 Ring/LL/16 Ring/LL/24 Ring/LL/32"},
+		{"few channels", []string{"Ring/LL", "PAT/Simple"}, 2, nil, nil, "Ring/LL/1 Ring/LL/2 PAT/Simple/1 PAT/Simple/2"},
+		{"everything at given channels", all, 0, nil, []uint8{3, 1}, "Tree/LL/1 Tree/LL/3 Ring/LL/1 Ring/LL/3 Ring/LL128/1 Ring/LL128/3 NVLS/Simple PAT/Simple/1 PAT/Simple/3"},
+		{"a protocol", all, 0, []string{"ring/ll128/*"}, []uint8{4}, "Ring/LL128/4"},
+		{"any protocol at 8", all, 0, []string{"ring/*/8"}, nil, "Ring/LL/8 Ring/LL128/8"},
+		{"a number that nobody tries", all, 0, []string{"Tree/LL/12"}, nil, "Tree/LL/12"},
+		{"two patterns", all, 0, []string{"tree/ll/12", "nvls"}, nil, "Tree/LL/12 NVLS/Simple"},
+		{"not allowed", []string{"Ring/LL"}, 0, []string{"tree"}, nil, ""},
+		{"the default alone", all, 0, []string{"default"}, nil, ""},
+	} {
+		var patterns []Pattern
+		for _, text := range c.patterns {
+			p, err := ParsePattern(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			patterns = append(patterns, p)
+		}
+		var got []string
+		for _, a := range choices(marksOf(t, c.marks...), c.most, patterns, c.channels) {
+			got = append(got, a.String())
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", c.name, got, c.want)
+		}
+	}
+	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8"} {
+		if p, err := ParsePattern(text); err == nil {
+			t.Errorf("%q was read as %v", text, p)
+		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	forced := []actions.Action{{Path: 1, Channels: 1}, {Path: 1, Channels: 2}, {Path: 1, Channels: 3}}
+	for n := range 4 {
+		got := order(forced[:n])
+		var rest []actions.Action
+		defaults := 0
+		for _, a := range got {
+			if a == actions.Default {
+				defaults++
+			} else {
+				rest = append(rest, a)
+			}
+		}
+		if !slices.Equal(rest, forced[:n]) || got[0] != actions.Default || got[len(got)-1] != actions.Default || defaults != []int{1, 2, 3, 3}[n] {
+			t.Errorf("%d choices: %v", n, got)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		low, high, factor uint64
+		want              []uint64
+	}{{1024, 1024, 4, []uint64{1024}}, {1, 100, 10, []uint64{1, 10, 100}}, {1024, 65535, 4, []uint64{1024, 4096, 16384}}, {1, 1 << 36, 1 << 36, []uint64{1, 1 << 36}}} {
+		if got, err := Sizes(c.low, c.high, c.factor); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%d to %d by %d: %v, %v", c.low, c.high, c.factor, got, err)
+		}
+	}
+	for _, bad := range [][3]uint64{{0, 1, 2}, {2, 1, 2}, {1, 2, 1}, {1, 1 << 37, 2}} {
+		if got, err := Sizes(bad[0], bad[1], bad[2]); err == nil {
+			t.Errorf("%v: %v", bad, got)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for gpu, want := range map[string]string{"NVIDIA H200": "H200", "NVIDIA GeForce RTX 4090": "RTX-4090", "NVIDIA A100-SXM4-80GB": "A100-SXM4-80GB",
+		"Tesla V100": "V100", "": "GPU", "no GPU, stand-in": "no-GPU-stand-in"} {
+		if got := model(gpu); got != want {
+			t.Errorf("%q: %s, want %s", gpu, got, want)
+		}
+	}
+	gpus := []GPU{{Name: "NVIDIA H200"}}
+	for _, c := range []struct {
+		id   Identity
+		want string
+	}{
+		{Identity{GPUs: gpus, Ranks: 4, Nodes: 1, Transport: "nvlink", Condition: "quiet"}, "h200x4-nvlink-quiet.csv"},
+		{Identity{GPUs: gpus, Ranks: 4, Nodes: 2, Transport: "socket", Condition: "cpu-load"}, "h200x4-socket-2nodes-cpu-load.csv"},
+	} {
+		if got := tableName(&c.id); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		load, calls string
+		nodes       int
+		want        string
+	}{{LoadNone, workers.Graph, 1, "nvlink quiet"}, {LoadCopy, workers.Graph, 1, "nvlink network-load"}, {LoadNetwork, workers.Graph, 2, "socket network-load"},
+		{LoadNone, workers.Stream, 1, "nvlink stream-calls"}, {LoadCPU, workers.Stream, 4, "socket cpu-load-stream-calls"}} {
+		o := Options{Load: c.load, Calls: c.calls, Nodes: c.nodes}
+		o.complete()
+		if got := o.Transport + " " + o.Condition; got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+func TestSlowest(t *testing.T) {
+	us, iqr, medians := slowest([][]float64{{1, 5, 3, 4}, {2, 2, 8, 2, 100}})
+	// Medians 3.5 and 2; slowest of each replay 2, 5, 8, 4.
+	if us != 3.5 || !slices.Equal(medians, []float64{3.5, 2}) || iqr <= 0 || iqr > 6 {
+		t.Errorf("%v %v %v", us, iqr, medians)
+	}
+	if us, iqr, _ := slowest([][]float64{{7}}); us != 7 || iqr != 0 {
+		t.Errorf("one value: %v %v", us, iqr)
+	}
+}
+
+func TestActualBytes(t *testing.T) {
+	for _, c := range []struct {
+		collective string
+		bytes      uint64
+		ranks      int
+		want       uint64
+	}{{"AllReduce", 1000, 3, 1000}, {"AllGather", 1024, 3, 1008}, {"ReduceScatter", 65536, 3, 65520}, {"AllGather", 4096, 4, 4096}} {
+		if got := actualBytes(c.collective, c.bytes, c.ranks); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	good := func() Options {
+		return Options{Ranks: 4, Nodes: 1, Collectives: []string{"AllGather"}, Sizes: []uint64{1024}, Calls: workers.Graph, Load: LoadNone,
+			Rounds: 1, Budget: time.Millisecond, Timeout: time.Second}
+	}
+	if o := good(); o.Check() != nil {
+		t.Fatal(o.Check())
+	}
+	for says, change := range map[string]func(*Options){
+		"want 1 to 64":        func(o *Options) { o.Ranks = 65 },
+		"every node":          func(o *Options) { o.Nodes = 3 },
+		"no sizes":            func(o *Options) { o.Sizes = nil },
+		"begin at 128":        func(o *Options) { o.Sizes = []uint64{64} },
+		"want at most":        func(o *Options) { o.Sizes = []uint64{1 << 40} },
+		"graph or stream":     func(o *Options) { o.Calls = "eager" },
+		"add --calls stream":  func(o *Options) { o.Samples = "s.csv" },
+		`load "rain"`:         func(o *Options) { o.Load = "rain" },
+		"rounds":              func(o *Options) { o.Rounds = 0 },
+		"budget":              func(o *Options) { o.Budget = 0 },
+		"timeout":             func(o *Options) { o.Timeout = time.Millisecond },
+		`collective "Gather"`: func(o *Options) { o.Collectives = []string{"Gather"} },
+	} {
+		o := good()
+		change(&o)
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; want %q", err, says)
+		}
+	}
+}
