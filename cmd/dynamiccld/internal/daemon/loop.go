@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"dynamiccl/cmd/dynamiccld/internal/sampled"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
@@ -134,12 +135,9 @@ func (d *Daemon) sample(s *nccltuner.Sample) {
 	if s.Captured {
 		d.capture(s)
 	}
-	if s.Unjoined || s.Untimed {
-		return // without a call number it joins no group; without times it says nothing of cost
+	if !sampled.Event(s, &d.event) {
+		return
 	}
-	d.event = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes,
-		StartNs: s.StartNs, ClockNs: s.ClockNs, RecvNs: s.RecvNs, CounterNs: s.CounterNs, SignalNs: s.SignalNs, Action: s.Action, Ran: s.Ran,
-		Aggregated: s.Aggregated, HostTimed: s.HostTimed}
 	d.stepAt(d.batchNow, &d.event)
 }
 

@@ -39,9 +39,12 @@ type Point struct {
 	RankUs     []float64 `json:"rank_us,omitempty"`   // every rank's median
 	Replays    int       `json:"replays,omitempty"`
 	Calls      int       `json:"calls,omitempty"` // of a replay
-	Ran        string    `json:"ran,omitempty"`   // by NCCL's profiler event
-	Grid       int       `json:"grid,omitempty"`  // blocks of the captured kernel
-	Choices    string    `json:"choices,omitempty"`
+	// What the daemon would have charged the choice, where samples were asked for: the median over calls.
+	SampledUs    float64 `json:"sampled_us,omitempty"`
+	SampledCalls int     `json:"sampled_calls,omitempty"`
+	Ran          string  `json:"ran,omitempty"`  // by NCCL's profiler event
+	Grid         int     `json:"grid,omitempty"` // blocks of the captured kernel
+	Choices      string  `json:"choices,omitempty"`
 }
 
 type pointKey struct {

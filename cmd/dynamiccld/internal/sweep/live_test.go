@@ -165,6 +165,8 @@ func TestLiveSamples(t *testing.T) {
 	for _, nccl := range []string{"2.28.9", "2.32.3"} {
 		t.Run(nccl, func(t *testing.T) {
 			m := newMachine(t, "h200x4-nvlink-quiet", "FAKEGPU_OPTIONS=--nccl "+nccl)
+			// The plugin reads the host's clock: the stand-in's must come before libc's.
+			m.environ = append(m.environ, "LD_PRELOAD="+filepath.Join(m.root, ".cache", "fakegpu", "libnccl.so.2"))
 			m.must("--ranks", "4", "--collectives", "AllReduce", "--sizes", "1K,64K", "--channels", "1", "--calls", "stream",
 				"--samples", "s.csv", "--out", "t.csv")
 			f, err := os.Open(m.path("s.csv"))
@@ -178,11 +180,12 @@ func TestLiveSamples(t *testing.T) {
 			}
 			seen := map[string]int{}
 			for _, r := range all[1:] {
-				if len(r) != len(sampleColumns) || r[8] == "0" || r[11] == "0" || r[12] != "0" {
+				if len(r) != len(sampleColumns) || r[8] == "0" || r[11] == "0" || r[12] == "0" || r[13] != "0" {
 					t.Fatalf("sample %v", r)
 				}
-				// The stand-in's kernels take the whole of a call.
-				if us, err := strconv.ParseFloat(r[13], 64); err != nil || r[11] != fmt.Sprintf("%.0f", us*1000) || r[4] != "default" && r[4] != r[5] {
+				// The stand-in's kernels take the whole of a call but for the launch.
+				us, err := strconv.ParseFloat(r[14], 64)
+				if launch := min(4600, us*500); err != nil || r[12] != fmt.Sprintf("%.0f", us*1000-launch) || r[4] != "default" && r[4] != r[5] {
 					t.Fatalf("sample %v", r)
 				}
 				seen[r[3]+" "+r[4]+" "+r[6]]++
@@ -195,6 +198,24 @@ func TestLiveSamples(t *testing.T) {
 						}
 					}
 				}
+			}
+			// What the daemon would charge is what the events say.
+			points, _, err := readJournal(m.path("t.points.jsonl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			held := 0
+			for _, p := range points {
+				if p.Outcome != OutcomeOK {
+					continue
+				}
+				held++
+				if p.SampledCalls < 20 || p.SampledUs < p.MedianUs-0.01 || p.SampledUs > p.MedianUs+0.2 {
+					t.Errorf("%s %d %s: %.2f us by %d samples, %.2f by events", p.Collective, p.Bytes, p.Action, p.SampledUs, p.SampledCalls, p.MedianUs)
+				}
+			}
+			if held < 6 {
+				t.Errorf("%d points", held)
 			}
 		})
 	}

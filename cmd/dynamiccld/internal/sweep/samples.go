@@ -2,21 +2,25 @@ package sweep
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/sampled"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
+	"dynamiccl/tuner"
 )
 
 // Columns of the raw samples. rankEventUs is the median that CUDA events gave on the sample's rank, eventUs the largest
 // of all ranks, both of one call.
-var sampleColumns = []string{"round", "nth", "collective", "bytes", "action", "ran", "rank", "seq", "startNs", "clockNs", "counterNs",
+var sampleColumns = []string{"round", "nth", "collective", "bytes", "action", "ran", "rank", "seq", "startNs", "clockNs", "recvNs", "counterNs",
 	"signalNs", "flags", "rankEventUs", "eventUs"}
 
 // quietFor is how long no sample may come before all are taken to be there: NCCL's threads tell kernel times late.
@@ -36,6 +40,7 @@ func (s *session) writeSamples(ctx context.Context, collective string, size uint
 	w := csv.NewWriter(&b)
 	head := []string{strconv.Itoa(p.Round), strconv.Itoa(p.Nth), collective, strconv.FormatUint(size, 10), a.String()}
 	bucket, tuned := s.bucket(collective, size)
+	s.cost(bucket, p)
 	for i := range s.seen {
 		if x := &s.seen[i]; tuned && x.Bucket == bucket && !x.Untimed && int(x.Rank) < len(p.RankUs) {
 			_ = w.Write(append(head[:len(head):len(head)], sampleFields(x, p)...)) // into memory
@@ -57,6 +62,25 @@ func (s *session) writeSamples(ctx context.Context, collective string, size uint
 	return nil
 }
 
+// cost puts the samples of all ranks together as the daemon does: what it would have charged the choice.
+func (s *session) cost(bucket state.Bucket, p *Point) {
+	// Rings were read one after the other: a rank's last call would come before another one's first.
+	slices.SortStableFunc(s.seen, func(a, b nccltuner.Sample) int { return cmp.Compare(a.Seq, b.Seq) })
+	var us []float64
+	var e tuner.Sample
+	for i := range s.seen {
+		if !sampled.Event(&s.seen[i], &e) {
+			continue
+		}
+		if o, ok := s.groups.Add(&e); ok && e.Bucket == bucket {
+			us = append(us, float64(o.SignalNs)/1e3)
+		}
+	}
+	if p.SampledCalls = len(us); len(us) > 0 {
+		p.SampledUs = median(us)
+	}
+}
+
 func sampleFields(x *nccltuner.Sample, p *Point) []string {
 	ran := "-"
 	if x.Ran != actions.Default {
@@ -65,7 +89,7 @@ func sampleFields(x *nccltuner.Sample, p *Point) []string {
 	us := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 	ns := func(v state.Ns) string { return strconv.FormatInt(int64(v), 10) }
 	return []string{ran, strconv.Itoa(int(x.Rank)), strconv.FormatUint(x.Seq, 10), strconv.FormatUint(x.StartNs, 10),
-		strconv.FormatInt(x.ClockNs, 10), ns(x.CounterNs), ns(x.SignalNs), strconv.Itoa(sampleFlags(x)), us(p.RankUs[x.Rank]), us(p.MedianUs)}
+		strconv.FormatInt(x.ClockNs, 10), strconv.FormatInt(x.RecvNs, 10), ns(x.CounterNs), ns(x.SignalNs), strconv.Itoa(sampleFlags(x)), us(p.RankUs[x.Rank]), us(p.MedianUs)}
 }
 
 // sampleFlags gives the bits of dyn_sample.flags.

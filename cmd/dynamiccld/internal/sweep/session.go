@@ -12,6 +12,7 @@ import (
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/nccltuner"
+	"dynamiccl/tuner"
 )
 
 // How long what is no point may take.
@@ -50,6 +51,7 @@ type session struct {
 	view      nccltuner.RecordView
 	marks     nccltuner.MarkTable
 	batch     [256]nccltuner.Sample
+	groups    *tuner.Groups
 	seen      []nccltuner.Sample // what the rings gave since the last forget
 	lastID    uint32             // of a plan entry
 	trouble   error              // of shared memory, met where no error could be returned
@@ -60,7 +62,7 @@ var errSetup = errors.New("setup")
 
 // openSession starts the ranks in a folder of their own and waits until all have joined.
 func openSession(ctx context.Context, o *Options, folder string) (*session, error) {
-	s := &session{o: o, folder: folder}
+	s := &session{o: o, folder: folder, groups: tuner.NewGroups(o.Ranks)}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.kill())
 	}
@@ -82,8 +84,12 @@ func (s *session) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir)
+	if o.Calls == workers.Stream { // so kernel times may be asked for
+		environ = append(environ, "DYNAMICCL_NO_GRAPHS=1")
+	}
 	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.largest()), Logs: s.folder,
-		Environ: append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir), Idle: s.idle}
+		Environ: environ, Idle: s.idle}
 	if s.group, err = workers.Start(spec); err != nil {
 		return err
 	}
