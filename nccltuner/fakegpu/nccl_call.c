@@ -172,6 +172,7 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call) {
   launched.costNs = ran.costNs;
   launched.hangs = (faults & FAULT_HANG) != 0;
   launched.spoils = (faults & FAULT_WRONG) != 0;
+  launched.skips = (faults & FAULT_SKIP) != 0;
   if (capturing) return capture(comm, &launched, ran.nChannels);
   end_on(comm, call->stream, ran.costNs * (load_factor() - 1));
   add_pending(comm, &launched);

@@ -27,7 +27,7 @@ struct call {
 struct launched {
   struct call call;
   double costNs;
-  int hangs, spoils;
+  int hangs, spoils, skips;
 };
 
 struct ncclComm {
@@ -58,12 +58,12 @@ ncclResult_t nccl_collective(struct ncclComm *comm, const struct call *call);
 ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call);
 void nccl_settle(CUstream stream); /* NULL: all streams */
 
-/* nccl_data.c: moves what one collective moves; spoils: one element of this rank's result is wrong. */
+/* nccl_data.c: moves what one collective moves, but for what goes wrong with this rank's result. */
 void nccl_exchange(struct ncclComm *comm, const struct launched *launched);
 
 /* nccl_fault.c */
 struct fault_point { int rank, func, algo, proto; uint64_t call, bytes; };
-enum { FAULT_HANG = 1, FAULT_WRONG = 2, FAULT_FAIL = 4 };
+enum { FAULT_HANG = 1, FAULT_WRONG = 2, FAULT_FAIL = 4, FAULT_SKIP = 8 };
 /* What strikes here, a set of FAULT_*; a rank that is to die does not come back. before: the tuner was not asked yet,
  * so faults that name a choice wait. */
 int nccl_faults(const struct fault_point *point, int before);

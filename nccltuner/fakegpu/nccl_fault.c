@@ -2,7 +2,8 @@
  *
  * What goes wrong on purpose. FAKEGPU_FAULT is a list of KIND:KEY=VALUE,KEY=VALUE..., semicolons between:
  *   hang    the collective never ends        wrong   one element of the result is wrong
- *   fail    the call returns an error        die     the process is killed
+ *   fail    the call returns an error        skip    the result is not written
+ *   die     the process is killed
  * and when, all that is named together:
  *   rank=R                      on this rank; without, on all
  *   from=N, to=M                calls N to M-1 of the communicator, from 0; one call of a captured graph counts once
@@ -23,7 +24,7 @@
 #include "nccl_fake.h"
 
 #define MAX_RULES 16
-enum { KIND_DIE = 8 };
+enum { KIND_DIE = 16 };
 
 static struct rule {
   int kind, rank, func, algo, proto;
@@ -63,10 +64,10 @@ static int set(struct rule *rule, const char *key, const char *value) {
 
 static int parse_rule(char *text, struct rule *rule) {
   static const struct { const char *name; int kind; } kinds[] = {
-      {"hang", FAULT_HANG}, {"wrong", FAULT_WRONG}, {"fail", FAULT_FAIL}, {"die", KIND_DIE}};
+      {"hang", FAULT_HANG}, {"wrong", FAULT_WRONG}, {"fail", FAULT_FAIL}, {"skip", FAULT_SKIP}, {"die", KIND_DIE}};
   *rule = (struct rule){.rank = -1, .func = -1, .algo = -1, .proto = -1, .to = UINT64_MAX};
   char *name = strsep(&text, ":"), *part;
-  for (int i = 0; i < 4; i++)
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(name, kinds[i].name) == 0) rule->kind = kinds[i].kind;
   while (text != NULL && (part = strsep(&text, ",")) != NULL) {
     char *value = strchr(part, '=');

@@ -32,6 +32,22 @@ func TestWrongResult(t *testing.T) {
 	g.bye()
 }
 
+// A result that is not written is wrong although the one before, which was right, still stands there.
+func TestResultThatIsNotWritten(t *testing.T) {
+	const bytes, calls = 65536, 2
+	for _, line := range []string{callLine("AllReduce", bytes, calls), measureLine("AllReduce", bytes, "graph", calls, 2, 2, 0, 0)} {
+		// Call 0 is the ranks' own when they meet.
+		g := startGroup(t, 2, sameEnv("FAKEGPU_TABLE="+writeTable(t, 2, 1), fmt.Sprintf("FAKEGPU_FAULT=skip:rank=1,from=%d", 1+calls)))
+		g.init()
+		allRight(t, "before", g.ask(callLine("AllReduce", bytes, calls)))
+		for rank, r := range g.ask(line) {
+			if r.Wrong == nil || *r.Wrong != rank*bytes/2 {
+				t.Errorf("rank %d, %s: %+v", rank, line, r)
+			}
+		}
+	}
+}
+
 // Faults can be bound to what runs: here to the choice that a user's NCCL_ALGO makes.
 func TestWrongResultOfAChoice(t *testing.T) {
 	for algorithm, want := range map[string]int{"Tree": 1, "Ring": 0} {

@@ -171,13 +171,14 @@ func TestEndOfParentOrReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = shell.Wait() // killed, or done because the worker is
 		for end := time.Now().Add(10 * time.Second); alive(t, pid); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Errorf("the worker lives on without its %s", which)
 				break
 			}
 		}
+		_ = shell.Process.Kill() // the worker's end is its own, if it has come
+		_ = shell.Wait()
 		for _, f := range []*os.File{input, orders, replies} {
 			if err := f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 				t.Error(err)
