@@ -29,9 +29,10 @@ var ladder = map[string][]string{
 	"cmd/dynamiccld-train": {"actions", "state", "agents", "tuner", "tuner/tunersim", "tuner/store", "models/train", "cmd/internal/tracefile"},
 	"cmd":                  {"tuner/tunersim"}, // cmd/internal: what both programs use
 
-	"nccltuner/plugintest":          {},
-	"nccltuner/harnesstest":         {},
 	"nccltuner/gputest/programtest": {},
+	"nccltuner/harnesstest":         {},
+	"nccltuner/plugintest":          {},
+	"nccltuner/workertest":          {},
 }
 
 // pureImports is all that the core may import from the standard library: no clock, file, unsafe or randomness

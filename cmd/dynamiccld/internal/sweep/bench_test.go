@@ -42,6 +42,7 @@ type world struct {
 	open     int // benches that are not closed
 	stopAt   int // points until the context ends; 0: never
 	stop     context.CancelFunc
+	wornAt   int       // points of a bench; 0: never
 	factor   []float64 // of every round, which opens a bench of its own
 }
 
@@ -55,6 +56,7 @@ type fakeBench struct {
 	*world
 	warmed bool
 	factor float64
+	points int
 }
 
 func (w *world) start(context.Context) (bench, error) {
@@ -97,6 +99,7 @@ func (b *fakeBench) point(ctx context.Context, collective string, bytes uint64, 
 	}
 	name := fmt.Sprint(collective, " ", bytes, " ", a)
 	b.measured[name]++
+	b.points++
 	if b.stopAt--; b.stopAt == 0 {
 		b.stop()
 	}
@@ -119,7 +122,7 @@ func (b *fakeBench) point(ctx context.Context, collective string, bytes uint64, 
 	return nil
 }
 
-func (b *fakeBench) worn() bool                  { return false }
+func (b *fakeBench) worn() bool                  { return b.wornAt > 0 && b.points >= b.wornAt }
 func (b *fakeBench) close(context.Context) error { b.open--; return nil }
 func (b *fakeBench) kill() error                 { b.open--; return nil }
 

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pterm/pterm"
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -143,7 +144,7 @@ func topology(ctx context.Context) []string {
 	if err != nil {
 		return []string{}
 	}
-	return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+	return strings.Split(strings.TrimRight(pterm.RemoveColorFromString(string(out)), "\n"), "\n") // its header is underlined
 }
 
 func nics(root fs.FS) []NIC {

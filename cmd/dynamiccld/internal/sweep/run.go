@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	stopLoad, err := startLoad(ctx, &o)
 	if err != nil {
-		return err
+		return errors.Join(err, os.RemoveAll(folder))
 	}
 	defer stopLoad()
 	sessions := 0

@@ -190,6 +190,19 @@ func TestRounds(t *testing.T) {
 	w.same(o.Out) // the median of the three
 }
 
+func TestWornCommunicators(t *testing.T) {
+	w := newWorld(t)
+	w.wornAt = 100
+	o := w.options()
+	if err := w.sweep(o); err != nil {
+		t.Fatal(err)
+	}
+	if most := total(w)/100 + 1; w.opened < 5 || w.opened > most {
+		t.Errorf("ranks were started %d times for %d points", w.opened, total(w))
+	}
+	w.same(o.Out)
+}
+
 func TestOtherSweepsFiles(t *testing.T) {
 	w := newWorld(t)
 	o := w.options()

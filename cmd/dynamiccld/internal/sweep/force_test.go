@@ -1,0 +1,79 @@
+package sweep
+
+import (
+	"errors"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/nccltuner"
+)
+
+func TestCompare(t *testing.T) {
+	parse := func(s string) actions.Action {
+		a, err := actions.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for _, c := range []struct {
+		choice, asked, ran string
+		nccl               int
+		device, exact      bool
+		outcome            string // "": a row
+		onDevice           bool
+	}{
+		{"default", "default", "Ring/LL/2", 22809, false, false, "", false},
+		{"Ring/LL/8", "Ring/LL/8", "Ring/LL/8", 22809, false, true, "", false},
+		{"Ring/LL/8", "Ring/LL/8", "Ring/LL/2", 22809, false, false, "", false},
+		{"Ring/LL/8", "Ring/LL/8", "Ring/LL/2", 22809, false, true, OutcomeOverruled, false},
+		{"NVLS/Simple", "NVLS/Simple", "NVLS/Simple/16", 22809, false, true, "", false},
+		{"Ring/LL/8", "Ring/LL/8", "Tree/LL/8", 22809, false, false, OutcomeOverruled, false},
+		{"Ring/LL/8", "Ring/LL/8", "Ring/LL128/8", 22809, false, false, OutcomeOverruled, false},
+		{"Ring/LL/8", "default", "Ring/LL/8", 22809, false, false, OutcomeOverruled, false},
+		{"Ring/LL/8", "Ring/LL/8", "default", 23203, true, false, "", true},
+		{"Ring/LL/8", "Ring/LL/8", "default", 22809, true, false, OutcomeOverruled, false},
+		{"Ring/LL/8", "Ring/LL/8", "default", 23203, false, false, OutcomeOverruled, false},
+		{"Ring/LL128/8", "Ring/LL128/8", "default", 23203, true, false, OutcomeOverruled, false},
+	} {
+		s := &session{o: &Options{Exact: c.exact}}
+		s.view.Ranks = []nccltuner.RankView{{NCCLVersion: c.nccl, DeviceLL: c.device}}
+		var f forced
+		err := s.compare(1, nccltuner.Sample{Action: parse(c.asked), Ran: parse(c.ran)}, parse(c.choice), &f)
+		got := ""
+		if fault := new(pointError); errors.As(err, &fault) {
+			got = fault.outcome
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if got != c.outcome || f.device != c.onDevice {
+			t.Errorf("%+v: %q (%v), device %v", c, got, err, f.device)
+		}
+	}
+}
+
+func TestInForce(t *testing.T) {
+	s := &session{o: &Options{Calls: workers.Graph}}
+	s.view.Ranks = []nccltuner.RankView{{Version: 7}, {Version: 7}}
+	if !s.inForce(7) || s.inForce(8) {
+		t.Error("two ranks with version 7")
+	}
+	s.view.Ranks[1].Version = 6
+	if s.inForce(7) {
+		t.Error("one rank behind")
+	}
+	s.view.Ranks[1] = nccltuner.RankView{Version: 7, Left: true}
+	if s.inForce(7) {
+		t.Error("one rank has left")
+	}
+	if s.view.Epoch = renewEpochs; s.worn() {
+		t.Error("worn too early")
+	}
+	if s.view.Epoch++; !s.worn() {
+		t.Error("not worn")
+	}
+	if s.o.Calls = workers.Stream; s.worn() {
+		t.Error("stream calls have heartbeats")
+	}
+}
