@@ -31,6 +31,7 @@ var ladder = map[string][]string{
 
 	"nccltuner/plugintest":  {},
 	"nccltuner/harnesstest": {},
+	"nccltuner/workertest":  {},
 }
 
 // pureImports is all that the core may import from the standard library: no clock, file, unsafe or randomness
