@@ -156,8 +156,9 @@ int measure(struct worker *worker, const struct shape *shape, const struct measu
   unsigned grid = 0;
   size_t wrong;
   int replays;
-  double began = now_us(), captureUs = 0;
+  double began, captureUs = 0;
   if (need_events(worker, (want->replays > 1 ? want->replays : 1) + 1) != 0) return -1;
+  began = now_us();
   if (want->graph) {
     if (capture(worker, &replay, &grid) != 0) return -1;
     captureUs = now_us() - began;

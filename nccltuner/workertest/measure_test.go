@@ -157,9 +157,12 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	g.bye()
-	alone := startGroup(t, 2, sameEnv("FAKEGPU_TABLE="+writeTable(t, 2, 1), "FAKEGPU_GPUS=2"))
+	alone := startGroup(t, 2, sameEnv("FAKEGPU_TABLE="+writeTable(t, 2, 1), "FAKEGPU_GPUS=1"), "--device", "0")
 	alone.init()
-	if r := alone[0].ask(`{"do":"load","kind":"gremlins"}`); r.Error != `kind "gremlins": want none, compute or copy` {
-		t.Errorf("load gremlins: %+v", r)
+	for kind, want := range map[string]string{"copy": "load copy: want two visible GPUs: look at CUDA_VISIBLE_DEVICES", "gremlins": `kind "gremlins": want none, compute or copy`} {
+		if r := alone[0].ask(fmt.Sprintf(`{"do":"load","kind":"%s"}`, kind)); r.Error != want {
+			t.Errorf("load %s: %+v", kind, r)
+		}
 	}
+	allRight(t, "after refusals", alone.ask(callLine("AllReduce", 1024, 2)))
 }
