@@ -60,6 +60,12 @@ FAKEGPU_API CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
 
 FAKEGPU_API CUresult cuStreamSynchronize(CUstream stream) { return stream_wait(stream); }
 
+/* Here no stream gets ahead of its program, so nothing is to be held back. */
+FAKEGPU_API CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags) {
+  (void)address, (void)value, (void)flags;
+  return stream_of(stream)->capture != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : 0;
+}
+
 FAKEGPU_API CUresult cuEventCreate(CUevent *event, unsigned flags) {
   *event = calloc(1, sizeof **event);
   if (*event == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -78,6 +78,7 @@ typedef struct { /* CUDA_KERNEL_NODE_PARAMS_v2 */
   X(cuMemsetD8Async, (CUdeviceptr memory, unsigned char value, size_t bytes, CUstream stream)) \
   X(cuStreamCreate, (CUstream *stream, unsigned flags)) \
   X(cuStreamSynchronize, (CUstream stream)) \
+  X(cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr address, unsigned value, unsigned flags)) \
   X(cuStreamBeginCapture_v2, (CUstream stream, int mode)) \
   X(cuStreamEndCapture, (CUstream stream, CUgraph *graph)) \
   X(cuEventCreate, (CUevent *event, unsigned flags)) \

@@ -3,6 +3,7 @@
  * Times a collective by CUDA events on its own stream. Every rank must make the same calls, so what depends on time
  * (how many replays fit) is agreed on: the slowest rank's estimate counts, known to all by one collective of 4 bytes.
  */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -11,8 +12,10 @@
 
 #define MAX_REPLAYS 10000
 
-static CUevent events[MAX_REPLAYS + 1];
+static CUevent events[2 * MAX_REPLAYS]; /* of each replay its begin and its end */
 static int numEvents;
+static volatile unsigned *gate; /* pinned: the replay up to which stream calls may run */
+static unsigned gated;
 
 double now_us(void) {
   struct timespec now;
@@ -57,6 +60,21 @@ static int replay_once(struct worker *worker, const struct replay *replay) {
   return 0;
 }
 
+/* A replay between two events. Stream calls of a small size take the host longer than the GPU, and their time would be the
+ * host's: a gate holds the stream until all of them are enqueued, and one call more, not timed, takes what ranks' gates
+ * open apart. */
+static int replay_timed(struct worker *worker, const struct replay *replay, int i) {
+  if (replay->exec == NULL) {
+    CUDA(worker, cuStreamWaitValue32_v2, worker->stream, (CUdeviceptr)(uintptr_t)gate, ++gated, 0 /* at least */);
+    if (shape_call(worker, replay->shape) != 0) return -1;
+  }
+  CUDA(worker, cuEventRecord, events[2 * i], worker->stream);
+  int failed = replay_once(worker, replay);
+  if (!failed) CUDA(worker, cuEventRecord, events[2 * i + 1], worker->stream);
+  *gate = gated;
+  return failed;
+}
+
 /* Blocks of the first kernel in the graph; NCCL runs one a channel. 0: no kernel. */
 static int grid_of(struct worker *worker, CUgraph graph, unsigned *grid) {
   size_t n = 0;
@@ -90,27 +108,25 @@ static int capture(struct worker *worker, struct replay *replay, unsigned *grid)
   return 0;
 }
 
-static int need_events(struct worker *worker, int n) {
-  for (; numEvents < n; numEvents++) CUDA(worker, cuEventCreate, &events[numEvents], CU_EVENT_DEFAULT);
+static int prepare(struct worker *worker, int replays) {
+  for (; numEvents < 2 * replays; numEvents++) CUDA(worker, cuEventCreate, &events[numEvents], CU_EVENT_DEFAULT);
+  if (gate == NULL) CUDA(worker, cuMemAllocHost_v2, (void **)&gate, sizeof *gate);
+  *gate = gated;
   return 0;
 }
 
-/* Time from event i to the next. */
-static int between(struct worker *worker, int i, double *us) {
+static int took(struct worker *worker, int i, double *us) {
   float ms;
-  CUDA(worker, cuEventElapsedTime, &ms, events[i], events[i + 1]);
+  CUDA(worker, cuEventElapsedTime, &ms, events[2 * i], events[2 * i + 1]);
   *us = (double)ms * 1e3;
   return 0;
 }
 
 /* One replay on the slowest rank; the one before takes what ranks were late by. */
 static int estimate(struct worker *worker, const struct replay *replay, double *us) {
-  if (replay_once(worker, replay) != 0) return -1;
-  CUDA(worker, cuEventRecord, events[0], worker->stream);
-  if (replay_once(worker, replay) != 0) return -1;
-  CUDA(worker, cuEventRecord, events[1], worker->stream);
+  if (replay_once(worker, replay) != 0 || replay_timed(worker, replay, 0) != 0) return -1;
   CUDA(worker, cuStreamSynchronize, worker->stream);
-  if (between(worker, 0, us) != 0) return -1;
+  if (took(worker, 0, us) != 0) return -1;
   float largest = (float)*us;
   if (rank_largest(worker, &largest) != 0) return -1;
   *us = largest > 0.1f ? largest : 0.1; /* a clock that stands still must not ask for endless replays */
@@ -132,14 +148,11 @@ static int timed(struct worker *worker, const struct replay *replay, const struc
   }
   for (int i = 0; i < warm; i++)
     if (replay_once(worker, replay) != 0) return -1;
-  CUDA(worker, cuEventRecord, events[0], worker->stream);
-  for (int i = 0; i < *replays; i++) {
-    if (replay_once(worker, replay) != 0) return -1;
-    CUDA(worker, cuEventRecord, events[i + 1], worker->stream);
-  }
+  for (int i = 0; i < *replays; i++)
+    if (replay_timed(worker, replay, i) != 0) return -1;
   CUDA(worker, cuStreamSynchronize, worker->stream);
   for (int i = 0; i < *replays; i++)
-    if (between(worker, i, &us[i]) != 0) return -1;
+    if (took(worker, i, &us[i]) != 0) return -1;
   return 0;
 }
 
@@ -157,7 +170,7 @@ int measure(struct worker *worker, const struct shape *shape, const struct measu
   size_t wrong;
   int replays;
   double began, captureUs = 0;
-  if (need_events(worker, (want->replays > 1 ? want->replays : 1) + 1) != 0) return -1;
+  if (prepare(worker, want->replays > 1 ? want->replays : 1) != 0) return -1;
   began = now_us();
   if (want->graph) {
     if (capture(worker, &replay, &grid) != 0) return -1;
