@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,8 @@ func (a *app) settingFlags(cmd *cobra.Command, names ...string) {
 // prepare says what the program's environment needs.
 func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
 	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed,
-		User: doctor.NCCLSettings(doctor.Host{Getenv: a.getenv, Root: a.sysroot})}
+		User: doctor.NCCLSettings(doctor.Host{Getenv: a.getenv, Root: a.sysroot}), Preload: a.getenv("LD_PRELOAD")}
+	wish.NoGraphs, _ = strconv.ParseBool(a.getenv("DYNAMICCL_NO_GRAPHS"))
 	exe, err := os.Executable()
 	if err == nil {
 		wish.Plugin, err = launch.FindPlugin(p.pluginDir, exe)
@@ -77,7 +79,8 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a program tuned: start or join the daemon, set NCCL's variables, say what was gained",
 		Long: `Run a program with DynamICCL. A daemon is started where none serves the directory, and
 ends with the last run; a daemon that serves already is joined. The program gets
-NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, DYNAMICCL_DIR and NCCL_SYM_NOWIN_ENABLE=1 (not with
+NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD (libdynamiccl-preload.so, before yours, so that
+CUDA graphs are as fast as without us), DYNAMICCL_DIR and NCCL_SYM_NOWIN_ENABLE=1 (not with
 --fixed-numerics); only variables travel, so launchers and scripts that fork need no more:
 
   dynamiccld run -- torchrun --nproc-per-node 8 train.py

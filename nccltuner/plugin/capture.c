@@ -76,6 +76,10 @@ void dyn_capture_close(struct dyn_process *process) {
   process->mask = NULL;
 }
 
+int dyn_capture_now(const struct dyn_process *process) {
+  return process->preload != NULL && process->preload->call()->captured;
+}
+
 int dyn_capture_note(struct dyn_context *context, int captured) {
   struct dyn_process *process = context->process;
   struct dyn_comm *comm = context->comm;

@@ -17,6 +17,9 @@
  * Entering is two steps without a loop; leaving and updating are bounded loops that fail only when others get on.
  * test/mask_check.c runs every interleaving of these very steps.
  *
+ * Who else writes the word? NCCL 2.32.3, by its symbols, when a user sets the mask through its RAS service, and at init
+ * when KernelPhase is in it without KernelCh, which we never ask for. A number of guards that such a plain store loses or
+ * brings back keeps KernelCh out for too long, or, while it is lost, fails to keep it out of that call.
  * What a chained profiler asks for is its user's own wish: those bits are not taken.
  */
 #ifndef DYN_MASK_H

@@ -237,5 +237,7 @@ void dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_l
 void dyn_capture_close(struct dyn_process *process);
 /* Notes an API call and whether it goes into a CUDA graph. 1: it found KernelCh in the mask if that was wanted. */
 int dyn_capture_note(struct dyn_context *context, int captured);
+/* Whether this thread's call goes into a CUDA graph, where no event says it (before v5); groups end outside of it. */
+int dyn_capture_now(const struct dyn_process *process);
 
 #endif

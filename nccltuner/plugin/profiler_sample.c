@@ -143,7 +143,7 @@ struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_ev
   uint64_t minSeq = 0;
   /* A CollApi event that was captured into a CUDA graph, or that began before sampling did, has no handle of ours: its
    * collective, now or when the graph is replayed, is no sample. */
-  if (context->version >= 5 && !dyn_api_min(context, event->parent, &minSeq)) return NULL;
+  if (context->version >= 5 ? !dyn_api_min(context, event->parent, &minSeq) : dyn_capture_now(context->process)) return NULL;
   atomic_fetch_add_explicit(&dyn_collectives_started, 1, memory_order_relaxed);
   dyn_coll_sweep(context, dyn_now_ns(), 0);
   const struct dyn_comm *comm = context->comm;

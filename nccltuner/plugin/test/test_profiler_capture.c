@@ -45,6 +45,7 @@ static int one_call(struct rig *r, int captured) {
   CHECK(!(captured && events & ncclProfileKernelCh), "v%d: KernelCh in a graph: %x", r->version, rig_mask);
   e.captured = captured;
   struct rig_call c = rig_enqueue(r, e, 4, 1024, 0x17);
+  CHECK(!captured || c.coll == NULL, "v%d: a captured call is sampled", r->version);
   if (c.coll != NULL && events & ncclProfileKernelCh) rig_kernel_stop(r, rig_kernel(r, c.coll, 0, 10), 20);
   leave();
   return rig_pop(r->process, &s) ? s.flags : -1;
@@ -105,6 +106,14 @@ static void guarded(int version) {
   rig_close(&r);
   rig_close(&other);
   CHECK(rig_mask == 0 && atomic_load(&dynamiccl_preload.mask) == NULL, "%x is left", rig_mask);
+}
+
+/* v4 says nothing about captures; the preload does. */
+static void guarded_in_silence(int version) {
+  play_preload(DYN_PRELOAD_VERSION);
+  struct rig r = announced(version, 1);
+  CHECK(!refused() && one_call(&r, 0) == 0 && one_call(&r, 1) == -1 && one_call(&r, 0) == 0);
+  rig_close(&r);
 }
 
 /* A guard of another thread between NCCL's look at the mask and its event: nothing can be said of this call. */
@@ -213,6 +222,7 @@ int main(void) {
     run(gone_past, version, "gone past");
     run(moved_readers, version, "moved readers");
     run(forked, version, "forked");
+    if (version == 4) run(guarded_in_silence, version, "guarded in silence");
     if (version < 5) continue;
     run(guarded, version, "guarded");
     run(overtaken, version, "overtaken");

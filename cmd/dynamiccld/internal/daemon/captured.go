@@ -56,12 +56,16 @@ func (d *Daemon) capturedOf(c *comm) []control.CapturedView {
 			measured[l.Key.Bucket] = measured[l.Key.Bucket] || l.Calls > 0
 		}
 	}
-	fixed := d.cfg.Fixed || c.fixedNumerics()
-	ranks := uint64(max(len(c.view.Ranks), 1)) // each tells of the same calls
-	var views []control.CapturedView
-	for k, n := range counts {
-		wanted := fixed && actions.ReductionOrderMatters(k.bucket.Collective) // NCCL's own choice
-		views = append(views, control.CapturedView{Bucket: k.bucket, Action: k.action, Calls: (n + ranks - 1) / ranks,
+	ranks := len(c.view.Ranks) // each tells of the same calls
+	return capturedViews(counts, ranks, measured, d.cfg.Fixed || c.fixedNumerics())
+}
+
+// capturedViews puts counts in order. With fixed numerics the user wants NCCL's own choice of collectives that add up.
+func capturedViews(counts map[captured]uint64, ranks int, measured map[state.Bucket]bool, fixed bool) (views []control.CapturedView) {
+	n := uint64(max(ranks, 1))
+	for k, calls := range counts {
+		wanted := fixed && actions.ReductionOrderMatters(k.bucket.Collective)
+		views = append(views, control.CapturedView{Bucket: k.bucket, Action: k.action, Calls: (calls + n - 1) / n,
 			Supported: wanted || measured[k.bucket] || k.action != actions.Default})
 	}
 	slices.SortFunc(views, func(a, b control.CapturedView) int {

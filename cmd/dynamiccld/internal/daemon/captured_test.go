@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"slices"
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
@@ -42,5 +44,28 @@ func TestCapturedCallsAreCounted(t *testing.T) {
 	}
 	if len(d.captured) != capturedComms {
 		t.Errorf("%d communicators are kept", len(d.captured))
+	}
+}
+
+// A default that nothing measured speaks for is not supported, but where the user wants it.
+func TestCapturedViews(t *testing.T) {
+	at := func(c actions.Collective, bytes uint64) state.Bucket {
+		b, _ := state.BucketOf(c, bytes)
+		return b
+	}
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL}
+	counts := map[captured]uint64{{at(actions.AllReduce, 1024), actions.Default}: 7, {at(actions.AllReduce, 1024), ring}: 8,
+		{at(actions.AllGather, 4096), actions.Default}: 4, {at(actions.AllReduce, 64), actions.Default}: 1}
+	measured := map[state.Bucket]bool{at(actions.AllReduce, 64): true}
+	for _, fixed := range []bool{false, true} {
+		want := []control.CapturedView{
+			{Bucket: at(actions.AllGather, 4096), Action: actions.Default, Calls: 1, Supported: false},
+			{Bucket: at(actions.AllReduce, 64), Action: actions.Default, Calls: 1, Supported: true},
+			{Bucket: at(actions.AllReduce, 1024), Action: actions.Default, Calls: 2, Supported: fixed},
+			{Bucket: at(actions.AllReduce, 1024), Action: ring, Calls: 2, Supported: true},
+		}
+		if got := capturedViews(counts, 4, measured, fixed); !slices.Equal(got, want) {
+			t.Errorf("fixed %t: %+v", fixed, got)
+		}
 	}
 }

@@ -48,6 +48,8 @@ func newPatient(t *testing.T) *patient {
 	p.mkdir(p.lib)
 	p.compile("libnccl-tuner-dynamiccl.so", plugin(nccltuner.ABIVersion))
 	p.link("libnccl-tuner-dynamiccl.so", "libnccl-profiler-dynamiccl.so")
+	p.compile("libdynamiccl-preload.so", "int dynamiccl_preload;")
+	p.env["LD_PRELOAD"] = "/u/first.so " + filepath.Join(p.lib, "libdynamiccl-preload.so")
 	return p
 }
 
@@ -155,7 +157,7 @@ func TestAllIsWell(t *testing.T) {
 	if r.Failures+r.Warnings != 0 || r.OK != len(r.Findings) {
 		t.Errorf("%s", text(r))
 	}
-	for _, check := range []string{"settings", "tuner", "profiler", "halves", "forced", "directory", "space", "daemon", "files", "store"} {
+	for _, check := range []string{"settings", "tuner", "profiler", "halves", "preload", "forced", "directory", "space", "daemon", "files", "store"} {
 		p.wants(check, OK)
 	}
 	p.wants("tuner", OK, filepath.Join(p.lib, "libnccl-tuner-dynamiccl.so"), "ncclTunerPlugin_v6")
@@ -199,6 +201,15 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 			p.compile("libother.so", "int ncclProfiler_v3;")
 			p.env["DYNAMICCL_CHAIN_PROFILER"] = "libother.so"
 		}, "chain", OK, []string{"libother.so"}},
+		{"no preload", func(p *patient) { delete(p.env, "LD_PRELOAD") }, "preload", Warn, []string{"not in LD_PRELOAD", "dynamiccld run", "export LD_PRELOAD=", "lib/libdynamiccl-preload.so", "DYNAMICCL_NO_GRAPHS=1"}},
+		{"no preload anywhere", func(p *patient) {
+			delete(p.env, "LD_PRELOAD")
+			os.Remove(filepath.Join(p.lib, "libdynamiccl-preload.so"))
+		}, "preload", Warn, []string{"make plugin"}},
+		{"preload gone", func(p *patient) { os.Remove(filepath.Join(p.lib, "libdynamiccl-preload.so")) }, "preload", Fail, []string{"which is not there", "make plugin"}},
+		{"preload by name", func(p *patient) { p.env["LD_PRELOAD"] = "libdynamiccl-preload.so" }, "preload", OK, []string{"is preloaded"}},
+		{"another preload of that name", func(p *patient) { p.compile("libdynamiccl-preload.so", "int x;") }, "preload", Fail, []string{"another library"}},
+		{"a promise", func(p *patient) { delete(p.env, "LD_PRELOAD"); p.env["DYNAMICCL_NO_GRAPHS"] = "1" }, "preload", OK, []string{"promises"}},
 		{"forced", func(p *patient) { p.env["NCCL_ALGO"] = "Ring" }, "forced", Warn, []string{"NCCL_ALGO=Ring", "unset NCCL_ALGO"}},
 		{"forced by file", func(p *patient) { p.write(filepath.Join(p.root, ".nccl.conf"), "# x\nNCCL_PROTO=Simple\r\n") }, "forced", Warn, []string{"NCCL_PROTO=Simple", ".nccl.conf"}},
 		{"relative", func(p *patient) { p.env["DYNAMICCL_DIR"] = "run" }, "directory", Fail, []string{"absolute"}},

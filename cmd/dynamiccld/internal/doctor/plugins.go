@@ -19,6 +19,9 @@ func checkPlugins(r *Report, h Host, env map[string]setting) {
 		checkChain(r, h, path, loaded[1])
 	}
 	tuner, profiler := loaded[0], loaded[1]
+	if profiler != nil {
+		checkPreload(r, h, profiler)
+	}
 	switch {
 	case tuner == nil && profiler == nil:
 		return

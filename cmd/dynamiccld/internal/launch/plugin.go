@@ -7,14 +7,19 @@ import (
 	"strings"
 )
 
-// The plugin under its two names; both lead to one file.
+// The plugin under its two names, which both lead to one file, and the library that keeps its kernel events out of CUDA
+// graphs.
 const (
 	tunerFile    = "libnccl-tuner-dynamiccl.so"
 	profilerFile = "libnccl-profiler-dynamiccl.so"
+	preloadFile  = "libdynamiccl-preload.so"
 )
 
-// Plugin is where the two names of the library are, as absolute paths.
-type Plugin struct{ Tuner, Profiler string }
+// Plugin is where the two names of the library are, as absolute paths, and the preload library beside them.
+type Plugin struct {
+	Tuner, Profiler string
+	Preload         string // "": it is not there
+}
 
 // FindPlugin looks in dir, or when that is "" beside the executable: ../lib, then the same folder.
 func FindPlugin(dir, executable string) (Plugin, error) {
@@ -28,7 +33,10 @@ func FindPlugin(dir, executable string) (Plugin, error) {
 		if err != nil {
 			return Plugin{}, fmt.Errorf("folder %s: %w", d, err)
 		}
-		p := Plugin{filepath.Join(abs, tunerFile), filepath.Join(abs, profilerFile)}
+		p := Plugin{filepath.Join(abs, tunerFile), filepath.Join(abs, profilerFile), filepath.Join(abs, preloadFile)}
+		if !isFile(p.Preload) {
+			p.Preload = ""
+		}
 		if isFile(p.Tuner) && isFile(p.Profiler) {
 			return p, nil
 		}

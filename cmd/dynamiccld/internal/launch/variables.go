@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,6 +20,8 @@ const (
 	chainVariable    = "DYNAMICCL_CHAIN_PROFILER"
 	exploreVariable  = config.EnvPrefix + "NO_EXPLORE"
 	numericsVariable = config.EnvPrefix + "FIXED_NUMERICS"
+	graphsVariable   = config.EnvPrefix + "NO_GRAPHS"
+	preloadVariable  = "LD_PRELOAD"
 	// deviceVariable lets NCCL 2.29.7 and newer run its device kernels on ordinary buffers where the tuner asks for LL.
 	// Older ones do not read it.
 	deviceVariable = "NCCL_SYM_NOWIN_ENABLE"
@@ -36,6 +39,8 @@ type Wish struct {
 	Plugin        Plugin
 	PluginErr     error             // why there is no plugin; nil: there is one
 	User          map[string]string // NCCL's settings that the user made, in the environment or in NCCL's files
+	Preload       string            // the user's LD_PRELOAD
+	NoGraphs      bool              // the user promises that the program captures no CUDA graphs
 }
 
 // Setup is what a program gets.
@@ -87,6 +92,7 @@ func (s *Setup) profiler(w Wish) {
 	value, set := w.User[profilerVariable]
 	if !set && w.PluginErr == nil {
 		s.add(profilerVariable, w.Plugin.Profiler)
+		s.preload(w)
 		return
 	}
 	switch {
@@ -95,6 +101,35 @@ func (s *Setup) profiler(w Wish) {
 	case !ours(value):
 		s.note("%s=%s is yours and stays: stored choices are used, nothing is measured; to have both, unset it and set %s=%[2]s",
 			profilerVariable, value, chainVariable)
+	default:
+		s.preload(w)
+	}
+}
+
+// preload puts the library that keeps kernel events out of CUDA graphs before what the user preloads. Without it and
+// without the user's promise the plugin times nothing (nccltuner/plugin/capture.c).
+func (s *Setup) preload(w Wish) {
+	separator := func(r rune) bool { return r == ':' || r == ' ' } // ld.so(8)
+	for _, path := range strings.FieldsFunc(w.Preload, separator) {
+		if filepath.Base(path) == preloadFile {
+			return
+		}
+	}
+	path, why := w.Plugin.Preload, ""
+	switch {
+	case path == "":
+		why = preloadFile + " is not beside the plugin (`make plugin` builds it)"
+	case strings.ContainsFunc(path, separator):
+		why = fmt.Sprintf("the loader takes no path with a space or colon (%s)", path)
+	case w.Preload != "":
+		s.add(preloadVariable, path+":"+w.Preload)
+		return
+	default:
+		s.add(preloadVariable, path)
+		return
+	}
+	if !w.NoGraphs {
+		s.note("%s: stored choices are used, nothing is measured; set %s=1 if the program captures no CUDA graphs", why, graphsVariable)
 	}
 }
 

@@ -23,7 +23,7 @@ func names(s Setup) string {
 }
 
 func TestPrepare(t *testing.T) {
-	plugin := Plugin{"/l/" + tunerFile, "/l/" + profilerFile}
+	plugin := Plugin{"/l/" + tunerFile, "/l/" + profilerFile, "/l/" + preloadFile}
 	missing := errors.New("not there")
 	for _, tc := range []struct {
 		name  string
@@ -32,21 +32,21 @@ func TestPrepare(t *testing.T) {
 		notes int
 		why   string
 	}{
-		{"all", Wish{Plugin: plugin}, "DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_SYM_NOWIN_ENABLE", 0, ""},
+		{"all", Wish{Plugin: plugin}, "DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SYM_NOWIN_ENABLE", 0, ""},
 		{"switches", Wish{Plugin: plugin, NoExplore: true, FixedNumerics: true},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN DYNAMICCL_NO_EXPLORE DYNAMICCL_FIXED_NUMERICS", 0, ""},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD DYNAMICCL_NO_EXPLORE DYNAMICCL_FIXED_NUMERICS", 0, ""},
 		{"fixed numerics and device kernels", Wish{Plugin: plugin, FixedNumerics: true, User: map[string]string{"NCCL_SYM_NOWIN_ENABLE": "1"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN DYNAMICCL_FIXED_NUMERICS", 1, ""},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD DYNAMICCL_FIXED_NUMERICS", 1, ""},
 		{"missing", Wish{PluginErr: missing}, "", 0, "running as plain NCCL: not there"},
 		{"missing, but the user knows one", Wish{PluginErr: missing, User: map[string]string{"NCCL_TUNER_PLUGIN": "/opt/" + tunerFile}},
 			"DYNAMICCL_DIR NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"both known to the user", Wish{PluginErr: missing, User: map[string]string{"NCCL_TUNER_PLUGIN": "dynamiccl", "NCCL_PROFILER_PLUGIN": "dynamiccl"}},
-			"DYNAMICCL_DIR NCCL_SYM_NOWIN_ENABLE", 0, ""},
+			"DYNAMICCL_DIR NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"another tuner", Wish{Plugin: plugin, User: map[string]string{"NCCL_TUNER_PLUGIN": "x"}}, "", 0, "NCCL_TUNER_PLUGIN=x is yours"},
 		{"no profiler", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROFILER_PLUGIN": "none"}},
 			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"protocol", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROTO": "LL"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
 	} {
 		got := Prepare(tc.wish)
 		if names(got) != tc.set || len(got.Notes) != tc.notes || !strings.HasPrefix(got.Why, tc.why) || (got.Why == "") != (tc.why == "") {
@@ -56,6 +56,40 @@ func TestPrepare(t *testing.T) {
 			if strings.Contains(note, "\n") || strings.Contains(note, "%!") {
 				t.Errorf("%s: %q", tc.name, note)
 			}
+		}
+	}
+}
+
+// The user's own preloads stay, behind ours; where ours cannot be had one line says what that means.
+func TestPrepareLDPreload(t *testing.T) {
+	at := func(path string) Plugin { return Plugin{"/l/" + tunerFile, "/l/" + profilerFile, path} }
+	ours := "/l/" + preloadFile
+	for _, tc := range []struct {
+		name  string
+		wish  Wish
+		value string // "": not set
+		note  string // "": none
+	}{
+		{"alone", Wish{Plugin: at(ours)}, ours, ""},
+		{"before the user's", Wish{Plugin: at(ours), Preload: "/u/a.so /u/b.so"}, ours + ":/u/a.so /u/b.so", ""},
+		{"there already", Wish{Plugin: at(ours), Preload: "/u/a.so:/elsewhere/" + preloadFile}, "", ""},
+		{"with a promise", Wish{Plugin: at(ours), NoGraphs: true}, ours, ""},
+		{"missing", Wish{Plugin: at("")}, "", preloadFile + " is not beside the plugin"},
+		{"missing, with a promise", Wish{Plugin: at(""), NoGraphs: true}, "", ""},
+		{"a space", Wish{Plugin: at("/my l/" + preloadFile)}, "", "no path with a space or colon"},
+		{"our profiler by the user", Wish{Plugin: at(ours), User: map[string]string{profilerVariable: "dynamiccl"}}, ours, ""},
+		{"another profiler", Wish{Plugin: at(ours), User: map[string]string{profilerVariable: "x"}}, "", "nothing is measured"},
+	} {
+		s := Prepare(tc.wish)
+		var value string
+		for _, v := range s.Variables {
+			if v.Name == preloadVariable {
+				value = v.Value
+			}
+		}
+		said := strings.Join(s.Notes, "|")
+		if value != tc.value || !strings.Contains(said, tc.note) || (said == "") != (tc.note == "") {
+			t.Errorf("%s: LD_PRELOAD=%s, notes %q", tc.name, value, said)
 		}
 	}
 }
@@ -105,6 +139,13 @@ func TestFindPlugin(t *testing.T) {
 		t.Errorf("beside: %+v, %v", p, err)
 	}
 	put("lib", profilerFile)
+	if p, err := FindPlugin("", exe); err != nil || p.Preload != "" {
+		t.Errorf("no preload library: %+v, %v", p, err)
+	}
+	put("lib", preloadFile)
+	if p, err := FindPlugin("", exe); err != nil || p.Preload != filepath.Join(root, "lib", preloadFile) {
+		t.Errorf("the preload library: %+v, %v", p, err)
+	}
 	if p, err := FindPlugin("", exe); err != nil || p.Profiler != filepath.Join(root, "lib", profilerFile) {
 		t.Errorf("../lib: %+v, %v", p, err)
 	}

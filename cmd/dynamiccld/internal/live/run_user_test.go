@@ -15,7 +15,7 @@ import (
 
 // What the user has set stays, and run says what that means, in one line.
 func TestRunRespectsTheUser(t *testing.T) {
-	const show = "env | grep -E '^(NCCL_|DYNAMICCL_(DIR|RUN|NO_EXPLORE|FIXED_NUMERICS))' | sort"
+	const show = "env | grep -E '^(NCCL_|LD_PRELOAD|DYNAMICCL_(DIR|RUN|NO_EXPLORE|FIXED_NUMERICS))' | sort"
 	for _, tc := range []struct {
 		name string
 		env  []string
@@ -23,25 +23,28 @@ func TestRunRespectsTheUser(t *testing.T) {
 		says string   // "": nothing before the command's end
 		sees []string // by the command; $LIB, $DIR
 	}{
-		{name: "nothing", sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+		{name: "nothing", sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 			"NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "another tuner", env: []string{"NCCL_TUNER_PLUGIN=other"}, says: "NCCL_TUNER_PLUGIN=other is yours and stays: that plugin chooses",
 			sees: []string{"DYNAMICCL_DIR=$DIR", "NCCL_TUNER_PLUGIN=other"}},
 		{name: "no tuner", env: []string{"NCCL_TUNER_PLUGIN=none"}, says: "NCCL_TUNER_PLUGIN=none is yours",
 			sees: []string{"DYNAMICCL_DIR=$DIR", "NCCL_TUNER_PLUGIN=none"}},
 		{name: "our tuner by name", env: []string{"NCCL_TUNER_PLUGIN=dynamiccl"}, sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=",
-			"NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so", "NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=dynamiccl"}},
+			"LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so", "NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=dynamiccl"}},
 		{name: "another profiler", env: []string{"NCCL_PROFILER_PLUGIN=/x/p.so"}, says: "set DYNAMICCL_CHAIN_PROFILER=/x/p.so",
 			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=/x/p.so", "NCCL_SYM_NOWIN_ENABLE=1",
 				"NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "NCCL_ALGO", env: []string{"NCCL_ALGO=Ring"}, says: "NCCL_ALGO=Ring is yours and stays: communicators pass through",
-			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_ALGO=Ring", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_ALGO=Ring", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 				"NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "no device kernels", env: []string{"NCCL_SYM_NOWIN_ENABLE=0"}, says: "NCCL_SYM_NOWIN_ENABLE=0 is yours and stays",
-			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 				"NCCL_SYM_NOWIN_ENABLE=0", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
+		{name: "another preload", env: []string{"LD_PRELOAD=libdl.so.2"}, sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=",
+			"LD_PRELOAD=$LIB/libdynamiccl-preload.so:libdl.so.2", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			"NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "flags", args: []string{"--no-explore", "--fixed-numerics"}, sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_FIXED_NUMERICS=true",
-			"DYNAMICCL_NO_EXPLORE=true", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			"DYNAMICCL_NO_EXPLORE=true", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 			"NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "no plugin", args: []string{"--plugin-dir", "/nowhere"}, says: "running as plain NCCL: libnccl-tuner-dynamiccl.so and libnccl-profiler-dynamiccl.so are not in /nowhere",
 			sees: []string{"DYNAMICCL_DIR=$DIR"}},
@@ -108,6 +111,21 @@ func TestRunPassesThrough(t *testing.T) {
 		t.Fatal(p.err.String())
 	}
 	p.wants("nothing was tuned: NCCL_ALGO or NCCL_PROTO is set on a rank")
+}
+
+// A program that neither promises to capture no CUDA graphs nor calls NCCL through the preload library (the harness calls
+// the plugin itself) is not timed: nothing is tried, and run says why.
+func TestRunWithoutTimes(t *testing.T) {
+	r := newRunRig(t)
+	p := r.run(append([]string{"--"}, r.ranks("graphs", 4000, 3000)...)...)
+	p.Env = append(p.Env, "DYNAMICCL_NO_GRAPHS=0")
+	if code := p.all(); code != 0 {
+		t.Fatal(p.err.String())
+	}
+	if rep := r.compare("graphs"); rep.Chosen != 0 {
+		t.Errorf("%d calls chosen", rep.Chosen)
+	}
+	p.wants("nothing was tuned: kernels are not timed, for CUDA graphs would be slow for ever", "DYNAMICCL_NO_GRAPHS=1")
 }
 
 // With fixed numerics every collective that adds up runs NCCL's own choice, on every call; the others are tuned. A run
