@@ -191,7 +191,7 @@ struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_ev
  * A program runs ahead of its GPU by hundreds of calls, though (4x H200: two thirds of such samples were lost), so they are
  * believed as well when the thread was prompt: between its news of start and stop was no more time than the kernel took
  * and 64 short ones would have. That leaves a thread that slept before the start, or through a stop: the daemon sees
- * that no other rank took so long (group.go), and times that may be of such a stop are no yardstick for later ones.
+ * that other ranks tell another time (group_cost.go), and such times are no yardstick for later ones.
  * A time before the last one of its channel is never this collective's: kernels of a communicator run one by one. */
 static int own_times(struct dyn_slot *slot, unsigned channel, uint64_t start, uint64_t stop) {
   struct dyn_context *context = dyn_context_get((const void *)(uintptr_t)slot->owner);
@@ -203,11 +203,9 @@ static int own_times(struct dyn_slot *slot, unsigned channel, uint64_t start, ui
   }
   uint64_t later = atomic_load_explicit(&context->works, memory_order_relaxed) - slot->coll.work;
   uint64_t last = atomic_load_explicit(&context->lastStop, memory_order_relaxed);
-  int lasted = stop - start > DYN_NEAR_NS;
-  if (later >= DYN_LATE_WORKS && (lasted || start > last + DYN_NEAR_NS)) {
+  if (later >= DYN_LATE_WORKS && (stop - start > DYN_NEAR_NS || start > last + DYN_NEAR_NS)) {
     uint64_t seen = atomic_load_explicit(&slot->coll.kernelSeen, memory_order_relaxed);
-    if (dyn_now_ns() - seen > stop - start + DYN_NEAR_NS) return 0;
-    if (lasted) return 1;
+    return dyn_now_ns() - seen <= stop - start + DYN_NEAR_NS;
   }
   dyn_atomic_max(&context->lastStops[channel], stop);
   dyn_atomic_max(&context->lastStop, stop);
