@@ -2,7 +2,7 @@
  *
  * Proves on real GPUs that results are right and that nothing hangs, whatever tunes NCCL: every element of every result
  * is compared on the GPU. It knows nothing of the tuner, which comes in by NCCL's environment variables. mix cases
- * [--only NAME]               named cases, each in processes of its own, a JSON line each mix random [--seconds S]
+ * [--only NAME,...]           named cases, each in processes of its own, a JSON line each mix random [--seconds S]
  * [--seed X]    a random mix of calls, communicators, streams, graphs and groups, one JSON line Options of both:
  * --ranks N (GPUs), --nodes N (ranks that pretend to be on N hosts), --seed X, --out FILE (JSON lines are appended),
  * --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed); of random: --one-process (a
@@ -74,7 +74,8 @@ static void writeLine(const char *figure, const Job &job, const Outcome &o) {
 static int runCases() {
   int worst = kRight, ran = 0;
   for (const Job &job : kCases) {
-    if (!options.only.empty() && options.only != job.name) continue;
+    const std::string name = "," + std::string(job.name) + ",";
+    if (!options.only.empty() && ("," + options.only + ",").find(name) == std::string::npos) continue;
     ran++;
     if (options.ranks < job.leastRanks) {
       fprintf(stderr, "mix: %s needs %d GPUs\n", job.name, job.leastRanks);
@@ -96,7 +97,7 @@ static int runCases() {
 static int usage(const char *text, const char *what) {
   fprintf(stderr,
           "mix: %s%s\nusage: mix cases|random [--ranks N] [--nodes N] [--one-process] [--seconds S] [--seed X] "
-          "[--only CASE] [--out FILE] [--spoil N] [--hang-seconds S]\ncases:",
+          "[--only CASE,...] [--out FILE] [--spoil N] [--hang-seconds S]\ncases:",
           text, what);
   for (const Job &job : kCases) fprintf(stderr, " %s", job.name);
   fputc('\n', stderr);
