@@ -79,6 +79,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "dynamiccl-rank: %s\n", error);
     return EXIT_USAGE;
   }
+  setenv("DYNAMICCL_KERNEL_EVENTS", "1", 0); /* what can hang NCCL does not hang its stand-in */
   setenv("DYNAMICCL_NO_GRAPHS", "1", 0); /* there are none here, hence no preload library; the caller's word goes first */
   if (options.selftest) return selftest_run(stdout) == 0 ? 0 : 1;
   nccl_version_set(options.ncclVersion, options.maxTunerAbi, options.maxProfilerAbi);

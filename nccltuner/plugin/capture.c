@@ -33,8 +33,8 @@
 #include "comm.h"
 
 #define NEEDS \
-  "samples need LD_PRELOAD=.../libdynamiccl-preload.so, which `dynamiccld run` sets, or DYNAMICCL_NO_GRAPHS=1 in a " \
-  "program that captures no CUDA graphs"
+  "samples need DYNAMICCL_KERNEL_EVENTS=1 (docs/design.md, decision 9), and LD_PRELOAD=.../libdynamiccl-preload.so, " \
+  "which `dynamiccld run` sets, or DYNAMICCL_NO_GRAPHS=1 in a program that captures no CUDA graphs"
 
 /* Ends kernel times for this process: stored choices go on. */
 static void refuse(struct dyn_process *process, dyn_logger log, const char *why) {
@@ -47,6 +47,8 @@ static void refuse(struct dyn_process *process, dyn_logger log, const char *why)
 
 static const char *what_is_missing(const struct dyn_process *process, int version) {
   const char *late = getenv("NCCL_ENQUEUE_REARCH_ENABLE");
+  if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) return "NCCL's kernel times can hang ncclCommDestroy and are off";
+  if (process->promised) return NULL;
   if (process->preload == NULL) return "CUDA graphs would be captured with kernel events in them";
   if (version >= DYN_HOLD_VERSION && late != NULL && strtoll(late, NULL, 0) != 0)
     return "NCCL_ENQUEUE_REARCH_ENABLE moves what the preload library watches to another place";
@@ -60,7 +62,7 @@ void dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_l
     process->promised = dyn_switched_on("DYNAMICCL_NO_GRAPHS");
     process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
     if (process->preload != NULL) atomic_store(&process->preload->mask, process->mask);
-    const char *why = version < 3 || process->promised ? NULL : what_is_missing(process, version);
+    const char *why = version < 3 ? NULL : what_is_missing(process, version);
     if (why != NULL) refuse(process, log, why);
   }
   if (process->preload == NULL || atomic_fetch_sub(&process->preload->announced, 1) > 0) return;

@@ -177,7 +177,7 @@ func (f *forcer) ran(what string, n int, want actions.Action) {
 func TestWatchedCapture(t *testing.T) {
 	const bytes, calls = 65536, 10
 	env, dir := pluginEnv(t)
-	g := startGroup(t, 2, sameEnv(append(env, "DYNAMICCL_NO_GRAPHS=1", "FAKEGPU_TABLE="+writeTable(t, 2, 1), "LD_PRELOAD="+build+"/libnccl.so.2")...))
+	g := startGroup(t, 2, sameEnv(append(env, "DYNAMICCL_KERNEL_EVENTS=1", "DYNAMICCL_NO_GRAPHS=1", "FAKEGPU_TABLE="+writeTable(t, 2, 1), "LD_PRELOAD="+build+"/libnccl.so.2")...))
 	g.init()
 	f := newForcer(t, dir, 2)
 	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}

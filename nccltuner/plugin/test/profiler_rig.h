@@ -54,6 +54,7 @@ static inline void rig_begin(void) {
   static char dir[] = "/tmp/dynamiccl-test-XXXXXX";
   CHECK(mkdtemp(dir) != NULL, "mkdtemp");
   setenv("DYNAMICCL_DIR", dir, 1);
+  setenv("DYNAMICCL_KERNEL_EVENTS", "1", 1);
   setenv("DYNAMICCL_NO_GRAPHS", "1", 1); /* what most tests play; test_profiler_capture does not */
   rig_daemon(1);
   dyn_process_ref();

@@ -71,6 +71,17 @@ static void nothing(int version) {
   rig_close(&r);
 }
 
+/* Not asked for: no kernel times, whatever is there and promised. */
+static void not_asked_for(int version) {
+  dynamiccl_preload.version = DYN_PRELOAD_VERSION;
+  setenv("DYNAMICCL_NO_GRAPHS", "1", 1);
+  unsetenv("DYNAMICCL_KERNEL_EVENTS");
+  struct rig r = announced(version, 1);
+  CHECK(refused());
+  CHECK(one_call(&r, 0) == DYN_SAMPLE_UNTIMED);
+  rig_close(&r);
+}
+
 static void another_version(int version) {
   play_preload(DYN_PRELOAD_VERSION + 1);
   struct rig r = announced(version, 1);
@@ -218,6 +229,7 @@ int main(void) {
   for (int version = 1; version <= 7; version++) {
     run(nothing, version, "nothing");
     if (version < 4) continue;
+    run(not_asked_for, version, "not asked for");
     run(another_version, version, "another version");
     run(gone_past, version, "gone past");
     run(moved_readers, version, "moved readers");

@@ -86,7 +86,7 @@ func (s *session) start(ctx context.Context) (err error) {
 	}
 	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir)
 	if o.Calls == workers.Stream { // so kernel times may be asked for
-		environ = append(environ, "DYNAMICCL_NO_GRAPHS=1")
+		environ = append(environ, "DYNAMICCL_KERNEL_EVENTS=1", "DYNAMICCL_NO_GRAPHS=1")
 	}
 	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.largest()), Logs: s.folder,
 		Environ: environ, Idle: s.idle}
