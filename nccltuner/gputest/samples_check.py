@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""What the daemon would have charged a choice, held against CUDA events of the same calls.
+
+  dynamiccld sweep --calls stream --samples samples.csv --out table.csv
+  samples_check.py table.points.jsonl [graphs.points.jsonl] >> docs/figures/FILE.jsonl
+
+One line for every collective and size, and a summary: how many points are within 5% or 1 us, and how many pairs of
+choices that differ by more than 3% the two order alike. With the points of a sweep of graphs of the same machine each
+line also says by how much a graph's call is cheaper. Trees on one node are left out: nothing measures them there.
+"""
+import itertools
+import json
+import statistics
+import sys
+
+
+def points(path):
+    with open(path) as f:
+        return [p for p in map(json.loads, f) if p.get("outcome") == "ok"]
+
+
+def machine(path):
+    with open(path.replace(".points.jsonl", ".json")) as f:
+        return json.load(f)
+
+
+def measurable(p, nodes):
+    return nodes > 1 or not p.get("ran", "").startswith("Tree")
+
+
+def apart(a, b):
+    return abs(a - b) / min(a, b) > 0.03
+
+
+def check(stream, graphs, nodes):
+    """Lines of every bucket, and the totals."""
+    buckets = {}
+    for p in stream:
+        if p.get("sampled_us") and measurable(p, nodes):
+            buckets.setdefault((p["collective"], p["bytes"]), []).append(p)
+    graph = {(p["collective"], p["bytes"], p["action"], p.get("nth", 0)): p["median_us"] for p in graphs}
+    lines, within, held, pairs, alike = [], 0, 0, 0, 0
+    for (collective, size), all_points in sorted(buckets.items()):
+        off = [p["sampled_us"] - p["median_us"] for p in all_points]
+        good = sum(abs(d) <= max(1, 0.05 * p["median_us"]) for d, p in zip(off, all_points))
+        line = {"collective": collective, "bytes": size, "choices": len(all_points), "within_5pct_or_1us": good,
+                "sampled_less_events_us_median": round(statistics.median(off), 2),
+                "events_us_default": next((p["median_us"] for p in all_points if p["action"] == "default"), None)}
+        cheaper = [p["median_us"] - graph[k] for p in all_points
+                   if (k := (p["collective"], p["bytes"], p["action"], p.get("nth", 0))) in graph]
+        if cheaper:
+            line["stream_less_graph_us_median"] = round(statistics.median(cheaper), 2)
+        for a, b in itertools.combinations(all_points, 2):
+            if apart(a["median_us"], b["median_us"]):
+                pairs += 1
+                alike += (a["median_us"] - b["median_us"]) * (a["sampled_us"] - b["sampled_us"]) > 0
+        within, held = within + good, held + len(all_points)
+        lines.append(line)
+    return lines, {"points": held, "within_5pct_or_1us": within, "pairs_more_than_3pct_apart": pairs, "ordered_alike": alike}
+
+
+def main(paths):
+    if not 1 <= len(paths) <= 2:
+        sys.exit(__doc__)
+    described = machine(paths[0])
+    identity = described["identity"]
+    head = {"figure": "samples against CUDA events"}
+    for key in ("machine", "nccl", "nranks", "nnodes", "transport", "condition", "driver"):
+        head[key] = identity[key]
+    head["date"], head["commit"] = described["date"], described["program"]
+    nodes = identity["nnodes"]
+    lines, totals = check(points(paths[0]), points(paths[1]) if len(paths) > 1 else [], nodes)
+    for line in lines + [totals]:
+        print(json.dumps(head | line))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
