@@ -46,6 +46,7 @@ struct dyn_comm {
   uint64_t epoch;
   uint32_t slot;      /* plan buffer + 1 in force, 0: NCCL's defaults */
   int sampling;       /* this epoch is sampled */
+  int deviceLL;       /* in the plan in force LL means a device kernel where there is one */
   int captured;       /* atomic, profiler half: the API call being made goes into a CUDA graph */
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
@@ -76,6 +77,10 @@ uint64_t dyn_process_start(uint32_t pid);
 /* costs: numAlgo x numProto floats, NCCL's cost table, NULL when the tuner version has none (then nothing is chosen).
  * Writes 0.0 into the chosen entry and *nChannels, or leaves both untouched. */
 void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto, int *nChannels);
+/* NCCL from 2.31 on asks, before the call and with numPipeOps 0, whether to fall back from a device kernel: it does unless
+ * the answer is LL, and then that is the call, nobody asks again. bytes are one rank's part for AllGather and
+ * ReduceScatter. Writes 0.0 into an entry of LL if the plan says LL for this call, and counts it; else does nothing. */
+void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto);
 /* Newest decision of this collective and size among the last DYN_NUM_DECISIONS; 0: none. */
 int dyn_decision_find(struct dyn_comm *comm, int collective, uint64_t bytes, struct dyn_decision *out);
 /* Newest decision of this collective, any size. */

@@ -21,6 +21,11 @@
 
 #define DYN_MARKS_SEEN (1u << 31)
 #define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
+/* ncclFunc_t and NCCL_PROTO_*, nccl_common.h */
+#define DYN_ALL_GATHER 2
+#define DYN_REDUCE_SCATTER 3
+#define DYN_PROTO_LL 0
+
 #define DYN_MARKS_ALGORITHMS 10 /* ... of so many algorithms: 3 * 9 + 2 < 31 */
 
 /* ---- sampling ---- */
@@ -59,6 +64,15 @@ static void update_sampling(struct dyn_member *member) {
 
 /* ---- epochs ---- */
 
+/* Whether every rank's NCCL may run device kernels on ordinary buffers. A plan is in force only once all ranks have
+ * joined, so all of them see the same flags; if one rank's environment differs, none is offered such a kernel. */
+static int device_everywhere(const struct dyn_comm *comm) {
+  const struct dyn_rank *ranks = (const struct dyn_rank *)(comm->record + 1);
+  for (uint32_t i = 0; i < comm->nRanks; i++)
+    if (!(__atomic_load_n(&ranks[i].flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)) return 0;
+  return 1;
+}
+
 static void adopt(struct dyn_comm *comm, uint8_t slot) {
   comm->slot = slot;
   bool fit = false;
@@ -70,6 +84,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
     __atomic_fetch_or(&comm->self->flags, DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
   else if (__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_PLAN_UNFIT)
     __atomic_fetch_and(&comm->self->flags, ~DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
+  comm->deviceLL = fit && device_everywhere(comm);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
 }
@@ -134,6 +149,20 @@ static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   return j < entry->numTrials ? entry->trials[j] : entry->base;
 }
 
+/* The same without counting. */
+static uint32_t coming_action(const struct dyn_comm *comm, int collective, int bucket) {
+  uint8_t index = comm->plan.index[collective][bucket];
+  if (index == 0) return 0;
+  const struct dyn_entry *entry = &comm->plan.entries[index];
+  uint32_t j = comm->entryId[collective][bucket] == entry->id ? comm->calls[collective][bucket] : 0;
+  return j < entry->numTrials ? entry->trials[j] : entry->base;
+}
+
+static int bucket_of(size_t bytes) {
+  int log2Bytes = 63 - __builtin_clzll(bytes);
+  return log2Bytes < DYN_NUM_BUCKETS ? log2Bytes : DYN_NUM_BUCKETS - 1;
+}
+
 /* True: NCCL will run it. */
 static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, int *nChannels) {
   uint32_t algo = action >> DYN_ACTION_ALGO_SHIFT & 15, proto = action >> DYN_ACTION_PROTO_SHIFT & 15;
@@ -148,8 +177,7 @@ static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, 
 
 static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                        int *nChannels) {
-  int log2Bytes = 63 - __builtin_clzll(bytes);
-  int bucket = log2Bytes < DYN_NUM_BUCKETS ? log2Bytes : DYN_NUM_BUCKETS - 1;
+  int bucket = bucket_of(bytes);
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
   publish_marks(&comm->self->marks[collective][bucket], usable);
   uint32_t action = next_action(comm, collective, bucket);
@@ -207,6 +235,23 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
   if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED) && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
     tell_captured(comm, seq, collective, bytes, action);
+  __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
+}
+
+void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
+  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
+  uint32_t usable = usable_entries(costs, numAlgo, numProto);
+  if (!usable) return;
+  if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
+  if (!comm->deviceLL) return;
+  if (collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER) bytes *= comm->nRanks;
+  int bucket = bucket_of(bytes);
+  uint32_t action = coming_action(comm, collective, bucket);
+  if ((action >> DYN_ACTION_PROTO_SHIFT & 15) != DYN_PROTO_LL || !apply(action, usable, costs, numProto, NULL)) return;
+  next_action(comm, collective, bucket);
+  comm->callsLeft--;
+  uint64_t seq = comm->seq;
+  if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
   __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
 }
 
