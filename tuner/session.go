@@ -22,7 +22,8 @@ type SessionConfig struct {
 	Topology   state.Topology
 	Buckets    []SessionBucket
 	Seed       uint64
-	Batch      int // trials that a learner proposes at once; 0: 1, so that it knows every result before the next
+	Horizon    float64 // agents.Task
+	Batch      int     // trials that a learner proposes at once; 0: 1, so that it knows every result before the next
 }
 
 // SessionBucket is one bucket of a session. Several may have the same Bucket: they are then tuned apart.
@@ -37,6 +38,7 @@ type SessionBucket struct {
 // epochs and plans. A Tell may be missing, late, or of another action than was asked. One goroutine at a time.
 type Session struct {
 	buckets []sessionBucket
+	shape   state.Shape
 	batch   int
 	calls   uint64 // told
 	planID  uint32
@@ -71,7 +73,7 @@ func NewSession(cfg SessionConfig) (*Session, error) {
 			return nil, fmt.Errorf("detector: %w", err)
 		}
 	}
-	s := &Session{batch: max(1, cfg.Batch), buckets: make([]sessionBucket, len(cfg.Buckets))}
+	s := &Session{shape: cfg.Topology.Shape, batch: max(1, cfg.Batch), buckets: make([]sessionBucket, len(cfg.Buckets))}
 	peers, diagnoser := agents.NewPeers(), agents.NewDiagnoser()
 	taken := map[state.Bucket]bool{}
 	for i, c := range cfg.Buckets {
@@ -87,7 +89,7 @@ func NewSession(cfg SessionConfig) (*Session, error) {
 			b.diagnoser = agents.NewDiagnoser()
 		}
 		taken[c.Bucket] = true
-		task := agents.Task{Set: slices.Clone(c.Set), Bucket: c.Bucket, Topology: cfg.Topology, Peers: peers,
+		task := agents.Task{Set: slices.Clone(c.Set), Bucket: c.Bucket, Topology: cfg.Topology, Peers: peers, Horizon: cfg.Horizon,
 			Rand: rand.New(rand.NewPCG(cfg.Seed, uint64(i)))}
 		b.bucket = bucket{Bucket: c.Bucket, set: task.Set, detector: agents.NewDetector(cfg.Design), fresh: true, entry: Entry{Bucket: c.Bucket},
 			guard: agents.NewGuard(cfg.NewLearner(task), task.Set, c.Bucket, nil, cfg.Guard)}
@@ -164,6 +166,14 @@ func (s *Session) Action(i, action int) actions.Action { return s.buckets[i].set
 
 // Base is the choice in force of bucket i.
 func (s *Session) Base(i int) actions.Action { return s.buckets[i].guard.Base() }
+
+// Learned is what is worth keeping of bucket i with its choice in force; false: the default was not measured, or nothing
+// can be chosen. Of the Key only shape and bucket are filled in.
+func (s *Session) Learned(i int) (Learned, bool) {
+	l, ok := s.buckets[i].learned(s.Base(i))
+	l.Key.Shape = s.shape
+	return l, ok
+}
 
 // Why explains the answer of the last Ask of bucket i.
 func (s *Session) Why(i int) string {

@@ -1,4 +1,4 @@
-package sweep
+package forced
 
 import (
 	"context"
@@ -13,17 +13,30 @@ import (
 	"dynamiccl/state"
 )
 
-// pointError is why a point gives no row. The ranks of an outcome other than overruled and unseen are of no more use.
-type pointError struct {
-	outcome string
-	err     error
+// Outcomes of a point that was not measured.
+const (
+	Overruled = "overruled" // NCCL ran something else
+	Unseen    = "unseen"    // what ran is not known
+	Wrong     = "wrong"     // wrong elements
+	Hung      = "hung"
+	Failed    = "failed"
+)
+
+// Fault is why a choice could not be measured.
+type Fault struct {
+	Outcome string
+	Err     error
 }
 
-func (e *pointError) Error() string { return e.err.Error() }
-func (e *pointError) Unwrap() error { return e.err }
+func (e *Fault) Error() string { return e.Err.Error() }
+func (e *Fault) Unwrap() error { return e.Err }
 
-func fault(outcome, format string, args ...any) error {
-	return &pointError{outcome, fmt.Errorf(format, args...)}
+// Ends says that the ranks are of no more use.
+func (e *Fault) Ends() bool { return e.Outcome != Overruled && e.Outcome != Unseen }
+
+// NewFault makes one as fmt.Errorf makes errors.
+func NewFault(outcome, format string, args ...any) error {
+	return &Fault{outcome, fmt.Errorf(format, args...)}
 }
 
 // outcomeOf sorts what the ranks answered. An error that is no point's fault stays as it is.
@@ -32,19 +45,19 @@ func outcomeOf(ctx context.Context, err error) error {
 	case err == nil || ctx.Err() != nil:
 		return err
 	case errors.Is(err, workers.ErrHung):
-		return &pointError{OutcomeHung, err}
+		return &Fault{Hung, err}
 	case errors.Is(err, workers.ErrDied), errors.Is(err, workers.ErrRefused):
-		return &pointError{OutcomeFailed, err}
+		return &Fault{Failed, err}
 	}
 	return err
 }
 
-// forced is a choice in force.
-type forced struct {
-	callUs  float64        // of a call without a graph, on the slowest rank
-	ran     actions.Action // on all ranks; Default: not known by name
-	asked   bool           // NCCL asks a tuner about this collective
-	device  bool           // NCCL's device kernel for LL ran
+// Choice is one in force.
+type Choice struct {
+	CallUs  float64        // of a call without a graph, on the slowest rank
+	Ran     actions.Action // on all ranks; Default: not known by name
+	Asked   bool           // NCCL asks a tuner about this collective
+	Device  bool           // NCCL's device kernel for LL ran
 	version uint32         // of the plan, low 32 bits
 }
 
@@ -58,25 +71,33 @@ const (
 // seenWithin bounds the wait for samples: a Coll event ends when NCCL has enqueued the call.
 const seenWithin = 300 * time.Millisecond
 
-// actualBytes is what NCCL sees of nccl-tests' size: a rank's share is rounded down to 16 bytes.
-func actualBytes(collective string, bytes uint64, ranks int) uint64 {
-	if !shared(collective) {
+// ActualBytes is what NCCL sees of nccl-tests' size: a rank's share is rounded down to 16 bytes.
+func ActualBytes(collective string, bytes uint64, ranks int) uint64 {
+	if !Shared(collective) {
 		return bytes
 	}
 	return bytes / uint64(ranks) / 16 * 16 * uint64(ranks)
 }
 
-// bucket of a point; false where NCCL asks no tuner.
-func (s *session) bucket(collective string, bytes uint64) (state.Bucket, bool) {
+// AllToAll has no ncclFunc_t: NCCL asks no tuner about it.
+const AllToAll = "AllToAll"
+
+// Shared says that the size is divided among the ranks.
+func Shared(collective string) bool {
+	return collective == "AllGather" || collective == "ReduceScatter" || collective == AllToAll
+}
+
+// Bucket of a call; false where NCCL asks no tuner.
+func (s *Session) Bucket(collective string, bytes uint64) (state.Bucket, bool) {
 	c, err := actions.ParseCollective(collective)
 	if err != nil {
 		return state.Bucket{}, false
 	}
-	return state.BucketOf(c, actualBytes(collective, bytes, s.o.Ranks))
+	return state.BucketOf(c, ActualBytes(collective, bytes, s.o.Ranks))
 }
 
 // publish makes a plan that says one thing about one bucket and nothing else.
-func (s *session) publish(b state.Bucket, a actions.Action) (uint64, error) {
+func (s *Session) publish(b state.Bucket, a actions.Action) (uint64, error) {
 	spec := nccltuner.PlanSpec{SampleEvery: 1}
 	if a != actions.Default {
 		s.lastID++
@@ -85,8 +106,8 @@ func (s *session) publish(b state.Bucket, a actions.Action) (uint64, error) {
 	return s.publisher.Publish(&spec)
 }
 
-// call makes calls on all ranks, at most once hanging.
-func (s *session) call(ctx context.Context, collective string, bytes uint64, calls int) (us float64, err error) {
+// Call makes calls on all ranks, at most once hanging.
+func (s *Session) Call(ctx context.Context, collective string, bytes uint64, calls int) (us float64, err error) {
 	s.idle() // short answers leave no time for it
 	called, err := s.group.Call(ctx, s.o.Timeout, collective, bytes, calls)
 	if err != nil {
@@ -95,26 +116,26 @@ func (s *session) call(ctx context.Context, collective string, bytes uint64, cal
 	for rank, c := range called {
 		us = max(us, c.Us)
 		if c.Wrong > 0 {
-			return 0, fault(OutcomeWrong, "rank %d: %d elements of the result are wrong", rank, c.Wrong)
+			return 0, NewFault(Wrong, "rank %d: %d elements of the result are wrong", rank, c.Wrong)
 		}
 	}
 	return us, s.look()
 }
 
 // look reads the record.
-func (s *session) look() error {
+func (s *Session) look() error {
 	if err := errors.Join(s.trouble, s.record.View(&s.view)); err != nil {
 		return err
 	}
 	return s.check()
 }
 
-// force brings a choice into force on all ranks, looks that it is, and asks what ran.
-func (s *session) force(ctx context.Context, collective string, bytes uint64, a actions.Action) (f forced, err error) {
-	if err := s.want(wantRan); err != nil {
+// Force brings a choice into force on all ranks, looks that it is, and asks what ran.
+func (s *Session) Force(ctx context.Context, collective string, bytes uint64, a actions.Action) (f Choice, err error) {
+	if err := s.Want(WantRan); err != nil {
 		return f, err
 	}
-	b, tuned := s.bucket(collective, bytes)
+	b, tuned := s.Bucket(collective, bytes)
 	epoch := s.record.Info().EpochCalls * forceEpochs
 	var version uint64
 	for try := 0; ; try++ {
@@ -127,8 +148,8 @@ func (s *session) force(ctx context.Context, collective string, bytes uint64, a 
 				return f, err
 			}
 		}
-		s.forget()
-		if _, err := s.call(ctx, collective, bytes, epoch); err != nil {
+		s.Forget()
+		if _, err := s.Call(ctx, collective, bytes, epoch); err != nil {
 			return f, err
 		}
 		if version != 0 && s.inForce(version) {
@@ -136,21 +157,21 @@ func (s *session) force(ctx context.Context, collective string, bytes uint64, a 
 		}
 		if try+1 == forceTries {
 			if a == actions.Default { // NCCL never asked: what it runs is its own choice whatever the plan
-				f.callUs, err = s.call(ctx, collective, bytes, probeCalls)
+				f.CallUs, err = s.Call(ctx, collective, bytes, probeCalls)
 				return f, err
 			}
-			return f, fault(OutcomeOverruled, "the choice did not come into force: NCCL did not ask the tuner")
+			return f, NewFault(Overruled, "the choice did not come into force: NCCL did not ask the tuner")
 		}
 	}
 	f.version = uint32(version)
-	if f.callUs, err = s.call(ctx, collective, bytes, probeCalls); err != nil || !tuned {
+	if f.CallUs, err = s.Call(ctx, collective, bytes, probeCalls); err != nil || !tuned {
 		return f, err
 	}
-	f.asked = true
+	f.Asked = true
 	return f, s.whatRan(ctx, b, a, &f)
 }
 
-func (s *session) inForce(version uint64) bool {
+func (s *Session) inForce(version uint64) bool {
 	for _, r := range s.view.Ranks {
 		if r.Version != version || r.Left {
 			return false
@@ -160,16 +181,16 @@ func (s *session) inForce(version uint64) bool {
 }
 
 // whatRan waits for a sample of every rank and compares it with the choice.
-func (s *session) whatRan(ctx context.Context, b state.Bucket, a actions.Action, f *forced) error {
+func (s *Session) whatRan(ctx context.Context, b state.Bucket, a actions.Action, f *Choice) error {
 	told := map[int32]nccltuner.Sample{}
 	for deadline := time.Now().Add(seenWithin); ; time.Sleep(time.Millisecond) {
-		s.drain()
-		for _, x := range s.seen {
+		s.Drain()
+		for _, x := range s.Seen {
 			if _, known := told[x.Rank]; !known && x.PlanVersion == f.version && x.Bucket == b && !x.Captured {
 				told[x.Rank] = x
 			}
 		}
-		s.seen = s.seen[:0]
+		s.Seen = s.Seen[:0]
 		if len(told) == s.o.Ranks || time.Now().After(deadline) || ctx.Err() != nil {
 			break
 		}
@@ -178,14 +199,14 @@ func (s *session) whatRan(ctx context.Context, b state.Bucket, a actions.Action,
 		return s.trouble
 	}
 	if len(told) < s.o.Ranks && a != actions.Default {
-		return fault(OutcomeUnseen, "%d of %d ranks did not tell what ran", s.o.Ranks-len(told), s.o.Ranks)
+		return NewFault(Unseen, "%d of %d ranks did not tell what ran", s.o.Ranks-len(told), s.o.Ranks)
 	}
 	for rank := range int32(s.o.Ranks) {
 		if err := s.compare(rank, told[rank], a, f); err != nil {
 			return err
 		}
 	}
-	f.ran = told[0].Ran
+	f.Ran = told[0].Ran
 	return nil
 }
 
@@ -193,30 +214,30 @@ func (s *session) whatRan(ctx context.Context, b state.Bucket, a actions.Action,
 const deviceLL = 22907
 
 // compare holds what a rank ran against the choice.
-func (s *session) compare(rank int32, x nccltuner.Sample, a actions.Action, f *forced) error {
+func (s *Session) compare(rank int32, x nccltuner.Sample, a actions.Action, f *Choice) error {
 	ran := x.Ran
 	switch {
 	case a == actions.Default:
 		return nil
 	case x.Action != a:
-		return fault(OutcomeOverruled, "rank %d did not choose it: NCCL marks it -1 in this call", rank)
+		return NewFault(Overruled, "rank %d did not choose it: NCCL marks it -1 in this call", rank)
 	case ran == actions.Default:
 		if r := s.view.Ranks[0]; r.DeviceLL && r.NCCLVersion >= deviceLL && a.Protocol == actions.LL {
-			f.device = true
+			f.Device = true
 			return nil
 		}
-		return fault(OutcomeOverruled, "rank %d ran a kernel that has no name here", rank)
+		return NewFault(Overruled, "rank %d ran a kernel that has no name here", rank)
 	case ran.Algorithm != a.Algorithm || ran.Protocol != a.Protocol:
-		return fault(OutcomeOverruled, "rank %d ran %s", rank, ran)
+		return NewFault(Overruled, "rank %d ran %s", rank, ran)
 	case s.o.Exact && a.Channels != 0 && ran.Channels != a.Channels:
-		return fault(OutcomeOverruled, "rank %d ran %d channels", rank, ran.Channels)
+		return NewFault(Overruled, "rank %d ran %d channels", rank, ran.Channels)
 	}
 	return nil
 }
 
-// allowed gives NCCL's marks of a bucket, the same on all ranks; 0: none, or ranks differ.
-func (s *session) allowed(collective string, bytes uint64) (uint32, error) {
-	b, ok := s.bucket(collective, bytes)
+// Allowed gives NCCL's marks of a bucket, the same on all ranks; 0: none, or ranks differ.
+func (s *Session) Allowed(collective string, bytes uint64) (uint32, error) {
+	b, ok := s.Bucket(collective, bytes)
 	if !ok {
 		return 0, nil
 	}

@@ -1,4 +1,4 @@
-package sweep
+package forced
 
 import (
 	"fmt"
@@ -10,35 +10,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const scratchPrefix = "dynamiccl-sweep-"
+// ScratchPrefix begins the names of these folders.
+const ScratchPrefix = "dynamiccl-bench-"
 
 // scratchRoom is what must be free in memory before the shared files go there: NCCL needs room beside them.
 const scratchRoom = 1 << 30
 
-// scratch makes a folder for the shared files of ranks: in memory where there is room, since pages of a disk's file are
+// Scratch makes a folder for the shared files of ranks: in memory where there is room, since pages of a disk's file are
 // written back while ranks are measured.
-func scratch() (folder string, err error) {
+func Scratch() (folder string, err error) {
 	parent := os.TempDir()
 	var st unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &st); err == nil && st.Bavail*uint64(st.Bsize) > scratchRoom && unix.Access("/dev/shm", unix.W_OK) == nil {
 		parent = "/dev/shm"
 	}
 	removeStale(parent)
-	folder, err = os.MkdirTemp(parent, scratchPrefix+strconv.Itoa(os.Getpid())+"-")
+	folder, err = os.MkdirTemp(parent, ScratchPrefix+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		return "", fmt.Errorf("making a temporary folder: %w; set TMPDIR to a folder with space", err)
 	}
 	return folder, nil
 }
 
-// removeStale deletes what sweeps left that were killed.
+// removeStale deletes what programs left that were killed.
 func removeStale(parent string) {
-	left, err := filepath.Glob(filepath.Join(parent, scratchPrefix+"*"))
+	left, err := filepath.Glob(filepath.Join(parent, ScratchPrefix+"*"))
 	if err != nil {
 		return
 	}
 	for _, folder := range left {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), scratchPrefix), "-")
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), ScratchPrefix), "-")
 		n, err := strconv.Atoi(pid)
 		if err == nil && n > 0 && unix.Kill(n, 0) == unix.ESRCH {
 			_ = os.RemoveAll(folder) // another user's stays
