@@ -23,6 +23,7 @@ type SessionConfig struct {
 	Buckets    []SessionBucket
 	Seed       uint64
 	Horizon    float64 // agents.Task
+	Steady     bool    // conditions stay: calls that differ are noise, and nothing is learned anew
 	Batch      int     // trials that a learner proposes at once; 0: 1, so that it knows every result before the next
 }
 
@@ -39,6 +40,7 @@ type SessionBucket struct {
 type Session struct {
 	buckets []sessionBucket
 	shape   state.Shape
+	steady  bool
 	batch   int
 	calls   uint64 // told
 	planID  uint32
@@ -73,7 +75,7 @@ func NewSession(cfg SessionConfig) (*Session, error) {
 			return nil, fmt.Errorf("detector: %w", err)
 		}
 	}
-	s := &Session{shape: cfg.Topology.Shape, batch: max(1, cfg.Batch), buckets: make([]sessionBucket, len(cfg.Buckets))}
+	s := &Session{shape: cfg.Topology.Shape, steady: cfg.Steady, batch: max(1, cfg.Batch), buckets: make([]sessionBucket, len(cfg.Buckets))}
 	peers, diagnoser := agents.NewPeers(), agents.NewDiagnoser()
 	taken := map[state.Bucket]bool{}
 	for i, c := range cfg.Buckets {
@@ -154,7 +156,7 @@ func (s *Session) Tell(i, action int, counterNs, signalNs state.Ns) agents.Diagn
 	o := state.Observation{Seq: s.calls, Action: a, Ran: a, Bytes: b.bytes, CounterNs: counterNs, SignalNs: signalNs, FirstRank: -1}
 	alarm := b.observe(o)
 	verdict := b.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
-	if alarm.Raised {
+	if alarm.Raised && !s.steady {
 		b.shift(verdict.Diagnosis)
 		b.queue = b.queue[:0] // proposed for another condition
 	}
@@ -163,6 +165,9 @@ func (s *Session) Tell(i, action int, counterNs, signalNs state.Ns) agents.Diagn
 
 // Action gives an action of bucket i's set by its index.
 func (s *Session) Action(i, action int) actions.Action { return s.buckets[i].set[action] }
+
+// Trying says that the last Ask of bucket i was answered with a trial: its learner does not rest.
+func (s *Session) Trying(i int) bool { return s.buckets[i].trial }
 
 // Base is the choice in force of bucket i.
 func (s *Session) Base(i int) actions.Action { return s.buckets[i].guard.Base() }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/machine"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -96,14 +97,27 @@ func (s *Session) Bucket(collective string, bytes uint64) (state.Bucket, bool) {
 	return state.BucketOf(c, ActualBytes(collective, bytes, s.o.Ranks))
 }
 
-// publish makes a plan that says one thing about one bucket and nothing else.
-func (s *Session) publish(b state.Bucket, a actions.Action) (uint64, error) {
+// Entry is what the calls of a bucket shall run.
+type Entry struct {
+	Bucket state.Bucket
+	Action actions.Action
+}
+
+// publish makes a plan of these entries and nothing else; the calls of all other buckets run NCCL's default. 0: ranks need
+// all plan buffers; calls free one.
+func (s *Session) publish(entries ...Entry) (uint64, error) {
 	spec := nccltuner.PlanSpec{SampleEvery: 1}
-	if a != actions.Default {
-		s.lastID++
-		spec.Entries = []nccltuner.EntrySpec{{Bucket: b, ID: s.lastID, Base: a.Word()}}
+	for _, e := range entries {
+		if e.Action != actions.Default {
+			s.lastID++
+			spec.Entries = append(spec.Entries, nccltuner.EntrySpec{Bucket: e.Bucket, ID: s.lastID, Base: e.Action.Word()})
+		}
 	}
-	return s.publisher.Publish(&spec)
+	version, err := s.publisher.Publish(&spec)
+	if errors.Is(err, nccltuner.ErrNoFreeBuffer) {
+		return 0, nil
+	}
+	return version, err
 }
 
 // Call makes calls on all ranks, at most once hanging.
@@ -140,11 +154,7 @@ func (s *Session) Force(ctx context.Context, collective string, bytes uint64, a 
 	var version uint64
 	for try := 0; ; try++ {
 		if version == 0 {
-			version, err = s.publish(b, a)
-			if errors.Is(err, nccltuner.ErrNoFreeBuffer) {
-				version, err = 0, nil // the calls below free one
-			}
-			if err != nil {
+			if version, err = s.publish(Entry{b, a}); err != nil {
 				return f, err
 			}
 		}
@@ -182,22 +192,38 @@ func (s *Session) inForce(version uint64) bool {
 
 // whatRan waits for a sample of every rank and compares it with the choice.
 func (s *Session) whatRan(ctx context.Context, b state.Bucket, a actions.Action, f *Choice) error {
-	told := map[int32]nccltuner.Sample{}
+	all, err := s.told(ctx, f.version, []Entry{{b, a}})
+	if err != nil {
+		return err
+	}
+	return s.judge(all[b], a, f)
+}
+
+// told waits for what every rank says of calls of these buckets under a plan, and gives it by bucket and rank.
+func (s *Session) told(ctx context.Context, version uint32, entries []Entry) (map[state.Bucket]map[int32]nccltuner.Sample, error) {
+	all := make(map[state.Bucket]map[int32]nccltuner.Sample, len(entries))
+	for _, e := range entries {
+		all[e.Bucket] = map[int32]nccltuner.Sample{}
+	}
+	missing := s.o.Ranks * len(all)
 	for deadline := time.Now().Add(seenWithin); ; time.Sleep(time.Millisecond) {
 		s.Drain()
 		for _, x := range s.Seen {
-			if _, known := told[x.Rank]; !known && x.PlanVersion == f.version && x.Bucket == b && !x.Captured {
-				told[x.Rank] = x
+			of, asked := all[x.Bucket]
+			if _, known := of[x.Rank]; asked && !known && x.PlanVersion == version && !x.Captured {
+				of[x.Rank] = x
+				missing--
 			}
 		}
 		s.Seen = s.Seen[:0]
-		if len(told) == s.o.Ranks || time.Now().After(deadline) || ctx.Err() != nil {
-			break
+		if missing == 0 || time.Now().After(deadline) || ctx.Err() != nil {
+			return all, s.trouble
 		}
 	}
-	if s.trouble != nil {
-		return s.trouble
-	}
+}
+
+// judge holds what all ranks told of a bucket against its choice.
+func (s *Session) judge(told map[int32]nccltuner.Sample, a actions.Action, f *Choice) error {
 	if len(told) < s.o.Ranks && a != actions.Default {
 		return NewFault(Unseen, "%d of %d ranks did not tell what ran", s.o.Ranks-len(told), s.o.Ranks)
 	}
@@ -210,9 +236,6 @@ func (s *Session) whatRan(ctx context.Context, b state.Bucket, a actions.Action,
 	return nil
 }
 
-// deviceLL is the first NCCL that may run a device kernel where LL is asked for (NCCL_SYM_NOWIN_ENABLE).
-const deviceLL = 22907
-
 // compare holds what a rank ran against the choice.
 func (s *Session) compare(rank int32, x nccltuner.Sample, a actions.Action, f *Choice) error {
 	ran := x.Ran
@@ -222,7 +245,7 @@ func (s *Session) compare(rank int32, x nccltuner.Sample, a actions.Action, f *C
 	case x.Action != a:
 		return NewFault(Overruled, "rank %d did not choose it: NCCL marks it -1 in this call", rank)
 	case ran == actions.Default:
-		if r := s.view.Ranks[0]; r.DeviceLL && r.NCCLVersion >= deviceLL && a.Protocol == actions.LL {
+		if r := s.view.Ranks[0]; r.DeviceLL && r.NCCLVersion >= machine.DeviceVersion && a.Protocol == actions.LL {
 			f.Device = true
 			return nil
 		}

@@ -1,6 +1,7 @@
 package forced
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,4 +46,25 @@ func removeStale(parent string) {
 			_ = os.RemoveAll(folder) // another user's stays
 		}
 	}
+}
+
+// Keep says where the ranks' logs are, unless they said nothing.
+func Keep(folder string) error {
+	logs, err := filepath.Glob(filepath.Join(folder, "*", "*.log"))
+	if err != nil {
+		return err
+	}
+	said := false
+	for _, log := range logs {
+		info, err := os.Stat(log)
+		said = said || err == nil && info.Size() > 0
+	}
+	shared, err := filepath.Glob(filepath.Join(folder, "*", "run"))
+	for _, dir := range shared {
+		err = errors.Join(err, os.RemoveAll(dir)) // large, and of no use without the ranks
+	}
+	if !said {
+		return errors.Join(err, os.RemoveAll(folder))
+	}
+	return errors.Join(err, fmt.Errorf("the ranks' logs are in %s", folder))
 }

@@ -11,6 +11,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/nccltuner"
+	"dynamiccl/state"
 )
 
 // How long what is no point may take.
@@ -115,6 +116,12 @@ func (s *Session) Ready() []workers.Ready { return s.ready }
 
 // View is what the record said when it was last read.
 func (s *Session) View() *nccltuner.RecordView { return &s.view }
+
+// Shape of the communicator, as the daemon of a program would know it.
+func (s *Session) Shape() state.Shape {
+	info := s.record.Info()
+	return state.Shape{Ranks: info.NRanks, Nodes: info.NNodes}
+}
 
 // MaxChannels is the most that NCCL runs on this communicator; 0: not known.
 func (s *Session) MaxChannels() int { return s.record.Info().MaxChannels }

@@ -69,35 +69,14 @@ func Run(ctx context.Context, o Options) (err error) {
 		return errors.Join(fmt.Errorf("%w while the ranks were starting; nothing was measured", errStopped), os.RemoveAll(folder))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("starting the ranks: %w", err), keep(folder))
+		return errors.Join(fmt.Errorf("starting the ranks: %w", err), forced.Keep(folder))
 	}
 	r := &runner{o: &o, bench: first, open: func(ctx context.Context) (bench, error) { return open(ctx) }}
 	err = r.run(ctx, describe(ctx, &o, first.Ready()))
 	if err == nil || errors.Is(err, errStopped) || errors.Is(err, errOther) {
 		return errors.Join(err, os.RemoveAll(folder))
 	}
-	return errors.Join(err, keep(folder))
-}
-
-// keep says where the ranks' logs are, unless they said nothing.
-func keep(folder string) error {
-	logs, err := filepath.Glob(filepath.Join(folder, "*", "*.log"))
-	if err != nil {
-		return err
-	}
-	said := false
-	for _, log := range logs {
-		info, err := os.Stat(log)
-		said = said || err == nil && info.Size() > 0
-	}
-	shared, err := filepath.Glob(filepath.Join(folder, "*", "run"))
-	for _, dir := range shared {
-		err = errors.Join(err, os.RemoveAll(dir)) // large, and of no use without the ranks
-	}
-	if !said {
-		return errors.Join(err, os.RemoveAll(folder))
-	}
-	return errors.Join(err, fmt.Errorf("the ranks' logs are in %s", folder))
+	return errors.Join(err, forced.Keep(folder))
 }
 
 // run measures with the bench that is open.
