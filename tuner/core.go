@@ -145,7 +145,9 @@ func (c *Core) joined(e CommJoined) {
 	if _, known := c.comms[e.Comm]; known {
 		return // a daemon that scans twice, not a new communicator
 	}
-	c.comms[e.Comm] = newComm(e)
+	m := newComm(e)
+	m.early = c.early(m)
+	c.comms[e.Comm] = m
 	c.order = append(c.order, e.Comm)
 }
 

@@ -92,3 +92,11 @@ func (o *Options) largest(s state.Shape) uint64 {
 	}
 	return o.Largest
 }
+
+// shapeText names a shape to people.
+func shapeText(s state.Shape) string {
+	if s.Nodes == 1 {
+		return fmt.Sprintf("%d ranks", s.Ranks)
+	}
+	return fmt.Sprintf("%d ranks on %d nodes", s.Ranks, s.Nodes)
+}

@@ -39,7 +39,7 @@ func newProgress(o *Options, began time.Time) *progress {
 func (p *progress) left() time.Duration { return max(0, p.ends.Sub(p.now()).Round(time.Second)) }
 
 func (p *progress) starting(s state.Shape) {
-	p.say("%s: the ranks start, at most %v left", s, p.left())
+	p.say("%s: the ranks start, at most %v left", shapeText(s), p.left())
 }
 
 // point is called after each measurement.
@@ -58,7 +58,7 @@ func (p *progress) point(t *tuning) {
 			done++
 		}
 	}
-	text := fmt.Sprintf("%s: %d measurements, %d of %d sizes settled, at most %v left", t.shape, t.points, done, len(t.buckets), p.left())
+	text := fmt.Sprintf("%s: %d measurements, %d of %d sizes settled, at most %v left", shapeText(t.shape), t.points, done, len(t.buckets), p.left())
 	if p.bar == nil {
 		fmt.Fprintln(p.out, text)
 		return

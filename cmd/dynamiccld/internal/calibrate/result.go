@@ -71,7 +71,7 @@ func (r *Result) add(t *tuning, key tuner.Key, took time.Duration) {
 	})
 	if loud > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s: NCCL's default took %.0f%% longer at one time than at another (%s %s; more than 15%% at %d of %d sizes): "+
-			"something else used the machine; calibrate again when it is idle", key.Shape, 100*(worst.spread()-1), worst.name, state.FormatBytes(worst.bytes), loud, len(t.buckets)))
+			"something else used the machine; calibrate again when it is idle", shapeText(key.Shape), 100*(worst.spread()-1), worst.name, state.FormatBytes(worst.bytes), loud, len(t.buckets)))
 	}
 	r.Shapes = append(r.Shapes, s)
 }
@@ -100,7 +100,7 @@ func (r BucketResult) unsettled() bool { return !r.Stored && r.Choice == "" }
 func (r *Result) Write(w io.Writer) error {
 	stored, missing := 0, 0
 	for _, s := range r.Shapes {
-		fmt.Fprintf(w, "%s: %s, NCCL %s, %d measurements in %.1f s\n", state.Shape{Ranks: s.Ranks, Nodes: s.Nodes}, s.Machine, s.NCCL, s.Points, s.Seconds)
+		fmt.Fprintf(w, "%s: %s, NCCL %s, %d measurements in %.1f s\n", shapeText(state.Shape{Ranks: s.Ranks, Nodes: s.Nodes}), s.Machine, s.NCCL, s.Points, s.Seconds)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "  collective\tsize\tchoice\tdefault us\tchoice us\tratio")
 		for _, b := range s.Buckets {

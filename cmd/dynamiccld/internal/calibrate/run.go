@@ -12,6 +12,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/machine"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 	"dynamiccl/tuner/store"
@@ -19,6 +20,9 @@ import (
 
 // ErrStopped is returned when somebody stopped the calibration; what was settled is in the store.
 var ErrStopped = errors.New("stopped")
+
+// leastStart is too little for ranks to start and measure anything.
+const leastStart = time.Second
 
 // closing is kept of a shape's time for its ranks to end.
 const closing = 500 * time.Millisecond
@@ -59,7 +63,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r.open = func(ctx context.Context, shape state.Shape) (ranks, error) {
 		sessions++
 		return forced.Open(ctx, forced.Config{Worker: o.Worker, NCCL: o.NCCL, Ranks: shape.Ranks, Nodes: shape.Nodes, MaxBytes: o.most(shape),
-			Calls: "graph", Timeout: o.Timeout, Environ: o.Environ}, filepath.Join(folder, fmt.Sprint(sessions)))
+			Calls: workers.Graph, Beat: true, Timeout: o.Timeout, Environ: o.Environ}, filepath.Join(folder, fmt.Sprint(sessions)))
 	}
 	err = r.run(ctx)
 	err = errors.Join(err, s.Close())
@@ -89,12 +93,16 @@ func (r *runner) run(ctx context.Context) error {
 	}()
 	for i, shape := range r.o.Shapes {
 		left := r.began.Add(r.o.Budget).Sub(r.o.Now())
+		if left < leastStart {
+			r.result.Warnings = append(r.result.Warnings, fmt.Sprintf("%s: not reached: give more time with --budget", shapeText(shape)))
+			continue
+		}
 		err := r.shape(ctx, shape, r.o.Now().Add(left/time.Duration(len(r.o.Shapes)-i)))
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: what was settled until then is in %s", ErrStopped, r.o.Store)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", shape, err)
+			return fmt.Errorf("%s: %w", shapeText(shape), err)
 		}
 	}
 	return nil
@@ -109,7 +117,7 @@ func (r *runner) shape(ctx context.Context, shape state.Shape, ends time.Time) (
 	var key tuner.Key
 	defer func() {
 		if key.NCCLVersion != 0 {
-			err = errors.Join(err, r.settle(t, key))
+			err = errors.Join(err, r.settle(t, key, true))
 			r.result.add(t, key, r.o.Now().Sub(began))
 		}
 	}()
@@ -153,14 +161,15 @@ func (r *runner) keep(t *tuning, key tuner.Key) error {
 	if r.o.Now().Sub(r.keptAt) < keepEvery {
 		return nil
 	}
-	return r.settle(t, key)
+	return r.settle(t, key, false)
 }
 
-func (r *runner) settle(t *tuning, key tuner.Key) error {
+// settle writes down what is settled, at the end also what learners would look into further.
+func (r *runner) settle(t *tuning, key tuner.Key, end bool) error {
 	var batch []tuner.Learned
 	var of []*bucket
 	for _, b := range t.buckets {
-		if l, ok := t.learned(b, key); ok && !b.kept && (b.done || !r.o.Now().Before(t.ends)) {
+		if l, ok := t.learned(b, key); ok && !b.kept && (b.done || end) {
 			batch, of = append(batch, l), append(of, b)
 		}
 	}

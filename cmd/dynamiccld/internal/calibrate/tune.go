@@ -39,8 +39,8 @@ const (
 	estimateCalls = 4
 )
 
-// Shares of a shape's time that are kept for its end.
-const confirmShare = 0.15 // choices that were measured once are measured again
+// confirmShare of a shape's time is kept to measure again what was measured once.
+const confirmShare = 0.15
 
 // ranks are what is measured with: a forced.Session, or a test's table.
 type ranks interface {
@@ -53,7 +53,6 @@ type ranks interface {
 	MaxChannels() int
 	Shape() state.Shape
 	View() *nccltuner.RecordView
-	Worn() bool
 	Close(ctx context.Context) error
 	Kill() error
 }
@@ -85,9 +84,6 @@ func (t *tuning) run(ctx context.Context) error {
 	for left := t.session != nil; err == nil && left; t.rounds++ {
 		if left, err = t.round(ctx, t.rounds); err == nil {
 			err = t.keep()
-		}
-		if t.ranks.Worn() {
-			break // nobody would tell any more what ran
 		}
 	}
 	if errors.Is(err, errTime) {
@@ -202,7 +198,7 @@ func (t *tuning) wishes(round int) (wishes []wish, left bool) {
 	forcedHere := 0
 	for turn := range 2 {
 		for _, b := range t.buckets {
-			if b.done || b.index < 0 || turn == 0 && round%b.every != 0 {
+			if b.done || b.index < 0 || turn == 0 && (round+1)%b.every != 0 {
 				continue
 			}
 			left = true

@@ -44,9 +44,12 @@ type Config struct {
 	MaxBytes uint64 // of any call
 	Calls    string // workers.Graph or workers.Stream
 	Times    bool   // kernel times will be asked for; wants stream calls
-	Exact    bool   // another number of channels than asked for is another choice
-	Timeout  time.Duration
-	Environ  []string // of the ranks, plugin included, without the directory
+	// Beat keeps the communicator from wearing out where graphs are captured. It takes no lock, and no more than Coll events
+	// are wanted, so no kernel event can get into a graph.
+	Beat    bool
+	Exact   bool // another number of channels than asked for is another choice
+	Timeout time.Duration
+	Environ []string // of the ranks, plugin included, without the directory
 }
 
 // Session is one communicator: its ranks and the shared memory in which they are told what to do. It belongs to one
@@ -207,10 +210,13 @@ func (s *Session) Want(mask uint32) error {
 	return nil
 }
 
-// idle runs while ranks are at work. Graphs get no heartbeat: nothing may make NCCL think that a daemon lives.
+// beats says that ranks get heartbeats.
+func (s *Session) beats() bool { return s.o.Beat || s.o.Calls == workers.Stream }
+
+// idle runs while ranks are at work.
 func (s *Session) idle() {
 	s.Drain()
-	if s.o.Calls != workers.Stream || s.record == nil {
+	if !s.beats() || s.record == nil {
 		return
 	}
 	s.report(s.record.Beat())
@@ -247,7 +253,7 @@ func (s *Session) report(err error) {
 
 // Worn says that the communicator should be replaced before the next bucket.
 func (s *Session) Worn() bool {
-	return s.o.Calls == workers.Graph && s.view.Epoch > renewEpochs
+	return !s.beats() && s.view.Epoch > renewEpochs
 }
 
 // Close lets the ranks end.
