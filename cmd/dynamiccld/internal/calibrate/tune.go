@@ -39,8 +39,12 @@ const (
 	estimateCalls = 4
 )
 
-// confirmShare of a shape's time is kept to measure again what was measured once.
-const confirmShare = 0.15
+// confirmShare of a shape's time is kept to measure again what was measured once, confirmAtOnce sizes in a round: those
+// that matter most are settled first when there is not time for all.
+const (
+	confirmShare  = 0.15
+	confirmAtOnce = 16
+)
 
 // ranks are what is measured with: a forced.Session, or a test's table.
 type ranks interface {
@@ -195,14 +199,17 @@ func (t *tuning) round(ctx context.Context, round int) (left bool, err error) {
 
 // wishes asks the learners of the buckets that have a turn. More choices than a plan can carry wait for the next round.
 func (t *tuning) wishes(round int) (wishes []wish, left bool) {
-	forcedHere := 0
+	forcedHere, most := 0, len(t.buckets)
+	if t.confirming() {
+		most = confirmAtOnce
+	}
 	for turn := range 2 {
 		for _, b := range t.buckets {
 			if b.done || b.index < 0 || turn == 0 && (round+1)%b.every != 0 {
 				continue
 			}
 			left = true
-			if forcedHere == tuner.MaxEntries {
+			if forcedHere == tuner.MaxEntries || len(wishes) == most {
 				break
 			}
 			a, ok := t.ask(b)
@@ -227,7 +234,7 @@ func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 	a, base := t.session.Action(b.index, t.session.Ask(b.index)), t.session.Base(b.index)
 	_, barred := b.barred[a]
 	switch {
-	case t.session.Trying(b.index) && !barred && b.n < mostPoints && t.o.Now().Before(t.confirms):
+	case t.session.Trying(b.index) && !barred && b.n < mostPoints && !t.confirming():
 		if b.n%defaultEach == 0 && len(b.points[actions.Default]) < defaultPoints {
 			a = actions.Default
 		}
@@ -238,6 +245,9 @@ func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 	b.done = true
 	return a, false
 }
+
+// confirming says that nothing new is tried any more.
+func (t *tuning) confirming() bool { return !t.o.Now().Before(t.confirms) }
 
 // measure measures one point of the choice in force: the parts' values in us.
 func (t *tuning) measure(ctx context.Context, b *bucket, a actions.Action) (values []float64, err error) {
