@@ -39,8 +39,8 @@ CUDA graphs at its start, as serving programs do, never asks again: what was not
 then is NCCL's default for ever.
 
 The learner itself asks for the measurements that tell it most: collectives, sizes of 1
-KiB to 64 MiB, communicators of all GPUs and of half of them; with --nodes also over the
-network, with nodes faked on this machine. CUDA graphs are timed, as a serving program
+KiB to 64 MiB, communicators of all GPUs and of half of them; with --nodes 1,2 also over
+the network, with nodes faked on this machine. CUDA graphs are timed, as a serving program
 replays them, and every result is checked. What is certain goes into the store of serve
 and run, and a table says what was found. The machine should be idle; a warning says when
 it was not. Ctrl-C keeps what was settled.
@@ -53,7 +53,7 @@ The first 16 calls of a communicator are NCCL's default whatever is stored. A pr
 makes some warm-up calls before it captures has the choices in its graphs.`,
 		Example: `  dynamiccld calibrate
   dynamiccld calibrate --ranks 8,4,2 --budget 2m
-  dynamiccld calibrate --nodes 2 --collectives AllReduce --max 16M
+  dynamiccld calibrate --nodes 1,2 --collectives AllReduce --max 16M
   dynamiccld calibrate && dynamiccld run -- vllm serve ...`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.calibrate(cmd, f) },
@@ -62,7 +62,7 @@ makes some warm-up calls before it captures has the choices in its graphs.`,
 	flags.SortFlags = false
 	flags.DurationVar(&f.o.Budget, "budget", time.Minute, "time that all of it may take")
 	flags.IntSliceVar(&f.ranks, "ranks", nil, "ranks of the communicators, one a GPU (default: all GPUs, and half of them)")
-	flags.IntSliceVar(&f.nodes, "nodes", nil, "also the first of --ranks on so many nodes, faked over this machine's network")
+	flags.IntSliceVar(&f.nodes, "nodes", []int{1}, "nodes; more than 1: the first of --ranks on nodes that are faked over this machine's network")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", calibrate.Collectives, "what is measured")
 	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 64M, on several nodes 4M)")
@@ -157,15 +157,9 @@ func (f *calibrateFlags) shapes(ctx context.Context, a *app) error {
 	if err := f.find(ctx, a, &gpus); err != nil {
 		return err
 	}
-	f.o.Shapes = calibrate.Shapes(gpus, f.nodes)
-	if len(f.ranks) > 0 {
-		f.o.Shapes = nil
-		for _, n := range f.ranks {
-			f.o.Shapes = append(f.o.Shapes, state.Shape{Ranks: n, Nodes: 1})
-		}
-		for _, n := range f.nodes {
-			f.o.Shapes = append(f.o.Shapes, state.Shape{Ranks: gpus, Nodes: n})
-		}
+	if len(f.ranks) == 0 {
+		f.ranks = calibrate.Ranks(gpus)
 	}
+	f.o.Shapes = calibrate.Shapes(f.ranks, f.nodes)
 	return nil
 }

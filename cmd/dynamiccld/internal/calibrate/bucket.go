@@ -14,10 +14,11 @@ const (
 	choicePoints  = 2
 )
 
-// Bounds of what is spent on one bucket and on an action that does not run.
+// Bounds of what is spent on one bucket, in points.
 const (
 	mostPoints  = 60
-	defaultEach = 6 // points; a default that was measured at the start alone would hide a drift
+	mostOfOne   = 4 // of one choice: learners go on asking for one that is as good as NCCL's default, and which is better matters little
+	defaultEach = 6 // between two of the default: one that was measured at the start alone would hide a drift
 )
 
 // bucket is one collective and size of a shape.
@@ -26,7 +27,7 @@ type bucket struct {
 	name   string // of the collective
 	bytes  uint64 // nccl-tests' size
 	index  int    // in the tuner's session, -1: nothing can be chosen
-	every  int    // rounds between two turns
+	marks  uint32 // of NCCL, the same on all ranks
 	set    []actions.Action
 	points map[actions.Action][]float64 // medians, us
 	barred map[actions.Action]error     // why they are not chosen
@@ -51,29 +52,27 @@ func buckets(o *Options, shape state.Shape) (all []*bucket) {
 				bytes = (size + share - 1) / share * share
 			}
 			if b, ok := state.BucketOf(c, bytes); ok {
-				all = append(all, &bucket{Bucket: b, name: name, bytes: bytes, index: -1, every: everyRounds(name, size),
+				all = append(all, &bucket{Bucket: b, name: name, bytes: bytes, index: -1,
 					points: map[actions.Action][]float64{}, barred: map[actions.Action]error{}})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *bucket) int { return a.every - b.every })
+	slices.SortStableFunc(all, func(a, b *bucket) int { return later(a) - later(b) })
 	return all
 }
 
 // Sizes up to here are what a model's layers send, and what a choice changes most.
 const midBytes = 4 << 20
 
-// everyRounds spends the time where it is worth most: what tensor-parallel and data-parallel programs call, at sizes at
-// which latency counts, has a turn in every round.
-func everyRounds(collective string, size uint64) int {
-	every := 1
-	if collective == "Broadcast" || collective == "Reduce" {
-		every = 2
+// later orders buckets: first what tensor-parallel and data-parallel programs call, at sizes at which latency counts.
+func later(b *bucket) (rank int) {
+	if b.name == "Broadcast" || b.name == "Reduce" {
+		rank++
 	}
-	if size > midBytes {
-		every *= 2
+	if b.bytes > midBytes {
+		rank += 2
 	}
-	return every
+	return rank
 }
 
 // confirmed says that a choice rests on enough.

@@ -70,19 +70,29 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Shapes are the communicators that programs make on a machine of so many GPUs: all, and where there are more than two the
-// halves; and all of them on each of these numbers of faked nodes.
-func Shapes(gpus int, nodes []int) []state.Shape {
-	all := []state.Shape{{Ranks: gpus, Nodes: 1}}
-	if gpus > 2 && gpus%2 == 0 {
-		all = append(all, state.Shape{Ranks: gpus / 2, Nodes: 1})
-	}
+// Shapes are communicators of these numbers of ranks on one node, and of the first of them on the other numbers of nodes.
+func Shapes(ranks, nodes []int) (all []state.Shape) {
 	for _, n := range nodes {
-		if s := (state.Shape{Ranks: gpus, Nodes: n}); !slices.Contains(all, s) {
-			all = append(all, s)
+		of := ranks
+		if n != 1 {
+			of = ranks[:min(1, len(ranks))]
+		}
+		for _, r := range of {
+			if s := (state.Shape{Ranks: r, Nodes: n}); !slices.Contains(all, s) {
+				all = append(all, s)
+			}
 		}
 	}
 	return all
+}
+
+// Ranks are the communicators that programs make on a machine of so many GPUs: of all, and of half where there are more
+// than two.
+func Ranks(gpus int) []int {
+	if gpus > 2 && gpus%2 == 0 {
+		return []int{gpus, gpus / 2}
+	}
+	return []int{gpus}
 }
 
 // largest size on a shape.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"dynamiccl/actions"
@@ -143,10 +144,12 @@ func (r *runner) shape(ctx context.Context, shape state.Shape, ends time.Time) (
 		if ctx.Err() != nil || !errors.As(err, &at) || !errors.As(err, &fault) || failures+1 == mostFailures {
 			return err
 		}
-		r.result.Warnings = append(r.result.Warnings, fmt.Sprintf("left out: %v", fault))
-		r.progress.say("%v; left out, and the ranks are started again", err)
+		why, _, _ := strings.Cut(err.Error(), "\n") // the ranks' last words follow
+		why = strings.TrimSuffix(why, "; it said:")
+		r.result.Warnings = append(r.result.Warnings, "left out: "+why)
+		r.progress.say("%s; left out, and the ranks are started again", why)
 		if at.action == actions.Default {
-			at.bucket.done, at.bucket.err = true, fmt.Errorf("NCCL's default fails: %w", fault)
+			at.bucket.done, at.bucket.err = true, errors.New("NCCL's default fails: "+why)
 		} else {
 			t.bar(at.bucket, at.action, fault)
 		}

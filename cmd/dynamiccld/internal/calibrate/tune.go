@@ -17,11 +17,10 @@ import (
 )
 
 // The arithmetic of 60 s. Sweep pays two epochs of calls for every point, of the point's own size: 32 x 1 ms at 64 MiB.
-// Here one plan carries the next choices of up to 63 buckets, so 32 calls of 1 KiB (a millisecond) serve all of them, and a
-// point is two plain calls, which connect and are checked, the capture, 1 ms of warm replays and 4 ms of timed ones: 8 to
-// 10 ms with the check, 40 at 64 MiB. 5 collectives x 17 sizes are 85 buckets: a round of all takes a second. The learner
-// rests after about 20 points (recorded tables, 1% noise), the rare ones have fewer turns: 20 s. Two shapes, each with 5 s
-// to start CUDA and NCCL, are 50 s.
+// Here one plan carries the next choices of 32 buckets, so 32 calls of 1 KiB (a millisecond) serve all of them, and a point
+// is two plain calls, which connect and are checked, the capture, 1 ms of warm replays and 4 ms of timed ones: 8 to 10 ms
+// with the check, 25 at 64 MiB. 5 collectives x 17 sizes are 85 buckets, and a learner rests after 16 to 20 points
+// (recorded tables): 1500 points, 15 s. Two shapes, each with 5 s to start CUDA and NCCL, are 40 s.
 var effort = forced.Effort{Calls: 20, ReplayUs: 600, WarmUs: 1000, MinReplays: parts, Budget: 4 * time.Millisecond}
 
 // parts is how many values of a point the learner is told: it then sees how far replays scatter, and need not measure the
@@ -39,12 +38,13 @@ const (
 	estimateCalls = 4
 )
 
-// confirmShare of a shape's time is kept to measure again what was measured once, confirmAtOnce sizes in a round: those
-// that matter most are settled first when there is not time for all.
-const (
-	confirmShare  = 0.15
-	confirmAtOnce = 16
-)
+// atOnce is how many sizes are measured in turn: those that matter most are settled before others begin, so that a
+// calibration that is stopped, or has little time, leaves something; and others begin with what these have told their
+// learners. Invariant: a plan can carry as many.
+const atOnce = 32
+
+// confirmShare of a shape's time is kept to measure again what was measured once.
+const confirmShare = 0.15
 
 // ranks are what is measured with: a forced.Session, or a test's table.
 type ranks interface {
@@ -70,7 +70,6 @@ type tuning struct {
 	session  *tuner.Session // nil: nothing can be chosen
 	ends     time.Time      // nothing is measured any more
 	confirms time.Time      // nothing new is tried any more
-	rounds   int
 	points   int
 	keep     func() error // writes down what is settled
 	progress func()
@@ -85,8 +84,8 @@ func (t *tuning) run(ctx context.Context) error {
 	if err == nil && t.session == nil {
 		err = t.defaults(ctx)
 	}
-	for left := t.session != nil; err == nil && left; t.rounds++ {
-		if left, err = t.round(ctx, t.rounds); err == nil {
+	for left := t.session != nil; err == nil && left; {
+		if left, err = t.round(ctx); err == nil {
 			err = t.keep()
 		}
 	}
@@ -106,6 +105,9 @@ func (t *tuning) defaults(ctx context.Context) error {
 		if b.first, err = t.measure(ctx, b, actions.Default); err != nil {
 			break
 		}
+		if b.marks, err = t.ranks.Allowed(b.name, b.bytes); err != nil {
+			break
+		}
 	}
 	if err != nil && !errors.Is(err, errTime) {
 		return err
@@ -118,11 +120,7 @@ func (t *tuning) defaults(ctx context.Context) error {
 		if b.us == 0 {
 			continue
 		}
-		marks, e := t.ranks.Allowed(b.name, b.bytes)
-		if e != nil {
-			return e
-		}
-		b.set = tuner.Choices(tuner.MarkSet(marks), t.ranks.MaxChannels(), t.shape.Nodes)
+		b.set = tuner.Choices(tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.shape.Nodes)
 		if len(b.set) < 2 {
 			b.done, b.err = true, errors.New("NCCL allows nothing else here")
 			continue
@@ -156,12 +154,11 @@ type wish struct {
 	values []float64
 }
 
-// round asks every learner that has a turn, brings the answers into force together and measures them. left: there is more
-// to do.
-func (t *tuning) round(ctx context.Context, round int) (left bool, err error) {
-	wishes, left := t.wishes(round)
+// round asks learners, brings the answers into force together and measures them. left: there is more to do.
+func (t *tuning) round(ctx context.Context) (left bool, err error) {
+	wishes := t.wishes()
 	if len(wishes) == 0 {
-		return left, nil
+		return false, nil
 	}
 	var entries []forced.Entry
 	for _, w := range wishes {
@@ -197,35 +194,20 @@ func (t *tuning) round(ctx context.Context, round int) (left bool, err error) {
 	return true, err
 }
 
-// wishes asks the learners of the buckets that have a turn. More choices than a plan can carry wait for the next round.
-func (t *tuning) wishes(round int) (wishes []wish, left bool) {
-	forcedHere, most := 0, len(t.buckets)
-	if t.confirming() {
-		most = confirmAtOnce
-	}
-	for turn := range 2 {
-		for _, b := range t.buckets {
-			if b.done || b.index < 0 || turn == 0 && (round+1)%b.every != 0 {
-				continue
-			}
-			left = true
-			if forcedHere == tuner.MaxEntries || len(wishes) == most {
-				break
-			}
-			a, ok := t.ask(b)
-			if !ok {
-				continue
-			}
-			if a != actions.Default {
-				forcedHere++
-			}
+// wishes asks the learners of the first buckets that are not settled.
+func (t *tuning) wishes() (wishes []wish) {
+	for _, b := range t.buckets {
+		if b.done || b.index < 0 {
+			continue
+		}
+		if len(wishes) == atOnce {
+			break
+		}
+		if a, ok := t.ask(b); ok {
 			wishes = append(wishes, wish{bucket: b, action: a})
 		}
-		if len(wishes) > 0 {
-			break // else all that are left have a turn
-		}
 	}
-	return wishes, left
+	return wishes
 }
 
 // ask gives what a bucket is measured with next; false: its learner rests and the choice is confirmed, or it has had its
@@ -234,7 +216,7 @@ func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 	a, base := t.session.Action(b.index, t.session.Ask(b.index)), t.session.Base(b.index)
 	_, barred := b.barred[a]
 	switch {
-	case t.session.Trying(b.index) && !barred && b.n < mostPoints && !t.confirming():
+	case t.session.Trying(b.index) && !barred && len(b.points[a]) < mostOfOne && b.n < mostPoints && !t.confirming():
 		if b.n%defaultEach == 0 && len(b.points[actions.Default]) < defaultPoints {
 			a = actions.Default
 		}

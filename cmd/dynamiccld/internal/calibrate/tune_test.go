@@ -3,6 +3,7 @@ package calibrate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -99,7 +100,7 @@ func TestBudget(t *testing.T) {
 		if limit := max(c.budget, w.starts+time.Second); r.Seconds > limit.Seconds() {
 			t.Errorf("budget %v: %.1f s", c.budget, r.Seconds)
 		}
-		if w.most > tuner.MaxEntries || c.least == 85 && w.most != tuner.MaxEntries {
+		if w.most > tuner.MaxEntries || c.least == 85 && w.most < atOnce-5 {
 			t.Errorf("a plan of %d entries", w.most)
 		}
 		var text strings.Builder
@@ -195,7 +196,7 @@ func TestStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w.factor = func(n int) float64 {
-		if n == 900 {
+		if n == 600 {
 			cancel()
 		}
 		return 1
@@ -232,7 +233,7 @@ func TestBuckets(t *testing.T) {
 			if b.bytes%share != 0 || b.bytes < 1<<b.Log2Bytes || b.bytes >= 2<<b.Log2Bytes || forced.ActualBytes(b.name, b.bytes, c.shape.Ranks) != b.bytes {
 				t.Errorf("%v: %s of %d bytes", c.shape, b.Bucket, b.bytes)
 			}
-			if i > 0 && b.every < all[i-1].every {
+			if i > 0 && later(b) < later(all[i-1]) {
 				t.Errorf("%v: %s comes late", c.shape, b.Bucket)
 			}
 			seen[b.Bucket] = true
@@ -259,10 +260,14 @@ func TestShapes(t *testing.T) {
 	for _, c := range []struct {
 		gpus  int
 		nodes []int
-		want  int
-	}{{2, nil, 1}, {4, nil, 2}, {8, []int{2, 4}, 4}, {3, nil, 1}, {4, []int{1}, 2}} {
-		if all := Shapes(c.gpus, c.nodes); len(all) != c.want || all[0].Ranks != c.gpus {
-			t.Errorf("%d GPUs: %v", c.gpus, all)
+		want  string
+	}{{2, []int{1}, "[{2 1}]"}, {4, []int{1}, "[{4 1} {2 1}]"}, {8, []int{1, 2, 4}, "[{8 1} {4 1} {8 2} {8 4}]"}, {3, []int{1, 1}, "[{3 1}]"}, {4, []int{2}, "[{4 2}]"}} {
+		var got []string
+		for _, s := range Shapes(Ranks(c.gpus), c.nodes) {
+			got = append(got, fmt.Sprintf("{%d %d}", s.Ranks, s.Nodes))
+		}
+		if all := fmt.Sprint(got); all != c.want {
+			t.Errorf("%d GPUs, nodes %v: %s", c.gpus, c.nodes, all)
 		}
 	}
 }
