@@ -31,6 +31,9 @@ type Task struct {
 	Prior    map[actions.Action]float64 // earlier estimates of costs in nanoseconds (from the store); nil: none
 	Peers    *Peers                     // learners of the same communicator; nil: none
 	Rand     *rand.Rand                 // the only source of randomness
+	// Horizon is how many calls what is found will be worth, to learners that weigh a trial's price against that; 0: their
+	// own number. Where trials cost nobody anything it is large.
+	Horizon float64
 }
 
 // NewLearner makes the learner of one bucket.

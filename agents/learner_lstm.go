@@ -80,6 +80,9 @@ func newLSTM(w *PolicyWeights, opt PolicyOptions, t Task) *lstm {
 	if t.Peers == nil || opt.Without.Peers {
 		t.Peers = NewPeers()
 	}
+	if t.Horizon > 0 {
+		opt.Horizon = t.Horizon
+	}
 	l := &lstm{belief: newBelief(t), opt: opt, net: newPolicyNet(w, n), task: t, features: make([]float64, n*ActionWidth),
 		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), blend: make([]float64, n), doubt: make([]float64, n),
 		share: make([]shares, n), lastCall: make([]int, n), families: newSiblings(t.Set), worth: make([]float64, n), planned: make([]int, n)}

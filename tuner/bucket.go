@@ -147,6 +147,24 @@ func (b *bucket) propose(nowNs state.Ns, explore bool, nextID *uint32) bool {
 	return true
 }
 
+// learned is what is worth keeping of a bucket whose choice is base; false: nothing can be said. The Key has the bucket
+// alone.
+func (b *bucket) learned(base actions.Action) (l Learned, ok bool) {
+	evidence := b.guard.Estimates(nil)
+	if len(evidence) == 0 || evidence[0].Action != actions.Default {
+		return l, false // without the default's cost nothing can be said of a choice
+	}
+	if len(b.set) < 2 {
+		return l, false // nothing could be chosen: what the store knows of this bucket from other runs stays
+	}
+	l = Learned{Key: Key{Bucket: b.Bucket}, Action: base, Calls: b.calls, Evidence: map[actions.Action]Estimate{}}
+	for _, e := range evidence {
+		l.Evidence[e.Action] = estimateOf(e)
+	}
+	l.CostNs, l.Default = l.Evidence[l.Action].MeanNs, l.Evidence[actions.Default].MeanNs
+	return l, l.CostNs > 0
+}
+
 func (b *bucket) view() BucketView {
 	v := BucketView{Bucket: b.Bucket, Choice: b.entry.Base, SinceNs: b.sinceNs, Calls: b.calls, Ledger: b.ledger, Diagnosis: b.diagnosis,
 		DiagnosisNs: b.diagNs, Exploring: b.nextTrial < len(b.entry.Trials), SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1}

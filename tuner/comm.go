@@ -15,6 +15,7 @@ type comm struct {
 	diagnoser *agents.Diagnoser
 	buckets   [actions.NumCollectives][state.NumBuckets]*bucket
 	peers     *agents.Peers
+	early     []Entry // stored choices of buckets whose marks nobody knows yet, the greatest gain first
 	dirty     bool // a plan must be published
 	touched   bool // something was observed since the last tick
 }
@@ -79,6 +80,11 @@ func (m *comm) plan(sampleEvery int) Plan {
 		}
 		if b.entry.Base != actions.Default || len(b.entry.Trials) > 0 {
 			p.Entries = append(p.Entries, b.entry)
+		}
+	}
+	for _, e := range m.early {
+		if len(p.Entries) < MaxEntries && m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes] == nil {
+			p.Entries = append(p.Entries, e)
 		}
 	}
 	return p

@@ -145,7 +145,9 @@ func (c *Core) joined(e CommJoined) {
 	if _, known := c.comms[e.Comm]; known {
 		return // a daemon that scans twice, not a new communicator
 	}
-	c.comms[e.Comm] = newComm(e)
+	m := newComm(e)
+	m.early = c.early(m)
+	c.comms[e.Comm] = m
 	c.order = append(c.order, e.Comm)
 }
 
@@ -167,7 +169,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 		return
 	}
 	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
-	set := measurable(ActionSet(e.Set, m.MaxChannels), m.Shape.Nodes)
+	set := Choices(e.Set, m.MaxChannels, m.Shape.Nodes)
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && addsUp(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}
@@ -282,23 +284,13 @@ func (c *Core) tick(nowNs state.Ns) {
 const learnEvery = 10_000
 
 func (c *Core) learned(m *comm, b *bucket) {
-	evidence := b.guard.Estimates(nil)
-	if b.differ || len(evidence) == 0 || evidence[0].Action != actions.Default {
-		return // without the default's cost nothing can be said of a choice
-	}
-	if len(b.set) < 2 {
-		return // nothing could be chosen: what the store knows of this bucket from other runs stays
+	l, ok := b.learned(b.entry.Base)
+	if b.differ || !ok {
+		return
 	}
 	b.learnedAt = b.calls
-	l := Learned{Key: Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket},
-		Action: b.entry.Base, Calls: b.calls, Evidence: map[actions.Action]Estimate{}}
-	for _, e := range evidence {
-		l.Evidence[e.Action] = estimateOf(e)
-	}
-	l.CostNs, l.Default = l.Evidence[l.Action].MeanNs, l.Evidence[actions.Default].MeanNs
-	if l.CostNs > 0 {
-		c.out.Learned = append(c.out.Learned, l)
-	}
+	l.Key = Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket}
+	c.out.Learned = append(c.out.Learned, l)
 }
 
 // Buckets shows every bucket of every communicator, in the order of joining, collective and size.

@@ -22,7 +22,9 @@ type SessionConfig struct {
 	Topology   state.Topology
 	Buckets    []SessionBucket
 	Seed       uint64
-	Batch      int // trials that a learner proposes at once; 0: 1, so that it knows every result before the next
+	Horizon    float64 // agents.Task
+	Steady     bool    // conditions stay: calls that differ are noise, and nothing is learned anew
+	Batch      int     // trials that a learner proposes at once; 0: 1, so that it knows every result before the next
 }
 
 // SessionBucket is one bucket of a session. Several may have the same Bucket: they are then tuned apart.
@@ -37,6 +39,8 @@ type SessionBucket struct {
 // epochs and plans. A Tell may be missing, late, or of another action than was asked. One goroutine at a time.
 type Session struct {
 	buckets []sessionBucket
+	shape   state.Shape
+	steady  bool
 	batch   int
 	calls   uint64 // told
 	planID  uint32
@@ -71,7 +75,7 @@ func NewSession(cfg SessionConfig) (*Session, error) {
 			return nil, fmt.Errorf("detector: %w", err)
 		}
 	}
-	s := &Session{batch: max(1, cfg.Batch), buckets: make([]sessionBucket, len(cfg.Buckets))}
+	s := &Session{shape: cfg.Topology.Shape, steady: cfg.Steady, batch: max(1, cfg.Batch), buckets: make([]sessionBucket, len(cfg.Buckets))}
 	peers, diagnoser := agents.NewPeers(), agents.NewDiagnoser()
 	taken := map[state.Bucket]bool{}
 	for i, c := range cfg.Buckets {
@@ -87,7 +91,7 @@ func NewSession(cfg SessionConfig) (*Session, error) {
 			b.diagnoser = agents.NewDiagnoser()
 		}
 		taken[c.Bucket] = true
-		task := agents.Task{Set: slices.Clone(c.Set), Bucket: c.Bucket, Topology: cfg.Topology, Peers: peers,
+		task := agents.Task{Set: slices.Clone(c.Set), Bucket: c.Bucket, Topology: cfg.Topology, Peers: peers, Horizon: cfg.Horizon,
 			Rand: rand.New(rand.NewPCG(cfg.Seed, uint64(i)))}
 		b.bucket = bucket{Bucket: c.Bucket, set: task.Set, detector: agents.NewDetector(cfg.Design), fresh: true, entry: Entry{Bucket: c.Bucket},
 			guard: agents.NewGuard(cfg.NewLearner(task), task.Set, c.Bucket, nil, cfg.Guard)}
@@ -152,7 +156,7 @@ func (s *Session) Tell(i, action int, counterNs, signalNs state.Ns) agents.Diagn
 	o := state.Observation{Seq: s.calls, Action: a, Ran: a, Bytes: b.bytes, CounterNs: counterNs, SignalNs: signalNs, FirstRank: -1}
 	alarm := b.observe(o)
 	verdict := b.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
-	if alarm.Raised {
+	if alarm.Raised && !s.steady {
 		b.shift(verdict.Diagnosis)
 		b.queue = b.queue[:0] // proposed for another condition
 	}
@@ -162,8 +166,19 @@ func (s *Session) Tell(i, action int, counterNs, signalNs state.Ns) agents.Diagn
 // Action gives an action of bucket i's set by its index.
 func (s *Session) Action(i, action int) actions.Action { return s.buckets[i].set[action] }
 
+// Trying says that the last Ask of bucket i was answered with a trial: its learner does not rest.
+func (s *Session) Trying(i int) bool { return s.buckets[i].trial }
+
 // Base is the choice in force of bucket i.
 func (s *Session) Base(i int) actions.Action { return s.buckets[i].guard.Base() }
+
+// Learned is what is worth keeping of bucket i with its choice in force; false: the default was not measured, or nothing
+// can be chosen. Of the Key only shape and bucket are filled in.
+func (s *Session) Learned(i int) (Learned, bool) {
+	l, ok := s.buckets[i].learned(s.Base(i))
+	l.Key.Shape = s.shape
+	return l, ok
+}
 
 // Why explains the answer of the last Ask of bucket i.
 func (s *Session) Why(i int) string {

@@ -37,6 +37,12 @@ func ActionSet(marks MarkSet, maxChannels int) []actions.Action {
 	return set
 }
 
+// Choices is the action set of a bucket: what NCCL allows on all ranks, as far as it can be measured on communicators over
+// so many nodes.
+func Choices(marks MarkSet, maxChannels, nodes int) []actions.Action {
+	return measurable(ActionSet(marks, maxChannels), nodes)
+}
+
 // measurable leaves out what kernel times cannot tell on the communicator. In a tree the thread that stamps them sends up,
 // and is done before the result comes down (treeSplit, src/device/all_reduce.h; 4x H200: AllReduce 1 KiB 4.3 of 6.7 us).
 // Over a network the receives tell the rest; on one node a tree would look better than it is. NCCL's own choice may be a

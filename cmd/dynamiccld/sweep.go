@@ -2,21 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"dynamiccl/actions"
-	"dynamiccl/cmd/dynamiccld/internal/config"
-	"dynamiccl/cmd/dynamiccld/internal/doctor"
-	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/sweep"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
@@ -24,11 +18,11 @@ import (
 
 // sweepFlags is what `sweep` was asked for.
 type sweepFlags struct {
-	program
-	o                         sweep.Options
-	sizes, choices, channels  []string
-	smallest, largest, worker string
-	factor                    uint64
+	measuring
+	o                        sweep.Options
+	sizes, choices, channels []string
+	smallest, largest        string
+	factor                   uint64
 }
 
 // Largest sizes unless somebody asks for another, as the recorded tables have them.
@@ -36,9 +30,6 @@ const (
 	largestOneNode = 256 << 20
 	largestNodes   = 4 << 20
 )
-
-// ncclLibrary is what programs load.
-const ncclLibrary = "libnccl.so.2"
 
 func (a *app) sweepCommand() *cobra.Command {
 	f := &sweepFlags{}
@@ -102,9 +93,7 @@ told of the measured calls, beside the time that CUDA events gave for them.`,
 	flags.StringVar(&f.o.Out, "out", "", "the table (default: a name of GPUs, transport and condition, in this folder)")
 	flags.BoolVar(&f.o.Restart, "restart", false, "begin anew, over the files of an earlier sweep")
 	flags.BoolVar(&f.o.Retry, "retry", false, "measure again what gave no row")
-	flags.StringVar(&f.o.NCCL, "nccl-lib", "", "libnccl.so.2 to measure (default: the loader's, else that of Python's nvidia.nccl)")
-	flags.StringVar(&f.worker, "worker", "", "program of a rank (default: dynamiccl-worker beside this program)")
-	flags.StringVar(&f.pluginDir, "plugin-dir", "", "folder of the plugin (default: ../lib beside this program, else its own folder)")
+	f.measuring.flags(cmd)
 	complete(cmd, "collectives", sweep.Collectives)
 	complete(cmd, "load", sweep.Loads)
 	complete(cmd, "calls", []string{workers.Graph, workers.Stream})
@@ -133,9 +122,10 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 		return usageError(err)
 	}
 	o := &f.o
-	if err := f.find(ctx, a); err != nil {
+	if err := f.find(ctx, a, &o.Ranks); err != nil {
 		return err
 	}
+	o.Worker, o.Executable, o.NCCL = f.worker, f.executable, f.nccl
 	sizes, err := f.parseSizes()
 	if err != nil {
 		return usageError(err)
@@ -144,53 +134,13 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 	if err := o.Check(); err != nil {
 		return usageError(err)
 	}
-	setup := f.prepare(a, config.Config{})
-	if setup.Why != "" {
-		return errors.New(setup.Why)
+	if o.Environ, err = f.environ(a, o.Nodes > 1 && o.Transport == ""); err != nil {
+		return err
 	}
-	notes := setup.Notes
-	if devices, err := os.ReadDir(a.sysroot + "/sys/class/infiniband"); err == nil && len(devices) > 0 && o.Nodes > 1 && o.Transport == "" &&
-		a.getenv("NCCL_IB_DISABLE") == "" && a.getenv("NCCL_NET") == "" {
-		notes = append(notes, "this machine has InfiniBand or RoCE, which NCCL may take between nodes: set NCCL_IB_DISABLE=1 for sockets, or name it with --transport")
-	}
-	for _, note := range notes {
-		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", note)
-	}
-	o.Environ = a.workerEnviron(setup)
 	o.Settings = ncclSettings(o.Environ)
 	o.Program, o.Now, o.Progress, o.Report = build().Version, a.now, a.stderr, a.stdout
-	if file, ok := a.stderr.(*os.File); ok {
-		o.Terminal = term.IsTerminal(int(file.Fd()))
-	}
+	o.Terminal = a.onTerminal()
 	return sweep.Run(ctx, *o)
-}
-
-// workerEnviron is the environment of ranks: ours with the plugin, and nothing else of DynamICCL's.
-func (a *app) workerEnviron(setup launch.Setup) []string {
-	var variables []launch.Variable
-	for _, v := range setup.Variables {
-		if strings.HasPrefix(v.Name, "NCCL_") {
-			variables = append(variables, v)
-		}
-	}
-	if a.getenv("NCCL_DEBUG") == "" {
-		variables = append(variables, launch.Variable{Name: "NCCL_DEBUG", Value: "WARN"})
-	}
-	return slices.DeleteFunc(launch.Environ(a.environ, variables), func(e string) bool {
-		name, _, _ := strings.Cut(e, "=")
-		return slices.Contains(launch.OwnVariables, name)
-	})
-}
-
-// ncclSettings are NCCL's variables that change what is measured.
-func ncclSettings(environ []string) (settings []string) {
-	for _, e := range environ {
-		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "NCCL_") && !strings.HasPrefix(name, "NCCL_DEBUG") && name != "NCCL_TUNER_PLUGIN" && name != "NCCL_PROFILER_PLUGIN" {
-			settings = append(settings, e)
-		}
-	}
-	return settings
 }
 
 // parse reads what flags hold as text.
@@ -246,35 +196,4 @@ func (f *sweepFlags) parseSizes() ([]uint64, error) {
 		}
 	}
 	return sweep.Sizes(smallest, largest, f.factor)
-}
-
-// find looks for what the sweep runs: programs, GPUs, NCCL.
-func (f *sweepFlags) find(ctx context.Context, a *app) (err error) {
-	o := &f.o
-	if o.Executable, err = os.Executable(); err != nil {
-		return fmt.Errorf("finding this program: %w", err)
-	}
-	if o.Worker = f.worker; o.Worker == "" {
-		if o.Worker, err = workers.FindProgram(o.Executable); err != nil {
-			return err
-		}
-	}
-	if o.Ranks == 0 {
-		if o.Ranks, err = workers.CountGPUs(ctx, a.getenv); err != nil {
-			return err
-		}
-	}
-	if o.NCCL != "" {
-		if _, err := os.Stat(o.NCCL); err != nil {
-			return usageError(fmt.Errorf("--nccl-lib: %w", err))
-		}
-		return nil
-	}
-	if doctor.Library(doctor.Host{Getenv: a.getenv, Root: a.sysroot}, ncclLibrary) != "" {
-		return nil
-	}
-	if o.NCCL, err = workers.PythonNCCL(ctx); err != nil {
-		return fmt.Errorf("the loader finds no %s and %w; install NCCL, or name the file with --nccl-lib", ncclLibrary, err)
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/machine"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
@@ -57,29 +58,10 @@ func (c *comm) ready() (bool, string) {
 }
 
 // ncclVersion is that of the ranks, 0 when they differ or do not know.
-func (c *comm) ncclVersion() int {
-	version := 0
-	for i, r := range c.view.Ranks {
-		if i > 0 && r.NCCLVersion != version {
-			return 0
-		}
-		version = r.NCCLVersion
-	}
-	return version
-}
+func (c *comm) ncclVersion() int { return machine.NCCLVersion(c.view.Ranks) }
 
-// deviceVersion is the first NCCL that reads NCCL_SYM_NOWIN_ENABLE.
-const deviceVersion = 22907
-
-// machine is what choices are stored under. Where NCCL runs device kernels for LL the same choice is another thing, and
-// must not be taken for what it is without them.
-func (c *comm) machine(name string) string {
-	device := slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.DeviceLL })
-	if device && c.ncclVersion() >= deviceVersion {
-		return name + ", LL on device kernels"
-	}
-	return name
-}
+// machine is what choices are stored under.
+func (c *comm) machine(name string) string { return machine.Stored(name, c.view.Ranks) }
 
 // unfit says that ranks refuse the plan in force.
 func (c *comm) unfit() bool {

@@ -11,6 +11,7 @@ import (
 	"dynamiccl/agents"
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/machine"
 	"dynamiccl/models"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -72,10 +73,10 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 		return nil, fmt.Errorf("learner: %w", err)
 	}
 	if cfg.Machine == "" {
-		cfg.Machine = machineShape(os.DirFS("/"))
+		cfg.Machine = machine.Name(os.DirFS("/"))
 	}
 	if cfg.GPUArch == "" {
-		cfg.GPUArch = gpuArchitecture(os.DirFS("/"))
+		cfg.GPUArch = machine.Architecture(os.DirFS("/"))
 	}
 	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Guard: guardOf(cfg), Explore: !cfg.NoExplore, FixedNumerics: cfg.Fixed, SampleEvery: cfg.SampleEvery,
 		Seed: cfg.Seed, Machine: cfg.Machine, GPUArch: cfg.GPUArch})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/state"
 	"dynamiccl/tuner/tunersim"
@@ -78,7 +79,7 @@ func (b *fakeBench) bucket(collective string, bytes uint64) state.Bucket {
 	return bucket
 }
 
-func (b *fakeBench) warm(context.Context) error {
+func (b *fakeBench) Warm(context.Context) error {
 	b.warmed = true
 	return nil
 }
@@ -114,17 +115,17 @@ func (b *fakeBench) point(ctx context.Context, collective string, bytes uint64, 
 		ns, ok = b.table.Cost(b.bucket(collective, bytes), a)
 	}
 	if !ok {
-		return fault(OutcomeOverruled, "not in the table")
+		return forced.NewFault(OutcomeOverruled, "not in the table")
 	}
 	us := ns / 1000 * b.factor
-	p.MedianUs, p.IQRUs, p.RankUs = slowest([][]float64{{us, us}, {us, us}})
-	p.Ran, p.Replays, p.Calls = a.String(), 2, replayCalls
+	p.MedianUs, p.IQRUs, p.RankUs = forced.Slowest([][]float64{{us, us}, {us, us}})
+	p.Ran, p.Replays, p.Calls = a.String(), 2, forced.Thorough.Calls
 	return nil
 }
 
-func (b *fakeBench) worn() bool                  { return b.wornAt > 0 && b.points >= b.wornAt }
-func (b *fakeBench) close(context.Context) error { b.open--; return nil }
-func (b *fakeBench) kill() error                 { b.open--; return nil }
+func (b *fakeBench) Worn() bool                  { return b.wornAt > 0 && b.points >= b.wornAt }
+func (b *fakeBench) Close(context.Context) error { b.open--; return nil }
+func (b *fakeBench) Kill() error                 { b.open--; return nil }
 
 // options of a sweep of everything in the recorded table.
 func (w *world) options() Options {

@@ -12,16 +12,18 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 )
 
 // Outcomes of a point. Only OutcomeOK gives a row.
 const (
 	OutcomeOK        = "ok"
-	OutcomeOverruled = "overruled" // NCCL ran something else
-	OutcomeUnseen    = "unseen"    // what ran is not known
-	OutcomeWrong     = "wrong"     // wrong elements
-	OutcomeHung      = "hung"
-	OutcomeFailed    = "failed"
+	OutcomeOverruled = forced.Overruled
+	OutcomeUnseen    = forced.Unseen
+	OutcomeWrong     = forced.Wrong
+	OutcomeHung      = forced.Hung
+	OutcomeFailed    = forced.Failed
 	outcomeDone      = "done" // of a whole bucket: every point has its line
 )
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 )
 
 // The table that NCCL's stand-in plays comes back, value for value.
@@ -88,7 +89,7 @@ func TestLiveKilledAndStopped(t *testing.T) {
 	}
 	for _, pid := range []int{killed, state.Pid()} {
 		for _, parent := range []string{m.dir, "/dev/shm"} {
-			left, err := filepath.Glob(filepath.Join(parent, fmt.Sprint(scratchPrefix, pid, "-*")))
+			left, err := filepath.Glob(filepath.Join(parent, fmt.Sprint(forced.ScratchPrefix, pid, "-*")))
 			if err != nil || len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)
 			}

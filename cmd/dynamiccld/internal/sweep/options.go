@@ -7,11 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 )
 
-// AllToAll has no ncclFunc_t: NCCL asks no tuner about it, and only its default is measured.
-const AllToAll = "AllToAll"
+// AllToAll is measured too, NCCL's default only: no tuner is asked about it.
+const AllToAll = forced.AllToAll
 
 // Collectives that can be measured, by NCCL's names.
 var Collectives = []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", AllToAll}
@@ -82,7 +83,7 @@ func (o *Options) Check() error {
 		return fmt.Errorf("%d ranks on %d nodes: want the same number of ranks on every node", o.Ranks, o.Nodes)
 	case len(o.Sizes) == 0:
 		return errors.New("no sizes to measure")
-	case slices.Min(o.Sizes) < 2*uint64(o.Ranks)*16 && slices.ContainsFunc(o.Collectives, shared):
+	case slices.Min(o.Sizes) < 2*uint64(o.Ranks)*16 && slices.ContainsFunc(o.Collectives, forced.Shared):
 		return fmt.Errorf("size %d: a rank's share would be less than 32 bytes; begin at %d", slices.Min(o.Sizes), 32*o.Ranks)
 	case slices.Max(o.Sizes) > maxBytes:
 		return fmt.Errorf("size %d: want at most %d", slices.Max(o.Sizes), uint64(maxBytes))
@@ -103,11 +104,6 @@ func (o *Options) Check() error {
 		}
 	}
 	return nil
-}
-
-// shared says that the size is divided among the ranks.
-func shared(collective string) bool {
-	return collective == "AllGather" || collective == "ReduceScatter" || collective == AllToAll
 }
 
 // complete fills in what follows from the rest.

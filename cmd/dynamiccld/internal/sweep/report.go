@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/state"
 )
 
@@ -31,7 +32,7 @@ func (r *runner) report() error {
 		if n := len(all); n == 0 || all[n-1].collective != k.collective || all[n-1].bytes != k.bytes {
 			all = append(all, &bestOf{collective: k.collective, bytes: k.bytes})
 		}
-		b, cost := all[len(all)-1], median(us[k])
+		b, cost := all[len(all)-1], forced.Median(us[k])
 		if k.choice[0] == actions.PathDefault.String() {
 			b.defaults = append(b.defaults, math.Log(cost))
 		} else if b.us == 0 || cost < b.us {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 )
 
 // A sweep gives up when so many points in a row end their ranks: it would go on like that for hours.
@@ -19,13 +20,13 @@ var errStopped = errors.New("stopped")
 
 // bench is where points are measured: a session, or a test's table.
 type bench interface {
-	warm(ctx context.Context) error
+	Warm(ctx context.Context) error
 	// probe runs NCCL's default and gives the marks of the bucket, 0: nothing can be forced.
 	probe(ctx context.Context, collective string, bytes uint64) (marks uint32, maxChannels int, err error)
 	point(ctx context.Context, collective string, bytes uint64, a actions.Action, p *Point) error
-	worn() bool
-	close(ctx context.Context) error
-	kill() error
+	Worn() bool
+	Close(ctx context.Context) error
+	Kill() error
 }
 
 // runner is one run of a sweep.
@@ -49,7 +50,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	folder, err := scratch()
+	folder, err := forced.Scratch()
 	if err != nil {
 		return err
 	}
@@ -68,42 +69,21 @@ func Run(ctx context.Context, o Options) (err error) {
 		return errors.Join(fmt.Errorf("%w while the ranks were starting; nothing was measured", errStopped), os.RemoveAll(folder))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("starting the ranks: %w", err), keep(folder))
+		return errors.Join(fmt.Errorf("starting the ranks: %w", err), forced.Keep(folder))
 	}
 	r := &runner{o: &o, bench: first, open: func(ctx context.Context) (bench, error) { return open(ctx) }}
-	err = r.run(ctx, describe(ctx, &o, first.ready))
+	err = r.run(ctx, describe(ctx, &o, first.Ready()))
 	if err == nil || errors.Is(err, errStopped) || errors.Is(err, errOther) {
 		return errors.Join(err, os.RemoveAll(folder))
 	}
-	return errors.Join(err, keep(folder))
-}
-
-// keep says where the ranks' logs are, unless they said nothing.
-func keep(folder string) error {
-	logs, err := filepath.Glob(filepath.Join(folder, "*", "*.log"))
-	if err != nil {
-		return err
-	}
-	said := false
-	for _, log := range logs {
-		info, err := os.Stat(log)
-		said = said || err == nil && info.Size() > 0
-	}
-	shared, err := filepath.Glob(filepath.Join(folder, "*", "run"))
-	for _, dir := range shared {
-		err = errors.Join(err, os.RemoveAll(dir)) // large, and of no use without the ranks
-	}
-	if !said {
-		return errors.Join(err, os.RemoveAll(folder))
-	}
-	return errors.Join(err, fmt.Errorf("the ranks' logs are in %s", folder))
+	return errors.Join(err, forced.Keep(folder))
 }
 
 // run measures with the bench that is open.
 func (r *runner) run(ctx context.Context, d *Description) (err error) {
 	defer func() {
 		if r.bench != nil {
-			err = errors.Join(err, r.bench.close(context.WithoutCancel(ctx)))
+			err = errors.Join(err, r.bench.Close(context.WithoutCancel(ctx)))
 		}
 	}()
 	if r.o.Out == "" {
@@ -181,7 +161,7 @@ func (r *runner) end(ctx context.Context) error {
 	}
 	b := r.bench
 	r.bench = nil
-	return b.close(ctx)
+	return b.Close(ctx)
 }
 
 // ensure gives ranks that work, with warm clocks.
@@ -195,7 +175,7 @@ func (r *runner) ensure(ctx context.Context) (err error) {
 		r.bench = b
 	}
 	if !r.warmed {
-		err = r.bench.warm(ctx)
+		err = r.bench.Warm(ctx)
 		r.warmed = err == nil
 	}
 	return err
@@ -203,12 +183,12 @@ func (r *runner) ensure(ctx context.Context) (err error) {
 
 // bucket measures one collective and size.
 func (r *runner) bucket(ctx context.Context, round int, collective string, bytes uint64) error {
-	if r.bench != nil && r.bench.worn() {
+	if r.bench != nil && r.bench.Worn() {
 		if err := r.end(ctx); err != nil {
 			return err
 		}
 	}
-	var forced []actions.Action
+	var force []actions.Action
 	if err := r.ensure(ctx); err != nil {
 		return err
 	}
@@ -218,9 +198,9 @@ func (r *runner) bucket(ctx context.Context, round int, collective string, bytes
 		return r.failed(ctx, &p, err) // nothing of this bucket can be known
 	}
 	if marks != 0 {
-		forced = choices(marks, maxChannels, r.o.Choices, r.o.Channels)
+		force = choices(marks, maxChannels, r.o.Choices, r.o.Channels)
 	}
-	list := order(forced)
+	list := order(force)
 	r.progress.bucket(round, collective, bytes, len(list))
 	nth := map[actions.Action]int{}
 	for _, a := range list {
@@ -268,23 +248,23 @@ func (r *runner) point(ctx context.Context, a actions.Action, p *Point) error {
 
 // failed writes down a point that gives no row, and ends ranks that cannot be used any more.
 func (r *runner) failed(ctx context.Context, p *Point, err error) error {
-	fault := new(pointError)
-	if ctx.Err() != nil || !errors.As(err, &fault) || errors.Is(err, errSetup) {
+	fault := new(forced.Fault)
+	if ctx.Err() != nil || !errors.As(err, &fault) || errors.Is(err, forced.ErrSetup) {
 		return err
 	}
-	p.Outcome, p.Reason = fault.outcome, err.Error()
+	p.Outcome, p.Reason = fault.Outcome, err.Error()
 	p.MedianUs, p.IQRUs, p.RankUs = 0, 0, nil
 	if err := r.journal.add(*p); err != nil {
 		return err
 	}
 	r.measured++
 	r.progress.failed(p)
-	if fault.outcome == OutcomeOverruled || fault.outcome == OutcomeUnseen {
+	if !fault.Ends() {
 		return nil
 	}
 	b := r.bench
 	r.bench = nil
-	if err := b.kill(); err != nil {
+	if err := b.Kill(); err != nil {
 		return err
 	}
 	if r.failures++; r.failures == mostFailures {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 )
 
 func TestSweepGivesTheTableBack(t *testing.T) {
@@ -107,10 +109,10 @@ func TestFaultsCostPoints(t *testing.T) {
 	w := newWorld(t)
 	o := w.options()
 	o.Collectives, o.Sizes = []string{"AllReduce", AllToAll}, []uint64{1024, 4096}
-	w.faults["AllReduce 1024 Ring/LL/2"] = &pointError{OutcomeHung, errGone}
-	w.faults["AllReduce 1024 Tree/LL/1"] = fault(OutcomeWrong, "3 elements")
-	w.faults["AllReduce 1024 Tree/LL/2"] = fault(OutcomeOverruled, "ran Ring/LL/1")
-	w.faults["probe AllReduce 4096"] = fault(OutcomeHung, "the default hangs")
+	w.faults["AllReduce 1024 Ring/LL/2"] = &forced.Fault{Outcome: OutcomeHung, Err: errGone}
+	w.faults["AllReduce 1024 Tree/LL/1"] = forced.NewFault(OutcomeWrong, "3 elements")
+	w.faults["AllReduce 1024 Tree/LL/2"] = forced.NewFault(OutcomeOverruled, "ran Ring/LL/1")
+	w.faults["probe AllReduce 4096"] = forced.NewFault(OutcomeHung, "the default hangs")
 	var report bytes.Buffer
 	o.Report = &report
 	if err := w.sweep(o); err != nil {
@@ -165,7 +167,7 @@ func TestGivesUp(t *testing.T) {
 	o := w.options()
 	o.Collectives, o.Sizes = []string{"AllReduce"}, []uint64{1024}
 	for _, choice := range []string{"Tree/LL/1", "Tree/LL/2", "Tree/LL/4", "Tree/LL/8", "Tree/LL/16", "Tree/LL/24"} {
-		w.faults["AllReduce 1024 "+choice] = fault(OutcomeHung, "gone")
+		w.faults["AllReduce 1024 "+choice] = forced.NewFault(OutcomeHung, "gone")
 	}
 	err := w.sweep(o)
 	if err == nil || !strings.Contains(err.Error(), "5 points in a row") || !strings.Contains(err.Error(), "same command") {

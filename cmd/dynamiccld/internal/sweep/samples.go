@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/sampled"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -28,26 +29,26 @@ const quietFor = 100 * time.Millisecond
 
 // writeSamples appends what the ranks told of the point that was just measured.
 func (s *session) writeSamples(ctx context.Context, collective string, size uint64, a actions.Action, p *Point) error {
-	for n := -1; n != len(s.seen) && ctx.Err() == nil; {
-		n = len(s.seen)
+	for n := -1; n != len(s.Seen) && ctx.Err() == nil; {
+		n = len(s.Seen)
 		time.Sleep(quietFor)
-		s.drain()
+		s.Drain()
 	}
-	if err := s.want(wantRan); err != nil {
+	if err := s.Want(forced.WantRan); err != nil {
 		return err
 	}
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	head := []string{strconv.Itoa(p.Round), strconv.Itoa(p.Nth), collective, strconv.FormatUint(size, 10), a.String()}
-	bucket, tuned := s.bucket(collective, size)
+	bucket, tuned := s.Bucket(collective, size)
 	s.cost(bucket, p)
-	for i := range s.seen {
-		if x := &s.seen[i]; tuned && x.Bucket == bucket && !x.Untimed && int(x.Rank) < len(p.RankUs) {
+	for i := range s.Seen {
+		if x := &s.Seen[i]; tuned && x.Bucket == bucket && !x.Untimed && int(x.Rank) < len(p.RankUs) {
 			_ = w.Write(append(head[:len(head):len(head)], sampleFields(x, p)...)) // into memory
 		}
 	}
 	w.Flush()
-	s.seen = s.seen[:0]
+	s.Seen = s.Seen[:0]
 	f, err := os.OpenFile(s.o.Samples, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -65,11 +66,11 @@ func (s *session) writeSamples(ctx context.Context, collective string, size uint
 // cost puts the samples of all ranks together as the daemon does: what it would have charged the choice.
 func (s *session) cost(bucket state.Bucket, p *Point) {
 	// Rings were read one after the other: a rank's last call would come before another one's first.
-	slices.SortStableFunc(s.seen, func(a, b nccltuner.Sample) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortStableFunc(s.Seen, func(a, b nccltuner.Sample) int { return cmp.Compare(a.Seq, b.Seq) })
 	var us []float64
 	var e tuner.Sample
-	for i := range s.seen {
-		if !sampled.Event(&s.seen[i], &e) {
+	for i := range s.Seen {
+		if !sampled.Event(&s.Seen[i], &e) {
 			continue
 		}
 		if o, ok := s.groups.Add(&e); ok && e.Bucket == bucket {
@@ -77,7 +78,7 @@ func (s *session) cost(bucket state.Bucket, p *Point) {
 		}
 	}
 	if p.SampledCalls = len(us); len(us) > 0 {
-		p.SampledUs = median(us)
+		p.SampledUs = forced.Median(us)
 	}
 }
 

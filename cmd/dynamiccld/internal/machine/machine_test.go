@@ -1,11 +1,11 @@
-package daemon
+package machine
 
 import (
 	"testing"
 	"testing/fstest"
 )
 
-func TestMachineShape(t *testing.T) {
+func TestName(t *testing.T) {
 	info := func(model string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte("Model: \t\t " + model + "\nIRQ:   \t\t 16\n")}
 	}
@@ -26,10 +26,10 @@ func TestMachineShape(t *testing.T) {
 		{"garbage", fstest.MapFS{"proc/driver/nvidia/gpus/a/information": &fstest.MapFile{Data: []byte("\x00\xff no colon")}}, "no GPU, 0 NICs", ""},
 		{"unknown model", fstest.MapFS{"proc/driver/nvidia/gpus/a/information": info("NVIDIA Z9")}, "1x NVIDIA Z9, 0 NICs", ""},
 	} {
-		if got := machineShape(tc.fs); got != tc.want {
+		if got := Name(tc.fs); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
-		if got := gpuArchitecture(tc.fs); got != tc.arch {
+		if got := Architecture(tc.fs); got != tc.arch {
 			t.Errorf("%s: architecture %q, want %q", tc.name, got, tc.arch)
 		}
 	}

@@ -1,4 +1,4 @@
-package sweep
+package forced
 
 import (
 	"context"
@@ -9,10 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/nccltuner"
-	"dynamiccl/tuner"
+	"dynamiccl/state"
 )
 
 // How long what is no point may take.
@@ -25,9 +24,8 @@ const (
 // Profiler events, src/include/plugin/nccl_profiler.h. Coll alone makes samples that say what ran and costs nothing that
 // could be measured. Kernel events never go on while graphs are captured (decision 9).
 const (
-	wantRan   = 1 << 1             // ncclProfileColl
-	wantTimes = 1<<1 | 1<<3 | 1<<6 // and ProxyOp, KernelCh
-	wantNone  = 0
+	WantRan   = 1 << 1             // ncclProfileColl
+	WantTimes = 1<<1 | 1<<3 | 1<<6 // and ProxyOp, KernelCh
 )
 
 // leastBytes is the smallest buffer that ranks take.
@@ -37,9 +35,27 @@ const leastBytes = 4096
 // (DYN_HEARTBEAT_EPOCHS), and then nobody would tell what ran. What is left is enough for the points of a bucket.
 const renewEpochs = 3000
 
-// session is one communicator: its ranks and the shared memory in which they are told what to do.
-type session struct {
-	o         *Options
+// Config says which ranks and how they are measured.
+type Config struct {
+	Worker   string // dynamiccl-worker
+	NCCL     string // libnccl.so.2; "": the loader's
+	Ranks    int
+	Nodes    int
+	MaxBytes uint64 // of any call
+	Calls    string // workers.Graph or workers.Stream
+	Times    bool   // kernel times will be asked for; wants stream calls
+	// Beat keeps the communicator from wearing out where graphs are captured. It takes no lock, and no more than Coll events
+	// are wanted, so no kernel event can get into a graph.
+	Beat    bool
+	Exact   bool // another number of channels than asked for is another choice
+	Timeout time.Duration
+	Environ []string // of the ranks, plugin included, without the directory
+}
+
+// Session is one communicator: its ranks and the shared memory in which they are told what to do. It belongs to one
+// goroutine.
+type Session struct {
+	o         Config
 	folder    string
 	dir       *nccltuner.Dir
 	scanner   *nccltuner.Scanner
@@ -51,25 +67,24 @@ type session struct {
 	view      nccltuner.RecordView
 	marks     nccltuner.MarkTable
 	batch     [256]nccltuner.Sample
-	groups    *tuner.Groups
-	seen      []nccltuner.Sample // what the rings gave since the last forget
+	Seen      []nccltuner.Sample // what the rings gave since the last Forget
 	lastID    uint32             // of a plan entry
 	trouble   error              // of shared memory, met where no error could be returned
 }
 
-// errSetup is an error of the machine and not of a point: measuring on makes no sense.
-var errSetup = errors.New("setup")
+// ErrSetup is an error of the machine and not of a point: measuring on makes no sense.
+var ErrSetup = errors.New("setup")
 
-// openSession starts the ranks in a folder of their own and waits until all have joined.
-func openSession(ctx context.Context, o *Options, folder string) (*session, error) {
-	s := &session{o: o, folder: folder, groups: tuner.NewGroups(o.Ranks)}
+// Open starts the ranks in a folder of their own and waits until all have joined.
+func Open(ctx context.Context, o Config, folder string) (*Session, error) {
+	s := &Session{o: o, folder: folder}
 	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.kill())
+		return nil, errors.Join(err, s.Kill())
 	}
 	return s, nil
 }
 
-func (s *session) start(ctx context.Context) (err error) {
+func (s *Session) start(ctx context.Context) (err error) {
 	o, dir := s.o, filepath.Join(s.folder, "run")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -78,7 +93,7 @@ func (s *session) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.scanner = nccltuner.NewScanner(s.dir)
-	if o.Samples != "" {
+	if o.Times {
 		// NCCL 2.32 gives kernel times only to communicators that were made while a daemon lived.
 		if err := s.dir.Lock(); err != nil {
 			return err
@@ -88,7 +103,7 @@ func (s *session) start(ctx context.Context) (err error) {
 	if o.Calls == workers.Stream { // so kernel times may be asked for
 		environ = append(environ, "DYNAMICCL_KERNEL_EVENTS=1", "DYNAMICCL_NO_GRAPHS=1")
 	}
-	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.largest()), Logs: s.folder,
+	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.MaxBytes), Logs: s.folder,
 		Environ: environ, Idle: s.idle}
 	if s.group, err = workers.Start(spec); err != nil {
 		return err
@@ -96,19 +111,31 @@ func (s *session) start(ctx context.Context) (err error) {
 	if s.ready, err = s.group.Init(ctx, initWithin); err != nil {
 		return err
 	}
-	if err := s.join(ctx); err != nil {
-		return err
-	}
-	if o.Load == LoadCompute || o.Load == LoadCopy {
-		if err := s.group.Load(ctx, loadWithin, o.Load); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.join(ctx)
+}
+
+// Ready is what the ranks said of themselves.
+func (s *Session) Ready() []workers.Ready { return s.ready }
+
+// View is what the record said when it was last read.
+func (s *Session) View() *nccltuner.RecordView { return &s.view }
+
+// Shape of the communicator, as the daemon of a program would know it.
+func (s *Session) Shape() state.Shape {
+	info := s.record.Info()
+	return state.Shape{Ranks: info.NRanks, Nodes: info.NNodes}
+}
+
+// MaxChannels is the most that NCCL runs on this communicator; 0: not known.
+func (s *Session) MaxChannels() int { return s.record.Info().MaxChannels }
+
+// Load switches what the GPUs do beside.
+func (s *Session) Load(ctx context.Context, kind string) error {
+	return s.group.Load(ctx, loadWithin, kind)
 }
 
 // join waits for the record of all ranks and their rings.
-func (s *session) join(ctx context.Context) error {
+func (s *Session) join(ctx context.Context) error {
 	var changes nccltuner.Changes
 	for deadline := time.Now().Add(joinWithin); ; {
 		if err := s.scanner.Scan(&changes); err != nil {
@@ -142,39 +169,39 @@ func (s *session) join(ctx context.Context) error {
 	if s.publisher, err = nccltuner.NewPublisher(s.record); err != nil {
 		return err
 	}
-	return s.want(wantRan)
+	return s.Want(WantRan)
 }
 
-func (s *session) notJoined(rejected []error) error {
+func (s *Session) notJoined(rejected []error) error {
 	if len(rejected) > 0 {
-		return fmt.Errorf("the ranks' files cannot be used: %w: %w", errors.Join(rejected...), errSetup)
+		return fmt.Errorf("the ranks' files cannot be used: %w: %w", errors.Join(rejected...), ErrSetup)
 	}
 	if s.record == nil {
 		return fmt.Errorf("no rank has joined: this NCCL did not load the tuner plugin; run again with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING,INIT "+
-			"and look into %s/rank0.log, or ask `dynamiccld doctor`: %w", s.folder, errSetup)
+			"and look into %s/rank0.log, or ask `dynamiccld doctor`: %w", s.folder, ErrSetup)
 	}
 	return fmt.Errorf("%d of %d ranks have joined, and %d tell what they run: see %s/rank*.log: %w",
-		s.view.Joined, s.o.Ranks, len(s.rings), s.folder, errSetup)
+		s.view.Joined, s.o.Ranks, len(s.rings), s.folder, ErrSetup)
 }
 
 // check says why ranks that have joined cannot be told what to run.
-func (s *session) check() error {
+func (s *Session) check() error {
 	for _, r := range s.view.Ranks {
 		switch {
 		case r.Veto:
-			return fmt.Errorf("NCCL_ALGO or NCCL_PROTO is set on rank %d, in the environment or in NCCL's files; unset it: %w", r.Rank, errSetup)
+			return fmt.Errorf("NCCL_ALGO or NCCL_PROTO is set on rank %d, in the environment or in NCCL's files; unset it: %w", r.Rank, ErrSetup)
 		case r.NoProfiler:
 			return fmt.Errorf("rank %d has the tuner plugin and not its profiler half, so nobody tells what runs; unset NCCL_PROFILER_PLUGIN, "+
-				"or name yours in DYNAMICCL_CHAIN_PROFILER: %w", r.Rank, errSetup)
+				"or name yours in DYNAMICCL_CHAIN_PROFILER: %w", r.Rank, ErrSetup)
 		case r.PlanUnfit:
-			return fmt.Errorf("rank %d refuses the plan as damaged; use plugin and dynamiccld of one build: %w", r.Rank, errSetup)
+			return fmt.Errorf("rank %d refuses the plan as damaged; use plugin and dynamiccld of one build: %w", r.Rank, ErrSetup)
 		}
 	}
 	return nil
 }
 
-// want says which profiler events the ranks shall turn into samples.
-func (s *session) want(mask uint32) error {
+// Want says which profiler events the ranks shall turn into samples.
+func (s *Session) Want(mask uint32) error {
 	for _, r := range s.rings {
 		if err := r.SetWantMask(mask); err != nil {
 			return err
@@ -183,10 +210,13 @@ func (s *session) want(mask uint32) error {
 	return nil
 }
 
-// idle runs while ranks are at work. Graphs get no heartbeat: nothing may make NCCL think that a daemon lives.
-func (s *session) idle() {
-	s.drain()
-	if s.o.Calls != workers.Stream || s.record == nil {
+// beats says that ranks get heartbeats.
+func (s *Session) beats() bool { return s.o.Beat || s.o.Calls == workers.Stream }
+
+// idle runs while ranks are at work.
+func (s *Session) idle() {
+	s.Drain()
+	if !s.beats() || s.record == nil {
 		return
 	}
 	s.report(s.record.Beat())
@@ -195,12 +225,12 @@ func (s *session) idle() {
 	}
 }
 
-// drain takes in what the rings hold.
-func (s *session) drain() {
+// Drain takes in what the rings hold.
+func (s *Session) Drain() {
 	for _, r := range s.rings {
 		for {
 			n, err := r.Drain(s.batch[:])
-			s.seen = append(s.seen, s.batch[:n]...)
+			s.Seen = append(s.Seen, s.batch[:n]...)
 			s.report(err)
 			if n < len(s.batch) || err != nil {
 				break
@@ -209,25 +239,25 @@ func (s *session) drain() {
 	}
 }
 
-// forget drops what the rings have told so far.
-func (s *session) forget() {
-	s.drain()
-	s.seen = s.seen[:0]
+// Forget drops what the rings have told so far.
+func (s *Session) Forget() {
+	s.Drain()
+	s.Seen = s.Seen[:0]
 }
 
-func (s *session) report(err error) {
+func (s *Session) report(err error) {
 	if err != nil && s.trouble == nil {
 		s.trouble = err
 	}
 }
 
-// worn says that the communicator should be replaced before the next bucket.
-func (s *session) worn() bool {
-	return s.o.Calls == workers.Graph && s.view.Epoch > renewEpochs
+// Worn says that the communicator should be replaced before the next bucket.
+func (s *Session) Worn() bool {
+	return !s.beats() && s.view.Epoch > renewEpochs
 }
 
-// close lets the ranks end.
-func (s *session) close(ctx context.Context) error {
+// Close lets the ranks end.
+func (s *Session) Close(ctx context.Context) error {
 	var err error
 	if s.group != nil {
 		err = s.group.Close(ctx)
@@ -235,8 +265,8 @@ func (s *session) close(ctx context.Context) error {
 	return errors.Join(err, s.release())
 }
 
-// kill ends the ranks: those of a point that hangs do not listen.
-func (s *session) kill() error {
+// Kill ends the ranks: those of a point that hangs do not listen.
+func (s *Session) Kill() error {
 	var err error
 	if s.group != nil {
 		err = s.group.Kill()
@@ -244,7 +274,7 @@ func (s *session) kill() error {
 	return errors.Join(err, s.release())
 }
 
-func (s *session) release() error {
+func (s *Session) release() error {
 	var err error
 	if s.scanner != nil {
 		err = s.scanner.Close()
@@ -255,14 +285,4 @@ func (s *session) release() error {
 		s.dir = nil
 	}
 	return err
-}
-
-// probe runs NCCL's default and gives what it allows in the bucket.
-func (s *session) probe(ctx context.Context, collective string, bytes uint64) (marks uint32, maxChannels int, err error) {
-	f, err := s.force(ctx, collective, bytes, actions.Default)
-	if err != nil || !f.asked {
-		return 0, 0, err
-	}
-	marks, err = s.allowed(collective, bytes)
-	return marks, s.record.Info().MaxChannels, err
 }

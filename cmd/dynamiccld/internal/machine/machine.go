@@ -1,4 +1,6 @@
-package daemon
+// Package machine says under which names choices are stored: those of the machine, its GPUs and its NCCL. Whoever looks
+// choices up and whoever stores them must say the same.
+package machine
 
 import (
 	"bufio"
@@ -8,9 +10,9 @@ import (
 	"strings"
 )
 
-// machineShape names what choices depend on beside the communicator: GPUs and NICs. root is the file system ("/").
+// Name gives what choices depend on beside the communicator: GPUs and NICs. root is the file system ("/").
 // A machine without GPUs (a laptop, CI) is a shape of its own, so that what a harness learned never reaches a GPU job.
-func machineShape(root fs.FS) string {
+func Name(root fs.FS) string {
 	gpus := gpuModels(root)
 	shape := "no GPU"
 	if len(gpus) > 0 {
@@ -41,8 +43,8 @@ var architectures = []struct{ model, arch string }{
 	{"A40", "sm_86"}, {"A10", "sm_86"}, {"T4", "sm_75"}, {"V100", "sm_70"},
 }
 
-// gpuArchitecture is that of all GPUs; "" when there are none, when they differ, or when the model is not known here.
-func gpuArchitecture(root fs.FS) string {
+// Architecture is that of all GPUs; "" when there are none, when they differ, or when the model is not known here.
+func Architecture(root fs.FS) string {
 	found := ""
 	for _, model := range gpuModels(root) {
 		arch := ""

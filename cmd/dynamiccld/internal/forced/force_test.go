@@ -1,4 +1,4 @@
-package sweep
+package forced
 
 import (
 	"errors"
@@ -27,34 +27,34 @@ func TestCompare(t *testing.T) {
 		{"default", "default", "Ring/LL/2", 22809, false, false, "", false},
 		{"Ring/LL/8", "Ring/LL/8", "Ring/LL/8", 22809, false, true, "", false},
 		{"Ring/LL/8", "Ring/LL/8", "Ring/LL/2", 22809, false, false, "", false},
-		{"Ring/LL/8", "Ring/LL/8", "Ring/LL/2", 22809, false, true, OutcomeOverruled, false},
+		{"Ring/LL/8", "Ring/LL/8", "Ring/LL/2", 22809, false, true, Overruled, false},
 		{"NVLS/Simple", "NVLS/Simple", "NVLS/Simple/16", 22809, false, true, "", false},
-		{"Ring/LL/8", "Ring/LL/8", "Tree/LL/8", 22809, false, false, OutcomeOverruled, false},
-		{"Ring/LL/8", "Ring/LL/8", "Ring/LL128/8", 22809, false, false, OutcomeOverruled, false},
-		{"Ring/LL/8", "default", "Ring/LL/8", 22809, false, false, OutcomeOverruled, false},
+		{"Ring/LL/8", "Ring/LL/8", "Tree/LL/8", 22809, false, false, Overruled, false},
+		{"Ring/LL/8", "Ring/LL/8", "Ring/LL128/8", 22809, false, false, Overruled, false},
+		{"Ring/LL/8", "default", "Ring/LL/8", 22809, false, false, Overruled, false},
 		{"Ring/LL/8", "Ring/LL/8", "default", 23203, true, false, "", true},
-		{"Ring/LL/8", "Ring/LL/8", "default", 22809, true, false, OutcomeOverruled, false},
-		{"Ring/LL/8", "Ring/LL/8", "default", 23203, false, false, OutcomeOverruled, false},
-		{"Ring/LL128/8", "Ring/LL128/8", "default", 23203, true, false, OutcomeOverruled, false},
+		{"Ring/LL/8", "Ring/LL/8", "default", 22809, true, false, Overruled, false},
+		{"Ring/LL/8", "Ring/LL/8", "default", 23203, false, false, Overruled, false},
+		{"Ring/LL128/8", "Ring/LL128/8", "default", 23203, true, false, Overruled, false},
 	} {
-		s := &session{o: &Options{Exact: c.exact}}
+		s := &Session{o: Config{Exact: c.exact}}
 		s.view.Ranks = []nccltuner.RankView{{NCCLVersion: c.nccl, DeviceLL: c.device}}
-		var f forced
+		var f Choice
 		err := s.compare(1, nccltuner.Sample{Action: parse(c.asked), Ran: parse(c.ran)}, parse(c.choice), &f)
 		got := ""
-		if fault := new(pointError); errors.As(err, &fault) {
-			got = fault.outcome
+		if fault := new(Fault); errors.As(err, &fault) {
+			got = fault.Outcome
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if got != c.outcome || f.device != c.onDevice {
-			t.Errorf("%+v: %q (%v), device %v", c, got, err, f.device)
+		if got != c.outcome || f.Device != c.onDevice {
+			t.Errorf("%+v: %q (%v), device %v", c, got, err, f.Device)
 		}
 	}
 }
 
 func TestInForce(t *testing.T) {
-	s := &session{o: &Options{Calls: workers.Graph}}
+	s := &Session{o: Config{Calls: workers.Graph}}
 	s.view.Ranks = []nccltuner.RankView{{Version: 7}, {Version: 7}}
 	if !s.inForce(7) || s.inForce(8) {
 		t.Error("two ranks with version 7")
@@ -67,13 +67,13 @@ func TestInForce(t *testing.T) {
 	if s.inForce(7) {
 		t.Error("one rank has left")
 	}
-	if s.view.Epoch = renewEpochs; s.worn() {
+	if s.view.Epoch = renewEpochs; s.Worn() {
 		t.Error("worn too early")
 	}
-	if s.view.Epoch++; !s.worn() {
+	if s.view.Epoch++; !s.Worn() {
 		t.Error("not worn")
 	}
-	if s.o.Calls = workers.Stream; s.worn() {
+	if s.o.Calls = workers.Stream; s.Worn() {
 		t.Error("stream calls have heartbeats")
 	}
 }

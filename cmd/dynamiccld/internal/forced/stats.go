@@ -1,4 +1,4 @@
-package sweep
+package forced
 
 import (
 	"slices"
@@ -6,8 +6,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// median of values that are not empty.
-func median(values []float64) float64 {
+// Median of values that are not empty.
+func Median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	if n%2 == 1 {
@@ -22,11 +22,11 @@ func spread(values []float64) float64 {
 	return stat.Quantile(0.75, stat.LinInterp, sorted, nil) - stat.Quantile(0.25, stat.LinInterp, sorted, nil)
 }
 
-// slowest gives the largest median of the ranks, the spread of the slowest of each replay, and every rank's median.
-func slowest(ranks [][]float64) (us, iqr float64, medians []float64) {
+// Slowest gives the largest median of the ranks, the spread of the slowest of each replay, and every rank's median.
+func Slowest(ranks [][]float64) (us, iqr float64, medians []float64) {
 	replays := len(ranks[0])
 	for _, r := range ranks {
-		medians = append(medians, median(r))
+		medians = append(medians, Median(r))
 		replays = min(replays, len(r))
 	}
 	most := slices.Clone(ranks[0][:replays])

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/calibrate"
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/machine"
+	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/models"
+	"dynamiccl/state"
+)
+
+// calibrateFlags is what `calibrate` was asked for.
+type calibrateFlags struct {
+	measuring
+	o                 calibrate.Options
+	ranks, nodes      []int
+	smallest, largest string
+	asJSON            bool
+}
+
+func (a *app) calibrateCommand() *cobra.Command {
+	f := &calibrateFlags{}
+	cmd := &cobra.Command{
+		Use:   "calibrate",
+		Short: "Learn this machine's choices before programs start, for CUDA graphs that ask only once",
+		Long: `Learn the choices for this machine's GPUs before programs start. A program that captures
+CUDA graphs at its start, as serving programs do, never asks again: what was not known
+then is NCCL's default for ever.
+
+The learner itself asks for the measurements that tell it most: collectives, sizes of 1
+KiB to 64 MiB, communicators of all GPUs and of half of them; with --nodes 1,2 also over
+the network, with nodes faked on this machine. CUDA graphs are timed, as a serving program
+replays them, and every result is checked. What is certain goes into the store of serve
+and run, and a table says what was found. The machine should be idle; a warning says when
+it was not. Ctrl-C keeps what was settled.
+
+A choice needs three measurements of NCCL's default and two of its own, and to be better
+by more than 2% beyond doubt. It holds for the machine, NCCL and communicator shape that
+were measured, and for NCCL_SYM_NOWIN_ENABLE as it is here: 'run' and 'env' set it alike.
+
+The first 16 calls of a communicator are NCCL's default whatever is stored. A program that
+makes some warm-up calls before it captures has the choices in its graphs.`,
+		Example: `  dynamiccld calibrate
+  dynamiccld calibrate --ranks 8,4,2 --budget 2m
+  dynamiccld calibrate --nodes 1,2 --collectives AllReduce --max 16M
+  dynamiccld calibrate && dynamiccld run -- vllm serve ...`,
+		Args: wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.calibrate(cmd, f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.DurationVar(&f.o.Budget, "budget", time.Minute, "time that all of it may take")
+	flags.IntSliceVar(&f.ranks, "ranks", nil, "ranks of the communicators, one a GPU (default: all GPUs, and half of them)")
+	flags.IntSliceVar(&f.nodes, "nodes", []int{1}, "nodes; more than 1: the first of --ranks on nodes that are faked over this machine's network")
+	flags.StringSliceVar(&f.o.Collectives, "collectives", calibrate.Collectives, "what is measured")
+	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
+	flags.StringVar(&f.largest, "max", "", "largest size (default 64M, on several nodes 4M)")
+	a.settingFlags(cmd, "store", "learner", "policy", "machine", "gpu-arch", "seed")
+	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "no answer within it: the choice hangs and is left out")
+	f.measuring.flags(cmd)
+	jsonFlag(cmd, &f.asJSON)
+	complete(cmd, "learner", models.Names())
+	complete(cmd, "collectives", calibrate.Collectives)
+	return cmd
+}
+
+// Largest sizes unless somebody asks for another.
+const (
+	calibrateOneNode = 64 << 20
+	calibrateNodes   = 4 << 20
+)
+
+func (a *app) calibrate(cmd *cobra.Command, f *calibrateFlags) error {
+	loaded, err := config.Load(config.Sources{Host: a.host(), Env: a.environ, Flags: cmd.Flags()})
+	if err != nil {
+		return usageError(err)
+	}
+	cfg, o := loaded.Config, &f.o
+	if cfg.Store == config.StoreNone {
+		return usageError(errors.New("the store is \"none\", and what is found would be lost: name a file with --store"))
+	}
+	learners, err := learnersOf(cfg.Policy)
+	if err != nil {
+		return err
+	}
+	if o.NewLearner, err = learners.New(cfg.Learner); err != nil {
+		return usageError(err)
+	}
+	o.Store, o.Learner, o.Seed, o.Machine, o.GPUArch = cfg.Store, cfg.Learner, cfg.Seed, cfg.Machine, cfg.GPUArch
+	root := os.DirFS(a.sysroot + "/")
+	if o.Machine == "" {
+		o.Machine = machine.Name(root)
+	}
+	if o.GPUArch == "" {
+		o.GPUArch = machine.Architecture(root)
+	}
+	if err := f.parse(); err != nil {
+		return usageError(err)
+	}
+	if err := f.shapes(cmd.Context(), a); err != nil {
+		return err
+	}
+	if err := o.Check(); err != nil {
+		return usageError(err)
+	}
+	o.Worker, o.NCCL, o.Now, o.Progress, o.Terminal = f.worker, f.nccl, a.now, a.stderr, a.onTerminal()
+	if o.Environ, err = f.environ(a, slices.ContainsFunc(o.Shapes, func(s state.Shape) bool { return s.Nodes > 1 })); err != nil {
+		return err
+	}
+	result, err := calibrate.Run(cmd.Context(), *o)
+	if len(result.Shapes) == 0 {
+		return err
+	}
+	if f.asJSON {
+		return errors.Join(err, render.JSON(a.stdout, result))
+	}
+	return errors.Join(err, result.Write(a.stdout))
+}
+
+// parse reads what flags hold as text.
+func (f *calibrateFlags) parse() (err error) {
+	for i, name := range f.o.Collectives {
+		if c, err := actions.ParseCollective(name); err == nil {
+			f.o.Collectives[i] = c.String()
+		}
+	}
+	if f.o.Smallest, err = units.ParseBytes(f.smallest); err != nil {
+		return fmt.Errorf("--min: %w", err)
+	}
+	f.o.Largest, f.o.LargestNet = max(calibrateOneNode, f.o.Smallest), max(calibrateNodes, f.o.Smallest)
+	if f.largest != "" {
+		if f.o.Largest, err = units.ParseBytes(f.largest); err != nil {
+			return fmt.Errorf("--max: %w", err)
+		}
+		f.o.LargestNet = f.o.Largest
+	}
+	return nil
+}
+
+// shapes finds programs and GPUs, and says which communicators are calibrated.
+func (f *calibrateFlags) shapes(ctx context.Context, a *app) error {
+	gpus := 0
+	if len(f.ranks) > 0 {
+		gpus = f.ranks[0]
+	}
+	if err := f.find(ctx, a, &gpus); err != nil {
+		return err
+	}
+	if len(f.ranks) == 0 {
+		f.ranks = calibrate.Ranks(gpus)
+	}
+	f.o.Shapes = calibrate.Shapes(f.ranks, f.nodes)
+	return nil
+}

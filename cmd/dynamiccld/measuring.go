@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/doctor"
+	"dynamiccl/cmd/dynamiccld/internal/launch"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+)
+
+// measuring is what commands need that measure NCCL on this machine's GPUs.
+type measuring struct {
+	program
+	worker, nccl string
+	executable   string // this program
+}
+
+// ncclLibrary is what programs load.
+const ncclLibrary = "libnccl.so.2"
+
+func (m *measuring) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&m.nccl, "nccl-lib", "", "libnccl.so.2 to measure (default: the loader's, else that of Python's nvidia.nccl)")
+	flags.StringVar(&m.worker, "worker", "", "program of a rank (default: dynamiccl-worker beside this program)")
+	flags.StringVar(&m.pluginDir, "plugin-dir", "", "folder of the plugin (default: ../lib beside this program, else its own folder)")
+}
+
+// environ is the environment of ranks. Notes go to standard error; net: nodes are faked over whatever network there is.
+func (m *measuring) environ(a *app, net bool) ([]string, error) {
+	setup := m.prepare(a, config.Config{})
+	if setup.Why != "" {
+		return nil, errors.New(setup.Why)
+	}
+	notes := setup.Notes
+	if devices, err := os.ReadDir(a.sysroot + "/sys/class/infiniband"); err == nil && len(devices) > 0 && net &&
+		a.getenv("NCCL_IB_DISABLE") == "" && a.getenv("NCCL_NET") == "" {
+		notes = append(notes, "this machine has InfiniBand or RoCE, which NCCL may take between nodes: set NCCL_IB_DISABLE=1 for sockets")
+	}
+	for _, note := range notes {
+		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", note)
+	}
+	return a.workerEnviron(setup), nil
+}
+
+// onTerminal says that standard error is one.
+func (a *app) onTerminal() bool {
+	file, ok := a.stderr.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// workerEnviron is the environment of ranks: ours with the plugin, and nothing else of DynamICCL's.
+func (a *app) workerEnviron(setup launch.Setup) []string {
+	var variables []launch.Variable
+	for _, v := range setup.Variables {
+		if strings.HasPrefix(v.Name, "NCCL_") {
+			variables = append(variables, v)
+		}
+	}
+	if a.getenv("NCCL_DEBUG") == "" {
+		variables = append(variables, launch.Variable{Name: "NCCL_DEBUG", Value: "WARN"})
+	}
+	return slices.DeleteFunc(launch.Environ(a.environ, variables), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.Contains(launch.OwnVariables, name)
+	})
+}
+
+// ncclSettings are NCCL's variables that change what is measured.
+func ncclSettings(environ []string) (settings []string) {
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "NCCL_") && !strings.HasPrefix(name, "NCCL_DEBUG") && name != "NCCL_TUNER_PLUGIN" && name != "NCCL_PROFILER_PLUGIN" {
+			settings = append(settings, e)
+		}
+	}
+	return settings
+}
+
+// find looks for what is run: programs, GPUs, NCCL. ranks that is 0 becomes the number of GPUs.
+func (m *measuring) find(ctx context.Context, a *app, ranks *int) (err error) {
+	if m.executable, err = os.Executable(); err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	if m.worker == "" {
+		if m.worker, err = workers.FindProgram(m.executable); err != nil {
+			return err
+		}
+	}
+	if *ranks == 0 {
+		if *ranks, err = workers.CountGPUs(ctx, a.getenv); err != nil {
+			return err
+		}
+	}
+	if m.nccl != "" {
+		if _, err := os.Stat(m.nccl); err != nil {
+			return usageError(fmt.Errorf("--nccl-lib: %w", err))
+		}
+		return nil
+	}
+	if doctor.Library(doctor.Host{Getenv: a.getenv, Root: a.sysroot}, ncclLibrary) != "" {
+		return nil
+	}
+	if m.nccl, err = workers.PythonNCCL(ctx); err != nil {
+		return fmt.Errorf("the loader finds no %s and %w; install NCCL, or name the file with --nccl-lib", ncclLibrary, err)
+	}
+	return nil
+}
