@@ -16,8 +16,8 @@ type comm struct {
 	buckets   [actions.NumCollectives][state.NumBuckets]*bucket
 	peers     *agents.Peers
 	early     []Entry // stored choices of buckets whose marks nobody knows yet, the greatest gain first
-	dirty     bool // a plan must be published
-	touched   bool // something was observed since the last tick
+	dirty     bool    // a plan must be published
+	touched   bool    // something was observed since the last tick
 }
 
 func newComm(e CommJoined) *comm {

@@ -263,3 +263,44 @@ func TestSessionSaysWhy(t *testing.T) {
 		t.Errorf("settled: %q", s.Why(0))
 	}
 }
+
+// A steady session takes calls that differ for noise; what it learned is what the store would get.
+func TestSteadySession(t *testing.T) {
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}
+	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	for _, steady := range []bool{false, true} {
+		newLearner, err := agents.New(agents.NameUCB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shape := state.Shape{Ranks: 4, Nodes: 1}
+		s, err := NewSession(SessionConfig{NewLearner: newLearner, Topology: state.Topology{Shape: shape}, Steady: steady,
+			Buckets: []SessionBucket{{Bucket: bucket, Set: []actions.Action{actions.Default, ring}}, {Bucket: bucket, Set: []actions.Action{actions.Default}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := s.Learned(0); ok {
+			t.Error("something is learned of nothing")
+		}
+		for range 40 {
+			s.Tell(0, 0, 0, 10_000)
+			s.Tell(0, 1, 0, 8000)
+			s.Tell(1, 0, 0, 8000)
+		}
+		for range 40 {
+			s.Tell(0, 0, 0, 12_000)
+		}
+		s.Ask(0)
+		l, ok := s.Learned(0)
+		if steady && (!ok || l.Action != ring || l.Calls != 120 || l.Evidence[actions.Default].N != 80 || l.Evidence[ring].N != 40 || l.Key.Shape != shape ||
+			l.Key.Bucket != bucket || l.CostNs < 7999 || l.CostNs > 8001) {
+			t.Errorf("%+v, %v", l, ok)
+		}
+		if !steady && l.Evidence[actions.Default].N == 80 {
+			t.Error("a step of a fifth was no change of conditions")
+		}
+		if _, ok := s.Learned(1); ok {
+			t.Error("a choice is learned where there is none")
+		}
+	}
+}

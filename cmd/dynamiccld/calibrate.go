@@ -50,11 +50,12 @@ by more than 2% beyond doubt. It holds for the machine, NCCL and communicator sh
 were measured, and for NCCL_SYM_NOWIN_ENABLE as it is here: 'run' and 'env' set it alike.
 
 The first 16 calls of a communicator are NCCL's default whatever is stored. A program that
-makes some warm-up calls before it captures has the choices in its graphs.`,
+makes some warm-up calls before it captures has the choices in its graphs; run it with
+--no-explore, so that no trial is captured.`,
 		Example: `  dynamiccld calibrate
   dynamiccld calibrate --ranks 8,4,2 --budget 2m
   dynamiccld calibrate --nodes 1,2 --collectives AllReduce --max 16M
-  dynamiccld calibrate && dynamiccld run -- vllm serve ...`,
+  dynamiccld calibrate && dynamiccld run --no-explore -- vllm serve ...`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.calibrate(cmd, f) },
 	}

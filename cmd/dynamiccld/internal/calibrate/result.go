@@ -128,7 +128,8 @@ func (r *Result) Write(w io.Writer) error {
 	}
 	if err == nil {
 		_, err = fmt.Fprint(w, "\nThey hold for programs under `dynamiccld run` or `serve`, from a communicator's 17th call: its first 16 calls, in a CUDA graph\n"+
-			"or not, are NCCL's default. So let a program make 16 calls before it captures, as warm-up steps do.\n")
+			"or not, are NCCL's default. A program that captures should make 16 calls before, as warm-up steps do, and run without trials:\n"+
+			"dynamiccld run --no-explore -- PROGRAM\n")
 	}
 	return err
 }

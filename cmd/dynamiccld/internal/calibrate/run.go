@@ -40,7 +40,6 @@ type runner struct {
 	began    time.Time
 	progress *progress
 	result   Result
-	unkept   []tuner.Learned
 	keptAt   time.Time
 }
 

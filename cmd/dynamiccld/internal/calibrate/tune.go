@@ -20,7 +20,7 @@ import (
 // Here one plan carries the next choices of 32 buckets, so 32 calls of 1 KiB (a millisecond) serve all of them, and a point
 // is two plain calls, which connect and are checked, the capture, 1 ms of warm replays and 4 ms of timed ones: 8 to 10 ms
 // with the check, 25 at 64 MiB. 5 collectives x 17 sizes are 85 buckets, and a learner rests after 16 to 20 points
-// (recorded tables): 1500 points, 15 s. Two shapes, each with 5 s to start CUDA and NCCL, are 40 s.
+// (recorded tables) or earlier: 1500 points, 15 s. Two shapes, each with 5 s to start CUDA and NCCL, are 40 s.
 var effort = forced.Effort{Calls: 20, ReplayUs: 600, WarmUs: 1000, MinReplays: parts, Budget: 4 * time.Millisecond}
 
 // parts is how many values of a point the learner is told: it then sees how far replays scatter, and need not measure the
@@ -237,11 +237,10 @@ func (t *tuning) measure(ctx context.Context, b *bucket, a actions.Action) (valu
 		return nil, errTime
 	}
 	defer t.progress()
-	callUs, err := t.ranks.Call(ctx, b.name, b.bytes, plainCalls)
-	if err == nil && b.us == 0 { // the calls before have made connections
+	callUs := b.us
+	_, err = t.ranks.Call(ctx, b.name, b.bytes, plainCalls)
+	if err == nil && callUs == 0 { // the calls before have made connections
 		callUs, err = t.ranks.Call(ctx, b.name, b.bytes, estimateCalls)
-	} else {
-		callUs = b.us
 	}
 	if err != nil {
 		return nil, point(b, a, err)

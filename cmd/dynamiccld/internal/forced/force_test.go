@@ -76,4 +76,7 @@ func TestInForce(t *testing.T) {
 	if s.o.Calls = workers.Stream; s.Worn() {
 		t.Error("stream calls have heartbeats")
 	}
+	if s.o.Calls, s.o.Beat = workers.Graph, true; s.Worn() {
+		t.Error("it has heartbeats")
+	}
 }

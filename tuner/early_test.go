@@ -1,0 +1,134 @@
+package tuner_test
+
+import (
+	"slices"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+func bucketOf(c actions.Collective, log2 uint8) state.Bucket {
+	return state.Bucket{Collective: c, Log2Bytes: log2}
+}
+
+// joined gives a core and the entries of a communicator's first plan, before any call.
+func joined(t *testing.T, e tuner.CommJoined) (*tuner.Core, map[state.Bucket]tuner.Entry) {
+	t.Helper()
+	learner, err := agents.New(agents.NameUCB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := tuner.New(tuner.Config{NewLearner: learner, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Comm = comm
+	core.Step(1, e)
+	return core, entriesOf(t, core.Step(2, tuner.Tick{}))
+}
+
+func entriesOf(t *testing.T, out tuner.Output) map[state.Bucket]tuner.Entry {
+	t.Helper()
+	if len(out.Plans) != 1 || len(out.Plans[0].Entries) > tuner.MaxEntries {
+		t.Fatalf("%d plans", len(out.Plans))
+	}
+	by := map[state.Bucket]tuner.Entry{}
+	ids := map[uint32]bool{}
+	for _, e := range out.Plans[0].Entries {
+		if _, twice := by[e.Bucket]; twice || ids[e.ID] {
+			t.Fatalf("entries %v", out.Plans[0].Entries)
+		}
+		by[e.Bucket], ids[e.ID] = e, true
+	}
+	return by
+}
+
+// Stored choices are in the first plan, before a call of their size told what NCCL allows; those that nobody measured, or
+// that must not be, are not.
+func TestFirstPlanHasStoredChoices(t *testing.T) {
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}
+	tree, wide := ring, ring
+	tree.Algorithm, wide.Channels = actions.Tree, 32
+	learned := func(c actions.Collective, log2 uint8, a actions.Action, calls uint64) tuner.Learned {
+		return tuner.Learned{Key: tuner.Key{Bucket: bucketOf(c, log2)}, Action: a, Calls: calls, CostNs: 900, Default: 1000}
+	}
+	prior := []tuner.Learned{learned(actions.AllReduce, 10, ring, 9), learned(actions.AllGather, 11, ring, 9), learned(actions.AllReduce, 12, ring, 0),
+		learned(actions.AllGather, 13, tree, 9), learned(actions.AllGather, 14, wide, 9), learned(actions.AllGather, 15, actions.Default, 9)}
+	for _, c := range []struct {
+		what  string
+		e     tuner.CommJoined
+		wants []state.Bucket
+	}{
+		{"one node", tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}, MaxChannels: 24}, []state.Bucket{bucketOf(actions.AllReduce, 10), bucketOf(actions.AllGather, 11)}},
+		{"two nodes", tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 2}}, []state.Bucket{bucketOf(actions.AllReduce, 10), bucketOf(actions.AllGather, 11),
+			bucketOf(actions.AllGather, 13), bucketOf(actions.AllGather, 14)}},
+		{"fixed numerics", tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}, MaxChannels: 24, FixedNumerics: true}, []state.Bucket{bucketOf(actions.AllGather, 11)}},
+	} {
+		for _, explore := range []bool{false, true} {
+			c.e.Prior, c.e.Explore, c.e.LastID = prior, explore, 7
+			_, by := joined(t, c.e)
+			if len(by) != len(c.wants) {
+				t.Errorf("%s: %v", c.what, by)
+			}
+			for _, b := range c.wants {
+				if e := by[b]; e.Base == actions.Default || len(e.Trials) > 0 || e.ID <= 7 {
+					t.Errorf("%s: %s has %+v", c.what, b, e)
+				}
+			}
+		}
+	}
+}
+
+// What the ranks then tell counts: a choice that NCCL marks, or about which ranks differ, leaves the plan, and the others
+// stay.
+func TestMarksOverruleStoredChoices(t *testing.T) {
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}
+	bit := tuner.MarkSet(1 << (3*uint(ring.Algorithm) + uint(ring.Protocol)))
+	var prior []tuner.Learned
+	for log2 := uint8(10); log2 < 14; log2++ {
+		prior = append(prior, tuner.Learned{Key: tuner.Key{Bucket: bucketOf(actions.AllReduce, log2)}, Action: ring, Calls: 9, CostNs: 900, Default: 1000,
+			Evidence: map[actions.Action]tuner.Estimate{actions.Default: {N: 9, MeanNs: 1000}, ring: {N: 9, MeanNs: 900}}})
+	}
+	core, by := joined(t, tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}, Prior: prior})
+	if len(by) != 4 {
+		t.Fatalf("%v", by)
+	}
+	core.Step(3, tuner.Marks{Comm: comm, Bucket: bucketOf(actions.AllReduce, 10), Set: bit})
+	core.Step(3, tuner.Marks{Comm: comm, Bucket: bucketOf(actions.AllReduce, 11), Set: bit << 1})
+	core.Step(3, tuner.Marks{Comm: comm, Bucket: bucketOf(actions.AllReduce, 12), Set: bit, Differ: true})
+	by = entriesOf(t, core.Step(4, tuner.Tick{}))
+	for log2, want := range map[uint8]actions.Action{10: ring, 11: actions.Default, 12: actions.Default, 13: ring} {
+		if got := by[bucketOf(actions.AllReduce, log2)].Base; got != want {
+			t.Errorf("2^%d: %s, want %s", log2, got, want)
+		}
+	}
+}
+
+// A plan has room for so many; the greatest gains come first, and what an earlier daemon has in force stays.
+func TestFirstPlanIsBounded(t *testing.T) {
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}
+	other := ring
+	other.Channels = 4
+	var prior []tuner.Learned
+	for c := range actions.Collective(5) {
+		for log2 := range uint8(20) {
+			prior = append(prior, tuner.Learned{Key: tuner.Key{Bucket: bucketOf(c, log2)}, Action: ring, Calls: 1, CostNs: 100, Default: 100 + float64(len(prior))})
+		}
+	}
+	running := prior[99].Key.Bucket
+	_, by := joined(t, tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}, Prior: prior, InForce: map[state.Bucket]actions.Action{running: other}})
+	if len(by) != tuner.MaxEntries || by[running].Base != other {
+		t.Fatalf("%d entries, %v", len(by), by[running])
+	}
+	for i, l := range prior {
+		if _, planned := by[l.Key.Bucket]; planned != (i >= len(prior)-tuner.MaxEntries) {
+			t.Errorf("gain of %d%%: planned %v", i, planned)
+		}
+	}
+	if _, by = joined(t, tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}, Prior: slices.Clone(prior[:0])}); len(by) != 0 {
+		t.Errorf("nothing is stored, the plan has %v", by)
+	}
+}
