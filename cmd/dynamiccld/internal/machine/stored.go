@@ -22,10 +22,10 @@ func NCCLVersion(ranks []nccltuner.RankView) int {
 }
 
 // Stored is what choices of a communicator on the machine are stored under. Where NCCL runs device kernels for LL the same
-// choice is another thing, and must not be taken for what it is without them.
+// choice is another thing, and must not be taken for what it is without them. Ranks that differ run none (tuner.c).
 func Stored(name string, ranks []nccltuner.RankView) string {
-	device := slices.ContainsFunc(ranks, func(r nccltuner.RankView) bool { return r.DeviceLL })
-	if device && NCCLVersion(ranks) >= DeviceVersion {
+	without := slices.ContainsFunc(ranks, func(r nccltuner.RankView) bool { return !r.DeviceLL })
+	if !without && NCCLVersion(ranks) >= DeviceVersion {
 		return name + ", LL on device kernels"
 	}
 	return name

@@ -14,7 +14,8 @@ func TestStored(t *testing.T) {
 	}{
 		{[]nccltuner.RankView{{NCCLVersion: 22809, DeviceLL: true}}, 22809, "m"},
 		{[]nccltuner.RankView{{NCCLVersion: 23007}, {NCCLVersion: 23007}}, 23007, "m"},
-		{[]nccltuner.RankView{{NCCLVersion: 23007}, {NCCLVersion: 23007, DeviceLL: true}}, 23007, "m, LL on device kernels"},
+		{[]nccltuner.RankView{{NCCLVersion: 23007, DeviceLL: true}, {NCCLVersion: 23007, DeviceLL: true}}, 23007, "m, LL on device kernels"},
+		{[]nccltuner.RankView{{NCCLVersion: 23007}, {NCCLVersion: 23007, DeviceLL: true}}, 23007, "m"},
 		{[]nccltuner.RankView{{NCCLVersion: 23007, DeviceLL: true}, {NCCLVersion: 23203}}, 0, "m"},
 		{nil, 0, "m"},
 	} {
