@@ -84,8 +84,8 @@ func (c *comm) noTimes() bool {
 }
 
 // whyNoTimes is said of such a communicator.
-const whyNoTimes = "kernels are not timed, for CUDA graphs would be slow for ever: stored choices only; start the program with `dynamiccld run`, " +
-	"or set DYNAMICCL_NO_GRAPHS=1 if it captures none"
+const whyNoTimes = "kernels are not timed, so stored choices only: `dynamiccld calibrate` fills the store; DYNAMICCL_KERNEL_EVENTS=1 " +
+	"times them where NCCL may hang at its end (with the preload library of `dynamiccld run`, or DYNAMICCL_NO_GRAPHS=1)"
 
 // noExplore and fixedNumerics say what the user wants of the processes: one rank's word binds the communicator.
 func (c *comm) noExplore() bool {

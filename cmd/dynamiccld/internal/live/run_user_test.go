@@ -113,19 +113,25 @@ func TestRunPassesThrough(t *testing.T) {
 	p.wants("nothing was tuned: NCCL_ALGO or NCCL_PROTO is set on a rank")
 }
 
-// A program that neither promises to capture no CUDA graphs nor calls NCCL through the preload library (the harness calls
-// the plugin itself) is not timed: nothing is tried, and run says why.
+// A program that did not ask for kernel events, or neither promises to capture no CUDA graphs nor calls NCCL through the
+// preload library (the harness calls the plugin itself), is not timed: nothing is tried, and run says why.
 func TestRunWithoutTimes(t *testing.T) {
+	for _, variable := range []string{"DYNAMICCL_KERNEL_EVENTS", "DYNAMICCL_NO_GRAPHS"} {
+		t.Run(variable, func(t *testing.T) { runWithoutTimes(t, variable) })
+	}
+}
+
+func runWithoutTimes(t *testing.T, variable string) {
 	r := newRunRig(t)
 	p := r.run(append([]string{"--"}, r.ranks("graphs", 4000, 3000)...)...)
-	p.Env = append(p.Env, "DYNAMICCL_NO_GRAPHS=0")
+	p.Env = append(p.Env, variable+"=0")
 	if code := p.all(); code != 0 {
 		t.Fatal(p.err.String())
 	}
 	if rep := r.compare("graphs"); rep.Chosen != 0 {
 		t.Errorf("%d calls chosen", rep.Chosen)
 	}
-	p.wants("nothing was tuned: kernels are not timed, for CUDA graphs would be slow for ever", "DYNAMICCL_NO_GRAPHS=1")
+	p.wants("nothing was tuned: kernels are not timed, so stored choices only", "dynamiccld calibrate", "DYNAMICCL_KERNEL_EVENTS=1")
 }
 
 // With fixed numerics every collective that adds up runs NCCL's own choice, on every call; the others are tuned. A run
