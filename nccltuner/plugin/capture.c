@@ -5,7 +5,13 @@
  * KernelCh in the activation mask while a graph is captured makes NCCL put host work into the graph, which then replays
  * two to five times slower for ever (H200: AllReduce 1 KiB 9.2 to 40 us). NCCL copies the mask at the start of each API
  * call (preload/calls.c says where), before the GroupApi and CollApi events that say graphCaptured; ABIs before v5 never
- * say it. So nothing that a plugin alone can do protects the first captured call. KernelCh of ours is asked for only
+ * say it. So nothing that a plugin alone can do protects the first captured call.
+ *
+ * And KernelCh may hang a program at its end. NCCL waits for the times of its n-th work of a channel in slot n % 64, by
+ * the host's count, and the kernel leaves them by the GPU's count. A replayed graph counts on the GPU alone; from then
+ * on the times of a work with KernelCh come late, are another work's, or never come, and ncclCommDestroy waits for NCCL's
+ * proxy thread, which waits for them (4x H200, NCCL 2.28.9: docs/design.md, decision 9). So nobody gets KernelCh who did
+ * not ask for it with DYNAMICCL_KERNEL_EVENTS=1, and even then only
  *   - when the preload library is in the process and all of the program's NCCL calls go through it: its guards keep
  *     KernelCh out of captured calls (mask.h), whatever window is open and whatever other threads do; or
  *   - when DYNAMICCL_NO_GRAPHS is set: the program promises to capture no graphs.

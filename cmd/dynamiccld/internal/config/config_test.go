@@ -202,7 +202,7 @@ func TestFileLookup(t *testing.T) {
 }
 
 func TestUnknownVariableIsAWarning(t *testing.T) {
-	l, err := load(t, "", []string{"DYNAMICCL_LERNER=ucb", "DYNAMICCL_CHAIN_PROFILER=/x.so", "DYNAMICCL_NO_GRAPHS=1"})
+	l, err := load(t, "", []string{"DYNAMICCL_LERNER=ucb", "DYNAMICCL_CHAIN_PROFILER=/x.so", "DYNAMICCL_NO_GRAPHS=1", "DYNAMICCL_KERNEL_EVENTS=1"})
 	if err != nil || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "DYNAMICCL_LEARNER") {
 		t.Errorf("%q, %v", l.Warnings, err)
 	}

@@ -24,7 +24,7 @@ const EnvPrefix = "DYNAMICCL_"
 const maxFileBytes = 64 << 10
 
 // otherEnv are variables of ours that are not settings of the daemon.
-var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN", EnvPrefix + "NO_GRAPHS"}
+var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN", EnvPrefix + "NO_GRAPHS", EnvPrefix + "KERNEL_EVENTS"}
 
 // Sources says where Load looks.
 type Sources struct {

@@ -38,7 +38,7 @@ func checkPreload(r *Report, h Host, profiler *library) {
 		return
 	}
 	if promised, err := strconv.ParseBool(h.Getenv("DYNAMICCL_NO_GRAPHS")); err == nil && promised {
-		r.ok("preload", "DYNAMICCL_NO_GRAPHS promises that no CUDA graphs are captured: kernels are timed without the preload library")
+		r.ok("preload", "DYNAMICCL_NO_GRAPHS promises that no CUDA graphs are captured: DYNAMICCL_KERNEL_EVENTS=1 needs no preload library")
 		return
 	}
 	beside := filepath.Join(filepath.Dir(profiler.path), preloadFile)
