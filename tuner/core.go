@@ -170,7 +170,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	}
 	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
 	set := Choices(e.Set, m.MaxChannels, m.Shape.Nodes)
-	if (c.cfg.FixedNumerics || m.FixedNumerics) && addsUp(e.Bucket.Collective) {
+	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}
 	switch old := *slot; {

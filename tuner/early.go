@@ -26,7 +26,7 @@ func (c *Core) early(m *comm) (entries []Entry) {
 			continue
 		case b.Collective >= actions.NumCollectives || b.Log2Bytes >= state.NumBuckets:
 			continue
-		case (c.cfg.FixedNumerics || m.FixedNumerics) && addsUp(b.Collective):
+		case (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(b.Collective):
 			continue
 		case len(measurable([]actions.Action{a}, m.Shape.Nodes)) == 0 || m.MaxChannels > 0 && int(a.Channels) > m.MaxChannels:
 			continue

@@ -55,10 +55,3 @@ func measurable(set []actions.Action, nodes int) []actions.Action {
 		return a.Path == actions.PathCollective && a.Algorithm == actions.Tree
 	})
 }
-
-// addsUp reports whether a collective does arithmetic. The order of its sums depends on the algorithm, and also on
-// channels and protocol, which say at which rank the sum of a given element begins: with fixed numerics nothing of it may
-// be chosen. Copies are exact whatever carries them.
-func addsUp(c actions.Collective) bool {
-	return c == actions.AllReduce || c == actions.ReduceScatter || c == actions.Reduce
-}

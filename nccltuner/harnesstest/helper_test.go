@@ -13,41 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"dynamiccl/nccltuner/internal/testbuild"
 	"dynamiccl/nccltuner/ranklog"
 )
 
-// build is where TestMain put the harness and the plugins; an own folder, so that tests never run files that somebody
-// else is building.
+// build is where the harness and the plugins are.
 var build string
 
-func TestMain(m *testing.M) {
-	code, err := buildAndRun(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func buildAndRun(m *testing.M) (code int, err error) {
-	if build, err = os.MkdirTemp("", "dynamiccl-harness-"); err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(build)) }()
-	for _, dir := range []string{"../harness", "../plugin"} {
-		object := filepath.Join(build, "obj", filepath.Base(dir))
-		cmd := exec.Command("make", "-s", "-j2", "-C", dir, "BIN="+build, "LIB="+build, "BUILD="+object, "all")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return 1, fmt.Errorf("make -C %s: %w\n%s", dir, err, out)
-		}
-	}
-	if code = m.Run(); code == 0 {
-		err = goleak.Find()
-	}
-	return code, err
-}
+func TestMain(m *testing.M) { testbuild.Main(m, &build, "../harness", "../plugin") }
 
 // result is what one run of the harness left.
 type result struct {

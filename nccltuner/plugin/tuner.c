@@ -133,29 +133,28 @@ static void publish_marks(uint32_t *marks, uint32_t usable) {
   if (now != old) __atomic_store_n(marks, now, __ATOMIC_RELAXED);
 }
 
-/* The action of this call of the bucket. The count belongs to the entry's id and not to the plan: a new plan that keeps
+/* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
  * the id goes on with the trials. */
-static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
-  uint8_t index = comm->plan.index[collective][bucket];
-  if (index == 0) return 0;
-  const struct dyn_entry *entry = &comm->plan.entries[index];
-  uint32_t *calls = &comm->calls[collective][bucket];
-  if (comm->entryId[collective][bucket] != entry->id) {
-    comm->entryId[collective][bucket] = entry->id;
-    *calls = 0;
-  }
-  uint32_t j = *calls;
-  if (j != UINT32_MAX) *calls = j + 1;
-  return j < entry->numTrials ? entry->trials[j] : entry->base;
-}
-
-/* The same without counting. */
 static uint32_t coming_action(const struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   if (index == 0) return 0;
   const struct dyn_entry *entry = &comm->plan.entries[index];
   uint32_t j = comm->entryId[collective][bucket] == entry->id ? comm->calls[collective][bucket] : 0;
   return j < entry->numTrials ? entry->trials[j] : entry->base;
+}
+
+/* The same, and the call counts. */
+static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
+  uint8_t index = comm->plan.index[collective][bucket];
+  if (index == 0) return 0;
+  uint32_t action = coming_action(comm, collective, bucket);
+  uint32_t id = comm->plan.entries[index].id, *calls = &comm->calls[collective][bucket];
+  if (comm->entryId[collective][bucket] != id) {
+    comm->entryId[collective][bucket] = id;
+    *calls = 0;
+  }
+  if (*calls != UINT32_MAX) ++*calls;
+  return action;
 }
 
 static int bucket_of(size_t bytes) {
@@ -221,6 +220,15 @@ static __attribute__((noinline)) void tell_captured(struct dyn_comm *comm, uint6
   dyn_ring_put(member->process, &sample);
 }
 
+/* A call is decided: those who ask for it later find it, and it counts. */
+static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
+  uint64_t seq = comm->seq;
+  if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
+  if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED) && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
+    tell_captured(comm, seq, collective, bytes, action);
+  __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
+}
+
 void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
@@ -231,11 +239,7 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
     if (costs && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
       action = choose(comm, collective, bytes, costs, numAlgo, numProto, nChannels);
   }
-  uint64_t seq = comm->seq;
-  if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
-  if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED) && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
-    tell_captured(comm, seq, collective, bytes, action);
-  __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
+  decided(comm, collective, bytes, action);
 }
 
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
@@ -250,9 +254,7 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
   if ((action >> DYN_ACTION_PROTO_SHIFT & 15) != DYN_PROTO_LL || !apply(action, usable, costs, numProto, NULL)) return;
   next_action(comm, collective, bucket);
   comm->callsLeft--;
-  uint64_t seq = comm->seq;
-  if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
-  __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
+  decided(comm, collective, bytes, action);
 }
 
 /* ---- what the profiler half asks ---- */

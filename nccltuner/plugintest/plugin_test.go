@@ -106,6 +106,8 @@ func TestEpochCheckFindsPlantedMistakes(t *testing.T) {
 
 func TestChoose(t *testing.T) { program(t, "test_choose") }
 
+func TestDeviceQuestions(t *testing.T) { program(t, "test_device") }
+
 func TestCaptured(t *testing.T) { program(t, "test_captured") }
 
 // Every interleaving of captured calls and updates of NCCL's activation mask; then with planted mistakes, each of which

@@ -2,45 +2,9 @@
  *
  * What the tuner half tells the daemon about CUDA graphs: choices that went into one, and that kernels are not timed.
  */
-#include <sys/wait.h>
-#include <unistd.h>
+#include "choose_rig.h"
 
-#include "support.h"
-
-#define COMM_ID 0xcab7ull
-#define ALLREDUCE 4
-#define BYTES ((size_t)1 << 20)
-#define BUCKET 20
 #define CHOSEN (uint32_t)ACTION(1, 2, 16)
-
-static void *context;
-static struct dyn_comm *comm;
-
-static void join(void) {
-  check(dyn_comm_open(COMM_ID, 1, 1, 0, test_log), "open");
-  dyn_process_ref();
-  check(ncclTunerPlugin_v6.init(&context, COMM_ID, 1, 1, test_log, NULL, NULL) == 0, "init");
-  comm = context;
-  check(comm->record, "not joined: %s", test_last_message());
-}
-
-/* To the last call of the present epoch, with calls that no entry knows. */
-static void finish_epoch(void) {
-  while (comm->callsLeft) test_call(context, 0, 1, 0);
-}
-
-/* In force from the next call on. */
-static void publish(void) {
-  struct publisher daemon_;
-  struct dyn_plan plan;
-  plan_clear(&plan);
-  plan.numEntries = 2;
-  plan.index[ALLREDUCE][BUCKET] = 1;
-  plan.entries[1] = (struct dyn_entry){.id = 1, .base = CHOSEN};
-  check(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan), "publish");
-  publisher_close(&daemon_);
-  finish_epoch();
-}
 
 static int pop(struct dyn_process *process, struct dyn_sample *out) {
   struct dyn_sample *cell = &process->cells[process->ring->tail % DYN_RING_CELLS];
@@ -53,9 +17,9 @@ static int pop(struct dyn_process *process, struct dyn_sample *out) {
 /* What goes into a graph is told once and at once, sampling or not, while a daemon lives. */
 static void captured(void) {
   struct dyn_sample s;
-  join();
+  join(true);
   struct dyn_process *process = dyn_process_get(test_log);
-  publish();
+  publish(one_entry(1, CHOSEN, 0, NULL));
   test_call(context, ALLREDUCE, BYTES, 0);
   check(!comm->sampling && !pop(process, &s), "a call that is not captured is told");
   comm->captured = 1;
@@ -79,33 +43,40 @@ static void captured(void) {
   ncclTunerPlugin_v6.finalize(context);
 }
 
+/* The answer to NCCL's question for a device kernel is the call, and is told like any other. */
+static void captured_device_kernel(void) {
+  struct dyn_sample s;
+  float costs[21] = {[0 ... 20] = 0.5f};
+  int channels = 0;
+  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
+  join(true);
+  struct dyn_process *process = dyn_process_get(test_log);
+  publish(one_entry(1, ACTION(1, 0, 1), 0, NULL));
+  comm->captured = 1;
+  uint64_t seq = comm->seq;
+  ncclTunerPlugin_v6.getCollInfo(context, ALLREDUCE, BYTES, 0, (float **)costs, 7, 3, 0, &channels);
+  check(comm->seq == seq + 1 && pop(process, &s), "the call is not told");
+  check(s.flags == (DYN_SAMPLE_UNTIMED | DYN_SAMPLE_CAPTURED) && s.action == ACTION(1, 0, 1) && s.seq == seq, "%x", s.action);
+  ncclTunerPlugin_v6.finalize(context);
+}
+
 static void refused(void) {
-  join();
+  join(true);
   check(!(comm->self->flags & DYN_RANK_NO_TIMES), "flags %x", comm->self->flags);
   atomic_store(&dyn_process_get(test_log)->refused, 64);
   finish_epoch();
   test_call(context, ALLREDUCE, BYTES, 0);
   check(comm->self->flags & DYN_RANK_NO_TIMES, "found out after it joined: flags %x", comm->self->flags);
   ncclTunerPlugin_v6.finalize(context);
-  join();
+  join(true);
   check(comm->self->flags & DYN_RANK_NO_TIMES, "known when it joins: flags %x", comm->self->flags);
   ncclTunerPlugin_v6.finalize(context);
-}
-
-static void run(const char *name, void (*test)(void)) {
-  int status;
-  pid_t child = fork();
-  if (child == 0) {
-    test();
-    exit(0);
-  }
-  check(waitpid(child, &status, 0) == child && status == 0, "%s: status %x", name, status);
-  printf("{\"graphs\":\"%s\"}\n", name);
 }
 
 int main(void) {
   test_directory();
   run("captured", captured);
+  run("captured device kernel", captured_device_kernel);
   run("refused", refused);
   test_remove_directory();
   return 0;

@@ -4,58 +4,8 @@
  * vetoes, the interfaces without an id, and the switch for samples.
  */
 #include <math.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "support.h"
-
-#define COMM_ID 0xc0ffeeull
-#define ALLREDUCE 4
-#define BYTES ((size_t)1 << 20)
-#define BUCKET 20
-
-static void *context;
-static struct dyn_comm *comm;
-static struct publisher daemon_;
-
-static void join(bool profiler) {
-  if (profiler) {
-    check(dyn_comm_open(COMM_ID, 1, 1, 0, test_log), "open");
-    dyn_process_ref();
-  }
-  check(ncclTunerPlugin_v6.init(&context, COMM_ID, 1, 1, test_log, NULL, NULL) == 0, "init");
-  comm = context;
-  check(comm->record, "not joined: %s", test_last_message());
-  check(publisher_open(&daemon_, COMM_ID), "publisher");
-}
-
-/* To the last call of the present epoch, with calls that no entry knows. */
-static void finish_epoch(void) {
-  while (comm->callsLeft) test_call(context, 0, 1, 0);
-}
-
-static struct dyn_plan one_entry(uint32_t id, uint32_t base, uint32_t numTrials, const uint32_t *trials) {
-  struct dyn_plan plan;
-  plan_clear(&plan);
-  plan.numEntries = 2;
-  plan.index[ALLREDUCE][BUCKET] = 1;
-  plan.entries[1] = (struct dyn_entry){.id = id, .base = base, .numTrials = numTrials};
-  for (uint32_t i = 0; i < numTrials && i < DYN_NUM_TRIALS; i++) plan.entries[1].trials[i] = trials[i];
-  return plan;
-}
-
-static void publish(struct dyn_plan plan) {
-  finish_epoch();
-  check(publisher_publish(&daemon_, &plan), "no buffer is free");
-}
-
-static void expect(uint32_t want, uint32_t marked) {
-  uint32_t got = test_call(context, ALLREDUCE, BYTES, marked);
-  check(got == want, "chose %x, want %x", got, want);
-}
-
-static const uint32_t trials[] = {ACTION(0, 0, 2), ACTION(1, 1, 0), 0, ACTION(1, 2, 16)};
+#include "choose_rig.h"
 
 static void trials_then_base(void) {
   join(false);
@@ -100,76 +50,6 @@ static void marks_are_respected(void) {
   expect(0, all);
   check(*marks == 1u << 31, "marks %x", *marks);
   check(comm->self->marks[0][BUCKET] == 0, "marks of a bucket that was never seen");
-}
-
-/* NCCL 2.31 on: each collective asks for a symmetric kernel first (no entry is usable), then what else there is, both
- * with numPipeOps 0 and for AllGather with half the bytes; then the real question. Recorded on 2.32.3, two ranks. */
-static void asks_before_the_call(void) {
-  join(false);
-  publish(one_entry(1, ACTION(1, 1, 4), 3, trials));
-  finish_epoch();
-  uint64_t seq = comm->seq;
-  for (int call = 0; call < 4; call++) {
-    for (int ask = 0; ask < 2; ask++) {
-      float costs[21];
-      int channels = 0;
-      for (int i = 0; i < 21; i++) costs[i] = ask == 0 ? -1.0f : 0.23f;
-      ncclTunerPlugin_v6.getCollInfo(context, ALLREDUCE, BYTES >> ask, 0, (float **)costs, 7, 3, 0, &channels);
-      for (int i = 0; i < 21; i++) check(costs[i] == (ask == 0 ? -1.0f : 0.23f), "an answer to ask %d", ask);
-      check(channels == 0 && comm->seq == seq + (uint64_t)call, "ask %d is counted as a call", ask);
-    }
-    uint32_t marks = comm->self->marks[ALLREDUCE][BUCKET];
-    check(marks == (call == 0 ? 0 : 1u << 31 | ((1u << 21) - 1)), "marks %x before call %d", marks, call);
-    check(comm->self->marks[ALLREDUCE][BUCKET - 1] == 0, "marks of a size that is never run");
-    expect(call < 3 ? trials[call] : ACTION(1, 1, 4), 0);
-  }
-}
-
-static int device_question(int collective, size_t bytes, uint32_t usable) {
-  float costs[21];
-  int channels = 0, answered = 0;
-  for (int i = 0; i < 21; i++) costs[i] = usable >> i & 1 ? 0.23f : -1.0f;
-  ncclTunerPlugin_v6.getCollInfo(context, collective, bytes, 0, (float **)costs, 7, 3, 0, &channels);
-  for (int i = 0; i < 21; i++) {
-    check((costs[i] == -1.0f) == !(usable >> i & 1), "entry %d marked -1 was chosen, or one was ruled out", i);
-    answered += costs[i] == 0.0f;
-    if (costs[i] == 0.0f) check(i % 3 == 0, "answered protocol %d", i % 3);
-  }
-  check(channels == 0 && answered <= 1, "%d entries", answered);
-  return answered;
-}
-
-/* With NCCL_SYM_NOWIN_ENABLE=1 LL is answered to the question, which then is the call; any other choice waits for it. */
-static void device_kernels(void) {
-  static const uint32_t mixed[] = {ACTION(1, 0, 4), ACTION(1, 1, 4), ACTION(0, 0, 2), 0};
-  const uint32_t all = (1u << 21) - 1;
-  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
-  join(true);
-  publish(one_entry(1, ACTION(1, 0, 1), 4, mixed));
-  finish_epoch();
-  uint64_t seq = comm->seq;
-  check(device_question(ALLREDUCE, BYTES, 0) == 0 && comm->seq == seq, "no entry is usable");
-  check(device_question(ALLREDUCE, BYTES, all) == 1 && comm->seq == seq + 1, "the first trial is LL");
-  check(comm->decisions[seq % DYN_NUM_DECISIONS].action == mixed[0] && comm->decisions[seq % DYN_NUM_DECISIONS].bytes == BYTES, "noted");
-  check(device_question(ALLREDUCE, BYTES, all) == 0 && comm->seq == seq + 1, "LL128 is no device kernel");
-  expect(mixed[1], 0);
-  check(device_question(ALLREDUCE, BYTES, all & ~1u) == 0, "Tree's LL is marked -1 here");
-  check(device_question(ALLREDUCE, BYTES, all) == 1 && comm->seq == seq + 3, "Tree's LL");
-  check(device_question(ALLREDUCE, BYTES, all) == 0, "NCCL's default is not asked for");
-  expect(0, 0);
-  for (int i = 0; i < 3 * DYN_EPOCH_CALLS; i++) check(device_question(ALLREDUCE, BYTES, all) == 1, "base %d", i);
-  check(comm->seq == seq + 4 + 3 * DYN_EPOCH_CALLS && comm->epoch > 3, "epochs go on with questions alone");
-  check(device_question(ALLREDUCE, 2 * BYTES, all) == 0, "a bucket without an entry");
-}
-
-/* Without the variable the answer has no part in what runs, and the call follows. */
-static void no_device_kernels(void) {
-  join(false);
-  publish(one_entry(1, ACTION(1, 0, 1), 0, NULL));
-  finish_epoch();
-  uint64_t seq = comm->seq;
-  check(device_question(ALLREDUCE, BYTES, (1u << 21) - 1) == 0 && comm->seq == seq, "NCCL_SYM_NOWIN_ENABLE is not set");
-  expect(ACTION(1, 0, 1), 0);
 }
 
 static void odd_costs(void) {
@@ -388,26 +268,11 @@ static void sampling(void) {
   check(mask == 64 && process->samplingComms == 0, "the last communicator is gone: mask %d", mask);
 }
 
-static void run(const char *name, void (*test)(void)) {
-  int status;
-  pid_t child = fork();
-  if (child == 0) {
-    test();
-    exit(0);
-  }
-  check(waitpid(child, &status, 0) == child && status == 0, "%s: status %x", name, status);
-  check(test_count_files("comm-") + test_count_files("ring-") == 0, "%s left files", name);
-  printf("{\"choose\":\"%s\"}\n", name);
-}
-
 int main(void) {
   test_directory();
   run("trials, then base", trials_then_base);
   run("changes only at epochs", changes_only_at_epochs);
   run("marks", marks_are_respected);
-  run("asks before the call", asks_before_the_call);
-  run("device kernels", device_kernels);
-  run("no device kernels", no_device_kernels);
   run("odd costs", odd_costs);
   run("odd tables", odd_tables);
   run("odd calls", odd_calls);

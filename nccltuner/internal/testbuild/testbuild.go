@@ -1,0 +1,43 @@
+// Package testbuild builds C programs and libraries for the tests of a package, in a folder of its own, so that tests never
+// run files that somebody else is building.
+package testbuild
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Main is a TestMain: it makes the directories, each with a Makefile that takes BIN, LIB and BUILD, into *build, runs the
+// tests, looks for goroutines that are left, and removes what was built.
+func Main(m *testing.M, build *string, dirs ...string) {
+	code, err := run(m, build, dirs)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M, build *string, dirs []string) (code int, err error) {
+	if *build, err = os.MkdirTemp("", "dynamiccl-test-"); err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(*build)) }()
+	for _, dir := range dirs {
+		object := filepath.Join(*build, "obj", filepath.Base(dir))
+		cmd := exec.Command("make", "-s", "-j2", "-C", dir, "BIN="+*build, "LIB="+*build, "BUILD="+object, "all")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return 1, fmt.Errorf("make -C %s: %w\n%s", dir, err, out)
+		}
+	}
+	if code = m.Run(); code == 0 {
+		err = goleak.Find()
+	}
+	return code, err
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What NCCL asks before a call from 2.31 on: which questions are calls, and which leave no trace.
+ */
+#include "choose_rig.h"
+
+/* NCCL 2.31 on: each collective asks for a symmetric kernel first (no entry is usable), then what else there is, both
+ * with numPipeOps 0 and for AllGather with half the bytes; then the real question. Recorded on 2.32.3, two ranks. */
+static void asks_before_the_call(void) {
+  join(false);
+  publish(one_entry(1, ACTION(1, 1, 4), 3, trials));
+  finish_epoch();
+  uint64_t seq = comm->seq;
+  for (int call = 0; call < 4; call++) {
+    for (int ask = 0; ask < 2; ask++) {
+      float costs[21];
+      int channels = 0;
+      for (int i = 0; i < 21; i++) costs[i] = ask == 0 ? -1.0f : 0.23f;
+      ncclTunerPlugin_v6.getCollInfo(context, ALLREDUCE, BYTES >> ask, 0, (float **)costs, 7, 3, 0, &channels);
+      for (int i = 0; i < 21; i++) check(costs[i] == (ask == 0 ? -1.0f : 0.23f), "an answer to ask %d", ask);
+      check(channels == 0 && comm->seq == seq + (uint64_t)call, "ask %d is counted as a call", ask);
+    }
+    uint32_t marks = comm->self->marks[ALLREDUCE][BUCKET];
+    check(marks == (call == 0 ? 0 : 1u << 31 | ((1u << 21) - 1)), "marks %x before call %d", marks, call);
+    check(comm->self->marks[ALLREDUCE][BUCKET - 1] == 0, "marks of a size that is never run");
+    expect(call < 3 ? trials[call] : ACTION(1, 1, 4), 0);
+  }
+}
+
+static int device_question(int collective, size_t bytes, uint32_t usable) {
+  float costs[21];
+  int channels = 0, answered = 0;
+  for (int i = 0; i < 21; i++) costs[i] = usable >> i & 1 ? 0.23f : -1.0f;
+  ncclTunerPlugin_v6.getCollInfo(context, collective, bytes, 0, (float **)costs, 7, 3, 0, &channels);
+  for (int i = 0; i < 21; i++) {
+    check((costs[i] == -1.0f) == !(usable >> i & 1), "entry %d marked -1 was chosen, or one was ruled out", i);
+    answered += costs[i] == 0.0f;
+    if (costs[i] == 0.0f) check(i % 3 == 0, "answered protocol %d", i % 3);
+  }
+  check(channels == 0 && answered <= 1, "%d entries", answered);
+  return answered;
+}
+
+/* With NCCL_SYM_NOWIN_ENABLE=1 LL is answered to the question, which then is the call; any other choice waits for it. */
+static void device_kernels(void) {
+  static const uint32_t mixed[] = {ACTION(1, 0, 4), ACTION(1, 1, 4), ACTION(0, 0, 2), 0};
+  const uint32_t all = (1u << 21) - 1;
+  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
+  join(true);
+  publish(one_entry(1, ACTION(1, 0, 1), 4, mixed));
+  finish_epoch();
+  uint64_t seq = comm->seq;
+  check(device_question(ALLREDUCE, BYTES, 0) == 0 && comm->seq == seq, "no entry is usable");
+  check(device_question(ALLREDUCE, BYTES, all) == 1 && comm->seq == seq + 1, "the first trial is LL");
+  check(comm->decisions[seq % DYN_NUM_DECISIONS].action == mixed[0] && comm->decisions[seq % DYN_NUM_DECISIONS].bytes == BYTES, "noted");
+  check(device_question(ALLREDUCE, BYTES, all) == 0 && comm->seq == seq + 1, "LL128 is no device kernel");
+  expect(mixed[1], 0);
+  check(device_question(ALLREDUCE, BYTES, all & ~1u) == 0, "Tree's LL is marked -1 here");
+  check(device_question(ALLREDUCE, BYTES, all) == 1 && comm->seq == seq + 3, "Tree's LL");
+  check(device_question(ALLREDUCE, BYTES, all) == 0, "NCCL's default is not asked for");
+  expect(0, 0);
+  for (int i = 0; i < 3 * DYN_EPOCH_CALLS; i++) check(device_question(ALLREDUCE, BYTES, all) == 1, "base %d", i);
+  check(comm->seq == seq + 4 + 3 * DYN_EPOCH_CALLS && comm->epoch > 3, "epochs go on with questions alone");
+  check(device_question(ALLREDUCE, 2 * BYTES, all) == 0, "a bucket without an entry");
+}
+
+/* Without the variable the answer has no part in what runs, and the call follows. */
+static void no_device_kernels(void) {
+  join(false);
+  publish(one_entry(1, ACTION(1, 0, 1), 0, NULL));
+  finish_epoch();
+  uint64_t seq = comm->seq;
+  check(device_question(ALLREDUCE, BYTES, (1u << 21) - 1) == 0 && comm->seq == seq, "NCCL_SYM_NOWIN_ENABLE is not set");
+  expect(ACTION(1, 0, 1), 0);
+}
+
+int main(void) {
+  test_directory();
+  run("asks before the call", asks_before_the_call);
+  run("device kernels", device_kernels);
+  run("no device kernels", no_device_kernels);
+  test_remove_directory();
+  return 0;
+}
