@@ -91,7 +91,8 @@ struct dyn_rank {
 #define DYN_RANK_NO_EXPLORE 8  /* DYNAMICCL_NO_EXPLORE: stored choices only, no exploration */
 #define DYN_RANK_FIXED_NUMERICS 16 /* DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice */
 #define DYN_RANK_DEVICE_LL 32 /* NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one */
-#define DYN_RANK_NO_TIMES 64 /* kernels are not timed, for CUDA graphs would be slow for ever: stored choices only */
+#define DYN_RANK_NO_TIMES 64 /* this rank's calls are not timed (plugin/capture.c): stored choices only */
+#define DYN_RANK_EVENT_TIMED 128 /* they are timed by CUDA events (preload/probe.c), trees on one node included */
 
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {
@@ -126,9 +127,10 @@ struct dyn_sample {
   uint64_t commId;
   uint64_t seq;         /* getCollInfo call of the communicator that chose it, from 0 */
   uint64_t bytes;       /* as getCollInfo saw them */
-  uint64_t startNs;     /* GPU clock (host's when HOST_TIMED) at the first kernel start; 0: not known */
-  uint64_t clockNs;     /* host's CLOCK_MONOTONIC less the GPU clock when a kernel event was told, modulo 2^64: too large
-                           by what telling took; 0: not known, or HOST_TIMED */
+  uint64_t startNs;     /* GPU clock (host's when HOST_TIMED) at the first kernel start, or when the stream reached the
+                           call (EVENT_TIMED); from any origin that stays; 0: not known */
+  uint64_t clockNs;     /* host's CLOCK_MONOTONIC less the GPU clock when an event was told, modulo 2^64: too large by
+                           what telling took; 0: not known, or HOST_TIMED */
   uint64_t recvNs;      /* host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none */
   uint32_t counterNs;   /* local completion; 0: not measured; saturates */
   uint32_t signalNs;    /* remote visibility; saturates; 0 when UNTIMED */
@@ -149,6 +151,7 @@ struct dyn_sample {
 #define DYN_SAMPLE_HOST_TIMED 4 /* timed by the host (profiler v1-v3 give no GPU time) */
 #define DYN_SAMPLE_UNTIMED 8    /* no times: says what was asked for and, unless CAPTURED, what ran */
 #define DYN_SAMPLE_CAPTURED 16  /* the call went into a CUDA graph, which runs it for ever */
+#define DYN_SAMPLE_EVENT_TIMED 32 /* timed by CUDA events around the call: launch included, and the end is the end */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {
@@ -166,8 +169,8 @@ struct dyn_ring {
   uint64_t tail; /* atomic, consumer: next position to read */
   uint64_t reserved2[7];
 
-  /* atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still. ncclProfileColl
-   * without ncclProfileKernelCh: samples are UNTIMED. */
+  /* atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still. ncclProfileKernelCh
+   * stands for times, whoever takes them; ncclProfileColl without it: samples are UNTIMED. */
   uint32_t wantMask;
   uint32_t reserved3[15];
 };

@@ -23,18 +23,20 @@ const (
 	ActionAlgoShift     = 4
 	ActionProtoShift    = 8
 	ActionChannelsShift = 16
-	RankVeto            = 1  // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
-	RankNoProfiler      = 2  // the tuner was loaded without our profiler: stored choices only, no exploration
-	RankPlanUnfit       = 4  // the plan in force failed its check: NCCL's defaults run in its place
-	RankNoExplore       = 8  // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
-	RankFixedNumerics   = 16 // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
-	RankDeviceLl        = 32 // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
-	RankNoTimes         = 64 // kernels are not timed, for CUDA graphs would be slow for ever: stored choices only
-	SampleAggregated    = 1  // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
-	SampleUnjoined      = 2  // no getCollInfo call matched: seq is the profiler's own
-	SampleHostTimed     = 4  // timed by the host (profiler v1-v3 give no GPU time)
-	SampleUntimed       = 8  // no times: says what was asked for and, unless CAPTURED, what ran
-	SampleCaptured      = 16 // the call went into a CUDA graph, which runs it for ever
+	RankVeto            = 1   // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
+	RankNoProfiler      = 2   // the tuner was loaded without our profiler: stored choices only, no exploration
+	RankPlanUnfit       = 4   // the plan in force failed its check: NCCL's defaults run in its place
+	RankNoExplore       = 8   // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
+	RankFixedNumerics   = 16  // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
+	RankDeviceLl        = 32  // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
+	RankNoTimes         = 64  // this rank's calls are not timed (plugin/capture.c): stored choices only
+	RankEventTimed      = 128 // they are timed by CUDA events (preload/probe.c), trees on one node included
+	SampleAggregated    = 1   // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
+	SampleUnjoined      = 2   // no getCollInfo call matched: seq is the profiler's own
+	SampleHostTimed     = 4   // timed by the host (profiler v1-v3 give no GPU time)
+	SampleUntimed       = 8   // no times: says what was asked for and, unless CAPTURED, what ran
+	SampleCaptured      = 16  // the call went into a CUDA graph, which runs it for ever
+	SampleEventTimed    = 32  // timed by CUDA events around the call: launch included, and the end is the end
 )
 
 // ABIHeader is struct dyn_header.
@@ -119,14 +121,16 @@ type ABIRecord struct {
 //
 // One collective on one rank. A cell of the ring; cell seq = position + 1 when filled, position + DYN_RING_CELLS free.
 type ABISample struct {
-	_       structs.HostLayout
-	Cell    uint64 // atomic, producer then consumer
-	CommID  uint64
-	Seq     uint64 // getCollInfo call of the communicator that chose it, from 0
-	Bytes   uint64 // as getCollInfo saw them
-	StartNs uint64 // GPU clock (host's when HOST_TIMED) at the first kernel start; 0: not known
-	// host's CLOCK_MONOTONIC less the GPU clock when a kernel event was told, modulo 2^64: too large
-	// by what telling took; 0: not known, or HOST_TIMED
+	_      structs.HostLayout
+	Cell   uint64 // atomic, producer then consumer
+	CommID uint64
+	Seq    uint64 // getCollInfo call of the communicator that chose it, from 0
+	Bytes  uint64 // as getCollInfo saw them
+	// GPU clock (host's when HOST_TIMED) at the first kernel start, or when the stream reached the
+	// call (EVENT_TIMED); from any origin that stays; 0: not known
+	StartNs uint64
+	// host's CLOCK_MONOTONIC less the GPU clock when an event was told, modulo 2^64: too large by
+	// what telling took; 0: not known, or HOST_TIMED
 	ClockNs     uint64
 	RecvNs      uint64 // host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none
 	CounterNs   uint32 // local completion; 0: not measured; saturates
@@ -159,8 +163,8 @@ type ABIRing struct {
 	Reserved1 [5]uint64
 	Tail      uint64 // atomic, consumer: next position to read
 	Reserved2 [7]uint64
-	// atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still. ncclProfileColl
-	// without ncclProfileKernelCh: samples are UNTIMED.
+	// atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still. ncclProfileKernelCh
+	// stands for times, whoever takes them; ncclProfileColl without it: samples are UNTIMED.
 	WantMask  uint32
 	Reserved3 [15]uint32
 }

@@ -129,11 +129,13 @@ var abiInts = map[string]uint64{
 	"DYN_RANK_FIXED_NUMERICS":   RankFixedNumerics,
 	"DYN_RANK_DEVICE_LL":        RankDeviceLl,
 	"DYN_RANK_NO_TIMES":         RankNoTimes,
+	"DYN_RANK_EVENT_TIMED":      RankEventTimed,
 	"DYN_SAMPLE_AGGREGATED":     SampleAggregated,
 	"DYN_SAMPLE_UNJOINED":       SampleUnjoined,
 	"DYN_SAMPLE_HOST_TIMED":     SampleHostTimed,
 	"DYN_SAMPLE_UNTIMED":        SampleUntimed,
 	"DYN_SAMPLE_CAPTURED":       SampleCaptured,
+	"DYN_SAMPLE_EVENT_TIMED":    SampleEventTimed,
 }
 
 var abiStrings = map[string]string{}

@@ -129,7 +129,8 @@ type RankView struct {
 	Veto        bool   // the user set NCCL_ALGO or NCCL_PROTO there
 	NoProfiler  bool   // stored choices only, no exploration
 	PlanUnfit   bool   // the plan in force failed the rank's check: NCCL's defaults run in its place
-	NoTimes     bool   // likewise: kernels are not timed, for CUDA graphs would be slow for ever
+	NoTimes     bool   // likewise: its calls are not timed
+	EventTimed  bool   // its calls are timed by CUDA events
 	NoExplore   bool   // the user wants stored choices only
 	Fixed       bool   // the user wants NCCL's own choice for collectives that add up
 	DeviceLL    bool   // NCCL may run a device kernel where LL is chosen, if it is new enough
@@ -181,6 +182,7 @@ func (r *Record) view(v *RecordView) error {
 			Veto:        flags&RankVeto != 0,
 			NoProfiler:  flags&RankNoProfiler != 0,
 			NoTimes:     flags&RankNoTimes != 0,
+			EventTimed:  flags&RankEventTimed != 0,
 			PlanUnfit:   flags&RankPlanUnfit != 0,
 			NoExplore:   flags&RankNoExplore != 0,
 			Fixed:       flags&RankFixedNumerics != 0,

@@ -14,14 +14,14 @@ const (
 	maxSampleSeq   = 1 << 56 // as many epochs as a record can count
 )
 
-const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured
+const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
 	CommID      uint64
 	Seq         uint64 // getCollInfo call of the communicator; the profiler's own count when Unjoined
 	Bytes       uint64 // Invariant: > 0
-	StartNs     uint64 // first kernel start, GPU clock (host's when HostTimed); 0: not known
+	StartNs     uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (host's when HostTimed); 0: not known
 	ClockNs     int64  // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
 	RecvNs      int64  // host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none
 	CounterNs   state.Ns
@@ -35,6 +35,7 @@ type Sample struct {
 	Aggregated  bool           // several collectives shared one getCollInfo call: not a cost of the bucket
 	Unjoined    bool
 	HostTimed   bool
+	EventTimed  bool // by CUDA events around the call: launch included
 	Untimed     bool // says what was asked for and, unless Captured, what ran
 	Captured    bool // went into a CUDA graph
 }
@@ -99,6 +100,7 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 		Aggregated: cell.Flags&SampleAggregated != 0,
 		Unjoined:   cell.Flags&SampleUnjoined != 0,
 		HostTimed:  cell.Flags&SampleHostTimed != 0,
+		EventTimed: cell.Flags&SampleEventTimed != 0,
 		Untimed:    cell.Flags&SampleUntimed != 0,
 		Captured:   cell.Flags&SampleCaptured != 0,
 	}

@@ -32,6 +32,7 @@ func TestDecodeSample(t *testing.T) {
 		{"aggregated", func(c *ABISample, w *Sample) { c.Flags, w.Aggregated = SampleAggregated, true }},
 		{"unjoined", func(c *ABISample, w *Sample) { c.Flags, w.Unjoined = SampleUnjoined, true }},
 		{"host timed", func(c *ABISample, w *Sample) { c.Flags, w.HostTimed = SampleHostTimed, true }},
+		{"event timed", func(c *ABISample, w *Sample) { c.Flags, w.EventTimed = SampleEventTimed, true }},
 		{"instants", func(c *ABISample, w *Sample) {
 			c.StartNs, c.ClockNs, c.RecvNs = 77, math.MaxUint64-4, 99
 			w.StartNs, w.ClockNs, w.RecvNs = 77, -5, 99
@@ -75,7 +76,7 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
 		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleUntimed }, RejectUnmeasured}, // with a time
-		{func(c *ABISample) { c.Flags = 32 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = 64 }, RejectFlags},
 	} {
 		cell := goodSample()
 		c.change(&cell)

@@ -39,8 +39,8 @@
 #include "comm.h"
 
 #define NEEDS \
-  "samples need DYNAMICCL_KERNEL_EVENTS=1 (docs/design.md, decision 9), and LD_PRELOAD=.../libdynamiccl-preload.so, " \
-  "which `dynamiccld run` sets, or DYNAMICCL_NO_GRAPHS=1 in a program that captures no CUDA graphs"
+  "start the program with `dynamiccld run`, which sets LD_PRELOAD=.../libdynamiccl-preload.so, or, with " \
+  "DYNAMICCL_KERNEL_EVENTS=1 (docs/design.md, decision 9), set DYNAMICCL_NO_GRAPHS=1 in one that captures no CUDA graphs"
 
 /* Ends kernel times for this process: stored choices go on. */
 static void refuse(struct dyn_process *process, dyn_logger log, const char *why) {
@@ -53,7 +53,7 @@ static void refuse(struct dyn_process *process, dyn_logger log, const char *why)
 
 static const char *what_is_missing(const struct dyn_process *process, int version) {
   const char *late = getenv("NCCL_ENQUEUE_REARCH_ENABLE");
-  if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) return "NCCL's kernel times can hang ncclCommDestroy and are off";
+  if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) return "without libdynamiccl-preload.so no call is timed";
   if (process->promised) return NULL;
   if (process->preload == NULL) return "CUDA graphs would be captured with kernel events in them";
   if (version >= DYN_HOLD_VERSION && late != NULL && strtoll(late, NULL, 0) != 0)
@@ -61,25 +61,59 @@ static const char *what_is_missing(const struct dyn_process *process, int versio
   return NULL;
 }
 
-void dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_logger log) {
-  if (process->mask == NULL) {
-    struct dyn_preload *found = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
-    process->preload = found != NULL && found->version == DYN_PRELOAD_VERSION ? found : NULL;
-    process->promised = dyn_switched_on("DYNAMICCL_NO_GRAPHS");
-    process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
-    if (process->preload != NULL) atomic_store(&process->preload->mask, process->mask);
-    const char *why = version < 3 ? NULL : what_is_missing(process, version);
-    if (why != NULL) refuse(process, log, why);
+/* With an id, that is; without, no choice is known to be of all ranks, and nothing is tuned. */
+static void time_by_events(struct dyn_process *process) {
+  struct dyn_preload *preload = process->preload;
+  process->eventTimed = 1;
+  atomic_store(&process->refused, ncclProfileKernelCh | ncclProfileProxyOp);
+  pthread_mutex_lock(&preload->roundLock);
+  preload->ring = process->ring;
+  process->lease = ++preload->lease;
+  pthread_mutex_unlock(&preload->roundLock);
+}
+
+static void decide(struct dyn_process *process, int *mask, int version, dyn_logger log) {
+  struct dyn_preload *found = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
+  process->preload = found != NULL && found->version == DYN_PRELOAD_VERSION ? found : NULL;
+  process->promised = dyn_switched_on("DYNAMICCL_NO_GRAPHS");
+  process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
+  if (process->preload != NULL) atomic_store(&process->preload->mask, process->mask);
+  if (process->preload != NULL && version >= 4 && !dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) {
+    time_by_events(process);
+    return;
   }
-  if (process->preload == NULL || atomic_fetch_sub(&process->preload->announced, 1) > 0) return;
-  if (version >= 3 && !process->promised) refuse(process, log, "a communicator was made past the preload library");
+  const char *why = version < 3 ? NULL : what_is_missing(process, version);
+  if (why != NULL) refuse(process, log, why);
+}
+
+/* Whether the program asked for this communicator through the preload library. */
+static int announced(struct dyn_preload *preload) {
+  int left = atomic_load(&preload->announced);
+  while (left > 0 && !atomic_compare_exchange_weak(&preload->announced, &left, left - 1)) {
+  }
+  return left > 0;
+}
+
+int dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_logger log) {
+  if (process->mask == NULL) decide(process, mask, version, log);
+  if (process->preload == NULL || announced(process->preload)) return 0;
+  if (!process->eventTimed && version >= 3 && !process->promised)
+    refuse(process, log, "a communicator was made past the preload library");
+  return process->eventTimed;
 }
 
 void dyn_capture_close(struct dyn_process *process) {
   struct dyn_mask_words words = dyn_process_words(process);
   atomic_store(&process->heldMask, 0);
   dyn_mask_update(process, 0);
-  if (atomic_exchange(&process->refused, 0) != 0) dyn_guard_leave(&words);
+  if (atomic_exchange(&process->refused, 0) != 0 && !process->eventTimed) dyn_guard_leave(&words);
+  if (process->eventTimed) { /* behind this nobody else touches the ring */
+    atomic_store(&process->preload->timing, 0);
+    pthread_mutex_lock(&process->preload->roundLock);
+    process->preload->ring = NULL;
+    pthread_mutex_unlock(&process->preload->roundLock);
+  }
+  process->eventTimed = 0;
   if (process->preload != NULL) atomic_store(&process->preload->mask, NULL);
   process->mask = NULL;
 }
@@ -93,6 +127,10 @@ int dyn_capture_note(struct dyn_context *context, int captured) {
   struct dyn_comm *comm = context->comm;
   dyn_logger log = comm == NULL ? NULL : comm->log;
   if (comm != NULL) __atomic_store_n(&comm->captured, captured, __ATOMIC_RELAXED);
+  if (process->eventTimed) {
+    if (comm != NULL && process->preload->call()->depth == 0) __atomic_store_n(&comm->past, 1, __ATOMIC_RELAXED);
+    return 0;
+  }
   if (atomic_load_explicit(&process->refused, memory_order_relaxed)) return 0;
   const struct dyn_preload_call *call = process->preload == NULL ? NULL : process->preload->call();
   int guarded = call != NULL && call->depth > 0 && (!captured || call->captured);

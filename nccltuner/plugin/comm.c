@@ -123,6 +123,7 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
       member->process = dyn_process_get(log);
       dyn_heartbeat_start(member);
       dyn_sampling_set(member, 1);
+      member->comm.windowSeq = UINT64_MAX; /* before the first call */
     }
   }
   return &member->comm;

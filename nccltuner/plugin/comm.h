@@ -71,5 +71,7 @@ void dyn_process_exit(void);
 /* tuner.c */
 void dyn_sampling_set(struct dyn_member *member, int sampling);
 void dyn_heartbeat_start(struct dyn_member *member);
+/* Of DYN_RANK_*, what says how this rank's calls are timed. */
+uint32_t dyn_timing_flags(const struct dyn_comm *comm);
 
 #endif

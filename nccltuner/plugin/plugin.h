@@ -46,8 +46,10 @@ struct dyn_comm {
   uint64_t epoch;
   uint32_t slot;      /* plan buffer + 1 in force, 0: NCCL's defaults */
   int sampling;       /* this epoch is sampled */
+  uint64_t windowSeq; /* the call in which sampling last began: no sample, since its timing had not begun before it */
   int deviceLL;       /* in the plan in force LL means a device kernel where there is one */
   int captured;       /* atomic, profiler half: the API call being made goes into a CUDA graph */
+  int past;           /* atomic, profiler half: its calls go past the preload library, which times calls */
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
   uint64_t seenHeartbeat;
@@ -99,7 +101,9 @@ struct dyn_process {
   atomic_int samplingComms;  /* communicators whose present epoch is sampled */
   atomic_int chainMask;      /* what a chained profiler wants */
   atomic_int heldMask;       /* bits of ours that stay set, sampling or not: KernelCh from NCCL 2.32 on (profiler.c) */
-  atomic_int refused;        /* bits of ours that must not be asked for: kernel times that graphs forbid (capture.c) */
+  atomic_int refused;        /* bits of ours that must not be asked for: kernel times (capture.c) */
+  unsigned lease;            /* the ring's, in the preload library */
+  int eventTimed;            /* the preload library times calls, no kernel is; does not change while a comm lives */
 };
 /* The process's ring, opened at the first call after load or fork. Never NULL; ring is NULL when none can be had. */
 struct dyn_process *dyn_process_get(dyn_logger log);
@@ -115,8 +119,9 @@ static inline struct dyn_mask_words dyn_process_words(struct dyn_process *p) {
   if (preload == NULL) return (struct dyn_mask_words){p->mask, &p->take, &p->restore, &p->turns};
   return (struct dyn_mask_words){p->mask, &preload->take, &preload->restore, &preload->turns};
 }
-/* Whether kernel times are refused in this process. */
+/* Whether calls of this process have no times, and whether it is CUDA events that give them. */
 int dyn_times_refused(void);
+int dyn_event_timed(void);
 /* A switch that daemon and ranks read alike. */
 int dyn_switched_on(const char *name);
 /* Puts one sample into the ring; dropped and counted when it is full. 1: stored. */

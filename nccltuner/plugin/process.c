@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all communicators of a process share: the ring of samples and NCCL's activation mask. The queue is Dmitry
- * Vyukov's bounded multi-producer queue: a cell's sequence number says for which position it is free or filled, so
- * producers meet in one compare-and-swap and never wait for the consumer.
+ * What all communicators of a process share: the ring of samples and NCCL's activation mask.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,9 +12,7 @@
 
 #include "comm.h"
 #include "nccl_profiler_abi.h"
-
-/* A producer tries again only when another one has moved head; so many in a row means that the memory is damaged. */
-#define DYN_PUT_TRIES 1000
+#include "ring.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dyn_process process;
@@ -99,8 +95,13 @@ void dyn_process_fork_child(void) {
   atomic_store(&process.samplingComms, 0);
   /* Guards of threads that are not in the child would never leave; the one that refuses stays. */
   if (process.mask) {
-    int refused = atomic_load(&process.refused) ? DYN_GUARD_ONE : 0;
+    int refused = atomic_load(&process.refused) && !process.eventTimed ? DYN_GUARD_ONE : 0;
     atomic_store(process.mask, (atomic_load(process.mask) & DYN_MASK_EVENTS) | refused);
+  }
+  if (process.preload) { /* its thread, which could hold the lock, is not in the child */
+    process.preload->roundLock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    process.preload->ring = NULL;
+    atomic_store(&process.preload->timing, 0);
   }
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
@@ -115,9 +116,11 @@ void dyn_mask_update(struct dyn_process *p, int alive) {
   atomic_int *mask = p->mask;
   if (!mask) return;
   int chain = atomic_load_explicit(&p->chainMask, memory_order_relaxed), guarded = ncclProfileKernelCh & ~chain;
-  int want = atomic_load_explicit(&p->heldMask, memory_order_relaxed);
+  int want = atomic_load_explicit(&p->heldMask, memory_order_relaxed), sampled = 0;
   if (alive && p->ring && atomic_load_explicit(&p->samplingComms, memory_order_relaxed) > 0)
-    want |= (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED);
+    sampled = (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED);
+  want |= sampled;
+  if (p->eventTimed) atomic_store_explicit(&p->preload->timing, (sampled & ncclProfileKernelCh) != 0, memory_order_relaxed);
   want &= ~atomic_load_explicit(&p->refused, memory_order_relaxed) & DYN_MASK_EVENTS;
   struct dyn_mask_words words = dyn_process_words(p);
   words.mask = mask;
@@ -125,25 +128,12 @@ void dyn_mask_update(struct dyn_process *p, int alive) {
   dyn_mask_write(&words, want | chain, guarded);
 }
 
-int dyn_times_refused(void) { return atomic_load_explicit(&process.refused, memory_order_relaxed) != 0; }
+int dyn_times_refused(void) {
+  return !process.eventTimed && atomic_load_explicit(&process.refused, memory_order_relaxed) != 0;
+}
+
+int dyn_event_timed(void) { return process.eventTimed; }
 
 int dyn_ring_put(struct dyn_process *p, const struct dyn_sample *sample) {
-  struct dyn_ring *ring = p->ring;
-  if (!ring) return 0;
-  uint64_t at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
-  for (int tries = 0; tries < DYN_PUT_TRIES; tries++) {
-    struct dyn_sample *cell = &p->cells[at & (DYN_RING_CELLS - 1)];
-    int64_t ahead = (int64_t)(__atomic_load_n(&cell->cell, __ATOMIC_ACQUIRE) - at);
-    if (ahead < 0) break; /* the consumer has not emptied it since the last lap: full */
-    if (ahead > 0) {
-      at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
-    } else if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-      memcpy((char *)cell + sizeof cell->cell, (const char *)sample + sizeof sample->cell,
-             sizeof *cell - sizeof cell->cell);
-      __atomic_store_n(&cell->cell, at + 1, __ATOMIC_RELEASE);
-      return 1;
-    }
-  }
-  __atomic_fetch_add(&ring->dropped, 1, __ATOMIC_RELAXED);
-  return 0;
+  return p->ring != NULL && dyn_ring_store(p->ring, sample);
 }

@@ -42,7 +42,7 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     context->version = in->version;
     dyn_process_ref(); /* first: the ring must not close between the two */
     context->process = dyn_process_get(in->log);
-    dyn_capture_open(context->process, mask, in->version, in->log);
+    int past = dyn_capture_open(context->process, mask, in->version, in->log);
     live++;
     /* Says what is captured and what is a broadcast; costs nothing that could be measured. */
     int held = in->version >= 5 ? ncclProfileCollApi : 0;
@@ -52,6 +52,7 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     if (context->process->ring != NULL) held |= atomic_fetch_or(&context->process->heldMask, held);
     if (in->version >= DYN_HOLD_VERSION && !(held & ncclProfileKernelCh)) atomic_store(&context->miscounted, 1);
     if (in->hasId) context->comm = dyn_comm_open(in->commId, in->nRanks, in->nNodes, in->rank, in->log);
+    if (context->comm != NULL) context->comm->past = past;
     context->chained = dyn_chain_init(context, in);
     /* Not alive: sampling begins at the tuner half's next epoch, which knows whether the daemon lives. */
     dyn_mask_update(context->process, 0);
@@ -81,7 +82,7 @@ int dyn_profiler_finalize(void *handle) {
 }
 
 void dyn_broadcast_note(struct dyn_context *context) {
-  if (context->version < DYN_BROADCAST_VERSION) return;
+  if (context->version < DYN_BROADCAST_VERSION || context->process->eventTimed) return;
   if (atomic_load_explicit(&context->miscounted, memory_order_relaxed)) return;
   const char *value = getenv("NCCL_ALLGATHERV_ENABLE"); /* 0: a broadcast is a collective like any other */
   if (value != NULL && strcmp(value, "0") == 0) return;

@@ -3,7 +3,7 @@
  * Inside of the profiler half. profiler_vN.c turn what one NCCL version says into struct dyn_event; nothing else here
  * knows a version.
  *   profiler.c         contexts, init and finalize
- *   capture.c          CUDA graph capture: who may ask for KernelCh
+ *   capture.c          how calls are timed; CUDA graph capture: who may ask for KernelCh
  *   profiler_pool.c    event objects and handles
  *   profiler_event.c   start, stop and state of events
  *   profiler_sample.c  one collective's events -> one dyn_sample, joined to its choice
@@ -231,8 +231,9 @@ pid_t dyn_own_pid(void);
 
 /* ---- capture.c ---- */
 
-/* A communicator is made, under the init lock: decides with the first one whether kernels may be timed. */
-void dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_logger log);
+/* A communicator is made, under the init lock: decides with the first one how calls are timed. 1: this one's calls are
+ * not, for they go past the preload library. */
+int dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_logger log);
 /* The last communicator is gone, under the init lock: nothing of ours stays in the mask. */
 void dyn_capture_close(struct dyn_process *process);
 /* Notes an API call and whether it goes into a CUDA graph. 1: it found KernelCh in the mask if that was wanted. */

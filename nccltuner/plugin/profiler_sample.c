@@ -135,8 +135,28 @@ static void wait_for_quiet(struct dyn_context *context, struct dyn_slot *slot) {
   if (gone != NULL) dyn_slot_unpin(gone, 1);
 }
 
+/* Calls are timed by CUDA events: all that is left to say is what runs. The Coll event comes inside of the call that it is
+ * part of, unless NCCL launches from a host callback: then it is not known. */
+static void tell_what_runs(const struct dyn_context *context, const struct dyn_event *event) {
+  const struct dyn_preload_call *call = context->process->preload->call();
+  struct dyn_sample *sample = call->timed == NULL || call->timed->asked != 1 ? NULL : &call->timed->sample;
+  const struct dyn_comm *comm = context->comm;
+  if (sample == NULL || comm == NULL || event->coll.func == NULL || event->coll.algo == NULL) return;
+  if (sample->commId != comm->commId || sample->rank != comm->rank) return;
+  if (dyn_func_number(event->coll.func) != sample->collective) return;
+  int channels = event->coll.nChannels;
+  sample->algorithm = dyn_algorithm_number(event->coll.algo);
+  sample->protocol = dyn_protocol_number(event->coll.proto);
+  sample->channels = channels > 0 && channels <= DYN_MAX_CHANNELS ? (uint8_t)channels : 0;
+}
+
 struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_event *event) {
   int want = dyn_wanted(context);
+  const struct dyn_process *process = context->process;
+  if (want && process->eventTimed && __atomic_load_n(&process->ring->wantMask, __ATOMIC_RELAXED) & ncclProfileKernelCh) {
+    tell_what_runs(context, event);
+    return NULL;
+  }
   if (!(want & (ncclProfileColl | ncclProfileKernelCh | ncclProfileProxyOp)) || event->coll.count == 0) return NULL;
   int func = event->coll.func != NULL ? dyn_func_number(event->coll.func) : event->coll.funcNumber;
   if (func < 0 || func >= DYN_NUM_COLLECTIVES) return NULL;

@@ -182,7 +182,7 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   self->ncclVersion = ncclVersion;
   /* Set, not added: a rank may have died writing this slot. */
   self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER;
-  if (comm->hasProfiler && dyn_times_refused()) self->flags |= DYN_RANK_NO_TIMES;
+  if (comm->hasProfiler) self->flags |= dyn_timing_flags(comm);
   if (dyn_switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
   if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
   if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;

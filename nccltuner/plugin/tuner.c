@@ -50,16 +50,25 @@ void dyn_heartbeat_start(struct dyn_member *member) {
   member->comm.seenHeartbeat = ring ? __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED) : 0;
 }
 
+uint32_t dyn_timing_flags(const struct dyn_comm *comm) {
+  if (dyn_times_refused() || __atomic_load_n(&comm->past, __ATOMIC_RELAXED)) return DYN_RANK_NO_TIMES;
+  return dyn_event_timed() ? DYN_RANK_EVENT_TIMED : 0;
+}
+
 static void update_sampling(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   struct dyn_ring *ring = member->process->ring;
-  if (dyn_times_refused() && !(__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_NO_TIMES))
-    __atomic_fetch_or(&comm->self->flags, DYN_RANK_NO_TIMES, __ATOMIC_RELAXED); /* found out since it joined */
+  uint32_t timing = DYN_RANK_NO_TIMES | DYN_RANK_EVENT_TIMED, flags = dyn_timing_flags(comm);
+  uint32_t told = __atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED);
+  if ((told & timing) != flags) /* found out since it joined; no other thread writes this rank's flags */
+    __atomic_store_n(&comm->self->flags, (told & ~timing) | flags, __ATOMIC_RELAXED);
   if (!ring) return;
   uint64_t heartbeat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
   if (heartbeat != comm->seenHeartbeat) dyn_heartbeat_start(member);
   uint32_t every = comm->slot ? comm->plan.sampleEvery : 1;
+  int before = comm->sampling;
   dyn_sampling_set(member, every && (comm->epoch & (every - 1)) == 0 && !member->broken);
+  if (!before) comm->windowSeq = comm->seq;
 }
 
 /* ---- epochs ---- */
@@ -220,9 +229,35 @@ static __attribute__((noinline)) void tell_captured(struct dyn_comm *comm, uint6
   dyn_ring_put(member->process, &sample);
 }
 
+/* The preload library times this call: says which one it is. All ranks sample the same calls: its timing began for
+ * whatever communicator, and the first call of a window is none (windowSeq). The call's thread is this one, unless the communicator does
+ * not block; then there is no probe here and nothing comes of it there. */
+static __attribute__((noinline)) void describe(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
+                                               uint32_t action) {
+  struct dyn_process *process = dyn_member_of(comm)->process;
+  struct dyn_timed *timed = process->preload->call()->timed;
+  if (!timed || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
+  timed->asked++;
+  timed->lease = process->lease;
+  timed->sample = (struct dyn_sample){
+      .commId = comm->commId,
+      .seq = seq,
+      .bytes = bytes,
+      .planVersion = (uint32_t)comm->plan.version,
+      .action = action,
+      .rank = comm->rank,
+      .collective = (uint8_t)collective,
+      .algorithm = UINT8_MAX, /* a Coll event in this call says it (profiler_sample.c) */
+      .protocol = UINT8_MAX,
+      .flags = DYN_SAMPLE_EVENT_TIMED,
+      .nRanks = comm->nRanks > UINT16_MAX ? UINT16_MAX : (uint16_t)comm->nRanks,
+  };
+}
+
 /* A call is decided: those who ask for it later find it, and it counts. */
 static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
   uint64_t seq = comm->seq;
+  if (comm->sampling && seq != comm->windowSeq && dyn_event_timed()) describe(comm, seq, collective, bytes, action);
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
   if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED) && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
     tell_captured(comm, seq, collective, bytes, action);

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-func preload(t *testing.T, args ...string) string {
+func preload(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(build, "test", "test_preload"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(build, "test", program), args...)
 	cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "lib", "libdynamiccl-preload.so")}
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
-		t.Errorf("test_preload %s: %v\n%s", strings.Join(args, " "), err, said.Bytes())
+		t.Errorf("%s %s: %v\n%s", program, strings.Join(args, " "), err, said.Bytes())
 	}
 	return said.String()
 }
@@ -29,13 +29,16 @@ func preload(t *testing.T, args ...string) string {
 // In front of a fake NCCL: every call arrives with all its arguments, those of captured streams without KernelCh.
 func TestPreload(t *testing.T) {
 	for _, how := range []string{"local", "global"} {
-		preload(t, how, filepath.Join(build, "test"))
+		preload(t, "test_preload", how, filepath.Join(build, "test"))
 	}
 }
 
+// Calls that are timed by CUDA events: what comes of them, whatever driver, program and plugin do meanwhile.
+func TestProbes(t *testing.T) { preload(t, "test_probe", filepath.Join(build, "test")) }
+
 // Without any NCCL every call fails, and one line says why.
 func TestPreloadWithoutNCCL(t *testing.T) {
-	if said := preload(t, "none"); strings.Count(said, "\n") != 1 || !strings.Contains(said, "libnccl.so.2") {
+	if said := preload(t, "test_preload", "none"); strings.Count(said, "\n") != 1 || !strings.Contains(said, "libnccl.so.2") {
 		t.Errorf("it says %q", said)
 	}
 }

@@ -15,6 +15,7 @@
  * at the end of the group. The plugin asks for no KernelCh in that case (capture.c).
  *
  * Calls that make communicators are announced to the plugin, so that it notices ones that went past this library.
+ * COLLECTIVE calls ask a tuner: these are timed (probe.c), outside of groups.
  */
 #include <stddef.h>
 
@@ -31,15 +32,17 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 #define EXPORT __attribute__((visibility("default")))
 
 /* A call with a stream. */
-#define FORWARD(NAME, PARAMETERS, ...) \
+#define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(false, NAME, PARAMETERS, __VA_ARGS__)
+#define COLLECTIVE(NAME, PARAMETERS, ...) FORWARD_AS(true, NAME, PARAMETERS, __VA_ARGS__)
+#define FORWARD_AS(TUNED, NAME, PARAMETERS, ...) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
-    struct dyn_passage passage = dyn_passage_enter(stream); \
+    struct dyn_passage passage = dyn_passage_enter(stream, TUNED); \
     ncclResult_t result = real(__VA_ARGS__); \
-    dyn_passage_leave(&passage); \
+    dyn_passage_leave(&passage, result); \
     return result; \
   }
 
@@ -54,17 +57,17 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
     return real(__VA_ARGS__); \
   }
 
-FORWARD(ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+COLLECTIVE(ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm, stream)
-FORWARD(ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+COLLECTIVE(ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
-FORWARD(ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream),
+COLLECTIVE(ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream),
         buff, count, datatype, root, comm, stream)
-FORWARD(ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+COLLECTIVE(ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
         int root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, root, comm, stream)
-FORWARD(ncclAllGather, (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+COLLECTIVE(ncclAllGather, (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, sendcount, datatype, comm, stream)
-FORWARD(ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+COLLECTIVE(ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, recvcount, datatype, op, comm, stream)
 FORWARD(ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
         cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
@@ -77,20 +80,37 @@ FORWARD(ncclSend, (const void *sendbuff, size_t count, ncclDataType_t datatype, 
 FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
         cudaStream_t stream), recvbuff, count, datatype, peer, comm, stream)
 
+/* A group of calls. NCCL counts how deep they are nested, and so do we. */
+#define GROUP(NAME, PARAMETERS, BEFORE, AFTER, ...) \
+  EXPORT ncclResult_t NAME PARAMETERS; \
+  EXPORT ncclResult_t NAME PARAMETERS { \
+    static dyn_real cache; \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+    if (real == NULL) return DYN_SYSTEM_ERROR; \
+    BEFORE; \
+    ncclResult_t result = real(__VA_ARGS__); \
+    AFTER; \
+    return result; \
+  }
+typedef struct ncclSimInfo ncclSimInfo_t;
+GROUP(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
+GROUP(ncclGroupEnd, (void), dyn_group_end(), (void)0)
+GROUP(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(), (void)0, simInfo)
+
 /* From 2.31 on. */
-FORWARD(ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+COLLECTIVE(ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, op, comm, stream, config)
-FORWARD(ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+COLLECTIVE(ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
-FORWARD(ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+COLLECTIVE(ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
         int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, op, root, comm, stream, config)
-FORWARD(ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+COLLECTIVE(ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, sendcount, datatype, comm, stream, config)
-FORWARD(ncclReduceScatterConfig, (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+COLLECTIVE(ncclReduceScatterConfig, (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, recvcount, datatype, op, comm, stream, config)
 FORWARD(ncclAlltoAllConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,

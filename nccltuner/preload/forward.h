@@ -16,13 +16,22 @@ typedef _Atomic(void *) dyn_real;
  * PyTorch load for themselves alone. own is our function. NULL, said once: there is none. */
 void *dyn_find(dyn_real *cache, const char *name, const void *own);
 
+/* As dyn_find, in a library that the program has loaded; it is never loaded here. */
+void *dyn_find_loaded(const char *library, const char *name);
+
 /* One call of NCCL's in this thread. */
 struct dyn_passage {
   atomic_int *mask; /* with a guard of this passage; NULL: none */
+  struct dyn_probe *probe; /* that times it; NULL: none */
   struct dyn_preload_call outer;
 };
-struct dyn_passage dyn_passage_enter(void *stream);
-void dyn_passage_leave(const struct dyn_passage *passage);
+/* collective: one that tuners are asked about, so that timing it is of use. */
+struct dyn_passage dyn_passage_enter(void *stream, bool collective);
+void dyn_passage_leave(const struct dyn_passage *passage, int result);
+
+/* Calls between these two are a group's and run at its end: they are not timed. */
+void dyn_group_begin(void);
+void dyn_group_end(void);
 
 void dyn_announce(int communicators);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LD_PRELOAD=libdynamiccl-preload.so: keeps kernel events out of CUDA graphs (calls.c). In a program without the plugin,
- * and in calls that are not captured, it forwards and does nothing else.
+ * LD_PRELOAD=libdynamiccl-preload.so: times collectives by CUDA events while the plugin wants that (probe.c), and keeps
+ * kernel events out of CUDA graphs (calls.c). In a program without the plugin it forwards and does nothing else.
  */
 #include "forward.h"
+#include "probe.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,19 +13,21 @@
 #define CAPTURE_NONE 0 /* CU_STREAM_CAPTURE_STATUS_NONE */
 
 static __thread struct dyn_preload_call call;
+static __thread unsigned groups; /* that this thread has begun and not ended */
 
 static const struct dyn_preload_call *this_call(void) { return &call; }
 
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.version = DYN_PRELOAD_VERSION,
-                                                                                .call = this_call};
+                                                                                .call = this_call,
+                                                                                .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct dyn_mask_words words_of(atomic_int *mask) {
   return (struct dyn_mask_words){mask, &dynamiccl_preload.take, &dynamiccl_preload.restore, &dynamiccl_preload.turns};
 }
 
 /* Never loads anything: a library that the program has not loaded cannot be the one that it means. */
-static void *loaded(const char *library, const char *name) {
+void *dyn_find_loaded(const char *library, const char *name) {
   void *handle = dlopen(library, RTLD_NOLOAD | RTLD_LAZY);
   if (handle == NULL) return NULL;
   void *found = dlsym(handle, name);
@@ -37,7 +40,7 @@ void *dyn_find(dyn_real *cache, const char *name, const void *own) {
   void *real = atomic_load_explicit(cache, memory_order_acquire);
   if (real != NULL) return real;
   real = dlsym(RTLD_NEXT, name);
-  if (real == NULL || real == own) real = loaded("libnccl.so.2", name);
+  if (real == NULL || real == own) real = dyn_find_loaded("libnccl.so.2", name);
   if (real == own) real = NULL; /* a library of that name that hands us ourselves would call us for ever */
   if (real != NULL) {
     atomic_store_explicit(cache, real, memory_order_release); /* threads that race find the same */
@@ -56,7 +59,7 @@ static bool captured(void *stream) {
   int status = CAPTURE_NONE;
   void *found = atomic_load_explicit(&cache, memory_order_acquire);
   if (found == NULL) {
-    found = loaded("libcuda.so.1", "cuStreamIsCapturing");
+    found = dyn_find_loaded("libcuda.so.1", "cuStreamIsCapturing");
     if (found == NULL) return true;
     atomic_store_explicit(&cache, found, memory_order_release);
   }
@@ -64,7 +67,7 @@ static bool captured(void *stream) {
 }
 
 /* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
-struct dyn_passage dyn_passage_enter(void *stream) {
+struct dyn_passage dyn_passage_enter(void *stream, bool collective) {
   struct dyn_passage passage = {.outer = call};
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
   call.depth++;
@@ -75,19 +78,29 @@ struct dyn_passage dyn_passage_enter(void *stream) {
     passage.mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
     call.captured = true;
   }
-  if (passage.outer.depth == 0) {
-    call.looked = true;
-    call.before = dyn_mask_look(&words);
+  if (passage.outer.depth > 0) return passage;
+  call.looked = true;
+  call.before = dyn_mask_look(&words);
+  int timing = atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed);
+  if (timing && collective && !call.captured && groups == 0) {
+    passage.probe = dyn_probe_begin(stream);
+    call.timed = passage.probe == NULL ? NULL : dyn_probe_timed(passage.probe);
   }
   return passage;
 }
 
-void dyn_passage_leave(const struct dyn_passage *passage) {
+void dyn_passage_leave(const struct dyn_passage *passage, int result) {
+  if (passage->probe != NULL) dyn_probe_end(passage->probe, result == 0);
   if (passage->mask != NULL) {
     struct dyn_mask_words words = words_of(passage->mask);
     dyn_guard_leave(&words);
   }
   call = passage->outer;
+}
+
+void dyn_group_begin(void) { groups++; }
+void dyn_group_end(void) {
+  if (groups > 0) groups--;
 }
 
 void dyn_announce(int communicators) {

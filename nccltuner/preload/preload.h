@@ -7,10 +7,20 @@
 #ifndef DYN_PRELOAD_H
 #define DYN_PRELOAD_H
 
+#include <pthread.h>
+
+#include "../abi.h"
 #include "../plugin/mask.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 1
+#define DYN_PRELOAD_VERSION 2
+
+/* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
+struct dyn_timed {
+  unsigned asked; /* getCollInfo calls of a sampled communicator during it: only 1 is one collective's call */
+  unsigned lease; /* dyn_preload.lease at that time */
+  struct dyn_sample sample; /* all but the times */
+};
 
 /* The NCCL call that a thread is in. */
 struct dyn_preload_call {
@@ -18,6 +28,7 @@ struct dyn_preload_call {
   bool captured;  /* a guard is up for it */
   bool looked;    /* before is valid: there was a mask */
   struct dyn_mask_before before;
+  struct dyn_timed *timed; /* NULL: it is not timed */
 };
 
 struct dyn_preload {
@@ -31,6 +42,12 @@ struct dyn_preload {
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */
   atomic_int announced;
   const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
+  atomic_int timing; /* plugin: calls are to be timed, for a communicator of this process is sampled now */
+  /* Where samples go. The preload's thread holds roundLock while it asks the driver and puts samples, so after the plugin
+   * has taken ring away under it, neither its memory nor a CUDA context is touched any more. */
+  pthread_mutex_t roundLock;
+  struct dyn_ring *ring; /* plugin, under roundLock; NULL: none */
+  unsigned lease;        /* plugin, under roundLock: rings so far; what was timed under another one is of nobody's */
 };
 
 #endif

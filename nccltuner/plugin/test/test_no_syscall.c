@@ -22,7 +22,7 @@
 #define MAX_CALLS (200ull * CALLS) /* ... within this bound */
 
 struct result {
-  uint64_t calls, plans, tuned, allocations;
+  uint64_t calls, plans, tuned, timed, allocations;
 };
 static struct result *results;
 static volatile uint64_t allocations;
@@ -52,6 +52,10 @@ static int get_coll_info(int rank, void *context, int collective, size_t bytes, 
   return ncclTunerPlugin_v6.getCollInfo(context, collective, bytes, 1, (float **)costs, 7, 3, rank, channels);
 }
 
+static struct dyn_timed timed;
+static struct dyn_preload_call call = {.depth = 1, .timed = &timed};
+static const struct dyn_preload_call *this_call(void) { return &call; }
+
 static void rank_process(int rank) {
   struct result result = {0};
   void *context = NULL;
@@ -62,6 +66,10 @@ static void rank_process(int rank) {
   dyn_process_get(test_log)->mask = (atomic_int *)&mask;
   check(ncclTunerPlugin_v6.init(&context, COMM_ID, RANKS, 1, test_log, NULL, NULL) == 0, "init");
   check(context == comm && comm->record, "not joined: %s", test_last_message());
+  /* And as if every call were timed by CUDA events. */
+  static struct dyn_preload preload = {.call = this_call};
+  dyn_process_get(test_log)->preload = &preload;
+  dyn_process_get(test_log)->eventTimed = 1;
   if (rank % 2 == 0) __atomic_store_n(&dyn_process_get(test_log)->ring->wantMask, 2, __ATOMIC_RELAXED);
   forbid_system_calls();
   uint64_t before = allocations, version = 0;
@@ -70,11 +78,13 @@ static void rank_process(int rank) {
     int channels = 0;
     comm->captured = result.calls % 3 == 0; /* into a ring that nobody reads: until it is full, and then */
     for (int i = 0; i < 21; i++) costs[i] = i == 5 ? -1.0f : 1.0f;
+    timed.asked = 0;
     int failed = get_coll_info(rank, context, (int)(result.calls % 6), (size_t)1 << result.calls % 40, costs,
                                &channels);
     for (int i = 0; i < 21; i++) result.tuned += costs[i] == 0.0f;
     if (comm->plan.version != version) result.plans++, version = comm->plan.version;
     result.calls++;
+    result.timed += timed.asked;
     if (failed) _exit(1);
   }
   result.allocations = allocations - before;
@@ -117,10 +127,11 @@ int main(void) {
   test_remove_directory();
   for (int i = 0; i < RANKS; i++) {
     struct result *r = &results[i];
-    printf("{\"noSyscall\":{\"rank\":%d,\"calls\":%lu,\"plans\":%lu,\"tuned\":%lu,\"allocations\":%lu,"
-           "\"systemCalls\":0}}\n", i, r->calls, r->plans, r->tuned, r->allocations);
+    printf("{\"noSyscall\":{\"rank\":%d,\"calls\":%lu,\"plans\":%lu,\"tuned\":%lu,\"timed\":%lu,\"allocations\":%lu,"
+           "\"systemCalls\":0}}\n", i, r->calls, r->plans, r->tuned, r->timed,
+           r->allocations);
     check(r->allocations == 0, "getCollInfo allocated");
-    check(r->plans >= MIN_PLANS && r->tuned > 0, "no plan was run");
+    check(r->plans >= MIN_PLANS && r->tuned > 0 && r->timed > 0, "no plan was run, or no call timed");
   }
   return 0;
 }

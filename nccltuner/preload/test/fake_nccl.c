@@ -18,7 +18,7 @@ static int record(const char *name, const uintptr_t *arguments) {
   memcpy(fake_last.arguments, arguments, sizeof fake_last.arguments);
   fake_last.mask = atomic_load_explicit(&ncclProfilerEventMask, memory_order_relaxed);
   fake_last.calls++;
-  return FAKE_RESULT;
+  return fake_last.inside == NULL ? FAKE_RESULT : fake_last.inside();
 }
 
 /* Integers and pointers come in the same places whatever their types: one function plays them all. */
@@ -50,6 +50,9 @@ FAKE(ncclCommInitAll)
 FAKE(ncclCommInitRankScalable)
 FAKE(ncclCommSplit)
 FAKE(ncclCommShrink)
+FAKE(ncclGroupStart)
+FAKE(ncclGroupEnd)
+FAKE(ncclGroupSimulateEnd)
 /* There is no ncclCommGrow: an older NCCL. */
 
 /* As NCCL's own: through the other name, and so through whoever stands in front of it. */

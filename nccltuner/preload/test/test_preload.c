@@ -43,7 +43,8 @@ static const struct { const char *name, *arguments, *real; int nth; } calls[] = 
     {"ncclGatherConfig", "ppziipsp", NULL, 0},      {"ncclScatterConfig", "ppziipsp", NULL, 0},
     {"ncclBcast", "pziips", "ncclBroadcast", 1},    {"ncclCommInitAll", "pip", NULL, 0},
     {"ncclCommInitRankScalable", "piiipp", NULL, 0}, {"ncclCommSplit", "piipp", NULL, 0},
-    {"ncclCommShrink", "ppippi", NULL, 0}};
+    {"ncclCommShrink", "ppippi", NULL, 0},          {"ncclGroupStart", "", NULL, 0},
+    {"ncclGroupEnd", "", NULL, 0},                  {"ncclGroupSimulateEnd", "p", NULL, 0}};
 #define NUM_CALLS (sizeof calls / sizeof *calls)
 
 static struct dyn_preload *preload;

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_preload under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest runs it as well.
+# test_preload and test_probe under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# runs them as well.
 T := $(BUILD)/test
 
-tests: $(T)/test_preload $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_preload $(T)/test_probe $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -16,7 +17,11 @@ $(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
 $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
+$(T)/test_probe: test/test_probe.c test/fake.h $(HEADERS) | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
+
 check: tests
+	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_probe $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload local $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload global $(abspath $(T))
 	@LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload none 2>$(T)/said

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls that the preload library times: which ones the plugin describes, and as what. This program plays the preload
+ * library: the same symbol, the same steps around a call.
+ */
+#include "profiler_rig.h"
+#include "support.h"
+
+#include <sys/wait.h>
+
+#define ALLREDUCE 4
+#define BYTES 1024
+#define CHOSEN (uint32_t)ACTION(1, 1, 4)
+
+static struct dyn_timed timed;
+static __thread struct dyn_preload_call call;
+static const struct dyn_preload_call *this_call(void) { return &call; }
+extern struct dyn_preload dynamiccl_preload;
+__attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Both halves of one rank. */
+struct member_rig {
+  struct rig profiler;
+  void *tuner;
+  struct dyn_comm *comm;
+};
+
+static struct member_rig join(uint64_t commId, int announced) {
+  struct member_rig m;
+  if (announced) atomic_fetch_add(&dynamiccl_preload.announced, 1);
+  m.profiler = rig_open(6, commId, 1, 0);
+  m.profiler.comm->sampling = 0; /* as NCCL left it */
+  atomic_store(&m.profiler.process->samplingComms, 0);
+  CHECK(ncclTunerPlugin_v6.init(&m.tuner, commId, 1, 1, test_log, NULL, NULL) == 0 && m.tuner == m.profiler.comm);
+  m.comm = m.tuner;
+  CHECK(m.comm->record != NULL, "not joined: %s", test_last_message());
+  return m;
+}
+
+static void leave(struct member_rig *m) {
+  ncclTunerPlugin_v6.finalize(m->tuner);
+  rig_close(&m->profiler);
+}
+
+enum { TIMED = 1, PAST = 2, NO_COLL = 4, OTHER_THREAD = 8, TWICE = 16 };
+
+struct coll_call { struct rig *rig; struct rig_event event; };
+static void *coll(void *argument) {
+  struct coll_call *c = argument;
+  void *handle = rig_start(c->rig, &c->event);
+  if (handle != NULL) rig_stop(handle);
+  return NULL;
+}
+
+/* One AllReduce of BYTES as NCCL makes it: CollApi, getCollInfo, Coll, in one thread or not. asks from 2.31 on come with
+ * numPipeOps 0 as well. */
+static void all_reduce(struct member_rig *m, int how) {
+  float costs[21];
+  int channels = 0;
+  for (int i = 0; i < 21; i++) costs[i] = 1;
+  timed = (struct dyn_timed){0};
+  call = (struct dyn_preload_call){.depth = how & PAST ? 0 : 1};
+  /* As the preload decides: before anything of this call is known. */
+  if (how & TIMED && !(how & PAST) && atomic_load(&dynamiccl_preload.timing)) call.timed = &timed;
+  void *api = rig_api(&m->profiler, 0);
+  rig_stop(api);
+  for (int pipeOps = 0; pipeOps < (how & TWICE ? 3 : 2); pipeOps++)
+    CHECK(ncclTunerPlugin_v6.getCollInfo(m->tuner, ALLREDUCE, BYTES, pipeOps, (float **)costs, 7, 3, 0, &channels) == 0);
+  if (!(how & NO_COLL)) {
+    struct coll_call c = {&m->profiler, rig_all_reduce(BYTES / 4, 3)};
+    pthread_t thread;
+    c.event.parent = api;
+    if (how & OTHER_THREAD) {
+      CHECK(pthread_create(&thread, NULL, coll, &c) == 0 && pthread_join(thread, NULL) == 0);
+    } else {
+      coll(&c);
+    }
+  }
+  call = (struct dyn_preload_call){0};
+}
+
+static void publish(uint64_t commId, uint32_t sampleEvery) {
+  struct publisher daemon_;
+  struct dyn_plan plan;
+  plan_clear(&plan);
+  plan.numEntries = 2;
+  plan.sampleEvery = sampleEvery;
+  plan.index[ALLREDUCE][10] = 1;
+  plan.entries[1] = (struct dyn_entry){.id = 1, .base = CHOSEN};
+  CHECK(publisher_open(&daemon_, commId) && publisher_publish(&daemon_, &plan));
+  publisher_close(&daemon_);
+}
+
+static int nothing_in(struct dyn_process *process) {
+  struct dyn_sample s;
+  return !rig_pop(process, &s);
+}
+
+static void described(void) {
+  struct member_rig m = join(1, 1);
+  struct dyn_process *process = m.profiler.process;
+  CHECK(process->eventTimed && !dyn_times_refused() && dynamiccl_preload.ring == process->ring);
+  CHECK((m.comm->self->flags & (DYN_RANK_NO_TIMES | DYN_RANK_EVENT_TIMED)) == DYN_RANK_EVENT_TIMED);
+  CHECK(atomic_load(&dynamiccl_preload.timing) == 1 && dyn_mask_guards(rig_mask) == 0);
+  CHECK((rig_mask & (ncclProfileColl | ncclProfileKernelCh | ncclProfileProxyOp)) == ncclProfileColl, "%x", rig_mask);
+  all_reduce(&m, TIMED);
+  struct dyn_sample *s = &timed.sample;
+  CHECK(timed.asked == 1 && timed.lease == dynamiccl_preload.lease && timed.lease > 0);
+  CHECK(s->commId == 1 && s->seq == 0 && s->bytes == BYTES && s->rank == 0 && s->nRanks == 1 && s->collective == ALLREDUCE);
+  CHECK(s->action == 0 && s->planVersion == 0 && s->flags == DYN_SAMPLE_EVENT_TIMED);
+  CHECK(s->algorithm == 1 && s->protocol == 1 && s->channels == 3, "Ring, LL128 and three channels ran");
+  publish(1, 1);
+  for (uint64_t i = 1; i < 40; i++) {
+    all_reduce(&m, TIMED);
+    CHECK(timed.asked == 1 && s->seq == i && s->action == (i < 16 ? 0 : CHOSEN) && s->planVersion == (i < 16 ? 0 : 1), "%lu", i);
+  }
+  all_reduce(&m, TIMED | NO_COLL);
+  CHECK(timed.asked == 1 && s->algorithm == 255 && s->protocol == 255 && s->channels == 0, "nobody said what ran");
+  all_reduce(&m, TIMED | OTHER_THREAD);
+  CHECK(timed.asked == 1 && s->algorithm == 255, "a host callback of CUDA's has no probe");
+  all_reduce(&m, TIMED | TWICE);
+  CHECK(timed.asked == 2, "two collectives in one call");
+  all_reduce(&m, 0); /* no free probe */
+  CHECK(timed.asked == 0 && nothing_in(process), "Coll events make no samples of their own");
+  leave(&m);
+  CHECK(rig_mask == 0 && dynamiccl_preload.ring == NULL && atomic_load(&dynamiccl_preload.timing) == 0);
+}
+
+/* Windows: the same calls of each, whatever other communicators do, and none that began before its window. */
+static void windows(void) {
+  struct member_rig m = join(1, 1), other = join(2, 1);
+  publish(1, 4);
+  publish(2, 2);
+  for (uint64_t i = 0; i < 16 * 16; i++) {
+    uint64_t epoch = i / 16;
+    int window = epoch == 0 || epoch % 4 == 0, begins = epoch > 0 && i % 16 == 0;
+    all_reduce(&m, TIMED);
+    CHECK(timed.asked == (window && !begins), "call %lu: %u", i, timed.asked);
+    all_reduce(&other, TIMED);
+  }
+  leave(&m);
+  leave(&other);
+}
+
+/* Nobody wants times, or lives. */
+static void not_wanted(void) {
+  struct member_rig m = join(1, 1);
+  __atomic_store_n(&m.profiler.process->ring->wantMask, ncclProfileColl, __ATOMIC_RELAXED);
+  for (int i = 0; i < 17; i++) all_reduce(&m, TIMED);
+  CHECK(atomic_load(&dynamiccl_preload.timing) == 0, "what runs alone is wanted");
+  struct dyn_sample s;
+  CHECK(rig_pop(m.profiler.process, &s) && s.flags == DYN_SAMPLE_UNTIMED && s.algorithm == 1, "and is told");
+  __atomic_store_n(&m.profiler.process->ring->wantMask, ncclProfileColl | ncclProfileKernelCh, __ATOMIC_RELAXED);
+  for (int i = 0; i < 16; i++) all_reduce(&m, TIMED);
+  CHECK(atomic_load(&dynamiccl_preload.timing) == 1);
+  for (int i = 0; i < 4097 * 16; i++) all_reduce(&m, TIMED | NO_COLL);
+  CHECK(atomic_load(&dynamiccl_preload.timing) == 0, "its heart has stopped");
+  leave(&m);
+}
+
+/* Communicators and calls that the preload did not see have no times; the others of the process do. */
+static void past(void) {
+  struct member_rig m = join(1, 1), unseen = join(2, 0), later = join(3, 1);
+  uint32_t timing = DYN_RANK_NO_TIMES | DYN_RANK_EVENT_TIMED;
+  CHECK((m.comm->self->flags & timing) == DYN_RANK_EVENT_TIMED && (later.comm->self->flags & timing) == DYN_RANK_EVENT_TIMED);
+  CHECK((unseen.comm->self->flags & timing) == DYN_RANK_NO_TIMES, "not announced");
+  for (int i = 0; i < 17; i++) all_reduce(&later, PAST);
+  CHECK((later.comm->self->flags & timing) == DYN_RANK_NO_TIMES, "its calls are other ones");
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && (m.comm->self->flags & timing) == DYN_RANK_EVENT_TIMED);
+  leave(&m);
+  leave(&unseen);
+  leave(&later);
+}
+
+/* Kernel events exclude event times; so does an older preload library. */
+static void excluded(void) {
+  setenv("DYNAMICCL_KERNEL_EVENTS", "1", 1);
+  struct member_rig m = join(1, 1);
+  CHECK(!m.profiler.process->eventTimed && rig_mask & ncclProfileKernelCh && !atomic_load(&dynamiccl_preload.timing));
+  CHECK((m.comm->self->flags & (DYN_RANK_NO_TIMES | DYN_RANK_EVENT_TIMED)) == 0);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 0);
+  leave(&m);
+  unsetenv("DYNAMICCL_KERNEL_EVENTS");
+  dynamiccl_preload.version = DYN_PRELOAD_VERSION - 1;
+  m = join(1, 1);
+  CHECK(!m.profiler.process->eventTimed && m.comm->self->flags & DYN_RANK_NO_TIMES);
+  leave(&m);
+}
+
+/* The ring goes under the lock that the preload's thread holds while it writes to it. */
+static atomic_int holding, closing, closed;
+static void *writer(void *ring) {
+  struct dyn_sample s = {.seq = 77};
+  pthread_mutex_lock(&dynamiccl_preload.roundLock);
+  atomic_store(&holding, 1);
+  while (!atomic_load(&closing)) usleep(100);
+  usleep(20000);
+  CHECK(dynamiccl_preload.ring == ring && !atomic_load(&closed) && dyn_ring_put(dyn_process_get(NULL), &s));
+  pthread_mutex_unlock(&dynamiccl_preload.roundLock);
+  return NULL;
+}
+static void closes(void) {
+  struct member_rig m = join(1, 1);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, writer, m.profiler.process->ring) == 0);
+  while (!atomic_load(&holding)) usleep(100);
+  atomic_store(&closing, 1);
+  leave(&m);
+  atomic_store(&closed, 1);
+  CHECK(dynamiccl_preload.ring == NULL);
+  pthread_join(thread, NULL);
+  m = join(1, 1);
+  CHECK(dynamiccl_preload.ring != NULL && dynamiccl_preload.lease == 2);
+  pid_t child = fork();
+  if (child == 0) _exit(dynamiccl_preload.ring == NULL && !atomic_load(&dynamiccl_preload.timing) ? 0 : 1);
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0 && dynamiccl_preload.ring != NULL);
+  leave(&m);
+}
+
+static void run(void (*test)(void), const char *name) {
+  int status;
+  pid_t child = fork();
+  if (child == 0) {
+    test_directory();
+    rig_daemon(1);
+    test();
+    test_remove_directory();
+    exit(0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "%s: status %x", name, status);
+}
+
+int main(void) {
+  unsetenv("DYNAMICCL_NO_GRAPHS");
+  run(described, "described");
+  run(windows, "windows");
+  run(not_wanted, "not wanted");
+  run(past, "past");
+  run(excluded, "excluded");
+  run(closes, "closes");
+  return 0;
+}

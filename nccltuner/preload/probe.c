@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Timing calls of NCCL by CUDA events, since its own kernel times cannot be had (plugin/capture.c): one event before the
+ * call and one behind it, on the call's stream. The first fires when the stream reaches the call, which is this rank's
+ * arrival, the second when the collective is done here. What a call is, the plugin writes into the probe from inside of
+ * the call, in its thread, so nothing has to be searched or guessed later.
+ *
+ * Nothing of this changes what the program sees: an event that the driver refuses ends timing in that CUDA context, a
+ * call that finds no free probe is not timed, and captured streams never get here (preload.c). The locks here are taken
+ * around a few words, never around a call of the driver, and not in getCollInfo.
+ *
+ * A call on the legacy stream is timed on the one of the thread's current device, which is the communicator's in every
+ * program that uses one device a thread; in others the stream is another device's and the times contradict those of the
+ * other ranks. A communicator that is used on several streams by turns waits for itself between them, inside of the
+ * events: that time is counted.
+ */
+#include "probe.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define RELAXED_CAPTURE 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */
+
+extern struct dyn_preload dynamiccl_preload;
+
+_Atomic(struct dyn_gpu *) dyn_gpus[DYN_MAX_GPUS];
+atomic_bool dyn_probes_ended;
+atomic_uint dyn_probes_missed;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t handedOver = PTHREAD_COND_INITIALIZER;
+static bool waits;     /* under lock: the poller */
+static unsigned inAir; /* under lock: probes with the poller */
+static int started;    /* under lock: 1: the poller runs, -1: it cannot be had */
+static unsigned forks; /* that this process is away from the one that loaded the library */
+static pthread_once_t watched = PTHREAD_ONCE_INIT;
+
+/* In the child nothing is left: its parent's events are of no use there, and the thread has stayed behind. */
+static void fork_child(void) {
+  for (int i = 0; i < DYN_MAX_GPUS; i++) atomic_store(&dyn_gpus[i], NULL);
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  handedOver = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+  dynamiccl_preload.roundLock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  waits = false;
+  inAir = 0;
+  started = 0;
+  forks++;
+}
+
+/* Registered by the first timed call, hence after the driver's own handlers, and run before them: the driver must not be
+ * called once it has begun to take itself down. */
+static void at_exit(void) {
+  struct timespec until;
+  atomic_store(&dyn_probes_ended, true);
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += 200000000;
+  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+  /* Behind the round that may be running none begins. A driver that keeps the round for longer keeps nobody from ending. */
+  if (pthread_mutex_timedlock(&dynamiccl_preload.roundLock, &until) == 0)
+    pthread_mutex_unlock(&dynamiccl_preload.roundLock);
+}
+
+static void watch(void) {
+  pthread_atfork(NULL, NULL, fork_child);
+  atexit(at_exit);
+}
+
+/* ---- contexts ---- */
+
+static struct dyn_gpu *new_gpu(dyn_context context, unsigned long long id) {
+  struct dyn_gpu *gpu = calloc(1, sizeof *gpu);
+  if (gpu == NULL) return NULL;
+  gpu->context = context;
+  gpu->id = id;
+  gpu->forks = forks;
+  gpu->flyingLast = &gpu->flying;
+  gpu->last = &gpu->issued;
+  for (int i = DYN_MAX_PROBES; i-- > 0;) {
+    gpu->probes[i].gpu = gpu;
+    gpu->probes[i].next = gpu->free;
+    gpu->free = &gpu->probes[i];
+  }
+  return gpu;
+}
+
+/* Under lock. NULL: it is dead, or there are too many. */
+static struct dyn_gpu *gpu_of(dyn_context context, unsigned long long id) {
+  int i = 0;
+  for (; i < DYN_MAX_GPUS; i++) {
+    struct dyn_gpu *gpu = atomic_load_explicit(&dyn_gpus[i], memory_order_relaxed);
+    if (gpu == NULL) break;
+    if (gpu->context == context && gpu->id == id) return atomic_load(&gpu->dead) ? NULL : gpu;
+    if (gpu->context == context) atomic_store(&gpu->dead, true); /* gone: this is another one at its address */
+  }
+  struct dyn_gpu *gpu = i < DYN_MAX_GPUS ? new_gpu(context, id) : NULL;
+  if (gpu != NULL) atomic_store(&dyn_gpus[i], gpu);
+  return gpu;
+}
+
+/* Made where they are first used; the thread may have another context current, and another thread may capture. */
+static bool make_events(const struct dyn_driver *driver, struct dyn_probe *probe) {
+  dyn_context before;
+  int mode = RELAXED_CAPTURE;
+  if (probe->start != NULL && probe->end != NULL) return true;
+  if (driver->cuCtxPushCurrent_v2(probe->gpu->context) != 0) return false;
+  driver->cuThreadExchangeStreamCaptureMode(&mode);
+  bool made = (probe->start != NULL || driver->cuEventCreate(&probe->start, 0) == 0) &&
+              (probe->end != NULL || driver->cuEventCreate(&probe->end, 0) == 0);
+  driver->cuThreadExchangeStreamCaptureMode(&mode);
+  driver->cuCtxPopCurrent_v2(&before);
+  return made;
+}
+
+/* ---- one call ---- */
+
+struct dyn_probe *dyn_probe_begin(void *stream) {
+  const struct dyn_driver *driver = dyn_driver();
+  dyn_context context;
+  unsigned long long id = 0;
+  if (driver == NULL || atomic_load_explicit(&dyn_probes_ended, memory_order_relaxed)) return NULL;
+  if (driver->cuStreamGetCtx(stream, &context) != 0 || context == NULL) return NULL;
+  if (driver->cuCtxGetId != NULL && driver->cuCtxGetId(context, &id) != 0) return NULL;
+  pthread_once(&watched, watch);
+  pthread_mutex_lock(&lock);
+  struct dyn_gpu *gpu = gpu_of(context, id);
+  struct dyn_probe *probe = gpu == NULL ? NULL : gpu->free;
+  if (probe != NULL) gpu->free = probe->next;
+  pthread_mutex_unlock(&lock);
+  if (probe == NULL) {
+    atomic_fetch_add_explicit(&dyn_probes_missed, 1, memory_order_relaxed);
+    return NULL;
+  }
+  probe->timed.asked = 0;
+  probe->stream = stream;
+  if (make_events(driver, probe) && driver->cuEventRecord(probe->start, stream) == 0) return probe;
+  atomic_store(&gpu->dead, true);
+  return NULL;
+}
+
+/* Under lock: whether a thread takes over what is handed to it. */
+static bool have_poller(void) {
+  if (started == 0) started = dyn_poller_start() ? 1 : -1;
+  return started > 0;
+}
+
+void dyn_probe_end(struct dyn_probe *probe, bool ok) {
+  struct dyn_gpu *gpu = probe->gpu;
+  if (gpu->forks != forks) return; /* a fork in the middle of the call: the child forgets it */
+  probe->lost = !ok || probe->timed.asked != 1;
+  if (!probe->lost && dyn_driver()->cuEventRecord(probe->end, probe->stream) != 0) atomic_store(&gpu->dead, true);
+  pthread_mutex_lock(&lock);
+  if (!have_poller()) atomic_store(&gpu->dead, true);
+  probe->next = NULL;
+  *gpu->last = probe;
+  gpu->last = &probe->next;
+  inAir++;
+  if (waits) pthread_cond_signal(&handedOver);
+  pthread_mutex_unlock(&lock);
+}
+
+/* ---- for the poller ---- */
+
+bool dyn_probes_take(bool linger) {
+  pthread_mutex_lock(&lock);
+  while (inAir == 0 && !linger && !atomic_load(&dyn_probes_ended)) {
+    waits = true;
+    pthread_cond_wait(&handedOver, &lock);
+    waits = false;
+  }
+  for (int i = 0; i < DYN_MAX_GPUS; i++) {
+    struct dyn_gpu *gpu = atomic_load_explicit(&dyn_gpus[i], memory_order_relaxed);
+    if (gpu == NULL) break;
+    if (gpu->issued == NULL) continue;
+    *gpu->flyingLast = gpu->issued;
+    gpu->flyingLast = gpu->last;
+    gpu->issued = NULL;
+    gpu->last = &gpu->issued;
+  }
+  pthread_mutex_unlock(&lock);
+  return !atomic_load(&dyn_probes_ended);
+}
+
+void dyn_probes_give(struct dyn_gpu *gpu, struct dyn_probe *list) {
+  pthread_mutex_lock(&lock);
+  while (list != NULL) {
+    struct dyn_probe *next = list->next;
+    list->next = gpu->free;
+    gpu->free = list;
+    list = next;
+    inAir--;
+  }
+  pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls that CUDA events time, in front of a fake NCCL and a fake driver; this program plays the plugin:
+ *   test_probe FOLDER
+ */
+#include "fake.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../preload.h"
+
+#define CHECK(cond, ...) \
+  do { \
+    if (!(cond)) { \
+      fprintf(stderr, "%s:%d: %s:", __FILE__, __LINE__, #cond); \
+      fprintf(stderr, " " __VA_ARGS__); \
+      fprintf(stderr, "\n"); \
+      _exit(1); \
+    } \
+  } while (0)
+
+#define SUCCESS 0
+#define IN_PROGRESS 7
+#define POOL 512
+#define FAR (UINT64_MAX / 4)
+
+typedef int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+
+static struct dyn_preload *preload;
+static atomic_int mask;
+static struct fake_gpu *gpu;
+static struct fake_call *(*last)(void);
+static struct dyn_ring *ring;
+
+static function find(const char *name) {
+  function f = (function)dlsym(RTLD_DEFAULT, name);
+  CHECK(f != NULL, "%s", name);
+  return f;
+}
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void sleep_us(long us) { nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL); }
+
+/* ---- the plugin: its ring, and what it does in a call ---- */
+
+static void open_ring(void) {
+  size_t bytes = sizeof *ring + DYN_RING_CELLS * sizeof(struct dyn_sample);
+  struct dyn_ring *fresh = calloc(1, bytes);
+  struct dyn_sample *cells = (struct dyn_sample *)(fresh + 1);
+  for (uint64_t i = 0; i < DYN_RING_CELLS; i++) cells[i].cell = i;
+  pthread_mutex_lock(&preload->roundLock);
+  preload->ring = ring = fresh;
+  preload->lease++;
+  pthread_mutex_unlock(&preload->roundLock);
+  atomic_store(&preload->timing, 1);
+}
+
+/* As when the last communicator goes; what is written to it from now on is found by a sanitizer, and by close_rings. */
+static void close_ring(void) {
+  atomic_store(&preload->timing, 0);
+  pthread_mutex_lock(&preload->roundLock);
+  preload->ring = NULL;
+  pthread_mutex_unlock(&preload->roundLock);
+  free(ring);
+  ring = NULL;
+}
+
+static int pop(struct dyn_sample *out) {
+  struct dyn_sample *cell = (struct dyn_sample *)(ring + 1) + ring->tail % DYN_RING_CELLS;
+  if (__atomic_load_n(&cell->cell, __ATOMIC_ACQUIRE) != ring->tail + 1) return 0;
+  *out = *cell;
+  __atomic_store_n(&cell->cell, ring->tail++ + DYN_RING_CELLS, __ATOMIC_RELEASE);
+  return 1;
+}
+
+/* The next sample; it must come. */
+static struct dyn_sample await(void) {
+  struct dyn_sample s;
+  for (int i = 0; i < 20000; i++, sleep_us(100))
+    if (pop(&s)) return s;
+  CHECK(0, "no sample in two seconds");
+}
+static void none(void) {
+  struct dyn_sample s;
+  sleep_us(2000);
+  CHECK(!pop(&s), "a sample of call %lu", (unsigned long)s.seq);
+}
+
+static __thread struct plan { int stream, asks, result; uint64_t waits, takes, seq; } plan;
+
+/* What runs in the call: the tuner is asked, the work goes to its stream. */
+static int inside(void) {
+  struct dyn_timed *timed = preload->call()->timed;
+  for (int i = 0; i < plan.asks && timed != NULL; i++) {
+    timed->asked++;
+    timed->lease = preload->lease;
+    timed->sample = (struct dyn_sample){.seq = plan.seq, .flags = DYN_SAMPLE_EVENT_TIMED, .algorithm = 1};
+  }
+  atomic_fetch_add(&gpu->ends[plan.stream], plan.takes);
+  return plan.result;
+}
+
+static int all_reduce(uintptr_t stream) {
+  last()->inside = inside;
+  return find("ncclAllReduce")(1, 2, 3, 4, 5, 6, stream, 0, 0);
+}
+
+/* The stream does other things for waits, then the collective. */
+static void call(uint64_t seq, int stream, uint64_t waits, uint64_t takes) {
+  plan = (struct plan){.stream = stream, .asks = 1, .result = SUCCESS, .takes = takes, .seq = seq};
+  atomic_fetch_add(&gpu->ends[stream], waits);
+  CHECK(all_reduce(FAKE_STREAM((uintptr_t)stream)) == SUCCESS);
+}
+
+static void everything_is_over(void) { atomic_store(&gpu->now, FAR); }
+
+/* ---- tests, each in a process of its own ---- */
+
+static void off(void) {
+  atomic_store(&preload->timing, 0);
+  call(1, 0, 10, 100);
+  CHECK(atomic_load(&gpu->records) == 0 && atomic_load(&gpu->made) == 0);
+  atomic_store(&preload->mask, NULL); /* the plugin is gone, whatever else it left */
+  atomic_store(&preload->timing, 1);
+  call(2, 0, 10, 100);
+  CHECK(atomic_load(&gpu->records) == 0);
+}
+
+static void exact(void) {
+  everything_is_over();
+  uint64_t start = 0, offset = 0;
+  for (uint64_t i = 0; i < 100; i++) {
+    uint64_t told = now_ns(), waits = 1000 + i * 7, takes = 5000 + i * 13;
+    call(i, 0, waits, takes);
+    struct dyn_sample s = await();
+    start += waits;
+    CHECK(s.seq == i && s.flags == DYN_SAMPLE_EVENT_TIMED && s.algorithm == 1);
+    CHECK(s.signalNs == takes && s.counterNs == takes, "%u of %lu ns", s.signalNs, (unsigned long)takes);
+    if (i == 0) offset = s.startNs - start;
+    CHECK(s.startNs - offset == start, "%lu and not %lu", (unsigned long)(s.startNs - offset), (unsigned long)start);
+    start += takes;
+    uint64_t end = s.startNs + s.signalNs;
+    CHECK(s.clockNs + end >= told && s.clockNs + end <= now_ns(), "the host's clock when it was seen");
+    CHECK(preload->call()->timed == NULL && preload->call()->depth == 0);
+  }
+  CHECK(atomic_load(&gpu->made) < 2 * 100, "events are used again");
+}
+
+/* Calls of which nothing comes. */
+static void dropped(void) {
+  everything_is_over();
+  for (int way = 0; way < 5; way++) {
+    plan = (struct plan){.asks = way == 0 ? 0 : way == 1 ? 2 : 1, .result = way == 2 ? 1 : way == 3 ? IN_PROGRESS : 0};
+    if (way == 4) atomic_store(&gpu->context[0], 0);
+    CHECK(all_reduce(FAKE_STREAM(0)) == plan.result);
+    none();
+  }
+  unsigned records = atomic_load(&gpu->records);
+  atomic_store(&gpu->context[0], 0x77);
+  plan = (struct plan){.asks = 1};
+  CHECK(all_reduce(FAKE_CAPTURED) == SUCCESS && all_reduce(FAKE_UNKNOWN) == SUCCESS);
+  for (int ends = 0; ends < 2; ends++) { /* in groups, however they end */
+    CHECK(find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS);
+    CHECK(find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS);
+    CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS);
+    CHECK(all_reduce(FAKE_STREAM(0)) == SUCCESS);
+    plan.result = 5;
+    CHECK(find(ends == 0 ? "ncclGroupEnd" : "ncclGroupSimulateEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 5);
+    plan.result = SUCCESS;
+  }
+  CHECK(find("ncclSend")(1, 2, 3, 4, 5, FAKE_STREAM(0), 0, 0, 0) == SUCCESS, "no tuner is asked about it");
+  CHECK(atomic_load(&gpu->records) == records);
+  none();
+  plan.result = 5;
+  CHECK(find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 5); /* no group */
+  plan = (struct plan){.asks = 1, .takes = 5};
+  CHECK(find("ncclBcast")(1, 2, 3, 4, 5, FAKE_STREAM(0), 0, 0, 0) == SUCCESS); /* calls ncclBroadcast: one call */
+  CHECK(await().signalNs == 5);
+  none();
+}
+
+/* Ends come in any order over streams, and in order on one. */
+static void late(void) {
+  atomic_store(&gpu->now, 1);
+  for (uint64_t i = 0; i < 12; i++) call(i, (int)(i % 3), 1000 * (i % 3 + 1), 100); /* 1, 2 and 3 us apart */
+  none();
+  for (uint64_t us = 1; us <= 20; us++) {
+    atomic_store(&gpu->now, us * 1000 + 500);
+    uint64_t seen = 0;
+    struct dyn_sample s;
+    for (sleep_us(2000); pop(&s); seen |= UINT64_C(1) << s.seq) {
+    }
+    for (uint64_t i = 0; i < 12; i++) {
+      uint64_t end = (i / 3 + 1) * ((i % 3 + 1) * 1000 + 100), ended = end <= us * 1000 + 500, before = end <= us * 1000 - 500;
+      CHECK((seen >> i & 1) == (ended && !before), "call %lu at %lu us", (unsigned long)i, (unsigned long)us);
+    }
+  }
+}
+
+/* The GPU is far behind: calls beyond the pool run untimed, and later ones are timed again. */
+static void exhausted(void) {
+  for (int lap = 0; lap < 3; lap++) {
+    atomic_store(&gpu->now, 0);
+    for (uint64_t i = 0; i < POOL + 88; i++) call(i, 0, 10, 10);
+    everything_is_over();
+    for (uint64_t i = 0; i < POOL; i++) CHECK(await().seq == i, "%lu", (unsigned long)i);
+    none();
+    CHECK(ring->dropped == 88u * (unsigned)(lap + 1), "%lu", (unsigned long)ring->dropped);
+  }
+  CHECK(atomic_load(&gpu->made) <= 2 * POOL + 4, "%u events", atomic_load(&gpu->made));
+}
+
+/* Over a minute of GPU time instants stay right, although an event's time is a float. */
+static void long_run(void) {
+  uint64_t start = 0, offset = 0, random = 88172645463325252u;
+  everything_is_over();
+  for (uint64_t i = 0; i < 4000; i++) {
+    random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+    uint64_t waits = random % 30000000, takes = random % 1000000 + 1;
+    call(i, 0, waits, takes);
+    struct dyn_sample s = await();
+    start += waits;
+    if (i == 0) offset = s.startNs - start;
+    int64_t off = (int64_t)(s.startNs - offset - start);
+    CHECK(off > -1000 && off < 1000, "after %lu ns off by %ld", (unsigned long)start, (long)off);
+    CHECK(s.signalNs == takes, "%u of %lu", s.signalNs, (unsigned long)takes);
+    start += takes;
+  }
+}
+
+/* Whatever the driver refuses: the program's call is made, and that context is left alone from then on. */
+static void refused(void) {
+  for (int fail = FAKE_FAIL_CREATE; fail <= FAKE_FAIL_CONTEXT; fail++) {
+    atomic_store(&gpu->failing, 0);
+    atomic_store(&gpu->contextId, 100ull + (unsigned)fail); /* another context at the same address */
+    everything_is_over();
+    if (fail > FAKE_FAIL_CREATE) {
+      call(1, 0, 10, 100);
+      CHECK(await().seq == 1, "case %d", fail);
+    }
+    atomic_store(&gpu->failing, fail);
+    call(2, 0, 10, 100);
+    none();
+    atomic_store(&gpu->failing, 0);
+    unsigned records = atomic_load(&gpu->records), queries = atomic_load(&gpu->queries);
+    call(3, 0, 10, 100);
+    none();
+    CHECK(atomic_load(&gpu->records) == records && atomic_load(&gpu->queries) == queries, "case %d", fail);
+  }
+}
+
+/* The plugin goes while calls are in flight: neither its ring nor the driver is touched, and the next one's calls are
+ * timed as ever; what is left of the old ones is none of its own. */
+static void plugin_goes(void) {
+  atomic_store(&gpu->now, 0);
+  for (int lap = 0; lap < 50; lap++) {
+    for (uint64_t i = 0; i < 10; i++) call(i, 0, 10, 10);
+    if (lap % 2) sleep_us(200);
+    close_ring();
+    unsigned queries = atomic_load(&gpu->queries);
+    sleep_us(500);
+    CHECK(atomic_load(&gpu->queries) == queries, "the driver is asked without a plugin");
+    open_ring();
+    call(100, 1, 10, 20);
+    everything_is_over();
+    CHECK(await().seq == 100, "lap %d", lap);
+    struct dyn_sample s;
+    CHECK(!pop(&s));
+    atomic_store(&gpu->now, 0);
+  }
+}
+
+/* ... and at once comes again, so that the old calls end under the new ring. */
+static void plugin_comes_back(void) {
+  atomic_store(&gpu->now, 0);
+  for (uint64_t i = 0; i < 10; i++) call(i, 0, 10, 10);
+  pthread_mutex_lock(&preload->roundLock);
+  preload->lease++;
+  pthread_mutex_unlock(&preload->roundLock);
+  call(100, 0, 10, 10);
+  everything_is_over();
+  CHECK(await().seq == 100);
+  none();
+}
+
+static int status_of(pid_t child) {
+  int status;
+  CHECK(waitpid(child, &status, 0) == child);
+  return status;
+}
+
+static int forked_inside(void) {
+  pid_t child = fork();
+  if (child == 0) {
+    plan.asks = 0;
+    return inside(); /* the call goes on in the child, too */
+  }
+  CHECK(status_of(child) == 0);
+  return inside();
+}
+
+/* The child of a fork starts with nothing, and times calls of its own. */
+static void forked(void) {
+  atomic_store(&gpu->now, 0);
+  pid_t self = getpid();
+  for (uint64_t i = 0; i < 20; i++) call(i, 0, 10, 10);
+  pid_t child = fork();
+  if (child == 0) {
+    open_ring();
+    everything_is_over();
+    call(100, 1, 10, 30);
+    struct dyn_sample s = await();
+    CHECK(s.seq == 100 && s.signalNs == 30);
+    none();
+    exit(0);
+  }
+  CHECK(status_of(child) == 0);
+  plan = (struct plan){.asks = 1, .takes = 10, .seq = 20};
+  last()->inside = forked_inside;
+  CHECK(find("ncclAllReduce")(1, 2, 3, 4, 5, 6, FAKE_STREAM(0), 0, 0) == SUCCESS);
+  if (getpid() != self) {
+    open_ring();
+    everything_is_over();
+    call(200, 0, 10, 40);
+    CHECK(await().seq == 200);
+    exit(0);
+  }
+  everything_is_over();
+  for (uint64_t i = 0; i < 21; i++) CHECK(await().seq == i);
+}
+
+static void driver_goes(void) { atomic_store(&gpu->gone, true); }
+
+/* The driver takes itself down at exit: not a call of it after that, although calls are in flight. */
+static void exits(void) {
+  for (int i = 0; i < 20; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      atexit(driver_goes); /* as it does when it starts, before any call is timed */
+      atomic_store(&gpu->now, 0);
+      for (uint64_t n = 0; n < 100; n++) call(n, (int)n % 4, 10, 10);
+      if (i % 2) sleep_us(100 * i);
+      exit(0);
+    }
+    uint64_t began = now_ns();
+    int status = status_of(child);
+    CHECK(status == 0, "status %x", status);
+    CHECK(now_ns() - began < 3000000000u, "%lu ms", (unsigned long)(now_ns() - began) / 1000000);
+  }
+}
+
+/* A thread that holds the round for ever, as a driver that hangs would, keeps nobody from ending. */
+static void exits_from_a_hang(void) {
+  pid_t child = fork();
+  if (child == 0) {
+    call(1, 0, 10, 10);
+    pthread_mutex_lock(&preload->roundLock);
+    pid_t other = fork(); /* not even there */
+    if (other == 0) exit(0);
+    CHECK(status_of(other) == 0);
+    exit(0);
+  }
+  CHECK(status_of(child) == 0);
+}
+
+/* Another device's context is current, and another stream's calls are its own. */
+static void contexts(void) {
+  everything_is_over();
+  for (uint64_t i = 0; i < FAKE_STREAMS; i++) atomic_store(&gpu->context[i], 0x77 + i % 4);
+  for (uint64_t i = 0; i < 64; i++) {
+    call(i, (int)(i % FAKE_STREAMS), 10, i + 1);
+    struct dyn_sample s = await();
+    CHECK(s.seq == i && s.signalNs == i + 1);
+  }
+}
+
+#define CALLERS 4
+#define ROUNDS 20000
+static atomic_int running = CALLERS;
+static void *caller(void *number) {
+  for (uint64_t n = 0; n < ROUNDS; n++) {
+    int stream = (int)((uintptr_t)number + n % 2);
+    call(n | (uint64_t)(uintptr_t)number << 32, stream, 100, 100);
+    if (n % 64 == 0) sleep_us(200);
+  }
+  atomic_fetch_sub(&running, 1);
+  return NULL;
+}
+/* Threads call while the GPU gets on, is read, and the plugin's window opens and closes. */
+static void threads(void) {
+  pthread_t callers[CALLERS];
+  struct dyn_sample s;
+  uint64_t seen = 0, next[CALLERS][2] = {{0}};
+  for (uintptr_t i = 0; i < CALLERS; i++) CHECK(pthread_create(&callers[i], NULL, caller, (void *)i) == 0);
+  for (uint64_t n = 0; atomic_load(&running) > 0; n++) {
+    atomic_fetch_add(&gpu->now, 20000);
+    atomic_store(&preload->timing, n % 5 > 0);
+    for (; pop(&s); seen++) {
+      uint64_t who = s.seq >> 32, nth = s.seq & UINT32_MAX;
+      CHECK(who < CALLERS && nth < ROUNDS && nth >= next[who][nth % 2], "%lx", (unsigned long)s.seq);
+      CHECK(s.signalNs >= 100, "%u ns", s.signalNs); /* streams are shared: others' work may be in between */
+      next[who][nth % 2] = nth + 1; /* a thread's calls on one stream come in order, each once */
+    }
+    sleep_us(50);
+  }
+  for (int i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
+  everything_is_over();
+  atomic_store(&preload->timing, 1);
+  call(UINT64_C(1) << 40, 0, 1, 1);
+  do s = await(), seen++;
+  while (s.seq != UINT64_C(1) << 40);
+  printf("{\"probes\":{\"calls\":%d,\"timed\":%lu,\"dropped\":%lu}}\n", CALLERS * ROUNDS, (unsigned long)seen,
+         (unsigned long)ring->dropped);
+  CHECK(seen > 100 && seen + ring->dropped <= CALLERS * ROUNDS + 1);
+}
+
+/* What a call costs more: the fake driver's functions are nearly nothing, so this is our own part. */
+static void cost(void) {
+  double ns[3];
+  everything_is_over();
+  for (int way = 0; way < 3; way++) {
+    atomic_store(&preload->mask, way == 0 ? NULL : &mask);
+    atomic_store(&preload->timing, way == 2);
+    function f = find("ncclAllReduce");
+    plan = (struct plan){.asks = 1, .takes = 1};
+    last()->inside = inside;
+    uint64_t best = UINT64_MAX, began;
+    for (int lap = 0; lap < 20; lap++) {
+      began = now_ns();
+      for (int n = 0; n < 400; n++) f(1, 2, 3, 4, 5, 6, FAKE_STREAM(0), 0, 0);
+      if (now_ns() - began < best) best = now_ns() - began;
+      sleep_us(2000);
+    }
+    ns[way] = (double)best / 400;
+  }
+  printf("{\"wrapperNs\":{\"noPlugin\":%.1f,\"off\":%.1f,\"timing\":%.1f}}\n", ns[0], ns[1], ns[2]);
+}
+
+static void run(const char *name, void (*test)(void)) {
+  pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < FAKE_STREAMS; i++) atomic_store(&gpu->context[i], 0x77);
+    atomic_store(&gpu->contextId, 1);
+    atomic_store(&preload->mask, &mask);
+    open_ring();
+    alarm(60);
+    test();
+    fflush(NULL);
+    _exit(0);
+  }
+  int status = status_of(child);
+  CHECK(status == 0, "%s: status %x", name, status);
+  printf("{\"probe\":\"%s\"}\n", name);
+  fflush(NULL);
+}
+
+int main(int argc, char **argv) {
+  char path[4096];
+  CHECK(argc > 1, "the folder of the fakes");
+  preload = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
+  CHECK(preload != NULL && preload->version == DYN_PRELOAD_VERSION, "not preloaded");
+  snprintf(path, sizeof path, "%s/libnccl.so.2", argv[1]);
+  void *nccl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  snprintf(path, sizeof path, "%s/libcuda.so.1", argv[1]);
+  void *cuda = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  CHECK(nccl != NULL && cuda != NULL, "%s", dlerror());
+  last = (struct fake_call *(*)(void))dlsym(nccl, "fake_last_call");
+  gpu = dlsym(cuda, "fake_gpu");
+  CHECK(last != NULL && gpu != NULL);
+  static const struct { const char *name; void (*test)(void); } tests[] = {
+      {"off", off}, {"exact", exact}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
+      {"long run", long_run}, {"refused", refused}, {"plugin goes", plugin_goes}, {"plugin comes back", plugin_comes_back},
+      {"forked", forked}, {"exits", exits}, {"exits from a hang", exits_from_a_hang}, {"contexts", contexts},
+      {"threads", threads}, {"cost", cost}};
+  for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+    if (argc < 3 || strcmp(argv[2], tests[i].name) == 0) run(tests[i].name, tests[i].test);
+  return 0;
+}
