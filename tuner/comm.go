@@ -44,7 +44,7 @@ func (m *comm) views(all []BucketView) []BucketView {
 		case m.FixedNumerics && len(b.set) == 1:
 			v.Note = "fixed numerics: a collective that adds up keeps NCCL's own choice"
 		case !m.Explore:
-			v.Note = "not explored: a rank has no profiler plugin or times no kernels (dynamiccld status), or exploration is off"
+			v.Note = "not explored: a rank has no profiler plugin or its calls are not timed (dynamiccld status), or exploration is off"
 		}
 		all = append(all, v)
 	})

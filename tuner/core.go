@@ -169,7 +169,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 		return
 	}
 	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
-	set := Choices(e.Set, m.MaxChannels, m.Shape.Nodes)
+	set := Choices(e.Set, m.MaxChannels, m.Shape.Nodes, m.EventTimed)
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}

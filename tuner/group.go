@@ -34,6 +34,7 @@ type group struct {
 	firstEnd  int64
 	network   bool // some rank received through the network
 	kernels   bool // times are kernels' own
+	events    bool // times are the whole call's on every rank
 	instants  bool // every rank so far said when it started, and its clock is known
 	bad       bool // aggregated, or ranks that do not tell the same
 }
@@ -43,7 +44,8 @@ type span struct {
 	rank      int32
 	startNs   int64 // host's clock
 	endNs     int64 // of the kernel, or of the last receive if that is later
-	kernel    bool  // timed by the GPU
+	kernel    bool  // timed by the kernel itself
+	event     bool  // timed by CUDA events
 	network   bool
 	counterNs state.Ns
 	signalNs  state.Ns
@@ -88,7 +90,10 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	default:
 		g.seen |= bit
 		g.bad = g.bad || s.Aggregated
-		if g.bucket != s.Bucket || g.action != s.Action || g.ran != s.Ran {
+		if g.ran == actions.Default { // that rank could not tell; nothing contradicts what another one says
+			g.ran = s.Ran
+		}
+		if g.bucket != s.Bucket || g.action != s.Action || (s.Ran != actions.Default && g.ran != s.Ran) {
 			if !g.bad {
 				j.disagreed++
 			}
@@ -116,7 +121,8 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 // instant is when the sample's kernel started, on the clock that all ranks share; false: nobody can say.
 func (j *joiner) instant(s *Sample) (span, bool) {
 	at := span{rank: s.Rank, startNs: int64(s.StartNs), endNs: int64(s.StartNs) + int64(s.SignalNs), counterNs: s.CounterNs, signalNs: s.SignalNs}
-	at.kernel = s.StartNs != 0 && !s.HostTimed
+	at.event = s.EventTimed
+	at.kernel = s.StartNs != 0 && !s.HostTimed && !s.EventTimed
 	switch {
 	case s.StartNs == 0 || s.StartNs > maxInstantNs:
 		return at, false
@@ -145,6 +151,7 @@ const maxInstantNs = 1 << 62
 func (g *group) take(s span, instant bool) {
 	first := bits.OnesCount64(g.seen) == 1
 	g.instants = instant && (first || g.instants)
+	g.events = s.event && (first || g.events)
 	if first || s.signalNs < g.shortest.signalNs {
 		g.shortest = s
 	}

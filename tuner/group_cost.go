@@ -14,9 +14,9 @@ const (
 	incoherent      // instants that contradict each other
 )
 
-// cost fills in what the call took: from the last rank's start to the last rank's end, and the launch, which kernel
-// times leave out. Without instants it is the shortest duration over ranks, which is the same where every rank waits for
-// the last one's data.
+// cost fills in what the call took: from the last rank's start to the last rank's end, and the launch, which kernel times
+// leave out and events do not. Without instants it is the shortest duration over ranks, which is the same where every
+// rank waits for the last one's data.
 func (g *group) cost(o *state.Observation) flaw {
 	if g.instants {
 		o.CounterNs, o.FirstRank = g.last.counterNs, g.last.rank
@@ -27,7 +27,7 @@ func (g *group) cost(o *state.Observation) flaw {
 	} else {
 		o.CounterNs, o.SignalNs, o.FirstRank = g.shortest.counterNs, g.shortest.signalNs, g.shortest.rank
 		o.SkewNs = g.longestNs - g.shortest.signalNs
-		if g.kernels && oneWay(g.bucket.Collective, g.ran.Algorithm) {
+		if (g.kernels || g.events) && g.oneWay() {
 			return unclocked
 		}
 	}
@@ -50,14 +50,15 @@ const (
 )
 
 // coherent reports whether one call can have taken these times: where every rank needs every other's data none ends
-// before the last one starts, and without a network, whose delays are anybody's, all end together. Times that are
-// another call's (a profiler thread of NCCL that came late) fail here.
+// before the last one starts, and without a network, whose delays are anybody's, all kernels end together. Times that are
+// another call's (a profiler thread of NCCL that came late) fail here. Events are of their own call for certain, so for
+// them the second rule would only throw away what is unusual.
 func (g *group) coherent() bool {
-	if g.network || g.ran.Path == actions.PathCollective && oneWay(g.bucket.Collective, g.ran.Algorithm) {
+	if g.network && !g.events || (g.events || g.ran.Path == actions.PathCollective) && g.oneWay() {
 		return true
 	}
 	after := g.firstEnd - g.last.startNs
-	return after >= -clockErrorNs && g.endNs-g.firstEnd <= endsApartTimes*max(0, after)+endsApartNs
+	return after >= -clockErrorNs && (g.events || g.endNs-g.firstEnd <= endsApartTimes*max(0, after)+endsApartNs)
 }
 
 // launchNs is what a call costs beside its kernel's own time: launch and kernel boundary. Measured on 4x H200 as CUDA
@@ -70,8 +71,9 @@ func launchNs(ran actions.Action) state.Ns {
 	return 3_400
 }
 
-// oneWay says that a rank may be done before data of the last one to arrive could have reached it: a tree's root, the
-// root of a broadcast, the leaves of a reduction.
-func oneWay(c actions.Collective, a actions.Algorithm) bool {
-	return c == actions.Broadcast || c == actions.Reduce || a != actions.Ring
+// oneWay says that a rank may be done before data of the last one to arrive could have reached it: the root of a
+// broadcast, the leaves of a reduction; and, as its kernel's time misses the way down, a tree's root. Events miss nothing.
+func (g *group) oneWay() bool {
+	c := g.bucket.Collective
+	return c == actions.Broadcast || c == actions.Reduce || !g.events && g.ran.Algorithm != actions.Ring
 }

@@ -38,17 +38,17 @@ func ActionSet(marks MarkSet, maxChannels int) []actions.Action {
 }
 
 // Choices is the action set of a bucket: what NCCL allows on all ranks, as far as it can be measured on communicators over
-// so many nodes.
-func Choices(marks MarkSet, maxChannels, nodes int) []actions.Action {
-	return measurable(ActionSet(marks, maxChannels), nodes)
+// so many nodes; eventTimed: by CUDA events and not by the kernels' own times.
+func Choices(marks MarkSet, maxChannels, nodes int, eventTimed bool) []actions.Action {
+	return measurable(ActionSet(marks, maxChannels), nodes, eventTimed)
 }
 
 // measurable leaves out what kernel times cannot tell on the communicator. In a tree the thread that stamps them sends up,
 // and is done before the result comes down (treeSplit, src/device/all_reduce.h; 4x H200: AllReduce 1 KiB 4.3 of 6.7 us).
 // Over a network the receives tell the rest; on one node a tree would look better than it is. NCCL's own choice may be a
-// tree there: it then looks too good itself and stays.
-func measurable(set []actions.Action, nodes int) []actions.Action {
-	if nodes > 1 {
+// tree there: it then looks too good itself and stays. CUDA events tell when a call is over, whatever ran.
+func measurable(set []actions.Action, nodes int, eventTimed bool) []actions.Action {
+	if nodes > 1 || eventTimed {
 		return set
 	}
 	return slices.DeleteFunc(set, func(a actions.Action) bool {

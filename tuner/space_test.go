@@ -6,10 +6,15 @@ import (
 	"dynamiccl/actions"
 )
 
-// A tree's cost can be measured where receives are seen, that is over a network, and not on one node.
-func TestTreesAreTriedOverNetworksAlone(t *testing.T) {
-	for nodes, want := range map[int]bool{1: false, 2: true, 4: true} {
-		set, trees, rings := measurable(ActionSet(1<<0|1<<3|1<<13, 32), nodes), 0, 0
+// A tree's cost can be measured where receives are seen, that is over a network, or where CUDA events time the calls, and
+// not by kernel times on one node.
+func TestTreesAreTriedWhereTheirEndIsSeen(t *testing.T) {
+	for _, c := range []struct {
+		nodes  int
+		events bool
+		want   bool
+	}{{1, false, false}, {2, false, true}, {4, false, true}, {1, true, true}, {2, true, true}} {
+		set, trees, rings := measurable(ActionSet(1<<0|1<<3|1<<13, 32), c.nodes, c.events), 0, 0
 		for _, a := range set {
 			if a.Path == actions.PathCollective && a.Algorithm == actions.Tree {
 				trees++
@@ -18,8 +23,8 @@ func TestTreesAreTriedOverNetworksAlone(t *testing.T) {
 				rings++
 			}
 		}
-		if (trees > 0) != want || rings == 0 || set[0] != actions.Default {
-			t.Errorf("%d nodes: %d trees and %d rings of %v, want trees %v", nodes, trees, rings, set, want)
+		if (trees > 0) != c.want || rings == 0 || set[0] != actions.Default {
+			t.Errorf("%d nodes, events %v: %d trees and %d rings of %v, want trees %v", c.nodes, c.events, trees, rings, set, c.want)
 		}
 	}
 }

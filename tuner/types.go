@@ -26,6 +26,7 @@ type CommJoined struct {
 	Shape         state.Shape
 	NCCLVersion   int       // NCCL_VERSION code, 0: not known
 	Machine       string    // for Key; "": that of the Config
+	EventTimed    bool      // CUDA events time the calls of every rank: then trees can be measured on one node, too
 	Explore       bool      // false: a rank has no profiler, or the user said so: stored choices only
 	FixedNumerics bool      // the user said so: collectives that add up keep NCCL's own choice
 	MaxChannels   int       // 0: not known
@@ -53,7 +54,7 @@ type Sample struct {
 	Rank       int32
 	Bucket     state.Bucket
 	Bytes      uint64
-	StartNs    uint64 // first kernel start, GPU clock (the host's when HostTimed); 0: not known
+	StartNs    uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (the host's when HostTimed); 0: not known
 	ClockNs    int64  // host's clock less the GPU's, too large by what telling took; 0: not known
 	RecvNs     int64  // host's clock at the end of the last network receive; 0: there was none
 	CounterNs  state.Ns
@@ -62,6 +63,7 @@ type Sample struct {
 	Ran        actions.Action // PathDefault: not known
 	Aggregated bool
 	HostTimed  bool
+	EventTimed bool // by CUDA events around the call: the launch is in it, and its end is the call's
 }
 
 // Advised gives choices from outside (an imported file) to a communicator: starting points that must still be measured

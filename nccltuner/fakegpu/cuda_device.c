@@ -101,8 +101,35 @@ FAKEGPU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
   return 0;
 }
 
+/* Of each thread; one more is pushed at most. */
+static _Thread_local CUcontext current, pushed;
+
+CUcontext fakegpu_current(void) { return current; }
+
 FAKEGPU_API CUresult cuCtxSetCurrent(CUcontext context) {
-  (void)context;
+  current = context;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  if (pushed != NULL || context == NULL) return CUDA_ERROR_INVALID_VALUE;
+  pushed = current;
+  current = context;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+  *context = current;
+  current = pushed;
+  pushed = NULL;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+  static _Thread_local int own; /* no call is forbidden here, whatever is captured */
+  int before = own;
+  own = *mode;
+  *mode = before;
   return 0;
 }
 

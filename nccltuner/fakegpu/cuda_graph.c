@@ -45,6 +45,11 @@ FAKEGPU_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
   return 0;
 }
 
+FAKEGPU_API CUresult cuStreamIsCapturing(CUstream stream, int *status) {
+  *status = fakegpu_capturing(stream);
+  return 0;
+}
+
 FAKEGPU_API CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
   if (nodes == NULL) *count = graph->n;
   for (size_t i = 0; nodes != NULL && i < *count; i++) nodes[i] = i < graph->n ? &graph->nodes[i] : NULL;

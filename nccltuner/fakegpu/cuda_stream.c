@@ -21,6 +21,7 @@ static const double kernelNs = 25e6;          /* virtual: what warms a GPU is ov
 static const uint64_t realKernelNs = 1000000; /* a thread that launches without end must not spin */
 static struct CUstream_st legacy = {.nowNs = 1e9};
 static void (*settle)(CUstream stream);
+static void (*told)(double nowNs);
 static atomic_int loadedStreams;
 
 static uint64_t real_now_ns(void) {
@@ -32,6 +33,7 @@ static uint64_t real_now_ns(void) {
 struct CUstream_st *stream_of(CUstream stream) { return stream == NULL ? &legacy : stream; }
 
 double *fakegpu_now_ns(CUstream stream) { return &stream_of(stream)->nowNs; }
+void fakegpu_on_query(void (*function)(double nowNs)) { told = function; }
 void fakegpu_on_wait(void (*function)(CUstream stream)) { settle = function; }
 /* Not by the clock: a load whose thread is kept waiting by a busy machine would come and go. */
 int fakegpu_is_loaded(void) { return atomic_load(&loadedStreams) > 0; }
@@ -54,8 +56,14 @@ FAKEGPU_API CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
   (void)flags;
   *stream = calloc(1, sizeof **stream);
   if (*stream == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  (*stream)->context = fakegpu_current();
   (*stream)->nowNs = 1e9; /* as the harness: 0 would be no time */
   return 0;
+}
+
+FAKEGPU_API CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
+  *context = stream == NULL ? fakegpu_current() : stream->context;
+  return *context == NULL ? CUDA_ERROR_INVALID_VALUE : 0;
 }
 
 FAKEGPU_API CUresult cuStreamSynchronize(CUstream stream) { return stream_wait(stream); }
@@ -88,6 +96,13 @@ FAKEGPU_API CUresult cuEventSynchronize(CUevent event) {
   if (settle != NULL) settle(event->stream);
   sleep_until(event->busyUntilNs);
   return 0;
+}
+
+/* From any thread; what it waits for was recorded before. */
+FAKEGPU_API CUresult cuEventQuery(CUevent event) {
+  int ready = !event->recorded || real_now_ns() >= event->busyUntilNs;
+  if (told != NULL) told(ready ? event->nowNs : 0);
+  return ready ? 0 : CUDA_ERROR_NOT_READY;
 }
 
 FAKEGPU_API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {

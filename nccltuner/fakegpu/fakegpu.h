@@ -19,7 +19,8 @@
  *   FAKEGPU_GPUS         visible GPUs (8)
  *   FAKEGPU_LOAD_FACTOR  times the cost of a collective while kernels or copies run on other streams (1)
  *   FAKEGPU_DIR          where ranks of a communicator meet (/dev/shm); nothing stays there
- * NCCL_HOSTID makes nodes as it does for NCCL. With libnccl.so.2 in LD_PRELOAD plugins see virtual time as well.
+ * NCCL_HOSTID makes nodes as it does for NCCL. With libnccl.so.2 in LD_PRELOAD plugins see virtual time as well, and so
+ * does a thread that has asked after an event and heard that it is over: a moment later, by as much on every rank.
  */
 #ifndef FAKEGPU_H
 #define FAKEGPU_H
@@ -42,6 +43,8 @@ FAKEGPU_API int fakegpu_capturing(CUstream stream);
 FAKEGPU_API void fakegpu_capture(CUstream stream, struct fakegpu_work *work);
 /* settle is called before the host sees what a stream did, NULL: what any did. */
 FAKEGPU_API void fakegpu_on_wait(void (*settle)(CUstream stream));
+/* told is called in a thread that asked after an event, with the virtual time at which it was over; 0: it is not. */
+FAKEGPU_API void fakegpu_on_query(void (*told)(double nowNs));
 /* Kernels or copies that are not NCCL's were launched, and the host has not waited for their stream since. */
 FAKEGPU_API int fakegpu_is_loaded(void);
 

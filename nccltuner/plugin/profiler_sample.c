@@ -153,10 +153,9 @@ static void tell_what_runs(const struct dyn_context *context, const struct dyn_e
 struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_event *event) {
   int want = dyn_wanted(context);
   const struct dyn_process *process = context->process;
-  if (want && process->eventTimed && __atomic_load_n(&process->ring->wantMask, __ATOMIC_RELAXED) & ncclProfileKernelCh) {
-    tell_what_runs(context, event);
-    return NULL;
-  }
+  if (process->eventTimed) tell_what_runs(context, event);
+  if (want && process->eventTimed && __atomic_load_n(&process->ring->wantMask, __ATOMIC_RELAXED) & ncclProfileKernelCh)
+    return NULL; /* the call's own sample says it all */
   if (!(want & (ncclProfileColl | ncclProfileKernelCh | ncclProfileProxyOp)) || event->coll.count == 0) return NULL;
   int func = event->coll.func != NULL ? dyn_func_number(event->coll.func) : event->coll.funcNumber;
   if (func < 0 || func >= DYN_NUM_COLLECTIVES) return NULL;

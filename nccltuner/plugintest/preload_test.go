@@ -36,6 +36,18 @@ func TestPreload(t *testing.T) {
 // Calls that are timed by CUDA events: what comes of them, whatever driver, program and plugin do meanwhile.
 func TestProbes(t *testing.T) { preload(t, "test_probe", filepath.Join(build, "test")) }
 
+// The same under the thread sanitizer, with the library linked in.
+func TestProbesThreads(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	folder := filepath.Join(build, "test", "threads")
+	cmd := exec.CommandContext(ctx, filepath.Join(folder, "test_probe"), folder)
+	cmd.Env = []string{"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0"} // every test is a child
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
 // Without any NCCL every call fails, and one line says why.
 func TestPreloadWithoutNCCL(t *testing.T) {
 	if said := preload(t, "test_preload", "none"); strings.Count(said, "\n") != 1 || !strings.Contains(said, "libnccl.so.2") {

@@ -141,8 +141,12 @@ static unsigned look_at(struct dyn_gpu *gpu) {
 
 /* False: the process ends. flying: something is left. */
 static bool one_round(unsigned *ended, bool *flying) {
+  static __thread bool lenient;
   pthread_mutex_lock(&dynamiccl_preload.roundLock);
   bool goesOn = !atomic_load(&dyn_probes_ended);
+  int mode = RELAXED_CAPTURE;
+  /* Asking after an event would break captures of other threads that forbid it to all. */
+  if (goesOn && !lenient) lenient = dyn_driver()->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   *ended = 0;
   *flying = false;
   for (int i = 0; i < DYN_MAX_GPUS && goesOn; i++) {
@@ -160,14 +164,11 @@ static bool one_round(unsigned *ended, bool *flying) {
 }
 
 static void *run(void *nothing) {
-  int mode = RELAXED_CAPTURE;
   unsigned quiet = 0, ended;
   bool flying = false;
   (void)nothing;
   prctl(PR_SET_NAME, "dynamiccl-time");
   prctl(PR_SET_TIMERSLACK, 1000ul);
-  /* Asking after an event would break captures of other threads that forbid it to all. */
-  dyn_driver()->cuThreadExchangeStreamCaptureMode(&mode);
   while (dyn_probes_take(flying || quiet < LINGER_ROUNDS) && one_round(&ended, &flying)) {
     quiet = ended > 0 ? 0 : quiet + 1;
     struct timespec pause = {.tv_nsec = flying && quiet > QUIET_ROUNDS ? SLOW_ROUND_NS : ROUND_NS};

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NCCL is taken from the library that was named, and not from whatever else the process has loaded; but where
+ * libdynamiccl-preload.so is preloaded the calls go through it, as a program's own would, for else it would time none.
+ */
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -7,6 +11,13 @@
 struct nccl_functions nccl;
 
 struct symbol { void **at; const char *name; int needed; };
+
+/* The preload forwards to the libnccl.so.2 that is loaded: the one at hand, unless its soname is another. */
+static int goes_through_preload(void *library) {
+  void *same = dlopen("libnccl.so.2", RTLD_NOLOAD | RTLD_LAZY);
+  if (same != NULL) dlclose(same);
+  return same == library && dlsym(RTLD_DEFAULT, "dynamiccl_preload") != NULL;
+}
 
 int nccl_load(struct worker *worker) {
   if (worker->ncclVersion != 0) return 0;
@@ -21,10 +32,13 @@ int nccl_load(struct worker *worker) {
   const struct symbol symbols[] = {NCCL_FUNCTIONS(SYMBOL) NCCL_TEXT_FUNCTIONS(SYMBOL) NCCL_NEWER_FUNCTIONS(NEWER)};
 #undef SYMBOL
 #undef NEWER
+  int preloaded = goes_through_preload(library);
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
     *symbols[i].at = dlsym(library, symbols[i].name);
     if (*symbols[i].at == NULL && symbols[i].needed)
       return worker_fail(worker, "loading NCCL: %s has no %s: name another library with --nccl", file, symbols[i].name);
+    void *before = preloaded && *symbols[i].at != NULL ? dlsym(RTLD_DEFAULT, symbols[i].name) : NULL;
+    if (before != NULL) *symbols[i].at = before;
   }
   worker->unusable = 0;
   NCCL(worker, ncclGetVersion, &worker->ncclVersion);

@@ -3,7 +3,7 @@
 # runs them as well.
 T := $(BUILD)/test
 
-tests: $(T)/test_preload $(T)/test_probe $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_preload $(T)/test_probe $(T)/threads/test_probe $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -20,7 +20,16 @@ $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 $(T)/test_probe: test/test_probe.c test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
+# The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
+SANITIZED := $(CFLAGS) -O1 -fsanitize=thread
+$(T)/threads/test_probe: test/test_probe.c test/fake_nccl.c test/fake_cuda.c test/fake.h $(wildcard *.c) $(HEADERS) | $(T)
+	@mkdir -p $(@D)
+	@echo "cc $(@D)"; $(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libnccl.so.2 -o $(@D)/libnccl.so.2 test/fake_nccl.c
+	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
+	@$(CC) $(SANITIZED) -rdynamic -o $@ test/test_probe.c $(wildcard *.c) -pthread -ldl
+
 check: tests
+	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_probe $(abspath $(T))/threads
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_probe $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload local $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload global $(abspath $(T))

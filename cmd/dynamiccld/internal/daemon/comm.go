@@ -73,19 +73,24 @@ func (c *comm) unfit() bool {
 	return false
 }
 
-// measured says that every rank has our profiler and may time kernels.
+// measured says that every rank has our profiler and times its calls.
 func (c *comm) measured() bool {
 	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoProfiler || r.NoTimes })
 }
 
-// noTimes says that a rank must not time kernels (nccltuner/plugin/capture.c).
+// eventTimed says that CUDA events time the calls of every rank.
+func (c *comm) eventTimed() bool {
+	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return !r.EventTimed })
+}
+
+// noTimes says that a rank's calls are not timed (nccltuner/plugin/capture.c).
 func (c *comm) noTimes() bool {
 	return slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoTimes })
 }
 
 // whyNoTimes is said of such a communicator.
-const whyNoTimes = "kernels are not timed, so stored choices only: `dynamiccld calibrate` fills the store; DYNAMICCL_KERNEL_EVENTS=1 " +
-	"times them where NCCL may hang at its end (with the preload library of `dynamiccld run`, or DYNAMICCL_NO_GRAPHS=1)"
+const whyNoTimes = "a rank's calls are not timed, for they do not go through libdynamiccl-preload.so: stored choices only; start the program " +
+	"with `dynamiccld run`, and have its libraries call NCCL by name and not through dlsym"
 
 // noExplore and fixedNumerics say what the user wants of the processes: one rank's word binds the communicator.
 func (c *comm) noExplore() bool {

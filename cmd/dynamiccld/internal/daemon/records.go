@@ -125,5 +125,5 @@ func (d *Daemon) activate(c *comm) {
 	}
 	machine := c.machine(d.cfg.Machine)
 	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: c.shape(), NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
-		MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, c.shape(), version)})
+		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, c.shape(), version)})
 }

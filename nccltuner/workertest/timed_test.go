@@ -1,0 +1,146 @@
+package workertest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/nccltuner"
+)
+
+// timed waits for at least n samples with times of a choice, equally many of each rank; by rank, in the order of calls.
+func (f *forcer) timed(ranks, n int, choice actions.Action) [][]nccltuner.Sample {
+	f.t.Helper()
+	all := make([][]nccltuner.Sample, ranks)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		for _, s := range f.drain() {
+			if s.Action != choice || s.Untimed {
+				continue
+			}
+			// The call that brought the choice into force may still be of the window before.
+			if r := all[s.Rank]; len(r) == 1 && s.Seq != r[0].Seq+1 {
+				all[s.Rank] = r[:0]
+			}
+			all[s.Rank] = append(all[s.Rank], s)
+		}
+		different := func(s []nccltuner.Sample) bool {
+			return len(s) < n || len(s) != len(all[0]) || s[len(s)-1].Seq != all[0][len(s)-1].Seq
+		}
+		if !slices.ContainsFunc(all, different) {
+			return all
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("%d samples of rank 0 and %d of the last, want %d of each", len(all[0]), len(all[ranks-1]), n)
+		}
+	}
+}
+
+// Calls that CUDA events time: each sample is of its own call, says what was asked for and what ran, and takes what the
+// table says, tree or ring, on all ranks the same calls.
+func TestTimedByEvents(t *testing.T) {
+	const calls = 3 * nccltuner.EpochCalls
+	for _, ranks := range []int{2, 4} {
+		for _, version := range []string{"2.28.9", "2.30.7", "2.32.3"} {
+			t.Run(fmt.Sprintf("%d ranks of %s", ranks, version), func(t *testing.T) {
+				env, dir := pluginEnv(t)
+				g := startGroup(t, ranks, sameEnv(append(env, "FAKEGPU_TABLE="+writeTable(t, ranks, 1), "FAKEGPU_OPTIONS=--nccl "+version,
+					"LD_PRELOAD="+build+"/libdynamiccl-preload.so:"+build+"/libnccl.so.2")...))
+				g.init()
+				f := newForcer(t, dir, ranks)
+				var v nccltuner.RecordView
+				if err := f.record.View(&v); err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range v.Ranks {
+					if !r.EventTimed || r.NoTimes {
+						t.Fatalf("rank %+v", r)
+					}
+				}
+				for a := range tableAlgorithms {
+					for _, bytes := range []int{1024, 4 << 20} {
+						choice := actions.Action{Path: actions.PathCollective, Algorithm: actions.Algorithm(a), Protocol: actions.LL128, Channels: 8}
+						f.force(g, actions.AllReduce, bytes, choice)
+						f.watch(maskColl | maskKernelCh)
+						g.ask(callLine("AllReduce", bytes, nccltuner.EpochCalls)) // the window opens with an epoch
+						g.ask(callLine("AllReduce", bytes, calls))
+						f.hold(f.timed(ranks, calls, choice), choice, choiceUs(bytes, a, int(actions.LL128), 8))
+					}
+				}
+				g.bye()
+			})
+		}
+	}
+}
+
+// hold wants samples of one choice: the calls in a row, the same on all ranks, each starting where the one before ended.
+func (f *forcer) hold(all [][]nccltuner.Sample, choice actions.Action, us float64) {
+	f.t.Helper()
+	first := all[0][0].Seq
+	for rank, samples := range all {
+		for i, s := range samples {
+			off := int64(s.SignalNs) - int64(us*1e3+0.5)
+			if !s.EventTimed || s.Action != choice || s.Ran.Algorithm != choice.Algorithm || s.Ran.Protocol != choice.Protocol || s.Ran.Channels == 0 ||
+				s.CounterNs != s.SignalNs || off < -1 || off > 1 {
+				f.t.Fatalf("rank %d: %+v, want %v and %.3f us", rank, s, choice, us)
+			}
+			if s.Seq != first+uint64(i) {
+				f.t.Fatalf("rank %d: call %d, want %d", rank, s.Seq, first+uint64(i))
+			}
+			if late := s.ClockNs - all[rank][0].ClockNs; late < -20 || late > 20 {
+				f.t.Fatalf("rank %d: the clocks part by %d ns", rank, late)
+			}
+			if i > 0 {
+				if gap := int64(s.StartNs) - int64(samples[i-1].StartNs) - int64(samples[i-1].SignalNs); gap < -20 || gap > 20 {
+					f.t.Fatalf("rank %d: call %d begins %d ns after the end of the one before", rank, s.Seq, gap)
+				}
+			}
+		}
+	}
+}
+
+// Graphs and groups have no times, and take none: what they run is as fast as without us.
+func TestTimedAroundGraphs(t *testing.T) {
+	const bytes, calls = 65536, 10
+	env, dir := pluginEnv(t)
+	g := startGroup(t, 2, sameEnv(append(env, "FAKEGPU_TABLE="+writeTable(t, 2, 1), "LD_PRELOAD="+build+"/libdynamiccl-preload.so")...))
+	g.init()
+	f := newForcer(t, dir, 2)
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}
+	f.force(g, actions.AllReduce, bytes, ring)
+	f.watch(maskColl | maskKernelCh)
+	g.ask(callLine("AllReduce", bytes, 2*nccltuner.EpochCalls))
+	f.timed(2, nccltuner.EpochCalls-1, ring)
+	for _, r := range g.ask(measureLine("AllReduce", bytes, "graph", calls, 5, 5, 0, 0)) {
+		near(t, "captured while calls are timed", r.Us, choiceUs(bytes, 1, 0, 8))
+	}
+	captured := 0
+	for deadline := time.Now().Add(5 * time.Second); captured < 2*calls && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for _, s := range f.drain() {
+			if s.Captured {
+				captured++
+			}
+		}
+	}
+	if captured != 2*calls {
+		t.Errorf("%d captured calls are told, want %d", captured, 2*calls)
+	}
+	for _, r := range g.ask(measureLine("AllToAll", bytes, "stream", calls, 5, 5, 0, 0)) { // no tuner is asked
+		if *r.Wrong != 0 {
+			t.Error("wrong elements")
+		}
+	}
+	f.watch(0)
+	g.ask(callLine("AllReduce", bytes, 2*nccltuner.EpochCalls))
+	time.Sleep(20 * time.Millisecond)
+	f.drain()
+	g.ask(callLine("AllReduce", bytes, nccltuner.EpochCalls))
+	time.Sleep(20 * time.Millisecond)
+	for _, s := range f.drain() {
+		if !s.Untimed {
+			t.Errorf("a sample that nobody wants: %+v", s)
+		}
+	}
+	g.bye()
+}

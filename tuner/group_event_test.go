@@ -1,0 +1,94 @@
+package tuner
+
+import (
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// playEvents sends one call's spans (start, end on the host's clock, the same for all GPUs) after enough calls for the clocks.
+func playEvents(t *testing.T, c actions.Collective, ran []actions.Action, spans [][2]int64) (o state.Observation, bad bool, j *joiner) {
+	t.Helper()
+	j = &joiner{ranks: len(spans)}
+	b := state.Bucket{Collective: c, Log2Bytes: 16}
+	done := false
+	for seq := range uint64(clockMinimum) {
+		for r, span := range spans {
+			at := 1_000_000_000 + 100_000*int64(seq)
+			s := &Sample{Seq: seq, Rank: int32(r), Bucket: b, Bytes: 65536, ClockNs: 1, EventTimed: true, Ran: ran[r],
+				StartNs: uint64(at + span[0]), SignalNs: state.Ns(span[1] - span[0]), CounterNs: state.Ns(span[1] - span[0])}
+			o, bad, done = j.add(0, s)
+		}
+	}
+	if !done {
+		t.Fatal("the group is not complete")
+	}
+	return o, bad, j
+}
+
+// Events have the launch in them and end when the call does: a tree counts like a ring, and nothing is added.
+func TestGroupCostByEvents(t *testing.T) {
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}
+	unknown := actions.Action{}
+	for _, c := range []struct {
+		name       string
+		collective actions.Collective
+		ran        actions.Action
+		spans      [][2]int64
+		bad        bool
+		want, skew state.Ns
+	}{
+		{"ring", actions.AllReduce, ring, [][2]int64{{0, 9000}, {4000, 9500}}, false, 5500, 4000},
+		{"tree", actions.AllReduce, treeLL, [][2]int64{{0, 9000}, {4000, 9500}}, false, 5500, 4000},
+		{"a tree cannot end before its last rank comes", actions.AllReduce, treeLL, [][2]int64{{0, 9000}, {20_000, 29_000}}, true, 0, 0},
+		{"nor a kernel without a name", actions.AllGather, unknown, [][2]int64{{0, 9000}, {20_000, 29_000}}, true, 0, 0},
+		{"a broadcast's root can", actions.Broadcast, ring, [][2]int64{{0, 9000}, {20_000, 29_000}}, false, 9000, 20_000},
+		{"ends far apart are unusual and true", actions.AllReduce, ring, [][2]int64{{0, 9000}, {100, 320_000}}, false, 319_900, 100},
+		{"kernel without a name", actions.AllReduce, unknown, [][2]int64{{500, 9000}, {0, 8900}}, false, 8500, 500},
+	} {
+		o, bad, j := playEvents(t, c.collective, []actions.Action{c.ran, c.ran}, c.spans)
+		if bad != c.bad || (!bad && (o.SignalNs != c.want || o.SkewNs != c.skew)) {
+			t.Errorf("%s: %+v, bad %v, want %d ns, skew %d ns, bad %v", c.name, o, bad, c.want, c.skew, c.bad)
+		}
+		if (j.incoherent > 0) != c.bad || j.disagreed != 0 {
+			t.Errorf("%s: %d incoherent, %d disagreed", c.name, j.incoherent, j.disagreed)
+		}
+	}
+}
+
+// Before the clocks are known the shortest duration counts, for trees as well, and one-way collectives wait.
+func TestGroupCostByEventsWithoutClocks(t *testing.T) {
+	for collective, wantBad := range map[actions.Collective]bool{actions.AllReduce: false, actions.Broadcast: true, actions.Reduce: true} {
+		j := joiner{ranks: 2}
+		for r := range int32(2) {
+			o, bad, done := j.add(0, &Sample{Rank: r, Bucket: state.Bucket{Collective: collective, Log2Bytes: 16}, StartNs: 5, ClockNs: 7, EventTimed: true,
+				SignalNs: 9000 - 1000*state.Ns(r), Ran: treeLL})
+			if done && (bad != wantBad || (!bad && o.SignalNs != 8000)) {
+				t.Errorf("%v: %+v bad %v, want 8000 ns and bad %v", collective, o, bad, wantBad)
+			}
+		}
+	}
+}
+
+// A rank that launches from a host callback cannot say what ran: the others say it. Two that say different things do not
+// agree.
+func TestGroupsOfWhichSomeRanksKnowWhatRan(t *testing.T) {
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}
+	spans := [][2]int64{{0, 9000}, {0, 9000}, {0, 9000}}
+	for i, c := range []struct {
+		ran       []actions.Action
+		disagreed bool
+	}{
+		{[]actions.Action{{}, ring, ring}, false},
+		{[]actions.Action{ring, {}, ring}, false},
+		{[]actions.Action{{}, {}, ring}, false},
+		{[]actions.Action{{}, ring, treeLL}, true},
+		{[]actions.Action{ring, {}, treeLL}, true},
+	} {
+		o, bad, j := playEvents(t, actions.AllReduce, c.ran, spans)
+		if bad != c.disagreed || (j.disagreed > 0) != c.disagreed || (!bad && o.Ran != ring) {
+			t.Errorf("case %d: %+v, bad %v, %d disagreed", i, o, bad, j.disagreed)
+		}
+	}
+}
