@@ -28,7 +28,7 @@ func (c *Core) early(m *comm) (entries []Entry) {
 			continue
 		case (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(b.Collective):
 			continue
-		case len(measurable([]actions.Action{a}, m.Shape.Nodes)) == 0 || m.MaxChannels > 0 && int(a.Channels) > m.MaxChannels:
+		case len(measurable([]actions.Action{a}, m.Shape.Nodes, m.EventTimed)) == 0 || m.MaxChannels > 0 && int(a.Channels) > m.MaxChannels:
 			continue
 		}
 		if running := m.InForce[b]; running != actions.Default {

@@ -116,7 +116,7 @@ func (a *app) calibrate(cmd *cobra.Command, f *calibrateFlags) error {
 		return usageError(err)
 	}
 	o.Worker, o.NCCL, o.Now, o.Progress, o.Terminal = f.worker, f.nccl, a.now, a.stderr, a.onTerminal()
-	if o.Environ, err = f.environ(a, slices.ContainsFunc(o.Shapes, func(s state.Shape) bool { return s.Nodes > 1 })); err != nil {
+	if o.Environ, err = f.environ(a, slices.ContainsFunc(o.Shapes, func(s state.Shape) bool { return s.Nodes > 1 }), false); err != nil {
 		return err
 	}
 	result, err := calibrate.Run(cmd.Context(), *o)

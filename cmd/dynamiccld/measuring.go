@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,8 +35,9 @@ func (m *measuring) flags(cmd *cobra.Command) {
 	flags.StringVar(&m.pluginDir, "plugin-dir", "", "folder of the plugin (default: ../lib beside this program, else its own folder)")
 }
 
-// environ is the environment of ranks. Notes go to standard error; net: nodes are faked over whatever network there is.
-func (m *measuring) environ(a *app, net bool) ([]string, error) {
+// environ is the environment of ranks. Notes go to standard error; net: nodes are faked over whatever network there is;
+// timed: their calls are to be timed as those of a program are.
+func (m *measuring) environ(a *app, net, timed bool) ([]string, error) {
 	setup := m.prepare(a, config.Config{})
 	if setup.Why != "" {
 		return nil, errors.New(setup.Why)
@@ -48,7 +50,7 @@ func (m *measuring) environ(a *app, net bool) ([]string, error) {
 	for _, note := range notes {
 		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", note)
 	}
-	return a.workerEnviron(setup), nil
+	return a.workerEnviron(setup, timed), nil
 }
 
 // onTerminal says that standard error is one.
@@ -57,13 +59,19 @@ func (a *app) onTerminal() bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// workerEnviron is the environment of ranks: ours with the plugin, and nothing else of DynamICCL's.
-func (a *app) workerEnviron(setup launch.Setup) []string {
+// workerEnviron is the environment of ranks: ours with the plugin, and nothing else of DynamICCL's but, where calls are to
+// be timed, what times them: the preload library or, if the user wants that, NCCL's kernel events.
+func (a *app) workerEnviron(setup launch.Setup, timed bool) []string {
 	var variables []launch.Variable
+	kernels, err := strconv.ParseBool(a.getenv("DYNAMICCL_KERNEL_EVENTS"))
+	kernels = kernels && err == nil
 	for _, v := range setup.Variables {
-		if strings.HasPrefix(v.Name, "NCCL_") {
+		if strings.HasPrefix(v.Name, "NCCL_") || v.Name == "LD_PRELOAD" && timed && !kernels {
 			variables = append(variables, v)
 		}
+	}
+	if timed && kernels { // stream calls alone are sampled
+		variables = append(variables, launch.Variable{Name: "DYNAMICCL_NO_GRAPHS", Value: "1"})
 	}
 	if a.getenv("NCCL_DEBUG") == "" {
 		variables = append(variables, launch.Variable{Name: "NCCL_DEBUG", Value: "WARN"})

@@ -58,8 +58,11 @@ the network, here over this machine's own. --load makes other work beside: netwo
 over loopback, cpu threads that spin, compute kernels on most multiprocessors, copy copies
 to the next GPU.
 
---samples, with --calls stream, writes each kernel and network time that NCCL's profiler
-told of the measured calls, beside the time that CUDA events gave for them.`,
+--samples, with --calls stream, writes what the daemon would have learnt of each measured
+call: the times that libdynamiccl-preload.so took by CUDA events around it, beside the time
+that the ranks' own events gave. With DYNAMICCL_KERNEL_EVENTS=1 in the environment they are
+the kernel and network times of NCCL's profiler; some releases of NCCL then hang when the
+communicator is destroyed.`,
 		Example: `  dynamiccld sweep
   dynamiccld sweep --ranks 2 --collectives AllReduce --sizes 1K,64K,1M --choices 'ring/ll128/*,tree/*/8'
   dynamiccld sweep --nodes 4 --load network --rounds 3 --out busy.csv
@@ -81,7 +84,7 @@ told of the measured calls, beside the time that CUDA events gave for them.`,
 	flags.StringSliceVar(&f.channels, "channels", nil, "channels of Ring and Tree (default: those that learners try)")
 	flags.BoolVar(&f.o.Exact, "exact-channels", false, "no row where NCCL runs another number of channels than asked for")
 	flags.StringVar(&f.o.Calls, "calls", workers.Graph, "graph: replays of a CUDA graph; stream: plain calls")
-	flags.StringVar(&f.o.Samples, "samples", "", "file that gets the profiler's times of every measured call; wants --calls stream")
+	flags.StringVar(&f.o.Samples, "samples", "", "file that gets the sampled times of every measured call; wants --calls stream")
 	flags.StringVar(&f.o.Load, "load", sweep.LoadNone, "what runs beside: none, network, cpu, compute or copy")
 	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of the load (default 24, or one a CPU)")
 	flags.StringVar(&f.o.Condition, "condition", "", "name of the condition in the table (default: the load's)")
@@ -134,7 +137,7 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 	if err := o.Check(); err != nil {
 		return usageError(err)
 	}
-	if o.Environ, err = f.environ(a, o.Nodes > 1 && o.Transport == ""); err != nil {
+	if o.Environ, err = f.environ(a, o.Nodes > 1 && o.Transport == "", o.Samples != ""); err != nil {
 		return err
 	}
 	o.Settings = ncclSettings(o.Environ)

@@ -25,7 +25,7 @@ const (
 // could be measured. Kernel events never go on while graphs are captured (decision 9).
 const (
 	WantRan   = 1 << 1             // ncclProfileColl
-	WantTimes = 1<<1 | 1<<3 | 1<<6 // and ProxyOp, KernelCh
+	WantTimes = 1<<1 | 1<<3 | 1<<6 // and ProxyOp, KernelCh, or CUDA events in their place
 )
 
 // leastBytes is the smallest buffer that ranks take.
@@ -43,7 +43,7 @@ type Config struct {
 	Nodes    int
 	MaxBytes uint64 // of any call
 	Calls    string // workers.Graph or workers.Stream
-	Times    bool   // kernel times will be asked for; wants stream calls
+	Times    bool   // calls will be timed; wants stream calls, and an environment with what times them
 	// Beat keeps the communicator from wearing out where graphs are captured. It takes no lock, and no more than Coll events
 	// are wanted, so no kernel event can get into a graph.
 	Beat    bool
@@ -100,9 +100,6 @@ func (s *Session) start(ctx context.Context) (err error) {
 		}
 	}
 	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir)
-	if o.Calls == workers.Stream { // so kernel times may be asked for
-		environ = append(environ, "DYNAMICCL_KERNEL_EVENTS=1", "DYNAMICCL_NO_GRAPHS=1")
-	}
 	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.MaxBytes), Logs: s.folder,
 		Environ: environ, Idle: s.idle}
 	if s.group, err = workers.Start(spec); err != nil {
@@ -193,6 +190,8 @@ func (s *Session) check() error {
 		case r.NoProfiler:
 			return fmt.Errorf("rank %d has the tuner plugin and not its profiler half, so nobody tells what runs; unset NCCL_PROFILER_PLUGIN, "+
 				"or name yours in DYNAMICCL_CHAIN_PROFILER: %w", r.Rank, ErrSetup)
+		case s.o.Times && r.NoTimes:
+			return fmt.Errorf("rank %d times no calls, so there are no samples; `make plugin` builds libdynamiccl-preload.so beside the plugin: %w", r.Rank, ErrSetup)
 		case r.PlanUnfit:
 			return fmt.Errorf("rank %d refuses the plan as damaged; use plugin and dynamiccld of one build: %w", r.Rank, ErrSetup)
 		}

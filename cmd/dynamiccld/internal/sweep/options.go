@@ -90,7 +90,7 @@ func (o *Options) Check() error {
 	case o.Calls != workers.Graph && o.Calls != workers.Stream:
 		return fmt.Errorf("calls %q: want %s or %s", o.Calls, workers.Graph, workers.Stream)
 	case o.Samples != "" && o.Calls != workers.Stream:
-		return errors.New("samples need stream calls: kernel events that go into a graph slow it down for ever, so none are taken there; add --calls stream")
+		return errors.New("samples need stream calls: what goes into a graph is not timed; add --calls stream")
 	case !slices.Contains(Loads, o.Load):
 		return fmt.Errorf("load %q: want one of %v", o.Load, Loads)
 	case o.Rounds < 1 || o.Rounds > maxRounds:

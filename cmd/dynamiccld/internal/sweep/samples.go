@@ -24,7 +24,7 @@ import (
 var sampleColumns = []string{"round", "nth", "collective", "bytes", "action", "ran", "rank", "seq", "startNs", "clockNs", "recvNs", "counterNs",
 	"signalNs", "flags", "rankEventUs", "eventUs"}
 
-// quietFor is how long no sample may come before all are taken to be there: NCCL's threads tell kernel times late.
+// quietFor is how long no sample may come before all are taken to be there: kernel times are told late by NCCL's threads, events within microseconds.
 const quietFor = 100 * time.Millisecond
 
 // writeSamples appends what the ranks told of the point that was just measured.
@@ -99,7 +99,8 @@ func sampleFlags(x *nccltuner.Sample) (flags int) {
 		set bool
 		bit int
 	}{{x.Aggregated, nccltuner.SampleAggregated}, {x.Unjoined, nccltuner.SampleUnjoined}, {x.HostTimed, nccltuner.SampleHostTimed},
-		{x.Untimed, nccltuner.SampleUntimed}, {x.Captured, nccltuner.SampleCaptured}} {
+		{x.Untimed, nccltuner.SampleUntimed}, {x.Captured, nccltuner.SampleCaptured},
+		{x.EventTimed, nccltuner.SampleEventTimed}} {
 		if f.set {
 			flags |= f.bit
 		}
