@@ -80,8 +80,8 @@ FORWARD(ncclSend, (const void *sendbuff, size_t count, ncclDataType_t datatype, 
 FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
         cudaStream_t stream), recvbuff, count, datatype, peer, comm, stream)
 
-/* A group of calls. NCCL counts how deep they are nested, and so do we. */
-#define GROUP(NAME, PARAMETERS, BEFORE, AFTER, ...) \
+/* A call with something before and after it. */
+#define AROUND(NAME, PARAMETERS, BEFORE, AFTER, ...) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     static dyn_real cache; \
@@ -93,9 +93,12 @@ FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int pe
     return result; \
   }
 typedef struct ncclSimInfo ncclSimInfo_t;
-GROUP(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
-GROUP(ncclGroupEnd, (void), dyn_group_end(), (void)0)
-GROUP(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(), (void)0, simInfo)
+/* NCCL counts how deep groups are nested, and so do we. */
+AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
+AROUND(ncclGroupEnd, (void), dyn_group_end(), (void)0)
+AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(), (void)0, simInfo)
+AROUND(ncclCommDestroy, (ncclComm_t comm), (void)0, dyn_probes_settle(), comm)
+AROUND(ncclCommAbort, (ncclComm_t comm), (void)0, dyn_probes_settle(), comm)
 
 /* From 2.31 on. */
 COLLECTIVE(ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,

@@ -14,11 +14,8 @@ static void find(void) {
 #define SYMBOL(name, arguments) \
   *(void **)&driver.name = dyn_find_loaded("libcuda.so.1", #name); \
   complete &= driver.name != NULL;
-#define NEWER(name, arguments) *(void **)&driver.name = dyn_find_loaded("libcuda.so.1", #name);
   DYN_DRIVER_FUNCTIONS(SYMBOL)
-  DYN_DRIVER_NEWER(NEWER)
 #undef SYMBOL
-#undef NEWER
 }
 
 const struct dyn_driver *dyn_driver(void) {

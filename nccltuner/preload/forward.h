@@ -35,4 +35,7 @@ void dyn_group_end(void);
 
 void dyn_announce(int communicators);
 
+/* A communicator goes: what its calls still have in flight is waited for. */
+void dyn_probes_settle(void);
+
 #endif

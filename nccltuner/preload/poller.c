@@ -18,7 +18,6 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include "../plugin/ring.h"
 
@@ -35,12 +34,6 @@
 #define RELAXED_CAPTURE 2
 
 extern struct dyn_preload dynamiccl_preload;
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static bool elapsed(dyn_event from, dyn_event to, int64_t *ns) {
   float ms;
@@ -89,12 +82,12 @@ static void finish(struct dyn_gpu *gpu, struct dyn_probe *probe, uint64_t told) 
 
 /* Waits without sleep for the end of a call that the stream has reached. */
 static int catch_end(struct dyn_gpu *gpu, struct dyn_probe *probe) {
-  uint64_t began = now_ns();
+  uint64_t began = dyn_host_ns();
   int result = DYN_CUDA_NOT_READY;
   if (probe->lost || began - gpu->caughtNs < CATCH_EVERY_NS || dyn_driver()->cuEventQuery(probe->start) != 0) return result;
-  for (int i = 0; i < CATCH_TRIES && result == DYN_CUDA_NOT_READY && now_ns() - began < CATCH_NS; i++)
+  for (int i = 0; i < CATCH_TRIES && result == DYN_CUDA_NOT_READY && dyn_host_ns() - began < CATCH_NS; i++)
     result = dyn_driver()->cuEventQuery(probe->end);
-  gpu->caughtNs = now_ns();
+  gpu->caughtNs = dyn_host_ns();
   return result;
 }
 
@@ -127,7 +120,7 @@ static unsigned look_at(struct dyn_gpu *gpu) {
       at = &probe->next;
       continue;
     }
-    if (asks && result == 0) finish(gpu, probe, now_ns());
+    if (asks && result == 0) finish(gpu, probe, dyn_host_ns());
     if (result != 0) atomic_store(&gpu->dead, true);
     *at = probe->next;
     probe->next = over;

@@ -17,7 +17,6 @@
 #include "probe.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #define RELAXED_CAPTURE 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */
 
@@ -119,7 +118,7 @@ struct dyn_probe *dyn_probe_begin(void *stream) {
   unsigned long long id = 0;
   if (driver == NULL || atomic_load_explicit(&dyn_probes_ended, memory_order_relaxed)) return NULL;
   if (driver->cuStreamGetCtx(stream, &context) != 0 || context == NULL) return NULL;
-  if (driver->cuCtxGetId != NULL && driver->cuCtxGetId(context, &id) != 0) return NULL;
+  if (driver->cuCtxGetId(context, &id) != 0) return NULL;
   pthread_once(&watched, watch);
   pthread_mutex_lock(&lock);
   struct dyn_gpu *gpu = gpu_of(context, id);
@@ -132,6 +131,7 @@ struct dyn_probe *dyn_probe_begin(void *stream) {
   }
   probe->timed.asked = 0;
   probe->stream = stream;
+  probe->beganNs = dyn_host_ns();
   if (make_events(driver, probe) && driver->cuEventRecord(probe->start, stream) == 0) return probe;
   atomic_store(&gpu->dead, true);
   return NULL;
@@ -146,7 +146,10 @@ static bool have_poller(void) {
 void dyn_probe_end(struct dyn_probe *probe, bool ok) {
   struct dyn_gpu *gpu = probe->gpu;
   if (gpu->forks != forks) return; /* a fork in the middle of the call: the child forgets it */
-  probe->lost = !ok || probe->timed.asked != 1;
+  /* A stream that has nothing to do waits between the events for the host. What all calls of a program need, it needs with
+   * any choice; but the connections that a choice makes the first time are no cost of its calls. */
+  bool slow = dyn_host_ns() - probe->beganNs > DYN_HOST_LIMIT_NS;
+  probe->lost = !ok || probe->timed.asked != 1 || slow;
   if (!probe->lost && dyn_driver()->cuEventRecord(probe->end, probe->stream) != 0) atomic_store(&gpu->dead, true);
   pthread_mutex_lock(&lock);
   if (!have_poller()) atomic_store(&gpu->dead, true);
@@ -156,6 +159,18 @@ void dyn_probe_end(struct dyn_probe *probe, bool ok) {
   inAir++;
   if (waits) pthread_cond_signal(&handedOver);
   pthread_mutex_unlock(&lock);
+}
+
+/* A program may destroy a context once its communicator is gone, and with it events that are asked after. NCCL has waited
+ * for its work by then, so one round is enough; other contexts' calls can take longer, and are not waited for. */
+void dyn_probes_settle(void) {
+  uint64_t began = dyn_host_ns();
+  for (bool any = true; any && dyn_host_ns() - began < DYN_SETTLE_NS;) {
+    pthread_mutex_lock(&lock);
+    any = inAir > 0;
+    pthread_mutex_unlock(&lock);
+    if (any) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+  }
 }
 
 /* ---- for the poller ---- */

@@ -6,10 +6,15 @@
 #ifndef DYN_PROBE_H
 #define DYN_PROBE_H
 
-#include "preload.h"
+#include <time.h>
+
+#include "forward.h"
 
 #define DYN_MAX_GPUS 32   /* CUDA contexts of a process whose calls are timed */
 #define DYN_MAX_PROBES 512 /* timed calls of one context in flight: more are dropped and counted */
+
+#define DYN_HOST_LIMIT_NS 500000 /* of a call: enqueueing takes some us; the first of an algorithm connects, in ms */
+#define DYN_SETTLE_NS 20000000 /* at most, when a communicator goes */
 
 #define DYN_CUDA_NOT_READY 600
 
@@ -26,14 +31,12 @@ typedef struct CUevent_st *dyn_event;
   X(cuEventRecord, (dyn_event event, void *stream)) \
   X(cuEventQuery, (dyn_event event)) \
   X(cuEventElapsedTime, (float *milliseconds, dyn_event start, dyn_event end)) \
-  X(cuThreadExchangeStreamCaptureMode, (int *mode))
-/* What a driver before CUDA 12.0 lacks. */
-#define DYN_DRIVER_NEWER(X) X(cuCtxGetId, (dyn_context context, unsigned long long *id))
+  X(cuThreadExchangeStreamCaptureMode, (int *mode)) \
+  X(cuCtxGetId, (dyn_context context, unsigned long long *id)) /* from CUDA 12.0 on; without, nothing is timed */
 
 struct dyn_driver {
 #define DYN_DRIVER_MEMBER(name, arguments) int(*name) arguments;
   DYN_DRIVER_FUNCTIONS(DYN_DRIVER_MEMBER)
-  DYN_DRIVER_NEWER(DYN_DRIVER_MEMBER)
 #undef DYN_DRIVER_MEMBER
 };
 /* NULL: the driver is not loaded, or too old. */
@@ -46,6 +49,7 @@ struct dyn_probe {
   struct dyn_timed timed;
   dyn_event start, end; /* NULL: not made yet */
   void *stream;
+  uint64_t beganNs; /* host's */
   struct dyn_gpu *gpu;
   struct dyn_probe *next;
   bool lost; /* no sample: only start was recorded, and must be over before it is used again */
@@ -54,7 +58,7 @@ struct dyn_probe {
 /* One CUDA context. */
 struct dyn_gpu {
   dyn_context context;
-  unsigned long long id; /* of the context, whose address may be used again; 0: the driver does not tell */
+  unsigned long long id; /* of the context, whose address may be used again */
   unsigned forks;        /* of probe.c's, when it was made */
   atomic_bool dead;      /* the driver refused something: nothing of it is used any more */
   struct dyn_probe *free;          /* under lock */
@@ -75,6 +79,12 @@ static inline struct dyn_timed *dyn_probe_timed(struct dyn_probe *probe) { retur
 void dyn_probe_end(struct dyn_probe *probe, bool ok);
 
 extern atomic_uint dyn_probes_missed; /* calls without a free probe, since the poller last looked */
+
+static inline uint64_t dyn_host_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 /* ---- for the poller ---- */
 
