@@ -1,0 +1,118 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/tuner/tunersim"
+)
+
+// The loop on programs that call NCCL, whose calls the preload library times by CUDA events: what the daemon learns of
+// every choice is what the table says, and where a tree is best on one node, it is chosen.
+func TestClosedLoopByEvents(t *testing.T) {
+	const bytes, calls = 1 << 16, 200
+	r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%")
+	r.start()
+	root, err := filepath.Abs(checkout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := treeTable(t)
+	fake := filepath.Join(root, ".cache", "fakegpu")
+	group, err := workers.Start(workers.Spec{Program: filepath.Join(root, "bin", "dynamiccl-worker"), Ranks: 4, Nodes: 1, MaxBytes: 4 << 20, Logs: r.tmp,
+		Environ: []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl-preload.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
+			"FAKEGPU_TABLE=" + table, "NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(),
+			"DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := group.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := group.Init(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	client := control.NewClient(r.daemon.Dir)
+	var b *control.Bucket
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, err := group.Call(t.Context(), time.Minute, "AllReduce", bytes, calls); err != nil {
+			t.Fatal(err)
+		}
+		buckets, err := client.Buckets(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = nil
+		for i := range buckets {
+			if buckets[i].Bucket.Log2Bytes == 16 {
+				b = &buckets[i]
+			}
+		}
+		if b != nil && len(b.Tried) > 8 && strings.HasPrefix(b.Choice, "Tree/") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute: %+v\n%+v", b, r.status())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	f, err := os.Open(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want, err := tunersim.ReadTable(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range b.Tried {
+		action, err := actions.Parse(c.Action)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns, ok := want.Cost(b.Bucket, action)
+		if off := c.MeanNs/ns - 1; ok && math.Abs(off) > 0.01 {
+			t.Errorf("%s: %.0f ns by %d calls, the table says %.0f", c.Action, c.MeanNs, c.Calls, ns)
+		}
+	}
+	if b.SpeedUp < 1.3 {
+		t.Errorf("%s is %.3f times as fast as the default", b.Choice, b.SpeedUp)
+	}
+	if s := r.status(); s.Unjoined != 0 || s.Samples < 4*b.Calls {
+		t.Errorf("%d samples for %d calls, %d unjoined", s.Samples, b.Calls, s.Unjoined)
+	}
+}
+
+// treeTable is a made-up node on which trees are faster than rings, and both than NCCL's default.
+func treeTable(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("machine,nccl,nranks,nnodes,transport,condition,collective,bytes,path,algorithm,protocol,channels,median_us\n")
+	row := func(choice string, us float64) {
+		fmt.Fprintf(&b, "made-up,2.30.7,4,1,nvlink,quiet,AllReduce,65536,%s,%.3f\n", choice, us)
+	}
+	row("default,-,-,-", 40)
+	for a, algorithm := range []string{"Tree", "Ring"} {
+		for p, protocol := range []string{"LL", "LL128", "Simple"} {
+			for _, channels := range []int{1, 2, 4, 8, 16, 24, 32} {
+				row(fmt.Sprintf("collective,%s,%s,%d", algorithm, protocol, channels), 20+8*float64(a)+3*float64(p)+8/float64(channels))
+			}
+		}
+	}
+	path := filepath.Join(t.TempDir(), "tree.csv")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
