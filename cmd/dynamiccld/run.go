@@ -52,7 +52,9 @@ func (a *app) settingFlags(cmd *cobra.Command, names ...string) {
 func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
 	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed,
 		User: doctor.NCCLSettings(doctor.Host{Getenv: a.getenv, Root: a.sysroot}), Preload: a.getenv("LD_PRELOAD")}
-	wish.NoGraphs, _ = strconv.ParseBool(a.getenv("DYNAMICCL_NO_GRAPHS"))
+	promised, _ := strconv.ParseBool(a.getenv("DYNAMICCL_NO_GRAPHS"))
+	kernels, _ := strconv.ParseBool(a.getenv("DYNAMICCL_KERNEL_EVENTS"))
+	wish.TimesItself = promised && kernels
 	exe, err := os.Executable()
 	if err == nil {
 		wish.Plugin, err = launch.FindPlugin(p.pluginDir, exe)

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CUDA graphs: who may ask for KernelCh, and which calls go into a graph.
+ * How calls get their times, and who keeps out of CUDA graphs.
+ *
+ * With the preload library in the process CUDA events time the calls that go through it (preload/probe.c); nothing of
+ * that goes into a graph, and NCCL is asked for Coll events alone. A communicator whose calls go another way has no times
+ * (DYN_RANK_NO_TIMES), which hurts nobody else. Without the library no call has times.
+ *
+ * NCCL's own kernel times are there only where DYNAMICCL_KERNEL_EVENTS asks for them, in place of events, to hold the one
+ * against the other: with 2.28.9 on 4x H200 asking for them hung ncclCommDestroy (after graphs, after a split that shares
+ * resources, after an abort), 2.32 loses count of them, and a tree's miss the way down. All below is about them.
  *
  * KernelCh in the activation mask while a graph is captured makes NCCL put host work into the graph, which then replays
  * two to five times slower for ever (H200: AllReduce 1 KiB 9.2 to 40 us). NCCL copies the mask at the start of each API
@@ -102,6 +110,9 @@ int dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_lo
   if (process->preload == NULL || announced(process->preload)) return 0;
   if (!process->eventTimed && version >= 3 && !process->promised)
     refuse(process, log, "a communicator was made past the preload library");
+  if (process->eventTimed)
+    dyn_say_once(log, DYN_LOG_INFO, "a communicator was made past the preload library: its calls are not timed, stored "
+                 "choices are used there");
   return process->eventTimed;
 }
 

@@ -24,7 +24,7 @@ const (
 	idleTicks    = 4
 	drainBatch   = 64                 // samples of one ring before the next ring's turn, so that ranks stay side by side
 	drainRounds  = 512                // batches of all rings in one tick; the rest waits for the next
-	wantedEvents = 1<<1 | 1<<3 | 1<<6 // ncclProfileColl, ProxyOp, KernelCh (src/include/plugin/nccl_profiler.h)
+	wantedEvents = 1<<1 | 1<<3 | 1<<6 // ncclProfileColl, ProxyOp, KernelCh: times, whoever takes them (src/include/plugin/nccl_profiler.h)
 )
 
 // Run works until ctx ends, then drains what the ranks have told and writes down what was learned.

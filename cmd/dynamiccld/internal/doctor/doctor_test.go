@@ -201,7 +201,7 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 			p.compile("libother.so", "int ncclProfiler_v3;")
 			p.env["DYNAMICCL_CHAIN_PROFILER"] = "libother.so"
 		}, "chain", OK, []string{"libother.so"}},
-		{"no preload", func(p *patient) { delete(p.env, "LD_PRELOAD") }, "preload", Warn, []string{"not in LD_PRELOAD", "dynamiccld run", "export LD_PRELOAD=", "lib/libdynamiccl-preload.so", "DYNAMICCL_NO_GRAPHS=1"}},
+		{"no preload", func(p *patient) { delete(p.env, "LD_PRELOAD") }, "preload", Warn, []string{"not in LD_PRELOAD", "dynamiccld run", "export LD_PRELOAD=", "lib/libdynamiccl-preload.so"}},
 		{"no preload anywhere", func(p *patient) {
 			delete(p.env, "LD_PRELOAD")
 			os.Remove(filepath.Join(p.lib, "libdynamiccl-preload.so"))
@@ -209,7 +209,11 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"preload gone", func(p *patient) { os.Remove(filepath.Join(p.lib, "libdynamiccl-preload.so")) }, "preload", Fail, []string{"which is not there", "make plugin"}},
 		{"preload by name", func(p *patient) { p.env["LD_PRELOAD"] = "libdynamiccl-preload.so" }, "preload", OK, []string{"is preloaded"}},
 		{"another preload of that name", func(p *patient) { p.compile("libdynamiccl-preload.so", "int x;") }, "preload", Fail, []string{"another library"}},
-		{"a promise", func(p *patient) { delete(p.env, "LD_PRELOAD"); p.env["DYNAMICCL_NO_GRAPHS"] = "1" }, "preload", OK, []string{"promises"}},
+		{"a promise", func(p *patient) { delete(p.env, "LD_PRELOAD"); p.env["DYNAMICCL_NO_GRAPHS"] = "1" }, "preload", Warn, []string{"not in LD_PRELOAD"}},
+		{"a promise for kernel events", func(p *patient) {
+			delete(p.env, "LD_PRELOAD")
+			p.env["DYNAMICCL_NO_GRAPHS"], p.env["DYNAMICCL_KERNEL_EVENTS"] = "1", "1"
+		}, "preload", OK, []string{"promises"}},
 		{"forced", func(p *patient) { p.env["NCCL_ALGO"] = "Ring" }, "forced", Warn, []string{"NCCL_ALGO=Ring", "unset NCCL_ALGO"}},
 		{"forced by file", func(p *patient) { p.write(filepath.Join(p.root, ".nccl.conf"), "# x\nNCCL_PROTO=Simple\r\n") }, "forced", Warn, []string{"NCCL_PROTO=Simple", ".nccl.conf"}},
 		{"relative", func(p *patient) { p.env["DYNAMICCL_DIR"] = "run" }, "directory", Fail, []string{"absolute"}},

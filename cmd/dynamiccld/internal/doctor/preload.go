@@ -13,8 +13,8 @@ const (
 	preloadSymbol = "dynamiccl_preload" // nccltuner/preload/preload.h
 )
 
-// checkPreload says whether the profiler may time kernels: with the preload library, or where the user promises that no
-// CUDA graphs are captured (nccltuner/plugin/capture.c). profiler is ours.
+// checkPreload says whether calls are timed: by the preload library or, where the user asks for kernel events and promises
+// that no CUDA graphs are captured, by NCCL (nccltuner/plugin/capture.c). profiler is ours.
 func checkPreload(r *Report, h Host, profiler *library) {
 	for _, name := range strings.FieldsFunc(h.Getenv("LD_PRELOAD"), func(c rune) bool { return c == ':' || c == ' ' }) { // ld.so(8)
 		if filepath.Base(name) != preloadFile {
@@ -23,7 +23,7 @@ func checkPreload(r *Report, h Host, profiler *library) {
 		remedy := "build it with `make plugin` and give its path in LD_PRELOAD, or start the program with `dynamiccld run`"
 		path := find(h, name)
 		if path == "" {
-			r.fail("preload", fmt.Sprintf("LD_PRELOAD names %s, which is not there: kernels are not timed and nothing is explored", name), remedy)
+			r.fail("preload", fmt.Sprintf("LD_PRELOAD names %s, which is not there: calls are not timed and nothing is explored", name), remedy)
 			return
 		}
 		lib, err := inspect(path)
@@ -33,12 +33,16 @@ func checkPreload(r *Report, h Host, profiler *library) {
 		case !lib.symbols[preloadSymbol]:
 			r.fail("preload", path+" is another library of this name", remedy)
 		default:
-			r.ok("preload", "kernel events stay out of CUDA graphs: "+path+" is preloaded")
+			r.ok("preload", "calls are timed by CUDA events: "+path+" is preloaded")
 		}
 		return
 	}
-	if promised, err := strconv.ParseBool(h.Getenv("DYNAMICCL_NO_GRAPHS")); err == nil && promised {
-		r.ok("preload", "DYNAMICCL_NO_GRAPHS promises that no CUDA graphs are captured: DYNAMICCL_KERNEL_EVENTS=1 needs no preload library")
+	set := func(name string) bool {
+		on, err := strconv.ParseBool(h.Getenv(name))
+		return on && err == nil
+	}
+	if set("DYNAMICCL_NO_GRAPHS") && set("DYNAMICCL_KERNEL_EVENTS") {
+		r.ok("preload", "DYNAMICCL_KERNEL_EVENTS has NCCL time kernels, and DYNAMICCL_NO_GRAPHS promises that no CUDA graphs are captured: no preload library is needed")
 		return
 	}
 	beside := filepath.Join(filepath.Dir(profiler.path), preloadFile)
@@ -46,6 +50,5 @@ func checkPreload(r *Report, h Host, profiler *library) {
 	if info, err := os.Stat(beside); err != nil || !info.Mode().IsRegular() {
 		remedy = "build " + preloadFile + " with `make plugin`, then start the program with `dynamiccld run`"
 	}
-	r.warn("preload", preloadFile+" is not in LD_PRELOAD: kernels are not timed and nothing is explored, or CUDA graphs would be slow for ever",
-		remedy+"; for programs without CUDA graphs DYNAMICCL_NO_GRAPHS=1 will do")
+	r.warn("preload", preloadFile+" is not in LD_PRELOAD: calls are not timed and nothing is explored", remedy)
 }

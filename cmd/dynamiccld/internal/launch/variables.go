@@ -20,7 +20,6 @@ const (
 	chainVariable    = "DYNAMICCL_CHAIN_PROFILER"
 	exploreVariable  = config.EnvPrefix + "NO_EXPLORE"
 	numericsVariable = config.EnvPrefix + "FIXED_NUMERICS"
-	graphsVariable   = config.EnvPrefix + "NO_GRAPHS"
 	preloadVariable  = "LD_PRELOAD"
 	// deviceVariable lets NCCL 2.29.7 and newer run its device kernels on ordinary buffers where the tuner asks for LL.
 	// Older ones do not read it.
@@ -40,7 +39,7 @@ type Wish struct {
 	PluginErr     error             // why there is no plugin; nil: there is one
 	User          map[string]string // NCCL's settings that the user made, in the environment or in NCCL's files
 	Preload       string            // the user's LD_PRELOAD
-	NoGraphs      bool              // the user promises that the program captures no CUDA graphs
+	TimesItself   bool              // the user has NCCL time its kernels, which needs no preload library
 }
 
 // Setup is what a program gets.
@@ -106,8 +105,8 @@ func (s *Setup) profiler(w Wish) {
 	}
 }
 
-// preload puts the library that keeps kernel events out of CUDA graphs before what the user preloads. Without it and
-// without the user's promise the plugin times nothing (nccltuner/plugin/capture.c).
+// preload puts the library that times calls before what the user preloads. Without it nothing is timed, unless the user
+// has NCCL do it (nccltuner/plugin/capture.c).
 func (s *Setup) preload(w Wish) {
 	separator := func(r rune) bool { return r == ':' || r == ' ' } // ld.so(8)
 	for _, path := range strings.FieldsFunc(w.Preload, separator) {
@@ -128,8 +127,8 @@ func (s *Setup) preload(w Wish) {
 		s.add(preloadVariable, path)
 		return
 	}
-	if !w.NoGraphs {
-		s.note("%s: stored choices are used, nothing is measured; set %s=1 if the program captures no CUDA graphs", why, graphsVariable)
+	if !w.TimesItself {
+		s.note("%s: stored choices are used, nothing is measured", why)
 	}
 }
 
