@@ -18,7 +18,8 @@ mkdir -m 700 "$tmp/run"
 decode=(torchrun --nproc-per-node "$gpus" examples/decode.py --shapes "${SHAPES:-8b,70b}" --batches "${BATCHES:-1,8,32}")
 store=${STORE:-$tmp/store.db}
 if [ -z "${STORE:-}" ]; then
-  timeout -k 60 "${TIMEOUT:-240}" bin/dynamiccld run --dir "$tmp/run" --store "$store" -- env ${NCCL_LIB:+LD_PRELOAD="$NCCL_LIB"} \
+  # Set for run, which puts its own library before it; behind run it would take that one's place.
+  timeout -k 60 "${TIMEOUT:-240}" env ${NCCL_LIB:+LD_PRELOAD="$NCCL_LIB"} bin/dynamiccld run --dir "$tmp/run" --store "$store" -- \
     "${decode[@]}" --no-graph --warm "${LEARN:-300}" --replays 20 >&2
 fi
 arms=()

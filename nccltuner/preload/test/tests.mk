@@ -17,12 +17,12 @@ $(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
 $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
-$(T)/test_probe: test/test_probe.c test/fake.h $(HEADERS) | $(T)
+$(T)/test_probe: test/test_probe.c test/probe_rig.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := $(CFLAGS) -O1 -fsanitize=thread
-$(T)/threads/test_probe: test/test_probe.c test/fake_nccl.c test/fake_cuda.c test/fake.h $(wildcard *.c) $(HEADERS) | $(T)
+$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(wildcard *.c) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $(@D)"; $(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libnccl.so.2 -o $(@D)/libnccl.so.2 test/fake_nccl.c
 	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
