@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the daemon would have charged a choice, held against CUDA events of the same calls.
+"""What the daemon would have charged a choice, held against CUDA events of the same calls while nothing was watched.
 
   dynamiccld sweep --calls stream --samples samples.csv --out table.csv
   samples_check.py table.points.jsonl [graphs.points.jsonl] >> docs/figures/FILE.jsonl
@@ -46,6 +46,9 @@ def check(stream, graphs, nodes):
         line = {"collective": collective, "bytes": size, "choices": len(all_points), "within_5pct_or_1us": good,
                 "sampled_less_events_us_median": round(statistics.median(off), 2),
                 "events_us_default": next((p["median_us"] for p in all_points if p["action"] == "default"), None)}
+        dearer = [p["watched_us"] - p["median_us"] for p in all_points if p.get("watched_us")]
+        if dearer:
+            line["watched_less_events_us_median"] = round(statistics.median(dearer), 2)
         cheaper = [p["median_us"] - graph[k] for p in all_points
                    if (k := (p["collective"], p["bytes"], p["action"], p.get("nth", 0))) in graph]
         if cheaper:

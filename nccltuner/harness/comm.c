@@ -27,6 +27,7 @@ struct choice {
   int algo, proto, nWarps;
   int nMaxChannels; /* asked for */
   int chosen;       /* by the tuner */
+  int device;       /* NCCL's device kernel for LL */
   double costNs, defaultNs, bestNs;
 };
 
@@ -105,9 +106,10 @@ static int broke_rule(struct rank *rank, const struct comm *comm, const char *wh
 
 /* From 2.31 on NCCL first asks for a symmetric kernel, with no other entry usable, and then what there is besides, both
  * with numPipeOps 0 and the bytes of one rank's part in cells of 1 KiB (src/scheduler/symmetric_sched.cc and
- * src/tuning/tuning.cc; recorded on 2.32.3). What it is told there has no part in what runs, since no buffer here is
- * registered; entries marked -1 must stay so all the same. */
-static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_t bytes) {
+ * src/tuning/tuning.cc; recorded on 2.32.3). No buffer here is registered: what it is told there has no part in what runs,
+ * unless NCCL_SYM_NOWIN_ENABLE is set and the answer to the second is LL on one node. That is the call then (its cost here
+ * is that of LL in the table), and nothing more is asked. Entries marked -1 must stay so. 1: it is the call. */
+static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_t bytes, struct choice *choice) {
   int parts = func == FUNC_ALLGATHER || func == FUNC_REDUCESCATTER ? rank->plan->nRanks : 1;
   if (nccl_version() < 23100 || (parts == 1 && func != FUNC_ALLREDUCE)) return 0;
   uint64_t cells = (bytes / (uint64_t)parts + 1023) / 1024 * 1024;
@@ -121,6 +123,9 @@ static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_
     for (int i = 0; i < NUM_ALGOS * NUM_PROTOS && ask == 0; i++)
       if (costs[i / NUM_PROTOS][i % NUM_PROTOS] != -1.0f)
         return broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
+    if (ask == 0 || !rank->plan->noWindows || tuning_select(costs, &choice->algo, &choice->proto) != 0) continue;
+    choice->device = choice->proto == PROTO_LL && costs[choice->algo][choice->proto] == 0.0f;
+    if (choice->device) return 1;
   }
   return 0;
 }
@@ -134,7 +139,14 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
   tuning_cost_table(tuning, func, bytes, numPipeOps, costs);
   memcpy(before, costs, sizeof costs);
   if (comm->hasTuner) {
-    if (ask_symmetric(comm, rank, func, bytes) != 0) return -1;
+    int device = ask_symmetric(comm, rank, func, bytes, choice);
+    if (device < 0) return -1;
+    if (device) {
+      rank->collInfoCalls++;
+      choice->nMaxChannels = tuning_channels(tuning, choice->algo, choice->proto, bytes, &choice->nWarps);
+      choice->chosen = 1;
+      return 0;
+    }
     uint64_t draw = rng_draw(rank->plan->options->seed, RNG_REGBUFF, (uint64_t)comm->index, comm->seq,
                              (uint64_t)rank->rank);
     int regBuff = rng_unit(draw) < rank->plan->options->regBuff;
@@ -226,7 +238,7 @@ static void launch(struct comm *comm, struct rank *rank, const struct item *item
       d.coll.datatype = item->datatype;
       d.coll.nChannels = (uint8_t)where[i].nChannels;
       d.coll.nWarps = (uint8_t)choice->nWarps;
-      d.coll.algo = tuning_algo_name(choice->algo);
+      d.coll.algo = choice->device ? "AGxLL_R" : tuning_algo_name(choice->algo);
       d.coll.proto = tuning_proto_name(choice->proto);
       profiler_start(comm->profilerContext, &tasks[i].handle, &d);
     }

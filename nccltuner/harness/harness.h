@@ -93,6 +93,7 @@ struct plan {
   const struct options *options;
   struct tuning tuning;
   int nRanks, nNodes;
+  int noWindows; /* NCCL may run device kernels on buffers that nobody registered */
   uint64_t calls;
   int numPhases;
   struct phase phases[MAX_PHASES];

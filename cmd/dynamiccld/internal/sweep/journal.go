@@ -44,6 +44,7 @@ type Point struct {
 	// What the daemon would have charged the choice, where samples were asked for: the median over calls.
 	SampledUs    float64 `json:"sampled_us,omitempty"`
 	SampledCalls int     `json:"sampled_calls,omitempty"`
+	WatchedUs    float64 `json:"watched_us,omitempty"` // MedianUs of the calls that gave the samples
 	Ran          string  `json:"ran,omitempty"`  // by NCCL's profiler event
 	Grid         int     `json:"grid,omitempty"` // blocks of the captured kernel
 	Choices      string  `json:"choices,omitempty"`

@@ -31,7 +31,8 @@ func TestLiveTables(t *testing.T) {
 		{"h200x3-nvlink-quiet", "2.28.9", []string{"--ranks", "3", "--sizes", "1K,64K", "--rounds", "2"}, 150},
 	} {
 		t.Run(c.table, func(t *testing.T) {
-			m := newMachine(t, c.table, "FAKEGPU_OPTIONS=--nccl "+c.nccl)
+			// The recorded tables are of NCCL without device kernels on ordinary buffers.
+			m := newMachine(t, c.table, "FAKEGPU_OPTIONS=--nccl "+c.nccl, "NCCL_SYM_NOWIN_ENABLE=0")
 			said := m.must(append(c.args, "--out", "t.csv")...)
 			m.same(m.path("t.csv"), c.table, c.rows)
 			if !strings.Contains(said, "rows in t.csv") || !strings.Contains(said, "collective") {
@@ -193,7 +194,11 @@ func TestLiveSamples(t *testing.T) {
 				}
 				// The stand-in's kernels take the whole of a call but for the launch.
 				us, err := strconv.ParseFloat(r[14], 64)
-				if launch := min(c.launchNs, us*500); err != nil || r[12] != fmt.Sprintf("%.0f", us*1000-launch) || r[4] != "default" && r[4] != r[5] {
+				ran := r[4]
+				if c.nccl == "2.32.3" && strings.Contains(ran, "/LL/") {
+					ran = "-" // a device kernel
+				}
+				if launch := min(c.launchNs, us*500); err != nil || r[12] != fmt.Sprintf("%.0f", us*1000-launch) || ran != "default" && ran != r[5] {
 					t.Fatalf("sample %v", r)
 				}
 				seen[r[3]+" "+r[4]+" "+r[6]]++
@@ -218,7 +223,11 @@ func TestLiveSamples(t *testing.T) {
 					continue
 				}
 				held++
-				if p.SampledCalls < 20 || p.SampledUs < p.MedianUs-0.02 || p.SampledUs > p.MedianUs+c.over {
+				under := 0.02
+				if c.launchNs > 0 && p.Ran == "device kernel" {
+					under = 1.22 // its launch is charged as 3.4 us, and the stand-in's takes 4.6
+				}
+				if p.SampledCalls < 20 || p.SampledUs < p.MedianUs-under || p.SampledUs > p.MedianUs+c.over {
 					t.Errorf("%s %d %s: %.2f us by %d samples, %.2f by events", p.Collective, p.Bytes, p.Action, p.SampledUs, p.SampledCalls, p.MedianUs)
 				}
 			}

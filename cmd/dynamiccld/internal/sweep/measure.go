@@ -6,6 +6,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
+	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/tuner"
 )
 
@@ -54,29 +55,36 @@ func (s *session) point(ctx context.Context, collective string, bytes uint64, a 
 	case f.Device:
 		p.Ran = "device kernel"
 	}
-	if s.o.Samples != "" {
-		s.Forget()
-		if err := s.Want(forced.WantTimes); err != nil {
-			return err
-		}
-	}
 	effort := forced.Thorough
 	effort.Budget = s.o.Budget
 	got, calls, err := s.Measure(ctx, collective, bytes, f.CallUs, effort)
 	if err != nil {
 		return err
 	}
-	ranks := make([][]float64, len(got))
-	for i, m := range got {
-		ranks[i] = m.Us
-	}
-	p.MedianUs, p.IQRUs, p.RankUs = forced.Slowest(ranks)
+	p.MedianUs, p.IQRUs, p.RankUs = slowest(got)
 	p.Replays, p.Calls, p.Grid = len(got[0].Us), calls, got[0].Grid
 	if a != actions.Default && a.Channels == 0 && f.Ran.Channels == 0 {
 		return forced.NewFault(OutcomeUnseen, "the number of channels that ran is not known, and tables want one")
 	}
-	if s.o.Samples != "" {
-		return s.writeSamples(ctx, collective, bytes, a, p)
+	if s.o.Samples == "" {
+		return nil
 	}
-	return nil
+	// Again, now watched: watching has its price, which is no part of what samples are held against.
+	s.Forget()
+	if err := s.Want(forced.WantTimes); err != nil {
+		return err
+	}
+	if got, _, err = s.Measure(ctx, collective, bytes, f.CallUs, effort); err != nil {
+		return err
+	}
+	p.WatchedUs, _, _ = slowest(got)
+	return s.writeSamples(ctx, collective, bytes, a, p)
+}
+
+func slowest(got []workers.Measured) (median, iqr float64, rankMedians []float64) {
+	ranks := make([][]float64, len(got))
+	for i, m := range got {
+		ranks[i] = m.Us
+	}
+	return forced.Slowest(ranks)
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // Columns of the raw samples. rankEventUs is the median that CUDA events gave on the sample's rank, eventUs the largest
-// of all ranks, both of one call.
+// of all ranks, both of one call, while no call was watched.
 var sampleColumns = []string{"round", "nth", "collective", "bytes", "action", "ran", "rank", "seq", "startNs", "clockNs", "recvNs", "counterNs",
 	"signalNs", "flags", "rankEventUs", "eventUs"}
 
@@ -41,6 +41,8 @@ func (s *session) writeSamples(ctx context.Context, collective string, size uint
 	w := csv.NewWriter(&b)
 	head := []string{strconv.Itoa(p.Round), strconv.Itoa(p.Nth), collective, strconv.FormatUint(size, 10), a.String()}
 	bucket, tuned := s.Bucket(collective, size)
+	// On a busy machine the last point's may come only now.
+	s.Seen = slices.DeleteFunc(s.Seen, func(x nccltuner.Sample) bool { return x.Action != a })
 	s.cost(bucket, p)
 	for i := range s.Seen {
 		if x := &s.Seen[i]; tuned && x.Bucket == bucket && !x.Untimed && int(x.Rank) < len(p.RankUs) {
