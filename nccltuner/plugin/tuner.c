@@ -143,11 +143,13 @@ static void publish_marks(uint32_t *marks, uint32_t usable) {
 }
 
 /* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
- * the id goes on with the trials. */
+ * the id goes on with the trials. What goes into a graph stays there: no trial, and none is used up. NCCL's guide (Using
+ * NCCL with CUDA Graphs) wants a call captured on all ranks or on none, so all ranks still choose alike. */
 static uint32_t coming_action(const struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   if (index == 0) return 0;
   const struct dyn_entry *entry = &comm->plan.entries[index];
+  if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED)) return entry->base;
   uint32_t j = comm->entryId[collective][bucket] == entry->id ? comm->calls[collective][bucket] : 0;
   return j < entry->numTrials ? entry->trials[j] : entry->base;
 }
@@ -157,6 +159,7 @@ static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   if (index == 0) return 0;
   uint32_t action = coming_action(comm, collective, bucket);
+  if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED)) return action;
   uint32_t id = comm->plan.entries[index].id, *calls = &comm->calls[collective][bucket];
   if (comm->entryId[collective][bucket] != id) {
     comm->entryId[collective][bucket] = id;

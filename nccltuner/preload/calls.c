@@ -95,8 +95,8 @@ FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int pe
 typedef struct ncclSimInfo ncclSimInfo_t;
 /* NCCL counts how deep groups are nested, and so do we. */
 AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
-AROUND(ncclGroupEnd, (void), dyn_group_end(), (void)0)
-AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(), (void)0, simInfo)
+AROUND(ncclGroupEnd, (void), dyn_group_end(), dyn_group_ended())
+AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(), dyn_group_ended(), simInfo)
 AROUND(ncclCommDestroy, (ncclComm_t comm), (void)0, dyn_probes_settle(), comm)
 AROUND(ncclCommAbort, (ncclComm_t comm), (void)0, dyn_probes_settle(), comm)
 

@@ -23,15 +23,17 @@ void *dyn_find_loaded(const char *library, const char *name);
 struct dyn_passage {
   atomic_int *mask; /* with a guard of this passage; NULL: none */
   struct dyn_probe *probe; /* that times it; NULL: none */
+  int captureMode; /* of the thread before it was relaxed for this passage; negative: it was not */
   struct dyn_preload_call outer;
 };
 /* collective: one that tuners are asked about, so that timing it is of use. */
 struct dyn_passage dyn_passage_enter(void *stream, bool collective);
 void dyn_passage_leave(const struct dyn_passage *passage, int result);
 
-/* Calls between these two are a group's and run at its end: they are not timed. */
+/* Calls between the first two are a group's and run at its end: they are not timed. */
 void dyn_group_begin(void);
 void dyn_group_end(void);
+void dyn_group_ended(void);
 
 void dyn_announce(int communicators);
 

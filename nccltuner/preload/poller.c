@@ -31,7 +31,6 @@
 #define ANCHOR_NS 250000000
 #define FIRST_INSTANT_NS 1000000000 /* 0 means not known */
 #define MAX_STREAMS 8        /* of a context that are told apart in a round */
-#define RELAXED_CAPTURE 2
 
 extern struct dyn_preload dynamiccl_preload;
 
@@ -137,7 +136,7 @@ static bool one_round(unsigned *ended, bool *flying) {
   static __thread bool lenient;
   pthread_mutex_lock(&dynamiccl_preload.roundLock);
   bool goesOn = !atomic_load(&dyn_probes_ended);
-  int mode = RELAXED_CAPTURE;
+  int mode = DYN_RELAXED_CAPTURE;
   /* Asking after an event would break captures of other threads that forbid it to all. */
   if (goesOn && !lenient) lenient = dyn_driver()->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   *ended = 0;

@@ -14,6 +14,8 @@
 
 static __thread struct dyn_preload_call call;
 static __thread unsigned groups; /* that this thread has begun and not ended */
+static __thread bool capturedGroup; /* with a captured call */
+static __thread int groupMode = -1; /* as dyn_passage.captureMode, of the group that is ending */
 
 static const struct dyn_preload_call *this_call(void) { return &call; }
 
@@ -54,24 +56,37 @@ void *dyn_find(dyn_real *cache, const char *name, const void *own) {
   return real;
 }
 
+/* NULL: the program has not loaded the driver, or it is too old. */
+static void *driver_function(dyn_real *cache, const char *name) {
+  void *found = atomic_load_explicit(cache, memory_order_acquire);
+  if (found == NULL && (found = dyn_find_loaded("libcuda.so.1", name)) != NULL)
+    atomic_store_explicit(cache, found, memory_order_release);
+  return found;
+}
+
 /* Also right for the default streams: NULL and cudaStreamLegacy are the legacy one here as in NCCL's own calls,
  * cudaStreamPerThread is that. An error is "captured": while any blocking stream is captured the driver refuses to tell
  * about the legacy one, and a guard too many costs a sample, not a graph. The capture is not disturbed by asking. */
 static bool captured(void *stream) {
   static dyn_real cache;
   int status = CAPTURE_NONE;
-  void *found = atomic_load_explicit(&cache, memory_order_acquire);
-  if (found == NULL) {
-    found = dyn_find_loaded("libcuda.so.1", "cuStreamIsCapturing");
-    if (found == NULL) return true;
-    atomic_store_explicit(&cache, found, memory_order_release);
-  }
-  return ((int (*)(void *, int *))found)(stream, &status) != CUDA_SUCCESS || status != CAPTURE_NONE;
+  int (*asks)(void *, int *) = (int (*)(void *, int *))driver_function(&cache, "cuStreamIsCapturing");
+  return asks == NULL || asks(stream, &status) != CUDA_SUCCESS || status != CAPTURE_NONE;
+}
+
+/* NCCL makes the connections of an algorithm in the first call that runs it. Where a process has several GPUs that is
+ * cudaDeviceEnablePeerAccess (src/transport/p2p.cc), which a thread may not call while it captures a stream, unless it says
+ * that it knows what it does, as NCCL itself does where it allocates. A program that ran its collectives before it captures
+ * them has NCCL's own choice connected, and not the one that a plugin makes since. The mode before, negative: no driver. */
+static int exchange_mode(int mode) {
+  static dyn_real cache;
+  int (*exchange)(int *) = (int (*)(int *))driver_function(&cache, "cuThreadExchangeStreamCaptureMode");
+  return exchange != NULL && exchange(&mode) == CUDA_SUCCESS ? mode : -1;
 }
 
 /* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
 struct dyn_passage dyn_passage_enter(void *stream, bool collective) {
-  struct dyn_passage passage = {.outer = call};
+  struct dyn_passage passage = {.captureMode = -1, .outer = call};
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
   call.depth++;
   if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
@@ -80,6 +95,8 @@ struct dyn_passage dyn_passage_enter(void *stream, bool collective) {
     dyn_guard_enter(&words);
     passage.mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
     call.captured = true;
+    passage.captureMode = exchange_mode(DYN_RELAXED_CAPTURE);
+    capturedGroup |= groups > 0;
   }
   if (passage.outer.depth > 0) return passage;
   call.looked = true;
@@ -98,12 +115,20 @@ void dyn_passage_leave(const struct dyn_passage *passage, int result) {
     struct dyn_mask_words words = words_of(passage->mask);
     dyn_guard_leave(&words);
   }
+  if (passage->captureMode >= 0) exchange_mode(passage->captureMode);
   call = passage->outer;
 }
 
 void dyn_group_begin(void) { groups++; }
 void dyn_group_end(void) {
   if (groups > 0) groups--;
+  if (groups > 0 || !capturedGroup) return;
+  capturedGroup = false;
+  groupMode = exchange_mode(DYN_RELAXED_CAPTURE);
+}
+void dyn_group_ended(void) {
+  if (groupMode >= 0) exchange_mode(groupMode);
+  groupMode = -1;
 }
 
 void dyn_announce(int communicators) {

@@ -18,7 +18,6 @@
 
 #include <stdlib.h>
 
-#define RELAXED_CAPTURE 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */
 
 extern struct dyn_preload dynamiccl_preload;
 
@@ -99,7 +98,7 @@ static struct dyn_gpu *gpu_of(dyn_context context, unsigned long long id) {
 /* Made where they are first used; the thread may have another context current, and another thread may capture. */
 static bool make_events(const struct dyn_driver *driver, struct dyn_probe *probe) {
   dyn_context before;
-  int mode = RELAXED_CAPTURE;
+  int mode = DYN_RELAXED_CAPTURE;
   if (probe->start != NULL && probe->end != NULL) return true;
   if (driver->cuCtxPushCurrent_v2(probe->gpu->context) != 0) return false;
   driver->cuThreadExchangeStreamCaptureMode(&mode);

@@ -17,6 +17,7 @@
 #define DYN_SETTLE_NS 20000000 /* at most, when a communicator goes */
 
 #define DYN_CUDA_NOT_READY 600
+#define DYN_RELAXED_CAPTURE 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */
 
 typedef struct CUctx_st *dyn_context;
 typedef struct CUevent_st *dyn_event;

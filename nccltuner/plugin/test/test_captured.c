@@ -43,6 +43,21 @@ static void captured(void) {
   ncclTunerPlugin_v6.finalize(context);
 }
 
+/* A graph keeps what it captured: never a trial, and the trials go on behind it where they stood. */
+static void no_trials(void) {
+  const uint32_t trials[] = {ACTION(1, 2, 1), ACTION(1, 2, 2), ACTION(1, 2, 4)};
+  join(true);
+  publish(one_entry(1, CHOSEN, 3, trials));
+  check(test_call(context, ALLREDUCE, BYTES, 0) == trials[0], "the first trial");
+  comm->captured = 1;
+  for (int i = 0; i < 5; i++) check(test_call(context, ALLREDUCE, BYTES, 0) == CHOSEN, "a trial in a graph");
+  comm->captured = 0;
+  check(test_call(context, ALLREDUCE, BYTES, 0) == trials[1], "the second one");
+  check(test_call(context, ALLREDUCE, BYTES, 0) == trials[2], "the third one");
+  check(test_call(context, ALLREDUCE, BYTES, 0) == CHOSEN, "then the base");
+  ncclTunerPlugin_v6.finalize(context);
+}
+
 /* The answer to NCCL's question for a device kernel is the call, and is told like any other. */
 static void captured_device_kernel(void) {
   struct dyn_sample s;
@@ -76,6 +91,7 @@ static void refused(void) {
 int main(void) {
   test_directory();
   run("captured", captured);
+  run("no trials", no_trials);
   run("captured device kernel", captured_device_kernel);
   run("refused", refused);
   test_remove_directory();

@@ -36,6 +36,7 @@ struct fake_gpu {
   atomic_uintptr_t context[FAKE_STREAMS];  /* 0: no context, as for a stream that is gone */
   atomic_ullong contextId;                 /* of every context */
   atomic_int failing;                      /* one of FAKE_FAIL_*; 0: none */
+  atomic_uint failed;                      /* calls so far that it made fail */
   atomic_uint made, records, queries;      /* calls so far */
   atomic_uint modes;                       /* threads that let captures be */
   atomic_bool gone;                        /* the driver has taken itself down: any further call aborts */

@@ -20,7 +20,11 @@ static void alive(void) {
   if (atomic_load(&fake_gpu.gone)) abort();
 }
 
-static int fails(int what) { return atomic_load(&fake_gpu.failing) == what; }
+static int fails(int what) {
+  int fail = atomic_load(&fake_gpu.failing) == what;
+  if (fail) atomic_fetch_add(&fake_gpu.failed, 1);
+  return fail;
+}
 
 EXPORT int cuStreamIsCapturing(uintptr_t stream, int *status);
 EXPORT int cuStreamIsCapturing(uintptr_t stream, int *status) {

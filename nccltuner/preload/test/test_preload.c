@@ -108,6 +108,50 @@ static void guards(struct fake_call *fake) {
   }
 }
 
+/* The thread's capture mode as NCCL finds it. */
+static int (*exchange)(int *);
+static int modeInside;
+static int mode_now(void) {
+  int mode = 7, found = (exchange(&mode), mode);
+  exchange(&mode);
+  return found;
+}
+static int look_inside(void) { return modeInside = mode_now(), FAKE_RESULT; }
+static int look_and_begin(void) { return look_inside(), 0; }
+
+/* A captured call, and the end of a group with one, may make connections; the thread's mode is its own again behind it. */
+static void relaxes(struct fake_call *fake) {
+  enum { GLOBAL, THREAD_LOCAL, RELAXED };
+  void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  CHECK(driver != NULL && (exchange = (int (*)(int *))dlsym(driver, "cuThreadExchangeStreamCaptureMode")) != NULL);
+  atomic_store(&preload->mask, mask);
+  for (int before = GLOBAL; before <= RELAXED; before++) {
+    int mode = before;
+    exchange(&mode);
+    function reduce = find("ncclAllReduce");
+    fake->inside = look_inside;
+    for (int captured = 0; captured < 2; captured++) {
+      reduce(1, 1, 1, 1, 1, 1, captured ? FAKE_CAPTURED : 0x5000, 0, 0);
+      CHECK(modeInside == (captured ? RELAXED : before) && mode_now() == before, "%d %d", modeInside, mode_now());
+      fake->inside = look_and_begin; /* a group counts as begun when NCCL says so */
+      find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+      find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+      reduce(1, 1, 1, 1, 1, 1, captured ? FAKE_CAPTURED : 0x5000, 0, 0);
+      find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+      CHECK(modeInside == before, "the end of an inner group launches nothing");
+      find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+      CHECK(modeInside == (captured ? RELAXED : before) && mode_now() == before, "%d %d", modeInside, mode_now());
+      find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+      find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+      CHECK(modeInside == before, "the next group has nothing captured");
+      fake->inside = look_inside;
+    }
+    fake->inside = NULL;
+    mode = GLOBAL;
+    exchange(&mode);
+  }
+}
+
 static void announces(struct fake_call *fake) {
   struct fake_id id;
   for (size_t i = 0; i < sizeof id.bytes; i++) id.bytes[i] = (char)(i * 7);
@@ -193,6 +237,7 @@ int main(int argc, char **argv) {
   CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
   guards(fake);
   announces(fake);
+  relaxes(fake);
   threads();
   return 0;
 }

@@ -135,8 +135,11 @@ static void refused(void) {
       call(1, 0, 10, 100);
       CHECK(await().seq == 1, "case %d", fail);
     }
+    unsigned failed = atomic_load(&gpu->failed);
     atomic_store(&gpu->failing, fail);
     call(2, 0, 10, 100);
+    for (int i = 0; i < 20000 && atomic_load(&gpu->failed) == failed; i++) sleep_us(100); /* the poller takes its time */
+    CHECK(atomic_load(&gpu->failed) > failed, "case %d: nothing was refused", fail);
     none();
     atomic_store(&gpu->failing, 0);
     unsigned records = atomic_load(&gpu->records), queries = atomic_load(&gpu->queries);
