@@ -37,6 +37,7 @@ type bucket struct {
 	rested     int      // calls observed since the last propose, while settled
 
 	calls     uint64
+	seenAt    uint64 // comm.observed when it was last observed
 	ledger    Ledger
 	learnedAt uint64 // calls when the store was last told
 	diagnosis agents.Diagnosis

@@ -18,6 +18,9 @@ type comm struct {
 	early     []Entry // stored choices of buckets whose marks nobody knows yet, the greatest gain first
 	dirty     bool    // a plan must be published
 	touched   bool    // something was observed since the last tick
+	observed  uint64  // group calls
+	watch     watch
+	every     int // epochs between sampled ones, of the last plan
 }
 
 func newComm(e CommJoined) *comm {
@@ -61,9 +64,30 @@ func (m *comm) prior(b state.Bucket) *Learned {
 	return nil
 }
 
-// plan gathers what every bucket wants. Sampling is dense while anything is being explored: ranks then learn soonest.
-func (m *comm) plan(sampleEvery int) Plan {
-	p := Plan{Comm: m.Comm, SampleEvery: sampleEvery}
+// forgotten is how many calls of a communicator may pass without one of a bucket, before the bucket's trials are no reason
+// any more to sample every call.
+const forgotten = 1024
+
+// sampleEvery is dense while anything is being explored: ranks then learn soonest.
+func (m *comm) sampleEvery(cfg Config) int {
+	exploring := false
+	m.eachBucket(func(b *bucket) {
+		exploring = exploring || !b.differ && b.nextTrial < len(b.entry.Trials) && m.observed-b.seenAt < forgotten
+	})
+	switch {
+	case exploring:
+		return 1
+	case cfg.SampleEvery > 0:
+		return cfg.SampleEvery
+	case !m.Explore && m.observed == 0: // perhaps none of its calls can be timed
+		return maxSampleEvery
+	}
+	return m.watch.settle(cfg.WatchShare)
+}
+
+// plan gathers what every bucket wants.
+func (m *comm) plan() Plan {
+	p := Plan{Comm: m.Comm, SampleEvery: m.every}
 	var all []*bucket
 	m.eachBucket(func(b *bucket) {
 		if !b.differ {
@@ -75,9 +99,6 @@ func (m *comm) plan(sampleEvery int) Plan {
 		all = all[:MaxEntries]
 	}
 	for _, b := range all {
-		if len(b.entry.Trials) > 0 {
-			p.SampleEvery = 1
-		}
 		if b.entry.Base != actions.Default || len(b.entry.Trials) > 0 {
 			p.Entries = append(p.Entries, b.entry)
 		}

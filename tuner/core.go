@@ -14,6 +14,9 @@ import (
 // MaxTrials is how many exploration calls one plan entry can carry (DYN_NUM_TRIALS of nccltuner/abi.h).
 const MaxTrials = 12
 
+// DefaultWatchShare is what watching may cost a settled communicator. Half a percent is what it is allowed to be measured as.
+const DefaultWatchShare = 0.004
+
 // MaxEntries is how many buckets one plan can carry (DYN_NUM_ENTRIES less the unused one).
 const MaxEntries = 63
 
@@ -23,10 +26,13 @@ type Config struct {
 	Guard         agents.GuardConfig // zero: the default one
 	Explore       bool               // false: stored choices only
 	FixedNumerics bool               // collectives that add up keep NCCL's own choice, on every communicator
-	SampleEvery   int                // epochs between sampled epochs while nothing is explored; power of two; 0: 4
-	Seed          uint64
-	Machine       string // for Key
-	GPUArch       string // for Key
+	// SampleEvery is the epochs between sampled epochs while nothing is explored, a power of two; 0: as many as keep the cost
+	// of sampling under WatchShare of the calls' time.
+	SampleEvery int
+	WatchShare  float64 // 0: DefaultWatchShare
+	Seed        uint64
+	Machine     string // for Key
+	GPUArch     string // for Key
 }
 
 // Core decides. One goroutine at a time may call it.
@@ -82,8 +88,11 @@ func New(cfg Config) (*Core, error) {
 	if cfg.Guard == (agents.GuardConfig{}) {
 		cfg.Guard = agents.DefaultGuardConfig()
 	}
-	if cfg.SampleEvery == 0 {
-		cfg.SampleEvery = 4
+	if cfg.WatchShare == 0 {
+		cfg.WatchShare = DefaultWatchShare
+	}
+	if cfg.WatchShare < 0 || cfg.WatchShare > 1 {
+		return nil, fmt.Errorf("tuner config: WatchShare %g is no share from 0 to 1", cfg.WatchShare)
 	}
 	if cfg.SampleEvery < 0 || cfg.SampleEvery&(cfg.SampleEvery-1) != 0 {
 		return nil, fmt.Errorf("tuner config: SampleEvery %d is not a power of two", cfg.SampleEvery)
@@ -111,7 +120,7 @@ func (c *Core) SetGuard(cfg agents.GuardConfig) {
 	}
 }
 
-// SetSampleEvery changes how often settled communicators are sampled. every must be a power of two.
+// SetSampleEvery changes how often settled communicators are sampled. every must be a power of two, or 0 as in Config.
 func (c *Core) SetSampleEvery(every int) {
 	c.cfg.SampleEvery = every
 	for _, id := range c.order {
@@ -227,6 +236,8 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	}
 	c.totals.Groups++
 	m.touched = true
+	m.observed++
+	m.watch.observe(o.SignalNs)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
 	if b == nil {
 		c.totals.Unknown++
@@ -240,6 +251,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		c.totals.Overruled++
 		return // what was asked for did not run: not a cost of the choice
 	}
+	b.seenAt = m.observed
 	alarm := b.observe(o)
 	verdict := m.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised {
@@ -272,10 +284,10 @@ func (c *Core) tick(nowNs state.Ns) {
 				c.learned(m, b)
 			}
 		})
-		if m.dirty {
-			m.dirty = false
+		if every := m.sampleEvery(c.cfg); m.dirty || every != m.every {
+			m.dirty, m.every = false, every
 			c.totals.Plans++
-			c.out.Plans = append(c.out.Plans, m.plan(c.cfg.SampleEvery))
+			c.out.Plans = append(c.out.Plans, m.plan())
 		}
 	}
 }

@@ -24,7 +24,7 @@ type Config struct {
 	LogLevel    string        // debug, info, warn, error
 	LogFormat   string        // text, json
 	Tick        time.Duration // how often rings are read and schedules are checked
-	SampleEvery int           // epochs; power of two, at least 1
+	SampleEvery int           // epochs; power of two; 0: as the cost of sampling allows
 	NoExplore   bool          // stored choices only
 	Fixed       bool          // collectives that add up keep NCCL's own choice
 	Budget      float64       // share of time that exploration may lose
@@ -50,7 +50,7 @@ func Default(h Host) Config {
 		Dir: dir, Store: defaultStore(h, dir),
 		Learner:  models.DefaultLearner,
 		LogLevel: "info", LogFormat: "text",
-		Tick: 10 * time.Millisecond, SampleEvery: 4, Seed: 1, Budget: agents.DefaultExploreBudget,
+		Tick: 10 * time.Millisecond, Seed: 1, Budget: agents.DefaultExploreBudget,
 	}
 }
 

@@ -282,7 +282,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		c := l.Config
-		if c.Tick < minTick || c.Tick > maxTick || c.SampleEvery < 1 || c.SampleEvery&(c.SampleEvery-1) != 0 || !filepath.IsAbs(c.Dir) {
+		if c.Tick < minTick || c.Tick > maxTick || c.SampleEvery < 0 || c.SampleEvery&(c.SampleEvery-1) != 0 || !filepath.IsAbs(c.Dir) {
 			t.Errorf("%q gives %+v", data, c)
 		}
 		again := Loaded{Config: Default(user(nil)), Origin: map[string]string{}}

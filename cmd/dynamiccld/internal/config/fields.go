@@ -74,9 +74,14 @@ var fields = []field{
 	{"tick", "duration", "how often samples are read, 1ms to 10s", true,
 		func(c *Config, s string) (err error) { c.Tick, err = tick(s); return },
 		func(c Config) string { return c.Tick.String() }},
-	{"sample-every", "epochs", "measure one epoch in this many (power of two) once a choice is settled", true,
+	{"sample-every", "epochs", "measure one epoch in this many (power of two) once a choice is settled; auto: so that it costs less than half a percent", true,
 		func(c *Config, s string) (err error) { c.SampleEvery, err = sampleEvery(s); return },
-		func(c Config) string { return strconv.Itoa(c.SampleEvery) }},
+		func(c Config) string {
+			if c.SampleEvery == 0 {
+				return automatic
+			}
+			return strconv.Itoa(c.SampleEvery)
+		}},
 	{"no-explore", "bool", "use stored choices only, try nothing new", true,
 		func(c *Config, s string) (err error) { c.NoExplore, err = boolean(s); return },
 		func(c Config) string { return strconv.FormatBool(c.NoExplore) }},
@@ -150,10 +155,15 @@ func tick(s string) (time.Duration, error) {
 	return d, nil
 }
 
+const automatic = "auto"
+
 func sampleEvery(s string) (int, error) {
+	if s == automatic {
+		return 0, nil
+	}
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil || n == 0 || n > maxSampleEvery || n&(n-1) != 0 {
-		return 0, fmt.Errorf("%q is no power of two from 1 to %d; 1 measures every epoch", s, maxSampleEvery)
+		return 0, fmt.Errorf("%q is neither auto nor a power of two from 1 to %d; 1 measures every epoch", s, maxSampleEvery)
 	}
 	return int(n), nil
 }

@@ -45,8 +45,8 @@ type Point struct {
 	SampledUs    float64 `json:"sampled_us,omitempty"`
 	SampledCalls int     `json:"sampled_calls,omitempty"`
 	WatchedUs    float64 `json:"watched_us,omitempty"` // MedianUs of the calls that gave the samples
-	Ran          string  `json:"ran,omitempty"`  // by NCCL's profiler event
-	Grid         int     `json:"grid,omitempty"` // blocks of the captured kernel
+	Ran          string  `json:"ran,omitempty"`        // by NCCL's profiler event
+	Grid         int     `json:"grid,omitempty"`       // blocks of the captured kernel
 	Choices      string  `json:"choices,omitempty"`
 }
 
