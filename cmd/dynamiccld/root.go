@@ -115,7 +115,7 @@ setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 	})
 	root.AddCommand(a.runCommand(), a.envCommand(), a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(),
 		a.exportCommand(), a.importCommand(), a.doctorCommand(), a.versionCommand(), a.demoCommand(), a.evalCommand(), a.agentCommand(), a.trainCommand(),
-		a.sweepCommand(), a.sweepLoadCommand(), a.calibrateCommand())
+		a.sweepCommand(), a.sweepLoadCommand(), a.calibrateCommand(), a.benchCommand())
 	return root
 }
 

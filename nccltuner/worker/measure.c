@@ -50,7 +50,7 @@ int measure_call(struct worker *worker, const struct shape *shape, int calls, st
 /* What is replayed: a graph, or stream calls when exec is NULL. */
 struct replay {
   const struct shape *shape;
-  int calls;
+  int calls, free;
   CUgraphExec exec;
 };
 
@@ -62,10 +62,11 @@ static int replay_once(struct worker *worker, const struct replay *replay) {
 
 /* A replay between two events. Stream calls of a small size take the host longer than the GPU, and their time would be the
  * host's: a gate holds the stream until all of them are enqueued, and one call more, not timed, takes what ranks' gates
- * open apart. */
+ * open apart. Free ones have no gate: their time is what a program sees that keeps no further ahead. */
 static int replay_timed(struct worker *worker, const struct replay *replay, int i) {
   if (replay->exec == NULL) {
-    CUDA(worker, cuStreamWaitValue32_v2, worker->stream, (CUdeviceptr)(uintptr_t)gate, ++gated, 0 /* at least */);
+    if (!replay->free)
+      CUDA(worker, cuStreamWaitValue32_v2, worker->stream, (CUdeviceptr)(uintptr_t)gate, ++gated, 0 /* at least */);
     if (shape_call(worker, replay->shape) != 0) return -1;
   }
   CUDA(worker, cuEventRecord, events[2 * i], worker->stream);
@@ -165,7 +166,7 @@ static int checked(struct worker *worker, const struct replay *replay, size_t *w
 
 int measure(struct worker *worker, const struct shape *shape, const struct measurement *want, struct reply *reply) {
   static double us[MAX_REPLAYS];
-  struct replay replay = {shape, want->calls, NULL};
+  struct replay replay = {shape, want->calls, want->free, NULL};
   unsigned grid = 0;
   size_t wrong;
   int replays;

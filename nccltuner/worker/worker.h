@@ -104,6 +104,7 @@ int pattern_verify(struct worker *worker, const struct shape *shape, size_t *wro
 int measure_call(struct worker *worker, const struct shape *shape, int calls, struct reply *reply);
 struct measurement {
   int graph; /* else stream calls */
+  int free;  /* these run while later ones are still enqueued */
   int calls, replays, minReplays;
   double warmUs, budgetUs;
 };

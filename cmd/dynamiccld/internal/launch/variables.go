@@ -105,11 +105,12 @@ func (s *Setup) profiler(w Wish) {
 	}
 }
 
+func preloadSeparator(r rune) bool { return r == ':' || r == ' ' } // ld.so(8)
+
 // preload puts the library that times calls before what the user preloads. Without it nothing is timed, unless the user
 // has NCCL do it (nccltuner/plugin/capture.c).
 func (s *Setup) preload(w Wish) {
-	separator := func(r rune) bool { return r == ':' || r == ' ' } // ld.so(8)
-	for _, path := range strings.FieldsFunc(w.Preload, separator) {
+	for _, path := range strings.FieldsFunc(w.Preload, preloadSeparator) {
 		if filepath.Base(path) == preloadFile {
 			return
 		}
@@ -118,7 +119,7 @@ func (s *Setup) preload(w Wish) {
 	switch {
 	case path == "":
 		why = preloadFile + " is not beside the plugin (`make plugin` builds it)"
-	case strings.ContainsFunc(path, separator):
+	case strings.ContainsFunc(path, preloadSeparator):
 		why = fmt.Sprintf("the loader takes no path with a space or colon (%s)", path)
 	case w.Preload != "":
 		s.add(preloadVariable, path+":"+w.Preload)
@@ -164,6 +165,25 @@ func Environ(environ []string, variables []Variable) []string {
 		out = append(out, v.Name+"="+v.Value)
 	}
 	return out
+}
+
+// Bare gives environ without what Prepare sets: that of a program that knows nothing of DynamICCL.
+func Bare(environ []string) (bare []string) {
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		switch {
+		case slices.Contains(OwnVariables, name), (name == tunerVariable || name == profilerVariable) && ours(value), name == deviceVariable && value == "1":
+			continue
+		case name == preloadVariable:
+			others := slices.DeleteFunc(strings.FieldsFunc(value, preloadSeparator), func(path string) bool { return filepath.Base(path) == preloadFile })
+			if len(others) == 0 {
+				continue
+			}
+			e = name + "=" + strings.Join(others, ":")
+		}
+		bare = append(bare, e)
+	}
+	return bare
 }
 
 // Export writes the variables for `eval` of a POSIX shell.

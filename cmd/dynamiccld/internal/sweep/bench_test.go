@@ -153,7 +153,7 @@ func (w *world) sweep(o Options) error {
 	for i := range ready {
 		ready[i] = workers.Ready{NCCL: 22809, GPU: "NVIDIA H200", UUID: fmt.Sprint("GPU-", i), DriverVersion: 13000}
 	}
-	err := r.run(ctx, describe(ctx, &o, ready))
+	err := r.run(ctx, Describe(ctx, &o, ready))
 	if w.open != 0 {
 		w.t.Errorf("%d sets of ranks were left", w.open)
 	}

@@ -23,25 +23,28 @@ const (
 	settle          = 500 * time.Millisecond
 )
 
-// loadSize is the number of connections or threads, 0 where that means nothing.
-func (o *Options) loadSize() int {
+// HostLoad is the number of connections or threads of a load, 0 where that means nothing; wanted is 0 for the usual one.
+func HostLoad(load string, wanted int) int {
 	switch {
-	case o.Load != LoadNetwork && o.Load != LoadCPU:
+	case load != LoadNetwork && load != LoadCPU:
 		return 0
-	case o.LoadSize > 0:
-		return o.LoadSize
-	case o.Load == LoadNetwork:
+	case wanted > 0:
+		return wanted
+	case load == LoadNetwork:
 		return loadConnections
 	}
 	return runtime.NumCPU()
 }
 
-// startLoad starts the load of this host, if one is asked for. It ends with stop, and with this process however that ends.
-func startLoad(ctx context.Context, o *Options) (stop func(), err error) {
-	if o.loadSize() == 0 {
+func (o *Options) loadSize() int { return HostLoad(o.Load, o.LoadSize) }
+
+// StartLoad starts the load of this host, if it is one (HostLoad), by the executable, dynamiccld. It ends with stop, and
+// with this process however that ends.
+func StartLoad(ctx context.Context, executable, load string, size int) (stop func(), err error) {
+	if size = HostLoad(load, size); size == 0 {
 		return func() {}, nil
 	}
-	cmd := exec.Command(o.Executable, LoadCommand, o.Load, strconv.Itoa(o.loadSize()))
+	cmd := exec.Command(executable, LoadCommand, load, strconv.Itoa(size))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

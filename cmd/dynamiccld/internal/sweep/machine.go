@@ -71,8 +71,8 @@ type NIC struct {
 	SpeedMbps int    `json:"speed_mbps"` // 0: not told
 }
 
-// describe says where and how this sweep runs.
-func describe(ctx context.Context, o *Options, ready []workers.Ready) *Description {
+// Describe says where and how something is measured that these ranks run.
+func Describe(ctx context.Context, o *Options, ready []workers.Ready) *Description {
 	id := Identity{Machine: o.Machine, NCCL: control.FormatNCCLVersion(ready[0].NCCL), Ranks: o.Ranks, Nodes: o.Nodes, Transport: o.Transport,
 		Condition: o.Condition, Load: o.Load, LoadSize: o.loadSize(), Calls: o.Calls, BudgetUs: o.Budget.Microseconds(), Exact: o.Exact,
 		Samples: o.Samples != "", GPUs: []GPU{}, Environment: append([]string{}, o.Settings...), Driver: driverVersion()}

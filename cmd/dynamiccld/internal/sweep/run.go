@@ -54,7 +54,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	stopLoad, err := startLoad(ctx, &o)
+	stopLoad, err := StartLoad(ctx, o.Executable, o.Load, o.LoadSize)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(folder))
 	}
@@ -72,7 +72,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return errors.Join(fmt.Errorf("starting the ranks: %w", err), forced.Keep(folder))
 	}
 	r := &runner{o: &o, bench: first, open: func(ctx context.Context) (bench, error) { return open(ctx) }}
-	err = r.run(ctx, describe(ctx, &o, first.Ready()))
+	err = r.run(ctx, Describe(ctx, &o, first.Ready()))
 	if err == nil || errors.Is(err, errStopped) || errors.Is(err, errOther) {
 		return errors.Join(err, os.RemoveAll(folder))
 	}

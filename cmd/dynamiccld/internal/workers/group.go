@@ -90,7 +90,7 @@ func (g *Group) Call(ctx context.Context, within time.Duration, collective strin
 // Measure measures on all ranks at once.
 func (g *Group) Measure(ctx context.Context, within time.Duration, a Ask) ([]Measured, error) {
 	return ask[Measured](ctx, g, g.processes, within, request{Do: "measure", Collective: a.Collective, Bytes: a.Bytes, Mode: a.Mode,
-		Calls: a.Calls, WarmUs: a.WarmUs, Replays: a.Replays, MinReplays: a.MinReplays, BudgetUs: a.BudgetUs})
+		Calls: a.Calls, WarmUs: &a.WarmUs, Replays: a.Replays, MinReplays: a.MinReplays, BudgetUs: &a.BudgetUs})
 }
 
 // Load switches what the GPUs do beside: "none", "compute" or "copy".

@@ -26,7 +26,7 @@ type Called struct {
 type Ask struct {
 	Collective string
 	Bytes      uint64 // nccl-tests' size
-	Mode       string // Graph or Stream
+	Mode       string // Graph, Stream or Free
 	Calls      int    // of one replay
 	WarmUs     float64
 	Replays    int // at most
@@ -37,7 +37,8 @@ type Ask struct {
 // Modes of Ask.
 const (
 	Graph  = "graph"
-	Stream = "stream"
+	Stream = "stream" // all calls of a replay are enqueued before the first begins
+	Free   = "free"   // stream calls that begin at once
 )
 
 // Measured is what a rank measured.
@@ -50,17 +51,17 @@ type Measured struct {
 
 // request is one line to a worker. A field that a command does not have is left out.
 type request struct {
-	Do         string  `json:"do"`
-	ID         string  `json:"id,omitempty"`
-	Collective string  `json:"collective,omitempty"`
-	Bytes      uint64  `json:"bytes,omitempty"`
-	Mode       string  `json:"mode,omitempty"`
-	Calls      int     `json:"calls,omitempty"`
-	WarmUs     float64 `json:"warm_us,omitempty"`
-	Replays    int     `json:"replays,omitempty"`
-	MinReplays int     `json:"min_replays,omitempty"`
-	BudgetUs   float64 `json:"budget_us,omitempty"`
-	Kind       string  `json:"kind,omitempty"`
+	Do         string   `json:"do"`
+	ID         string   `json:"id,omitempty"`
+	Collective string   `json:"collective,omitempty"`
+	Bytes      uint64   `json:"bytes,omitempty"`
+	Mode       string   `json:"mode,omitempty"`
+	Calls      int      `json:"calls,omitempty"`
+	WarmUs     *float64 `json:"warm_us,omitempty"` // a measurement has it, also when it is 0
+	Replays    int      `json:"replays,omitempty"`
+	MinReplays int      `json:"min_replays,omitempty"`
+	BudgetUs   *float64 `json:"budget_us,omitempty"`
+	Kind       string   `json:"kind,omitempty"`
 }
 
 var (

@@ -1,0 +1,177 @@
+package paired
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/sweep"
+)
+
+// Lines of the file, one JSON object each. The keys are an interface: add, never rename.
+const (
+	kindHead   = "head"
+	kindRounds = "rounds"
+	kindPhase  = "phase"
+	kindEnd    = "end"
+)
+
+// Head is what was compared and where.
+type Head struct {
+	Kind    string             `json:"kind"`
+	Machine *sweep.Description `json:"machine"`
+	Arms    []ArmHead          `json:"arms"`
+	Phases  []PhaseHead        `json:"phases"`
+	Calls   int                `json:"calls"`
+	BatchUs int64              `json:"batch_us"`
+	Time    string             `json:"time"`
+	Serve   []string           `json:"serve"`
+	Store   string             `json:"store"` // "": thrown away
+}
+
+// ArmHead is one arm. The first is the base.
+type ArmHead struct {
+	Name    string `json:"name"`
+	Kind    string `json:"kind"`
+	Learner string `json:"learner,omitempty"`
+}
+
+// PhaseHead is one phase as it was asked for.
+type PhaseHead struct {
+	Load     string  `json:"load"`
+	LoadSize int     `json:"load_size,omitempty"`
+	Seconds  float64 `json:"seconds"`
+}
+
+// Rounds are the raw values of a point in a phase, one for each round of Every.
+type Rounds struct {
+	Kind       string               `json:"kind"`
+	Phase      int                  `json:"phase"`
+	Collective string               `json:"collective"`
+	Bytes      uint64               `json:"bytes"`
+	Every      int                  `json:"every"`
+	AtS        []float64            `json:"at_s"`
+	Us         map[string][]float64 `json:"us"`      // median of a batch, slowest rank
+	MeanUs     map[string][]float64 `json:"mean_us"` // mean of a batch, slowest rank
+}
+
+// PhaseSummary is what a phase showed.
+type PhaseSummary struct {
+	Kind       string                      `json:"kind"`
+	Phase      int                         `json:"phase"`
+	Load       string                      `json:"load"`
+	Seconds    float64                     `json:"seconds"` // that it took
+	Rounds     int                         `json:"rounds"`  // complete ones
+	Points     []PointSummary              `json:"points"`
+	Geomean    map[string]Ratio            `json:"geomean"` // last half, over all points
+	Collective map[string]map[string]Ratio `json:"by_collective"`
+	Whole      map[string]float64          `json:"whole"` // all of the phase with all trials: geometric mean of the points'
+	Worst      map[string]PointName        `json:"worst"`
+	Adapt      map[string]Adapted          `json:"adapt"`
+	Choices    map[string][]Choice         `json:"choices"` // of arms with a daemon, at the end
+}
+
+// PointName names a point and its ratio.
+type PointName struct {
+	Collective string  `json:"collective"`
+	Bytes      uint64  `json:"bytes"`
+	Ratio      float64 `json:"ratio"`
+}
+
+// PointSummary is a point in the last half of a phase; Whole is of all of it.
+type PointSummary struct {
+	Collective string             `json:"collective"`
+	Bytes      uint64             `json:"bytes"`
+	Rounds     int                `json:"rounds"`
+	Us         map[string]float64 `json:"us"`
+	Ratio      map[string]Ratio   `json:"ratio"`
+	Whole      map[string]float64 `json:"whole"`
+}
+
+// Choice is what a daemon had chosen at a phase's end.
+type Choice struct {
+	Collective string  `json:"collective"`
+	MinBytes   uint64  `json:"min_bytes"`
+	Choice     string  `json:"choice"`
+	SpeedUp    float64 `json:"speedup"` // by the daemon's own samples
+	Calls      uint64  `json:"calls"`
+	Tried      int     `json:"tried"`
+}
+
+// Daemon is what an arm's daemon says at the end.
+type Daemon struct {
+	Status control.Status    `json:"status"`
+	Report control.RunReport `json:"report"`
+	Error  string            `json:"error,omitempty"`
+}
+
+// End closes the run.
+type End struct {
+	Kind    string             `json:"kind"`
+	Stopped bool               `json:"stopped"`
+	Error   string             `json:"error,omitempty"`
+	Wrong   map[string]uint64  `json:"wrong"` // elements, by arm
+	Daemons map[string]*Daemon `json:"daemons"`
+}
+
+// journal appends lines to a file; without a file it keeps nothing.
+type journal struct{ file *os.File }
+
+func openJournal(path string) (*journal, error) {
+	if path == "" {
+		return &journal{}, nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	return &journal{f}, nil
+}
+
+func (j *journal) add(line any) error {
+	if j.file == nil {
+		return nil
+	}
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	_, err = j.file.Write(append(text, '\n'))
+	return err
+}
+
+func (j *journal) close() error {
+	if j.file == nil {
+		return nil
+	}
+	return errors.Join(j.file.Sync(), j.file.Close())
+}
+
+// mostValues of a phase are kept, so that the file stays small enough for a repository: 6 bytes each.
+const mostValues = 30_000
+
+// every is the step that keeps no more than mostValues of so many rounds.
+func every(rounds, points, arms int) int {
+	return max(1, (rounds*points*(2*arms+1)+mostValues-1)/mostValues)
+}
+
+// thin takes each step-th value with four digits.
+func thin(values []float64, step int) []float64 {
+	out := []float64{}
+	for i := 0; i < len(values); i += step {
+		out = append(out, digits(values[i], 4))
+	}
+	return out
+}
+
+// digits rounds to so many significant ones.
+func digits(v float64, n int) float64 {
+	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return v
+	}
+	scale := math.Pow(10, float64(n-1)-math.Floor(math.Log10(math.Abs(v))))
+	return math.Round(v*scale) / scale
+}
