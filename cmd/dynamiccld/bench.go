@@ -133,7 +133,7 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 	o.Program, o.Now, o.Progress, o.Report, o.Terminal = build().Version, a.now, a.stderr, a.stdout, a.onTerminal()
 	err = paired.Run(cmd.Context(), *o)
 	if errors.Is(err, paired.ErrWrong) {
-		return fmt.Errorf("%w\nnothing of this run is to be trusted; the ranks' arms above say where, and NCCL_DEBUG=INFO what ran", err)
+		return fmt.Errorf("%w\nnothing of this run is to be trusted; where it began is said above; NCCL_DEBUG=INFO says what ran", err)
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func TestMeasuresWhatTheTableSays(t *testing.T) {
 				what := fmt.Sprintf("%d ranks, %s of %d bytes", ranks, collective, bytes)
 				allRight(t, what, g.ask(callLine(collective, bytes, 3)))
 				once := 5 * defaultUs(collective, bytes)
-				for _, mode := range []string{"graph", "stream"} {
+				for _, mode := range []string{"graph", "stream", "free"} {
 					replies := g.ask(measureLine(collective, bytes, mode, 5, 20, 3, 2*once, 7.5*once))
 					allRight(t, what, replies)
 					for _, r := range replies {

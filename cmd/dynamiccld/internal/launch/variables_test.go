@@ -157,3 +157,29 @@ func TestFindPlugin(t *testing.T) {
 		t.Errorf("a relative folder: %+v, %v", p, err)
 	}
 }
+
+// What Prepare sets, and what a user may have of it, is not in a bare environment; what is the user's own stays.
+func TestBare(t *testing.T) {
+	own := []string{"PATH=/bin", "NCCL_DEBUG=INFO", "NCCL_SYM_NOWIN_ENABLE=0", "LD_PRELOAD=/a.so", "NCCL_PROFILER_PLUGIN=/theirs.so"}
+	if got := Bare(own); !slices.Equal(got, own) {
+		t.Errorf("%v", got)
+	}
+	plugin := Plugin{"/l/libnccl-tuner-dynamiccl.so", "/l/libnccl-profiler-dynamiccl.so", "/l/libdynamiccl-preload.so"}
+	for _, preload := range []string{"", "/a.so:/b.so"} {
+		user := []string{"PATH=/bin"}
+		if preload != "" {
+			user = append(user, "LD_PRELOAD="+preload)
+		}
+		setup := Prepare(Wish{Dir: "/d", NoExplore: true, Plugin: plugin, User: map[string]string{}, Preload: preload})
+		with := Environ(user, append(setup.Variables, Variable{RunVariable, "1"}))
+		if len(with) < 8 {
+			t.Fatalf("%v", with)
+		}
+		if got := Bare(with); !slices.Equal(got, user) {
+			t.Errorf("of %v there is left %v", with, got)
+		}
+	}
+	if got := Bare([]string{"NCCL_TUNER_PLUGIN=dynamiccl", "DYNAMICCL_DIR=/d", "DYNAMICCL_FIXED_NUMERICS=true"}); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}

@@ -99,15 +99,17 @@ func (a *arm) joined(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		why := ""
 		for _, c := range st.Comms {
 			if c.Active {
 				return nil
 			}
-			if c.Why != "" {
-				return fmt.Errorf("nothing can be tuned: %s", c.Why)
-			}
+			why = c.Why
 		}
-		if time.Now().After(deadline) {
+		switch {
+		case why != "" && time.Now().After(deadline): // until then it may be that not all have joined
+			return fmt.Errorf("nothing can be tuned: %s", why)
+		case time.Now().After(deadline):
 			return fmt.Errorf("no communicator joined the daemon within %v: this NCCL did not load the plugin; run again with NCCL_DEBUG=INFO "+
 				"NCCL_DEBUG_SUBSYS=TUNING,INIT and look into %s/rank0.log, or ask `dynamiccld doctor`", joinWithin, a.folder)
 		}

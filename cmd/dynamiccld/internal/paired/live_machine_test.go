@@ -1,0 +1,190 @@
+package paired
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+	"dynamiccl/tuner/tunersim"
+)
+
+// checkout is the root of what `make` built.
+const checkout = "../../../.."
+
+// mostTime is what one comparison of a test may take.
+const mostTime = time.Minute
+
+// machine is a machine with stand-ins for GPUs and NCCL, with the real plugin, ranks, daemons and bench on it.
+type machine struct {
+	*testing.T
+	root, dir string
+	environ   []string
+}
+
+func newMachine(t *testing.T, table string, environ ...string) *machine {
+	t.Helper()
+	root, err := filepath.Abs(checkout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := filepath.Join(root, ".cache", "fakegpu")
+	for _, path := range []string{"bin/dynamiccld", "bin/dynamiccl-worker", "lib/libnccl-tuner-dynamiccl.so", ".cache/fakegpu/libnccl.so.2"} {
+		if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+			t.Fatalf("%v; run `make all fakegpu` first", err)
+		}
+	}
+	m := &machine{T: t, root: root, dir: t.TempDir()}
+	// The plugin reads the host's clock: the stand-in's must come before libc's.
+	m.environ = append([]string{"PATH=/usr/bin:/bin", "HOME=" + m.dir, "TMPDIR=" + m.dir, "LD_LIBRARY_PATH=" + fake,
+		"LD_PRELOAD=" + filepath.Join(fake, "libnccl.so.2"), "FAKEGPU_TABLE=" + m.recorded(table)}, environ...)
+	return m
+}
+
+func (m *machine) recorded(table string) string {
+	return filepath.Join(m.root, "tuner", "tunersim", "testdata", "measurements", table+".csv")
+}
+
+func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
+
+// bench runs one to its end, or ends it with a signal once it says the text.
+func (m *machine) bench(when string, signal syscall.Signal, args ...string) (said string, code int) {
+	m.Helper()
+	ctx, cancel := context.WithTimeout(m.Context(), mostTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(m.root, "bin", "dynamiccld"), append([]string{"bench", "--ranks", "4", "--out", m.path("out.jsonl")}, args...)...)
+	cmd.Dir, cmd.Env = m.dir, m.environ
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		m.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		m.Fatal(err)
+	}
+	var heard strings.Builder
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		heard.WriteString(lines.Text() + "\n")
+		if when != "" && strings.Contains(lines.Text(), when) {
+			time.AfterFunc(time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, signal) }) // a terminal's Ctrl-C goes to the group
+		}
+	}
+	if exit := new(exec.ExitError); !errors.As(cmd.Wait(), &exit) && !cmd.ProcessState.Success() {
+		m.Fatal(cmd.ProcessState)
+	}
+	if ctx.Err() != nil {
+		m.Fatalf("not done within %v:\n%s", mostTime, heard.String())
+	}
+	m.alone()
+	return stdout.String() + heard.String(), cmd.ProcessState.ExitCode()
+}
+
+// result is what a file holds.
+type result struct {
+	head   Head
+	rounds []Rounds
+	phases []PhaseSummary
+	end    *End
+}
+
+func (m *machine) read() (r result) {
+	m.Helper()
+	text, err := os.ReadFile(m.path("out.jsonl"))
+	if err != nil {
+		m.Fatal(err)
+	}
+	if len(text) > 1<<20 {
+		m.Errorf("%d bytes of results", len(text))
+	}
+	for line := range bytes.Lines(text) {
+		var kind struct {
+			Kind string `json:"kind"`
+		}
+		if err := json.Unmarshal(line, &kind); err != nil {
+			m.Fatalf("%v in %q", err, line)
+		}
+		var rounds Rounds
+		var phase PhaseSummary
+		into := map[string]any{kindHead: &r.head, kindRounds: &rounds, kindPhase: &phase, kindEnd: &r.end}[kind.Kind]
+		if err := json.Unmarshal(line, into); err != nil {
+			m.Fatalf("%v in %q", err, line)
+		}
+		switch kind.Kind {
+		case kindRounds:
+			r.rounds = append(r.rounds, rounds)
+		case kindPhase:
+			r.phases = append(r.phases, phase)
+		}
+	}
+	if r.end == nil {
+		m.Fatal("the last line is not there")
+	}
+	return r
+}
+
+// costs are NCCL's default and the best choice of a recorded table, in us.
+func (m *machine) costs(table, collective string, bytes uint64) (byDefault, best float64) {
+	m.Helper()
+	f, err := os.Open(m.recorded(table))
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer f.Close()
+	t, err := tunersim.ReadTable(f)
+	if err != nil {
+		m.Fatal(err)
+	}
+	c, err := actions.ParseCollective(collective)
+	if err != nil {
+		m.Fatal(err)
+	}
+	bucket, _ := state.BucketOf(c, bytes)
+	byDefault, _ = t.Default(bucket)
+	_, best, ok := t.Best(bucket)
+	if !ok || byDefault == 0 {
+		m.Fatalf("%s of %d bytes is not in %s", collective, bytes, table)
+	}
+	return byDefault / 1000, best / 1000
+}
+
+// alone checks that no process of a bench lives on and nothing of it is left in memory.
+func (m *machine) alone() {
+	m.Helper()
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		left := m.processes()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			m.Fatalf("processes left: %v", left)
+		}
+	}
+}
+
+// processes are those whose environment names this test's folder.
+func (m *machine) processes() (left []string) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, e := range entries {
+		environ, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && bytes.Contains(environ, []byte("TMPDIR="+m.dir+"\x00")) {
+			name, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "comm")) // for the message
+			left = append(left, e.Name()+" "+strings.TrimSpace(string(name)))
+		}
+	}
+	return left
+}

@@ -1,0 +1,188 @@
+package paired
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"dynamiccl/cmd/dynamiccld/internal/forced"
+)
+
+const sockets = "h200x4-socket-4nodes-quiet"
+
+// Where the table says that NCCL's default is beaten, the arm that learns beats it, by no more than the table says; plain
+// NCCL takes what the table says, and so does who only watches. (A table has several values of the default, of which its
+// readers take one or a mean.)
+func TestLiveGain(t *testing.T) {
+	m := newMachine(t, sockets, "FAKEGPU_LOAD_FACTOR=2")
+	said, code := m.bench("", 0, "--nodes", "4", "--arms", "plain,run,observe,plugin", "--collectives", "AllReduce,AllGather", "--sizes", "1K,64K",
+		"--phases", "quiet:4s,compute:2s", "--explore-budget", "30%", "--calls", "20", "--store", "learnt.db")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	r := m.read()
+	if len(r.phases) != 2 || len(r.rounds) != 8 || len(r.phases[0].Points) != 4 || r.phases[0].Rounds < 20 {
+		t.Fatalf("%d phases, %d points\n%s", len(r.phases), len(r.rounds), said)
+	}
+	for _, p := range r.phases[0].Points {
+		byDefault, best := m.costs(sockets, p.Collective, p.Bytes)
+		for _, arm := range []string{"plain", "observe", "plugin"} {
+			if math.Abs(p.Us[arm]/byDefault-1) > 5e-3 {
+				t.Errorf("%s %d: %s takes %.2f us, NCCL's default %.2f", p.Collective, p.Bytes, arm, p.Us[arm], byDefault)
+			}
+		}
+		if p.Us["run"] < best*0.999 || p.Us["run"] > 0.95*byDefault {
+			t.Errorf("%s %d: run takes %.2f us; the best is %.2f, NCCL's default %.2f", p.Collective, p.Bytes, p.Us["run"], best, byDefault)
+		}
+		if ratio := p.Ratio["run"]; math.Abs(ratio.Median*p.Us["run"]/p.Us["plain"]-1) > 1e-3 || ratio.Low == nil || *ratio.Low > ratio.Median {
+			t.Errorf("%s %d: ratio %s of %v us", p.Collective, p.Bytes, ratio, p.Us)
+		}
+		if ratio := p.Ratio["observe"]; math.Abs(ratio.Median-1) > 1e-3 {
+			t.Errorf("%s %d: who watches is %s", p.Collective, p.Bytes, ratio)
+		}
+	}
+	first, loaded := r.phases[0], r.phases[1]
+	if g := first.Geomean["run"]; g.Median < 1.15 || first.Whole["run"] > g.Median || first.Worst["run"].Ratio > g.Median {
+		t.Errorf("geometric mean %s, over the whole phase %.3f, worst %+v", g, first.Whole["run"], first.Worst["run"])
+	}
+	if a := first.Adapt["run"]; !a.Settled || a.Seconds == nil || *a.Seconds > 4 {
+		t.Errorf("adapted %+v", a)
+	}
+	// The load is on while batches are timed, in every arm.
+	if f := loaded.Points[0].Us["plain"] / first.Points[0].Us["plain"]; math.Abs(f-2) > 0.01 || loaded.Load != "compute" {
+		t.Errorf("under load plain calls take %.3f times as long", f)
+	}
+	d := r.end.Daemons["run"]
+	if d == nil || d.Error != "" || d.Status.Samples == 0 || len(d.Report.Comms) != 1 || len(first.Choices["run"]) < 4 {
+		t.Fatalf("what the daemon says: %+v", d)
+	}
+	for _, b := range d.Report.Comms[0].Buckets {
+		if b.Calls > 0 && (b.Ledger == nil || b.Ledger.Trials == 0) {
+			t.Errorf("%s %d: nothing was tried: %+v", b.Collective, b.MinBytes, b.Ledger)
+		}
+	}
+	if w := r.end.Daemons["observe"]; w == nil || w.Status.Samples == 0 || w.Status.Learner != "default" {
+		t.Errorf("what the watching daemon says: %+v", w)
+	}
+	if _, err := os.Stat(m.path("learnt.db")); err != nil || r.end.Error != "" || r.head.Machine.Identity.Nodes != 4 {
+		t.Errorf("%v, %+v", err, r.end)
+	}
+	for _, text := range []string{"plain/run", "phase 2 of 2: compute", "adapted after", "in the geometric mean"} {
+		if !strings.Contains(said, text) {
+			t.Errorf("it does not say %q\n%s", text, said)
+		}
+	}
+}
+
+func TestLiveFaults(t *testing.T) {
+	for what, c := range map[string]struct {
+		fault string
+		says  []string
+		wrong bool
+	}{
+		"wrong":          {"wrong:rank=2,collective=AllReduce,bytes=65536,from=200", []string{"rank 2: AllReduce of 65536 bytes", "wrong results"}, true},
+		"a rank's death": {"die:rank=3,from=500,once=DIR/died", []string{"rank 3: a rank's process ended", "AllReduce"}, false},
+		"a rank hangs":   {"hang:rank=1,from=500,to=501", []string{"no answer in time", "--time stream"}, false},
+		"a call fails":   {"fail:rank=0,from=500", []string{"rank 0: a rank failed", "FAKEGPU_FAULT says"}, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t, "h200x4-nvlink-quiet")
+			m.environ = append(m.environ, "FAKEGPU_FAULT="+strings.ReplaceAll(c.fault, "DIR", m.dir))
+			said, code := m.bench("", 0, "--collectives", "AllReduce", "--sizes", "1K,64K", "--phases", "quiet:1s", "--timeout", "2s")
+			if code != 1 {
+				t.Errorf("exit code %d\n%s", code, said)
+			}
+			for _, text := range append(c.says, "arm ") {
+				if !strings.Contains(said, text) {
+					t.Errorf("it does not say %q\n%s", text, said)
+				}
+			}
+			r := m.read()
+			if r.end.Error == "" || c.wrong != (r.end.Wrong["plain"] > 0 && r.end.Wrong["run"] > 0) || len(r.phases) != 1 {
+				t.Errorf("%d phases, the end: %+v", len(r.phases), r.end)
+			}
+		})
+	}
+}
+
+func TestLiveStopped(t *testing.T) {
+	m := newMachine(t, "h200x4-nvlink-quiet")
+	args := []string{"--collectives", "AllReduce", "--sizes", "1K", "--phases", "network:50s,quiet:50s", "--load-size", "1", "--time", "stream"}
+	said, code := m.bench("phase 1 of 2", syscall.SIGINT, args...)
+	r := m.read()
+	if code != 1 || !strings.Contains(said, "stopped") || len(r.phases) != 1 || !r.end.Stopped || r.phases[0].Seconds > 20 {
+		t.Errorf("exit code %d, %d phases, %+v\n%s", code, len(r.phases), r.end, said)
+	}
+	if left, err := filepath.Glob("/dev/shm/" + forced.ScratchPrefix + "*"); err != nil || ofThisTest(left, r) {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	m.bench("phase 1 of 2", syscall.SIGKILL, args...) // and nothing outlives that either
+}
+
+// ofThisTest says that one of the folders is that of the result's daemon.
+func ofThisTest(folders []string, r result) bool {
+	for _, f := range folders {
+		if strings.HasPrefix(r.end.Daemons["run"].Status.Dir, f+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// What the user's environment has of ours does not reach plain NCCL.
+func TestLivePlainIsPlain(t *testing.T) {
+	m := newMachine(t, sockets)
+	preload := filepath.Join(m.root, "lib", "libdynamiccl-preload.so")
+	for i, e := range m.environ {
+		if name, value, _ := strings.Cut(e, "="); name == "LD_PRELOAD" {
+			m.environ[i] = name + "=" + preload + ":" + value
+		}
+	}
+	m.environ = append(m.environ, "NCCL_TUNER_PLUGIN="+filepath.Join(m.root, "lib", "libnccl-tuner-dynamiccl.so"), "NCCL_SYM_NOWIN_ENABLE=1",
+		"NCCL_PROFILER_PLUGIN=dynamiccl", "DYNAMICCL_DIR="+m.path("theirs"))
+	said, code := m.bench("", 0, "--nodes", "4", "--collectives", "AllReduce", "--sizes", "64K", "--phases", "quiet:1s")
+	r := m.read()
+	if code != 0 || len(r.head.Machine.Identity.Environment) != 0 {
+		t.Errorf("exit code %d, %v\n%s", code, r.head.Machine.Identity.Environment, said)
+	}
+	if byDefault, _ := m.costs(sockets, "AllReduce", 65536); math.Abs(r.phases[0].Points[0].Us["plain"]/byDefault-1) > 5e-3 {
+		t.Errorf("plain takes %.2f us, NCCL's default %.2f", r.phases[0].Points[0].Us["plain"], byDefault)
+	}
+	if _, err := os.Stat(m.path("theirs")); err == nil {
+		t.Error("the user's own directory was used")
+	}
+}
+
+func TestLiveWhatCannotBe(t *testing.T) {
+	m := newMachine(t, "h200x4-nvlink-quiet")
+	good := m.environ
+	for _, c := range []struct {
+		what    string
+		environ string
+		args    []string
+		code    int
+		says    string
+	}{
+		{"arms", "", []string{"--arms", "plain,fast"}, 2, `--arms: "fast": want plain`},
+		{"learner of an arm", "", []string{"--arms", "plain,run:wizard"}, 2, "wizard"},
+		{"phases", "", []string{"--phases", "noise:5s"}, 2, "--phases"},
+		{"nodes", "", []string{"--nodes", "3"}, 2, "same number of ranks"},
+		{"the user's choice", "NCCL_ALGO=Ring", nil, 1, "NCCL_ALGO=Ring"},
+		{"no plugin", "", []string{"--plugin-dir", m.dir}, 1, "make plugin"},
+		{"too few GPUs", "FAKEGPU_GPUS=1", nil, 1, "rank 1"},
+		{"no folder for results", "", []string{"--out", m.path("none/out.jsonl")}, 1, "--out"},
+		{"no store", "", []string{"--store", m.path("none/store/s.db"), "--arms", "plain,plugin"}, 2, "one arm's"},
+	} {
+		m.environ = good
+		if c.environ != "" {
+			m.environ = append([]string{c.environ}, good...)
+		}
+		said, code := m.bench("", 0, append([]string{"--sizes", "1K", "--phases", "quiet:1s"}, c.args...)...)
+		if code != c.code || !strings.Contains(said, c.says) {
+			t.Errorf("%s: exit code %d, want %d and %q\n%s", c.what, code, c.code, c.says, said)
+		}
+	}
+}

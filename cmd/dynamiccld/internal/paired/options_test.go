@@ -1,0 +1,61 @@
+package paired
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/sweep"
+)
+
+func msec(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func TestParse(t *testing.T) {
+	if a, err := ParseArm("run:ucb"); err != nil || a != (Arm{"run:ucb", ArmRun, "ucb"}) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := ParseArm("observe"); err != nil || a.Learner != "default" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	for _, text := range []string{"", "fast", "plain:ucb", "observe:ucb", "run:"} {
+		if _, err := ParseArm(text); err == nil {
+			t.Errorf("arm %q was taken", text)
+		}
+	}
+	if p, err := ParsePhase("quiet:90s"); err != nil || p != (Phase{sweep.LoadNone, 90 * time.Second}) || p.Name() != "quiet" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, text := range []string{"quiet", "quiet:0s", "noise:5s", "network:5", "network:20ms"} {
+		if _, err := ParsePhase(text); err == nil {
+			t.Errorf("phase %q was taken", text)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	good := func() Options {
+		return Options{Ranks: 4, Nodes: 2, Arms: []Arm{{Name: "plain", Kind: ArmPlain}, {Name: "run", Kind: ArmRun}}, Phases: []Phase{{sweep.LoadNone, time.Second}},
+			Collectives: []string{"AllReduce"}, Sizes: []uint64{1024}, Calls: 40, Batch: time.Second, Time: TimeGPU, Timeout: time.Second, Store: "s.db"}
+	}
+	if o := good(); o.Check() != nil {
+		t.Fatal(o.Check())
+	}
+	for says, spoil := range map[string]func(o *Options){
+		"2 or more":      func(o *Options) { o.Ranks, o.Nodes = 1, 1 },
+		"same number":    func(o *Options) { o.Nodes = 3 },
+		"named twice":    func(o *Options) { o.Arms = append(o.Arms, o.Arms[1]) },
+		"the base":       func(o *Options) { o.Arms = o.Arms[:1] },
+		"no phases":      func(o *Options) { o.Phases = nil },
+		"1000 calls":     func(o *Options) { o.Calls = 1000 },
+		"gpu or stream":  func(o *Options) { o.Time = "host" },
+		"one arm's":      func(o *Options) { o.Arms[1].Kind = ArmPlugin },
+		"32 bytes":       func(o *Options) { o.Sizes, o.Collectives = []uint64{64}, []string{"AllGather"} },
+		`collective "X"`: func(o *Options) { o.Collectives = []string{"X"} },
+	} {
+		o := good()
+		spoil(&o)
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; want %q", err, says)
+		}
+	}
+}
