@@ -18,6 +18,7 @@
  *   FAKEGPU_FAULT        what goes wrong and when (nccl_fault.c)
  *   FAKEGPU_GPUS         visible GPUs (8)
  *   FAKEGPU_LOAD_FACTOR  times the cost of a collective while kernels or copies run on other streams (1)
+ *   FAKEGPU_LOADED_TABLE CSV of costs while they run, for calls that are not captured (those of FAKEGPU_TABLE)
  *   FAKEGPU_DIR          where ranks of a communicator meet (/dev/shm); nothing stays there
  * NCCL_HOSTID makes nodes as it does for NCCL. With libnccl.so.2 in LD_PRELOAD plugins see virtual time as well, and so
  * does a thread that has asked after an event and heard that it is over: a moment later, by as much on every rank.

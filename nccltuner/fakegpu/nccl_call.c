@@ -24,9 +24,13 @@ static uint64_t bytes_of(const struct ncclComm *comm, const struct call *call) {
   return (uint64_t)call->count * nccl_type_bytes(call->type) * (whole ? 1 : (uint64_t)comm->plan->nRanks);
 }
 
+/* Costs without load or, if there are others for that, with it. */
+static struct phase *phase_of(struct ncclComm *comm) {
+  return &comm->plan->phases[comm->plan->numPhases > 1 && fakegpu_is_loaded()];
+}
+
 /* The harness's item of this call: made when it comes for the first time. */
-static struct item *item_of(struct ncclComm *comm, const struct call *call) {
-  struct phase *phase = &comm->plan->phases[0];
+static struct item *item_of(struct ncclComm *comm, struct phase *phase, const struct call *call) {
   const char *type = call->type == ncclBfloat16 ? "ncclBfloat16" : "ncclFloat32";
   for (int i = 0; i < phase->numItems; i++) {
     struct item *item = &phase->items[i];
@@ -139,7 +143,7 @@ static ncclResult_t check(const struct ncclComm *comm, const struct call *call) 
 }
 
 static double all_to_all_ns(struct ncclComm *comm, const struct call *call) {
-  const struct table_cell *cell = table_find(&comm->plan->phases[0].table, FUNC_ALLGATHER, bytes_of(comm, call));
+  const struct table_cell *cell = table_find(&phase_of(comm)->table, FUNC_ALLGATHER, bytes_of(comm, call));
   return cell != NULL && cell->defaultNs > 0 ? cell->defaultNs : untabledNs;
 }
 
@@ -159,9 +163,10 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call) {
       timeline_call(&comm->rank.timeline, &comm->options.model, 0, point.call | (uint64_t)1 << 41, comm->rank.rank,
                     comm->plan->nRanks, point.call, point.bytes, ran.costNs);
   } else {
-    struct item *item = item_of(comm, call);
+    struct phase *phase = phase_of(comm);
+    struct item *item = item_of(comm, phase, call);
     if (item == NULL) return ncclInternalError;
-    if (comm_call_as(&comm->comm, &comm->rank, &comm->plan->phases[0], item, 1, point.call,
+    if (comm_call_as(&comm->comm, &comm->rank, phase, item, 1, point.call,
                      capturing ? CALL_CAPTURE : CALL_RUN_TIMED, &ran) != 0)
       return nccl_fail(ncclInternalError, "%s", comm->rank.error);
     if (capturing && (ran.mask & ncclProfileKernelCh)) ran.costNs += watchedGraphNs;

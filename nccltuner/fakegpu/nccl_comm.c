@@ -44,14 +44,19 @@ static void tell(double nowNs) {
   clock_virtual(nowNs > 0 ? (uint64_t)(nowNs + laterNs) : 0);
 }
 
-/* FAKEGPU_TABLE and FAKEGPU_OPTIONS as dynamiccl-rank's command line; the texts must last. */
+/* The tables and FAKEGPU_OPTIONS as dynamiccl-rank's command line; the texts must last. */
 static int read_options(struct options *options, char *error, size_t errorSize) {
   static char *arguments[128];
-  const char *table = getenv("FAKEGPU_TABLE"), *more = getenv("FAKEGPU_OPTIONS");
-  const char *fixed[] = {"libnccl", "--noise", "0", "--skew", "0", "--gap", "0", "--proxy-lag", "0", "--table", table};
-  int n = 0, max = (int)(sizeof arguments / sizeof *arguments);
+  static char phases[2][512]; /* without and with load */
+  const char *table = getenv("FAKEGPU_TABLE"), *loaded = getenv("FAKEGPU_LOADED_TABLE");
+  const char *more = getenv("FAKEGPU_OPTIONS");
+  const char *fixed[] = {"libnccl", "--noise", "0", "--skew", "0", "--gap", "0", "--proxy-lag", "0", "--phase", phases[0],
+                         "--phase", phases[1]};
+  int numFixed = (int)(sizeof fixed / sizeof *fixed) - (loaded == NULL ? 2 : 0), n = 0, max = (int)(sizeof arguments / sizeof *arguments);
   if (table == NULL) return snprintf(error, errorSize, "FAKEGPU_TABLE is not set: name a CSV of recorded costs"), -1;
-  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) arguments[n++] = (char *)fixed[i];
+  snprintf(phases[0], sizeof phases[0], "%s:1", table);
+  snprintf(phases[1], sizeof phases[1], "%s:1", loaded == NULL ? "" : loaded);
+  for (int i = 0; i < numFixed; i++) arguments[n++] = (char *)fixed[i];
   char *text = strdup(more == NULL ? "" : more), *word;
   while (text != NULL && n < max && (word = strsep(&text, " ")) != NULL)
     if (*word != '\0') arguments[n++] = word;
@@ -144,7 +149,7 @@ static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int r
     return nccl_fail(ncclInvalidArgument, "%s", error);
   comm->rank = (struct rank){.plan = comm->plan, .sync = comm->sync, .rank = rank};
   timeline_init(&comm->rank.timeline, &comm->options.model, rank);
-  comm->rank.sums = calloc(MAX_ITEMS, sizeof *comm->rank.sums);
+  comm->rank.sums = calloc(2 * MAX_ITEMS, sizeof *comm->rank.sums); /* of two phases */
   comm->rank.proxy = proxy_start(comm->options.proxyLag);
   if (comm->options.ncclVersion >= 23200) comm->rank.kernels = proxy_start(comm->options.proxyLag);
   if (comm->rank.sums == NULL || comm->rank.proxy == NULL)

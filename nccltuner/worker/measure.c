@@ -157,11 +157,12 @@ static int timed(struct worker *worker, const struct replay *replay, const struc
   return 0;
 }
 
-/* One more replay, which is not timed: recv is spoiled before it and checked after it. */
-static int checked(struct worker *worker, const struct replay *replay, size_t *wrong) {
-  if (pattern_poison(worker, replay->shape) != 0) return -1;
-  if (replay_once(worker, replay) != 0) return -1;
-  return pattern_verify(worker, replay->shape, wrong);
+/* One more replay, which is not timed: recv is spoiled before it and checked after it. It runs beside the load, if there
+ * is one, since what learns from these calls must see one machine. */
+static int replay_spoiled(struct worker *worker, const struct replay *replay) {
+  if (pattern_poison(worker, replay->shape) != 0 || replay_once(worker, replay) != 0) return -1;
+  CUDA(worker, cuStreamSynchronize, worker->stream);
+  return 0;
 }
 
 int measure(struct worker *worker, const struct shape *shape, const struct measurement *want, struct reply *reply) {
@@ -177,9 +178,10 @@ int measure(struct worker *worker, const struct shape *shape, const struct measu
     if (capture(worker, &replay, &grid) != 0) return -1;
     captureUs = now_us() - began;
   }
-  if (load_turn(worker, 1) != 0 || timed(worker, &replay, want, us, &replays) != 0 || load_turn(worker, 0) != 0)
+  if (load_turn(worker, 1) != 0 || timed(worker, &replay, want, us, &replays) != 0 ||
+      replay_spoiled(worker, &replay) != 0 || load_turn(worker, 0) != 0)
     return -1;
-  if (checked(worker, &replay, &wrong) != 0) return -1;
+  if (pattern_verify(worker, shape, &wrong) != 0) return -1;
   if (replay.exec != NULL) CUDA(worker, cuGraphExecDestroy, replay.exec);
   reply_format(reply, "{\"us\":[");
   for (int i = 0; i < replays; i++) reply_format(reply, "%s%.4f", i == 0 ? "" : ",", us[i] / want->calls);

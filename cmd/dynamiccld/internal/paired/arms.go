@@ -126,7 +126,12 @@ func (a *arm) alive() error {
 	if a.daemon == nil || a.daemon.Alive() {
 		return nil
 	}
-	return fmt.Errorf("arm %s: daemon %d has ended; its log: %s", a.Name, a.daemon.Status.PID, filepath.Join(a.dir, nccltuner.DaemonLogName))
+	const most = 1000
+	text, err := os.ReadFile(filepath.Join(a.dir, nccltuner.DaemonLogName))
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	return fmt.Errorf("arm %s: daemon %d has ended; it said last:\n%s", a.Name, a.daemon.Status.PID, strings.TrimSpace(string(text[max(0, len(text)-most):])))
 }
 
 // choices are what is in force now, by collective and size; none where nothing is chosen.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,7 @@ type machine struct {
 	*testing.T
 	root, dir string
 	environ   []string
+	kill      string // the signal is for the process of this command line, not for the bench
 }
 
 func newMachine(t *testing.T, table string, environ ...string) *machine {
@@ -78,7 +80,7 @@ func (m *machine) bench(when string, signal syscall.Signal, args ...string) (sai
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		heard.WriteString(lines.Text() + "\n")
 		if when != "" && strings.Contains(lines.Text(), when) {
-			time.AfterFunc(time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, signal) }) // a terminal's Ctrl-C goes to the group
+			time.AfterFunc(time.Second, func() { _ = syscall.Kill(m.target(cmd), signal) })
 		}
 	}
 	if exit := new(exec.ExitError); !errors.As(cmd.Wait(), &exit) && !cmd.ProcessState.Success() {
@@ -89,6 +91,24 @@ func (m *machine) bench(when string, signal syscall.Signal, args ...string) (sai
 	}
 	m.alone()
 	return stdout.String() + heard.String(), cmd.ProcessState.ExitCode()
+}
+
+// target is who gets a bench's signal: its process group, as of a terminal's Ctrl-C, or one process of this test.
+func (m *machine) target(cmd *exec.Cmd) int {
+	if m.kill == "" {
+		return -cmd.Process.Pid
+	}
+	for _, p := range m.processes() {
+		var pid int
+		if _, err := fmt.Sscan(p, &pid); err != nil {
+			continue
+		}
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.Contains(strings.ReplaceAll(string(line), "\x00", " "), m.kill) {
+			return pid
+		}
+	}
+	return cmd.Process.Pid // what is asserted then fails
 }
 
 // result is what a file holds.

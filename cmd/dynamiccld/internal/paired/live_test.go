@@ -19,7 +19,7 @@ const sockets = "h200x4-socket-4nodes-quiet"
 func TestLiveGain(t *testing.T) {
 	m := newMachine(t, sockets, "FAKEGPU_LOAD_FACTOR=2")
 	said, code := m.bench("", 0, "--nodes", "4", "--arms", "plain,run,observe,plugin", "--collectives", "AllReduce,AllGather", "--sizes", "1K,64K",
-		"--phases", "quiet:4s,compute:2s", "--explore-budget", "30%", "--calls", "20", "--store", "learnt.db")
+		"--phases", "quiet:4s,compute:2s", "--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent", "--store", "learnt.db")
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s", code, said)
 	}
@@ -74,6 +74,43 @@ func TestLiveGain(t *testing.T) {
 		if !strings.Contains(said, text) {
 			t.Errorf("it does not say %q\n%s", text, said)
 		}
+	}
+}
+
+// A load comes under which what was learnt is a loss: the arm finds something else, and what it had once the load is gone.
+func TestLiveAdapts(t *testing.T) {
+	const quietTable, loadedTable = "h200x4-socket-2nodes-quiet", "h200x4-socket-2nodes-cpu-load"
+	m := newMachine(t, quietTable)
+	m.environ = append(m.environ, "FAKEGPU_LOADED_TABLE="+m.recorded(loadedTable))
+	said, code := m.bench("", 0, "--nodes", "2", "--collectives", "AllReduce", "--sizes", "4K", "--phases", "quiet:2s,compute:3s,quiet:2s",
+		"--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent")
+	r := m.read()
+	if code != 0 || len(r.phases) != 3 || len(r.rounds) != 3 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	for i, table := range []string{quietTable, loadedTable, quietTable} {
+		byDefault, best := m.costs(table, "AllReduce", 4096)
+		p := r.phases[i].Points[0]
+		if math.Abs(p.Us["plain"]/byDefault-1) > 5e-3 || p.Us["run"] < best*0.999 || p.Ratio["run"].Median < 1.1 {
+			t.Errorf("phase %d: %+v, the table says %.2f us and %.2f", i+1, p, byDefault, best)
+		}
+	}
+	first := r.rounds[1].Us["plain"][0] / r.rounds[1].Us["run"][0]
+	if first > 0.95 {
+		t.Errorf("when the load comes, run is %.3f times as fast: there was nothing to adapt to", first)
+	}
+	if a := r.phases[1].Adapt["run"]; !a.Settled || a.Seconds == nil || *a.Seconds > 2 {
+		t.Errorf("adapted %+v", a)
+	}
+}
+
+// A daemon that dies makes its arm another: the run ends and says so.
+func TestLiveDaemonDies(t *testing.T) {
+	m := newMachine(t, "h200x4-nvlink-quiet")
+	m.kill = "dynamiccld serve"
+	said, code := m.bench("phase 1 of 1", syscall.SIGKILL, "--collectives", "AllReduce", "--sizes", "1K", "--phases", "quiet:30s")
+	if r := m.read(); code != 1 || !strings.Contains(said, "arm run: daemon") || !strings.Contains(said, "has ended") || len(r.phases) != 1 {
+		t.Errorf("exit code %d, %d phases\n%s", code, len(r.phases), said)
 	}
 }
 

@@ -147,7 +147,7 @@ func (r *runner) head(ctx context.Context) Head {
 	h := Head{Kind: kindHead, Machine: sweep.Describe(ctx, &like, r.arms[0].ready), Calls: o.Calls, BatchUs: o.Batch.Microseconds(), Time: o.Time,
 		Serve: append([]string{}, o.Serve...), Store: o.Store}
 	for _, a := range o.Arms {
-		h.Arms = append(h.Arms, ArmHead{a.Name, a.Kind, a.Learner})
+		h.Arms = append(h.Arms, ArmHead(a))
 	}
 	for _, p := range o.Phases {
 		h.Phases = append(h.Phases, PhaseHead{p.Name(), sweep.HostLoad(p.Load, o.LoadSize), p.For.Seconds()})
