@@ -81,7 +81,8 @@ struct dyn_rank {
   uint64_t ignored;   /* atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen */
   uint64_t run;       /* DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none */
   uint64_t reserved0;
-  /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far. */
+  /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
+   * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. */
   uint32_t marks[5][48];
 };
 

@@ -13,8 +13,11 @@ const maxEpochCalls = 1 << 20
 // knownMarks are the bits 3*algorithm+protocol of algorithms that the action space has.
 const knownMarks = 1<<21 - 1
 
-// markSeen is bit 31 of dyn_rank.marks.
-const markSeen = 1 << 31
+// Further bits of dyn_rank.marks.
+const (
+	markSeen     = 1 << 31
+	markDeviceLL = 1 << 30
+)
 
 // positionLeft is dyn_rank.position of a rank that has left.
 const positionLeft = ^uint64(0)
@@ -231,7 +234,7 @@ func (v *RecordView) Gone(alive func(Process) (bool, error)) (left, dead int, er
 // BucketMarks is what the ranks say about one bucket. A plan may use Set only when Seen is the number of ranks and
 // Differ is false (docs/design.md, decision 7).
 type BucketMarks struct {
-	Set    uint32 // bit 3*algorithm+protocol: no rank that reported has ever seen it marked -1
+	Set    uint32 // bit 3*algorithm+protocol: no rank that reported has ever seen it marked -1; bit 30: all run LL on NCCL's device kernel
 	Seen   int    // ranks that reported
 	Differ bool   // ranks that reported do not agree
 }
@@ -266,11 +269,11 @@ func (m *BucketMarks) add(word uint32) {
 		return
 	}
 	// Algorithms of a newer NCCL are outside the action space: ranks need not agree about them.
-	set := word & knownMarks
+	set := word & (knownMarks | markDeviceLL)
 	if m.Seen == 0 {
 		m.Set = set
 	}
-	m.Differ = m.Differ || set != m.Set
+	m.Differ = m.Differ || (set^m.Set)&knownMarks != 0 // the device kernel's bit comes when a rank is asked, sooner on one than on another
 	m.Set &= set
 	m.Seen++
 }

@@ -291,6 +291,10 @@ func TestMarks(t *testing.T) {
 	check("differ", [3]uint32{markSeen | 7, markSeen | 5, markSeen | 7}, BucketMarks{Set: 5, Seen: 3, Differ: true})
 	check("differ, first empty", [3]uint32{markSeen, markSeen | 5, markSeen}, BucketMarks{Seen: 3, Differ: true})
 	check("newer algorithms", [3]uint32{markSeen | 1<<21 | 4, markSeen | 1<<25 | 4, markSeen | 4}, BucketMarks{Set: 4, Seen: 3})
+	check("a device kernel on all", [3]uint32{markSeen | markDeviceLL | 9, markSeen | markDeviceLL | 9, markSeen | markDeviceLL | 9},
+		BucketMarks{Set: markDeviceLL | 9, Seen: 3})
+	check("on some as yet", [3]uint32{markSeen | markDeviceLL | 9, markSeen | 9, markSeen | markDeviceLL | 9}, BucketMarks{Set: 9, Seen: 3})
+	check("asked and not called", [3]uint32{markDeviceLL, markDeviceLL, markDeviceLL}, BucketMarks{})
 	check("not seen", [3]uint32{7, 7, 7}, BucketMarks{})
 	if got := table.Of(state.Bucket{Collective: 5}); got != (BucketMarks{}) {
 		t.Errorf("unknown collective: %+v", got)

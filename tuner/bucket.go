@@ -49,18 +49,15 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 	var costs map[actions.Action]float64
 	assumed, stored := actions.Default, 0.0
 	if prior != nil {
-		costs = make(map[actions.Action]float64, len(prior.Evidence))
-		for a, e := range prior.Evidence {
-			costs[a] = e.MeanNs
-		}
+		costs = costsIn(set, prior.Evidence)
 		if prior.Calls > 0 { // an imported choice was measured by nobody
-			assumed = prior.Action
+			assumed = sameIn(set, prior.Action)
 			if prior.CostNs > 0 {
 				stored = prior.Default / prior.CostNs
 			}
 		}
 	}
-	if inForce != actions.Default && inForce != assumed {
+	if inForce = sameIn(set, inForce); inForce != actions.Default && inForce != assumed {
 		assumed, stored = inForce, 0
 	}
 	if !slices.Contains(set, assumed) {

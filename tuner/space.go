@@ -1,6 +1,9 @@
 package tuner
 
 import (
+	"cmp"
+	"maps"
+	"math"
 	"slices"
 
 	"dynamiccl/actions"
@@ -12,13 +15,20 @@ var channelChoices = []uint8{1, 2, 4, 8, 16, 24, 32}
 
 // ActionSet lists what may be chosen for a bucket: NCCL's default first, then every algorithm and protocol that NCCL's
 // cost tables allow on all ranks. Ring and Tree come with a channel count; the others keep NCCL's own, which depends on
-// multicast or network hardware that a count must not fight. maxChannels 0: not known.
+// multicast or network hardware that a count must not fight. Where LL is NCCL's device kernel it is there once, as
+// deviceLL. maxChannels 0: not known.
 func ActionSet(marks MarkSet, maxChannels int) []actions.Action {
 	set := []actions.Action{actions.Default}
 	for algo := range actions.Algorithm(actions.NumAlgorithms) {
 		for proto := range actions.Protocol(actions.NumProtocols) {
 			a := actions.Action{Path: actions.PathCollective, Algorithm: algo, Protocol: proto}
 			if !marks.Has(a) {
+				continue
+			}
+			if proto == actions.LL && marks&MarkDeviceLL != 0 {
+				if a == deviceLL {
+					set = append(set, a)
+				}
 				continue
 			}
 			if algo != actions.Ring && algo != actions.Tree {
@@ -36,6 +46,38 @@ func ActionSet(marks MarkSet, maxChannels int) []actions.Action {
 	}
 	return set
 }
+
+// deviceLL stands for all choices of LL where NCCL answers each with one device kernel. Nowhere else does a set have a
+// ring without a number of channels.
+var deviceLL = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL}
+
+// sameIn gives a's name in a set: another LL than the set has is the same kernel, if the set's is the device kernel.
+func sameIn(set []actions.Action, a actions.Action) actions.Action {
+	if a.Path == actions.PathCollective && a.Protocol == actions.LL && slices.Contains(set, deviceLL) {
+		return deviceLL
+	}
+	return a
+}
+
+// costsIn gives the mean costs that the store has, by their names in a set. What was measured under several names is
+// taken together.
+func costsIn(set []actions.Action, evidence map[actions.Action]Estimate) map[actions.Action]float64 {
+	costs := make(map[actions.Action]float64, len(evidence))
+	sum, n := 0.0, 0
+	for _, a := range slices.SortedFunc(maps.Keys(evidence), byWord) { // sums of floats depend on their order
+		e := evidence[a]
+		if same := sameIn(set, a); same != deviceLL {
+			costs[same] = e.MeanNs
+		} else if e.MeanNs > 0 && e.N > 0 {
+			sum += float64(e.N) * math.Log(e.MeanNs)
+			n += e.N
+			costs[same] = math.Exp(sum / float64(n))
+		}
+	}
+	return costs
+}
+
+func byWord(a, b actions.Action) int { return cmp.Compare(a.Word(), b.Word()) }
 
 // Choices is the action set of a bucket: what NCCL allows on all ranks, as far as it can be measured on communicators over
 // so many nodes; eventTimed: by CUDA events and not by the kernels' own times.

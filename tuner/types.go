@@ -9,8 +9,11 @@ import (
 // CommID is NCCL's commHash.
 type CommID uint64
 
-// MarkSet is a set of (algorithm, protocol): bit 3*algorithm+protocol; the same bits as dyn_rank.marks.
+// MarkSet is a set of (algorithm, protocol): bit 3*algorithm+protocol, and MarkDeviceLL; the same bits as dyn_rank.marks.
 type MarkSet uint32
+
+// MarkDeviceLL says that NCCL runs its device kernel where LL is chosen, whatever the algorithm and number of channels.
+const MarkDeviceLL MarkSet = 1 << 30
 
 // Has reports whether NCCL's cost table allows a's algorithm and protocol.
 func (m MarkSet) Has(a actions.Action) bool {

@@ -107,11 +107,12 @@ static int broke_rule(struct rank *rank, const struct comm *comm, const char *wh
 /* From 2.31 on NCCL first asks for a symmetric kernel, with no other entry usable, and then what there is besides, both
  * with numPipeOps 0 and the bytes of one rank's part in cells of 1 KiB (src/scheduler/symmetric_sched.cc and
  * src/tuning/tuning.cc; recorded on 2.32.3). No buffer here is registered: what it is told there has no part in what runs,
- * unless NCCL_SYM_NOWIN_ENABLE is set and the answer to the second is LL on one node. That is the call then (its cost here
+ * unless NCCL_SYM_NOWIN_ENABLE is set and the answer to the second is LL, on one node. That is the call then (its cost here
  * is that of LL in the table), and nothing more is asked. Entries marked -1 must stay so. 1: it is the call. */
 static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_t bytes, struct choice *choice) {
   int parts = func == FUNC_ALLGATHER || func == FUNC_REDUCESCATTER ? rank->plan->nRanks : 1;
   if (nccl_version() < 23100 || (parts == 1 && func != FUNC_ALLREDUCE)) return 0;
+  if (rank->plan->noWindows && rank->plan->nNodes > 1) return 0; /* ncclSymkAvailable, src/sym_kernels.cc */
   uint64_t cells = (bytes / (uint64_t)parts + 1023) / 1024 * 1024;
   for (int ask = 0; ask < 2; ask++) {
     float costs[NUM_ALGOS][NUM_PROTOS];

@@ -139,7 +139,7 @@ int plan_build(struct plan *plan, const struct options *o, char *error, size_t e
                   getenv("NCCL_PROTO"), error, errorSize) != 0)
     return -1;
   const char *noWindows = getenv("NCCL_SYM_NOWIN_ENABLE");
-  plan->noWindows = plan->nNodes == 1 && noWindows != NULL && strcmp(noWindows, "1") == 0;
+  plan->noWindows = noWindows != NULL && strcmp(noWindows, "1") == 0;
   return build_items(plan, error, errorSize);
 }
 

@@ -20,13 +20,15 @@
 #define DYN_HEARTBEAT_EPOCHS 4096
 
 #define DYN_MARKS_SEEN (1u << 31)
+#define DYN_MARKS_DEVICE_LL (1u << 30)
 #define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
+#define DYN_MARKS_ALGORITHMS 10 /* ... of so many algorithms: 3 * 9 + 2 < 30 */
+#define DYN_MARKS_LL 011111111111u /* LL of each */
+
 /* ncclFunc_t and NCCL_PROTO_*, nccl_common.h */
 #define DYN_ALL_GATHER 2
 #define DYN_REDUCE_SCATTER 3
 #define DYN_PROTO_LL 0
-
-#define DYN_MARKS_ALGORITHMS 10 /* ... of so many algorithms: 3 * 9 + 2 < 31 */
 
 /* ---- sampling ---- */
 
@@ -138,8 +140,17 @@ static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
 
 static void publish_marks(uint32_t *marks, uint32_t usable) {
   uint32_t old = __atomic_load_n(marks, __ATOMIC_RELAXED);
-  uint32_t now = DYN_MARKS_SEEN | (old ? old & usable : usable);
+  uint32_t now = DYN_MARKS_SEEN | (old & DYN_MARKS_SEEN ? old & (usable | DYN_MARKS_DEVICE_LL) : old | usable);
   if (now != old) __atomic_store_n(marks, now, __ATOMIC_RELAXED);
+}
+
+/* NCCL asks about a device kernel only where it has one: on NVLink alone, one process a GPU, for some operators. The
+ * daemon then knows that all of LL's choices are one (docs/design.md, decision 2). */
+static void publish_device(struct dyn_rank *self, uint32_t *marks, uint32_t usable) {
+  uint32_t old = __atomic_load_n(marks, __ATOMIC_RELAXED);
+  if (old & DYN_MARKS_DEVICE_LL || !(usable & DYN_MARKS_LL)) return;
+  if (__atomic_load_n(&self->flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)
+    __atomic_store_n(marks, old | DYN_MARKS_DEVICE_LL, __ATOMIC_RELAXED);
 }
 
 /* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
@@ -285,9 +296,10 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
   if (!usable) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
-  if (!comm->deviceLL) return;
   if (collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER) bytes *= comm->nRanks;
   int bucket = bucket_of(bytes);
+  publish_device(comm->self, &comm->self->marks[collective][bucket], usable);
+  if (!comm->deviceLL) return;
   uint32_t action = coming_action(comm, collective, bucket);
   if ((action >> DYN_ACTION_PROTO_SHIFT & 15) != DYN_PROTO_LL || !apply(action, usable, costs, numProto, NULL)) return;
   next_action(comm, collective, bucket);

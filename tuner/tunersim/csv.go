@@ -186,8 +186,8 @@ func parseAction(row []string, threads, backend string) (a actions.Action, err e
 	}
 	if row[3] != "-" || a.Path == actions.PathCollective {
 		n, err := strconv.ParseUint(row[3], 10, 8)
-		if err != nil || n == 0 {
-			return a, fmt.Errorf("channels %q is not 1 to 255", row[3])
+		if err != nil || n == 0 && (a.Path != actions.PathCollective || a.Protocol != actions.LL) {
+			return a, fmt.Errorf("channels %q is not 1 to 255, nor 0 for NCCL's device kernel for LL", row[3])
 		}
 		a.Channels = uint8(n)
 	}

@@ -152,7 +152,7 @@ func TestReadTableRejects(t *testing.T) {
 		{"algorithm", row("AllReduce,1024,collective,Star,LL,1,5"), "line 3: algorithm"},
 		{"protocol", row("AllReduce,1024,collective,Ring,LL256,1,5"), "line 3: protocol"},
 		{"channels", row("AllReduce,1024,collective,Ring,LL,256,5"), "line 3: channels"},
-		{"no channels", row("AllReduce,1024,collective,Ring,LL,0,5"), "line 3: channels"},
+		{"no channels", row("AllReduce,1024,collective,Ring,Simple,0,5"), "line 3: channels"},
 		{"default with channels", row("AllReduce,1024,default,-,-,4,5"), "path default has no other fields"},
 		{"no default", row("AllReduce,2048,collective,Ring,LL,1,5"), "no default row"},
 		{"twice", row("AllReduce,1024,collective,Ring,LL,1,5\nm,2.28.9,4,2,socket,quiet,AllReduce,1024,collective,Ring,LL,1,5"), "line 4: AllReduce 1024 bytes Ring/LL/1 is measured twice"},

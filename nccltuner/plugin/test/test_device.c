@@ -64,6 +64,27 @@ static void device_kernels(void) {
   check(device_question(ALLREDUCE, 2 * BYTES, all) == 0, "a bucket without an entry");
 }
 
+/* Where NCCL asks, and its answer is the call, the marks say so: before the call and after it, in the question's bucket. */
+static void marks_tell(void) {
+  const uint32_t all = (1u << 21) - 1, asked = 1u << 30, seen = 1u << 31, *marks;
+  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
+  join(true);
+  marks = comm->self->marks[ALLREDUCE];
+  device_question(ALLREDUCE, BYTES, 0);
+  device_question(ALLREDUCE, BYTES, all & ~011111111111u);
+  check(marks[BUCKET] == 0, "no LL: marks %x", marks[BUCKET]);
+  device_question(ALLREDUCE, BYTES, all);
+  check(marks[BUCKET] == asked, "asked, not called: marks %x", marks[BUCKET]);
+  test_call(context, ALLREDUCE, BYTES, 0);
+  check(marks[BUCKET] == (seen | asked | all), "called: marks %x", marks[BUCKET]);
+  test_call(context, ALLREDUCE, BYTES, 2);
+  check(marks[BUCKET] == (seen | asked | (all & ~2u)), "one marked -1: marks %x", marks[BUCKET]);
+  test_call(context, ALLREDUCE, 2 * BYTES, 0);
+  check(marks[BUCKET + 1] == (seen | all), "never asked: marks %x", marks[BUCKET + 1]);
+  device_question(ALLREDUCE, 2 * BYTES, all);
+  check(marks[BUCKET + 1] == (seen | asked | all), "asked late: marks %x", marks[BUCKET + 1]);
+}
+
 /* Without the variable the answer has no part in what runs, and the call follows. */
 static void no_device_kernels(void) {
   join(false);
@@ -71,6 +92,7 @@ static void no_device_kernels(void) {
   finish_epoch();
   uint64_t seq = comm->seq;
   check(device_question(ALLREDUCE, BYTES, (1u << 21) - 1) == 0 && comm->seq == seq, "NCCL_SYM_NOWIN_ENABLE is not set");
+  check(comm->self->marks[ALLREDUCE][BUCKET] == 0, "marks of a device kernel that cannot run");
   expect(ACTION(1, 0, 1), 0);
 }
 
@@ -78,6 +100,7 @@ int main(void) {
   test_directory();
   run("asks before the call", asks_before_the_call);
   run("device kernels", device_kernels);
+  run("marks tell", marks_tell);
   run("no device kernels", no_device_kernels);
   test_remove_directory();
   return 0;

@@ -33,7 +33,8 @@ type world struct {
 	force   map[state.Bucket]actions.Action
 	version uint32
 	points  int
-	open    int // sets of ranks that have not ended
+	device  bool // all choices of LL are one
+	open    int  // sets of ranks that have not ended
 	opened  int
 	most    int // entries of a plan
 }
@@ -149,6 +150,9 @@ func (w *world) best(b state.Bucket) float64 {
 func (w *world) marks(b state.Bucket) (marks uint32) {
 	for _, a := range w.table.Actions(b)[1:] {
 		marks |= 1 << (3*uint32(a.Algorithm) + uint32(a.Protocol))
+	}
+	if w.device {
+		marks |= uint32(tuner.MarkDeviceLL)
 	}
 	return marks
 }

@@ -160,6 +160,31 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// Where LL is one device kernel it is measured as one choice, and may win as such.
+func TestOneDeviceKernel(t *testing.T) {
+	for _, device := range []bool{false, true} {
+		w := newWorld(t, "h200x4-nvlink-quiet")
+		w.device = device
+		_, path, err := w.calibrate(t.Context(), func(o *Options) { o.Collectives, o.Largest = []string{"AllReduce"}, 64<<10 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		tried, one := 0, actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL}
+		for b, l := range w.learned(path) {
+			for a := range l.Evidence {
+				if a == one {
+					tried++
+				} else if device && a.Path == actions.PathCollective && a.Protocol == actions.LL {
+					t.Errorf("%s: %s was measured", b, a)
+				}
+			}
+		}
+		if (tried > 0) != device {
+			t.Errorf("device kernel %v: %s was measured %d times", device, one, tried)
+		}
+	}
+}
+
 // Ranks that die at every start end the calibration, and what was settled before is kept.
 func TestRanksThatDie(t *testing.T) {
 	w := newWorld(t, "h200x4-nvlink-quiet")

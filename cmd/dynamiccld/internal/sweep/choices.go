@@ -77,16 +77,25 @@ func counts(maxChannels int) (all []uint8) {
 	return all
 }
 
+// named says that a pattern names this algorithm's LL and not LL or the algorithm alone.
+func (p Pattern) named(a actions.Action) bool {
+	return p.algorithm == int(a.Algorithm) && p.protocol == int(a.Protocol)
+}
+
 // choices gives what to force in a bucket: what NCCL's marks allow on all ranks, with the channels that learners try or
-// those that were asked for, as far as a pattern fits.
+// those that were asked for, as far as a pattern fits. Where all choices of LL are one device kernel it is there once, and
+// others of LL only where a pattern names them: a tree's by tree/ll, channels by their number.
 func choices(marks uint32, maxChannels int, patterns []Pattern, channels []uint8) []actions.Action {
 	if len(channels) == 0 {
 		channels = counts(maxChannels)
 	}
 	var all []actions.Action
-	for _, a := range tuner.ActionSet(tuner.MarkSet(marks), maxChannels)[1:] {
+	device := tuner.MarkSet(marks)&tuner.MarkDeviceLL != 0
+	for _, a := range tuner.ActionSet(tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:] {
 		numbers := []uint8{0} // NCCL's own
-		if counted(a.Algorithm) {
+		if once := device && a.Protocol == actions.LL; once && a.Algorithm != actions.Ring && !slices.ContainsFunc(patterns, func(p Pattern) bool { return p.named(a) }) {
+			continue
+		} else if counted(a.Algorithm) && !once {
 			numbers = channels
 		}
 		for _, p := range patterns { // a number that somebody names is meant

@@ -8,12 +8,20 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/tuner"
 )
+
+// device is no algorithm: LL is one device kernel.
+var device = []string{"device"}
 
 // marksOf gives the marks under which these algorithms and protocols are allowed.
 func marksOf(t *testing.T, names ...string) (marks uint32) {
 	t.Helper()
 	for _, name := range names {
+		if name == device[0] {
+			marks |= uint32(tuner.MarkDeviceLL)
+			continue
+		}
 		a, err := actions.Parse(name)
 		if err != nil {
 			t.Fatal(err)
@@ -43,6 +51,12 @@ func TestChoices(t *testing.T) {
 		{"two patterns", all, 0, []string{"tree/ll/12", "nvls"}, nil, "Tree/LL/12 NVLS/Simple"},
 		{"not allowed", []string{"Ring/LL"}, 0, []string{"tree"}, nil, ""},
 		{"the default alone", all, 0, []string{"default"}, nil, ""},
+		{"one device kernel for LL", append(device, all...), 0, nil, []uint8{3}, "Ring/LL Ring/LL128/3 NVLS/Simple PAT/Simple/3"},
+		{"as learners, on a device kernel", append(device, "Ring/LL", "Tree/LL", "Tree/Simple"), 1, nil, nil, "Tree/Simple/1 Ring/LL"},
+		{"a ring's, on a device kernel", append(device, all...), 0, []string{"ring"}, []uint8{3}, "Ring/LL Ring/LL128/3"},
+		{"others by name", append(device, all...), 0, []string{"ring/ll", "ring/ll/12", "tree/ll"}, []uint8{3}, "Tree/LL Ring/LL Ring/LL/12"},
+		{"others alone", append(device, all...), 0, []string{"tree/ll/2"}, nil, "Tree/LL/2"},
+		{"any protocol at 8, on a device kernel", append(device, all...), 0, []string{"ring/*/8"}, nil, "Ring/LL/8 Ring/LL128/8"},
 	} {
 		var patterns []Pattern
 		for _, text := range c.patterns {

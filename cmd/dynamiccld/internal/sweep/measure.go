@@ -53,7 +53,7 @@ func (s *session) point(ctx context.Context, collective string, bytes uint64, a 
 	case f.Ran != actions.Default:
 		p.Ran = f.Ran.String()
 	case f.Device:
-		p.Ran = "device kernel"
+		p.Ran = deviceKernel
 	}
 	effort := forced.Thorough
 	effort.Budget = s.o.Budget
@@ -63,7 +63,7 @@ func (s *session) point(ctx context.Context, collective string, bytes uint64, a 
 	}
 	p.MedianUs, p.IQRUs, p.RankUs = slowest(got)
 	p.Replays, p.Calls, p.Grid = len(got[0].Us), calls, got[0].Grid
-	if a != actions.Default && a.Channels == 0 && f.Ran.Channels == 0 {
+	if a != actions.Default && a.Channels == 0 && f.Ran.Channels == 0 && !f.Device {
 		return forced.NewFault(OutcomeUnseen, "the number of channels that ran is not known, and tables want one")
 	}
 	if s.o.Samples == "" {

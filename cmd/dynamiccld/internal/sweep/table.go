@@ -54,7 +54,11 @@ func rows(points []Point) (keys []rowKey, us map[rowKey][]float64, err error) {
 	return keys, us, nil
 }
 
-// choiceColumns names a choice as tables do. They want a number of channels: where it was NCCL's own, what ran is told.
+// deviceKernel is what a point says of NCCL's device kernel for LL.
+const deviceKernel = "device kernel"
+
+// choiceColumns names a choice as tables do. They want a number of channels: where it was NCCL's own, what ran is told,
+// and 0 where that was a device kernel, which has none.
 func choiceColumns(p Point) (c [4]string, err error) {
 	a, err := actions.Parse(p.Action)
 	if err != nil {
@@ -63,7 +67,7 @@ func choiceColumns(p Point) (c [4]string, err error) {
 	if a == actions.Default {
 		return [4]string{a.Path.String(), "-", "-", "-"}, nil
 	}
-	if a.Channels == 0 {
+	if a.Channels == 0 && p.Ran != deviceKernel {
 		ran, err := actions.Parse(p.Ran)
 		if err != nil || ran.Channels == 0 {
 			return c, fmt.Errorf("%s %d %s: channels that ran are not known", p.Collective, p.Bytes, p.Action)
