@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // DirVariable names the directory in the environment of ranks and daemon alike.
@@ -103,6 +104,10 @@ func (d *Dir) Path() string { return d.path }
 // SocketPath is where the control socket belongs.
 func (d *Dir) SocketPath() string { return filepath.Join(d.path, SocketName) }
 
+// lookedAtFor bounds how long ranks that join may hold the daemon's lock one after the other: each takes it shared for
+// two system calls, to see whether a daemon has it (plugin/directory.c).
+const lookedAtFor = 50 * time.Millisecond
+
 // Lock makes this process the directory's daemon until Close or its death. Records have one publisher, so everything that
 // writes needs the lock.
 func (d *Dir) Lock() error {
@@ -110,6 +115,12 @@ func (d *Dir) Lock() error {
 		return nil
 	}
 	fd, held, err := lockFile(d.fd, DaemonLockName)
+	for end := time.Now().Add(lookedAtFor); held && err == nil && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+		if err = closeFD(fd); err == nil {
+			fd, held, err = lockFile(d.fd, DaemonLockName)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("directory %s: %w", d.path, err)
 	}

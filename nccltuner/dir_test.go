@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestDirPath(t *testing.T) {
@@ -191,6 +194,22 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 	}
 	if err := other.Lock(); err != nil {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A rank that joins tries the lock for a moment, to see whether a daemon has it; that is no daemon.
+func TestLockWhileARankLooks(t *testing.T) {
+	d := openTestDir(t)
+	fd, err := unix.Open(filepath.Join(d.Path(), "daemon.lock"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(fd, unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(5*time.Millisecond, func() { unix.Close(fd) })
+	if err := d.Lock(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -16,11 +16,9 @@ trap 'rm -rf "$tmp"' EXIT
 mkdir -m 700 "$tmp/run" "$tmp/alone"
 commit=${PROGRAM_COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
 machine=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1) || machine=none
-unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_ALGO NCCL_PROTO
+unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_ALGO NCCL_PROTO NCCL_DEBUG_SUBSYS
 while read -r name; do unset "$name"; done < <(compgen -e DYNAMICCL_ || true)
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_DEBUG=INFO
-# What the plugin has to say short of a warning goes to TUNING, which NCCL does not show unless it is asked to.
-export NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING
 tuner=NCCL_TUNER_PLUGIN=$root/lib/libnccl-tuner-dynamiccl.so profiler=NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
 run=(bin/dynamiccld run --dir "$tmp/run" --store "$tmp/store.db")
 failed=0

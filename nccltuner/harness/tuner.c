@@ -12,6 +12,8 @@
 #include "nccl.h"
 #include "tuning.h"
 
+#define SUBSYSTEMS (NCCL_SUBSYS_INIT | NCCL_SUBSYS_TUNING)
+
 enum { LOAD_FAILED = -1, LOAD_READY, LOAD_SUCCESS };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int status = LOAD_READY, references, newestAbi, abi;
@@ -44,11 +46,11 @@ int tuner_load(int *loaded) {
       status = LOAD_SUCCESS;
       references++;
       *loaded = 1;
-      nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_TUNING, __FILE__, __LINE__, "TUNER/Plugin: Using %s (v%d)", tuner_name(),
+      nccl_log(NCCL_LOG_INFO, SUBSYSTEMS, __FILE__, __LINE__, "TUNER/Plugin: Using %s (v%d)", tuner_name(),
                abi);
     } else {
       if (library != NULL)
-        nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_TUNING, __FILE__, __LINE__, "External tuner plugin %s is unsupported",
+        nccl_log(NCCL_LOG_INFO, SUBSYSTEMS, __FILE__, __LINE__, "External tuner plugin %s is unsupported",
                  plugin_path(PLUGIN_TUNER));
       plugin_close(PLUGIN_TUNER, library);
       library = NULL;
@@ -64,7 +66,7 @@ int tuner_load(int *loaded) {
 void tuner_unload(int *loaded) {
   pthread_mutex_lock(&mutex);
   if (*loaded && --references == 0) {
-    nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_TUNING, __FILE__, __LINE__, "TUNER/Plugin: Closing tuner: '%s'", tuner_name());
+    nccl_log(NCCL_LOG_INFO, SUBSYSTEMS, __FILE__, __LINE__, "TUNER/Plugin: Closing tuner: '%s'", tuner_name());
     plugin_close(PLUGIN_TUNER, library);
     library = table = NULL;
     status = LOAD_READY;

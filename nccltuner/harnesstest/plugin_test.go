@@ -69,6 +69,7 @@ func TestPluginWithoutDaemon(t *testing.T) {
 	for _, version := range []string{"2.28.9", "2.30.7", "2.32.3"} {
 		for _, how := range []string{"--spawn", "--threads=8"} {
 			env, dir := pluginEnv(t)
+			env = append(env, "NCCL_DEBUG=INFO")
 			log := filepath.Join(t.TempDir(), "r%r.log")
 			r := mustRun(t, env, how, "--nccl", version, "--table", table, "--calls", "5000", "--comms", "3", "--group", "3,0.1",
 				"--stall", "0.001,300", "--summary", "--measure", "--log", log, "--require-plugin")
@@ -80,6 +81,10 @@ func TestPluginWithoutDaemon(t *testing.T) {
 				if s.CollInfoCalls != 5000 || s.ProcessWarnings != 0 {
 					t.Errorf("%s %s: %+v\n%s", version, how, s, r.stderr)
 				}
+			}
+			processes := map[string]int{"--spawn": 8, "--threads=8": 1}[how]
+			if said := strings.Count(r.stderr, "DynamICCL: no daemon in "+dir+": running plain NCCL"); said != processes {
+				t.Errorf("%s %s: %d of %d processes say why:\n%s", version, how, said, processes, r.stderr)
 			}
 			if files := leftovers(t, dir, "*.shm"); len(files) != 0 {
 				t.Errorf("%s %s: left behind %v", version, how, files)

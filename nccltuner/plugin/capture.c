@@ -56,7 +56,7 @@ static void refuse(struct dyn_process *process, dyn_logger log, const char *why)
   struct dyn_mask_words words = dyn_process_words(process);
   dyn_guard_enter(&words); /* and never leaves: an update of another thread that began before cannot undo it */
   dyn_mask_update(process, 0);
-  dyn_say(log, DYN_LOG_WARN, "%s: stored choices are used, nothing is explored; " NEEDS, why);
+  dyn_say(log, DYN_LOG_WARN, "%s: a daemon's stored choices are used, nothing is explored; " NEEDS, why);
 }
 
 static const char *what_is_missing(const struct dyn_process *process, int version) {
@@ -111,8 +111,8 @@ int dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_lo
   if (!process->eventTimed && version >= 3 && !process->promised)
     refuse(process, log, "a communicator was made past the preload library");
   if (process->eventTimed)
-    dyn_say_once(log, DYN_LOG_INFO, "a communicator was made past the preload library: its calls are not timed, stored "
-                 "choices are used there");
+    dyn_say_once(log, DYN_LOG_INFO, "a communicator was made past the preload library: its calls are not timed, a "
+                 "daemon's stored choices are used there");
   return process->eventTimed;
 }
 

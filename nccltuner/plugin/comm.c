@@ -106,8 +106,8 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
     member = new_member(commId, ranks, nodes, -1, log);
     if (!member) return NULL;
     if (hasId)
-      dyn_say_once(log, DYN_LOG_INFO, "the tuner runs without DynamICCL's profiler: stored choices are used, nothing "
-                   "is explored; set NCCL_PROFILER_PLUGIN=dynamiccl (and DYNAMICCL_CHAIN_PROFILER for your own)");
+      dyn_say_once(log, DYN_LOG_INFO, "the tuner runs without DynamICCL's profiler: a daemon's stored choices are used, "
+                   "nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl (and DYNAMICCL_CHAIN_PROFILER for your own)");
     if (!hasId) {
       dyn_say_once(log, DYN_LOG_INFO, "this NCCL tells the tuner no communicator id: running plain NCCL");
       member->comm.tunerLive = 1;

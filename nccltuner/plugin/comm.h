@@ -11,16 +11,17 @@
 
 #include "plugin.h"
 
-/* NCCL's log levels and subsystem: ncclDebugLogLevel and ncclDebugLogSubSys, src/include/nccl_common.h */
+/* NCCL's log levels and subsystems: ncclDebugLogLevel and ncclDebugLogSubSys, src/include/nccl_common.h */
 #define DYN_LOG_WARN 2
 #define DYN_LOG_INFO 3
+#define DYN_LOG_INIT 0x1ul
 #define DYN_LOG_TUNING 0x40ul
 
-/* NCCL shows a warning only if its subsystem is one of NCCL_DEBUG_SUBSYS, which TUNING is not unless asked for; its own
+/* NCCL shows what has a subsystem of NCCL_DEBUG_SUBSYS: INIT, BOOTSTRAP and ENV unless it is set (src/debug.cc). Its own
  * WARN names all of them. */
 #define dyn_say(log, level, ...) \
   do { \
-    unsigned long flags_ = (level) == DYN_LOG_WARN ? ~0ul : DYN_LOG_TUNING; \
+    unsigned long flags_ = (level) == DYN_LOG_WARN ? ~0ul : DYN_LOG_INIT | DYN_LOG_TUNING; \
     if (log) (log)(level, flags_, __FILE__, __LINE__, "DynamICCL: " __VA_ARGS__); \
   } while (0)
 
@@ -50,7 +51,7 @@ static inline struct dyn_member *dyn_member_of(struct dyn_comm *comm) { return (
 
 /* directory.c */
 int dyn_join_lock(const char *directory, int waitMs); /* a descriptor to close, -1: not within waitMs */
-bool dyn_daemon_lives(dyn_logger log);                /* a daemon holds the directory now */
+bool dyn_daemon_lives(dyn_logger log);                /* a daemon holds the directory now; waits for nothing */
 int dyn_create_file(const char *path, size_t bytes);  /* a new file with all its space; -1 with errno */
 void dyn_directory_forget(void);                      /* in the child of a fork: the user may change */
 

@@ -159,8 +159,9 @@ bool dyn_daemon_lives(dyn_logger log) {
   char path[PATH_MAX];
   if (!directory) return false;
   snprintf(path, sizeof path, "%s/daemon.lock", directory);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a pipe of that name must not hold us up */
   if (fd < 0) return false;
+  /* The kernel answers for a daemon that is stopped, too. One that starts in this moment tries again (Dir.Lock). */
   bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(fd); /* gives back the lock, if it was free */
   return held;

@@ -198,6 +198,16 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   __atomic_fetch_add(&record->joined, 1, __ATOMIC_SEQ_CST);
 }
 
+/* Once a process: why nothing is chosen, though the plugin is there. Not where the user decides, and not where a daemon
+ * has published already and died since: its plan goes on. */
+static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
+  if (__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&comm->record->newest, __ATOMIC_RELAXED))
+    return;
+  if (!dyn_daemon_lives(comm->log))
+    dyn_say_once(comm->log, DYN_LOG_INFO, "no daemon in %s: running plain NCCL until one comes; start it with "
+                 "`dynamiccld serve`, or the program with `dynamiccld run`", directory);
+}
+
 void dyn_record_join(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   char path[PATH_MAX];
@@ -224,6 +234,7 @@ void dyn_record_join(struct dyn_member *member) {
   struct dyn_record *record = open_or_create(member, path);
   if (record) register_rank(member, record, startTime, ncclVersion);
   close(lock);
+  if (record) miss_daemon(comm, directory);
 }
 
 void dyn_record_leave(struct dyn_member *member, int waitMs) {

@@ -120,6 +120,8 @@ func TestMaskExhaustive(t *testing.T) {
 
 func TestBadFiles(t *testing.T) { program(t, "test_files") }
 
+func TestAbsentDaemonIsSaid(t *testing.T) { program(t, "test_daemon") }
+
 func TestNoSystemCallNoAllocation(t *testing.T) { program(t, "test_no_syscall") }
 
 func TestLifecycle(t *testing.T) {
