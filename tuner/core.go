@@ -46,19 +46,19 @@ type Core struct {
 	totals Totals
 }
 
-// Totals only grow.
+// Totals only grow. Their JSON keys are an interface: add, never rename.
 type Totals struct {
-	Samples    uint64 // taken in
-	Groups     uint64 // group calls observed
-	Incomplete uint64 // group calls given up because a rank is missing
-	Unclocked  uint64 // group calls of trees and one-way collectives that came before the GPUs' clocks were known
-	Incoherent uint64 // group calls whose instants contradict each other
-	Late       uint64 // samples that fit no open group call
-	Disagreed  uint64 // group calls whose ranks ran different things: a bug or a foreign plugin
-	Overruled  uint64 // group calls that ran another algorithm or protocol than asked for
-	Unknown    uint64 // samples of communicators or buckets that are not known
-	Plans      uint64
-	Alarms     uint64
+	Samples    uint64 `json:"samples"`    // taken in
+	Groups     uint64 `json:"groups"`     // group calls observed
+	Incomplete uint64 `json:"incomplete"` // group calls given up because a rank is missing
+	Unclocked  uint64 `json:"unclocked"`  // group calls of trees and one-way collectives that came before the GPUs' clocks were known
+	Incoherent uint64 `json:"incoherent"` // group calls whose instants contradict each other
+	Late       uint64 `json:"late"`       // samples that fit no open group call
+	Disagreed  uint64 `json:"disagreed"`  // group calls whose ranks ran different things: a bug or a foreign plugin
+	Overruled  uint64 `json:"overruled"`  // group calls that ran another algorithm or protocol than asked for
+	Unknown    uint64 `json:"unknown"`    // samples of communicators or buckets that are not known
+	Plans      uint64 `json:"plans"`
+	Alarms     uint64 `json:"alarms"`
 }
 
 func (t *Totals) addJoiner(j *joiner) {

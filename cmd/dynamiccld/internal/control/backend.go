@@ -67,7 +67,7 @@ type Status struct {
 	Ignored      uint64 `json:"ignored"`      // planned actions that NCCL marked -1 after all
 	Publications uint64 `json:"publications"` // plans written into records
 
-	Core          tuner.Totals      `json:"-"`
+	Core          tuner.Totals      `json:"core"`
 	FindingCounts map[string]uint64 `json:"findings"` // by diagnosis, since the start
 }
 

@@ -33,6 +33,9 @@ func TestClosedLoopAdapts(t *testing.T) {
 				}
 			}
 			s := r.status()
+			if s.Core.Groups == 0 || s.Core.Plans == 0 {
+				t.Errorf("the status tells nothing of the core: %+v", s.Core)
+			}
 			if s.Core.Disagreed != 0 || s.Core.Overruled != 0 || s.Dropped != 0 {
 				t.Errorf("disagreed %d, overruled %d, dropped %d; want 0", s.Core.Disagreed, s.Core.Overruled, s.Dropped)
 			}
