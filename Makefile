@@ -77,10 +77,12 @@ gpu-stress: all ## ten minutes of a random mix on the GPUs of this machine, the 
 	nccltuner/gputest/stress.sh 600
 
 .PHONY: gpu-sweep
-gpu-sweep: ## tables of real NCCL on the GPUs of this machine, into .cache/sweep (minutes)
-	nccltuner/gputest/sweep.sh .cache/sweep nvlink quiet
-	ROUNDS=3 nccltuner/gputest/sweep.sh .cache/sweep socket quiet --budget-us 60000
-	nccltuner/gputest/sweep.sh .cache/sweep nvlink noise
+gpu-sweep: all ## tables of real NCCL on the GPUs of this machine, and the noise of single calls, into .cache/sweep (minutes)
+	mkdir -p .cache/sweep
+	cd .cache/sweep && export NCCL_NVLS_ENABLE=0 && sweep=$(CURDIR)/bin/dynamiccld && nodes=$$(nvidia-smi -L | wc -l) && \
+	$$sweep sweep && $$sweep sweep --nodes $$nodes --rounds 3 --budget 60ms && for calls in graph stream; do \
+	$$sweep sweep --single-calls 1000 --calls $$calls --collectives AllReduce,AllGather,ReduceScatter --sizes 1K,64K,1M,4M,16M,64M \
+	--choices ring/ll/8,ring/ll128/16 --out noise-$$calls.csv || exit 1; done
 
 .PHONY: gpu-bench
 gpu-bench: all ## unmodified programs with and without DynamICCL on the GPUs of this machine (an hour); NCCL_TESTS=DIR: nccl-tests too

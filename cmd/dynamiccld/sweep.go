@@ -58,6 +58,10 @@ the network, here over this machine's own. --load makes other work beside: netwo
 over loopback, cpu threads that spin, compute kernels on most multiprocessors, copy copies
 to the next GPU.
 
+--single-calls times so many calls of a point one by one: TABLE.points.jsonl then has the time
+of each on every rank, and their noise (spread, tail, memory). A graph holds one call then,
+so the table is one of its own and no other goes on in it.
+
 --samples, with --calls stream, writes what the daemon would have learnt of each measured
 call: the times that libdynamiccl-preload.so took by CUDA events around it, beside the time
 that the ranks' own events gave. With DYNAMICCL_KERNEL_EVENTS=1 in the environment they are
@@ -66,6 +70,7 @@ communicator is destroyed.`,
 		Example: `  dynamiccld sweep
   dynamiccld sweep --ranks 2 --collectives AllReduce --sizes 1K,64K,1M --choices 'ring/ll128/*,tree/*/8'
   dynamiccld sweep --nodes 4 --load network --rounds 3 --out busy.csv
+  dynamiccld sweep --single-calls 1000 --sizes 1K,1M --choices ring/ll/8 --out noise.csv
   dynamiccld sweep --calls stream --samples samples.csv --max 16M`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.sweep(cmd.Context(), f) },
@@ -84,6 +89,7 @@ communicator is destroyed.`,
 	flags.StringSliceVar(&f.channels, "channels", nil, "channels of Ring and Tree (default: those that learners try)")
 	flags.BoolVar(&f.o.Exact, "exact-channels", false, "no row where NCCL runs another number of channels than asked for")
 	flags.StringVar(&f.o.Calls, "calls", workers.Graph, "graph: replays of a CUDA graph; stream: plain calls")
+	flags.IntVar(&f.o.Single, "single-calls", 0, "time so many single calls of a point, for their noise (default: replays of up to 20)")
 	flags.StringVar(&f.o.Samples, "samples", "", "file that gets the sampled times of every measured call; wants --calls stream")
 	flags.StringVar(&f.o.Load, "load", sweep.LoadNone, "what runs beside: none, network, cpu, compute or copy")
 	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of the load (default 24, or one a CPU)")

@@ -1,6 +1,7 @@
 package forced
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -14,7 +15,8 @@ type Effort struct {
 	ReplayUs   float64 // of one replay about, where that means fewer calls
 	WarmUs     float64 // that does not count
 	MinReplays int
-	Budget     time.Duration // of replays beyond these
+	Replays    int           // at most; 0: 50
+	Budget     time.Duration // of replays beyond MinReplays
 }
 
 // Thorough is how the recorded tables were made (tuner/tunersim/testdata/measurements/PROVENANCE.md): replays of 20 calls,
@@ -27,6 +29,11 @@ const (
 	mostReplays = 50
 	minReplays  = 3
 )
+
+// Single is so many replays of one call each, after as much warming.
+func Single(calls int) Effort {
+	return Effort{Calls: 1, ReplayUs: 1, WarmUs: warmUs, MinReplays: calls, Replays: calls}
+}
 
 // Clocks are warm after 0.7 s of work (H200; cold ones add 30 to 60%).
 const (
@@ -41,7 +48,7 @@ const (
 func (s *Session) Measure(ctx context.Context, collective string, bytes uint64, callUs float64, e Effort) ([]workers.Measured, int, error) {
 	calls := min(e.Calls, max(1, int(e.ReplayUs/max(callUs, 1))))
 	a := workers.Ask{Collective: collective, Bytes: bytes, Mode: s.o.Calls, Calls: calls, WarmUs: e.WarmUs,
-		Replays: mostReplays, MinReplays: e.MinReplays, BudgetUs: float64(e.Budget.Microseconds())}
+		Replays: cmp.Or(e.Replays, mostReplays), MinReplays: e.MinReplays, BudgetUs: float64(e.Budget.Microseconds())}
 	s.idle()
 	got, err := s.group.Measure(ctx, s.o.Timeout, a)
 	if err != nil {

@@ -48,6 +48,9 @@ type Point struct {
 	Ran          string  `json:"ran,omitempty"`        // by NCCL's profiler event
 	Grid         int     `json:"grid,omitempty"`       // blocks of the captured kernel
 	Choices      string  `json:"choices,omitempty"`
+	// Where single calls are measured.
+	Noise  *CallNoise  `json:"noise,omitempty"`
+	CallUs [][]float64 `json:"call_us,omitempty"` // of each rank
 }
 
 type pointKey struct {

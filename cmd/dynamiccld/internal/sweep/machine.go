@@ -53,6 +53,7 @@ type Identity struct {
 	BudgetUs    int64    `json:"budget_us"`
 	Exact       bool     `json:"exact_channels"`
 	Samples     bool     `json:"samples"`
+	Single      int      `json:"single_calls,omitempty"`
 	GPUs        []GPU    `json:"gpus"`
 	Driver      string   `json:"driver"`
 	Environment []string `json:"environment"` // NCCL's variables that change what is measured
@@ -75,7 +76,7 @@ type NIC struct {
 func Describe(ctx context.Context, o *Options, ready []workers.Ready) *Description {
 	id := Identity{Machine: o.Machine, NCCL: control.FormatNCCLVersion(ready[0].NCCL), Ranks: o.Ranks, Nodes: o.Nodes, Transport: o.Transport,
 		Condition: o.Condition, Load: o.Load, LoadSize: o.loadSize(), Calls: o.Calls, BudgetUs: o.Budget.Microseconds(), Exact: o.Exact,
-		Samples: o.Samples != "", GPUs: []GPU{}, Environment: append([]string{}, o.Settings...), Driver: driverVersion()}
+		Samples: o.Samples != "", Single: o.Single, GPUs: []GPU{}, Environment: append([]string{}, o.Settings...), Driver: driverVersion()}
 	for _, r := range ready {
 		id.GPUs = append(id.GPUs, GPU{r.GPU, r.UUID, r.PCIBus})
 	}

@@ -56,12 +56,19 @@ func (s *session) point(ctx context.Context, collective string, bytes uint64, a 
 		p.Ran = deviceKernel
 	}
 	effort := forced.Thorough
+	if s.o.Single > 0 {
+		effort = forced.Single(s.o.Single)
+	}
 	effort.Budget = s.o.Budget
 	got, calls, err := s.Measure(ctx, collective, bytes, f.CallUs, effort)
 	if err != nil {
 		return err
 	}
-	p.MedianUs, p.IQRUs, p.RankUs = slowest(got)
+	ranks := callsOf(got)
+	p.MedianUs, p.IQRUs, p.RankUs = forced.Slowest(ranks)
+	if s.o.Single > 0 {
+		p.CallUs, p.Noise = ranks, callNoise(ranks)
+	}
 	p.Replays, p.Calls, p.Grid = len(got[0].Us), calls, got[0].Grid
 	if a != actions.Default && a.Channels == 0 && f.Ran.Channels == 0 && !f.Device {
 		return forced.NewFault(OutcomeUnseen, "the number of channels that ran is not known, and tables want one")
@@ -77,14 +84,15 @@ func (s *session) point(ctx context.Context, collective string, bytes uint64, a 
 	if got, _, err = s.Measure(ctx, collective, bytes, f.CallUs, effort); err != nil {
 		return err
 	}
-	p.WatchedUs, _, _ = slowest(got)
+	p.WatchedUs, _, _ = forced.Slowest(callsOf(got))
 	return s.writeSamples(ctx, collective, bytes, a, p)
 }
 
-func slowest(got []workers.Measured) (median, iqr float64, rankMedians []float64) {
+// callsOf gives every rank's times.
+func callsOf(got []workers.Measured) [][]float64 {
 	ranks := make([][]float64, len(got))
 	for i, m := range got {
 		ranks[i] = m.Us
 	}
-	return forced.Slowest(ranks)
+	return ranks
 }

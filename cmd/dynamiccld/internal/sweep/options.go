@@ -49,6 +49,7 @@ type Options struct {
 	Channels    []uint8   // none: those that learners try
 	Exact       bool      // leave out choices of which NCCL runs another number of channels
 	Calls       string    // workers.Graph or workers.Stream
+	Single      int       // single calls of a point, each timed; 0: replays of several
 	Samples     string    // CSV of raw samples; "": none
 	Load        string
 	LoadSize    int // connections or threads; 0: as usual
@@ -72,6 +73,7 @@ const (
 	maxRanks  = 64 // DYN_MAX_RANKS
 	maxRounds = 100
 	maxBytes  = 1 << 36
+	maxSingle = 10_000 // what a worker has room for
 )
 
 // Check says what is wrong with the options.
@@ -89,6 +91,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("size %d: want at most %d", slices.Max(o.Sizes), uint64(maxBytes))
 	case o.Calls != workers.Graph && o.Calls != workers.Stream:
 		return fmt.Errorf("calls %q: want %s or %s", o.Calls, workers.Graph, workers.Stream)
+	case o.Single < 0 || o.Single > maxSingle:
+		return fmt.Errorf("%d single calls: want 1 to %d", o.Single, maxSingle)
 	case o.Samples != "" && o.Calls != workers.Stream:
 		return errors.New("samples need stream calls: what goes into a graph is not timed; add --calls stream")
 	case !slices.Contains(Loads, o.Load):
@@ -121,6 +125,9 @@ func (o *Options) complete() {
 			o.Condition = "stream-calls"
 		case o.Calls == workers.Stream:
 			o.Condition += "-stream-calls"
+		}
+		if o.Single > 0 {
+			o.Condition += "-single-calls"
 		}
 	}
 }

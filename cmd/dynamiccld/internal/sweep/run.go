@@ -253,7 +253,7 @@ func (r *runner) failed(ctx context.Context, p *Point, err error) error {
 		return err
 	}
 	p.Outcome, p.Reason = fault.Outcome, err.Error()
-	p.MedianUs, p.IQRUs, p.RankUs = 0, 0, nil
+	p.MedianUs, p.IQRUs, p.RankUs, p.Noise, p.CallUs = 0, 0, nil, nil, nil
 	if err := r.journal.add(*p); err != nil {
 		return err
 	}
