@@ -12,41 +12,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"dynamiccl/nccltuner/internal/testbuild"
 )
 
-const (
-	pluginDir  = "../plugin"
-	preloadDir = "../preload"
-)
-
-// build is where TestMain had make put the library and the test programs: an own folder, so that tests never run files
-// that somebody else is building.
+// build is where the libraries are, and below it what was built on the way: of each directory its test programs.
 var build string
 
-func TestMain(m *testing.M) {
-	code, err := buildAndRun(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { testbuild.Main(m, &build, "../plugin tests", "../preload tests") }
 
-func buildAndRun(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "dynamiccl-plugintest")
-	if err != nil {
-		return 0, fmt.Errorf("making a folder to build in: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	build = dir
-	for _, what := range []string{pluginDir, preloadDir} {
-		out, err := exec.Command("make", "-j2", "-C", what, "BUILD="+dir, "LIB="+dir+"/lib", "tests").CombinedOutput()
-		if err != nil {
-			return 0, fmt.Errorf("building the tests of %s: %w\n%s", what, err, out)
-		}
-	}
-	return m.Run(), nil
-}
+// pluginTests and preloadTests are the folders of the test programs.
+func pluginTests() string  { return filepath.Join(testbuild.Objects(build, "../plugin"), "test") }
+func preloadTests() string { return filepath.Join(testbuild.Objects(build, "../preload"), "test") }
 
 func long() bool { v := os.Getenv("DYN_LONG"); return v != "" && v != "0" }
 
@@ -63,7 +40,7 @@ func program(t *testing.T, name string, args ...string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(build, "test", name), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(pluginTests(), name), args...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "NCCL_") || strings.HasPrefix(e, "DYNAMICCL_")
 	}), "TEST_DIR="+shared)
@@ -125,7 +102,7 @@ func TestAbsentDaemonIsSaid(t *testing.T) { program(t, "test_daemon") }
 func TestNoSystemCallNoAllocation(t *testing.T) { program(t, "test_no_syscall") }
 
 func TestLifecycle(t *testing.T) {
-	program(t, "test_lifecycle", filepath.Join(build, "lib", "libnccl-tuner-dynamiccl.so"), "100000")
+	program(t, "test_lifecycle", filepath.Join(build, "libnccl-tuner-dynamiccl.so"), "100000")
 }
 
 func TestStress(t *testing.T) {
@@ -142,7 +119,7 @@ func TestLibrary(t *testing.T) {
 		"ncclProfiler_v7", "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4", "ncclTunerPlugin_v5",
 		"ncclTunerPlugin_v6",
 	}
-	library := filepath.Join(build, "lib", "libnccl-tuner-dynamiccl.so")
+	library := filepath.Join(build, "libnccl-tuner-dynamiccl.so")
 	file, err := elf.Open(library)
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +151,7 @@ func TestLibrary(t *testing.T) {
 	if names, err := file.DynString(elf.DT_SONAME); err != nil || len(names) > 0 {
 		t.Errorf("soname %v, %v: the loader would take a second file of that name for the first", names, err)
 	}
-	target, err := os.Readlink(filepath.Join(build, "lib", "libnccl-profiler-dynamiccl.so"))
+	target, err := os.Readlink(filepath.Join(build, "libnccl-profiler-dynamiccl.so"))
 	if err != nil || target != "libnccl-tuner-dynamiccl.so" {
 		t.Errorf("the profiler's name points to %q, %v", target, err)
 	}

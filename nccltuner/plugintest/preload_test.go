@@ -16,8 +16,8 @@ func preload(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(build, "test", program), args...)
-	cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "lib", "libdynamiccl-preload.so")}
+	cmd := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...)
+	cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl-preload.so")}
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
@@ -29,18 +29,18 @@ func preload(t *testing.T, program string, args ...string) string {
 // In front of a fake NCCL: every call arrives with all its arguments, those of captured streams without KernelCh.
 func TestPreload(t *testing.T) {
 	for _, how := range []string{"local", "global"} {
-		preload(t, "test_preload", how, filepath.Join(build, "test"))
+		preload(t, "test_preload", how, preloadTests())
 	}
 }
 
 // Calls that are timed by CUDA events: what comes of them, whatever driver, program and plugin do meanwhile.
-func TestProbes(t *testing.T) { preload(t, "test_probe", filepath.Join(build, "test")) }
+func TestProbes(t *testing.T) { preload(t, "test_probe", preloadTests()) }
 
 // The same under the thread sanitizer, with the library linked in.
 func TestProbesThreads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	folder := filepath.Join(build, "test", "threads")
+	folder := filepath.Join(preloadTests(), "threads")
 	cmd := exec.CommandContext(ctx, filepath.Join(folder, "test_probe"), folder)
 	cmd.Env = []string{"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0"} // every test is a child
 	if said, err := cmd.CombinedOutput(); err != nil {
@@ -57,7 +57,7 @@ func TestPreloadWithoutNCCL(t *testing.T) {
 
 // It exports NCCL's calls and what the plugin looks for, and needs nothing but libc.
 func TestPreloadLibrary(t *testing.T) {
-	f, err := elf.Open(filepath.Join(build, "lib", "libdynamiccl-preload.so"))
+	f, err := elf.Open(filepath.Join(build, "libdynamiccl-preload.so"))
 	if err != nil {
 		t.Fatal(err)
 	}

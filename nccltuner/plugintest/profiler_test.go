@@ -4,18 +4,19 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"dynamiccl/nccltuner/internal/testbuild"
 )
 
 // The tests of the profiler half are a list of their own, kept beside their programs. Each must say that it passed: a
 // list that make does not find is no success.
 func TestProfilerHalf(t *testing.T) {
-	list, err := os.ReadFile(filepath.Join(pluginDir, "test", "profiler_tests.mk"))
+	list, err := os.ReadFile("../plugin/test/profiler_tests.mk")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,8 @@ func TestProfilerHalf(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "make", "-j2", "--no-print-directory", "-C", pluginDir, "BUILD="+build, "LIB="+build+"/lib", "check-profiler")
+	cmd := exec.CommandContext(ctx, "make", "-j2", "--no-print-directory", "-C", "../plugin", "BUILD="+testbuild.Objects(build, "../plugin"),
+		"LIB="+build, "check-profiler")
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "NCCL_") || strings.HasPrefix(e, "DYNAMICCL_") || strings.HasPrefix(e, "MAKE")
 	})
