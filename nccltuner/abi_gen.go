@@ -91,7 +91,9 @@ type ABIRank struct {
 	Ignored     uint64 // atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen
 	Run         uint64 // DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none
 	Reserved0   uint64
-	Marks       [5][48]uint32 // atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far.
+	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
+	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here.
+	Marks [5][48]uint32
 }
 
 // ABIRecord is struct dyn_record.
