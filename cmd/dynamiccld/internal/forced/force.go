@@ -59,7 +59,7 @@ type Choice struct {
 	Ran     actions.Action // on all ranks; Default: not known by name
 	Asked   bool           // NCCL asks a tuner about this collective
 	Device  bool           // NCCL's device kernel for LL ran
-	version uint32         // of the plan, low 32 bits
+	Version uint32         // of the plan, low 32 bits; 0: none was needed
 }
 
 // Calls that are made to bring a plan into force, in epochs, and how often.
@@ -173,7 +173,7 @@ func (s *Session) Force(ctx context.Context, collective string, bytes uint64, a 
 			return f, NewFault(Overruled, "the choice did not come into force: NCCL did not ask the tuner")
 		}
 	}
-	f.version = uint32(version)
+	f.Version = uint32(version)
 	if f.CallUs, err = s.Call(ctx, collective, bytes, probeCalls); err != nil || !tuned {
 		return f, err
 	}
@@ -192,7 +192,7 @@ func (s *Session) inForce(version uint64) bool {
 
 // whatRan waits for a sample of every rank and compares it with the choice.
 func (s *Session) whatRan(ctx context.Context, b state.Bucket, a actions.Action, f *Choice) error {
-	all, err := s.told(ctx, f.version, []Entry{{b, a}})
+	all, err := s.told(ctx, f.Version, []Entry{{b, a}})
 	if err != nil {
 		return err
 	}

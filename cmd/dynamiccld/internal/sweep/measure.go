@@ -85,7 +85,7 @@ func (s *session) point(ctx context.Context, collective string, bytes uint64, a 
 		return err
 	}
 	p.WatchedUs, _, _ = forced.Slowest(callsOf(got))
-	return s.writeSamples(ctx, collective, bytes, a, p)
+	return s.writeSamples(ctx, collective, bytes, a, f.Version, p)
 }
 
 // callsOf gives every rank's times.

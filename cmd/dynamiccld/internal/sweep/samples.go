@@ -28,12 +28,14 @@ var sampleColumns = []string{"round", "nth", "collective", "bytes", "action", "r
 const quietFor = 100 * time.Millisecond
 
 // writeSamples appends what the ranks told of the point that was just measured.
-func (s *session) writeSamples(ctx context.Context, collective string, size uint64, a actions.Action, p *Point) error {
+func (s *session) writeSamples(ctx context.Context, collective string, size uint64, a actions.Action, version uint32, p *Point) error {
 	for n := -1; n != len(s.Seen) && ctx.Err() == nil; {
 		n = len(s.Seen)
 		time.Sleep(quietFor)
 		s.Drain()
 	}
+	// What a rank told late is of the point before, which had another plan.
+	s.Seen = slices.DeleteFunc(s.Seen, func(x nccltuner.Sample) bool { return version != 0 && x.PlanVersion != version })
 	if err := s.Want(forced.WantRan); err != nil {
 		return err
 	}
@@ -41,8 +43,6 @@ func (s *session) writeSamples(ctx context.Context, collective string, size uint
 	w := csv.NewWriter(&b)
 	head := []string{strconv.Itoa(p.Round), strconv.Itoa(p.Nth), collective, strconv.FormatUint(size, 10), a.String()}
 	bucket, tuned := s.Bucket(collective, size)
-	// On a busy machine the last point's may come only now.
-	s.Seen = slices.DeleteFunc(s.Seen, func(x nccltuner.Sample) bool { return x.Action != a })
 	s.cost(bucket, p)
 	for i := range s.Seen {
 		if x := &s.Seen[i]; tuned && x.Bucket == bucket && !x.Untimed && int(x.Rank) < len(p.RankUs) {
