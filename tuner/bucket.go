@@ -113,13 +113,13 @@ func (b *bucket) shift(d agents.Diagnosis) {
 }
 
 // propose asks the learner what to do next, unless trials are still under way. It reports whether the entry changed.
-func (b *bucket) propose(nowNs state.Ns, explore bool, nextID *uint32) bool {
+func (b *bucket) propose(nowNs state.Ns, explore bool, maxTrials int, nextID *uint32) bool {
 	waiting := b.nextTrial < len(b.entry.Trials) && b.sinceTrial < pickupCalls
 	if b.differ || !b.fresh || waiting && explore && !b.guard.Urgent() {
 		return false
 	}
 	b.fresh, b.rested = false, 0
-	base, trials := b.guard.Propose(MaxTrials)
+	base, trials := b.guard.Propose(maxTrials)
 	switch {
 	case !explore:
 		base, trials = b.assumed, nil

@@ -237,7 +237,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	c.totals.Groups++
 	m.touched = true
 	m.observed++
-	m.watch.observe(o.SignalNs)
+	m.watch.observe(o.SignalNs, m.every, max(c.cfg.WatchShare, c.cfg.Guard.Income))
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
 	if b == nil {
 		c.totals.Unknown++
@@ -277,7 +277,11 @@ func (c *Core) tick(nowNs state.Ns) {
 		m.touched = false
 		m.eachBucket(func(b *bucket) {
 			before := b.entry.Base
-			if b.propose(nowNs, c.cfg.Explore && m.Explore, &m.LastID) {
+			trials := MaxTrials
+			if m.watch.waits {
+				trials = 0
+			}
+			if b.propose(nowNs, c.cfg.Explore && m.Explore, trials, &m.LastID) {
 				m.dirty = true
 			}
 			if b.entry.Base != before || b.calls >= b.learnedAt+learnEvery {

@@ -140,7 +140,7 @@ func (s *Session) Ask(i int) int {
 // one only once the last one was seen to have run. The slice is valid until the next Plan of i.
 func (s *Session) Plan(i int) (base actions.Action, trials []actions.Action, changed bool) {
 	b := &s.buckets[i]
-	changed = b.propose(0, true, &s.planID)
+	changed = b.propose(0, true, MaxTrials, &s.planID)
 	return b.entry.Base, b.entry.Trials, changed
 }
 

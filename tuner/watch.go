@@ -7,26 +7,43 @@ import (
 	"dynamiccl/state"
 )
 
-// watchNs is what timing a call costs it: two CUDA events in its stream, 3.0 to 3.1 us of calls back to back (4x H200,
-// AllReduce of 1 to 64 KiB; docs/figures/gpu-samples-*.jsonl). Kernel events cost less.
-const watchNs = 3100
+// watchNs is what timing a call costs it: two CUDA events in its stream, 5.0 to 5.3 us of calls back to back (4x H200,
+// AllReduce, AllGather and ReduceScatter of 1 KiB to 4 MiB; docs/figures/gpu-samples-*.jsonl). Kernel events cost less.
+const watchNs = 5300
 
-// maxSampleEvery bounds the epochs between two samples of a settled communicator: 4096 calls.
-const maxSampleEvery = 256
+// maxSampleEvery bounds the epochs between two samples of a settled communicator: 8192 calls.
+const maxSampleEvery = 512
 
-// watch decides how often a settled communicator is sampled, so that sampling costs at most a share of its calls' time.
+// Calls that may be timed in one go while something is tried, and how many must have been saved for it to begin again.
+const (
+	burstCalls = 1024
+	leastBurst = 128
+)
+
+// watch decides when a communicator is sampled. Settled ones, one epoch in so many that sampling costs a given share of
+// their calls' time. To try something every call is sampled, for as long as another share lasts, which is saved up in
+// between: so trials of all buckets come in bursts.
 type watch struct {
-	meanNs float64 // of late calls
-	every  int     // epochs; 0: not known yet
+	meanNs  float64 // of late calls
+	every   int     // epochs between samples while settled; 0: not known yet
+	savedNs float64 // of the share that trials may cost
+	waits   bool    // it is used up
 }
 
-// observe takes in a call that took so long.
-func (w *watch) observe(ns state.Ns) {
+// observe takes in a sampled call that took so long, one of about every that were made. share is what trials may cost.
+func (w *watch) observe(ns state.Ns, every int, share float64) {
 	const weight = 1.0 / 32
 	if w.meanNs == 0 {
-		w.meanNs = float64(ns)
+		w.meanNs, w.savedNs = float64(ns), burstCalls*watchNs
 	}
 	w.meanNs += weight * (float64(ns) - w.meanNs)
+	w.savedNs = min(w.savedNs+share*float64(ns)*float64(max(1, every))-watchNs, burstCalls*watchNs)
+	switch {
+	case w.savedNs <= 0:
+		w.waits = true
+	case w.savedNs >= leastBurst*watchNs:
+		w.waits = false
+	}
 }
 
 // settle gives the epochs between two sampled ones. It follows at once where calls got shorter and the share would be

@@ -12,7 +12,7 @@ func TestWatchKeepsItsShare(t *testing.T) {
 	const share = 0.004
 	for _, ns := range []state.Ns{5_000, 11_700, 40_000, 99_000, 310_000, 1_200_000} {
 		var w watch
-		w.observe(ns)
+		w.observe(ns, 1, 0.01)
 		every := w.settle(share)
 		if every&(every-1) != 0 {
 			t.Fatalf("%d ns: every %d", ns, every)
@@ -33,36 +33,73 @@ func TestWatchDoesNotFlap(t *testing.T) {
 		t.Error("the first call is waited for")
 	}
 	for range 500 {
-		w.observe(100_000)
+		w.observe(100_000, 8, 0.01)
 	}
 	first := w.settle(0.004)
 	changes := 0
 	for i := range 1000 {
-		w.observe(state.Ns(100_000 + 60_000*(i%2)))
+		w.observe(state.Ns(100_000+60_000*(i%2)), 8, 0.01)
 		if w.settle(0.004) != first {
 			changes++
 		}
 	}
-	if first != 8 || changes > 0 {
+	if first != 16 || changes > 0 {
 		t.Errorf("every %d, changed in %d of 1000 calls", first, changes)
 	}
 	for range 200 {
-		w.observe(10_000)
+		w.observe(10_000, 8, 0.01)
 	}
-	if got := w.settle(0.004); got != 128 {
+	if got := w.settle(0.004); got != 256 {
 		t.Errorf("short calls: every %d", got)
 	}
 	for range 500 {
-		w.observe(2_000_000)
+		w.observe(2_000_000, 8, 0.01)
 	}
 	if got := w.settle(0.004); got != 1 {
 		t.Errorf("long calls: every %d", got)
 	}
-	w.observe(1)
+	w.observe(1, 8, 0.01)
 	for range 10_000 {
-		w.observe(1)
+		w.observe(1, 8, 0.01)
 	}
 	if got := w.settle(0.004); got != maxSampleEvery {
 		t.Errorf("the shortest calls: every %d", got)
+	}
+}
+
+// However much there is to try, timing it takes its share of the calls' time and the first burst, and what is tried comes
+// in bursts that are worth a plan.
+func TestWatchTrialsComeInBursts(t *testing.T) {
+	const share, settled = 0.01, 0.004
+	for _, ns := range []state.Ns{8_000, 50_000, 200_000} {
+		var w watch
+		var calls, watched, bursts float64
+		every := 1
+		for calls < 3e6 {
+			w.observe(ns, every, share)
+			watched++
+			calls += float64(every)
+			before := every
+			if every = 1; w.waits {
+				every = w.settle(settled)
+			}
+			if every == 1 && before > 1 {
+				bursts++
+			}
+		}
+		cost := (watched - burstCalls) * watchNs / (calls * float64(ns))
+		if cost > share+0.001 || cost < share/2 {
+			t.Errorf("%d ns: watching took %.4f of the time", ns, cost)
+		}
+		if perBurst := watched / max(1, bursts); perBurst < leastBurst {
+			t.Errorf("%d ns: %.0f calls a burst", ns, perBurst)
+		}
+	}
+	var w watch
+	for range 10_000 {
+		w.observe(1_000_000, 1, share)
+		if w.waits {
+			t.Fatal("watching a call of 1 ms costs half a percent, and is no reason to wait")
+		}
 	}
 }
