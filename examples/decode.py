@@ -63,6 +63,8 @@ class Layer:
         batch = x.shape[0]
         kv = self.kv_heads * self.head
         q, k, v = F.linear(x, self.qkv).split((self.heads * self.head, kv, kv), dim=1)
+        if self.cache.shape[3] == 0:
+            return F.linear(q, self.out)
         keys, values = self.cache[0, :batch], self.cache[1, :batch]
         keys[:, :, -1] = k.view(batch, self.kv_heads, self.head)  # the token's own position is the last one
         values[:, :, -1] = v.view(batch, self.kv_heads, self.head)
@@ -124,7 +126,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="8b,70b", help=f"some of {', '.join(SHAPES)} (8b,70b)")
     parser.add_argument("--batches", default="1,8,32", help="sequences that are decoded together (1,8,32)")
-    parser.add_argument("--positions", type=int, default=1024, help="length of the KV cache (1024)")
+    parser.add_argument("--positions", type=int, default=1024, help="length of the KV cache; 0: matrices, norms and all-reduces alone (1024)")
     parser.add_argument("--eager-steps", type=int, default=3, help="steps without a graph before each capture (3)")
     parser.add_argument("--warm", type=int, default=300, help="replays before those that are timed, for the clocks (300)")
     parser.add_argument("--replays", type=int, default=200, help="replays that are timed, in a round (200)")
