@@ -14,7 +14,7 @@ import (
 // MaxTrials is how many exploration calls one plan entry can carry (DYN_NUM_TRIALS of nccltuner/abi.h).
 const MaxTrials = 12
 
-// DefaultWatchShare is what watching may cost a settled communicator. Half a percent is what it is allowed to be measured as.
+// DefaultWatchShare is what watching may add to the calls of a settled communicator. Half a percent is what may be measured.
 const DefaultWatchShare = 0.004
 
 // MaxEntries is how many buckets one plan can carry (DYN_NUM_ENTRIES less the unused one).
@@ -27,7 +27,7 @@ type Config struct {
 	Explore       bool               // false: stored choices only
 	FixedNumerics bool               // collectives that add up keep NCCL's own choice, on every communicator
 	// SampleEvery is the epochs between sampled epochs while nothing is explored, a power of two; 0: as many as keep the cost
-	// of sampling under WatchShare of the calls' time.
+	// of sampling under WatchShare of a call in the mean.
 	SampleEvery int
 	WatchShare  float64 // 0: DefaultWatchShare
 	Seed        uint64

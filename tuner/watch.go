@@ -20,28 +20,30 @@ const (
 	leastBurst = 128
 )
 
-// watch decides when a communicator is sampled. Settled ones, one epoch in so many that sampling costs a given share of
-// their calls' time. To try something every call is sampled, for as long as another share lasts, which is saved up in
-// between: so trials of all buckets come in bursts.
+// watch decides when a communicator is sampled. Settled ones, one epoch in so many that sampling makes calls longer by a
+// given share in the mean. To try something every call is sampled, for as long as another share lasts, which is saved up
+// in between: so trials of all buckets come in bursts. Shares are of each call and not of the time: else large calls would
+// pay for watching small ones, which then are slower than without us.
 type watch struct {
-	meanNs  float64 // of late calls
-	every   int     // epochs between samples while settled; 0: not known yet
-	savedNs float64 // of the share that trials may cost
-	waits   bool    // it is used up
+	dearer float64 // what watching adds to a call over what the call takes, mean of late calls; 0: not known yet
+	every  int     // epochs between samples while settled; 0: not known yet
+	saved  float64 // of the share that trials may cost, in calls
+	waits  bool    // it is used up
 }
 
 // observe takes in a sampled call that took so long, one of about every that were made. share is what trials may cost.
 func (w *watch) observe(ns state.Ns, every int, share float64) {
 	const weight = 1.0 / 32
-	if w.meanNs == 0 {
-		w.meanNs, w.savedNs = float64(ns), burstCalls*watchNs
+	cost := watchNs / float64(max(1, ns))
+	if w.dearer == 0 {
+		w.dearer, w.saved = cost, burstCalls*cost
 	}
-	w.meanNs += weight * (float64(ns) - w.meanNs)
-	w.savedNs = min(w.savedNs+share*float64(ns)*float64(max(1, every))-watchNs, burstCalls*watchNs)
+	w.dearer += weight * (cost - w.dearer)
+	w.saved = min(w.saved+share*float64(max(1, every))-cost, burstCalls*w.dearer)
 	switch {
-	case w.savedNs <= 0:
+	case w.saved <= 0:
 		w.waits = true
-	case w.savedNs >= leastBurst*watchNs:
+	case w.saved >= leastBurst*w.dearer:
 		w.waits = false
 	}
 }
@@ -49,10 +51,10 @@ func (w *watch) observe(ns state.Ns, every int, share float64) {
 // settle gives the epochs between two sampled ones. It follows at once where calls got shorter and the share would be
 // passed, and late where they got longer, so that plans do not flap.
 func (w *watch) settle(share float64) int {
-	if w.meanNs <= 0 { // no call seen yet
+	if w.dearer <= 0 { // no call seen yet
 		return 1
 	}
-	need := int(math.Ceil(min(watchNs/(share*w.meanNs), maxSampleEvery)))
+	need := int(math.Ceil(min(w.dearer/share, maxSampleEvery)))
 	if need > w.every || 4*need < w.every {
 		w.every = 1 << bits.Len(uint(need-1))
 	}

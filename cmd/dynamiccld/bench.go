@@ -57,9 +57,10 @@ counts: the median over rounds of the base's time over the arm's, with a 95% int
 at the first time from which its geometric mean, as a running median over five rounds,
 stays within 5% of what it is in the phase's last third.
 
---time gpu holds each replay back until all its calls are enqueued, so that the GPU's
-time counts; with --time stream calls begin at once, and small ones take what the host
-takes to enqueue them.
+Calls begin at once, so small ones may take what the host takes to enqueue them. With
+--time gpu each replay is held back until all its calls are enqueued, and the GPU's time
+counts; a choice that runs for the first time and waits for the GPU while it is set up,
+as NCCL's device kernels do, then ends the run after --timeout.
 
 --out appends JSON lines: the machine and the flags, the rounds, a summary for each phase,
 and what the daemons say at the end. Ctrl-C ends the run and keeps what was measured.`,
@@ -80,7 +81,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	flags.StringSliceVar(&f.sizes, "sizes", []string{"1K", "16K", "64K", "256K", "1M", "4M"}, "sizes, as nccl-tests count: of the whole buffer")
 	flags.IntVar(&f.o.Calls, "calls", 40, "calls of a batch that are timed")
 	flags.DurationVar(&f.o.Batch, "batch", 100*time.Millisecond, "time that a batch should not exceed")
-	flags.StringVar(&f.o.Time, "time", paired.TimeGPU, "what is timed: gpu or stream")
+	flags.StringVar(&f.o.Time, "time", paired.TimeStream, "what is timed: gpu or stream")
 	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of a load (default 24, or one a CPU)")
 	flags.StringVar(&f.o.Store, "store", "", "store of the arm that learns (default: begins empty and is thrown away)")
 	a.settingFlags(cmd, benchSettings...)
