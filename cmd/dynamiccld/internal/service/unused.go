@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 const lookEvery = 50 * time.Millisecond
 
 // untilUnused calls stop once no `dynamiccld run` holds a lease and no rank process lives. A run that was killed has lost
-// its lease to the kernel, and its ranks, which live on, keep the daemon. The lock that proves that nobody holds a lease
+// its lease to the kernel, and its ranks, which live on, keep the daemon. A directory that somebody removed keeps nobody. The lock that proves that nobody holds a lease
 // is never given back: the process's end does that, once the store is written and the directory is free for the next.
 func untilUnused(ctx context.Context, stop func(), dir string, b control.Backend, log *slog.Logger) {
 	ticker := time.NewTicker(lookEvery)
@@ -25,6 +27,11 @@ func untilUnused(ctx context.Context, stop func(), dir string, b control.Backend
 		case <-ticker.C:
 		}
 		alone, err := lease.TryEnd(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			log.Info("the directory is gone: nobody can reach this daemon any more", "dir", dir)
+			stop()
+			return
+		}
 		if err != nil {
 			log.Error("who uses this daemon cannot be found out; it stays until SIGTERM", "err", err)
 			return

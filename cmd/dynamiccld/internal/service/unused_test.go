@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -75,4 +76,19 @@ func TestUsedDaemonEndsWithItsContext(t *testing.T) {
 	defer run.Release()
 	cancel()
 	untilUnused(ctx, func() { t.Error("stopped twice") }, o.Loaded.Config.Dir, newFake(), o.Log)
+}
+
+// A directory that somebody removed, as one of a killed run, keeps no daemon, whatever rank it thinks lives there.
+func TestEndsWithItsDirectory(t *testing.T) {
+	d := rankedDaemon{newFake(), make(chan int, 1)}
+	d.ranks <- 1
+	o, _, _ := setup(t, d.fakeDaemon)
+	dir := filepath.Join(o.Loaded.Config.Dir, "gone")
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	stopped := false
+	untilUnused(ctx, func() { stopped = true }, dir, d, o.Log)
+	if !stopped || ctx.Err() != nil {
+		t.Errorf("stopped: %v, %v", stopped, ctx.Err())
+	}
 }
