@@ -117,6 +117,8 @@ func (s *side) add(r residual) {
 type chart struct {
 	up, down  side
 	excursion uint32 // counts returns of both sides to zero
+	noise     sumNoise
+	limit     float64 // threshold at the last call, standard deviations
 }
 
 // step judges one call against e and keeps it for e. It reports whether either side has reached h.
@@ -125,7 +127,11 @@ func (c *chart) step(e *expectation, x, k, h, minScale float64) bool {
 		e.takeIn()
 	}
 	z, deviation := e.standardise(x, minScale)
-	k += widening / e.n
+	c.noise.add(z)
+	r := c.noise.inflation()
+	k += widening * r / e.n
+	h *= r
+	c.limit = h
 	c.up.step(z, k)
 	c.down.step(-z, k)
 	e.hold(deviation, c.excursion)
@@ -135,7 +141,19 @@ func (c *chart) step(e *expectation, x, k, h, minScale float64) bool {
 	return c.up.sum >= h || c.down.sum >= h
 }
 
-func (c *chart) height() float64 { return math.Max(c.up.sum, c.down.sum) }
+// height is the larger side as a fraction of the threshold.
+func (c *chart) height() float64 {
+	if c.limit == 0 {
+		return 0
+	}
+	return math.Max(c.up.sum, c.down.sum) / c.limit
+}
+
+// restart puts both sides to zero. What is known of the noise stays: it is the fabric's, whatever its costs are.
+func (c *chart) restart() {
+	*c = chart{noise: c.noise}
+	c.noise.interrupt()
+}
 
 // normalFromT turns Student's t with nu degrees of freedom into the normal deviate of the same probability: Wallace,
 // Bounds on normal approximations to Student's and the chi-square distributions, Ann. Math. Stat. 30 (1959).

@@ -12,7 +12,8 @@ var ErrBadParams = errors.New("bad detector parameters")
 // Params states a detector the way people think of it. The thresholds follow from it (NewDesign).
 type Params struct {
 	// RunLengthCalls is the in-control run length (ARL0): mean number of calls of a bucket between false alarms of the
-	// whole detector, both latencies and both directions together, for independent residuals.
+	// whole detector, both latencies and both directions together, for independent residuals. Others raise the thresholds
+	// by what is measured of them (sumNoise), which keeps the order of magnitude and no more.
 	RunLengthCalls float64
 	// ShiftRatio is the step to be found soonest, 1.08: +8%.
 	ShiftRatio float64

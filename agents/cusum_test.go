@@ -131,7 +131,7 @@ func TestChartOracle(t *testing.T) {
 		xs := rapid.SliceOfN(rapid.Float64Range(-4, 4), warmUpCalls, 300).Draw(r, "z")
 		var e expectation
 		var c chart
-		var taken, held []float64
+		var taken, held, qs []float64
 		var up, down float64
 		for i, z := range xs {
 			x := 10 + sigma*z
@@ -146,13 +146,15 @@ func TestChartOracle(t *testing.T) {
 			n := float64(len(taken))
 			reach := math.Max(math.Sqrt(variance), d.minLogScale) * math.Sqrt(1+1/n)
 			q := clamp(normalFromT((x-mean)/reach, n-1), winsorAt)
-			up, down = math.Max(0, up+q-d.k-widening/n), math.Max(0, down-q-d.k-widening/n)
+			qs = append(qs, q)
+			wider := naiveInflation(qs)
+			up, down = math.Max(0, up+q-d.k-wider*widening/n), math.Max(0, down-q-d.k-wider*widening/n)
 			held = append(held, mean+clamp(x-mean, winsorAt*reach))
 			if up == 0 && down == 0 {
 				taken, held = append(taken, held...), nil
 			}
 			alarm := c.step(&e, x, d.k, d.signalH, d.minLogScale)
-			if math.Abs(c.up.sum-up) > 1e-6 || math.Abs(c.down.sum-down) > 1e-6 || alarm != (max(up, down) >= d.signalH) {
+			if math.Abs(c.up.sum-up) > 1e-6 || math.Abs(c.down.sum-down) > 1e-6 || alarm != (max(up, down) >= wider*d.signalH) {
 				r.Fatalf("call %d: sums %v and %v, alarm %v; oracle %v and %v", i, c.up.sum, c.down.sum, alarm, up, down)
 			}
 			if alarm {
@@ -160,6 +162,29 @@ func TestChartOracle(t *testing.T) {
 			}
 		}
 	})
+}
+
+// naiveInflation recomputes what sumNoise knows from all residuals so far.
+func naiveInflation(qs []float64) float64 {
+	most := 1.0
+	for length := 1; length <= 64; length *= 2 {
+		excess, weight := 0.0, float64(noisePrior)
+		for pair := 0; (pair+2)*length <= len(qs); pair += 2 {
+			d := 0.0
+			for i := range length {
+				d += qs[(pair+1)*length+i] - qs[pair*length+i]
+			}
+			n := weight - noisePrior
+			limit := winsorAt * math.Sqrt(1+excess*n/weight)
+			d = clamp(d/math.Sqrt(float64(2*length)), limit)
+			n = math.Min(n+1, noiseMemory)
+			excess, weight = excess+(d*d-1-excess)/n, n+noisePrior
+		}
+		if e := excess * (weight - noisePrior) / weight; e > noiseDoubt*math.Sqrt(2/weight) {
+			most = math.Max(most, 1+e)
+		}
+	}
+	return most
 }
 
 func naiveWarm(zs []float64, sigma float64) []float64 {

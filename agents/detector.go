@@ -49,7 +49,8 @@ type Stat struct{ Counter, Signal float64 }
 //
 // A change of action is no change of the fabric: every action (and quarter of the bucket's size range, since a call of
 // twice the bytes may take twice the time) has its own expectation, and warms up before it counts. After an alarm all
-// expectations start afresh. Run lengths are stated for independent residuals; time and order of clocks play no role.
+// expectations start afresh, but not what is known of the noise. Run lengths are stated for independent residuals; time and
+// order of clocks play no role.
 type Detector struct {
 	design   Design
 	signal   chart
@@ -85,12 +86,20 @@ type reference struct {
 // NewDetector makes the detector of one bucket.
 func NewDetector(d Design) *Detector { return &Detector{design: d} }
 
+// FabricNoise is one communicator's: see Share.
+type FabricNoise struct{ signal, counter noiseScales }
+
+// Share lets the detector learn of noise that is not independent from other buckets, and they from it.
+func (d *Detector) Share(with *FabricNoise) {
+	d.signal.noise.fabric, d.counter.noise.fabric = &with.signal, &with.counter
+}
+
 // Ignored counts latencies that no clock can mean: zero, negative or longer than a thousand seconds.
 func (d *Detector) Ignored() uint64 { return d.ignored }
 
 // Stat tells how near an alarm is.
 func (d *Detector) Stat() Stat {
-	return Stat{Counter: d.counter.height() / d.design.counterH, Signal: d.signal.height() / d.design.signalH}
+	return Stat{Counter: d.counter.height(), Signal: d.signal.height()}
 }
 
 // Observe takes in one group call. It allocates only when an action is seen for the first time.
@@ -161,7 +170,8 @@ func (d *Detector) alarm(a *Alarm, e *actionExpectation) {
 	d.before = d.appendReferences(d.before[:0])
 	d.actions = d.actions[:0]
 	d.lastSlot = 0
-	d.signal, d.counter = chart{}, chart{}
+	d.signal.restart()
+	d.counter.restart()
 }
 
 // Trip raises the alarm that the signal's chart is on its way to: whoever calls it has another reason to be sure that

@@ -15,10 +15,11 @@ type comm struct {
 	diagnoser *agents.Diagnoser
 	buckets   [actions.NumCollectives][state.NumBuckets]*bucket
 	peers     *agents.Peers
-	early     []Entry // stored choices of buckets whose marks nobody knows yet, the greatest gain first
-	dirty     bool    // a plan must be published
-	touched   bool    // something was observed since the last tick
-	observed  uint64  // group calls
+	noise     agents.FabricNoise // of all buckets' detectors
+	early     []Entry            // stored choices of buckets whose marks nobody knows yet, the greatest gain first
+	dirty     bool               // a plan must be published
+	touched   bool               // something was observed since the last tick
+	observed  uint64             // group calls
 	watch     watch
 	every     int // epochs between sampled ones, of the last plan
 }

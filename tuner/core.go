@@ -194,7 +194,9 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ bool) *bucket {
 	m.dirty, m.touched = true, true
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
-	return newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, m.Shape, m.peers, m.prior(b), m.InForce[b], rng)
+	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, m.Shape, m.peers, m.prior(b), m.InForce[b], rng)
+	made.detector.Share(&m.noise)
+	return made
 }
 
 // advised lets what a person says count as if the store had known it: buckets concerned start anew from it.

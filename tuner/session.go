@@ -76,7 +76,7 @@ func NewSession(cfg SessionConfig) (*Session, error) {
 		}
 	}
 	s := &Session{shape: cfg.Topology.Shape, steady: cfg.Steady, batch: max(1, cfg.Batch), buckets: make([]sessionBucket, len(cfg.Buckets))}
-	peers, diagnoser := agents.NewPeers(), agents.NewDiagnoser()
+	peers, diagnoser, noise := agents.NewPeers(), agents.NewDiagnoser(), &agents.FabricNoise{}
 	taken := map[state.Bucket]bool{}
 	for i, c := range cfg.Buckets {
 		if err := c.check(); err != nil {
@@ -95,6 +95,7 @@ func NewSession(cfg SessionConfig) (*Session, error) {
 			Rand: rand.New(rand.NewPCG(cfg.Seed, uint64(i)))}
 		b.bucket = bucket{Bucket: c.Bucket, set: task.Set, detector: agents.NewDetector(cfg.Design), fresh: true, entry: Entry{Bucket: c.Bucket},
 			guard: agents.NewGuard(cfg.NewLearner(task), task.Set, c.Bucket, nil, cfg.Guard)}
+		b.detector.Share(noise)
 	}
 	return s, nil
 }
