@@ -59,7 +59,8 @@ func (c GuardConfig) Budgeted(share float64) GuardConfig {
 // in the present condition, measures the default again on a schedule, and keeps exploration within a budget.
 //
 // Better means: interquartile means of log cost differ by more than Margin and Confidence standard errors. A choice that
-// was taken stays until its estimate is no better than the default's, or its latest calls break LossBound.
+// was taken stays until its estimate is no better than the default's, or its latest calls break LossBound. Over a change of
+// conditions it stays until it can be judged anew.
 type Guard struct {
 	cfg     GuardConfig
 	learner Learner
@@ -67,6 +68,7 @@ type Guard struct {
 	memory  memory
 	model   *costModel
 	base    int
+	kept    bool // base is from before conditions changed, and not judged since
 	urgent  bool
 	reverts int
 	jump    jump
@@ -76,6 +78,7 @@ type Guard struct {
 	recheck recheck
 	chance  chance
 	trials  []actions.Action // scratch
+	missing []actions.Action // scratch
 }
 
 // NewGuard wraps the learner of a bucket; set and prior are what the learner was made with.
@@ -122,7 +125,7 @@ func (g *Guard) losing(i int) bool {
 
 // revert goes back to the default at once. As long as the latest calls of the choice are those that lost, it stays out.
 func (g *Guard) revert() {
-	g.base = 0
+	g.base, g.kept = 0, false
 	g.urgent = true
 	g.reverts++
 }
@@ -133,7 +136,9 @@ func (g *Guard) Urgent() bool { return g.urgent }
 // Reverts counts the choices that were dropped because they lost against the default.
 func (g *Guard) Reverts() int { return g.reverts }
 
-// Shift says that conditions changed: nothing is measured better than the default until it is measured again.
+// Shift says that conditions changed: nothing is measured better than the default until it is measured again. The choice
+// in force stays for the handful of calls until it is judged anew. Most changes are dear for all actions alike, or none at
+// all; going back to the default would take as long as judging does, and lose a gain each time that nothing was wrong.
 func (g *Guard) Shift(d Diagnosis) {
 	g.budget.shift(g)
 	g.memory.save(g.arms)
@@ -141,8 +146,8 @@ func (g *Guard) Shift(d Diagnosis) {
 	g.recheck.reset()
 	g.chance.reset()
 	g.jump, g.jumped = jump{}, false
-	g.urgent = g.urgent || g.base != 0
-	g.base = 0
+	g.kept = g.base != 0
+	g.urgent = g.urgent || g.kept
 	g.learner.Shift(d)
 }
 
@@ -153,6 +158,9 @@ func (g *Guard) Reconfigure(cfg GuardConfig) { g.budget.reconfigure(g, cfg) }
 // that showed it are the first of the new condition.
 func (g *Guard) restart() {
 	latest, n := g.recheck.latest, g.recheck.n
+	if g.base != 0 && g.arms.samples[0].recent(n) < g.arms.samples[g.base].log() {
+		g.base, g.urgent = 0, true // the default is cheaper now than the choice was
+	}
 	g.Shift(DiagnosisUnknown)
 	for i := range n {
 		g.arms.add(&latest[i])
@@ -173,12 +181,38 @@ const (
 	guardMinChoice  = 2
 )
 
+// judged reports whether i and the default have been measured often enough to compare.
+func (g *Guard) judged(i int) bool {
+	return g.arms.samples[0].n >= guardMinDefault && g.arms.samples[i].n >= guardMinChoice
+}
+
+// toJudge gives what a batch of so many trials must have to judge a choice that was kept, beyond what the learner wants
+// anyway.
+func (g *Guard) toJudge(wanted []actions.Action, maxTrials int) []actions.Action {
+	g.missing = g.missing[:0]
+	if !g.kept {
+		return nil
+	}
+	wanted = wanted[:min(len(wanted), maxTrials)]
+	for _, need := range [...]struct{ i, n int }{{0, guardMinDefault}, {g.base, guardMinChoice}} {
+		for _, a := range wanted {
+			if a == g.arms.set[need.i] {
+				need.n--
+			}
+		}
+		for range need.n - g.arms.samples[need.i].n {
+			g.missing = append(g.missing, g.arms.set[need.i])
+		}
+	}
+	return g.missing[:min(len(g.missing), maxTrials)]
+}
+
 // approve reports whether i may be in force.
 func (g *Guard) approve(i int) bool {
 	if i == 0 {
 		return true
 	}
-	if g.arms.samples[0].n < guardMinDefault || g.arms.samples[i].n < guardMinChoice || g.losing(i) {
+	if !g.judged(i) || g.losing(i) {
 		return false
 	}
 	gain, se := g.gain(i)
@@ -196,7 +230,9 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	maxTrials = max(0, maxTrials)
 	want, trials := g.learner.Propose(maxTrials + len(g.arms.set))
 	w, known := g.arms.index[want]
+	g.kept = g.kept && !g.judged(g.base)
 	switch {
+	case g.kept:
 	case known && g.approve(w):
 		g.base = w
 	case !g.approve(g.base):
@@ -204,6 +240,8 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	}
 	g.trials = g.trials[:0]
 	g.budget.open(g)
+	missing := g.toJudge(trials, maxTrials)
+	maxTrials -= len(missing)
 	again, times := g.recheck.due(g, w)
 	for range min(times, maxTrials) {
 		g.trials = append(g.trials, g.arms.set[again])
@@ -224,6 +262,6 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 			g.trials = append(g.trials, a)
 		}
 	}
-	g.trials = g.trials[:min(len(g.trials), maxTrials)]
+	g.trials = append(g.trials[:min(len(g.trials), maxTrials)], missing...)
 	return g.arms.set[g.base], g.trials
 }

@@ -34,7 +34,7 @@ func (r *recheck) due(g *Guard, want int) (i, times int) {
 	if r.owed > 0 {
 		return r.owedTo, r.owed
 	}
-	if r.since < r.every || g.base == 0 && (want == 0 || !g.losing(want)) {
+	if r.since < r.every || g.kept || g.base == 0 && (want == 0 || !g.losing(want)) {
 		return 0, 0
 	}
 	r.since = 0

@@ -168,11 +168,52 @@ func TestGuardShift(t *testing.T) {
 	feed(g, ring, 80e3, 32)
 	g.Propose(12)
 	g.Shift(DiagnosisCongestion)
-	if base, _ := g.Propose(12); base != actions.Default || l.shifts != 1 || len(g.Estimates(nil)) != 0 {
+	base, trials := g.Propose(12)
+	if base != ring || l.shifts != 1 || len(g.Estimates(nil)) != 0 {
 		t.Errorf("base %s, %d shifts, estimates %v", base, l.shifts, g.Estimates(nil))
+	}
+	if want := []actions.Action{actions.Default, actions.Default, actions.Default, ring, ring}; !slices.Equal(trials, want) {
+		t.Errorf("trials %v, want first what is missing to judge %s", trials, ring)
 	}
 	if r, low, high := g.SpeedUp(); r != 1 || low != 1 || high != 1 {
 		t.Errorf("speed-up of the default over itself: %f (%f to %f)", r, low, high)
+	}
+}
+
+// A choice that was kept over a shift is judged like any other as soon as it and the default are measured again.
+func TestGuardJudgesWhatItKept(t *testing.T) {
+	for _, c := range []struct {
+		now  float64 // the choice's cost, the default's is 150
+		base actions.Action
+	}{{120e3, ring}, {149e3, ring}, {170e3, actions.Default}} {
+		g := guardOf(&stubborn{base: ring}, ring)
+		feed(g, actions.Default, 100e3, 20)
+		feed(g, ring, 80e3, 32)
+		g.Propose(12)
+		g.Shift(DiagnosisCongestion)
+		g.Propose(12)
+		feed(g, actions.Default, 150e3, 2)
+		feed(g, ring, c.now, 2)
+		if base, trials := g.Propose(12); base != ring || !slices.Contains(trials, actions.Default) {
+			t.Errorf("now %.0f: base %s, trials %v before it could be judged", c.now, base, trials)
+		}
+		feed(g, actions.Default, 150e3, 1)
+		if base, _ := g.Propose(12); base != c.base {
+			t.Errorf("now %.0f, the default 150000: base %s, want %s", c.now, base, c.base)
+		}
+	}
+}
+
+// A choice that was dropped because it lost is not kept.
+func TestGuardKeepsNoLoser(t *testing.T) {
+	g := guardOf(&stubborn{base: ring}, ring)
+	feed(g, actions.Default, 100e3, 20)
+	feed(g, ring, 80e3, 32)
+	g.Propose(12)
+	feed(g, ring, 120e3, latestCalls)
+	g.Shift(DiagnosisCongestion)
+	if base, _ := g.Propose(12); base != actions.Default {
+		t.Errorf("base %s after it lost", base)
 	}
 }
 

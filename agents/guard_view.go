@@ -38,15 +38,17 @@ func (g *Guard) Estimates(dst []Estimate) []Estimate {
 
 // Judged reports whether a and the default have been measured often enough to compare.
 func (g *Guard) Judged(a actions.Action) bool {
-	return g.Estimate(actions.Default).N >= guardMinDefault && g.Estimate(a).N >= guardMinChoice
+	i, ok := g.arms.index[a]
+	return ok && g.judged(i)
 }
 
 // intervalErrors is the two-sided 95% interval of a normal distribution.
 const intervalErrors = 1.96
 
-// SpeedUp is the default's cost over the base's with a 95% interval; 1, 1, 1 while the base is the default.
+// SpeedUp is the default's cost over the base's with a 95% interval; 1, 1, 1 while the base is the default, or kept and not
+// judged.
 func (g *Guard) SpeedUp() (ratio, low, high float64) {
-	if g.base == 0 {
+	if g.base == 0 || !g.judged(g.base) {
 		return 1, 1, 1
 	}
 	gain, se := g.gain(g.base)

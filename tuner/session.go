@@ -197,6 +197,9 @@ func (s *Session) Why(i int) string {
 	case b.asked == actions.Default:
 		return "NCCL's default: nothing is measured better beyond doubt in this condition"
 	}
+	if !b.guard.Judged(b.asked) {
+		return fmt.Sprintf("%s: the choice from before conditions changed, kept until it and NCCL's default have been measured again", b.asked)
+	}
 	ratio, low, high := b.guard.SpeedUp()
 	return fmt.Sprintf("%s: %.2fx as fast as NCCL's default (95%% between %.2fx and %.2fx), %d calls in this condition", b.asked, ratio, low, high, seen.N)
 }
