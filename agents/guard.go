@@ -254,6 +254,7 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	if once > 0 && len(g.trials) < maxTrials && g.budget.reserve(g, once) {
 		g.trials = append(g.trials, g.arms.set[once])
 	}
+	granted := len(g.trials)
 	for _, a := range trials {
 		if len(g.trials) >= maxTrials {
 			break
@@ -261,6 +262,9 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		if i, ok := g.arms.index[a]; ok && (i == 0 || g.worth(i) && g.budget.reserve(g, i)) {
 			g.trials = append(g.trials, a)
 		}
+	}
+	if l, ok := g.learner.(Granted); ok && len(trials) > 0 {
+		l.Granted(len(g.trials) - granted)
 	}
 	g.trials = append(g.trials[:min(len(g.trials), maxTrials)], missing...)
 	return g.arms.set[g.base], g.trials

@@ -56,6 +56,7 @@ type lstm struct {
 	noise          noiseMeter
 	charts         [2]twoSided
 	sinceShift     int
+	search         search
 	thought        bool // mean and variance are of the latest call
 	expects        bool // they are of this condition
 	oldDefault     float64
@@ -85,7 +86,8 @@ func newLSTM(w *PolicyWeights, opt PolicyOptions, t Task) *lstm {
 	}
 	l := &lstm{belief: newBelief(t), opt: opt, net: newPolicyNet(w, n), task: t, features: make([]float64, n*ActionWidth),
 		mean: make([]float64, n), variance: make([]float64, n), prior: make([]float64, n), blend: make([]float64, n), doubt: make([]float64, n),
-		share: make([]shares, n), lastCall: make([]int, n), families: newSiblings(t.Set), worth: make([]float64, n), planned: make([]int, n)}
+		share: make([]shares, n), lastCall: make([]int, n), families: newSiblings(t.Set), worth: make([]float64, n), planned: make([]int, n),
+		search: newSearch()}
 	l.trials = make([]actions.Action, 0, n)
 	encodeMachine(l.machine[:], t.Bucket, t.Topology, n)
 	top := uint8(1)
@@ -114,6 +116,7 @@ func (l *lstm) Shift(Diagnosis) {
 	clear(l.lastCall)
 	l.charts = [2]twoSided{}
 	l.sinceShift = 0
+	l.search = newSearch()
 	l.thought, l.expects = false, false
 }
 
@@ -152,6 +155,7 @@ func (l *lstm) Observe(o state.Observation) {
 		return
 	}
 	l.sinceShift++
+	l.search.observe(l.sinceShift)
 	sigma := l.sigma()
 	l.lastCall[i] = l.sinceShift
 	s := &l.arms.samples[i]

@@ -51,7 +51,7 @@ func (l *lstm) decideAfter(o state.Observation, trials int) {
 
 // wakefully sees a call and proposes, however long the condition has lasted.
 func (l *lstm) wakefully(o state.Observation, trials int) {
-	l.sinceShift = settleCalls / 2
+	l.search = newSearch()
 	l.Observe(o)
 	l.Propose(trials)
 }

@@ -10,6 +10,7 @@ import (
 // about it is worth over the horizon (the knowledge gradient of Frazier, Powell and Dayanik 2008).
 func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	l.trials = l.trials[:0]
+	l.search.proposed(l.room(maxTrials))
 	if l.arms.samples[0].n == 0 {
 		if l.oldDefault != 0 {
 			first := modelDefaults
@@ -23,7 +24,7 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		}
 		return l.set[l.base], l.trials
 	}
-	if l.rests() {
+	if l.search.rests() {
 		l.choose()
 		return l.set[l.base], l.trials
 	}
