@@ -73,10 +73,11 @@ type Observation struct {
 	Action    actions.Action // asked for
 	Ran       actions.Action // what the profiler says ran; Path is PathDefault when not known
 	Bytes     uint64
-	CounterNs Ns    // local completion; 0: not measured
-	SignalNs  Ns    // remote visibility; Invariant: > 0
-	SkewNs    Ns    // longest minus shortest duration over ranks, >= 0
-	FirstRank int32 // rank with the shortest duration, that is, the last to arrive
+	CounterNs Ns     // local completion; 0: not measured
+	SignalNs  Ns     // remote visibility; Invariant: > 0
+	SkewNs    Ns     // longest minus shortest duration over ranks, >= 0
+	FirstRank int32  // rank with the shortest duration, that is, the last to arrive
+	Plan      uint32 // low 32 bits of the version of the plan that was in force; 0: none, or not known
 }
 
 // CostNs is what a choice is charged: the time until the data is visible.

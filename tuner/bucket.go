@@ -10,8 +10,8 @@ import (
 	"dynamiccl/state"
 )
 
-// pickupCalls is how many calls of a bucket may pass before trials that no rank has begun are offered again: the plan
-// was perhaps never published (no free plan buffer) or its samples were lost.
+// pickupCalls is how many calls of a bucket may pass under a plan before trials that were not seen are given up: others may
+// have taken the bucket's place in the plan, or NCCL runs something else.
 const pickupCalls = 64
 
 // restCalls is how many calls a bucket that has settled rests between two looks at it; what is urgent does not wait.
@@ -31,8 +31,10 @@ type bucket struct {
 
 	entry      Entry
 	sinceNs    state.Ns // of entry.Base
+	published  bool     // the entry is in a plan that ranks have
+	since      uint32   // version of the first such plan
 	nextTrial  int      // entry.Trials[:nextTrial] have been observed, or lost
-	sinceTrial int      // calls observed since the entry was made
+	sinceTrial int      // calls observed since the entry came into force
 	fresh      bool     // something happened since the last propose that a learner may answer
 	rested     int      // calls observed since the last propose, while settled
 
@@ -83,7 +85,7 @@ func (b *bucket) observe(o state.Observation) agents.Alarm {
 		b.fresh = true
 	}
 	b.ledger.book(o, b.entry.Base, b.guard)
-	b.follow(o.Action)
+	b.follow(&o)
 	alarm := b.detector.Observe(o)
 	jumped := b.guard.Jumped()
 	if !alarm.Raised && (jumped || b.guard.Reverts() > reverts && b.detector.Stat().Signal >= revertAlarm) {
@@ -93,13 +95,17 @@ func (b *bucket) observe(o state.Observation) agents.Alarm {
 }
 
 // follow notes which of the entry's trials have run. Trials run in order; one that is skipped here had a lost sample, and
-// a call of the base after the first trial means that all have run.
-func (b *bucket) follow(a actions.Action) {
+// a call of the base means that all have run. Calls that were made before the entry came into force say nothing, though
+// they be of the same actions: programs run ahead of their GPU by hundreds of calls.
+func (b *bucket) follow(o *state.Observation) {
+	if !b.published || int32(o.Plan-b.since) < 0 {
+		return
+	}
 	b.sinceTrial++
 	left := b.entry.Trials[b.nextTrial:]
-	if i := slices.Index(left, a); i >= 0 {
+	if i := slices.Index(left, o.Action); i >= 0 {
 		b.nextTrial += i + 1
-	} else if a == b.entry.Base && b.nextTrial > 0 {
+	} else if o.Action == b.entry.Base || b.sinceTrial >= pickupCalls {
 		b.nextTrial = len(b.entry.Trials)
 	}
 }
@@ -114,7 +120,7 @@ func (b *bucket) shift(d agents.Diagnosis) {
 
 // propose asks the learner what to do next, unless trials are still under way. It reports whether the entry changed.
 func (b *bucket) propose(nowNs state.Ns, explore bool, maxTrials int, nextID *uint32) bool {
-	waiting := b.nextTrial < len(b.entry.Trials) && b.sinceTrial < pickupCalls
+	waiting := b.nextTrial < len(b.entry.Trials)
 	if b.differ || !b.fresh || waiting && explore && !b.guard.Urgent() {
 		return false
 	}
@@ -141,7 +147,7 @@ func (b *bucket) propose(nowNs state.Ns, explore bool, maxTrials int, nextID *ui
 	}
 	*nextID++
 	b.entry = Entry{Bucket: b.Bucket, ID: *nextID, Base: base, Trials: slices.Clone(trials)}
-	b.nextTrial, b.sinceTrial = 0, 0
+	b.nextTrial, b.sinceTrial, b.published = 0, 0, false
 	return true
 }
 

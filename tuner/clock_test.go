@@ -25,8 +25,9 @@ func trace(t *testing.T, clock func(step int) state.Ns) string {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	steps := 0
-	step := func(e tuner.Event) {
+	steps, version := 0, uint64(0)
+	var step func(e tuner.Event)
+	step = func(e tuner.Event) {
 		o := core.Step(clock(steps), e)
 		steps++
 		for _, p := range o.Plans {
@@ -37,6 +38,10 @@ func trace(t *testing.T, clock func(step int) state.Ns) string {
 		}
 		for _, l := range o.Learned {
 			fmt.Fprintf(&out, "%d learned %v %v %.0f\n", steps, l.Key.Bucket, l.Action, l.CostNs)
+		}
+		if len(o.Plans) > 0 {
+			version++
+			step(tuner.Published{Comm: comm, Version: version})
 		}
 	}
 	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
@@ -49,7 +54,7 @@ func trace(t *testing.T, clock func(step int) state.Ns) string {
 			ns *= 2 // the fabric changes: alarms and findings carry times
 		}
 		for r := range int32(2) {
-			step(&tuner.Sample{Comm: comm, Seq: seq, Rank: r, Bucket: bucket, Bytes: 1 << 16, SignalNs: state.Ns(ns), CounterNs: state.Ns(ns / 2)})
+			step(&tuner.Sample{Comm: comm, Seq: seq, Rank: r, Bucket: bucket, Bytes: 1 << 16, Plan: uint32(version), SignalNs: state.Ns(ns), CounterNs: state.Ns(ns / 2)})
 		}
 		step(tuner.Tick{})
 	}

@@ -28,6 +28,15 @@ func newComm(e CommJoined) *comm {
 	return &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
 }
 
+// published says that what the last plan has comes into force with this version, where it was not in an earlier one.
+func (m *comm) published(version uint32) {
+	m.eachBucket(func(b *bucket) {
+		if !b.published {
+			b.published, b.since = true, version
+		}
+	})
+}
+
 func (m *comm) eachBucket(f func(*bucket)) {
 	for c := range m.buckets {
 		for _, b := range m.buckets[c] {

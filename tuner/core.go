@@ -140,6 +140,8 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 		c.left(e)
 	case Marks:
 		c.marks(nowNs, e)
+	case Published:
+		c.published(e)
 	case Advised:
 		c.advised(e)
 	case Tick:
@@ -189,6 +191,12 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 		c.find(nowNs, m, e.Bucket, agents.DiagnosisNone, "ranks differ in what NCCL allows: this bucket passes through")
 	}
 	*slot = c.newBucket(m, e.Bucket, set, e.Differ)
+}
+
+func (c *Core) published(e Published) {
+	if m := c.comms[e.Comm]; m != nil {
+		m.published(uint32(e.Version))
+	}
 }
 
 func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ bool) *bucket {

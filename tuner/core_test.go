@@ -33,7 +33,8 @@ type group struct {
 	calls    map[state.Bucket]int
 	lose     float64 // probability that a rank's sample is lost
 	cost     map[state.Bucket]float64
-	plans    int
+	plans    int    // published: the version of the latest
+	running  uint32 // version of the plan in force
 	findings []tuner.Finding
 	learned  []tuner.Learned
 	trace    strings.Builder
@@ -69,6 +70,9 @@ func (g *group) step(e tuner.Event) {
 	}
 	g.findings = append(g.findings, out.Findings...)
 	g.learned = append(g.learned, out.Learned...)
+	if len(out.Plans) > 0 {
+		g.step(tuner.Published{Comm: comm, Version: uint64(g.plans)})
+	}
 }
 
 // check holds every plan to what the shared memory can carry and to what NCCL allows.
@@ -115,7 +119,7 @@ func (g *group) run(buckets []state.Bucket, calls int) {
 			for _, e := range g.next.Entries {
 				g.force[e.Bucket] = e
 			}
-			g.next = nil
+			g.next, g.running = nil, uint32(g.plans)
 		}
 		b := buckets[g.rng.IntN(len(buckets))]
 		action := actions.Default
@@ -140,7 +144,7 @@ func (g *group) run(buckets []state.Bucket, calls int) {
 				continue
 			}
 			g.step(&tuner.Sample{Comm: comm, Seq: g.seq, Rank: int32(r), Bucket: b, Bytes: 1 << b.Log2Bytes, Action: action,
-				Ran: action, SignalNs: state.Ns(ns) + state.Ns(g.rng.IntN(2000)), CounterNs: state.Ns(ns / 2)})
+				Plan: g.running, Ran: action, SignalNs: state.Ns(ns) + state.Ns(g.rng.IntN(2000)), CounterNs: state.Ns(ns / 2)})
 		}
 		fmt.Fprintf(&g.trace, "%d %v %v\n", g.seq, b, action)
 		g.seq++

@@ -26,6 +26,7 @@ type group struct {
 	bytes     uint64
 	action    actions.Action
 	ran       actions.Action
+	plan      uint32 // version in force
 	shortest  span
 	longestNs state.Ns
 	last      span  // the last rank to arrive; used while instants holds
@@ -83,7 +84,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		if g.seen != 0 && bits.OnesCount64(g.seen) < j.ranks {
 			j.giveUp(g)
 		}
-		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, bad: s.Aggregated}
+		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan, bad: s.Aggregated}
 	case g.seq > s.Seq || g.seen&bit != 0:
 		j.late++
 		return o, false, false
@@ -106,7 +107,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		return o, false, false
 	}
 	j.missInRow = 0
-	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes}
+	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan}
 	switch f := g.cost(&o); {
 	case f == sound || g.bad:
 		return o, g.bad, true

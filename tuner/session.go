@@ -142,6 +142,7 @@ func (s *Session) Ask(i int) int {
 func (s *Session) Plan(i int) (base actions.Action, trials []actions.Action, changed bool) {
 	b := &s.buckets[i]
 	changed = b.propose(0, true, MaxTrials, &s.planID)
+	b.published = true // and no Tell has a version
 	return b.entry.Base, b.entry.Trials, changed
 }
 

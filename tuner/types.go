@@ -20,7 +20,7 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || m>>(3*uint(a.Algorithm)+uint(a.Protocol))&1 == 1
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, Marks, *Sample, Advised, Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, Marks, Published, *Sample, Advised, Tick.
 type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.
@@ -50,6 +50,13 @@ type Marks struct {
 	Differ bool
 }
 
+// Published says that the latest Plan of a communicator is what its ranks take over next, and under which version: a
+// Sample's Plan is that or a later one from the first call on for which it was in force.
+type Published struct {
+	Comm    CommID
+	Version uint64
+}
+
 // Sample is one collective on one rank. A pointer is the event, so that the hot path does not allocate.
 type Sample struct {
 	Comm       CommID
@@ -57,6 +64,7 @@ type Sample struct {
 	Rank       int32
 	Bucket     state.Bucket
 	Bytes      uint64
+	Plan       uint32 // low 32 bits of the version of the plan in force; 0: none
 	StartNs    uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (the host's when HostTimed); 0: not known
 	ClockNs    int64  // host's clock less the GPU's, too large by what telling took; 0: not known
 	RecvNs     int64  // host's clock at the end of the last network receive; 0: there was none
@@ -82,6 +90,7 @@ type Tick struct{}
 func (CommJoined) event() {}
 func (CommLeft) event()   {}
 func (Marks) event()      {}
+func (Published) event()  {}
 func (*Sample) event()    {}
 func (Advised) event()    {}
 func (Tick) event()       {}

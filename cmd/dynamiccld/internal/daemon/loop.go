@@ -169,6 +169,7 @@ func (d *Daemon) publish(c *comm) {
 		d.giveUpComm(c, err)
 	} else if sent {
 		d.publications++
+		d.step(tuner.Published{Comm: c.id(), Version: c.version})
 	}
 }
 
