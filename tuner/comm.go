@@ -21,20 +21,35 @@ type comm struct {
 	touched   bool               // something was observed since the last tick
 	observed  uint64             // group calls
 	watch     watch
-	every     int // epochs between sampled ones, of the last plan
+	every     int    // epochs between sampled ones, of the last plan
+	rankEvery int    // the same of the last one that ranks have,
+	before    int    // and of those before its version
+	since     uint32 // which is this
 }
 
 func newComm(e CommJoined) *comm {
-	return &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
+	return &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true, rankEvery: 1, before: 1}
 }
 
 // published says that what the last plan has comes into force with this version, where it was not in an earlier one.
 func (m *comm) published(version uint32) {
+	if m.every != m.rankEvery {
+		m.before, m.rankEvery, m.since = m.rankEvery, m.every, version
+	}
 	m.eachBucket(func(b *bucket) {
 		if !b.published {
 			b.published, b.since = true, version
 		}
 	})
+}
+
+// everyUnder gives the epochs between sampled ones under a plan. Calls that are heard of after the next plan was made stand
+// for no more calls than when they were sampled.
+func (m *comm) everyUnder(plan uint32) int {
+	if int32(plan-m.since) < 0 {
+		return m.before
+	}
+	return m.rankEvery
 }
 
 func (m *comm) eachBucket(f func(*bucket)) {

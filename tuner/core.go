@@ -247,7 +247,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	c.totals.Groups++
 	m.touched = true
 	m.observed++
-	m.watch.observe(o.SignalNs, m.every, max(c.cfg.WatchShare, c.cfg.Guard.Income))
+	m.watch.observe(o.SignalNs, m.everyUnder(o.Plan), max(2*c.cfg.WatchShare, c.cfg.Guard.Income))
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
 	if b == nil {
 		c.totals.Unknown++
@@ -288,7 +288,7 @@ func (c *Core) tick(nowNs state.Ns) {
 		m.eachBucket(func(b *bucket) {
 			before := b.entry.Base
 			trials := MaxTrials
-			if m.watch.waits {
+			if m.watch.waits && c.cfg.SampleEvery == 0 { // else what watching costs is the user's choice
 				trials = 0
 			}
 			if b.propose(nowNs, c.cfg.Explore && m.Explore, trials, &m.LastID) {

@@ -33,7 +33,6 @@ func (r *restless) Propose(maxTrials int) (actions.Action, []actions.Action) {
 
 // distant plays ranks that run ahead of their GPU, and a daemon that hears of their calls late, in parts, or never.
 type distant struct {
-	*rapid.T
 	core     *tuner.Core
 	bucket   state.Bucket
 	ns       state.Ns
@@ -112,22 +111,80 @@ func (d *distant) hear(calls int, lost func() bool) {
 	}
 }
 
+// tick lets the daemon think, and speak where it has something to say.
+func (d *distant) tick() (spoke bool) {
+	d.step(tuner.Tick{})
+	if d.pending == nil {
+		return false
+	}
+	d.next, d.pending = d.pending, nil
+	d.version++
+	d.step(tuner.Published{Comm: comm, Version: d.version})
+	return true
+}
+
 // under says whether trials of the entry are still to be made or to be heard of.
 func (d *distant) under(id uint32) bool {
 	return d.force.ID != id || d.calls < len(d.force.Trials) || slices.ContainsFunc(d.inFlight, func(s flying) bool { return s.trial == id && s.sampled })
 }
 
-func newDistant(t *rapid.T, cfg tuner.Config, ns state.Ns) *distant {
+func newDistant(t rapid.TB, cfg tuner.Config, ns state.Ns) *distant {
 	cfg.NewLearner = func(task agents.Task) agents.Learner { return &restless{set: task.Set} }
 	cfg.Explore = true
 	core, err := tuner.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &distant{T: t, core: core, bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}, ns: ns, every: 1}
+	d := &distant{core: core, bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}, ns: ns, every: 1}
 	d.step(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 1, Nodes: 2}, Explore: true})
 	d.step(tuner.Marks{Comm: comm, Bucket: d.bucket, Set: classicMarks(actions.AllReduce)})
 	return d
+}
+
+// Whatever is lost, and however late the daemon hears and speaks: as long as it hears of some calls, and its learner wants
+// to try something, that is tried.
+func TestTrialsGoOnWhateverIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := tuner.Config{SampleEvery: rapid.SampledFrom([]int{0, 0, 1, 8}).Draw(t, "every"),
+			Guard: agents.DefaultGuardConfig().Budgeted(rapid.SampledFrom([]float64{0, 0.004, 0.01, 0.3}).Draw(t, "budget"))}
+		d := newDistant(t, cfg, rapid.SampledFrom([]state.Ns{5_000, 20_700, 100_000, 1_000_000}).Draw(t, "ns"))
+		behind := rapid.IntRange(0, 800).Draw(t, "behind")
+		tick := rapid.IntRange(1, 300).Draw(t, "calls a tick")
+		loss := rapid.IntRange(0, 9).Draw(t, "tenths lost")
+		blocked := rapid.IntRange(0, 3).Draw(t, "ticks without a free buffer")
+		burst := rapid.IntRange(1, 40).Draw(t, "calls lost in a row")
+		rng, gone := rapid.Uint64().Draw(t, "seed"), 0
+		lost := func() bool {
+			if gone > 0 {
+				gone--
+				return true
+			}
+			rng = rng*6364136223846793005 + 1442695040888963407
+			if int(rng>>33)%(10*burst) < loss {
+				gone = burst - 1
+				return true
+			}
+			return false
+		}
+		// In calls that are heard of: what is in flight, a tick, trials given up, a rest; and as much again as was watched
+		// beyond what may be spent on it.
+		limit := 3*(behind+(blocked+2)*tick+epochCalls) + 64 + 16 + 128 + 64
+		waits := 0
+		for range 20_000 / tick {
+			for range tick {
+				d.call()
+			}
+			d.hear(len(d.inFlight)-behind, lost)
+			if waits++; waits <= blocked {
+				d.step(tuner.Tick{})
+			} else if d.tick() {
+				waits = 0
+			}
+			if d.observed > limit {
+				t.Fatalf("after %d calls: %d heard of since anything new was to be tried (entry %d), want at most %d", d.seq, d.observed, d.lastID, limit)
+			}
+		}
+	})
 }
 
 // Programs run ahead of their GPU: until the trials of a plan are heard of nothing else is tried, for it would be the same

@@ -31,7 +31,8 @@ type watch struct {
 	waits  bool    // it is used up
 }
 
-// observe takes in a sampled call that took so long, one of about every that were made. share is what trials may cost.
+// observe takes in a sampled call that took so long, one of about every that were made. share is what trials may cost,
+// and more than what settled communicators are sampled for: that is taken from it, and nothing would be left for trials.
 func (w *watch) observe(ns state.Ns, every int, share float64) {
 	const weight = 1.0 / 32
 	cost := watchNs / float64(max(1, ns))

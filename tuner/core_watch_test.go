@@ -1,0 +1,37 @@
+package tuner_test
+
+import (
+	"testing"
+
+	"dynamiccl/agents"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// What watching costs for the sake of trials stays a share of the time for programs that run ahead of their GPU, too,
+// however often the daemon looks.
+func TestWatchingFromAfarKeepsItsShare(t *testing.T) {
+	const share, burst, watchNs, calls = 0.01, 1024, 5300, 100_000
+	for _, ns := range []state.Ns{5_000, 20_700} {
+		for _, behind := range []int{0, 500, 2000} {
+			for _, tick := range []int{20, 300} {
+				d := newDistant(t, tuner.Config{Guard: agents.DefaultGuardConfig().Budgeted(share)}, ns)
+				watched := 0
+				for d.seq < calls {
+					for range tick {
+						d.call()
+						if d.inFlight[len(d.inFlight)-1].sampled {
+							watched++
+						}
+					}
+					d.hear(len(d.inFlight)-behind, func() bool { return false })
+					d.tick()
+				}
+				ahead := 2*behind + tick + epochCalls // what the last burst watched before it could be ended, and what is not heard of yet
+				if cost := float64(watched-burst-ahead) * watchNs / float64(calls*ns); cost > share {
+					t.Errorf("calls of %d ns, heard of %d later, a tick in %d: watching took %.4f of the time", ns, behind, tick, cost)
+				}
+			}
+		}
+	}
+}
