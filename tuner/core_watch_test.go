@@ -11,7 +11,7 @@ import (
 // What watching costs for the sake of trials stays a share of the time for programs that run ahead of their GPU, too,
 // however often the daemon looks.
 func TestWatchingFromAfarKeepsItsShare(t *testing.T) {
-	const share, burst, watchNs, calls = 0.01, 1024, 5300, 100_000
+	const share, burst, watchNs, calls = 0.01, 8192, 5300, 300_000
 	for _, ns := range []state.Ns{5_000, 20_700} {
 		for _, behind := range []int{0, 500, 2000} {
 			for _, tick := range []int{20, 300} {

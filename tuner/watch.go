@@ -14,8 +14,10 @@ const watchNs = 5300
 // maxSampleEvery bounds the epochs between two samples of a settled communicator: 8192 calls.
 const maxSampleEvery = 512
 
-// Calls that may be timed in one go while something is tried, and how many must have been saved for it to begin again.
+// Calls that may be timed in one go while something is tried: a communicator's first ones, when all is to be learnt (43 ms
+// of events in its life), and later ones; and how many must have been saved for it to begin again.
 const (
+	firstBurst = 8192
 	burstCalls = 1024
 	leastBurst = 128
 )
@@ -37,10 +39,10 @@ func (w *watch) observe(ns state.Ns, every int, share float64) {
 	const weight = 1.0 / 32
 	cost := watchNs / float64(max(1, ns))
 	if w.dearer == 0 {
-		w.dearer, w.saved = cost, burstCalls*cost
+		w.dearer, w.saved = cost, firstBurst*cost
 	}
 	w.dearer += weight * (cost - w.dearer)
-	w.saved = min(w.saved+share*float64(max(1, every))-cost, burstCalls*w.dearer)
+	w.saved += min(share*float64(max(1, every)), max(0, burstCalls*w.dearer-w.saved)) - cost
 	switch {
 	case w.saved <= 0:
 		w.waits = true

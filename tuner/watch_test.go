@@ -87,7 +87,7 @@ func TestWatchTrialsComeInBursts(t *testing.T) {
 				bursts++
 			}
 		}
-		cost := (watched - burstCalls) * watchNs / (calls * float64(ns))
+		cost := (watched - firstBurst) * watchNs / (calls * float64(ns))
 		if cost > share+0.001 || cost < share/2 {
 			t.Errorf("%d ns: watching took %.4f of the time", ns, cost)
 		}
