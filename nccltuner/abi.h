@@ -132,7 +132,8 @@ struct dyn_sample {
                            call (EVENT_TIMED); from any origin that stays; 0: not known */
   uint64_t clockNs;     /* host's CLOCK_MONOTONIC less the GPU clock when an event was told, modulo 2^64: too large by
                            what telling took; 0: not known, or HOST_TIMED */
-  uint64_t recvNs;      /* host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none */
+  uint64_t recvNs;      /* host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none.
+                           EVENT_TIMED: when the call was issued and had returned; 0: not known */
   uint32_t counterNs;   /* local completion; 0: not measured; saturates */
   uint32_t signalNs;    /* remote visibility; saturates; 0 when UNTIMED */
   uint32_t planVersion; /* low 32 bits of the version in force; 0: none */

@@ -133,8 +133,10 @@ type ABISample struct {
 	StartNs uint64
 	// host's CLOCK_MONOTONIC less the GPU clock when an event was told, modulo 2^64: too large by
 	// what telling took; 0: not known, or HOST_TIMED
-	ClockNs     uint64
-	RecvNs      uint64 // host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none
+	ClockNs uint64
+	// host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none.
+	// EVENT_TIMED: when the call was issued and had returned; 0: not known
+	RecvNs      uint64
 	CounterNs   uint32 // local completion; 0: not measured; saturates
 	SignalNs    uint32 // remote visibility; saturates; 0 when UNTIMED
 	PlanVersion uint32 // low 32 bits of the version in force; 0: none

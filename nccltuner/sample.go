@@ -23,7 +23,7 @@ type Sample struct {
 	Bytes       uint64 // Invariant: > 0
 	StartNs     uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (host's when HostTimed); 0: not known
 	ClockNs     int64  // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
-	RecvNs      int64  // host's CLOCK_MONOTONIC at the end of the last network receive; 0: there was none
+	RecvNs      int64  // host's CLOCK_MONOTONIC at the end of the last network receive; EventTimed: when the call was issued; 0: not known
 	CounterNs   state.Ns
 	SignalNs    state.Ns // Invariant: > 0 unless Untimed; math.MaxUint32 stands for that and anything longer
 	PlanVersion uint32   // low 32 bits of the version in force; 0: none

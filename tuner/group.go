@@ -136,6 +136,16 @@ func (j *joiner) instant(s *Sample) (span, bool) {
 	c.hear(at.startNs, s.ClockNs)
 	at.startNs = c.toHost(at.startNs)
 	at.endNs = at.startNs + int64(s.SignalNs)
+	if s.EventTimed {
+		// A stream with nothing to do reaches the call before the host has issued it: that wait is the host's, and depends
+		// on how far ahead the program is, not on the choice.
+		if s.RecvNs > at.startNs && s.RecvNs < at.endNs {
+			at.startNs = s.RecvNs
+			at.signalNs = state.Ns(at.endNs - at.startNs)
+			at.counterNs = min(at.counterNs, at.signalNs)
+		}
+		return at, c.known()
+	}
 	at.network = s.RecvNs != 0
 	// The kernel's end is when its first thread is done, which for a tree is when this rank has sent up: what comes down is
 	// received later.

@@ -67,7 +67,7 @@ type Sample struct {
 	Plan       uint32 // low 32 bits of the version of the plan in force; 0: none
 	StartNs    uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (the host's when HostTimed); 0: not known
 	ClockNs    int64  // host's clock less the GPU's, too large by what telling took; 0: not known
-	RecvNs     int64  // host's clock at the end of the last network receive; 0: there was none
+	RecvNs     int64  // host's clock at the end of the last network receive; EventTimed: when the call was issued; 0: not known
 	CounterNs  state.Ns
 	SignalNs   state.Ns
 	Action     actions.Action
