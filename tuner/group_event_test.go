@@ -108,7 +108,7 @@ func TestGroupCostByEventsLeavesOutTheHost(t *testing.T) {
 				s := &Sample{Seq: seq, Rank: r, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, ClockNs: 1, EventTimed: true,
 					Ran: treeLL, StartNs: uint64(at), SignalNs: 20_000, CounterNs: 20_000}
 				if c.issued != 0 && r == 1 { // the last one counts
-					s.RecvNs = at + c.issued
+					s.RecvNs = at + s.ClockNs + c.issued
 				}
 				o, _, _ = j.add(0, s)
 			}
