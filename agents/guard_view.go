@@ -36,6 +36,9 @@ func (g *Guard) Estimates(dst []Estimate) []Estimate {
 	return dst
 }
 
+// Shifts counts how often what was measured became that of a former condition: estimates are of the time since.
+func (g *Guard) Shifts() int { return g.arms.shifts }
+
 // Judged reports whether a and the default have been measured often enough to compare.
 func (g *Guard) Judged(a actions.Action) bool {
 	i, ok := g.arms.index[a]

@@ -76,22 +76,30 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 // reach 0.9 of the threshold; at half of it, noise alone made choices that are hardly better start over every few seconds.
 const revertAlarm = 0.75
 
-// observe takes in one group call.
-func (b *bucket) observe(o state.Observation) agents.Alarm {
-	b.calls++
-	reverts := b.guard.Reverts()
-	b.guard.Observe(o) // ignores an action of an older plan that is no longer allowed
-	if b.rested++; len(b.entry.Trials) > 0 || b.rested >= restCalls || b.guard.Urgent() {
-		b.fresh = true
-	}
-	b.ledger.book(o, b.entry.Base, b.guard)
-	b.follow(&o)
+// observe takes in one group call: as it is charged, which choices are made on, and as it was, in which the fabric shows.
+func (b *bucket) observe(charged, o state.Observation) agents.Alarm {
+	reverts, shifts := b.guard.Reverts(), b.guard.Shifts()
+	b.guard.Observe(charged) // ignores an action of an older plan that is no longer allowed
+	b.pass(&o)
+	b.ledger.book(charged, b.entry.Base, b.guard)
 	alarm := b.detector.Observe(o)
 	jumped := b.guard.Jumped()
+	if charged != o && b.guard.Shifts() > shifts {
+		jumped = true // the guard begins anew with its latest calls, which were compared with what is usual no more
+	}
 	if !alarm.Raised && (jumped || b.guard.Reverts() > reverts && b.detector.Stat().Signal >= revertAlarm) {
 		alarm = b.detector.Trip()
 	}
 	return alarm
+}
+
+// pass takes in that a call was made, whatever it is charged.
+func (b *bucket) pass(o *state.Observation) {
+	b.calls++
+	if b.rested++; len(b.entry.Trials) > 0 || b.rested >= restCalls || b.guard.Urgent() {
+		b.fresh = true
+	}
+	b.follow(o)
 }
 
 // follow notes which of the entry's trials have run. Trials run in order; one that is skipped here had a lost sample, and

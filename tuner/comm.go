@@ -21,14 +21,20 @@ type comm struct {
 	touched   bool               // something was observed since the last tick
 	observed  uint64             // group calls
 	watch     watch
-	every     int    // epochs between sampled ones, of the last plan
-	rankEvery int    // the same of the last one that ranks have,
-	before    int    // and of those before its version
-	since     uint32 // which is this
+	every     int       // epochs between sampled ones, of the last plan
+	rankEvery int       // the same of the last one that ranks have,
+	before    int       // and of those before its version
+	since     uint32    // which is this
+	exposure  *exposure // nil: calls are charged what they take
+	tried     *bucket   // the last one that got trials
 }
 
-func newComm(e CommJoined) *comm {
-	return &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true, rankEvery: 1, before: 1}
+func newComm(e CommJoined, reward Reward) *comm {
+	m := &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true, rankEvery: 1, before: 1}
+	if reward == RewardExposed {
+		m.exposure = &exposure{}
+	}
+	return m
 }
 
 // published says that what the last plan has comes into force with this version, where it was not in an earlier one.
@@ -67,12 +73,17 @@ func (m *comm) views(all []BucketView) []BucketView {
 	m.eachBucket(func(b *bucket) {
 		v := b.view()
 		v.Comm, v.Shape = m.Comm, m.Shape
+		if m.exposure != nil {
+			v.Reward = RewardExposed
+		}
 		switch {
 		case v.Note != "":
 		case m.FixedNumerics && len(b.set) == 1:
 			v.Note = "fixed numerics: a collective that adds up keeps NCCL's own choice"
 		case !m.Explore:
 			v.Note = "not explored: a rank has no profiler plugin or its calls are not timed (dynamiccld status), or exploration is off"
+		case m.exposure != nil && m.exposure.rhythm.period == 0:
+			v.Note = "no order in which calls come back is known (yet): what a call adds to its step cannot be told, and nothing is tried"
 		}
 		all = append(all, v)
 	})
@@ -89,18 +100,47 @@ func (m *comm) prior(b state.Bucket) *Learned {
 	return nil
 }
 
+// turns are the buckets in the order in which they may propose: where calls are charged what they add to a step, the one
+// that tried something last comes last.
+func (m *comm) turns() (all []*bucket) {
+	m.eachBucket(func(b *bucket) { all = append(all, b) })
+	if i := slices.Index(all, m.tried); i >= 0 && m.exposure != nil {
+		all = append(all[i+1:len(all):len(all)], all[:i+1]...)
+	}
+	return all
+}
+
+// mayTry reports whether a bucket may try something now. In a step one call's delay moves the calls after it, so there only
+// one bucket tries at a time, and none before what calls add to their step can be told.
+func (m *comm) mayTry(b *bucket) bool {
+	if m.exposure == nil {
+		return true
+	}
+	busy := m.tried != nil && m.tried != b && m.trying(m.tried)
+	return !busy && m.exposure.rhythm.period > 0
+}
+
+// trying reports whether trials of a bucket are under way, or may still be.
+func (m *comm) trying(b *bucket) bool {
+	return !b.differ && b.nextTrial < len(b.entry.Trials) && m.observed-b.seenAt < forgotten
+}
+
 // forgotten is how many calls of a communicator may pass without one of a bucket, before the bucket's trials are no reason
 // any more to sample every call.
 const forgotten = 1024
+
+// waits says that nothing may be tried for now, since too much was watched of late. Where --sample-every is set, what watching
+// costs is the user's choice.
+func (m *comm) waits(cfg Config) bool { return m.watch.waits && cfg.SampleEvery == 0 }
 
 // sampleEvery is dense while anything is being explored: ranks then learn soonest.
 func (m *comm) sampleEvery(cfg Config) int {
 	exploring := false
 	m.eachBucket(func(b *bucket) {
-		exploring = exploring || !b.differ && b.nextTrial < len(b.entry.Trials) && m.observed-b.seenAt < forgotten
+		exploring = exploring || m.trying(b)
 	})
 	switch {
-	case exploring:
+	case exploring, m.exposure != nil && m.exposure.searching() && !m.waits(cfg):
 		return 1
 	case cfg.SampleEvery > 0:
 		return cfg.SampleEvery

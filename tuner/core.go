@@ -31,6 +31,7 @@ type Config struct {
 	SampleEvery int
 	WatchShare  float64 // 0: DefaultWatchShare
 	Seed        uint64
+	Reward      Reward // what calls are charged
 	Machine     string // for Key
 	GPUArch     string // for Key
 }
@@ -156,7 +157,7 @@ func (c *Core) joined(e CommJoined) {
 	if _, known := c.comms[e.Comm]; known {
 		return // a daemon that scans twice, not a new communicator
 	}
-	m := newComm(e)
+	m := newComm(e, c.cfg.Reward)
 	m.early = c.early(m)
 	c.comms[e.Comm] = m
 	c.order = append(c.order, e.Comm)
@@ -249,20 +250,50 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	m.observed++
 	m.watch.observe(o.SignalNs, m.everyUnder(o.Plan), max(2*c.cfg.WatchShare, c.cfg.Guard.Income))
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
-	if b == nil {
+	sound := c.sound(b, o, bad)
+	if sound {
+		b.seenAt = m.observed
+	}
+	if m.exposure == nil {
+		if sound {
+			c.observe(nowNs, m, b, o, o)
+		}
+		return
+	}
+	call := timed{o: o, kind: s.Bytes<<8 | uint64(s.Bucket.Collective) + 1, startNs: m.joiner.beganNs, endNs: m.joiner.endedNs}
+	if sound {
+		call.bucket, call.trial = b, o.Action != b.entry.Base
+	}
+	before, costNs, ok := m.exposure.next(call)
+	switch charged := before.o; {
+	case before.bucket == nil:
+	case ok:
+		charged.SignalNs, charged.CounterNs = costNs, 0
+		c.observe(nowNs, m, before.bucket, charged, before.o)
+	default:
+		before.bucket.pass(&before.o)
+	}
+}
+
+// sound reports whether a call that all ranks have reported says something of what its bucket asked for.
+func (c *Core) sound(b *bucket, o state.Observation, bad bool) bool {
+	switch {
+	case b == nil:
 		c.totals.Unknown++
-		return
-	}
-	if bad {
-		return
-	}
-	if o.Action.Path == actions.PathCollective && o.Ran.Path == actions.PathCollective &&
-		(o.Ran.Algorithm != o.Action.Algorithm || o.Ran.Protocol != o.Action.Protocol) {
+		return false
+	case bad:
+		return false
+	case o.Action.Path == actions.PathCollective && o.Ran.Path == actions.PathCollective &&
+		(o.Ran.Algorithm != o.Action.Algorithm || o.Ran.Protocol != o.Action.Protocol):
 		c.totals.Overruled++
-		return // what was asked for did not run: not a cost of the choice
+		return false // what was asked for did not run: not a cost of the choice
 	}
-	b.seenAt = m.observed
-	alarm := b.observe(o)
+	return true
+}
+
+// observe gives a call to its bucket: as it is charged, and as it was.
+func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Observation) {
+	alarm := b.observe(charged, o)
 	verdict := m.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised {
 		c.totals.Alarms++
@@ -285,19 +316,22 @@ func (c *Core) tick(nowNs state.Ns) {
 			continue // nothing was observed since the last tick
 		}
 		m.touched = false
-		m.eachBucket(func(b *bucket) {
+		for _, b := range m.turns() {
 			before := b.entry.Base
 			trials := MaxTrials
-			if m.watch.waits && c.cfg.SampleEvery == 0 { // else what watching costs is the user's choice
+			if m.waits(c.cfg) || !m.mayTry(b) {
 				trials = 0
 			}
 			if b.propose(nowNs, c.cfg.Explore && m.Explore, trials, &m.LastID) {
 				m.dirty = true
+				if len(b.entry.Trials) > 0 {
+					m.tried = b
+				}
 			}
 			if b.entry.Base != before || b.calls >= b.learnedAt+learnEvery {
 				c.learned(m, b)
 			}
-		})
+		}
 		if every := m.sampleEvery(c.cfg); m.dirty || every != m.every {
 			m.dirty, m.every = false, every
 			c.totals.Plans++
@@ -311,8 +345,8 @@ const learnEvery = 10_000
 
 func (c *Core) learned(m *comm, b *bucket) {
 	l, ok := b.learned(b.entry.Base)
-	if b.differ || !ok {
-		return
+	if b.differ || !ok || c.cfg.Reward == RewardExposed {
+		return // what a call adds to a step is that program's and no other's
 	}
 	b.learnedAt = b.calls
 	l.Key = Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket}

@@ -65,6 +65,8 @@ type joiner struct {
 	lateInRow  int     // samples since one that fitted
 	missInRow  int     // calls given up since one that was complete
 	missing    uint64  // bit r: rank r was missing in all of them
+	// Of the call that was completed last, host's clock: the last rank's start, and the last end. 0: not known.
+	beganNs, endedNs int64
 }
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
@@ -106,10 +108,13 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	if bits.OnesCount64(g.seen) < j.ranks {
 		return o, false, false
 	}
-	j.missInRow = 0
+	j.missInRow, j.beganNs, j.endedNs = 0, 0, 0
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan}
 	switch f := g.cost(&o); {
 	case f == sound || g.bad:
+		if f == sound && g.instants {
+			j.beganNs, j.endedNs = g.last.startNs, g.endNs
+		}
 		return o, g.bad, true
 	case f == unclocked:
 		j.unclocked++

@@ -156,7 +156,7 @@ func (s *Session) Tell(i, action int, counterNs, signalNs state.Ns) agents.Diagn
 	s.calls++
 	a := b.set[action]
 	o := state.Observation{Seq: s.calls, Action: a, Ran: a, Bytes: b.bytes, CounterNs: counterNs, SignalNs: signalNs, FirstRank: -1}
-	alarm := b.observe(o)
+	alarm := b.observe(o, o)
 	verdict := b.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised && !s.steady {
 		b.shift(verdict.Diagnosis)

@@ -174,6 +174,7 @@ type BucketView struct {
 	CusumCounter float64          // larger of the two sides, as a fraction of the alarm threshold
 	CusumSignal  float64
 	Exploring    bool
+	Reward       Reward // what Choices and Ledger count
 	Note         string // why nothing is chosen, when so
 }
 

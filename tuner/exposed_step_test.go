@@ -1,0 +1,307 @@
+package tuner_test
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/models"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// step is a training step: calls on one stream with compute on another.
+type step struct {
+	calls    []stepCall
+	join     joinMode
+	channels float64 // of NCCL's default; 0: 24
+}
+
+type stepCall struct {
+	bytes     uint64
+	computeNs float64 // until the next call's data is there
+}
+
+// joinMode says where compute waits for a call.
+type joinMode int
+
+const (
+	serial  joinMode = iota // compute begins when the call is done
+	beside                  // compute runs beside the call, and both must be done before the next one
+	backlog                 // compute waits for the last call of the step only
+)
+
+// costOf is a fabric on which more channels make a call faster and take more of the GPU from compute, as they do.
+func (s *step) costOf(a actions.Action, bytes uint64) (callNs, stolenNs float64) {
+	channels, protocol := cmp.Or(s.channels, 24), 1.0
+	if a != actions.Default {
+		channels = float64(a.Channels)
+		protocol = map[actions.Protocol]float64{actions.LL: 2.2, actions.LL128: 1.25, actions.Simple: 1}[a.Protocol]
+		if a.Algorithm == actions.Tree {
+			protocol *= 1.15
+		}
+	}
+	callNs = protocol * (40e3 + float64(bytes)/20) * (0.72 + 2.1/channels) // 20 bytes a ns
+	return callNs, callNs * channels / 132                                 // SMs of an H200
+}
+
+// play is a core, and a program of two ranks that makes the same step again and again.
+type play struct {
+	t       *testing.T
+	core    *tuner.Core
+	step    step
+	rng     *rand.Rand
+	jitter  float64 // of compute
+	force   map[state.Bucket]tuner.Entry
+	next    *tuner.Plan
+	version uint32 // of the latest plan
+	running uint32 // of the one in force
+	every   int
+	ids     map[state.Bucket]uint32
+	made    map[state.Bucket]int
+	seq     uint64
+	steps   int
+	clock   float64                         // ns
+	free    float64                         // when the stream of the calls is free
+	paused  bool                            // the host stands still now and then
+	fixed   map[state.Bucket]actions.Action // nil: what the core says
+}
+
+func newPlay(t *testing.T, learner string, reward tuner.Reward, s step, seed uint64) *play {
+	t.Helper()
+	learners, err := models.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newLearner, err := learners.New(learner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Explore: true, Seed: seed, Reward: reward})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &play{t: t, core: core, step: s, rng: rand.New(rand.NewPCG(seed, 7)), jitter: 0.005, every: 1, force: map[state.Bucket]tuner.Entry{},
+		ids: map[state.Bucket]uint32{}, made: map[state.Bucket]int{}, clock: 1e9, free: 1e9}
+	p.tell(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 2, Nodes: 2}, Explore: true, EventTimed: true})
+	for _, c := range s.calls {
+		p.tell(tuner.Marks{Comm: comm, Bucket: p.bucket(c), Set: classicMarks(actions.AllReduce)})
+	}
+	return p
+}
+
+func (p *play) bucket(c stepCall) state.Bucket {
+	b, _ := state.BucketOf(actions.AllReduce, c.bytes)
+	return b
+}
+
+func (p *play) tell(e tuner.Event) {
+	out := p.core.Step(state.Ns(p.clock), e)
+	for _, plan := range out.Plans {
+		plan.Entries = slices.Clone(plan.Entries)
+		p.next = &plan
+		p.version++
+	}
+	if len(out.Plans) > 0 {
+		p.tell(tuner.Published{Comm: comm, Version: uint64(p.version)})
+	}
+	if len(out.Learned) > 0 && p.fixed == nil && p.core.Buckets()[0].Reward == tuner.RewardExposed {
+		p.t.Fatal("what a call adds to one program's step was given to the store")
+	}
+}
+
+// action is what the next call of a bucket runs, as the plugin counts (docs/design.md, decisions 2 and 5).
+func (p *play) action(b state.Bucket) actions.Action {
+	if p.seq%epochCalls == 0 && p.next != nil {
+		p.force, p.every, p.running = map[state.Bucket]tuner.Entry{}, p.next.SampleEvery, p.version
+		for _, e := range p.next.Entries {
+			p.force[e.Bucket] = e
+		}
+		p.next = nil
+	}
+	if p.fixed != nil {
+		return p.fixed[b]
+	}
+	e := p.force[b]
+	if e.ID != p.ids[b] {
+		p.ids[b], p.made[b] = e.ID, 0
+	}
+	p.made[b]++
+	if n := p.made[b]; n <= len(e.Trials) {
+		return e.Trials[n-1]
+	}
+	return e.Base
+}
+
+func (p *play) noise(sigma float64) float64 { return math.Exp(sigma * p.rng.NormFloat64()) }
+
+// run makes so many steps and gives the mean time of one, pauses left out.
+func (p *play) run(steps int) (meanNs float64) {
+	began, pauses := p.clock, 0.0
+	for range steps {
+		for i, c := range p.step.calls {
+			b := p.bucket(c)
+			a := p.action(b)
+			callNs, stolenNs := p.step.costOf(a, c.bytes)
+			callNs *= p.noise(0.03)
+			computeNs := c.computeNs * p.noise(p.jitter)
+			start := max(p.clock, p.free)
+			end := start + callNs
+			p.free = end
+			switch {
+			case p.step.join == serial:
+				p.clock = end + computeNs
+			case p.step.join == beside || i == len(p.step.calls)-1:
+				p.clock = max(end, p.clock+computeNs+stolenNs)
+			default:
+				p.clock += computeNs + stolenNs
+			}
+			if p.paused && p.rng.IntN(300) == 0 {
+				const pause = 500e6
+				p.clock += pause
+				pauses += pause
+			}
+			p.sample(b, c.bytes, a, start, end)
+			p.seq++
+			if p.seq%tickCalls == 0 {
+				p.tell(tuner.Tick{})
+			}
+		}
+		p.steps++
+	}
+	return (p.clock - began - pauses) / float64(steps)
+}
+
+func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end float64) {
+	if p.seq/epochCalls%uint64(p.every) != 0 {
+		return
+	}
+	const eventsNs = 2000 // what lies between events and is no call's
+	for r := range int32(2) {
+		skew := 3000 * (1 - float64(r)) // rank 0 comes first
+		took := state.Ns(end - start + skew + eventsNs)
+		s := tuner.Sample{Comm: comm, Seq: p.seq, Rank: r, Bucket: b, Bytes: bytes, Plan: p.running, StartNs: uint64(start - skew), ClockNs: 5000, EventTimed: true,
+			CounterNs: took, SignalNs: took, Action: a, Ran: a}
+		if a == actions.Default {
+			s.Ran = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 24}
+		}
+		p.tell(&s)
+	}
+}
+
+// truth is the time of a step that runs these choices and NCCL's default elsewhere, with no noise of compute.
+func truth(t *testing.T, s step, choices ...tuner.BucketView) float64 {
+	t.Helper()
+	p := newPlay(t, agents.NameDefault, tuner.RewardCall, s, 1)
+	p.fixed, p.jitter = map[state.Bucket]actions.Action{}, 0
+	for _, v := range choices {
+		p.fixed[v.Bucket] = v.Choice
+	}
+	return p.run(40)
+}
+
+// besideStep is four calls of 16 MiB, each beside compute that takes longer than most choices do.
+func besideStep() step {
+	s := step{join: beside}
+	for range 4 {
+		s.calls = append(s.calls, stepCall{16 << 20, 2e6})
+	}
+	return s
+}
+
+var stepLearners = []string{"lstm", "coordinate-descent"}
+
+// The call that is shortest takes most from the compute beside it. Charged what calls take, learners choose it; charged what
+// calls add to the step they choose another, and the step is shorter.
+func TestExposedRewardShortensTheStep(t *testing.T) {
+	plain := truth(t, besideStep())
+	for _, learner := range stepLearners {
+		for seed := uint64(1); seed <= 3; seed++ {
+			got := map[tuner.Reward]tuner.BucketView{}
+			for _, reward := range []tuner.Reward{tuner.RewardCall, tuner.RewardExposed} {
+				p := newPlay(t, learner, reward, besideStep(), seed)
+				p.run(2000)
+				got[reward] = p.core.Buckets()[0]
+			}
+			byCall, byStep := got[tuner.RewardCall], got[tuner.RewardExposed]
+			s := besideStep()
+			callNs, _ := s.costOf(byCall.Choice, 16<<20)
+			otherNs, _ := s.costOf(byStep.Choice, 16<<20)
+			stepCall, stepExposed := truth(t, besideStep(), byCall), truth(t, besideStep(), byStep)
+			t.Logf("%s %d: call %v: call %.0f us, step %.0f; exposed %v: call %.0f us, step %.0f; default step %.0f; said %.2fx", learner, seed,
+				byCall.Choice, callNs/1e3, stepCall/1e3, byStep.Choice, otherNs/1e3, stepExposed/1e3, plain/1e3, byStep.SpeedUp)
+			if stepExposed >= 0.98*plain || stepExposed >= stepCall || otherNs <= callNs {
+				t.Errorf("%s, seed %d: %v", learner, seed, byStep)
+			}
+		}
+	}
+}
+
+// Where compute waits for every call both rewards are one: the choice is as good, and what is said of it is the call's.
+func TestExposedRewardWithoutOverlap(t *testing.T) {
+	s := besideStep()
+	s.join, s.channels = serial, 4 // a default that can be beaten by 40%
+	plain, best := truth(t, s), math.Inf(1)
+	for _, a := range tuner.Choices(classicMarks(actions.AllReduce), 0, 2, true) {
+		best = min(best, truth(t, s, tuner.BucketView{Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 24}, Choice: a}))
+	}
+	standard, _ := s.costOf(actions.Default, 16<<20)
+	for _, learner := range stepLearners {
+		for seed := uint64(1); seed <= 3; seed++ {
+			for _, reward := range []tuner.Reward{tuner.RewardCall, tuner.RewardExposed} {
+				p := newPlay(t, learner, reward, s, seed)
+				p.run(2000)
+				v := p.core.Buckets()[0]
+				chosen := truth(t, s, v)
+				callNs, _ := s.costOf(v.Choice, 16<<20)
+				t.Logf("%s %d %v: %v, step %.0f us (default %.0f, best %.0f); said %.3fx, is %.3fx", learner, seed, reward, v.Choice, chosen/1e3,
+					plain/1e3, best/1e3, v.SpeedUp, standard/callNs)
+				if chosen > best+0.05*(plain-best) || math.Abs(math.Log(v.SpeedUp*callNs/standard)) > 0.04 {
+					t.Errorf("%s, seed %d, %v", learner, seed, reward)
+				}
+			}
+		}
+	}
+}
+
+// Whatever the noise of compute, however often the host stands still and wherever compute waits, the step gets no longer;
+// and where the calls that nothing hides are slow, it gets shorter.
+func TestExposedRewardOfManyCalls(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		join     joinMode
+		channels float64
+		shift    int // of bytes
+		jitter   float64
+		want     float64 // of the default's step
+	}{
+		{"nothing hidden", serial, 2, 24, 0.01, 0.76},
+		{"beside", beside, 2, 24, 0.01, 0.93},
+		{"backlog", backlog, 2, 24, 0.01, 0.93},
+		{"small calls, noise of their own size", beside, 24, 19, 0.03, 1.005},
+		{"default is best", backlog, 3, 22, 0.02, 1.005},
+	} {
+		s := step{join: c.join, channels: c.channels}
+		for i := range 8 {
+			s.calls = append(s.calls, stepCall{(1 + uint64(i/6)) << c.shift, 1.7e6 + 1e5*float64(i)})
+		}
+		plain := truth(t, s)
+		for _, learner := range stepLearners {
+			for seed := uint64(1); seed <= 2; seed++ {
+				p := newPlay(t, learner, tuner.RewardExposed, s, seed)
+				p.paused, p.jitter = true, c.jitter
+				learning := p.run(1500) / plain
+				views := p.core.Buckets()
+				chosen := truth(t, s, views...) / plain
+				t.Logf("%s, %s %d: %.4f of the default's step, %.4f while learning; %v and %v", c.name, learner, seed, chosen, learning, views[0].Choice, views[1].Choice)
+				if chosen > c.want || learning > c.want+0.02 {
+					t.Errorf("%s, %s, seed %d: %v", c.name, learner, seed, views)
+				}
+			}
+		}
+	}
+}
