@@ -8,6 +8,7 @@ import (
 	"dynamiccl/agents"
 	"dynamiccl/models"
 	"dynamiccl/nccltuner"
+	"dynamiccl/tuner"
 )
 
 // StoreNone as Config.Store keeps what is learned in memory only.
@@ -27,6 +28,7 @@ type Config struct {
 	SampleEvery int           // epochs; power of two; 0: as the cost of sampling allows
 	NoExplore   bool          // stored choices only
 	Fixed       bool          // collectives that add up keep NCCL's own choice
+	Reward      string        // one of tuner.Rewards: what a call is charged
 	Budget      float64       // share of time that exploration may lose
 	Machine     string        // overrides the detected machine shape; "": detect
 	GPUArch     string        // overrides the detected GPU architecture; "": detect
@@ -49,6 +51,7 @@ func Default(h Host) Config {
 	return Config{
 		Dir: dir, Store: defaultStore(h, dir),
 		Learner:  models.DefaultLearner,
+		Reward:   tuner.RewardCall.String(),
 		LogLevel: "info", LogFormat: "text",
 		Tick: 10 * time.Millisecond, Seed: 1, Budget: agents.DefaultExploreBudget,
 	}

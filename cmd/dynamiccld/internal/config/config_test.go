@@ -82,7 +82,7 @@ func TestEmptyEnvironmentIsUnset(t *testing.T) {
 
 func TestFlagsOfEveryField(t *testing.T) {
 	l, err := load(t, "", nil, "--dir", "x", "--store=none", "--learner=ucb", "--listen=9464", "--listen-any", "--log-level=debug", "--log-format=json",
-		"--policy=p.dynp", "--explore-budget=12.5%", "--tick=1s", "--sample-every=2", "--no-explore", "--fixed-numerics", "--machine=8x H200", "--gpu-arch=sm_90", "--seed=18446744073709551615")
+		"--policy=p.dynp", "--explore-budget=12.5%", "--reward=exposed", "--tick=1s", "--sample-every=2", "--no-explore", "--fixed-numerics", "--machine=8x H200", "--gpu-arch=sm_90", "--seed=18446744073709551615")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestFlagsOfEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{Dir: filepath.Join(wd, "x"), Store: "none", Learner: "ucb", Listen: "localhost:9464", ListenAny: true, LogLevel: "debug", LogFormat: "json",
-		Tick: time.Second, SampleEvery: 2, NoExplore: true, Fixed: true, Policy: filepath.Join(wd, "p.dynp"), Budget: 0.125, Machine: "8x H200", GPUArch: "sm_90", Seed: math.MaxUint64}
+		Tick: time.Second, SampleEvery: 2, NoExplore: true, Fixed: true, Policy: filepath.Join(wd, "p.dynp"), Budget: 0.125, Reward: "exposed", Machine: "8x H200", GPUArch: "sm_90", Seed: math.MaxUint64}
 	if l.Config != want {
 		t.Errorf("got  %+v\nwant %+v", l.Config, want)
 	}
@@ -124,6 +124,7 @@ func TestErrors(t *testing.T) {
 		{"zero", "sample-every: 0", nil, nil, []string{"sample-every", "power of two"}},
 		{"learner", "", []string{"DYNAMICCL_LEARNER=lsmt"}, nil, []string{"DYNAMICCL_LEARNER", "learner", "one of " + strings.Join(models.Names(), ", ")}},
 		{"relative policy", "policy: x.dynp", nil, nil, []string{"policy", "relative"}},
+		{"unknown reward", "reward: wage", nil, nil, []string{"reward", "wage", "call, exposed"}},
 		{"whole budget", "explore-budget: 1", nil, nil, []string{"explore-budget", "between 0% and 50%", "1%"}},
 		{"negative budget", "explore-budget: -1%", nil, nil, []string{"explore-budget", "out of range"}},
 		{"no budget", "explore-budget: .nan", nil, nil, []string{"explore-budget", "1%"}},

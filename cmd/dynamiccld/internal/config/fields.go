@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"dynamiccl/models"
+	"dynamiccl/tuner"
 )
 
 // Bounds: below a millisecond the daemon would be busy with waking up, above ten seconds a ring of 65,536 samples
@@ -88,6 +89,9 @@ var fields = []field{
 	{"fixed-numerics", "bool", "results stay NCCL's own to the last bit: AllReduce, ReduceScatter and Reduce keep NCCL's choice", false,
 		func(c *Config, s string) (err error) { c.Fixed, err = boolean(s); return },
 		func(c Config) string { return strconv.FormatBool(c.Fixed) }},
+	{"reward", "name", "what a call is charged: call, the time it takes, or exposed, what it adds to the step of the program around it", false,
+		func(c *Config, s string) (err error) { c.Reward, err = oneOf(s, tuner.Rewards()...); return },
+		func(c Config) string { return c.Reward }},
 	{"explore-budget", "share", "share of time that exploration may lose, 0% to 50%", true,
 		func(c *Config, s string) (err error) { c.Budget, err = ParseShare(s); return },
 		func(c Config) string { return FormatShare(c.Budget) }},

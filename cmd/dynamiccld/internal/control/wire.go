@@ -38,6 +38,7 @@ type Bucket struct {
 	ExpectedSD  float64    `json:"expected_sd,omitempty"`      // standard deviation of its logarithm
 	Calls       uint64     `json:"calls"`
 	Exploring   bool       `json:"exploring"`
+	Reward      string     `json:"reward,omitempty"` // "exposed": times are what calls add to their step; "": what they take
 	Note        string     `json:"note,omitempty"`
 	Diagnosis   string     `json:"diagnosis"`
 	DiagnosedAt *time.Time `json:"diagnosed_at,omitempty"`
@@ -124,6 +125,9 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		Diagnosis: v.Diagnosis.String(), DiagnosedAt: instant(v.DiagnosisNs, nowNs, now),
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),
 		Tried: make([]Tried, 0, len(v.Choices)), Bucket: v.Bucket,
+	}
+	if v.Reward != tuner.RewardCall {
+		b.Reward = v.Reward.String()
 	}
 	if l := v.Ledger; l.Calls > 0 {
 		b.Ledger = &Ledger{l.Calls, finite(l.DefaultNs, 0), finite(l.SavedNs, 0), finite(l.TrialNs, 0), l.Trials}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,8 +79,12 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 	if cfg.GPUArch == "" {
 		cfg.GPUArch = machine.Architecture(os.DirFS("/"))
 	}
+	reward, err := tuner.ParseReward(cmp.Or(cfg.Reward, tuner.RewardCall.String()))
+	if err != nil {
+		return nil, err
+	}
 	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Guard: guardOf(cfg), Explore: !cfg.NoExplore, FixedNumerics: cfg.Fixed, SampleEvery: cfg.SampleEvery,
-		Seed: cfg.Seed, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
+		Seed: cfg.Seed, Reward: reward, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
 	if err != nil {
 		return nil, err
 	}

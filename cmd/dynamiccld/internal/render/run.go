@@ -99,6 +99,9 @@ func runGains(w io.Writer, r control.RunReport) error {
 	for _, why := range slices.Compact(passed) {
 		fmt.Fprintf(w, prefix+"a communicator %s\n", why)
 	}
+	if i := slices.IndexFunc(rows, func(b control.Bucket) bool { return b.Reward != "" }); i >= 0 {
+		fmt.Fprintf(w, prefix+"reward %s: %s\n", rows[i].Reward, rewardMeans)
+	}
 	if stored > 0 {
 		fmt.Fprintf(w, prefix+"stored choices ran at %s; NCCL's default was not measured beside them\n", units.Count(stored, "size"))
 		if faster == 0 && total.SavedNs == 0 {
@@ -115,6 +118,13 @@ func whyNothing(r control.RunReport, passed []string) string {
 		_, why, _ := strings.Cut(passed[0], ": ")
 		return why
 	case len(r.Comms) > 0:
+		for _, c := range r.Comms {
+			for _, b := range c.Buckets {
+				if b.Reward != "" && b.Note != "" {
+					return "reward " + b.Reward + ": " + b.Note
+				}
+			}
+		}
 		return "too few calls were measured"
 	case r.Elsewhere > 0:
 		return "the run of another rank reports the communicators of this one"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -44,6 +45,26 @@ func TestRunSaysWhyNothing(t *testing.T) {
 		if got := say(t, r); !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
 			t.Errorf("want one line with %q, got\n%s", want, got)
 		}
+	}
+}
+
+// What times mean is said where they are not the calls' own: also where they could not be told at all.
+func TestRunSaysTheReward(t *testing.T) {
+	b := bucket(24, "Ring/Simple/4", 1.2, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: 2e6})
+	if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(b)}}); strings.Contains(got, "reward") {
+		t.Errorf("a reward without need:\n%s", got)
+	}
+	b.Reward = "exposed"
+	if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(b)}}); !strings.Contains(got, "dynamiccld: reward exposed: times are what a call adds to") {
+		t.Errorf("no reward:\n%s", got)
+	}
+	b.Choice, b.Ledger, b.Note = "default", nil, "no order in which calls come back"
+	if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(b)}}); !strings.Contains(got, "nothing was tuned: reward exposed: no order") {
+		t.Errorf("no reason:\n%s", got)
+	}
+	var why strings.Builder
+	if err := Why(&why, b, time.Unix(0, 0)); err != nil || !strings.Contains(why.String(), "exposed: times are what a call adds") {
+		t.Errorf("%v\n%s", err, why.String())
 	}
 }
 

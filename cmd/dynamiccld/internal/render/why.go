@@ -23,6 +23,9 @@ func Why(w io.Writer, b control.Bucket, now time.Time) error {
 	if b.Expected > 0 {
 		fmt.Fprintf(t, "  policy\t%s\n", expected(b))
 	}
+	if b.Reward != "" {
+		fmt.Fprintf(t, "  reward\t%s: %s\n", b.Reward, rewardMeans)
+	}
 	if b.Note != "" {
 		fmt.Fprintf(t, "  note\t%s\n", b.Note)
 	}
@@ -35,6 +38,9 @@ func Why(w io.Writer, b control.Bucket, now time.Time) error {
 	}
 	return writeTried(w, b)
 }
+
+// rewardMeans says what times are where they are not the calls' own.
+const rewardMeans = "times are what a call adds to the program's step, against its usual choice at the same place, not what it takes"
 
 func choice(b control.Bucket, now time.Time) string {
 	s := b.Choice
