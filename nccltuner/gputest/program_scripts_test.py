@@ -103,6 +103,21 @@ for shape in 8b 70b; do echo '{{"program": "fake", "shape": "'$shape'", "batch":
         self.assertEqual({x["figure"] for x in out}, {f"{p} step, {t}" for p in ("ddp-no-overlap", "fsdp") for t in ("nvlink, 1 nodes", "socket, 2 nodes")})
         self.assertEqual(sum("comparison" in x for x in out), 4)
 
+    def test_overlap(self):
+        code, lines, said = self.run_script("program_overlap.sh", self.path("out"), LEARNERS="lstm", REPEAT="1")
+        self.assertEqual((code, lines), (0, []), said)
+        daemons = self.read("bin/dynamiccld.log").splitlines()
+        for reward in ("call", "exposed"):
+            self.assertEqual(sum(f"--learner lstm --reward {reward} --explore-budget 10% -- env NODES=" in x for x in daemons), 4)
+        self.assertEqual(sum("--no-overlap" in x for x in self.read("calls").splitlines()), 2 * 3)  # transports, arms
+        out = [json.loads(line) for line in self.read("out").splitlines()]
+        self.assertEqual({x["comparison"] for x in out if "comparison" in x}, {"lstm-call against plain", "lstm-exposed against plain"})
+        self.assertTrue(all("report" in x for x in out if x.get("kind") == "run"))
+
+    def test_overlap_refuses_what_it_does_not_know(self):
+        for more in ({"OVERLAP": "maybe"}, {"TRANSPORTS": "pigeon"}):
+            self.assertEqual(self.run_script("program_overlap.sh", self.path("out"), **more)[0], 2)
+
     def test_decode(self):
         code, _, said = self.run_script("program_decode.sh", self.path("out"), REPEAT="1", ARMS="plain run stored=run,--no-explore")
         self.assertEqual(code, 2, said)  # learning left no store: nothing to start from
