@@ -99,6 +99,9 @@ func (x *exposure) next(c timed) (before timed, costNs state.Ns, ok bool) {
 	if follows {
 		c.late = c.startNs-before.endNs < idleNs
 		c.behind = before.trial
+		if !before.trial { // the order of trials is none of the step's
+			x.rhythm.took(before.o.Seq, float64(c.startNs-before.startNs))
+		}
 	}
 	x.last = c
 	at, known := x.rhythm.place(before.o.Seq)

@@ -260,7 +260,7 @@ func TestExposedRewardWithoutOverlap(t *testing.T) {
 				callNs, _ := s.costOf(v.Choice, 16<<20)
 				t.Logf("%s %d %v: %v, step %.0f us (default %.0f, best %.0f); said %.3fx, is %.3fx", learner, seed, reward, v.Choice, chosen/1e3,
 					plain/1e3, best/1e3, v.SpeedUp, standard/callNs)
-				if chosen > best+0.05*(plain-best) || math.Abs(math.Log(v.SpeedUp*callNs/standard)) > 0.04 {
+				if chosen > best+0.05*(plain-best) || math.Abs(math.Log(v.SpeedUp*callNs/standard)) > 0.06 { // a place's 3 first calls say what the default takes
 					t.Errorf("%s, seed %d, %v", learner, seed, reward)
 				}
 			}
@@ -301,6 +301,28 @@ func TestExposedRewardOfManyCalls(t *testing.T) {
 				if chosen > c.want || learning > c.want+0.02 {
 					t.Errorf("%s, %s, seed %d: %v", c.name, learner, seed, views)
 				}
+			}
+		}
+	}
+}
+
+// Where all calls of a step are equal and the compute beside them is not, the places of the step are told by what is between
+// calls: without them this noise of 20% would hide what choices differ in.
+func TestExposedRewardOfEqualCalls(t *testing.T) {
+	s := step{join: beside}
+	for i := range 4 {
+		s.calls = append(s.calls, stepCall{16 << 20, 1.4e6 + 0.4e6*float64(i)})
+	}
+	plain := truth(t, s)
+	for _, learner := range stepLearners {
+		for seed := uint64(1); seed <= 3; seed++ {
+			p := newPlay(t, learner, tuner.RewardExposed, s, seed)
+			p.paused = true
+			p.run(2000)
+			chosen := truth(t, s, p.core.Buckets()...) / plain
+			t.Logf("%s %d: %v, %.4f of the default's step", learner, seed, p.core.Buckets()[0].Choice, chosen)
+			if chosen > 0.975 {
+				t.Errorf("%s, seed %d: %v", learner, seed, p.core.Buckets())
 			}
 		}
 	}

@@ -69,11 +69,11 @@ func TestChargesDifferAsActionsDo(t *testing.T) {
 		differNs := rapid.Int64Range(-80_000, 80_000).Draw(t, "difference")
 		trials := rapid.SliceOfN(rapid.IntRange(0, places-2), 40, 40).Draw(t, "trials")
 		odd, b := still(t, 10), still(t, 20)
-		l := newLine()
-		for i := range 60 + len(trials) {
+		l, warm := newLine(), rhythmCalls/places+10
+		for i := range warm + len(trials) {
 			for p := range places - 1 {
 				a, more := actions.Default, int64(0)
-				if i >= 60 && trials[i-60] == p {
+				if i >= warm && trials[i-warm] == p {
 					a, more = treeSimple, differNs
 				}
 				l.call(b, a, 100_000, 100_000+computeNs[p]+more)
@@ -95,9 +95,9 @@ func TestChargeIsTheCallWhereComputeWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		b, l := still(t, 20), newLine()
-		for i := range 400 {
+		for i := range 640 {
 			a, ns := actions.Default, 90_000+rng.Int64N(20_000)
-			if i >= 200 && i%2 == 0 {
+			if i >= 440 && i%2 == 0 {
 				a, ns = treeSimple, 3*ns/2
 			}
 			l.call(b, a, ns, ns+2_000_000)
@@ -120,7 +120,7 @@ func TestIntervalsThatDoNotCount(t *testing.T) {
 			l.call(b, actions.Default, 100_000, intervalNs)
 		}
 	}
-	steady(200, 1_000_000)
+	steady(400, 1_000_000)
 	charged := func() int { return len(l.sums[actions.Default]) + len(l.sums[treeSimple]) }
 	before := charged()
 	l.call(b, treeSimple, 100_000, 500_000_000)
@@ -156,8 +156,12 @@ func TestIntervalsThatDoNotCount(t *testing.T) {
 // A choice can take no more from compute than it lasts: noise below that is cut, and nothing is charged 0 or less.
 func TestChargesStayAboveNothing(t *testing.T) {
 	b, l := still(t, 20), newLine()
-	for i := range 300 {
-		l.call(b, actions.Default, 100_000, 2_000_000+900_000*int64(i%3-1))
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 600 {
+		l.call(b, actions.Default, 100_000, 1_100_000+rng.Int64N(1_800_000))
+	}
+	if len(l.sums[actions.Default]) < 100 {
+		t.Fatalf("%d calls were charged", len(l.sums[actions.Default]))
 	}
 	for _, ns := range l.sums[actions.Default] {
 		if ns < exposedLeast*100_000 {
@@ -183,7 +187,7 @@ func TestRhythm(t *testing.T) {
 		for range rapid.IntRange(0, 40).Draw(t, "before") {
 			play(9)
 		}
-		for i := range 3*p + 3*rhythmLeast {
+		for i := range rhythmFirst + 3*p {
 			play(kinds[i%p])
 		}
 		if r.period != p || changes != 1 {
@@ -191,20 +195,20 @@ func TestRhythm(t *testing.T) {
 		}
 		first := rapid.IntRange(0, p-1).Draw(t, "between")
 		for i := range first {
-			play(kinds[(3*p+3*rhythmLeast+i)%p])
+			play(kinds[(rhythmFirst+3*p+i)%p])
 		}
 		at, _ := r.place(seq)
 		play(9) // an odd call
 		if r.period != 0 {
 			t.Fatal("an odd call passed as one of the step's")
 		}
-		for i := range 3*p + 3*rhythmLeast {
+		for i := range rhythmFirst + 3*p {
 			if i%p == 0 && r.period > 0 {
 				if again, _ := r.place(seq); again != at {
 					t.Fatalf("place %d is %d after a call in between", at, again)
 				}
 			}
-			play(kinds[(3*p+3*rhythmLeast+first+i)%p])
+			play(kinds[(rhythmFirst+3*p+first+i)%p])
 		}
 		if r.period != p || changes != 1 {
 			t.Fatalf("period %d after %d changes, want %d and the places kept", r.period, changes, p)
@@ -232,4 +236,27 @@ func TestRhythmOfOtherPrograms(t *testing.T) {
 	if _, err := ParseReward("wage"); err == nil {
 		t.Error("an unknown reward was taken")
 	}
+}
+
+// Equal calls with unequal compute between them: the step is as long as it takes for intervals to come back.
+func TestRhythmOfEqualCalls(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := rapid.IntRange(2, 200).Draw(t, "period")
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		var r rhythm
+		for seq := range uint64(rhythmFirst + 2*rhythmCalls) {
+			r.hear(seq, 7)
+			ns := 1e6
+			if seq%uint64(p) == 0 {
+				ns = 1.8e6 // an optimizer's step; all else is alike
+			}
+			if rng.IntN(3000) == 0 {
+				ns = 1e9
+			}
+			r.took(seq, ns*math.Exp(0.004*rng.NormFloat64()))
+		}
+		if r.period%p != 0 || r.period == 0 {
+			t.Fatalf("period %d, want %d", r.period, p)
+		}
+	})
 }
