@@ -240,23 +240,24 @@ func TestRhythmOfOtherPrograms(t *testing.T) {
 
 // Equal calls with unequal compute between them: the step is as long as it takes for intervals to come back.
 func TestRhythmOfEqualCalls(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := rapid.IntRange(2, 200).Draw(t, "period")
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		var r rhythm
-		for seq := range uint64(rhythmFirst + 2*rhythmCalls) {
-			r.hear(seq, 7)
-			ns := 1e6
-			if seq%uint64(p) == 0 {
-				ns = 1.8e6 // an optimizer's step; all else is alike
+	for _, p := range []int{2, 3, 7, 12, 40, 84, 85, 147, 200} {
+		for seed := uint64(1); seed <= 5; seed++ {
+			rng := rand.New(rand.NewPCG(seed, uint64(p)))
+			var r rhythm
+			for seq := range uint64(rhythmFirst + 2*rhythmCalls) {
+				r.hear(seq, 7)
+				ns := 1e6
+				if seq%uint64(p) == 0 {
+					ns = 1.8e6 // an optimizer's step; all else is alike
+				}
+				if rng.IntN(3000) == 0 {
+					ns = 1e9 // the host stands still
+				}
+				r.took(seq, ns*math.Exp(0.004*rng.NormFloat64()))
 			}
-			if rng.IntN(3000) == 0 {
-				ns = 1e9
+			if r.period%p != 0 || r.period == 0 {
+				t.Errorf("seed %d: period %d, want %d", seed, r.period, p)
 			}
-			r.took(seq, ns*math.Exp(0.004*rng.NormFloat64()))
 		}
-		if r.period%p != 0 || r.period == 0 {
-			t.Fatalf("period %d, want %d", r.period, p)
-		}
-	})
+	}
 }
