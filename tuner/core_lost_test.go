@@ -191,7 +191,8 @@ func TestTrialsGoOnWhateverIsLost(t *testing.T) {
 // again.
 func TestTrialsAreWaitedFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDistant(t, tuner.Config{}, 1_000_000)
+		cfg := tuner.Config{Reward: rapid.SampledFrom([]tuner.Reward{tuner.RewardCall, tuner.RewardExposed}).Draw(t, "reward")}
+		d := newDistant(t, cfg, 1_000_000)
 		behind := rapid.IntRange(0, 2000).Draw(t, "behind")
 		tick := rapid.IntRange(1, 100).Draw(t, "calls a tick")
 		for range 8_000 / tick {
