@@ -30,6 +30,7 @@ type Config struct {
 	// of sampling under WatchShare of a call in the mean.
 	SampleEvery int
 	WatchShare  float64 // 0: DefaultWatchShare
+	Trace       bool    // every watched call comes out
 	Seed        uint64
 	Reward      Reward // what calls are charged
 	Machine     string // for Key
@@ -131,7 +132,7 @@ func (c *Core) SetSampleEvery(every int) {
 
 // Step takes in one event. Plans come out of Tick only, so that one plan carries all that changed since the last one.
 func (c *Core) Step(nowNs state.Ns, e Event) Output {
-	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0]}
+	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0], Watched: c.out.Watched[:0]}
 	switch e := e.(type) {
 	case *Sample:
 		c.sample(nowNs, e)
@@ -253,6 +254,12 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	sound := c.sound(b, o, bad)
 	if sound {
 		b.seenAt = m.observed
+	}
+	if c.cfg.Trace {
+		alarms := c.totals.Alarms
+		defer func() {
+			c.out.Watched = append(c.out.Watched, Watched{Comm: m.Comm, Bucket: s.Bucket, Observation: o, Sound: sound, Alarms: int(c.totals.Alarms - alarms)})
+		}()
 	}
 	if m.exposure == nil {
 		if sound {

@@ -151,6 +151,16 @@ type Output struct {
 	Plans    []Plan
 	Learned  []Learned
 	Findings []Finding
+	Watched  []Watched // where Config.Trace is set
+}
+
+// Watched is one call that all ranks have reported.
+type Watched struct {
+	Comm   CommID
+	Bucket state.Bucket
+	state.Observation
+	Sound  bool // it is a cost of what was asked for
+	Alarms int  // that it raised
 }
 
 // BucketView is what people see of a bucket: why, table, status and metrics read it.

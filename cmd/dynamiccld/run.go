@@ -30,7 +30,7 @@ const watchEvery = 200 * time.Millisecond
 const reportWithin = 5 * time.Second
 
 // serveSettings are the settings of a daemon that `run` hands on when it starts one.
-var serveSettings = []string{"store", "learner", "policy", "reward", "explore-budget"}
+var serveSettings = []string{"store", "learner", "policy", "reward", "explore-budget", "trace"}
 
 // program are the flags of what a program gets: run and env have them.
 type program struct{ pluginDir string }
@@ -99,7 +99,7 @@ found, 126 when it cannot be executed; 2 for wrong flags.
 --no-explore uses what the store knows and tries nothing. --fixed-numerics lets no choice
 change a sum: AllReduce, ReduceScatter and Reduce keep NCCL's own choice, AllGather and Broadcast,
 which only copy, are tuned. Both hold for this program alone. --learner, --store, --policy,
---reward and --explore-budget are those of 'dynamiccld serve', for a daemon that run starts.`,
+--reward, --explore-budget and --trace are those of 'dynamiccld serve', for a daemon that run starts.`,
 		Example: `  dynamiccld run -- torchrun --nproc-per-node 8 train.py
   dynamiccld run --fixed-numerics -- mpirun -n 4 ./all_reduce_perf -b 8 -e 64M -f 2
   dynamiccld run --no-explore --quiet -- ./serve.sh`,

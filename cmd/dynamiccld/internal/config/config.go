@@ -33,6 +33,7 @@ type Config struct {
 	Machine     string        // overrides the detected machine shape; "": detect
 	GPUArch     string        // overrides the detected GPU architecture; "": detect
 	Seed        uint64        // of the learners' random source
+	Trace       string        // file that gets every watched call; "": none
 
 	// UntilUnused ends the daemon with the last `dynamiccld run`. It is how a daemon was started and no setting: no file
 	// and no variable may say it.

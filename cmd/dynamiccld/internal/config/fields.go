@@ -101,6 +101,14 @@ var fields = []field{
 	{"gpu-arch", "name", "GPU architecture that choices are stored under; empty: detected", false,
 		func(c *Config, s string) (err error) { c.GPUArch, err = label(s); return },
 		func(c Config) string { return c.GPUArch }},
+	{"trace", "path", "file to which every watched call is appended, as CSV; empty: none", false,
+		func(c *Config, s string) (err error) {
+			if c.Trace = s; s != "" {
+				c.Trace, err = absolute(s)
+			}
+			return
+		},
+		func(c Config) string { return c.Trace }},
 	{"seed", "number", "seed of the learners' random source", false,
 		func(c *Config, s string) (err error) { c.Seed, err = seed(s); return },
 		func(c Config) string { return strconv.FormatUint(c.Seed, 10) }},

@@ -51,6 +51,7 @@ type Daemon struct {
 
 	scanned, swept, readRecords, beaten state.Ns
 
+	trace         *trace                               // nil: none
 	captured      map[tuner.CommID]map[captured]uint64 // calls of all ranks that went into CUDA graphs
 	left          []departed                           // communicators that are gone, oldest first; at most departedKept
 	findings      []tuner.Finding                      // a ring of findingsKept once full; next at findingCount % findingsKept
@@ -84,7 +85,7 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 		return nil, err
 	}
 	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Guard: guardOf(cfg), Explore: !cfg.NoExplore, FixedNumerics: cfg.Fixed, SampleEvery: cfg.SampleEvery,
-		Seed: cfg.Seed, Reward: reward, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
+		Seed: cfg.Seed, Trace: cfg.Trace != "", Reward: reward, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,11 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 	if err := dir.Lock(); err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return &Daemon{cfg: cfg, version: version, log: log, started: time.Now(), calls: make(chan func()), dir: dir,
+	trace, err := openTrace(cfg.Trace)
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), calls: make(chan func()), dir: dir,
 		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
@@ -106,7 +111,7 @@ func guardOf(cfg config.Config) agents.GuardConfig {
 
 // Close gives back lock and files. The ranks keep the last agreed plans.
 func (d *Daemon) Close() error {
-	return errors.Join(d.memory.Close(), d.scanner.Close(), d.dir.Close())
+	return errors.Join(d.trace.close(), d.memory.Close(), d.scanner.Close(), d.dir.Close())
 }
 
 // now is the monotonic clock of the daemon's life; +1 so that 0 can mean never.

@@ -84,6 +84,7 @@ func (d *Daemon) turn() int {
 	if due(&d.beaten, now, beatEvery) {
 		d.beat()
 	}
+	d.flushTrace()
 	return n
 }
 
@@ -155,6 +156,7 @@ func (d *Daemon) stepAt(now state.Ns, e tuner.Event) {
 	for _, f := range out.Findings {
 		d.note(f)
 	}
+	d.traceOut(out.Watched)
 	if len(out.Learned) > 0 {
 		d.learn(out.Learned)
 	}

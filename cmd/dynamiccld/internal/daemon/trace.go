@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// traceColumns head the file of --trace. Times of a call are those of all its ranks together (docs/design.md, decision 6).
+var traceColumns = []string{"at_ns", "comm", "seq", "collective", "log2_bytes", "bytes", "action", "ran", "counter_ns", "signal_ns",
+	"skew_ns", "first_rank", "plan", "sound", "alarms"}
+
+// trace writes every watched call. A disk that is full ends it and nothing else.
+type trace struct {
+	file *os.File
+	w    *csv.Writer
+	buf  *bufio.Writer
+	row  []string
+}
+
+// openTrace appends to the file; nil: none is wanted.
+func openTrace(path string) (*trace, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w; give --trace a file that can be written", err)
+	}
+	t := &trace{file: f, buf: bufio.NewWriterSize(f, 1<<16), row: make([]string, len(traceColumns))}
+	t.w = csv.NewWriter(t.buf)
+	if info, err := f.Stat(); err == nil && info.Size() == 0 {
+		_ = t.w.Write(traceColumns) // into memory
+	}
+	return t, nil
+}
+
+func (t *trace) write(x *tuner.Watched) {
+	ns := func(v state.Ns) string { return strconv.FormatInt(int64(v), 10) }
+	ran := "-"
+	if x.Ran != actions.Default {
+		ran = x.Ran.String()
+	}
+	t.row = append(t.row[:0], ns(x.AtNs), strconv.FormatUint(uint64(x.Comm), 16), strconv.FormatUint(x.Seq, 10), x.Bucket.Collective.String(),
+		strconv.Itoa(int(x.Bucket.Log2Bytes)), strconv.FormatUint(x.Bytes, 10), x.Action.String(), ran, ns(x.CounterNs), ns(x.SignalNs),
+		ns(x.SkewNs), strconv.Itoa(int(x.FirstRank)), strconv.FormatUint(uint64(x.Plan), 10), strconv.FormatBool(x.Sound), strconv.Itoa(x.Alarms))
+	_ = t.w.Write(t.row)
+}
+
+func (t *trace) flush() error {
+	t.w.Flush()
+	return errors.Join(t.w.Error(), t.buf.Flush())
+}
+
+func (t *trace) close() error {
+	if t == nil {
+		return nil
+	}
+	return errors.Join(t.flush(), t.file.Close())
+}
+
+// traceOut takes what the core saw in a step.
+func (d *Daemon) traceOut(watched []tuner.Watched) {
+	if d.trace == nil {
+		return
+	}
+	for i := range watched {
+		d.trace.write(&watched[i])
+	}
+}
+
+// flushTrace is for the end of a tick, so that the file is never far behind.
+func (d *Daemon) flushTrace() {
+	if d.trace == nil {
+		return
+	}
+	if err := d.trace.flush(); err != nil {
+		d.log.Error("the trace ends here; tuning goes on", "err", err)
+		_ = d.trace.file.Close()
+		d.trace = nil
+	}
+}
