@@ -1,6 +1,7 @@
 package tuner_test
 
 import (
+	"flag"
 	"slices"
 	"testing"
 
@@ -144,6 +145,7 @@ func newDistant(t rapid.TB, cfg tuner.Config, ns state.Ns) *distant {
 // Whatever is lost, and however late the daemon hears and speaks: as long as it hears of some calls, and its learner wants
 // to try something, that is tried.
 func TestTrialsGoOnWhateverIsLost(t *testing.T) {
+	checks(t, "25")
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := tuner.Config{SampleEvery: rapid.SampledFrom([]int{0, 0, 1, 8}).Draw(t, "every"),
 			Guard: agents.DefaultGuardConfig().Budgeted(rapid.SampledFrom([]float64{0, 0.004, 0.01, 0.3}).Draw(t, "budget"))}
@@ -170,7 +172,7 @@ func TestTrialsGoOnWhateverIsLost(t *testing.T) {
 		// beyond what may be spent on it.
 		limit := 3*(behind+(blocked+2)*tick+epochCalls) + 64 + 16 + 128 + 64
 		waits := 0
-		for range 20_000 / tick {
+		for range 12_000 / tick {
 			for range tick {
 				d.call()
 			}
@@ -190,12 +192,13 @@ func TestTrialsGoOnWhateverIsLost(t *testing.T) {
 // Programs run ahead of their GPU: until the trials of a plan are heard of nothing else is tried, for it would be the same
 // again.
 func TestTrialsAreWaitedFor(t *testing.T) {
+	checks(t, "25")
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := tuner.Config{Reward: rapid.SampledFrom([]tuner.Reward{tuner.RewardCall, tuner.RewardExposed}).Draw(t, "reward")}
 		d := newDistant(t, cfg, 1_000_000)
 		behind := rapid.IntRange(0, 2000).Draw(t, "behind")
 		tick := rapid.IntRange(1, 100).Draw(t, "calls a tick")
-		for range 8_000 / tick {
+		for range 3_000 / tick {
 			for range tick {
 				d.call()
 			}
@@ -212,8 +215,22 @@ func TestTrialsAreWaitedFor(t *testing.T) {
 				d.step(tuner.Published{Comm: comm, Version: d.version})
 			}
 		}
-		if least := 8_000 / (2 * (behind + 2*tick + 64)); d.entries < least {
-			t.Errorf("%d entries with trials in 8,000 calls, want at least %d", d.entries, least)
+		if least := 3_000 / (2 * (behind + 2*tick + 64)); d.entries < least {
+			t.Errorf("%d entries with trials in 3,000 calls, want at least %d", d.entries, least)
 		}
 	})
+}
+
+// checks says how many cases a property with long ones is tried on, unless somebody asked for another number than rapid's own.
+func checks(t *testing.T, n string) {
+	t.Helper()
+	f := flag.Lookup("rapid.checks")
+	before := f.Value.String()
+	if before != f.DefValue {
+		return
+	}
+	if err := f.Value.Set(n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Value.Set(before) })
 }
