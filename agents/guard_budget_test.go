@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"dynamiccl/actions"
 )
 
@@ -129,5 +131,143 @@ func TestFewTrialsOfTheUnmeasured(t *testing.T) {
 	feed(g, ring, 90e3, 2)
 	if _, trials := g.Propose(12); len(trials) != 5 {
 		t.Errorf("trials %v of what was measured", trials)
+	}
+}
+
+// No batch may be expected to lose more than what is left, whatever the learner wants.
+func TestBudgetOfABatch(t *testing.T) {
+	set := fullSet()
+	rapidCheck(t, func(t *rapid.T) {
+		l := &stubborn{}
+		g := NewGuard(l, set, bucketOf(rapid.Uint8Range(8, 30).Draw(t, "size")), nil, DefaultGuardConfig())
+		feed(g, actions.Default, 1e5, rapid.IntRange(1, 40).Draw(t, "default"))
+		for range rapid.IntRange(1, 12).Draw(t, "batches") {
+			l.trials = rapid.SliceOfN(rapid.SampledFrom(set), 0, 40).Draw(t, "wanted")
+			before := g.budget.available(g)
+			_, trials := g.Propose(12)
+			expected := 0.0
+			for _, a := range trials {
+				if i := g.arms.index[a]; i != 0 {
+					expected += g.excess(i)
+				}
+			}
+			if expected > max(0, before)+1e-9 {
+				t.Fatalf("a batch expected to lose %f of %f: %v", expected, before, trials)
+			}
+			for _, a := range slices.Clone(trials) {
+				g.Observe(seen(a, 1e5*math.Exp(rapid.Float64Range(-0.7, 1.5).Draw(t, "cost"))))
+			}
+		}
+	})
+}
+
+// The sum stays within bounds even where nothing is better than the default and predictions are wrong: costs are drawn
+// without any of the structure that the model believes in.
+func TestBudgetOverAll(t *testing.T) {
+	set := fullSet()
+	cfg := DefaultGuardConfig()
+	for _, name := range adaptive() {
+		for seed := range uint64(20) {
+			rng := rand.New(rand.NewPCG(seed, 5))
+			cost := map[actions.Action]float64{actions.Default: 1e5}
+			for _, a := range set[1:] {
+				cost[a] = 1e5 * math.Exp(2*rng.Float64()) // 1 to 7.4 times the default
+			}
+			g := makeGuard(t, name, set, bucketOf(14), nil, seed)
+			w := simWorld{func(a actions.Action) float64 { return cost[a] }, 0.05, rng}
+			lost, calls, surprise := 0.0, 0, 0.0
+			run := func(a actions.Action) {
+				lost += cost[a]/1e5 - 1
+				calls++
+				g.Observe(w.call(a))
+			}
+			for range 100 {
+				base, trials := g.Propose(12)
+				batch := 0.0
+				for _, a := range trials {
+					if i := g.arms.index[a]; i != 0 {
+						batch += max(0, cost[a]/1e5-1-g.excess(i))
+					}
+				}
+				surprise = max(surprise, batch)
+				for _, a := range slices.Clone(trials) {
+					run(a)
+				}
+				for range 8 {
+					run(base)
+				}
+			}
+			// What a batch loses more than was expected is known after it: the worst batch counts once.
+			if bound := cfg.Allowance + cfg.Income*float64(calls) + surprise; lost > bound {
+				t.Errorf("%s, seed %d: lost %.1f calls of the default in %d calls, want at most %.1f", name, seed, lost, calls, bound)
+			}
+			if math.Abs(lost-g.Lost()) > 0.03*float64(calls)+1 {
+				t.Errorf("%s, seed %d: lost %.1f, the guard says %.1f", name, seed, lost, g.Lost())
+			}
+		}
+	}
+}
+
+// A condition that flips back and forth must not grant a new allowance each time.
+func TestBudgetUnderFlapping(t *testing.T) {
+	cfg := DefaultGuardConfig()
+	g := makeGuard(t, NameUCB, fullSet(), bucketOf(14), nil, 1)
+	rng := rand.New(rand.NewPCG(1, 1))
+	lost, calls := 0.0, 0
+	for range 200 {
+		for range 2 {
+			base, trials := g.Propose(12)
+			for _, a := range append(slices.Clone(trials), base, base, base, base, base, base) {
+				c := 1.0
+				if a != actions.Default {
+					c = 1.45
+				}
+				lost += c - 1
+				calls++
+				g.Observe(seen(a, 1e5*c*math.Exp(0.05*rng.NormFloat64())))
+			}
+		}
+		g.Shift(DiagnosisUnknown)
+	}
+	if bound := cfg.Allowance + 2*cfg.Income*float64(calls) + 12; lost > bound {
+		t.Errorf("200 shifts lost %.0f calls of the default in %d calls, want at most %.0f", lost, calls, bound)
+	}
+}
+
+// Trials that are still under way count when the next batch is planned.
+func TestBudgetCountsWhatIsUnderWay(t *testing.T) {
+	set := fullSet()
+	l := &stubborn{trials: set[1:]}
+	g := NewGuard(l, set, bucketOf(12), nil, DefaultGuardConfig())
+	feed(g, actions.Default, 1e5, 20)
+	_, first := g.Propose(12)
+	n := len(first)
+	_, second := g.Propose(12)
+	if n == 0 || len(second) >= n {
+		t.Errorf("%d trials, then %d before any of them was seen", n, len(second))
+	}
+}
+
+// A shift carries what is left, and at most CarryCap.
+func TestBudgetCarry(t *testing.T) {
+	cfg := DefaultGuardConfig()
+	g := guardOf(&stubborn{base: ring}, ring, tree)
+	feed(g, actions.Default, 100e3, 10)
+	g.Observe(seen(tree, 350e3)) // 2.5 of the allowance of 4
+	g.Shift(DiagnosisUnknown)
+	if want := cfg.Allowance + 11*cfg.Income - 2.5; math.Abs(g.budget.carry-want) > 0.05 {
+		t.Errorf("carried %f, want %f", g.budget.carry, want)
+	}
+	feed(g, actions.Default, 100e3, 10)
+	feed(g, ring, 50e3, 1000)
+	g.Shift(DiagnosisUnknown)
+	if g.budget.carry != cfg.CarryCap {
+		t.Errorf("carried %f of the gains of 1000 calls", g.budget.carry)
+	}
+	feed(g, actions.Default, 100e3, 100)
+	feed(g, ring, 1e9, 20) // a condition a thousand times slower, not yet known to be one
+	g.Shift(DiagnosisCPUContention)
+	if g.budget.carry < 1 || g.budget.carry > cfg.Allowance {
+		t.Errorf("carried %f: the calls that showed a change were charged to exploration", g.budget.carry)
 	}
 }

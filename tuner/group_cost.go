@@ -15,8 +15,8 @@ const (
 )
 
 // cost fills in what the call took: from the last rank's start to the last rank's end, and the launch, which kernel times
-// leave out, or less what events take between them. Without instants it is the shortest duration over ranks, which is the same where every
-// rank waits for the last one's data.
+// leave out, or less what events take between them. Without instants it is the shortest duration over ranks, which is the
+// same where every rank waits for the last one's data.
 func (g *group) cost(o *state.Observation) flaw {
 	if g.instants {
 		o.CounterNs, o.FirstRank = g.last.counterNs, g.last.rank

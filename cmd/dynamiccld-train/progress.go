@@ -8,6 +8,8 @@ import (
 
 	"github.com/pterm/pterm"
 	"golang.org/x/term"
+
+	"dynamiccl/cmd/internal/bar"
 )
 
 // progress shows how far training is: a bar on a terminal, a line now and then elsewhere.
@@ -32,10 +34,7 @@ func newProgress(p *program, o options, first int) *progress {
 	s.began = s.now()
 	s.last = s.began
 	if file, ok := p.stderr.(*os.File); ok && !o.quiet && term.IsTerminal(int(file.Fd())) {
-		s.bar = pterm.DefaultProgressbar.WithWriter(file).WithTotal(s.total).WithShowElapsedTime(false).WithMaxWidth(120)
-		// Not Start: it hides the cursor through standard output, which may be a file, and a second signal would leave it
-		// hidden.
-		s.bar.IsActive = true
+		s.bar = bar.New(file, s.total)
 	}
 	return s
 }

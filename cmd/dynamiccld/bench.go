@@ -14,7 +14,6 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/paired"
 	"dynamiccl/cmd/dynamiccld/internal/sweep"
-	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/models"
 )
 
@@ -155,13 +154,11 @@ func (f *benchFlags) parse() error {
 		}
 		f.o.Phases = append(f.o.Phases, phase)
 	}
-	for _, text := range f.sizes {
-		n, err := units.ParseBytes(text)
-		if err != nil {
-			return fmt.Errorf("--sizes: %w", err)
-		}
-		f.o.Sizes = append(f.o.Sizes, n)
+	sizes, err := parseSizes(f.sizes)
+	if err != nil {
+		return err
 	}
+	f.o.Sizes = sizes
 	for i, c := range f.o.Collectives {
 		if known, err := actions.ParseCollective(c); err == nil {
 			f.o.Collectives[i] = known.String()
@@ -181,12 +178,8 @@ func (f *benchFlags) parse() error {
 // `run` would make of that.
 func (f *benchFlags) environments(a *app) error {
 	bare := a.bare()
-	setup := f.prepare(bare, config.Config{})
-	if setup.Why != "" {
-		return errors.New(setup.Why)
-	}
-	for _, note := range setup.Notes {
-		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", note)
+	if _, err := f.setup(bare); err != nil {
+		return err
 	}
 	f.o.Plain = bare.environ
 	f.o.Tuned = func(dir string) []string {

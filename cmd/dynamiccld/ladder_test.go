@@ -26,7 +26,7 @@ var ladder = map[string][]string{
 	"models":            {"actions", "state", "agents"},
 	"models/train":      {"actions", "state", "agents", "tuner/tunersim"},
 
-	"cmd/dynamiccld-train": {"actions", "state", "agents", "tuner", "tuner/tunersim", "tuner/store", "models/train", "cmd/internal/tracefile"},
+	"cmd/dynamiccld-train": {"actions", "state", "agents", "tuner", "tuner/tunersim", "tuner/store", "models/train", "cmd/internal/tracefile", "cmd/internal/bar"},
 	"cmd":                  {"tuner/tunersim"}, // cmd/internal: what both programs use
 
 	"nccltuner/gputest/programtest": {},

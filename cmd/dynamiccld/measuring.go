@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/doctor"
 	"dynamiccl/cmd/dynamiccld/internal/launch"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 )
 
@@ -35,20 +35,42 @@ func (m *measuring) flags(cmd *cobra.Command) {
 	flags.StringVar(&m.pluginDir, "plugin-dir", "", "folder of the plugin (default: ../lib beside this program, else its own folder)")
 }
 
+// setup is what a program of the app would get; its notes go to standard error.
+func (m *measuring) setup(a *app) (launch.Setup, error) {
+	setup := m.prepare(a, config.Config{})
+	if setup.Why != "" {
+		return setup, errors.New(setup.Why)
+	}
+	for _, note := range setup.Notes {
+		a.note(note)
+	}
+	return setup, nil
+}
+
+func (a *app) note(text string) { fmt.Fprintf(a.stderr, "dynamiccld: %s\n", text) }
+
+// parseSizes reads --sizes.
+func parseSizes(texts []string) (sizes []uint64, err error) {
+	for _, text := range texts {
+		n, err := units.ParseBytes(text)
+		if err != nil {
+			return nil, fmt.Errorf("--sizes: %w", err)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
+}
+
 // environ is the environment of ranks. Notes go to standard error; net: nodes are faked over whatever network there is;
 // timed: their calls are to be timed as those of a program are.
 func (m *measuring) environ(a *app, net, timed bool) ([]string, error) {
-	setup := m.prepare(a, config.Config{})
-	if setup.Why != "" {
-		return nil, errors.New(setup.Why)
+	setup, err := m.setup(a)
+	if err != nil {
+		return nil, err
 	}
-	notes := setup.Notes
 	if devices, err := os.ReadDir(a.sysroot + "/sys/class/infiniband"); err == nil && len(devices) > 0 && net &&
 		a.getenv("NCCL_IB_DISABLE") == "" && a.getenv("NCCL_NET") == "" {
-		notes = append(notes, "this machine has InfiniBand or RoCE, which NCCL may take between nodes: set NCCL_IB_DISABLE=1 for sockets")
-	}
-	for _, note := range notes {
-		fmt.Fprintf(a.stderr, "dynamiccld: %s\n", note)
+		a.note("this machine has InfiniBand or RoCE, which NCCL may take between nodes: set NCCL_IB_DISABLE=1 for sockets")
 	}
 	return a.workerEnviron(setup, timed), nil
 }
@@ -63,15 +85,14 @@ func (a *app) onTerminal() bool {
 // be timed, what times them: the preload library or, if the user wants that, NCCL's kernel events.
 func (a *app) workerEnviron(setup launch.Setup, timed bool) []string {
 	var variables []launch.Variable
-	kernels, err := strconv.ParseBool(a.getenv("DYNAMICCL_KERNEL_EVENTS"))
-	kernels = kernels && err == nil
+	kernels := config.SwitchedOn(a.getenv, config.KernelEventsVariable)
 	for _, v := range setup.Variables {
 		if strings.HasPrefix(v.Name, "NCCL_") || v.Name == "LD_PRELOAD" && timed && !kernels {
 			variables = append(variables, v)
 		}
 	}
 	if timed && kernels { // stream calls alone are sampled
-		variables = append(variables, launch.Variable{Name: "DYNAMICCL_NO_GRAPHS", Value: "1"})
+		variables = append(variables, launch.Variable{Name: config.NoGraphsVariable, Value: "1"})
 	}
 	if a.getenv("NCCL_DEBUG") == "" {
 		variables = append(variables, launch.Variable{Name: "NCCL_DEBUG", Value: "WARN"})

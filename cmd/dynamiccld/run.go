@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,9 +50,7 @@ func (a *app) settingFlags(cmd *cobra.Command, names ...string) {
 func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
 	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed,
 		User: doctor.NCCLSettings(doctor.Host{Getenv: a.getenv, Root: a.sysroot}), Preload: a.getenv("LD_PRELOAD")}
-	promised, _ := strconv.ParseBool(a.getenv("DYNAMICCL_NO_GRAPHS"))
-	kernels, _ := strconv.ParseBool(a.getenv("DYNAMICCL_KERNEL_EVENTS"))
-	wish.TimesItself = promised && kernels
+	wish.TimesItself = config.SwitchedOn(a.getenv, config.NoGraphsVariable) && config.SwitchedOn(a.getenv, config.KernelEventsVariable)
 	exe, err := os.Executable()
 	if err == nil {
 		wish.Plugin, err = launch.FindPlugin(p.pluginDir, exe)
@@ -128,9 +123,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	ctx := context.WithoutCancel(cmd.Context())
 	environ := r.environ
 	if r.arrange(ctx, cmd.Flags()) {
-		var id [8]byte
-		_, _ = rand.Read(id[:]) // never fails (crypto/rand)
-		r.id = binary.LittleEndian.Uint64(id[:]) | 1
+		r.id = control.NewRun()
 		variables := append(slices.Clone(r.setup.Variables), launch.Variable{Name: launch.RunVariable, Value: control.RunID(r.id)})
 		environ = launch.Environ(environ, variables)
 	}

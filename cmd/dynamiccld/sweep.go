@@ -180,13 +180,9 @@ func (f *sweepFlags) parse() error {
 
 func (f *sweepFlags) parseSizes() ([]uint64, error) {
 	if len(f.sizes) > 0 {
-		var sizes []uint64
-		for _, text := range f.sizes {
-			n, err := units.ParseBytes(text)
-			if err != nil {
-				return nil, fmt.Errorf("--sizes: %w", err)
-			}
-			sizes = append(sizes, n)
+		sizes, err := parseSizes(f.sizes)
+		if err != nil {
+			return nil, err
 		}
 		slices.Sort(sizes)
 		return slices.Compact(sizes), nil

@@ -221,13 +221,10 @@ static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t byt
   __atomic_store_n(&d->seq, seq, __ATOMIC_RELEASE);
 }
 
-/* What goes into a CUDA graph is never asked for again: the daemon is told at once what was chosen, sampling or not.
- * Dropped and counted when the ring is full. */
-static __attribute__((noinline)) void tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
-                                                    uint32_t action) {
-  struct dyn_member *member = dyn_member_of(comm);
-  if (!comm->record || !member->process || !daemon_beats(member)) return;
-  struct dyn_sample sample = {
+/* What this half knows of a call: neither its times nor what will run. */
+static struct dyn_sample sample_of(const struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
+                                   uint32_t action, uint16_t flags) {
+  return (struct dyn_sample){
       .commId = comm->commId,
       .seq = seq,
       .bytes = bytes,
@@ -235,17 +232,27 @@ static __attribute__((noinline)) void tell_captured(struct dyn_comm *comm, uint6
       .action = action,
       .rank = comm->rank,
       .collective = (uint8_t)collective,
-      .algorithm = UINT8_MAX, /* what will run is not known yet */
+      .algorithm = UINT8_MAX,
       .protocol = UINT8_MAX,
-      .flags = DYN_SAMPLE_UNTIMED | DYN_SAMPLE_CAPTURED,
+      .flags = flags,
       .nRanks = comm->nRanks > UINT16_MAX ? UINT16_MAX : (uint16_t)comm->nRanks,
   };
+}
+
+/* What goes into a CUDA graph is never asked for again: the daemon is told at once what was chosen, sampling or not.
+ * Dropped and counted when the ring is full. */
+static __attribute__((noinline)) void tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
+                                                    uint32_t action) {
+  struct dyn_member *member = dyn_member_of(comm);
+  if (!comm->record || !member->process || !daemon_beats(member)) return;
+  struct dyn_sample sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_UNTIMED | DYN_SAMPLE_CAPTURED);
   dyn_ring_put(member->process, &sample);
 }
 
-/* The preload library times this call: says which one it is. All ranks sample the same calls: its timing began for
- * whatever communicator, and the first call of a window is none (windowSeq). The call's thread is this one, unless the communicator does
- * not block; then there is no probe here and nothing comes of it there. */
+/* The preload library times this call: says which one it is; a Coll event in it says what runs (profiler_sample.c). All
+ * ranks sample the same calls: timing began for whatever communicator, and the first call of a window is none (windowSeq).
+ * The call's thread is this one, unless the communicator does not block; then there is no probe here and nothing comes of
+ * it there. */
 static __attribute__((noinline)) void describe(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
                                                uint32_t action) {
   struct dyn_process *process = dyn_member_of(comm)->process;
@@ -253,19 +260,7 @@ static __attribute__((noinline)) void describe(struct dyn_comm *comm, uint64_t s
   if (!timed || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
   timed->asked++;
   timed->lease = process->lease;
-  timed->sample = (struct dyn_sample){
-      .commId = comm->commId,
-      .seq = seq,
-      .bytes = bytes,
-      .planVersion = (uint32_t)comm->plan.version,
-      .action = action,
-      .rank = comm->rank,
-      .collective = (uint8_t)collective,
-      .algorithm = UINT8_MAX, /* a Coll event in this call says it (profiler_sample.c) */
-      .protocol = UINT8_MAX,
-      .flags = DYN_SAMPLE_EVENT_TIMED,
-      .nRanks = comm->nRanks > UINT16_MAX ? UINT16_MAX : (uint16_t)comm->nRanks,
-  };
+  timed->sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_EVENT_TIMED);
 }
 
 /* A call is decided: those who ask for it later find it, and it counts. */

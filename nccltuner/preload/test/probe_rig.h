@@ -152,4 +152,23 @@ static int status_of(pid_t child) {
   return status;
 }
 
+/* A test in a process of its own. */
+static void run(const char *name, void (*test)(void)) {
+  pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < FAKE_STREAMS; i++) atomic_store(&gpu->context[i], 0x77);
+    atomic_store(&gpu->contextId, 1);
+    atomic_store(&preload->mask, &mask);
+    open_ring();
+    alarm(60);
+    test();
+    fflush(NULL);
+    _exit(0);
+  }
+  int status = status_of(child);
+  CHECK(status == 0, "%s: status %x", name, status);
+  printf("{\"probe\":\"%s\"}\n", name);
+  fflush(NULL);
+}
+
 #endif

@@ -358,24 +358,6 @@ static void cost(void) {
   printf("{\"wrapperNs\":{\"noPlugin\":%.1f,\"off\":%.1f,\"timing\":%.1f}}\n", ns[0], ns[1], ns[2]);
 }
 
-static void run(const char *name, void (*test)(void)) {
-  pid_t child = fork();
-  if (child == 0) {
-    for (int i = 0; i < FAKE_STREAMS; i++) atomic_store(&gpu->context[i], 0x77);
-    atomic_store(&gpu->contextId, 1);
-    atomic_store(&preload->mask, &mask);
-    open_ring();
-    alarm(60);
-    test();
-    fflush(NULL);
-    _exit(0);
-  }
-  int status = status_of(child);
-  CHECK(status == 0, "%s: status %x", name, status);
-  printf("{\"probe\":\"%s\"}\n", name);
-  fflush(NULL);
-}
-
 int main(int argc, char **argv) {
   char path[4096];
   CHECK(argc > 1, "the folder of the fakes");

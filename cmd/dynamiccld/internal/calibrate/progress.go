@@ -7,6 +7,7 @@ import (
 
 	"github.com/pterm/pterm"
 
+	"dynamiccl/cmd/internal/bar"
 	"dynamiccl/state"
 )
 
@@ -29,8 +30,7 @@ type progress struct {
 func newProgress(o *Options, began time.Time) *progress {
 	p := &progress{out: o.Progress, now: o.Now, ends: began.Add(o.Budget), last: began}
 	if o.Terminal {
-		p.bar = pterm.DefaultProgressbar.WithWriter(o.Progress).WithTotal(1).WithShowElapsedTime(false).WithMaxWidth(120)
-		p.bar.IsActive = true // not Start: it hides the cursor through standard output, which may be a file
+		p.bar = bar.New(o.Progress, 1)
 	}
 	return p
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	koanfyaml "github.com/knadh/koanf/parsers/yaml"
@@ -23,8 +24,20 @@ const EnvPrefix = "DYNAMICCL_"
 // maxFileBytes bounds a configuration file: 16 settings need less than two kilobytes.
 const maxFileBytes = 64 << 10
 
+// Switches that the plugin reads (nccltuner/plugin/capture.c).
+const (
+	NoGraphsVariable     = EnvPrefix + "NO_GRAPHS"     // the program promises to capture no CUDA graphs
+	KernelEventsVariable = EnvPrefix + "KERNEL_EVENTS" // NCCL times its kernels
+)
+
+// SwitchedOn says that a switch of the environment is on; what is no switch's value is off.
+func SwitchedOn(getenv func(string) string, name string) bool {
+	on, err := strconv.ParseBool(getenv(name))
+	return on && err == nil
+}
+
 // otherEnv are variables of ours that are not settings of the daemon.
-var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN", EnvPrefix + "NO_GRAPHS", EnvPrefix + "KERNEL_EVENTS"}
+var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN", NoGraphsVariable, KernelEventsVariable}
 
 // Sources says where Load looks.
 type Sources struct {

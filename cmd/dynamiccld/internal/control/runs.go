@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -29,6 +31,13 @@ type Captured struct {
 	Choice     string `json:"choice"`
 	Calls      uint64 `json:"calls"`
 	Supported  bool   `json:"supported"` // something of this collective and size was measured
+}
+
+// NewRun gives an id to a run; 0 is none's.
+func NewRun() uint64 {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+	return binary.LittleEndian.Uint64(id[:]) | 1
 }
 
 // RunID writes a run's id as DYNAMICCL_RUN and the control socket have it.

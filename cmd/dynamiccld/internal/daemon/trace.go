@@ -21,7 +21,6 @@ var traceColumns = []string{"at_ns", "comm", "seq", "collective", "log2_bytes", 
 type trace struct {
 	file *os.File
 	w    *csv.Writer
-	buf  *bufio.Writer
 	row  []string
 }
 
@@ -34,8 +33,7 @@ func openTrace(path string) (*trace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w; give --trace a file that can be written", err)
 	}
-	t := &trace{file: f, buf: bufio.NewWriterSize(f, 1<<16), row: make([]string, len(traceColumns))}
-	t.w = csv.NewWriter(t.buf)
+	t := &trace{file: f, w: csv.NewWriter(bufio.NewWriterSize(f, 1<<16))} // which it takes as its own buffer
 	if info, err := f.Stat(); err == nil && info.Size() == 0 {
 		_ = t.w.Write(traceColumns) // into memory
 	}
@@ -56,7 +54,7 @@ func (t *trace) write(x *tuner.Watched) {
 
 func (t *trace) flush() error {
 	t.w.Flush()
-	return errors.Join(t.w.Error(), t.buf.Flush())
+	return t.w.Error()
 }
 
 func (t *trace) close() error {

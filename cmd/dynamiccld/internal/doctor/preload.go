@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
+
+	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/launch"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 // checkPreload says whether calls are timed: by the preload library or, where the user asks for kernel events and promises
 // that no CUDA graphs are captured, by NCCL (nccltuner/plugin/capture.c). profiler is ours.
 func checkPreload(r *Report, h Host, profiler *library) {
-	for _, name := range strings.FieldsFunc(h.Getenv("LD_PRELOAD"), func(c rune) bool { return c == ':' || c == ' ' }) { // ld.so(8)
+	for _, name := range launch.Preloaded(h.Getenv("LD_PRELOAD")) {
 		if filepath.Base(name) != preloadFile {
 			continue
 		}
@@ -37,11 +38,7 @@ func checkPreload(r *Report, h Host, profiler *library) {
 		}
 		return
 	}
-	set := func(name string) bool {
-		on, err := strconv.ParseBool(h.Getenv(name))
-		return on && err == nil
-	}
-	if set("DYNAMICCL_NO_GRAPHS") && set("DYNAMICCL_KERNEL_EVENTS") {
+	if config.SwitchedOn(h.Getenv, config.NoGraphsVariable) && config.SwitchedOn(h.Getenv, config.KernelEventsVariable) {
 		r.ok("preload", "DYNAMICCL_KERNEL_EVENTS has NCCL time kernels, and DYNAMICCL_NO_GRAPHS promises that no CUDA graphs are captured: no preload library is needed")
 		return
 	}

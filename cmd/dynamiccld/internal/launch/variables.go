@@ -107,10 +107,13 @@ func (s *Setup) profiler(w Wish) {
 
 func preloadSeparator(r rune) bool { return r == ':' || r == ' ' } // ld.so(8)
 
+// Preloaded are the libraries of an LD_PRELOAD.
+func Preloaded(value string) []string { return strings.FieldsFunc(value, preloadSeparator) }
+
 // preload puts the library that times calls before what the user preloads. Without it nothing is timed, unless the user
 // has NCCL do it (nccltuner/plugin/capture.c).
 func (s *Setup) preload(w Wish) {
-	for _, path := range strings.FieldsFunc(w.Preload, preloadSeparator) {
+	for _, path := range Preloaded(w.Preload) {
 		if filepath.Base(path) == preloadFile {
 			return
 		}
@@ -175,7 +178,7 @@ func Bare(environ []string) (bare []string) {
 		case slices.Contains(OwnVariables, name), (name == tunerVariable || name == profilerVariable) && ours(value), name == deviceVariable && value == "1":
 			continue
 		case name == preloadVariable:
-			others := slices.DeleteFunc(strings.FieldsFunc(value, preloadSeparator), func(path string) bool { return filepath.Base(path) == preloadFile })
+			others := slices.DeleteFunc(Preloaded(value), func(path string) bool { return filepath.Base(path) == preloadFile })
 			if len(others) == 0 {
 				continue
 			}

@@ -2,8 +2,6 @@ package paired
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -55,9 +53,7 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 		environ = o.Tuned(a.dir)
 	}
 	if a.Arm.daemon() {
-		var id [8]byte
-		_, _ = rand.Read(id[:]) // never fails (crypto/rand)
-		a.run = binary.LittleEndian.Uint64(id[:]) | 1
+		a.run = control.NewRun()
 		environ = append(slices.Clone(environ), launch.RunVariable+"="+control.RunID(a.run))
 		if a.daemon, err = launch.Need(ctx, launch.Host{Dir: a.dir, Executable: o.Executable, Args: a.serveArgs(o), Environ: o.Plain}); err != nil {
 			return err

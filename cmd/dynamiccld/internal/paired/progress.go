@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/pterm/pterm"
+
+	"dynamiccl/cmd/internal/bar"
 )
 
 // Times between two showings.
@@ -28,8 +30,7 @@ type progress struct {
 func newProgress(o *Options) *progress {
 	p := &progress{out: o.Progress, phases: o.Phases}
 	if o.Terminal {
-		p.bar = pterm.DefaultProgressbar.WithWriter(o.Progress).WithTotal(1).WithShowElapsedTime(false).WithMaxWidth(120)
-		p.bar.IsActive = true // not Start: it hides the cursor through standard output, which may be a file
+		p.bar = bar.New(o.Progress, 1)
 	}
 	return p
 }

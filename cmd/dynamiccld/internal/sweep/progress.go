@@ -8,6 +8,7 @@ import (
 
 	"github.com/pterm/pterm"
 
+	"dynamiccl/cmd/internal/bar"
 	"dynamiccl/state"
 )
 
@@ -45,9 +46,7 @@ func newProgress(o *Options, d *Description) *progress {
 	fmt.Fprintf(p.out, "%s, NCCL %s, %d ranks, %d nodes, %s, %s, %s calls, into %s\n", id.Machine, id.NCCL, id.Ranks, id.Nodes, id.Transport,
 		id.Condition, id.Calls, o.Out)
 	if o.Terminal {
-		p.bar = pterm.DefaultProgressbar.WithWriter(o.Progress).WithTotal(1).WithShowElapsedTime(false).WithMaxWidth(120)
-		// Not Start: it hides the cursor through standard output, which may be a file.
-		p.bar.IsActive = true
+		p.bar = bar.New(o.Progress, 1)
 	}
 	return p
 }
