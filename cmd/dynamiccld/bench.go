@@ -43,6 +43,8 @@ calls, no CUDA graphs: each call's choice is taken as in a program.
   observe       as run, but never chooses: what watching costs
   plugin        plugin and preload library, and no daemon
 
++VARIABLE=VALUE behind any of them, also several times, sets that in its ranks alone.
+
 The first of --arms is the base. Ranks of one arm call at a time, the others wait. In a
 round every arm makes, for each collective and size, a batch of --calls calls, fewer
 where these would take longer than --batch; who is first goes around. A batch counts
@@ -66,7 +68,8 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 		Example: `  dynamiccld bench
   dynamiccld bench --arms plain,run,observe --phases quiet:60s,compute:60s,quiet:60s --out bench.jsonl
   dynamiccld bench --nodes 4 --phases quiet:2m,network:2m --sizes 1K,64K,1M --collectives AllReduce
-  dynamiccld bench --arms plain,run:policy,run:ucb --explore-budget 10%`,
+  dynamiccld bench --arms plain,run:policy,run:ucb --explore-budget 10%
+  dynamiccld bench --arms plain,plain+NCCL_PROTO=LL,run+DYNAMICCL_FIXED_NUMERICS=1 --sizes 64K`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.bench(cmd, f) },
 	}

@@ -34,9 +34,10 @@ type Head struct {
 
 // ArmHead is one arm. The first is the base.
 type ArmHead struct {
-	Name    string `json:"name"`
-	Kind    string `json:"kind"`
-	Learner string `json:"learner,omitempty"`
+	Name    string   `json:"name"`
+	Kind    string   `json:"kind"`
+	Learner string   `json:"learner,omitempty"`
+	Environ []string `json:"environ,omitempty"`
 }
 
 // PhaseHead is one phase as it was asked for.

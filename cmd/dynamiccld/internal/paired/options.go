@@ -30,18 +30,25 @@ const observer = "default"
 type Arm struct {
 	Name    string // as it was asked for
 	Kind    string
-	Learner string // of its daemon; "": the daemon's own
+	Learner string   // of its daemon; "": the daemon's own
+	Environ []string // VARIABLE=VALUE, put over what its kind gives
 }
 
 // daemon says that the arm has one.
 func (a Arm) daemon() bool { return a.Kind == ArmRun || a.Kind == ArmObserve }
 
-// ParseArm reads KIND, or run:LEARNER.
+// ParseArm reads KIND or run:LEARNER, with +VARIABLE=VALUE behind it any number of times.
 func ParseArm(text string) (Arm, error) {
-	kind, learner, named := strings.Cut(text, ":")
-	a := Arm{Name: text, Kind: kind, Learner: learner}
+	parts := strings.Split(text, "+")
+	kind, learner, named := strings.Cut(parts[0], ":")
+	a := Arm{Name: text, Kind: kind, Learner: learner, Environ: parts[1:]}
 	if !slices.Contains(Kinds, kind) || named && (kind != ArmRun || learner == "") {
 		return a, fmt.Errorf("%q: want %s, or %s:LEARNER", text, strings.Join(Kinds, ", "), ArmRun)
+	}
+	for _, v := range a.Environ {
+		if name, _, set := strings.Cut(v, "="); name == "" || !set {
+			return a, fmt.Errorf("%q: %q is no VARIABLE=VALUE", text, v)
+		}
 	}
 	if kind == ArmObserve {
 		a.Learner = observer

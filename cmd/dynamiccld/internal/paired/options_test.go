@@ -1,6 +1,7 @@
 package paired
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,13 +12,21 @@ import (
 func msec(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 func TestParse(t *testing.T) {
-	if a, err := ParseArm("run:ucb"); err != nil || a != (Arm{"run:ucb", ArmRun, "ucb"}) {
-		t.Errorf("%+v, %v", a, err)
+	for text, want := range map[string]Arm{
+		"run:ucb":                      {Kind: ArmRun, Learner: "ucb"},
+		"plain+NCCL_PROTO=LL":          {Kind: ArmPlain, Environ: []string{"NCCL_PROTO=LL"}},
+		"run:ucb+A=b=c+NCCL_MAX_CTAS=": {Kind: ArmRun, Learner: "ucb", Environ: []string{"A=b=c", "NCCL_MAX_CTAS="}},
+	} {
+		want.Name = text
+		if a, err := ParseArm(text); err != nil || a.Name != text || a.Kind != want.Kind || a.Learner != want.Learner ||
+			!slices.Equal(a.Environ, want.Environ) {
+			t.Errorf("%+v, %v; want %+v", a, err, want)
+		}
 	}
 	if a, err := ParseArm("observe"); err != nil || a.Learner != "default" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	for _, text := range []string{"", "fast", "plain:ucb", "observe:ucb", "run:"} {
+	for _, text := range []string{"", "fast", "plain:ucb", "observe:ucb", "run:", "+A=b", "plain+", "plain+A", "plain+=b"} {
 		if _, err := ParseArm(text); err == nil {
 			t.Errorf("arm %q was taken", text)
 		}
