@@ -103,7 +103,7 @@ func (g *Guard) Observe(o state.Observation) {
 		return
 	}
 	g.learner.Observe(o)
-	g.budget.charge(g, i, float64(o.CostNs()))
+	g.budget.charge(g, i, &o)
 	if g.recheck.observe(g, i, &o) {
 		g.restart()
 		return

@@ -4,16 +4,18 @@ import (
 	"math"
 
 	"dynamiccl/actions"
+	"dynamiccl/state"
 )
 
 // budget bounds what exploration loses. Law: in calls of the default, what all other actions lost since conditions
-// changed stays below carry + Income*calls, plus GainShare of what they gained, but for the error of one batch's
+// changed stays below carry + Income*calls made, plus GainShare of what they gained, but for the error of one batch's
 // predictions.
 type budget struct {
 	cfg     *GuardConfig
 	carry   float64 // default calls granted at the start of this condition
 	sumNs   float64 // cost of all calls but the default's, since conditions changed
 	calls   int     // those calls
+	unseen  int     // calls that nobody measured, since conditions changed: they earn, too
 	left    float64 // of this batch
 	pending []uint8 // trials proposed last and not seen yet, by action
 	older   []uint8 // those of the batch before, which may still be under way
@@ -26,7 +28,9 @@ const (
 	steadyLog   = 0.5
 )
 
-func (b *budget) charge(g *Guard, i int, costNs float64) {
+func (b *budget) charge(g *Guard, i int, o *state.Observation) {
+	costNs := float64(o.CostNs())
+	b.unseen += int(o.Unseen)
 	if b.older[i] > 0 {
 		b.older[i]--
 	} else if b.pending[i] > 0 {
@@ -60,15 +64,17 @@ func (b *budget) available(g *Guard) float64 {
 	if lost < 0 {
 		lost *= b.cfg.GainShare
 	}
-	return b.carry + b.cfg.Income*float64(g.arms.calls) - lost
+	return b.carry + b.earned(g) - lost
 }
+
+func (b *budget) earned(g *Guard) float64 { return b.cfg.Income * float64(g.arms.calls+b.unseen) }
 
 // shift carries what is left into a new condition. The latest calls may have been charged for the change of condition,
 // so at least what the calls of this one earned is granted again.
 func (b *budget) shift(g *Guard) {
-	earned := min(b.cfg.Income*float64(g.arms.calls), b.cfg.Allowance)
+	earned := min(b.earned(g), b.cfg.Allowance)
 	b.carry = min(max(b.available(g), earned), b.cfg.CarryCap)
-	b.sumNs, b.calls = 0, 0
+	b.sumNs, b.calls, b.unseen = 0, 0, 0
 }
 
 // reconfigure changes the budget while it is in use. Nothing is earned or lost for the calls so far; what is left now is

@@ -63,7 +63,8 @@ struct dyn_plan {
   uint64_t version;  /* equal to the version in dyn_record.newest when published */
   uint64_t checksum; /* dyn_plan_checksum over all words after this one */
   uint32_t numEntries;
-  uint32_t sampleEvery; /* epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none */
+  uint32_t sampleEvery; /* epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none. Where CUDA events time
+                           calls each trial is sampled as well, but for an entry's first (preload/watch.h) */
   uint8_t index[5][48]; /* [collective][bucket] -> entry, 0: pass through */
   uint64_t reserved0[7];
   struct dyn_entry entries[64];
@@ -145,7 +146,9 @@ struct dyn_sample {
   uint8_t channels;     /* that really ran */
   uint16_t flags;       /* DYN_SAMPLE_* */
   uint16_t nRanks;
-  uint32_t reserved0;
+  uint16_t made;        /* EVENT_TIMED: calls of this collective and bucket so far, captured ones not counted, modulo 2^16 */
+  uint8_t entryCall;    /* EVENT_TIMED: of its plan entry, from 1, captured ones not counted; saturates; 0: it has none */
+  uint8_t reserved0;
 };
 
 #define DYN_SAMPLE_AGGREGATED 1 /* several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket */

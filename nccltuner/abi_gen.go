@@ -66,11 +66,13 @@ type ABIEntry struct {
 //
 // Immutable from publication until the daemon has proof that no rank can need it (docs/design.md, decision 4).
 type ABIPlan struct {
-	_           structs.HostLayout
-	Version     uint64 // equal to the version in dyn_record.newest when published
-	Checksum    uint64 // dyn_plan_checksum over all words after this one
-	NumEntries  uint32
-	SampleEvery uint32       // epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none
+	_          structs.HostLayout
+	Version    uint64 // equal to the version in dyn_record.newest when published
+	Checksum   uint64 // dyn_plan_checksum over all words after this one
+	NumEntries uint32
+	// epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none. Where CUDA events time
+	// calls each trial is sampled as well, but for an entry's first (preload/watch.h)
+	SampleEvery uint32
 	Index       [5][48]uint8 // [collective][bucket] -> entry, 0: pass through
 	Reserved0   [7]uint64
 	Entries     [64]ABIEntry
@@ -148,7 +150,9 @@ type ABISample struct {
 	Channels    uint8  // that really ran
 	Flags       uint16 // DYN_SAMPLE_*
 	NRanks      uint16
-	Reserved0   uint32
+	Made        uint16 // EVENT_TIMED: calls of this collective and bucket so far, captured ones not counted, modulo 2^16
+	EntryCall   uint8  // EVENT_TIMED: of its plan entry, from 1, captured ones not counted; saturates; 0: it has none
+	Reserved0   uint8
 }
 
 // ABIRing is struct dyn_ring.

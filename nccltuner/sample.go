@@ -35,9 +35,11 @@ type Sample struct {
 	Aggregated  bool           // several collectives shared one getCollInfo call: not a cost of the bucket
 	Unjoined    bool
 	HostTimed   bool
-	EventTimed  bool // by CUDA events around the call: launch included
-	Untimed     bool // says what was asked for and, unless Captured, what ran
-	Captured    bool // went into a CUDA graph
+	EventTimed  bool   // by CUDA events around the call: launch included
+	Made        uint16 // EventTimed: calls of its bucket so far, modulo 2^16
+	EntryCall   uint8  // EventTimed: of its plan entry, from 1, saturates; 0: it has none
+	Untimed     bool   // says what was asked for and, unless Captured, what ran
+	Captured    bool   // went into a CUDA graph
 }
 
 // Reject says why a sample was not believed. Zero: it was.
@@ -101,8 +103,9 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 		Unjoined:   cell.Flags&SampleUnjoined != 0,
 		HostTimed:  cell.Flags&SampleHostTimed != 0,
 		EventTimed: cell.Flags&SampleEventTimed != 0,
-		Untimed:    cell.Flags&SampleUntimed != 0,
-		Captured:   cell.Flags&SampleCaptured != 0,
+		Made:       cell.Made, EntryCall: cell.EntryCall,
+		Untimed:  cell.Flags&SampleUntimed != 0,
+		Captured: cell.Flags&SampleCaptured != 0,
 	}
 	// What ran may be a kernel that we have no name for; the measurement is good all the same.
 	if cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols {

@@ -78,6 +78,8 @@ type Observation struct {
 	SkewNs    Ns     // longest minus shortest duration over ranks, >= 0
 	FirstRank int32  // rank with the shortest duration, that is, the last to arrive
 	Plan      uint32 // low 32 bits of the version of the plan that was in force; 0: none, or not known
+	EntryCall uint8  // of its plan entry, from 1, saturates; 0: it has none, or not known
+	Unseen    uint16 // calls of its bucket since the last one observed that nobody measured: all of the choice in force
 }
 
 // CostNs is what a choice is charged: the time until the data is visible.

@@ -37,6 +37,8 @@ type bucket struct {
 	sinceTrial int      // calls observed since the entry came into force
 	fresh      bool     // something happened since the last propose that a learner may answer
 	rested     int      // calls observed since the last propose, while settled
+	made       uint16   // calls so far as the newest observed one counts them,
+	counted    bool     // if one did
 
 	calls     uint64
 	seenAt    uint64 // comm.observed when it was last observed
@@ -102,6 +104,21 @@ func (b *bucket) pass(o *state.Observation) {
 	b.follow(o)
 }
 
+// unseen takes in how many calls were made up to one that is observed now, and gives how many nobody measured since the
+// one before it.
+func (b *bucket) unseen(made uint16) uint16 {
+	n := made - b.made
+	if b.counted && (n == 0 || n > math.MaxInt16) {
+		return 0 // heard of late
+	}
+	first := !b.counted
+	b.made, b.counted = made, true
+	if first {
+		return 0 // who knows what was in force then
+	}
+	return n - 1
+}
+
 // follow notes which of the entry's trials have run. Trials run in order; one that is skipped here had a lost sample, and
 // a call of the base means that all have run. Calls that were made before the entry came into force say nothing, though
 // they be of the same actions: programs run ahead of their GPU by hundreds of calls.
@@ -111,7 +128,9 @@ func (b *bucket) follow(o *state.Observation) {
 	}
 	b.sinceTrial++
 	left := b.entry.Trials[b.nextTrial:]
-	if i := slices.Index(left, o.Action); i >= 0 {
+	if o.EntryCall > 0 { // the ranks' own count
+		b.nextTrial = max(b.nextTrial, min(int(o.EntryCall), len(b.entry.Trials)))
+	} else if i := slices.Index(left, o.Action); i >= 0 {
 		b.nextTrial += i + 1
 	} else if o.Action == b.entry.Base || b.sinceTrial >= pickupCalls {
 		b.nextTrial = len(b.entry.Trials)
@@ -126,14 +145,20 @@ func (b *bucket) shift(d agents.Diagnosis) {
 	b.fresh = true
 }
 
-// propose asks the learner what to do next, unless trials are still under way. It reports whether the entry changed.
-func (b *bucket) propose(nowNs state.Ns, explore bool, maxTrials int, nextID *uint32) bool {
+// propose asks the learner what to do next, unless trials are still under way. It reports whether the entry changed. Where
+// trials are timed one by one (single) an entry's first is not, since no rank knows of it before: it is the base. So is the
+// last, which is to be compared with: it says that all have run, too.
+func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, nextID *uint32) bool {
 	waiting := b.nextTrial < len(b.entry.Trials)
 	if b.differ || !b.fresh || waiting && explore && !b.guard.Urgent() {
 		return false
 	}
 	b.fresh, b.rested = false, 0
-	base, trials := b.guard.Propose(maxTrials)
+	around := 0
+	if single {
+		around = 1
+	}
+	base, trials := b.guard.Propose(maxTrials - 2*around)
 	switch {
 	case !explore:
 		base, trials = b.assumed, nil
@@ -154,7 +179,11 @@ func (b *bucket) propose(nowNs state.Ns, explore bool, maxTrials int, nextID *ui
 		}
 	}
 	*nextID++
-	b.entry = Entry{Bucket: b.Bucket, ID: *nextID, Base: base, Trials: slices.Clone(trials)}
+	b.entry = Entry{Bucket: b.Bucket, ID: *nextID, Base: base}
+	if len(trials) > 0 {
+		pad := slices.Repeat([]actions.Action{base}, around)
+		b.entry.Trials = slices.Concat(pad, trials, pad)
+	}
 	b.nextTrial, b.sinceTrial, b.published = 0, 0, false
 	return true
 }

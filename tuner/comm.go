@@ -21,16 +21,14 @@ type comm struct {
 	touched   bool               // something was observed since the last tick
 	observed  uint64             // group calls
 	watch     watch
+	newest    uint64    // the greatest sequence number observed
 	every     int       // epochs between sampled ones, of the last plan
-	rankEvery int       // the same of the last one that ranks have,
-	before    int       // and of those before its version
-	since     uint32    // which is this
 	exposure  *exposure // nil: calls are charged what they take
 	tried     *bucket   // the last one that got trials
 }
 
 func newComm(e CommJoined, reward Reward) *comm {
-	m := &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true, rankEvery: 1, before: 1}
+	m := &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
 	if reward == RewardExposed {
 		m.exposure = &exposure{}
 	}
@@ -39,9 +37,6 @@ func newComm(e CommJoined, reward Reward) *comm {
 
 // published says that what the last plan has comes into force with this version, where it was not in an earlier one.
 func (m *comm) published(version uint32) {
-	if m.every != m.rankEvery {
-		m.before, m.rankEvery, m.since = m.rankEvery, m.every, version
-	}
 	m.eachBucket(func(b *bucket) {
 		if !b.published {
 			b.published, b.since = true, version
@@ -49,13 +44,13 @@ func (m *comm) published(version uint32) {
 	})
 }
 
-// everyUnder gives the epochs between sampled ones under a plan. Calls that are heard of after the next plan was made stand
-// for no more calls than when they were sampled.
-func (m *comm) everyUnder(plan uint32) int {
-	if int32(plan-m.since) < 0 {
-		return m.before
+// passed takes in that a call was observed and gives how many were made since the newest one before it, itself included.
+func (m *comm) passed(seq uint64) (calls uint64) {
+	if m.observed++; seq > m.newest {
+		calls = seq - m.newest
+		m.newest = seq
 	}
-	return m.rankEvery
+	return calls
 }
 
 func (m *comm) eachBucket(f func(*bucket)) {
@@ -125,6 +120,10 @@ func (m *comm) trying(b *bucket) bool {
 	return !b.differ && b.nextTrial < len(b.entry.Trials) && m.observed-b.seenAt < forgotten
 }
 
+// single says that ranks time trials one by one, so that the calls between them need not be watched. What a call adds to its
+// step shows only beside its neighbours.
+func (m *comm) single() bool { return m.EventTimed && m.exposure == nil }
+
 // forgotten is how many calls of a communicator may pass without one of a bucket, before the bucket's trials are no reason
 // any more to sample every call.
 const forgotten = 1024
@@ -133,11 +132,11 @@ const forgotten = 1024
 // costs is the user's choice.
 func (m *comm) waits(cfg Config) bool { return m.watch.waits && cfg.SampleEvery == 0 }
 
-// sampleEvery is dense while anything is being explored: ranks then learn soonest.
+// sampleEvery is dense while anything is being explored, where trials are not timed by themselves.
 func (m *comm) sampleEvery(cfg Config) int {
 	exploring := false
 	m.eachBucket(func(b *bucket) {
-		exploring = exploring || m.trying(b)
+		exploring = exploring || !m.single() && m.trying(b)
 	})
 	switch {
 	case exploring, m.exposure != nil && m.exposure.searching() && !m.waits(cfg):

@@ -26,7 +26,7 @@ type Config struct {
 	Guard         agents.GuardConfig // zero: the default one
 	Explore       bool               // false: stored choices only
 	FixedNumerics bool               // collectives that add up keep NCCL's own choice, on every communicator
-	// SampleEvery is the epochs between sampled epochs while nothing is explored, a power of two; 0: as many as keep the cost
+	// SampleEvery is the epochs between sampled epochs, trials apart, a power of two; 0: as many as keep the cost
 	// of sampling under WatchShare of a call in the mean.
 	SampleEvery int
 	WatchShare  float64 // 0: DefaultWatchShare
@@ -248,9 +248,11 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	}
 	c.totals.Groups++
 	m.touched = true
-	m.observed++
-	m.watch.observe(o.SignalNs, m.everyUnder(o.Plan), max(2*c.cfg.WatchShare, c.cfg.Guard.Income))
+	m.watch.observe(o.SignalNs, m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income))
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
+	if b != nil && m.joiner.counted {
+		o.Unseen = b.unseen(m.joiner.made)
+	}
 	sound := c.sound(b, o, bad)
 	if sound {
 		b.seenAt = m.observed
@@ -329,7 +331,7 @@ func (c *Core) tick(nowNs state.Ns) {
 			if m.waits(c.cfg) || !m.mayTry(b) {
 				trials = 0
 			}
-			if b.propose(nowNs, c.cfg.Explore && m.Explore, trials, &m.LastID) {
+			if b.propose(nowNs, c.cfg.Explore && m.Explore, m.single(), trials, &m.LastID) {
 				m.dirty = true
 				if len(b.entry.Trials) > 0 {
 					m.tried = b

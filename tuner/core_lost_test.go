@@ -51,6 +51,7 @@ type distant struct {
 	observed int    // group calls since it was made
 	entries  int
 	sampling bool
+	single   bool // trials are timed one by one
 }
 
 type flying struct {
@@ -96,6 +97,13 @@ func (d *distant) call() {
 	}
 	d.calls++
 	s.Ran = s.Action
+	if d.single {
+		s.EventTimed, s.Made = true, uint16(d.seq+1)
+		if d.id != 0 {
+			s.EntryCall = uint8(min(d.calls, 255))
+		}
+		s.sampled = s.sampled || d.calls > 1 && d.calls <= len(d.force.Trials)
+	}
 	d.inFlight = append(d.inFlight, s)
 	d.seq++
 }
@@ -129,15 +137,15 @@ func (d *distant) under(id uint32) bool {
 	return d.force.ID != id || d.calls < len(d.force.Trials) || slices.ContainsFunc(d.inFlight, func(s flying) bool { return s.trial == id && s.sampled })
 }
 
-func newDistant(t rapid.TB, cfg tuner.Config, ns state.Ns) *distant {
+func newDistant(t rapid.TB, cfg tuner.Config, ns state.Ns, single bool) *distant {
 	cfg.NewLearner = func(task agents.Task) agents.Learner { return &restless{set: task.Set} }
 	cfg.Explore = true
 	core, err := tuner.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &distant{core: core, bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}, ns: ns, every: 1}
-	d.step(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 1, Nodes: 2}, Explore: true})
+	d := &distant{core: core, bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}, ns: ns, every: 1, single: single}
+	d.step(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: single, Explore: true})
 	d.step(tuner.Marks{Comm: comm, Bucket: d.bucket, Set: classicMarks(actions.AllReduce)})
 	return d
 }
@@ -149,7 +157,7 @@ func TestTrialsGoOnWhateverIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := tuner.Config{SampleEvery: rapid.SampledFrom([]int{0, 0, 1, 8}).Draw(t, "every"),
 			Guard: agents.DefaultGuardConfig().Budgeted(rapid.SampledFrom([]float64{0, 0.004, 0.01, 0.3}).Draw(t, "budget"))}
-		d := newDistant(t, cfg, rapid.SampledFrom([]state.Ns{5_000, 20_700, 100_000, 1_000_000}).Draw(t, "ns"))
+		d := newDistant(t, cfg, rapid.SampledFrom([]state.Ns{5_000, 20_700, 100_000, 1_000_000}).Draw(t, "ns"), rapid.Bool().Draw(t, "single"))
 		behind := rapid.IntRange(0, 800).Draw(t, "behind")
 		tick := rapid.IntRange(1, 300).Draw(t, "calls a tick")
 		loss := rapid.IntRange(0, 9).Draw(t, "tenths lost")
@@ -195,7 +203,7 @@ func TestTrialsAreWaitedFor(t *testing.T) {
 	checks(t, "25")
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := tuner.Config{Reward: rapid.SampledFrom([]tuner.Reward{tuner.RewardCall, tuner.RewardExposed}).Draw(t, "reward")}
-		d := newDistant(t, cfg, 1_000_000)
+		d := newDistant(t, cfg, 1_000_000, rapid.Bool().Draw(t, "single"))
 		behind := rapid.IntRange(0, 2000).Draw(t, "behind")
 		tick := rapid.IntRange(1, 100).Draw(t, "calls a tick")
 		for range 3_000 / tick {

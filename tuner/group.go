@@ -27,6 +27,8 @@ type group struct {
 	action    actions.Action
 	ran       actions.Action
 	plan      uint32 // version in force
+	made      uint16 // calls of the bucket so far, where events say so
+	entryCall uint8
 	shortest  span
 	longestNs state.Ns
 	last      span  // the last rank to arrive; used while instants holds
@@ -67,6 +69,8 @@ type joiner struct {
 	missing    uint64  // bit r: rank r was missing in all of them
 	// Of the call that was completed last, host's clock: the last rank's start, and the last end. 0: not known.
 	beganNs, endedNs int64
+	made             uint16 // and calls of its bucket so far,
+	counted          bool   // where that is known
 }
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
@@ -86,7 +90,8 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		if g.seen != 0 && bits.OnesCount64(g.seen) < j.ranks {
 			j.giveUp(g)
 		}
-		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan, bad: s.Aggregated}
+		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan,
+			made: s.Made, entryCall: s.EntryCall, bad: s.Aggregated}
 	case g.seq > s.Seq || g.seen&bit != 0:
 		j.late++
 		return o, false, false
@@ -109,7 +114,8 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		return o, false, false
 	}
 	j.missInRow, j.beganNs, j.endedNs = 0, 0, 0
-	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan}
+	j.made, j.counted = g.made, g.events
+	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}
 	switch f := g.cost(&o); {
 	case f == sound || g.bad:
 		if f == sound && g.instants {

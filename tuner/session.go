@@ -141,7 +141,7 @@ func (s *Session) Ask(i int) int {
 // one only once the last one was seen to have run. The slice is valid until the next Plan of i.
 func (s *Session) Plan(i int) (base actions.Action, trials []actions.Action, changed bool) {
 	b := &s.buckets[i]
-	changed = b.propose(0, true, MaxTrials, &s.planID)
+	changed = b.propose(0, true, false, MaxTrials, &s.planID)
 	b.published = true // and no Tell has a version
 	return b.entry.Base, b.entry.Trials, changed
 }

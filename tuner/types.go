@@ -65,6 +65,8 @@ type Sample struct {
 	Bucket     state.Bucket
 	Bytes      uint64
 	Plan       uint32 // low 32 bits of the version of the plan in force; 0: none
+	Made       uint16 // EventTimed: calls of its bucket so far, modulo 2^16
+	EntryCall  uint8  // EventTimed: of its plan entry, from 1, saturates; 0: it has none
 	StartNs    uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (the host's when HostTimed); 0: not known
 	ClockNs    int64  // host's clock less the GPU's, too large by what telling took; 0: not known
 	RecvNs     int64  // host's clock at the end of the last network receive; EventTimed: when the call was issued; 0: not known

@@ -23,9 +23,9 @@ const (
 )
 
 // watch decides when a communicator is sampled. Settled ones, one epoch in so many that sampling makes calls longer by a
-// given share in the mean. To try something every call is sampled, for as long as another share lasts, which is saved up
-// in between: so trials of all buckets come in bursts. Shares are of each call and not of the time: else large calls would
-// pay for watching small ones, which then are slower than without us.
+// given share in the mean. Trials, and where they cannot be timed one by one all calls while they are under way, are watched
+// for as long as another share lasts, which is saved up in between: so trials of all buckets come in bursts. Shares are of
+// each call and not of the time: else large calls would pay for watching small ones, which then are slower than without us.
 type watch struct {
 	dearer float64 // what watching adds to a call over what the call takes, mean of late calls; 0: not known yet
 	every  int     // epochs between samples while settled; 0: not known yet
@@ -33,16 +33,17 @@ type watch struct {
 	waits  bool    // it is used up
 }
 
-// observe takes in a sampled call that took so long, one of about every that were made. share is what trials may cost,
-// and more than what settled communicators are sampled for: that is taken from it, and nothing would be left for trials.
-func (w *watch) observe(ns state.Ns, every int, share float64) {
+// observe takes in a sampled call that took so long, and how many calls were made since the one before it. share is what
+// trials may cost, and more than what settled communicators are sampled for: that is taken from it, and nothing would be
+// left for trials.
+func (w *watch) observe(ns state.Ns, made uint64, share float64) {
 	const weight = 1.0 / 32
 	cost := watchNs / float64(max(1, ns))
 	if w.dearer == 0 {
 		w.dearer, w.saved = cost, firstBurst*cost
 	}
 	w.dearer += weight * (cost - w.dearer)
-	w.saved += min(share*float64(max(1, every)), max(0, burstCalls*w.dearer-w.saved)) - cost
+	w.saved += min(share*float64(made), max(0, burstCalls*w.dearer-w.saved)) - cost
 	switch {
 	case w.saved <= 0:
 		w.waits = true

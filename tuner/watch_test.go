@@ -74,14 +74,14 @@ func TestWatchTrialsComeInBursts(t *testing.T) {
 	for _, ns := range []state.Ns{8_000, 50_000, 200_000} {
 		var w watch
 		var calls, watched, bursts float64
-		every := 1
+		every := uint64(1)
 		for calls < 3e6 {
 			w.observe(ns, every, share)
 			watched++
 			calls += float64(every)
 			before := every
 			if every = 1; w.waits {
-				every = w.settle(settled)
+				every = uint64(w.settle(settled))
 			}
 			if every == 1 && before > 1 {
 				bursts++
@@ -101,5 +101,30 @@ func TestWatchTrialsComeInBursts(t *testing.T) {
 		if w.waits {
 			t.Fatal("watching a call of 1 ms costs half a percent, and is no reason to wait")
 		}
+	}
+}
+
+// However many calls nobody watched, what they save is a later burst; calls that are heard of out of order save nothing
+// twice.
+func TestWatchGapsSaveABurst(t *testing.T) {
+	const share = 0.01
+	var m comm
+	spend := func() (calls int) {
+		for ; !m.watch.waits; calls++ {
+			m.watch.observe(10_000, m.passed(m.newest+1), share)
+		}
+		return calls
+	}
+	spend()
+	m.watch.observe(10_000, m.passed(m.newest+5_000_000), share)
+	if got := spend(); got < burstCalls || got > burstCalls*11/10 {
+		t.Errorf("after a gap %d calls were watched, want a burst of %d", got, burstCalls)
+	}
+	from, made := m.newest, uint64(0)
+	for _, later := range []uint64{3, 1, 2, 2, 9, 8} {
+		made += m.passed(from + later)
+	}
+	if made != 9 {
+		t.Errorf("%d of 9 calls were counted", made)
 	}
 }

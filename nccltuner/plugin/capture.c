@@ -123,6 +123,7 @@ void dyn_capture_close(struct dyn_process *process) {
   if (atomic_exchange(&process->refused, 0) != 0 && !process->eventTimed) dyn_guard_leave(&words);
   if (process->eventTimed) { /* behind this nobody else touches the ring */
     atomic_store(&process->preload->timing, 0);
+    dyn_watch_forget(&process->preload->watched, NULL);
     pthread_mutex_lock(&process->preload->roundLock);
     process->preload->ring = NULL;
     pthread_mutex_unlock(&process->preload->roundLock);

@@ -48,10 +48,14 @@ struct dyn_comm {
   int sampling;       /* this epoch is sampled */
   uint64_t windowSeq; /* the call in which sampling last began: no sample, since its timing had not begun before it */
   int deviceLL;       /* in the plan in force LL means a device kernel where there is one */
+  uint32_t entryCall; /* the call being made: of its plan entry, from 1; 0: it has none, or is captured */
+  bool trial, coming; /* it is to be timed by itself, and so is the next one of its bucket */
+  unsigned watched;   /* keys of its calls in the preload library's list */
   int captured;       /* atomic, profiler half: the API call being made goes into a CUDA graph */
   int past;           /* atomic, profiler half: its calls go past the preload library, which times calls */
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
+  uint16_t made[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* calls so far, captured ones not counted, modulo 2^16 */
   uint64_t seenHeartbeat;
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */
   struct dyn_plan plan;    /* private copy of the plan in force */
@@ -112,6 +116,7 @@ void dyn_process_ref(void);
 void dyn_process_unref(void);
 /* Writes the mask that NCCL polls:
  * (((ring.wantMask if any communicator samples now and the daemon lives) | heldMask) & ~refused) | chainMask,
+ * Coll alone of wantMask where single calls are timed (preload/watch.h),
  * KernelCh of ours only while no guard is up (mask.h). */
 void dyn_mask_update(struct dyn_process *process, int alive);
 static inline struct dyn_mask_words dyn_process_words(struct dyn_process *p) {
@@ -121,6 +126,7 @@ static inline struct dyn_mask_words dyn_process_words(struct dyn_process *p) {
 }
 /* Whether calls of this process have no times, and whether it is CUDA events that give them. */
 int dyn_times_refused(void);
+bool dyn_times_wanted(const struct dyn_process *process); /* by the daemon that reads the ring */
 int dyn_event_timed(void);
 /* A switch that daemon and ranks read alike. */
 int dyn_switched_on(const char *name);

@@ -102,6 +102,7 @@ void dyn_process_fork_child(void) {
     process.preload->roundLock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     process.preload->ring = NULL;
     atomic_store(&process.preload->timing, 0);
+    dyn_watch_forget(&process.preload->watched, NULL);
   }
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
@@ -117,8 +118,12 @@ void dyn_mask_update(struct dyn_process *p, int alive) {
   if (!mask) return;
   int chain = atomic_load_explicit(&p->chainMask, memory_order_relaxed), guarded = ncclProfileKernelCh & ~chain;
   int want = atomic_load_explicit(&p->heldMask, memory_order_relaxed), sampled = 0;
-  if (alive && p->ring && atomic_load_explicit(&p->samplingComms, memory_order_relaxed) > 0)
-    sampled = (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED);
+  if (alive && p->ring) {
+    if (atomic_load_explicit(&p->samplingComms, memory_order_relaxed) > 0)
+      sampled = (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED);
+    else if (p->eventTimed && atomic_load_explicit(&p->preload->watched.used, memory_order_relaxed) > 0)
+      sampled = (int)__atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED) & ncclProfileColl; /* says what ran */
+  }
   want |= sampled;
   if (p->eventTimed) atomic_store_explicit(&p->preload->timing, (sampled & ncclProfileKernelCh) != 0, memory_order_relaxed);
   want &= ~atomic_load_explicit(&p->refused, memory_order_relaxed) & DYN_MASK_EVENTS;
@@ -130,6 +135,10 @@ void dyn_mask_update(struct dyn_process *p, int alive) {
 
 int dyn_times_refused(void) {
   return !process.eventTimed && atomic_load_explicit(&process.refused, memory_order_relaxed) != 0;
+}
+
+bool dyn_times_wanted(const struct dyn_process *p) {
+  return p->ring && __atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED) & ncclProfileKernelCh;
 }
 
 int dyn_event_timed(void) { return process.eventTimed; }

@@ -165,18 +165,24 @@ static uint32_t coming_action(const struct dyn_comm *comm, int collective, int b
   return j < entry->numTrials ? entry->trials[j] : entry->base;
 }
 
-/* The same, and the call counts. */
+/* The same, and the call counts. Trials are timed one by one, whatever is sampled besides: all but the first of an entry,
+ * of which nobody knew before its call. */
 static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
-  if (index == 0) return 0;
   uint32_t action = coming_action(comm, collective, bucket);
   if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED)) return action;
-  uint32_t id = comm->plan.entries[index].id, *calls = &comm->calls[collective][bucket];
-  if (comm->entryId[collective][bucket] != id) {
-    comm->entryId[collective][bucket] = id;
+  comm->made[collective][bucket]++;
+  if (index == 0) return action;
+  const struct dyn_entry *entry = &comm->plan.entries[index];
+  uint32_t *calls = &comm->calls[collective][bucket];
+  if (comm->entryId[collective][bucket] != entry->id) {
+    comm->entryId[collective][bucket] = entry->id;
     *calls = 0;
   }
   if (*calls != UINT32_MAX) ++*calls;
+  comm->entryCall = *calls;
+  comm->trial = *calls > 1 && *calls <= entry->numTrials;
+  comm->coming = *calls < entry->numTrials;
   return action;
 }
 
@@ -249,24 +255,44 @@ static __attribute__((noinline)) void tell_captured(struct dyn_comm *comm, uint6
   dyn_ring_put(member->process, &sample);
 }
 
-/* The preload library times this call: says which one it is; a Coll event in it says what runs (profiler_sample.c). All
- * ranks sample the same calls: timing began for whatever communicator, and the first call of a window is none (windowSeq).
- * The call's thread is this one, unless the communicator does not block; then there is no probe here and nothing comes of
- * it there. */
-static __attribute__((noinline)) void describe(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
-                                               uint32_t action) {
-  struct dyn_process *process = dyn_member_of(comm)->process;
-  struct dyn_timed *timed = process->preload->call()->timed;
-  if (!timed || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
+/* The preload library times this call: says which one it is; a Coll event in it says what runs (profiler_sample.c). */
+static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t seq, int collective, size_t bytes,
+                     uint32_t action) {
   timed->asked++;
-  timed->lease = process->lease;
+  timed->lease = dyn_member_of(comm)->process->lease;
   timed->sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_EVENT_TIMED);
+  timed->sample.made = comm->made[collective][bucket_of(bytes)];
+  timed->sample.entryCall = comm->entryCall < UINT8_MAX ? (uint8_t)comm->entryCall : UINT8_MAX;
+}
+
+/* All ranks sample the same calls: those of a window but its first (windowSeq), since timing may have begun for another
+ * communicator, and trials. The call's thread is this one, unless the communicator does not block; then there is no probe
+ * here and nothing comes of it there. */
+static __attribute__((noinline)) void watch(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
+                                            uint32_t action) {
+  struct dyn_member *member = dyn_member_of(comm);
+  struct dyn_watch_list *list = &member->process->preload->watched;
+  const struct dyn_preload_call *call = member->process->preload->call();
+  if (!bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
+  if (call->timed && ((comm->sampling && seq != comm->windowSeq) || comm->trial))
+    describe(comm, call->timed, seq, collective, bytes, action);
+  bool any = atomic_load_explicit(&list->used, memory_order_relaxed) > 0;
+  if (comm->coming && daemon_beats(member) && dyn_times_wanted(member->process)) {
+    comm->watched += dyn_watch_add(list, call->key);
+  } else if (comm->watched) {
+    comm->watched -= dyn_watch_remove(list, call->key);
+  }
+  if (any != (atomic_load_explicit(&list->used, memory_order_relaxed) > 0))
+    dyn_mask_update(member->process, daemon_beats(member));
 }
 
 /* A call is decided: those who ask for it later find it, and it counts. */
 static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
   uint64_t seq = comm->seq;
-  if (comm->sampling && seq != comm->windowSeq && dyn_event_timed()) describe(comm, seq, collective, bytes, action);
+  if ((comm->sampling || comm->coming || comm->watched) && dyn_event_timed() && dyn_member_of(comm)->process)
+    watch(comm, seq, collective, bytes, action);
+  comm->entryCall = 0;
+  comm->trial = comm->coming = false;
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
   if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED) && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
     tell_captured(comm, seq, collective, bytes, action);

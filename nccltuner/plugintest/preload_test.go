@@ -36,7 +36,10 @@ func TestPreload(t *testing.T) {
 // Calls that are timed by CUDA events: what comes of them, whatever driver, program and plugin do meanwhile.
 func TestProbes(t *testing.T) { preload(t, "test_probe", preloadTests()) }
 
-// The same under the thread sanitizer, with the library linked in.
+// The list of calls that are timed one by one.
+func TestWatchList(t *testing.T) { preload(t, "test_watch") }
+
+// The same as TestProbes under the thread sanitizer, with the library linked in.
 func TestProbesThreads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -31,16 +31,26 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* Bytes of an element by ncclDataType_t: a power of two; of one that we do not know, which parts sizes as well, 1. */
+static unsigned element_bytes(ncclDataType_t type) {
+  static const unsigned char bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  return type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 1;
+}
+
+/* Kinds of calls that a tuner is asked about (dyn_watch_key). */
+enum { ALL_REDUCE = 1, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
+
 /* A call with a stream. */
-#define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(false, NAME, PARAMETERS, __VA_ARGS__)
-#define COLLECTIVE(NAME, PARAMETERS, ...) FORWARD_AS(true, NAME, PARAMETERS, __VA_ARGS__)
-#define FORWARD_AS(TUNED, NAME, PARAMETERS, ...) \
+#define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, NAME, PARAMETERS, __VA_ARGS__)
+#define COLLECTIVE(KIND, NAME, PARAMETERS, ...) \
+  FORWARD_AS(dyn_watch_key(comm, KIND, count, element_bytes(datatype)), NAME, PARAMETERS, __VA_ARGS__)
+#define FORWARD_AS(KEY, NAME, PARAMETERS, ...) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
-    struct dyn_passage passage = dyn_passage_enter(stream, TUNED); \
+    struct dyn_passage passage = dyn_passage_enter(stream, KEY); \
     ncclResult_t result = real(__VA_ARGS__); \
     dyn_passage_leave(&passage, result); \
     return result; \
@@ -57,18 +67,20 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
     return real(__VA_ARGS__); \
   }
 
-COLLECTIVE(ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
-        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm, stream)
-COLLECTIVE(ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
-        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
-COLLECTIVE(ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream),
-        buff, count, datatype, root, comm, stream)
-COLLECTIVE(ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
-        int root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, root, comm, stream)
-COLLECTIVE(ncclAllGather, (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
-        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, sendcount, datatype, comm, stream)
-COLLECTIVE(ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
-        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, recvcount, datatype, op, comm, stream)
+COLLECTIVE(ALL_REDUCE, ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm, stream)
+COLLECTIVE(BROADCAST, ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int
+        root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
+COLLECTIVE(BROADCAST, ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+        cudaStream_t stream), buff, count, datatype, root, comm, stream)
+COLLECTIVE(REDUCE, ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t
+        op, int root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, root, comm,
+        stream)
+COLLECTIVE(ALL_GATHER, ncclAllGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+        ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
+COLLECTIVE(REDUCE_SCATTER, ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+        datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm,
+        stream)
 FORWARD(ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
         cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
 FORWARD(ncclGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
@@ -97,25 +109,25 @@ typedef struct ncclSimInfo ncclSimInfo_t;
 AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
 AROUND(ncclGroupEnd, (void), dyn_group_end(), dyn_group_ended())
 AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(), dyn_group_ended(), simInfo)
-AROUND(ncclCommDestroy, (ncclComm_t comm), (void)0, dyn_probes_settle(), comm)
-AROUND(ncclCommAbort, (ncclComm_t comm), (void)0, dyn_probes_settle(), comm)
+AROUND(ncclCommDestroy, (ncclComm_t comm), dyn_comm_goes(comm), dyn_probes_settle(), comm)
+AROUND(ncclCommAbort, (ncclComm_t comm), dyn_comm_goes(comm), dyn_probes_settle(), comm)
 
 /* From 2.31 on. */
-COLLECTIVE(ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
-        sendbuff, recvbuff, count, datatype, op, comm, stream, config)
-COLLECTIVE(ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
-        ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
-        sendbuff, recvbuff, count, datatype, root, comm, stream, config)
-COLLECTIVE(ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
-        int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
-        sendbuff, recvbuff, count, datatype, op, root, comm, stream, config)
-COLLECTIVE(ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
-        ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
-        sendbuff, recvbuff, sendcount, datatype, comm, stream, config)
-COLLECTIVE(ncclReduceScatterConfig, (const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
-        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
-        sendbuff, recvbuff, recvcount, datatype, op, comm, stream, config)
+COLLECTIVE(ALL_REDUCE, ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+        datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
+        recvbuff, count, datatype, op, comm, stream, config)
+COLLECTIVE(BROADCAST, ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+        int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff, recvbuff, count,
+        datatype, root, comm, stream, config)
+COLLECTIVE(REDUCE, ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
+        recvbuff, count, datatype, op, root, comm, stream, config)
+COLLECTIVE(ALL_GATHER, ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+        datatype, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff, recvbuff, count,
+        datatype, comm, stream, config)
+COLLECTIVE(REDUCE_SCATTER, ncclReduceScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+        datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
+        recvbuff, count, datatype, op, comm, stream, config)
 FORWARD(ncclAlltoAllConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, comm, stream, config)

@@ -26,8 +26,8 @@ struct dyn_passage {
   int captureMode; /* of the thread before it was relaxed for this passage; negative: it was not */
   struct dyn_preload_call outer;
 };
-/* collective: one that tuners are asked about, so that timing it is of use. */
-struct dyn_passage dyn_passage_enter(void *stream, bool collective);
+/* key: dyn_watch_key of a call that tuners are asked about, so that timing it is of use; 0: of none. */
+struct dyn_passage dyn_passage_enter(void *stream, uint64_t key);
 void dyn_passage_leave(const struct dyn_passage *passage, int result);
 
 /* Calls between the first two are a group's and run at its end: they are not timed. */
@@ -37,7 +37,8 @@ void dyn_group_ended(void);
 
 void dyn_announce(int communicators);
 
-/* A communicator goes: what its calls still have in flight is waited for. */
+/* A communicator goes: none of its calls is to be timed any more, and what they still have in flight is waited for. */
+void dyn_comm_goes(const void *comm);
 void dyn_probes_settle(void);
 
 #endif

@@ -85,7 +85,7 @@ static int exchange_mode(int mode) {
 }
 
 /* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
-struct dyn_passage dyn_passage_enter(void *stream, bool collective) {
+struct dyn_passage dyn_passage_enter(void *stream, uint64_t key) {
   struct dyn_passage passage = {.captureMode = -1, .outer = call};
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
   call.depth++;
@@ -101,8 +101,9 @@ struct dyn_passage dyn_passage_enter(void *stream, bool collective) {
   if (passage.outer.depth > 0) return passage;
   call.looked = true;
   call.before = dyn_mask_look(&words);
-  int timing = atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed);
-  if (timing && collective && !call.captured && groups == 0) {
+  call.key = call.captured || groups > 0 ? 0 : key;
+  if (call.key != 0 && (atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) ||
+                        dyn_watch_has(&dynamiccl_preload.watched, key))) {
     passage.probe = dyn_probe_begin(stream);
     call.timed = passage.probe == NULL ? NULL : dyn_probe_timed(passage.probe);
   }
@@ -130,6 +131,8 @@ void dyn_group_ended(void) {
   if (groupMode >= 0) exchange_mode(groupMode);
   groupMode = -1;
 }
+
+void dyn_comm_goes(const void *comm) { dyn_watch_forget(&dynamiccl_preload.watched, comm); }
 
 void dyn_announce(int communicators) {
   if (communicators > 0) atomic_fetch_add(&dynamiccl_preload.announced, communicators);

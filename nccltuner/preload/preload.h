@@ -11,9 +11,10 @@
 
 #include "../abi.h"
 #include "../plugin/mask.h"
+#include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 2
+#define DYN_PRELOAD_VERSION 3
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -29,6 +30,7 @@ struct dyn_preload_call {
   bool looked;    /* before is valid: there was a mask */
   struct dyn_mask_before before;
   struct dyn_timed *timed; /* NULL: it is not timed */
+  uint64_t key; /* dyn_watch_key; 0: no tuner is asked about it, or it is a group's */
 };
 
 struct dyn_preload {
@@ -44,6 +46,7 @@ struct dyn_preload {
   const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
   bool (*can_time)(void); /* the driver has what timing needs; it must be loaded by now */
   atomic_int timing; /* plugin: calls are to be timed, for a communicator of this process is sampled now */
+  struct dyn_watch_list watched; /* plugin: and those that are timed whether or not */
   /* Where samples go. The preload's thread holds roundLock while it asks the driver and puts samples, so after the plugin
    * has taken ring away under it, neither its memory nor a CUDA context is touched any more. */
   pthread_mutex_t roundLock;

@@ -45,7 +45,7 @@ static void leave(struct member_rig *m) {
   rig_close(&m->profiler);
 }
 
-enum { TIMED = 1, PAST = 2, NO_COLL = 4, OTHER_THREAD = 8, TWICE = 16 };
+enum { TIMED = 1, PAST = 2, NO_COLL = 4, OTHER_THREAD = 8, TWICE = 16, TWO_KIB = 32, OTHER_KEY = 64, CAPTURED = 128 };
 
 struct coll_call { struct rig *rig; struct rig_event event; };
 static void *coll(void *argument) {
@@ -62,15 +62,19 @@ static void all_reduce(struct member_rig *m, int how) {
   int channels = 0;
   for (int i = 0; i < 21; i++) costs[i] = 1;
   timed = (struct dyn_timed){0};
+  size_t bytes = how & TWO_KIB ? 2 * BYTES : BYTES;
   call = (struct dyn_preload_call){.depth = how & PAST ? 0 : 1};
+  if (!(how & (PAST | CAPTURED))) call.key = dyn_watch_key(m->comm, how & OTHER_KEY ? 2 : 1, bytes, 1);
   /* As the preload decides: before anything of this call is known. */
-  if (how & TIMED && !(how & PAST) && atomic_load(&dynamiccl_preload.timing)) call.timed = &timed;
-  void *api = rig_api(&m->profiler, 0);
+  if (how & TIMED && !(how & PAST) &&
+      (atomic_load(&dynamiccl_preload.timing) || dyn_watch_has(&dynamiccl_preload.watched, call.key)))
+    call.timed = &timed;
+  void *api = rig_api(&m->profiler, how & CAPTURED ? 1 : 0);
   rig_stop(api);
   for (int pipeOps = 0; pipeOps < (how & TWICE ? 3 : 2); pipeOps++)
-    CHECK(ncclTunerPlugin_v6.getCollInfo(m->tuner, ALLREDUCE, BYTES, pipeOps, (float **)costs, 7, 3, 0, &channels) == 0);
+    CHECK(ncclTunerPlugin_v6.getCollInfo(m->tuner, ALLREDUCE, bytes, pipeOps, (float **)costs, 7, 3, 0, &channels) == 0);
   if (!(how & NO_COLL)) {
-    struct coll_call c = {&m->profiler, rig_all_reduce(BYTES / 4, 3)};
+    struct coll_call c = {&m->profiler, rig_all_reduce(bytes / 4, 3)};
     pthread_t thread;
     c.event.parent = api;
     if (how & OTHER_THREAD) {
@@ -82,17 +86,22 @@ static void all_reduce(struct member_rig *m, int how) {
   call = (struct dyn_preload_call){0};
 }
 
-static void publish(uint64_t commId, uint32_t sampleEvery) {
+static const uint32_t trials[] = {CHOSEN, ACTION(1, 0, 2), ACTION(1, 1, 8), 0};
+
+static void publish_entry(uint64_t commId, uint32_t sampleEvery, uint32_t id, uint32_t numTrials) {
   struct publisher daemon_;
   struct dyn_plan plan;
   plan_clear(&plan);
   plan.numEntries = 2;
   plan.sampleEvery = sampleEvery;
   plan.index[ALLREDUCE][10] = 1;
-  plan.entries[1] = (struct dyn_entry){.id = 1, .base = CHOSEN};
+  plan.entries[1] = (struct dyn_entry){.id = id, .base = CHOSEN, .numTrials = numTrials};
+  memcpy(plan.entries[1].trials, trials, sizeof trials);
   CHECK(publisher_open(&daemon_, commId) && publisher_publish(&daemon_, &plan));
   publisher_close(&daemon_);
 }
+
+static void publish(uint64_t commId, uint32_t sampleEvery) { publish_entry(commId, sampleEvery, 1, 0); }
 
 static int nothing_in(struct dyn_process *process) {
   struct dyn_sample s;
@@ -143,6 +152,94 @@ static void windows(void) {
   }
   leave(&m);
   leave(&other);
+}
+
+static int keys(void) { return atomic_load(&dynamiccl_preload.watched.used); }
+
+/* Until a plan that samples nothing else is in force. */
+static void into(struct member_rig *m, uint32_t id, uint32_t numTrials) {
+  publish_entry(1, 1024, id, numTrials);
+  while (m->comm->plan.entries[1].id != id || m->comm->sampling || m->comm->callsLeft) all_reduce(m, TIMED | TWO_KIB);
+}
+
+/* Where nothing is sampled trials are, one by one: all but the first, of which nobody knew. */
+static void single_trials(void) {
+  struct member_rig m = join(1, 1);
+  struct dyn_sample *s = &timed.sample;
+  into(&m, 1, 4);
+  CHECK(atomic_load(&dynamiccl_preload.timing) == 0 && keys() == 0 && !(rig_mask & ncclProfileColl), "%x", rig_mask);
+  uint16_t made = m.comm->made[ALLREDUCE][10];
+  for (int i = 0; i < 4; i++) {
+    all_reduce(&m, TIMED);
+    CHECK(timed.asked == (i > 0), "trial %d", i);
+    CHECK((keys() == 1) == (i < 3) && !(rig_mask & ncclProfileColl) == (i == 3), "%d keys after trial %d", keys(), i);
+    if (i > 0) CHECK(s->action == trials[i] && s->entryCall == i + 1 && s->made == made + i + 1 && s->algorithm == 1);
+    for (int n = 0; n < 20; n++) {
+      all_reduce(&m, TIMED | TWO_KIB);
+      CHECK(timed.asked == 0 && call.timed == NULL, "another size");
+    }
+  }
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 0 && m.comm->watched == 0);
+  /* Another function of the same bucket and sizes that share it: seen or not, nothing stays. */
+  into(&m, 2, 4);
+  all_reduce(&m, TIMED);
+  all_reduce(&m, TIMED | OTHER_KEY);
+  CHECK(timed.asked == 0 && keys() == 2);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && s->action == trials[2] && s->entryCall == 3);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && s->action == trials[3] && keys() == 1, "one is left over");
+  all_reduce(&m, TIMED | OTHER_KEY);
+  CHECK(timed.asked == 0 && keys() == 0 && m.comm->watched == 0, "it costs one probe");
+  /* The daemon changes its mind. */
+  into(&m, 3, 4);
+  all_reduce(&m, TIMED);
+  CHECK(keys() == 1);
+  into(&m, 4, 0);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 0 && keys() == 0);
+  /* Captured calls use up none and are none. */
+  into(&m, 5, 2);
+  all_reduce(&m, TIMED);
+  made = m.comm->made[ALLREDUCE][10];
+  all_reduce(&m, CAPTURED);
+  CHECK(m.comm->made[ALLREDUCE][10] == made);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && s->action == trials[1] && s->entryCall == 2 && s->made == made + 1);
+  /* In a window they are what they are elsewhere, the first one included. */
+  publish_entry(1, 1, 6, 2);
+  while (!m.comm->sampling || m.comm->plan.entries[1].id != 6) all_reduce(&m, TIMED | TWO_KIB);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && s->action == trials[0] && s->entryCall == 1);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && s->action == trials[1] && s->entryCall == 2);
+  for (int i = 0; i < 300; i++) all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && s->action == CHOSEN && s->entryCall == 255);
+  into(&m, 7, 4);
+  all_reduce(&m, TIMED);
+  CHECK(keys() == 1);
+  leave(&m);
+  CHECK(keys() == 0, "the ring is gone");
+}
+
+/* Trials run to their end without a daemon that wants their times. */
+static void trials_of_nobody(void) {
+  struct member_rig m = join(1, 1);
+  into(&m, 1, 4);
+  __atomic_store_n(&m.profiler.process->ring->wantMask, ncclProfileColl, __ATOMIC_RELAXED);
+  for (int i = 0; i < 2; i++) all_reduce(&m, TIMED);
+  CHECK(keys() == 0 && timed.asked == 0, "nobody wants times");
+  __atomic_store_n(&m.profiler.process->ring->wantMask, ncclProfileColl | ncclProfileKernelCh, __ATOMIC_RELAXED);
+  all_reduce(&m, TIMED);
+  CHECK(keys() == 1 && timed.asked == 0);
+  for (int i = 0; i < 4097 * 16; i++) all_reduce(&m, TIMED | TWO_KIB | NO_COLL);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && timed.sample.action == trials[3], "it was promised");
+  into(&m, 2, 4);
+  for (int i = 0; i < 4; i++) all_reduce(&m, TIMED);
+  CHECK(keys() == 0 && timed.asked == 0, "its heart has stopped");
+  leave(&m);
 }
 
 /* Nobody wants times, or lives. */
@@ -245,6 +342,8 @@ int main(void) {
   unsetenv("DYNAMICCL_NO_GRAPHS");
   run(described, "described");
   run(windows, "windows");
+  run(single_trials, "single trials");
+  run(trials_of_nobody, "trials of nobody");
   run(not_wanted, "not wanted");
   run(past, "past");
   run(excluded, "excluded");

@@ -17,6 +17,37 @@ static void off(void) {
   CHECK(atomic_load(&gpu->records) == 0);
 }
 
+/* Calls that are wanted one by one, while nothing else is timed. */
+static void watched(void) {
+  struct dyn_watch_list *list = &preload->watched;
+  function reduce = find("ncclReduce"), start = find("ncclGroupStart"), end = find("ncclGroupEnd");
+  const uint64_t key = dyn_watch_key((void *)6, 1, 3, 8); /* what all_reduce calls */
+  everything_is_over();
+  atomic_store(&preload->timing, 0);
+  CHECK(dyn_watch_add(list, key) && dyn_watch_add(list, dyn_watch_key((void *)7, 3, 3, 8)));
+  call(1, 0, 10, 100);
+  struct dyn_sample s = await();
+  CHECK(s.seq == 1);
+  unsigned records = atomic_load(&gpu->records);
+  plan.asks = 0;
+  last()->inside = inside;
+  reduce(1, 2, 3, 4, 5, 0, 6, FAKE_STREAM(0), 0); /* another function, */
+  find("ncclAllReduce")(1, 2, 4, 4, 5, 6, FAKE_STREAM(0), 0, 0); /* another size, */
+  find("ncclAllReduce")(1, 2, 3, 4, 5, 8, FAKE_STREAM(0), 0, 0); /* another communicator, */
+  start(0, 0, 0, 0, 0, 0, 0, 0, 0);                               /* in a group */
+  all_reduce(FAKE_STREAM(0));
+  end(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(atomic_load(&gpu->records) == records, "%u events", atomic_load(&gpu->records) - records);
+  find("ncclAllReduce")(1, 2, 2, 4, 5, 6, FAKE_STREAM(0), 0, 0);
+  find("ncclAllReduce")(1, 2, 6, 7, 5, 6, FAKE_STREAM(0), 0, 0); /* 24 bytes again */
+  CHECK(atomic_load(&gpu->records) == records + 2, "a call that nobody describes has no second event");
+  find("ncclCommDestroy")(6, 0, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(!dyn_watch_has(list, key) && atomic_load(&list->used) == 1);
+  find("ncclCommAbort")(7, 0, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(atomic_load(&list->used) == 0);
+  none();
+}
+
 static void exact(void) {
   everything_is_over();
   uint64_t start = 0, offset = 0;
@@ -372,7 +403,7 @@ int main(int argc, char **argv) {
   gpu = dlsym(cuda, "fake_gpu");
   CHECK(last != NULL && gpu != NULL);
   static const struct { const char *name; void (*test)(void); } tests[] = {
-      {"off", off}, {"exact", exact}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
+      {"off", off}, {"watched", watched}, {"exact", exact}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
       {"long run", long_run}, {"refused", refused}, {"plugin goes", plugin_goes}, {"plugin comes back", plugin_comes_back},
       {"context goes", context_goes},
       {"forked", forked}, {"exits", exits}, {"exits from a hang", exits_from_a_hang}, {"contexts", contexts},

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_preload and test_probe under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# test_watch; test_preload and test_probe under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
 # runs them as well.
 T := $(BUILD)/test
 
-tests: $(T)/test_preload $(T)/test_probe $(T)/threads/test_probe $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_preload $(T)/test_probe $(T)/test_watch $(T)/threads/test_probe $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -20,6 +20,9 @@ $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 $(T)/test_probe: test/test_probe.c test/probe_rig.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
+$(T)/test_watch: test/test_watch.c watch.h | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread
+
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := $(CFLAGS) -O1 -fsanitize=thread
 $(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(wildcard *.c) $(HEADERS) | $(T)
@@ -30,6 +33,7 @@ $(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c tes
 
 check: tests
 	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_probe $(abspath $(T))/threads
+	$(T)/test_watch
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_probe $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload local $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload global $(abspath $(T))
