@@ -61,7 +61,8 @@ stays within 5% of what it is in the phase's last third.
 Calls begin at once, so small ones may take what the host takes to enqueue them. With
 --time gpu each replay is held back until all its calls are enqueued, and the GPU's time
 counts; a choice that runs for the first time and waits for the GPU while it is set up,
-as NCCL's device kernels do, then ends the run after --timeout.
+as NCCL's device kernels do, then ends the run after --timeout. With --time host calls are
+held back likewise, and what it takes the host to enqueue them counts.
 
 --out appends JSON lines: the machine and the flags, the rounds, a summary for each phase,
 and what the daemons say at the end. Ctrl-C ends the run and keeps what was measured.`,
@@ -83,7 +84,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	flags.StringSliceVar(&f.sizes, "sizes", []string{"1K", "16K", "64K", "256K", "1M", "4M"}, "sizes, as nccl-tests count: of the whole buffer")
 	flags.IntVar(&f.o.Calls, "calls", 40, "calls of a batch that are timed")
 	flags.DurationVar(&f.o.Batch, "batch", 100*time.Millisecond, "time that a batch should not exceed")
-	flags.StringVar(&f.o.Time, "time", paired.TimeStream, "what is timed: gpu or stream")
+	flags.StringVar(&f.o.Time, "time", paired.TimeStream, "what is timed: stream, gpu or host")
 	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of a load (default 24, or one a CPU)")
 	flags.StringVar(&f.o.Store, "store", "", "store of the arm that learns (default: begins empty and is thrown away)")
 	a.settingFlags(cmd, benchSettings...)
@@ -93,7 +94,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	complete(cmd, "arms", paired.Kinds)
 	complete(cmd, "learner", models.Names())
 	complete(cmd, "collectives", sweep.Collectives)
-	complete(cmd, "time", []string{paired.TimeGPU, paired.TimeStream})
+	complete(cmd, "time", paired.Times)
 	return cmd
 }
 

@@ -31,8 +31,8 @@ static const char usage[] =
     "  {\"do\":\"id\"}                    rank 0 makes the id that every rank's init needs\n"
     "  {\"do\":\"init\",\"id\":ID}          communicator and buffers\n"
     "  {\"do\":\"call\",\"collective\":C,\"bytes\":B,\"calls\":K}\n"
-    "  {\"do\":\"measure\",\"collective\":C,\"bytes\":B,\"mode\":\"graph\", \"stream\" or \"free\",\"calls\":K,\"replays\":R,\n"
-    "   \"min_replays\":M,\"budget_us\":T,\"warm_us\":W}\n"
+    "  {\"do\":\"measure\",\"collective\":C,\"bytes\":B,\"mode\":\"graph\", \"stream\", \"free\" or \"host\",\"calls\":K,\n"
+    "   \"replays\":R,\"min_replays\":M,\"budget_us\":T,\"warm_us\":W}\n"
     "  {\"do\":\"load\",\"kind\":\"none\", \"compute\" or \"copy\"}   runs while measure times replays\n"
     "  {\"do\":\"destroy\"}               the communicator; init may follow\n"
     "  {\"do\":\"bye\"}                   the end; so is the end of standard input, even in the middle of a command\n\n"
@@ -109,8 +109,9 @@ static int do_measure(struct worker *worker, const struct json *json, struct rep
   if (mode == NULL) return -1;
   want.graph = strcmp(mode, "graph") == 0;
   want.free = strcmp(mode, "free") == 0;
-  if (!want.graph && !want.free && strcmp(mode, "stream") != 0)
-    return worker_fail(worker, "mode \"%.40s\": want graph, stream or free", mode);
+  want.host = strcmp(mode, "host") == 0;
+  if (!want.graph && !want.free && !want.host && strcmp(mode, "stream") != 0)
+    return worker_fail(worker, "mode \"%.40s\": want graph, stream, free or host", mode);
   if (number_of(worker, json, "replays", 1, 10000, 1, &replays) != 0 ||
       number_of(worker, json, "min_replays", 1, replays, 1, &least) != 0 ||
       number_of(worker, json, "warm_us", 0, 1e9, 0, &want.warmUs) != 0 ||

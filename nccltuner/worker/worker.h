@@ -105,6 +105,7 @@ int measure_call(struct worker *worker, const struct shape *shape, int calls, st
 struct measurement {
   int graph; /* else stream calls */
   int free;  /* these run while later ones are still enqueued */
+  int host;  /* what enqueueing them takes the host, with none of them running */
   int calls, replays, minReplays;
   double warmUs, budgetUs;
 };

@@ -49,6 +49,13 @@ func TestMeasuresWhatTheTableSays(t *testing.T) {
 				what := fmt.Sprintf("%d ranks, %s of %d bytes", ranks, collective, bytes)
 				allRight(t, what, g.ask(callLine(collective, bytes, 3)))
 				once := 5 * defaultUs(collective, bytes)
+				replies := g.ask(measureLine(collective, bytes, "host", 5, 7, 7, 0, 0))
+				allRight(t, what, replies)
+				for _, r := range replies { // the stand-in's GPU runs by a clock of its own: what is enqueued takes the host its own time
+					if len(r.Us) != 7 || slices.Min(r.Us) <= 0 || slices.Max(r.Us) > 1e5 || r.Grid != 0 {
+						t.Errorf("%s, host: %v us, grid %d", what, r.Us, r.Grid)
+					}
+				}
 				for _, mode := range []string{"graph", "stream", "free"} {
 					replies := g.ask(measureLine(collective, bytes, mode, 5, 20, 3, 2*once, 7.5*once))
 					allRight(t, what, replies)

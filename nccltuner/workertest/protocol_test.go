@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 		{callLine("AllReduce", 1, 1), "bytes 1: too few for AllReduce of 2 ranks: want 2 or more"},
 		{callLine("AllGather", 31, 1), "bytes 31: too few for AllGather of 2 ranks: want 16 or more a rank"},
 		{callLine("AllReduce", 1024, 0), "field calls: want a whole number from 1 to 100000"},
-		{measureLine("AllReduce", 1024, "trance", 1, 1, 1, 0, 0), `mode "trance": want graph, stream or free`},
+		{measureLine("AllReduce", 1024, "trance", 1, 1, 1, 0, 0), `mode "trance": want graph, stream, free or host`},
 		{measureLine("AllReduce", 1024, "graph", 1, 3, 4, 0, 0), "field min_replays: want a whole number from 1 to 3"},
 		{measureLine("AllReduce", 1024, "graph", 1, 10001, 4, 0, 0), "field replays: want a whole number from 1 to 10000"},
 		{measureLine("AllReduce", 1024, "graph", 1, 3, 3, -1, 0), "field warm_us: want a number from 0 to 1000000000"},

@@ -94,7 +94,14 @@ func ParsePhase(text string) (Phase, error) {
 const (
 	TimeGPU    = "gpu"    // between CUDA events, with all calls enqueued before the first begins
 	TimeStream = "stream" // between CUDA events, with calls enqueued while the first ones run
+	TimeHost   = "host"   // until all calls are enqueued, before the first begins
 )
+
+// Times lists them.
+var Times = []string{TimeStream, TimeGPU, TimeHost}
+
+// modes are what workers call them.
+var modes = map[string]string{TimeStream: workers.Free, TimeGPU: workers.Stream, TimeHost: workers.Host}
 
 // Options of a comparison.
 type Options struct {
@@ -158,8 +165,8 @@ func (o *Options) Check() error {
 		return errors.New("no phases")
 	case o.Calls < 1 || o.Calls > mostCalls:
 		return fmt.Errorf("%d calls of a batch: want 1 to %d", o.Calls, mostCalls)
-	case o.Time != TimeGPU && o.Time != TimeStream:
-		return fmt.Errorf("time %q: want %s or %s", o.Time, TimeGPU, TimeStream)
+	case modes[o.Time] == "":
+		return fmt.Errorf("time %q: want %s", o.Time, strings.Join(Times, ", "))
 	case o.Store != "" && learning != 1:
 		return fmt.Errorf("a store is one arm's, and %d of kind %s are asked for: name one", learning, ArmRun)
 	}

@@ -273,15 +273,12 @@ func (t timing) all() int { return t.calls*(t.replays+2) + t.replays }
 
 // batch gives the median of the replays on the slowest rank, and their mean.
 func (r *runner) batch(ctx context.Context, a *arm, p Point, n timing) (us, mean float64, err error) {
-	mode := workers.Stream
-	if r.o.Time == TimeStream {
-		mode = workers.Free
-	}
+	mode := modes[r.o.Time]
 	got, err := a.group.Measure(ctx, r.o.Timeout, workers.Ask{Collective: p.Collective, Bytes: p.Bytes, Mode: mode,
 		Calls: n.calls, Replays: n.replays, MinReplays: n.replays})
 	if err != nil {
 		err = fmt.Errorf("arm %s: %s of %d bytes: %w", a.Name, p.Collective, p.Bytes, err)
-		if errors.Is(err, workers.ErrHung) && mode == workers.Stream {
+		if errors.Is(err, workers.ErrHung) && mode != workers.Free {
 			err = fmt.Errorf("%w; where NCCL waits for the GPU while it connects, --time %s helps", err, TimeStream)
 		}
 		return 0, 0, err

@@ -26,7 +26,7 @@ type Called struct {
 type Ask struct {
 	Collective string
 	Bytes      uint64 // nccl-tests' size
-	Mode       string // Graph, Stream or Free
+	Mode       string // Graph, Stream, Free or Host
 	Calls      int    // of one replay
 	WarmUs     float64
 	Replays    int // at most
@@ -39,6 +39,7 @@ const (
 	Graph  = "graph"
 	Stream = "stream" // all calls of a replay are enqueued before the first begins
 	Free   = "free"   // stream calls that begin at once
+	Host   = "host"   // the host's time to enqueue them, none of which begins before the last one is
 )
 
 // Measured is what a rank measured.
