@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -64,6 +65,10 @@ counts; a choice that runs for the first time and waits for the GPU while it is 
 as NCCL's device kernels do, then ends the run after --timeout. With --time host calls are
 held back likewise, and what it takes the host to enqueue them counts.
 
+Which CPUs a process happens to get is worth some percent of small calls: so rank r of
+every arm stays on the same --cpus-per-rank ones. plain+X=1 as one more arm shows what is
+left of such luck: it is the base under another name.
+
 --out appends JSON lines: the machine and the flags, the rounds, a summary for each phase,
 and what the daemons say at the end. Ctrl-C ends the run and keeps what was measured.`,
 		Example: `  dynamiccld bench
@@ -85,6 +90,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	flags.IntVar(&f.o.Calls, "calls", 40, "calls of a batch that are timed")
 	flags.DurationVar(&f.o.Batch, "batch", 100*time.Millisecond, "time that a batch should not exceed")
 	flags.StringVar(&f.o.Time, "time", paired.TimeStream, "what is timed: stream, gpu or host")
+	flags.IntVar(&f.o.CPUs, "cpus-per-rank", -1, "CPUs that a rank stays on, the same in all arms; 0: any (default 4, where these are no more than half of all)")
 	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of a load (default 24, or one a CPU)")
 	flags.StringVar(&f.o.Store, "store", "", "store of the arm that learns (default: begins empty and is thrown away)")
 	a.settingFlags(cmd, benchSettings...)
@@ -97,6 +103,9 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	complete(cmd, "time", paired.Times)
 	return cmd
 }
+
+// benchCPUs are enough for a rank: its own thread, NCCL's and ours.
+const benchCPUs = 4
 
 func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 	loaded, err := config.Load(config.Sources{Host: a.host(), Env: a.environ, Flags: cmd.Flags()})
@@ -127,6 +136,12 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 		return err
 	}
 	o := &f.o
+	if o.CPUs < 0 && !cmd.Flags().Changed("cpus-per-rank") {
+		o.CPUs = 0
+		if 2*benchCPUs*o.Ranks <= runtime.NumCPU() {
+			o.CPUs = benchCPUs
+		}
+	}
 	o.Worker, o.Executable, o.NCCL = f.worker, f.executable, f.nccl
 	if err := o.Check(); err != nil {
 		return usageError(err)

@@ -72,9 +72,10 @@ static const char *what_is_missing(const struct dyn_process *process, int versio
 }
 
 /* With an id, that is; without, no choice is known to be of all ranks, and nothing is tuned. */
-static void time_by_events(struct dyn_process *process) {
+static void time_by_events(struct dyn_process *process, int version) {
   struct dyn_preload *preload = process->preload;
   process->eventTimed = 1;
+  atomic_store(&preload->tell, version >= 5 ? ncclProfileCollApi : 0);
   atomic_store(&process->refused, ncclProfileKernelCh | ncclProfileProxyOp);
   pthread_mutex_lock(&preload->roundLock);
   preload->ring = process->ring;
@@ -90,7 +91,7 @@ static void decide(struct dyn_process *process, int *mask, int version, dyn_logg
   if (process->preload != NULL) atomic_store(&process->preload->mask, process->mask);
   int events = process->preload != NULL && version >= 4 && !dyn_switched_on("DYNAMICCL_KERNEL_EVENTS");
   if (events && process->preload->can_time()) {
-    time_by_events(process);
+    time_by_events(process, version);
     return;
   }
   const char *why = version < 3 ? NULL : what_is_missing(process, version);
@@ -119,6 +120,7 @@ int dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_lo
 void dyn_capture_close(struct dyn_process *process) {
   struct dyn_mask_words words = dyn_process_words(process);
   atomic_store(&process->heldMask, 0);
+  atomic_store(words.tell, 0);
   dyn_mask_update(process, 0);
   if (atomic_exchange(&process->refused, 0) != 0 && !process->eventTimed) dyn_guard_leave(&words);
   if (process->eventTimed) { /* behind this nobody else touches the ring */

@@ -14,7 +14,8 @@
  *   value has no guard, the mask has. After the and the bit is gone, and by 1 it stays gone. What a thread reads of one
  *   word after its own write of it is never older than that write, with any memory order, so NCCL's copy has no KernelCh.
  *   An equal value met again (ABA) is no harm: what counts is the number of guards at the moment of the swap.
- * Entering is two steps without a loop; leaving and updating are bounded loops that fail only when others get on.
+ *   3. Then it puts in what is to stay (tell), and no update takes that out: its swap keeps what it finds.
+ * Entering is three steps without a loop; leaving and updating are bounded loops that fail only when others get on.
  * test/mask_check.c runs every interleaving of these very steps.
  *
  * Who else writes the word? NCCL 2.32.3, by its symbols, when a user sets the mask through its RAS service, and at init
@@ -43,6 +44,7 @@
 #define DYN_MASK_MUTATE_BLIND 3        /* an update does not look at the number of guards */
 #define DYN_MASK_MUTATE_RESTORE 4      /* the first guard that leaves gives the bit back, not the last */
 #define DYN_MASK_MUTATE_NO_TURN 5      /* a guard that leaves does not count its turn */
+#define DYN_MASK_MUTATE_FORGET 6       /* an update takes away what a guard has put in */
 
 /* Where the words lie. All are shared by all threads of the process. */
 struct dyn_mask_words {
@@ -50,10 +52,11 @@ struct dyn_mask_words {
   atomic_int *take;    /* bits that guards take away: ours that the chained profiler does not want */
   atomic_int *restore; /* of these, what the last guard gives back when it leaves */
   atomic_uint *turns;  /* guards that began to enter or to leave; dyn_call_kept */
+  atomic_int *tell;    /* bits that guards put in, to stay: NCCL then tells what is captured and what is not */
 };
 
 enum dyn_mask_pc {
-  DYN_MASK_ENTER_TURN, DYN_MASK_ENTER_COUNT, DYN_MASK_ENTER_TAKE,
+  DYN_MASK_ENTER_TURN, DYN_MASK_ENTER_COUNT, DYN_MASK_ENTER_TAKE, DYN_MASK_ENTER_TELL,
   DYN_MASK_LEAVE_TURN, DYN_MASK_LEAVE_RESTORE, DYN_MASK_LEAVE_READ, DYN_MASK_LEAVE_SWAP,
   DYN_MASK_UPDATE_RESTORE, DYN_MASK_UPDATE_READ, DYN_MASK_UPDATE_SWAP,
   DYN_MASK_END,
@@ -83,7 +86,8 @@ static inline void dyn_mask_leave_swap(struct dyn_mask_walk *s, const struct dyn
 
 static inline void dyn_mask_update_swap(struct dyn_mask_walk *s, const struct dyn_mask_words *m) {
   bool up = dyn_mask_guards(s->old) > 0 && DYN_MASK_MUTATE != DYN_MASK_MUTATE_BLIND;
-  int next = (int)((unsigned)s->old & ~(unsigned)DYN_MASK_EVENTS) | (s->want & ~(up ? s->guarded : 0));
+  int kept = DYN_MASK_MUTATE == DYN_MASK_MUTATE_FORGET ? 0 : s->old & atomic_load(m->tell);
+  int next = (int)((unsigned)s->old & ~(unsigned)DYN_MASK_EVENTS) | (s->want & ~(up ? s->guarded : 0)) | kept;
   /* Every thread of NCCL reads this word at every call: it is written only to change it. */
   bool done = next == s->old;
   if (!done && DYN_MASK_MUTATE == DYN_MASK_MUTATE_STORE) atomic_store(m->mask, next), done = true;
@@ -102,11 +106,15 @@ static inline bool dyn_mask_step(struct dyn_mask_walk *s, const struct dyn_mask_
     break;
   case DYN_MASK_ENTER_COUNT:
     atomic_fetch_add(m->mask, DYN_GUARD_ONE);
-    s->pc = takeFirst ? DYN_MASK_END : DYN_MASK_ENTER_TAKE;
+    s->pc = takeFirst ? DYN_MASK_ENTER_TELL : DYN_MASK_ENTER_TAKE;
     break;
   case DYN_MASK_ENTER_TAKE:
     atomic_fetch_and(m->mask, ~atomic_load(m->take));
-    s->pc = takeFirst ? DYN_MASK_ENTER_COUNT : DYN_MASK_END;
+    s->pc = takeFirst ? DYN_MASK_ENTER_COUNT : DYN_MASK_ENTER_TELL;
+    break;
+  case DYN_MASK_ENTER_TELL:
+    atomic_fetch_or(m->mask, atomic_load(m->tell));
+    s->pc = DYN_MASK_END;
     break;
   case DYN_MASK_LEAVE_TURN:
     if (DYN_MASK_MUTATE != DYN_MASK_MUTATE_NO_TURN) atomic_fetch_add(m->turns, 1);

@@ -51,7 +51,8 @@ struct dyn_comm {
   uint32_t entryCall; /* the call being made: of its plan entry, from 1; 0: it has none, or is captured */
   bool trial, coming; /* it is to be timed by itself, and so is the next one of its bucket */
   unsigned watched;   /* keys of its calls in the preload library's list */
-  int captured;       /* atomic, profiler half: the API call being made goes into a CUDA graph */
+  int captured;       /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
+  bool inGraph;       /* the call being made does */
   int past;           /* atomic, profiler half: its calls go past the preload library, which times calls */
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
@@ -100,7 +101,7 @@ struct dyn_process {
   atomic_int *mask;          /* NCCL's activation mask, NULL until the profiler half is loaded */
   struct dyn_preload *preload; /* NULL: not in this process */
   int promised;                /* DYNAMICCL_NO_GRAPHS */
-  atomic_int take, restore;    /* struct dyn_mask_words, where there is no preload to have them */
+  atomic_int take, restore, tell; /* struct dyn_mask_words, where there is no preload to have them */
   atomic_uint turns;
   atomic_int samplingComms;  /* communicators whose present epoch is sampled */
   atomic_int chainMask;      /* what a chained profiler wants */
@@ -121,8 +122,8 @@ void dyn_process_unref(void);
 void dyn_mask_update(struct dyn_process *process, int alive);
 static inline struct dyn_mask_words dyn_process_words(struct dyn_process *p) {
   struct dyn_preload *preload = p->preload;
-  if (preload == NULL) return (struct dyn_mask_words){p->mask, &p->take, &p->restore, &p->turns};
-  return (struct dyn_mask_words){p->mask, &preload->take, &preload->restore, &preload->turns};
+  if (preload == NULL) return (struct dyn_mask_words){p->mask, &p->take, &p->restore, &p->turns, &p->tell};
+  return (struct dyn_mask_words){p->mask, &preload->take, &preload->restore, &preload->turns, &preload->tell};
 }
 /* Whether calls of this process have no times, and whether it is CUDA events that give them. */
 int dyn_times_refused(void);

@@ -44,9 +44,12 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     context->process = dyn_process_get(in->log);
     int past = dyn_capture_open(context->process, mask, in->version, in->log);
     live++;
-    /* Says what is captured and what is a broadcast; costs nothing that could be measured. */
-    int held = in->version >= 5 ? ncclProfileCollApi : 0;
-    if (in->version >= DYN_HOLD_VERSION) held |= ncclProfileP2pApi; /* works whose KernelCh capture.c must look after */
+    /* CollApi says what is captured and what is a broadcast, and costs a call 0.1 us of the host's time (2 vCPU of an H200
+     * machine, of 9). Where the preload library times calls it knows what is captured, and asks for CollApi where that
+     * is not enough (tuner.c). */
+    bool kernels = !context->process->eventTimed;
+    int held = in->version >= 5 && (kernels || past) ? ncclProfileCollApi : 0;
+    if (in->version >= DYN_HOLD_VERSION && kernels) held |= ncclProfileP2pApi; /* whose KernelCh capture.c looks after */
     /* KernelCh costs small calls a tenth and more (4x H200: 1 KiB 6.6 to 7.4 us): without a daemon nothing may cost. */
     if (in->version >= DYN_HOLD_VERSION && dyn_daemon_lives(in->log)) held |= ncclProfileKernelCh;
     if (context->process->ring != NULL) held |= atomic_fetch_or(&context->process->heldMask, held);

@@ -153,6 +153,24 @@ static void publish_device(struct dyn_rank *self, uint32_t *marks, uint32_t usab
     __atomic_store_n(marks, old | DYN_MARKS_DEVICE_LL, __ATOMIC_RELAXED);
 }
 
+/* Whether the call being made goes into a CUDA graph. The preload library knows of a call in its own thread; of one that is
+ * made for a group or a communicator that does not block, perhaps in another thread, NCCL told when it was asked for:
+ * where it was captured the library's guard saw to that (mask.h), and here it is seen to that NCCL tells of later calls,
+ * too, so that its last word is true. */
+static bool in_graph(struct dyn_comm *comm) {
+  struct dyn_process *process = dyn_member_of(comm)->process;
+  int told = __atomic_load_n(&comm->captured, __ATOMIC_RELAXED);
+  if (!process || !dyn_event_timed()) return told;
+  const struct dyn_preload_call *call = process->preload->call();
+  if (call->depth > 0 && call->looked) return call->inGraph;
+  int tell = atomic_load_explicit(&process->preload->tell, memory_order_relaxed);
+  if ((atomic_load_explicit(&process->heldMask, memory_order_relaxed) & tell) != tell) {
+    atomic_fetch_or(&process->heldMask, tell);
+    dyn_mask_update(process, daemon_beats(dyn_member_of(comm)));
+  }
+  return told;
+}
+
 /* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
  * the id goes on with the trials. What goes into a graph stays there: no trial, and none is used up. NCCL's guide (Using
  * NCCL with CUDA Graphs) wants a call captured on all ranks or on none, so all ranks still choose alike. */
@@ -160,7 +178,7 @@ static uint32_t coming_action(const struct dyn_comm *comm, int collective, int b
   uint8_t index = comm->plan.index[collective][bucket];
   if (index == 0) return 0;
   const struct dyn_entry *entry = &comm->plan.entries[index];
-  if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED)) return entry->base;
+  if (comm->inGraph) return entry->base;
   uint32_t j = comm->entryId[collective][bucket] == entry->id ? comm->calls[collective][bucket] : 0;
   return j < entry->numTrials ? entry->trials[j] : entry->base;
 }
@@ -170,7 +188,7 @@ static uint32_t coming_action(const struct dyn_comm *comm, int collective, int b
 static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   uint32_t action = coming_action(comm, collective, bucket);
-  if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED)) return action;
+  if (comm->inGraph) return action;
   comm->made[collective][bucket]++;
   if (index == 0) return action;
   const struct dyn_entry *entry = &comm->plan.entries[index];
@@ -294,7 +312,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
-  if (__atomic_load_n(&comm->captured, __ATOMIC_RELAXED) && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
+  if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
     tell_captured(comm, seq, collective, bytes, action);
   __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
 }
@@ -302,6 +320,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
 void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
+  comm->inGraph = in_graph(comm);
   if (comm->record) {
     struct dyn_member *member = dyn_member_of(comm);
     if (comm->callsLeft == 0) enter_epoch(member);
@@ -321,6 +340,7 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
   int bucket = bucket_of(bytes);
   publish_device(comm->self, &comm->self->marks[collective][bucket], usable);
   if (!comm->deviceLL) return;
+  comm->inGraph = in_graph(comm);
   uint32_t action = coming_action(comm, collective, bucket);
   if ((action >> DYN_ACTION_PROTO_SHIFT & 15) != DYN_PROTO_LL || !apply(action, usable, costs, numProto, NULL)) return;
   next_action(comm, collective, bucket);

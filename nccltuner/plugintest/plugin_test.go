@@ -90,7 +90,7 @@ func TestCaptured(t *testing.T) { program(t, "test_captured") }
 // Every interleaving of captured calls and updates of NCCL's activation mask; then with planted mistakes, each of which
 // must be found.
 func TestMaskExhaustive(t *testing.T) {
-	for mistake := range 6 {
+	for mistake := range 7 {
 		program(t, fmt.Sprintf("mask_check-m%d", mistake))
 	}
 }

@@ -28,7 +28,8 @@ __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.
                                                                                 .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct dyn_mask_words words_of(atomic_int *mask) {
-  return (struct dyn_mask_words){mask, &dynamiccl_preload.take, &dynamiccl_preload.restore, &dynamiccl_preload.turns};
+  return (struct dyn_mask_words){mask, &dynamiccl_preload.take, &dynamiccl_preload.restore, &dynamiccl_preload.turns,
+                                 &dynamiccl_preload.tell};
 }
 
 /* Never loads anything: a library that the program has not loaded cannot be the one that it means. */
@@ -67,11 +68,12 @@ static void *driver_function(dyn_real *cache, const char *name) {
 /* Also right for the default streams: NULL and cudaStreamLegacy are the legacy one here as in NCCL's own calls,
  * cudaStreamPerThread is that. An error is "captured": while any blocking stream is captured the driver refuses to tell
  * about the legacy one, and a guard too many costs a sample, not a graph. The capture is not disturbed by asking. */
-static bool captured(void *stream) {
+static bool captured(void *stream, bool *known) {
   static dyn_real cache;
   int status = CAPTURE_NONE;
   int (*asks)(void *, int *) = (int (*)(void *, int *))driver_function(&cache, "cuStreamIsCapturing");
-  return asks == NULL || asks(stream, &status) != CUDA_SUCCESS || status != CAPTURE_NONE;
+  *known = asks != NULL && asks(stream, &status) == CUDA_SUCCESS;
+  return !*known || status != CAPTURE_NONE;
 }
 
 /* NCCL makes the connections of an algorithm in the first call that runs it. Where a process has several GPUs that is
@@ -91,10 +93,12 @@ struct dyn_passage dyn_passage_enter(void *stream, uint64_t key) {
   call.depth++;
   if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
   struct dyn_mask_words words = words_of(mask);
-  if (!call.captured && captured(stream)) {
+  bool known;
+  if (!call.captured && captured(stream, &known)) {
     dyn_guard_enter(&words);
     passage.mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
     call.captured = true;
+    call.inGraph = known;
     passage.captureMode = exchange_mode(DYN_RELAXED_CAPTURE);
     capturedGroup |= groups > 0;
   }

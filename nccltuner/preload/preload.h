@@ -27,6 +27,7 @@ struct dyn_timed {
 struct dyn_preload_call {
   unsigned depth; /* of our wrappers; 0: none */
   bool captured;  /* a guard is up for it */
+  bool inGraph;   /* it is known to go into a CUDA graph; where captured is true and this is not, the driver did not tell */
   bool looked;    /* before is valid: there was a mask */
   struct dyn_mask_before before;
   struct dyn_timed *timed; /* NULL: it is not timed */
@@ -39,6 +40,7 @@ struct dyn_preload {
   _Atomic(atomic_int *) mask; /* plugin: NCCL's activation mask; NULL: the plugin is not loaded */
   atomic_int take;            /* plugin: struct dyn_mask_words */
   atomic_int restore;         /* plugin: likewise */
+  atomic_int tell;            /* plugin: likewise */
   atomic_uint turns;
   /* Communicators that the program asked for through this library and that the plugin has not met yet. The plugin takes
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */

@@ -22,12 +22,13 @@ static int replies = -1; /* what standard output was */
 static const char usage[] =
     "dynamiccl-worker is one rank of what `dynamiccld sweep` and `dynamiccld calibrate` measure: it reads one\n"
     "command a line on standard input and writes one reply a line on standard output, both JSON objects.\n\n"
-    "  dynamiccl-worker --rank R --ranks N --device D [--nccl FILE] [--max-bytes B]\n\n"
+    "  dynamiccl-worker --rank R --ranks N --device D [--nccl FILE] [--max-bytes B] [--cpus C]\n\n"
     "  --rank R       this rank, from 0\n"
     "  --ranks N      ranks of the communicator, 1 to 64\n"
     "  --device D     GPU, counted from 0 among the visible ones\n"
     "  --nccl FILE    libnccl to measure (libnccl.so.2)\n"
-    "  --max-bytes B  largest size that can be asked for (268435456); twice as much GPU memory is taken\n\n"
+    "  --max-bytes B  largest size that can be asked for (268435456); twice as much GPU memory is taken\n"
+    "  --cpus C       run on C CPUs that no other rank of this communicator has (0: on any)\n\n"
     "  {\"do\":\"id\"}                    rank 0 makes the id that every rank's init needs\n"
     "  {\"do\":\"init\",\"id\":ID}          communicator and buffers\n"
     "  {\"do\":\"call\",\"collective\":C,\"bytes\":B,\"calls\":K}\n"
@@ -209,20 +210,40 @@ static void *watch(void *argument) {
   _exit(0);
 }
 
+/* Only the first ones of this rank's share of the CPUs, before any thread is made. Processes that are compared run by turns
+ * on the same ones then: which CPUs a process had happened to get made up to 6% of a call (2x H200, sockets). */
+static int stay(struct worker *worker, int cpus) {
+  cpu_set_t allowed, mine;
+  if (cpus == 0) return 0;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return worker_fail(worker, "CPUs: %s", strerror(errno));
+  if (CPU_COUNT(&allowed) < cpus * worker->nRanks)
+    return worker_fail(worker, "option --cpus %d: want at most %d, for there are %d and so many ranks", cpus,
+                       CPU_COUNT(&allowed) / worker->nRanks, CPU_COUNT(&allowed));
+  CPU_ZERO(&mine);
+  for (int cpu = 0, nth = 0; cpu < CPU_SETSIZE; cpu++) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    if (nth >= worker->rank * cpus && nth < (worker->rank + 1) * cpus) CPU_SET(cpu, &mine);
+    nth++;
+  }
+  if (sched_setaffinity(0, sizeof mine, &mine) != 0) return worker_fail(worker, "CPUs: %s", strerror(errno));
+  return 0;
+}
+
 static int parse(struct worker *worker, int argc, char **argv) {
-  double values[4] = {-1, -1, -1, 256u << 20};
-  static const char *const names[] = {"--rank", "--ranks", "--device", "--max-bytes"};
-  static const double least[] = {0, 1, 0, 4096}, most[] = {MAX_RANKS - 1, MAX_RANKS, 1023, 1e13};
+  enum { NUMBERS = 5 };
+  double values[NUMBERS] = {-1, -1, -1, 256u << 20, 0};
+  static const char *const names[] = {"--rank", "--ranks", "--device", "--max-bytes", "--cpus"};
+  static const double least[] = {0, 1, 0, 4096, 0}, most[] = {MAX_RANKS - 1, MAX_RANKS, 1023, 1e13, CPU_SETSIZE};
   for (int i = 1; i < argc; i += 2) {
     int which = 0;
     if (strcmp(argv[i], "--help") == 0) {
       fputs(usage, stdout);
       exit(0);
     }
-    while (which < 4 && strcmp(argv[i], names[which]) != 0) which++;
-    if (which == 4 && strcmp(argv[i], "--nccl") != 0) return worker_fail(worker, "unknown option %s", argv[i]);
+    while (which < NUMBERS && strcmp(argv[i], names[which]) != 0) which++;
+    if (which == NUMBERS && strcmp(argv[i], "--nccl") != 0) return worker_fail(worker, "unknown option %s", argv[i]);
     if (i + 1 == argc) return worker_fail(worker, "option %s: want a value", argv[i]);
-    if (which == 4) {
+    if (which == NUMBERS) {
       worker->ncclPath = argv[i + 1];
       continue;
     }
@@ -233,14 +254,14 @@ static int parse(struct worker *worker, int argc, char **argv) {
                          least[which], most[which]);
     values[which] = value;
   }
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < NUMBERS; i++)
     if (values[i] < 0) return worker_fail(worker, "option %s is missing", names[i]);
   if (values[0] >= values[1]) return worker_fail(worker, "option --rank: want a rank below --ranks");
   worker->rank = (int)values[0];
   worker->nRanks = (int)values[1];
   worker->device = (int)values[2];
   worker->maxBytes = (size_t)values[3] / 64 * 64;
-  return 0;
+  return stay(worker, (int)values[4]);
 }
 
 int main(int argc, char **argv) {

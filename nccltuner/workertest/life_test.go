@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,6 +46,8 @@ func TestOptions(t *testing.T) {
 		{"--rank 0x --ranks 2 --device 0", "option --rank 0x: want a whole number from 0 to 63"},
 		{"--rank 0 --ranks 2 --device 0 --max-bytes 1", "option --max-bytes 1: want a whole number from 4096"},
 		{"--rank 0 --ranks 2 --device", "option --device: want a value"},
+		{"--rank 0 --ranks 2 --device 0 --cpus 1024", "option --cpus 1024: want at most "},
+		{"--rank 0 --ranks 2 --device 0 --cpus few", "option --cpus few: want a whole number from 0 to 1024"},
 		{"--rang 0", "unknown option --rang"},
 	} {
 		if code, out, said := run(strings.Fields(c.args)...); code != 2 || out != "" || !strings.Contains(said, c.want) || !strings.HasSuffix(said, "see --help\n") {
@@ -184,5 +187,45 @@ func TestEndOfParentOrReader(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// A rank keeps to its share of the CPUs, all of its threads; without --cpus to none.
+func TestStaysOnItsCPUs(t *testing.T) {
+	ranks := max(1, min(2, runtime.NumCPU()))
+	allowed := func(path string) string {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, list, _ := strings.Cut(string(text), "Cpus_allowed_list:")
+		list, _, _ = strings.Cut(list, "\n")
+		return strings.TrimSpace(list)
+	}
+	for _, cpus := range []int{0, 1} {
+		g := startGroup(t, ranks, sameEnv("FAKEGPU_TABLE="+writeTable(t, ranks, 1)), "--cpus", fmt.Sprint(cpus))
+		g.init()
+		seen := map[string]bool{}
+		for _, w := range g {
+			tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", w.cmd.Process.Pid))
+			if err != nil || len(tasks) < 2 {
+				t.Fatalf("%d threads: %v", len(tasks), err)
+			}
+			own := allowed(tasks[0])
+			seen[own] = true
+			for _, task := range tasks {
+				if got := allowed(task); got != own {
+					t.Errorf("--cpus %d: a thread may use %s, another one %s", cpus, got, own)
+				}
+			}
+			if _, err := strconv.Atoi(own); cpus == 1 && err != nil || cpus == 0 && own != allowed("/proc/self/status") {
+				t.Errorf("--cpus %d: %s", cpus, own)
+			}
+		}
+		if cpus == 1 && len(seen) != ranks {
+			t.Errorf("%d ranks share CPUs: %v", ranks, seen)
+		}
+		g.bye()
 	}
 }

@@ -2,7 +2,8 @@
  *
  * Every interleaving of captured calls, updates of the mask and one call that is not captured, breadth first, with the
  * shipped steps of mask.h. Each distinct state is kept whole. Checked:
- *   what NCCL reads in a captured call has no KernelCh, whoever wants it in the mask at that time;
+ *   what NCCL reads in a captured call has no KernelCh, whoever wants it in the mask at that time, and has what guards put
+ *   in, which stays;
  *   a call that is not captured and is said to have found KernelCh did find it (where it is always wanted);
  *   when all have ended no guard is up, and KernelCh is there if it is always wanted.
  * With DYN_MASK_MUTATE set the program expects a violation and fails when it finds none.
@@ -15,6 +16,7 @@
 
 #define KERNEL 1
 #define OTHER 2 /* a bit that no guard touches */
+#define TELL 4  /* one that each guard puts in */
 #define MAX_ACTORS 5
 #define MAX_STATES (4u << 20)
 
@@ -61,9 +63,9 @@ static void add(const struct state *s) {
 
 /* One shipped step of an actor's walk. */
 static bool walk(struct state *s, struct actor *a) {
-  atomic_int mask = unpack(s->mask), take = KERNEL, restore = s->restore;
+  atomic_int mask = unpack(s->mask), take = KERNEL, restore = s->restore, tell = TELL;
   atomic_uint turns = s->turns;
-  struct dyn_mask_words words = {&mask, &take, &restore, &turns};
+  struct dyn_mask_words words = {&mask, &take, &restore, &turns, &tell};
   struct dyn_mask_walk w = {a->pc, a->tries, unpack(a->old), a->restore, a->want, KERNEL};
   bool more = dyn_mask_step(&w, &words);
   *a = (struct actor){a->kind, a->rounds, a->phase, (uint8_t)w.pc, (uint8_t)w.tries, pack(w.old), (uint8_t)w.restore,
@@ -77,6 +79,7 @@ static const char *step_guard(struct state *s, struct actor *a) {
   if (a->phase == 0) a->phase = 1, a->pc = DYN_MASK_ENTER_TURN;
   if (a->phase == 2) {
     a->phase = 3, a->pc = DYN_MASK_LEAVE_TURN;
+    if (!(s->mask & TELL)) return "a captured call is not told of";
     return s->mask & KERNEL ? "a captured call finds KernelCh" : NULL;
   }
   if (walk(s, a)) return NULL;
@@ -101,6 +104,7 @@ static const char *step_caller(struct state *s, struct actor *a) {
 static const char *at_end(const struct state *s, const struct world *w) {
   if (s->mask >> 4 != 0) return "a guard is still up";
   if (w->held && !(s->mask & KERNEL)) return "KernelCh did not come back";
+  if (!(s->mask & TELL)) return "calls behind a captured one are not told of";
   return s->mask & OTHER ? NULL : "a bit of no guard's is lost";
 }
 

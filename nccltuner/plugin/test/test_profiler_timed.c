@@ -45,7 +45,7 @@ static void leave(struct member_rig *m) {
   rig_close(&m->profiler);
 }
 
-enum { TIMED = 1, PAST = 2, NO_COLL = 4, OTHER_THREAD = 8, TWICE = 16, TWO_KIB = 32, OTHER_KEY = 64, CAPTURED = 128 };
+enum { TIMED = 1, PAST = 2, NO_COLL = 4, OTHER_THREAD = 8, TWICE = 16, TWO_KIB = 32, OTHER_KEY = 64, CAPTURED = 128, GROUP = 256 };
 
 struct coll_call { struct rig *rig; struct rig_event event; };
 static void *coll(void *argument) {
@@ -63,14 +63,18 @@ static void all_reduce(struct member_rig *m, int how) {
   for (int i = 0; i < 21; i++) costs[i] = 1;
   timed = (struct dyn_timed){0};
   size_t bytes = how & TWO_KIB ? 2 * BYTES : BYTES;
-  call = (struct dyn_preload_call){.depth = how & PAST ? 0 : 1};
+  struct dyn_mask_words words = dyn_process_words(m->profiler.process);
+  call = (struct dyn_preload_call){.depth = how & PAST ? 0 : 1, .looked = !(how & PAST), .inGraph = how & CAPTURED && !(how & PAST)};
   if (!(how & (PAST | CAPTURED))) call.key = dyn_watch_key(m->comm, how & OTHER_KEY ? 2 : 1, bytes, 1);
   /* As the preload decides: before anything of this call is known. */
   if (how & TIMED && !(how & PAST) &&
       (atomic_load(&dynamiccl_preload.timing) || dyn_watch_has(&dynamiccl_preload.watched, call.key)))
     call.timed = &timed;
-  void *api = rig_api(&m->profiler, how & CAPTURED ? 1 : 0);
-  rig_stop(api);
+  if (call.inGraph) dyn_guard_enter(&words);
+  void *api = NULL; /* only where NCCL finds the bit */
+  if (rig_mask & (ncclProfileCollApi | ncclProfileColl)) rig_stop(api = rig_api(&m->profiler, how & CAPTURED ? 1 : 0));
+  if (call.inGraph) dyn_guard_leave(&words);
+  if (how & GROUP) call = (struct dyn_preload_call){0}; /* it runs at the group's end */
   for (int pipeOps = 0; pipeOps < (how & TWICE ? 3 : 2); pipeOps++)
     CHECK(ncclTunerPlugin_v6.getCollInfo(m->tuner, ALLREDUCE, bytes, pipeOps, (float **)costs, 7, 3, 0, &channels) == 0);
   if (!(how & NO_COLL)) {
@@ -242,6 +246,43 @@ static void trials_of_nobody(void) {
   leave(&m);
 }
 
+static uint32_t chosen(const struct member_rig *m) {
+  return m->comm->decisions[(m->comm->seq - 1) % DYN_NUM_DECISIONS].action;
+}
+
+/* What is captured the preload library says. NCCL is asked only once that is not enough: for groups, and for what comes
+ * behind a captured call. */
+static void asked_of_nccl(void) {
+  struct member_rig m = join(1, 1);
+  into(&m, 1, 4);
+  CHECK(rig_mask == 0, "%x", rig_mask);
+  for (int i = 0; i < 20; i++) all_reduce(&m, TIMED | TWO_KIB);
+  CHECK(rig_mask == 0, "%x", rig_mask);
+  all_reduce(&m, TIMED | GROUP);
+  CHECK(chosen(&m) == trials[0] && rig_mask & ncclProfileCollApi, "a group: from here on NCCL tells");
+  all_reduce(&m, TIMED | GROUP | CAPTURED);
+  CHECK(chosen(&m) == CHOSEN && m.comm->calls[ALLREDUCE][10] == 1, "a captured group uses up no trial");
+  all_reduce(&m, TIMED | GROUP);
+  CHECK(chosen(&m) == trials[1], "and the next one is none");
+  leave(&m);
+  m = join(1, 1);
+  into(&m, 1, 4);
+  CHECK(rig_mask == 0, "%x", rig_mask);
+  all_reduce(&m, TIMED | CAPTURED);
+  CHECK(chosen(&m) == CHOSEN && m.comm->captured == 1 && rig_mask & ncclProfileCollApi);
+  all_reduce(&m, TIMED);
+  CHECK(chosen(&m) == trials[0] && m.comm->captured == 0);
+  all_reduce(&m, TIMED | CAPTURED | GROUP);
+  CHECK(chosen(&m) == CHOSEN);
+  all_reduce(&m, TIMED);
+  all_reduce(&m, TIMED | GROUP);
+  CHECK(chosen(&m) == trials[2] && rig_mask & ncclProfileCollApi);
+  for (int i = 0; i < 4 * DYN_EPOCH_CALLS; i++) all_reduce(&m, TIMED);
+  CHECK(rig_mask & ncclProfileCollApi, "it stays");
+  leave(&m);
+  CHECK(rig_mask == 0);
+}
+
 /* Nobody wants times, or lives. */
 static void not_wanted(void) {
   struct member_rig m = join(1, 1);
@@ -344,6 +385,7 @@ int main(void) {
   run(windows, "windows");
   run(single_trials, "single trials");
   run(trials_of_nobody, "trials of nobody");
+  run(asked_of_nccl, "asked of NCCL");
   run(not_wanted, "not wanted");
   run(past, "past");
   run(excluded, "excluded");

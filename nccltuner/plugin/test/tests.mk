@@ -4,7 +4,7 @@
 T := $(BUILD)/test
 PROGRAMS := stress test_no_syscall test_lifecycle test_files test_daemon test_choose test_device test_captured bench
 EPOCH := epoch_check-8 epoch_check-2
-MASK := mask_check-m0 mask_check-m1 mask_check-m2 mask_check-m3 mask_check-m4 mask_check-m5
+MASK := mask_check-m0 mask_check-m1 mask_check-m2 mask_check-m3 mask_check-m4 mask_check-m5 mask_check-m6
 MUTANTS := epoch_check-8-m1 epoch_check-8-m2 epoch_check-2-m3 epoch_check-8-m4 epoch_check-8-m5
 include test/profiler_tests.mk
 LONG := $(filter-out 0,$(DYN_LONG))

@@ -17,6 +17,7 @@
 
 #define KERNEL 64
 #define OTHER 2
+#define TOLD 256
 #define CHECK(cond, ...) \
   do { \
     if (!(cond)) { \
@@ -80,9 +81,13 @@ static void forwards(int i, uintptr_t stream, struct fake_call *fake) {
 
 static int streams_call(int i) { return strchr(calls[i].arguments, 's') != NULL; }
 
+static struct dyn_preload_call inside;
+static int note_inside(void) { return inside = *preload->call(), FAKE_RESULT; }
+
 /* Each call with each kind of stream: what NCCL reads in its mask, and what is left there. */
 static void guards(struct fake_call *fake) {
   static const uintptr_t streams[] = {0, 1, 2, 0x5000, FAKE_CAPTURED, FAKE_INVALIDATED, FAKE_UNKNOWN};
+  fake->inside = note_inside;
   for (size_t s = 0; s < sizeof streams / sizeof *streams; s++) {
     int captured = s >= 4;
     for (int i = 0; i < (int)NUM_CALLS; i++) {
@@ -91,21 +96,26 @@ static void guards(struct fake_call *fake) {
       forwards(i, streams[s], fake);
       CHECK(fake->mask == (OTHER | KERNEL) && atomic_load(mask) == (OTHER | KERNEL));
       atomic_store(&preload->mask, mask);
-      for (int back = 0; back < 2; back++) {
+      for (int way = 0; way < 4; way++) {
+        int back = way & 1, tell = way & 2 ? TOLD : 0;
         atomic_store(mask, OTHER | KERNEL);
         atomic_store(&preload->restore, back ? KERNEL : 0);
+        atomic_store(&preload->tell, tell);
         unsigned turns = atomic_load(&preload->turns);
         forwards(i, streams[s], fake);
         int guarded = captured && streams_call(i);
-        int after = guarded && !back ? OTHER : OTHER | KERNEL;
-        CHECK((fake->mask & DYN_MASK_EVENTS) == (guarded ? OTHER : OTHER | KERNEL), "%s: %x", calls[i].name, fake->mask);
+        int after = guarded ? OTHER | (back ? KERNEL : 0) | tell : OTHER | KERNEL;
+        CHECK((fake->mask & DYN_MASK_EVENTS) == (guarded ? OTHER | tell : OTHER | KERNEL), "%s: %x", calls[i].name, fake->mask);
         CHECK(dyn_mask_guards(fake->mask) == (unsigned)guarded, "%s: %x", calls[i].name, fake->mask);
         CHECK(atomic_load(mask) == after, "%s left %x", calls[i].name, atomic_load(mask));
         CHECK(atomic_load(&preload->turns) - turns == (guarded ? 2u : 0u), "%s", calls[i].name);
+        CHECK(inside.captured == guarded && inside.inGraph == (guarded && streams[s] != FAKE_UNKNOWN), "%s", calls[i].name);
         CHECK(preload->call()->depth == 0 && !preload->call()->captured && !preload->call()->looked);
       }
     }
   }
+  fake->inside = NULL;
+  atomic_store(&preload->tell, 0);
 }
 
 /* The thread's capture mode as NCCL finds it. */
@@ -186,14 +196,16 @@ static void *caller(void *seedling) {
     int captured = random >> 20 & 1, i = (int)((random >> 24) % 18);
     forwards(i, captured ? FAKE_CAPTURED : 0x5000, fake);
     CHECK(!captured || !(fake->mask & KERNEL), "%s in a graph has KernelCh", calls[i].name);
+    CHECK(!captured || !streams_call(i) || (fake->mask & TOLD), "%s in a graph is not told of", calls[i].name);
   }
   atomic_fetch_sub(&running, 1);
   return NULL;
 }
 static void threads(void) {
   pthread_t callers[CALLERS];
-  struct dyn_mask_words words = {mask, &preload->take, &preload->restore, &preload->turns};
+  struct dyn_mask_words words = {mask, &preload->take, &preload->restore, &preload->turns, &preload->tell};
   unsigned there = 0;
+  atomic_store(&preload->tell, TOLD);
   atomic_store(mask, 0);
   for (uintptr_t i = 0; i < CALLERS; i++) CHECK(pthread_create(&callers[i], NULL, caller, (void *)i) == 0);
   for (int n = 0; atomic_load(&running) > 0; n++) {
@@ -202,7 +214,7 @@ static void threads(void) {
   }
   for (int i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
   dyn_mask_write(&words, OTHER | KERNEL, KERNEL);
-  CHECK(atomic_load(mask) == (OTHER | KERNEL), "%x is left", atomic_load(mask));
+  CHECK(atomic_load(mask) == (OTHER | KERNEL | TOLD), "%x is left", atomic_load(mask));
   CHECK(there > 0, "no window was ever open");
 }
 

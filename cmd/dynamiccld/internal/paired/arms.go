@@ -61,7 +61,7 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 		a.client = control.NewClient(a.dir)
 	}
 	environ = slices.Concat(environ, a.Environ)
-	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
+	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, CPUs: o.CPUs, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
 		Environ: environ, Logs: a.folder})
 	if err != nil {
 		return err

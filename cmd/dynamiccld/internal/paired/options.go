@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -109,6 +110,7 @@ type Options struct {
 	Executable  string // dynamiccld, for daemons and loads
 	NCCL        string // libnccl.so.2; "": the loader's
 	Ranks       int
+	CPUs        int // of each rank, the same in all arms; 0: wherever the system puts them
 	Nodes       int
 	Arms        []Arm // the first is the base
 	Phases      []Phase
@@ -159,6 +161,8 @@ func (o *Options) Check() error {
 	switch {
 	case o.Ranks < 2:
 		return fmt.Errorf("%d ranks: want 2 or more, nothing is communicated otherwise", o.Ranks)
+	case o.CPUs < 0 || o.CPUs*o.Ranks > runtime.NumCPU():
+		return fmt.Errorf("%d CPUs per rank: want 0 to %d, for %d ranks on %d", o.CPUs, runtime.NumCPU()/o.Ranks, o.Ranks, runtime.NumCPU())
 	case len(o.Arms) < 2 || len(o.Arms) > mostArms:
 		return fmt.Errorf("%d arms: want 2 to %d, the first of which is the base", len(o.Arms), mostArms)
 	case len(o.Phases) == 0:

@@ -144,7 +144,7 @@ func (r *runner) head(ctx context.Context) Head {
 	if o.Nodes > 1 {
 		like.Transport = "network"
 	}
-	h := Head{Kind: kindHead, Machine: sweep.Describe(ctx, &like, r.arms[0].ready), Calls: o.Calls, BatchUs: o.Batch.Microseconds(), Time: o.Time,
+	h := Head{Kind: kindHead, Machine: sweep.Describe(ctx, &like, r.arms[0].ready), Calls: o.Calls, BatchUs: o.Batch.Microseconds(), Time: o.Time, CPUs: o.CPUs,
 		Serve: append([]string{}, o.Serve...), Store: o.Store}
 	for _, a := range o.Arms {
 		h.Arms = append(h.Arms, ArmHead(a))

@@ -18,6 +18,7 @@ type Spec struct {
 	Nodes    int    // more than 1: the ranks take one another for ranks of so many hosts. Invariant: divides Ranks
 	NCCL     string // libnccl.so.2; "": the loader's
 	MaxBytes uint64 // of any call
+	CPUs     int    // that a rank stays on, the same for this rank of every group; 0: wherever the system puts it
 	Environ  []string
 	Logs     string // folder for what ranks say on standard error
 	// Idle, when set, is called about every IdleEvery while answers are awaited, in the goroutine of the caller.
