@@ -57,8 +57,10 @@ static __host__ __device__ bool copies(int kind) {
 }
 
 // NCCL multiplies floats by 1/n before it adds them, exact for powers of two; integers it divides at the end, exact for
-// multiples of n, of which int8 has room for 8 ranks.
-static bool canAverage(int type, int n) { return type >= kHalf ? (n & (n - 1)) == 0 : n <= 8; }
+// multiples of n, of which int8 has room for 8 ranks. Alone in its communicator a rank of NCCL 2.28.9 (2.30.7 as well) leaves
+// out the last elements of floats where count / blocks, rounded down, is a multiple of 16 bytes: src/device/onerank.cu gives
+// each block alignUp(nElts / bn, EltPerPack) of them, with no tuner asked.
+static bool canAverage(int type, int n) { return type >= kHalf ? n > 1 && (n & (n - 1)) == 0 : n <= 8; }
 
 static __device__ uint64_t randomBits(unsigned seed, int rank, uint64_t i) {
   uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u ^ ((uint64_t)seed << 32 | (unsigned)(rank + 1) * 0x85ebca6bu);
