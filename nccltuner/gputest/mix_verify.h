@@ -57,7 +57,7 @@ static __host__ __device__ bool copies(int kind) {
 }
 
 // NCCL multiplies floats by 1/n before it adds them, exact for powers of two; integers it divides at the end, exact for
-// multiples of n, of which int8 has room for 8 ranks. Alone in its communicator a rank of NCCL 2.28.9 (2.30.7 as well) leaves
+// multiples of n, of which int8 has room for 8 ranks. Alone in its communicator a rank of NCCL 2.28.9 (no more of 2.30.7) leaves
 // out the last elements of floats where count / blocks, rounded down, is a multiple of 16 bytes: src/device/onerank.cu gives
 // each block alignUp(nElts / bn, EltPerPack) of them, with no tuner asked.
 static bool canAverage(int type, int n) { return type >= kHalf ? n > 1 && (n & (n - 1)) == 0 : n <= 8; }
