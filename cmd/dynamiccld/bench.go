@@ -36,7 +36,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Short: "Compare plain NCCL with DynamICCL while it learns, on the GPUs of this machine",
 		Long: `Compare arms: groups of the same ranks on the same GPUs that make the same calls in
 turn, within one run, so that all see the same machine and the same load. Plain eager
-calls, no CUDA graphs: each call's choice is taken as in a program.
+calls, no CUDA graphs unless --time asks for them: each call's choice is taken as in a
+program.
 
   plain         NCCL without anything of DynamICCL
   run           what 'dynamiccld run' gives a program: it learns from the calls it makes
@@ -63,7 +64,9 @@ Calls begin at once, so small ones may take what the host takes to enqueue them.
 --time gpu each replay is held back until all its calls are enqueued, and the GPU's time
 counts; a choice that runs for the first time and waits for the GPU while it is set up,
 as NCCL's device kernels do, then ends the run after --timeout. With --time host calls are
-held back likewise, and what it takes the host to enqueue them counts.
+held back likewise, and what it takes the host to enqueue them counts. With --time graph
+every batch captures its calls into a CUDA graph and replays that: nothing is learnt
+then, for captured calls are never timed, but what capturing with the plugin does shows.
 
 Which CPUs a process happens to get is worth some percent of small calls: so rank r of
 every arm stays on the same --cpus-per-rank ones. plain+X=1 as one more arm shows what is
@@ -89,7 +92,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	flags.StringSliceVar(&f.sizes, "sizes", []string{"1K", "16K", "64K", "256K", "1M", "4M"}, "sizes, as nccl-tests count: of the whole buffer")
 	flags.IntVar(&f.o.Calls, "calls", 40, "calls of a batch that are timed")
 	flags.DurationVar(&f.o.Batch, "batch", 100*time.Millisecond, "time that a batch should not exceed")
-	flags.StringVar(&f.o.Time, "time", paired.TimeStream, "what is timed: stream, gpu or host")
+	flags.StringVar(&f.o.Time, "time", paired.TimeStream, "what is timed: stream, gpu, host or graph")
 	flags.IntVar(&f.o.CPUs, "cpus-per-rank", -1, "CPUs that a rank stays on, the same in all arms; 0: any (default 4, where these are no more than half of all)")
 	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of a load (default 24, or one a CPU)")
 	flags.StringVar(&f.o.Store, "store", "", "store of the arm that learns (default: begins empty and is thrown away)")

@@ -96,13 +96,14 @@ const (
 	TimeGPU    = "gpu"    // between CUDA events, with all calls enqueued before the first begins
 	TimeStream = "stream" // between CUDA events, with calls enqueued while the first ones run
 	TimeHost   = "host"   // until all calls are enqueued, before the first begins
+	TimeGraph  = "graph"  // between CUDA events, of a graph that each batch captures anew
 )
 
 // Times lists them.
-var Times = []string{TimeStream, TimeGPU, TimeHost}
+var Times = []string{TimeStream, TimeGPU, TimeHost, TimeGraph}
 
 // modes are what workers call them.
-var modes = map[string]string{TimeStream: workers.Free, TimeGPU: workers.Stream, TimeHost: workers.Host}
+var modes = map[string]string{TimeStream: workers.Free, TimeGPU: workers.Stream, TimeHost: workers.Host, TimeGraph: workers.Graph}
 
 // Options of a comparison.
 type Options struct {

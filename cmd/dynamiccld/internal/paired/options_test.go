@@ -56,7 +56,7 @@ func TestCheck(t *testing.T) {
 		"the base":       func(o *Options) { o.Arms = o.Arms[:1] },
 		"no phases":      func(o *Options) { o.Phases = nil },
 		"1000 calls":     func(o *Options) { o.Calls = 1000 },
-		"stream, gpu, ":  func(o *Options) { o.Time = "graph" },
+		"stream, gpu, ":  func(o *Options) { o.Time = "clock" },
 		"one arm's":      func(o *Options) { o.Arms[1].Kind = ArmPlugin },
 		"32 bytes":       func(o *Options) { o.Sizes, o.Collectives = []uint64{64}, []string{"AllGather"} },
 		`collective "X"`: func(o *Options) { o.Collectives = []string{"X"} },
