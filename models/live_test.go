@@ -46,12 +46,13 @@ func TestLearnsAsADaemon(t *testing.T) {
 	}
 }
 
+const liveComm tuner.CommID = 7
+
 const (
-	liveComm   tuner.CommID = 7
-	epoch                   = 16
-	timedNs                 = 5300 // tuner/watch.go
-	tickNs                  = 100e6
-	callsInRow              = 200 // of one size
+	epoch      = 16
+	timedNs    = 5300 // tuner/watch.go
+	tickNs     = 100e6
+	callsInRow = 200 // of one size
 )
 
 // live is a communicator in a program, and its daemon.
