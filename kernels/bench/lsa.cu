@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of this folder beside NCCL, on the GPUs of one machine, a process a GPU:
+ *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...]
+ * --check compares every element of calls of all types, operators, sizes and alignments; --time measures AllReduce of
+ * bfloat16 in CUDA graphs of 20 calls: median of 30 replays, largest over ranks. Both without either. JSON lines.
+ */
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <nccl_device.h>
+
+#include "../device/all_reduce.cuh"
+
+using namespace dyn;
+
+#define CUDA(call)                                                                                          \
+  do {                                                                                                      \
+    cudaError_t e = (call);                                                                                 \
+    if (e != cudaSuccess) fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e)), _exit(1); \
+  } while (0)
+#define NCCL(call)                                                                                          \
+  do {                                                                                                      \
+    ncclResult_t e = (call);                                                                                \
+    if (e != ncclSuccess) fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(e)), _exit(1); \
+  } while (0)
+
+constexpr size_t kLines = 1 << 20;   /* of a slot */
+constexpr size_t kBuffer = 64 << 20; /* bytes */
+constexpr int kCalls = 20, kReplays = 30;
+
+/* What the processes share. */
+struct Shared {
+  ncclUniqueId id;
+  std::atomic<int> arrived, generation;
+  double us[kMaxRanks];
+  std::atomic<long> wrong, compared;
+};
+static Shared *shared;
+static int numRanks = 0, rank;
+
+static void barrier() {
+  int generation = shared->generation;
+  if (++shared->arrived == numRanks) {
+    shared->arrived = 0;
+    shared->generation++;
+  }
+  while (shared->generation == generation) usleep(20);
+}
+
+__global__ void resolve(ncclWindow_t window, char **out) { out[threadIdx.x] = (char *)ncclGetLsaPointer(window, 0, threadIdx.x); }
+
+/* Small whole numbers, exact in every type in whatever order; ones and twos where they are multiplied. */
+template <typename T>
+__device__ T valueOf(int r, size_t i, Op op, unsigned seed) {
+  unsigned x = (unsigned)i * 2654435761u + r * 40503u + seed;
+  x ^= x >> 15;
+  return Number<T>::down((typename Number<T>::Wide)(op == Op::prod ? 1 + (x >> 3 & 1) * (r < 3) : x >> 5 & 3));
+}
+template <typename T>
+__global__ void fill(T *at, size_t count, int r, Op op, unsigned seed) {
+  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) at[i] = valueOf<T>(r, i, op, seed);
+}
+template <typename T, Op op>
+__global__ void verify(const T *at, size_t count, int nRanks, unsigned seed, unsigned long long *wrong) {
+  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
+    double sum = (double)(typename Number<T>::Wide)Number<T>::up(valueOf<T>(0, i, op, seed));
+    for (int r = 1; r < nRanks; r++) sum = combine<op, double>(sum, (double)Number<T>::up(valueOf<T>(r, i, op, seed)));
+    if (op == Op::avg) sum = std::is_integral<T>::value ? (double)(long long)(sum / nRanks) : sum / nRanks;
+    T want = Number<T>::down((typename Number<T>::Wide)sum), got = at[i];
+    for (int b = 0; b < (int)sizeof(T); b++)
+      if (((const char *)&want)[b] != ((const char *)&got)[b]) {
+        atomicAdd(wrong, 1ull);
+        break;
+      }
+  }
+}
+
+struct Rank {
+  ncclComm_t comm;
+  cudaStream_t stream;
+  Domain domain;
+  char *in, *out;
+  unsigned long long *wrong;
+  Fault *fault;
+};
+
+static Rank start() {
+  Rank k = {};
+  CUDA(cudaSetDevice(rank));
+  NCCL(ncclCommInitRank(&k.comm, numRanks, shared->id, rank));
+  CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
+  size_t bytes = 2 * numRanks * kLines * kLineBytes;
+  void *scratch;
+  NCCL(ncclMemAlloc(&scratch, bytes));
+  CUDA(cudaMemset(scratch, 0, bytes));
+  ncclWindow_t window;
+  NCCL(ncclCommWindowRegister(k.comm, scratch, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+  char **pointers;
+  CUDA(cudaMallocManaged(&pointers, kMaxRanks * sizeof *pointers));
+  resolve<<<1, numRanks>>>(window, pointers);
+  CUDA(cudaDeviceSynchronize());
+  Domain &d = k.domain;
+  d.rank = rank, d.nRanks = numRanks, d.lines = kLines, d.waitNs = 5000000000ull;
+  for (int r = 0; r < numRanks; r++) d.scratch[r] = pointers[r];
+  CUDA(cudaMalloc(&d.calls, kMaxBlocks * sizeof *d.calls));
+  CUDA(cudaMemset(d.calls, 0, kMaxBlocks * sizeof *d.calls));
+  uint32_t *stop;
+  CUDA(cudaHostAlloc(&stop, sizeof *stop, cudaHostAllocMapped));
+  CUDA(cudaHostAlloc(&k.fault, sizeof *k.fault, cudaHostAllocMapped));
+  *stop = 0, *k.fault = {};
+  d.stop = stop, d.fault = k.fault;
+  CUDA(cudaMalloc(&k.in, kBuffer + 64));
+  CUDA(cudaMalloc(&k.out, kBuffer + 64));
+  CUDA(cudaMallocManaged(&k.wrong, sizeof *k.wrong));
+  *k.wrong = 0;
+  CUDA(cudaDeviceSynchronize());
+  barrier();
+  return k;
+}
+
+static void healthy(const Rank &k) {
+  if (k.fault->peer == 0) return;
+  fprintf(stderr, "rank %d: call %u waited too long for rank %u\n", rank, k.fault->call, k.fault->peer - 1);
+  _exit(1);
+}
+
+template <typename T, Op op>
+static void checkOne(Rank &k, int shots, int blocks, size_t count, size_t shift, bool inPlace, unsigned seed) {
+  T *in = (T *)k.in + shift, *out = inPlace ? in : (T *)k.out + shift;
+  fill<T><<<32, 256, 0, k.stream>>>(in, count, rank, op, seed);
+  Call c = {in, out, count, k.domain};
+  if (shots == 1) allReduceOneShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
+  else allReduceTwoShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
+  verify<T, op><<<32, 256, 0, k.stream>>>(out, count, numRanks, seed, k.wrong);
+  CUDA(cudaGetLastError());
+  shared->compared += (long)count;
+}
+
+template <typename T, Op op>
+static void checkOp(Rank &k) {
+  unsigned seed = 1;
+  for (size_t count : {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001})
+    for (int shots = 1; shots <= 2; shots++)
+      for (size_t shift = 0; shift < 2; shift++, seed++)
+        checkOne<T, op>(k, shots, 1 + seed % 7 * 9, count, shift, seed & 1, seed);
+  CUDA(cudaStreamSynchronize(k.stream));
+  healthy(k);
+}
+template <typename T>
+static void checkType(Rank &k, const char *name) {
+  unsigned long long before = *k.wrong;
+  checkOp<T, Op::sum>(k), checkOp<T, Op::prod>(k), checkOp<T, Op::max>(k), checkOp<T, Op::min>(k), checkOp<T, Op::avg>(k);
+  if (*k.wrong != before) printf("{\"figure\":\"lsa check\",\"type\":\"%s\",\"rank\":%d,\"wrong\":%llu}\n", name, rank, *k.wrong - before);
+}
+
+static void check(Rank &k) {
+  checkType<int8_t>(k, "int8"), checkType<uint8_t>(k, "uint8"), checkType<int32_t>(k, "int32"), checkType<uint32_t>(k, "uint32");
+  checkType<int64_t>(k, "int64"), checkType<uint64_t>(k, "uint64"), checkType<__half>(k, "half"), checkType<float>(k, "float");
+  checkType<double>(k, "double"), checkType<__nv_bfloat16>(k, "bfloat16");
+  checkType<__nv_fp8_e4m3>(k, "fp8e4m3"), checkType<__nv_fp8_e5m2>(k, "fp8e5m2");
+  shared->wrong += (long)*k.wrong;
+  barrier();
+  if (rank == 0)
+    printf("{\"figure\":\"lsa check\",\"ranks\":%d,\"elements\":%ld,\"wrong\":%ld}\n", numRanks, shared->compared.load(), shared->wrong.load());
+}
+
+/* Largest over ranks of the median of replays, us of one call. */
+template <typename Enqueue>
+static double timed(Rank &k, Enqueue enqueue) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cudaEvent_t begin, end;
+  CUDA(cudaEventCreate(&begin));
+  CUDA(cudaEventCreate(&end));
+  enqueue(); /* connections are made outside of the capture */
+  CUDA(cudaStreamSynchronize(k.stream));
+  CUDA(cudaStreamBeginCapture(k.stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < kCalls; i++) enqueue();
+  CUDA(cudaStreamEndCapture(k.stream, &graph));
+  CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  std::vector<double> us;
+  for (int i = 0; i < 10; i++) CUDA(cudaGraphLaunch(exec, k.stream));
+  for (int i = 0; i < kReplays; i++) {
+    CUDA(cudaEventRecord(begin, k.stream));
+    CUDA(cudaGraphLaunch(exec, k.stream));
+    CUDA(cudaEventRecord(end, k.stream));
+    CUDA(cudaEventSynchronize(end));
+    float ms;
+    CUDA(cudaEventElapsedTime(&ms, begin, end));
+    us.push_back(ms * 1e3 / kCalls);
+  }
+  std::nth_element(us.begin(), us.begin() + kReplays / 2, us.end());
+  shared->us[rank] = us[kReplays / 2];
+  barrier();
+  double largest = *std::max_element(shared->us, shared->us + numRanks);
+  barrier();
+  healthy(k);
+  CUDA(cudaGraphExecDestroy(exec));
+  CUDA(cudaGraphDestroy(graph));
+  return largest;
+}
+
+static void time(Rank &k, const std::vector<size_t> &sizes) {
+  using T = __nv_bfloat16;
+  for (size_t bytes : sizes) {
+    size_t count = bytes / sizeof(T), packs = packsOf(count, sizeof(T));
+    double nccl = timed(k, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
+    if (rank == 0) printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"bytes\":%zu,\"path\":\"nccl\",\"us\":%.2f}\n", numRanks, bytes, nccl);
+    Call c = {k.in, k.out, count, k.domain};
+    for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2) {
+      if ((size_t)blocks * kThreads > 2 * packs && blocks > 1) break;
+      if (packs > (size_t)blocks * kThreads * 64) continue;
+      double one = 0, two = 0;
+      if (oneShotLines(packs) <= kLines) one = timed(k, [&] { allReduceOneShot<T, Op::sum><<<blocks, kThreads, 0, k.stream>>>(c); });
+      if (twoShotLines(packs, numRanks) <= kLines) two = timed(k, [&] { allReduceTwoShot<T, Op::sum><<<blocks, kThreads, 0, k.stream>>>(c); });
+      if (rank == 0) printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"bytes\":%zu,\"blocks\":%d,\"one_shot_us\":%.2f,\"two_shot_us\":%.2f}\n", numRanks, bytes, blocks, one, two);
+    }
+    fflush(stdout);
+  }
+}
+
+int main(int argc, char **argv) {
+  bool checks = false, times = false;
+  std::vector<size_t> sizes = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--ranks") && i + 1 < argc) numRanks = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--check")) checks = true;
+    else if (!strcmp(argv[i], "--time")) times = true;
+    else if (!strcmp(argv[i], "--sizes") && i + 1 < argc) {
+      sizes.clear();
+      for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) sizes.push_back(strtoull(at, nullptr, 10));
+    } else {
+      fprintf(stderr, "usage: lsa [--ranks N] [--check] [--time] [--sizes BYTES,...]\n");
+      return 2;
+    }
+  }
+  if (!checks && !times) checks = times = true;
+  shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (numRanks == 0) { /* asked in a process of its own: CUDA must not be started before the fork */
+    pid_t child = fork();
+    if (child == 0) {
+      int n = 0;
+      _exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    numRanks = WEXITSTATUS(status);
+  }
+  if (numRanks < 2 || numRanks > kMaxRanks) {
+    fprintf(stderr, "lsa: %d GPUs: 2 to %d are needed\n", numRanks, kMaxRanks);
+    return 2;
+  }
+  pid_t children[kMaxRanks];
+  for (rank = 0; rank < numRanks; rank++)
+    if ((children[rank] = fork()) == 0) break;
+  if (rank < numRanks) {
+    alarm(120);
+    if (rank == 0) NCCL(ncclGetUniqueId(&shared->id));
+    barrier();
+    Rank k = start();
+    if (checks) check(k);
+    barrier();
+    if (times) time(k, sizes);
+    fflush(stdout);
+    _exit(shared->wrong != 0);
+  }
+  int failed = 0;
+  for (int r = 0; r < numRanks; r++) {
+    int status;
+    waitpid(children[r], &status, 0);
+    if (status != 0) { /* the others would wait for it for ever */
+      failed = 1;
+      for (int other = 0; other < numRanks; other++) kill(children[other], SIGKILL);
+    }
+  }
+  return failed;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * AllReduce over load and store within one NVLink domain, with inline flags (line.cuh): no barrier, one kernel.
+ *   one shot: every rank sends all that it has to every other one and adds up all of it.
+ *   two shots: every rank adds up its part and sends the sum on.
+ */
+#ifndef DYN_ALL_REDUCE_CUH
+#define DYN_ALL_REDUCE_CUH
+
+#include "domain.cuh"
+#include "number.cuh"
+
+namespace dyn {
+
+constexpr int kThreads = 512;
+
+struct Call {
+  const void *send;
+  void *recv;   /* may be send */
+  size_t count; /* elements, at least 1 */
+  Domain domain;
+};
+
+__host__ __device__ inline size_t packsOf(size_t count, size_t elementBytes) { return (count * elementBytes + kLineData - 1) / kLineData; }
+
+/* Lines that a slot must have room for. */
+__host__ __device__ inline size_t oneShotLines(size_t packs) { return packs; }
+__host__ __device__ inline size_t twoShotChunk(size_t packs, int nRanks) { return (packs + nRanks - 1) / nRanks; }
+__host__ __device__ inline size_t twoShotLines(size_t packs, int nRanks) { return 2 * twoShotChunk(packs, nRanks); }
+
+__device__ __forceinline__ bool aligned(const Call &c) { return (((size_t)c.send | (size_t)c.recv) & (kLineData - 1)) == 0; }
+
+/* Sums up in the order of ranks: own is this rank's part, line(r) another one's. */
+template <typename T, Op op, typename Line>
+__device__ __forceinline__ Pack<T> reduceRanks(const Domain &d, const Pack<T> &own, Line line) {
+  using N = Number<T>;
+  typename N::Wide sum[Pack<T>::kElements] = {};
+#pragma unroll
+  for (int k = 0; k < kMaxRanks; k++) {
+    if (k >= d.nRanks) break;
+    int r = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (d.rank + k) % d.nRanks : k;
+    Pack<T> part;
+    part.bits = r == d.rank ? own.bits : line(r);
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kElements; i++)
+      sum[i] = k == 0 ? N::up(part.elements[i]) : combine<op>(sum[i], N::up(part.elements[i]));
+  }
+  Pack<T> out;
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kElements; i++) out.elements[i] = N::down(finish<op>(sum[i], d.nRanks));
+  return out;
+}
+
+template <typename T, Op op>
+__global__ void __launch_bounds__(kThreads) allReduceOneShot(const __grid_constant__ Call c) {
+  const Domain &d = c.domain;
+  const T *send = (const T *)c.send;
+  const uint32_t call = callNumber(d);
+  const bool fast = aligned(c);
+  const size_t packs = packsOf(c.count, sizeof(T)), stride = (size_t)gridDim.x * blockDim.x;
+  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  for (size_t i = first; i < packs; i += stride) {
+    Pack<T> own = loadPack(send, i, c.count, fast);
+    for (int k = 1; k < d.nRanks; k++) { /* each rank begins with another peer */
+      int peer = d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks;
+      storeLine(slot(d, peer, d.rank, call) + i * kLineBytes, own.bits, call);
+    }
+  }
+  for (size_t i = first; i < packs; i += stride) {
+    Pack<T> own = loadPack(send, i, c.count, fast);
+    Pack<T> out = reduceRanks<T, op>(d, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
+    storePack((T *)c.recv, i, c.count, fast, out);
+  }
+  endCall(d, call);
+}
+
+/* Part k is rank k's to add up. Of a slot the first half holds what peers send to be added, the second the sender's sums. */
+template <typename T, Op op>
+__global__ void __launch_bounds__(kThreads) allReduceTwoShot(const __grid_constant__ Call c) {
+  const Domain &d = c.domain;
+  const T *send = (const T *)c.send;
+  const uint32_t call = callNumber(d);
+  const bool fast = aligned(c);
+  const size_t packs = packsOf(c.count, sizeof(T)), chunk = twoShotChunk(packs, d.nRanks), stride = (size_t)gridDim.x * blockDim.x;
+  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  for (size_t i = first; i < chunk; i += stride)
+    for (int k = 1; k < d.nRanks; k++) {
+      int peer = d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks;
+      size_t at = peer * chunk + i;
+      if (at < packs) storeLine(slot(d, peer, d.rank, call) + i * kLineBytes, loadPack(send, at, c.count, fast).bits, call);
+    }
+  for (size_t i = first; i < chunk; i += stride) {
+    size_t at = d.rank * chunk + i;
+    if (at >= packs) break;
+    Pack<T> own = loadPack(send, at, c.count, fast);
+    Pack<T> out = reduceRanks<T, op>(d, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
+    for (int k = 1; k < d.nRanks; k++) {
+      int peer = d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks;
+      storeLine(slot(d, peer, d.rank, call) + (chunk + i) * kLineBytes, out.bits, call);
+    }
+    storePack((T *)c.recv, at, c.count, fast, out);
+  }
+  for (size_t i = first; i < chunk; i += stride)
+    for (int k = 1; k < d.nRanks; k++) {
+      int peer = d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks;
+      size_t at = peer * chunk + i;
+      if (at >= packs) continue;
+      Pack<T> sum;
+      sum.bits = awaitLine(d, slot(d, d.rank, peer, call) + (chunk + i) * kLineBytes, peer, call);
+      storePack((T *)c.recv, at, c.count, fast, sum);
+    }
+  endCall(d, call);
+}
+
+}  // namespace dyn
+
+#endif

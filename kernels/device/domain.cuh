@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks of one NVLink domain, as a kernel sees them: their scratch memory, the number of the call, and how long it may
+ * wait for them.
+ *
+ * The call's number. Flags must differ from whatever an earlier call left in the scratch memory, on every rank alike, also
+ * when a CUDA graph replays a kernel with the arguments of its capture. So the number lives in the device's memory and
+ * each call counts it up, whatever launches it. Every block has a counter of its own, for blocks of one kernel begin at
+ * different times; a kernel of fewer blocks counts those of the missing ones up as well (at its end, block b those of b + n,
+ * b + 2n, ...), so all counters are equal between kernels. Kernels of one communicator run one after the other on each rank,
+ * as NCCL's own do: the host sees to that.
+ *
+ * Why two halves of the scratch memory suffice. Call e writes into half e % 2 of its peers. Rank r may be a call ahead of
+ * rank p, never two: r ends call e + 1 only when it has a line of p's kernel e + 1, or a sum with p's part in it, so that
+ * kernel had begun, and p's kernel e was over. So what r writes in call e + 2 lands in a half that p's call e has read to its
+ * end. It holds for any sizes and numbers of blocks, since it is about whole kernels, and needs that every call depends on
+ * something of every rank: an empty call is none, and a kernel that moves data without adding up must see to it.
+ */
+#ifndef DYN_DOMAIN_CUH
+#define DYN_DOMAIN_CUH
+
+#include "line.cuh"
+
+namespace dyn {
+
+constexpr int kMaxRanks = 8, kMaxBlocks = 64;
+
+/* Host memory that the device writes when a wait took too long. */
+struct Fault {
+  uint32_t peer; /* that was waited for, counted from 1; 0: all is well */
+  uint32_t call;
+};
+
+struct Domain {
+  int rank, nRanks;
+  char *scratch[kMaxRanks]; /* of every rank, as this process addresses it */
+  size_t lines;             /* room for lines from one peer, in each half */
+  uint32_t *calls;          /* [kMaxBlocks], this rank's alone */
+  volatile uint32_t *stop;  /* host memory: not 0: give up, whatever is missing */
+  volatile Fault *fault;
+  uint64_t waitNs; /* no line may take longer */
+};
+
+__device__ __forceinline__ uint32_t callNumber(const Domain &d) {
+  uint32_t next = d.calls[blockIdx.x] + 1;
+  return next != 0 ? next : 2; /* 0 is what fresh memory holds, and halves go on to take turns */
+}
+
+/* Behind the block's last use of the scratch memory. */
+__device__ __forceinline__ void endCall(const Domain &d, uint32_t call) {
+  __syncthreads();
+  if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_COUNTER) {
+    d.calls[blockIdx.x] = call;
+    return;
+  }
+  for (unsigned b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x) d.calls[b] = call;
+}
+
+/* Where a peer leaves its lines in this rank's scratch memory, or this rank in a peer's. */
+__device__ __forceinline__ char *slot(const Domain &d, int at, int from, uint32_t call) {
+  uint32_t half = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_HALF ? 0 : call & 1;
+  return d.scratch[at] + (half * d.nRanks + from) * d.lines * kLineBytes;
+}
+
+/* A wait that lasts: looks at the clock and at the host now and then. False: no more. */
+__attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer, uint32_t call, uint64_t *sinceNs) {
+  uint64_t now = globalNs();
+  if (*sinceNs == 0) *sinceNs = now;
+  if (*d.stop != 0) return false;
+  if (now - *sinceNs < d.waitNs) return true;
+  d.fault->call = call;
+  __threadfence_system();
+  d.fault->peer = (uint32_t)peer + 1;
+  return false;
+}
+
+/* A peer's line; zeros where it does not come: the host finds the fault, the result is of no use. */
+__device__ __forceinline__ uint2 awaitLine(const Domain &d, const char *at, int peer, uint32_t call) {
+  uint2 data;
+  uint64_t since = 0;
+  for (unsigned spins = 0; !loadLine(at, call, &data);)
+    if ((++spins & kSpins) == 0 && !goOn(d, peer, call, &since)) return make_uint2(0, 0);
+  return data;
+}
+
+}  // namespace dyn
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines: 8 bytes of data with a flag for each half, written in one store of 16 bytes into a peer's memory. A half is
+ * written and read whole (8 aligned bytes), so a reader that sees both flags has all of the data: no fence, no barrier, and
+ * the data is there as soon as its flag is. The price is twice the bytes. NCCL's LL protocol is the same
+ * (union ncclLLFifoLine, src/include/device.h).
+ */
+#ifndef DYN_LINE_CUH
+#define DYN_LINE_CUH
+
+#include <cstddef>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#include "machine.cuh"
+#else
+#include "../test/machine.h"
+#endif
+
+/* Only the test on a CPU sets this: each number plants one mistake that it has to find. */
+#ifndef DYN_KERNEL_MUTATE
+#define DYN_KERNEL_MUTATE 0
+#endif
+#define DYN_KERNEL_MUTATE_ONE_HALF 1    /* all calls share one half of the scratch memory */
+#define DYN_KERNEL_MUTATE_OWN_COUNTER 2 /* a block counts up its own counter alone */
+#define DYN_KERNEL_MUTATE_ONE_FLAG 3    /* the second flag of a line is not looked at */
+#define DYN_KERNEL_MUTATE_ORDER 4       /* a rank adds up its own part first */
+
+namespace dyn {
+
+constexpr int kLineBytes = 16, kLineData = 8;
+
+__device__ __forceinline__ void storeLine(void *at, uint2 data, uint32_t flag) { storeWords(at, make_uint4(data.x, flag, data.y, flag)); }
+
+/* True: both halves are of this flag. */
+__device__ __forceinline__ bool loadLine(const void *at, uint32_t flag, uint2 *data) {
+  uint4 words = loadWords(at);
+  *data = make_uint2(words.x, words.z);
+  return words.y == flag && (words.w == flag || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_FLAG);
+}
+
+/* 8 bytes of elements; of the last one of a buffer what is there, and zeros. A buffer may begin anywhere that its type may. */
+template <typename T>
+union Pack {
+  static constexpr int kElements = kLineData / (int)sizeof(T);
+  uint2 bits;
+  T elements[kElements];
+  __device__ Pack() : bits() {}
+};
+
+template <typename T>
+__device__ __forceinline__ Pack<T> loadPack(const T *buffer, size_t pack, size_t count, bool aligned) {
+  Pack<T> p;
+  size_t at = pack * Pack<T>::kElements;
+  if (aligned && at + Pack<T>::kElements <= count) {
+    p.bits = *(const uint2 *)(buffer + at);
+    return p;
+  }
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kElements; i++)
+    if (at + i < count) p.elements[i] = buffer[at + i];
+  return p;
+}
+
+template <typename T>
+__device__ __forceinline__ void storePack(T *buffer, size_t pack, size_t count, bool aligned, const Pack<T> &p) {
+  size_t at = pack * Pack<T>::kElements;
+  if (aligned && at + Pack<T>::kElements <= count) {
+    *(uint2 *)(buffer + at) = p.bits;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kElements; i++)
+    if (at + i < count) buffer[at + i] = p.elements[i];
+}
+
+}  // namespace dyn
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the kernels ask of the machine; test/machine.h has the same for threads of a CPU.
+ */
+#ifndef DYN_MACHINE_CUH
+#define DYN_MACHINE_CUH
+
+#include <cstdint>
+
+namespace dyn {
+
+constexpr unsigned kSpins = 0xfff; /* looks at a line between two looks at the clock, less one: a power of two less one */
+
+/* 16 bytes, of which each aligned 8 arrive whole. */
+__device__ __forceinline__ void storeWords(void *at, uint4 w) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+}
+__device__ __forceinline__ uint4 loadWords(const void *at) {
+  uint4 w;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(at) : "memory");
+  return w;
+}
+
+__device__ __forceinline__ uint64_t globalNs() {
+  uint64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+}  // namespace dyn
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NCCL's element types and operators. Floats of 16 and 8 bits are added up as float, in the order of ranks on every rank, so
+ * all ranks get the same bits; integers of 8 bits as int, so that an average does not overflow on its way.
+ */
+#ifndef DYN_NUMBER_CUH
+#define DYN_NUMBER_CUH
+
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+namespace dyn {
+
+enum class Op { sum, prod, max, min, avg }; /* ncclRedOp_t */
+
+template <typename T>
+struct Number { // double, float and the integers of 32 and 64 bits
+  using Wide = T;
+  static __device__ Wide up(T x) { return x; }
+  static __device__ T down(Wide x) { return x; }
+};
+template <>
+struct Number<int8_t> {
+  using Wide = int32_t;
+  static __device__ Wide up(int8_t x) { return x; }
+  static __device__ int8_t down(Wide x) { return (int8_t)x; }
+};
+template <>
+struct Number<uint8_t> {
+  using Wide = uint32_t;
+  static __device__ Wide up(uint8_t x) { return x; }
+  static __device__ uint8_t down(Wide x) { return (uint8_t)x; }
+};
+template <>
+struct Number<__half> {
+  using Wide = float;
+  static __device__ Wide up(__half x) { return __half2float(x); }
+  static __device__ __half down(Wide x) { return __float2half_rn(x); }
+};
+template <>
+struct Number<__nv_bfloat16> {
+  using Wide = float;
+  static __device__ Wide up(__nv_bfloat16 x) { return __bfloat162float(x); }
+  static __device__ __nv_bfloat16 down(Wide x) { return __float2bfloat16_rn(x); }
+};
+template <>
+struct Number<__nv_fp8_e4m3> {
+  using Wide = float;
+  static __device__ Wide up(__nv_fp8_e4m3 x) { return (float)x; }
+  static __device__ __nv_fp8_e4m3 down(Wide x) { return __nv_fp8_e4m3(x); }
+};
+template <>
+struct Number<__nv_fp8_e5m2> {
+  using Wide = float;
+  static __device__ Wide up(__nv_fp8_e5m2 x) { return (float)x; }
+  static __device__ __nv_fp8_e5m2 down(Wide x) { return __nv_fp8_e5m2(x); }
+};
+
+template <Op op, typename Wide>
+__device__ __forceinline__ Wide combine(Wide a, Wide b) {
+  switch (op) {
+    case Op::prod: return a * b;
+    case Op::min: return b < a ? b : a;
+    case Op::max: return a < b ? b : a;
+    default: return a + b;
+  }
+}
+
+/* What is left to do once all ranks' parts are combined. */
+template <Op op, typename Wide>
+__device__ __forceinline__ Wide finish(Wide a, int nRanks) {
+  return op == Op::avg ? a / (Wide)nRanks : a;
+}
+
+}  // namespace dyn
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of ../device/all_reduce.cuh on threads of a CPU: ranks that run ahead of each other, threads that stand still
+ * anywhere, calls of all kinds after one another in the same scratch memory, every element compared bit by bit.
+ *   all_reduce_test [CALLS]     TEST_SEED sets the seed
+ * With DYN_KERNEL_MUTATE set a mistake is planted, and the program fails when it finds none.
+ */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <pthread.h>
+#include <thread>
+#include <type_traits>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "../device/all_reduce.cuh"
+
+using namespace dyn;
+
+thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+static thread_local uint64_t randomState;
+static thread_local pthread_barrier_t *ofBlock;
+
+static uint64_t next(uint64_t *state) { /* splitmix64 */
+  uint64_t z = *state += 0x9E3779B97F4A7C15u;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  return z ^ z >> 31;
+}
+
+void __syncthreads() { pthread_barrier_wait(ofBlock); }
+
+void perhapsWait() {
+  uint64_t x = next(&randomState);
+  if ((x & 0x3f) == 0) sched_yield();
+  if ((x >> 6 & 0x3fff) == 0) usleep(100);
+}
+
+constexpr unsigned kBlocks = 3, kBlockThreads = 2;
+constexpr size_t kMost = 700, kRoom = 8 * kMost + 64; /* elements, bytes */
+
+enum class Type { i8, u32, i64, f16, bf16, f32, f64, e4m3, count };
+
+/* One call, the same on all ranks. */
+struct Step {
+  Type type;
+  Op op;
+  int shots;
+  unsigned blocks;
+  size_t count, shift;
+  bool inPlace;
+  uint64_t seed;
+};
+
+static Step stepOf(uint64_t seed, uint64_t n) {
+  uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
+  Step s;
+  s.type = (Type)(next(&r) % (int)Type::count);
+  s.op = (Op)(next(&r) % 5);
+  s.shots = 1 + (int)(next(&r) % 2);
+  s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
+  s.count = 1 + next(&r) % (next(&r) % 4 == 0 ? kMost : 40);
+  s.shift = next(&r) % 3;
+  s.inPlace = next(&r) % 2;
+  s.seed = next(&r);
+  return s;
+}
+
+/* Values whose sums round, so that the order of ranks shows. */
+template <typename T>
+static T valueOf(const Step &s, int rank, size_t i) {
+  uint64_t r = s.seed + (uint64_t)rank * 1000003 + i * 7919;
+  uint64_t x = next(&r);
+  using Wide = typename Number<T>::Wide;
+  if (std::is_integral<T>::value) return Number<T>::down((Wide)(x & 0x7f));
+  return Number<T>::down((Wide)((double)(int64_t)(x >> 20 & 0xffff) / 1024 - 16));
+}
+
+struct World {
+  int nRanks;
+  uint64_t calls, seed;
+  std::vector<std::unique_ptr<char[]>> scratch;
+  std::vector<std::vector<uint32_t>> counters;
+  std::vector<std::unique_ptr<char[]>> in, out;
+  std::vector<pthread_barrier_t> ofRank, ofBlock;
+  uint32_t stop = 0;
+  Fault fault = {};
+  std::atomic<uint64_t> wrong{0}, compared{0};
+};
+
+static size_t lines() { return kMost + 2 * kMaxRanks; }
+
+static Domain domainOf(World &w, int rank, uint64_t waitNs) {
+  Domain d = {};
+  d.rank = rank, d.nRanks = w.nRanks, d.lines = lines(), d.calls = w.counters[rank].data();
+  for (int r = 0; r < w.nRanks; r++) d.scratch[r] = w.scratch[r].get();
+  d.stop = &w.stop, d.fault = &w.fault, d.waitNs = waitNs;
+  return d;
+}
+
+template <typename T, Op op>
+static void check(World &w, const Step &s, const T *out) {
+  using N = Number<T>;
+  for (size_t i = 0; i < s.count; i++) {
+    typename N::Wide sum = N::up(valueOf<T>(s, 0, i));
+    for (int r = 1; r < w.nRanks; r++) sum = combine<op>(sum, N::up(valueOf<T>(s, r, i)));
+    T want = N::down(finish<op>(sum, w.nRanks));
+    w.wrong += memcmp(&want, &out[i], sizeof(T)) != 0;
+  }
+  const unsigned char *before = (const unsigned char *)out, *behind = (const unsigned char *)(out + s.count);
+  for (int i = 1; i <= 8; i++) w.wrong += !s.inPlace && (before[-i] != 0xa5 || behind[i - 1] != 0xa5);
+  w.compared += s.count;
+}
+
+template <typename T, Op op>
+static void play(World &w, const Step &s, int rank, bool first) {
+  T *in = (T *)(w.in[rank].get() + 16) + s.shift, *out = s.inPlace ? in : (T *)(w.out[rank].get() + 16) + s.shift;
+  if (first) {
+    memset(w.out[rank].get(), 0xa5, kRoom);
+    for (size_t i = 0; i < s.count; i++) in[i] = valueOf<T>(s, rank, i);
+  }
+  pthread_barrier_wait(&w.ofRank[rank]);
+  if (blockIdx.x < s.blocks) {
+    Call c = {in, out, s.count, domainOf(w, rank, 20000000000u)};
+    gridDim.x = s.blocks;
+    if (s.shots == 1) allReduceOneShot<T, op>(c);
+    else allReduceTwoShot<T, op>(c);
+  }
+  pthread_barrier_wait(&w.ofRank[rank]);
+  if (first) check<T, op>(w, s, out);
+}
+
+template <typename T>
+static void playType(World &w, const Step &s, int rank, bool first) {
+  switch (s.op) {
+    case Op::sum: play<T, Op::sum>(w, s, rank, first); break;
+    case Op::prod: play<T, Op::prod>(w, s, rank, first); break;
+    case Op::max: play<T, Op::max>(w, s, rank, first); break;
+    case Op::min: play<T, Op::min>(w, s, rank, first); break;
+    case Op::avg: play<T, Op::avg>(w, s, rank, first); break;
+  }
+}
+
+static void thread(World *w, int rank, unsigned block, unsigned thread) {
+  blockIdx.x = block, threadIdx.x = thread, blockDim.x = kBlockThreads;
+  ofBlock = &w->ofBlock[rank * kBlocks + block];
+  randomState = w->seed * 31 + (uint64_t)rank * 1009 + block * 101 + thread;
+  bool first = block == 0 && thread == 0;
+  for (uint64_t n = 0; n < w->calls; n++) {
+    Step s = stepOf(w->seed, n);
+    switch (s.type) {
+      case Type::i8: playType<int8_t>(*w, s, rank, first); break;
+      case Type::u32: playType<uint32_t>(*w, s, rank, first); break;
+      case Type::i64: playType<int64_t>(*w, s, rank, first); break;
+      case Type::f16: playType<__half>(*w, s, rank, first); break;
+      case Type::bf16: playType<__nv_bfloat16>(*w, s, rank, first); break;
+      case Type::f32: playType<float>(*w, s, rank, first); break;
+      case Type::f64: playType<double>(*w, s, rank, first); break;
+      default: playType<__nv_fp8_e4m3>(*w, s, rank, first); break;
+    }
+  }
+}
+
+static void make(World &w, int nRanks, uint64_t calls, uint64_t seed) {
+  w.nRanks = nRanks, w.calls = calls, w.seed = seed;
+  w.ofRank.resize(nRanks), w.ofBlock.resize(nRanks * kBlocks);
+  for (int r = 0; r < nRanks; r++) {
+    w.scratch.emplace_back(new char[2 * nRanks * lines() * kLineBytes]());
+    w.in.emplace_back(new char[kRoom]()), w.out.emplace_back(new char[kRoom]());
+    /* As after four thousand million calls: the number goes on behind its end. */
+    w.counters.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 2));
+    pthread_barrier_init(&w.ofRank[r], nullptr, kBlocks * kBlockThreads);
+    for (unsigned b = 0; b < kBlocks; b++) pthread_barrier_init(&w.ofBlock[r * kBlocks + b], nullptr, kBlockThreads);
+  }
+}
+
+static uint64_t run(int nRanks, uint64_t calls, uint64_t seed) {
+  static World w; /* a mistake leaves threads in it that never end */
+  make(w, nRanks, calls, seed);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < nRanks; r++)
+    for (unsigned b = 0; b < kBlocks; b++)
+      for (unsigned t = 0; t < kBlockThreads; t++) threads.emplace_back(thread, &w, r, b, t);
+  for (auto &t : threads) t.join();
+  uint64_t wrong = w.wrong + (w.fault.peer != 0);
+  printf("{\"kernels\":\"allReduce\",\"ranks\":%d,\"calls\":%lu,\"elements\":%lu,\"wrong\":%lu,\"gave up\":%u}\n", nRanks, calls,
+         w.compared.load(), w.wrong.load(), w.fault.peer);
+  return wrong;
+}
+
+/* A rank that does not come: the wait ends, and says for whom it waited, and in which call. */
+static bool givesUp() {
+  World w;
+  make(w, 3, 0, 1);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; r++)
+    threads.emplace_back([&w, r] {
+      pthread_barrier_t alone;
+      pthread_barrier_init(&alone, nullptr, 1);
+      ofBlock = &alone;
+      blockDim.x = gridDim.x = 1;
+      w.counters[r].assign(kMaxBlocks, 6);
+      Call c = {w.in[r].get(), w.out[r].get(), 5, domainOf(w, r, 50000000)};
+      allReduceOneShot<float, Op::sum>(c);
+    });
+  for (auto &t : threads) t.join();
+  return w.fault.peer == 3 && w.fault.call == 7;
+}
+
+int main(int argc, char **argv) {
+  const char *seed = getenv("TEST_SEED");
+  uint64_t calls = argc > 1 ? strtoull(argv[1], nullptr, 10) : 2000, from = seed ? strtoull(seed, nullptr, 10) : 1;
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (DYN_KERNEL_MUTATE == 0 && !givesUp()) {
+    fprintf(stderr, "a rank that does not come is not told of\n");
+    return 1;
+  }
+  bool wrong = false;
+  for (int nRanks : {2, 3, 4, 8}) { /* each in a process of its own */
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(DYN_KERNEL_MUTATE ? 2 : 120); /* a mistake may hang */
+      _exit(run(nRanks, calls * 4 / (uint64_t)(nRanks * nRanks), from + (uint64_t)nRanks) != 0);
+    }
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 0) wrong = true;
+    if (wrong) break;
+  }
+  if (wrong == (DYN_KERNEL_MUTATE != 0)) return 0;
+  fprintf(stderr, wrong ? "wrong results, or a hang: TEST_SEED=%lu\n" : "the planted mistake was not found (seed %lu)\n", from);
+  return 1;
+}

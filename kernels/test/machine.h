@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of ../device on threads of a CPU: what machine.cuh has for a GPU, and a grid. A thread of a grid is a thread
+ * here, so blocks have few of them. Stores of 16 bytes are two of 8, with anything between them.
+ */
+#ifndef DYN_TEST_MACHINE_H
+#define DYN_TEST_MACHINE_H
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <sched.h>
+
+#include <vector_functions.h>
+#include <vector_types.h>
+
+#undef __launch_bounds__
+#undef __grid_constant__
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+struct Index { unsigned x; };
+extern thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+void __syncthreads(); /* of the block */
+inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+/* Now and then a thread stands still here. */
+void perhapsWait();
+
+namespace dyn {
+
+constexpr unsigned kSpins = 0;
+
+inline std::atomic<uint64_t> *half(const void *at, int i) { return (std::atomic<uint64_t> *)const_cast<void *>(at) + i; }
+
+inline void storeWords(void *at, uint4 w) {
+  perhapsWait();
+  half(at, 0)->store(w.x | (uint64_t)w.y << 32, std::memory_order_relaxed);
+  perhapsWait();
+  half(at, 1)->store(w.z | (uint64_t)w.w << 32, std::memory_order_relaxed);
+}
+inline uint4 loadWords(const void *at) {
+  uint64_t second = half(at, 1)->load(std::memory_order_relaxed);
+  perhapsWait();
+  uint64_t first = half(at, 0)->load(std::memory_order_relaxed);
+  return make_uint4((uint32_t)first, (uint32_t)(first >> 32), (uint32_t)second, (uint32_t)(second >> 32));
+}
+
+inline uint64_t globalNs() {
+  sched_yield(); /* a wait that lasts: others must run */
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+}  // namespace dyn
+
+#endif
