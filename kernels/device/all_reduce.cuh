@@ -61,10 +61,7 @@ __global__ void __launch_bounds__(kThreads) allReduceOneShot(const __grid_consta
   const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send, i, c.count, fast);
-    for (int k = 1; k < d.nRanks; k++) { /* each rank begins with another peer */
-      int peer = d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks;
-      storeLine(slot(d, peer, d.rank, call) + i * kLineBytes, own.bits, call);
-    }
+    for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + i * kLineBytes, own.bits, call);
   }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send, i, c.count, fast);
@@ -85,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) allReduceTwoShot(const __grid_consta
   const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   for (size_t i = first; i < chunk; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
-      int peer = d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks;
+      int peer = peerOf(d, k);
       size_t at = peer * chunk + i;
       if (at < packs) storeLine(slot(d, peer, d.rank, call) + i * kLineBytes, loadPack(send, at, c.count, fast).bits, call);
     }
@@ -94,15 +91,12 @@ __global__ void __launch_bounds__(kThreads) allReduceTwoShot(const __grid_consta
     if (at >= packs) break;
     Pack<T> own = loadPack(send, at, c.count, fast);
     Pack<T> out = reduceRanks<T, op>(d, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks;
-      storeLine(slot(d, peer, d.rank, call) + (chunk + i) * kLineBytes, out.bits, call);
-    }
+    for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + (chunk + i) * kLineBytes, out.bits, call);
     storePack((T *)c.recv, at, c.count, fast, out);
   }
   for (size_t i = first; i < chunk; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
-      int peer = d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks;
+      int peer = peerOf(d, k);
       size_t at = peer * chunk + i;
       if (at >= packs) continue;
       Pack<T> sum;

@@ -56,6 +56,9 @@ __device__ __forceinline__ void endCall(const Domain &d, uint32_t call) {
   for (unsigned b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x) d.calls[b] = call;
 }
 
+/* The k-th peer, from 1: each rank begins with another one. */
+__device__ __forceinline__ int peerOf(const Domain &d, int k) { return d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks; }
+
 /* Where a peer leaves its lines in this rank's scratch memory, or this rank in a peer's. */
 __device__ __forceinline__ char *slot(const Domain &d, int at, int from, uint32_t call) {
   uint32_t half = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_HALF ? 0 : call & 1;

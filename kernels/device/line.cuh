@@ -25,6 +25,7 @@
 #define DYN_KERNEL_MUTATE_OWN_COUNTER 2 /* a block counts up its own counter alone */
 #define DYN_KERNEL_MUTATE_ONE_FLAG 3    /* the second flag of a line is not looked at */
 #define DYN_KERNEL_MUTATE_ORDER 4       /* a rank adds up its own part first */
+#define DYN_KERNEL_MUTATE_UNHEARD 5     /* a broadcast's root waits for nobody */
 
 namespace dyn {
 

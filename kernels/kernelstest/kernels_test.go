@@ -10,7 +10,7 @@ import (
 )
 
 // Every kernel on threads of a CPU; then with planted mistakes, each of which must be found.
-func TestAllReduce(t *testing.T) {
+func TestCollectives(t *testing.T) {
 	build := t.TempDir()
 	if said, err := exec.Command("make", "-s", "-j2", "-C", "..", "BUILD="+build, "tests").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
@@ -19,8 +19,8 @@ func TestAllReduce(t *testing.T) {
 	if os.Getenv("DYN_LONG") != "" {
 		calls = "400000"
 	}
-	for mistake := range 5 {
-		name := "all_reduce_test"
+	for mistake := range 6 {
+		name := "collectives_test"
 		if mistake > 0 {
 			name += fmt.Sprintf("-m%d", mistake)
 		}

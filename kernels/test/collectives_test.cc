@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of ../device/all_reduce.cuh on threads of a CPU: ranks that run ahead of each other, threads that stand still
+ * The kernels of ../device on threads of a CPU: ranks that run ahead of each other, threads that stand still
  * anywhere, calls of all kinds after one another in the same scratch memory, every element compared bit by bit.
- *   all_reduce_test [CALLS]     TEST_SEED sets the seed
+ *   collectives_test [CALLS]     TEST_SEED sets the seed
  * With DYN_KERNEL_MUTATE set a mistake is planted, and the program fails when it finds none.
  */
 #include <cstdio>
@@ -16,7 +16,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "../device/all_reduce.cuh"
+#include "../device/move.cuh"
+#include "../device/reduce_scatter.cuh"
 
 using namespace dyn;
 
@@ -40,27 +41,32 @@ void perhapsWait() {
 }
 
 constexpr unsigned kBlocks = 3, kBlockThreads = 2;
-constexpr size_t kMost = 700, kRoom = 8 * kMost + 64; /* elements, bytes */
+constexpr size_t kMost = 700, kRoom = 8 * kMost * kMaxRanks + 64; /* elements of a part, bytes */
 
 enum class Type { i8, u32, i64, f16, bf16, f32, f64, e4m3, count };
 
-/* One call, the same on all ranks. */
+enum class Kind { oneShot, twoShot, reduceScatter, allGather, allToAll, broadcast, count };
+static const char *const kindNames[] = {"one shot", "two shots", "ReduceScatter", "AllGather", "AllToAll", "Broadcast"};
+
+/* One call, the same on all ranks. count is of a part where there are parts. */
 struct Step {
+  Kind kind;
   Type type;
   Op op;
-  int shots;
+  int root;
   unsigned blocks;
   size_t count, shift;
   bool inPlace;
   uint64_t seed;
 };
 
-static Step stepOf(uint64_t seed, uint64_t n) {
+static Step stepOf(uint64_t seed, uint64_t n, int nRanks) {
   uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
   Step s;
   s.type = (Type)(next(&r) % (int)Type::count);
   s.op = (Op)(next(&r) % 5);
-  s.shots = 1 + (int)(next(&r) % 2);
+  s.kind = (Kind)(next(&r) % (int)Kind::count);
+  s.root = (int)(next(&r) % (uint64_t)nRanks);
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
   s.count = 1 + next(&r) % (next(&r) % 4 == 0 ? kMost : 40);
   s.shift = next(&r) % 3;
@@ -91,7 +97,7 @@ struct World {
   std::atomic<uint64_t> wrong{0}, compared{0};
 };
 
-static size_t lines() { return kMost + 2 * kMaxRanks; }
+static size_t lines() { return kMost + 2 * kMaxRanks + 1; }
 
 static Domain domainOf(World &w, int rank, uint64_t waitNs) {
   Domain d = {};
@@ -101,36 +107,74 @@ static Domain domainOf(World &w, int rank, uint64_t waitNs) {
   return d;
 }
 
+/* Elements of what a rank sends and of what it gets. */
+static size_t sent(const Step &s, int nRanks) { return s.kind == Kind::reduceScatter || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
+static size_t got(const Step &s, int nRanks) { return s.kind == Kind::allGather || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
+
+/* Element i of what rank has in the end. */
 template <typename T, Op op>
-static void check(World &w, const Step &s, const T *out) {
+static T wanted(const Step &s, int nRanks, int rank, size_t i) {
   using N = Number<T>;
-  for (size_t i = 0; i < s.count; i++) {
-    typename N::Wide sum = N::up(valueOf<T>(s, 0, i));
-    for (int r = 1; r < w.nRanks; r++) sum = combine<op>(sum, N::up(valueOf<T>(s, r, i)));
-    T want = N::down(finish<op>(sum, w.nRanks));
-    w.wrong += memcmp(&want, &out[i], sizeof(T)) != 0;
+  size_t part = i / s.count, at = i % s.count;
+  switch (s.kind) {
+    case Kind::allGather: return valueOf<T>(s, (int)part, at);
+    case Kind::allToAll: return valueOf<T>(s, (int)part, rank * s.count + at);
+    case Kind::broadcast: return valueOf<T>(s, s.root, i);
+    default: break;
   }
-  const unsigned char *before = (const unsigned char *)out, *behind = (const unsigned char *)(out + s.count);
-  for (int i = 1; i <= 8; i++) w.wrong += !s.inPlace && (before[-i] != 0xa5 || behind[i - 1] != 0xa5);
-  w.compared += s.count;
+  if (s.kind == Kind::reduceScatter) i += rank * s.count;
+  typename N::Wide sum = N::up(valueOf<T>(s, 0, i));
+  for (int r = 1; r < nRanks; r++) sum = combine<op>(sum, N::up(valueOf<T>(s, r, i)));
+  return N::down(finish<op>(sum, nRanks));
+}
+
+template <typename T, Op op>
+static void check(World &w, const Step &s, int rank, const T *out) {
+  size_t elements = got(s, w.nRanks);
+  uint64_t wrong = 0;
+  for (size_t i = 0; i < elements; i++) {
+    T want = wanted<T, op>(s, w.nRanks, rank, i);
+    wrong += memcmp(&want, &out[i], sizeof(T)) != 0;
+  }
+  const unsigned char *before = (const unsigned char *)out, *behind = (const unsigned char *)(out + elements);
+  for (int i = 1; i <= 8; i++) wrong += !s.inPlace && (before[-i] != 0xa5 || behind[i - 1] != 0xa5);
+  if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && DYN_KERNEL_MUTATE == 0)
+    fprintf(stderr, "%s, rank %d of %d, type %d, operator %d, %zu elements, %u blocks%s: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks,
+            (int)s.type, (int)s.op, s.count, s.blocks, s.inPlace ? ", in place" : "", wrong);
+  w.compared += elements;
+}
+
+template <typename T, Op op>
+static void launch(const Step &s, const Call &c) {
+  Call bytes = c;
+  bytes.count *= sizeof(T);
+  switch (s.kind) {
+    case Kind::oneShot: allReduceOneShot<T, op>(c); break;
+    case Kind::twoShot: allReduceTwoShot<T, op>(c); break;
+    case Kind::reduceScatter: reduceScatter<T, op>(c); break;
+    case Kind::allGather: allGather(bytes); break;
+    case Kind::allToAll: allToAll(bytes); break;
+    default: broadcast(bytes, s.root);
+  }
 }
 
 template <typename T, Op op>
 static void play(World &w, const Step &s, int rank, bool first) {
-  T *in = (T *)(w.in[rank].get() + 16) + s.shift, *out = s.inPlace ? in : (T *)(w.out[rank].get() + 16) + s.shift;
+  T *in = (T *)(w.in[rank].get() + 16) + s.shift, *out = (T *)(w.out[rank].get() + 16) + s.shift;
+  if (s.inPlace && s.kind == Kind::allGather) in = out + rank * s.count;
+  else if (s.inPlace && s.kind == Kind::reduceScatter) out = in + rank * s.count;
+  else if (s.inPlace) out = in;
   if (first) {
     memset(w.out[rank].get(), 0xa5, kRoom);
-    for (size_t i = 0; i < s.count; i++) in[i] = valueOf<T>(s, rank, i);
+    for (size_t i = 0; i < sent(s, w.nRanks); i++) in[i] = valueOf<T>(s, rank, i);
   }
   pthread_barrier_wait(&w.ofRank[rank]);
   if (blockIdx.x < s.blocks) {
-    Call c = {in, out, s.count, domainOf(w, rank, 20000000000u)};
     gridDim.x = s.blocks;
-    if (s.shots == 1) allReduceOneShot<T, op>(c);
-    else allReduceTwoShot<T, op>(c);
+    launch<T, op>(s, {in, out, s.count, domainOf(w, rank, 20000000000u)});
   }
   pthread_barrier_wait(&w.ofRank[rank]);
-  if (first) check<T, op>(w, s, out);
+  if (first) check<T, op>(w, s, rank, out);
 }
 
 template <typename T>
@@ -150,7 +194,7 @@ static void thread(World *w, int rank, unsigned block, unsigned thread) {
   randomState = w->seed * 31 + (uint64_t)rank * 1009 + block * 101 + thread;
   bool first = block == 0 && thread == 0;
   for (uint64_t n = 0; n < w->calls; n++) {
-    Step s = stepOf(w->seed, n);
+    Step s = stepOf(w->seed, n, w->nRanks);
     switch (s.type) {
       case Type::i8: playType<int8_t>(*w, s, rank, first); break;
       case Type::u32: playType<uint32_t>(*w, s, rank, first); break;
@@ -186,7 +230,7 @@ static uint64_t run(int nRanks, uint64_t calls, uint64_t seed) {
       for (unsigned t = 0; t < kBlockThreads; t++) threads.emplace_back(thread, &w, r, b, t);
   for (auto &t : threads) t.join();
   uint64_t wrong = w.wrong + (w.fault.peer != 0);
-  printf("{\"kernels\":\"allReduce\",\"ranks\":%d,\"calls\":%lu,\"elements\":%lu,\"wrong\":%lu,\"gave up\":%u}\n", nRanks, calls,
+  printf("{\"ranks\":%d,\"calls\":%lu,\"elements\":%lu,\"wrong\":%lu,\"gave up\":%u}\n", nRanks, calls,
          w.compared.load(), w.wrong.load(), w.fault.peer);
   return wrong;
 }
@@ -223,7 +267,7 @@ int main(int argc, char **argv) {
     pid_t child = fork();
     if (child == 0) {
       alarm(DYN_KERNEL_MUTATE ? 2 : 120); /* a mistake may hang */
-      _exit(run(nRanks, calls * 4 / (uint64_t)(nRanks * nRanks), from + (uint64_t)nRanks) != 0);
+      _exit(run(nRanks, calls * 4 / (uint64_t)(nRanks * nRanks) + 1, from + (uint64_t)nRanks) != 0);
     }
     int status;
     if (waitpid(child, &status, 0) != child || status != 0) wrong = true;

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives that copy, over load and store within one NVLink domain, with inline flags. They know bytes alone.
+ */
+#ifndef DYN_MOVE_CUH
+#define DYN_MOVE_CUH
+
+#include "all_reduce.cuh"
+
+namespace dyn {
+
+using Byte = uint8_t;
+
+/* Where every rank's part begins at a multiple of 8 bytes, packs go as they are. */
+__device__ __forceinline__ bool alignedParts(const Call &c) { return aligned(c) && c.count % kLineData == 0; }
+
+/* count: bytes of a part. send is a part, and may be recv's own one. */
+__global__ void __launch_bounds__(kThreads) allGather(const __grid_constant__ Call c) {
+  const Domain &d = c.domain;
+  const Byte *send = (const Byte *)c.send;
+  Byte *recv = (Byte *)c.recv;
+  const uint32_t call = callNumber(d);
+  const bool fast = alignedParts(c), inPlace = send == recv + d.rank * c.count;
+  const size_t packs = packsOf(c.count, 1), stride = (size_t)gridDim.x * blockDim.x;
+  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  for (size_t i = first; i < packs; i += stride) {
+    Pack<Byte> own = loadPack(send, i, c.count, fast);
+    for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + i * kLineBytes, own.bits, call);
+    if (!inPlace) storePack(recv + d.rank * c.count, i, c.count, fast, own);
+  }
+  for (size_t i = first; i < packs; i += stride)
+    for (int k = 1; k < d.nRanks; k++) {
+      int peer = peerOf(d, d.nRanks - k); /* who sent to this rank first */
+      Pack<Byte> part;
+      part.bits = awaitLine(d, slot(d, d.rank, peer, call) + i * kLineBytes, peer, call);
+      storePack(recv + peer * c.count, i, c.count, fast, part);
+    }
+  endCall(d, call);
+}
+
+/* count: bytes of a part. Part p of send goes to rank p; recv may be send. */
+__global__ void __launch_bounds__(kThreads) allToAll(const __grid_constant__ Call c) {
+  const Domain &d = c.domain;
+  const Byte *send = (const Byte *)c.send;
+  Byte *recv = (Byte *)c.recv;
+  const uint32_t call = callNumber(d);
+  const bool fast = alignedParts(c);
+  const size_t packs = packsOf(c.count, 1), stride = (size_t)gridDim.x * blockDim.x;
+  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  for (size_t i = first; i < packs; i += stride)
+    for (int k = 1; k < d.nRanks; k++) {
+      int peer = peerOf(d, k);
+      storeLine(slot(d, peer, d.rank, call) + i * kLineBytes, loadPack(send + peer * c.count, i, c.count, fast).bits, call);
+    }
+  for (size_t i = first; i < packs; i += stride) {
+    if (send != recv) storePack(recv + d.rank * c.count, i, c.count, fast, loadPack(send + d.rank * c.count, i, c.count, fast));
+    for (int k = 1; k < d.nRanks; k++) {
+      int peer = peerOf(d, d.nRanks - k);
+      Pack<Byte> part;
+      part.bits = awaitLine(d, slot(d, d.rank, peer, call) + i * kLineBytes, peer, call);
+      storePack(recv + peer * c.count, i, c.count, fast, part);
+    }
+  }
+  endCall(d, call);
+}
+
+/* count: bytes. Only the root has something to say, but two halves of the scratch memory suffice only where every rank has
+ * heard of every other one (domain.cuh): so all exchange one empty line, behind the data's room. */
+__global__ void __launch_bounds__(kThreads) broadcast(const __grid_constant__ Call c, int root) {
+  const Domain &d = c.domain;
+  const Byte *send = (const Byte *)c.send;
+  Byte *recv = (Byte *)c.recv;
+  const uint32_t call = callNumber(d);
+  const bool fast = aligned(c);
+  const size_t packs = packsOf(c.count, 1), stride = (size_t)gridDim.x * blockDim.x;
+  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (first == 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNHEARD)
+    for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + packs * kLineBytes, make_uint2(0, 0), call);
+  for (size_t i = first; i < packs; i += stride) {
+    Pack<Byte> part;
+    if (d.rank == root) {
+      part = loadPack(send, i, c.count, fast);
+      for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), root, call) + i * kLineBytes, part.bits, call);
+    } else {
+      part.bits = awaitLine(d, slot(d, d.rank, root, call) + i * kLineBytes, root, call);
+    }
+    if (d.rank != root || send != recv) storePack(recv, i, c.count, fast, part);
+  }
+  if (first == 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNHEARD)
+    for (int k = 1; k < d.nRanks; k++) awaitLine(d, slot(d, d.rank, peerOf(d, k), call) + packs * kLineBytes, peerOf(d, k), call);
+  endCall(d, call);
+}
+
+}  // namespace dyn
+
+#endif
