@@ -2,8 +2,8 @@
  *
  * The kernels of this folder beside NCCL, on the GPUs of one machine, a process a GPU:
  *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...]
- * --check compares every element of calls of all types, operators, sizes and alignments; --time measures AllReduce of
- * bfloat16 in CUDA graphs of 20 calls: median of 30 replays, largest over ranks. Both without either. JSON lines.
+ * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
+ * graphs of 20 calls: median of 30 replays, largest over ranks; bytes are nccl-tests'. Both without either. JSON lines.
  */
 #include <algorithm>
 #include <atomic>
@@ -22,7 +22,8 @@
 #include <nccl.h>
 #include <nccl_device.h>
 
-#include "../device/all_reduce.cuh"
+#include "../device/move.cuh"
+#include "../device/reduce_scatter.cuh"
 
 using namespace dyn;
 
@@ -73,19 +74,28 @@ template <typename T>
 __global__ void fill(T *at, size_t count, int r, Op op, unsigned seed) {
   for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) at[i] = valueOf<T>(r, i, op, seed);
 }
+template <typename T>
+__device__ void compare(T want, T got, unsigned long long *wrong) {
+  for (int b = 0; b < (int)sizeof(T); b++)
+    if (((const char *)&want)[b] != ((const char *)&got)[b]) {
+      atomicAdd(wrong, 1ull);
+      return;
+    }
+}
+/* Sums of elements from skip on of every rank's input. */
 template <typename T, Op op>
-__global__ void verify(const T *at, size_t count, int nRanks, unsigned seed, unsigned long long *wrong) {
+__global__ void verify(const T *at, size_t count, size_t skip, int nRanks, unsigned seed, unsigned long long *wrong) {
   for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
-    double sum = (double)(typename Number<T>::Wide)Number<T>::up(valueOf<T>(0, i, op, seed));
-    for (int r = 1; r < nRanks; r++) sum = combine<op, double>(sum, (double)Number<T>::up(valueOf<T>(r, i, op, seed)));
+    double sum = (double)Number<T>::up(valueOf<T>(0, skip + i, op, seed));
+    for (int r = 1; r < nRanks; r++) sum = combine<op, double>(sum, (double)Number<T>::up(valueOf<T>(r, skip + i, op, seed)));
     if (op == Op::avg) sum = std::is_integral<T>::value ? (double)(long long)(sum / nRanks) : sum / nRanks;
-    T want = Number<T>::down((typename Number<T>::Wide)sum), got = at[i];
-    for (int b = 0; b < (int)sizeof(T); b++)
-      if (((const char *)&want)[b] != ((const char *)&got)[b]) {
-        atomicAdd(wrong, 1ull);
-        break;
-      }
+    compare(Number<T>::down((typename Number<T>::Wide)sum), at[i], wrong);
   }
+}
+/* Part r is what rank r has from skip on. */
+__global__ void verifyMoved(const Byte *at, size_t part, int parts, int first, size_t skip, unsigned seed, unsigned long long *wrong) {
+  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < part * parts; i += (size_t)gridDim.x * blockDim.x)
+    compare(valueOf<Byte>(first + (int)(i / part), skip + i % part, Op::sum, seed), at[i], wrong);
 }
 
 struct Rank {
@@ -137,40 +147,66 @@ static void healthy(const Rank &k) {
   _exit(1);
 }
 
-template <typename T, Op op>
-static void checkOne(Rank &k, int shots, int blocks, size_t count, size_t shift, bool inPlace, unsigned seed) {
-  T *in = (T *)k.in + shift, *out = inPlace ? in : (T *)k.out + shift;
-  fill<T><<<32, 256, 0, k.stream>>>(in, count, rank, op, seed);
-  Call c = {in, out, count, k.domain};
-  if (shots == 1) allReduceOneShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
-  else allReduceTwoShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
-  verify<T, op><<<32, 256, 0, k.stream>>>(out, count, numRanks, seed, k.wrong);
-  CUDA(cudaGetLastError());
-  shared->compared += (long)count;
-}
+constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001};
 
 template <typename T, Op op>
 static void checkOp(Rank &k) {
   unsigned seed = 1;
-  for (size_t count : {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001})
-    for (int shots = 1; shots <= 2; shots++)
-      for (size_t shift = 0; shift < 2; shift++, seed++)
-        checkOne<T, op>(k, shots, 1 + seed % 7 * 9, count, shift, seed & 1, seed);
+  for (size_t count : kCounts)
+    for (int kind = 0; kind < 3; kind++)
+      for (size_t shift = 0; shift < 2; shift++, seed++) {
+        bool scatters = kind == 2;
+        int blocks = 1 + seed % 7 * 9;
+        T *in = (T *)k.in + shift, *out = seed & 1 ? in + (scatters ? rank * count : 0) : (T *)k.out + shift;
+        fill<T><<<32, 256, 0, k.stream>>>(in, scatters ? count * numRanks : count, rank, op, seed);
+        Call c = {in, out, count, k.domain};
+        if (kind == 0) allReduceOneShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
+        else if (kind == 1) allReduceTwoShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
+        else reduceScatter<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
+        verify<T, op><<<32, 256, 0, k.stream>>>(out, count, scatters ? rank * count : 0, numRanks, seed, k.wrong);
+        CUDA(cudaGetLastError());
+        shared->compared += (long)count;
+      }
   CUDA(cudaStreamSynchronize(k.stream));
   healthy(k);
 }
-template <typename T>
+
+static void checkMoves(Rank &k) {
+  unsigned seed = 1;
+  for (size_t count : kCounts)
+    for (int kind = 0; kind < 3; kind++)
+      for (size_t shift = 0; shift < 2; shift++, seed++) {
+        int blocks = 1 + seed % 7 * 9, root = (int)(seed % (unsigned)numRanks);
+        bool inPlace = seed & 1;
+        Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (kind == 0 ? rank * count : 0) : (Byte *)k.in + shift;
+        fill<Byte><<<32, 256, 0, k.stream>>>(in, kind == 1 ? count * numRanks : count, rank, Op::sum, seed);
+        Call c = {in, out, count, k.domain};
+        if (kind == 0) allGather<<<blocks, kThreads, 0, k.stream>>>(c);
+        else if (kind == 1) allToAll<<<blocks, kThreads, 0, k.stream>>>(c);
+        else broadcast<<<blocks, kThreads, 0, k.stream>>>(c, root);
+        verifyMoved<<<32, 256, 0, k.stream>>>(out, count, kind == 2 ? 1 : numRanks, kind == 2 ? root : 0, kind == 1 ? rank * count : 0, seed, k.wrong);
+        CUDA(cudaGetLastError());
+        shared->compared += (long)count;
+      }
+  CUDA(cudaStreamSynchronize(k.stream));
+  healthy(k);
+}
+
+/* Operators that only compare or multiply with a few types: each is a kernel more to compile. */
+template <typename T, bool everyOp = false>
 static void checkType(Rank &k, const char *name) {
   unsigned long long before = *k.wrong;
-  checkOp<T, Op::sum>(k), checkOp<T, Op::prod>(k), checkOp<T, Op::max>(k), checkOp<T, Op::min>(k), checkOp<T, Op::avg>(k);
+  checkOp<T, Op::sum>(k), checkOp<T, Op::avg>(k);
+  if constexpr (everyOp) checkOp<T, Op::prod>(k), checkOp<T, Op::max>(k), checkOp<T, Op::min>(k);
   if (*k.wrong != before) printf("{\"figure\":\"lsa check\",\"type\":\"%s\",\"rank\":%d,\"wrong\":%llu}\n", name, rank, *k.wrong - before);
 }
 
 static void check(Rank &k) {
-  checkType<int8_t>(k, "int8"), checkType<uint8_t>(k, "uint8"), checkType<int32_t>(k, "int32"), checkType<uint32_t>(k, "uint32");
-  checkType<int64_t>(k, "int64"), checkType<uint64_t>(k, "uint64"), checkType<__half>(k, "half"), checkType<float>(k, "float");
+  checkType<int8_t, true>(k, "int8"), checkType<uint8_t>(k, "uint8"), checkType<int32_t>(k, "int32"), checkType<uint32_t>(k, "uint32");
+  checkType<int64_t, true>(k, "int64"), checkType<uint64_t>(k, "uint64"), checkType<__half, true>(k, "half"), checkType<float>(k, "float");
   checkType<double>(k, "double"), checkType<__nv_bfloat16>(k, "bfloat16");
-  checkType<__nv_fp8_e4m3>(k, "fp8e4m3"), checkType<__nv_fp8_e5m2>(k, "fp8e5m2");
+  checkType<__nv_fp8_e4m3, true>(k, "fp8e4m3"), checkType<__nv_fp8_e5m2>(k, "fp8e5m2");
+  checkMoves(k);
   shared->wrong += (long)*k.wrong;
   barrier();
   if (rank == 0)
@@ -213,22 +249,51 @@ static double timed(Rank &k, Enqueue enqueue) {
   return largest;
 }
 
+/* One path of one collective, with every number of blocks that makes sense. */
+template <typename Launch>
+static void timePath(Rank &k, const char *collective, const char *path, size_t bytes, size_t packs, size_t lines, Launch launch) {
+  double best = 0;
+  int with = 0;
+  if (lines > kLines) return;
+  for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2) {
+    if ((size_t)blocks * kThreads > 2 * packs && blocks > 1) break;
+    if (packs > (size_t)blocks * kThreads * 64) continue;
+    double us = timed(k, [&] { launch(blocks); });
+    if (with == 0 || us < best) best = us, with = blocks;
+  }
+  if (rank == 0 && with > 0)
+    printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"%s\",\"blocks\":%d,\"us\":%.2f}\n", numRanks, collective,
+           bytes, path, with, best);
+  fflush(stdout);
+}
+template <typename Enqueue>
+static void timeNccl(Rank &k, const char *collective, size_t bytes, Enqueue enqueue) {
+  double us = timed(k, enqueue);
+  if (rank == 0) printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"nccl\",\"us\":%.2f}\n", numRanks, collective, bytes, us);
+}
+
 static void time(Rank &k, const std::vector<size_t> &sizes) {
   using T = __nv_bfloat16;
   for (size_t bytes : sizes) {
-    size_t count = bytes / sizeof(T), packs = packsOf(count, sizeof(T));
-    double nccl = timed(k, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    if (rank == 0) printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"bytes\":%zu,\"path\":\"nccl\",\"us\":%.2f}\n", numRanks, bytes, nccl);
-    Call c = {k.in, k.out, count, k.domain};
-    for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2) {
-      if ((size_t)blocks * kThreads > 2 * packs && blocks > 1) break;
-      if (packs > (size_t)blocks * kThreads * 64) continue;
-      double one = 0, two = 0;
-      if (oneShotLines(packs) <= kLines) one = timed(k, [&] { allReduceOneShot<T, Op::sum><<<blocks, kThreads, 0, k.stream>>>(c); });
-      if (twoShotLines(packs, numRanks) <= kLines) two = timed(k, [&] { allReduceTwoShot<T, Op::sum><<<blocks, kThreads, 0, k.stream>>>(c); });
-      if (rank == 0) printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"bytes\":%zu,\"blocks\":%d,\"one_shot_us\":%.2f,\"two_shot_us\":%.2f}\n", numRanks, bytes, blocks, one, two);
-    }
-    fflush(stdout);
+    size_t count = bytes / sizeof(T), part = count / numRanks, packs = packsOf(count, sizeof(T)), partPacks = packsOf(part, sizeof(T));
+    Call all = {k.in, k.out, count, k.domain}, parts = {k.in, k.out, part, k.domain}, moved = {k.in, k.out, part * sizeof(T), k.domain};
+    timeNccl(k, "AllReduce", bytes, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
+    timePath(k, "AllReduce", "one shot", bytes, packs, oneShotLines(packs), [&](int n) { allReduceOneShot<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all); });
+    timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, twoShotLines(packs, numRanks),
+             [&](int n) { allReduceTwoShot<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all); });
+    timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
+    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks, [&](int n) { reduceScatter<T, Op::sum><<<n, kThreads, 0, k.stream>>>(parts); });
+    timeNccl(k, "AllGather", bytes, [&] { NCCL(ncclAllGather(k.in, k.out, part, ncclBfloat16, k.comm, k.stream)); });
+    timePath(k, "AllGather", "flags", bytes, partPacks, partPacks, [&](int n) { allGather<<<n, kThreads, 0, k.stream>>>(moved); });
+    timeNccl(k, "AllToAll", bytes, [&] {
+      NCCL(ncclGroupStart());
+      for (int r = 0; r < numRanks; r++) {
+        NCCL(ncclSend(k.in + r * part * sizeof(T), part, ncclBfloat16, r, k.comm, k.stream));
+        NCCL(ncclRecv(k.out + r * part * sizeof(T), part, ncclBfloat16, r, k.comm, k.stream));
+      }
+      NCCL(ncclGroupEnd());
+    });
+    timePath(k, "AllToAll", "flags", bytes, partPacks, partPacks, [&](int n) { allToAll<<<n, kThreads, 0, k.stream>>>(moved); });
   }
 }
 
