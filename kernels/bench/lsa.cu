@@ -22,6 +22,7 @@
 #include <nccl.h>
 #include <nccl_device.h>
 
+#include "../device/all_reduce_bulk.cuh"
 #include "../device/move.cuh"
 #include "../device/reduce_scatter.cuh"
 
@@ -40,6 +41,7 @@ using namespace dyn;
 
 constexpr size_t kLines = 1 << 20;   /* of a slot */
 constexpr size_t kBuffer = 64 << 20; /* bytes */
+constexpr size_t kVecs = 1 << 20;    /* of a part of what goes in bulk */
 constexpr int kCalls = 20, kReplays = 30;
 
 /* What the processes share. */
@@ -102,9 +104,10 @@ struct Rank {
   ncclComm_t comm;
   cudaStream_t stream;
   Domain domain;
+  Bulk bulk;
   char *in, *out;
   unsigned long long *wrong;
-  Fault *fault;
+  uint64_t *fault;
 };
 
 static Rank start() {
@@ -112,7 +115,8 @@ static Rank start() {
   CUDA(cudaSetDevice(rank));
   NCCL(ncclCommInitRank(&k.comm, numRanks, shared->id, rank));
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
-  size_t bytes = 2 * numRanks * kLines * kLineBytes;
+  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = 2 * numRanks * kVecs * 16, flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
+  size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
   void *scratch;
   NCCL(ncclMemAlloc(&scratch, bytes));
   CUDA(cudaMemset(scratch, 0, bytes));
@@ -124,13 +128,20 @@ static Rank start() {
   CUDA(cudaDeviceSynchronize());
   Domain &d = k.domain;
   d.rank = rank, d.nRanks = numRanks, d.lines = kLines, d.waitNs = 5000000000ull;
-  for (int r = 0; r < numRanks; r++) d.scratch[r] = pointers[r];
+  for (int r = 0; r < numRanks; r++) {
+    d.scratch[r] = pointers[r];
+    k.bulk.memory[r] = pointers[r] + lineBytes;
+    k.bulk.flags[r] = (uint32_t *)(pointers[r] + lineBytes + bulkBytes);
+  }
+  k.bulk.vecs = kVecs;
+  CUDA(cudaMalloc(&k.bulk.passed, kMaxBlocks * sizeof(uint32_t)));
+  CUDA(cudaMemset(k.bulk.passed, 0, kMaxBlocks * sizeof(uint32_t)));
   CUDA(cudaMalloc(&d.calls, kMaxBlocks * sizeof *d.calls));
   CUDA(cudaMemset(d.calls, 0, kMaxBlocks * sizeof *d.calls));
   uint32_t *stop;
   CUDA(cudaHostAlloc(&stop, sizeof *stop, cudaHostAllocMapped));
   CUDA(cudaHostAlloc(&k.fault, sizeof *k.fault, cudaHostAllocMapped));
-  *stop = 0, *k.fault = {};
+  *stop = 0, *k.fault = 0;
   d.stop = stop, d.fault = k.fault;
   CUDA(cudaMalloc(&k.in, kBuffer + 64));
   CUDA(cudaMalloc(&k.out, kBuffer + 64));
@@ -142,8 +153,9 @@ static Rank start() {
 }
 
 static void healthy(const Rank &k) {
-  if (k.fault->peer == 0) return;
-  fprintf(stderr, "rank %d: call %u waited too long for rank %u\n", rank, k.fault->call, k.fault->peer - 1);
+  uint64_t fault = *(volatile uint64_t *)k.fault;
+  if (fault == 0) return;
+  fprintf(stderr, "rank %d: call %u waited too long for rank %d\n", rank, (unsigned)fault, (int)(fault >> kFaultPeer) - 1);
   _exit(1);
 }
 
@@ -153,7 +165,7 @@ template <typename T, Op op>
 static void checkOp(Rank &k) {
   unsigned seed = 1;
   for (size_t count : kCounts)
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < 4; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
         bool scatters = kind == 2;
         int blocks = 1 + seed % 7 * 9;
@@ -162,7 +174,8 @@ static void checkOp(Rank &k) {
         Call c = {in, out, count, k.domain};
         if (kind == 0) allReduceOneShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
         else if (kind == 1) allReduceTwoShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
-        else reduceScatter<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
+        else if (kind == 2) reduceScatter<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
+        else allReduceBulk<T, op><<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
         verify<T, op><<<32, 256, 0, k.stream>>>(out, count, scatters ? rank * count : 0, numRanks, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
@@ -251,10 +264,10 @@ static double timed(Rank &k, Enqueue enqueue) {
 
 /* One path of one collective, with every number of blocks that makes sense. */
 template <typename Launch>
-static void timePath(Rank &k, const char *collective, const char *path, size_t bytes, size_t packs, size_t lines, Launch launch) {
+static void timePath(Rank &k, const char *collective, const char *path, size_t bytes, size_t packs, bool fits, Launch launch) {
   double best = 0;
   int with = 0;
-  if (lines > kLines) return;
+  if (!fits) return;
   for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2) {
     if ((size_t)blocks * kThreads > 2 * packs && blocks > 1) break;
     if (packs > (size_t)blocks * kThreads * 64) continue;
@@ -278,13 +291,15 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
     size_t count = bytes / sizeof(T), part = count / numRanks, packs = packsOf(count, sizeof(T)), partPacks = packsOf(part, sizeof(T));
     Call all = {k.in, k.out, count, k.domain}, parts = {k.in, k.out, part, k.domain}, moved = {k.in, k.out, part * sizeof(T), k.domain};
     timeNccl(k, "AllReduce", bytes, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "AllReduce", "one shot", bytes, packs, oneShotLines(packs), [&](int n) { allReduceOneShot<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all); });
-    timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, twoShotLines(packs, numRanks),
+    timePath(k, "AllReduce", "one shot", bytes, packs, oneShotLines(packs) <= kLines, [&](int n) { allReduceOneShot<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all); });
+    timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, twoShotLines(packs, numRanks) <= kLines,
              [&](int n) { allReduceTwoShot<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all); });
+    size_t part16 = bulkPart(vecsOf(count, sizeof(T)), numRanks);
+    timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kVecs, [&](int n) { allReduceBulk<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
     timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks, [&](int n) { reduceScatter<T, Op::sum><<<n, kThreads, 0, k.stream>>>(parts); });
+    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { reduceScatter<T, Op::sum><<<n, kThreads, 0, k.stream>>>(parts); });
     timeNccl(k, "AllGather", bytes, [&] { NCCL(ncclAllGather(k.in, k.out, part, ncclBfloat16, k.comm, k.stream)); });
-    timePath(k, "AllGather", "flags", bytes, partPacks, partPacks, [&](int n) { allGather<<<n, kThreads, 0, k.stream>>>(moved); });
+    timePath(k, "AllGather", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { allGather<<<n, kThreads, 0, k.stream>>>(moved); });
     timeNccl(k, "AllToAll", bytes, [&] {
       NCCL(ncclGroupStart());
       for (int r = 0; r < numRanks; r++) {
@@ -293,13 +308,13 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
       }
       NCCL(ncclGroupEnd());
     });
-    timePath(k, "AllToAll", "flags", bytes, partPacks, partPacks, [&](int n) { allToAll<<<n, kThreads, 0, k.stream>>>(moved); });
+    timePath(k, "AllToAll", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { allToAll<<<n, kThreads, 0, k.stream>>>(moved); });
   }
 }
 
 int main(int argc, char **argv) {
   bool checks = false, times = false;
-  std::vector<size_t> sizes = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
+  std::vector<size_t> sizes = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--ranks") && i + 1 < argc) numRanks = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--check")) checks = true;

@@ -25,20 +25,18 @@ namespace dyn {
 
 constexpr int kMaxRanks = 8, kMaxBlocks = 64;
 
-/* Host memory that the device writes when a wait took too long. */
-struct Fault {
-  uint32_t peer; /* that was waited for, counted from 1; 0: all is well */
-  uint32_t call;
-};
+/* What a wait that took too long leaves in host memory, in one word: the peer that was waited for, counted from 1, and the
+ * call. 0: all is well. */
+constexpr int kFaultPeer = 32;
 
 struct Domain {
   int rank, nRanks;
   char *scratch[kMaxRanks]; /* of every rank, as this process addresses it */
   size_t lines;             /* room for lines from one peer, in each half */
   uint32_t *calls;          /* [kMaxBlocks], this rank's alone */
-  volatile uint32_t *stop;  /* host memory: not 0: give up, whatever is missing */
-  volatile Fault *fault;
-  uint64_t waitNs; /* no line may take longer */
+  uint32_t *stop;           /* host memory: not 0: give up, whatever is missing */
+  uint64_t *fault;          /* host memory */
+  uint64_t waitNs;          /* no line may take longer */
 };
 
 __device__ __forceinline__ uint32_t callNumber(const Domain &d) {
@@ -69,11 +67,9 @@ __device__ __forceinline__ char *slot(const Domain &d, int at, int from, uint32_
 __attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer, uint32_t call, uint64_t *sinceNs) {
   uint64_t now = globalNs();
   if (*sinceNs == 0) *sinceNs = now;
-  if (*d.stop != 0) return false;
+  if (loadHost(d.stop) != 0) return false;
   if (now - *sinceNs < d.waitNs) return true;
-  d.fault->call = call;
-  __threadfence_system();
-  d.fault->peer = (uint32_t)peer + 1;
+  storeHost(d.fault, (uint64_t)(peer + 1) << kFaultPeer | call);
   return false;
 }
 

@@ -17,7 +17,7 @@
 #include "../test/machine.h"
 #endif
 
-/* Only the test on a CPU sets this: each number plants one mistake that it has to find. */
+/* Only the test on a CPU has another number here: each plants one mistake that it has to find. */
 #ifndef DYN_KERNEL_MUTATE
 #define DYN_KERNEL_MUTATE 0
 #endif
@@ -26,6 +26,7 @@
 #define DYN_KERNEL_MUTATE_ONE_FLAG 3    /* the second flag of a line is not looked at */
 #define DYN_KERNEL_MUTATE_ORDER 4       /* a rank adds up its own part first */
 #define DYN_KERNEL_MUTATE_UNHEARD 5     /* a broadcast's root waits for nobody */
+#define DYN_KERNEL_MUTATE_HASTE 6       /* a block goes on when its first threads are through a barrier */
 
 namespace dyn {
 

@@ -21,6 +21,20 @@ __device__ __forceinline__ uint4 loadWords(const void *at) {
   return w;
 }
 
+/* Words of host memory, whole. */
+__device__ __forceinline__ uint32_t loadHost(const uint32_t *at) { return *(const volatile uint32_t *)at; }
+__device__ __forceinline__ void storeHost(uint64_t *at, uint64_t value) { *(volatile uint64_t *)at = value; }
+
+/* What this thread wrote, or saw others of its block write, is seen by who loads the value. */
+__device__ __forceinline__ void storeRelease(uint32_t *at, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t loadAcquire(const uint32_t *at) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ uint64_t globalNs() {
   uint64_t ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));

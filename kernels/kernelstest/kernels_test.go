@@ -6,10 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
-// Every kernel on threads of a CPU; then with planted mistakes, each of which must be found.
+// Every kernel on threads of a CPU, also under the thread sanitizer; then with planted mistakes, each of which must be found.
 func TestCollectives(t *testing.T) {
 	build := t.TempDir()
 	if said, err := exec.Command("make", "-s", "-j2", "-C", "..", "BUILD="+build, "tests").CombinedOutput(); err != nil {
@@ -19,17 +20,18 @@ func TestCollectives(t *testing.T) {
 	if os.Getenv("DYN_LONG") != "" {
 		calls = "400000"
 	}
-	for mistake := range 6 {
-		name := "collectives_test"
-		if mistake > 0 {
-			name += fmt.Sprintf("-m%d", mistake)
-		}
-		t.Run(name, func(t *testing.T) {
-			said, err := exec.Command(filepath.Join(build, name), calls).CombinedOutput()
+	run := func(program string, arguments ...string) {
+		t.Run(program+" "+strings.Join(arguments, " "), func(t *testing.T) {
+			said, err := exec.Command(filepath.Join(build, program), arguments...).CombinedOutput()
 			if err != nil {
 				t.Errorf("%v\n%s", err, said)
 			}
 			t.Logf("%s", said)
 		})
+	}
+	run("collectives_test", calls)
+	run("collectives_test-threads", calls)
+	for mistake := range 6 {
+		run("collectives_test", "4000", fmt.Sprint(mistake+1))
 	}
 }

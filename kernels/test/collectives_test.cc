@@ -2,8 +2,8 @@
  *
  * The kernels of ../device on threads of a CPU: ranks that run ahead of each other, threads that stand still
  * anywhere, calls of all kinds after one another in the same scratch memory, every element compared bit by bit.
- *   collectives_test [CALLS]     TEST_SEED sets the seed
- * With DYN_KERNEL_MUTATE set a mistake is planted, and the program fails when it finds none.
+ *   collectives_test [CALLS [MISTAKE]]     TEST_SEED sets the seed
+ * MISTAKE is the number of one to plant (line.cuh), and the program fails when it does not find it.
  */
 #include <cstdio>
 #include <cstdlib>
@@ -16,11 +16,13 @@
 #include <unistd.h>
 #include <vector>
 
+#include "../device/all_reduce_bulk.cuh"
 #include "../device/move.cuh"
 #include "../device/reduce_scatter.cuh"
 
 using namespace dyn;
 
+int planted;
 thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 static thread_local uint64_t randomState;
 static thread_local pthread_barrier_t *ofBlock;
@@ -45,8 +47,8 @@ constexpr size_t kMost = 700, kRoom = 8 * kMost * kMaxRanks + 64; /* elements of
 
 enum class Type { i8, u32, i64, f16, bf16, f32, f64, e4m3, count };
 
-enum class Kind { oneShot, twoShot, reduceScatter, allGather, allToAll, broadcast, count };
-static const char *const kindNames[] = {"one shot", "two shots", "ReduceScatter", "AllGather", "AllToAll", "Broadcast"};
+enum class Kind { oneShot, twoShot, bulk, reduceScatter, allGather, allToAll, broadcast, count };
+static const char *const kindNames[] = {"one shot", "two shots", "bulk", "ReduceScatter", "AllGather", "AllToAll", "Broadcast"};
 
 /* One call, the same on all ranks. count is of a part where there are parts. */
 struct Step {
@@ -89,11 +91,12 @@ struct World {
   int nRanks;
   uint64_t calls, seed;
   std::vector<std::unique_ptr<char[]>> scratch;
-  std::vector<std::vector<uint32_t>> counters;
+  std::vector<std::vector<uint32_t>> counters, passed, flags;
+  std::vector<std::unique_ptr<char[]>> memory;
   std::vector<std::unique_ptr<char[]>> in, out;
   std::vector<pthread_barrier_t> ofRank, ofBlock;
   uint32_t stop = 0;
-  Fault fault = {};
+  uint64_t fault = 0;
   std::atomic<uint64_t> wrong{0}, compared{0};
 };
 
@@ -138,19 +141,29 @@ static void check(World &w, const Step &s, int rank, const T *out) {
   }
   const unsigned char *before = (const unsigned char *)out, *behind = (const unsigned char *)(out + elements);
   for (int i = 1; i <= 8; i++) wrong += !s.inPlace && (before[-i] != 0xa5 || behind[i - 1] != 0xa5);
-  if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && DYN_KERNEL_MUTATE == 0)
+  if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
     fprintf(stderr, "%s, rank %d of %d, type %d, operator %d, %zu elements, %u blocks%s: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks,
             (int)s.type, (int)s.op, s.count, s.blocks, s.inPlace ? ", in place" : "", wrong);
   w.compared += elements;
 }
 
+static size_t vecs() { return kMost / 2 + kMaxRanks; }
+
+static Bulk bulkOf(World &w, int rank) {
+  Bulk b = {};
+  for (int r = 0; r < w.nRanks; r++) b.memory[r] = w.memory[r].get(), b.flags[r] = w.flags[r].data();
+  b.passed = w.passed[rank].data(), b.vecs = vecs();
+  return b;
+}
+
 template <typename T, Op op>
-static void launch(const Step &s, const Call &c) {
+static void launch(const Step &s, const Call &c, const Bulk &b) {
   Call bytes = c;
   bytes.count *= sizeof(T);
   switch (s.kind) {
     case Kind::oneShot: allReduceOneShot<T, op>(c); break;
     case Kind::twoShot: allReduceTwoShot<T, op>(c); break;
+    case Kind::bulk: allReduceBulk<T, op>(c, b); break;
     case Kind::reduceScatter: reduceScatter<T, op>(c); break;
     case Kind::allGather: allGather(bytes); break;
     case Kind::allToAll: allToAll(bytes); break;
@@ -171,7 +184,7 @@ static void play(World &w, const Step &s, int rank, bool first) {
   pthread_barrier_wait(&w.ofRank[rank]);
   if (blockIdx.x < s.blocks) {
     gridDim.x = s.blocks;
-    launch<T, op>(s, {in, out, s.count, domainOf(w, rank, 20000000000u)});
+    launch<T, op>(s, {in, out, s.count, domainOf(w, rank, 20000000000u)}, bulkOf(w, rank));
   }
   pthread_barrier_wait(&w.ofRank[rank]);
   if (first) check<T, op>(w, s, rank, out);
@@ -216,6 +229,9 @@ static void make(World &w, int nRanks, uint64_t calls, uint64_t seed) {
     w.in.emplace_back(new char[kRoom]()), w.out.emplace_back(new char[kRoom]());
     /* As after four thousand million calls: the number goes on behind its end. */
     w.counters.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 2));
+    w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
+    w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
+    w.memory.emplace_back(new char[2 * nRanks * vecs() * 16 + 16]());
     pthread_barrier_init(&w.ofRank[r], nullptr, kBlocks * kBlockThreads);
     for (unsigned b = 0; b < kBlocks; b++) pthread_barrier_init(&w.ofBlock[r * kBlocks + b], nullptr, kBlockThreads);
   }
@@ -229,9 +245,9 @@ static uint64_t run(int nRanks, uint64_t calls, uint64_t seed) {
     for (unsigned b = 0; b < kBlocks; b++)
       for (unsigned t = 0; t < kBlockThreads; t++) threads.emplace_back(thread, &w, r, b, t);
   for (auto &t : threads) t.join();
-  uint64_t wrong = w.wrong + (w.fault.peer != 0);
-  printf("{\"ranks\":%d,\"calls\":%lu,\"elements\":%lu,\"wrong\":%lu,\"gave up\":%u}\n", nRanks, calls,
-         w.compared.load(), w.wrong.load(), w.fault.peer);
+  uint64_t wrong = w.wrong + (w.fault != 0);
+  printf("{\"ranks\":%d,\"calls\":%lu,\"elements\":%lu,\"wrong\":%lu,\"fault\":%lx}\n", nRanks, calls,
+         w.compared.load(), w.wrong.load(), w.fault);
   return wrong;
 }
 
@@ -251,14 +267,15 @@ static bool givesUp() {
       allReduceOneShot<float, Op::sum>(c);
     });
   for (auto &t : threads) t.join();
-  return w.fault.peer == 3 && w.fault.call == 7;
+  return w.fault == ((uint64_t)3 << kFaultPeer | 7);
 }
 
 int main(int argc, char **argv) {
   const char *seed = getenv("TEST_SEED");
   uint64_t calls = argc > 1 ? strtoull(argv[1], nullptr, 10) : 2000, from = seed ? strtoull(seed, nullptr, 10) : 1;
+  planted = argc > 2 ? atoi(argv[2]) : 0;
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  if (DYN_KERNEL_MUTATE == 0 && !givesUp()) {
+  if (planted == 0 && !givesUp()) {
     fprintf(stderr, "a rank that does not come is not told of\n");
     return 1;
   }
@@ -266,14 +283,14 @@ int main(int argc, char **argv) {
   for (int nRanks : {2, 3, 4, 8}) { /* each in a process of its own */
     pid_t child = fork();
     if (child == 0) {
-      alarm(DYN_KERNEL_MUTATE ? 2 : 120); /* a mistake may hang */
+      alarm(planted ? 2 : 120); /* a mistake may hang */
       _exit(run(nRanks, calls * 4 / (uint64_t)(nRanks * nRanks) + 1, from + (uint64_t)nRanks) != 0);
     }
     int status;
     if (waitpid(child, &status, 0) != child || status != 0) wrong = true;
     if (wrong) break;
   }
-  if (wrong == (DYN_KERNEL_MUTATE != 0)) return 0;
+  if (wrong == (planted != 0)) return 0;
   fprintf(stderr, wrong ? "wrong results, or a hang: TEST_SEED=%lu\n" : "the planted mistake was not found (seed %lu)\n", from);
   return 1;
 }

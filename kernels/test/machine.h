@@ -22,10 +22,13 @@
 struct Index { unsigned x; };
 extern thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads(); /* of the block */
-inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 /* Now and then a thread stands still here. */
 void perhapsWait();
+
+/* Number of the mistake that is planted (line.cuh); 0: none. */
+extern int planted;
+#define DYN_KERNEL_MUTATE planted
 
 namespace dyn {
 
@@ -44,6 +47,17 @@ inline uint4 loadWords(const void *at) {
   perhapsWait();
   uint64_t first = half(at, 0)->load(std::memory_order_relaxed);
   return make_uint4((uint32_t)first, (uint32_t)(first >> 32), (uint32_t)second, (uint32_t)(second >> 32));
+}
+
+inline uint32_t loadHost(const uint32_t *at) { return ((const std::atomic<uint32_t> *)at)->load(std::memory_order_relaxed); }
+inline void storeHost(uint64_t *at, uint64_t value) { ((std::atomic<uint64_t> *)at)->store(value, std::memory_order_relaxed); }
+inline void storeRelease(uint32_t *at, uint32_t value) {
+  perhapsWait();
+  ((std::atomic<uint32_t> *)at)->store(value, std::memory_order_release);
+}
+inline uint32_t loadAcquire(const uint32_t *at) {
+  perhapsWait();
+  return ((const std::atomic<uint32_t> *)at)->load(std::memory_order_acquire);
 }
 
 inline uint64_t globalNs() {
