@@ -135,6 +135,24 @@ void dyn_capture_close(struct dyn_process *process) {
   process->mask = NULL;
 }
 
+/* Whether the call being made goes into a CUDA graph. The preload library knows of a call in its own thread; of one that is
+ * made for a group or a communicator that does not block, perhaps in another thread, NCCL told when it was asked for:
+ * where it was captured the library's guard saw to that (mask.h), and here it is seen to that NCCL tells of later calls,
+ * too, so that its last word is true. */
+bool dyn_in_graph(struct dyn_comm *comm) {
+  struct dyn_process *process = dyn_member_of(comm)->process;
+  int told = __atomic_load_n(&comm->captured, __ATOMIC_RELAXED);
+  if (!process || !dyn_event_timed()) return told;
+  const struct dyn_preload_call *call = process->preload->call();
+  if (call->depth > 0 && call->looked) return call->inGraph;
+  int tell = atomic_load_explicit(&process->preload->tell, memory_order_relaxed);
+  if ((atomic_load_explicit(&process->heldMask, memory_order_relaxed) & tell) != tell) {
+    atomic_fetch_or(&process->heldMask, tell);
+    dyn_mask_update(process, dyn_daemon_beats(dyn_member_of(comm)));
+  }
+  return told;
+}
+
 int dyn_capture_now(const struct dyn_process *process) {
   return process->preload != NULL && process->preload->call()->captured;
 }

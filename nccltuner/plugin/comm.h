@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tuner half's own view of a communicator, and the calls between its files: directory.c, record.c, comm.c, tuner.c.
+ * The tuner half's own view of a communicator, and the calls between its files: directory.c, record.c,
+ * comm.c, tuner.c, sampling.c.
  */
 #ifndef DYN_COMM_H
 #define DYN_COMM_H
@@ -69,10 +70,31 @@ void dyn_process_fork_child(void);
 /* At exit of the process: the ring's file goes, its memory stays for threads that still run. */
 void dyn_process_exit(void);
 
-/* tuner.c */
+static inline int dyn_bucket_of(size_t bytes) { /* not of 0 */
+  int log2Bytes = 63 - __builtin_clzll(bytes);
+  return log2Bytes < DYN_NUM_BUCKETS ? log2Bytes : DYN_NUM_BUCKETS - 1;
+}
+
+/* A heartbeat that has not moved for so many epochs is a dead daemon's. At 10,000 calls a second that is 6 s; at the
+ * fastest that NCCL can enqueue (about 2 us a call) 0.1 s, so a daemon beats at least every 50 ms. Only sampling hangs
+ * on it. */
+#define DYN_HEARTBEAT_EPOCHS 4096
+static inline bool dyn_daemon_beats(const struct dyn_member *member) {
+  return member->comm.epoch - member->comm.heartbeatEpoch < DYN_HEARTBEAT_EPOCHS;
+}
+
+/* sampling.c */
 void dyn_sampling_set(struct dyn_member *member, int sampling);
+void dyn_sampling_update(struct dyn_member *member); /* an epoch begins */
 void dyn_heartbeat_start(struct dyn_member *member);
 /* Of DYN_RANK_*, what says how this rank's calls are timed. */
 uint32_t dyn_timing_flags(const struct dyn_comm *comm);
+/* The call being made, in a process whose calls are timed by events: describes it where it is timed, and says whether the
+ * next one like it is to be. */
+void dyn_watch_call(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
+void dyn_tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
+
+/* capture.c: whether the call being made goes into a CUDA graph */
+bool dyn_in_graph(struct dyn_comm *comm);
 
 #endif

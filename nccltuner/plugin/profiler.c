@@ -46,7 +46,7 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     live++;
     /* CollApi says what is captured and what is a broadcast, and costs a call 0.1 us of the host's time (2 vCPU of an H200
      * machine, of 9). Where the preload library times calls it knows what is captured, and asks for CollApi where that
-     * is not enough (tuner.c). */
+     * is not enough (capture.c). */
     bool kernels = !context->process->eventTimed;
     int held = in->version >= 5 && (kernels || past) ? ncclProfileCollApi : 0;
     if (in->version >= DYN_HOLD_VERSION && kernels) held |= ncclProfileP2pApi; /* whose KernelCh capture.c looks after */

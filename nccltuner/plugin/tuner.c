@@ -14,11 +14,6 @@
 #include <emmintrin.h>
 #endif
 
-/* A heartbeat that has not moved for so many epochs is a dead daemon's. At 10,000 calls a second that is 6 s; at the
- * fastest that NCCL can enqueue (about 2 us a call) 0.1 s, so a daemon beats at least every 50 ms. Only sampling hangs
- * on it. */
-#define DYN_HEARTBEAT_EPOCHS 4096
-
 #define DYN_MARKS_SEEN (1u << 31)
 #define DYN_MARKS_DEVICE_LL (1u << 30)
 #define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
@@ -29,49 +24,6 @@
 #define DYN_ALL_GATHER 2
 #define DYN_REDUCE_SCATTER 3
 #define DYN_PROTO_LL 0
-
-/* ---- sampling ---- */
-
-static bool daemon_beats(const struct dyn_member *member) {
-  return member->comm.epoch - member->comm.heartbeatEpoch < DYN_HEARTBEAT_EPOCHS;
-}
-
-void dyn_sampling_set(struct dyn_member *member, int sampling) {
-  struct dyn_process *process = member->process;
-  if (!process) return;
-  if (sampling != member->comm.sampling) {
-    atomic_fetch_add_explicit(&process->samplingComms, sampling ? 1 : -1, memory_order_relaxed);
-    __atomic_store_n(&member->comm.sampling, sampling, __ATOMIC_RELAXED);
-  }
-  dyn_mask_update(process, daemon_beats(member));
-}
-
-void dyn_heartbeat_start(struct dyn_member *member) {
-  struct dyn_ring *ring = member->process->ring;
-  member->comm.heartbeatEpoch = member->comm.epoch;
-  member->comm.seenHeartbeat = ring ? __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED) : 0;
-}
-
-uint32_t dyn_timing_flags(const struct dyn_comm *comm) {
-  if (dyn_times_refused() || __atomic_load_n(&comm->past, __ATOMIC_RELAXED)) return DYN_RANK_NO_TIMES;
-  return dyn_event_timed() ? DYN_RANK_EVENT_TIMED : 0;
-}
-
-static void update_sampling(struct dyn_member *member) {
-  struct dyn_comm *comm = &member->comm;
-  struct dyn_ring *ring = member->process->ring;
-  uint32_t timing = DYN_RANK_NO_TIMES | DYN_RANK_EVENT_TIMED, flags = dyn_timing_flags(comm);
-  uint32_t told = __atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED);
-  if ((told & timing) != flags) /* found out since it joined; no other thread writes this rank's flags */
-    __atomic_store_n(&comm->self->flags, (told & ~timing) | flags, __ATOMIC_RELAXED);
-  if (!ring) return;
-  uint64_t heartbeat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
-  if (heartbeat != comm->seenHeartbeat) dyn_heartbeat_start(member);
-  uint32_t every = comm->slot ? comm->plan.sampleEvery : 1;
-  int before = comm->sampling;
-  dyn_sampling_set(member, every && (comm->epoch & (every - 1)) == 0 && !member->broken);
-  if (!before) comm->windowSeq = comm->seq;
-}
 
 /* ---- epochs ---- */
 
@@ -115,7 +67,7 @@ static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
   /* After the copy: from here on the daemon may take the former buffer. */
   __atomic_store_n(&comm->self->position, dyn_epoch_position(comm->epoch, slot), __ATOMIC_RELEASE);
   __atomic_store_n(&comm->self->calls, comm->seq, __ATOMIC_RELAXED);
-  if (member->process) update_sampling(member);
+  if (member->process) dyn_sampling_update(member);
 }
 
 /* ---- one call ---- */
@@ -153,24 +105,6 @@ static void publish_device(struct dyn_rank *self, uint32_t *marks, uint32_t usab
     __atomic_store_n(marks, old | DYN_MARKS_DEVICE_LL, __ATOMIC_RELAXED);
 }
 
-/* Whether the call being made goes into a CUDA graph. The preload library knows of a call in its own thread; of one that is
- * made for a group or a communicator that does not block, perhaps in another thread, NCCL told when it was asked for:
- * where it was captured the library's guard saw to that (mask.h), and here it is seen to that NCCL tells of later calls,
- * too, so that its last word is true. */
-static bool in_graph(struct dyn_comm *comm) {
-  struct dyn_process *process = dyn_member_of(comm)->process;
-  int told = __atomic_load_n(&comm->captured, __ATOMIC_RELAXED);
-  if (!process || !dyn_event_timed()) return told;
-  const struct dyn_preload_call *call = process->preload->call();
-  if (call->depth > 0 && call->looked) return call->inGraph;
-  int tell = atomic_load_explicit(&process->preload->tell, memory_order_relaxed);
-  if ((atomic_load_explicit(&process->heldMask, memory_order_relaxed) & tell) != tell) {
-    atomic_fetch_or(&process->heldMask, tell);
-    dyn_mask_update(process, daemon_beats(dyn_member_of(comm)));
-  }
-  return told;
-}
-
 /* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
  * the id goes on with the trials. What goes into a graph stays there: no trial, and none is used up. NCCL's guide (Using
  * NCCL with CUDA Graphs) wants a call captured on all ranks or on none, so all ranks still choose alike. */
@@ -204,11 +138,6 @@ static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   return action;
 }
 
-static int bucket_of(size_t bytes) {
-  int log2Bytes = 63 - __builtin_clzll(bytes);
-  return log2Bytes < DYN_NUM_BUCKETS ? log2Bytes : DYN_NUM_BUCKETS - 1;
-}
-
 /* True: NCCL will run it. */
 static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, int *nChannels) {
   uint32_t algo = action >> DYN_ACTION_ALGO_SHIFT & 15, proto = action >> DYN_ACTION_PROTO_SHIFT & 15;
@@ -223,7 +152,7 @@ static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, 
 
 static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                        int *nChannels) {
-  int bucket = bucket_of(bytes);
+  int bucket = dyn_bucket_of(bytes);
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
   publish_marks(&comm->self->marks[collective][bucket], usable);
   uint32_t action = next_action(comm, collective, bucket);
@@ -245,82 +174,23 @@ static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t byt
   __atomic_store_n(&d->seq, seq, __ATOMIC_RELEASE);
 }
 
-/* What this half knows of a call: neither its times nor what will run. */
-static struct dyn_sample sample_of(const struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
-                                   uint32_t action, uint16_t flags) {
-  return (struct dyn_sample){
-      .commId = comm->commId,
-      .seq = seq,
-      .bytes = bytes,
-      .planVersion = (uint32_t)comm->plan.version,
-      .action = action,
-      .rank = comm->rank,
-      .collective = (uint8_t)collective,
-      .algorithm = UINT8_MAX,
-      .protocol = UINT8_MAX,
-      .flags = flags,
-      .nRanks = comm->nRanks > UINT16_MAX ? UINT16_MAX : (uint16_t)comm->nRanks,
-  };
-}
-
-/* What goes into a CUDA graph is never asked for again: the daemon is told at once what was chosen, sampling or not.
- * Dropped and counted when the ring is full. */
-static __attribute__((noinline)) void tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
-                                                    uint32_t action) {
-  struct dyn_member *member = dyn_member_of(comm);
-  if (!comm->record || !member->process || !daemon_beats(member)) return;
-  struct dyn_sample sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_UNTIMED | DYN_SAMPLE_CAPTURED);
-  dyn_ring_put(member->process, &sample);
-}
-
-/* The preload library times this call: says which one it is; a Coll event in it says what runs (profiler_sample.c). */
-static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t seq, int collective, size_t bytes,
-                     uint32_t action) {
-  timed->asked++;
-  timed->lease = dyn_member_of(comm)->process->lease;
-  timed->sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_EVENT_TIMED);
-  timed->sample.made = comm->made[collective][bucket_of(bytes)];
-  timed->sample.entryCall = comm->entryCall < UINT8_MAX ? (uint8_t)comm->entryCall : UINT8_MAX;
-}
-
-/* All ranks sample the same calls: those of a window but its first (windowSeq), since timing may have begun for another
- * communicator, and trials. The call's thread is this one, unless the communicator does not block; then there is no probe
- * here and nothing comes of it there. */
-static __attribute__((noinline)) void watch(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
-                                            uint32_t action) {
-  struct dyn_member *member = dyn_member_of(comm);
-  struct dyn_watch_list *list = &member->process->preload->watched;
-  const struct dyn_preload_call *call = member->process->preload->call();
-  if (!bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
-  if (call->timed && ((comm->sampling && seq != comm->windowSeq) || comm->trial))
-    describe(comm, call->timed, seq, collective, bytes, action);
-  bool any = atomic_load_explicit(&list->used, memory_order_relaxed) > 0;
-  if (comm->coming && daemon_beats(member) && dyn_times_wanted(member->process)) {
-    comm->watched += dyn_watch_add(list, call->key);
-  } else if (comm->watched) {
-    comm->watched -= dyn_watch_remove(list, call->key);
-  }
-  if (any != (atomic_load_explicit(&list->used, memory_order_relaxed) > 0))
-    dyn_mask_update(member->process, daemon_beats(member));
-}
-
 /* A call is decided: those who ask for it later find it, and it counts. */
 static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
   uint64_t seq = comm->seq;
   if ((comm->sampling || comm->coming || comm->watched) && dyn_event_timed() && dyn_member_of(comm)->process)
-    watch(comm, seq, collective, bytes, action);
+    dyn_watch_call(comm, seq, collective, bytes, action);
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
   if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
-    tell_captured(comm, seq, collective, bytes, action);
+    dyn_tell_captured(comm, seq, collective, bytes, action);
   __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
 }
 
 void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
-  comm->inGraph = in_graph(comm);
+  comm->inGraph = dyn_in_graph(comm);
   if (comm->record) {
     struct dyn_member *member = dyn_member_of(comm);
     if (comm->callsLeft == 0) enter_epoch(member);
@@ -337,10 +207,10 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
   if (!usable) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
   if (collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER) bytes *= comm->nRanks;
-  int bucket = bucket_of(bytes);
+  int bucket = dyn_bucket_of(bytes);
   publish_device(comm->self, &comm->self->marks[collective][bucket], usable);
   if (!comm->deviceLL) return;
-  comm->inGraph = in_graph(comm);
+  comm->inGraph = dyn_in_graph(comm);
   uint32_t action = coming_action(comm, collective, bucket);
   if ((action >> DYN_ACTION_PROTO_SHIFT & 15) != DYN_PROTO_LL || !apply(action, usable, costs, numProto, NULL)) return;
   next_action(comm, collective, bucket);

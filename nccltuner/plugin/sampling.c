@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which calls are timed, and what this half says of a call: docs/design.md, decision 9. Called from the choice, so nothing
+ * here locks, allocates, waits or enters the kernel either, and nothing of it reaches back into the choice.
+ */
+#include "comm.h"
+
+/* ---- epochs ---- */
+
+void dyn_sampling_set(struct dyn_member *member, int sampling) {
+  struct dyn_process *process = member->process;
+  if (!process) return;
+  if (sampling != member->comm.sampling) {
+    atomic_fetch_add_explicit(&process->samplingComms, sampling ? 1 : -1, memory_order_relaxed);
+    __atomic_store_n(&member->comm.sampling, sampling, __ATOMIC_RELAXED);
+  }
+  dyn_mask_update(process, dyn_daemon_beats(member));
+}
+
+void dyn_heartbeat_start(struct dyn_member *member) {
+  struct dyn_ring *ring = member->process->ring;
+  member->comm.heartbeatEpoch = member->comm.epoch;
+  member->comm.seenHeartbeat = ring ? __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED) : 0;
+}
+
+uint32_t dyn_timing_flags(const struct dyn_comm *comm) {
+  if (dyn_times_refused() || __atomic_load_n(&comm->past, __ATOMIC_RELAXED)) return DYN_RANK_NO_TIMES;
+  return dyn_event_timed() ? DYN_RANK_EVENT_TIMED : 0;
+}
+
+void dyn_sampling_update(struct dyn_member *member) {
+  struct dyn_comm *comm = &member->comm;
+  struct dyn_ring *ring = member->process->ring;
+  uint32_t timing = DYN_RANK_NO_TIMES | DYN_RANK_EVENT_TIMED, flags = dyn_timing_flags(comm);
+  uint32_t told = __atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED);
+  if ((told & timing) != flags) /* found out since it joined; no other thread writes this rank's flags */
+    __atomic_store_n(&comm->self->flags, (told & ~timing) | flags, __ATOMIC_RELAXED);
+  if (!ring) return;
+  uint64_t heartbeat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
+  if (heartbeat != comm->seenHeartbeat) dyn_heartbeat_start(member);
+  uint32_t every = comm->slot ? comm->plan.sampleEvery : 1;
+  int before = comm->sampling;
+  dyn_sampling_set(member, every && (comm->epoch & (every - 1)) == 0 && !member->broken);
+  if (!before) comm->windowSeq = comm->seq;
+}
+
+/* ---- one call ---- */
+
+/* What this half knows of a call: neither its times nor what will run. */
+static struct dyn_sample sample_of(const struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes,
+                                   uint32_t action, uint16_t flags) {
+  return (struct dyn_sample){
+      .commId = comm->commId,
+      .seq = seq,
+      .bytes = bytes,
+      .planVersion = (uint32_t)comm->plan.version,
+      .action = action,
+      .rank = comm->rank,
+      .collective = (uint8_t)collective,
+      .algorithm = UINT8_MAX,
+      .protocol = UINT8_MAX,
+      .flags = flags,
+      .nRanks = comm->nRanks > UINT16_MAX ? UINT16_MAX : (uint16_t)comm->nRanks,
+  };
+}
+
+/* What goes into a CUDA graph is never asked for again: the daemon is told at once what was chosen, sampling or not.
+ * Dropped and counted when the ring is full. */
+void dyn_tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
+  struct dyn_member *member = dyn_member_of(comm);
+  if (!comm->record || !member->process || !dyn_daemon_beats(member)) return;
+  struct dyn_sample sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_UNTIMED | DYN_SAMPLE_CAPTURED);
+  dyn_ring_put(member->process, &sample);
+}
+
+/* The preload library times this call: says which one it is; a Coll event in it says what runs (profiler_sample.c). */
+static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t seq, int collective, size_t bytes,
+                     uint32_t action) {
+  timed->asked++;
+  timed->lease = dyn_member_of(comm)->process->lease;
+  timed->sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_EVENT_TIMED);
+  timed->sample.made = comm->made[collective][dyn_bucket_of(bytes)];
+  timed->sample.entryCall = comm->entryCall < UINT8_MAX ? (uint8_t)comm->entryCall : UINT8_MAX;
+}
+
+/* All ranks sample the same calls: those of a window but its first (windowSeq), since timing may have begun for another
+ * communicator, and trials. The call's thread is this one, unless the communicator does not block; then there is no probe
+ * here and nothing comes of it there. */
+void dyn_watch_call(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
+  struct dyn_member *member = dyn_member_of(comm);
+  struct dyn_watch_list *list = &member->process->preload->watched;
+  const struct dyn_preload_call *call = member->process->preload->call();
+  if (!bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
+  if (call->timed && ((comm->sampling && seq != comm->windowSeq) || comm->trial))
+    describe(comm, call->timed, seq, collective, bytes, action);
+  bool any = atomic_load_explicit(&list->used, memory_order_relaxed) > 0;
+  if (comm->coming && dyn_daemon_beats(member) && dyn_times_wanted(member->process)) {
+    comm->watched += dyn_watch_add(list, call->key);
+  } else if (comm->watched) {
+    comm->watched -= dyn_watch_remove(list, call->key);
+  }
+  if (any != (atomic_load_explicit(&list->used, memory_order_relaxed) > 0))
+    dyn_mask_update(member->process, dyn_daemon_beats(member));
+}
