@@ -76,6 +76,10 @@ gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
 	nccltuner/gputest/run.sh
 	nccltuner/gputest/cases.sh
 
+.PHONY: gpu-kernels
+gpu-kernels: ## the kernels of kernels/ checked and timed on the GPUs of this machine
+	kernels/bench/run.sh
+
 .PHONY: gpu-stress
 gpu-stress: all ## ten minutes of a random mix on the GPUs of this machine, the daemon killed every 10 s
 	nccltuner/gputest/stress.sh 600

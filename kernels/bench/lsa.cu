@@ -351,6 +351,9 @@ int main(int argc, char **argv) {
     if (rank == 0) NCCL(ncclGetUniqueId(&shared->id));
     barrier();
     Rank k = start();
+    int version = 0;
+    NCCL(ncclGetVersion(&version));
+    if (rank == 0) printf("{\"figure\":\"lsa\",\"ranks\":%d,\"nccl\":%d}\n", numRanks, version);
     if (checks) check(k);
     barrier();
     if (times) time(k, sizes);
