@@ -85,11 +85,11 @@ __device__ void compare(T want, T got, unsigned long long *wrong) {
     }
 }
 /* Sums of elements from skip on of every rank's input. */
-template <typename T, Op op>
-__global__ void verify(const T *at, size_t count, size_t skip, int nRanks, unsigned seed, unsigned long long *wrong) {
+template <typename T>
+__global__ void verify(const T *at, size_t count, size_t skip, int nRanks, Op op, unsigned seed, unsigned long long *wrong) {
   for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
     double sum = (double)Number<T>::up(valueOf<T>(0, skip + i, op, seed));
-    for (int r = 1; r < nRanks; r++) sum = combine<op, double>(sum, (double)Number<T>::up(valueOf<T>(r, skip + i, op, seed)));
+    for (int r = 1; r < nRanks; r++) sum = combine(op, sum, (double)Number<T>::up(valueOf<T>(r, skip + i, op, seed)));
     if (op == Op::avg) sum = std::is_integral<T>::value ? (double)(long long)(sum / nRanks) : sum / nRanks;
     compare(Number<T>::down((typename Number<T>::Wide)sum), at[i], wrong);
   }
@@ -161,8 +161,8 @@ static void healthy(const Rank &k) {
 
 constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001};
 
-template <typename T, Op op>
-static void checkOp(Rank &k) {
+template <typename T>
+static void checkOp(Rank &k, Op op) {
   unsigned seed = 1;
   for (size_t count : kCounts)
     for (int kind = 0; kind < 4; kind++)
@@ -171,12 +171,12 @@ static void checkOp(Rank &k) {
         int blocks = 1 + seed % 7 * 9;
         T *in = (T *)k.in + shift, *out = seed & 1 ? in + (scatters ? rank * count : 0) : (T *)k.out + shift;
         fill<T><<<32, 256, 0, k.stream>>>(in, scatters ? count * numRanks : count, rank, op, seed);
-        Call c = {in, out, count, k.domain};
-        if (kind == 0) allReduceOneShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
-        else if (kind == 1) allReduceTwoShot<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
-        else if (kind == 2) reduceScatter<T, op><<<blocks, kThreads, 0, k.stream>>>(c);
-        else allReduceBulk<T, op><<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
-        verify<T, op><<<32, 256, 0, k.stream>>>(out, count, scatters ? rank * count : 0, numRanks, seed, k.wrong);
+        Call c = {in, out, count, op, k.domain};
+        if (kind == 0) allReduceOneShot<T><<<blocks, kThreads, 0, k.stream>>>(c);
+        else if (kind == 1) allReduceTwoShot<T><<<blocks, kThreads, 0, k.stream>>>(c);
+        else if (kind == 2) reduceScatter<T><<<blocks, kThreads, 0, k.stream>>>(c);
+        else allReduceBulk<T><<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
+        verify<T><<<32, 256, 0, k.stream>>>(out, count, scatters ? rank * count : 0, numRanks, op, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
       }
@@ -193,7 +193,7 @@ static void checkMoves(Rank &k) {
         bool inPlace = seed & 1;
         Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (kind == 0 ? rank * count : 0) : (Byte *)k.in + shift;
         fill<Byte><<<32, 256, 0, k.stream>>>(in, kind == 1 ? count * numRanks : count, rank, Op::sum, seed);
-        Call c = {in, out, count, k.domain};
+        Call c = {in, out, count, Op::sum, k.domain};
         if (kind == 0) allGather<<<blocks, kThreads, 0, k.stream>>>(c);
         else if (kind == 1) allToAll<<<blocks, kThreads, 0, k.stream>>>(c);
         else broadcast<<<blocks, kThreads, 0, k.stream>>>(c, root);
@@ -205,20 +205,18 @@ static void checkMoves(Rank &k) {
   healthy(k);
 }
 
-/* Operators that only compare or multiply with a few types: each is a kernel more to compile. */
-template <typename T, bool everyOp = false>
+template <typename T>
 static void checkType(Rank &k, const char *name) {
   unsigned long long before = *k.wrong;
-  checkOp<T, Op::sum>(k), checkOp<T, Op::avg>(k);
-  if constexpr (everyOp) checkOp<T, Op::prod>(k), checkOp<T, Op::max>(k), checkOp<T, Op::min>(k);
+  for (Op op : {Op::sum, Op::prod, Op::max, Op::min, Op::avg}) checkOp<T>(k, op);
   if (*k.wrong != before) printf("{\"figure\":\"lsa check\",\"type\":\"%s\",\"rank\":%d,\"wrong\":%llu}\n", name, rank, *k.wrong - before);
 }
 
 static void check(Rank &k) {
-  checkType<int8_t, true>(k, "int8"), checkType<uint8_t>(k, "uint8"), checkType<int32_t>(k, "int32"), checkType<uint32_t>(k, "uint32");
-  checkType<int64_t, true>(k, "int64"), checkType<uint64_t>(k, "uint64"), checkType<__half, true>(k, "half"), checkType<float>(k, "float");
+  checkType<int8_t>(k, "int8"), checkType<uint8_t>(k, "uint8"), checkType<int32_t>(k, "int32"), checkType<uint32_t>(k, "uint32");
+  checkType<int64_t>(k, "int64"), checkType<uint64_t>(k, "uint64"), checkType<__half>(k, "half"), checkType<float>(k, "float");
   checkType<double>(k, "double"), checkType<__nv_bfloat16>(k, "bfloat16");
-  checkType<__nv_fp8_e4m3, true>(k, "fp8e4m3"), checkType<__nv_fp8_e5m2>(k, "fp8e5m2");
+  checkType<__nv_fp8_e4m3>(k, "fp8e4m3"), checkType<__nv_fp8_e5m2>(k, "fp8e5m2");
   checkMoves(k);
   shared->wrong += (long)*k.wrong;
   barrier();
@@ -289,15 +287,16 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
   using T = __nv_bfloat16;
   for (size_t bytes : sizes) {
     size_t count = bytes / sizeof(T), part = count / numRanks, packs = packsOf(count, sizeof(T)), partPacks = packsOf(part, sizeof(T));
-    Call all = {k.in, k.out, count, k.domain}, parts = {k.in, k.out, part, k.domain}, moved = {k.in, k.out, part * sizeof(T), k.domain};
+    Call all = {k.in, k.out, count, Op::sum, k.domain}, parts = all, moved = all;
+    parts.count = part, moved.count = part * sizeof(T);
     timeNccl(k, "AllReduce", bytes, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "AllReduce", "one shot", bytes, packs, oneShotLines(packs) <= kLines, [&](int n) { allReduceOneShot<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all); });
+    timePath(k, "AllReduce", "one shot", bytes, packs, oneShotLines(packs) <= kLines, [&](int n) { allReduceOneShot<T><<<n, kThreads, 0, k.stream>>>(all); });
     timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, twoShotLines(packs, numRanks) <= kLines,
-             [&](int n) { allReduceTwoShot<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all); });
+             [&](int n) { allReduceTwoShot<T><<<n, kThreads, 0, k.stream>>>(all); });
     size_t part16 = bulkPart(vecsOf(count, sizeof(T)), numRanks);
-    timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kVecs, [&](int n) { allReduceBulk<T, Op::sum><<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
+    timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kVecs, [&](int n) { allReduceBulk<T><<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
     timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { reduceScatter<T, Op::sum><<<n, kThreads, 0, k.stream>>>(parts); });
+    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { reduceScatter<T><<<n, kThreads, 0, k.stream>>>(parts); });
     timeNccl(k, "AllGather", bytes, [&] { NCCL(ncclAllGather(k.in, k.out, part, ncclBfloat16, k.comm, k.stream)); });
     timePath(k, "AllGather", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { allGather<<<n, kThreads, 0, k.stream>>>(moved); });
     timeNccl(k, "AllToAll", bytes, [&] {

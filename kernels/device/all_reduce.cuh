@@ -18,6 +18,7 @@ struct Call {
   const void *send;
   void *recv;   /* may be send */
   size_t count; /* elements, at least 1 */
+  Op op;        /* of those that add up */
   Domain domain;
 };
 
@@ -31,8 +32,8 @@ __host__ __device__ inline size_t twoShotLines(size_t packs, int nRanks) { retur
 __device__ __forceinline__ bool aligned(const Call &c) { return (((size_t)c.send | (size_t)c.recv) & (kLineData - 1)) == 0; }
 
 /* Sums up in the order of ranks: own is this rank's part, line(r) another one's. */
-template <typename T, Op op, typename Line>
-__device__ __forceinline__ Pack<T> reduceRanks(const Domain &d, const Pack<T> &own, Line line) {
+template <typename T, typename Line>
+__device__ __forceinline__ Pack<T> reduceRanks(const Domain &d, Op op, const Pack<T> &own, Line line) {
   using N = Number<T>;
   typename N::Wide sum[Pack<T>::kElements] = {};
 #pragma unroll
@@ -43,15 +44,15 @@ __device__ __forceinline__ Pack<T> reduceRanks(const Domain &d, const Pack<T> &o
     part.bits = r == d.rank ? own.bits : line(r);
 #pragma unroll
     for (int i = 0; i < Pack<T>::kElements; i++)
-      sum[i] = k == 0 ? N::up(part.elements[i]) : combine<op>(sum[i], N::up(part.elements[i]));
+      sum[i] = k == 0 ? N::up(part.elements[i]) : combine(op, sum[i], N::up(part.elements[i]));
   }
   Pack<T> out;
 #pragma unroll
-  for (int i = 0; i < Pack<T>::kElements; i++) out.elements[i] = N::down(finish<op>(sum[i], d.nRanks));
+  for (int i = 0; i < Pack<T>::kElements; i++) out.elements[i] = N::down(finish(op, sum[i], d.nRanks));
   return out;
 }
 
-template <typename T, Op op>
+template <typename T>
 __global__ void __launch_bounds__(kThreads) allReduceOneShot(const __grid_constant__ Call c) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
@@ -65,14 +66,14 @@ __global__ void __launch_bounds__(kThreads) allReduceOneShot(const __grid_consta
   }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send, i, c.count, fast);
-    Pack<T> out = reduceRanks<T, op>(d, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
+    Pack<T> out = reduceRanks<T>(d, c.op, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
     storePack((T *)c.recv, i, c.count, fast, out);
   }
   endCall(d, call);
 }
 
 /* Part k is rank k's to add up. Of a slot the first half holds what peers send to be added, the second the sender's sums. */
-template <typename T, Op op>
+template <typename T>
 __global__ void __launch_bounds__(kThreads) allReduceTwoShot(const __grid_constant__ Call c) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) allReduceTwoShot(const __grid_consta
     size_t at = d.rank * chunk + i;
     if (at >= packs) break;
     Pack<T> own = loadPack(send, at, c.count, fast);
-    Pack<T> out = reduceRanks<T, op>(d, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
+    Pack<T> out = reduceRanks<T>(d, c.op, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
     for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + (chunk + i) * kLineBytes, out.bits, call);
     storePack((T *)c.recv, at, c.count, fast, out);
   }

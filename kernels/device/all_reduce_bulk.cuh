@@ -79,7 +79,7 @@ __device__ __forceinline__ void blockBarrier(const Domain &d, const Bulk &b, uin
   if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_HASTE) __syncthreads();
 }
 
-template <typename T, Op op>
+template <typename T>
 __global__ void __launch_bounds__(kThreads) allReduceBulk(const __grid_constant__ Call c, const __grid_constant__ Bulk b) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
@@ -107,11 +107,11 @@ __global__ void __launch_bounds__(kThreads) allReduceBulk(const __grid_constant_
       if (r == d.rank) v = loadVec(send, at, c.count, fast);
       else v.bits = ((const uint4 *)b.memory[d.rank])[r * b.vecs + i];
 #pragma unroll
-      for (int e = 0; e < Vec<T>::kElements; e++) sum[e] = r == 0 ? N::up(v.elements[e]) : combine<op>(sum[e], N::up(v.elements[e]));
+      for (int e = 0; e < Vec<T>::kElements; e++) sum[e] = r == 0 ? N::up(v.elements[e]) : combine(c.op, sum[e], N::up(v.elements[e]));
     }
     Vec<T> out;
 #pragma unroll
-    for (int e = 0; e < Vec<T>::kElements; e++) out.elements[e] = N::down(finish<op>(sum[e], d.nRanks));
+    for (int e = 0; e < Vec<T>::kElements; e++) out.elements[e] = N::down(finish(c.op, sum[e], d.nRanks));
     for (int k = 1; k < d.nRanks; k++) ((uint4 *)b.memory[peerOf(d, k)])[room + d.rank * b.vecs + i] = out.bits;
     storeVec(recv, at, c.count, fast, out);
   }

@@ -10,7 +10,7 @@
 namespace dyn {
 
 /* count: elements of a part. Every rank's send has nRanks parts; recv is a part, and may be send's own one. */
-template <typename T, Op op>
+template <typename T>
 __global__ void __launch_bounds__(kThreads) reduceScatter(const __grid_constant__ Call c) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) reduceScatter(const __grid_constant_
     }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send + d.rank * c.count, i, c.count, fast);
-    Pack<T> out = reduceRanks<T, op>(d, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
+    Pack<T> out = reduceRanks<T>(d, c.op, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
     storePack((T *)c.recv, i, c.count, fast, out);
   }
   endCall(d, call);

@@ -115,7 +115,7 @@ static size_t sent(const Step &s, int nRanks) { return s.kind == Kind::reduceSca
 static size_t got(const Step &s, int nRanks) { return s.kind == Kind::allGather || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
 
 /* Element i of what rank has in the end. */
-template <typename T, Op op>
+template <typename T>
 static T wanted(const Step &s, int nRanks, int rank, size_t i) {
   using N = Number<T>;
   size_t part = i / s.count, at = i % s.count;
@@ -127,16 +127,16 @@ static T wanted(const Step &s, int nRanks, int rank, size_t i) {
   }
   if (s.kind == Kind::reduceScatter) i += rank * s.count;
   typename N::Wide sum = N::up(valueOf<T>(s, 0, i));
-  for (int r = 1; r < nRanks; r++) sum = combine<op>(sum, N::up(valueOf<T>(s, r, i)));
-  return N::down(finish<op>(sum, nRanks));
+  for (int r = 1; r < nRanks; r++) sum = combine(s.op, sum, N::up(valueOf<T>(s, r, i)));
+  return N::down(finish(s.op, sum, nRanks));
 }
 
-template <typename T, Op op>
+template <typename T>
 static void check(World &w, const Step &s, int rank, const T *out) {
   size_t elements = got(s, w.nRanks);
   uint64_t wrong = 0;
   for (size_t i = 0; i < elements; i++) {
-    T want = wanted<T, op>(s, w.nRanks, rank, i);
+    T want = wanted<T>(s, w.nRanks, rank, i);
     wrong += memcmp(&want, &out[i], sizeof(T)) != 0;
   }
   const unsigned char *before = (const unsigned char *)out, *behind = (const unsigned char *)(out + elements);
@@ -156,22 +156,22 @@ static Bulk bulkOf(World &w, int rank) {
   return b;
 }
 
-template <typename T, Op op>
+template <typename T>
 static void launch(const Step &s, const Call &c, const Bulk &b) {
   Call bytes = c;
   bytes.count *= sizeof(T);
   switch (s.kind) {
-    case Kind::oneShot: allReduceOneShot<T, op>(c); break;
-    case Kind::twoShot: allReduceTwoShot<T, op>(c); break;
-    case Kind::bulk: allReduceBulk<T, op>(c, b); break;
-    case Kind::reduceScatter: reduceScatter<T, op>(c); break;
+    case Kind::oneShot: allReduceOneShot<T>(c); break;
+    case Kind::twoShot: allReduceTwoShot<T>(c); break;
+    case Kind::bulk: allReduceBulk<T>(c, b); break;
+    case Kind::reduceScatter: reduceScatter<T>(c); break;
     case Kind::allGather: allGather(bytes); break;
     case Kind::allToAll: allToAll(bytes); break;
     default: broadcast(bytes, s.root);
   }
 }
 
-template <typename T, Op op>
+template <typename T>
 static void play(World &w, const Step &s, int rank, bool first) {
   T *in = (T *)(w.in[rank].get() + 16) + s.shift, *out = (T *)(w.out[rank].get() + 16) + s.shift;
   if (s.inPlace && s.kind == Kind::allGather) in = out + rank * s.count;
@@ -184,21 +184,10 @@ static void play(World &w, const Step &s, int rank, bool first) {
   pthread_barrier_wait(&w.ofRank[rank]);
   if (blockIdx.x < s.blocks) {
     gridDim.x = s.blocks;
-    launch<T, op>(s, {in, out, s.count, domainOf(w, rank, 20000000000u)}, bulkOf(w, rank));
+    launch<T>(s, {in, out, s.count, s.op, domainOf(w, rank, 20000000000u)}, bulkOf(w, rank));
   }
   pthread_barrier_wait(&w.ofRank[rank]);
-  if (first) check<T, op>(w, s, rank, out);
-}
-
-template <typename T>
-static void playType(World &w, const Step &s, int rank, bool first) {
-  switch (s.op) {
-    case Op::sum: play<T, Op::sum>(w, s, rank, first); break;
-    case Op::prod: play<T, Op::prod>(w, s, rank, first); break;
-    case Op::max: play<T, Op::max>(w, s, rank, first); break;
-    case Op::min: play<T, Op::min>(w, s, rank, first); break;
-    case Op::avg: play<T, Op::avg>(w, s, rank, first); break;
-  }
+  if (first) check<T>(w, s, rank, out);
 }
 
 static void thread(World *w, int rank, unsigned block, unsigned thread) {
@@ -209,14 +198,14 @@ static void thread(World *w, int rank, unsigned block, unsigned thread) {
   for (uint64_t n = 0; n < w->calls; n++) {
     Step s = stepOf(w->seed, n, w->nRanks);
     switch (s.type) {
-      case Type::i8: playType<int8_t>(*w, s, rank, first); break;
-      case Type::u32: playType<uint32_t>(*w, s, rank, first); break;
-      case Type::i64: playType<int64_t>(*w, s, rank, first); break;
-      case Type::f16: playType<__half>(*w, s, rank, first); break;
-      case Type::bf16: playType<__nv_bfloat16>(*w, s, rank, first); break;
-      case Type::f32: playType<float>(*w, s, rank, first); break;
-      case Type::f64: playType<double>(*w, s, rank, first); break;
-      default: playType<__nv_fp8_e4m3>(*w, s, rank, first); break;
+      case Type::i8: play<int8_t>(*w, s, rank, first); break;
+      case Type::u32: play<uint32_t>(*w, s, rank, first); break;
+      case Type::i64: play<int64_t>(*w, s, rank, first); break;
+      case Type::f16: play<__half>(*w, s, rank, first); break;
+      case Type::bf16: play<__nv_bfloat16>(*w, s, rank, first); break;
+      case Type::f32: play<float>(*w, s, rank, first); break;
+      case Type::f64: play<double>(*w, s, rank, first); break;
+      default: play<__nv_fp8_e4m3>(*w, s, rank, first); break;
     }
   }
 }
@@ -263,8 +252,8 @@ static bool givesUp() {
       ofBlock = &alone;
       blockDim.x = gridDim.x = 1;
       w.counters[r].assign(kMaxBlocks, 6);
-      Call c = {w.in[r].get(), w.out[r].get(), 5, domainOf(w, r, 50000000)};
-      allReduceOneShot<float, Op::sum>(c);
+      Call c = {w.in[r].get(), w.out[r].get(), 5, Op::sum, domainOf(w, r, 50000000)};
+      allReduceOneShot<float>(c);
     });
   for (auto &t : threads) t.join();
   return w.fault == ((uint64_t)3 << kFaultPeer | 7);
