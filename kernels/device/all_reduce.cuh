@@ -31,24 +31,25 @@ __host__ __device__ inline size_t twoShotLines(size_t packs, int nRanks) { retur
 
 __device__ __forceinline__ bool aligned(const Call &c) { return (((size_t)c.send | (size_t)c.recv) & (kLineData - 1)) == 0; }
 
-/* Sums up in the order of ranks: own is this rank's part, line(r) another one's. */
-template <typename T, typename Line>
-__device__ __forceinline__ Pack<T> reduceRanks(const Domain &d, Op op, const Pack<T> &own, Line line) {
+/* Sums up line i of all ranks, in their order; own is this rank's. */
+template <typename T>
+__device__ __forceinline__ Pack<T> reduceRanks(const Domain &d, Op op, const Pack<T> &own, size_t i, uint32_t call) {
   using N = Number<T>;
   typename N::Wide sum[Pack<T>::kElements] = {};
+  uint2 data[kMaxRanks];
+  awaitLines(d, i, call, data);
 #pragma unroll
   for (int k = 0; k < kMaxRanks; k++) {
     if (k >= d.nRanks) break;
     int r = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (d.rank + k) % d.nRanks : k;
     Pack<T> part;
-    part.bits = r == d.rank ? own.bits : line(r);
+    part.bits = r == d.rank ? own.bits : data[r];
 #pragma unroll
-    for (int i = 0; i < Pack<T>::kElements; i++)
-      sum[i] = k == 0 ? N::up(part.elements[i]) : combine(op, sum[i], N::up(part.elements[i]));
+    for (int e = 0; e < Pack<T>::kElements; e++) sum[e] = k == 0 ? N::up(part.elements[e]) : combine(op, sum[e], N::up(part.elements[e]));
   }
   Pack<T> out;
 #pragma unroll
-  for (int i = 0; i < Pack<T>::kElements; i++) out.elements[i] = N::down(finish(op, sum[i], d.nRanks));
+  for (int e = 0; e < Pack<T>::kElements; e++) out.elements[e] = N::down(finish(op, sum[e], d.nRanks));
   return out;
 }
 
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) allReduceOneShot(const __grid_consta
   }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send, i, c.count, fast);
-    Pack<T> out = reduceRanks<T>(d, c.op, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
+    Pack<T> out = reduceRanks<T>(d, c.op, own, i, call);
     storePack((T *)c.recv, i, c.count, fast, out);
   }
   endCall(d, call);
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) allReduceTwoShot(const __grid_consta
     size_t at = d.rank * chunk + i;
     if (at >= packs) break;
     Pack<T> own = loadPack(send, at, c.count, fast);
-    Pack<T> out = reduceRanks<T>(d, c.op, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
+    Pack<T> out = reduceRanks<T>(d, c.op, own, i, call);
     for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + (chunk + i) * kLineBytes, out.bits, call);
     storePack((T *)c.recv, at, c.count, fast, out);
   }
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) allReduceTwoShot(const __grid_consta
       size_t at = peer * chunk + i;
       if (at >= packs) continue;
       Pack<T> sum;
-      sum.bits = awaitLine(d, slot(d, d.rank, peer, call) + (chunk + i) * kLineBytes, peer, call);
+      sum.bits = awaitLine(d, peer, chunk + i, call);
       storePack((T *)c.recv, at, c.count, fast, sum);
     }
   endCall(d, call);

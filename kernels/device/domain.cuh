@@ -73,13 +73,28 @@ __attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer,
   return false;
 }
 
-/* A peer's line; zeros where it does not come: the host finds the fault, the result is of no use. */
-__device__ __forceinline__ uint2 awaitLine(const Domain &d, const char *at, int peer, uint32_t call) {
-  uint2 data;
+/* Line number i of one peer; zeros where it does not come: the host finds the fault, the result is of no use. */
+__device__ __forceinline__ uint2 awaitLine(const Domain &d, int peer, size_t i, uint32_t call) {
+  const char *at = slot(d, d.rank, peer, call) + i * kLineBytes;
   uint64_t since = 0;
-  for (unsigned spins = 0; !loadLine(at, call, &data);)
+  for (unsigned spins = 0;;) {
+    uint4 line = loadWords(at);
+    if (isWhole(line, call)) return dataOf(line);
     if ((++spins & kSpins) == 0 && !goOn(d, peer, call, &since)) return make_uint2(0, 0);
-  return data;
+  }
+}
+
+/* The same of all peers. All are asked for before any is looked at, so that waiting for one is waiting for all. */
+__device__ __forceinline__ void awaitLines(const Domain &d, size_t i, uint32_t call, uint2 (&data)[kMaxRanks]) {
+  uint4 line[kMaxRanks];
+  const char *at = slot(d, d.rank, 0, call) + i * kLineBytes;
+  const size_t apart = d.lines * kLineBytes;
+#pragma unroll
+  for (int r = 0; r < kMaxRanks; r++)
+    if (r < d.nRanks && r != d.rank) line[r] = loadWords(at + r * apart);
+#pragma unroll
+  for (int r = 0; r < kMaxRanks; r++)
+    if (r < d.nRanks && r != d.rank) data[r] = isWhole(line[r], call) ? dataOf(line[r]) : awaitLine(d, r, i, call);
 }
 
 }  // namespace dyn

@@ -35,11 +35,10 @@ constexpr int kLineBytes = 16, kLineData = 8;
 __device__ __forceinline__ void storeLine(void *at, uint2 data, uint32_t flag) { storeWords(at, make_uint4(data.x, flag, data.y, flag)); }
 
 /* True: both halves are of this flag. */
-__device__ __forceinline__ bool loadLine(const void *at, uint32_t flag, uint2 *data) {
-  uint4 words = loadWords(at);
-  *data = make_uint2(words.x, words.z);
-  return words.y == flag && (words.w == flag || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_FLAG);
+__device__ __forceinline__ bool isWhole(uint4 line, uint32_t flag) {
+  return line.y == flag && (line.w == flag || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_FLAG);
 }
+__device__ __forceinline__ uint2 dataOf(uint4 line) { return make_uint2(line.x, line.z); }
 
 /* 8 bytes of elements; of the last one of a buffer what is there, and zeros. A buffer may begin anywhere that its type may. */
 template <typename T>

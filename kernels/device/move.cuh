@@ -14,6 +14,19 @@ using Byte = uint8_t;
 /* Where every rank's part begins at a multiple of 8 bytes, packs go as they are. */
 __device__ __forceinline__ bool alignedParts(const Call &c) { return aligned(c) && c.count % kLineData == 0; }
 
+/* Line i of every peer to where that peer's part lies. */
+__device__ __forceinline__ void takeParts(const Domain &d, Byte *recv, size_t i, uint32_t call, size_t count, bool fast) {
+  uint2 data[kMaxRanks];
+  awaitLines(d, i, call, data);
+#pragma unroll
+  for (int r = 0; r < kMaxRanks; r++) {
+    if (r >= d.nRanks || r == d.rank) continue;
+    Pack<Byte> part;
+    part.bits = data[r];
+    storePack(recv + r * count, i, count, fast, part);
+  }
+}
+
 /* count: bytes of a part. send is a part, and may be recv's own one. */
 __global__ void __launch_bounds__(kThreads) allGather(const __grid_constant__ Call c) {
   const Domain &d = c.domain;
@@ -28,13 +41,7 @@ __global__ void __launch_bounds__(kThreads) allGather(const __grid_constant__ Ca
     for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + i * kLineBytes, own.bits, call);
     if (!inPlace) storePack(recv + d.rank * c.count, i, c.count, fast, own);
   }
-  for (size_t i = first; i < packs; i += stride)
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, d.nRanks - k); /* who sent to this rank first */
-      Pack<Byte> part;
-      part.bits = awaitLine(d, slot(d, d.rank, peer, call) + i * kLineBytes, peer, call);
-      storePack(recv + peer * c.count, i, c.count, fast, part);
-    }
+  for (size_t i = first; i < packs; i += stride) takeParts(d, recv, i, call, c.count, fast);
   endCall(d, call);
 }
 
@@ -54,12 +61,7 @@ __global__ void __launch_bounds__(kThreads) allToAll(const __grid_constant__ Cal
     }
   for (size_t i = first; i < packs; i += stride) {
     if (send != recv) storePack(recv + d.rank * c.count, i, c.count, fast, loadPack(send + d.rank * c.count, i, c.count, fast));
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, d.nRanks - k);
-      Pack<Byte> part;
-      part.bits = awaitLine(d, slot(d, d.rank, peer, call) + i * kLineBytes, peer, call);
-      storePack(recv + peer * c.count, i, c.count, fast, part);
-    }
+    takeParts(d, recv, i, call, c.count, fast);
   }
   endCall(d, call);
 }
@@ -82,12 +84,12 @@ __global__ void __launch_bounds__(kThreads) broadcast(const __grid_constant__ Ca
       part = loadPack(send, i, c.count, fast);
       for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), root, call) + i * kLineBytes, part.bits, call);
     } else {
-      part.bits = awaitLine(d, slot(d, d.rank, root, call) + i * kLineBytes, root, call);
+      part.bits = awaitLine(d, root, i, call);
     }
     if (d.rank != root || send != recv) storePack(recv, i, c.count, fast, part);
   }
   if (first == 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNHEARD)
-    for (int k = 1; k < d.nRanks; k++) awaitLine(d, slot(d, d.rank, peerOf(d, k), call) + packs * kLineBytes, peerOf(d, k), call);
+    for (int k = 1; k < d.nRanks; k++) awaitLine(d, peerOf(d, k), packs, call);
   endCall(d, call);
 }
 

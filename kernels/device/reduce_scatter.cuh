@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) reduceScatter(const __grid_constant_
     }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send + d.rank * c.count, i, c.count, fast);
-    Pack<T> out = reduceRanks<T>(d, c.op, own, [&](int r) { return awaitLine(d, slot(d, d.rank, r, call) + i * kLineBytes, r, call); });
+    Pack<T> out = reduceRanks<T>(d, c.op, own, i, call);
     storePack((T *)c.recv, i, c.count, fast, out);
   }
   endCall(d, call);
