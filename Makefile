@@ -48,6 +48,7 @@ verify: lint generate ## formatting, lint, generated code up to date
 
 cuda: ## every CUDA file compiles, with the pinned nvcc of .cache/cuda; needs no GPU
 	.ci/cuda
+	$(MAKE) --no-print-directory -C kernels fatbin
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these files:"; echo "$$out"; exit 1; }

@@ -22,9 +22,7 @@
 #include <nccl.h>
 #include <nccl_device.h>
 
-#include "../device/all_reduce_bulk.cuh"
-#include "../device/move.cuh"
-#include "../device/reduce_scatter.cuh"
+#include "../kernels.cuh"
 
 using namespace dyn;
 
@@ -38,6 +36,18 @@ using namespace dyn;
     ncclResult_t e = (call);                                                                                \
     if (e != ncclSuccess) fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(e)), _exit(1); \
   } while (0)
+
+/* The kernels of a type. */
+template <typename T>
+struct Kernels;
+#define KERNELS_OF(NAME, TYPE) \
+  template <> \
+  struct Kernels<TYPE> { \
+    static constexpr const char *name = #NAME; \
+    static constexpr auto oneShot = oneShot_##NAME, twoShot = twoShot_##NAME, reduceScatter = reduceScatter_##NAME; \
+    static constexpr auto bulk = bulk_##NAME; \
+  };
+DYN_TYPES(KERNELS_OF)
 
 constexpr size_t kLines = 1 << 20;   /* of a slot */
 constexpr size_t kBuffer = 64 << 20; /* bytes */
@@ -172,10 +182,10 @@ static void checkOp(Rank &k, Op op) {
         T *in = (T *)k.in + shift, *out = seed & 1 ? in + (scatters ? rank * count : 0) : (T *)k.out + shift;
         fill<T><<<32, 256, 0, k.stream>>>(in, scatters ? count * numRanks : count, rank, op, seed);
         Call c = {in, out, count, op, k.domain};
-        if (kind == 0) allReduceOneShot<T><<<blocks, kThreads, 0, k.stream>>>(c);
-        else if (kind == 1) allReduceTwoShot<T><<<blocks, kThreads, 0, k.stream>>>(c);
-        else if (kind == 2) reduceScatter<T><<<blocks, kThreads, 0, k.stream>>>(c);
-        else allReduceBulk<T><<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
+        if (kind == 0) Kernels<T>::oneShot<<<blocks, kThreads, 0, k.stream>>>(c);
+        else if (kind == 1) Kernels<T>::twoShot<<<blocks, kThreads, 0, k.stream>>>(c);
+        else if (kind == 2) Kernels<T>::reduceScatter<<<blocks, kThreads, 0, k.stream>>>(c);
+        else Kernels<T>::bulk<<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
         verify<T><<<32, 256, 0, k.stream>>>(out, count, scatters ? rank * count : 0, numRanks, op, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
@@ -194,9 +204,9 @@ static void checkMoves(Rank &k) {
         Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (kind == 0 ? rank * count : 0) : (Byte *)k.in + shift;
         fill<Byte><<<32, 256, 0, k.stream>>>(in, kind == 1 ? count * numRanks : count, rank, Op::sum, seed);
         Call c = {in, out, count, Op::sum, k.domain};
-        if (kind == 0) allGather<<<blocks, kThreads, 0, k.stream>>>(c);
-        else if (kind == 1) allToAll<<<blocks, kThreads, 0, k.stream>>>(c);
-        else broadcast<<<blocks, kThreads, 0, k.stream>>>(c, root);
+        if (kind == 0) ::allGather<<<blocks, kThreads, 0, k.stream>>>(c);
+        else if (kind == 1) ::allToAll<<<blocks, kThreads, 0, k.stream>>>(c);
+        else ::broadcast<<<blocks, kThreads, 0, k.stream>>>(c, root);
         verifyMoved<<<32, 256, 0, k.stream>>>(out, count, kind == 2 ? 1 : numRanks, kind == 2 ? root : 0, kind == 1 ? rank * count : 0, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
@@ -206,17 +216,15 @@ static void checkMoves(Rank &k) {
 }
 
 template <typename T>
-static void checkType(Rank &k, const char *name) {
+static void checkType(Rank &k) {
   unsigned long long before = *k.wrong;
   for (Op op : {Op::sum, Op::prod, Op::max, Op::min, Op::avg}) checkOp<T>(k, op);
-  if (*k.wrong != before) printf("{\"figure\":\"lsa check\",\"type\":\"%s\",\"rank\":%d,\"wrong\":%llu}\n", name, rank, *k.wrong - before);
+  if (*k.wrong != before) printf("{\"figure\":\"lsa check\",\"type\":\"%s\",\"rank\":%d,\"wrong\":%llu}\n", Kernels<T>::name, rank, *k.wrong - before);
 }
 
 static void check(Rank &k) {
-  checkType<int8_t>(k, "int8"), checkType<uint8_t>(k, "uint8"), checkType<int32_t>(k, "int32"), checkType<uint32_t>(k, "uint32");
-  checkType<int64_t>(k, "int64"), checkType<uint64_t>(k, "uint64"), checkType<__half>(k, "half"), checkType<float>(k, "float");
-  checkType<double>(k, "double"), checkType<__nv_bfloat16>(k, "bfloat16");
-  checkType<__nv_fp8_e4m3>(k, "fp8e4m3"), checkType<__nv_fp8_e5m2>(k, "fp8e5m2");
+#define CHECK_TYPE(NAME, TYPE) checkType<TYPE>(k);
+  DYN_TYPES(CHECK_TYPE)
   checkMoves(k);
   shared->wrong += (long)*k.wrong;
   barrier();
@@ -290,15 +298,15 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
     Call all = {k.in, k.out, count, Op::sum, k.domain}, parts = all, moved = all;
     parts.count = part, moved.count = part * sizeof(T);
     timeNccl(k, "AllReduce", bytes, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "AllReduce", "one shot", bytes, packs, oneShotLines(packs) <= kLines, [&](int n) { allReduceOneShot<T><<<n, kThreads, 0, k.stream>>>(all); });
+    timePath(k, "AllReduce", "one shot", bytes, packs, oneShotLines(packs) <= kLines, [&](int n) { Kernels<T>::oneShot<<<n, kThreads, 0, k.stream>>>(all); });
     timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, twoShotLines(packs, numRanks) <= kLines,
-             [&](int n) { allReduceTwoShot<T><<<n, kThreads, 0, k.stream>>>(all); });
+             [&](int n) { Kernels<T>::twoShot<<<n, kThreads, 0, k.stream>>>(all); });
     size_t part16 = bulkPart(vecsOf(count, sizeof(T)), numRanks);
-    timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kVecs, [&](int n) { allReduceBulk<T><<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
+    timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kVecs, [&](int n) { Kernels<T>::bulk<<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
     timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { reduceScatter<T><<<n, kThreads, 0, k.stream>>>(parts); });
+    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { Kernels<T>::reduceScatter<<<n, kThreads, 0, k.stream>>>(parts); });
     timeNccl(k, "AllGather", bytes, [&] { NCCL(ncclAllGather(k.in, k.out, part, ncclBfloat16, k.comm, k.stream)); });
-    timePath(k, "AllGather", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { allGather<<<n, kThreads, 0, k.stream>>>(moved); });
+    timePath(k, "AllGather", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { ::allGather<<<n, kThreads, 0, k.stream>>>(moved); });
     timeNccl(k, "AllToAll", bytes, [&] {
       NCCL(ncclGroupStart());
       for (int r = 0; r < numRanks; r++) {
@@ -307,7 +315,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
       }
       NCCL(ncclGroupEnd());
     });
-    timePath(k, "AllToAll", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { allToAll<<<n, kThreads, 0, k.stream>>>(moved); });
+    timePath(k, "AllToAll", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { ::allToAll<<<n, kThreads, 0, k.stream>>>(moved); });
   }
 }
 

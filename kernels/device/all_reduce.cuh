@@ -54,7 +54,7 @@ __device__ __forceinline__ Pack<T> reduceRanks(const Domain &d, Op op, const Pac
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) allReduceOneShot(const __grid_constant__ Call c) {
+__device__ void allReduceOneShot(const Call &c) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
   const uint32_t call = callNumber(d);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) allReduceOneShot(const __grid_consta
 
 /* Part k is rank k's to add up. Of a slot the first half holds what peers send to be added, the second the sender's sums. */
 template <typename T>
-__global__ void __launch_bounds__(kThreads) allReduceTwoShot(const __grid_constant__ Call c) {
+__device__ void allReduceTwoShot(const Call &c) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
   const uint32_t call = callNumber(d);

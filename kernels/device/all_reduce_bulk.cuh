@@ -80,7 +80,7 @@ __device__ __forceinline__ void blockBarrier(const Domain &d, const Bulk &b, uin
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) allReduceBulk(const __grid_constant__ Call c, const __grid_constant__ Bulk b) {
+__device__ void allReduceBulk(const Call &c, const Bulk &b) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
   T *recv = (T *)c.recv;

@@ -28,7 +28,7 @@ __device__ __forceinline__ void takeParts(const Domain &d, Byte *recv, size_t i,
 }
 
 /* count: bytes of a part. send is a part, and may be recv's own one. */
-__global__ void __launch_bounds__(kThreads) allGather(const __grid_constant__ Call c) {
+__device__ inline void allGather(const Call &c) {
   const Domain &d = c.domain;
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) allGather(const __grid_constant__ Ca
 }
 
 /* count: bytes of a part. Part p of send goes to rank p; recv may be send. */
-__global__ void __launch_bounds__(kThreads) allToAll(const __grid_constant__ Call c) {
+__device__ inline void allToAll(const Call &c) {
   const Domain &d = c.domain;
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) allToAll(const __grid_constant__ Cal
 
 /* count: bytes. Only the root has something to say, but two halves of the scratch memory suffice only where every rank has
  * heard of every other one (domain.cuh): so all exchange one empty line, behind the data's room. */
-__global__ void __launch_bounds__(kThreads) broadcast(const __grid_constant__ Call c, int root) {
+__device__ inline void broadcast(const Call &c, int root) {
   const Domain &d = c.domain;
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;

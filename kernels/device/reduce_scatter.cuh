@@ -11,7 +11,7 @@ namespace dyn {
 
 /* count: elements of a part. Every rank's send has nRanks parts; recv is a part, and may be send's own one. */
 template <typename T>
-__global__ void __launch_bounds__(kThreads) reduceScatter(const __grid_constant__ Call c) {
+__device__ void reduceScatter(const Call &c) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
   const uint32_t call = callNumber(d);

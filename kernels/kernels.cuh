@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every kernel, under a plain name for those who load it with the driver's API: KERNEL_TYPE, as in oneShot_bfloat16; those
+ * that copy have no type.
+ */
+#ifndef DYN_KERNELS_CUH
+#define DYN_KERNELS_CUH
+
+#include "device/all_reduce_bulk.cuh"
+#include "device/move.cuh"
+#include "device/reduce_scatter.cuh"
+
+/* X(name, type), in the order of ncclDataType_t */
+#define DYN_TYPES(X) \
+  X(int8, int8_t) X(uint8, uint8_t) X(int32, int32_t) X(uint32, uint32_t) X(int64, int64_t) X(uint64, uint64_t) \
+  X(half, __half) X(float, float) X(double, double) X(bfloat16, __nv_bfloat16) \
+  X(fp8e4m3, __nv_fp8_e4m3) X(fp8e5m2, __nv_fp8_e5m2)
+
+#define DYN_KERNEL extern "C" __global__ void __launch_bounds__(dyn::kThreads)
+#define DYN_CALL const __grid_constant__ dyn::Call c
+#define DYN_TYPED(NAME, TYPE) \
+  DYN_KERNEL oneShot_##NAME(DYN_CALL) { dyn::allReduceOneShot<TYPE>(c); } \
+  DYN_KERNEL twoShot_##NAME(DYN_CALL) { dyn::allReduceTwoShot<TYPE>(c); } \
+  DYN_KERNEL bulk_##NAME(DYN_CALL, const __grid_constant__ dyn::Bulk b) { dyn::allReduceBulk<TYPE>(c, b); } \
+  DYN_KERNEL reduceScatter_##NAME(DYN_CALL) { dyn::reduceScatter<TYPE>(c); }
+DYN_TYPES(DYN_TYPED)
+DYN_KERNEL allGather(DYN_CALL) { dyn::allGather(c); }
+DYN_KERNEL allToAll(DYN_CALL) { dyn::allToAll(c); }
+DYN_KERNEL broadcast(DYN_CALL, int root) { dyn::broadcast(c, root); }
+#undef DYN_TYPED
+#undef DYN_CALL
+#undef DYN_KERNEL
+
+#endif
