@@ -95,4 +95,4 @@ gpu-sweep: all ## tables of real NCCL on the GPUs of this machine, and the noise
 
 .PHONY: gpu-bench
 gpu-bench: all ## unmodified programs with and without DynamICCL on the GPUs of this machine (an hour); NCCL_TESTS=DIR: nccl-tests too
-	failed=0; for p in fallbacks decode ddp overlap $${NCCL_TESTS:+nccltests}; do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed
+	failed=0; nccltuner/gputest/live.sh || failed=1; for p in fallbacks decode ddp overlap $${NCCL_TESTS:+nccltests}; do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# What the README says about learning live, watching and graphs, measured with `dynamiccld bench`: plain NCCL and the others
+# make the same calls in turn within one run.     nccltuner/gputest/live.sh [RESULTS.jsonl]
+# Needs what `make` left in bin/ and lib/ and two or more GPUs. plain+X=1 is plain NCCL under another name: what it differs
+# from 1 by is what such a comparison can miss.
+# Environment: STEPS="sockets nvlink watching host graphs"; TIME=45 seconds of a phase that learns, a third of it for the others;
+# NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-docs/figures/gpu-bench-$(date -u +%F).jsonl}
+time=${TIME:-45}
+command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+[ -x bin/dynamiccld ] || { echo "bin/ is empty: run make first" >&2; exit 2; }
+mkdir -p "$(dirname "$out")"
+export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0} NCCL_IB_DISABLE=${NCCL_IB_DISABLE:-1}
+bench() { bin/dynamiccld bench ${NCCL_LIB:+--nccl-lib "$NCCL_LIB"} --out "$out" "$@" || failed=1; }
+failed=0
+small=$((time / 3))
+for step in ${STEPS:-sockets nvlink watching host graphs}; do
+  echo "--- $step"
+  case $step in
+    sockets)
+      bench --nodes "${NODES:-$(nvidia-smi -L | wc -l)}" --arms plain,plain+X=1,run --sizes 1K,16K,64K,256K,1M \
+        --phases "quiet:${time}s,network:${time}s,quiet:${small}s" ;;
+    nvlink) bench --time gpu --arms plain,run --phases "quiet:${time}s" ;;
+    watching) bench --time gpu --arms plain,plain+X=1,observe --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
+    host) bench --time host --calls 100 --arms plain,plain+X=1,plugin,observe --phases "quiet:${small}s" --sizes 1K,64K ;;
+    graphs)
+      bench --time graph --sample-every 2 --arms plain,plain+X=1,plugin,observe --phases "quiet:${small}s" \
+        --sizes 1K,16K,64K,256K,1M,4M,16M ;;
+    *) echo "no step $step: sockets, nvlink, watching, host, graphs" >&2; exit 2 ;;
+  esac
+done
+exit $failed
