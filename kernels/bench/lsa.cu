@@ -51,7 +51,7 @@ DYN_TYPES(KERNELS_OF)
 
 constexpr size_t kLines = 1 << 20;   /* of a slot */
 constexpr size_t kBuffer = 64 << 20; /* bytes */
-constexpr size_t kVecs = 1 << 20;    /* of a part of what goes in bulk */
+constexpr size_t kBulkPacks = 1 << 20;    /* of a part of what goes in bulk */
 constexpr int kCalls = 20, kReplays = 30;
 
 /* What the processes share. */
@@ -125,7 +125,7 @@ static Rank start() {
   CUDA(cudaSetDevice(rank));
   NCCL(ncclCommInitRank(&k.comm, numRanks, shared->id, rank));
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
-  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = 2 * numRanks * kVecs * 16, flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
+  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = 2 * numRanks * kBulkPacks * kBulkBytes, flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
   size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
   void *scratch;
   NCCL(ncclMemAlloc(&scratch, bytes));
@@ -143,7 +143,7 @@ static Rank start() {
     k.bulk.memory[r] = pointers[r] + lineBytes;
     k.bulk.flags[r] = (uint32_t *)(pointers[r] + lineBytes + bulkBytes);
   }
-  k.bulk.vecs = kVecs;
+  k.bulk.packs = kBulkPacks;
   CUDA(cudaMalloc(&k.bulk.passed, kMaxBlocks * sizeof(uint32_t)));
   CUDA(cudaMemset(k.bulk.passed, 0, kMaxBlocks * sizeof(uint32_t)));
   CUDA(cudaMalloc(&d.calls, kMaxBlocks * sizeof *d.calls));
@@ -298,11 +298,11 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
     Call all = {k.in, k.out, count, Op::sum, k.domain}, parts = all, moved = all;
     parts.count = part, moved.count = part * sizeof(T);
     timeNccl(k, "AllReduce", bytes, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "AllReduce", "one shot", bytes, packs, oneShotLines(packs) <= kLines, [&](int n) { Kernels<T>::oneShot<<<n, kThreads, 0, k.stream>>>(all); });
+    timePath(k, "AllReduce", "one shot", bytes, packs, packs <= kLines, [&](int n) { Kernels<T>::oneShot<<<n, kThreads, 0, k.stream>>>(all); });
     timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, twoShotLines(packs, numRanks) <= kLines,
              [&](int n) { Kernels<T>::twoShot<<<n, kThreads, 0, k.stream>>>(all); });
-    size_t part16 = bulkPart(vecsOf(count, sizeof(T)), numRanks);
-    timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kVecs, [&](int n) { Kernels<T>::bulk<<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
+    size_t part16 = partOf(packsOf(count, sizeof(T), kBulkBytes), numRanks);
+    timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kBulkPacks, [&](int n) { Kernels<T>::bulk<<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
     timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
     timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { Kernels<T>::reduceScatter<<<n, kThreads, 0, k.stream>>>(parts); });
     timeNccl(k, "AllGather", bytes, [&] { NCCL(ncclAllGather(k.in, k.out, part, ncclBfloat16, k.comm, k.stream)); });

@@ -22,35 +22,54 @@ struct Call {
   Domain domain;
 };
 
-__host__ __device__ inline size_t packsOf(size_t count, size_t elementBytes) { return (count * elementBytes + kLineData - 1) / kLineData; }
+__host__ __device__ inline size_t packsOf(size_t count, size_t elementBytes, size_t packBytes = kLineData) {
+  return (count * elementBytes + packBytes - 1) / packBytes;
+}
+/* Packs of the part that a rank adds up. */
+__host__ __device__ inline size_t partOf(size_t packs, int nRanks) { return (packs + nRanks - 1) / nRanks; }
 
-/* Lines that a slot must have room for. */
-__host__ __device__ inline size_t oneShotLines(size_t packs) { return packs; }
-__host__ __device__ inline size_t twoShotChunk(size_t packs, int nRanks) { return (packs + nRanks - 1) / nRanks; }
-__host__ __device__ inline size_t twoShotLines(size_t packs, int nRanks) { return 2 * twoShotChunk(packs, nRanks); }
+/* Lines that a slot must have room for; in one shot it is all packs. */
+__host__ __device__ inline size_t twoShotLines(size_t packs, int nRanks) { return 2 * partOf(packs, nRanks); }
 
-__device__ __forceinline__ bool aligned(const Call &c) { return (((size_t)c.send | (size_t)c.recv) & (kLineData - 1)) == 0; }
+__device__ __forceinline__ bool aligned(const Call &c, size_t packBytes = kLineData) {
+  return (((size_t)c.send | (size_t)c.recv) & (packBytes - 1)) == 0;
+}
+/* Where a buffer has parts of count elements, each of them is. */
+__device__ __forceinline__ bool alignedParts(const Call &c, size_t elementBytes) { return aligned(c) && c.count * elementBytes % kLineData == 0; }
 
-/* Sums up line i of all ranks, in their order; own is this rank's. */
-template <typename T>
-__device__ __forceinline__ Pack<T> reduceRanks(const Domain &d, Op op, const Pack<T> &own, size_t i, uint32_t call) {
+/* A thread's packs: first, first + stride, ... */
+__device__ __forceinline__ size_t firstPack() { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ size_t packStride() { return (size_t)gridDim.x * blockDim.x; }
+
+/* Sums up what all ranks have, in their order: part(r) is rank r's, called with r known to the compiler. */
+template <typename T, typename Bits = uint2, typename Part>
+__device__ __forceinline__ Pack<T, Bits> sumRanks(const Domain &d, Op op, Part part) {
   using N = Number<T>;
-  typename N::Wide sum[Pack<T>::kElements] = {};
-  uint2 data[kMaxRanks];
-  awaitLines(d, i, call, data);
+  constexpr int kElements = Pack<T, Bits>::kElements;
+  typename N::Wide sum[kElements] = {};
 #pragma unroll
   for (int k = 0; k < kMaxRanks; k++) {
     if (k >= d.nRanks) break;
-    int r = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (d.rank + k) % d.nRanks : k;
-    Pack<T> part;
-    part.bits = r == d.rank ? own.bits : data[r];
+    Pack<T, Bits> p = part(DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (d.rank + k) % d.nRanks : k);
 #pragma unroll
-    for (int e = 0; e < Pack<T>::kElements; e++) sum[e] = k == 0 ? N::up(part.elements[e]) : combine(op, sum[e], N::up(part.elements[e]));
+    for (int e = 0; e < kElements; e++) sum[e] = k == 0 ? N::up(p.elements[e]) : combine(op, sum[e], N::up(p.elements[e]));
   }
-  Pack<T> out;
+  Pack<T, Bits> out;
 #pragma unroll
-  for (int e = 0; e < Pack<T>::kElements; e++) out.elements[e] = N::down(finish(op, sum[e], d.nRanks));
+  for (int e = 0; e < kElements; e++) out.elements[e] = N::down(finish(op, sum[e], d.nRanks));
   return out;
+}
+
+/* The same of line i of all peers; own is this rank's. */
+template <typename T>
+__device__ __forceinline__ Pack<T> sumLines(const Domain &d, Op op, const Pack<T> &own, size_t i, uint32_t call) {
+  uint2 data[kMaxRanks];
+  awaitLines(d, i, call, data);
+  return sumRanks<T>(d, op, [&](int r) {
+    Pack<T> part = own;
+    if (r != d.rank) part.bits = data[r];
+    return part;
+  });
 }
 
 template <typename T>
@@ -59,15 +78,14 @@ __device__ void allReduceOneShot(const Call &c) {
   const T *send = (const T *)c.send;
   const uint32_t call = callNumber(d);
   const bool fast = aligned(c);
-  const size_t packs = packsOf(c.count, sizeof(T)), stride = (size_t)gridDim.x * blockDim.x;
-  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const size_t packs = packsOf(c.count, sizeof(T)), first = firstPack(), stride = packStride();
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send, i, c.count, fast);
     for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + i * kLineBytes, own.bits, call);
   }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send, i, c.count, fast);
-    Pack<T> out = reduceRanks<T>(d, c.op, own, i, call);
+    Pack<T> out = sumLines<T>(d, c.op, own, i, call);
     storePack((T *)c.recv, i, c.count, fast, out);
   }
   endCall(d, call);
@@ -80,8 +98,7 @@ __device__ void allReduceTwoShot(const Call &c) {
   const T *send = (const T *)c.send;
   const uint32_t call = callNumber(d);
   const bool fast = aligned(c);
-  const size_t packs = packsOf(c.count, sizeof(T)), chunk = twoShotChunk(packs, d.nRanks), stride = (size_t)gridDim.x * blockDim.x;
-  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const size_t packs = packsOf(c.count, sizeof(T)), chunk = partOf(packs, d.nRanks), first = firstPack(), stride = packStride();
   for (size_t i = first; i < chunk; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
       int peer = peerOf(d, k);
@@ -92,7 +109,7 @@ __device__ void allReduceTwoShot(const Call &c) {
     size_t at = d.rank * chunk + i;
     if (at >= packs) break;
     Pack<T> own = loadPack(send, at, c.count, fast);
-    Pack<T> out = reduceRanks<T>(d, c.op, own, i, call);
+    Pack<T> out = sumLines<T>(d, c.op, own, i, call);
     for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + (chunk + i) * kLineBytes, out.bits, call);
     storePack((T *)c.recv, at, c.count, fast, out);
   }

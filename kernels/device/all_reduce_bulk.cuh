@@ -19,50 +19,13 @@
 
 namespace dyn {
 
-/* 16 bytes of elements; of the last one of a buffer what is there, and zeros. */
-template <typename T>
-union Vec {
-  static constexpr int kBytes = 16, kElements = kBytes / (int)sizeof(T);
-  uint4 bits;
-  T elements[kElements];
-  __device__ Vec() : bits() {}
-};
-
-template <typename T>
-__device__ __forceinline__ Vec<T> loadVec(const T *buffer, size_t vec, size_t count, bool fast) {
-  Vec<T> v;
-  size_t at = vec * Vec<T>::kElements;
-  if (fast && at + Vec<T>::kElements <= count) {
-    v.bits = *(const uint4 *)(buffer + at);
-    return v;
-  }
-#pragma unroll
-  for (int i = 0; i < Vec<T>::kElements; i++)
-    if (at + i < count) v.elements[i] = buffer[at + i];
-  return v;
-}
-
-template <typename T>
-__device__ __forceinline__ void storeVec(T *buffer, size_t vec, size_t count, bool fast, const Vec<T> &v) {
-  size_t at = vec * Vec<T>::kElements;
-  if (fast && at + Vec<T>::kElements <= count) {
-    *(uint4 *)(buffer + at) = v.bits;
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < Vec<T>::kElements; i++)
-    if (at + i < count) buffer[at + i] = v.elements[i];
-}
-
 struct Bulk {
   char *memory[kMaxRanks];    /* of every rank: an inbox of nRanks parts, then an outbox of as many */
   uint32_t *flags[kMaxRanks]; /* of every rank: [kMaxBlocks][kMaxRanks], who has come to which barrier */
   uint32_t *passed;           /* [kMaxBlocks]: barriers that this rank's blocks are through; its alone */
-  size_t vecs;                /* room of a part */
+  size_t packs;               /* of kBulkBytes: room of a part */
 };
-
-__host__ __device__ inline size_t vecsOf(size_t count, size_t elementBytes) { return (count * elementBytes + 15) / 16; }
-__host__ __device__ inline size_t bulkPart(size_t vecs, int nRanks) { return (vecs + nRanks - 1) / nRanks; }
+constexpr size_t kBulkBytes = 16;
 
 /* Every rank's block of this number has come, and what it wrote before is seen behind. Each block numbers its own barriers:
  * the same on all ranks, and nobody is further ahead than by one, however long a block had nothing to do. */
@@ -85,45 +48,36 @@ __device__ void allReduceBulk(const Call &c, const Bulk &b) {
   const T *send = (const T *)c.send;
   T *recv = (T *)c.recv;
   const uint32_t call = callNumber(d), passed = b.passed[blockIdx.x];
-  const bool fast = (((size_t)send | (size_t)recv) & 15) == 0;
-  const size_t vecs = vecsOf(c.count, sizeof(T)), part = bulkPart(vecs, d.nRanks), stride = (size_t)gridDim.x * blockDim.x;
-  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, room = b.vecs * d.nRanks;
+  const bool fast = aligned(c, kBulkBytes);
+  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), part = partOf(packs, d.nRanks), first = firstPack(), stride = packStride(), room = b.packs * d.nRanks;
   for (size_t i = first; i < part; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
       int peer = peerOf(d, k);
       size_t at = peer * part + i;
-      if (at < vecs) ((uint4 *)b.memory[peer])[d.rank * b.vecs + i] = loadVec(send, at, c.count, fast).bits;
+      if (at < packs) ((uint4 *)b.memory[peer])[d.rank * b.packs + i] = loadPack<uint4>(send, at, c.count, fast).bits;
     }
   blockBarrier(d, b, call, passed + 1);
   for (size_t i = first; i < part; i += stride) {
-    using N = Number<T>;
     size_t at = d.rank * part + i;
-    if (at >= vecs) break;
-    typename N::Wide sum[Vec<T>::kElements] = {};
-#pragma unroll
-    for (int r = 0; r < kMaxRanks; r++) {
-      if (r >= d.nRanks) break;
-      Vec<T> v;
-      if (r == d.rank) v = loadVec(send, at, c.count, fast);
-      else v.bits = ((const uint4 *)b.memory[d.rank])[r * b.vecs + i];
-#pragma unroll
-      for (int e = 0; e < Vec<T>::kElements; e++) sum[e] = r == 0 ? N::up(v.elements[e]) : combine(c.op, sum[e], N::up(v.elements[e]));
-    }
-    Vec<T> out;
-#pragma unroll
-    for (int e = 0; e < Vec<T>::kElements; e++) out.elements[e] = N::down(finish(c.op, sum[e], d.nRanks));
-    for (int k = 1; k < d.nRanks; k++) ((uint4 *)b.memory[peerOf(d, k)])[room + d.rank * b.vecs + i] = out.bits;
-    storeVec(recv, at, c.count, fast, out);
+    if (at >= packs) break;
+    Pack<T, uint4> out = sumRanks<T, uint4>(d, c.op, [&](int r) {
+      if (r == d.rank) return loadPack<uint4>(send, at, c.count, fast);
+      Pack<T, uint4> p;
+      p.bits = ((const uint4 *)b.memory[d.rank])[r * b.packs + i];
+      return p;
+    });
+    for (int k = 1; k < d.nRanks; k++) ((uint4 *)b.memory[peerOf(d, k)])[room + d.rank * b.packs + i] = out.bits;
+    storePack(recv, at, c.count, fast, out);
   }
   blockBarrier(d, b, call, passed + 2);
   for (size_t i = first; i < part; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
       int peer = peerOf(d, k);
       size_t at = peer * part + i;
-      if (at >= vecs) continue;
-      Vec<T> v;
-      v.bits = ((const uint4 *)b.memory[d.rank])[room + peer * b.vecs + i];
-      storeVec(recv, at, c.count, fast, v);
+      if (at >= packs) continue;
+      Pack<T, uint4> p;
+      p.bits = ((const uint4 *)b.memory[d.rank])[room + peer * b.packs + i];
+      storePack(recv, at, c.count, fast, p);
     }
   if (threadIdx.x == 0) b.passed[blockIdx.x] = passed + 2; /* all of the block have read it: they met at barriers */
   endCall(d, call);

@@ -40,38 +40,40 @@ __device__ __forceinline__ bool isWhole(uint4 line, uint32_t flag) {
 }
 __device__ __forceinline__ uint2 dataOf(uint4 line) { return make_uint2(line.x, line.z); }
 
-/* 8 bytes of elements; of the last one of a buffer what is there, and zeros. A buffer may begin anywhere that its type may. */
-template <typename T>
+/* Elements that go together: 8 bytes, as much as a line has, or 16. */
+template <typename T, typename Bits = uint2>
 union Pack {
-  static constexpr int kElements = kLineData / (int)sizeof(T);
-  uint2 bits;
+  static constexpr int kElements = (int)(sizeof(Bits) / sizeof(T));
+  Bits bits;
   T elements[kElements];
   __device__ Pack() : bits() {}
 };
 
-template <typename T>
-__device__ __forceinline__ Pack<T> loadPack(const T *buffer, size_t pack, size_t count, bool aligned) {
-  Pack<T> p;
-  size_t at = pack * Pack<T>::kElements;
-  if (aligned && at + Pack<T>::kElements <= count) {
-    p.bits = *(const uint2 *)(buffer + at);
+/* Of the last pack of a buffer what is there, and zeros. A buffer may begin anywhere that its type may; aligned: at a
+ * multiple of a pack's bytes. */
+template <typename Bits = uint2, typename T>
+__device__ __forceinline__ Pack<T, Bits> loadPack(const T *buffer, size_t pack, size_t count, bool aligned) {
+  Pack<T, Bits> p;
+  size_t at = pack * p.kElements;
+  if (aligned && at + p.kElements <= count) {
+    p.bits = *(const Bits *)(buffer + at);
     return p;
   }
 #pragma unroll
-  for (int i = 0; i < Pack<T>::kElements; i++)
+  for (int i = 0; i < p.kElements; i++)
     if (at + i < count) p.elements[i] = buffer[at + i];
   return p;
 }
 
-template <typename T>
-__device__ __forceinline__ void storePack(T *buffer, size_t pack, size_t count, bool aligned, const Pack<T> &p) {
-  size_t at = pack * Pack<T>::kElements;
-  if (aligned && at + Pack<T>::kElements <= count) {
-    *(uint2 *)(buffer + at) = p.bits;
+template <typename T, typename Bits>
+__device__ __forceinline__ void storePack(T *buffer, size_t pack, size_t count, bool aligned, const Pack<T, Bits> &p) {
+  size_t at = pack * p.kElements;
+  if (aligned && at + p.kElements <= count) {
+    *(Bits *)(buffer + at) = p.bits;
     return;
   }
 #pragma unroll
-  for (int i = 0; i < Pack<T>::kElements; i++)
+  for (int i = 0; i < p.kElements; i++)
     if (at + i < count) buffer[at + i] = p.elements[i];
 }
 

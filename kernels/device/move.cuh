@@ -11,9 +11,6 @@ namespace dyn {
 
 using Byte = uint8_t;
 
-/* Where every rank's part begins at a multiple of 8 bytes, packs go as they are. */
-__device__ __forceinline__ bool alignedParts(const Call &c) { return aligned(c) && c.count % kLineData == 0; }
-
 /* Line i of every peer to where that peer's part lies. */
 __device__ __forceinline__ void takeParts(const Domain &d, Byte *recv, size_t i, uint32_t call, size_t count, bool fast) {
   uint2 data[kMaxRanks];
@@ -33,9 +30,8 @@ __device__ inline void allGather(const Call &c) {
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
   const uint32_t call = callNumber(d);
-  const bool fast = alignedParts(c), inPlace = send == recv + d.rank * c.count;
-  const size_t packs = packsOf(c.count, 1), stride = (size_t)gridDim.x * blockDim.x;
-  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const bool fast = alignedParts(c, 1), inPlace = send == recv + d.rank * c.count;
+  const size_t packs = packsOf(c.count, 1), first = firstPack(), stride = packStride();
   for (size_t i = first; i < packs; i += stride) {
     Pack<Byte> own = loadPack(send, i, c.count, fast);
     for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + i * kLineBytes, own.bits, call);
@@ -51,9 +47,8 @@ __device__ inline void allToAll(const Call &c) {
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
   const uint32_t call = callNumber(d);
-  const bool fast = alignedParts(c);
-  const size_t packs = packsOf(c.count, 1), stride = (size_t)gridDim.x * blockDim.x;
-  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const bool fast = alignedParts(c, 1);
+  const size_t packs = packsOf(c.count, 1), first = firstPack(), stride = packStride();
   for (size_t i = first; i < packs; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
       int peer = peerOf(d, k);
@@ -74,8 +69,7 @@ __device__ inline void broadcast(const Call &c, int root) {
   Byte *recv = (Byte *)c.recv;
   const uint32_t call = callNumber(d);
   const bool fast = aligned(c);
-  const size_t packs = packsOf(c.count, 1), stride = (size_t)gridDim.x * blockDim.x;
-  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const size_t packs = packsOf(c.count, 1), first = firstPack(), stride = packStride();
   if (first == 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNHEARD)
     for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + packs * kLineBytes, make_uint2(0, 0), call);
   for (size_t i = first; i < packs; i += stride) {

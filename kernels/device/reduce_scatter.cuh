@@ -15,9 +15,8 @@ __device__ void reduceScatter(const Call &c) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
   const uint32_t call = callNumber(d);
-  const bool fast = aligned(c) && c.count * sizeof(T) % kLineData == 0;
-  const size_t packs = packsOf(c.count, sizeof(T)), stride = (size_t)gridDim.x * blockDim.x;
-  const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const bool fast = alignedParts(c, sizeof(T));
+  const size_t packs = packsOf(c.count, sizeof(T)), first = firstPack(), stride = packStride();
   for (size_t i = first; i < packs; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
       int peer = peerOf(d, k);
@@ -25,7 +24,7 @@ __device__ void reduceScatter(const Call &c) {
     }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send + d.rank * c.count, i, c.count, fast);
-    Pack<T> out = reduceRanks<T>(d, c.op, own, i, call);
+    Pack<T> out = sumLines<T>(d, c.op, own, i, call);
     storePack((T *)c.recv, i, c.count, fast, out);
   }
   endCall(d, call);

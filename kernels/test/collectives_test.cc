@@ -147,12 +147,12 @@ static void check(World &w, const Step &s, int rank, const T *out) {
   w.compared += elements;
 }
 
-static size_t vecs() { return kMost / 2 + kMaxRanks; }
+static size_t bulkPacks() { return kMost / 2 + kMaxRanks; }
 
 static Bulk bulkOf(World &w, int rank) {
   Bulk b = {};
   for (int r = 0; r < w.nRanks; r++) b.memory[r] = w.memory[r].get(), b.flags[r] = w.flags[r].data();
-  b.passed = w.passed[rank].data(), b.vecs = vecs();
+  b.passed = w.passed[rank].data(), b.packs = bulkPacks();
   return b;
 }
 
@@ -220,7 +220,7 @@ static void make(World &w, int nRanks, uint64_t calls, uint64_t seed) {
     w.counters.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 2));
     w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
     w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
-    w.memory.emplace_back(new char[2 * nRanks * vecs() * 16 + 16]());
+    w.memory.emplace_back(new char[2 * nRanks * bulkPacks() * kBulkBytes + kBulkBytes]());
     pthread_barrier_init(&w.ofRank[r], nullptr, kBlocks * kBlockThreads);
     for (unsigned b = 0; b < kBlocks; b++) pthread_barrier_init(&w.ofBlock[r * kBlocks + b], nullptr, kBlockThreads);
   }
