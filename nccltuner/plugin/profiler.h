@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "datatype.h"
 #include "nccl_profiler_abi.h"
 #include "plugin.h"
 
@@ -182,7 +183,6 @@ int dyn_func_number(const char *name);           /* 0 to 4, -1: not a collective
 uint8_t dyn_algorithm_number(const char *name);
 uint8_t dyn_protocol_number(const char *name);
 unsigned dyn_datatype_bytes(const char *name);   /* 0: not known */
-unsigned dyn_datatype_number_bytes(int datatype);
 /* Bytes as getCollInfo sees them; 0: cannot be told. */
 uint64_t dyn_collective_bytes(int func, unsigned elementBytes, uint64_t count, uint64_t trafficBytes, unsigned nRanks);
 

@@ -12,12 +12,9 @@ static const char *const algorithmNames[] = {"TREE", "RING", "COLLNET_DIRECT", "
                                              "PAT"};
 static const char *const protocolNames[] = {"LL", "LL128", "SIMPLE"};
 /* In the order of ncclDataType_t, src/nccl.h.in v2.30.7. */
-static const struct {
-  const char *name;
-  unsigned bytes;
-} datatypes[] = {{"ncclInt8", 1},    {"ncclUint8", 1},   {"ncclInt32", 4},   {"ncclUint32", 4},
-                 {"ncclInt64", 8},   {"ncclUint64", 8},  {"ncclFloat16", 2}, {"ncclFloat32", 4},
-                 {"ncclFloat64", 8}, {"ncclBfloat16", 2}, {"ncclFloat8e4m3", 1}, {"ncclFloat8e5m2", 1}};
+static const char *const datatypeNames[] = {"ncclInt8",    "ncclUint8",   "ncclInt32",   "ncclUint32",
+                                            "ncclInt64",   "ncclUint64",  "ncclFloat16", "ncclFloat32",
+                                            "ncclFloat64", "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -39,16 +36,10 @@ uint8_t dyn_protocol_number(const char *name) {
   return i < 0 ? DYN_UNKNOWN : (uint8_t)i;
 }
 
-unsigned dyn_datatype_number_bytes(int datatype) {
-  return datatype >= 0 && (size_t)datatype < COUNT(datatypes) ? datatypes[datatype].bytes : 0;
-}
-
 /* ncclDatatypeToString has no name for ncclUint8 and says "Unknown" (v2.24 to v2.30.7): such a collective has no size
  * for us, since a type that is really new would say the same. */
 unsigned dyn_datatype_bytes(const char *name) {
-  for (size_t i = 0; name != NULL && i < COUNT(datatypes); i++)
-    if (strcmp(datatypes[i].name, name) == 0) return datatypes[i].bytes;
-  return 0;
+  return dyn_datatype_number_bytes(find(datatypeNames, COUNT(datatypeNames), name));
 }
 
 /* getCollInfo's nBytes is elementSize * ncclFuncMaxSendRecvCount(func, nRanks, count): AllGather and ReduceScatter

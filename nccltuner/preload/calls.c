@@ -19,6 +19,7 @@
  */
 #include <stddef.h>
 
+#include "../plugin/datatype.h"
 #include "forward.h"
 
 /* NCCL's types as far as forwarding needs them: enumerations are ints, handles pointers. */
@@ -31,19 +32,13 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Bytes of an element by ncclDataType_t: a power of two; of one that we do not know, which parts sizes as well, 1. */
-static unsigned element_bytes(ncclDataType_t type) {
-  static const unsigned char bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-  return type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 1;
-}
-
 /* Kinds of calls that a tuner is asked about (dyn_watch_key). */
 enum { ALL_REDUCE = 1, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
 
 /* A call with a stream. */
 #define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, NAME, PARAMETERS, __VA_ARGS__)
 #define COLLECTIVE(KIND, NAME, PARAMETERS, ...) \
-  FORWARD_AS(dyn_watch_key(comm, KIND, count, element_bytes(datatype)), NAME, PARAMETERS, __VA_ARGS__)
+  FORWARD_AS(dyn_watch_key(comm, KIND, count, dyn_datatype_number_bytes(datatype)), NAME, PARAMETERS, __VA_ARGS__)
 #define FORWARD_AS(KEY, NAME, PARAMETERS, ...) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \

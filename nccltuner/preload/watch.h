@@ -24,9 +24,10 @@ struct dyn_watch_list {
   atomic_uint_fast64_t cells[DYN_WATCH_CELLS];
 };
 
-/* kind: of call, 1 to 15; elementBytes is a power of two. 0: no call, which no list has. */
+/* kind: of call, 1 to 15; elementBytes is a power of two, or 0 where it is not known: then elements are counted, which
+ * parts sizes as well. Gives 0 for an empty call, which no list has. */
 static inline uint64_t dyn_watch_key(const void *comm, unsigned kind, uint64_t count, unsigned elementBytes) {
-  uint64_t bytes = count * elementBytes;
+  uint64_t bytes = count * (elementBytes ? elementBytes : 1);
   if (comm == NULL || bytes == 0) return 0;
   uint64_t log2Bytes = 63 - (uint64_t)__builtin_clzll(bytes);
   return ((uint64_t)(uintptr_t)comm & DYN_WATCH_COMM) | (uint64_t)kind << 48 | log2Bytes << 52;
