@@ -104,15 +104,13 @@ static int do_call(struct worker *worker, const struct json *json, struct reply 
 
 static int do_measure(struct worker *worker, const struct json *json, struct reply *reply) {
   struct shape shape;
+  static const char *const modes[NUM_MODES] = {"graph", "stream", "free", "host"};
   struct measurement want = {0};
   double calls, replays, least;
   const char *mode = text_of(worker, json, "mode");
   if (mode == NULL) return -1;
-  want.graph = strcmp(mode, "graph") == 0;
-  want.free = strcmp(mode, "free") == 0;
-  want.host = strcmp(mode, "host") == 0;
-  if (!want.graph && !want.free && !want.host && strcmp(mode, "stream") != 0)
-    return worker_fail(worker, "mode \"%.40s\": want graph, stream, free or host", mode);
+  while (want.mode < NUM_MODES && strcmp(modes[want.mode], mode) != 0) want.mode++;
+  if (want.mode == NUM_MODES) return worker_fail(worker, "mode \"%.40s\": want graph, stream, free or host", mode);
   if (number_of(worker, json, "replays", 1, 10000, 1, &replays) != 0 ||
       number_of(worker, json, "min_replays", 1, replays, 1, &least) != 0 ||
       number_of(worker, json, "warm_us", 0, 1e9, 0, &want.warmUs) != 0 ||

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times a collective by CUDA events on its own stream, or the host that enqueues it. Every rank must make the same calls, so what depends on time
- * (how many replays fit) is agreed on: the slowest rank's estimate counts, known to all by one collective of 4 bytes.
+ * Times a collective by CUDA events on its own stream, or the host that enqueues it. Every rank must make the same calls,
+ * so what depends on time (how many replays fit) is agreed on: the slowest rank's estimate counts, known to all by one
+ * collective of 4 bytes.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -51,7 +52,8 @@ int measure_call(struct worker *worker, const struct shape *shape, int calls, st
 /* What is replayed: a graph, or stream calls when exec is NULL. */
 struct replay {
   const struct shape *shape;
-  int calls, free, host;
+  int calls;
+  enum mode mode;
   CUgraphExec exec;
 };
 
@@ -66,7 +68,7 @@ static int replay_once(struct worker *worker, const struct replay *replay) {
  * open apart. Free ones have no gate: their time is what a program sees that keeps no further ahead. */
 static int replay_timed(struct worker *worker, const struct replay *replay, int i) {
   if (replay->exec == NULL) {
-    if (!replay->free)
+    if (replay->mode != MODE_FREE)
       CUDA(worker, cuStreamWaitValue32_v2, worker->stream, (CUdeviceptr)(uintptr_t)gate, ++gated, 0 /* at least */);
     if (shape_call(worker, replay->shape) != 0) return -1;
   }
@@ -121,7 +123,7 @@ static int prepare(struct worker *worker, int replays) {
 
 static int took(struct worker *worker, const struct replay *replay, int i, double *us) {
   float ms;
-  if (replay->host) {
+  if (replay->mode == MODE_HOST) {
     *us = hostUs[i];
     return 0;
   }
@@ -174,14 +176,14 @@ static int replay_spoiled(struct worker *worker, const struct replay *replay) {
 
 int measure(struct worker *worker, const struct shape *shape, const struct measurement *want, struct reply *reply) {
   static double us[MAX_REPLAYS];
-  struct replay replay = {shape, want->calls, want->free, want->host, NULL};
+  struct replay replay = {shape, want->calls, want->mode, NULL};
   unsigned grid = 0;
   size_t wrong;
   int replays;
   double began, captureUs = 0;
   if (prepare(worker, want->replays > 1 ? want->replays : 1) != 0) return -1;
   began = now_us();
-  if (want->graph) {
+  if (want->mode == MODE_GRAPH) {
     if (capture(worker, &replay, &grid) != 0) return -1;
     captureUs = now_us() - began;
   }

@@ -102,10 +102,15 @@ int pattern_verify(struct worker *worker, const struct shape *shape, size_t *wro
 
 /* ---- measure.c ---- */
 int measure_call(struct worker *worker, const struct shape *shape, int calls, struct reply *reply);
+enum mode {
+  MODE_GRAPH,
+  MODE_STREAM, /* calls that are all enqueued before the first begins */
+  MODE_FREE,   /* they run while later ones are still enqueued */
+  MODE_HOST,   /* what enqueueing them takes the host, with none of them running */
+  NUM_MODES
+};
 struct measurement {
-  int graph; /* else stream calls */
-  int free;  /* these run while later ones are still enqueued */
-  int host;  /* what enqueueing them takes the host, with none of them running */
+  enum mode mode;
   int calls, replays, minReplays;
   double warmUs, budgetUs;
 };
