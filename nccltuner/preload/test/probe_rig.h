@@ -152,6 +152,21 @@ static int status_of(pid_t child) {
   return status;
 }
 
+/* The library that is preloaded, and the fakes that it stands before. */
+static void open_fakes(const char *folder) {
+  char path[4096];
+  preload = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
+  CHECK(preload != NULL && preload->version == DYN_PRELOAD_VERSION, "not preloaded");
+  snprintf(path, sizeof path, "%s/libnccl.so.2", folder);
+  void *nccl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
+  void *cuda = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  CHECK(nccl != NULL && cuda != NULL, "%s", dlerror());
+  last = (struct fake_call *(*)(void))dlsym(nccl, "fake_last_call");
+  gpu = dlsym(cuda, "fake_gpu");
+  CHECK(last != NULL && gpu != NULL);
+}
+
 /* A test in a process of its own. */
 static void run(const char *name, void (*test)(void)) {
   pid_t child = fork();

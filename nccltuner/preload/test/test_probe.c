@@ -390,18 +390,8 @@ static void cost(void) {
 }
 
 int main(int argc, char **argv) {
-  char path[4096];
   CHECK(argc > 1, "the folder of the fakes");
-  preload = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
-  CHECK(preload != NULL && preload->version == DYN_PRELOAD_VERSION, "not preloaded");
-  snprintf(path, sizeof path, "%s/libnccl.so.2", argv[1]);
-  void *nccl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  snprintf(path, sizeof path, "%s/libcuda.so.1", argv[1]);
-  void *cuda = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  CHECK(nccl != NULL && cuda != NULL, "%s", dlerror());
-  last = (struct fake_call *(*)(void))dlsym(nccl, "fake_last_call");
-  gpu = dlsym(cuda, "fake_gpu");
-  CHECK(last != NULL && gpu != NULL);
+  open_fakes(argv[1]);
   static const struct { const char *name; void (*test)(void); } tests[] = {
       {"off", off}, {"watched", watched}, {"exact", exact}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
       {"long run", long_run}, {"refused", refused}, {"plugin goes", plugin_goes}, {"plugin comes back", plugin_comes_back},
