@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 3
+#define DYN_ABI_VERSION 4
 
 #define DYN_NUM_COLLECTIVES 5 /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce */
 #define DYN_NUM_BUCKETS 48    /* floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket */
@@ -36,9 +36,17 @@
 #define DYN_PATH_DEFAULT 0
 #define DYN_PATH_COLLECTIVE 1
 #define DYN_PATH_SYMMETRIC 2
+#define DYN_PATH_LSA 3 /* our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs */
 #define DYN_ACTION_ALGO_SHIFT 4
 #define DYN_ACTION_PROTO_SHIFT 8
 #define DYN_ACTION_CHANNELS_SHIFT 16
+#define DYN_ACTION_WARPS_SHIFT 24
+
+/* Kernels of path LSA. Collectives that do not add up, and ReduceScatter, have the first alone. */
+#define DYN_KERNEL_ONE_SHOT 0 /* every rank writes what it has into every peer's memory, flags inline */
+#define DYN_KERNEL_TWO_SHOT 1 /* AllReduce: to the rank that adds it up, and its sums to all */
+#define DYN_KERNEL_BULK 2     /* AllReduce: two shots without flags, with barriers */
+#define DYN_NUM_KERNELS 3
 
 struct dyn_header {
   uint64_t magic;     /* written last by the creator: a file without it is not ready */
@@ -81,9 +89,15 @@ struct dyn_rank {
   uint64_t calls;     /* atomic, rank: getCollInfo calls, written once an epoch */
   uint64_t ignored;   /* atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen */
   uint64_t run;       /* DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none */
-  uint64_t reserved0;
+  uint32_t memoryState; /* atomic, rank: DYN_MEMORY_* */
+  uint32_t reserved0;
+  uint64_t memoryAt;    /* once offered: the address in this process, which peers in the same use */
+  uint64_t memoryBytes; /* once offered */
+  uint64_t reserved1[5];
+  uint8_t memory[64];   /* once offered: CUipcMemHandle */
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
-   * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. */
+   * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
+   * can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. */
   uint32_t marks[5][48];
 };
 
@@ -95,6 +109,13 @@ struct dyn_rank {
 #define DYN_RANK_DEVICE_LL 32 /* NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one */
 #define DYN_RANK_NO_TIMES 64 /* this rank's calls are not timed (plugin/capture.c): stored choices only */
 #define DYN_RANK_EVENT_TIMED 128 /* they are timed by CUDA events (preload/probe.c), trees on one node included */
+
+/* Scratch memory of our kernels. Each rank offers its own and opens its peers' while NCCL makes the communicator. */
+#define DYN_MEMORY_NONE 0    /* not decided yet */
+#define DYN_MEMORY_OFFERED 1
+#define DYN_MEMORY_REFUSED 2 /* this rank cannot, or will not; final */
+#define DYN_MEMORY_OPEN 3    /* it has opened what all peers offered */
+#define DYN_MEMORY_BOUND 4   /* and knows which of NCCL's communicators this is: it can run our kernels from now on */
 
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {
@@ -157,6 +178,7 @@ struct dyn_sample {
 #define DYN_SAMPLE_UNTIMED 8    /* no times: says what was asked for and, unless CAPTURED, what ran */
 #define DYN_SAMPLE_CAPTURED 16  /* the call went into a CUDA graph, which runs it for ever */
 #define DYN_SAMPLE_EVENT_TIMED 32 /* timed by CUDA events around the call: launch included, and the end is the end */
+#define DYN_SAMPLE_LSA 64 /* our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {

@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic         = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic           = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion          = 3
+	ABIVersion          = 4
 	NumCollectives      = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce
 	NumBuckets          = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
 	NumPlans            = 8     // plan buffers of a record
@@ -20,9 +20,15 @@ const (
 	PathDefault         = 0
 	PathCollective      = 1
 	PathSymmetric       = 2
+	PathLsa             = 3 // our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs
 	ActionAlgoShift     = 4
 	ActionProtoShift    = 8
 	ActionChannelsShift = 16
+	ActionWarpsShift    = 24
+	KernelOneShot       = 0 // every rank writes what it has into every peer's memory, flags inline
+	KernelTwoShot       = 1 // AllReduce: to the rank that adds it up, and its sums to all
+	KernelBulk          = 2 // AllReduce: two shots without flags, with barriers
+	NumKernels          = 3
 	RankVeto            = 1   // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
 	RankNoProfiler      = 2   // the tuner was loaded without our profiler: stored choices only, no exploration
 	RankPlanUnfit       = 4   // the plan in force failed its check: NCCL's defaults run in its place
@@ -31,12 +37,18 @@ const (
 	RankDeviceLl        = 32  // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
 	RankNoTimes         = 64  // this rank's calls are not timed (plugin/capture.c): stored choices only
 	RankEventTimed      = 128 // they are timed by CUDA events (preload/probe.c), trees on one node included
-	SampleAggregated    = 1   // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
-	SampleUnjoined      = 2   // no getCollInfo call matched: seq is the profiler's own
-	SampleHostTimed     = 4   // timed by the host (profiler v1-v3 give no GPU time)
-	SampleUntimed       = 8   // no times: says what was asked for and, unless CAPTURED, what ran
-	SampleCaptured      = 16  // the call went into a CUDA graph, which runs it for ever
-	SampleEventTimed    = 32  // timed by CUDA events around the call: launch included, and the end is the end
+	MemoryNone          = 0   // not decided yet
+	MemoryOffered       = 1
+	MemoryRefused       = 2  // this rank cannot, or will not; final
+	MemoryOpen          = 3  // it has opened what all peers offered
+	MemoryBound         = 4  // and knows which of NCCL's communicators this is: it can run our kernels from now on
+	SampleAggregated    = 1  // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
+	SampleUnjoined      = 2  // no getCollInfo call matched: seq is the profiler's own
+	SampleHostTimed     = 4  // timed by the host (profiler v1-v3 give no GPU time)
+	SampleUntimed       = 8  // no times: says what was asked for and, unless CAPTURED, what ran
+	SampleCaptured      = 16 // the call went into a CUDA graph, which runs it for ever
+	SampleEventTimed    = 32 // timed by CUDA events around the call: launch included, and the end is the end
+	SampleLsa           = 64 // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
 )
 
 // ABIHeader is struct dyn_header.
@@ -92,9 +104,15 @@ type ABIRank struct {
 	Calls       uint64 // atomic, rank: getCollInfo calls, written once an epoch
 	Ignored     uint64 // atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen
 	Run         uint64 // DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none
-	Reserved0   uint64
+	MemoryState uint32 // atomic, rank: DYN_MEMORY_*
+	Reserved0   uint32
+	MemoryAt    uint64 // once offered: the address in this process, which peers in the same use
+	MemoryBytes uint64 // once offered
+	Reserved1   [5]uint64
+	Memory      [64]uint8 // once offered: CUipcMemHandle
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
-	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here.
+	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
+	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices.
 	Marks [5][48]uint32
 }
 

@@ -181,7 +181,7 @@ static void checkOp(Rank &k, Op op) {
         int blocks = 1 + seed % 7 * 9;
         T *in = (T *)k.in + shift, *out = seed & 1 ? in + (scatters ? rank * count : 0) : (T *)k.out + shift;
         fill<T><<<32, 256, 0, k.stream>>>(in, scatters ? count * numRanks : count, rank, op, seed);
-        Call c = {in, out, count, op, k.domain};
+        Call c = {in, out, count, (int32_t)op, 0, k.domain};
         if (kind == 0) Kernels<T>::oneShot<<<blocks, kThreads, 0, k.stream>>>(c);
         else if (kind == 1) Kernels<T>::twoShot<<<blocks, kThreads, 0, k.stream>>>(c);
         else if (kind == 2) Kernels<T>::reduceScatter<<<blocks, kThreads, 0, k.stream>>>(c);
@@ -203,7 +203,7 @@ static void checkMoves(Rank &k) {
         bool inPlace = seed & 1;
         Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (kind == 0 ? rank * count : 0) : (Byte *)k.in + shift;
         fill<Byte><<<32, 256, 0, k.stream>>>(in, kind == 1 ? count * numRanks : count, rank, Op::sum, seed);
-        Call c = {in, out, count, Op::sum, k.domain};
+        Call c = {in, out, count, (int32_t)Op::sum, 0, k.domain};
         if (kind == 0) ::allGather<<<blocks, kThreads, 0, k.stream>>>(c);
         else if (kind == 1) ::allToAll<<<blocks, kThreads, 0, k.stream>>>(c);
         else ::broadcast<<<blocks, kThreads, 0, k.stream>>>(c, root);
@@ -294,14 +294,14 @@ static void timeNccl(Rank &k, const char *collective, size_t bytes, Enqueue enqu
 static void time(Rank &k, const std::vector<size_t> &sizes) {
   using T = __nv_bfloat16;
   for (size_t bytes : sizes) {
-    size_t count = bytes / sizeof(T), part = count / numRanks, packs = packsOf(count, sizeof(T)), partPacks = packsOf(part, sizeof(T));
-    Call all = {k.in, k.out, count, Op::sum, k.domain}, parts = all, moved = all;
+    size_t count = bytes / sizeof(T), part = count / numRanks, packs = dyn_packs(count * sizeof(T), kLineData), partPacks = dyn_packs(part * sizeof(T), kLineData);
+    Call all = {k.in, k.out, count, (int32_t)Op::sum, 0, k.domain}, parts = all, moved = all;
     parts.count = part, moved.count = part * sizeof(T);
     timeNccl(k, "AllReduce", bytes, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
     timePath(k, "AllReduce", "one shot", bytes, packs, packs <= kLines, [&](int n) { Kernels<T>::oneShot<<<n, kThreads, 0, k.stream>>>(all); });
-    timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, twoShotLines(packs, numRanks) <= kLines,
+    timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, dyn_two_shot_lines(packs, numRanks) <= kLines,
              [&](int n) { Kernels<T>::twoShot<<<n, kThreads, 0, k.stream>>>(all); });
-    size_t part16 = partOf(packsOf(count, sizeof(T), kBulkBytes), numRanks);
+    size_t part16 = dyn_part(dyn_packs(count * sizeof(T), kBulkBytes), numRanks);
     timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kBulkPacks, [&](int n) { Kernels<T>::bulk<<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
     timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
     timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { Kernels<T>::reduceScatter<<<n, kThreads, 0, k.stream>>>(parts); });

@@ -12,24 +12,11 @@
 
 namespace dyn {
 
-constexpr int kThreads = 512;
+using Call = ::dyn_call;
 
-struct Call {
-  const void *send;
-  void *recv;   /* may be send */
-  size_t count; /* elements, at least 1 */
-  Op op;        /* of those that add up */
-  Domain domain;
-};
+constexpr int kThreads = DYN_KERNEL_THREADS;
 
-__host__ __device__ inline size_t packsOf(size_t count, size_t elementBytes, size_t packBytes = kLineData) {
-  return (count * elementBytes + packBytes - 1) / packBytes;
-}
-/* Packs of the part that a rank adds up. */
-__host__ __device__ inline size_t partOf(size_t packs, int nRanks) { return (packs + nRanks - 1) / nRanks; }
-
-/* Lines that a slot must have room for; in one shot it is all packs. */
-__host__ __device__ inline size_t twoShotLines(size_t packs, int nRanks) { return 2 * partOf(packs, nRanks); }
+__device__ __forceinline__ size_t packsOf(size_t count, size_t elementBytes, size_t packBytes = kLineData) { return dyn_packs(count * elementBytes, packBytes); }
 
 __device__ __forceinline__ bool aligned(const Call &c, size_t packBytes = kLineData) {
   return (((size_t)c.send | (size_t)c.recv) & (packBytes - 1)) == 0;
@@ -85,7 +72,7 @@ __device__ void allReduceOneShot(const Call &c) {
   }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send, i, c.count, fast);
-    Pack<T> out = sumLines<T>(d, c.op, own, i, call);
+    Pack<T> out = sumLines<T>(d, (Op)c.op, own, i, call);
     storePack((T *)c.recv, i, c.count, fast, out);
   }
   endCall(d, call);
@@ -98,7 +85,7 @@ __device__ void allReduceTwoShot(const Call &c) {
   const T *send = (const T *)c.send;
   const uint32_t call = callNumber(d);
   const bool fast = aligned(c);
-  const size_t packs = packsOf(c.count, sizeof(T)), chunk = partOf(packs, d.nRanks), first = firstPack(), stride = packStride();
+  const size_t packs = packsOf(c.count, sizeof(T)), chunk = dyn_part(packs, d.nRanks), first = firstPack(), stride = packStride();
   for (size_t i = first; i < chunk; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
       int peer = peerOf(d, k);
@@ -109,7 +96,7 @@ __device__ void allReduceTwoShot(const Call &c) {
     size_t at = d.rank * chunk + i;
     if (at >= packs) break;
     Pack<T> own = loadPack(send, at, c.count, fast);
-    Pack<T> out = sumLines<T>(d, c.op, own, i, call);
+    Pack<T> out = sumLines<T>(d, (Op)c.op, own, i, call);
     for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + (chunk + i) * kLineBytes, out.bits, call);
     storePack((T *)c.recv, at, c.count, fast, out);
   }

@@ -19,13 +19,8 @@
 
 namespace dyn {
 
-struct Bulk {
-  char *memory[kMaxRanks];    /* of every rank: an inbox of nRanks parts, then an outbox of as many */
-  uint32_t *flags[kMaxRanks]; /* of every rank: [kMaxBlocks][kMaxRanks], who has come to which barrier */
-  uint32_t *passed;           /* [kMaxBlocks]: barriers that this rank's blocks are through; its alone */
-  size_t packs;               /* of kBulkBytes: room of a part */
-};
-constexpr size_t kBulkBytes = 16;
+using Bulk = ::dyn_bulk;
+constexpr size_t kBulkBytes = DYN_BULK_BYTES;
 
 /* Every rank's block of this number has come, and what it wrote before is seen behind. Each block numbers its own barriers:
  * the same on all ranks, and nobody is further ahead than by one, however long a block had nothing to do. */
@@ -49,7 +44,7 @@ __device__ void allReduceBulk(const Call &c, const Bulk &b) {
   T *recv = (T *)c.recv;
   const uint32_t call = callNumber(d), passed = b.passed[blockIdx.x];
   const bool fast = aligned(c, kBulkBytes);
-  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), part = partOf(packs, d.nRanks), first = firstPack(), stride = packStride(), room = b.packs * d.nRanks;
+  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), part = dyn_part(packs, d.nRanks), first = firstPack(), stride = packStride(), room = b.packs * d.nRanks;
   for (size_t i = first; i < part; i += stride)
     for (int k = 1; k < d.nRanks; k++) {
       int peer = peerOf(d, k);
@@ -60,7 +55,7 @@ __device__ void allReduceBulk(const Call &c, const Bulk &b) {
   for (size_t i = first; i < part; i += stride) {
     size_t at = d.rank * part + i;
     if (at >= packs) break;
-    Pack<T, uint4> out = sumRanks<T, uint4>(d, c.op, [&](int r) {
+    Pack<T, uint4> out = sumRanks<T, uint4>(d, (Op)c.op, [&](int r) {
       if (r == d.rank) return loadPack<uint4>(send, at, c.count, fast);
       Pack<T, uint4> p;
       p.bits = ((const uint4 *)b.memory[d.rank])[r * b.packs + i];

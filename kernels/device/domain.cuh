@@ -23,21 +23,9 @@
 
 namespace dyn {
 
-constexpr int kMaxRanks = 8, kMaxBlocks = 64;
+using Domain = ::dyn_domain;
 
-/* What a wait that took too long leaves in host memory, in one word: the peer that was waited for, counted from 1, and the
- * call. 0: all is well. */
-constexpr int kFaultPeer = 32;
-
-struct Domain {
-  int rank, nRanks;
-  char *scratch[kMaxRanks]; /* of every rank, as this process addresses it */
-  size_t lines;             /* room for lines from one peer, in each half */
-  uint32_t *calls;          /* [kMaxBlocks], this rank's alone */
-  uint32_t *stop;           /* host memory: not 0: give up, whatever is missing */
-  uint64_t *fault;          /* host memory */
-  uint64_t waitNs;          /* no line may take longer */
-};
+constexpr int kMaxRanks = DYN_KERNEL_MAX_RANKS, kMaxBlocks = DYN_KERNEL_MAX_BLOCKS, kFaultPeer = DYN_FAULT_PEER_SHIFT;
 
 __device__ __forceinline__ uint32_t callNumber(const Domain &d) {
   uint32_t next = d.calls[blockIdx.x] + 1;

@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "call.h"
+
 #ifdef __CUDACC__
 #include "machine.cuh"
 #else
@@ -30,7 +32,7 @@
 
 namespace dyn {
 
-constexpr int kLineBytes = 16, kLineData = 8;
+constexpr int kLineBytes = DYN_LINE_BYTES, kLineData = DYN_LINE_DATA;
 
 __device__ __forceinline__ void storeLine(void *at, uint2 data, uint32_t flag) { storeWords(at, make_uint4(data.x, flag, data.y, flag)); }
 

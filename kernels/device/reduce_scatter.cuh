@@ -24,7 +24,7 @@ __device__ void reduceScatter(const Call &c) {
     }
   for (size_t i = first; i < packs; i += stride) {
     Pack<T> own = loadPack(send + d.rank * c.count, i, c.count, fast);
-    Pack<T> out = sumLines<T>(d, c.op, own, i, call);
+    Pack<T> out = sumLines<T>(d, (Op)c.op, own, i, call);
     storePack((T *)c.recv, i, c.count, fast, out);
   }
   endCall(d, call);

@@ -184,7 +184,7 @@ static void play(World &w, const Step &s, int rank, bool first) {
   pthread_barrier_wait(&w.ofRank[rank]);
   if (blockIdx.x < s.blocks) {
     gridDim.x = s.blocks;
-    launch<T>(s, {in, out, s.count, s.op, domainOf(w, rank, 20000000000u)}, bulkOf(w, rank));
+    launch<T>(s, {in, out, s.count, (int32_t)s.op, 0, domainOf(w, rank, 20000000000u)}, bulkOf(w, rank));
   }
   pthread_barrier_wait(&w.ofRank[rank]);
   if (first) check<T>(w, s, rank, out);
@@ -252,7 +252,7 @@ static bool givesUp() {
       ofBlock = &alone;
       blockDim.x = gridDim.x = 1;
       w.counters[r].assign(kMaxBlocks, 6);
-      Call c = {w.in[r].get(), w.out[r].get(), 5, Op::sum, domainOf(w, r, 50000000)};
+      Call c = {w.in[r].get(), w.out[r].get(), 5, (int32_t)Op::sum, 0, domainOf(w, r, 50000000)};
       allReduceOneShot<float>(c);
     });
   for (auto &t : threads) t.join();

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a kernel is launched with, for the device code and for the host's C alike. No type of NCCL's in it.
+ */
+#ifndef DYN_CALL_H
+#define DYN_CALL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DYN_KERNEL_MAX_RANKS 8
+#define DYN_KERNEL_MAX_BLOCKS 64
+#define DYN_KERNEL_THREADS 512 /* of a block, at most */
+
+#define DYN_LINE_BYTES 16 /* in memory; of these DYN_LINE_DATA are data: line.cuh */
+#define DYN_LINE_DATA 8
+#define DYN_BULK_BYTES 16
+
+/* What a wait that took too long leaves in host memory, in one word: the peer that was waited for, counted from 1, shifted
+ * by this, and the call. 0: all is well. */
+#define DYN_FAULT_PEER_SHIFT 32
+
+/* The ranks of one NVLink domain: domain.cuh. */
+struct dyn_domain {
+  int32_t rank, nRanks;
+  char *scratch[DYN_KERNEL_MAX_RANKS]; /* of every rank, as this process addresses it: 2 halves of nRanks slots */
+  size_t lines;                        /* room of a slot, which has what one peer writes */
+  uint32_t *calls;                     /* [DYN_KERNEL_MAX_BLOCKS], this rank's alone */
+  uint32_t *stop;                      /* host memory: not 0: give up, whatever is missing */
+  uint64_t *fault;                     /* host memory */
+  uint64_t waitNs;                     /* no line may take longer */
+};
+
+/* First argument of every kernel. */
+struct dyn_call {
+  const void *send;
+  void *recv;   /* may be send */
+  size_t count; /* elements of a part, at least 1; bytes where the kernel has no type */
+  int32_t op;   /* ncclRedOp_t, of those that add up: ncclSum to ncclAvg */
+  int32_t reserved0;
+  struct dyn_domain domain;
+};
+
+/* Second argument of bulk_TYPE: all_reduce_bulk.cuh. broadcast has its root there, an int. */
+struct dyn_bulk {
+  char *memory[DYN_KERNEL_MAX_RANKS];    /* of every rank: an inbox of nRanks parts, then an outbox of as many */
+  uint32_t *flags[DYN_KERNEL_MAX_RANKS]; /* of every rank: [DYN_KERNEL_MAX_BLOCKS][DYN_KERNEL_MAX_RANKS], who has come to which barrier */
+  uint32_t *passed;                      /* [DYN_KERNEL_MAX_BLOCKS]: barriers that this rank's blocks are through; its alone */
+  size_t packs;                          /* of DYN_BULK_BYTES: room of a part */
+};
+
+#ifdef __CUDACC__
+#define DYN_BOTH __host__ __device__
+#else
+#define DYN_BOTH
+#endif
+
+/* How much goes together: 8 bytes in lines, 16 in bulk. */
+DYN_BOTH static inline size_t dyn_packs(size_t bytes, size_t packBytes) { return (bytes + packBytes - 1) / packBytes; }
+/* Packs of the part that a rank adds up. */
+DYN_BOTH static inline size_t dyn_part(size_t packs, int nRanks) { return (packs + (size_t)nRanks - 1) / (size_t)nRanks; }
+/* Lines that a slot must have room for in two shots. In one shot, and where ranks have parts, it is the packs of a part; a
+ * broadcast has one more. */
+DYN_BOTH static inline size_t dyn_two_shot_lines(size_t packs, int nRanks) { return 2 * dyn_part(packs, nRanks); }
+
+#endif
