@@ -46,6 +46,11 @@ bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle mac
 verify: lint generate ## formatting, lint, generated code up to date
 	@git diff --exit-code -- nccltuner/abi_gen.go || { echo "nccltuner/abi_gen.go is stale: commit what 'make generate' wrote"; exit 1; }
 
+.PHONY: kernels
+kernels: plugin ## lib/dynamiccl-kernels.fatbin, the kernels of path LSA, with the pinned nvcc; without it NCCL runs all calls
+	$(MAKE) --no-print-directory -C kernels fatbin
+	cp .cache/kernels/kernels.fatbin lib/dynamiccl-kernels.fatbin
+
 cuda: ## every CUDA file compiles, with the pinned nvcc of .cache/cuda; needs no GPU
 	.ci/cuda
 	$(MAKE) --no-print-directory -C kernels fatbin

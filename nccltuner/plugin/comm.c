@@ -30,6 +30,7 @@ static void fork_child(void) {
     if (m->comm.record) munmap(m->comm.record, m->comm.recordBytes);
     m->comm.record = NULL;
     m->comm.self = NULL;
+    m->comm.lsa = NULL;
     m->comm.sampling = 0;
     m->process = NULL;
     m->pending = false;
@@ -125,6 +126,7 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
       dyn_sampling_set(member, 1);
       member->comm.windowSeq = UINT64_MAX; /* before the first call */
     }
+    dyn_device_join(member);
   }
   return &member->comm;
 }
@@ -134,6 +136,7 @@ void dyn_comm_release_tuner(struct dyn_comm *comm) {
   struct dyn_member *member = dyn_member_of(comm);
   struct dyn_process *process = member->process;
   if (comm->record) {
+    dyn_device_leave(member);
     dyn_sampling_set(member, 0);
     dyn_record_leave(member, DYN_LEAVE_WAIT_MS);
     /* Taken out of the member before it goes: a fork in between must not find it. */

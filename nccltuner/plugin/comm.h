@@ -63,6 +63,11 @@ uint32_t dyn_nccl_version(dyn_logger log);
 void dyn_record_join(struct dyn_member *member);              /* comm.record stays NULL when it passes through */
 void dyn_record_leave(struct dyn_member *member, int waitMs); /* the mapping stays */
 
+/* device.c: kernels over load and store. Joining waits for all ranks, while NCCL makes the communicator. */
+void dyn_device_join(struct dyn_member *member);
+void dyn_device_bind(struct dyn_comm *comm); /* in a call of the communicator; waits for nothing */
+void dyn_device_leave(struct dyn_member *member);
+
 /* process.c, in the child of a fork, before anything else runs there */
 void dyn_process_fork_prepare(void);
 void dyn_process_fork_parent(void);
@@ -92,6 +97,7 @@ uint32_t dyn_timing_flags(const struct dyn_comm *comm);
 /* The call being made, in a process whose calls are timed by events: describes it where it is timed, and says whether the
  * next one like it is to be. */
 void dyn_watch_call(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
+void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
 void dyn_tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
 
 /* capture.c: whether the call being made goes into a CUDA graph */

@@ -117,23 +117,6 @@ void dyn_directory_forget(void) {
   verdict = UNKNOWN;
 }
 
-uint64_t dyn_process_start(uint32_t pid) {
-  char path[32], text[1024];
-  snprintf(path, sizeof path, "/proc/%u/stat", pid);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  ssize_t length = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (length <= 0) return 0;
-  text[length] = 0;
-  /* The name in field 2 may hold anything, also ") ": fields are counted from the last one. */
-  char *at = strrchr(text, ')');
-  if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X') return 0; /* a zombie runs no more */
-  at += 2;
-  for (int field = 3; field < 22 && at; field++) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
-  return at ? strtoull(at, NULL, 10) : 0;
-}
-
 int dyn_join_lock(const char *directory, int waitMs) {
   char path[PATH_MAX];
   struct timespec start, now, nap = {.tv_nsec = 1000 * 1000};

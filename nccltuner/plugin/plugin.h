@@ -12,6 +12,7 @@
 
 #include "../abi.h"
 #include "../preload/preload.h"
+#include "process_start.h"
 
 /* ncclDebugLogger_t, src/include/nccl_common.h */
 typedef void (*dyn_logger)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...);
@@ -51,12 +52,15 @@ struct dyn_comm {
   uint32_t entryCall; /* the call being made: of its plan entry, from 1; 0: it has none, or is captured */
   bool trial, coming; /* it is to be timed by itself, and so is the next one of its bucket */
   unsigned watched;   /* keys of its calls in the preload library's list */
+  struct dyn_lsa *lsa; /* scratch memory that is open on this rank; NULL: no kernels */
+  int bound;           /* 1: all ranks have it, and calls are looked at before NCCL sees them; -1: never; 0: not known */
   int captured;       /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
   bool inGraph;       /* the call being made does */
   int past;           /* atomic, profiler half: its calls go past the preload library, which times calls */
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
   uint16_t made[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* calls so far, captured ones not counted, modulo 2^16 */
+  uint8_t kernels[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* bits by DYN_KERNEL_*: that have room for any call of the bucket */
   uint64_t seenHeartbeat;
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */
   struct dyn_plan plan;    /* private copy of the plan in force */
@@ -76,8 +80,6 @@ void dyn_comm_release_profiler(struct dyn_comm *comm);
 
 /* Directory of the shared files, made and checked once a process; NULL: none, with the reason logged once. */
 const char *dyn_directory(dyn_logger log);
-/* Start time of a process in clock ticks since boot, 0: no such process. */
-uint64_t dyn_process_start(uint32_t pid);
 
 /* ---- tuner.c: the choice; no lock, allocation, system call or wait ---- */
 
@@ -88,6 +90,9 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
  * the answer is LL, and then that is the call, nobody asks again. bytes are one rank's part for AllGather and
  * ReduceScatter. Writes 0.0 into an entry of LL if the plan says LL for this call, and counts it; else does nothing. */
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto);
+/* Before NCCL sees the call: the plan's action if it is of path LSA with one of the kernels able (bits by DYN_KERNEL_*), and
+ * then the call counts; else 0, and NCCL is to run it. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
+uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able);
 /* Newest decision of this collective and size among the last DYN_NUM_DECISIONS; 0: none. */
 int dyn_decision_find(struct dyn_comm *comm, int collective, uint64_t bytes, struct dyn_decision *out);
 /* Newest decision of this collective, any size. */

@@ -180,6 +180,7 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   self->startTime = startTime;
   self->rank = comm->rank;
   self->ncclVersion = ncclVersion;
+  self->memoryState = DYN_MEMORY_NONE;
   /* Set, not added: a rank may have died writing this slot. */
   self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER;
   if (comm->hasProfiler) self->flags |= dyn_timing_flags(comm);

@@ -4,6 +4,7 @@
  * here locks, allocates, waits or enters the kernel either, and nothing of it reaches back into the choice.
  */
 #include "comm.h"
+#include "nccl_profiler_abi.h"
 
 /* ---- epochs ---- */
 
@@ -64,6 +65,25 @@ static struct dyn_sample sample_of(const struct dyn_comm *comm, uint64_t seq, in
   };
 }
 
+/* One of our kernels runs it: that is known here, and NCCL has no event for it. */
+static void add_kernel(struct dyn_sample *sample) {
+  sample->flags |= DYN_SAMPLE_LSA;
+  sample->algorithm = sample->action >> DYN_ACTION_ALGO_SHIFT & 15;
+  sample->protocol = 0;
+  sample->channels = (uint8_t)(sample->action >> DYN_ACTION_CHANNELS_SHIFT);
+}
+
+/* Where calls are not timed and what runs is asked for, the sample is complete. */
+void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
+  struct dyn_process *process = dyn_member_of(comm)->process;
+  if (!comm->sampling || !process || !process->ring || comm->inGraph) return;
+  uint32_t want = __atomic_load_n(&process->ring->wantMask, __ATOMIC_RELAXED);
+  if (!(want & ncclProfileColl) || want & ncclProfileKernelCh) return;
+  struct dyn_sample sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_UNTIMED);
+  add_kernel(&sample);
+  dyn_ring_put(process, &sample);
+}
+
 /* What goes into a CUDA graph is never asked for again: the daemon is told at once what was chosen, sampling or not.
  * Dropped and counted when the ring is full. */
 void dyn_tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
@@ -79,6 +99,7 @@ static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t se
   timed->asked++;
   timed->lease = dyn_member_of(comm)->process->lease;
   timed->sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_EVENT_TIMED);
+  if ((action & 15) == DYN_PATH_LSA) add_kernel(&timed->sample);
   timed->sample.made = comm->made[collective][dyn_bucket_of(bytes)];
   timed->sample.entryCall = comm->entryCall < UINT8_MAX ? (uint8_t)comm->entryCall : UINT8_MAX;
 }

@@ -17,8 +17,10 @@
 #define DYN_MARKS_SEEN (1u << 31)
 #define DYN_MARKS_DEVICE_LL (1u << 30)
 #define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
-#define DYN_MARKS_ALGORITHMS 10 /* ... of so many algorithms: 3 * 9 + 2 < 30 */
-#define DYN_MARKS_LL 011111111111u /* LL of each */
+#define DYN_MARKS_ALGORITHMS 8 /* ... of so many algorithms: 3 * 7 + 2 < 26 */
+#define DYN_MARKS_LL 011111111u /* LL of each */
+#define DYN_MARKS_KERNELS_SHIFT 26
+#define DYN_MARKS_ADDED (DYN_MARKS_DEVICE_LL | ((1u << DYN_NUM_KERNELS) - 1) << DYN_MARKS_KERNELS_SHIFT) /* whenever */
 
 /* ncclFunc_t and NCCL_PROTO_*, nccl_common.h */
 #define DYN_ALL_GATHER 2
@@ -90,9 +92,10 @@ static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
   return usable;
 }
 
-static void publish_marks(uint32_t *marks, uint32_t usable) {
+static void publish_marks(uint32_t *marks, uint32_t usable, uint32_t kernels) {
   uint32_t old = __atomic_load_n(marks, __ATOMIC_RELAXED);
-  uint32_t now = DYN_MARKS_SEEN | (old & DYN_MARKS_SEEN ? old & (usable | DYN_MARKS_DEVICE_LL) : old | usable);
+  uint32_t now = DYN_MARKS_SEEN | (old & DYN_MARKS_SEEN ? old & (usable | DYN_MARKS_ADDED) : old | usable) |
+                 kernels << DYN_MARKS_KERNELS_SHIFT;
   if (now != old) __atomic_store_n(marks, now, __ATOMIC_RELAXED);
 }
 
@@ -154,7 +157,8 @@ static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, floa
                        int *nChannels) {
   int bucket = dyn_bucket_of(bytes);
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
-  publish_marks(&comm->self->marks[collective][bucket], usable);
+  if (comm->lsa && comm->bound == 0) dyn_device_bind(comm);
+  publish_marks(&comm->self->marks[collective][bucket], usable, comm->bound > 0 ? comm->kernels[collective][bucket] : 0);
   uint32_t action = next_action(comm, collective, bucket);
   if (action == 0 || apply(action, usable, costs, numProto, nChannels)) return action;
   __atomic_store_n(&comm->self->ignored, comm->self->ignored + 1, __ATOMIC_RELAXED);
@@ -181,6 +185,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
     dyn_watch_call(comm, seq, collective, bytes, action);
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
+  if ((action & 15) == DYN_PATH_LSA) dyn_tell_kernel(comm, seq, collective, bytes, action);
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
   if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
     dyn_tell_captured(comm, seq, collective, bytes, action);
@@ -216,6 +221,20 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
   next_action(comm, collective, bucket);
   comm->callsLeft--;
   decided(comm, collective, bytes, action);
+}
+
+uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
+  struct dyn_comm *comm = chooser;
+  if (!comm->record || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return 0;
+  if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
+  comm->inGraph = dyn_in_graph(comm);
+  int bucket = dyn_bucket_of(bytes);
+  uint32_t action = coming_action(comm, collective, bucket), kernel = action >> DYN_ACTION_ALGO_SHIFT & 15;
+  if ((action & 15) != DYN_PATH_LSA || !(able >> kernel & 1)) return 0;
+  next_action(comm, collective, bucket);
+  comm->callsLeft--;
+  decided(comm, collective, bytes, action);
+  return action;
 }
 
 /* ---- what the profiler half asks ---- */

@@ -20,7 +20,7 @@
 #include <stddef.h>
 
 #include "../plugin/datatype.h"
-#include "forward.h"
+#include "device.h"
 
 /* NCCL's types as far as forwarding needs them: enumerations are ints, handles pointers. */
 typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;
@@ -32,24 +32,58 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Kinds of calls that a tuner is asked about (dyn_watch_key). */
-enum { ALL_REDUCE = 1, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
+/* ncclFunc_t, of calls that a tuner is asked about */
+enum { BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE };
 
-/* A call with a stream. */
+/* A call that is NCCL's. */
 #define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, NAME, PARAMETERS, __VA_ARGS__)
-#define COLLECTIVE(KIND, NAME, PARAMETERS, ...) \
-  FORWARD_AS(dyn_watch_key(comm, KIND, count, dyn_datatype_number_bytes(datatype)), NAME, PARAMETERS, __VA_ARGS__)
+#define COLLECTIVE(FUNC, NAME, PARAMETERS, ...) FORWARD_AS(KEY(FUNC), NAME, PARAMETERS, __VA_ARGS__)
+#define KEY(FUNC) dyn_watch_key(comm, FUNC + 1, count, dyn_datatype_number_bytes(datatype))
 #define FORWARD_AS(KEY, NAME, PARAMETERS, ...) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
-    struct dyn_passage passage = dyn_passage_enter(stream, KEY); \
+    if (dyn_in_group()) dyn_device_plain(comm); \
+    struct dyn_passage passage = dyn_passage_enter(stream, comm, KEY); \
     ncclResult_t result = real(__VA_ARGS__); \
     dyn_passage_leave(&passage, result); \
     return result; \
   }
+
+/* A call that our kernels may run. TAKE: all that any of these calls has. */
+#define TAKE(REQUEST) \
+  const void *sendbuff __attribute__((unused)) = (REQUEST)->work.send; \
+  void *recvbuff __attribute__((unused)) = (REQUEST)->work.recv; \
+  size_t count = (REQUEST)->work.count; \
+  ncclDataType_t datatype = (REQUEST)->work.datatype; \
+  ncclRedOp_t op __attribute__((unused)) = (REQUEST)->work.op; \
+  int root __attribute__((unused)) = (REQUEST)->work.root; \
+  ncclComm_t comm = (REQUEST)->comm; \
+  cudaStream_t stream = (REQUEST)->work.stream;
+#define DEVICE(FUNC, SEND, RECV, OP, ROOT, NAME, PARAMETERS, ...) \
+  EXPORT ncclResult_t NAME PARAMETERS; \
+  static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
+    static dyn_real cache; \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+    TAKE(request) \
+    return real == NULL ? DYN_SYSTEM_ERROR : real(__VA_ARGS__); \
+  } \
+  EXPORT ncclResult_t NAME PARAMETERS { \
+    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true}, comm, forward_##NAME}; \
+    return collective(&request, KEY(FUNC)); \
+  }
+
+static ncclResult_t collective(const struct dyn_request *request, uint64_t key) {
+  if (dyn_this_call()->depth > 0) return dyn_forward(request, key); /* NCCL calls itself */
+  if (dyn_in_group()) return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
+  struct dyn_passage passage = dyn_passage_enter(request->work.stream, request->comm, key);
+  ncclResult_t result;
+  if (!dyn_device_run(request, dyn_this_call()->captured, &result)) result = request->forward(request);
+  dyn_passage_leave(&passage, result);
+  return result;
+}
 
 /* A call that makes so many communicators. */
 #define ANNOUNCE(COUNT, NAME, PARAMETERS, ...) \
@@ -62,18 +96,18 @@ enum { ALL_REDUCE = 1, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
     return real(__VA_ARGS__); \
   }
 
-COLLECTIVE(ALL_REDUCE, ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+DEVICE(ALL_REDUCE, sendbuff, recvbuff, op, 0, ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm, stream)
-COLLECTIVE(BROADCAST, ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int
+DEVICE(BROADCAST, sendbuff, recvbuff, 0, root, ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int
         root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
-COLLECTIVE(BROADCAST, ncclBcast, (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-        cudaStream_t stream), buff, count, datatype, root, comm, stream)
+DEVICE(BROADCAST, recvbuff, recvbuff, 0, root, ncclBcast, (void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+        ncclComm_t comm, cudaStream_t stream), recvbuff, count, datatype, root, comm, stream)
 COLLECTIVE(REDUCE, ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t
         op, int root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, root, comm,
         stream)
-COLLECTIVE(ALL_GATHER, ncclAllGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+DEVICE(ALL_GATHER, sendbuff, recvbuff, 0, 0, ncclAllGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
-COLLECTIVE(REDUCE_SCATTER, ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+DEVICE(REDUCE_SCATTER, sendbuff, recvbuff, op, 0, ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm,
         stream)
 FORWARD(ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
@@ -102,10 +136,13 @@ FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int pe
 typedef struct ncclSimInfo ncclSimInfo_t;
 /* NCCL counts how deep groups are nested, and so do we. */
 AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
-AROUND(ncclGroupEnd, (void), dyn_group_end(), dyn_group_ended())
-AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(), dyn_group_ended(), simInfo)
-AROUND(ncclCommDestroy, (ncclComm_t comm), dyn_comm_goes(comm), dyn_probes_settle(), comm)
-AROUND(ncclCommAbort, (ncclComm_t comm), dyn_comm_goes(comm), dyn_probes_settle(), comm)
+AROUND(ncclGroupEnd, (void), dyn_group_end(false), result = dyn_group_ended(result))
+AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(true), result = dyn_group_ended(result), simInfo)
+AROUND(ncclCommDestroy, (ncclComm_t comm), (dyn_device_goes(comm, false), dyn_comm_goes(comm)), dyn_probes_settle(), comm)
+AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_goes(comm)), dyn_probes_settle(), comm)
+/* NCCL knows nothing of a peer whose death our kernels found. */
+AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), (void)0,
+       if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)
 
 /* From 2.31 on. */
 COLLECTIVE(ALL_REDUCE, ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t

@@ -27,13 +27,16 @@ struct dyn_passage {
   struct dyn_preload_call outer;
 };
 /* key: dyn_watch_key of a call that tuners are asked about, so that timing it is of use; 0: of none. */
-struct dyn_passage dyn_passage_enter(void *stream, uint64_t key);
+struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key);
 void dyn_passage_leave(const struct dyn_passage *passage, int result);
+
+const struct dyn_preload_call *dyn_this_call(void);
 
 /* Calls between the first two are a group's and run at its end: they are not timed. */
 void dyn_group_begin(void);
-void dyn_group_end(void);
-void dyn_group_ended(void);
+bool dyn_in_group(void);
+void dyn_group_end(bool simulated);
+int dyn_group_ended(int result);
 
 void dyn_announce(int communicators);
 

@@ -3,7 +3,7 @@
  * LD_PRELOAD=libdynamiccl-preload.so: times collectives by CUDA events while the plugin wants that (probe.c), and keeps
  * kernel events out of CUDA graphs (calls.c). In a program without the plugin it forwards and does nothing else.
  */
-#include "forward.h"
+#include "device.h"
 #include "probe.h"
 
 #include <dlfcn.h>
@@ -17,14 +17,15 @@ static __thread unsigned groups; /* that this thread has begun and not ended */
 static __thread bool capturedGroup; /* with a captured call */
 static __thread int groupMode = -1; /* as dyn_passage.captureMode, of the group that is ending */
 
-static const struct dyn_preload_call *this_call(void) { return &call; }
+const struct dyn_preload_call *dyn_this_call(void) { return &call; }
 
 static bool can_time(void) { return dyn_driver() != NULL; }
 
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.version = DYN_PRELOAD_VERSION,
-                                                                                .call = this_call,
+                                                                                .call = dyn_this_call,
                                                                                 .can_time = can_time,
+                                                                                .device = &dyn_device_calls,
                                                                                 .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct dyn_mask_words words_of(atomic_int *mask) {
@@ -87,10 +88,11 @@ static int exchange_mode(int mode) {
 }
 
 /* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
-struct dyn_passage dyn_passage_enter(void *stream, uint64_t key) {
+struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
   struct dyn_passage passage = {.captureMode = -1, .outer = call};
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
   call.depth++;
+  call.comm = comm;
   if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
   struct dyn_mask_words words = words_of(mask);
   bool known;
@@ -124,16 +126,26 @@ void dyn_passage_leave(const struct dyn_passage *passage, int result) {
   call = passage->outer;
 }
 
+int dyn_forward(const struct dyn_request *request, uint64_t key) {
+  struct dyn_passage passage = dyn_passage_enter(request->work.stream, request->comm, key);
+  int result = request->forward(request);
+  dyn_passage_leave(&passage, result);
+  return result;
+}
+
+bool dyn_in_group(void) { return groups > 0; }
 void dyn_group_begin(void) { groups++; }
-void dyn_group_end(void) {
+void dyn_group_end(bool simulated) {
+  if (groups == 1) dyn_device_group_ends(simulated);
   if (groups > 0) groups--;
   if (groups > 0 || !capturedGroup) return;
   capturedGroup = false;
   groupMode = exchange_mode(DYN_RELAXED_CAPTURE);
 }
-void dyn_group_ended(void) {
+int dyn_group_ended(int result) {
   if (groupMode >= 0) exchange_mode(groupMode);
   groupMode = -1;
+  return groups == 0 ? dyn_device_launch(result) : result;
 }
 
 void dyn_comm_goes(const void *comm) { dyn_watch_forget(&dynamiccl_preload.watched, comm); }

@@ -14,7 +14,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 3
+#define DYN_PRELOAD_VERSION 4
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -32,7 +32,22 @@ struct dyn_preload_call {
   struct dyn_mask_before before;
   struct dyn_timed *timed; /* NULL: it is not timed */
   uint64_t key; /* dyn_watch_key; 0: no tuner is asked about it, or it is a group's */
+  void *comm;   /* ncclComm_t */
 };
+
+/* The device path (kernels/host/host.h), for the plugin. bind says, inside of a call of the communicator's, that lsa is
+ * its: from then on choose is asked, with the chooser, before each call that one of the kernels able (bits by DYN_KERNEL_*)
+ * could run. It gives the action of path LSA that is to run, and has counted the call then, or 0: NCCL's. False: not now. */
+struct dyn_lsa;
+struct dyn_offer;
+struct dyn_device_calls {
+  struct dyn_lsa *(*offer)(uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
+  bool (*open)(struct dyn_lsa *lsa, const struct dyn_offer *offers);
+  uint32_t (*room)(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
+  bool (*bind)(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int collective, uint64_t bytes, uint32_t able));
+  void (*close)(struct dyn_lsa *lsa);
+};
+extern const struct dyn_device_calls dyn_device_calls;
 
 struct dyn_preload {
   uint32_t version; /* DYN_PRELOAD_VERSION; anything else: not there, as far as the plugin is concerned */
@@ -47,6 +62,7 @@ struct dyn_preload {
   atomic_int announced;
   const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
   bool (*can_time)(void); /* the driver has what timing needs; it must be loaded by now */
+  const struct dyn_device_calls *device;
   atomic_int timing; /* plugin: calls are to be timed, for a communicator of this process is sampled now */
   struct dyn_watch_list watched; /* plugin: and those that are timed whether or not */
   /* Where samples go. The preload's thread holds roundLock while it asks the driver and puts samples, so after the plugin

@@ -24,7 +24,7 @@ struct dyn_watch_list {
   atomic_uint_fast64_t cells[DYN_WATCH_CELLS];
 };
 
-/* kind: of call, 1 to 15; elementBytes is a power of two, or 0 where it is not known: then elements are counted, which
+/* kind: ncclFunc_t + 1, or another number up to 15; elementBytes is a power of two, or 0 where it is not known: then elements are counted, which
  * parts sizes as well. Gives 0 for an empty call, which no list has. */
 static inline uint64_t dyn_watch_key(const void *comm, unsigned kind, uint64_t count, unsigned elementBytes) {
   uint64_t bytes = count * (elementBytes ? elementBytes : 1);

@@ -21,7 +21,7 @@ static void off(void) {
 static void watched(void) {
   struct dyn_watch_list *list = &preload->watched;
   function reduce = find("ncclReduce"), start = find("ncclGroupStart"), end = find("ncclGroupEnd");
-  const uint64_t key = dyn_watch_key((void *)6, 1, 3, 8); /* what all_reduce calls */
+  const uint64_t key = dyn_watch_key((void *)6, 5, 3, 8); /* what all_reduce calls */
   everything_is_over();
   atomic_store(&preload->timing, 0);
   CHECK(dyn_watch_add(list, key) && dyn_watch_add(list, dyn_watch_key((void *)7, 3, 3, 8)));

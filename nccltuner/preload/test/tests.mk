@@ -25,11 +25,11 @@ $(T)/test_watch: test/test_watch.c watch.h | $(T)
 
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := $(CFLAGS) -O1 -fsanitize=thread
-$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(wildcard *.c) $(HEADERS) | $(T)
+$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(SOURCES) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $(@D)"; $(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libnccl.so.2 -o $(@D)/libnccl.so.2 test/fake_nccl.c
 	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
-	@$(CC) $(SANITIZED) -rdynamic -o $@ test/test_probe.c $(wildcard *.c) -pthread -ldl
+	@$(CC) $(SANITIZED) -rdynamic -o $@ test/test_probe.c $(SOURCES) -pthread -ldl
 
 check: tests
 	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_probe $(abspath $(T))/threads

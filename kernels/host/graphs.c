@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels in CUDA graphs. Two graphs of one communicator must not run at once, for they share a lane, and nobody on the
+ * host sees when a graph runs. So the graphs see to it themselves, as NCCL's do (src/misc/strongstream.cc): before the first
+ * kernel of a capture waits an event for what ran last, and behind the newest one it is recorded, both whenever the graph
+ * runs. One node each: the one that records moves on with each kernel.
+ */
+#include "lsa.h"
+
+struct place {
+  int status;
+  dyn_graph graph;
+  const dyn_node *nodes;
+  size_t count;
+};
+
+static int place_of(void *stream, struct place *p) {
+  uint64_t id;
+  return dyn_host_driver()->cuStreamGetCaptureInfo_v2(stream, &p->status, &id, &p->graph, &p->nodes, &p->count);
+}
+
+int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
+  if (lsa->captureId == captureId) return 0;
+  int error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
+  if (error != 0) return error;
+  lsa->captureId = captureId;
+  lsa->recordNode = NULL;
+  return 0;
+}
+
+int dyn_graph_after(struct dyn_lsa *lsa, void *stream) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  struct place p;
+  int error = place_of(stream, &p);
+  if (error != 0) return error;
+  if (p.status != DYN_CAPTURE_ACTIVE || p.count != 1) return DYN_CUDA_INVALID_VALUE; /* our kernel, just launched */
+  dyn_node kernel = p.nodes[0];
+  if (lsa->recordNode == NULL) {
+    error = driver->cuGraphAddEventRecordNode(&lsa->recordNode, p.graph, &kernel, 1, lsa->scratch->done[LANE_GRAPHS]);
+  } else {
+    error = driver->cuGraphRemoveDependencies_v2(p.graph, &lsa->lastNode, &lsa->recordNode, NULL, 1);
+    if (error == 0) error = driver->cuGraphAddDependencies_v2(p.graph, &kernel, &lsa->recordNode, NULL, 1);
+  }
+  lsa->lastNode = kernel;
+  return error;
+}

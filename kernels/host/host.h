@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device path of one communicator, seen from the host: scratch memory that the ranks of an NVLink domain open of each
+ * other, and launching kernels over it. Nothing here knows NCCL's communicators, plans or the daemon.
+ *
+ * Life: offer (this rank's memory), open (all peers'), any number of launches, close. Offer and open run while NCCL makes
+ * the communicator, on all ranks at the same place, since mapping memory may wait for GPUs: afterwards a peer's kernel
+ * could be waiting for this rank. One thread at a time uses a communicator, as NCCL wants it.
+ */
+#ifndef DYN_HOST_H
+#define DYN_HOST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dyn_lsa; /* one communicator */
+
+/* Scratch memory as ranks tell each other of it. */
+struct dyn_offer {
+  uint32_t pid;
+  uint64_t startTime; /* of the process, clock ticks since boot */
+  uint64_t at;        /* its address there */
+  uint64_t bytes;
+  uint8_t handle[64]; /* CUipcMemHandle */
+};
+
+/* NULL: this rank cannot; why was said. The memory is zero and belongs to the CUDA context of this thread. */
+struct dyn_lsa *dyn_lsa_offer(uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
+/* offers: of all ranks, in their order. False: not all can be opened, only close is left. */
+bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers);
+/* Behind settle. The memory goes to later communicators, unless somebody may still write into it. */
+void dyn_lsa_close(struct dyn_lsa *lsa);
+
+/* One call, as NCCL's API has it. */
+struct dyn_work {
+  int collective; /* ncclFunc_t */
+  const void *send;
+  void *recv;
+  size_t count;
+  int datatype, op, root;
+  void *stream;
+  bool perhapsCaptured; /* false: the stream is known not to be captured */
+};
+/* Bytes by which tuners know the call: of the larger buffer. */
+uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks);
+
+/* Kernels (bits by DYN_KERNEL_*) that have room for calls of up to so many bytes; the same on all ranks. */
+uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
+/* Kernels that can run this very call: a question of type, operator and size alone, so all ranks say the same. */
+uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work);
+/* action: of path LSA, with a kernel that is able. An ncclResult_t; *ctas: how many run. */
+int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas);
+
+uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa);
+/* Kernels that wait give up, and no other begins; the first reason stays. */
+void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why, bool say);
+/* Why it was stopped; NULL: it was not. */
+const char *dyn_lsa_stopped(const struct dyn_lsa *lsa);
+/* Waits for what was launched, but for graphs, of which nobody knows. False: it is not over in time. */
+bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns);
+
+/* One line on stderr. */
+void dyn_host_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

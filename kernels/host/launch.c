@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launching a kernel for a call: which one, how large, and in which order. Kernels of a lane run one after the other, in the
+ * order of the program's calls, whatever streams they come on: the scratch memory rests on it (domain.cuh). NCCL sees to the
+ * same for its own kernels.
+ */
+#include "lsa.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "../../nccltuner/plugin/datatype.h"
+
+enum { BROADCAST = 0, ALL_GATHER = 2, REDUCE_SCATTER = 3, ALL_REDUCE = 4 }; /* ncclFunc_t */
+#define NUM_OPS 5 /* ncclSum to ncclAvg; what a program makes itself has numbers above */
+#define DEFAULT_CTAS 16
+
+/* ncclResult_t */
+enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, REMOTE_ERROR = 6 };
+
+uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa) { return lsa->nRanks; }
+
+static bool in_parts(int collective) { return collective == ALL_GATHER || collective == REDUCE_SCATTER; }
+
+uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks) {
+  uint64_t bytes = work->count * (uint64_t)dyn_datatype_number_bytes(work->datatype);
+  return in_parts(work->collective) ? bytes * nRanks : bytes;
+}
+
+/* ---- what can run ---- */
+
+uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
+  const struct lane *lane = &lsa->lanes[LANE_CALLS]; /* all have the same */
+  int n = (int)lsa->nRanks;
+  size_t part = in_parts(collective) ? bytes / lsa->nRanks : bytes, packs = dyn_packs(part, DYN_LINE_DATA);
+  uint32_t room = 0;
+  switch (collective) {
+    case ALL_REDUCE:
+      if (dyn_two_shot_lines(packs, n) <= lane->domain.lines) room |= 1u << DYN_KERNEL_TWO_SHOT;
+      if (dyn_part(dyn_packs(bytes, DYN_BULK_BYTES), n) <= lane->bulk.packs) room |= 1u << DYN_KERNEL_BULK;
+      break;
+    case BROADCAST: packs++; break;
+    case ALL_GATHER:
+    case REDUCE_SCATTER: break;
+    default: return 0;
+  }
+  return packs <= lane->domain.lines ? room | 1u << DYN_KERNEL_ONE_SHOT : room;
+}
+
+uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
+  bool adds = work->collective == ALL_REDUCE || work->collective == REDUCE_SCATTER;
+  unsigned size = dyn_datatype_number_bytes(work->datatype);
+  if (work->count == 0 || size == 0 || work->count > SIZE_MAX / 2 / size / lsa->nRanks) return 0;
+  if (adds && (work->op < 0 || work->op >= NUM_OPS || work->datatype >= DYN_NUM_TYPES)) return 0;
+  if (work->collective == BROADCAST && (work->root < 0 || (uint32_t)work->root >= lsa->nRanks)) return 0;
+  return dyn_lsa_room(lsa, work->collective, dyn_work_bytes(work, lsa->nRanks));
+}
+
+/* ---- one launch ---- */
+
+struct launch {
+  void *function;
+  size_t items; /* that threads have to do, one after the other */
+  struct dyn_call call;
+  bool bulk;
+  int root;
+  unsigned ctas, threads;
+};
+
+static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t kernel, struct launch *l) {
+  const struct dyn_module *m = lsa->module;
+  size_t bytes = work->count * dyn_datatype_number_bytes(work->datatype);
+  int n = (int)lsa->nRanks, t = work->datatype;
+  l->items = dyn_packs(bytes, DYN_LINE_DATA);
+  l->call.count = work->count;
+  if (work->collective == BROADCAST || work->collective == ALL_GATHER) {
+    l->function = work->collective == BROADCAST ? m->broadcast : m->allGather;
+    l->call.count = bytes;
+  } else if (work->collective == REDUCE_SCATTER) {
+    l->function = m->typed[DYN_TYPED_REDUCE_SCATTER][t];
+  } else if (kernel == DYN_KERNEL_ONE_SHOT) {
+    l->function = m->typed[DYN_TYPED_ONE_SHOT][t];
+  } else if (kernel == DYN_KERNEL_TWO_SHOT) {
+    l->function = m->typed[DYN_TYPED_TWO_SHOT][t];
+    l->items = dyn_part(l->items, n);
+  } else {
+    l->function = m->typed[DYN_TYPED_BULK][t];
+    l->items = dyn_part(dyn_packs(bytes, DYN_BULK_BYTES), n);
+    l->bulk = true;
+  }
+}
+
+/* As many as asked for, and no more than have something to do: the same on all ranks. */
+static unsigned ctas_of(uint32_t action, unsigned threads, size_t items) {
+  size_t asked = action >> DYN_ACTION_CHANNELS_SHIFT & 255, useful = (items + threads - 1) / threads;
+  if (asked == 0) asked = DEFAULT_CTAS;
+  if (asked > DYN_KERNEL_MAX_BLOCKS) asked = DYN_KERNEL_MAX_BLOCKS;
+  return (unsigned)(asked < useful ? asked : useful);
+}
+
+static unsigned threads_of(uint32_t action) {
+  unsigned threads = (action >> DYN_ACTION_WARPS_SHIFT & 255) * 32;
+  return threads == 0 || threads > DYN_KERNEL_THREADS ? DYN_KERNEL_THREADS : threads;
+}
+
+/* Kernels of calls: the stream waits for the newest one where that ran on another stream. */
+static int order_before(struct dyn_lsa *lsa, void *stream) {
+  unsigned long long id;
+  int error = dyn_host_driver()->cuStreamGetId(stream, &id);
+  if (error == 0 && lsa->called && id != lsa->streamId)
+    error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_CALLS], 0);
+  lsa->streamId = id;
+  return error;
+}
+
+static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
+  void *arguments[] = {&l->call, l->bulk ? (void *)&lsa->lanes[lane].bulk : (void *)&l->root};
+  l->call.domain = lsa->lanes[lane].domain;
+  return dyn_host_driver()->cuLaunchKernel(l->function, l->ctas, 1, 1, l->threads, 1, 1, 0, stream, arguments, NULL);
+}
+
+static int launch_captured(struct dyn_lsa *lsa, struct launch *l, void *stream, uint64_t captureId) {
+  int error = dyn_graph_before(lsa, stream, captureId);
+  if (error == 0) error = launch(lsa, LANE_GRAPHS, l, stream);
+  return error != 0 ? error : dyn_graph_after(lsa, stream);
+}
+
+static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, const struct dyn_work *work) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  uint64_t captureId = 0;
+  int status = 0, error = 0;
+  if (work->perhapsCaptured) error = driver->cuStreamGetCaptureInfo_v2(work->stream, &status, &captureId, NULL, NULL, NULL);
+  if (error != 0) return error;
+  if (status == DYN_CAPTURE_ACTIVE) return launch_captured(lsa, l, work->stream, captureId);
+  error = order_before(lsa, work->stream);
+  if (error == 0) error = launch(lsa, LANE_CALLS, l, work->stream);
+  lsa->called = true;
+  return error != 0 ? error : driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], work->stream);
+}
+
+int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas) {
+  struct launch l = {.call = {.send = work->send, .recv = work->recv, .op = work->op}, .root = work->root, .threads = threads_of(action)};
+  bool pushed;
+  choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
+  *ctas = l.ctas = ctas_of(action, l.threads, l.items);
+  if (dyn_lsa_stopped(lsa) != NULL) return REMOTE_ERROR;
+  if (!dyn_context_enter(lsa->module->context, &pushed)) return UNHANDLED_CUDA_ERROR;
+  int error = launch_in_order(lsa, &l, work);
+  dyn_context_leave(pushed);
+  if (error == 0) return SUCCESS;
+  dyn_lsa_stop(lsa, "CUDA refused to launch a kernel", true); /* the other ranks wait for it */
+  return UNHANDLED_CUDA_ERROR;
+}
+
+/* ---- the end ---- */
+
+void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why, bool say) {
+  const char *none = NULL;
+  if (!atomic_compare_exchange_strong(&lsa->stopped, &none, why)) return;
+  __atomic_store_n((uint32_t *)lsa->scratch->words, 1, __ATOMIC_RELEASE);
+  if (say) dyn_host_say("%s: kernels of this communicator of %u ranks give up; abort it (ncclCommAbort)", why, lsa->nRanks);
+}
+
+const char *dyn_lsa_stopped(const struct dyn_lsa *lsa) { return atomic_load_explicit(&lsa->stopped, memory_order_acquire); }
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  uint64_t began = now_ns();
+  int mode = DYN_RELAXED_CAPTURE, result; /* asking would break captures of other threads that forbid it to all */
+  if (!lsa->called) return true;
+  bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
+  while ((result = driver->cuEventQuery(lsa->scratch->done[LANE_CALLS])) != 0 && now_ns() - began < ns)
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+  if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
+  return result == 0;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the device path: what memory.c makes and launch.c uses.
+ */
+#ifndef DYN_LSA_H
+#define DYN_LSA_H
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "../../nccltuner/abi.h"
+#include "../device/call.h"
+#include "driver.h"
+#include "host.h"
+#include "module.h"
+
+/* Calls of a program and those of its CUDA graphs have memory each, so that they need no order between each other: a graph
+ * that is replayed is seen by nobody on the host. */
+enum { LANE_CALLS, LANE_GRAPHS, NUM_LANES };
+
+/* Of a communicator, kept for the next one when it goes. */
+struct scratch {
+  dyn_context context;
+  unsigned long long contextId;
+  dyn_gpu_address memory;
+  size_t bytes;
+  struct dyn_ipc_handle handle;
+  uint64_t *words; /* host memory that the GPU sees: stop, then fault */
+  dyn_event done[NUM_LANES]; /* behind the newest kernel of each lane */
+  struct scratch *next;
+};
+
+struct lane {
+  struct dyn_domain domain;
+  struct dyn_bulk bulk;
+};
+
+struct dyn_lsa {
+  uint32_t nRanks, rank;
+  const struct dyn_module *module;
+  struct scratch *scratch;
+  struct dyn_offer peers[DYN_KERNEL_MAX_RANKS];
+  dyn_gpu_address bases[DYN_KERNEL_MAX_RANKS];
+  bool opened[DYN_KERNEL_MAX_RANKS]; /* by a handle, to be closed */
+  struct lane lanes[NUM_LANES];
+  bool called;                 /* a kernel was launched, other than into a graph */
+  unsigned long long streamId; /* of the newest */
+  uint64_t captureId;          /* of the newest captured call; 0: none */
+  dyn_node recordNode, lastNode; /* of that capture: graphs.c */
+  atomic_bool ready;           /* peers are known */
+  _Atomic(const char *) stopped;
+  bool diedOnce; /* watch.c: a peer was found dead in the round before */
+  struct dyn_lsa *next; /* watch.c */
+};
+
+/* memory.c */
+bool dyn_context_enter(dyn_context context, bool *pushed);
+void dyn_context_leave(bool pushed);
+
+/* graphs.c: around a launch into a capture. An error of CUDA's, 0: none. */
+int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId);
+int dyn_graph_after(struct dyn_lsa *lsa, void *stream);
+
+/* watch.c: looks after the processes of all peers while a communicator is open */
+void dyn_watch_begin(struct dyn_lsa *lsa);
+void dyn_watch_end(struct dyn_lsa *lsa);
+bool dyn_watch_find(dyn_gpu_address at, dyn_context *context); /* of a communicator of this process */
+
+#endif

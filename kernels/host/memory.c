@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scratch memory: made, offered to peers by CUDA's handles for other processes, opened, and kept for later communicators.
+ * Why handles and not NCCL's windows: docs/design.md, decision 27.
+ *
+ * A lane of it: flags of bulk kernels, counters of calls and of barriers, in the first page; then slots for lines, then
+ * inboxes and outboxes of bulk kernels, half of the rest each.
+ */
+#include "lsa.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../nccltuner/plugin/process_start.h"
+
+#define FLAGS_BYTES (DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t))
+#define COUNTERS_BYTES (DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t))
+#define PAGE ((size_t)4096)
+#define MIB ((size_t)1 << 20)
+#define DEFAULT_MIB 64
+#define MOST_MIB 4096
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct scratch *spare; /* under lock */
+
+void dyn_host_say(const char *format, ...) {
+  char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  fprintf(stderr, "dynamiccl: %s\n", line);
+}
+
+bool dyn_context_enter(dyn_context context, bool *pushed) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  dyn_context now = NULL;
+  *pushed = false;
+  if (driver->cuCtxGetCurrent(&now) != 0) return false;
+  if (now == context) return true;
+  return *pushed = driver->cuCtxPushCurrent_v2(context) == 0;
+}
+
+void dyn_context_leave(bool pushed) {
+  dyn_context was;
+  if (pushed) dyn_host_driver()->cuCtxPopCurrent_v2(&was);
+}
+
+/* ---- scratch memory ---- */
+
+/* A size that all ranks must agree on: where one differs, none gets kernels (dyn_lsa_open). */
+static size_t scratch_bytes(void) {
+  const char *text = getenv("DYNAMICCL_SCRATCH_MIB");
+  if (text == NULL || *text == '\0') return DEFAULT_MIB * MIB;
+  char *end;
+  unsigned long mib = strtoul(text, &end, 10);
+  if (*text >= '0' && *text <= '9' && *end == '\0' && mib >= 1 && mib <= MOST_MIB) return mib * MIB;
+  dyn_host_say("DYNAMICCL_SCRATCH_MIB=%s: want 1 to %d; taking %d", text, MOST_MIB, DEFAULT_MIB);
+  return DEFAULT_MIB * MIB;
+}
+
+static struct scratch *take_spare(dyn_context context, unsigned long long id, size_t bytes) {
+  struct scratch *found = NULL;
+  pthread_mutex_lock(&lock);
+  for (struct scratch **at = &spare; *at != NULL; at = &(*at)->next) {
+    if ((*at)->context != context || (*at)->contextId != id || (*at)->bytes != bytes) continue;
+    found = *at;
+    *at = found->next;
+    break;
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+static void keep(struct scratch *scratch) {
+  pthread_mutex_lock(&lock);
+  scratch->next = spare;
+  spare = scratch;
+  pthread_mutex_unlock(&lock);
+}
+
+static bool make_events(const struct dyn_host_driver *driver, struct scratch *scratch) {
+  for (int l = 0; l < NUM_LANES; l++)
+    if (driver->cuEventCreate(&scratch->done[l], DYN_EVENT_DISABLE_TIMING) != 0) return false;
+  return true;
+}
+
+static struct scratch *make_scratch(dyn_context context, unsigned long long id, size_t bytes) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  struct scratch *s = calloc(1, sizeof *s);
+  if (s == NULL) return NULL;
+  s->context = context;
+  s->contextId = id;
+  s->bytes = bytes;
+  if (driver->cuMemAlloc_v2(&s->memory, bytes) != 0) {
+    dyn_host_say("no %zu MiB of GPU memory for a communicator's scratch: NCCL runs its calls; DYNAMICCL_SCRATCH_MIB takes less",
+                 bytes / MIB);
+  } else if (driver->cuIpcGetMemHandle(&s->handle, s->memory) == 0 && driver->cuMemAllocHost_v2((void **)&s->words, PAGE) == 0 &&
+             make_events(driver, s)) {
+    return s;
+  } else {
+    dyn_host_say("CUDA gives no handle for memory that other processes are to open, or no host memory: NCCL runs all calls");
+    driver->cuMemFree_v2(s->memory);
+  }
+  free(s);
+  return NULL;
+}
+
+/* On a stream of its own: the program's may be waiting for peers. */
+static bool clear(const struct scratch *scratch) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  void *stream;
+  memset(scratch->words, 0, PAGE);
+  if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return false;
+  bool cleared = driver->cuMemsetD8Async(scratch->memory, 0, scratch->bytes, stream) == 0 && driver->cuStreamSynchronize(stream) == 0;
+  driver->cuStreamDestroy_v2(stream);
+  return cleared;
+}
+
+static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t bytes) {
+  size_t slots = 2 * lsa->nRanks, room = (bytes - PAGE) / 2 / slots;
+  struct dyn_domain *d = &lane->domain;
+  struct dyn_bulk *b = &lane->bulk;
+  d->rank = (int32_t)lsa->rank;
+  d->nRanks = (int32_t)lsa->nRanks;
+  d->lines = room / DYN_LINE_BYTES;
+  b->packs = room / DYN_BULK_BYTES;
+  for (uint32_t r = 0; r < lsa->nRanks; r++) {
+    char *base = (char *)(uintptr_t)lsa->bases[r] + at;
+    d->scratch[r] = base + PAGE;
+    b->memory[r] = base + PAGE + slots * d->lines * DYN_LINE_BYTES;
+    b->flags[r] = (uint32_t *)base;
+  }
+  char *own = (char *)(uintptr_t)lsa->bases[lsa->rank] + at;
+  d->calls = (uint32_t *)(own + FLAGS_BYTES);
+  b->passed = (uint32_t *)(own + FLAGS_BYTES + COUNTERS_BYTES);
+  d->stop = (uint32_t *)lsa->scratch->words;
+  d->fault = lsa->scratch->words + 1;
+  d->waitNs = UINT64_MAX; /* as NCCL's own kernels: a rank may be late by hours. Who is dead is found by watch.c */
+}
+
+/* ---- a communicator ---- */
+
+static struct dyn_lsa *make(uint32_t nRanks, uint32_t rank, dyn_context context) {
+  struct dyn_lsa *lsa = calloc(1, sizeof *lsa);
+  const struct dyn_module *module = dyn_module_get(context);
+  if (lsa == NULL || module == NULL) {
+    free(lsa);
+    return NULL;
+  }
+  size_t bytes = scratch_bytes();
+  lsa->nRanks = nRanks;
+  lsa->rank = rank;
+  lsa->module = module;
+  lsa->scratch = take_spare(context, module->contextId, bytes);
+  if (lsa->scratch == NULL) lsa->scratch = make_scratch(context, module->contextId, bytes);
+  if (lsa->scratch != NULL && clear(lsa->scratch)) return lsa;
+  dyn_lsa_close(lsa);
+  return NULL;
+}
+
+struct dyn_lsa *dyn_lsa_offer(uint32_t nRanks, uint32_t rank, struct dyn_offer *own) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  dyn_context context = NULL;
+  int mode = DYN_RELAXED_CAPTURE; /* another thread may capture, and forbid all others to allocate */
+  if (nRanks < 2 || nRanks > DYN_KERNEL_MAX_RANKS || rank >= nRanks || driver == NULL) return NULL;
+  if (driver->cuCtxGetCurrent(&context) != 0 || context == NULL) return NULL;
+  bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
+  struct dyn_lsa *lsa = make(nRanks, rank, context);
+  if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
+  if (lsa == NULL) return NULL;
+  *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = dyn_process_start((uint32_t)getpid()), .at = lsa->scratch->memory,
+                            .bytes = lsa->scratch->bytes};
+  memcpy(own->handle, &lsa->scratch->handle, sizeof own->handle);
+  dyn_watch_begin(lsa);
+  return lsa;
+}
+
+/* Of a rank in this process the memory is there already; its context must be made visible to this one. */
+static bool open_own(struct dyn_lsa *lsa, uint32_t r) {
+  dyn_context peer;
+  lsa->bases[r] = lsa->peers[r].at;
+  if (!dyn_watch_find(lsa->peers[r].at, &peer)) return false;
+  if (peer == lsa->module->context) return true;
+  int result = dyn_host_driver()->cuCtxEnablePeerAccess(peer, 0);
+  return result == 0 || result == DYN_CUDA_PEER_ACCESS_ENABLED;
+}
+
+static bool open_one(struct dyn_lsa *lsa, uint32_t r) {
+  const struct dyn_offer *offer = &lsa->peers[r];
+  struct dyn_ipc_handle handle;
+  if (r == lsa->rank) {
+    lsa->bases[r] = lsa->scratch->memory;
+    return true;
+  }
+  if (offer->bytes != lsa->scratch->bytes) {
+    dyn_host_say("rank %u has %llu MiB of scratch memory and rank %u has %zu: NCCL runs all calls; set DYNAMICCL_SCRATCH_MIB alike on "
+                 "all ranks", r, (unsigned long long)offer->bytes / MIB, lsa->rank, lsa->scratch->bytes / MIB);
+    return false;
+  }
+  if (offer->pid == (uint32_t)getpid()) return open_own(lsa, r);
+  memcpy(&handle, offer->handle, sizeof handle);
+  lsa->opened[r] = dyn_host_driver()->cuIpcOpenMemHandle_v2(&lsa->bases[r], handle, DYN_IPC_LAZY_PEER_ACCESS) == 0;
+  return lsa->opened[r];
+}
+
+bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  int mode = DYN_RELAXED_CAPTURE;
+  bool pushed, all = dyn_context_enter(lsa->module->context, &pushed), relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
+  memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
+  for (uint32_t r = 0; r < lsa->nRanks && all; r++) all = open_one(lsa, r);
+  if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
+  dyn_context_leave(pushed);
+  if (!all) return false;
+  size_t bytes = lsa->scratch->bytes / NUM_LANES;
+  for (int l = 0; l < NUM_LANES; l++) lay_out(lsa, &lsa->lanes[l], (size_t)l * bytes, bytes);
+  atomic_store(&lsa->ready, true);
+  return true;
+}
+
+void dyn_lsa_close(struct dyn_lsa *lsa) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  bool pushed;
+  if (lsa == NULL) return;
+  dyn_watch_end(lsa);
+  /* A graph may be replayed, and a stopped kernel's peers may write: then memory stays as it is, for nobody else. */
+  bool busy = lsa->captureId != 0 || dyn_lsa_stopped(lsa) != NULL || !dyn_lsa_settle(lsa, 0);
+  if (!busy && lsa->module != NULL && dyn_context_enter(lsa->module->context, &pushed)) {
+    for (uint32_t r = 0; r < lsa->nRanks; r++)
+      if (lsa->opened[r]) driver->cuIpcCloseMemHandle(lsa->bases[r]);
+    dyn_context_leave(pushed);
+    if (lsa->scratch != NULL) keep(lsa->scratch);
+  }
+  free(lsa);
+}

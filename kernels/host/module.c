@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels come from a file beside the library, dynamiccl-kernels.fatbin, so that the libraries build without a CUDA
+ * compiler; DYNAMICCL_KERNELS names another one. All functions are loaded at once: CUDA would load each at its first
+ * launch otherwise, and may wait for the GPU there, which hangs where a peer waits for this rank.
+ */
+#include "module.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host.h"
+
+#define FATBIN_NAME "dynamiccl-kernels.fatbin"
+#define FATBIN_MAGIC 0xBA55ED50u
+#define FATBIN_MOST (64l << 20)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct dyn_module *modules; /* under lock; never freed */
+static void *image;                /* under lock; NULL: not read yet */
+static bool failed;                /* under lock: it cannot be had, or not be loaded */
+
+static const char *const types[DYN_NUM_TYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
+                                                 "bfloat16", "fp8e4m3", "fp8e5m2"};
+static const char *const typed[DYN_NUM_TYPED] = {"oneShot", "twoShot", "bulk", "reduceScatter"};
+
+/* False: nobody named a file, and there is none: the kernels were not built. */
+static bool path_of(char path[4096]) {
+  const char *named = getenv("DYNAMICCL_KERNELS");
+  Dl_info self;
+  if (named != NULL && *named != '\0') {
+    snprintf(path, 4096, "%s", named);
+    return true;
+  }
+  const char *library = dladdr((void *)dyn_module_get, &self) != 0 && self.dli_fname != NULL ? self.dli_fname : "";
+  const char *slash = strrchr(library, '/');
+  snprintf(path, 4096, "%.*s%s", slash == NULL ? 0 : (int)(slash - library + 1), library, FATBIN_NAME);
+  return access(path, F_OK) == 0;
+}
+
+static void *read_file(const char *path, const char **why) {
+  FILE *file = fopen(path, "rbe");
+  void *data = NULL;
+  *why = "cannot be read; build it with `make kernels`, or name it with DYNAMICCL_KERNELS";
+  if (file == NULL) return NULL;
+  long bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+  uint32_t magic = 0;
+  if (bytes >= (long)sizeof magic && bytes <= FATBIN_MOST && fseek(file, 0, SEEK_SET) == 0) data = malloc((size_t)bytes);
+  if (data != NULL && fread(data, 1, (size_t)bytes, file) == (size_t)bytes) memcpy(&magic, data, sizeof magic);
+  fclose(file);
+  if (magic == FATBIN_MAGIC) return data;
+  *why = "is no fatbin of kernels; build it anew with `make kernels`";
+  free(data);
+  return NULL;
+}
+
+static bool get(const struct dyn_host_driver *driver, void *module, const char *name, void **function) {
+  return driver->cuModuleGetFunction(function, module, name) == 0 && driver->cuFuncLoad(*function) == 0;
+}
+
+static bool get_all(const struct dyn_host_driver *driver, void *module, struct dyn_module *m) {
+  char name[64];
+  bool all = get(driver, module, "allGather", &m->allGather) && get(driver, module, "broadcast", &m->broadcast);
+  for (int k = 0; k < DYN_NUM_TYPED && all; k++)
+    for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
+      snprintf(name, sizeof name, "%s_%s", typed[k], types[t]);
+      all = get(driver, module, name, &m->typed[k][t]);
+    }
+  return all;
+}
+
+/* Under lock. */
+static struct dyn_module *load(dyn_context context, unsigned long long id) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  char path[4096] = "the kernels";
+  const char *why = NULL;
+  void *module;
+  if (image == NULL && !path_of(path)) {
+    failed = true;
+    return NULL;
+  }
+  if (image == NULL) image = read_file(path, &why);
+  struct dyn_module *made = image == NULL ? NULL : calloc(1, sizeof *made);
+  if (made != NULL && (driver->cuModuleLoadData(&module, image) != 0 || !get_all(driver, module, made))) {
+    why = "does not load on this GPU (it has kernels for compute capability 8.0, 9.0, 10.0 and newer)";
+    free(made);
+    made = NULL;
+  }
+  if (made == NULL) {
+    failed = true;
+    dyn_host_say("%s %s: no device kernels, NCCL runs all calls", path, why == NULL ? "finds no memory" : why);
+    return NULL;
+  }
+  made->context = context;
+  made->contextId = id;
+  made->next = modules;
+  modules = made;
+  return made;
+}
+
+const struct dyn_module *dyn_module_get(dyn_context context) {
+  unsigned long long id;
+  const struct dyn_module *found = NULL;
+  if (dyn_host_driver() == NULL || dyn_host_driver()->cuCtxGetId(context, &id) != 0) return NULL;
+  pthread_mutex_lock(&lock);
+  for (struct dyn_module *m = modules; m != NULL && found == NULL; m = m->next)
+    if (m->context == context && m->contextId == id) found = m;
+  if (found == NULL && !failed) found = load(context, id);
+  pthread_mutex_unlock(&lock);
+  return found;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of ../kernels.cuh, loaded into a CUDA context.
+ */
+#ifndef DYN_HOST_MODULE_H
+#define DYN_HOST_MODULE_H
+
+#include "driver.h"
+
+#define DYN_NUM_TYPES 12 /* ncclDataType_t: ncclInt8 to ncclFloat8e5m2 */
+
+enum dyn_typed { DYN_TYPED_ONE_SHOT, DYN_TYPED_TWO_SHOT, DYN_TYPED_BULK, DYN_TYPED_REDUCE_SCATTER, DYN_NUM_TYPED };
+
+struct dyn_module {
+  dyn_context context;
+  unsigned long long contextId;
+  void *typed[DYN_NUM_TYPED][DYN_NUM_TYPES];
+  void *allGather, *broadcast;
+  struct dyn_module *next;
+};
+
+/* The kernels in this thread's context, loaded at the first call for it; NULL: they cannot be had, with the reason said
+ * once a process. Loads and compiles, so never while a stream is captured or a call waits. */
+const struct dyn_module *dyn_module_get(dyn_context context);
+
+#endif

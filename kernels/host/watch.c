@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that die. A kernel waits for its peers as long as they live, as NCCL's do: a rank may be late by any time. So a
+ * thread looks twice a second whether the processes of all peers still live, and where one is dead for a second the
+ * communicator's kernels give up: what a rank wrote before it died has arrived by then.
+ */
+#include "lsa.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../nccltuner/plugin/process_start.h"
+
+#define ROUND_NS 500000000
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
+static struct dyn_lsa *list; /* under lock */
+static bool started;         /* under lock */
+
+static int dead_rank(const struct dyn_lsa *lsa) {
+  for (uint32_t r = 0; r < lsa->nRanks; r++)
+    if (r != lsa->rank && dyn_process_start(lsa->peers[r].pid) != lsa->peers[r].startTime) return (int)r;
+  return -1;
+}
+
+static void look(struct dyn_lsa *lsa) {
+  int rank = atomic_load(&lsa->ready) && dyn_lsa_stopped(lsa) == NULL ? dead_rank(lsa) : -1;
+  if (rank >= 0 && lsa->diedOnce) {
+    char *why = malloc(128); /* kept for who asks later */
+    if (why != NULL) snprintf(why, 128, "rank %d, process %u, is dead", rank, lsa->peers[rank].pid);
+    dyn_lsa_stop(lsa, why == NULL ? "a rank is dead" : why, true);
+  }
+  lsa->diedOnce = rank >= 0;
+}
+
+static void *run(void *nothing) {
+  prctl(PR_SET_NAME, "dynamiccl-peers");
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    while (list == NULL) pthread_cond_wait(&opened, &lock);
+    for (struct dyn_lsa *lsa = list; lsa != NULL; lsa = lsa->next) look(lsa);
+    pthread_mutex_unlock(&lock);
+    nanosleep(&(struct timespec){.tv_nsec = ROUND_NS}, NULL);
+    pthread_mutex_lock(&lock);
+  }
+  return nothing;
+}
+
+/* The child of a fork has no such thread, and no communicator that its parent opened. */
+static void forget(void) {
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  opened = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+  list = NULL;
+  started = false;
+}
+
+/* Under lock. */
+static void start(void) {
+  static bool watched;
+  pthread_t thread;
+  sigset_t all, before;
+  if (!watched) pthread_atfork(NULL, NULL, forget);
+  watched = true;
+  sigfillset(&all);
+  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return; /* the program's signals are its own threads' */
+  started = pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (!started) dyn_host_say("no thread can be had that watches over peers: a kernel waits for ever for one that dies");
+}
+
+void dyn_watch_begin(struct dyn_lsa *lsa) {
+  pthread_mutex_lock(&lock);
+  if (!started) start();
+  lsa->next = list;
+  list = lsa;
+  pthread_cond_signal(&opened);
+  pthread_mutex_unlock(&lock);
+}
+
+void dyn_watch_end(struct dyn_lsa *lsa) {
+  pthread_mutex_lock(&lock);
+  for (struct dyn_lsa **at = &list; *at != NULL; at = &(*at)->next) {
+    if (*at != lsa) continue;
+    *at = lsa->next;
+    break;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+bool dyn_watch_find(dyn_gpu_address at, dyn_context *context) {
+  bool found = false;
+  pthread_mutex_lock(&lock);
+  for (struct dyn_lsa *lsa = list; lsa != NULL && !found; lsa = lsa->next) {
+    found = lsa->scratch->memory == at;
+    *context = lsa->module->context;
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels over load and store: how the ranks of a communicator come to use them together (docs/design.md, decision 27).
+ *
+ * NCCL calls the tuner's init on every rank of a communicator, and behind it all ranks of a node wait for each other
+ * (bootstrapIntraNodeBarrier at the end of initTransportsRank, src/init.cc). So each rank offers its scratch memory there,
+ * in the record, waits until all have, opens theirs and says whether it could. Behind NCCL's barrier these words are final:
+ * when the first call comes all ranks know alike whether all can. A rank that cannot says so at once, and nobody waits for
+ * it; one without this library says nothing, and is waited for, once.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "../../kernels/host/host.h"
+#include "comm.h"
+
+#define OPEN_WAIT_MS 5000    /* ranks come within milliseconds of each other; one that loads libraries from far away may not */
+#define NO_WAIT_MS 100       /* where one did not come before */
+
+static struct dyn_rank *ranks_of(const struct dyn_comm *comm) { return (struct dyn_rank *)(comm->record + 1); }
+
+static uint32_t state_of(const struct dyn_rank *rank) { return __atomic_load_n(&rank->memoryState, __ATOMIC_ACQUIRE); }
+
+static void say_state(struct dyn_comm *comm, uint32_t state) { __atomic_store_n(&comm->self->memoryState, state, __ATOMIC_RELEASE); }
+
+static const struct dyn_device_calls *device_of(const struct dyn_member *member) {
+  const struct dyn_process *process = member->process;
+  return process && process->preload ? process->preload->device : NULL;
+}
+
+/* All on one node, so all are in the record; not where the user has decided. */
+static bool wanted(const struct dyn_member *member) {
+  const struct dyn_comm *comm = &member->comm;
+  return device_of(member) && comm->nNodes == 1 && comm->nRanks >= 2 && comm->rank >= 0 && dyn_event_timed() &&
+         !dyn_switched_on("DYNAMICCL_NO_KERNELS") && !__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED);
+}
+
+static uint64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Ranks that have not decided; counts those that refused. */
+static uint32_t undecided(const struct dyn_comm *comm, uint32_t *refused) {
+  uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE), none = comm->nRanks - joined;
+  *refused = 0;
+  for (uint32_t i = 0; i < joined && i < comm->nRanks; i++) {
+    uint32_t state = state_of(&ranks_of(comm)[i]);
+    none += state == DYN_MEMORY_NONE;
+    *refused += state == DYN_MEMORY_REFUSED;
+  }
+  return none;
+}
+
+static bool all_offer(const struct dyn_comm *comm) {
+  static atomic_bool missed;
+  uint64_t until = now_ms() + (atomic_load(&missed) ? NO_WAIT_MS : OPEN_WAIT_MS);
+  uint32_t refused, none;
+  while ((none = undecided(comm, &refused)) > 0 && refused == 0 && now_ms() < until)
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+  if (none > 0 && refused == 0) {
+    atomic_store(&missed, true);
+    dyn_say_once(comm->log, DYN_LOG_INFO, "%u ranks of a communicator did not come within %d ms: no kernels of ours for it; "
+                 "start all ranks with `dynamiccld run`", none, OPEN_WAIT_MS);
+  }
+  return none == 0 && refused == 0;
+}
+
+/* Offers by rank. False: a rank is not told, or told twice. */
+static bool read_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
+  memset(offers, 0, comm->nRanks * sizeof *offers);
+  for (uint32_t i = 0; i < comm->nRanks; i++) {
+    const struct dyn_rank *rank = &ranks_of(comm)[i];
+    if (rank->rank < 0 || (uint32_t)rank->rank >= comm->nRanks || offers[rank->rank].pid != 0) return false;
+    struct dyn_offer *offer = &offers[rank->rank];
+    *offer = (struct dyn_offer){rank->pid, rank->startTime, rank->memoryAt, rank->memoryBytes, {0}};
+    memcpy(offer->handle, rank->memory, sizeof offer->handle);
+  }
+  return true;
+}
+
+static void fill_kernels(struct dyn_comm *comm, const struct dyn_device_calls *device) {
+  for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
+    for (int b = 0; b < DYN_NUM_BUCKETS; b++)
+      comm->kernels[c][b] = (uint8_t)device->room(comm->lsa, c, (UINT64_C(2) << b) - 1);
+}
+
+void dyn_device_join(struct dyn_member *member) {
+  struct dyn_comm *comm = &member->comm;
+  const struct dyn_device_calls *device = device_of(member);
+  struct dyn_offer own, offers[DYN_MAX_RANKS];
+  if (wanted(member)) comm->lsa = device->offer(comm->nRanks, (uint32_t)comm->rank, &own);
+  if (!comm->lsa) {
+    say_state(comm, DYN_MEMORY_REFUSED);
+    return;
+  }
+  comm->self->memoryAt = own.at;
+  comm->self->memoryBytes = own.bytes;
+  memcpy(comm->self->memory, own.handle, sizeof own.handle);
+  say_state(comm, DYN_MEMORY_OFFERED);
+  bool open = all_offer(comm) && read_offers(comm, offers) && device->open(comm->lsa, offers);
+  if (open) fill_kernels(comm, device);
+  else dyn_device_leave(member);
+  say_state(comm, open ? DYN_MEMORY_OPEN : DYN_MEMORY_REFUSED);
+}
+
+void dyn_device_bind(struct dyn_comm *comm) {
+  for (uint32_t i = 0; i < comm->nRanks && comm->bound == 0; i++)
+    if (state_of(&ranks_of(comm)[i]) < DYN_MEMORY_OPEN) comm->bound = -1; /* the memory goes with the communicator */
+  if (comm->bound < 0 || !device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
+  comm->bound = 1;
+  say_state(comm, DYN_MEMORY_BOUND);
+}
+
+void dyn_device_leave(struct dyn_member *member) {
+  struct dyn_comm *comm = &member->comm;
+  if (comm->lsa) device_of(member)->close(comm->lsa);
+  comm->lsa = NULL;
+  comm->bound = 0;
+}

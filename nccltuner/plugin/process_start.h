@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Start time of a process: with the pid it names a process for ever. For the plugin and the device path.
+ */
+#ifndef DYN_PROCESS_START_H
+#define DYN_PROCESS_START_H
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* In clock ticks since boot; 0: there is no such process, or it has ended. */
+static inline uint64_t dyn_process_start(uint32_t pid) {
+  char path[32], text[1024];
+  snprintf(path, sizeof path, "/proc/%u/stat", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (length <= 0) return 0;
+  text[length] = 0;
+  /* The name in field 2 may hold anything, also ") ": fields are counted from the last one. */
+  char *at = strrchr(text, ')');
+  if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X') return 0; /* a zombie runs no more */
+  at += 2;
+  for (int field = 3; field < 22 && at; field++) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
+  return at ? strtoull(at, NULL, 10) : 0;
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device.h"
+
+#include <stdlib.h>
+
+#define MAX_BOUND 256 /* communicators of a process that have kernels; more go without */
+#define SETTLE_NS UINT64_C(10000000000)
+
+enum { SUCCESS = 0, REMOTE_ERROR = 6 }; /* ncclResult_t */
+
+/* What a group has seen of a communicator. */
+enum group_state { NOTHING, HELD, PLAIN, LAUNCHED };
+
+/* One of NCCL's communicators that has kernels. Found by any thread, used by one at a time. */
+static struct bound {
+  atomic_uintptr_t comm; /* ncclComm_t; 0: free */
+  struct dyn_lsa *lsa;
+  void *chooser;
+  uint32_t (*choose)(void *chooser, int collective, uint64_t bytes, uint32_t able);
+  enum group_state group;
+  struct bound *next; /* in its group */
+  struct dyn_request held;
+  uint32_t action; /* LAUNCHED */
+} bounds[MAX_BOUND];
+static atomic_int used; /* cells so far: no look goes further */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for making and taking away, never for a look */
+static __thread struct bound *grouped; /* that this thread's group has seen */
+
+static struct bound *find(const void *comm) {
+  int n = atomic_load_explicit(&used, memory_order_acquire);
+  for (int i = 0; i < n; i++)
+    if (atomic_load_explicit(&bounds[i].comm, memory_order_acquire) == (uintptr_t)comm) return &bounds[i];
+  return NULL;
+}
+
+/* ---- what the plugin calls ---- */
+
+/* Called inside of a call, which says which communicator it is; trylock, since nothing there may wait. */
+static bool bind(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int, uint64_t, uint32_t)) {
+  const struct dyn_preload_call *call = dyn_this_call();
+  if (call->depth == 0 || call->comm == NULL || pthread_mutex_trylock(&lock) != 0) return false;
+  int i = 0, n = atomic_load(&used);
+  while (i < n && atomic_load(&bounds[i].comm) != 0) i++;
+  if (i < MAX_BOUND) {
+    bounds[i].lsa = lsa;
+    bounds[i].chooser = chooser;
+    bounds[i].choose = choose;
+    bounds[i].group = NOTHING;
+    atomic_store_explicit(&bounds[i].comm, (uintptr_t)call->comm, memory_order_release);
+    if (i == n) atomic_store_explicit(&used, n + 1, memory_order_release);
+  }
+  pthread_mutex_unlock(&lock);
+  return i < MAX_BOUND;
+}
+
+static void unbind(struct dyn_lsa *lsa) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < atomic_load(&used); i++)
+    if (bounds[i].lsa == lsa) atomic_store(&bounds[i].comm, 0);
+  pthread_mutex_unlock(&lock);
+}
+
+static void close_lsa(struct dyn_lsa *lsa) {
+  unbind(lsa);
+  dyn_lsa_close(lsa);
+}
+
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, close_lsa};
+
+/* ---- calls ---- */
+
+/* 0: the call is NCCL's. It counts if it is not. */
+static uint32_t action_of(const struct bound *b, const struct dyn_work *work) {
+  uint32_t able = dyn_lsa_able(b->lsa, work);
+  return able == 0 ? 0 : b->choose(b->chooser, work->collective, dyn_work_bytes(work, dyn_lsa_ranks(b->lsa)), able);
+}
+
+static int launch(const struct bound *b, const struct dyn_work *work, uint32_t action) {
+  struct dyn_timed *timed = dyn_this_call()->timed;
+  unsigned ctas = 0;
+  int result = dyn_lsa_launch(b->lsa, work, action, &ctas);
+  if (timed != NULL) timed->sample.channels = (uint8_t)ctas;
+  return result;
+}
+
+bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result) {
+  const struct bound *b = find(request->comm);
+  if (b == NULL) return false;
+  if (dyn_lsa_stopped(b->lsa) != NULL) {
+    *result = REMOTE_ERROR; /* NCCL would wait for the rank that is gone */
+    return true;
+  }
+  uint32_t action = action_of(b, &request->work);
+  if (action == 0) return false;
+  struct dyn_work work = request->work;
+  work.perhapsCaptured = perhapsCaptured;
+  *result = launch(b, &work, action);
+  return true;
+}
+
+/* ---- groups ---- */
+
+static struct bound *in_group(const void *comm) {
+  struct bound *b = find(comm);
+  if (b != NULL && b->group == NOTHING) {
+    b->next = grouped;
+    grouped = b;
+  }
+  return b;
+}
+
+static void make_plain(struct bound *b) {
+  bool held = b->group == HELD;
+  b->group = PLAIN; /* before it goes on: NCCL may call itself through our names */
+  if (held) dyn_forward(&b->held, 0);
+}
+
+bool dyn_device_hold(const struct dyn_request *request) {
+  struct bound *b = in_group(request->comm);
+  if (b == NULL) return false;
+  if (b->group == NOTHING && dyn_lsa_stopped(b->lsa) == NULL && dyn_lsa_able(b->lsa, &request->work) != 0) {
+    b->held = *request;
+    b->group = HELD;
+    return true;
+  }
+  make_plain(b);
+  return false;
+}
+
+void dyn_device_plain(void *comm) {
+  struct bound *b = in_group(comm);
+  if (b != NULL) make_plain(b);
+}
+
+void dyn_device_group_ends(bool simulated) {
+  for (struct bound *b = grouped; b != NULL; b = b->next) {
+    if (b->group != HELD) continue;
+    b->action = simulated ? 0 : action_of(b, &b->held.work);
+    if (b->action == 0) make_plain(b);
+    else b->group = LAUNCHED;
+  }
+}
+
+int dyn_device_launch(int result) {
+  for (struct bound *b = grouped; b != NULL; b = b->next) {
+    if (b->group == LAUNCHED) { /* also behind an error: the other ranks count on it */
+      b->held.work.perhapsCaptured = true;
+      int failed = launch(b, &b->held.work, b->action);
+      if (result == SUCCESS) result = failed;
+    }
+    b->group = NOTHING;
+  }
+  grouped = NULL;
+  return result;
+}
+
+/* ---- the end ---- */
+
+void dyn_device_goes(void *comm, bool aborted) {
+  struct bound *b = find(comm);
+  if (b == NULL) return;
+  if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator", false);
+  dyn_lsa_settle(b->lsa, SETTLE_NS);
+  unbind(b->lsa);
+}
+
+int dyn_device_error(void *comm) {
+  const struct bound *b = find(comm);
+  return b != NULL && dyn_lsa_stopped(b->lsa) != NULL ? REMOTE_ERROR : SUCCESS;
+}

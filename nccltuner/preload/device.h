@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device path between NCCL's calls, the plugin and our kernels (kernels/host): which of NCCL's communicators has
+ * kernels, and which calls they run. A call is run here if the plan in force says so, which the plugin tells, and then it
+ * never reaches NCCL; else NCCL runs it and asks the plugin as ever. Either way it counts once, so all ranks stay in step.
+ *
+ * In a group calls are NCCL's, but for a communicator whose only call in the group it is: whether such a call stands in a
+ * group is no matter between ranks (a rank may have other communicators' calls beside it), so it must not change who runs
+ * it. It is held back until the group ends or has another call of the communicator. Several calls of one communicator in
+ * one group NCCL takes together, on all ranks or wrongly, so there ranks agree that they are NCCL's.
+ */
+#ifndef DYN_DEVICE_H
+#define DYN_DEVICE_H
+
+#include "../../kernels/host/host.h"
+#include "forward.h"
+
+/* A call of a program as it came. */
+struct dyn_request {
+  struct dyn_work work;
+  void *comm;                                   /* ncclComm_t */
+  int (*forward)(const struct dyn_request *it); /* to NCCL */
+};
+
+/* As it is, with all that goes around a call of NCCL's (preload.c). */
+int dyn_forward(const struct dyn_request *request, uint64_t key);
+
+/* Outside of groups. True: our kernel runs it, or it failed; *result is NCCL's. */
+bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result);
+/* In a group. True: it is held back. */
+bool dyn_device_hold(const struct dyn_request *request);
+/* In a group: a call that is NCCL's whatever the plan says; what was held back of its communicator goes before it. */
+void dyn_device_plain(void *comm);
+/* The outermost group ends: what is held back goes to NCCL now, or is launched behind its end by dyn_device_launch, which
+ * gives result unless it fails. simulated: nothing will run. */
+void dyn_device_group_ends(bool simulated);
+int dyn_device_launch(int result);
+
+/* The communicator goes; what was launched is waited for, unless it is aborted. */
+void dyn_device_goes(void *comm, bool aborted);
+/* A peer has died, or a launch failed: ncclCommGetAsyncError's answer; 0: neither. */
+int dyn_device_error(void *comm);
+
+#endif
