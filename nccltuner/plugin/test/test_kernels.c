@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls that kernels over load and store run in NCCL's place: how ranks come to agree that they can, and that such a call
+ * counts like any other. Three ranks, each a process; this program plays the preload library with its device path, and NCCL.
+ */
+#include "profiler_rig.h"
+#include "support.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "../../../kernels/host/host.h"
+
+#define RANKS 3
+#define COMM_ID 0xab1eull
+#define ALLREDUCE 4
+#define BYTES ((size_t)1 << 16)
+#define BUCKET 16
+#define CALLS 400
+#define LSA(kernel, ctas) (DYN_PATH_LSA | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
+#define ONE_SHOT 1u
+#define BULK 4u
+
+enum how { ALL, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, VETO };
+
+/* ---- what the parent sees ---- */
+
+static struct shared {
+  atomic_int waiting, round;
+  uint32_t ran[RANKS][CALLS]; /* action of each call, as it ran */
+  uint32_t state[RANKS], marks[RANKS];
+  uint64_t took[RANKS]; /* ms, to join */
+  int open, closed;
+} *shared;
+
+static void meet(void) {
+  int round = atomic_load(&shared->round);
+  if (atomic_fetch_add(&shared->waiting, 1) == RANKS - 1) {
+    atomic_store(&shared->waiting, 0);
+    atomic_fetch_add(&shared->round, 1);
+  }
+  while (atomic_load(&shared->round) == round) usleep(100);
+}
+
+/* ---- the preload library ---- */
+
+static __thread struct dyn_preload_call call;
+static struct dyn_timed timed;
+static enum how how;
+static int rank;
+static uint32_t (*choose)(void *, int, uint64_t, uint32_t);
+static void *chooser;
+static struct dyn_lsa { int opened; } lsa;
+
+static const struct dyn_preload_call *this_call(void) { return &call; }
+static bool can_time(void) { return true; }
+
+static struct dyn_lsa *offer(uint32_t nRanks, uint32_t ownRank, struct dyn_offer *own) {
+  CHECK(nRanks == RANKS && ownRank == (uint32_t)rank);
+  if (how == ONE_REFUSES && rank == 1) return NULL;
+  usleep(1000 * (unsigned)rank); /* one after the other */
+  *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = 7, .at = 100 + ownRank, .bytes = 64};
+  memset(own->handle, 'a' + rank, sizeof own->handle);
+  return &lsa;
+}
+
+static bool open_all(struct dyn_lsa *it, const struct dyn_offer *offers) {
+  for (int r = 0; r < RANKS; r++)
+    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].pid != 0);
+  __atomic_fetch_add(&shared->open, 1, __ATOMIC_SEQ_CST);
+  it->opened = 1;
+  return !(how == ONE_CANNOT_OPEN && rank == 2);
+}
+
+/* Up to 128 KiB in one shot, bulk for all. */
+static uint32_t room(const struct dyn_lsa *it, int collective, uint64_t bytes) {
+  CHECK(it->opened);
+  return collective != ALLREDUCE ? 0 : bytes < 2 * BYTES ? ONE_SHOT | BULK : BULK;
+}
+
+static bool bind(struct dyn_lsa *it, void *ofComm, uint32_t (*function)(void *, int, uint64_t, uint32_t)) {
+  CHECK(it == &lsa && call.depth == 1);
+  chooser = ofComm;
+  choose = function;
+  return true;
+}
+
+static void close_it(struct dyn_lsa *it) {
+  CHECK(it == &lsa);
+  __atomic_fetch_add(&shared->closed, 1, __ATOMIC_SEQ_CST);
+}
+
+static const struct dyn_device_calls device = {offer, open_all, room, bind, close_it};
+extern struct dyn_preload dynamiccl_preload;
+__attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- one rank ---- */
+
+static void *tuner;
+static struct dyn_comm *comm;
+
+static uint64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void join(struct rig *profiler) {
+  atomic_fetch_add(&dynamiccl_preload.announced, 1);
+  *profiler = rig_open(6, COMM_ID, RANKS, rank);
+  uint64_t began = now_ms();
+  CHECK(ncclTunerPlugin_v6.init(&tuner, COMM_ID, RANKS, 1, test_log, NULL, NULL) == 0 && tuner == profiler->comm);
+  shared->took[rank] = now_ms() - began;
+  comm = tuner;
+  CHECK(comm->record != NULL, "not joined: %s", test_last_message());
+}
+
+/* A call as the preload library makes it: our kernel's if the plan says so and it is able, else NCCL's. */
+static uint32_t one_call(size_t bytes, uint32_t able) {
+  call = (struct dyn_preload_call){.depth = 1, .looked = true};
+  timed = (struct dyn_timed){0};
+  call.timed = &timed;
+  uint32_t action = choose == NULL ? 0 : choose(chooser, ALLREDUCE, bytes, able);
+  if (action == 0) action = test_call(tuner, ALLREDUCE, bytes, 0);
+  call = (struct dyn_preload_call){0};
+  return action;
+}
+
+static const uint32_t trials[] = {LSA(0, 8), ACTION(1, 1, 4), LSA(2, 64), 0, LSA(1, 2)};
+
+static void publish(void) {
+  struct publisher daemon_;
+  struct dyn_plan plan;
+  plan_clear(&plan);
+  plan.numEntries = 2;
+  plan.sampleEvery = 1;
+  plan.index[ALLREDUCE][BUCKET] = 1;
+  plan.entries[1] = (struct dyn_entry){.id = 1, .base = LSA(2, 16), .numTrials = 5};
+  memcpy(plan.entries[1].trials, trials, sizeof trials);
+  CHECK(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan));
+  publisher_close(&daemon_);
+}
+
+static void rank_main(void) {
+  struct rig profiler;
+  join(&profiler);
+  meet(); /* NCCL's barrier at the end of making a communicator */
+  CHECK(one_call(BYTES, ONE_SHOT | BULK) == 0, "a call before there is a plan");
+  shared->state[rank] = comm->self->memoryState;
+  shared->marks[rank] = comm->self->marks[ALLREDUCE][BUCKET] >> 26 & 7;
+  meet();
+  if (rank == 0) publish();
+  meet();
+  uint64_t seq = comm->seq;
+  for (int i = 0; i < CALLS; i++) {
+    /* Each ninth call no kernel can run, as with an operator of the program's own: it is NCCL's, on all ranks. */
+    shared->ran[rank][i] = one_call(i % 7 == 3 ? 4 * BYTES : BYTES, i % 9 == 4 ? 0 : i % 7 == 3 ? BULK : ONE_SHOT | BULK);
+    CHECK(comm->seq == seq + 1 + (uint64_t)i, "call %d counts %d times", i, (int)(comm->seq - seq) - i);
+    if (comm->sampling && (shared->ran[rank][i] & 15) == DYN_PATH_LSA && timed.asked > 0) {
+      uint32_t action = shared->ran[rank][i];
+      CHECK(timed.asked == 1 && timed.sample.flags & DYN_SAMPLE_LSA && timed.sample.algorithm == (action >> 4 & 15) &&
+            timed.sample.action == action && timed.sample.channels == action >> 16);
+    }
+  }
+  CHECK(comm->epoch == (comm->seq - 1) / DYN_EPOCH_CALLS, "epoch %d after %d calls", (int)comm->epoch, (int)comm->seq);
+  meet();
+  ncclTunerPlugin_v6.finalize(tuner);
+  rig_close(&profiler);
+}
+
+/* ---- all ranks ---- */
+
+static void play(enum how which) {
+  pid_t ranks[RANKS];
+  char path[512];
+  how = which;
+  memset(shared, 0, sizeof *shared);
+  for (rank = 0; rank < RANKS; rank++) {
+    ranks[rank] = fork();
+    CHECK(ranks[rank] >= 0);
+    if (ranks[rank] > 0) continue;
+    alarm(60);
+    if (how == SWITCHED_OFF && rank == 0) setenv("DYNAMICCL_NO_KERNELS", "1", 1);
+    if (how == VETO && rank == 0) setenv("NCCL_ALGO", "Ring", 1);
+    if (how == ONE_STAYS_AWAY && rank == 2) { /* a rank without the preload library */
+      dynamiccl_preload.version = 0;
+      sleep(1);
+    }
+    rank_main();
+    exit(0);
+  }
+  for (int r = 0; r < RANKS; r++) {
+    int status;
+    CHECK(waitpid(ranks[r], &status, 0) == ranks[r] && status == 0, "%d: rank %d: status %x", which, r, status);
+  }
+  for (int r = 1; r < RANKS; r++)
+    CHECK(memcmp(shared->ran[r], shared->ran[0], sizeof shared->ran[0]) == 0, "%d: ranks 0 and %d ran different calls", which, r);
+  test_record_path(COMM_ID, path, sizeof path);
+  CHECK(access(path, F_OK) != 0, "%s stayed", path);
+}
+
+static int count(uint32_t action) {
+  int n = 0;
+  for (int i = 0; i < CALLS; i++) n += shared->ran[0][i] == action;
+  return n;
+}
+
+static int of_path(uint32_t path) {
+  int n = 0;
+  for (int i = 0; i < CALLS; i++) n += (shared->ran[0][i] & 15) == path;
+  return n;
+}
+
+static void without_kernels(enum how which) {
+  play(which);
+  for (int r = 0; r < RANKS; r++) CHECK(shared->marks[r] == 0, "%d: marks %x of rank %d", which, shared->marks[r], r);
+  CHECK(of_path(DYN_PATH_LSA) == 0, "%d", which);
+  CHECK(of_path(DYN_PATH_COLLECTIVE) == (which == VETO ? 0 : 1), "%d: the trial that is NCCL's: %d", which, of_path(DYN_PATH_COLLECTIVE));
+}
+
+int main(void) {
+  test_directory();
+  rig_daemon(1);
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(shared != MAP_FAILED);
+
+  play(ALL);
+  for (int r = 0; r < RANKS; r++) {
+    CHECK(shared->state[r] == DYN_MEMORY_BOUND && shared->marks[r] == (ONE_SHOT | BULK), "rank %d: %u, %x", r, shared->state[r], shared->marks[r]);
+    CHECK(shared->took[r] < 2000, "rank %d joined in %d ms", r, (int)shared->took[r]);
+  }
+  CHECK(shared->open == RANKS && shared->closed == RANKS, "%d opened, %d closed", shared->open, shared->closed);
+  CHECK(count(LSA(0, 8)) == 1 && count(LSA(2, 64)) == 1 && count(LSA(2, 16)) > CALLS / 2, "%d of %d", count(LSA(2, 16)), CALLS);
+  CHECK(count(LSA(1, 2)) == 0, "no rank is able to run two shots");
+  CHECK(count(ACTION(1, 1, 4)) == 1);
+
+  without_kernels(ONE_REFUSES);
+  for (int r = 0; r < RANKS; r++) CHECK(shared->took[r] < 2000, "rank %d waited for one that refused: %d ms", r, (int)shared->took[r]);
+  without_kernels(ONE_CANNOT_OPEN);
+  CHECK(shared->closed == RANKS, "%d closed", shared->closed);
+  without_kernels(SWITCHED_OFF);
+  without_kernels(VETO);
+  CHECK(shared->open == 0);
+  without_kernels(ONE_STAYS_AWAY);
+  test_remove_directory();
+  return 0;
+}
