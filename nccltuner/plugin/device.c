@@ -8,6 +8,7 @@
  * when the first call comes all ranks know alike whether all can. A rank that cannot says so at once, and nobody waits for
  * it; one without this library says nothing, and is waited for, once.
  */
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -28,10 +29,16 @@ static const struct dyn_device_calls *device_of(const struct dyn_member *member)
   return process && process->preload ? process->preload->device : NULL;
 }
 
+/* Who keeps GPUs from reaching each other's memory in NCCL means us, too. */
+static bool peers_forbidden(void) {
+  const char *disable = getenv("NCCL_P2P_DISABLE"), *level = getenv("NCCL_P2P_LEVEL");
+  return (disable && strtoll(disable, NULL, 0) != 0) || (level && (strcmp(level, "LOC") == 0 || strcmp(level, "0") == 0));
+}
+
 /* All on one node, so all are in the record; not where the user has decided. */
 static bool wanted(const struct dyn_member *member) {
   const struct dyn_comm *comm = &member->comm;
-  return device_of(member) && comm->nNodes == 1 && comm->nRanks >= 2 && comm->rank >= 0 && dyn_event_timed() &&
+  return device_of(member) && comm->nNodes == 1 && comm->nRanks >= 2 && comm->rank >= 0 && dyn_event_timed() && !peers_forbidden() &&
          !dyn_switched_on("DYNAMICCL_NO_KERNELS") && !__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED);
 }
 

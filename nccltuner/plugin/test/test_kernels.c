@@ -22,7 +22,7 @@
 #define ONE_SHOT 1u
 #define BULK 4u
 
-enum how { ALL, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, VETO };
+enum how { ALL, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
 
 /* ---- what the parent sees ---- */
 
@@ -183,6 +183,7 @@ static void play(enum how which) {
     if (ranks[rank] > 0) continue;
     alarm(60);
     if (how == SWITCHED_OFF && rank == 0) setenv("DYNAMICCL_NO_KERNELS", "1", 1);
+    if (how == NO_PEERS && rank == 0) setenv("NCCL_P2P_DISABLE", "1", 1);
     if (how == VETO && rank == 0) setenv("NCCL_ALGO", "Ring", 1);
     if (how == ONE_STAYS_AWAY && rank == 2) { /* a rank without the preload library */
       dynamiccl_preload.version = 0;
@@ -241,6 +242,7 @@ int main(void) {
   without_kernels(ONE_CANNOT_OPEN);
   CHECK(shared->closed == RANKS, "%d closed", shared->closed);
   without_kernels(SWITCHED_OFF);
+  without_kernels(NO_PEERS);
   without_kernels(VETO);
   CHECK(shared->open == 0);
   without_kernels(ONE_STAYS_AWAY);

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One rank of a communicator whose calls run as kernels: the preload library in front of a fake NCCL, and the fake GPU that
+ * runs the kernels for real. This program plays the plugin: it binds the communicator and chooses.
+ */
+#ifndef DYN_LSA_RIG_H
+#define DYN_LSA_RIG_H
+
+#include "fake.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../../kernels/host/host.h"
+#include "../../worker/cuda_api.h"
+#include "../preload.h"
+
+#define CHECK(cond, ...) \
+  do { \
+    if (!(cond)) { \
+      fprintf(stderr, "%s:%d: rank %d: %s:", __FILE__, __LINE__, rank, #cond); \
+      fprintf(stderr, " " __VA_ARGS__); \
+      fprintf(stderr, "\n"); \
+      _exit(1); \
+    } \
+  } while (0)
+#define MAX_RANKS 4
+#define COMM ((uintptr_t)0x6000)
+#define OTHER_COMM ((uintptr_t)0x7000) /* has no kernels */
+#define LSA(kernel, ctas) (DYN_PATH_LSA | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
+
+static int rank = -1, numRanks;
+static const char *folder, *driverPath;
+static struct shared {
+  atomic_int waiting, round;
+  struct dyn_offer offers[MAX_RANKS];
+} *shared;
+
+static struct cuda {
+#define MEMBER(name, arguments) CUresult(*name) arguments;
+  CUDA_FUNCTIONS(MEMBER)
+#undef MEMBER
+} cuda;
+
+static struct dyn_preload *preload;
+static struct fake_call *fake;
+static struct dyn_lsa *lsa;
+static uint32_t planned; /* action of the next call */
+static unsigned asked;   /* times that the chooser was asked */
+static uint64_t askedBytes;
+
+typedef int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+
+static inline function find(const char *name) {
+  function f = (function)dlsym(RTLD_DEFAULT, name);
+  CHECK(f != NULL, "%s", name);
+  return f;
+}
+
+static inline void meet(void) {
+  int round = atomic_load(&shared->round);
+  if (atomic_fetch_add(&shared->waiting, 1) == numRanks - 1) {
+    atomic_store(&shared->waiting, 0);
+    atomic_fetch_add(&shared->round, 1);
+  }
+  while (atomic_load(&shared->round) == round) usleep(50);
+}
+
+static inline uint32_t choose(void *chooser, int collective, uint64_t bytes, uint32_t able) {
+  CHECK(chooser == &planned && collective >= 0 && collective < DYN_NUM_COLLECTIVES);
+  asked++;
+  askedBytes = bytes;
+  return planned != 0 && able >> (planned >> DYN_ACTION_ALGO_SHIFT & 15) & 1 ? planned : 0;
+}
+
+/* Inside of a call, as the plugin does it when NCCL asks. */
+static inline int do_bind(void) {
+  CHECK(preload->device->bind(lsa, &planned, choose), "in a call");
+  return 0;
+}
+static inline int succeed(void) { return 0; }
+
+static inline void load(void) {
+  char path[4096];
+  preload = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
+  CHECK(preload != NULL && preload->version == DYN_PRELOAD_VERSION, "not preloaded");
+  snprintf(path, sizeof path, "%s/libnccl.so.2", folder);
+  void *nccl = dlopen(path, RTLD_NOW), *driver = dlopen(driverPath, RTLD_NOW);
+  CHECK(nccl != NULL && driver != NULL, "%s", dlerror());
+#define FIND(name, arguments) CHECK((*(void **)&cuda.name = dlsym(driver, #name)) != NULL, #name);
+  CUDA_FUNCTIONS(FIND)
+#undef FIND
+  atomic_store(&preload->mask, (atomic_int *)dlsym(nccl, "ncclProfilerEventMask"));
+  fake = ((struct fake_call * (*)(void)) dlsym(nccl, "fake_last_call"))();
+  fake->inside = succeed;
+  CUcontext context;
+  CHECK(cuda.cuInit(0) == 0 && cuda.cuDevicePrimaryCtxRetain(&context, rank) == 0 && cuda.cuCtxSetCurrent(context) == 0);
+}
+
+/* As NCCL and the plugin make a communicator. */
+static inline void make(void) {
+  lsa = preload->device->offer((uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
+  CHECK(lsa != NULL, "no offer");
+  meet();
+  CHECK(preload->device->open(lsa, shared->offers), "not opened");
+  CHECK(!preload->device->bind(lsa, &planned, choose), "outside of a call");
+  meet();
+}
+
+/* Runs it in as many processes, each a rank. */
+static inline void play(const char *name, int ranks, void (*story)(void)) {
+  pid_t children[MAX_RANKS];
+  numRanks = ranks;
+  memset(shared, 0, sizeof *shared);
+  for (rank = 0; rank < ranks; rank++) {
+    children[rank] = fork();
+    if (children[rank] > 0) continue;
+    alarm(100);
+    load();
+    story();
+    _exit(0);
+  }
+  rank = -1;
+  for (int r = 0; r < ranks; r++) {
+    int status;
+    CHECK(waitpid(children[r], &status, 0) == children[r] && status == 0, "%s of %d: rank %d: status %x", name, ranks, r, status);
+  }
+}
+
+static inline uint64_t random_of(uint64_t seed) { /* splitmix64 */
+  uint64_t z = seed + 0x9E3779B97F4A7C15u;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  return z ^ z >> 31;
+}
+
+#endif
