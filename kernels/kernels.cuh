@@ -8,6 +8,7 @@
 
 #include "device/all_reduce_bulk.cuh"
 #include "device/move.cuh"
+#include "device/parts_bulk.cuh"
 #include "device/reduce_scatter.cuh"
 
 /* X(name, type), in the order of ncclDataType_t */
@@ -18,17 +19,21 @@
 
 #define DYN_KERNEL extern "C" __global__ void __launch_bounds__(dyn::kThreads)
 #define DYN_CALL const __grid_constant__ dyn::Call c
+#define DYN_BULK const __grid_constant__ dyn::Bulk b
 #define DYN_TYPED(NAME, TYPE) \
   DYN_KERNEL oneShot_##NAME(DYN_CALL) { dyn::allReduceOneShot<TYPE>(c); } \
   DYN_KERNEL twoShot_##NAME(DYN_CALL) { dyn::allReduceTwoShot<TYPE>(c); } \
-  DYN_KERNEL bulk_##NAME(DYN_CALL, const __grid_constant__ dyn::Bulk b) { dyn::allReduceBulk<TYPE>(c, b); } \
-  DYN_KERNEL reduceScatter_##NAME(DYN_CALL) { dyn::reduceScatter<TYPE>(c); }
+  DYN_KERNEL bulk_##NAME(DYN_CALL, DYN_BULK) { dyn::allReduceBulk<TYPE>(c, b); } \
+  DYN_KERNEL reduceScatter_##NAME(DYN_CALL) { dyn::reduceScatter<TYPE>(c); } \
+  DYN_KERNEL reduceScatterBulk_##NAME(DYN_CALL, DYN_BULK) { dyn::reduceScatterBulk<TYPE>(c, b); }
 DYN_TYPES(DYN_TYPED)
 DYN_KERNEL allGather(DYN_CALL) { dyn::allGather(c); }
+DYN_KERNEL allGatherBulk(DYN_CALL, DYN_BULK) { dyn::allGatherBulk(c, b); }
 DYN_KERNEL allToAll(DYN_CALL) { dyn::allToAll(c); }
 DYN_KERNEL broadcast(DYN_CALL, int root) { dyn::broadcast(c, root); }
 #undef DYN_TYPED
 #undef DYN_CALL
+#undef DYN_BULK
 #undef DYN_KERNEL
 
 #endif

@@ -42,10 +42,10 @@
 #define DYN_ACTION_CHANNELS_SHIFT 16
 #define DYN_ACTION_WARPS_SHIFT 24
 
-/* Kernels of path LSA. Collectives that do not add up, and ReduceScatter, have the first alone. */
+/* Kernels of path LSA. */
 #define DYN_KERNEL_ONE_SHOT 0 /* every rank writes what it has into every peer's memory, flags inline */
-#define DYN_KERNEL_TWO_SHOT 1 /* AllReduce: to the rank that adds it up, and its sums to all */
-#define DYN_KERNEL_BULK 2     /* AllReduce: two shots without flags, with barriers */
+#define DYN_KERNEL_TWO_SHOT 1 /* AllReduce: to the rank that adds it up, and its sums to all; flags inline */
+#define DYN_KERNEL_BULK 2     /* not Broadcast: without flags, with barriers; AllReduce in two shots */
 #define DYN_NUM_KERNELS 3
 
 struct dyn_header {

@@ -26,8 +26,8 @@ const (
 	ActionChannelsShift = 16
 	ActionWarpsShift    = 24
 	KernelOneShot       = 0 // every rank writes what it has into every peer's memory, flags inline
-	KernelTwoShot       = 1 // AllReduce: to the rank that adds it up, and its sums to all
-	KernelBulk          = 2 // AllReduce: two shots without flags, with barriers
+	KernelTwoShot       = 1 // AllReduce: to the rank that adds it up, and its sums to all; flags inline
+	KernelBulk          = 2 // not Broadcast: without flags, with barriers; AllReduce in two shots
 	NumKernels          = 3
 	RankVeto            = 1   // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
 	RankNoProfiler      = 2   // the tuner was loaded without our profiler: stored choices only, no exploration

@@ -45,7 +45,7 @@ struct Kernels;
   struct Kernels<TYPE> { \
     static constexpr const char *name = #NAME; \
     static constexpr auto oneShot = oneShot_##NAME, twoShot = twoShot_##NAME, reduceScatter = reduceScatter_##NAME; \
-    static constexpr auto bulk = bulk_##NAME; \
+    static constexpr auto bulk = bulk_##NAME, reduceScatterBulk = reduceScatterBulk_##NAME; \
   };
 DYN_TYPES(KERNELS_OF)
 
@@ -125,7 +125,7 @@ static Rank start() {
   CUDA(cudaSetDevice(rank));
   NCCL(ncclCommInitRank(&k.comm, numRanks, shared->id, rank));
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
-  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = 2 * numRanks * kBulkPacks * kBulkBytes, flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
+  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = 4 * numRanks * kBulkPacks * kBulkBytes, flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
   size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
   void *scratch;
   NCCL(ncclMemAlloc(&scratch, bytes));
@@ -175,9 +175,9 @@ template <typename T>
 static void checkOp(Rank &k, Op op) {
   unsigned seed = 1;
   for (size_t count : kCounts)
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < 5; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
-        bool scatters = kind == 2;
+        bool scatters = kind == 2 || kind == 4;
         int blocks = 1 + seed % 7 * 9;
         T *in = (T *)k.in + shift, *out = seed & 1 ? in + (scatters ? rank * count : 0) : (T *)k.out + shift;
         fill<T><<<32, 256, 0, k.stream>>>(in, scatters ? count * numRanks : count, rank, op, seed);
@@ -185,7 +185,8 @@ static void checkOp(Rank &k, Op op) {
         if (kind == 0) Kernels<T>::oneShot<<<blocks, kThreads, 0, k.stream>>>(c);
         else if (kind == 1) Kernels<T>::twoShot<<<blocks, kThreads, 0, k.stream>>>(c);
         else if (kind == 2) Kernels<T>::reduceScatter<<<blocks, kThreads, 0, k.stream>>>(c);
-        else Kernels<T>::bulk<<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
+        else if (kind == 3) Kernels<T>::bulk<<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
+        else Kernels<T>::reduceScatterBulk<<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
         verify<T><<<32, 256, 0, k.stream>>>(out, count, scatters ? rank * count : 0, numRanks, op, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
@@ -197,16 +198,17 @@ static void checkOp(Rank &k, Op op) {
 static void checkMoves(Rank &k) {
   unsigned seed = 1;
   for (size_t count : kCounts)
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < 4; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
         int blocks = 1 + seed % 7 * 9, root = (int)(seed % (unsigned)numRanks);
         bool inPlace = seed & 1;
-        Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (kind == 0 ? rank * count : 0) : (Byte *)k.in + shift;
+        Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (kind == 0 || kind == 3 ? rank * count : 0) : (Byte *)k.in + shift;
         fill<Byte><<<32, 256, 0, k.stream>>>(in, kind == 1 ? count * numRanks : count, rank, Op::sum, seed);
         Call c = {in, out, count, (int32_t)Op::sum, 0, k.domain};
         if (kind == 0) ::allGather<<<blocks, kThreads, 0, k.stream>>>(c);
         else if (kind == 1) ::allToAll<<<blocks, kThreads, 0, k.stream>>>(c);
-        else ::broadcast<<<blocks, kThreads, 0, k.stream>>>(c, root);
+        else if (kind == 2) ::broadcast<<<blocks, kThreads, 0, k.stream>>>(c, root);
+        else ::allGatherBulk<<<blocks, kThreads, 0, k.stream>>>(c, k.bulk);
         verifyMoved<<<32, 256, 0, k.stream>>>(out, count, kind == 2 ? 1 : numRanks, kind == 2 ? root : 0, kind == 1 ? rank * count : 0, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
@@ -302,11 +304,14 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
     timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, dyn_two_shot_lines(packs, numRanks) <= kLines,
              [&](int n) { Kernels<T>::twoShot<<<n, kThreads, 0, k.stream>>>(all); });
     size_t part16 = dyn_part(dyn_packs(count * sizeof(T), kBulkBytes), numRanks);
-    timePath(k, "AllReduce", "bulk", bytes, part16, part16 <= kBulkPacks, [&](int n) { Kernels<T>::bulk<<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
+    bool fits16 = part16 <= kBulkPacks;
+    timePath(k, "AllReduce", "bulk", bytes, part16, fits16, [&](int n) { Kernels<T>::bulk<<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
     timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
     timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { Kernels<T>::reduceScatter<<<n, kThreads, 0, k.stream>>>(parts); });
+    timePath(k, "ReduceScatter", "bulk", bytes, part16, fits16, [&](int n) { Kernels<T>::reduceScatterBulk<<<n, kThreads, 0, k.stream>>>(parts, k.bulk); });
     timeNccl(k, "AllGather", bytes, [&] { NCCL(ncclAllGather(k.in, k.out, part, ncclBfloat16, k.comm, k.stream)); });
     timePath(k, "AllGather", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { ::allGather<<<n, kThreads, 0, k.stream>>>(moved); });
+    timePath(k, "AllGather", "bulk", bytes, part16, fits16, [&](int n) { ::allGatherBulk<<<n, kThreads, 0, k.stream>>>(moved, k.bulk); });
     timeNccl(k, "AllToAll", bytes, [&] {
       NCCL(ncclGroupStart());
       for (int r = 0; r < numRanks; r++) {

@@ -22,7 +22,9 @@ __device__ __forceinline__ bool aligned(const Call &c, size_t packBytes = kLineD
   return (((size_t)c.send | (size_t)c.recv) & (packBytes - 1)) == 0;
 }
 /* Where a buffer has parts of count elements, each of them is. */
-__device__ __forceinline__ bool alignedParts(const Call &c, size_t elementBytes) { return aligned(c) && c.count * elementBytes % kLineData == 0; }
+__device__ __forceinline__ bool alignedParts(const Call &c, size_t elementBytes, size_t packBytes = kLineData) {
+  return aligned(c, packBytes) && c.count * elementBytes % packBytes == 0;
+}
 
 /* A thread's packs: first, first + stride, ... */
 __device__ __forceinline__ size_t firstPack() { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }

@@ -41,12 +41,12 @@ struct dyn_call {
   struct dyn_domain domain;
 };
 
-/* Second argument of bulk_TYPE: all_reduce_bulk.cuh. broadcast has its root there, an int. */
+/* Second argument of kernels in bulk: bulk.cuh. broadcast has its root there, an int. */
 struct dyn_bulk {
-  char *memory[DYN_KERNEL_MAX_RANKS];    /* of every rank: an inbox of nRanks parts, then an outbox of as many */
+  char *memory[DYN_KERNEL_MAX_RANKS];    /* of every rank: 2 halves of 2 * nRanks times packs */
   uint32_t *flags[DYN_KERNEL_MAX_RANKS]; /* of every rank: [DYN_KERNEL_MAX_BLOCKS][DYN_KERNEL_MAX_RANKS], who has come to which barrier */
   uint32_t *passed;                      /* [DYN_KERNEL_MAX_BLOCKS]: barriers that this rank's blocks are through; its alone */
-  size_t packs;                          /* of DYN_BULK_BYTES: room of a part */
+  size_t packs;                          /* of DYN_BULK_BYTES: room of a part of AllReduce, half of that of others */
 };
 
 #ifdef __CUDACC__

@@ -29,6 +29,7 @@
 #define DYN_KERNEL_MUTATE_ORDER 4       /* a rank adds up its own part first */
 #define DYN_KERNEL_MUTATE_UNHEARD 5     /* a broadcast's root waits for nobody */
 #define DYN_KERNEL_MUTATE_HASTE 6       /* a block goes on when its first threads are through a barrier */
+#define DYN_KERNEL_MUTATE_BULK_HALF 7   /* all calls in bulk share one half of their memory */
 
 namespace dyn {
 

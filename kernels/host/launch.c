@@ -32,19 +32,20 @@ uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks) {
 uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
   const struct lane *lane = &lsa->lanes[LANE_CALLS]; /* all have the same */
   int n = (int)lsa->nRanks;
-  size_t part = in_parts(collective) ? bytes / lsa->nRanks : bytes, packs = dyn_packs(part, DYN_LINE_DATA);
-  uint32_t room = 0;
+  size_t part = in_parts(collective) ? bytes / lsa->nRanks : bytes, lines = dyn_packs(part, DYN_LINE_DATA);
+  bool twoShot = false, bulk = false;
   switch (collective) {
     case ALL_REDUCE:
-      if (dyn_two_shot_lines(packs, n) <= lane->domain.lines) room |= 1u << DYN_KERNEL_TWO_SHOT;
-      if (dyn_part(dyn_packs(bytes, DYN_BULK_BYTES), n) <= lane->bulk.packs) room |= 1u << DYN_KERNEL_BULK;
+      twoShot = dyn_two_shot_lines(lines, n) <= lane->domain.lines;
+      bulk = dyn_part(dyn_packs(bytes, DYN_BULK_BYTES), n) <= lane->bulk.packs;
       break;
-    case BROADCAST: packs++; break;
     case ALL_GATHER:
-    case REDUCE_SCATTER: break;
+    case REDUCE_SCATTER: bulk = dyn_packs(part, DYN_BULK_BYTES) <= 2 * lane->bulk.packs; break;
+    case BROADCAST: lines++; break;
     default: return 0;
   }
-  return packs <= lane->domain.lines ? room | 1u << DYN_KERNEL_ONE_SHOT : room;
+  return (uint32_t)(lines <= lane->domain.lines) << DYN_KERNEL_ONE_SHOT | (uint32_t)twoShot << DYN_KERNEL_TWO_SHOT |
+         (uint32_t)bulk << DYN_KERNEL_BULK;
 }
 
 uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
@@ -70,24 +71,19 @@ struct launch {
 static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t kernel, struct launch *l) {
   const struct dyn_module *m = lsa->module;
   size_t bytes = work->count * dyn_datatype_number_bytes(work->datatype);
-  int n = (int)lsa->nRanks, t = work->datatype;
-  l->items = dyn_packs(bytes, DYN_LINE_DATA);
+  enum dyn_typed typed = DYN_TYPED_ONE_SHOT;
+  l->bulk = kernel == DYN_KERNEL_BULK;
+  l->items = dyn_packs(bytes, l->bulk ? DYN_BULK_BYTES : DYN_LINE_DATA);
   l->call.count = work->count;
   if (work->collective == BROADCAST || work->collective == ALL_GATHER) {
-    l->function = work->collective == BROADCAST ? m->broadcast : m->allGather;
+    l->function = work->collective == BROADCAST ? m->broadcast : l->bulk ? m->allGatherBulk : m->allGather;
     l->call.count = bytes;
-  } else if (work->collective == REDUCE_SCATTER) {
-    l->function = m->typed[DYN_TYPED_REDUCE_SCATTER][t];
-  } else if (kernel == DYN_KERNEL_ONE_SHOT) {
-    l->function = m->typed[DYN_TYPED_ONE_SHOT][t];
-  } else if (kernel == DYN_KERNEL_TWO_SHOT) {
-    l->function = m->typed[DYN_TYPED_TWO_SHOT][t];
-    l->items = dyn_part(l->items, n);
-  } else {
-    l->function = m->typed[DYN_TYPED_BULK][t];
-    l->items = dyn_part(dyn_packs(bytes, DYN_BULK_BYTES), n);
-    l->bulk = true;
+    return;
   }
+  if (work->collective == REDUCE_SCATTER) typed = l->bulk ? DYN_TYPED_REDUCE_SCATTER_BULK : DYN_TYPED_REDUCE_SCATTER;
+  else if (kernel != DYN_KERNEL_ONE_SHOT) typed = l->bulk ? DYN_TYPED_BULK : DYN_TYPED_TWO_SHOT;
+  if (typed == DYN_TYPED_BULK || typed == DYN_TYPED_TWO_SHOT) l->items = dyn_part(l->items, (int)lsa->nRanks);
+  l->function = m->typed[typed][work->datatype];
 }
 
 /* As many as asked for, and no more than have something to do: the same on all ranks. */

@@ -3,8 +3,8 @@
  * Scratch memory: made, offered to peers by CUDA's handles for other processes, opened, and kept for later communicators.
  * Why handles and not NCCL's windows: docs/design.md, decision 27.
  *
- * A lane of it: flags of bulk kernels, counters of calls and of barriers, in the first page; then slots for lines, then
- * inboxes and outboxes of bulk kernels, half of the rest each.
+ * A lane of it: flags of kernels in bulk, counters of calls and of barriers, in the first page; a quarter of the rest are slots
+ * for lines, and the others are for what goes in bulk, which is for the larger calls.
  */
 #include "lsa.h"
 
@@ -121,13 +121,13 @@ static bool clear(const struct scratch *scratch) {
 }
 
 static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t bytes) {
-  size_t slots = 2 * lsa->nRanks, room = (bytes - PAGE) / 2 / slots;
+  size_t rest = bytes - PAGE, slots = 2 * lsa->nRanks;
   struct dyn_domain *d = &lane->domain;
   struct dyn_bulk *b = &lane->bulk;
   d->rank = (int32_t)lsa->rank;
   d->nRanks = (int32_t)lsa->nRanks;
-  d->lines = room / DYN_LINE_BYTES;
-  b->packs = room / DYN_BULK_BYTES;
+  d->lines = rest / 4 / slots / DYN_LINE_BYTES;
+  b->packs = rest / 4 * 3 / (2 * slots) / DYN_BULK_BYTES;
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     char *base = (char *)(uintptr_t)lsa->bases[r] + at;
     d->scratch[r] = base + PAGE;

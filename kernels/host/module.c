@@ -26,7 +26,7 @@ static bool failed;                /* under lock: it cannot be had, or not be lo
 
 static const char *const types[DYN_NUM_TYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
                                                  "bfloat16", "fp8e4m3", "fp8e5m2"};
-static const char *const typed[DYN_NUM_TYPED] = {"oneShot", "twoShot", "bulk", "reduceScatter"};
+static const char *const typed[DYN_NUM_TYPED] = {"oneShot", "twoShot", "bulk", "reduceScatter", "reduceScatterBulk"};
 
 /* False: nobody named a file, and there is none: the kernels were not built. */
 static bool path_of(char path[4096]) {
@@ -64,7 +64,8 @@ static bool get(const struct dyn_host_driver *driver, void *module, const char *
 
 static bool get_all(const struct dyn_host_driver *driver, void *module, struct dyn_module *m) {
   char name[64];
-  bool all = get(driver, module, "allGather", &m->allGather) && get(driver, module, "broadcast", &m->broadcast);
+  bool all = get(driver, module, "allGather", &m->allGather) && get(driver, module, "allGatherBulk", &m->allGatherBulk) &&
+             get(driver, module, "broadcast", &m->broadcast);
   for (int k = 0; k < DYN_NUM_TYPED && all; k++)
     for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
       snprintf(name, sizeof name, "%s_%s", typed[k], types[t]);

@@ -9,13 +9,20 @@
 
 #define DYN_NUM_TYPES 12 /* ncclDataType_t: ncclInt8 to ncclFloat8e5m2 */
 
-enum dyn_typed { DYN_TYPED_ONE_SHOT, DYN_TYPED_TWO_SHOT, DYN_TYPED_BULK, DYN_TYPED_REDUCE_SCATTER, DYN_NUM_TYPED };
+enum dyn_typed {
+  DYN_TYPED_ONE_SHOT,
+  DYN_TYPED_TWO_SHOT,
+  DYN_TYPED_BULK,
+  DYN_TYPED_REDUCE_SCATTER,
+  DYN_TYPED_REDUCE_SCATTER_BULK,
+  DYN_NUM_TYPED
+};
 
 struct dyn_module {
   dyn_context context;
   unsigned long long contextId;
   void *typed[DYN_NUM_TYPED][DYN_NUM_TYPES];
-  void *allGather, *broadcast;
+  void *allGather, *allGatherBulk, *broadcast;
   struct dyn_module *next;
 };
 

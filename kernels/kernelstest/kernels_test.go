@@ -31,7 +31,7 @@ func TestCollectives(t *testing.T) {
 	}
 	run("collectives_test", calls)
 	run("collectives_test-threads", calls)
-	for mistake := range 6 {
+	for mistake := range 7 {
 		run("collectives_test", "4000", fmt.Sprint(mistake+1))
 	}
 }

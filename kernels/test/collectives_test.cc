@@ -18,6 +18,7 @@
 
 #include "../device/all_reduce_bulk.cuh"
 #include "../device/move.cuh"
+#include "../device/parts_bulk.cuh"
 #include "../device/reduce_scatter.cuh"
 
 using namespace dyn;
@@ -47,8 +48,10 @@ constexpr size_t kMost = 700, kRoom = 8 * kMost * kMaxRanks + 64; /* elements of
 
 enum class Type { i8, u32, i64, f16, bf16, f32, f64, e4m3, count };
 
-enum class Kind { oneShot, twoShot, bulk, reduceScatter, allGather, allToAll, broadcast, count };
-static const char *const kindNames[] = {"one shot", "two shots", "bulk", "ReduceScatter", "AllGather", "AllToAll", "Broadcast"};
+enum class Kind { oneShot, twoShot, bulk, reduceScatter, reduceScatterBulk, allGather, allGatherBulk, allToAll, broadcast, count };
+static const char *const kindNames[] = {"one shot", "two shots", "bulk", "ReduceScatter", "ReduceScatter in bulk", "AllGather", "AllGather in bulk", "AllToAll", "Broadcast"};
+static bool scatters(Kind k) { return k == Kind::reduceScatter || k == Kind::reduceScatterBulk; }
+static bool gathers(Kind k) { return k == Kind::allGather || k == Kind::allGatherBulk; }
 
 /* One call, the same on all ranks. count is of a part where there are parts. */
 struct Step {
@@ -111,8 +114,8 @@ static Domain domainOf(World &w, int rank, uint64_t waitNs) {
 }
 
 /* Elements of what a rank sends and of what it gets. */
-static size_t sent(const Step &s, int nRanks) { return s.kind == Kind::reduceScatter || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
-static size_t got(const Step &s, int nRanks) { return s.kind == Kind::allGather || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
+static size_t sent(const Step &s, int nRanks) { return scatters(s.kind) || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
+static size_t got(const Step &s, int nRanks) { return gathers(s.kind) || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
 
 /* Element i of what rank has in the end. */
 template <typename T>
@@ -120,12 +123,13 @@ static T wanted(const Step &s, int nRanks, int rank, size_t i) {
   using N = Number<T>;
   size_t part = i / s.count, at = i % s.count;
   switch (s.kind) {
-    case Kind::allGather: return valueOf<T>(s, (int)part, at);
+    case Kind::allGather:
+    case Kind::allGatherBulk: return valueOf<T>(s, (int)part, at);
     case Kind::allToAll: return valueOf<T>(s, (int)part, rank * s.count + at);
     case Kind::broadcast: return valueOf<T>(s, s.root, i);
     default: break;
   }
-  if (s.kind == Kind::reduceScatter) i += rank * s.count;
+  if (scatters(s.kind)) i += rank * s.count;
   typename N::Wide sum = N::up(valueOf<T>(s, 0, i));
   for (int r = 1; r < nRanks; r++) sum = combine(s.op, sum, N::up(valueOf<T>(s, r, i)));
   return N::down(finish(s.op, sum, nRanks));
@@ -165,7 +169,9 @@ static void launch(const Step &s, const Call &c, const Bulk &b) {
     case Kind::twoShot: allReduceTwoShot<T>(c); break;
     case Kind::bulk: allReduceBulk<T>(c, b); break;
     case Kind::reduceScatter: reduceScatter<T>(c); break;
+    case Kind::reduceScatterBulk: reduceScatterBulk<T>(c, b); break;
     case Kind::allGather: allGather(bytes); break;
+    case Kind::allGatherBulk: allGatherBulk(bytes, b); break;
     case Kind::allToAll: allToAll(bytes); break;
     default: broadcast(bytes, s.root);
   }
@@ -174,8 +180,8 @@ static void launch(const Step &s, const Call &c, const Bulk &b) {
 template <typename T>
 static void play(World &w, const Step &s, int rank, bool first) {
   T *in = (T *)(w.in[rank].get() + 16) + s.shift, *out = (T *)(w.out[rank].get() + 16) + s.shift;
-  if (s.inPlace && s.kind == Kind::allGather) in = out + rank * s.count;
-  else if (s.inPlace && s.kind == Kind::reduceScatter) out = in + rank * s.count;
+  if (s.inPlace && gathers(s.kind)) in = out + rank * s.count;
+  else if (s.inPlace && scatters(s.kind)) out = in + rank * s.count;
   else if (s.inPlace) out = in;
   if (first) {
     memset(w.out[rank].get(), 0xa5, kRoom);
@@ -220,7 +226,7 @@ static void make(World &w, int nRanks, uint64_t calls, uint64_t seed) {
     w.counters.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 2));
     w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
     w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
-    w.memory.emplace_back(new char[2 * nRanks * bulkPacks() * kBulkBytes + kBulkBytes]());
+    w.memory.emplace_back(new char[4 * nRanks * bulkPacks() * kBulkBytes + kBulkBytes]());
     pthread_barrier_init(&w.ofRank[r], nullptr, kBlocks * kBlockThreads);
     for (unsigned b = 0; b < kBlocks; b++) pthread_barrier_init(&w.ofBlock[r * kBlocks + b], nullptr, kBlockThreads);
   }
