@@ -53,10 +53,12 @@ uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work);
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas);
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa);
-/* Kernels that wait give up, and no other begins; the first reason stays. */
-void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why, bool say);
-/* Why it was stopped; NULL: it was not. */
-const char *dyn_lsa_stopped(const struct dyn_lsa *lsa);
+/* Kernels that wait give up, and no other begins; the first reason stays. Says nothing: a peer that ends before this rank is
+ * most often no loss to anybody. */
+void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why);
+bool dyn_lsa_stopped(const struct dyn_lsa *lsa);
+/* Somebody waits for what will not come: says once why it was stopped. */
+void dyn_lsa_complain(struct dyn_lsa *lsa);
 /* Waits for what was launched, but for graphs, of which nobody knows. False: it is not over in time. */
 bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns);
 

@@ -130,8 +130,9 @@ static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, const struct d
   if (status == DYN_CAPTURE_ACTIVE) return launch_captured(lsa, l, work->stream, captureId);
   error = order_before(lsa, work->stream);
   if (error == 0) error = launch(lsa, LANE_CALLS, l, work->stream);
-  lsa->called = true;
-  return error != 0 ? error : driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], work->stream);
+  if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], work->stream);
+  atomic_store_explicit(&lsa->called, true, memory_order_release);
+  return error;
 }
 
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas) {
@@ -139,25 +140,31 @@ int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t ac
   bool pushed;
   choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
   *ctas = l.ctas = ctas_of(action, l.threads, l.items);
-  if (dyn_lsa_stopped(lsa) != NULL) return REMOTE_ERROR;
+  if (dyn_lsa_stopped(lsa)) return REMOTE_ERROR;
   if (!dyn_context_enter(lsa->module->context, &pushed)) return UNHANDLED_CUDA_ERROR;
   int error = launch_in_order(lsa, &l, work);
   dyn_context_leave(pushed);
   if (error == 0) return SUCCESS;
-  dyn_lsa_stop(lsa, "CUDA refused to launch a kernel", true); /* the other ranks wait for it */
+  dyn_lsa_stop(lsa, "CUDA refused to launch a kernel"); /* the other ranks wait for it */
+  dyn_lsa_complain(lsa);
   return UNHANDLED_CUDA_ERROR;
 }
 
 /* ---- the end ---- */
 
-void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why, bool say) {
+void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why) {
   const char *none = NULL;
   if (!atomic_compare_exchange_strong(&lsa->stopped, &none, why)) return;
   __atomic_store_n((uint32_t *)lsa->scratch->words, 1, __ATOMIC_RELEASE);
-  if (say) dyn_host_say("%s: kernels of this communicator of %u ranks give up; abort it (ncclCommAbort)", why, lsa->nRanks);
 }
 
-const char *dyn_lsa_stopped(const struct dyn_lsa *lsa) { return atomic_load_explicit(&lsa->stopped, memory_order_acquire); }
+bool dyn_lsa_stopped(const struct dyn_lsa *lsa) { return atomic_load_explicit(&lsa->stopped, memory_order_acquire) != NULL; }
+
+void dyn_lsa_complain(struct dyn_lsa *lsa) {
+  const char *why = atomic_load(&lsa->stopped);
+  if (why == NULL || atomic_flag_test_and_set(&lsa->complained)) return;
+  dyn_host_say("%s: kernels of this communicator of %u ranks give up, its further calls fail; abort it (ncclCommAbort)", why, lsa->nRanks);
+}
 
 static uint64_t now_ns(void) {
   struct timespec now;
@@ -169,10 +176,10 @@ bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   uint64_t began = now_ns();
   int mode = DYN_RELAXED_CAPTURE, result; /* asking would break captures of other threads that forbid it to all */
-  if (!lsa->called) return true;
+  if (!atomic_load(&lsa->called)) return true;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
-  while ((result = driver->cuEventQuery(lsa->scratch->done[LANE_CALLS])) != 0 && now_ns() - began < ns)
+  while ((result = driver->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && now_ns() - began < ns)
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
-  return result == 0;
+  return result != DYN_CUDA_NOT_READY; /* other errors: its context is gone, and all that ran there */
 }

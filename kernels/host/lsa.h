@@ -43,12 +43,13 @@ struct dyn_lsa {
   dyn_gpu_address bases[DYN_KERNEL_MAX_RANKS];
   bool opened[DYN_KERNEL_MAX_RANKS]; /* by a handle, to be closed */
   struct lane lanes[NUM_LANES];
-  bool called;                 /* a kernel was launched, other than into a graph */
+  atomic_bool called;          /* a kernel was launched, other than into a graph */
   unsigned long long streamId; /* of the newest */
   uint64_t captureId;          /* of the newest captured call; 0: none */
   dyn_node recordNode, lastNode; /* of that capture: graphs.c */
   atomic_bool ready;           /* peers are known */
-  _Atomic(const char *) stopped;
+  _Atomic(const char *) stopped; /* why */
+  atomic_flag complained;
   bool diedOnce; /* watch.c: a peer was found dead in the round before */
   struct dyn_lsa *next; /* watch.c */
 };

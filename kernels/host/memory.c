@@ -228,7 +228,7 @@ void dyn_lsa_close(struct dyn_lsa *lsa) {
   if (lsa == NULL) return;
   dyn_watch_end(lsa);
   /* A graph may be replayed, and a stopped kernel's peers may write: then memory stays as it is, for nobody else. */
-  bool busy = lsa->captureId != 0 || dyn_lsa_stopped(lsa) != NULL || !dyn_lsa_settle(lsa, 0);
+  bool busy = lsa->captureId != 0 || dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
   if (!busy && lsa->module != NULL && dyn_context_enter(lsa->module->context, &pushed)) {
     for (uint32_t r = 0; r < lsa->nRanks; r++)
       if (lsa->opened[r]) driver->cuIpcCloseMemHandle(lsa->bases[r]);

@@ -21,6 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static struct dyn_lsa *list; /* under lock */
 static bool started;         /* under lock */
+static bool ended;           /* under lock: the process ends, and CUDA's driver may be gone */
 
 static int dead_rank(const struct dyn_lsa *lsa) {
   for (uint32_t r = 0; r < lsa->nRanks; r++)
@@ -29,11 +30,13 @@ static int dead_rank(const struct dyn_lsa *lsa) {
 }
 
 static void look(struct dyn_lsa *lsa) {
-  int rank = atomic_load(&lsa->ready) && dyn_lsa_stopped(lsa) == NULL ? dead_rank(lsa) : -1;
+  int rank = atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa) ? dead_rank(lsa) : -1;
   if (rank >= 0 && lsa->diedOnce) {
     char *why = malloc(128); /* kept for who asks later */
     if (why != NULL) snprintf(why, 128, "rank %d, process %u, is dead", rank, lsa->peers[rank].pid);
-    dyn_lsa_stop(lsa, why == NULL ? "a rank is dead" : why, true);
+    bool waits = !dyn_lsa_settle(lsa, 0);
+    dyn_lsa_stop(lsa, why == NULL ? "a rank is dead" : why);
+    if (waits) dyn_lsa_complain(lsa);
   }
   lsa->diedOnce = rank >= 0;
 }
@@ -43,7 +46,7 @@ static void *run(void *nothing) {
   pthread_mutex_lock(&lock);
   for (;;) {
     while (list == NULL) pthread_cond_wait(&opened, &lock);
-    for (struct dyn_lsa *lsa = list; lsa != NULL; lsa = lsa->next) look(lsa);
+    for (struct dyn_lsa *lsa = list; lsa != NULL && !ended; lsa = lsa->next) look(lsa);
     pthread_mutex_unlock(&lock);
     nanosleep(&(struct timespec){.tv_nsec = ROUND_NS}, NULL);
     pthread_mutex_lock(&lock);
@@ -59,12 +62,19 @@ static void forget(void) {
   started = false;
 }
 
+/* Registered behind the driver's own handlers, hence run before them. */
+static void at_exit(void) {
+  pthread_mutex_lock(&lock);
+  ended = true;
+  pthread_mutex_unlock(&lock);
+}
+
 /* Under lock. */
 static void start(void) {
   static bool watched;
   pthread_t thread;
   sigset_t all, before;
-  if (!watched) pthread_atfork(NULL, NULL, forget);
+  if (!watched && (pthread_atfork(NULL, NULL, forget) != 0 || atexit(at_exit) != 0)) return;
   watched = true;
   sigfillset(&all);
   if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return; /* the program's signals are its own threads' */

@@ -86,7 +86,8 @@ static int launch(const struct bound *b, const struct dyn_work *work, uint32_t a
 bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result) {
   const struct bound *b = find(request->comm);
   if (b == NULL) return false;
-  if (dyn_lsa_stopped(b->lsa) != NULL) {
+  if (dyn_lsa_stopped(b->lsa)) {
+    dyn_lsa_complain(b->lsa);
     *result = REMOTE_ERROR; /* NCCL would wait for the rank that is gone */
     return true;
   }
@@ -118,7 +119,7 @@ static void make_plain(struct bound *b) {
 bool dyn_device_hold(const struct dyn_request *request) {
   struct bound *b = in_group(request->comm);
   if (b == NULL) return false;
-  if (b->group == NOTHING && dyn_lsa_stopped(b->lsa) == NULL && dyn_lsa_able(b->lsa, &request->work) != 0) {
+  if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && dyn_lsa_able(b->lsa, &request->work) != 0) {
     b->held = *request;
     b->group = HELD;
     return true;
@@ -159,12 +160,12 @@ int dyn_device_launch(int result) {
 void dyn_device_goes(void *comm, bool aborted) {
   struct bound *b = find(comm);
   if (b == NULL) return;
-  if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator", false);
+  if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator");
   dyn_lsa_settle(b->lsa, SETTLE_NS);
   unbind(b->lsa);
 }
 
 int dyn_device_error(void *comm) {
   const struct bound *b = find(comm);
-  return b != NULL && dyn_lsa_stopped(b->lsa) != NULL ? REMOTE_ERROR : SUCCESS;
+  return b != NULL && dyn_lsa_stopped(b->lsa) ? REMOTE_ERROR : SUCCESS;
 }
