@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices, contexts, memory and the texts of errors.
+ * Devices, contexts and the texts of errors.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,18 +8,22 @@
 
 #include "cuda_stream.h"
 
-struct CUctx_st { int device; };
-
 static const struct { CUresult code; const char *name, *text; } errors[] = {
     {0, "CUDA_SUCCESS", "no error"},
     {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "operation not permitted when stream is capturing"},
     {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
      "the capture was not initiated in this stream"},
+    {CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
 };
 
 static int find(CUresult error, const char **name, const char **text) {
@@ -47,6 +51,8 @@ static int gpus(void) {
   return text == NULL ? 8 : atoi(text);
 }
 
+int device_exists(CUdevice device) { return device >= 0 && device < gpus(); }
+
 FAKEGPU_API CUresult cuInit(unsigned flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   return gpus() > 0 ? 0 : CUDA_ERROR_NO_DEVICE;
@@ -63,7 +69,7 @@ FAKEGPU_API CUresult cuDeviceGetCount(int *count) {
 }
 
 FAKEGPU_API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-  if (ordinal < 0 || ordinal >= gpus()) return CUDA_ERROR_INVALID_DEVICE;
+  if (!device_exists(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;
   return 0;
 }
@@ -94,8 +100,21 @@ FAKEGPU_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice de
   }
 }
 
+FAKEGPU_API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+  if (can == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (!device_exists(device) || !device_exists(peer)) return CUDA_ERROR_INVALID_DEVICE;
+  *can = 1;
+  return 0;
+}
+
+static struct CUctx_st contexts[64];
+
+__attribute__((constructor)) static void make_contexts(void) {
+  for (int i = 0; i < (int)(sizeof contexts / sizeof *contexts); i++)
+    contexts[i] = (struct CUctx_st){i, {.context = &contexts[i], .nowNs = STREAM_BEGIN_NS}};
+}
+
 FAKEGPU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-  static struct CUctx_st contexts[64];
   if (device < 0 || device >= 64) return CUDA_ERROR_INVALID_DEVICE;
   *context = &contexts[device];
   return 0;
@@ -108,6 +127,19 @@ CUcontext fakegpu_current(void) { return current; }
 
 FAKEGPU_API CUresult cuCtxSetCurrent(CUcontext context) {
   current = context;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuCtxGetCurrent(CUcontext *context) {
+  if (context == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *context = current;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuCtxGetDevice(CUdevice *device) {
+  if (device == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (current == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = current->device;
   return 0;
 }
 
@@ -142,27 +174,4 @@ FAKEGPU_API CUresult cuCtxSynchronize(void) { return stream_wait(NULL); }
 
 FAKEGPU_API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   return peer == NULL || flags != 0 ? CUDA_ERROR_INVALID_VALUE : 0;
-}
-
-FAKEGPU_API CUresult cuMemAlloc_v2(CUdeviceptr *memory, size_t bytes) {
-  void *at = bytes == 0 ? NULL : calloc(1, bytes);
-  *memory = (CUdeviceptr)(uintptr_t)at;
-  return bytes == 0 ? CUDA_ERROR_INVALID_VALUE : at == NULL ? CUDA_ERROR_OUT_OF_MEMORY : 0;
-}
-
-FAKEGPU_API CUresult cuMemAllocHost_v2(void **memory, size_t bytes) {
-  *memory = calloc(1, bytes);
-  return *memory == NULL ? CUDA_ERROR_OUT_OF_MEMORY : 0;
-}
-
-FAKEGPU_API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
-  CUresult result = stream_wait(NULL);
-  if (result == 0) memcpy((void *)(uintptr_t)to, from, bytes);
-  return result;
-}
-
-FAKEGPU_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
-  CUresult result = stream_wait(NULL);
-  if (result == 0) memcpy(to, (void *)(uintptr_t)from, bytes);
-  return result;
 }

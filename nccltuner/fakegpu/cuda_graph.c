@@ -1,85 +1,136 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stream capture and CUDA graphs: a list of work, each a kernel node.
+ * CUDA graphs: a list of work, each a node. A launch does the work in the order in which it was captured, whatever else
+ * dependencies allow; events that the graph records it records behind all of it.
  */
+#include "cuda_graph.h"
+
 #include <stdlib.h>
 
-#include "cuda_stream.h"
-
-struct CUgraphNode_st { struct fakegpu_work *work; };
-struct CUgraph_st {
-  size_t n, room;
-  struct CUgraphNode_st *nodes;
+struct CUgraphExec_st {
+  size_t n;
+  struct fakegpu_work **works;
 };
-struct CUgraphExec_st { struct CUgraph_st graph; };
 
-int fakegpu_capturing(CUstream stream) { return stream_of(stream)->capture != NULL; }
+/* Room for one more of n things. */
+static CUgraphNode *grown(CUgraphNode *nodes, size_t n, size_t *room) {
+  if (n < *room) return nodes;
+  *room = 2 * *room + 4;
+  nodes = realloc(nodes, *room * sizeof *nodes);
+  if (nodes == NULL) abort(); /* a test's machine is out of memory */
+  return nodes;
+}
 
-void fakegpu_capture(CUstream stream, struct fakegpu_work *work) {
-  struct CUgraph_st *graph = stream_of(stream)->capture;
-  if (graph->n == graph->room) {
-    graph->room = 2 * graph->room + 16;
-    graph->nodes = realloc(graph->nodes, graph->room * sizeof *graph->nodes);
-    if (graph->nodes == NULL) abort(); /* a test's machine is out of memory */
-  }
+CUgraphNode graph_add(struct CUgraph_st *graph, struct fakegpu_work *work) {
+  CUgraphNode node = calloc(1, sizeof *node);
+  if (node == NULL) abort();
+  graph->nodes = grown(graph->nodes, graph->n, &graph->room);
+  graph->nodes[graph->n++] = node;
+  node->graph = graph;
+  node->work = work;
   work->references = 1;
-  graph->nodes[graph->n++].work = work;
+  return node;
 }
 
-static void drop(struct CUgraph_st *graph) {
-  for (size_t i = 0; i < graph->n; i++)
-    if (--graph->nodes[i].work->references == 0) graph->nodes[i].work->release(graph->nodes[i].work);
-  free(graph->nodes);
+void graph_depend(CUgraphNode node, CUgraphNode from) {
+  node->from = grown(node->from, node->n, &node->room);
+  node->from[node->n++] = from;
 }
 
-FAKEGPU_API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
-  if (stream == NULL || stream->capture != NULL || mode < 0 || mode > 2) return CUDA_ERROR_INVALID_VALUE;
-  stream->capture = calloc(1, sizeof *stream->capture);
-  return stream->capture == NULL ? CUDA_ERROR_OUT_OF_MEMORY : 0;
-}
-
-FAKEGPU_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-  if (stream == NULL || stream->capture == NULL) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-  *graph = stream->capture;
-  stream->capture = NULL;
-  return 0;
-}
-
-FAKEGPU_API CUresult cuStreamIsCapturing(CUstream stream, int *status) {
-  *status = fakegpu_capturing(stream);
-  return 0;
+static void drop(struct fakegpu_work *work) {
+  if (--work->references == 0) work->release(work);
 }
 
 FAKEGPU_API CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
   if (nodes == NULL) *count = graph->n;
-  for (size_t i = 0; nodes != NULL && i < *count; i++) nodes[i] = i < graph->n ? &graph->nodes[i] : NULL;
+  for (size_t i = 0; nodes != NULL && i < *count; i++) nodes[i] = i < graph->n ? graph->nodes[i] : NULL;
   return 0;
 }
 
 FAKEGPU_API CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
-  *type = CU_GRAPH_NODE_TYPE_KERNEL;
-  return node == NULL ? CUDA_ERROR_INVALID_VALUE : 0;
+  if (node == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *type = node->work->type;
+  return 0;
 }
 
 FAKEGPU_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
-  if (node == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *params = (CUDA_KERNEL_NODE_PARAMS){.gridDimX = node->work->grid, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 512,
-                                      .blockDimY = 1, .blockDimZ = 1};
+  if (node == NULL || node->work->type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
+  *params = (CUDA_KERNEL_NODE_PARAMS){.gridDimX = node->work->grid, .gridDimY = 1, .gridDimZ = 1,
+                                      .blockDimX = node->work->block, .blockDimY = 1, .blockDimZ = 1};
   return 0;
+}
+
+FAKEGPU_API CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                               size_t count, CUevent event) {
+  if (node == NULL || graph == NULL || event == NULL || (count > 0 && dependencies == NULL)) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++) {
+    if (dependencies[i] == NULL || dependencies[i]->graph != graph) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t j = 0; j < i; j++)
+      if (dependencies[j] == dependencies[i]) return CUDA_ERROR_INVALID_VALUE;
+  }
+  struct fakegpu_work *work = event_work(event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+  if (work == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  *node = graph_add(graph, work);
+  for (size_t i = 0; i < count; i++) graph_depend(*node, dependencies[i]);
+  return 0;
+}
+
+/* Where an edge stands in a node's list; n: nowhere. */
+static size_t find(CUgraphNode from, CUgraphNode to) {
+  size_t i = 0;
+  while (i < to->n && to->from[i] != from) i++;
+  return i;
+}
+
+/* All edges or, where one is wrong, none. Only plain edges are known here. */
+static CUresult change(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges,
+                       size_t count, int adds) {
+  if (graph == NULL || (count > 0 && (from == NULL || to == NULL))) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++) {
+    if (from[i] == NULL || to[i] == NULL || from[i] == to[i] || from[i]->graph != graph || to[i]->graph != graph)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (edges != NULL && (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0))
+      return CUDA_ERROR_INVALID_VALUE;
+    if ((find(from[i], to[i]) < to[i]->n) == adds) return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (size_t i = 0; i < count; i++) {
+    size_t at = find(from[i], to[i]);
+    if (adds && at == to[i]->n) graph_depend(to[i], from[i]);
+    else if (!adds && at < to[i]->n) to[i]->from[at] = to[i]->from[--to[i]->n];
+  }
+  return 0;
+}
+
+/* The plain names are of CUDA 12.0, those with edges of 12.3; drivers of 13.0 have both. */
+FAKEGPU_API CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
+  return change(graph, from, to, NULL, count, 1);
+}
+
+FAKEGPU_API CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                               const CUgraphEdgeData *edges, size_t count) {
+  return change(graph, from, to, edges, count, 1);
+}
+
+FAKEGPU_API CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
+  return change(graph, from, to, NULL, count, 0);
+}
+
+FAKEGPU_API CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                                  const CUgraphEdgeData *edges, size_t count) {
+  return change(graph, from, to, edges, count, 0);
 }
 
 FAKEGPU_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   *exec = calloc(1, sizeof **exec);
   if (*exec == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  struct CUgraph_st *own = &(*exec)->graph;
-  *own = *graph;
-  own->nodes = calloc(graph->n + 1, sizeof *own->nodes);
-  if (own->nodes == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  (*exec)->works = calloc(graph->n + 1, sizeof *(*exec)->works);
+  if ((*exec)->works == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   for (size_t i = 0; i < graph->n; i++) {
-    own->nodes[i] = graph->nodes[i];
-    own->nodes[i].work->references++;
+    (*exec)->works[i] = graph->nodes[i]->work;
+    graph->nodes[i]->work->references++;
   }
+  (*exec)->n = graph->n;
   return 0;
 }
 
@@ -87,21 +138,33 @@ FAKEGPU_API CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
   return exec == NULL || stream_of(stream)->capture != NULL ? CUDA_ERROR_INVALID_VALUE : 0;
 }
 
+static void launch(CUgraphExec exec, CUstream stream, int records) {
+  for (size_t i = 0; i < exec->n; i++)
+    if ((exec->works[i]->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) == records) exec->works[i]->run(exec->works[i], stream);
+}
+
 FAKEGPU_API CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   if (exec == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (stream_of(stream)->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  for (size_t i = 0; i < exec->graph.n; i++) exec->graph.nodes[i].work->run(exec->graph.nodes[i].work, stream);
+  launch(exec, stream, 0);
+  launch(exec, stream, 1);
   return 0;
 }
 
 FAKEGPU_API CUresult cuGraphExecDestroy(CUgraphExec exec) {
-  drop(&exec->graph);
+  for (size_t i = 0; i < exec->n; i++) drop(exec->works[i]);
+  free(exec->works);
   free(exec);
   return 0;
 }
 
 FAKEGPU_API CUresult cuGraphDestroy(CUgraph graph) {
-  drop(graph);
+  for (size_t i = 0; i < graph->n; i++) {
+    drop(graph->nodes[i]->work);
+    free(graph->nodes[i]->from);
+    free(graph->nodes[i]);
+  }
+  free(graph->nodes);
   free(graph);
   return 0;
 }

@@ -2,6 +2,7 @@
 #ifndef FAKEGPU_CUDA_STREAM_H
 #define FAKEGPU_CUDA_STREAM_H
 
+#include "cuda_queue.h"
 #include "fakegpu.h"
 
 struct CUstream_st {
@@ -9,12 +10,34 @@ struct CUstream_st {
   double nowNs;          /* virtual */
   uint64_t busyUntilNs;  /* real: until then kernels that are not NCCL's keep it busy */
   int loaded;            /* with such kernels since the host last waited for the stream */
+  struct queue queue;
   struct CUgraph_st *capture; /* NULL: not capturing */
+  CUgraphNode captured;       /* last into that graph; NULL: nothing yet */
+  unsigned long long captureId;
 };
 
+struct CUctx_st {
+  int device;
+  struct CUstream_st legacy;
+};
+
+#define STREAM_BEGIN_NS 1e9 /* virtual, as the harness: 0 would be no time */
+
 CUcontext fakegpu_current(void); /* of this thread */
-struct CUstream_st *stream_of(CUstream stream); /* the legacy stream for NULL */
-/* Everything before is done when it returns; settles what NCCL has pending. */
+int device_exists(CUdevice device);
+struct CUstream_st *stream_of(CUstream stream); /* the current context's legacy stream for NULL */
+/* Everything before is done when it returns, NULL: on all streams of the current context; settles what NCCL has pending. */
 CUresult stream_wait(CUstream stream);
+/* NCCL's collectives before what comes now into this stream move their data. */
+void stream_settle(CUstream stream);
+/* The same of all streams, if there are any: a kernel comes, which runs before what NCCL has pending. */
+void stream_make_way(void);
+void stream_sleep_until(uint64_t untilNs); /* real */
+uint64_t stream_real_now_ns(void);
+/* Work of other programs' kind: it takes time, and what it computes nobody looks at. */
+CUresult stream_occupy(CUstream stream);
+
+/* cuda_event.c: what a graph does with an event, a node of this type, at each launch. NULL: out of memory */
+struct fakegpu_work *event_work(CUevent event, int type);
 
 #endif

@@ -6,9 +6,26 @@
  * - NCCL is the rank harness (nccltuner/harness): it loads and calls the plugins as NCCL does and takes costs from a
  *   recorded table;
  * - CUDA's time is virtual: a collective takes what the table says, any other kernel and copies between GPUs 25 ms;
- * - collectives really move data, between the processes of a communicator.
- * What differs from the real ones: data is moved when the host waits for a stream and not before, and of equal calls
- * that follow each other once, since each would write the same again; other ranks' virtual clocks are not looked at.
+ * - collectives really move data, between the processes of a communicator;
+ * - so do our own kernels (kernels/), which a module has that is loaded from a fatbin, whatever is in it: their source is
+ *   compiled into libcuda.so.1. Memory of 64 KiB and more can be mapped by other processes (IPC). Their time is virtual as
+ *   well, and they are nobody's load.
+ * What differs from the real ones: data is moved when the host waits for a stream and not before, and of equal
+ * collectives that follow each other once, since each would write the same again; other ranks' virtual clocks are not
+ * looked at. Of our kernels:
+ * - Nothing runs until the host waits: for a stream, event or context, or in a copy, fill or free that is not asynchronous.
+ *   Asking after an event starts them as well, and it is not over before they are. Then all streams of the process run, each
+ *   in threads of its own; who waits waits for its stream, or the streams of its context. A process that never waits keeps
+ *   its peers waiting.
+ * - A launch waits for nobody, but behind collectives of NCCL's that have not moved their data it has that done first, as
+ *   has a wait of one stream for another's event: then peers must get as far.
+ * - Of a grid two blocks of two threads run at most, for the kernels give the same with any grid that is the same on all
+ *   ranks. So a grid that differs between ranks is not noticed.
+ * - A launch is refused (CUDA_ERROR_INVALID_VALUE) where a GPU would overrun memory: more than 64 blocks. A function
+ *   belongs to the context that its module was loaded in, and so must the stream (CUDA_ERROR_INVALID_HANDLE).
+ * - In a graph work has the order of its capture, whatever dependencies would allow; events that a graph records it records
+ *   behind all of its work. A wait for an event of another capture, by which captures fork and join, is refused.
+ * - IPC handles of memory below 64 KiB are refused, and another process's memory counts as of the device that opened it.
  *
  * Environment:
  *   FAKEGPU_TABLE        CSV of recorded costs; needs AllReduce. AllToAll, which no tuner is asked about, costs what
@@ -19,6 +36,9 @@
  *   FAKEGPU_GPUS         visible GPUs (8)
  *   FAKEGPU_LOAD_FACTOR  times the cost of a collective while kernels or copies run on other streams (1)
  *   FAKEGPU_LOADED_TABLE CSV of costs while they run, for calls that are not captured (those of FAKEGPU_TABLE)
+ *   FAKEGPU_KERNEL_US    microseconds that one of our kernels takes (4), and besides
+ *   FAKEGPU_KERNEL_GBS   at how many GB a second it moves the bytes of its count (100)
+ *   FAKEGPU_IPC          "refuse": no IPC handle can be opened (CUDA_ERROR_MAP_FAILED)
  *   FAKEGPU_DIR          where ranks of a communicator meet (/dev/shm); nothing stays there
  * NCCL_HOSTID makes nodes as it does for NCCL. With libnccl.so.2 in LD_PRELOAD plugins see virtual time as well, and so
  * does a thread that has asked after an event and heard that it is over: a moment later, by as much on every rank.
@@ -34,7 +54,9 @@
 struct fakegpu_work {
   void (*run)(struct fakegpu_work *work, CUstream stream);
   void (*release)(struct fakegpu_work *work); /* when no graph has it any more */
-  unsigned grid, references;
+  int type;                                   /* CU_GRAPH_NODE_TYPE_*; of a kernel: */
+  unsigned grid, block;
+  unsigned references;
 };
 
 /* libcuda's inside, for libnccl. The NULL stream is the legacy one. */
@@ -42,8 +64,11 @@ FAKEGPU_API double *fakegpu_now_ns(CUstream stream); /* virtual time at the stre
 FAKEGPU_API int fakegpu_capturing(CUstream stream);
 /* Only while the stream captures: the graph takes the work. */
 FAKEGPU_API void fakegpu_capture(CUstream stream, struct fakegpu_work *work);
-/* settle is called before the host sees what a stream did, NULL: what any did. */
-FAKEGPU_API void fakegpu_on_wait(void (*settle)(CUstream stream));
+/* settle is called before the host sees what a stream did, NULL: what any did. pending: whether there is anything to do. */
+FAKEGPU_API void fakegpu_on_wait(void (*settle)(CUstream stream), int (*pending)(void));
+/* Kernels between ranks that were launched before, on any stream of the same context, are done when it returns: what NCCL
+ * has pending comes behind them. */
+FAKEGPU_API void fakegpu_finish(CUstream stream);
 /* told is called in a thread that asked after an event, with the virtual time at which it was over; 0: it is not. */
 FAKEGPU_API void fakegpu_on_query(void (*told)(double nowNs));
 /* Kernels or copies that are not NCCL's were launched, and the host has not waited for their stream since. */

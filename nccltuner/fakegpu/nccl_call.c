@@ -55,6 +55,7 @@ static struct item *item_of(struct ncclComm *comm, struct phase *phase, const st
 }
 
 static void settle_comm(struct ncclComm *comm) {
+  fakegpu_finish(atomic_load(&pendingStream));
   for (int i = 0; i < comm->numPending; i++) {
     while (comm->pending[i].hangs) pause();
     nccl_exchange(comm, &comm->pending[i]);
@@ -68,6 +69,8 @@ void nccl_settle(CUstream stream) {
   pendingComm = NULL;
   atomic_store(&pendingStream, NULL);
 }
+
+int nccl_has_pending(void) { return pendingComm != NULL; }
 
 static int equal(const struct call *a, const struct call *b) {
   return a->func == b->func && a->send == b->send && a->recv == b->recv && a->count == b->count && a->type == b->type &&
@@ -128,7 +131,7 @@ static void release(struct fakegpu_work *work) { free(work); }
 static ncclResult_t capture(struct ncclComm *comm, const struct launched *launched, int channels) {
   struct captured *c = calloc(1, sizeof *c);
   if (c == NULL) return nccl_fail(ncclSystemError, "out of memory");
-  *c = (struct captured){{replay, release, (unsigned)channels, 0}, comm, *launched};
+  *c = (struct captured){{.run = replay, .release = release, .grid = (unsigned)channels, .block = 512}, comm, *launched};
   fakegpu_capture(launched->call.stream, &c->work);
   return 0;
 }

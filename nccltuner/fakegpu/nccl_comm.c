@@ -69,7 +69,7 @@ __attribute__((constructor)) static void set_version(void) {
   char error[512];
   if (read_options(&options, error, sizeof error) == 0)
     nccl_version_set(options.ncclVersion, options.maxTunerAbi, options.maxProfilerAbi);
-  fakegpu_on_wait(nccl_settle);
+  fakegpu_on_wait(nccl_settle, nccl_has_pending);
   fakegpu_on_query(tell);
 }
 

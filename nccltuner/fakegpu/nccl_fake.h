@@ -57,6 +57,7 @@ ncclResult_t nccl_collective(struct ncclComm *comm, const struct call *call);
 /* nccl_call.c */
 ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call);
 void nccl_settle(CUstream stream); /* NULL: all streams */
+int nccl_has_pending(void);
 
 /* nccl_data.c: moves what one collective moves, but for what goes wrong with this rank's result. */
 void nccl_exchange(struct ncclComm *comm, const struct launched *launched);

@@ -21,25 +21,34 @@ typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct { unsigned char bytes[16]; } CUuuid;
+typedef struct { char reserved[64]; } CUipcMemHandle;
 
 enum {
   CUDA_ERROR_INVALID_VALUE = 1,
   CUDA_ERROR_OUT_OF_MEMORY = 2,
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
+  CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_MAP_FAILED = 205,
   CUDA_ERROR_JIT_COMPILER_NOT_FOUND = 221,
   CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
+  CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
   CUDA_ERROR_SYSTEM_NOT_READY = 802,
   CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
   CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+  CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DEFAULT = 0, CU_EVENT_DISABLE_TIMING = 2 };
+enum { CU_EVENT_WAIT_DEFAULT = 0, CU_EVENT_WAIT_EXTERNAL = 1 };
 enum { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
-enum { CU_GRAPH_NODE_TYPE_KERNEL = 0 };
+enum { CU_GRAPH_NODE_TYPE_KERNEL = 0, CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6, CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7 };
+enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
+enum { CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9 };
 enum { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97 };
 enum { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
 
@@ -52,6 +61,8 @@ typedef struct { /* CUDA_KERNEL_NODE_PARAMS_v2 */
   void *kern;
   CUcontext ctx;
 } CUDA_KERNEL_NODE_PARAMS;
+
+typedef struct { unsigned char from_port, to_port, type, reserved[5]; } CUgraphEdgeData; /* from 12.3 on */
 
 /* X(symbol, arguments): the symbol's name as the driver exports it; the versioned ones have other arguments without. */
 #define CUDA_FUNCTIONS(X) \

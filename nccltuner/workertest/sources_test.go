@@ -10,7 +10,7 @@ import (
 // Every C source names its license. Reading them here also tells the go command that results depend on them: what make
 // reads it does not see, and would answer from its cache after a change.
 func TestSources(t *testing.T) {
-	for _, pattern := range []string{"../worker/*", "../fakegpu/*", "../harness/*", "../plugin/*.[ch]", "../plugin/Makefile", "../preload/*.[ch]", "../preload/Makefile", "../*.h"} {
+	for _, pattern := range []string{"../worker/*", "../fakegpu/*.*", "../fakegpu/Makefile", "../../kernels/*.cuh", "../../kernels/device/*", "../../kernels/test/*", "../harness/*", "../plugin/*.[ch]", "../plugin/Makefile", "../preload/*.[ch]", "../preload/Makefile", "../*.h"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, files, err)

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stream capture: what a stream is given becomes a graph, each node behind the one before.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "cuda_graph.h"
+
+int fakegpu_capturing(CUstream stream) { return stream_of(stream)->capture != NULL; }
+
+void fakegpu_capture(CUstream stream, struct fakegpu_work *work) {
+  struct CUstream_st *s = stream_of(stream);
+  CUgraphNode node = graph_add(s->capture, work);
+  if (s->captured != NULL) graph_depend(node, s->captured);
+  s->captured = node;
+}
+
+FAKEGPU_API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
+  static atomic_ullong captures;
+  if (stream == NULL || stream->capture != NULL || mode < 0 || mode > 2) return CUDA_ERROR_INVALID_VALUE;
+  stream->capture = calloc(1, sizeof *stream->capture);
+  stream->captured = NULL;
+  stream->captureId = atomic_fetch_add(&captures, 1) + 1;
+  return stream->capture == NULL ? CUDA_ERROR_OUT_OF_MEMORY : 0;
+}
+
+FAKEGPU_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+  if (stream == NULL || stream->capture == NULL) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  *graph = stream->capture;
+  stream->capture = NULL;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuStreamIsCapturing(CUstream stream, int *status) {
+  *status = fakegpu_capturing(stream);
+  return 0;
+}
+
+/* Of a stream that is not captured only the status is told. */
+FAKEGPU_API CUresult cuStreamGetCaptureInfo_v2(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
+                                               const CUgraphNode **dependencies, size_t *count) {
+  struct CUstream_st *s = stream_of(stream);
+  if (status == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *status = s->capture != NULL;
+  if (s->capture == NULL) return 0;
+  if (id != NULL) *id = s->captureId;
+  if (graph != NULL) *graph = s->capture;
+  if (dependencies != NULL) *dependencies = &s->captured;
+  if (count != NULL) *count = s->captured != NULL;
+  return 0;
+}
+
+/* From 12.3 on; all edges here are plain, which no data says. */
+FAKEGPU_API CUresult cuStreamGetCaptureInfo_v3(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
+                                               const CUgraphNode **dependencies, const CUgraphEdgeData **edges,
+                                               size_t *count) {
+  if (edges != NULL && dependencies == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (edges != NULL) *edges = NULL;
+  return cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of ../../kernels, compiled for this CPU, for the C of the stand-in.
+ */
+#ifndef FAKEGPU_CUDA_KERNELS_H
+#define FAKEGPU_CUDA_KERNELS_H
+
+#include <pthread.h>
+
+#include "../../kernels/device/call.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a launch copies. */
+struct kernel_arguments {
+  struct dyn_call call;
+  union {
+    struct dyn_bulk bulk;
+    int root;
+  } second;
+};
+
+struct kernel {
+  const char *name;
+  size_t elementBytes; /* of what call.count counts */
+  size_t secondBytes;  /* of the second argument; 0: there is none */
+  void (*run)(const struct kernel_arguments *arguments);
+};
+
+struct kernel_launch {
+  const struct kernel *kernel;
+  struct kernel_arguments arguments;
+  unsigned blocks, threads; /* that run */
+};
+
+const struct kernel *kernel_find(const char *name); /* NULL: there is none */
+/* What one thread of a launch does; ofBlock is for the launch's threads of this block. */
+void kernel_thread(const struct kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Modules and launches. PTX is other programs' and its kernels only take time; a fatbin is ours (kernels/), and its kernels
+ * are those that were compiled into this library, whatever is in the image.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_stream.h"
+
+#define MAGIC_OURS 0xd7a4c0deu /* no letters of PTX text */
+
+static const char fatbinMagic[] = "\x50\xed\x55\xba";
+
+struct CUfunc_st {
+  uint32_t magic;
+  const struct kernel *kernel;
+  CUmodule module;
+  struct CUfunc_st *next;
+};
+
+/* A PTX module is its text. */
+struct CUmod_st {
+  uint32_t magic;
+  CUcontext context;
+  struct CUfunc_st *functions;
+};
+
+static int is_ours(const void *handle) {
+  uint32_t magic;
+  memcpy(&magic, handle, sizeof magic);
+  return magic == MAGIC_OURS;
+}
+
+static CUresult load_ours(CUmodule *module) {
+  if (fakegpu_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  *module = calloc(1, sizeof **module);
+  if (*module == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  **module = (struct CUmod_st){MAGIC_OURS, fakegpu_current(), NULL};
+  return 0;
+}
+
+FAKEGPU_API CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+  if (strncmp(image, fatbinMagic, 4) == 0) return load_ours(module);
+  if (strstr(image, ".entry ") == NULL) return CUDA_ERROR_INVALID_VALUE; /* no other image is known here */
+  *module = (CUmodule)(uintptr_t)image;
+  return 0;
+}
+
+/* Functions go with it; launches that were made keep what they need. */
+FAKEGPU_API CUresult cuModuleUnload(CUmodule module) {
+  if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_ours(module)) return 0;
+  for (struct CUfunc_st *f = module->functions, *next; f != NULL; f = next) {
+    next = f->next;
+    free(f);
+  }
+  free(module);
+  return 0;
+}
+
+FAKEGPU_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+  if (!is_ours(module)) {
+    *function = (CUfunction)strstr((const char *)module, name);
+    return *function == NULL ? CUDA_ERROR_INVALID_VALUE : 0;
+  }
+  const struct kernel *kernel = kernel_find(name);
+  if (kernel == NULL) return CUDA_ERROR_NOT_FOUND;
+  *function = calloc(1, sizeof **function);
+  if (*function == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  **function = (struct CUfunc_st){MAGIC_OURS, kernel, module, module->functions};
+  module->functions = *function;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
+  int known = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value <= 232448;
+  return function != NULL && known ? 0 : CUDA_ERROR_INVALID_VALUE;
+}
+
+static double number(const char *name, double otherwise) {
+  const char *text = getenv(name);
+  return text == NULL ? otherwise : atof(text);
+}
+
+/* Behind what NCCL has pending, and before what it gets from now on. */
+static void launch(const struct kernel_launch *launch, CUstream stream) {
+  struct CUstream_st *s = stream_of(stream);
+  double bytes = (double)launch->arguments.call.count * (double)launch->kernel->elementBytes;
+  stream_make_way();
+  queue_add(s, &(struct job){.kind = JOB_KERNEL, .launch = *launch});
+  s->nowNs += number("FAKEGPU_KERNEL_US", 4) * 1e3 + bytes / number("FAKEGPU_KERNEL_GBS", 100);
+}
+
+struct captured {
+  struct fakegpu_work work;
+  struct kernel_launch launch;
+};
+
+static void replay(struct fakegpu_work *work, CUstream stream) { launch(&((struct captured *)work)->launch, stream); }
+static void release(struct fakegpu_work *work) { free(work); }
+
+static unsigned least(unsigned a, unsigned b) { return a < b ? a : b; }
+
+static CUresult launch_ours(CUfunction function, unsigned grid, unsigned block, CUstream stream, void **arguments) {
+  const struct kernel *kernel = function->kernel;
+  struct kernel_launch own = {.kernel = kernel, .blocks = least(grid, QUEUE_BLOCKS), .threads = least(block, QUEUE_THREADS)};
+  if (fakegpu_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (stream_of(stream)->context != function->module->context) return CUDA_ERROR_INVALID_HANDLE;
+  memcpy(&own.arguments.call, arguments[0], sizeof own.arguments.call);
+  if (kernel->secondBytes > 0) memcpy(&own.arguments.second, arguments[1], kernel->secondBytes);
+  if (!fakegpu_capturing(stream)) {
+    launch(&own, stream);
+    return 0;
+  }
+  struct captured *c = calloc(1, sizeof *c);
+  if (c == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  *c = (struct captured){{.run = replay, .release = release, .grid = grid, .block = block}, own};
+  fakegpu_capture(stream, &c->work);
+  return 0;
+}
+
+FAKEGPU_API CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ,
+                                    unsigned blockX, unsigned blockY, unsigned blockZ, unsigned sharedBytes,
+                                    CUstream stream, void **arguments, void **extra) {
+  if (function == NULL || arguments == NULL || gridX * gridY * gridZ == 0 || blockX * blockY * blockZ > 1024 ||
+      sharedBytes > 232448)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!is_ours(function)) return stream_occupy(stream);
+  if (gridX > DYN_KERNEL_MAX_BLOCKS || blockX == 0 || blockX > DYN_KERNEL_THREADS || gridY * gridZ * blockY * blockZ != 1 ||
+      sharedBytes != 0 || extra != NULL)
+    return CUDA_ERROR_INVALID_VALUE;
+  return launch_ours(function, gridX, blockX, stream, arguments);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_queue.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_stream.h"
+
+#define MEMBERS (QUEUE_BLOCKS * QUEUE_THREADS)
+
+/* Threads that run a stream's kernels together; the first takes the jobs from the queue. */
+struct team {
+  CUstream stream;
+  const struct kernel_launch *launch;
+  pthread_barrier_t begin, end, ofBlock[QUEUE_BLOCKS];
+  struct member { struct team *team; unsigned block, thread; } members[MEMBERS];
+};
+
+/* Of all queues. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static CUstream all;
+
+static void run_part(const struct member *m) {
+  const struct kernel_launch *launch = m->team->launch;
+  if (m->block < launch->blocks && m->thread < launch->threads)
+    kernel_thread(launch, m->block, m->thread, &m->team->ofBlock[m->block]);
+}
+
+static void *follow(void *member) {
+  struct team *team = ((struct member *)member)->team;
+  for (;;) {
+    pthread_barrier_wait(&team->begin);
+    run_part(member);
+    pthread_barrier_wait(&team->end);
+  }
+  return NULL;
+}
+
+static void run_kernel(struct team *team, const struct kernel_launch *launch) {
+  team->launch = launch;
+  pthread_barrier_wait(&team->begin);
+  run_part(&team->members[0]);
+  pthread_barrier_wait(&team->end);
+}
+
+static void *lead(void *argument) {
+  struct team *team = argument;
+  struct queue *queue = &team->stream->queue;
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    while (queue->done == queue->wanted) pthread_cond_wait(&changed, &lock);
+    struct job *job = queue->first;
+    if (job->kind == JOB_AFTER) {
+      while (job->after.stream->queue.done < job->after.jobs) pthread_cond_wait(&changed, &lock);
+    } else {
+      pthread_mutex_unlock(&lock);
+      if (job->kind == JOB_KERNEL) run_kernel(team, &job->launch);
+      else memset(job->fill.at, job->fill.value, job->fill.bytes);
+      pthread_mutex_lock(&lock);
+    }
+    queue->first = job->next;
+    if (queue->first == NULL) queue->last = NULL;
+    free(job);
+    queue->done++;
+    pthread_cond_broadcast(&changed);
+  }
+  return NULL;
+}
+
+static void start(void *(*function)(void *), void *argument) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, function, argument) != 0) abort(); /* a test's machine is out of threads */
+  pthread_detach(thread);
+}
+
+/* They end with the process, and the program's signals are not for them. */
+static void start_team(CUstream stream) {
+  struct team *team = calloc(1, sizeof *team);
+  sigset_t every, before;
+  if (team == NULL) abort();
+  team->stream = stream;
+  pthread_barrier_init(&team->begin, NULL, MEMBERS);
+  pthread_barrier_init(&team->end, NULL, MEMBERS);
+  for (int b = 0; b < QUEUE_BLOCKS; b++) pthread_barrier_init(&team->ofBlock[b], NULL, QUEUE_THREADS);
+  sigfillset(&every);
+  pthread_sigmask(SIG_SETMASK, &every, &before);
+  for (unsigned i = 0; i < MEMBERS; i++) {
+    team->members[i] = (struct member){team, i / QUEUE_THREADS, i % QUEUE_THREADS};
+    if (i > 0) start(follow, &team->members[i]);
+  }
+  start(lead, team);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  stream->queue.threads = 1;
+}
+
+/* Under the lock: all that was added so far may run. */
+static void begin(void) {
+  int more = 0;
+  for (CUstream s = all; s != NULL; s = s->queue.other) {
+    more |= s->queue.wanted != s->queue.added;
+    s->queue.wanted = s->queue.added;
+    if (!s->queue.threads) start_team(s);
+  }
+  if (more) pthread_cond_broadcast(&changed);
+}
+
+void queue_add(CUstream stream, const struct job *job) {
+  struct queue *queue = &stream->queue;
+  struct job *own = malloc(sizeof *own);
+  if (own == NULL) abort();
+  *own = *job;
+  own->next = NULL;
+  pthread_mutex_lock(&lock);
+  if (!queue->known) {
+    queue->known = 1;
+    queue->other = all;
+    all = stream;
+  }
+  if (queue->last == NULL) queue->first = own;
+  else queue->last->next = own;
+  queue->last = own;
+  queue->added++;
+  pthread_mutex_unlock(&lock);
+}
+
+uint64_t queue_added(CUstream stream) {
+  pthread_mutex_lock(&lock);
+  uint64_t added = stream->queue.added;
+  pthread_mutex_unlock(&lock);
+  return added;
+}
+
+int queue_is_idle(CUstream stream) {
+  pthread_mutex_lock(&lock);
+  int idle = stream->queue.done == stream->queue.added;
+  pthread_mutex_unlock(&lock);
+  return idle;
+}
+
+void queue_wait(CUstream stream, uint64_t jobs) {
+  if (jobs == 0) return;
+  pthread_mutex_lock(&lock);
+  begin();
+  while (stream->queue.done < jobs) pthread_cond_wait(&changed, &lock);
+  pthread_mutex_unlock(&lock);
+}
+
+void queue_wait_context(CUcontext context) {
+  pthread_mutex_lock(&lock);
+  begin();
+  /* Streams that come meanwhile are at the list's head; what is added meanwhile may not run yet, and is not waited for. */
+  for (CUstream s = all; s != NULL; s = s->queue.other)
+    for (uint64_t jobs = s->queue.wanted; s->context == context && s->queue.done < jobs;) pthread_cond_wait(&changed, &lock);
+  pthread_mutex_unlock(&lock);
+}
+
+int queue_is_done(CUstream stream, uint64_t jobs) {
+  if (jobs == 0) return 1;
+  pthread_mutex_lock(&lock);
+  begin();
+  int done = stream->queue.done >= jobs;
+  pthread_mutex_unlock(&lock);
+  return done;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What streams still have to do: kernels that move data between ranks, and what is ordered behind them. Nothing runs until
+ * somebody waits or asks; then all streams of the process run at once, each in threads of its own, for ranks of one process
+ * may wait for each other.
+ */
+#ifndef FAKEGPU_CUDA_QUEUE_H
+#define FAKEGPU_CUDA_QUEUE_H
+
+#include <stdint.h>
+
+#include "../worker/cuda_api.h"
+#include "cuda_kernels.h"
+
+/* Of a launch no more run. The kernels give the same with any grid that is the same on all ranks. */
+enum { QUEUE_BLOCKS = 2, QUEUE_THREADS = 2 };
+
+struct job {
+  struct job *next;
+  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER } kind;
+  union {
+    struct kernel_launch launch;
+    struct { void *at; int value; size_t bytes; } fill;
+    struct { CUstream stream; uint64_t jobs; } after; /* that many of another stream's jobs must be done */
+  };
+};
+
+struct queue {
+  struct job *first, *last;
+  uint64_t added, wanted, done; /* jobs: so far; that may run; that ran */
+  CUstream other;               /* of all streams that ever had a job */
+  int known, threads;           /* in that list; run */
+};
+
+/* Streams are not NULL here. */
+void queue_add(CUstream stream, const struct job *job);
+uint64_t queue_added(CUstream stream);
+int queue_is_idle(CUstream stream);              /* nothing is left to do; starts nothing */
+void queue_wait(CUstream stream, uint64_t jobs); /* until so many are done */
+void queue_wait_context(CUcontext context);      /* until all of its streams' jobs are done that were added before */
+int queue_is_done(CUstream stream, uint64_t jobs); /* if not, they are under way from now on */
+
+#endif
