@@ -30,6 +30,7 @@ var ladder = map[string][]string{
 	"cmd":                  {"tuner/tunersim"}, // cmd/internal: what both programs use
 
 	"kernels/kernelstest":           {},
+	"nccltuner/fakegputest":         {},
 	"nccltuner/gputest/programtest": {},
 	"nccltuner/harnesstest":         {},
 	"nccltuner/plugintest":          {},

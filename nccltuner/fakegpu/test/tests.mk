@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# Programs over the stand-ins, against CUDA's own header. nccltuner/fakegputest runs them as well.
+T := $(BUILD)/test
+RIG := test/rig.c test/values.c
+TESTS := $(T)/ranks_test $(T)/one_test $(T)/memory_test $(T)/launch_test $(T)/nccl_test
+SANITIZED_TESTS := $(T)/threads/ranks_test $(T)/threads/one_test $(T)/threads/memory_test $(T)/threads/launch_test
+TEST_HEADERS := test/rig.h ../../kernels/device/call.h
+
+tests: all $(TESTS) $(SANITIZED_TESTS)
+
+$(TESTS): $(T)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/libnccl.so.2
+	@mkdir -p $(@D)
+	@echo "cc $@"; $(CC) $(CFLAGS) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) -L$(LIB) -Wl,--as-needed -l:libcuda.so.1 -l:libnccl.so.2 -lm
+
+# The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
+SANITIZED := -O1 -fsanitize=thread
+$(T)/threads/%.o: %.c $(HEADERS)
+	@mkdir -p $(@D)
+	@echo "cc $@"; $(CC) $(CFLAGS) $(SANITIZED) -c -o $@ $<
+
+$(T)/threads/%.o: %.cc $(HEADERS) $(KERNELS)
+	@mkdir -p $(@D)
+	@echo "c++ $@"; $(CXX) $(CXXFLAGS) $(SANITIZED) -isystem $(CUDA_INCLUDE) -c -o $@ $<
+
+SANITIZED_CUDA := $(CUDA:$(BUILD)/%=$(T)/threads/%)
+.SECONDARY: $(SANITIZED_CUDA)
+$(SANITIZED_TESTS): $(T)/threads/%: test/%.c $(RIG) $(TEST_HEADERS) $(SANITIZED_CUDA)
+	@echo "cc $@"; $(CC) $(CFLAGS) $(SANITIZED) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) $(SANITIZED_CUDA) -lm
+
+check: tests
+	for t in $(SANITIZED_TESTS); do TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $$t 6 || exit 1; done
+	for t in $(TESTS); do LD_LIBRARY_PATH=$(LIB) FAKEGPU_TABLE=../../tuner/tunersim/testdata/measurements/h200x2-nvlink-quiet.csv $$t || exit 1; done
+
+.PHONY: tests check
