@@ -11,8 +11,9 @@ type Action struct {
 	Path      Path
 	Algorithm Algorithm // meaning only for PathCollective
 	Protocol  Protocol  // likewise
-	Channels  uint8     // nChannels, or contexts of PathGIN, or CTAs of PathLSA; 0: NCCL's own number
-	Warps     uint8     // threads of a channel or CTA / 32; 0: NCCL's own number
+	Kernel    Kernel    // meaning only for PathLSA
+	Channels  uint8     // nChannels, or contexts of PathGIN, or CTAs of PathLSA; 0: NCCL's or the kernel's own number
+	Warps     uint8     // threads of a channel or CTA / 32; 0: likewise
 	Backend   Backend   // of PathGIN
 }
 
@@ -22,20 +23,32 @@ var Default = Action{}
 // WarpThreads is the threads of a warp.
 const WarpThreads = 32
 
-// Word encodes the action as the 32-bit word of nccltuner/abi.h.
+// Kind is the action without its numbers. What differs in channels, CTAs and threads alone is of one kind; what ran may
+// have others than were asked for, since small calls get fewer.
+func (a Action) Kind() Action {
+	a.Channels, a.Warps = 0, 0
+	return a
+}
+
+// Word encodes the action as the 32-bit word of nccltuner/abi.h, where algorithm and kernel have one place.
 func (a Action) Word() uint32 {
 	if a.Path == PathDefault {
 		return 0
 	}
-	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Backend&15)<<12 |
+	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Kernel&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Backend&15)<<12 |
 		uint32(a.Channels)<<16 | uint32(a.Warps)<<24
 }
 
 // FromWord decodes a 32-bit word of nccltuner/abi.h. Words that name nothing known are an error, never a default.
 func FromWord(w uint32) (Action, error) {
-	a := Action{Path(w & 15), Algorithm(w >> 4 & 15), Protocol(w >> 8 & 15), uint8(w >> 16), uint8(w >> 24), Backend(w >> 12 & 15)}
 	if w == 0 {
 		return Default, nil
+	}
+	a := Action{Path: Path(w & 15), Protocol: Protocol(w >> 8 & 15), Backend: Backend(w >> 12 & 15), Channels: uint8(w >> 16), Warps: uint8(w >> 24)}
+	if a.Path == PathLSA {
+		a.Kernel = Kernel(w >> 4 & 15)
+	} else {
+		a.Algorithm = Algorithm(w >> 4 & 15)
 	}
 	if err := a.Check(); err != nil || a.Path == PathDefault {
 		return Default, fmt.Errorf("action word %#x: %w", w, ErrUnknownName)
@@ -46,12 +59,16 @@ func FromWord(w uint32) (Action, error) {
 // Check reports a field that names nothing known, or that the path does not have.
 func (a Action) Check() error {
 	switch {
-	case a.Path >= NumPaths || a.Algorithm >= NumAlgorithms || a.Protocol >= NumProtocols || a.Backend >= NumBackends:
+	case a.Path >= NumPaths || a.Algorithm >= NumAlgorithms || a.Protocol >= NumProtocols || a.Kernel >= NumKernels || a.Backend >= NumBackends:
 		return fmt.Errorf("action %+v: %w", a, ErrUnknownName)
 	case a.Path == PathDefault && a != Default:
 		return fmt.Errorf("action %+v: path default has no other fields: %w", a, ErrUnknownName)
 	case a.Path != PathCollective && (a.Algorithm != 0 || a.Protocol != 0):
 		return fmt.Errorf("action %+v: only path collective has an algorithm and a protocol: %w", a, ErrUnknownName)
+	case a.Path != PathLSA && a.Kernel != 0:
+		return fmt.Errorf("action %+v: only path lsa has a kernel: %w", a, ErrUnknownName)
+	case a.Path == PathLSA && (a.Channels > MaxCTAs || int(a.Warps)*WarpThreads > CTAThreads):
+		return fmt.Errorf("action %+v: our kernels have at most %d CTAs of %d threads: %w", a, MaxCTAs, CTAThreads, ErrUnknownName)
 	case a.Path != PathGIN && a.Backend != BackendNone:
 		return fmt.Errorf("action %+v: only path gin has a backend: %w", a, ErrUnknownName)
 	case a.Path == PathSymmetric && (a.Channels != 0 || a.Warps != 0):
@@ -61,11 +78,14 @@ func (a Action) Check() error {
 }
 
 // String gives the action as people write it: "default", "Ring/LL128/24", "Tree/Simple" (NCCL's own channels),
-// "Ring/LL/8/t256" (8 channels of 256 threads), "lsa/16", "gin/proxy/4".
+// "Ring/LL/8/t256" (8 channels of 256 threads), "lsa/twoshot/16" (16 CTAs), "lsa/oneshot" (the kernel's own), "gin/proxy/4".
 func (a Action) String() string {
 	s := a.Path.String()
-	if a.Path == PathCollective {
+	switch a.Path {
+	case PathCollective:
 		s = a.Algorithm.String() + "/" + a.Protocol.String()
+	case PathLSA:
+		s += "/" + a.Kernel.String()
 	}
 	if a.Backend != BackendNone {
 		s += "/" + a.Backend.String()
@@ -88,7 +108,15 @@ func Parse(s string) (Action, error) {
 	switch {
 	case err == nil && path != PathCollective && path.String() == parts[0]:
 		a.Path = path
-		if len(rest) > 0 && path == PathGIN {
+		switch {
+		case path == PathLSA && len(rest) == 0:
+			return Default, fmt.Errorf("action %q: want lsa/KERNEL[/CTAS][/tTHREADS] with a kernel of %s: %w", s, strings.Join(kernelNames, ", "), ErrUnknownName)
+		case path == PathLSA:
+			if a.Kernel, err = ParseKernel(rest[0]); err != nil {
+				return Default, err
+			}
+			rest = rest[1:]
+		case path == PathGIN && len(rest) > 0:
 			if b, err := ParseBackend(rest[0]); err == nil && b != BackendNone {
 				a.Backend, rest = b, rest[1:]
 			}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ErrUnknownName is returned when a collective, path, algorithm or protocol has a name that NCCL does not use.
+// ErrUnknownName is returned when a collective, path, algorithm, protocol or kernel has a name that nobody uses.
 var ErrUnknownName = errors.New("unknown name")
 
 // Collective is ncclFunc_t. Only the collectives that NCCL asks a tuner about can be tuned.
@@ -27,15 +27,33 @@ const (
 // Path says who moves the data.
 type Path uint8
 
-// Paths. A tuner plugin reaches the first two; learners can weigh all of them.
+// Paths. Ranks run the first two, and the fourth where they have opened each other's memory; learners can weigh all.
 const (
 	PathDefault    Path = 0 // NCCL's own choice, outputs of getCollInfo untouched
 	PathCollective Path = 1 // an NCCL collective with algorithm and protocol named
 	PathSymmetric  Path = 2 // NCCL's symmetric-memory kernels; not reachable through the tuner plugin
-	PathLSA        Path = 3 // device-initiated load/store over NVLink
+	PathLSA        Path = 3 // our own kernels over load and store within an NVLink domain
 	PathGIN        Path = 4 // device-initiated put/signal over the network
 
 	NumPaths = 5
+)
+
+// Kernel is DYN_KERNEL_* of nccltuner/abi.h: which of our kernels PathLSA runs (kernels/device).
+type Kernel uint8
+
+// Kernels. Not every collective has each of them; ranks say which they can run (dyn_rank.marks).
+const (
+	OneShot Kernel = 0 // every rank writes what it has into every peer's memory, flags inline
+	TwoShot Kernel = 1 // AllReduce: to the rank that adds it up, and its sums to all, flags inline
+	Bulk    Kernel = 2 // not Broadcast: barriers in place of flags; AllReduce in two shots
+
+	NumKernels = 3
+)
+
+// What a kernel can be launched with: DYN_KERNEL_MAX_BLOCKS and DYN_KERNEL_THREADS of kernels/device/call.h.
+const (
+	MaxCTAs    = 64
+	CTAThreads = 512 // at most, and where an action names none
 )
 
 // Backend is who drives the NIC for PathGIN.
@@ -81,6 +99,7 @@ const (
 var (
 	collectiveNames = []string{"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"}
 	pathNames       = []string{"default", "collective", "symmetric", "lsa", "gin"}
+	kernelNames     = []string{"oneshot", "twoshot", "bulk"}
 	backendNames    = []string{"none", "gdaki", "proxy"}
 	algorithmNames  = []string{"Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"}
 	protocolNames   = []string{"LL", "LL128", "Simple"}
@@ -107,6 +126,7 @@ func (c Collective) String() string { return name(collectiveNames, uint8(c), "Co
 func (p Path) String() string       { return name(pathNames, uint8(p), "Path") }
 func (a Algorithm) String() string  { return name(algorithmNames, uint8(a), "Algorithm") }
 func (p Protocol) String() string   { return name(protocolNames, uint8(p), "Protocol") }
+func (k Kernel) String() string     { return name(kernelNames, uint8(k), "Kernel") }
 func (b Backend) String() string    { return name(backendNames, uint8(b), "Backend") }
 
 // ParseCollective reads NCCL's name of a collective in any case, with or without underscores.
@@ -117,6 +137,12 @@ func ParseCollective(s string) (Collective, error) {
 
 // ParsePath reads the name of a path.
 func ParsePath(s string) (Path, error) { v, err := parse(pathNames, s, "path"); return Path(v), err }
+
+// ParseKernel reads the name of one of our kernels in any case, with or without underscores.
+func ParseKernel(s string) (Kernel, error) {
+	v, err := parse(kernelNames, s, "kernel")
+	return Kernel(v), err
+}
 
 // ParseBackend reads the name of a GIN backend.
 func ParseBackend(s string) (Backend, error) {

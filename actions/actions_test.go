@@ -25,17 +25,27 @@ func TestMain(m *testing.M) {
 // anyAction draws actions in the form that words and strings keep: what a path gives no meaning to is zero.
 func anyAction() *rapid.Generator[Action] {
 	return rapid.Custom(func(t *rapid.T) Action {
-		switch Path(rapid.IntRange(0, 2).Draw(t, "path")) {
+		switch Path(rapid.IntRange(0, NumPaths-1).Draw(t, "path")) {
 		case PathDefault:
 			return Default
 		case PathSymmetric:
 			return Action{Path: PathSymmetric}
+		case PathLSA:
+			return Action{
+				Path:     PathLSA,
+				Kernel:   Kernel(rapid.IntRange(0, NumKernels-1).Draw(t, "kernel")),
+				Channels: rapid.Uint8Max(MaxCTAs).Draw(t, "CTAs"),
+				Warps:    rapid.Uint8Max(CTAThreads/WarpThreads).Draw(t, "warps"),
+			}
+		case PathGIN:
+			return Action{Path: PathGIN, Backend: Backend(rapid.IntRange(0, NumBackends-1).Draw(t, "backend")), Channels: rapid.Uint8().Draw(t, "contexts")}
 		}
 		return Action{
 			Path:      PathCollective,
 			Algorithm: Algorithm(rapid.IntRange(0, NumAlgorithms-1).Draw(t, "algorithm")),
 			Protocol:  Protocol(rapid.IntRange(0, NumProtocols-1).Draw(t, "protocol")),
 			Channels:  rapid.Uint8().Draw(t, "channels"),
+			Warps:     rapid.Uint8().Draw(t, "warps"),
 		}
 	})
 }
@@ -64,7 +74,9 @@ func TestWordLayout(t *testing.T) {
 		{Action{Path: PathCollective, Algorithm: PAT, Protocol: Simple, Channels: 255}, 0xff0261},
 		{Action{Path: PathSymmetric}, 0x000002},
 		{Action{Path: PathCollective, Algorithm: Ring, Protocol: LL, Channels: 8, Warps: 16}, 0x10080011},
-		{Action{Path: PathLSA, Channels: 16, Warps: 32}, 0x20100003},
+		{Action{Path: PathLSA, Channels: 16, Warps: 16}, 0x10100003},
+		{Action{Path: PathLSA, Kernel: TwoShot, Channels: 64}, 0x00400013},
+		{Action{Path: PathLSA, Kernel: Bulk, Channels: 32, Warps: 8}, 0x08200023},
 		{Action{Path: PathGIN, Channels: 4, Backend: BackendProxy}, 0x00042004},
 		{Action{Path: PathDefault, Algorithm: Ring, Channels: 3}, 0}, // the default has no parts
 	} {
@@ -84,8 +96,12 @@ func TestFromWordRejects(t *testing.T) {
 		0x000301,   // protocol 3
 		0x001001,   // a backend without GIN
 		0x003004,   // backend 3
-		0x000013,   // an algorithm without a collective
+		0x000014,   // an algorithm without a collective
 		0x01000002, // threads of a path that has none
+		0x100033,   // kernel 3
+		0x100103,   // a protocol of path lsa
+		0x410013,   // 65 CTAs
+		0x11100013, // 544 threads
 		0xffffffff,
 	} {
 		if a, err := FromWord(w); !errors.Is(err, ErrUnknownName) || a != Default {
@@ -96,7 +112,8 @@ func TestFromWordRejects(t *testing.T) {
 
 func TestParseRejects(t *testing.T) {
 	for _, s := range []string{"", "Default", "ring", "Ring/", "/LL", "Ring/LL/", "Ring/LL/0", "Ring/LL/256", "Ring/LL/-1",
-		"Ring/LL/1/1", "Ringo/LL", "Ring/LL64", "symmetric/1", "lsa/proxy", "gin/none", "gin/t33", "gin/t0", "Ring/LL/t32/8", "default/t32", "collective", "NaN", "Ring/LL/ 1"} {
+		"Ring/LL/1/1", "Ringo/LL", "Ring/LL64", "symmetric/1", "lsa", "lsa/16", "lsa/proxy", "lsa/none", "lsa/oneshot/LL", "lsa/oneshot/0", "lsa/oneshot/65", "lsa/bulk/t544", "lsa/t256",
+		"lsa/bulk/t256/4", "oneshot", "oneshot/4", "LSA/oneshot", "gin/oneshot", "symmetric/oneshot", "gin/none", "gin/t33", "gin/t0", "Ring/LL/t32/8", "default/t32", "collective", "NaN", "Ring/LL/ 1"} {
 		if a, err := Parse(s); err == nil {
 			t.Errorf("%q: read as %v", s, a)
 		}
@@ -118,11 +135,17 @@ func TestNamesAreNCCLs(t *testing.T) {
 	if _, err := ParseProtocol("LL256"); !errors.Is(err, ErrUnknownName) || !strings.Contains(err.Error(), "LL128") {
 		t.Errorf("unknown protocol: %v; want the known names in it", err)
 	}
+	if a, err := Parse("lsa/Two_Shot/8"); err != nil || a != (Action{Path: PathLSA, Kernel: TwoShot, Channels: 8}) {
+		t.Errorf("lsa/Two_Shot/8: %v, %v", a, err)
+	}
+	if _, err := Parse("lsa/16"); !errors.Is(err, ErrUnknownName) || !strings.Contains(err.Error(), "twoshot") {
+		t.Errorf("a number in the kernel's place: %v; want the kernels' names in it", err)
+	}
 	if p, err := ParsePath("symmetric"); err != nil || p != PathSymmetric {
 		t.Errorf("symmetric: %v, %v", p, err)
 	}
 	// A newer NCCL may send numbers that we have no name for; they must print, not panic.
-	for _, s := range []string{Collective(9).String(), Algorithm(9).String(), Protocol(9).String(), Path(9).String()} {
+	for _, s := range []string{Collective(9).String(), Algorithm(9).String(), Protocol(9).String(), Path(9).String(), Kernel(9).String()} {
 		if !strings.Contains(s, "9") {
 			t.Errorf("unknown number printed as %q", s)
 		}
@@ -141,8 +164,39 @@ func TestBucketsOfTheABI(t *testing.T) {
 	}
 }
 
+// Nor from what our kernels are compiled for, and from the border with C.
+func TestKernelsOfTheABI(t *testing.T) {
+	for file, want := range map[string]map[string]int{
+		"../kernels/device/call.h": {"DYN_KERNEL_MAX_BLOCKS": MaxCTAs, "DYN_KERNEL_THREADS": CTAThreads},
+		"../nccltuner/abi.h": {"DYN_KERNEL_ONE_SHOT": int(OneShot), "DYN_KERNEL_TWO_SHOT": int(TwoShot), "DYN_KERNEL_BULK": int(Bulk),
+			"DYN_NUM_KERNELS": NumKernels, "DYN_PATH_LSA": int(PathLSA)},
+	} {
+		header, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range want {
+			m := regexp.MustCompile(`#define ` + name + ` (\d+)`).FindSubmatch(header)
+			if m == nil || string(m[1]) != strconv.Itoa(value) {
+				t.Errorf("%s in %s is %q, here it is %d", name, file, m, value)
+			}
+		}
+	}
+}
+
+// What differs in numbers alone is of one kind, and nothing else is.
+func TestKind(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := anyAction().Draw(t, "a"), anyAction().Draw(t, "b")
+		same := a.Path == b.Path && a.Algorithm == b.Algorithm && a.Protocol == b.Protocol && a.Kernel == b.Kernel && a.Backend == b.Backend
+		if (a.Kind() == b.Kind()) != same || a.Kind().Check() != nil {
+			t.Fatalf("%v is of kind %v, %v of %v", a, a.Kind(), b, b.Kind())
+		}
+	})
+}
+
 func FuzzParseAction(f *testing.F) {
-	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300"} {
+	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300", "lsa/twoshot/16", "lsa/bulk/32/t256", "lsa/oneshot", "gin/proxy/4"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -157,7 +211,7 @@ func FuzzParseAction(f *testing.F) {
 }
 
 func FuzzFromWord(f *testing.F) {
-	for _, w := range []uint32{0, 1, 0x180111, 0xff0261, 0xffffffff} {
+	for _, w := range []uint32{0, 1, 0x180111, 0xff0261, 0x10100023, 0x410013, 0xffffffff} {
 		f.Add(w)
 	}
 	f.Fuzz(func(t *testing.T, w uint32) {

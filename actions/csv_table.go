@@ -45,7 +45,7 @@ func RulesFor(choices []BucketChoice, nodes, ranks int) ([]Rule, error) {
 			continue
 		case PathCollective:
 		default:
-			return nil, fmt.Errorf("%s size bucket %d: %s cannot be written as a rule of NCCL's CSV: %w",
+			return nil, fmt.Errorf("%s size bucket %d: %s cannot be written as a rule of NCCL's CSV, which has NCCL's own algorithms alone: %w",
 				c.Collective, c.Log2Bytes, c.Action, ErrBadRule)
 		}
 		first, last := bucketBytes(c.Log2Bytes)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -39,12 +40,17 @@ func TestRulesForRejects(t *testing.T) {
 		"bucket":          {{AllReduce, NumSizeBuckets, collective(Ring, LL, 0)}},
 		"twice":           {{AllReduce, 3, Default}, {AllReduce, 3, collective(Ring, LL, 0)}},
 		"symmetric":       {{AllReduce, 3, Action{Path: PathSymmetric}}},
+		"our kernel":      {{AllReduce, 3, collective(Ring, LL, 0)}, {AllReduce, 4, Action{Path: PathLSA, Kernel: TwoShot, Channels: 4}}},
 		"algorithm":       {{AllReduce, 3, collective(NumAlgorithms, LL, 0)}},
 		"newer than ours": {{NumCollectives, 3, collective(Ring, LL, 0)}},
 	} {
 		if rules, err := RulesFor(choices, 1, 8); !errors.Is(err, ErrBadRule) {
 			t.Errorf("%s: %v, %v", name, rules, err)
 		}
+	}
+	if _, err := RulesFor([]BucketChoice{{AllReduce, 4, Action{Path: PathLSA, Kernel: TwoShot, Channels: 4}}}, 1, 8); err == nil ||
+		!strings.Contains(err.Error(), "AllReduce size bucket 4: lsa/twoshot/4 cannot be written") {
+		t.Errorf("our kernel: %v; want bucket and choice named", err)
 	}
 	if _, err := RulesFor([]BucketChoice{{AllReduce, 3, collective(Ring, LL, 0)}}, 0, 8); !errors.Is(err, ErrBadRule) {
 		t.Errorf("no nodes: %v", err)

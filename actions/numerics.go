@@ -32,6 +32,9 @@ func ReductionOrderMatters(c Collective) bool {
 // So all three are in the class. It errs to one side: actions of different class may still agree (on two ranks any
 // order gives the same bits), actions of equal class do not differ. NCCL's own choice is a class of its own, and so is
 // NCCL's own number of channels, since NCCL does not tell what it will take.
+//
+// Our own kernels (PathLSA) are one class: each adds up an element's values in the order of ranks, in the wide type, and
+// rounds once, whichever kernel it is and whatever the size and number of CTAs (kernels/device/all_reduce.cuh).
 func ClassOf(c Collective, a Action) Class {
 	if !ReductionOrderMatters(c) {
 		return ClassExact
@@ -39,8 +42,8 @@ func ClassOf(c Collective, a Action) Class {
 	switch a.Path {
 	case PathDefault:
 		return Class(Default.String())
-	case PathSymmetric:
-		return Class(Action{Path: PathSymmetric}.String())
+	case PathSymmetric, PathLSA:
+		return Class(a.Path.String())
 	}
 	return Class(a.String())
 }

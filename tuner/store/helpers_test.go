@@ -152,11 +152,14 @@ func logBuffer() (*slog.Logger, *bytes.Buffer) {
 
 func anyAction() *rapid.Generator[actions.Action] {
 	return rapid.Custom(func(t *rapid.T) actions.Action {
-		switch rapid.IntRange(0, 2).Draw(t, "path") {
+		switch rapid.IntRange(0, 3).Draw(t, "path") {
 		case 0:
 			return actions.Default
 		case 1:
 			return actions.Action{Path: actions.PathSymmetric}
+		case 2:
+			return actions.Action{Path: actions.PathLSA, Kernel: actions.Kernel(rapid.IntRange(0, actions.NumKernels-1).Draw(t, "kernel")),
+				Channels: rapid.Uint8Max(actions.MaxCTAs).Draw(t, "CTAs")}
 		}
 		return actions.Action{Path: actions.PathCollective,
 			Algorithm: actions.Algorithm(rapid.IntRange(0, actions.NumAlgorithms-1).Draw(t, "algorithm")),

@@ -68,7 +68,7 @@ func TestModelFollowsItsSources(t *testing.T) {
 	if d := gather("gin/proxy/1", Quiet()) - gather("gin/gdaki/1", Quiet()); math.Abs(d-650) > 1 { // one way of a round trip
 		t.Errorf("proxy costs %.0f ns more than GDAKI one way, the paper's round trips differ by 1,300", d)
 	}
-	less("one-shot load/store beats hops at 1 KiB", ns(&nvlink, 1024, "lsa/1"), ns(&nvlink, 1024, "Ring/LL/1")/2)
+	less("one-shot load/store beats hops at 1 KiB", ns(&nvlink, 1024, "lsa/oneshot/1"), ns(&nvlink, 1024, "Ring/LL/1")/2)
 	less("CPU load is quanta", 3*socket.QuantumNs, socket.mustCost(t, Condition{Name: "cpu-load", LinkShare: 1, LatencyTimes: 1, LaunchTimes: 1,
 		SMShare: 1, CPUWait: 2}, actions.AllReduce, 1024, "Ring/LL/1").SignalNs)
 }

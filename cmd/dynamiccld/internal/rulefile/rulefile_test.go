@@ -53,6 +53,10 @@ func TestRulesRefuse(t *testing.T) {
 	if _, err := Rules([]control.Bucket{bucket(8, 1, actions.AllReduce, 10, "symmetric", 1)}); err == nil {
 		t.Error("an action that the format cannot say")
 	}
+	if _, err := Rules([]control.Bucket{b, bucket(8, 1, actions.AllGather, 12, "lsa/oneshot/4", 1)}); err == nil ||
+		!strings.Contains(err.Error(), "AllGather size bucket 12: lsa/oneshot/4 cannot be written") {
+		t.Errorf("our own kernel: %v; want bucket and choice named", err)
+	}
 	if rules, err := Rules(nil); err != nil || rules == nil {
 		t.Errorf("nothing: %v, %v", rules, err)
 	}

@@ -50,6 +50,7 @@ type action struct {
 	Path      string `json:"path"`
 	Algorithm string `json:"algorithm"`
 	Protocol  string `json:"protocol"`
+	Kernel    string `json:"kernel"`
 	Channels  int    `json:"channels"`
 	Contexts  int    `json:"contexts"`
 	Threads   int    `json:"threads"`
@@ -205,6 +206,14 @@ func (in *action) convert() (a actions.Action, err error) {
 			return a, err
 		}
 		if a.Protocol, err = actions.ParseProtocol(in.Protocol); err != nil {
+			return a, err
+		}
+	}
+	if given(in.Kernel) { // path lsa without one is one shot, as before there were others
+		if a.Path != actions.PathLSA {
+			return a, fmt.Errorf("kernel: only path lsa has one: %w", ErrBadRequest)
+		}
+		if a.Kernel, err = actions.ParseKernel(in.Kernel); err != nil {
 			return a, err
 		}
 	}
