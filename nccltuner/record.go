@@ -17,7 +17,12 @@ const knownMarks = 1<<21 - 1
 const (
 	markSeen     = 1 << 31
 	markDeviceLL = 1 << 30
+	markKernels  = (1<<NumKernels - 1) << 26 // of our own
 )
+
+// lateMarks come when a rank learns that it can, sooner on one than on another: ranks that differ in them do not disagree,
+// they count once all have them.
+const lateMarks = markDeviceLL | markKernels
 
 // positionLeft is dyn_rank.position of a rank that has left.
 const positionLeft = ^uint64(0)
@@ -234,9 +239,11 @@ func (v *RecordView) Gone(alive func(Process) (bool, error)) (left, dead int, er
 // BucketMarks is what the ranks say about one bucket. A plan may use Set only when Seen is the number of ranks and
 // Differ is false (docs/design.md, decision 7).
 type BucketMarks struct {
-	Set    uint32 // bit 3*algorithm+protocol: no rank that reported has ever seen it marked -1; bit 30: all run LL on NCCL's device kernel
-	Seen   int    // ranks that reported
-	Differ bool   // ranks that reported do not agree
+	// Bit 3*algorithm+protocol: no rank that reported has ever seen it marked -1; bit 30: all run LL on NCCL's device kernel;
+	// bit 26+kernel: all can run our kernel.
+	Set    uint32
+	Seen   int  // ranks that reported
+	Differ bool // ranks that reported do not agree
 }
 
 // MarkTable has one BucketMarks a bucket.
@@ -269,11 +276,11 @@ func (m *BucketMarks) add(word uint32) {
 		return
 	}
 	// Algorithms of a newer NCCL are outside the action space: ranks need not agree about them.
-	set := word & (knownMarks | markDeviceLL)
+	set := word & (knownMarks | lateMarks)
 	if m.Seen == 0 {
 		m.Set = set
 	}
-	m.Differ = m.Differ || (set^m.Set)&knownMarks != 0 // the device kernel's bit comes when a rank is asked, sooner on one than on another
+	m.Differ = m.Differ || (set^m.Set)&knownMarks != 0
 	m.Set &= set
 	m.Seen++
 }

@@ -294,6 +294,19 @@ func TestMarks(t *testing.T) {
 	check("a device kernel on all", [3]uint32{markSeen | markDeviceLL | 9, markSeen | markDeviceLL | 9, markSeen | markDeviceLL | 9},
 		BucketMarks{Set: markDeviceLL | 9, Seen: 3})
 	check("on some as yet", [3]uint32{markSeen | markDeviceLL | 9, markSeen | 9, markSeen | markDeviceLL | 9}, BucketMarks{Set: 9, Seen: 3})
+	kernels := func(all ...int) (word uint32) {
+		for _, k := range all {
+			word |= 1 << (26 + k)
+		}
+		return word | markSeen | 9
+	}
+	check("our kernels on all", [3]uint32{kernels(KernelOneShot, KernelBulk), kernels(KernelOneShot, KernelBulk), kernels(KernelOneShot, KernelBulk)},
+		BucketMarks{Set: 1<<26 | 1<<28 | 9, Seen: 3})
+	check("our kernels on some as yet", [3]uint32{kernels(KernelOneShot, KernelTwoShot), kernels(), kernels(KernelOneShot)}, BucketMarks{Set: 9, Seen: 3})
+	check("one kernel on all, another on some", [3]uint32{kernels(KernelOneShot), kernels(KernelOneShot, KernelTwoShot), kernels(KernelOneShot)},
+		BucketMarks{Set: 1<<26 | 9, Seen: 3})
+	check("our kernels where nobody called", [3]uint32{1 << 26, 1 << 26, 1 << 26}, BucketMarks{})
+	check("bits that nobody knows", [3]uint32{markSeen | 1<<29 | 9, markSeen | 9, markSeen | 9}, BucketMarks{Set: 9, Seen: 3})
 	check("asked and not called", [3]uint32{markDeviceLL, markDeviceLL, markDeviceLL}, BucketMarks{})
 	check("not seen", [3]uint32{7, 7, 7}, BucketMarks{})
 	if got := table.Of(state.Bucket{Collective: 5}); got != (BucketMarks{}) {

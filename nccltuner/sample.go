@@ -14,7 +14,7 @@ const (
 	maxSampleSeq   = 1 << 56 // as many epochs as a record can count
 )
 
-const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed
+const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed | SampleLsa
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
@@ -107,16 +107,21 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 		Untimed:  cell.Flags&SampleUntimed != 0,
 		Captured: cell.Flags&SampleCaptured != 0,
 	}
-	// What ran may be a kernel that we have no name for; the measurement is good all the same.
-	if cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols {
-		out.Ran = actions.Action{
-			Path:      actions.PathCollective,
-			Algorithm: actions.Algorithm(cell.Algorithm),
-			Protocol:  actions.Protocol(cell.Protocol),
-			Channels:  cell.Channels,
-		}
-	}
+	out.Ran = ran(cell)
 	return rejectNone
+}
+
+// ran gives what ran. It may be a kernel that we have no name for; the measurement is good all the same.
+func ran(cell *ABISample) actions.Action {
+	ours := cell.Flags&SampleLsa != 0
+	switch {
+	case ours && cell.Algorithm < NumKernels && cell.Protocol == 0 && cell.Channels <= actions.MaxCTAs:
+		return actions.Action{Path: actions.PathLSA, Kernel: actions.Kernel(cell.Algorithm), Channels: cell.Channels}
+	case !ours && cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols:
+		return actions.Action{Path: actions.PathCollective, Algorithm: actions.Algorithm(cell.Algorithm), Protocol: actions.Protocol(cell.Protocol),
+			Channels: cell.Channels}
+	}
+	return actions.Action{}
 }
 
 // saturated says that a duration stands at the end of its 32 bits.

@@ -25,6 +25,16 @@ func TestDecodeSample(t *testing.T) {
 		{"unknown algorithm ran", func(c *ABISample, w *Sample) { c.Algorithm, w.Ran = 255, actions.Action{} }},
 		{"next algorithm ran", func(c *ABISample, w *Sample) { c.Algorithm, w.Ran = actions.NumAlgorithms, actions.Action{} }},
 		{"unknown protocol ran", func(c *ABISample, w *Sample) { c.Protocol, w.Ran = 255, actions.Action{} }},
+		{"our kernel", func(c *ABISample, w *Sample) {
+			asked := actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}
+			c.Action, w.Action = asked.Word(), asked
+			c.Flags, c.Algorithm, c.Protocol, c.Channels = SampleLsa, KernelTwoShot, 0, 4
+			w.Ran = actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 4}
+		}},
+		{"unknown kernel of ours", func(c *ABISample, w *Sample) {
+			c.Flags, c.Algorithm, c.Protocol, w.Ran = SampleLsa, NumKernels, 0, actions.Action{}
+		}},
+		{"our kernel with a protocol", func(c *ABISample, w *Sample) { c.Flags, c.Algorithm, w.Ran = SampleLsa, KernelBulk, actions.Action{} }},
 		{"saturated", func(c *ABISample, w *Sample) { c.SignalNs, w.SignalNs = math.MaxUint32, math.MaxUint32 }},
 		{"counter not measured", func(c *ABISample, w *Sample) { c.CounterNs, w.CounterNs = 0, 0 }},
 		{"smallest", func(c *ABISample, w *Sample) { c.Bytes, w.Bytes, w.Bucket.Log2Bytes = 1, 1, 0 }},
@@ -76,7 +86,7 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
 		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleUntimed }, RejectUnmeasured}, // with a time
-		{func(c *ABISample) { c.Flags = 64 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = 128 }, RejectFlags},
 	} {
 		cell := goodSample()
 		c.change(&cell)
@@ -105,6 +115,8 @@ func FuzzDecodeSample(f *testing.F) {
 	other := goodSample()
 	other.Algorithm, other.Flags, other.Bytes, other.Action = 255, 7, 1<<50, 0
 	add(other)
+	other.Algorithm, other.Protocol, other.Flags = KernelBulk, 0, SampleLsa|SampleEventTimed
+	add(other)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var cell ABISample
 		copy((*[cellSize]byte)(unsafe.Pointer(&cell))[:], data)
@@ -121,7 +133,8 @@ func FuzzDecodeSample(f *testing.F) {
 		}
 		bucket, ok := state.BucketOf(s.Bucket.Collective, s.Bytes)
 		if !ok || bucket != s.Bucket || (s.SignalNs <= 0) != s.Untimed || s.SignalNs < 0 || s.CounterNs < 0 || s.Rank < 0 || int(s.Rank) >= s.NRanks ||
-			s.Action.Word() != cell.Action || s.Ran.Path > actions.PathCollective || s.Ran.Algorithm >= actions.NumAlgorithms {
+			s.Action.Word() != cell.Action || s.Ran.Check() != nil ||
+			s.Ran.Path != actions.PathDefault && s.Ran.Path != actions.PathCollective && (s.Ran.Path != actions.PathLSA || cell.Flags&SampleLsa == 0) {
 			t.Errorf("%+v gave %+v", cell, s)
 		}
 	})
