@@ -54,6 +54,8 @@ const (
 const (
 	MaxCTAs    = 64
 	CTAThreads = 512 // at most, and where an action names none
+
+	CTABytes = CTAThreads * 8 // of a call that one pass of a CTA covers
 )
 
 // Backend is who drives the NIC for PathGIN.

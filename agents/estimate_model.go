@@ -26,7 +26,7 @@ type costModel struct {
 
 type features struct {
 	action actions.Action
-	octave float64 // log2 of the set's greatest channel number over this action's
+	octave float64 // log2 of the set's greatest channel number over this action's; of our kernels: of passes (estimate_kernels.go)
 	mean   float64
 }
 
@@ -59,7 +59,7 @@ func bandwidthBound(log2Bytes uint8) float64 {
 func newCostModel(set []actions.Action, bucket state.Bucket) *costModel {
 	m := &costModel{n: len(set), mean: make([]float64, len(set)), cov: make([]float64, len(set)*len(set)),
 		prior: make([]float64, len(set)*len(set)), k: make([]float64, len(set)), gain: make([]float64, len(set)), feat: make([]features, len(set))}
-	top := topChannels(set)
+	top := topsOf(set, bucket.Log2Bytes)
 	w := bandwidthBound(bucket.Log2Bytes)
 	for i, a := range set {
 		m.feat[i] = featuresOf(a, top, w)
@@ -78,22 +78,20 @@ func newCostModel(set []actions.Action, bucket state.Bucket) *costModel {
 	return m
 }
 
-func topChannels(set []actions.Action) float64 {
-	top := 1.0
-	for _, a := range set {
-		top = max(top, float64(a.Channels))
-	}
-	return top
-}
-
-// featuresOf describes an action of a set whose greatest channel number is top; w is the size's bandwidthBound.
-func featuresOf(a actions.Action, top, w float64) features {
+// featuresOf describes an action of a set whose greatest numbers are top; w is the size's bandwidthBound.
+func featuresOf(a actions.Action, top tops, w float64) features {
 	f := features{action: a}
-	if a.Path != actions.PathCollective {
+	switch a.Path {
+	case actions.PathCollective:
+	case actions.PathLSA:
+		f.octave = top.passes(a)
+		f.mean = meanPasses * f.octave
+		return f
+	default:
 		return f
 	}
 	if a.Channels > 0 {
-		f.octave = math.Log2(top / float64(a.Channels))
+		f.octave = math.Log2(top.channels / float64(a.Channels))
 	}
 	f.mean = 0.1 + meanOctave*w*f.octave
 	switch a.Protocol {
@@ -118,7 +116,11 @@ func (m *costModel) covariance(a, b *features) float64 {
 		return 0
 	}
 	c := sdCommon * sdCommon
-	if a.action.Path != actions.PathCollective {
+	switch a.action.Path {
+	case actions.PathCollective:
+	case actions.PathLSA:
+		return kernelCovariance(a, b)
+	default:
 		return c
 	}
 	c += m.sdSlope * m.sdSlope * a.octave * b.octave

@@ -147,9 +147,9 @@ func (g *Guard) worth(i int) bool {
 	return true
 }
 
-// neighbours reports whether i and j are the same algorithm and protocol with no more than a channel octave between.
+// neighbours reports whether i and j are the same algorithm and protocol, or the same kernel of ours, with no more than an
+// octave of channels or CTAs between.
 func (g *Guard) neighbours(i, j int) bool {
 	a, b := g.arms.set[i], g.arms.set[j]
-	return i != j && a.Path == actions.PathCollective && b.Path == a.Path && a.Algorithm == b.Algorithm &&
-		a.Protocol == b.Protocol && int(a.Channels) <= 2*int(b.Channels) && int(b.Channels) <= 2*int(a.Channels)
+	return i != j && a.Kind() == b.Kind() && (a.Path == actions.PathCollective || a.Path == actions.PathLSA) && int(a.Channels) <= 2*int(b.Channels) && int(b.Channels) <= 2*int(a.Channels)
 }

@@ -2,7 +2,7 @@ package agents
 
 import "dynamiccl/actions"
 
-// line is one subspace: an algorithm and a protocol, over channels. Positions are indices into arms.
+// line is one subspace: an algorithm and a protocol over channels, or a kernel of ours over CTAs. Positions are indices into arms.
 type line struct {
 	arms []int // of the set, by channels
 

@@ -90,10 +90,7 @@ func newLSTM(w *PolicyWeights, opt PolicyOptions, t Task) *lstm {
 		search: newSearch()}
 	l.trials = make([]actions.Action, 0, n)
 	encodeMachine(l.machine[:], t.Bucket, t.Topology, n)
-	top := uint8(1)
-	for _, a := range t.Set {
-		top = max(top, a.Channels)
-	}
+	top := uint8(topsOf(t.Set, t.Bucket.Log2Bytes).channels)
 	for i, a := range t.Set {
 		encodeAction(l.row(i)[:staticWidth], a, top)
 	}

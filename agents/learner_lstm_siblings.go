@@ -31,11 +31,10 @@ func newSiblings(set []actions.Action) []siblings {
 		if i == 0 {
 			continue
 		}
-		a.Channels, a.Warps = 0, 0
-		k, known := at[a]
+		k, known := at[a.Kind()]
 		if !known {
 			k = len(out)
-			at[a], out = k, append(out, siblings{})
+			at[a.Kind()], out = k, append(out, siblings{})
 		}
 		out[k].members = append(out[k].members, i)
 	}

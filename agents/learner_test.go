@@ -70,8 +70,12 @@ func makeGuard(t interface{ Fatal(...any) }, name string, set []actions.Action, 
 func drawSet(t *rapid.T) []actions.Action {
 	set := []actions.Action{actions.Default}
 	one := rapid.Custom(func(t *rapid.T) actions.Action {
-		if rapid.IntRange(0, 15).Draw(t, "path") == 0 {
+		switch rapid.IntRange(0, 15).Draw(t, "path") {
+		case 0:
 			return actions.Action{Path: actions.PathSymmetric}
+		case 1, 2, 3:
+			return actions.Action{Path: actions.PathLSA, Kernel: actions.Kernel(rapid.IntRange(0, actions.NumKernels-1).Draw(t, "kernel")),
+				Channels: rapid.SampledFrom([]uint8{0, 1, 4, 16, 64}).Draw(t, "CTAs")}
 		}
 		return actions.Action{Path: actions.PathCollective,
 			Algorithm: actions.Algorithm(rapid.IntRange(0, actions.NumAlgorithms-1).Draw(t, "algorithm")),

@@ -34,6 +34,7 @@ const peerMost = 1.5
 type peerEvidence struct {
 	peers  *Peers
 	bucket state.Bucket
+	shape  state.Shape
 	own    *arms
 	feat   []features
 	views  []peerOpinion
@@ -53,7 +54,7 @@ type peerOpinion struct {
 
 // newPeerEvidence is for the bucket of a task; m is its model, for the prior means.
 func newPeerEvidence(t Task, own *arms, m *costModel) *peerEvidence {
-	return &peerEvidence{peers: t.Peers, bucket: t.Bucket, own: own, feat: m.feat,
+	return &peerEvidence{peers: t.Peers, bucket: t.Bucket, shape: t.Topology.Shape, own: own, feat: m.feat,
 		precision: make([]float64, len(t.Set)), relative: make([]float64, len(t.Set)), told: make([]opinion, 0, len(t.Set))}
 }
 
@@ -82,14 +83,14 @@ func (e *peerEvidence) view(b state.Bucket, a *arms) peerOpinion {
 	v.common = peerCommon*peerCommon + peerCommonOctave*peerCommonOctave*d*d
 	v.each = peerOwn*peerOwn + peerOwnOctave*peerOwnOctave*d*d
 	v.at, v.prior = make([]int16, len(e.own.set)), make([]float32, len(e.own.set))
-	top, w := topChannels(a.set), bandwidthBound(b.Log2Bytes)
+	top, w := topsOf(a.set, b.Log2Bytes), bandwidthBound(b.Log2Bytes)
 	for i, action := range e.own.set {
 		j, ok := a.index[action]
 		if !ok || action == actions.Default {
 			j = -1
 		}
 		v.at[i] = int16(j)
-		v.prior[i] = float32(e.feat[i].mean - featuresOf(action, top, w).mean)
+		v.prior[i] = float32(e.feat[i].mean - featuresOf(action, top, w).mean - moves(action, b, e.shape))
 	}
 	return v
 }

@@ -45,7 +45,7 @@ func family(a actions.Algorithm) int {
 	return familyOther
 }
 
-// encodeAction writes what an action is, [staticWidth]. top is the greatest channel number of its set.
+// encodeAction writes what an action is, [staticWidth]. top is the greatest channel number of its set, CTAs left out.
 func encodeAction(dst []float64, a actions.Action, top uint8) {
 	clear(dst)
 	put := func(i int, x float64) { dst[i] = x }
@@ -93,6 +93,14 @@ func encodeAction(dst []float64, a actions.Action, top uint8) {
 		put(41, c)
 	case actions.PathLSA:
 		put(42, c)
+		// Our kernels are told apart where NCCL's choices say their protocol, which this path has not: a feature of their own
+		// would make every trained policy another one's. One shot is what policies knew as the path.
+		switch a.Kernel {
+		case actions.TwoShot:
+			put(9+int(actions.LL128), 1)
+		case actions.Bulk:
+			put(9+int(actions.Simple), 1)
+		}
 	}
 }
 
