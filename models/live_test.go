@@ -95,10 +95,10 @@ func newLive(t *testing.T, table *tunersim.Table, newLearner agents.NewLearner) 
 		}
 		var marks tuner.MarkSet
 		for _, a := range table.Actions(b)[1:] {
-			marks |= 1 << (3*uint(a.Algorithm) + uint(a.Protocol))
+			marks |= tuner.MarkOf(a)
 		}
 		byDefault, best := l.cost(b, actions.Default), math.Inf(1)
-		for _, a := range tuner.Choices(marks, 32, table.Shape.Nodes, true) {
+		for _, a := range tuner.Choices(b, marks, 32, table.Shape.Nodes, true) {
 			best = min(best, l.cost(b, a))
 		}
 		gains += math.Log(byDefault / best)

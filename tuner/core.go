@@ -57,7 +57,7 @@ type Totals struct {
 	Incoherent uint64 `json:"incoherent"` // group calls whose instants contradict each other
 	Late       uint64 `json:"late"`       // samples that fit no open group call
 	Disagreed  uint64 `json:"disagreed"`  // group calls whose ranks ran different things: a bug or a foreign plugin
-	Overruled  uint64 `json:"overruled"`  // group calls that ran another algorithm or protocol than asked for
+	Overruled  uint64 `json:"overruled"`  // group calls that ran another algorithm, protocol or kernel than asked for
 	Unknown    uint64 `json:"unknown"`    // samples of communicators or buckets that are not known
 	Plans      uint64 `json:"plans"`
 	Alarms     uint64 `json:"alarms"`
@@ -182,7 +182,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 		return
 	}
 	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
-	set := Choices(e.Set, m.MaxChannels, m.Shape.Nodes, m.EventTimed)
+	set := Choices(e.Bucket, e.Set, m.MaxChannels, m.Shape.Nodes, m.EventTimed)
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}
@@ -292,8 +292,7 @@ func (c *Core) sound(b *bucket, o state.Observation, bad bool) bool {
 		return false
 	case bad:
 		return false
-	case o.Action.Path == actions.PathCollective && o.Ran.Path == actions.PathCollective &&
-		(o.Ran.Algorithm != o.Action.Algorithm || o.Ran.Protocol != o.Action.Protocol):
+	case overrules(o.Ran, o.Action):
 		c.totals.Overruled++
 		return false // what was asked for did not run: not a cost of the choice
 	}

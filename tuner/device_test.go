@@ -24,9 +24,9 @@ func parse(t *testing.T, names ...string) (all []actions.Action) {
 
 // Where every choice of LL is one device kernel a set has it once, under a name that can be planned; the rest stays.
 func TestDeviceKernelIsOneChoice(t *testing.T) {
-	marks := MarkSet(0b111_111 | 1<<14)
-	without := Choices(marks, 8, 1, true)
-	with := Choices(marks|MarkDeviceLL, 8, 1, true)
+	marks, b := MarkSet(0b111_111|1<<14), state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}
+	without := Choices(b, marks, 8, 1, true)
+	with := Choices(b, marks|MarkDeviceLL, 8, 1, true)
 	ll := func(a actions.Action) bool { return a.Path == actions.PathCollective && a.Protocol == actions.LL }
 	want := slices.DeleteFunc(slices.Clone(without), ll)
 	if got := slices.DeleteFunc(slices.Clone(with), ll); !slices.Equal(got, want) {
@@ -39,7 +39,7 @@ func TestDeviceKernelIsOneChoice(t *testing.T) {
 		t.Errorf("a plan carries it as %v, %v", a, err)
 	}
 	for _, none := range []MarkSet{0b110_110 | MarkDeviceLL, 0b110_111 | MarkDeviceLL} { // a ring's LL is marked -1
-		if set := ActionSet(none, 8); slices.ContainsFunc(set, ll) {
+		if set := ActionSet(b, none, 8); slices.ContainsFunc(set, ll) {
 			t.Errorf("marks %b: %v", none, set)
 		}
 	}
@@ -49,7 +49,7 @@ func TestDeviceKernelIsOneChoice(t *testing.T) {
 func TestNamesOfTheDeviceKernel(t *testing.T) {
 	old := parse(t, "Ring/LL/4", "Tree/LL/2", "Ring/LL/32")
 	evidence := map[actions.Action]Estimate{actions.Default: {N: 6, MeanNs: 9000}, old[0]: {N: 3, MeanNs: 4000}, old[1]: {N: 1, MeanNs: 8000}}
-	device, classic := ActionSet(0b111_111|MarkDeviceLL, 32), ActionSet(0b111_111, 32)
+	device, classic := ActionSet(state.Bucket{}, 0b111_111|MarkDeviceLL, 32), ActionSet(state.Bucket{}, 0b111_111, 32)
 	costs := costsIn(device, evidence)
 	if want := math.Exp((3*math.Log(4000) + math.Log(8000)) / 4); len(costs) != 2 || math.Abs(costs[deviceLL]-want) > 1e-6 || costs[actions.Default] != 9000 {
 		t.Errorf("costs %v, want %g of %s", costs, want, deviceLL)

@@ -15,7 +15,8 @@ import (
 // Nobody has seen this communicator's marks then (docs/design.md, decision 7). What stands for them: the choice was
 // measured on this machine with this NCCL and shape, where every rank allowed it, and each rank still looks into its own
 // table at every call and passes through what is marked there. That ranks look into equal tables is then NCCL's word
-// alone, until they have reported; a choice that somebody imported and nobody measured waits for that.
+// alone, until they have reported; a choice that somebody imported and nobody measured waits for that. So do our own kernels:
+// no rank may run one before all have opened each other's memory, and that is what their marks say.
 func (c *Core) early(m *comm) (entries []Entry) {
 	gain := map[state.Bucket]float64{}
 	for i := range m.Prior {
@@ -31,7 +32,9 @@ func (c *Core) early(m *comm) (entries []Entry) {
 		case len(measurable([]actions.Action{a}, m.Shape.Nodes, m.EventTimed)) == 0 || m.MaxChannels > 0 && int(a.Channels) > m.MaxChannels:
 			continue
 		}
-		if running := m.InForce[b]; running != actions.Default {
+		if running := m.InForce[b]; running.Path == actions.PathLSA {
+			continue
+		} else if running != actions.Default {
 			a = running // of an earlier daemon: ranks run it now
 		}
 		m.LastID++

@@ -248,8 +248,9 @@ func TestExposedRewardWithoutOverlap(t *testing.T) {
 	s := besideStep()
 	s.join, s.channels = serial, 4 // a default that can be beaten by 40%
 	plain, best := truth(t, s), math.Inf(1)
-	for _, a := range tuner.Choices(classicMarks(actions.AllReduce), 0, 2, true) {
-		best = min(best, truth(t, s, tuner.BucketView{Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 24}, Choice: a}))
+	bucket := bucketOf(actions.AllReduce, 24)
+	for _, a := range tuner.Choices(bucket, classicMarks(actions.AllReduce), 0, 2, true) {
+		best = min(best, truth(t, s, tuner.BucketView{Bucket: bucket, Choice: a}))
 	}
 	standard, _ := s.costOf(actions.Default, 16<<20)
 	for _, learner := range stepLearners {

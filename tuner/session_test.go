@@ -39,7 +39,7 @@ func sessionSet() []actions.Action {
 	for _, algo := range []actions.Algorithm{actions.Tree, actions.Ring} {
 		marks |= 7 << (3 * algo)
 	}
-	return ActionSet(marks, 32)
+	return ActionSet(state.Bucket{}, marks, 32)
 }
 
 func sessionOf(log2 uint8) SessionBucket {

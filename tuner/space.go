@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"dynamiccl/actions"
+	"dynamiccl/state"
 )
 
 // channelChoices are the channel counts that are tried: the powers of two and 24, as in the recorded sweeps
@@ -14,10 +15,10 @@ import (
 var channelChoices = []uint8{1, 2, 4, 8, 16, 24, 32}
 
 // ActionSet lists what may be chosen for a bucket: NCCL's default first, then every algorithm and protocol that NCCL's
-// cost tables allow on all ranks. Ring and Tree come with a channel count; the others keep NCCL's own, which depends on
+// cost tables allow on all ranks, then our own kernels that all ranks can run. Ring and Tree come with a channel count; the others keep NCCL's own, which depends on
 // multicast or network hardware that a count must not fight. Where LL is NCCL's device kernel it is there once, as
 // deviceLL. maxChannels 0: not known.
-func ActionSet(marks MarkSet, maxChannels int) []actions.Action {
+func ActionSet(b state.Bucket, marks MarkSet, maxChannels int) []actions.Action {
 	set := []actions.Action{actions.Default}
 	for algo := range actions.Algorithm(actions.NumAlgorithms) {
 		for proto := range actions.Protocol(actions.NumProtocols) {
@@ -44,7 +45,7 @@ func ActionSet(marks MarkSet, maxChannels int) []actions.Action {
 			}
 		}
 	}
-	return set
+	return append(set, lsaSet(b, marks)...)
 }
 
 // deviceLL stands for all choices of LL where NCCL answers each with one device kernel. Nowhere else does a set have a
@@ -57,6 +58,18 @@ func sameIn(set []actions.Action, a actions.Action) actions.Action {
 		return deviceLL
 	}
 	return a
+}
+
+// overrules says that what ran is not what was asked for. A number of channels or CTAs may be smaller: small calls get fewer.
+// A kernel of NCCL's that nobody can name overrules nothing of NCCL's; one of ours says so itself, or did not run.
+func overrules(ran, asked actions.Action) bool {
+	switch {
+	case ran.Path == actions.PathLSA || asked.Path == actions.PathLSA:
+		return ran.Kind() != asked.Kind()
+	case ran.Path == actions.PathDefault || asked.Path == actions.PathDefault:
+		return false
+	}
+	return ran.Kind() != asked.Kind()
 }
 
 // costsIn gives the mean costs that the store has, by their names in a set. What was measured under several names is
@@ -79,21 +92,22 @@ func costsIn(set []actions.Action, evidence map[actions.Action]Estimate) map[act
 
 func byWord(a, b actions.Action) int { return cmp.Compare(a.Word(), b.Word()) }
 
-// Choices is the action set of a bucket: what NCCL allows on all ranks, as far as it can be measured on communicators over
-// so many nodes; eventTimed: by CUDA events and not by the kernels' own times.
-func Choices(marks MarkSet, maxChannels, nodes int, eventTimed bool) []actions.Action {
-	return measurable(ActionSet(marks, maxChannels), nodes, eventTimed)
+// Choices is the action set of a bucket: what all ranks can run, as far as it can be measured on communicators over so many
+// nodes; eventTimed: by CUDA events and not by the kernels' own times.
+func Choices(b state.Bucket, marks MarkSet, maxChannels, nodes int, eventTimed bool) []actions.Action {
+	return measurable(ActionSet(b, marks, maxChannels), nodes, eventTimed)
 }
 
 // measurable leaves out what kernel times cannot tell on the communicator. In a tree the thread that stamps them sends up,
 // and is done before the result comes down (treeSplit, src/device/all_reduce.h; 4x H200: AllReduce 1 KiB 4.3 of 6.7 us).
 // Over a network the receives tell the rest; on one node a tree would look better than it is. NCCL's own choice may be a
-// tree there: it then looks too good itself and stays. CUDA events tell when a call is over, whatever ran.
+// tree there: it then looks too good itself and stays. Of our own kernels NCCL knows nothing. CUDA events tell when a call
+// is over, whatever ran.
 func measurable(set []actions.Action, nodes int, eventTimed bool) []actions.Action {
-	if nodes > 1 || eventTimed {
+	if eventTimed {
 		return set
 	}
 	return slices.DeleteFunc(set, func(a actions.Action) bool {
-		return a.Path == actions.PathCollective && a.Algorithm == actions.Tree
+		return a.Path == actions.PathLSA || nodes <= 1 && a.Path == actions.PathCollective && a.Algorithm == actions.Tree
 	})
 }

@@ -9,15 +9,34 @@ import (
 // CommID is NCCL's commHash.
 type CommID uint64
 
-// MarkSet is a set of (algorithm, protocol): bit 3*algorithm+protocol, and MarkDeviceLL; the same bits as dyn_rank.marks.
+// MarkSet says what all ranks can run in a bucket: bit 3*algorithm+protocol, MarkDeviceLL, and a bit for each of our kernels;
+// the same bits as dyn_rank.marks.
 type MarkSet uint32
 
 // MarkDeviceLL says that NCCL runs its device kernel where LL is chosen, whatever the algorithm and number of channels.
 const MarkDeviceLL MarkSet = 1 << 30
 
-// Has reports whether NCCL's cost table allows a's algorithm and protocol.
+// Our own kernels: ranks have opened each other's memory, and the kernel can run any call of the bucket.
+const (
+	MarkOneShot MarkSet = 1 << 26 << actions.OneShot
+	MarkTwoShot MarkSet = 1 << 26 << actions.TwoShot
+	MarkBulk    MarkSet = 1 << 26 << actions.Bulk
+)
+
+// MarkOf is the bit that says of an action that it can run; 0: there is none. Channels, CTAs and threads have no part in it.
+func MarkOf(a actions.Action) MarkSet {
+	switch a.Path {
+	case actions.PathCollective:
+		return 1 << (actions.NumProtocols*uint(a.Algorithm) + uint(a.Protocol))
+	case actions.PathLSA:
+		return MarkOneShot << a.Kernel
+	}
+	return 0
+}
+
+// Has reports whether all ranks can run a: NCCL's cost table allows its algorithm and protocol, or our kernel is there.
 func (m MarkSet) Has(a actions.Action) bool {
-	return a.Path == actions.PathDefault || m>>(3*uint(a.Algorithm)+uint(a.Protocol))&1 == 1
+	return a.Path == actions.PathDefault || m&MarkOf(a) != 0
 }
 
 // Event is what Step takes in: one of CommJoined, CommLeft, Marks, Published, *Sample, Advised, Tick.
@@ -42,7 +61,8 @@ type CommJoined struct {
 // CommLeft says that every rank of a communicator has left or died.
 type CommLeft struct{ Comm CommID }
 
-// Marks says which algorithms and protocols NCCL allows for a bucket on every rank. Differ: ranks do not agree.
+// Marks says which algorithms and protocols NCCL allows for a bucket on every rank, and which of our kernels every rank can
+// run. Differ: ranks do not agree.
 type Marks struct {
 	Comm   CommID
 	Bucket state.Bucket

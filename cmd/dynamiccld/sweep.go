@@ -38,7 +38,7 @@ func (a *app) sweepCommand() *cobra.Command {
 		Short: "Measure NCCL's default and every choice that a tuner can make on the GPUs of this machine",
 		Long: `Measure what NCCL's default and every allowed choice of algorithm, protocol and channels
 takes here, one rank a GPU. The communicator stays: a plan forces one choice after the
-other, as a daemon would, and NCCL's profiler event says whether it ran. Each point is a
+other, as a daemon would, and each rank says whether it ran. Each point is a
 CUDA graph of up to 20 calls, replayed with warm clocks; its value is the slowest rank's
 median.
 
@@ -49,9 +49,11 @@ stopped, or killed, goes on where it was when the same command is given again. A
 that hangs or gives wrong results costs its ranks, which are started again, and not the
 sweep.
 
---choices takes ALGORITHM/PROTOCOL/CHANNELS with * for any. NCCL gives small calls fewer
-channels than asked for: such rows are kept, since a tuner that asks for them gets the
-same, and TABLE.points.jsonl says what ran; --exact-channels leaves them out.
+--choices takes ALGORITHM/PROTOCOL/CHANNELS with * for any, and lsa/KERNEL/CTAS for our own
+kernels over load and store (oneshot, twoshot, bulk), which are measured wherever all ranks
+can run them. Small calls get fewer channels or CTAs than asked for: such rows are kept,
+since a tuner that asks for them gets the same, and TABLE.points.jsonl says what ran;
+--exact-channels leaves them out.
 
 --nodes makes NCCL take the ranks for ranks of so many hosts (NCCL_HOSTID): they talk over
 the network, here over this machine's own. --load makes other work beside: network is TCP
@@ -68,7 +70,7 @@ that the ranks' own events gave. With DYNAMICCL_KERNEL_EVENTS=1 in the environme
 the kernel and network times of NCCL's profiler; some releases of NCCL then hang when the
 communicator is destroyed.`,
 		Example: `  dynamiccld sweep
-  dynamiccld sweep --ranks 2 --collectives AllReduce --sizes 1K,64K,1M --choices 'ring/ll128/*,tree/*/8'
+  dynamiccld sweep --ranks 2 --collectives AllReduce --sizes 1K,64K,1M --choices 'ring/ll128/*,tree/*/8,lsa'
   dynamiccld sweep --nodes 4 --load network --rounds 3 --out busy.csv
   dynamiccld sweep --single-calls 1000 --sizes 1K,1M --choices ring/ll/8 --out noise.csv
   dynamiccld sweep --calls stream --samples samples.csv --max 16M`,

@@ -45,7 +45,8 @@ static void test_table(void) {
                             "AllReduce,1024,collective,Tree,LL,2,40\n" ROW
                             "AllReduce,1024,collective,Tree,LL,8,20\n\n" ROW
                             "AllReduce,4096,default,-,-,-,90\r\n" ROW "AllReduce,4096,collective,Ring,LL128,4,10\n" ROW
-                            "AllToAll,1024,default,-,-,-,5\n" ROW "AllReduce,1024,symmetric,-,-,-,1\n",
+                            "AllToAll,1024,default,-,-,-,5\n" ROW "AllReduce,1024,symmetric,-,-,-,1\n" ROW
+                            "AllReduce,1024,lsa,twoshot,-,16,1\n",
                  error) == 0;
   check(ok, "table: a good table was refused: %s", error);
   if (!ok) return;

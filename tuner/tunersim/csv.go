@@ -168,21 +168,26 @@ func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
 	return p
 }
 
-// parseAction reads path, algorithm, protocol and channels, threads and backend; "-" is what the path does not have.
+// parseAction reads path, algorithm (of path lsa: kernel), protocol and channels, threads and backend; "-" is what the path does not have.
 func parseAction(row []string, threads, backend string) (a actions.Action, err error) {
 	if a.Path, err = actions.ParsePath(row[0]); err != nil {
 		return a, err
 	}
-	if a.Path != actions.PathCollective && (row[1] != "-" || row[2] != "-") {
-		return a, fmt.Errorf("path %s has no algorithm and protocol: write - for each", a.Path)
-	}
-	if a.Path == actions.PathCollective {
+	switch {
+	case a.Path == actions.PathCollective:
 		if a.Algorithm, err = actions.ParseAlgorithm(row[1]); err != nil {
 			return a, err
 		}
 		if a.Protocol, err = actions.ParseProtocol(row[2]); err != nil {
 			return a, err
 		}
+	case row[1] == "-" && row[2] == "-": // path lsa without a kernel is one shot, as before there were others
+	case a.Path == actions.PathLSA && row[2] == "-":
+		if a.Kernel, err = actions.ParseKernel(row[1]); err != nil {
+			return a, err
+		}
+	default:
+		return a, fmt.Errorf("path %s has no algorithm and protocol: write - for each, and of path lsa the kernel for the algorithm", a.Path)
 	}
 	if row[3] != "-" || a.Path == actions.PathCollective {
 		n, err := strconv.ParseUint(row[3], 10, 8)

@@ -139,7 +139,7 @@ func (w *world) cost(b state.Bucket, a actions.Action) (ns float64, ok bool) {
 // best is the least cost of what a tuner can choose and measure.
 func (w *world) best(b state.Bucket) float64 {
 	best, _ := w.table.Default(b)
-	for _, a := range tuner.Choices(tuner.MarkSet(w.marks(b)), 0, w.table.Shape.Nodes, true) {
+	for _, a := range tuner.Choices(b, tuner.MarkSet(w.marks(b)), 0, w.table.Shape.Nodes, true) {
 		if ns, ok := w.cost(b, a); ok {
 			best = min(best, ns)
 		}
@@ -149,7 +149,7 @@ func (w *world) best(b state.Bucket) float64 {
 
 func (w *world) marks(b state.Bucket) (marks uint32) {
 	for _, a := range w.table.Actions(b)[1:] {
-		marks |= 1 << (3*uint32(a.Algorithm) + uint32(a.Protocol))
+		marks |= uint32(tuner.MarkOf(a))
 	}
 	if w.device {
 		marks |= uint32(tuner.MarkDeviceLL)

@@ -90,11 +90,16 @@ func Shared(collective string) bool {
 
 // Bucket of a call; false where NCCL asks no tuner.
 func (s *Session) Bucket(collective string, bytes uint64) (state.Bucket, bool) {
+	return BucketOf(collective, bytes, s.o.Ranks)
+}
+
+// BucketOf is the bucket of a call of so many ranks; false where NCCL asks no tuner.
+func BucketOf(collective string, bytes uint64, ranks int) (state.Bucket, bool) {
 	c, err := actions.ParseCollective(collective)
 	if err != nil {
 		return state.Bucket{}, false
 	}
-	return state.BucketOf(c, ActualBytes(collective, bytes, s.o.Ranks))
+	return state.BucketOf(c, ActualBytes(collective, bytes, ranks))
 }
 
 // Entry is what the calls of a bucket shall run.
@@ -242,18 +247,23 @@ func (s *Session) compare(rank int32, x nccltuner.Sample, a actions.Action, f *C
 	switch {
 	case a == actions.Default:
 		return nil
+	case x.Action != a && a.Path == actions.PathLSA:
+		return NewFault(Overruled, "rank %d did not choose it: it cannot run our kernel on this call", rank)
 	case x.Action != a:
 		return NewFault(Overruled, "rank %d did not choose it: NCCL marks it -1 in this call", rank)
 	case ran == actions.Default:
+		if a.Path != actions.PathCollective {
+			return NewFault(Overruled, "rank %d ran a kernel that is none of ours", rank)
+		}
 		if r := s.view.Ranks[0]; r.DeviceLL && r.NCCLVersion >= machine.DeviceVersion && a.Protocol == actions.LL {
 			f.Device = true
 			return nil
 		}
 		return NewFault(Overruled, "rank %d ran a kernel that has no name here", rank)
-	case ran.Algorithm != a.Algorithm || ran.Protocol != a.Protocol:
+	case ran.Kind() != a.Kind():
 		return NewFault(Overruled, "rank %d ran %s", rank, ran)
 	case s.o.Exact && a.Channels != 0 && ran.Channels != a.Channels:
-		return NewFault(Overruled, "rank %d ran %d channels", rank, ran.Channels)
+		return NewFault(Overruled, "rank %d ran %s", rank, ran)
 	}
 	return nil
 }

@@ -36,6 +36,14 @@ func TestCompare(t *testing.T) {
 		{"Ring/LL/8", "Ring/LL/8", "default", 22809, true, false, Overruled, false},
 		{"Ring/LL/8", "Ring/LL/8", "default", 23203, false, false, Overruled, false},
 		{"Ring/LL128/8", "Ring/LL128/8", "default", 23203, true, false, Overruled, false},
+		{"lsa/twoshot/16", "lsa/twoshot/16", "lsa/twoshot/16", 23203, true, true, "", false},
+		{"lsa/twoshot/16", "lsa/twoshot/16", "lsa/twoshot/4", 23203, true, false, "", false},
+		{"lsa/twoshot/16", "lsa/twoshot/16", "lsa/twoshot/4", 23203, true, true, Overruled, false},
+		{"lsa/twoshot/16", "lsa/twoshot/16", "lsa/oneshot/16", 23203, true, false, Overruled, false},
+		{"lsa/oneshot/4", "lsa/oneshot/4", "Tree/LL/4", 23203, true, false, Overruled, false}, // Tree and LL are 0, as one shot is
+		{"lsa/oneshot/4", "lsa/oneshot/4", "default", 23203, true, false, Overruled, false},
+		{"lsa/oneshot/4", "default", "lsa/oneshot/4", 23203, true, false, Overruled, false},
+		{"Tree/LL/4", "Tree/LL/4", "lsa/oneshot/4", 23203, true, false, Overruled, false},
 	} {
 		s := &Session{o: Config{Exact: c.exact}}
 		s.view.Ranks = []nccltuner.RankView{{NCCLVersion: c.nccl, DeviceLL: c.device}}

@@ -13,6 +13,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/state"
+	"dynamiccl/tuner"
 	"dynamiccl/tuner/tunersim"
 )
 
@@ -89,7 +90,7 @@ func (b *fakeBench) probe(_ context.Context, collective string, bytes uint64) (m
 		return 0, 0, nil
 	}
 	for _, a := range b.table.Actions(b.bucket(collective, bytes))[1:] {
-		marks |= 1 << (3*uint32(a.Algorithm) + uint32(a.Protocol))
+		marks |= uint32(tuner.MarkOf(a))
 	}
 	return marks, 0, b.faults[fmt.Sprint("probe ", collective, " ", bytes)]
 }

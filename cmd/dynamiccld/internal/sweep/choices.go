@@ -1,65 +1,93 @@
 package sweep
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"dynamiccl/actions"
+	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
 
 // anything is a part of a pattern that every choice fits.
 const anything = -1
 
-// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS, where * or a part that is missing at the end fits everything, and
-// "default", which is measured always, nothing.
-type Pattern struct{ algorithm, protocol, channels int }
+// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS or lsa/KERNEL/CTAS, where * or a part that is missing at the end fits
+// everything, and "default", which is measured always, nothing.
+type Pattern struct {
+	path                int // what it names decides that
+	algorithm, protocol int
+	kernel              int
+	number              int // of channels or CTAs
+}
 
-var onlyDefault = Pattern{-2, -2, -2}
+var (
+	everything  = Pattern{anything, anything, anything, anything, anything}
+	onlyDefault = Pattern{-2, -2, -2, -2, -2}
+)
 
-// ParsePattern reads "ring/ll128/*", "tree/*/8", "ring".
+// ParsePattern reads "ring/ll128/*", "tree/*/8", "ring", "lsa", "lsa/twoshot", "lsa/*/16".
 func ParsePattern(s string) (Pattern, error) {
-	p := Pattern{anything, anything, anything}
-	if strings.EqualFold(s, "default") {
+	if strings.EqualFold(s, actions.Default.String()) {
 		return onlyDefault, nil
 	}
+	p := everything
 	parts := strings.Split(s, "/")
 	if len(parts) > 3 {
-		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS with * for any, like ring/ll128/* or tree/*/8", s)
+		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS or lsa/KERNEL/CTAS with * for any, like ring/ll128/*, tree/*/8 or lsa/*/16", s)
 	}
 	for i, part := range parts {
 		if part == "*" {
 			continue
 		}
-		switch i {
-		case 0:
-			a, err := actions.ParseAlgorithm(part)
-			if err != nil {
-				return p, fmt.Errorf("choice %q: %w", s, err)
-			}
+		var err error
+		switch {
+		case i == 0 && strings.EqualFold(part, actions.PathLSA.String()):
+			p.path = int(actions.PathLSA)
+		case i == 0:
+			p.path = int(actions.PathCollective)
+			var a actions.Algorithm
+			a, err = actions.ParseAlgorithm(part)
 			p.algorithm = int(a)
-		case 1:
-			proto, err := actions.ParseProtocol(part)
-			if err != nil {
-				return p, fmt.Errorf("choice %q: %w", s, err)
-			}
+		case i == 1 && p.path == int(actions.PathLSA):
+			var k actions.Kernel
+			k, err = actions.ParseKernel(part)
+			p.kernel = int(k)
+		case i == 1: // our kernels have no protocol
+			p.path = int(actions.PathCollective)
+			var proto actions.Protocol
+			proto, err = actions.ParseProtocol(part)
 			p.protocol = int(proto)
-		case 2:
-			n, err := strconv.ParseUint(part, 10, 8)
-			if err != nil || n == 0 {
-				return p, fmt.Errorf("choice %q: channels must be 1 to 255 or *", s)
-			}
-			p.channels = int(n)
+		case i == 2:
+			p.number, err = parseNumber(part, p.path)
+		}
+		if err != nil {
+			return everything, fmt.Errorf("choice %q: %w", s, err)
 		}
 	}
 	return p, nil
 }
 
+func parseNumber(text string, path int) (int, error) {
+	what, most := "channels", uint64(math.MaxUint8)
+	if path == int(actions.PathLSA) {
+		what, most = "CTAs", actions.MaxCTAs
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil || n == 0 || n > most {
+		return 0, fmt.Errorf("%s must be 1 to %d or *", what, most)
+	}
+	return int(n), nil
+}
+
 func (p Pattern) fits(a actions.Action) bool {
-	return (p.algorithm == anything || p.algorithm == int(a.Algorithm)) && (p.protocol == anything || p.protocol == int(a.Protocol)) &&
-		(p.channels == anything || p.channels == int(a.Channels))
+	is := func(want int, has uint8) bool { return want == anything || want == int(has) }
+	return is(p.path, uint8(a.Path)) && is(p.algorithm, uint8(a.Algorithm)) && is(p.protocol, uint8(a.Protocol)) &&
+		is(p.kernel, uint8(a.Kernel)) && is(p.number, a.Channels)
 }
 
 // counted says that an algorithm is measured with channels of its own. A learner leaves PAT's number to NCCL, but recorded
@@ -70,8 +98,8 @@ func counted(a actions.Algorithm) bool {
 
 // counts are the numbers of channels that learners try.
 func counts(maxChannels int) (all []uint8) {
-	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple}
-	for _, a := range tuner.ActionSet(tuner.MarkSet(1<<(uint(ring.Algorithm)*actions.NumProtocols+uint(ring.Protocol))), maxChannels)[1:] {
+	ring := tuner.MarkOf(actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple})
+	for _, a := range tuner.ActionSet(state.Bucket{}, ring, maxChannels)[1:] {
 		all = append(all, a.Channels)
 	}
 	return all
@@ -83,24 +111,29 @@ func (p Pattern) named(a actions.Action) bool {
 }
 
 // choices gives what to force in a bucket: what NCCL's marks allow on all ranks, with the channels that learners try or
-// those that were asked for, as far as a pattern fits. Where all choices of LL are one device kernel it is there once, and
-// others of LL only where a pattern names them: a tree's by tree/ll, channels by their number.
-func choices(marks uint32, maxChannels int, patterns []Pattern, channels []uint8) []actions.Action {
+// those that were asked for, and our kernels that all ranks can run with the CTAs that learners try, as far as a pattern
+// fits. Where all choices of LL are one device kernel it is there once, and others of LL only where a pattern names them: a
+// tree's by tree/ll, channels by their number.
+func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, channels []uint8) []actions.Action {
 	if len(channels) == 0 {
 		channels = counts(maxChannels)
 	}
 	var all []actions.Action
 	device := tuner.MarkSet(marks)&tuner.MarkDeviceLL != 0
-	for _, a := range tuner.ActionSet(tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:] {
+	for _, a := range tuner.ActionSet(b, tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:] {
 		numbers := []uint8{0} // NCCL's own
-		if once := device && a.Protocol == actions.LL; once && a.Algorithm != actions.Ring && !slices.ContainsFunc(patterns, func(p Pattern) bool { return p.named(a) }) {
+		once := device && a.Path == actions.PathCollective && a.Protocol == actions.LL
+		switch {
+		case once && a.Algorithm != actions.Ring && !slices.ContainsFunc(patterns, func(p Pattern) bool { return p.named(a) }):
 			continue
-		} else if counted(a.Algorithm) && !once {
+		case a.Path == actions.PathLSA:
+			numbers = []uint8{a.Channels}
+		case counted(a.Algorithm) && !once:
 			numbers = channels
 		}
 		for _, p := range patterns { // a number that somebody names is meant
-			a.Channels = uint8(max(p.channels, 0))
-			if p.channels > 0 && p.fits(a) {
+			a.Channels = uint8(max(p.number, 0))
+			if p.number > 0 && p.fits(a) && a.Check() == nil {
 				numbers = append(slices.Clone(numbers), a.Channels)
 			}
 		}
@@ -112,13 +145,8 @@ func choices(marks uint32, maxChannels int, patterns []Pattern, channels []uint8
 		}
 	}
 	slices.SortStableFunc(all, func(x, y actions.Action) int {
-		if x.Algorithm != y.Algorithm {
-			return int(x.Algorithm) - int(y.Algorithm)
-		}
-		if x.Protocol != y.Protocol {
-			return int(x.Protocol) - int(y.Protocol)
-		}
-		return int(x.Channels) - int(y.Channels)
+		return cmp.Or(cmp.Compare(x.Path, y.Path), cmp.Compare(x.Algorithm, y.Algorithm), cmp.Compare(x.Protocol, y.Protocol),
+			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Channels, y.Channels))
 	})
 	return all
 }

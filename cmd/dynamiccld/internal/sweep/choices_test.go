@@ -8,6 +8,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
 
@@ -26,12 +27,14 @@ func marksOf(t *testing.T, names ...string) (marks uint32) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		marks |= 1 << (uint(a.Algorithm)*actions.NumProtocols + uint(a.Protocol))
+		marks |= uint32(tuner.MarkOf(a))
 	}
 	return marks
 }
 
 func TestChoices(t *testing.T) {
+	kernels := []string{"Ring/LL", "lsa/oneshot", "lsa/twoshot", "lsa/bulk"}
+	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 14}
 	all := []string{"Tree/LL", "Ring/LL", "Ring/LL128", "NVLS/Simple", "PAT/Simple"}
 	for _, c := range []struct {
 		name     string
@@ -56,6 +59,17 @@ func TestChoices(t *testing.T) {
 		{"a ring's, on a device kernel", append(device, all...), 0, []string{"ring"}, []uint8{3}, "Ring/LL Ring/LL128/3"},
 		{"others by name", append(device, all...), 0, []string{"ring/ll", "ring/ll/12", "tree/ll"}, []uint8{3}, "Tree/LL Ring/LL Ring/LL/12"},
 		{"others alone", append(device, all...), 0, []string{"tree/ll/2"}, nil, "Tree/LL/2"},
+		{"our kernels", kernels, 0, nil, []uint8{3}, "Ring/LL/3 lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/twoshot/1 lsa/twoshot/4 lsa/twoshot/16 lsa/bulk/16"},
+		{"our kernels alone", kernels, 0, []string{"lsa"}, nil, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/twoshot/1 lsa/twoshot/4 lsa/twoshot/16 lsa/bulk/16"},
+		{"one of them", kernels, 0, []string{"LSA/one_shot"}, nil, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16"},
+		{"one that is not there", []string{"Ring/LL", "lsa/oneshot"}, 0, []string{"lsa/bulk", "ring"}, []uint8{2}, "Ring/LL/2"},
+		{"any of them at 16", kernels, 0, []string{"lsa/*/16"}, nil, "lsa/oneshot/16 lsa/twoshot/16 lsa/bulk/16"},
+		{"CTAs that nobody tries", kernels, 0, []string{"lsa/bulk/2", "lsa/twoshot/64"}, nil, "lsa/twoshot/64 lsa/bulk/2"},
+		{"everything at 16", kernels, 0, []string{"*/*/16"}, nil, "Ring/LL/16 lsa/oneshot/16 lsa/twoshot/16 lsa/bulk/16"},
+		{"more than CTAs can be", kernels, 0, []string{"*/*/100"}, nil, "Ring/LL/100"},
+		{"a protocol is NCCL's", kernels, 0, []string{"*/ll"}, []uint8{2}, "Ring/LL/2"},
+		{"an algorithm is NCCL's", append(kernels, "Tree/LL"), 0, []string{"tree"}, []uint8{2}, "Tree/LL/2"},
+		{"the default alone, with kernels", kernels, 0, []string{"default"}, nil, ""},
 		{"any protocol at 8, on a device kernel", append(device, all...), 0, []string{"ring/*/8"}, nil, "Ring/LL/8 Ring/LL128/8"},
 	} {
 		var patterns []Pattern
@@ -67,14 +81,14 @@ func TestChoices(t *testing.T) {
 			patterns = append(patterns, p)
 		}
 		var got []string
-		for _, a := range choices(marksOf(t, c.marks...), c.most, patterns, c.channels) {
+		for _, a := range choices(bucket, marksOf(t, c.marks...), c.most, patterns, c.channels) {
 			got = append(got, a.String())
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %v, want %s", c.name, got, c.want)
 		}
 	}
-	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8"} {
+	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8", "lsa/ll", "lsa/16", "lsa/oneshot/65", "lsa/oneshot/0", "lsa/oneshot/16/1", "oneshot", "*/oneshot", "lsa//8"} {
 		if p, err := ParsePattern(text); err == nil {
 			t.Errorf("%q was read as %v", text, p)
 		}

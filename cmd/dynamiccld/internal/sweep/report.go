@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"strings"
 	"text/tabwriter"
 
 	"dynamiccl/actions"
@@ -36,7 +35,7 @@ func (r *runner) report() error {
 		if k.choice[0] == actions.PathDefault.String() {
 			b.defaults = append(b.defaults, math.Log(cost))
 		} else if b.us == 0 || cost < b.us {
-			b.us, b.choice = cost, strings.Join(k.choice[1:], "/")
+			b.us, b.choice = cost, choiceName(k.choice)
 		}
 	}
 	w := tabwriter.NewWriter(r.o.Report, 0, 0, 2, ' ', 0)

@@ -197,8 +197,8 @@ func (r *runner) bucket(ctx context.Context, round int, collective string, bytes
 		p := Point{Round: round, Collective: collective, Bytes: bytes, Action: actions.Default.String()}
 		return r.failed(ctx, &p, err) // nothing of this bucket can be known
 	}
-	if marks != 0 {
-		force = choices(marks, maxChannels, r.o.Choices, r.o.Channels)
+	if b, tuned := forced.BucketOf(collective, bytes, r.o.Ranks); tuned && marks != 0 {
+		force = choices(b, marks, maxChannels, r.o.Choices, r.o.Channels)
 	}
 	list := order(force)
 	r.progress.bucket(round, collective, bytes, len(list))

@@ -1,14 +1,69 @@
 package sweep
 
 import (
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"dynamiccl/actions"
 	"dynamiccl/state"
 	"dynamiccl/tuner/tunersim"
 )
+
+// Our kernels' rows and points are read back as the choices that they are, and people read them as such.
+func TestSweepOfKernels(t *testing.T) {
+	w := newWorld(t)
+	text := strings.Join(tableColumns, ",") + "\n"
+	for _, tail := range []string{"AllReduce,65536,default,-,-,-,10.00", "AllReduce,65536,collective,Ring,LL,8,9.00", "AllReduce,65536,lsa,oneshot,-,4,8.00",
+		"AllReduce,65536,lsa,oneshot,-,16,6.00", "AllReduce,65536,lsa,twoshot,-,16,4.00", "AllReduce,65536,lsa,bulk,-,32,5.00", "AllReduce,65536,lsa,bulk,-,16,7.00",
+		"AllGather,65536,default,-,-,-,10.00", "AllGather,65536,lsa,oneshot,-,1,12.00"} {
+		text += "m,2.28.9,4,4,socket,quiet," + tail + "\n"
+	}
+	var err error
+	if w.table, err = tunersim.ReadTable(strings.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	var report strings.Builder
+	o := w.options()
+	o.Collectives, o.Sizes, o.Report = []string{"AllReduce", "AllGather"}, []uint64{65536}, &report
+	for range 2 { // the second time everything is in the journal
+		if err := w.sweep(o); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.measured["AllReduce 65536 lsa/twoshot/16"]; n != 1 {
+			t.Errorf("measured %d times", n)
+		}
+	}
+	got := readTable(t, o.Out)
+	for _, b := range w.table.Buckets() {
+		if want := w.table.Actions(b); len(got.Actions(b)) != len(want) {
+			t.Errorf("%s: rows of %v, want %v", b, got.Actions(b), want)
+		}
+		for _, a := range w.table.Actions(b) {
+			want, _ := w.table.Cost(b, a)
+			if ns, ok := got.Cost(b, a); !ok || math.Abs(ns-want) > 1e-6 {
+				t.Errorf("%s %s: %g, %v; want %g", b, a, ns, ok, want)
+			}
+		}
+	}
+	if !strings.Contains(report.String(), " lsa/twoshot/16 ") {
+		t.Errorf("the report names no kernel:\n%s", &report)
+	}
+}
+
+// A kernel whose CTAs were its own has a row of those that ran.
+func TestRowOfAKernelWithItsOwnCTAs(t *testing.T) {
+	p := Point{Collective: "AllReduce", Bytes: 1024, Action: "lsa/oneshot", Ran: "lsa/oneshot/4", MedianUs: 4, Outcome: OutcomeOK}
+	if c, err := choiceColumns(p); err != nil || c != [4]string{"lsa", "oneshot", "-", "4"} {
+		t.Errorf("%v, %v", c, err)
+	}
+	p.Ran = ""
+	if c, err := choiceColumns(p); err == nil {
+		t.Errorf("CTAs that nobody knows: %v", c)
+	}
+}
 
 // A device kernel has no number of channels; its row is read back as the choice that learners have. Of other kernels a
 // table wants the number.
