@@ -154,10 +154,29 @@ func (m *Machine) warps(asked uint8, proto actions.Protocol, nodes int) (loss, n
 	return off(float64(asked)) / off(own), (float64(asked) - own) * m.WarpNs
 }
 
-// lsa is load/store over NVLink: one-shot (everyone reads everything) or two-shot (reduce a share, then gather).
+// lsaCrossings are how often something crosses a link behind something else: the data of each shot, and in bulk, which has
+// no flags beside it, a barrier behind. Only AllReduce has two shots.
+func lsaCrossings(c actions.Collective, k actions.Kernel) float64 {
+	shots := 1.0
+	if c == actions.AllReduce && k != actions.OneShot {
+		shots = 2
+	}
+	if k == actions.Bulk {
+		return 2 * shots
+	}
+	return shots
+}
+
+// runsLSA says whether a collective has a kernel.
+func runsLSA(c actions.Collective, k actions.Kernel) bool {
+	return k == actions.OneShot || c == actions.AllReduce || k == actions.Bulk && (c == actions.AllGather || c == actions.ReduceScatter)
+}
+
+// lsa is load/store over NVLink: in one shot everyone writes all it has to all others, in two each adds up a share and
+// writes its sums to them. Lines are half flag: twice the bytes.
 func (m *Machine) lsa(cond *Condition, c call, a actions.Action) (parts, bool) {
 	ranks, nodes, _ := ranksOf(m.Shape)
-	if nodes > 1 || m.LSA.CTAGBs == 0 {
+	if nodes > 1 || m.LSA.CTAGBs == 0 || !runsLSA(c.collective, a.Kernel) {
 		return parts{}, false
 	}
 	n, ctas := float64(ranks), max(float64(a.Channels), 1)
@@ -169,17 +188,21 @@ func (m *Machine) lsa(cond *Condition, c call, a actions.Action) (parts, bool) {
 	}
 	launch := m.LSA.LaunchNs*cond.LaunchTimes + ctas*cond.ComputeNs
 	barrier := m.LSA.BarrierNs * cond.LatencyTimes * (1 + 0.05*n)
-	p := parts{latencyNs: launch + barrier, wobble: m.device[0].at(c.collective, c.log2Bytes, math.Log2(ctas)), fixedNs: cond.ConstantNs,
+	p := parts{latencyNs: launch + lsaCrossings(c.collective, a.Kernel)*barrier, wobble: m.device[0].at(c.collective, c.log2Bytes, math.Log2(ctas)), fixedNs: cond.ConstantNs,
 		remoteNs: cond.RemoteNs, lastNs: barrier}
-	switch c.collective {
-	case actions.AllReduce:
-		one, two := rate(c.bytes*(n-1)), rate(2*c.bytes*(n-1)/n)+2*barrier
-		p.transferNs = min(one, two)
-	case actions.AllGather, actions.ReduceScatter:
-		p.transferNs = rate(c.bytes * (n - 1) / n)
-	default:
-		p.transferNs = rate(c.bytes)
+	moved := c.bytes
+	switch {
+	case c.collective == actions.AllReduce && a.Kernel == actions.OneShot:
+		moved *= n - 1
+	case c.collective == actions.AllReduce:
+		moved *= 2 * (n - 1) / n
+	case c.collective == actions.AllGather || c.collective == actions.ReduceScatter:
+		moved *= (n - 1) / n
 	}
+	if a.Kernel != actions.Bulk {
+		moved *= 2
+	}
+	p.transferNs = rate(moved)
 	p.remoteNs += cond.RemoteShare * p.transferNs
 	return p, true
 }

@@ -69,6 +69,26 @@ func TestModelFollowsItsSources(t *testing.T) {
 		t.Errorf("proxy costs %.0f ns more than GDAKI one way, the paper's round trips differ by 1,300", d)
 	}
 	less("one-shot load/store beats hops at 1 KiB", ns(&nvlink, 1024, "lsa/oneshot/1"), ns(&nvlink, 1024, "Ring/LL/1")/2)
+	for _, c := range []struct {
+		why         string
+		bytes       uint64
+		first, then string
+	}{
+		{"one shot crosses once", 1 << 10, "lsa/oneshot/1", "lsa/twoshot/1"},
+		{"flags need no barriers", 1 << 13, "lsa/twoshot/4", "lsa/bulk/4"},
+		{"two shots move a share", 1 << 18, "lsa/twoshot/32", "lsa/oneshot/32"},
+		{"bulk wastes no bandwidth on flags", 1 << 24, "lsa/bulk/32", "lsa/twoshot/32"},
+		{"CTAs add bandwidth", 1 << 20, "lsa/twoshot/32", "lsa/twoshot/4"},
+	} {
+		less(c.why, ns(&nvlink, c.bytes, c.first), ns(&nvlink, c.bytes, c.then))
+	}
+	quiet := Quiet()
+	for s, want := range map[string]bool{"lsa/oneshot/16": true, "lsa/twoshot/16": false, "lsa/bulk/16": true} {
+		_, gathers := nvlink.Cost(&quiet, actions.AllGather, 1<<20, must(t, s))
+		if _, sends := nvlink.Cost(&quiet, actions.Broadcast, 1<<20, must(t, s)); gathers != want || sends != (s == "lsa/oneshot/16") {
+			t.Errorf("%s: AllGather %v, Broadcast %v", s, gathers, sends)
+		}
+	}
 	less("CPU load is quanta", 3*socket.QuantumNs, socket.mustCost(t, Condition{Name: "cpu-load", LinkShare: 1, LatencyTimes: 1, LaunchTimes: 1,
 		SMShare: 1, CPUWait: 2}, actions.AllReduce, 1024, "Ring/LL/1").SignalNs)
 }
