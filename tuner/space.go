@@ -15,9 +15,9 @@ import (
 var channelChoices = []uint8{1, 2, 4, 8, 16, 24, 32}
 
 // ActionSet lists what may be chosen for a bucket: NCCL's default first, then every algorithm and protocol that NCCL's
-// cost tables allow on all ranks, then our own kernels that all ranks can run. Ring and Tree come with a channel count; the others keep NCCL's own, which depends on
-// multicast or network hardware that a count must not fight. Where LL is NCCL's device kernel it is there once, as
-// deviceLL. maxChannels 0: not known.
+// cost tables allow on all ranks, then our own kernels that all ranks can run. Ring and Tree come with a channel count; the
+// others keep NCCL's own, which depends on multicast or network hardware that a count must not fight. Where LL is NCCL's
+// device kernel it is there once, as deviceLL. maxChannels 0: not known.
 func ActionSet(b state.Bucket, marks MarkSet, maxChannels int) []actions.Action {
 	set := []actions.Action{actions.Default}
 	for algo := range actions.Algorithm(actions.NumAlgorithms) {

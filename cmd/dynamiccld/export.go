@@ -40,7 +40,8 @@ func (a *app) exportCommand() *cobra.Command {
 		Short: "Write what is chosen as rules for NCCL's example tuner plugin",
 		Long: `Write what is chosen, of a live daemon or of a store file, in the CSV of NCCL's example
 tuner plugin (NCCL_TUNER_CONFIG_FILE). Buckets on NCCL's default have no line: the format
-cannot say "NCCL's own choice".`,
+cannot say "NCCL's own choice". Nor can it say lsa/..., our own kernels: where one of them is
+chosen nothing is written, and the error names the bucket.`,
 		Example: `  dynamiccld export --format nccl-csv -o nccl_tuner.conf
   dynamiccld export --store /var/lib/dynamiccl/store.db --nccl-version 2.30.7`,
 		Args: wantArgs(),

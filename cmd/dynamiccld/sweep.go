@@ -38,9 +38,8 @@ func (a *app) sweepCommand() *cobra.Command {
 		Short: "Measure NCCL's default and every choice that a tuner can make on the GPUs of this machine",
 		Long: `Measure what NCCL's default and every allowed choice of algorithm, protocol and channels
 takes here, one rank a GPU. The communicator stays: a plan forces one choice after the
-other, as a daemon would, and each rank says whether it ran. Each point is a
-CUDA graph of up to 20 calls, replayed with warm clocks; its value is the slowest rank's
-median.
+other, as a daemon would, and each rank says whether it ran. Each point is a CUDA graph of
+up to 20 calls, replayed with warm clocks; its value is the slowest rank's median.
 
 Three files: TABLE.csv with a row for each choice that ran, for 'eval', 'train' and
 learners; TABLE.points.jsonl with every point, spread, what ran, and why there is no row;
@@ -87,9 +86,9 @@ communicator is destroyed.`,
 	flags.StringVar(&f.largest, "max", "", "largest size (default 256M, on several nodes 4M)")
 	flags.Uint64Var(&f.factor, "factor", 4, "from one size to the next")
 	flags.StringSliceVar(&f.sizes, "sizes", nil, "the sizes themselves")
-	flags.StringSliceVar(&f.choices, "choices", nil, "what to force (default: all that NCCL allows); 'default' alone forces nothing")
+	flags.StringSliceVar(&f.choices, "choices", nil, "what to force (default: all that ranks can run); 'default' alone forces nothing")
 	flags.StringSliceVar(&f.channels, "channels", nil, "channels of Ring and Tree (default: those that learners try)")
-	flags.BoolVar(&f.o.Exact, "exact-channels", false, "no row where NCCL runs another number of channels than asked for")
+	flags.BoolVar(&f.o.Exact, "exact-channels", false, "no row where another number of channels or CTAs runs than asked for")
 	flags.StringVar(&f.o.Calls, "calls", workers.Graph, "graph: replays of a CUDA graph; stream: plain calls")
 	flags.IntVar(&f.o.Single, "single-calls", 0, "time so many single calls of a point, for their noise (default: replays of up to 20)")
 	flags.StringVar(&f.o.Samples, "samples", "", "file that gets the sampled times of every measured call; wants --calls stream")

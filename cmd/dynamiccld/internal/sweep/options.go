@@ -45,7 +45,7 @@ type Options struct {
 	Condition   string // "": from the load
 	Collectives []string
 	Sizes       []uint64
-	Choices     []Pattern // none: all that NCCL allows
+	Choices     []Pattern // none: all that ranks can run
 	Channels    []uint8   // none: those that learners try
 	Exact       bool      // leave out choices of which NCCL runs another number of channels
 	Calls       string    // workers.Graph or workers.Stream
