@@ -81,13 +81,13 @@ func (a *app) onTerminal() bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// workerEnviron is the environment of ranks: ours with the plugin, and nothing else of DynamICCL's but, where calls are to
-// be timed, what times them: the preload library or, if the user wants that, NCCL's kernel events.
+// workerEnviron is the environment of ranks: ours with the plugin and the preload library, which has our kernels and, where
+// calls are to be timed, times them, and nothing else of DynamICCL's. If the user wants that, NCCL's kernel events time them.
 func (a *app) workerEnviron(setup launch.Setup, timed bool) []string {
 	var variables []launch.Variable
 	kernels := config.SwitchedOn(a.getenv, config.KernelEventsVariable)
 	for _, v := range setup.Variables {
-		if strings.HasPrefix(v.Name, "NCCL_") || v.Name == "LD_PRELOAD" && timed && !kernels {
+		if strings.HasPrefix(v.Name, "NCCL_") || v.Name == "LD_PRELOAD" && !kernels {
 			variables = append(variables, v)
 		}
 	}

@@ -125,7 +125,7 @@ static Rank start() {
   CUDA(cudaSetDevice(rank));
   NCCL(ncclCommInitRank(&k.comm, numRanks, shared->id, rank));
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
-  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = 4 * numRanks * kBulkPacks * kBulkBytes, flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
+  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = dyn_bulk_bytes(kBulkPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
   size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
   void *scratch;
   NCCL(ncclMemAlloc(&scratch, bytes));

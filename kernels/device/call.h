@@ -62,5 +62,7 @@ DYN_BOTH static inline size_t dyn_part(size_t packs, int nRanks) { return (packs
 /* Lines that a slot must have room for in two shots. In one shot, and where ranks have parts, it is the packs of a part; a
  * broadcast has one more. */
 DYN_BOTH static inline size_t dyn_two_shot_lines(size_t packs, int nRanks) { return 2 * dyn_part(packs, nRanks); }
+/* Bytes of a rank's memory for what goes in bulk. */
+DYN_BOTH static inline size_t dyn_bulk_bytes(size_t packs, int nRanks) { return 4 * (size_t)nRanks * packs * DYN_BULK_BYTES; }
 
 #endif

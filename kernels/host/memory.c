@@ -51,16 +51,18 @@ void dyn_context_leave(bool pushed) {
 
 /* ---- scratch memory ---- */
 
-/* A size that all ranks must agree on: where one differs, none gets kernels (dyn_lsa_open). */
-static size_t scratch_bytes(void) {
+static size_t scratch_mib(void) {
   const char *text = getenv("DYNAMICCL_SCRATCH_MIB");
-  if (text == NULL || *text == '\0') return DEFAULT_MIB * MIB;
+  if (text == NULL || *text == '\0') return DEFAULT_MIB;
   char *end;
   unsigned long mib = strtoul(text, &end, 10);
-  if (*text >= '0' && *text <= '9' && *end == '\0' && mib >= 1 && mib <= MOST_MIB) return mib * MIB;
+  if (*text >= '0' && *text <= '9' && *end == '\0' && mib >= 1 && mib <= MOST_MIB) return mib;
   dyn_host_say("DYNAMICCL_SCRATCH_MIB=%s: want 1 to %d; taking %d", text, MOST_MIB, DEFAULT_MIB);
-  return DEFAULT_MIB * MIB;
+  return DEFAULT_MIB;
 }
+/* All ranks must agree on it: where one differs, none gets kernels (dyn_lsa_open). Two pages a lane come on top: the first,
+ * and some for slots, so that they have a line more than a power of two, which a broadcast needs. */
+static size_t scratch_bytes(void) { return scratch_mib() * MIB + NUM_LANES * 2 * PAGE; }
 
 static struct scratch *take_spare(dyn_context context, unsigned long long id, size_t bytes) {
   struct scratch *found = NULL;
@@ -121,12 +123,12 @@ static bool clear(const struct scratch *scratch) {
 }
 
 static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t bytes) {
-  size_t rest = bytes - PAGE, slots = 2 * lsa->nRanks;
+  size_t rest = bytes - 2 * PAGE, slots = 2 * lsa->nRanks;
   struct dyn_domain *d = &lane->domain;
   struct dyn_bulk *b = &lane->bulk;
   d->rank = (int32_t)lsa->rank;
   d->nRanks = (int32_t)lsa->nRanks;
-  d->lines = rest / 4 / slots / DYN_LINE_BYTES;
+  d->lines = (rest / 4 + PAGE) / slots / DYN_LINE_BYTES;
   b->packs = rest / 4 * 3 / (2 * slots) / DYN_BULK_BYTES;
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     char *base = (char *)(uintptr_t)lsa->bases[r] + at;

@@ -226,7 +226,7 @@ static void make(World &w, int nRanks, uint64_t calls, uint64_t seed) {
     w.counters.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 2));
     w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
     w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
-    w.memory.emplace_back(new char[4 * nRanks * bulkPacks() * kBulkBytes + kBulkBytes]());
+    w.memory.emplace_back(new char[dyn_bulk_bytes(bulkPacks(), nRanks) + kBulkBytes]());
     pthread_barrier_init(&w.ofRank[r], nullptr, kBlocks * kBlockThreads);
     for (unsigned b = 0; b < kBlocks; b++) pthread_barrier_init(&w.ofBlock[r * kBlocks + b], nullptr, kBlockThreads);
   }

@@ -21,11 +21,14 @@ void __syncthreads() {
   ONE(oneShot_##NAME, sizeof(TYPE)) \
   ONE(twoShot_##NAME, sizeof(TYPE)) \
   {"bulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), [](const kernel_arguments *a) { bulk_##NAME(a->call, a->second.bulk); }}, \
-  ONE(reduceScatter_##NAME, sizeof(TYPE))
+  ONE(reduceScatter_##NAME, sizeof(TYPE)) \
+  {"reduceScatterBulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), \
+   [](const kernel_arguments *a) { reduceScatterBulk_##NAME(a->call, a->second.bulk); }},
 
 static const kernel kernels[] = {
     DYN_TYPES(TYPED)
     ONE(allGather, 1)
+    {"allGatherBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allGatherBulk(a->call, a->second.bulk); }},
     ONE(allToAll, 1)
     {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }},
 };

@@ -73,6 +73,8 @@ FAKEGPU_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, 
   return 0;
 }
 
+FAKEGPU_API CUresult cuFuncLoad(CUfunction function) { return function == NULL ? CUDA_ERROR_INVALID_VALUE : 0; }
+
 FAKEGPU_API CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
   int known = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value <= 232448;
   return function != NULL && known ? 0 : CUDA_ERROR_INVALID_VALUE;

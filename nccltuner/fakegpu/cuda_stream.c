@@ -68,6 +68,14 @@ FAKEGPU_API CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
   return 0;
 }
 
+/* What it still has to do is done first, and its memory stays. */
+FAKEGPU_API CUresult cuStreamDestroy_v2(CUstream stream) { return stream == NULL ? CUDA_ERROR_INVALID_VALUE : stream_wait(stream); }
+
+FAKEGPU_API CUresult cuStreamGetId(CUstream stream, unsigned long long *id) {
+  *id = (unsigned long long)(uintptr_t)stream_of(stream); /* no stream's memory is another's later */
+  return 0;
+}
+
 FAKEGPU_API CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
   *context = stream == NULL ? fakegpu_current() : stream->context;
   return *context == NULL ? CUDA_ERROR_INVALID_VALUE : 0;

@@ -16,7 +16,7 @@ import (
 // build is where the libraries are, and below it the test programs.
 var build string
 
-func TestMain(m *testing.M) { testbuild.Main(m, &build, "../fakegpu tests") }
+func TestMain(m *testing.M) { testbuild.Main(m, &build, "../fakegpu tests", "../preload tests") }
 
 const table = "../../tuner/tunersim/testdata/measurements/h200x2-nvlink-quiet.csv"
 

@@ -11,7 +11,7 @@ import (
 // make reads it does not see, and would answer from its cache after a change.
 func TestSources(t *testing.T) {
 	for _, pattern := range []string{"../fakegpu/*.*", "../fakegpu/Makefile", "../fakegpu/test/*", "../worker/*_api.h", "../harness/*", "../plugin/*.h", "../*.h",
-		"../../kernels/*.cuh", "../../kernels/device/*", "../../kernels/test/*"} {
+		"../../kernels/host/*", "../preload/*.[ch]", "../preload/test/*", "../../kernels/*.cuh", "../../kernels/device/*", "../../kernels/test/*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, files, err)

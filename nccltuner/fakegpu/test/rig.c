@@ -23,7 +23,7 @@ void rig_check(int holds, const char *what, const char *file, int line) {
 
 /* Peers write scratch memory, bulk memory and flags, one behind the other. */
 static size_t scratch_bytes(int nRanks) { return 2 * (size_t)nRanks * lines * DYN_LINE_BYTES; }
-static size_t bulk_bytes(int nRanks) { return 2 * (size_t)nRanks * bulkPacks * DYN_BULK_BYTES; }
+static size_t bulk_bytes(int nRanks) { return dyn_bulk_bytes(bulkPacks, nRanks); }
 static const size_t flagBytes = DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t);
 
 static void *pointer(CUdeviceptr at) { return (void *)(uintptr_t)at; }

@@ -303,10 +303,11 @@ static void refused(void) {
 }
 
 int main(int argc, char **argv) {
-  char kernels[] = "/tmp/dynamiccl-kernels-XXXXXX";
+  char kernels[4096];
   CHECK(argc == 3, "FOLDER LIBCUDA");
   folder = argv[1];
   driverPath = argv[2];
+  snprintf(kernels, sizeof kernels, "%s/kernels-XXXXXX", getenv("TMPDIR") == NULL ? "/tmp" : getenv("TMPDIR"));
   int fd = mkstemp(kernels);
   CHECK(fd >= 0 && write(fd, "\x50\xed\x55\xba", 4) == 4, "%s", kernels); /* all that the fake GPU looks at */
   setenv("DYNAMICCL_KERNELS", kernels, 1);

@@ -46,7 +46,7 @@ func newHost(t *testing.T, table string, environ ...string) *host {
 		}
 	}
 	h := &host{T: t, root: root, dir: t.TempDir()}
-	h.environ = append([]string{"PATH=/usr/bin:/bin", "HOME=" + h.dir, "TMPDIR=" + h.dir, "FAKEGPU_DIR=" + h.dir, "LD_LIBRARY_PATH=" + filepath.Join(root, ".cache", "fakegpu"),
+	h.environ = append([]string{"PATH=/usr/bin:/bin", "DYNAMICCL_NO_KERNELS=1", "HOME=" + h.dir, "TMPDIR=" + h.dir, "FAKEGPU_DIR=" + h.dir, "LD_LIBRARY_PATH=" + filepath.Join(root, ".cache", "fakegpu"),
 		"FAKEGPU_TABLE=" + filepath.Join(root, "tuner", "tunersim", "testdata", "measurements", table+".csv")}, environ...)
 	return h
 }

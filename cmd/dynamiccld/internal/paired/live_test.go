@@ -77,6 +77,44 @@ func TestLiveGain(t *testing.T) {
 	}
 }
 
+// Path is learnt like any other choice: our kernels where they are faster, NCCL where it is, and every element right.
+func TestLiveKernels(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kernels.fatbin")
+	if err := os.WriteFile(file, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
+		t.Fatal(err)
+	}
+	const table = "h200x4-nvlink-quiet"
+	m := newMachine(t, table, "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_KERNELS="+file, "DYNAMICCL_SCRATCH_MIB=16", "FAKEGPU_KERNEL_US=4", "FAKEGPU_KERNEL_GBS=20",
+		"NCCL_SYM_NOWIN_ENABLE=0")
+	said, code := m.bench("", 0, "--arms", "plain,run,run+DYNAMICCL_NO_KERNELS=1", "--collectives", "AllReduce,AllGather", "--sizes", "1K,1M", "--phases", "quiet:6s",
+		"--explore-budget", "30%", "--calls", "20")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	r := m.read()
+	if len(r.phases) != 1 || len(r.phases[0].Points) != 4 {
+		t.Fatalf("%d phases\n%s", len(r.phases), said)
+	}
+	for _, p := range r.phases[0].Points {
+		byDefault, best := m.costs(table, p.Collective, p.Bytes)
+		switch us, without := p.Us["run"], p.Us["run+DYNAMICCL_NO_KERNELS=1"]; {
+		case p.Bytes < 1<<20 && (us > 4.2 || without < best*0.999):
+			t.Errorf("%s %d: %.2f us with our kernels, which take 4.05, and %.2f without; NCCL's best is %.2f", p.Collective, p.Bytes, us, without, best)
+		case p.Bytes >= 1<<20 && (us < best*0.999 || us > byDefault*1.03):
+			t.Errorf("%s %d: %.2f us; NCCL's default takes %.2f, its best choice %.2f, our kernels 30 and more", p.Collective, p.Bytes, us, byDefault, best)
+		}
+	}
+	ours := 0
+	for _, c := range r.phases[0].Choices["run"] {
+		if strings.HasPrefix(c.Choice, "lsa/") {
+			ours++
+		}
+	}
+	if ours != 2 {
+		t.Errorf("%d choices are our kernels: %+v", ours, r.phases[0].Choices["run"])
+	}
+}
+
 // A load comes under which what was learnt is a loss: the arm finds something else, and what it had once the load is gone.
 func TestLiveAdapts(t *testing.T) {
 	const quietTable, loadedTable = "h200x4-socket-2nodes-quiet", "h200x4-socket-2nodes-cpu-load"
