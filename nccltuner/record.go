@@ -142,6 +142,7 @@ type RankView struct {
 	NoExplore   bool   // the user wants stored choices only
 	Fixed       bool   // the user wants NCCL's own choice for collectives that add up
 	DeviceLL    bool   // NCCL may run a device kernel where LL is chosen, if it is new enough
+	Kernels     bool   // it can run our own kernels, as all ranks could when it said so
 	Run         uint64 // the `dynamiccld run` that started the process, 0: none
 	NCCLVersion int    // NCCL_VERSION code, 0: not known
 	Calls       uint64
@@ -195,6 +196,7 @@ func (r *Record) view(v *RecordView) error {
 			NoExplore:   flags&RankNoExplore != 0,
 			Fixed:       flags&RankFixedNumerics != 0,
 			DeviceLL:    flags&RankDeviceLl != 0,
+			Kernels:     atomic.LoadUint32(&abi.MemoryState) == MemoryBound,
 			Run:         abi.Run,
 			NCCLVersion: int(abi.NcclVersion),
 			Calls:       atomic.LoadUint64(&abi.Calls),

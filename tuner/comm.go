@@ -16,6 +16,7 @@ type comm struct {
 	buckets   [actions.NumCollectives][state.NumBuckets]*bucket
 	peers     *agents.Peers
 	noise     agents.FabricNoise // of all buckets' detectors
+	kernels   bool               // every rank can run our own
 	early     []Entry            // stored choices of buckets whose marks nobody knows yet, the greatest gain first
 	dirty     bool               // a plan must be published
 	touched   bool               // something was observed since the last tick

@@ -140,6 +140,8 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 		c.joined(e)
 	case CommLeft:
 		c.left(e)
+	case KernelsOpen:
+		c.kernelsOpen(e)
 	case Marks:
 		c.marks(nowNs, e)
 	case Published:
@@ -159,7 +161,7 @@ func (c *Core) joined(e CommJoined) {
 		return // a daemon that scans twice, not a new communicator
 	}
 	m := newComm(e, c.cfg.Reward)
-	m.early = c.early(m)
+	m.early = c.early(m, false)
 	c.comms[e.Comm] = m
 	c.order = append(c.order, e.Comm)
 }

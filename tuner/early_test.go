@@ -132,3 +132,54 @@ func TestFirstPlanIsBounded(t *testing.T) {
 		t.Errorf("nothing is stored, the plan has %v", by)
 	}
 }
+
+// Stored choices of our own kernels wait until every rank can run them; then they are in the plan before any call of their
+// size. What an earlier daemon has in force is what stays.
+func TestStoredKernelsWaitUntilTheyAreOpen(t *testing.T) {
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}
+	ours := actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}
+	learned := func(c actions.Collective, log2 uint8, a actions.Action) tuner.Learned {
+		return tuner.Learned{Key: tuner.Key{Bucket: bucketOf(c, log2)}, Action: a, Calls: 9, CostNs: 500, Default: 1000}
+	}
+	prior := []tuner.Learned{learned(actions.AllReduce, 10, ours), learned(actions.AllReduce, 11, ring), learned(actions.AllGather, 12, ours), learned(actions.AllReduce, 13, ring),
+		learned(actions.AllReduce, 14, ours)}
+	inForce := map[state.Bucket]actions.Action{bucketOf(actions.AllReduce, 13): ours, bucketOf(actions.AllReduce, 14): ring}
+	for _, fixed := range []bool{false, true} {
+		core, by := joined(t, tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}, EventTimed: true, Prior: prior, InForce: inForce, FixedNumerics: fixed})
+		want := map[state.Bucket]actions.Action{bucketOf(actions.AllReduce, 11): ring, bucketOf(actions.AllReduce, 14): ring}
+		if fixed {
+			want = nil
+		}
+		check := func(when string) {
+			t.Helper()
+			if len(by) != len(want) {
+				t.Errorf("%s, fixed numerics %v: %v", when, fixed, by)
+			}
+			for b, a := range want {
+				if by[b].Base != a {
+					t.Errorf("%s, fixed numerics %v: %s has %s, want %s", when, fixed, b, by[b].Base, a)
+				}
+			}
+		}
+		check("at first")
+		core.Step(3, tuner.KernelsOpen{Comm: comm})
+		by = entriesOf(t, core.Step(4, tuner.Tick{}))
+		if want == nil {
+			want = map[state.Bucket]actions.Action{}
+		} else {
+			want[bucketOf(actions.AllReduce, 10)], want[bucketOf(actions.AllReduce, 13)] = ours, ours
+		}
+		want[bucketOf(actions.AllGather, 12)] = ours
+		check("once they are open")
+		core.Step(5, tuner.KernelsOpen{Comm: comm})
+		core.Step(5, tuner.KernelsOpen{Comm: comm + 1})
+		if out := core.Step(6, tuner.Tick{}); len(out.Plans) > 0 {
+			t.Errorf("told twice: %+v", out.Plans)
+		}
+		// The first call of a size tells what it has room for.
+		core.Step(7, tuner.Marks{Comm: comm, Bucket: bucketOf(actions.AllGather, 12), Set: tuner.MarkOf(ring)})
+		delete(want, bucketOf(actions.AllGather, 12))
+		by = entriesOf(t, core.Step(8, tuner.Tick{}))
+		check("once marks came")
+	}
+}

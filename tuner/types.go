@@ -39,7 +39,7 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || m&MarkOf(a) != 0
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, Marks, Published, *Sample, Advised, Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, Advised, Tick.
 type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.
@@ -57,6 +57,9 @@ type CommJoined struct {
 	// InForce is what an earlier daemon had the buckets settle on: ranks run it now.
 	InForce map[state.Bucket]actions.Action
 }
+
+// KernelsOpen says that every rank of a communicator can run our own kernels from now on.
+type KernelsOpen struct{ Comm CommID }
 
 // CommLeft says that every rank of a communicator has left or died.
 type CommLeft struct{ Comm CommID }
@@ -109,13 +112,14 @@ type Advised struct {
 // Tick lets time pass: schedules (re-measuring the default, dropping incomplete groups) are checked.
 type Tick struct{}
 
-func (CommJoined) event() {}
-func (CommLeft) event()   {}
-func (Marks) event()      {}
-func (Published) event()  {}
-func (*Sample) event()    {}
-func (Advised) event()    {}
-func (Tick) event()       {}
+func (CommJoined) event()  {}
+func (CommLeft) event()    {}
+func (KernelsOpen) event() {}
+func (Marks) event()       {}
+func (Published) event()   {}
+func (*Sample) event()     {}
+func (Advised) event()     {}
+func (Tick) event()        {}
 
 // Plan is what Step wants published for a communicator. Entries are complete: a bucket that is not listed passes through.
 type Plan struct {

@@ -93,6 +93,16 @@ static void fill_kernels(struct dyn_comm *comm, const struct dyn_device_calls *d
       comm->kernels[c][b] = (uint8_t)device->room(comm->lsa, c, (UINT64_C(2) << b) - 1);
 }
 
+void dyn_device_bind(struct dyn_comm *comm) {
+  for (uint32_t i = 0; i < comm->nRanks && comm->bound == 0; i++)
+    if (state_of(&ranks_of(comm)[i]) < DYN_MEMORY_OPEN) comm->bound = -1; /* the memory goes with the communicator */
+  if (comm->bound < 0 || !device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
+  comm->bound = 1;
+  say_state(comm, DYN_MEMORY_BOUND);
+}
+
+static void bind_now(void *comm) { dyn_device_bind(comm); }
+
 void dyn_device_join(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   const struct dyn_device_calls *device = device_of(member);
@@ -110,14 +120,7 @@ void dyn_device_join(struct dyn_member *member) {
   if (open) fill_kernels(comm, device);
   else dyn_device_leave(member);
   say_state(comm, open ? DYN_MEMORY_OPEN : DYN_MEMORY_REFUSED);
-}
-
-void dyn_device_bind(struct dyn_comm *comm) {
-  for (uint32_t i = 0; i < comm->nRanks && comm->bound == 0; i++)
-    if (state_of(&ranks_of(comm)[i]) < DYN_MEMORY_OPEN) comm->bound = -1; /* the memory goes with the communicator */
-  if (comm->bound < 0 || !device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
-  comm->bound = 1;
-  say_state(comm, DYN_MEMORY_BOUND);
+  if (open) device->made(comm, bind_now);
 }
 
 void dyn_device_leave(struct dyn_member *member) {

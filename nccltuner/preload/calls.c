@@ -85,15 +85,19 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
   return result;
 }
 
-/* A call that makes so many communicators. */
-#define ANNOUNCE(COUNT, NAME, PARAMETERS, ...) \
+/* A call that makes so many communicators, the only one at OUT. */
+#define ANNOUNCE(COUNT, OUT, NAME, PARAMETERS, ...) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+    ncclComm_t *made = OUT; \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     dyn_announce(COUNT); \
-    return real(__VA_ARGS__); \
+    if (made != NULL && !dyn_in_group()) dyn_device_makes(); \
+    ncclResult_t result = real(__VA_ARGS__); \
+    dyn_device_made(result == 0 && made != NULL && !dyn_in_group() ? *made : NULL); \
+    return result; \
   }
 
 DEVICE(ALL_REDUCE, sendbuff, recvbuff, op, 0, ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
@@ -171,15 +175,15 @@ FORWARD(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, 
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
 
 #define NO_COLOR (-1) /* NCCL_SPLIT_NOCOLOR: this rank gets no communicator */
-ANNOUNCE(1, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank), comm, nranks, commId, rank)
-ANNOUNCE(1, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
+ANNOUNCE(1, comm, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank), comm, nranks, commId, rank)
+ANNOUNCE(1, comm, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
          comm, nranks, commId, rank, config)
-ANNOUNCE(1, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+ANNOUNCE(1, newcomm, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
          ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, config)
-ANNOUNCE(ndev, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
-ANNOUNCE(color != NO_COLOR, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+ANNOUNCE(ndev, NULL, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
+ANNOUNCE(color != NO_COLOR, newcomm, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, color, key, newcomm, config)
-ANNOUNCE(1, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+ANNOUNCE(1, newcomm, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
          ncclConfig_t *config, int shrinkFlags), comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags)
-ANNOUNCE(1, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+ANNOUNCE(1, newcomm, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, nRanks, uniqueId, rank, newcomm, config)

@@ -25,6 +25,7 @@ static struct bound {
 static atomic_int used; /* cells so far: no look goes further */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for making and taking away, never for a look */
 static __thread struct bound *grouped; /* that this thread's group has seen */
+static __thread struct { bool open; void *chooser; void (*now)(void *); } making; /* in a call that makes a communicator */
 
 static struct bound *find(const void *comm) {
   int n = atomic_load_explicit(&used, memory_order_acquire);
@@ -53,6 +54,26 @@ static bool bind(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, 
   return i < MAX_BOUND;
 }
 
+/* In a group NCCL makes it in another thread, or later. */
+static void made(void *chooser, void (*now)(void *)) {
+  if (!making.open) return;
+  making.chooser = chooser;
+  making.now = now;
+}
+
+void dyn_device_makes(void) {
+  making.open = true;
+  making.now = NULL;
+}
+
+void dyn_device_made(void *comm) {
+  making.open = false;
+  if (comm == NULL || making.now == NULL) return;
+  struct dyn_passage passage = dyn_passage_enter(NULL, comm, 0);
+  making.now(making.chooser);
+  dyn_passage_leave(&passage, SUCCESS);
+}
+
 static void unbind(struct dyn_lsa *lsa) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < atomic_load(&used); i++)
@@ -65,7 +86,7 @@ static void close_lsa(struct dyn_lsa *lsa) {
   dyn_lsa_close(lsa);
 }
 
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, close_lsa};
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, made, close_lsa};
 
 /* ---- calls ---- */
 

@@ -25,6 +25,10 @@ struct dyn_request {
 /* As it is, with all that goes around a call of NCCL's (preload.c). */
 int dyn_forward(const struct dyn_request *request, uint64_t key);
 
+/* Around a call that makes a communicator: comm is NULL where it has not, or not yet. */
+void dyn_device_makes(void);
+void dyn_device_made(void *comm);
+
 /* Outside of groups. True: our kernel runs it, or it failed; *result is NCCL's. */
 bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result);
 /* In a group. True: it is held back. */

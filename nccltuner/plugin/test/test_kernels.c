@@ -22,14 +22,14 @@
 #define ONE_SHOT 1u
 #define BULK 4u
 
-enum how { ALL, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
+enum how { ALL, ALL_IN_GROUP, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
 
 /* ---- what the parent sees ---- */
 
 static struct shared {
   atomic_int waiting, round;
   uint32_t ran[RANKS][CALLS]; /* action of each call, as it ran */
-  uint32_t state[RANKS], marks[RANKS];
+  uint32_t early[RANKS], state[RANKS], marks[RANKS]; /* before and after the first call */
   uint64_t took[RANKS]; /* ms, to join */
   int open, closed;
 } *shared;
@@ -91,7 +91,14 @@ static void close_it(struct dyn_lsa *it) {
   __atomic_fetch_add(&shared->closed, 1, __ATOMIC_SEQ_CST);
 }
 
-static const struct dyn_device_calls device = {offer, open_all, room, bind, close_it};
+static void (*now)(void *);
+static void *nowOf;
+static void made(void *ofComm, void (*function)(void *)) {
+  nowOf = ofComm;
+  now = function;
+}
+
+static const struct dyn_device_calls device = {offer, open_all, room, bind, made, close_it};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
@@ -147,6 +154,13 @@ static void rank_main(void) {
   struct rig profiler;
   join(&profiler);
   meet(); /* NCCL's barrier at the end of making a communicator */
+  if (now != NULL && how != ALL_IN_GROUP) {
+    call = (struct dyn_preload_call){.depth = 1};
+    now(nowOf);
+    call = (struct dyn_preload_call){0};
+  }
+  shared->early[rank] = comm->self->memoryState;
+  meet();
   CHECK(one_call(BYTES, ONE_SHOT | BULK) == 0, "a call before there is a plan");
   shared->state[rank] = comm->self->memoryState;
   shared->marks[rank] = comm->self->marks[ALLREDUCE][BUCKET] >> 26 & 7;
@@ -227,8 +241,12 @@ int main(void) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(shared != MAP_FAILED);
 
+  play(ALL_IN_GROUP);
+  for (int r = 0; r < RANKS; r++) CHECK(shared->early[r] == DYN_MEMORY_OPEN && shared->state[r] == DYN_MEMORY_BOUND);
+  CHECK(count(LSA(2, 16)) > CALLS / 2);
   play(ALL);
   for (int r = 0; r < RANKS; r++) {
+    CHECK(shared->early[r] == DYN_MEMORY_BOUND, "rank %d: %u before its first call", r, shared->early[r]);
     CHECK(shared->state[r] == DYN_MEMORY_BOUND && shared->marks[r] == (ONE_SHOT | BULK), "rank %d: %u, %x", r, shared->state[r], shared->marks[r]);
     CHECK(shared->took[r] < 2000, "rank %d joined in %d ms", r, (int)shared->took[r]);
   }

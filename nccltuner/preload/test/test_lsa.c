@@ -86,7 +86,7 @@ static void bind(void) {
   fake->inside = succeed;
 }
 
-static void begin(void) {
+static void prepare(void) {
   make();
   for (int i = 0; i < STREAMS; i++) CHECK(cuda.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING) == 0);
   for (int i = 0; i < SLOTS; i++) {
@@ -95,6 +95,10 @@ static void begin(void) {
     in[i] = (float *)(uintptr_t)a;
     out[i] = (float *)(uintptr_t)b;
   }
+}
+
+static void begin(void) {
+  prepare();
   bind();
 }
 
@@ -136,6 +140,37 @@ static void calls(void) {
     for (int i = 0; i < SLOTS; i++) compare(&steps[i], i, runs(&steps[i]));
     meet(); /* nobody fills what a peer still sends: as in any program */
   }
+}
+
+static uintptr_t madeComm;
+static void bind_made(void *chooser) { CHECK(chooser == &planned && preload->device->bind(lsa, &planned, choose)); }
+static int make_comm(void) {
+  preload->device->made(&planned, bind_made);
+  madeComm = COMM;
+  return 0;
+}
+
+/* What a call of the program's makes is known when it returns; in a group only its first call tells. */
+static void made(void) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .action = LSA(0, 1)};
+  struct fake_id id = {""};
+  prepare();
+  s.stream = streams[0];
+  fill(&s, 0);
+  group_start();
+  fake->inside = make_comm;
+  CHECK(init(&madeComm, numRanks, id, rank) == 0);
+  fake->inside = succeed;
+  group_end();
+  planned = s.action;
+  CHECK(issue(&s, 0, COMM) == 0 && asked == 0, "bound in a group");
+  fake->inside = make_comm;
+  CHECK(init(&madeComm, numRanks, id, rank) == 0);
+  fake->inside = succeed;
+  make_call(&s, 0, 0);
+  wait_for_all();
+  compare(&s, 0, true);
 }
 
 /* Several calls of a communicator in a group are NCCL's, in their order, whatever the plan says; also beside a send, and
@@ -315,6 +350,7 @@ int main(int argc, char **argv) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(shared != MAP_FAILED);
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("calls", ranks, calls);
+  play("made", 2, made);
   play("groups", 2, groups);
   play("graphs", 3, graphs);
   play("again", 3, again);

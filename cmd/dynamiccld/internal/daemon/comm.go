@@ -25,6 +25,7 @@ type comm struct {
 	readAt    uint64              // calls of all ranks when the record was last read for marks
 	broken    bool
 	exploring bool // its newest plan has trials
+	opened    bool // the core knows that ranks can run our kernels
 }
 
 func newComm(record *nccltuner.Record) (*comm, error) {
@@ -81,6 +82,11 @@ func (c *comm) measured() bool {
 // eventTimed says that CUDA events time the calls of every rank.
 func (c *comm) eventTimed() bool {
 	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return !r.EventTimed })
+}
+
+// kernels says that every rank can run our own kernels.
+func (c *comm) kernels() bool {
+	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return !r.Kernels })
 }
 
 // noTimes says that a rank's calls are not timed (nccltuner/plugin/capture.c).

@@ -86,6 +86,11 @@ func (d *Daemon) readRecord(c *comm) {
 			return
 		}
 	}
+	if !c.opened && c.kernels() {
+		c.opened = true
+		d.log.Info("kernels over load and store are open", "comm", control.CommID(c.id()))
+		d.step(tuner.KernelsOpen{Comm: c.id()})
+	}
 	c.why = ""
 	if c.unfit() {
 		c.why = "ranks refuse the plan as damaged and run NCCL's defaults; use plugin and dynamiccld of one build"
