@@ -77,7 +77,7 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a program tuned: start or join the daemon, set NCCL's variables, say what was gained",
 		Long: `Run a program with DynamICCL. A daemon is started where none serves the directory, and
 ends with the last run; a daemon that serves already is joined. The program gets
-NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD (libdynamiccl-preload.so, which times calls, before
+NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD (libdynamiccl.so, which times calls, before
 yours), DYNAMICCL_DIR and NCCL_SYM_NOWIN_ENABLE=1 (not with
 --fixed-numerics); only variables travel, so launchers and scripts that fork need no more:
 

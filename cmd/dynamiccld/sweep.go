@@ -64,7 +64,7 @@ of each on every rank, and their noise (spread, tail, memory). A graph holds one
 so the table is one of its own and no other goes on in it.
 
 --samples, with --calls stream, writes what the daemon would have learnt of each measured
-call: the times that libdynamiccl-preload.so took by CUDA events around it, beside the time
+call: the times that libdynamiccl.so took by CUDA events around it, beside the time
 that the ranks' own events gave. With DYNAMICCL_KERNEL_EVENTS=1 in the environment they are
 the kernel and network times of NCCL's profiler; some releases of NCCL then hang when the
 communicator is destroyed.`,

@@ -34,7 +34,7 @@ func lsa(t *testing.T, program string, env ...string) {
 }
 
 func TestDevicePath(t *testing.T) {
-	lsa(t, "test_lsa", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl-preload.so"))
+	lsa(t, "test_lsa", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
 }
 
 // The library linked in, under the thread sanitizer.

@@ -49,7 +49,7 @@ export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$plugin
 export NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
 export NCCL_NVLS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN} LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
-export LD_PRELOAD=$root/lib/libdynamiccl-preload.so${LD_PRELOAD:+:$LD_PRELOAD} # without it nothing is measured
+export LD_PRELOAD=$root/lib/libdynamiccl.so${LD_PRELOAD:+:$LD_PRELOAD} # without it nothing is measured
 
 # In memory only, so that every daemon explores from the start; every epoch is sampled; half of the time may be lost.
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')

@@ -19,7 +19,7 @@ bin/dynamiccld serve --dir "$tmp/run" --store "$tmp/store.db" >"$tmp/daemon.log"
 daemon=$!
 sleep 1
 bin/dynamiccld doctor || true
-timeout $((seconds * 2 + 90)) env LD_PRELOAD="$root/lib/libdynamiccl-preload.so${NCCL_LIB:+:$NCCL_LIB}" torchrun --nproc-per-node "$gpus" nccltuner/gputest/smoke.py "$seconds" "$out" &
+timeout $((seconds * 2 + 90)) env LD_PRELOAD="$root/lib/libdynamiccl.so${NCCL_LIB:+:$NCCL_LIB}" torchrun --nproc-per-node "$gpus" nccltuner/gputest/smoke.py "$seconds" "$out" &
 job=$!
 # While the job runs: communicators and their buckets are shown as long as they live.
 until bin/dynamiccld status --json 2>/dev/null | grep -q '"active": true'; do

@@ -47,7 +47,7 @@
 #include "comm.h"
 
 #define NEEDS \
-  "start the program with `dynamiccld run`, which sets LD_PRELOAD=.../libdynamiccl-preload.so, or, with " \
+  "start the program with `dynamiccld run`, which sets LD_PRELOAD=.../libdynamiccl.so, or, with " \
   "DYNAMICCL_KERNEL_EVENTS=1 (docs/design.md, decision 9), set DYNAMICCL_NO_GRAPHS=1 in one that captures no CUDA graphs"
 
 /* Ends kernel times for this process: stored choices go on. */
@@ -62,7 +62,7 @@ static void refuse(struct dyn_process *process, dyn_logger log, const char *why)
 static const char *what_is_missing(const struct dyn_process *process, int version) {
   const char *late = getenv("NCCL_ENQUEUE_REARCH_ENABLE");
   if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS"))
-    return process->preload == NULL ? "without libdynamiccl-preload.so no call is timed"
+    return process->preload == NULL ? "without libdynamiccl.so no call is timed"
                                     : "timing calls needs a driver of CUDA 12.0 or newer";
   if (process->promised) return NULL;
   if (process->preload == NULL) return "CUDA graphs would be captured with kernel events in them";

@@ -17,7 +17,7 @@ func preload(t *testing.T, program string, args ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...)
-	cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl-preload.so")}
+	cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl.so")}
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
@@ -60,7 +60,7 @@ func TestPreloadWithoutNCCL(t *testing.T) {
 
 // It exports NCCL's calls and what the plugin looks for, and needs nothing but libc.
 func TestPreloadLibrary(t *testing.T) {
-	f, err := elf.Open(filepath.Join(build, "libdynamiccl-preload.so"))
+	f, err := elf.Open(filepath.Join(build, "libdynamiccl.so"))
 	if err != nil {
 		t.Fatal(err)
 	}

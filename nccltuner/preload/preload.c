@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LD_PRELOAD=libdynamiccl-preload.so: times collectives by CUDA events while the plugin wants that (probe.c), and keeps
+ * LD_PRELOAD=libdynamiccl.so: times collectives by CUDA events while the plugin wants that (probe.c), and keeps
  * kernel events out of CUDA graphs (calls.c). In a program without the plugin it forwards and does nothing else.
  */
 #include "device.h"
@@ -52,7 +52,7 @@ void *dyn_find(dyn_real *cache, const char *name, const void *own) {
   if (real != NULL) {
     atomic_store_explicit(cache, real, memory_order_release); /* threads that race find the same */
   } else if (!atomic_flag_test_and_set(&said)) {
-    fprintf(stderr, "libdynamiccl-preload.so: %s was called, but no NCCL that has it is loaded (libnccl.so.2): the call "
+    fprintf(stderr, "libdynamiccl.so: %s was called, but no NCCL that has it is loaded (libnccl.so.2): the call "
             "fails; run without LD_PRELOAD to see what the program does alone\n", name);
   }
   return real;

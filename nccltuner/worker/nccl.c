@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NCCL is taken from the library that was named, and not from whatever else the process has loaded; but where
- * libdynamiccl-preload.so is preloaded the calls go through it, as a program's own would, for else it would time none.
+ * libdynamiccl.so is preloaded the calls go through it, as a program's own would, for else it would time none.
  */
 #include <dlfcn.h>
 #include <stdlib.h>

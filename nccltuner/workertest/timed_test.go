@@ -42,7 +42,7 @@ func TestTimedByEvents(t *testing.T) {
 			t.Run(fmt.Sprintf("%d ranks of %s", ranks, version), func(t *testing.T) {
 				env, dir := pluginEnv(t)
 				g := startGroup(t, ranks, sameEnv(append(env, "FAKEGPU_TABLE="+writeTable(t, ranks, 1), "FAKEGPU_OPTIONS=--nccl "+version,
-					"LD_PRELOAD="+build+"/libdynamiccl-preload.so:"+build+"/libnccl.so.2")...))
+					"LD_PRELOAD="+build+"/libdynamiccl.so:"+build+"/libnccl.so.2")...))
 				g.init()
 				f := newForcer(t, dir, ranks)
 				var v nccltuner.RecordView
@@ -100,7 +100,7 @@ func (f *forcer) hold(all [][]nccltuner.Sample, choice actions.Action, us float6
 func TestTimedAroundGraphs(t *testing.T) {
 	const bytes, calls = 65536, 10
 	env, dir := pluginEnv(t)
-	g := startGroup(t, 2, sameEnv(append(env, "FAKEGPU_TABLE="+writeTable(t, 2, 1), "LD_PRELOAD="+build+"/libdynamiccl-preload.so")...))
+	g := startGroup(t, 2, sameEnv(append(env, "FAKEGPU_TABLE="+writeTable(t, 2, 1), "LD_PRELOAD="+build+"/libdynamiccl.so")...))
 	g.init()
 	f := newForcer(t, dir, 2)
 	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   LD_PRELOAD=libdynamiccl-preload.so test_lsa FOLDER LIBCUDA     FOLDER has the fake libnccl.so.2
+ *   LD_PRELOAD=libdynamiccl.so test_lsa FOLDER LIBCUDA     FOLDER has the fake libnccl.so.2
  * Which calls become kernels and which NCCL's, in and out of groups, on several streams and in CUDA graphs, with every
  * element compared; and what becomes of those who wait for a rank that dies.
  */

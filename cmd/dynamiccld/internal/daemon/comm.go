@@ -95,7 +95,7 @@ func (c *comm) noTimes() bool {
 }
 
 // whyNoTimes is said of such a communicator.
-const whyNoTimes = "a rank's calls are not timed, for they do not go through libdynamiccl-preload.so: stored choices only; start the program " +
+const whyNoTimes = "a rank's calls are not timed, for they do not go through libdynamiccl.so: stored choices only; start the program " +
 	"with `dynamiccld run`, and have its libraries call NCCL by name and not through dlsym"
 
 // noExplore and fixedNumerics say what the user wants of the processes: one rank's word binds the communicator.

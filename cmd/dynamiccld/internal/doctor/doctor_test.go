@@ -48,8 +48,8 @@ func newPatient(t *testing.T) *patient {
 	p.mkdir(p.lib)
 	p.compile("libnccl-tuner-dynamiccl.so", plugin(nccltuner.ABIVersion))
 	p.link("libnccl-tuner-dynamiccl.so", "libnccl-profiler-dynamiccl.so")
-	p.compile("libdynamiccl-preload.so", "int dynamiccl_preload;")
-	p.env["LD_PRELOAD"] = "/u/first.so " + filepath.Join(p.lib, "libdynamiccl-preload.so")
+	p.compile("libdynamiccl.so", "int dynamiccl_preload;")
+	p.env["LD_PRELOAD"] = "/u/first.so " + filepath.Join(p.lib, "libdynamiccl.so")
 	return p
 }
 
@@ -201,14 +201,18 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 			p.compile("libother.so", "int ncclProfiler_v3;")
 			p.env["DYNAMICCL_CHAIN_PROFILER"] = "libother.so"
 		}, "chain", OK, []string{"libother.so"}},
-		{"no preload", func(p *patient) { delete(p.env, "LD_PRELOAD") }, "preload", Warn, []string{"not in LD_PRELOAD", "dynamiccld run", "export LD_PRELOAD=", "lib/libdynamiccl-preload.so"}},
+		{"no preload", func(p *patient) { delete(p.env, "LD_PRELOAD") }, "preload", Warn, []string{"not in LD_PRELOAD", "dynamiccld run", "export LD_PRELOAD=", "lib/libdynamiccl.so"}},
 		{"no preload anywhere", func(p *patient) {
 			delete(p.env, "LD_PRELOAD")
-			os.Remove(filepath.Join(p.lib, "libdynamiccl-preload.so"))
+			os.Remove(filepath.Join(p.lib, "libdynamiccl.so"))
 		}, "preload", Warn, []string{"make plugin"}},
-		{"preload gone", func(p *patient) { os.Remove(filepath.Join(p.lib, "libdynamiccl-preload.so")) }, "preload", Fail, []string{"which is not there", "make plugin"}},
-		{"preload by name", func(p *patient) { p.env["LD_PRELOAD"] = "libdynamiccl-preload.so" }, "preload", OK, []string{"is preloaded"}},
-		{"another preload of that name", func(p *patient) { p.compile("libdynamiccl-preload.so", "int x;") }, "preload", Fail, []string{"another library"}},
+		{"preload gone", func(p *patient) { os.Remove(filepath.Join(p.lib, "libdynamiccl.so")) }, "preload", Fail, []string{"which is not there", "make plugin"}},
+		{"preload by name", func(p *patient) { p.env["LD_PRELOAD"] = "libdynamiccl.so" }, "preload", OK, []string{"is preloaded"}},
+		{"another preload of that name", func(p *patient) { p.compile("libdynamiccl.so", "int x;") }, "preload", Fail, []string{"another library"}},
+		{"no kernels", func(p *patient) {}, "kernels", OK, []string{"not built", "make kernels"}},
+		{"kernels", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), "x") }, "kernels", OK, []string{"may run our own", "lib/dynamiccl-kernels.fatbin"}},
+		{"kernels elsewhere", func(p *patient) { p.env["DYNAMICCL_KERNELS"] = "/elsewhere" }, "kernels", Fail, []string{"/elsewhere", "unset DYNAMICCL_KERNELS"}},
+		{"kernels unwanted", func(p *patient) { p.env["DYNAMICCL_NO_KERNELS"] = "1" }, "kernels", OK, []string{"DYNAMICCL_NO_KERNELS is set"}},
 		{"a promise", func(p *patient) { delete(p.env, "LD_PRELOAD"); p.env["DYNAMICCL_NO_GRAPHS"] = "1" }, "preload", Warn, []string{"not in LD_PRELOAD"}},
 		{"a promise for kernel events", func(p *patient) {
 			delete(p.env, "LD_PRELOAD")

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,9 +11,27 @@ import (
 )
 
 const (
-	preloadFile   = "libdynamiccl-preload.so"
+	preloadFile   = "libdynamiccl.so"
+	kernelsFile   = "dynamiccl-kernels.fatbin"
 	preloadSymbol = "dynamiccl_preload" // nccltuner/preload/preload.h
 )
+
+// checkKernels says whether our own kernels are there for the preload library (kernels/host/module.c). Nothing is wrong where
+// they are not: NCCL runs all calls.
+func checkKernels(r *Report, h Host, dir string) {
+	file := cmp.Or(h.Getenv("DYNAMICCL_KERNELS"), filepath.Join(dir, kernelsFile))
+	info, err := os.Stat(file)
+	switch {
+	case config.SwitchedOn(h.Getenv, "DYNAMICCL_NO_KERNELS"):
+		r.ok("kernels", "DYNAMICCL_NO_KERNELS is set: NCCL runs all calls")
+	case err == nil && info.Mode().IsRegular():
+		r.ok("kernels", "ranks of one node may run our own: "+file)
+	case h.Getenv("DYNAMICCL_KERNELS") != "":
+		r.fail("kernels", fmt.Sprintf("DYNAMICCL_KERNELS names %s, which is no file: NCCL runs all calls", file), "build it with `make kernels`, or unset DYNAMICCL_KERNELS")
+	default:
+		r.ok("kernels", "our own are not built, NCCL runs all calls: `make kernels` builds them")
+	}
+}
 
 // checkPreload says whether calls are timed: by the preload library or, where the user asks for kernel events and promises
 // that no CUDA graphs are captured, by NCCL (nccltuner/plugin/capture.c). profiler is ours.
@@ -35,6 +54,7 @@ func checkPreload(r *Report, h Host, profiler *library) {
 			r.fail("preload", path+" is another library of this name", remedy)
 		default:
 			r.ok("preload", "calls are timed by CUDA events: "+path+" is preloaded")
+			checkKernels(r, h, filepath.Dir(path))
 		}
 		return
 	}

@@ -191,7 +191,7 @@ func (s *Session) check() error {
 			return fmt.Errorf("rank %d has the tuner plugin and not its profiler half, so nobody tells what runs; unset NCCL_PROFILER_PLUGIN, "+
 				"or name yours in DYNAMICCL_CHAIN_PROFILER: %w", r.Rank, ErrSetup)
 		case s.o.Times && r.NoTimes:
-			return fmt.Errorf("rank %d times no calls, so there are no samples; `make plugin` builds libdynamiccl-preload.so beside the plugin: %w", r.Rank, ErrSetup)
+			return fmt.Errorf("rank %d times no calls, so there are no samples; `make plugin` builds libdynamiccl.so beside the plugin: %w", r.Rank, ErrSetup)
 		case r.PlanUnfit:
 			return fmt.Errorf("rank %d refuses the plan as damaged; use plugin and dynamiccld of one build: %w", r.Rank, ErrSetup)
 		}

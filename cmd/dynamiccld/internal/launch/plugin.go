@@ -12,7 +12,7 @@ import (
 const (
 	tunerFile    = "libnccl-tuner-dynamiccl.so"
 	profilerFile = "libnccl-profiler-dynamiccl.so"
-	preloadFile  = "libdynamiccl-preload.so"
+	preloadFile  = "libdynamiccl.so"
 )
 
 // Plugin is where the two names of the library are, as absolute paths, and the preload library beside them.

@@ -164,7 +164,7 @@ func TestBare(t *testing.T) {
 	if got := Bare(own); !slices.Equal(got, own) {
 		t.Errorf("%v", got)
 	}
-	plugin := Plugin{"/l/libnccl-tuner-dynamiccl.so", "/l/libnccl-profiler-dynamiccl.so", "/l/libdynamiccl-preload.so"}
+	plugin := Plugin{"/l/libnccl-tuner-dynamiccl.so", "/l/libnccl-profiler-dynamiccl.so", "/l/libdynamiccl.so"}
 	for _, preload := range []string{"", "/a.so:/b.so"} {
 		user := []string{"PATH=/bin"}
 		if preload != "" {

@@ -37,7 +37,7 @@ func closedLoopByEvents(t *testing.T, reward string) {
 	table := treeTable(t)
 	fake := filepath.Join(root, ".cache", "fakegpu")
 	group, err := workers.Start(workers.Spec{Program: filepath.Join(root, "bin", "dynamiccl-worker"), Ranks: 4, Nodes: 1, MaxBytes: 4 << 20, Logs: r.tmp,
-		Environ: []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl-preload.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
+		Environ: []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
 			"FAKEGPU_TABLE=" + table, "NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(),
 			"DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}})
 	if err != nil {

@@ -23,28 +23,28 @@ func TestRunRespectsTheUser(t *testing.T) {
 		says string   // "": nothing before the command's end
 		sees []string // by the command; $LIB, $DIR
 	}{
-		{name: "nothing", sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+		{name: "nothing", sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 			"NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "another tuner", env: []string{"NCCL_TUNER_PLUGIN=other"}, says: "NCCL_TUNER_PLUGIN=other is yours and stays: that plugin chooses",
 			sees: []string{"DYNAMICCL_DIR=$DIR", "NCCL_TUNER_PLUGIN=other"}},
 		{name: "no tuner", env: []string{"NCCL_TUNER_PLUGIN=none"}, says: "NCCL_TUNER_PLUGIN=none is yours",
 			sees: []string{"DYNAMICCL_DIR=$DIR", "NCCL_TUNER_PLUGIN=none"}},
 		{name: "our tuner by name", env: []string{"NCCL_TUNER_PLUGIN=dynamiccl"}, sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=",
-			"LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so", "NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=dynamiccl"}},
+			"LD_PRELOAD=$LIB/libdynamiccl.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so", "NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=dynamiccl"}},
 		{name: "another profiler", env: []string{"NCCL_PROFILER_PLUGIN=/x/p.so"}, says: "set DYNAMICCL_CHAIN_PROFILER=/x/p.so",
 			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "NCCL_PROFILER_PLUGIN=/x/p.so", "NCCL_SYM_NOWIN_ENABLE=1",
 				"NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "NCCL_ALGO", env: []string{"NCCL_ALGO=Ring"}, says: "NCCL_ALGO=Ring is yours and stays: communicators pass through",
-			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_ALGO=Ring", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl.so", "NCCL_ALGO=Ring", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 				"NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "no device kernels", env: []string{"NCCL_SYM_NOWIN_ENABLE=0"}, says: "NCCL_SYM_NOWIN_ENABLE=0 is yours and stays",
-			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 				"NCCL_SYM_NOWIN_ENABLE=0", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "another preload", env: []string{"LD_PRELOAD=libdl.so.2"}, sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_RUN=",
-			"LD_PRELOAD=$LIB/libdynamiccl-preload.so:libdl.so.2", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			"LD_PRELOAD=$LIB/libdynamiccl.so:libdl.so.2", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 			"NCCL_SYM_NOWIN_ENABLE=1", "NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "flags", args: []string{"--no-explore", "--fixed-numerics"}, sees: []string{"DYNAMICCL_DIR=$DIR", "DYNAMICCL_FIXED_NUMERICS=true",
-			"DYNAMICCL_NO_EXPLORE=true", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl-preload.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
+			"DYNAMICCL_NO_EXPLORE=true", "DYNAMICCL_RUN=", "LD_PRELOAD=$LIB/libdynamiccl.so", "NCCL_PROFILER_PLUGIN=$LIB/libnccl-profiler-dynamiccl.so",
 			"NCCL_TUNER_PLUGIN=$LIB/libnccl-tuner-dynamiccl.so"}},
 		{name: "no plugin", args: []string{"--plugin-dir", "/nowhere"}, says: "running as plain NCCL: libnccl-tuner-dynamiccl.so and libnccl-profiler-dynamiccl.so are not in /nowhere",
 			sees: []string{"DYNAMICCL_DIR=$DIR"}},
@@ -131,7 +131,7 @@ func runWithoutTimes(t *testing.T, variable string) {
 	if rep := r.compare("graphs"); rep.Chosen != 0 {
 		t.Errorf("%d calls chosen", rep.Chosen)
 	}
-	p.wants("nothing was tuned: a rank's calls are not timed", "libdynamiccl-preload.so")
+	p.wants("nothing was tuned: a rank's calls are not timed", "libdynamiccl.so")
 }
 
 // With fixed numerics every collective that adds up runs NCCL's own choice, on every call; the others are tuned. A run

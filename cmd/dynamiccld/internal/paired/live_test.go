@@ -214,7 +214,7 @@ func ofThisTest(folders []string, r result) bool {
 // What the user's environment has of ours does not reach plain NCCL.
 func TestLivePlainIsPlain(t *testing.T) {
 	m := newMachine(t, sockets)
-	preload := filepath.Join(m.root, "lib", "libdynamiccl-preload.so")
+	preload := filepath.Join(m.root, "lib", "libdynamiccl.so")
 	for i, e := range m.environ {
 		if name, value, _ := strings.Cut(e, "="); name == "LD_PRELOAD" {
 			m.environ[i] = name + "=" + preload + ":" + value
