@@ -270,21 +270,22 @@ static double timed(Rank &k, Enqueue enqueue) {
   return largest;
 }
 
-/* One path of one collective, with every number of blocks that makes sense. */
+/* One path of one collective, with every number of blocks and threads that makes sense. */
 template <typename Launch>
 static void timePath(Rank &k, const char *collective, const char *path, size_t bytes, size_t packs, bool fits, Launch launch) {
   double best = 0;
-  int with = 0;
+  int with = 0, threads = 0;
   if (!fits) return;
-  for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2) {
-    if ((size_t)blocks * kThreads > 2 * packs && blocks > 1) break;
-    if (packs > (size_t)blocks * kThreads * 64) continue;
-    double us = timed(k, [&] { launch(blocks); });
-    if (with == 0 || us < best) best = us, with = blocks;
-  }
+  for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2)
+    for (int t : {128, 256, 512}) {
+      if ((size_t)blocks * t > 2 * packs && (blocks > 1 || t > 128)) break;
+      if (packs > (size_t)blocks * t * 64) continue;
+      double us = timed(k, [&] { launch(blocks, t); });
+      if (with == 0 || us < best) best = us, with = blocks, threads = t;
+    }
   if (rank == 0 && with > 0)
-    printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"%s\",\"blocks\":%d,\"us\":%.2f}\n", numRanks, collective,
-           bytes, path, with, best);
+    printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"%s\",\"blocks\":%d,\"threads\":%d,\"us\":%.2f}\n", numRanks,
+           collective, bytes, path, with, threads, best);
   fflush(stdout);
 }
 template <typename Enqueue>
@@ -300,18 +301,18 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
     Call all = {k.in, k.out, count, (int32_t)Op::sum, 0, k.domain}, parts = all, moved = all;
     parts.count = part, moved.count = part * sizeof(T);
     timeNccl(k, "AllReduce", bytes, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "AllReduce", "one shot", bytes, packs, packs <= kLines, [&](int n) { Kernels<T>::oneShot<<<n, kThreads, 0, k.stream>>>(all); });
+    timePath(k, "AllReduce", "one shot", bytes, packs, packs <= kLines, [&](int n, int t) { Kernels<T>::oneShot<<<n, t, 0, k.stream>>>(all); });
     timePath(k, "AllReduce", "two shots", bytes, packs / numRanks + 1, dyn_two_shot_lines(packs, numRanks) <= kLines,
-             [&](int n) { Kernels<T>::twoShot<<<n, kThreads, 0, k.stream>>>(all); });
+             [&](int n, int t) { Kernels<T>::twoShot<<<n, t, 0, k.stream>>>(all); });
     size_t part16 = dyn_part(dyn_packs(count * sizeof(T), kBulkBytes), numRanks);
     bool fits16 = part16 <= kBulkPacks;
-    timePath(k, "AllReduce", "bulk", bytes, part16, fits16, [&](int n) { Kernels<T>::bulk<<<n, kThreads, 0, k.stream>>>(all, k.bulk); });
+    timePath(k, "AllReduce", "bulk", bytes, part16, fits16, [&](int n, int t) { Kernels<T>::bulk<<<n, t, 0, k.stream>>>(all, k.bulk); });
     timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { Kernels<T>::reduceScatter<<<n, kThreads, 0, k.stream>>>(parts); });
-    timePath(k, "ReduceScatter", "bulk", bytes, part16, fits16, [&](int n) { Kernels<T>::reduceScatterBulk<<<n, kThreads, 0, k.stream>>>(parts, k.bulk); });
+    timePath(k, "ReduceScatter", "flags", bytes, partPacks, partPacks <= kLines, [&](int n, int t) { Kernels<T>::reduceScatter<<<n, t, 0, k.stream>>>(parts); });
+    timePath(k, "ReduceScatter", "bulk", bytes, part16, fits16, [&](int n, int t) { Kernels<T>::reduceScatterBulk<<<n, t, 0, k.stream>>>(parts, k.bulk); });
     timeNccl(k, "AllGather", bytes, [&] { NCCL(ncclAllGather(k.in, k.out, part, ncclBfloat16, k.comm, k.stream)); });
-    timePath(k, "AllGather", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { ::allGather<<<n, kThreads, 0, k.stream>>>(moved); });
-    timePath(k, "AllGather", "bulk", bytes, part16, fits16, [&](int n) { ::allGatherBulk<<<n, kThreads, 0, k.stream>>>(moved, k.bulk); });
+    timePath(k, "AllGather", "flags", bytes, partPacks, partPacks <= kLines, [&](int n, int t) { ::allGather<<<n, t, 0, k.stream>>>(moved); });
+    timePath(k, "AllGather", "bulk", bytes, part16, fits16, [&](int n, int t) { ::allGatherBulk<<<n, t, 0, k.stream>>>(moved, k.bulk); });
     timeNccl(k, "AllToAll", bytes, [&] {
       NCCL(ncclGroupStart());
       for (int r = 0; r < numRanks; r++) {
@@ -320,7 +321,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes) {
       }
       NCCL(ncclGroupEnd());
     });
-    timePath(k, "AllToAll", "flags", bytes, partPacks, partPacks <= kLines, [&](int n) { ::allToAll<<<n, kThreads, 0, k.stream>>>(moved); });
+    timePath(k, "AllToAll", "flags", bytes, partPacks, partPacks <= kLines, [&](int n, int t) { ::allToAll<<<n, t, 0, k.stream>>>(moved); });
   }
 }
 

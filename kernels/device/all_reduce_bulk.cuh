@@ -20,18 +20,17 @@ __device__ void allReduceBulk(const Call &c, const Bulk &b) {
   T *recv = (T *)c.recv;
   const uint32_t call = callNumber(d), passed = b.passed[blockIdx.x];
   const bool fast = aligned(c, kBulkBytes);
-  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), part = dyn_part(packs, d.nRanks), first = firstPack(), stride = packStride(), outbox = b.packs * d.nRanks;
+  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), part = dyn_part(packs, d.nRanks), outbox = b.packs * d.nRanks;
   const uint4 *own = half(d, b, d.rank, call);
-  for (size_t i = first; i < part; i += stride)
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, k);
-      size_t at = peer * part + i;
-      if (at < packs) half(d, b, peer, call)[d.rank * b.packs + i] = loadPack<uint4>(send, at, c.count, fast).bits;
-    }
+  for (int k = 1; k < d.nRanks; k++) {
+    const int peer = peerOf(d, k);
+    uint4 *inbox = half(d, b, peer, call) + d.rank * b.packs;
+    eachPack(packsIn(packs, part, peer), [&](size_t i) { return loadPack<uint4>(send, peer * part + i, c.count, fast).bits; },
+             [&](size_t i, uint4 bits) { inbox[i] = bits; });
+  }
   blockBarrier(d, b, call, passed + 1);
-  for (size_t i = first; i < part; i += stride) {
+  for (size_t i = firstPack(), n = packsIn(packs, part, d.rank); i < n; i += packStride()) {
     size_t at = d.rank * part + i;
-    if (at >= packs) break;
     Pack<T, uint4> out = sumRanks<T, uint4>(d, (Op)c.op, [&](int r) {
       if (r == d.rank) return loadPack<uint4>(send, at, c.count, fast);
       Pack<T, uint4> p;
@@ -42,15 +41,12 @@ __device__ void allReduceBulk(const Call &c, const Bulk &b) {
     storePack(recv, at, c.count, fast, out);
   }
   blockBarrier(d, b, call, passed + 2);
-  for (size_t i = first; i < part; i += stride)
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, k);
-      size_t at = peer * part + i;
-      if (at >= packs) continue;
-      Pack<T, uint4> p;
-      p.bits = own[outbox + peer * b.packs + i];
-      storePack(recv, at, c.count, fast, p);
-    }
+  for (int k = 1; k < d.nRanks; k++) {
+    const int peer = peerOf(d, k);
+    const uint4 *sums = own + outbox + peer * b.packs;
+    eachPack(packsIn(packs, part, peer), [&](size_t i) { return sums[i]; },
+             [&](size_t i, uint4 bits) { storePack(recv, peer * part + i, c.count, fast, packOf<T>(bits)); });
+  }
   if (threadIdx.x == 0) b.passed[blockIdx.x] = passed + 2; /* all of the block have read it: they met at barriers */
   endCall(d, call);
 }

@@ -24,6 +24,29 @@ __device__ __forceinline__ uint4 *half(const Domain &d, const Bulk &b, int of, u
   return (uint4 *)b.memory[of] + h * (2 * d.nRanks * b.packs);
 }
 
+/* load and store a thread's packs of so many. Several are loaded before the first is stored, or a thread would wait for one
+ * after the other: the compiler may not move a load before a store, for all it knows to the same place. */
+template <typename Load, typename Store>
+__device__ __forceinline__ void eachPack(size_t packs, Load load, Store store) {
+  constexpr int kAtOnce = 4;
+  const size_t stride = packStride();
+  size_t i = firstPack();
+  for (; i + (kAtOnce - 1) * stride < packs; i += kAtOnce * stride) {
+    uint4 loaded[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; u++) loaded[u] = load(i + u * stride);
+#pragma unroll
+    for (int u = 0; u < kAtOnce; u++) store(i + u * stride, loaded[u]);
+  }
+  for (; i < packs; i += stride) store(i, load(i));
+}
+
+/* Packs of a part that are there: the last part may be shorter, or nothing. */
+__device__ __forceinline__ size_t packsIn(size_t packs, size_t part, int of) {
+  size_t from = of * part;
+  return from >= packs ? 0 : packs - from < part ? packs - from : part;
+}
+
 /* Every rank's block of this number has come, and what it wrote before is seen behind. Each block numbers its own barriers:
  * the same on all ranks, and nobody is further ahead than by one, however long a block had nothing to do. */
 __device__ __forceinline__ void blockBarrier(const Domain &d, const Bulk &b, uint32_t call, uint32_t number) {

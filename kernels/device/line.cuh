@@ -52,6 +52,13 @@ union Pack {
   __device__ Pack() : bits() {}
 };
 
+template <typename T, typename Bits>
+__device__ __forceinline__ Pack<T, Bits> packOf(Bits bits) {
+  Pack<T, Bits> p;
+  p.bits = bits;
+  return p;
+}
+
 /* Of the last pack of a buffer what is there, and zeros. A buffer may begin anywhere that its type may; aligned: at a
  * multiple of a pack's bytes. */
 template <typename Bits = uint2, typename T>

@@ -18,15 +18,15 @@ __device__ void reduceScatterBulk(const Call &c, const Bulk &b) {
   const T *send = (const T *)c.send;
   const uint32_t call = callNumber(d), passed = b.passed[blockIdx.x];
   const bool fast = alignedParts(c, sizeof(T), kBulkBytes);
-  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), first = firstPack(), stride = packStride(), slot = 2 * b.packs;
+  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), slot = 2 * b.packs;
   const uint4 *own = half(d, b, d.rank, call);
-  for (size_t i = first; i < packs; i += stride)
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, k);
-      half(d, b, peer, call)[d.rank * slot + i] = loadPack<uint4>(send + peer * c.count, i, c.count, fast).bits;
-    }
+  for (int k = 1; k < d.nRanks; k++) {
+    const int peer = peerOf(d, k);
+    uint4 *to = half(d, b, peer, call) + d.rank * slot;
+    eachPack(packs, [&](size_t i) { return loadPack<uint4>(send + peer * c.count, i, c.count, fast).bits; }, [&](size_t i, uint4 bits) { to[i] = bits; });
+  }
   blockBarrier(d, b, call, passed + 1);
-  for (size_t i = first; i < packs; i += stride) {
+  for (size_t i = firstPack(); i < packs; i += packStride()) {
     Pack<T, uint4> out = sumRanks<T, uint4>(d, (Op)c.op, [&](int r) {
       if (r == d.rank) return loadPack<uint4>(send + r * c.count, i, c.count, fast);
       Pack<T, uint4> p;
@@ -46,21 +46,19 @@ __device__ inline void allGatherBulk(const Call &c, const Bulk &b) {
   Byte *recv = (Byte *)c.recv;
   const uint32_t call = callNumber(d), passed = b.passed[blockIdx.x];
   const bool fast = alignedParts(c, 1, kBulkBytes), inPlace = send == recv + d.rank * c.count;
-  const size_t packs = packsOf(c.count, 1, kBulkBytes), first = firstPack(), stride = packStride(), slot = 2 * b.packs;
+  const size_t packs = packsOf(c.count, 1, kBulkBytes), slot = 2 * b.packs;
   const uint4 *own = half(d, b, d.rank, call);
-  for (size_t i = first; i < packs; i += stride) {
-    Pack<Byte, uint4> part = loadPack<uint4>(send, i, c.count, fast);
-    for (int k = 1; k < d.nRanks; k++) half(d, b, peerOf(d, k), call)[d.rank * slot + i] = part.bits;
-    if (!inPlace) storePack(recv + d.rank * c.count, i, c.count, fast, part);
-  }
+  eachPack(packs, [&](size_t i) { return loadPack<uint4>(send, i, c.count, fast).bits; },
+           [&](size_t i, uint4 bits) {
+             for (int k = 1; k < d.nRanks; k++) half(d, b, peerOf(d, k), call)[d.rank * slot + i] = bits;
+             if (!inPlace) storePack(recv + d.rank * c.count, i, c.count, fast, packOf<Byte>(bits));
+           });
   blockBarrier(d, b, call, passed + 1);
-  for (size_t i = first; i < packs; i += stride)
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, k);
-      Pack<Byte, uint4> part;
-      part.bits = own[peer * slot + i];
-      storePack(recv + peer * c.count, i, c.count, fast, part);
-    }
+  for (int k = 1; k < d.nRanks; k++) {
+    const int peer = peerOf(d, k);
+    eachPack(packs, [&](size_t i) { return own[peer * slot + i]; },
+             [&](size_t i, uint4 bits) { storePack(recv + peer * c.count, i, c.count, fast, packOf<Byte>(bits)); });
+  }
   if (threadIdx.x == 0) b.passed[blockIdx.x] = passed + 1;
   endCall(d, call);
 }
