@@ -75,7 +75,7 @@ func TestLiveKernels(t *testing.T) {
 		{"graph", "1K,64K", "1", "AllReduce", map[string]float64{"AllReduce 1024 bulk 16": 3.01}, 3}, // a MiB of scratch memory has no room for more
 	} {
 		m := newMachine(t, "h200x4-nvlink-quiet", kernels(t, "FAKEGPU_KERNEL_US=3", "FAKEGPU_KERNEL_GBS=100", "DYNAMICCL_SCRATCH_MIB="+c.mib)...)
-		said := m.must("--ranks", "4", "--calls", c.calls, "--sizes", c.sizes, "--collectives", c.collectives, "--choices", "lsa,ring/ll/8", "--out", "t.csv")
+		said := m.must("--ranks", "4", "--calls", c.calls, "--sizes", c.sizes, "--collectives", c.collectives, "--choices", "lsa,ring/ll/8", "--budget", "1ms", "--out", "t.csv")
 		rows := map[string]float64{}
 		for key, us := range m.medians(m.path("t.csv")) {
 			if !strings.Contains(key, " lsa ") {
