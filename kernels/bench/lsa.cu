@@ -20,7 +20,6 @@
 
 #include <cuda_runtime.h>
 #include <nccl.h>
-#include <nccl_device.h>
 
 #include "../kernels.cuh"
 
@@ -57,6 +56,7 @@ constexpr int kCalls = 20, kReplays = 30;
 /* What the processes share. */
 struct Shared {
   ncclUniqueId id;
+  cudaIpcMemHandle_t handles[kMaxRanks];
   std::atomic<int> arrived, generation;
   double us[kMaxRanks];
   std::atomic<long> wrong, compared;
@@ -72,8 +72,6 @@ static void barrier() {
   }
   while (shared->generation == generation) usleep(20);
 }
-
-__global__ void resolve(ncclWindow_t window, char **out) { out[threadIdx.x] = (char *)ncclGetLsaPointer(window, 0, threadIdx.x); }
 
 /* Small whole numbers, exact in every type in whatever order; ones and twos where they are multiplied. */
 template <typename T>
@@ -127,15 +125,15 @@ static Rank start() {
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
   size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = dyn_bulk_bytes(kBulkPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
   size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
-  void *scratch;
-  NCCL(ncclMemAlloc(&scratch, bytes));
+  char *scratch, *pointers[kMaxRanks]; /* of every rank's, as kernels/host has them */
+  CUDA(cudaMalloc(&scratch, bytes));
   CUDA(cudaMemset(scratch, 0, bytes));
-  ncclWindow_t window;
-  NCCL(ncclCommWindowRegister(k.comm, scratch, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
-  char **pointers;
-  CUDA(cudaMallocManaged(&pointers, kMaxRanks * sizeof *pointers));
-  resolve<<<1, numRanks>>>(window, pointers);
-  CUDA(cudaDeviceSynchronize());
+  CUDA(cudaIpcGetMemHandle(&shared->handles[rank], scratch));
+  barrier();
+  for (int r = 0; r < numRanks; r++) {
+    pointers[r] = scratch;
+    if (r != rank) CUDA(cudaIpcOpenMemHandle((void **)&pointers[r], shared->handles[r], cudaIpcMemLazyEnablePeerAccess));
+  }
   Domain &d = k.domain;
   d.rank = rank, d.nRanks = numRanks, d.lines = kLines, d.waitNs = 5000000000ull;
   for (int r = 0; r < numRanks; r++) {
