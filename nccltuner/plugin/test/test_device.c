@@ -96,12 +96,40 @@ static void no_device_kernels(void) {
   expect(ACTION(1, 0, 1), 0);
 }
 
+/* Where one rank's environment has it and another's has not, no rank's answer is a call: both make the same calls. */
+static void ranks_differ(void) {
+  const uint32_t all = (1u << 21) - 1;
+  void *ranks[2];
+  for (int r = 0; r < 2; r++) {
+    if (r == 0) setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
+    else unsetenv("NCCL_SYM_NOWIN_ENABLE");
+    check(ncclTunerPlugin_v6.init(&ranks[r], COMM_ID, 2, 1, test_log, NULL, NULL) == 0, "init");
+    check(((struct dyn_comm *)ranks[r])->record, "rank %d: %s", r, test_last_message());
+  }
+  check(publisher_open(&daemon_, COMM_ID), "publisher");
+  struct dyn_plan plan = one_entry(1, ACTION(1, 0, 4), 0, NULL);
+  check(publisher_publish(&daemon_, &plan), "no buffer is free");
+  for (int call = 0; call < 5 * DYN_EPOCH_CALLS; call++) {
+    uint32_t ran[2];
+    for (int r = 0; r < 2; r++) {
+      context = ranks[r];
+      comm = context;
+      uint64_t seq = comm->seq;
+      if (r == 0) check(device_question(ALLREDUCE, BYTES, all) == 0 && comm->seq == seq, "call %d: the question was answered", call);
+      ran[r] = test_call(context, ALLREDUCE, BYTES, 0);
+    }
+    check(ran[0] == ran[1] && (call < 2 * DYN_EPOCH_CALLS || ran[0] == ACTION(1, 0, 4)), "call %d: %x and %x", call, ran[0], ran[1]);
+  }
+  for (int r = 0; r < 2; r++) ncclTunerPlugin_v6.finalize(ranks[r]);
+}
+
 int main(void) {
   test_directory();
   run("asks before the call", asks_before_the_call);
   run("device kernels", device_kernels);
   run("marks tell", marks_tell);
   run("no device kernels", no_device_kernels);
+  run("ranks differ", ranks_differ);
   test_remove_directory();
   return 0;
 }
