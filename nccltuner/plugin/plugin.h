@@ -56,6 +56,13 @@ struct dyn_comm {
   int bound;           /* 1: all ranks have it, and calls are looked at before NCCL sees them; -1: never; 0: not known */
   int captured;       /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
   bool inGraph;       /* the call being made does */
+  struct {            /* NCCL's last question that counted: from 2.29.7 to 2.30 it may ask twice in one call of the program's */
+    const struct dyn_preload_call *in; /* NULL: not known */
+    unsigned number;
+    int collective;
+    uint64_t bytes;
+    uint32_t action;
+  } question;
   int past;           /* atomic, profiler half: its calls go past the preload library, which times calls */
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];

@@ -153,6 +153,21 @@ static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, 
   return true;
 }
 
+/* NCCL 2.29.7 to 2.30 ask as if before a call whether to run a device kernel, and ask again, in the same call of the
+ * program's, unless the answer is LL: what was answered holds, and counts once. Whoever asks twice has a device kernel. */
+static bool asks_again(struct dyn_comm *comm, int collective, size_t bytes) {
+  const struct dyn_member *member = dyn_member_of(comm);
+  const struct dyn_preload_call *call = member->process && dyn_event_timed() ? member->process->preload->call() : NULL;
+  bool known = call && call->depth > 0;
+  bool again = known && comm->question.in == call && comm->question.number == call->number &&
+               comm->question.collective == collective && comm->question.bytes == bytes;
+  comm->question.in = known ? call : NULL;
+  comm->question.number = known ? call->number : 0;
+  comm->question.collective = collective;
+  comm->question.bytes = bytes;
+  return again;
+}
+
 static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                        int *nChannels) {
   int bucket = dyn_bucket_of(bytes);
@@ -195,13 +210,19 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
 void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
+  bool tunable = comm->record && costs && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES;
+  if (tunable && asks_again(comm, collective, bytes)) {
+    uint32_t usable = usable_entries(costs, numAlgo, numProto);
+    publish_device(comm->self, &comm->self->marks[collective][dyn_bucket_of(bytes)], usable);
+    if (comm->question.action) apply(comm->question.action, usable, costs, numProto, nChannels);
+    return;
+  }
   comm->inGraph = dyn_in_graph(comm);
   if (comm->record) {
     struct dyn_member *member = dyn_member_of(comm);
     if (comm->callsLeft == 0) enter_epoch(member);
     comm->callsLeft--;
-    if (costs && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
-      action = choose(comm, collective, bytes, costs, numAlgo, numProto, nChannels);
+    if (tunable) comm->question.action = action = choose(comm, collective, bytes, costs, numAlgo, numProto, nChannels);
   }
   decided(comm, collective, bytes, action);
 }

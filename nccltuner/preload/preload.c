@@ -90,6 +90,7 @@ static int exchange_mode(int mode) {
 /* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
 struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
   struct dyn_passage passage = {.captureMode = -1, .outer = call};
+  if (call.depth == 0) passage.outer.number = ++call.number;
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
   call.depth++;
   call.comm = comm;

@@ -26,6 +26,7 @@ struct dyn_timed {
 /* The NCCL call that a thread is in. */
 struct dyn_preload_call {
   unsigned depth; /* of our wrappers; 0: none */
+  unsigned number; /* of this thread's calls */
   bool captured;  /* a guard is up for it */
   bool inGraph;   /* it is known to go into a CUDA graph; where captured is true and this is not, the driver did not tell */
   bool looked;    /* before is valid: there was a mask */

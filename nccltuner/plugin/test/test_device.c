@@ -4,6 +4,10 @@
  */
 #include "choose_rig.h"
 
+#include "../profiler.h"
+
+extern const ncclProfiler_v6_t ncclProfiler_v6;
+
 /* NCCL 2.31 on: each collective asks for a symmetric kernel first (no entry is usable), then what else there is, both
  * with numPipeOps 0 and for AllGather with half the bytes; then the real question. Recorded on 2.32.3, two ranks. */
 static void asks_before_the_call(void) {
@@ -96,6 +100,47 @@ static void no_device_kernels(void) {
   expect(ACTION(1, 0, 1), 0);
 }
 
+static struct dyn_preload_call call;
+static const struct dyn_preload_call *this_call(void) { return &call; }
+static bool can_time(void) { return true; }
+extern struct dyn_preload dynamiccl_preload;
+__attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+
+/* NCCL 2.29.7 to 2.30: the question is one like any other, and unless LL is answered comes again, in the same call of the
+ * program's. One call counts, with one answer; and that NCCL has a device kernel there is known from then on. */
+static void asks_twice(void) {
+  static const uint32_t mixed[] = {ACTION(1, 0, 4), ACTION(1, 1, 4), 0, ACTION(0, 2, 2)};
+  const uint32_t asked = 1u << 30;
+  int mask = 0;
+  void *profiler;
+  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
+  check(ncclProfiler_v6.init(&profiler, COMM_ID, &mask, "test", 1, 1, 0, test_log) == 0, "profiler");
+  check(ncclTunerPlugin_v6.init(&context, COMM_ID, 1, 1, test_log, NULL, NULL) == 0 && publisher_open(&daemon_, COMM_ID), "init");
+  comm = context;
+  check(comm->record && dyn_event_timed(), "not timed by events: %s", test_last_message());
+  publish(one_entry(1, ACTION(1, 1, 8), 4, mixed));
+  finish_epoch();
+  call.depth = 1;
+  for (int i = 0; i < 6; i++) {
+    uint64_t seq = comm->seq;
+    uint32_t want = i < 4 ? mixed[i] : ACTION(1, 1, 8);
+    call.number++;
+    expect(want, 0);
+    bool isLL = want != 0 && (want >> DYN_ACTION_PROTO_SHIFT & 15) == 0;
+    if (!isLL) expect(want, 0);
+    check(comm->seq == seq + 1, "call %d counts %d times", i, (int)(comm->seq - seq));
+    check((comm->self->marks[ALLREDUCE][BUCKET] & asked) == (i > 0 ? asked : 0), "call %d: marks %x", i, comm->self->marks[ALLREDUCE][BUCKET]);
+  }
+  call = (struct dyn_preload_call){0}; /* at the end of a group nobody can tell */
+  uint64_t seq = comm->seq;
+  expect(ACTION(1, 1, 8), 0);
+  expect(ACTION(1, 1, 8), 0);
+  check(comm->seq == seq + 2, "%d calls", (int)(comm->seq - seq));
+  ncclTunerPlugin_v6.finalize(context);
+  ncclProfiler_v6.finalize(profiler);
+}
+
 /* Where one rank's environment has it and another's has not, no rank's answer is a call: both make the same calls. */
 static void ranks_differ(void) {
   const uint32_t all = (1u << 21) - 1;
@@ -129,6 +174,7 @@ int main(void) {
   run("device kernels", device_kernels);
   run("marks tell", marks_tell);
   run("no device kernels", no_device_kernels);
+  run("asks twice", asks_twice);
   run("ranks differ", ranks_differ);
   test_remove_directory();
   return 0;

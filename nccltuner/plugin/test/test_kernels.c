@@ -126,7 +126,8 @@ static void join(struct rig *profiler) {
 
 /* A call as the preload library makes it: our kernel's if the plan says so and it is able, else NCCL's. */
 static uint32_t one_call(size_t bytes, uint32_t able) {
-  call = (struct dyn_preload_call){.depth = 1, .looked = true};
+  static unsigned calls;
+  call = (struct dyn_preload_call){.depth = 1, .number = ++calls, .looked = true};
   timed = (struct dyn_timed){0};
   call.timed = &timed;
   uint32_t action = choose == NULL ? 0 : choose(chooser, ALLREDUCE, bytes, able);

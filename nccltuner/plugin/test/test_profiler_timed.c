@@ -45,7 +45,7 @@ static void leave(struct member_rig *m) {
   rig_close(&m->profiler);
 }
 
-enum { TIMED = 1, PAST = 2, NO_COLL = 4, OTHER_THREAD = 8, TWICE = 16, TWO_KIB = 32, OTHER_KEY = 64, CAPTURED = 128, GROUP = 256 };
+enum { TIMED = 1, PAST = 2, NO_COLL = 4, OTHER_THREAD = 8, TWICE = 16, TWO_KIB = 32, OTHER_KEY = 64, CAPTURED = 128, GROUP = 256, OTHERS = 512 };
 
 struct coll_call { struct rig *rig; struct rig_event event; };
 static void *coll(void *argument) {
@@ -55,8 +55,8 @@ static void *coll(void *argument) {
   return NULL;
 }
 
-/* One AllReduce of BYTES as NCCL makes it: CollApi, getCollInfo, Coll, in one thread or not. asks from 2.31 on come with
- * numPipeOps 0 as well. */
+/* One AllReduce of BYTES as NCCL makes it: CollApi, getCollInfo, Coll, in one thread or not. From 2.31 on it asks with
+ * numPipeOps 0 as well; TWICE: as 2.29.7 to 2.30 do. */
 static void all_reduce(struct member_rig *m, int how) {
   float costs[21];
   int channels = 0;
@@ -64,7 +64,8 @@ static void all_reduce(struct member_rig *m, int how) {
   timed = (struct dyn_timed){0};
   size_t bytes = how & TWO_KIB ? 2 * BYTES : BYTES;
   struct dyn_mask_words words = dyn_process_words(m->profiler.process);
-  call = (struct dyn_preload_call){.depth = how & PAST ? 0 : 1, .looked = !(how & PAST), .inGraph = how & CAPTURED && !(how & PAST)};
+  static unsigned calls;
+  call = (struct dyn_preload_call){.depth = how & PAST ? 0 : 1, .number = ++calls, .looked = !(how & PAST), .inGraph = how & CAPTURED && !(how & PAST)};
   if (!(how & (PAST | CAPTURED))) call.key = dyn_watch_key(m->comm, how & OTHER_KEY ? 2 : 1, bytes, 1);
   /* As the preload decides: before anything of this call is known. */
   if (how & TIMED && !(how & PAST) &&
@@ -75,8 +76,8 @@ static void all_reduce(struct member_rig *m, int how) {
   if (rig_mask & (ncclProfileCollApi | ncclProfileColl)) rig_stop(api = rig_api(&m->profiler, how & CAPTURED ? 1 : 0));
   if (call.inGraph) dyn_guard_leave(&words);
   if (how & GROUP) call = (struct dyn_preload_call){0}; /* it runs at the group's end */
-  for (int pipeOps = 0; pipeOps < (how & TWICE ? 3 : 2); pipeOps++)
-    CHECK(ncclTunerPlugin_v6.getCollInfo(m->tuner, ALLREDUCE, bytes, pipeOps, (float **)costs, 7, 3, 0, &channels) == 0);
+  for (int pipeOps = 0; pipeOps < (how & (TWICE | OTHERS) ? 3 : 2); pipeOps++)
+    CHECK(ncclTunerPlugin_v6.getCollInfo(m->tuner, ALLREDUCE, how & OTHERS && pipeOps == 2 ? 4 * bytes : bytes, pipeOps, (float **)costs, 7, 3, 0, &channels) == 0);
   if (!(how & NO_COLL)) {
     struct coll_call c = {&m->profiler, rig_all_reduce(bytes / 4, 3)};
     pthread_t thread;
@@ -134,7 +135,7 @@ static void described(void) {
   CHECK(timed.asked == 1 && s->algorithm == 255 && s->protocol == 255 && s->channels == 0, "nobody said what ran");
   all_reduce(&m, TIMED | OTHER_THREAD);
   CHECK(timed.asked == 1 && s->algorithm == 255, "a host callback of CUDA's has no probe");
-  all_reduce(&m, TIMED | TWICE);
+  all_reduce(&m, TIMED | OTHERS);
   CHECK(timed.asked == 2, "two collectives in one call");
   all_reduce(&m, 0); /* no free probe */
   CHECK(timed.asked == 0 && nothing_in(process), "Coll events make no samples of their own");
