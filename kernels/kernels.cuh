@@ -7,6 +7,7 @@
 #define DYN_KERNELS_CUH
 
 #include "device/all_reduce_bulk.cuh"
+#include "device/all_reduce_rms_norm.cuh"
 #include "device/move.cuh"
 #include "device/parts_bulk.cuh"
 #include "device/reduce_scatter.cuh"
@@ -16,6 +17,9 @@
   X(int8, int8_t) X(uint8, uint8_t) X(int32, int32_t) X(uint32, uint32_t) X(int64, int64_t) X(uint64, uint64_t) \
   X(half, __half) X(float, float) X(double, double) X(bfloat16, __nv_bfloat16) \
   X(fp8e4m3, __nv_fp8_e4m3) X(fp8e5m2, __nv_fp8_e5m2)
+
+/* Types of activations. */
+#define DYN_NORM_TYPES(X) X(half, __half) X(float, float) X(bfloat16, __nv_bfloat16)
 
 #define DYN_KERNEL extern "C" __global__ void __launch_bounds__(dyn::kThreads)
 #define DYN_CALL const __grid_constant__ dyn::Call c
@@ -31,6 +35,11 @@ DYN_KERNEL allGather(DYN_CALL) { dyn::allGather(c); }
 DYN_KERNEL allGatherBulk(DYN_CALL, DYN_BULK) { dyn::allGatherBulk(c, b); }
 DYN_KERNEL allToAll(DYN_CALL) { dyn::allToAll(c); }
 DYN_KERNEL broadcast(DYN_CALL, int root) { dyn::broadcast(c, root); }
+/* Few blocks, each alone on its multiprocessor: registers for that. */
+#define DYN_NORM(NAME, TYPE) \
+  extern "C" __global__ void __launch_bounds__(dyn::kThreads, 1) allReduceAddRmsNorm_##NAME(DYN_CALL, const __grid_constant__ dyn::RmsNorm n) { dyn::allReduceAddRmsNorm<TYPE>(c, n); }
+DYN_NORM_TYPES(DYN_NORM)
+#undef DYN_NORM
 #undef DYN_TYPED
 #undef DYN_CALL
 #undef DYN_BULK

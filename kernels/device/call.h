@@ -49,6 +49,15 @@ struct dyn_bulk {
   size_t packs;                          /* of DYN_BULK_BYTES: room of a part of AllReduce, half of that of others */
 };
 
+/* Second argument of allReduceAddRmsNorm: all_reduce_rms_norm.cuh. */
+struct dyn_rms_norm {
+  void *residual;     /* as send: rows of width elements */
+  const void *weight; /* one row, the same for all */
+  size_t width;
+  float epsilon;
+  int32_t reserved0;
+};
+
 #ifdef __CUDACC__
 #define DYN_BOTH __host__ __device__
 #else
@@ -62,6 +71,8 @@ DYN_BOTH static inline size_t dyn_part(size_t packs, int nRanks) { return (packs
 /* Lines that a slot must have room for in two shots. In one shot, and where ranks have parts, it is the packs of a part; a
  * broadcast has one more. */
 DYN_BOTH static inline size_t dyn_two_shot_lines(size_t packs, int nRanks) { return 2 * dyn_part(packs, nRanks); }
+/* Of rows, each of which begins at a line. */
+DYN_BOTH static inline size_t dyn_row_lines(size_t rows, size_t rowBytes) { return rows * dyn_packs(rowBytes, DYN_LINE_DATA); }
 /* Bytes of a rank's memory for what goes in bulk. */
 DYN_BOTH static inline size_t dyn_bulk_bytes(size_t packs, int nRanks) { return 4 * (size_t)nRanks * packs * DYN_BULK_BYTES; }
 

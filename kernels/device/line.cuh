@@ -30,6 +30,8 @@
 #define DYN_KERNEL_MUTATE_UNHEARD 5     /* a broadcast's root waits for nobody */
 #define DYN_KERNEL_MUTATE_HASTE 6       /* a block goes on when its first threads are through a barrier */
 #define DYN_KERNEL_MUTATE_BULK_HALF 7   /* all calls in bulk share one half of their memory */
+#define DYN_KERNEL_MUTATE_OWN_SQUARES 8 /* a thread normalises by the squares that it added up itself */
+#define DYN_KERNEL_MUTATE_CLOSE_ROWS 9  /* rows begin where the one before ends, be it inside of a line */
 
 namespace dyn {
 

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "call.h"
+
 namespace dyn {
 
 constexpr unsigned kSpins = 0xfff; /* looks at a line between two looks at the clock, less one: a power of two less one */
@@ -39,6 +41,22 @@ __device__ __forceinline__ uint64_t globalNs() {
   uint64_t ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
   return ns;
+}
+
+__device__ __forceinline__ float inverseRoot(float x) { return rsqrtf(x); }
+
+/* What all threads of the block have, added up: the same bits in each of them and in every run, since who adds what to what
+ * is fixed. All threads of the block come here, which are whole warps. */
+__device__ __forceinline__ float blockSum(float own) {
+  __shared__ float warps[DYN_KERNEL_THREADS / 32];
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) own += __shfl_xor_sync(0xffffffffu, own, apart);
+  __syncthreads(); /* everybody has read the sums of the call before */
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = own;
+  __syncthreads();
+  float sum = warps[0];
+  for (unsigned w = 1; w < blockDim.x / 32; w++) sum += warps[w];
+  return sum;
 }
 
 }  // namespace dyn

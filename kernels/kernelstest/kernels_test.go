@@ -29,9 +29,11 @@ func TestCollectives(t *testing.T) {
 			t.Logf("%s", said)
 		})
 	}
-	run("collectives_test", calls)
-	run("collectives_test-threads", calls)
-	for mistake := range 7 {
-		run("collectives_test", "4000", fmt.Sprint(mistake+1))
+	for program, mistakes := range map[string][]int{"collectives_test": {1, 2, 3, 4, 5, 6, 7}, "fused_test": {1, 2, 3, 4, 8, 9}} {
+		run(program, calls)
+		run(program+"-threads", calls)
+		for _, mistake := range mistakes { // by their numbers in line.cuh
+			run(program, "4000", fmt.Sprint(mistake))
+		}
 	}
 }

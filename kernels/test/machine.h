@@ -7,6 +7,7 @@
 #define DYN_TEST_MACHINE_H
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <ctime>
 #include <sched.h>
@@ -23,6 +24,7 @@
 struct Index { unsigned x; };
 extern thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads(); /* of the block */
+float *blockShared(); /* of the block: a number for each of its threads */
 
 #ifdef DYN_KERNEL_MUTATE
 /* As 0, by who runs the kernels and tests something else: nobody stands still, and a wait that lasts leaves the CPU to
@@ -78,6 +80,18 @@ inline uint64_t globalNs() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+inline float inverseRoot(float x) { return 1 / std::sqrt(x); }
+
+inline float blockSum(float own) {
+  float *parts = blockShared(), sum = 0;
+  __syncthreads();
+  parts[threadIdx.x] = own;
+  perhapsWait();
+  __syncthreads();
+  for (unsigned t = 0; t < blockDim.x; t++) sum += parts[t];
+  return sum;
 }
 
 }  // namespace dyn

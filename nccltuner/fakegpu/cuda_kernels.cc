@@ -11,10 +11,12 @@
 
 thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 static thread_local pthread_barrier_t *barrier;
+static thread_local float *shared;
 
 void __syncthreads() {
   if (blockDim.x > 1) pthread_barrier_wait(barrier);
 }
+float *blockShared() { return shared; }
 
 #define ONE(NAME, BYTES) {#NAME, BYTES, 0, [](const kernel_arguments *a) { NAME(a->call); }},
 #define TYPED(NAME, TYPE) \
@@ -25,8 +27,13 @@ void __syncthreads() {
   {"reduceScatterBulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), \
    [](const kernel_arguments *a) { reduceScatterBulk_##NAME(a->call, a->second.bulk); }},
 
+#define NORM(NAME, TYPE) \
+  {"allReduceAddRmsNorm_" #NAME, sizeof(TYPE), sizeof(dyn_rms_norm), \
+   [](const kernel_arguments *a) { allReduceAddRmsNorm_##NAME(a->call, a->second.norm); }},
+
 static const kernel kernels[] = {
     DYN_TYPES(TYPED)
+    DYN_NORM_TYPES(NORM)
     ONE(allGather, 1)
     {"allGatherBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allGatherBulk(a->call, a->second.bulk); }},
     ONE(allToAll, 1)
@@ -39,9 +46,10 @@ const kernel *kernel_find(const char *name) {
   return nullptr;
 }
 
-void kernel_thread(const kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock) {
+void kernel_thread(const kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock, float *ofBlockShared) {
   gridDim.x = launch->blocks, blockDim.x = launch->threads;
   blockIdx.x = block, threadIdx.x = thread;
   barrier = ofBlock;
+  shared = ofBlockShared;
   launch->kernel->run(&launch->arguments);
 }

@@ -18,6 +18,7 @@ struct kernel_arguments {
   struct dyn_call call;
   union {
     struct dyn_bulk bulk;
+    struct dyn_rms_norm norm;
     int root;
   } second;
 };
@@ -36,8 +37,8 @@ struct kernel_launch {
 };
 
 const struct kernel *kernel_find(const char *name); /* NULL: there is none */
-/* What one thread of a launch does; ofBlock is for the launch's threads of this block. */
-void kernel_thread(const struct kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock);
+/* What one thread of a launch does; ofBlock and shared, a number for each, are for the launch's threads of this block. */
+void kernel_thread(const struct kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock, float *shared);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,7 @@ struct team {
   CUstream stream;
   const struct kernel_launch *launch;
   pthread_barrier_t begin, end, ofBlock[QUEUE_BLOCKS];
+  float shared[QUEUE_BLOCKS][QUEUE_THREADS];
   struct member { struct team *team; unsigned block, thread; } members[MEMBERS];
 };
 
@@ -25,7 +26,7 @@ static CUstream all;
 static void run_part(const struct member *m) {
   const struct kernel_launch *launch = m->team->launch;
   if (m->block < launch->blocks && m->thread < launch->threads)
-    kernel_thread(launch, m->block, m->thread, &m->team->ofBlock[m->block]);
+    kernel_thread(launch, m->block, m->thread, &m->team->ofBlock[m->block], m->team->shared[m->block]);
 }
 
 static void *follow(void *member) {

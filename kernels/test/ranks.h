@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks on threads of a CPU, for the tests of this folder, each one source: a rank is a few blocks of two threads, which
+ * stand still anywhere. Ranks make the same calls, one after the other in the same scratch memory, and run ahead of each
+ * other. What a call is and what is to come of it the test knows.
+ *   PROGRAM [CALLS [MISTAKE]]     TEST_SEED sets the seed
+ * MISTAKE is the number of one to plant (line.cuh), and the program fails when it does not find it.
+ */
+#ifndef DYN_TEST_RANKS_H
+#define DYN_TEST_RANKS_H
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <pthread.h>
+#include <thread>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "../device/all_reduce_bulk.cuh"
+
+using namespace dyn;
+
+constexpr unsigned kBlocks = 3, kBlockThreads = 2;
+
+int planted;
+thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+static thread_local uint64_t randomState;
+static thread_local struct Block {
+  pthread_barrier_t barrier;
+  float shared[kBlockThreads];
+} *ofBlock;
+
+static uint64_t next(uint64_t *state) { /* splitmix64 */
+  uint64_t z = *state += 0x9E3779B97F4A7C15u;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  return z ^ z >> 31;
+}
+
+void __syncthreads() { pthread_barrier_wait(&ofBlock->barrier); }
+float *blockShared() { return ofBlock->shared; }
+
+void perhapsWait() {
+  uint64_t x = next(&randomState);
+  if ((x & 0x3f) == 0) sched_yield();
+  if ((x >> 6 & 0x3fff) == 0) usleep(100);
+}
+
+/* What a test needs: lines of a slot, packs of what goes in bulk, and bytes of each of a rank's buffers. */
+struct Size {
+  size_t lines, packs, room;
+};
+
+constexpr int kBuffers = 4;
+
+struct World {
+  int nRanks;
+  uint64_t calls, seed;
+  Size size;
+  std::vector<std::unique_ptr<char[]>> scratch;
+  std::vector<std::vector<uint32_t>> counters, passed, flags;
+  std::vector<std::unique_ptr<char[]>> memory;
+  std::vector<std::unique_ptr<char[]>> buffers[kBuffers];
+  std::vector<pthread_barrier_t> ofRank;
+  std::vector<Block> ofBlock;
+  uint32_t stop = 0;
+  uint64_t fault = 0;
+  std::atomic<uint64_t> wrong{0}, compared{0};
+};
+
+static Domain domainOf(World &w, int rank, uint64_t waitNs) {
+  Domain d = {};
+  d.rank = rank, d.nRanks = w.nRanks, d.lines = w.size.lines, d.calls = w.counters[rank].data();
+  for (int r = 0; r < w.nRanks; r++) d.scratch[r] = w.scratch[r].get();
+  d.stop = &w.stop, d.fault = &w.fault, d.waitNs = waitNs;
+  return d;
+}
+
+static inline Bulk bulkOf(World &w, int rank) {
+  Bulk b = {};
+  for (int r = 0; r < w.nRanks; r++) b.memory[r] = w.memory[r].get(), b.flags[r] = w.flags[r].data();
+  b.passed = w.passed[rank].data(), b.packs = w.size.packs;
+  return b;
+}
+
+/* Plays call number n in every thread of a rank, of which one is the first. */
+using Play = void (*)(World &w, uint64_t n, int rank, bool first);
+
+/* In every thread of a rank: what the first prepares before the kernel, in blocks so many, and what it looks at behind. */
+template <typename Prepare, typename Kernel, typename Check>
+static void inRank(World &w, int rank, bool first, unsigned blocks, Prepare prepare, Kernel kernel, Check check) {
+  if (first) prepare();
+  pthread_barrier_wait(&w.ofRank[rank]);
+  if (blockIdx.x < blocks) {
+    gridDim.x = blocks;
+    kernel(domainOf(w, rank, 20000000000u));
+  }
+  pthread_barrier_wait(&w.ofRank[rank]);
+  if (first) check();
+}
+
+static void make(World &w, int nRanks, uint64_t calls, uint64_t seed, const Size &size) {
+  w.nRanks = nRanks, w.calls = calls, w.seed = seed, w.size = size;
+  w.ofRank.resize(nRanks), w.ofBlock.resize(nRanks * kBlocks);
+  for (int r = 0; r < nRanks; r++) {
+    w.scratch.emplace_back(new char[2 * nRanks * size.lines * kLineBytes]());
+    for (auto &b : w.buffers) b.emplace_back(new char[size.room]());
+    /* As after four thousand million calls: the number goes on behind its end. */
+    w.counters.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 2));
+    w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
+    w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
+    w.memory.emplace_back(new char[dyn_bulk_bytes(size.packs, nRanks) + kBulkBytes]());
+    pthread_barrier_init(&w.ofRank[r], nullptr, kBlocks * kBlockThreads);
+    for (unsigned b = 0; b < kBlocks; b++) pthread_barrier_init(&w.ofBlock[r * kBlocks + b].barrier, nullptr, kBlockThreads);
+  }
+}
+
+static void thread(World *w, int rank, unsigned block, unsigned thread, Play play) {
+  blockIdx.x = block, threadIdx.x = thread, blockDim.x = kBlockThreads;
+  ofBlock = &w->ofBlock[rank * kBlocks + block];
+  randomState = w->seed * 31 + (uint64_t)rank * 1009 + block * 101 + thread;
+  for (uint64_t n = 0; n < w->calls; n++) play(*w, n, rank, block == 0 && thread == 0);
+}
+
+static uint64_t run(int nRanks, uint64_t calls, uint64_t seed, const Size &size, Play play) {
+  static World w; /* a mistake leaves threads in it that never end */
+  make(w, nRanks, calls, seed, size);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < nRanks; r++)
+    for (unsigned b = 0; b < kBlocks; b++)
+      for (unsigned t = 0; t < kBlockThreads; t++) threads.emplace_back(thread, &w, r, b, t, play);
+  for (auto &t : threads) t.join();
+  uint64_t wrong = w.wrong + (w.fault != 0);
+  printf("{\"ranks\":%d,\"calls\":%lu,\"elements\":%lu,\"wrong\":%lu,\"fault\":%lx}\n", nRanks, calls,
+         w.compared.load(), w.wrong.load(), w.fault);
+  return wrong;
+}
+
+/* Exit status of the program. alone is asked first, where no mistake is planted: NULL, or what is wrong. */
+static int runAll(int argc, char **argv, const Size &size, Play play, const char *(*alone)()) {
+  const char *seed = getenv("TEST_SEED"), *said;
+  uint64_t calls = argc > 1 ? strtoull(argv[1], nullptr, 10) : 2000, from = seed ? strtoull(seed, nullptr, 10) : 1;
+  planted = argc > 2 ? atoi(argv[2]) : 0;
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (planted == 0 && alone != nullptr && (said = alone()) != nullptr) {
+    fprintf(stderr, "%s\n", said);
+    return 1;
+  }
+  bool wrong = false;
+  for (int nRanks : {2, 3, 4, 8}) { /* each in a process of its own */
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(planted ? 2 : 120); /* a mistake may hang */
+      _exit(run(nRanks, calls * 4 / (uint64_t)(nRanks * nRanks) + 1, from + (uint64_t)nRanks, size, play) != 0);
+    }
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 0) wrong = true;
+    if (wrong) break;
+  }
+  if (wrong == (planted != 0)) return 0;
+  fprintf(stderr, wrong ? "wrong results, or a hang: TEST_SEED=%lu\n" : "the planted mistake was not found (seed %lu)\n", from);
+  return 1;
+}
+
+#endif
