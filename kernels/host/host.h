@@ -52,6 +52,20 @@ uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work);
 /* action: of path LSA, with a kernel that is able. An ncclResult_t; *ctas: how many run. */
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas);
 
+/* AllReduce of input, added to residual and normalised: dynamicclAllReduceAddRmsNorm (nccltuner/preload/dynamiccl.h). */
+struct dyn_norm {
+  const void *input;
+  void *residual;
+  const void *weight;
+  void *output;
+  size_t tokens, width;
+  float epsilon;
+  int datatype;
+  void *stream;
+};
+/* An ncclResult_t; ncclInvalidArgument where it cannot be done, on all ranks alike. */
+int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm);
+
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa);
 /* Kernels that wait give up, and no other begins; the first reason stays. Says nothing: a peer that ends before this rank is
  * most often no loss to anybody. */

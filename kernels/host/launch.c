@@ -16,7 +16,7 @@ enum { BROADCAST = 0, ALL_GATHER = 2, REDUCE_SCATTER = 3, ALL_REDUCE = 4 }; /* n
 #define DEFAULT_CTAS 16
 
 /* ncclResult_t */
-enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, REMOTE_ERROR = 6 };
+enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6 };
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa) { return lsa->nRanks; }
 
@@ -64,7 +64,7 @@ struct launch {
   size_t items; /* that threads have to do, one after the other */
   struct dyn_call call;
   bool bulk;
-  int root;
+  const void *second; /* argument; where it is bulk, the lane's */
   unsigned ctas, threads;
 };
 
@@ -110,7 +110,7 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
 }
 
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
-  void *arguments[] = {&l->call, l->bulk ? (void *)&lsa->lanes[lane].bulk : (void *)&l->root};
+  void *arguments[] = {&l->call, l->bulk ? &lsa->lanes[lane].bulk : (void *)l->second};
   l->call.domain = lsa->lanes[lane].domain;
   return dyn_host_driver()->cuLaunchKernel(l->function, l->ctas, 1, 1, l->threads, 1, 1, 0, stream, arguments, NULL);
 }
@@ -121,33 +121,60 @@ static int launch_captured(struct dyn_lsa *lsa, struct launch *l, void *stream, 
   return error != 0 ? error : dyn_graph_after(lsa, stream);
 }
 
-static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, const struct dyn_work *work) {
+static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhapsCaptured) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   uint64_t captureId = 0;
   int status = 0, error = 0;
-  if (work->perhapsCaptured) error = driver->cuStreamGetCaptureInfo_v2(work->stream, &status, &captureId, NULL, NULL, NULL);
+  if (perhapsCaptured) error = driver->cuStreamGetCaptureInfo_v2(stream, &status, &captureId, NULL, NULL, NULL);
   if (error != 0) return error;
-  if (status == DYN_CAPTURE_ACTIVE) return launch_captured(lsa, l, work->stream, captureId);
-  error = order_before(lsa, work->stream);
-  if (error == 0) error = launch(lsa, LANE_CALLS, l, work->stream);
-  if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], work->stream);
+  if (status == DYN_CAPTURE_ACTIVE) return launch_captured(lsa, l, stream, captureId);
+  error = order_before(lsa, stream);
+  if (error == 0) error = launch(lsa, LANE_CALLS, l, stream);
+  if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
   atomic_store_explicit(&lsa->called, true, memory_order_release);
   return error;
 }
 
-int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas) {
-  struct launch l = {.call = {.send = work->send, .recv = work->recv, .op = work->op}, .root = work->root, .threads = threads_of(action)};
+/* An ncclResult_t. */
+static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhapsCaptured) {
   bool pushed;
-  choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
-  *ctas = l.ctas = ctas_of(action, l.threads, l.items);
   if (dyn_lsa_stopped(lsa)) return REMOTE_ERROR;
   if (!dyn_context_enter(lsa->module->context, &pushed)) return UNHANDLED_CUDA_ERROR;
-  int error = launch_in_order(lsa, &l, work);
+  int error = launch_in_order(lsa, l, stream, perhapsCaptured);
   dyn_context_leave(pushed);
   if (error == 0) return SUCCESS;
   dyn_lsa_stop(lsa, "CUDA refused to launch a kernel"); /* the other ranks wait for it */
   dyn_lsa_complain(lsa);
   return UNHANDLED_CUDA_ERROR;
+}
+
+int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas) {
+  struct launch l = {.call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root, .threads = threads_of(action)};
+  choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
+  *ctas = l.ctas = ctas_of(action, l.threads, l.items);
+  return run(lsa, &l, work->stream, work->perhapsCaptured);
+}
+
+/* A question of type and size alone but for missing buffers, and those are the program's mistake. */
+static bool can_norm(const struct dyn_lsa *lsa, const struct dyn_norm *norm) {
+  size_t size = dyn_datatype_number_bytes(norm->datatype), most = lsa->lanes[LANE_CALLS].domain.lines;
+  if (norm->input == NULL || norm->residual == NULL || norm->weight == NULL || norm->output == NULL) return false;
+  if (size == 0 || lsa->module->rmsNorm[norm->datatype] == NULL || norm->tokens == 0 || norm->width == 0) return false;
+  return norm->tokens <= most && norm->width <= most * DYN_LINE_DATA && dyn_row_lines(norm->tokens, norm->width * size) <= most;
+}
+
+/* A block for each row, as far as there are blocks; threads by the row alone, so that its sum of squares is the same whatever
+ * other rows there are. */
+int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm) {
+  if (!can_norm(lsa, norm)) return INVALID_ARGUMENT;
+  const struct dyn_rms_norm second = {.residual = norm->residual, .weight = norm->weight, .width = norm->width, .epsilon = norm->epsilon};
+  size_t packs = dyn_packs(norm->width * dyn_datatype_number_bytes(norm->datatype), DYN_LINE_DATA), threads = dyn_packs(packs, 32) * 32;
+  struct launch l = {.function = lsa->module->rmsNorm[norm->datatype],
+                     .call = {.send = norm->input, .recv = norm->output, .count = norm->tokens * norm->width},
+                     .second = &second,
+                     .ctas = (unsigned)(norm->tokens < DYN_KERNEL_MAX_BLOCKS ? norm->tokens : DYN_KERNEL_MAX_BLOCKS),
+                     .threads = (unsigned)(threads < DYN_KERNEL_THREADS ? threads : DYN_KERNEL_THREADS)};
+  return run(lsa, &l, norm->stream, true); /* the stream may be captured */
 }
 
 /* ---- the end ---- */

@@ -24,6 +24,7 @@ static struct dyn_module *modules; /* under lock; never freed */
 static void *image;                /* under lock; NULL: not read yet */
 static bool failed;                /* under lock: it cannot be had, or not be loaded */
 
+enum { HALF = 6, FLOAT = 7, BFLOAT16 = 9 }; /* ncclDataType_t */
 static const char *const types[DYN_NUM_TYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
                                                  "bfloat16", "fp8e4m3", "fp8e5m2"};
 static const char *const typed[DYN_NUM_TYPED] = {"oneShot", "twoShot", "bulk", "reduceScatter", "reduceScatterBulk"};
@@ -71,6 +72,11 @@ static bool get_all(const struct dyn_host_driver *driver, void *module, struct d
       snprintf(name, sizeof name, "%s_%s", typed[k], types[t]);
       all = get(driver, module, name, &m->typed[k][t]);
     }
+  for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
+    if (t != HALF && t != FLOAT && t != BFLOAT16) continue;
+    snprintf(name, sizeof name, "allReduceAddRmsNorm_%s", types[t]);
+    all = get(driver, module, name, &m->rmsNorm[t]);
+  }
   return all;
 }
 

@@ -23,6 +23,7 @@ struct dyn_module {
   unsigned long long contextId;
   void *typed[DYN_NUM_TYPED][DYN_NUM_TYPES];
   void *allGather, *allGatherBulk, *broadcast;
+  void *rmsNorm[DYN_NUM_TYPES]; /* NULL: not of this type */
   struct dyn_module *next;
 };
 

@@ -2,9 +2,11 @@ package fakegputest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,12 +26,12 @@ func lsa(t *testing.T, program string, env ...string) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
+	if files, err := os.ReadDir(strings.TrimPrefix(cmd.Env[len(cmd.Env)-1], "TMPDIR=")); err != nil || len(files) > 0 {
+		t.Errorf("%v stayed, %v", files, err)
+	}
 	// What people read when a rank dies, once in each that waits for it.
 	if n := strings.Count(string(said), "is dead: kernels of this communicator of 3 ranks give up"); n != 2 {
 		t.Errorf("said %d times that a rank is dead:\n%s", n, said)
-	}
-	if files, err := os.ReadDir(strings.TrimPrefix(cmd.Env[len(cmd.Env)-1], "TMPDIR=")); err != nil || len(files) > 0 {
-		t.Errorf("%v stayed, %v", files, err)
 	}
 }
 
@@ -40,4 +42,31 @@ func TestDevicePath(t *testing.T) {
 // The library linked in, under the thread sanitizer.
 func TestDevicePathThreads(t *testing.T) {
 	lsa(t, "threads/test_lsa", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+}
+
+// What libdynamiccl.so offers to programs that know it.
+func TestAPI(t *testing.T) {
+	lsa(t, "test_api", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+}
+
+func TestAPIThreads(t *testing.T) {
+	lsa(t, "threads/test_api", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+}
+
+// What a process says at its end of the calls that it made.
+func TestTrace(t *testing.T) {
+	folder := filepath.Join(testbuild.Objects(build, "../preload"), "test")
+	for trace, want := range map[string]string{
+		"1": "ncclAllGather: 3 calls, 0 run by our kernels\nncclBcast: 1 calls, 0 run by our kernels\n",
+		"a": "",
+	} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "test_api"), folder, filepath.Join(build, "libcuda.so.1"), "trace")
+		cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl.so"), "DYNAMICCL_TRACE=" + trace}
+		said, err := cmd.CombinedOutput()
+		prefix := fmt.Sprintf("dynamiccl: process %d: ", cmd.ProcessState.Pid())
+		lines := slices.Sorted(strings.Lines(strings.ReplaceAll(string(said), prefix, "")))
+		if got := strings.Join(lines, ""); err != nil || got != want {
+			t.Errorf("DYNAMICCL_TRACE=%s: %v, %q, want %q", trace, err, got, want)
+		}
+	}
 }

@@ -15,7 +15,7 @@
  * at the end of the group. The plugin asks for no KernelCh in that case (capture.c).
  *
  * Calls that make communicators are announced to the plugin, so that it notices ones that went past this library.
- * COLLECTIVE calls ask a tuner: these are timed (probe.c), outside of groups.
+ * COLLECTIVE calls ask a tuner: these are timed (probe.c), outside of groups. All are counted (intercepted.h).
  */
 #include <stddef.h>
 
@@ -40,8 +40,10 @@ enum { BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE };
 #define COLLECTIVE(FUNC, NAME, PARAMETERS, ...) FORWARD_AS(KEY(FUNC), NAME, PARAMETERS, __VA_ARGS__)
 #define KEY(FUNC) dyn_watch_key(comm, FUNC + 1, count, dyn_datatype_number_bytes(datatype))
 #define FORWARD_AS(KEY, NAME, PARAMETERS, ...) \
+  DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
+    DYN_COUNT(NAME); \
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
@@ -63,6 +65,7 @@ enum { BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE };
   ncclComm_t comm = (REQUEST)->comm; \
   cudaStream_t stream = (REQUEST)->work.stream;
 #define DEVICE(FUNC, SEND, RECV, OP, ROOT, NAME, PARAMETERS, ...) \
+  DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
     static dyn_real cache; \
@@ -71,7 +74,8 @@ enum { BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE };
     return real == NULL ? DYN_SYSTEM_ERROR : real(__VA_ARGS__); \
   } \
   EXPORT ncclResult_t NAME PARAMETERS { \
-    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true}, comm, forward_##NAME}; \
+    DYN_COUNT(NAME); \
+    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true}, comm, forward_##NAME, &counted_##NAME}; \
     return collective(&request, KEY(FUNC)); \
   }
 
@@ -87,8 +91,10 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
 
 /* A call that makes so many communicators, the only one at OUT. */
 #define ANNOUNCE(COUNT, OUT, NAME, PARAMETERS, ...) \
+  DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
+    DYN_COUNT(NAME); \
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
     ncclComm_t *made = OUT; \
@@ -127,8 +133,10 @@ FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int pe
 
 /* A call with something before and after it. */
 #define AROUND(NAME, PARAMETERS, BEFORE, AFTER, ...) \
+  DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
+    DYN_COUNT(NAME); \
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \

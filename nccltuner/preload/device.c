@@ -6,7 +6,7 @@
 #define MAX_BOUND 256 /* communicators of a process that have kernels; more go without */
 #define SETTLE_NS UINT64_C(10000000000)
 
-enum { SUCCESS = 0, REMOTE_ERROR = 6 }; /* ncclResult_t */
+enum { SUCCESS = 0, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
 
 /* What a group has seen of a communicator. */
 enum group_state { NOTHING, HELD, PLAIN, LAUNCHED };
@@ -29,7 +29,7 @@ static __thread struct { bool open; void *chooser; void (*now)(void *); } making
 
 static struct bound *find(const void *comm) {
   int n = atomic_load_explicit(&used, memory_order_acquire);
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n && comm != NULL; i++)
     if (atomic_load_explicit(&bounds[i].comm, memory_order_acquire) == (uintptr_t)comm) return &bounds[i];
   return NULL;
 }
@@ -96,28 +96,44 @@ static uint32_t action_of(const struct bound *b, const struct dyn_work *work) {
   return able == 0 ? 0 : b->choose(b->chooser, work->collective, dyn_work_bytes(work, dyn_lsa_ranks(b->lsa)), able);
 }
 
-static int launch(const struct bound *b, const struct dyn_work *work, uint32_t action) {
+static int launch(const struct bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
   struct dyn_timed *timed = dyn_this_call()->timed;
+  struct dyn_work work = request->work;
   unsigned ctas = 0;
-  int result = dyn_lsa_launch(b->lsa, work, action, &ctas);
+  work.perhapsCaptured = perhapsCaptured;
+  int result = dyn_lsa_launch(b->lsa, &work, action, &ctas);
+  if (result == SUCCESS) dyn_intercepted_kernel(request->counted);
   if (timed != NULL) timed->sample.channels = (uint8_t)ctas;
   return result;
+}
+
+/* NCCL, or a kernel, would wait for the rank that is gone: the call fails. */
+static bool gave_up(const struct bound *b) {
+  if (!dyn_lsa_stopped(b->lsa)) return false;
+  dyn_lsa_complain(b->lsa);
+  return true;
 }
 
 bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result) {
   const struct bound *b = find(request->comm);
   if (b == NULL) return false;
-  if (dyn_lsa_stopped(b->lsa)) {
-    dyn_lsa_complain(b->lsa);
-    *result = REMOTE_ERROR; /* NCCL would wait for the rank that is gone */
+  if (gave_up(b)) {
+    *result = REMOTE_ERROR;
     return true;
   }
   uint32_t action = action_of(b, &request->work);
   if (action == 0) return false;
-  struct dyn_work work = request->work;
-  work.perhapsCaptured = perhapsCaptured;
-  *result = launch(b, &work, action);
+  *result = launch(b, request, perhapsCaptured, action);
   return true;
+}
+
+bool dyn_device_has(const void *comm) { return find(comm) != NULL; }
+
+/* In a group it could not take its place among the calls that are held back. */
+int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm) {
+  const struct bound *b = find(comm);
+  if (b == NULL || dyn_in_group()) return INVALID_USAGE;
+  return gave_up(b) ? REMOTE_ERROR : dyn_lsa_rms_norm(b->lsa, norm);
 }
 
 /* ---- groups ---- */
@@ -166,8 +182,7 @@ void dyn_device_group_ends(bool simulated) {
 int dyn_device_launch(int result) {
   for (struct bound *b = grouped; b != NULL; b = b->next) {
     if (b->group == LAUNCHED) { /* also behind an error: the other ranks count on it */
-      b->held.work.perhapsCaptured = true;
-      int failed = launch(b, &b->held.work, b->action);
+      int failed = launch(b, &b->held, true, b->action);
       if (result == SUCCESS) result = failed;
     }
     b->group = NOTHING;

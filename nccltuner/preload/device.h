@@ -14,12 +14,14 @@
 
 #include "../../kernels/host/host.h"
 #include "forward.h"
+#include "intercepted.h"
 
 /* A call of a program as it came. */
 struct dyn_request {
   struct dyn_work work;
   void *comm;                                   /* ncclComm_t */
   int (*forward)(const struct dyn_request *it); /* to NCCL */
+  struct dyn_intercepted *counted;
 };
 
 /* As it is, with all that goes around a call of NCCL's (preload.c). */
@@ -31,6 +33,9 @@ void dyn_device_made(void *comm);
 
 /* Outside of groups. True: our kernel runs it, or it failed; *result is NCCL's. */
 bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result);
+/* Whether the communicator has kernels, and the one of ours that NCCL has nothing of: no call of the plan, and not counted. */
+bool dyn_device_has(const void *comm);
+int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm);
 /* In a group. True: it is held back. */
 bool dyn_device_hold(const struct dyn_request *request);
 /* In a group: a call that is NCCL's whatever the plan says; what was held back of its communicator goes before it. */

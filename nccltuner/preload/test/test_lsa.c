@@ -342,13 +342,7 @@ int main(int argc, char **argv) {
   CHECK(argc == 3, "FOLDER LIBCUDA");
   folder = argv[1];
   driverPath = argv[2];
-  snprintf(kernels, sizeof kernels, "%s/kernels-XXXXXX", getenv("TMPDIR") == NULL ? "/tmp" : getenv("TMPDIR"));
-  int fd = mkstemp(kernels);
-  CHECK(fd >= 0 && write(fd, "\x50\xed\x55\xba", 4) == 4, "%s", kernels); /* all that the fake GPU looks at */
-  setenv("DYNAMICCL_KERNELS", kernels, 1);
-  setenv("DYNAMICCL_SCRATCH_MIB", "8", 1);
-  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  CHECK(shared != MAP_FAILED);
+  write_kernels(kernels);
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("calls", ranks, calls);
   play("made", 2, made);
   play("groups", 2, groups);

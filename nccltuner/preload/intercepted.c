@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "intercepted.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../kernels/host/host.h"
+#include "dynamiccl.h"
+
+__thread unsigned dyn_nested;
+
+static struct dyn_intercepted *table;
+
+void dyn_intercepted_add(struct dyn_intercepted *it) {
+  it->next = table;
+  table = it;
+}
+
+static struct dynamicclCalls row(const struct dyn_intercepted *it) {
+  return (struct dynamicclCalls){it->name, atomic_load_explicit(&it->calls, memory_order_relaxed),
+                                 atomic_load_explicit(&it->kernels, memory_order_relaxed)};
+}
+
+size_t dynamicclIntercepted(struct dynamicclCalls *out, size_t room) {
+  size_t n = 0;
+  for (const struct dyn_intercepted *it = table; it != NULL; it = it->next, n++)
+    if (n < room) out[n] = row(it);
+  return n;
+}
+
+/* Ranks share a terminal: each line says whose it is. */
+static void tell(void) {
+  for (const struct dyn_intercepted *it = table; it != NULL; it = it->next) {
+    struct dynamicclCalls r = row(it);
+    if (r.calls > 0) dyn_host_say("process %d: %s: %llu calls, %llu run by our kernels", (int)getpid(), r.name, r.calls, r.kernels);
+  }
+}
+
+/* The daemon's setting of this name is a file, which goes with nothing said here. */
+__attribute__((constructor)) static void begin(void) {
+  const char *trace = getenv("DYNAMICCL_TRACE");
+  if (trace != NULL && strcmp(trace, "1") == 0) atexit(tell);
+}

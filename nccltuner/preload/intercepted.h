@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How often the program called each of NCCL's functions that this library stands in front of, and how many of these calls
+ * our kernels ran. A row enters the table for each name that
+ * calls.c has, when the library is loaded.
+ *
+ * NCCL calls itself through our names in places; what is called inside of another call is not the program's.
+ */
+#ifndef DYN_INTERCEPTED_H
+#define DYN_INTERCEPTED_H
+
+#include <stdatomic.h>
+
+struct dyn_intercepted {
+  const char *name;
+  atomic_ullong calls, kernels;
+  struct dyn_intercepted *next;
+};
+
+void dyn_intercepted_add(struct dyn_intercepted *it); /* of constructors alone */
+
+#define DYN_INTERCEPTED(NAME) \
+  static struct dyn_intercepted counted_##NAME = {.name = #NAME}; \
+  __attribute__((constructor)) static void add_##NAME(void) { dyn_intercepted_add(&counted_##NAME); }
+
+extern __thread unsigned dyn_nested; /* of our functions that this thread is in */
+
+static inline unsigned dyn_intercepted_enter(struct dyn_intercepted *it) {
+  if (dyn_nested == 0) atomic_fetch_add_explicit(&it->calls, 1, memory_order_relaxed);
+  return dyn_nested++;
+}
+static inline void dyn_intercepted_leave(const unsigned *outer) { dyn_nested = *outer; }
+
+/* First in a function of this name; it leaves by itself. */
+#define DYN_COUNT(NAME) \
+  unsigned outer_##NAME __attribute__((cleanup(dyn_intercepted_leave), unused)) = dyn_intercepted_enter(&counted_##NAME)
+
+static inline void dyn_intercepted_kernel(struct dyn_intercepted *it) { atomic_fetch_add_explicit(&it->kernels, 1, memory_order_relaxed); }
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *   LD_PRELOAD=libdynamiccl.so test_api FOLDER LIBCUDA [trace]     FOLDER has the fake libnccl.so.2
+ * dynamiccl.h: AllReduce with residual and normalisation in rank processes, every element compared, between calls of NCCL's
+ * that become kernels; what it refuses; and what is counted. trace: some calls, and the end of the process.
+ */
+#include "lsa_rig.h"
+
+#include <math.h>
+
+#include "../dynamiccl.h"
+
+enum { ALL_REDUCE = 4 };
+enum { HALF = 6, FLOAT32 = 7, BFLOAT16 = 9 };
+#define MOST 40000 /* elements of a buffer */
+#define STREAMS 2
+
+/* Not linked: a program finds it as it finds NCCL. */
+static __typeof__(dynamicclAllReduceAddRmsNorm) *fused;
+static __typeof__(dynamicclHasKernels) *has_kernels;
+static __typeof__(dynamicclIntercepted) *intercepted;
+
+enum { IN, OUT, RESIDUAL, WEIGHT, BUFFERS };
+static CUstream streams[STREAMS];
+static void *memory[BUFFERS];
+
+/* A call, the same on all ranks. */
+struct step {
+  int type;
+  size_t tokens, width, shift[BUFFERS]; /* elements */
+  bool inPlace;
+  CUstream stream;
+  uint64_t seed;
+};
+
+static struct step step_of(uint64_t n) {
+  static const int types[] = {HALF, FLOAT32, BFLOAT16};
+  uint64_t r = random_of(n);
+  struct step s = {.type = types[r % 3], .tokens = 1 + (r >> 8) % 9, .width = 1 + (r >> 16) % (r >> 32 & 3 ? 40 : 900), .inPlace = r >> 40 & 1,
+                   .stream = streams[(r >> 41) % STREAMS], .seed = r};
+  for (int b = 0; b < BUFFERS; b++) s.shift[b] = r >> 44 & 1 ? 0 : r >> (48 + 2 * b) & 3;
+  if (s.inPlace) s.shift[OUT] = s.shift[IN];
+  return s;
+}
+
+static size_t size_of(int type) { return type == FLOAT32 ? 4 : 2; }
+
+static uint16_t bfloat16_of(float x) { /* to the nearest, ties to even; no NaN comes here */
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float rounded(int type, float x) {
+  uint32_t bits = (uint32_t)bfloat16_of(x) << 16;
+  if (type == HALF) return (float)(_Float16)x;
+  if (type == BFLOAT16) memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static void *at(const struct step *s, int buffer, size_t i) {
+  return (char *)memory[buffer == OUT && s->inPlace ? IN : buffer] + (s->shift[buffer] + i) * size_of(s->type);
+}
+
+static void put(const struct step *s, int buffer, size_t i, float x) {
+  _Float16 half = (_Float16)x;
+  uint16_t bfloat16 = bfloat16_of(x);
+  memcpy(at(s, buffer, i), s->type == FLOAT32 ? (void *)&x : s->type == HALF ? (void *)&half : (void *)&bfloat16, size_of(s->type));
+}
+
+static float get(const struct step *s, int buffer, size_t i) {
+  float x;
+  _Float16 half;
+  uint32_t bits = 0;
+  memcpy(s->type == FLOAT32 ? (void *)&x : s->type == HALF ? (void *)&half : (char *)&bits + 2, at(s, buffer, i), size_of(s->type));
+  if (s->type == BFLOAT16) memcpy(&x, &bits, sizeof x);
+  return s->type == HALF ? (float)half : x;
+}
+
+/* Small whole numbers, whose sums and squares are exact in any order; what comes of the root is rounded. */
+static float value_of(const struct step *s, int ofRank, int buffer, size_t i) {
+  return (float)(random_of(s->seed + (uint64_t)ofRank * 977 + (uint64_t)buffer * 31337 + i) >> 20 & 15) - 8;
+}
+
+static void fill(const struct step *s) {
+  size_t elements = s->tokens * s->width;
+  for (size_t i = 0; i <= elements; i++) put(s, OUT, i, -99);
+  for (size_t i = 0; i < elements; i++) put(s, IN, i, value_of(s, rank, IN, i));
+  for (size_t i = 0; i < elements; i++) put(s, RESIDUAL, i, value_of(s, rank, RESIDUAL, i));
+  put(s, RESIDUAL, elements, -99);
+  for (size_t i = 0; i < s->width; i++) put(s, WEIGHT, i, value_of(s, 0, WEIGHT, i));
+}
+
+static float residual_of(const struct step *s, size_t i) {
+  float sum = value_of(s, rank, RESIDUAL, i);
+  for (int r = 0; r < numRanks; r++) sum += value_of(s, r, IN, i);
+  return sum;
+}
+
+static void compare(const struct step *s) {
+  for (size_t t = 0; t < s->tokens; t++) {
+    float squares = 0;
+    for (size_t i = t * s->width; i < (t + 1) * s->width; i++) squares += residual_of(s, i) * residual_of(s, i);
+    const float scale = 1 / sqrtf(squares / (float)s->width + 0.5f);
+    for (size_t i = t * s->width; i < (t + 1) * s->width; i++) {
+      float residual = residual_of(s, i), out = rounded(s->type, rounded(s->type, residual * scale) * value_of(s, 0, WEIGHT, i % s->width));
+      CHECK(get(s, RESIDUAL, i) == residual && get(s, OUT, i) == out, "type %d, %zu x %zu: element %zu is %g and %g, not %g and %g", s->type,
+            s->tokens, s->width, i, get(s, RESIDUAL, i), get(s, OUT, i), residual, out);
+    }
+  }
+  CHECK(get(s, OUT, s->tokens * s->width) == rounded(s->type, -99) && get(s, RESIDUAL, s->tokens * s->width) == rounded(s->type, -99), "behind");
+}
+
+static int issue_at(const struct step *s, uintptr_t comm) {
+  return fused(at(s, IN, 0), at(s, RESIDUAL, 0), at(s, WEIGHT, 0), at(s, OUT, 0), s->tokens, s->width, 0.5f, s->type, (void *)comm, s->stream);
+}
+static int issue(const struct step *s) { return issue_at(s, COMM); }
+
+static int all_reduce(void *in, void *out, size_t count) {
+  return find("ncclAllReduce")((uintptr_t)in, (uintptr_t)out, count, FLOAT32, 0, COMM, (uintptr_t)streams[0], 0, 0);
+}
+
+static void get_api(void) {
+  fused = (__typeof__(fused))(void *)find("dynamicclAllReduceAddRmsNorm");
+  has_kernels = (__typeof__(has_kernels))(void *)find("dynamicclHasKernels");
+  intercepted = (__typeof__(intercepted))(void *)find("dynamicclIntercepted");
+  CHECK(((int (*)(void))(void *)find("dynamicclVersion"))() == DYNAMICCL_API_VERSION);
+}
+
+static void begin(void) {
+  get_api();
+  make();
+  for (int i = 0; i < STREAMS; i++) CHECK(cuda.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING) == 0);
+  for (int b = 0; b < BUFFERS; b++) {
+    CUdeviceptr a;
+    CHECK(cuda.cuMemAlloc_v2(&a, MOST * sizeof(float)) == 0);
+    memory[b] = (void *)(uintptr_t)a;
+  }
+  CHECK(has_kernels((void *)COMM) == 0);
+  planned = LSA(0, 1);
+  fake->inside = do_bind;
+  CHECK(all_reduce(memory[IN], memory[OUT], 1) == 0 && asked == 0);
+  fake->inside = succeed;
+  CHECK(has_kernels((void *)COMM) == 1 && has_kernels((void *)OTHER_COMM) == 0 && has_kernels(NULL) == 0);
+}
+
+static void wait_for_all(void) {
+  for (int i = 0; i < STREAMS; i++) CHECK(cuda.cuStreamSynchronize(streams[i]) == 0);
+}
+
+/* Between AllReduces that are kernels as well, on other streams: one order for all. */
+static void norms(void) {
+  begin();
+  float *sums = (float *)memory[WEIGHT] + MOST - 8;
+  for (uint64_t n = 0; n < 60; n++) {
+    struct step s = step_of(n);
+    fill(&s);
+    sums[0] = (float)rank + (float)n;
+    unsigned before = fake->calls, askedBefore = asked;
+    planned = LSA(n % 3, 1 + n % 2);
+    if (n & 1) CHECK(all_reduce(sums, sums + 1, 1) == 0);
+    CHECK(issue(&s) == 0);
+    if (!(n & 1)) CHECK(all_reduce(sums, sums + 1, 1) == 0);
+    CHECK(fake->calls == before && asked == askedBefore + 1, "the plan knows of one call");
+    wait_for_all();
+    compare(&s);
+    CHECK(sums[1] == (float)(numRanks * (numRanks - 1) / 2) + (float)n * (float)numRanks, "%g", sums[1]);
+    meet();
+  }
+}
+
+static void graphs(void) {
+  begin();
+  struct step s = {.type = BFLOAT16, .tokens = 3, .width = 77, .stream = streams[0]};
+  CUgraph captured;
+  CUgraphExec graph;
+  CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+  CHECK(issue(&s) == 0);
+  CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0);
+  CHECK(cuda.cuGraphInstantiateWithFlags(&graph, captured, 0) == 0);
+  for (uint64_t n = 0; n < 20; n++) {
+    s.seed = random_of(n);
+    fill(&s);
+    CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
+    wait_for_all();
+    compare(&s);
+    meet();
+  }
+}
+
+static void refused(void) {
+  begin();
+  struct step good = {.type = FLOAT32, .tokens = 2, .width = 10, .stream = streams[0]}, s = good;
+  size_t lines = 1;
+  CHECK(issue_at(&s, OTHER_COMM) == 5 && issue_at(&s, 0) == 5, "no kernels");
+  CHECK(find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && issue(&s) == 5, "in a group");
+  CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  for (int type = -1; type < 14; type++) {
+    s.type = type;
+    if (type != HALF && type != FLOAT32 && type != BFLOAT16) CHECK(issue(&s) == 4, "type %d", type);
+  }
+  for (int i = 0; i < 5; i++) {
+    s = good;
+    if (i & 1) s.tokens = i == 1 ? 0 : SIZE_MAX / 2;
+    else s.width = i == 0 ? 0 : i == 2 ? SIZE_MAX / 2 : SIZE_MAX / 8 + 2;
+    CHECK(issue(&s) == 4, "%zu x %zu", s.tokens, s.width);
+  }
+  CHECK(fused(NULL, memory[RESIDUAL], memory[WEIGHT], memory[OUT], 1, 1, 0.5f, FLOAT32, (void *)COMM, streams[0]) == 4);
+  while (preload->device->room(lsa, ALL_REDUCE, (lines + 1) * 8) >> DYN_KERNEL_ONE_SHOT & 1) lines++;
+  s = good; /* rows begin at lines, so one element takes a line */
+  s.width = 1;
+  s.tokens = lines;
+  CHECK(s.tokens < MOST - 4);
+  fill(&s);
+  CHECK(issue(&s) == 0);
+  wait_for_all();
+  compare(&s);
+  s.tokens++;
+  CHECK(issue(&s) == 4, "%zu lines", s.tokens);
+  meet();
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && has_kernels((void *)COMM) == 0);
+  CHECK(issue(&good) == 5 && issue_at(&good, 0) == 5);
+  preload->device->close(lsa);
+}
+
+static void death(void) {
+  begin();
+  struct step s = {.type = HALF, .tokens = 2, .width = 100, .stream = streams[0]};
+  fill(&s);
+  CHECK(issue(&s) == 0);
+  wait_for_all();
+  compare(&s);
+  meet();
+  if (rank == numRanks - 1) _exit(0);
+  CHECK(issue(&s) == 0);
+  wait_for_all();
+  CHECK(issue(&s) == 6);
+  CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  preload->device->close(lsa);
+}
+
+static struct dynamicclCalls counted(const char *name) {
+  struct dynamicclCalls all[64];
+  size_t n = intercepted(all, 64);
+  CHECK(n > 30 && n <= 64 && intercepted(NULL, 0) == n, "%zu", n);
+  for (size_t i = 0; i < n; i++)
+    if (strcmp(all[i].name, name) == 0) return all[i];
+  CHECK(false, "no %s", name);
+  return all[0];
+}
+
+#define COUNTED(NAME, CALLS, KERNELS) \
+  CHECK(counted(NAME).calls == (CALLS) && counted(NAME).kernels == (KERNELS), "%s: %llu, %llu", NAME, counted(NAME).calls, counted(NAME).kernels)
+
+/* Alone, in groups, by NCCL itself. */
+static void counts(void) {
+  begin(); /* an AllReduce */
+  struct dynamicclCalls two[2], untouched = two[1] = (struct dynamicclCalls){"untouched", 7, 7};
+  CHECK(intercepted(two, 1) > 2 && memcmp(&two[1], &untouched, sizeof untouched) == 0, "beyond its room");
+  COUNTED("ncclAllReduce", 1, 0);
+  CHECK(all_reduce(memory[IN], memory[OUT], 5) == 0);
+  COUNTED("ncclAllReduce", 2, 1);
+  planned = 0;
+  CHECK(all_reduce(memory[IN], memory[OUT], 5) == 0);
+  COUNTED("ncclAllReduce", 3, 1);
+  planned = LSA(0, 1);
+  for (int calls = 1; calls <= 2; calls++) { /* one is held back and becomes a kernel, two are NCCL's */
+    CHECK(find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    for (int i = 0; i < calls; i++) CHECK(all_reduce(memory[IN], memory[OUT], 5) == 0);
+    CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  }
+  COUNTED("ncclAllReduce", 6, 2);
+  COUNTED("ncclGroupStart", 2, 0);
+  COUNTED("ncclGroupEnd", 2, 0);
+  CHECK(find("ncclBcast")((uintptr_t)memory[IN], 4, FLOAT32, 0, OTHER_COMM, 0, 0, 0, 0) == 0 && strcmp(fake->name, "ncclBroadcast") == 0);
+  COUNTED("ncclBcast", 1, 0);
+  COUNTED("ncclBroadcast", 0, 0);
+  CHECK(find("ncclSend")(0, 1, FLOAT32, 1, OTHER_COMM, 0, 0, 0, 0) == 0 && find("ncclReduceConfig")(0, 0, 1, FLOAT32, 0, 0, OTHER_COMM, 0, 0) == 0);
+  COUNTED("ncclSend", 1, 0);
+  COUNTED("ncclReduceConfig", 1, 0);
+  struct step s = {.type = FLOAT32, .tokens = 1, .width = 8, .stream = streams[0]};
+  CHECK(issue(&s) == 0);
+  COUNTED("ncclAllReduce", 6, 2);
+  wait_for_all();
+  meet();
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  COUNTED("ncclCommDestroy", 1, 0);
+  COUNTED("ncclCommInitRank", 0, 0);
+  preload->device->close(lsa);
+}
+
+static int trace(void) {
+  rank = 0;
+  load();
+  for (int i = 0; i < 3; i++) CHECK(find("ncclAllGather")(0, 0, 4, FLOAT32, OTHER_COMM, 0, 0, 0, 0) == 0);
+  CHECK(find("ncclBcast")(0, 4, FLOAT32, 0, OTHER_COMM, 0, 0, 0, 0) == 0);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  char kernels[4096];
+  CHECK(argc >= 3, "FOLDER LIBCUDA");
+  folder = argv[1];
+  driverPath = argv[2];
+  if (argc > 3) return trace();
+  write_kernels(kernels);
+  for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("norms", ranks, norms);
+  play("graphs", 3, graphs);
+  play("refused", 2, refused);
+  play("death", 3, death);
+  play("counts", 2, counts);
+  unlink(kernels);
+  return 0;
+}
