@@ -21,7 +21,8 @@
 /* Types of activations. */
 #define DYN_NORM_TYPES(X) X(half, __half) X(float, float) X(bfloat16, __nv_bfloat16)
 
-#define DYN_KERNEL extern "C" __global__ void __launch_bounds__(dyn::kThreads)
+/* Few blocks, each alone on its multiprocessor: registers for that, or the compiler stops at half of them and spills. */
+#define DYN_KERNEL extern "C" __global__ void __launch_bounds__(dyn::kThreads, 1)
 #define DYN_CALL const __grid_constant__ dyn::Call c
 #define DYN_BULK const __grid_constant__ dyn::Bulk b
 #define DYN_TYPED(NAME, TYPE) \
@@ -35,9 +36,8 @@ DYN_KERNEL allGather(DYN_CALL) { dyn::allGather(c); }
 DYN_KERNEL allGatherBulk(DYN_CALL, DYN_BULK) { dyn::allGatherBulk(c, b); }
 DYN_KERNEL allToAll(DYN_CALL) { dyn::allToAll(c); }
 DYN_KERNEL broadcast(DYN_CALL, int root) { dyn::broadcast(c, root); }
-/* Few blocks, each alone on its multiprocessor: registers for that. */
 #define DYN_NORM(NAME, TYPE) \
-  extern "C" __global__ void __launch_bounds__(dyn::kThreads, 1) allReduceAddRmsNorm_##NAME(DYN_CALL, const __grid_constant__ dyn::RmsNorm n) { dyn::allReduceAddRmsNorm<TYPE>(c, n); }
+  DYN_KERNEL allReduceAddRmsNorm_##NAME(DYN_CALL, const __grid_constant__ dyn::RmsNorm n) { dyn::allReduceAddRmsNorm<TYPE>(c, n); }
 DYN_NORM_TYPES(DYN_NORM)
 #undef DYN_NORM
 #undef DYN_TYPED

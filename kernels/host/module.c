@@ -93,7 +93,8 @@ static struct dyn_module *load(dyn_context context, unsigned long long id) {
   if (image == NULL) image = read_file(path, &why);
   struct dyn_module *made = image == NULL ? NULL : calloc(1, sizeof *made);
   if (made != NULL && (driver->cuModuleLoadData(&module, image) != 0 || !get_all(driver, module, made))) {
-    why = "does not load on this GPU (it has kernels for compute capability 8.0, 9.0, 10.0 and newer)";
+    why = "does not load: it is older than this library (build it anew with `make kernels`), or the GPU is (it has kernels for compute "
+          "capability 8.0, 9.0, 10.0 and newer)";
     free(made);
     made = NULL;
   }

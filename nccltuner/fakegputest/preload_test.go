@@ -61,12 +61,12 @@ func TestTrace(t *testing.T) {
 		"a": "",
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "test_api"), folder, filepath.Join(build, "libcuda.so.1"), "trace")
-		cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl.so"), "DYNAMICCL_TRACE=" + trace}
+		cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl.so"), "DYNAMICCL_COUNT_CALLS=" + trace}
 		said, err := cmd.CombinedOutput()
 		prefix := fmt.Sprintf("dynamiccl: process %d: ", cmd.ProcessState.Pid())
 		lines := slices.Sorted(strings.Lines(strings.ReplaceAll(string(said), prefix, "")))
 		if got := strings.Join(lines, ""); err != nil || got != want {
-			t.Errorf("DYNAMICCL_TRACE=%s: %v, %q, want %q", trace, err, got, want)
+			t.Errorf("DYNAMICCL_COUNT_CALLS=%s: %v, %q, want %q", trace, err, got, want)
 		}
 	}
 }

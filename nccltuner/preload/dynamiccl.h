@@ -24,7 +24,7 @@ struct dynamicclCalls {
   unsigned long long calls;   /* of the program; NCCL calls some of its functions itself, which are not counted */
   unsigned long long kernels; /* of these, run by our kernels */
 };
-/* Fills up to room of out, in no order, and gives how many functions of NCCL's the library stands in front of. With DYNAMICCL_TRACE=1 the
+/* Fills up to room of out, in no order, and gives how many functions of NCCL's the library stands in front of. With DYNAMICCL_COUNT_CALLS=1 the
  * process says as much on stderr when it ends. */
 DYNAMICCL_API size_t dynamicclIntercepted(struct dynamicclCalls *out, size_t room);
 

@@ -39,6 +39,6 @@ static void tell(void) {
 
 /* The daemon's setting of this name is a file, which goes with nothing said here. */
 __attribute__((constructor)) static void begin(void) {
-  const char *trace = getenv("DYNAMICCL_TRACE");
+  const char *trace = getenv("DYNAMICCL_COUNT_CALLS");
   if (trace != NULL && strcmp(trace, "1") == 0) atexit(tell);
 }
