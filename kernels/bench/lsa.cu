@@ -5,167 +5,7 @@
  * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
  * graphs of 20 calls: median of 30 replays, largest over ranks; bytes are nccl-tests'. Both without either. JSON lines.
  */
-#include <algorithm>
-#include <atomic>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <type_traits>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <vector>
-
-#include <cuda_runtime.h>
-#include <nccl.h>
-
-#include "../kernels.cuh"
-
-using namespace dyn;
-
-#define CUDA(call)                                                                                          \
-  do {                                                                                                      \
-    cudaError_t e = (call);                                                                                 \
-    if (e != cudaSuccess) fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e)), _exit(1); \
-  } while (0)
-#define NCCL(call)                                                                                          \
-  do {                                                                                                      \
-    ncclResult_t e = (call);                                                                                \
-    if (e != ncclSuccess) fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(e)), _exit(1); \
-  } while (0)
-
-/* The kernels of a type. */
-template <typename T>
-struct Kernels;
-#define KERNELS_OF(NAME, TYPE) \
-  template <> \
-  struct Kernels<TYPE> { \
-    static constexpr const char *name = #NAME; \
-    static constexpr auto oneShot = oneShot_##NAME, twoShot = twoShot_##NAME, reduceScatter = reduceScatter_##NAME; \
-    static constexpr auto bulk = bulk_##NAME, reduceScatterBulk = reduceScatterBulk_##NAME; \
-  };
-DYN_TYPES(KERNELS_OF)
-
-constexpr size_t kLines = 1 << 20;   /* of a slot */
-constexpr size_t kBuffer = 64 << 20; /* bytes */
-constexpr size_t kBulkPacks = 1 << 20;    /* of a part of what goes in bulk */
-constexpr int kCalls = 20, kReplays = 30;
-
-/* What the processes share. */
-struct Shared {
-  ncclUniqueId id;
-  cudaIpcMemHandle_t handles[kMaxRanks];
-  std::atomic<int> arrived, generation;
-  double us[kMaxRanks];
-  std::atomic<long> wrong, compared;
-};
-static Shared *shared;
-static int numRanks = 0, rank;
-
-static void barrier() {
-  int generation = shared->generation;
-  if (++shared->arrived == numRanks) {
-    shared->arrived = 0;
-    shared->generation++;
-  }
-  while (shared->generation == generation) usleep(20);
-}
-
-/* Small whole numbers, exact in every type in whatever order; ones and twos where they are multiplied. */
-template <typename T>
-__device__ T valueOf(int r, size_t i, Op op, unsigned seed) {
-  unsigned x = (unsigned)i * 2654435761u + r * 40503u + seed;
-  x ^= x >> 15;
-  return Number<T>::down((typename Number<T>::Wide)(op == Op::prod ? 1 + (x >> 3 & 1) * (r < 3) : x >> 5 & 3));
-}
-template <typename T>
-__global__ void fill(T *at, size_t count, int r, Op op, unsigned seed) {
-  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) at[i] = valueOf<T>(r, i, op, seed);
-}
-template <typename T>
-__device__ void compare(T want, T got, unsigned long long *wrong) {
-  for (int b = 0; b < (int)sizeof(T); b++)
-    if (((const char *)&want)[b] != ((const char *)&got)[b]) {
-      atomicAdd(wrong, 1ull);
-      return;
-    }
-}
-/* Sums of elements from skip on of every rank's input. */
-template <typename T>
-__global__ void verify(const T *at, size_t count, size_t skip, int nRanks, Op op, unsigned seed, unsigned long long *wrong) {
-  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
-    double sum = (double)Number<T>::up(valueOf<T>(0, skip + i, op, seed));
-    for (int r = 1; r < nRanks; r++) sum = combine(op, sum, (double)Number<T>::up(valueOf<T>(r, skip + i, op, seed)));
-    if (op == Op::avg) sum = std::is_integral<T>::value ? (double)(long long)(sum / nRanks) : sum / nRanks;
-    compare(Number<T>::down((typename Number<T>::Wide)sum), at[i], wrong);
-  }
-}
-/* Part r is what rank r has from skip on. */
-__global__ void verifyMoved(const Byte *at, size_t part, int parts, int first, size_t skip, unsigned seed, unsigned long long *wrong) {
-  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < part * parts; i += (size_t)gridDim.x * blockDim.x)
-    compare(valueOf<Byte>(first + (int)(i / part), skip + i % part, Op::sum, seed), at[i], wrong);
-}
-
-struct Rank {
-  ncclComm_t comm;
-  cudaStream_t stream;
-  Domain domain;
-  Bulk bulk;
-  char *in, *out;
-  unsigned long long *wrong;
-  uint64_t *fault;
-};
-
-static Rank start() {
-  Rank k = {};
-  CUDA(cudaSetDevice(rank));
-  NCCL(ncclCommInitRank(&k.comm, numRanks, shared->id, rank));
-  CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
-  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = dyn_bulk_bytes(kBulkPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
-  size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
-  char *scratch, *pointers[kMaxRanks]; /* of every rank's, as kernels/host has them */
-  CUDA(cudaMalloc(&scratch, bytes));
-  CUDA(cudaMemset(scratch, 0, bytes));
-  CUDA(cudaIpcGetMemHandle(&shared->handles[rank], scratch));
-  barrier();
-  for (int r = 0; r < numRanks; r++) {
-    pointers[r] = scratch;
-    if (r != rank) CUDA(cudaIpcOpenMemHandle((void **)&pointers[r], shared->handles[r], cudaIpcMemLazyEnablePeerAccess));
-  }
-  Domain &d = k.domain;
-  d.rank = rank, d.nRanks = numRanks, d.lines = kLines, d.waitNs = 5000000000ull;
-  for (int r = 0; r < numRanks; r++) {
-    d.scratch[r] = pointers[r];
-    k.bulk.memory[r] = pointers[r] + lineBytes;
-    k.bulk.flags[r] = (uint32_t *)(pointers[r] + lineBytes + bulkBytes);
-  }
-  k.bulk.packs = kBulkPacks;
-  CUDA(cudaMalloc(&k.bulk.passed, kMaxBlocks * sizeof(uint32_t)));
-  CUDA(cudaMemset(k.bulk.passed, 0, kMaxBlocks * sizeof(uint32_t)));
-  CUDA(cudaMalloc(&d.calls, kMaxBlocks * sizeof *d.calls));
-  CUDA(cudaMemset(d.calls, 0, kMaxBlocks * sizeof *d.calls));
-  uint32_t *stop;
-  CUDA(cudaHostAlloc(&stop, sizeof *stop, cudaHostAllocMapped));
-  CUDA(cudaHostAlloc(&k.fault, sizeof *k.fault, cudaHostAllocMapped));
-  *stop = 0, *k.fault = 0;
-  d.stop = stop, d.fault = k.fault;
-  CUDA(cudaMalloc(&k.in, kBuffer + 64));
-  CUDA(cudaMalloc(&k.out, kBuffer + 64));
-  CUDA(cudaMallocManaged(&k.wrong, sizeof *k.wrong));
-  *k.wrong = 0;
-  CUDA(cudaDeviceSynchronize());
-  barrier();
-  return k;
-}
-
-static void healthy(const Rank &k) {
-  uint64_t fault = *(volatile uint64_t *)k.fault;
-  if (fault == 0) return;
-  fprintf(stderr, "rank %d: call %u waited too long for rank %d\n", rank, (unsigned)fault, (int)(fault >> kFaultPeer) - 1);
-  _exit(1);
-}
+#include "fused.cuh"
 
 constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001};
 
@@ -226,46 +66,11 @@ static void check(Rank &k) {
 #define CHECK_TYPE(NAME, TYPE) checkType<TYPE>(k);
   DYN_TYPES(CHECK_TYPE)
   checkMoves(k);
+  checkAllFused(k);
   shared->wrong += (long)*k.wrong;
   barrier();
   if (rank == 0)
     printf("{\"figure\":\"lsa check\",\"ranks\":%d,\"elements\":%ld,\"wrong\":%ld}\n", numRanks, shared->compared.load(), shared->wrong.load());
-}
-
-/* Largest over ranks of the median of replays, us of one call. */
-template <typename Enqueue>
-static double timed(Rank &k, Enqueue enqueue) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  cudaEvent_t begin, end;
-  CUDA(cudaEventCreate(&begin));
-  CUDA(cudaEventCreate(&end));
-  enqueue(); /* connections are made outside of the capture */
-  CUDA(cudaStreamSynchronize(k.stream));
-  CUDA(cudaStreamBeginCapture(k.stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < kCalls; i++) enqueue();
-  CUDA(cudaStreamEndCapture(k.stream, &graph));
-  CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  std::vector<double> us;
-  for (int i = 0; i < 10; i++) CUDA(cudaGraphLaunch(exec, k.stream));
-  for (int i = 0; i < kReplays; i++) {
-    CUDA(cudaEventRecord(begin, k.stream));
-    CUDA(cudaGraphLaunch(exec, k.stream));
-    CUDA(cudaEventRecord(end, k.stream));
-    CUDA(cudaEventSynchronize(end));
-    float ms;
-    CUDA(cudaEventElapsedTime(&ms, begin, end));
-    us.push_back(ms * 1e3 / kCalls);
-  }
-  std::nth_element(us.begin(), us.begin() + kReplays / 2, us.end());
-  shared->us[rank] = us[kReplays / 2];
-  barrier();
-  double largest = *std::max_element(shared->us, shared->us + numRanks);
-  barrier();
-  healthy(k);
-  CUDA(cudaGraphExecDestroy(exec));
-  CUDA(cudaGraphDestroy(graph));
-  return largest;
 }
 
 /* One path of one collective, with every number of blocks and threads that makes sense. */
@@ -367,7 +172,7 @@ int main(int argc, char **argv) {
     if (rank == 0) printf("{\"figure\":\"lsa\",\"ranks\":%d,\"nccl\":%d}\n", numRanks, version);
     if (checks) check(k);
     barrier();
-    if (times) time(k, sizes);
+    if (times) time(k, sizes), timeFused(k);
     fflush(stdout);
     _exit(shared->wrong != 0);
   }

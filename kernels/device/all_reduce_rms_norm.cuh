@@ -29,13 +29,14 @@ struct Row {
   __device__ void store(uint32_t i, const Pack<T> &p) const { storePack(at, i, width, fast, p); }
 };
 
-/* The new residual of one row, written; what this thread's part of it adds to the sum of squares. */
-template <typename T>
-__device__ __forceinline__ float addRow(const Domain &d, const Row<T> &in, const Row<T> &residual, uint32_t line, uint32_t packs, uint32_t call) {
+/* The new residual of one row, written; what this thread's part of it adds to the sum of squares. sumOf(i): pack i of what is
+ * to be added. */
+template <typename T, typename Sum>
+__device__ __forceinline__ float addRow(const Row<T> &residual, uint32_t packs, Sum sumOf) {
   using N = Number<T>;
   float squares = 0;
   for (uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
-    Pack<T> sum = sumLines<T>(d, Op::sum, in.load(i), line + i, call), r = residual.load(i);
+    Pack<T> sum = sumOf(i), r = residual.load(i);
 #pragma unroll
     for (int e = 0; e < Pack<T>::kElements; e++) {
       r.elements[e] = N::down((float)N::up(sum.elements[e]) + (float)N::up(r.elements[e]));
@@ -47,11 +48,25 @@ __device__ __forceinline__ float addRow(const Domain &d, const Row<T> &in, const
   return squares;
 }
 
+/* What this thread wrote of the residual, normalised. */
+template <typename T>
+__device__ __forceinline__ void normRow(const Row<T> &residual, const Row<T> &weight, const Row<T> &out, uint32_t packs, float scale) {
+  using N = Number<T>;
+  for (uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
+    Pack<T> r = residual.load(i), w = weight.load(i);
+#pragma unroll
+    for (int e = 0; e < Pack<T>::kElements; e++) {
+      const T normal = N::down((float)N::up(r.elements[e]) * scale);
+      r.elements[e] = N::down((float)N::up(normal) * (float)N::up(w.elements[e]));
+    }
+    out.store(i, r);
+  }
+}
+
 /* c.send: rows of n.width elements, c.count in all; c.recv: the same, and may be send. No other buffers may overlap. Block b
  * has rows b, b + blocks, ...: what a thread writes it alone reads. */
 template <typename T>
 __device__ void allReduceAddRmsNorm(const Call &c, const RmsNorm &n) {
-  using N = Number<T>;
   const Domain &d = c.domain;
   const uint32_t width = (uint32_t)n.width, rows = (uint32_t)(c.count / n.width), packs = (uint32_t)packsOf(n.width, sizeof(T));
   const uint32_t apart = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_CLOSE_ROWS ? width * (uint32_t)sizeof(T) / kLineData : packs;
@@ -66,18 +81,9 @@ __device__ void allReduceAddRmsNorm(const Call &c, const RmsNorm &n) {
   const Row<T> weight((T *)n.weight, width);
   for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const Row<T> in((T *)c.send + (size_t)row * width, width), residual((T *)n.residual + (size_t)row * width, width), out((T *)c.recv + (size_t)row * width, width);
-    float squares = addRow(d, in, residual, row * apart, packs, call);
+    float squares = addRow(residual, packs, [&](uint32_t i) { return sumLines<T>(d, Op::sum, in.load(i), row * apart + i, call); });
     if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_SQUARES) squares = blockSum(squares);
-    const float scale = inverseRoot(squares / (float)width + n.epsilon);
-    for (uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
-      Pack<T> r = residual.load(i), w = weight.load(i);
-#pragma unroll
-      for (int e = 0; e < Pack<T>::kElements; e++) {
-        const T normal = N::down((float)N::up(r.elements[e]) * scale);
-        r.elements[e] = N::down((float)N::up(normal) * (float)N::up(w.elements[e]));
-      }
-      out.store(i, r);
-    }
+    normRow(residual, weight, out, packs, inverseRoot(squares / (float)width + n.epsilon));
   }
   endCall(d, call);
 }
