@@ -37,8 +37,7 @@ static void tell(void) {
   }
 }
 
-/* The daemon's setting of this name is a file, which goes with nothing said here. */
 __attribute__((constructor)) static void begin(void) {
-  const char *trace = getenv("DYNAMICCL_COUNT_CALLS");
-  if (trace != NULL && strcmp(trace, "1") == 0) atexit(tell);
+  const char *wanted = getenv("DYNAMICCL_COUNT_CALLS");
+  if (wanted != NULL && strcmp(wanted, "1") == 0) atexit(tell);
 }
