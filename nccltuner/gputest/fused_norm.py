@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """All-reduce, residual and RMSNorm of a tensor-parallel decode step in one kernel, as an operator of PyTorch.
 
-  bin/dynamiccld run -- torchrun --nproc-per-node 4 examples/fused_norm.py --hidden 8192 --tokens 1,8,32
+  bin/dynamiccld run -- torchrun --nproc-per-node 4 nccltuner/gputest/fused_norm.py --hidden 8192 --tokens 1,8,32
 
 `torch.ops.dynamiccl.all_reduce_add_rms_norm(x, residual, weight, epsilon)` adds up x over the ranks of the default group,
 adds that to residual in place and gives the normalised sum times weight. It calls libdynamiccl.so, which has to be
@@ -13,10 +13,13 @@ the operator looks for them; what it gains on a GPU. A communicator that is not 
 """
 import argparse
 import ctypes
+import os
+import sys
 
 import torch
 import torch.distributed as dist
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples"))
 import common
 
 NCCL_TYPES = {torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
