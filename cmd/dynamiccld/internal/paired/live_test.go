@@ -1,6 +1,7 @@
 package paired
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -117,33 +118,44 @@ func TestLiveKernels(t *testing.T) {
 
 // A load comes under which what was learnt is a loss: the arm finds something else, and what it had once the load is gone.
 func TestLiveAdapts(t *testing.T) {
+	const tries = 3 // where the machine is busy a load of three seconds can be over before the daemon has found out about it
+	for try := 1; ; try++ {
+		missed := adapts(t)
+		if missed == nil {
+			return
+		}
+		if try == tries {
+			t.Fatalf("%d times: %v", tries, missed)
+		}
+		t.Log(missed)
+	}
+}
+
+// adapts plays quiet, load, quiet, and says what the arm that learns missed.
+func adapts(t *testing.T) error {
 	const quietTable, loadedTable = "h200x4-socket-2nodes-quiet", "h200x4-socket-2nodes-cpu-load"
-	var m *machine
-	var r result
-	// A busy machine may take so long over the first round under load that the daemon has answered by then.
-	for first, tries := 1.0, 3; first > 0.95; tries-- {
-		if tries == 0 {
-			t.Fatalf("when the load comes, run is %.3f times as fast: there was nothing to adapt to", first)
-		}
-		m = newMachine(t, quietTable)
-		m.environ = append(m.environ, "FAKEGPU_LOADED_TABLE="+m.recorded(loadedTable))
-		said, code := m.bench("", 0, "--nodes", "2", "--collectives", "AllReduce", "--sizes", "4K", "--phases", "quiet:2s,compute:3s,quiet:2s",
-			"--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent")
-		if r = m.read(); code != 0 || len(r.phases) != 3 || len(r.rounds) != 3 {
-			t.Fatalf("exit code %d\n%s", code, said)
-		}
-		first = r.rounds[1].Us["plain"][0] / r.rounds[1].Us["run"][0]
+	m := newMachine(t, quietTable)
+	m.environ = append(m.environ, "FAKEGPU_LOADED_TABLE="+m.recorded(loadedTable))
+	said, code := m.bench("", 0, "--nodes", "2", "--collectives", "AllReduce", "--sizes", "4K", "--phases", "quiet:2s,compute:3s,quiet:2s",
+		"--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent")
+	r := m.read()
+	if code != 0 || len(r.phases) != 3 || len(r.rounds) != 3 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	if first := r.rounds[1].Us["plain"][0] / r.rounds[1].Us["run"][0]; first > 0.95 {
+		return fmt.Errorf("when the load comes, run is %.3f times as fast: there was nothing to adapt to", first)
 	}
 	for i, table := range []string{quietTable, loadedTable, quietTable} {
 		byDefault, best := m.costs(table, "AllReduce", 4096)
 		p := r.phases[i].Points[0]
 		if math.Abs(p.Us["plain"]/byDefault-1) > 5e-3 || p.Us["run"] < best*0.999 || p.Ratio["run"].Median < 1.1 {
-			t.Errorf("phase %d: %+v, the table says %.2f us and %.2f", i+1, p, byDefault, best)
+			return fmt.Errorf("phase %d: %+v, the table says %.2f us and %.2f", i+1, p, byDefault, best)
 		}
 	}
 	if a := r.phases[1].Adapt["run"]; !a.Settled || a.Seconds == nil || *a.Seconds > 2 {
-		t.Errorf("adapted %+v", a)
+		return fmt.Errorf("adapted %+v", a)
 	}
+	return nil
 }
 
 // A daemon that dies makes its arm another: the run ends and says so.
