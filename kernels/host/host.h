@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 struct dyn_lsa; /* one communicator */
 
@@ -75,6 +76,13 @@ bool dyn_lsa_stopped(const struct dyn_lsa *lsa);
 void dyn_lsa_complain(struct dyn_lsa *lsa);
 /* Waits for what was launched, but for graphs, of which nobody knows. False: it is not over in time. */
 bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns);
+
+/* CLOCK_MONOTONIC. */
+static inline uint64_t dyn_host_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 /* One line on stderr. */
 void dyn_host_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -7,11 +7,9 @@
 #include "lsa.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "../../nccltuner/plugin/datatype.h"
 
-enum { BROADCAST = 0, ALL_GATHER = 2, REDUCE_SCATTER = 3, ALL_REDUCE = 4 }; /* ncclFunc_t */
 #define NUM_OPS 5 /* ncclSum to ncclAvg; what a program makes itself has numbers above */
 #define DEFAULT_CTAS 16
 
@@ -20,7 +18,7 @@ enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_ARGUMENT = 4, REMOTE_ERROR
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa) { return lsa->nRanks; }
 
-static bool in_parts(int collective) { return collective == ALL_GATHER || collective == REDUCE_SCATTER; }
+static bool in_parts(int collective) { return collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER; }
 
 uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks) {
   uint64_t bytes = work->count * (uint64_t)dyn_datatype_number_bytes(work->datatype);
@@ -35,13 +33,13 @@ uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes)
   size_t part = in_parts(collective) ? bytes / lsa->nRanks : bytes, lines = dyn_packs(part, DYN_LINE_DATA);
   bool twoShot = false, bulk = false;
   switch (collective) {
-    case ALL_REDUCE:
+    case DYN_ALL_REDUCE:
       twoShot = dyn_two_shot_lines(lines, n) <= lane->domain.lines;
       bulk = dyn_part(dyn_packs(bytes, DYN_BULK_BYTES), n) <= lane->bulk.packs;
       break;
-    case ALL_GATHER:
-    case REDUCE_SCATTER: bulk = dyn_packs(part, DYN_BULK_BYTES) <= 2 * lane->bulk.packs; break;
-    case BROADCAST: lines++; break;
+    case DYN_ALL_GATHER:
+    case DYN_REDUCE_SCATTER: bulk = dyn_packs(part, DYN_BULK_BYTES) <= 2 * lane->bulk.packs; break;
+    case DYN_BROADCAST: lines++; break;
     default: return 0;
   }
   return (uint32_t)(lines <= lane->domain.lines) << DYN_KERNEL_ONE_SHOT | (uint32_t)twoShot << DYN_KERNEL_TWO_SHOT |
@@ -49,11 +47,11 @@ uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes)
 }
 
 uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
-  bool adds = work->collective == ALL_REDUCE || work->collective == REDUCE_SCATTER;
+  bool adds = work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER;
   unsigned size = dyn_datatype_number_bytes(work->datatype);
   if (work->count == 0 || size == 0 || work->count > SIZE_MAX / 2 / size / lsa->nRanks) return 0;
   if (adds && (work->op < 0 || work->op >= NUM_OPS || work->datatype >= DYN_NUM_TYPES)) return 0;
-  if (work->collective == BROADCAST && (work->root < 0 || (uint32_t)work->root >= lsa->nRanks)) return 0;
+  if (work->collective == DYN_BROADCAST && (work->root < 0 || (uint32_t)work->root >= lsa->nRanks)) return 0;
   return dyn_lsa_room(lsa, work->collective, dyn_work_bytes(work, lsa->nRanks));
 }
 
@@ -75,12 +73,12 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   l->bulk = kernel == DYN_KERNEL_BULK;
   l->items = dyn_packs(bytes, l->bulk ? DYN_BULK_BYTES : DYN_LINE_DATA);
   l->call.count = work->count;
-  if (work->collective == BROADCAST || work->collective == ALL_GATHER) {
-    l->function = work->collective == BROADCAST ? m->broadcast : l->bulk ? m->allGatherBulk : m->allGather;
+  if (work->collective == DYN_BROADCAST || work->collective == DYN_ALL_GATHER) {
+    l->function = work->collective == DYN_BROADCAST ? m->broadcast : l->bulk ? m->allGatherBulk : m->allGather;
     l->call.count = bytes;
     return;
   }
-  if (work->collective == REDUCE_SCATTER) typed = l->bulk ? DYN_TYPED_REDUCE_SCATTER_BULK : DYN_TYPED_REDUCE_SCATTER;
+  if (work->collective == DYN_REDUCE_SCATTER) typed = l->bulk ? DYN_TYPED_REDUCE_SCATTER_BULK : DYN_TYPED_REDUCE_SCATTER;
   else if (kernel != DYN_KERNEL_ONE_SHOT) typed = l->bulk ? DYN_TYPED_BULK : DYN_TYPED_TWO_SHOT;
   if (typed == DYN_TYPED_BULK || typed == DYN_TYPED_TWO_SHOT) l->items = dyn_part(l->items, (int)lsa->nRanks);
   l->function = m->typed[typed][work->datatype];
@@ -193,19 +191,13 @@ void dyn_lsa_complain(struct dyn_lsa *lsa) {
   dyn_host_say("%s: kernels of this communicator of %u ranks give up, its further calls fail; abort it (ncclCommAbort)", why, lsa->nRanks);
 }
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns) {
   const struct dyn_host_driver *driver = dyn_host_driver();
-  uint64_t began = now_ns();
+  uint64_t began = dyn_host_ns();
   int mode = DYN_RELAXED_CAPTURE, result; /* asking would break captures of other threads that forbid it to all */
   if (!atomic_load(&lsa->called)) return true;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
-  while ((result = driver->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && now_ns() - began < ns)
+  while ((result = driver->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() - began < ns)
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   return result != DYN_CUDA_NOT_READY; /* other errors: its context is gone, and all that ran there */

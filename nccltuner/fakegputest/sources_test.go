@@ -1,30 +1,13 @@
 package fakegputest
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	"dynamiccl/nccltuner/internal/testbuild"
 )
 
-// Every C and C++ source names its license. Reading them here also tells the go command that results depend on them: what
-// make reads it does not see, and would answer from its cache after a change.
+// Every C and C++ source that is built here.
 func TestSources(t *testing.T) {
-	for _, pattern := range []string{"../fakegpu/*.*", "../fakegpu/Makefile", "../fakegpu/test/*", "../worker/*_api.h", "../harness/*", "../plugin/*.h", "../*.h",
-		"../../kernels/host/*", "../preload/*.[ch]", "../preload/test/*", "../../kernels/*.cuh", "../../kernels/device/*", "../../kernels/test/*"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, files, err)
-		}
-		for _, name := range files {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines := strings.SplitN(string(text), "\n", 3)
-			if !strings.Contains(strings.Join(lines[:min(2, len(lines))], "\n"), "SPDX-License-Identifier: Apache-2.0") {
-				t.Errorf("%s: no SPDX-License-Identifier at the top", name)
-			}
-		}
-	}
+	testbuild.Sources(t, "../fakegpu/*.*", "../fakegpu/Makefile", "../fakegpu/test/*", "../worker/*_api.h", "../harness/*", "../plugin/*.h", "../*.h",
+		"../../kernels/host/*", "../preload/*.[ch]", "../preload/test/*", "../../kernels/*.cuh", "../../kernels/device/*", "../../kernels/test/*")
 }

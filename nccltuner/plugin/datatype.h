@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes of an element, for the plugin and the preload library.
+ * NCCL's numbers of functions and types, for the plugin and the preload library.
  */
 #ifndef DYN_DATATYPE_H
 #define DYN_DATATYPE_H
 
 #include <stddef.h>
 
-/* By ncclDataType_t, src/nccl.h.in v2.30.7; 0: a type that is not known here. */
+/* ncclFunc_t, src/include/nccl_common.h: those that a tuner is asked about. */
+enum { DYN_BROADCAST, DYN_REDUCE, DYN_ALL_GATHER, DYN_REDUCE_SCATTER, DYN_ALL_REDUCE };
+
+/* Bytes of an element, by ncclDataType_t, src/nccl.h.in v2.30.7; 0: a type that is not known here. */
 static inline unsigned dyn_datatype_number_bytes(int datatype) {
   static const unsigned char bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
   return datatype >= 0 && (size_t)datatype < sizeof bytes ? bytes[datatype] : 0;

@@ -16,6 +16,7 @@
 #include "comm.h"
 
 #define OPEN_WAIT_MS 5000    /* ranks come within milliseconds of each other; one that loads libraries from far away may not */
+#define NS_PER_MS UINT64_C(1000000)
 #define NO_WAIT_MS 100       /* where one did not come before */
 
 static struct dyn_rank *ranks_of(const struct dyn_comm *comm) { return (struct dyn_rank *)(comm->record + 1); }
@@ -42,12 +43,6 @@ static bool wanted(const struct dyn_member *member) {
          !dyn_switched_on("DYNAMICCL_NO_KERNELS") && !__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED);
 }
 
-static uint64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* Ranks that have not decided; counts those that refused. */
 static uint32_t undecided(const struct dyn_comm *comm, uint32_t *refused) {
   uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE), none = comm->nRanks - joined;
@@ -62,9 +57,9 @@ static uint32_t undecided(const struct dyn_comm *comm, uint32_t *refused) {
 
 static bool all_offer(const struct dyn_comm *comm) {
   static atomic_bool missed;
-  uint64_t until = now_ms() + (atomic_load(&missed) ? NO_WAIT_MS : OPEN_WAIT_MS);
+  uint64_t until = dyn_host_ns() + NS_PER_MS * (atomic_load(&missed) ? NO_WAIT_MS : OPEN_WAIT_MS);
   uint32_t refused, none;
-  while ((none = undecided(comm, &refused)) > 0 && refused == 0 && now_ms() < until)
+  while ((none = undecided(comm, &refused)) > 0 && refused == 0 && dyn_host_ns() < until)
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
   if (none > 0 && refused == 0) {
     atomic_store(&missed, true);

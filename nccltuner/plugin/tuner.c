@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm.h"
+#include "datatype.h"
 #include "epoch.h"
 #include "plan.h"
 
@@ -22,10 +23,7 @@
 #define DYN_MARKS_KERNELS_SHIFT 26
 #define DYN_MARKS_ADDED (DYN_MARKS_DEVICE_LL | ((1u << DYN_NUM_KERNELS) - 1) << DYN_MARKS_KERNELS_SHIFT) /* whenever */
 
-/* ncclFunc_t and NCCL_PROTO_*, nccl_common.h */
-#define DYN_ALL_GATHER 2
-#define DYN_REDUCE_SCATTER 3
-#define DYN_PROTO_LL 0
+#define DYN_PROTO_LL 0 /* NCCL_PROTO_LL */
 
 /* ---- epochs ---- */
 

@@ -32,9 +32,6 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* ncclFunc_t, of calls that a tuner is asked about */
-enum { BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE };
-
 /* A call that is NCCL's. */
 #define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, NAME, PARAMETERS, __VA_ARGS__)
 #define COLLECTIVE(FUNC, NAME, PARAMETERS, ...) FORWARD_AS(KEY(FUNC), NAME, PARAMETERS, __VA_ARGS__)
@@ -106,18 +103,18 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
     return result; \
   }
 
-DEVICE(ALL_REDUCE, sendbuff, recvbuff, op, 0, ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+DEVICE(DYN_ALL_REDUCE, sendbuff, recvbuff, op, 0, ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm, stream)
-DEVICE(BROADCAST, sendbuff, recvbuff, 0, root, ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int
+DEVICE(DYN_BROADCAST, sendbuff, recvbuff, 0, root, ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int
         root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
-DEVICE(BROADCAST, recvbuff, recvbuff, 0, root, ncclBcast, (void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+DEVICE(DYN_BROADCAST, recvbuff, recvbuff, 0, root, ncclBcast, (void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), recvbuff, count, datatype, root, comm, stream)
-COLLECTIVE(REDUCE, ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t
+COLLECTIVE(DYN_REDUCE, ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t
         op, int root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, root, comm,
         stream)
-DEVICE(ALL_GATHER, sendbuff, recvbuff, 0, 0, ncclAllGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+DEVICE(DYN_ALL_GATHER, sendbuff, recvbuff, 0, 0, ncclAllGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
-DEVICE(REDUCE_SCATTER, sendbuff, recvbuff, op, 0, ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+DEVICE(DYN_REDUCE_SCATTER, sendbuff, recvbuff, op, 0, ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm,
         stream)
 FORWARD(ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
@@ -157,19 +154,19 @@ AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), (void
        if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)
 
 /* From 2.31 on. */
-COLLECTIVE(ALL_REDUCE, ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+COLLECTIVE(DYN_ALL_REDUCE, ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
         recvbuff, count, datatype, op, comm, stream, config)
-COLLECTIVE(BROADCAST, ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+COLLECTIVE(DYN_BROADCAST, ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff, recvbuff, count,
         datatype, root, comm, stream, config)
-COLLECTIVE(REDUCE, ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+COLLECTIVE(DYN_REDUCE, ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
         recvbuff, count, datatype, op, root, comm, stream, config)
-COLLECTIVE(ALL_GATHER, ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+COLLECTIVE(DYN_ALL_GATHER, ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff, recvbuff, count,
         datatype, comm, stream, config)
-COLLECTIVE(REDUCE_SCATTER, ncclReduceScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+COLLECTIVE(DYN_REDUCE_SCATTER, ncclReduceScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
         recvbuff, count, datatype, op, comm, stream, config)
 FORWARD(ncclAlltoAllConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,

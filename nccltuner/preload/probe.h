@@ -6,8 +6,8 @@
 #ifndef DYN_PROBE_H
 #define DYN_PROBE_H
 
-#include <time.h>
-
+#include "../../kernels/host/driver.h"
+#include "../../kernels/host/host.h"
 #include "forward.h"
 
 #define DYN_MAX_GPUS 32   /* CUDA contexts of a process whose calls are timed */
@@ -15,12 +15,6 @@
 
 #define DYN_HOST_LIMIT_NS 500000 /* of a call: enqueueing takes some us; the first of an algorithm connects, in ms */
 #define DYN_SETTLE_NS 20000000 /* at most, when a communicator goes */
-
-#define DYN_CUDA_NOT_READY 600
-#define DYN_RELAXED_CAPTURE 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */
-
-typedef struct CUctx_st *dyn_context;
-typedef struct CUevent_st *dyn_event;
 
 /* X(result by pointer, name as libcuda.so.1 exports it, arguments) */
 #define DYN_DRIVER_FUNCTIONS(X) \
@@ -80,12 +74,6 @@ static inline struct dyn_timed *dyn_probe_timed(struct dyn_probe *probe) { retur
 void dyn_probe_end(struct dyn_probe *probe, bool ok);
 
 extern atomic_uint dyn_probes_missed; /* calls without a free probe, since the poller last looked */
-
-static inline uint64_t dyn_host_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- for the poller ---- */
 
