@@ -43,19 +43,20 @@ type Kernel uint8
 
 // Kernels. Not every collective has each of them; ranks say which they can run (dyn_rank.marks).
 const (
-	OneShot Kernel = 0 // every rank writes what it has into every peer's memory, flags inline
-	TwoShot Kernel = 1 // AllReduce: to the rank that adds it up, and its sums to all, flags inline
-	Bulk    Kernel = 2 // not Broadcast: barriers in place of flags; AllReduce in two shots
+	OneShot Kernel = 0 // every rank writes what it has into every peer's memory, in lines that say that they are whole
+	TwoShot Kernel = 1 // AllReduce: to the rank that adds it up, and its sums to all, in lines
+	Bulk    Kernel = 2 // not Broadcast: barriers in place of lines; AllReduce in two shots
 
 	NumKernels = 3
 )
 
-// What a kernel can be launched with: DYN_KERNEL_MAX_BLOCKS and DYN_KERNEL_THREADS of kernels/device/call.h.
+// What a kernel can be launched with: DYN_KERNEL_MAX_BLOCKS and DYN_KERNEL_THREADS of kernels/device/call.h. Where an action
+// names no threads, a CTA has as many as do its share in one pass, from a quarter of these on (kernels/host/launch.c).
 const (
 	MaxCTAs    = 64
-	CTAThreads = 512 // at most, and where an action names none
+	CTAThreads = 512 // at most
 
-	CTABytes = CTAThreads * 8 // of a call that one pass of a CTA covers
+	CTABytes = CTAThreads / 8 * 120 // of a call that a CTA covers in one pass: eight threads have a line of 120 bytes
 )
 
 // Backend is who drives the NIC for PathGIN.

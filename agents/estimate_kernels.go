@@ -11,9 +11,12 @@ import (
 // with each other what the machine's links and launches are. A CTA of a kernel makes passes over the call, one behind the
 // other, so what its number is worth is counted in passes: CTAs beyond the last that has something to do are no fewer.
 //
-// Round numbers, from what the kernels move and the synthetic fabrics' constants: nothing of it was measured yet. With all
-// passes made at once an action's doubt is sdCommon, as that of every path but NCCL's own: policies were trained on that.
+// Round numbers, from what the kernels moved when they were written, 8 bytes a thread and as many flags, and the synthetic
+// fabrics' constants. The kernels have become better since, but policies were trained on this: the next training is to have
+// what lines of 128 bytes move (times of 16/15, not 2, and passes of actions.CTABytes). With all passes made at once an
+// action's doubt is sdCommon, as that of every path but NCCL's own.
 const (
+	passBytes    = actions.CTAThreads * 8
 	meanPasses   = 0.3  // log cost of every doubling of the passes,
 	sdPasses     = 0.25 // and how sure that is; one for all kernels
 	kernelShares = 0.4  // of sdCommon's variance, what all kernels have in common,
@@ -36,7 +39,7 @@ func topsOf(set []actions.Action, log2Bytes uint8) tops {
 			top.channels = max(top.channels, float64(a.Channels))
 		}
 	}
-	top.ctas = min(top.ctas, max(1, math.Exp2(float64(log2Bytes)+1)/actions.CTABytes))
+	top.ctas = min(top.ctas, max(1, math.Exp2(float64(log2Bytes)+1)/passBytes))
 	return top
 }
 

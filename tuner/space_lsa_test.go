@@ -22,7 +22,7 @@ func names(set []actions.Action) string {
 
 func ours(a actions.Action) bool { return a.Path == actions.PathLSA }
 
-// A bucket has the kernels whose bits all ranks set, with CTAs up to the first number that covers its largest call in one
+// A bucket has the kernels whose bits all ranks set, with CTAs up to the first number that covers its smallest call in one
 // pass; where only kernels' own times are told it has none.
 func TestKernelsOfASet(t *testing.T) {
 	rings := MarkSet(0b111_000)
@@ -31,16 +31,16 @@ func TestKernelsOfASet(t *testing.T) {
 		marks MarkSet
 		want  string
 	}{
-		{11, MarkOneShot, "lsa/oneshot/1"},
-		{12, MarkOneShot, "lsa/oneshot/1 lsa/oneshot/4"},
-		{13, MarkTwoShot, "lsa/twoshot/1 lsa/twoshot/4"},
+
+		{10, MarkOneShot, "lsa/oneshot/1"},
+		{12, MarkTwoShot, "lsa/twoshot/1 lsa/twoshot/4"},
 		{14, MarkTwoShot, "lsa/twoshot/1 lsa/twoshot/4 lsa/twoshot/16"},
-		{15, MarkOneShot | MarkBulk, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/bulk/16"},
-		{16, MarkBulk, "lsa/bulk/16 lsa/bulk/32"},
-		{17, marksOfKernels, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/32 lsa/oneshot/64 " +
-			"lsa/twoshot/1 lsa/twoshot/4 lsa/twoshot/16 lsa/twoshot/32 lsa/twoshot/64 lsa/bulk/16 lsa/bulk/32 lsa/bulk/64"},
-		{0, MarkOneShot | MarkBulk, "lsa/oneshot/1 lsa/bulk/16"},
-		{state.NumBuckets - 1, MarkBulk, "lsa/bulk/16 lsa/bulk/32 lsa/bulk/64"},
+		{15, MarkOneShot | MarkBulk, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/32"},
+		{18, MarkBulk, ""},
+		{19, marksOfKernels, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/32 lsa/oneshot/64 " +
+			"lsa/twoshot/1 lsa/twoshot/4 lsa/twoshot/16 lsa/twoshot/32 lsa/twoshot/64 lsa/bulk/32 lsa/bulk/64"},
+		{0, MarkOneShot | MarkBulk, "lsa/oneshot/1"},
+		{state.NumBuckets - 1, MarkBulk, "lsa/bulk/32 lsa/bulk/64"},
 		{20, 0, ""},
 	} {
 		b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: c.log2}
@@ -243,6 +243,19 @@ func TestFixedNumericsOfKernels(t *testing.T) {
 			if has := slices.ContainsFunc(set, ours); has == actions.ReductionOrderMatters(c) || !has && len(set) != 1 {
 				t.Errorf("%s: %s", c, names(set))
 			}
+		}
+	}
+}
+
+// The first call of a kernel is its own warm-up; each kernel and number of CTAs has one.
+func TestFirstRunOfAKernel(t *testing.T) {
+	var b bucket
+	for i, c := range []struct {
+		action string
+		want   bool
+	}{{"lsa/oneshot/1", true}, {"lsa/oneshot/1", false}, {"Ring/LL/1", false}, {"lsa/oneshot/4", true}, {"lsa/twoshot/1", true}, {"lsa/oneshot/4", false}, {"default", false}} {
+		if got := b.firstRun(parse(t, c.action)[0]); got != c.want {
+			t.Errorf("call %d, %s: first run %v", i, c.action, got)
 		}
 	}
 }

@@ -10,12 +10,11 @@
 
 /* A block for each row, with the fused kernel's own steps. */
 template <typename T>
-__global__ void __launch_bounds__(kThreads) addNorm(const T *x, T *residual, const T *weight, T *out, uint32_t width, float epsilon) {
-  const uint32_t packs = (uint32_t)packsOf(width, sizeof(T));
-  const size_t at = (size_t)blockIdx.x * width;
-  const Row<T> in((T *)x + at, width), r(residual + at, width), w((T *)weight, width), o(out + at, width);
-  float squares = blockSum(addRow(r, packs, [&](uint32_t i) { return in.load(i); }));
-  normRow(r, w, o, packs, inverseRoot(squares / (float)width + epsilon));
+__global__ void __launch_bounds__(kThreads) addNorm(const T *x, T *residual, const T *weight, T *out, size_t width, float epsilon) {
+  using B = Buffer<Shape<false, 2>, T>;
+  const size_t at = blockIdx.x * width;
+  const B in(x + at, width);
+  normRow(B(residual + at, width), B(weight, width), B(out + at, width), {residual, weight, width, epsilon, 0}, [&](uint32_t i) { return in.loadLine(i); });
 }
 
 __global__ void compareBytes(const char *a, const char *b, size_t bytes, unsigned long long *wrong) {
@@ -34,7 +33,7 @@ struct Norm {
     const size_t room = (count + 63) / 64 * 64;
     in = (T *)k.in, residual = in + room, again = residual + room, weight = again + room;
     sum = (T *)k.out, out = sum + room, fused = out + room;
-    const size_t packs = dyn_packs(width * sizeof(T), kLineData), all = (packs + 31) / 32 * 32;
+    const size_t all = (dyn_lines(width * sizeof(T)) * kLineLanes + 31) / 32 * 32;
     blocks = (unsigned)(tokens < kMaxBlocks ? tokens : kMaxBlocks), threads = (unsigned)(all < kThreads ? all : kThreads);
   }
   Call call(const Rank &k, T *to) const { return {in, to, count, (int32_t)Op::sum, 0, k.domain}; }
@@ -44,19 +43,19 @@ struct Norm {
     ::fill<T><<<32, 256, 0, k.stream>>>(again, count, 0, Op::sum, seed + 1);
     ::fill<T><<<32, 256, 0, k.stream>>>(weight, width, 0, Op::sum, seed + 2);
   }
-  void norm(const Rank &k) const { addNorm<T><<<(unsigned)tokens, threads, 0, k.stream>>>(sum, residual, weight, out, (uint32_t)width, epsilon); }
-  template <typename Kernel>
-  void all(const Rank &k, Kernel kernel) const { kernel<<<blocks, threads, 0, k.stream>>>(call(k, fused), RmsNorm{again, weight, width, epsilon}); }
+  void norm(const Rank &k) const { addNorm<T><<<(unsigned)tokens, threads, 0, k.stream>>>(sum, residual, weight, out, width, epsilon); }
+  void all(const Rank &k, cudaKernel_t kernel) const { launchOn(k, kernel, blocks, threads, call(k, fused), RmsNorm{again, weight, width, epsilon}); }
 };
 
-template <typename T, typename Kernel>
-static void checkFused(Rank &k, Kernel kernel) {
+template <typename T>
+static void checkFused(Rank &k, cudaKernel_t kernel) {
+  const Kernels<T> kernels;
   unsigned seed = 1;
   for (size_t width : {1, 7, 128, 4096, 5120, 8192})
     for (size_t tokens : {1, 3, 64, 100}) {
       const Norm<T> n(k, tokens, width);
       n.fill(k, seed += 3);
-      Kernels<T>::oneShot<<<16, kThreads, 0, k.stream>>>(n.call(k, n.sum));
+      launchOn(k, kernels.oneShot, 16, kThreads, n.call(k, n.sum));
       n.norm(k);
       n.all(k, kernel);
       compareBytes<<<32, 256, 0, k.stream>>>((char *)n.residual, (char *)n.again, n.count * sizeof(T), k.wrong);
@@ -69,13 +68,15 @@ static void checkFused(Rank &k, Kernel kernel) {
 }
 
 static void checkAllFused(Rank &k) {
-#define CHECK_NORM(NAME, TYPE) checkFused<TYPE>(k, allReduceAddRmsNorm_##NAME);
+#define CHECK_NORM(NAME, TYPE) checkFused<TYPE>(k, kernelOf("allReduceAddRmsNorm_" #NAME));
   DYN_NORM_TYPES(CHECK_NORM)
 }
 
 /* Widths of Llama-8B and 70B. */
 static void timeFused(Rank &k) {
   using T = __nv_bfloat16;
+  const Kernels<T> kernels;
+  const cudaKernel_t fused = kernelOf("allReduceAddRmsNorm_bfloat16");
   for (size_t width : {4096, 8192})
     for (size_t tokens : {1, 8, 32}) {
       const Norm<T> n(k, tokens, width);
@@ -85,10 +86,10 @@ static void timeFused(Rank &k) {
         n.norm(k);
       });
       double two = timed(k, [&] {
-        Kernels<T>::oneShot<<<16, kThreads, 0, k.stream>>>(n.call(k, n.sum));
+        launchOn(k, kernels.oneShot, 16, kThreads, n.call(k, n.sum));
         n.norm(k);
       });
-      double one = timed(k, [&] { n.all(k, allReduceAddRmsNorm_bfloat16); });
+      double one = timed(k, [&] { n.all(k, fused); });
       if (rank == 0)
         printf("{\"figure\":\"lsa fused\",\"ranks\":%d,\"width\":%zu,\"tokens\":%zu,\"nccl_us\":%.2f,\"one_shot_us\":%.2f,\"fused_us\":%.2f}\n", numRanks, width,
                tokens, nccl, two, one);

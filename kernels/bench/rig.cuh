@@ -22,9 +22,12 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
-#include "../kernels.cuh"
+#include "../device/all_reduce_rms_norm.cuh"
+#include "../types.h"
 
 using namespace dyn;
+using Bulk = ::dyn_bulk;
+using Byte = uint8_t;
 
 #define CUDA(call)                                                                                          \
   do {                                                                                                      \
@@ -37,21 +40,30 @@ using namespace dyn;
     if (e != ncclSuccess) fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(e)), _exit(1); \
   } while (0)
 
-/* The kernels of a type. */
+/* The kernels as they are shipped, of the file that --kernels names. */
+static cudaLibrary_t library;
+static cudaKernel_t kernelOf(const std::string &name) {
+  cudaKernel_t kernel;
+  CUDA(cudaLibraryGetKernel(&kernel, library, name.c_str()));
+  return kernel;
+}
+
+/* Those of a type. */
 template <typename T>
 struct Kernels;
 #define KERNELS_OF(NAME, TYPE) \
   template <> \
   struct Kernels<TYPE> { \
     static constexpr const char *name = #NAME; \
-    static constexpr auto oneShot = oneShot_##NAME, twoShot = twoShot_##NAME, reduceScatter = reduceScatter_##NAME; \
-    static constexpr auto bulk = bulk_##NAME, reduceScatterBulk = reduceScatterBulk_##NAME; \
+    const cudaKernel_t oneShot = of("oneShot"), twoShot = of("twoShot"), reduceScatter = of("reduceScatter"); \
+    const cudaKernel_t bulk = of("bulk"), reduceScatterBulk = of("reduceScatterBulk"); \
+    static cudaKernel_t of(const char *kernel) { return kernelOf(std::string(kernel) + "_" #NAME); } \
   };
 DYN_TYPES(KERNELS_OF)
 
-constexpr size_t kLines = 1 << 20;   /* of a slot */
-constexpr size_t kBuffer = 64 << 20; /* bytes */
-constexpr size_t kBulkPacks = 1 << 20;    /* of a part of what goes in bulk */
+constexpr size_t kLines = 1 << 17;        /* of a slot */
+constexpr size_t kBuffer = 256 << 20; /* bytes */
+static size_t roundPacks = 1 << 16;        /* of a part of what goes in bulk */
 constexpr int kCalls = 20, kReplays = 30;
 
 /* What the processes share. */
@@ -119,12 +131,13 @@ struct Rank {
   uint64_t *fault;
 };
 
-static Rank start() {
+static Rank start(const char *kernels) {
   Rank k = {};
   CUDA(cudaSetDevice(rank));
+  CUDA(cudaLibraryLoadFromFile(&library, kernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
   NCCL(ncclCommInitRank(&k.comm, numRanks, shared->id, rank));
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
-  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = dyn_bulk_bytes(kBulkPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
+  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = dyn_bulk_bytes(roundPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
   size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
   char *scratch, *pointers[kMaxRanks]; /* of every rank's, as kernels/host has them */
   CUDA(cudaMalloc(&scratch, bytes));
@@ -142,7 +155,7 @@ static Rank start() {
     k.bulk.memory[r] = pointers[r] + lineBytes;
     k.bulk.flags[r] = (uint32_t *)(pointers[r] + lineBytes + bulkBytes);
   }
-  k.bulk.packs = kBulkPacks;
+  k.bulk.packs = roundPacks;
   CUDA(cudaMalloc(&k.bulk.passed, kMaxBlocks * sizeof(uint32_t)));
   CUDA(cudaMemset(k.bulk.passed, 0, kMaxBlocks * sizeof(uint32_t)));
   CUDA(cudaMalloc(&d.calls, kMaxBlocks * sizeof *d.calls));
@@ -159,6 +172,18 @@ static Rank start() {
   CUDA(cudaDeviceSynchronize());
   barrier();
   return k;
+}
+
+/* As kernels/host does: before the stream's last kernel has ended, since ours wait for that themselves. */
+template <typename... Arguments>
+static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads, Arguments... arguments) {
+  cudaLaunchAttribute early = {};
+  cudaLaunchConfig_t config = {};
+  void *pointers[] = {&arguments...};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization, early.val.programmaticStreamSerializationAllowed = 1;
+  config.gridDim = dim3((unsigned)blocks), config.blockDim = dim3((unsigned)threads), config.stream = k.stream;
+  config.attrs = &early, config.numAttrs = 1;
+  CUDA(cudaLaunchKernelExC(&config, (const void *)kernel, pointers));
 }
 
 static void healthy(const Rank &k) {

@@ -13,6 +13,7 @@ home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 ln -s "$(realpath "${NCCL_LIB:-$home/lib/libnccl.so.2}")" "$tmp/libnccl.so.2"
+[ -e lib/dynamiccl-kernels.fatbin ] || make -s kernels
 if [ -z "${LSA:-}" ]; then
   make -s -C kernels lsa NCCL_HOME="$home" ${NVCC:+NVCC="$NVCC"}
   LSA=.cache/kernels/lsa

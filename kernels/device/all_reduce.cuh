@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AllReduce over load and store within one NVLink domain, with inline flags (line.cuh): no barrier, one kernel.
+ * AllReduce over load and store within one NVLink domain, in lines (line.cuh): no barrier, one kernel.
  *   one shot: every rank sends all that it has to every other one and adds up all of it.
  *   two shots: every rank adds up its part and sends the sum on.
  */
 #ifndef DYN_ALL_REDUCE_CUH
 #define DYN_ALL_REDUCE_CUH
 
-#include "domain.cuh"
-#include "number.cuh"
+#include "share.cuh"
 
 namespace dyn {
 
@@ -16,102 +15,129 @@ using Call = ::dyn_call;
 
 constexpr int kThreads = DYN_KERNEL_THREADS;
 
-__device__ __forceinline__ size_t packsOf(size_t count, size_t elementBytes, size_t packBytes = kLineData) { return dyn_packs(count * elementBytes, packBytes); }
-
-__device__ __forceinline__ bool aligned(const Call &c, size_t packBytes = kLineData) {
-  return (((size_t)c.send | (size_t)c.recv) & (packBytes - 1)) == 0;
-}
-/* Where a buffer has parts of count elements, each of them is. */
-__device__ __forceinline__ bool alignedParts(const Call &c, size_t elementBytes, size_t packBytes = kLineData) {
-  return aligned(c, packBytes) && c.count * elementBytes % packBytes == 0;
+/* Both buffers begin at a pack, and so does each part of so many bytes. */
+__device__ __forceinline__ bool aligned(const Call &c, size_t partBytes, size_t packBytes = kPackBytes) {
+  return (((size_t)c.send | (size_t)c.recv | partBytes) & (packBytes - 1)) == 0;
 }
 
-/* A thread's packs: first, first + stride, ... */
-__device__ __forceinline__ size_t firstPack() { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
-__device__ __forceinline__ size_t packStride() { return (size_t)gridDim.x * blockDim.x; }
+/* body(shape, call) between the call's beginning and its end. whole: its packs are. */
+template <typename T, typename Body>
+__device__ __forceinline__ void inCall(const Call &c, bool whole, Body body) {
+  const uint32_t call = beginCall(c.domain);
+  inShape<T>(c.domain, whole, [&](auto shape) { body(shape, call); });
+  endCall(c.domain, call);
+}
 
-/* Sums up what all ranks have, in their order: part(r) is rank r's, called with r known to the compiler. */
-template <typename T, typename Bits = uint2, typename Part>
-__device__ __forceinline__ Pack<T, Bits> sumRanks(const Domain &d, Op op, Part part) {
+/* Whose part is added up as number k. */
+__device__ __forceinline__ int inOrder(const Domain &d, int k) { return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (d.rank + k) % d.nRanks : k; }
+
+/* Sums up what all ranks have, in their order, or takes the mean. */
+template <typename T, typename Bits, int kRanks>
+__device__ __forceinline__ Bits sumPacks(const Domain &d, Op op, const Bits (&parts)[kRanks]) {
   using N = Number<T>;
   constexpr int kElements = Pack<T, Bits>::kElements;
   typename N::Wide sum[kElements] = {};
 #pragma unroll
-  for (int k = 0; k < kMaxRanks; k++) {
+  for (int k = 0; k < kRanks; k++) {
     if (k >= d.nRanks) break;
-    Pack<T, Bits> p = part(DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (d.rank + k) % d.nRanks : k);
+    const Pack<T, Bits> p = packOf<T>(parts[inOrder(d, k)]);
 #pragma unroll
-    for (int e = 0; e < kElements; e++) sum[e] = k == 0 ? N::up(p.elements[e]) : combine(op, sum[e], N::up(p.elements[e]));
+    for (int e = 0; e < kElements; e++) sum[e] = k == 0 ? N::up(p.elements[e]) : sum[e] + N::up(p.elements[e]);
+  }
+  if (op == Op::avg) {
+#pragma unroll
+    for (int e = 0; e < kElements; e++) sum[e] = finish(Op::avg, sum[e], d.nRanks);
   }
   Pack<T, Bits> out;
 #pragma unroll
-  for (int e = 0; e < kElements; e++) out.elements[e] = N::down(finish(op, sum[e], d.nRanks));
-  return out;
+  for (int e = 0; e < kElements; e++) out.elements[e] = N::down(sum[e]);
+  return out.bits;
 }
 
-/* The same of line i of all peers; own is this rank's. */
-template <typename T>
-__device__ __forceinline__ Pack<T> sumLines(const Domain &d, Op op, const Pack<T> &own, size_t i, uint32_t call) {
-  uint2 data[kMaxRanks];
-  awaitLines(d, i, call, data);
-  return sumRanks<T>(d, op, [&](int r) {
-    Pack<T> part = own;
-    if (r != d.rank) part.bits = data[r];
-    return part;
+/* The same of any operator, element by element. */
+template <typename T, typename Bits>
+__attribute__((noinline)) __device__ Bits sumSlowly(int nRanks, Op op, const Bits *parts) {
+  using N = Number<T>;
+  Pack<T, Bits> out;
+#pragma unroll 1
+  for (int e = 0; e < out.kElements; e++) {
+    typename N::Wide sum = N::up(packOf<T>(parts[0]).elements[e]);
+#pragma unroll 1
+    for (int k = 1; k < nRanks; k++) sum = combine(op, sum, N::up(packOf<T>(parts[k]).elements[e]));
+    out.elements[e] = N::down(finish(op, sum, nRanks));
+  }
+  return out.bits;
+}
+
+/* Fast for what training and serving do mostly; and short, for the GPU fetches a kernel's code anew for each call. */
+template <class S, typename T, typename Bits, int kRanks>
+__device__ __forceinline__ Bits sumRanks(const Domain &d, Op op, const Bits (&parts)[kRanks]) {
+  if (S::kWhole && (op == Op::sum || op == Op::avg)) return sumPacks<T>(d, op, parts);
+  Bits all[kRanks];
+#pragma unroll
+  for (int r = 0; r < kRanks; r++) all[r] = parts[inOrder(d, r)];
+  return sumSlowly<T>(d.nRanks, op, all);
+}
+
+/* The same of line i of all peers and this thread's own piece. */
+template <class S, typename T>
+__device__ __forceinline__ Piece sumLines(const Domain &d, Op op, size_t i, uint32_t call, bool wanted, const Piece &own) {
+  Piece pieces[S::kRanks], sum;
+  awaitLines(d, i, call, [&](int) { return wanted; }, pieces);
+#pragma unroll
+  for (int w = 0; w < kLineWords; w++) {
+    uint2 parts[S::kRanks];
+#pragma unroll
+    for (int r = 0; r < S::kRanks; r++) parts[r] = r == d.rank ? own.words[w] : pieces[r].words[w];
+    sum.words[w] = sumRanks<S, T>(d, op, parts);
+  }
+  return sum;
+}
+
+template <class S, typename T>
+__device__ __forceinline__ void allReduceOneShotOf(const Call &c, uint32_t call) {
+  const Domain &d = c.domain;
+  const Buffer<S, T> send(c.send, c.count), recv(c.recv, c.count);
+  const size_t lines = dyn_lines(c.count * sizeof(T));
+  eachLine(lines, [&](size_t i) {
+    if (i < lines) sendLine<S::kRanks>(d, i, send.loadLine(i), call);
   });
+  eachLine(lines, [&](size_t i) { recv.storeLine(i, sumLines<S, T>(d, (Op)c.op, i, call, i < lines, send.loadLine(i))); });
 }
-
 template <typename T>
 __device__ void allReduceOneShot(const Call &c) {
-  const Domain &d = c.domain;
-  const T *send = (const T *)c.send;
-  const uint32_t call = callNumber(d);
-  const bool fast = aligned(c);
-  const size_t packs = packsOf(c.count, sizeof(T)), first = firstPack(), stride = packStride();
-  for (size_t i = first; i < packs; i += stride) {
-    Pack<T> own = loadPack(send, i, c.count, fast);
-    for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + i * kLineBytes, own.bits, call);
-  }
-  for (size_t i = first; i < packs; i += stride) {
-    Pack<T> own = loadPack(send, i, c.count, fast);
-    Pack<T> out = sumLines<T>(d, (Op)c.op, own, i, call);
-    storePack((T *)c.recv, i, c.count, fast, out);
-  }
-  endCall(d, call);
+  inCall<T>(c, aligned(c, c.count * sizeof(T)), [&](auto shape, uint32_t call) { allReduceOneShotOf<decltype(shape), T>(c, call); });
 }
 
 /* Part k is rank k's to add up. Of a slot the first half holds what peers send to be added, the second the sender's sums. */
+template <class S, typename T>
+__device__ __forceinline__ void allReduceTwoShotOf(const Call &c, uint32_t call) {
+  const Domain &d = c.domain;
+  const Buffer<S, T> send(c.send, c.count), recv(c.recv, c.count);
+  const size_t lines = dyn_lines(c.count * sizeof(T)), part = dyn_part(lines, d.nRanks);
+  const auto there = [&](int r, size_t i) { return i < part && r * part + i < lines; };
+  eachLine(part, [&](size_t i) {
+    eachPeer<S::kRanks, 1>(d, [&](int r, int) { return there(r, i); }, [&](int r, int) { return send.loadLine(r * part + i); },
+                        [&](int r, int, const Piece &piece) { sendLineTo(d, r, i, piece, call); });
+  });
+  eachLine(part, [&](size_t i) {
+    const bool mine = there(d.rank, i);
+    const Piece sum = sumLines<S, T>(d, (Op)c.op, i, call, mine, send.loadLine(d.rank * part + i));
+    if (!mine) return;
+    sendLine<S::kRanks>(d, part + i, sum, call);
+    recv.storeLine(d.rank * part + i, sum);
+  });
+  eachLine(part, [&](size_t i) {
+    Piece sums[S::kRanks];
+    awaitLines(d, part + i, call, [&](int r) { return there(r, i); }, sums);
+#pragma unroll
+    for (int r = 0; r < S::kRanks; r++)
+      if (r < d.nRanks && r != d.rank && there(r, i)) recv.storeLine(r * part + i, sums[r]);
+  });
+}
 template <typename T>
 __device__ void allReduceTwoShot(const Call &c) {
-  const Domain &d = c.domain;
-  const T *send = (const T *)c.send;
-  const uint32_t call = callNumber(d);
-  const bool fast = aligned(c);
-  const size_t packs = packsOf(c.count, sizeof(T)), chunk = dyn_part(packs, d.nRanks), first = firstPack(), stride = packStride();
-  for (size_t i = first; i < chunk; i += stride)
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, k);
-      size_t at = peer * chunk + i;
-      if (at < packs) storeLine(slot(d, peer, d.rank, call) + i * kLineBytes, loadPack(send, at, c.count, fast).bits, call);
-    }
-  for (size_t i = first; i < chunk; i += stride) {
-    size_t at = d.rank * chunk + i;
-    if (at >= packs) break;
-    Pack<T> own = loadPack(send, at, c.count, fast);
-    Pack<T> out = sumLines<T>(d, (Op)c.op, own, i, call);
-    for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + (chunk + i) * kLineBytes, out.bits, call);
-    storePack((T *)c.recv, at, c.count, fast, out);
-  }
-  for (size_t i = first; i < chunk; i += stride)
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, k);
-      size_t at = peer * chunk + i;
-      if (at >= packs) continue;
-      Pack<T> sum;
-      sum.bits = awaitLine(d, peer, chunk + i, call);
-      storePack((T *)c.recv, at, c.count, fast, sum);
-    }
-  endCall(d, call);
+  inCall<T>(c, aligned(c, c.count * sizeof(T)), [&](auto shape, uint32_t call) { allReduceTwoShotOf<decltype(shape), T>(c, call); });
 }
 
 }  // namespace dyn

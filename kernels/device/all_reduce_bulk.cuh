@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AllReduce in two shots, in bulk:
- *   1. Each rank writes part p of what it has into rank p's inbox.      barrier
- *   2. Rank p adds up part p, in the order of ranks, and writes the sums into everybody's outbox.      barrier
+ * AllReduce in two shots, in bulk. Of each round:
+ *   1. Each rank writes part p of what it has into rank p's inbox.
+ *   2. Rank p adds up part p, in the order of ranks, and writes the sums into everybody's outbox.
  *   3. Each rank copies the others' sums out.
- * A half of the memory is an inbox of nRanks parts, and an outbox of as many.
+ * A half of the memory is an inbox of nRanks parts, and an outbox of as many. Step s does 1 of round s, 2 of round s - 1 and
+ * 3 of round s - 2.
  */
 #ifndef DYN_ALL_REDUCE_BULK_CUH
 #define DYN_ALL_REDUCE_BULK_CUH
@@ -13,42 +14,43 @@
 
 namespace dyn {
 
+template <class S, typename T>
+__device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
+  const Domain &d = c.domain;
+  const Buffer<S, T, uint4> send(c.send, c.count), recv(c.recv, c.count);
+  const size_t packs = dyn_packs(c.count * sizeof(T), kBulkBytes), part = dyn_part(packs, d.nRanks), outbox = b.packs * d.nRanks;
+  const Rounds rounds(part, b.packs);
+  for (uint32_t step = 0; step < rounds.count + 2; step++) {
+    const uint32_t second = step - 1, third = step - 2;
+    if (step < rounds.count) {
+      const size_t from = rounds.first(step);
+      eachPeersPack<S>(d, rounds.in(step), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return send.load(r * part + from + i); },
+                       [&](int r, size_t i, uint4 bits) { half(d, b, r, call, step)[d.rank * b.packs + i] = bits; });
+    }
+    if (second < rounds.count) {
+      const size_t from = d.rank * part + rounds.first(second), most = from >= packs ? 0 : packs - from, in = rounds.in(second);
+      const uint4 *inbox = half(d, b, d.rank, call, second);
+      eachPack<1>(in < most ? in : most, [&](size_t i) { return sumSlots<S, T>(d, (Op)c.op, inbox, b.packs, i, send.load(from + i)); },
+                  [&](size_t i, uint4 sum) {
+#pragma unroll
+                    for (int k = 1; k < S::kRanks; k++)
+                      if (k < d.nRanks) half(d, b, peerOf(d, k), call, second)[outbox + d.rank * b.packs + i] = sum;
+                    recv.store(from + i, sum);
+                  });
+    }
+    if (third < rounds.count) {
+      const size_t from = rounds.first(third);
+      const uint4 *sums = half(d, b, d.rank, call, third) + outbox;
+      eachPeersPack<S>(d, rounds.in(third), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return sums[r * b.packs + i]; },
+                       [&](int r, size_t i, uint4 bits) { recv.store(r * part + from + i, bits); });
+    }
+    if (step <= rounds.count) blockBarrier(d, b, call, ++passed);
+  }
+  return passed;
+}
 template <typename T>
 __device__ void allReduceBulk(const Call &c, const Bulk &b) {
-  const Domain &d = c.domain;
-  const T *send = (const T *)c.send;
-  T *recv = (T *)c.recv;
-  const uint32_t call = callNumber(d), passed = b.passed[blockIdx.x];
-  const bool fast = aligned(c, kBulkBytes);
-  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), part = dyn_part(packs, d.nRanks), outbox = b.packs * d.nRanks;
-  const uint4 *own = half(d, b, d.rank, call);
-  for (int k = 1; k < d.nRanks; k++) {
-    const int peer = peerOf(d, k);
-    uint4 *inbox = half(d, b, peer, call) + d.rank * b.packs;
-    eachPack(packsIn(packs, part, peer), [&](size_t i) { return loadPack<uint4>(send, peer * part + i, c.count, fast).bits; },
-             [&](size_t i, uint4 bits) { inbox[i] = bits; });
-  }
-  blockBarrier(d, b, call, passed + 1);
-  for (size_t i = firstPack(), n = packsIn(packs, part, d.rank); i < n; i += packStride()) {
-    size_t at = d.rank * part + i;
-    Pack<T, uint4> out = sumRanks<T, uint4>(d, (Op)c.op, [&](int r) {
-      if (r == d.rank) return loadPack<uint4>(send, at, c.count, fast);
-      Pack<T, uint4> p;
-      p.bits = own[r * b.packs + i];
-      return p;
-    });
-    for (int k = 1; k < d.nRanks; k++) half(d, b, peerOf(d, k), call)[outbox + d.rank * b.packs + i] = out.bits;
-    storePack(recv, at, c.count, fast, out);
-  }
-  blockBarrier(d, b, call, passed + 2);
-  for (int k = 1; k < d.nRanks; k++) {
-    const int peer = peerOf(d, k);
-    const uint4 *sums = own + outbox + peer * b.packs;
-    eachPack(packsIn(packs, part, peer), [&](size_t i) { return sums[i]; },
-             [&](size_t i, uint4 bits) { storePack(recv, peer * part + i, c.count, fast, packOf<T>(bits)); });
-  }
-  if (threadIdx.x == 0) b.passed[blockIdx.x] = passed + 2; /* all of the block have read it: they met at barriers */
-  endCall(d, call);
+  inBulkCall<T>(c, b, c.count * sizeof(T), [&](auto shape, uint32_t call, uint32_t passed) { return allReduceBulkOf<decltype(shape), T>(c, b, call, passed); });
 }
 
 }  // namespace dyn

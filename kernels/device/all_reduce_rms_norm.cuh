@@ -17,75 +17,84 @@ namespace dyn {
 
 using RmsNorm = ::dyn_rms_norm;
 
-/* A buffer's row; rows begin where they may, so each has an alignment of its own. Numbers of 32 bits suffice for what has
- * room in lines, and leave registers to lines on their way. */
+/* This thread's piece of a row's line, normalised by the root of the mean square and weighted. */
 template <typename T>
-struct Row {
-  T *at;
-  uint32_t width;
-  bool fast;
-  __device__ Row(T *first, uint32_t width) : at(first), width(width), fast(((size_t)first & (kLineData - 1)) == 0) {}
-  __device__ Pack<T> load(uint32_t i) const { return loadPack(at, i, width, fast); }
-  __device__ void store(uint32_t i, const Pack<T> &p) const { storePack(at, i, width, fast, p); }
-};
-
-/* The new residual of one row, written; what this thread's part of it adds to the sum of squares. sumOf(i): pack i of what is
- * to be added. */
-template <typename T, typename Sum>
-__device__ __forceinline__ float addRow(const Row<T> &residual, uint32_t packs, Sum sumOf) {
+__device__ __forceinline__ Piece normalised(const Piece &residual, const Piece &weight, float scale) {
   using N = Number<T>;
-  float squares = 0;
-  for (uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
-    Pack<T> sum = sumOf(i), r = residual.load(i);
+  Piece out;
 #pragma unroll
-    for (int e = 0; e < Pack<T>::kElements; e++) {
-      r.elements[e] = N::down((float)N::up(sum.elements[e]) + (float)N::up(r.elements[e]));
-      float x = N::up(r.elements[e]); /* 0 behind the end of the row */
-      squares += x * x;
-    }
-    residual.store(i, r);
-  }
-  return squares;
-}
-
-/* What this thread wrote of the residual, normalised. */
-template <typename T>
-__device__ __forceinline__ void normRow(const Row<T> &residual, const Row<T> &weight, const Row<T> &out, uint32_t packs, float scale) {
-  using N = Number<T>;
-  for (uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
-    Pack<T> r = residual.load(i), w = weight.load(i);
+  for (int w = 0; w < kLineWords; w++) {
+    Pack<T> r = packOf<T>(residual.words[w]), by = packOf<T>(weight.words[w]);
 #pragma unroll
     for (int e = 0; e < Pack<T>::kElements; e++) {
       const T normal = N::down((float)N::up(r.elements[e]) * scale);
-      r.elements[e] = N::down((float)N::up(normal) * (float)N::up(w.elements[e]));
+      r.elements[e] = N::down((float)N::up(normal) * (float)N::up(by.elements[e]));
     }
-    out.store(i, r);
+    out.words[w] = r.bits;
+  }
+  return out;
+}
+
+/* residual becomes the sum of both, where there is data, and squares gets its squares. */
+template <typename T>
+__device__ __forceinline__ void addPiece(Piece &residual, const Piece &sum, float &squares) {
+  using N = Number<T>;
+#pragma unroll
+  for (int w = 0; w < kLineWords; w++) {
+    if (!isData(w)) continue;
+    Pack<T> r = packOf<T>(residual.words[w]), s = packOf<T>(sum.words[w]);
+#pragma unroll
+    for (int e = 0; e < Pack<T>::kElements; e++) {
+      r.elements[e] = N::down((float)N::up(s.elements[e]) + (float)N::up(r.elements[e]));
+      const float x = N::up(r.elements[e]); /* 0 where there is none */
+      squares += x * x;
+    }
+    residual.words[w] = r.bits;
   }
 }
 
+/* One row of a block: sumOf(i) is this thread's piece of line i of what is to be added. What a thread writes it alone
+ * reads. Of a row of one line a thread, weight and residual are there before the sum is. */
+template <class S, typename T, typename Sum>
+__device__ __forceinline__ void normRow(const Buffer<S, T> &residual, const Buffer<S, T> &weight, const Buffer<S, T> &out, const RmsNorm &n, Sum sumOf) {
+  const uint32_t lines = (uint32_t)dyn_lines(n.width * sizeof(T));
+  float squares = 0;
+  Piece kept, weights;
+  eachLineOfBlock(lines, [&](uint32_t i) {
+    kept = residual.loadLine(i), weights = weight.loadLine(i);
+    const Piece sum = sumOf(i);
+    if (i < lines) addPiece<T>(kept, sum, squares);
+    residual.storeLine(i, kept);
+  });
+  if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_SQUARES) squares = blockSum(squares);
+  const float scale = inverseRoot(squares / (float)n.width + n.epsilon);
+  const bool one = lines <= blockDim.x / kLineLanes;
+  eachLineOfBlock(lines, [&](uint32_t i) {
+    if (!one) kept = residual.loadLine(i), weights = weight.loadLine(i);
+    out.storeLine(i, normalised<T>(kept, weights, scale));
+  });
+}
+
+template <class S, typename T>
+__device__ __forceinline__ void allReduceAddRmsNormOf(const Call &c, const RmsNorm &n, uint32_t call) {
+  const Domain &d = c.domain;
+  const uint32_t rows = (uint32_t)(c.count / n.width), lines = (uint32_t)dyn_lines(n.width * sizeof(T));
+  const uint32_t apart = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_CLOSE_ROWS ? lines - 1 : lines;
+  const auto row = [&](const void *buffer, uint32_t r) { return Buffer<S, T>((const T *)buffer + r * n.width, n.width); };
+  for (uint32_t r = blockIdx.x; r < rows; r += gridDim.x)
+    eachLineOfBlock(lines, [&](uint32_t i) {
+      if (i < lines) sendLine<S::kRanks>(d, r * apart + i, row(c.send, r).loadLine(i), call);
+    });
+  for (uint32_t r = blockIdx.x; r < rows; r += gridDim.x)
+    normRow<S, T>(row(n.residual, r), row(n.weight, 0), row(c.recv, r), n,
+                  [&](uint32_t i) { return sumLines<S, T>(d, Op::sum, r * apart + i, call, i < lines, row(c.send, r).loadLine(i)); });
+}
 /* c.send: rows of n.width elements, c.count in all; c.recv: the same, and may be send. No other buffers may overlap. Block b
- * has rows b, b + blocks, ...: what a thread writes it alone reads. */
+ * has rows b, b + blocks, ... */
 template <typename T>
 __device__ void allReduceAddRmsNorm(const Call &c, const RmsNorm &n) {
-  const Domain &d = c.domain;
-  const uint32_t width = (uint32_t)n.width, rows = (uint32_t)(c.count / n.width), packs = (uint32_t)packsOf(n.width, sizeof(T));
-  const uint32_t apart = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_CLOSE_ROWS ? width * (uint32_t)sizeof(T) / kLineData : packs;
-  const uint32_t call = callNumber(d);
-  for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const Row<T> in((T *)c.send + (size_t)row * width, width);
-    for (uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
-      Pack<T> own = in.load(i);
-      for (int k = 1; k < d.nRanks; k++) storeLine(slot(d, peerOf(d, k), d.rank, call) + (size_t)(row * apart + i) * kLineBytes, own.bits, call);
-    }
-  }
-  const Row<T> weight((T *)n.weight, width);
-  for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const Row<T> in((T *)c.send + (size_t)row * width, width), residual((T *)n.residual + (size_t)row * width, width), out((T *)c.recv + (size_t)row * width, width);
-    float squares = addRow(residual, packs, [&](uint32_t i) { return sumLines<T>(d, Op::sum, in.load(i), row * apart + i, call); });
-    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_SQUARES) squares = blockSum(squares);
-    normRow(residual, weight, out, packs, inverseRoot(squares / (float)width + n.epsilon));
-  }
-  endCall(d, call);
+  const bool whole = aligned(c, n.width * sizeof(T)) && (((size_t)n.residual | (size_t)n.weight) & (kPackBytes - 1)) == 0;
+  inCall<T>(c, whole, [&](auto shape, uint32_t call) { allReduceAddRmsNormOf<decltype(shape), T>(c, n, call); });
 }
 
 }  // namespace dyn

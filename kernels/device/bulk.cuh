@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For sizes at which twice the bytes would hurt: 16 bytes at a time without flags, and barriers. All that crosses a link is
- * written, nothing is read from a peer: a write waits for nobody. Block b of every rank has the same share of every part, so
- * blocks wait for their likes alone.
+ * For sizes at which a line's threads would wait for one line after the other: 16 bytes at a time without numbers, and
+ * barriers. All that crosses a link is written, nothing is read from a peer: a write waits for nobody. Block b of every rank
+ * has the same share of every part, so blocks wait for their likes alone.
  *
- * Memory has two halves, which calls use by turns like those of lines. Why two suffice: a peer writes into this rank's half in
- * call e + 2 when its kernel e + 1 is over, which waited for this rank's kernel e + 1 (domain.cuh), so this rank's kernel e
- * was over and had read the half to its end. Whatever the kernels, sizes and numbers of blocks of the three calls.
+ * Rounds. What does not fit into the memory goes in rounds, step by step: while round s is sent, round s - 1 is taken (added
+ * up, sent on), and behind each step but the last is a barrier. Memory has two halves; round s of call e has half (e + s) % 2.
+ * What is written in a step lands in a half that the peers are through with:
+ *   Within a call, round s has the half of round s - 2, which a peer's block has read before its barrier of step s - 1, and
+ *   what comes back from a peer has a place of its own in the half (all_reduce_bulk.cuh).
+ *   The first round of a call: a peer may still be in its call before (not further back: domain.cuh), reading that one's last
+ *   round. Rounds are of an odd number, so that it has the half of the first, and this call has the other one.
+ *   Later rounds of a call wait for the same block of all peers in this call, whose kernel before is over then.
+ * That is about whole kernels and about likes of blocks, so it holds for any kernels, sizes and numbers of blocks.
  */
 #ifndef DYN_BULK_CUH
 #define DYN_BULK_CUH
@@ -18,33 +24,53 @@ namespace dyn {
 using Bulk = ::dyn_bulk;
 constexpr size_t kBulkBytes = DYN_BULK_BYTES;
 
-/* Of a rank's memory, the half of this call: 2 * nRanks times b.packs. */
-__device__ __forceinline__ uint4 *half(const Domain &d, const Bulk &b, int of, uint32_t call) {
-  uint32_t h = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_BULK_HALF ? 0 : call & 1;
+/* inCall of what goes in bulk: body(shape, call, passed) gives the number of the barrier that it passed last. */
+template <typename T, typename Body>
+__device__ __forceinline__ void inBulkCall(const Call &c, const Bulk &b, size_t partBytes, Body body) {
+  inCall<T>(c, aligned(c, partBytes, kBulkBytes), [&](auto shape, uint32_t call) {
+    const uint32_t passed = body(shape, call, b.passed[blockIdx.x]);
+    if (threadIdx.x == 0) b.passed[blockIdx.x] = passed; /* all of the block have read it: they met at barriers */
+  });
+}
+
+/* Of a rank's memory, the half of a call's round: 2 * nRanks times b.packs. */
+__device__ __forceinline__ uint4 *half(const Domain &d, const Bulk &b, int of, uint32_t call, uint32_t round) {
+  uint32_t h = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_BULK_HALF ? 0 : (call + round) & 1;
   return (uint4 *)b.memory[of] + h * (2 * d.nRanks * b.packs);
 }
 
-/* load and store a thread's packs of so many. Several are loaded before the first is stored, or a thread would wait for one
- * after the other: the compiler may not move a load before a store, for all it knows to the same place. */
-template <typename Load, typename Store>
-__device__ __forceinline__ void eachPack(size_t packs, Load load, Store store) {
-  constexpr int kAtOnce = 4;
-  const size_t stride = packStride();
-  size_t i = firstPack();
-  for (; i + (kAtOnce - 1) * stride < packs; i += kAtOnce * stride) {
-    uint4 loaded[kAtOnce];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; u++) loaded[u] = load(i + u * stride);
-#pragma unroll
-    for (int u = 0; u < kAtOnce; u++) store(i + u * stride, loaded[u]);
+/* Packs of a part, in rounds of the same size but for the last ones, which may be empty. */
+struct Rounds {
+  uint32_t count;
+  size_t each, packs;
+  __device__ Rounds(size_t packs, size_t most) : packs(packs) {
+    count = (uint32_t)((packs + most - 1) / most);
+    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_EVEN_ROUNDS) count |= 1;
+    each = (packs + count - 1) / count;
   }
-  for (; i < packs; i += stride) store(i, load(i));
+  __device__ size_t first(uint32_t round) const { return round * each; }
+  __device__ size_t in(uint32_t round) const { return first(round) >= packs ? 0 : packs - first(round) < each ? packs - first(round) : each; }
+};
+
+/* store(peer, i, load(peer, i)) of all of a thread's packs of each peer that are there. */
+template <class S, typename There, typename Load, typename Store>
+__device__ __forceinline__ void eachPeersPack(const Domain &d, size_t packs, There there, Load load, Store store) {
+  constexpr int kAtOnce = S::kRanks <= 4 ? 2 : 1; /* as many as there are registers for */
+  const size_t stride = packStride();
+  for (size_t i = firstPack(); i < packs; i += kAtOnce * stride) {
+    eachPeer<S::kRanks, kAtOnce>(d, [&](int r, int u) { return i + u * stride < packs && there(r, i + u * stride); },
+                                 [&](int r, int u) { return load(r, i + u * stride); }, [&](int r, int u, uint4 bits) { store(r, i + u * stride, bits); });
+  }
 }
 
-/* Packs of a part that are there: the last part may be shorter, or nothing. */
-__device__ __forceinline__ size_t packsIn(size_t packs, size_t part, int of) {
-  size_t from = of * part;
-  return from >= packs ? 0 : packs - from < part ? packs - from : part;
+/* Pack i of what a rank adds up: its own, and what peers left in slots. */
+template <class S, typename T>
+__device__ __forceinline__ uint4 sumSlots(const Domain &d, Op op, const uint4 *slots, size_t apart, size_t i, uint4 own) {
+  uint4 parts[S::kRanks];
+#pragma unroll
+  for (int r = 0; r < S::kRanks; r++)
+    if (r < d.nRanks) parts[r] = r == d.rank ? own : slots[r * apart + i];
+  return sumRanks<S, T>(d, op, parts);
 }
 
 /* Every rank's block of this number has come, and what it wrote before is seen behind. Each block numbers its own barriers:

@@ -12,8 +12,9 @@
 #define DYN_KERNEL_MAX_BLOCKS 64
 #define DYN_KERNEL_THREADS 512 /* of a block, at most */
 
-#define DYN_LINE_BYTES 16 /* in memory; of these DYN_LINE_DATA are data: line.cuh */
-#define DYN_LINE_DATA 8
+#define DYN_LINE_BYTES 128 /* in memory; of these DYN_LINE_DATA are data: line.cuh */
+#define DYN_LINE_DATA 120
+#define DYN_LINE_THREADS 8 /* write and read a line together */
 #define DYN_BULK_BYTES 16
 
 /* What a wait that took too long leaves in host memory, in one word: the peer that was waited for, counted from 1, shifted
@@ -64,15 +65,15 @@ struct dyn_rms_norm {
 #define DYN_BOTH
 #endif
 
-/* How much goes together: 8 bytes in lines, 16 in bulk. */
 DYN_BOTH static inline size_t dyn_packs(size_t bytes, size_t packBytes) { return (bytes + packBytes - 1) / packBytes; }
-/* Packs of the part that a rank adds up. */
-DYN_BOTH static inline size_t dyn_part(size_t packs, int nRanks) { return (packs + (size_t)nRanks - 1) / (size_t)nRanks; }
-/* Lines that a slot must have room for in two shots. In one shot, and where ranks have parts, it is the packs of a part; a
+DYN_BOTH static inline size_t dyn_lines(size_t bytes) { return dyn_packs(bytes, DYN_LINE_DATA); }
+/* Of packs or lines, those that a rank adds up. */
+DYN_BOTH static inline size_t dyn_part(size_t all, int nRanks) { return (all + (size_t)nRanks - 1) / (size_t)nRanks; }
+/* Lines that a slot must have room for in two shots. In one shot, and where ranks have parts, it is the lines of a part; a
  * broadcast has one more. */
-DYN_BOTH static inline size_t dyn_two_shot_lines(size_t packs, int nRanks) { return 2 * dyn_part(packs, nRanks); }
+DYN_BOTH static inline size_t dyn_two_shot_lines(size_t lines, int nRanks) { return 2 * dyn_part(lines, nRanks); }
 /* Of rows, each of which begins at a line. */
-DYN_BOTH static inline size_t dyn_row_lines(size_t rows, size_t rowBytes) { return rows * dyn_packs(rowBytes, DYN_LINE_DATA); }
+DYN_BOTH static inline size_t dyn_row_lines(size_t rows, size_t rowBytes) { return rows * dyn_lines(rowBytes); }
 /* Bytes of a rank's memory for what goes in bulk. */
 DYN_BOTH static inline size_t dyn_bulk_bytes(size_t packs, int nRanks) { return 4 * (size_t)nRanks * packs * DYN_BULK_BYTES; }
 

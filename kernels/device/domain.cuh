@@ -27,7 +27,8 @@ using Domain = ::dyn_domain;
 
 constexpr int kMaxRanks = DYN_KERNEL_MAX_RANKS, kMaxBlocks = DYN_KERNEL_MAX_BLOCKS, kFaultPeer = DYN_FAULT_PEER_SHIFT;
 
-__device__ __forceinline__ uint32_t callNumber(const Domain &d) {
+__device__ __forceinline__ uint32_t beginCall(const Domain &d) {
+  awaitStream();
   uint32_t next = d.calls[blockIdx.x] + 1;
   return next != 0 ? next : 2; /* 0 is what fresh memory holds, and halves go on to take turns */
 }
@@ -61,28 +62,38 @@ __attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer,
   return false;
 }
 
-/* Line number i of one peer; zeros where it does not come: the host finds the fault, the result is of no use. */
-__device__ __forceinline__ uint2 awaitLine(const Domain &d, int peer, size_t i, uint32_t call) {
-  const char *at = slot(d, d.rank, peer, call) + i * kLineBytes;
+/* This thread's pieces of line i of those peers that are wanted: all are asked for before any is looked at, so that waiting
+ * for one is waiting for all. Threads of a warp wait together, each for its own. Who does not come leaves anything: the host
+ * finds the fault, and the result is of no use. */
+template <int kRanks, typename Wanted>
+__device__ __forceinline__ void awaitLines(const Domain &d, size_t i, uint32_t call, Wanted wanted, Piece (&pieces)[kRanks]) {
+  const char *at = slot(d, d.rank, 0, call) + i * kLineBytes;
+  const size_t apart = d.lines * kLineBytes;
+  uint32_t missing = 0;
+#pragma unroll
+  for (int r = 0; r < kRanks; r++)
+    if (r < d.nRanks && r != d.rank && wanted(r)) missing |= 1u << r;
   uint64_t since = 0;
-  for (unsigned spins = 0;;) {
-    uint4 line = loadWords(at);
-    if (isWhole(line, call)) return dataOf(line);
-    if ((++spins & kSpins) == 0 && !goOn(d, peer, call, &since)) return make_uint2(0, 0);
+  for (unsigned spins = 1; bitsOfWarp(missing) != 0; spins++) {
+    uint32_t come = 0;
+#pragma unroll
+    for (int r = 0; r < kRanks; r++)
+      if (missing >> r & 1) come |= (uint32_t)loadPiece(at + r * apart, pieces[r].words, call) << r;
+    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_NO_NUMBER) missing &= bitsOfWarp(missing & ~come);
+    else missing = 0;
+    if ((spins & kSpins) == 0 && bitsOfWarp(missing != 0 && !goOn(d, lowestBit(missing), call, &since)) != 0) return;
   }
 }
 
-/* The same of all peers. All are asked for before any is looked at, so that waiting for one is waiting for all. */
-__device__ __forceinline__ void awaitLines(const Domain &d, size_t i, uint32_t call, uint2 (&data)[kMaxRanks]) {
-  uint4 line[kMaxRanks];
-  const char *at = slot(d, d.rank, 0, call) + i * kLineBytes;
-  const size_t apart = d.lines * kLineBytes;
+__device__ __forceinline__ void sendLineTo(const Domain &d, int peer, size_t i, const Piece &piece, uint32_t call) {
+  storePiece(slot(d, peer, d.rank, call) + i * kLineBytes, piece.words, call);
+}
+/* The same line to every peer. */
+template <int kRanks>
+__device__ __forceinline__ void sendLine(const Domain &d, size_t i, const Piece &piece, uint32_t call) {
 #pragma unroll
-  for (int r = 0; r < kMaxRanks; r++)
-    if (r < d.nRanks && r != d.rank) line[r] = loadWords(at + r * apart);
-#pragma unroll
-  for (int r = 0; r < kMaxRanks; r++)
-    if (r < d.nRanks && r != d.rank) data[r] = isWhole(line[r], call) ? dataOf(line[r]) : awaitLine(d, r, i, call);
+  for (int k = 1; k < kRanks; k++)
+    if (k < d.nRanks) sendLineTo(d, peerOf(d, k), i, piece, call);
 }
 
 }  // namespace dyn

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines: 8 bytes of data with a flag for each half, written in one store of 16 bytes into a peer's memory. A half is
- * written and read whole (8 aligned bytes), so a reader that sees both flags has all of the data: no fence, no barrier, and
- * the data is there as soon as its flag is. The price is twice the bytes. NCCL's LL protocol is the same
- * (union ncclLLFifoLine, src/include/device.h).
+ * Lines: 120 bytes of data and the call's number, written by eight threads of a warp in one store of 128 bytes into a peer's
+ * memory. Such a store arrives whole over NVLink, and a load of all of a line sees it whole or not at all, so a reader that
+ * sees the number has all of the data: no fence, no barrier, and the data is there as soon as its number is. NCCL's LL128
+ * protocol rests on the same (src/device/prims_ll128.h), and is on by default on these links.
+ *
+ * The number is all that ever lies in a line's last 8 bytes, whatever kernel wrote it: data of an earlier call cannot be
+ * taken for the number of a later one.
  */
 #ifndef DYN_LINE_CUH
 #define DYN_LINE_CUH
@@ -25,27 +28,31 @@
 #endif
 #define DYN_KERNEL_MUTATE_ONE_HALF 1    /* all calls share one half of the scratch memory */
 #define DYN_KERNEL_MUTATE_OWN_COUNTER 2 /* a block counts up its own counter alone */
-#define DYN_KERNEL_MUTATE_ONE_FLAG 3    /* the second flag of a line is not looked at */
+#define DYN_KERNEL_MUTATE_NO_NUMBER 3   /* a line is taken as it is */
 #define DYN_KERNEL_MUTATE_ORDER 4       /* a rank adds up its own part first */
 #define DYN_KERNEL_MUTATE_UNHEARD 5     /* a broadcast's root waits for nobody */
 #define DYN_KERNEL_MUTATE_HASTE 6       /* a block goes on when its first threads are through a barrier */
-#define DYN_KERNEL_MUTATE_BULK_HALF 7   /* all calls in bulk share one half of their memory */
+#define DYN_KERNEL_MUTATE_BULK_HALF 7   /* all rounds in bulk share one half of their memory */
 #define DYN_KERNEL_MUTATE_OWN_SQUARES 8 /* a thread normalises by the squares that it added up itself */
-#define DYN_KERNEL_MUTATE_CLOSE_ROWS 9  /* rows begin where the one before ends, be it inside of a line */
+#define DYN_KERNEL_MUTATE_CLOSE_ROWS 9  /* rows begin in the last line of the one before */
+#define DYN_KERNEL_MUTATE_EVEN_ROUNDS 10 /* a call's rounds in bulk may be of an even number */
 
 namespace dyn {
 
-constexpr int kLineBytes = DYN_LINE_BYTES, kLineData = DYN_LINE_DATA;
+constexpr int kLineBytes = DYN_LINE_BYTES, kLineData = DYN_LINE_DATA, kPackBytes = 8, kLinePacks = kLineData / kPackBytes;
 
-__device__ __forceinline__ void storeLine(void *at, uint2 data, uint32_t flag) { storeWords(at, make_uint4(data.x, flag, data.y, flag)); }
+/* What one thread has of a line: words of 8 bytes, each a pack of elements; the last thread's last is the number. */
+struct Piece {
+  uint2 words[kLineWords];
+};
 
-/* True: both halves are of this flag. */
-__device__ __forceinline__ bool isWhole(uint4 line, uint32_t flag) {
-  return line.y == flag && (line.w == flag || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_FLAG);
-}
-__device__ __forceinline__ uint2 dataOf(uint4 line) { return make_uint2(line.x, line.z); }
+__device__ __forceinline__ int laneOfLine() { return (int)(threadIdx.x % kLineLanes); }
 
-/* Elements that go together: 8 bytes, as much as a line has, or 16. */
+/* Word w of this thread's piece is a pack, and of line i number packAt. */
+__device__ __forceinline__ bool isData(int w) { return laneOfLine() * kLineWords + w < kLinePacks; }
+__device__ __forceinline__ size_t packAt(size_t i, int w) { return i * kLinePacks + laneOfLine() * kLineWords + w; }
+
+/* Elements that go together: 8 bytes, or 16 in bulk. */
 template <typename T, typename Bits = uint2>
 union Pack {
   static constexpr int kElements = (int)(sizeof(Bits) / sizeof(T));
@@ -59,34 +66,6 @@ __device__ __forceinline__ Pack<T, Bits> packOf(Bits bits) {
   Pack<T, Bits> p;
   p.bits = bits;
   return p;
-}
-
-/* Of the last pack of a buffer what is there, and zeros. A buffer may begin anywhere that its type may; aligned: at a
- * multiple of a pack's bytes. */
-template <typename Bits = uint2, typename T>
-__device__ __forceinline__ Pack<T, Bits> loadPack(const T *buffer, size_t pack, size_t count, bool aligned) {
-  Pack<T, Bits> p;
-  size_t at = pack * p.kElements;
-  if (aligned && at + p.kElements <= count) {
-    p.bits = *(const Bits *)(buffer + at);
-    return p;
-  }
-#pragma unroll
-  for (int i = 0; i < p.kElements; i++)
-    if (at + i < count) p.elements[i] = buffer[at + i];
-  return p;
-}
-
-template <typename T, typename Bits>
-__device__ __forceinline__ void storePack(T *buffer, size_t pack, size_t count, bool aligned, const Pack<T, Bits> &p) {
-  size_t at = pack * p.kElements;
-  if (aligned && at + p.kElements <= count) {
-    *(Bits *)(buffer + at) = p.bits;
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < p.kElements; i++)
-    if (at + i < count) buffer[at + i] = p.elements[i];
 }
 
 }  // namespace dyn

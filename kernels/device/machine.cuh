@@ -13,15 +13,38 @@ namespace dyn {
 
 constexpr unsigned kSpins = 0xfff; /* looks at a line between two looks at the clock, less one: a power of two less one */
 
-/* 16 bytes, of which each aligned 8 arrive whole. */
-__device__ __forceinline__ void storeWords(void *at, uint4 w) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+/* What the stream did before is over and seen. A kernel may be launched before that (launch.c), to be in its place when its
+ * turn comes. */
+__device__ __forceinline__ void awaitStream() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
-__device__ __forceinline__ uint4 loadWords(const void *at) {
-  uint4 w;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(at) : "memory");
-  return w;
+
+/* A line's threads, and words of 8 bytes of each. All threads of a warp come to these together. */
+constexpr int kWarp = 32, kLineLanes = DYN_LINE_THREADS, kLineWords = 2;
+
+/* A line's threads go on together: a line is whole because one instruction stores it, and one loads it. What came before,
+ * the short last pack of a buffer for one, may have parted them. */
+__device__ __forceinline__ void joinLine() { __syncwarp(((1u << kLineLanes) - 1) << (threadIdx.x % kWarp / kLineLanes * kLineLanes)); }
+
+__device__ __forceinline__ void storePiece(char *line, const uint2 (&words)[2], uint32_t number) {
+  const unsigned lane = threadIdx.x % kLineLanes;
+  const uint2 second = lane == kLineLanes - 1 ? make_uint2(number, number) : words[1];
+  joinLine();
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(line + lane * 16), "r"(words[0].x), "r"(words[0].y), "r"(second.x),
+               "r"(second.y) : "memory");
 }
+/* False: this thread sees that it is not the line of this number. Of a line's threads one does. */
+__device__ __forceinline__ bool loadPiece(const char *line, uint2 (&words)[2], uint32_t number) {
+  const unsigned lane = threadIdx.x % kLineLanes;
+  joinLine();
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(words[0].x), "=r"(words[0].y), "=r"(words[1].x), "=r"(words[1].y)
+               : "l"(line + lane * 16) : "memory");
+  return lane != kLineLanes - 1 || (words[1].x == number && words[1].y == number);
+}
+/* Bits that any thread of the warp has. */
+__device__ __forceinline__ uint32_t bitsOfWarp(uint32_t bits) { return __reduce_or_sync(0xffffffffu, bits); }
 
 /* Words of host memory, whole. */
 __device__ __forceinline__ uint32_t loadHost(const uint32_t *at) { return *(const volatile uint32_t *)at; }
@@ -43,6 +66,7 @@ __device__ __forceinline__ uint64_t globalNs() {
   return ns;
 }
 
+__device__ __forceinline__ int lowestBit(uint32_t word) { return __ffs((int)word) - 1; }
 __device__ __forceinline__ float inverseRoot(float x) { return rsqrtf(x); }
 
 /* What all threads of the block have, added up: the same bits in each of them and in every run, since who adds what to what

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ReduceScatter and AllGather in bulk: every rank writes what is another's into that one's memory, a barrier, and each takes
- * what it was given. A half of the memory is nRanks slots of twice b.packs.
+ * ReduceScatter and AllGather in bulk: every rank writes what is another's into that one's memory, and each takes what it was
+ * given. A half of the memory is nRanks slots of twice b.packs. Step s sends round s and takes round s - 1.
  */
 #ifndef DYN_PARTS_BULK_CUH
 #define DYN_PARTS_BULK_CUH
@@ -11,56 +11,63 @@
 
 namespace dyn {
 
+template <class S, typename T>
+__device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
+  const Domain &d = c.domain;
+  const T *send = (const T *)c.send;
+  const size_t slot = 2 * b.packs;
+  const Buffer<S, T, uint4> own(send + d.rank * c.count, c.count), recv(c.recv, c.count);
+  const Rounds rounds(dyn_packs(c.count * sizeof(T), kBulkBytes), slot);
+  for (uint32_t step = 0; step <= rounds.count; step++) {
+    const size_t from = rounds.first(step), before = from - rounds.each;
+    if (step < rounds.count)
+      eachPeersPack<S>(d, rounds.in(step), [](int, size_t) { return true; },
+                       [&](int r, size_t i) { return Buffer<S, T, uint4>(send + r * c.count, c.count).load(from + i); },
+                       [&](int r, size_t i, uint4 bits) { half(d, b, r, call, step)[d.rank * slot + i] = bits; });
+    if (step > 0) {
+      const uint4 *slots = half(d, b, d.rank, call, step - 1);
+      eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumSlots<S, T>(d, (Op)c.op, slots, slot, i, own.load(before + i)); },
+                  [&](size_t i, uint4 sum) { recv.store(before + i, sum); });
+    }
+    if (step < rounds.count) blockBarrier(d, b, call, ++passed);
+  }
+  return passed;
+}
 /* As reduceScatter: count elements of a part. */
 template <typename T>
 __device__ void reduceScatterBulk(const Call &c, const Bulk &b) {
-  const Domain &d = c.domain;
-  const T *send = (const T *)c.send;
-  const uint32_t call = callNumber(d), passed = b.passed[blockIdx.x];
-  const bool fast = alignedParts(c, sizeof(T), kBulkBytes);
-  const size_t packs = packsOf(c.count, sizeof(T), kBulkBytes), slot = 2 * b.packs;
-  const uint4 *own = half(d, b, d.rank, call);
-  for (int k = 1; k < d.nRanks; k++) {
-    const int peer = peerOf(d, k);
-    uint4 *to = half(d, b, peer, call) + d.rank * slot;
-    eachPack(packs, [&](size_t i) { return loadPack<uint4>(send + peer * c.count, i, c.count, fast).bits; }, [&](size_t i, uint4 bits) { to[i] = bits; });
-  }
-  blockBarrier(d, b, call, passed + 1);
-  for (size_t i = firstPack(); i < packs; i += packStride()) {
-    Pack<T, uint4> out = sumRanks<T, uint4>(d, (Op)c.op, [&](int r) {
-      if (r == d.rank) return loadPack<uint4>(send + r * c.count, i, c.count, fast);
-      Pack<T, uint4> p;
-      p.bits = own[r * slot + i];
-      return p;
-    });
-    storePack((T *)c.recv, i, c.count, fast, out);
-  }
-  if (threadIdx.x == 0) b.passed[blockIdx.x] = passed + 1; /* the block has read it: it met at the barrier */
-  endCall(d, call);
+  inBulkCall<T>(c, b, c.count * sizeof(T), [&](auto shape, uint32_t call, uint32_t passed) { return reduceScatterBulkOf<decltype(shape), T>(c, b, call, passed); });
 }
 
+template <class S>
+__device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
+  const Domain &d = c.domain;
+  Byte *recv = (Byte *)c.recv, *mine = recv + d.rank * c.count;
+  const Buffer<S, Byte, uint4> send(c.send, c.count), own(mine, c.count);
+  const size_t slot = 2 * b.packs;
+  const Rounds rounds(dyn_packs(c.count, kBulkBytes), slot);
+  for (uint32_t step = 0; step <= rounds.count; step++) {
+    const size_t from = rounds.first(step), before = from - rounds.each;
+    if (step < rounds.count)
+      eachPack<4>(rounds.in(step), [&](size_t i) { return send.load(from + i); },
+                  [&](size_t i, uint4 bits) {
+#pragma unroll
+                    for (int k = 1; k < S::kRanks; k++)
+                      if (k < d.nRanks) half(d, b, peerOf(d, k), call, step)[d.rank * slot + i] = bits;
+                    if (send.at != mine) own.store(from + i, bits);
+                  });
+    if (step > 0) {
+      const uint4 *slots = half(d, b, d.rank, call, step - 1);
+      eachPeersPack<S>(d, rounds.in(step - 1), [](int, size_t) { return true; }, [&](int r, size_t i) { return slots[r * slot + i]; },
+                       [&](int r, size_t i, uint4 bits) { Buffer<S, Byte, uint4>(recv + r * c.count, c.count).store(before + i, bits); });
+    }
+    if (step < rounds.count) blockBarrier(d, b, call, ++passed);
+  }
+  return passed;
+}
 /* As allGather: count bytes of a part. */
 __device__ inline void allGatherBulk(const Call &c, const Bulk &b) {
-  const Domain &d = c.domain;
-  const Byte *send = (const Byte *)c.send;
-  Byte *recv = (Byte *)c.recv;
-  const uint32_t call = callNumber(d), passed = b.passed[blockIdx.x];
-  const bool fast = alignedParts(c, 1, kBulkBytes), inPlace = send == recv + d.rank * c.count;
-  const size_t packs = packsOf(c.count, 1, kBulkBytes), slot = 2 * b.packs;
-  const uint4 *own = half(d, b, d.rank, call);
-  eachPack(packs, [&](size_t i) { return loadPack<uint4>(send, i, c.count, fast).bits; },
-           [&](size_t i, uint4 bits) {
-             for (int k = 1; k < d.nRanks; k++) half(d, b, peerOf(d, k), call)[d.rank * slot + i] = bits;
-             if (!inPlace) storePack(recv + d.rank * c.count, i, c.count, fast, packOf<Byte>(bits));
-           });
-  blockBarrier(d, b, call, passed + 1);
-  for (int k = 1; k < d.nRanks; k++) {
-    const int peer = peerOf(d, k);
-    eachPack(packs, [&](size_t i) { return own[peer * slot + i]; },
-             [&](size_t i, uint4 bits) { storePack(recv + peer * c.count, i, c.count, fast, packOf<Byte>(bits)); });
-  }
-  if (threadIdx.x == 0) b.passed[blockIdx.x] = passed + 1;
-  endCall(d, call);
+  inBulkCall<Byte>(c, b, c.count, [&](auto shape, uint32_t call, uint32_t passed) { return allGatherBulkOf<decltype(shape)>(c, b, call, passed); });
 }
 
 }  // namespace dyn

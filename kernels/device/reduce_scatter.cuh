@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ReduceScatter over load and store within one NVLink domain, with inline flags: the first half of AllReduce's two shots.
+ * ReduceScatter over load and store within one NVLink domain, in lines: the first half of AllReduce's two shots.
  */
 #ifndef DYN_REDUCE_SCATTER_CUH
 #define DYN_REDUCE_SCATTER_CUH
@@ -9,25 +9,27 @@
 
 namespace dyn {
 
+/* Part p to rank p: count elements. */
+template <class S, typename T>
+__device__ __forceinline__ void sendParts(const Domain &d, const T *send, size_t lines, uint32_t call, size_t count) {
+  eachLine(lines, [&](size_t i) {
+    eachPeer<S::kRanks, 1>(d, [&](int, int) { return i < lines; }, [&](int r, int) { return Buffer<S, T>(send + r * count, count).loadLine(i); },
+                        [&](int r, int, const Piece &piece) { sendLineTo(d, r, i, piece, call); });
+  });
+}
+
+template <class S, typename T>
+__device__ __forceinline__ void reduceScatterOf(const Call &c, uint32_t call) {
+  const Domain &d = c.domain;
+  const Buffer<S, T> own((const T *)c.send + d.rank * c.count, c.count), recv(c.recv, c.count);
+  const size_t lines = dyn_lines(c.count * sizeof(T));
+  sendParts<S>(d, (const T *)c.send, lines, call, c.count);
+  eachLine(lines, [&](size_t i) { recv.storeLine(i, sumLines<S, T>(d, (Op)c.op, i, call, i < lines, own.loadLine(i))); });
+}
 /* count: elements of a part. Every rank's send has nRanks parts; recv is a part, and may be send's own one. */
 template <typename T>
 __device__ void reduceScatter(const Call &c) {
-  const Domain &d = c.domain;
-  const T *send = (const T *)c.send;
-  const uint32_t call = callNumber(d);
-  const bool fast = alignedParts(c, sizeof(T));
-  const size_t packs = packsOf(c.count, sizeof(T)), first = firstPack(), stride = packStride();
-  for (size_t i = first; i < packs; i += stride)
-    for (int k = 1; k < d.nRanks; k++) {
-      int peer = peerOf(d, k);
-      storeLine(slot(d, peer, d.rank, call) + i * kLineBytes, loadPack(send + peer * c.count, i, c.count, fast).bits, call);
-    }
-  for (size_t i = first; i < packs; i += stride) {
-    Pack<T> own = loadPack(send + d.rank * c.count, i, c.count, fast);
-    Pack<T> out = sumLines<T>(d, (Op)c.op, own, i, call);
-    storePack((T *)c.recv, i, c.count, fast, out);
-  }
-  endCall(d, call);
+  inCall<T>(c, aligned(c, c.count * sizeof(T)), [&](auto shape, uint32_t call) { reduceScatterOf<decltype(shape), T>(c, call); });
 }
 
 }  // namespace dyn

@@ -16,7 +16,20 @@ typedef struct CUgraphNode_st *dyn_node;
 typedef uint64_t dyn_gpu_address; /* CUdeviceptr */
 struct dyn_ipc_handle { uint8_t bytes[64]; }; /* CUipcMemHandle: passed by value */
 
+struct dyn_launch_attribute { /* CUlaunchAttribute */
+  int id;
+  union { int allowed; char bytes[64]; } value __attribute__((aligned(8)));
+};
+struct dyn_launch { /* CUlaunchConfig */
+  unsigned gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes;
+  void *stream;
+  struct dyn_launch_attribute *attributes;
+  unsigned numAttributes;
+};
+
 enum { /* cuda.h */
+  DYN_COMPUTE_CAPABILITY_MAJOR = 75, /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
+  DYN_LAUNCH_EARLY = 6, /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
   DYN_EVENT_DISABLE_TIMING = 2,
   DYN_EVENT_WAIT_EXTERNAL = 1,
   DYN_STREAM_NON_BLOCKING = 1,
@@ -37,8 +50,9 @@ enum { /* cuda.h */
   X(cuModuleLoadData, (void **module, const void *image)) \
   X(cuModuleGetFunction, (void **function, void *module, const char *name)) \
   X(cuFuncLoad, (void *function)) \
-  X(cuLaunchKernel, (void *function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX, unsigned blockY, \
-                     unsigned blockZ, unsigned sharedBytes, void *stream, void **arguments, void **extra)) \
+  X(cuCtxGetDevice, (int *device)) \
+  X(cuDeviceGetAttribute, (int *value, int attribute, int device)) \
+  X(cuLaunchKernelEx, (const struct dyn_launch *launch, void *function, void **arguments, void **extra)) \
   X(cuMemAlloc_v2, (dyn_gpu_address * memory, size_t bytes)) \
   X(cuMemFree_v2, (dyn_gpu_address memory)) \
   X(cuMemAllocHost_v2, (void **memory, size_t bytes)) \

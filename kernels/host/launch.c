@@ -12,6 +12,7 @@
 
 #define NUM_OPS 5 /* ncclSum to ncclAvg; what a program makes itself has numbers above */
 #define DEFAULT_CTAS 16
+#define FEW_THREADS 128 /* fewer in a CTA, and more CTAs do better */
 
 /* ncclResult_t */
 enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6 };
@@ -30,15 +31,12 @@ uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks) {
 uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
   const struct lane *lane = &lsa->lanes[LANE_CALLS]; /* all have the same */
   int n = (int)lsa->nRanks;
-  size_t part = in_parts(collective) ? bytes / lsa->nRanks : bytes, lines = dyn_packs(part, DYN_LINE_DATA);
-  bool twoShot = false, bulk = false;
+  size_t lines = dyn_lines(in_parts(collective) ? bytes / lsa->nRanks : bytes);
+  bool twoShot = false, bulk = collective != DYN_BROADCAST;
   switch (collective) {
-    case DYN_ALL_REDUCE:
-      twoShot = dyn_two_shot_lines(lines, n) <= lane->domain.lines;
-      bulk = dyn_part(dyn_packs(bytes, DYN_BULK_BYTES), n) <= lane->bulk.packs;
-      break;
+    case DYN_ALL_REDUCE: twoShot = dyn_two_shot_lines(lines, n) <= lane->domain.lines; break;
     case DYN_ALL_GATHER:
-    case DYN_REDUCE_SCATTER: bulk = dyn_packs(part, DYN_BULK_BYTES) <= 2 * lane->bulk.packs; break;
+    case DYN_REDUCE_SCATTER: break;
     case DYN_BROADCAST: lines++; break;
     default: return 0;
   }
@@ -59,7 +57,7 @@ uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
 
 struct launch {
   void *function;
-  size_t items; /* that threads have to do, one after the other */
+  size_t items; /* pieces of lines, or packs, that threads have to do */
   struct dyn_call call;
   bool bulk;
   const void *second; /* argument; where it is bulk, the lane's */
@@ -71,7 +69,7 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   size_t bytes = work->count * dyn_datatype_number_bytes(work->datatype);
   enum dyn_typed typed = DYN_TYPED_ONE_SHOT;
   l->bulk = kernel == DYN_KERNEL_BULK;
-  l->items = dyn_packs(bytes, l->bulk ? DYN_BULK_BYTES : DYN_LINE_DATA);
+  l->items = l->bulk ? dyn_packs(bytes, DYN_BULK_BYTES) : dyn_lines(bytes) * DYN_LINE_THREADS;
   l->call.count = work->count;
   if (work->collective == DYN_BROADCAST || work->collective == DYN_ALL_GATHER) {
     l->function = work->collective == DYN_BROADCAST ? m->broadcast : l->bulk ? m->allGatherBulk : m->allGather;
@@ -84,17 +82,17 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   l->function = m->typed[typed][work->datatype];
 }
 
-/* As many as asked for, and no more than have something to do: the same on all ranks. */
-static unsigned ctas_of(uint32_t action, unsigned threads, size_t items) {
-  size_t asked = action >> DYN_ACTION_CHANNELS_SHIFT & 255, useful = (items + threads - 1) / threads;
-  if (asked == 0) asked = DEFAULT_CTAS;
-  if (asked > DYN_KERNEL_MAX_BLOCKS) asked = DYN_KERNEL_MAX_BLOCKS;
-  return (unsigned)(asked < useful ? asked : useful);
-}
+static size_t within(size_t n, size_t least, size_t most) { return n < least ? least : n > most ? most : n; }
 
-static unsigned threads_of(uint32_t action) {
-  unsigned threads = (action >> DYN_ACTION_WARPS_SHIFT & 255) * 32;
-  return threads == 0 || threads > DYN_KERNEL_THREADS ? DYN_KERNEL_THREADS : threads;
+/* As many CTAs as asked for, and no more than have something to do; of threads, where none are asked for, as many as do it at
+ * once. The same on all ranks. */
+static void choose_grid(uint32_t action, struct launch *l) {
+  size_t ctas = action >> DYN_ACTION_CHANNELS_SHIFT & 255, threads = (action >> DYN_ACTION_WARPS_SHIFT & 255) * 32;
+  size_t useful = dyn_packs(l->items, threads == 0 ? FEW_THREADS : threads);
+  ctas = within(ctas == 0 ? DEFAULT_CTAS : ctas, 1, useful < DYN_KERNEL_MAX_BLOCKS ? useful : DYN_KERNEL_MAX_BLOCKS);
+  if (threads == 0) threads = within(dyn_packs(dyn_packs(l->items, ctas), 32) * 32, FEW_THREADS, DYN_KERNEL_THREADS);
+  l->ctas = (unsigned)ctas;
+  l->threads = (unsigned)within(threads, 32, DYN_KERNEL_THREADS);
 }
 
 /* Kernels of calls: the stream waits for the newest one where that ran on another stream. */
@@ -110,7 +108,10 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
   void *arguments[] = {&l->call, l->bulk ? &lsa->lanes[lane].bulk : (void *)l->second};
   l->call.domain = lsa->lanes[lane].domain;
-  return dyn_host_driver()->cuLaunchKernel(l->function, l->ctas, 1, 1, l->threads, 1, 1, 0, stream, arguments, NULL);
+  struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
+  const struct dyn_launch config = {.gridX = l->ctas, .gridY = 1, .gridZ = 1, .blockX = l->threads, .blockY = 1, .blockZ = 1,
+                                    .stream = stream, .attributes = &early, .numAttributes = lsa->module->early};
+  return dyn_host_driver()->cuLaunchKernelEx(&config, l->function, arguments, NULL);
 }
 
 static int launch_captured(struct dyn_lsa *lsa, struct launch *l, void *stream, uint64_t captureId) {
@@ -147,9 +148,10 @@ static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhaps
 }
 
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas) {
-  struct launch l = {.call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root, .threads = threads_of(action)};
+  struct launch l = {.call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
   choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
-  *ctas = l.ctas = ctas_of(action, l.threads, l.items);
+  choose_grid(action, &l);
+  *ctas = l.ctas;
   return run(lsa, &l, work->stream, work->perhapsCaptured);
 }
 
@@ -166,12 +168,12 @@ static bool can_norm(const struct dyn_lsa *lsa, const struct dyn_norm *norm) {
 int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm) {
   if (!can_norm(lsa, norm)) return INVALID_ARGUMENT;
   const struct dyn_rms_norm second = {.residual = norm->residual, .weight = norm->weight, .width = norm->width, .epsilon = norm->epsilon};
-  size_t packs = dyn_packs(norm->width * dyn_datatype_number_bytes(norm->datatype), DYN_LINE_DATA), threads = dyn_packs(packs, 32) * 32;
+  size_t pieces = dyn_lines(norm->width * dyn_datatype_number_bytes(norm->datatype)) * DYN_LINE_THREADS, threads = dyn_packs(pieces, 32) * 32;
   struct launch l = {.function = lsa->module->rmsNorm[norm->datatype],
                      .call = {.send = norm->input, .recv = norm->output, .count = norm->tokens * norm->width},
                      .second = &second,
-                     .ctas = (unsigned)(norm->tokens < DYN_KERNEL_MAX_BLOCKS ? norm->tokens : DYN_KERNEL_MAX_BLOCKS),
-                     .threads = (unsigned)(threads < DYN_KERNEL_THREADS ? threads : DYN_KERNEL_THREADS)};
+                     .ctas = (unsigned)within(norm->tokens, 1, DYN_KERNEL_MAX_BLOCKS),
+                     .threads = (unsigned)within(threads, 32, DYN_KERNEL_THREADS)};
   return run(lsa, &l, norm->stream, true); /* the stream may be captured */
 }
 

@@ -3,8 +3,8 @@
  * Scratch memory: made, offered to peers by CUDA's handles for other processes, opened, and kept for later communicators.
  * Why handles and not NCCL's windows: docs/design.md, decision 27.
  *
- * A lane of it: flags of kernels in bulk, counters of calls and of barriers, in the first page; a quarter of the rest are slots
- * for lines, and the others are for what goes in bulk, which is for the larger calls.
+ * A lane of it: flags of kernels in bulk, counters of calls and of barriers, in the first page; half of the rest are slots
+ * for lines, the other half is for what goes in bulk, in as many rounds as it takes.
  */
 #include "lsa.h"
 
@@ -128,8 +128,8 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
   struct dyn_bulk *b = &lane->bulk;
   d->rank = (int32_t)lsa->rank;
   d->nRanks = (int32_t)lsa->nRanks;
-  d->lines = (rest / 4 + PAGE) / slots / DYN_LINE_BYTES;
-  b->packs = rest / 4 * 3 / (2 * slots) / DYN_BULK_BYTES;
+  d->lines = (rest / 2 + PAGE) / slots / DYN_LINE_BYTES;
+  b->packs = rest / 2 / (2 * slots) / DYN_BULK_BYTES;
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     char *base = (char *)(uintptr_t)lsa->bases[r] + at;
     d->scratch[r] = base + PAGE;

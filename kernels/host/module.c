@@ -103,6 +103,9 @@ static struct dyn_module *load(dyn_context context, unsigned long long id) {
     dyn_host_say("%s %s: no device kernels, NCCL runs all calls", path, why == NULL ? "finds no memory" : why);
     return NULL;
   }
+  int device, major = 0;
+  if (driver->cuCtxGetDevice(&device) == 0) driver->cuDeviceGetAttribute(&major, DYN_COMPUTE_CAPABILITY_MAJOR, device);
+  made->early = major >= 9;
   made->context = context;
   made->contextId = id;
   made->next = modules;

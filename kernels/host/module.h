@@ -24,6 +24,7 @@ struct dyn_module {
   void *typed[DYN_NUM_TYPED][DYN_NUM_TYPES];
   void *allGather, *allGatherBulk, *broadcast;
   void *rmsNorm[DYN_NUM_TYPES]; /* NULL: not of this type */
+  bool early; /* kernels may be launched before the stream's last one is over, for which they wait: machine.cuh */
   struct dyn_module *next;
 };
 

@@ -140,7 +140,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
   }
 }
 
-static const Size size = {kMost + 2 * kMaxRanks + 1, kMost / 2 + kMaxRanks, kRoom};
+static const Size size = {dyn_lines(kMost * 8) + 2 * kMaxRanks + 1, kMost / 16, kRoom}; /* in bulk, in many rounds */
 
 /* A rank that does not come: the wait ends, and says for whom it waited, and in which call. */
 static const char *givesUp() {

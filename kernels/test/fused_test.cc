@@ -9,7 +9,7 @@
 #include "../device/all_reduce_rms_norm.cuh"
 #include "ranks.h"
 
-constexpr size_t kMostRows = 7, kMostWidth = 90, kGuard = 8;
+constexpr size_t kMostRows = 7, kMostWidth = 300, kGuard = 8;
 enum { kIn, kOut, kResidual, kWeight }; /* buffers */
 
 enum class Type { f16, bf16, f32, count };
@@ -35,7 +35,7 @@ static Step stepOf(uint64_t seed, uint64_t n) {
   s.type = (Type)(next(&r) % (int)Type::count);
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
   s.rows = 1 + next(&r) % kMostRows;
-  s.width = 1 + next(&r) % (next(&r) % 4 == 0 ? kMostWidth : 12);
+  s.width = 1 + next(&r) % (next(&r) % 4 == 0 ? kMostWidth : 40);
   if (next(&r) % 2) s.width = (s.width + 3) / 4 * 4; /* rows that begin at packs, as most do */
   for (size_t &shift : s.shift) shift = next(&r) % 2 ? 0 : next(&r) % 4;
   s.inPlace = next(&r) % 2;
@@ -65,7 +65,7 @@ static T sumOf(const Step &s, int nRanks, size_t i) {
   return Number<T>::down(sum);
 }
 
-/* One row after the other: the residual, its squares in the order in which two threads add up packs of 8 bytes, the output. */
+/* One row after the other: the residual, its squares in the order in which two threads add up lines, the output. */
 template <typename T>
 static void wanted(const Step &s, int nRanks, int rank, std::vector<T> &residual, std::vector<T> &out) {
   const size_t pack = 8 / sizeof(T);
@@ -73,7 +73,7 @@ static void wanted(const Step &s, int nRanks, int rank, std::vector<T> &residual
     float squares[kBlockThreads] = {}, all = 0;
     for (size_t i = 0, at = row * s.width; i < s.width; i++, at++) {
       residual[at] = Number<T>::down(wide(sumOf<T>(s, nRanks, at)) + wide(valueOf<T>(s, rank, kResidual, at)));
-      squares[i / pack % kBlockThreads] += wide(residual[at]) * wide(residual[at]);
+      squares[i / pack / kLinePacks % kBlockThreads] += wide(residual[at]) * wide(residual[at]);
     }
     for (float q : squares) all += q;
     const float scale = 1 / std::sqrt(all / (float)s.width + s.epsilon);

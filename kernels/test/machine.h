@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels of ../device on threads of a CPU: what machine.cuh has for a GPU, and a grid. A thread of a grid is a thread
- * here, so blocks have few of them. Stores of 16 bytes are two of 8, with anything between them.
+ * here, so blocks have few of them. A line's words are stored and loaded one by one, with anything between them, the number last and first.
  */
 #ifndef DYN_TEST_MACHINE_H
 #define DYN_TEST_MACHINE_H
@@ -51,18 +51,29 @@ constexpr unsigned kSpins = 0;
 
 inline std::atomic<uint64_t> *half(const void *at, int i) { return (std::atomic<uint64_t> *)const_cast<void *>(at) + i; }
 
-inline void storeWords(void *at, uint4 w) {
+/* A line has one thread here, and a warp too. */
+constexpr int kWarp = 1, kLineLanes = 1, kLineWords = 16;
+
+inline void storePiece(char *line, const uint2 (&words)[kLineWords], uint32_t number) {
+  for (int w = 0; w + 1 < kLineWords; w++) {
+    perhapsWait();
+    half(line, w)->store(words[w].x | (uint64_t)words[w].y << 32, std::memory_order_relaxed);
+  }
   perhapsWait();
-  half(at, 0)->store(w.x | (uint64_t)w.y << 32, std::memory_order_relaxed);
-  perhapsWait();
-  half(at, 1)->store(w.z | (uint64_t)w.w << 32, std::memory_order_relaxed);
+  half(line, kLineWords - 1)->store(number | (uint64_t)number << 32, std::memory_order_release);
 }
-inline uint4 loadWords(const void *at) {
-  uint64_t second = half(at, 1)->load(std::memory_order_relaxed);
+inline bool loadPiece(const char *line, uint2 (&words)[kLineWords], uint32_t number) {
+  const bool whole = half(line, kLineWords - 1)->load(std::memory_order_acquire) == (number | (uint64_t)number << 32);
   perhapsWait();
-  uint64_t first = half(at, 0)->load(std::memory_order_relaxed);
-  return make_uint4((uint32_t)first, (uint32_t)(first >> 32), (uint32_t)second, (uint32_t)(second >> 32));
+  for (int w = 0; w + 1 < kLineWords; w++) {
+    const uint64_t word = half(line, w)->load(std::memory_order_relaxed);
+    words[w] = make_uint2((uint32_t)word, (uint32_t)(word >> 32));
+  }
+  return whole;
 }
+inline uint32_t bitsOfWarp(uint32_t bits) { return bits; }
+
+inline void awaitStream() {}
 
 inline uint32_t loadHost(const uint32_t *at) { return ((const std::atomic<uint32_t> *)at)->load(std::memory_order_relaxed); }
 inline void storeHost(uint64_t *at, uint64_t value) { ((std::atomic<uint64_t> *)at)->store(value, std::memory_order_relaxed); }
@@ -82,6 +93,7 @@ inline uint64_t globalNs() {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+inline int lowestBit(uint32_t word) { return __builtin_ctz(word); }
 inline float inverseRoot(float x) { return 1 / std::sqrt(x); }
 
 inline float blockSum(float own) {

@@ -95,6 +95,7 @@ FAKEGPU_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice de
   (void)device;
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; return 0;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return 0;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; return 0;
     default: return CUDA_ERROR_INVALID_VALUE;
   }

@@ -134,3 +134,19 @@ FAKEGPU_API CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigne
     return CUDA_ERROR_INVALID_VALUE;
   return launch_ours(function, gridX, blockX, stream, arguments);
 }
+
+typedef struct { /* cuda.h */
+  unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+  CUstream hStream;
+  struct { int id; char value[64] __attribute__((aligned(8))); } *attrs;
+  unsigned numAttrs;
+} CUlaunchConfig;
+enum { CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+
+/* The one attribute changes nothing here: a kernel never begins before the stream's last one is over. */
+FAKEGPU_API CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **arguments, void **extra) {
+  for (unsigned i = 0; i < c->numAttrs; i++)
+    if (c->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) return CUDA_ERROR_INVALID_VALUE;
+  return cuLaunchKernel(function, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes, c->hStream,
+                        arguments, extra);
+}

@@ -149,6 +149,7 @@ AROUND(ncclGroupEnd, (void), dyn_group_end(false), result = dyn_group_ended(resu
 AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(true), result = dyn_group_ended(result), simInfo)
 AROUND(ncclCommDestroy, (ncclComm_t comm), (dyn_device_goes(comm, false), dyn_comm_goes(comm)), dyn_probes_settle(), comm)
 AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_goes(comm)), dyn_probes_settle(), comm)
+AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), dyn_device_stops(comm, "the program revoked the communicator"), (void)0, comm, revokeFlags)
 /* NCCL knows nothing of a peer whose death our kernels found. */
 AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), (void)0,
        if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)
@@ -188,7 +189,10 @@ ANNOUNCE(1, newcomm, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks,
 ANNOUNCE(ndev, NULL, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
 ANNOUNCE(color != NO_COLOR, newcomm, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, color, key, newcomm, config)
-ANNOUNCE(1, newcomm, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+/* NCCL ends its own kernels then. */
+#define SHRINK_ABORT 1 /* NCCL_SHRINK_ABORT */
+#define STOP_SHRUNK(comm, flags) ((flags) & SHRINK_ABORT ? dyn_device_stops(comm, "the program shrank the communicator and aborted its calls") : (void)0)
+ANNOUNCE((STOP_SHRUNK(comm, shrinkFlags), 1), newcomm, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
          ncclConfig_t *config, int shrinkFlags), comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags)
 ANNOUNCE(1, newcomm, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, nRanks, uniqueId, rank, newcomm, config)

@@ -21,6 +21,7 @@ static struct bound {
   struct bound *next; /* in its group */
   struct dyn_request held;
   uint32_t action; /* LAUNCHED */
+  atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
 } bounds[MAX_BOUND];
 static atomic_int used; /* cells so far: no look goes further */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for making and taking away, never for a look */
@@ -47,6 +48,7 @@ static bool bind(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, 
     bounds[i].chooser = chooser;
     bounds[i].choose = choose;
     bounds[i].group = NOTHING;
+    bounds[i].stopped = false;
     atomic_store_explicit(&bounds[i].comm, (uintptr_t)call->comm, memory_order_release);
     if (i == n) atomic_store_explicit(&used, n + 1, memory_order_release);
   }
@@ -201,7 +203,14 @@ void dyn_device_goes(void *comm, bool aborted) {
   unbind(b->lsa);
 }
 
+void dyn_device_stops(void *comm, const char *why) {
+  struct bound *b = find(comm);
+  if (b == NULL) return;
+  b->stopped = true;
+  dyn_lsa_stop(b->lsa, why);
+}
+
 int dyn_device_error(void *comm) {
   const struct bound *b = find(comm);
-  return b != NULL && dyn_lsa_stopped(b->lsa) ? REMOTE_ERROR : SUCCESS;
+  return b != NULL && !b->stopped && dyn_lsa_stopped(b->lsa) ? REMOTE_ERROR : SUCCESS;
 }

@@ -47,6 +47,9 @@ int dyn_device_launch(int result);
 
 /* The communicator goes; what was launched is waited for, unless it is aborted. */
 void dyn_device_goes(void *comm, bool aborted);
+/* The program stops what is under way and keeps the communicator: kernels end, further calls fail. NCCL
+ * has no error for it, and dyn_device_error none. */
+void dyn_device_stops(void *comm, const char *why);
 /* A peer has died, or a launch failed: ncclCommGetAsyncError's answer; 0: neither. */
 int dyn_device_error(void *comm);
 

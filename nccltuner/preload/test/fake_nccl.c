@@ -56,7 +56,7 @@ FAKE(ncclCommGetAsyncError)
 FAKE(ncclGroupStart)
 FAKE(ncclGroupEnd)
 FAKE(ncclGroupSimulateEnd)
-/* There is no ncclCommGrow: an older NCCL. */
+/* There is no ncclCommGrow and no ncclCommRevoke: an older NCCL. */
 
 /* As NCCL's own: through the other name, and so through whoever stands in front of it. */
 EXPORT int ncclBcast(uintptr_t buff, uintptr_t count, uintptr_t datatype, uintptr_t root, uintptr_t comm, uintptr_t stream);

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "../../../kernels/device/call.h"
 #include "../dynamiccl.h"
 
 enum { ALL_REDUCE = 4 };
@@ -206,7 +207,7 @@ static void refused(void) {
     CHECK(issue(&s) == 4, "%zu x %zu", s.tokens, s.width);
   }
   CHECK(fused(NULL, memory[RESIDUAL], memory[WEIGHT], memory[OUT], 1, 1, 0.5f, FLOAT32, (void *)COMM, streams[0]) == 4);
-  while (preload->device->room(lsa, ALL_REDUCE, (lines + 1) * 8) >> DYN_KERNEL_ONE_SHOT & 1) lines++;
+  while (preload->device->room(lsa, ALL_REDUCE, (lines + 1) * DYN_LINE_DATA) >> DYN_KERNEL_ONE_SHOT & 1) lines++;
   s = good; /* rows begin at lines, so one element takes a line */
   s.width = 1;
   s.tokens = lines;

@@ -284,8 +284,8 @@ static void death(void) {
   preload->device->close(lsa);
 }
 
-/* One rank aborts what the others never began. */
-static void aborts(void) {
+/* Rank 0 ends what the others never began: it aborts, or shrinks with NCCL_SHRINK_ABORT; without that NCCL waits as well. */
+static void ends(bool shrinks) {
   begin();
   struct step s = {.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(2, 1)};
   if (rank == 0) {
@@ -293,12 +293,23 @@ static void aborts(void) {
     pthread_t waiter;
     CHECK(pthread_create(&waiter, NULL, (void *(*)(void *))(void *)wait_for_all, NULL) == 0);
     usleep(100000);
-    CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    if (shrinks) {
+      find("ncclCommShrink")(COMM, 0, 0, 0, 0, 0, 0, 0, 0);
+      usleep(100000);
+      CHECK(async_error() == 0, "NCCL waits for the calls under way");
+      find("ncclCommShrink")(COMM, 0, 0, 0, 0, 1, 0, 0, 0);
+      CHECK(async_error() == 0 && issue(&s, 0, COMM) == 6);
+    } else {
+      CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    }
     CHECK(pthread_join(waiter, NULL) == 0);
     preload->device->close(lsa);
   }
   meet();
 }
+
+static void aborts(void) { ends(false); }
+static void shrinks(void) { ends(true); }
 
 /* Memory of a communicator that is gone serves the next, as fresh as the first. */
 static void again(void) {
@@ -350,6 +361,7 @@ int main(int argc, char **argv) {
   play("again", 3, again);
   play("death", 3, death);
   play("aborts", 2, aborts);
+  play("shrinks", 2, shrinks);
   play("refused", 2, refused);
   unlink(kernels);
   return 0;
