@@ -86,6 +86,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.arms, "arms", []string{paired.ArmPlain, paired.ArmRun}, "what is compared, the base first")
 	flags.StringSliceVar(&f.phases, "phases", []string{"quiet:60s"}, "loads, each with its time")
+	flags.IntVar(&f.o.LeastRounds, "min-rounds", 0, "rounds of a phase at least, also where they take longer than its time")
 	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks of every arm, one a GPU (default: all GPUs that CUDA shows)")
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter"}, "what is called; also Broadcast, Reduce")

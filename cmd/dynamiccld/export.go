@@ -17,10 +17,11 @@ const formatNCCL = "nccl-csv"
 
 // exportReport is what `export --json` writes.
 type exportReport struct {
-	Source string          `json:"source"`
-	Format string          `json:"format"`
-	Output string          `json:"output,omitempty"` // file that was written
-	Rules  []rulefile.JSON `json:"rules"`
+	Source  string          `json:"source"`
+	Format  string          `json:"format"`
+	Output  string          `json:"output,omitempty"` // file that was written
+	Rules   []rulefile.JSON `json:"rules"`
+	LeftOut int             `json:"left_out"` // buckets that have our own kernels
 }
 
 // kind narrows a store file down to one kind of machine and NCCL version. nil: any.
@@ -40,8 +41,8 @@ func (a *app) exportCommand() *cobra.Command {
 		Short: "Write what is chosen as rules for NCCL's example tuner plugin",
 		Long: `Write what is chosen, of a live daemon or of a store file, in the CSV of NCCL's example
 tuner plugin (NCCL_TUNER_CONFIG_FILE). Buckets on NCCL's default have no line: the format
-cannot say "NCCL's own choice". Nor can it say lsa/..., our own kernels: where one of them is
-chosen nothing is written, and the error names the bucket.`,
+cannot say "NCCL's own choice". Nor can it say lsa/..., our own kernels: buckets where one of
+them is chosen have no line either, and how many they are is said on standard error.`,
 		Example: `  dynamiccld export --format nccl-csv -o nccl_tuner.conf
   dynamiccld export --store /var/lib/dynamiccl/store.db --nccl-version 2.30.7`,
 		Args: wantArgs(),
@@ -66,11 +67,16 @@ chosen nothing is written, and the error names the bucket.`,
 			if len(buckets) == 0 {
 				return nothingKnown(name, from)
 			}
+			buckets, ours := rulefile.Sayable(buckets)
 			rules, err := rulefile.Rules(buckets)
 			if err != nil {
 				return err
 			}
-			return a.writeRules(exportReport{Source: name, Format: format, Output: output, Rules: rulefile.ToJSON(rules)}, rules, asJSON)
+			if ours > 0 {
+				fmt.Fprintf(a.stderr, "dynamiccld: %s left out: our own kernels (lsa/...) are chosen there, which %s cannot say; NCCL's default is what it leaves\n",
+					units.Count(ours, "size"), format)
+			}
+			return a.writeRules(exportReport{Source: name, Format: format, Output: output, Rules: rulefile.ToJSON(rules), LeftOut: ours}, rules, asJSON)
 		},
 	}
 	a.sourceFlags(cmd, &from)

@@ -118,7 +118,7 @@ func TestLiveKernels(t *testing.T) {
 
 // A load comes under which what was learnt is a loss: the arm finds something else, and what it had once the load is gone.
 func TestLiveAdapts(t *testing.T) {
-	const tries = 3 // where the machine is busy a load of three seconds can be over before the daemon has found out about it
+	const tries = 3 // beside a busy machine the daemon may get too little of it: 3 of 14 attempts
 	for try := 1; ; try++ {
 		missed := adapts(t)
 		if missed == nil {
@@ -136,7 +136,7 @@ func adapts(t *testing.T) error {
 	const quietTable, loadedTable = "h200x4-socket-2nodes-quiet", "h200x4-socket-2nodes-cpu-load"
 	m := newMachine(t, quietTable)
 	m.environ = append(m.environ, "FAKEGPU_LOADED_TABLE="+m.recorded(loadedTable))
-	said, code := m.bench("", 0, "--nodes", "2", "--collectives", "AllReduce", "--sizes", "4K", "--phases", "quiet:2s,compute:3s,quiet:2s",
+	said, code := m.bench("", 0, "--nodes", "2", "--collectives", "AllReduce", "--sizes", "4K", "--phases", "quiet:2s,compute:3s,quiet:2s", "--min-rounds", "300",
 		"--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent")
 	r := m.read()
 	if code != 0 || len(r.phases) != 3 || len(r.rounds) != 3 {
@@ -152,8 +152,8 @@ func adapts(t *testing.T) error {
 			return fmt.Errorf("phase %d: %+v, the table says %.2f us and %.2f", i+1, p, byDefault, best)
 		}
 	}
-	if a := r.phases[1].Adapt["run"]; !a.Settled || a.Seconds == nil || *a.Seconds > 2 {
-		return fmt.Errorf("adapted %+v", a)
+	if a := r.phases[1].Adapt["run"]; !a.Settled || a.Seconds == nil || *a.Seconds > r.phases[1].Seconds*2/3 {
+		return fmt.Errorf("adapted %+v in %.1f s", a, r.phases[1].Seconds)
 	}
 	return nil
 }

@@ -115,6 +115,7 @@ type Options struct {
 	Nodes       int
 	Arms        []Arm // the first is the base
 	Phases      []Phase
+	LeastRounds int // of a phase, also where they take longer than its time
 	Collectives []string
 	Sizes       []uint64
 	Calls       int           // of a batch

@@ -209,7 +209,7 @@ func (r *runner) phase(ctx, calls context.Context, index int, p Phase) error {
 		all[i] = &series{Point: point, us: make([][]float64, len(r.arms)), mean: make([][]float64, len(r.arms))}
 	}
 	r.progress.phase(index, p)
-	for round := 0; err == nil && ctx.Err() == nil && time.Since(began) < p.For; round++ {
+	for round := 0; err == nil && ctx.Err() == nil && (time.Since(began) < p.For || round < r.o.LeastRounds); round++ {
 		err = r.round(ctx, calls, round, began, all)
 	}
 	return errors.Join(err, r.finish(calls, index, p, time.Since(began).Seconds(), all))

@@ -19,6 +19,15 @@ var ErrAmbiguous = errors.New("choices of several kinds of machine or NCCL versi
 
 type shape struct{ nodes, ranks int }
 
+// Sayable gives the buckets whose choice the format can say, and how many it cannot: those of our own kernels.
+func Sayable(buckets []control.Bucket) (sayable []control.Bucket, ours int) {
+	sayable = slices.DeleteFunc(slices.Clone(buckets), func(b control.Bucket) bool {
+		a, err := actions.Parse(b.Choice)
+		return err == nil && a.Path == actions.PathLSA
+	})
+	return sayable, len(buckets) - len(sayable)
+}
+
 // Rules gives the rules of all shapes, those with more nodes and ranks later. Where several communicators of one shape
 // differ, the one with most calls speaks for the bucket. Buckets on NCCL's default give no rule.
 func Rules(buckets []control.Bucket) ([]actions.Rule, error) {

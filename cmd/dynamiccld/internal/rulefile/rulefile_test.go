@@ -62,6 +62,18 @@ func TestRulesRefuse(t *testing.T) {
 	}
 }
 
+func TestSayable(t *testing.T) {
+	ours, ring, none := bucket(8, 1, actions.AllGather, 12, "lsa/oneshot/4", 1), bucket(8, 1, actions.AllReduce, 10, "Ring/LL", 1), bucket(8, 1, actions.AllReduce, 11, "default", 1)
+	all := []control.Bucket{ours, ring, none}
+	sayable, n := Sayable(all)
+	if n != 1 || !reflect.DeepEqual(sayable, []control.Bucket{ring, none}) || !reflect.DeepEqual(all, []control.Bucket{ours, ring, none}) {
+		t.Errorf("%d left out of %v: %v", n, all, sayable)
+	}
+	if rules, err := Rules(sayable); err != nil || len(rules) != 1 {
+		t.Errorf("%v, %v", rules, err)
+	}
+}
+
 func TestWriteIsWholeOrNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "rules.csv")

@@ -16,9 +16,9 @@ import (
 func TestSweepOfKernels(t *testing.T) {
 	w := newWorld(t)
 	text := strings.Join(tableColumns, ",") + "\n"
-	for _, tail := range []string{"AllReduce,65536,default,-,-,-,10.00", "AllReduce,65536,collective,Ring,LL,8,9.00", "AllReduce,65536,lsa,oneshot,-,4,8.00",
-		"AllReduce,65536,lsa,oneshot,-,16,6.00", "AllReduce,65536,lsa,twoshot,-,16,4.00", "AllReduce,65536,lsa,bulk,-,32,5.00", "AllReduce,65536,lsa,bulk,-,16,7.00",
-		"AllGather,65536,default,-,-,-,10.00", "AllGather,65536,lsa,oneshot,-,1,12.00"} {
+	for _, tail := range []string{"AllReduce,1048576,default,-,-,-,10.00", "AllReduce,1048576,collective,Ring,LL,8,9.00", "AllReduce,1048576,lsa,oneshot,-,4,8.00",
+		"AllReduce,1048576,lsa,oneshot,-,16,6.00", "AllReduce,1048576,lsa,twoshot,-,16,4.00", "AllReduce,1048576,lsa,bulk,-,32,5.00", "AllReduce,1048576,lsa,bulk,-,64,7.00",
+		"AllGather,1048576,default,-,-,-,10.00", "AllGather,1048576,lsa,oneshot,-,1,12.00"} {
 		text += "m,2.28.9,4,4,socket,quiet," + tail + "\n"
 	}
 	var err error
@@ -27,12 +27,12 @@ func TestSweepOfKernels(t *testing.T) {
 	}
 	var report strings.Builder
 	o := w.options()
-	o.Collectives, o.Sizes, o.Report = []string{"AllReduce", "AllGather"}, []uint64{65536}, &report
+	o.Collectives, o.Sizes, o.Report = []string{"AllReduce", "AllGather"}, []uint64{1 << 20}, &report
 	for range 2 { // the second time everything is in the journal
 		if err := w.sweep(o); err != nil {
 			t.Fatal(err)
 		}
-		if n := w.measured["AllReduce 65536 lsa/twoshot/16"]; n != 1 {
+		if n := w.measured["AllReduce 1048576 lsa/twoshot/16"]; n != 1 {
 			t.Errorf("measured %d times", n)
 		}
 	}
