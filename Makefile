@@ -33,8 +33,8 @@ test: all verify cuda unit fuzz demo ## everything that CI runs
 fakegpu: ## stand-ins for libcuda and libnccl in .cache/fakegpu, for tests
 	$(MAKE) --no-print-directory -C nccltuner/fakegpu
 
-# The core has no goroutines (TestCoreIsPure): nothing can race there, and its tests take a tenth of the time.
-PURE := ./actions ./state ./agents ./tuner
+# The core and its simulator have no goroutines (TestCoreIsPure): nothing can race there, and their tests take a tenth of the time.
+PURE := ./actions ./state ./agents ./tuner ./tuner/tunersim
 GOTESTSUM := go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
 unit: all fakegpu ## Go and C tests, all but the core's with the race detector, and their number
 	$(GOTESTSUM) -- -count=1 -timeout 10m $(PURE)
