@@ -10,18 +10,21 @@ import (
 // ErrUnknownName is returned when a collective, path, algorithm, protocol or kernel has a name that nobody uses.
 var ErrUnknownName = errors.New("unknown name")
 
-// Collective is ncclFunc_t. Only the collectives that NCCL asks a tuner about can be tuned.
+// Collective is ncclFunc_t of the collectives that NCCL asks a tuner about, and AllToAll, about which it asks nobody.
 type Collective uint8
 
-// ncclFunc_t, src/include/nccl_common.h.
+// ncclFunc_t, src/include/nccl_common.h; the last one is DYN_ALL_TO_ALL of nccltuner/plugin/datatype.h, whose choices are
+// NCCL's default and our own kernels.
 const (
 	Broadcast     Collective = 0
 	Reduce        Collective = 1
 	AllGather     Collective = 2
 	ReduceScatter Collective = 3
 	AllReduce     Collective = 4
+	AllToAll      Collective = 5
 
-	NumCollectives = 5
+	NumAsked       = 5 // NCCL asks about these
+	NumCollectives = 6
 )
 
 // Path says who moves the data.
@@ -100,7 +103,7 @@ const (
 )
 
 var (
-	collectiveNames = []string{"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"}
+	collectiveNames = []string{"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AllToAll"}
 	pathNames       = []string{"default", "collective", "symmetric", "lsa", "gin"}
 	kernelNames     = []string{"oneshot", "twoshot", "bulk"}
 	backendNames    = []string{"none", "gdaki", "proxy"}

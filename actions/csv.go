@@ -181,7 +181,7 @@ func (r Rule) check() (field string, err error) {
 		return csvFields[i], fmt.Errorf(format+": %w", append(args, ErrBadRule)...)
 	}
 	switch {
-	case r.Collective >= NumCollectives:
+	case r.Collective >= NumAsked:
 		return bad(0, "%d is not a collective", r.Collective)
 	case r.MinBytes > r.MaxBytes:
 		return bad(2, "%d is below min_bytes %d", r.MaxBytes, r.MinBytes)

@@ -90,7 +90,7 @@ func Lookup(rules []Rule, c Collective, bytes uint64, nodes, ranks int) Action {
 // A rule may begin or end inside a bucket (NCCL's sample file cuts at 65536 inclusive): the bucket then gets the action
 // that holds for most of its sizes, the smaller sizes winning a draw, and is also listed in split.
 func ChoicesFor(rules []Rule, nodes, ranks int) (choices, split []BucketChoice) {
-	for c := range Collective(NumCollectives) {
+	for c := range Collective(NumAsked) {
 		for k := range uint8(NumSizeBuckets) {
 			action, whole := bucketAction(rules, c, k, nodes, ranks)
 			choice := BucketChoice{c, k, action}

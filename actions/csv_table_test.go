@@ -42,7 +42,7 @@ func TestRulesForRejects(t *testing.T) {
 		"symmetric":       {{AllReduce, 3, Action{Path: PathSymmetric}}},
 		"our kernel":      {{AllReduce, 3, collective(Ring, LL, 0)}, {AllReduce, 4, Action{Path: PathLSA, Kernel: TwoShot, Channels: 4}}},
 		"algorithm":       {{AllReduce, 3, collective(NumAlgorithms, LL, 0)}},
-		"newer than ours": {{NumCollectives, 3, collective(Ring, LL, 0)}},
+		"newer than ours": {{NumAsked, 3, collective(Ring, LL, 0)}},
 	} {
 		if rules, err := RulesFor(choices, 1, 8); !errors.Is(err, ErrBadRule) {
 			t.Errorf("%s: %v, %v", name, rules, err)
@@ -64,7 +64,7 @@ func TestTableRoundTrip(t *testing.T) {
 		few := []Action{Default, collective(Ring, LL, 0), collective(Tree, Simple, 8), collective(NVLS, Simple, 255)}
 		var choices []BucketChoice
 		table := map[[2]uint8]Action{}
-		for c := range uint8(NumCollectives) {
+		for c := range uint8(NumAsked) {
 			for k := range uint8(NumSizeBuckets) {
 				if a := rapid.SampledFrom(few).Draw(t, "action"); a != Default {
 					choices = append(choices, BucketChoice{Collective(c), k, a})
@@ -77,7 +77,7 @@ func TestTableRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for c := range uint8(NumCollectives) {
+		for c := range uint8(NumAsked) {
 			for k := range uint8(NumSizeBuckets) {
 				first, last := bucketBytes(k)
 				for _, bytes := range []uint64{first, last, rapid.Uint64Range(first, last).Draw(t, "bytes")} {

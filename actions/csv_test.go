@@ -18,7 +18,7 @@ func anyRule() *rapid.Generator[Rule] {
 			return rapid.OneOf(rapid.Just(Any), rapid.IntRange(1, math.MaxInt32)).Draw(t, name)
 		}
 		return Rule{
-			Collective: Collective(rapid.IntRange(0, NumCollectives-1).Draw(t, "collective")),
+			Collective: Collective(rapid.IntRange(0, NumAsked-1).Draw(t, "collective")),
 			MinBytes:   min(a, b),
 			MaxBytes:   max(a, b),
 			Algorithm:  Algorithm(rapid.IntRange(0, NumAlgorithms-1).Draw(t, "algorithm")),
@@ -145,7 +145,7 @@ func TestCSVErrorsOfTheDisk(t *testing.T) {
 func TestWriteRejects(t *testing.T) {
 	good := Rule{Collective: AllReduce, MaxBytes: 1, Channels: 1, Nodes: Any, Ranks: Any, PipeOps: Any, RegBuff: Any}
 	for i, spoil := range []func(*Rule){
-		func(r *Rule) { r.Collective = NumCollectives },
+		func(r *Rule) { r.Collective = NumAsked },
 		func(r *Rule) { r.Algorithm = NumAlgorithms },
 		func(r *Rule) { r.Protocol = NumProtocols },
 		func(r *Rule) { r.MinBytes = 2 },

@@ -16,7 +16,7 @@ const ClassExact Class = "exact"
 // ReductionOrderMatters says whether the collective sums, hence whether its actions differ in class.
 func ReductionOrderMatters(c Collective) bool {
 	switch c {
-	case Broadcast, AllGather:
+	case Broadcast, AllGather, AllToAll:
 		return false
 	}
 	return true // Reduce, ReduceScatter, AllReduce; a collective that we do not know may sum

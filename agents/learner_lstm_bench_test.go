@@ -25,7 +25,7 @@ func crowd(t testing.TB) (l *lstm, w simWorld) {
 	for i := range peers + 1 {
 		b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: uint8(10 + i)}
 		if i > 12 { // beyond the reach of 16 KiB: other collectives of its size
-			b = state.Bucket{Collective: actions.Collective(i % (actions.NumCollectives - 1)), Log2Bytes: 14 + uint8(i/16)}
+			b = state.Bucket{Collective: actions.Collective(i % (actions.NumAsked - 1)), Log2Bytes: 14 + uint8(i/16)}
 		}
 		l = makeLearner(Task{Set: fullSet(), Bucket: b, Peers: shared, Topology: state.Topology{Shape: state.Shape{Ranks: 8, Nodes: 2}}}).(*lstm)
 		for _, a := range fullSet() {

@@ -126,7 +126,7 @@ func encodeMachine(dst []float64, b state.Bucket, t state.Topology, set int) {
 		}
 		dst[2+i] = max(0, 1-d)
 	}
-	if b.Collective < actions.NumCollectives {
+	if b.Collective <= actions.AllReduce { // AllToAll came after the policies were trained: it is none of these
 		dst[9+int(b.Collective)] = 1
 	}
 	dst[14] = math.Log2(max(1, float64(t.Ranks))) / 4

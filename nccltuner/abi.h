@@ -18,9 +18,10 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 4
+#define DYN_ABI_VERSION 5
 
-#define DYN_NUM_COLLECTIVES 5 /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce */
+#define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
+#define DYN_NUM_COLLECTIVES 6 /* and AllToAll, about which only we are asked (preload/device.h) */
 #define DYN_NUM_BUCKETS 48    /* floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket */
 #define DYN_NUM_PLANS 8       /* plan buffers of a record */
 #define DYN_NUM_CHANGES 8     /* length of the change log of a record */
@@ -73,8 +74,8 @@ struct dyn_plan {
   uint32_t numEntries;
   uint32_t sampleEvery; /* epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none. Where CUDA events time
                            calls each trial is sampled as well, but for an entry's first (preload/watch.h) */
-  uint8_t index[5][48]; /* [collective][bucket] -> entry, 0: pass through */
-  uint64_t reserved0[7];
+  uint8_t index[6][48]; /* [collective][bucket] -> entry, 0: pass through */
+  uint64_t reserved0[1];
   struct dyn_entry entries[64];
 };
 
@@ -98,7 +99,7 @@ struct dyn_rank {
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
    * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
    * can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. */
-  uint32_t marks[5][48];
+  uint32_t marks[6][48];
 };
 
 #define DYN_RANK_VETO 1        /* the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through */
@@ -109,6 +110,7 @@ struct dyn_rank {
 #define DYN_RANK_DEVICE_LL 32 /* NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one */
 #define DYN_RANK_NO_TIMES 64 /* this rank's calls are not timed (plugin/capture.c): stored choices only */
 #define DYN_RANK_EVENT_TIMED 128 /* they are timed by CUDA events (preload/probe.c), trees on one node included */
+#define DYN_RANK_BINDS 256 /* it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN */
 
 /* Scratch memory of our kernels. Each rank offers its own and opens its peers' while NCCL makes the communicator. */
 #define DYN_MEMORY_NONE 0    /* not decided yet */
@@ -161,7 +163,7 @@ struct dyn_sample {
   uint32_t planVersion; /* low 32 bits of the version in force; 0: none */
   uint32_t action;      /* asked for */
   int32_t rank;
-  uint8_t collective;   /* ncclFunc_t */
+  uint8_t collective;   /* ncclFunc_t, or DYN_ALL_TO_ALL */
   uint8_t algorithm;    /* what ran; 255: a name that we do not know */
   uint8_t protocol;     /* what ran; 255: likewise */
   uint8_t channels;     /* that really ran */

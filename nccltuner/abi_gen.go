@@ -7,8 +7,9 @@ import "structs"
 const (
 	RecordMagic         = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic           = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion          = 4
-	NumCollectives      = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce
+	ABIVersion          = 5
+	NumAsked            = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
+	NumCollectives      = 6     // and AllToAll, about which only we are asked (preload/device.h)
 	NumBuckets          = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
 	NumPlans            = 8     // plan buffers of a record
 	NumChanges          = 8     // length of the change log of a record
@@ -37,6 +38,7 @@ const (
 	RankDeviceLl        = 32  // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
 	RankNoTimes         = 64  // this rank's calls are not timed (plugin/capture.c): stored choices only
 	RankEventTimed      = 128 // they are timed by CUDA events (preload/probe.c), trees on one node included
+	RankBinds           = 256 // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
 	MemoryNone          = 0   // not decided yet
 	MemoryOffered       = 1
 	MemoryRefused       = 2  // this rank cannot, or will not; final
@@ -85,8 +87,8 @@ type ABIPlan struct {
 	// epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none. Where CUDA events time
 	// calls each trial is sampled as well, but for an entry's first (preload/watch.h)
 	SampleEvery uint32
-	Index       [5][48]uint8 // [collective][bucket] -> entry, 0: pass through
-	Reserved0   [7]uint64
+	Index       [6][48]uint8 // [collective][bucket] -> entry, 0: pass through
+	Reserved0   [1]uint64
 	Entries     [64]ABIEntry
 }
 
@@ -113,7 +115,7 @@ type ABIRank struct {
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
 	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices.
-	Marks [5][48]uint32
+	Marks [6][48]uint32
 }
 
 // ABIRecord is struct dyn_record.
@@ -162,7 +164,7 @@ type ABISample struct {
 	PlanVersion uint32 // low 32 bits of the version in force; 0: none
 	Action      uint32 // asked for
 	Rank        int32
-	Collective  uint8  // ncclFunc_t
+	Collective  uint8  // ncclFunc_t, or DYN_ALL_TO_ALL
 	Algorithm   uint8  // what ran; 255: a name that we do not know
 	Protocol    uint8  // what ran; 255: likewise
 	Channels    uint8  // that really ran

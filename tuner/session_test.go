@@ -239,7 +239,7 @@ func TestNewSessionRejects(t *testing.T) {
 		"twice":      {SessionConfig{NewLearner: learnerOf(t, agents.NameUCB), Buckets: []SessionBucket{{Bucket: good.Bucket, Set: append(sessionSet(), good.Set[3])}}}, "actions 3 and 43"},
 		"nonsense":   {SessionConfig{NewLearner: learnerOf(t, agents.NameUCB), Buckets: []SessionBucket{{Bucket: good.Bucket, Set: append(sessionSet(), actions.Action{Path: 9})}}}, "action 43"},
 		"batch":      {SessionConfig{NewLearner: learnerOf(t, agents.NameUCB), Buckets: []SessionBucket{good}, Batch: MaxTrials + 1}, "batches of 13"},
-		"collective": {SessionConfig{NewLearner: learnerOf(t, agents.NameUCB), Buckets: []SessionBucket{{Bucket: state.Bucket{Collective: 5}, Set: good.Set}}}, "does not exist"},
+		"collective": {SessionConfig{NewLearner: learnerOf(t, agents.NameUCB), Buckets: []SessionBucket{{Bucket: state.Bucket{Collective: actions.NumCollectives}, Set: good.Set}}}, "does not exist"},
 	} {
 		if _, err := NewSession(c.cfg); !errors.Is(err, ErrBadSession) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,7 +80,7 @@ communicator is destroyed.`,
 	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks, one a GPU (default: all GPUs that CUDA shows)")
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", sweep.AllToAll},
-		"what to measure; also Reduce. AllToAll has NCCL's default only")
+		"what to measure; also Reduce. of AllToAll, NCCL's default and our kernels")
 	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 256M, on several nodes 4M)")
 	flags.Uint64Var(&f.factor, "factor", 4, "from one size to the next")
@@ -172,8 +171,6 @@ func (f *sweepFlags) parse() error {
 	for i, c := range f.o.Collectives {
 		if known, err := actions.ParseCollective(c); err == nil {
 			f.o.Collectives[i] = known.String()
-		} else if strings.EqualFold(strings.ReplaceAll(c, "_", ""), sweep.AllToAll) {
-			f.o.Collectives[i] = sweep.AllToAll
 		}
 	}
 	return nil

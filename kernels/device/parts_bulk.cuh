@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ReduceScatter and AllGather in bulk: every rank writes what is another's into that one's memory, and each takes what it was
+ * ReduceScatter, AllGather and AllToAll in bulk: every rank writes what is another's into that one's memory, and each takes what it was
  * given. A half of the memory is nRanks slots of twice b.packs. Step s sends round s and takes round s - 1.
  */
 #ifndef DYN_PARTS_BULK_CUH
@@ -39,6 +39,13 @@ __device__ void reduceScatterBulk(const Call &c, const Bulk &b) {
   inBulkCall<T>(c, b, c.count * sizeof(T), [&](auto shape, uint32_t call, uint32_t passed) { return reduceScatterBulkOf<decltype(shape), T>(c, b, call, passed); });
 }
 
+/* What peers gave in a round, to where their parts lie. */
+template <class S>
+__device__ __forceinline__ void takePacks(const Domain &d, const uint4 *slots, size_t slot, size_t packs, Byte *recv, size_t count, size_t before) {
+  eachPeersPack<S>(d, packs, [](int, size_t) { return true; }, [&](int r, size_t i) { return slots[r * slot + i]; },
+                   [&](int r, size_t i, uint4 bits) { Buffer<S, Byte, uint4>(recv + r * count, count).store(before + i, bits); });
+}
+
 template <class S>
 __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
   const Domain &d = c.domain;
@@ -56,11 +63,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
                       if (k < d.nRanks) half(d, b, peerOf(d, k), call, step)[d.rank * slot + i] = bits;
                     if (send.at != mine) own.store(from + i, bits);
                   });
-    if (step > 0) {
-      const uint4 *slots = half(d, b, d.rank, call, step - 1);
-      eachPeersPack<S>(d, rounds.in(step - 1), [](int, size_t) { return true; }, [&](int r, size_t i) { return slots[r * slot + i]; },
-                       [&](int r, size_t i, uint4 bits) { Buffer<S, Byte, uint4>(recv + r * c.count, c.count).store(before + i, bits); });
-    }
+    if (step > 0) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
     if (step < rounds.count) blockBarrier(d, b, call, ++passed);
   }
   return passed;
@@ -68,6 +71,34 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
 /* As allGather: count bytes of a part. */
 __device__ inline void allGatherBulk(const Call &c, const Bulk &b) {
   inBulkCall<Byte>(c, b, c.count, [&](auto shape, uint32_t call, uint32_t passed) { return allGatherBulkOf<decltype(shape)>(c, b, call, passed); });
+}
+
+/* In place a round's parts are read in its step and written in the next one, and no other round has their places. */
+template <class S>
+__device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
+  const Domain &d = c.domain;
+  const Byte *send = (const Byte *)c.send;
+  Byte *recv = (Byte *)c.recv;
+  const size_t slot = 2 * b.packs;
+  const Buffer<S, Byte, uint4> given(send + d.rank * c.count, c.count), own(recv + d.rank * c.count, c.count);
+  const Rounds rounds(dyn_packs(c.count, kBulkBytes), slot);
+  for (uint32_t step = 0; step <= rounds.count; step++) {
+    const size_t from = rounds.first(step), before = from - rounds.each;
+    if (step < rounds.count) {
+      eachPeersPack<S>(d, rounds.in(step), [](int, size_t) { return true; },
+                       [&](int r, size_t i) { return Buffer<S, Byte, uint4>(send + r * c.count, c.count).load(from + i); },
+                       [&](int r, size_t i, uint4 bits) { half(d, b, r, call, step)[d.rank * slot + i] = bits; });
+      if (given.at != own.at)
+        eachPack<4>(rounds.in(step), [&](size_t i) { return given.load(from + i); }, [&](size_t i, uint4 bits) { own.store(from + i, bits); });
+    }
+    if (step > 0) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
+    if (step < rounds.count) blockBarrier(d, b, call, ++passed);
+  }
+  return passed;
+}
+/* As allToAll: count bytes of a part. */
+__device__ inline void allToAllBulk(const Call &c, const Bulk &b) {
+  inBulkCall<Byte>(c, b, c.count, [&](auto shape, uint32_t call, uint32_t passed) { return allToAllBulkOf<decltype(shape)>(c, b, call, passed); });
 }
 
 }  // namespace dyn

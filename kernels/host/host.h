@@ -68,6 +68,7 @@ struct dyn_norm {
 int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm);
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa);
+uint32_t dyn_lsa_rank(const struct dyn_lsa *lsa);
 /* Kernels that wait give up, and no other begins; the first reason stays. Says nothing: a peer that ends before this rank is
  * most often no loss to anybody. */
 void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why);

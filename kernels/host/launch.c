@@ -18,8 +18,11 @@
 enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6 };
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa) { return lsa->nRanks; }
+uint32_t dyn_lsa_rank(const struct dyn_lsa *lsa) { return lsa->rank; }
 
-static bool in_parts(int collective) { return collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER; }
+static bool in_parts(int collective) {
+  return collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER || collective == DYN_ALL_TO_ALL;
+}
 
 uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks) {
   uint64_t bytes = work->count * (uint64_t)dyn_datatype_number_bytes(work->datatype);
@@ -36,6 +39,7 @@ uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes)
   switch (collective) {
     case DYN_ALL_REDUCE: twoShot = dyn_two_shot_lines(lines, n) <= lane->domain.lines; break;
     case DYN_ALL_GATHER:
+    case DYN_ALL_TO_ALL:
     case DYN_REDUCE_SCATTER: break;
     case DYN_BROADCAST: lines++; break;
     default: return 0;
@@ -70,12 +74,13 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   enum dyn_typed typed = DYN_TYPED_ONE_SHOT;
   l->bulk = kernel == DYN_KERNEL_BULK;
   l->items = l->bulk ? dyn_packs(bytes, DYN_BULK_BYTES) : dyn_lines(bytes) * DYN_LINE_THREADS;
-  l->call.count = work->count;
-  if (work->collective == DYN_BROADCAST || work->collective == DYN_ALL_GATHER) {
-    l->function = work->collective == DYN_BROADCAST ? m->broadcast : l->bulk ? m->allGatherBulk : m->allGather;
-    l->call.count = bytes;
-    return;
+  l->call.count = bytes;
+  switch (work->collective) {
+    case DYN_BROADCAST: l->function = m->broadcast; return;
+    case DYN_ALL_GATHER: l->function = l->bulk ? m->allGatherBulk : m->allGather; return;
+    case DYN_ALL_TO_ALL: l->function = l->bulk ? m->allToAllBulk : m->allToAll; return;
   }
+  l->call.count = work->count;
   if (work->collective == DYN_REDUCE_SCATTER) typed = l->bulk ? DYN_TYPED_REDUCE_SCATTER_BULK : DYN_TYPED_REDUCE_SCATTER;
   else if (kernel != DYN_KERNEL_ONE_SHOT) typed = l->bulk ? DYN_TYPED_BULK : DYN_TYPED_TWO_SHOT;
   if (typed == DYN_TYPED_BULK || typed == DYN_TYPED_TWO_SHOT) l->items = dyn_part(l->items, (int)lsa->nRanks);

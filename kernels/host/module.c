@@ -66,6 +66,7 @@ static bool get(const struct dyn_host_driver *driver, void *module, const char *
 static bool get_all(const struct dyn_host_driver *driver, void *module, struct dyn_module *m) {
   char name[64];
   bool all = get(driver, module, "allGather", &m->allGather) && get(driver, module, "allGatherBulk", &m->allGatherBulk) &&
+             get(driver, module, "allToAll", &m->allToAll) && get(driver, module, "allToAllBulk", &m->allToAllBulk) &&
              get(driver, module, "broadcast", &m->broadcast);
   for (int k = 0; k < DYN_NUM_TYPED && all; k++)
     for (int t = 0; t < DYN_NUM_TYPES && all; t++) {

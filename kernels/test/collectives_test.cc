@@ -15,10 +15,11 @@ constexpr size_t kMost = 700, kRoom = 8 * kMost * kMaxRanks + 64; /* elements of
 
 enum class Type { i8, u32, i64, f16, bf16, f32, f64, e4m3, count };
 
-enum class Kind { oneShot, twoShot, bulk, reduceScatter, reduceScatterBulk, allGather, allGatherBulk, allToAll, broadcast, count };
-static const char *const kindNames[] = {"one shot", "two shots", "bulk", "ReduceScatter", "ReduceScatter in bulk", "AllGather", "AllGather in bulk", "AllToAll", "Broadcast"};
+enum class Kind { oneShot, twoShot, bulk, reduceScatter, reduceScatterBulk, allGather, allGatherBulk, allToAll, allToAllBulk, broadcast, count };
+static const char *const kindNames[] = {"one shot", "two shots", "bulk", "ReduceScatter", "ReduceScatter in bulk", "AllGather", "AllGather in bulk", "AllToAll", "AllToAll in bulk", "Broadcast"};
 static bool scatters(Kind k) { return k == Kind::reduceScatter || k == Kind::reduceScatterBulk; }
 static bool gathers(Kind k) { return k == Kind::allGather || k == Kind::allGatherBulk; }
+static bool exchanges(Kind k) { return k == Kind::allToAll || k == Kind::allToAllBulk; }
 
 /* One call, the same on all ranks. count is of a part where there are parts. */
 struct Step {
@@ -58,8 +59,8 @@ static T valueOf(const Step &s, int rank, size_t i) {
 }
 
 /* Elements of what a rank sends and of what it gets. */
-static size_t sent(const Step &s, int nRanks) { return scatters(s.kind) || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
-static size_t got(const Step &s, int nRanks) { return gathers(s.kind) || s.kind == Kind::allToAll ? s.count * nRanks : s.count; }
+static size_t sent(const Step &s, int nRanks) { return scatters(s.kind) || exchanges(s.kind) ? s.count * nRanks : s.count; }
+static size_t got(const Step &s, int nRanks) { return gathers(s.kind) || exchanges(s.kind) ? s.count * nRanks : s.count; }
 
 /* Element i of what rank has in the end. */
 template <typename T>
@@ -69,7 +70,8 @@ static T wanted(const Step &s, int nRanks, int rank, size_t i) {
   switch (s.kind) {
     case Kind::allGather:
     case Kind::allGatherBulk: return valueOf<T>(s, (int)part, at);
-    case Kind::allToAll: return valueOf<T>(s, (int)part, rank * s.count + at);
+    case Kind::allToAll:
+    case Kind::allToAllBulk: return valueOf<T>(s, (int)part, rank * s.count + at);
     case Kind::broadcast: return valueOf<T>(s, s.root, i);
     default: break;
   }
@@ -108,6 +110,7 @@ static void launch(const Step &s, const Call &c, const Bulk &b) {
     case Kind::allGather: allGather(bytes); break;
     case Kind::allGatherBulk: allGatherBulk(bytes, b); break;
     case Kind::allToAll: allToAll(bytes); break;
+    case Kind::allToAllBulk: allToAllBulk(bytes, b); break;
     default: broadcast(bytes, s.root);
   }
 }

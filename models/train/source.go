@@ -65,7 +65,7 @@ const quietFirst = 0.5
 
 // randomBuckets are mostly sizes of one collective, two octaves apart, as programs and benchmarks have them.
 func randomBuckets(rng *rand.Rand) []state.Bucket {
-	c := actions.Collective(rng.IntN(actions.NumCollectives))
+	c := actions.Collective(rng.IntN(actions.NumAsked))
 	if rng.Float64() < 0.4 {
 		c = actions.AllReduce
 	}
@@ -79,7 +79,7 @@ func randomBuckets(rng *rand.Rand) []state.Bucket {
 		size += step
 	}
 	if rng.Float64() < 0.3 {
-		bs = append(bs, state.Bucket{Collective: actions.Collective(rng.IntN(actions.NumCollectives)), Log2Bytes: bs[0].Log2Bytes})
+		bs = append(bs, state.Bucket{Collective: actions.Collective(rng.IntN(actions.NumAsked)), Log2Bytes: bs[0].Log2Bytes})
 	}
 	return bs
 }

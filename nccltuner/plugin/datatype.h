@@ -7,8 +7,9 @@
 
 #include <stddef.h>
 
-/* ncclFunc_t, src/include/nccl_common.h: those that a tuner is asked about. */
-enum { DYN_BROADCAST, DYN_REDUCE, DYN_ALL_GATHER, DYN_REDUCE_SCATTER, DYN_ALL_REDUCE };
+/* ncclFunc_t, src/include/nccl_common.h: those that a tuner is asked about. The last one is ours: NCCL has another function of
+ * its number, and asks nobody about ncclAlltoAll. */
+enum { DYN_BROADCAST, DYN_REDUCE, DYN_ALL_GATHER, DYN_REDUCE_SCATTER, DYN_ALL_REDUCE, DYN_ALL_TO_ALL };
 
 /* Bytes of an element, by ncclDataType_t, src/nccl.h.in v2.30.7; 0: a type that is not known here. */
 static inline unsigned dyn_datatype_number_bytes(int datatype) {

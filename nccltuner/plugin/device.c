@@ -89,9 +89,14 @@ static void fill_kernels(struct dyn_comm *comm, const struct dyn_device_calls *d
 }
 
 void dyn_device_bind(struct dyn_comm *comm) {
-  for (uint32_t i = 0; i < comm->nRanks && comm->bound == 0; i++)
-    if (state_of(&ranks_of(comm)[i]) < DYN_MEMORY_OPEN) comm->bound = -1; /* the memory goes with the communicator */
-  if (comm->bound < 0 || !device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
+  comm->allBind = true;
+  for (uint32_t i = 0; i < comm->nRanks; i++) {
+    const struct dyn_rank *rank = &ranks_of(comm)[i];
+    if (state_of(rank) < DYN_MEMORY_OPEN) comm->bound = -1; /* the memory goes with the communicator */
+    comm->allBind &= (__atomic_load_n(&rank->flags, __ATOMIC_RELAXED) & DYN_RANK_BINDS) != 0;
+  }
+  if (comm->bound < 0) return;
+  if (!comm->binds && !device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
   comm->bound = 1;
   say_state(comm, DYN_MEMORY_BOUND);
 }
@@ -114,8 +119,9 @@ void dyn_device_join(struct dyn_member *member) {
   bool open = all_offer(comm) && read_offers(comm, offers) && device->open(comm->lsa, offers);
   if (open) fill_kernels(comm, device);
   else dyn_device_leave(member);
+  comm->binds = open && device->expect(comm->lsa, comm, dyn_choose_kernel, bind_now);
+  if (comm->binds) __atomic_fetch_or(&comm->self->flags, DYN_RANK_BINDS, __ATOMIC_RELAXED);
   say_state(comm, open ? DYN_MEMORY_OPEN : DYN_MEMORY_REFUSED);
-  if (open) device->made(comm, bind_now);
 }
 
 void dyn_device_leave(struct dyn_member *member) {

@@ -54,6 +54,8 @@ struct dyn_comm {
   unsigned watched;   /* keys of its calls in the preload library's list */
   struct dyn_lsa *lsa; /* scratch memory that is open on this rank; NULL: no kernels */
   int bound;           /* 1: all ranks have it, and calls are looked at before NCCL sees them; -1: never; 0: not known */
+  bool binds;          /* the preload library knows, or will, which of NCCL's communicators this is */
+  bool allBind;        /* on every rank, before its first call: so calls that NCCL asks nobody about count */
   int captured;       /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
   bool inGraph;       /* the call being made does */
   struct {            /* NCCL's last question that counted: from 2.29.7 to 2.30 it may ask twice in one call of the program's */
@@ -98,7 +100,8 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
  * ReduceScatter. Writes 0.0 into an entry of LL if the plan says LL for this call, and counts it; else does nothing. */
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto);
 /* Before NCCL sees the call: the plan's action if it is of path LSA with one of the kernels able (bits by DYN_KERNEL_*), and
- * then the call counts; else 0, and NCCL is to run it. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
+ * then the call counts; else 0, and NCCL is to run it. AllToAll counts here either way, since NCCL asks nobody about it, or on
+ * no rank at all. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able);
 /* Newest decision of this collective and size among the last DYN_NUM_DECISIONS; 0: none. */
 int dyn_decision_find(struct dyn_comm *comm, int collective, uint64_t bytes, struct dyn_decision *out);

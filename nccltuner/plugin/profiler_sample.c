@@ -158,7 +158,7 @@ struct dyn_slot *dyn_coll_start(struct dyn_context *context, const struct dyn_ev
     return NULL; /* the call's own sample says it all */
   if (!(want & (ncclProfileColl | ncclProfileKernelCh | ncclProfileProxyOp)) || event->coll.count == 0) return NULL;
   int func = event->coll.func != NULL ? dyn_func_number(event->coll.func) : event->coll.funcNumber;
-  if (func < 0 || func >= DYN_NUM_COLLECTIVES) return NULL;
+  if (func < 0 || func >= DYN_NUM_ASKED) return NULL;
   uint64_t minSeq = 0;
   /* A CollApi event that was captured into a CUDA graph, or that began before sampling did, has no handle of ours: its
    * collective, now or when the graph is replayed, is no sample. */

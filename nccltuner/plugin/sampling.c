@@ -73,14 +73,15 @@ static void add_kernel(struct dyn_sample *sample) {
   sample->channels = (uint8_t)(sample->action >> DYN_ACTION_CHANNELS_SHIFT);
 }
 
-/* Where calls are not timed and what runs is asked for, the sample is complete. */
+/* NCCL has no event for what we run, nor one for AllToAll that says how it runs it. Where calls are not timed and what runs is
+ * asked for, the sample is complete. */
 void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
   struct dyn_process *process = dyn_member_of(comm)->process;
   if (!comm->sampling || !process || !process->ring || comm->inGraph) return;
   uint32_t want = __atomic_load_n(&process->ring->wantMask, __ATOMIC_RELAXED);
   if (!(want & ncclProfileColl) || want & ncclProfileKernelCh) return;
   struct dyn_sample sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_UNTIMED);
-  add_kernel(&sample);
+  if ((action & 15) == DYN_PATH_LSA) add_kernel(&sample);
   dyn_ring_put(process, &sample);
 }
 

@@ -198,7 +198,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
     dyn_watch_call(comm, seq, collective, bytes, action);
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
-  if ((action & 15) == DYN_PATH_LSA) dyn_tell_kernel(comm, seq, collective, bytes, action);
+  if ((action & 15) == DYN_PATH_LSA || collective == DYN_ALL_TO_ALL) dyn_tell_kernel(comm, seq, collective, bytes, action);
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
   if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
     dyn_tell_captured(comm, seq, collective, bytes, action);
@@ -208,7 +208,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
 void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
-  bool tunable = comm->record && costs && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES;
+  bool tunable = comm->record && costs && bytes && (unsigned)collective < DYN_NUM_ASKED;
   if (tunable && asks_again(comm, collective, bytes)) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm->self, &comm->self->marks[collective][dyn_bucket_of(bytes)], usable);
@@ -226,7 +226,7 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
 }
 
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
-  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
+  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED) return;
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
   if (!usable) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
@@ -244,13 +244,19 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
 
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   struct dyn_comm *comm = chooser;
+  bool asked = collective != DYN_ALL_TO_ALL; /* by NCCL, if it runs the call */
   if (!comm->record || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return 0;
+  if (comm->bound == 0) dyn_device_bind(comm);
+  if (comm->bound < 0 || (!asked && !comm->allBind)) return 0;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
   comm->inGraph = dyn_in_graph(comm);
   int bucket = dyn_bucket_of(bytes);
+  if (!asked) publish_marks(&comm->self->marks[collective][bucket], 0, comm->kernels[collective][bucket]);
   uint32_t action = coming_action(comm, collective, bucket), kernel = action >> DYN_ACTION_ALGO_SHIFT & 15;
-  if ((action & 15) != DYN_PATH_LSA || !(able >> kernel & 1)) return 0;
+  bool ours = (action & 15) == DYN_PATH_LSA && able >> kernel & 1;
+  if (!ours && asked) return 0;
   next_action(comm, collective, bucket);
+  if (!ours) action = 0;
   comm->callsLeft--;
   decided(comm, collective, bytes, action);
   return action;

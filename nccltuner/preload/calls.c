@@ -86,20 +86,20 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
   return result;
 }
 
-/* A call that makes so many communicators, the only one at OUT. */
-#define ANNOUNCE(COUNT, OUT, NAME, PARAMETERS, ...) \
+/* A call that makes so many communicators, of so many ranks each, for ranks from RANK on; -1: not known. */
+#define ANNOUNCE(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, ...) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
-    ncclComm_t *made = OUT; \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
-    dyn_announce(COUNT); \
-    if (made != NULL && !dyn_in_group()) dyn_device_makes(); \
+    int number = COUNT; \
+    dyn_announce(number); \
+    for (int i = 0; i < number && (OUT) != NULL; i++) dyn_making_begins((void **)&(OUT)[i], RANKS, RANK + i); \
     ncclResult_t result = real(__VA_ARGS__); \
-    dyn_device_made(result == 0 && made != NULL && !dyn_in_group() ? *made : NULL); \
+    if (!dyn_in_group()) dyn_making_ends(result); \
     return result; \
   }
 
@@ -117,7 +117,7 @@ DEVICE(DYN_ALL_GATHER, sendbuff, recvbuff, 0, 0, ncclAllGather, (const void *sen
 DEVICE(DYN_REDUCE_SCATTER, sendbuff, recvbuff, op, 0, ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm,
         stream)
-FORWARD(ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+DEVICE(DYN_ALL_TO_ALL, sendbuff, recvbuff, 0, 0, ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
         cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
 FORWARD(ncclGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
@@ -181,18 +181,18 @@ FORWARD(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, 
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
 
 #define NO_COLOR (-1) /* NCCL_SPLIT_NOCOLOR: this rank gets no communicator */
-ANNOUNCE(1, comm, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank), comm, nranks, commId, rank)
-ANNOUNCE(1, comm, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
+ANNOUNCE(1, comm, nranks, rank, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank), comm, nranks, commId, rank)
+ANNOUNCE(1, comm, nranks, rank, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
          comm, nranks, commId, rank, config)
-ANNOUNCE(1, newcomm, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+ANNOUNCE(1, newcomm, nranks, myrank, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
          ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, config)
-ANNOUNCE(ndev, NULL, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
-ANNOUNCE(color != NO_COLOR, newcomm, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+ANNOUNCE(ndev, comm, ndev, 0, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
+ANNOUNCE(color != NO_COLOR, newcomm, -1, -1, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, color, key, newcomm, config)
 /* NCCL ends its own kernels then. */
 #define SHRINK_ABORT 1 /* NCCL_SHRINK_ABORT */
 #define STOP_SHRUNK(comm, flags) ((flags) & SHRINK_ABORT ? dyn_device_stops(comm, "the program shrank the communicator and aborted its calls") : (void)0)
-ANNOUNCE((STOP_SHRUNK(comm, shrinkFlags), 1), newcomm, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+ANNOUNCE((STOP_SHRUNK(comm, shrinkFlags), 1), newcomm, -1, -1, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
          ncclConfig_t *config, int shrinkFlags), comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags)
-ANNOUNCE(1, newcomm, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+ANNOUNCE(1, newcomm, -1, -1, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, nRanks, uniqueId, rank, newcomm, config)

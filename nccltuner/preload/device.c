@@ -3,7 +3,10 @@
 
 #include <stdlib.h>
 
+#include "../plugin/datatype.h"
+
 #define MAX_BOUND 256 /* communicators of a process that have kernels; more go without */
+#define RESERVED 1 /* no address */
 #define SETTLE_NS UINT64_C(10000000000)
 
 enum { SUCCESS = 0, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
@@ -12,23 +15,22 @@ enum { SUCCESS = 0, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
 enum group_state { NOTHING, HELD, PLAIN, LAUNCHED };
 
 /* One of NCCL's communicators that has kernels. Found by any thread, used by one at a time. */
-static struct bound {
-  atomic_uintptr_t comm; /* ncclComm_t; 0: free */
+static struct dyn_bound {
+  atomic_uintptr_t comm; /* ncclComm_t; 0: free; RESERVED: it is being made */
   struct dyn_lsa *lsa;
   void *chooser;
-  uint32_t (*choose)(void *chooser, int collective, uint64_t bytes, uint32_t able);
+  dyn_choose_function choose;
   enum group_state group;
-  struct bound *next; /* in its group */
+  struct dyn_bound *next; /* in its group */
   struct dyn_request held;
   uint32_t action; /* LAUNCHED */
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
 } bounds[MAX_BOUND];
 static atomic_int used; /* cells so far: no look goes further */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for making and taking away, never for a look */
-static __thread struct bound *grouped; /* that this thread's group has seen */
-static __thread struct { bool open; void *chooser; void (*now)(void *); } making; /* in a call that makes a communicator */
+static __thread struct dyn_bound *grouped; /* that this thread's group has seen */
 
-static struct bound *find(const void *comm) {
+static struct dyn_bound *find(const void *comm) {
   int n = atomic_load_explicit(&used, memory_order_acquire);
   for (int i = 0; i < n && comm != NULL; i++)
     if (atomic_load_explicit(&bounds[i].comm, memory_order_acquire) == (uintptr_t)comm) return &bounds[i];
@@ -37,49 +39,56 @@ static struct bound *find(const void *comm) {
 
 /* ---- what the plugin calls ---- */
 
-/* Called inside of a call, which says which communicator it is; trylock, since nothing there may wait. */
-static bool bind(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int, uint64_t, uint32_t)) {
-  const struct dyn_preload_call *call = dyn_this_call();
-  if (call->depth == 0 || call->comm == NULL || pthread_mutex_trylock(&lock) != 0) return false;
+/* Under lock. NULL: there is no room. */
+static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose) {
   int i = 0, n = atomic_load(&used);
   while (i < n && atomic_load(&bounds[i].comm) != 0) i++;
-  if (i < MAX_BOUND) {
-    bounds[i].lsa = lsa;
-    bounds[i].chooser = chooser;
-    bounds[i].choose = choose;
-    bounds[i].group = NOTHING;
-    bounds[i].stopped = false;
-    atomic_store_explicit(&bounds[i].comm, (uintptr_t)call->comm, memory_order_release);
-    if (i == n) atomic_store_explicit(&used, n + 1, memory_order_release);
-  }
+  if (i == MAX_BOUND) return NULL;
+  bounds[i].lsa = lsa;
+  bounds[i].chooser = chooser;
+  bounds[i].choose = choose;
+  bounds[i].group = NOTHING;
+  bounds[i].stopped = false;
+  atomic_store_explicit(&bounds[i].comm, comm, memory_order_release);
+  if (i == n) atomic_store_explicit(&used, n + 1, memory_order_release);
+  return &bounds[i];
+}
+
+/* Called inside of a call, which says which communicator it is; trylock, since nothing there may wait. */
+static bool bind(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose) {
+  const struct dyn_preload_call *call = dyn_this_call();
+  if (call->depth == 0 || call->comm == NULL || pthread_mutex_trylock(&lock) != 0) return false;
+  bool room = fill_cell((uintptr_t)call->comm, lsa, chooser, choose) != NULL;
   pthread_mutex_unlock(&lock);
-  return i < MAX_BOUND;
+  return room;
 }
 
-/* In a group NCCL makes it in another thread, or later. */
-static void made(void *chooser, void (*now)(void *)) {
-  if (!making.open) return;
-  making.chooser = chooser;
-  making.now = now;
-}
-
-void dyn_device_makes(void) {
-  making.open = true;
-  making.now = NULL;
-}
-
-void dyn_device_made(void *comm) {
-  making.open = false;
-  if (comm == NULL || making.now == NULL) return;
-  struct dyn_passage passage = dyn_passage_enter(NULL, comm, 0);
-  making.now(making.chooser);
-  dyn_passage_leave(&passage, SUCCESS);
-}
-
-static void unbind(struct dyn_lsa *lsa) {
+struct dyn_bound *dyn_bound_reserve(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose) {
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < atomic_load(&used); i++)
-    if (bounds[i].lsa == lsa) atomic_store(&bounds[i].comm, 0);
+  struct dyn_bound *b = fill_cell(RESERVED, lsa, chooser, choose);
+  pthread_mutex_unlock(&lock);
+  return b;
+}
+
+void dyn_bound_fill(struct dyn_bound *b, void *comm) { atomic_store_explicit(&b->comm, (uintptr_t)comm, memory_order_release); }
+
+static struct dyn_bound *of_lsa(const struct dyn_lsa *lsa) {
+  struct dyn_bound *found = NULL;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < atomic_load(&used) && found == NULL; i++)
+    if (bounds[i].lsa == lsa) found = &bounds[i];
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+/* First nobody is to fill the cell, then it is free for others. */
+static void unbind(struct dyn_lsa *lsa) {
+  struct dyn_bound *b = of_lsa(lsa);
+  if (b == NULL) return;
+  dyn_making_forget(b);
+  pthread_mutex_lock(&lock);
+  b->lsa = NULL;
+  atomic_store(&b->comm, 0);
   pthread_mutex_unlock(&lock);
 }
 
@@ -88,17 +97,20 @@ static void close_lsa(struct dyn_lsa *lsa) {
   dyn_lsa_close(lsa);
 }
 
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, made, close_lsa};
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, dyn_making_expect, close_lsa};
 
 /* ---- calls ---- */
 
-/* 0: the call is NCCL's. It counts if it is not. */
-static uint32_t action_of(const struct bound *b, const struct dyn_work *work) {
+/* NCCL asks nobody about an AllToAll: it counts here, whoever runs it. */
+static bool counts(const struct dyn_work *work) { return work->collective == DYN_ALL_TO_ALL; }
+
+/* 0: the call is NCCL's, and counts there, if NCCL asks. */
+static uint32_t action_of(const struct dyn_bound *b, const struct dyn_work *work) {
   uint32_t able = dyn_lsa_able(b->lsa, work);
-  return able == 0 ? 0 : b->choose(b->chooser, work->collective, dyn_work_bytes(work, dyn_lsa_ranks(b->lsa)), able);
+  return able == 0 && !counts(work) ? 0 : b->choose(b->chooser, work->collective, dyn_work_bytes(work, dyn_lsa_ranks(b->lsa)), able);
 }
 
-static int launch(const struct bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
+static int launch(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
   struct dyn_timed *timed = dyn_this_call()->timed;
   struct dyn_work work = request->work;
   unsigned ctas = 0;
@@ -110,14 +122,14 @@ static int launch(const struct bound *b, const struct dyn_request *request, bool
 }
 
 /* NCCL, or a kernel, would wait for the rank that is gone: the call fails. */
-static bool gave_up(const struct bound *b) {
+static bool gave_up(const struct dyn_bound *b) {
   if (!dyn_lsa_stopped(b->lsa)) return false;
   dyn_lsa_complain(b->lsa);
   return true;
 }
 
 bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result) {
-  const struct bound *b = find(request->comm);
+  const struct dyn_bound *b = find(request->comm);
   if (b == NULL) return false;
   if (gave_up(b)) {
     *result = REMOTE_ERROR;
@@ -133,15 +145,15 @@ bool dyn_device_has(const void *comm) { return find(comm) != NULL; }
 
 /* In a group it could not take its place among the calls that are held back. */
 int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm) {
-  const struct bound *b = find(comm);
+  const struct dyn_bound *b = find(comm);
   if (b == NULL || dyn_in_group()) return INVALID_USAGE;
   return gave_up(b) ? REMOTE_ERROR : dyn_lsa_rms_norm(b->lsa, norm);
 }
 
 /* ---- groups ---- */
 
-static struct bound *in_group(const void *comm) {
-  struct bound *b = find(comm);
+static struct dyn_bound *in_group(const void *comm) {
+  struct dyn_bound *b = find(comm);
   if (b != NULL && b->group == NOTHING) {
     b->next = grouped;
     grouped = b;
@@ -149,16 +161,16 @@ static struct bound *in_group(const void *comm) {
   return b;
 }
 
-static void make_plain(struct bound *b) {
+static void make_plain(struct dyn_bound *b) {
   bool held = b->group == HELD;
   b->group = PLAIN; /* before it goes on: NCCL may call itself through our names */
   if (held) dyn_forward(&b->held, 0);
 }
 
 bool dyn_device_hold(const struct dyn_request *request) {
-  struct bound *b = in_group(request->comm);
+  struct dyn_bound *b = in_group(request->comm);
   if (b == NULL) return false;
-  if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && dyn_lsa_able(b->lsa, &request->work) != 0) {
+  if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && (counts(&request->work) || dyn_lsa_able(b->lsa, &request->work) != 0)) {
     b->held = *request;
     b->group = HELD;
     return true;
@@ -168,12 +180,12 @@ bool dyn_device_hold(const struct dyn_request *request) {
 }
 
 void dyn_device_plain(void *comm) {
-  struct bound *b = in_group(comm);
+  struct dyn_bound *b = in_group(comm);
   if (b != NULL) make_plain(b);
 }
 
 void dyn_device_group_ends(bool simulated) {
-  for (struct bound *b = grouped; b != NULL; b = b->next) {
+  for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
     if (b->group != HELD) continue;
     b->action = simulated ? 0 : action_of(b, &b->held.work);
     if (b->action == 0) make_plain(b);
@@ -182,7 +194,7 @@ void dyn_device_group_ends(bool simulated) {
 }
 
 int dyn_device_launch(int result) {
-  for (struct bound *b = grouped; b != NULL; b = b->next) {
+  for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
     if (b->group == LAUNCHED) { /* also behind an error: the other ranks count on it */
       int failed = launch(b, &b->held, true, b->action);
       if (result == SUCCESS) result = failed;
@@ -196,7 +208,7 @@ int dyn_device_launch(int result) {
 /* ---- the end ---- */
 
 void dyn_device_goes(void *comm, bool aborted) {
-  struct bound *b = find(comm);
+  struct dyn_bound *b = find(comm);
   if (b == NULL) return;
   if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator");
   dyn_lsa_settle(b->lsa, SETTLE_NS);
@@ -204,13 +216,13 @@ void dyn_device_goes(void *comm, bool aborted) {
 }
 
 void dyn_device_stops(void *comm, const char *why) {
-  struct bound *b = find(comm);
+  struct dyn_bound *b = find(comm);
   if (b == NULL) return;
   b->stopped = true;
   dyn_lsa_stop(b->lsa, why);
 }
 
 int dyn_device_error(void *comm) {
-  const struct bound *b = find(comm);
+  const struct dyn_bound *b = find(comm);
   return b != NULL && !b->stopped && dyn_lsa_stopped(b->lsa) ? REMOTE_ERROR : SUCCESS;
 }

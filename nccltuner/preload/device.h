@@ -27,9 +27,17 @@ struct dyn_request {
 /* As it is, with all that goes around a call of NCCL's (preload.c). */
 int dyn_forward(const struct dyn_request *request, uint64_t key);
 
-/* Around a call that makes a communicator: comm is NULL where it has not, or not yet. */
-void dyn_device_makes(void);
-void dyn_device_made(void *comm);
+typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t bytes, uint32_t able); /* preload.h */
+
+/* making.c: before a call that makes a communicator, for each that it makes, and behind it, or behind its group. */
+void dyn_making_begins(void **comm, int nRanks, int rank);
+void dyn_making_ends(int result);
+bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
+/* device.c: the place of one that is being made, and what becomes of it; NULL: nothing. */
+struct dyn_bound;
+struct dyn_bound *dyn_bound_reserve(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose); /* NULL: no room */
+void dyn_bound_fill(struct dyn_bound *bound, void *comm);
+void dyn_making_forget(const struct dyn_bound *bound);
 
 /* Outside of groups. True: our kernel runs it, or it failed; *result is NCCL's. */
 bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result);

@@ -146,7 +146,9 @@ void dyn_group_end(bool simulated) {
 int dyn_group_ended(int result) {
   if (groupMode >= 0) exchange_mode(groupMode);
   groupMode = -1;
-  return groups == 0 ? dyn_device_launch(result) : result;
+  if (groups > 0) return result;
+  dyn_making_ends(result);
+  return dyn_device_launch(result);
 }
 
 void dyn_comm_goes(const void *comm) { dyn_watch_forget(&dynamiccl_preload.watched, comm); }

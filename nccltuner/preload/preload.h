@@ -14,7 +14,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 4
+#define DYN_PRELOAD_VERSION 5
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -39,8 +39,9 @@ struct dyn_preload_call {
 /* The device path (kernels/host/host.h), for the plugin. bind says, inside of a call of the communicator's, that lsa is
  * its: from then on choose is asked, with the chooser, before each call that one of the kernels able (bits by DYN_KERNEL_*)
  * could run. It gives the action of path LSA that is to run, and has counted the call then, or 0: NCCL's. False: not now.
- * made says, while NCCL makes the communicator, that the plugin wants to bind it: where the thread is in a call of the
- * program's that makes it, now is called at its end, as if inside of a call of the communicator. */
+ * expect says the same while NCCL makes the communicator (making.c). True: it is known which call of the program's makes it,
+ * so it is bound before the program has it; and now is called then, as if inside of a call of the communicator, unless the
+ * communicator is still being made when that call returns. */
 struct dyn_lsa;
 struct dyn_offer;
 struct dyn_device_calls {
@@ -48,7 +49,7 @@ struct dyn_device_calls {
   bool (*open)(struct dyn_lsa *lsa, const struct dyn_offer *offers);
   uint32_t (*room)(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
   bool (*bind)(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int collective, uint64_t bytes, uint32_t able));
-  void (*made)(void *chooser, void (*now)(void *chooser));
+  bool (*expect)(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int collective, uint64_t bytes, uint32_t able), void (*now)(void *chooser));
   void (*close)(struct dyn_lsa *lsa);
 };
 extern const struct dyn_device_calls dyn_device_calls;

@@ -76,7 +76,7 @@ func TestMigrationFromV1(t *testing.T) {
 func TestMigrationLeavesWhatItCannotRead(t *testing.T) {
 	bad := map[string]string{
 		"bar|in|name|sm_90|22809|8|1|nvlink|AllReduce|20":      v1Value,
-		"m|sm_90|22809|8|1|nvlink|AllToAll|20":                 v1Value,
+		"m|sm_90|22809|8|1|nvlink|SendRecv|20":                 v1Value,
 		"m|sm_90|22809|8|1|nvlink|AllReduce|48":                v1Value,
 		"m|sm_90|22809|0|1|nvlink|AllReduce|20":                v1Value,
 		"m|sm_90|x|8|1|nvlink|AllReduce|20":                    v1Value,

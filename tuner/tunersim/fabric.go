@@ -53,7 +53,7 @@ type Machine struct {
 	device  [2]wave
 	belief  belief
 	scatter scatter
-	grid    [actions.NumCollectives][]actions.Action // forced choices
+	grid    [actions.NumAsked][]actions.Action // forced choices
 }
 
 // Generation of the GPU, the row of NCCL's tuning tables.

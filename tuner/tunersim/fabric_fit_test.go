@@ -139,7 +139,7 @@ func TestFitFindsDrawnMachines(t *testing.T) {
 		for _, s := range []string{"lsa/oneshot/1", "lsa/oneshot/8", "lsa/oneshot/32", "lsa/twoshot/8", "lsa/bulk/32", "gin/gdaki/1", "gin/gdaki/4", "gin/proxy/1", "gin/proxy/4"} {
 			set = append(set, must(t, s))
 		}
-		for c := range actions.Collective(actions.NumCollectives) {
+		for c := range actions.Collective(actions.NumAsked) {
 			m.SetActions(c, set)
 		}
 		table := m.Table(Quiet(), sweepBuckets(), rng)

@@ -35,7 +35,7 @@ func (m *Machine) makeGrid(r draw, transport string) {
 	lsa := transport == "nvlink" && r.chance(devices)
 	gin := transport == "rdma" && r.chance(devices)
 	nvls := r.chance(devices / 2)
-	for c := range actions.Collective(actions.NumCollectives) {
+	for c := range actions.Collective(actions.NumAsked) {
 		var set []actions.Action
 		for _, alg := range []actions.Algorithm{actions.Ring, actions.Tree, actions.PAT, actions.NVLS} {
 			ranks, nodes, perNode := ranksOf(m.Shape)

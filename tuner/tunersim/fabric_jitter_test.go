@@ -85,7 +85,7 @@ func TestConditionsShareIdiosyncrasies(t *testing.T) {
 	rng := rand.New(rand.NewPCG(fabricSeed(t), 10))
 	m, other := RandomMachineOf("rdma", rng), RandomMachineOf("rdma", rng)
 	other.Shape, other.NICs = m.Shape, m.NICs
-	for c := range actions.Collective(actions.NumCollectives) {
+	for c := range actions.Collective(actions.NumAsked) {
 		other.SetActions(c, m.Actions(c))
 	}
 	distance := func(a, b *Table) float64 {

@@ -14,9 +14,9 @@ import (
 // table without points.
 func (m Machine) Table(c Condition, buckets []state.Bucket, rng *rand.Rand) *Table {
 	t := &Table{Machine: m.Name, NCCL: m.NCCL, Shape: m.Shape, NICs: m.ShownNICs, Condition: c.Name}
-	var seen [actions.NumCollectives][state.NumBuckets + 16]bool
+	var seen [actions.NumAsked][state.NumBuckets + 16]bool
 	for _, b := range buckets {
-		if b.Collective < actions.NumCollectives && b.Log2Bytes < 63 && !seen[b.Collective][b.Log2Bytes] {
+		if b.Collective < actions.NumAsked && b.Log2Bytes < 63 && !seen[b.Collective][b.Log2Bytes] {
 			seen[b.Collective][b.Log2Bytes] = true
 			t.points = append(t.points, m.point(&c, b, rng))
 		}

@@ -45,7 +45,7 @@ func TestRandomMachinesGiveSoundTables(t *testing.T) {
 		if m.Shape.Ranks < 2 || m.Shape.Ranks > 64 || m.Shape.Nodes > 8 || m.NICs > 8 {
 			t.Fatalf("%+v", m.Shape)
 		}
-		for c := range actions.Collective(actions.NumCollectives) {
+		for c := range actions.Collective(actions.NumAsked) {
 			n := len(m.Actions(c)) + 1
 			sizes[n] = true
 			if n < 4 || n > maxActions {

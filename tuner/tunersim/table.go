@@ -19,7 +19,8 @@ type Table struct {
 	NICs      int    // a node; 0: none or not known
 	Condition string // "quiet", "network-load", ...
 
-	// Skipped counts rows of operations that NCCL never asks a tuner about (AllToAll).
+	// Skipped counts rows of sizes of AllToAll that leave nothing to choose: NCCL asks no tuner about it, and none of our
+	// kernels was measured.
 	Skipped int
 
 	points []*point // sorted by collective, bytes
@@ -179,6 +180,13 @@ func (t *Table) addRow(r Row) error {
 
 // finish sorts the points and computes what follows from their rows.
 func (t *Table) finish() error {
+	t.points = slices.DeleteFunc(t.points, func(p *point) bool {
+		idle := p.collective == actions.AllToAll && len(p.order) == 0
+		if idle {
+			t.Skipped += p.defaults + len(p.costNs)
+		}
+		return idle
+	})
 	if len(t.points) == 0 {
 		return fmt.Errorf("no measurements: %w", ErrBadTable)
 	}

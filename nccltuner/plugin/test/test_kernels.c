@@ -15,6 +15,7 @@
 #define RANKS 3
 #define COMM_ID 0xab1eull
 #define ALLREDUCE 4
+#define ALLTOALL 5
 #define BYTES ((size_t)1 << 16)
 #define BUCKET 16
 #define CALLS 400
@@ -22,13 +23,13 @@
 #define ONE_SHOT 1u
 #define BULK 4u
 
-enum how { ALL, ALL_IN_GROUP, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
+enum how { ALL, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
 
 /* ---- what the parent sees ---- */
 
 static struct shared {
   atomic_int waiting, round;
-  uint32_t ran[RANKS][CALLS]; /* action of each call, as it ran */
+  uint32_t ran[RANKS][CALLS], exchanged[RANKS][CALLS]; /* action of each call, as it ran */
   uint32_t early[RANKS], state[RANKS], marks[RANKS]; /* before and after the first call */
   uint64_t took[RANKS]; /* ms, to join */
   int open, closed;
@@ -76,7 +77,7 @@ static bool open_all(struct dyn_lsa *it, const struct dyn_offer *offers) {
 /* Up to 128 KiB in one shot, bulk for all. */
 static uint32_t room(const struct dyn_lsa *it, int collective, uint64_t bytes) {
   CHECK(it->opened);
-  return collective != ALLREDUCE ? 0 : bytes < 2 * BYTES ? ONE_SHOT | BULK : BULK;
+  return collective != ALLREDUCE && collective != ALLTOALL ? 0 : bytes < 2 * BYTES ? ONE_SHOT | BULK : BULK;
 }
 
 static bool bind(struct dyn_lsa *it, void *ofComm, uint32_t (*function)(void *, int, uint64_t, uint32_t)) {
@@ -92,13 +93,16 @@ static void close_it(struct dyn_lsa *it) {
 }
 
 static void (*now)(void *);
-static void *nowOf;
-static void made(void *ofComm, void (*function)(void *)) {
-  nowOf = ofComm;
-  now = function;
+static bool expect(struct dyn_lsa *it, void *ofComm, uint32_t (*function)(void *, int, uint64_t, uint32_t), void (*whenMade)(void *)) {
+  CHECK(it == &lsa);
+  if (how == ALL_BIND_LATE || (how == ONE_BINDS_LATE && rank == 1)) return false;
+  chooser = ofComm;
+  choose = function;
+  now = whenMade;
+  return true;
 }
 
-static const struct dyn_device_calls device = {offer, open_all, room, bind, made, close_it};
+static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
@@ -136,16 +140,26 @@ static uint32_t one_call(size_t bytes, uint32_t able) {
   return action;
 }
 
+/* NCCL, which runs it where no kernel does, asks nobody. */
+static uint32_t exchange(uint32_t able) {
+  call = (struct dyn_preload_call){.depth = 1, .looked = true};
+  uint32_t action = choose == NULL ? 0 : choose(chooser, ALLTOALL, BYTES, able);
+  call = (struct dyn_preload_call){0};
+  return action;
+}
+
 static const uint32_t trials[] = {LSA(0, 8), ACTION(1, 1, 4), LSA(2, 64), 0, LSA(1, 2)};
 
 static void publish(void) {
   struct publisher daemon_;
   struct dyn_plan plan;
   plan_clear(&plan);
-  plan.numEntries = 2;
+  plan.numEntries = 3;
   plan.sampleEvery = 1;
   plan.index[ALLREDUCE][BUCKET] = 1;
   plan.entries[1] = (struct dyn_entry){.id = 1, .base = LSA(2, 16), .numTrials = 5};
+  plan.index[ALLTOALL][BUCKET] = 2;
+  plan.entries[2] = (struct dyn_entry){.id = 2, .base = LSA(0, 4)};
   memcpy(plan.entries[1].trials, trials, sizeof trials);
   CHECK(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan));
   publisher_close(&daemon_);
@@ -155,9 +169,9 @@ static void rank_main(void) {
   struct rig profiler;
   join(&profiler);
   meet(); /* NCCL's barrier at the end of making a communicator */
-  if (now != NULL && how != ALL_IN_GROUP) {
+  if (now != NULL) {
     call = (struct dyn_preload_call){.depth = 1};
-    now(nowOf);
+    now(chooser);
     call = (struct dyn_preload_call){0};
   }
   shared->early[rank] = comm->self->memoryState;
@@ -168,16 +182,21 @@ static void rank_main(void) {
   meet();
   if (rank == 0) publish();
   meet();
-  uint64_t seq = comm->seq;
   for (int i = 0; i < CALLS; i++) {
+    uint64_t seq = comm->seq;
     /* Each ninth call no kernel can run, as with an operator of the program's own: it is NCCL's, on all ranks. */
     shared->ran[rank][i] = one_call(i % 7 == 3 ? 4 * BYTES : BYTES, i % 9 == 4 ? 0 : i % 7 == 3 ? BULK : ONE_SHOT | BULK);
-    CHECK(comm->seq == seq + 1 + (uint64_t)i, "call %d counts %d times", i, (int)(comm->seq - seq) - i);
+    CHECK(comm->seq == seq + 1, "call %d counts %d times", i, (int)(comm->seq - seq));
     if (comm->sampling && (shared->ran[rank][i] & 15) == DYN_PATH_LSA && timed.asked > 0) {
       uint32_t action = shared->ran[rank][i];
       CHECK(timed.asked == 1 && timed.sample.flags & DYN_SAMPLE_LSA && timed.sample.algorithm == (action >> 4 & 15) &&
             timed.sample.action == action && timed.sample.channels == action >> 16);
     }
+    if (i % 4 > 0) continue;
+    seq = comm->seq;
+    shared->exchanged[rank][i] = exchange(i % 8 ? ONE_SHOT : 0);
+    CHECK(comm->seq == seq + (how == ALL), "an AllToAll counts where every rank is told of each");
+    CHECK(comm->self->marks[ALLTOALL][BUCKET] == (how == ALL ? 1u << 31 | 5u << 26 : 0), "%x", comm->self->marks[ALLTOALL][BUCKET]);
   }
   CHECK(comm->epoch == (comm->seq - 1) / DYN_EPOCH_CALLS, "epoch %d after %d calls", (int)comm->epoch, (int)comm->seq);
   meet();
@@ -212,7 +231,8 @@ static void play(enum how which) {
     CHECK(waitpid(ranks[r], &status, 0) == ranks[r] && status == 0, "%d: rank %d: status %x", which, r, status);
   }
   for (int r = 1; r < RANKS; r++)
-    CHECK(memcmp(shared->ran[r], shared->ran[0], sizeof shared->ran[0]) == 0, "%d: ranks 0 and %d ran different calls", which, r);
+    CHECK(memcmp(shared->ran[r], shared->ran[0], sizeof shared->ran[0]) == 0 &&
+          memcmp(shared->exchanged[r], shared->exchanged[0], sizeof shared->exchanged[0]) == 0, "%d: ranks 0 and %d ran different calls", which, r);
   test_record_path(COMM_ID, path, sizeof path);
   CHECK(access(path, F_OK) != 0, "%s stayed", path);
 }
@@ -242,9 +262,13 @@ int main(void) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(shared != MAP_FAILED);
 
-  play(ALL_IN_GROUP);
-  for (int r = 0; r < RANKS; r++) CHECK(shared->early[r] == DYN_MEMORY_OPEN && shared->state[r] == DYN_MEMORY_BOUND);
-  CHECK(count(LSA(2, 16)) > CALLS / 2);
+  for (enum how which = ONE_BINDS_LATE; which <= ALL_BIND_LATE; which++) {
+    play(which);
+    for (int r = 0; r < RANKS; r++)
+      CHECK(shared->early[r] == (which == ALL_BIND_LATE || r == 1 ? DYN_MEMORY_OPEN : DYN_MEMORY_BOUND) && shared->state[r] == DYN_MEMORY_BOUND);
+    CHECK(count(LSA(2, 16)) > CALLS / 2);
+    for (int i = 0; i < CALLS; i++) CHECK(shared->exchanged[0][i] == 0);
+  }
   play(ALL);
   for (int r = 0; r < RANKS; r++) {
     CHECK(shared->early[r] == DYN_MEMORY_BOUND, "rank %d: %u before its first call", r, shared->early[r]);
@@ -252,9 +276,10 @@ int main(void) {
     CHECK(shared->took[r] < 2000, "rank %d joined in %d ms", r, (int)shared->took[r]);
   }
   CHECK(shared->open == RANKS && shared->closed == RANKS, "%d opened, %d closed", shared->open, shared->closed);
-  CHECK(count(LSA(0, 8)) == 1 && count(LSA(2, 64)) == 1 && count(LSA(2, 16)) > CALLS / 2, "%d of %d", count(LSA(2, 16)), CALLS);
+  CHECK(count(LSA(0, 8)) == 1 && count(LSA(2, 64)) == 1 && count(LSA(2, 16)) > CALLS / 2, "%d, %d, %d of %d", count(LSA(0, 8)), count(LSA(2, 64)), count(LSA(2, 16)), CALLS);
   CHECK(count(LSA(1, 2)) == 0, "no rank is able to run two shots");
   CHECK(count(ACTION(1, 1, 4)) == 1);
+  for (int i = 0; i < CALLS; i++) CHECK(shared->exchanged[0][i] == (i % 8 == 4 && i > 40 ? LSA(0, 4) : 0) || i <= 40);
 
   without_kernels(ONE_REFUSES);
   for (int r = 0; r < RANKS; r++) CHECK(shared->took[r] < 2000, "rank %d waited for one that refused: %d ms", r, (int)shared->took[r]);

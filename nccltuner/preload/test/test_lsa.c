@@ -6,8 +6,8 @@
  */
 #include "lsa_rig.h"
 
-enum { BROADCAST = 0, ALL_GATHER = 2, REDUCE_SCATTER = 3, ALL_REDUCE = 4 };
-static const char *const names[] = {"ncclBroadcast", NULL, "ncclAllGather", "ncclReduceScatter", "ncclAllReduce"};
+enum { BROADCAST = 0, ALL_GATHER = 2, REDUCE_SCATTER = 3, ALL_REDUCE = 4, ALL_TO_ALL = 5 };
+static const char *const names[] = {"ncclBroadcast", NULL, "ncclAllGather", "ncclReduceScatter", "ncclAllReduce", "ncclAlltoAll"};
 #define FLOAT32 7
 #define SUM 0
 #define OWN_OPERATOR 5 /* ncclRedOpCreatePreMulSum gives such numbers */
@@ -28,23 +28,25 @@ struct step {
 };
 
 static struct step step_of(uint64_t n) {
-  static const int collectives[] = {ALL_REDUCE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST};
+  static const int collectives[] = {ALL_REDUCE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL};
   uint64_t r = random_of(n);
-  struct step s = {.collective = collectives[r % 5], .root = (int)(r >> 8) % numRanks, .op = r >> 12 & 7 ? SUM : OWN_OPERATOR,
+  struct step s = {.collective = collectives[r % 6], .root = (int)(r >> 8) % numRanks, .op = r >> 12 & 7 ? SUM : OWN_OPERATOR,
                    .count = 1 + (r >> 16) % (r >> 40 & 3 ? 100 : MOST), .stream = streams[(r >> 44) % STREAMS], .seed = r};
   s.root = s.root < 0 ? 0 : s.root;
-  static const uint32_t kernels[][3] = {[BROADCAST] = {0, 0, 0}, [ALL_GATHER] = {0, 2, 2}, [REDUCE_SCATTER] = {0, 2, 2}, [ALL_REDUCE] = {0, 1, 2}};
+  static const uint32_t kernels[][3] = {[BROADCAST] = {0, 0, 0}, [ALL_GATHER] = {0, 2, 2}, [REDUCE_SCATTER] = {0, 2, 2}, [ALL_REDUCE] = {0, 1, 2}, [ALL_TO_ALL] = {0, 2, 2}};
   if (r >> 48 & 3) s.action = LSA(kernels[s.collective][(r >> 50) % 3], 1 + (r >> 52) % 3);
   return s;
 }
 
 static float value_of(const struct step *s, int ofRank, size_t i) { return (float)(random_of(s->seed + (uint64_t)ofRank * 977 + i) >> 20 & 0xff); }
-static size_t parts_in(const struct step *s) { return s->collective == REDUCE_SCATTER ? (size_t)numRanks : 1; }
-static size_t parts_out(const struct step *s) { return s->collective == ALL_GATHER ? (size_t)numRanks : 1; }
+static size_t parts_in(const struct step *s) { return s->collective == REDUCE_SCATTER || s->collective == ALL_TO_ALL ? (size_t)numRanks : 1; }
+static size_t parts_out(const struct step *s) { return s->collective == ALL_GATHER || s->collective == ALL_TO_ALL ? (size_t)numRanks : 1; }
+static bool adds(const struct step *s) { return s->collective == ALL_REDUCE || s->collective == REDUCE_SCATTER; }
 
 static float wanted(const struct step *s, size_t i) {
   if (s->collective == ALL_GATHER) return value_of(s, (int)(i / s->count), i % s->count);
   if (s->collective == BROADCAST) return value_of(s, s->root, i);
+  if (s->collective == ALL_TO_ALL) return value_of(s, (int)(i / s->count), (size_t)rank * s->count + i % s->count);
   if (s->collective == REDUCE_SCATTER) i += (size_t)rank * s->count;
   float sum = 0;
   for (int r = 0; r < numRanks; r++) sum += value_of(s, r, i);
@@ -68,15 +70,14 @@ static int issue(const struct step *s, int slot, uintptr_t comm) {
   uintptr_t send = (uintptr_t)in[slot], recv = (uintptr_t)out[slot], stream = (uintptr_t)s->stream;
   function call = find(names[s->collective]);
   switch (s->collective) {
-    case ALL_GATHER: return call(send, recv, s->count, FLOAT32, comm, stream, 0, 0, 0);
+    case ALL_GATHER:
+    case ALL_TO_ALL: return call(send, recv, s->count, FLOAT32, comm, stream, 0, 0, 0);
     case BROADCAST: return call(send, recv, s->count, FLOAT32, (uintptr_t)s->root, comm, stream, 0, 0);
     default: return call(send, recv, s->count, FLOAT32, (uintptr_t)s->op, comm, stream, 0, 0);
   }
 }
 
-static bool runs(const struct step *s) {
-  return s->action != 0 && (s->op == SUM || s->collective == ALL_GATHER || s->collective == BROADCAST);
-}
+static bool runs(const struct step *s) { return s->action != 0 && (s->op == SUM || !adds(s)); }
 
 static void bind(void) {
   struct step s = {.collective = ALL_REDUCE, .count = 1, .stream = streams[0]};
@@ -122,7 +123,7 @@ static void make_call(const struct step *s, int slot, uint64_t how) {
   for (unsigned i = 1; i < groups; i++) group_end();
   unsigned nccl = fake->calls - before - (groups > 1 ? 2 * (groups - 1) + 1 : 0);
   CHECK(nccl == !runs(s), "NCCL had %u calls", nccl);
-  bool able = s->op == SUM || s->collective == ALL_GATHER || s->collective == BROADCAST;
+  bool able = s->op == SUM || !adds(s);
   CHECK(asked == askedBefore + able, "asked %u times", asked - askedBefore);
   if (able) CHECK(askedBytes == s->count * sizeof(float) * (parts_in(s) > 1 ? parts_in(s) : parts_out(s)), "%lu bytes", askedBytes);
 }
@@ -142,35 +143,76 @@ static void calls(void) {
   }
 }
 
-static uintptr_t madeComm;
-static void bind_made(void *chooser) { CHECK(chooser == &planned && preload->device->bind(lsa, &planned, choose)); }
-static int make_comm(void) {
-  preload->device->made(&planned, bind_made);
-  madeComm = COMM;
+static uintptr_t madeComm[3]; /* of which the plugin meets the second */
+static unsigned boundNow;
+static bool expected;
+static void bound(void *chooser) { boundNow += chooser == &planned; }
+static int make_comms(void) {
+  expected = preload->device->expect(lsa, &planned, choose, bound);
+  for (int i = 0; i < 3; i++) madeComm[i] = COMM + 16 * (uintptr_t)(i != 1) * (uintptr_t)(i + 1);
   return 0;
 }
+static int make_in_thread(void) {
+  pthread_t other;
+  CHECK(pthread_create(&other, NULL, (void *(*)(void *))(void *)make_comms, NULL) == 0 && pthread_join(other, NULL) == 0);
+  return 0;
+}
+static int make_then_fail(void) {
+  make_comms();
+  return 6;
+}
 
-/* What a call of the program's makes is known when it returns; in a group only its first call tells. */
+/* Makes so many communicators in one group, the second of which is this rank's, and runs does at its end. */
+static void make_group(int n, int (*does)(void)) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  struct fake_id id = {""};
+  boundNow = 0;
+  memset(madeComm, 0, sizeof madeComm);
+  group_start();
+  for (int i = 0; i < n; i++) CHECK(init(&madeComm[i], numRanks, id, rank + (i == 1 ? 0 : 2 + i)) == 0);
+  fake->inside = does;
+  find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  fake->inside = succeed;
+}
+
+static void launched(bool is) {
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .action = LSA(0, 1), .stream = streams[0]};
+  fill(&s, 0);
+  planned = s.action;
+  asked = 0;
+  CHECK(issue(&s, 0, COMM) == 0 && asked == is, "known: %d", asked);
+  wait_for_all();
+  compare(&s, 0, is);
+}
+
+/* What a call of the program's makes is known when it returns, or its group ends, whatever thread NCCL makes it in; not
+ * where two calls can be meant. */
 static void made(void) {
   int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
-  struct step s = {.collective = ALL_REDUCE, .count = 100, .action = LSA(0, 1)};
   struct fake_id id = {""};
   prepare();
-  s.stream = streams[0];
-  fill(&s, 0);
+  make_group(3, make_then_fail);
+  CHECK(expected && boundNow == 0, "the call failed");
+  launched(false);
+  make_group(3, make_in_thread);
+  CHECK(expected && boundNow == 1);
+  launched(true);
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  make_group(1, make_comms);
+  CHECK(!expected, "another rank's");
+  fake->inside = make_comms;
+  CHECK(find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&madeComm[1], 0, 0, 0, 0, 0) == 0);
+  CHECK(expected && boundNow == 1, "a split tells neither ranks nor rank");
+  fake->inside = succeed;
+  launched(true);
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
   group_start();
-  fake->inside = make_comm;
-  CHECK(init(&madeComm, numRanks, id, rank) == 0);
+  CHECK(init(&madeComm[0], numRanks, id, rank) == 0 && find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&madeComm[1], 0, 0, 0, 0, 0) == 0);
+  fake->inside = make_comms;
+  find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
   fake->inside = succeed;
-  group_end();
-  planned = s.action;
-  CHECK(issue(&s, 0, COMM) == 0 && asked == 0, "bound in a group");
-  fake->inside = make_comm;
-  CHECK(init(&madeComm, numRanks, id, rank) == 0);
-  fake->inside = succeed;
-  make_call(&s, 0, 0);
-  wait_for_all();
-  compare(&s, 0, true);
+  CHECK(!expected, "either can be meant");
+  launched(false);
 }
 
 /* Several calls of a communicator in a group are NCCL's, in their order, whatever the plan says; also beside a send, and
@@ -250,6 +292,21 @@ static void graphs(void) {
       for (int i = 0; i < NODES; i++) compare(&steps[g][i], g * NODES + i, true);
     compare(&call, 2 * NODES, true);
     meet();
+  }
+}
+
+/* NCCL asks nobody about an AllToAll, so it counts before NCCL sees it: also one that no kernel can run, in a group or not. */
+static void counted(void) {
+  begin();
+  for (unsigned n = 0; n < 4; n++) {
+    unsigned before = fake->calls;
+    planned = LSA(0, 1);
+    asked = 0;
+    if (n & 1) group_start();
+    CHECK(find("ncclAlltoAll")((uintptr_t)in[0], (uintptr_t)out[0], 4, 99, COMM, (uintptr_t)streams[0], 0, 0, 0) == 0);
+    if (n > 1) CHECK(find("ncclAlltoAll")((uintptr_t)in[0], (uintptr_t)out[0], 4, FLOAT32, OTHER_COMM, (uintptr_t)streams[0], 0, 0, 0) == 0);
+    if (n & 1) group_end();
+    CHECK(asked == 1 && fake->calls == before + 1 + 2 * (n & 1) + (n > 1), "asked %u times", asked);
   }
 }
 
@@ -356,6 +413,7 @@ int main(int argc, char **argv) {
   write_kernels(kernels);
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("calls", ranks, calls);
   play("made", 2, made);
+  play("counted", 2, counted);
   play("groups", 2, groups);
   play("graphs", 3, graphs);
   play("again", 3, again);

@@ -6,6 +6,7 @@ import (
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/state"
+	"dynamiccl/tuner"
 )
 
 // Measurements that a choice rests on at least, each apart from the others: one alone may have been disturbed.
@@ -73,6 +74,11 @@ func later(b *bucket) (rank int) {
 		rank += 2
 	}
 	return rank
+}
+
+// hasKernels says that the ranks have kernels of ours; false also before that is known.
+func (b *bucket) hasKernels() bool {
+	return tuner.MarkSet(b.marks).Has(actions.Action{Path: actions.PathLSA, Kernel: actions.OneShot})
 }
 
 // confirmed says that a choice rests on enough.

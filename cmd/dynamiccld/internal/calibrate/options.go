@@ -12,7 +12,7 @@ import (
 )
 
 // Collectives that are calibrated, those that programs wait for most first.
-var Collectives = []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"}
+var Collectives = []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AllToAll"}
 
 // Options of a calibration.
 type Options struct {

@@ -102,6 +102,10 @@ func (t *tuning) defaults(ctx context.Context) error {
 		if b.us > 0 || b.done {
 			continue // measured before the ranks were started again
 		}
+		if b.Collective == actions.AllToAll && !slices.ContainsFunc(t.buckets, (*bucket).hasKernels) {
+			b.done, b.err = true, errors.New("the ranks have no kernels of ours, and NCCL asks nobody about it")
+			continue
+		}
 		if b.first, err = t.measure(ctx, b, actions.Default); err != nil {
 			break
 		}

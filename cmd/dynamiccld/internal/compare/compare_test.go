@@ -175,7 +175,7 @@ func TestTracesSayWhatIsLeftOut(t *testing.T) {
 	if _, err := Traces([]string{filepath.Join(dir, "t.csv")}, func(text string) { said += text + "\n" }); err != nil {
 		t.Fatal(err)
 	}
-	if want := filepath.Join(dir, "t.csv") + ": AllToAll is left out (rows: 2), since NCCL asks no tuner about it\n"; said != want {
+	if want := filepath.Join(dir, "t.csv") + ": AllToAll is left out (rows: 2), since NCCL's choice of it is all that was measured\n"; said != want {
 		t.Errorf("said %q, want %q", said, want)
 	}
 }

@@ -29,7 +29,7 @@ func Traces(patterns []string, warn func(string)) ([]tunersim.Trace, error) {
 			return nil, err
 		}
 		if table.Skipped > 0 {
-			warn(fmt.Sprintf("%s: AllToAll is left out (rows: %d), since NCCL asks no tuner about it", f, table.Skipped))
+			warn(fmt.Sprintf("%s: AllToAll is left out (rows: %d), since NCCL's choice of it is all that was measured", f, table.Skipped))
 		}
 		name := tracefile.Stem(f)
 		if count[name] > 1 {

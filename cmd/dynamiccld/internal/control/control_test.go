@@ -324,7 +324,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers := []string{"{not json", `[{"collective":"AllToAll","min_bytes":4}]`, `[{"collective":"AllReduce","min_bytes":0}]`}
+	answers := []string{"{not json", `[{"collective":"SendRecv","min_bytes":4}]`, `[{"collective":"AllReduce","min_bytes":0}]`}
 	i := 0
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answers[i]) })}
 	go srv.Serve(l)

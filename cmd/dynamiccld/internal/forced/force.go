@@ -80,20 +80,17 @@ func ActualBytes(collective string, bytes uint64, ranks int) uint64 {
 	return bytes / uint64(ranks) / 16 * 16 * uint64(ranks)
 }
 
-// AllToAll has no ncclFunc_t: NCCL asks no tuner about it.
-const AllToAll = "AllToAll"
-
 // Shared says that the size is divided among the ranks.
 func Shared(collective string) bool {
-	return collective == "AllGather" || collective == "ReduceScatter" || collective == AllToAll
+	return collective == "AllGather" || collective == "ReduceScatter" || collective == actions.AllToAll.String()
 }
 
-// Bucket of a call; false where NCCL asks no tuner.
+// Bucket of a call; false where it has none.
 func (s *Session) Bucket(collective string, bytes uint64) (state.Bucket, bool) {
 	return BucketOf(collective, bytes, s.o.Ranks)
 }
 
-// BucketOf is the bucket of a call of so many ranks; false where NCCL asks no tuner.
+// BucketOf is the bucket of a call of so many ranks; false where it has none.
 func BucketOf(collective string, bytes uint64, ranks int) (state.Bucket, bool) {
 	c, err := actions.ParseCollective(collective)
 	if err != nil {

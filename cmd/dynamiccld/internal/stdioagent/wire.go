@@ -145,7 +145,7 @@ func (t *topology) convert() (state.Topology, error) {
 }
 
 // untuned are NCCL's operations that have no algorithm to choose, so that it asks no tuner about them.
-var untuned = []string{"AllToAll", "AlltoAll", "SendRecv", "Send", "Recv", "Gather", "Scatter", "AllGatherV"}
+var untuned = []string{"SendRecv", "Send", "Recv", "Gather", "Scatter", "AllGatherV"}
 
 func (b *bucket) convert() (tuner.SessionBucket, error) {
 	out := tuner.SessionBucket{Bytes: b.Bytes}

@@ -11,8 +11,8 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 )
 
-// AllToAll is measured too, NCCL's default only: no tuner is asked about it.
-const AllToAll = forced.AllToAll
+// AllToAll has no choices of NCCL's.
+const AllToAll = "AllToAll"
 
 // Collectives that can be measured, by NCCL's names.
 var Collectives = []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", AllToAll}

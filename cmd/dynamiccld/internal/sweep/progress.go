@@ -74,9 +74,9 @@ func (p *progress) toCome() int {
 			if of, ok = p.known[p.collective]; !ok {
 				of = guess
 			}
-		}
-		if c == AllToAll {
-			of = 1
+			if c == AllToAll {
+				of = 1
+			}
 		}
 		n += buckets * of
 	}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which of the program's calls makes the communicator that the plugin meets. NCCL calls the plugin inside of the call, behind
+ * the end of the group around it, or in a thread of its own; what it says there is how many ranks the communicator has and
+ * which this one is. So all calls that are making one, of all threads, stand in a list, and if one alone can be meant it is.
+ */
+#include "device.h"
+
+#include <string.h>
+
+#define MOST 128
+
+enum { SUCCESS = 0, IN_PROGRESS = 7 }; /* ncclResult_t */
+
+static struct making {
+  bool used;
+  const void *thread; /* whose call it is */
+  void **comm;        /* where the call leaves it */
+  int nRanks, rank;   /* negative: not known */
+  struct dyn_bound *bound; /* NULL: the plugin has not met it */
+  void *chooser;
+  void (*now)(void *chooser);
+} makings[MOST];
+static unsigned unlisted; /* calls that found no room */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread unsigned own, ownUnlisted; /* of this thread; the address of the first one names it */
+
+void dyn_making_begins(void **comm, int nRanks, int rank) {
+  int i = 0;
+  pthread_mutex_lock(&lock);
+  while (i < MOST && makings[i].used) i++;
+  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank};
+  unlisted += i == MOST;
+  pthread_mutex_unlock(&lock);
+  own += i < MOST;
+  ownUnlisted += i == MOST;
+}
+
+static bool may_be(const struct making *m, uint32_t nRanks, uint32_t rank) {
+  return m->used && m->bound == NULL && (m->nRanks < 0 || (uint32_t)m->nRanks == nRanks) && (m->rank < 0 || (uint32_t)m->rank == rank);
+}
+
+bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser)) {
+  struct making *found = NULL;
+  unsigned candidates = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++) {
+    if (!may_be(&makings[i], dyn_lsa_ranks(lsa), dyn_lsa_rank(lsa))) continue;
+    found = &makings[i];
+    candidates++;
+  }
+  struct dyn_bound *bound = candidates == 1 && unlisted == 0 ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
+  if (bound != NULL) {
+    found->bound = bound;
+    found->chooser = chooser;
+    found->now = now;
+  }
+  pthread_mutex_unlock(&lock);
+  return bound != NULL;
+}
+
+void dyn_making_forget(const struct dyn_bound *bound) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++)
+    if (makings[i].used && makings[i].bound == bound) makings[i].bound = NULL;
+  pthread_mutex_unlock(&lock);
+}
+
+/* Takes one of this thread's out of the list. */
+static struct making take(void) {
+  struct making it = {0};
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST && !it.used; i++) {
+    if (!makings[i].used || makings[i].thread != &own) continue;
+    it = makings[i];
+    makings[i].used = false;
+  }
+  pthread_mutex_unlock(&lock);
+  return it;
+}
+
+static void finish(const struct making *it, int result) {
+  void *comm = result == SUCCESS || result == IN_PROGRESS ? *it->comm : NULL;
+  dyn_bound_fill(it->bound, comm);
+  if (comm == NULL || result != SUCCESS) return;
+  struct dyn_passage passage = dyn_passage_enter(NULL, comm, 0);
+  it->now(it->chooser);
+  dyn_passage_leave(&passage, SUCCESS);
+}
+
+void dyn_making_ends(int result) {
+  for (; own > 0; own--) {
+    struct making it = take();
+    if (it.bound != NULL) finish(&it, result);
+  }
+  if (ownUnlisted == 0) return;
+  pthread_mutex_lock(&lock);
+  unlisted -= ownUnlisted;
+  pthread_mutex_unlock(&lock);
+  ownUnlisted = 0;
+}
