@@ -83,8 +83,12 @@ gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
 	nccltuner/gputest/cases.sh
 
 .PHONY: gpu-kernels
-gpu-kernels: ## the kernels of kernels/ checked and timed on the GPUs of this machine
+gpu-kernels: ## the kernels of kernels/ checked and timed on the GPUs of this machine, beside NCCL and PyTorch
 	kernels/bench/run.sh
+
+.PHONY: gpu-sanitize
+gpu-sanitize: ## the kernels of kernels/ under compute-sanitizer, on two GPUs of this machine
+	kernels/bench/sanitize.sh
 
 .PHONY: gpu-stress
 gpu-stress: all ## ten minutes of a random mix on the GPUs of this machine, the daemon killed every 10 s

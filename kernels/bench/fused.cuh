@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AllReduce with residual and normalisation: held against the same in two kernels, bit by bit, and timed beside them and
- * beside NCCL's AllReduce with the second.
+ * AllReduce with residual and normalisation: held against the same in two kernels, bit by bit.
  */
 #ifndef DYN_BENCH_FUSED_CUH
 #define DYN_BENCH_FUSED_CUH
@@ -44,18 +43,19 @@ struct Norm {
     ::fill<T><<<32, 256, 0, k.stream>>>(weight, width, 0, Op::sum, seed + 2);
   }
   void norm(const Rank &k) const { addNorm<T><<<(unsigned)tokens, threads, 0, k.stream>>>(sum, residual, weight, out, width, epsilon); }
-  void all(const Rank &k, cudaKernel_t kernel) const { launchOn(k, kernel, blocks, threads, call(k, fused), RmsNorm{again, weight, width, epsilon}); }
+  void all(const Rank &k, cudaKernel_t kernel) const { launchOn(k, kernel, blocks, threads, call(k, fused), RmsNorm{again, weight, width, epsilon, 0}); }
 };
 
 template <typename T>
-static void checkFused(Rank &k, cudaKernel_t kernel) {
+static void checkFused(Rank &k, const std::string &type, const std::vector<size_t> &widths, const std::vector<size_t> &rows, int blocks, int threads) {
   const Kernels<T> kernels;
+  const cudaKernel_t kernel = kernelOf("allReduceAddRmsNorm_" + type);
   unsigned seed = 1;
-  for (size_t width : {1, 7, 128, 4096, 5120, 8192})
-    for (size_t tokens : {1, 3, 64, 100}) {
+  for (size_t width : widths)
+    for (size_t tokens : rows) {
       const Norm<T> n(k, tokens, width);
       n.fill(k, seed += 3);
-      launchOn(k, kernels.oneShot, 16, kThreads, n.call(k, n.sum));
+      launchOn(k, kernels.oneShot, blocks, threads, n.call(k, n.sum));
       n.norm(k);
       n.all(k, kernel);
       compareBytes<<<32, 256, 0, k.stream>>>((char *)n.residual, (char *)n.again, n.count * sizeof(T), k.wrong);
@@ -65,36 +65,6 @@ static void checkFused(Rank &k, cudaKernel_t kernel) {
     }
   CUDA(cudaStreamSynchronize(k.stream));
   healthy(k);
-}
-
-static void checkAllFused(Rank &k) {
-#define CHECK_NORM(NAME, TYPE) checkFused<TYPE>(k, kernelOf("allReduceAddRmsNorm_" #NAME));
-  DYN_NORM_TYPES(CHECK_NORM)
-}
-
-/* Widths of Llama-8B and 70B. */
-static void timeFused(Rank &k) {
-  using T = __nv_bfloat16;
-  const Kernels<T> kernels;
-  const cudaKernel_t fused = kernelOf("allReduceAddRmsNorm_bfloat16");
-  for (size_t width : {4096, 8192})
-    for (size_t tokens : {1, 8, 32}) {
-      const Norm<T> n(k, tokens, width);
-      n.fill(k, 1);
-      double nccl = timed(k, [&] {
-        NCCL(ncclAllReduce(n.in, n.sum, n.count, ncclBfloat16, ncclSum, k.comm, k.stream));
-        n.norm(k);
-      });
-      double two = timed(k, [&] {
-        launchOn(k, kernels.oneShot, 16, kThreads, n.call(k, n.sum));
-        n.norm(k);
-      });
-      double one = timed(k, [&] { n.all(k, fused); });
-      if (rank == 0)
-        printf("{\"figure\":\"lsa fused\",\"ranks\":%d,\"width\":%zu,\"tokens\":%zu,\"nccl_us\":%.2f,\"one_shot_us\":%.2f,\"fused_us\":%.2f}\n", numRanks, width,
-               tokens, nccl, two, one);
-      fflush(stdout);
-    }
 }
 
 #endif

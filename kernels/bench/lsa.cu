@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels of this folder beside NCCL, on the GPUs of one machine, a process a GPU:
- *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--kernels FILE]
+ *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--no-symmetric] [--kernels FILE]
  * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
  * graphs of 20 calls: median of 30 replays, largest over ranks; bytes are nccl-tests'. Both without either. --round: of 16 bytes, the
- * room of a part of what goes in bulk (default: as with 64 MiB of scratch memory and 4 ranks). --grids: every number of CTAs and
- * threads has a line, and not the best alone. --kernels: lib/dynamiccl-kernels.fatbin. JSON lines.
+ * room of a part of what goes in bulk (default: as with 64 MiB of scratch memory). --grids: every number of CTAs and threads
+ * has a line, and not the best alone. --no-symmetric: NCCL gets no registered buffers. --kernels: lib/dynamiccl-kernels.fatbin.
+ * JSON lines. Exit: 0 if every element is right, 3 if NCCL could not go on with them.
  */
 #include "fused.cuh"
+#include "nccl.cuh"
 
 constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001};
 
@@ -70,7 +72,8 @@ static void check(Rank &k) {
 #define CHECK_TYPE(NAME, TYPE) checkType<TYPE>(k);
   DYN_TYPES(CHECK_TYPE)
   checkMoves(k);
-  checkAllFused(k);
+#define CHECK_NORM(NAME, TYPE) checkFused<TYPE>(k, #NAME, {1, 7, 128, 4096, 5120, 8192}, {1, 3, 64, 100}, 16, kThreads);
+  DYN_NORM_TYPES(CHECK_NORM)
   shared->wrong += (long)*k.wrong;
   barrier();
   if (rank == 0)
@@ -100,53 +103,86 @@ static void timePath(Rank &k, const char *collective, const char *path, size_t b
   if (rank == 0 && with > 0 && !everyGrid) printTime(collective, bytes, path, with, threads, best);
   fflush(stdout);
 }
-template <typename Enqueue>
-static void timeNccl(Rank &k, const char *collective, size_t bytes, Enqueue enqueue) {
-  double us = timed(k, enqueue);
-  if (rank == 0) printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"nccl\",\"us\":%.2f}\n", numRanks, collective, bytes, us);
-}
 
-static void time(Rank &k, const std::vector<size_t> &sizes) {
+static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, const Place &windows) {
   using T = __nv_bfloat16;
   const Kernels<T> kernels;
   const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll");
+  const auto nccl = [&](Collective collective, size_t bytes) {
+    timeNccl(k, plain, collective, bytes);
+    if (windows.registered) timeNccl(k, windows, collective, bytes);
+  };
+  warm(k);
   for (size_t bytes : sizes) {
     size_t count = bytes / sizeof(T), part = count / numRanks, lines = dyn_lines(count * sizeof(T)), partLines = dyn_lines(part * sizeof(T));
     Call all = {k.in, k.out, count, (int32_t)Op::sum, 0, k.domain}, parts = all, moved = all;
     parts.count = part, moved.count = part * sizeof(T);
-    timeNccl(k, "AllReduce", bytes, [&] { NCCL(ncclAllReduce(k.in, k.out, count, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "AllReduce", "one shot", bytes, lines * kLineLanes, [&](int n, int t) { launchOn(k, kernels.oneShot, n, t, all); }, lines <= kLines);
+    nccl(kAllReduce, bytes);
+    timePath(k, "AllReduce", "one shot", bytes, lines * kLineLanes, [&](int n, int t) { launchOn(k, kernels.oneShot, n, t, all); }, lines <= slotLines);
     timePath(k, "AllReduce", "two shots", bytes, lines * kLineLanes / numRanks + 1, [&](int n, int t) { launchOn(k, kernels.twoShot, n, t, all); },
-             dyn_two_shot_lines(lines, numRanks) <= kLines);
+             dyn_two_shot_lines(lines, numRanks) <= slotLines);
     size_t part16 = dyn_part(dyn_packs(count * sizeof(T), DYN_BULK_BYTES), numRanks);
     timePath(k, "AllReduce", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, kernels.bulk, n, t, all, k.bulk); });
-    timeNccl(k, "ReduceScatter", bytes, [&] { NCCL(ncclReduceScatter(k.in, k.out, part, ncclBfloat16, ncclSum, k.comm, k.stream)); });
-    timePath(k, "ReduceScatter", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, kernels.reduceScatter, n, t, parts); }, partLines <= kLines);
+    nccl(kReduceScatter, bytes);
+    timePath(k, "ReduceScatter", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, kernels.reduceScatter, n, t, parts); }, partLines <= slotLines);
     timePath(k, "ReduceScatter", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, kernels.reduceScatterBulk, n, t, parts, k.bulk); });
-    timeNccl(k, "AllGather", bytes, [&] { NCCL(ncclAllGather(k.in, k.out, part, ncclBfloat16, k.comm, k.stream)); });
-    timePath(k, "AllGather", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allGather, n, t, moved); }, partLines <= kLines);
+    nccl(kAllGather, bytes);
+    timePath(k, "AllGather", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allGather, n, t, moved); }, partLines <= slotLines);
     timePath(k, "AllGather", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allGatherBulk, n, t, moved, k.bulk); });
-    timeNccl(k, "AllToAll", bytes, [&] {
-      NCCL(ncclGroupStart());
-      for (int r = 0; r < numRanks; r++) {
-        NCCL(ncclSend(k.in + r * part * sizeof(T), part, ncclBfloat16, r, k.comm, k.stream));
-        NCCL(ncclRecv(k.out + r * part * sizeof(T), part, ncclBfloat16, r, k.comm, k.stream));
-      }
-      NCCL(ncclGroupEnd());
-    });
-    timePath(k, "AllToAll", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allToAll, n, t, moved); }, partLines <= kLines);
+    nccl(kAllToAll, bytes);
+    timePath(k, "AllToAll", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allToAll, n, t, moved); }, partLines <= slotLines);
   }
+}
+
+/* Widths of Llama-8B and 70B. */
+static void timeFused(Rank &k) {
+  using T = __nv_bfloat16;
+  const Kernels<T> kernels;
+  const cudaKernel_t fused = kernelOf("allReduceAddRmsNorm_bfloat16");
+  for (size_t width : {4096, 8192})
+    for (size_t tokens : {1, 8, 32}) {
+      const Norm<T> n(k, tokens, width);
+      n.fill(k, 1);
+      double nccl = timed(k, [&] {
+        NCCL(ncclAllReduce(n.in, n.sum, n.count, ncclBfloat16, ncclSum, comm, k.stream));
+        n.norm(k);
+      });
+      double two = timed(k, [&] {
+        launchOn(k, kernels.oneShot, 16, kThreads, n.call(k, n.sum));
+        n.norm(k);
+      });
+      double one = timed(k, [&] { n.all(k, fused); });
+      if (rank == 0)
+        printf("{\"figure\":\"lsa fused\",\"ranks\":%d,\"width\":%zu,\"tokens\":%zu,\"nccl_us\":%.2f,\"one_shot_us\":%.2f,\"fused_us\":%.2f}\n", numRanks, width,
+               tokens, nccl, two, one);
+      fflush(stdout);
+    }
+}
+
+static void printNoWindows(const char *why) {
+  printf("{\"figure\":\"lsa symmetric\",\"ranks\":%d,\"registered\":false,\"why\":\"%s\"}\n", numRanks, why);
+}
+
+static void timeAll(Rank &k, const std::vector<size_t> &sizes, bool symmetric, bool fused) {
+  const Place plain = {comm, k.in, k.out, false};
+  Place windows = {};
+  std::string why = "--no-symmetric";
+  if (symmetric) why.clear(), makeWindows(*std::max_element(sizes.begin(), sizes.end()), &windows, &why);
+  if (rank == 0 && !windows.registered) printNoWindows(why.c_str());
+  time(k, sizes, plain, windows);
+  if (fused) timeFused(k);
 }
 
 int main(int argc, char **argv) {
   const char *kernels = "lib/dynamiccl-kernels.fatbin";
-  bool checks = false, times = false, fused = true;
+  bool checks = false, times = false, fused = true, symmetric = true;
   std::vector<size_t> sizes = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--ranks") && i + 1 < argc) numRanks = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--check")) checks = true;
     else if (!strcmp(argv[i], "--time")) times = true;
     else if (!strcmp(argv[i], "--grids")) everyGrid = true;
+    else if (!strcmp(argv[i], "--no-symmetric")) symmetric = false;
     else if (!strcmp(argv[i], "--kernels") && i + 1 < argc) kernels = argv[++i];
     else if (!strcmp(argv[i], "--round") && i + 1 < argc) roundPacks = strtoull(argv[++i], nullptr, 10);
     else if (!strcmp(argv[i], "--sizes") && i + 1 < argc) {
@@ -154,7 +190,7 @@ int main(int argc, char **argv) {
       fused = false;
       for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) sizes.push_back(strtoull(at, nullptr, 10));
     } else {
-      fprintf(stderr, "usage: lsa [--ranks N] [--check] [--time] [--sizes BYTES,...] [--round PACKS] [--grids] [--kernels FILE]\n");
+      fprintf(stderr, "usage: lsa [--ranks N] [--check] [--time] [--sizes BYTES,...] [--round PACKS] [--grids] [--no-symmetric] [--kernels FILE]\n");
       return 2;
     }
   }
@@ -174,32 +210,36 @@ int main(int argc, char **argv) {
     fprintf(stderr, "lsa: %d GPUs: 2 to %d are needed\n", numRanks, kMaxRanks);
     return 2;
   }
+  if (roundPacks == 0) roundPacks = (16 << 20) / dyn_bulk_bytes(1, numRanks);
+  setvbuf(stdout, nullptr, _IOLBF, 0); /* what was measured stays if a rank is killed */
   pid_t children[kMaxRanks];
   for (rank = 0; rank < numRanks; rank++)
     if ((children[rank] = fork()) == 0) break;
   if (rank < numRanks) {
-    alarm(120);
-    if (rank == 0) NCCL(ncclGetUniqueId(&shared->id));
-    barrier();
+    alarm(180);
     Rank k = start(kernels);
+    joinNccl();
     int version = 0;
     NCCL(ncclGetVersion(&version));
     if (rank == 0) printf("{\"figure\":\"lsa\",\"ranks\":%d,\"nccl\":%d}\n", numRanks, version);
     if (checks) check(k);
     barrier();
-    if (times) time(k, sizes);
-    if (times && fused) timeFused(k);
-    fflush(stdout);
+    if (times) timeAll(k, sizes, symmetric, fused);
+    barrier(); /* rank 0 has printed everything */
     _exit(shared->wrong != 0);
   }
   int failed = 0;
-  for (int r = 0; r < numRanks; r++) {
-    int status;
-    waitpid(children[r], &status, 0);
-    if (status != 0) { /* the others would wait for it for ever */
-      failed = 1;
-      for (int other = 0; other < numRanks; other++) kill(children[other], SIGKILL);
-    }
+  for (int left = numRanks; left > 0; left--) {
+    int status = 0;
+    const pid_t ended = wait(&status);
+    if (ended < 0) break;
+    for (int r = 0; r < numRanks; r++)
+      if (children[r] == ended) children[r] = 0;
+    if (status == 0) continue;
+    if (failed == 0) failed = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    for (int r = 0; r < numRanks; r++) /* it would wait for ever for who has gone */
+      if (children[r] != 0) kill(children[r], SIGKILL);
   }
+  if (failed == kNoWindows) printNoWindows("a rank could not go on with them: standard error says more");
   return failed;
 }

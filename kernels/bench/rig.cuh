@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank of the programs that check and time kernels on GPUs: a process with NCCL and with scratch memory that all ranks
- * have opened, as kernels/host does it.
+ * One rank of the programs that check and time kernels on GPUs: a process with scratch memory that all ranks have opened, as
+ * kernels/host does it. Without NCCL, which nccl.cuh has.
  */
 #ifndef DYN_BENCH_RIG_CUH
 #define DYN_BENCH_RIG_CUH
 
-#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -20,7 +19,6 @@
 #include <vector>
 
 #include <cuda_runtime.h>
-#include <nccl.h>
 
 #include "../device/all_reduce_rms_norm.cuh"
 #include "../types.h"
@@ -33,11 +31,6 @@ using Byte = uint8_t;
   do {                                                                                                      \
     cudaError_t e = (call);                                                                                 \
     if (e != cudaSuccess) fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e)), _exit(1); \
-  } while (0)
-#define NCCL(call)                                                                                          \
-  do {                                                                                                      \
-    ncclResult_t e = (call);                                                                                \
-    if (e != ncclSuccess) fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(e)), _exit(1); \
   } while (0)
 
 /* The kernels as they are shipped, of the file that --kernels names. */
@@ -61,14 +54,15 @@ struct Kernels;
   };
 DYN_TYPES(KERNELS_OF)
 
-constexpr size_t kLines = 1 << 17;        /* of a slot */
-constexpr size_t kBuffer = 256 << 20; /* bytes */
-static size_t roundPacks = 1 << 16;        /* of a part of what goes in bulk */
-constexpr int kCalls = 20, kReplays = 30;
+static size_t slotLines = 1 << 17;
+static size_t bufferBytes = 256 << 20;
+static size_t roundPacks; /* of a part of what goes in bulk */
+static uint64_t waitNs = 5000000000; /* a kernel gives up on a peer */
+static bool launchEarly = true;
 
 /* What the processes share. */
 struct Shared {
-  ncclUniqueId id;
+  char id[128]; /* ncclUniqueId */
   cudaIpcMemHandle_t handles[kMaxRanks];
   std::atomic<int> arrived, generation;
   double us[kMaxRanks];
@@ -122,7 +116,6 @@ __global__ void verifyMoved(const Byte *at, size_t part, int parts, int first, s
 }
 
 struct Rank {
-  ncclComm_t comm;
   cudaStream_t stream;
   Domain domain;
   Bulk bulk;
@@ -135,9 +128,8 @@ static Rank start(const char *kernels) {
   Rank k = {};
   CUDA(cudaSetDevice(rank));
   CUDA(cudaLibraryLoadFromFile(&library, kernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
-  NCCL(ncclCommInitRank(&k.comm, numRanks, shared->id, rank));
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
-  size_t lineBytes = 2 * numRanks * kLines * kLineBytes, bulkBytes = dyn_bulk_bytes(roundPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
+  size_t lineBytes = 2 * numRanks * slotLines * kLineBytes, bulkBytes = dyn_bulk_bytes(roundPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
   size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
   char *scratch, *pointers[kMaxRanks]; /* of every rank's, as kernels/host has them */
   CUDA(cudaMalloc(&scratch, bytes));
@@ -149,7 +141,7 @@ static Rank start(const char *kernels) {
     if (r != rank) CUDA(cudaIpcOpenMemHandle((void **)&pointers[r], shared->handles[r], cudaIpcMemLazyEnablePeerAccess));
   }
   Domain &d = k.domain;
-  d.rank = rank, d.nRanks = numRanks, d.lines = kLines, d.waitNs = 5000000000ull;
+  d.rank = rank, d.nRanks = numRanks, d.lines = slotLines, d.waitNs = waitNs;
   for (int r = 0; r < numRanks; r++) {
     d.scratch[r] = pointers[r];
     k.bulk.memory[r] = pointers[r] + lineBytes;
@@ -165,8 +157,8 @@ static Rank start(const char *kernels) {
   CUDA(cudaHostAlloc(&k.fault, sizeof *k.fault, cudaHostAllocMapped));
   *stop = 0, *k.fault = 0;
   d.stop = stop, d.fault = k.fault;
-  CUDA(cudaMalloc(&k.in, kBuffer + 64));
-  CUDA(cudaMalloc(&k.out, kBuffer + 64));
+  CUDA(cudaMalloc(&k.in, bufferBytes + 64));
+  CUDA(cudaMalloc(&k.out, bufferBytes + 64));
   CUDA(cudaMallocManaged(&k.wrong, sizeof *k.wrong));
   *k.wrong = 0;
   CUDA(cudaDeviceSynchronize());
@@ -174,7 +166,7 @@ static Rank start(const char *kernels) {
   return k;
 }
 
-/* As kernels/host does: before the stream's last kernel has ended, since ours wait for that themselves. */
+/* As kernels/host does, if early: before the stream's last kernel has ended, since ours wait for that themselves. */
 template <typename... Arguments>
 static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads, Arguments... arguments) {
   cudaLaunchAttribute early = {};
@@ -182,7 +174,7 @@ static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads
   void *pointers[] = {&arguments...};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization, early.val.programmaticStreamSerializationAllowed = 1;
   config.gridDim = dim3((unsigned)blocks), config.blockDim = dim3((unsigned)threads), config.stream = k.stream;
-  config.attrs = &early, config.numAttrs = 1;
+  config.attrs = &early, config.numAttrs = launchEarly;
   CUDA(cudaLaunchKernelExC(&config, (const void *)kernel, pointers));
 }
 
@@ -191,42 +183,6 @@ static void healthy(const Rank &k) {
   if (fault == 0) return;
   fprintf(stderr, "rank %d: call %u waited too long for rank %d\n", rank, (unsigned)fault, (int)(fault >> kFaultPeer) - 1);
   _exit(1);
-}
-
-/* Largest over ranks of the median of replays, us of one call. */
-template <typename Enqueue>
-static double timed(Rank &k, Enqueue enqueue) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  cudaEvent_t begin, end;
-  CUDA(cudaEventCreate(&begin));
-  CUDA(cudaEventCreate(&end));
-  enqueue(); /* connections are made outside of the capture */
-  CUDA(cudaStreamSynchronize(k.stream));
-  CUDA(cudaStreamBeginCapture(k.stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < kCalls; i++) enqueue();
-  CUDA(cudaStreamEndCapture(k.stream, &graph));
-  CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  std::vector<double> us;
-  for (int i = 0; i < 10; i++) CUDA(cudaGraphLaunch(exec, k.stream));
-  for (int i = 0; i < kReplays; i++) {
-    CUDA(cudaEventRecord(begin, k.stream));
-    CUDA(cudaGraphLaunch(exec, k.stream));
-    CUDA(cudaEventRecord(end, k.stream));
-    CUDA(cudaEventSynchronize(end));
-    float ms;
-    CUDA(cudaEventElapsedTime(&ms, begin, end));
-    us.push_back(ms * 1e3 / kCalls);
-  }
-  std::nth_element(us.begin(), us.begin() + kReplays / 2, us.end());
-  shared->us[rank] = us[kReplays / 2];
-  barrier();
-  double largest = *std::max_element(shared->us, shared->us + numRanks);
-  barrier();
-  healthy(k);
-  CUDA(cudaGraphExecDestroy(exec));
-  CUDA(cudaGraphDestroy(graph));
-  return largest;
 }
 
 #endif

@@ -1,0 +1,148 @@
+package kernelstest
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What the scripts of kernels/bench call, as programs that print.
+var standIns = map[string]string{
+	"nvidia-smi": `case "$*" in
+		-L) seq "$GPUS" ;;
+		*driver_version*) echo 580.1 ;;
+		*) yes "NVIDIA H200" | head -n "$GPUS" ;;
+		esac`,
+	"python3": `case "$*" in
+		*nvidia.nccl*) echo "$HOME" ;;
+		*"import torch"*) [ -z "$NO_TORCH" ] ;;
+		*) echo '{"figure":"symm_mem time","said":"'"$*"'"}' ;;
+		esac`,
+	"lsa": `echo '{"figure":"lsa","said":"'"$*"'"}'
+		case "$* $LSA_STATUS" in *no-symmetric*) ;; *) exit "${LSA_STATUS:-0}" ;; esac`,
+	"sanitize": `[ "$1" = 1 ] || [ -n "$HANGS" ] || echo '{"figure":"lsa sanitize","ranks":2,"calls":7,"elements":9,"wrong":0}'
+		[ -z "$HANGS" ] || sleep 60`,
+	"compute-sanitizer": `[ "$*" != --version ] || { echo "Version 2025.3.1.0 (build 1)"; exit; }
+		while [ "${1#--}" != "$1" ]; do
+			case $1 in --tool) tool=$2 ;; --log-file) log=$2 ;; esac
+			shift 2
+		done
+		"$@" || exit
+		case $tool in
+		racecheck) echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" ;;
+		synccheck) echo "========= ERROR SUMMARY: 2 errors" ;;
+		*) echo "========= ERROR SUMMARY: 0 errors" ;;
+		esac >"$log"
+		[ "$tool" != synccheck ] || exit 9`,
+}
+
+// script runs one in a copy of the tree and gives the lines that it wrote, and its exit status.
+func script(t *testing.T, name string, variables ...string) ([]map[string]any, int) {
+	t.Helper()
+	root := t.TempDir()
+	bin := filepath.Join(root, "bin")
+	text, err := os.ReadFile(filepath.Join("..", "bench", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"kernels/bench/" + name: string(text), "lib/dynamiccl-kernels.fatbin": "", "lib/libnccl.so.2": ""}
+	for program, lines := range standIns {
+		files["bin/"+program] = "#!/usr/bin/env bash\n" + lines + "\n"
+	}
+	for path, content := range files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(root, "out.jsonl")
+	cmd := exec.Command(filepath.Join(root, "kernels", "bench", name), out)
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+root, "GPUS=4", "COMMIT=abc", "LSA="+bin+"/lsa",
+		"SANITIZE="+bin+"/sanitize", "COMPUTE_SANITIZER="+bin+"/compute-sanitizer")
+	cmd.Env = append(cmd.Env, variables...)
+	said, _ := cmd.CombinedOutput()
+	t.Logf("%s", said)
+	written, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []map[string]any
+	for line := range strings.Lines(string(written)) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		lines = append(lines, fields)
+	}
+	return lines, cmd.ProcessState.ExitCode()
+}
+
+// What was run, in short: who, and behind what option it was told how many ranks.
+func steps(lines []map[string]any) string {
+	var all []string
+	for _, line := range lines[1:] {
+		said := strings.Fields(line["said"].(string))
+		for i, word := range said {
+			switch word {
+			case "--ranks", "--nproc-per-node":
+				all = append(all, strings.Fields(line["figure"].(string))[0]+said[i+1])
+			case "--no-symmetric":
+				all = append(all, "without windows")
+			}
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestRun(t *testing.T) {
+	for _, c := range []struct {
+		name, variable, want string
+		status               int
+	}{
+		{"four GPUs", "GPUS=4", "lsa4, symm_mem4, lsa2, symm_mem2", 0},
+		{"two GPUs", "GPUS=2", "lsa2, symm_mem2", 0},
+		{"tables named", "RANKS=3", "lsa3, symm_mem3", 0},
+		{"no PyTorch", "NO_TORCH=1", "lsa4, lsa2", 0},
+		{"wrong elements keep nothing from being run", "LSA_STATUS=1", "lsa4, symm_mem4, lsa2, symm_mem2", 1},
+		{"NCCL cannot go on with windows", "LSA_STATUS=3", "lsa4, lsa4, without windows, symm_mem4, lsa2, lsa2, without windows, symm_mem2", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lines, status := script(t, "run.sh", c.variable)
+			if lines[0]["commit"] != "abc" || lines[0]["driver"] != "580.1" {
+				t.Errorf("machine: %v", lines[0])
+			}
+			if got := steps(lines); got != c.want || status != c.status {
+				t.Errorf("ran %s, exit %d; want %s, %d", got, status, c.want, c.status)
+			}
+		})
+	}
+}
+
+func TestSanitize(t *testing.T) {
+	lines, status := script(t, "sanitize.sh")
+	for i, want := range []struct {
+		tool   string
+		errors float64
+	}{{"none", 0}, {"memcheck", 0}, {"racecheck", 0}, {"synccheck", 4}} { // of two ranks
+		got := lines[i]
+		if got["tool"] != want.tool || got["errors"] != want.errors || got["ended"] != true || got["calls"] != 7.0 || got["version"] != "2025.3.1.0" {
+			t.Errorf("%v; want %v", got, want)
+		}
+	}
+	if len(lines) != 4 || status != 1 {
+		t.Errorf("%d lines, exit %d; want 4, 1", len(lines), status)
+	}
+}
+
+func TestSanitizeThatHangs(t *testing.T) {
+	lines, status := script(t, "sanitize.sh", "HANGS=1", "LIMIT=1")
+	if len(lines) != 1 || lines[0]["ended"] != false || status != 1 {
+		t.Errorf("%v, exit %d; want one line that did not end, 1", lines, status)
+	}
+}
