@@ -39,21 +39,21 @@ static void checkOp(Rank &k, Op op) {
 }
 
 static void checkMoves(Rank &k) {
-  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), broadcast = kernelOf("broadcast");
+  enum { kGather, kExchange, kGatherBulk, kExchangeBulk, kBroadcast, kKinds };
+  const cudaKernel_t kernels[] = {kernelOf("allGather"), kernelOf("allToAll"), kernelOf("allGatherBulk"), kernelOf("allToAllBulk"), kernelOf("broadcast")};
   unsigned seed = 1;
   for (size_t count : kCounts)
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < kKinds; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
         int blocks = 1 + seed % 7 * 9, root = (int)(seed % (unsigned)numRanks);
-        bool inPlace = seed & 1;
-        Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (kind == 0 || kind == 3 ? rank * count : 0) : (Byte *)k.in + shift;
-        fill<Byte><<<32, 256, 0, k.stream>>>(in, kind == 1 ? count * numRanks : count, rank, Op::sum, seed);
+        bool inPlace = seed & 1, gathers = kind == kGather || kind == kGatherBulk, exchanges = kind == kExchange || kind == kExchangeBulk;
+        Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (gathers ? rank * count : 0) : (Byte *)k.in + shift;
+        fill<Byte><<<32, 256, 0, k.stream>>>(in, exchanges ? count * numRanks : count, rank, Op::sum, seed);
         Call c = {in, out, count, (int32_t)Op::sum, 0, k.domain};
-        if (kind == 0) launchOn(k, allGather, blocks, kThreads, c);
-        else if (kind == 1) launchOn(k, allToAll, blocks, kThreads, c);
-        else if (kind == 2) launchOn(k, broadcast, blocks, kThreads, c, root);
-        else launchOn(k, allGatherBulk, blocks, kThreads, c, k.bulk);
-        verifyMoved<<<32, 256, 0, k.stream>>>(out, count, kind == 2 ? 1 : numRanks, kind == 2 ? root : 0, kind == 1 ? rank * count : 0, seed, k.wrong);
+        if (kind == kBroadcast) launchOn(k, kernels[kind], blocks, kThreads, c, root);
+        else if (kind == kGather || kind == kExchange) launchOn(k, kernels[kind], blocks, kThreads, c);
+        else launchOn(k, kernels[kind], blocks, kThreads, c, k.bulk);
+        verifyMoved<<<32, 256, 0, k.stream>>>(out, count, kind == kBroadcast ? 1 : numRanks, kind == kBroadcast ? root : 0, exchanges ? rank * count : 0, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
       }
@@ -107,7 +107,7 @@ static void timePath(Rank &k, const char *collective, const char *path, size_t b
 static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, const Place &windows) {
   using T = __nv_bfloat16;
   const Kernels<T> kernels;
-  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll");
+  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk");
   const auto nccl = [&](Collective collective, size_t bytes) {
     timeNccl(k, plain, collective, bytes);
     if (windows.registered) timeNccl(k, windows, collective, bytes);
@@ -131,6 +131,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
     timePath(k, "AllGather", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allGatherBulk, n, t, moved, k.bulk); });
     nccl(kAllToAll, bytes);
     timePath(k, "AllToAll", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allToAll, n, t, moved); }, partLines <= slotLines);
+    timePath(k, "AllToAll", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, k.bulk); });
   }
 }
 

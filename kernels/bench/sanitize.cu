@@ -55,7 +55,7 @@ static void sums(const Rank &k) {
           fill<T><<<1, kFewThreads, 0, k.stream>>>(from, all, rank, op, ++seed);
           const Call c = {from, to, count, (int32_t)op, 0, k.domain};
           if (kind == 0) launchOn(k, kernels.oneShot, blocks, kFewThreads, c);
-          else if (kind == 1) launchOn(k, kernels.twoShot, blocks, kFewThreads, c);
+          else if (kind == 1 || kind == 3) launchOn(k, kernels.twoShot, blocks, kFewThreads, c);
           else if (kind == 2) launchOn(k, kernels.bulk, blocks, kFewThreads, c, k.bulk);
           else if (kind == 3) launchOn(k, kernels.reduceScatter, blocks, kFewThreads, c);
           else launchOn(k, kernels.reduceScatterBulk, blocks, kFewThreads, c, k.bulk);
@@ -64,24 +64,24 @@ static void sums(const Rank &k) {
         }
 }
 
-/* AllGather in lines and in bulk, AllToAll, Broadcast. */
+/* AllGather and AllToAll in lines and in bulk, Broadcast. */
 static void moves(const Rank &k) {
-  const cudaKernel_t kernels[] = {kernelOf("allGather"), kernelOf("allGatherBulk"), kernelOf("allToAll"), kernelOf("broadcast")};
+  const cudaKernel_t kernels[] = {kernelOf("allGather"), kernelOf("allGatherBulk"), kernelOf("allToAll"), kernelOf("allToAllBulk"), kernelOf("broadcast")};
   unsigned seed = 1;
   for (size_t count : kCounts)
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < 5; kind++)
       for (bool inPlace : {false, true}) {
-        const bool gathers = kind < 2, broadcasts = kind == 3;
+        const bool gathers = kind < 2, broadcasts = kind == 4, exchanges = !gathers && !broadcasts;
         const int blocks = (kind + inPlace + (count == 301)) % 2 ? 1 : 3, root = (int)(count % (size_t)numRanks);
-        const size_t sent = kind == 2 ? count * numRanks : count, all = broadcasts ? count : count * numRanks, shift = count == 301 && inPlace;
+        const size_t sent = exchanges ? count * numRanks : count, all = broadcasts ? count : count * numRanks, shift = count == 301 && inPlace;
         const Exactly<Byte> in(inPlace ? 0 : sent + shift), out(all + shift);
         Byte *to = out.at + shift, *from = inPlace ? to + (gathers ? rank * count : 0) : in.at + shift;
         fill<Byte><<<1, kFewThreads, 0, k.stream>>>(from, sent, rank, Op::sum, ++seed);
         const Call c = {from, to, count, (int32_t)Op::sum, 0, k.domain};
-        if (kind == 1) launchOn(k, kernels[kind], blocks, kFewThreads, c, k.bulk);
+        if (kind == 1 || kind == 3) launchOn(k, kernels[kind], blocks, kFewThreads, c, k.bulk);
         else if (broadcasts) launchOn(k, kernels[kind], blocks, kFewThreads, c, root);
         else launchOn(k, kernels[kind], blocks, kFewThreads, c);
-        verifyMoved<<<1, kFewThreads, 0, k.stream>>>(to, count, broadcasts ? 1 : numRanks, broadcasts ? root : 0, kind == 2 ? rank * count : 0, seed, k.wrong);
+        verifyMoved<<<1, kFewThreads, 0, k.stream>>>(to, count, broadcasts ? 1 : numRanks, broadcasts ? root : 0, exchanges ? rank * count : 0, seed, k.wrong);
         settle(k, all);
       }
 }
