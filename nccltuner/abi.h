@@ -181,6 +181,9 @@ struct dyn_sample {
 #define DYN_SAMPLE_CAPTURED 16  /* the call went into a CUDA graph, which runs it for ever */
 #define DYN_SAMPLE_EVENT_TIMED 32 /* timed by CUDA events around the call: launch included, and the end is the end */
 #define DYN_SAMPLE_LSA 64 /* our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs */
+#define DYN_SAMPLE_REPLAYED 128 /* a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among
+                                   the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in
+                                   64 is told; planVersion is 0, and so are the instants. It is no call of the plan */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {

@@ -41,16 +41,17 @@ const (
 	RankBinds           = 256 // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
 	MemoryNone          = 0   // not decided yet
 	MemoryOffered       = 1
-	MemoryRefused       = 2  // this rank cannot, or will not; final
-	MemoryOpen          = 3  // it has opened what all peers offered
-	MemoryBound         = 4  // and knows which of NCCL's communicators this is: it can run our kernels from now on
-	SampleAggregated    = 1  // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
-	SampleUnjoined      = 2  // no getCollInfo call matched: seq is the profiler's own
-	SampleHostTimed     = 4  // timed by the host (profiler v1-v3 give no GPU time)
-	SampleUntimed       = 8  // no times: says what was asked for and, unless CAPTURED, what ran
-	SampleCaptured      = 16 // the call went into a CUDA graph, which runs it for ever
-	SampleEventTimed    = 32 // timed by CUDA events around the call: launch included, and the end is the end
-	SampleLsa           = 64 // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
+	MemoryRefused       = 2   // this rank cannot, or will not; final
+	MemoryOpen          = 3   // it has opened what all peers offered
+	MemoryBound         = 4   // and knows which of NCCL's communicators this is: it can run our kernels from now on
+	SampleAggregated    = 1   // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
+	SampleUnjoined      = 2   // no getCollInfo call matched: seq is the profiler's own
+	SampleHostTimed     = 4   // timed by the host (profiler v1-v3 give no GPU time)
+	SampleUntimed       = 8   // no times: says what was asked for and, unless CAPTURED, what ran
+	SampleCaptured      = 16  // the call went into a CUDA graph, which runs it for ever
+	SampleEventTimed    = 32  // timed by CUDA events around the call: launch included, and the end is the end
+	SampleLsa           = 64  // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
+	SampleReplayed      = 128 // a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in 64 is told; planVersion is 0, and so are the instants. It is no call of the plan
 )
 
 // ABIHeader is struct dyn_header.

@@ -157,6 +157,7 @@ var abiInts = map[string]uint64{
 	"DYN_SAMPLE_CAPTURED":       SampleCaptured,
 	"DYN_SAMPLE_EVENT_TIMED":    SampleEventTimed,
 	"DYN_SAMPLE_LSA":            SampleLsa,
+	"DYN_SAMPLE_REPLAYED":       SampleReplayed,
 }
 
 var abiStrings = map[string]string{}
