@@ -28,6 +28,7 @@ DYN_KERNEL allGather(DYN_CALL) { dyn::allGather(c); }
 DYN_KERNEL allGatherBulk(DYN_CALL, DYN_BULK) { dyn::allGatherBulk(c, b); }
 DYN_KERNEL allToAll(DYN_CALL) { dyn::allToAll(c); }
 DYN_KERNEL allToAllBulk(DYN_CALL, DYN_BULK) { dyn::allToAllBulk(c, b); }
+DYN_KERNEL DYN_KERNEL_LAYOUT() {}
 DYN_KERNEL broadcast(DYN_CALL, int root) { dyn::broadcast(c, root); }
 #define DYN_NORM(NAME, TYPE) \
   DYN_KERNEL allReduceAddRmsNorm_##NAME(DYN_CALL, const __grid_constant__ dyn::RmsNorm n) { dyn::allReduceAddRmsNorm<TYPE>(c, n); }

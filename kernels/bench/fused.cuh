@@ -35,7 +35,7 @@ struct Norm {
     const size_t all = (dyn_lines(width * sizeof(T)) * kLineLanes + 31) / 32 * 32;
     blocks = (unsigned)(tokens < kMaxBlocks ? tokens : kMaxBlocks), threads = (unsigned)(all < kThreads ? all : kThreads);
   }
-  Call call(const Rank &k, T *to) const { return {in, to, count, (int32_t)Op::sum, 0, k.domain}; }
+  Call call(const Rank &k, T *to) const { return {in, to, count, (int32_t)Op::sum, 0, k.stamps, k.domain}; }
   void fill(const Rank &k, unsigned seed) const {
     ::fill<T><<<32, 256, 0, k.stream>>>(in, count, rank, Op::sum, seed);
     ::fill<T><<<32, 256, 0, k.stream>>>(residual, count, 0, Op::sum, seed + 1); /* the same on all ranks */

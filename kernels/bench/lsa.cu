@@ -10,6 +10,7 @@
  */
 #include "fused.cuh"
 #include "nccl.cuh"
+#include "stamps.cuh"
 
 constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001};
 
@@ -24,7 +25,7 @@ static void checkOp(Rank &k, Op op) {
         int blocks = 1 + seed % 7 * 9;
         T *in = (T *)k.in + shift, *out = seed & 1 ? in + (scatters ? rank * count : 0) : (T *)k.out + shift;
         fill<T><<<32, 256, 0, k.stream>>>(in, scatters ? count * numRanks : count, rank, op, seed);
-        Call c = {in, out, count, (int32_t)op, 0, k.domain};
+        Call c = {in, out, count, (int32_t)op, 0, k.stamps, k.domain};
         if (kind == 0) launchOn(k, kernels.oneShot, blocks, kThreads, c);
         else if (kind == 1) launchOn(k, kernels.twoShot, blocks, kThreads, c);
         else if (kind == 2) launchOn(k, kernels.reduceScatter, blocks, kThreads, c);
@@ -49,7 +50,7 @@ static void checkMoves(Rank &k) {
         bool inPlace = seed & 1, gathers = kind == kGather || kind == kGatherBulk, exchanges = kind == kExchange || kind == kExchangeBulk;
         Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (gathers ? rank * count : 0) : (Byte *)k.in + shift;
         fill<Byte><<<32, 256, 0, k.stream>>>(in, exchanges ? count * numRanks : count, rank, Op::sum, seed);
-        Call c = {in, out, count, (int32_t)Op::sum, 0, k.domain};
+        Call c = {in, out, count, (int32_t)Op::sum, 0, k.stamps, k.domain};
         if (kind == kBroadcast) launchOn(k, kernels[kind], blocks, kThreads, c, root);
         else if (kind == kGather || kind == kExchange) launchOn(k, kernels[kind], blocks, kThreads, c);
         else launchOn(k, kernels[kind], blocks, kThreads, c, k.bulk);
@@ -115,7 +116,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
   warm(k);
   for (size_t bytes : sizes) {
     size_t count = bytes / sizeof(T), part = count / numRanks, lines = dyn_lines(count * sizeof(T)), partLines = dyn_lines(part * sizeof(T));
-    Call all = {k.in, k.out, count, (int32_t)Op::sum, 0, k.domain}, parts = all, moved = all;
+    Call all = {k.in, k.out, count, (int32_t)Op::sum, 0, k.stamps, k.domain}, parts = all, moved = all;
     parts.count = part, moved.count = part * sizeof(T);
     nccl(kAllReduce, bytes);
     timePath(k, "AllReduce", "one shot", bytes, lines * kLineLanes, [&](int n, int t) { launchOn(k, kernels.oneShot, n, t, all); }, lines <= slotLines);
@@ -171,7 +172,7 @@ static void timeAll(Rank &k, const std::vector<size_t> &sizes, bool symmetric, b
   if (symmetric) why.clear(), makeWindows(*std::max_element(sizes.begin(), sizes.end()), &windows, &why);
   if (rank == 0 && !windows.registered) printNoWindows(why.c_str());
   time(k, sizes, plain, windows);
-  if (fused) timeFused(k);
+  if (fused) timeFused(k), timeStamps(k);
 }
 
 int main(int argc, char **argv) {

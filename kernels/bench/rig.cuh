@@ -120,6 +120,7 @@ struct Rank {
   Domain domain;
   Bulk bulk;
   char *in, *out;
+  dyn_stamp *stamps;
   unsigned long long *wrong;
   uint64_t *fault;
 };
@@ -155,6 +156,8 @@ static Rank start(const char *kernels) {
   uint32_t *stop;
   CUDA(cudaHostAlloc(&stop, sizeof *stop, cudaHostAllocMapped));
   CUDA(cudaHostAlloc(&k.fault, sizeof *k.fault, cudaHostAllocMapped));
+  CUDA(cudaHostAlloc(&k.stamps, DYN_STAMPS * sizeof *k.stamps, cudaHostAllocMapped));
+  memset(k.stamps, 0, DYN_STAMPS * sizeof *k.stamps);
   *stop = 0, *k.fault = 0;
   d.stop = stop, d.fault = k.fault;
   CUDA(cudaMalloc(&k.in, bufferBytes + 64));

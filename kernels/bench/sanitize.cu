@@ -53,7 +53,7 @@ static void sums(const Rank &k) {
           const Exactly<T> in(all + shift), out(inPlace ? 0 : count + shift);
           T *from = in.at + shift, *to = inPlace ? from + (scatters ? rank * count : 0) : out.at + shift;
           fill<T><<<1, kFewThreads, 0, k.stream>>>(from, all, rank, op, ++seed);
-          const Call c = {from, to, count, (int32_t)op, 0, k.domain};
+          const Call c = {from, to, count, (int32_t)op, 0, k.stamps, k.domain};
           if (kind == 0) launchOn(k, kernels.oneShot, blocks, kFewThreads, c);
           else if (kind == 1 || kind == 3) launchOn(k, kernels.twoShot, blocks, kFewThreads, c);
           else if (kind == 2) launchOn(k, kernels.bulk, blocks, kFewThreads, c, k.bulk);
@@ -77,7 +77,7 @@ static void moves(const Rank &k) {
         const Exactly<Byte> in(inPlace ? 0 : sent + shift), out(all + shift);
         Byte *to = out.at + shift, *from = inPlace ? to + (gathers ? rank * count : 0) : in.at + shift;
         fill<Byte><<<1, kFewThreads, 0, k.stream>>>(from, sent, rank, Op::sum, ++seed);
-        const Call c = {from, to, count, (int32_t)Op::sum, 0, k.domain};
+        const Call c = {from, to, count, (int32_t)Op::sum, 0, k.stamps, k.domain};
         if (kind == 1 || kind == 3) launchOn(k, kernels[kind], blocks, kFewThreads, c, k.bulk);
         else if (broadcasts) launchOn(k, kernels[kind], blocks, kFewThreads, c, root);
         else launchOn(k, kernels[kind], blocks, kFewThreads, c);

@@ -8,10 +8,9 @@
 #define DYN_ALL_REDUCE_CUH
 
 #include "share.cuh"
+#include "stamp.cuh"
 
 namespace dyn {
-
-using Call = ::dyn_call;
 
 constexpr int kThreads = DYN_KERNEL_THREADS;
 
@@ -24,8 +23,10 @@ __device__ __forceinline__ bool aligned(const Call &c, size_t partBytes, size_t 
 template <typename T, typename Body>
 __device__ __forceinline__ void inCall(const Call &c, bool whole, Body body) {
   const uint32_t call = beginCall(c.domain);
+  stampBegin(c, call);
   inShape<T>(c.domain, whole, [&](auto shape) { body(shape, call); });
   endCall(c.domain, call);
+  stampEnd(c, call);
 }
 
 /* Whose part is added up as number k. */
@@ -102,6 +103,7 @@ __device__ __forceinline__ void allReduceOneShotOf(const Call &c, uint32_t call)
   eachLine(lines, [&](size_t i) {
     if (i < lines) sendLine<S::kRanks>(d, i, send.loadLine(i), call);
   });
+  stampSent(c, call);
   eachLine(lines, [&](size_t i) { recv.storeLine(i, sumLines<S, T>(d, (Op)c.op, i, call, i < lines, send.loadLine(i))); });
 }
 template <typename T>
@@ -127,6 +129,7 @@ __device__ __forceinline__ void allReduceTwoShotOf(const Call &c, uint32_t call)
     sendLine<S::kRanks>(d, part + i, sum, call);
     recv.storeLine(d.rank * part + i, sum);
   });
+  stampSent(c, call);
   eachLine(part, [&](size_t i) {
     Piece sums[S::kRanks];
     awaitLines(d, part + i, call, [&](int r) { return there(r, i); }, sums);

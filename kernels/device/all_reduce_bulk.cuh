@@ -44,7 +44,7 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
       eachPeersPack<S>(d, rounds.in(third), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return sums[r * b.packs + i]; },
                        [&](int r, size_t i, uint4 bits) { recv.store(r * part + from + i, bits); });
     }
-    if (step <= rounds.count) blockBarrier(d, b, call, ++passed);
+    if (step <= rounds.count) blockBarrier(c, b, call, ++passed);
   }
   return passed;
 }

@@ -75,7 +75,9 @@ __device__ __forceinline__ uint4 sumSlots(const Domain &d, Op op, const uint4 *s
 
 /* Every rank's block of this number has come, and what it wrote before is seen behind. Each block numbers its own barriers:
  * the same on all ranks, and nobody is further ahead than by one, however long a block had nothing to do. */
-__device__ __forceinline__ void blockBarrier(const Domain &d, const Bulk &b, uint32_t call, uint32_t number) {
+__device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
+  const Domain &d = c.domain;
+  stampSent(c, call); /* nothing is sent behind the last barrier */
   __syncthreads();
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     if (r == d.rank) continue;

@@ -5,8 +5,14 @@
 #ifndef DYN_CALL_H
 #define DYN_CALL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
+ * builds do not meet. */
+#define DYN_KERNEL_LAYOUT layout2
+#define DYN_KERNEL_LAYOUT_NAME "layout2"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 64
@@ -32,13 +38,22 @@ struct dyn_domain {
   uint64_t waitNs;                     /* no line may take longer */
 };
 
+/* What a kernel leaves of its times: stamp.cuh. */
+struct dyn_stamp {
+  uint64_t word; /* dyn_stamp_word; 0: none yet */
+  uint64_t beginNs, counterNs, signalNs;
+};
+#define DYN_STAMPS 1024
+#define DYN_STAMP_EVERY 64
+
 /* First argument of every kernel. */
 struct dyn_call {
   const void *send;
   void *recv;   /* may be send */
   size_t count; /* elements of a part, at least 1; bytes where the kernel has no type */
   int32_t op;   /* ncclRedOp_t, of those that add up: ncclSum to ncclAvg */
-  int32_t reserved0;
+  uint32_t tag; /* what its times are kept under; 0: they are not */
+  struct dyn_stamp *stamps; /* host memory: [DYN_STAMPS] */
   struct dyn_domain domain;
 };
 
@@ -65,6 +80,9 @@ struct dyn_rms_norm {
 #define DYN_BOTH
 #endif
 
+/* Of consecutive calls about one in DYN_STAMP_EVERY, in no step with a program's own rhythm. */
+DYN_BOTH static inline bool dyn_stamped(uint32_t call) { return call * 2654435769u < UINT32_MAX / DYN_STAMP_EVERY; }
+DYN_BOTH static inline uint64_t dyn_stamp_word(uint32_t call, uint32_t tag) { return (uint64_t)call << 32 | tag; }
 DYN_BOTH static inline size_t dyn_packs(size_t bytes, size_t packBytes) { return (bytes + packBytes - 1) / packBytes; }
 DYN_BOTH static inline size_t dyn_lines(size_t bytes) { return dyn_packs(bytes, DYN_LINE_DATA); }
 /* Of packs or lines, those that a rank adds up. */

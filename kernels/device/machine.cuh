@@ -66,6 +66,12 @@ __device__ __forceinline__ uint64_t globalNs() {
   return ns;
 }
 
+/* Of a block, for one of its threads. */
+__device__ __forceinline__ uint64_t *ownTimes() {
+  __shared__ uint64_t times[2];
+  return times;
+}
+
 __device__ __forceinline__ int lowestBit(uint32_t word) { return __ffs((int)word) - 1; }
 __device__ __forceinline__ float inverseRoot(float x) { return rsqrtf(x); }
 

@@ -34,6 +34,7 @@ __device__ __forceinline__ void allGatherOf(const Call &c, uint32_t call) {
     if (i < lines) sendLine<S::kRanks>(d, i, own, call);
     if (send.at != mine) Buffer<S, Byte>(mine, c.count).storeLine(i, own);
   });
+  stampSent(c, call);
   takeParts<S>(d, recv, lines, call, c.count);
 }
 /* count: bytes of a part. send is a part, and may be recv's own one. */
@@ -47,7 +48,7 @@ __device__ __forceinline__ void allToAllOf(const Call &c, uint32_t call) {
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
   const size_t lines = dyn_lines(c.count), mine = d.rank * c.count;
-  sendParts<S>(d, send, lines, call, c.count);
+  sendParts<S>(c, send, lines, call, c.count);
   if (send != recv)
     eachLine(lines, [&](size_t i) { Buffer<S, Byte>(recv + mine, c.count).storeLine(i, Buffer<S, Byte>(send + mine, c.count).loadLine(i)); });
   takeParts<S>(d, recv, lines, call, c.count);
@@ -79,6 +80,7 @@ __device__ __forceinline__ void broadcastOf(const Call &c, int root, uint32_t ca
     for (int r = 0; r < S::kRanks; r++)
       if (r == root) recv.storeLine(i, pieces[r]);
   });
+  stampSent(c, call);
   if (greets && threadIdx.x < kWarp) awaitLines(d, lines, call, [&](int) { return threadIdx.x < kLineLanes; }, pieces);
 }
 /* count: bytes. */

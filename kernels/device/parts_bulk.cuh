@@ -29,7 +29,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
       eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumSlots<S, T>(d, (Op)c.op, slots, slot, i, own.load(before + i)); },
                   [&](size_t i, uint4 sum) { recv.store(before + i, sum); });
     }
-    if (step < rounds.count) blockBarrier(d, b, call, ++passed);
+    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
   }
   return passed;
 }
@@ -64,7 +64,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
                     if (send.at != mine) own.store(from + i, bits);
                   });
     if (step > 0) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
-    if (step < rounds.count) blockBarrier(d, b, call, ++passed);
+    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
   }
   return passed;
 }
@@ -92,7 +92,7 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
         eachPack<4>(rounds.in(step), [&](size_t i) { return given.load(from + i); }, [&](size_t i, uint4 bits) { own.store(from + i, bits); });
     }
     if (step > 0) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
-    if (step < rounds.count) blockBarrier(d, b, call, ++passed);
+    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
   }
   return passed;
 }

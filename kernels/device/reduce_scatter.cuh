@@ -11,11 +11,13 @@ namespace dyn {
 
 /* Part p to rank p: count elements. */
 template <class S, typename T>
-__device__ __forceinline__ void sendParts(const Domain &d, const T *send, size_t lines, uint32_t call, size_t count) {
+__device__ __forceinline__ void sendParts(const Call &c, const T *send, size_t lines, uint32_t call, size_t count) {
+  const Domain &d = c.domain;
   eachLine(lines, [&](size_t i) {
     eachPeer<S::kRanks, 1>(d, [&](int, int) { return i < lines; }, [&](int r, int) { return Buffer<S, T>(send + r * count, count).loadLine(i); },
                         [&](int r, int, const Piece &piece) { sendLineTo(d, r, i, piece, call); });
   });
+  stampSent(c, call);
 }
 
 template <class S, typename T>
@@ -23,7 +25,7 @@ __device__ __forceinline__ void reduceScatterOf(const Call &c, uint32_t call) {
   const Domain &d = c.domain;
   const Buffer<S, T> own((const T *)c.send + d.rank * c.count, c.count), recv(c.recv, c.count);
   const size_t lines = dyn_lines(c.count * sizeof(T));
-  sendParts<S>(d, (const T *)c.send, lines, call, c.count);
+  sendParts<S>(c, (const T *)c.send, lines, call, c.count);
   eachLine(lines, [&](size_t i) { recv.storeLine(i, sumLines<S, T>(d, (Op)c.op, i, call, i < lines, own.loadLine(i))); });
 }
 /* count: elements of a part. Every rank's send has nRanks parts; recv is a part, and may be send's own one. */

@@ -27,7 +27,7 @@ struct dyn_offer {
 };
 
 /* NULL: this rank cannot; why was said. The memory is zero and belongs to the CUDA context of this thread. */
-struct dyn_lsa *dyn_lsa_offer(uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
+struct dyn_lsa *dyn_lsa_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
 /* offers: of all ranks, in their order. False: not all can be opened, only close is left. */
 bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers);
 /* Behind settle. The memory goes to later communicators, unless somebody may still write into it. */
@@ -52,6 +52,20 @@ uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes)
 uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work);
 /* action: of path LSA, with a kernel that is able. An ncclResult_t; *ctas: how many run. */
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas);
+
+/* A kernel that a graph ran, by what it stamped. */
+struct dyn_replay {
+  uint32_t number; /* of the communicator's kernels in graphs, from 1, the same on all ranks */
+  int collective;
+  uint64_t bytes;
+  uint32_t action;
+  uint32_t counterNs, signalNs; /* since it began; saturate */
+};
+/* Those that were not told before: up to so many, and how many. One thread at a time. */
+size_t dyn_lsa_replays(struct dyn_lsa *lsa, struct dyn_replay *replays, size_t most);
+/* Called twice a second for each open communicator, which cannot close meanwhile. Set once, before the first is made. */
+extern void (*dyn_lsa_look)(struct dyn_lsa *lsa);
+uint64_t dyn_lsa_id(const struct dyn_lsa *lsa);
 
 /* AllReduce of input, added to residual and normalised: dynamicclAllReduceAddRmsNorm (nccltuner/preload/dynamiccl.h). */
 struct dyn_norm {

@@ -18,6 +18,7 @@
 enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6 };
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa) { return lsa->nRanks; }
+uint64_t dyn_lsa_id(const struct dyn_lsa *lsa) { return lsa->id; }
 uint32_t dyn_lsa_rank(const struct dyn_lsa *lsa) { return lsa->rank; }
 
 static bool in_parts(int collective) {
@@ -60,6 +61,8 @@ uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
 /* ---- one launch ---- */
 
 struct launch {
+  const struct dyn_work *work; /* NULL: no call of the plan */
+  uint32_t action;
   void *function;
   size_t items; /* pieces of lines, or packs, that threads have to do */
   struct dyn_call call;
@@ -120,6 +123,8 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream)
 }
 
 static int launch_captured(struct dyn_lsa *lsa, struct launch *l, void *stream, uint64_t captureId) {
+  if (l->work != NULL) l->call.tag = dyn_tag_of(lsa, l->work, l->action);
+  l->call.stamps = lsa->scratch->stamps;
   int error = dyn_graph_before(lsa, stream, captureId);
   if (error == 0) error = launch(lsa, LANE_GRAPHS, l, stream);
   return error != 0 ? error : dyn_graph_after(lsa, stream);
@@ -153,7 +158,7 @@ static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhaps
 }
 
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas) {
-  struct launch l = {.call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
+  struct launch l = {.work = work, .action = action, .call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
   choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
   choose_grid(action, &l);
   *ctas = l.ctas;

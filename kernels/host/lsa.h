@@ -25,7 +25,8 @@ struct scratch {
   dyn_gpu_address memory;
   size_t bytes;
   struct dyn_ipc_handle handle;
-  uint64_t *words; /* host memory that the GPU sees: stop, then fault */
+  uint64_t *words; /* host memory that the GPU sees: stop, then fault; and behind a page */
+  struct dyn_stamp *stamps; /* of its kernels in graphs */
   dyn_event done[NUM_LANES]; /* behind the newest kernel of each lane */
   struct scratch *next;
 };
@@ -35,7 +36,16 @@ struct lane {
   struct dyn_bulk bulk;
 };
 
+/* What graphs were captured with. */
+struct tag {
+  int collective;
+  uint64_t bytes;
+  uint32_t action;
+};
+#define MAX_TAGS 512 /* more are not stamped */
+
 struct dyn_lsa {
+  uint64_t id; /* the caller's */
   uint32_t nRanks, rank;
   const struct dyn_module *module;
   struct scratch *scratch;
@@ -50,9 +60,16 @@ struct dyn_lsa {
   atomic_bool ready;           /* peers are known */
   _Atomic(const char *) stopped; /* why */
   atomic_flag complained;
+  struct tag tags[MAX_TAGS]; /* stamps.c; the number of one is its place, from 1 */
+  _Atomic(uint32_t) numTags;
+  struct dyn_stamp seen[DYN_STAMPS]; /* at the last look */
+  uint64_t told[DYN_STAMPS];         /* words */
   bool diedOnce; /* watch.c: a peer was found dead in the round before */
   struct dyn_lsa *next; /* watch.c */
 };
+
+/* stamps.c: the tag of a call that is captured; 0: there are too many */
+uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action);
 
 /* memory.c */
 bool dyn_context_enter(dyn_context context, bool *pushed);

@@ -20,6 +20,7 @@
 #define COUNTERS_BYTES (DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t))
 #define PAGE ((size_t)4096)
 #define MIB ((size_t)1 << 20)
+#define WORDS_BYTES (PAGE + DYN_STAMPS * sizeof(struct dyn_stamp))
 #define DEFAULT_MIB 64
 #define MOST_MIB 4096
 
@@ -100,8 +101,9 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
   if (driver->cuMemAlloc_v2(&s->memory, bytes) != 0) {
     dyn_host_say("no %zu MiB of GPU memory for a communicator's scratch: NCCL runs its calls; DYNAMICCL_SCRATCH_MIB takes less",
                  bytes / MIB);
-  } else if (driver->cuIpcGetMemHandle(&s->handle, s->memory) == 0 && driver->cuMemAllocHost_v2((void **)&s->words, PAGE) == 0 &&
+  } else if (driver->cuIpcGetMemHandle(&s->handle, s->memory) == 0 && driver->cuMemAllocHost_v2((void **)&s->words, WORDS_BYTES) == 0 &&
              make_events(driver, s)) {
+    s->stamps = (struct dyn_stamp *)((char *)s->words + PAGE);
     return s;
   } else {
     dyn_host_say("CUDA gives no handle for memory that other processes are to open, or no host memory: NCCL runs all calls");
@@ -115,7 +117,7 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
 static bool clear(const struct scratch *scratch) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   void *stream;
-  memset(scratch->words, 0, PAGE);
+  memset(scratch->words, 0, WORDS_BYTES);
   if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return false;
   bool cleared = driver->cuMemsetD8Async(scratch->memory, 0, scratch->bytes, stream) == 0 && driver->cuStreamSynchronize(stream) == 0;
   driver->cuStreamDestroy_v2(stream);
@@ -146,7 +148,7 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
 
 /* ---- a communicator ---- */
 
-static struct dyn_lsa *make(uint32_t nRanks, uint32_t rank, dyn_context context) {
+static struct dyn_lsa *make(uint64_t id, uint32_t nRanks, uint32_t rank, dyn_context context) {
   struct dyn_lsa *lsa = calloc(1, sizeof *lsa);
   const struct dyn_module *module = dyn_module_get(context);
   if (lsa == NULL || module == NULL) {
@@ -154,6 +156,7 @@ static struct dyn_lsa *make(uint32_t nRanks, uint32_t rank, dyn_context context)
     return NULL;
   }
   size_t bytes = scratch_bytes();
+  lsa->id = id;
   lsa->nRanks = nRanks;
   lsa->rank = rank;
   lsa->module = module;
@@ -164,14 +167,14 @@ static struct dyn_lsa *make(uint32_t nRanks, uint32_t rank, dyn_context context)
   return NULL;
 }
 
-struct dyn_lsa *dyn_lsa_offer(uint32_t nRanks, uint32_t rank, struct dyn_offer *own) {
+struct dyn_lsa *dyn_lsa_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   dyn_context context = NULL;
   int mode = DYN_RELAXED_CAPTURE; /* another thread may capture, and forbid all others to allocate */
   if (nRanks < 2 || nRanks > DYN_KERNEL_MAX_RANKS || rank >= nRanks || driver == NULL) return NULL;
   if (driver->cuCtxGetCurrent(&context) != 0 || context == NULL) return NULL;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
-  struct dyn_lsa *lsa = make(nRanks, rank, context);
+  struct dyn_lsa *lsa = make(id, nRanks, rank, context);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   if (lsa == NULL) return NULL;
   *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = dyn_process_start((uint32_t)getpid()), .at = lsa->scratch->memory,

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../device/call.h"
 #include "host.h"
 
 #define FATBIN_NAME "dynamiccl-kernels.fatbin"
@@ -65,7 +66,8 @@ static bool get(const struct dyn_host_driver *driver, void *module, const char *
 
 static bool get_all(const struct dyn_host_driver *driver, void *module, struct dyn_module *m) {
   char name[64];
-  bool all = get(driver, module, "allGather", &m->allGather) && get(driver, module, "allGatherBulk", &m->allGatherBulk) &&
+  void *layout;
+  bool all = get(driver, module, DYN_KERNEL_LAYOUT_NAME, &layout) && get(driver, module, "allGather", &m->allGather) && get(driver, module, "allGatherBulk", &m->allGatherBulk) &&
              get(driver, module, "allToAll", &m->allToAll) && get(driver, module, "allToAllBulk", &m->allToAllBulk) &&
              get(driver, module, "broadcast", &m->broadcast);
   for (int k = 0; k < DYN_NUM_TYPED && all; k++)
@@ -94,8 +96,8 @@ static struct dyn_module *load(dyn_context context, unsigned long long id) {
   if (image == NULL) image = read_file(path, &why);
   struct dyn_module *made = image == NULL ? NULL : calloc(1, sizeof *made);
   if (made != NULL && (driver->cuModuleLoadData(&module, image) != 0 || !get_all(driver, module, made))) {
-    why = "does not load: it is older than this library (build it anew with `make kernels`), or the GPU is (it has kernels for compute "
-          "capability 8.0, 9.0, 10.0 and newer)";
+    why = "does not load: it is of another build than this library (build it anew with `make kernels`), or has nothing for this GPU (it has "
+          "kernels for compute capability 8.0, 9.0, 10.0 and newer)";
     free(made);
     made = NULL;
   }

@@ -2,7 +2,7 @@
  *
  * Ranks that die. A kernel waits for its peers as long as they live, as NCCL's do: a rank may be late by any time. So a
  * thread looks twice a second whether the processes of all peers still live, and where one is dead for a second the
- * communicator's kernels give up: what a rank wrote before it died has arrived by then.
+ * communicator's kernels give up: what a rank wrote before it died has arrived by then. Others may look with it.
  */
 #include "lsa.h"
 
@@ -16,6 +16,8 @@
 #include "../../nccltuner/plugin/process_start.h"
 
 #define ROUND_NS 500000000
+
+void (*dyn_lsa_look)(struct dyn_lsa *lsa);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
@@ -39,6 +41,7 @@ static void look(struct dyn_lsa *lsa) {
     if (waits) dyn_lsa_complain(lsa);
   }
   lsa->diedOnce = rank >= 0;
+  if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);
 }
 
 static void *run(void *nothing) {

@@ -29,6 +29,7 @@ struct Step {
   int root;
   unsigned blocks;
   size_t count, shift;
+  uint32_t tag;
   bool inPlace;
   uint64_t seed;
 };
@@ -45,6 +46,7 @@ static Step stepOf(uint64_t seed, uint64_t n, int nRanks) {
   s.shift = next(&r) % 3;
   s.inPlace = next(&r) % 2;
   s.seed = next(&r);
+  s.tag = (uint32_t)(next(&r) % 5);
   return s;
 }
 
@@ -97,6 +99,17 @@ static void check(World &w, const Step &s, int rank, const T *out) {
   w.compared += elements;
 }
 
+/* Behind the call: what it left of its times, if it was to. */
+static void checkStamp(World &w, const Step &s, int rank) {
+  const uint32_t call = w.counters[rank][0];
+  const dyn_stamp &at = w.stamps[rank][call / DYN_STAMP_EVERY % DYN_STAMPS];
+  const bool stamped = at.word == dyn_stamp_word(call, s.tag), ordered = at.beginNs > 0 && at.beginNs <= at.counterNs && at.counterNs <= at.signalNs;
+  w.stamped += stamped;
+  if (stamped != (s.tag != 0 && dyn_stamped(call)) || (stamped && !ordered)) {
+    if (w.wrong.fetch_add(1) == 0 && planted == 0) fprintf(stderr, "%s, call %u: stamped: %d, in order: %d\n", kindNames[(int)s.kind], call, stamped, ordered);
+  }
+}
+
 template <typename T>
 static void launch(const Step &s, const Call &c, const Bulk &b) {
   Call bytes = c;
@@ -126,7 +139,8 @@ static void play(World &w, const Step &s, int rank, bool first) {
            memset(w.buffers[1][rank].get(), 0xa5, kRoom);
            for (size_t i = 0; i < sent(s, w.nRanks); i++) in[i] = valueOf<T>(s, rank, i);
          },
-         [&](const Domain &d) { launch<T>(s, {in, out, s.count, (int32_t)s.op, 0, d}, bulkOf(w, rank)); }, [&] { check<T>(w, s, rank, out); });
+         [&](const Domain &d) { launch<T>(s, {in, out, s.count, (int32_t)s.op, s.tag, w.stamps[rank].data(), d}, bulkOf(w, rank)); },
+         [&] { check<T>(w, s, rank, out), checkStamp(w, s, rank); });
 }
 
 static void playCall(World &w, uint64_t n, int rank, bool first) {
@@ -157,7 +171,7 @@ static const char *givesUp() {
       ofBlock = &alone;
       blockDim.x = gridDim.x = 1;
       w.counters[r].assign(kMaxBlocks, 6);
-      Call c = {w.buffers[0][r].get(), w.buffers[1][r].get(), 5, (int32_t)Op::sum, 0, domainOf(w, r, 50000000)};
+      Call c = {w.buffers[0][r].get(), w.buffers[1][r].get(), 5, (int32_t)Op::sum, 0, nullptr, domainOf(w, r, 50000000)};
       allReduceOneShot<float>(c);
     });
   for (auto &t : threads) t.join();

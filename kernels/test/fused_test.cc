@@ -131,7 +131,7 @@ static void play(World &w, const Step &s, int rank, bool first) {
   const Buffers<T> b(w, s, rank);
   inRank(w, rank, first, s.blocks, [&] { fill(w, s, rank, b); },
          [&](const Domain &d) {
-           const Call c = {b.at[kIn], b.at[kOut], s.rows * s.width, (int32_t)Op::sum, 0, d};
+           const Call c = {b.at[kIn], b.at[kOut], s.rows * s.width, (int32_t)Op::sum, 0, nullptr, d};
            if (s.kind == Kind::oneShot) allReduceOneShot<T>(c);
            else if (s.kind == Kind::twoShot) allReduceTwoShot<T>(c);
            else allReduceAddRmsNorm<T>(c, {b.at[kResidual], b.at[kWeight], s.width, s.epsilon, 0});

@@ -93,6 +93,11 @@ inline uint64_t globalNs() {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+inline uint64_t *ownTimes() {
+  static thread_local uint64_t times[2];
+  return times;
+}
+
 inline int lowestBit(uint32_t word) { return __builtin_ctz(word); }
 inline float inverseRoot(float x) { return 1 / std::sqrt(x); }
 

@@ -68,7 +68,8 @@ struct World {
   std::vector<Block> ofBlock;
   uint32_t stop = 0;
   uint64_t fault = 0;
-  std::atomic<uint64_t> wrong{0}, compared{0};
+  std::vector<std::vector<dyn_stamp>> stamps;
+  std::atomic<uint64_t> wrong{0}, compared{0}, stamped{0};
 };
 
 static Domain domainOf(World &w, int rank, uint64_t waitNs) {
@@ -111,6 +112,7 @@ static void make(World &w, int nRanks, uint64_t calls, uint64_t seed, const Size
     /* As after four thousand million calls: the number goes on behind its end. */
     w.counters.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 2));
     w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
+    w.stamps.emplace_back(DYN_STAMPS);
     w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
     w.memory.emplace_back(new char[dyn_bulk_bytes(size.packs, nRanks) + kBulkBytes]());
     pthread_barrier_init(&w.ofRank[r], nullptr, kBlocks * kBlockThreads);
@@ -134,8 +136,8 @@ static uint64_t run(int nRanks, uint64_t calls, uint64_t seed, const Size &size,
       for (unsigned t = 0; t < kBlockThreads; t++) threads.emplace_back(thread, &w, r, b, t, play);
   for (auto &t : threads) t.join();
   uint64_t wrong = w.wrong + (w.fault != 0);
-  printf("{\"ranks\":%d,\"calls\":%lu,\"elements\":%lu,\"wrong\":%lu,\"fault\":%lx}\n", nRanks, calls,
-         w.compared.load(), w.wrong.load(), w.fault);
+  printf("{\"ranks\":%d,\"calls\":%lu,\"elements\":%lu,\"wrong\":%lu,\"fault\":%lx,\"stamped\":%lu}\n", nRanks, calls,
+         w.compared.load(), w.wrong.load(), w.fault, w.stamped.load());
   return wrong;
 }
 

@@ -37,6 +37,7 @@ static const kernel kernels[] = {
     ONE(allGather, 1)
     {"allGatherBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allGatherBulk(a->call, a->second.bulk); }},
     ONE(allToAll, 1)
+    {DYN_KERNEL_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_KERNEL_LAYOUT(); }},
     {"allToAllBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllBulk(a->call, a->second.bulk); }},
     {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }},
 };

@@ -15,7 +15,7 @@ import (
 )
 
 // lsa runs nccltuner/preload's test of calls that become kernels, in rank processes, with the driver that runs them.
-func lsa(t *testing.T, program string, env ...string) {
+func lsa(t *testing.T, deaths int, program string, env ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -30,27 +30,36 @@ func lsa(t *testing.T, program string, env ...string) {
 		t.Errorf("%v stayed, %v", files, err)
 	}
 	// What people read when a rank dies, once in each that waits for it.
-	if n := strings.Count(string(said), "is dead: kernels of this communicator of 3 ranks give up"); n != 2 {
+	if n := strings.Count(string(said), "is dead: kernels of this communicator of 3 ranks give up"); n != deaths {
 		t.Errorf("said %d times that a rank is dead:\n%s", n, said)
 	}
 }
 
 func TestDevicePath(t *testing.T) {
-	lsa(t, "test_lsa", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+	lsa(t, 2, "test_lsa", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
 }
 
 // The library linked in, under the thread sanitizer.
 func TestDevicePathThreads(t *testing.T) {
-	lsa(t, "threads/test_lsa", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+	lsa(t, 2, "threads/test_lsa", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+}
+
+// What is known of a communicator when the program gets it, and what kernels in graphs say of their times.
+func TestMaking(t *testing.T) {
+	lsa(t, 0, "test_making", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+}
+
+func TestMakingThreads(t *testing.T) {
+	lsa(t, 0, "threads/test_making", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 }
 
 // What libdynamiccl.so offers to programs that know it.
 func TestAPI(t *testing.T) {
-	lsa(t, "test_api", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+	lsa(t, 2, "test_api", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
 }
 
 func TestAPIThreads(t *testing.T) {
-	lsa(t, "threads/test_api", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+	lsa(t, 2, "threads/test_api", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 }
 
 // What a process says at its end of the calls that it made.

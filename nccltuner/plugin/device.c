@@ -107,7 +107,7 @@ void dyn_device_join(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   const struct dyn_device_calls *device = device_of(member);
   struct dyn_offer own, offers[DYN_MAX_RANKS];
-  if (wanted(member)) comm->lsa = device->offer(comm->nRanks, (uint32_t)comm->rank, &own);
+  if (wanted(member)) comm->lsa = device->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
   if (!comm->lsa) {
     say_state(comm, DYN_MEMORY_REFUSED);
     return;

@@ -36,7 +36,7 @@ struct dyn_preload_call {
   void *comm;   /* ncclComm_t */
 };
 
-/* The device path (kernels/host/host.h), for the plugin. bind says, inside of a call of the communicator's, that lsa is
+/* The device path (kernels/host/host.h), for the plugin. id is commId in samples. bind says, inside of a call of the communicator's, that lsa is
  * its: from then on choose is asked, with the chooser, before each call that one of the kernels able (bits by DYN_KERNEL_*)
  * could run. It gives the action of path LSA that is to run, and has counted the call then, or 0: NCCL's. False: not now.
  * expect says the same while NCCL makes the communicator (making.c). True: it is known which call of the program's makes it,
@@ -45,7 +45,7 @@ struct dyn_preload_call {
 struct dyn_lsa;
 struct dyn_offer;
 struct dyn_device_calls {
-  struct dyn_lsa *(*offer)(uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
+  struct dyn_lsa *(*offer)(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
   bool (*open)(struct dyn_lsa *lsa, const struct dyn_offer *offers);
   uint32_t (*room)(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
   bool (*bind)(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int collective, uint64_t bytes, uint32_t able));

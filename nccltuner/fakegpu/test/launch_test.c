@@ -25,7 +25,7 @@ static void launches(void) {
   void *extra[] = {NULL};
   rank_open(&alone, 0, 1);
   rank_connect(&alone, &alone.shared);
-  call = (struct dyn_call){(void *)(uintptr_t)alone.in, (void *)(uintptr_t)alone.out, 250, 0, 0, alone.domain};
+  call = (struct dyn_call){(void *)(uintptr_t)alone.in, (void *)(uintptr_t)alone.out, 250, 0, 0, NULL, alone.domain};
   WANT(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&function, alone.module, "oneShot_float16"));
   MUST(cuModuleGetFunction(&function, alone.module, "oneShot_float"));
   MUST(launch(64, 1, 512, 1, 0, NULL));

@@ -33,7 +33,7 @@ static void *at(CUdeviceptr address) { return (void *)(uintptr_t)address; }
 
 static void kernel(const char *name, int from, int to, CUstream stream) {
   CUfunction function;
-  struct dyn_call call = {buffers[from], buffers[to], COUNT, SUM, 0, own.domain};
+  struct dyn_call call = {buffers[from], buffers[to], COUNT, SUM, 0, NULL, own.domain};
   void *arguments[] = {&call, &own.bulk};
   MUST(cuModuleGetFunction(&function, own.module, name));
   MUST(cuLaunchKernel(function, 4, 1, 1, 64, 1, 1, 0, stream, arguments, NULL));

@@ -101,7 +101,7 @@ static void launch(struct rank *r, const struct step *s, int slot, CUstream stre
   struct dyn_bulk bulk = r->bulk;
   int root = s->root, moves = strchr(kernel_name(s), '_') == NULL;
   buffers(r, s, slot, &in, &out);
-  call = (struct dyn_call){in, out, s->count * (moves ? type_bytes(s->type) : 1), s->op, 0, r->domain};
+  call = (struct dyn_call){in, out, s->count * (moves ? type_bytes(s->type) : 1), s->op, 0, NULL, r->domain};
   void *arguments[] = {&call, strcmp(kernel_name(s), "broadcast") == 0 ? (void *)&root : (void *)&bulk};
   MUST(cuModuleGetFunction(&function, r->module, kernel_name(s)));
   MUST(cuLaunchKernel(function, s->grid, 1, 1, s->block, 1, 1, 0, stream, arguments, NULL));

@@ -57,8 +57,8 @@ static struct dyn_lsa { int opened; } lsa;
 static const struct dyn_preload_call *this_call(void) { return &call; }
 static bool can_time(void) { return true; }
 
-static struct dyn_lsa *offer(uint32_t nRanks, uint32_t ownRank, struct dyn_offer *own) {
-  CHECK(nRanks == RANKS && ownRank == (uint32_t)rank);
+static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t ownRank, struct dyn_offer *own) {
+  CHECK(id == COMM_ID && nRanks == RANKS && ownRank == (uint32_t)rank);
   if (how == ONE_REFUSES && rank == 1) return NULL;
   usleep(1000 * (unsigned)rank); /* one after the other */
   *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = 7, .at = 100 + ownRank, .bytes = 64};

@@ -32,6 +32,7 @@
     } \
   } while (0)
 #define MAX_RANKS 4
+#define COMM_ID 0x1d
 #define COMM ((uintptr_t)0x6000)
 #define OTHER_COMM ((uintptr_t)0x7000) /* has no kernels */
 #define LSA(kernel, ctas) (DYN_PATH_LSA | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
@@ -41,6 +42,7 @@ static const char *folder, *driverPath;
 static struct shared {
   atomic_int waiting, round;
   struct dyn_offer offers[MAX_RANKS];
+  uint32_t told[MAX_RANKS][2];
 } *shared;
 
 static struct cuda {
@@ -106,7 +108,7 @@ static inline void load(void) {
 
 /* As NCCL and the plugin make a communicator. */
 static inline void make(void) {
-  lsa = preload->device->offer((uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
+  lsa = preload->device->offer(COMM_ID, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
   CHECK(lsa != NULL, "no offer");
   meet();
   CHECK(preload->device->open(lsa, shared->offers), "not opened");

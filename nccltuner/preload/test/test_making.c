@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *   LD_PRELOAD=libdynamiccl.so test_making FOLDER LIBCUDA     FOLDER has the fake libnccl.so.2
+ * What is known of a communicator when the program gets it; what counts before NCCL sees it; and what kernels in graphs say
+ * of their times.
+ */
+#include "lsa_steps.h"
+
+static uintptr_t madeComm[3]; /* of which the plugin meets the second */
+static unsigned boundNow;
+static bool expected;
+static void bound(void *chooser) { boundNow += chooser == &planned; }
+static int make_comms(void) {
+  expected = preload->device->expect(lsa, &planned, choose, bound);
+  for (int i = 0; i < 3; i++) madeComm[i] = COMM + 16 * (uintptr_t)(i != 1) * (uintptr_t)(i + 1);
+  return 0;
+}
+static int make_in_thread(void) {
+  pthread_t other;
+  CHECK(pthread_create(&other, NULL, (void *(*)(void *))(void *)make_comms, NULL) == 0 && pthread_join(other, NULL) == 0);
+  return 0;
+}
+static int make_then_fail(void) {
+  make_comms();
+  return 6;
+}
+
+/* Makes so many communicators in one group, the second of which is this rank's, and runs does at its end. */
+static void make_group(int n, int (*does)(void)) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  struct fake_id id = {""};
+  boundNow = 0;
+  memset(madeComm, 0, sizeof madeComm);
+  group_start();
+  for (int i = 0; i < n; i++) CHECK(init(&madeComm[i], numRanks, id, rank + (i == 1 ? 0 : 2 + i)) == 0);
+  fake->inside = does;
+  find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  fake->inside = succeed;
+}
+
+static void launched(bool is) {
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .action = LSA(0, 1), .stream = streams[0]};
+  fill(&s, 0);
+  planned = s.action;
+  asked = 0;
+  CHECK(issue(&s, 0, COMM) == 0 && asked == is, "known: %d", asked);
+  wait_for_all();
+  compare(&s, 0, is);
+}
+
+/* What a call of the program's makes is known when it returns, or its group ends, whatever thread NCCL makes it in; not
+ * where two calls can be meant. */
+static void made(void) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  struct fake_id id = {""};
+  prepare();
+  make_group(3, make_then_fail);
+  CHECK(expected && boundNow == 0, "the call failed");
+  launched(false);
+  make_group(3, make_in_thread);
+  CHECK(expected && boundNow == 1);
+  launched(true);
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  make_group(1, make_comms);
+  CHECK(!expected, "another rank's");
+  fake->inside = make_comms;
+  CHECK(find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&madeComm[1], 0, 0, 0, 0, 0) == 0);
+  CHECK(expected && boundNow == 1, "a split tells neither ranks nor rank");
+  fake->inside = succeed;
+  launched(true);
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  group_start();
+  CHECK(init(&madeComm[0], numRanks, id, rank) == 0 && find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&madeComm[1], 0, 0, 0, 0, 0) == 0);
+  fake->inside = make_comms;
+  find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  fake->inside = succeed;
+  CHECK(!expected, "either can be meant");
+  launched(false);
+}
+
+/* NCCL asks nobody about an AllToAll, so it counts before NCCL sees it: also one that no kernel can run, in a group or not. */
+static void counted(void) {
+  begin();
+  for (unsigned n = 0; n < 4; n++) {
+    unsigned before = fake->calls;
+    planned = LSA(0, 1);
+    asked = 0;
+    if (n & 1) group_start();
+    CHECK(find("ncclAlltoAll")((uintptr_t)in[0], (uintptr_t)out[0], 4, 99, COMM, (uintptr_t)streams[0], 0, 0, 0) == 0);
+    if (n > 1) CHECK(find("ncclAlltoAll")((uintptr_t)in[0], (uintptr_t)out[0], 4, FLOAT32, OTHER_COMM, (uintptr_t)streams[0], 0, 0, 0) == 0);
+    if (n & 1) group_end();
+    CHECK(asked == 1 && fake->calls == before + 1 + 2 * (n & 1) + (n > 1), "asked %u times", asked);
+  }
+}
+
+/* ---- graphs ---- */
+
+static struct dyn_ring *ring;
+static void open_ring(void) {
+  ring = calloc(1, sizeof *ring + DYN_RING_CELLS * sizeof(struct dyn_sample));
+  CHECK(ring != NULL);
+  for (uint64_t i = 0; i < DYN_RING_CELLS; i++) ((struct dyn_sample *)(ring + 1))[i].cell = i;
+  ring->wantMask = 2;
+  pthread_mutex_lock(&preload->roundLock);
+  preload->ring = ring;
+  pthread_mutex_unlock(&preload->roundLock);
+}
+
+static uint32_t told[MAX_RANKS][2]; /* of a rank: samples, and the sum of their numbers */
+static void take_samples(const struct step *steps, uint64_t launched) {
+  for (uint64_t at = 0; at < __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE); at++) {
+    const struct dyn_sample *s = (struct dyn_sample *)(ring + 1) + at;
+    const struct step *of = &steps[s->collective == ALL_GATHER];
+    CHECK(s->flags == (DYN_SAMPLE_LSA | DYN_SAMPLE_REPLAYED) && s->commId == COMM_ID && s->rank == rank && s->nRanks == numRanks);
+    CHECK(s->collective == of->collective && s->action == of->action && s->algorithm == (of->action >> 4 & 15) && s->channels == of->action >> 16);
+    CHECK(s->bytes == of->count * sizeof(float) * parts_out(of) && s->seq >= 1 && s->seq <= launched, "%lu bytes, number %lu", s->bytes, s->seq);
+    CHECK(s->signalNs > 0 && s->counterNs <= s->signalNs && s->startNs == 0 && s->planVersion == 0);
+    told[rank][0]++;
+    told[rank][1] += (uint32_t)s->seq;
+  }
+}
+
+/* One kernel in 64 of those that graphs run, the same on all ranks; calls outside of graphs are timed by events. */
+static void replays(void) {
+  begin();
+  open_ring();
+  struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 700, .stream = streams[0], .action = LSA(1, 3)},
+                              {.collective = ALL_GATHER, .count = 90, .stream = streams[0], .action = LSA(0, 2)}};
+  struct step call = {.collective = ALL_REDUCE, .count = 50, .stream = streams[0], .action = LSA(0, 1)};
+  CUgraphExec graph = capture(steps, 0);
+  const uint64_t launches = 400;
+  for (uint64_t n = 0; n < launches; n++) {
+    make_call(&call, NODES, 0);
+    CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
+  }
+  wait_for_all();
+  for (int i = 0; i < 40 && __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE) == 0; i++) usleep(100000);
+  usleep(700000); /* one more look: nothing is told twice */
+  take_samples(steps, launches * NODES);
+  memcpy(shared->told[rank], told[rank], sizeof told[rank]);
+  meet();
+  CHECK(told[rank][0] >= launches * NODES / 128 && told[rank][0] <= launches * NODES / 32, "%u of %lu kernels", told[rank][0], launches * NODES);
+  CHECK(memcmp(shared->told[rank], shared->told[0], sizeof shared->told[0]) == 0, "not the same as rank 0: %u and %u", told[rank][0], shared->told[0][0]);
+  pthread_mutex_lock(&preload->roundLock);
+  preload->ring = NULL;
+  pthread_mutex_unlock(&preload->roundLock);
+}
+
+int main(int argc, char **argv) {
+  char kernels[4096];
+  CHECK(argc == 3, "FOLDER LIBCUDA");
+  folder = argv[1];
+  driverPath = argv[2];
+  write_kernels(kernels);
+  play("made", 2, made);
+  play("counted", 2, counted);
+  play("replays", 3, replays);
+  unlink(kernels);
+  return 0;
+}
