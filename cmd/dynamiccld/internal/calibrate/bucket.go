@@ -76,9 +76,9 @@ func later(b *bucket) (rank int) {
 	return rank
 }
 
-// hasKernels says that the ranks have kernels of ours; false also before that is known.
-func (b *bucket) hasKernels() bool {
-	return tuner.MarkSet(b.marks).Has(actions.Action{Path: actions.PathLSA, Kernel: actions.OneShot})
+// idle says of a bucket that was measured that it is AllToAll's and the ranks have no kernels of ours for it.
+func (b *bucket) idle() bool {
+	return b.Collective == actions.AllToAll && !tuner.MarkSet(b.marks).Has(actions.Action{Path: actions.PathLSA, Kernel: actions.OneShot})
 }
 
 // confirmed says that a choice rests on enough.

@@ -350,7 +350,7 @@ func TestLiveFaults(t *testing.T) {
 		{[]string{"--ranks", "4", "--store", "none"}, 2, "--store"},
 		{[]string{"--ranks", "1"}, 2, "2 to 64 ranks"},
 		{[]string{"--ranks", "4", "--learner", "luck"}, 2, "luck"},
-		{[]string{"--ranks", "4", "--collectives", "AllToAll"}, 2, "AllToAll"},
+		{[]string{"--ranks", "4", "--collectives", "SendRecv"}, 2, "SendRecv"},
 		{[]string{"--ranks", "4", "--max", "much"}, 2, "--max"},
 		{nil, 1, "nvidia-smi"},
 		{[]string{"--ranks", "16", "--max", "4K"}, 1, "CUDA_VISIBLE_DEVICES"},

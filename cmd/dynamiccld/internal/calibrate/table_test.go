@@ -167,6 +167,9 @@ func (w *tableRanks) us(collective string, bytes uint64) (actions.Action, float6
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if c == actions.AllToAll { // of which there is one way, and no table
+		return actions.Default, 10
+	}
 	b, _ := state.BucketOf(c, bytes)
 	ns, ok := w.cost(b, w.force[b])
 	if !ok { // the table's NCCL does not allow it here, and runs its own choice
@@ -243,6 +246,9 @@ func (w *tableRanks) Measure(ctx context.Context, collective string, bytes uint6
 func (w *tableRanks) Allowed(collective string, bytes uint64) (uint32, error) {
 	c, err := actions.ParseCollective(collective)
 	b, _ := state.BucketOf(c, bytes)
+	if c == actions.AllToAll { // about which NCCL asks nobody, and there are no kernels here
+		return 0, err
+	}
 	return w.marks(b), err
 }
 

@@ -75,6 +75,9 @@ type tuning struct {
 	progress func()
 }
 
+// errNoKernels says why there is nothing to choose for AllToAll. Where anything else is calibrated it goes without saying.
+var errNoKernels = errors.New("the ranks have no kernels of ours, and NCCL asks nobody about it; `make kernels` builds them")
+
 // errTime is no error: the time is up.
 var errTime = errors.New("the time is up")
 
@@ -102,8 +105,8 @@ func (t *tuning) defaults(ctx context.Context) error {
 		if b.us > 0 || b.done {
 			continue // measured before the ranks were started again
 		}
-		if b.Collective == actions.AllToAll && !slices.ContainsFunc(t.buckets, (*bucket).hasKernels) {
-			b.done, b.err = true, errors.New("the ranks have no kernels of ours, and NCCL asks nobody about it")
+		if slices.ContainsFunc(t.buckets, func(other *bucket) bool { return other.us > 0 && other.idle() }) && b.Collective == actions.AllToAll {
+			b.done, b.err = true, errNoKernels
 			continue
 		}
 		if b.first, err = t.measure(ctx, b, actions.Default); err != nil {
@@ -127,6 +130,9 @@ func (t *tuning) defaults(ctx context.Context) error {
 		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.shape.Nodes, true)
 		if len(b.set) < 2 {
 			b.done, b.err = true, errors.New("NCCL allows nothing else here")
+			if b.idle() {
+				b.err = errNoKernels
+			}
 			continue
 		}
 		b.index = len(cfg.Buckets)
@@ -135,6 +141,7 @@ func (t *tuning) defaults(ctx context.Context) error {
 	if len(cfg.Buckets) == 0 {
 		return err
 	}
+	t.buckets = slices.DeleteFunc(t.buckets, func(b *bucket) bool { return errors.Is(b.err, errNoKernels) })
 	var e error
 	if t.session, e = tuner.NewSession(cfg); e != nil {
 		return e

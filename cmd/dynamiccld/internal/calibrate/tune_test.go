@@ -247,7 +247,7 @@ func TestBuckets(t *testing.T) {
 	for _, c := range []struct {
 		shape state.Shape
 		n     int
-	}{{state.Shape{Ranks: 4, Nodes: 1}, 85}, {state.Shape{Ranks: 3, Nodes: 1}, 85}, {state.Shape{Ranks: 4, Nodes: 2}, 65}} {
+	}{{state.Shape{Ranks: 4, Nodes: 1}, 102}, {state.Shape{Ranks: 3, Nodes: 1}, 102}, {state.Shape{Ranks: 4, Nodes: 2}, 78}} {
 		all := buckets(&o, c.shape)
 		seen := map[state.Bucket]bool{}
 		for i, b := range all {
