@@ -56,7 +56,7 @@ const (
 // What a kernel can be launched with: DYN_KERNEL_MAX_BLOCKS and DYN_KERNEL_THREADS of kernels/device/call.h. Where an action
 // names no threads, a CTA has as many as do its share in one pass, from a quarter of these on (kernels/host/launch.c).
 const (
-	MaxCTAs    = 64
+	MaxCTAs    = 128
 	CTAThreads = 512 // at most
 
 	CTABytes = CTAThreads / 8 * 120 // of a call that a CTA covers in one pass: eight threads have a line of 120 bytes

@@ -15,7 +15,7 @@
 #define DYN_KERNEL_LAYOUT_NAME "layout2"
 
 #define DYN_KERNEL_MAX_RANKS 8
-#define DYN_KERNEL_MAX_BLOCKS 64
+#define DYN_KERNEL_MAX_BLOCKS 128
 #define DYN_KERNEL_THREADS 512 /* of a block, at most */
 
 #define DYN_LINE_BYTES 128 /* in memory; of these DYN_LINE_DATA are data: line.cuh */

@@ -3,7 +3,7 @@
  * Scratch memory: made, offered to peers by CUDA's handles for other processes, opened, and kept for later communicators.
  * Why handles and not NCCL's windows: docs/design.md, decision 27.
  *
- * A lane of it: flags of kernels in bulk, counters of calls and of barriers, in the first page; half of the rest are slots
+ * A lane of it: flags of kernels in bulk, counters of calls and of barriers, in the first pages; half of the rest are slots
  * for lines, the other half is for what goes in bulk, in as many rounds as it takes.
  */
 #include "lsa.h"
@@ -19,6 +19,7 @@
 #define FLAGS_BYTES (DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t))
 #define COUNTERS_BYTES (DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t))
 #define PAGE ((size_t)4096)
+#define HEAD_BYTES ((FLAGS_BYTES + 2 * COUNTERS_BYTES + PAGE - 1) / PAGE * PAGE)
 #define MIB ((size_t)1 << 20)
 #define WORDS_BYTES (PAGE + DYN_STAMPS * sizeof(struct dyn_stamp))
 #define DEFAULT_MIB 64
@@ -61,9 +62,9 @@ static size_t scratch_mib(void) {
   dyn_host_say("DYNAMICCL_SCRATCH_MIB=%s: want 1 to %d; taking %d", text, MOST_MIB, DEFAULT_MIB);
   return DEFAULT_MIB;
 }
-/* All ranks must agree on it: where one differs, none gets kernels (dyn_lsa_open). Two pages a lane come on top: the first,
- * and some for slots, so that they have a line more than a power of two, which a broadcast needs. */
-static size_t scratch_bytes(void) { return scratch_mib() * MIB + NUM_LANES * 2 * PAGE; }
+/* All ranks must agree on it: where one differs, none gets kernels (dyn_lsa_open). What comes on top: the first pages
+ * of a lane, and one for slots, so that they have a line more than a power of two, which a broadcast needs. */
+static size_t scratch_bytes(void) { return scratch_mib() * MIB + NUM_LANES * (HEAD_BYTES + PAGE); }
 
 static struct scratch *take_spare(dyn_context context, unsigned long long id, size_t bytes) {
   struct scratch *found = NULL;
@@ -125,7 +126,7 @@ static bool clear(const struct scratch *scratch) {
 }
 
 static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t bytes) {
-  size_t rest = bytes - 2 * PAGE, slots = 2 * lsa->nRanks;
+  size_t rest = bytes - HEAD_BYTES - PAGE, slots = 2 * lsa->nRanks;
   struct dyn_domain *d = &lane->domain;
   struct dyn_bulk *b = &lane->bulk;
   d->rank = (int32_t)lsa->rank;
@@ -134,8 +135,8 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
   b->packs = rest / 2 / (2 * slots) / DYN_BULK_BYTES;
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     char *base = (char *)(uintptr_t)lsa->bases[r] + at;
-    d->scratch[r] = base + PAGE;
-    b->memory[r] = base + PAGE + slots * d->lines * DYN_LINE_BYTES;
+    d->scratch[r] = base + HEAD_BYTES;
+    b->memory[r] = base + HEAD_BYTES + slots * d->lines * DYN_LINE_BYTES;
     b->flags[r] = (uint32_t *)base;
   }
   char *own = (char *)(uintptr_t)lsa->bases[lsa->rank] + at;

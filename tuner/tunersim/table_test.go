@@ -156,7 +156,7 @@ func TestReadTableRejects(t *testing.T) {
 		{"no kernel", row("AllReduce,1024,lsa,Ring,-,4,5"), "line 3: kernel"},
 		{"a kernel with a protocol", row("AllReduce,1024,lsa,oneshot,LL,4,5"), "line 3: path lsa has no algorithm and protocol"},
 		{"kernel of another path", row("AllReduce,1024,gin,oneshot,-,4,5"), "line 3: path gin"},
-		{"too many CTAs", row("AllReduce,1024,lsa,oneshot,-,65,5"), "at most 64 CTAs"},
+		{"too many CTAs", row("AllReduce,1024,lsa,oneshot,-,129,5"), "at most 128 CTAs"},
 		{"no CTAs", row("AllReduce,1024,lsa,oneshot,-,0,5"), "line 3: channels"},
 		{"one shot twice", row("AllReduce,1024,lsa,-,-,4,5\nm,2.28.9,4,2,socket,quiet,AllReduce,1024,lsa,oneshot,-,4,5"), "line 4: AllReduce 1024 bytes lsa/oneshot/4 is measured twice"},
 		{"default with channels", row("AllReduce,1024,default,-,-,4,5"), "path default has no other fields"},

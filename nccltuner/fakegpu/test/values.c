@@ -37,7 +37,7 @@ static struct step step_of(uint64_t seed, int nRanks) {
   s.stream = (int)((r = mixed(r)) % STREAMS);
   s.inPlace = (int)((r = mixed(r)) % 2);
   s.shift = (r = mixed(r)) % 3;
-  s.grid = 1 + (unsigned)((r = mixed(r)) % DYN_KERNEL_MAX_BLOCKS);
+  s.grid = 1 + (unsigned)((r = mixed(r)) % 64);
   s.block = 1 + (unsigned)((r = mixed(r)) % DYN_KERNEL_THREADS);
   if ((r = mixed(r)) % 4 == 0) s.grid = s.block = 1;
   size_t most = (r = mixed(r)) % 6 == 0 ? MOST : 200;
