@@ -30,7 +30,7 @@ static void launches(void) {
   MUST(cuModuleGetFunction(&function, alone.module, "oneShot_float"));
   MUST(launch(64, 1, 512, 1, 0, NULL));
   WANT(CUDA_ERROR_INVALID_VALUE, launch(0, 1, 512, 1, 0, NULL));
-  WANT(CUDA_ERROR_INVALID_VALUE, launch(65, 1, 512, 1, 0, NULL));
+  WANT(CUDA_ERROR_INVALID_VALUE, launch(129, 1, 512, 1, 0, NULL));
   WANT(CUDA_ERROR_INVALID_VALUE, launch(1, 2, 512, 1, 0, NULL));
   WANT(CUDA_ERROR_INVALID_VALUE, launch(1, 1, 0, 1, 0, NULL));
   WANT(CUDA_ERROR_INVALID_VALUE, launch(1, 1, 513, 1, 0, NULL));
