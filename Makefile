@@ -77,6 +77,10 @@ clean:
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+.PHONY: gpu-bundle
+gpu-bundle: ## all that the GPU scripts run, built here for a machine with GPUs, but neither Go nor a network; ARCH=sm_90
+	nccltuner/gputest/bundle.sh $(ARCH)
+
 .PHONY: gpu-test
 gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
 	nccltuner/gputest/run.sh

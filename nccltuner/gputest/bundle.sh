@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Everything that the GPU scripts run, built on a machine without a GPU for one that has neither Go nor a network:
+#   nccltuner/gputest/bundle.sh [ARCH, default sm_90]
+# leaves bin/, lib/ with the kernels of that architecture alone, and in .cache/gpu the CUDA programs, and says what to carry
+# beside the repository's files and how to call the scripts there.
+# libnccl.so.2 is not needed here: programs are linked with a library of its names, and find the real one where they run.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+arch=${1:-sm_90}
+[[ $arch == sm_* ]] || { echo "ARCH $arch: want sm_80, sm_90, sm_100, ..." >&2; exit 2; }
+nvcc=$(.ci/cuda --only-get)
+home=${NCCL_HOME:-$(dirname "$nvcc")/../../nccl}
+make -s all
+mkdir -p .cache/gpu/nccl
+names=$(grep -hoE '\bp?nccl[A-Z][A-Za-z0-9]*[[:space:]]*\(' "$home/include/nccl.h" "$home/include/nccl_device/core.h" | tr -d '( ' | sort -u)
+for name in $names; do echo "void $name(void) {}"; done | gcc -x c -w -fPIC -shared -Wl,-soname,libnccl.so.2 -o .cache/gpu/nccl/libnccl.so.2 -
+"$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -o lib/dynamiccl-kernels.fatbin kernels/kernels.cu
+build() { # PROGRAM SOURCE
+  "$nvcc" -std=c++17 -arch="$arch" -O2 -I"$home/include" -cudart static -o ".cache/gpu/$1" "$2" -L"$(dirname "$nvcc")/../lib" -L.cache/gpu/nccl \
+    -l:libnccl.so.2 -lpthread
+}
+for source in kernels/bench/*.cu; do build "$(basename "$source" .cu)" "$source"; done
+build mix nccltuner/gputest/mix.cu
+rm -r .cache/gpu/nccl
+git describe --always --dirty >.cache/gpu/commit
+du -shc bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu | sed 's/^/carry: /'
+cat <<'E3'
+There, in the repository's folder:
+  export COMMIT=$(cat .cache/gpu/commit) MIX_COMMIT=$(cat .cache/gpu/commit) MIX_BUILD=.cache/gpu
+  find .cache/gpu lib bin -exec touch {} +     # newer than their sources
+  LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
+  SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl
+  nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
+E3
