@@ -25,6 +25,14 @@ static unsigned unlisted; /* calls that found no room */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread unsigned own, ownUnlisted; /* of this thread; the address of the first one names it */
 
+/* The child of a fork makes nothing yet, whatever its parent's threads were doing. */
+static void forget_all(void) {
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  memset(makings, 0, sizeof makings);
+  unlisted = own = ownUnlisted = 0;
+}
+__attribute__((constructor)) static void begin(void) { pthread_atfork(NULL, NULL, forget_all); }
+
 void dyn_making_begins(void **comm, int nRanks, int rank) {
   int i = 0;
   pthread_mutex_lock(&lock);
