@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels of this folder beside NCCL, on the GPUs of one machine, a process a GPU:
- *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--no-symmetric] [--kernels FILE]
+ *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--selections] [--no-symmetric] [--kernels FILE]
  * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
  * graphs of 20 calls: median of 30 replays, largest over ranks; bytes are nccl-tests'. Both without either. --round: of 16 bytes, the
  * room of a part of what goes in bulk (default: as with 64 MiB of scratch memory). --grids: every number of CTAs and threads
@@ -10,6 +10,7 @@
  */
 #include "fused.cuh"
 #include "nccl.cuh"
+#include "selections.cuh"
 #include "stamps.cuh"
 
 constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001};
@@ -165,12 +166,18 @@ static void printNoWindows(const char *why) {
   printf("{\"figure\":\"lsa symmetric\",\"ranks\":%d,\"registered\":false,\"why\":\"%s\"}\n", numRanks, why);
 }
 
+static bool selections;
+
 static void timeAll(Rank &k, const std::vector<size_t> &sizes, bool symmetric, bool fused) {
   const Place plain = {comm, k.in, k.out, false};
   Place windows = {};
   std::string why = "--no-symmetric";
   if (symmetric) why.clear(), makeWindows(*std::max_element(sizes.begin(), sizes.end()), &windows, &why);
   if (rank == 0 && !windows.registered) printNoWindows(why.c_str());
+  if (selections) {
+    trySelections(k, sizes, plain, windows);
+    return;
+  }
   time(k, sizes, plain, windows);
   if (fused) timeFused(k), timeStamps(k);
 }
@@ -185,6 +192,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--time")) times = true;
     else if (!strcmp(argv[i], "--grids")) everyGrid = true;
     else if (!strcmp(argv[i], "--no-symmetric")) symmetric = false;
+    else if (!strcmp(argv[i], "--selections")) selections = times = true;
     else if (!strcmp(argv[i], "--kernels") && i + 1 < argc) kernels = argv[++i];
     else if (!strcmp(argv[i], "--round") && i + 1 < argc) roundPacks = strtoull(argv[++i], nullptr, 10);
     else if (!strcmp(argv[i], "--sizes") && i + 1 < argc) {

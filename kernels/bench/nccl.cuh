@@ -72,7 +72,8 @@ static void enqueueNccl(const Rank &k, const Place &p, Collective collective, si
 }
 
 /* One call, every element: those that are wrong on any rank. */
-static long checkNccl(const Rank &k, const Place &p, Collective collective, size_t bytes) {
+template <typename Enqueue>
+static long checkNccl(const Rank &k, const Place &p, Collective collective, size_t bytes, Enqueue enqueue) {
   using T = __nv_bfloat16;
   const bool sums = collective == kAllReduce || collective == kReduceScatter, gathers = collective == kAllGather;
   const size_t count = bytes / sizeof(T), part = count / numRanks, partBytes = part * sizeof(T);
@@ -81,7 +82,7 @@ static long checkNccl(const Rank &k, const Place &p, Collective collective, size
   CUDA(cudaMemsetAsync(p.out, 0xff, bytes, k.stream));
   if (sums) fill<T><<<32, 256, 0, k.stream>>>((T *)p.in, count, rank, Op::sum, seed);
   else fill<Byte><<<32, 256, 0, k.stream>>>((Byte *)p.in, gathers ? partBytes : partBytes * numRanks, rank, Op::sum, seed);
-  enqueueNccl(k, p, collective, bytes);
+  enqueue();
   if (collective == kAllReduce) verify<T><<<32, 256, 0, k.stream>>>((T *)p.out, count, 0, numRanks, Op::sum, seed, k.wrong);
   else if (sums) verify<T><<<32, 256, 0, k.stream>>>((T *)p.out, part, rank * part, numRanks, Op::sum, seed, k.wrong);
   else verifyMoved<<<32, 256, 0, k.stream>>>((Byte *)p.out, partBytes, numRanks, 0, gathers ? 0 : rank * partBytes, seed, k.wrong);
@@ -127,8 +128,9 @@ static std::string kernelsOf(cudaGraph_t graph) {
 }
 
 static void timeNccl(const Rank &k, const Place &p, Collective collective, size_t bytes) {
-  const long wrong = p.registered ? checkNccl(k, p, collective, bytes) : 0;
-  const cudaGraph_t graph = captured(k, [&] { enqueueNccl(k, p, collective, bytes); });
+  const auto enqueue = [&] { enqueueNccl(k, p, collective, bytes); };
+  const long wrong = p.registered ? checkNccl(k, p, collective, bytes, enqueue) : 0;
+  const cudaGraph_t graph = captured(k, enqueue);
   const std::string kernels = kernelsOf(graph);
   const double us = replayed(k, graph);
   if (rank != 0) return;
