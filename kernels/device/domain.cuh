@@ -30,7 +30,7 @@ constexpr int kMaxRanks = DYN_KERNEL_MAX_RANKS, kMaxBlocks = DYN_KERNEL_MAX_BLOC
 __device__ __forceinline__ uint32_t beginCall(const Domain &d) {
   awaitStream();
   uint32_t next = d.calls[blockIdx.x] + 1;
-  return next != 0 ? next : 2; /* 0 is what fresh memory holds, and halves go on to take turns */
+  return next != 0 ? next : 4; /* 0 is what fresh memory holds; halves and thirds go on to take turns */
 }
 
 /* Behind the block's last use of the scratch memory. */

@@ -132,7 +132,7 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
   d->rank = (int32_t)lsa->rank;
   d->nRanks = (int32_t)lsa->nRanks;
   d->lines = (rest / 2 + PAGE) / slots / DYN_LINE_BYTES;
-  b->packs = rest / 2 / (2 * slots) / DYN_BULK_BYTES;
+  b->packs = rest / 2 / dyn_bulk_bytes(1, (int)lsa->nRanks);
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     char *base = (char *)(uintptr_t)lsa->bases[r] + at;
     d->scratch[r] = base + HEAD_BYTES;
