@@ -7,9 +7,9 @@ import (
 	"dynamiccl/state"
 )
 
-// replayWindow is how many replays of a communicator are kept open. Ranks tell of theirs in bursts, up to a second apart, in
-// which the shortest kernels (3 us, one in 64 told) leave some 5,000.
-const replayWindow = 8192
+// replayWindow is how many replays of a communicator are kept open. Ranks tell of theirs twice a second, a second apart, and in
+// any order, of up to 256 at once and 1,024 in all (preload/replays.c, DYN_STAMPS).
+const replayWindow = 4096
 
 // replayCost is what one replay took.
 type replayCost struct{ signalNs, counterNs state.Ns }

@@ -139,7 +139,7 @@ func TestReplayJoinerOfRanksThatDiffer(t *testing.T) {
 
 // Ranks tell of half a second at once, one after the other; and of nothing for long, over half a round of numbers.
 func TestReplayJoinerOfBursts(t *testing.T) {
-	const ranks, burst = 4, 5000
+	const ranks, burst = 4, 2500
 	j, totals := replayJoiner{ranks: ranks}, ReplayTotals{}
 	joined, number := 0, uint32(math.MaxUint32-20*burst)
 	for range 10 {
