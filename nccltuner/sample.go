@@ -12,14 +12,16 @@ import (
 const (
 	maxSampleBytes = 1 << 50
 	maxSampleSeq   = 1 << 56 // as many epochs as a record can count
+	maxReplaySeq   = 1 << 32 // kernels in graphs are numbered modulo this
 )
 
-const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed | SampleLsa
+const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed | SampleLsa |
+	SampleReplayed
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
 	CommID      uint64
-	Seq         uint64 // getCollInfo call of the communicator; the profiler's own count when Unjoined
+	Seq         uint64 // getCollInfo call of the communicator; the profiler's own count when Unjoined; see Replayed
 	Bytes       uint64 // Invariant: > 0
 	StartNs     uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (host's when HostTimed); 0: not known
 	ClockNs     int64  // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
@@ -40,6 +42,9 @@ type Sample struct {
 	EntryCall   uint8  // EventTimed: of its plan entry, from 1, saturates; 0: it has none
 	Untimed     bool   // says what was asked for and, unless Captured, what ran
 	Captured    bool   // went into a CUDA graph
+	// Replayed: a CUDA graph ran our kernel again, which is no call. Seq is its number among the communicator's kernels in
+	// graphs, modulo 2^32; times are the kernel's own. Invariant: CounterNs <= SignalNs.
+	Replayed bool
 }
 
 // Reject says why a sample was not believed. Zero: it was.
@@ -52,9 +57,9 @@ const (
 	RejectBytes             // zero or huge
 	RejectSeq               // a call number that nobody can have reached
 	RejectAction            // an action word that this release does not know
-	RejectUnmeasured        // no time of remote visibility, or one where there should be none
+	RejectUnmeasured        // no time of remote visibility, or one where there should be none, or before local completion
 	RejectRank              // a rank outside the communicator
-	RejectFlags             // flags of another release
+	RejectFlags             // flags of another release, or that exclude each other
 
 	NumRejects
 )
@@ -77,20 +82,21 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	if !ok || cell.Bytes > maxSampleBytes {
 		return RejectBytes
 	}
-	if cell.Seq >= maxSampleSeq {
+	replayed := cell.Flags&SampleReplayed != 0
+	if cell.Seq >= maxSampleSeq || replayed && cell.Seq >= maxReplaySeq {
 		return RejectSeq
 	}
 	action, err := actions.FromWord(cell.Action)
 	if err != nil {
 		return RejectAction
 	}
-	if (cell.SignalNs == 0) != (cell.Flags&SampleUntimed != 0) {
+	if (cell.SignalNs == 0) != (cell.Flags&SampleUntimed != 0) || replayed && cell.CounterNs > cell.SignalNs {
 		return RejectUnmeasured
 	}
 	if cell.NRanks == 0 || cell.Rank < 0 || cell.Rank >= int32(cell.NRanks) {
 		return RejectRank
 	}
-	if cell.Flags&^knownSampleFlags != 0 {
+	if cell.Flags&^knownSampleFlags != 0 || replayed && cell.Flags != SampleReplayed|SampleLsa {
 		return RejectFlags
 	}
 	*out = Sample{
@@ -106,6 +112,7 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 		Made:       cell.Made, EntryCall: cell.EntryCall,
 		Untimed:  cell.Flags&SampleUntimed != 0,
 		Captured: cell.Flags&SampleCaptured != 0,
+		Replayed: replayed,
 	}
 	out.Ran = ran(cell)
 	return rejectNone

@@ -54,6 +54,18 @@ func TestDecodeSample(t *testing.T) {
 			c.Flags, c.SignalNs, c.Algorithm = SampleUntimed|SampleCaptured, 0, 255
 			w.SignalNs, w.Untimed, w.Captured, w.Ran = 0, true, true, actions.Action{}
 		}},
+		{"replayed", func(c *ABISample, w *Sample) {
+			replayOf(c)
+			w.Seq, w.PlanVersion, w.Replayed = 1<<32-1, 0, true
+			w.Action = actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}
+			w.Ran = actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 4}
+		}},
+		{"replayed, sent as late as received", func(c *ABISample, w *Sample) {
+			replayOf(c)
+			c.Seq, c.Algorithm, c.CounterNs, c.SignalNs = 0, NumKernels, math.MaxUint32, math.MaxUint32
+			w.Seq, w.PlanVersion, w.Replayed, w.CounterNs, w.SignalNs = 0, 0, true, math.MaxUint32, math.MaxUint32
+			w.Action, w.Ran = actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}, actions.Action{}
+		}},
 		{"first collective", func(c *ABISample, w *Sample) { c.Collective, w.Bucket.Collective = 0, actions.Broadcast }},
 		{"last rank", func(c *ABISample, w *Sample) { c.Rank, w.Rank = 7, 7 }},
 	} {
@@ -64,6 +76,13 @@ func TestDecodeSample(t *testing.T) {
 			t.Errorf("%s: %v, %+v, want %+v", c.name, reason, got, want)
 		}
 	}
+}
+
+// replayOf makes the sample one of a graph's replay, as the preload library does.
+func replayOf(c *ABISample) {
+	asked := actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}
+	c.Seq, c.PlanVersion, c.Action, c.Flags = 1<<32-1, 0, asked.Word(), SampleReplayed|SampleLsa
+	c.Algorithm, c.Protocol, c.Channels = KernelTwoShot, 0, 4
 }
 
 func TestDecodeSampleRejects(t *testing.T) {
@@ -86,7 +105,18 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
 		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleUntimed }, RejectUnmeasured}, // with a time
-		{func(c *ABISample) { c.Flags = 128 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = 256 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = SampleReplayed }, RejectFlags},
+		{func(c *ABISample) { replayOf(c); c.Flags |= SampleHostTimed }, RejectFlags},
+		{func(c *ABISample) { replayOf(c); c.Flags |= SampleCaptured }, RejectFlags},
+		{func(c *ABISample) { replayOf(c); c.Flags |= SampleEventTimed }, RejectFlags},
+		{func(c *ABISample) { replayOf(c); c.Flags |= SampleAggregated }, RejectFlags},
+		{func(c *ABISample) { replayOf(c); c.Flags |= SampleUnjoined }, RejectFlags},
+		{func(c *ABISample) { replayOf(c); c.Flags |= SampleUntimed }, RejectUnmeasured}, // with a time
+		{func(c *ABISample) { replayOf(c); c.Flags |= SampleUntimed; c.CounterNs, c.SignalNs = 0, 0 }, RejectFlags},
+		{func(c *ABISample) { replayOf(c); c.CounterNs, c.SignalNs = 0, 0 }, RejectUnmeasured},
+		{func(c *ABISample) { replayOf(c); c.CounterNs = c.SignalNs + 1 }, RejectUnmeasured},
+		{func(c *ABISample) { replayOf(c); c.Seq = 1 << 32 }, RejectSeq},
 	} {
 		cell := goodSample()
 		c.change(&cell)
@@ -117,6 +147,8 @@ func FuzzDecodeSample(f *testing.F) {
 	add(other)
 	other.Algorithm, other.Protocol, other.Flags = KernelBulk, 0, SampleLsa|SampleEventTimed
 	add(other)
+	replayOf(&other)
+	add(other)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var cell ABISample
 		copy((*[cellSize]byte)(unsafe.Pointer(&cell))[:], data)
@@ -137,6 +169,10 @@ func FuzzDecodeSample(f *testing.F) {
 			s.Ran.Path != actions.PathDefault && s.Ran.Path != actions.PathCollective && (s.Ran.Path != actions.PathLSA || cell.Flags&SampleLsa == 0) {
 			t.Errorf("%+v gave %+v", cell, s)
 		}
+		ours := s.Ran.Path == actions.PathDefault || s.Ran.Path == actions.PathLSA
+		if s.Replayed && (s.Untimed || s.Captured || s.HostTimed || s.EventTimed || s.CounterNs > s.SignalNs || s.Seq > math.MaxUint32 || !ours) {
+			t.Errorf("%+v gave a replay %+v", cell, s)
+		}
 	})
 }
 
@@ -148,5 +184,25 @@ func BenchmarkDecodeSample(b *testing.B) {
 		if decodeSample(&cell, &s) != rejectNone {
 			b.Fatal("rejected")
 		}
+	}
+}
+
+// A replay comes out of a ring as what it is, between calls; one that cannot be is counted with its reason.
+func TestReplaysInARing(t *testing.T) {
+	r := heapRing(t, 8)
+	replay := goodSample()
+	replayOf(&replay)
+	wrong := replay
+	wrong.Flags = SampleReplayed // none of our kernels
+	for _, s := range []*ABISample{sent(1), &replay, &wrong, sent(2)} {
+		put(r.abi, r.cells, s)
+	}
+	into := make([]Sample, 8)
+	n, err := r.Drain(into)
+	if err != nil || n != 3 || into[0].Replayed || !into[1].Replayed || into[2].Replayed || into[1].Seq != replay.Seq || into[2].Seq != 2 {
+		t.Errorf("%d samples, %v: %+v", n, err, into[:n])
+	}
+	if s, err := r.Stats(); err != nil || s.Rejected[RejectFlags] != 1 || s.Samples != 3 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -26,6 +26,7 @@ type comm struct {
 	every     int       // epochs between sampled ones, of the last plan
 	exposure  *exposure // nil: calls are charged what they take
 	tried     *bucket   // the last one that got trials
+	replays   *replays  // nil: no graph has told of one
 }
 
 func newComm(e CommJoined, reward Reward) *comm {

@@ -62,6 +62,8 @@ type Totals struct {
 	Unknown    uint64 `json:"unknown"`    // samples of communicators or buckets that are not known
 	Plans      uint64 `json:"plans"`
 	Alarms     uint64 `json:"alarms"`
+
+	Replays ReplayTotals `json:"replays"` // of our kernels in CUDA graphs, which are no calls: nowhere else in here
 }
 
 func (t *Totals) addJoiner(j *joiner) {
@@ -137,6 +139,8 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 	switch e := e.(type) {
 	case *Sample:
 		c.sample(nowNs, e)
+	case *Replay:
+		c.replay(nowNs, e)
 	case CommJoined:
 		c.joined(e)
 	case CommLeft:

@@ -39,7 +39,8 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || m&MarkOf(a) != 0
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, Advised, Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, Advised,
+// Tick.
 type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.
@@ -102,6 +103,19 @@ type Sample struct {
 	EventTimed bool // by CUDA events around the call: the launch is in it, and its end is the call's
 }
 
+// Replay is one of our kernels that a CUDA graph ran again, on one rank. A pointer is the event, as with Sample.
+type Replay struct {
+	Comm      CommID
+	Number    uint32 // among the communicator's kernels in graphs, the same on all ranks; wraps
+	Rank      int32
+	Bucket    state.Bucket
+	Bytes     uint64
+	Action    actions.Action // that was captured
+	Ran       actions.Action // PathDefault: not known
+	CounterNs state.Ns       // of the kernel's own time, since it began: its sends are issued; 0: not measured
+	SignalNs  state.Ns       // all data of its peers is there
+}
+
 // Advised gives choices from outside (an imported file) to a communicator: starting points that must still be measured
 // better than NCCL's default before they stay.
 type Advised struct {
@@ -118,6 +132,7 @@ func (KernelsOpen) event() {}
 func (Marks) event()       {}
 func (Published) event()   {}
 func (*Sample) event()     {}
+func (*Replay) event()     {}
 func (Advised) event()     {}
 func (Tick) event()        {}
 

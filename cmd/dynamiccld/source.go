@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -12,6 +13,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
+	"dynamiccl/state"
 )
 
 // source is where a command takes its buckets from: a live daemon, or a store file.
@@ -72,6 +74,28 @@ func (a *app) buckets(ctx context.Context, s source) (all []control.Bucket, from
 		all, err = onlyComm(all, s.comm)
 	}
 	return all, "daemon of " + cfg.Dir, err
+}
+
+// replays gives what CUDA graphs of a live daemon's communicators hold of a bucket.
+func (a *app) replays(ctx context.Context, s source, want state.Bucket) ([]control.Replay, error) {
+	if s.store != "" {
+		return nil, nil
+	}
+	client, _, err := a.client(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	all, err := client.Replays(ctx)
+	if err != nil {
+		return nil, err
+	}
+	comm := ""
+	if s.comm != "" {
+		if comm, err = control.ParseCommID(s.comm); err != nil {
+			return nil, usageError(err)
+		}
+	}
+	return slices.DeleteFunc(all, func(r control.Replay) bool { return r.Bucket != want || comm != "" && r.Comm != comm }), nil
 }
 
 // client asks the daemon of --dir; without the flag it follows the same settings as serve.

@@ -21,6 +21,7 @@ type whyReport struct {
 	Collective string           `json:"collective"`
 	Bytes      uint64           `json:"bytes"`
 	Answers    []control.Bucket `json:"answers"`
+	Graphs     []control.Replay `json:"graphs,omitempty"` // what CUDA graphs hold of it
 	Reason     string           `json:"reason,omitempty"` // why there are no answers
 }
 
@@ -32,9 +33,10 @@ func (a *app) whyCommand() *cobra.Command {
 		Short: "Explain the choice for a collective and size",
 		Long: `Explain what is chosen for a collective of a size: since when, how much faster than
 NCCL's default it is measured (with the 95% interval), what else was tried at which
-cost, and the last diagnosis. COLLECTIVE is Broadcast, Reduce, AllGather, ReduceScatter
-or AllReduce, in any case. BYTES may have a suffix K, M, G (or KiB, ...), powers of 1024,
-and is what NCCL passes to a tuner plugin.`,
+cost, and the last diagnosis; and what our kernels take in the CUDA graphs that hold them.
+COLLECTIVE is Broadcast, Reduce, AllGather, ReduceScatter or AllReduce, in any case. BYTES
+may have a suffix K, M, G (or KiB, ...), powers of 1024, and is what NCCL passes to a tuner
+plugin.`,
 		Example: `  dynamiccld why AllReduce 64KiB
   dynamiccld why allgather 4M --comm 7f3a52c1009be011
   dynamiccld why reduce_scatter 65536 --store /var/lib/dynamiccl/store.db --json`,
@@ -63,7 +65,10 @@ and is what NCCL passes to a tuner plugin.`,
 					report.Answers = append(report.Answers, b)
 				}
 			}
-			if len(report.Answers) == 0 {
+			if report.Graphs, err = a.replays(cmd.Context(), from, want); err != nil {
+				return err
+			}
+			if len(report.Answers)+len(report.Graphs) == 0 {
 				report.Reason = reason(want, all, name, from)
 			}
 			return a.writeWhy(report, asJSON)
@@ -97,19 +102,31 @@ func (a *app) writeWhy(report whyReport, asJSON bool) error {
 			return err
 		}
 	} else {
-		for i, b := range report.Answers {
+		for i, b := range explained(report) {
 			if i > 0 {
 				fmt.Fprintln(a.stdout)
 			}
-			if err := render.Why(a.stdout, b, a.now()); err != nil {
+			own := slices.DeleteFunc(slices.Clone(report.Graphs), func(r control.Replay) bool { return r.Comm != b.Comm })
+			if err := render.Why(a.stdout, b, own, a.now()); err != nil {
 				return err
 			}
 		}
 	}
-	if len(report.Answers) == 0 {
+	if report.Reason != "" {
 		return &exitError{exitUnknown, errors.New(report.Reason)}
 	}
 	return nil
+}
+
+// explained are the answers, and what stands for one where graphs alone have this size: then nothing is chosen for calls.
+func explained(report whyReport) []control.Bucket {
+	all := slices.Clone(report.Answers)
+	for _, r := range report.Graphs {
+		if !slices.ContainsFunc(all, func(b control.Bucket) bool { return b.Comm == r.Comm }) {
+			all = append(all, control.BucketOf(r))
+		}
+	}
+	return all
 }
 
 // reason says why nothing is known and what would change that.

@@ -14,6 +14,7 @@ type Backend interface {
 	Status(ctx context.Context) (Status, error)
 	Buckets(ctx context.Context) ([]tuner.BucketView, error)
 	Findings(ctx context.Context) ([]tuner.Finding, error)
+	Replays(ctx context.Context) ([]tuner.ReplayView, error)
 	// Ran shows what the communicators of one `dynamiccld run` did so far, those that are gone included.
 	Ran(ctx context.Context, run uint64) (RunView, error)
 	// Import takes rules over as starting points. They were validated; an error means that none was taken.
@@ -66,6 +67,8 @@ type Status struct {
 	Decisions    uint64 `json:"decisions"`    // getCollInfo calls of all communicators so far, as ranks report them
 	Ignored      uint64 `json:"ignored"`      // planned actions that NCCL marked -1 after all
 	Publications uint64 `json:"publications"` // plans written into records
+
+	Graphs *Graphs `json:"graphs,omitempty"` // nil: no CUDA graph has run one of our kernels
 
 	Core          tuner.Totals      `json:"core"`
 	FindingCounts map[string]uint64 `json:"findings"` // by diagnosis, since the start

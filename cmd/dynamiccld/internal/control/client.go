@@ -63,10 +63,14 @@ func (c *Client) Buckets(ctx context.Context) (b []Bucket, err error) {
 func (c *Client) identify(b []Bucket) (err error) {
 	for i := range b {
 		if b[i].Bucket, err = b[i].bucket(); err != nil {
-			return fmt.Errorf("daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
+			return c.otherVersion(err)
 		}
 	}
 	return nil
+}
+
+func (c *Client) otherVersion(err error) error {
+	return fmt.Errorf("daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
 }
 
 // Findings are the newest things that the daemon noticed, oldest first.

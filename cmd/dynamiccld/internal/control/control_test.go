@@ -101,6 +101,17 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil || len(found) != 2 || !found[1].At.Equal(fakebackend.Now.Add(-10*time.Second)) || found[1].Diagnosis != "slow-rank" {
 		t.Errorf("findings %+v, %v", found, err)
 	}
+	graphs, err := c.Replays(ctx)
+	if err != nil || len(graphs) != 3 || graphs[0].Counter != nil || graphs[0].Changed != nil || st.Graphs == nil || *st.Graphs != (control.Graphs{Replays: 1040, Choices: 3, Changed: 1}) {
+		t.Fatalf("graphs %+v, %v, in short %+v", graphs, err, st.Graphs)
+	}
+	if g := graphs[2]; g.Comm != first.Comm || g.Collective != "AllReduce" || g.Bytes != 96<<10 || g.Bucket != buckets[1].Bucket || g.Choice != "lsa/twoshot/16" ||
+		g.Replays != 100 || g.NCCLVersion != "2.30.7" || g.Signal.MedianNs != 4410 || g.Counter.MedianNs != 1700 || !g.Last.Equal(fakebackend.Now.Add(-3*time.Second)) {
+		t.Errorf("last choice in graphs %+v", g)
+	}
+	if g := graphs[1].Changed; g == nil || !g.At.Equal(fakebackend.Now.Add(-10*time.Minute)) || g.Signal != (control.Change{BeforeNs: 3610, AfterNs: 3980}) || g.Counter == nil {
+		t.Errorf("change %+v", g)
+	}
 	n, err := c.Import(ctx, "allreduce,0,65536,tree,simple,2,1,-1,-1,1\n")
 	if err != nil || n.Rules != 1 || len(b.Imported()) != 1 || b.Imported()[0].RegBuff != 1 {
 		t.Errorf("import %+v, %v, backend has %+v", n, err, b.Imported())
@@ -129,6 +140,7 @@ func TestBackendErrors(t *testing.T) {
 		"status":   func() error { _, err := c.Status(ctx); return err },
 		"buckets":  func() error { _, err := c.Buckets(ctx); return err },
 		"findings": func() error { _, err := c.Findings(ctx); return err },
+		"replays":  func() error { _, err := c.Replays(ctx); return err },
 		"import":   func() error { _, err := c.Import(ctx, "allreduce,0,1,ring,simple,2,1,-1\n"); return err },
 	} {
 		refused := new(control.Error)

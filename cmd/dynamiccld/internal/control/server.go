@@ -89,6 +89,7 @@ func (s *Server) AddReadOnly(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/status", s.view(s.status))
 	mux.HandleFunc("GET /v1/buckets", s.view(s.buckets))
 	mux.HandleFunc("GET /v1/findings", s.view(s.findings))
+	mux.HandleFunc("GET /v1/replays", s.view(s.replays))
 }
 
 type connKey struct{}

@@ -53,6 +53,12 @@ func TestSenselessViews(t *testing.T) {
 		if _, err := json.Marshal(FromLearned(l)); err != nil {
 			t.Errorf("learned %v: %v", x, err)
 		}
+		cost, change := tuner.ReplayCost{MedianNs: x, MeanNs: x}, agents.Change{BeforeNs: x, AfterNs: x}
+		r := tuner.ReplayView{Bucket: v.Bucket, Choice: v.Choice, FirstNs: math.MinInt64, LastNs: math.MaxInt64, Signal: cost, Counter: cost, Changes: 1,
+			Changed: tuner.ReplayChange{AtNs: math.MaxInt64, Signal: change, Counter: change}}
+		if _, err := json.Marshal(FromReplays(r, 1, time.Unix(1, 0))); err != nil {
+			t.Errorf("replays %v: %v", x, err)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ type captured struct {
 }
 
 // capture counts a captured call of one rank. The communicator may not be known yet: programs capture right after they
-// have made it. What the call costs is never told: its graph's kernels are not timed.
+// have made it. What the call costs only our kernels tell, when the graph runs them (tuner.Replay): NCCL's in graphs are not timed.
 func (d *Daemon) capture(s *nccltuner.Sample) {
 	id := tuner.CommID(s.CommID)
 	counts := d.captured[id]

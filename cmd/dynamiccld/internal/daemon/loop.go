@@ -136,10 +136,12 @@ func (d *Daemon) sample(s *nccltuner.Sample) {
 	if s.Captured {
 		d.capture(s)
 	}
-	if !sampled.Event(s, &d.event) {
-		return
+	switch {
+	case sampled.Replay(s, &d.replay):
+		d.stepAt(d.batchNow, &d.replay)
+	case sampled.Event(s, &d.event):
+		d.stepAt(d.batchNow, &d.event)
 	}
-	d.stepAt(d.batchNow, &d.event)
 }
 
 // step feeds the core and does what it asks.

@@ -22,6 +22,7 @@ type Backend struct {
 	state    control.Status
 	views    []tuner.BucketView
 	findings []tuner.Finding
+	replays  []tuner.ReplayView
 	imported []actions.Rule
 	err      error
 	block    bool
@@ -63,6 +64,11 @@ func (b *Backend) Buckets(ctx context.Context) ([]tuner.BucketView, error) {
 // Findings implements control.Backend.
 func (b *Backend) Findings(ctx context.Context) ([]tuner.Finding, error) {
 	return b.findings, b.answer(ctx)
+}
+
+// Replays implements control.Backend.
+func (b *Backend) Replays(ctx context.Context) ([]tuner.ReplayView, error) {
+	return b.replays, b.answer(ctx)
 }
 
 // Ran implements control.Backend: every run is said to own all communicators.
@@ -123,11 +129,33 @@ func Busy() *Backend {
 		{Comm: 0xc0ffee, Shape: state.Shape{Ranks: 4, Nodes: 2}, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Choice: actions.Default,
 			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 10, Note: "not tuned: 2 of 4 ranks are on this host"},
 	}
+	b.replays = graphs()
+	b.state.Graphs = control.GraphsOf(b.replays)
+	b.state.Core.Replays = tuner.ReplayTotals{Samples: 8_400, Joined: 1_040, Incomplete: 3, Late: 5, Alarms: 2, Changes: 1}
 	b.findings = []tuner.Finding{
 		{Comm: 0xdeadbeef, Bucket: b.views[1].Bucket, AtNs: ns(110 * time.Minute), Diagnosis: agents.DiagnosisCongestion, Text: "costs grow with bytes, 1.31x at 64 KiB"},
 		{Comm: 0xdeadbeef, Bucket: b.views[2].Bucket, AtNs: ns(119*time.Minute + 50*time.Second), Diagnosis: agents.DiagnosisSlowRank, Text: "rank 3 is late by 40 us in 31 of 32 calls"},
 	}
 	return b
+}
+
+// graphs hold two choices of one size, of which one's cost has changed, and one of a size that no call outside of graphs has.
+func graphs() []tuner.ReplayView {
+	us := func(signal, counter float64) (s, c tuner.ReplayCost) {
+		return tuner.ReplayCost{MedianNs: 1e3 * signal, MeanNs: 1e3 * signal * 1.01}, tuner.ReplayCost{MedianNs: 1e3 * counter, MeanNs: 1e3 * counter * 1.01}
+	}
+	view := func(c actions.Collective, bytes uint64, choice string, replays uint64, signal, counter float64) tuner.ReplayView {
+		bucket, _ := state.BucketOf(c, bytes)
+		v := tuner.ReplayView{Comm: 0xdeadbeef, Shape: shape8, Bucket: bucket, Bytes: bytes, Choice: action(choice), Replays: replays,
+			FirstNs: ns(30 * time.Minute), LastNs: ns(2*time.Hour - 3*time.Second)}
+		v.Signal, v.Counter = us(signal, counter)
+		return v
+	}
+	gather, changed := view(actions.AllGather, 8<<10, "lsa/oneshot/1", 40, 3.02, 0), view(actions.AllReduce, 64<<10, "lsa/oneshot/4", 900, 3.98, 2.1)
+	changed.Changes = 1
+	changed.Changed = tuner.ReplayChange{AtNs: ns(110 * time.Minute), Signal: agents.Change{BeforeNs: 3_610, AfterNs: 3_980},
+		Counter: agents.Change{BeforeNs: 2_000, AfterNs: 2_100}}
+	return []tuner.ReplayView{gather, changed, view(actions.AllReduce, 96<<10, "lsa/twoshot/16", 100, 4.41, 1.7)}
 }
 
 var shape8 = state.Shape{Ranks: 8, Nodes: 1, Transport: "nvlink"}

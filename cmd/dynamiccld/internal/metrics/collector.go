@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dynamiccl/actions"
 	"dynamiccl/agents"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/version"
@@ -39,6 +40,10 @@ func (ch emit) gauge(d *prometheus.Desc, v float64, labels ...string) {
 
 func (ch emit) counter(d *prometheus.Desc, v uint64, labels ...string) {
 	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func (ch emit) seconds(d *prometheus.Desc, ns uint64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(ns)/1e9, labels...)
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
@@ -83,6 +88,7 @@ func (ch emit) daemon(st control.Status) {
 	for d := agents.DiagnosisNone; d <= agents.DiagnosisUnknown; d++ {
 		ch.counter(findings, st.FindingCounts[d.String()], d.String())
 	}
+	ch.graphs(st.Core.Replays)
 	tuned := 0
 	for _, c := range st.Comms {
 		if c.Active {
@@ -91,6 +97,22 @@ func (ch emit) daemon(st control.Status) {
 	}
 	ch.gauge(communicators, float64(tuned), "tuned")
 	ch.gauge(communicators, float64(len(st.Comms)-tuned), "passthrough")
+}
+
+// graphs tells of all collectives from the start, as findings are.
+func (ch emit) graphs(t tuner.ReplayTotals) {
+	for c := range actions.Collective(actions.NumCollectives) {
+		sums := t.By[c]
+		ch.counter(graphReplays, sums.Replays, c.String())
+		ch.seconds(graphSeconds, sums.SignalNs, c.String(), "signal")
+		ch.seconds(graphSeconds, sums.CounterNs, c.String(), "counter")
+		ch.counter(graphChanges, sums.Changes, c.String())
+	}
+	ch.counter(graphRejected, t.Incomplete, "incomplete")
+	ch.counter(graphRejected, t.Disagreed, "disagreed")
+	ch.counter(graphRejected, t.Unkept, "unkept")
+	ch.counter(graphSamples, t.Late, "late")
+	ch.counter(graphSamples, t.Unknown, "unknown")
 }
 
 func truth(b bool) float64 {

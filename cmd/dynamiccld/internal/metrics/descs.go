@@ -27,6 +27,12 @@ var (
 	alarms       = desc("alarms_total", "Changes that the detector found.")
 	findings     = desc("findings_total", "Findings by diagnosis.", "diagnosis")
 
+	graphReplays  = desc("graph_replays_total", "Replays of our kernels in CUDA graphs that all ranks told of, about one in 64.", "collective")
+	graphSeconds  = desc("graph_replays_seconds_total", "Time that these replays took: until the data is there (signal), until it is sent (counter).", "collective", "latency")
+	graphChanges  = desc("graph_replay_changes_total", "Changes of what replays take.", "collective")
+	graphRejected = desc("graph_replays_rejected_total", "Replays that are no measurement of a choice.", "reason")
+	graphSamples  = desc("graph_samples_rejected_total", "Samples of replays that fit none or nothing known.", "reason")
+
 	communicators = desc("communicators", "Communicators alive, by whether they are tuned or pass through.", "state")
 	omitted       = desc("communicators_omitted", "Communicators alive without series of their own, because there are too many.")
 	buckets       = desc("buckets", "Size buckets seen, by what is done with them.", "collective", "state")
@@ -43,5 +49,5 @@ var (
 
 var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
 	samples, samplesDropped, samplesUnjoined, samplesRejected, groups, groupsRejected,
-	decisions, ignored, plans, publications, alarms, findings, communicators, omitted, buckets, speedUp,
+	decisions, ignored, plans, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples, communicators, omitted, buckets, speedUp,
 	commRanks, commJoined, commEpoch, commPlan, commSpeedUp, commAlarm, commState}

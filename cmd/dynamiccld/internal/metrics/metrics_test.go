@@ -53,9 +53,11 @@ func sampleBackend() *fakeBackend {
 	first.CusumSignal, first.Diagnosis = 0.5, agents.DiagnosisCongestion
 	second := view(0xbeef, actions.AllReduce, 20, "default", 30_000, 1, 100)
 	second.CusumCounter, second.Exploring = 0.25, true
+	replays := tuner.ReplayTotals{Joined: 300, Incomplete: 4, Disagreed: 1, Late: 9}
+	replays.By[actions.AllReduce] = tuner.ReplaySums{Replays: 300, SignalNs: 1_500_000, CounterNs: 600_000, Changes: 2}
 	return &fakeBackend{
 		status: control.Status{StartedAt: time.Unix(1_700_000_000, 0), StoreState: "ok", Samples: 11, Dropped: 2, Unjoined: 3,
-			Decisions: 4000, Ignored: 5, Publications: 6, Core: tuner.Totals{Groups: 7, Late: 1, Alarms: 8, Plans: 9},
+			Decisions: 4000, Ignored: 5, Publications: 6, Core: tuner.Totals{Groups: 7, Late: 1, Alarms: 8, Plans: 9, Replays: replays},
 			FindingCounts: map[string]uint64{"congestion": 2},
 			Comms: []control.CommStatus{{ID: "000000000000beef", Ranks: 8, RanksJoined: 8, Active: true, Epoch: 12, PlanVersion: 3},
 				{ID: "000000000000cafe", Ranks: 4, RanksJoined: 1}}},
@@ -101,6 +103,15 @@ dynamiccl_communicator_speedup_ratio{collective="AllReduce",comm="000000000000be
 # TYPE dynamiccl_communicators gauge
 dynamiccl_communicators{state="passthrough"} 1
 dynamiccl_communicators{state="tuned"} 1
+# HELP dynamiccl_graph_replays_rejected_total Replays that are no measurement of a choice.
+# TYPE dynamiccl_graph_replays_rejected_total counter
+dynamiccl_graph_replays_rejected_total{reason="disagreed"} 1
+dynamiccl_graph_replays_rejected_total{reason="incomplete"} 4
+dynamiccl_graph_replays_rejected_total{reason="unkept"} 0
+# HELP dynamiccl_graph_samples_rejected_total Samples of replays that fit none or nothing known.
+# TYPE dynamiccl_graph_samples_rejected_total counter
+dynamiccl_graph_samples_rejected_total{reason="late"} 9
+dynamiccl_graph_samples_rejected_total{reason="unknown"} 0
 # HELP dynamiccl_samples_dropped_total Samples that ranks dropped because a ring was full.
 # TYPE dynamiccl_samples_dropped_total counter
 dynamiccl_samples_dropped_total 2
@@ -109,9 +120,22 @@ dynamiccl_samples_dropped_total 2
 dynamiccl_speedup_ratio{collective="AllReduce"} 1.5
 `
 	err := testutil.CollectAndCompare(collectorOf(sampleBackend()), strings.NewReader(want), "dynamiccl_communicator_detector_ratio",
-		"dynamiccl_communicator_speedup_ratio", "dynamiccl_communicators", "dynamiccl_samples_dropped_total", "dynamiccl_speedup_ratio")
+		"dynamiccl_communicator_speedup_ratio", "dynamiccl_communicators", "dynamiccl_graph_replays_rejected_total", "dynamiccl_graph_samples_rejected_total",
+		"dynamiccl_samples_dropped_total", "dynamiccl_speedup_ratio")
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Replays have a series for every collective from the start.
+func TestReplays(t *testing.T) {
+	body := get(t, sampleBackend(), "/metrics").Body.String()
+	for _, line := range []string{`replays_total{collective="AllReduce"} 300`, `replays_total{collective="AllToAll"} 0`, `replay_changes_total{collective="AllReduce"} 2`,
+		`replays_seconds_total{collective="AllReduce",latency="signal"} 0.0015`, `replays_seconds_total{collective="AllReduce",latency="counter"} 0.0006`,
+		`replays_seconds_total{collective="Broadcast",latency="signal"} 0`} {
+		if !strings.Contains(body, "dynamiccl_graph_"+line+"\n") {
+			t.Errorf("%s is not in\n%s", line, body)
+		}
 	}
 }
 

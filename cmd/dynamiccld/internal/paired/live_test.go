@@ -78,15 +78,41 @@ func TestLiveGain(t *testing.T) {
 	}
 }
 
-// Path is learnt like any other choice: our kernels where they are faster, NCCL where it is, and every element right.
-func TestLiveKernels(t *testing.T) {
+// newKernels is a machine whose ranks can run our kernels, which take 4 us and more.
+func newKernels(t *testing.T, table string) *machine {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "kernels.fatbin")
 	if err := os.WriteFile(file, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
 		t.Fatal(err)
 	}
-	const table = "h200x4-nvlink-quiet"
-	m := newMachine(t, table, "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_KERNELS="+file, "DYNAMICCL_SCRATCH_MIB=16", "FAKEGPU_KERNEL_US=4", "FAKEGPU_KERNEL_GBS=20",
+	return newMachine(t, table, "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_KERNELS="+file, "DYNAMICCL_SCRATCH_MIB=16", "FAKEGPU_KERNEL_US=4", "FAKEGPU_KERNEL_GBS=20",
 		"NCCL_SYM_NOWIN_ENABLE=0")
+}
+
+// Graphs hold what an earlier run learnt, and the daemon hears from all ranks what our kernels take when they are replayed.
+func TestLiveReplays(t *testing.T) {
+	m := newKernels(t, "h200x4-nvlink-quiet")
+	for _, args := range [][]string{{"--out", "eager.jsonl", "--explore-budget", "30%"}, {"--time", "graph"}} {
+		if said, code := m.bench("", 0, append(args, "--arms", "plain,run", "--collectives", "AllGather", "--sizes", "1K,4K", "--phases", "quiet:2s", "--min-rounds", "80",
+			"--calls", "20", "--store", "learnt.db")...); code != 0 {
+			t.Fatalf("exit code %d\n%s", code, said)
+		}
+	}
+	d := m.read().end.Daemons["run"]
+	if d == nil || d.Error != "" || d.Status.Graphs == nil {
+		t.Fatalf("what the daemon says: %+v", d)
+	}
+	// All ranks number their kernels alike: what one tells of, all do, but for what they told of last.
+	g, r := d.Status.Graphs, d.Status.Core.Replays
+	if g.Choices != 2 || g.Replays != r.Joined || r.Joined < 20 || r.Samples < 4*r.Joined || r.Samples > 5*r.Joined || r.Late+r.Disagreed+r.Unknown+r.Unkept > 0 {
+		t.Errorf("%+v, %+v", g, r)
+	}
+}
+
+// Path is learnt like any other choice: our kernels where they are faster, NCCL where it is, and every element right.
+func TestLiveKernels(t *testing.T) {
+	const table = "h200x4-nvlink-quiet"
+	m := newKernels(t, table)
 	said, code := m.bench("", 0, "--arms", "plain,run,run+DYNAMICCL_NO_KERNELS=1", "--collectives", "AllReduce,AllGather,AllToAll", "--sizes", "1K,1M", "--phases", "quiet:2s", "--min-rounds", "100",
 		"--explore-budget", "30%", "--calls", "20")
 	if code != 0 {

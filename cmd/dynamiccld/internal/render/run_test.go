@@ -63,7 +63,7 @@ func TestRunSaysTheReward(t *testing.T) {
 		t.Errorf("no reason:\n%s", got)
 	}
 	var why strings.Builder
-	if err := Why(&why, b, time.Unix(0, 0)); err != nil || !strings.Contains(why.String(), "exposed: times are what a call adds") {
+	if err := Why(&why, b, nil, time.Unix(0, 0)); err != nil || !strings.Contains(why.String(), "exposed: times are what a call adds") {
 		t.Errorf("%v\n%s", err, why.String())
 	}
 }

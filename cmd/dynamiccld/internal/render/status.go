@@ -33,6 +33,9 @@ func Status(w io.Writer, r StatusReport, now time.Time) error {
 	fmt.Fprintf(t, "learner\t%s\n", learner)
 	fmt.Fprintf(t, "samples\t%d read, %d dropped by full rings, %d that match no call\n", st.Samples, st.Dropped, st.Unjoined)
 	fmt.Fprintf(t, "calls\t%d decided, %d plans published, %d actions that NCCL ruled out\n", st.Decisions, st.Publications, st.Ignored)
+	if g := st.Graphs; g != nil {
+		fmt.Fprintf(t, "graphs\t%d replays seen of %s, %d changed\n", g.Replays, units.Count(g.Choices, "choice"), g.Changed)
+	}
 	fmt.Fprintf(t, "findings\t%s\n", counts(st.FindingCounts))
 	if err := t.Flush(); err != nil {
 		return err

@@ -10,13 +10,16 @@ import (
 	"dynamiccl/state"
 )
 
-// Why explains the choice of one bucket.
-func Why(w io.Writer, b control.Bucket, now time.Time) error {
+// Why explains the choice of one bucket, and what CUDA graphs hold of it.
+func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) error {
 	sizes := state.FormatBytes(b.MinBytes) + " and more"
 	if b.MaxBytes != 0 {
 		sizes = fmt.Sprintf("%s to %s", state.FormatBytes(b.MinBytes), state.FormatBytes(b.MaxBytes+1))
 	}
 	fmt.Fprintf(w, "%s of %s on %s\n", b.Collective, sizes, owner(b))
+	if b.Choice == "" {
+		return writeGraphs(w, graphs, now)
+	}
 	t := columns(w)
 	fmt.Fprintf(t, "  choice\t%s\n", choice(b, now))
 	fmt.Fprintf(t, "  advantage\t%s\n", advantage(b))
@@ -36,7 +39,10 @@ func Why(w io.Writer, b control.Bucket, now time.Time) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return writeTried(w, b)
+	if err := writeTried(w, b); err != nil {
+		return err
+	}
+	return writeGraphs(w, graphs, now)
 }
 
 // rewardMeans says what times are where they are not the calls' own.

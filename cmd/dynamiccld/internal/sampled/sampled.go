@@ -6,15 +6,25 @@ import (
 	"dynamiccl/tuner"
 )
 
-// Event gives the core's event of a sample; false: it says nothing of a cost, for it has no call number and joins no
-// group, or no times.
+// Event gives the core's event of a call's sample; false: it is of a graph's replay, or says nothing of a cost, for it has no
+// call number and joins no group, or no times.
 func Event(s *nccltuner.Sample, out *tuner.Sample) bool {
-	if s.Unjoined || s.Untimed {
+	if s.Unjoined || s.Untimed || s.Replayed {
 		return false
 	}
 	*out = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes, Plan: s.PlanVersion,
 		StartNs: s.StartNs, ClockNs: s.ClockNs, RecvNs: s.RecvNs, CounterNs: s.CounterNs, SignalNs: s.SignalNs,
 		Action: s.Action, Ran: s.Ran, Aggregated: s.Aggregated, HostTimed: s.HostTimed, EventTimed: s.EventTimed,
 		Made: s.Made, EntryCall: s.EntryCall}
+	return true
+}
+
+// Replay gives the core's event of a replay's sample; false: it is a call's.
+func Replay(s *nccltuner.Sample, out *tuner.Replay) bool {
+	if !s.Replayed {
+		return false
+	}
+	*out = tuner.Replay{Comm: tuner.CommID(s.CommID), Number: uint32(s.Seq), Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes,
+		Action: s.Action, Ran: s.Ran, CounterNs: s.CounterNs, SignalNs: s.SignalNs}
 	return true
 }
