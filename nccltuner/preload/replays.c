@@ -6,7 +6,7 @@
 #include "../plugin/ring.h"
 #include "device.h"
 
-#define AT_ONCE 256 /* more wait for the next look */
+#define AT_ONCE 1024 /* as many as kernels leave (DYN_STAMPS): none has to wait for the next look, when it may be gone */
 #define SILENT_NS UINT64_C(2000000000)
 
 extern struct dyn_preload dynamiccl_preload;
