@@ -59,6 +59,7 @@ struct dyn_replay {
   int collective;
   uint64_t bytes;
   uint32_t action;
+  unsigned ctas; /* that ran */
   uint32_t counterNs, signalNs; /* since it began; saturate */
 };
 /* Those that were not told before: up to so many, and how many. One thread at a time. */

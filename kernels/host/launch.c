@@ -123,7 +123,7 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream)
 }
 
 static int launch_captured(struct dyn_lsa *lsa, struct launch *l, void *stream, uint64_t captureId) {
-  if (l->work != NULL) l->call.tag = dyn_tag_of(lsa, l->work, l->action);
+  if (l->work != NULL) l->call.tag = dyn_tag_of(lsa, l->work, l->action, l->ctas);
   l->call.stamps = lsa->scratch->stamps;
   int error = dyn_graph_before(lsa, stream, captureId);
   if (error == 0) error = launch(lsa, LANE_GRAPHS, l, stream);

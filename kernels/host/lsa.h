@@ -41,6 +41,7 @@ struct tag {
   int collective;
   uint64_t bytes;
   uint32_t action;
+  unsigned ctas;
 };
 #define MAX_TAGS 512 /* more are not stamped */
 
@@ -69,7 +70,7 @@ struct dyn_lsa {
 };
 
 /* stamps.c: the tag of a call that is captured; 0: there are too many */
-uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action);
+uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned ctas);
 
 /* memory.c */
 bool dyn_context_enter(dyn_context context, bool *pushed);

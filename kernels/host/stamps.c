@@ -5,13 +5,17 @@
  */
 #include "lsa.h"
 
-uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action) {
-  uint64_t bytes = dyn_work_bytes(work, lsa->nRanks);
+static bool is(const struct tag *a, const struct tag *b) {
+  return a->collective == b->collective && a->bytes == b->bytes && a->action == b->action && a->ctas == b->ctas;
+}
+
+uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned ctas) {
+  const struct tag tag = {work->collective, dyn_work_bytes(work, lsa->nRanks), action, ctas};
   uint32_t n = atomic_load_explicit(&lsa->numTags, memory_order_relaxed);
   for (uint32_t i = 0; i < n; i++)
-    if (lsa->tags[i].collective == work->collective && lsa->tags[i].bytes == bytes && lsa->tags[i].action == action) return i + 1;
+    if (is(&lsa->tags[i], &tag)) return i + 1;
   if (n == MAX_TAGS) return 0;
-  lsa->tags[n] = (struct tag){work->collective, bytes, action};
+  lsa->tags[n] = tag;
   atomic_store_explicit(&lsa->numTags, n + 1, memory_order_release);
   return n + 1;
 }
@@ -33,8 +37,8 @@ static bool understand(struct dyn_lsa *lsa, size_t cell, const struct dyn_stamp 
   if (tag == 0 || tag > atomic_load_explicit(&lsa->numTags, memory_order_acquire)) return false;
   if (!dyn_stamped(number) || number / DYN_STAMP_EVERY % DYN_STAMPS != cell) return false;
   if (s->beginNs == 0 || s->counterNs < s->beginNs || s->signalNs < s->counterNs || s->signalNs == s->beginNs) return false;
-  const struct tag *is = &lsa->tags[tag - 1];
-  *replay = (struct dyn_replay){number, is->collective, is->bytes, is->action, saturated(s->counterNs - s->beginNs), saturated(s->signalNs - s->beginNs)};
+  const struct tag *of = &lsa->tags[tag - 1];
+  *replay = (struct dyn_replay){number, of->collective, of->bytes, of->action, of->ctas, saturated(s->counterNs - s->beginNs), saturated(s->signalNs - s->beginNs)};
   return true;
 }
 

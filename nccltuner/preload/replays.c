@@ -22,7 +22,7 @@ static struct dyn_sample sample_of(const struct dyn_lsa *lsa, const struct dyn_r
       .rank = (int32_t)dyn_lsa_rank(lsa),
       .collective = (uint8_t)r->collective,
       .algorithm = r->action >> DYN_ACTION_ALGO_SHIFT & 15,
-      .channels = (uint8_t)(r->action >> DYN_ACTION_CHANNELS_SHIFT),
+      .channels = (uint8_t)r->ctas,
       .flags = DYN_SAMPLE_LSA | DYN_SAMPLE_REPLAYED,
       .nRanks = (uint16_t)dyn_lsa_ranks(lsa),
   };
