@@ -125,7 +125,7 @@ static void take_samples(const struct step *steps, uint64_t launched) {
 static void replays(void) {
   begin();
   open_ring();
-  struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 700, .stream = streams[0], .action = LSA(1, 3)},
+  struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 2900, .stream = streams[0], .action = LSA(1, 3)},
                               {.collective = ALL_GATHER, .count = 90, .stream = streams[0], .action = LSA(0, 2)}};
   struct step call = {.collective = ALL_REDUCE, .count = 50, .stream = streams[0], .action = LSA(0, 1)};
   CUgraphExec graph = capture(steps, 0);
