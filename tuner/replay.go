@@ -247,21 +247,26 @@ func (p *replayed) tell() string {
 func (c *Core) Replays() []ReplayView {
 	var all []ReplayView
 	for _, id := range c.order {
-		m := c.comms[id]
-		if m.replays == nil {
-			continue
-		}
-		first := len(all)
-		for _, p := range m.replays.choices {
-			v := ReplayView{Comm: id, Shape: m.Shape, Bucket: p.bucket, Bytes: p.bytes, Choice: p.action, Replays: p.seen,
-				FirstNs: p.firstNs, LastNs: p.lastNs, Changes: p.changes, Changed: p.changed}
-			v.Signal, v.Counter = p.level.costs()
-			all = append(all, v)
-		}
-		slices.SortFunc(all[first:], func(a, b ReplayView) int {
-			return cmp.Or(cmp.Compare(a.Bucket.Collective, b.Bucket.Collective), cmp.Compare(a.Bucket.Log2Bytes, b.Bucket.Log2Bytes),
-				cmp.Compare(a.Bytes, b.Bytes), byWord(a.Choice, b.Choice))
-		})
+		all = append(all, c.ReplaysOf(id)...)
 	}
+	return all
+}
+
+// ReplaysOf shows those of one communicator; nil when it is not known.
+func (c *Core) ReplaysOf(id CommID) (all []ReplayView) {
+	m := c.comms[id]
+	if m == nil || m.replays == nil {
+		return nil
+	}
+	for _, p := range m.replays.choices {
+		v := ReplayView{Comm: id, Shape: m.Shape, Bucket: p.bucket, Bytes: p.bytes, Choice: p.action, Replays: p.seen,
+			FirstNs: p.firstNs, LastNs: p.lastNs, Changes: p.changes, Changed: p.changed}
+		v.Signal, v.Counter = p.level.costs()
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(a, b ReplayView) int {
+		return cmp.Or(cmp.Compare(a.Bucket.Collective, b.Bucket.Collective), cmp.Compare(a.Bucket.Log2Bytes, b.Bucket.Log2Bytes),
+			cmp.Compare(a.Bytes, b.Bytes), byWord(a.Choice, b.Choice))
+	})
 	return all
 }

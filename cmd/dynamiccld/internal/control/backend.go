@@ -33,6 +33,7 @@ type CommView struct {
 	Status   CommStatus
 	Views    []tuner.BucketView
 	Captured []CapturedView // by collective, size and action
+	Replays  []tuner.ReplayView
 }
 
 // CapturedView is a choice that went into CUDA graphs, which run it for ever.

@@ -22,6 +22,7 @@ type RunComm struct {
 	CommStatus
 	Buckets  []Bucket   `json:"buckets"`
 	Captured []Captured `json:"captured,omitempty"`
+	Replays  []Replay   `json:"replays,omitempty"` // of our kernels in CUDA graphs
 }
 
 // Captured is a choice that went into CUDA graphs, which run it for ever.
@@ -74,6 +75,11 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		for _, v := range c.Captured {
 			low, _ := bucketRange(v.Bucket)
 			out.Captured = append(out.Captured, Captured{v.Bucket.Collective.String(), low, v.Action.String(), v.Calls, v.Supported})
+		}
+		for _, v := range c.Replays {
+			r := FromReplays(v, st.NowNs, now)
+			r.NCCLVersion = c.Status.NCCLVersion
+			out.Replays = append(out.Replays, r)
 		}
 		report.Comms = append(report.Comms, out)
 	}

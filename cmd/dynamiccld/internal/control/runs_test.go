@@ -27,6 +27,9 @@ func TestRunOverTheSocket(t *testing.T) {
 	if l := first.Ledger; l == nil || l.Calls != 9500 || l.SavedNs != 88e6 || l.TrialNs != 0.3e6 || l.Trials != 12 {
 		t.Errorf("ledger %+v", l)
 	}
+	if len(c.Replays) == 0 || c.Replays[0].Signal.MedianNs <= 0 || c.Replays[0].NCCLVersion != "2.30.7" || len(r.Comms[1].Replays) != 0 {
+		t.Errorf("replays %+v and %+v", c.Replays, r.Comms[1].Replays)
+	}
 	if c.Buckets[1].Ledger != nil {
 		t.Errorf("a bucket of which nothing is known has a ledger: %+v", c.Buckets[1].Ledger)
 	}

@@ -13,10 +13,11 @@ const departedKept = 256
 
 // departed is a communicator as it was when its last rank left.
 type departed struct {
-	runs   []uint64
-	status control.CommStatus
-	views  []tuner.BucketView
-	graphs []control.CapturedView
+	runs    []uint64
+	status  control.CommStatus
+	views   []tuner.BucketView
+	graphs  []control.CapturedView
+	replays []tuner.ReplayView
 }
 
 // runs are the `dynamiccld run` that the ranks belong to, each once, in the order of joining. The first one speaks for
@@ -40,7 +41,7 @@ func (d *Daemon) remember(c *comm) {
 	if len(d.left) == departedKept {
 		d.left = slices.Delete(d.left, 0, 1)
 	}
-	d.left = append(d.left, departed{runs, c.status(), d.core.BucketsOf(c.id()), d.capturedOf(c)})
+	d.left = append(d.left, departed{runs, c.status(), d.core.BucketsOf(c.id()), d.capturedOf(c), d.core.ReplaysOf(c.id())})
 }
 
 // Ran shows the communicators of one `dynamiccld run`, those that are gone included. It first takes in all that ranks
@@ -60,11 +61,11 @@ func (d *Daemon) Ran(ctx context.Context, run uint64) (out control.RunView, err 
 			}
 		}
 		for _, l := range d.left {
-			add(l.runs, control.CommView{Status: l.status, Views: l.views, Captured: l.graphs})
+			add(l.runs, control.CommView{Status: l.status, Views: l.views, Captured: l.graphs, Replays: l.replays})
 		}
 		for _, id := range d.order {
 			c := d.comms[id]
-			add(c.runs(), control.CommView{Status: c.status(), Views: d.core.BucketsOf(id), Captured: d.capturedOf(c)})
+			add(c.runs(), control.CommView{Status: c.status(), Views: d.core.BucketsOf(id), Captured: d.capturedOf(c), Replays: d.core.ReplaysOf(id)})
 		}
 		out.Processes = len(d.rings)
 	})

@@ -81,6 +81,11 @@ func (b *Backend) Ran(ctx context.Context, _ uint64) (control.RunView, error) {
 				c.Views = append(c.Views, v)
 			}
 		}
+		for _, v := range b.replays {
+			if control.CommID(v.Comm) == s.ID {
+				c.Replays = append(c.Replays, v)
+			}
+		}
 		out.Comms = append(out.Comms, c)
 	}
 	return out, b.answer(ctx)

@@ -19,10 +19,13 @@ const runRows = 24
 // prefix begins every line that goes between a command's own.
 const prefix = "dynamiccld: "
 
-// Run writes what a run gained, by collective and size, and one line in total; when nothing was tuned, one line why. One
-// more line says which choices went into CUDA graphs without anything to go by.
+// Run writes what a run gained, by collective and size, and one line in total; when nothing was tuned, one line why; then what
+// our kernels took in CUDA graphs. One more line says which choices went into graphs without anything to go by.
 func Run(w io.Writer, r control.RunReport) error {
 	if err := runGains(w, r); err != nil {
+		return err
+	}
+	if err := runGraphs(w, r); err != nil {
 		return err
 	}
 	sizes := blind(r)

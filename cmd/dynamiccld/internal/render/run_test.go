@@ -93,6 +93,32 @@ func TestRunSaysWhatGraphsHold(t *testing.T) {
 	}
 }
 
+// What our kernels took in graphs is said of each choice once, the most frequent first, also where nothing was tuned.
+func TestRunSaysWhatReplaysTook(t *testing.T) {
+	replay := func(bytes uint64, choice string, n uint64, signal, counter float64, changes uint64) control.Replay {
+		r := control.Replay{Ranks: 4, Nodes: 1, Collective: "AllReduce", Bytes: bytes, Choice: choice, Replays: n, Signal: control.Latency{MedianNs: signal}, Changes: changes}
+		if counter > 0 {
+			r.Counter = &control.Latency{MedianNs: counter}
+		}
+		return r
+	}
+	c, d := tuned(), tuned()
+	c.Replays = []control.Replay{replay(8192, "lsa/oneshot/4", 10, 3100, 1200, 0), replay(16384, "lsa/twoshot/16", 500, 4200, 0, 1)}
+	d.Replays = []control.Replay{replay(8192, "lsa/oneshot/4", 700, 3300, 1300, 2)}
+	got := say(t, control.RunReport{Comms: []control.RunComm{c, d}})
+	lines := strings.Split(got, "\n")
+	if len(lines) != 6 || strings.Join(strings.Fields(lines[3]), " ") != "AllReduce 8 KiB lsa/oneshot/4 710 3.30 us 1.30 us 2" ||
+		strings.Join(strings.Fields(lines[4]), " ") != "AllReduce 16 KiB lsa/twoshot/16 500 4.20 us - 1" {
+		t.Errorf("got\n%s", got)
+	}
+	for i := range uint64(2 * runRows) {
+		c.Replays = append(c.Replays, replay(1<<20+i, "lsa/bulk/32", 1, 9000, 0, 0))
+	}
+	if got := say(t, control.RunReport{Comms: []control.RunComm{c}}); strings.Count(got, "\n") != runRows+4 || !strings.Contains(got, "and 26 choices that ran less often") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 func TestRunSaysWhatWasNotTimed(t *testing.T) {
 	c := tuned(bucket(10, "Ring/LL", 2, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: 4e6}))
 	c.Why = "kernels are not timed"
