@@ -58,7 +58,8 @@ __device__ __forceinline__ void eachGinPeer(const Gin &g, Do what) {
   for (int k = 1 + (int)threadIdx.x; k < g.nRanks; k += (int)blockDim.x) what(ginPeer(g, k));
 }
 
-/* Until reached(). False: it took too long, which the host can read, or the host has had enough. */
+/* Until reached(). False: it took too long, which the host can read, or the host has had enough. Who has given up on one peer
+ * gives up on all, at once, in all kernels to come: a graph of many calls ends soon. */
 template <typename Reached>
 __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint32_t call, Reached reached) {
   uint64_t since = 0;
@@ -69,6 +70,7 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
     if (loadHost(g.stop) != 0) return false;
     if (now - since < g.waitNs) continue;
     storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
+    storeRelease(g.stop, 1);
     return false;
   }
   return true;

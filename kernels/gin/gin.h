@@ -27,7 +27,7 @@ struct dyn_gin {
   size_t slotBytes; /* of the window of slots: 2 halves of nRanks */
   uint32_t *calls;  /* [DYN_GIN_MAX_BLOCKS], this rank's alone, as in device/domain.cuh */
   uint64_t *seen;   /* [dyn_gin_seen], likewise: what signals and counters are known to have reached */
-  uint32_t *stop;   /* host memory: not 0: give up, whatever is missing */
+  uint32_t *stop;   /* host memory: not 0: give up, whatever is missing; by the host, or a kernel that has */
   uint64_t *fault;  /* host memory, [nRanks]: of each peer what was waited for in vain: step << 32 | call; 0: nothing */
   uint64_t waitNs;  /* no wait may take longer */
 };
