@@ -7,7 +7,7 @@
  * without either. --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
  * GIN needs NICs that NCCL drives, or a net plugin that brings GIN (NCCL_NET_PLUGIN).
  * JSON lines. Exit: 0 if every element is right; 3 if there is no GIN or the probe found it not working, and the lines say
- * why; 4 if a step did not end in its time.
+ * why; 4 if a step did not end in its time. In which step a rank ended that failed otherwise, a line says, too.
  */
 #include <numeric>
 
@@ -48,6 +48,7 @@ static int countGpus() { /* asked in a process of its own: CUDA must not be star
 
 static int awaitRanks(pid_t *children) {
   int failed = 0;
+  const std::vector<pid_t> all(children, children + numRanks);
   for (int left = numRanks; left > 0; left--) {
     int status = 0;
     const pid_t ended = wait(&status);
@@ -56,6 +57,10 @@ static int awaitRanks(pid_t *children) {
       if (children[r] == ended) children[r] = 0;
     if (status == 0 || failed != 0) continue;
     failed = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    for (int r = 0; r < numRanks; r++) /* whose last word it may be */
+      if (ended == all[r] && failed != kNoGin && failed != kLate)
+        printf("{\"figure\":\"gin ended\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"step\":\"%s\",\"status\":%d,\"signal\":%d}\n", numRanks, numNodes, r, stepOf[r],
+               failed, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
     sleep(2); /* others may have the same to say */
     for (int r = 0; r < numRanks; r++) /* they would wait for ever for who has gone */
       if (children[r] != 0) kill(children[r], SIGKILL);
@@ -85,6 +90,7 @@ int main(int argc, char **argv) {
   }
   if (!checks && !times) checks = times = true;
   shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  stepOf = (const char **)mmap(nullptr, kMaxRanks * sizeof *stepOf, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (numRanks == 0) numRanks = countGpus();
   if (numRanks < 2 || numRanks > kMaxRanks || numNodes < 1 || numRanks % numNodes != 0) {
     fprintf(stderr, "gin: %d GPUs, %d nodes: 2 to %d GPUs are needed, as many on each node\n", numRanks, numNodes, kMaxRanks);

@@ -17,7 +17,7 @@ constexpr int kNoGin = 3, kLate = 4;
 static int numNodes = 1, mostContexts = NCCL_GIN_MAX_CONTEXTS;
 static size_t ginSlotBytes = 1 << 20;
 static ncclComm_t comm;
-static const char *stepName = "start";
+static const char **stepOf; /* of each rank, shared: names are constants, which lie at one address before and behind a fork */
 static GinLife *lifeOfRank; /* for the alarm */
 
 static std::string quoted(std::string text) {
@@ -32,11 +32,11 @@ static void late(int) {
   for (int r = 0; lifeOfRank != nullptr && lifeOfRank->gin.fault != nullptr && r < numRanks; r++)
     if (const uint64_t fault = ((volatile uint64_t *)lifeOfRank->gin.fault)[r]; fault != 0)
       dprintf(STDOUT_FILENO, "{\"figure\":\"gin fault\",\"rank\":%d,\"peer\":%d,\"waited_for\":%d,\"call\":%u}\n", rank, r, (int)(fault >> 32), (uint32_t)fault);
-  dprintf(STDOUT_FILENO, "{\"figure\":\"gin failed\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"step\":\"%s\",\"why\":\"not done in its time\"}\n", numRanks, numNodes, rank, stepName);
+  dprintf(STDOUT_FILENO, "{\"figure\":\"gin failed\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"step\":\"%s\",\"why\":\"not done in its time\"}\n", numRanks, numNodes, rank, stepOf[rank]);
   _exit(kLate);
 }
 static void step(const char *name, unsigned seconds) {
-  stepName = name;
+  stepOf[rank] = name;
   signal(SIGALRM, late);
   alarm(seconds);
 }
@@ -79,7 +79,7 @@ static void printConditions() {
 }
 
 static void printFailed(const std::string &why) {
-  printf("{\"figure\":\"gin failed\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"step\":\"%s\",\"why\":%s}\n", numRanks, numNodes, rank, stepName, quoted(why).c_str());
+  printf("{\"figure\":\"gin failed\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"step\":\"%s\",\"why\":%s}\n", numRanks, numNodes, rank, stepOf[rank], quoted(why).c_str());
   printConditions();
   fflush(stdout);
 }

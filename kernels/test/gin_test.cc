@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels on GIN on threads of a CPU (ranks.h), over wires that keep no more than GIN promises (wires.h): AllReduce,
- * AllToAll and the probe in turns, of any size, alignment and number of blocks. Every element is compared bit by bit. And,
- * alone, that shares cover what they share and that slots and signals are apart.
+ * AllToAll, the probe and rounds between two ranks in turns, of any size, alignment and number of blocks. Every element is
+ * compared bit by bit. And, alone, that shares cover what they share and that slots and signals are apart.
  */
 #include <cmath>
 
 #include "../gin/all_reduce.cuh"
 #include "../gin/all_to_all.cuh"
+#include "../gin/ping_pong.cuh"
 #include "../gin/probe.cuh"
 #include "wires.h"
 
 constexpr size_t kSlotBytes = 2048, kMostPart = 700, kGuard = 16;
-enum { kIn, kOut, kSlots }; /* buffers */
+enum { kIn, kOut, kSlots, kPath }; /* buffers */
 
 enum class Type { f32, bf16, i8, count };
-enum class Kind { allReduce, allToAllCounter, allToAllFlush, probe };
-static const char *const kindNames[] = {"AllReduce", "AllToAll, counter", "AllToAll, flush", "probe"};
+enum class Kind { allReduce, allToAllCounter, allToAllFlush, probe, rounds };
+static const char *const kindNames[] = {"AllReduce", "AllToAll, counter", "AllToAll, flush", "probe", "rounds"};
 
 /* One call, the same on all ranks. */
 struct Step {
@@ -31,8 +32,8 @@ struct Step {
 static Step stepOf(uint64_t seed, uint64_t n) {
   uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
   Step s;
-  const uint64_t kind = next(&r) % 10;
-  s.kind = kind < 5 ? Kind::allReduce : kind < 7 ? Kind::allToAllCounter : kind < 9 ? Kind::allToAllFlush : Kind::probe;
+  const uint64_t kind = next(&r) % 11;
+  s.kind = kind < 5 ? Kind::allReduce : kind < 7 ? Kind::allToAllCounter : kind < 9 ? Kind::allToAllFlush : kind < 10 ? Kind::probe : Kind::rounds;
   s.type = (Type)(next(&r) % (int)Type::count);
   s.op = next(&r) % 3 == 0 ? Op::avg : next(&r) % 4 == 0 ? Op::max : Op::sum;
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
@@ -135,18 +136,59 @@ static void playProbe(World &w, const Step &s, int rank, bool first) {
          });
 }
 
+/* Of the first rank and the last; who is neither goes on. */
+static void playRounds(World &w, const Step &s, int rank, bool first) {
+  constexpr uint32_t kMost = 8;
+  static dyn_gin_stamp stamps[kBlocks * kMost];
+  static uint64_t missing[kBlocks];
+  const int last = w.nRanks - 1;
+  const uint32_t rounds = 1 + (uint32_t)(s.seed % kMost);
+  if (rank != 0 && rank != last) return;
+  GinPath<FakeNet> path = {windowOf(w, kPath), windowOf(w, kPath), rank == 0 ? last : 0, 8 * (1 + s.count % 20), rounds};
+  for (int r = 0; r < w.nRanks; r++) path.recv.memory[r] += w.size.room / 2;
+  inRank(w, rank, first, s.blocks, [&] { if (rank == 0) memset(stamps, 0, sizeof stamps); },
+         [&](const Domain &d) {
+           const FakeNet net = {rank, blockIdx.x % kContexts, w.nRanks};
+           if (rank == 0) ginPing(net, ginOf(w, rank, d), path, stamps);
+           else ginPong(net, ginOf(w, rank, d), path, missing);
+         },
+         [&] {
+           uint64_t wrong = 0;
+           for (uint32_t i = 0; i < s.blocks * rounds; i++)
+             if (const dyn_gin_stamp &at = stamps[i]; rank == 0) wrong += at.right != 1 || at.postedNs < at.issuedNs || at.counterNs == 0 || at.signalNs < at.postedNs;
+           for (unsigned b = 0; b < s.blocks; b++) wrong += rank == last && missing[b] != 0;
+           count(w, s, rank, wrong, s.blocks * rounds);
+         });
+}
+
 static void playCall(World &w, uint64_t n, int rank, bool first) {
   const Step s = stepOf(w.seed, n);
   if (n == 0 && first) std::thread(carry, rank, w.nRanks, w.seed + 17 * rank).detach();
   if (s.kind == Kind::probe) playProbe(w, s, rank, first);
+  else if (s.kind == Kind::rounds) playRounds(w, s, rank, first);
   else if (s.kind != Kind::allReduce) playExchange(w, s, rank, first);
   else if (s.type == Type::f32) playSum<float>(w, s, rank, first);
   else if (s.type == Type::bf16) playSum<__nv_bfloat16>(w, s, rank, first);
   else playSum<int8_t>(w, s, rank, first);
 }
 
+/* A peer that sends nothing is named, with what was waited for, and nobody else is waited for any more. */
+static const char *silence() {
+  uint32_t calls[DYN_GIN_MAX_BLOCKS] = {}, stop = 0;
+  uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
+  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000};
+  const FakeNet net = {0, 0, 3};
+  blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
+  if (awaitSignal(net, g, DYN_GIN_DATA, 2, 7)) return "a signal was seen that nobody raised";
+  if (fault[2] != ((uint64_t)DYN_GIN_WAIT_DATA << 32 | 7) || fault[1] != 0 || stop != 1) return "who was waited for in vain is not named";
+  g.waitNs = UINT64_MAX;
+  if (awaitCounter(net, g, 1, 8) || fault[1] != 0) return "a rank that has given up goes on waiting";
+  return nullptr;
+}
+
 /* Arithmetic. */
 static const char *alone() {
+  if (const char *said = silence()) return said;
   for (size_t bytes : {1u, 15u, 16u, 17u, 160u, 161u, 4096u, 100001u})
     for (unsigned blocks = 1; blocks <= DYN_GIN_MAX_BLOCKS; blocks++) {
       size_t end = 0;
