@@ -90,6 +90,10 @@ gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
 gpu-kernels: ## the kernels of kernels/ checked and timed on the GPUs of this machine, beside NCCL and PyTorch
 	kernels/bench/run.sh
 
+.PHONY: gpu-gin
+gpu-gin: ## the kernels on NCCL's GIN probed, checked and timed on the GPUs of this machine; DYNAMICCL_CARRIER=1: without NICs
+	kernels/bench/gin.sh
+
 .PHONY: gpu-sanitize
 gpu-sanitize: ## the kernels of kernels/ under compute-sanitizer, on two GPUs of this machine
 	kernels/bench/sanitize.sh

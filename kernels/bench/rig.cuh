@@ -35,7 +35,7 @@ using Byte = uint8_t;
 
 /* The kernels as they are shipped, of the file that --kernels names. */
 static cudaLibrary_t library;
-static cudaKernel_t kernelOf(const std::string &name) {
+[[maybe_unused]] static cudaKernel_t kernelOf(const std::string &name) {
   cudaKernel_t kernel;
   CUDA(cudaLibraryGetKernel(&kernel, library, name.c_str()));
   return kernel;
@@ -125,7 +125,7 @@ struct Rank {
   uint64_t *fault;
 };
 
-static Rank start(const char *kernels) {
+[[maybe_unused]] static Rank start(const char *kernels) {
   Rank k = {};
   CUDA(cudaSetDevice(rank));
   CUDA(cudaLibraryLoadFromFile(&library, kernels, nullptr, nullptr, 0, nullptr, nullptr, 0));

@@ -36,6 +36,7 @@
 #define DYN_KERNEL_MUTATE_OWN_SQUARES 8 /* a thread normalises by the squares that it added up itself */
 #define DYN_KERNEL_MUTATE_CLOSE_ROWS 9  /* rows begin in the last line of the one before */
 #define DYN_KERNEL_MUTATE_ANY_ROUNDS 10 /* a call's rounds in bulk may be of any number */
+#define DYN_KERNEL_MUTATE_UNREADY 11 /* over GIN, AllToAll puts to who may not have begun */
 
 namespace dyn {
 

@@ -2,6 +2,7 @@ package kernelstest
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,11 +19,15 @@ var standIns = map[string]string{
 		esac`,
 	"python3": `case "$*" in
 		*nvidia.nccl*) echo "$HOME" ;;
+		*ncclGetVersion*) echo 22809 ;;
 		*"import torch"*) [ -z "$NO_TORCH" ] ;;
 		*) echo '{"figure":"symm_mem time","said":"'"$*"'"}' ;;
 		esac`,
 	"lsa": `echo '{"figure":"lsa","said":"'"$*"'"}'
 		case "$* $LSA_STATUS" in *no-symmetric*) ;; *) exit "${LSA_STATUS:-0}" ;; esac`,
+	"gin": `echo '{"figure":"gin end","said":"'"$NCCL_NET_PLUGIN $*"'"}'
+		[ "$2" != "$LATE" ] || sleep 60
+		[ "$2" != "$NO_GIN" ] || exit 3`,
 	"sanitize": `[ "$1" = 1 ] || [ -n "$HANGS" ] || echo '{"figure":"lsa sanitize","ranks":2,"calls":7,"elements":9,"wrong":0}'
 		[ -z "$HANGS" ] || sleep 60`,
 	"compute-sanitizer": `[ "$*" != --version ] || { echo "Version 2025.3.1.0 (build 1)"; exit; }
@@ -64,7 +69,7 @@ func script(t *testing.T, name string, variables ...string) ([]map[string]any, i
 	out := filepath.Join(root, "out.jsonl")
 	cmd := exec.Command(filepath.Join(root, "kernels", "bench", name), out)
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+root, "GPUS=4", "COMMIT=abc", "LSA="+bin+"/lsa",
-		"SANITIZE="+bin+"/sanitize", "COMPUTE_SANITIZER="+bin+"/compute-sanitizer")
+		"GIN="+bin+"/gin", "SANITIZE="+bin+"/sanitize", "COMPUTE_SANITIZER="+bin+"/compute-sanitizer")
 	cmd.Env = append(cmd.Env, variables...)
 	said, _ := cmd.CombinedOutput()
 	t.Logf("%s", said)
@@ -119,6 +124,41 @@ func TestRun(t *testing.T) {
 			}
 			if got := steps(lines); got != c.want || status != c.status {
 				t.Errorf("ran %s, exit %d; want %s, %d", got, status, c.want, c.status)
+			}
+		})
+	}
+}
+
+func TestGin(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		variables []string
+		want      string // what the lines behind the first say
+		status    int
+	}{
+		{"four GPUs", nil, " --ranks 2 --nodes 1, --ranks 4 --nodes 1, --ranks 2 --nodes 2, --ranks 4 --nodes 2", 0},
+		{"two GPUs", []string{"GPUS=2"}, " --ranks 2 --nodes 1, --ranks 2 --nodes 2", 0},
+		{"tables named", []string{"TABLES=3 6/3"}, " --ranks 3 --nodes 1, --ranks 6 --nodes 3", 0},
+		{"the plugin for development", []string{"TABLES=2", "DYNAMICCL_CARRIER=1"}, "dynamiccl-carrier --ranks 2 --nodes 1", 0},
+		{"another plugin", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_NET_PLUGIN=other"}, "other --ranks 2 --nodes 1", 0},
+		{"a table without GIN keeps no other from being made", []string{"TABLES=2 4", "NO_GIN=2"}, " --ranks 2 --nodes 1,status 3, --ranks 4 --nodes 1", 1},
+		{"nor does one that hangs", []string{"TABLES=2 4", "LATE=2", "LIMIT=1"}, " --ranks 2 --nodes 1,status 124, --ranks 4 --nodes 1", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lines, status := script(t, "gin.sh", c.variables...)
+			if lines[0]["commit"] != "abc" || lines[0]["driver"] != "580.1" || lines[0]["nccl"] != 22809.0 {
+				t.Errorf("machine: %v", lines[0])
+			}
+			var got []string
+			for _, line := range lines[1:] {
+				if line["figure"] == "gin table" {
+					got = append(got, fmt.Sprint("status ", line["status"]))
+				} else {
+					got = append(got, line["said"].(string))
+				}
+			}
+			if strings.Join(got, ",") != c.want || status != c.status {
+				t.Errorf("ran %q, exit %d; want %q, %d", strings.Join(got, ","), status, c.want, c.status)
 			}
 		})
 	}

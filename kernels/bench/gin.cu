@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of ../gin on the GPUs of one machine, a process a GPU, and the two latencies that they see: counter (the source
+ * is read) and signal (the data is there).
+ *   gin [--ranks N] [--nodes N] [--check] [--time] [--sizes B,B,...] [--contexts N] [--no-nccl]
+ * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID). --check compares every element; --time measures. Both
+ * without either. --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
+ * GIN needs NICs that NCCL drives, or a net plugin that brings GIN (NCCL_NET_PLUGIN).
+ * JSON lines. Exit: 0 if every element is right; 3 if there is no GIN or the probe found it not working, and the lines say
+ * why; 4 if a step did not end in its time. In which step a rank ended that failed otherwise, a line says, too.
+ */
+#include <numeric>
+
+#include "gin_time.cuh"
+
+static void runRank(std::vector<size_t> sizes, bool checks, bool times, bool nccl) {
+  GinLife life;
+  GinBuffers b;
+  const size_t largest = *std::max_element(sizes.begin(), sizes.end());
+  bufferBytes = std::max<size_t>(2 * largest, 4 << 20);
+  const Rank k = startGin(life);
+  step("windows", 60);
+  const size_t bytes = std::max<size_t>(NCCL_GIN_MAX_CONTEXTS * (largest + 8), (size_t)numRanks << 17);
+  for (GinWindow *w : {&b.send, &b.recv}) needAll(life, ginWindow(life, bytes, w));
+  if (checks) checkAll(k, life, b);
+  if (times) timeAll(k, life, b, sizes, nccl);
+  step("end", 60);
+  barrier();
+  needAll(life, ginDestroy(life));
+  const long wrong = shared->wrong;
+  if (rank == 0) printf("{\"figure\":\"gin end\",\"ranks\":%d,\"nodes\":%d,\"wrong\":%ld}\n", numRanks, numNodes, wrong);
+  step("end of the communicator", 60);
+  barrier(); /* rank 0 has printed everything */
+  needNccl(ncclCommDestroy(comm), "ncclCommDestroy");
+  _exit(wrong != 0);
+}
+
+static int countGpus() { /* asked in a process of its own: CUDA must not be started before the fork */
+  const pid_t child = fork();
+  if (child == 0) {
+    int n = 0;
+    _exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+static int awaitRanks(pid_t *children) {
+  int failed = 0;
+  const std::vector<pid_t> all(children, children + numRanks);
+  for (int left = numRanks; left > 0; left--) {
+    int status = 0;
+    const pid_t ended = wait(&status);
+    if (ended < 0) break;
+    for (int r = 0; r < numRanks; r++)
+      if (children[r] == ended) children[r] = 0;
+    if (status == 0 || failed != 0) continue;
+    failed = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    for (int r = 0; r < numRanks; r++) /* whose last word it may be */
+      if (ended == all[r] && failed != kNoGin && failed != kLate)
+        printf("{\"figure\":\"gin ended\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"step\":\"%s\",\"status\":%d,\"signal\":%d}\n", numRanks, numNodes, r, stepOf[r],
+               failed, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    sleep(2); /* others may have the same to say */
+    for (int r = 0; r < numRanks; r++) /* they would wait for ever for who has gone */
+      if (children[r] != 0) kill(children[r], SIGKILL);
+  }
+  return failed;
+}
+
+int main(int argc, char **argv) {
+  bool checks = false, times = false, nccl = true, understood = true;
+  std::vector<size_t> sizes = {8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
+  for (int i = 1; i < argc; i++) {
+    const bool more = i + 1 < argc;
+    if (!strcmp(argv[i], "--ranks") && more) numRanks = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--nodes") && more) numNodes = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--contexts") && more) mostContexts = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--check")) checks = true;
+    else if (!strcmp(argv[i], "--time")) times = true;
+    else if (!strcmp(argv[i], "--no-nccl")) nccl = false;
+    else if (!strcmp(argv[i], "--sizes") && more) {
+      sizes.clear();
+      for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) sizes.push_back(std::max<size_t>(strtoull(at, nullptr, 10), 1));
+    } else understood = false;
+  }
+  if (!understood || sizes.empty() || mostContexts < 1 || mostContexts > NCCL_GIN_MAX_CONTEXTS) {
+    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n", NCCL_GIN_MAX_CONTEXTS);
+    return 2;
+  }
+  if (!checks && !times) checks = times = true;
+  shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  stepOf = (const char **)mmap(nullptr, kMaxRanks * sizeof *stepOf, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (numRanks == 0) numRanks = countGpus();
+  if (numRanks < 2 || numRanks > kMaxRanks || numNodes < 1 || numRanks % numNodes != 0) {
+    fprintf(stderr, "gin: %d GPUs, %d nodes: 2 to %d GPUs are needed, as many on each node\n", numRanks, numNodes, kMaxRanks);
+    return 2;
+  }
+  setvbuf(stdout, nullptr, _IOLBF, 0); /* what was measured stays if a rank is killed */
+  pid_t children[kMaxRanks];
+  for (rank = 0; rank < numRanks; rank++)
+    if ((children[rank] = fork()) == 0) runRank(sizes, checks, times, nccl);
+  return awaitRanks(children);
+}

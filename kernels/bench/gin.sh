@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The kernels on NCCL's GIN on the GPUs of this machine, as JSON lines: what NCCL granted, the probe of every peer, every element
+# checked, then times of one put there and back and of collectives beside NCCL's; for two ranks, for four, and with NCCL told that
+# they are on two hosts.
+#   kernels/bench/gin.sh [RESULTS.jsonl] [option of gin]...
+# Needs two or more GPUs that reach each other, nvcc, Python's nvidia.nccl of the version that the kernels are compiled with, and
+# NICs that NCCL drives, or a net plugin that brings GIN: DYNAMICCL_CARRIER=1 takes the one for development, dynamiccl-carrier.
+# Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; LIMIT=300 seconds for each; NCCL_LIB=FILE another libnccl.so.2;
+# GIN=PROGRAM one that was built elsewhere (make -C kernels gin ARCH=sm_90). A table that fails keeps no other from being made.
+# Exit: 0 if every table was made and every element is right.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-docs/figures/gpu-gin-$(date -u +%F).jsonl}
+shift $(($# > 0))
+command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+if [ -z "${NCCL_LIB:-}" ]; then
+  home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
+    { echo "NCCL is not here: pip install nvidia-nccl-cu13==2.28.9" >&2; exit 2; }
+  NCCL_LIB=$home/lib/libnccl.so.2
+fi
+gpus=$(nvidia-smi -L | wc -l)
+[ "$gpus" -ge 4 ] && tables="2 4 2/2 4/2" || tables="2 2/2"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
+if [ -z "${GIN:-}" ]; then
+  make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
+  GIN=.cache/kernels/gin
+fi
+[ "${DYNAMICCL_CARRIER:-}" != 1 ] || export NCCL_NET_PLUGIN=${NCCL_NET_PLUGIN:-dynamiccl-carrier}
+export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$tmp/libnccl.so.2") || version=0
+mkdir -p "$(dirname "$out")"
+printf '{"figure":"gin machine","gpus":"%s","driver":"%s","nccl":%s,"plugin":"%s","carrier":%s,"date":"%s","commit":"%s"}\n' \
+  "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd ';')" \
+  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$version" "${NCCL_NET_PLUGIN:-}" \
+  "$([ "${DYNAMICCL_CARRIER:-}" = 1 ] && echo true || echo false)" "$(date -u +%FT%TZ)" \
+  "${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}" | tee -a "$out"
+failed=0
+for table in ${TABLES:-$tables}; do
+  ranks=${table%/*} nodes=1 status=0
+  [ "$table" = "$ranks" ] || nodes=${table#*/}
+  timeout -k 10 "${LIMIT:-300}" "$GIN" --ranks "$ranks" --nodes "$nodes" "$@" | tee -a "$out" || status=$?
+  [ "$status" -eq 0 ] && continue
+  failed=1
+  printf '{"figure":"gin table","ranks":%s,"nodes":%s,"status":%s}\n' "$ranks" "$nodes" "$status" | tee -a "$out"
+  echo "gin, $ranks ranks on $nodes: exit status $status (3: no GIN, the lines say why; 4: a step was late; 124 and 137: not done after ${LIMIT:-300} s)" >&2
+done
+exit $failed

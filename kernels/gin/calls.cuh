@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A call of kernels on GIN: its number, its slots, and its waits, none of which lasts for ever.
+ *
+ * The number counts up in device memory, as in device/domain.cuh, so that a replayed graph has numbers of its own.
+ *
+ * Why two halves of the slots suffice. Call e puts into half e % 2 of its peers' slots, from the same half of its own.
+ *   What lands. Rank r may be a call ahead of rank p, never two: r ends call e + 1 only when it has p's signal of call e + 1.
+ *   p raised that in its kernel e + 1, so p's kernel e was over. What r puts in call e + 2 lands in a half that p's call e has
+ *   read to its end.
+ *   What is sent. r's call e + 2 writes into the slot that its puts of call e read. By then every peer's kernel e was over, as
+ *   above, and it ended with r's signal of call e. NCCL shows a signal only behind the payload of its put, and payload that has
+ *   arrived was read. So no call has to wait for a counter, or to flush.
+ *   What is counted. A signal may be ahead by a call, too: a wait is for at least a number, and the signal of call e + 1 stands
+ *   behind the payloads of all puts before it on its context.
+ * It needs, as there, that kernels of one communicator run one after the other on each rank, in one order on all of them, and
+ * that every call waits for something of every rank.
+ */
+#ifndef DYN_GIN_CALLS_CUH
+#define DYN_GIN_CALLS_CUH
+
+#include "../device/line.cuh"
+#include "gin.h"
+
+namespace dyn {
+
+constexpr unsigned kGinSpins = kSpins & 0xff; /* a look at a signal takes longer than one at a line */
+constexpr int kSignalBits = 64, kCounterBits = 56;
+
+__device__ __forceinline__ uint32_t ginBegin(const Gin &g) {
+  awaitStream();
+  uint32_t next = g.calls[blockIdx.x] + 1;
+  return next != 0 ? next : 2; /* halves go on to take turns */
+}
+
+/* Behind the block's last use of the slots. */
+__device__ __forceinline__ void ginEnd(const Gin &g, uint32_t call) {
+  __syncthreads();
+  if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_COUNTER) {
+    g.calls[blockIdx.x] = call;
+    return;
+  }
+  for (unsigned b = blockIdx.x + threadIdx.x * gridDim.x; b < DYN_GIN_MAX_BLOCKS; b += blockDim.x * gridDim.x) g.calls[b] = call;
+}
+
+/* The k-th peer, from 1: each rank begins with another one. */
+__device__ __forceinline__ int ginPeer(const Gin &g, int k) { return g.rank + k < g.nRanks ? g.rank + k : g.rank + k - g.nRanks; }
+
+/* Where in the window rank `from` leaves what it has, on itself and on its peers. */
+__device__ __forceinline__ size_t ginSlot(const Gin &g, int from, uint32_t call) {
+  const uint32_t half = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_HALF ? 0 : call & 1;
+  return ((size_t)half * g.nRanks + from) * g.slotBytes;
+}
+
+/* do(peer) of this thread's peers. A block of fewer threads than peers has threads of several. */
+template <typename Do>
+__device__ __forceinline__ void eachGinPeer(const Gin &g, Do what) {
+  for (int k = 1 + (int)threadIdx.x; k < g.nRanks; k += (int)blockDim.x) what(ginPeer(g, k));
+}
+
+/* Until reached(). False: it took too long, which the host can read, or the host has had enough. Who has given up on one peer
+ * gives up on all, at once, in all kernels to come: a graph of many calls ends soon. */
+template <typename Reached>
+__device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint32_t call, Reached reached) {
+  uint64_t since = 0;
+  for (unsigned spins = 1; !reached(); spins++) {
+    if ((spins & kGinSpins) != 0) continue;
+    const uint64_t now = globalNs();
+    if (since == 0) since = now;
+    if (loadHost(g.stop) != 0) return false;
+    if (now - since < g.waitNs) continue;
+    storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
+    storeRelease(g.stop, 1);
+    return false;
+  }
+  return true;
+}
+
+/* The next time that the peer raises this block's signal of the kind. */
+template <typename Net>
+__device__ __forceinline__ bool awaitSignal(const Net &net, const Gin &g, int kind, int peer, uint32_t call) {
+  const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
+  const uint64_t next = g.seen[signal] + 1;
+  if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_NO_NUMBER) {
+    const int step = kind == DYN_GIN_READY ? DYN_GIN_WAIT_READY : DYN_GIN_WAIT_DATA;
+    if (!ginAwait(g, peer, step, call, [&] { return ginReached(net.signalValue(signal), next, kSignalBits); })) return false;
+  }
+  g.seen[signal] = next;
+  return true;
+}
+
+/* The next of this block's puts to the peer has been read at its source. */
+template <typename Net>
+__device__ __forceinline__ bool awaitCounter(const Net &net, const Gin &g, int peer, uint32_t call) {
+  const uint32_t counter = ginCounterOf(g.nRanks, blockIdx.x, peer), at = ginSignals(g.nRanks) + counter;
+  const uint64_t next = g.seen[at] + 1;
+  if (!ginAwait(g, peer, DYN_GIN_WAIT_COUNTER, call, [&] { return ginReached(net.counterValue(counter), next, kCounterBits); })) return false;
+  g.seen[at] = next;
+  return true;
+}
+
+/* Raised on the peer. */
+__device__ __forceinline__ uint32_t ownSignal(const Gin &g, int kind) { return ginSignalOf(g.nRanks, kind, blockIdx.x, g.rank); }
+__device__ __forceinline__ uint32_t ownCounter(const Gin &g, int peer) { return ginCounterOf(g.nRanks, blockIdx.x, peer); }
+
+}  // namespace dyn
+
+#endif

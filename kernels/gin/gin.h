@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a kernel on NCCL's GIN is launched with, and where things lie: for the device code and for the host's alike. No type of
+ * NCCL's in it.
+ *
+ * Signals. Each block has one for every peer and kind, so a wait knows whom it waits for, and who does not come can be named.
+ * Each is only ever increased by one (ncclGin_SignalInc); how far it has come this rank keeps in memory of its own, since a
+ * signal goes on counting through calls, and through device communicators.
+ *
+ * Contexts. Block b has context b % contexts, always: NCCL orders a signal behind the puts before it on the same context.
+ */
+#ifndef DYN_GIN_H
+#define DYN_GIN_H
+
+#include "../device/call.h"
+
+#define DYN_GIN_MAX_BLOCKS 16
+#define DYN_GIN_UNIT 16 /* bytes: blocks' shares begin at multiples of it */
+
+enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
+
+/* What was waited for when time was up. */
+enum dyn_gin_step { DYN_GIN_NOTHING, DYN_GIN_WAIT_READY, DYN_GIN_WAIT_DATA, DYN_GIN_WAIT_COUNTER, DYN_GIN_STEPS };
+
+struct dyn_gin {
+  int32_t rank, nRanks;
+  size_t slotBytes; /* of the window of slots: 2 halves of nRanks */
+  uint32_t *calls;  /* [DYN_GIN_MAX_BLOCKS], this rank's alone, as in device/domain.cuh */
+  uint64_t *seen;   /* [dyn_gin_seen], likewise: what signals and counters are known to have reached */
+  uint32_t *stop;   /* host memory: not 0: give up, whatever is missing; by the host, or a kernel that has */
+  uint64_t *fault;  /* host memory, [nRanks]: of each peer what was waited for in vain: step << 32 | call; 0: nothing */
+  uint64_t waitNs;  /* no wait may take longer */
+};
+
+/* What a kernel leaves of one put, of a peer's or its own. 0: it did not come to that. */
+struct dyn_gin_stamp {
+  uint64_t issuedNs;  /* before the put */
+  uint64_t postedNs;  /* the put has returned */
+  uint64_t counterNs; /* the counter was seen: the source is read */
+  uint64_t signalNs;  /* the signal was seen: of the peer's put, or of its answer */
+  uint64_t right;     /* the data was there when the signal was */
+};
+
+#ifdef __cplusplus
+namespace dyn {
+
+using Gin = ::dyn_gin;
+
+DYN_BOTH static inline uint32_t ginSignals(int nRanks) { return DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+DYN_BOTH static inline uint32_t ginCounters(int nRanks) { return DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+DYN_BOTH static inline uint32_t ginSeen(int nRanks) { return ginSignals(nRanks) + ginCounters(nRanks); }
+/* The signal that peer `from` raises here for this block. */
+DYN_BOTH static inline uint32_t ginSignalOf(int nRanks, int kind, unsigned block, int from) {
+  return ((uint32_t)kind * DYN_GIN_MAX_BLOCKS + block) * (uint32_t)nRanks + (uint32_t)from;
+}
+/* The counter of what this block has put to peer `to`. */
+DYN_BOTH static inline uint32_t ginCounterOf(int nRanks, unsigned block, int to) { return block * (uint32_t)nRanks + (uint32_t)to; }
+
+/* Signals wrap around, counters at 56 bits (NCCL's gin.h): is value at least that? */
+DYN_BOTH static inline bool ginReached(uint64_t value, uint64_t least, int bits) {
+  const uint64_t mask = ~0ull >> (64 - bits);
+  return ((value - least) & mask) <= mask >> 1;
+}
+
+/* Bytes [begin, end) of so many are this block's. */
+struct GinShare {
+  size_t begin, end;
+};
+DYN_BOTH static inline GinShare ginShareOf(size_t bytes, unsigned blocks, unsigned block) {
+  const size_t units = dyn_packs(bytes, DYN_GIN_UNIT), each = (units + blocks - 1) / blocks * DYN_GIN_UNIT;
+  const size_t begin = block * each < bytes ? block * each : bytes;
+  return {begin, bytes - begin < each ? bytes : begin + each};
+}
+
+/* What a probe sends: its own for each sender, block and call. Not 0, which is what fresh memory holds. */
+DYN_BOTH static inline uint64_t ginProbeWord(int from, unsigned block, uint32_t call) {
+  return (uint64_t)call << 32 | 0xd1u << 16 | (uint32_t)from << 8 | block;
+}
+
+}  // namespace dyn
+#endif
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the kernels ask of GIN, on a block's own context; test/gin_test.cc has the same for threads of a CPU.
+ *
+ * All is written for single threads (ncclCoopThread), which is what NCCL recommends, and nothing of it waits for a peer, with
+ * two exceptions that lie in NCCL: a put into a full queue waits for room, which kernels here never fill (they put once a peer
+ * and block, then wait), and a flush waits for the puts before it, so it comes only where their signals are there.
+ */
+#ifndef DYN_GIN_NET_CUH
+#define DYN_GIN_NET_CUH
+
+#include <nccl.h>
+#include <nccl_device.h>
+
+#include "calls.cuh"
+
+namespace dyn {
+
+struct GinNet {
+  using Window = ncclWindow_t;
+  ncclGin gin;
+
+  __device__ explicit GinNet(const ncclDevComm &comm) : gin(comm, (int)blockIdx.x) {}
+
+  /* What this thread wrote, or saw others of its block write, goes along. The fence is here, once: 2.28.9 has none before a
+   * put by default where the NIC is rung from the GPU, and one where the CPU is asked (gin_gdaki.h, gin_proxy.h), so it is
+   * told that there was one. */
+  template <typename Local>
+  __device__ __forceinline__ void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, Local local) const {
+    __threadfence_system();
+    gin.put(ncclTeamWorld(gin.comm), peer, to, toAt, from, fromAt, bytes, ncclGin_SignalInc{signal}, local, ncclCoopThread{}, ncclGin_None{},
+            cuda::thread_scope_system, cuda::thread_scope_system);
+  }
+  __device__ __forceinline__ void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal) const {
+    put(peer, to, toAt, from, fromAt, bytes, signal, ncclGin_None{});
+  }
+  __device__ __forceinline__ void putCounted(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, uint32_t counter) const {
+    put(peer, to, toAt, from, fromAt, bytes, signal, ncclGin_CounterInc{counter});
+  }
+  __device__ __forceinline__ void raise(int peer, uint32_t signal) const {
+    __threadfence_system();
+    gin.signal(ncclTeamWorld(gin.comm), peer, ncclGin_SignalInc{signal}, ncclCoopThread{}, ncclGin_None{}, cuda::thread_scope_system, cuda::thread_scope_system);
+  }
+
+  /* With acquire: what the signal stands behind is there for who has seen it, and for its block behind a barrier. */
+  __device__ __forceinline__ uint64_t signalValue(uint32_t signal) const { return gin.readSignal(signal, kSignalBits); }
+  __device__ __forceinline__ uint64_t counterValue(uint32_t counter) const { return gin.readCounter(counter, kCounterBits); }
+
+  /* All that this context has to send is read. All threads of the block come here. */
+  __device__ __forceinline__ void flush() const { gin.flush(ncclCoopCta{}); }
+
+  __device__ __forceinline__ char *local(Window window, size_t at) const { return (char *)ncclGetLocalPointer(window, at); }
+
+  /* Of the block, all of whose threads come here. */
+  __device__ __forceinline__ bool all(bool fine) const { return __syncthreads_and(fine) != 0; }
+};
+
+}  // namespace dyn
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels on GIN on threads of a CPU (ranks.h), over wires that keep no more than GIN promises (wires.h): AllReduce,
+ * AllToAll, the probe and rounds between two ranks in turns, of any size, alignment and number of blocks. Every element is
+ * compared bit by bit. And, alone, that shares cover what they share and that slots and signals are apart.
+ */
+#include <cmath>
+
+#include "../gin/all_reduce.cuh"
+#include "../gin/all_to_all.cuh"
+#include "../gin/ping_pong.cuh"
+#include "../gin/probe.cuh"
+#include "wires.h"
+
+constexpr size_t kSlotBytes = 2048, kMostPart = 700, kGuard = 16;
+enum { kIn, kOut, kSlots, kPath }; /* buffers */
+
+enum class Type { f32, bf16, i8, count };
+enum class Kind { allReduce, allToAllCounter, allToAllFlush, probe, rounds };
+static const char *const kindNames[] = {"AllReduce", "AllToAll, counter", "AllToAll, flush", "probe", "rounds"};
+
+/* One call, the same on all ranks. */
+struct Step {
+  Kind kind;
+  Type type;
+  Op op;
+  unsigned blocks;
+  size_t count, shiftIn, shiftOut; /* elements, or bytes of a part */
+  uint64_t seed;
+};
+
+static Step stepOf(uint64_t seed, uint64_t n) {
+  uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
+  Step s;
+  const uint64_t kind = next(&r) % 11;
+  s.kind = kind < 5 ? Kind::allReduce : kind < 7 ? Kind::allToAllCounter : kind < 9 ? Kind::allToAllFlush : kind < 10 ? Kind::probe : Kind::rounds;
+  s.type = (Type)(next(&r) % (int)Type::count);
+  s.op = next(&r) % 3 == 0 ? Op::avg : next(&r) % 4 == 0 ? Op::max : Op::sum;
+  s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
+  s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : kMostPart) : 40);
+  s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
+  s.seed = next(&r);
+  return s;
+}
+
+static uint64_t faults[kMaxRanks][kMaxRanks];
+
+static Gin ginOf(World &w, int rank, const Domain &d) {
+  static uint64_t seen[kMaxRanks][(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks];
+  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs};
+}
+
+/* Values of several magnitudes, so that sums round, and the order of ranks shows. */
+template <typename T>
+static T valueOf(const Step &s, int rank, size_t i) {
+  uint64_t r = s.seed + (uint64_t)rank * 1000003 + i * 7919, x = next(&r);
+  if (sizeof(T) == 1) return (T)(x % 64);
+  return Number<T>::down((typename Number<T>::Wide)std::ldexp((float)(x >> 20 & 0x1fffff) / 65536 - 16, -(int)(x & 7)));
+}
+
+template <typename T>
+static T wantedOf(const Step &s, int nRanks, size_t i) {
+  typename Number<T>::Wide sum = Number<T>::up(valueOf<T>(s, 0, i));
+  for (int r = 1; r < nRanks; r++) sum = combine(s.op, sum, Number<T>::up(valueOf<T>(s, r, i)));
+  return Number<T>::down(finish(s.op, sum, nRanks));
+}
+
+template <typename T>
+static uint64_t differ(const T *have, const std::vector<T> &want) {
+  const unsigned char *before = (const unsigned char *)have, *behind = (const unsigned char *)(have + want.size());
+  uint64_t wrong = 0;
+  for (size_t i = 0; i < want.size(); i++) wrong += memcmp(&want[i], &have[i], sizeof(T)) != 0;
+  for (size_t i = 1; i <= kGuard / 2; i++) wrong += before[-(int)i] != 0xa5 || behind[i - 1] != 0xa5;
+  return wrong;
+}
+
+static Windowed windowOf(World &w, int buffer) {
+  Windowed window = {};
+  for (int r = 0; r < w.nRanks; r++) window.memory[r] = w.buffers[buffer][r].get();
+  return window;
+}
+
+static void count(World &w, const Step &s, int rank, uint64_t wrong, size_t compared) {
+  for (uint64_t fault : faults[rank]) wrong += fault != 0;
+  if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
+    fprintf(stderr, "%s, rank %d of %d, type %d, operator %d, %zu elements, %u blocks: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, (int)s.type, (int)s.op,
+            s.count, s.blocks, wrong);
+  w.compared += compared;
+}
+
+template <typename T>
+static void playSum(World &w, const Step &s, int rank, bool first) {
+  T *in = (T *)(w.buffers[kIn][rank].get() + kGuard) + s.shiftIn, *out = (T *)(w.buffers[kOut][rank].get() + kGuard) + s.shiftOut;
+  inRank(w, rank, first, s.blocks,
+         [&] {
+           memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
+           for (size_t i = 0; i < s.count; i++) in[i] = valueOf<T>(s, rank, i);
+         },
+         [&](const Domain &d) { ginAllReduce<T>(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), in, out, s.count, s.op); },
+         [&] {
+           std::vector<T> want(s.count);
+           for (size_t i = 0; i < s.count; i++) want[i] = wantedOf<T>(s, w.nRanks, i);
+           count(w, s, rank, differ(out, want), s.count);
+         });
+}
+
+static void playExchange(World &w, const Step &s, int rank, bool first) {
+  const size_t inAt = kGuard + s.shiftIn, outAt = kGuard + s.shiftOut;
+  uint8_t *in = (uint8_t *)w.buffers[kIn][rank].get() + inAt, *out = (uint8_t *)w.buffers[kOut][rank].get() + outAt;
+  inRank(w, rank, first, s.blocks,
+         [&] {
+           memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
+           for (size_t i = 0; i < s.count * w.nRanks; i++) in[i] = (uint8_t)valueOf<int8_t>(s, rank, i);
+         },
+         [&](const Domain &d) {
+           ginAllToAll(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kIn), inAt, windowOf(w, kOut), outAt, s.count,
+                       s.kind == Kind::allToAllFlush ? Locally::flush : Locally::counter);
+         },
+         [&] {
+           std::vector<uint8_t> want(s.count * w.nRanks);
+           for (size_t i = 0; i < want.size(); i++) want[i] = (uint8_t)valueOf<int8_t>(s, (int)(i / s.count), rank * s.count + i % s.count);
+           count(w, s, rank, differ(out, want), want.size());
+         });
+}
+
+static void playProbe(World &w, const Step &s, int rank, bool first) {
+  static dyn_gin_stamp stamps[kMaxRanks][kBlocks * kMaxRanks];
+  inRank(w, rank, first, s.blocks, [&] { memset(stamps[rank], 0, sizeof stamps[rank]); },
+         [&](const Domain &d) { ginProbe(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), stamps[rank]); },
+         [&] {
+           uint64_t wrong = 0;
+           for (unsigned b = 0; b < s.blocks; b++)
+             for (int r = 0; r < w.nRanks; r++)
+               if (const dyn_gin_stamp &at = stamps[rank][b * w.nRanks + r]; r != rank) wrong += at.right != 1 || at.counterNs < at.issuedNs || at.signalNs == 0;
+           count(w, s, rank, wrong, s.blocks * (w.nRanks - 1));
+         });
+}
+
+/* Of the first rank and the last; who is neither goes on. */
+static void playRounds(World &w, const Step &s, int rank, bool first) {
+  constexpr uint32_t kMost = 8;
+  static dyn_gin_stamp stamps[kBlocks * kMost];
+  static uint64_t missing[kBlocks];
+  const int last = w.nRanks - 1;
+  const uint32_t rounds = 1 + (uint32_t)(s.seed % kMost);
+  if (rank != 0 && rank != last) return;
+  GinPath<FakeNet> path = {windowOf(w, kPath), windowOf(w, kPath), rank == 0 ? last : 0, 8 * (1 + s.count % 20), rounds};
+  for (int r = 0; r < w.nRanks; r++) path.recv.memory[r] += w.size.room / 2;
+  inRank(w, rank, first, s.blocks, [&] { if (rank == 0) memset(stamps, 0, sizeof stamps); },
+         [&](const Domain &d) {
+           const FakeNet net = {rank, blockIdx.x % kContexts, w.nRanks};
+           if (rank == 0) ginPing(net, ginOf(w, rank, d), path, stamps);
+           else ginPong(net, ginOf(w, rank, d), path, missing);
+         },
+         [&] {
+           uint64_t wrong = 0;
+           for (uint32_t i = 0; i < s.blocks * rounds; i++)
+             if (const dyn_gin_stamp &at = stamps[i]; rank == 0) wrong += at.right != 1 || at.postedNs < at.issuedNs || at.counterNs == 0 || at.signalNs < at.postedNs;
+           for (unsigned b = 0; b < s.blocks; b++) wrong += rank == last && missing[b] != 0;
+           count(w, s, rank, wrong, s.blocks * rounds);
+         });
+}
+
+static void playCall(World &w, uint64_t n, int rank, bool first) {
+  const Step s = stepOf(w.seed, n);
+  if (n == 0 && first) std::thread(carry, rank, w.nRanks, w.seed + 17 * rank).detach();
+  if (s.kind == Kind::probe) playProbe(w, s, rank, first);
+  else if (s.kind == Kind::rounds) playRounds(w, s, rank, first);
+  else if (s.kind != Kind::allReduce) playExchange(w, s, rank, first);
+  else if (s.type == Type::f32) playSum<float>(w, s, rank, first);
+  else if (s.type == Type::bf16) playSum<__nv_bfloat16>(w, s, rank, first);
+  else playSum<int8_t>(w, s, rank, first);
+}
+
+/* A peer that sends nothing is named, with what was waited for, and nobody else is waited for any more. */
+static const char *silence() {
+  uint32_t calls[DYN_GIN_MAX_BLOCKS] = {}, stop = 0;
+  uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
+  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000};
+  const FakeNet net = {0, 0, 3};
+  blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
+  if (awaitSignal(net, g, DYN_GIN_DATA, 2, 7)) return "a signal was seen that nobody raised";
+  if (fault[2] != ((uint64_t)DYN_GIN_WAIT_DATA << 32 | 7) || fault[1] != 0 || stop != 1) return "who was waited for in vain is not named";
+  g.waitNs = UINT64_MAX;
+  if (awaitCounter(net, g, 1, 8) || fault[1] != 0) return "a rank that has given up goes on waiting";
+  return nullptr;
+}
+
+/* Arithmetic. */
+static const char *alone() {
+  if (const char *said = silence()) return said;
+  for (size_t bytes : {1u, 15u, 16u, 17u, 160u, 161u, 4096u, 100001u})
+    for (unsigned blocks = 1; blocks <= DYN_GIN_MAX_BLOCKS; blocks++) {
+      size_t end = 0;
+      for (unsigned b = 0; b < blocks; b++) {
+        const GinShare s = ginShareOf(bytes, blocks, b);
+        if (s.begin != end || s.end < s.begin || (s.begin % DYN_GIN_UNIT != 0 && s.begin != bytes)) return "shares of blocks do not follow each other";
+        end = s.end;
+      }
+      if (end != bytes) return "shares of blocks do not cover all";
+    }
+  for (int n = 2; n <= kMaxRanks; n++) {
+    std::vector<int> signals(ginSignals(n)), counters(ginCounters(n));
+    for (int r = 0; r < n; r++)
+      for (unsigned b = 0; b < DYN_GIN_MAX_BLOCKS; b++) {
+        counters.at(ginCounterOf(n, b, r))++;
+        for (int kind = 0; kind < DYN_GIN_KINDS; kind++) signals.at(ginSignalOf(n, kind, b, r))++;
+      }
+    for (int c : signals)
+      if (c != 1) return "signals are not apart";
+    for (int c : counters)
+      if (c != 1) return "counters are not apart";
+  }
+  if (!ginReached(5, 5, 56) || ginReached(4, 5, 56) || !ginReached(2, ~0ull, 64) || ginReached(~0ull, 2, 64) || !ginReached(0, (1ull << 56) - 1, 56))
+    return "what is reached is not what NCCL's gin.h says";
+  return nullptr;
+}
+
+static const Size size = {1, 1, 2 * kMaxRanks * kSlotBytes + 4 * kGuard};
+
+int main(int argc, char **argv) { return runAll(argc, argv, size, playCall, alone); }
