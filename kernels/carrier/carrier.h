@@ -28,6 +28,7 @@ enum { CARRIER_MAX_REGIONS = 4096 };
 /* What NCCL's init makes: all contexts of one communicator share it. */
 struct carrier_instance {
   struct carrier_faults faults;
+  bool *said; /* of each rank: that it is gone. NULL before the first connection; the proxy thread's */
 };
 
 /* Memory that all ranks registered at the same time. Where a rank's lies for this process: 0, nowhere. */
@@ -57,7 +58,7 @@ struct carrier_peer {
   pid_t pid;
   uint8_t process[16];        /* random: tells processes apart where pids do not */
   struct board *board;        /* where this rank writes signals for the peer */
-  bool gone, said;
+  bool gone;
   struct carrier_request *first, *last;
 };
 

@@ -38,7 +38,8 @@ enum { /* cuda.h */
   X(cuFuncLoad, (void *function)) \
   X(cuLaunchKernel, (void *function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX, unsigned blockY, unsigned blockZ, \
                      unsigned sharedBytes, void *stream, void **arguments, void **extra)) \
-  X(cuStreamCreate, (void **stream, unsigned flags)) \
+  X(cuCtxGetStreamPriorityRange, (int *least, int *greatest)) \
+  X(cuStreamCreateWithPriority, (void **stream, unsigned flags, int priority)) \
   X(cuStreamDestroy_v2, (void *stream)) \
   X(cuStreamSynchronize, (void *stream)) \
   X(cuEventCreate, (void **event, unsigned flags)) \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -12,6 +13,8 @@ uint64_t carrier_now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static atomic_int reads; /* each communicator is two; what is in force is said once */
+
 static bool number(const char *name, double least, double most, double *value) {
   const char *text = getenv(name);
   char *end;
@@ -22,13 +25,14 @@ static bool number(const char *name, double least, double most, double *value) {
     return false;
   }
   *value = read;
-  carrier_warn("%s=%s: a fault on purpose is in force", name, text);
+  if (atomic_load(&reads) == 1) carrier_warn("%s=%s: a fault on purpose is in force", name, text);
   return true;
 }
 
 bool carrier_faults_read(struct carrier_faults *faults) {
   double latencyUs = 0, dead = -1;
   *faults = (struct carrier_faults){0};
+  atomic_fetch_add(&reads, 1);
   if (!number("DYNAMICCL_CARRIER_LATENCY_US", 0, 1e9, &latencyUs) || !number("DYNAMICCL_CARRIER_GBS", 1e-6, 1e6, &faults->gbs) ||
       !number("DYNAMICCL_CARRIER_DEAD_RANK", 0, 1e6, &dead))
     return false;

@@ -2,7 +2,9 @@
  *
  * Version 0, driven by the host: a copy by the driver and an event for each transfer, a launch for each signal. Every signal
  * costs what a launch costs, some microseconds, and the kernel needs a free place on a multiprocessor: a program whose kernels
- * fill the whole GPU and wait for a signal waits for ever. docs/design.md, decision 28.
+ * fill the whole GPU and wait for a signal waits for ever (docs/design.md, decision 28). Two streams and no more: CUDA has few
+ * queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), streams beyond them share one, and what shares it with the program's may
+ * come to stand behind a kernel that waits for us.
  */
 #include "mover.h"
 
@@ -18,10 +20,9 @@ struct move {
 
 struct mover {
   carrier_context context;
-  void *module, *add, *adds; /* adds: the stream of all adds */
+  void *module, *add;
+  void *puts, *adds; /* streams: a signal does not wait for copies that come the other way */
   struct move *spare, *all;
-  int lanes;
-  void *streams[]; /* one a lane */
 };
 
 /* The driver compiles it for its GPU. Release: what this process saw before is seen by who sees the sum. */
@@ -47,6 +48,7 @@ static bool failed(int result, const char *what) {
 
 static bool build(struct mover *m) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
+  int least, greatest;
   if (failed(cuda->cuCtxGetCurrent(&m->context), "cuCtxGetCurrent")) return false;
   if (m->context == NULL) {
     carrier_warn("no CUDA context is current where NCCL connects");
@@ -56,18 +58,16 @@ static bool build(struct mover *m) {
   if (failed(cuda->cuModuleLoadData(&m->module, addText), "loading the kernel that adds to signals (no compiler in the driver?)") ||
       failed(cuda->cuModuleGetFunction(&m->add, m->module, ADD_NAME), "cuModuleGetFunction") ||
       failed(cuda->cuFuncLoad(m->add), "cuFuncLoad") ||
-      failed(cuda->cuStreamCreate(&m->adds, CARRIER_STREAM_NON_BLOCKING), "cuStreamCreate"))
+      failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
+      failed(cuda->cuStreamCreateWithPriority(&m->puts, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") ||
+      failed(cuda->cuStreamCreateWithPriority(&m->adds, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
     return false;
-  for (int l = 0; l < m->lanes; l++)
-    if (failed(cuda->cuStreamCreate(&m->streams[l], CARRIER_STREAM_NON_BLOCKING), "cuStreamCreate")) return false;
   return true;
 }
 
-struct mover *mover_make(int lanes) {
-  struct mover *m = calloc(1, sizeof *m + (size_t)lanes * sizeof *m->streams);
-  if (m == NULL) return NULL;
-  m->lanes = lanes;
-  if (build(m)) return m;
+struct mover *mover_make(void) {
+  struct mover *m = calloc(1, sizeof *m);
+  if (m == NULL || build(m)) return m;
   mover_free(m);
   return NULL;
 }
@@ -93,16 +93,15 @@ static void give(struct mover *m, struct move *move) {
   m->spare = move;
 }
 
-struct move *mover_put(struct mover *m, int lane, carrier_address to, uint64_t from, size_t bytes, bool host) {
+struct move *mover_put(struct mover *m, carrier_address to, uint64_t from, size_t bytes, bool host) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
   if (!carrier_enter(m->context, &entered)) return NULL;
-  void *stream = m->streams[lane];
   struct move *move = take(m);
   int copied = move == NULL ? 0
-               : host       ? cuda->cuMemcpyHtoDAsync_v2(to, (const void *)(uintptr_t)from, bytes, stream)
-                            : cuda->cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
-  if (move != NULL && (failed(copied, "a copy") || failed(cuda->cuEventRecord(move->event, stream), "cuEventRecord"))) {
+               : host       ? cuda->cuMemcpyHtoDAsync_v2(to, (const void *)(uintptr_t)from, bytes, m->puts)
+                            : cuda->cuMemcpyDtoDAsync_v2(to, from, bytes, m->puts);
+  if (move != NULL && (failed(copied, "a copy") || failed(cuda->cuEventRecord(move->event, m->puts), "cuEventRecord"))) {
     give(m, move);
     move = NULL;
   }
@@ -140,7 +139,7 @@ void mover_free(struct mover *m) {
   if (m == NULL) return;
   bool in = m->context != NULL && carrier_enter(m->context, &entered);
   if (in) {
-    for (int l = 0; l < m->lanes; l++) end_stream(m->streams[l]);
+    end_stream(m->puts);
     end_stream(m->adds);
     if (m->module != NULL) carrier_driver(NULL)->cuModuleUnload(m->module);
   }

@@ -136,7 +136,8 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
   c->nRanks = nRanks;
   for (int r = 0; r < nRanks; r++) c->peers[r].rank = r, c->peers[r].connection = -1;
   c->watched = calloc((size_t)nRanks, sizeof *c->watched);
-  if (c->watched == NULL || !in_context(c) || (c->mover = mover_make(nRanks)) == NULL || !meet(c, handles, listener)) {
+  if (instance->said == NULL) instance->said = calloc((size_t)nRanks, sizeof *instance->said);
+  if (c->watched == NULL || instance->said == NULL || !in_context(c) || (c->mover = mover_make()) == NULL || !meet(c, handles, listener)) {
     carrier_close(c);
     return ncclSystemError;
   }
@@ -184,9 +185,9 @@ void carrier_watch(struct carrier *c) {
 }
 
 int carrier_is_gone(struct carrier *c, struct carrier_peer *peer) {
-  if (!peer->said)
+  if (!c->instance->said[peer->rank])
     carrier_warn("rank %d (process %d) %s: nothing of rank %d reaches it any more", peer->rank, (int)peer->pid,
                  atomic_load(&peer->board->closed) ? "closed the communicator" : "died", c->rank);
-  peer->said = true;
+  c->instance->said[peer->rank] = true;
   return ncclRemoteError;
 }

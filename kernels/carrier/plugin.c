@@ -196,7 +196,9 @@ static int gin_test(void *collComm, void *request, int *done) { return carrier_t
 static int gin_progress(void *collComm) { return carrier_progress(collComm); }
 
 static int gin_finalize(void *ctx) {
-  free(ctx);
+  struct carrier_instance *instance = ctx;
+  if (instance != NULL) free(instance->said);
+  free(instance);
   return ncclSuccess;
 }
 

@@ -85,7 +85,7 @@ int carrier_put(struct carrier *c, const struct carrier_region *src, uint64_t sr
   request->never = faults->deadRank == (int)rank || faults->deadRank == c->rank;
   if (!request->never) request->dueNs = carrier_due_ns(faults, copies ? bytes : 0);
   if (copies && !request->never) {
-    request->move = mover_put(c->mover, (int)rank, dst->parts[rank].at + dstOff, src->data + srcOff, bytes, src->type == NCCL_PTR_HOST);
+    request->move = mover_put(c->mover, dst->parts[rank].at + dstOff, src->data + srcOff, bytes, src->type == NCCL_PTR_HOST);
     if (request->move == NULL) {
       free(request);
       return ncclUnhandledCudaError;

@@ -14,6 +14,7 @@
 #include "say.h"
 #include "wire.h"
 
+enum { GRANULARITY = 2 << 20 }; /* all of virtual memory is a multiple of it */
 enum kind { SIGNALS = 1, HOST, VIRTUAL, IPC, UNSHARED };
 
 struct offer {
@@ -29,15 +30,25 @@ struct verdict {
   char why[120];
 };
 
-static bool offer_virtual(struct offer *offer, carrier_address base, size_t bytes, int *fd) {
+/* Where the allocation begins that data lies in. Of a reservation in which several are mapped side by side, as NCCL's own
+ * memory is, CUDA may name the beginning of the reservation. */
+static carrier_address begin_of(carrier_address data, carrier_address base, uint64_t handle) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  uint64_t before = 0;
+  if (data == base) return base;
+  if (cuda->cuMemRetainAllocationHandle(&before, (void *)(uintptr_t)(data - 1)) != 0) return data;
+  cuda->cuMemRelease(before);
+  return before == handle ? base : data;
+}
+
+static bool offer_virtual(struct offer *offer, carrier_address base, int *fd) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   uint64_t handle;
   if (cuda->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)offer->data) != 0) return false;
-  *fd = -1;
   offer->kind = cuda->cuMemExportToShareableHandle(fd, handle, CARRIER_HANDLE_POSIX_FD, 0) == 0 ? VIRTUAL : UNSHARED;
+  offer->offset = offer->data - begin_of(offer->data, base, handle);
+  offer->mappedBytes = (offer->offset + offer->bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
   cuda->cuMemRelease(handle);
-  offer->offset = offer->data - base;
-  offer->mappedBytes = bytes;
   return true;
 }
 
@@ -47,7 +58,7 @@ static void make_offer(struct offer *offer, int type, uint64_t flags, int *fd) {
   size_t bytes;
   offer->kind = type == NCCL_PTR_HOST ? HOST : flags & NCCL_NET_MR_FLAG_FORCE_SO ? SIGNALS : UNSHARED;
   if (offer->kind != UNSHARED || cuda->cuMemGetAddressRange_v2(&base, &bytes, offer->data) != 0 || offer->data - base > bytes ||
-      bytes - (offer->data - base) < offer->bytes || offer_virtual(offer, base, bytes, fd))
+      bytes - (offer->data - base) < offer->bytes || offer_virtual(offer, base, fd))
     return;
   if (cuda->cuIpcGetMemHandle(&offer->ipc, offer->data) == 0) offer->kind = IPC;
   offer->offset = offer->data - base;
