@@ -71,6 +71,7 @@ struct carrier {
   struct board *board; /* own: peers write here */
   uint32_t registered; /* so far */
   _Atomic(struct carrier_region *) regions[CARRIER_MAX_REGIONS];
+  int failed; /* what went wrong for good; the proxy thread's */
   uint64_t watchedNs;
   struct pollfd *watched; /* in the order of peers */
   struct carrier_peer peers[];

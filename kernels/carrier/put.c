@@ -4,7 +4,7 @@
  *
  * NCCL 2.28.9 throws away what test and ginProgress return and hears an error from a put alone. So a request that never
  * reaches its peer is an error and done: its source may be used again, which is all that a flush or a counter says, and no
- * kernel spins for it for ever.
+ * kernel spins for it for ever. What CUDA refused, no later put hides: all of them fail from then on.
  */
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static int copied(struct carrier *c, struct carrier_request *request) {
   int state = mover_done(c->mover, request->move);
   if (state == 0) return 0;
   request->move = NULL;
-  if (state < 0) request->result = ncclUnhandledCudaError;
+  if (state < 0) c->failed = request->result = ncclUnhandledCudaError;
   return 1;
 }
 
@@ -76,6 +76,7 @@ int carrier_put(struct carrier *c, const struct carrier_region *src, uint64_t sr
     return refuse(c, rank, "it is not within the memory that was registered");
   if (copies && dst->parts[rank].at == 0) return refuse(c, rank, "nobody else can write into that memory");
   carrier_watch(c);
+  if (c->failed) return c->failed;
   if (peer->gone) return carrier_is_gone(c, peer);
   struct carrier_request *request = calloc(1, sizeof *request);
   if (request == NULL) return ncclSystemError;
@@ -119,12 +120,11 @@ static int apply(struct carrier *c, const struct ring_message *message) {
 
 int carrier_progress(struct carrier *c) {
   struct ring_message message;
-  int result = ncclSuccess;
   carrier_watch(c);
   for (int r = 0; r < c->nRanks; r++) {
     advance(c, &c->peers[r]);
     while (ring_take(&c->board->rings[r], &message))
-      if (result == ncclSuccess) result = apply(c, &message);
+      if (!c->failed) c->failed = apply(c, &message);
   }
-  return result;
+  return c->failed;
 }

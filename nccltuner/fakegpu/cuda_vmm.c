@@ -166,10 +166,16 @@ FAKEGPU_API CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) {
   return 0;
 }
 
+/* Who does not want to know one of them gives NULL. */
 FAKEGPU_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+  CUdeviceptr begin;
+  size_t length;
   pthread_mutex_lock(&lock);
   struct mapping *m = *find((uintptr_t)address);
-  if (m != NULL) *base = m->at, *bytes = m->bytes;
+  if (m != NULL) begin = m->at, length = m->bytes;
   pthread_mutex_unlock(&lock);
-  return m != NULL || memory_range(base, bytes, (uintptr_t)address) ? 0 : CUDA_ERROR_NOT_FOUND;
+  if (m == NULL && !memory_range(&begin, &length, (uintptr_t)address)) return CUDA_ERROR_NOT_FOUND;
+  if (base != NULL) *base = begin;
+  if (bytes != NULL) *bytes = length;
+  return 0;
 }

@@ -148,6 +148,7 @@ void play(const char *name, int ranks, int dies, void (*story)(void)) {
     int status, r = 0;
     pid_t child = wait(&status);
     while (r < ranks && children[r] != child) r++;
+    if (r != dies && status != 0) fprintf(stderr, "%s: rank %d: status %x\n", name, r, status);
     children[r] = 0;
     int good = r == dies ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
     if (!good && failures++ == 0)

@@ -25,12 +25,22 @@ $(T)/threads/carrier.so: $(SOURCES) $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -fPIC -o $@ $(SOURCES) $(LINK)
 
-# NCCL's header asks for CUDA's; nccl.h is made from its template.
-abi:
-	@mkdir -p $(T)/abi
-	@sed 's/\$${nccl:[A-Za-z]*}/0/' $(NCCL_TREE)/src/nccl.h.in > $(T)/abi/nccl.h
-	@sed -n '/^#define DYN_CARRIER_LAYOUT/,/[^\\]$$/p' nccl_net_abi.h > $(T)/abi/layout.h
-	$(CXX) -std=c++17 -fsyntax-only -I$(T)/abi -I$(NCCL_TREE)/src/include -I$(NCCL_TREE)/src/include/plugin \
-	  -isystem $(dir $(or $(NVCC),$(shell ../../.ci/cuda --only-get)))../include test/abi_check.cc
+# With NCCL's own sources, which are in no repository of ours: NCCL_TREE=DIR. Its header asks for CUDA's; nccl.h is made from
+# its template.
+CUDA = $(dir $(or $(NVCC),$(shell ../../.ci/cuda --only-get)))../include
+NCCL_CXX = $(CXX) -std=c++17 -g -O2 -w -pthread -I$(T)/nccl -I$(NCCL_TREE)/src/include -I$(NCCL_TREE)/src/include/plugin -I$(NCCL_TREE)/src \
+  -isystem $(CUDA) -isystem $(CUDA)/cccl
+nccl_headers:
+	@mkdir -p $(T)/nccl
+	@sed 's/\$${nccl:Version}/22809/; s/\$${nccl:[A-Za-z]*}/0/' $(NCCL_TREE)/src/nccl.h.in > $(T)/nccl/nccl.h
+	@sed -n '/^#define DYN_CARRIER_LAYOUT/,/[^\\]$$/p' nccl_net_abi.h > $(T)/nccl/layout.h
 
-.PHONY: tests abi
+abi: nccl_headers
+	$(NCCL_CXX) -fsyntax-only test/abi_check.cc
+
+proxy: nccl_headers all
+	$(CC) $(CFLAGS) -c -o $(T)/nccl/rig.o test/rig.c
+	$(CC) $(CFLAGS) -c -o $(T)/nccl/proxy_rig.o test/proxy/proxy_rig.c
+	$(NCCL_CXX) -Itest/proxy -o $(T)/proxy_test test/proxy/*.cc $(NCCL_TREE)/src/gin/gin_host_proxy.cc $(T)/nccl/rig.o $(T)/nccl/proxy_rig.o -ldl
+
+.PHONY: tests nccl_headers abi proxy
