@@ -30,23 +30,29 @@ struct verdict {
   char why[120];
 };
 
-/* Where the allocation begins that data lies in. Of a reservation in which several are mapped side by side, as NCCL's own
- * memory is, CUDA may name the beginning of the reservation. */
-static carrier_address begin_of(carrier_address data, carrier_address base, uint64_t handle) {
+/* Is there virtual memory, of this allocation? */
+static bool belongs(carrier_address at, uint64_t handle) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
-  uint64_t before = 0;
-  if (data == base) return base;
-  if (cuda->cuMemRetainAllocationHandle(&before, (void *)(uintptr_t)(data - 1)) != 0) return data;
-  cuda->cuMemRelease(before);
-  return before == handle ? base : data;
+  uint64_t found;
+  if (cuda->cuMemRetainAllocationHandle(&found, (void *)(uintptr_t)at) != 0) return false;
+  cuda->cuMemRelease(found);
+  return found == handle;
 }
 
-static bool offer_virtual(struct offer *offer, carrier_address base, int *fd) {
+/* Where the allocation begins that data lies in; 0: who knows. NCCL's own memory lies in a reservation beside others, and what
+ * CUDA calls the range may be the reservation. */
+static carrier_address begin_of(carrier_address data, carrier_address range, uint64_t handle) {
+  if (data == range || !belongs(data - 1, handle)) return data;
+  return range != 0 && belongs(range, handle) ? range : 0;
+}
+
+static bool offer_virtual(struct offer *offer, carrier_address range, int *fd) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   uint64_t handle;
   if (cuda->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)offer->data) != 0) return false;
-  offer->kind = cuda->cuMemExportToShareableHandle(fd, handle, CARRIER_HANDLE_POSIX_FD, 0) == 0 ? VIRTUAL : UNSHARED;
-  offer->offset = offer->data - begin_of(offer->data, base, handle);
+  carrier_address begin = begin_of(offer->data, range, handle);
+  if (begin != 0 && cuda->cuMemExportToShareableHandle(fd, handle, CARRIER_HANDLE_POSIX_FD, 0) == 0) offer->kind = VIRTUAL;
+  offer->offset = offer->data - begin;
   offer->mappedBytes = (offer->offset + offer->bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
   cuda->cuMemRelease(handle);
   return true;
@@ -54,14 +60,14 @@ static bool offer_virtual(struct offer *offer, carrier_address base, int *fd) {
 
 static void make_offer(struct offer *offer, int type, uint64_t flags, int *fd) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
-  carrier_address base;
-  size_t bytes;
+  carrier_address range = 0;
+  size_t bytes = 0;
   offer->kind = type == NCCL_PTR_HOST ? HOST : flags & NCCL_NET_MR_FLAG_FORCE_SO ? SIGNALS : UNSHARED;
-  if (offer->kind != UNSHARED || cuda->cuMemGetAddressRange_v2(&base, &bytes, offer->data) != 0 || offer->data - base > bytes ||
-      bytes - (offer->data - base) < offer->bytes || offer_virtual(offer, base, fd))
-    return;
-  if (cuda->cuIpcGetMemHandle(&offer->ipc, offer->data) == 0) offer->kind = IPC;
-  offer->offset = offer->data - base;
+  if (offer->kind != UNSHARED) return;
+  if (cuda->cuMemGetAddressRange_v2(&range, &bytes, offer->data) != 0) range = 0;
+  if (offer_virtual(offer, range, fd)) return;
+  offer->offset = offer->data - range;
+  if (range != 0 && bytes - offer->offset >= offer->bytes && cuda->cuIpcGetMemHandle(&offer->ipc, offer->data) == 0) offer->kind = IPC;
 }
 
 static int map_virtual(struct carrier *c, struct carrier_part *part, const struct offer *offer, int fd) {
