@@ -46,6 +46,10 @@ bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle mac
 verify: lint generate ## formatting, lint, generated code up to date
 	@git diff --exit-code -- nccltuner/abi_gen.go || { echo "nccltuner/abi_gen.go is stale: commit what 'make generate' wrote"; exit 1; }
 
+.PHONY: carrier
+carrier: ## lib/libnccl-net-dynamiccl-carrier.so, NCCL's GIN between processes of one host without a NIC; for development alone
+	$(MAKE) --no-print-directory -C kernels/carrier
+
 .PHONY: kernels
 kernels: plugin ## lib/dynamiccl-kernels.fatbin, the kernels of path LSA, with the pinned nvcc; without it NCCL runs all calls
 	$(MAKE) --no-print-directory -C kernels fatbin
@@ -73,6 +77,7 @@ clean:
 	$(MAKE) --no-print-directory -C nccltuner/harness clean
 	$(MAKE) --no-print-directory -C nccltuner/worker clean
 	$(MAKE) --no-print-directory -C nccltuner/fakegpu clean
+	$(MAKE) --no-print-directory -C kernels/carrier clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

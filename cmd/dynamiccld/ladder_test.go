@@ -29,6 +29,7 @@ var ladder = map[string][]string{
 	"cmd/dynamiccld-train": {"actions", "state", "agents", "tuner", "tuner/tunersim", "tuner/store", "models/train", "cmd/internal/tracefile", "cmd/internal/bar"},
 	"cmd":                  {"tuner/tunersim"}, // cmd/internal: what both programs use
 
+	"kernels/carriertest":           {},
 	"kernels/kernelstest":           {},
 	"nccltuner/fakegputest":         {},
 	"nccltuner/gputest/programtest": {},

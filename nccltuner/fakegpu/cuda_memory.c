@@ -167,6 +167,14 @@ FAKEGPU_API CUresult cuPointerGetAttribute(void *value, int attribute, CUdevicep
   return memory == NULL ? CUDA_ERROR_INVALID_VALUE : 0;
 }
 
+int memory_range(CUdeviceptr *base, size_t *bytes, uintptr_t address) {
+  pthread_mutex_lock(&lock);
+  struct memory *memory = *find(address);
+  if (memory != NULL) *base = (CUdeviceptr)(uintptr_t)memory->at, *bytes = memory->bytes;
+  pthread_mutex_unlock(&lock);
+  return memory != NULL;
+}
+
 /* Also of an address within: the handle is of all of the memory. */
 FAKEGPU_API CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
   if (handle == NULL) return CUDA_ERROR_INVALID_VALUE;

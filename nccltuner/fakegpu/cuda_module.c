@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Modules and launches. PTX is other programs' and its kernels only take time; a fatbin is ours (kernels/), and its kernels
- * are those that were compiled into this library, whatever is in the image.
+ * Modules and launches. PTX is other programs' and its kernels only take time, but for the carrier's one (cuda_copy.c); a
+ * fatbin is ours (kernels/), and its kernels are those that were compiled into this library, whatever is in the image.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -128,7 +128,7 @@ FAKEGPU_API CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigne
   if (function == NULL || arguments == NULL || gridX * gridY * gridZ == 0 || blockX * blockY * blockZ > 1024 ||
       sharedBytes > 232448)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!is_ours(function)) return stream_occupy(stream);
+  if (!is_ours(function)) return add_is(function) ? add_launch(stream, arguments) : stream_occupy(stream);
   if (gridX > DYN_KERNEL_MAX_BLOCKS || blockX == 0 || blockX > DYN_KERNEL_THREADS || gridY * gridZ * blockY * blockZ != 1 ||
       sharedBytes != 0 || extra != NULL)
     return CUDA_ERROR_INVALID_VALUE;

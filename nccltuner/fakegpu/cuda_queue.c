@@ -58,6 +58,8 @@ static void *lead(void *argument) {
     } else {
       pthread_mutex_unlock(&lock);
       if (job->kind == JOB_KERNEL) run_kernel(team, &job->launch);
+      else if (job->kind == JOB_COPY) copy_run(job);
+      else if (job->kind == JOB_ADD) add_run(job);
       else memset(job->fill.at, job->fill.value, job->fill.bytes);
       pthread_mutex_lock(&lock);
     }

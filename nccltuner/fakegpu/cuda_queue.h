@@ -17,10 +17,12 @@ enum { QUEUE_BLOCKS = 2, QUEUE_THREADS = 2 };
 
 struct job {
   struct job *next;
-  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER } kind;
+  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD } kind;
   union {
     struct kernel_launch launch;
     struct { void *at; int value; size_t bytes; } fill;
+    struct { void *to, *from, *owned; size_t bytes; } copy; /* owned: freed then, and what is copied if it is not NULL */
+    struct { uint64_t *at, value; } add;
     struct { CUstream stream; uint64_t jobs; } after; /* that many of another stream's jobs must be done */
   };
 };
@@ -39,5 +41,11 @@ int queue_is_idle(CUstream stream);              /* nothing is left to do; start
 void queue_wait(CUstream stream, uint64_t jobs); /* until so many are done */
 void queue_wait_context(CUcontext context);      /* until all of its streams' jobs are done that were added before */
 int queue_is_done(CUstream stream, uint64_t jobs); /* if not, they are under way from now on */
+
+/* cuda_copy.c: what these jobs do, and whether a function of a PTX module is the one that adds. */
+void copy_run(const struct job *job);
+void add_run(const struct job *job);
+int add_is(const void *function);
+CUresult add_launch(CUstream stream, void **arguments);
 
 #endif

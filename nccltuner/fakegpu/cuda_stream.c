@@ -68,6 +68,16 @@ FAKEGPU_API CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
   return 0;
 }
 
+FAKEGPU_API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  *least = *greatest = 0;
+  return 0;
+}
+
+FAKEGPU_API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
+  (void)priority;
+  return cuStreamCreate(stream, flags);
+}
+
 /* What it still has to do is done first, and its memory stays. */
 FAKEGPU_API CUresult cuStreamDestroy_v2(CUstream stream) { return stream == NULL ? CUDA_ERROR_INVALID_VALUE : stream_wait(stream); }
 

@@ -39,5 +39,7 @@ CUresult stream_occupy(CUstream stream);
 
 /* cuda_event.c: what a graph does with an event, a node of this type, at each launch. NULL: out of memory */
 struct fakegpu_work *event_work(CUevent event, int type);
+/* cuda_memory.c: where what cuMemAlloc gave begins. False: it gave no such address. */
+int memory_range(CUdeviceptr *base, size_t *bytes, uintptr_t address);
 
 #endif

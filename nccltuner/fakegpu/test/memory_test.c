@@ -75,6 +75,53 @@ static void memory(void) {
   MUST(cuMemFreeHost(pinned));
 }
 
+/* Virtual memory: what is mapped twice is the same, and only what asked for a descriptor has one. */
+static void virtual_memory(void) {
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 3}};
+  CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemGenericAllocationHandle handle, same, imported, bare;
+  CUdeviceptr room, base, plain = allocated(SHARED);
+  CUstream stream;
+  size_t whole = 0, bytes;
+  int fd = -1;
+  MUST(cuMemGetAllocationGranularity(&whole, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  WANT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, whole + 1, &prop, 0));
+  MUST(cuMemCreate(&handle, whole, &prop, 0));
+  MUST(cuMemAddressReserve(&room, 2 * whole, 0, 0, 0));
+  WANT(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&same, (void *)(uintptr_t)room));
+  MUST(cuMemMap(room, whole, 0, handle, 0));
+  MUST(cuMemSetAccess(room, whole, &access, 1));
+  MUST(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  MUST(cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  CHECK(close(fd) == 0);
+  MUST(cuMemMap(room + whole, whole, 0, imported, 0));
+  MUST(cuMemSetAccess(room + whole, whole, &access, 1));
+  MUST(cuMemRelease(imported));
+  MUST(cuMemGetAddressRange_v2(&base, &bytes, room + whole - 1));
+  CHECK(base == room && bytes == whole);
+  MUST(cuMemGetAddressRange_v2(&base, &bytes, plain + 5));
+  CHECK(base == plain && bytes == SHARED);
+  MUST(cuMemRetainAllocationHandle(&same, (void *)(uintptr_t)(room + whole - 1)));
+  CHECK(same == handle);
+  MUST(cuMemRelease(same));
+  MUST(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+  MUST(cuMemcpyHtoDAsync_v2(room + 8, "copied", 7, stream));
+  MUST(cuMemcpyDtoDAsync_v2(plain, room + whole + 8, 7, stream));
+  MUST(cuStreamSynchronize(stream));
+  CHECK(strcmp((const char *)(uintptr_t)plain, "copied") == 0);
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  MUST(cuMemCreate(&bare, whole, &prop, 0));
+  WANT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&fd, bare, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  MUST(cuMemRelease(bare));
+  WANT(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(room, whole / 2));
+  MUST(cuMemUnmap(room, whole));
+  MUST(cuMemUnmap(room + whole, whole));
+  MUST(cuMemRelease(handle));
+  MUST(cuMemAddressFree(room, 2 * whole));
+  MUST(cuMemFree_v2(plain));
+}
+
 /* A process that shows memory and does the other's bidding: 'f' frees it, 'a' makes as much anew, 'w' writes to it. */
 static pid_t exporter(int *orders, int *handles) {
   int to[2], from[2];
@@ -169,5 +216,6 @@ int main(void) {
   ipc(); /* first: it forks */
   MUST(cuCtxSetCurrent(NULL));
   memory();
+  virtual_memory();
   return 0;
 }

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One GIN context of one communicator: its peers, the memory that ranks registered, and what is under way.
+ *
+ * Who calls: set-up, registering and closing come from the program's threads; puts, tests and progress from NCCL's GIN proxy
+ * thread, also while memory is being registered. So the two share only the table of regions, whose slots are atomic, and the
+ * connections, which the proxy thread only asks whether they are open.
+ *
+ * Order, which is the promise of GIN (a signal is seen: so is the data of its put, and of all earlier puts of the same source
+ * to the same peer on the same context, as NCCL 2.28 with its InfiniBand proxy has it): requests to one peer are done in the
+ * order in which they came (put.c), a signal's message is sent when its own copy and all before it are done, the ring keeps
+ * the order of messages (ring.h), and the target adds in that order (mover_add).
+ */
+#ifndef DYN_CARRIER_H
+#define DYN_CARRIER_H
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "fault.h"
+#include "mover.h"
+#include "nccl_net_abi.h"
+#include "ring.h"
+
+enum { CARRIER_MAX_REGIONS = 4096 };
+
+/* What NCCL's init makes: all contexts of one communicator share it. */
+struct carrier_instance {
+  struct carrier_faults faults;
+  bool *said; /* of each rank: that it is gone. NULL before the first connection; the proxy thread's */
+};
+
+/* Memory that all ranks registered at the same time. Where a rank's lies for this process: 0, nowhere. */
+struct carrier_region {
+  uint32_t number; /* the same on all ranks */
+  int type;        /* NCCL_PTR_* */
+  uint64_t data;   /* this rank's own */
+  struct carrier_part { /* of each rank */
+    uint64_t at, bytes;
+    carrier_address mapped; /* what is to be given back; 0: nothing */
+    size_t mappedBytes;     /* 0: an IPC handle's */
+  } parts[];
+};
+
+struct carrier_request {
+  struct carrier_request *next;
+  struct carrier_peer *peer;
+  struct move *move; /* NULL: no bytes, or they have arrived */
+  uint64_t dueNs;
+  bool signals, never, done;
+  struct ring_message message;
+  int result;
+};
+
+struct carrier_peer {
+  int rank, connection;       /* -1: this rank itself */
+  pid_t pid;
+  uint8_t process[16];        /* random: tells processes apart where pids do not */
+  struct board *board;        /* where this rank writes signals for the peer */
+  bool gone;
+  struct carrier_request *first, *last;
+};
+
+struct carrier {
+  struct carrier_instance *instance;
+  int rank, nRanks;
+  carrier_context context;
+  int device;
+  struct mover *mover;
+  struct board *board; /* own: peers write here */
+  uint32_t registered; /* so far */
+  _Atomic(struct carrier_region *) regions[CARRIER_MAX_REGIONS];
+  int failed; /* what went wrong for good; the proxy thread's */
+  uint64_t watchedNs;
+  struct pollfd *watched; /* in the order of peers */
+  struct carrier_peer peers[];
+};
+
+/* regions.c: collective over all ranks. */
+int carrier_register(struct carrier *c, void *data, size_t bytes, int type, uint64_t flags, struct carrier_region **out);
+void carrier_deregister(struct carrier *c, struct carrier_region *region);
+
+/* put.c: the proxy thread's. */
+int carrier_put(struct carrier *c, const struct carrier_region *src, uint64_t srcOff, size_t bytes, const struct carrier_region *dst,
+                uint64_t dstOff, uint32_t rank, const struct ring_message *signal, struct carrier_request **out);
+int carrier_test(struct carrier *c, struct carrier_request *request, int *done);
+int carrier_progress(struct carrier *c);
+
+/* peers.c */
+int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, struct carrier **out);
+void carrier_close(struct carrier *c);
+/* Looks at most every 20 ms who is gone. */
+void carrier_watch(struct carrier *c);
+int carrier_is_gone(struct carrier *c, struct carrier_peer *peer); /* ncclRemoteError, which is said once */
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Version 0, driven by the host: a copy by the driver and an event for each transfer, a launch for each signal. Every signal
+ * costs what a launch costs, some microseconds, and the kernel needs a free place on a multiprocessor: a program whose kernels
+ * fill the whole GPU and wait for a signal waits for ever (docs/design.md, decision 29). Two streams and no more: CUDA has few
+ * queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), streams beyond them share one, and what shares it with the program's may
+ * come to stand behind a kernel that waits for us.
+ */
+#include "mover.h"
+
+#include <stdlib.h>
+
+#include "say.h"
+
+struct move {
+  struct move *next;  /* while it is spare */
+  struct move *other; /* of all of the mover */
+  void *event;
+};
+
+struct mover {
+  carrier_context context;
+  void *module, *add;
+  void *puts, *adds; /* streams: a signal does not wait for copies that come the other way */
+  struct move *spare, *all;
+};
+
+/* The driver compiles it for its GPU. Release: what this process saw before is seen by who sees the sum. */
+#define ADD_NAME "dynamicclCarrierAdd"
+static const char addText[] =
+    ".version 6.0\n"
+    ".target sm_70\n"
+    ".address_size 64\n"
+    ".visible .entry " ADD_NAME "(.param .u64 at, .param .u64 value)\n"
+    "{\n"
+    ".reg .b64 %a, %v;\n"
+    "ld.param.u64 %a, [at];\n"
+    "ld.param.u64 %v, [value];\n"
+    "cvta.to.global.u64 %a, %a;\n"
+    "red.release.sys.global.add.u64 [%a], %v;\n"
+    "ret;\n"
+    "}\n";
+
+static bool failed(int result, const char *what) {
+  if (result != 0) carrier_warn("%s: %s", what, carrier_cuda_error(result));
+  return result != 0;
+}
+
+static bool build(struct mover *m) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  int least, greatest;
+  if (failed(cuda->cuCtxGetCurrent(&m->context), "cuCtxGetCurrent")) return false;
+  if (m->context == NULL) {
+    carrier_warn("no CUDA context is current where NCCL connects");
+    return false;
+  }
+  /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
+  if (failed(cuda->cuModuleLoadData(&m->module, addText), "loading the kernel that adds to signals (no compiler in the driver?)") ||
+      failed(cuda->cuModuleGetFunction(&m->add, m->module, ADD_NAME), "cuModuleGetFunction") ||
+      failed(cuda->cuFuncLoad(m->add), "cuFuncLoad") ||
+      failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
+      failed(cuda->cuStreamCreateWithPriority(&m->puts, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") ||
+      failed(cuda->cuStreamCreateWithPriority(&m->adds, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
+    return false;
+  return true;
+}
+
+struct mover *mover_make(void) {
+  struct mover *m = calloc(1, sizeof *m);
+  if (m == NULL || build(m)) return m;
+  mover_free(m);
+  return NULL;
+}
+
+static struct move *take(struct mover *m) {
+  struct move *move = m->spare;
+  if (move != NULL) {
+    m->spare = move->next;
+    return move;
+  }
+  move = calloc(1, sizeof *move);
+  if (move == NULL || failed(carrier_driver(NULL)->cuEventCreate(&move->event, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate")) {
+    free(move);
+    return NULL;
+  }
+  move->other = m->all;
+  m->all = move;
+  return move;
+}
+
+static void give(struct mover *m, struct move *move) {
+  move->next = m->spare;
+  m->spare = move;
+}
+
+struct move *mover_put(struct mover *m, carrier_address to, uint64_t from, size_t bytes, bool host) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  struct carrier_entered entered;
+  if (!carrier_enter(m->context, &entered)) return NULL;
+  struct move *move = take(m);
+  int copied = move == NULL ? 0
+               : host       ? cuda->cuMemcpyHtoDAsync_v2(to, (const void *)(uintptr_t)from, bytes, m->puts)
+                            : cuda->cuMemcpyDtoDAsync_v2(to, from, bytes, m->puts);
+  if (move != NULL && (failed(copied, "a copy") || failed(cuda->cuEventRecord(move->event, m->puts), "cuEventRecord"))) {
+    give(m, move);
+    move = NULL;
+  }
+  carrier_leave(&entered);
+  return move;
+}
+
+int mover_done(struct mover *m, struct move *move) {
+  struct carrier_entered entered;
+  if (!carrier_enter(m->context, &entered)) return -1;
+  int state = carrier_driver(NULL)->cuEventQuery(move->event);
+  carrier_leave(&entered);
+  if (state == CARRIER_NOT_READY) return 0;
+  give(m, move);
+  return failed(state, "a copy") ? -1 : 1;
+}
+
+bool mover_add(struct mover *m, carrier_address at, uint64_t value) {
+  struct carrier_entered entered;
+  void *arguments[] = {&at, &value};
+  if (!carrier_enter(m->context, &entered)) return false;
+  int launched = carrier_driver(NULL)->cuLaunchKernel(m->add, 1, 1, 1, 1, 1, 1, 0, m->adds, arguments, NULL);
+  carrier_leave(&entered);
+  return !failed(launched, "the kernel that adds to signals");
+}
+
+static void end_stream(void *stream) {
+  if (stream == NULL) return;
+  carrier_driver(NULL)->cuStreamSynchronize(stream);
+  carrier_driver(NULL)->cuStreamDestroy_v2(stream);
+}
+
+void mover_free(struct mover *m) {
+  struct carrier_entered entered;
+  if (m == NULL) return;
+  bool in = m->context != NULL && carrier_enter(m->context, &entered);
+  if (in) {
+    end_stream(m->puts);
+    end_stream(m->adds);
+    if (m->module != NULL) carrier_driver(NULL)->cuModuleUnload(m->module);
+  }
+  for (struct move *move = m->all, *next; move != NULL; move = next) {
+    next = move->other;
+    if (in) carrier_driver(NULL)->cuEventDestroy_v2(move->event);
+    free(move);
+  }
+  if (in) carrier_leave(&entered);
+  free(m);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connections of every rank with every other: made once, kept to register memory, and watched, for a connection that closes is
+ * how a rank's death is seen. Each rank connects to those below it and is connected to by those above it; only the hello of
+ * the other end is waited for, so no ranks wait for each other in a circle.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "carrier.h"
+#include "say.h"
+#include "wire.h"
+
+enum { WATCH_NS = 20000000 };
+
+struct hello {
+  uint32_t rank, nRanks;
+  uint8_t process[16];
+  char to[64]; /* the listener's name: the right communicator and context */
+};
+
+static uint8_t process[16];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void make_process(void) {
+  if (!wire_random(process, sizeof process)) memset(process, 0, sizeof process);
+}
+
+struct meeting {
+  struct carrier *c;
+  int board; /* descriptor of this rank's */
+  uint64_t deadline;
+};
+
+static bool greet(const struct meeting *m, int connection, const struct wire_handle *listener) {
+  struct hello hello = {.rank = (uint32_t)m->c->rank, .nRanks = (uint32_t)m->c->nRanks};
+  memcpy(hello.process, process, sizeof process);
+  memcpy(hello.to, listener->name, sizeof hello.to);
+  return wire_send(connection, &hello, sizeof hello, m->board, m->deadline);
+}
+
+/* Takes the connection in any case. False: it was no peer of ours. */
+static bool admit(const struct meeting *m, int connection, const struct hello *hello, int board) {
+  struct carrier *c = m->c;
+  struct carrier_peer *peer = hello->rank < (uint32_t)c->nRanks ? &c->peers[hello->rank] : NULL;
+  struct board *opened = board < 0 ? NULL : board_open(board, c->nRanks);
+  if (board >= 0) close(board);
+  if (peer == NULL || peer->board != NULL || opened == NULL || hello->nRanks != (uint32_t)c->nRanks) {
+    board_close(opened, c->nRanks);
+    close(connection);
+    return false;
+  }
+  peer->connection = connection;
+  peer->board = opened;
+  peer->pid = wire_pid(connection);
+  memcpy(peer->process, hello->process, sizeof peer->process);
+  return true;
+}
+
+static bool call(const struct meeting *m, int rank, const struct wire_handle *handle) {
+  struct hello hello;
+  int board = -1, connection = wire_connect(handle, rank, m->deadline);
+  if (connection < 0) return false;
+  if (!greet(m, connection, handle) || !wire_receive(connection, &hello, sizeof hello, &board, m->deadline)) {
+    carrier_warn("rank %d does not answer: %s", rank, wire_why());
+    close(connection);
+    return false;
+  }
+  if (hello.rank != (uint32_t)rank) hello.nRanks = 0; /* is no peer */
+  if (admit(m, connection, &hello, board)) return true;
+  carrier_warn("rank %d belongs to another communicator", rank);
+  return false;
+}
+
+static int missing(const struct carrier *c) {
+  for (int r = c->rank + 1; r < c->nRanks; r++)
+    if (c->peers[r].board == NULL) return r;
+  return -1;
+}
+
+static bool answer(const struct meeting *m, int listener, const struct wire_handle *own) {
+  for (int rank; (rank = missing(m->c)) >= 0;) {
+    struct hello hello;
+    int board = -1, connection = wire_accept(listener, m->deadline);
+    if (connection < 0) {
+      carrier_warn("rank %d did not connect within %d s", rank, wire_wait_s());
+      return false;
+    }
+    if (!wire_receive(connection, &hello, sizeof hello, &board, m->deadline) || memcmp(hello.to, own->name, sizeof hello.to) != 0 ||
+        !greet(m, connection, own)) {
+      if (board >= 0) close(board);
+      close(connection); /* a stranger, or a rank that gave up: it is missed above */
+      continue;
+    }
+    admit(m, connection, &hello, board);
+  }
+  return true;
+}
+
+static bool meet(struct carrier *c, void *handles[], int listener) {
+  struct meeting m = {c, -1, wire_deadline()};
+  struct carrier_peer *self = &c->peers[c->rank];
+  pthread_once(&once, make_process);
+  if ((self->board = board_make(c->nRanks, &m.board)) == NULL) {
+    carrier_warn("no shared memory for signals");
+    return false;
+  }
+  c->board = self->board;
+  memcpy(self->process, process, sizeof process);
+  bool met = true;
+  for (int r = 0; r < c->rank && met; r++) met = call(&m, r, handles[r]);
+  met = met && answer(&m, listener, handles[c->rank]);
+  close(m.board);
+  return met;
+}
+
+static bool in_context(struct carrier *c) {
+  const char *lacking;
+  const struct carrier_driver *cuda = carrier_driver(&lacking);
+  if (cuda == NULL) {
+    carrier_warn("CUDA's driver has no %s", lacking);
+    return false;
+  }
+  if (cuda->cuCtxGetCurrent(&c->context) == 0 && c->context != NULL && cuda->cuCtxGetDevice(&c->device) == 0) return true;
+  carrier_warn("no CUDA context is current where NCCL connects");
+  return false;
+}
+
+int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, struct carrier **out) {
+  struct carrier *c = calloc(1, sizeof *c + (size_t)nRanks * sizeof *c->peers);
+  if (c == NULL) return ncclSystemError;
+  c->instance = instance;
+  c->rank = rank;
+  c->nRanks = nRanks;
+  for (int r = 0; r < nRanks; r++) c->peers[r].rank = r, c->peers[r].connection = -1;
+  c->watched = calloc((size_t)nRanks, sizeof *c->watched);
+  if (instance->said == NULL) instance->said = calloc((size_t)nRanks, sizeof *instance->said);
+  if (c->watched == NULL || instance->said == NULL || !in_context(c) || (c->mover = mover_make()) == NULL || !meet(c, handles, listener)) {
+    carrier_close(c);
+    return ncclSystemError;
+  }
+  for (int r = 0; r < nRanks; r++) c->watched[r] = (struct pollfd){.fd = c->peers[r].connection, .events = POLLRDHUP};
+  *out = c;
+  return ncclSuccess;
+}
+
+static void forget(struct carrier_request *request) {
+  for (struct carrier_request *next; request != NULL; request = next) {
+    next = request->next;
+    free(request);
+  }
+}
+
+void carrier_close(struct carrier *c) {
+  if (c->board != NULL) atomic_store(&c->board->closed, 1); /* before the connections: peers then know why they closed */
+  mover_free(c->mover);
+  for (int n = 0; n < CARRIER_MAX_REGIONS; n++) {
+    struct carrier_region *region = atomic_load(&c->regions[n]);
+    if (region != NULL) carrier_deregister(c, region);
+  }
+  for (int r = 0; r < c->nRanks; r++) {
+    struct carrier_peer *peer = &c->peers[r];
+    if (peer->connection >= 0) close(peer->connection);
+    board_close(peer->board, c->nRanks);
+    forget(peer->first);
+  }
+  free(c->watched);
+  free(c);
+}
+
+void carrier_watch(struct carrier *c) {
+  uint64_t now = carrier_now_ns();
+  if (now - c->watchedNs < WATCH_NS) return;
+  c->watchedNs = now;
+  if (poll(c->watched, (nfds_t)c->nRanks, 0) <= 0) return;
+  for (int r = 0; r < c->nRanks; r++) {
+    struct carrier_peer *peer = &c->peers[r];
+    if (c->watched[r].revents == 0) continue;
+    c->watched[r].fd = -1;
+    peer->gone = true;
+    if (!atomic_load(&peer->board->closed)) carrier_is_gone(c, peer); /* who left was done; only what is still sent to it is an error */
+  }
+}
+
+int carrier_is_gone(struct carrier *c, struct carrier_peer *peer) {
+  if (!c->instance->said[peer->rank])
+    carrier_warn("rank %d (process %d) %s: nothing of rank %d reaches it any more", peer->rank, (int)peer->pid,
+                 atomic_load(&peer->board->closed) ? "closed the communicator" : "died", c->rank);
+  c->instance->said[peer->rank] = true;
+  return ncclRemoteError;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two tables that NCCL looks for, v11: libnccl-net-dynamiccl-carrier.so with NCCL_NET_PLUGIN=dynamiccl-carrier. NCCL's own GIN
+ * proxy then carries what kernels put, signal and flush from process to process of this host, without a NIC. For development
+ * and tests: it refuses to start without DYNAMICCL_CARRIER=1.
+ *
+ * Why there is a network table (src/plugin/net.cc of NCCL 2.28.9): ncclNetPluginLoad drops a library without ncclNetPlugin_v*,
+ * whatever else it has; ncclNetPluginInit disables the GIN table together with a net table whose init fails or that has no
+ * device; ncclNetPluginAssignToComm takes GIN from the plugin that the communicator's network comes from, and from no other.
+ * So NCCL's Socket network and our GIN exclude each other, and Socket's table is no symbol that one could hand on. The one
+ * device here is in the topology, since ncclGinConnectOnce wants a network device near the GPU; it is slow, on no PCI bus and
+ * without GPU memory, so that NCCL never prefers it to what it has within a host (NVLink, PCIe, shared memory), and whoever
+ * needs it all the same (more than one host; P2P and SHM disabled) is told so by listen.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "carrier.h"
+#include "say.h"
+#include "wire.h"
+
+#define NAME "dynamiccl-carrier"
+#define EXPORT __attribute__((visibility("default")))
+
+static bool is_wanted(void) {
+  const char *text = getenv("DYNAMICCL_CARRIER");
+  return text != NULL && strcmp(text, "1") == 0;
+}
+
+/* ---- the network, which carries nothing ---- */
+
+static int net_init(void **ctx, uint64_t commId, void *config, ncclDebugLogger_t logger, void *profiler) {
+  (void)commId, (void)config, (void)profiler;
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  *ctx = NULL;
+  carrier_logger(logger);
+  if (!is_wanted()) {
+    carrier_warn("not started: it is for development and tests; DYNAMICCL_CARRIER=1 says that this is meant");
+    return ncclInvalidUsage;
+  }
+  if (!atomic_flag_test_and_set(&said))
+    carrier_warn("development only: GIN between processes of this host, by copies that the host drives; no other network is used");
+  return ncclSuccess;
+}
+
+static int one_device(int *ndev) {
+  *ndev = 1;
+  return ncclSuccess;
+}
+
+static int properties(int dev, ncclNetProperties_v11_t *props) {
+  static char name[] = NAME " (development only)";
+  if (dev != 0) return ncclInvalidArgument;
+  *props = (ncclNetProperties_v11_t){.name = name,
+                                     .ptrSupport = NCCL_PTR_HOST,
+                                     .speed = 1000,
+                                     .maxComms = 1 << 16,
+                                     .maxRecvs = 1,
+                                     .netDeviceType = NCCL_NET_DEVICE_HOST,
+                                     .vProps = {.ndevs = 1},
+                                     .maxP2pBytes = (size_t)1 << 40,
+                                     .maxCollBytes = (size_t)1 << 40,
+                                     .maxMultiRequestSize = 1};
+  return ncclSuccess;
+}
+
+static int refuse(void) {
+  carrier_warn("carries GIN alone: NCCL's own traffic needs P2P or shared memory, so one host, and neither NCCL_P2P_DISABLE nor NCCL_SHM_DISABLE");
+  return ncclInvalidUsage;
+}
+static int net_listen(void *ctx, int dev, void *handle, void **listenComm) {
+  (void)ctx, (void)dev, (void)handle, (void)listenComm;
+  return refuse();
+}
+static int net_connect(void *ctx, int dev, void *handle, void **sendComm, void **sendDevComm) {
+  (void)ctx, (void)dev, (void)handle, (void)sendComm, (void)sendDevComm;
+  return refuse();
+}
+static int net_close(void *comm) {
+  (void)comm;
+  return ncclSuccess;
+}
+
+/* What only a connection reaches is NULL. */
+EXPORT ncclNet_v11_t ncclNetPlugin_v11 = {.name = NAME,
+                                          .init = net_init,
+                                          .devices = one_device,
+                                          .getProperties = properties,
+                                          .listen = net_listen,
+                                          .connect = net_connect,
+                                          .closeSend = net_close,
+                                          .closeRecv = net_close,
+                                          .closeListen = net_close,
+                                          .finalize = net_close};
+
+/* ---- GIN ---- */
+
+struct listener {
+  struct carrier_instance *instance;
+  int fd;
+};
+
+/* Called twice for a program's first communicator and once for others, so what connect gets as its context may be the first
+ * call's or NULL; what listen gets is the second's. */
+static int gin_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
+  (void)commId;
+  *ctx = NULL;
+  carrier_logger(logger);
+  if (!is_wanted()) return ncclInvalidUsage;
+  struct carrier_instance *instance = calloc(1, sizeof *instance);
+  if (instance == NULL) return ncclSystemError;
+  if (!carrier_faults_read(&instance->faults)) {
+    free(instance);
+    return ncclInvalidUsage;
+  }
+  *ctx = instance;
+  return ncclSuccess;
+}
+
+static int gin_properties(int dev, ncclNetProperties_v11_t *props) {
+  int result = properties(dev, props);
+  if (result != ncclSuccess) return result;
+  props->netDeviceType = NCCL_NET_DEVICE_GIN_PROXY;
+  props->netDeviceVersion = NCCL_GIN_PROXY_VERSION;
+  props->ptrSupport = NCCL_PTR_HOST | NCCL_PTR_CUDA; /* no DMABUF: NCCL then calls regMrSym */
+  props->maxRecvs = 8; /* times NCCL_NET_MAX_REQUESTS: descriptors in a queue of NCCL's proxy, a power of two */
+  return ncclSuccess;
+}
+
+static int gin_listen(void *ctx, int dev, void *handle, void **listenComm) {
+  (void)dev;
+  _Static_assert(sizeof(struct wire_handle) <= NCCL_NET_HANDLE_MAXSIZE, "NCCL passes on so much");
+  struct listener *listener = calloc(1, sizeof *listener);
+  if (ctx == NULL || listener == NULL || (listener->fd = wire_listen(handle)) < 0) {
+    free(listener);
+    return ncclSystemError;
+  }
+  listener->instance = ctx;
+  *listenComm = listener;
+  return ncclSuccess;
+}
+
+static int gin_connect(void *ctx, void *handles[], int nranks, int rank, void *listenComm, void **collComm) {
+  (void)ctx;
+  struct listener *listener = listenComm;
+  return carrier_connect(listener->instance, handles, nranks, rank, listener->fd, (struct carrier **)collComm);
+}
+
+static int gin_register(void *collComm, void *data, size_t size, int type, uint64_t flags, void **mhandle, void **ginHandle) {
+  struct carrier_region *region = NULL;
+  int result = carrier_register(collComm, data, size, type, flags, &region);
+  *mhandle = *ginHandle = region;
+  return result;
+}
+
+static int gin_deregister(void *collComm, void *mhandle) {
+  if (mhandle != NULL) carrier_deregister(collComm, mhandle);
+  return ncclSuccess;
+}
+
+static int gin_close(void *collComm) {
+  if (collComm != NULL) carrier_close(collComm);
+  return ncclSuccess;
+}
+
+static int gin_close_listen(void *listenComm) {
+  struct listener *listener = listenComm;
+  if (listener == NULL) return ncclSuccess;
+  close(listener->fd);
+  free(listener);
+  return ncclSuccess;
+}
+
+static int gin_put(void *collComm, uint64_t srcOff, void *srcMhandle, size_t size, uint64_t dstOff, void *dstMhandle, uint32_t rank,
+                   void **request) {
+  return carrier_put(collComm, srcMhandle, srcOff, size, dstMhandle, dstOff, rank, NULL, (struct carrier_request **)request);
+}
+
+static int gin_put_signal(void *collComm, uint64_t srcOff, void *srcMhandle, size_t size, uint64_t dstOff, void *dstMhandle,
+                          uint32_t rank, uint64_t signalOff, void *signalMhandle, uint64_t signalValue, uint32_t signalOp,
+                          void **request) {
+  const struct carrier_region *signals = signalMhandle;
+  if (signals == NULL || (signalOp != NCCL_NET_SIGNAL_OP_INC && signalOp != NCCL_NET_SIGNAL_OP_ADD)) {
+    carrier_warn("a signal of kind %u", signalOp);
+    return ncclInvalidArgument;
+  }
+  struct ring_message message = {.offset = signalOff,
+                                 .value = signalOp == NCCL_NET_SIGNAL_OP_INC ? 1 : signalValue,
+                                 .region = signals->number};
+  return carrier_put(collComm, srcMhandle, srcOff, size, dstMhandle, dstOff, rank, &message, (struct carrier_request **)request);
+}
+
+static int gin_test(void *collComm, void *request, int *done) { return carrier_test(collComm, request, done); }
+static int gin_progress(void *collComm) { return carrier_progress(collComm); }
+
+static int gin_finalize(void *ctx) {
+  struct carrier_instance *instance = ctx;
+  if (instance != NULL) free(instance->said);
+  free(instance);
+  return ncclSuccess;
+}
+
+/* Contexts are NCCL's own with the proxy, so createContext and its kin are never called. */
+EXPORT ncclGin_v11_t ncclGinPlugin_v11 = {.name = NAME,
+                                          .init = gin_init,
+                                          .devices = one_device,
+                                          .getProperties = gin_properties,
+                                          .listen = gin_listen,
+                                          .connect = gin_connect,
+                                          .regMrSym = gin_register,
+                                          .deregMrSym = gin_deregister,
+                                          .closeColl = gin_close,
+                                          .closeListen = gin_close_listen,
+                                          .iput = gin_put,
+                                          .iputSignal = gin_put_signal,
+                                          .test = gin_test,
+                                          .ginProgress = gin_progress,
+                                          .finalize = gin_finalize};

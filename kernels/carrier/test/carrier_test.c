@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * carrier_test traffic RANKS PUTS [SEED]   PUTS random puts and signals, all data compared when its signal is seen
+ * carrier_test killed [SEED]               the same of three ranks, one of which is killed
+ * carrier_test left | refusals | unwanted | latency | bandwidth | dead
+ * CARRIER: the library. DYNAMICCL_CARRIER=1.
+ */
+#include "traffic.h"
+
+static struct traffic traffic;
+static uint64_t seed = 1;
+
+/* One of them not at its memory's beginning. */
+static void make_windows(size_t bytes) {
+  for (int w = 0; w < WINDOWS; w++) {
+    comm.receive[w] = (struct window){.at = (unsigned char *)device_memory(bytes + 8192, w + 1) + 4096, .bytes = bytes};
+    comm.send[w] = (struct window){.at = device_memory(bytes, w + 1), .bytes = bytes};
+  }
+}
+
+static void register_windows(void) {
+  for (int w = 0; w < WINDOWS; w++) register_window(&comm.receive[w], NCCL_PTR_CUDA), register_window(&comm.send[w], NCCL_PTR_CUDA);
+}
+
+static void deregister_windows(void) {
+  for (int w = 0; w < WINDOWS; w++)
+    for (int c = 0; c < CONTEXTS; c++)
+      CHECK(gin->deregMrSym(comm.colls[c], comm.receive[w].regions[c]) == 0 && gin->deregMrSym(comm.colls[c], comm.send[w].regions[c]) == 0);
+}
+
+static void start(void) {
+  initialise();
+  connect_all();
+  make_windows(traffic_bytes());
+  register_windows();
+  meet();
+}
+
+/* More memory comes and goes while the proxy runs. */
+static void register_more(void) {
+  for (int round = 0; round < 20; round++) {
+    static struct window more;
+    if (round == 0) more = (struct window){.at = device_memory(1 << 20, 1), .bytes = 1 << 20};
+    register_window(&more, NCCL_PTR_CUDA);
+    for (int c = 0; c < CONTEXTS; c++) CHECK(gin->deregMrSym(comm.colls[c], more.regions[c]) == 0);
+  }
+}
+
+static void tell(void) {
+  if (rank == 0)
+    printf("%d ranks: rank 0 put %lu times, %lu of it with signals, %lu done, %lu failed\n", numRanks, (long)atomic_load(&traffic.puts),
+           (long)atomic_load(&traffic.signals), (long)atomic_load(&traffic.done), (long)atomic_load(&traffic.failed));
+  fflush(stdout);
+}
+
+static void all_traffic(void) {
+  pthread_t thread;
+  start();
+  traffic_start(&traffic, &thread);
+  register_more();
+  traffic_check(&traffic);
+  meet(); /* NCCL's proxies run until the communicator goes */
+  uint64_t all = traffic.each * CONTEXTS * (uint64_t)numRanks;
+  while (atomic_load(&traffic.done) < all) usleep(100);
+  atomic_store(&traffic.stop, 1);
+  pthread_join(thread, NULL);
+  CHECK(atomic_load(&traffic.puts) == all && atomic_load(&traffic.failed) == 0);
+  CHECK(atomic_load(&warnings) == 1, "%s", lastWarning); /* development only */
+  for (int c = 0; c < CONTEXTS; c++)
+    for (int s = numRanks; s < SIGNALS; s++) CHECK(comm.signals[c][s] == 0);
+  deregister_windows();
+  tell();
+  finish();
+}
+
+/* What was on its way to the dead rank ends in an error, once said; the others' puts all arrive. */
+static void with_killed(void) {
+  pthread_t thread;
+  start();
+  traffic_start(&traffic, &thread);
+  traffic_check(&traffic);
+  uint64_t living = traffic.each * CONTEXTS * (uint64_t)(numRanks - 1);
+  while (atomic_load(&traffic.done) + atomic_load(&traffic.failed) < atomic_load(&traffic.puts) || atomic_load(&warnings) < 2) usleep(1000);
+  usleep(50000);
+  atomic_fetch_add(&shared->ended, 1);
+  while (atomic_load(&shared->ended) < numRanks - 1) usleep(1000); /* who closes is gone, too */
+  atomic_store(&traffic.stop, 1);
+  pthread_join(thread, NULL);
+  char named[64];
+  snprintf(named, sizeof named, "rank %d (process ", traffic.dies);
+  CHECK(atomic_load(&warnings) == 2 && strstr(lastWarning, named) != NULL && strstr(lastWarning, "died") != NULL, "%d: %s", atomic_load(&warnings),
+        lastWarning);
+  CHECK(atomic_load(&traffic.puts) >= living);
+  void *request = NULL;
+  int result = gin->iput(comm.colls[0], 0, comm.send[0].regions[0], 8, 0, comm.receive[0].regions[0], (uint32_t)traffic.dies, &request);
+  CHECK(result == ncclRemoteError && request == NULL && atomic_load(&warnings) == 2);
+  tell();
+  finish();
+}
+
+/* ---- single puts ---- */
+
+static int put(int target, size_t bytes, size_t at, uint64_t signal, void **request) {
+  void *source = comm.send[0].regions[0], *dest = comm.receive[0].regions[0];
+  if (signal == 0) return gin->iput(comm.colls[0], at, source, bytes, at, dest, (uint32_t)target, request);
+  return gin->iputSignal(comm.colls[0], at, source, bytes, at, dest, (uint32_t)target, 8 * (uint64_t)rank, comm.signalRegions[0], signal,
+                         NCCL_NET_SIGNAL_OP_ADD, request);
+}
+
+static uint64_t ms_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* How long until it is done, at most so long; -1: it is not. */
+static int wait_ms(void *request, uint64_t most) {
+  uint64_t from = ms_now();
+  int done = 0;
+  while (!done && ms_now() - from < most) {
+    CHECK(gin->test(comm.colls[0], request, &done) == 0 && gin->ginProgress(comm.colls[0]) == 0);
+    usleep(100);
+  }
+  return done ? (int)(ms_now() - from) : -1;
+}
+
+static void idle(int ms) {
+  for (uint64_t from = ms_now(); ms_now() - from < (uint64_t)ms; usleep(100)) CHECK(gin->ginProgress(comm.colls[0]) == 0);
+}
+
+/* Rank 1 closes and goes on living: silence until somebody puts to it. */
+static void one_leaves(void) {
+  start();
+  if (rank == 1) {
+    finish();
+    meet(), meet();
+    return;
+  }
+  meet();
+  idle(100);
+  CHECK(atomic_load(&warnings) == 1, "%s", lastWarning);
+  void *request;
+  CHECK(put(1, 8, 0, 0, &request) == ncclRemoteError && put(1, 8, 0, 0, &request) == ncclRemoteError);
+  CHECK(atomic_load(&warnings) == 2 && strstr(lastWarning, "rank 1") != NULL && strstr(lastWarning, "closed the communicator") != NULL);
+  CHECK(put(0, 8, 0, 0, &request) == 0 && wait_ms(request, 5000) >= 0);
+  meet();
+  finish();
+}
+
+static void refusals(void) {
+  void *request, *handle, *unused;
+  start();
+  CHECK(net->listen(NULL, 0, &request, &unused) == ncclInvalidUsage && strstr(lastWarning, "GIN alone") != NULL);
+  size_t bytes = comm.receive[0].bytes;
+  CHECK(put(0, 64, bytes - 63, 0, &request) == ncclInvalidArgument && put(0, 64, UINT64_MAX - 8, 0, &request) == ncclInvalidArgument);
+  CHECK(put(9, 8, 0, 0, &request) == ncclInvalidArgument);
+  CHECK(put(0, 64, bytes - 64, 0, &request) == 0 && wait_ms(request, 5000) >= 0);
+  CHECK(gin->iput(comm.colls[0], 0, comm.send[0].regions[0], 8, 0, comm.inlineRegions[0], 1u - (uint32_t)rank, &request) == ncclInvalidArgument);
+  CHECK(gin->iputSignal(comm.colls[0], 0, NULL, 0, 0, NULL, 0, 0, comm.signalRegions[0], 1, 4, &request) == ncclInvalidArgument);
+  CHECK(gin->iputSignal(comm.colls[0], 0, NULL, 0, 0, NULL, 0, 0, NULL, 1, 1, &request) == ncclInvalidArgument);
+  meet();
+  /* Memory without a handle on one rank: refused on both. */
+  unsigned char *bare = device_memory(1 << 20, rank == 0 ? 0 : 1);
+  CHECK(gin->regMrSym(comm.colls[1], bare, 1 << 20, NCCL_PTR_CUDA, 0, &unused, &handle) != 0 && handle == NULL);
+  CHECK(strstr(lastWarning, "rank 0's memory has no handle") != NULL, "%s", lastWarning);
+  meet();
+  /* A rank that does not come: an end, and its name. */
+  if (rank == 0) {
+    uint64_t from = ms_now();
+    CHECK(gin->regMrSym(comm.colls[1], comm.send[0].at, 4096, NCCL_PTR_CUDA, 0, &unused, &handle) != 0);
+    CHECK(ms_now() - from < 5000 && strstr(lastWarning, "rank 1: nothing within 1 s") != NULL, "%s", lastWarning);
+    void *listener, *coll, *handles[2] = {shared->handles[0], shared->handles[1]};
+    from = ms_now();
+    CHECK(gin->listen(comm.ginInstance, 0, handles[0], &listener) == 0 && gin->connect(NULL, handles, 2, 0, listener, &coll) != 0);
+    CHECK(ms_now() - from < 5000 && strstr(lastWarning, "rank 1 did not connect within 1 s") != NULL, "%s", lastWarning);
+    memset(handles[0], 0, NCCL_NET_HANDLE_MAXSIZE);
+    CHECK(gin->connect(NULL, handles, 2, 1, listener, &coll) != 0 && strstr(lastWarning, "rank 0 gave no handle") != NULL, "%s", lastWarning);
+    gin->closeListen(listener);
+  }
+  meet();
+  finish();
+}
+
+static void unwanted(void) {
+  void *context;
+  quiet = 1;
+  setenv("DYNAMICCL_CARRIER", "1", 1);
+  initialise();
+  unsetenv("DYNAMICCL_CARRIER");
+  CHECK(net->init(&context, 1, NULL, NULL, NULL) == ncclInvalidUsage && strstr(lastWarning, "DYNAMICCL_CARRIER=1") != NULL);
+  CHECK(gin->init(&context, 1, NULL) == ncclInvalidUsage);
+  setenv("DYNAMICCL_CARRIER", "1", 1);
+  setenv("DYNAMICCL_CARRIER_GBS", "much", 1);
+  CHECK(gin->init(&context, 1, NULL) == ncclInvalidUsage && strstr(lastWarning, "GBS=much") != NULL);
+}
+
+static uint64_t own_signal(int source) { return __atomic_load_n(&comm.signals[0][source], __ATOMIC_ACQUIRE); }
+
+/* 50 ms: set by main. */
+static void latency(void) {
+  void *request;
+  start();
+  CHECK(put(1 - rank, 4096, 0, 5, &request) == 0);
+  int took = wait_ms(request, 5000);
+  CHECK(took >= 49, "%d ms", took);
+  while (own_signal(1 - rank) != 5) idle(1);
+  meet();
+  finish();
+}
+
+/* 0.01 GB/s: 16 puts of 64 KiB take 105 ms. */
+static void bandwidth(void) {
+  void *requests[16];
+  start();
+  uint64_t from = ms_now();
+  for (int i = 0; i < 16; i++) CHECK(put(1 - rank, 64 << 10, 0, 0, &requests[i]) == 0);
+  for (int i = 0; i < 16; i++) CHECK(wait_ms(requests[i], 5000) >= 0);
+  CHECK(ms_now() - from >= 104, "%ld ms", (long)(ms_now() - from));
+  meet();
+  finish();
+}
+
+/* Rank 2 of 3 is dead: set by main. */
+static void dead(void) {
+  void *toDead, *toLiving;
+  start();
+  CHECK(put(2, 64, 0, 1, &toDead) == 0 && put(0, 64, 0, 1, &toLiving) == 0);
+  CHECK((wait_ms(toLiving, rank == 2 ? 200 : 5000) >= 0) == (rank != 2));
+  CHECK(wait_ms(toDead, 200) < 0);
+  meet();
+  idle(20);
+  CHECK(rank == 2 || own_signal(2) == 0);
+  CHECK(rank != 0 || (own_signal(0) == 1 && own_signal(1) == 1));
+  meet();
+  finish();
+}
+
+int main(int count, char **arguments) {
+  const char *what = count > 1 ? arguments[1] : "";
+  setenv("DYNAMICCL_CARRIER_SETUP_S", "20", 0);
+  if (strcmp(what, "traffic") == 0 && count > 3) {
+    int ranks = atoi(arguments[2]);
+    if (count > 4) seed = strtoul(arguments[4], NULL, 0);
+    traffic = (struct traffic){.seed = seed, .each = (strtoul(arguments[3], NULL, 0) + (unsigned)(CONTEXTS * ranks * ranks) - 1) / (unsigned)(CONTEXTS * ranks * ranks), .dies = -1};
+    play(what, ranks, -1, all_traffic);
+  } else if (strcmp(what, "killed") == 0) {
+    if (count > 2) seed = strtoul(arguments[2], NULL, 0);
+    traffic = (struct traffic){.seed = seed, .each = 1000, .dies = 2, .diesAt = 500 + seed % 1000};
+    play(what, 3, 2, with_killed);
+  } else if (strcmp(what, "left") == 0) {
+    play(what, 2, -1, one_leaves);
+  } else if (strcmp(what, "refusals") == 0) {
+    quiet = 1;
+    setenv("DYNAMICCL_CARRIER_SETUP_S", "1", 1);
+    play(what, 2, -1, refusals);
+  } else if (strcmp(what, "unwanted") == 0) {
+    play(what, 1, -1, unwanted);
+  } else if (strcmp(what, "latency") == 0) {
+    setenv("DYNAMICCL_CARRIER_LATENCY_US", "50000", 1);
+    play(what, 2, -1, latency);
+  } else if (strcmp(what, "bandwidth") == 0) {
+    setenv("DYNAMICCL_CARRIER_GBS", "0.01", 1);
+    play(what, 2, -1, bandwidth);
+  } else if (strcmp(what, "dead") == 0) {
+    setenv("DYNAMICCL_CARRIER_DEAD_RANK", "2", 1);
+    play(what, 3, -1, dead);
+  } else {
+    fprintf(stderr, "see the top of %s\n", __FILE__);
+    return 2;
+  }
+  printf("%s: passed, seed %lu\n", what, (long)seed);
+  return 0;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CARRIER_TEST_PROXY_RIG_H
+#define CARRIER_TEST_PROXY_RIG_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int proxy_rank(void);
+int proxy_ranks(void);
+void proxy_meet(void);
+void proxy_play(int ranks, void (*story)(void));
+void *proxy_memory(size_t bytes, int handles); /* rig.h */
+void *proxy_gin(void);                         /* ncclGin_v11_t */
+void *proxy_connect(void);                     /* a collComm */
+void proxy_disconnect(void *coll);
+void proxy_end(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

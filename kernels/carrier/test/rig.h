@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rank processes that play NCCL 2.28.9 towards the carrier: the calls of src/plugin/net.cc, gin_host.cc and gin_host_proxy.cc, in
+ * their order and from their threads, over the stand-in for CUDA's driver. What kernels do on a GPU a thread does here.
+ */
+#ifndef CARRIER_TEST_RIG_H
+#define CARRIER_TEST_RIG_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "../nccl_net_abi.h"
+
+#define CHECK(cond, ...) \
+  do { \
+    if (!(cond)) { \
+      fprintf(stderr, "%s:%d: rank %d: %s:", __FILE__, __LINE__, rank, #cond); \
+      fprintf(stderr, " " __VA_ARGS__); \
+      fprintf(stderr, "\n"); \
+      _exit(1); \
+    } \
+  } while (0)
+
+enum { MAX_RANKS = 4, CONTEXTS = 2, QUEUE = 256, SIGNALS = 64, WINDOWS = 2 };
+
+extern int rank, numRanks;
+extern ncclNet_v11_t *net;
+extern ncclGin_v11_t *gin;
+
+/* What all ranks of a run see. */
+extern struct shared {
+  atomic_int waiting, round;
+  unsigned char handles[MAX_RANKS][NCCL_NET_HANDLE_MAXSIZE];
+  atomic_uint_fast64_t acknowledged[CONTEXTS][MAX_RANKS][MAX_RANKS]; /* by context, source, target */
+  atomic_int ended;
+} *shared;
+
+struct window { /* on the GPU, or on the host */
+  unsigned char *at;
+  size_t bytes;
+  void *regions[CONTEXTS];
+};
+
+/* One rank's communicator. */
+extern struct comm {
+  void *ginContext, *ginInstance, *colls[CONTEXTS];
+  uint64_t *signals[CONTEXTS];
+  void *signalRegions[CONTEXTS];
+  uint64_t *inlines[CONTEXTS];
+  void *inlineRegions[CONTEXTS];
+  struct window receive[WINDOWS], send[WINDOWS]; /* 0: of virtual memory, as NCCL's windows; 1: as cudaMalloc's */
+} comm;
+
+void meet(void); /* all ranks */
+void begin(void); /* the driver, a context, the library */
+/* What NCCL asks of a plugin before it uses it. */
+void initialise(void);
+/* listen, connect, and what NCCL registers of its own. */
+void connect_all(void);
+void register_window(struct window *window, int type);
+void finish(void);
+void *device_memory(size_t bytes, int handles); /* handles: 0, none, as NCCL's signals; 1: a descriptor; 2: cudaMalloc's */
+
+extern atomic_int warnings; /* lines at level WARN since begin */
+extern char lastWarning[512];
+extern int quiet;
+
+/* Runs it in as many processes, each a rank. The status of a rank that is to die is SIGKILL. */
+void play(const char *name, int ranks, int dies, void (*story)(void));
+
+static inline uint64_t random_of(uint64_t seed) { /* splitmix64 */
+  uint64_t z = seed + 0x9E3779B97F4A7C15u;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  return z ^ z >> 31;
+}
+
+#endif
