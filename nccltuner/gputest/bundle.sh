@@ -10,7 +10,7 @@ arch=${1:-sm_90}
 [[ $arch == sm_* ]] || { echo "ARCH $arch: want sm_80, sm_90, sm_100, ..." >&2; exit 2; }
 nvcc=$(.ci/cuda --only-get)
 home=${NCCL_HOME:-$(dirname "$nvcc")/../../nccl}
-make -s all
+make -s all carrier
 mkdir -p .cache/gpu/nccl
 names=$(grep -hoE '\bp?nccl[A-Z][A-Za-z0-9]*[[:space:]]*\(' "$home/include/nccl.h" "$home/include/nccl_device/core.h" | tr -d '( ' | sort -u)
 for name in $names; do echo "void $name(void) {}"; done | gcc -x c -w -fPIC -shared -Wl,-soname,libnccl.so.2 -o .cache/gpu/nccl/libnccl.so.2 -
@@ -27,6 +27,7 @@ kernels .cache/gpu/thirds.fatbin -DDYN_BULK_PARTS=3
 build lsa-thirds kernels/bench/lsa.cu -DDYN_BULK_PARTS=3
 for source in kernels/bench/*.cu; do build "$(basename "$source" .cu)" "$source"; done
 build mix nccltuner/gputest/mix.cu
+build gin_first kernels/carrier/test/gin_first.cu
 rm -r .cache/gpu/nccl
 git describe --always --dirty >.cache/gpu/commit
 du -shc bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu | sed 's/^/carry: /'
