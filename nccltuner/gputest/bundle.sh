@@ -37,6 +37,7 @@ There, in the repository's folder:
   find .cache/gpu lib bin -exec touch {} +     # newer than their sources
   LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   LSA=.cache/gpu/lsa-thirds kernels/bench/run.sh RESULTS.jsonl --kernels .cache/gpu/thirds.fatbin --no-symmetric
+  .cache/gpu/gin_first 2 10      # with the environment that kernels/carrier/Makefile names; then
   GIN=.cache/gpu/gin DYNAMICCL_CARRIER=1 kernels/bench/gin.sh RESULTS.jsonl   # without DYNAMICCL_CARRIER where there are NICs
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
