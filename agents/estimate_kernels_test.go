@@ -91,10 +91,10 @@ func TestKernelsCostWhatTheyMove(t *testing.T) {
 		want       float64
 	}{
 		{1, actions.AllReduce, 14, "lsa/oneshot/64", 1},
-		{1, actions.AllReduce, 24, "lsa/oneshot/64", 8},
-		{1, actions.AllReduce, 24, "lsa/twoshot/64", 2},
+		{1, actions.AllReduce, 24, "lsa/oneshot/64", 8 * 16. / 15},
+		{1, actions.AllReduce, 24, "lsa/twoshot/64", 16. / 15},
 		{1, actions.AllReduce, 24, "lsa/bulk/64", 1},
-		{1, actions.AllGather, 24, "lsa/oneshot/64", 2},
+		{1, actions.AllGather, 24, "lsa/oneshot/64", 16. / 15},
 		{2, actions.AllReduce, 24, "lsa/oneshot/64", 1}, // nobody knows what is between them
 	} {
 		if got := expected(c.nodes, c.collective, c.log2, c.action); math.Abs(got-c.want) > 1e-9 {
