@@ -16,7 +16,6 @@ import (
 // were half flag (times of 2, passes of 4 KiB); on the tables of our kernels (docs/figures, 4 H200) they lose 3.7 calls of 64 with
 // what is true now and lost 12.2 with what they were trained on.
 const (
-	passBytes    = actions.CTABytes
 	lineTimes    = 16.0 / 15 // of what goes in lines, that crosses a link
 	meanPasses   = 0.3       // log cost of every doubling of the passes,
 	sdPasses     = 0.25      // and how sure that is; one for all kernels
@@ -40,7 +39,7 @@ func topsOf(set []actions.Action, log2Bytes uint8) tops {
 			top.channels = max(top.channels, float64(a.Channels))
 		}
 	}
-	top.ctas = min(top.ctas, max(1, math.Exp2(float64(log2Bytes)+1)/passBytes))
+	top.ctas = min(top.ctas, max(1, math.Exp2(float64(log2Bytes)+1)/actions.CTABytes))
 	return top
 }
 

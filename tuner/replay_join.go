@@ -8,7 +8,7 @@ import (
 )
 
 // replayWindow is how many replays of a communicator are kept open. Ranks tell of theirs twice a second, a second apart, and in
-// any order, of up to 256 at once and 1,024 in all (preload/replays.c, DYN_STAMPS).
+// any order, of up to 1,024 at once (preload/replays.c, DYN_STAMPS).
 const replayWindow = 4096
 
 // replayCost is what one replay took.

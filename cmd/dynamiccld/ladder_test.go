@@ -30,6 +30,7 @@ var ladder = map[string][]string{
 	"cmd":                  {"tuner/tunersim"}, // cmd/internal: what both programs use
 
 	"kernels/carriertest":           {},
+	"internal/testbuild":            {}, // C programs and libraries for tests
 	"kernels/kernelstest":           {},
 	"nccltuner/fakegputest":         {},
 	"nccltuner/gputest/programtest": {},

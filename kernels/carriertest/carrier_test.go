@@ -5,7 +5,6 @@ package carriertest
 import (
 	"cmp"
 	"context"
-	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,38 +13,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"dynamiccl/internal/testbuild"
 )
 
 var build string // where everything is built, so that no test runs a file that somebody else is building
 
 func TestMain(m *testing.M) {
-	code, err := buildAndRun(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func buildAndRun(m *testing.M) (code int, err error) {
-	if build, err = os.MkdirTemp("", "dynamiccl-carrier-"); err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(build)
-	for dir, target := range map[string]string{"../carrier": "tests", "../../nccltuner/fakegpu": filepath.Join(build, "libcuda.so.1")} {
-		said, err := exec.Command("make", "-s", "-j2", "-C", dir, "LIB="+build, "BUILD="+filepath.Join(build, filepath.Base(dir)), target).CombinedOutput()
-		if err != nil {
-			return 1, fmt.Errorf("make -C %s: %w\n%s", dir, err, said)
-		}
-	}
-	// What the GPU's copies write, no thread of a program has written.
-	if err := os.WriteFile(filepath.Join(build, "suppressed"), []byte("called_from_lib:libcuda.so.1\n"), 0o600); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	testbuild.Main(m, &build, "../../nccltuner/fakegpu cuda", "../carrier tests")
 }
 
 const shipped = "libnccl-net-dynamiccl-carrier.so"
+
+func tests() string { return filepath.Join(testbuild.Objects(build, "../carrier"), "test") }
 
 func seed() string { return cmp.Or(os.Getenv("TEST_SEED"), fmt.Sprint(time.Now().UnixNano()%1e9)) }
 
@@ -54,9 +34,9 @@ func program(t *testing.T, name, library string, args ...string) (string, error)
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(build, "carrier", "test", name), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(tests(), name), args...)
 	cmd.Env = []string{"LD_LIBRARY_PATH=" + build, "CARRIER=" + filepath.Join(build, library), "DYNAMICCL_CARRIER=1",
-		"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0 suppressions=" + filepath.Join(build, "suppressed")}
+		"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0 suppressions=../carrier/test/threads.suppressions"}
 	said, err := cmd.CombinedOutput()
 	t.Logf("%s %s\n%s", name, strings.Join(args, " "), said)
 	return string(said), err
@@ -83,7 +63,7 @@ func TestTraffic(t *testing.T) {
 
 // The same where memory comes and goes while the proxy runs, under the thread sanitizer.
 func TestThreads(t *testing.T) {
-	if said, err := program(t, "threads/carrier_test", "carrier/test/threads/carrier.so", "traffic", "2", puts("4000"), seed()); err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
+	if said, err := program(t, "threads/carrier_test", "obj/carrier/test/threads/carrier.so", "traffic", "2", puts("4000"), seed()); err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
 		t.Errorf("%v", err)
 	}
 }
@@ -91,7 +71,7 @@ func TestThreads(t *testing.T) {
 // Signals that do not wait for their copies, or overtake earlier puts, are found.
 func TestPlantedMistakes(t *testing.T) {
 	for _, library := range []string{"mistake1.so", "mistake2.so"} {
-		said, err := program(t, "carrier_test", "carrier/test/"+library, "traffic", "2", "20000", seed())
+		said, err := program(t, "carrier_test", "obj/carrier/test/"+library, "traffic", "2", "20000", seed())
 		if err == nil || !strings.Contains(said, "its signal is here and its data is not") {
 			t.Errorf("%s was not found: %v", library, err)
 		}
@@ -123,51 +103,17 @@ func TestDeadRank(t *testing.T)  { story(t, "dead") }
 
 // NCCL sees two tables and nothing else, and the library brings nothing along.
 func TestLibrary(t *testing.T) {
-	lib, err := elf.Open(filepath.Join(build, shipped))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lib.Close()
-	needs, err := lib.ImportedLibraries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shows, needs, _ := testbuild.Library(t, filepath.Join(build, shipped))
 	for _, name := range needs {
 		if !strings.HasPrefix(name, "libc.so") && !strings.HasPrefix(name, "ld-linux") {
 			t.Errorf("it needs %s", name)
 		}
 	}
-	symbols, err := lib.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var shows []string
-	for _, s := range symbols {
-		if s.Section != elf.SHN_UNDEF {
-			shows = append(shows, s.Name)
-		}
-	}
-	slices.Sort(shows)
 	if !slices.Equal(shows, []string{"ncclGinPlugin_v11", "ncclNetPlugin_v11"}) {
 		t.Errorf("it shows %v", shows)
 	}
 }
 
-// Reading every source tells the go command that results depend on it: what make reads it does not see.
 func TestSources(t *testing.T) {
-	for _, pattern := range []string{"../carrier/*.[ch]", "../carrier/Makefile", "../carrier/test/*.*", "../carrier/test/proxy/*", "../../nccltuner/fakegpu/*.*", "../../nccltuner/worker/*_api.h"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, files, err)
-		}
-		for _, name := range files {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if head := text[:min(len(text), 120)]; !strings.Contains(string(head), "SPDX-License-Identifier: Apache-2.0") {
-				t.Errorf("%s: no SPDX-License-Identifier at the top", name)
-			}
-		}
-	}
+	testbuild.Sources(t, "../carrier/*.[ch]", "../carrier/Makefile", "../carrier/test/*.*", "../carrier/test/proxy/*", "../../nccltuner/fakegpu/*.*", "../../nccltuner/worker/*_api.h")
 }

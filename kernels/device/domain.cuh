@@ -19,7 +19,7 @@
 #ifndef DYN_DOMAIN_CUH
 #define DYN_DOMAIN_CUH
 
-#include "line.cuh"
+#include "count.cuh"
 
 namespace dyn {
 
@@ -27,24 +27,11 @@ using Domain = ::dyn_domain;
 
 constexpr int kMaxRanks = DYN_KERNEL_MAX_RANKS, kMaxBlocks = DYN_KERNEL_MAX_BLOCKS, kFaultPeer = DYN_FAULT_PEER_SHIFT;
 
-__device__ __forceinline__ uint32_t beginCall(const Domain &d) {
-  awaitStream();
-  uint32_t next = d.calls[blockIdx.x] + 1;
-  return next != 0 ? next : 4; /* 0 is what fresh memory holds; halves and thirds go on to take turns */
-}
-
+__device__ __forceinline__ uint32_t beginCall(const Domain &d) { return nextCall(d.calls); }
 /* Behind the block's last use of the scratch memory. */
-__device__ __forceinline__ void endCall(const Domain &d, uint32_t call) {
-  __syncthreads();
-  if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_COUNTER) {
-    d.calls[blockIdx.x] = call;
-    return;
-  }
-  for (unsigned b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x) d.calls[b] = call;
-}
+__device__ __forceinline__ void endCall(const Domain &d, uint32_t call) { countCall(d.calls, kMaxBlocks, call); }
 
-/* The k-th peer, from 1: each rank begins with another one. */
-__device__ __forceinline__ int peerOf(const Domain &d, int k) { return d.rank + k < d.nRanks ? d.rank + k : d.rank + k - d.nRanks; }
+__device__ __forceinline__ int peerOf(const Domain &d, int k) { return kthPeer(d.rank, d.nRanks, k); }
 
 /* Where a peer leaves its lines in this rank's scratch memory, or this rank in a peer's. */
 __device__ __forceinline__ char *slot(const Domain &d, int at, int from, uint32_t call) {

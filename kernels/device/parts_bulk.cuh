@@ -11,6 +11,13 @@
 
 namespace dyn {
 
+/* A round of every peer's part of send into that one's memory. */
+template <class S, typename T>
+__device__ __forceinline__ void sendPacks(const Domain &d, const Bulk &b, uint32_t call, uint32_t round, size_t packs, const T *send, size_t count, size_t from) {
+  eachPeersPack<S>(d, packs, [](int, size_t) { return true; }, [&](int r, size_t i) { return Buffer<S, T, uint4>(send + r * count, count).load(from + i); },
+                   [&](int r, size_t i, uint4 bits) { ofRound(d, b, r, call, round)[d.rank * 2 * b.packs + i] = bits; });
+}
+
 template <class S, typename T>
 __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
   const Domain &d = c.domain;
@@ -20,10 +27,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
   const Rounds rounds(dyn_packs(c.count * sizeof(T), kBulkBytes), slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
-    if (step < rounds.count)
-      eachPeersPack<S>(d, rounds.in(step), [](int, size_t) { return true; },
-                       [&](int r, size_t i) { return Buffer<S, T, uint4>(send + r * c.count, c.count).load(from + i); },
-                       [&](int r, size_t i, uint4 bits) { ofRound(d, b, r, call, step)[d.rank * slot + i] = bits; });
+    if (step < rounds.count) sendPacks<S>(d, b, call, step, rounds.in(step), send, c.count, from);
     behindSends(c, b, call, step, passed);
     if (step > 0) {
       const uint4 *slots = ofRound(d, b, d.rank, call, step - 1);
@@ -87,9 +91,7 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
     if (step < rounds.count) {
-      eachPeersPack<S>(d, rounds.in(step), [](int, size_t) { return true; },
-                       [&](int r, size_t i) { return Buffer<S, Byte, uint4>(send + r * c.count, c.count).load(from + i); },
-                       [&](int r, size_t i, uint4 bits) { ofRound(d, b, r, call, step)[d.rank * slot + i] = bits; });
+      sendPacks<S>(d, b, call, step, rounds.in(step), send, c.count, from);
       if (given.at != own.at)
         eachPack<4>(rounds.in(step), [&](size_t i) { return given.load(from + i); }, [&](size_t i, uint4 bits) { own.store(from + i, bits); });
     }

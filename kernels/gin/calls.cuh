@@ -19,7 +19,7 @@
 #ifndef DYN_GIN_CALLS_CUH
 #define DYN_GIN_CALLS_CUH
 
-#include "../device/line.cuh"
+#include "../device/count.cuh"
 #include "gin.h"
 
 namespace dyn {
@@ -27,24 +27,11 @@ namespace dyn {
 constexpr unsigned kGinSpins = kSpins & 0xff; /* a look at a signal takes longer than one at a line */
 constexpr int kSignalBits = 64, kCounterBits = 56;
 
-__device__ __forceinline__ uint32_t ginBegin(const Gin &g) {
-  awaitStream();
-  uint32_t next = g.calls[blockIdx.x] + 1;
-  return next != 0 ? next : 2; /* halves go on to take turns */
-}
-
+__device__ __forceinline__ uint32_t ginBegin(const Gin &g) { return nextCall(g.calls); }
 /* Behind the block's last use of the slots. */
-__device__ __forceinline__ void ginEnd(const Gin &g, uint32_t call) {
-  __syncthreads();
-  if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_COUNTER) {
-    g.calls[blockIdx.x] = call;
-    return;
-  }
-  for (unsigned b = blockIdx.x + threadIdx.x * gridDim.x; b < DYN_GIN_MAX_BLOCKS; b += blockDim.x * gridDim.x) g.calls[b] = call;
-}
+__device__ __forceinline__ void ginEnd(const Gin &g, uint32_t call) { countCall(g.calls, DYN_GIN_MAX_BLOCKS, call); }
 
-/* The k-th peer, from 1: each rank begins with another one. */
-__device__ __forceinline__ int ginPeer(const Gin &g, int k) { return g.rank + k < g.nRanks ? g.rank + k : g.rank + k - g.nRanks; }
+__device__ __forceinline__ int ginPeer(const Gin &g, int k) { return kthPeer(g.rank, g.nRanks, k); }
 
 /* Where in the window rank `from` leaves what it has, on itself and on its peers. */
 __device__ __forceinline__ size_t ginSlot(const Gin &g, int from, uint32_t call) {

@@ -25,7 +25,7 @@ struct scratch {
   dyn_gpu_address memory;
   size_t bytes;
   struct dyn_ipc_handle handle;
-  uint64_t *words; /* host memory that the GPU sees: stop, then fault; and behind a page */
+  uint64_t *words; /* host memory that the GPU sees: stop, then fault; a page further, stamps */
   struct dyn_stamp *stamps; /* of its kernels in graphs */
   dyn_event done[NUM_LANES]; /* behind the newest kernel of each lane */
   struct scratch *next;

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"dynamiccl/nccltuner/internal/testbuild"
+	"dynamiccl/internal/testbuild"
 )
 
 // lsa runs nccltuner/preload's test of calls that become kernels, in rank processes, with the driver that runs them.

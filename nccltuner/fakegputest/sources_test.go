@@ -3,7 +3,7 @@ package fakegputest
 import (
 	"testing"
 
-	"dynamiccl/nccltuner/internal/testbuild"
+	"dynamiccl/internal/testbuild"
 )
 
 // Every C and C++ source that is built here.

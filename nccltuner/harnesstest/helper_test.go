@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"dynamiccl/nccltuner/internal/testbuild"
+	"dynamiccl/internal/testbuild"
 	"dynamiccl/nccltuner/ranklog"
 )
 

@@ -3,7 +3,6 @@ package plugintest
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"dynamiccl/nccltuner/internal/testbuild"
+	"dynamiccl/internal/testbuild"
 )
 
 // build is where the libraries are, and below it what was built on the way: of each directory its test programs.
@@ -119,37 +118,17 @@ func TestLibrary(t *testing.T) {
 		"ncclProfiler_v7", "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4", "ncclTunerPlugin_v5",
 		"ncclTunerPlugin_v6",
 	}
-	library := filepath.Join(build, "libnccl-tuner-dynamiccl.so")
-	file, err := elf.Open(library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	symbols, err := file.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, s := range symbols {
-		if s.Section != elf.SHN_UNDEF {
-			got = append(got, s.Name)
-		}
-	}
-	slices.Sort(got)
+	got, needed, soname := testbuild.Library(t, filepath.Join(build, "libnccl-tuner-dynamiccl.so"))
 	if !slices.Equal(got, want) {
 		t.Errorf("exported: %v\nwant:     %v", got, want)
-	}
-	needed, err := file.ImportedLibraries()
-	if err != nil {
-		t.Fatal(err)
 	}
 	for _, n := range needed {
 		if !slices.Contains([]string{"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, n) {
 			t.Errorf("needs %s", n)
 		}
 	}
-	if names, err := file.DynString(elf.DT_SONAME); err != nil || len(names) > 0 {
-		t.Errorf("soname %v, %v: the loader would take a second file of that name for the first", names, err)
+	if len(soname) > 0 {
+		t.Errorf("soname %v: the loader would take a second file of that name for the first", soname)
 	}
 	target, err := os.Readlink(filepath.Join(build, "libnccl-profiler-dynamiccl.so"))
 	if err != nil || target != "libnccl-tuner-dynamiccl.so" {

@@ -3,13 +3,14 @@ package plugintest
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"dynamiccl/internal/testbuild"
 )
 
 func preload(t *testing.T, program string, args ...string) string {
@@ -60,34 +61,19 @@ func TestPreloadWithoutNCCL(t *testing.T) {
 
 // It exports NCCL's calls, what the plugin looks for and dynamiccl.h, and needs nothing but libc.
 func TestPreloadLibrary(t *testing.T) {
-	f, err := elf.Open(filepath.Join(build, "libdynamiccl.so"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	symbols, err := f.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shows, needs, _ := testbuild.Library(t, filepath.Join(build, "libdynamiccl.so"))
 	var found bool
 	api := []string{"dynamicclVersion", "dynamicclIntercepted", "dynamicclHasKernels", "dynamicclAllReduceAddRmsNorm"}
-	for _, s := range symbols {
-		if s.Section == elf.SHN_UNDEF {
-			continue
-		}
-		found = found || s.Name == "dynamiccl_preload"
-		if s.Name != "dynamiccl_preload" && !strings.HasPrefix(s.Name, "nccl") && !slices.Contains(api, s.Name) {
-			t.Errorf("it exports %s", s.Name)
+	for _, name := range shows {
+		found = found || name == "dynamiccl_preload"
+		if name != "dynamiccl_preload" && !strings.HasPrefix(name, "nccl") && !slices.Contains(api, name) {
+			t.Errorf("it exports %s", name)
 		}
 	}
 	if !found {
 		t.Error("it does not export dynamiccl_preload")
 	}
-	libraries, err := f.ImportedLibraries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range libraries {
+	for _, l := range needs {
 		if !slices.ContainsFunc([]string{"libc.so", "libdl.so", "ld-linux"}, func(p string) bool { return strings.HasPrefix(l, p) }) {
 			t.Errorf("it needs %s", l)
 		}

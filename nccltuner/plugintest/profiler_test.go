@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"dynamiccl/nccltuner/internal/testbuild"
+	"dynamiccl/internal/testbuild"
 )
 
 // The tests of the profiler half are a list of their own, kept beside their programs. Each must say that it passed: a

@@ -3,7 +3,7 @@ package workertest
 import (
 	"testing"
 
-	"dynamiccl/nccltuner/internal/testbuild"
+	"dynamiccl/internal/testbuild"
 )
 
 // build is where worker, stand-ins and plugin are.

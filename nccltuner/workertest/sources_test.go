@@ -3,7 +3,7 @@ package workertest
 import (
 	"testing"
 
-	"dynamiccl/nccltuner/internal/testbuild"
+	"dynamiccl/internal/testbuild"
 )
 
 // Every C source that is built here.

@@ -108,10 +108,7 @@ func (s *Server) replays(ctx context.Context, st Status) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	versions := make(map[string]string, len(st.Comms))
-	for _, c := range st.Comms {
-		versions[c.ID] = c.NCCLVersion
-	}
+	versions := ncclVersions(st)
 	now, out := s.now(), make([]Replay, 0, len(views))
 	for _, v := range views {
 		r := FromReplays(v, st.NowNs, now)

@@ -157,15 +157,21 @@ func complete(st Status) Status {
 	return st
 }
 
+// ncclVersions are those of the communicators that live, by id.
+func ncclVersions(st Status) map[string]string {
+	versions := make(map[string]string, len(st.Comms))
+	for _, c := range st.Comms {
+		versions[c.ID] = c.NCCLVersion
+	}
+	return versions
+}
+
 func (s *Server) buckets(ctx context.Context, st Status) (any, error) {
 	views, err := s.backend.Buckets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	versions := make(map[string]string, len(st.Comms))
-	for _, c := range st.Comms {
-		versions[c.ID] = c.NCCLVersion
-	}
+	versions := ncclVersions(st)
 	now, out := s.now(), make([]Bucket, 0, len(views))
 	for _, v := range views {
 		b := FromView(v, st.NowNs, now)

@@ -1,0 +1,34 @@
+package testbuild
+
+import (
+	"debug/elf"
+	"slices"
+	"testing"
+)
+
+// Library reads what a shared library shows, sorted, what it needs, and its soname, of which it may have none.
+func Library(t *testing.T, path string) (shows, needs, soname []string) {
+	t.Helper()
+	file, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF {
+			shows = append(shows, s.Name)
+		}
+	}
+	slices.Sort(shows)
+	if needs, err = file.ImportedLibraries(); err != nil {
+		t.Fatal(err)
+	}
+	if soname, err = file.DynString(elf.DT_SONAME); err != nil {
+		t.Fatal(err)
+	}
+	return shows, needs, soname
+}
