@@ -41,15 +41,6 @@ static void step(const char *name, unsigned seconds) {
   alarm(seconds);
 }
 
-/* True if it is on all ranks. */
-static bool everybody(bool fine) {
-  shared->us[rank] = fine;
-  barrier();
-  const bool all = *std::min_element(shared->us, shared->us + numRanks) > 0;
-  barrier();
-  return all;
-}
-
 /* What 2.28.9 asks for before there is GIN, in the order in which it asks: all GPUs of a node reach each other, windows and
  * cuMem are on (init.cc: symmetricSupport); the net plugin that the communicator got brings GIN of version 11, or NCCL's own IB
  * does (net.cc); NCCL_GIN_ENABLE, a device, and its type where NCCL_GIN_TYPE names one: 2 proxy, 3 GDAKI (gin_host.cc). */

@@ -142,14 +142,6 @@ static void timeNccl(const Rank &k, const Place &p, Collective collective, size_
 
 /* ---- windows ---- */
 
-static bool everybody(bool fine) {
-  shared->us[rank] = fine;
-  barrier();
-  const bool all = *std::min_element(shared->us, shared->us + numRanks) > 0;
-  barrier();
-  return all;
-}
-
 /* False, and why, without what JSON has to quote. */
 static bool succeeds(ncclResult_t result, const char *what, std::string *why) {
   if (result == ncclSuccess) return true;

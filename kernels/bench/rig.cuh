@@ -6,6 +6,7 @@
 #ifndef DYN_BENCH_RIG_CUH
 #define DYN_BENCH_RIG_CUH
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -78,6 +79,15 @@ static void barrier() {
     shared->generation++;
   }
   while (shared->generation == generation) usleep(20);
+}
+
+/* True if it is on all ranks. */
+[[maybe_unused]] static bool everybody(bool fine) {
+  shared->us[rank] = fine;
+  barrier();
+  const bool all = *std::min_element(shared->us, shared->us + numRanks) > 0;
+  barrier();
+  return all;
 }
 
 /* Small whole numbers, exact in every type in whatever order; ones and twos where they are multiplied. */
