@@ -97,6 +97,9 @@ int main(int argc, char **argv) {
     return 2;
   }
   setvbuf(stdout, nullptr, _IOLBF, 0); /* what was measured stays if a rank is killed */
+  /* A kernel that is loaded when it is first launched waits for those that run, and holds the context's lock: a carrier that
+   * needs CUDA's calls could then not bring what they wait for (docs/design.md, decision 29). */
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   pid_t children[kMaxRanks];
   for (rank = 0; rank < numRanks; rank++)
     if ((children[rank] = fork()) == 0) runRank(sizes, checks, times, nccl);

@@ -55,7 +55,7 @@ static void sums(const Rank &k) {
           fill<T><<<1, kFewThreads, 0, k.stream>>>(from, all, rank, op, ++seed);
           const Call c = {from, to, count, (int32_t)op, 0, k.stamps, k.domain};
           if (kind == 0) launchOn(k, kernels.oneShot, blocks, kFewThreads, c);
-          else if (kind == 1 || kind == 3) launchOn(k, kernels.twoShot, blocks, kFewThreads, c);
+          else if (kind == 1) launchOn(k, kernels.twoShot, blocks, kFewThreads, c);
           else if (kind == 2) launchOn(k, kernels.bulk, blocks, kFewThreads, c, k.bulk);
           else if (kind == 3) launchOn(k, kernels.reduceScatter, blocks, kFewThreads, c);
           else launchOn(k, kernels.reduceScatterBulk, blocks, kFewThreads, c, k.bulk);
