@@ -31,6 +31,7 @@ static void runRank(std::vector<size_t> sizes, bool checks, bool times, bool ncc
   if (rank == 0) printf("{\"figure\":\"gin end\",\"ranks\":%d,\"nodes\":%d,\"wrong\":%ld}\n", numRanks, numNodes, wrong);
   step("end of the communicator", 60);
   barrier(); /* rank 0 has printed everything */
+  if (plain != comm) needNccl(ncclCommDestroy(plain), "ncclCommDestroy");
   needNccl(ncclCommDestroy(comm), "ncclCommDestroy");
   _exit(wrong != 0);
 }

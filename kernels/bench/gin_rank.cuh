@@ -16,7 +16,7 @@ constexpr int kNoGin = 3, kLate = 4;
 
 static int numNodes = 1, mostContexts = NCCL_GIN_MAX_CONTEXTS;
 static size_t ginSlotBytes = 1 << 20;
-static ncclComm_t comm;
+static ncclComm_t comm, plain; /* plain: for NCCL's own collectives */
 static const char **stepOf; /* of each rank, shared: names are constants, which lie at one address before and behind a fork */
 static GinLife *lifeOfRank; /* for the alarm */
 
@@ -87,10 +87,7 @@ static void needAll(const GinLife &life, bool fine) {
 /* Behind kernels. */
 static void needHealthy(GinLife &life) { needAll(life, !ginFaulty(life)); }
 
-static void joinNodes() {
-  /* NCCL takes ranks of different names for ranks of different hosts, once and for all when it is first asked for anything. */
-  if (numNodes > 1) setenv("NCCL_HOSTID", ("dynamiccl-node-" + std::to_string(rank / (numRanks / numNodes))).c_str(), 1);
-  setenv("NCCL_GIN_NCONTEXTS", std::to_string(mostContexts).c_str(), 0);
+static ncclComm_t joinOver(const char *network) { /* nullptr: of NCCL's choice */
   ncclUniqueId id;
   static_assert(sizeof id == sizeof Shared::id, "NCCL's id has another size");
   if (rank == 0) {
@@ -99,7 +96,21 @@ static void joinNodes() {
   }
   barrier();
   memcpy(&id, shared->id, sizeof id);
-  needNccl(ncclCommInitRank(&comm, numRanks, id, rank), "ncclCommInitRank");
+  barrier();
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.netName = network;
+  ncclComm_t joined;
+  needNccl(ncclCommInitRankConfig(&joined, numRanks, id, rank, &config), "ncclCommInitRankConfig");
+  return joined;
+}
+
+static void joinNodes() {
+  /* NCCL takes ranks of different names for ranks of different hosts, once and for all when it is first asked for anything. */
+  if (numNodes > 1) setenv("NCCL_HOSTID", ("dynamiccl-node-" + std::to_string(rank / (numRanks / numNodes))).c_str(), 1);
+  setenv("NCCL_GIN_NCONTEXTS", std::to_string(mostContexts).c_str(), 0);
+  comm = joinOver(nullptr);
+  /* The carrier brings GIN and no network besides: between nodes NCCL's own collectives then need another communicator. */
+  plain = numNodes > 1 && getenv("DYNAMICCL_CARRIER") != nullptr ? joinOver("Socket") : comm;
 }
 
 /* What a GPU's clock can tell apart. */

@@ -100,15 +100,15 @@ static void timeOfNccl(const Rank &k, size_t bytes) {
     printTime("alltoall", part * numRanks, "nccl send/recv", 0, timed(k, [&] {
       needNccl(ncclGroupStart(), "ncclGroupStart");
       for (int r = 0; r < numRanks; r++) {
-        needNccl(ncclSend(k.in + r * part, part, ncclUint8, r, comm, k.stream), "ncclSend");
-        needNccl(ncclRecv(k.out + r * part, part, ncclUint8, r, comm, k.stream), "ncclRecv");
+        needNccl(ncclSend(k.in + r * part, part, ncclUint8, r, plain, k.stream), "ncclSend");
+        needNccl(ncclRecv(k.out + r * part, part, ncclUint8, r, plain, k.stream), "ncclRecv");
       }
       needNccl(ncclGroupEnd(), "ncclGroupEnd");
     }));
-    printTime("alltoall", part * numRanks, "nccl", 0, timed(k, [&] { needNccl(ncclAlltoAll(k.in, k.out, part, ncclUint8, comm, k.stream), "ncclAlltoAll"); }));
+    printTime("alltoall", part * numRanks, "nccl", 0, timed(k, [&] { needNccl(ncclAlltoAll(k.in, k.out, part, ncclUint8, plain, k.stream), "ncclAlltoAll"); }));
   }
   if (bytes >= sizeof(__nv_bfloat16))
-    printTime("allreduce", bytes, "nccl", 0, timed(k, [&] { needNccl(ncclAllReduce(k.in, k.out, bytes / sizeof(__nv_bfloat16), ncclBfloat16, ncclSum, comm, k.stream), "ncclAllReduce"); }));
+    printTime("allreduce", bytes, "nccl", 0, timed(k, [&] { needNccl(ncclAllReduce(k.in, k.out, bytes / sizeof(__nv_bfloat16), ncclBfloat16, ncclSum, plain, k.stream), "ncclAllReduce"); }));
 }
 
 /* NCCL comes last: where nodes are only pretended, its own path may not be there, and what was measured stays. */

@@ -29,6 +29,8 @@ enum { CARRIER_MAX_REGIONS = 4096 };
 struct carrier_instance {
   struct carrier_faults faults;
   bool *said; /* of each rank: that it is gone. NULL before the first connection; the proxy thread's */
+  carrier_address link; /* with GIN of type GDAKI, nic/card.c: when the link is free, for all contexts */
+  int cards;            /* that share it */
 };
 
 /* Memory that all ranks registered at the same time. Where a rank's lies for this process: 0, nowhere. */
@@ -67,7 +69,9 @@ struct carrier {
   int rank, nRanks;
   carrier_context context;
   int device;
-  struct mover *mover;
+  struct mover *mover;   /* with GIN of type proxy; else NULL */
+  struct nic_card *card; /* with type GDAKI, once NCCL made its context */
+  void *deviceHandle;    /* likewise: what NCCL was given, ours */
   struct board *board; /* own: peers write here */
   uint32_t registered; /* so far */
   _Atomic(struct carrier_region *) regions[CARRIER_MAX_REGIONS];

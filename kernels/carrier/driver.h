@@ -48,6 +48,11 @@ enum { /* cuda.h */
   X(cuEventQuery, (void *event)) \
   X(cuMemcpyDtoDAsync_v2, (carrier_address to, carrier_address from, size_t bytes, void *stream)) \
   X(cuMemcpyHtoDAsync_v2, (carrier_address to, const void *from, size_t bytes, void *stream)) \
+  X(cuMemsetD8Async, (carrier_address at, unsigned char byte, size_t bytes, void *stream)) \
+  X(cuMemAlloc_v2, (carrier_address * at, size_t bytes)) \
+  X(cuMemFree_v2, (carrier_address at)) \
+  X(cuMemAllocHost_v2, (void **at, size_t bytes)) \
+  X(cuMemFreeHost, (void *at)) \
   X(cuIpcGetMemHandle, (struct carrier_ipc * handle, carrier_address memory)) \
   X(cuIpcOpenMemHandle_v2, (carrier_address * memory, struct carrier_ipc handle, unsigned flags)) \
   X(cuIpcCloseMemHandle, (carrier_address memory)) \

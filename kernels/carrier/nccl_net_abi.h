@@ -25,11 +25,12 @@ enum {
 enum { NCCL_LOG_WARN = 2, NCCL_LOG_INFO = 3 };
 enum { NCCL_INIT = 0x1, NCCL_NET = 0x10 };
 enum { NCCL_PTR_HOST = 1, NCCL_PTR_CUDA = 2 };
-enum { NCCL_NET_DEVICE_HOST = 0, NCCL_NET_DEVICE_GIN_PROXY = 2 };
+enum { NCCL_NET_DEVICE_HOST = 0, NCCL_NET_DEVICE_GIN_PROXY = 2, NCCL_NET_DEVICE_GIN_GDAKI = 3 };
 enum { NCCL_NET_MR_FLAG_FORCE_SO = 1 };
 enum { NCCL_NET_SIGNAL_OP_INC = 1, NCCL_NET_SIGNAL_OP_ADD = 2 };
 enum { NCCL_NET_HANDLE_MAXSIZE = 128, NCCL_NET_MAX_DEVS_PER_NIC = 4, NCCL_NET_MAX_REQUESTS = 32 };
 #define NCCL_GIN_PROXY_VERSION 100 /* nccl_device/gin/proxy/gin_proxy_device_host_common.h */
+#define NCCL_GIN_GDAKI_VERSION 100 /* nccl_device/gin/gdaki/gin_gdaki_device_host_common.h */
 
 typedef void (*ncclDebugLogger_t)(int level, unsigned long flags, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
@@ -58,6 +59,15 @@ typedef struct {
   size_t maxCollBytes;
   int maxMultiRequestSize;
 } ncclNetProperties_v11_t;
+
+/* What NCCL's device code gets. */
+typedef struct {
+  int netDeviceType;
+  int netDeviceVersion;
+  void *handle;
+  size_t size;
+  int needsProxyProgress;
+} ncclNetDeviceHandle_v11_t;
 
 /* What only passes through, or is never reached, is void *. */
 typedef struct {
@@ -125,6 +135,9 @@ typedef struct {
   SAME_OFFSET(ncclGin_v11_t, test, 120) \
   SAME_OFFSET(ncclGin_v11_t, ginProgress, 128) \
   SAME_OFFSET(ncclGin_v11_t, finalize, 144) \
+  SAME_SIZE(ncclNetDeviceHandle_v11_t, 32) \
+  SAME_OFFSET(ncclNetDeviceHandle_v11_t, handle, 8) \
+  SAME_OFFSET(ncclNetDeviceHandle_v11_t, needsProxyProgress, 24) \
   SAME_SIZE(ncclNetProperties_v11_t, 112) \
   SAME_OFFSET(ncclNetProperties_v11_t, ptrSupport, 24) \
   SAME_OFFSET(ncclNetProperties_v11_t, latency, 44) \

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "carrier.h"
+#include "nic/card.h"
 #include "say.h"
 #include "wire.h"
 
@@ -137,7 +138,8 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
   for (int r = 0; r < nRanks; r++) c->peers[r].rank = r, c->peers[r].connection = -1;
   c->watched = calloc((size_t)nRanks, sizeof *c->watched);
   if (instance->said == NULL) instance->said = calloc((size_t)nRanks, sizeof *instance->said);
-  if (c->watched == NULL || instance->said == NULL || !in_context(c) || (c->mover = mover_make()) == NULL || !meet(c, handles, listener)) {
+  if (c->watched == NULL || instance->said == NULL || !in_context(c) ||
+      (!nic_is_wanted() && (c->mover = mover_make()) == NULL) || !meet(c, handles, listener)) {
     carrier_close(c);
     return ncclSystemError;
   }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "carrier.h"
+#include "nic/card.h"
 #include "say.h"
 #include "wire.h"
 
@@ -41,7 +42,8 @@ static int net_init(void **ctx, uint64_t commId, void *config, ncclDebugLogger_t
     return ncclInvalidUsage;
   }
   if (!atomic_flag_test_and_set(&said))
-    carrier_warn("development only: GIN between processes of this host, by copies that the host drives; no other network is used");
+    carrier_warn("development only: GIN between processes of this host, by %s; no other network is used",
+                 nic_is_wanted() ? "a kernel that plays the network card" : "copies that the host drives");
   return ncclSuccess;
 }
 
@@ -122,8 +124,8 @@ static int gin_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
 static int gin_properties(int dev, ncclNetProperties_v11_t *props) {
   int result = properties(dev, props);
   if (result != ncclSuccess) return result;
-  props->netDeviceType = NCCL_NET_DEVICE_GIN_PROXY;
-  props->netDeviceVersion = NCCL_GIN_PROXY_VERSION;
+  props->netDeviceType = nic_is_wanted() ? NCCL_NET_DEVICE_GIN_GDAKI : NCCL_NET_DEVICE_GIN_PROXY;
+  props->netDeviceVersion = nic_is_wanted() ? NCCL_GIN_GDAKI_VERSION : NCCL_GIN_PROXY_VERSION;
   props->ptrSupport = NCCL_PTR_HOST | NCCL_PTR_CUDA; /* no DMABUF: NCCL then calls regMrSym */
   props->maxRecvs = 8; /* times NCCL_NET_MAX_REQUESTS: descriptors in a queue of NCCL's proxy, a power of two */
   return ncclSuccess;
@@ -149,14 +151,56 @@ static int gin_connect(void *ctx, void *handles[], int nranks, int rank, void *l
 }
 
 static int gin_register(void *collComm, void *data, size_t size, int type, uint64_t flags, void **mhandle, void **ginHandle) {
+  struct carrier *c = collComm;
   struct carrier_region *region = NULL;
-  int result = carrier_register(collComm, data, size, type, flags, &region);
+  int result = carrier_register(c, data, size, type, flags, &region);
   *mhandle = *ginHandle = region;
-  return result;
+  if (result != ncclSuccess || c->card == NULL) return result;
+  if ((*ginHandle = nic_memory(c->card, region)) != NULL) return ncclSuccess;
+  carrier_deregister(c, region);
+  *mhandle = NULL;
+  return ncclSystemError;
 }
 
 static int gin_deregister(void *collComm, void *mhandle) {
-  if (mhandle != NULL) carrier_deregister(collComm, mhandle);
+  struct carrier *c = collComm;
+  if (mhandle == NULL) return ncclSuccess;
+  if (c->card != NULL) nic_forget(c->card, mhandle);
+  carrier_deregister(c, mhandle);
+  return ncclSuccess;
+}
+
+/* Of type GDAKI alone: with the proxy contexts are NCCL's own. */
+static int gin_context(void *collComm, int nSignals, int nCounters, void **ginCtx, void **devHandle) {
+  struct carrier *c = collComm;
+  ncclNetDeviceHandle_v11_t *handle = calloc(1, sizeof *handle);
+  if (handle == NULL || (c->card = nic_make(c, nSignals, nCounters)) == NULL) {
+    free(handle);
+    return ncclSystemError;
+  }
+  *handle = (ncclNetDeviceHandle_v11_t){.netDeviceType = NCCL_NET_DEVICE_GIN_GDAKI,
+                                        .netDeviceVersion = NCCL_GIN_GDAKI_VERSION,
+                                        .handle = nic_context(c->card),
+                                        .needsProxyProgress = 1};
+  c->deviceHandle = handle;
+  *ginCtx = c;
+  *devHandle = handle;
+  return ncclSuccess;
+}
+
+static int gin_context_end(void *ginCtx) {
+  struct carrier *c = ginCtx;
+  if (c == NULL) return ncclSuccess;
+  nic_free(c->card);
+  free(c->deviceHandle);
+  c->card = NULL;
+  c->deviceHandle = NULL;
+  return ncclSuccess;
+}
+
+static int gin_last_error(void *ginCtx, bool *hasError) {
+  struct carrier *c = ginCtx;
+  *hasError = c->card != NULL && nic_failed(c->card);
   return ncclSuccess;
 }
 
@@ -193,7 +237,12 @@ static int gin_put_signal(void *collComm, uint64_t srcOff, void *srcMhandle, siz
 }
 
 static int gin_test(void *collComm, void *request, int *done) { return carrier_test(collComm, request, done); }
-static int gin_progress(void *collComm) { return carrier_progress(collComm); }
+static int gin_progress(void *collComm) {
+  struct carrier *c = collComm;
+  if (c->card == NULL) return carrier_progress(c);
+  nic_progress(c->card);
+  return ncclSuccess; /* NCCL's thread would end with an error, and starts the kernel; NCCL asks for errors besides */
+}
 
 static int gin_finalize(void *ctx) {
   struct carrier_instance *instance = ctx;
@@ -202,19 +251,21 @@ static int gin_finalize(void *ctx) {
   return ncclSuccess;
 }
 
-/* Contexts are NCCL's own with the proxy, so createContext and its kin are never called. */
 EXPORT ncclGin_v11_t ncclGinPlugin_v11 = {.name = NAME,
                                           .init = gin_init,
                                           .devices = one_device,
                                           .getProperties = gin_properties,
                                           .listen = gin_listen,
                                           .connect = gin_connect,
+                                          .createContext = gin_context,
                                           .regMrSym = gin_register,
                                           .deregMrSym = gin_deregister,
+                                          .destroyContext = gin_context_end,
                                           .closeColl = gin_close,
                                           .closeListen = gin_close_listen,
                                           .iput = gin_put,
                                           .iputSignal = gin_put_signal,
                                           .test = gin_test,
                                           .ginProgress = gin_progress,
+                                          .queryLastError = gin_last_error,
                                           .finalize = gin_finalize};

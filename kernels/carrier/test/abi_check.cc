@@ -14,6 +14,6 @@
 #define SIZE(type, bytes) static_assert(sizeof(type) == bytes, #type);
 #define OFFSET(type, field, bytes) static_assert(offsetof(type, field) == bytes, #type "." #field);
 DYN_CARRIER_LAYOUT(SIZE, OFFSET)
-static_assert(NCCL_GIN_PROXY_VERSION == 100 && NCCL_NET_DEVICE_GIN_PROXY == 2 && NCCL_NET_HANDLE_MAXSIZE == 128);
+static_assert(NCCL_GIN_PROXY_VERSION == 100 && NCCL_NET_DEVICE_GIN_PROXY == 2 && NCCL_NET_DEVICE_GIN_GDAKI == 3 && NCCL_NET_HANDLE_MAXSIZE == 128);
 static_assert(NCCL_NET_SIGNAL_OP_INC == 1 && NCCL_NET_SIGNAL_OP_ADD == 2 && NCCL_NET_MR_FLAG_FORCE_SO == 1);
 static_assert(NCCL_PTR_HOST == 1 && NCCL_PTR_CUDA == 2 && ncclRemoteError == 6 && ncclInvalidUsage == 5 && NCCL_LOG_WARN == 2);

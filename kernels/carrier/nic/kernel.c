@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernel.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../say.h"
+
+#define NAME "dynamicclCarrierNic"
+#define FILE_NAME "dynamiccl-carrier.fatbin"
+
+struct nic_kernel {
+  void *module, *function;
+  void *stream, *asks; /* the kernel's, and what is written while it runs */
+  void *ended;
+};
+
+static bool failed(int result, const char *what) {
+  if (result != 0) carrier_warn("%s: %s", what, carrier_cuda_error(result));
+  return result != 0;
+}
+
+const char *nic_kernel_file(void) {
+  static _Thread_local char path[4096];
+  Dl_info self;
+  const char *library = dladdr((void *)nic_kernel_file, &self) != 0 && self.dli_fname != NULL ? self.dli_fname : "";
+  const char *slash = strrchr(library, '/');
+  int length = snprintf(path, sizeof path, "%.*s" FILE_NAME, slash == NULL ? 0 : (int)(slash - library) + 1, library);
+  return length > 0 && length < (int)sizeof path && access(path, R_OK) == 0 ? path : NULL;
+}
+
+static char *read_file(const char *path) {
+  FILE *file = fopen(path, "re");
+  if (file == NULL) return NULL;
+  char *image = NULL;
+  long bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+  if (bytes > 0 && fseek(file, 0, SEEK_SET) == 0 && (image = malloc((size_t)bytes)) != NULL && fread(image, 1, (size_t)bytes, file) != (size_t)bytes) {
+    free(image);
+    image = NULL;
+  }
+  fclose(file);
+  return image;
+}
+
+static bool load(struct nic_kernel *k) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  const char *path = nic_kernel_file();
+  char *image = path == NULL ? NULL : read_file(path);
+  int least, greatest;
+  if (image == NULL) {
+    carrier_warn("the kernel is not to be read: %s; `make carrier` builds it with CUDA's compiler", path == NULL ? FILE_NAME : path);
+    return false;
+  }
+  bool loaded = !failed(cuda->cuModuleLoadData(&k->module, image), path);
+  free(image);
+  /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
+  return loaded && !failed(cuda->cuModuleGetFunction(&k->function, k->module, NAME), "cuModuleGetFunction") &&
+         !failed(cuda->cuFuncLoad(k->function), "cuFuncLoad") &&
+         !failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") &&
+         !failed(cuda->cuStreamCreateWithPriority(&k->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
+         !failed(cuda->cuStreamCreateWithPriority(&k->asks, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
+         !failed(cuda->cuEventCreate(&k->ended, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate");
+}
+
+struct nic_kernel *nic_kernel_make(void) {
+  struct nic_kernel *k = calloc(1, sizeof *k);
+  if (k == NULL || load(k)) return k;
+  nic_kernel_free(k);
+  return NULL;
+}
+
+int nic_kernel_fill(struct nic_kernel *k, carrier_address to, const void *from, size_t bytes) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  int result = cuda->cuMemcpyHtoDAsync_v2(to, from, bytes, k->asks);
+  return result != 0 ? result : cuda->cuStreamSynchronize(k->asks);
+}
+
+int nic_kernel_clear(struct nic_kernel *k, carrier_address at, unsigned char byte, size_t bytes) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  int result = cuda->cuMemsetD8Async(at, byte, bytes, k->asks);
+  return result != 0 ? result : cuda->cuStreamSynchronize(k->asks);
+}
+
+bool nic_kernel_start(struct nic_kernel *k, struct nic *nic, unsigned blocks) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  void *arguments[] = {nic};
+  return !failed(cuda->cuMemsetD8Async((carrier_address)(uintptr_t)nic->helpers, 0, 2 * sizeof *nic->helpers, k->stream), "the kernel's start") &&
+         !failed(cuda->cuLaunchKernel(k->function, blocks, 1, 1, NIC_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
+         !failed(cuda->cuEventRecord(k->ended, k->stream), "the kernel's start");
+}
+
+bool nic_kernel_ended(struct nic_kernel *k, bool *broken) {
+  int state = carrier_driver(NULL)->cuEventQuery(k->ended);
+  if (state == CARRIER_NOT_READY) return false;
+  *broken = *broken || failed(state, "the kernel");
+  return true;
+}
+
+static void end_stream(void *stream) {
+  if (stream == NULL) return;
+  carrier_driver(NULL)->cuStreamSynchronize(stream);
+  carrier_driver(NULL)->cuStreamDestroy_v2(stream);
+}
+
+void nic_kernel_free(struct nic_kernel *k) {
+  if (k == NULL) return;
+  end_stream(k->stream);
+  end_stream(k->asks);
+  if (k->ended != NULL) carrier_driver(NULL)->cuEventDestroy_v2(k->ended);
+  if (k->module != NULL) carrier_driver(NULL)->cuModuleUnload(k->module);
+  free(k);
+}

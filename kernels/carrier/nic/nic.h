@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A network card in software: what its kernel (nic.cuh) and the host that starts it (nic.c) share. One for each context of a
+ * communicator.
+ *
+ * NCCL's device code for GIN of type GDAKI drives an NVIDIA NIC from the GPU: it writes work requests into a queue in GPU
+ * memory and rings a doorbell, which on a NIC is a register. Here the doorbell is a word of GPU memory that a kernel of ours
+ * looks at; it does what the request says, over the mappings of peers' memory, and writes the completion that NCCL waits for.
+ *
+ * Each peer, this rank itself too, has a main queue, for what goes to the peer, and a side queue for counters: NCCL puts a
+ * request there that waits for a completion of the main queue, and one that adds to the counter. A warp serves both.
+ */
+#ifndef DYN_NIC_H
+#define DYN_NIC_H
+
+#include <stdint.h>
+
+enum {
+  NIC_MAX_RANKS = 16, /* a warp each of the first block */
+  NIC_MAX_HELPERS = 32, /* blocks that copy what is large: as many as a warp has lanes */
+  NIC_THREADS = 512,
+  NIC_DEPTH = 512, /* requests of a queue, and completions; a power of two, at most 32,768 (the device code's 16 bits) */
+  NIC_REQUEST_BYTES = 64,
+  NIC_COMPLETION_BYTES = 64,
+  NIC_HELP_BYTES = 8192, /* what is larger is copied by helpers: a warp alone moves about 5 bytes a ns */
+};
+
+enum nic_side { NIC_MAIN, NIC_SIDE, NIC_SIDES };
+
+/* Why a queue takes no requests any more. */
+enum nic_failure {
+  NIC_FINE,
+  NIC_BAD_KEY,     /* memory that is not registered, or not so much of it */
+  NIC_BAD_REQUEST, /* an operation, or a form of it, that NCCL 2.28.9 does not use */
+  NIC_PEER_GONE,
+};
+
+struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where this process has it mapped */
+
+/* A copy that helpers make, a part each. */
+struct nic_job {
+  uint64_t to, from, bytes;
+  uint32_t parts, number; /* the number last: it says that the rest is there */
+};
+
+/* Of the host, to a kernel that runs: words in GPU memory. */
+enum nic_control {
+  NIC_STOP,
+  NIC_GONE,                        /* peers, a bit each: what is for them is done badly */
+  NIC_DEAD,                        /* peers, likewise, for whom nothing is ever done: a fault on purpose */
+  NIC_LATENCY_NS, NIC_BYTES_PER_US, /* faults, too; 0: none */
+  NIC_IDLE_LOOKS,                  /* after so many looks at doorbells in vain the kernel ends */
+  NIC_CONTROLS = 8,
+};
+
+/* Of a kernel, to the host. In host memory. */
+struct nic_report {
+  uint32_t consumed[NIC_MAX_RANKS][NIC_SIDES]; /* requests, when it ended: 16 bits are compared with doorbell records */
+  uint32_t failed; /* the first nic_failure */
+  uint32_t peer;   /* of which peer's queue */
+};
+
+/* What the kernel is launched with. All but the report is in GPU memory. */
+struct nic {
+  int32_t rank, nRanks;
+  const struct nic_part *keys; /* [nKeys][nRanks]; key 0 is none, so the first is [1] */
+  uint32_t nKeys;
+  uint64_t *doorbells;         /* [nRanks][NIC_SIDES] */
+  uint64_t *consumed;          /* [nRanks][NIC_SIDES]: between launches */
+  uint8_t *requests;           /* [nRanks][NIC_SIDES][NIC_DEPTH][NIC_REQUEST_BYTES] */
+  uint8_t *completions;        /* likewise */
+  struct nic_job *jobs;        /* [nRanks] */
+  uint32_t *copied;            /* [nRanks][NIC_MAX_HELPERS]: numbers of jobs */
+  uint32_t *helpers;           /* of this launch: how many blocks are there; then [1]: how many warps have ended */
+  uint64_t *linkFreeNs;        /* of all contexts of a communicator: when what was put has left, with bytesPerUs */
+  const uint32_t *control; /* [NIC_CONTROLS] */
+  struct nic_report *report;
+};
+
+#endif
