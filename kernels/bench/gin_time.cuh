@@ -33,11 +33,11 @@ static std::string spread(const char *name, const Spread &s) {
 }
 
 /* Rank 0 and the last one, which are of different nodes if there are any; the others wait. */
-static void timeRoundTrip(const Rank &k, GinLife &life, const GinBuffers &b, size_t bytes, int contexts) {
+static void timeRoundTrip(const Rank &k, GinLife &life, const GinBuffers &b, size_t bytes, int contexts, bool counted) {
   const int last = numRanks - 1;
   const uint32_t rounds = kWarmRounds + kRounds;
   const size_t count = (size_t)contexts * rounds;
-  GinPath<GinNet> path = {b.send.window, b.recv.window, rank == 0 ? last : 0, bytes, rounds};
+  GinPath<GinNet> path = {b.send.window, b.recv.window, rank == 0 ? last : 0, bytes, rounds, counted};
   dyn_gin_stamp *stamps = nullptr;
   uint64_t *missing = nullptr;
   CUDA(cudaMalloc(&stamps, count * sizeof *stamps));
@@ -67,13 +67,16 @@ static void timeRoundTrip(const Rank &k, GinLife &life, const GinBuffers &b, siz
     const dyn_gin_stamp &s = all[i];
     early += s.right == 0;
     if (i % rounds < kWarmRounds) continue;
-    posted.push_back((double)(s.postedNs - s.issuedNs) / 1e3), counter.push_back((double)(s.counterNs - s.issuedNs) / 1e3), roundTrip.push_back((double)(s.signalNs - s.issuedNs) / 1e3);
+    if (counted) counter.push_back((double)(s.counterNs - s.issuedNs) / 1e3);
+    posted.push_back((double)(s.postedNs - s.issuedNs) / 1e3), roundTrip.push_back((double)(s.signalNs - s.issuedNs) / 1e3);
   }
   shared->wrong += early;
-  printf("{\"figure\":\"gin round trip\",\"ranks\":%d,\"nodes\":%d,\"type\":\"%s\",\"bytes\":%zu,\"contexts\":%d,\"rounds\":%u,%s,%s,%s,\"early_signals\":%ld}\n", numRanks, numNodes,
-         ginTypeName(life.device.ginTypes[0]), bytes, contexts, kRounds, spread("post_us", spreadOf(posted)).c_str(), spread("counter_us", spreadOf(counter)).c_str(),
+  printf("{\"figure\":\"gin round trip\",\"ranks\":%d,\"nodes\":%d,\"type\":\"%s\",\"bytes\":%zu,\"contexts\":%d,\"rounds\":%u,%s,%s%s%s,\"early_signals\":%ld}\n", numRanks, numNodes,
+         ginTypeName(life.device.ginTypes[0]), bytes, contexts, kRounds, spread("post_us", spreadOf(posted)).c_str(), counted ? spread("counter_us", spreadOf(counter)).c_str() : "", counted ? "," : "",
          spread("round_trip_us", spreadOf(roundTrip)).c_str(), early + (long)std::accumulate(gone.begin(), gone.end(), (uint64_t)0));
 }
+
+static __global__ void peersMemory(ncclWindow_t window, int peer, void **at) { *at = ncclGetPeerPointer(window, 0, peer); }
 
 static void printTime(const char *figure, size_t bytes, const char *path, int blocks, double us) {
   if (rank == 0)
@@ -111,13 +114,30 @@ static void timeOfNccl(const Rank &k, size_t bytes) {
     printTime("allreduce", bytes, "nccl", 0, timed(k, [&] { needNccl(ncclAllReduce(k.in, k.out, bytes / sizeof(__nv_bfloat16), ncclBfloat16, ncclSum, plain, k.stream), "ncclAllReduce"); }));
 }
 
+/* What the link needs for as much: by the GPU's copy engine, straight into the next rank's memory. */
+static void timeCopy(const Rank &k, const GinBuffers &b, size_t bytes) {
+  void **at, *peer;
+  CUDA(cudaMallocManaged(&at, sizeof *at));
+  peersMemory<<<1, 1, 0, k.stream>>>(b.recv.window, (rank + 1) % numRanks, at);
+  CUDA(cudaGetLastError());
+  CUDA(cudaStreamSynchronize(k.stream));
+  peer = *at;
+  CUDA(cudaFree(at));
+  printTime("copy", bytes, "copy engine", 0, timed(k, [&] { CUDA(cudaMemcpyAsync(peer, b.send.memory, bytes, cudaMemcpyDeviceToDevice, k.stream)); }));
+}
+
 /* NCCL comes last: where nodes are only pretended, its own path may not be there, and what was measured stays. */
 static void timeAll(const Rank &k, GinLife &life, const GinBuffers &b, const std::vector<size_t> &sizes, bool nccl) {
   warm(k);
   for (size_t bytes : sizes)
+    if (life.device.lsaSize == numRanks) {
+      step("copies", 30);
+      timeCopy(k, b, bytes);
+    }
+  for (size_t bytes : sizes)
     for (int c = 1; c <= life.device.ginContextCount; c++) {
       step("round trip", 60);
-      timeRoundTrip(k, life, b, (bytes + 7) / 8 * 8, c);
+      for (bool counted : {false, true}) timeRoundTrip(k, life, b, (bytes + 7) / 8 * 8, c, counted);
     }
   for (size_t bytes : sizes)
     for (int c = 1; c <= life.device.ginContextCount; c *= 2) {

@@ -48,6 +48,7 @@ enum { /* cuda.h */
   X(cuEventQuery, (void *event)) \
   X(cuMemcpyDtoDAsync_v2, (carrier_address to, carrier_address from, size_t bytes, void *stream)) \
   X(cuMemcpyHtoDAsync_v2, (carrier_address to, const void *from, size_t bytes, void *stream)) \
+  X(cuMemcpyDtoHAsync_v2, (void *to, carrier_address from, size_t bytes, void *stream)) \
   X(cuMemsetD8Async, (carrier_address at, unsigned char byte, size_t bytes, void *stream)) \
   X(cuMemAlloc_v2, (carrier_address * at, size_t bytes)) \
   X(cuMemFree_v2, (carrier_address at)) \

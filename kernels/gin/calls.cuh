@@ -63,15 +63,20 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
   return true;
 }
 
-/* The next time that the peer raises this block's signal of the kind. */
+/* The peer has raised this block's signal of the kind so far. */
+template <typename Net>
+__device__ __forceinline__ bool awaitSignalOf(const Net &net, const Gin &g, int kind, int peer, uint32_t call, uint64_t least) {
+  const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
+  const int step = kind == DYN_GIN_READY ? DYN_GIN_WAIT_READY : DYN_GIN_WAIT_DATA;
+  return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_NO_NUMBER ||
+         ginAwait(g, peer, step, call, [&] { return ginReached(net.signalValue(signal), least, kSignalBits); });
+}
+/* The next time that the peer raises it. */
 template <typename Net>
 __device__ __forceinline__ bool awaitSignal(const Net &net, const Gin &g, int kind, int peer, uint32_t call) {
   const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
   const uint64_t next = g.seen[signal] + 1;
-  if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_NO_NUMBER) {
-    const int step = kind == DYN_GIN_READY ? DYN_GIN_WAIT_READY : DYN_GIN_WAIT_DATA;
-    if (!ginAwait(g, peer, step, call, [&] { return ginReached(net.signalValue(signal), next, kSignalBits); })) return false;
-  }
+  if (!awaitSignalOf(net, g, kind, peer, call, next)) return false;
   g.seen[signal] = next;
   return true;
 }

@@ -22,14 +22,11 @@ struct GinNet {
 
   __device__ explicit GinNet(const ncclDevComm &comm) : gin(comm, (int)blockIdx.x) {}
 
-  /* What this thread wrote, or saw others of its block write, goes along. The fence is here, once: 2.28.9 has none before a
-   * put by default where the NIC is rung from the GPU, and one where the CPU is asked (gin_gdaki.h, gin_proxy.h), so it is
-   * told that there was one. */
+  /* What this thread wrote, or saw others of its block write, goes along: NCCL 2.28.9 has a fence of the device in front of a
+   * NIC's doorbell (doca_gpu_dev_verbs_submit), and one of the system where the CPU is asked (gin_proxy.h). */
   template <typename Local>
   __device__ __forceinline__ void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, Local local) const {
-    __threadfence_system();
-    gin.put(ncclTeamWorld(gin.comm), peer, to, toAt, from, fromAt, bytes, ncclGin_SignalInc{signal}, local, ncclCoopThread{}, ncclGin_None{},
-            cuda::thread_scope_system, cuda::thread_scope_system);
+    gin.put(ncclTeamWorld(gin.comm), peer, to, toAt, from, fromAt, bytes, ncclGin_SignalInc{signal}, local);
   }
   __device__ __forceinline__ void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal) const {
     put(peer, to, toAt, from, fromAt, bytes, signal, ncclGin_None{});
@@ -37,10 +34,7 @@ struct GinNet {
   __device__ __forceinline__ void putCounted(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, uint32_t counter) const {
     put(peer, to, toAt, from, fromAt, bytes, signal, ncclGin_CounterInc{counter});
   }
-  __device__ __forceinline__ void raise(int peer, uint32_t signal) const {
-    __threadfence_system();
-    gin.signal(ncclTeamWorld(gin.comm), peer, ncclGin_SignalInc{signal}, ncclCoopThread{}, ncclGin_None{}, cuda::thread_scope_system, cuda::thread_scope_system);
-  }
+  __device__ __forceinline__ void raise(int peer, uint32_t signal) const { gin.signal(ncclTeamWorld(gin.comm), peer, ncclGin_SignalInc{signal}); }
 
   /* With acquire: what the signal stands behind is there for who has seen it, and for its block behind a barrier. */
   __device__ __forceinline__ uint64_t signalValue(uint32_t signal) const { return gin.readSignal(signal, kSignalBits); }

@@ -144,7 +144,7 @@ static void playRounds(World &w, const Step &s, int rank, bool first) {
   const int last = w.nRanks - 1;
   const uint32_t rounds = 1 + (uint32_t)(s.seed % kMost);
   if (rank != 0 && rank != last) return;
-  GinPath<FakeNet> path = {windowOf(w, kPath), windowOf(w, kPath), rank == 0 ? last : 0, 8 * (1 + s.count % 20), rounds};
+  GinPath<FakeNet> path = {windowOf(w, kPath), windowOf(w, kPath), rank == 0 ? last : 0, 8 * (1 + s.count % 20), rounds, (s.seed >> 8 & 1) != 0};
   for (int r = 0; r < w.nRanks; r++) path.recv.memory[r] += w.size.room / 2;
   inRank(w, rank, first, s.blocks, [&] { if (rank == 0) memset(stamps, 0, sizeof stamps); },
          [&](const Domain &d) {
@@ -155,7 +155,7 @@ static void playRounds(World &w, const Step &s, int rank, bool first) {
          [&] {
            uint64_t wrong = 0;
            for (uint32_t i = 0; i < s.blocks * rounds; i++)
-             if (const dyn_gin_stamp &at = stamps[i]; rank == 0) wrong += at.right != 1 || at.postedNs < at.issuedNs || at.counterNs == 0 || at.signalNs < at.postedNs;
+             if (const dyn_gin_stamp &at = stamps[i]; rank == 0) wrong += at.right != 1 || at.postedNs < at.issuedNs || (at.counterNs != 0) != path.counted || at.signalNs < at.postedNs;
            for (unsigned b = 0; b < s.blocks; b++) wrong += rank == last && missing[b] != 0;
            count(w, s, rank, wrong, s.blocks * rounds);
          });

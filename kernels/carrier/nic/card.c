@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "card.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,15 +13,15 @@ enum {
   COUNTERS_KEY = 1,
   FIRST_KEY = 2, /* of what all ranks register, signals too */
   KEYS = FIRST_KEY + CARRIER_MAX_REGIONS,
-  HELPERS = 8, /* blocks beside the first */
+  HELPERS = 16, /* blocks beside those of queues */
   IDLE_US = 3000,
 };
 
 /* In host memory that the GPU sees. */
 struct shared {
   struct nic_report report;
-  uint32_t records[NIC_MAX_RANKS][NIC_SIDES]; /* doorbell records: big-endian, 16 bits */
-  uint32_t control[NIC_CONTROLS];             /* what is copied to the GPU */
+  uint64_t doorbells[NIC_MAX_RANKS * NIC_SIDES]; /* as they were at the last look */
+  uint32_t control[NIC_KEYS];                    /* what is copied to the GPU */
 };
 
 struct nic_card {
@@ -34,7 +33,8 @@ struct nic_card {
   size_t bytes;
   struct carrier_region *signalRegion;
   struct shared *shared;
-  uint32_t told[NIC_CONTROLS]; /* what the GPU was told last */
+  uint32_t told[NIC_KEYS]; /* what the GPU was told last */
+  uint32_t keys; /* changes of keys: what the kernel remembers of them is worth nothing then; the program's threads' */
   bool runs, said, broken; /* broken: CUDA refused something */
 };
 
@@ -61,9 +61,9 @@ static struct places lay_out(struct nic_card *card) {
   card->bytes = 0;
 #define TAKE(field, bytes) n->field = (void *)(uintptr_t)take(card, bytes)
   TAKE(control, NIC_CONTROLS * sizeof *n->control);
-  TAKE(doorbells, queues * sizeof *n->doorbells);
+  TAKE(doorbells, NIC_MAX_RANKS * NIC_SIDES * sizeof *n->doorbells);
   TAKE(consumed, queues * sizeof *n->consumed);
-  TAKE(helpers, 2 * sizeof *n->helpers);
+  TAKE(launch, NIC_LAUNCHES * sizeof *n->launch);
   TAKE(jobs, ranks * sizeof *n->jobs);
   TAKE(copied, ranks * NIC_MAX_HELPERS * sizeof *n->copied);
   TAKE(keys, KEYS * ranks * sizeof *n->keys);
@@ -75,6 +75,7 @@ static struct places lay_out(struct nic_card *card) {
   TAKE(completions, queues * NIC_DEPTH * NIC_COMPLETION_BYTES);
 #undef TAKE
   n->nKeys = KEYS;
+  n->known = (uint64_t *)(uintptr_t)(p.queues + offsetof(struct gdaki_queue, done) + offsetof(struct gdaki_completions, consumed));
   return p;
 }
 
@@ -108,7 +109,6 @@ static void make_queue(struct nic_card *card, struct gdaki_queue *q, int peer, i
                             .count = NIC_DEPTH,
                             .mask = NIC_DEPTH - 1,
                             .requests = card->nic.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES,
-                            .record = &card->shared->records[peer][side],
                             .doorbell = card->nic.doorbells + at,
                             .done = {.at = card->nic.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES,
                                      .number = number,
@@ -116,7 +116,7 @@ static void make_queue(struct nic_card *card, struct gdaki_queue *q, int peer, i
                                      .mask = NIC_DEPTH - 1,
                                      .bytes = NIC_COMPLETION_BYTES,
                                      .memory = GDAKI_MEMORY_OF_GPU},
-                            .ringer = GDAKI_RING_BY_SM,
+                            .ringer = GDAKI_RING_FOR_PROXY,
                             .memory = GDAKI_MEMORY_OF_GPU};
   for (uint32_t segments = 1; segments <= 4; segments++) q->shiftedBeOf[segments - 1] = swapped(number << 8 | segments);
 }
@@ -144,9 +144,13 @@ static bool fill_context(struct nic_card *card, const struct places *p) {
 
 /* ---- keys ---- */
 
+static carrier_address control_at(const struct nic_card *card, int word) { return (carrier_address)(uintptr_t)(card->nic.control + word); }
+
 static bool set_key(struct nic_card *card, uint32_t key, const struct nic_part *parts) {
   size_t ranks = (size_t)card->carrier->nRanks;
-  return fill(card, (carrier_address)(uintptr_t)(card->nic.keys + key * ranks), parts, ranks * sizeof *parts);
+  uint32_t changes = ++card->keys;
+  return fill(card, (carrier_address)(uintptr_t)(card->nic.keys + key * ranks), parts, ranks * sizeof *parts) &&
+         fill(card, control_at(card, NIC_KEYS), &changes, sizeof changes);
 }
 
 static bool set_region(struct nic_card *card, const struct carrier_region *region, bool there) {
@@ -256,15 +260,17 @@ static bool tell(struct nic_card *card, bool stop) {
   now[NIC_IDLE_LOOKS] = idle_looks();
   if (memcmp(now, card->told, sizeof card->told) == 0) return true;
   memcpy(card->told, now, sizeof card->told);
-  return fill(card, (carrier_address)(uintptr_t)card->nic.control, now, sizeof card->told);
+  return fill(card, control_at(card, 0), now, sizeof card->told);
 }
 
-/* Requests that were rung for and not done, of peers for whom anything is done. */
-static bool is_behind(const struct nic_card *card) {
+/* Requests that were rung for and not done, of peers for whom anything is done. While no kernel is there to look at doorbells
+ * they are copied here, again and again: posters that told the host themselves would take longer for every request. */
+static bool is_behind(struct nic_card *card) {
   const struct shared *s = card->shared;
+  if (!nic_kernel_looked(card->kernel, card->shared->doorbells, (carrier_address)(uintptr_t)card->nic.doorbells, sizeof s->doorbells, &card->broken)) return false;
   for (int peer = 0; peer < card->carrier->nRanks; peer++)
     for (int side = 0; side < NIC_SIDES && !(card->told[NIC_DEAD] >> peer & 1); side++)
-      if (swapped(*(const volatile uint32_t *)&s->records[peer][side]) != (*(const volatile uint32_t *)&s->report.consumed[peer][side] & 0xffff)) return true;
+      if (s->doorbells[peer * NIC_SIDES + side] != s->report.consumed[peer][side]) return true;
   return false;
 }
 
@@ -280,12 +286,6 @@ static void warn_of_failure(struct nic_card *card) {
 
 void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
-  static uint64_t last;
-  if (getenv("DYNAMICCL_CARRIER_DEBUG") && carrier_now_ns() - last > 1000000000) {
-    last = carrier_now_ns();
-    for (int p = 0; p < card->carrier->nRanks; p++)
-      fprintf(stderr, "DEBUG rank %d peer %d runs %d broken %d rung %u %u consumed %u %u failed %u\n", card->carrier->rank, p, card->runs, card->broken, swapped(card->shared->records[p][0]), swapped(card->shared->records[p][1]), card->shared->report.consumed[p][0], card->shared->report.consumed[p][1], card->shared->report.failed);
-  }
   carrier_watch(card->carrier);
   warn_of_failure(card);
   if (!carrier_enter(card->carrier->context, &entered)) return;

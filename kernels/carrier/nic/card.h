@@ -5,9 +5,9 @@
  *
  * Who calls: making, keys and freeing come from the program's threads, nic_progress from NCCL's.
  *
- * The kernel is started when a doorbell record, which posters write into host memory, is ahead of what was done, and ends when
- * nobody has posted for a while (DYNAMICCL_CARRIER_IDLE_US): cudaDeviceSynchronize and cudaFree of the program wait for all
- * kernels. A kernel that ends leaves how far it came, and the next goes on from there.
+ * The kernel is started when a doorbell is ahead of what was done, and ends when nobody has posted for a while
+ * (DYNAMICCL_CARRIER_IDLE_US): cudaDeviceSynchronize and cudaFree of the program wait for all kernels. A kernel that ends
+ * leaves how far it came, and the next goes on from there.
  */
 #ifndef DYN_NIC_CARD_H
 #define DYN_NIC_CARD_H

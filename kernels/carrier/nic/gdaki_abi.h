@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GDAKI_VERSION = 100, GDAKI_RING_BY_SM = 2, GDAKI_MEMORY_OF_GPU = 2 };
+enum { GDAKI_VERSION = 100, GDAKI_RING_FOR_PROXY = 1, GDAKI_MEMORY_OF_GPU = 2 };
 
 struct gdaki_completions {
   uint8_t *at;
@@ -23,15 +23,16 @@ struct gdaki_completions {
   int32_t memory;
 };
 
-/* Who posts reserves, writes, marks ready, and rings with `doorbell`, then `record`, then `doorbell` again. */
+/* Who posts reserves, writes, marks ready, and rings. The least that it can do is to ring for a proxy: it makes the doorbell
+ * the number of requests rung for, if that is more; no lock, no record in memory, no second ring. */
 struct gdaki_queue {
   uint64_t reserved, ready, rung;
   uint32_t number, shifted, shiftedBe, shiftedBeOf[4]; /* << 8, big-endian, and with 1 to 4 segments of 16 bytes */
   int32_t lock;
   uint16_t count, mask;
   uint8_t *requests;
-  uint32_t *record;   /* big-endian: requests rung for, 16 bits */
-  uint64_t *doorbell; /* low half, big-endian: requests rung for << 8; high half: number << 8 */
+  uint32_t *record;
+  uint64_t *doorbell;
   uint32_t receiveNumber;
   uint64_t receiveRung;
   uint32_t receiveCount, receiveMask;

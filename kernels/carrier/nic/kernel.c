@@ -14,8 +14,9 @@
 
 struct nic_kernel {
   void *module, *function;
-  void *stream, *asks; /* the kernel's, and what is written while it runs */
-  void *ended;
+  void *stream, *asks, *looks; /* the kernel's; what is written while it runs; what is read while none does */
+  void *ended, *looked;
+  bool looking;
 };
 
 static bool failed(int result, const char *what) {
@@ -62,7 +63,9 @@ static bool load(struct nic_kernel *k) {
          !failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") &&
          !failed(cuda->cuStreamCreateWithPriority(&k->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
          !failed(cuda->cuStreamCreateWithPriority(&k->asks, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
-         !failed(cuda->cuEventCreate(&k->ended, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate");
+         !failed(cuda->cuStreamCreateWithPriority(&k->looks, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
+         !failed(cuda->cuEventCreate(&k->ended, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate") &&
+         !failed(cuda->cuEventCreate(&k->looked, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
 struct nic_kernel *nic_kernel_make(void) {
@@ -87,16 +90,31 @@ int nic_kernel_clear(struct nic_kernel *k, carrier_address at, unsigned char byt
 bool nic_kernel_start(struct nic_kernel *k, struct nic *nic, unsigned blocks) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   void *arguments[] = {nic};
-  return !failed(cuda->cuMemsetD8Async((carrier_address)(uintptr_t)nic->helpers, 0, 2 * sizeof *nic->helpers, k->stream), "the kernel's start") &&
+  return !failed(cuda->cuMemsetD8Async((carrier_address)(uintptr_t)nic->launch, 0, NIC_LAUNCHES * sizeof *nic->launch, k->stream), "the kernel's start") &&
          !failed(cuda->cuLaunchKernel(k->function, blocks, 1, 1, NIC_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
          !failed(cuda->cuEventRecord(k->ended, k->stream), "the kernel's start");
 }
 
-bool nic_kernel_ended(struct nic_kernel *k, bool *broken) {
-  int state = carrier_driver(NULL)->cuEventQuery(k->ended);
+static bool is_over(void *event, const char *what, bool *broken) {
+  int state = carrier_driver(NULL)->cuEventQuery(event);
   if (state == CARRIER_NOT_READY) return false;
-  *broken = *broken || failed(state, "the kernel");
+  *broken = *broken || failed(state, what);
   return true;
+}
+
+bool nic_kernel_ended(struct nic_kernel *k, bool *broken) { return is_over(k->ended, "the kernel", broken); }
+
+bool nic_kernel_looked(struct nic_kernel *k, void *to, carrier_address from, size_t bytes, bool *broken) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  if (k->looking && is_over(k->looked, "a look at doorbells", broken)) {
+    k->looking = false;
+    return !*broken;
+  }
+  if (k->looking) return false;
+  k->looking = true;
+  *broken = failed(cuda->cuMemcpyDtoHAsync_v2(to, from, bytes, k->looks), "a look at doorbells") ||
+            failed(cuda->cuEventRecord(k->looked, k->looks), "a look at doorbells");
+  return false;
 }
 
 static void end_stream(void *stream) {
@@ -109,7 +127,9 @@ void nic_kernel_free(struct nic_kernel *k) {
   if (k == NULL) return;
   end_stream(k->stream);
   end_stream(k->asks);
+  end_stream(k->looks);
   if (k->ended != NULL) carrier_driver(NULL)->cuEventDestroy_v2(k->ended);
+  if (k->looked != NULL) carrier_driver(NULL)->cuEventDestroy_v2(k->looked);
   if (k->module != NULL) carrier_driver(NULL)->cuModuleUnload(k->module);
   free(k);
 }

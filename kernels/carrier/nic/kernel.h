@@ -20,6 +20,8 @@ int nic_kernel_clear(struct nic_kernel *kernel, carrier_address at, unsigned cha
 bool nic_kernel_start(struct nic_kernel *kernel, struct nic *nic, unsigned blocks);
 /* *broken: what CUDA says is an error. */
 bool nic_kernel_ended(struct nic_kernel *kernel, bool *broken);
+/* True: a look at such memory of the GPU's is over, and to (page-locked) has what it saw; false: one is under way. */
+bool nic_kernel_looked(struct nic_kernel *kernel, void *to, carrier_address from, size_t bytes, bool *broken);
 /* Waits for it. */
 void nic_kernel_free(struct nic_kernel *kernel);
 

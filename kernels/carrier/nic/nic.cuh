@@ -4,7 +4,8 @@
  *
  * Order, which is what GIN promises. A warp does a queue's requests one after the other. An addition to a signal is a release
  * over the whole system, behind all that the warp and its helpers wrote: who sees the sum sees the data of its put and of all
- * puts before it in the queue. A completion says that the source is read: it comes when its bytes are on their way.
+ * puts before it in the queue. A completion says that the source is read, no more: so that of an addition, which has no source,
+ * comes before it is made, and a counter waits for no peer.
  */
 #ifndef DYN_NIC_CUH
 #define DYN_NIC_CUH
@@ -33,98 +34,119 @@ namespace dyn {
 
 using Nic = ::nic;
 
+/* A key that was looked up last, as a request has it. */
+struct NicKey {
+  uint32_t key;
+  nic_part part;
+};
+
 /* As the warp has it; all lanes the same. */
 struct NicQueue {
+  int peer, side;
   uint8_t *requests, *completions;
-  uint64_t rung, consumed;
+  uint64_t *known;
+  uint64_t consumed;
   uint64_t dueNs; /* of the request at its head; 0: not reckoned yet */
   uint32_t failed;
+  NicKey remote, local, target; /* of writes, and of additions */
 };
 
 enum class NicStep { done, later, failed };
 
+/* What is left to be done behind the completion. at 0: nothing. */
+struct NicAddition {
+  uint64_t at, value;
+};
+
 __device__ __forceinline__ uint32_t nicNumberOf(int peer, int side) { return (uint32_t)(peer * NIC_SIDES + side + 1); }
+
+__device__ __forceinline__ NicStep nicFail(NicQueue &q, nic_failure why) {
+  q.failed = why;
+  return NicStep::failed;
+}
 
 __device__ __forceinline__ uint64_t longAt(const NicRequests &r, int which, int word) {
   return (uint64_t)swapBytes(r.word(which, word)) << 32 | swapBytes(r.word(which, word + 1));
 }
 
-/* What the request needs of registered memory; at 0: there is none of that. */
-__device__ __forceinline__ uint64_t nicAddress(const Nic &n, int rank, uint32_t keyBe, uint64_t offset, uint64_t bytes) {
-  const uint32_t key = swapBytes(keyBe);
-  if (key == 0 || key >= n.nKeys) return 0;
-  const nic_part part = loadPart(&n.keys[(size_t)key * n.nRanks + rank]);
+/* What the request needs of registered memory; 0: there is none of that. */
+__device__ __forceinline__ uint64_t nicAddress(const Nic &n, int rank, NicKey &known, uint32_t key, uint64_t offset, uint64_t bytes) {
+  if (known.key != key) {
+    const uint32_t number = swapBytes(key);
+    if (number == 0 || number >= n.nKeys) return 0;
+    known = {key, loadPart(&n.keys[(size_t)number * n.nRanks + rank])};
+  }
+  const nic_part part = known.part;
   if (NIC_MUTATE == NIC_MUTATE_KEYS) return part.at + offset;
   return part.at == 0 || offset > part.bytes || part.bytes - offset < bytes ? 0 : part.at + offset;
 }
 
 /* A fault on purpose: when a put of so many bytes may be done that was first looked at now. */
-__device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicLook &look, uint64_t bytes) {
+__device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicView &view, uint64_t bytes) {
   const uint64_t now = nicNowNs();
-  const uint32_t pace = look.control(NIC_BYTES_PER_US);
-  return (pace == 0 ? now : passLink(n.linkFreeNs, now, bytes * 1000 / pace)) + look.control(NIC_LATENCY_NS);
+  const uint32_t pace = view.control[NIC_BYTES_PER_US];
+  return (pace == 0 ? now : passLink(n.linkFreeNs, now, bytes * 1000 / pace)) + view.control[NIC_LATENCY_NS];
 }
 
-/* With other blocks, if there are any. */
-__device__ __forceinline__ bool nicHelped(const Nic &n, int peer, uint64_t to, uint64_t from, uint64_t bytes) {
-  const uint32_t helpers = loadCount(&n.helpers[0]), most = (uint32_t)((bytes + NIC_HELP_BYTES - 1) / NIC_HELP_BYTES);
-  const uint32_t parts = helpers < most ? helpers : most;
-  if (parts == 0) return false;
-  const uint32_t number = postJob(&n.jobs[peer], to, from, bytes, parts);
-  const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF ? 1 : parts;
-  while (!allCopied(&n.copied[peer * NIC_MAX_HELPERS], wanted, number)) continue;
-  return true;
-}
-
-__device__ __forceinline__ NicStep nicWrite(const Nic &n, int peer, const NicLook &look, NicQueue &q, const NicRequests &r, int which) {
-  const uint32_t form = swapBytes(r.word(which, GDAKI_BYTES)), bytes = form & ~GDAKI_INLINE;
-  const uint64_t to = nicAddress(n, peer, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), bytes);
-  uint64_t from = 0;
-  if (form & GDAKI_INLINE) {
-    if (bytes > 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) return q.failed = NIC_BAD_REQUEST, NicStep::failed;
-    from = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
-  } else {
-    from = nicAddress(n, n.rank, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes);
+/* By all warps that copy, and with other blocks where it is much and they are there. */
+__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, int peer, uint64_t to, uint64_t from, uint64_t bytes) {
+  if (bytes <= NIC_WARP_BYTES) {
+    copyBytes((char *)to, (const char *)from, bytes, nicLane(), kNicLanes);
+    joinWarp();
+    return;
   }
-  if (to == 0 || from == 0) return q.failed = NIC_BAD_KEY, NicStep::failed;
-  if (bytes <= NIC_HELP_BYTES || !nicHelped(n, peer, to, from, bytes)) copyBytes((char *)to, (const char *)from, bytes, nicLane(), kNicLanes);
-  joinWarp();
-  return NicStep::done;
+  const uint32_t most = (uint32_t)(bytes / (NIC_BLOCK_BYTES / 2)), there = bytes <= NIC_BLOCK_BYTES ? 0 : loadCount(&n.launch[NIC_HELPERS]);
+  const uint32_t helpers = there < most ? there : most;
+  const uint64_t each = (bytes / (helpers + 1) + 127) / 128 * 128;
+  uint32_t number = 0;
+  if (helpers > 0) number = postJob(&n.jobs[peer], to, from, bytes, each, helpers);
+  block.copy((char *)to, (const char *)from, helpers > 0 ? each : bytes);
+  const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF && helpers > 1 ? 1 : helpers;
+  while (helpers > 0 && !allCopied(&n.copied[peer * NIC_MAX_HELPERS], wanted, number)) continue;
 }
 
-__device__ __forceinline__ NicStep nicAdd(const Nic &n, int rank, NicQueue &q, const NicRequests &r, int which) {
-  const uint64_t at = nicAddress(n, rank, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), sizeof(uint64_t));
-  if (at == 0 || at % sizeof(uint64_t) != 0) return q.failed = at == 0 ? NIC_BAD_KEY : NIC_BAD_REQUEST, NicStep::failed;
-  joinWarp();
-  addReleased((uint64_t *)at, longAt(r, which, GDAKI_ADDEND));
+__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, NicQueue &q, const NicRequests &r, int which) {
+  const uint32_t form = swapBytes(r.word(which, GDAKI_BYTES)), bytes = form & ~GDAKI_INLINE;
+  const uint64_t to = nicAddress(n, q.peer, q.remote, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), bytes);
+  uint64_t from = 0;
+  if ((form & GDAKI_INLINE) == 0) from = nicAddress(n, n.rank, q.local, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes);
+  else if (bytes <= 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) from = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
+  if (to == 0 || from == 0) return nicFail(q, NIC_BAD_KEY);
+  nicCopy(n, block, q.peer, to, from, bytes);
   return NicStep::done;
 }
 
 /* One request of those that were loaded. */
-__device__ __forceinline__ NicStep nicDo(const Nic &n, int peer, int side, const NicLook &look, NicQueue &q, const NicQueue &main, const NicRequests &r,
-                                         int which) {
-  if (q.failed != NIC_FINE) return NicStep::failed;
+__device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
   const uint32_t opcode = swapBytes(r.word(which, GDAKI_OPCODE)) & 0xff;
-  if (side == NIC_MAIN) {
-    if (look.control(NIC_DEAD) >> peer & 1) return NicStep::later;
-    if (look.control(NIC_GONE) >> peer & 1) return q.failed = NIC_PEER_GONE, NicStep::failed;
-    if ((look.control(NIC_LATENCY_NS) | look.control(NIC_BYTES_PER_US)) != 0) {
-      if (q.dueNs == 0) q.dueNs = nicDue(n, look, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
+  add.at = 0;
+  if (q.failed != NIC_FINE) return NicStep::failed;
+  if (q.side == NIC_MAIN) {
+    if (view.control[NIC_DEAD] >> q.peer & 1) return NicStep::later;
+    if (view.control[NIC_GONE] >> q.peer & 1) return nicFail(q, NIC_PEER_GONE);
+    if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) {
+      if (q.dueNs == 0) q.dueNs = nicDue(n, view, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
       if (nicNowNs() < q.dueNs) return NicStep::later;
     }
   }
-  switch (opcode) {
-    case GDAKI_NOP: return NicStep::done;
-    case GDAKI_WRITE: return side == NIC_MAIN ? nicWrite(n, peer, look, q, r, which) : (q.failed = NIC_BAD_REQUEST, NicStep::failed);
-    case GDAKI_FETCH_ADD: return nicAdd(n, side == NIC_MAIN ? peer : n.rank, q, r, which);
-    case GDAKI_WAIT: {
-      if (side == NIC_MAIN || swapBytes(r.word(which, GDAKI_WAIT_QUEUE)) != nicNumberOf(peer, NIC_MAIN)) break;
-      const uint32_t wanted = swapBytes(r.word(which, GDAKI_WAIT_INDEX)) + 1;
-      return NIC_MUTATE == NIC_MUTATE_NO_WAIT || (int32_t)((uint32_t)main.consumed - wanted) >= 0 ? NicStep::done : NicStep::later;
-    }
+  if (opcode == GDAKI_NOP) return NicStep::done;
+  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, q, r, which);
+  if (opcode == GDAKI_FETCH_ADD) {
+    const int rank = q.side == NIC_MAIN ? q.peer : n.rank;
+    const uint64_t at = nicAddress(n, rank, q.target, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), sizeof(uint64_t));
+    if (at == 0) return nicFail(q, NIC_BAD_KEY);
+    if (at % sizeof(uint64_t) != 0) return nicFail(q, NIC_BAD_REQUEST);
+    add = {at, longAt(r, which, GDAKI_ADDEND)};
+    return NicStep::done;
   }
-  q.failed = NIC_BAD_REQUEST;
-  return NicStep::failed;
+  if (opcode == GDAKI_WAIT && q.side == NIC_SIDE && swapBytes(r.word(which, GDAKI_WAIT_QUEUE)) == nicNumberOf(q.peer, NIC_MAIN)) {
+    const uint32_t wanted = swapBytes(r.word(which, GDAKI_WAIT_INDEX)) + 1;
+    if (NIC_MUTATE == NIC_MUTATE_NO_WAIT) return NicStep::done;
+    for (int spins = 0; spins < NIC_WAIT_SPINS; spins++) /* it is most often under way, and to come back takes long */
+      if ((int32_t)(block.mainConsumed() - wanted) >= 0) return NicStep::done;
+    return NicStep::later;
+  }
+  return nicFail(q, NIC_BAD_REQUEST);
 }
 
 /* The last word of completion `index`, as little-endian memory has its bytes. */
@@ -134,67 +156,63 @@ __device__ __forceinline__ uint32_t nicCompletion(uint64_t index, int what) {
 }
 
 /* All that can be done now; false: nothing. */
-__device__ __forceinline__ bool nicServe(const Nic &n, int peer, int side, const NicLook &look, NicQueue &q, const NicQueue &main) {
+__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q) {
   const uint64_t before = q.consumed;
-  while (q.consumed < q.rung) {
+  while (q.consumed < view.rung) {
     const NicRequests r = loadRequests(q.requests, (uint32_t)(q.consumed % NIC_DEPTH));
-    for (int which = 0; which < 2 && q.consumed < q.rung; which++) {
-      const NicStep step = nicDo(n, peer, side, look, q, main, r, which);
+    for (int which = 0; which < 2 && q.consumed < view.rung; which++) {
+      NicAddition add;
+      const NicStep step = nicDo(n, block, view, q, r, which, add);
       if (step == NicStep::later) return q.consumed != before;
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
       q.dueNs = 0;
+      raiseKnown(q.known, q.consumed);
+      if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
+      if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value);
+      else if (add.at != 0) addPlain((uint64_t *)add.at, add.value);
     }
   }
   return q.consumed != before;
 }
 
-/* Doorbells have 24 bits of the index. */
-__device__ __forceinline__ uint64_t nicRung(uint64_t consumed, uint64_t doorbell) {
-  return consumed + ((swapBytes((uint32_t)doorbell) >> 8) - (uint32_t)consumed & 0xffffff);
-}
-
-/* A warp of the first block, for its peer, until the kernel is to end: then a later kernel goes on from there. */
-__device__ __forceinline__ void nicPeer(const Nic &n, int peer, NicIdle &idle) {
-  NicQueue q[NIC_SIDES];
-  for (int side = 0; side < NIC_SIDES; side++) {
-    const size_t at = (size_t)(peer * NIC_SIDES + side);
-    q[side] = {n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES, 0, loadConsumed(&n.consumed[at]), 0, NIC_FINE};
-  }
-  uint32_t looks = 0;
-  for (;;) {
-    const NicLook look = nicLook(n.control, &n.doorbells[peer * NIC_SIDES]);
-    if (look.control(NIC_STOP) != 0 || idle.over()) break;
-    bool did = false;
-    for (int side = 0; side < NIC_SIDES; side++) {
-      q[side].rung = nicRung(q[side].consumed, look.doorbell(side));
-      did |= nicServe(n, peer, side, look, q[side], q[NIC_MAIN]);
-    }
-    if (q[NIC_MAIN].failed != NIC_FINE) reportFailure(n.report, q[NIC_MAIN].failed, (uint32_t)peer);
+/* A warp, for a queue, until the kernel is to end: then a later kernel goes on from there. */
+__device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer, int side) {
+  const size_t at = (size_t)(peer * NIC_SIDES + side);
+  const uint32_t all = (1u << n.nRanks * NIC_SIDES) - 1;
+  NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES,
+                (uint64_t *)((char *)n.known + (size_t)(side * n.nRanks + peer) * sizeof(gdaki_queue)), loadConsumed(&n.consumed[at])};
+  NicView view(n.control, &n.doorbells[at], n.launch);
+  uint32_t looks = 0, keys = 0;
+  bool idle = false;
+  while (view.look(), view.control[NIC_STOP] == 0 && !view.over) {
+    if (view.control[NIC_KEYS] != keys) q.remote = q.local = q.target = {}, keys = view.control[NIC_KEYS];
+    const bool did = nicServe(n, block, view, q);
+    if (q.failed != NIC_FINE) reportFailure(n.report, q.failed, (uint32_t)peer);
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */
-    looks = did || q[NIC_MAIN].dueNs != 0 ? 0 : looks + 1;
-    idle.note(peer, n.nRanks, looks > look.control(NIC_IDLE_LOOKS));
+    looks = did || q.dueNs != 0 ? 0 : looks + 1;
+    if (idle != (looks > view.control[NIC_IDLE_LOOKS])) idle = !idle, noteIdle(n.launch, 1u << at, all, idle);
   }
-  for (int side = 0; side < NIC_SIDES && NIC_MUTATE != NIC_MUTATE_FORGETS; side++)
-    storeConsumed(&n.consumed[peer * NIC_SIDES + side], q[side].consumed), storeReport(&n.report->consumed[peer][side], (uint32_t)q[side].consumed);
-  countUp(&n.helpers[1]);
+  if (NIC_MUTATE != NIC_MUTATE_FORGETS) storeConsumed(&n.consumed[at], &n.report->consumed[peer][side], q.consumed);
+  countUp(&n.launch[NIC_ENDED]);
+  if (side == NIC_MAIN) block.endCopies();
 }
 
-/* A block that copies, until all of the first block's warps have ended. Its threads stay together: what one loads, all have. */
+/* A block that copies, until all queues' warps have ended. Its threads stay together: what one loads, all have. */
 __device__ __forceinline__ void nicHelper(const Nic &n, NicBoard &board) {
   board.look(n); /* before anybody counts on this block */
   board.keep(n);
-  const uint32_t own = board.join(&n.helpers[0]);
+  const uint32_t own = board.join(&n.launch[NIC_HELPERS]);
   for (;;) {
     board.look(n);
-    if (board.ended() >= (uint32_t)n.nRanks) return;
+    if (board.ended() >= (uint32_t)(n.nRanks * NIC_SIDES)) return;
     bool did = false;
     for (int p = 0; p < n.nRanks; p++) {
       if (!board.isNew(p)) continue;
       const nic_job job = loadJob(&n.jobs[p]);
-      if (own >= job.parts) continue;
-      const uint64_t each = (job.bytes / job.parts + 127) / 128 * 128, begin = own * each, left = begin < job.bytes ? job.bytes - begin : 0;
-      copyBytes((char *)job.to + begin, (const char *)job.from + begin, own + 1 == job.parts || left < each ? left : each, nicThread(), nicThreads());
+      if (own >= job.helpers) continue;
+      const uint64_t begin = (own + 1) * job.each, left = begin < job.bytes ? job.bytes - begin : 0;
+      copyBytes((char *)job.to + begin, (const char *)job.from + begin, own + 1 == job.helpers || left < job.each ? left : job.each, nicThread(), nicThreads());
       storeCopied(&n.copied[p * NIC_MAX_HELPERS + own], job.number);
       did = true;
     }

@@ -8,7 +8,8 @@
  * looks at; it does what the request says, over the mappings of peers' memory, and writes the completion that NCCL waits for.
  *
  * Each peer, this rank itself too, has a main queue, for what goes to the peer, and a side queue for counters: NCCL puts a
- * request there that waits for a completion of the main queue, and one that adds to the counter. A warp serves both.
+ * request there that waits for a completion of the main queue, and one that adds to the counter. A block serves both, with a
+ * warp for each; its other warps help to copy, and for what is large other blocks do.
  */
 #ifndef DYN_NIC_H
 #define DYN_NIC_H
@@ -16,13 +17,15 @@
 #include <stdint.h>
 
 enum {
-  NIC_MAX_RANKS = 16, /* a warp each of the first block */
+  NIC_MAX_RANKS = 8,
   NIC_MAX_HELPERS = 32, /* blocks that copy what is large: as many as a warp has lanes */
   NIC_THREADS = 512,
   NIC_DEPTH = 512, /* requests of a queue, and completions; a power of two, at most 32,768 (the device code's 16 bits) */
   NIC_REQUEST_BYTES = 64,
   NIC_COMPLETION_BYTES = 64,
-  NIC_HELP_BYTES = 8192, /* what is larger is copied by helpers: a warp alone moves about 5 bytes a ns */
+  NIC_WAIT_SPINS = 100,    /* looks at what the main queue has done, in shared memory: some microseconds */
+  NIC_WARP_BYTES = 1024,   /* what is larger the whole block copies */
+  NIC_BLOCK_BYTES = 65536, /* what is larger, other blocks too; and no part of theirs is smaller than half of this */
 };
 
 enum nic_side { NIC_MAIN, NIC_SIDE, NIC_SIDES };
@@ -37,10 +40,10 @@ enum nic_failure {
 
 struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where this process has it mapped */
 
-/* A copy that helpers make, a part each. */
+/* A copy of which other blocks make parts: each so many bytes, the last what is left; the first part is the queue's own block's. */
 struct nic_job {
-  uint64_t to, from, bytes;
-  uint32_t parts, number; /* the number last: it says that the rest is there */
+  uint64_t to, from, bytes, each;
+  uint32_t helpers, number; /* the number last: it says that the rest is there */
 };
 
 /* Of the host, to a kernel that runs: words in GPU memory. */
@@ -50,12 +53,22 @@ enum nic_control {
   NIC_DEAD,                        /* peers, likewise, for whom nothing is ever done: a fault on purpose */
   NIC_LATENCY_NS, NIC_BYTES_PER_US, /* faults, too; 0: none */
   NIC_IDLE_LOOKS,                  /* after so many looks at doorbells in vain the kernel ends */
+  NIC_KEYS,                        /* changes with any of the keys; written alone */
   NIC_CONTROLS = 8,
+};
+
+/* Words of one launch, zeros at first. */
+enum nic_launch {
+  NIC_HELPERS, /* how many of the helping blocks are there */
+  NIC_ENDED,   /* warps that served a queue */
+  NIC_IDLE,    /* queues that nobody has posted to for long, a bit each */
+  NIC_OVER,    /* all of them are: the kernel is to end */
+  NIC_LAUNCHES,
 };
 
 /* Of a kernel, to the host. In host memory. */
 struct nic_report {
-  uint32_t consumed[NIC_MAX_RANKS][NIC_SIDES]; /* requests, when it ended: 16 bits are compared with doorbell records */
+  uint64_t consumed[NIC_MAX_RANKS][NIC_SIDES]; /* requests, when it ended */
   uint32_t failed; /* the first nic_failure */
   uint32_t peer;   /* of which peer's queue */
 };
@@ -65,13 +78,14 @@ struct nic {
   int32_t rank, nRanks;
   const struct nic_part *keys; /* [nKeys][nRanks]; key 0 is none, so the first is [1] */
   uint32_t nKeys;
-  uint64_t *doorbells;         /* [nRanks][NIC_SIDES] */
+  uint64_t *doorbells;         /* [nRanks][NIC_SIDES]: requests that were rung for */
   uint64_t *consumed;          /* [nRanks][NIC_SIDES]: between launches */
   uint8_t *requests;           /* [nRanks][NIC_SIDES][NIC_DEPTH][NIC_REQUEST_BYTES] */
   uint8_t *completions;        /* likewise */
+  uint64_t *known;             /* in the first of the structs that the device code has of queues: requests that are done */
   struct nic_job *jobs;        /* [nRanks] */
   uint32_t *copied;            /* [nRanks][NIC_MAX_HELPERS]: numbers of jobs */
-  uint32_t *helpers;           /* of this launch: how many blocks are there; then [1]: how many warps have ended */
+  uint32_t *launch;            /* [NIC_LAUNCHES] */
   uint64_t *linkFreeNs;        /* of all contexts of a communicator: when what was put has left, with bytesPerUs */
   const uint32_t *control; /* [NIC_CONTROLS] */
   struct nic_report *report;
