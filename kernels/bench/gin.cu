@@ -2,9 +2,11 @@
  *
  * The kernels of ../gin on the GPUs of one machine, a process a GPU, and the two latencies that they see: counter (the source
  * is read) and signal (the data is there).
- *   gin [--ranks N] [--nodes N] [--check] [--time] [--sizes B,B,...] [--contexts N] [--no-nccl]
+ *   gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--sizes B,B,...] [--contexts N] [--no-nccl]
  * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID). --check compares every element; --time measures. Both
- * without either. --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
+ * without any. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
+ * byte compared when its signal is seen. --kill: the last rank is killed while there is traffic, and every other one has to
+ * say so and to end within the bound of its waits. --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
  * GIN needs NICs that NCCL drives, or a net plugin that brings GIN (NCCL_NET_PLUGIN).
  * JSON lines. Exit: 0 if every element is right; 3 if there is no GIN or the probe found it not working, and the lines say
  * why; 4 if a step did not end in its time. In which step a rank ended that failed otherwise, a line says, too.
@@ -12,18 +14,35 @@
 #include <numeric>
 
 #include "gin_time.cuh"
+#include "gin_traffic.cuh"
 
-static void runRank(std::vector<size_t> sizes, bool checks, bool times, bool nccl) {
+struct Jobs {
+  std::vector<size_t> sizes = {8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
+  bool checks, times, nccl = true, kills;
+  uint32_t messages;
+};
+
+static void runRank(const Jobs &jobs) {
   GinLife life;
   GinBuffers b;
-  const size_t largest = *std::max_element(sizes.begin(), sizes.end());
+  const size_t largest = *std::max_element(jobs.sizes.begin(), jobs.sizes.end());
   bufferBytes = std::max<size_t>(2 * largest, 4 << 20);
   const Rank k = startGin(life);
   step("windows", 60);
-  const size_t bytes = std::max<size_t>(NCCL_GIN_MAX_CONTEXTS * (largest + 8), (size_t)numRanks << 17);
+  const size_t bytes = std::max<size_t>(NCCL_GIN_MAX_CONTEXTS * (largest + 8), NCCL_GIN_MAX_CONTEXTS * (size_t)numRanks * kSlots * kSlotBytes);
   for (GinWindow *w : {&b.send, &b.recv}) needAll(life, ginWindow(life, bytes, w));
-  if (checks) checkAll(k, life, b);
-  if (times) timeAll(k, life, b, sizes, nccl);
+  if (jobs.checks) checkAll(k, life, b);
+  if (jobs.times) timeAll(k, life, b, jobs.sizes, jobs.nccl);
+  if (jobs.messages > 0) {
+    step("traffic", jobs.kills ? 30 : 400);
+    const bool fine = runTraffic(k, life, b, jobs.messages, 1);
+    if (jobs.kills) { /* nobody can be waited for any more */
+      if (ginFaulty(life)) printFailed(life.why);
+      fflush(stdout);
+      _exit(fine ? 1 : kNoGin);
+    }
+    needHealthy(life);
+  }
   step("end", 60);
   barrier();
   needAll(life, ginDestroy(life));
@@ -69,27 +88,49 @@ static int awaitRanks(pid_t *children) {
   return failed;
 }
 
+/* 0: all others said within the bound whom they lost, and no kernel of theirs was left. */
+static int killOne(const pid_t *children) {
+  while (strcmp(stepOf[numRanks - 1] != nullptr ? stepOf[numRanks - 1] : "", "traffic") != 0 && waitpid(children[numRanks - 1], nullptr, WNOHANG) == 0) usleep(10000);
+  sleep(1);
+  const auto begin = std::chrono::steady_clock::now();
+  kill(children[numRanks - 1], SIGKILL);
+  int named = 0;
+  for (int r = 0; r < numRanks - 1; r++) {
+    int status = 0;
+    waitpid(children[r], &status, 0);
+    named += WIFEXITED(status) && WEXITSTATUS(status) == kNoGin;
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  printf("{\"figure\":\"gin kill\",\"ranks\":%d,\"nodes\":%d,\"killed\":%d,\"bound_s\":%.1f,\"said_so_and_ended\":%d,\"seconds\":%.2f}\n", numRanks, numNodes, numRanks - 1,
+         (double)waitNs / 1e9, named, seconds);
+  return named == numRanks - 1 ? 0 : 1;
+}
+
 int main(int argc, char **argv) {
-  bool checks = false, times = false, nccl = true, understood = true;
-  std::vector<size_t> sizes = {8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
+  Jobs jobs = {};
+  bool understood = true;
   for (int i = 1; i < argc; i++) {
     const bool more = i + 1 < argc;
     if (!strcmp(argv[i], "--ranks") && more) numRanks = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--nodes") && more) numNodes = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--contexts") && more) mostContexts = atoi(argv[++i]);
-    else if (!strcmp(argv[i], "--check")) checks = true;
-    else if (!strcmp(argv[i], "--time")) times = true;
-    else if (!strcmp(argv[i], "--no-nccl")) nccl = false;
+    else if (!strcmp(argv[i], "--check")) jobs.checks = true;
+    else if (!strcmp(argv[i], "--time")) jobs.times = true;
+    else if (!strcmp(argv[i], "--traffic") && more) jobs.messages = (uint32_t)atol(argv[++i]);
+    else if (!strcmp(argv[i], "--kill")) jobs.kills = true;
+    else if (!strcmp(argv[i], "--no-nccl")) jobs.nccl = false;
     else if (!strcmp(argv[i], "--sizes") && more) {
-      sizes.clear();
-      for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) sizes.push_back(std::max<size_t>(strtoull(at, nullptr, 10), 1));
+      jobs.sizes.clear();
+      for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) jobs.sizes.push_back(std::max<size_t>(strtoull(at, nullptr, 10), 1));
     } else understood = false;
   }
-  if (!understood || sizes.empty() || mostContexts < 1 || mostContexts > NCCL_GIN_MAX_CONTEXTS) {
-    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n", NCCL_GIN_MAX_CONTEXTS);
+  if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > NCCL_GIN_MAX_CONTEXTS) {
+    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n",
+            NCCL_GIN_MAX_CONTEXTS);
     return 2;
   }
-  if (!checks && !times) checks = times = true;
+  if (jobs.kills) jobs.messages = 1u << 30, waitNs = 3000000000;
+  if (!jobs.checks && !jobs.times && jobs.messages == 0) jobs.checks = jobs.times = true;
   shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   stepOf = (const char **)mmap(nullptr, kMaxRanks * sizeof *stepOf, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (numRanks == 0) numRanks = countGpus();
@@ -103,6 +144,6 @@ int main(int argc, char **argv) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   pid_t children[kMaxRanks];
   for (rank = 0; rank < numRanks; rank++)
-    if ((children[rank] = fork()) == 0) runRank(sizes, checks, times, nccl);
-  return awaitRanks(children);
+    if ((children[rank] = fork()) == 0) runRank(jobs);
+  return jobs.kills ? killOne(children) : awaitRanks(children);
 }
