@@ -2,24 +2,27 @@
  *
  * The kernels of ../gin on the GPUs of one machine, a process a GPU, and the two latencies that they see: counter (the source
  * is read) and signal (the data is there).
- *   gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--sizes B,B,...] [--contexts N] [--no-nccl]
+ *   gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes B,B,...]
+ *       [--contexts N] [--no-nccl]
  * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID). --check compares every element; --time measures. Both
  * without any. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
  * byte compared when its signal is seen. --kill: the last rank is killed while there is traffic, and every other one has to
- * say so and to end within the bound of its waits. --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
+ * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
+ * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
  * GIN needs NICs that NCCL drives, or a net plugin that brings GIN (NCCL_NET_PLUGIN).
  * JSON lines. Exit: 0 if every element is right; 3 if there is no GIN or the probe found it not working, and the lines say
  * why; 4 if a step did not end in its time. In which step a rank ended that failed otherwise, a line says, too.
  */
 #include <numeric>
 
-#include "gin_time.cuh"
+#include "gin_series.cuh"
 #include "gin_traffic.cuh"
 
 struct Jobs {
   std::vector<size_t> sizes = {8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
   bool checks, times, nccl = true, kills;
   uint32_t messages;
+  const char *series;
 };
 
 static void runRank(const Jobs &jobs) {
@@ -33,6 +36,11 @@ static void runRank(const Jobs &jobs) {
   for (GinWindow *w : {&b.send, &b.recv}) needAll(life, ginWindow(life, bytes, w));
   if (jobs.checks) checkAll(k, life, b);
   if (jobs.times) timeAll(k, life, b, jobs.sizes, jobs.nccl);
+  if (jobs.series != nullptr) {
+    const auto from = [](const char *name, int otherwise) { return getenv(name) == nullptr ? otherwise : atoi(getenv(name)); };
+    step("series", 400);
+    writeSeries(k, life, b, jobs.series, from("TRIALS", 100), from("QUIET", 120000));
+  }
   if (jobs.messages > 0) {
     step("traffic", jobs.kills ? 30 : 400);
     const bool fine = runTraffic(k, life, b, jobs.messages, 1);
@@ -118,6 +126,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--time")) jobs.times = true;
     else if (!strcmp(argv[i], "--traffic") && more) jobs.messages = (uint32_t)atol(argv[++i]);
     else if (!strcmp(argv[i], "--kill")) jobs.kills = true;
+    else if (!strcmp(argv[i], "--series") && more) jobs.series = argv[++i];
     else if (!strcmp(argv[i], "--no-nccl")) jobs.nccl = false;
     else if (!strcmp(argv[i], "--sizes") && more) {
       jobs.sizes.clear();
@@ -125,12 +134,16 @@ int main(int argc, char **argv) {
     } else understood = false;
   }
   if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > NCCL_GIN_MAX_CONTEXTS) {
-    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n",
+    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n",
             NCCL_GIN_MAX_CONTEXTS);
     return 2;
   }
   if (jobs.kills) jobs.messages = 1u << 30, waitNs = 3000000000;
-  if (!jobs.checks && !jobs.times && jobs.messages == 0) jobs.checks = jobs.times = true;
+  if (jobs.series != nullptr && getenv("DYNAMICCL_CARRIER_FAULTS") == nullptr) {
+    fprintf(stderr, "gin: --series: DYNAMICCL_CARRIER_FAULTS=FILE names the file that faults are written to\n");
+    return 2;
+  }
+  if (!jobs.checks && !jobs.times && jobs.messages == 0 && jobs.series == nullptr) jobs.checks = jobs.times = true;
   shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   stepOf = (const char **)mmap(nullptr, kMaxRanks * sizeof *stepOf, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (numRanks == 0) numRanks = countGpus();

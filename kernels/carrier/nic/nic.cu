@@ -5,7 +5,7 @@
  */
 #include "nic.cuh"
 
-extern "C" __global__ void __launch_bounds__(NIC_THREADS) dynamicclCarrierNic(const __grid_constant__ nic n) {
+extern "C" __global__ void __launch_bounds__(NIC_THREADS, 1) dynamicclCarrierNic(const __grid_constant__ nic n) {
   __shared__ dyn::NicBlock block;
   __shared__ dyn::NicBoard board;
   if ((int)blockIdx.x >= n.nRanks) {
