@@ -51,6 +51,7 @@ type deviation struct {
 	counter      float64
 	counterKnown bool
 	before       float64 // expected signal, log ns
+	beforeCount  float64 // expected counter, likewise, if it is known
 	expectedBy   float64 // calls that the expectation rests on
 }
 
@@ -129,7 +130,7 @@ func (e *evidence) take(s sighting) bool {
 	}
 	v := deviation{signal: s.signal - r.signal, before: r.signal, expectedBy: r.expectedBy}
 	if s.counter != 0 && r.counter != 0 {
-		v.counter, v.counterKnown = s.counter-r.counter, true
+		v.counter, v.beforeCount, v.counterKnown = s.counter-r.counter, r.counter, true
 	}
 	e.after[e.taken] = v
 	e.taken++

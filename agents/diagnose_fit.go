@@ -37,6 +37,7 @@ type shift struct {
 	signal       float64
 	signalVar    float64 // of that middle
 	counter      float64
+	countedNs    float64 // the counter before
 	counterKnown bool
 	alarmed      bool
 	after        []deviation
@@ -72,6 +73,7 @@ func (e *evidence) shift() (shift, bool) {
 		if s.after[i].counterKnown {
 			buf[counted] = s.after[i].counter
 			counted++
+			s.countedNs = math.Exp(s.after[i].beforeCount) // one size's are near each other
 		}
 	}
 	if counted >= minShiftCalls {
@@ -198,17 +200,24 @@ type fit struct {
 
 // compareShapes compares three one-parameter models of the time added at each size: a constant, a multiple of the time
 // before, a multiple of the bytes. The last two both are growth. It needs sizes apart by minSizesApart.
+//
+// What was added to counters is asked, too, where all are known: a slower backend adds as much to them, and they are less
+// than signals, so a constant shows more. Both count by half, for they are of the same calls.
 func compareShapes(shifts []shift) fit {
 	lo, hi := math.Inf(1), 0.0
+	counted := true
 	for i := range shifts {
 		lo, hi = math.Min(lo, shifts[i].bytes), math.Max(hi, shifts[i].bytes)
+		counted = counted && shifts[i].counterKnown
 	}
 	if len(shifts) < 2 || hi < minSizesApart*lo {
 		return fit{}
 	}
-	constant := misfit(shifts, func(s *shift) float64 { return 1 / s.beforeNs })
-	byTime := misfit(shifts, func(*shift) float64 { return 1 })
-	byBytes := misfit(shifts, func(s *shift) float64 { return s.bytes / s.beforeNs })
+	constant, byTime, byBytes := misfits(shifts, func(s *shift) (float64, float64) { return s.signal, s.beforeNs })
+	if counted {
+		c, t, b := misfits(shifts, func(s *shift) (float64, float64) { return s.counter, s.countedNs })
+		constant, byTime, byBytes = (constant+c)/2, (byTime+t)/2, (byBytes+b)/2
+	}
 	growth := math.Min(byTime, byBytes)
 	// When even the better model misses by more than noise, its misfit is the yardstick (quasi-likelihood).
 	freedom := float64(len(shifts) - 1)
@@ -216,14 +225,27 @@ func compareShapes(shifts []shift) fit {
 	return fit{(growth - constant) / scale, (byBytes-constant)/scale >= decisiveLogOdds, constant <= maxMisfit*freedom}
 }
 
-// misfit is the chi-square of the best c >= 0 in after = before * (1 + c*p), p the model's profile by bucket.
-func misfit(shifts []shift, profile func(*shift) float64) float64 {
-	most := 0.0
-	var p [maxFitted]float64
+// misfits of one latency by the three models; of gives its log ratio and what it was before.
+func misfits(shifts []shift, of func(*shift) (ratio, beforeNs float64)) (constant, byTime, byBytes float64) {
 	shifts = shifts[:min(len(shifts), maxFitted)]
+	var ratios, profile [maxFitted]float64
+	model := func(p func(bytes, beforeNs float64) float64) float64 {
+		for i := range shifts {
+			ratio, beforeNs := of(&shifts[i])
+			ratios[i], profile[i] = ratio, p(shifts[i].bytes, beforeNs)
+		}
+		return misfit(shifts, ratios[:len(shifts)], profile[:len(shifts)])
+	}
+	return model(func(_, beforeNs float64) float64 { return 1 / beforeNs }),
+		model(func(_, _ float64) float64 { return 1 }),
+		model(func(bytes, beforeNs float64) float64 { return bytes / beforeNs })
+}
+
+// misfit is the chi-square of the best c >= 0 in after = before * (1 + c*p), p the model's profile by bucket.
+func misfit(shifts []shift, ratios, p []float64) float64 {
+	most := 0.0
 	for i := range shifts {
-		p[i] = profile(&shifts[i])
-		most = math.Max(most, (math.Exp(shifts[i].signal)-1)/p[i])
+		most = math.Max(most, (math.Exp(ratios[i])-1)/p[i])
 	}
 	if most <= 0 {
 		most = math.SmallestNonzeroFloat64
@@ -231,7 +253,7 @@ func misfit(shifts []shift, profile func(*shift) float64) float64 {
 	at := func(c float64) float64 {
 		sum := 0.0
 		for i := range shifts {
-			sum += sq(shifts[i].signal-math.Log1p(c*p[i])) / shifts[i].signalVar
+			sum += sq(ratios[i]-math.Log1p(c*p[i])) / shifts[i].signalVar
 		}
 		return sum
 	}

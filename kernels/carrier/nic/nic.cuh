@@ -49,6 +49,7 @@ struct NicQueue {
   uint64_t dueNs; /* of the request at its head; 0: not reckoned yet */
   uint32_t failed;
   NicKey remote, local, target; /* of writes, and of additions */
+  uint64_t rung, ns, rungBefore, nsBefore; /* with faults: requests rung for, and when that was seen; and the ring before */
 };
 
 enum class NicStep { done, later, failed };
@@ -81,11 +82,17 @@ __device__ __forceinline__ uint64_t nicAddress(const Nic &n, int rank, NicKey &k
   return part.at == 0 || offset > part.bytes || part.bytes - offset < bytes ? 0 : part.at + offset;
 }
 
-/* A fault on purpose: when a put of so many bytes may be done that was first looked at now. */
-__device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicView &view, uint64_t bytes) {
-  const uint64_t now = nicNowNs();
+/* A fault on purpose: when the request at the queue's head, of so many bytes, may be done. All that was rung for at once is as
+ * late as the first of it. */
+__device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicView &view, const NicQueue &q, uint64_t bytes) {
+  const uint64_t rung = q.consumed < q.rungBefore ? q.nsBefore : q.ns;
   const uint32_t pace = view.control[NIC_BYTES_PER_US];
-  return (pace == 0 ? now : passLink(n.linkFreeNs, now, bytes * 1000 / pace)) + view.control[NIC_LATENCY_NS];
+  return (pace == 0 || bytes == 0 ? rung : passLink(n.linkFreeNs, rung, bytes * 1000 / pace)) + view.control[NIC_LATENCY_NS];
+}
+__device__ __forceinline__ void nicNoteRing(NicQueue &q, uint64_t rung) {
+  if (rung == q.rung) return;
+  q.rungBefore = q.rung, q.nsBefore = q.ns;
+  q.rung = rung, q.ns = nicNowNs();
 }
 
 /* By all warps that copy, and with other blocks where it is much and they are there. */
@@ -125,8 +132,10 @@ __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const Ni
     if (view.control[NIC_DEAD] >> q.peer & 1) return NicStep::later;
     if (view.control[NIC_GONE] >> q.peer & 1) return nicFail(q, NIC_PEER_GONE);
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) {
-      if (q.dueNs == 0) q.dueNs = nicDue(n, view, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
-      if (nicNowNs() < q.dueNs) return NicStep::later;
+      if (q.dueNs == 0) q.dueNs = nicDue(n, view, q, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
+      const uint64_t now = nicNowNs();
+      if (now + NIC_LATE_NS < q.dueNs) return NicStep::later;
+      while (nicNowNs() < q.dueNs) continue; /* to come back would make it later still */
     }
   }
   if (opcode == GDAKI_NOP) return NicStep::done;
@@ -187,6 +196,7 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer
   bool idle = false;
   while (view.look(), view.control[NIC_STOP] == 0 && !view.over) {
     if (view.control[NIC_KEYS] != keys) q.remote = q.local = q.target = {}, keys = view.control[NIC_KEYS];
+    if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(q, view.rung);
     const bool did = nicServe(n, block, view, q);
     if (q.failed != NIC_FINE) reportFailure(n.report, q.failed, (uint32_t)peer);
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */

@@ -24,6 +24,7 @@ enum {
   NIC_REQUEST_BYTES = 64,
   NIC_COMPLETION_BYTES = 64,
   NIC_WAIT_SPINS = 100,    /* looks at what the main queue has done, in shared memory: some microseconds */
+  NIC_LATE_NS = 5000,      /* with faults on purpose: what is due within it is waited for on the spot */
   NIC_WARP_BYTES = 4096,   /* what is larger the whole block copies */
   NIC_BLOCK_BYTES = 65536, /* what is larger, other blocks too; and no part of theirs is smaller than half of this */
 };

@@ -1,0 +1,161 @@
+package agents
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// ginCall is one put there and back over GIN, as its kernel saw it.
+type ginCall struct {
+	bytes             uint64
+	counter, signalNs state.Ns
+}
+
+// ginTrial is a series of calls, and what was done to the network before the second part of them.
+type ginTrial struct {
+	fault  string
+	phases [2][]ginCall
+}
+
+// readGinSeries reads testdata/realnoise/gin-series.csv.gz (testdata/realnoise/PROVENANCE.md): what `gin --series` measured.
+func readGinSeries(t testing.TB) (trials []*ginTrial) {
+	t.Helper()
+	file, err := os.Open("testdata/realnoise/gin-series.csv.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	text, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := csv.NewReader(text)
+	if _, err := rows.Read(); err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]*ginTrial{}
+	for {
+		r, err := rows.Read()
+		if err == io.EOF {
+			return trials
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n [4]uint64
+		for i := range n {
+			if n[i], err = strconv.ParseUint(r[2+i], 10, 64); err != nil {
+				t.Fatalf("%v: %v", r, err)
+			}
+		}
+		trial := byName[r[0]+r[1]]
+		if trial == nil {
+			trial = &ginTrial{fault: r[0]}
+			byName[r[0]+r[1]] = trial
+			trials = append(trials, trial)
+		}
+		trial.phases[n[0]] = append(trial.phases[n[0]], ginCall{n[1], state.Ns(n[2]), state.Ns(n[3])})
+	}
+}
+
+// ginWatch is what a daemon has for one communicator: a detector for each size, and the diagnosis.
+type ginWatch struct {
+	design    Design
+	noise     FabricNoise
+	detectors map[state.Bucket]*Detector
+	diagnoser *Diagnoser
+}
+
+func (w *ginWatch) call(c ginCall) (Alarm, Verdict) {
+	b, _ := state.BucketOf(actions.AllToAll, c.bytes)
+	d := w.detectors[b]
+	if d == nil {
+		d = NewDetector(w.design)
+		d.Share(&w.noise)
+		w.detectors[b] = d
+	}
+	o := state.Observation{Action: actions.Default, Bytes: c.bytes, CounterNs: c.counter, SignalNs: c.signalNs}
+	a := d.Observe(o)
+	return a, w.diagnoser.Observe(b, d, o, a)
+}
+
+func newGinWatch(d Design) *ginWatch {
+	return &ginWatch{design: d, detectors: map[state.Bucket]*Detector{}, diagnoser: NewDiagnoser()}
+}
+
+// What the issue asks for: a fault is noticed within 32 calls, its diagnosis is right in 95% of 100 trials, and 100,000 quiet
+// calls have one alarm at most.
+func TestDiagnosesGinFaults(t *testing.T) {
+	type tally struct {
+		trials, right, early int
+		delays               []int
+		said                 map[Diagnosis]int
+	}
+	found := map[string]*tally{}
+	// In some 95 calls the queue is once around, and NCCL's device code looks for room from then on, which takes 0.7 us: a
+	// change that alarms are right to tell of.
+	const firstLap = 300
+	quiet, alarms := 0, 0
+	for _, trial := range readGinSeries(t) {
+		w := newGinWatch(mustDesign(t))
+		if trial.fault == "none" {
+			quiet = len(trial.phases[0]) - firstLap
+			for at, c := range trial.phases[0] {
+				if a, _ := w.call(c); a.Raised && at >= firstLap {
+					alarms++
+				}
+			}
+			continue
+		}
+		n := found[trial.fault]
+		if n == nil {
+			n = &tally{said: map[Diagnosis]int{}}
+			found[trial.fault] = n
+		}
+		n.trials++
+		for _, c := range trial.phases[0] {
+			if a, _ := w.call(c); a.Raised {
+				n.early++
+			}
+		}
+		delay := len(trial.phases[1]) + 1
+		var v Verdict
+		for i, c := range trial.phases[1] {
+			var a Alarm
+			if a, v = w.call(c); a.Raised && delay > i {
+				delay = i + 1
+			}
+		}
+		n.delays = append(n.delays, delay)
+		n.said[v.Diagnosis]++
+		if v.Diagnosis.String() == trial.fault {
+			n.right++
+		}
+	}
+	t.Logf("%d quiet calls, %d alarms", quiet, alarms)
+	if alarms*100_000 > quiet {
+		t.Errorf("%d alarms in %d quiet calls, more than one in 100,000", alarms, quiet)
+	}
+	for fault, n := range found {
+		slices.Sort(n.delays)
+		t.Logf("%s: %d trials, %d right, noticed after %d calls in the median, %d at most; %d alarms before; said %v",
+			fault, n.trials, n.right, n.delays[len(n.delays)/2], n.delays[len(n.delays)-1], n.early, n.said)
+		if late := n.delays[len(n.delays)*95/100]; late > 32 {
+			t.Errorf("%s: 95%% are noticed within %d calls, not 32", fault, late)
+		}
+		if n.right*100 < n.trials*95 {
+			t.Errorf("%s: %d of %d diagnoses right", fault, n.right, n.trials)
+		}
+	}
+	if len(found) != 2 {
+		t.Errorf("faults %v", found)
+	}
+}
