@@ -26,4 +26,5 @@ bool carrier_faults_read(struct carrier_faults *faults);
 /* Of a transfer that begins now: when it may be done; 0: at once. */
 uint64_t carrier_due_ns(struct carrier_faults *faults, size_t bytes);
 
+void carrier_faults_look(struct carrier_faults *faults);
 #endif

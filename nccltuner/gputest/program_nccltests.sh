@@ -21,7 +21,7 @@ calibrated() { # its options of the driver
   if [ ! -e "$tmp/store.db" ]; then
     bin/dynamiccld calibrate --store "$tmp/store.db" ${nccl_lib:+--nccl-lib "$nccl_lib"} >&2 || return
   fi
-  arms=(--arm plain --arm "run --no-explore" --store "$tmp/store.db")
+  arms=(--arm plain --arm "stored=run --no-explore" --store "$tmp/store.db")
 }
 for figure in ${FIGURES:-learn watch graph graph-threads calibrated calibrated-graph}; do
   case $figure in

@@ -287,6 +287,7 @@ static void warn_of_failure(struct nic_card *card) {
 void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
   carrier_watch(card->carrier);
+  carrier_faults_look(&card->carrier->instance->faults);
   warn_of_failure(card);
   if (!carrier_enter(card->carrier->context, &entered)) return;
   if (!card->broken) card->broken = !tell(card, false);
