@@ -11,11 +11,13 @@ import (
 // with each other what the machine's links and launches are. A CTA of a kernel makes passes over the call, one behind the
 // other, so what its number is worth is counted in passes: CTAs beyond the last that has something to do are no fewer.
 //
-// Round numbers, from what the kernels move, lines of 128 bytes with 120 of data, and the synthetic fabrics' constants. With all
-// passes made at once an action's doubt is sdCommon, as that of every path but NCCL's own. The policies were trained when lines
-// were half flag (times of 2, passes of 4 KiB); on the tables of our kernels (docs/figures, 4 H200) they lose 3.7 calls of 64 with
-// what is true now and lost 12.2 with what they were trained on.
+// Round numbers, from what the kernels move, lines of 128 bytes with 120 of data, and the tables of docs/figures (2 and 4 H200;
+// TestKernelsOnTables): less than half of NCCL's time where launches and trips count, three quarters where bytes do. With all passes
+// made at once an action's doubt is sdCommon, as that of every path but NCCL's own. Policies were trained when lines were half
+// flag and nothing was known of launches (1, times of 2, passes of 4 KiB); what they lose with either is in models/README.md.
 const (
+	kernelLaunch = -0.8      // log cost over NCCL's default of a call that is all latency,
+	kernelBytes  = -0.3      // and of one that is all bandwidth, if both move the same
 	lineTimes    = 16.0 / 15 // of what goes in lines, that crosses a link
 	meanPasses   = 0.3       // log cost of every doubling of the passes,
 	sdPasses     = 0.25      // and how sure that is; one for all kernels
@@ -51,9 +53,10 @@ func (t tops) passes(a actions.Action) float64 {
 	return max(0, math.Log2(t.ctas/float64(a.Channels)))
 }
 
-// moves is what an action of PathLSA is expected to cost for the bytes that it moves: of a large call NCCL's ring moves the
-// least there is, one shot each rank's whole part to every other one, and of a line a part is its number.
-func moves(a actions.Action, b state.Bucket, s state.Shape) float64 {
+// kernelMean is what an action of PathLSA with all passes made at once is expected to cost. Of a large call it depends on the
+// bytes that it moves: NCCL's ring moves the least there is, of AllReduce two shares of all ranks but one, which one shot sends
+// whole to each of them.
+func kernelMean(a actions.Action, b state.Bucket, s state.Shape) float64 {
 	if a.Path != actions.PathLSA || s.Nodes != 1 {
 		return 0
 	}
@@ -62,9 +65,10 @@ func moves(a actions.Action, b state.Bucket, s state.Shape) float64 {
 	case a.Kernel == actions.Bulk:
 		times = 1
 	case a.Kernel == actions.OneShot && b.Collective == actions.AllReduce:
-		times = lineTimes * float64(s.Ranks)
+		times = lineTimes * max(1, float64(s.Ranks)/2)
 	}
-	return bandwidthBound(b.Log2Bytes) * math.Log(times)
+	w := bandwidthBound(b.Log2Bytes)
+	return (1-w)*kernelLaunch + w*(kernelBytes+math.Log(times))
 }
 
 // kernelCovariance is that of two actions of PathLSA.

@@ -74,31 +74,34 @@ func TestFewCTAsRuleNothingOut(t *testing.T) {
 	}
 }
 
-// Of a large call one shot moves all of it to every rank, in lines that are half flag: it is expected to cost that, in one
-// node, and a peer of the same size changes nothing about it.
+// Of a small call launches and trips count. Of a large AllReduce two shots move what a ring does, and one shot half as many times
+// that as there are ranks, in lines of which a sixteenth is number. So it is in one node, and a peer of the same size changes
+// nothing about it.
 func TestKernelsCostWhatTheyMove(t *testing.T) {
 	set := kernelSet()
-	expected := func(nodes int, c actions.Collective, log2 uint8, s string) float64 {
-		b := newUCB(Task{Set: set, Bucket: state.Bucket{Collective: c, Log2Bytes: log2}, Topology: state.Topology{Shape: state.Shape{Ranks: 8, Nodes: nodes}}}).(*ucb)
+	expected := func(ranks, nodes int, c actions.Collective, log2 uint8, s string) float64 {
+		b := newUCB(Task{Set: set, Bucket: state.Bucket{Collective: c, Log2Bytes: log2}, Topology: state.Topology{Shape: state.Shape{Ranks: ranks, Nodes: nodes}}}).(*ucb)
 		mean, _ := b.model.predict(find(t, set, s))
 		return math.Exp(mean)
 	}
+	small, large := math.Exp(kernelLaunch), math.Exp(kernelBytes)
 	for _, c := range []struct {
-		nodes      int
-		collective actions.Collective
-		log2       uint8
-		action     string
-		want       float64
+		ranks, nodes int
+		collective   actions.Collective
+		log2         uint8
+		action       string
+		want         float64
 	}{
-		{1, actions.AllReduce, 14, "lsa/oneshot/64", 1},
-		{1, actions.AllReduce, 24, "lsa/oneshot/64", 8 * 16. / 15},
-		{1, actions.AllReduce, 24, "lsa/twoshot/64", 16. / 15},
-		{1, actions.AllReduce, 24, "lsa/bulk/64", 1},
-		{1, actions.AllGather, 24, "lsa/oneshot/64", 16. / 15},
-		{2, actions.AllReduce, 24, "lsa/oneshot/64", 1}, // nobody knows what is between them
+		{8, 1, actions.AllReduce, 14, "lsa/oneshot/64", small},
+		{8, 1, actions.AllReduce, 24, "lsa/oneshot/64", large * 4 * 16 / 15},
+		{2, 1, actions.AllReduce, 24, "lsa/oneshot/64", large * 16 / 15},
+		{8, 1, actions.AllReduce, 24, "lsa/twoshot/64", large * 16 / 15},
+		{8, 1, actions.AllReduce, 24, "lsa/bulk/64", large},
+		{8, 1, actions.AllGather, 24, "lsa/oneshot/64", large * 16 / 15},
+		{8, 2, actions.AllReduce, 24, "lsa/oneshot/64", 1}, // nobody knows what is between them
 	} {
-		if got := expected(c.nodes, c.collective, c.log2, c.action); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("%s of 2^%d bytes with %s in %d nodes is expected at %.2f of the default, want %g", c.collective, c.log2, c.action, c.nodes, got, c.want)
+		if got := expected(c.ranks, c.nodes, c.collective, c.log2, c.action); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s of 2^%d bytes with %s, %d ranks in %d nodes is expected at %.2f of the default, want %g", c.collective, c.log2, c.action, c.ranks, c.nodes, got, c.want)
 		}
 	}
 	peers := NewPeers()

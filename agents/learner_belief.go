@@ -41,7 +41,7 @@ func (m *costModel) expect(t Task) {
 		f := &m.feat[i]
 		switch {
 		case f.action.Path != actions.PathCollective:
-			f.mean += moves(f.action, t.Bucket, t.Topology.Shape)
+			f.mean += kernelMean(f.action, t.Bucket, t.Topology.Shape)
 		case t.Topology.Shape.Nodes > 1:
 			f.mean -= (1 - netOctaveShare) * meanOctave * w * f.octave
 			if f.action.Algorithm == actions.Ring && t.Bucket.Collective == actions.AllReduce {

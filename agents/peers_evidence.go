@@ -90,7 +90,7 @@ func (e *peerEvidence) view(b state.Bucket, a *arms) peerOpinion {
 			j = -1
 		}
 		v.at[i] = int16(j)
-		v.prior[i] = float32(e.feat[i].mean - featuresOf(action, top, w).mean - moves(action, b, e.shape))
+		v.prior[i] = float32(e.feat[i].mean - featuresOf(action, top, w).mean - kernelMean(action, b, e.shape))
 	}
 	return v
 }

@@ -6,7 +6,8 @@ import (
 )
 
 // ctaChoices are the numbers of CTAs that are tried of our own kernels: far apart, for what they are worth grows by passes,
-// and a learner draws a line between them. What more than 64 are worth was not measured yet; sweep takes lsa/bulk/128.
+// and a learner draws a line between them. 128 are no choice yet: on 2 H200 the best kernel with so many was 5 to 17% faster than
+// the best with 64 from 1 MiB on (kernels/bench/run.sh, beside sweep's table); sweep takes lsa/bulk/128.
 var ctaChoices = []uint8{1, 4, 16, 32, 64}
 
 // Bulk pays barriers for plain 16-byte stores, which is for large calls and all CTAs that there are. On 4 H200 it was the

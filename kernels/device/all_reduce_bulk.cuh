@@ -4,7 +4,7 @@
  *   1. Each rank writes part p of what it has into rank p's inbox.
  *   2. Rank p adds up part p, in the order of ranks, and writes the sums into everybody's outbox.
  *   3. Each rank copies the others' sums out.
- * A part of the memory is an inbox of nRanks parts, and an outbox of as many. Step s does 1 of round s, 2 of round s - 1 and
+ * A half of the memory is an inbox of nRanks parts, and an outbox of as many. Step s does 1 of round s, 2 of round s - 1 and
  * 3 of round s - 2.
  */
 #ifndef DYN_ALL_REDUCE_BULK_CUH
@@ -25,27 +25,26 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
     if (step < rounds.count) {
       const size_t from = rounds.first(step);
       eachPeersPack<S>(d, rounds.in(step), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return send.load(r * part + from + i); },
-                       [&](int r, size_t i, uint4 bits) { ofRound(d, b, r, call, step)[d.rank * b.packs + i] = bits; });
+                       [&](int r, size_t i, uint4 bits) { half(d, b, r, call, step)[d.rank * b.packs + i] = bits; });
     }
-    behindSends(c, b, call, step, passed);
     if (second < rounds.count) {
       const size_t from = d.rank * part + rounds.first(second), most = from >= packs ? 0 : packs - from, in = rounds.in(second);
-      const uint4 *inbox = ofRound(d, b, d.rank, call, second);
+      const uint4 *inbox = half(d, b, d.rank, call, second);
       eachPack<1>(in < most ? in : most, [&](size_t i) { return sumSlots<S, T>(d, (Op)c.op, inbox, b.packs, i, send.load(from + i)); },
                   [&](size_t i, uint4 sum) {
 #pragma unroll
                     for (int k = 1; k < S::kRanks; k++)
-                      if (k < d.nRanks) ofRound(d, b, peerOf(d, k), call, second)[outbox + d.rank * b.packs + i] = sum;
+                      if (k < d.nRanks) half(d, b, peerOf(d, k), call, second)[outbox + d.rank * b.packs + i] = sum;
                     recv.store(from + i, sum);
                   });
     }
     if (third < rounds.count) {
       const size_t from = rounds.first(third);
-      const uint4 *sums = ofRound(d, b, d.rank, call, third) + outbox;
+      const uint4 *sums = half(d, b, d.rank, call, third) + outbox;
       eachPeersPack<S>(d, rounds.in(third), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return sums[r * b.packs + i]; },
                        [&](int r, size_t i, uint4 bits) { recv.store(r * part + from + i, bits); });
     }
-    if (step <= rounds.count) behindStep(c, b, call, ++passed);
+    if (step <= rounds.count) blockBarrier(c, b, call, ++passed);
   }
   return passed;
 }

@@ -5,15 +5,12 @@
  * has the same share of every part, so blocks wait for their likes alone.
  *
  * Rounds. What does not fit into the memory goes in rounds, step by step: while round s is sent, round s - 1 is taken (added
- * up, sent on), and behind each step but the last is a barrier. Memory has n parts, two or three, which rounds take in turns:
- * round s of call e has part (e + s) % n. With two a block waits at the barrier. With three it goes on to send the next round
- * and waits then, so that a barrier's way is hidden behind a round's sends, at the price of smaller rounds.
- * What is written in a step lands in a part that the peers are through with:
- *   Within a call, round s has the part of round s - n, which a peer's block has read before its barrier of step s - n + 1, the
- *   last one that is sure to be passed when round s is sent; and what comes back from a peer has a place of its own in the part
- *   (all_reduce_bulk.cuh).
- *   The first n - 1 rounds of a call: a peer may still be in its call before (not further back: domain.cuh), reading that one's
- *   last round. Rounds number one more than a multiple of n, so that it has the part of the first, and these have the others.
+ * up, sent on), and behind each step but the last is a barrier. Memory has two halves; round s of call e has half (e + s) % 2.
+ * What is written in a step lands in a half that the peers are through with:
+ *   Within a call, round s has the half of round s - 2, which a peer's block has read before its barrier of step s - 1, and
+ *   what comes back from a peer has a place of its own in the half (all_reduce_bulk.cuh).
+ *   The first round of a call: a peer may still be in its call before (not further back: domain.cuh), reading that one's last
+ *   round. Rounds are of an odd number, so that it has the half of the first, and this call has the other one.
  *   Later rounds of a call wait for the same block of all peers in this call, whose kernel before is over then.
  * That is about whole kernels and about likes of blocks, so it holds for any kernels, sizes and numbers of blocks.
  */
@@ -26,8 +23,6 @@ namespace dyn {
 
 using Bulk = ::dyn_bulk;
 constexpr size_t kBulkBytes = DYN_BULK_BYTES;
-constexpr uint32_t kParts = DYN_BULK_PARTS;
-constexpr bool kWaitsLate = kParts > 2;
 
 /* inCall of what goes in bulk: body(shape, call, passed) gives the number of the barrier that it passed last. */
 template <typename T, typename Body>
@@ -38,10 +33,10 @@ __device__ __forceinline__ void inBulkCall(const Call &c, const Bulk &b, size_t 
   });
 }
 
-/* Of a rank's memory, the part of a call's round: 2 * nRanks times b.packs. */
-__device__ __forceinline__ uint4 *ofRound(const Domain &d, const Bulk &b, int of, uint32_t call, uint32_t round) {
-  uint32_t p = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_BULK_PART ? 0 : (call % kParts + round) % kParts; /* call + round may overflow */
-  return (uint4 *)b.memory[of] + p * (2 * d.nRanks * b.packs);
+/* Of a rank's memory, the half of a call's round: 2 * nRanks times b.packs. */
+__device__ __forceinline__ uint4 *half(const Domain &d, const Bulk &b, int of, uint32_t call, uint32_t round) {
+  uint32_t h = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_BULK_HALF ? 0 : (call + round) & 1;
+  return (uint4 *)b.memory[of] + h * (2 * d.nRanks * b.packs);
 }
 
 /* Packs of a part, in rounds of the same size but for the last ones, which may be empty. */
@@ -50,7 +45,7 @@ struct Rounds {
   size_t each, packs;
   __device__ Rounds(size_t packs, size_t most) : packs(packs) {
     count = (uint32_t)((packs + most - 1) / most);
-    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_ANY_ROUNDS) count = (count + kParts - 2) / kParts * kParts + 1;
+    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_EVEN_ROUNDS) count |= 1;
     each = (packs + count - 1) / count;
   }
   __device__ size_t first(uint32_t round) const { return round * each; }
@@ -78,34 +73,21 @@ __device__ __forceinline__ uint4 sumSlots(const Domain &d, Op op, const uint4 *s
   return sumRanks<S, T>(d, op, parts);
 }
 
-/* Each block numbers its own barriers, which it comes to at the end of a step and passes there, or behind the next one's sends:
+/* Every rank's block of this number has come, and what it wrote before is seen behind. Each block numbers its own barriers:
  * the same on all ranks, and nobody is further ahead than by one, however long a block had nothing to do. */
-__device__ __forceinline__ void comeToBarrier(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
+__device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
   const Domain &d = c.domain;
   stampSent(c, call); /* nothing is sent behind the last barrier */
   __syncthreads();
-  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x)
-    if (r != d.rank) storeRelease(&b.flags[r][blockIdx.x * kMaxRanks + d.rank], number);
-}
-/* Every rank's block of this number has come, and what it wrote before is seen behind. */
-__device__ __forceinline__ void passBarrier(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
-  const Domain &d = c.domain;
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     if (r == d.rank) continue;
+    storeRelease(&b.flags[r][blockIdx.x * kMaxRanks + d.rank], number);
     const uint32_t *come = &b.flags[d.rank][blockIdx.x * kMaxRanks + r];
     uint64_t since = 0;
     for (unsigned spins = 0; (int32_t)(loadAcquire(come) - number) < 0;)
       if ((++spins & kSpins) == 0 && !goOn(d, r, call, &since)) break;
   }
   if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_HASTE) __syncthreads();
-}
-/* The two places of it in a step. */
-__device__ __forceinline__ void behindSends(const Call &c, const Bulk &b, uint32_t call, uint32_t step, uint32_t number) {
-  if (kWaitsLate && step > 0) passBarrier(c, b, call, number);
-}
-__device__ __forceinline__ void behindStep(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
-  comeToBarrier(c, b, call, number);
-  if (!kWaitsLate) passBarrier(c, b, call, number);
 }
 
 }  // namespace dyn

@@ -22,11 +22,6 @@
 #define DYN_LINE_DATA 120
 #define DYN_LINE_THREADS 8 /* write and read a line together */
 #define DYN_BULK_BYTES 16
-/* Parts of the memory for what goes in bulk that rounds take in turns: with 2 a block waits for its peers behind each round, with
- * 3 behind the next one's sends (bulk.cuh). */
-#ifndef DYN_BULK_PARTS
-#define DYN_BULK_PARTS 2
-#endif
 
 /* What a wait that took too long leaves in host memory, in one word: the peer that was waited for, counted from 1, shifted
  * by this, and the call. 0: all is well. */
@@ -64,7 +59,7 @@ struct dyn_call {
 
 /* Second argument of kernels in bulk: bulk.cuh. broadcast has its root there, an int. */
 struct dyn_bulk {
-  char *memory[DYN_KERNEL_MAX_RANKS];    /* of every rank: DYN_BULK_PARTS of 2 * nRanks times packs */
+  char *memory[DYN_KERNEL_MAX_RANKS];    /* of every rank: 2 halves of 2 * nRanks times packs */
   uint32_t *flags[DYN_KERNEL_MAX_RANKS]; /* of every rank: [DYN_KERNEL_MAX_BLOCKS][DYN_KERNEL_MAX_RANKS], who has come to which barrier */
   uint32_t *passed;                      /* [DYN_KERNEL_MAX_BLOCKS]: barriers that this rank's blocks are through; its alone */
   size_t packs;                          /* of DYN_BULK_BYTES: room of a part of AllReduce, half of that of others */
@@ -98,6 +93,6 @@ DYN_BOTH static inline size_t dyn_two_shot_lines(size_t lines, int nRanks) { ret
 /* Of rows, each of which begins at a line. */
 DYN_BOTH static inline size_t dyn_row_lines(size_t rows, size_t rowBytes) { return rows * dyn_lines(rowBytes); }
 /* Bytes of a rank's memory for what goes in bulk. */
-DYN_BOTH static inline size_t dyn_bulk_bytes(size_t packs, int nRanks) { return 2 * DYN_BULK_PARTS * (size_t)nRanks * packs * DYN_BULK_BYTES; }
+DYN_BOTH static inline size_t dyn_bulk_bytes(size_t packs, int nRanks) { return 4 * (size_t)nRanks * packs * DYN_BULK_BYTES; }
 
 #endif

@@ -12,7 +12,7 @@ namespace dyn {
 __device__ __forceinline__ uint32_t nextCall(const uint32_t *calls) {
   awaitStream();
   uint32_t next = calls[blockIdx.x] + 1;
-  return next != 0 ? next : 4; /* 0 is what fresh memory holds; halves and thirds go on to take turns */
+  return next != 0 ? next : 2; /* 0 is what fresh memory holds, and halves go on to take turns */
 }
 
 /* Of so many counters, this block's and those of blocks that are missing. Behind all that the block does in the call. */

@@ -32,10 +32,10 @@
 #define DYN_KERNEL_MUTATE_ORDER 4       /* a rank adds up its own part first */
 #define DYN_KERNEL_MUTATE_UNHEARD 5     /* a broadcast's root waits for nobody */
 #define DYN_KERNEL_MUTATE_HASTE 6       /* a block goes on when its first threads are through a barrier */
-#define DYN_KERNEL_MUTATE_BULK_PART 7   /* all rounds in bulk share one part of their memory */
+#define DYN_KERNEL_MUTATE_BULK_HALF 7   /* all rounds in bulk share one half of their memory */
 #define DYN_KERNEL_MUTATE_OWN_SQUARES 8 /* a thread normalises by the squares that it added up itself */
 #define DYN_KERNEL_MUTATE_CLOSE_ROWS 9  /* rows begin in the last line of the one before */
-#define DYN_KERNEL_MUTATE_ANY_ROUNDS 10 /* a call's rounds in bulk may be of any number */
+#define DYN_KERNEL_MUTATE_EVEN_ROUNDS 10 /* a call's rounds in bulk may be of an even number */
 #define DYN_KERNEL_MUTATE_UNREADY 11 /* over GIN, AllToAll puts to who may not have begun */
 
 namespace dyn {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ReduceScatter, AllGather and AllToAll in bulk: every rank writes what is another's into that one's memory, and each takes what it was
- * given. A part of the memory is nRanks slots of twice b.packs. Step s sends round s and takes round s - 1.
+ * given. A half of the memory is nRanks slots of twice b.packs. Step s sends round s and takes round s - 1.
  */
 #ifndef DYN_PARTS_BULK_CUH
 #define DYN_PARTS_BULK_CUH
@@ -15,7 +15,7 @@ namespace dyn {
 template <class S, typename T>
 __device__ __forceinline__ void sendPacks(const Domain &d, const Bulk &b, uint32_t call, uint32_t round, size_t packs, const T *send, size_t count, size_t from) {
   eachPeersPack<S>(d, packs, [](int, size_t) { return true; }, [&](int r, size_t i) { return Buffer<S, T, uint4>(send + r * count, count).load(from + i); },
-                   [&](int r, size_t i, uint4 bits) { ofRound(d, b, r, call, round)[d.rank * 2 * b.packs + i] = bits; });
+                   [&](int r, size_t i, uint4 bits) { half(d, b, r, call, round)[d.rank * 2 * b.packs + i] = bits; });
 }
 
 template <class S, typename T>
@@ -28,13 +28,12 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
     if (step < rounds.count) sendPacks<S>(d, b, call, step, rounds.in(step), send, c.count, from);
-    behindSends(c, b, call, step, passed);
     if (step > 0) {
-      const uint4 *slots = ofRound(d, b, d.rank, call, step - 1);
+      const uint4 *slots = half(d, b, d.rank, call, step - 1);
       eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumSlots<S, T>(d, (Op)c.op, slots, slot, i, own.load(before + i)); },
                   [&](size_t i, uint4 sum) { recv.store(before + i, sum); });
     }
-    if (step < rounds.count) behindStep(c, b, call, ++passed);
+    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
   }
   return passed;
 }
@@ -65,12 +64,11 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
                   [&](size_t i, uint4 bits) {
 #pragma unroll
                     for (int k = 1; k < S::kRanks; k++)
-                      if (k < d.nRanks) ofRound(d, b, peerOf(d, k), call, step)[d.rank * slot + i] = bits;
+                      if (k < d.nRanks) half(d, b, peerOf(d, k), call, step)[d.rank * slot + i] = bits;
                     if (send.at != mine) own.store(from + i, bits);
                   });
-    behindSends(c, b, call, step, passed);
-    if (step > 0) takePacks<S>(d, ofRound(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
-    if (step < rounds.count) behindStep(c, b, call, ++passed);
+    if (step > 0) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
+    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
   }
   return passed;
 }
@@ -95,9 +93,8 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
       if (given.at != own.at)
         eachPack<4>(rounds.in(step), [&](size_t i) { return given.load(from + i); }, [&](size_t i, uint4 bits) { own.store(from + i, bits); });
     }
-    behindSends(c, b, call, step, passed);
-    if (step > 0) takePacks<S>(d, ofRound(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
-    if (step < rounds.count) behindStep(c, b, call, ++passed);
+    if (step > 0) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
+    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
   }
   return passed;
 }

@@ -14,17 +14,11 @@ make -s all carrier
 mkdir -p .cache/gpu/nccl
 names=$(grep -hoE '\bp?nccl[A-Z][A-Za-z0-9]*[[:space:]]*\(' "$home/include/nccl.h" "$home/include/nccl_device/core.h" | tr -d '( ' | sort -u)
 for name in $names; do echo "void $name(void) {}"; done | gcc -x c -w -fPIC -shared -Wl,-soname,libnccl.so.2 -o .cache/gpu/nccl/libnccl.so.2 -
-kernels() { # FATBIN [option of nvcc]...
-  "$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -o "$1" "${@:2}" kernels/kernels.cu
+"$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -o lib/dynamiccl-kernels.fatbin kernels/kernels.cu
+build() { # PROGRAM SOURCE
+  "$nvcc" -std=c++17 -arch="$arch" -O2 -I"$home/include" -cudart static -o ".cache/gpu/$1" "$2" -L"$(dirname "$nvcc")/../lib" -L.cache/gpu/nccl \
+    -l:libnccl.so.2 -lpthread
 }
-build() { # PROGRAM SOURCE [option of nvcc]...
-  "$nvcc" -std=c++17 -arch="$arch" -O2 -I"$home/include" -cudart static -o ".cache/gpu/$1" "${@:3}" "$2" -L"$(dirname "$nvcc")/../lib" \
-    -L.cache/gpu/nccl -l:libnccl.so.2 -lpthread
-}
-kernels lib/dynamiccl-kernels.fatbin
-# The same with memory for what goes in bulk in three parts, to be held against it (kernels/device/bulk.cuh).
-kernels .cache/gpu/thirds.fatbin -DDYN_BULK_PARTS=3
-build lsa-thirds kernels/bench/lsa.cu -DDYN_BULK_PARTS=3
 for source in kernels/bench/*.cu; do build "$(basename "$source" .cu)" "$source"; done
 build mix nccltuner/gputest/mix.cu
 build gin_first kernels/carrier/test/gin_first.cu
@@ -36,7 +30,6 @@ There, in the repository's folder:
   export COMMIT=$(cat .cache/gpu/commit) MIX_COMMIT=$(cat .cache/gpu/commit) MIX_BUILD=.cache/gpu
   find .cache/gpu lib bin -exec touch {} +     # newer than their sources
   LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
-  LSA=.cache/gpu/lsa-thirds kernels/bench/run.sh RESULTS.jsonl --kernels .cache/gpu/thirds.fatbin --no-symmetric
   .cache/gpu/gin_first 2 10      # with the environment that kernels/carrier/Makefile names; then
   GIN=.cache/gpu/gin DYNAMICCL_CARRIER=1 kernels/bench/gin.sh RESULTS.jsonl   # without DYNAMICCL_CARRIER where there are NICs
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl

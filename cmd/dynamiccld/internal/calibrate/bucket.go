@@ -76,9 +76,15 @@ func later(b *bucket) (rank int) {
 	return rank
 }
 
-// idle says of a bucket that was measured that it is AllToAll's and the ranks have no kernels of ours for it.
+// idle says of a bucket that was measured that it is AllToAll's and the ranks have no kernels of ours for it. Large sizes have
+// those in bulk alone.
 func (b *bucket) idle() bool {
-	return b.Collective == actions.AllToAll && !tuner.MarkSet(b.marks).Has(actions.Action{Path: actions.PathLSA, Kernel: actions.OneShot})
+	for k := range actions.Kernel(actions.NumKernels) {
+		if tuner.MarkSet(b.marks).Has(actions.Action{Path: actions.PathLSA, Kernel: k}) {
+			return false
+		}
+	}
+	return b.Collective == actions.AllToAll
 }
 
 // confirmed says that a choice rests on enough.

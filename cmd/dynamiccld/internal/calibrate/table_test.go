@@ -39,6 +39,9 @@ type world struct {
 	most    int // entries of a plan
 }
 
+// figures is where tables of our own kernels are, seen from the other tables.
+const figures = "../../../../docs/figures/"
+
 func newWorld(t *testing.T, table string) *world {
 	t.Helper()
 	f, err := os.Open(filepath.Join("../../../../tuner/tunersim/testdata/measurements", table+".csv"))
@@ -123,8 +126,14 @@ func (w *world) near(by map[state.Bucket]tuner.Learned, more float64) (n int) {
 	return n
 }
 
-// cost of an action; one that leaves the channels to NCCL runs the most that the table has.
+// cost of an action; one that leaves the channels to NCCL runs the most that the table has, and of our kernels one with more
+// CTAs than were measured at the size, where they had nothing to do, is one with fewer.
 func (w *world) cost(b state.Bucket, a actions.Action) (ns float64, ok bool) {
+	for fewer := a; a.Path == actions.PathLSA && fewer.Channels > 0; fewer.Channels /= 2 {
+		if ns, ok = w.table.Cost(b, fewer); ok {
+			return ns, ok
+		}
+	}
 	if a == actions.Default || a.Channels > 0 {
 		return w.table.Cost(b, a)
 	}
@@ -167,7 +176,7 @@ func (w *tableRanks) us(collective string, bytes uint64) (actions.Action, float6
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if c == actions.AllToAll { // of which there is one way, and no table
+	if c == actions.AllToAll && !has(w.world, c) { // of which NCCL has one way
 		return actions.Default, 10
 	}
 	b, _ := state.BucketOf(c, bytes)
@@ -246,7 +255,7 @@ func (w *tableRanks) Measure(ctx context.Context, collective string, bytes uint6
 func (w *tableRanks) Allowed(collective string, bytes uint64) (uint32, error) {
 	c, err := actions.ParseCollective(collective)
 	b, _ := state.BucketOf(c, bytes)
-	if c == actions.AllToAll { // about which NCCL asks nobody, and there are no kernels here
+	if c == actions.AllToAll && !has(w.world, c) { // about which NCCL asks nobody, and there are no kernels here
 		return 0, err
 	}
 	return w.marks(b), err

@@ -27,13 +27,15 @@ func TestFinds(t *testing.T) {
 		seconds        float64
 	}{
 		{"h200x4-nvlink-quiet", 0, 0, 0.03, 0.98, 85, 30},
-		{"h200x8-nvlink", 0, 0, 0.03, 0.98, 85, 30},
+		{"h200x8-nvlink", 0, 0, 0.03, 0.98, 51, 30},
 		{"h200x4-socket-4nodes-quiet", 0, 0, 0.03, 0.95, 65, 60},
 		{"h200x4-socket-2nodes-quiet", 0, 0, 0.03, 0.9, 39, 60},
 		{"h200x4-nvlink-quiet", 0.02, 0, 0.03, 0.95, 85, 40},
 		{"h200x4-nvlink-quiet", 0.01, 0.05, 0.05, 0.95, 85, 40},
 		{"h200x4-nvlink-quiet", 0.05, 0, 0.05, 0.9, 85, 40},
 		{"h200x4-socket-4nodes-quiet", 0.02, 0, 0.05, 0.9, 65, 60},
+		{figures + "gpu-sweep-kernels-2026-11-22", 0.02, 0, 0.05, 0.95, 61, 40},
+		{figures + "gpu-sweep-kernels-2gpus-2026-11-22", 0.02, 0, 0.05, 0.95, 80, 40},
 	} {
 		w := newWorld(t, c.table)
 		rng := rand.New(rand.NewPCG(1, 1))
@@ -58,8 +60,8 @@ func TestFinds(t *testing.T) {
 		by := w.learned(path)
 		near, points := w.near(by, c.within), r.Shapes[0].Points
 		t.Logf("%s, %g, %g: %d of %d within %.0f%%, %d measurements in %.1f s", c.table, c.between, c.delay, near, len(by), 100*c.within, points, r.Seconds)
-		if sizes := len(r.Shapes[0].Buckets); len(by) != sizes || float64(near) < c.share*float64(sizes) {
-			t.Errorf("%s: %d of %d stored, %d sizes, %d within %.0f%%", c.table, len(by), sizes, sizes, near, 100*c.within)
+		if len(by) != c.sizes || float64(near) < c.share*float64(c.sizes) {
+			t.Errorf("%s: %d of %d stored, %d sizes, %d within %.0f%%", c.table, len(by), c.sizes, len(r.Shapes[0].Buckets), near, 100*c.within)
 		}
 		if r.Seconds > c.seconds {
 			t.Errorf("%s took %.1f s", c.table, r.Seconds)
