@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One GIN context of one communicator: its peers, the memory that ranks registered, and what is under way.
+ * One connection of GIN of one communicator: its peers, the memory that ranks registered, and what is under way.
  *
- * Who calls: set-up, registering and closing come from the program's threads; puts, tests and progress from NCCL's GIN proxy
- * thread, also while memory is being registered. So the two share only the table of regions, whose slots are atomic, and the
- * connections, which the proxy thread only asks whether they are open.
+ * Who calls: set-up, registering and closing come from the program's threads; puts, tests and progress from one thread of
+ * NCCL's, also while memory is being registered. So the two share only the table of regions, whose slots are atomic, and the
+ * connections, which NCCL's thread only asks whether they are open. NCCL 2.32 may have several such threads, but has one
+ * connection in the hands of one of them.
  *
  * Order, which is the promise of GIN (a signal is seen: so is the data of its put, and of all earlier puts of the same source
- * to the same peer on the same context, as NCCL 2.28 with its InfiniBand proxy has it): requests to one peer are done in the
- * order in which they came (put.c), a signal's message is sent when its own copy and all before it are done, the ring keeps
- * the order of messages (ring.h), and the target adds in that order (mover_add).
+ * to the same peer on the same context, as NCCL 2.28 with its InfiniBand proxy has it): requests of one lane to one peer are
+ * done in the order in which they came (put.c), a signal's message is sent when its own copy and all before it are done, the
+ * ring keeps the order of messages (ring.h), and the target adds in that order (mover_add).
  */
 #ifndef DYN_CARRIER_H
 #define DYN_CARRIER_H
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -25,10 +27,15 @@
 
 enum { CARRIER_MAX_REGIONS = 4096 };
 
-/* What NCCL's init makes: all contexts of one communicator share it. */
+/* What NCCL's init makes: all connections of one communicator share it, which different threads may use. */
 struct carrier_instance {
+  pthread_mutex_t lock; /* of what changes: when the link is free, of whom it was said */
   struct carrier_faults faults;
-  bool *said; /* of each rank: that it is gone. NULL before the first connection; the proxy thread's */
+  struct carrier_gone { /* of whom it was said */
+    struct carrier_gone *next;
+    uint8_t process[16];
+    int rank;
+  } *said;
   carrier_address link; /* with GIN of type GDAKI, nic/card.c: when the link is free, for all contexts */
   int cards;            /* that share it */
 };
@@ -47,10 +54,11 @@ struct carrier_region {
 
 struct carrier_request {
   struct carrier_request *next;
+  struct carrier_lane *lane;
   struct carrier_peer *peer;
   struct move *move; /* NULL: no bytes, or they have arrived */
   uint64_t dueNs;
-  bool signals, never, done;
+  bool signals, gets, never, done;
   struct ring_message message;
   int result;
 };
@@ -61,7 +69,16 @@ struct carrier_peer {
   uint8_t process[16];        /* random: tells processes apart where pids do not */
   struct board *board;        /* where this rank writes signals for the peer */
   bool gone;
-  struct carrier_request *first, *last;
+};
+
+/* A context: an order of its own. The tables of version 11 have one for each connection, that of 14 as many as NCCL asks for. */
+struct carrier_lane {
+  struct carrier *c;
+  struct carrier_lane *next;
+  struct mover *mover; /* of puts */
+  struct carrier_queue {
+    struct carrier_request *first, *last;
+  } queues[]; /* to each peer */
 };
 
 struct carrier {
@@ -69,13 +86,15 @@ struct carrier {
   int rank, nRanks;
   carrier_context context;
   int device;
-  struct mover *mover;   /* with GIN of type proxy; else NULL */
+  struct mover *adder;
+  struct carrier_lane *lanes; /* all; version 11: the one */
   struct nic_card *card; /* with type GDAKI, once NCCL made its context */
   void *deviceHandle;    /* likewise: what NCCL was given, ours */
   struct board *board; /* own: peers write here */
   uint32_t registered; /* so far */
   _Atomic(struct carrier_region *) regions[CARRIER_MAX_REGIONS];
-  int failed; /* what went wrong for good; the proxy thread's */
+  atomic_int failed; /* what went wrong for good */
+  atomic_bool lost;  /* a rank died */
   uint64_t watchedNs;
   struct pollfd *watched; /* in the order of peers */
   struct carrier_peer peers[];
@@ -85,17 +104,26 @@ struct carrier {
 int carrier_register(struct carrier *c, void *data, size_t bytes, int type, uint64_t flags, struct carrier_region **out);
 void carrier_deregister(struct carrier *c, struct carrier_region *region);
 
-/* put.c: the proxy thread's. */
-int carrier_put(struct carrier *c, const struct carrier_region *src, uint64_t srcOff, size_t bytes, const struct carrier_region *dst,
+/* put.c: the thread's of NCCL. A region that is NULL: no bytes are meant. */
+int carrier_put(struct carrier_lane *lane, const struct carrier_region *src, uint64_t srcOff, size_t bytes, const struct carrier_region *dst,
                 uint64_t dstOff, uint32_t rank, const struct ring_message *signal, struct carrier_request **out);
-int carrier_test(struct carrier *c, struct carrier_request *request, int *done);
-int carrier_progress(struct carrier *c);
+/* Out of that rank's memory into this rank's. */
+int carrier_get(struct carrier_lane *lane, const struct carrier_region *remote, uint64_t remoteOff, size_t bytes,
+                const struct carrier_region *local, uint64_t localOff, uint32_t rank, struct carrier_request **out);
+/* Done when all is that was asked of that rank on this lane before. */
+int carrier_flush(struct carrier_lane *lane, uint32_t rank, struct carrier_request **out);
+int carrier_test(struct carrier_request *request, int *done);
+void carrier_advance(struct carrier_lane *lane);
+/* Has the GPU add the signals that came. */
+int carrier_receive(struct carrier *c);
 
 /* peers.c */
 int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, struct carrier **out);
 void carrier_close(struct carrier *c);
+struct carrier_lane *carrier_lane_make(struct carrier *c); /* NULL: it was said why */
+void carrier_lane_free(struct carrier_lane *lane);         /* waits for copies that are under way */
 /* Looks at most every 20 ms who is gone. */
 void carrier_watch(struct carrier *c);
-int carrier_is_gone(struct carrier *c, struct carrier_peer *peer); /* ncclRemoteError, which is said once */
+int carrier_is_gone(struct carrier *c, const struct carrier_peer *peer); /* ncclRemoteError, which is said once */
 
 #endif

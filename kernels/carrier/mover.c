@@ -2,9 +2,9 @@
  *
  * Version 0, driven by the host: a copy by the driver and an event for each transfer, a launch for each signal. Every signal
  * costs what a launch costs, some microseconds, and the kernel needs a free place on a multiprocessor: a program whose kernels
- * fill the whole GPU and wait for a signal waits for ever (docs/design.md, decision 29). Two streams and no more: CUDA has few
- * queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), streams beyond them share one, and what shares it with the program's may
- * come to stand behind a kernel that waits for us.
+ * fill the whole GPU and wait for a signal waits for ever (docs/design.md, decision 29). One stream each and no more: CUDA has
+ * few queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), streams beyond them share one, and what shares it with the program's
+ * may come to stand behind a kernel that waits for us.
  */
 #include "mover.h"
 
@@ -20,8 +20,8 @@ struct move {
 
 struct mover {
   carrier_context context;
-  void *module, *add;
-  void *puts, *adds; /* streams: a signal does not wait for copies that come the other way */
+  void *stream;
+  void *module, *add; /* MOVER_ADDS */
   struct move *spare, *all;
 };
 
@@ -46,7 +46,7 @@ static bool failed(int result, const char *what) {
   return result != 0;
 }
 
-static bool build(struct mover *m) {
+static bool build(struct mover *m, enum mover_kind kind) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   int least, greatest;
   if (failed(cuda->cuCtxGetCurrent(&m->context), "cuCtxGetCurrent")) return false;
@@ -54,20 +54,18 @@ static bool build(struct mover *m) {
     carrier_warn("no CUDA context is current where NCCL connects");
     return false;
   }
-  /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
-  if (failed(cuda->cuModuleLoadData(&m->module, addText), "loading the kernel that adds to signals (no compiler in the driver?)") ||
-      failed(cuda->cuModuleGetFunction(&m->add, m->module, ADD_NAME), "cuModuleGetFunction") ||
-      failed(cuda->cuFuncLoad(m->add), "cuFuncLoad") ||
-      failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
-      failed(cuda->cuStreamCreateWithPriority(&m->puts, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") ||
-      failed(cuda->cuStreamCreateWithPriority(&m->adds, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
+  if (failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
+      failed(cuda->cuStreamCreateWithPriority(&m->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
     return false;
-  return true;
+  /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
+  return kind == MOVER_PUTS ||
+         !(failed(cuda->cuModuleLoadData(&m->module, addText), "loading the kernel that adds to signals (no compiler in the driver?)") ||
+           failed(cuda->cuModuleGetFunction(&m->add, m->module, ADD_NAME), "cuModuleGetFunction") || failed(cuda->cuFuncLoad(m->add), "cuFuncLoad"));
 }
 
-struct mover *mover_make(void) {
+struct mover *mover_make(enum mover_kind kind) {
   struct mover *m = calloc(1, sizeof *m);
-  if (m == NULL || build(m)) return m;
+  if (m == NULL || build(m, kind)) return m;
   mover_free(m);
   return NULL;
 }
@@ -99,9 +97,9 @@ struct move *mover_put(struct mover *m, carrier_address to, uint64_t from, size_
   if (!carrier_enter(m->context, &entered)) return NULL;
   struct move *move = take(m);
   int copied = move == NULL ? 0
-               : host       ? cuda->cuMemcpyHtoDAsync_v2(to, (const void *)(uintptr_t)from, bytes, m->puts)
-                            : cuda->cuMemcpyDtoDAsync_v2(to, from, bytes, m->puts);
-  if (move != NULL && (failed(copied, "a copy") || failed(cuda->cuEventRecord(move->event, m->puts), "cuEventRecord"))) {
+               : host       ? cuda->cuMemcpyHtoDAsync_v2(to, (const void *)(uintptr_t)from, bytes, m->stream)
+                            : cuda->cuMemcpyDtoDAsync_v2(to, from, bytes, m->stream);
+  if (move != NULL && (failed(copied, "a copy") || failed(cuda->cuEventRecord(move->event, m->stream), "cuEventRecord"))) {
     give(m, move);
     move = NULL;
   }
@@ -123,26 +121,20 @@ bool mover_add(struct mover *m, carrier_address at, uint64_t value) {
   struct carrier_entered entered;
   void *arguments[] = {&at, &value};
   if (!carrier_enter(m->context, &entered)) return false;
-  int launched = carrier_driver(NULL)->cuLaunchKernel(m->add, 1, 1, 1, 1, 1, 1, 0, m->adds, arguments, NULL);
+  int launched = carrier_driver(NULL)->cuLaunchKernel(m->add, 1, 1, 1, 1, 1, 1, 0, m->stream, arguments, NULL);
   carrier_leave(&entered);
   return !failed(launched, "the kernel that adds to signals");
-}
-
-static void end_stream(void *stream) {
-  if (stream == NULL) return;
-  carrier_driver(NULL)->cuStreamSynchronize(stream);
-  carrier_driver(NULL)->cuStreamDestroy_v2(stream);
 }
 
 void mover_free(struct mover *m) {
   struct carrier_entered entered;
   if (m == NULL) return;
   bool in = m->context != NULL && carrier_enter(m->context, &entered);
-  if (in) {
-    end_stream(m->puts);
-    end_stream(m->adds);
-    if (m->module != NULL) carrier_driver(NULL)->cuModuleUnload(m->module);
+  if (in && m->stream != NULL) {
+    carrier_driver(NULL)->cuStreamSynchronize(m->stream);
+    carrier_driver(NULL)->cuStreamDestroy_v2(m->stream);
   }
+  if (in && m->module != NULL) carrier_driver(NULL)->cuModuleUnload(m->module);
   for (struct move *move = m->all, *next; move != NULL; move = next) {
     next = move->other;
     if (in) carrier_driver(NULL)->cuEventDestroy_v2(move->event);

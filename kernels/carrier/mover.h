@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What moves bytes and changes signals on the GPU, for one context of one communicator. All that the rest of the carrier asks
+ * What moves bytes or changes signals on the GPU, for one connection or context of a communicator. All that the rest of the carrier asks
  * of CUDA while data moves is here, so that a kernel can take the place of mover.c.
  *
  * A mover is an order: of two puts, the later is never done before the earlier; and so of two adds. One thread at a time.
@@ -13,8 +13,10 @@
 struct mover;
 struct move; /* one transfer under way */
 
-/* In the current CUDA context, which it keeps using. NULL: why not was said. */
-struct mover *mover_make(void);
+/* In the current CUDA context, which it keeps using. NULL: why not was said. Each kind has a stream of its own: a signal does
+ * not wait for copies that come the other way. */
+enum mover_kind { MOVER_PUTS, MOVER_ADDS };
+struct mover *mover_make(enum mover_kind kind);
 /* NULL: it was said why. host: from is host memory, which is free again at once. The bytes are not 0. */
 struct move *mover_put(struct mover *mover, carrier_address to, uint64_t from, size_t bytes, bool host);
 /* 1: all bytes can be seen by everybody, 0: not yet; the move is gone after 1. -1: CUDA failed, which was said. */

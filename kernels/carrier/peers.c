@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "carrier.h"
-#include "nic/card.h"
 #include "say.h"
 #include "wire.h"
 
@@ -137,9 +136,7 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
   c->nRanks = nRanks;
   for (int r = 0; r < nRanks; r++) c->peers[r].rank = r, c->peers[r].connection = -1;
   c->watched = calloc((size_t)nRanks, sizeof *c->watched);
-  if (instance->said == NULL) instance->said = calloc((size_t)nRanks, sizeof *instance->said);
-  if (c->watched == NULL || instance->said == NULL || !in_context(c) ||
-      (!nic_is_wanted() && (c->mover = mover_make()) == NULL) || !meet(c, handles, listener)) {
+  if (c->watched == NULL || !in_context(c) || (c->adder = mover_make(MOVER_ADDS)) == NULL || !meet(c, handles, listener)) {
     carrier_close(c);
     return ncclSystemError;
   }
@@ -148,16 +145,42 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
   return ncclSuccess;
 }
 
-static void forget(struct carrier_request *request) {
-  for (struct carrier_request *next; request != NULL; request = next) {
-    next = request->next;
-    free(request);
+struct carrier_lane *carrier_lane_make(struct carrier *c) {
+  struct carrier_lane *lane = calloc(1, sizeof *lane + (size_t)c->nRanks * sizeof *lane->queues);
+  struct carrier_entered entered;
+  if (lane == NULL || !carrier_enter(c->context, &entered)) {
+    free(lane);
+    return NULL;
   }
+  lane->mover = mover_make(MOVER_PUTS);
+  carrier_leave(&entered);
+  if (lane->mover == NULL) {
+    free(lane);
+    return NULL;
+  }
+  lane->c = c;
+  lane->next = c->lanes;
+  c->lanes = lane;
+  return lane;
+}
+
+void carrier_lane_free(struct carrier_lane *lane) {
+  struct carrier_lane **at = &lane->c->lanes;
+  while (*at != lane) at = &(*at)->next;
+  *at = lane->next;
+  mover_free(lane->mover);
+  for (int r = 0; r < lane->c->nRanks; r++)
+    for (struct carrier_request *request = lane->queues[r].first, *next; request != NULL; request = next) {
+      next = request->next;
+      free(request);
+    }
+  free(lane);
 }
 
 void carrier_close(struct carrier *c) {
   if (c->board != NULL) atomic_store(&c->board->closed, 1); /* before the connections: peers then know why they closed */
-  mover_free(c->mover);
+  while (c->lanes != NULL) carrier_lane_free(c->lanes);
+  mover_free(c->adder);
   for (int n = 0; n < CARRIER_MAX_REGIONS; n++) {
     struct carrier_region *region = atomic_load(&c->regions[n]);
     if (region != NULL) carrier_deregister(c, region);
@@ -166,7 +189,6 @@ void carrier_close(struct carrier *c) {
     struct carrier_peer *peer = &c->peers[r];
     if (peer->connection >= 0) close(peer->connection);
     board_close(peer->board, c->nRanks);
-    forget(peer->first);
   }
   free(c->watched);
   free(c);
@@ -182,14 +204,31 @@ void carrier_watch(struct carrier *c) {
     if (c->watched[r].revents == 0) continue;
     c->watched[r].fd = -1;
     peer->gone = true;
-    if (!atomic_load(&peer->board->closed)) carrier_is_gone(c, peer); /* who left was done; only what is still sent to it is an error */
+    if (atomic_load(&peer->board->closed)) continue; /* who left was done; only what is still sent to it is an error */
+    c->lost = true;
+    carrier_is_gone(c, peer);
   }
 }
 
-int carrier_is_gone(struct carrier *c, struct carrier_peer *peer) {
-  if (!c->instance->said[peer->rank])
+/* True: not before. */
+static bool say_once(struct carrier_instance *instance, const struct carrier_peer *peer) {
+  pthread_mutex_lock(&instance->lock);
+  struct carrier_gone *gone = instance->said;
+  while (gone != NULL && (gone->rank != peer->rank || memcmp(gone->process, peer->process, sizeof gone->process) != 0)) gone = gone->next;
+  bool first = gone == NULL && (gone = malloc(sizeof *gone)) != NULL;
+  if (first) {
+    gone->next = instance->said;
+    gone->rank = peer->rank;
+    memcpy(gone->process, peer->process, sizeof gone->process);
+    instance->said = gone;
+  }
+  pthread_mutex_unlock(&instance->lock);
+  return first;
+}
+
+int carrier_is_gone(struct carrier *c, const struct carrier_peer *peer) {
+  if (say_once(c->instance, peer))
     carrier_warn("rank %d (process %d) %s: nothing of rank %d reaches it any more", peer->rank, (int)peer->pid,
                  atomic_load(&peer->board->closed) ? "closed the communicator" : "died", c->rank);
-  c->instance->said[peer->rank] = true;
   return ncclRemoteError;
 }

@@ -2,7 +2,7 @@
  *
  * The two tables that NCCL looks for, v11: libnccl-net-dynamiccl-carrier.so with NCCL_NET_PLUGIN=dynamiccl-carrier. NCCL's own GIN
  * proxy then carries what kernels put, signal and flush from process to process of this host, without a NIC. For development
- * and tests: it refuses to start without DYNAMICCL_CARRIER=1.
+ * and tests: it refuses to start without DYNAMICCL_CARRIER=1. From 2.30.5 on NCCL takes another table: plugin_rma.c.
  *
  * Why there is a network table (src/plugin/net.cc of NCCL 2.28.9): ncclNetPluginLoad drops a library without ncclNetPlugin_v*,
  * whatever else it has; ncclNetPluginInit disables the GIN table together with a net table whose init fails or that has no
@@ -17,37 +17,37 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "carrier.h"
 #include "nic/card.h"
+#include "plugin.h"
 #include "say.h"
 #include "wire.h"
-
-#define NAME "dynamiccl-carrier"
-#define EXPORT __attribute__((visibility("default")))
 
 static bool is_wanted(void) {
   const char *text = getenv("DYNAMICCL_CARRIER");
   return text != NULL && strcmp(text, "1") == 0;
 }
 
-/* ---- the network, which carries nothing ---- */
-
-static int net_init(void **ctx, uint64_t commId, void *config, ncclDebugLogger_t logger, void *profiler) {
-  (void)commId, (void)config, (void)profiler;
+int plugin_announce(const char *by) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
-  *ctx = NULL;
-  carrier_logger(logger);
   if (!is_wanted()) {
     carrier_warn("not started: it is for development and tests; DYNAMICCL_CARRIER=1 says that this is meant");
     return ncclInvalidUsage;
   }
   if (!atomic_flag_test_and_set(&said))
-    carrier_warn("development only: GIN between processes of this host, by %s; no other network is used",
-                 nic_is_wanted() ? "a kernel that plays the network card" : "copies that the host drives");
+    carrier_warn("development only: GIN between processes of this host, by %s; it is no network for anything else", by);
   return ncclSuccess;
 }
 
-static int one_device(int *ndev) {
+/* ---- the network, which carries nothing ---- */
+
+static int net_init(void **ctx, uint64_t commId, void *config, ncclDebugLogger_t logger, void *profiler) {
+  (void)commId, (void)config, (void)profiler;
+  *ctx = NULL;
+  carrier_logger(logger);
+  return plugin_announce(nic_is_wanted() ? "a kernel that plays the network card" : "copies that the host drives");
+}
+
+int one_device(int *ndev) {
   *ndev = 1;
   return ncclSuccess;
 }
@@ -106,13 +106,14 @@ struct listener {
 
 /* Called twice for a program's first communicator and once for others, so what connect gets as its context may be the first
  * call's or NULL; what listen gets is the second's. */
-static int gin_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
+int gin_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
   (void)commId;
   *ctx = NULL;
   carrier_logger(logger);
   if (!is_wanted()) return ncclInvalidUsage;
   struct carrier_instance *instance = calloc(1, sizeof *instance);
   if (instance == NULL) return ncclSystemError;
+  pthread_mutex_init(&instance->lock, NULL);
   if (!carrier_faults_read(&instance->faults)) {
     free(instance);
     return ncclInvalidUsage;
@@ -131,7 +132,7 @@ static int gin_properties(int dev, ncclNetProperties_v11_t *props) {
   return ncclSuccess;
 }
 
-static int gin_listen(void *ctx, int dev, void *handle, void **listenComm) {
+int gin_listen(void *ctx, int dev, void *handle, void **listenComm) {
   (void)dev;
   _Static_assert(sizeof(struct wire_handle) <= NCCL_NET_HANDLE_MAXSIZE, "NCCL passes on so much");
   struct listener *listener = calloc(1, sizeof *listener);
@@ -144,11 +145,22 @@ static int gin_listen(void *ctx, int dev, void *handle, void **listenComm) {
   return ncclSuccess;
 }
 
-static int gin_connect(void *ctx, void *handles[], int nranks, int rank, void *listenComm, void **collComm) {
+int gin_connect(void *ctx, void *handles[], int nranks, int rank, void *listenComm, void **collComm) {
   (void)ctx;
   struct listener *listener = listenComm;
   return carrier_connect(listener->instance, handles, nranks, rank, listener->fd, (struct carrier **)collComm);
 }
+
+/* A connection is a context, to which a lane belongs with the proxy. */
+static int gin_connect_context(void *ctx, void *handles[], int nranks, int rank, void *listenComm, void **collComm) {
+  int result = gin_connect(ctx, handles, nranks, rank, listenComm, collComm);
+  if (result != ncclSuccess || nic_is_wanted() || carrier_lane_make(*collComm) != NULL) return result;
+  carrier_close(*collComm);
+  *collComm = NULL;
+  return ncclSystemError;
+}
+
+static struct carrier_lane *lane_of(void *collComm) { return ((struct carrier *)collComm)->lanes; }
 
 static int gin_register(void *collComm, void *data, size_t size, int type, uint64_t flags, void **mhandle, void **ginHandle) {
   struct carrier *c = collComm;
@@ -162,7 +174,7 @@ static int gin_register(void *collComm, void *data, size_t size, int type, uint6
   return ncclSystemError;
 }
 
-static int gin_deregister(void *collComm, void *mhandle) {
+int gin_deregister(void *collComm, void *mhandle) {
   struct carrier *c = collComm;
   if (mhandle == NULL) return ncclSuccess;
   if (c->card != NULL) nic_forget(c->card, mhandle);
@@ -204,12 +216,12 @@ static int gin_last_error(void *ginCtx, bool *hasError) {
   return ncclSuccess;
 }
 
-static int gin_close(void *collComm) {
+int gin_close(void *collComm) {
   if (collComm != NULL) carrier_close(collComm);
   return ncclSuccess;
 }
 
-static int gin_close_listen(void *listenComm) {
+int gin_close_listen(void *listenComm) {
   struct listener *listener = listenComm;
   if (listener == NULL) return ncclSuccess;
   close(listener->fd);
@@ -219,34 +231,50 @@ static int gin_close_listen(void *listenComm) {
 
 static int gin_put(void *collComm, uint64_t srcOff, void *srcMhandle, size_t size, uint64_t dstOff, void *dstMhandle, uint32_t rank,
                    void **request) {
-  return carrier_put(collComm, srcMhandle, srcOff, size, dstMhandle, dstOff, rank, NULL, (struct carrier_request **)request);
+  return carrier_put(lane_of(collComm), srcMhandle, srcOff, size, dstMhandle, dstOff, rank, NULL, (struct carrier_request **)request);
+}
+
+int gin_signal_of(const struct carrier_region *signals, uint64_t offset, uint64_t value, uint32_t op, struct ring_message *message) {
+  if (signals == NULL || (op != NCCL_NET_SIGNAL_OP_INC && op != NCCL_NET_SIGNAL_OP_ADD)) {
+    carrier_warn("a signal of kind %u", op);
+    return ncclInvalidArgument;
+  }
+  *message = (struct ring_message){.offset = offset, .value = op == NCCL_NET_SIGNAL_OP_INC ? 1 : value, .region = signals->number};
+  return ncclSuccess;
 }
 
 static int gin_put_signal(void *collComm, uint64_t srcOff, void *srcMhandle, size_t size, uint64_t dstOff, void *dstMhandle,
                           uint32_t rank, uint64_t signalOff, void *signalMhandle, uint64_t signalValue, uint32_t signalOp,
                           void **request) {
-  const struct carrier_region *signals = signalMhandle;
-  if (signals == NULL || (signalOp != NCCL_NET_SIGNAL_OP_INC && signalOp != NCCL_NET_SIGNAL_OP_ADD)) {
-    carrier_warn("a signal of kind %u", signalOp);
-    return ncclInvalidArgument;
-  }
-  struct ring_message message = {.offset = signalOff,
-                                 .value = signalOp == NCCL_NET_SIGNAL_OP_INC ? 1 : signalValue,
-                                 .region = signals->number};
-  return carrier_put(collComm, srcMhandle, srcOff, size, dstMhandle, dstOff, rank, &message, (struct carrier_request **)request);
+  struct ring_message message;
+  int result = gin_signal_of(signalMhandle, signalOff, signalValue, signalOp, &message);
+  if (result != ncclSuccess) return result;
+  return carrier_put(lane_of(collComm), srcMhandle, srcOff, size, dstMhandle, dstOff, rank, &message, (struct carrier_request **)request);
 }
 
-static int gin_test(void *collComm, void *request, int *done) { return carrier_test(collComm, request, done); }
+int gin_test(void *collComm, void *request, int *done) {
+  (void)collComm;
+  return carrier_test(request, done);
+}
+
 static int gin_progress(void *collComm) {
   struct carrier *c = collComm;
-  if (c->card == NULL) return carrier_progress(c);
+  if (c->card == NULL) {
+    carrier_advance(lane_of(c));
+    return carrier_receive(c);
+  }
   nic_progress(c->card);
   return ncclSuccess; /* NCCL's thread would end with an error, and starts the kernel; NCCL asks for errors besides */
 }
 
-static int gin_finalize(void *ctx) {
+int gin_finalize(void *ctx) {
   struct carrier_instance *instance = ctx;
-  if (instance != NULL) free(instance->said);
+  if (instance == NULL) return ncclSuccess;
+  for (struct carrier_gone *gone = instance->said, *next; gone != NULL; gone = next) {
+    next = gone->next;
+    free(gone);
+  }
+  pthread_mutex_destroy(&instance->lock);
   free(instance);
   return ncclSuccess;
 }
@@ -256,7 +284,7 @@ EXPORT ncclGin_v11_t ncclGinPlugin_v11 = {.name = NAME,
                                           .devices = one_device,
                                           .getProperties = gin_properties,
                                           .listen = gin_listen,
-                                          .connect = gin_connect,
+                                          .connect = gin_connect_context,
                                           .createContext = gin_context,
                                           .regMrSym = gin_register,
                                           .deregMrSym = gin_deregister,

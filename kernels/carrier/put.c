@@ -1,39 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Puts and signals, in NCCL's GIN proxy thread. Requests to one peer are a list and are done from its head only.
+ * Puts, gets and signals, in a thread of NCCL's. Requests of one lane to one peer are a list and are done from its head only.
  *
  * NCCL 2.28.9 throws away what test and ginProgress return and hears an error from a put alone. So a request that never
  * reaches its peer is an error and done: its source may be used again, which is all that a flush or a counter says, and no
- * kernel spins for it for ever. What CUDA refused, no later put hides: all of them fail from then on.
+ * kernel spins for it for ever. NCCL 2.30 ends its thread with the first error. What CUDA refused, no later put hides: all of
+ * them fail from then on.
  */
 #include <stdlib.h>
 
 #include "carrier.h"
 #include "say.h"
 
+/* What tests plant. 1: a signal that does not wait for its copy. 2: messages out of order. 3: a get that does not wait for its. */
 #ifndef CARRIER_MISTAKE
-#define CARRIER_MISTAKE 0 /* what tests plant. 1: a signal that does not wait for its copy. 2: messages out of order */
+#define CARRIER_MISTAKE 0
 #endif
 
 static struct ring *ring_to(struct carrier *c, const struct carrier_peer *peer) { return &peer->board->rings[c->rank]; }
 
 /* 1: the copy is over, 0: not yet. */
-static int copied(struct carrier *c, struct carrier_request *request) {
+static int copied(struct carrier_request *request) {
   if (request->move == NULL) return 1;
-  int state = mover_done(c->mover, request->move);
+  int state = mover_done(request->lane->mover, request->move);
   if (state == 0) return 0;
   request->move = NULL;
-  if (state < 0) c->failed = request->result = ncclUnhandledCudaError;
+  if (state < 0) request->lane->c->failed = request->result = ncclUnhandledCudaError;
   return 1;
 }
 
 /* False: it is still under way. */
-static bool finish(struct carrier *c, struct carrier_peer *peer, struct carrier_request *request) {
+static bool finish(struct carrier_request *request) {
+  struct carrier *c = request->lane->c;
+  struct carrier_peer *peer = request->peer;
   if (request->never && !peer->gone) return false;
 #if CARRIER_MISTAKE == 1
   if (!peer->gone && request->signals && request->move != NULL && ring_send(ring_to(c, peer), &request->message)) request->signals = false;
+#elif CARRIER_MISTAKE == 3
+  if (request->gets) return true;
 #endif
-  if (!copied(c, request)) return false;
+  if (!copied(request)) return false;
   if (peer->gone) {
     request->result = carrier_is_gone(c, peer);
     return true;
@@ -42,16 +48,16 @@ static bool finish(struct carrier *c, struct carrier_peer *peer, struct carrier_
   return request->result != 0 || !request->signals || ring_send(ring_to(c, peer), &request->message);
 }
 
-static void advance(struct carrier *c, struct carrier_peer *peer) {
-  for (struct carrier_request *request; (request = peer->first) != NULL;) {
+static void advance(struct carrier_queue *queue) {
+  for (struct carrier_request *request; (request = queue->first) != NULL;) {
 #if CARRIER_MISTAKE == 2
     if (request->next != NULL && request->next->signals && request->next->move == NULL && request->next->dueNs == 0 &&
-        ring_send(ring_to(c, peer), &request->next->message))
+        ring_send(ring_to(request->lane->c, request->peer), &request->next->message))
       request->next->signals = false;
 #endif
-    if (!finish(c, peer, request)) return;
-    peer->first = request->next;
-    if (peer->first == NULL) peer->last = NULL;
+    if (!finish(request)) return;
+    queue->first = request->next;
+    if (queue->first == NULL) queue->last = NULL;
     request->next = NULL;
     request->done = true;
   }
@@ -61,52 +67,102 @@ static bool lies_in(const struct carrier_region *region, int rank, uint64_t offs
   return offset <= region->parts[rank].bytes && region->parts[rank].bytes - offset >= bytes;
 }
 
-static int refuse(struct carrier *c, uint32_t rank, const char *why) {
-  carrier_warn("a put of rank %d to rank %u: %s", c->rank, rank, why);
+static int refuse(const struct carrier *c, const char *what, uint32_t rank, const char *why) {
+  carrier_warn("%s of rank %d, peer %u: %s", what, c->rank, rank, why);
   return ncclInvalidArgument;
 }
 
-int carrier_put(struct carrier *c, const struct carrier_region *src, uint64_t srcOff, size_t bytes, const struct carrier_region *dst,
-                uint64_t dstOff, uint32_t rank, const struct ring_message *signal, struct carrier_request **out) {
-  if (rank >= (uint32_t)c->nRanks) return refuse(c, rank, "there is no such rank");
+struct copy {
+  carrier_address to;
+  uint64_t from;
+  size_t bytes; /* 0: no copy */
+  bool host;    /* from host memory */
+};
+
+static uint64_t due_ns(struct carrier_instance *instance, size_t bytes) {
+  pthread_mutex_lock(&instance->lock);
+  uint64_t due = carrier_due_ns(&instance->faults, bytes);
+  pthread_mutex_unlock(&instance->lock);
+  return due;
+}
+
+/* local: it takes no link's time. */
+static int begin(struct carrier_lane *lane, uint32_t rank, const struct copy *copy, bool local, struct carrier_request model,
+                 struct carrier_request **out) {
+  struct carrier *c = lane->c;
   struct carrier_peer *peer = &c->peers[rank];
-  struct carrier_faults *faults = &c->instance->faults;
-  bool copies = bytes > 0 && dst != NULL;
-  if (copies && (src == NULL || !lies_in(src, c->rank, srcOff, bytes) || !lies_in(dst, (int)rank, dstOff, bytes)))
-    return refuse(c, rank, "it is not within the memory that was registered");
-  if (copies && dst->parts[rank].at == 0) return refuse(c, rank, "nobody else can write into that memory");
+  struct carrier_queue *queue = &lane->queues[rank];
   carrier_watch(c);
   if (c->failed) return c->failed;
   if (peer->gone) return carrier_is_gone(c, peer);
-  struct carrier_request *request = calloc(1, sizeof *request);
+  struct carrier_request *request = malloc(sizeof *request);
   if (request == NULL) return ncclSystemError;
+  *request = model;
+  request->lane = lane;
   request->peer = peer;
-  request->signals = signal != NULL;
-  if (signal != NULL) request->message = *signal;
-  request->never = faults->deadRank == (int)rank || faults->deadRank == c->rank;
-  if (!request->never) request->dueNs = carrier_due_ns(faults, copies ? bytes : 0);
-  if (copies && !request->never) {
-    request->move = mover_put(c->mover, dst->parts[rank].at + dstOff, src->data + srcOff, bytes, src->type == NCCL_PTR_HOST);
+  const int dead = c->instance->faults.deadRank;
+  request->never = dead == (int)rank || dead == c->rank;
+  if (!request->never && !local) request->dueNs = due_ns(c->instance, copy->bytes);
+  if (copy->bytes > 0 && !request->never) {
+    request->move = mover_put(lane->mover, copy->to, copy->from, copy->bytes, copy->host);
     if (request->move == NULL) {
       free(request);
       return ncclUnhandledCudaError;
     }
   }
-  if (peer->last == NULL) peer->first = request;
-  else peer->last->next = request;
-  peer->last = request;
+  if (queue->last == NULL) queue->first = request;
+  else queue->last->next = request;
+  queue->last = request;
   *out = request;
   return ncclSuccess;
 }
 
-int carrier_test(struct carrier *c, struct carrier_request *request, int *done) {
+int carrier_put(struct carrier_lane *lane, const struct carrier_region *src, uint64_t srcOff, size_t bytes, const struct carrier_region *dst,
+                uint64_t dstOff, uint32_t rank, const struct ring_message *signal, struct carrier_request **out) {
+  const struct carrier *c = lane->c;
+  struct carrier_request model = {.signals = signal != NULL};
+  struct copy copy = {0};
+  if (rank >= (uint32_t)c->nRanks) return refuse(c, "a put", rank, "there is no such rank");
+  if (bytes > 0 && dst != NULL) {
+    if (src == NULL || !lies_in(src, c->rank, srcOff, bytes) || !lies_in(dst, (int)rank, dstOff, bytes))
+      return refuse(c, "a put", rank, "it is not within the memory that was registered");
+    if (dst->parts[rank].at == 0) return refuse(c, "a put", rank, "nobody else can write into that memory");
+    copy = (struct copy){dst->parts[rank].at + dstOff, src->data + srcOff, bytes, src->type == NCCL_PTR_HOST};
+  }
+  if (signal != NULL) model.message = *signal;
+  return begin(lane, rank, &copy, false, model, out);
+}
+
+int carrier_get(struct carrier_lane *lane, const struct carrier_region *remote, uint64_t remoteOff, size_t bytes,
+                const struct carrier_region *local, uint64_t localOff, uint32_t rank, struct carrier_request **out) {
+  const struct carrier *c = lane->c;
+  if (rank >= (uint32_t)c->nRanks) return refuse(c, "a get", rank, "there is no such rank");
+  if (remote == NULL || local == NULL || !lies_in(remote, (int)rank, remoteOff, bytes) || !lies_in(local, c->rank, localOff, bytes))
+    return refuse(c, "a get", rank, "it is not within the memory that was registered");
+  if (remote->parts[rank].at == 0) return refuse(c, "a get", rank, "nobody else can read that memory");
+  if (local->type == NCCL_PTR_HOST) return refuse(c, "a get", rank, "into host memory the carrier gets nothing");
+  const struct copy copy = {local->data + localOff, remote->parts[rank].at + remoteOff, bytes, false};
+  return begin(lane, rank, &copy, false, (struct carrier_request){.gets = true}, out);
+}
+
+int carrier_flush(struct carrier_lane *lane, uint32_t rank, struct carrier_request **out) {
+  const struct copy none = {0};
+  if (rank >= (uint32_t)lane->c->nRanks) return refuse(lane->c, "a flush", rank, "there is no such rank");
+  return begin(lane, rank, &none, true, (struct carrier_request){0}, out);
+}
+
+int carrier_test(struct carrier_request *request, int *done) {
   *done = 0;
-  if (!request->done) advance(c, request->peer);
+  if (!request->done) advance(&request->lane->queues[request->peer->rank]);
   if (!request->done) return ncclSuccess;
   int result = request->result;
   *done = 1;
   free(request);
   return result;
+}
+
+void carrier_advance(struct carrier_lane *lane) {
+  for (int r = 0; r < lane->c->nRanks; r++) advance(&lane->queues[r]);
 }
 
 static int apply(struct carrier *c, const struct ring_message *message) {
@@ -115,16 +171,14 @@ static int apply(struct carrier *c, const struct ring_message *message) {
     carrier_warn("a signal for memory that is not registered (any more)");
     return ncclInternalError;
   }
-  return mover_add(c->mover, region->data + message->offset, message->value) ? ncclSuccess : ncclUnhandledCudaError;
+  return mover_add(c->adder, region->data + message->offset, message->value) ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-int carrier_progress(struct carrier *c) {
+int carrier_receive(struct carrier *c) {
   struct ring_message message;
   carrier_watch(c);
-  for (int r = 0; r < c->nRanks; r++) {
-    advance(c, &c->peers[r]);
+  for (int r = 0; r < c->nRanks; r++)
     while (ring_take(&c->board->rings[r], &message))
       if (!c->failed) c->failed = apply(c, &message);
-  }
   return c->failed;
 }

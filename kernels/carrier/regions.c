@@ -62,8 +62,9 @@ static void make_offer(struct offer *offer, int type, uint64_t flags, int *fd) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   carrier_address range = 0;
   size_t bytes = 0;
+  /* In strict order NCCL asks for its signals, which have no handle, and 2.30 for windows with NCCL_WIN_STRICT_ORDERING, which have. */
   offer->kind = type == NCCL_PTR_HOST ? HOST : flags & NCCL_NET_MR_FLAG_FORCE_SO ? SIGNALS : UNSHARED;
-  if (offer->kind != UNSHARED) return;
+  if (offer->kind == HOST) return;
   if (cuda->cuMemGetAddressRange_v2(&range, &bytes, offer->data) != 0) range = 0;
   if (offer_virtual(offer, range, fd)) return;
   offer->offset = offer->data - range;

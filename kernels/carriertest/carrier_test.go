@@ -29,16 +29,19 @@ func tests() string { return filepath.Join(testbuild.Objects(build, "../carrier"
 
 func seed() string { return cmp.Or(os.Getenv("TEST_SEED"), fmt.Sprint(time.Now().UnixNano()%1e9)) }
 
+// tables are the versions of NCCL's interface that the tests play: of 2.28.9 to 2.30.4, and of later ones.
+var tables = []string{"11", "14"}
+
 // program runs the C test with a library; nothing else of the environment chooses what it does.
-func program(t *testing.T, name, library string, args ...string) (string, error) {
+func program(t *testing.T, name, table, library string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(tests(), name), args...)
-	cmd.Env = []string{"LD_LIBRARY_PATH=" + build, "CARRIER=" + filepath.Join(build, library), "DYNAMICCL_CARRIER=1",
+	cmd.Env = []string{"TABLE=" + table, "LD_LIBRARY_PATH=" + build, "CARRIER=" + filepath.Join(build, library), "DYNAMICCL_CARRIER=1",
 		"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0 suppressions=../carrier/test/threads.suppressions"}
 	said, err := cmd.CombinedOutput()
-	t.Logf("%s %s\n%s", name, strings.Join(args, " "), said)
+	t.Logf("%s %s, table %s\n%s", name, strings.Join(args, " "), table, said)
 	return string(said), err
 }
 
@@ -51,37 +54,60 @@ func puts(short string) string {
 
 // Every put's data is there when its signal is seen, and so is that of all puts before; signals are counted exactly.
 func TestTraffic(t *testing.T) {
-	for ranks, number := range []string{1: "10000", 2: "100000", 3: "20000", 4: "100000"} {
-		if ranks == 0 {
+	for _, table := range tables {
+		for ranks, number := range []string{1: "10000", 2: "100000", 3: "20000", 4: "100000"} {
+			if ranks == 0 {
+				continue
+			}
+			if _, err := program(t, "carrier_test", table, shipped, "traffic", fmt.Sprint(ranks), puts(number), seed()); err != nil {
+				t.Errorf("table %s, %d ranks: %v", table, ranks, err)
+			}
+		}
+	}
+}
+
+// What is got is there when the get is done, behind the put that it was asked for after; two threads of NCCL's at once.
+func TestGets(t *testing.T) {
+	for ranks, number := range []string{1: "4000", 2: "10000", 4: "10000"} {
+		if number == "" {
 			continue
 		}
-		if _, err := program(t, "carrier_test", shipped, "traffic", fmt.Sprint(ranks), puts(number), seed()); err != nil {
+		if _, err := program(t, "carrier_test", "14", shipped, "gets", fmt.Sprint(ranks), puts(number), seed()); err != nil {
 			t.Errorf("%d ranks: %v", ranks, err)
 		}
 	}
 }
 
-// The same where memory comes and goes while the proxy runs, under the thread sanitizer.
+// The same where memory and contexts come and go while the proxy runs, under the thread sanitizer.
 func TestThreads(t *testing.T) {
-	if said, err := program(t, "threads/carrier_test", "obj/carrier/test/threads/carrier.so", "traffic", "2", puts("4000"), seed()); err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
-		t.Errorf("%v", err)
+	for _, run := range [][]string{{"11", "traffic", "2", "4000"}, {"14", "traffic", "2", "4000"}, {"14", "gets", "2", "2000"}} {
+		said, err := program(t, "threads/carrier_test", run[0], "obj/carrier/test/threads/carrier.so", run[1], run[2], puts(run[3]), seed())
+		if err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
+			t.Errorf("table %s, %s: %v", run[0], run[1], err)
+		}
 	}
 }
 
-// Signals that do not wait for their copies, or overtake earlier puts, are found.
+// Signals that do not wait for their copies or overtake earlier puts, and gets that are done before their copies, are found.
 func TestPlantedMistakes(t *testing.T) {
-	for _, library := range []string{"mistake1.so", "mistake2.so"} {
-		said, err := program(t, "carrier_test", "obj/carrier/test/"+library, "traffic", "2", "20000", seed())
-		if err == nil || !strings.Contains(said, "its signal is here and its data is not") {
-			t.Errorf("%s was not found: %v", library, err)
+	const early, empty = "its signal is here and its data is not", "is done and its data is not here"
+	for _, run := range [][]string{
+		{"11", "mistake1.so", "traffic", "20000", early}, {"11", "mistake2.so", "traffic", "20000", early},
+		{"14", "mistake1.so", "traffic", "20000", early}, {"14", "mistake2.so", "traffic", "20000", early}, {"14", "mistake3.so", "gets", "10000", empty},
+	} {
+		said, err := program(t, "carrier_test", run[0], "obj/carrier/test/"+run[1], run[2], "2", run[3], seed())
+		if err == nil || !strings.Contains(said, run[4]) {
+			t.Errorf("table %s, %s was not found: %v", run[0], run[1], err)
 		}
 	}
 }
 
 func story(t *testing.T, args ...string) {
 	t.Helper()
-	if _, err := program(t, "carrier_test", shipped, args...); err != nil {
-		t.Error(err)
+	for _, table := range tables {
+		if _, err := program(t, "carrier_test", table, shipped, args...); err != nil {
+			t.Errorf("table %s: %v", table, err)
+		}
 	}
 }
 
@@ -101,7 +127,7 @@ func TestLatency(t *testing.T)   { story(t, "latency") }
 func TestBandwidth(t *testing.T) { story(t, "bandwidth") }
 func TestDeadRank(t *testing.T)  { story(t, "dead") }
 
-// NCCL sees two tables and nothing else, and the library brings nothing along.
+// NCCL sees three tables and nothing else, and the library brings nothing along.
 func TestLibrary(t *testing.T) {
 	shows, needs, _ := testbuild.Library(t, filepath.Join(build, shipped))
 	for _, name := range needs {
@@ -109,7 +135,7 @@ func TestLibrary(t *testing.T) {
 			t.Errorf("it needs %s", name)
 		}
 	}
-	if !slices.Equal(shows, []string{"ncclGinPlugin_v11", "ncclNetPlugin_v11"}) {
+	if !slices.Equal(shows, []string{"ncclGinPlugin_v11", "ncclNetPlugin_v11", "ncclRmaPlugin_v14"}) {
 		t.Errorf("it shows %v", shows)
 	}
 }

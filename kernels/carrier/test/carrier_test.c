@@ -3,12 +3,14 @@
  * carrier_test traffic RANKS PUTS [SEED]   PUTS random puts and signals, all data compared when its signal is seen
  * carrier_test killed [SEED]               the same of three ranks, one of which is killed
  * carrier_test left | refusals | unwanted | latency | bandwidth | dead
- * CARRIER: the library. DYNAMICCL_CARRIER=1.
+ * carrier_test gets RANKS GETS [SEED]      version 14 alone: trips.c
+ * All of it plays version 11 of the tables, or 14 with TABLE=14. CARRIER: the library. DYNAMICCL_CARRIER=1.
  */
+#include "trips.h"
 #include "traffic.h"
 
 static struct traffic traffic;
-static uint64_t seed = 1;
+static uint64_t seed = 1, gets;
 
 /* One of them not at its memory's beginning. */
 static void make_windows(size_t bytes) {
@@ -19,13 +21,7 @@ static void make_windows(size_t bytes) {
 }
 
 static void register_windows(void) {
-  for (int w = 0; w < WINDOWS; w++) register_window(&comm.receive[w], NCCL_PTR_CUDA), register_window(&comm.send[w], NCCL_PTR_CUDA);
-}
-
-static void deregister_windows(void) {
-  for (int w = 0; w < WINDOWS; w++)
-    for (int c = 0; c < CONTEXTS; c++)
-      CHECK(gin->deregMrSym(comm.colls[c], comm.receive[w].regions[c]) == 0 && gin->deregMrSym(comm.colls[c], comm.send[w].regions[c]) == 0);
+  for (int w = 0; w < WINDOWS; w++) register_window(&comm.receive[w], NCCL_PTR_CUDA, 0), register_window(&comm.send[w], NCCL_PTR_CUDA, 0);
 }
 
 static void start(void) {
@@ -36,13 +32,16 @@ static void start(void) {
   meet();
 }
 
-/* More memory comes and goes while the proxy runs. */
+/* More memory comes and goes while the proxy runs, and so do contexts. */
 static void register_more(void) {
   for (int round = 0; round < 20; round++) {
     static struct window more;
+    void *contexts;
     if (round == 0) more = (struct window){.at = device_memory(1 << 20, 1), .bytes = 1 << 20};
-    register_window(&more, NCCL_PTR_CUDA);
-    for (int c = 0; c < CONTEXTS; c++) CHECK(gin->deregMrSym(comm.colls[c], more.regions[c]) == 0);
+    if (rma != NULL) CHECK(rma->createContext(comm.colls[0], &(ncclRmaConfig_v14_t){1 + round % 3, -1, 1}, &contexts) == 0);
+    register_window(&more, NCCL_PTR_CUDA, 0);
+    if (rma != NULL) CHECK(rma->destroyContext(contexts) == 0);
+    deregister_window(&more);
   }
 }
 
@@ -68,9 +67,16 @@ static void all_traffic(void) {
   CHECK(atomic_load(&warnings) == 1, "%s", lastWarning); /* development only */
   for (int c = 0; c < CONTEXTS; c++)
     for (int s = numRanks; s < SIGNALS; s++) CHECK(comm.signals[c][s] == 0);
-  deregister_windows();
+  for (int w = 0; w < WINDOWS; w++) deregister_window(&comm.receive[w]), deregister_window(&comm.send[w]);
   tell();
   finish();
+}
+
+/* Version 11 has nobody to ask. */
+static int has_error(int expected) {
+  bool error = expected;
+  if (rma != NULL) CHECK(rma->queryLastError(comm.contexts, &error) == 0);
+  return error == expected;
 }
 
 /* What was on its way to the dead rank ends in an error, once said; the others' puts all arrive. */
@@ -92,8 +98,8 @@ static void with_killed(void) {
         lastWarning);
   CHECK(atomic_load(&traffic.puts) >= living);
   void *request = NULL;
-  int result = gin->iput(comm.colls[0], 0, comm.send[0].regions[0], 8, 0, comm.receive[0].regions[0], (uint32_t)traffic.dies, &request);
-  CHECK(result == ncclRemoteError && request == NULL && atomic_load(&warnings) == 2);
+  int result = post_put(0, 0, comm.send[0].regions[0], 8, 0, comm.receive[0].regions[0], traffic.dies, &request);
+  CHECK(result == ncclRemoteError && request == NULL && atomic_load(&warnings) == 2 && has_error(1));
   tell();
   finish();
 }
@@ -102,9 +108,8 @@ static void with_killed(void) {
 
 static int put(int target, size_t bytes, size_t at, uint64_t signal, void **request) {
   void *source = comm.send[0].regions[0], *dest = comm.receive[0].regions[0];
-  if (signal == 0) return gin->iput(comm.colls[0], at, source, bytes, at, dest, (uint32_t)target, request);
-  return gin->iputSignal(comm.colls[0], at, source, bytes, at, dest, (uint32_t)target, 8 * (uint64_t)rank, comm.signalRegions[0], signal,
-                         NCCL_NET_SIGNAL_OP_ADD, request);
+  if (signal == 0) return post_put(0, at, source, bytes, at, dest, target, request);
+  return post_signal(0, at, source, bytes, at, dest, target, 8 * (uint64_t)rank, comm.signalRegions[0], signal, NCCL_NET_SIGNAL_OP_ADD, request);
 }
 
 static uint64_t ms_now(void) {
@@ -118,14 +123,14 @@ static int wait_ms(void *request, uint64_t most) {
   uint64_t from = ms_now();
   int done = 0;
   while (!done && ms_now() - from < most) {
-    CHECK(gin->test(comm.colls[0], request, &done) == 0 && gin->ginProgress(comm.colls[0]) == 0);
+    CHECK(poll_request(0, request, &done) == 0 && progress(0) == 0);
     usleep(100);
   }
   return done ? (int)(ms_now() - from) : -1;
 }
 
 static void idle(int ms) {
-  for (uint64_t from = ms_now(); ms_now() - from < (uint64_t)ms; usleep(100)) CHECK(gin->ginProgress(comm.colls[0]) == 0);
+  for (uint64_t from = ms_now(); ms_now() - from < (uint64_t)ms; usleep(100)) CHECK(progress(0) == 0);
 }
 
 /* Rank 1 closes and goes on living: silence until somebody puts to it. */
@@ -138,7 +143,7 @@ static void one_leaves(void) {
   }
   meet();
   idle(100);
-  CHECK(atomic_load(&warnings) == 1, "%s", lastWarning);
+  CHECK(atomic_load(&warnings) == 1 && has_error(0), "%s", lastWarning);
   void *request;
   CHECK(put(1, 8, 0, 0, &request) == ncclRemoteError && put(1, 8, 0, 0, &request) == ncclRemoteError);
   CHECK(atomic_load(&warnings) == 2 && strstr(lastWarning, "rank 1") != NULL && strstr(lastWarning, "closed the communicator") != NULL);
@@ -148,35 +153,43 @@ static void one_leaves(void) {
 }
 
 static void refusals(void) {
-  void *request, *handle, *unused;
+  void *request, *region, *unused;
   start();
+  if (rma != NULL) rma_refusals();
   CHECK(net->listen(NULL, 0, &request, &unused) == ncclInvalidUsage && strstr(lastWarning, "GIN alone") != NULL);
   size_t bytes = comm.receive[0].bytes;
   CHECK(put(0, 64, bytes - 63, 0, &request) == ncclInvalidArgument && put(0, 64, UINT64_MAX - 8, 0, &request) == ncclInvalidArgument);
   CHECK(put(9, 8, 0, 0, &request) == ncclInvalidArgument);
   CHECK(put(0, 64, bytes - 64, 0, &request) == 0 && wait_ms(request, 5000) >= 0);
-  CHECK(gin->iput(comm.colls[0], 0, comm.send[0].regions[0], 8, 0, comm.inlineRegions[0], 1u - (uint32_t)rank, &request) == ncclInvalidArgument);
-  CHECK(gin->iputSignal(comm.colls[0], 0, NULL, 0, 0, NULL, 0, 0, comm.signalRegions[0], 1, 4, &request) == ncclInvalidArgument);
-  CHECK(gin->iputSignal(comm.colls[0], 0, NULL, 0, 0, NULL, 0, 0, NULL, 1, 1, &request) == ncclInvalidArgument);
+  CHECK(post_put(0, 0, comm.send[0].regions[0], 8, 0, comm.inlineRegions[0], 1 - rank, &request) == ncclInvalidArgument);
+  CHECK(post_signal(0, 0, NULL, 0, 0, NULL, 0, 0, comm.signalRegions[0], 1, 4, &request) == ncclInvalidArgument);
+  CHECK(post_signal(0, 0, NULL, 0, 0, NULL, 0, 0, NULL, 1, 1, &request) == ncclInvalidArgument);
   meet();
   /* Memory without a handle on one rank: refused on both. */
   unsigned char *bare = device_memory(1 << 20, rank == 0 ? 0 : 1);
-  CHECK(gin->regMrSym(comm.colls[1], bare, 1 << 20, NCCL_PTR_CUDA, 0, &unused, &handle) != 0 && handle == NULL);
+  CHECK(try_register(comm.colls[1], bare, 1 << 20, NCCL_PTR_CUDA, 0, &region) != 0 && region == NULL);
   CHECK(strstr(lastWarning, "rank 0's memory has no handle") != NULL, "%s", lastWarning);
   meet();
   /* A rank that does not come: an end, and its name. */
   if (rank == 0) {
     uint64_t from = ms_now();
-    CHECK(gin->regMrSym(comm.colls[1], comm.send[0].at, 4096, NCCL_PTR_CUDA, 0, &unused, &handle) != 0);
+    CHECK(try_register(comm.colls[1], comm.send[0].at, 4096, NCCL_PTR_CUDA, 0, &region) != 0);
     CHECK(ms_now() - from < 5000 && strstr(lastWarning, "rank 1: nothing within 1 s") != NULL, "%s", lastWarning);
     void *listener, *coll, *handles[2] = {shared->handles[0], shared->handles[1]};
     from = ms_now();
-    CHECK(gin->listen(comm.ginInstance, 0, handles[0], &listener) == 0 && gin->connect(NULL, handles, 2, 0, listener, &coll) != 0);
+    CHECK(TABLE(listen)(comm.ginInstance, 0, handles[0], &listener) == 0 && TABLE(connect)(NULL, handles, 2, 0, listener, &coll) != 0);
     CHECK(ms_now() - from < 5000 && strstr(lastWarning, "rank 1 did not connect within 1 s") != NULL, "%s", lastWarning);
     memset(handles[0], 0, NCCL_NET_HANDLE_MAXSIZE);
-    CHECK(gin->connect(NULL, handles, 2, 1, listener, &coll) != 0 && strstr(lastWarning, "rank 0 gave no handle") != NULL, "%s", lastWarning);
-    gin->closeListen(listener);
+    CHECK(TABLE(connect)(NULL, handles, 2, 1, listener, &coll) != 0 && strstr(lastWarning, "rank 0 gave no handle") != NULL, "%s", lastWarning);
+    TABLE(closeListen)(listener);
   }
+  meet();
+  finish();
+}
+
+static void there_and_back(void) {
+  start();
+  rma_there_and_back(seed, gets);
   meet();
   finish();
 }
@@ -187,11 +200,11 @@ static void unwanted(void) {
   setenv("DYNAMICCL_CARRIER", "1", 1);
   initialise();
   unsetenv("DYNAMICCL_CARRIER");
-  CHECK(net->init(&context, 1, NULL, NULL, NULL) == ncclInvalidUsage && strstr(lastWarning, "DYNAMICCL_CARRIER=1") != NULL);
-  CHECK(gin->init(&context, 1, NULL) == ncclInvalidUsage);
+  if (rma == NULL) CHECK(net->init(&context, 1, NULL, NULL, NULL) == ncclInvalidUsage);
+  CHECK(TABLE(init)(&context, 1, NULL) == ncclInvalidUsage && strstr(lastWarning, "DYNAMICCL_CARRIER=1") != NULL);
   setenv("DYNAMICCL_CARRIER", "1", 1);
   setenv("DYNAMICCL_CARRIER_GBS", "much", 1);
-  CHECK(gin->init(&context, 1, NULL) == ncclInvalidUsage && strstr(lastWarning, "GBS=much") != NULL);
+  CHECK(TABLE(init)(&context, 1, NULL) == ncclInvalidUsage && strstr(lastWarning, "GBS=much") != NULL);
 }
 
 static uint64_t own_signal(int source) { return __atomic_load_n(&comm.signals[0][source], __ATOMIC_ACQUIRE); }
@@ -236,13 +249,18 @@ static void dead(void) {
 }
 
 int main(int count, char **arguments) {
-  const char *what = count > 1 ? arguments[1] : "";
+  const char *what = count > 1 ? arguments[1] : "", *table = getenv("TABLE");
+  playRma = table != NULL && strcmp(table, "14") == 0;
   setenv("DYNAMICCL_CARRIER_SETUP_S", "20", 0);
   if (strcmp(what, "traffic") == 0 && count > 3) {
     int ranks = atoi(arguments[2]);
     if (count > 4) seed = strtoul(arguments[4], NULL, 0);
     traffic = (struct traffic){.seed = seed, .each = (strtoul(arguments[3], NULL, 0) + (unsigned)(CONTEXTS * ranks * ranks) - 1) / (unsigned)(CONTEXTS * ranks * ranks), .dies = -1};
     play(what, ranks, -1, all_traffic);
+  } else if (strcmp(what, "gets") == 0 && count > 3 && playRma) {
+    if (count > 4) seed = strtoul(arguments[4], NULL, 0);
+    gets = strtoul(arguments[3], NULL, 0) / (unsigned)atoi(arguments[2]);
+    play(what, atoi(arguments[2]), -1, there_and_back);
   } else if (strcmp(what, "killed") == 0) {
     if (count > 2) seed = strtoul(arguments[2], NULL, 0);
     traffic = (struct traffic){.seed = seed, .each = 1000, .dies = 2, .diesAt = 500 + seed % 1000};

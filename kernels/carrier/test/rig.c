@@ -7,9 +7,10 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-int rank = -1, numRanks, quiet;
+int rank = -1, numRanks, quiet, playRma;
 ncclNet_v11_t *net;
 ncclGin_v11_t *gin;
+ncclRma_v14_t *rma;
 struct shared *shared;
 struct comm comm;
 atomic_int warnings;
@@ -78,6 +79,17 @@ void begin(void) {
   CHECK(library != NULL, "%s", dlerror());
   net = find(library, "ncclNetPlugin_v11");
   gin = find(library, "ncclGinPlugin_v11");
+  if (playRma) rma = find(library, "ncclRmaPlugin_v14");
+}
+
+/* ncclRmaInit, ncclGinInit with NCCL's proxy, which has passed on init to the table that RMA took, and the topology's question. */
+static void initialise_rma(void) {
+  ncclNetProperties_v12_t props;
+  int devices = 0;
+  CHECK(rma->init(&comm.rmaContext, 7, log_line) == 0 && rma->devices(&devices) == 0 && devices == 1);
+  CHECK(rma->init(&comm.ginInstance, 7, log_line) == 0 && rma->devices(&devices) == 0 && devices == 1);
+  CHECK(rma->getProperties(0, &props) == 0 && props.netDeviceType == NCCL_NET_DEVICE_GIN_PROXY && NCCL_NET_MAX_REQUESTS * props.maxRecvs == QUEUE);
+  CHECK(props.railId == NCCL_NET_ID_UNDEF && props.planeId == NCCL_NET_ID_UNDEF && strstr(props.name, "development only") != NULL);
 }
 
 /* ncclNetPluginInit, then the first lines of ncclGinConnectOnce. */
@@ -85,6 +97,10 @@ void initialise(void) {
   ncclNetProperties_v11_t props;
   void *netContext;
   int devices = 0;
+  if (rma != NULL) {
+    initialise_rma();
+    return;
+  }
   CHECK(net->init(&netContext, 7, NULL, log_line, NULL) == 0 && net->devices(&devices) == 0 && devices == 1);
   CHECK(net->getProperties(0, &props) == 0 && props.netDeviceType == NCCL_NET_DEVICE_HOST && strstr(props.name, "development only") != NULL);
   CHECK(gin->init(&comm.ginContext, 7, log_line) == 0 && gin->devices(&devices) == 0 && devices == 1);
@@ -92,39 +108,96 @@ void initialise(void) {
   CHECK(gin->getProperties(0, &props) == 0 && props.netDeviceType == NCCL_NET_DEVICE_GIN_PROXY && NCCL_NET_MAX_REQUESTS * props.maxRecvs == QUEUE);
 }
 
-void connect_all(void) {
-  void *handles[MAX_RANKS], *unused;
+void *connect_one(void *instance, void *context) {
+  void *handles[MAX_RANKS], *listener, *coll;
+  CHECK(TABLE(listen)(instance, 0, shared->handles[rank], &listener) == 0);
+  meet();
+  for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
+  CHECK(TABLE(connect)(context, handles, numRanks, rank, listener, &coll) == 0 && TABLE(closeListen)(listener) == 0);
+  meet(); /* who is behind may still read the handles */
+  return coll;
+}
+
+int try_register(void *coll, void *at, size_t bytes, int type, uint64_t flags, void **region) {
+  void *same;
+  if (rma != NULL) return rma->regMrSym(coll, at, bytes, type, flags, region);
+  int result = gin->regMrSym(coll, at, bytes, type, flags, region, &same);
+  CHECK(*region == same);
+  return result;
+}
+
+void *register_memory(void *coll, void *at, size_t bytes, int type, uint64_t flags) {
+  void *region;
+  CHECK(try_register(coll, at, bytes, type, flags, &region) == 0);
+  return region;
+}
+
+/* As ncclGinProxyCreateContext: signals of all contexts, then of each what it puts by value. */
+static void connect_all_rma(void) {
+  const size_t signals = CONTEXTS * SIGNALS * sizeof(uint64_t);
+  void *coll = connect_one(comm.ginInstance, comm.ginInstance);
+  CHECK(rma->createContext(coll, &(ncclRmaConfig_v14_t){CONTEXTS, -1, 1}, &comm.contexts) == 0);
+  uint64_t *at = device_memory(signals, 0);
+  void *region = register_memory(coll, at, signals, NCCL_PTR_CUDA, NCCL_NET_MR_FLAG_FORCE_SO | NCCL_NET_MR_FLAG_SIGNAL_NEVER_RESET);
   for (int c = 0; c < CONTEXTS; c++) {
-    void *listener;
-    CHECK(gin->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);
-    meet();
-    for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
-    CHECK(gin->connect(comm.ginContext, handles, numRanks, rank, listener, &comm.colls[c]) == 0);
-    comm.signals[c] = device_memory(SIGNALS * sizeof(uint64_t), 0);
-    CHECK(gin->regMrSym(comm.colls[c], comm.signals[c], SIGNALS * sizeof(uint64_t), NCCL_PTR_CUDA, NCCL_NET_MR_FLAG_FORCE_SO, &unused,
-                        &comm.signalRegions[c]) == 0);
+    comm.colls[c] = coll;
+    comm.signals[c] = at + c * SIGNALS;
+    comm.signalRegions[c] = region;
     comm.inlines[c] = calloc(MAX_RANKS * QUEUE, sizeof(uint64_t));
-    CHECK(gin->regMrSym(comm.colls[c], comm.inlines[c], MAX_RANKS * QUEUE * sizeof(uint64_t), NCCL_PTR_HOST, 0, &comm.inlineRegions[c], &unused) == 0);
-    CHECK(gin->closeListen(listener) == 0);
-    meet();
+    comm.inlineRegions[c] = register_memory(coll, comm.inlines[c], MAX_RANKS * QUEUE * sizeof(uint64_t), NCCL_PTR_HOST, 0);
   }
 }
 
-void register_window(struct window *window, int type) {
-  void *unused;
-  for (int c = 0; c < CONTEXTS; c++)
-    CHECK(gin->regMrSym(comm.colls[c], window->at, window->bytes, type, 0, &unused, &window->regions[c]) == 0);
-}
-
-/* As ncclGinFinalize: the proxy thread is over. */
-void finish(void) {
+void connect_all(void) {
+  if (rma != NULL) {
+    connect_all_rma();
+    return;
+  }
   for (int c = 0; c < CONTEXTS; c++) {
-    CHECK(gin->deregMrSym(comm.colls[c], comm.signalRegions[c]) == 0);
-    free(comm.inlines[c]);
-    CHECK(gin->deregMrSym(comm.colls[c], comm.inlineRegions[c]) == 0);
-    CHECK(gin->closeColl(comm.colls[c]) == 0);
+    comm.colls[c] = connect_one(comm.ginInstance, comm.ginContext);
+    comm.signals[c] = device_memory(SIGNALS * sizeof(uint64_t), 0);
+    comm.signalRegions[c] = register_memory(comm.colls[c], comm.signals[c], SIGNALS * sizeof(uint64_t), NCCL_PTR_CUDA, NCCL_NET_MR_FLAG_FORCE_SO);
+    comm.inlines[c] = calloc(MAX_RANKS * QUEUE, sizeof(uint64_t));
+    comm.inlineRegions[c] = register_memory(comm.colls[c], comm.inlines[c], MAX_RANKS * QUEUE * sizeof(uint64_t), NCCL_PTR_HOST, 0);
   }
-  CHECK(gin->finalize(comm.ginInstance) == 0 && gin->finalize(comm.ginContext) == 0 && net->finalize(NULL) == 0);
+}
+
+void register_window(struct window *window, int type, uint64_t flags) {
+  for (int c = 0; c < CONTEXTS; c++)
+    window->regions[c] = c > 0 && rma != NULL ? window->regions[0] : register_memory(comm.colls[c], window->at, window->bytes, type, flags);
+}
+
+void deregister_window(struct window *window) {
+  for (int c = 0; c < (rma != NULL ? 1 : CONTEXTS); c++) CHECK(TABLE(deregMrSym)(comm.colls[c], window->regions[c]) == 0);
+}
+
+int post_put(int context, uint64_t from, void *source, size_t bytes, uint64_t to, void *dest, int target, void **request) {
+  if (rma != NULL) return rma->iput(comm.contexts, context, from, source, bytes, to, dest, (uint32_t)target, request);
+  return gin->iput(comm.colls[context], from, source, bytes, to, dest, (uint32_t)target, request);
+}
+
+int post_signal(int context, uint64_t from, void *source, size_t bytes, uint64_t to, void *dest, int target, uint64_t signalAt, void *signals,
+                uint64_t value, uint32_t op, void **request) {
+  if (rma == NULL)
+    return gin->iputSignal(comm.colls[context], from, source, bytes, to, dest, (uint32_t)target, signalAt, signals, value, op, request);
+  if (signals != NULL && signals == comm.signalRegions[context]) signalAt += (uint64_t)context * SIGNALS * sizeof(uint64_t);
+  return rma->iputSignal(comm.contexts, context, from, source, bytes, to, dest, (uint32_t)target, signalAt, signals, value, op, true, request);
+}
+
+int poll_request(int context, void *request, int *done) { return TABLE(test)(comm.colls[context], request, done); }
+int progress(int context) { return rma != NULL ? rma->rmaProgress(comm.contexts) : gin->ginProgress(comm.colls[context]); }
+
+/* As ncclGinFinalize: the proxy thread is over. Version 14: the device communicator goes before the connection. */
+void finish(void) {
+  if (rma != NULL) CHECK(rma->destroyContext(comm.contexts) == 0);
+  for (int c = 0; c < CONTEXTS; c++) {
+    if (c == 0 || rma == NULL) CHECK(TABLE(deregMrSym)(comm.colls[c], comm.signalRegions[c]) == 0);
+    free(comm.inlines[c]);
+    CHECK(TABLE(deregMrSym)(comm.colls[c], comm.inlineRegions[c]) == 0);
+    if (c == CONTEXTS - 1 || rma == NULL) CHECK(TABLE(closeColl)(comm.colls[c]) == 0);
+  }
+  CHECK(TABLE(finalize)(comm.ginInstance) == 0 && TABLE(finalize)(rma != NULL ? comm.rmaContext : comm.ginContext) == 0);
+  if (rma == NULL) CHECK(net->finalize(NULL) == 0);
 }
 
 void play(const char *name, int ranks, int dies, void (*story)(void)) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rank processes that play NCCL 2.28.9 towards the carrier: the calls of src/plugin/net.cc, gin_host.cc and gin_host_proxy.cc, in
- * their order and from their threads, over the stand-in for CUDA's driver. What kernels do on a GPU a thread does here.
+ * Rank processes that play NCCL towards the carrier: the calls of src/plugin/net.cc, gin_host.cc and gin_host_proxy.cc, of 2.28.9 to
+ * the tables of version 11 or of 2.30.7 (src/plugin/rma.cc, too) to that of version 14, in their order and from their threads,
+ * over the stand-in for CUDA's driver. What kernels do on a GPU a thread does here.
  */
 #ifndef CARRIER_TEST_RIG_H
 #define CARRIER_TEST_RIG_H
@@ -14,7 +15,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "../nccl_net_abi.h"
+#include "../nccl_rma_abi.h"
 
 #define CHECK(cond, ...) \
   do { \
@@ -31,6 +32,11 @@ enum { MAX_RANKS = 4, CONTEXTS = 2, QUEUE = 256, SIGNALS = 64, WINDOWS = 2 };
 extern int rank, numRanks;
 extern ncclNet_v11_t *net;
 extern ncclGin_v11_t *gin;
+extern ncclRma_v14_t *rma; /* NULL: it is version 11 that is played */
+extern int playRma;        /* set before play */
+
+/* Of whichever table is played, where both have the same. */
+#define TABLE(call) (rma != NULL ? rma->call : gin->call)
 
 /* What all ranks of a run see. */
 extern struct shared {
@@ -43,12 +49,14 @@ extern struct shared {
 struct window { /* on the GPU, or on the host */
   unsigned char *at;
   size_t bytes;
-  void *regions[CONTEXTS];
+  void *regions[CONTEXTS]; /* version 14: one and the same */
 };
 
 /* One rank's communicator. */
 extern struct comm {
-  void *ginContext, *ginInstance, *colls[CONTEXTS];
+  void *ginContext, *ginInstance;
+  void *colls[CONTEXTS]; /* version 14: one and the same, and */
+  void *rmaContext, *contexts;
   uint64_t *signals[CONTEXTS];
   void *signalRegions[CONTEXTS];
   uint64_t *inlines[CONTEXTS];
@@ -60,10 +68,20 @@ void meet(void); /* all ranks */
 void begin(void); /* the driver, a context, the library */
 /* What NCCL asks of a plugin before it uses it. */
 void initialise(void);
+void *connect_one(void *instance, void *context); /* listen and connect: a collComm */
+int try_register(void *coll, void *at, size_t bytes, int type, uint64_t flags, void **region);
+void *register_memory(void *coll, void *at, size_t bytes, int type, uint64_t flags);
 /* listen, connect, and what NCCL registers of its own. */
 void connect_all(void);
-void register_window(struct window *window, int type);
+void register_window(struct window *window, int type, uint64_t flags);
+void deregister_window(struct window *window);
 void finish(void);
+/* What NCCL's proxy thread asks for on a context. The signals are NCCL's own. */
+int post_put(int context, uint64_t from, void *source, size_t bytes, uint64_t to, void *dest, int target, void **request);
+int post_signal(int context, uint64_t from, void *source, size_t bytes, uint64_t to, void *dest, int target, uint64_t signalAt, void *signals,
+                uint64_t value, uint32_t op, void **request);
+int poll_request(int context, void *request, int *done);
+int progress(int context);
 void *device_memory(size_t bytes, int handles); /* handles: 0, none, as NCCL's signals; 1: a descriptor; 2: cudaMalloc's */
 
 extern atomic_int warnings; /* lines at level WARN since begin */

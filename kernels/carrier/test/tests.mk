@@ -3,7 +3,7 @@
 # libcuda.so.1 of nccltuner/fakegpu.
 T := $(BUILD)/test
 TEST_SOURCES := $(wildcard test/*.c)
-MISTAKES := $(T)/mistake1.so $(T)/mistake2.so
+MISTAKES := $(foreach n,1 2 3,$(T)/mistake$(n).so)
 
 tests: all $(T)/carrier_test $(MISTAKES) $(T)/threads/carrier_test $(T)/threads/carrier.so
 
@@ -25,22 +25,30 @@ $(T)/threads/carrier.so: $(SOURCES) $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -fPIC -o $@ $(SOURCES) $(LINK)
 
-# With NCCL's own sources, which are in no repository of ours: NCCL_TREE=DIR. Its header asks for CUDA's; nccl.h is made from
-# its template.
+# With NCCL's own sources, which are in no repository of ours: NCCL_TREE=DIR. Its headers ask for CUDA's; nccl.h is made from its
+# template. What is built of them differs: from 2.30.5 on GIN's proxy stands on an RMA plugin.
 CUDA = $(dir $(or $(NVCC),$(shell ../../.ci/cuda --only-get)))../include
-NCCL_CXX = $(CXX) -std=c++17 -g -O2 -w -pthread -I$(T)/nccl -I$(NCCL_TREE)/src/include -I$(NCCL_TREE)/src/include/plugin -I$(NCCL_TREE)/src \
-  -isystem $(CUDA) -isystem $(CUDA)/cccl
+NCCL_OF = $(shell sed -n 's/^NCCL_$(1) *:= *//p' $(NCCL_TREE)/makefiles/version.mk)
+NCCL_CXX = $(CXX) -std=c++17 -g -O2 -w -pthread -DNCCL_OS_LINUX -I$(T)/nccl -I$(NCCL_TREE)/src/include -I$(NCCL_TREE)/src/include/plugin \
+  -I$(NCCL_TREE)/src -I$(NCCL_TREE)/src/gin -isystem $(CUDA) -isystem $(CUDA)/cccl
 nccl_headers:
 	@mkdir -p $(T)/nccl
-	@sed 's/\$${nccl:Version}/22809/; s/\$${nccl:[A-Za-z]*}/0/' $(NCCL_TREE)/src/nccl.h.in > $(T)/nccl/nccl.h
+	@sed -e 's/$${nccl:Version}/$(shell expr $(call NCCL_OF,MAJOR)0000 + $(call NCCL_OF,MINOR)00 + $(call NCCL_OF,PATCH))/' \
+	  -e 's/$${nccl:Major}/$(call NCCL_OF,MAJOR)/' -e 's/$${nccl:Minor}/$(call NCCL_OF,MINOR)/' -e 's/$${nccl:Patch}/$(call NCCL_OF,PATCH)/' \
+	  -e 's/$${nccl:Suffix}//' $(NCCL_TREE)/src/nccl.h.in > $(T)/nccl/nccl.h
 	@sed -n '/^#define DYN_CARRIER_LAYOUT/,/[^\\]$$/p' nccl_net_abi.h > $(T)/nccl/layout.h
+	@sed -n '/^#define DYN_CARRIER_RMA_LAYOUT/,/[^\\]$$/p' nccl_rma_abi.h > $(T)/nccl/rma_layout.h
 
 abi: nccl_headers
 	$(NCCL_CXX) -fsyntax-only test/abi_check.cc
 
+PROXY_OF_NCCL = $(if $(wildcard $(NCCL_TREE)/src/plugin/rma.cc), \
+  test/proxy/rma_test.cc test/proxy/rma_stubs.cc $(addprefix $(NCCL_TREE)/src/,gin/gin_host.cc plugin/rma.cc plugin/rma/rma_v13.cc \
+    plugin/rma/rma_v14.cc plugin/gin.cc plugin/gin/gin_v13.cc plugin/gin/gin_v14.cc plugin/plugin_open.cc), test/proxy/proxy_test.cc)
 proxy: nccl_headers all
 	$(CC) $(CFLAGS) -c -o $(T)/nccl/rig.o test/rig.c
 	$(CC) $(CFLAGS) -c -o $(T)/nccl/proxy_rig.o test/proxy/proxy_rig.c
-	$(NCCL_CXX) -Itest/proxy -o $(T)/proxy_test test/proxy/*.cc $(NCCL_TREE)/src/gin/gin_host_proxy.cc $(T)/nccl/rig.o $(T)/nccl/proxy_rig.o -ldl
+	$(NCCL_CXX) -Itest/proxy -o $(T)/proxy_test test/proxy/nccl_stubs.cc $(PROXY_OF_NCCL) $(NCCL_TREE)/src/gin/gin_host_proxy.cc \
+	  $(T)/nccl/rig.o $(T)/nccl/proxy_rig.o -ldl
 
 .PHONY: tests nccl_headers abi proxy

@@ -61,7 +61,7 @@ static void poll_completions(struct traffic *t, int context) {
     for (uint64_t i = q->consumed; i < q->seen; i++) {
       int *done = &q->done[i % QUEUE];
       if (!*done) {
-        int result = gin->test(comm.colls[context], q->requests[i % QUEUE], done);
+        int result = poll_request(context, q->requests[i % QUEUE], done);
         if (*done) atomic_fetch_add(result == 0 ? &t->done : &t->failed, 1);
         CHECK(result == 0 || (result == ncclRemoteError && *done && target == t->dies), "%d of %d", result, target);
         if (result != 0) q->dead = 1;
@@ -76,7 +76,7 @@ static int send_op(struct traffic *t, int context, int target) {
   struct op op = op_of(t, context, rank, target, q->next);
   void **request = &q->requests[q->seen % QUEUE];
   uint64_t offset = op.sourceAt;
-  void *coll = comm.colls[context], *source = comm.send[op.from].regions[context], *dest = comm.receive[op.to].regions[context];
+  void *source = comm.send[op.from].regions[context], *dest = comm.receive[op.to].regions[context];
   int result;
   *request = NULL;
   if (op.kind == PUT_INLINE) {
@@ -88,11 +88,11 @@ static int send_op(struct traffic *t, int context, int target) {
   }
   if (op.kind == PUT_SIGNAL || op.kind == SIGNAL) {
     if (op.kind == SIGNAL) source = dest = NULL, offset = 0; /* as ncclGin::signal */
-    result = gin->iputSignal(coll, offset, source, op.bytes, op.kind == SIGNAL ? 0 : op.targetAt, dest, (uint32_t)target, (uint64_t)rank * 8,
-                             comm.signalRegions[context], op.add ? op.value : 77, op.add ? NCCL_NET_SIGNAL_OP_ADD : NCCL_NET_SIGNAL_OP_INC, request);
+    result = post_signal(context, offset, source, op.bytes, op.kind == SIGNAL ? 0 : op.targetAt, dest, target, (uint64_t)rank * 8,
+                         comm.signalRegions[context], op.add ? op.value : 77, op.add ? NCCL_NET_SIGNAL_OP_ADD : NCCL_NET_SIGNAL_OP_INC, request);
     if (result == 0) atomic_fetch_add(&t->signals, 1);
   } else {
-    result = gin->iput(coll, offset, source, op.bytes, op.targetAt, dest, (uint32_t)target, request);
+    result = post_put(context, offset, source, op.bytes, op.targetAt, dest, target, request);
   }
   if (result != 0) {
     CHECK(result == ncclRemoteError && target == t->dies, "%d", result);
@@ -124,7 +124,7 @@ static void *proxy(void *argument) {
       poll_completions(t, c);
       for (int target = 0; target < numRanks; target++) {
         maybe_send(t, c, target, &luck);
-        CHECK(gin->ginProgress(comm.colls[c]) == 0);
+        CHECK(progress(c) == 0);
       }
     }
     sched_yield();

@@ -9,19 +9,22 @@
 int proxy_rank(void) { return rank; }
 int proxy_ranks(void) { return numRanks; }
 void proxy_meet(void) { meet(); }
-void proxy_play(int ranks, void (*story)(void)) { play("proxy", ranks, -1, story); }
+void proxy_play(int ranks, int dies, void (*story)(void)) { play("proxy", ranks, dies, story); }
+
+void proxy_gather(void *all, size_t bytes) {
+  unsigned char *at = all;
+  CHECK(bytes <= NCCL_NET_HANDLE_MAXSIZE);
+  memcpy(shared->handles[rank], at + (size_t)rank * bytes, bytes);
+  meet();
+  for (int r = 0; r < numRanks; r++) memcpy(at + (size_t)r * bytes, shared->handles[r], bytes);
+  meet();
+}
 void *proxy_memory(size_t bytes, int handles) { return device_memory(bytes, handles); }
 void *proxy_gin(void) { return gin; }
 
 void *proxy_connect(void) {
-  void *handles[MAX_RANKS], *listener, *coll;
   if (comm.ginInstance == NULL) initialise();
-  CHECK(gin->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);
-  meet();
-  for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
-  CHECK(gin->connect(comm.ginContext, handles, numRanks, rank, listener, &coll) == 0 && gin->closeListen(listener) == 0);
-  meet();
-  return coll;
+  return connect_one(comm.ginInstance, comm.ginContext);
 }
 
 void proxy_disconnect(void *coll) { CHECK(gin->closeColl(coll) == 0); }

@@ -11,7 +11,9 @@ extern "C" {
 int proxy_rank(void);
 int proxy_ranks(void);
 void proxy_meet(void);
-void proxy_play(int ranks, void (*story)(void));
+void proxy_play(int ranks, int dies, void (*story)(void)); /* dies: -1, or who kills itself */
+/* Of all ranks' parts, each of so many bytes, 128 at most. */
+void proxy_gather(void *all, size_t bytes);
 void *proxy_memory(size_t bytes, int handles); /* rig.h */
 void *proxy_gin(void);                         /* ncclGin_v11_t */
 void *proxy_connect(void);                     /* a collComm */

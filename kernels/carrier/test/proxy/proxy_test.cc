@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL's own proxy (src/gin/gin_host_proxy.cc of a source tree) between a kernel and the carrier, without a GPU: rank processes
+ * NCCL 2.28.9's own proxy (src/gin/gin_host_proxy.cc of a source tree) between a kernel and the carrier, without a GPU: rank processes
  * whose kernel is a thread that writes descriptors as nccl_device/gin/proxy/gin_proxy.h does.
  *   make -C kernels/carrier proxy NCCL_TREE=DIR; then, with the environment of carrier_test: proxy_test RANKS ROUNDS
  * Each round: to every rank a put without and one with a signal and a counter, a signal alone that adds, a flush; all is compared.
  */
-#include <unistd.h>
-
 #include <atomic>
 #include <thread>
 
@@ -14,14 +12,9 @@
 #include "gin/gin_host.h"
 #include "gin/gin_host_proxy.h"
 #include "nccl_device/gin/proxy/gin_proxy_device_host_common.h"
-#include "proxy_rig.h"
+#include "patterns.h"
 
-#define CHECK(cond) \
-  do { \
-    if (!(cond)) fprintf(stderr, "%s:%d: rank %d: %s\n", __FILE__, __LINE__, proxy_rank(), #cond), _exit(1); \
-  } while (0)
-
-enum { CONTEXTS = 2, MOST = 64 << 10, PUTS = 0, ADDS = 1 };
+enum { PUTS = 0, ADDS = 1 };
 
 static unsigned rounds;
 static std::atomic<bool> stop;
@@ -30,11 +23,6 @@ struct Window {
   unsigned char *at;
   void *host[CONTEXTS], *device[CONTEXTS];
 };
-
-static uint64_t mix(uint64_t z) {
-  z = (z + 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
-  return z ^ z >> 29;
-}
 
 struct Context {
   ncclGinProxyGpuCtx_t *gpu;
@@ -67,31 +55,20 @@ struct Context {
   }
 };
 
-/* Place of what one rank puts to another in a round: two buffers by turns. */
-static size_t place(int ranks, unsigned context, unsigned round, int other, int part) {
-  return ((((size_t)context * 2 + round % 2) * (size_t)ranks + (size_t)other) * 2 + (size_t)part) * MOST;
-}
-static uint64_t pattern(unsigned context, unsigned round, int from, int to, int part) { return mix(mix(context * 64 + round * 1024u) + (uint64_t)(from * 16 + to * 2 + part)); }
-static size_t size_of(uint64_t pattern) { return 1 + (mix(pattern) >> 20) % ((size_t)1 << (mix(pattern + 1) >> 40) % 17); }
-
 static void kernel(Context c, Window send, Window receive) {
   const int self = proxy_rank(), ranks = proxy_ranks();
   const unsigned put = ncclGinProxyOpPut, full = put | ncclGinProxyOpWithSignalInc | ncclGinProxyOpWithCounter;
   for (unsigned round = 0; round < rounds; round++) {
     for (int to = 0; to < ranks; to++)
-      for (int part = 0; part < 2; part++) {
+      for (int part = 0; part < PARTS; part++) {
         uint64_t p = pattern(c.index, round, self, to, part);
         size_t from = place(ranks, c.index, round, to, part), bytes = size_of(p);
-        for (size_t i = 0; i < bytes; i++) send.at[from + i] = (unsigned char)(p >> i % 57);
+        fill(send.at + from, p);
         c.post(to, part == 0 ? put : full, send.device[c.index], from, receive.device[c.index], place(ranks, c.index, round, self, part), bytes, PUTS, 0, 7);
       }
     c.wait(&c.gpu->signals[PUTS], (uint64_t)(round + 1) * (uint64_t)ranks);
     for (int from = 0; from < ranks; from++)
-      for (int part = 0; part < 2; part++) {
-        uint64_t p = pattern(c.index, round, from, self, part);
-        const unsigned char *at = receive.at + place(ranks, c.index, round, from, part);
-        for (size_t i = 0; i < size_of(p); i++) CHECK(at[i] == (unsigned char)(p >> i % 57));
-      }
+      for (int part = 0; part < PARTS; part++) CHECK(is_filled(receive.at + place(ranks, c.index, round, from, part), pattern(c.index, round, from, self, part)));
     const uint64_t large = 0x123456789abcu; /* all its parts count */
     for (int to = 0; to < ranks; to++) c.post(to, put | ncclGinProxyOpWithSignalAdd, nullptr, 0, nullptr, 0, 0, ADDS, large, 0);
     c.wait(&c.gpu->signals[ADDS], large * (round + 1) * (uint64_t)ranks);
@@ -147,6 +124,6 @@ static void story() {
 
 int main(int count, char **arguments) {
   rounds = count > 2 ? (unsigned)atoi(arguments[2]) : 1000;
-  proxy_play(count > 1 ? atoi(arguments[1]) : 2, story);
+  proxy_play(count > 1 ? atoi(arguments[1]) : 2, -1, story);
   printf("proxy: %s ranks, %u rounds on %d contexts: right\n", arguments[1], rounds, CONTEXTS);
 }
