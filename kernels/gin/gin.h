@@ -63,13 +63,17 @@ struct dyn_gin_stamp {
   uint64_t right;     /* the data was there when the signal was */
 };
 
+/* Of a lane, on each context. */
+DYN_BOTH static inline uint32_t dyn_gin_signals(int nRanks) { return DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+DYN_BOTH static inline uint32_t dyn_gin_counters(int nRanks) { return DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+
 #ifdef __cplusplus
 namespace dyn {
 
 using Gin = ::dyn_gin;
 
-DYN_BOTH static inline uint32_t ginSignals(int nRanks) { return DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
-DYN_BOTH static inline uint32_t ginCounters(int nRanks) { return DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+DYN_BOTH static inline uint32_t ginSignals(int nRanks) { return dyn_gin_signals(nRanks); }
+DYN_BOTH static inline uint32_t ginCounters(int nRanks) { return dyn_gin_counters(nRanks); }
 DYN_BOTH static inline uint32_t ginSeen(int nRanks) { return ginSignals(nRanks) + ginCounters(nRanks); }
 /* The signal that peer `from` raises here for this block. */
 DYN_BOTH static inline uint32_t ginSignalOf(int nRanks, int kind, unsigned block, int from) {
