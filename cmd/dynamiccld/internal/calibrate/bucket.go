@@ -78,7 +78,7 @@ func later(b *bucket) (rank int) {
 
 // idle says of a bucket that was measured that it is AllToAll's and the ranks have no kernels of ours for it.
 func (b *bucket) idle() bool {
-	return b.Collective == actions.AllToAll && !tuner.MarkSet(b.marks).Has(actions.Action{Path: actions.PathLSA, Kernel: actions.OneShot})
+	return b.Collective == actions.AllToAll && tuner.MarkSet(b.marks)&(tuner.MarkOneShot|tuner.MarkGDAKI|tuner.MarkProxy) == 0
 }
 
 // confirmed says that a choice rests on enough.
