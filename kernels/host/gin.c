@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STEP_NS UINT64_C(30000000000)   /* NCCL's: the first communicator of a process takes seconds */
+#define STEP_S 30                       /* of NCCL's: the first communicator of a process takes seconds */
 #define PROBE_NS UINT64_C(5000000000)   /* a wait of the probe */
 #define FAREWELL_NS UINT64_C(2000000000) /* one of the last exchange: ranks may end a communicator one after the other */
 #define SLOT_BYTES ((size_t)256 << 10)
@@ -41,13 +41,20 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct dyn_gin_life *life
 
 /* ---- NCCL ---- */
 
+static unsigned step_seconds(void) {
+  const char *text = getenv("DYNAMICCL_GIN_WAIT_S");
+  int seconds = text == NULL ? 0 : atoi(text);
+  return seconds >= 1 && seconds <= 3600 ? (unsigned)seconds : STEP_S;
+}
+
 /* A call of NCCL's that gave this has come to its end. */
 static bool ended(struct dyn_lsa *lsa, int result, const char *what) {
   struct dyn_gin_life *life = lsa->gin;
-  uint64_t until = dyn_host_ns() + STEP_NS;
+  unsigned seconds = step_seconds();
+  uint64_t until = dyn_host_ns() + seconds * UINT64_C(1000000000);
   while (result == DYN_NCCL_IN_PROGRESS) {
     if (dyn_lsa_stopped(lsa)) return fail(life, "%s: a rank is gone", what);
-    if (dyn_host_ns() > until) return fail(life, "%s: not done within %d s: a rank did not come so far", what, (int)(STEP_NS / 1000000000));
+    if (dyn_host_ns() > until) return fail(life, "%s: not done within %u s: a rank did not come so far", what, seconds);
     nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
     int failed = life->nccl->ncclCommGetAsyncError(life->comm, &result);
     if (failed != DYN_NCCL_SUCCESS) result = failed;
