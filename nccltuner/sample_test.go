@@ -40,7 +40,9 @@ func TestDecodeSample(t *testing.T) {
 			c.Flags, c.Algorithm, c.Protocol, c.Channels = SampleGin, BackendProxy, 0, 2
 			w.Ran = actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 2}
 		}},
-		{"GIN of an unknown kind", func(c *ABISample, w *Sample) { c.Flags, c.Algorithm, c.Protocol, w.Ran = SampleGin, 7, 0, actions.Action{} }},
+		{"GIN of an unknown kind", func(c *ABISample, w *Sample) {
+			c.Flags, c.Algorithm, c.Protocol, w.Ran = SampleGin, 7, 0, actions.Action{}
+		}},
 		{"our kernel with a protocol", func(c *ABISample, w *Sample) { c.Flags, c.Algorithm, w.Ran = SampleLsa, KernelBulk, actions.Action{} }},
 		{"saturated", func(c *ABISample, w *Sample) { c.SignalNs, w.SignalNs = math.MaxUint32, math.MaxUint32 }},
 		{"counter not measured", func(c *ABISample, w *Sample) { c.CounterNs, w.CounterNs = 0, 0 }},
@@ -175,7 +177,7 @@ func FuzzDecodeSample(f *testing.F) {
 		if !ok || bucket != s.Bucket || (s.SignalNs <= 0) != s.Untimed || s.SignalNs < 0 || s.CounterNs < 0 || s.Rank < 0 || int(s.Rank) >= s.NRanks ||
 			s.Action.Word() != cell.Action || s.Ran.Check() != nil ||
 			s.Ran.Path != actions.PathDefault && s.Ran.Path != actions.PathCollective && (s.Ran.Path != actions.PathLSA || cell.Flags&SampleLsa == 0) &&
-			(s.Ran.Path != actions.PathGIN || cell.Flags&SampleGin == 0) {
+				(s.Ran.Path != actions.PathGIN || cell.Flags&SampleGin == 0) {
 			t.Errorf("%+v gave %+v", cell, s)
 		}
 		ours := s.Ran.Path == actions.PathDefault || s.Ran.Path == actions.PathLSA

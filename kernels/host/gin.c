@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define STEP_S 30                       /* of NCCL's: the first communicator of a process takes seconds */
-#define PROBE_NS UINT64_C(5000000000)   /* a wait of the probe */
+#define PROBE_S 5                       /* a wait of the probe, at most */
 #define FAREWELL_NS UINT64_C(2000000000) /* one of the last exchange: ranks may end a communicator one after the other */
 #define SLOT_BYTES ((size_t)256 << 10)
 #define CONFIG_MAGIC 0xcafebeefu /* NCCL_CONFIG_INITIALIZER */
@@ -39,13 +39,13 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct dyn_gin_life *life
   return false;
 }
 
-/* ---- NCCL ---- */
-
 static unsigned step_seconds(void) {
   const char *text = getenv("DYNAMICCL_GIN_WAIT_S");
   int seconds = text == NULL ? 0 : atoi(text);
   return seconds >= 1 && seconds <= 3600 ? (unsigned)seconds : STEP_S;
 }
+
+/* ---- NCCL ---- */
 
 /* A call of NCCL's that gave this has come to its end. */
 static bool ended(struct dyn_lsa *lsa, int result, const char *what) {
@@ -115,8 +115,8 @@ static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
   for (int l = 0; l < NUM_LANES; l++) {
     char *at = (char *)(uintptr_t)life->numbers + (size_t)l * lane;
     life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = SLOT_BYTES, .seen = (uint64_t *)at,
-                                      .calls = (uint32_t *)(at + seen), 
-                                      .stop = &words->stop, .fault = words->faults, .waitNs = PROBE_NS,
+                                      .calls = (uint32_t *)(at + seen),
+                                      .stop = &words->stop, .fault = words->faults, 
                                       .slotsAt = (size_t)l * slots, .firstSignal = (uint32_t)l * dyn_gin_signals((int)lsa->nRanks),
                                       .firstCounter = (uint32_t)l * dyn_gin_counters((int)lsa->nRanks)};
   }
@@ -152,7 +152,8 @@ static bool initialise(struct dyn_lsa *lsa, const uint8_t id[128], void *stream)
 
 static bool prove(struct dyn_lsa *lsa, void *stream) {
   struct dyn_gin_life *life = lsa->gin;
-  if (!make_window(lsa, stream) || dyn_gin_exchange(lsa, PROBE_NS, life->why) != NULL) return false;
+  unsigned seconds = step_seconds() < PROBE_S ? step_seconds() : PROBE_S;
+  if (!make_window(lsa, stream) || dyn_gin_exchange(lsa, seconds * UINT64_C(1000000000), life->why) != NULL) return false;
   for (int l = 0; l < NUM_LANES; l++) life->lanes[l].waitNs = UINT64_MAX; /* a rank may be late by hours. Who is dead is found by watch.c */
   return true;
 }

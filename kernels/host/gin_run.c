@@ -47,6 +47,7 @@ static const char *await_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why
   int result;
   while ((result = dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() < until)
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+  if (dyn_lsa_stopped(lsa)) return snprintf(why, 512, "a rank is gone"), why;
   if (result == 0) return missing(lsa, why);
   snprintf(why, 512, result == DYN_CUDA_NOT_READY ? "the kernel that exchanges words does not end" : "CUDA error %d of the kernel that exchanges words", result);
   return why;
