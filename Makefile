@@ -51,13 +51,14 @@ carrier: ## lib/libnccl-net-dynamiccl-carrier.so, NCCL's GIN between processes o
 	$(MAKE) --no-print-directory -C kernels/carrier
 
 .PHONY: kernels
-kernels: plugin ## lib/dynamiccl-kernels.fatbin, the kernels of path LSA, with the pinned nvcc; without it NCCL runs all calls
-	$(MAKE) --no-print-directory -C kernels fatbin
+kernels: plugin ## lib/dynamiccl-kernels.fatbin and -gin.fatbin, the kernels of paths lsa and gin, with the pinned nvcc; without them NCCL runs all calls
+	$(MAKE) --no-print-directory -C kernels fatbin gin-fatbin
 	cp .cache/kernels/kernels.fatbin lib/dynamiccl-kernels.fatbin
+	cp .cache/kernels/gin.fatbin lib/dynamiccl-gin.fatbin
 
 cuda: ## every CUDA file compiles, with the pinned nvcc of .cache/cuda; needs no GPU
 	.ci/cuda
-	$(MAKE) --no-print-directory -C kernels fatbin
+	$(MAKE) --no-print-directory -C kernels fatbin gin-fatbin
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these files:"; echo "$$out"; exit 1; }

@@ -12,7 +12,7 @@ type Action struct {
 	Algorithm Algorithm // meaning only for PathCollective
 	Protocol  Protocol  // likewise
 	Kernel    Kernel    // meaning only for PathLSA
-	Channels  uint8     // nChannels, or contexts of PathGIN, or CTAs of PathLSA; 0: NCCL's or the kernel's own number
+	Channels  uint8     // nChannels, or CTAs of our own kernels, of PathGIN each with a context as far as there are; 0: NCCL's or the kernel's own number
 	Warps     uint8     // threads of a channel or CTA / 32; 0: likewise
 	Backend   Backend   // of PathGIN
 }
@@ -29,6 +29,9 @@ func (a Action) Kind() Action {
 	a.Channels, a.Warps = 0, 0
 	return a
 }
+
+// Ours says that kernels of ours run it, in NCCL's place.
+func (a Action) Ours() bool { return a.Path == PathLSA || a.Path == PathGIN }
 
 // Word encodes the action as the 32-bit word of nccltuner/abi.h, where algorithm and kernel have one place.
 func (a Action) Word() uint32 {

@@ -30,13 +30,14 @@ const (
 // Path says who moves the data.
 type Path uint8
 
-// Paths. Ranks run the first two, and the fourth where they have opened each other's memory; learners can weigh all.
+// Paths. Ranks run the first two, the fourth where they have opened each other's memory, and the fifth where GIN is active; learners
+// can weigh all.
 const (
 	PathDefault    Path = 0 // NCCL's own choice, outputs of getCollInfo untouched
 	PathCollective Path = 1 // an NCCL collective with algorithm and protocol named
 	PathSymmetric  Path = 2 // NCCL's symmetric-memory kernels; not reachable through the tuner plugin
 	PathLSA        Path = 3 // our own kernels over load and store within an NVLink domain
-	PathGIN        Path = 4 // device-initiated put/signal over the network
+	PathGIN        Path = 4 // our own kernels that put and signal over the network
 
 	NumPaths = 5
 )
@@ -65,7 +66,7 @@ const (
 // Backend is who drives the NIC for PathGIN.
 type Backend uint8
 
-// Backends of GIN, src/include/nccl_device/gin.
+// Backends of GIN, src/include/nccl_device/gin, and DYN_BACKEND_* of nccltuner/abi.h. Which one a communicator has NCCL says.
 const (
 	BackendNone  Backend = 0 // not a GIN action, or NCCL's own choice
 	BackendGDAKI Backend = 1 // the GPU rings the NIC's doorbell

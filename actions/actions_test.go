@@ -169,7 +169,8 @@ func TestKernelsOfTheABI(t *testing.T) {
 	for file, want := range map[string]map[string]int{
 		"../kernels/device/call.h": {"DYN_KERNEL_MAX_BLOCKS": MaxCTAs, "DYN_KERNEL_THREADS": CTAThreads},
 		"../nccltuner/abi.h": {"DYN_KERNEL_ONE_SHOT": int(OneShot), "DYN_KERNEL_TWO_SHOT": int(TwoShot), "DYN_KERNEL_BULK": int(Bulk),
-			"DYN_NUM_KERNELS": NumKernels, "DYN_PATH_LSA": int(PathLSA)},
+			"DYN_NUM_KERNELS": NumKernels, "DYN_PATH_LSA": int(PathLSA),
+			"DYN_PATH_GIN": int(PathGIN), "DYN_BACKEND_GDAKI": int(BackendGDAKI), "DYN_BACKEND_PROXY": int(BackendProxy)},
 	} {
 		header, err := os.ReadFile(file)
 		if err != nil {

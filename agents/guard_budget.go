@@ -151,6 +151,6 @@ func (g *Guard) worth(i int) bool {
 // octave of channels or CTAs between.
 func (g *Guard) neighbours(i, j int) bool {
 	a, b := g.arms.set[i], g.arms.set[j]
-	return i != j && a.Kind() == b.Kind() && (a.Path == actions.PathCollective || a.Path == actions.PathLSA) &&
+	return i != j && a.Kind() == b.Kind() && (a.Path == actions.PathCollective || a.Ours()) &&
 		int(a.Channels) <= 2*int(b.Channels) && int(b.Channels) <= 2*int(a.Channels)
 }

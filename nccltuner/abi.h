@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 5
+#define DYN_ABI_VERSION 6
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
 #define DYN_NUM_COLLECTIVES 6 /* and AllToAll, about which only we are asked (preload/device.h) */
@@ -32,14 +32,16 @@
 #define DYN_RING_CELLS 65536  /* samples of one process, a power of two */
 
 /* Actions are 32-bit words. 0 is NCCL's default: outputs untouched.
- * bits 0-3 path (DYN_PATH_*), 4-7 algorithm (NCCL_ALGO_*), 8-11 protocol (NCCL_PROTO_*), 12-15 GIN backend,
+ * bits 0-3 path (DYN_PATH_*), 4-7 algorithm (NCCL_ALGO_*), 8-11 protocol (NCCL_PROTO_*), 12-15 GIN backend (DYN_BACKEND_*),
  * 16-23 nChannels (0: NCCL's), 24-31 warps (0: NCCL's). A tuner plugin passes through what it cannot choose. */
 #define DYN_PATH_DEFAULT 0
 #define DYN_PATH_COLLECTIVE 1
 #define DYN_PATH_SYMMETRIC 2
 #define DYN_PATH_LSA 3 /* our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs */
+#define DYN_PATH_GIN 4 /* our kernels that put and signal through the network: algorithm and protocol 0, channels are CTAs, each with a context as far as there are */
 #define DYN_ACTION_ALGO_SHIFT 4
 #define DYN_ACTION_PROTO_SHIFT 8
+#define DYN_ACTION_BACKEND_SHIFT 12
 #define DYN_ACTION_CHANNELS_SHIFT 16
 #define DYN_ACTION_WARPS_SHIFT 24
 
@@ -48,6 +50,10 @@
 #define DYN_KERNEL_TWO_SHOT 1 /* AllReduce: to the rank that adds it up, and its sums to all; flags inline */
 #define DYN_KERNEL_BULK 2     /* not Broadcast: without flags, with barriers; AllReduce in two shots */
 #define DYN_NUM_KERNELS 3
+
+/* Who drives the NIC for path GIN. */
+#define DYN_BACKEND_GDAKI 1 /* the GPU */
+#define DYN_BACKEND_PROXY 2 /* a thread of NCCL's */
 
 struct dyn_header {
   uint64_t magic;     /* written last by the creator: a file without it is not ready */
@@ -91,14 +97,17 @@ struct dyn_rank {
   uint64_t ignored;   /* atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen */
   uint64_t run;       /* DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none */
   uint32_t memoryState; /* atomic, rank: DYN_MEMORY_* */
-  uint32_t reserved0;
+  uint32_t gin;         /* atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16 */
   uint64_t memoryAt;    /* once offered: the address in this process, which peers in the same use */
   uint64_t memoryBytes; /* once offered */
-  uint64_t reserved1[5];
+  uint32_t ginSignals;  /* atomic, rank: once granted, of each context; and counters */
+  uint32_t ginCounters;
+  uint64_t reserved1[4];
   uint8_t memory[64];   /* once offered: CUipcMemHandle */
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
    * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
-   * can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. */
+   * can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
+   * backend: likewise by GIN, which is active. */
   uint32_t marks[6][48];
 };
 
@@ -119,6 +128,24 @@ struct dyn_rank {
 #define DYN_MEMORY_OPEN 3    /* it has opened what all peers offered */
 #define DYN_MEMORY_BOUND 4   /* and knows which of NCCL's communicators this is: it can run our kernels from now on */
 
+/* GIN of one communicator on one rank, in the order of its life (kernels/host/gin_state.c). */
+#define DYN_GIN_UNINITIALISED 0 /* not decided yet */
+#define DYN_GIN_REFUSED 1       /* this rank cannot, or will not, or another one; final */
+#define DYN_GIN_WANTED 2        /* it can, and waits for the others' word */
+#define DYN_GIN_INITIALISING 3  /* all can: NCCL makes what it takes */
+#define DYN_GIN_GRANTED 4       /* NCCL has said of which kind it is, and not that it works */
+#define DYN_GIN_ACTIVE 5        /* every signal of the probe has come, from every peer, on every context */
+#define DYN_GIN_IN_FLIGHT 6     /* a kernel was launched, and is not known to be over */
+#define DYN_GIN_COMPLETE 7      /* all that were launched are over */
+#define DYN_GIN_DESTROYED 8     /* all was given back */
+#define DYN_GIN_FAILED 9        /* something did not come, or not succeed; nothing is given back */
+#define DYN_NUM_GIN_STATES 10
+
+/* What ranks of a communicator have decided about GIN in common: dyn_record.gin. */
+#define DYN_ALL_UNDECIDED 0
+#define DYN_ALL_BEGIN 1 /* all want it: from here on each takes part */
+#define DYN_ALL_DECLINE 2
+
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {
   struct dyn_header header;
@@ -131,7 +158,10 @@ struct dyn_record {
 
   uint32_t joined; /* atomic, ranks: registered ranks; plans apply once it equals nRanks */
   uint32_t veto;   /* atomic, ranks: set before joined counts the rank that sets it */
-  uint64_t reserved1[7];
+  uint32_t gin;    /* atomic, ranks, by compare-and-swap: DYN_ALL_*; whoever comes first decides */
+  uint32_t reserved4;
+  uint64_t reserved1[6];
+  uint8_t ginId[128]; /* ncclUniqueId of GIN's own communicator, by rank 0 before it says DYN_GIN_WANTED */
 
   uint64_t newest; /* atomic, daemon: version << 8 | plan buffer + 1; 0: nothing published */
   uint64_t reserved2[7];
@@ -184,6 +214,8 @@ struct dyn_sample {
 #define DYN_SAMPLE_REPLAYED 128 /* a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among
                                    the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in
                                    64 is told; planVersion is 0, and so are the instants. It is no call of the plan */
+
+#define DYN_SAMPLE_GIN 256 /* our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {

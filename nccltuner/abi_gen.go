@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic         = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic           = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion          = 5
+	ABIVersion          = 6
 	NumAsked            = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives      = 6     // and AllToAll, about which only we are asked (preload/device.h)
 	NumBuckets          = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -22,14 +22,18 @@ const (
 	PathCollective      = 1
 	PathSymmetric       = 2
 	PathLsa             = 3 // our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs
+	PathGin             = 4 // our kernels that put and signal through the network: algorithm and protocol 0, channels are CTAs, each with a context as far as there are
 	ActionAlgoShift     = 4
 	ActionProtoShift    = 8
+	ActionBackendShift  = 12
 	ActionChannelsShift = 16
 	ActionWarpsShift    = 24
 	KernelOneShot       = 0 // every rank writes what it has into every peer's memory, flags inline
 	KernelTwoShot       = 1 // AllReduce: to the rank that adds it up, and its sums to all; flags inline
 	KernelBulk          = 2 // not Broadcast: without flags, with barriers; AllReduce in two shots
 	NumKernels          = 3
+	BackendGdaki        = 1   // the GPU
+	BackendProxy        = 2   // a thread of NCCL's
 	RankVeto            = 1   // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
 	RankNoProfiler      = 2   // the tuner was loaded without our profiler: stored choices only, no exploration
 	RankPlanUnfit       = 4   // the plan in force failed its check: NCCL's defaults run in its place
@@ -41,9 +45,23 @@ const (
 	RankBinds           = 256 // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
 	MemoryNone          = 0   // not decided yet
 	MemoryOffered       = 1
-	MemoryRefused       = 2   // this rank cannot, or will not; final
-	MemoryOpen          = 3   // it has opened what all peers offered
-	MemoryBound         = 4   // and knows which of NCCL's communicators this is: it can run our kernels from now on
+	MemoryRefused       = 2 // this rank cannot, or will not; final
+	MemoryOpen          = 3 // it has opened what all peers offered
+	MemoryBound         = 4 // and knows which of NCCL's communicators this is: it can run our kernels from now on
+	GinUninitialised    = 0 // not decided yet
+	GinRefused          = 1 // this rank cannot, or will not, or another one; final
+	GinWanted           = 2 // it can, and waits for the others' word
+	GinInitialising     = 3 // all can: NCCL makes what it takes
+	GinGranted          = 4 // NCCL has said of which kind it is, and not that it works
+	GinActive           = 5 // every signal of the probe has come, from every peer, on every context
+	GinInFlight         = 6 // a kernel was launched, and is not known to be over
+	GinComplete         = 7 // all that were launched are over
+	GinDestroyed        = 8 // all was given back
+	GinFailed           = 9 // something did not come, or not succeed; nothing is given back
+	NumGinStates        = 10
+	AllUndecided        = 0
+	AllBegin            = 1 // all want it: from here on each takes part
+	AllDecline          = 2
 	SampleAggregated    = 1   // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
 	SampleUnjoined      = 2   // no getCollInfo call matched: seq is the profiler's own
 	SampleHostTimed     = 4   // timed by the host (profiler v1-v3 give no GPU time)
@@ -52,6 +70,7 @@ const (
 	SampleEventTimed    = 32  // timed by CUDA events around the call: launch included, and the end is the end
 	SampleLsa           = 64  // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
 	SampleReplayed      = 128 // a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in 64 is told; planVersion is 0, and so are the instants. It is no call of the plan
+	SampleGin           = 256 // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs
 )
 
 // ABIHeader is struct dyn_header.
@@ -108,14 +127,17 @@ type ABIRank struct {
 	Ignored     uint64 // atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen
 	Run         uint64 // DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none
 	MemoryState uint32 // atomic, rank: DYN_MEMORY_*
-	Reserved0   uint32
+	Gin         uint32 // atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16
 	MemoryAt    uint64 // once offered: the address in this process, which peers in the same use
 	MemoryBytes uint64 // once offered
-	Reserved1   [5]uint64
+	GinSignals  uint32 // atomic, rank: once granted, of each context; and counters
+	GinCounters uint32
+	Reserved1   [4]uint64
 	Memory      [64]uint8 // once offered: CUipcMemHandle
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
-	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices.
+	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
+	// backend: likewise by GIN, which is active.
 	Marks [6][48]uint32
 }
 
@@ -133,8 +155,11 @@ type ABIRecord struct {
 	Reserved0   uint64
 	Joined      uint32 // atomic, ranks: registered ranks; plans apply once it equals nRanks
 	Veto        uint32 // atomic, ranks: set before joined counts the rank that sets it
-	Reserved1   [7]uint64
-	Newest      uint64 // atomic, daemon: version << 8 | plan buffer + 1; 0: nothing published
+	Gin         uint32 // atomic, ranks, by compare-and-swap: DYN_ALL_*; whoever comes first decides
+	Reserved4   uint32
+	Reserved1   [6]uint64
+	GinID       [128]uint8 // ncclUniqueId of GIN's own communicator, by rank 0 before it says DYN_GIN_WANTED
+	Newest      uint64     // atomic, daemon: version << 8 | plan buffer + 1; 0: nothing published
 	Reserved2   [7]uint64
 	Frontier    uint64 // atomic, ranks, by compare-and-swap: last decided epoch << 8 | index (mod 256) of its change log entry
 	Reserved3   [7]uint64

@@ -18,11 +18,12 @@ const (
 	markSeen     = 1 << 31
 	markDeviceLL = 1 << 30
 	markKernels  = (1<<NumKernels - 1) << 26 // of our own
+	markGIN      = 1<<23<<BackendGdaki | 1<<23<<BackendProxy
 )
 
 // lateMarks come when a rank learns that it can, sooner on one than on another: ranks that differ in them do not disagree,
 // they count once all have them.
-const lateMarks = markDeviceLL | markKernels
+const lateMarks = markDeviceLL | markKernels | markGIN
 
 // positionLeft is dyn_rank.position of a rank that has left.
 const positionLeft = ^uint64(0)
@@ -134,15 +135,16 @@ type RankView struct {
 	Slot        int    // plan buffer + 1 in force, 0: NCCL's defaults
 	Version     uint64 // of the plan in force, 0: NCCL's defaults
 	Left        bool
-	Veto        bool   // the user set NCCL_ALGO or NCCL_PROTO there
-	NoProfiler  bool   // stored choices only, no exploration
-	PlanUnfit   bool   // the plan in force failed the rank's check: NCCL's defaults run in its place
-	NoTimes     bool   // likewise: its calls are not timed
-	EventTimed  bool   // its calls are timed by CUDA events
-	NoExplore   bool   // the user wants stored choices only
-	Fixed       bool   // the user wants NCCL's own choice for collectives that add up
-	DeviceLL    bool   // NCCL may run a device kernel where LL is chosen, if it is new enough
-	Kernels     bool   // it can run our own kernels, as all ranks could when it said so
+	Veto        bool // the user set NCCL_ALGO or NCCL_PROTO there
+	NoProfiler  bool // stored choices only, no exploration
+	PlanUnfit   bool // the plan in force failed the rank's check: NCCL's defaults run in its place
+	NoTimes     bool // likewise: its calls are not timed
+	EventTimed  bool // its calls are timed by CUDA events
+	NoExplore   bool // the user wants stored choices only
+	Fixed       bool // the user wants NCCL's own choice for collectives that add up
+	DeviceLL    bool // NCCL may run a device kernel where LL is chosen, if it is new enough
+	Kernels     bool // it can run our own kernels, as all ranks could when it said so
+	GIN         GINView
 	Run         uint64 // the `dynamiccld run` that started the process, 0: none
 	NCCLVersion int    // NCCL_VERSION code, 0: not known
 	Calls       uint64
@@ -197,6 +199,7 @@ func (r *Record) view(v *RecordView) error {
 			Fixed:       flags&RankFixedNumerics != 0,
 			DeviceLL:    flags&RankDeviceLl != 0,
 			Kernels:     atomic.LoadUint32(&abi.MemoryState) == MemoryBound,
+			GIN:         ginView(abi),
 			Run:         abi.Run,
 			NCCLVersion: int(abi.NcclVersion),
 			Calls:       atomic.LoadUint64(&abi.Calls),

@@ -290,7 +290,7 @@ func TestMarks(t *testing.T) {
 	check("equal", [3]uint32{markSeen | 7, markSeen | 7, markSeen | 7}, BucketMarks{Set: 7, Seen: 3})
 	check("differ", [3]uint32{markSeen | 7, markSeen | 5, markSeen | 7}, BucketMarks{Set: 5, Seen: 3, Differ: true})
 	check("differ, first empty", [3]uint32{markSeen, markSeen | 5, markSeen}, BucketMarks{Seen: 3, Differ: true})
-	check("newer algorithms", [3]uint32{markSeen | 1<<21 | 4, markSeen | 1<<25 | 4, markSeen | 4}, BucketMarks{Set: 4, Seen: 3})
+	check("newer algorithms", [3]uint32{markSeen | 1<<21 | 4, markSeen | 1<<23 | 4, markSeen | 4}, BucketMarks{Set: 4, Seen: 3})
 	check("a device kernel on all", [3]uint32{markSeen | markDeviceLL | 9, markSeen | markDeviceLL | 9, markSeen | markDeviceLL | 9},
 		BucketMarks{Set: markDeviceLL | 9, Seen: 3})
 	check("on some as yet", [3]uint32{markSeen | markDeviceLL | 9, markSeen | 9, markSeen | markDeviceLL | 9}, BucketMarks{Set: 9, Seen: 3})
@@ -305,6 +305,9 @@ func TestMarks(t *testing.T) {
 	check("our kernels on some as yet", [3]uint32{kernels(KernelOneShot, KernelTwoShot), kernels(), kernels(KernelOneShot)}, BucketMarks{Set: 9, Seen: 3})
 	check("one kernel on all, another on some", [3]uint32{kernels(KernelOneShot), kernels(KernelOneShot, KernelTwoShot), kernels(KernelOneShot)},
 		BucketMarks{Set: 1<<26 | 9, Seen: 3})
+	check("GIN on all", [3]uint32{markSeen | 1<<25 | 3, markSeen | 1<<25 | 3, markSeen | 1<<25 | 3}, BucketMarks{Set: 1<<25 | 3, Seen: 3})
+	check("GIN on all but one", [3]uint32{markSeen | 1<<25 | 3, markSeen | 1<<25 | 3, markSeen | 3}, BucketMarks{Set: 3, Seen: 3})
+	check("GIN of another kind on one", [3]uint32{markSeen | 1<<25 | 3, markSeen | 1<<24 | 3, markSeen | 1<<25 | 3}, BucketMarks{Set: 3, Seen: 3})
 	check("our kernels where nobody called", [3]uint32{1 << 26, 1 << 26, 1 << 26}, BucketMarks{})
 	check("bits that nobody knows", [3]uint32{markSeen | 1<<29 | 9, markSeen | 9, markSeen | 9}, BucketMarks{Set: 9, Seen: 3})
 	check("asked and not called", [3]uint32{markDeviceLL, markDeviceLL, markDeviceLL}, BucketMarks{})

@@ -16,7 +16,7 @@ const (
 )
 
 const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed | SampleLsa |
-	SampleReplayed
+	SampleReplayed | SampleGin
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
@@ -96,7 +96,7 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	if cell.NRanks == 0 || cell.Rank < 0 || cell.Rank >= int32(cell.NRanks) {
 		return RejectRank
 	}
-	if cell.Flags&^knownSampleFlags != 0 || replayed && cell.Flags != SampleReplayed|SampleLsa {
+	if cell.Flags&^knownSampleFlags != 0 || cell.Flags&SampleLsa != 0 && cell.Flags&SampleGin != 0 || replayed && cell.Flags != SampleReplayed|SampleLsa {
 		return RejectFlags
 	}
 	*out = Sample{
@@ -120,11 +120,13 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 
 // ran gives what ran. It may be a kernel that we have no name for; the measurement is good all the same.
 func ran(cell *ABISample) actions.Action {
-	ours := cell.Flags&SampleLsa != 0
+	lsa, gin := cell.Flags&SampleLsa != 0, cell.Flags&SampleGin != 0
 	switch {
-	case ours && cell.Algorithm < NumKernels && cell.Protocol == 0 && cell.Channels <= actions.MaxCTAs:
+	case gin && cell.Algorithm < actions.NumBackends && cell.Protocol == 0:
+		return actions.Action{Path: actions.PathGIN, Backend: actions.Backend(cell.Algorithm), Channels: cell.Channels}
+	case lsa && cell.Algorithm < NumKernels && cell.Protocol == 0 && cell.Channels <= actions.MaxCTAs:
 		return actions.Action{Path: actions.PathLSA, Kernel: actions.Kernel(cell.Algorithm), Channels: cell.Channels}
-	case !ours && cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols:
+	case !lsa && !gin && cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols:
 		return actions.Action{Path: actions.PathCollective, Algorithm: actions.Algorithm(cell.Algorithm), Protocol: actions.Protocol(cell.Protocol),
 			Channels: cell.Channels}
 	}

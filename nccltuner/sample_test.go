@@ -34,6 +34,15 @@ func TestDecodeSample(t *testing.T) {
 		{"unknown kernel of ours", func(c *ABISample, w *Sample) {
 			c.Flags, c.Algorithm, c.Protocol, w.Ran = SampleLsa, NumKernels, 0, actions.Action{}
 		}},
+		{"our kernel over GIN", func(c *ABISample, w *Sample) {
+			w.Action = actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 4}
+			c.Action = w.Action.Word()
+			c.Flags, c.Algorithm, c.Protocol, c.Channels = SampleGin, BackendProxy, 0, 2
+			w.Ran = actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 2}
+		}},
+		{"GIN of an unknown kind", func(c *ABISample, w *Sample) {
+			c.Flags, c.Algorithm, c.Protocol, w.Ran = SampleGin, 7, 0, actions.Action{}
+		}},
 		{"our kernel with a protocol", func(c *ABISample, w *Sample) { c.Flags, c.Algorithm, w.Ran = SampleLsa, KernelBulk, actions.Action{} }},
 		{"saturated", func(c *ABISample, w *Sample) { c.SignalNs, w.SignalNs = math.MaxUint32, math.MaxUint32 }},
 		{"counter not measured", func(c *ABISample, w *Sample) { c.CounterNs, w.CounterNs = 0, 0 }},
@@ -105,7 +114,8 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
 		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleUntimed }, RejectUnmeasured}, // with a time
-		{func(c *ABISample) { c.Flags = 256 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = 512 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = SampleLsa | SampleGin }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleReplayed }, RejectFlags},
 		{func(c *ABISample) { replayOf(c); c.Flags |= SampleHostTimed }, RejectFlags},
 		{func(c *ABISample) { replayOf(c); c.Flags |= SampleCaptured }, RejectFlags},
@@ -166,7 +176,8 @@ func FuzzDecodeSample(f *testing.F) {
 		bucket, ok := state.BucketOf(s.Bucket.Collective, s.Bytes)
 		if !ok || bucket != s.Bucket || (s.SignalNs <= 0) != s.Untimed || s.SignalNs < 0 || s.CounterNs < 0 || s.Rank < 0 || int(s.Rank) >= s.NRanks ||
 			s.Action.Word() != cell.Action || s.Ran.Check() != nil ||
-			s.Ran.Path != actions.PathDefault && s.Ran.Path != actions.PathCollective && (s.Ran.Path != actions.PathLSA || cell.Flags&SampleLsa == 0) {
+			s.Ran.Path != actions.PathDefault && s.Ran.Path != actions.PathCollective && (s.Ran.Path != actions.PathLSA || cell.Flags&SampleLsa == 0) &&
+				(s.Ran.Path != actions.PathGIN || cell.Flags&SampleGin == 0) {
 			t.Errorf("%+v gave %+v", cell, s)
 		}
 		ours := s.Ran.Path == actions.PathDefault || s.Ran.Path == actions.PathLSA

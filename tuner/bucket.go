@@ -99,7 +99,7 @@ func (b *bucket) observe(charged, o state.Observation) agents.Alarm {
 // firstRun reports that one of our own kernels runs for the first time, so that the call says nothing of what it costs: the GPU
 // fetches its code meanwhile (11.5 us where the next calls take 3.1, on H200). Once is enough to be warm.
 func (b *bucket) firstRun(a actions.Action) bool {
-	if a.Path != actions.PathLSA || slices.Contains(b.warm, a) {
+	if !a.Ours() || slices.Contains(b.warm, a) {
 		return false
 	}
 	b.warm = append(b.warm, a)

@@ -45,7 +45,7 @@ func ActionSet(b state.Bucket, marks MarkSet, maxChannels int) []actions.Action 
 			}
 		}
 	}
-	return append(set, lsaSet(b, marks)...)
+	return append(append(set, lsaSet(b, marks)...), ginSet(b, marks)...)
 }
 
 // deviceLL stands for all choices of LL where NCCL answers each with one device kernel. Nowhere else does a set have a
@@ -64,7 +64,7 @@ func sameIn(set []actions.Action, a actions.Action) actions.Action {
 // A kernel of NCCL's that nobody can name overrules nothing of NCCL's; one of ours says so itself, or did not run.
 func overrules(ran, asked actions.Action) bool {
 	switch {
-	case ran.Path == actions.PathLSA || asked.Path == actions.PathLSA:
+	case ran.Ours() || asked.Ours():
 		return ran.Kind() != asked.Kind()
 	case ran.Path == actions.PathDefault || asked.Path == actions.PathDefault:
 		return false
@@ -108,6 +108,6 @@ func measurable(set []actions.Action, nodes int, eventTimed bool) []actions.Acti
 		return set
 	}
 	return slices.DeleteFunc(set, func(a actions.Action) bool {
-		return a.Path == actions.PathLSA || nodes <= 1 && a.Path == actions.PathCollective && a.Algorithm == actions.Tree
+		return a.Ours() || nodes <= 1 && a.Path == actions.PathCollective && a.Algorithm == actions.Tree
 	})
 }

@@ -57,9 +57,9 @@ func TestKernelsOfASet(t *testing.T) {
 }
 
 func TestMarkOf(t *testing.T) {
-	all := append(parse(t, "Tree/LL", "Ring/LL128/4", "PAT/Simple", "lsa/oneshot/4", "lsa/twoshot", "lsa/bulk/64/t256"), actions.Default,
+	all := append(parse(t, "Tree/LL", "Ring/LL128/4", "PAT/Simple", "lsa/oneshot/4", "lsa/twoshot", "lsa/bulk/64/t256", "gin/gdaki/2", "gin/proxy"), actions.Default,
 		actions.Action{Path: actions.PathSymmetric}, actions.Action{Path: actions.PathGIN})
-	want := []MarkSet{1, 1 << 4, 1 << 20, 1 << 26, 1 << 27, 1 << 28, 0, 0, 0}
+	want := []MarkSet{1, 1 << 4, 1 << 20, 1 << 26, 1 << 27, 1 << 28, 1 << 24, 1 << 25, 0, 0, 0}
 	for i, a := range all {
 		if MarkOf(a) != want[i] || want[i].Has(a) != (want[i] != 0 || a == actions.Default) || (^want[i]).Has(a) != (a == actions.Default) {
 			t.Errorf("%s: bit %x, want %x", a, MarkOf(a), want[i])
@@ -80,6 +80,11 @@ func TestOverrules(t *testing.T) {
 		{"lsa/oneshot/1", "Tree/LL/1", true},
 		{"Tree/LL/1", "lsa/oneshot/1", true},
 		{"default", "lsa/oneshot/1", true},
+		{"gin/proxy/4", "gin/proxy/2", false},
+		{"gin/proxy/4", "gin/gdaki/4", true},
+		{"gin/proxy/4", "default", true},
+		{"gin/proxy/4", "lsa/oneshot/4", true},
+		{"default", "gin/proxy/4", true},
 		{"default", "Ring/LL/4", false},
 		{"Ring/LL/4", "Ring/LL/2", false},
 		{"Ring/LL/4", "default", false},
@@ -253,7 +258,7 @@ func TestFirstRunOfAKernel(t *testing.T) {
 	for i, c := range []struct {
 		action string
 		want   bool
-	}{{"lsa/oneshot/1", true}, {"lsa/oneshot/1", false}, {"Ring/LL/1", false}, {"lsa/oneshot/4", true}, {"lsa/twoshot/1", true}, {"lsa/oneshot/4", false}, {"default", false}} {
+	}{{"lsa/oneshot/1", true}, {"lsa/oneshot/1", false}, {"Ring/LL/1", false}, {"lsa/oneshot/4", true}, {"lsa/twoshot/1", true}, {"lsa/oneshot/4", false}, {"default", false}, {"gin/proxy/2", true}, {"gin/proxy/2", false}} {
 		if got := b.firstRun(parse(t, c.action)[0]); got != c.want {
 			t.Errorf("call %d, %s: first run %v", i, c.action, got)
 		}

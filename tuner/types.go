@@ -9,7 +9,7 @@ import (
 // CommID is NCCL's commHash.
 type CommID uint64
 
-// MarkSet says what all ranks can run in a bucket: bit 3*algorithm+protocol, MarkDeviceLL, and a bit for each of our kernels;
+// MarkSet says what all ranks can run in a bucket: bit 3*algorithm+protocol, MarkDeviceLL, a bit for each of our kernels, and for GIN;
 // the same bits as dyn_rank.marks.
 type MarkSet uint32
 
@@ -23,6 +23,12 @@ const (
 	MarkBulk    MarkSet = 1 << 26 << actions.Bulk
 )
 
+// Our kernels on GIN, by the backend that all ranks have.
+const (
+	MarkGDAKI MarkSet = 1 << 23 << actions.BackendGDAKI
+	MarkProxy MarkSet = 1 << 23 << actions.BackendProxy
+)
+
 // MarkOf is the bit that says of an action that it can run; 0: there is none. Channels, CTAs and threads have no part in it.
 func MarkOf(a actions.Action) MarkSet {
 	switch a.Path {
@@ -30,6 +36,10 @@ func MarkOf(a actions.Action) MarkSet {
 		return 1 << (actions.NumProtocols*uint(a.Algorithm) + uint(a.Protocol))
 	case actions.PathLSA:
 		return MarkOneShot << a.Kernel
+	case actions.PathGIN:
+		if a.Backend != actions.BackendNone {
+			return 1 << 23 << a.Backend
+		}
 	}
 	return 0
 }

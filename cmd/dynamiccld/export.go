@@ -41,7 +41,7 @@ func (a *app) exportCommand() *cobra.Command {
 		Short: "Write what is chosen as rules for NCCL's example tuner plugin",
 		Long: `Write what is chosen, of a live daemon or of a store file, in the CSV of NCCL's example
 tuner plugin (NCCL_TUNER_CONFIG_FILE). Buckets on NCCL's default have no line: the format
-cannot say "NCCL's own choice". Nor can it say lsa/..., our own kernels: buckets where one of
+cannot say "NCCL's own choice". Nor can it say lsa/... and gin/..., our own kernels: buckets where one of
 them is chosen have no line either, and how many they are is said on standard error.`,
 		Example: `  dynamiccld export --format nccl-csv -o nccl_tuner.conf
   dynamiccld export --store /var/lib/dynamiccl/store.db --nccl-version 2.30.7`,
@@ -73,7 +73,7 @@ them is chosen have no line either, and how many they are is said on standard er
 				return err
 			}
 			if ours > 0 {
-				fmt.Fprintf(a.stderr, "dynamiccld: %s left out: our own kernels (lsa/...) are chosen there, which %s cannot say; NCCL's default is what it leaves\n",
+				fmt.Fprintf(a.stderr, "dynamiccld: %s left out: our own kernels (lsa/..., gin/...) are chosen there, which %s cannot say; NCCL's default is what it leaves\n",
 					units.Count(ours, "size"), format)
 			}
 			return a.writeRules(exportReport{Source: name, Format: format, Output: output, Rules: rulefile.ToJSON(rules), LeftOut: ours}, rules, asJSON)

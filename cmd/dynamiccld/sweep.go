@@ -48,8 +48,8 @@ that hangs or gives wrong results costs its ranks, which are started again, and 
 sweep.
 
 --choices takes ALGORITHM/PROTOCOL/CHANNELS with * for any, and lsa/KERNEL/CTAS for our own
-kernels over load and store (oneshot, twoshot, bulk), which are measured wherever all ranks
-can run them. Small calls get fewer channels or CTAs than asked for: such rows are kept,
+kernels over load and store (oneshot, twoshot, bulk), gin/BACKEND/CTAS for those over NCCL's
+GIN (gdaki, proxy), which are measured wherever all ranks can run them. Small calls get fewer channels or CTAs than asked for: such rows are kept,
 since a tuner that asks for them gets the same, and TABLE.points.jsonl says what ran;
 --exact-channels leaves them out.
 

@@ -57,7 +57,7 @@ struct Progress {
 
 /* By a warp. True: the next message is on its way; false: there is no slot for it. */
 __device__ __forceinline__ bool sendOne(const GinNet &net, const Gin &g, const Traffic &t, int peer, Progress &p, uint64_t acks, TrafficCount &count) {
-  for (; (uint32_t)(net.signalValue(ginSignalOf(g.nRanks, DYN_GIN_READY, blockIdx.x, peer)) - acks) > p.acknowledged; p.acknowledged++)
+  for (; (uint32_t)(net.signalValue(g.firstSignal + ginSignalOf(g.nRanks, DYN_GIN_READY, blockIdx.x, peer)) - acks) > p.acknowledged; p.acknowledged++)
     while (!messageOf(t, blockIdx.x, g.rank, peer, p.done++).signals) continue;
   __syncwarp();
   if (p.next >= p.done + kSlots) return false;

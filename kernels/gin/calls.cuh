@@ -36,8 +36,11 @@ __device__ __forceinline__ int ginPeer(const Gin &g, int k) { return kthPeer(g.r
 /* Where in the window rank `from` leaves what it has, on itself and on its peers. */
 __device__ __forceinline__ size_t ginSlot(const Gin &g, int from, uint32_t call) {
   const uint32_t half = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_HALF ? 0 : call & 1;
-  return ((size_t)half * g.nRanks + from) * g.slotBytes;
+  return g.slotsAt + ((size_t)half * g.nRanks + from) * g.slotBytes;
 }
+
+/* Where AllToAll leaves what is to go to rank `to`. */
+__device__ __forceinline__ size_t ginStage(const Gin &g, int to, uint32_t call) { return ginSlot(g, to, call) + 2 * (size_t)g.nRanks * g.slotBytes; }
 
 /* do(peer) of this thread's peers. A block of fewer threads than peers has threads of several. */
 template <typename Do>
@@ -69,7 +72,7 @@ __device__ __forceinline__ bool awaitSignalOf(const Net &net, const Gin &g, int 
   const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
   const int step = kind == DYN_GIN_READY ? DYN_GIN_WAIT_READY : DYN_GIN_WAIT_DATA;
   return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_NO_NUMBER ||
-         ginAwait(g, peer, step, call, [&] { return ginReached(net.signalValue(signal), least, kSignalBits); });
+         ginAwait(g, peer, step, call, [&] { return ginReached(net.signalValue(g.firstSignal + signal), least, kSignalBits); });
 }
 /* The next time that the peer raises it. */
 template <typename Net>
@@ -86,14 +89,14 @@ template <typename Net>
 __device__ __forceinline__ bool awaitCounter(const Net &net, const Gin &g, int peer, uint32_t call) {
   const uint32_t counter = ginCounterOf(g.nRanks, blockIdx.x, peer), at = ginSignals(g.nRanks) + counter;
   const uint64_t next = g.seen[at] + 1;
-  if (!ginAwait(g, peer, DYN_GIN_WAIT_COUNTER, call, [&] { return ginReached(net.counterValue(counter), next, kCounterBits); })) return false;
+  if (!ginAwait(g, peer, DYN_GIN_WAIT_COUNTER, call, [&] { return ginReached(net.counterValue(g.firstCounter + counter), next, kCounterBits); })) return false;
   g.seen[at] = next;
   return true;
 }
 
 /* Raised on the peer. */
-__device__ __forceinline__ uint32_t ownSignal(const Gin &g, int kind) { return ginSignalOf(g.nRanks, kind, blockIdx.x, g.rank); }
-__device__ __forceinline__ uint32_t ownCounter(const Gin &g, int peer) { return ginCounterOf(g.nRanks, blockIdx.x, peer); }
+__device__ __forceinline__ uint32_t ownSignal(const Gin &g, int kind) { return g.firstSignal + ginSignalOf(g.nRanks, kind, blockIdx.x, g.rank); }
+__device__ __forceinline__ uint32_t ownCounter(const Gin &g, int peer) { return g.firstCounter + ginCounterOf(g.nRanks, blockIdx.x, peer); }
 
 }  // namespace dyn
 

@@ -16,6 +16,13 @@
 
 #define DYN_GIN_MAX_BLOCKS 16
 #define DYN_GIN_UNIT 16 /* bytes: blocks' shares begin at multiples of it */
+#define DYN_GIN_MAX_CONTEXTS 4 /* NCCL_GIN_MAX_CONTEXTS */
+/* Slots of a rank that lie behind each other: 2 halves that peers put into, and 2 that AllToAll sends from. */
+#define DYN_GIN_SLOTS 4
+/* Name of a kernel that does nothing. It changes with what stands in this file and with NCCL's structures (host/nccl_gin.h),
+ * so that a library and kernels of different builds do not meet. */
+#define DYN_GIN_LAYOUT ginLayout1_22809
+#define DYN_GIN_LAYOUT_NAME "ginLayout1_22809"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
@@ -24,12 +31,27 @@ enum dyn_gin_step { DYN_GIN_NOTHING, DYN_GIN_WAIT_READY, DYN_GIN_WAIT_DATA, DYN_
 
 struct dyn_gin {
   int32_t rank, nRanks;
-  size_t slotBytes; /* of the window of slots: 2 halves of nRanks */
+  size_t slotBytes; /* of the window of slots: 2 halves of nRanks, and as many to send from */
   uint32_t *calls;  /* [DYN_GIN_MAX_BLOCKS], this rank's alone, as in device/domain.cuh */
   uint64_t *seen;   /* [dyn_gin_seen], likewise: what signals and counters are known to have reached */
   uint32_t *stop;   /* host memory: not 0: give up, whatever is missing; by the host, or a kernel that has */
   uint64_t *fault;  /* host memory, [nRanks]: of each peer what was waited for in vain: step << 32 | call; 0: nothing */
   uint64_t waitNs;  /* no wait may take longer */
+  /* Where this lane's slots, signals and counters begin: calls and CUDA graphs have their own, as in host/lsa.h. */
+  size_t slotsAt;
+  uint32_t firstSignal, firstCounter;
+};
+
+/* Last argument of the kernels of kernels.cu; the first is NCCL's device communicator. */
+struct dyn_gin_call {
+  struct dyn_gin gin;
+  void *slots; /* ncclWindow_t */
+  const void *send;
+  void *recv;
+  size_t count; /* elements; of AllToAll bytes of a part */
+  int32_t op;   /* ncclRedOp_t, of those that add up */
+  int32_t reserved0;
+  struct dyn_gin_stamp *stamps; /* of the probe */
 };
 
 /* What a kernel leaves of one put, of a peer's or its own. 0: it did not come to that. */
@@ -41,13 +63,17 @@ struct dyn_gin_stamp {
   uint64_t right;     /* the data was there when the signal was */
 };
 
+/* Of a lane, on each context. */
+DYN_BOTH static inline uint32_t dyn_gin_signals(int nRanks) { return DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+DYN_BOTH static inline uint32_t dyn_gin_counters(int nRanks) { return DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+
 #ifdef __cplusplus
 namespace dyn {
 
 using Gin = ::dyn_gin;
 
-DYN_BOTH static inline uint32_t ginSignals(int nRanks) { return DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
-DYN_BOTH static inline uint32_t ginCounters(int nRanks) { return DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+DYN_BOTH static inline uint32_t ginSignals(int nRanks) { return dyn_gin_signals(nRanks); }
+DYN_BOTH static inline uint32_t ginCounters(int nRanks) { return dyn_gin_counters(nRanks); }
 DYN_BOTH static inline uint32_t ginSeen(int nRanks) { return ginSignals(nRanks) + ginCounters(nRanks); }
 /* The signal that peer `from` raises here for this block. */
 DYN_BOTH static inline uint32_t ginSignalOf(int nRanks, int kind, unsigned block, int from) {
@@ -70,6 +96,24 @@ DYN_BOTH static inline GinShare ginShareOf(size_t bytes, unsigned blocks, unsign
   const size_t units = dyn_packs(bytes, DYN_GIN_UNIT), each = (units + blocks - 1) / blocks * DYN_GIN_UNIT;
   const size_t begin = block * each < bytes ? block * each : bytes;
   return {begin, bytes - begin < each ? bytes : begin + each};
+}
+
+/* AllToAll through slots: in each round every block moves so many bytes of every part, all blocks alike, so that what it
+ * moves in one round lies where it did in the one before: blocks of a kernel do not wait for each other. */
+struct GinRounds {
+  size_t each;
+  unsigned blocks;
+  uint32_t count;
+};
+DYN_BOTH static inline GinRounds ginRoundsOf(size_t part, size_t slotBytes, unsigned blocks) {
+  const size_t most = slotBytes / DYN_GIN_UNIT / blocks, units = dyn_packs(part, DYN_GIN_UNIT), even = (units + blocks - 1) / blocks;
+  const size_t each = even < most ? even : most;
+  return {each * DYN_GIN_UNIT, blocks, (uint32_t)((units + each * blocks - 1) / (each * blocks))};
+}
+/* Bytes of a part. Of the last round there may be none. */
+DYN_BOTH static inline GinShare ginRoundShare(const GinRounds &r, size_t part, uint32_t round, unsigned block) {
+  const size_t begin = ((size_t)round * r.blocks + block) * r.each;
+  return {begin < part ? begin : part, begin + r.each < part ? begin + r.each : part};
 }
 
 /* What a probe sends: its own for each sender, block and call. Not 0, which is what fresh memory holds. */

@@ -45,10 +45,10 @@ __device__ __forceinline__ void ginLook(const Net &net, const Gin &g) {
   for (int peer = (int)threadIdx.x; peer < g.nRanks; peer += (int)blockDim.x) {
     for (int kind = 0; kind < DYN_GIN_KINDS; kind++) {
       const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
-      g.seen[signal] = net.signalValue(signal);
+      g.seen[signal] = net.signalValue(g.firstSignal + signal);
     }
     const uint32_t counter = ginCounterOf(g.nRanks, blockIdx.x, peer);
-    g.seen[ginSignals(g.nRanks) + counter] = net.counterValue(counter);
+    g.seen[ginSignals(g.nRanks) + counter] = net.counterValue(g.firstCounter + counter);
   }
 }
 

@@ -56,6 +56,7 @@ enum { /* cuda.h */
   X(cuMemAlloc_v2, (dyn_gpu_address * memory, size_t bytes)) \
   X(cuMemFree_v2, (dyn_gpu_address memory)) \
   X(cuMemAllocHost_v2, (void **memory, size_t bytes)) \
+  X(cuMemFreeHost, (void *memory)) \
   X(cuMemsetD8Async, (dyn_gpu_address memory, unsigned char value, size_t bytes, void *stream)) \
   X(cuIpcGetMemHandle, (struct dyn_ipc_handle * handle, dyn_gpu_address memory)) \
   X(cuIpcOpenMemHandle_v2, (dyn_gpu_address * memory, struct dyn_ipc_handle handle, unsigned flags)) \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device path of one communicator, seen from the host: scratch memory that the ranks of an NVLink domain open of each
- * other, and launching kernels over it. Nothing here knows NCCL's communicators, plans or the daemon.
+ * other, NCCL's GIN (gin.c), one of them or both, and launching kernels over them. Nothing here knows the program's
+ * communicators, plans or the daemon.
  *
  * Life: offer (this rank's memory), open (all peers'), any number of launches, close. Offer and open run while NCCL makes
  * the communicator, on all ranks at the same place, since mapping memory may wait for GPUs: afterwards a peer's kernel
@@ -46,11 +47,33 @@ struct dyn_work {
 /* Bytes by which tuners know the call: of the larger buffer. */
 uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks);
 
-/* Kernels (bits by DYN_KERNEL_*) that have room for calls of up to so many bytes; the same on all ranks. */
+/* What the communicator that GIN gets of its own is called, for who meets it. */
+#define DYN_GIN_COMM_NAME "dynamiccl-gin"
+/* Version, functions and kernels of GIN are there. */
+bool dyn_gin_can(void);
+/* For the communicator that GIN gets of its own: of rank 0, for all. */
+bool dyn_gin_id(uint8_t id[128]);
+/* As dyn_lsa_offer, without scratch memory; own says which process this is. */
+struct dyn_lsa *dyn_gin_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
+/* Makes GIN's life up to active, on all ranks at the same place, with a deadline for each step. offers: of all ranks, needed
+ * where there is no scratch memory. self: where the state is told, until dyn_lsa_close. False: it failed, and why was said. */
+struct dyn_rank;
+bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uint8_t id[128], struct dyn_rank *self);
+/* Behind settle, on all ranks: gives back what GIN has, unless a rank may still put. */
+void dyn_gin_destroy(struct dyn_lsa *lsa);
+/* 0: DYN_GIN_UNINITIALISED, where there is none. */
+uint32_t dyn_gin_now(const struct dyn_lsa *lsa);
+
+/* A kernel on GIN by this backend, beside the bits by DYN_KERNEL_*. */
+#define DYN_ABLE_GIN(backend) (1u << (8 + (backend)))
+
+/* It has scratch memory that all ranks have opened. */
+bool dyn_lsa_near(const struct dyn_lsa *lsa);
+/* Kernels (bits by DYN_KERNEL_*, DYN_ABLE_GIN) that have room for calls of up to so many bytes; the same on all ranks. */
 uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
 /* Kernels that can run this very call: a question of type, operator and size alone, so all ranks say the same. */
 uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work);
-/* action: of path LSA, with a kernel that is able. An ncclResult_t; *ctas: how many run. */
+/* action: of path LSA or GIN, with a kernel that is able. An ncclResult_t; *ctas: how many run. */
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas);
 
 /* A kernel that a graph ran, by what it stamped. */

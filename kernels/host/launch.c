@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launching a kernel for a call: which one, how large, and in which order. Kernels of a lane run one after the other, in the
- * order of the program's calls, whatever streams they come on: the scratch memory rests on it (domain.cuh). NCCL sees to the
- * same for its own kernels.
+ * order of the program's calls, whatever streams they come on: the scratch memory rests on it (domain.cuh), and slots of GIN
+ * do (gin/calls.cuh). NCCL sees to the same for its own kernels.
  */
-#include "lsa.h"
+#include "gin_life.h"
 
 #include <string.h>
 
@@ -32,7 +32,8 @@ uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks) {
 
 /* ---- what can run ---- */
 
-uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
+/* Over load and store. */
+static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
   const struct lane *lane = &lsa->lanes[LANE_CALLS]; /* all have the same */
   int n = (int)lsa->nRanks;
   size_t lines = dyn_lines(in_parts(collective) ? bytes / lsa->nRanks : bytes);
@@ -47,6 +48,12 @@ uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes)
   }
   return (uint32_t)(lines <= lane->domain.lines) << DYN_KERNEL_ONE_SHOT | (uint32_t)twoShot << DYN_KERNEL_TWO_SHOT |
          (uint32_t)bulk << DYN_KERNEL_BULK;
+}
+
+bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->bases[lsa->rank] != 0; }
+
+uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
+  return (dyn_lsa_near(lsa) ? near_room(lsa, collective, bytes) : 0) | dyn_gin_room(lsa->gin, collective, bytes);
 }
 
 uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
@@ -67,6 +74,7 @@ struct launch {
   size_t items; /* pieces of lines, or packs, that threads have to do */
   struct dyn_call call;
   bool bulk;
+  struct dyn_gin_call *gin; /* NULL: over load and store */
   const void *second; /* argument; where it is bulk, the lane's */
   unsigned ctas, threads;
 };
@@ -90,14 +98,22 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   l->function = m->typed[typed][work->datatype];
 }
 
+static void choose_gin(const struct dyn_lsa *lsa, const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
+  size_t bytes;
+  *call = (struct dyn_gin_call){.send = work->send, .recv = work->recv, .op = work->op};
+  dyn_gin_function(lsa->gin, work, &l->function, &call->count, &bytes);
+  l->items = dyn_packs(bytes, DYN_GIN_UNIT);
+  l->gin = call;
+}
+
 static size_t within(size_t n, size_t least, size_t most) { return n < least ? least : n > most ? most : n; }
 
 /* As many CTAs as asked for, and no more than have something to do; of threads, where none are asked for, as many as do it at
  * once. The same on all ranks. */
-static void choose_grid(uint32_t action, struct launch *l) {
+static void choose_grid(uint32_t action, size_t otherwise, size_t most, struct launch *l) {
   size_t ctas = action >> DYN_ACTION_CHANNELS_SHIFT & 255, threads = (action >> DYN_ACTION_WARPS_SHIFT & 255) * 32;
   size_t useful = dyn_packs(l->items, threads == 0 ? FEW_THREADS : threads);
-  ctas = within(ctas == 0 ? DEFAULT_CTAS : ctas, 1, useful < DYN_KERNEL_MAX_BLOCKS ? useful : DYN_KERNEL_MAX_BLOCKS);
+  ctas = within(ctas == 0 ? otherwise : ctas, 1, useful < most ? useful : most);
   if (threads == 0) threads = within(dyn_packs(dyn_packs(l->items, ctas), 32) * 32, FEW_THREADS, DYN_KERNEL_THREADS);
   l->ctas = (unsigned)ctas;
   l->threads = (unsigned)within(threads, 32, DYN_KERNEL_THREADS);
@@ -114,6 +130,7 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
 }
 
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
+  if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas, l->threads, stream, l->gin);
   void *arguments[] = {&l->call, l->bulk ? &lsa->lanes[lane].bulk : (void *)l->second};
   l->call.domain = lsa->lanes[lane].domain;
   struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
@@ -123,7 +140,7 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream)
 }
 
 static int launch_captured(struct dyn_lsa *lsa, struct launch *l, void *stream, uint64_t captureId) {
-  if (l->work != NULL) l->call.tag = dyn_tag_of(lsa, l->work, l->action, l->ctas);
+  if (l->work != NULL && l->gin == NULL) l->call.tag = dyn_tag_of(lsa, l->work, l->action, l->ctas);
   l->call.stamps = lsa->scratch->stamps;
   int error = dyn_graph_before(lsa, stream, captureId);
   if (error == 0) error = launch(lsa, LANE_GRAPHS, l, stream);
@@ -148,7 +165,7 @@ static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, void *stream, 
 static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhapsCaptured) {
   bool pushed;
   if (dyn_lsa_stopped(lsa)) return REMOTE_ERROR;
-  if (!dyn_context_enter(lsa->module->context, &pushed)) return UNHANDLED_CUDA_ERROR;
+  if (!dyn_context_enter(lsa->context, &pushed)) return UNHANDLED_CUDA_ERROR;
   int error = launch_in_order(lsa, l, stream, perhapsCaptured);
   dyn_context_leave(pushed);
   if (error == 0) return SUCCESS;
@@ -159,15 +176,21 @@ static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhaps
 
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas) {
   struct launch l = {.work = work, .action = action, .call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
-  choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
-  choose_grid(action, &l);
+  struct dyn_gin_call gin;
+  bool overGin = (action & 15) == DYN_PATH_GIN;
+  if (overGin) choose_gin(lsa, work, &gin, &l);
+  else choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
+  choose_grid(action, overGin ? lsa->gin->state.contexts : DEFAULT_CTAS, overGin ? DYN_GIN_MAX_BLOCKS : DYN_KERNEL_MAX_BLOCKS, &l);
   *ctas = l.ctas;
-  return run(lsa, &l, work->stream, work->perhapsCaptured);
+  int result = run(lsa, &l, work->stream, work->perhapsCaptured);
+  if (overGin && result == SUCCESS) dyn_gin_move(&lsa->gin->state, DYN_GIN_IN_FLIGHT);
+  return result;
 }
 
 /* A question of type and size alone but for missing buffers, and those are the program's mistake. */
 static bool can_norm(const struct dyn_lsa *lsa, const struct dyn_norm *norm) {
   size_t size = dyn_datatype_number_bytes(norm->datatype), most = lsa->lanes[LANE_CALLS].domain.lines;
+  if (!dyn_lsa_near(lsa)) return false;
   if (norm->input == NULL || norm->residual == NULL || norm->weight == NULL || norm->output == NULL) return false;
   if (size == 0 || lsa->module->rmsNorm[norm->datatype] == NULL || norm->tokens == 0 || norm->width == 0) return false;
   return norm->tokens <= most && norm->width <= most * DYN_LINE_DATA && dyn_row_lines(norm->tokens, norm->width * size) <= most;
@@ -193,6 +216,7 @@ void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why) {
   const char *none = NULL;
   if (!atomic_compare_exchange_strong(&lsa->stopped, &none, why)) return;
   __atomic_store_n((uint32_t *)lsa->scratch->words, 1, __ATOMIC_RELEASE);
+  dyn_gin_stop(lsa);
 }
 
 bool dyn_lsa_stopped(const struct dyn_lsa *lsa) { return atomic_load_explicit(&lsa->stopped, memory_order_acquire) != NULL; }

@@ -22,7 +22,7 @@ enum { LANE_CALLS, LANE_GRAPHS, NUM_LANES };
 struct scratch {
   dyn_context context;
   unsigned long long contextId;
-  dyn_gpu_address memory;
+  dyn_gpu_address memory; /* 0, of 0 bytes: of GIN alone */
   size_t bytes;
   struct dyn_ipc_handle handle;
   uint64_t *words; /* host memory that the GPU sees: stop, then fault; a page further, stamps */
@@ -48,7 +48,9 @@ struct tag {
 struct dyn_lsa {
   uint64_t id; /* the caller's */
   uint32_t nRanks, rank;
-  const struct dyn_module *module;
+  dyn_context context;
+  const struct dyn_module *module; /* NULL: GIN alone */
+  struct dyn_gin_life *_Atomic gin; /* NULL: none was begun */
   struct scratch *scratch;
   struct dyn_offer peers[DYN_KERNEL_MAX_RANKS];
   dyn_gpu_address bases[DYN_KERNEL_MAX_RANKS];
@@ -71,6 +73,9 @@ struct dyn_lsa {
 
 /* stamps.c: the tag of a call that is captured; 0: there are too many */
 uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned ctas);
+
+/* gin.c */
+void dyn_gin_forget(struct dyn_lsa *lsa);
 
 /* memory.c */
 bool dyn_context_enter(dyn_context context, bool *pushed);

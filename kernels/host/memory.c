@@ -99,16 +99,16 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
   s->context = context;
   s->contextId = id;
   s->bytes = bytes;
-  if (driver->cuMemAlloc_v2(&s->memory, bytes) != 0) {
+  if (bytes > 0 && driver->cuMemAlloc_v2(&s->memory, bytes) != 0) {
     dyn_host_say("no %zu MiB of GPU memory for a communicator's scratch: NCCL runs its calls; DYNAMICCL_SCRATCH_MIB takes less",
                  bytes / MIB);
-  } else if (driver->cuIpcGetMemHandle(&s->handle, s->memory) == 0 && driver->cuMemAllocHost_v2((void **)&s->words, WORDS_BYTES) == 0 &&
+  } else if ((bytes == 0 || driver->cuIpcGetMemHandle(&s->handle, s->memory) == 0) && driver->cuMemAllocHost_v2((void **)&s->words, WORDS_BYTES) == 0 &&
              make_events(driver, s)) {
     s->stamps = (struct dyn_stamp *)((char *)s->words + PAGE);
     return s;
   } else {
     dyn_host_say("CUDA gives no handle for memory that other processes are to open, or no host memory: NCCL runs all calls");
-    driver->cuMemFree_v2(s->memory);
+    if (bytes > 0) driver->cuMemFree_v2(s->memory);
   }
   free(s);
   return NULL;
@@ -119,6 +119,7 @@ static bool clear(const struct scratch *scratch) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   void *stream;
   memset(scratch->words, 0, WORDS_BYTES);
+  if (scratch->bytes == 0) return true;
   if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return false;
   bool cleared = driver->cuMemsetD8Async(scratch->memory, 0, scratch->bytes, stream) == 0 && driver->cuStreamSynchronize(stream) == 0;
   driver->cuStreamDestroy_v2(stream);
@@ -149,33 +150,35 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
 
 /* ---- a communicator ---- */
 
-static struct dyn_lsa *make(uint64_t id, uint32_t nRanks, uint32_t rank, dyn_context context) {
+/* bytes: of scratch memory; 0: for GIN alone. */
+static struct dyn_lsa *make(uint64_t id, uint32_t nRanks, uint32_t rank, dyn_context context, size_t bytes) {
   struct dyn_lsa *lsa = calloc(1, sizeof *lsa);
-  const struct dyn_module *module = dyn_module_get(context);
-  if (lsa == NULL || module == NULL) {
+  const struct dyn_module *module = bytes > 0 ? dyn_module_get(context) : NULL;
+  unsigned long long contextId;
+  if (lsa == NULL || (bytes > 0 && module == NULL) || dyn_host_driver()->cuCtxGetId(context, &contextId) != 0) {
     free(lsa);
     return NULL;
   }
-  size_t bytes = scratch_bytes();
   lsa->id = id;
   lsa->nRanks = nRanks;
   lsa->rank = rank;
+  lsa->context = context;
   lsa->module = module;
-  lsa->scratch = take_spare(context, module->contextId, bytes);
-  if (lsa->scratch == NULL) lsa->scratch = make_scratch(context, module->contextId, bytes);
+  lsa->scratch = take_spare(context, contextId, bytes);
+  if (lsa->scratch == NULL) lsa->scratch = make_scratch(context, contextId, bytes);
   if (lsa->scratch != NULL && clear(lsa->scratch)) return lsa;
   dyn_lsa_close(lsa);
   return NULL;
 }
 
-struct dyn_lsa *dyn_lsa_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own) {
+static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t rank, size_t bytes, struct dyn_offer *own) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   dyn_context context = NULL;
   int mode = DYN_RELAXED_CAPTURE; /* another thread may capture, and forbid all others to allocate */
   if (nRanks < 2 || nRanks > DYN_KERNEL_MAX_RANKS || rank >= nRanks || driver == NULL) return NULL;
   if (driver->cuCtxGetCurrent(&context) != 0 || context == NULL) return NULL;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
-  struct dyn_lsa *lsa = make(id, nRanks, rank, context);
+  struct dyn_lsa *lsa = make(id, nRanks, rank, context, bytes);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   if (lsa == NULL) return NULL;
   *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = dyn_process_start((uint32_t)getpid()), .at = lsa->scratch->memory,
@@ -185,12 +188,20 @@ struct dyn_lsa *dyn_lsa_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struc
   return lsa;
 }
 
+struct dyn_lsa *dyn_lsa_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own) {
+  return offer(id, nRanks, rank, scratch_bytes(), own);
+}
+
+struct dyn_lsa *dyn_gin_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own) {
+  return dyn_gin_can() ? offer(id, nRanks, rank, 0, own) : NULL;
+}
+
 /* Of a rank in this process the memory is there already; its context must be made visible to this one. */
 static bool open_own(struct dyn_lsa *lsa, uint32_t r) {
   dyn_context peer;
   lsa->bases[r] = lsa->peers[r].at;
   if (!dyn_watch_find(lsa->peers[r].at, &peer)) return false;
-  if (peer == lsa->module->context) return true;
+  if (peer == lsa->context) return true;
   int result = dyn_host_driver()->cuCtxEnablePeerAccess(peer, 0);
   return result == 0 || result == DYN_CUDA_PEER_ACCESS_ENABLED;
 }
@@ -216,7 +227,7 @@ static bool open_one(struct dyn_lsa *lsa, uint32_t r) {
 bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   int mode = DYN_RELAXED_CAPTURE;
-  bool pushed, all = dyn_context_enter(lsa->module->context, &pushed), relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
+  bool pushed, all = dyn_context_enter(lsa->context, &pushed), relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
   for (uint32_t r = 0; r < lsa->nRanks && all; r++) all = open_one(lsa, r);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
@@ -233,9 +244,10 @@ void dyn_lsa_close(struct dyn_lsa *lsa) {
   bool pushed;
   if (lsa == NULL) return;
   dyn_watch_end(lsa);
+  dyn_gin_forget(lsa);
   /* A graph may be replayed, and a stopped kernel's peers may write: then memory stays as it is, for nobody else. */
   bool busy = lsa->captureId != 0 || dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
-  if (!busy && lsa->module != NULL && dyn_context_enter(lsa->module->context, &pushed)) {
+  if (!busy && dyn_context_enter(lsa->context, &pushed)) {
     for (uint32_t r = 0; r < lsa->nRanks; r++)
       if (lsa->opened[r]) driver->cuIpcCloseMemHandle(lsa->bases[r]);
     dyn_context_leave(pushed);

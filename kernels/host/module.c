@@ -26,13 +26,13 @@ static void *image;                /* under lock; NULL: not read yet */
 static bool failed;                /* under lock: it cannot be had, or not be loaded */
 
 enum { HALF = 6, FLOAT = 7, BFLOAT16 = 9 }; /* ncclDataType_t */
-static const char *const types[DYN_NUM_TYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
+const char *const dyn_type_names[DYN_NUM_TYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
                                                  "bfloat16", "fp8e4m3", "fp8e5m2"};
 static const char *const typed[DYN_NUM_TYPED] = {"oneShot", "twoShot", "bulk", "reduceScatter", "reduceScatterBulk"};
 
 /* False: nobody named a file, and there is none: the kernels were not built. */
-static bool path_of(char path[4096]) {
-  const char *named = getenv("DYNAMICCL_KERNELS");
+static bool path_of(const char *name, const char *variable, char path[4096]) {
+  const char *named = getenv(variable);
   Dl_info self;
   if (named != NULL && *named != '\0') {
     snprintf(path, 4096, "%s", named);
@@ -40,14 +40,16 @@ static bool path_of(char path[4096]) {
   }
   const char *library = dladdr((void *)dyn_module_get, &self) != 0 && self.dli_fname != NULL ? self.dli_fname : "";
   const char *slash = strrchr(library, '/');
-  snprintf(path, 4096, "%.*s%s", slash == NULL ? 0 : (int)(slash - library + 1), library, FATBIN_NAME);
+  snprintf(path, 4096, "%.*s%s", slash == NULL ? 0 : (int)(slash - library + 1), library, name);
   return access(path, F_OK) == 0;
 }
 
-static void *read_file(const char *path, const char **why) {
-  FILE *file = fopen(path, "rbe");
+void *dyn_fatbin_read(const char *name, const char *variable, char path[4096], const char **why) {
   void *data = NULL;
-  *why = "cannot be read; build it with `make kernels`, or name it with DYNAMICCL_KERNELS";
+  *why = NULL;
+  if (!path_of(name, variable, path)) return NULL;
+  FILE *file = fopen(path, "rbe");
+  *why = "cannot be read; build it with `make kernels`, or name it with DYNAMICCL_KERNELS (the kernels on GIN: DYNAMICCL_GIN_KERNELS)";
   if (file == NULL) return NULL;
   long bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
   uint32_t magic = 0;
@@ -60,25 +62,31 @@ static void *read_file(const char *path, const char **why) {
   return NULL;
 }
 
-static bool get(const struct dyn_host_driver *driver, void *module, const char *name, void **function) {
+bool dyn_fatbin_there(const char *name, const char *variable) {
+  char path[4096];
+  return path_of(name, variable, path);
+}
+
+bool dyn_function_get(void *module, const char *name, void **function) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
   return driver->cuModuleGetFunction(function, module, name) == 0 && driver->cuFuncLoad(*function) == 0;
 }
 
-static bool get_all(const struct dyn_host_driver *driver, void *module, struct dyn_module *m) {
+static bool get_all(void *module, struct dyn_module *m) {
   char name[64];
   void *layout;
-  bool all = get(driver, module, DYN_KERNEL_LAYOUT_NAME, &layout) && get(driver, module, "allGather", &m->allGather) && get(driver, module, "allGatherBulk", &m->allGatherBulk) &&
-             get(driver, module, "allToAll", &m->allToAll) && get(driver, module, "allToAllBulk", &m->allToAllBulk) &&
-             get(driver, module, "broadcast", &m->broadcast);
+  bool all = dyn_function_get(module, DYN_KERNEL_LAYOUT_NAME, &layout) && dyn_function_get(module, "allGather", &m->allGather) && dyn_function_get(module, "allGatherBulk", &m->allGatherBulk) &&
+             dyn_function_get(module, "allToAll", &m->allToAll) && dyn_function_get(module, "allToAllBulk", &m->allToAllBulk) &&
+             dyn_function_get(module, "broadcast", &m->broadcast);
   for (int k = 0; k < DYN_NUM_TYPED && all; k++)
     for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
-      snprintf(name, sizeof name, "%s_%s", typed[k], types[t]);
-      all = get(driver, module, name, &m->typed[k][t]);
+      snprintf(name, sizeof name, "%s_%s", typed[k], dyn_type_names[t]);
+      all = dyn_function_get(module, name, &m->typed[k][t]);
     }
   for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
     if (t != HALF && t != FLOAT && t != BFLOAT16) continue;
-    snprintf(name, sizeof name, "allReduceAddRmsNorm_%s", types[t]);
-    all = get(driver, module, name, &m->rmsNorm[t]);
+    snprintf(name, sizeof name, "allReduceAddRmsNorm_%s", dyn_type_names[t]);
+    all = dyn_function_get(module, name, &m->rmsNorm[t]);
   }
   return all;
 }
@@ -89,13 +97,13 @@ static struct dyn_module *load(dyn_context context, unsigned long long id) {
   char path[4096] = "the kernels";
   const char *why = NULL;
   void *module;
-  if (image == NULL && !path_of(path)) {
+  if (image == NULL) image = dyn_fatbin_read(FATBIN_NAME, "DYNAMICCL_KERNELS", path, &why);
+  if (image == NULL && why == NULL) {
     failed = true;
     return NULL;
   }
-  if (image == NULL) image = read_file(path, &why);
   struct dyn_module *made = image == NULL ? NULL : calloc(1, sizeof *made);
-  if (made != NULL && (driver->cuModuleLoadData(&module, image) != 0 || !get_all(driver, module, made))) {
+  if (made != NULL && (driver->cuModuleLoadData(&module, image) != 0 || !get_all(module, made))) {
     why = "does not load: it is of another build than this library (build it anew with `make kernels`), or has nothing for this GPU (it has "
           "kernels for compute capability 8.0, 9.0, 10.0 and newer)";
     free(made);

@@ -32,4 +32,11 @@ struct dyn_module {
  * once a process. Loads and compiles, so never while a stream is captured or a call waits. */
 const struct dyn_module *dyn_module_get(dyn_context context);
 
+/* A fatbin of ours: named by a variable of the environment, else beside this library. path: of what is meant, also where it
+ * cannot be had. NULL with *why NULL: nobody named a file, and there is none. */
+void *dyn_fatbin_read(const char *name, const char *variable, char path[4096], const char **why);
+bool dyn_fatbin_there(const char *name, const char *variable);
+bool dyn_function_get(void *module, const char *name, void **function);
+extern const char *const dyn_type_names[DYN_NUM_TYPES]; /* as kernels have them: ../types.h */
+
 #endif

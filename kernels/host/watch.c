@@ -4,7 +4,7 @@
  * thread looks twice a second whether the processes of all peers still live, and where one is dead for a second the
  * communicator's kernels give up: what a rank wrote before it died has arrived by then. Others may look with it.
  */
-#include "lsa.h"
+#include "gin_life.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -41,6 +41,7 @@ static void look(struct dyn_lsa *lsa) {
     if (waits) dyn_lsa_complain(lsa);
   }
   lsa->diedOnce = rank >= 0;
+  dyn_gin_look(lsa);
   if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);
 }
 
@@ -110,7 +111,7 @@ bool dyn_watch_find(dyn_gpu_address at, dyn_context *context) {
   pthread_mutex_lock(&lock);
   for (struct dyn_lsa *lsa = list; lsa != NULL && !found; lsa = lsa->next) {
     found = lsa->scratch->memory == at;
-    *context = lsa->module->context;
+    *context = lsa->context;
   }
   pthread_mutex_unlock(&lock);
   return found;

@@ -8,16 +8,17 @@
 
 #include "../gin/all_reduce.cuh"
 #include "../gin/all_to_all.cuh"
+#include "../gin/all_to_all_slots.cuh"
 #include "../gin/ping_pong.cuh"
 #include "../gin/probe.cuh"
 #include "wires.h"
 
-constexpr size_t kSlotBytes = 2048, kMostPart = 700, kGuard = 16;
+constexpr size_t kSlotBytes = 2048, kMostPart = 700, kMostRounds = 6000, kGuard = 16, kSlotsAt = 128;
 enum { kIn, kOut, kSlots, kPath }; /* buffers */
 
 enum class Type { f32, bf16, i8, count };
-enum class Kind { allReduce, allToAllCounter, allToAllFlush, probe, rounds };
-static const char *const kindNames[] = {"AllReduce", "AllToAll, counter", "AllToAll, flush", "probe", "rounds"};
+enum class Kind { allReduce, allToAllCounter, allToAllFlush, allToAllSlots, probe, rounds };
+static const char *const kindNames[] = {"AllReduce", "AllToAll, counter", "AllToAll, flush", "AllToAll, slots", "probe", "rounds"};
 
 /* One call, the same on all ranks. */
 struct Step {
@@ -32,12 +33,12 @@ struct Step {
 static Step stepOf(uint64_t seed, uint64_t n) {
   uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
   Step s;
-  const uint64_t kind = next(&r) % 11;
-  s.kind = kind < 5 ? Kind::allReduce : kind < 7 ? Kind::allToAllCounter : kind < 9 ? Kind::allToAllFlush : kind < 10 ? Kind::probe : Kind::rounds;
+  const uint64_t kind = next(&r) % 14;
+  s.kind = kind < 5 ? Kind::allReduce : kind < 7 ? Kind::allToAllCounter : kind < 9 ? Kind::allToAllFlush : kind < 12 ? Kind::allToAllSlots : kind < 13 ? Kind::probe : Kind::rounds;
   s.type = (Type)(next(&r) % (int)Type::count);
   s.op = next(&r) % 3 == 0 ? Op::avg : next(&r) % 4 == 0 ? Op::max : Op::sum;
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
-  s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : kMostPart) : 40);
+  s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : s.kind == Kind::allToAllSlots ? kMostRounds : kMostPart) : 40);
   s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
   s.seed = next(&r);
   return s;
@@ -47,7 +48,7 @@ static uint64_t faults[kMaxRanks][kMaxRanks];
 
 static Gin ginOf(World &w, int rank, const Domain &d) {
   static uint64_t seen[kMaxRanks][(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks];
-  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs};
+  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst};
 }
 
 /* Values of several magnitudes, so that sums round, and the order of ranks shows. */
@@ -105,15 +106,17 @@ static void playSum(World &w, const Step &s, int rank, bool first) {
 }
 
 static void playExchange(World &w, const Step &s, int rank, bool first) {
-  const size_t inAt = kGuard + s.shiftIn, outAt = kGuard + s.shiftOut;
-  uint8_t *in = (uint8_t *)w.buffers[kIn][rank].get() + inAt, *out = (uint8_t *)w.buffers[kOut][rank].get() + outAt;
+  const bool inPlace = s.kind == Kind::allToAllSlots && s.seed % 4 == 0;
+  const size_t inAt = kGuard + s.shiftIn, outAt = inPlace ? inAt : kGuard + s.shiftOut;
+  uint8_t *in = (uint8_t *)w.buffers[kIn][rank].get() + inAt, *out = inPlace ? in : (uint8_t *)w.buffers[kOut][rank].get() + outAt;
   inRank(w, rank, first, s.blocks,
          [&] {
-           memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
+           memset(w.buffers[inPlace ? kIn : kOut][rank].get(), 0xa5, w.size.room);
            for (size_t i = 0; i < s.count * w.nRanks; i++) in[i] = (uint8_t)valueOf<int8_t>(s, rank, i);
          },
          [&](const Domain &d) {
-           ginAllToAll(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kIn), inAt, windowOf(w, kOut), outAt, s.count,
+           if (s.kind == Kind::allToAllSlots) ginAllToAllSlots(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
+           else ginAllToAll(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kIn), inAt, windowOf(w, kOut), outAt, s.count,
                        s.kind == Kind::allToAllFlush ? Locally::flush : Locally::counter);
          },
          [&] {
@@ -176,7 +179,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
 static const char *silence() {
   uint32_t calls[DYN_GIN_MAX_BLOCKS] = {}, stop = 0;
   uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
-  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000};
+  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0};
   const FakeNet net = {0, 0, 3};
   blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
   if (awaitSignal(net, g, DYN_GIN_DATA, 2, 7)) return "a signal was seen that nobody raised";
@@ -199,6 +202,18 @@ static const char *alone() {
       }
       if (end != bytes) return "shares of blocks do not cover all";
     }
+  for (size_t part : {1u, 16u, 100u, 2048u, 2049u, 6000u, 100001u})
+    for (unsigned blocks = 1; blocks <= DYN_GIN_MAX_BLOCKS; blocks++) {
+      const GinRounds rounds = ginRoundsOf(part, kSlotBytes, blocks);
+      size_t end = 0;
+      for (uint32_t i = 0; i < rounds.count; i++)
+        for (unsigned b = 0; b < blocks; b++) {
+          const GinShare s = ginRoundShare(rounds, part, i, b);
+          if (s.begin != end || s.end < s.begin || s.end - s.begin > rounds.each) return "rounds do not follow each other";
+          end = s.end;
+        }
+      if (end != part || rounds.each * blocks > kSlotBytes || rounds.each % DYN_GIN_UNIT != 0) return "rounds do not cover all, or do not fit";
+    }
   for (int n = 2; n <= kMaxRanks; n++) {
     std::vector<int> signals(ginSignals(n)), counters(ginCounters(n));
     for (int r = 0; r < n; r++)
@@ -216,6 +231,6 @@ static const char *alone() {
   return nullptr;
 }
 
-static const Size size = {1, 1, 2 * kMaxRanks * kSlotBytes + 4 * kGuard};
+static const Size size = {1, 1, kSlotsAt + DYN_GIN_SLOTS * kMaxRanks * kSlotBytes + 4 * kGuard};
 
 int main(int argc, char **argv) { return runAll(argc, argv, size, playCall, alone); }

@@ -15,7 +15,7 @@
 #include "ranks.h"
 
 constexpr unsigned kContexts = 2;
-constexpr uint32_t kNone = UINT32_MAX;
+constexpr uint32_t kNone = UINT32_MAX, kFirst = 3; /* signals and counters are used from there on */
 
 struct Put {
   char *to;
@@ -27,7 +27,7 @@ struct Put {
 struct Wires {
   std::mutex lock;
   std::deque<Put> queues[kContexts][kMaxRanks]; /* to that peer */
-  std::atomic<uint64_t> signals[kContexts][DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * kMaxRanks], counters[kContexts][DYN_GIN_MAX_BLOCKS * kMaxRanks];
+  std::atomic<uint64_t> signals[kContexts][kFirst + DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * kMaxRanks], counters[kContexts][kFirst + DYN_GIN_MAX_BLOCKS * kMaxRanks];
 };
 static Wires wiresOf[kMaxRanks];
 
@@ -91,13 +91,13 @@ struct FakeNet {
   bool all(bool fine) const { return blockSum(fine ? 0 : 1) == 0; }
   /* Nothing counts what was carried but counters, so a flush is one more put, to each peer, to nowhere. */
   void flush() const {
-    std::atomic<uint64_t> &done = wiresOf[rank].counters[context][(DYN_GIN_MAX_BLOCKS - 1) * kMaxRanks + blockIdx.x];
+    std::atomic<uint64_t> &done = wiresOf[rank].counters[context][kFirst + (DYN_GIN_MAX_BLOCKS - 1) * kMaxRanks + blockIdx.x];
     __syncthreads();
     if (threadIdx.x == 0) {
       const uint64_t before = done.load();
       int peers = 0;
       for (int r = 0; r < numRanks; r++)
-        if (r != rank) post(r, {nullptr, nullptr, 0, kNone, (DYN_GIN_MAX_BLOCKS - 1) * kMaxRanks + blockIdx.x}), peers++;
+        if (r != rank) post(r, {nullptr, nullptr, 0, kNone, kFirst + (DYN_GIN_MAX_BLOCKS - 1) * kMaxRanks + blockIdx.x}), peers++;
       while (done.load(std::memory_order_acquire) < before + peers) letOthersRun();
     }
     __syncthreads();

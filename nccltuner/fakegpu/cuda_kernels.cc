@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels under the names of kernels.cuh. What a GPU has for them machine.h has for threads of a CPU.
+ * The kernels under the names of kernels.cuh, and of gin/kernels.cuh, for which a net is here that is none. What a GPU has for them machine.h has for threads of a CPU.
  */
 #define DYN_KERNEL_MUTATE 0
 #include "../../kernels/kernels.cuh"
@@ -18,28 +18,70 @@ void __syncthreads() {
 }
 float *blockShared() { return shared; }
 
-#define ONE(NAME, BYTES) {#NAME, BYTES, 0, [](const kernel_arguments *a) { NAME(a->call); }},
+using ncclDevComm = dyn_nccl_dev_comm;
+#include "../../kernels/gin/calls.cuh"
+
+namespace dyn {
+
+struct GinNet {
+  using Window = const fake_window *;
+  const ncclDevComm &comm;
+  fake_gin *gin;
+  unsigned context;
+
+  explicit GinNet(const ncclDevComm &comm) : comm(comm), gin((fake_gin *)comm.ginHandles[0]), context(blockIdx.x % comm.ginContextCount) {}
+  static void add(uint64_t *words, uint32_t i) { ((std::atomic<uint64_t> *)&words[i])->fetch_add(1, std::memory_order_acq_rel); }
+  static uint64_t load(const uint64_t *words, uint32_t i) { return ((const std::atomic<uint64_t> *)&words[i])->load(std::memory_order_acquire); }
+  void raise(int peer, uint32_t signal) const {
+    if (!gin->silent) add(gin->signals[peer] + context * FAKE_GIN_SIGNALS, signal);
+  }
+  void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal) const {
+    memcpy(to->at[peer] + toAt, from->at[comm.rank] + fromAt, bytes);
+    raise(peer, signal);
+  }
+  void putCounted(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, uint32_t counter) const {
+    put(peer, to, toAt, from, fromAt, bytes, signal);
+    add(gin->counters[context], counter);
+  }
+  uint64_t signalValue(uint32_t signal) const { return load(gin->signals[comm.rank] + context * FAKE_GIN_SIGNALS, signal); }
+  uint64_t counterValue(uint32_t counter) const { return load(gin->counters[context], counter); }
+  void flush() const { __syncthreads(); }
+  char *local(Window window, size_t at) const { return window->at[comm.rank] + at; }
+  bool all(bool fine) const { return blockSum(fine ? 0 : 1) == 0; }
+};
+
+}  // namespace dyn
+#include "../../kernels/gin/kernels.cuh"
+
+#define ONE(NAME, BYTES) {#NAME, BYTES, 0, [](const kernel_arguments *a) { NAME(a->call); }, 0},
+#define GIN(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(a->comm, a->gin); }, 1},
+#define GIN_TYPED(NAME, TYPE) GIN(ginAllReduce_##NAME, sizeof(TYPE))
 #define TYPED(NAME, TYPE) \
   ONE(oneShot_##NAME, sizeof(TYPE)) \
   ONE(twoShot_##NAME, sizeof(TYPE)) \
-  {"bulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), [](const kernel_arguments *a) { bulk_##NAME(a->call, a->second.bulk); }}, \
+  {"bulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), [](const kernel_arguments *a) { bulk_##NAME(a->call, a->second.bulk); }, 0}, \
   ONE(reduceScatter_##NAME, sizeof(TYPE)) \
   {"reduceScatterBulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), \
-   [](const kernel_arguments *a) { reduceScatterBulk_##NAME(a->call, a->second.bulk); }},
+   [](const kernel_arguments *a) { reduceScatterBulk_##NAME(a->call, a->second.bulk); }, 0},
 
 #define NORM(NAME, TYPE) \
   {"allReduceAddRmsNorm_" #NAME, sizeof(TYPE), sizeof(dyn_rms_norm), \
-   [](const kernel_arguments *a) { allReduceAddRmsNorm_##NAME(a->call, a->second.norm); }},
+   [](const kernel_arguments *a) { allReduceAddRmsNorm_##NAME(a->call, a->second.norm); }, 0},
 
 static const kernel kernels[] = {
     DYN_TYPES(TYPED)
     DYN_NORM_TYPES(NORM)
     ONE(allGather, 1)
-    {"allGatherBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allGatherBulk(a->call, a->second.bulk); }},
+    {"allGatherBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allGatherBulk(a->call, a->second.bulk); }, 0},
     ONE(allToAll, 1)
-    {DYN_KERNEL_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_KERNEL_LAYOUT(); }},
-    {"allToAllBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllBulk(a->call, a->second.bulk); }},
-    {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }},
+    {DYN_KERNEL_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_KERNEL_LAYOUT(); }, 0},
+    DYN_TYPES(GIN_TYPED)
+    GIN(ginAllToAll, 1)
+    GIN(ginProbe, 0)
+    GIN(ginLook, 0)
+    {DYN_GIN_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_GIN_LAYOUT(); }, 0},
+    {"allToAllBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllBulk(a->call, a->second.bulk); }, 0},
+    {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }, 0},
 };
 
 const kernel *kernel_find(const char *name) {

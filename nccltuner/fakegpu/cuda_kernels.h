@@ -8,13 +8,16 @@
 #include <pthread.h>
 
 #include "../../kernels/device/call.h"
+#include "gin_fake.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* What a launch copies. */
+/* What a launch copies: call and second, or of a kernel on GIN comm and gin. */
 struct kernel_arguments {
+  struct dyn_nccl_dev_comm comm;
+  struct dyn_gin_call gin;
   struct dyn_call call;
   union {
     struct dyn_bulk bulk;
@@ -25,9 +28,10 @@ struct kernel_arguments {
 
 struct kernel {
   const char *name;
-  size_t elementBytes; /* of what call.count counts */
+  size_t elementBytes; /* of what count counts */
   size_t secondBytes;  /* of the second argument; 0: there is none */
   void (*run)(const struct kernel_arguments *arguments);
+  int onGin;
 };
 
 struct kernel_launch {

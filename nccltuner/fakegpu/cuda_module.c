@@ -88,7 +88,8 @@ static double number(const char *name, double otherwise) {
 /* Behind what NCCL has pending, and before what it gets from now on. */
 static void launch(const struct kernel_launch *launch, CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
-  double bytes = (double)launch->arguments.call.count * (double)launch->kernel->elementBytes;
+  size_t count = launch->kernel->onGin ? launch->arguments.gin.count : launch->arguments.call.count;
+  double bytes = (double)count * (double)launch->kernel->elementBytes;
   stream_make_way();
   queue_add(s, &(struct job){.kind = JOB_KERNEL, .launch = *launch});
   s->nowNs += number("FAKEGPU_KERNEL_US", 4) * 1e3 + bytes / number("FAKEGPU_KERNEL_GBS", 100);
@@ -109,8 +110,13 @@ static CUresult launch_ours(CUfunction function, unsigned grid, unsigned block, 
   struct kernel_launch own = {.kernel = kernel, .blocks = least(grid, QUEUE_BLOCKS), .threads = least(block, QUEUE_THREADS)};
   if (fakegpu_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   if (stream_of(stream)->context != function->module->context) return CUDA_ERROR_INVALID_HANDLE;
-  memcpy(&own.arguments.call, arguments[0], sizeof own.arguments.call);
-  if (kernel->secondBytes > 0) memcpy(&own.arguments.second, arguments[1], kernel->secondBytes);
+  if (kernel->onGin) {
+    memcpy(&own.arguments.comm, arguments[0], sizeof own.arguments.comm);
+    memcpy(&own.arguments.gin, arguments[1], kernel->secondBytes);
+  } else {
+    memcpy(&own.arguments.call, arguments[0], sizeof own.arguments.call);
+  }
+  if (!kernel->onGin && kernel->secondBytes > 0) memcpy(&own.arguments.second, arguments[1], kernel->secondBytes);
   if (!fakegpu_capturing(stream)) {
     launch(&own, stream);
     return 0;

@@ -137,7 +137,7 @@ static ncclResult_t meet(struct ncclComm *comm, int nRanks, int rank, const nccl
 }
 
 /* What run.c prepares in dynamiccl-rank. */
-static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int rank, uint64_t commId) {
+static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int rank, uint64_t commId, const char *name) {
   char error[512] = "";
   if (read_options(&comm->options, error, sizeof error) != 0) return nccl_fail(ncclInvalidArgument, "%s", error);
   comm->options.nRanks = nRanks;
@@ -147,7 +147,7 @@ static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int r
   if (comm->plan == NULL) return nccl_fail(ncclSystemError, "out of memory");
   if (plan_build(comm->plan, &comm->options, error, sizeof error) != 0)
     return nccl_fail(ncclInvalidArgument, "%s", error);
-  comm->rank = (struct rank){.plan = comm->plan, .sync = comm->sync, .rank = rank};
+  comm->rank = (struct rank){.plan = comm->plan, .sync = comm->sync, .rank = rank, .commName = name};
   timeline_init(&comm->rank.timeline, &comm->options.model, rank);
   comm->rank.sums = calloc(2 * MAX_ITEMS, sizeof *comm->rank.sums); /* of two phases */
   comm->rank.proxy = proxy_start(comm->options.proxyLag);
@@ -158,21 +158,26 @@ static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int r
   return nccl_fail(ncclInternalError, "%s", comm->rank.error);
 }
 
-FAKEGPU_API ncclResult_t ncclCommInitRank(ncclComm_t *out, int nRanks, ncclUniqueId id, int rank) {
-  *out = NULL;
+/* *out was made before where somebody asks after it meanwhile. */
+ncclResult_t nccl_comm_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id, int rank, const char *name) {
   if (nRanks < 2 || nRanks > MAX_HARNESS_RANKS || rank < 0 || rank >= nRanks)
     return nccl_fail(ncclInvalidArgument, "rank %d of %d: the stand-in has 2 to %d ranks", rank, nRanks,
                      MAX_HARNESS_RANKS);
   if (nccl_faults_wrong() != NULL) return nccl_fail(ncclInvalidArgument, "FAKEGPU_FAULT: %s", nccl_faults_wrong());
-  struct ncclComm *comm = calloc(1, sizeof *comm);
+  struct ncclComm *comm = *out != NULL ? *out : calloc(1, sizeof *comm);
   int nNodes = 1;
   if (comm == NULL) return nccl_fail(ncclSystemError, "out of memory");
-  ncclResult_t result = meet(comm, nRanks, rank, &id, &nNodes);
-  if (result == 0) result = prepare(comm, nRanks, nNodes, rank, nccl_comm_hash(&id));
+  ncclResult_t result = meet(comm, nRanks, rank, id, &nNodes);
+  if (result == 0) result = prepare(comm, nRanks, nNodes, rank, nccl_comm_hash(id), name);
   if (result != 0) return result; /* the process is of no use any more: nothing is tidied up */
   nccl_barrier(comm);
   *out = comm;
   return 0;
+}
+
+FAKEGPU_API ncclResult_t ncclCommInitRank(ncclComm_t *out, int nRanks, ncclUniqueId id, int rank) {
+  *out = NULL;
+  return nccl_comm_make(out, nRanks, &id, rank, NULL);
 }
 
 FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -193,4 +198,5 @@ FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return failed ? ncclInternalError : 0;
 }
 
-FAKEGPU_API ncclResult_t ncclCommAbort(ncclComm_t comm) { return ncclCommDestroy(comm); }
+/* What waits for other ranks in a thread of its own keeps what it has. */
+FAKEGPU_API ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->busy == NCCL_IN_PROGRESS || comm->plan == NULL ? 0 : ncclCommDestroy(comm); }

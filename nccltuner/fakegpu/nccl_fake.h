@@ -5,6 +5,8 @@
 #ifndef FAKEGPU_NCCL_FAKE_H
 #define FAKEGPU_NCCL_FAKE_H
 
+#include <stdatomic.h>
+
 #include "../harness/comm.h"
 #include "../worker/nccl_api.h"
 #include "fakegpu.h"
@@ -12,6 +14,7 @@
 enum { FUNC_ALLTOALL = NUM_FUNCS }; /* no function of tuners */
 #define CHUNK_BYTES (256u << 10)    /* of one rank in the shared memory */
 #define MAX_PENDING 64
+enum { NCCL_IN_PROGRESS = 7 }; /* ncclInProgress */
 
 /* One collective as the API has it. */
 struct call {
@@ -40,6 +43,8 @@ struct ncclComm {
   uint64_t calls, replays;
   char *shared; /* host names, then two chunks of every rank */
   size_t sharedBytes;
+  CUcontext context; /* of the thread that made it; of one that does not block: nccl_gin.c */
+  atomic_int busy;   /* of GIN: a step is under way, or what it came to */
   int numPending;
   struct launched pending[MAX_PENDING];
 };
@@ -50,6 +55,8 @@ ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...) __attribute
 size_t nccl_type_bytes(int type); /* 0: unknown here */
 /* Waits for all ranks; where one is gone, for ever, as NCCL's kernels do. */
 void nccl_barrier(struct ncclComm *comm);
+
+ncclResult_t nccl_comm_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id, int rank, const char *name);
 
 /* nccl_api.c: a call of the API; none is allowed in a group. */
 ncclResult_t nccl_collective(struct ncclComm *comm, const struct call *call);

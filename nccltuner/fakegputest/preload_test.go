@@ -62,6 +62,41 @@ func TestAPIThreads(t *testing.T) {
 	lsa(t, 2, "threads/test_api", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 }
 
+// The life of GIN on a communicator, over the stand-ins for the driver and for NCCL.
+func gin(t *testing.T, program string, env ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	folder := filepath.Join(testbuild.Objects(build, "../preload"), "test")
+	table, err := filepath.Abs("../../tuner/tunersim/testdata/measurements/h200x2-nvlink-quiet.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(folder, program), filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"))
+	cmd.Env = append(env, "TMPDIR="+t.TempDir(), "FAKEGPU_TABLE="+table, "FAKEGPU_DIR="+t.TempDir())
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	for what, want := range map[string]int{
+		"rank 1 was waited for in vain: its signal did not come; NCCL runs its calls": 2,
+		"ncclDevCommCreate: invalid usage: ":                                          3, // where NCCL itself fails
+		"not done within 2 s: a rank did not come so far":                             2,
+		"is dead: kernels of this communicator of 3 ranks give up":                    2,
+	} {
+		if n := strings.Count(string(said), what); n != want {
+			t.Errorf("%q is said %d times, want %d:\n%s", what, n, want, said)
+		}
+	}
+}
+
+func TestGIN(t *testing.T) { gin(t, "test_gin") }
+
+// What threads of the stand-ins say to each other the sanitizer does not see.
+func TestGINThreads(t *testing.T) {
+	gin(t, "threads/test_gin", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0 ignore_noninstrumented_modules=1")
+}
+
 // What a process says at its end of the calls that it made.
 func TestTrace(t *testing.T) {
 	folder := filepath.Join(testbuild.Objects(build, "../preload"), "test")

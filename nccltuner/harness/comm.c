@@ -45,7 +45,7 @@ int comm_create_as(struct comm *comm, struct rank *rank, int index, uint64_t com
   comm->commId = commId;
   if (profiler_load()) {
     comm->hasProfiler = 1;
-    int result = profiler_init(&comm->profilerContext, comm->commId, NULL, plan->nNodes, plan->nRanks, rank->rank);
+    int result = profiler_init(&comm->profilerContext, comm->commId, rank->commName, plan->nNodes, plan->nRanks, rank->rank);
     if (result != 0) { /* NCCL continues without; 2.30 also lets the library go */
       nccl_log(NCCL_LOG_INFO, NCCL_SUBSYS_INIT, __FILE__, __LINE__, "Profiler init failed with error '%d'.", result);
       comm->hasProfiler = nccl_version() < 23000;

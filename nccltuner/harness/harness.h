@@ -137,6 +137,7 @@ struct rank {
   struct proxy *kernels; /* thread of the KernelCh events where it is not the proxy's (2.32), else NULL */
   struct log_writer *log;
   struct timeline timeline;
+  const char *commName; /* of communicators that are made from here on; NULL: none */
   uint64_t numComms; /* made so far, for communicator ids */
   struct bucket_sum *sums; /* [phase][item] */
   struct latency *latency; /* NULL: not measured */

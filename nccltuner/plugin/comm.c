@@ -116,7 +116,7 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
     }
   }
   member->comm.tunerLive = 1;
-  dyn_record_join(member);
+  if (!member->comm.own) dyn_record_join(member);
   if (member->comm.record) {
     member->comm.callsLeft = member->epochCalls;
     if (member->comm.hasProfiler) {

@@ -67,6 +67,15 @@ void dyn_record_leave(struct dyn_member *member, int waitMs); /* the mapping sta
 void dyn_device_join(struct dyn_member *member);
 void dyn_device_bind(struct dyn_comm *comm); /* in a call of the communicator; waits for nothing */
 void dyn_device_leave(struct dyn_member *member);
+const struct dyn_device_calls *dyn_device_of(const struct dyn_member *member); /* NULL: no preload library */
+struct dyn_offer;
+bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers); /* of all ranks; false: one is missing */
+void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *device); /* what kernels have room for, anew */
+
+/* gin.c: NCCL's GIN, likewise. */
+bool dyn_gin_wanted(const struct dyn_member *member);
+void dyn_gin_say(struct dyn_comm *comm, uint32_t state); /* DYN_GIN_REFUSED or WANTED */
+void dyn_gin_begin(struct dyn_member *member); /* the communicator is made; waits for all ranks */
 
 /* process.c, in the child of a fork, before anything else runs there */
 void dyn_process_fork_prepare(void);
@@ -87,6 +96,9 @@ static inline int dyn_bucket_of(size_t bytes) { /* not of 0 */
 static inline bool dyn_daemon_beats(const struct dyn_member *member) {
   return member->comm.epoch - member->comm.heartbeatEpoch < DYN_HEARTBEAT_EPOCHS;
 }
+
+/* Kernels of ours run it, in NCCL's place. */
+static inline bool dyn_is_ours(uint32_t action) { return (action & 15) == DYN_PATH_LSA || (action & 15) == DYN_PATH_GIN; }
 
 /* sampling.c */
 void dyn_sampling_set(struct dyn_member *member, int sampling);

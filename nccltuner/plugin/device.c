@@ -25,7 +25,7 @@ static uint32_t state_of(const struct dyn_rank *rank) { return __atomic_load_n(&
 
 static void say_state(struct dyn_comm *comm, uint32_t state) { __atomic_store_n(&comm->self->memoryState, state, __ATOMIC_RELEASE); }
 
-static const struct dyn_device_calls *device_of(const struct dyn_member *member) {
+const struct dyn_device_calls *dyn_device_of(const struct dyn_member *member) {
   const struct dyn_process *process = member->process;
   return process && process->preload ? process->preload->device : NULL;
 }
@@ -39,7 +39,7 @@ static bool peers_forbidden(void) {
 /* All on one node, so all are in the record; not where the user has decided. */
 static bool wanted(const struct dyn_member *member) {
   const struct dyn_comm *comm = &member->comm;
-  return device_of(member) && comm->nNodes == 1 && comm->nRanks >= 2 && comm->rank >= 0 && dyn_event_timed() && !peers_forbidden() &&
+  return dyn_device_of(member) && comm->nNodes == 1 && comm->nRanks >= 2 && comm->rank >= 0 && dyn_event_timed() && !peers_forbidden() &&
          !dyn_switched_on("DYNAMICCL_NO_KERNELS") && !__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED);
 }
 
@@ -70,7 +70,7 @@ static bool all_offer(const struct dyn_comm *comm) {
 }
 
 /* Offers by rank. False: a rank is not told, or told twice. */
-static bool read_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
+bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
   memset(offers, 0, comm->nRanks * sizeof *offers);
   for (uint32_t i = 0; i < comm->nRanks; i++) {
     const struct dyn_rank *rank = &ranks_of(comm)[i];
@@ -82,10 +82,10 @@ static bool read_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
   return true;
 }
 
-static void fill_kernels(struct dyn_comm *comm, const struct dyn_device_calls *device) {
+void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *device) {
   for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
     for (int b = 0; b < DYN_NUM_BUCKETS; b++)
-      comm->kernels[c][b] = (uint8_t)device->room(comm->lsa, c, (UINT64_C(2) << b) - 1);
+      comm->kernels[c][b] = (uint16_t)device->room(comm->lsa, c, (UINT64_C(2) << b) - 1);
 }
 
 void dyn_device_bind(struct dyn_comm *comm) {
@@ -96,37 +96,51 @@ void dyn_device_bind(struct dyn_comm *comm) {
     comm->allBind &= (__atomic_load_n(&rank->flags, __ATOMIC_RELAXED) & DYN_RANK_BINDS) != 0;
   }
   if (comm->bound < 0) return;
-  if (!comm->binds && !device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
+  if (!comm->binds && !dyn_device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
   comm->bound = 1;
   say_state(comm, DYN_MEMORY_BOUND);
 }
 
-static void bind_now(void *comm) { dyn_device_bind(comm); }
+/* NCCL has made the communicator, and the program does not have it yet. */
+static void bind_now(void *chooser) {
+  struct dyn_comm *comm = chooser;
+  if (state_of(comm->self) >= DYN_MEMORY_OPEN) dyn_device_bind(comm);
+  if (comm->gin) dyn_gin_begin(dyn_member_of(comm));
+}
+
+/* Over load and store. False: not all can. */
+static bool join_near(struct dyn_comm *comm, const struct dyn_device_calls *device, const struct dyn_offer *own) {
+  struct dyn_offer offers[DYN_MAX_RANKS];
+  comm->self->memoryAt = own->at;
+  comm->self->memoryBytes = own->bytes;
+  memcpy(comm->self->memory, own->handle, sizeof own->handle);
+  say_state(comm, DYN_MEMORY_OFFERED);
+  if (!all_offer(comm) || !dyn_device_offers(comm, offers) || !device->open(comm->lsa, offers)) return false;
+  dyn_device_room(comm, device);
+  return true;
+}
 
 void dyn_device_join(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
-  const struct dyn_device_calls *device = device_of(member);
-  struct dyn_offer own, offers[DYN_MAX_RANKS];
-  if (wanted(member)) comm->lsa = device->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
-  if (!comm->lsa) {
-    say_state(comm, DYN_MEMORY_REFUSED);
-    return;
-  }
-  comm->self->memoryAt = own.at;
-  comm->self->memoryBytes = own.bytes;
-  memcpy(comm->self->memory, own.handle, sizeof own.handle);
-  say_state(comm, DYN_MEMORY_OFFERED);
-  bool open = all_offer(comm) && read_offers(comm, offers) && device->open(comm->lsa, offers);
-  if (open) fill_kernels(comm, device);
-  else dyn_device_leave(member);
-  comm->binds = open && device->expect(comm->lsa, comm, dyn_choose_kernel, bind_now);
+  const struct dyn_device_calls *device = dyn_device_of(member);
+  struct dyn_offer own;
+  bool near = wanted(member), gin = dyn_gin_wanted(member);
+  if (near) comm->lsa = device->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
+  else if (gin) comm->lsa = device->gin->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
+  bool open = near && comm->lsa && join_near(comm, device, &own);
+  if (comm->lsa && (open || !near)) comm->binds = device->expect(comm->lsa, comm, dyn_choose_kernel, bind_now);
+  comm->gin = gin && comm->binds && device->alone(comm->lsa);
+  if (comm->lsa && !open && !comm->gin) dyn_device_leave(member);
+  if (!comm->lsa) comm->binds = false;
   if (comm->binds) __atomic_fetch_or(&comm->self->flags, DYN_RANK_BINDS, __ATOMIC_RELAXED);
+  dyn_gin_say(comm, comm->gin ? DYN_GIN_WANTED : DYN_GIN_REFUSED);
   say_state(comm, open ? DYN_MEMORY_OPEN : DYN_MEMORY_REFUSED);
 }
 
 void dyn_device_leave(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
-  if (comm->lsa) device_of(member)->close(comm->lsa);
+  if (comm->lsa) dyn_device_of(member)->close(comm->lsa);
   comm->lsa = NULL;
   comm->bound = 0;
+  comm->gin = false;
 }

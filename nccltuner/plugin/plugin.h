@@ -52,7 +52,9 @@ struct dyn_comm {
   uint32_t entryCall; /* the call being made: of its plan entry, from 1; 0: it has none, or is captured */
   bool trial, coming; /* it is to be timed by itself, and so is the next one of its bucket */
   unsigned watched;   /* keys of its calls in the preload library's list */
-  struct dyn_lsa *lsa; /* scratch memory that is open on this rank; NULL: no kernels */
+  bool own;            /* made by ourselves, for GIN: plain NCCL */
+  bool gin;            /* it wants GIN, and begins with it once NCCL has made the communicator */
+  struct dyn_lsa *lsa; /* scratch memory that is open on this rank, or GIN; NULL: no kernels */
   int bound;           /* 1: all ranks have it, and calls are looked at before NCCL sees them; -1: never; 0: not known */
   bool binds;          /* the preload library knows, or will, which of NCCL's communicators this is */
   bool allBind;        /* on every rank, before its first call: so calls that NCCL asks nobody about count */
@@ -69,7 +71,7 @@ struct dyn_comm {
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
   uint16_t made[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* calls so far, captured ones not counted, modulo 2^16 */
-  uint8_t kernels[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* bits by DYN_KERNEL_*: that have room for any call of the bucket */
+  uint16_t kernels[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* bits by DYN_KERNEL_* and DYN_ABLE_GIN: that have room for any call of the bucket */
   uint64_t seenHeartbeat;
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */
   struct dyn_plan plan;    /* private copy of the plan in force */
@@ -99,8 +101,8 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
  * the answer is LL, and then that is the call, nobody asks again. bytes are one rank's part for AllGather and
  * ReduceScatter. Writes 0.0 into an entry of LL if the plan says LL for this call, and counts it; else does nothing. */
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto);
-/* Before NCCL sees the call: the plan's action if it is of path LSA with one of the kernels able (bits by DYN_KERNEL_*), and
- * then the call counts; else 0, and NCCL is to run it. AllToAll counts here either way, since NCCL asks nobody about it, or on
+/* Before NCCL sees the call: the plan's action if it is of path LSA with one of the kernels able (bits by DYN_KERNEL_*), or
+ * of path GIN where that is able (DYN_ABLE_GIN), and then the call counts; else 0, and NCCL is to run it. AllToAll counts here either way, since NCCL asks nobody about it, or on
  * no rank at all. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able);
 /* Newest decision of this collective and size among the last DYN_NUM_DECISIONS; 0: none. */

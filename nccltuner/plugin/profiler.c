@@ -18,6 +18,7 @@
  */
 #include "profiler.h"
 
+#include "../../kernels/host/host.h"
 #include "chain.h"
 #include "comm.h"
 
@@ -42,7 +43,9 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     context->version = in->version;
     dyn_process_ref(); /* first: the ring must not close between the two */
     context->process = dyn_process_get(in->log);
-    int past = dyn_capture_open(context->process, mask, in->version, in->log);
+    /* One that is ours, for GIN alone (kernels/host/gin.c), is no business of anybody's. */
+    bool own = in->commName != NULL && strcmp(in->commName, DYN_GIN_COMM_NAME) == 0;
+    int past = own ? 0 : dyn_capture_open(context->process, mask, in->version, in->log);
     live++;
     /* CollApi says what is captured and what is a broadcast, and costs a call 0.1 us of the host's time (2 vCPU of an H200
      * machine, of 9). Where the preload library times calls it knows what is captured, and asks for CollApi where that
@@ -56,7 +59,8 @@ int dyn_profiler_init(void **out, int *mask, const struct dyn_profiler_init *in)
     if (in->version >= DYN_HOLD_VERSION && !(held & ncclProfileKernelCh)) atomic_store(&context->miscounted, 1);
     if (in->hasId) context->comm = dyn_comm_open(in->commId, in->nRanks, in->nNodes, in->rank, in->log);
     if (context->comm != NULL) context->comm->past = past;
-    context->chained = dyn_chain_init(context, in);
+    if (context->comm != NULL) context->comm->own = own;
+    context->chained = own ? 0 : dyn_chain_init(context, in);
     /* Not alive: sampling begins at the tuner half's next epoch, which knows whether the daemon lives. */
     dyn_mask_update(context->process, 0);
     *out = dyn_context_handle(context);

@@ -67,8 +67,9 @@ static struct dyn_sample sample_of(const struct dyn_comm *comm, uint64_t seq, in
 
 /* One of our kernels runs it: that is known here, and NCCL has no event for it. */
 static void add_kernel(struct dyn_sample *sample) {
-  sample->flags |= DYN_SAMPLE_LSA;
-  sample->algorithm = sample->action >> DYN_ACTION_ALGO_SHIFT & 15;
+  bool gin = (sample->action & 15) == DYN_PATH_GIN;
+  sample->flags |= gin ? DYN_SAMPLE_GIN : DYN_SAMPLE_LSA;
+  sample->algorithm = sample->action >> (gin ? DYN_ACTION_BACKEND_SHIFT : DYN_ACTION_ALGO_SHIFT) & 15;
   sample->protocol = 0;
   sample->channels = (uint8_t)(sample->action >> DYN_ACTION_CHANNELS_SHIFT);
 }
@@ -81,7 +82,7 @@ void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t
   uint32_t want = __atomic_load_n(&process->ring->wantMask, __ATOMIC_RELAXED);
   if (!(want & ncclProfileColl) || want & ncclProfileKernelCh) return;
   struct dyn_sample sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_UNTIMED);
-  if ((action & 15) == DYN_PATH_LSA) add_kernel(&sample);
+  if (dyn_is_ours(action)) add_kernel(&sample);
   dyn_ring_put(process, &sample);
 }
 
@@ -100,7 +101,7 @@ static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t se
   timed->asked++;
   timed->lease = dyn_member_of(comm)->process->lease;
   timed->sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_EVENT_TIMED);
-  if ((action & 15) == DYN_PATH_LSA) add_kernel(&timed->sample);
+  if (dyn_is_ours(action)) add_kernel(&timed->sample);
   timed->sample.made = comm->made[collective][dyn_bucket_of(bytes)];
   timed->sample.entryCall = comm->entryCall < UINT8_MAX ? (uint8_t)comm->entryCall : UINT8_MAX;
 }

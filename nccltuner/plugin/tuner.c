@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "../../kernels/host/host.h"
 #include "comm.h"
 #include "datatype.h"
 #include "epoch.h"
@@ -18,10 +19,12 @@
 #define DYN_MARKS_SEEN (1u << 31)
 #define DYN_MARKS_DEVICE_LL (1u << 30)
 #define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
-#define DYN_MARKS_ALGORITHMS 8 /* ... of so many algorithms: 3 * 7 + 2 < 26 */
+#define DYN_MARKS_ALGORITHMS 8 /* ... of so many algorithms: 3 * 7 + 2 < 24 */
 #define DYN_MARKS_LL 011111111u /* LL of each */
 #define DYN_MARKS_KERNELS_SHIFT 26
-#define DYN_MARKS_ADDED (DYN_MARKS_DEVICE_LL | ((1u << DYN_NUM_KERNELS) - 1) << DYN_MARKS_KERNELS_SHIFT) /* whenever */
+#define DYN_MARKS_GIN_SHIFT 23 /* and backend */
+#define DYN_MARKS_GIN (1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_GDAKI) | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_PROXY))
+#define DYN_MARKS_ADDED (DYN_MARKS_DEVICE_LL | DYN_MARKS_GIN | ((1u << DYN_NUM_KERNELS) - 1) << DYN_MARKS_KERNELS_SHIFT) /* whenever */
 
 #define DYN_PROTO_LL 0 /* NCCL_PROTO_LL */
 
@@ -90,10 +93,18 @@ static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
   return usable;
 }
 
+/* Of bits by DYN_KERNEL_* and DYN_ABLE_GIN. */
+static uint32_t marks_of(uint32_t kernels) {
+  uint32_t marks = (kernels & ((1u << DYN_NUM_KERNELS) - 1)) << DYN_MARKS_KERNELS_SHIFT;
+  for (uint32_t backend = DYN_BACKEND_GDAKI; backend <= DYN_BACKEND_PROXY; backend++)
+    if (kernels & DYN_ABLE_GIN(backend)) marks |= 1u << (DYN_MARKS_GIN_SHIFT + backend);
+  return marks;
+}
+
 static void publish_marks(uint32_t *marks, uint32_t usable, uint32_t kernels) {
   uint32_t old = __atomic_load_n(marks, __ATOMIC_RELAXED);
   uint32_t now = DYN_MARKS_SEEN | (old & DYN_MARKS_SEEN ? old & (usable | DYN_MARKS_ADDED) : old | usable) |
-                 kernels << DYN_MARKS_KERNELS_SHIFT;
+                 marks_of(kernels);
   if (now != old) __atomic_store_n(marks, now, __ATOMIC_RELAXED);
 }
 
@@ -198,7 +209,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
     dyn_watch_call(comm, seq, collective, bytes, action);
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
-  if ((action & 15) == DYN_PATH_LSA || collective == DYN_ALL_TO_ALL) dyn_tell_kernel(comm, seq, collective, bytes, action);
+  if (dyn_is_ours(action) || collective == DYN_ALL_TO_ALL) dyn_tell_kernel(comm, seq, collective, bytes, action);
   if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
   if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
     dyn_tell_captured(comm, seq, collective, bytes, action);
@@ -242,6 +253,13 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
   decided(comm, collective, bytes, action);
 }
 
+/* able: as for dyn_choose_kernel. */
+static bool runs_here(uint32_t action, uint32_t able) {
+  uint32_t kernel = action >> DYN_ACTION_ALGO_SHIFT & 15, backend = action >> DYN_ACTION_BACKEND_SHIFT & 15;
+  return ((action & 15) == DYN_PATH_LSA && able >> kernel & 1) ||
+         ((action & 15) == DYN_PATH_GIN && kernel == 0 && able & DYN_ABLE_GIN(backend));
+}
+
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   struct dyn_comm *comm = chooser;
   bool asked = collective != DYN_ALL_TO_ALL; /* by NCCL, if it runs the call */
@@ -252,8 +270,8 @@ uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32
   comm->inGraph = dyn_in_graph(comm);
   int bucket = dyn_bucket_of(bytes);
   if (!asked) publish_marks(&comm->self->marks[collective][bucket], 0, comm->kernels[collective][bucket]);
-  uint32_t action = coming_action(comm, collective, bucket), kernel = action >> DYN_ACTION_ALGO_SHIFT & 15;
-  bool ours = (action & 15) == DYN_PATH_LSA && able >> kernel & 1;
+  uint32_t action = coming_action(comm, collective, bucket);
+  bool ours = runs_here(action, able);
   if (!ours && asked) return 0;
   next_action(comm, collective, bucket);
   if (!ours) action = 0;

@@ -21,6 +21,7 @@
 
 #include "../plugin/datatype.h"
 #include "device.h"
+#include "net.h"
 
 /* NCCL's types as far as forwarding needs them: enumerations are ints, handles pointers. */
 typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;
@@ -87,7 +88,8 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
 }
 
 /* A call that makes so many communicators, of so many ranks each, for ranks from RANK on; -1: not known. */
-#define ANNOUNCE(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, ...) \
+#define ANNOUNCE(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, ...) ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, real(__VA_ARGS__))
+#define ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, CALL) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
@@ -98,7 +100,7 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
     int number = COUNT; \
     dyn_announce(number); \
     for (int i = 0; i < number && (OUT) != NULL; i++) dyn_making_begins((void **)&(OUT)[i], RANKS, RANK + i); \
-    ncclResult_t result = real(__VA_ARGS__); \
+    ncclResult_t result = CALL; \
     if (!dyn_in_group()) dyn_making_ends(result); \
     return result; \
   }
@@ -180,12 +182,21 @@ FORWARD(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, 
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
 
+#define ON_NET(config) ((ncclConfig_t *)dyn_net_config(config, &(struct dyn_nccl_config){0})) /* for the time of the call */
 #define NO_COLOR (-1) /* NCCL_SPLIT_NOCOLOR: this rank gets no communicator */
-ANNOUNCE(1, comm, nranks, rank, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank), comm, nranks, commId, rank)
 ANNOUNCE(1, comm, nranks, rank, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
-         comm, nranks, commId, rank, config)
+         comm, nranks, commId, rank, ON_NET(config))
+/* What has no config gets one where the program's communicators are to have another network than GIN's. */
+typedef ncclResult_t (*init_rank_config)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
+static ncclResult_t init_rank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank) {
+  static dyn_real cache;
+  init_rank_config real = (init_rank_config)dyn_find(&cache, "ncclCommInitRankConfig", (void *)ncclCommInitRankConfig);
+  return real == NULL ? DYN_SYSTEM_ERROR : real(comm, nranks, id, rank, ON_NET(NULL));
+}
+ANNOUNCE_AS(1, comm, nranks, rank, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank),
+            dyn_net_apart() ? init_rank(comm, nranks, commId, rank) : real(comm, nranks, commId, rank))
 ANNOUNCE(1, newcomm, nranks, myrank, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
-         ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, config)
+         ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, ON_NET(config))
 ANNOUNCE(ndev, comm, ndev, 0, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
 ANNOUNCE(color != NO_COLOR, newcomm, -1, -1, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, color, key, newcomm, config)

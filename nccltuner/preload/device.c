@@ -70,6 +70,8 @@ struct dyn_bound *dyn_bound_reserve(struct dyn_lsa *lsa, void *chooser, dyn_choo
   return b;
 }
 
+struct dyn_lsa *dyn_bound_lsa(const struct dyn_bound *b) { return b->lsa; }
+
 void dyn_bound_fill(struct dyn_bound *b, void *comm) { atomic_store_explicit(&b->comm, (uintptr_t)comm, memory_order_release); }
 
 static struct dyn_bound *of_lsa(const struct dyn_lsa *lsa) {
@@ -97,7 +99,8 @@ static void close_lsa(struct dyn_lsa *lsa) {
   dyn_lsa_close(lsa);
 }
 
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, dyn_making_expect, close_lsa};
+static const struct dyn_gin_calls ginCalls = {dyn_gin_can, dyn_gin_id, dyn_gin_offer, dyn_gin_make};
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls};
 
 /* ---- calls ---- */
 
@@ -141,7 +144,10 @@ bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int
   return true;
 }
 
-bool dyn_device_has(const void *comm) { return find(comm) != NULL; }
+bool dyn_device_has(const void *comm) {
+  const struct dyn_bound *b = find(comm);
+  return b != NULL && dyn_lsa_near(b->lsa);
+}
 
 /* In a group it could not take its place among the calls that are held back. */
 int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm) {
@@ -212,6 +218,7 @@ void dyn_device_goes(void *comm, bool aborted) {
   if (b == NULL) return;
   if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator");
   dyn_lsa_settle(b->lsa, SETTLE_NS);
+  dyn_gin_destroy(b->lsa);
   unbind(b->lsa);
 }
 

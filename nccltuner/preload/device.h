@@ -33,8 +33,10 @@ typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t 
 void dyn_making_begins(void **comm, int nRanks, int rank);
 void dyn_making_ends(int result);
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
+bool dyn_making_alone(const struct dyn_lsa *lsa);
 /* device.c: the place of one that is being made, and what becomes of it; NULL: nothing. */
 struct dyn_bound;
+struct dyn_lsa *dyn_bound_lsa(const struct dyn_bound *bound);
 struct dyn_bound *dyn_bound_reserve(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose); /* NULL: no room */
 void dyn_bound_fill(struct dyn_bound *bound, void *comm);
 void dyn_making_forget(const struct dyn_bound *bound);

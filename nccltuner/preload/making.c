@@ -67,6 +67,18 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
   return bound != NULL;
 }
 
+/* Of several in one thread one is made behind the other, and what waits for other ranks in between waits for ever. */
+bool dyn_making_alone(const struct dyn_lsa *lsa) {
+  const void *thread = NULL;
+  unsigned ofThread = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++)
+    if (makings[i].used && makings[i].bound != NULL && dyn_bound_lsa(makings[i].bound) == lsa) thread = makings[i].thread;
+  for (int i = 0; i < MOST; i++) ofThread += makings[i].used && makings[i].thread == thread;
+  pthread_mutex_unlock(&lock);
+  return thread != NULL && ofThread == 1;
+}
+
 void dyn_making_forget(const struct dyn_bound *bound) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++)

@@ -14,7 +14,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 5
+#define DYN_PRELOAD_VERSION 6
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -38,12 +38,20 @@ struct dyn_preload_call {
 
 /* The device path (kernels/host/host.h), for the plugin. id is commId in samples. bind says, inside of a call of the communicator's, that lsa is
  * its: from then on choose is asked, with the chooser, before each call that one of the kernels able (bits by DYN_KERNEL_*)
- * could run. It gives the action of path LSA that is to run, and has counted the call then, or 0: NCCL's. False: not now.
+ * could run. It gives the action of path LSA or GIN that is to run, and has counted the call then, or 0: NCCL's. False: not now.
  * expect says the same while NCCL makes the communicator (making.c). True: it is known which call of the program's makes it,
  * so it is bound before the program has it; and now is called then, as if inside of a call of the communicator, unless the
  * communicator is still being made when that call returns. */
 struct dyn_lsa;
 struct dyn_offer;
+struct dyn_rank;
+/* GIN's part of it: expect and bind take what offer gives, as well. */
+struct dyn_gin_calls {
+  bool (*can)(void);
+  bool (*id)(uint8_t id[128]);
+  struct dyn_lsa *(*offer)(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
+  bool (*make)(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uint8_t id[128], struct dyn_rank *self);
+};
 struct dyn_device_calls {
   struct dyn_lsa *(*offer)(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
   bool (*open)(struct dyn_lsa *lsa, const struct dyn_offer *offers);
@@ -51,6 +59,8 @@ struct dyn_device_calls {
   bool (*bind)(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int collective, uint64_t bytes, uint32_t able));
   bool (*expect)(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int collective, uint64_t bytes, uint32_t able), void (*now)(void *chooser));
   void (*close)(struct dyn_lsa *lsa);
+  bool (*alone)(const struct dyn_lsa *lsa); /* behind expect: the call that makes it makes no other communicator, in this thread */
+  const struct dyn_gin_calls *gin;
 };
 extern const struct dyn_device_calls dyn_device_calls;
 

@@ -164,7 +164,7 @@ func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
 	return p
 }
 
-// parseAction reads path, algorithm (of path lsa: kernel), protocol and channels, threads and backend; "-" is what the path does not have.
+// parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend), protocol and channels, threads and backend; "-" is what the path does not have.
 func parseAction(row []string, threads, backend string) (a actions.Action, err error) {
 	if a.Path, err = actions.ParsePath(row[0]); err != nil {
 		return a, err
@@ -182,8 +182,12 @@ func parseAction(row []string, threads, backend string) (a actions.Action, err e
 		if a.Kernel, err = actions.ParseKernel(row[1]); err != nil {
 			return a, err
 		}
+	case a.Path == actions.PathGIN && row[2] == "-" && backend == "-": // where there is no column of backends
+		if a.Backend, err = actions.ParseBackend(row[1]); err != nil {
+			return a, err
+		}
 	default:
-		return a, fmt.Errorf("path %s has no algorithm and protocol: write - for each, and of path lsa the kernel for the algorithm", a.Path)
+		return a, fmt.Errorf("path %s has no algorithm and protocol: write - for each, and for the algorithm of path lsa the kernel, of path gin the backend", a.Path)
 	}
 	if row[3] != "-" || a.Path == actions.PathCollective {
 		n, err := strconv.ParseUint(row[3], 10, 8)

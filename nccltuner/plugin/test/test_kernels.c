@@ -102,7 +102,7 @@ static bool expect(struct dyn_lsa *it, void *ofComm, uint32_t (*function)(void *
   return true;
 }
 
-static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it};
+static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};

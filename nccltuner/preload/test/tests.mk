@@ -3,7 +3,7 @@
 # runs them as well. test_lsa, test_making and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_preload $(T)/test_probe $(T)/test_watch $(T)/test_lsa $(T)/test_making $(T)/test_api $(T)/threads/test_probe $(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_preload $(T)/test_probe $(T)/test_watch $(T)/test_lsa $(T)/test_making $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -23,6 +23,10 @@ $(T)/test_probe: test/test_probe.c test/probe_rig.h test/fake.h $(HEADERS) | $(T
 $(T)/test_lsa $(T)/test_making $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/lsa_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
+HOST_SOURCES := $(wildcard $(HOST)/*.c)
+$(T)/test_gin: test/test_gin.c test/gin_rig.h $(HOST_SOURCES) $(HEADERS) | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_SOURCES) -pthread -ldl
+
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread
 
@@ -37,6 +41,10 @@ $(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c tes
 $(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/lsa_steps.h test/fake.h $(SOURCES) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SOURCES) -pthread -ldl -lm
+
+$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h $(HOST_SOURCES) $(HEADERS) | $(T)
+	@mkdir -p $(@D)
+	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(HOST_SOURCES) -pthread -ldl
 
 check: tests
 	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_probe $(abspath $(T))/threads

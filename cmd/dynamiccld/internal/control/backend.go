@@ -85,7 +85,8 @@ type CommStatus struct {
 	Active      bool   `json:"active"`
 	Why         string `json:"why,omitempty"` // why it is not active, or only in part
 	Epoch       uint64 `json:"epoch"`
-	PlanVersion uint64 `json:"plan_version"` // 0: NCCL's defaults
-	Processes   []int  `json:"processes"`    // pids
-	Calls       uint64 `json:"calls"`        // getCollInfo calls of the rank that made most
+	PlanVersion uint64 `json:"plan_version"`  // 0: NCCL's defaults
+	Processes   []int  `json:"processes"`     // pids
+	Calls       uint64 `json:"calls"`         // getCollInfo calls of the rank that made most
+	GIN         string `json:"gin,omitempty"` // what came of NCCL's GIN, where the ranks took part in making it
 }

@@ -244,7 +244,7 @@ func (s *Session) compare(rank int32, x nccltuner.Sample, a actions.Action, f *C
 	switch {
 	case a == actions.Default:
 		return nil
-	case x.Action != a && a.Path == actions.PathLSA:
+	case x.Action != a && a.Ours():
 		return NewFault(Overruled, "rank %d did not choose it: it cannot run our kernel on this call", rank)
 	case x.Action != a:
 		return NewFault(Overruled, "rank %d did not choose it: NCCL marks it -1 in this call", rank)

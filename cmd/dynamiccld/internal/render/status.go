@@ -72,6 +72,14 @@ func comms(w io.Writer, all []control.CommStatus) error {
 }
 
 func active(c control.CommStatus) string {
+	text := activeText(c)
+	if c.GIN != "" {
+		text += "; GIN " + c.GIN
+	}
+	return text
+}
+
+func activeText(c control.CommStatus) string {
 	switch {
 	case c.Active && c.Why == "":
 		return "tuned"

@@ -23,7 +23,7 @@ type shape struct{ nodes, ranks int }
 func Sayable(buckets []control.Bucket) (sayable []control.Bucket, ours int) {
 	sayable = slices.DeleteFunc(slices.Clone(buckets), func(b control.Bucket) bool {
 		a, err := actions.Parse(b.Choice)
-		return err == nil && a.Path == actions.PathLSA
+		return err == nil && a.Ours()
 	})
 	return sayable, len(buckets) - len(sayable)
 }

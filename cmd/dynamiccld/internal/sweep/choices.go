@@ -16,21 +16,21 @@ import (
 // anything is a part of a pattern that every choice fits.
 const anything = -1
 
-// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS or lsa/KERNEL/CTAS, where * or a part that is missing at the end fits
+// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS or gin/BACKEND/CTAS, where * or a part that is missing at the end fits
 // everything, and "default", which is measured always, nothing.
 type Pattern struct {
 	path                int // what it names decides that
 	algorithm, protocol int
-	kernel              int
+	kernel, backend     int
 	number              int // of channels or CTAs
 }
 
 var (
-	everything  = Pattern{anything, anything, anything, anything, anything}
-	onlyDefault = Pattern{-2, -2, -2, -2, -2}
+	everything  = Pattern{anything, anything, anything, anything, anything, anything}
+	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2}
 )
 
-// ParsePattern reads "ring/ll128/*", "tree/*/8", "ring", "lsa", "lsa/twoshot", "lsa/*/16".
+// ParsePattern reads "ring/ll128/*", "tree/*/8", "ring", "lsa", "lsa/twoshot", "lsa/*/16", "gin", "gin/proxy/4".
 func ParsePattern(s string) (Pattern, error) {
 	if strings.EqualFold(s, actions.Default.String()) {
 		return onlyDefault, nil
@@ -38,7 +38,7 @@ func ParsePattern(s string) (Pattern, error) {
 	p := everything
 	parts := strings.Split(s, "/")
 	if len(parts) > 3 {
-		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS or lsa/KERNEL/CTAS with * for any, like ring/ll128/*, tree/*/8 or lsa/*/16", s)
+		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS or gin/BACKEND/CTAS with * for any, like ring/ll128/*, tree/*/8, lsa/*/16 or gin/*/4", s)
 	}
 	for i, part := range parts {
 		if part == "*" {
@@ -48,6 +48,8 @@ func ParsePattern(s string) (Pattern, error) {
 		switch {
 		case i == 0 && strings.EqualFold(part, actions.PathLSA.String()):
 			p.path = int(actions.PathLSA)
+		case i == 0 && strings.EqualFold(part, actions.PathGIN.String()):
+			p.path = int(actions.PathGIN)
 		case i == 0:
 			p.path = int(actions.PathCollective)
 			var a actions.Algorithm
@@ -57,6 +59,10 @@ func ParsePattern(s string) (Pattern, error) {
 			var k actions.Kernel
 			k, err = actions.ParseKernel(part)
 			p.kernel = int(k)
+		case i == 1 && p.path == int(actions.PathGIN):
+			var b actions.Backend
+			b, err = actions.ParseBackend(part)
+			p.backend = int(b)
 		case i == 1: // our kernels have no protocol
 			p.path = int(actions.PathCollective)
 			var proto actions.Protocol
@@ -74,8 +80,11 @@ func ParsePattern(s string) (Pattern, error) {
 
 func parseNumber(text string, path int) (int, error) {
 	what, most := "channels", uint64(math.MaxUint8)
-	if path == int(actions.PathLSA) {
+	switch path {
+	case int(actions.PathLSA):
 		what, most = "CTAs", actions.MaxCTAs
+	case int(actions.PathGIN):
+		what = "CTAs"
 	}
 	n, err := strconv.ParseUint(text, 10, 8)
 	if err != nil || n == 0 || n > most {
@@ -87,7 +96,7 @@ func parseNumber(text string, path int) (int, error) {
 func (p Pattern) fits(a actions.Action) bool {
 	is := func(want int, has uint8) bool { return want == anything || want == int(has) }
 	return is(p.path, uint8(a.Path)) && is(p.algorithm, uint8(a.Algorithm)) && is(p.protocol, uint8(a.Protocol)) &&
-		is(p.kernel, uint8(a.Kernel)) && is(p.number, a.Channels)
+		is(p.kernel, uint8(a.Kernel)) && is(p.backend, uint8(a.Backend)) && is(p.number, a.Channels)
 }
 
 // counted says that an algorithm is measured with channels of its own. A learner leaves PAT's number to NCCL, but recorded
@@ -126,7 +135,7 @@ func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, 
 		switch {
 		case once && a.Algorithm != actions.Ring && !slices.ContainsFunc(patterns, func(p Pattern) bool { return p.named(a) }):
 			continue
-		case a.Path == actions.PathLSA:
+		case a.Ours():
 			numbers = []uint8{a.Channels}
 		case counted(a.Algorithm) && !once:
 			numbers = channels
@@ -146,7 +155,7 @@ func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, 
 	}
 	slices.SortStableFunc(all, func(x, y actions.Action) int {
 		return cmp.Or(cmp.Compare(x.Path, y.Path), cmp.Compare(x.Algorithm, y.Algorithm), cmp.Compare(x.Protocol, y.Protocol),
-			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Channels, y.Channels))
+			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Backend, y.Backend), cmp.Compare(x.Channels, y.Channels))
 	})
 	return all
 }

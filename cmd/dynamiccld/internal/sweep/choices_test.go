@@ -34,6 +34,7 @@ func marksOf(t *testing.T, names ...string) (marks uint32) {
 
 func TestChoices(t *testing.T) {
 	kernels := []string{"Ring/LL", "lsa/oneshot", "lsa/twoshot", "lsa/bulk"}
+	gin := []string{"Ring/LL", "lsa/oneshot", "gin/proxy"}
 	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 14}
 	all := []string{"Tree/LL", "Ring/LL", "Ring/LL128", "NVLS/Simple", "PAT/Simple"}
 	for _, c := range []struct {
@@ -65,6 +66,10 @@ func TestChoices(t *testing.T) {
 		{"one that is not there", []string{"Ring/LL", "lsa/oneshot"}, 0, []string{"lsa/bulk", "ring"}, []uint8{2}, "Ring/LL/2"},
 		{"any of them at 16", kernels, 0, []string{"lsa/*/16"}, nil, "lsa/oneshot/16 lsa/twoshot/16"},
 		{"CTAs that nobody tries", kernels, 0, []string{"lsa/oneshot/2", "lsa/twoshot/64"}, nil, "lsa/oneshot/2 lsa/twoshot/64"},
+		{"GIN alone", gin, 0, []string{"gin"}, nil, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
+		{"GIN beside others", gin, 0, []string{"GIN/Proxy/2", "lsa/*/4", "gin/*/1"}, nil, "lsa/oneshot/4 gin/proxy/1 gin/proxy/2"},
+		{"GIN that is not there", gin, 0, []string{"gin/gdaki"}, nil, ""},
+		{"CTAs of GIN that nobody tries", gin, 0, []string{"gin/proxy/3"}, nil, "gin/proxy/3"},
 		{"everything at 16", kernels, 0, []string{"*/*/16"}, nil, "Ring/LL/16 lsa/oneshot/16 lsa/twoshot/16"},
 		{"more than CTAs can be", kernels, 0, []string{"*/*/200"}, nil, "Ring/LL/200"},
 		{"a protocol is NCCL's", kernels, 0, []string{"*/ll"}, []uint8{2}, "Ring/LL/2"},
@@ -88,7 +93,7 @@ func TestChoices(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.name, got, c.want)
 		}
 	}
-	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8", "lsa/ll", "lsa/16", "lsa/oneshot/129", "lsa/oneshot/0", "lsa/oneshot/16/1", "oneshot", "*/oneshot", "lsa//8"} {
+	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8", "lsa/ll", "lsa/16", "lsa/oneshot/129", "lsa/oneshot/0", "lsa/oneshot/16/1", "oneshot", "*/oneshot", "lsa//8", "gin/ll", "gin/4", "gin/proxy/0", "gin/proxy/4/1", "gin/oneshot"} {
 		if p, err := ParsePattern(text); err == nil {
 			t.Errorf("%q was read as %v", text, p)
 		}

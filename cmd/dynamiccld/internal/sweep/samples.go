@@ -102,7 +102,8 @@ func sampleFlags(x *nccltuner.Sample) (flags int) {
 		bit int
 	}{{x.Aggregated, nccltuner.SampleAggregated}, {x.Unjoined, nccltuner.SampleUnjoined}, {x.HostTimed, nccltuner.SampleHostTimed},
 		{x.Untimed, nccltuner.SampleUntimed}, {x.Captured, nccltuner.SampleCaptured},
-		{x.EventTimed, nccltuner.SampleEventTimed}, {x.Ran.Path == actions.PathLSA, nccltuner.SampleLsa}} {
+		{x.EventTimed, nccltuner.SampleEventTimed}, {x.Ran.Path == actions.PathLSA, nccltuner.SampleLsa},
+		{x.Ran.Path == actions.PathGIN, nccltuner.SampleGin}} {
 		if f.set {
 			flags |= f.bit
 		}

@@ -31,7 +31,7 @@ func newTable(path string, d *Description) *table {
 type rowKey struct {
 	collective string
 	bytes      uint64
-	choice     [4]string // path, algorithm or kernel, protocol, channels or CTAs
+	choice     [4]string // path, algorithm, kernel or GIN's backend, protocol, channels or CTAs
 	nth        int
 }
 
@@ -59,7 +59,7 @@ func rows(points []Point) (keys []rowKey, us map[rowKey][]float64, err error) {
 const deviceKernel = "device kernel"
 
 // choiceColumns names a choice as tables do. They want a number of channels: where it was NCCL's own, what ran is told,
-// and 0 where that was a device kernel, which has none. Our kernels stand in the algorithm's column, CTAs in the channels'.
+// and 0 where that was a device kernel, which has none. Our kernels, and GIN's backend, stand in the algorithm's column, CTAs in the channels'.
 func choiceColumns(p Point) (c [4]string, err error) {
 	a, err := actions.Parse(p.Action)
 	if err != nil {
@@ -76,7 +76,10 @@ func choiceColumns(p Point) (c [4]string, err error) {
 		a.Channels = ran.Channels
 	}
 	number := strconv.Itoa(int(a.Channels))
-	if a.Path == actions.PathLSA {
+	switch a.Path {
+	case actions.PathGIN:
+		return [4]string{a.Path.String(), a.Backend.String(), "-", number}, nil
+	case actions.PathLSA:
 		return [4]string{a.Path.String(), a.Kernel.String(), "-", number}, nil
 	}
 	return [4]string{a.Path.String(), a.Algorithm.String(), a.Protocol.String(), number}, nil
@@ -84,7 +87,7 @@ func choiceColumns(p Point) (c [4]string, err error) {
 
 // choiceName is how people write what the columns say.
 func choiceName(c [4]string) string {
-	if c[0] == actions.PathLSA.String() {
+	if c[0] == actions.PathLSA.String() || c[0] == actions.PathGIN.String() {
 		return strings.Join([]string{c[0], c[1], c[3]}, "/")
 	}
 	return strings.Join(c[1:], "/")

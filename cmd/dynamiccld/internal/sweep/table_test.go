@@ -59,6 +59,10 @@ func TestRowOfAKernelWithItsOwnCTAs(t *testing.T) {
 	if c, err := choiceColumns(p); err != nil || c != [4]string{"lsa", "oneshot", "-", "4"} {
 		t.Errorf("%v, %v", c, err)
 	}
+	gin := Point{Action: "gin/proxy/8", Ran: "gin/proxy/4", MedianUs: 4, Outcome: OutcomeOK}
+	if c, err := choiceColumns(gin); err != nil || c != [4]string{"gin", "proxy", "-", "8"} || choiceName(c) != gin.Action {
+		t.Errorf("GIN: %v, %v", c, err)
+	}
 	p.Ran = ""
 	if c, err := choiceColumns(p); err == nil {
 		t.Errorf("CTAs that nobody knows: %v", c)

@@ -1,0 +1,70 @@
+package sweep
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// gin is the environment in which the stand-ins have NCCL 2.28.9's GIN, and run our kernels on it.
+func gin(t *testing.T, environ ...string) []string {
+	t.Helper()
+	file := kernels(t)[1]
+	return append(kernels(t, "DYNAMICCL_GIN_KERNELS="+strings.TrimPrefix(file, "DYNAMICCL_KERNELS="), "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_KERNEL_US=3"), environ...)
+}
+
+// ginRows gives the rows of path gin: "AllReduce 1024 proxy 2".
+func (m *machine) ginRows(table string) (rows []string) {
+	for key := range m.medians(m.path(table)) {
+		if strings.Contains(key, " gin ") {
+			rows = append(rows, strings.NewReplacer(" gin ", " ", " - ", " ").Replace(key))
+		}
+	}
+	return rows
+}
+
+// On pretended nodes GIN comes to a program that knows nothing of it, is measured beside NCCL's choices, in graphs and in
+// streams, and every element of what it gives is compared.
+func TestLiveGIN(t *testing.T) {
+	for _, c := range []struct {
+		calls, ranks, nodes, sizes string
+		environ                    []string
+		rows                       int
+	}{
+		{"graph", "4", "2", "1K,64K,1M", nil, 1 + 5 + 0 + 1 + 5 + 5},
+		{"stream", "2", "2", "4K", nil, 4},
+		{"graph", "2", "1", "4K", []string{"DYNAMICCL_GIN=1"}, 4},
+		{"graph", "2", "1", "4K", nil, 0},
+		{"graph", "2", "2", "4K", []string{"DYNAMICCL_GIN=0"}, 0},
+		{"graph", "2", "2", "4K", []string{"FAKEGPU_OPTIONS=--nccl 2.30.7"}, 0},
+		{"graph", "2", "2", "4K", []string{"DYNAMICCL_GIN_KERNELS=/nowhere"}, 0},
+	} {
+		table := map[string]string{"4": "h200x4-socket-2nodes-quiet", "2": "h200x2-socket-2nodes-quiet"}[c.ranks]
+		m := newMachine(t, table, gin(t, c.environ...)...)
+		said := m.must("--ranks", c.ranks, "--nodes", c.nodes, "--calls", c.calls, "--sizes", c.sizes, "--collectives", "AllReduce,AllToAll",
+			"--choices", "gin,ring/ll/4", "--budget", "1ms", "--out", "t.csv")
+		if rows := m.ginRows("t.csv"); len(rows) != c.rows {
+			t.Errorf("%+v: %d rows, want %d: %v\n%s", c, len(rows), c.rows, rows, said)
+		}
+		m.alone()
+	}
+}
+
+// Where anything goes wrong on a rank, NCCL runs all calls, on all ranks, and soon.
+func TestLiveGINFails(t *testing.T) {
+	for _, fault := range []string{"none", "silent"} {
+		for _, c := range []struct{ name, only string }{{"all ranks", ""}, {"one rank", "1"}} {
+			environ := gin(t, "DYNAMICCL_GIN_WAIT_S=2", "FAKEGPU_GIN="+fault, "FAKEGPU_GIN_RANK="+c.only)
+			m := newMachine(t, "h200x2-socket-2nodes-quiet", environ...)
+			began := time.Now()
+			said := m.must("--ranks", "2", "--nodes", "2", "--sizes", "4K", "--collectives", "AllReduce", "--choices", "gin,ring/ll/4", "--budget", "1ms", "--out", "t.csv")
+			if rows := m.ginRows("t.csv"); len(rows) != 0 || len(m.medians(m.path("t.csv"))) < 2 {
+				t.Errorf("%s, %s: rows %v of %v\n%s", fault, c.name, rows, m.medians(m.path("t.csv")), said)
+			}
+			if took := time.Since(began); took > 40*time.Second {
+				t.Errorf("%s, %s: took %v", fault, c.name, took)
+			}
+			m.alone()
+		}
+	}
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of GIN's host part: NCCL's functions (gin_nccl.c), the kernels (gin_module.c), and the life of one communicator
+ * (gin.c, gin_run.c).
+ */
+#ifndef DYN_GIN_LIFE_H
+#define DYN_GIN_LIFE_H
+
+#include "../gin/gin.h"
+#include "gin_state.h"
+#include "lsa.h"
+#include "nccl_gin.h"
+
+enum { DYN_NCCL_SUCCESS = 0, DYN_NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
+
+#define DYN_GIN_NCCL_FUNCTIONS(X) \
+  X(ncclGetVersion, (int *version)) \
+  X(ncclGetUniqueId, (struct dyn_nccl_id * id)) \
+  X(ncclCommInitRankConfig, (void **comm, int nRanks, struct dyn_nccl_id id, int rank, struct dyn_nccl_config *config)) \
+  X(ncclCommGetAsyncError, (void *comm, int *error)) \
+  X(ncclCommDestroy, (void *comm)) \
+  X(ncclCommAbort, (void *comm)) \
+  X(ncclMemAlloc, (void **memory, size_t bytes)) \
+  X(ncclMemFree, (void *memory)) \
+  X(ncclCommWindowRegister, (void *comm, void *memory, size_t bytes, void **window, int flags)) \
+  X(ncclCommWindowDeregister, (void *comm, void *window)) \
+  X(ncclDevCommCreate, (void *comm, const struct dyn_nccl_requirements *wants, struct dyn_nccl_dev_comm *device)) \
+  X(ncclDevCommDestroy, (void *comm, const struct dyn_nccl_dev_comm *device))
+
+struct dyn_gin_nccl {
+#define DYN_GIN_MEMBER(name, arguments) int(*name) arguments;
+  DYN_GIN_NCCL_FUNCTIONS(DYN_GIN_MEMBER)
+#undef DYN_GIN_MEMBER
+  const char *(*ncclGetErrorString)(int result);
+  const char *(*ncclGetLastError)(void *comm);
+};
+/* NULL: the program has not loaded NCCL, or another version of it. */
+const struct dyn_gin_nccl *dyn_gin_nccl(void);
+
+struct dyn_gin_module {
+  dyn_context context;
+  unsigned long long contextId;
+  void *allReduce[DYN_NUM_TYPES];
+  void *allToAll, *probe, *look;
+  struct dyn_gin_module *next;
+};
+bool dyn_gin_module_there(void);
+/* As dyn_module_get. */
+const struct dyn_gin_module *dyn_gin_module_get(dyn_context context);
+
+/* Host memory that kernels write. */
+struct dyn_gin_words {
+  uint32_t stop, reserved0;
+  uint64_t faults[DYN_KERNEL_MAX_RANKS];
+  struct dyn_gin_stamp stamps[DYN_GIN_MAX_CONTEXTS * DYN_KERNEL_MAX_RANKS];
+};
+
+struct dyn_gin_life {
+  struct dyn_gin_state state;
+  char why[512]; /* of failed; by the thread that makes it */
+  const struct dyn_gin_nccl *nccl;
+  const struct dyn_gin_module *module;
+  void *comm; /* ncclComm_t, of GIN alone */
+  struct dyn_nccl_dev_comm device;
+  void *memory, *window;
+  dyn_gpu_address numbers; /* of calls, and what signals and counters have reached */
+  struct dyn_gin_words *_Atomic words;
+  struct dyn_gin lanes[NUM_LANES];
+};
+
+/* gin_run.c */
+/* The kernel with call's other arguments, on a lane, in order with nothing. An error of CUDA's, 0: none. */
+int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call);
+/* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not. */
+const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]);
+/* DYN_ABLE_GIN, or 0. */
+uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t bytes);
+void dyn_gin_function(const struct dyn_gin_life *life, const struct dyn_work *work, void **function, size_t *count, size_t *bytes);
+void dyn_gin_stop(struct dyn_lsa *lsa);
+/* In the thread that watches: whether calls are over. */
+void dyn_gin_look(struct dyn_lsa *lsa);
+
+#endif

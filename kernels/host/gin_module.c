@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels on GIN, from a file beside the library, dynamiccl-gin.fatbin; DYNAMICCL_GIN_KERNELS names another one. All
+ * functions are loaded at once, as in module.c.
+ */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "gin_life.h"
+
+#define FATBIN_NAME "dynamiccl-gin.fatbin"
+#define VARIABLE "DYNAMICCL_GIN_KERNELS"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct dyn_gin_module *modules; /* under lock; never freed */
+static void *image;                    /* under lock; NULL: not read yet */
+static bool failed;                    /* under lock */
+
+bool dyn_gin_module_there(void) { return dyn_fatbin_there(FATBIN_NAME, VARIABLE); }
+
+static bool get_all(void *module, struct dyn_gin_module *m) {
+  char name[64];
+  void *layout;
+  bool all = dyn_function_get(module, DYN_GIN_LAYOUT_NAME, &layout) && dyn_function_get(module, "ginAllToAll", &m->allToAll) &&
+             dyn_function_get(module, "ginProbe", &m->probe) && dyn_function_get(module, "ginLook", &m->look);
+  for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
+    snprintf(name, sizeof name, "ginAllReduce_%s", dyn_type_names[t]);
+    all = dyn_function_get(module, name, &m->allReduce[t]);
+  }
+  return all;
+}
+
+/* Under lock. */
+static struct dyn_gin_module *load(dyn_context context, unsigned long long id) {
+  char path[4096] = "the kernels on GIN";
+  const char *why = NULL;
+  void *module;
+  if (image == NULL) image = dyn_fatbin_read(FATBIN_NAME, VARIABLE, path, &why);
+  struct dyn_gin_module *made = image == NULL ? NULL : calloc(1, sizeof *made);
+  if (made != NULL && (dyn_host_driver()->cuModuleLoadData(&module, image) != 0 || !get_all(module, made))) {
+    why = "does not load: it is of another build than this library (build it anew with `make kernels`), or has nothing for this GPU";
+    free(made);
+    made = NULL;
+  }
+  if (made == NULL) {
+    failed = true;
+    if (why != NULL) dyn_host_say("%s %s: no kernels on GIN", path, why);
+    return NULL;
+  }
+  made->context = context;
+  made->contextId = id;
+  made->next = modules;
+  modules = made;
+  return made;
+}
+
+const struct dyn_gin_module *dyn_gin_module_get(dyn_context context) {
+  unsigned long long id;
+  const struct dyn_gin_module *found = NULL;
+  if (dyn_host_driver() == NULL || dyn_host_driver()->cuCtxGetId(context, &id) != 0) return NULL;
+  pthread_mutex_lock(&lock);
+  for (struct dyn_gin_module *m = modules; m != NULL && found == NULL; m = m->next)
+    if (m->context == context && m->contextId == id) found = m;
+  if (found == NULL && !failed) found = load(context, id);
+  pthread_mutex_unlock(&lock);
+  return found;
+}

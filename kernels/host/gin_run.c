@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels on GIN: launching them, what they can run, and the exchange of a word between all ranks.
+ */
+#include "gin_life.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../../nccltuner/plugin/datatype.h"
+
+#define MOST_BYTES ((uint64_t)1 << 30) /* of AllToAll, which goes in rounds */
+
+int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call) {
+  struct dyn_gin_life *life = lsa->gin;
+  void *arguments[] = {&life->device, call};
+  const struct dyn_launch config = {.gridX = blocks, .gridY = 1, .gridZ = 1, .blockX = threads, .blockY = 1, .blockZ = 1, .stream = stream};
+  call->gin = life->lanes[lane];
+  call->slots = life->window;
+  return dyn_host_driver()->cuLaunchKernelEx(&config, function, arguments, NULL);
+}
+
+/* ---- a word from and to every peer ---- */
+
+static const char *missing(const struct dyn_lsa *lsa, char why[512]) {
+  static const char *const what[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it"};
+  const struct dyn_gin_words *words = lsa->gin->words;
+  for (uint32_t r = 0; r < lsa->nRanks; r++) {
+    uint64_t fault = __atomic_load_n(&words->faults[r], __ATOMIC_RELAXED);
+    if (fault == 0) continue;
+    snprintf(why, 512, "rank %u was waited for in vain: %s did not come", r, what[(fault >> 32) % DYN_GIN_STEPS]);
+    return why;
+  }
+  for (uint32_t r = 0; r < lsa->nRanks; r++)
+    for (uint32_t c = 0; r != lsa->rank && c < lsa->gin->state.contexts; c++) {
+      const struct dyn_gin_stamp *s = &words->stamps[c * lsa->nRanks + r];
+      if (s->right == 1 && s->counterNs != 0) continue;
+      snprintf(why, 512, "context %u to rank %u: %s", c, r, s->signalNs == 0 ? "its signal did not come" : s->right != 1 ? "the signal was here before its data" : "no counter came");
+      return why;
+    }
+  return NULL;
+}
+
+/* The kernel gives up by itself; a put into a full queue alone would not. */
+static const char *await_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]) {
+  uint64_t until = dyn_host_ns() + 4 * waitNs;
+  int result;
+  while ((result = dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() < until)
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+  if (dyn_lsa_stopped(lsa)) return snprintf(why, 512, "a rank is gone"), why;
+  if (result == 0) return missing(lsa, why);
+  snprintf(why, 512, result == DYN_CUDA_NOT_READY ? "the kernel that exchanges words does not end" : "CUDA error %d of the kernel that exchanges words", result);
+  return why;
+}
+
+const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  struct dyn_gin_life *life = lsa->gin;
+  struct dyn_gin_call call = {.stamps = life->words->stamps};
+  const char *said = NULL;
+  void *stream;
+  memset(life->words->stamps, 0, sizeof life->words->stamps);
+  if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return snprintf(why, 512, "CUDA refuses a stream"), why;
+  uint64_t before = life->lanes[LANE_CALLS].waitNs;
+  life->lanes[LANE_CALLS].waitNs = waitNs;
+  int error = dyn_gin_launch(lsa, LANE_CALLS, life->module->probe, life->state.contexts, 32, stream, &call);
+  if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
+  life->lanes[LANE_CALLS].waitNs = before;
+  if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;
+  else said = await_exchange(lsa, waitNs, why);
+  driver->cuStreamDestroy_v2(stream); /* what is on it goes on */
+  return said;
+}
+
+/* ---- calls ---- */
+
+uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t bytes) {
+  if (life == NULL || !dyn_gin_usable(&life->state)) return 0;
+  uint64_t most = collective == DYN_ALL_REDUCE ? life->lanes[LANE_CALLS].slotBytes : collective == DYN_ALL_TO_ALL ? MOST_BYTES : 0;
+  return bytes <= most ? DYN_ABLE_GIN(life->state.backend) : 0;
+}
+
+/* bytes: that a rank's threads move for each peer. */
+void dyn_gin_function(const struct dyn_gin_life *life, const struct dyn_work *work, void **function, size_t *count, size_t *bytes) {
+  *bytes = work->count * dyn_datatype_number_bytes(work->datatype);
+  *count = work->collective == DYN_ALL_REDUCE ? work->count : *bytes;
+  *function = work->collective == DYN_ALL_REDUCE ? life->module->allReduce[work->datatype] : life->module->allToAll;
+}
+
+void dyn_gin_stop(struct dyn_lsa *lsa) {
+  struct dyn_gin_life *life = lsa->gin;
+  struct dyn_gin_words *words = life == NULL ? NULL : life->words;
+  if (words == NULL) return;
+  __atomic_store_n(&words->stop, 1, __ATOMIC_RELEASE);
+  dyn_gin_move(&life->state, DYN_GIN_FAILED);
+}
+
+void dyn_gin_look(struct dyn_lsa *lsa) {
+  struct dyn_gin_life *life = lsa->gin;
+  if (life != NULL && atomic_load(&life->state.now) == DYN_GIN_IN_FLIGHT && dyn_lsa_settle(lsa, 0)) dyn_gin_move(&life->state, DYN_GIN_COMPLETE);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The states of GIN on one communicator (DYN_GIN_* of nccltuner/abi.h) and the moves between them: gin_state.c.
+ */
+#ifndef DYN_GIN_STATE_H
+#define DYN_GIN_STATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../nccltuner/abi.h"
+
+struct dyn_gin_state {
+  _Atomic(uint32_t) now;
+  uint32_t backend, contexts; /* once granted */
+  struct dyn_rank *told;      /* where others read it; NULL: nowhere */
+};
+
+/* False: there is no such move, and nothing is changed. */
+bool dyn_gin_move(struct dyn_gin_state *state, uint32_t to);
+/* Kernels may be launched. */
+bool dyn_gin_usable(const struct dyn_gin_state *state);
+const char *dyn_gin_state_name(uint32_t state);
+const char *dyn_gin_backend_name(uint32_t backend);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What NCCL 2.28.9 has of GIN (kernels/host/nccl_gin.h): windows, device communicators, and communicators that do not block,
+ * whose steps run in a thread of their own, so that one which waits for a rank for ever is only never done. FAKEGPU_GIN says
+ * what goes wrong, FAKEGPU_GIN_RANK on which rank (all):
+ *   none     there is no GIN: ncclDevCommCreate fails, and the others wait in it
+ *   silent   it starts, and this rank's signals never arrive
+ *   dies     the process ends in ncclDevCommCreate
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gin_fake.h"
+#include "nccl_fake.h"
+
+CUresult cuCtxGetCurrent(CUcontext *context);
+CUresult cuCtxSetCurrent(CUcontext context);
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
+CUresult cuMemFree_v2(CUdeviceptr address);
+CUresult cuMemsetD8_v2(CUdeviceptr at, unsigned char value, size_t bytes);
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
+
+static int goes_wrong(const struct ncclComm *comm, const char *how) {
+  const char *fault = getenv("FAKEGPU_GIN"), *rank = getenv("FAKEGPU_GIN_RANK");
+  return fault != NULL && strcmp(fault, how) == 0 && (rank == NULL || *rank == '\0' || atoi(rank) == comm->rank.rank);
+}
+
+/* ---- steps ---- */
+
+struct step {
+  struct ncclComm *comm;
+  ncclResult_t (*run)(const struct step *step);
+  int nRanks, rank; /* of a communicator that is made */
+  ncclUniqueId id;
+  char name[64];
+  char *memory; /* of a window */
+  struct fake_window **window;
+  struct dyn_nccl_dev_comm *device;
+  struct dyn_nccl_requirements asked;
+};
+
+static void *run_step(void *argument) {
+  struct step *step = argument;
+  struct ncclComm *comm = step->comm;
+  cuCtxSetCurrent(comm->context);
+  ncclResult_t result = step->run(step);
+  free(step);
+  atomic_store(&comm->busy, result);
+  return NULL;
+}
+
+static ncclResult_t begin(struct ncclComm *comm, const struct step *step) {
+  struct step *own = malloc(sizeof *own);
+  pthread_t thread;
+  if (own == NULL) return nccl_fail(ncclSystemError, "out of memory");
+  *own = *step;
+  own->comm = comm;
+  atomic_store(&comm->busy, NCCL_IN_PROGRESS);
+  if (pthread_create(&thread, NULL, run_step, own) != 0 || pthread_detach(thread) != 0) return nccl_fail(ncclSystemError, "out of threads");
+  return NCCL_IN_PROGRESS;
+}
+
+FAKEGPU_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
+  *error = atomic_load(&comm->busy);
+  return 0;
+}
+
+/* ---- communicators ---- */
+
+static ncclResult_t make(const struct step *step) {
+  ncclComm_t comm = step->comm;
+  return nccl_comm_make(&comm, step->nRanks, &step->id, step->rank, step->name[0] == '\0' ? NULL : step->name);
+}
+
+FAKEGPU_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int nRanks, ncclUniqueId id, int rank, const struct dyn_nccl_config *config) {
+  *out = NULL;
+  if (config == NULL) return nccl_comm_make(out, nRanks, &id, rank, NULL);
+  if (config->magic != 0xcafebeefu) return nccl_fail(ncclInvalidArgument, "a config that nobody initialised");
+  struct step step = {.run = make, .nRanks = nRanks, .rank = rank, .id = id};
+  if (config->commName != NULL) strncpy(step.name, config->commName, sizeof step.name - 1);
+  if (config->blocking != 0) return nccl_comm_make(out, nRanks, &id, rank, config->commName == NULL ? NULL : strdup(config->commName));
+  *out = calloc(1, sizeof **out);
+  if (*out == NULL) return nccl_fail(ncclSystemError, "out of memory");
+  cuCtxGetCurrent(&(*out)->context);
+  return begin(*out, &step);
+}
+
+/* ---- memory that all ranks have ---- */
+
+FAKEGPU_API ncclResult_t ncclMemAlloc(void **memory, size_t bytes) {
+  CUdeviceptr address;
+  if (cuMemAlloc_v2(&address, bytes) != 0) return nccl_fail(ncclUnhandledCudaError, "no memory");
+  *memory = (void *)(uintptr_t)address;
+  return 0;
+}
+
+FAKEGPU_API ncclResult_t ncclMemFree(void *memory) { return cuMemFree_v2((CUdeviceptr)(uintptr_t)memory) == 0 ? 0 : nccl_fail(ncclInvalidArgument, "no memory of NCCL's"); }
+
+struct shown { /* of a rank, in the memory in which ranks meet */
+  CUipcMemHandle handle;
+  uint64_t at;
+  int pid;
+};
+
+static ncclResult_t share(struct ncclComm *comm, char *own, char **of) {
+  int n = comm->plan->nRanks, failed = 0;
+  struct shown *all = (struct shown *)(comm->shared + 64 * n), *mine = &all[comm->rank.rank];
+  _Static_assert(sizeof(struct shown) * MAX_HARNESS_RANKS <= CHUNK_BYTES, "all fit into the first chunk");
+  nccl_barrier(comm);
+  failed = cuIpcGetMemHandle(&mine->handle, (CUdeviceptr)(uintptr_t)own) != 0;
+  mine->at = (uintptr_t)own;
+  mine->pid = getpid();
+  nccl_barrier(comm);
+  for (int r = 0; r < n && !failed; r++) {
+    CUdeviceptr address = (CUdeviceptr)all[r].at;
+    if (all[r].pid != getpid()) failed = cuIpcOpenMemHandle_v2(&address, all[r].handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
+    of[r] = (char *)(uintptr_t)address;
+  }
+  nccl_barrier(comm);
+  return failed ? nccl_fail(ncclUnhandledCudaError, "a rank's memory cannot be mapped") : 0;
+}
+
+static ncclResult_t make_window(const struct step *step) {
+  struct fake_window *window = calloc(1, sizeof *window);
+  if (window == NULL) return nccl_fail(ncclSystemError, "out of memory");
+  ncclResult_t result = share(step->comm, step->memory, window->at);
+  if (result == 0) *step->window = window;
+  return result;
+}
+
+FAKEGPU_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, struct fake_window **window, int flags) {
+  if (comm->plan->nRanks > DYN_KERNEL_MAX_RANKS || bytes == 0 || flags != DYN_NCCL_WIN_SYMMETRIC) return nccl_fail(ncclInvalidArgument, "this window");
+  return begin(comm, &(struct step){.run = make_window, .memory = memory, .window = window});
+}
+
+FAKEGPU_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, struct fake_window *window) {
+  (void)comm;
+  free(window);
+  return 0;
+}
+
+/* ---- device communicators ---- */
+
+static ncclResult_t make_device(const struct step *step) {
+  struct ncclComm *comm = step->comm;
+  CUdeviceptr signals;
+  struct fake_gin *gin = calloc(1, sizeof *gin);
+  const size_t bytes = 64 << 10; /* less cannot be mapped by others */
+  _Static_assert(FAKE_GIN_CONTEXTS * FAKE_GIN_SIGNALS * sizeof(uint64_t) <= 64 << 10, "all signals fit");
+  if (goes_wrong(comm, "none")) return nccl_fail(ncclInvalidUsage, "GIN not supported.");
+  if (goes_wrong(comm, "dies")) _exit(3);
+  if (gin == NULL || cuMemAlloc_v2(&signals, bytes) != 0 || cuMemsetD8_v2(signals, 0, bytes) != 0) return nccl_fail(ncclSystemError, "out of memory");
+  ncclResult_t result = share(comm, (char *)(uintptr_t)signals, (char **)gin->signals);
+  gin->silent = goes_wrong(comm, "silent");
+  *step->device = (struct dyn_nccl_dev_comm){.rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .ginContextCount = FAKE_GIN_CONTEXTS,
+                                             .ginTypes = {DYN_NCCL_GIN_PROXY, DYN_NCCL_GIN_PROXY}, .ginHandles = {gin, gin},
+                                             .ginSignalCount = step->asked.ginSignalCount, .ginCounterCount = step->asked.ginCounterCount};
+  return result;
+}
+
+FAKEGPU_API ncclResult_t ncclDevCommCreate(ncclComm_t comm, const struct dyn_nccl_requirements *wants, struct dyn_nccl_dev_comm *device) {
+  if (comm->plan->nRanks > DYN_KERNEL_MAX_RANKS || wants->ginSignalCount > FAKE_GIN_SIGNALS || wants->ginCounterCount > FAKE_GIN_SIGNALS)
+    return nccl_fail(ncclInvalidArgument, "more than the stand-in has");
+  return begin(comm, &(struct step){.run = make_device, .device = device, .asked = *wants});
+}
+
+/* Signals stay: a peer may still have them mapped. */
+FAKEGPU_API ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const struct dyn_nccl_dev_comm *device) {
+  (void)comm;
+  free(device->ginHandles[0]);
+  return 0;
+}

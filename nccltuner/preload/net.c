@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAGIC 0xcafebeefu /* NCCL_CONFIG_INITIALIZER */
+
+bool dyn_net_apart(void) {
+  const char *net = getenv("DYNAMICCL_GIN_NET");
+  return net != NULL && *net != '\0';
+}
+
+/* A program's config may be an older NCCL's, which is shorter, or a newer one's; its version says how NCCL reads it. */
+void *dyn_net_config(void *config, struct dyn_nccl_config *copy) {
+  if (!dyn_net_apart()) return config;
+  *copy = (struct dyn_nccl_config){.size = sizeof *copy, .magic = MAGIC, .version = DYN_GIN_NCCL_VERSION, .blocking = INT_MIN, .cgaClusterSize = INT_MIN,
+                                   .minCTAs = INT_MIN, .maxCTAs = INT_MIN, .splitShare = INT_MIN, .trafficClass = INT_MIN, .collnetEnable = INT_MIN,
+                                   .CTAPolicy = INT_MIN, .shrinkShare = INT_MIN, .nvlsCTAs = INT_MIN, .nChannelsPerNetPeer = INT_MIN, .nvlinkCentricSched = INT_MIN};
+  if (config != NULL) {
+    size_t size;
+    memcpy(&size, config, sizeof size);
+    if (size < offsetof(struct dyn_nccl_config, splitShare) || size > sizeof *copy) return config;
+    memcpy(copy, config, size);
+  }
+  if (copy->magic != MAGIC || copy->netName != NULL) return config == NULL ? copy : config;
+  copy->netName = "Socket";
+  return copy;
+}

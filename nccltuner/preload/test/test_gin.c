@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *   test_gin LIBCUDA LIBNCCL     the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs
+ * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
+ * element compared; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank dies, or leaves early.
+ */
+#include "gin_rig.h"
+
+/* ---- states ---- */
+
+static void states(void) {
+  static const uint32_t allowed[][2] = {
+      {DYN_GIN_UNINITIALISED, DYN_GIN_WANTED}, {DYN_GIN_UNINITIALISED, DYN_GIN_REFUSED}, {DYN_GIN_WANTED, DYN_GIN_INITIALISING},
+      {DYN_GIN_WANTED, DYN_GIN_REFUSED}, {DYN_GIN_INITIALISING, DYN_GIN_GRANTED}, {DYN_GIN_INITIALISING, DYN_GIN_FAILED},
+      {DYN_GIN_GRANTED, DYN_GIN_ACTIVE}, {DYN_GIN_GRANTED, DYN_GIN_FAILED}, {DYN_GIN_ACTIVE, DYN_GIN_IN_FLIGHT},
+      {DYN_GIN_ACTIVE, DYN_GIN_DESTROYED}, {DYN_GIN_ACTIVE, DYN_GIN_FAILED}, {DYN_GIN_IN_FLIGHT, DYN_GIN_IN_FLIGHT},
+      {DYN_GIN_IN_FLIGHT, DYN_GIN_COMPLETE}, {DYN_GIN_IN_FLIGHT, DYN_GIN_FAILED}, {DYN_GIN_COMPLETE, DYN_GIN_IN_FLIGHT},
+      {DYN_GIN_COMPLETE, DYN_GIN_COMPLETE}, {DYN_GIN_COMPLETE, DYN_GIN_DESTROYED}, {DYN_GIN_COMPLETE, DYN_GIN_FAILED}};
+  for (uint32_t from = 0; from < DYN_NUM_GIN_STATES + 2; from++)
+    for (uint32_t to = 0; to < DYN_NUM_GIN_STATES + 2; to++) {
+      struct dyn_rank told = {.gin = 77};
+      struct dyn_gin_state s = {.now = from, .backend = DYN_BACKEND_PROXY, .contexts = 4, .told = &told};
+      bool is = false, had = from >= DYN_GIN_GRANTED || to == DYN_GIN_GRANTED;
+      for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) is |= allowed[i][0] == from && allowed[i][1] == to;
+      CHECK(dyn_gin_move(&s, to) == is && s.now == (is ? to : from), "%u to %u", from, to);
+      uint32_t word = !is || from == to ? 77 : had ? to | DYN_BACKEND_PROXY << 8 | 4 << 16 : to;
+      CHECK(told.gin == word, "%u to %u: told %x, want %x", from, to, told.gin, word);
+      CHECK(dyn_gin_usable(&s) == (s.now == DYN_GIN_ACTIVE || s.now == DYN_GIN_IN_FLIGHT || s.now == DYN_GIN_COMPLETE));
+    }
+  for (uint32_t a = 0; a < DYN_NUM_GIN_STATES; a++)
+    for (uint32_t b = 0; b < a; b++) CHECK(strcmp(dyn_gin_state_name(a), dyn_gin_state_name(b)) != 0, "two states have one name");
+}
+
+/* ---- calls ---- */
+
+struct step {
+  bool exchange; /* AllToAll */
+  size_t count;
+  unsigned ctas, stream;
+  uint64_t seed;
+};
+
+static struct step step_of(uint64_t n) {
+  uint64_t r = random_of(n);
+  struct step s = {.exchange = r & 1, .ctas = (unsigned)(r >> 4) % 5, .stream = (unsigned)(r >> 8) % STREAMS, .seed = r};
+  size_t most = (r >> 16 & 7) == 0 ? (s.exchange ? MOST : 60000) : 300;
+  s.count = 1 + (r >> 20) % most;
+  return s;
+}
+
+static float value_of(const struct step *s, int ofRank, size_t i) { return (float)(random_of(s->seed + (uint64_t)ofRank * 977 + i) >> 20 & 0xff); }
+
+static void fill(const struct step *s, int slot) {
+  size_t n = s->count * (s->exchange ? (size_t)numRanks : 1);
+  for (size_t i = 0; i < n; i++) in[slot][i] = value_of(s, rank, i);
+  for (size_t i = 0; i <= n; i++) out[slot][i] = -1;
+}
+
+static void compare(const struct step *s, int slot) {
+  size_t n = s->count * (s->exchange ? (size_t)numRanks : 1);
+  for (size_t i = 0; i < n; i++) {
+    float want = s->exchange ? value_of(s, (int)(i / s->count), (size_t)rank * s->count + i % s->count) : 0;
+    for (int r = 0; r < numRanks && !s->exchange; r++) want += value_of(s, r, i);
+    CHECK(out[slot][i] == want, "%s, %zu elements: element %zu is %g and not %g", s->exchange ? "AllToAll" : "AllReduce", s->count, i, out[slot][i], want);
+  }
+  CHECK(out[slot][n] == -1, "behind the result");
+}
+
+static struct dyn_work work_of(const struct step *s, int slot) {
+  return (struct dyn_work){s->exchange ? DYN_ALL_TO_ALL : DYN_ALL_REDUCE, in[slot], out[slot], s->count, FLOAT32, SUM, 0, streams[s->stream], true};
+}
+
+static int issue(const struct step *s, int slot) {
+  struct dyn_work work = work_of(s, slot);
+  unsigned ctas = 0;
+  CHECK(dyn_lsa_able(lsa, &work) == DYN_ABLE_GIN(DYN_BACKEND_PROXY), "%zu elements", s->count);
+  int result = dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_PROXY, s->ctas), &ctas);
+  CHECK(result != 0 || (ctas >= 1 && ctas <= (s->ctas == 0 ? 2 : s->ctas)), "%u CTAs of %u", ctas, s->ctas);
+  return result;
+}
+
+static void wait_for_all(void) {
+  for (int i = 0; i < STREAMS; i++) CHECK(cuda.cuStreamSynchronize(streams[i]) == 0);
+}
+
+static void begin(void) {
+  load();
+  CHECK(dyn_gin_can() && make_gin(), "it is not made");
+  CHECK(dyn_gin_now(lsa) == DYN_GIN_ACTIVE && self.gin == (DYN_GIN_ACTIVE | DYN_BACKEND_PROXY << 8 | 2 << 16), "told %x", self.gin);
+  CHECK(self.ginSignals >= 2 * 2 * 16 * (unsigned)numRanks && self.ginCounters >= 2 * 16 * (unsigned)numRanks);
+  meet();
+}
+
+static void play_calls(uint64_t seed, int rounds) {
+  for (int n = 0; n < rounds; n++) {
+    struct step steps[SLOTS];
+    for (int i = 0; i < SLOTS; i++) {
+      steps[i] = step_of(seed + (uint64_t)(n * SLOTS + i));
+      fill(&steps[i], i);
+    }
+    for (int i = 0; i < SLOTS; i++) CHECK(issue(&steps[i], i) == 0);
+    wait_for_all();
+    for (int i = 0; i < SLOTS; i++) compare(&steps[i], i);
+    meet(); /* nobody fills what a peer still sends: as in any program */
+  }
+}
+
+/* Two graphs on two streams, replayed while a call goes on: graphs take turns, calls have slots of their own. */
+static void play_graphs(void) {
+  CUgraphExec graphs[2];
+  struct step steps[3] = {{.exchange = true, .count = 5000, .ctas = 2}, {.count = 700, .ctas = 1}, {.exchange = true, .count = 40, .ctas = 2, .stream = 1}};
+  for (int g = 0; g < 2; g++) {
+    CUgraph captured;
+    CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+    CHECK(issue(&steps[g], g) == 0 && cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphInstantiateWithFlags(&graphs[g], captured, 0) == 0);
+  }
+  for (uint64_t n = 0; n < 20; n++) {
+    for (int i = 0; i < 3; i++) {
+      steps[i].seed = random_of(n * 3 + (uint64_t)i);
+      fill(&steps[i], i);
+    }
+    meet();
+    if (rank == 0) CHECK(issue(&steps[2], 2) == 0);
+    CHECK(cuda.cuGraphLaunch(graphs[0], streams[0]) == 0 && cuda.cuGraphLaunch(graphs[1], streams[2]) == 0);
+    if (rank != 0) CHECK(issue(&steps[2], 2) == 0);
+    wait_for_all();
+    for (int i = 0; i < 3; i++) compare(&steps[i], i);
+    meet();
+  }
+}
+
+static void end(uint32_t want) {
+  dyn_lsa_settle(lsa, 1000000000);
+  dyn_gin_destroy(lsa);
+  CHECK(dyn_gin_now(lsa) == want && (self.gin & 255) == want, "%s", dyn_gin_state_name(dyn_gin_now(lsa)));
+  dyn_lsa_close(lsa);
+}
+
+static void calls(void) {
+  begin();
+  play_calls(1, 40);
+  CHECK(dyn_gin_now(lsa) == DYN_GIN_IN_FLIGHT || dyn_gin_now(lsa) == DYN_GIN_COMPLETE);
+  end(DYN_GIN_DESTROYED);
+  meet();
+  CHECK(make_gin(), "a second one"); /* of the same ranks */
+  meet();
+  play_calls(1000, 5);
+  end(DYN_GIN_DESTROYED);
+}
+
+static void graphs(void) {
+  begin();
+  play_graphs();
+  uint32_t now = dyn_gin_now(lsa);
+  end(now); /* a graph may be replayed: nothing is given back */
+}
+
+/* Sizes, types and operators beyond what it has are NCCL's, on all ranks alike. */
+static void able(void) {
+  begin();
+  struct dyn_work work = {DYN_ALL_REDUCE, in[0], out[0], 65536, FLOAT32, SUM, 0, NULL, true};
+  CHECK(dyn_lsa_able(lsa, &work) != 0, "256 KiB");
+  work.count++;
+  CHECK(dyn_lsa_able(lsa, &work) == 0, "more than a slot");
+  work.count = 10, work.op = 5;
+  CHECK(dyn_lsa_able(lsa, &work) == 0, "an operator of the program's");
+  work.op = SUM, work.collective = DYN_ALL_GATHER;
+  CHECK(dyn_lsa_able(lsa, &work) == 0);
+  work.collective = DYN_ALL_TO_ALL, work.count = (1 << 28) / (size_t)numRanks;
+  CHECK(dyn_lsa_able(lsa, &work) != 0, "1 GiB");
+  work.count++;
+  CHECK(dyn_lsa_able(lsa, &work) == 0, "more");
+  CHECK(dyn_lsa_room(lsa, DYN_ALL_REDUCE, 1 << 18) != 0 && dyn_lsa_room(lsa, DYN_ALL_REDUCE, (1 << 18) + 1) == 0 && !dyn_lsa_near(lsa));
+}
+
+/* ---- what goes wrong ---- */
+
+static uint64_t now_ms(void) { return dyn_host_ns() / 1000000; }
+
+/* hears: the one rank to which all come. */
+static void fails(const char *how, const char *ofRank, int hears) {
+  setenv("FAKEGPU_GIN", how, 1);
+  setenv("FAKEGPU_GIN_RANK", ofRank, 1);
+  load();
+  uint64_t began = now_ms();
+  uint32_t want = rank == hears ? DYN_GIN_ACTIVE : DYN_GIN_FAILED;
+  CHECK(make_gin() == (rank == hears) && dyn_gin_now(lsa) == want && (self.gin & 255) == want, "%s", dyn_gin_state_name(dyn_gin_now(lsa)));
+  CHECK(now_ms() - began < 9000, "after %d ms", (int)(now_ms() - began));
+  bool able = dyn_lsa_able(lsa, &(struct dyn_work){.collective = DYN_ALL_REDUCE, .count = 1, .datatype = FLOAT32}) != 0;
+  CHECK(able == (rank == hears), "NCCL's");
+  meet(); /* until all have seen it: who ends earlier is dead to the others */
+  end(rank == hears ? DYN_GIN_FAILED : want);
+  meet();
+}
+static void silent(void) { fails("silent", "1", 1); }
+static void none(void) { fails("none", "0", -1); }
+static void everywhere(void) { fails("none", "", -1); }
+/* The process of a rank ends while the others make it with that rank. */
+static void dies(void) {
+  setenv("FAKEGPU_GIN", "dies", 1);
+  setenv("FAKEGPU_GIN_RANK", "2", 1);
+  load();
+  bool made = make_gin();
+  CHECK(rank != 2 && !made && dyn_gin_now(lsa) == DYN_GIN_FAILED);
+}
+
+/* Kernels that wait for a rank that dies give up, and the program hears of it. */
+static void death(void) {
+  begin();
+  struct step s = {.count = 100, .ctas = 1};
+  if (rank == numRanks - 1) _exit(0);
+  fill(&s, 0);
+  CHECK(issue(&s, 0) == 0);
+  uint64_t began = now_ms();
+  wait_for_all();
+  CHECK(now_ms() - began < 5000 && dyn_lsa_stopped(lsa) && dyn_gin_now(lsa) == DYN_GIN_FAILED, "after %d ms", (int)(now_ms() - began));
+  CHECK(dyn_lsa_able(lsa, &(struct dyn_work){.collective = DYN_ALL_REDUCE, .count = 1, .datatype = FLOAT32}) == 0);
+  dyn_lsa_close(lsa);
+}
+
+/* A rank that ends its communicator long before the others does not wait for them for ever. */
+static void leaves(void) {
+  begin();
+  if (rank == 0) {
+    uint64_t began = now_ms();
+    end(DYN_GIN_FAILED);
+    CHECK(now_ms() - began < 9000);
+  }
+  meet();
+}
+
+static void other_version(void) {
+  load();
+  CHECK(!dyn_gin_can(), "a version of NCCL's that the kernels do not know");
+}
+
+int main(int argc, char **argv) {
+  char kernels[4096];
+  if (argc < 3) return 2;
+  driverPath = argv[1];
+  ncclPath = argv[2];
+  states();
+  write_kernels(kernels);
+  setenv("DYNAMICCL_GIN_WAIT_S", "2", 1);
+  setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
+  play("calls", 3, calls);
+  play("calls", 2, calls);
+  play("graphs", 3, graphs);
+  play("able", 2, able);
+  play("silent", 3, silent);
+  play("none", 3, none);
+  play("everywhere", 2, everywhere);
+  play_but("dies", 3, dies, 3);
+  play("death", 3, death);
+  play("leaves", 2, leaves);
+  setenv("FAKEGPU_OPTIONS", "--nccl 2.30.7", 1);
+  play("version", 1, other_version);
+  CHECK(unlink(kernels) == 0);
+  return 0;
+}

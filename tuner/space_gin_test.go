@@ -1,0 +1,87 @@
+package tuner
+
+import (
+	"slices"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// A bucket has GIN by the backend that all ranks have, with CTAs up to the first number that covers its smallest call in one
+// pass, on any number of nodes; where only NCCL's kernels are timed it has none. Nothing else of the set is touched.
+func TestGINOfASet(t *testing.T) {
+	rings := MarkSet(0b111_000)
+	for _, c := range []struct {
+		log2  uint8
+		marks MarkSet
+		want  string
+	}{
+		{10, MarkProxy, "gin/proxy/1"},
+		{11, MarkProxy, "gin/proxy/1"},
+		{12, MarkGDAKI, "gin/gdaki/1 gin/gdaki/2"},
+		{14, MarkProxy, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
+		{30, MarkProxy, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8 gin/proxy/16"},
+		{12, MarkOneShot | MarkProxy, "lsa/oneshot/1 lsa/oneshot/4 gin/proxy/1 gin/proxy/2"},
+		{20, 0, ""},
+	} {
+		for _, collective := range []actions.Collective{actions.AllReduce, actions.AllToAll} {
+			b := state.Bucket{Collective: collective, Log2Bytes: c.log2}
+			for _, nodes := range []int{1, 2} {
+				with, without := Choices(b, rings|c.marks, 2, nodes, true), Choices(b, rings, 2, nodes, true)
+				if !slices.Equal(with[:len(without)], without) || names(with[len(without):]) != c.want {
+					t.Errorf("2^%d, marks %x: %s, want %s", c.log2, c.marks, names(with[len(without):]), c.want)
+				}
+				if slices.ContainsFunc(Choices(b, rings|c.marks, 2, nodes, false), actions.Action.Ours) {
+					t.Errorf("2^%d: our kernels are to be measured by NCCL's events", c.log2)
+				}
+			}
+		}
+	}
+}
+
+// What is learned of GIN comes into force as any choice does, and is not in a first plan before the ranks say that they can.
+func TestGINIsLearned(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}
+	core := kernelCore(t, Config{Explore: true}, CommJoined{})
+	core.Step(1, Marks{Comm: 1, Bucket: b, Set: MarkProxy})
+	var entry Entry
+	seq := uint64(0)
+	version := uint32(0)
+	call := func(a actions.Action) {
+		ns := state.Ns(20_000)
+		if a.Path == actions.PathGIN {
+			ns = 9_000 + state.Ns(a.Channels)*100
+		}
+		for r := range int32(4) {
+			core.Step(state.Ns(seq), &Sample{Comm: 1, Seq: seq, Rank: r, Bucket: b, Bytes: 20_000, Plan: version, Action: a, Ran: a,
+				SignalNs: ns, CounterNs: ns, EventTimed: true, Made: uint16(seq)})
+		}
+		seq++
+	}
+	for range 120 {
+		if plans := core.Step(state.Ns(seq), Tick{}).Plans; len(plans) > 0 {
+			entry = entryOf(plans, b)
+			version++
+			core.Step(state.Ns(seq), Published{Comm: 1, Version: uint64(version)})
+			for _, a := range entry.Trials {
+				call(a)
+			}
+		}
+		for range 20 {
+			call(entry.Base)
+		}
+	}
+	if entry.Base.Path != actions.PathGIN || entry.Base.Backend != actions.BackendProxy {
+		t.Errorf("%s is in force, where GIN takes half of the time", entry.Base)
+	}
+	stored := []Learned{{Key: Key{Bucket: b}, Action: entry.Base, Calls: 9, CostNs: 4000, Default: 9000}}
+	core = kernelCore(t, Config{}, CommJoined{Prior: stored})
+	if e := entryOf(core.Step(2, Tick{}).Plans, b); e.ID != 0 {
+		t.Errorf("the first plan has %+v", e)
+	}
+	core.Step(3, KernelsOpen{Comm: 1})
+	if e := entryOf(core.Step(4, Tick{}).Plans, b); e.ID != 0 {
+		t.Errorf("open memory is no GIN: %+v", e)
+	}
+}
