@@ -15,6 +15,8 @@ mkdir -p .cache/gpu/nccl
 names=$(grep -hoE '\bp?nccl[A-Z][A-Za-z0-9]*[[:space:]]*\(' "$home/include/nccl.h" "$home/include/nccl_device/core.h" | tr -d '( ' | sort -u)
 for name in $names; do echo "void $name(void) {}"; done | gcc -x c -w -fPIC -shared -Wl,-soname,libnccl.so.2 -o .cache/gpu/nccl/libnccl.so.2 -
 "$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -o lib/dynamiccl-kernels.fatbin kernels/kernels.cu
+"$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -I"$home/include" -o lib/dynamiccl-gin.fatbin kernels/gin/kernels.cu
+make -s -C kernels/carrier fatbin ARCH="$arch"
 build() { # PROGRAM SOURCE
   "$nvcc" -std=c++17 -arch="$arch" -O2 -I"$home/include" -cudart static -o ".cache/gpu/$1" "$2" -L"$(dirname "$nvcc")/../lib" -L.cache/gpu/nccl \
     -l:libnccl.so.2 -lpthread
