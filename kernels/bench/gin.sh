@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # The kernels on NCCL's GIN on the GPUs of this machine, as JSON lines: what NCCL granted, the probe of every peer, every element
 # checked, then times of one put there and back and of collectives beside NCCL's; for two ranks, for four, and with NCCL told that
-# they are on two hosts.
+# they are on two hosts; then random traffic, every byte compared, with a delay on purpose where the carrier can have one, and a rank
+# that is killed in it.
 #   kernels/bench/gin.sh [RESULTS.jsonl] [option of gin]...
 # Needs two or more GPUs that reach each other, nvcc, Python's nvidia.nccl of the version that the kernels are compiled with, and
 # NICs that NCCL drives, or a net plugin that brings GIN: DYNAMICCL_CARRIER=1 takes the one for development, dynamiccl-carrier.
-# Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; LIMIT=300 seconds for each; NCCL_LIB=FILE another libnccl.so.2;
+# Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; MESSAGES=60000 of the traffic, from each rank to each on each context, 0: none;
+# LIMIT=300 seconds for each; NCCL_LIB=FILE another libnccl.so.2;
 # GIN=PROGRAM one that was built elsewhere (make -C kernels gin ARCH=sm_90). A table that fails keeps no other from being made.
 # Exit: 0 if every table was made and every element is right.
 set -euo pipefail
@@ -37,13 +39,25 @@ printf '{"figure":"gin machine","gpus":"%s","driver":"%s","nccl":%s,"plugin":"%s
   "$([ "${DYNAMICCL_CARRIER:-}" = 1 ] && echo true || echo false)" "$(date -u +%FT%TZ)" \
   "${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}" | tee -a "$out"
 failed=0
-for table in ${TABLES:-$tables}; do
-  ranks=${table%/*} nodes=1 status=0
-  [ "$table" = "$ranks" ] || nodes=${table#*/}
+gin() { # RANKS NODES option...
+  local ranks=$1 nodes=$2 status=0
+  shift 2
   timeout -k 10 "${LIMIT:-300}" "$GIN" --ranks "$ranks" --nodes "$nodes" "$@" | tee -a "$out" || status=$?
-  [ "$status" -eq 0 ] && continue
+  [ "$status" -eq 0 ] && return
   failed=1
-  printf '{"figure":"gin table","ranks":%s,"nodes":%s,"status":%s}\n' "$ranks" "$nodes" "$status" | tee -a "$out"
-  echo "gin, $ranks ranks on $nodes: exit status $status (3: no GIN, the lines say why; 4: a step was late; 124 and 137: not done after ${LIMIT:-300} s)" >&2
+  printf '{"figure":"gin table","ranks":%s,"nodes":%s,"options":"%s","status":%s}\n' "$ranks" "$nodes" "$*" "$status" | tee -a "$out"
+  echo "gin, $ranks ranks on $nodes $*: exit status $status (3: no GIN, the lines say why; 4: a step was late; 124 and 137: not done after ${LIMIT:-300} s)" >&2
+}
+for table in ${TABLES:-$tables}; do
+  nodes=1
+  [ "$table" = "${table%/*}" ] || nodes=${table#*/}
+  gin "${table%/*}" "$nodes" "$@"
 done
+messages=${MESSAGES:-60000}
+if [ "$messages" -gt 0 ]; then
+  gin "$gpus" 1 --traffic "$messages"
+  [ "${DYNAMICCL_CARRIER:-}" != 1 ] || DYNAMICCL_CARRIER_LATENCY_US=1.3 gin "$gpus" "$gpus" --traffic "$messages"
+  [ "${DYNAMICCL_CARRIER:-}" != 1 ] || DYNAMICCL_CARRIER_LATENCY_US=20 DYNAMICCL_CARRIER_GBS=5 gin "$gpus" 1 --traffic $((messages / 3))
+  gin "$gpus" 1 --kill
+fi
 exit $failed
