@@ -20,7 +20,7 @@ static void runRank(std::vector<size_t> sizes, bool checks, bool times, bool ncc
   bufferBytes = std::max<size_t>(2 * largest, 4 << 20);
   const Rank k = startGin(life);
   step("windows", 60);
-  const size_t bytes = std::max<size_t>(NCCL_GIN_MAX_CONTEXTS * (largest + 8), (size_t)numRanks << 17);
+  const size_t bytes = std::max<size_t>(kGinMaxContexts * (largest + 8), (size_t)numRanks << 17);
   for (GinWindow *w : {&b.send, &b.recv}) needAll(life, ginWindow(life, bytes, w));
   if (checks) checkAll(k, life, b);
   if (times) timeAll(k, life, b, sizes, nccl);
@@ -84,8 +84,8 @@ int main(int argc, char **argv) {
       for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) sizes.push_back(std::max<size_t>(strtoull(at, nullptr, 10), 1));
     } else understood = false;
   }
-  if (!understood || sizes.empty() || mostContexts < 1 || mostContexts > NCCL_GIN_MAX_CONTEXTS) {
-    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n", NCCL_GIN_MAX_CONTEXTS);
+  if (!understood || sizes.empty() || mostContexts < 1 || mostContexts > kGinMaxContexts) {
+    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n", kGinMaxContexts);
     return 2;
   }
   if (!checks && !times) checks = times = true;

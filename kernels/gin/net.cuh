@@ -16,11 +16,21 @@
 
 namespace dyn {
 
+/* What waits count on is that a signal stands behind all puts before it: a strong one, which until 2.30.4 every one was. */
+#if NCCL_VERSION_CODE >= 23005
+using GinSignalInc = ncclGin_StrongSignalInc;
+using GinCounterInc = ncclGin_WeakCounterInc;
+#else
+using GinSignalInc = ncclGin_SignalInc;
+using GinCounterInc = ncclGin_CounterInc;
+#endif
+
 struct GinNet {
   using Window = ncclWindow_t;
   ncclGin gin;
 
-  __device__ explicit GinNet(const ncclDevComm &comm) : gin(comm, (int)blockIdx.x) {}
+  /* 2.28 makes one of its contexts of any number; 2.30 takes it at its word, and writes where there is none. */
+  __device__ explicit GinNet(const ncclDevComm &comm) : gin(comm, (int)(blockIdx.x % (unsigned)comm.ginContextCount)) {}
 
   /* What this thread wrote, or saw others of its block write, goes along. The fence is here, once: 2.28.9 has none before a
    * put by default where the NIC is rung from the GPU, and one where the CPU is asked (gin_gdaki.h, gin_proxy.h), so it is
@@ -28,18 +38,18 @@ struct GinNet {
   template <typename Local>
   __device__ __forceinline__ void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, Local local) const {
     __threadfence_system();
-    gin.put(ncclTeamWorld(gin.comm), peer, to, toAt, from, fromAt, bytes, ncclGin_SignalInc{signal}, local, ncclCoopThread{}, ncclGin_None{},
+    gin.put(ncclTeamWorld(gin.comm), peer, to, toAt, from, fromAt, bytes, GinSignalInc{signal}, local, ncclCoopThread{}, ncclGin_None{},
             cuda::thread_scope_system, cuda::thread_scope_system);
   }
   __device__ __forceinline__ void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal) const {
     put(peer, to, toAt, from, fromAt, bytes, signal, ncclGin_None{});
   }
   __device__ __forceinline__ void putCounted(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, uint32_t counter) const {
-    put(peer, to, toAt, from, fromAt, bytes, signal, ncclGin_CounterInc{counter});
+    put(peer, to, toAt, from, fromAt, bytes, signal, GinCounterInc{counter});
   }
   __device__ __forceinline__ void raise(int peer, uint32_t signal) const {
     __threadfence_system();
-    gin.signal(ncclTeamWorld(gin.comm), peer, ncclGin_SignalInc{signal}, ncclCoopThread{}, ncclGin_None{}, cuda::thread_scope_system, cuda::thread_scope_system);
+    gin.signal(ncclTeamWorld(gin.comm), peer, GinSignalInc{signal}, ncclCoopThread{}, ncclGin_None{}, cuda::thread_scope_system, cuda::thread_scope_system);
   }
 
   /* With acquire: what the signal stands behind is there for who has seen it, and for its block behind a barrier. */
