@@ -32,7 +32,7 @@ static void runRank(const Jobs &jobs) {
   bufferBytes = std::max<size_t>(2 * largest, 4 << 20);
   const Rank k = startGin(life);
   step("windows", 60);
-  const size_t bytes = std::max<size_t>(NCCL_GIN_MAX_CONTEXTS * (largest + 8), NCCL_GIN_MAX_CONTEXTS * (size_t)numRanks * kSlots * kSlotBytes);
+  const size_t bytes = std::max<size_t>(kGinMaxContexts * (largest + 8), kGinMaxContexts * (size_t)numRanks * kSlots * kSlotBytes);
   for (GinWindow *w : {&b.send, &b.recv}) needAll(life, ginWindow(life, bytes, w));
   if (jobs.checks) checkAll(k, life, b);
   if (jobs.times) timeAll(k, life, b, jobs.sizes, jobs.nccl);
@@ -133,9 +133,9 @@ int main(int argc, char **argv) {
       for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) jobs.sizes.push_back(std::max<size_t>(strtoull(at, nullptr, 10), 1));
     } else understood = false;
   }
-  if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > NCCL_GIN_MAX_CONTEXTS) {
+  if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > kGinMaxContexts) {
     fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n",
-            NCCL_GIN_MAX_CONTEXTS);
+            kGinMaxContexts);
     return 2;
   }
   if (jobs.kills) jobs.messages = 1u << 30, waitNs = 3000000000;

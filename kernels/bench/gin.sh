@@ -5,9 +5,9 @@
 # that is killed in it.
 #   kernels/bench/gin.sh [RESULTS.jsonl] [option of gin]...
 # Needs two or more GPUs that reach each other, nvcc, Python's nvidia.nccl of the version that the kernels are compiled with, and
-# NICs that NCCL drives, or a net plugin that brings GIN: DYNAMICCL_CARRIER=1 takes the one for development, dynamiccl-carrier.
+# NICs that NCCL drives, or a plugin that brings GIN: DYNAMICCL_CARRIER=1 takes the one for development, dynamiccl-carrier.
 # Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; MESSAGES=60000 of the traffic, from each rank to each on each context, 0: none;
-# LIMIT=300 seconds for each; NCCL_LIB=FILE another libnccl.so.2;
+# LIMIT=300 seconds for each; NCCL_LIB=FILE another libnccl.so.2, and NCCL_HOME=FOLDER the headers of its version (FOLDER/include);
 # GIN=PROGRAM one that was built elsewhere (make -C kernels gin ARCH=sm_90). A table that fails keeps no other from being made.
 # Exit: 0 if every table was made and every element is right.
 set -euo pipefail
@@ -29,13 +29,19 @@ if [ -z "${GIN:-}" ]; then
   make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
   GIN=.cache/kernels/gin
 fi
-[ "${DYNAMICCL_CARRIER:-}" != 1 ] || export NCCL_NET_PLUGIN=${NCCL_NET_PLUGIN:-dynamiccl-carrier}
 export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$tmp/libnccl.so.2") || version=0
+if [ "${DYNAMICCL_CARRIER:-}" = 1 ]; then # the plugin is another one from 2.30.5 on (docs/design.md, decision 29)
+  if [ "$version" -ge 23005 ]; then
+    export NCCL_RMA_PLUGIN=${NCCL_RMA_PLUGIN:-libnccl-net-dynamiccl-carrier.so} NCCL_GIN_TYPE=${NCCL_GIN_TYPE:-2}
+  else
+    export NCCL_NET_PLUGIN=${NCCL_NET_PLUGIN:-dynamiccl-carrier}
+  fi
+fi
 mkdir -p "$(dirname "$out")"
 printf '{"figure":"gin machine","gpus":"%s","driver":"%s","nccl":%s,"plugin":"%s","carrier":%s,"date":"%s","commit":"%s"}\n' \
   "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd ';')" \
-  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$version" "${NCCL_NET_PLUGIN:-}" \
+  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$version" "${NCCL_NET_PLUGIN:-${NCCL_RMA_PLUGIN:-}}" \
   "$([ "${DYNAMICCL_CARRIER:-}" = 1 ] && echo true || echo false)" "$(date -u +%FT%TZ)" \
   "${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}" | tee -a "$out"
 failed=0

@@ -14,7 +14,7 @@
 /* Exit statuses besides 1 (wrong elements, CUDA) and 2 (usage). */
 constexpr int kNoGin = 3, kLate = 4;
 
-static int numNodes = 1, mostContexts = NCCL_GIN_MAX_CONTEXTS;
+static int numNodes = 1, mostContexts = kGinMaxContexts;
 static size_t ginSlotBytes = 1 << 20;
 static ncclComm_t comm, plain; /* plain: for NCCL's own collectives */
 static const char **stepOf; /* of each rank, shared: names are constants, which lie at one address before and behind a fork */
@@ -43,7 +43,8 @@ static void step(const char *name, unsigned seconds) {
 
 /* What 2.28.9 asks for before there is GIN, in the order in which it asks: all GPUs of a node reach each other, windows and
  * cuMem are on (init.cc: symmetricSupport); the net plugin that the communicator got brings GIN of version 11, or NCCL's own IB
- * does (net.cc); NCCL_GIN_ENABLE, a device, and its type where NCCL_GIN_TYPE names one: 2 proxy, 3 GDAKI (gin_host.cc). */
+ * does (net.cc); NCCL_GIN_ENABLE, a device, and its type where NCCL_GIN_TYPE names one: 2 proxy, 3 GDAKI (gin_host.cc). From
+ * 2.30.5 on it is an RMA plugin that brings a proxy (rma.cc), and all GPUs must say that NICs reach their cuMem (init.cc). */
 static void printConditions() {
   int driver = 0, cuMem = 0, rdma = 0, dmaBuf = 0, reached = 0, version = 0;
   const int perNode = numRanks / numNodes, first = rank / perNode * perNode;
@@ -62,8 +63,8 @@ static void printConditions() {
     attributeOf(&dmaBuf, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, rank);
   }
   std::string set;
-  for (const char *name : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE", "NCCL_NET_PLUGIN", "NCCL_NET", "NCCL_GIN_ENABLE", "NCCL_GIN_TYPE", "NCCL_GIN_NCONTEXTS",
-                           "NCCL_GIN_SIGNAL_POOL_SIZE", "NCCL_GIN_COUNTER_POOL_SIZE", "NCCL_GIN_PROXY_QUEUE_SIZE", "NCCL_HOSTID", "DYNAMICCL_CARRIER"})
+  for (const char *name : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE", "NCCL_NET_PLUGIN", "NCCL_RMA_PLUGIN", "NCCL_NET", "NCCL_GIN_ENABLE", "NCCL_GIN_TYPE",
+                           "NCCL_GIN_NCONTEXTS", "NCCL_GIN_NCONNECTIONS", "NCCL_GIN_PROXY_NTHREADS", "NCCL_GIN_SIGNAL_POOL_SIZE", "NCCL_GIN_COUNTER_POOL_SIZE", "NCCL_GIN_PROXY_QUEUE_SIZE", "NCCL_HOSTID", "DYNAMICCL_CARRIER"})
     set += std::string(set.empty() ? "" : ",") + '"' + name + "\":" + variable(name);
   printf("{\"figure\":\"gin conditions\",\"rank\":%d,\"nccl\":%d,\"compiled_with\":%d,\"cuda_driver\":%d,\"peers_of_node\":%d,\"peers_reached\":%d,\"cumem\":%d,"
          "\"rdma_with_cumem\":%d,\"dma_buf\":%d,\"environment\":{%s}}\n", rank, version, NCCL_VERSION_CODE, driver, perNode - 1, reached, cuMem, rdma, dmaBuf, set.c_str());
@@ -127,10 +128,10 @@ static __global__ void timerStep(uint64_t *least) {
 static void printGranted(const GinLife &life, unsigned long long timerStepNs) {
   const ncclDevComm &d = life.device;
   std::string types;
-  for (int c = 0; c < d.ginContextCount; c++) types += std::string(c == 0 ? "" : " ") + ginTypeName(d.ginTypes[c]);
+  for (int c = 0; c < (int)d.ginContextCount; c++) types += std::string(c == 0 ? "" : " ") + ginTypeName(ginTypeOf(d, c));
   printf("{\"figure\":\"gin granted\",\"ranks\":%d,\"nodes\":%d,\"nccl\":%d,\"type\":\"%s\",\"contexts_wanted\":%d,\"contexts\":%d,\"signals\":%d,\"signal_base\":%u,"
          "\"counters\":%d,\"counter_base\":%u,\"lsa_ranks\":%d,\"timer_step_ns\":%llu}\n", numRanks, numNodes, NCCL_VERSION_CODE, types.c_str(), mostContexts,
-         d.ginContextCount, d.ginSignalCount, d.ginSignalBase, d.ginCounterCount, d.ginCounterBase, d.lsaSize, timerStepNs);
+         (int)d.ginContextCount, d.ginSignalCount, ginSignalBase(d), d.ginCounterCount, ginCounterBase(d), d.lsaSize, timerStepNs);
 }
 
 static void printProbe(const GinLife &life) {

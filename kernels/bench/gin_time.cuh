@@ -72,7 +72,7 @@ static void timeRoundTrip(const Rank &k, GinLife &life, const GinBuffers &b, siz
   }
   shared->wrong += early;
   printf("{\"figure\":\"gin round trip\",\"ranks\":%d,\"nodes\":%d,\"type\":\"%s\",\"bytes\":%zu,\"contexts\":%d,\"rounds\":%u,%s,%s%s%s,\"early_signals\":%ld}\n", numRanks, numNodes,
-         ginTypeName(life.device.ginTypes[0]), bytes, contexts, kRounds, spread("post_us", spreadOf(posted)).c_str(), counted ? spread("counter_us", spreadOf(counter)).c_str() : "", counted ? "," : "",
+         ginTypeName(ginTypeOf(life.device, 0)), bytes, contexts, kRounds, spread("post_us", spreadOf(posted)).c_str(), counted ? spread("counter_us", spreadOf(counter)).c_str() : "", counted ? "," : "",
          spread("round_trip_us", spreadOf(roundTrip)).c_str(), early + (long)std::accumulate(gone.begin(), gone.end(), (uint64_t)0));
 }
 

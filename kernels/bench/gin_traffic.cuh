@@ -74,7 +74,7 @@ __device__ __forceinline__ bool sendOne(const GinNet &net, const Gin &g, const T
     if (m.signals && m.bytes == 0) net.raise(peer, signal);
     else if (m.signals && m.counted) net.putCounted(peer, t.recv, to, t.send, at, m.bytes, signal, counter);
     else if (m.signals) net.put(peer, t.recv, to, t.send, at, m.bytes, signal);
-    else if (m.counted) net.gin.put(world, peer, t.recv, to, t.send, at, m.bytes, ncclGin_None{}, ncclGin_CounterInc{counter});
+    else if (m.counted) net.gin.put(world, peer, t.recv, to, t.send, at, m.bytes, ncclGin_None{}, GinCounterInc{counter});
     else net.gin.put(world, peer, t.recv, to, t.send, at, m.bytes);
     count.puts += m.bytes > 0, count.signals += m.signals, count.bytes += m.bytes, count.counters += m.counted && !(m.signals && m.bytes == 0);
     if (m.counted && !(m.signals && m.bytes == 0))
@@ -157,7 +157,7 @@ static bool runTraffic(const Rank &k, GinLife &life, const GinBuffers &b, uint32
   CUDA(cudaGetLastError());
   CUDA(cudaStreamSynchronize(k.stream));
   printf("{\"figure\":\"gin traffic\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"type\":\"%s\",\"contexts\":%d,\"latency_us\":%s,\"gbs\":%s,\"puts\":%llu,\"signals\":%llu,\"counters\":%llu,"
-         "\"bytes\":%llu,\"compared\":%llu,\"wrong\":%llu,\"not_sent_or_not_come\":%llu,\"seconds\":%.2f}\n", numRanks, numNodes, rank, ginTypeName(life.device.ginTypes[0]), blocks,
+         "\"bytes\":%llu,\"compared\":%llu,\"wrong\":%llu,\"not_sent_or_not_come\":%llu,\"seconds\":%.2f}\n", numRanks, numNodes, rank, ginTypeName(ginTypeOf(life.device, 0)), blocks,
          variable("DYNAMICCL_CARRIER_LATENCY_US").c_str(), variable("DYNAMICCL_CARRIER_GBS").c_str(), count->puts, count->signals, count->counters, count->bytes, count->compared,
          count->wrong, count->missing, seconds);
   shared->wrong += (long)(count->wrong + count->missing);

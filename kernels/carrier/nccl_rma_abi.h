@@ -3,8 +3,8 @@
  * NCCL's RMA plugin ABI, v14, written by us: what NCCL 2.30.5 and later put their GIN proxy on.
  *
  * Source: NVIDIA/nccl v2.30.7-1, src/include/plugin/rma/rma_v14.h, net/net_v12.h, nccl_net.h. `make abi NCCL_TREE=...` compiles
- * test/abi_check.cc against a tree. 2.32.3, of which there is no source, still takes v14; that the struct is the same there
- * its library says itself, which carries debug information: gdb -batch -ex 'ptype /o ncclRma_v14_t' libnccl.so.2
+ * test/abi_check.cc against a tree. 2.31.2 and 2.32.3, of which there is no source, still take v14; that the struct is the same
+ * there their libraries say, which carry debug information: gdb -batch -ex 'ptype /o ncclRma_v14_t' libnccl.so.2
  */
 #ifndef DYN_CARRIER_NCCL_RMA_ABI_H
 #define DYN_CARRIER_NCCL_RMA_ABI_H

@@ -4,7 +4,7 @@
  * NCCL's in it.
  *
  * Signals. Each block has one for every peer and kind, so a wait knows whom it waits for, and who does not come can be named.
- * Each is only ever increased by one (ncclGin_SignalInc); how far it has come this rank keeps in memory of its own, since a
+ * Each is only ever increased by one (GinSignalInc); how far it has come this rank keeps in memory of its own, since a
  * signal goes on counting through calls, and through device communicators.
  *
  * Contexts. Block b has context b % contexts, always: NCCL orders a signal behind the puts before it on the same context.

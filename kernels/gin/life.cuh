@@ -27,10 +27,15 @@
 
 namespace dyn {
 
+constexpr int kGinMaxContexts = 4; /* 2.28 has no more */
+#ifdef NCCL_GIN_MAX_CONTEXTS
+static_assert(kGinMaxContexts == NCCL_GIN_MAX_CONTEXTS);
+#endif
+
 enum class GinState { uninitialised, initialising, active, failed, destroyed };
 
 struct GinWanted {
-  int contexts; /* a hint: 2.28 makes as many as NCCL_GIN_NCONTEXTS says (4), whatever is asked for */
+  int contexts; /* kGinMaxContexts at most. A hint: 2.28 makes as many as NCCL_GIN_NCONTEXTS says (4), whatever is asked for */
   size_t slotBytes; /* of a call of AllReduce, a multiple of 128 */
   uint64_t waitNs;
 };
@@ -84,7 +89,7 @@ inline bool ginMemory(GinLife &life, int rank, int nRanks, const GinWanted &want
   g = {};
   g.rank = rank, g.nRanks = nRanks, g.slotBytes = wanted.slotBytes, g.waitNs = wanted.waitNs;
   const size_t calls = DYN_GIN_MAX_BLOCKS * sizeof *g.calls, seen = ginSeen(nRanks) * sizeof *g.seen, faults = nRanks * sizeof *g.fault;
-  const size_t stamps = NCCL_GIN_MAX_CONTEXTS * nRanks * sizeof *life.stamps;
+  const size_t stamps = kGinMaxContexts * nRanks * sizeof *life.stamps;
   if (!ginGood(life, cudaMalloc(&g.calls, calls), "cudaMalloc") || !ginGood(life, cudaMemset(g.calls, 0, calls), "cudaMemset")) return false;
   if (!ginGood(life, cudaMalloc(&g.seen, seen), "cudaMalloc") || !ginGood(life, cudaMemset(g.seen, 0, seen), "cudaMemset")) return false;
   if (!ginGood(life, cudaHostAlloc(&g.stop, sizeof *g.stop, cudaHostAllocMapped), "cudaHostAlloc")) return false;
@@ -95,6 +100,29 @@ inline bool ginMemory(GinLife &life, int rank, int nRanks, const GinWanted &want
   memset(life.stamps, 0, stamps);
   return true;
 }
+
+/* GIN, and nothing else yet. */
+inline ncclDevCommRequirements ginRequirements() {
+#if NCCL_VERSION_CODE >= 23000
+  ncclDevCommRequirements wants = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+  wants.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
+#else
+  ncclDevCommRequirements wants = {};
+  wants.ginForceEnable = true;
+#endif
+  return wants;
+}
+
+/* What was granted, where versions have it in different places. */
+#if NCCL_VERSION_CODE >= 23000 /* a connection has several contexts, and signals of its own for each device communicator */
+inline int ginTypeOf(const ncclDevComm &d, int context) { return d.ginNetDeviceTypes[context % d.ginConnectionCount]; }
+inline unsigned ginSignalBase(const ncclDevComm &) { return 0; }
+inline unsigned ginCounterBase(const ncclDevComm &) { return 0; }
+#else
+inline int ginTypeOf(const ncclDevComm &d, int context) { return d.ginTypes[context]; }
+inline unsigned ginSignalBase(const ncclDevComm &d) { return d.ginSignalBase; }
+inline unsigned ginCounterBase(const ncclDevComm &d) { return d.ginCounterBase; }
+#endif
 
 /* The caller has all ranks wait for each other behind it, before anybody puts: from here on signals are counted. */
 inline bool ginCreate(GinLife &life, ncclComm_t comm, const GinWanted &wanted) {
@@ -109,12 +137,11 @@ inline bool ginCreate(GinLife &life, ncclComm_t comm, const GinWanted &wanted) {
   if (!ginGood(life, ncclCommUserRank(comm, &rank), "ncclCommUserRank") || !ginGood(life, ncclCommCount(comm, &nRanks), "ncclCommCount")) return false;
   /* Not by a list of requirements: 2.28.9 forgets the signals that stand in one (deepCopyDevCommRequirements). Signals are
    * also what makes NCCL connect GIN where all ranks are of one node. */
-  ncclDevCommRequirements wants = {};
-  wants.ginForceEnable = true;
+  ncclDevCommRequirements wants = ginRequirements();
   wants.ginContextCount = wanted.contexts;
   wants.ginSignalCount = (int)ginSignals(nRanks), wants.ginCounterCount = (int)ginCounters(nRanks);
   if (!ginGood(life, ncclDevCommCreate(comm, &wants, &life.device), "ncclDevCommCreate")) return false;
-  if (life.device.ginContextCount < 1 || life.device.ginContextCount > NCCL_GIN_MAX_CONTEXTS) return ginFailed(life, "no GIN context was granted");
+  if (life.device.ginContextCount < 1 || life.device.ginContextCount > kGinMaxContexts) return ginFailed(life, "no GIN context was granted");
   if (life.device.ginSignalCount < wants.ginSignalCount || life.device.ginCounterCount < wants.ginCounterCount)
     return ginFailed(life, "fewer signals or counters were granted than were asked for");
   if (!ginMemory(life, rank, nRanks, wanted)) return false;

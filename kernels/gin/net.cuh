@@ -16,25 +16,35 @@
 
 namespace dyn {
 
+/* What waits count on is that a signal stands behind all puts before it: a strong one, which until 2.30.4 every one was. */
+#if NCCL_VERSION_CODE >= 23005
+using GinSignalInc = ncclGin_StrongSignalInc;
+using GinCounterInc = ncclGin_WeakCounterInc;
+#else
+using GinSignalInc = ncclGin_SignalInc;
+using GinCounterInc = ncclGin_CounterInc;
+#endif
+
 struct GinNet {
   using Window = ncclWindow_t;
   ncclGin gin;
 
-  __device__ explicit GinNet(const ncclDevComm &comm) : gin(comm, (int)blockIdx.x) {}
+  /* 2.28 makes one of its contexts of any number; 2.30 takes it at its word, and writes where there is none. */
+  __device__ explicit GinNet(const ncclDevComm &comm) : gin(comm, (int)(blockIdx.x % (unsigned)comm.ginContextCount)) {}
 
   /* What this thread wrote, or saw others of its block write, goes along: NCCL 2.28.9 has a fence of the device in front of a
    * NIC's doorbell (doca_gpu_dev_verbs_submit), and one of the system where the CPU is asked (gin_proxy.h). */
   template <typename Local>
   __device__ __forceinline__ void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, Local local) const {
-    gin.put(ncclTeamWorld(gin.comm), peer, to, toAt, from, fromAt, bytes, ncclGin_SignalInc{signal}, local);
+    gin.put(ncclTeamWorld(gin.comm), peer, to, toAt, from, fromAt, bytes, GinSignalInc{signal}, local);
   }
   __device__ __forceinline__ void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal) const {
     put(peer, to, toAt, from, fromAt, bytes, signal, ncclGin_None{});
   }
   __device__ __forceinline__ void putCounted(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal, uint32_t counter) const {
-    put(peer, to, toAt, from, fromAt, bytes, signal, ncclGin_CounterInc{counter});
+    put(peer, to, toAt, from, fromAt, bytes, signal, GinCounterInc{counter});
   }
-  __device__ __forceinline__ void raise(int peer, uint32_t signal) const { gin.signal(ncclTeamWorld(gin.comm), peer, ncclGin_SignalInc{signal}); }
+  __device__ __forceinline__ void raise(int peer, uint32_t signal) const { gin.signal(ncclTeamWorld(gin.comm), peer, GinSignalInc{signal}); }
 
   /* With acquire: what the signal stands behind is there for who has seen it, and for its block behind a barrier. */
   __device__ __forceinline__ uint64_t signalValue(uint32_t signal) const { return gin.readSignal(signal, kSignalBits); }
