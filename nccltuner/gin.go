@@ -1,6 +1,9 @@
 package nccltuner
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"dynamiccl/actions"
@@ -42,4 +45,31 @@ func ginView(rank *ABIRank) GINView {
 		v.Signals, v.Counters = int(atomic.LoadUint32(&rank.GinSignals)), int(atomic.LoadUint32(&rank.GinCounters))
 	}
 	return v
+}
+
+// GINText says in words what came of NCCL's GIN on a communicator: what was granted where every rank runs kernels on it, else
+// how far which ranks have come. "": no rank took part in making it.
+func GINText(ranks []RankView) string {
+	if !slices.ContainsFunc(ranks, func(r RankView) bool { return r.GIN.State.Begun() }) {
+		return ""
+	}
+	if !slices.ContainsFunc(ranks, func(r RankView) bool { return !r.GIN.State.Usable() }) {
+		g := ranks[0].GIN
+		return fmt.Sprintf("%s, %s, %d contexts, %d signals and %d counters each", commonState(ranks), g.Backend, g.Contexts, g.Signals, g.Counters)
+	}
+	var parts []string
+	for _, r := range ranks {
+		parts = append(parts, fmt.Sprintf("%s on rank %d", r.GIN.State, r.Rank))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// commonState is that of all ranks, or active: one may have a call in flight where another's is complete.
+func commonState(ranks []RankView) GINState {
+	for _, r := range ranks {
+		if r.GIN.State != ranks[0].GIN.State {
+			return GinActive
+		}
+	}
+	return ranks[0].GIN.State
 }

@@ -47,20 +47,22 @@ static unsigned step_seconds(void) {
 
 /* ---- NCCL ---- */
 
-/* A call of NCCL's that gave this has come to its end. */
+/* A call of NCCL's that gave this has come to its end. On a communicator that does not block ncclDevCommCreate and
+ * ncclCommWindowRegister of 2.28.9 give ncclSuccess while a thread is at it: only the communicator tells. */
 static bool ended(struct dyn_lsa *lsa, int result, const char *what) {
   struct dyn_gin_life *life = lsa->gin;
   unsigned seconds = step_seconds();
   uint64_t until = dyn_host_ns() + seconds * UINT64_C(1000000000);
-  while (result == DYN_NCCL_IN_PROGRESS) {
+  for (;; nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL)) {
+    if (result == DYN_NCCL_SUCCESS || result == DYN_NCCL_IN_PROGRESS) {
+      int failed = life->nccl->ncclCommGetAsyncError(life->comm, &result);
+      if (failed != DYN_NCCL_SUCCESS) result = failed;
+    }
+    if (result == DYN_NCCL_SUCCESS) return true;
+    if (result != DYN_NCCL_IN_PROGRESS) return fail(life, "%s: %s: %s", what, life->nccl->ncclGetErrorString(result), life->nccl->ncclGetLastError(life->comm));
     if (dyn_lsa_stopped(lsa)) return fail(life, "%s: a rank is gone", what);
     if (dyn_host_ns() > until) return fail(life, "%s: not done within %u s: a rank did not come so far", what, seconds);
-    nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-    int failed = life->nccl->ncclCommGetAsyncError(life->comm, &result);
-    if (failed != DYN_NCCL_SUCCESS) result = failed;
   }
-  if (result == DYN_NCCL_SUCCESS) return true;
-  return fail(life, "%s: %s: %s", what, life->nccl->ncclGetErrorString(result), life->nccl->ncclGetLastError(life->comm));
 }
 
 static bool make_comm(struct dyn_lsa *lsa, const uint8_t id[128]) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What NCCL 2.28.9 has of GIN (kernels/host/nccl_gin.h): windows, device communicators, and communicators that do not block,
- * whose steps run in a thread of their own, so that one which waits for a rank for ever is only never done. FAKEGPU_GIN says
+ * whose steps run in a thread of their own, while ncclDevCommCreate and ncclCommWindowRegister give ncclSuccess as NCCL's do, so that one which waits for a rank for ever is only never done. FAKEGPU_GIN says
  * what goes wrong, FAKEGPU_GIN_RANK on which rank (all):
  *   none     there is no GIN: ncclDevCommCreate fails, and the others wait in it
  *   silent   it starts, and this rank's signals never arrive
@@ -59,7 +59,7 @@ static ncclResult_t begin(struct ncclComm *comm, const struct step *step) {
   own->comm = comm;
   atomic_store(&comm->busy, NCCL_IN_PROGRESS);
   if (pthread_create(&thread, NULL, run_step, own) != 0 || pthread_detach(thread) != 0) return nccl_fail(ncclSystemError, "out of threads");
-  return NCCL_IN_PROGRESS;
+  return 0;
 }
 
 FAKEGPU_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
@@ -84,7 +84,8 @@ FAKEGPU_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int nRanks, ncc
   *out = calloc(1, sizeof **out);
   if (*out == NULL) return nccl_fail(ncclSystemError, "out of memory");
   cuCtxGetCurrent(&(*out)->context);
-  return begin(*out, &step);
+  ncclResult_t result = begin(*out, &step);
+  return result != 0 ? result : NCCL_IN_PROGRESS;
 }
 
 /* ---- memory that all ranks have ---- */

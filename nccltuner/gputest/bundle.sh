@@ -14,13 +14,16 @@ make -s all carrier
 mkdir -p .cache/gpu/nccl
 names=$(grep -hoE '\bp?nccl[A-Z][A-Za-z0-9]*[[:space:]]*\(' "$home/include/nccl.h" "$home/include/nccl_device/core.h" | tr -d '( ' | sort -u)
 for name in $names; do echo "void $name(void) {}"; done | gcc -x c -w -fPIC -shared -Wl,-soname,libnccl.so.2 -o .cache/gpu/nccl/libnccl.so.2 -
-"$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -o lib/dynamiccl-kernels.fatbin kernels/kernels.cu
-"$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -I"$home/include" -o lib/dynamiccl-gin.fatbin kernels/gin/kernels.cu
-make -s -C kernels/carrier fatbin ARCH="$arch"
+fatbin() { # FATBIN SOURCE [option of nvcc]...
+  "$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -o "$1" "${@:3}" "$2"
+}
 build() { # PROGRAM SOURCE
   "$nvcc" -std=c++17 -arch="$arch" -O2 -I"$home/include" -cudart static -o ".cache/gpu/$1" "$2" -L"$(dirname "$nvcc")/../lib" -L.cache/gpu/nccl \
     -l:libnccl.so.2 -lpthread
 }
+fatbin lib/dynamiccl-kernels.fatbin kernels/kernels.cu
+fatbin lib/dynamiccl-gin.fatbin kernels/gin/kernels.cu -I"$home/include"
+fatbin lib/dynamiccl-carrier.fatbin kernels/carrier/nic/nic.cu
 for source in kernels/bench/*.cu; do build "$(basename "$source" .cu)" "$source"; done
 build mix nccltuner/gputest/mix.cu
 build gin_first kernels/carrier/test/gin_first.cu
@@ -34,6 +37,9 @@ There, in the repository's folder:
   LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   .cache/gpu/gin_first 2 10      # with the environment that kernels/carrier/Makefile names; then
   GIN=.cache/gpu/gin DYNAMICCL_CARRIER=1 kernels/bench/gin.sh RESULTS.jsonl   # without DYNAMICCL_CARRIER where there are NICs
+  # The same in programs: LD_LIBRARY_PATH=$PWD/lib:FOLDER_OF_NCCL_2.28.9, NCCL_NVLS_ENABLE=0 and, without NICs, DYNAMICCL_CARRIER=1
+  # NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier CUDA_DEVICE_MAX_CONNECTIONS=32
+  bin/dynamiccld sweep --nodes 2 --choices gin,ring --collectives AllReduce,AllToAll --sizes 1K,16K,256K,1M --out gin.csv
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
 E3

@@ -46,6 +46,9 @@ func TestLiveGIN(t *testing.T) {
 		if rows := m.ginRows("t.csv"); len(rows) != c.rows {
 			t.Errorf("%+v: %d rows, want %d: %v\n%s", c, len(rows), c.rows, rows, said)
 		}
+		if is := strings.Contains(said, "GIN: active, proxy, 2 contexts"); is != (c.rows > 0) {
+			t.Errorf("%+v: what was granted is said: %v\n%s", c, is, said)
+		}
 		m.alone()
 	}
 }
@@ -60,6 +63,9 @@ func TestLiveGINFails(t *testing.T) {
 			said := m.must("--ranks", "2", "--nodes", "2", "--sizes", "4K", "--collectives", "AllReduce", "--choices", "gin,ring/ll/4", "--budget", "1ms", "--out", "t.csv")
 			if rows := m.ginRows("t.csv"); len(rows) != 0 || len(m.medians(m.path("t.csv"))) < 2 {
 				t.Errorf("%s, %s: rows %v of %v\n%s", fault, c.name, rows, m.medians(m.path("t.csv")), said)
+			}
+			if why := map[string]string{"none": "no GIN for this communicator: ncclDevCommCreate", "silent": "was waited for in vain"}[fault]; !strings.Contains(said, why) {
+				t.Errorf("%s, %s: it does not say why:\n%s", fault, c.name, said)
 			}
 			if took := time.Since(began); took > 40*time.Second {
 				t.Errorf("%s, %s: took %v", fault, c.name, took)

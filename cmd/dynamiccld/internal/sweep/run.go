@@ -71,6 +71,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("starting the ranks: %w", err), forced.Keep(folder))
 	}
+	if text := ginNote(first.View().Ranks, filepath.Join(folder, "1")); text != "" {
+		fmt.Fprintf(o.Progress, "GIN: %s\n", text)
+	}
 	r := &runner{o: &o, bench: first, open: func(ctx context.Context) (bench, error) { return open(ctx) }}
 	err = r.run(ctx, Describe(ctx, &o, first.Ready()))
 	if err == nil || errors.Is(err, errStopped) || errors.Is(err, errOther) {

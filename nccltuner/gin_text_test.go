@@ -1,0 +1,32 @@
+package nccltuner
+
+import (
+	"testing"
+
+	"dynamiccl/actions"
+)
+
+func TestGINText(t *testing.T) {
+	rank := func(rank int, state GINState) RankView {
+		return RankView{Rank: rank, GIN: GINView{State: state, Backend: actions.BackendProxy, Contexts: 4, Signals: 256, Counters: 128}}
+	}
+	for _, c := range []struct {
+		states []GINState
+		want   string
+	}{
+		{nil, ""},
+		{[]GINState{GinRefused, GinRefused}, ""},
+		{[]GINState{GinWanted, GinUninitialised}, ""},
+		{[]GINState{GinComplete, GinComplete}, "complete, proxy, 4 contexts, 256 signals and 128 counters each"},
+		{[]GINState{GinInFlight, GinComplete}, "active, proxy, 4 contexts, 256 signals and 128 counters each"},
+		{[]GINState{GinActive, GinFailed}, "active on rank 0, failed on rank 1"},
+	} {
+		var ranks []RankView
+		for i, s := range c.states {
+			ranks = append(ranks, rank(i, s))
+		}
+		if got := GINText(ranks); got != c.want {
+			t.Errorf("%v: %q, want %q", c.states, got, c.want)
+		}
+	}
+}
