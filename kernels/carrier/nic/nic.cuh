@@ -218,12 +218,12 @@ __device__ __forceinline__ void nicHelper(const Nic &n, NicBoard &board) {
     if (board.ended() >= (uint32_t)(n.nRanks * NIC_SIDES)) return;
     bool did = false;
     for (int p = 0; p < n.nRanks; p++) {
-      if (!board.isNew(p)) continue;
+      const uint32_t number = board.number(p), helpers = number & NIC_JOB_HELPERS;
+      if (!board.isNew(p) || own >= helpers) continue;
       const nic_job job = loadJob(&n.jobs[p]);
-      if (own >= job.helpers) continue;
       const uint64_t begin = (own + 1) * job.each, left = begin < job.bytes ? job.bytes - begin : 0;
-      copyBytes((char *)job.to + begin, (const char *)job.from + begin, own + 1 == job.helpers || left < job.each ? left : job.each, nicThread(), nicThreads());
-      storeCopied(&n.copied[p * NIC_MAX_HELPERS + own], job.number);
+      copyBytes((char *)job.to + begin, (const char *)job.from + begin, own + 1 == helpers || left < job.each ? left : job.each, nicThread(), nicThreads());
+      storeCopied(&n.copied[p * NIC_MAX_HELPERS + own], number);
       did = true;
     }
     board.keep(n);

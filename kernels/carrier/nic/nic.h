@@ -41,11 +41,14 @@ enum nic_failure {
 
 struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where this process has it mapped */
 
-/* A copy of which other blocks make parts: each so many bytes, the last what is left; the first part is the queue's own block's. */
+/* A copy of which other blocks make parts: each so many bytes, the last what is left; the first part is the queue's own block's.
+ * The number comes last and says that the rest is there, and in its low bits how many blocks help: who does not must not look at
+ * the rest, where the next job may be being written; it is not before all who help have answered. */
 struct nic_job {
   uint64_t to, from, bytes, each;
-  uint32_t helpers, number; /* the number last: it says that the rest is there */
+  uint32_t number;
 };
+#define NIC_JOB_HELPERS 63u
 
 /* Of the host, to a kernel that runs: words in GPU memory. */
 enum nic_control {
