@@ -50,6 +50,9 @@ struct nic_job {
 };
 #define NIC_JOB_HELPERS 63u
 
+enum { NIC_CONSUMED_BITS = 56 };
+#define NIC_CONSUMED (((uint64_t)1 << NIC_CONSUMED_BITS) - 1)
+
 /* Of the host, to a kernel that runs: words in GPU memory. */
 enum nic_control {
   NIC_STOP,
@@ -83,7 +86,7 @@ struct nic {
   const struct nic_part *keys; /* [nKeys][nRanks]; key 0 is none, so the first is [1] */
   uint32_t nKeys;
   uint64_t *doorbells;         /* [nRanks][NIC_SIDES]: requests that were rung for */
-  uint64_t *consumed;          /* [nRanks][NIC_SIDES]: between launches */
+  uint64_t *consumed;          /* [nRanks][NIC_SIDES]: between launches; the highest byte: why the queue has failed */
   uint8_t *requests;           /* [nRanks][NIC_SIDES][NIC_DEPTH][NIC_REQUEST_BYTES] */
   uint8_t *completions;        /* likewise */
   uint64_t *known;             /* in the first of the structs that the device code has of queues: requests that are done */

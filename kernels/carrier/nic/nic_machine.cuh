@@ -162,8 +162,8 @@ __device__ __forceinline__ void storeCopied(uint32_t *at, uint32_t number) {
 __device__ __forceinline__ void restHelper() { __nanosleep(50); }
 
 __device__ __forceinline__ uint64_t loadConsumed(const uint64_t *at) { return *(const volatile uint64_t *)at; }
-__device__ __forceinline__ void storeConsumed(uint64_t *at, uint64_t *report, uint64_t value) {
-  if (nicLane() == 0) *(volatile uint64_t *)at = value, *(volatile uint64_t *)report = value;
+__device__ __forceinline__ void storeConsumed(uint64_t *at, uint64_t *report, uint64_t value, uint64_t failed) {
+  if (nicLane() == 0) *(volatile uint64_t *)at = value | failed << NIC_CONSUMED_BITS, *(volatile uint64_t *)report = value;
 }
 __device__ __forceinline__ void reportFailure(nic_report *report, uint32_t failed, uint32_t peer) {
   if (nicLane() != 0 || *(volatile uint32_t *)&report->failed != 0) return;
