@@ -20,6 +20,7 @@ import (
 var build string // where everything is built, so that no test runs a file that somebody else is building
 
 func TestMain(m *testing.M) {
+	os.Setenv("CXXFLAGS", "-g -O0") // of the stand-in's kernels, which nothing here runs but the network card's: a third of the time
 	testbuild.Main(m, &build, "../../nccltuner/fakegpu cuda", "../carrier tests")
 }
 
@@ -38,11 +39,20 @@ func program(t *testing.T, name, table, library string, args ...string) (string,
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(tests(), name), args...)
-	cmd.Env = []string{"TABLE=" + table, "LD_LIBRARY_PATH=" + build, "CARRIER=" + filepath.Join(build, library), "DYNAMICCL_CARRIER=1",
+	cmd.Env = []string{"TABLE=" + table, "LD_LIBRARY_PATH=" + build, "CARRIER=" + filepath.Join(build, library), "DYNAMICCL_CARRIER=1", "TEST_SEED=" + seed(),
 		"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0 suppressions=../carrier/test/threads.suppressions"}
 	said, err := cmd.CombinedOutput()
 	t.Logf("%s %s, table %s\n%s", name, strings.Join(args, " "), table, said)
 	return string(said), err
+}
+
+// nic runs the test of the network card's kernel.
+func nic(t *testing.T, name, operations string, args ...string) (string, error) {
+	t.Helper()
+	if os.Getenv("DYN_LONG") != "" && len(args) == 0 {
+		operations += "0"
+	}
+	return program(t, name, "none", shipped, append([]string{operations}, args...)...)
 }
 
 func puts(short string) string {
@@ -85,6 +95,32 @@ func TestThreads(t *testing.T) {
 		if err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
 			t.Errorf("table %s, %s: %v", run[0], run[1], err)
 		}
+	}
+}
+
+// The kernel that plays the network card, on threads of this CPU.
+func TestNic(t *testing.T) {
+	if _, err := nic(t, "nic_test", "50000"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNicThreads(t *testing.T) {
+	if said, err := nic(t, "threads/nic_test", "2000"); err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
+		t.Error(err)
+	}
+}
+
+// What is planted in it is found, and by what should find it; one that makes it begin again may also hang it.
+func TestNicPlantedMistakes(t *testing.T) {
+	const early = "a signal behind it is here and its data is not"
+	for i, sign := range []string{early, early, early, "a byte behind the target was done", "", early} {
+		if said, err := nic(t, "nic_test", "20000", fmt.Sprint(i+1)); err != nil || !strings.Contains(said, sign) {
+			t.Errorf("mistake %d was not found: %v", i+1, err)
+		}
+	}
+	if said, err := nic(t, "threads/nic_test", "3000", "7"); err != nil || !strings.Contains(said, "WARNING: ThreadSanitizer") {
+		t.Errorf("an addition that orders nothing was not found: %v", err)
 	}
 }
 
@@ -141,5 +177,5 @@ func TestLibrary(t *testing.T) {
 }
 
 func TestSources(t *testing.T) {
-	testbuild.Sources(t, "../carrier/*.[ch]", "../carrier/Makefile", "../carrier/test/*.*", "../carrier/test/proxy/*", "../../nccltuner/fakegpu/*.*", "../../nccltuner/worker/*_api.h")
+	testbuild.Sources(t, "../carrier/*.[ch]", "../carrier/nic/*", "../carrier/Makefile", "../carrier/test/*.*", "../carrier/test/proxy/*", "../../nccltuner/fakegpu/*.*", "../../nccltuner/worker/*_api.h")
 }

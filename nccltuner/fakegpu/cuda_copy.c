@@ -48,6 +48,13 @@ FAKEGPU_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size
   return result;
 }
 
+/* As into page-locked memory: it is written when the copy's turn has come. */
+FAKEGPU_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  if (to == NULL || from == 0) return CUDA_ERROR_INVALID_VALUE;
+  struct job job = {.kind = JOB_COPY, .copy = {.to = to, .from = (void *)(uintptr_t)from, .bytes = bytes}};
+  return enqueue(stream, &job);
+}
+
 int add_is(const void *function) {
   static const char name[] = "dynamicclCarrierAdd(";
   return strncmp(function, name, sizeof name - 1) == 0;

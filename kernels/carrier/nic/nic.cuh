@@ -190,7 +190,9 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer
   const size_t at = (size_t)(peer * NIC_SIDES + side);
   const uint32_t all = (1u << n.nRanks * NIC_SIDES) - 1;
   NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES,
-                (uint64_t *)((char *)n.known + (size_t)(side * n.nRanks + peer) * sizeof(gdaki_queue)), loadConsumed(&n.consumed[at])};
+                (uint64_t *)((char *)n.known + (size_t)(side * n.nRanks + peer) * sizeof(gdaki_queue))};
+  const uint64_t kept = loadConsumed(&n.consumed[at]);
+  q.consumed = kept & NIC_CONSUMED, q.failed = (uint32_t)(kept >> NIC_CONSUMED_BITS);
   NicView view(n.control, &n.doorbells[at], n.launch);
   uint32_t looks = 0, keys = 0;
   bool idle = false;
@@ -203,7 +205,7 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
     if (idle != (looks > view.control[NIC_IDLE_LOOKS])) idle = !idle, noteIdle(n.launch, 1u << at, all, idle);
   }
-  if (NIC_MUTATE != NIC_MUTATE_FORGETS) storeConsumed(&n.consumed[at], &n.report->consumed[peer][side], q.consumed);
+  if (NIC_MUTATE != NIC_MUTATE_FORGETS) storeConsumed(&n.consumed[at], &n.report->consumed[peer][side], q.consumed, q.failed);
   countUp(&n.launch[NIC_ENDED]);
   if (side == NIC_MAIN) block.endCopies();
 }
@@ -218,12 +220,12 @@ __device__ __forceinline__ void nicHelper(const Nic &n, NicBoard &board) {
     if (board.ended() >= (uint32_t)(n.nRanks * NIC_SIDES)) return;
     bool did = false;
     for (int p = 0; p < n.nRanks; p++) {
-      if (!board.isNew(p)) continue;
+      const uint32_t number = board.number(p), helpers = number & NIC_JOB_HELPERS;
+      if (!board.isNew(p) || own >= helpers) continue;
       const nic_job job = loadJob(&n.jobs[p]);
-      if (own >= job.helpers) continue;
       const uint64_t begin = (own + 1) * job.each, left = begin < job.bytes ? job.bytes - begin : 0;
-      copyBytes((char *)job.to + begin, (const char *)job.from + begin, own + 1 == job.helpers || left < job.each ? left : job.each, nicThread(), nicThreads());
-      storeCopied(&n.copied[p * NIC_MAX_HELPERS + own], job.number);
+      copyBytes((char *)job.to + begin, (const char *)job.from + begin, own + 1 == helpers || left < job.each ? left : job.each, nicThread(), nicThreads());
+      storeCopied(&n.copied[p * NIC_MAX_HELPERS + own], number);
       did = true;
     }
     board.keep(n);

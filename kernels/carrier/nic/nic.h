@@ -41,11 +41,17 @@ enum nic_failure {
 
 struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where this process has it mapped */
 
-/* A copy of which other blocks make parts: each so many bytes, the last what is left; the first part is the queue's own block's. */
+/* A copy of which other blocks make parts: each so many bytes, the last what is left; the first part is the queue's own block's.
+ * The number comes last and says that the rest is there, and in its low bits how many blocks help: who does not must not look at
+ * the rest, where the next job may be being written; it is not before all who help have answered. */
 struct nic_job {
   uint64_t to, from, bytes, each;
-  uint32_t helpers, number; /* the number last: it says that the rest is there */
+  uint32_t number;
 };
+#define NIC_JOB_HELPERS 63u
+
+enum { NIC_CONSUMED_BITS = 56 };
+#define NIC_CONSUMED (((uint64_t)1 << NIC_CONSUMED_BITS) - 1)
 
 /* Of the host, to a kernel that runs: words in GPU memory. */
 enum nic_control {
@@ -80,7 +86,7 @@ struct nic {
   const struct nic_part *keys; /* [nKeys][nRanks]; key 0 is none, so the first is [1] */
   uint32_t nKeys;
   uint64_t *doorbells;         /* [nRanks][NIC_SIDES]: requests that were rung for */
-  uint64_t *consumed;          /* [nRanks][NIC_SIDES]: between launches */
+  uint64_t *consumed;          /* [nRanks][NIC_SIDES]: between launches; the highest byte: why the queue has failed */
   uint8_t *requests;           /* [nRanks][NIC_SIDES][NIC_DEPTH][NIC_REQUEST_BYTES] */
   uint8_t *completions;        /* likewise */
   uint64_t *known;             /* in the first of the structs that the device code has of queues: requests that are done */

@@ -134,11 +134,11 @@ __device__ __forceinline__ uint64_t passLink(uint64_t *freeNs, uint64_t now, uin
 
 /* Of a block's only poster. */
 __device__ __forceinline__ uint32_t postJob(nic_job *job, uint64_t to, uint64_t from, uint64_t bytes, uint64_t each, uint32_t helpers) {
-  const uint32_t number = *(volatile uint32_t *)&job->number + 1;
+  const uint32_t number = ((*(volatile uint32_t *)&job->number | NIC_JOB_HELPERS) + 1) | helpers;
   __syncwarp();
   if (nicLane() == 0) {
     volatile nic_job *at = job;
-    at->to = to, at->from = from, at->bytes = bytes, at->each = each, at->helpers = helpers;
+    at->to = to, at->from = from, at->bytes = bytes, at->each = each;
     storeCount(&job->number, number);
   }
   return number;
@@ -146,7 +146,7 @@ __device__ __forceinline__ uint32_t postJob(nic_job *job, uint64_t to, uint64_t 
 __device__ __forceinline__ nic_job loadJob(const nic_job *job) {
   const volatile nic_job *at = job;
   nic_job j;
-  j.to = at->to, j.from = at->from, j.bytes = at->bytes, j.each = at->each, j.helpers = at->helpers, j.number = at->number;
+  j.to = at->to, j.from = at->from, j.bytes = at->bytes, j.each = at->each;
   return j;
 }
 __device__ __forceinline__ bool allCopied(const uint32_t *copied, uint32_t helpers, uint32_t number) {
@@ -162,8 +162,8 @@ __device__ __forceinline__ void storeCopied(uint32_t *at, uint32_t number) {
 __device__ __forceinline__ void restHelper() { __nanosleep(50); }
 
 __device__ __forceinline__ uint64_t loadConsumed(const uint64_t *at) { return *(const volatile uint64_t *)at; }
-__device__ __forceinline__ void storeConsumed(uint64_t *at, uint64_t *report, uint64_t value) {
-  if (nicLane() == 0) *(volatile uint64_t *)at = value, *(volatile uint64_t *)report = value;
+__device__ __forceinline__ void storeConsumed(uint64_t *at, uint64_t *report, uint64_t value, uint64_t failed) {
+  if (nicLane() == 0) *(volatile uint64_t *)at = value | failed << NIC_CONSUMED_BITS, *(volatile uint64_t *)report = value;
 }
 __device__ __forceinline__ void reportFailure(nic_report *report, uint32_t failed, uint32_t peer) {
   if (nicLane() != 0 || *(volatile uint32_t *)&report->failed != 0) return;
@@ -227,6 +227,7 @@ struct NicBoard {
     nRanks = n.nRanks;
   }
   __device__ __forceinline__ bool isNew(int peer) const { return now[peer] != seen[peer]; }
+  __device__ __forceinline__ uint32_t number(int peer) const { return now[peer]; }
   __device__ __forceinline__ uint32_t ended() const { return now[nRanks]; }
   __device__ __forceinline__ void keep(const nic &n) {
     __syncthreads();

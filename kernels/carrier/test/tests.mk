@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# The test program and libraries with a planted mistake each, which it must find. kernels/carriertest runs them, with the
+# Test programs, and libraries with a planted mistake each, which the first must find. kernels/carriertest runs them, with the
 # libcuda.so.1 of nccltuner/fakegpu.
 T := $(BUILD)/test
 TEST_SOURCES := $(wildcard test/*.c)
 MISTAKES := $(foreach n,1 2 3,$(T)/mistake$(n).so)
 
-tests: all $(T)/carrier_test $(MISTAKES) $(T)/threads/carrier_test $(T)/threads/carrier.so
+tests: all $(T)/carrier_test $(MISTAKES) $(T)/threads/carrier_test $(T)/threads/carrier.so $(T)/nic_test $(T)/threads/nic_test
 
 $(T)/carrier_test: $(TEST_SOURCES) $(wildcard test/*.h) $(HEADERS)
 	@mkdir -p $(@D)
@@ -24,6 +24,12 @@ $(T)/threads/carrier_test: $(TEST_SOURCES) $(wildcard test/*.h) $(HEADERS)
 $(T)/threads/carrier.so: $(SOURCES) $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -fPIC -o $@ $(SOURCES) $(LINK)
+
+# The network card's kernel on threads of this CPU; the second under the thread sanitizer.
+NIC_TEST = $(CXX) -std=c++17 -g -O1 -Wall -Wextra -Werror -Wno-missing-field-initializers -pthread -o $@ $<
+$(T)/nic_test $(T)/threads/nic_test: test/nic_test.cc $(wildcard test/*.h nic/*)
+	@mkdir -p $(@D)
+	@echo "c++ $@"; $(NIC_TEST) $(if $(filter threads,$(notdir $(@D))),-fsanitize=thread)
 
 # With NCCL's own sources, which are in no repository of ours: NCCL_TREE=DIR. Its headers ask for CUDA's; nccl.h is made from its
 # template. What is built of them differs: from 2.30.5 on GIN's proxy stands on an RMA plugin.

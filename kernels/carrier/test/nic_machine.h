@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The network card's kernel (../nic/nic.cuh) on threads of a CPU: what ../nic/nic_machine.cuh has for a GPU, and a grid. A warp is
+ * one thread. A queue's block has four: of the main queue, of the side queue, and two that copy; a helper's has two.
+ *
+ * Orders are those of the GPU's version, where it names one. Where it needs none, since a GPU's load is over when its value
+ * was stored elsewhere (a source that was copied, a request that was read), C++ knows of no such thing and a release stands here.
+ */
+#ifndef CARRIER_TEST_NIC_MACHINE_H
+#define CARRIER_TEST_NIC_MACHINE_H
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "../nic/gdaki_abi.h"
+#include "../nic/nic.h"
+
+#define __device__
+#define __global__
+#define __shared__ /* of a block: the objects below refer to what its threads share */
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+struct Index { unsigned x; };
+extern thread_local Index threadIdx, blockIdx, blockDim;
+
+#ifdef NIC_MUTATE
+/* As 0, by who runs the kernel and tests something else: nobody stands still, and who finds nothing to do leaves the CPU to others. */
+inline void perhapsWait() {}
+inline void nicRest(unsigned vain) {
+  if (vain % 16 == 15) usleep(vain < 512 ? 20 : 200);
+  else sched_yield();
+}
+#else
+/* Now and then a thread stands still here. */
+void perhapsWait();
+inline void nicRest(unsigned vain) {
+  if (vain > 3) usleep(20);
+  else sched_yield();
+}
+
+/* Number of the mistake that is planted (nic.cuh); 0: none. */
+extern int planted;
+#define NIC_MUTATE planted
+#endif
+#define NIC_MUTATE_EARLY 1      /* as in nic.cuh */
+#define NIC_MUTATE_UNRELEASED 7 /* an addition that orders nothing: the thread sanitizer has to find it */
+
+namespace dyn {
+
+/* What threads of a block share. */
+struct NicShared {
+  pthread_barrier_t all, copying;
+  std::atomic<uint32_t> consumed;
+  bool ends;
+  char *to;
+  const char *from;
+  uint64_t bytes;
+  uint32_t now[NIC_MAX_RANKS + 1], seen[NIC_MAX_RANKS], own;
+};
+inline thread_local NicShared *nicShared;
+
+template <typename T>
+std::atomic<T> &nicWord(const T *at) {
+  perhapsWait();
+  return *reinterpret_cast<std::atomic<T> *>(const_cast<T *>(at));
+}
+
+}  // namespace dyn
+
+inline void __syncthreads() { pthread_barrier_wait(&dyn::nicShared->all); }
+
+namespace dyn {
+
+constexpr unsigned kNicLanes = 1;
+
+inline unsigned nicLane() { return 0; }
+inline unsigned nicThread() { return threadIdx.x; }
+inline unsigned nicThreads() { return blockDim.x; }
+inline void joinWarp() {}
+
+inline uint32_t swapBytes(uint32_t word) { return __builtin_bswap32(word); }
+
+inline uint64_t nicNowNs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+inline uint32_t loadCount(const uint32_t *at) { return nicWord(at).load(std::memory_order_acquire); }
+inline void storeCount(uint32_t *at, uint32_t value) { nicWord(at).store(value, std::memory_order_release); }
+
+/* The one behind may be being written: then nobody looks at it. */
+struct NicRequests {
+  uint32_t words[2][GDAKI_WORDS];
+  uint32_t word(int which, int i) const { return words[which][i]; }
+};
+inline NicRequests loadRequests(const uint8_t *queue, uint32_t index) {
+  NicRequests r;
+  for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
+    r.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
+        nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
+  return r;
+}
+
+struct NicView {
+  uint32_t control[NIC_CONTROLS];
+  uint64_t rung;
+  bool over;
+  const uint32_t *controls, *launch;
+  const uint64_t *doorbell;
+  unsigned vain;
+  NicView(const uint32_t *controls_, const uint64_t *doorbell_, const uint32_t *launch_)
+      : control(), rung(0), over(false), controls(controls_), launch(launch_), doorbell(doorbell_), vain(0) {}
+  void look() {
+    const uint64_t now = nicWord(doorbell).load(std::memory_order_acquire);
+    vain = now == rung ? vain + 1 : 0;
+    if (vain > 0) nicRest(vain);
+    rung = now;
+    for (int i = 0; i < NIC_CONTROLS; i++) control[i] = loadCount(&controls[i]);
+    over = loadCount(&launch[NIC_OVER]) != 0;
+  }
+};
+
+inline nic_part loadPart(const nic_part *at) {
+  return {nicWord(&at->at).load(std::memory_order_relaxed), nicWord(&at->bytes).load(std::memory_order_relaxed)};
+}
+
+/* What a planted mistake keeps back of a copy until this thread copies again. */
+struct NicLate {
+  char *to;
+  char byte;
+  bool is;
+  void write() {
+    if (is) *to = byte;
+    is = false;
+  }
+};
+
+inline void copyBytes(char *to, const char *from, uint64_t bytes, unsigned lane, unsigned lanes) {
+  static thread_local NicLate late;
+  const uint64_t begin = bytes * lane / lanes, middle = bytes * (2 * lane + 1) / (2 * lanes);
+  uint64_t end = bytes * (lane + 1) / lanes;
+  late.write();
+  if (NIC_MUTATE == NIC_MUTATE_EARLY && begin < end && end == bytes) end--, late = {to + end, from[end], true};
+  if (middle < end) memcpy(to + middle, from + middle, end - middle); /* nobody may count on the order */
+  perhapsWait();
+  memcpy(to + begin, from + begin, (middle < end ? middle : end) - begin);
+}
+
+inline void addReleased(uint64_t *at, uint64_t value) {
+  nicWord(at).fetch_add(value, NIC_MUTATE == NIC_MUTATE_UNRELEASED ? std::memory_order_relaxed : std::memory_order_release);
+}
+inline void raiseKnown(uint64_t *at, uint64_t value) {
+  auto &word = nicWord(at);
+  for (uint64_t seen = word.load(std::memory_order_relaxed); seen < value;)
+    if (word.compare_exchange_weak(seen, value, std::memory_order_release, std::memory_order_relaxed)) break;
+}
+/* The source that it stands for was read. */
+inline void addPlain(uint64_t *at, uint64_t value) { nicWord(at).fetch_add(value, std::memory_order_release); }
+inline void storeCompletion(uint8_t *completions, uint32_t index, uint32_t word) {
+  nicWord((uint32_t *)(completions + (size_t)(index + 1) * NIC_COMPLETION_BYTES) - 1).store(word, std::memory_order_release);
+}
+
+inline uint64_t passLink(uint64_t *freeNs, uint64_t now, uint64_t ns) {
+  auto &word = nicWord(freeNs);
+  for (uint64_t seen = word.load(std::memory_order_relaxed), until;;) {
+    until = (seen > now ? seen : now) + ns;
+    if (word.compare_exchange_weak(seen, until, std::memory_order_relaxed)) return until;
+  }
+}
+
+inline uint32_t postJob(nic_job *job, uint64_t to, uint64_t from, uint64_t bytes, uint64_t each, uint32_t helpers) {
+  const uint32_t number = ((nicWord(&job->number).load(std::memory_order_relaxed) | NIC_JOB_HELPERS) + 1) | helpers;
+  nicWord(&job->to).store(to, std::memory_order_relaxed);
+  nicWord(&job->from).store(from, std::memory_order_relaxed);
+  nicWord(&job->bytes).store(bytes, std::memory_order_relaxed);
+  nicWord(&job->each).store(each, std::memory_order_relaxed);
+  storeCount(&job->number, number);
+  return number;
+}
+inline nic_job loadJob(const nic_job *job) {
+  nic_job j;
+  j.to = nicWord(&job->to).load(std::memory_order_relaxed);
+  j.from = nicWord(&job->from).load(std::memory_order_relaxed);
+  j.bytes = nicWord(&job->bytes).load(std::memory_order_relaxed);
+  j.each = nicWord(&job->each).load(std::memory_order_relaxed);
+  return j;
+}
+inline bool allCopied(const uint32_t *copied, uint32_t helpers, uint32_t number) {
+  for (uint32_t h = 0; h < helpers; h++)
+    if (loadCount(&copied[h]) != number) {
+      nicRest(0);
+      return false;
+    }
+  return true;
+}
+inline void storeCopied(uint32_t *at, uint32_t number) {
+  __syncthreads();
+  if (threadIdx.x == 0) storeCount(at, number);
+}
+inline void restHelper() { usleep(300); }
+
+inline uint64_t loadConsumed(const uint64_t *at) { return nicWord(at).load(std::memory_order_relaxed); }
+inline void storeConsumed(uint64_t *at, uint64_t *report, uint64_t value, uint64_t failed) {
+  nicWord(at).store(value | failed << NIC_CONSUMED_BITS, std::memory_order_relaxed);
+  nicWord(report).store(value, std::memory_order_relaxed);
+}
+inline void reportFailure(nic_report *report, uint32_t failed, uint32_t peer) {
+  if (nicWord(&report->failed).load(std::memory_order_relaxed) != 0) return;
+  nicWord(&report->peer).store(peer, std::memory_order_relaxed);
+  storeCount(&report->failed, failed);
+}
+inline void countUp(uint32_t *at) { nicWord(at).fetch_add(1, std::memory_order_release); }
+
+inline void noteIdle(uint32_t *launch, uint32_t bit, uint32_t all, bool is) {
+  auto &idle = nicWord(&launch[NIC_IDLE]);
+  if (!is) idle.fetch_and(~bit, std::memory_order_relaxed);
+  else if ((idle.fetch_or(bit, std::memory_order_relaxed) | bit) == all) storeCount(&launch[NIC_OVER], 1);
+}
+
+struct NicBlock {
+  std::atomic<uint32_t> &consumed = nicShared->consumed;
+  bool &ends = nicShared->ends;
+  uint32_t mainConsumed() const {
+    perhapsWait();
+    return consumed.load(std::memory_order_acquire);
+  }
+  void setMainConsumed(uint32_t value) { consumed.store(value, std::memory_order_release); }
+  static void meet() { pthread_barrier_wait(&nicShared->copying); }
+  void copy(char *to, const char *from, uint64_t bytes) {
+    nicShared->to = to, nicShared->from = from, nicShared->bytes = bytes;
+    meet();
+    copyBytes(to, from, bytes, 0, blockDim.x - kNicLanes);
+    meet();
+  }
+  void endCopies() {
+    ends = true;
+    meet();
+  }
+  void serveCopies() {
+    while (meet(), !ends) {
+      copyBytes(nicShared->to, nicShared->from, nicShared->bytes, threadIdx.x - kNicLanes, blockDim.x - kNicLanes);
+      meet();
+    }
+  }
+};
+
+struct NicBoard {
+  NicShared &s = *nicShared;
+  int nRanks = 0;
+  void look(const nic &n) {
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i <= (unsigned)n.nRanks; i += blockDim.x) s.now[i] = loadCount((int)i < n.nRanks ? &n.jobs[i].number : &n.launch[NIC_ENDED]);
+    __syncthreads();
+    nRanks = n.nRanks;
+  }
+  bool isNew(int peer) const { return s.now[peer] != s.seen[peer]; }
+  uint32_t number(int peer) const { return s.now[peer]; }
+  uint32_t ended() const { return s.now[nRanks]; }
+  void keep(const nic &n) {
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < (unsigned)n.nRanks; i += blockDim.x) s.seen[i] = s.now[i];
+    __syncthreads();
+  }
+  uint32_t join(uint32_t *helpers) {
+    if (threadIdx.x == 0) s.own = nicWord(helpers).fetch_add(1, std::memory_order_relaxed);
+    __syncthreads();
+    return s.own;
+  }
+};
+
+/* ---- a grid ---- */
+
+constexpr unsigned kNicQueueThreads = 4, kNicHelperThreads = 2, kNicMostHelpers = 8;
+
+struct NicThread {
+  pthread_t id;
+  void (*kernel)(nic);
+  const nic *n;
+  NicShared *shared;
+  unsigned block, thread, threads;
+};
+
+inline void *nicRunThread(void *argument) {
+  const NicThread &t = *(const NicThread *)argument;
+  threadIdx.x = t.thread, blockIdx.x = t.block, blockDim.x = t.threads;
+  nicShared = t.shared;
+  t.kernel(*t.n);
+  return nullptr;
+}
+
+/* As a launch, and until it is over. False: the machine has no more threads. */
+inline bool nicRunGrid(void (*kernel)(nic), const nic &n, unsigned helpers) {
+  NicShared shared[NIC_MAX_RANKS + kNicMostHelpers] = {};
+  NicThread threads[NIC_MAX_RANKS * kNicQueueThreads + kNicMostHelpers * kNicHelperThreads];
+  unsigned count = 0, ranks = (unsigned)n.nRanks;
+  for (unsigned b = 0; b < ranks + helpers; b++) {
+    const unsigned size = b < ranks ? kNicQueueThreads : kNicHelperThreads;
+    pthread_barrier_init(&shared[b].all, nullptr, size);
+    pthread_barrier_init(&shared[b].copying, nullptr, size - kNicLanes);
+    for (unsigned t = 0; t < size; t++) {
+      threads[count] = {{}, kernel, &n, &shared[b], b, t, size};
+      if (pthread_create(&threads[count].id, nullptr, nicRunThread, &threads[count]) != 0) return false;
+      count++;
+    }
+  }
+  while (count > 0) pthread_join(threads[--count].id, nullptr);
+  for (unsigned b = 0; b < ranks + helpers; b++) pthread_barrier_destroy(&shared[b].all), pthread_barrier_destroy(&shared[b].copying);
+  return true;
+}
+
+}  // namespace dyn
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Single cases of the network card in software: what it refuses, peers that are gone or dead, faults on purpose, and how its
+ * kernel ends.
+ */
+#ifndef CARRIER_TEST_NIC_STORIES_H
+#define CARRIER_TEST_NIC_STORIES_H
+
+#include <functional>
+
+#include "nic_world.h"
+
+constexpr size_t kStoryBytes = 256 << 10;
+
+/* To rank 1, of rank 0's memory, with its signal 0. */
+static posting putOf(World &w, uint64_t bytes, bool signals, int context = 0, int to = 1) {
+  Card &c = w.card(context, 0);
+  posting p = {};
+  p.queue = &c.queue(to), p.side = &c.queue(to, NIC_SIDE);
+  p.what = POST_DATA, p.bytes = bytes, p.most = 1 << 30;
+  p.to = c.at(kReceiveKey, to, 0), p.from = c.at(kSendKey, 0, 0);
+  p.signals = signals, p.signal = c.at(kSignalKey, to, 0), p.add = 1;
+  p.counter = c.at(kCounterKey, 0, 0), p.sinkKey = c.context.sinkKey;
+  return p;
+}
+
+/* GDAKI_DONE, ..., of a queue in its first lap. */
+static int whatOf(const gdaki_queue &q, uint64_t index) { return __atomic_load_n(q.done.at + index * NIC_COMPLETION_BYTES + NIC_COMPLETION_BYTES - 1, __ATOMIC_ACQUIRE) >> 4; }
+
+static void checkFailure(const Card &c, uint32_t why, const char *what) {
+  const uint32_t failed = loadCount(&c.report.failed), peer = loadCount(&c.report.peer);
+  CHECK(failed == why && peer == 1, "%s: failure %u of peer %u", what, failed, peer);
+}
+
+static void awaitEnd(const Card &c) {
+  while (c.runs) usleep(100);
+}
+
+/* Nothing was written but what was: so many bytes at rank 1's beginning. */
+static void checkMemory(World &w, size_t written) {
+  for (int r = 0; r < w.nRanks; r++)
+    for (size_t i = r == 1 ? written : 0; i < w.bytes; i++) CHECK(w.receive[r][i] == 0xa5, "byte %zu of rank %d", i, r);
+}
+
+/* A queue that got a request like this one does it badly, and all behind it; other queues go on. */
+static void refused(const char *what, uint32_t why, const std::function<void(World &w, gdaki_queue *q, uint64_t at)> &write, int side = NIC_MAIN) {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  gdaki_queue &q = c.queue(1, side);
+  const uint64_t at = poster_reserve(&q, 1);
+  write(w, &q, at);
+  poster_ready(&q, at, 1);
+  poster_ring(&q, at + 1);
+  posting good = putOf(w, 100, true);
+  if (side == NIC_SIDE) good.counts = true;
+  const uint64_t behind = post(&good);
+  CHECK(!poster_await(&q.done, at) || whatOf(q, at) == GDAKI_DONE_BADLY, "%s was done", what);
+  for (int s = 0; s < NIC_SIDES; s++) poster_flush(&c.queue(1, s));
+  for (uint64_t i = side == NIC_MAIN ? behind : 1; i < 3; i++) CHECK(whatOf(q, i) == GDAKI_DONE_BADLY, "%s: request %lu behind it was done", what, i);
+  CHECK(whatOf(q, at) == GDAKI_DONE_BADLY, "%s", what);
+  posting self = putOf(w, 0, true, 0, 0);
+  post(&self);
+  CHECK(poster_flush(&c.queue(0)), "%s: the queue to another peer", what);
+  while (poster_load(&c.signals[0]) != 1 || loadCount(&c.report.failed) == NIC_FINE) usleep(20);
+  checkFailure(c, why, what);
+  /* A kernel that comes later knows of it. */
+  awaitEnd(c);
+  post(&good);
+  while (poster_load(&c.queue(1).done.consumed) < behind + 4) usleep(20);
+  CHECK(side == NIC_SIDE || poster_load(&w.card(0, 1).signals[0]) == 0, "%s: a queue that failed signals again", what);
+  CHECK(poster_load(&c.counters[0]) == 0, "%s: a queue that failed counts again", what);
+  checkMemory(w, side == NIC_SIDE ? 100 : 0);
+}
+
+static void refusals() {
+  const auto write = [](place to, place from, uint32_t bytes) { return [=](World &, gdaki_queue *q, uint64_t at) { poster_data(q, at, to, from, bytes); }; };
+  const auto key = [](uint32_t number) { return swapBytes(number); };
+  const place to = {0, key(kReceiveKey)}, from = {0, key(kSendKey)};
+  const uint64_t end = kStoryBytes;
+  refused("a byte behind the target", NIC_BAD_KEY, write({end - 63, to.key}, from, 64));
+  refused("a target that begins behind", NIC_BAD_KEY, write({end + 64, to.key}, from, 1));
+  refused("a target that wraps around", NIC_BAD_KEY, write({UINT64_MAX - 8, to.key}, from, 64));
+  refused("a byte behind the source", NIC_BAD_KEY, write(to, {end - 63, from.key}, 64));
+  refused("no key", NIC_BAD_KEY, write({0, 0}, from, 64));
+  refused("a key that is too large", NIC_BAD_KEY, write({0, key(kKeys)}, from, 64));
+  refused("a key of nothing", NIC_BAD_KEY, write(to, {0, key(kOtherKey)}, 64));
+  refused("a counter of another rank", NIC_BAD_KEY, write({0, key(kCounterKey)}, from, 8));
+  refused("a value that is too long", NIC_BAD_KEY, [=](World &, gdaki_queue *q, uint64_t at) { poster_value(q, at, to, 7, 29); });
+  refused("a value behind the target", NIC_BAD_KEY, [=](World &, gdaki_queue *q, uint64_t at) { poster_value(q, at, {end - 7, to.key}, 7, 8); });
+  refused("a signal behind the others", NIC_BAD_KEY, [=](World &, gdaki_queue *q, uint64_t at) { poster_add(q, at, {kSignals * 8, key(kSignalKey)}, 1, 0); });
+  refused("a signal askew", NIC_BAD_REQUEST, [=](World &, gdaki_queue *q, uint64_t at) { poster_add(q, at, {4, key(kSignalKey)}, 1, 0); });
+  refused("a read", NIC_BAD_REQUEST, [=](World &, gdaki_queue *q, uint64_t at) {
+    uint32_t words[GDAKI_WORDS];
+    poster_head(q, words, at, 0x10, 3);
+    poster_write(q, at, words, 3);
+  });
+  const auto wait = [](uint32_t completions) { return [=](World &, gdaki_queue *q, uint64_t at) { poster_wait(q, at, 0, completions); }; };
+  refused("a wait in the main queue", NIC_BAD_REQUEST, wait(nicNumberOf(1, NIC_MAIN)));
+  refused("a wait for another queue", NIC_BAD_REQUEST, wait(nicNumberOf(0, NIC_MAIN)), NIC_SIDE);
+  refused("a write in the side queue", NIC_BAD_REQUEST, write(to, from, 8), NIC_SIDE);
+}
+
+/* What was on its way to a peer ends in errors, flushes and counters come, and nothing is written there any more. */
+static void goneWhile(int millis) {
+  World w(3, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  posting lost = putOf(w, 5000, true), kept = putOf(w, 5000, true, 0, 2);
+  lost.counts = true, kept.counts = true, kept.counter = c.at(kCounterKey, 0, 8);
+  std::thread poster([&] { for (int i = 0; i < 2000; i++) post(&lost), post(&kept); });
+  usleep(millis * 1000);
+  c.tell(NIC_GONE, 1 << 1);
+  poster.join();
+  poster_flush(&c.queue(1));
+  CHECK(poster_flush(&c.queue(2)), "a queue to another peer");
+  while (poster_load(&c.counters[0]) < 2000 || poster_load(&c.counters[1]) < 2000) usleep(20);
+  while (poster_load(&w.card(0, 2).signals[0]) < 2000) usleep(20);
+  post(&lost);
+  poster_flush(&c.queue(1));
+  while (loadCount(&c.report.failed) == NIC_FINE) usleep(20);
+  checkFailure(c, NIC_PEER_GONE, "a peer that is gone");
+  const uint64_t came = poster_load(&w.card(0, 1).signals[0]);
+  CHECK(came < 2000, "all came though the peer is gone");
+  memset(w.receive[1].get(), 0xa5, 5000);
+  post(&lost);
+  poster_flush(&c.queue(1));
+  CHECK(poster_load(&w.card(0, 1).signals[0]) == came, "signals come to a peer that is gone");
+  memset(w.receive[2].get(), 0xa5, 5000);
+  checkMemory(w, 0);
+}
+
+/* Nothing is done for a peer that plays dead, not even badly; nor does it keep the kernel. All is done when it lives again. */
+static void dead() {
+  World w(3, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  posting late = putOf(w, 5000, true), other = putOf(w, 100, true, 0, 2);
+  late.counts = true;
+  c.tell(NIC_DEAD, 1 << 1);
+  for (int i = 0; i < 10; i++) post(&late), post(&other);
+  CHECK(poster_flush(&c.queue(2)), "a queue to another peer");
+  usleep(20000);
+  CHECK(whatOf(c.queue(1), 0) == GDAKI_NOT_YET && poster_load(&c.queue(1).done.consumed) == 0, "something was done");
+  awaitEnd(c);
+  const uint64_t launches = c.launches;
+  usleep(20000);
+  CHECK(c.launches == launches && poster_load(&c.counters[0]) == 0 && poster_load(&w.card(0, 1).signals[0]) == 0, "the kernel starts for a peer that plays dead");
+  c.tell(NIC_DEAD, 0);
+  CHECK(poster_flush(&c.queue(1)), "what was late");
+  while (poster_load(&c.counters[0]) < 10 || poster_load(&w.card(0, 1).signals[0]) < 10) usleep(20);
+  CHECK(memcmp(w.receive[1].get(), w.send[0].get(), 5000) == 0, "what was late");
+}
+
+static void latency() {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  posting p = putOf(w, 100, true);
+  for (uint32_t us : {300, 20000}) {
+    c.tell(NIC_LATENCY_NS, us * 1000);
+    for (int i = 0; i < 4; i++) {
+      const uint64_t from = nicNowNs(), signals = poster_load(&w.card(0, 1).signals[0]);
+      post(&p);
+      while (poster_load(&w.card(0, 1).signals[0]) == signals) usleep(20);
+      const uint64_t took = nicNowNs() - from;
+      CHECK(took >= us * 1000, "a put took %lu ns of %u us", took, us);
+    }
+  }
+}
+
+/* Of two contexts together. */
+static void bandwidth() {
+  World w(2, 2, kStoryBytes);
+  const uint64_t from = nicNowNs();
+  for (int c = 0; c < 2; c++) {
+    w.card(c, 0).tell(NIC_BYTES_PER_US, 20);
+    posting p = putOf(w, 50000, false, c);
+    p.to.offset = (uint64_t)c * 100000;
+    for (int i = 0; i < 10; i++) post(&p);
+  }
+  for (int c = 0; c < 2; c++) CHECK(poster_flush(&w.card(c, 0).queue(1)), "flush");
+  const uint64_t took = nicNowNs() - from;
+  CHECK(took >= 50000000, "a million bytes at 20 a microsecond took %lu ns", took);
+}
+
+/* A kernel ends when nobody posts, on each of its queues, and the next goes on where it was; a key may stand for other memory then. */
+static void lives() {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  posting p = putOf(w, 70000, true);
+  p.counts = true;
+  for (uint64_t i = 1; i <= 5; i++) {
+    post(&p);
+    while (poster_load(&w.card(0, 1).signals[0]) < i || poster_load(&c.counters[0]) < i) usleep(20);
+    CHECK(memcmp(w.receive[1].get(), w.send[0].get(), 70000) == 0, "data of put %lu", i);
+    awaitEnd(c);
+    CHECK(c.launches == i && c.report.consumed[1][NIC_MAIN] == 2 * i && c.report.consumed[1][NIC_SIDE] == 2 * i, "%lu launches", c.launches.load());
+  }
+  c.tell(NIC_IDLE_LOOKS, 1u << 30);
+  for (uint64_t i = 0; i < 20; i++) {
+    std::unique_ptr<unsigned char[]> other(new unsigned char[kStoryBytes]());
+    c.setKey(kReceiveKey, 1, {(uint64_t)other.get(), kStoryBytes});
+    post(&p);
+    CHECK(poster_flush(&c.queue(1)), "flush");
+    while (poster_load(&w.card(0, 1).signals[0]) < 6 + i) usleep(20);
+    CHECK(memcmp(other.get(), w.send[0].get(), 70000) == 0 && other[70000] == 0, "memory that a key came to stand for");
+    c.setKey(kReceiveKey, 1, {0, 0});
+  }
+  CHECK(c.runs && c.launches == 6, "it was to stay");
+}
+
+static void playStories() {
+  lives();
+  refusals();
+  for (int ms : {0, 1, 3, 10}) goneWhile(ms);
+  dead();
+  latency();
+  bandwidth();
+}
+
+#endif

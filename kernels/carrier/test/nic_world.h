@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks of one process with network cards in software, one for each rank and context, as ../nic/card.c makes them: memory, keys,
+ * what device code is given, and a host that starts the kernel when a doorbell is ahead of what was done.
+ */
+#ifndef CARRIER_TEST_NIC_WORLD_H
+#define CARRIER_TEST_NIC_WORLD_H
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "../nic/nic.cu"
+
+#define POSTER_PAUSE() perhapsWait()
+#include "poster.h"
+
+using namespace dyn;
+
+int planted;
+thread_local Index threadIdx, blockIdx, blockDim;
+static std::atomic<uint64_t> seeds{1};
+
+static uint64_t next(uint64_t *state) { /* splitmix64 */
+  uint64_t z = *state += 0x9E3779B97F4A7C15u;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  return z ^ z >> 31;
+}
+
+void perhapsWait() {
+  static thread_local uint64_t state = seeds++ * 0xD1342543DE82EF95u;
+  uint64_t x = next(&state);
+  if ((x & 0xfff) == 0) sched_yield();
+  if ((x >> 12 & 0xffff) == 0) usleep(100);
+}
+
+/* Says why, and ends the process: other threads may be in the middle of anything. */
+#define CHECK(cond, ...) \
+  do { \
+    if (!(cond)) { \
+      fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond); \
+      fprintf(stderr, "" __VA_ARGS__); \
+      fprintf(stderr, "\n"); \
+      _exit(1); \
+    } \
+  } while (0)
+
+constexpr int kMaxRanks = 4;
+constexpr unsigned kHelpers = 4;
+constexpr int kSignals = 64, kCounters = 64;
+enum { kCounterKey = 1, kSignalKey, kReceiveKey, kSendKey, kOtherKey, kKeys };
+
+struct Card {
+  nic n = {};
+  int nRanks;
+  std::vector<nic_part> keys;
+  std::vector<uint64_t> doorbells, consumed, requests, completions;
+  std::vector<nic_job> jobs;
+  std::vector<uint32_t> copied, launch, control, keyLists;
+  std::vector<gdaki_queue> queues; /* [NIC_SIDES][nRanks] */
+  std::vector<gdaki_memory> handles;
+  std::vector<uint64_t> signals, counters;
+  gdaki_context context = {};
+  nic_report report = {};
+  std::thread host;
+  std::atomic<bool> ends{false}, runs{false};
+  std::atomic<uint64_t> launches{0};
+
+  Card(int rank, int ranks, uint64_t *link);
+  gdaki_queue &queue(int peer, int side = NIC_MAIN) { return queues[side * nRanks + peer]; }
+  void tell(nic_control what, uint32_t value) { storeCount(&control[what], value); }
+  void setKey(uint32_t key, int rank, nic_part part) {
+    nicWord(&keys[key * nRanks + rank].at).store(part.at, std::memory_order_relaxed);
+    nicWord(&keys[key * nRanks + rank].bytes).store(part.bytes, std::memory_order_relaxed);
+    tell(NIC_KEYS, control[NIC_KEYS] + 1);
+  }
+  place at(uint32_t key, int rank, uint64_t offset) { return {offset, handles[key].keys[rank]}; }
+  bool isBehind();
+  void serve();
+};
+
+inline Card::Card(int rank, int ranks, uint64_t *link)
+    : nRanks(ranks), keys(kKeys * ranks), doorbells(ranks * NIC_SIDES), consumed(ranks * NIC_SIDES), requests(ranks * NIC_SIDES * NIC_DEPTH * NIC_REQUEST_BYTES / 8),
+      completions(ranks * NIC_SIDES * NIC_DEPTH * NIC_COMPLETION_BYTES / 8, UINT64_MAX), jobs(ranks), copied(ranks * NIC_MAX_HELPERS), launch(NIC_LAUNCHES),
+      control(NIC_CONTROLS), keyLists(kKeys * ranks), queues(ranks * NIC_SIDES), handles(kKeys), signals(kSignals), counters(kCounters) {
+  n.rank = rank, n.nRanks = ranks, n.keys = keys.data(), n.nKeys = kKeys;
+  n.doorbells = doorbells.data(), n.consumed = consumed.data();
+  n.requests = (uint8_t *)requests.data(), n.completions = (uint8_t *)completions.data();
+  n.known = &queues[0].done.consumed;
+  n.jobs = jobs.data(), n.copied = copied.data(), n.launch = launch.data(), n.linkFreeNs = link, n.control = control.data(), n.report = &report;
+  for (uint32_t key = 0; key < kKeys; key++) {
+    handles[key] = {&keyLists[key * ranks], swapBytes(key)};
+    for (int r = 0; r < ranks; r++) keyLists[key * ranks + r] = swapBytes(key);
+  }
+  for (int side = 0; side < NIC_SIDES; side++)
+    for (int peer = 0; peer < ranks; peer++) {
+      const size_t place = peer * NIC_SIDES + side;
+      const uint32_t number = nicNumberOf(peer, side);
+      gdaki_queue &q = queue(peer, side);
+      q.number = number, q.shifted = number << 8, q.shiftedBe = swapBytes(number << 8), q.count = NIC_DEPTH, q.mask = NIC_DEPTH - 1;
+      for (uint32_t s = 1; s <= 4; s++) q.shiftedBeOf[s - 1] = swapBytes(number << 8 | s);
+      q.requests = n.requests + place * NIC_DEPTH * NIC_REQUEST_BYTES, q.doorbell = &doorbells[place];
+      q.done.at = n.completions + place * NIC_DEPTH * NIC_COMPLETION_BYTES, q.done.number = number, q.done.count = NIC_DEPTH, q.done.mask = NIC_DEPTH - 1;
+      q.done.bytes = NIC_COMPLETION_BYTES;
+    }
+  context.queues = &queue(0), context.sideQueues = &queue(0, NIC_SIDE), context.sinkKey = swapBytes(1000);
+  control[NIC_IDLE_LOOKS] = 200;
+}
+
+/* As card.c: of peers for whom anything is done. */
+inline bool Card::isBehind() {
+  const uint32_t dead = loadCount(&control[NIC_DEAD]);
+  for (int peer = 0; peer < nRanks; peer++)
+    for (int side = 0; side < NIC_SIDES && !(dead >> peer & 1); side++)
+      if (nicWord(&doorbells[peer * NIC_SIDES + side]).load(std::memory_order_acquire) != report.consumed[peer][side]) return true;
+  return false;
+}
+
+inline void Card::serve() {
+  while (!ends) {
+    if (!isBehind() || loadCount(&control[NIC_STOP]) != 0) {
+      usleep(50);
+      continue;
+    }
+    for (uint32_t &word : launch) word = 0;
+    runs = true, launches++;
+    CHECK(nicRunGrid(dynamicclCarrierNic, n, kHelpers), "no threads");
+    runs = false;
+  }
+}
+
+struct World {
+  int nRanks, nContexts;
+  size_t bytes; /* of what each rank receives into, and of what it sends from */
+  std::vector<std::unique_ptr<unsigned char[]>> receive, send;
+  std::vector<uint64_t> links;
+  std::vector<std::unique_ptr<Card>> cards;
+
+  World(int ranks, int contexts, size_t bytes);
+  ~World();
+  Card &card(int context, int rank) { return *cards[context * nRanks + rank]; }
+};
+
+inline nic_part partOf(const void *at, size_t bytes) { return {(uint64_t)at, bytes}; }
+
+inline World::World(int ranks, int contexts, size_t each) : nRanks(ranks), nContexts(contexts), bytes(each), links(ranks) {
+  for (int r = 0; r < ranks; r++) {
+    receive.emplace_back(new unsigned char[bytes]), send.emplace_back(new unsigned char[bytes]);
+    memset(receive[r].get(), 0xa5, bytes), memset(send[r].get(), 0x5a, bytes);
+  }
+  for (int c = 0; c < contexts; c++)
+    for (int r = 0; r < ranks; r++) cards.emplace_back(new Card(r, ranks, &links[r]));
+  for (int c = 0; c < contexts; c++)
+    for (int r = 0; r < ranks; r++) {
+      Card &own = card(c, r);
+      own.setKey(kCounterKey, r, partOf(own.counters.data(), kCounters * sizeof(uint64_t)));
+      for (int peer = 0; peer < ranks; peer++) {
+        own.setKey(kSignalKey, peer, partOf(card(c, peer).signals.data(), kSignals * sizeof(uint64_t)));
+        own.setKey(kReceiveKey, peer, partOf(receive[peer].get(), bytes));
+        own.setKey(kSendKey, peer, partOf(send[peer].get(), bytes));
+      }
+      own.host = std::thread(&Card::serve, &own);
+    }
+}
+
+inline World::~World() {
+  for (auto &c : cards) c->ends = true, c->tell(NIC_STOP, 1);
+  for (auto &c : cards) c->host.join();
+}
+
+#endif
