@@ -35,15 +35,24 @@ static const uint32_t moves[DYN_NUM_GIN_STATES] = {
     /* refused, destroyed and failed are ends */
 };
 
-static bool granted(uint32_t state) { return state >= DYN_GIN_GRANTED && state < DYN_NUM_GIN_STATES; }
+static bool granted(uint32_t state) { return state >= DYN_GIN_GRANTED && state < DYN_GIN_FAILED; }
+
+/* had: something was granted. Two threads may move, and each tells what holds when it has told. */
+static void tell(struct dyn_gin_state *state, bool had) {
+  uint32_t now = atomic_load(&state->now), told;
+  do {
+    uint32_t word = had || granted(now) ? now | state->backend << 8 | state->contexts << 16 : now;
+    __atomic_store_n(&state->told->gin, word, __ATOMIC_SEQ_CST);
+    told = now;
+  } while ((now = atomic_load(&state->now)) != told);
+}
 
 bool dyn_gin_move(struct dyn_gin_state *state, uint32_t to) {
   uint32_t from = atomic_load(&state->now);
   do {
     if (from >= DYN_NUM_GIN_STATES || to >= DYN_NUM_GIN_STATES || !(moves[from] >> to & 1)) return false;
   } while (!atomic_compare_exchange_weak(&state->now, &from, to));
-  uint32_t word = granted(from) || to == DYN_GIN_GRANTED ? to | state->backend << 8 | state->contexts << 16 : to;
-  if (state->told != NULL && from != to) __atomic_store_n(&state->told->gin, word, __ATOMIC_RELEASE);
+  if (state->told != NULL && from != to) tell(state, granted(from));
   return true;
 }
 

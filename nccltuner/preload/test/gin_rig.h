@@ -42,6 +42,7 @@ static struct shared {
   struct dyn_offer offers[MAX_RANKS];
 } *shared;
 static struct dyn_rank self; /* where the state is told */
+static inline uint32_t told(void) { return __atomic_load_n(&self.gin, __ATOMIC_ACQUIRE); }
 static struct dyn_lsa *lsa;
 static CUstream streams[STREAMS];
 static float *in[SLOTS], *out[SLOTS];

@@ -86,7 +86,7 @@ static void wait_for_all(void) {
 static void begin(void) {
   load();
   CHECK(dyn_gin_can() && make_gin(), "it is not made");
-  CHECK(dyn_gin_now(lsa) == DYN_GIN_ACTIVE && self.gin == (DYN_GIN_ACTIVE | DYN_BACKEND_PROXY << 8 | 2 << 16), "told %x", self.gin);
+  CHECK(dyn_gin_now(lsa) == DYN_GIN_ACTIVE && told() == (DYN_GIN_ACTIVE | DYN_BACKEND_PROXY << 8 | 2 << 16), "told %x", told());
   CHECK(self.ginSignals >= 2 * 2 * 16 * (unsigned)numRanks && self.ginCounters >= 2 * 16 * (unsigned)numRanks);
   meet();
 }
@@ -132,7 +132,7 @@ static void play_graphs(void) {
 static void end(uint32_t want) {
   dyn_lsa_settle(lsa, 1000000000);
   dyn_gin_destroy(lsa);
-  CHECK(dyn_gin_now(lsa) == want && (self.gin & 255) == want, "%s", dyn_gin_state_name(dyn_gin_now(lsa)));
+  CHECK(dyn_gin_now(lsa) == want && (told() & 255) == want, "%s", dyn_gin_state_name(dyn_gin_now(lsa)));
   dyn_lsa_close(lsa);
 }
 
@@ -184,7 +184,7 @@ static void fails(const char *how, const char *ofRank, int hears) {
   load();
   uint64_t began = now_ms();
   uint32_t want = rank == hears ? DYN_GIN_ACTIVE : DYN_GIN_FAILED;
-  CHECK(make_gin() == (rank == hears) && dyn_gin_now(lsa) == want && (self.gin & 255) == want, "%s", dyn_gin_state_name(dyn_gin_now(lsa)));
+  CHECK(make_gin() == (rank == hears) && dyn_gin_now(lsa) == want && (told() & 255) == want, "%s", dyn_gin_state_name(dyn_gin_now(lsa)));
   CHECK(now_ms() - began < 9000, "after %d ms", (int)(now_ms() - began));
   bool able = dyn_lsa_able(lsa, &(struct dyn_work){.collective = DYN_ALL_REDUCE, .count = 1, .datatype = FLOAT32}) != 0;
   CHECK(able == (rank == hears), "NCCL's");
