@@ -17,12 +17,12 @@
 #define DYN_GIN_MAX_BLOCKS 16
 #define DYN_GIN_UNIT 16 /* bytes: blocks' shares begin at multiples of it */
 #define DYN_GIN_MAX_CONTEXTS 4 /* NCCL_GIN_MAX_CONTEXTS */
-/* Slots of a rank that lie behind each other: 2 halves that peers put into, and 2 that AllToAll sends from. */
+/* Slots of a rank that lie behind each other: 2 halves that peers put into, and 2 that is sent from in rounds. */
 #define DYN_GIN_SLOTS 4
 /* Name of a kernel that does nothing. It changes with what stands in this file and with NCCL's structures (host/nccl_gin.h),
  * so that a library and kernels of different builds do not meet. */
-#define DYN_GIN_LAYOUT ginLayout1_22809
-#define DYN_GIN_LAYOUT_NAME "ginLayout1_22809"
+#define DYN_GIN_LAYOUT ginLayout2_22809
+#define DYN_GIN_LAYOUT_NAME "ginLayout2_22809"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
@@ -48,7 +48,7 @@ struct dyn_gin_call {
   void *slots; /* ncclWindow_t */
   const void *send;
   void *recv;
-  size_t count; /* elements; of AllToAll bytes of a part */
+  size_t count; /* elements, of ReduceScatter those of a rank's part; of AllToAll and AllGather bytes of a part */
   int32_t op;   /* ncclRedOp_t, of those that add up */
   int32_t reserved0;
   struct dyn_gin_stamp *stamps; /* of the probe */
@@ -98,7 +98,7 @@ DYN_BOTH static inline GinShare ginShareOf(size_t bytes, unsigned blocks, unsign
   return {begin, bytes - begin < each ? bytes : begin + each};
 }
 
-/* AllToAll through slots: in each round every block moves so many bytes of every part, all blocks alike, so that what it
+/* Through slots in rounds: in each every block moves so many bytes of every part, all blocks alike, so that what it
  * moves in one round lies where it did in the one before: blocks of a kernel do not wait for each other. */
 struct GinRounds {
   size_t each;

@@ -8,18 +8,24 @@
 
 #include "../types.h"
 #include "all_reduce.cuh"
-#include "all_to_all_slots.cuh"
 #include "probe.cuh"
+#include "rounds.cuh"
 
 #define DYN_GIN_KERNEL(NAME) \
   extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1) NAME(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c)
 #define DYN_GIN_TYPED(NAME, TYPE) \
   DYN_GIN_KERNEL(ginAllReduce_##NAME) { \
     dyn::ginAllReduce<TYPE>(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
+  } \
+  DYN_GIN_KERNEL(ginReduceScatter_##NAME) { \
+    dyn::ginReduceScatter<TYPE>(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
   }
 DYN_TYPES(DYN_GIN_TYPED)
 DYN_GIN_KERNEL(ginAllToAll) {
   dyn::ginAllToAllSlots(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count);
+}
+DYN_GIN_KERNEL(ginAllGather) {
+  dyn::ginAllGather(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count);
 }
 DYN_GIN_KERNEL(ginProbe) { dyn::ginProbe(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, c.stamps); }
 DYN_GIN_KERNEL(ginLook) { dyn::ginLook(dyn::GinNet(comm), c.gin); }

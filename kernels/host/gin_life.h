@@ -40,8 +40,8 @@ const struct dyn_gin_nccl *dyn_gin_nccl(void);
 struct dyn_gin_module {
   dyn_context context;
   unsigned long long contextId;
-  void *allReduce[DYN_NUM_TYPES];
-  void *allToAll, *probe, *look;
+  void *allReduce[DYN_NUM_TYPES], *reduceScatter[DYN_NUM_TYPES];
+  void *allGather, *allToAll, *probe, *look;
   struct dyn_gin_module *next;
 };
 bool dyn_gin_module_there(void);

@@ -9,7 +9,7 @@
 
 #include "../../nccltuner/plugin/datatype.h"
 
-#define MOST_BYTES ((uint64_t)1 << 30) /* of AllToAll, which goes in rounds */
+#define MOST_BYTES ((uint64_t)1 << 30) /* of what goes in rounds */
 
 int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call) {
   struct dyn_gin_life *life = lsa->gin;
@@ -76,15 +76,21 @@ const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]
 
 uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t bytes) {
   if (life == NULL || !dyn_gin_usable(&life->state)) return 0;
-  uint64_t most = collective == DYN_ALL_REDUCE ? life->lanes[LANE_CALLS].slotBytes : collective == DYN_ALL_TO_ALL ? MOST_BYTES : 0;
+  bool rounds = collective == DYN_ALL_TO_ALL || collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER;
+  uint64_t most = collective == DYN_ALL_REDUCE ? life->lanes[LANE_CALLS].slotBytes : rounds ? MOST_BYTES : 0;
   return bytes <= most ? DYN_ABLE_GIN(life->state.backend) : 0;
 }
 
 /* bytes: that a rank's threads move for each peer. */
 void dyn_gin_function(const struct dyn_gin_life *life, const struct dyn_work *work, void **function, size_t *count, size_t *bytes) {
+  const struct dyn_gin_module *m = life->module;
   *bytes = work->count * dyn_datatype_number_bytes(work->datatype);
-  *count = work->collective == DYN_ALL_REDUCE ? work->count : *bytes;
-  *function = work->collective == DYN_ALL_REDUCE ? life->module->allReduce[work->datatype] : life->module->allToAll;
+  switch (work->collective) {
+    case DYN_ALL_REDUCE: *function = m->allReduce[work->datatype], *count = work->count; return;
+    case DYN_REDUCE_SCATTER: *function = m->reduceScatter[work->datatype], *count = work->count; return;
+  }
+  *function = work->collective == DYN_ALL_GATHER ? m->allGather : m->allToAll;
+  *count = *bytes;
 }
 
 void dyn_gin_stop(struct dyn_lsa *lsa) {

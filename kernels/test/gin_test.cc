@@ -8,17 +8,17 @@
 
 #include "../gin/all_reduce.cuh"
 #include "../gin/all_to_all.cuh"
-#include "../gin/all_to_all_slots.cuh"
 #include "../gin/ping_pong.cuh"
 #include "../gin/probe.cuh"
+#include "../gin/rounds.cuh"
 #include "wires.h"
 
 constexpr size_t kSlotBytes = 2048, kMostPart = 700, kMostRounds = 6000, kGuard = 16, kSlotsAt = 128;
 enum { kIn, kOut, kSlots, kPath }; /* buffers */
 
 enum class Type { f32, bf16, i8, count };
-enum class Kind { allReduce, allToAllCounter, allToAllFlush, allToAllSlots, probe, rounds };
-static const char *const kindNames[] = {"AllReduce", "AllToAll, counter", "AllToAll, flush", "AllToAll, slots", "probe", "rounds"};
+enum class Kind { allReduce, allToAllCounter, allToAllFlush, allToAllSlots, allGather, reduceScatter, probe, rounds };
+static const char *const kindNames[] = {"AllReduce", "AllToAll, counter", "AllToAll, flush", "AllToAll, slots", "AllGather", "ReduceScatter", "probe", "rounds"};
 
 /* One call, the same on all ranks. */
 struct Step {
@@ -33,12 +33,14 @@ struct Step {
 static Step stepOf(uint64_t seed, uint64_t n) {
   uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
   Step s;
-  const uint64_t kind = next(&r) % 14;
-  s.kind = kind < 5 ? Kind::allReduce : kind < 7 ? Kind::allToAllCounter : kind < 9 ? Kind::allToAllFlush : kind < 12 ? Kind::allToAllSlots : kind < 13 ? Kind::probe : Kind::rounds;
+  static constexpr Kind kinds[] = {Kind::allReduce, Kind::allReduce, Kind::allReduce, Kind::allReduce, Kind::allToAllCounter, Kind::allToAllCounter, Kind::allToAllFlush,
+                                   Kind::allToAllFlush, Kind::allToAllSlots, Kind::allToAllSlots, Kind::allGather, Kind::allGather, Kind::reduceScatter, Kind::reduceScatter,
+                                   Kind::probe, Kind::rounds};
+  s.kind = kinds[next(&r) % 16];
   s.type = (Type)(next(&r) % (int)Type::count);
   s.op = next(&r) % 3 == 0 ? Op::avg : next(&r) % 4 == 0 ? Op::max : Op::sum;
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
-  s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : s.kind == Kind::allToAllSlots ? kMostRounds : kMostPart) : 40);
+  s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : s.kind == Kind::reduceScatter ? kMostRounds / 4 : s.kind == Kind::allToAllSlots || s.kind == Kind::allGather ? kMostRounds : kMostPart) : 40);
   s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
   s.seed = next(&r);
   return s;
@@ -126,6 +128,45 @@ static void playExchange(World &w, const Step &s, int rank, bool first) {
          });
 }
 
+static void playGather(World &w, const Step &s, int rank, bool first) {
+  const bool inPlace = s.seed % 4 == 0;
+  uint8_t *out = (uint8_t *)w.buffers[kOut][rank].get() + kGuard + s.shiftOut, *in = inPlace ? out + rank * s.count : (uint8_t *)w.buffers[kIn][rank].get() + kGuard + s.shiftIn;
+  inRank(w, rank, first, s.blocks,
+         [&] {
+           memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
+           for (size_t i = 0; i < s.count; i++) in[i] = (uint8_t)valueOf<int8_t>(s, rank, i);
+         },
+         [&](const Domain &d) {
+           ginAllGather(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
+         },
+         [&] {
+           std::vector<uint8_t> want(s.count * w.nRanks);
+           for (size_t i = 0; i < want.size(); i++) want[i] = (uint8_t)valueOf<int8_t>(s, (int)(i / s.count), i % s.count);
+           count(w, s, rank, differ(out, want), want.size());
+         });
+}
+
+template <typename T>
+static void playScatter(World &w, const Step &s, int rank, bool first) {
+  const bool inPlace = s.seed % 4 == 0;
+  T *in = (T *)(w.buffers[kIn][rank].get() + kGuard) + s.shiftIn, *out = inPlace ? in + rank * s.count : (T *)(w.buffers[kOut][rank].get() + kGuard) + s.shiftOut;
+  inRank(w, rank, first, s.blocks,
+         [&] {
+           memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
+           for (size_t i = 0; i < s.count * w.nRanks; i++) in[i] = valueOf<T>(s, rank, i);
+         },
+         [&](const Domain &d) {
+           ginReduceScatter<T>(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), in, out, s.count, s.op);
+         },
+         [&] {
+           std::vector<T> want(s.count);
+           for (size_t i = 0; i < s.count; i++) want[i] = wantedOf<T>(s, w.nRanks, rank * s.count + i);
+           uint64_t wrong = 0;
+           for (size_t i = 0; inPlace && i < s.count; i++) wrong += memcmp(&want[i], &out[i], sizeof(T)) != 0; /* its neighbours are no guards */
+           count(w, s, rank, inPlace ? wrong : differ(out, want), s.count);
+         });
+}
+
 static void playProbe(World &w, const Step &s, int rank, bool first) {
   static dyn_gin_stamp stamps[kMaxRanks][kBlocks * kMaxRanks];
   inRank(w, rank, first, s.blocks, [&] { memset(stamps[rank], 0, sizeof stamps[rank]); },
@@ -169,6 +210,10 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
   if (n == 0 && first) std::thread(carry, rank, w.nRanks, w.seed + 17 * rank).detach();
   if (s.kind == Kind::probe) playProbe(w, s, rank, first);
   else if (s.kind == Kind::rounds) playRounds(w, s, rank, first);
+  else if (s.kind == Kind::allGather) playGather(w, s, rank, first);
+  else if (s.kind == Kind::reduceScatter && s.type == Type::f32) playScatter<float>(w, s, rank, first);
+  else if (s.kind == Kind::reduceScatter && s.type == Type::bf16) playScatter<__nv_bfloat16>(w, s, rank, first);
+  else if (s.kind == Kind::reduceScatter) playScatter<int8_t>(w, s, rank, first);
   else if (s.kind != Kind::allReduce) playExchange(w, s, rank, first);
   else if (s.type == Type::f32) playSum<float>(w, s, rank, first);
   else if (s.type == Type::bf16) playSum<__nv_bfloat16>(w, s, rank, first);

@@ -55,7 +55,7 @@ struct GinNet {
 
 #define ONE(NAME, BYTES) {#NAME, BYTES, 0, [](const kernel_arguments *a) { NAME(a->call); }, 0},
 #define GIN(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(a->comm, a->gin); }, 1},
-#define GIN_TYPED(NAME, TYPE) GIN(ginAllReduce_##NAME, sizeof(TYPE))
+#define GIN_TYPED(NAME, TYPE) GIN(ginAllReduce_##NAME, sizeof(TYPE)) GIN(ginReduceScatter_##NAME, sizeof(TYPE))
 #define TYPED(NAME, TYPE) \
   ONE(oneShot_##NAME, sizeof(TYPE)) \
   ONE(twoShot_##NAME, sizeof(TYPE)) \
@@ -77,6 +77,7 @@ static const kernel kernels[] = {
     {DYN_KERNEL_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_KERNEL_LAYOUT(); }, 0},
     DYN_TYPES(GIN_TYPED)
     GIN(ginAllToAll, 1)
+    GIN(ginAllGather, 1)
     GIN(ginProbe, 0)
     GIN(ginLook, 0)
     {DYN_GIN_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_GIN_LAYOUT(); }, 0},

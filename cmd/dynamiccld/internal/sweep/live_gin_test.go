@@ -27,21 +27,22 @@ func (m *machine) ginRows(table string) (rows []string) {
 // streams, and every element of what it gives is compared.
 func TestLiveGIN(t *testing.T) {
 	for _, c := range []struct {
-		calls, ranks, nodes, sizes string
-		environ                    []string
-		rows                       int
+		calls, ranks, nodes, sizes, collectives string
+		environ                                 []string
+		rows                                    int
 	}{
-		{"graph", "4", "2", "1K,64K,1M", nil, 1 + 5 + 0 + 1 + 5 + 5},
-		{"stream", "2", "2", "4K", nil, 4},
-		{"graph", "2", "1", "4K", []string{"DYNAMICCL_GIN=1"}, 4},
-		{"graph", "2", "1", "4K", nil, 0},
-		{"graph", "2", "2", "4K", []string{"DYNAMICCL_GIN=0"}, 0},
-		{"graph", "2", "2", "4K", []string{"FAKEGPU_OPTIONS=--nccl 2.30.7"}, 0},
-		{"graph", "2", "2", "4K", []string{"DYNAMICCL_GIN_KERNELS=/nowhere"}, 0},
+		{"graph", "4", "2", "1K,64K,1M", "AllReduce,AllToAll", nil, 1 + 5 + 0 + 1 + 5 + 5},
+		{"graph", "4", "2", "1M", "AllGather,ReduceScatter", nil, 5 + 5},
+		{"stream", "2", "2", "4K", "AllReduce,AllToAll", nil, 4},
+		{"graph", "2", "1", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=1"}, 4},
+		{"graph", "2", "1", "4K", "AllReduce,AllToAll", nil, 0},
+		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=0"}, 0},
+		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"FAKEGPU_OPTIONS=--nccl 2.30.7"}, 0},
+		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN_KERNELS=/nowhere"}, 0},
 	} {
 		table := map[string]string{"4": "h200x4-socket-2nodes-quiet", "2": "h200x2-socket-2nodes-quiet"}[c.ranks]
 		m := newMachine(t, table, gin(t, c.environ...)...)
-		said := m.must("--ranks", c.ranks, "--nodes", c.nodes, "--calls", c.calls, "--sizes", c.sizes, "--collectives", "AllReduce,AllToAll",
+		said := m.must("--ranks", c.ranks, "--nodes", c.nodes, "--calls", c.calls, "--sizes", c.sizes, "--collectives", c.collectives,
 			"--choices", "gin,ring/ll/4", "--budget", "1ms", "--out", "t.csv")
 		if rows := m.ginRows("t.csv"); len(rows) != c.rows {
 			t.Errorf("%+v: %d rows, want %d: %v\n%s", c, len(rows), c.rows, rows, said)
