@@ -33,12 +33,14 @@ struct Step {
 static Step stepOf(uint64_t seed, uint64_t n) {
   uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
   Step s;
-  const uint64_t kind = next(&r) % 14;
-  s.kind = kind < 5 ? Kind::allReduce : kind < 7 ? Kind::allToAllCounter : kind < 9 ? Kind::allToAllFlush : kind < 12 ? Kind::allToAllSlots : kind < 13 ? Kind::probe : Kind::rounds;
+  const uint64_t kind = next(&r) % 16;
+  s.kind = kind < 5 ? Kind::allReduce : kind < 7 ? Kind::allToAllCounter : kind < 9 ? Kind::allToAllFlush : kind < 14 ? Kind::allToAllSlots : kind < 15 ? Kind::probe : Kind::rounds;
   s.type = (Type)(next(&r) % (int)Type::count);
   s.op = next(&r) % 3 == 0 ? Op::avg : next(&r) % 4 == 0 ? Op::max : Op::sum;
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
   s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : s.kind == Kind::allToAllSlots ? kMostRounds : kMostPart) : 40);
+  if (s.kind == Kind::allToAllSlots && next(&r) % 4 != 0) /* in the last round all blocks but one have nothing to move */
+    s.blocks = kBlocks, s.count = (1 + next(&r) % 2) * (kSlotBytes / DYN_GIN_UNIT / kBlocks) * kBlocks * DYN_GIN_UNIT + 1 + next(&r) % DYN_GIN_UNIT;
   s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
   s.seed = next(&r);
   return s;
