@@ -41,6 +41,8 @@ static Step stepOf(uint64_t seed, uint64_t n) {
   s.op = next(&r) % 3 == 0 ? Op::avg : next(&r) % 4 == 0 ? Op::max : Op::sum;
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
   s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : s.kind == Kind::reduceScatter ? kMostRounds / 4 : s.kind == Kind::allToAllSlots || s.kind == Kind::allGather ? kMostRounds : kMostPart) : 40);
+  if (s.kind == Kind::allToAllSlots && next(&r) % 4 != 0) /* in the last round all blocks but one have nothing to move */
+    s.blocks = kBlocks, s.count = (1 + next(&r) % 2) * (kSlotBytes / DYN_GIN_UNIT / kBlocks) * kBlocks * DYN_GIN_UNIT + 1 + next(&r) % DYN_GIN_UNIT;
   s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
   s.seed = next(&r);
   return s;
