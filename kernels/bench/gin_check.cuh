@@ -8,6 +8,7 @@
 
 #include "../gin/all_reduce.cuh"
 #include "../gin/all_to_all.cuh"
+#include "../gin/rounds.cuh"
 #include "gin_rank.cuh"
 
 template <typename T>
@@ -17,6 +18,14 @@ __global__ void ginAllReduceKernel(__grid_constant__ const ncclDevComm comm, __g
 static __global__ void ginAllToAllKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t send, size_t sendAt, ncclWindow_t recv,
                                          size_t recvAt, size_t part, Locally locally) {
   ginAllToAll(GinNet(comm), g, send, sendAt, recv, recvAt, part, locally);
+}
+
+static __global__ void ginAllGatherKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const char *send, char *recv, size_t part) {
+  ginAllGather(GinNet(comm), g, slots, send, recv, part);
+}
+template <typename T>
+__global__ void ginReduceScatterKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const T *send, T *recv, size_t count, Op op) {
+  ginReduceScatter<T>(GinNet(comm), g, slots, send, recv, count, op);
 }
 
 constexpr int kGinThreads = 256;
@@ -66,6 +75,39 @@ static void checkExchanges(const Rank &k, const GinLife &life, const GinBuffers 
         verifyMoved<<<32, 256, 0, k.stream>>>((Byte *)b.recv.memory + shift, part, numRanks, 0, rank * part, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)(part * numRanks);
+      }
+  CUDA(cudaStreamSynchronize(k.stream));
+}
+
+/* Parts of one round and of several: what is larger than a slot goes in rounds. */
+static void checkGathers(const Rank &k, const GinLife &life) {
+  unsigned seed = 1;
+  for (size_t part : {(size_t)1, (size_t)17, (size_t)4097, ginSlotBytes + 5, 3 * ginSlotBytes / 2})
+    for (bool inPlace : {false, true}) {
+      if (part * numRanks > bufferBytes) continue;
+      Byte *out = (Byte *)k.out, *in = inPlace ? out + rank * part : (Byte *)k.in;
+      fill<Byte><<<32, 256, 0, k.stream>>>(in, part, rank, Op::sum, ++seed);
+      ginAllGatherKernel<<<blocksOf(seed), kGinThreads, 0, k.stream>>>(life.device, life.gin, life.slots.window, (const char *)in, (char *)out, part);
+      verifyMoved<<<32, 256, 0, k.stream>>>(out, part, numRanks, 0, 0, seed, k.wrong);
+      CUDA(cudaGetLastError());
+      shared->compared += (long)(part * numRanks);
+    }
+  CUDA(cudaStreamSynchronize(k.stream));
+}
+
+template <typename T>
+static void checkScatters(const Rank &k, const GinLife &life) {
+  unsigned seed = 1;
+  for (Op op : {Op::sum, Op::max})
+    for (size_t count : {(size_t)1, (size_t)63, (size_t)4097, (ginSlotBytes + 64) / sizeof(T)})
+      for (bool inPlace : {false, true}) {
+        if (count * sizeof(T) * numRanks > bufferBytes) continue;
+        T *in = (T *)k.in, *out = inPlace ? in + rank * count : (T *)k.out;
+        fill<T><<<32, 256, 0, k.stream>>>(in, count * numRanks, rank, op, ++seed);
+        ginReduceScatterKernel<T><<<blocksOf(seed), kGinThreads, 0, k.stream>>>(life.device, life.gin, life.slots.window, in, out, count, op);
+        verify<T><<<32, 256, 0, k.stream>>>(out, count, rank * count, numRanks, op, seed, k.wrong);
+        CUDA(cudaGetLastError());
+        shared->compared += (long)count;
       }
   CUDA(cudaStreamSynchronize(k.stream));
 }
@@ -121,6 +163,11 @@ static void checkAll(const Rank &k, GinLife &life, const GinBuffers &b) {
   checkExchanges(k, life, b);
   needHealthy(life);
   printCheck(k, "alltoall");
+  step("check of AllGather and ReduceScatter", 120);
+  checkGathers(k, life);
+  checkScatters<float>(k, life), checkScatters<__nv_bfloat16>(k, life), checkScatters<int8_t>(k, life);
+  needHealthy(life);
+  printCheck(k, "allgather, reducescatter");
   step("check of AllReduce", 240);
   checkSums<float>(k, life), checkSums<double>(k, life), checkSums<__half>(k, life), checkSums<__nv_bfloat16>(k, life);
   checkSums<int8_t>(k, life), checkSums<int32_t>(k, life);
