@@ -29,7 +29,7 @@ enum { CARRIER_MAX_REGIONS = 4096 };
 
 /* What NCCL's init makes: all connections of one communicator share it, which different threads may use. */
 struct carrier_instance {
-  pthread_mutex_t lock; /* of what changes: when the link is free, of whom it was said */
+  pthread_mutex_t lock; /* of what changes: faults, when the link is free, of whom it was said */
   struct carrier_faults faults;
   struct carrier_gone { /* of whom it was said */
     struct carrier_gone *next;
@@ -56,9 +56,16 @@ struct carrier_request {
   struct carrier_request *next;
   struct carrier_lane *lane;
   struct carrier_peer *peer;
+  struct carrier_copy {
+    carrier_address to;
+    uint64_t from;
+    size_t bytes; /* 0: no copy */
+    bool host;    /* from host memory */
+    bool local;   /* it takes no link's time */
+  } copy;
   struct move *move; /* NULL: no bytes, or they have arrived */
   uint64_t dueNs;
-  bool signals, gets, never, done;
+  bool signals, gets, begun, done; /* begun: its copy. What is for a rank that plays dead waits for that */
   struct ring_message message;
   int result;
 };
@@ -122,7 +129,7 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
 void carrier_close(struct carrier *c);
 struct carrier_lane *carrier_lane_make(struct carrier *c); /* NULL: it was said why */
 void carrier_lane_free(struct carrier_lane *lane);         /* waits for copies that are under way */
-/* Looks at most every 20 ms who is gone. */
+/* Looks at most every 20 ms who is gone, and for faults. */
 void carrier_watch(struct carrier *c);
 int carrier_is_gone(struct carrier *c, const struct carrier_peer *peer); /* ncclRemoteError, which is said once */
 

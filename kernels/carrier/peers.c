@@ -198,6 +198,9 @@ void carrier_watch(struct carrier *c) {
   uint64_t now = carrier_now_ns();
   if (now - c->watchedNs < WATCH_NS) return;
   c->watchedNs = now;
+  pthread_mutex_lock(&c->instance->lock);
+  carrier_faults_look(&c->instance->faults);
+  pthread_mutex_unlock(&c->instance->lock);
   if (poll(c->watched, (nfds_t)c->nRanks, 0) <= 0) return;
   for (int r = 0; r < c->nRanks; r++) {
     struct carrier_peer *peer = &c->peers[r];

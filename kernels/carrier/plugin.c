@@ -210,9 +210,10 @@ static int gin_context_end(void *ginCtx) {
   return ncclSuccess;
 }
 
+/* A rank that died is an error even if nothing is on its way to it: who waits for a signal of its waits for ever. */
 static int gin_last_error(void *ginCtx, bool *hasError) {
   struct carrier *c = ginCtx;
-  *hasError = c->card != NULL && nic_failed(c->card);
+  *hasError = c->lost || (c->card != NULL && nic_failed(c->card));
   return ncclSuccess;
 }
 

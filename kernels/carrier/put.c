@@ -29,11 +29,33 @@ static int copied(struct carrier_request *request) {
   return 1;
 }
 
+static bool plays_dead(const struct carrier *c, const struct carrier_peer *peer) {
+  const int dead = c->instance->faults.deadRank;
+  return dead >= 0 && (dead == peer->rank || dead == c->rank);
+}
+
+static uint64_t due_ns(struct carrier_instance *instance, size_t bytes) {
+  pthread_mutex_lock(&instance->lock);
+  uint64_t due = carrier_due_ns(&instance->faults, bytes);
+  pthread_mutex_unlock(&instance->lock);
+  return due;
+}
+
+/* False: CUDA refuses. */
+static bool begin_copy(struct carrier_request *request) {
+  const struct carrier_copy *copy = &request->copy;
+  request->begun = true;
+  if (!copy->local) request->dueNs = due_ns(request->lane->c->instance, copy->bytes);
+  if (copy->bytes > 0) request->move = mover_put(request->lane->mover, copy->to, copy->from, copy->bytes, copy->host);
+  return copy->bytes == 0 || request->move != NULL;
+}
+
 /* False: it is still under way. */
 static bool finish(struct carrier_request *request) {
   struct carrier *c = request->lane->c;
   struct carrier_peer *peer = request->peer;
-  if (request->never && !peer->gone) return false;
+  if (!peer->gone && plays_dead(c, peer)) return false;
+  if (!peer->gone && !request->begun && !begin_copy(request)) c->failed = request->result = ncclUnhandledCudaError;
 #if CARRIER_MISTAKE == 1
   if (!peer->gone && request->signals && request->move != NULL && ring_send(ring_to(c, peer), &request->message)) request->signals = false;
 #elif CARRIER_MISTAKE == 3
@@ -72,23 +94,7 @@ static int refuse(const struct carrier *c, const char *what, uint32_t rank, cons
   return ncclInvalidArgument;
 }
 
-struct copy {
-  carrier_address to;
-  uint64_t from;
-  size_t bytes; /* 0: no copy */
-  bool host;    /* from host memory */
-};
-
-static uint64_t due_ns(struct carrier_instance *instance, size_t bytes) {
-  pthread_mutex_lock(&instance->lock);
-  uint64_t due = carrier_due_ns(&instance->faults, bytes);
-  pthread_mutex_unlock(&instance->lock);
-  return due;
-}
-
-/* local: it takes no link's time. */
-static int begin(struct carrier_lane *lane, uint32_t rank, const struct copy *copy, bool local, struct carrier_request model,
-                 struct carrier_request **out) {
+static int begin(struct carrier_lane *lane, uint32_t rank, struct carrier_request model, struct carrier_request **out) {
   struct carrier *c = lane->c;
   struct carrier_peer *peer = &c->peers[rank];
   struct carrier_queue *queue = &lane->queues[rank];
@@ -100,15 +106,10 @@ static int begin(struct carrier_lane *lane, uint32_t rank, const struct copy *co
   *request = model;
   request->lane = lane;
   request->peer = peer;
-  const int dead = c->instance->faults.deadRank;
-  request->never = dead == (int)rank || dead == c->rank;
-  if (!request->never && !local) request->dueNs = due_ns(c->instance, copy->bytes);
-  if (copy->bytes > 0 && !request->never) {
-    request->move = mover_put(lane->mover, copy->to, copy->from, copy->bytes, copy->host);
-    if (request->move == NULL) {
-      free(request);
-      return ncclUnhandledCudaError;
-    }
+  const bool first = queue->last == NULL || queue->last->begun; /* a get is to see what was put before it */
+  if (first && !plays_dead(c, peer) && !begin_copy(request)) {
+    free(request);
+    return ncclUnhandledCudaError;
   }
   if (queue->last == NULL) queue->first = request;
   else queue->last->next = request;
@@ -121,16 +122,15 @@ int carrier_put(struct carrier_lane *lane, const struct carrier_region *src, uin
                 uint64_t dstOff, uint32_t rank, const struct ring_message *signal, struct carrier_request **out) {
   const struct carrier *c = lane->c;
   struct carrier_request model = {.signals = signal != NULL};
-  struct copy copy = {0};
   if (rank >= (uint32_t)c->nRanks) return refuse(c, "a put", rank, "there is no such rank");
   if (bytes > 0 && dst != NULL) {
     if (src == NULL || !lies_in(src, c->rank, srcOff, bytes) || !lies_in(dst, (int)rank, dstOff, bytes))
       return refuse(c, "a put", rank, "it is not within the memory that was registered");
     if (dst->parts[rank].at == 0) return refuse(c, "a put", rank, "nobody else can write into that memory");
-    copy = (struct copy){dst->parts[rank].at + dstOff, src->data + srcOff, bytes, src->type == NCCL_PTR_HOST};
+    model.copy = (struct carrier_copy){dst->parts[rank].at + dstOff, src->data + srcOff, bytes, src->type == NCCL_PTR_HOST, false};
   }
   if (signal != NULL) model.message = *signal;
-  return begin(lane, rank, &copy, false, model, out);
+  return begin(lane, rank, model, out);
 }
 
 int carrier_get(struct carrier_lane *lane, const struct carrier_region *remote, uint64_t remoteOff, size_t bytes,
@@ -141,14 +141,13 @@ int carrier_get(struct carrier_lane *lane, const struct carrier_region *remote, 
     return refuse(c, "a get", rank, "it is not within the memory that was registered");
   if (remote->parts[rank].at == 0) return refuse(c, "a get", rank, "nobody else can read that memory");
   if (local->type == NCCL_PTR_HOST) return refuse(c, "a get", rank, "into host memory the carrier gets nothing");
-  const struct copy copy = {local->data + localOff, remote->parts[rank].at + remoteOff, bytes, false};
-  return begin(lane, rank, &copy, false, (struct carrier_request){.gets = true}, out);
+  const struct carrier_copy copy = {local->data + localOff, remote->parts[rank].at + remoteOff, bytes, false, false};
+  return begin(lane, rank, (struct carrier_request){.copy = copy, .gets = true}, out);
 }
 
 int carrier_flush(struct carrier_lane *lane, uint32_t rank, struct carrier_request **out) {
-  const struct copy none = {0};
   if (rank >= (uint32_t)lane->c->nRanks) return refuse(lane->c, "a flush", rank, "there is no such rank");
-  return begin(lane, rank, &none, true, (struct carrier_request){0}, out);
+  return begin(lane, rank, (struct carrier_request){.copy = {.local = true}}, out);
 }
 
 int carrier_test(struct carrier_request *request, int *done) {

@@ -65,7 +65,7 @@ func puts(short string) string {
 // Every put's data is there when its signal is seen, and so is that of all puts before; signals are counted exactly.
 func TestTraffic(t *testing.T) {
 	for _, table := range tables {
-		for ranks, number := range []string{1: "10000", 2: "100000", 3: "20000", 4: "100000"} {
+		for ranks, number := range []string{1: "10000", 2: "60000", 3: "20000", 4: "60000"} {
 			if ranks == 0 {
 				continue
 			}
@@ -124,6 +124,69 @@ func TestNicPlantedMistakes(t *testing.T) {
 	}
 }
 
+// card runs a test of GIN of type GDAKI: the library lies beside a file that stands for the network card's kernel, which the
+// stand-in for CUDA's driver has.
+func card(t *testing.T, name, library string, args ...string) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "dynamiccl-carrier.fatbin"), []byte("\x50\xed\x55\xba"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(build, library), filepath.Join(folder, "carrier.so")); err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(build, filepath.Join(folder, "carrier.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := program(t, name, "11", relative, args...)
+	if err != nil {
+		t.Errorf("%s: %v", strings.Join(args, " "), err)
+	}
+	return said
+}
+
+// Ranks put through network cards in software, with memory that comes and goes.
+func TestCardTraffic(t *testing.T) {
+	for ranks, number := range []string{1: "10000", 2: "30000", 3: "10000", 4: "20000"} {
+		if number != "" {
+			card(t, "card_test", shipped, "traffic", fmt.Sprint(ranks), puts(number), seed())
+		}
+	}
+}
+
+func TestCardThreads(t *testing.T) {
+	for _, args := range [][]string{{"traffic", "2", puts("3000"), seed()}, {"killed", seed()}, {"refused"}} {
+		if said := card(t, "threads/card_test", "obj/carrier/test/threads/carrier.so", args...); strings.Contains(said, "WARNING: ThreadSanitizer") {
+			t.Errorf("%v", args)
+		}
+	}
+}
+
+func TestCardKilledRank(t *testing.T) {
+	for range 3 {
+		card(t, "card_test", shipped, "killed", seed())
+	}
+}
+
+// Its kernel ends and comes again; what it refuses; faults on purpose.
+func TestCardLives(t *testing.T)     { card(t, "card_test", shipped, "lives") }
+func TestCardRefuses(t *testing.T)   { card(t, "card_test", shipped, "refused") }
+func TestCardLatency(t *testing.T)   { card(t, "card_test", shipped, "latency") }
+func TestCardBandwidth(t *testing.T) { card(t, "card_test", shipped, "bandwidth") }
+func TestCardDeadRank(t *testing.T)  { card(t, "card_test", shipped, "dead") }
+func TestCardFaultFile(t *testing.T) {
+	card(t, "card_test", shipped, "file", filepath.Join(t.TempDir(), "faults"))
+}
+
+// Which type of GIN NCCL is told of: with the kernel, without it, and as asked for.
+func TestTypes(t *testing.T) {
+	card(t, "card_test", shipped, "types", "1")
+	if _, err := program(t, "card_test", "11", shipped, "types", "0"); err != nil {
+		t.Error(err)
+	}
+}
+
 // Signals that do not wait for their copies or overtake earlier puts, and gets that are done before their copies, are found.
 func TestPlantedMistakes(t *testing.T) {
 	const early, empty = "its signal is here and its data is not", "is done and its data is not here"
@@ -162,6 +225,7 @@ func TestUnwanted(t *testing.T)       { story(t, "unwanted") }
 func TestLatency(t *testing.T)   { story(t, "latency") }
 func TestBandwidth(t *testing.T) { story(t, "bandwidth") }
 func TestDeadRank(t *testing.T)  { story(t, "dead") }
+func TestFaultFile(t *testing.T) { story(t, "file", filepath.Join(t.TempDir(), "faults")) }
 
 // NCCL sees three tables and nothing else, and the library brings nothing along.
 func TestLibrary(t *testing.T) {
@@ -177,5 +241,5 @@ func TestLibrary(t *testing.T) {
 }
 
 func TestSources(t *testing.T) {
-	testbuild.Sources(t, "../carrier/*.[ch]", "../carrier/nic/*", "../carrier/Makefile", "../carrier/test/*.*", "../carrier/test/proxy/*", "../../nccltuner/fakegpu/*.*", "../../nccltuner/worker/*_api.h")
+	testbuild.Sources(t, "../carrier/*.[ch]", "../carrier/nic/*", "../carrier/Makefile", "../carrier/test/*.*", "../carrier/test/proxy/*", "../carrier/test/card/*", "../../nccltuner/fakegpu/*.*", "../../nccltuner/worker/*_api.h")
 }

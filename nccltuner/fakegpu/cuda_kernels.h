@@ -41,6 +41,11 @@ struct kernel_launch {
 };
 
 const struct kernel *kernel_find(const char *name); /* NULL: there is none */
+/* cuda_nic.cc: the kernel that plays a network card for NCCL's GIN (kernels/carrier/nic), in threads of its own, until it ends. */
+struct nic;
+extern const char nic_kernel_name[];
+void nic_run(const struct nic *nic);
+
 /* What one thread of a launch does; ofBlock and shared, a number for each, are for the launch's threads of this block. */
 void kernel_thread(const struct kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock, float *shared);
 

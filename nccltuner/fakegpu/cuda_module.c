@@ -14,7 +14,7 @@ static const char fatbinMagic[] = "\x50\xed\x55\xba";
 
 struct CUfunc_st {
   uint32_t magic;
-  const struct kernel *kernel;
+  const struct kernel *kernel; /* NULL: the network card's (cuda_nic.cc) */
   CUmodule module;
   struct CUfunc_st *next;
 };
@@ -65,7 +65,7 @@ FAKEGPU_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, 
     return *function == NULL ? CUDA_ERROR_INVALID_VALUE : 0;
   }
   const struct kernel *kernel = kernel_find(name);
-  if (kernel == NULL) return CUDA_ERROR_NOT_FOUND;
+  if (kernel == NULL && strcmp(name, nic_kernel_name) != 0) return CUDA_ERROR_NOT_FOUND;
   *function = calloc(1, sizeof **function);
   if (*function == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   **function = (struct CUfunc_st){MAGIC_OURS, kernel, module, module->functions};
@@ -105,6 +105,19 @@ static void release(struct fakegpu_work *work) { free(work); }
 
 static unsigned least(unsigned a, unsigned b) { return a < b ? a : b; }
 
+/* Its first blocks are of queues, each of a peer. */
+static CUresult launch_nic(CUfunction function, unsigned grid, CUstream stream, void **arguments) {
+  struct job job = {.kind = JOB_NIC};
+  memcpy(&job.nic, arguments[0], sizeof job.nic);
+  if (fakegpu_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (stream_of(stream)->context != function->module->context) return CUDA_ERROR_INVALID_HANDLE;
+  if (job.nic.nRanks < 1 || job.nic.nRanks > NIC_MAX_RANKS || grid < (unsigned)job.nic.nRanks) return CUDA_ERROR_INVALID_VALUE;
+  if (fakegpu_capturing(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  stream_make_way();
+  queue_add(stream_of(stream), &job);
+  return 0;
+}
+
 static CUresult launch_ours(CUfunction function, unsigned grid, unsigned block, CUstream stream, void **arguments) {
   const struct kernel *kernel = function->kernel;
   struct kernel_launch own = {.kernel = kernel, .blocks = least(grid, QUEUE_BLOCKS), .threads = least(block, QUEUE_THREADS)};
@@ -138,7 +151,7 @@ FAKEGPU_API CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigne
   if (gridX > DYN_KERNEL_MAX_BLOCKS || blockX == 0 || blockX > DYN_KERNEL_THREADS || gridY * gridZ * blockY * blockZ != 1 ||
       sharedBytes != 0 || extra != NULL)
     return CUDA_ERROR_INVALID_VALUE;
-  return launch_ours(function, gridX, blockX, stream, arguments);
+  return function->kernel == NULL ? launch_nic(function, gridX, stream, arguments) : launch_ours(function, gridX, blockX, stream, arguments);
 }
 
 typedef struct { /* cuda.h */

@@ -60,6 +60,7 @@ static void *lead(void *argument) {
       if (job->kind == JOB_KERNEL) run_kernel(team, &job->launch);
       else if (job->kind == JOB_COPY) copy_run(job);
       else if (job->kind == JOB_ADD) add_run(job);
+      else if (job->kind == JOB_NIC) nic_run(&job->nic);
       else memset(job->fill.at, job->fill.value, job->fill.bytes);
       pthread_mutex_lock(&lock);
     }

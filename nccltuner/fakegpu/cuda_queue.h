@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "../../kernels/carrier/nic/nic.h"
 #include "../worker/cuda_api.h"
 #include "cuda_kernels.h"
 
@@ -17,12 +18,13 @@ enum { QUEUE_BLOCKS = 2, QUEUE_THREADS = 2 };
 
 struct job {
   struct job *next;
-  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD } kind;
+  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD, JOB_NIC } kind;
   union {
     struct kernel_launch launch;
     struct { void *at; int value; size_t bytes; } fill;
     struct { void *to, *from, *owned; size_t bytes; } copy; /* owned: freed then, and what is copied if it is not NULL */
     struct { uint64_t *at, value; } add;
+    struct nic nic;
     struct { CUstream stream; uint64_t jobs; } after; /* that many of another stream's jobs must be done */
   };
 };

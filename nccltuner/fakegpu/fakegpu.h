@@ -11,7 +11,8 @@
  *   compiled into libcuda.so.1. Memory of 64 KiB and more can be mapped by other processes (IPC). Their time is virtual as
  *   well, and they are nobody's load.
  * - copies between addresses and the carrier's additions (kernels/carrier) are done in a thread of their stream, in its order,
- *   and virtual memory is shared by descriptors.
+ *   and virtual memory is shared by descriptors. Its kernel that plays a network card runs from its own source, in threads
+ *   of its own, until it ends.
  * What differs from the real ones: data is moved when the host waits for a stream and not before, and of equal
  * collectives that follow each other once, since each would write the same again; other ranks' virtual clocks are not
  * looked at. Of our kernels:

@@ -35,7 +35,8 @@ struct nic_card {
   struct shared *shared;
   uint32_t told[NIC_KEYS]; /* what the GPU was told last */
   uint32_t keys; /* changes of keys: what the kernel remembers of them is worth nothing then; the program's threads' */
-  bool runs, said, broken; /* broken: CUDA refused something */
+  bool runs, said;
+  atomic_bool broken; /* CUDA refused something; NCCL asks in another thread */
 };
 
 /* ---- memory ---- */
@@ -255,8 +256,8 @@ static bool tell(struct nic_card *card, bool stop) {
     now[NIC_GONE] |= (uint32_t)c->peers[r].gone << r;
     now[NIC_DEAD] |= (uint32_t)(faults->deadRank == r || faults->deadRank == c->rank) << r;
   }
-  now[NIC_LATENCY_NS] = (uint32_t)faults->latencyNs;
-  now[NIC_BYTES_PER_US] = (uint32_t)(faults->gbs * 1000);
+  now[NIC_LATENCY_NS] = faults->latencyNs < UINT32_MAX ? (uint32_t)faults->latencyNs : UINT32_MAX;
+  now[NIC_BYTES_PER_US] = faults->gbs == 0 ? 0 : faults->gbs < 1e-3 ? 1 : (uint32_t)(faults->gbs * 1000);
   now[NIC_IDLE_LOOKS] = idle_looks();
   if (memcmp(now, card->told, sizeof card->told) == 0) return true;
   memcpy(card->told, now, sizeof card->told);
@@ -287,7 +288,6 @@ static void warn_of_failure(struct nic_card *card) {
 void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
   carrier_watch(card->carrier);
-  carrier_faults_look(&card->carrier->instance->faults);
   warn_of_failure(card);
   if (!carrier_enter(card->carrier->context, &entered)) return;
   if (!card->broken) card->broken = !tell(card, false);

@@ -95,16 +95,16 @@ bool nic_kernel_start(struct nic_kernel *k, struct nic *nic, unsigned blocks) {
          !failed(cuda->cuEventRecord(k->ended, k->stream), "the kernel's start");
 }
 
-static bool is_over(void *event, const char *what, bool *broken) {
+static bool is_over(void *event, const char *what, atomic_bool *broken) {
   int state = carrier_driver(NULL)->cuEventQuery(event);
   if (state == CARRIER_NOT_READY) return false;
   *broken = *broken || failed(state, what);
   return true;
 }
 
-bool nic_kernel_ended(struct nic_kernel *k, bool *broken) { return is_over(k->ended, "the kernel", broken); }
+bool nic_kernel_ended(struct nic_kernel *k, atomic_bool *broken) { return is_over(k->ended, "the kernel", broken); }
 
-bool nic_kernel_looked(struct nic_kernel *k, void *to, carrier_address from, size_t bytes, bool *broken) {
+bool nic_kernel_looked(struct nic_kernel *k, void *to, carrier_address from, size_t bytes, atomic_bool *broken) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   if (k->looking && is_over(k->looked, "a look at doorbells", broken)) {
     k->looking = false;

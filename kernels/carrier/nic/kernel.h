@@ -5,6 +5,8 @@
 #ifndef DYN_NIC_KERNEL_H
 #define DYN_NIC_KERNEL_H
 
+#include <stdatomic.h>
+
 #include "../driver.h"
 #include "nic.h"
 
@@ -19,9 +21,9 @@ int nic_kernel_fill(struct nic_kernel *kernel, carrier_address to, const void *f
 int nic_kernel_clear(struct nic_kernel *kernel, carrier_address at, unsigned char byte, size_t bytes);
 bool nic_kernel_start(struct nic_kernel *kernel, struct nic *nic, unsigned blocks);
 /* *broken: what CUDA says is an error. */
-bool nic_kernel_ended(struct nic_kernel *kernel, bool *broken);
+bool nic_kernel_ended(struct nic_kernel *kernel, atomic_bool *broken);
 /* True: a look at such memory of the GPU's is over, and to (page-locked) has what it saw; false: one is under way. */
-bool nic_kernel_looked(struct nic_kernel *kernel, void *to, carrier_address from, size_t bytes, bool *broken);
+bool nic_kernel_looked(struct nic_kernel *kernel, void *to, carrier_address from, size_t bytes, atomic_bool *broken);
 /* Waits for it. */
 void nic_kernel_free(struct nic_kernel *kernel);
 

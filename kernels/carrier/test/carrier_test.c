@@ -3,6 +3,7 @@
  * carrier_test traffic RANKS PUTS [SEED]   PUTS random puts and signals, all data compared when its signal is seen
  * carrier_test killed [SEED]               the same of three ranks, one of which is killed
  * carrier_test left | refusals | unwanted | latency | bandwidth | dead
+ * carrier_test file PATH                   faults on purpose that come and go in a file there
  * carrier_test gets RANKS GETS [SEED]      version 14 alone: trips.c
  * All of it plays version 11 of the tables, or 14 with TABLE=14. CARRIER: the library. DYNAMICCL_CARRIER=1.
  */
@@ -249,6 +250,46 @@ static void dead(void) {
   finish();
 }
 
+/* As many lines were said as there were changes, and the last is this one. */
+static void faults_are(const char *lines, const char *said) {
+  const int before = atomic_load(&warnings);
+  write_faults(lines);
+  for (uint64_t from = ms_now(); atomic_load(&warnings) == before && ms_now() - from < 20000;) idle(1);
+  idle(50); /* to be said once */
+  CHECK(atomic_load(&warnings) == before + 1 && strstr(lastWarning, said) != NULL, "%d lines, the last: %s", atomic_load(&warnings) - before, lastWarning);
+  meet();
+}
+
+/* A latency of 1 ms by variable: set by main. */
+static void fault_file(void) {
+  void *request, *requests[16];
+  quiet = 1;
+  start();
+  idle(60);
+  CHECK(atomic_load(&warnings) == 2 && strstr(lastWarning, "LATENCY_US=1000") != NULL, "%s", lastWarning);
+  faults_are("latency_us 60000\n", "faults on purpose: 60000 us later");
+  CHECK(put(1 - rank, 64, 0, 0, &request) == 0);
+  const int late = wait_ms(request, 5000);
+  CHECK(late >= 59, "%d ms", late);
+  faults_are("# slow\n\n gbs 0.01 \n", "faults on purpose: 1000 us later, 0.01 GB/s");
+  const uint64_t from = ms_now();
+  for (int i = 0; i < 16; i++) CHECK(put(1 - rank, 64 << 10, 0, 0, &requests[i]) == 0);
+  for (int i = 0; i < 16; i++) CHECK(wait_ms(requests[i], 5000) >= 0);
+  CHECK(ms_now() - from >= 104, "%ld ms", (long)(ms_now() - from));
+  faults_are("dead_rank 1", "faults on purpose: 1000 us later, rank 1 dead");
+  memset(comm.send[0].at, 0x5a, 64);
+  CHECK(put(1 - rank, 64, 0, 1, &request) == 0 && wait_ms(request, 150) < 0);
+  faults_are("dead_rank none\n", "\"dead_rank none\" is no fault: nothing is changed");
+  CHECK(wait_ms(request, 50) < 0 && own_signal(1 - rank) == 0);
+  memset(comm.receive[0].at, 0, 64);
+  faults_are(NULL, "faults on purpose: 1000 us later");
+  CHECK(wait_ms(request, 5000) >= 0);
+  while (own_signal(1 - rank) != 1) idle(1);
+  CHECK(memcmp(comm.receive[0].at, comm.send[0].at, 64) == 0);
+  meet();
+  finish();
+}
+
 int main(int count, char **arguments) {
   const char *what = count > 1 ? arguments[1] : "", *table = getenv("TABLE");
   playRma = table != NULL && strcmp(table, "14") == 0;
@@ -280,6 +321,10 @@ int main(int count, char **arguments) {
   } else if (strcmp(what, "bandwidth") == 0) {
     setenv("DYNAMICCL_CARRIER_GBS", "0.01", 1);
     play(what, 2, -1, bandwidth);
+  } else if (strcmp(what, "file") == 0 && count > 2) {
+    setenv("DYNAMICCL_CARRIER_LATENCY_US", "1000", 1);
+    setenv("DYNAMICCL_CARRIER_FAULTS", arguments[2], 1);
+    play(what, 2, -1, fault_file);
   } else if (strcmp(what, "dead") == 0) {
     setenv("DYNAMICCL_CARRIER_DEAD_RANK", "2", 1);
     play(what, 3, -1, dead);

@@ -20,6 +20,8 @@
 #include "../nic/gdaki_abi.h"
 #include "../nic/nic.h"
 
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* nvcc asks for none */
+
 #define __device__
 #define __global__
 #define __shared__ /* of a block: the objects below refer to what its threads share */
@@ -72,11 +74,9 @@ std::atomic<T> &nicWord(const T *at) {
   return *reinterpret_cast<std::atomic<T> *>(const_cast<T *>(at));
 }
 
-}  // namespace dyn
-
-inline void __syncthreads() { pthread_barrier_wait(&dyn::nicShared->all); }
-
-namespace dyn {
+inline void nicSync() { pthread_barrier_wait(&nicShared->all); }
+/* Not a function of this name: the stand-in for CUDA's driver has one for its other kernels. */
+#define __syncthreads() ::dyn::nicSync()
 
 constexpr unsigned kNicLanes = 1;
 

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-int rank = -1, numRanks, quiet, playRma;
+int rank = -1, numRanks, quiet, playRma, deviceType = NCCL_NET_DEVICE_GIN_PROXY;
 ncclNet_v11_t *net;
 ncclGin_v11_t *gin;
 ncclRma_v14_t *rma;
@@ -105,7 +105,7 @@ void initialise(void) {
   CHECK(net->getProperties(0, &props) == 0 && props.netDeviceType == NCCL_NET_DEVICE_HOST && strstr(props.name, "development only") != NULL);
   CHECK(gin->init(&comm.ginContext, 7, log_line) == 0 && gin->devices(&devices) == 0 && devices == 1);
   CHECK(gin->init(&comm.ginInstance, 7, log_line) == 0);
-  CHECK(gin->getProperties(0, &props) == 0 && props.netDeviceType == NCCL_NET_DEVICE_GIN_PROXY && NCCL_NET_MAX_REQUESTS * props.maxRecvs == QUEUE);
+  CHECK(gin->getProperties(0, &props) == 0 && props.netDeviceType == deviceType && NCCL_NET_MAX_REQUESTS * props.maxRecvs == QUEUE);
 }
 
 void *connect_one(void *instance, void *context) {
@@ -198,6 +198,19 @@ void finish(void) {
   }
   CHECK(TABLE(finalize)(comm.ginInstance) == 0 && TABLE(finalize)(rma != NULL ? comm.rmaContext : comm.ginContext) == 0);
   if (rma == NULL) CHECK(net->finalize(NULL) == 0);
+}
+
+void write_faults(const char *lines) {
+  const char *path = getenv("DYNAMICCL_CARRIER_FAULTS");
+  char whole[4096];
+  meet();
+  if (rank == 0 && lines == NULL) CHECK(unlink(path) == 0);
+  if (rank == 0 && lines != NULL) {
+    snprintf(whole, sizeof whole, "%s.new", path);
+    FILE *file = fopen(whole, "w");
+    CHECK(file != NULL && fputs(lines, file) >= 0 && fclose(file) == 0 && rename(whole, path) == 0);
+  }
+  meet();
 }
 
 void play(const char *name, int ranks, int dies, void (*story)(void)) {

@@ -34,6 +34,7 @@ extern ncclNet_v11_t *net;
 extern ncclGin_v11_t *gin;
 extern ncclRma_v14_t *rma; /* NULL: it is version 11 that is played */
 extern int playRma;        /* set before play */
+extern int deviceType;     /* which GIN version 11 is to be of */
 
 /* Of whichever table is played, where both have the same. */
 #define TABLE(call) (rma != NULL ? rma->call : gin->call)
@@ -83,6 +84,9 @@ int post_signal(int context, uint64_t from, void *source, size_t bytes, uint64_t
 int poll_request(int context, void *request, int *done);
 int progress(int context);
 void *device_memory(size_t bytes, int handles); /* handles: 0, none, as NCCL's signals; 1: a descriptor; 2: cudaMalloc's */
+
+/* The file of faults on purpose (fault.h), of all ranks: rank 0 writes it, NULL: takes it away. Puts it where fault.c looks. */
+void write_faults(const char *lines);
 
 extern atomic_int warnings; /* lines at level WARN since begin */
 extern char lastWarning[512];

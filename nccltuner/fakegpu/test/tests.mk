@@ -22,6 +22,8 @@ $(T)/threads/%.o: %.cc $(HEADERS) $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "c++ $@"; $(CXX) $(CXXFLAGS) $(SANITIZED) -isystem $(CUDA_INCLUDE) -c -o $@ $<
 
+$(T)/threads/cuda_nic.o: $(NIC)
+
 SANITIZED_CUDA := $(CUDA:$(BUILD)/%=$(T)/threads/%)
 .SECONDARY: $(SANITIZED_CUDA)
 $(SANITIZED_TESTS): $(T)/threads/%: test/%.c $(RIG) $(TEST_HEADERS) $(SANITIZED_CUDA)

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rank processes that play NCCL 2.28.9 with GIN of type GDAKI towards the carrier: src/gin/gin_host.cc's calls, with its progress
+ * thread, over the stand-in for CUDA's driver, which runs the network card's kernel. What kernels of a program do on a GPU
+ * threads do here (poster.h), with what createContext and regMrSym return.
+ */
+#ifndef CARRIER_TEST_CARD_RIG_H
+#define CARRIER_TEST_CARD_RIG_H
+
+#include "../poster.h"
+#include "../rig.h"
+
+enum { CARD_SIGNALS = 16384, CARD_COUNTERS = 64, SPARE = 63 /* a signal, and a counter. NCCL has 65536 of each */ };
+
+extern struct card {
+  void *coll, *ginContext;
+  struct gdaki_context *device;
+} cards[CONTEXTS];
+
+struct memory { /* on the GPU */
+  unsigned char *at;
+  size_t bytes;
+  void *host[CONTEXTS];
+  struct gdaki_memory *device[CONTEXTS];
+};
+
+extern int (*cudaSynchronize)(void), (*cudaFree)(uint64_t);
+
+void cards_connect(void);
+void cards_start(void); /* NCCL's progress thread */
+void cards_turn(void); /* until the thread has been round once more */
+void cards_stop(void);
+void cards_end(void); /* as ncclGinFinalize, when it has stopped */
+
+void memory_register(struct memory *memory);
+void memory_deregister(struct memory *memory);
+
+/* From this rank's memory to a rank's, on a context; without signal and counter. */
+struct posting card_put(int context, int target, const struct memory *from, size_t fromAt, const struct memory *to, size_t toAt, size_t bytes);
+void card_signal(struct posting *p, int context, int target, int signal, uint64_t add);
+void card_count(struct posting *p, int context, int counter);
+
+uint64_t signal_value(int context, int signal);
+uint64_t counter_value(int context, int counter);
+bool card_failed(int context);
+uint64_t ms_now(void);
+/* At most 20 s. */
+void await_signal(int context, int signal, uint64_t least);
+void await_counter(int context, int counter, uint64_t least);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The carrier's network card in software (kernels/carrier/nic), from its own source. It is no kernel like the others: it runs
+ * until nobody has posted to it for a while or it is told to end, and needs all of its threads at once.
+ */
+#define NIC_MUTATE 0
+#include "../../kernels/carrier/nic/nic.cu"
+
+#include <cstdlib>
+
+#include "cuda_kernels.h"
+
+enum { HELPERS = 2 }; /* blocks; the host asks for more, and the kernel makes do with those that are there */
+
+const char nic_kernel_name[] = "dynamicclCarrierNic";
+
+void nic_run(const struct nic *nic) {
+  if (!dyn::nicRunGrid(dynamicclCarrierNic, *nic, HELPERS)) abort(); /* a test's machine is out of threads */
+}
