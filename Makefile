@@ -47,8 +47,8 @@ verify: lint generate ## formatting, lint, generated code up to date
 	@git diff --exit-code -- nccltuner/abi_gen.go || { echo "nccltuner/abi_gen.go is stale: commit what 'make generate' wrote"; exit 1; }
 
 .PHONY: carrier
-carrier: ## lib/libnccl-net-dynamiccl-carrier.so, NCCL's GIN between processes of one host without a NIC; for development alone
-	$(MAKE) --no-print-directory -C kernels/carrier
+carrier: ## lib/libnccl-net-dynamiccl-carrier.so and the kernel of its card: NCCL's GIN between processes of one host without a NIC; for development alone
+	$(MAKE) --no-print-directory -C kernels/carrier all fatbin
 
 .PHONY: kernels
 kernels: plugin ## lib/dynamiccl-kernels.fatbin and -gin.fatbin, the kernels of paths lsa and gin, with the pinned nvcc; without them NCCL runs all calls

@@ -142,10 +142,14 @@ func TestGin(t *testing.T) {
 		{"the plugin for development", []string{"TABLES=2", "DYNAMICCL_CARRIER=1"}, "dynamiccl-carrier --ranks 2 --nodes 1", 0},
 		{"another plugin", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_NET_PLUGIN=other"}, "other --ranks 2 --nodes 1", 0},
 		{"a table without GIN keeps no other from being made", []string{"TABLES=2 4", "NO_GIN=2"}, " --ranks 2 --nodes 1,status 3, --ranks 4 --nodes 1", 1},
+		{"traffic, and a rank that is killed", []string{"TABLES=2", "MESSAGES=30"}, " --ranks 2 --nodes 1, --ranks 4 --nodes 1 --traffic 30, --ranks 4 --nodes 1 --kill", 0},
+		{"with delays where the carrier can have them", []string{"TABLES=2", "MESSAGES=30", "DYNAMICCL_CARRIER=1"},
+			"dynamiccl-carrier --ranks 2 --nodes 1,dynamiccl-carrier --ranks 4 --nodes 1 --traffic 30,dynamiccl-carrier --ranks 4 --nodes 4 --traffic 30," +
+				"dynamiccl-carrier --ranks 4 --nodes 1 --traffic 10,dynamiccl-carrier --ranks 4 --nodes 1 --kill", 0},
 		{"nor does one that hangs", []string{"TABLES=2 4", "LATE=2", "LIMIT=1"}, " --ranks 2 --nodes 1,status 124, --ranks 4 --nodes 1", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			lines, status := script(t, "gin.sh", c.variables...)
+			lines, status := script(t, "gin.sh", append([]string{"MESSAGES=0"}, c.variables...)...)
 			if lines[0]["commit"] != "abc" || lines[0]["driver"] != "580.1" || lines[0]["nccl"] != 22809.0 {
 				t.Errorf("machine: %v", lines[0])
 			}
