@@ -129,7 +129,10 @@ __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const Ni
   add.at = 0;
   if (q.failed != NIC_FINE) return NicStep::failed;
   if (q.side == NIC_MAIN) {
-    if (view.control[NIC_DEAD] >> q.peer & 1) return NicStep::later;
+    if (view.control[NIC_DEAD] >> q.peer & 1) {
+      q.dueNs = 0; /* what was due keeps no kernel alive, either */
+      return NicStep::later;
+    }
     if (view.control[NIC_GONE] >> q.peer & 1) return nicFail(q, NIC_PEER_GONE);
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) {
       if (q.dueNs == 0) q.dueNs = nicDue(n, view, q, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
