@@ -21,16 +21,16 @@ uint64_t carrier_now_ns(void) {
 
 static const struct kind {
   const char *variable, *line;
-  double least, most;
-} kinds[] = {{"DYNAMICCL_CARRIER_LATENCY_US", "latency_us", 0, 1e9},
-             {"DYNAMICCL_CARRIER_GBS", "gbs", 1e-6, 1e6},
-             {"DYNAMICCL_CARRIER_DEAD_RANK", "dead_rank", 0, 1e6}};
+  double none, least, most;
+} kinds[] = {{"DYNAMICCL_CARRIER_LATENCY_US", "latency_us", 0, 0, 1e9},
+             {"DYNAMICCL_CARRIER_GBS", "gbs", 0, 1e-6, 1e6},
+             {"DYNAMICCL_CARRIER_DEAD_RANK", "dead_rank", -1, 0, 1e6}};
 enum { LATENCY_US, GBS, DEAD_RANK, KINDS };
 
 static bool number(const char *text, const struct kind *kind, double *value) {
   char *end;
   *value = strtod(text, &end);
-  return end != text && *end == '\0' && *value >= kind->least && *value <= kind->most;
+  return end != text && *end == '\0' && (*value == kind->none || (*value >= kind->least && *value <= kind->most));
 }
 
 static void take(struct carrier_faults *faults, const double *values) {
@@ -41,7 +41,7 @@ static void take(struct carrier_faults *faults, const double *values) {
 
 bool carrier_faults_read(struct carrier_faults *faults) {
   static atomic_int reads; /* each communicator is two; what is in force is said once */
-  double values[KINDS] = {[DEAD_RANK] = -1};
+  double values[KINDS] = {kinds[LATENCY_US].none, kinds[GBS].none, kinds[DEAD_RANK].none};
   const bool first = atomic_fetch_add(&reads, 1) == 0;
   for (int k = 0; k < KINDS; k++) {
     const char *text = getenv(kinds[k].variable);

@@ -9,7 +9,8 @@
  *                                   latency_us 1.3
  *                                   gbs 10
  *                                   dead_rank 2
- * The file counts over the variables in what it names; where it names nothing, or is not there, they hold. A file with a wrong
+ * The file counts over the variables in what it names (gbs 0, dead_rank -1: none); where it names nothing, or is not there, they
+ * hold. A file with a wrong
  * line changes nothing. Who writes it should rename it into place: else a part of it may be read. What was for a rank while that
  * was dead arrives when it no longer is.
  */
