@@ -128,14 +128,22 @@ static void goneWhile(int millis) {
   checkMemory(w, 0);
 }
 
-/* Nothing is done for a peer that plays dead, not even badly; nor does it keep the kernel. All is done when it lives again. */
-static void dead() {
+/* Nothing is done for a peer that plays dead, not even badly; nor does it keep the kernel. All is done when it lives again. What
+ * was late already when the peer died is no other case. */
+static void dead(bool lateBefore) {
   World w(3, 1, kStoryBytes);
   Card &c = w.card(0, 0);
   posting late = putOf(w, 5000, true), other = putOf(w, 100, true, 0, 2);
   late.counts = true;
+  if (lateBefore) {
+    c.tell(NIC_LATENCY_NS, 4000000000u);
+    post(&late);
+    usleep(20000);
+  }
   c.tell(NIC_DEAD, 1 << 1);
-  for (int i = 0; i < 10; i++) post(&late), post(&other);
+  c.tell(NIC_LATENCY_NS, 0);
+  for (int i = lateBefore; i < 10; i++) post(&late);
+  for (int i = 0; i < 10; i++) post(&other);
   CHECK(poster_flush(&c.queue(2)), "a queue to another peer");
   usleep(20000);
   CHECK(whatOf(c.queue(1), 0) == GDAKI_NOT_YET && poster_load(&c.queue(1).done.consumed) == 0, "something was done");
@@ -210,7 +218,7 @@ static void playStories() {
   lives();
   refusals();
   for (int ms : {0, 1, 3, 10}) goneWhile(ms);
-  dead();
+  for (bool lateBefore : {false, true}) dead(lateBefore);
   latency();
   bandwidth();
 }

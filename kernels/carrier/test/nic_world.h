@@ -49,7 +49,7 @@ void perhapsWait() {
   } while (0)
 
 constexpr int kMaxRanks = 4;
-constexpr unsigned kHelpers = 4;
+constexpr unsigned kMostHelpers = 4; /* a GPU has so many left for the kernel, or fewer */
 constexpr int kSignals = 64, kCounters = 64;
 enum { kCounterKey = 1, kSignalKey, kReceiveKey, kSendKey, kOtherKey, kKeys };
 
@@ -69,7 +69,7 @@ struct Card {
   std::atomic<bool> ends{false}, runs{false};
   std::atomic<uint64_t> launches{0};
 
-  Card(int rank, int ranks, uint64_t *link);
+  Card(int rank, int ranks, uint64_t *link, uint64_t begin);
   gdaki_queue &queue(int peer, int side = NIC_MAIN) { return queues[side * nRanks + peer]; }
   void tell(nic_control what, uint32_t value) { storeCount(&control[what], value); }
   void setKey(uint32_t key, int rank, nic_part part) {
@@ -82,8 +82,8 @@ struct Card {
   void serve();
 };
 
-inline Card::Card(int rank, int ranks, uint64_t *link)
-    : nRanks(ranks), keys(kKeys * ranks), doorbells(ranks * NIC_SIDES), consumed(ranks * NIC_SIDES), requests(ranks * NIC_SIDES * NIC_DEPTH * NIC_REQUEST_BYTES / 8),
+inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
+    : nRanks(ranks), keys(kKeys * ranks), doorbells(ranks * NIC_SIDES, begin), consumed(ranks * NIC_SIDES, begin), requests(ranks * NIC_SIDES * NIC_DEPTH * NIC_REQUEST_BYTES / 8),
       completions(ranks * NIC_SIDES * NIC_DEPTH * NIC_COMPLETION_BYTES / 8, UINT64_MAX), jobs(ranks), copied(ranks * NIC_MAX_HELPERS), launch(NIC_LAUNCHES),
       control(NIC_CONTROLS), keyLists(kKeys * ranks), queues(ranks * NIC_SIDES), handles(kKeys), signals(kSignals), counters(kCounters) {
   n.rank = rank, n.nRanks = ranks, n.keys = keys.data(), n.nKeys = kKeys;
@@ -105,9 +105,11 @@ inline Card::Card(int rank, int ranks, uint64_t *link)
       q.requests = n.requests + place * NIC_DEPTH * NIC_REQUEST_BYTES, q.doorbell = &doorbells[place];
       q.done.at = n.completions + place * NIC_DEPTH * NIC_COMPLETION_BYTES, q.done.number = number, q.done.count = NIC_DEPTH, q.done.mask = NIC_DEPTH - 1;
       q.done.bytes = NIC_COMPLETION_BYTES;
+      q.reserved = q.ready = q.done.consumed = report.consumed[peer][side] = begin;
     }
   context.queues = &queue(0), context.sideQueues = &queue(0, NIC_SIDE), context.sinkKey = swapBytes(1000);
   control[NIC_IDLE_LOOKS] = 200;
+  for (nic_job &job : jobs) job.number = UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1); /* numbers go on behind their end */
 }
 
 /* As card.c: of peers for whom anything is done. */
@@ -127,7 +129,7 @@ inline void Card::serve() {
     }
     for (uint32_t &word : launch) word = 0;
     runs = true, launches++;
-    CHECK(nicRunGrid(dynamicclCarrierNic, n, kHelpers), "no threads");
+    CHECK(nicRunGrid(dynamicclCarrierNic, n, launches % (kMostHelpers + 1)), "no threads");
     runs = false;
   }
 }
@@ -139,20 +141,20 @@ struct World {
   std::vector<uint64_t> links;
   std::vector<std::unique_ptr<Card>> cards;
 
-  World(int ranks, int contexts, size_t bytes);
+  World(int ranks, int contexts, size_t bytes, uint64_t begin = 0); /* begin: the queues' first request */
   ~World();
   Card &card(int context, int rank) { return *cards[context * nRanks + rank]; }
 };
 
 inline nic_part partOf(const void *at, size_t bytes) { return {(uint64_t)at, bytes}; }
 
-inline World::World(int ranks, int contexts, size_t each) : nRanks(ranks), nContexts(contexts), bytes(each), links(ranks) {
+inline World::World(int ranks, int contexts, size_t each, uint64_t begin) : nRanks(ranks), nContexts(contexts), bytes(each), links(ranks) {
   for (int r = 0; r < ranks; r++) {
     receive.emplace_back(new unsigned char[bytes]), send.emplace_back(new unsigned char[bytes]);
     memset(receive[r].get(), 0xa5, bytes), memset(send[r].get(), 0x5a, bytes);
   }
   for (int c = 0; c < contexts; c++)
-    for (int r = 0; r < ranks; r++) cards.emplace_back(new Card(r, ranks, &links[r]));
+    for (int r = 0; r < ranks; r++) cards.emplace_back(new Card(r, ranks, &links[r], begin));
   for (int c = 0; c < contexts; c++)
     for (int r = 0; r < ranks; r++) {
       Card &own = card(c, r);

@@ -56,22 +56,25 @@ static inline void poster_rest(unsigned *vain) {
   else sched_yield();
 }
 
+/* Is it what the completion of request `index` looks like? GPUs before sm_90 look at its number, too: here some do. */
+static inline bool poster_is_done(const struct gdaki_completions *c, uint64_t index, uint32_t word) {
+  const bool owner = (word >> 24 & 1) == ((index & c->count) != 0);
+  return owner && (index % 2 == 0 || __builtin_bswap32(word) >> 16 == (index & 0xffff));
+}
+
 /* Until request `index` is done. False: badly, which the device code does not tell anybody. */
 static inline bool poster_await(struct gdaki_completions *c, uint64_t index) {
-  const uint8_t *last = c->at + (size_t)(index & (c->count - 1)) * c->bytes + c->bytes - 1, odd = (index & c->count) != 0;
-  uint64_t known;
-  unsigned vain = 0;
-  uint8_t word;
-  do {
+  const uint32_t *last = (const uint32_t *)(const void *)(c->at + (size_t)((index & (c->count - 1)) + 1) * c->bytes) - 1;
+  for (unsigned vain = 0;; poster_rest(&vain)) {
     POSTER_PAUSE();
-    known = poster_load(&c->consumed);
+    const uint64_t known = poster_load(&c->consumed);
     if (index < known) return true;
-    word = __atomic_load_n(last, __ATOMIC_ACQUIRE);
-    if (index >= known + c->count || (word & 1) != odd) poster_rest(&vain);
-  } while (index >= known + c->count || (word & 1) != odd);
-  if (word >> 4 == GDAKI_DONE_BADLY) return false;
-  poster_raise(&c->consumed, index + 1);
-  return true;
+    const uint32_t word = __atomic_load_n(last, __ATOMIC_ACQUIRE);
+    if (index >= known + c->count || !poster_is_done(c, index, word)) continue;
+    if (word >> 28 == GDAKI_DONE_BADLY) return false;
+    poster_raise(&c->consumed, index + 1);
+    return true;
+  }
 }
 
 /* Until all is done that was reserved. */
