@@ -292,7 +292,7 @@ void nic_progress(struct nic_card *card) {
   if (!carrier_enter(card->carrier->context, &entered)) return;
   if (!card->broken) card->broken = !tell(card, false);
   if (card->runs && nic_kernel_ended(card->kernel, &card->broken)) card->runs = false;
-  if (!card->runs && !card->broken && is_behind(card)) card->broken = !(card->runs = nic_kernel_start(card->kernel, &card->nic, 1 + HELPERS));
+  if (!card->runs && !card->broken && is_behind(card)) card->broken = !(card->runs = nic_kernel_start(card->kernel, &card->nic, (unsigned)card->carrier->nRanks + HELPERS));
   carrier_leave(&entered);
 }
 

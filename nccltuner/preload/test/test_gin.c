@@ -34,7 +34,7 @@ static void states(void) {
 /* ---- calls ---- */
 
 struct step {
-  bool exchange; /* AllToAll */
+  int collective;
   size_t count;
   unsigned ctas, stream;
   uint64_t seed;
@@ -42,32 +42,38 @@ struct step {
 
 static struct step step_of(uint64_t n) {
   uint64_t r = random_of(n);
-  struct step s = {.exchange = r & 1, .ctas = (unsigned)(r >> 4) % 5, .stream = (unsigned)(r >> 8) % STREAMS, .seed = r};
-  size_t most = (r >> 16 & 7) == 0 ? (s.exchange ? MOST : 60000) : 300;
+  static const int all[] = {DYN_ALL_REDUCE, DYN_ALL_TO_ALL, DYN_ALL_GATHER, DYN_REDUCE_SCATTER};
+  struct step s = {.collective = all[r & 3], .ctas = (unsigned)(r >> 4) % 5, .stream = (unsigned)(r >> 8) % STREAMS, .seed = r};
+  size_t most = (r >> 16 & 7) == 0 ? (s.collective == DYN_ALL_REDUCE ? 60000 : MOST) : 300;
   s.count = 1 + (r >> 20) % most;
   return s;
 }
 
 static float value_of(const struct step *s, int ofRank, size_t i) { return (float)(random_of(s->seed + (uint64_t)ofRank * 977 + i) >> 20 & 0xff); }
 
+/* Elements, of what a rank sends or gets. */
+static size_t sent(const struct step *s) { return s->count * (s->collective == DYN_ALL_TO_ALL || s->collective == DYN_REDUCE_SCATTER ? (size_t)numRanks : 1); }
+static size_t got(const struct step *s) { return s->count * (s->collective == DYN_ALL_TO_ALL || s->collective == DYN_ALL_GATHER ? (size_t)numRanks : 1); }
+
 static void fill(const struct step *s, int slot) {
-  size_t n = s->count * (s->exchange ? (size_t)numRanks : 1);
-  for (size_t i = 0; i < n; i++) in[slot][i] = value_of(s, rank, i);
-  for (size_t i = 0; i <= n; i++) out[slot][i] = -1;
+  for (size_t i = 0; i < sent(s); i++) in[slot][i] = value_of(s, rank, i);
+  for (size_t i = 0; i <= got(s); i++) out[slot][i] = -1;
 }
 
 static void compare(const struct step *s, int slot) {
-  size_t n = s->count * (s->exchange ? (size_t)numRanks : 1);
+  size_t own = (size_t)rank * s->count, n = got(s);
   for (size_t i = 0; i < n; i++) {
-    float want = s->exchange ? value_of(s, (int)(i / s->count), (size_t)rank * s->count + i % s->count) : 0;
-    for (int r = 0; r < numRanks && !s->exchange; r++) want += value_of(s, r, i);
-    CHECK(out[slot][i] == want, "%s, %zu elements: element %zu is %g and not %g", s->exchange ? "AllToAll" : "AllReduce", s->count, i, out[slot][i], want);
+    int from = (int)(i / s->count);
+    float want = s->collective == DYN_ALL_GATHER ? value_of(s, from, i % s->count) : s->collective == DYN_ALL_TO_ALL ? value_of(s, from, own + i % s->count) : 0;
+    bool adds = s->collective == DYN_ALL_REDUCE || s->collective == DYN_REDUCE_SCATTER;
+    for (int r = 0; r < numRanks && adds; r++) want += value_of(s, r, s->collective == DYN_REDUCE_SCATTER ? own + i : i);
+    CHECK(out[slot][i] == want, "collective %d, %zu elements: element %zu is %g and not %g", s->collective, s->count, i, out[slot][i], want);
   }
   CHECK(out[slot][n] == -1, "behind the result");
 }
 
 static struct dyn_work work_of(const struct step *s, int slot) {
-  return (struct dyn_work){s->exchange ? DYN_ALL_TO_ALL : DYN_ALL_REDUCE, in[slot], out[slot], s->count, FLOAT32, SUM, 0, streams[s->stream], true};
+  return (struct dyn_work){s->collective, in[slot], out[slot], s->count, FLOAT32, SUM, 0, streams[s->stream], true};
 }
 
 static int issue(const struct step *s, int slot) {
@@ -108,7 +114,9 @@ static void play_calls(uint64_t seed, int rounds) {
 /* Two graphs on two streams, replayed while a call goes on: graphs take turns, calls have slots of their own. */
 static void play_graphs(void) {
   CUgraphExec graphs[2];
-  struct step steps[3] = {{.exchange = true, .count = 5000, .ctas = 2}, {.count = 700, .ctas = 1}, {.exchange = true, .count = 40, .ctas = 2, .stream = 1}};
+  struct step steps[3] = {{.collective = DYN_ALL_TO_ALL, .count = 5000, .ctas = 2},
+                          {.collective = DYN_ALL_REDUCE, .count = 700, .ctas = 1},
+                          {.collective = DYN_ALL_TO_ALL, .count = 40, .ctas = 2, .stream = 1}};
   for (int g = 0; g < 2; g++) {
     CUgraph captured;
     CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
@@ -164,8 +172,8 @@ static void able(void) {
   CHECK(dyn_lsa_able(lsa, &work) == 0, "more than a slot");
   work.count = 10, work.op = 5;
   CHECK(dyn_lsa_able(lsa, &work) == 0, "an operator of the program's");
-  work.op = SUM, work.collective = DYN_ALL_GATHER;
-  CHECK(dyn_lsa_able(lsa, &work) == 0);
+  work.op = SUM, work.collective = DYN_BROADCAST;
+  CHECK(dyn_lsa_able(lsa, &work) == 0, "Broadcast");
   work.collective = DYN_ALL_TO_ALL, work.count = (1 << 28) / (size_t)numRanks;
   CHECK(dyn_lsa_able(lsa, &work) != 0, "1 GiB");
   work.count++;
@@ -207,7 +215,7 @@ static void dies(void) {
 /* Kernels that wait for a rank that dies give up, and the program hears of it. */
 static void death(void) {
   begin();
-  struct step s = {.count = 100, .ctas = 1};
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
   if (rank == numRanks - 1) _exit(0);
   fill(&s, 0);
   CHECK(issue(&s, 0) == 0);
