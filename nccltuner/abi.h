@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 6
+#define DYN_ABI_VERSION 7
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
 #define DYN_NUM_COLLECTIVES 6 /* and AllToAll, about which only we are asked (preload/device.h) */
@@ -201,7 +201,7 @@ struct dyn_sample {
   uint16_t nRanks;
   uint16_t made;        /* EVENT_TIMED: calls of this collective and bucket so far, captured ones not counted, modulo 2^16 */
   uint8_t entryCall;    /* EVENT_TIMED: of its plan entry, from 1, captured ones not counted; saturates; 0: it has none */
-  uint8_t reserved0;
+  uint8_t peer;         /* TRIP: rank that answered; else 0 */
 };
 
 #define DYN_SAMPLE_AGGREGATED 1 /* several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket */
@@ -216,6 +216,10 @@ struct dyn_sample {
                                    64 is told; planVersion is 0, and so are the instants. It is no call of the plan */
 
 #define DYN_SAMPLE_GIN 256 /* our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs */
+#define DYN_SAMPLE_TRIP 512 /* beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal
+                               alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the
+                               context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where
+                               REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0 */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {

@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic         = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic           = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion          = 6
+	ABIVersion          = 7
 	NumAsked            = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives      = 6     // and AllToAll, about which only we are asked (preload/device.h)
 	NumBuckets          = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -71,6 +71,7 @@ const (
 	SampleLsa           = 64  // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
 	SampleReplayed      = 128 // a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in 64 is told; planVersion is 0, and so are the instants. It is no call of the plan
 	SampleGin           = 256 // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs
+	SampleTrip          = 512 // beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0
 )
 
 // ABIHeader is struct dyn_header.
@@ -198,7 +199,7 @@ type ABISample struct {
 	NRanks      uint16
 	Made        uint16 // EVENT_TIMED: calls of this collective and bucket so far, captured ones not counted, modulo 2^16
 	EntryCall   uint8  // EVENT_TIMED: of its plan entry, from 1, captured ones not counted; saturates; 0: it has none
-	Reserved0   uint8
+	Peer        uint8  // TRIP: rank that answered; else 0
 }
 
 // ABIRing is struct dyn_ring.

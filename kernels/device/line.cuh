@@ -38,6 +38,7 @@
 #define DYN_KERNEL_MUTATE_EVEN_ROUNDS 10 /* a call's rounds in bulk may be of an even number */
 #define DYN_KERNEL_MUTATE_UNREADY 11 /* over GIN, AllToAll puts to who may not have begun */
 #define DYN_KERNEL_MUTATE_IDLE 12 /* a block that has nothing to move in a round waits for nobody */
+#define DYN_KERNEL_MUTATE_HASTY_ANSWER 13 /* over GIN, a rank answers a timed put before it has come */
 
 namespace dyn {
 

@@ -15,7 +15,7 @@
 #define DYN_GIN_ROUNDS_CUH
 
 #include "../device/shape.cuh"
-#include "calls.cuh"
+#include "trip.cuh"
 
 namespace dyn {
 
@@ -53,13 +53,12 @@ __device__ __forceinline__ void ginInRounds(const Net &net, const Gin &g, typena
     for (int k = 1; k < g.nRanks && !kSame; k++) ginToSlot(slots + stage(ginPeer(g, k)), from(ginPeer(g, k)) + share.begin, bytes);
     __syncthreads();
     if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_IDLE && bytes == 0) continue;
-    eachGinPeer(g, [&](int peer) {
-      const size_t to = ginSlot(g, g.rank, call + round) + in;
-      if (bytes > 0) net.put(peer, window, to, window, stage(peer), dyn_packs(bytes, sizeof(uint4)) * sizeof(uint4), ownSignal(g, DYN_GIN_DATA));
-      else net.raise(peer, ownSignal(g, DYN_GIN_DATA));
-    });
-    eachGinPeer(g, [&](int peer) { fine = awaitSignal(net, g, DYN_GIN_DATA, peer, call + round) && fine; });
+    const size_t whole = dyn_packs(bytes, sizeof(uint4)) * sizeof(uint4);
+    const bool timed = round == 0 && ginTimes(g, call);
+    eachGinPeer(g, [&](int peer) { ginPut(net, g, timed, peer, window, ginSlot(g, g.rank, call + round) + in, stage(peer), whole); });
+    fine = ginAwaitData(net, g, timed, call + round, whole) && fine;
     __syncthreads();
+    if (timed) ginTellTrips(g, call, whole);
     take(share, [&](int peer) { return slots + ginSlot(g, peer, call + round) + in; });
   }
   ginEnd(g, call + rounds.count - 1);

@@ -108,7 +108,7 @@ static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
   struct dyn_gin_life *life = lsa->gin;
   size_t calls = DYN_GIN_MAX_BLOCKS * sizeof(uint32_t), seen = (dyn_gin_signals((int)lsa->nRanks) + dyn_gin_counters((int)lsa->nRanks)) * sizeof(uint64_t);
   struct dyn_gin_words *words;
-  size_t lane = calls + seen, slots = DYN_GIN_SLOTS * lsa->nRanks * SLOT_BYTES;
+  size_t legs = DYN_GIN_TRIP_BLOCKS * lsa->nRanks * sizeof(struct dyn_gin_legs), lane = seen + legs + calls, slots = DYN_GIN_SLOTS * lsa->nRanks * SLOT_BYTES;
   if (driver->cuMemAlloc_v2(&life->numbers, NUM_LANES * lane) != 0 || driver->cuMemsetD8Async(life->numbers, 0, NUM_LANES * lane, stream) != 0 ||
       driver->cuMemAllocHost_v2((void **)&words, sizeof *words) != 0 || driver->cuStreamSynchronize(stream) != 0)
     return fail(life, "CUDA gives no memory");
@@ -117,12 +117,12 @@ static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
   for (int l = 0; l < NUM_LANES; l++) {
     char *at = (char *)(uintptr_t)life->numbers + (size_t)l * lane;
     life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = SLOT_BYTES, .seen = (uint64_t *)at,
-                                      .calls = (uint32_t *)(at + seen),
-                                      .stop = &words->stop, .fault = words->faults, 
+                                      .legs = (struct dyn_gin_legs *)(at + seen), .calls = (uint32_t *)(at + seen + legs),
+                                      .stop = &words->stop, .fault = words->faults,
                                       .slotsAt = (size_t)l * slots, .firstSignal = (uint32_t)l * dyn_gin_signals((int)lsa->nRanks),
                                       .firstCounter = (uint32_t)l * dyn_gin_counters((int)lsa->nRanks)};
   }
-  return true;
+  return dyn_trips_make(lsa) || fail(life, "there is no memory");
 }
 
 /* Where signals and counters stand: NCCL does not begin at 0 with a device communicator that gets those of one before it. */
@@ -230,6 +230,7 @@ static bool give_back(struct dyn_lsa *lsa) {
       !ended(lsa, life->nccl->ncclCommWindowDeregister(life->comm, life->window), "ncclCommWindowDeregister") ||
       !ended(lsa, life->nccl->ncclMemFree(life->memory), "ncclMemFree"))
     return false;
+  dyn_trips_free(life);
   driver->cuMemFree_v2(life->numbers);
   driver->cuMemFreeHost(life->words);
   life->words = NULL;

@@ -66,7 +66,12 @@ struct dyn_gin_life {
   dyn_gpu_address numbers; /* of calls, and what signals and counters have reached */
   struct dyn_gin_words *_Atomic words;
   struct dyn_gin lanes[NUM_LANES];
+  struct dyn_gin_trips *trips; /* gin_trips.c; under the lock of watch.c */
 };
+
+/* gin_trips.c: memory of what puts take. False: there is none. */
+bool dyn_trips_make(struct dyn_lsa *lsa);
+void dyn_trips_free(struct dyn_gin_life *life);
 
 /* gin_run.c */
 /* The kernel with call's other arguments, on a lane, in order with nothing. An error of CUDA's, 0: none. */

@@ -87,6 +87,19 @@ struct dyn_replay {
 };
 /* Those that were not told before: up to so many, and how many. One thread at a time. */
 size_t dyn_lsa_replays(struct dyn_lsa *lsa, struct dyn_replay *replays, size_t most);
+
+/* What one put of a kernel on GIN took, as that timed it: until its source was read, and until the peer's answer to its signal
+ * was here, however late the peer came. */
+struct dyn_trip {
+  uint32_t number; /* of the call among those of its lane, the same on all ranks: a call in rounds counts as so many */
+  bool inGraph;    /* of the lane of CUDA graphs, else of calls */
+  unsigned backend, context, peer, ctas; /* DYN_BACKEND_*; ctas: of the kernel */
+  uint64_t bytes;                        /* put; 0: a signal alone */
+  uint32_t counterNs, signalNs;          /* saturate; counterNs is 0 without bytes */
+};
+/* As dyn_lsa_replays. */
+size_t dyn_gin_trips(struct dyn_lsa *lsa, struct dyn_trip *trips, size_t most);
+
 /* Called twice a second for each open communicator, which cannot close meanwhile. Set once, before the first is made. */
 extern void (*dyn_lsa_look)(struct dyn_lsa *lsa);
 uint64_t dyn_lsa_id(const struct dyn_lsa *lsa);

@@ -27,6 +27,8 @@ struct Put {
 struct Wires {
   std::mutex lock;
   std::deque<Put> queues[kContexts][kMaxRanks]; /* to that peer */
+  std::atomic<uint64_t> settledNs[kContexts][kFirst + DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * kMaxRanks]; /* before the signal's last raise */
+  std::atomic<uint64_t> readNs[kContexts][kFirst + DYN_GIN_MAX_BLOCKS * kMaxRanks];                    /* before the counter's */
   std::atomic<uint64_t> signals[kContexts][kFirst + DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * kMaxRanks], counters[kContexts][kFirst + DYN_GIN_MAX_BLOCKS * kMaxRanks];
 };
 static Wires wiresOf[kMaxRanks];
@@ -43,8 +45,10 @@ static void deliver(int rank, unsigned context, int peer, const Put &p) {
   perhapsWait();
   if (half > 0) memcpy(p.to, p.from, half);
   const bool early = next(&randomState) & 1;
+  if (p.counter != kNone) wiresOf[rank].readNs[context][p.counter] = globalNs();
   if (early && p.counter != kNone) wiresOf[rank].counters[context][p.counter].fetch_add(1, std::memory_order_release);
   perhapsWait();
+  if (p.signal != kNone) wiresOf[peer].settledNs[context][p.signal] = globalNs();
   if (p.signal != kNone) wiresOf[peer].signals[context][p.signal].fetch_add(1, std::memory_order_release);
   if (!early && p.counter != kNone) wiresOf[rank].counters[context][p.counter].fetch_add(1, std::memory_order_release);
 }
