@@ -64,6 +64,7 @@ type Totals struct {
 	Alarms     uint64 `json:"alarms"`
 
 	Replays ReplayTotals `json:"replays"` // of our kernels in CUDA graphs, which are no calls: nowhere else in here
+	Trips   TripTotals   `json:"trips"`   // of puts over GIN, likewise
 }
 
 func (t *Totals) addJoiner(j *joiner) {
@@ -141,6 +142,8 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 		c.sample(nowNs, e)
 	case *Replay:
 		c.replay(nowNs, e)
+	case *Trip:
+		c.trip(nowNs, e)
 	case CommJoined:
 		c.joined(e)
 	case CommLeft:

@@ -49,8 +49,8 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || m&MarkOf(a) != 0
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, Advised,
-// Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, *Trip,
+// Advised, Tick.
 type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.

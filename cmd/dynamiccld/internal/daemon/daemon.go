@@ -48,6 +48,7 @@ type Daemon struct {
 	batch    [drainBatch]nccltuner.Sample
 	event    tuner.Sample // the one sample event, so that the hot path does not allocate
 	replay   tuner.Replay // likewise
+	trip     tuner.Trip   // likewise
 	batchNow state.Ns     // clock of the batch under way: reading it for every sample would cost as much as the sample
 
 	scanned, swept, readRecords, beaten state.Ns
