@@ -114,7 +114,8 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
 		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleUntimed }, RejectUnmeasured}, // with a time
-		{func(c *ABISample) { c.Flags = 512 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = 1024 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = SampleLsa | SampleSymmetric }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleLsa | SampleGin }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleReplayed }, RejectFlags},
 		{func(c *ABISample) { replayOf(c); c.Flags |= SampleHostTimed }, RejectFlags},
