@@ -280,6 +280,7 @@ static void refuse(struct dyn_comm *comm, int collective, uint64_t bytes) {
   comm->refused[collective - DYN_FIRST_REGISTERED][bucket] |= dyn_named_mark(comm->aheadAction);
   comm->aheadAction = 0;
   publish_names(comm, collective, bucket);
+  if (comm->hasProfiler) note(comm, comm->seq - 1, collective, bytes, 0); /* before NCCL says what runs instead */
 }
 
 /* A call on registered memory, which counts as such whoever runs it. What all of the ranks decide by is the same: the plan, the
