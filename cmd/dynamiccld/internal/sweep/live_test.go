@@ -103,22 +103,22 @@ func TestLiveKernels(t *testing.T) {
 func TestLiveRegistered(t *testing.T) {
 	for _, calls := range []string{"graph", "stream"} {
 		m := newMachine(t, "h200x2-nvlink-quiet", kernels(t, "FAKEGPU_OPTIONS=--nccl 2.32.3")...)
-		said := m.must("--ranks", "2", "--buffers", "registered", "--calls", calls, "--sizes", "1K,16M", "--collectives", "AllReduce,AllGather",
+		said := m.must("--ranks", "2", "--buffers", "registered", "--calls", calls, "--sizes", "1K,4M", "--collectives", "AllReduce,AllGather",
 			"--choices", "symmetric,ring,nvls,lsa/bulk/32", "--budget", "1ms", "--out", "t.csv")
 		recorded, rows := m.medians(m.recorded("h200x2-nvlink-quiet")), m.medians(m.path("t.csv"))
 		for key, want := range map[string]string{
 			"AllReduceRegistered 1024 default - - -": "3.56", "AllReduceRegistered 1024 symmetric AGxLL_R - -": "3.56",
-			"AllReduceRegistered 1024 symmetric RSxLD_AGxST - -": "7.91", "AllReduceRegistered 16777216 symmetric AGxLL_R - -": "976.58",
-			"AllReduceRegistered 16777216 default - - -": "116.95", "AllReduceRegistered 16777216 symmetric RSxLD_AGxST - -": "116.95",
-			"AllGatherRegistered 16777216 symmetric LL - -": "339.04", "AllGatherRegistered 16777216 symmetric ST - -": "73.91",
+			"AllReduceRegistered 1024 symmetric RSxLD_AGxST - -": "7.91", "AllReduceRegistered 4194304 symmetric AGxLL_R - -": "246.77",
+			"AllReduceRegistered 4194304 default - - -": "35.16", "AllReduceRegistered 4194304 symmetric RSxLD_AGxST - -": "35.16",
+			"AllGatherRegistered 4194304 symmetric LL - -": "87.39", "AllGatherRegistered 4194304 symmetric ST - -": "23.58",
 		} {
 			if got := rows[key]; len(got) == 0 || slices.ContainsFunc(got, func(us string) bool { return us != want }) {
 				t.Errorf("%s calls: %s: %v us, want %s", calls, key, got, want)
 			}
 		}
-		for _, key := range []string{"AllReduceRegistered 1024 collective Ring LL 0", "AllReduceRegistered 16777216 collective Ring Simple 0", "AllGatherRegistered 16777216 collective Ring LL128 0"} {
-			plain := strings.NewReplacer("Registered", "", " 0", " 24").Replace(key) // where NCCL takes that number by itself
-			if us := rows[key]; len(us) != 1 || strings.Contains(key, "16777216") && !slices.Equal(us, recorded[plain]) {
+		for _, key := range []string{"AllReduceRegistered 1024 collective Ring LL 0", "AllReduceRegistered 4194304 collective Ring Simple 0", "AllGatherRegistered 4194304 collective Ring LL128 0"} {
+			plain := strings.NewReplacer("Registered", "", " 0", " 32").Replace(key) // where NCCL takes that number by itself
+			if us := rows[key]; len(us) != 1 || strings.Contains(key, "4194304") && !slices.Equal(us, recorded[plain]) {
 				t.Errorf("%s calls: %s: %v us, recorded %v", calls, key, us, recorded[plain])
 			}
 		}
