@@ -2,6 +2,7 @@ package nccltuner
 
 import (
 	"math"
+	"math/bits"
 
 	"dynamiccl/actions"
 	"dynamiccl/state"
@@ -17,7 +18,7 @@ const (
 )
 
 const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed | SampleLsa |
-	SampleReplayed | SampleGin | SampleTrip
+	SampleReplayed | SampleGin | SampleSymmetric | SampleTrip
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
@@ -106,7 +107,7 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	if cell.NRanks == 0 || cell.Rank < 0 || cell.Rank >= int32(cell.NRanks) {
 		return RejectRank
 	}
-	if cell.Flags&^knownSampleFlags != 0 || cell.Flags&SampleLsa != 0 && cell.Flags&SampleGin != 0 || replayed && cell.Flags != SampleReplayed|SampleLsa {
+	if cell.Flags&^knownSampleFlags != 0 || bits.OnesCount16(cell.Flags&(SampleLsa|SampleGin|SampleSymmetric)) > 1 || replayed && cell.Flags != SampleReplayed|SampleLsa {
 		return RejectFlags
 	}
 	*out = Sample{
@@ -164,7 +165,9 @@ func ran(cell *ABISample) actions.Action {
 		return actions.Action{Path: actions.PathGIN, Backend: actions.Backend(cell.Algorithm), Channels: cell.Channels}
 	case lsa && cell.Algorithm < NumKernels && cell.Protocol == 0 && cell.Channels <= actions.MaxCTAs:
 		return actions.Action{Path: actions.PathLSA, Kernel: actions.Kernel(cell.Algorithm), Channels: cell.Channels}
-	case !lsa && !gin && cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols:
+	case cell.Flags&SampleSymmetric != 0 && cell.Algorithm > 0 && cell.Algorithm < actions.NumSymmetric && cell.Protocol == 0:
+		return actions.Action{Path: actions.PathSymmetric, Symmetric: actions.Symmetric(cell.Algorithm)}
+	case !lsa && !gin && cell.Flags&SampleSymmetric == 0 && cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols:
 		return actions.Action{Path: actions.PathCollective, Algorithm: actions.Algorithm(cell.Algorithm), Protocol: actions.Protocol(cell.Protocol),
 			Channels: cell.Channels}
 	}

@@ -134,7 +134,7 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
 		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleUntimed }, RejectUnmeasured}, // with a time
-		{func(c *ABISample) { c.Flags = 1024 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = 2048 }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleTrip }, RejectFlags}, // of no kernel on GIN
 		{func(c *ABISample) { tripOf(c); c.Flags |= SampleEventTimed }, RejectFlags},
 		{func(c *ABISample) { tripOf(c); c.Flags |= SampleUntimed }, RejectFlags},
@@ -150,6 +150,7 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { tripOf(c); c.Peer = uint8(c.Rank) }, RejectRank},
 		{func(c *ABISample) { tripOf(c); c.Peer = 8 }, RejectRank},
 		{func(c *ABISample) { tripOf(c); c.Rank = -1 }, RejectRank},
+		{func(c *ABISample) { c.Flags = SampleLsa | SampleSymmetric }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleLsa | SampleGin }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleReplayed }, RejectFlags},
 		{func(c *ABISample) { replayOf(c); c.Flags |= SampleHostTimed }, RejectFlags},

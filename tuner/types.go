@@ -10,7 +10,7 @@ import (
 type CommID uint64
 
 // MarkSet says what all ranks can run in a bucket: bit 3*algorithm+protocol, MarkDeviceLL, a bit for each of our kernels, and for GIN;
-// the same bits as dyn_rank.marks.
+// the same bits as dyn_rank.marks. On registered memory it says what NCCL can be told by name, and our kernels.
 type MarkSet uint32
 
 // MarkDeviceLL says that NCCL runs its device kernel where LL is chosen, whatever the algorithm and number of channels.
@@ -34,6 +34,14 @@ func MarkOf(a actions.Action) MarkSet {
 	switch a.Path {
 	case actions.PathCollective:
 		return 1 << (actions.NumProtocols*uint(a.Algorithm) + uint(a.Protocol))
+	case actions.PathSymmetric: // on registered memory alone (dyn_symmetric_mark of nccltuner/plugin/named.h)
+		switch {
+		case a.Symmetric == actions.SymmetricAny:
+		case a.Symmetric <= actions.SymmetricLDMC:
+			return 1 << (5 + a.Symmetric)
+		default:
+			return 1 << (9 + a.Symmetric)
+		}
 	case actions.PathLSA:
 		return MarkOneShot << a.Kernel
 	case actions.PathGIN:

@@ -131,13 +131,32 @@ static ncclResult_t make_window(const struct step *step) {
   return result;
 }
 
+/* On a communicator that blocks, which is a program's: what NCCL's own kernels need, and none of ours. */
+static ncclResult_t register_window(struct ncclComm *comm, void *memory, size_t bytes, struct fake_window **window, int flags) {
+  *window = NULL;
+  if (memory == NULL || bytes == 0) return nccl_fail(ncclInvalidArgument, "invalid pointer %p / size %zu", memory, bytes);
+  nccl_settle(NULL);
+  nccl_barrier(comm);
+  for (int i = 0; i < MAX_WINDOWS && *window == NULL; i++) {
+    if (comm->windows[i].bytes > 0) continue;
+    comm->windows[i] = (struct ncclWindow){memory, bytes, flags};
+    *window = (struct fake_window *)&comm->windows[i];
+  }
+  return *window != NULL ? 0 : nccl_fail(ncclInternalError, "the stand-in has room for %d windows", MAX_WINDOWS);
+}
+
 FAKEGPU_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, struct fake_window **window, int flags) {
+  if (comm->context == NULL) return register_window(comm, memory, bytes, window, flags);
   if (comm->plan->nRanks > DYN_KERNEL_MAX_RANKS || bytes == 0 || flags != DYN_NCCL_WIN_SYMMETRIC) return nccl_fail(ncclInvalidArgument, "this window");
   return begin(comm, &(struct step){.run = make_window, .memory = memory, .window = window});
 }
 
 FAKEGPU_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, struct fake_window *window) {
-  (void)comm;
+  for (int i = 0; i < MAX_WINDOWS; i++) {
+    if ((void *)window != &comm->windows[i]) continue;
+    comm->windows[i].bytes = 0;
+    return 0;
+  }
   free(window);
   return 0;
 }

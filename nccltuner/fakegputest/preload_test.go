@@ -53,6 +53,15 @@ func TestMakingThreads(t *testing.T) {
 	lsa(t, 0, "threads/test_making", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 }
 
+// Which calls are on registered memory, and what NCCL is told by name to run.
+func TestNamed(t *testing.T) {
+	lsa(t, 0, "test_named", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+}
+
+func TestNamedThreads(t *testing.T) {
+	lsa(t, 0, "threads/test_named", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+}
+
 // What libdynamiccl.so offers to programs that know it.
 func TestAPI(t *testing.T) {
 	lsa(t, 2, "test_api", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))

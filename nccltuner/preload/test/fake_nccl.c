@@ -4,6 +4,7 @@
  */
 #include "fake.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -53,10 +54,19 @@ FAKE(ncclCommShrink)
 FAKE(ncclCommDestroy)
 FAKE(ncclCommAbort)
 FAKE(ncclCommGetAsyncError)
+FAKE(ncclCommWindowRegister)
+FAKE(ncclCommWindowDeregister)
 FAKE(ncclGroupStart)
 FAKE(ncclGroupEnd)
 FAKE(ncclGroupSimulateEnd)
 /* There is no ncclCommGrow and no ncclCommRevoke: an older NCCL. */
+
+EXPORT int ncclGetVersion(int *version);
+EXPORT int ncclGetVersion(int *version) {
+  const char *wanted = getenv("FAKE_NCCL_VERSION");
+  *version = wanted == NULL ? 23203 : atoi(wanted);
+  return 0;
+}
 
 /* As NCCL's own: through the other name, and so through whoever stands in front of it. */
 EXPORT int ncclBcast(uintptr_t buff, uintptr_t count, uintptr_t datatype, uintptr_t root, uintptr_t comm, uintptr_t stream);
