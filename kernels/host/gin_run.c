@@ -23,7 +23,7 @@ int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned block
 /* ---- a word from and to every peer ---- */
 
 static const char *missing(const struct dyn_lsa *lsa, char why[512]) {
-  static const char *const what[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it"};
+  static const char *const what[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it", "room in its buffers"};
   const struct dyn_gin_words *words = lsa->gin->words;
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     uint64_t fault = __atomic_load_n(&words->faults[r], __ATOMIC_RELAXED);

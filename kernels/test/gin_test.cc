@@ -52,7 +52,7 @@ static uint64_t faults[kMaxRanks][kMaxRanks];
 
 static Gin ginOf(World &w, int rank, const Domain &d) {
   static uint64_t seen[kMaxRanks][(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks];
-  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst};
+  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, 1, 0, 0, 0, nullptr};
 }
 
 /* Values of several magnitudes, so that sums round, and the order of ranks shows. */
@@ -226,7 +226,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
 static const char *silence() {
   uint32_t calls[DYN_GIN_MAX_BLOCKS] = {}, stop = 0;
   uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
-  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0};
+  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, 1, 0, 0, 0, nullptr};
   const FakeNet net = {0, 0, 3};
   blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
   if (awaitSignal(net, g, DYN_GIN_DATA, 2, 7)) return "a signal was seen that nobody raised";
