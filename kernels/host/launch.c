@@ -77,6 +77,7 @@ struct launch {
   struct dyn_gin_call *gin; /* NULL: over load and store */
   const void *second; /* argument; where it is bulk, the lane's */
   unsigned ctas, threads;
+  unsigned roles; /* over GIN: of each CTA that was asked for there are so many, which share its context */
 };
 
 static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t kernel, struct launch *l) {
@@ -98,12 +99,15 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   l->function = m->typed[typed][work->datatype];
 }
 
-static void choose_gin(const struct dyn_lsa *lsa, const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
-  size_t bytes;
+/* Shares of the call, at most. */
+static size_t choose_gin(const struct dyn_lsa *lsa, const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
   *call = (struct dyn_gin_call){.send = work->send, .recv = work->recv, .op = work->op};
-  dyn_gin_function(lsa->gin, work, &l->function, &call->count, &bytes);
-  l->items = dyn_packs(bytes, DYN_GIN_UNIT);
+  struct dyn_gin_choice choice = dyn_gin_choose(lsa->gin, work, call);
+  l->function = choice.function;
+  l->items = dyn_packs(choice.bytes, DYN_GIN_UNIT);
+  l->roles = choice.roles;
   l->gin = call;
+  return choice.most;
 }
 
 static size_t within(size_t n, size_t least, size_t most) { return n < least ? least : n > most ? most : n; }
@@ -130,7 +134,7 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
 }
 
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
-  if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas, l->threads, stream, l->gin);
+  if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas * l->roles, l->threads, stream, l->gin);
   void *arguments[] = {&l->call, l->bulk ? &lsa->lanes[lane].bulk : (void *)l->second};
   l->call.domain = lsa->lanes[lane].domain;
   struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
@@ -178,9 +182,10 @@ int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t ac
   struct launch l = {.work = work, .action = action, .call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
   struct dyn_gin_call gin;
   bool overGin = (action & 15) == DYN_PATH_GIN;
-  if (overGin) choose_gin(lsa, work, &gin, &l);
+  size_t most = DYN_KERNEL_MAX_BLOCKS;
+  if (overGin) most = choose_gin(lsa, work, &gin, &l);
   else choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
-  choose_grid(action, overGin ? lsa->gin->state.contexts : DEFAULT_CTAS, overGin ? DYN_GIN_MAX_BLOCKS : DYN_KERNEL_MAX_BLOCKS, &l);
+  choose_grid(action, overGin ? lsa->gin->state.contexts : DEFAULT_CTAS, most, &l);
   *ctas = l.ctas;
   int result = run(lsa, &l, work->stream, work->perhapsCaptured);
   if (overGin && result == SUCCESS) dyn_gin_move(&lsa->gin->state, DYN_GIN_IN_FLIGHT);

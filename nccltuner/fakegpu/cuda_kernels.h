@@ -31,7 +31,7 @@ struct kernel {
   size_t elementBytes; /* of what count counts */
   size_t secondBytes;  /* of the second argument; 0: there is none */
   void (*run)(const struct kernel_arguments *arguments);
-  int onGin;
+  int onGin; /* 0: not; blocks that go together */
 };
 
 struct kernel_launch {

@@ -4,6 +4,7 @@
  * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
  * element compared; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank dies, or leaves early.
  */
+#include "../../../kernels/host/gin_life.h"
 #include "gin_rig.h"
 
 /* ---- states ---- */
@@ -181,6 +182,24 @@ static void able(void) {
   CHECK(dyn_lsa_room(lsa, DYN_ALL_REDUCE, 1 << 18) != 0 && dyn_lsa_room(lsa, DYN_ALL_REDUCE, (1 << 18) + 1) == 0 && !dyn_lsa_near(lsa));
 }
 
+/* Hierarchical kernels run where nodes have several ranks, and what has none stays flat. */
+static void choice(void) {
+  static const struct { int collective, datatype; bool hierarchical; } wants[] = {
+      {DYN_ALL_GATHER, FLOAT32, true}, {DYN_ALL_TO_ALL, 0, true}, {DYN_REDUCE_SCATTER, FLOAT32, true}, {DYN_REDUCE_SCATTER, 6, true},
+      {DYN_REDUCE_SCATTER, 9, true}, {DYN_REDUCE_SCATTER, 0, false}, {DYN_REDUCE_SCATTER, 8, false}, {DYN_REDUCE_SCATTER, 2, false}, {DYN_ALL_REDUCE, FLOAT32, false}};
+  begin();
+  bool several = numNodes > 1 && numRanks > numNodes;
+  CHECK(lsa->gin->device.lsaSize == numRanks / numNodes && lsa->gin->device.lsaRank == rank % (numRanks / numNodes), "%d of %d", lsa->gin->device.lsaRank, lsa->gin->device.lsaSize);
+  for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
+    struct dyn_work work = {.collective = wants[i].collective, .count = 100, .datatype = wants[i].datatype};
+    struct dyn_gin_call call = {0};
+    struct dyn_gin_choice got = dyn_gin_choose(lsa->gin, &work, &call);
+    CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
+    CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
+  }
+  end(DYN_GIN_DESTROYED);
+}
+
 /* ---- what goes wrong ---- */
 
 static uint64_t now_ms(void) { return dyn_host_ns() / 1000000; }
@@ -215,7 +234,7 @@ static void dies(void) {
 /* Kernels that wait for a rank that dies give up, and the program hears of it. */
 static void death(void) {
   begin();
-  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  struct step s = {.collective = numNodes > 1 ? DYN_ALL_GATHER : DYN_ALL_REDUCE, .count = 100, .ctas = 1};
   if (rank == numRanks - 1) _exit(0);
   fill(&s, 0);
   CHECK(issue(&s, 0) == 0);
@@ -253,13 +272,20 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   play("calls", 3, calls);
   play("calls", 2, calls);
+  play_on(2, "calls", 4, calls);
+  play_on(3, "calls", 6, calls);
   play("graphs", 3, graphs);
+  play_on(2, "graphs", 4, graphs);
+  play("choice", 2, choice);
+  play_on(2, "choice", 2, choice);
+  play_on(2, "choice", 4, choice);
   play("able", 2, able);
   play("silent", 3, silent);
   play("none", 3, none);
   play("everywhere", 2, everywhere);
   play_but("dies", 3, dies, 3);
   play("death", 3, death);
+  play_on(2, "death", 4, death);
   play("leaves", 2, leaves);
   setenv("FAKEGPU_OPTIONS", "--nccl 2.30.7", 1);
   play("version", 1, other_version);
