@@ -43,6 +43,8 @@
 #define DYN_KERNEL_MUTATE_UNDRAINED 15 /* a kernel ends while its cells are full */
 #define DYN_KERNEL_MUTATE_IN_PLACE 16 /* in place, what is yet to be sent is written over */
 #define DYN_KERNEL_MUTATE_OFF_RAIL 17 /* puts go to a rank of another rail */
+#define DYN_KERNEL_MUTATE_OWN_ROUNDS 18 /* where parts differ, a rank goes by its own alone */
+#define DYN_KERNEL_MUTATE_MIXED_PLACES 19 /* a block tells of its size where another one sends */
 
 namespace dyn {
 
