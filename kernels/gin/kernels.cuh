@@ -12,6 +12,7 @@
 #include "rails.cuh"
 #include "rails_sum.cuh"
 #include "rounds.cuh"
+#include "rounds_differ.cuh"
 
 #define DYN_GIN_KERNEL(NAME) \
   extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1) NAME(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c)
@@ -28,6 +29,10 @@ DYN_GIN_KERNEL(ginAllToAll) {
 }
 DYN_GIN_KERNEL(ginAllGather) {
   dyn::ginAllGather(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count);
+}
+extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1)
+    ginAllToAllV(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c, const __grid_constant__ dyn_parts p) {
+  dyn::ginAllToAllV(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, p);
 }
 /* Hierarchical ones: AllGather and AllToAll, and ReduceScatter. */
 DYN_GIN_KERNEL(ginMove) {

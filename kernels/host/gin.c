@@ -137,7 +137,7 @@ static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
 static bool look(struct dyn_lsa *lsa, void *stream) {
   int error = 0;
   for (int l = 0; l < NUM_LANES && error == 0; l++)
-    error = dyn_gin_launch(lsa, l, lsa->gin->module->look, DYN_GIN_MAX_BLOCKS, 32, stream, &(struct dyn_gin_call){0});
+    error = dyn_gin_launch(lsa, l, lsa->gin->module->look, DYN_GIN_MAX_BLOCKS, 32, stream, &(struct dyn_gin_call){0}, NULL);
   if (error == 0) error = dyn_host_driver()->cuStreamSynchronize(stream);
   return error == 0 || fail(lsa->gin, "CUDA error %d of the first kernel", error);
 }

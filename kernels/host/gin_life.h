@@ -41,7 +41,7 @@ struct dyn_gin_module {
   dyn_context context;
   unsigned long long contextId;
   void *allReduce[DYN_NUM_TYPES], *reduceScatter[DYN_NUM_TYPES];
-  void *allGather, *allToAll, *probe, *look;
+  void *allGather, *allToAll, *allToAllV, *probe, *look;
   void *moveSums[DYN_NUM_TYPES], *move; /* hierarchical; sums of floats alone, else NULL */
   struct dyn_gin_module *next;
 };
@@ -70,8 +70,9 @@ struct dyn_gin_life {
 };
 
 /* gin_run.c */
-/* The kernel with call's other arguments, on a lane, in order with nothing. An error of CUDA's, 0: none. */
-int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call);
+/* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. An error of CUDA's, 0: none. */
+int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
+                   const struct dyn_parts *parts);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]);
 /* DYN_ABLE_GIN, or 0. */

@@ -11,9 +11,10 @@
 
 #define MOST_BYTES ((uint64_t)1 << 30) /* of what goes in rounds */
 
-int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call) {
+int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
+                   const struct dyn_parts *parts) {
   struct dyn_gin_life *life = lsa->gin;
-  void *arguments[] = {&life->device, call};
+  void *arguments[] = {&life->device, call, (void *)parts};
   const struct dyn_launch config = {.gridX = blocks, .gridY = 1, .gridZ = 1, .blockX = threads, .blockY = 1, .blockZ = 1, .stream = stream};
   call->gin = life->lanes[lane];
   call->slots = life->window;
@@ -63,7 +64,7 @@ const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]
   if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return snprintf(why, 512, "CUDA refuses a stream"), why;
   uint64_t before = life->lanes[LANE_CALLS].waitNs;
   life->lanes[LANE_CALLS].waitNs = waitNs;
-  int error = dyn_gin_launch(lsa, LANE_CALLS, life->module->probe, life->state.contexts, 32, stream, &call);
+  int error = dyn_gin_launch(lsa, LANE_CALLS, life->module->probe, life->state.contexts, 32, stream, &call, NULL);
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
   life->lanes[LANE_CALLS].waitNs = before;
   if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;

@@ -130,6 +130,7 @@ static CUresult launch_ours(CUfunction function, unsigned grid, unsigned block, 
     memcpy(&own.arguments.call, arguments[0], sizeof own.arguments.call);
   }
   if (!kernel->onGin && kernel->secondBytes > 0) memcpy(&own.arguments.second, arguments[1], kernel->secondBytes);
+  if (kernel->hasParts) memcpy(&own.arguments.parts, arguments[2], sizeof own.arguments.parts);
   if (!fakegpu_capturing(stream)) {
     launch(&own, stream);
     return 0;

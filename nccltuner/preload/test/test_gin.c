@@ -6,6 +6,7 @@
  */
 #include "../../../kernels/host/gin_life.h"
 #include "gin_rig.h"
+#include "exchange.h"
 
 /* ---- states ---- */
 
@@ -138,6 +139,31 @@ static void play_graphs(void) {
   }
 }
 
+static int issue_exchange(const struct exchange *x, int slot, int stream) {
+  return dyn_lsa_exchange(lsa, &(struct dyn_exchange){in[slot], x->sendCounts, x->sendOffsets, out[slot], x->recvCounts, x->recvOffsets, FLOAT32, DYN_PATH_GIN, streams[stream]});
+}
+
+/* Parts of any sizes, between calls of equal ones. */
+static void play_exchanges(uint64_t seed, int rounds) {
+  for (int n = 0; n < rounds; n++) {
+    struct step steps[SLOTS];
+    struct exchange x[SLOTS];
+    for (int i = 0; i < SLOTS; i++) {
+      steps[i] = step_of(seed + (uint64_t)(n * SLOTS + i));
+      exchange_make(&x[i], seed + (uint64_t)(n * SLOTS + i), MOST);
+      if (i & 1) fill(&steps[i], i);
+      else exchange_fill(&x[i], in[i], out[i]);
+    }
+    for (int i = 0; i < SLOTS; i++) CHECK((i & 1 ? issue(&steps[i], i) : issue_exchange(&x[i], i, i % STREAMS)) == 0);
+    wait_for_all();
+    for (int i = 0; i < SLOTS; i++) {
+      if (i & 1) compare(&steps[i], i);
+      else exchange_compare(&x[i], out[i]);
+    }
+    meet();
+  }
+}
+
 static void end(uint32_t want) {
   dyn_lsa_settle(lsa, 1000000000);
   dyn_gin_destroy(lsa);
@@ -155,6 +181,14 @@ static void calls(void) {
   meet();
   play_calls(1000, 5);
   end(DYN_GIN_DESTROYED);
+}
+
+static void exchanges(void) {
+  begin();
+  CHECK(dyn_lsa_can_exchange(lsa, DYN_PATH_GIN) && !dyn_lsa_can_exchange(lsa, DYN_PATH_LSA) && !dyn_lsa_can_exchange(lsa, 0));
+  play_exchanges(5000, 20);
+  end(DYN_GIN_DESTROYED);
+  CHECK(!dyn_lsa_can_exchange(lsa, DYN_PATH_GIN), "behind its end");
 }
 
 static void graphs(void) {
@@ -274,6 +308,8 @@ int main(int argc, char **argv) {
   play("calls", 2, calls);
   play_on(2, "calls", 4, calls);
   play_on(3, "calls", 6, calls);
+  play("exchanges", 3, exchanges);
+  play_on(2, "exchanges", 4, exchanges);
   play("graphs", 3, graphs);
   play_on(2, "graphs", 4, graphs);
   play("choice", 2, choice);
