@@ -43,13 +43,14 @@ __device__ __forceinline__ void ginAllReduce(const Net &net, const Gin &g, typen
   for (size_t i = begin + threadIdx.x; i < end; i += blockDim.x) *(uint4 *)(slots + own + i * sizeof(uint4)) = from.load(i);
   __syncthreads();
   const size_t bytes = (end - begin) * sizeof(uint4);
+  const auto bytesTo = [&](int) { return bytes; };
   const bool timed = begin < end && ginTimes(g, call);
   if (begin < end) {
     eachGinPeer(g, [&](int peer) { ginPut(net, g, timed, peer, window, at, at, bytes); });
-    ginAwaitData(net, g, timed, call, bytes); /* who does not come leaves anything */
+    ginAwaitData(net, g, timed, call, bytesTo); /* who does not come leaves anything */
   }
   __syncthreads();
-  if (timed) ginTellTrips(g, call, bytes);
+  if (timed) ginTellTrips(g, call, bytesTo);
   for (size_t i = begin + threadIdx.x; i < end; i += blockDim.x) to.store(i, ginSum<T>(g, slots, i, call, op));
   ginEnd(g, call);
 }

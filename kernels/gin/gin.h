@@ -22,13 +22,13 @@
 #define DYN_GIN_SLOTS 4
 /* Name of a kernel that does nothing. It changes with what stands in this file and with NCCL's structures (host/nccl_gin.h),
  * so that a library and kernels of different builds do not meet. */
-#define DYN_GIN_LAYOUT ginLayout3_22809
-#define DYN_GIN_LAYOUT_NAME "ginLayout3_22809"
+#define DYN_GIN_LAYOUT ginLayout5_22809
+#define DYN_GIN_LAYOUT_NAME "ginLayout5_22809"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
 /* What was waited for when time was up. */
-enum dyn_gin_step { DYN_GIN_NOTHING, DYN_GIN_WAIT_READY, DYN_GIN_WAIT_DATA, DYN_GIN_WAIT_COUNTER, DYN_GIN_STEPS };
+enum dyn_gin_step { DYN_GIN_NOTHING, DYN_GIN_WAIT_READY, DYN_GIN_WAIT_DATA, DYN_GIN_WAIT_COUNTER, DYN_GIN_WAIT_ROOM, DYN_GIN_STEPS };
 
 /* What is timed of a call (trip.cuh). */
 #ifndef DYN_GIN_TRIP_EVERY
@@ -61,6 +61,11 @@ struct dyn_gin {
   uint32_t firstSignal, firstCounter;
   struct dyn_gin_legs *legs;  /* [DYN_GIN_TRIP_BLOCKS][nRanks], this rank's alone */
   struct dyn_gin_trip *trips; /* host memory, [DYN_GIN_TRIPS][DYN_GIN_TRIP_BLOCKS][nRanks]; NULL, on all ranks: nothing is timed */
+  /* Of hierarchical kernels (pipes.h): ranks of a node, where their buffers begin, room of a cell, a multiple of
+   * DYN_GIN_UNIT, and [DYN_GIN_FLAG_WORDS] of this rank's alone: what its flags have reached. */
+  int32_t localRanks, reserved0;
+  size_t pipesAt, cellBytes;
+  uint32_t *items;
 };
 
 /* Last argument of the kernels of kernels.cu; the first is NCCL's device communicator. */
@@ -71,7 +76,7 @@ struct dyn_gin_call {
   void *recv;
   size_t count; /* elements, of ReduceScatter those of a rank's part; of AllToAll and AllGather bytes of a part */
   int32_t op;   /* ncclRedOp_t, of those that add up */
-  int32_t reserved0;
+  int32_t same; /* ginMove: all ranks get the same part: AllGather, and not AllToAll */
   struct dyn_gin_stamp *stamps; /* of the probe */
 };
 

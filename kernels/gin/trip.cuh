@@ -30,9 +30,9 @@ __device__ __forceinline__ void ginPut(const Net &net, const Gin &g, bool timed,
   else net.put(peer, window, to, window, from, bytes, signal);
 }
 
-/* What peers have put is there. bytes: that this block has put to each of them. */
-template <typename Net>
-__device__ __forceinline__ bool ginAwaitData(const Net &net, const Gin &g, bool timed, uint32_t call, size_t bytes) {
+/* What peers have put is there. bytesTo(peer): that this block has put to it. */
+template <typename Net, typename Bytes>
+__device__ __forceinline__ bool ginAwaitData(const Net &net, const Gin &g, bool timed, uint32_t call, Bytes bytesTo) {
   bool fine = true;
   eachGinPeer(g, [&](int peer) {
     fine = awaitSignal(net, g, DYN_GIN_DATA, peer, call) && fine;
@@ -40,10 +40,10 @@ __device__ __forceinline__ bool ginAwaitData(const Net &net, const Gin &g, bool 
   });
   if (!timed) return fine;
   /* Looks at counters may go to the host's memory: threads of another warp make them, where there are two. */
-  if (bytes > 0)
-    eachGinPeerFrom(g, blockDim.x / 2, [&](int peer) {
-      if (fine = awaitCounter(net, g, peer, call) && fine; fine) ginLegs(g, peer)->counterNs = globalNs();
-    });
+  eachGinPeerFrom(g, blockDim.x / 2, [&](int peer) {
+    if (bytesTo(peer) == 0) return;
+    if (fine = awaitCounter(net, g, peer, call) && fine; fine) ginLegs(g, peer)->counterNs = globalNs();
+  });
   eachGinPeer(g, [&](int peer) {
     if (fine = awaitSignal(net, g, DYN_GIN_READY, peer, call) && fine; fine) ginLegs(g, peer)->signalNs = globalNs();
   });
@@ -51,13 +51,14 @@ __device__ __forceinline__ bool ginAwaitData(const Net &net, const Gin &g, bool 
 }
 
 /* Behind a barrier behind ginAwaitData. */
-__device__ __forceinline__ void ginTellTrips(const Gin &g, uint32_t call, size_t bytes) {
+template <typename Bytes>
+__device__ __forceinline__ void ginTellTrips(const Gin &g, uint32_t call, Bytes bytesTo) {
   eachGinPeer(g, [&](int peer) {
     const dyn_gin_legs legs = *ginLegs(g, peer);
     dyn_gin_trip *at = &g.trips[(call / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS * DYN_GIN_TRIP_BLOCKS + blockIdx.x) * g.nRanks + peer];
     if (legs.signalNs == 0) return; /* given up */
     storeHost(&at->times, dyn_gin_trip_times(legs.issuedNs, legs.counterNs, legs.signalNs));
-    storeHost(&at->word, dyn_gin_trip_word(call, gridDim.x, bytes));
+    storeHost(&at->word, dyn_gin_trip_word(call, gridDim.x, bytesTo(peer)));
   });
 }
 

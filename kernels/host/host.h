@@ -118,6 +118,20 @@ struct dyn_norm {
 /* An ncclResult_t; ncclInvalidArgument where it cannot be done, on all ranks alike. */
 int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm);
 
+/* AllToAll of parts of any sizes: dynamicclAllToAllv (nccltuner/preload/dynamiccl.h). Arrays have an entry for each rank, in elements. */
+struct dyn_exchange {
+  const void *send;
+  const size_t *sendCounts, *sendOffsets;
+  void *recv;
+  const size_t *recvCounts, *recvOffsets;
+  int datatype, path; /* DYN_PATH_LSA or DYN_PATH_GIN */
+  void *stream;
+};
+/* This rank can; another one may not. */
+bool dyn_lsa_can_exchange(const struct dyn_lsa *lsa, int path);
+/* An ncclResult_t. */
+int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *exchange);
+
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa);
 uint32_t dyn_lsa_rank(const struct dyn_lsa *lsa);
 /* Kernels that wait give up, and no other begins; the first reason stays. Says nothing: a peer that ends before this rank is

@@ -32,6 +32,7 @@ struct Wires {
   std::atomic<uint64_t> signals[kContexts][kFirst + DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * kMaxRanks], counters[kContexts][kFirst + DYN_GIN_MAX_BLOCKS * kMaxRanks];
 };
 static Wires wiresOf[kMaxRanks];
+static std::atomic<uint64_t> offRail; /* puts that were not to be */
 
 /* Every peer's windows lie at the same offsets: a window is its memory on each rank. */
 struct Windowed {
@@ -76,9 +77,11 @@ struct FakeNet {
   int rank;
   unsigned context;
   int numRanks;
+  int localRanks = 0; /* of a node; puts may go to the rail's ranks alone. 0: all do without nodes */
 
   void post(int peer, const Put &p) const {
     perhapsWait();
+    if (localRanks > 0 && peer % localRanks != rank % localRanks) offRail++;
     std::lock_guard<std::mutex> held(wiresOf[rank].lock);
     wiresOf[rank].queues[context][peer].push_back(p);
   }
@@ -92,6 +95,7 @@ struct FakeNet {
   uint64_t signalValue(uint32_t signal) const { return wiresOf[rank].signals[context][signal].load(std::memory_order_acquire); }
   uint64_t counterValue(uint32_t counter) const { return wiresOf[rank].counters[context][counter].load(std::memory_order_acquire) & (~0ull >> (64 - kCounterBits)); }
   char *local(const Window &window, size_t at) const { return window.memory[rank] + at; }
+  char *near(const Window &window, size_t at, int peer) const { return window.memory[rank - rank % localRanks + peer] + at; }
   bool all(bool fine) const { return blockSum(fine ? 0 : 1) == 0; }
   /* Nothing counts what was carried but counters, so a flush is one more put, to each peer, to nowhere. */
   void flush() const {

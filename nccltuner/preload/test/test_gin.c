@@ -7,8 +7,9 @@
  */
 #include <pthread.h>
 
-#include "../../../kernels/gin/gin.h"
+#include "../../../kernels/host/gin_life.h"
 #include "gin_rig.h"
+#include "exchange.h"
 
 /* ---- states ---- */
 
@@ -141,6 +142,31 @@ static void play_graphs(void) {
   }
 }
 
+static int issue_exchange(const struct exchange *x, int slot, int stream) {
+  return dyn_lsa_exchange(lsa, &(struct dyn_exchange){in[slot], x->sendCounts, x->sendOffsets, out[slot], x->recvCounts, x->recvOffsets, FLOAT32, DYN_PATH_GIN, streams[stream]});
+}
+
+/* Parts of any sizes, between calls of equal ones. */
+static void play_exchanges(uint64_t seed, int rounds) {
+  for (int n = 0; n < rounds; n++) {
+    struct step steps[SLOTS];
+    struct exchange x[SLOTS];
+    for (int i = 0; i < SLOTS; i++) {
+      steps[i] = step_of(seed + (uint64_t)(n * SLOTS + i));
+      exchange_make(&x[i], seed + (uint64_t)(n * SLOTS + i), MOST);
+      if (i & 1) fill(&steps[i], i);
+      else exchange_fill(&x[i], in[i], out[i]);
+    }
+    for (int i = 0; i < SLOTS; i++) CHECK((i & 1 ? issue(&steps[i], i) : issue_exchange(&x[i], i, i % STREAMS)) == 0);
+    wait_for_all();
+    for (int i = 0; i < SLOTS; i++) {
+      if (i & 1) compare(&steps[i], i);
+      else exchange_compare(&x[i], out[i]);
+    }
+    meet();
+  }
+}
+
 static void end(uint32_t want) {
   dyn_lsa_settle(lsa, 1000000000);
   dyn_gin_destroy(lsa);
@@ -158,6 +184,14 @@ static void calls(void) {
   meet();
   play_calls(1000, 5);
   end(DYN_GIN_DESTROYED);
+}
+
+static void exchanges(void) {
+  begin();
+  CHECK(dyn_lsa_can_exchange(lsa, DYN_PATH_GIN) && !dyn_lsa_can_exchange(lsa, DYN_PATH_LSA) && !dyn_lsa_can_exchange(lsa, 0));
+  play_exchanges(5000, 20);
+  end(DYN_GIN_DESTROYED);
+  CHECK(!dyn_lsa_can_exchange(lsa, DYN_PATH_GIN), "behind its end");
 }
 
 static void graphs(void) {
@@ -246,6 +280,24 @@ static void able(void) {
   CHECK(dyn_lsa_room(lsa, DYN_ALL_REDUCE, 1 << 18) != 0 && dyn_lsa_room(lsa, DYN_ALL_REDUCE, (1 << 18) + 1) == 0 && !dyn_lsa_near(lsa));
 }
 
+/* Hierarchical kernels run where nodes have several ranks, and what has none stays flat. */
+static void choice(void) {
+  static const struct { int collective, datatype; bool hierarchical; } wants[] = {
+      {DYN_ALL_GATHER, FLOAT32, true}, {DYN_ALL_TO_ALL, 0, true}, {DYN_REDUCE_SCATTER, FLOAT32, true}, {DYN_REDUCE_SCATTER, 6, true},
+      {DYN_REDUCE_SCATTER, 9, true}, {DYN_REDUCE_SCATTER, 0, false}, {DYN_REDUCE_SCATTER, 8, false}, {DYN_REDUCE_SCATTER, 2, false}, {DYN_ALL_REDUCE, FLOAT32, false}};
+  begin();
+  bool several = numNodes > 1 && numRanks > numNodes;
+  CHECK(lsa->gin->device.lsaSize == numRanks / numNodes && lsa->gin->device.lsaRank == rank % (numRanks / numNodes), "%d of %d", lsa->gin->device.lsaRank, lsa->gin->device.lsaSize);
+  for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
+    struct dyn_work work = {.collective = wants[i].collective, .count = 100, .datatype = wants[i].datatype};
+    struct dyn_gin_call call = {0};
+    struct dyn_gin_choice got = dyn_gin_choose(lsa->gin, &work, &call);
+    CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
+    CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
+  }
+  end(DYN_GIN_DESTROYED);
+}
+
 /* ---- what goes wrong ---- */
 
 static uint64_t now_ms(void) { return dyn_host_ns() / 1000000; }
@@ -280,7 +332,7 @@ static void dies(void) {
 /* Kernels that wait for a rank that dies give up, and the program hears of it. */
 static void death(void) {
   begin();
-  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  struct step s = {.collective = numNodes > 1 ? DYN_ALL_GATHER : DYN_ALL_REDUCE, .count = 100, .ctas = 1};
   if (rank == numRanks - 1) _exit(0);
   fill(&s, 0);
   CHECK(issue(&s, 0) == 0);
@@ -318,14 +370,23 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   play("calls", 3, calls);
   play("calls", 2, calls);
+  play_on(2, "calls", 4, calls);
+  play_on(3, "calls", 6, calls);
+  play("exchanges", 3, exchanges);
+  play_on(2, "exchanges", 4, exchanges);
   play("graphs", 3, graphs);
   play("trips", 3, trips_of_calls);
+  play_on(2, "graphs", 4, graphs);
+  play("choice", 2, choice);
+  play_on(2, "choice", 2, choice);
+  play_on(2, "choice", 4, choice);
   play("able", 2, able);
   play("silent", 3, silent);
   play("none", 3, none);
   play("everywhere", 2, everywhere);
   play_but("dies", 3, dies, 3);
   play("death", 3, death);
+  play_on(2, "death", 4, death);
   play("leaves", 2, leaves);
   setenv("FAKEGPU_OPTIONS", "--nccl 2.30.7", 1);
   play("version", 1, other_version);

@@ -20,11 +20,11 @@ $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 $(T)/test_probe: test/test_probe.c test/probe_rig.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
-$(T)/test_lsa $(T)/test_making $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/lsa_steps.h test/fake.h $(HEADERS) | $(T)
+$(T)/test_lsa $(T)/test_making $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
 HOST_SOURCES := $(wildcard $(HOST)/*.c)
-$(T)/test_gin: test/test_gin.c test/gin_rig.h $(HOST_SOURCES) $(HEADERS) | $(T)
+$(T)/test_gin: test/test_gin.c test/gin_rig.h test/exchange.h $(HOST_SOURCES) $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_SOURCES) -pthread -ldl
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
@@ -45,11 +45,11 @@ $(T)/threads/test_windows: test/test_windows.c windows.c windows.h | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ test/test_windows.c windows.c -pthread
 
-$(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/lsa_steps.h test/fake.h $(SOURCES) $(HEADERS) | $(T)
+$(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(SOURCES) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SOURCES) -pthread -ldl -lm
 
-$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h $(HOST_SOURCES) $(HEADERS) | $(T)
+$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/exchange.h $(HOST_SOURCES) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(HOST_SOURCES) -pthread -ldl
 
