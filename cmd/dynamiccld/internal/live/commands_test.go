@@ -136,6 +136,9 @@ func TestSIGTERMKeepsWhatWasLearned(t *testing.T) {
 		if stored.Buckets[at].Calls < b.Calls {
 			t.Errorf("%s of %d bytes: %d calls are stored, %d had been seen before SIGTERM", b.Collective, b.MinBytes, stored.Buckets[at].Calls, b.Calls)
 		}
+		if s := stored.Buckets[at]; s.Choice == b.Choice && b.Since != nil && (s.Since == nil || s.Since.Sub(*b.Since).Abs() > 3*time.Second) {
+			t.Errorf("%s of %d bytes: %s since %v before SIGTERM, stored since %v", b.Collective, b.MinBytes, b.Choice, b.Since, s.Since)
+		}
 	}
 	if compared < len(live)/2 || compared == 0 {
 		t.Errorf("%d of %d live buckets are stored", compared, len(live))
