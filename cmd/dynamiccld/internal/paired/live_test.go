@@ -213,6 +213,7 @@ func TestLiveFaults(t *testing.T) {
 		"a call fails":   {"fail:rank=0,from=500", []string{"rank 0: a rank failed", "FAKEGPU_FAULT says"}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			m := newMachine(t, "h200x4-nvlink-quiet")
 			m.environ = append(m.environ, "FAKEGPU_FAULT="+strings.ReplaceAll(c.fault, "DIR", m.dir))
 			said, code := m.bench("", 0, "--collectives", "AllReduce", "--sizes", "1K,64K", "--phases", "quiet:1s", "--timeout", "2s", "--time", "gpu")
