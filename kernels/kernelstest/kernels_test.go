@@ -8,21 +8,23 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dynamiccl/internal/testbuild"
 )
+
+var build string
+
+func TestMain(m *testing.M) { testbuild.Main(m, &build, "../../kernels tests") }
 
 // Every kernel on threads of a CPU, also under the thread sanitizer; then with planted mistakes, each of which must be found.
 func TestCollectives(t *testing.T) {
-	build := t.TempDir()
-	if said, err := exec.Command("make", "-s", "-j2", "-C", "..", "BUILD="+build, "tests").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
 	calls := "4000"
 	if os.Getenv("DYN_LONG") != "" {
 		calls = "400000"
 	}
 	run := func(program string, arguments ...string) {
 		t.Run(program+" "+strings.Join(arguments, " "), func(t *testing.T) {
-			said, err := exec.Command(filepath.Join(build, program), arguments...).CombinedOutput()
+			said, err := exec.Command(filepath.Join(testbuild.Objects(build, "../../kernels"), program), arguments...).CombinedOutput()
 			if err != nil {
 				t.Errorf("%v\n%s", err, said)
 			}

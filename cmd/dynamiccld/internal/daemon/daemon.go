@@ -116,8 +116,11 @@ func (d *Daemon) Close() error {
 	return errors.Join(d.trace.close(), d.memory.Close(), d.scanner.Close(), d.dir.Close())
 }
 
-// now is the monotonic clock of the daemon's life; +1 so that 0 can mean never.
-func (d *Daemon) now() state.Ns { return state.Ns(time.Since(d.started)) + 1 }
+// now counts from 1970, for the store keeps instants, and goes on evenly whatever is done to the host's clock meanwhile. 0
+// can mean never.
+func (d *Daemon) now() state.Ns {
+	return state.Ns(d.started.UnixNano()) + state.Ns(time.Since(d.started))
+}
 
 // Reload takes over what may change live.
 func (d *Daemon) Reload(cfg config.Config) {
