@@ -120,6 +120,11 @@ func (m *costModel) covariance(a, b *features) float64 {
 	case actions.PathCollective:
 	case actions.PathLSA:
 		return kernelCovariance(a, b)
+	case actions.PathSymmetric:
+		if a.action.Symmetric != actions.SymmetricAny && a.action == b.action { // each has its own flags, and barriers
+			c += sdAlgorithm*sdAlgorithm + sdProtocol*sdProtocol + sdPair*sdPair
+		}
+		return c
 	default:
 		return c
 	}
