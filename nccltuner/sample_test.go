@@ -76,6 +76,15 @@ func TestDecodeSample(t *testing.T) {
 			w.Action, w.Ran = actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}, actions.Action{}
 		}},
 		{"first collective", func(c *ABISample, w *Sample) { c.Collective, w.Bucket.Collective = 0, actions.Broadcast }},
+		{"on registered memory, by name", func(c *ABISample, w *Sample) {
+			named := actions.Action{Path: actions.PathSymmetric, Symmetric: actions.SymmetricAGxLL}
+			c.Collective, c.Action, c.Flags, c.Algorithm, c.Protocol = 8, named.Word(), SampleSymmetric, SymmetricAgLl, 0
+			w.Bucket.Collective, w.Action, w.Ran = actions.AllReduceRegistered, named, named
+		}},
+		{"a symmetric kernel of a newer release", func(c *ABISample, w *Sample) {
+			c.Flags, c.Algorithm, c.Protocol = SampleSymmetric, NumSymmetric, 0
+			w.Ran = actions.Action{}
+		}},
 		{"last rank", func(c *ABISample, w *Sample) { c.Rank, w.Rank = 7, 7 }},
 	} {
 		cell, want := goodSample(), want
