@@ -29,7 +29,7 @@ func anyAction() *rapid.Generator[Action] {
 		case PathDefault:
 			return Default
 		case PathSymmetric:
-			return Action{Path: PathSymmetric}
+			return Action{Path: PathSymmetric, Symmetric: Symmetric(rapid.IntRange(0, NumSymmetric-1).Draw(t, "symmetric kernel"))}
 		case PathLSA:
 			return Action{
 				Path:     PathLSA,
@@ -73,6 +73,8 @@ func TestWordLayout(t *testing.T) {
 		{Action{Path: PathCollective, Algorithm: Ring, Protocol: LL128, Channels: 24}, 0x180111},
 		{Action{Path: PathCollective, Algorithm: PAT, Protocol: Simple, Channels: 255}, 0xff0261},
 		{Action{Path: PathSymmetric}, 0x000002},
+		{Action{Path: PathSymmetric, Symmetric: SymmetricLL}, 0x000012},
+		{Action{Path: PathSymmetric, Symmetric: SymmetricRSxTmaLD}, 0x0000e2},
 		{Action{Path: PathCollective, Algorithm: Ring, Protocol: LL, Channels: 8, Warps: 16}, 0x10080011},
 		{Action{Path: PathLSA, Channels: 16, Warps: 16}, 0x10100003},
 		{Action{Path: PathLSA, Kernel: TwoShot, Channels: 64}, 0x00400013},
@@ -224,4 +226,40 @@ func FuzzFromWord(f *testing.F) {
 			t.Fatalf("%#x: %v beside an error", w, a)
 		}
 	})
+}
+
+// Collectives on registered memory are others to all that is learned, and the same to NCCL and to numerics.
+func TestCollectivesOnRegisteredMemory(t *testing.T) {
+	on := 0
+	for c := range Collective(NumCollectives) {
+		other, ok := c.OnRegistered()
+		if c.Registered() {
+			on++
+			if ok || c.Plain() == c || c.String() != c.Plain().String()+"Registered" || ReductionOrderMatters(c) != ReductionOrderMatters(c.Plain()) {
+				t.Errorf("%s", c)
+			}
+		} else if c.Plain() != c || ok != (c == AllGather || c == ReduceScatter || c == AllReduce) || ok && other.Plain() != c {
+			t.Errorf("%s: %s, %v", c, other, ok)
+		}
+		if back, err := ParseCollective(c.String()); err != nil || back != c {
+			t.Errorf("%s: %v", c, err)
+		}
+	}
+	if on != 3 {
+		t.Errorf("%d collectives", on)
+	}
+	names := map[Collective]int{}
+	for s := SymmetricLL; s < NumSymmetric; s++ {
+		for c := range Collective(NumAsked) {
+			if s.Names(c) {
+				names[c]++
+			}
+		}
+		if back, err := ParseSymmetric(s.String()); err != nil || back != s || s.Names(AllReduce) != s.Names(AllReduceRegistered) {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	if names[AllReduce] != 5 || names[AllGather] != 6 || names[ReduceScatter] != 4 || len(names) != 3 || SymmetricAny.Names(AllGather) {
+		t.Errorf("%v", names)
+	}
 }

@@ -65,7 +65,7 @@ func kernelMean(a actions.Action, b state.Bucket, s state.Shape) float64 {
 	switch {
 	case a.Kernel == actions.Bulk:
 		times = 1
-	case a.Kernel == actions.OneShot && b.Collective == actions.AllReduce:
+	case a.Kernel == actions.OneShot && b.Collective.Plain() == actions.AllReduce:
 		times = lineTimes * max(1, float64(s.Ranks)/2)
 	}
 	w := bandwidthBound(b.Log2Bytes)

@@ -126,6 +126,11 @@ func (m *costModel) covariance(a, b *features) float64 {
 		return kernelCovariance(a, b)
 	case actions.PathGIN:
 		return ginCovariance(a, b)
+	case actions.PathSymmetric:
+		if a.action.Symmetric != actions.SymmetricAny && a.action == b.action { // each has its own flags, and barriers
+			c += sdAlgorithm*sdAlgorithm + sdProtocol*sdProtocol + sdPair*sdPair
+		}
+		return c
 	default:
 		return c
 	}

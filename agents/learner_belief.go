@@ -44,7 +44,7 @@ func (m *costModel) expect(t Task) {
 			f.mean += kernelMean(f.action, t.Bucket, t.Topology.Shape)
 		case t.Topology.Shape.Nodes > 1:
 			f.mean -= (1 - netOctaveShare) * meanOctave * w * f.octave
-			if f.action.Algorithm == actions.Ring && t.Bucket.Collective == actions.AllReduce {
+			if f.action.Algorithm == actions.Ring && t.Bucket.Collective.Plain() == actions.AllReduce {
 				f.mean += netRing * (1 - w)
 			}
 		case t.Topology.Shape.Nodes == 1 && f.action.Algorithm == actions.Tree:

@@ -23,14 +23,11 @@ func newDescent(t Task) Learner {
 	return &descent{known: newKnown(t), lines: splitLines(t.Set), bandwidth: bandwidthBound(t.Bucket.Log2Bytes) >= 0.5}
 }
 
-// splitLines groups the set by path, algorithm and protocol, or kernel, in the order of first appearance.
+// splitLines groups the set by kind, in the order of first appearance.
 func splitLines(set []actions.Action) []line {
 	var lines []line
 	for i := 1; i < len(set); i++ {
-		same := func(l line) bool {
-			a := set[l.arms[0]]
-			return a.Path == set[i].Path && a.Algorithm == set[i].Algorithm && a.Protocol == set[i].Protocol && a.Kernel == set[i].Kernel
-		}
+		same := func(l line) bool { return set[l.arms[0]].Kind() == set[i].Kind() }
 		at := slices.IndexFunc(lines, same)
 		if at < 0 {
 			at = len(lines)

@@ -291,6 +291,11 @@ func TestMarks(t *testing.T) {
 	check("differ", [3]uint32{markSeen | 7, markSeen | 5, markSeen | 7}, BucketMarks{Set: 5, Seen: 3, Differ: true})
 	check("differ, first empty", [3]uint32{markSeen, markSeen | 5, markSeen}, BucketMarks{Seen: 3, Differ: true})
 	check("newer algorithms", [3]uint32{markSeen | 1<<21 | 4, markSeen | 1<<23 | 4, markSeen | 4}, BucketMarks{Set: 4, Seen: 3})
+	at.Collective = actions.AllGatherRegistered
+	check("a name is refused on one as yet", [3]uint32{markSeen | 7, markSeen | 5, markSeen | 7}, BucketMarks{Set: 5, Seen: 3})
+	check("names", [3]uint32{markSeen | 1<<23 | 1<<6, markSeen | 1<<23 | 1<<6, markSeen | 1<<23 | 1<<6}, BucketMarks{Set: 1<<23 | 1<<6, Seen: 3})
+	check("not on registered memory on one", [3]uint32{markSeen | 7, 0, markSeen | 7}, BucketMarks{Set: 7, Seen: 2})
+	at.Collective = actions.AllGather
 	check("a device kernel on all", [3]uint32{markSeen | markDeviceLL | 9, markSeen | markDeviceLL | 9, markSeen | markDeviceLL | 9},
 		BucketMarks{Set: markDeviceLL | 9, Seen: 3})
 	check("on some as yet", [3]uint32{markSeen | markDeviceLL | 9, markSeen | 9, markSeen | markDeviceLL | 9}, BucketMarks{Set: 9, Seen: 3})

@@ -88,6 +88,15 @@ func TestDecodeSample(t *testing.T) {
 				Action: tripAction, Ran: tripAction, Trip: true, Replayed: true, Peer: 7, Context: 3}
 		}},
 		{"first collective", func(c *ABISample, w *Sample) { c.Collective, w.Bucket.Collective = 0, actions.Broadcast }},
+		{"on registered memory, by name", func(c *ABISample, w *Sample) {
+			named := actions.Action{Path: actions.PathSymmetric, Symmetric: actions.SymmetricAGxLL}
+			c.Collective, c.Action, c.Flags, c.Algorithm, c.Protocol = 8, named.Word(), SampleSymmetric, SymmetricAgLl, 0
+			w.Bucket.Collective, w.Action, w.Ran = actions.AllReduceRegistered, named, named
+		}},
+		{"a symmetric kernel of a newer release", func(c *ABISample, w *Sample) {
+			c.Flags, c.Algorithm, c.Protocol = SampleSymmetric, NumSymmetric, 0
+			w.Ran = actions.Action{}
+		}},
 		{"last rank", func(c *ABISample, w *Sample) { c.Rank, w.Rank = 7, 7 }},
 	} {
 		cell, want := goodSample(), want

@@ -11,7 +11,7 @@ func namedSet(b state.Bucket, marks MarkSet) []actions.Action {
 	set := []actions.Action{actions.Default}
 	for algo := range actions.Algorithm(actions.NumAlgorithms) {
 		for proto := range actions.Protocol(actions.NumProtocols) {
-			if a := (actions.Action{Path: actions.PathCollective, Algorithm: algo, Protocol: proto}); named(algo) && marks.Has(a) {
+			if a := (actions.Action{Path: actions.PathCollective, Algorithm: algo, Protocol: proto}); named(algo, proto) && marks.Has(a) {
 				set = append(set, a)
 			}
 		}
@@ -24,7 +24,7 @@ func namedSet(b state.Bucket, marks MarkSet) []actions.Action {
 	return append(set, lsaSet(b, marks)...)
 }
 
-// named says which algorithms have bits of their own in the marks of registered memory; symmetric kernels have those of the others.
-func named(a actions.Algorithm) bool {
-	return a == actions.Tree || a == actions.Ring || a == actions.NVLS || a == actions.NVLSTree
+// named says what has a bit of its own in the marks of registered memory; symmetric kernels have those of the others.
+func named(a actions.Algorithm, p actions.Protocol) bool {
+	return a == actions.Tree || a == actions.Ring || p == actions.Simple && (a == actions.NVLS || a == actions.NVLSTree)
 }

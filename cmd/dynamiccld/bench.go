@@ -90,6 +90,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks of every arm, one a GPU (default: all GPUs that CUDA shows)")
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter"}, "what is called; also Broadcast, Reduce, AllToAll")
+	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels")
 	flags.StringSliceVar(&f.sizes, "sizes", []string{"1K", "16K", "64K", "256K", "1M", "4M"}, "sizes, as nccl-tests count: of the whole buffer")
 	flags.IntVar(&f.o.Calls, "calls", 40, "calls of a batch that are timed")
 	flags.DurationVar(&f.o.Batch, "batch", 100*time.Millisecond, "time that a batch should not exceed")
@@ -104,6 +105,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	complete(cmd, "arms", paired.Kinds)
 	complete(cmd, "learner", models.Names())
 	complete(cmd, "collectives", sweep.Collectives)
+	complete(cmd, "buffers", []string{sweep.BuffersPlain, sweep.BuffersRegistered})
 	complete(cmd, "time", paired.Times)
 	return cmd
 }

@@ -231,6 +231,7 @@ static struct dyn_bound *in_group(const void *comm) {
 
 static void make_plain(struct dyn_bound *b) {
   bool held = b->group == HELD;
+  if (b->group == GIVEN) return; /* NCCL calls itself */
   b->group = PLAIN; /* before it goes on: NCCL may call itself through our names */
   if (held) dyn_forward(&b->held, 0);
 }

@@ -173,6 +173,11 @@ static uint32_t registered(uint32_t able) {
       uint32_t answer = test_call(tuner, ALLREDUCE, BYTES / 2, question == 0 ? ~0u : 0);
       CHECK(answer == (question == 1 && (ran & 15) == DYN_PATH_COLLECTIVE ? ran : 0), "%x of %x", answer, ran);
     }
+    float costs[21];
+    int channels = 0;
+    for (int i = 0; i < 21; i++) costs[i] = 1.0f;
+    CHECK(ncclTunerPlugin_v6.getCollInfo(tuner, ALLREDUCE, BYTES / 2, 0, (float **)costs, 7, 3, 0, &channels) == 0); /* whether to fall back */
+    for (int i = 0; i < 21; i++) CHECK(costs[i] == 1.0f && channels == 0);
     CHECK(choose(chooser, ALLREDUCE, BYTES / 2, DYN_ABLE_OVER) == 0);
     CHECK(comm->seq == seq + 1 && comm->self->marks[ALLREDUCE][BUCKET - 1] == marks, "a question about it counts");
   }
@@ -254,6 +259,7 @@ static void play(enum how which) {
     CHECK(ranks[rank] >= 0);
     if (ranks[rank] > 0) continue;
     alarm(60);
+    setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
     if (how == SWITCHED_OFF && rank == 0) setenv("DYNAMICCL_NO_KERNELS", "1", 1);
     if (how == NO_PEERS && rank == 0) setenv("NCCL_P2P_DISABLE", "1", 1);
     if (how == VETO && rank == 0) setenv("NCCL_ALGO", "Ring", 1);

@@ -19,6 +19,7 @@
 /* What the plugin is asked, and what NCCL is called with, in their order. */
 static char story[256];
 static int answer; /* of calls with a configuration */
+static bool again; /* NCCL's next call has one inside */
 static struct dyn_coll_config seen;
 
 static void tell(const char *what) { strncat(story, what, sizeof story - strlen(story) - 1); }
@@ -34,6 +35,12 @@ static int nccl(void) {
   bool named = strstr(fake->name, "Config") != NULL;
   tell(strcmp(fake->name, "ncclGroupEnd") == 0 ? "end " : strcmp(fake->name, "ncclGroupSimulateEnd") == 0 ? "simulated " : named ? "named " : "plain ");
   if (named) memcpy(&seen, (void *)fake->arguments[strcmp(fake->name, "ncclAllGatherConfig") == 0 ? 6 : 7], sizeof seen); /* AllGather has no operator */
+  if (again) { /* NCCL calls itself through our names */
+    again = false;
+    uintptr_t a[FAKE_ARGUMENTS];
+    memcpy(a, fake->arguments, sizeof a);
+    CHECK(find("ncclAllReduceConfig")(a[0], a[1], a[2], a[3], a[4], a[5], a[6], (uintptr_t)&seen, 0) == 0);
+  }
   return named ? answer : 0;
 }
 
@@ -141,12 +148,13 @@ static void groups(void) {
   registers(in[0], all, DYN_WIN_COLL_SYMMETRIC);
   registers(out[0], all, DYN_WIN_COLL_SYMMETRIC);
   call.stream = streams[0];
-  for (int n = 0; n < 4; n++) {
-    static const char *const want[] = {"registered named end over ", "registered plain end over ", "plain plain end ", "plain simulated "};
+  for (int n = 0; n < 5; n++) {
+    static const char *const want[] = {"registered named end over ", "registered plain end over ", "plain plain end ", "plain simulated ", "registered plain named end over "};
     group_start();
-    planned = n == 1 ? DYN_CHOSEN_NCCL : SYMMETRIC(DYN_SYMMETRIC_AG_LL);
+    planned = n == 1 || n == 4 ? DYN_CHOSEN_NCCL : SYMMETRIC(DYN_SYMMETRIC_AG_LL);
     story[0] = '\0';
     fake->inside = nccl;
+    again = n == 4;
     for (int i = 0; i < (n == 2 ? 2 : 1); i++) CHECK(issue(&call, 0, COMM) == 0);
     CHECK(find(n == 3 ? "ncclGroupSimulateEnd" : "ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
     fake->inside = succeed;

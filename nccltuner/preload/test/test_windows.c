@@ -103,8 +103,8 @@ static void ends(struct model *models, uint64_t *seed) {
     for (int i = 0; i < MOST; i++) {
       struct known *k = &models[c].list[i];
       if (!k->used || k->win != NULL) continue;
-      if (k->made && result == SUCCESS) k->win = k;
-      else k->used = false;
+      if (k->made) k->win = k; /* before another one failed, too */
+      if (!k->made || result != SUCCESS) k->used = false;
     }
   group = false;
   dyn_windows_group_ended(result);
@@ -158,6 +158,14 @@ static void lost(void) {
   dyn_windows_fill(w, &other);
   dyn_window_comes(&other, (void *)16, 16, &win, DYN_WIN_COLL_SYMMETRIC, IN_PROGRESS);
   CHECK(dyn_windows_lost(w));
+  dyn_windows_release(w);
+  dyn_windows_fill(w = dyn_windows_reserve(), &other);
+  group = true;
+  dyn_window_comes(&other, (void *)16, 16, &win, DYN_WIN_COLL_SYMMETRIC, SUCCESS);
+  CHECK(!dyn_windows_lost(w) && dyn_window_of(w, (void *)16, 16, NULL));
+  group = false;
+  dyn_windows_group_ended(IN_PROGRESS);
+  CHECK(dyn_windows_lost(w) && !dyn_window_of(w, (void *)16, 16, NULL));
   dyn_windows_release(w);
   dyn_window_comes(&other, (void *)16, 16, &win, DYN_WIN_COLL_SYMMETRIC, SUCCESS);
   dyn_window_goes(&other, win);

@@ -164,7 +164,7 @@ func TestSeriesAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if n := testutil.CollectAndCount(collectorOf(b)); n > 2500 {
+	if n := testutil.CollectAndCount(collectorOf(b)); n > 3000 {
 		t.Errorf("%d series for 200 communicators", n)
 	}
 	// The busiest are those that are shown.

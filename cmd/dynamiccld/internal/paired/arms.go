@@ -12,6 +12,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/launch"
+	"dynamiccl/cmd/dynamiccld/internal/sweep"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/nccltuner"
 )
@@ -62,7 +63,7 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 	}
 	environ = slices.Concat(environ, a.Environ)
 	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, CPUs: o.CPUs, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
-		Environ: environ, Logs: a.folder})
+		Registered: o.Buffers == sweep.BuffersRegistered, Environ: environ, Logs: a.folder})
 	if err != nil {
 		return err
 	}

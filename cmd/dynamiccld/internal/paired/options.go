@@ -117,6 +117,7 @@ type Options struct {
 	Phases      []Phase
 	LeastRounds int // of a phase, also where they take longer than its time
 	Collectives []string
+	Buffers     string // as a sweep's
 	Sizes       []uint64
 	Calls       int           // of a batch
 	Batch       time.Duration // that a batch may take, beside one call
@@ -146,6 +147,13 @@ const (
 // Check says what is wrong with the options.
 func (o *Options) Check() error {
 	// Ranks, sizes and collectives have the same bounds as a sweep's.
+	if o.Buffers == sweep.BuffersRegistered {
+		if _, err := sweep.OnRegistered(o.Collectives, true); err != nil {
+			return err
+		}
+	} else if o.Buffers != "" && o.Buffers != sweep.BuffersPlain {
+		return fmt.Errorf("buffers %q: want %s or %s", o.Buffers, sweep.BuffersPlain, sweep.BuffersRegistered)
+	}
 	like := sweep.Options{Ranks: o.Ranks, Nodes: o.Nodes, Collectives: o.Collectives, Sizes: o.Sizes, Calls: workers.Stream,
 		Load: sweep.LoadNone, Rounds: 1, Budget: o.Batch, Timeout: o.Timeout}
 	if err := like.Check(); err != nil {

@@ -210,10 +210,15 @@ func (in *action) convert() (a actions.Action, err error) {
 		}
 	}
 	if given(in.Kernel) { // path lsa without one is one shot, as before there were others
-		if a.Path != actions.PathLSA {
-			return a, fmt.Errorf("kernel: only path lsa has one: %w", ErrBadRequest)
+		switch a.Path {
+		case actions.PathLSA:
+			a.Kernel, err = actions.ParseKernel(in.Kernel)
+		case actions.PathSymmetric:
+			a.Symmetric, err = actions.ParseSymmetric(in.Kernel)
+		default:
+			err = fmt.Errorf("kernel: only path lsa and path symmetric have one: %w", ErrBadRequest)
 		}
-		if a.Kernel, err = actions.ParseKernel(in.Kernel); err != nil {
+		if err != nil {
 			return a, err
 		}
 	}

@@ -1,0 +1,100 @@
+package tuner
+
+import (
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// marksOf are those of a rank that NCCL has refused nothing (dyn_named_marks of nccltuner/plugin/named.h).
+func marksOf(c actions.Collective) (set MarkSet) {
+	for p := range actions.Protocol(actions.NumProtocols) {
+		set |= MarkOf(actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: p})
+		if c == actions.AllReduceRegistered {
+			set |= MarkOf(actions.Action{Path: actions.PathCollective, Algorithm: actions.Tree, Protocol: p})
+		}
+	}
+	for s := actions.SymmetricLL; s < actions.NumSymmetric; s++ {
+		if s.Names(c) {
+			set |= MarkOf(actions.Action{Path: actions.PathSymmetric, Symmetric: s})
+		}
+	}
+	return set
+}
+
+// On registered memory a set has what can be named, each once and without a number of channels, and our kernels; what is refused is
+// in no set.
+func TestNamedSet(t *testing.T) {
+	const gather, reduce = "default Ring/LL Ring/LL128 Ring/Simple symmetric/LL symmetric/LLMC symmetric/ST symmetric/STMC symmetric/TmaST symmetric/TmaSTMC",
+		"default Tree/LL Tree/LL128 Tree/Simple Ring/LL Ring/LL128 Ring/Simple "
+	for _, c := range []struct {
+		collective actions.Collective
+		without    actions.Symmetric
+		more       MarkSet
+		want       string
+	}{
+		{actions.AllGatherRegistered, 0, 0, gather},
+		{actions.AllGatherRegistered, 0, MarkOneShot, gather + " lsa/oneshot/1"},
+		{actions.AllGatherRegistered, actions.SymmetricTmaSTMC, MarkGDAKI, gather[:len(gather)-len(" symmetric/TmaSTMC")]},
+		{actions.ReduceScatterRegistered, actions.SymmetricLL, 0, "default Ring/LL Ring/LL128 Ring/Simple symmetric/LD symmetric/LDMC symmetric/TmaLD"},
+		{actions.AllReduceRegistered, actions.SymmetricRSxTmaLD, 0, reduce + "symmetric/AGxLL_R symmetric/AGxLLMC_R symmetric/RSxLD_AGxST symmetric/RSxLDMC_AGxSTMC"},
+		{actions.AllReduceRegistered, actions.SymmetricAGxLL, 1<<14 | 1<<17, reduce + "NVLS/Simple NVLSTree/Simple symmetric/AGxLLMC_R symmetric/RSxLD_AGxST symmetric/RSxLDMC_AGxSTMC symmetric/RSxTmaLD_AGxTmaST"},
+	} {
+		marks := marksOf(c.collective)&^MarkOf(actions.Action{Path: actions.PathSymmetric, Symmetric: c.without}) | c.more
+		set := ActionSet(state.Bucket{Collective: c.collective, Log2Bytes: 10}, marks, 32)
+		if names(set) != c.want {
+			t.Errorf("%s:\n%s, want\n%s", c.collective, names(set), c.want)
+		}
+		for _, a := range set {
+			if err := a.Check(); err != nil || sameIn(set, a) != a {
+				t.Errorf("%s: %s becomes %s, %v", c.collective, a, sameIn(set, a), err)
+			}
+		}
+	}
+}
+
+// Names have bits of their own, apart from our kernels'.
+func TestMarksOfNames(t *testing.T) {
+	for _, c := range []actions.Collective{actions.AllGatherRegistered, actions.ReduceScatterRegistered, actions.AllReduceRegistered} {
+		seen := MarkOneShot | MarkTwoShot | MarkBulk | MarkDeviceLL | 1<<31
+		for _, a := range namedSet(state.Bucket{Collective: c}, ^MarkSet(0))[1:] {
+			mark := MarkOf(a)
+			if a.Path == actions.PathLSA {
+				continue
+			}
+			if mark == 0 || mark&(mark-1) != 0 || mark&seen != 0 {
+				t.Errorf("%s %s: bit %x", c, a, uint32(mark))
+			}
+			seen |= mark
+		}
+	}
+	if MarkOf(actions.Action{Path: actions.PathSymmetric}) != 0 {
+		t.Error("no name has a bit")
+	}
+}
+
+// A stored choice by name waits for the ranks' word: NCCL may refuse the name here.
+func TestNamesAreNotInAFirstPlan(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduceRegistered, Log2Bytes: 20}
+	for _, a := range []actions.Action{{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple}, {Path: actions.PathSymmetric, Symmetric: actions.SymmetricAGxLL}} {
+		prior := []Learned{{Key: Key{Bucket: b}, Action: a, CostNs: 1000, Default: 2000, Calls: 100, Evidence: map[actions.Action]Estimate{a: {N: 50, MeanNs: 1000}, actions.Default: {N: 50, MeanNs: 2000}}}}
+		core := kernelCore(t, Config{Explore: true}, CommJoined{Prior: prior})
+		for _, p := range core.Step(1, Tick{}).Plans {
+			if len(p.Entries) > 0 {
+				t.Errorf("%s: %v", a, p.Entries)
+			}
+		}
+		core.Step(2, KernelsOpen{Comm: 1})
+		for _, p := range core.Step(3, Tick{}).Plans {
+			if len(p.Entries) > 0 {
+				t.Errorf("%s with kernels: %v", a, p.Entries)
+			}
+		}
+		core.Step(4, Marks{Comm: 1, Bucket: b, Set: marksOf(b.Collective)})
+		plans := core.Step(5, Tick{}).Plans
+		if len(plans) != 1 || len(plans[0].Entries) != 1 || plans[0].Entries[0].Base != a {
+			t.Errorf("%s with marks: %+v", a, plans)
+		}
+	}
+}
