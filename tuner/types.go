@@ -177,7 +177,7 @@ type Learned struct {
 	Default  float64 // mean of NCCL's default in the same condition, ns
 	Calls    uint64
 	SinceNs  state.Ns // when Action came to be chosen, by the clock of Step; 0: not known
-	SeenNs   state.Ns // when a communicator of the Key's shape was last there; 0: now. A store's own, the core leaves it alone
+	SeenNs   state.Ns // when a communicator of the Key's shape was last there, to a day; 0: now. A store's own, the core leaves it alone
 	Evidence map[actions.Action]Estimate
 }
 

@@ -40,7 +40,8 @@ func run(m *testing.M, build *string, what []string) (code int, err error) {
 	if err = os.MkdirAll(cache, 0o755); err != nil {
 		return 1, err
 	}
-	if *build, err = os.MkdirTemp(cache, "test-"); err != nil {
+	removeStale(cache)
+	if *build, err = os.MkdirTemp(cache, fmt.Sprintf("test-%d-", os.Getpid())); err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(*build)) }()
@@ -51,6 +52,17 @@ func run(m *testing.M, build *string, what []string) (code int, err error) {
 		err = goleak.Find()
 	}
 	return code, err
+}
+
+// removeStale deletes what tests that were killed left.
+func removeStale(cache string) {
+	left, _ := filepath.Glob(filepath.Join(cache, "test-*"))
+	for _, folder := range left {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(folder), "test-%d-", &pid); err == nil && unix.Kill(pid, 0) == unix.ESRCH {
+			_ = os.RemoveAll(folder)
+		}
+	}
 }
 
 // checkout is the module's folder.

@@ -45,6 +45,10 @@ func (r *Resilient) flushOnce() error {
 			return err
 		}
 	}
+	if err := r.deleteForgotten(); err != nil {
+		r.drop()
+		return err
+	}
 	for {
 		batch, recs, changes := r.snapshot()
 		if len(batch) == 0 {
