@@ -13,9 +13,12 @@ const (
 	DiagnosisCPUContention             // latency in multiples of a scheduler quantum
 	DiagnosisRecovered                 // costs fell back
 	DiagnosisUnknown                   // a change that fits none of these
+	DiagnosisSaturated                 // no change: more contexts of GIN move no more bytes (tuner/trip_load.go). No Diagnoser says so
+
+	NumDiagnoses
 )
 
-var diagnosisNames = [...]string{"none", "backend-fallback", "congestion", "remote-side", "slow-rank", "cpu-contention", "recovered", "unknown"}
+var diagnosisNames = [...]string{"none", "backend-fallback", "congestion", "remote-side", "slow-rank", "cpu-contention", "recovered", "unknown", "saturated"}
 
 func (d Diagnosis) String() string {
 	if int(d) < len(diagnosisNames) {

@@ -47,6 +47,7 @@ type LinkView struct {
 	Sizes           []LinkSize
 	Verdict         agents.Verdict // on it; New has no meaning
 	ChangedNs       state.Ns       // when the verdict came to be what it is
+	Saturated       []Saturation   // by size
 }
 
 // LinkSize is what puts of about one size take on a link, since the last change.
@@ -81,6 +82,8 @@ type link struct {
 	diagnoser       *agents.Diagnoser
 	verdict         agents.Verdict
 	changedNs       state.Ns
+	loads           map[loadKey]*load
+	saturated       map[uint64]Saturation // by bytes of a put
 }
 
 type linkSize struct {
@@ -113,6 +116,8 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 		for _, other := range l.sizes {
 			other.level = costLevel{}
 		}
+		clear(l.loads)
+		clear(l.saturated)
 	}
 	s.level.add(replayCost{o.SignalNs, o.CounterNs}, in.rng)
 	v := l.diagnoser.Observe(b, s.detector, o, a)
@@ -153,7 +158,8 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 	}
 	l := m.trips.links[way.linkKey]
 	if l == nil && len(m.trips.links) < maxLinks {
-		l = &link{linkKey: way.linkKey, sizes: map[state.Bucket]*linkSize{}, diagnoser: agents.NewDiagnoser(), verdict: agents.Verdict{Rank: -1, Signal: 1}}
+		l = &link{linkKey: way.linkKey, sizes: map[state.Bucket]*linkSize{}, diagnoser: agents.NewDiagnoser(), verdict: agents.Verdict{Rank: -1, Signal: 1},
+			loads: map[loadKey]*load{}, saturated: map[uint64]Saturation{}}
 		m.trips.links[way.linkKey] = l
 	}
 	if l == nil {
@@ -164,18 +170,25 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 	if alarm {
 		t.Alarms++
 	}
+	if s, found := l.weigh(way); found {
+		c.tellLink(nowNs, m, l, way.bytes, agents.DiagnosisSaturated, s.String())
+	}
 	if !changed || l.verdict.Diagnosis == agents.DiagnosisNone {
 		return
 	}
 	t.Changes++
-	d := l.verdict.Diagnosis
+	c.tellLink(nowNs, m, l, way.bytes, l.verdict.Diagnosis, l.verdict.Detail())
+}
+
+// tellLink makes it a finding of the communicator, unless a link of it has just said the same.
+func (c *Core) tellLink(nowNs state.Ns, m *comm, l *link, bytes uint64, d agents.Diagnosis, text string) {
 	if at, said := m.trips.said[d]; said && nowNs-at < sayAgainNs {
 		return
 	}
 	m.trips.said[d] = nowNs
-	b, _ := state.BucketOf(actions.AllToAll, max(way.bytes, 1))
+	b, _ := state.BucketOf(actions.AllToAll, max(bytes, 1))
 	c.find(nowNs, m, b, d, fmt.Sprintf("puts of rank %d to rank %d over context %d of GIN (%s): %s; further links of this communicator that say so are not told of for %d s",
-		l.rank, l.peer, l.context, l.backend, l.verdict.Detail(), sayAgainNs/1e9))
+		l.rank, l.peer, l.context, l.backend, text, sayAgainNs/1e9))
 }
 
 // LinksOf shows the ways of one communicator over GIN, by rank, peer and context; nil when it is not known.
@@ -195,6 +208,10 @@ func (c *Core) LinksOf(id CommID) (all []LinkView) {
 			size.Signal, size.Counter = s.level.costs()
 			v.Sizes = append(v.Sizes, size)
 		}
+		for _, s := range l.saturated {
+			v.Saturated = append(v.Saturated, s)
+		}
+		slices.SortFunc(v.Saturated, func(a, b Saturation) int { return cmp.Compare(a.Bytes, b.Bytes) })
 		slices.SortFunc(v.Sizes, func(a, b LinkSize) int { return cmp.Compare(a.Log2Bytes, b.Log2Bytes) })
 		all = append(all, v)
 	}

@@ -242,3 +242,50 @@ func TestTripsTellOfFaults(t *testing.T) {
 		})
 	}
 }
+
+// Where more CTAs at once make each put take as much longer, that is found and told of once, with the fewest CTAs that do it;
+// where they do not, nothing is.
+func TestTripsTellOfSaturation(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		takes  func(ctas float64) float64 // us of a put of 64 KiB
+		before uint8                      // CTAs that suffice; 0: none is said
+	}{
+		{"room for all", func(ctas float64) float64 { return 20 + ctas/10 }, 0},
+		{"one CTA is enough", func(ctas float64) float64 { return 20 * ctas }, 1},
+		{"four are enough", func(ctas float64) float64 { return 20 * max(1, ctas/4) }, 4},
+	} {
+		core := kernelCore(t, Config{}, CommJoined{})
+		core.Step(1, CommLeft{Comm: 1})
+		core.Step(1, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 2, Nodes: 2}})
+		rng := rand.New(rand.NewPCG(4, 4))
+		var found []Finding
+		for i := range uint32(4000) {
+			ctas := uint8(1) << rng.IntN(5)
+			for rank := range int32(2) {
+				out := core.Step(state.Ns(i)*1e6, &Trip{Comm: 1, Number: i, Rank: rank, Peer: 1 - rank, Bytes: 65536, CounterNs: 9000,
+					SignalNs: state.Ns(1e3 * c.takes(float64(ctas)) * math.Exp(0.05*rng.NormFloat64())), Action: actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: ctas}})
+				for _, f := range out.Findings {
+					if f.Diagnosis == agents.DiagnosisSaturated {
+						found = append(found, f)
+					}
+				}
+			}
+		}
+		links := core.LinksOf(1)
+		if c.before == 0 {
+			if len(found) > 0 || len(links[0].Saturated) > 0 {
+				t.Errorf("%s: %+v, %+v", c.name, found, links[0].Saturated)
+			}
+			continue
+		}
+		if len(found) != 1 || !strings.Contains(found[0].Text, "more contexts move nothing faster") || len(links) != 2 {
+			t.Fatalf("%s: told %+v, %d links", c.name, found, len(links))
+		}
+		for _, l := range links {
+			if len(l.Saturated) != 1 || l.Saturated[0].CTAs != c.before || l.Saturated[0].Bytes != 65536 || l.Verdict.Diagnosis != agents.DiagnosisNone {
+				t.Errorf("%s: %+v, %v", c.name, l.Saturated, l.Verdict)
+			}
+		}
+	}
+}

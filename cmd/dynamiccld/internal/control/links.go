@@ -44,8 +44,9 @@ type Link struct {
 	Last      *time.Time `json:"last_seen,omitempty"`
 	Sizes     []LinkSize `json:"sizes"`
 	Diagnosis string     `json:"diagnosis"`
-	Detail    string     `json:"detail,omitempty"`  // what the diagnosis rests on
-	Changed   *time.Time `json:"changed,omitempty"` // since when it is that
+	Detail    string     `json:"detail,omitempty"`    // what the diagnosis rests on
+	Changed   *time.Time `json:"changed,omitempty"`   // since when it is that
+	Saturated []string   `json:"saturated,omitempty"` // where more contexts move nothing faster, by size
 }
 
 // LinkSize is what puts of about one size take, since the last alarm.
@@ -62,6 +63,9 @@ func FromLinks(v tuner.LinkView, nowNs state.Ns, now time.Time) Link {
 		First: instant(v.FirstNs, nowNs, now), Last: instant(v.LastNs, nowNs, now), Sizes: []LinkSize{}, Diagnosis: v.Verdict.Diagnosis.String()}
 	if v.Verdict.Diagnosis != agents.DiagnosisNone {
 		l.Detail, l.Changed = v.Verdict.Detail(), instant(v.ChangedNs, nowNs, now)
+	}
+	for _, s := range v.Saturated {
+		l.Saturated = append(l.Saturated, s.String())
 	}
 	for _, s := range v.Sizes {
 		size := LinkSize{MinBytes: 1 << s.Log2Bytes, Trips: s.Trips, Signal: latency(s.Signal)}

@@ -183,6 +183,7 @@ func links() []tuner.LinkView {
 	back := there
 	back.Rank, back.Peer, back.ChangedNs = 1, 0, ns(110*time.Minute)
 	back.Verdict = agents.Verdict{Diagnosis: agents.DiagnosisBackendFallback, Rank: -1, Buckets: 2, Calls: 40, Signal: 1.13, Counter: 1.21, AddedNs: 1300, AtBytes: 512}
+	back.Saturated = []tuner.Saturation{{Bytes: 16 << 10, CTAs: 4, More: 8, MeanNs: 14_300, MoreNs: 26_900}}
 	back.Sizes = []tuner.LinkSize{{Log2Bytes: 12, Trips: 900, Signal: cost(12.2), Counter: cost(7.4)}}
 	return []tuner.LinkView{there, back}
 }

@@ -85,7 +85,7 @@ func (ch emit) daemon(st control.Status) {
 	ch.counter(publications, st.Publications)
 	ch.counter(alarms, st.Core.Alarms)
 	// Every diagnosis from the start: a counter that appears with its first event hides that event from rate().
-	for d := agents.DiagnosisNone; d <= agents.DiagnosisUnknown; d++ {
+	for d := agents.DiagnosisNone; d < agents.NumDiagnoses; d++ {
 		ch.counter(findings, st.FindingCounts[d.String()], d.String())
 	}
 	ch.graphs(st.Core.Replays)

@@ -35,7 +35,17 @@ func Links(w io.Writer, all []control.Link, now time.Time) error {
 				units.Duration(s.Signal.MedianNs), counter, said)
 		}
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, l := range all {
+		for _, s := range l.Saturated {
+			if _, err := fmt.Fprintf(w, "%s %d to %d over context %d: %s\n", l.Comm, l.Rank, l.Peer, l.Context, s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func linkDiagnosis(l control.Link, now time.Time) string {
