@@ -38,6 +38,13 @@
 #define DYN_KERNEL_MUTATE_EVEN_ROUNDS 10 /* a call's rounds in bulk may be of an even number */
 #define DYN_KERNEL_MUTATE_UNREADY 11 /* over GIN, AllToAll puts to who may not have begun */
 #define DYN_KERNEL_MUTATE_IDLE 12 /* a block that has nothing to move in a round waits for nobody */
+#define DYN_KERNEL_MUTATE_OWN_WINDOW 13 /* a rank writes into its peers' windows when its own buffer lies in one */
+#define DYN_KERNEL_MUTATE_ANY_WINDOW 14 /* windows are taken for the same without a look */
+#define DYN_KERNEL_MUTATE_OWN_OFFSET 15 /* a peer's buffer is looked for where this rank's lies in its window */
+#define DYN_KERNEL_MUTATE_UNCLOSED 16   /* a rank ends while peers may still write into its window, or read it */
+#define DYN_KERNEL_MUTATE_LATE 17       /* who had sent before it met the others does not wait for those that had not */
+#define DYN_KERNEL_MUTATE_ONE_PLACE 18  /* all calls meet at one place */
+#define DYN_KERNEL_MUTATE_INTO_SENDS 19 /* AllToAll in place writes over what peers have not sent yet */
 
 namespace dyn {
 
