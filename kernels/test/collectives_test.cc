@@ -13,7 +13,7 @@
 #include "../device/reduce_scatter.cuh"
 #include "ranks.h"
 
-constexpr size_t kMost = 700, kBefore = 192, kRoom = 8 * kMost * kMaxRanks + 2 * kBefore; /* elements of a part, bytes */
+constexpr size_t kMost = 704, kBefore = 192, kRoom = 8 * kMost * kMaxRanks + 2 * kBefore; /* elements of a part, bytes */
 
 enum class Type { i8, u32, i64, f16, bf16, f32, f64, e4m3, count };
 
