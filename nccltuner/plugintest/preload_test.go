@@ -40,6 +40,14 @@ func TestProbes(t *testing.T) { preload(t, "test_probe", preloadTests()) }
 // The list of calls that are timed one by one.
 func TestWatchList(t *testing.T) { preload(t, "test_watch") }
 
+// Memory that the program has registered, on one thread and on several, these under the thread sanitizer as well.
+func TestWindows(t *testing.T) {
+	preload(t, "test_windows")
+	if said, err := exec.CommandContext(t.Context(), filepath.Join(preloadTests(), "threads", "test_windows")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
 // The same as TestProbes under the thread sanitizer, with the library linked in.
 func TestProbesThreads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -22,6 +22,7 @@
 #include "../plugin/datatype.h"
 #include "device.h"
 #include "net.h"
+#include "windows.h"
 
 /* NCCL's types as far as forwarding needs them: enumerations are ints, handles pointers. */
 typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;
@@ -29,6 +30,7 @@ typedef struct ncclComm *ncclComm_t;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct ncclConfig ncclConfig_t;
 typedef struct ncclCollConfig ncclCollConfig_t;
+typedef struct ncclWindow *ncclWindow_t;
 typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; passed by value */
 
 #define EXPORT __attribute__((visibility("default")))
@@ -152,6 +154,9 @@ AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(true), resu
 AROUND(ncclCommDestroy, (ncclComm_t comm), (dyn_device_goes(comm, false), dyn_comm_goes(comm)), dyn_probes_settle(), comm)
 AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_goes(comm)), dyn_probes_settle(), comm)
 AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), dyn_device_stops(comm, "the program revoked the communicator"), (void)0, comm, revokeFlags)
+AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), (void)0,
+       dyn_window_comes(comm, buff, size, (void **)win, winFlags, result), comm, buff, size, win, winFlags)
+AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window_goes(comm, win), (void)0, comm, win)
 /* NCCL knows nothing of a peer whose death our kernels found. */
 AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), (void)0,
        if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)

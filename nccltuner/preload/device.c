@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "../plugin/datatype.h"
+#include "windows.h"
 
 #define MAX_BOUND 256 /* communicators of a process that have kernels; more go without */
 #define RESERVED 1 /* no address */
@@ -24,6 +25,7 @@ static struct dyn_bound {
   struct dyn_bound *next; /* in its group */
   struct dyn_request held;
   uint32_t action; /* LAUNCHED */
+  struct dyn_windows *windows; /* that the program registers; NULL: not known, some may have been missed */
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
 } bounds[MAX_BOUND];
 static atomic_int used; /* cells so far: no look goes further */
@@ -49,6 +51,7 @@ static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *ch
   bounds[i].choose = choose;
   bounds[i].group = NOTHING;
   bounds[i].stopped = false;
+  bounds[i].windows = comm == RESERVED ? dyn_windows_reserve() : NULL;
   atomic_store_explicit(&bounds[i].comm, comm, memory_order_release);
   if (i == n) atomic_store_explicit(&used, n + 1, memory_order_release);
   return &bounds[i];
@@ -72,7 +75,11 @@ struct dyn_bound *dyn_bound_reserve(struct dyn_lsa *lsa, void *chooser, dyn_choo
 
 struct dyn_lsa *dyn_bound_lsa(const struct dyn_bound *b) { return b->lsa; }
 
-void dyn_bound_fill(struct dyn_bound *b, void *comm) { atomic_store_explicit(&b->comm, (uintptr_t)comm, memory_order_release); }
+void dyn_bound_fill(struct dyn_bound *b, void *comm) {
+  dyn_windows_fill(b->windows, comm);
+  if (comm == NULL) b->windows = NULL; /* the part is free */
+  atomic_store_explicit(&b->comm, (uintptr_t)comm, memory_order_release);
+}
 
 static struct dyn_bound *of_lsa(const struct dyn_lsa *lsa) {
   struct dyn_bound *found = NULL;
@@ -89,6 +96,8 @@ static void unbind(struct dyn_lsa *lsa) {
   if (b == NULL) return;
   dyn_making_forget(b);
   pthread_mutex_lock(&lock);
+  dyn_windows_release(b->windows);
+  b->windows = NULL;
   b->lsa = NULL;
   atomic_store(&b->comm, 0);
   pthread_mutex_unlock(&lock);

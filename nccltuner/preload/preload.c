@@ -5,6 +5,7 @@
  */
 #include "device.h"
 #include "probe.h"
+#include "windows.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -147,6 +148,7 @@ int dyn_group_ended(int result) {
   if (groupMode >= 0) exchange_mode(groupMode);
   groupMode = -1;
   if (groups > 0) return result;
+  dyn_windows_group_ended(result);
   dyn_making_ends(result);
   return dyn_device_launch(result);
 }

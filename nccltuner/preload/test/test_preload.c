@@ -46,7 +46,8 @@ static const struct { const char *name, *arguments, *real; int nth; } calls[] = 
     {"ncclCommInitRankScalable", "piiipp", NULL, 0}, {"ncclCommSplit", "piipp", NULL, 0},
     {"ncclCommShrink", "ppippi", NULL, 0},          {"ncclGroupStart", "", NULL, 0},
     {"ncclGroupEnd", "", NULL, 0},                  {"ncclGroupSimulateEnd", "p", NULL, 0},
-    {"ncclCommDestroy", "p", NULL, 0},              {"ncclCommAbort", "p", NULL, 0}};
+    {"ncclCommDestroy", "p", NULL, 0},              {"ncclCommAbort", "p", NULL, 0},
+    {"ncclCommWindowRegister", "ppzpi", NULL, 0},   {"ncclCommWindowDeregister", "pp", NULL, 0}};
 #define NUM_CALLS (sizeof calls / sizeof *calls)
 
 static struct dyn_preload *preload;
