@@ -36,8 +36,8 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
     if (second < rounds.count) {
       const size_t from = d.rank * part + rounds.first(second), most = from >= packs ? 0 : packs - from, in = rounds.in(second);
       const uint4 *inbox = half(d, b, d.rank, call, second);
-      const auto at = [&](int r) { return reads ? (const uint4 *)inBlock<Met>().send[r] + from : inbox + r * b.packs; };
-      const auto to = [&](int r) { return writes ? (uint4 *)inBlock<Met>().recv[r] + from : half(d, b, r, call, second) + outbox + d.rank * b.packs; };
+      const auto at = [&](int r) { return reads ? (const uint4 *)sendOf(d, b, r) + from : inbox + r * b.packs; };
+      const auto to = [&](int r) { return writes ? (uint4 *)recvOf(d, b, r) + from : half(d, b, r, call, second) + outbox + d.rank * b.packs; };
       eachPack<1>(in < most ? in : most, [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, send.load(from + i), at); },
                   [&](size_t i, uint4 sum) {
 #pragma unroll

@@ -61,7 +61,8 @@ struct dyn_call {
 struct dyn_meeting {
   uint64_t come;       /* the call, and above it DYN_IN_SEND_WINDOW, DYN_IN_RECV_WINDOW */
   uint64_t send, recv; /* dyn_window_word, of what is in a window */
-  uint64_t reserved0;
+  uint64_t sendMost, recvMost; /* dyn_windowed.most */
+  uint64_t reserved0[3];
 };
 #define DYN_MEETINGS (2 * DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS)
 #define DYN_IN_SEND_WINDOW 1u
@@ -70,7 +71,8 @@ struct dyn_meeting {
 /* A buffer of this rank's that lies in memory which all ranks have registered together. */
 struct dyn_windowed {
   uint64_t word;                    /* dyn_window_word; 0: it lies in none, or peers are not to know */
-  char *base[DYN_KERNEL_MAX_RANKS]; /* where this window begins on every rank, as this process addresses it */
+  uint64_t most;                    /* offset at which a peer's buffer may begin for this process to address all of it */
+  char *base[DYN_KERNEL_MAX_RANKS]; /* where offsets count from on every rank, as this process addresses it */
 };
 
 /* Second argument of kernels in bulk: bulk.cuh. broadcast has its root there, an int. */

@@ -45,6 +45,7 @@
 #define DYN_KERNEL_MUTATE_LATE 17       /* who had sent before it met the others does not wait for those that had not */
 #define DYN_KERNEL_MUTATE_ONE_PLACE 18  /* all calls meet at one place */
 #define DYN_KERNEL_MUTATE_INTO_SENDS 19 /* AllToAll in place writes over what peers have not sent yet */
+#define DYN_KERNEL_MUTATE_TOO_FAR 20    /* nobody asks how much of a peer's window a rank can address */
 
 namespace dyn {
 

@@ -37,7 +37,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
       sendPacks<S>(d, rounds.in(step), send, c.count, from, [&](int r) { return half(d, b, r, call, step) + d.rank * slot; });
     if (step > 0) {
       const uint4 *slots = half(d, b, d.rank, call, step - 1);
-      const auto at = [&](int r) { return direct ? ownPart(d, inBlock<Met>().send[r], packs) : slots + r * slot; };
+      const auto at = [&](int r) { return direct ? ownPart(d, sendOf(d, b, r), packs) : slots + r * slot; };
       eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, own.load(before + i), at); },
                   [&](size_t i, uint4 sum) { recv.store(before + i, sum); });
     }
@@ -69,7 +69,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
-    const auto to = [&](int r) { return direct ? ownPart(d, inBlock<Met>().recv[r], packs) : half(d, b, r, call, step) + d.rank * slot; };
+    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
     if (step < rounds.count)
       eachPack<4>(rounds.in(step), [&](size_t i) { return send.load(from + i); },
                   [&](size_t i, uint4 bits) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
-    const auto to = [&](int r) { return direct ? ownPart(d, inBlock<Met>().recv[r], packs) : half(d, b, r, call, step) + d.rank * slot; };
+    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
     if (step < rounds.count) {
       sendPacks<S>(d, rounds.in(step), send, c.count, from, to);
       if (given.at != own.at)

@@ -17,6 +17,7 @@
 #include <time.h>
 
 struct dyn_lsa; /* one communicator */
+struct dyn_windowed; /* ../device/call.h */
 
 /* Scratch memory as ranks tell each other of it. */
 struct dyn_offer {
@@ -43,6 +44,7 @@ struct dyn_work {
   int datatype, op, root;
   void *stream;
   bool perhapsCaptured; /* false: the stream is known not to be captured */
+  const struct dyn_windowed *sendWindow, *recvWindow; /* for DYN_KERNEL_DIRECT: which all ranks have registered; NULL: none of this rank's */
 };
 /* Bytes by which tuners know the call: of the larger buffer. */
 uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks);

@@ -37,7 +37,7 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
   const struct lane *lane = &lsa->lanes[LANE_CALLS]; /* all have the same */
   int n = (int)lsa->nRanks;
   size_t lines = dyn_lines(in_parts(collective) ? bytes / lsa->nRanks : bytes);
-  bool twoShot = false, bulk = collective != DYN_BROADCAST;
+  bool twoShot = false;
   switch (collective) {
     case DYN_ALL_REDUCE: twoShot = dyn_two_shot_lines(lines, n) <= lane->domain.lines; break;
     case DYN_ALL_GATHER:
@@ -47,7 +47,7 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
     default: return 0;
   }
   return (uint32_t)(lines <= lane->domain.lines) << DYN_KERNEL_ONE_SHOT | (uint32_t)twoShot << DYN_KERNEL_TWO_SHOT |
-         (uint32_t)bulk << DYN_KERNEL_BULK;
+         1u << DYN_KERNEL_BULK | 1u << DYN_KERNEL_DIRECT;
 }
 
 bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->bases[lsa->rank] != 0; }
@@ -73,7 +73,7 @@ struct launch {
   void *function;
   size_t items; /* pieces of lines, or packs, that threads have to do */
   struct dyn_call call;
-  bool bulk;
+  bool bulk, direct; /* direct: in bulk, through windows where all ranks have them */
   struct dyn_gin_call *gin; /* NULL: over load and store */
   const void *second; /* argument; where it is bulk, the lane's */
   unsigned ctas, threads;
@@ -83,11 +83,15 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   const struct dyn_module *m = lsa->module;
   size_t bytes = work->count * dyn_datatype_number_bytes(work->datatype);
   enum dyn_typed typed = DYN_TYPED_ONE_SHOT;
-  l->bulk = kernel == DYN_KERNEL_BULK;
+  l->bulk = kernel == DYN_KERNEL_BULK || kernel == DYN_KERNEL_DIRECT;
+  l->direct = kernel == DYN_KERNEL_DIRECT;
   l->items = l->bulk ? dyn_packs(bytes, DYN_BULK_BYTES) : dyn_lines(bytes) * DYN_LINE_THREADS;
   l->call.count = bytes;
   switch (work->collective) {
-    case DYN_BROADCAST: l->function = m->broadcast; return;
+    case DYN_BROADCAST:
+      l->function = l->bulk ? m->broadcastBulk : m->broadcast;
+      if (l->bulk) l->items = dyn_part(l->items, (int)lsa->nRanks - 1); /* the root has none to forward */
+      return;
     case DYN_ALL_GATHER: l->function = l->bulk ? m->allGatherBulk : m->allGather; return;
     case DYN_ALL_TO_ALL: l->function = l->bulk ? m->allToAllBulk : m->allToAll; return;
   }
@@ -131,7 +135,11 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
 
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
   if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas, l->threads, stream, l->gin);
-  void *arguments[] = {&l->call, l->bulk ? &lsa->lanes[lane].bulk : (void *)l->second};
+  struct dyn_bulk bulk = lsa->lanes[lane].bulk;
+  if (l->bulk) bulk.root = l->work->root;
+  if (l->direct && l->work->sendWindow != NULL) bulk.send = *l->work->sendWindow;
+  if (l->direct && l->work->recvWindow != NULL) bulk.recv = *l->work->recvWindow;
+  void *arguments[] = {&l->call, l->bulk ? &bulk : (void *)l->second};
   l->call.domain = lsa->lanes[lane].domain;
   struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
   const struct dyn_launch config = {.gridX = l->ctas, .gridY = 1, .gridZ = 1, .blockX = l->threads, .blockY = 1, .blockZ = 1,

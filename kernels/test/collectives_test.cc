@@ -136,13 +136,22 @@ static void launch(const Step &s, const Call &c, const Bulk &b) {
   }
 }
 
+/* Bytes before a rank's buffers: another offset on each rank. */
+static size_t before(const Step &s, int rank) { return s.windows == 0 ? 16 : 96 + 16 * ((s.seed + (uint64_t)rank * (s.seed >> 7)) % 6); }
+
 /* Of a rank's memory buffers[0] is window 1, and buffers[1] window 2 and, from further before, window 3 as well. As in a
- * program, the same offset may be another address, and the other way round. */
-static dyn_windowed windowOf(World &w, int buffer, int window, int rank, const void *at) {
+ * program, the same offset may be another address, and the other way round. short: where a peer's buffer lies further on than
+ * this rank's, something else lies for it. */
+static dyn_windowed windowOf(World &w, const Step &s, int buffer, int window, int rank, const void *at, bool isShort) {
   dyn_windowed in = {};
   if (window == 0) return in;
-  for (int r = 0; r < w.nRanks; r++) in.base[r] = w.buffers[buffer][r].get() + (window == 3 ? 64 + r % 3 * 16 : 0);
-  in.word = dyn_window_word((uint64_t)window, (uint64_t)((const char *)at - in.base[rank]));
+  for (int r = 0; r < w.nRanks; r++) {
+    const bool beyond = isShort && before(s, r) > before(s, rank);
+    in.base[r] = w.buffers[beyond ? 2 : buffer][r].get() + (window == 3 ? 64 : 0);
+  }
+  const size_t offset = (size_t)((const char *)at - w.buffers[buffer][rank].get()) - (window == 3 ? 64 : 0);
+  in.word = dyn_window_word((uint64_t)window, offset);
+  in.most = isShort ? offset : kRoom;
   return in;
 }
 
@@ -151,20 +160,20 @@ static Bulk toldBy(World &w, const Step &s, int rank, const void *in, const void
   Bulk b = bulkOf(w, rank);
   b.root = s.root;
   if (s.windows == 0) return b;
-  uint64_t mine = s.seed + 31 * (uint64_t)rank, &r = s.windows == 1 ? mine : mine = s.seed;
+  const bool likes = s.windows == 1;
+  uint64_t r = s.seed + (likes ? 31 * (uint64_t)rank : 0);
   const auto window = [&](const void *at, uint64_t choice) {
     const bool first = at >= w.buffers[0][rank].get() && at < w.buffers[0][rank].get() + kRoom;
-    const int other = first ? 1 : choice % 2 ? 2 : 3;
-    return windowOf(w, !first, s.windows == 1 && choice / 2 % 4 == 0 ? 0 : other, rank, at);
+    return windowOf(w, s, !first, likes && choice / 2 % 4 == 0 ? 0 : first ? 1 : s.seed & 1 && choice & 1 ? 2 : 3, rank, at, likes && choice / 8 % 4 == 0);
   };
   b.send = window(in, next(&r)), b.recv = window(out, next(&r));
-  if (s.windows == 2 && next(&r) % 3 == 0) b.send = {}; /* the result alone: sums go there */
+  if (!likes && next(&r) % 3 == 0) b.send = {}; /* the result alone: sums go there */
   return b;
 }
 
 template <typename T>
 static void play(World &w, const Step &s, int rank, bool first) {
-  const size_t apart = s.windows == 0 ? 16 : 96 + 16 * ((s.seed + (uint64_t)rank * (s.seed >> 7)) % 6); /* another offset on each rank */
+  const size_t apart = before(s, rank);
   T *in = (T *)(w.buffers[0][rank].get() + apart) + s.shift, *out = (T *)(w.buffers[1][rank].get() + apart) + s.shift;
   if (s.inPlace && gathers(s.kind)) in = out + rank * s.count;
   else if (s.inPlace && scatters(s.kind)) out = in + rank * s.count;

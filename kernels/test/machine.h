@@ -25,7 +25,7 @@ struct Index { unsigned x; };
 extern thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads(); /* of the block */
 float *blockShared(); /* of the block: a number for each of its threads */
-constexpr unsigned kBlockBytes = 256;
+constexpr unsigned kBlockBytes = 512;
 void *blockMemory(); /* of the block: so many bytes */
 
 #ifdef DYN_KERNEL_MUTATE

@@ -16,7 +16,8 @@ static thread_local float *shared;
 void __syncthreads() {
   if (blockDim.x > 1) pthread_barrier_wait(barrier);
 }
-float *blockShared() { return shared; }
+void *blockMemory() { return shared; }
+float *blockShared() { return shared + kBlockBytes / sizeof *shared; }
 
 using ncclDevComm = dyn_nccl_dev_comm;
 #include "../../kernels/gin/calls.cuh"
@@ -82,6 +83,7 @@ static const kernel kernels[] = {
     GIN(ginLook, 0)
     {DYN_GIN_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_GIN_LAYOUT(); }, 0},
     {"allToAllBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllBulk(a->call, a->second.bulk); }, 0},
+    {"broadcastBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { broadcastBulk(a->call, a->second.bulk); }, 0},
     {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }, 0},
 };
 
