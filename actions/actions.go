@@ -49,9 +49,10 @@ type Kernel uint8
 const (
 	OneShot Kernel = 0 // every rank writes what it has into every peer's memory, in lines that say that they are whole
 	TwoShot Kernel = 1 // AllReduce: to the rank that adds it up, and its sums to all, in lines
-	Bulk    Kernel = 2 // not Broadcast: barriers in place of lines; AllReduce in two shots
+	Bulk    Kernel = 2 // barriers in place of lines; AllReduce in two shots
+	Direct  Kernel = 3 // as Bulk, into and out of buffers that all ranks have registered, where they have
 
-	NumKernels = 3
+	NumKernels = 4
 )
 
 // What a kernel can be launched with: DYN_KERNEL_MAX_BLOCKS and DYN_KERNEL_THREADS of kernels/device/call.h. Where an action
@@ -106,7 +107,7 @@ const (
 var (
 	collectiveNames = []string{"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AllToAll"}
 	pathNames       = []string{"default", "collective", "symmetric", "lsa", "gin"}
-	kernelNames     = []string{"oneshot", "twoshot", "bulk"}
+	kernelNames     = []string{"oneshot", "twoshot", "bulk", "direct"}
 	backendNames    = []string{"none", "gdaki", "proxy"}
 	algorithmNames  = []string{"Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"}
 	protocolNames   = []string{"LL", "LL128", "Simple"}

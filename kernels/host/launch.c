@@ -38,7 +38,7 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
   int n = (int)lsa->nRanks;
   size_t lines = dyn_lines(in_parts(collective) ? bytes / lsa->nRanks : bytes);
   bool twoShot = false;
-  switch (collective) {
+  switch (collective) { /* that what is in bulk could go directly nobody knows before there are windows: dyn_choose_kernel */
     case DYN_ALL_REDUCE: twoShot = dyn_two_shot_lines(lines, n) <= lane->domain.lines; break;
     case DYN_ALL_GATHER:
     case DYN_ALL_TO_ALL:
@@ -47,7 +47,7 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
     default: return 0;
   }
   return (uint32_t)(lines <= lane->domain.lines) << DYN_KERNEL_ONE_SHOT | (uint32_t)twoShot << DYN_KERNEL_TWO_SHOT |
-         1u << DYN_KERNEL_BULK | 1u << DYN_KERNEL_DIRECT;
+         1u << DYN_KERNEL_BULK;
 }
 
 bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->bases[lsa->rank] != 0; }
@@ -62,7 +62,8 @@ uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
   if (work->count == 0 || size == 0 || work->count > SIZE_MAX / 2 / size / lsa->nRanks) return 0;
   if (adds && (work->op < 0 || work->op >= NUM_OPS || work->datatype >= DYN_NUM_TYPES)) return 0;
   if (work->collective == DYN_BROADCAST && (work->root < 0 || (uint32_t)work->root >= lsa->nRanks)) return 0;
-  return dyn_lsa_room(lsa, work->collective, dyn_work_bytes(work, lsa->nRanks));
+  uint32_t room = dyn_lsa_room(lsa, work->collective, dyn_work_bytes(work, lsa->nRanks));
+  return room & 1u << DYN_KERNEL_BULK ? room | 1u << DYN_KERNEL_DIRECT : room;
 }
 
 /* ---- one launch ---- */

@@ -260,6 +260,16 @@ static bool runs_here(uint32_t action, uint32_t able) {
          ((action & 15) == DYN_PATH_GIN && kernel == 0 && able & DYN_ABLE_GIN(backend));
 }
 
+/* This rank has had registered buffers in a call of the bucket. Once all ranks have, the daemon may put lsa/direct into a plan;
+ * which buffers a call has is no matter for its choice: the kernel sees to it (kernels/device/meet.cuh). */
+static void mark_windows(struct dyn_comm *comm, int collective, int bucket) {
+  uint16_t *kernels = &comm->kernels[collective][bucket];
+  uint32_t *marks = &comm->self->marks[collective][bucket], old = __atomic_load_n(marks, __ATOMIC_RELAXED);
+  if (!(*kernels & 1u << DYN_KERNEL_BULK) || *kernels & 1u << DYN_KERNEL_DIRECT) return;
+  *kernels |= 1u << DYN_KERNEL_DIRECT;
+  if (old & DYN_MARKS_SEEN) __atomic_store_n(marks, old | 1u << (DYN_MARKS_KERNELS_SHIFT + DYN_KERNEL_DIRECT), __ATOMIC_RELAXED);
+}
+
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   struct dyn_comm *comm = chooser;
   bool asked = collective != DYN_ALL_TO_ALL; /* by NCCL, if it runs the call */
@@ -269,6 +279,7 @@ uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
   comm->inGraph = dyn_in_graph(comm);
   int bucket = dyn_bucket_of(bytes);
+  if (able & DYN_ABLE_WINDOWS) mark_windows(comm, collective, bucket);
   if (!asked) publish_marks(&comm->self->marks[collective][bucket], 0, comm->kernels[collective][bucket]);
   uint32_t action = coming_action(comm, collective, bucket);
   bool ours = runs_here(action, able);

@@ -58,6 +58,17 @@ FAKE(ncclCommWindowDeregister)
 FAKE(ncclGroupStart)
 FAKE(ncclGroupEnd)
 FAKE(ncclGroupSimulateEnd)
+/* A handle of a window is where it begins, of each rank; version as the first NCCL that tells. */
+EXPORT int ncclGetLsaDevicePointer(char *const *window, size_t offset, int lsaRank, void **out);
+EXPORT int ncclGetLsaDevicePointer(char *const *window, size_t offset, int lsaRank, void **out) {
+  *out = window[lsaRank] + offset;
+  return 0;
+}
+EXPORT int ncclGetVersion(int *version);
+EXPORT int ncclGetVersion(int *version) {
+  *version = 22900;
+  return 0;
+}
 /* There is no ncclCommGrow and no ncclCommRevoke: an older NCCL. */
 
 /* As NCCL's own: through the other name, and so through whoever stands in front of it. */
