@@ -22,6 +22,7 @@
 #define LSA(kernel, ctas) (DYN_PATH_LSA | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
 #define ONE_SHOT 1u
 #define BULK 4u
+#define DIRECT 8u
 
 enum how { ALL, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
 
@@ -197,6 +198,14 @@ static void rank_main(void) {
     shared->exchanged[rank][i] = exchange(i % 8 ? ONE_SHOT : 0);
     CHECK(comm->seq == seq + (how == ALL), "an AllToAll counts where every rank is told of each");
     CHECK(comm->self->marks[ALLTOALL][BUCKET] == (how == ALL ? 1u << 31 | 5u << 26 : 0), "%x", comm->self->marks[ALLTOALL][BUCKET]);
+  }
+  /* Registered buffers in one call say that this rank has them, where what is in bulk can run, and change nothing else. */
+  if (choose != NULL && how == ALL) {
+    uint64_t seq = comm->seq;
+    uint32_t action = one_call(BYTES, ONE_SHOT | BULK | DIRECT | DYN_ABLE_WINDOWS), marks = comm->self->marks[ALLREDUCE][BUCKET];
+    CHECK(comm->seq == seq + 1 && action == LSA(2, 16) && (marks >> 26 & 15) == (ONE_SHOT | BULK | DIRECT), "%x, marks %x", action, marks);
+    one_call(BYTES, ONE_SHOT | BULK | DIRECT);
+    CHECK(comm->self->marks[ALLREDUCE][BUCKET] == marks && !(comm->self->marks[ALLREDUCE][BUCKET + 1] >> 26 & DIRECT));
   }
   CHECK(comm->epoch == (comm->seq - 1) / DYN_EPOCH_CALLS, "epoch %d after %d calls", (int)comm->epoch, (int)comm->seq);
   meet();
