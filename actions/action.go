@@ -15,6 +15,7 @@ type Action struct {
 	Channels  uint8     // nChannels, or CTAs of our own kernels, of PathGIN each with a context as far as there are; 0: NCCL's or the kernel's own number
 	Warps     uint8     // threads of a channel or CTA / 32; 0: likewise
 	Backend   Backend   // of PathGIN
+	Symmetric Symmetric // of PathSymmetric
 }
 
 // Default is NCCL's own choice, the incumbent that every other choice must beat.
@@ -33,12 +34,12 @@ func (a Action) Kind() Action {
 // Ours says that kernels of ours run it, in NCCL's place.
 func (a Action) Ours() bool { return a.Path == PathLSA || a.Path == PathGIN }
 
-// Word encodes the action as the 32-bit word of nccltuner/abi.h, where algorithm and kernel have one place.
+// Word encodes the action as the 32-bit word of nccltuner/abi.h, where algorithm, kernel and symmetric kernel have one place.
 func (a Action) Word() uint32 {
 	if a.Path == PathDefault {
 		return 0
 	}
-	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Kernel&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Backend&15)<<12 |
+	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Kernel&15)<<4 | uint32(a.Symmetric&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Backend&15)<<12 |
 		uint32(a.Channels)<<16 | uint32(a.Warps)<<24
 }
 
@@ -48,9 +49,12 @@ func FromWord(w uint32) (Action, error) {
 		return Default, nil
 	}
 	a := Action{Path: Path(w & 15), Protocol: Protocol(w >> 8 & 15), Backend: Backend(w >> 12 & 15), Channels: uint8(w >> 16), Warps: uint8(w >> 24)}
-	if a.Path == PathLSA {
+	switch a.Path {
+	case PathLSA:
 		a.Kernel = Kernel(w >> 4 & 15)
-	} else {
+	case PathSymmetric:
+		a.Symmetric = Symmetric(w >> 4 & 15)
+	default:
 		a.Algorithm = Algorithm(w >> 4 & 15)
 	}
 	if err := a.Check(); err != nil || a.Path == PathDefault {
@@ -62,7 +66,7 @@ func FromWord(w uint32) (Action, error) {
 // Check reports a field that names nothing known, or that the path does not have.
 func (a Action) Check() error {
 	switch {
-	case a.Path >= NumPaths || a.Algorithm >= NumAlgorithms || a.Protocol >= NumProtocols || a.Kernel >= NumKernels || a.Backend >= NumBackends:
+	case a.Path >= NumPaths || a.Algorithm >= NumAlgorithms || a.Protocol >= NumProtocols || a.Kernel >= NumKernels || a.Backend >= NumBackends || a.Symmetric >= NumSymmetric:
 		return fmt.Errorf("action %+v: %w", a, ErrUnknownName)
 	case a.Path == PathDefault && a != Default:
 		return fmt.Errorf("action %+v: path default has no other fields: %w", a, ErrUnknownName)
@@ -74,6 +78,8 @@ func (a Action) Check() error {
 		return fmt.Errorf("action %+v: our kernels have at most %d CTAs of %d threads: %w", a, MaxCTAs, CTAThreads, ErrUnknownName)
 	case a.Path != PathGIN && a.Backend != BackendNone:
 		return fmt.Errorf("action %+v: only path gin has a backend: %w", a, ErrUnknownName)
+	case a.Path != PathSymmetric && a.Symmetric != SymmetricAny:
+		return fmt.Errorf("action %+v: only path symmetric has a symmetric kernel: %w", a, ErrUnknownName)
 	case a.Path == PathSymmetric && (a.Channels != 0 || a.Warps != 0):
 		return fmt.Errorf("action %+v: path symmetric has no channels and threads: %w", a, ErrUnknownName)
 	}
@@ -81,7 +87,8 @@ func (a Action) Check() error {
 }
 
 // String gives the action as people write it: "default", "Ring/LL128/24", "Tree/Simple" (NCCL's own channels),
-// "Ring/LL/8/t256" (8 channels of 256 threads), "lsa/twoshot/16" (16 CTAs), "lsa/oneshot" (the kernel's own), "gin/proxy/4".
+// "Ring/LL/8/t256" (8 channels of 256 threads), "lsa/twoshot/16" (16 CTAs), "lsa/oneshot" (the kernel's own), "gin/proxy/4",
+// "symmetric/AGxLL_R".
 func (a Action) String() string {
 	s := a.Path.String()
 	switch a.Path {
@@ -89,6 +96,9 @@ func (a Action) String() string {
 		s = a.Algorithm.String() + "/" + a.Protocol.String()
 	case PathLSA:
 		s += "/" + a.Kernel.String()
+	}
+	if a.Symmetric != SymmetricAny {
+		s += "/" + a.Symmetric.String()
 	}
 	if a.Backend != BackendNone {
 		s += "/" + a.Backend.String()
@@ -117,6 +127,11 @@ func Parse(s string) (Action, error) {
 		case path == PathLSA:
 			if a.Kernel, err = ParseKernel(rest[0]); err != nil {
 				return Default, err
+			}
+			rest = rest[1:]
+		case path == PathSymmetric && len(rest) == 1:
+			if a.Symmetric, err = ParseSymmetric(rest[0]); err != nil || a.Symmetric == SymmetricAny {
+				return Default, fmt.Errorf("action %q: want symmetric or symmetric/KERNEL with a kernel of %s: %w", s, strings.Join(symmetricNames[1:], ", "), ErrUnknownName)
 			}
 			rest = rest[1:]
 		case path == PathGIN && len(rest) > 0:

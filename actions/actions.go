@@ -10,7 +10,8 @@ import (
 // ErrUnknownName is returned when a collective, path, algorithm, protocol or kernel has a name that nobody uses.
 var ErrUnknownName = errors.New("unknown name")
 
-// Collective is ncclFunc_t of the collectives that NCCL asks a tuner about, and AllToAll, about which it asks nobody.
+// Collective is ncclFunc_t of the collectives that NCCL asks a tuner about, AllToAll, about which it asks nobody, and three of them on
+// memory that the program has registered with NCCL, where other kernels can run: collectives of their own to all that is learned.
 type Collective uint8
 
 // ncclFunc_t, src/include/nccl_common.h; the last one is DYN_ALL_TO_ALL of nccltuner/plugin/datatype.h, whose choices are
@@ -23,19 +24,41 @@ const (
 	AllReduce     Collective = 4
 	AllToAll      Collective = 5
 
+	AllGatherRegistered     = AllGather + registered
+	ReduceScatterRegistered = ReduceScatter + registered
+	AllReduceRegistered     = AllReduce + registered
+
 	NumAsked       = 5 // NCCL asks about these
-	NumCollectives = 6
+	NumCollectives = 9
+
+	registered Collective = 4 // DYN_REGISTERED
 )
+
+// Registered says that it is one on registered memory.
+func (c Collective) Registered() bool { return c >= AllGatherRegistered && c <= AllReduceRegistered }
+
+// OnRegistered is the same collective on registered memory; false: NCCL has nothing to run it there.
+func (c Collective) OnRegistered() (Collective, bool) {
+	return c + registered, c >= AllGather && c <= AllReduce
+}
+
+// Plain is the same collective on whatever memory.
+func (c Collective) Plain() Collective {
+	if c.Registered() {
+		return c - registered
+	}
+	return c
+}
 
 // Path says who moves the data.
 type Path uint8
 
-// Paths. Ranks run the first two, the fourth where they have opened each other's memory, and the fifth where GIN is active; learners
-// can weigh all.
+// Paths. Ranks run the first two, the third on registered memory, the fourth where they have opened each other's memory, and the fifth
+// where GIN is active; learners can weigh all.
 const (
 	PathDefault    Path = 0 // NCCL's own choice, outputs of getCollInfo untouched
 	PathCollective Path = 1 // an NCCL collective with algorithm and protocol named
-	PathSymmetric  Path = 2 // NCCL's symmetric-memory kernels; not reachable through the tuner plugin
+	PathSymmetric  Path = 2 // NCCL's symmetric-memory kernels, on registered memory, by name; not reachable through the tuner plugin
 	PathLSA        Path = 3 // our own kernels over load and store within an NVLink domain
 	PathGIN        Path = 4 // our own kernels that put and signal over the network
 
@@ -54,6 +77,44 @@ const (
 
 	NumKernels = 4
 )
+
+// Symmetric is DYN_SYMMETRIC_* of nccltuner/abi.h: which of NCCL's kernels PathSymmetric names.
+type Symmetric uint8
+
+// Symmetric kernels, as NCCL 2.32.3 spells them. Each is of one collective, but LL of two; NCCL takes a name for all that begin
+// with it, so LL is LL or LLMC, ST is ST or STMC, and LD is LD or LDMC.
+const (
+	SymmetricAny        Symmetric = 0 // whichever NCCL takes
+	SymmetricLL         Symmetric = 1 // AllGather, ReduceScatter
+	SymmetricLLMC       Symmetric = 2 // AllGather
+	SymmetricST         Symmetric = 3
+	SymmetricSTMC       Symmetric = 4
+	SymmetricTmaST      Symmetric = 5
+	SymmetricTmaSTMC    Symmetric = 6
+	SymmetricLD         Symmetric = 7 // ReduceScatter
+	SymmetricLDMC       Symmetric = 8
+	SymmetricTmaLD      Symmetric = 9
+	SymmetricAGxLL      Symmetric = 10 // AllReduce
+	SymmetricAGxLLMC    Symmetric = 11
+	SymmetricRSxLDAGxST Symmetric = 12
+	SymmetricRSxLDMC    Symmetric = 13
+	SymmetricRSxTmaLD   Symmetric = 14
+
+	NumSymmetric = 15
+)
+
+// Names says that NCCL has such a kernel for the collective.
+func (s Symmetric) Names(c Collective) bool {
+	switch c.Plain() {
+	case AllGather:
+		return s >= SymmetricLL && s <= SymmetricTmaSTMC
+	case ReduceScatter:
+		return s == SymmetricLL || s >= SymmetricLD && s <= SymmetricTmaLD
+	case AllReduce:
+		return s >= SymmetricAGxLL && s < NumSymmetric
+	}
+	return false
+}
 
 // What a kernel can be launched with: DYN_KERNEL_MAX_BLOCKS and DYN_KERNEL_THREADS of kernels/device/call.h. Where an action
 // names no threads, a CTA has as many as do its share in one pass, from a quarter of these on (kernels/host/launch.c).
@@ -105,12 +166,15 @@ const (
 )
 
 var (
-	collectiveNames = []string{"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AllToAll"}
-	pathNames       = []string{"default", "collective", "symmetric", "lsa", "gin"}
-	kernelNames     = []string{"oneshot", "twoshot", "bulk", "direct"}
-	backendNames    = []string{"none", "gdaki", "proxy"}
-	algorithmNames  = []string{"Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"}
-	protocolNames   = []string{"LL", "LL128", "Simple"}
+	collectiveNames = []string{"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AllToAll",
+		"AllGatherRegistered", "ReduceScatterRegistered", "AllReduceRegistered"}
+	symmetricNames = []string{"any", "LL", "LLMC", "ST", "STMC", "TmaST", "TmaSTMC", "LD", "LDMC", "TmaLD",
+		"AGxLL_R", "AGxLLMC_R", "RSxLD_AGxST", "RSxLDMC_AGxSTMC", "RSxTmaLD_AGxTmaST"}
+	pathNames      = []string{"default", "collective", "symmetric", "lsa", "gin"}
+	kernelNames    = []string{"oneshot", "twoshot", "bulk", "direct"}
+	backendNames   = []string{"none", "gdaki", "proxy"}
+	algorithmNames = []string{"Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"}
+	protocolNames  = []string{"LL", "LL128", "Simple"}
 )
 
 func name(names []string, i uint8, kind string) string {
@@ -123,7 +187,7 @@ func name(names []string, i uint8, kind string) string {
 func parse(names []string, s, kind string) (uint8, error) {
 	folded := strings.ReplaceAll(s, "_", "")
 	for i, n := range names {
-		if strings.EqualFold(n, folded) {
+		if strings.EqualFold(strings.ReplaceAll(n, "_", ""), folded) {
 			return uint8(i), nil
 		}
 	}
@@ -136,6 +200,7 @@ func (a Algorithm) String() string  { return name(algorithmNames, uint8(a), "Alg
 func (p Protocol) String() string   { return name(protocolNames, uint8(p), "Protocol") }
 func (k Kernel) String() string     { return name(kernelNames, uint8(k), "Kernel") }
 func (b Backend) String() string    { return name(backendNames, uint8(b), "Backend") }
+func (s Symmetric) String() string  { return name(symmetricNames, uint8(s), "Symmetric") }
 
 // ParseCollective reads NCCL's name of a collective in any case, with or without underscores.
 func ParseCollective(s string) (Collective, error) {
@@ -150,6 +215,12 @@ func ParsePath(s string) (Path, error) { v, err := parse(pathNames, s, "path"); 
 func ParseKernel(s string) (Kernel, error) {
 	v, err := parse(kernelNames, s, "kernel")
 	return Kernel(v), err
+}
+
+// ParseSymmetric reads NCCL's name of a symmetric kernel in any case, with or without underscores.
+func ParseSymmetric(s string) (Symmetric, error) {
+	v, err := parse(symmetricNames, s, "symmetric kernel")
+	return Symmetric(v), err
 }
 
 // ParseBackend reads the name of a GIN backend.

@@ -15,7 +15,7 @@ const ClassExact Class = "exact"
 
 // ReductionOrderMatters says whether the collective sums, hence whether its actions differ in class.
 func ReductionOrderMatters(c Collective) bool {
-	switch c {
+	switch c.Plain() {
 	case Broadcast, AllGather, AllToAll:
 		return false
 	}
@@ -42,7 +42,7 @@ func ClassOf(c Collective, a Action) Class {
 	switch a.Path {
 	case PathDefault:
 		return Class(Default.String())
-	case PathSymmetric, PathLSA:
+	case PathLSA:
 		return Class(a.Path.String())
 	}
 	return Class(a.String())

@@ -89,6 +89,22 @@ func encodeAction(dst []float64, a actions.Action, top uint8) {
 		put(40, 1)
 	}
 	switch a.Path {
+	case actions.PathSymmetric: // likewise by what they are near to: whether flags are inline, and whether the switch has a part
+		switch a.Symmetric {
+		case actions.SymmetricAny:
+		case actions.SymmetricLL, actions.SymmetricAGxLL:
+			put(9+int(actions.LL), 1)
+		case actions.SymmetricLLMC, actions.SymmetricAGxLLMC:
+			put(9+int(actions.LL), 1)
+			put(5+familySwitch, 1)
+		case actions.SymmetricST, actions.SymmetricLD, actions.SymmetricRSxLDAGxST:
+			put(9+int(actions.Simple), 1)
+		case actions.SymmetricSTMC, actions.SymmetricLDMC, actions.SymmetricRSxLDMC:
+			put(9+int(actions.Simple), 1)
+			put(5+familySwitch, 1)
+		default: // by the copy engine of an SM
+			put(9+int(actions.LL128), 1)
+		}
 	case actions.PathGIN:
 		put(41, c)
 	case actions.PathLSA:
@@ -126,8 +142,8 @@ func encodeMachine(dst []float64, b state.Bucket, t state.Topology, set int) {
 		}
 		dst[2+i] = max(0, 1-d)
 	}
-	if b.Collective <= actions.AllReduce { // AllToAll came after the policies were trained: it is none of these
-		dst[9+int(b.Collective)] = 1
+	if c := b.Collective.Plain(); c <= actions.AllReduce { // AllToAll came after the policies were trained: it is none of these
+		dst[9+int(c)] = 1
 	}
 	dst[14] = math.Log2(max(1, float64(t.Ranks))) / 4
 	nodes := max(1, float64(t.Nodes))

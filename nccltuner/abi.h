@@ -18,10 +18,11 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 6
+#define DYN_ABI_VERSION 7
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
-#define DYN_NUM_COLLECTIVES 6 /* and AllToAll, about which only we are asked (preload/device.h) */
+#define DYN_NUM_COLLECTIVES 9 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and
+                                 AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory */
 #define DYN_NUM_BUCKETS 48    /* floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket */
 #define DYN_NUM_PLANS 8       /* plan buffers of a record */
 #define DYN_NUM_CHANGES 8     /* length of the change log of a record */
@@ -36,7 +37,7 @@
  * 16-23 nChannels (0: NCCL's), 24-31 warps (0: NCCL's). A tuner plugin passes through what it cannot choose. */
 #define DYN_PATH_DEFAULT 0
 #define DYN_PATH_COLLECTIVE 1
-#define DYN_PATH_SYMMETRIC 2
+#define DYN_PATH_SYMMETRIC 2 /* NCCL's own over load and store, on registered memory, by name: DYN_SYMMETRIC_* in the algorithm's place, protocol 0 */
 #define DYN_PATH_LSA 3 /* our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs */
 #define DYN_PATH_GIN 4 /* our kernels that put and signal through the network: algorithm and protocol 0, channels are CTAs, each with a context as far as there are */
 #define DYN_ACTION_ALGO_SHIFT 4
@@ -44,6 +45,23 @@
 #define DYN_ACTION_BACKEND_SHIFT 12
 #define DYN_ACTION_CHANNELS_SHIFT 16
 #define DYN_ACTION_WARPS_SHIFT 24
+
+/* NCCL's symmetric kernels; 0: whichever NCCL takes. Names are prefixes to NCCL: LL is LL or LLMC, ST is ST or STMC, LD is LD or LDMC. */
+#define DYN_SYMMETRIC_LL 1   /* AllGather, ReduceScatter */
+#define DYN_SYMMETRIC_LLMC 2 /* AllGather, by multicast, as all with MC */
+#define DYN_SYMMETRIC_ST 3   /* AllGather */
+#define DYN_SYMMETRIC_STMC 4
+#define DYN_SYMMETRIC_TMA_ST 5
+#define DYN_SYMMETRIC_TMA_STMC 6
+#define DYN_SYMMETRIC_LD 7 /* ReduceScatter */
+#define DYN_SYMMETRIC_LDMC 8
+#define DYN_SYMMETRIC_TMA_LD 9
+#define DYN_SYMMETRIC_AG_LL 10 /* AllReduce */
+#define DYN_SYMMETRIC_AG_LLMC 11
+#define DYN_SYMMETRIC_RS_LD_AG_ST 12
+#define DYN_SYMMETRIC_RS_LDMC_AG_STMC 13
+#define DYN_SYMMETRIC_RS_TMA_LD_AG_TMA_ST 14
+#define DYN_NUM_SYMMETRIC 15
 
 /* Kernels of path LSA. */
 #define DYN_KERNEL_ONE_SHOT 0 /* every rank writes what it has into every peer's memory, flags inline */
@@ -81,8 +99,8 @@ struct dyn_plan {
   uint32_t numEntries;
   uint32_t sampleEvery; /* epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none. Where CUDA events time
                            calls each trial is sampled as well, but for an entry's first (preload/watch.h) */
-  uint8_t index[6][48]; /* [collective][bucket] -> entry, 0: pass through */
-  uint64_t reserved0[1];
+  uint8_t index[9][48]; /* [collective][bucket] -> entry, 0: pass through */
+  uint64_t reserved0[7];
   struct dyn_entry entries[64];
 };
 
@@ -108,8 +126,9 @@ struct dyn_rank {
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
    * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
    * can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
-   * backend: likewise by GIN, which is active. */
-  uint32_t marks[6][48];
+   * backend: likewise by GIN, which is active. On registered memory, where names decide: of Tree, Ring, NVLS and NVLSTree the bits
+   * say that NCCL has not refused the name here, and of symmetric kernel s it is bit 5 + s up to 8, and 9 + s beyond. */
+  uint32_t marks[9][48];
 };
 
 #define DYN_RANK_VETO 1        /* the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through */
@@ -121,6 +140,8 @@ struct dyn_rank {
 #define DYN_RANK_NO_TIMES 64 /* this rank's calls are not timed (plugin/capture.c): stored choices only */
 #define DYN_RANK_EVENT_TIMED 128 /* they are timed by CUDA events (preload/probe.c), trees on one node included */
 #define DYN_RANK_BINDS 256 /* it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN */
+
+#define DYN_RANK_NAMES 512 /* with DYN_RANK_BINDS, likewise: calls on registered memory count as such, and NCCL takes names for them */
 
 /* Scratch memory of our kernels. Each rank offers its own and opens its peers' while NCCL makes the communicator. */
 #define DYN_MEMORY_NONE 0    /* not decided yet */
@@ -194,7 +215,7 @@ struct dyn_sample {
   uint32_t planVersion; /* low 32 bits of the version in force; 0: none */
   uint32_t action;      /* asked for */
   int32_t rank;
-  uint8_t collective;   /* ncclFunc_t, or DYN_ALL_TO_ALL */
+  uint8_t collective;   /* ncclFunc_t, DYN_ALL_TO_ALL, or on registered memory */
   uint8_t algorithm;    /* what ran; 255: a name that we do not know */
   uint8_t protocol;     /* what ran; 255: likewise */
   uint8_t channels;     /* that really ran */
@@ -202,7 +223,7 @@ struct dyn_sample {
   uint16_t nRanks;
   uint16_t made;        /* EVENT_TIMED: calls of this collective and bucket so far, captured ones not counted, modulo 2^16 */
   uint8_t entryCall;    /* EVENT_TIMED: of its plan entry, from 1, captured ones not counted; saturates; 0: it has none */
-  uint8_t reserved0;
+  uint8_t peer;         /* TRIP: rank that answered; else 0 */
 };
 
 #define DYN_SAMPLE_AGGREGATED 1 /* several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket */
@@ -217,6 +238,11 @@ struct dyn_sample {
                                    64 is told; planVersion is 0, and so are the instants. It is no call of the plan */
 
 #define DYN_SAMPLE_GIN 256 /* our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs */
+#define DYN_SAMPLE_SYMMETRIC 512 /* NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0 */
+#define DYN_SAMPLE_TRIP 1024 /* beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal
+                               alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the
+                               context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where
+                               REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0 */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {

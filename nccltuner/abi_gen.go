@@ -5,73 +5,91 @@ package nccltuner
 import "structs"
 
 const (
-	RecordMagic         = 0x31434552434e5944 // "DYNCREC1"
-	RingMagic           = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion          = 6
-	NumAsked            = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
-	NumCollectives      = 6     // and AllToAll, about which only we are asked (preload/device.h)
-	NumBuckets          = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
-	NumPlans            = 8     // plan buffers of a record
-	NumChanges          = 8     // length of the change log of a record
-	NumEntries          = 64    // entries of a plan, entry 0 is never used
-	NumTrials           = 12    // exploration calls that one entry can carry
-	MaxRanks            = 64    // ranks of one communicator on one host
-	EpochCalls          = 16    // getCollInfo calls of one epoch; a record states its own
-	RingCells           = 65536 // samples of one process, a power of two
-	PathDefault         = 0
-	PathCollective      = 1
-	PathSymmetric       = 2
-	PathLsa             = 3 // our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs
-	PathGin             = 4 // our kernels that put and signal through the network: algorithm and protocol 0, channels are CTAs, each with a context as far as there are
-	ActionAlgoShift     = 4
-	ActionProtoShift    = 8
-	ActionBackendShift  = 12
-	ActionChannelsShift = 16
-	ActionWarpsShift    = 24
-	KernelOneShot       = 0 // every rank writes what it has into every peer's memory, flags inline
-	KernelTwoShot       = 1 // AllReduce: to the rank that adds it up, and its sums to all; flags inline
-	KernelBulk          = 2 // without flags, with barriers; AllReduce in two shots
-	KernelDirect        = 3 // the same, into and out of buffers that all ranks have registered, where they have
-	NumKernels          = 4
-	BackendGdaki        = 1   // the GPU
-	BackendProxy        = 2   // a thread of NCCL's
-	RankVeto            = 1   // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
-	RankNoProfiler      = 2   // the tuner was loaded without our profiler: stored choices only, no exploration
-	RankPlanUnfit       = 4   // the plan in force failed its check: NCCL's defaults run in its place
-	RankNoExplore       = 8   // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
-	RankFixedNumerics   = 16  // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
-	RankDeviceLl        = 32  // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
-	RankNoTimes         = 64  // this rank's calls are not timed (plugin/capture.c): stored choices only
-	RankEventTimed      = 128 // they are timed by CUDA events (preload/probe.c), trees on one node included
-	RankBinds           = 256 // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
-	MemoryNone          = 0   // not decided yet
-	MemoryOffered       = 1
-	MemoryRefused       = 2 // this rank cannot, or will not; final
-	MemoryOpen          = 3 // it has opened what all peers offered
-	MemoryBound         = 4 // and knows which of NCCL's communicators this is: it can run our kernels from now on
-	GinUninitialised    = 0 // not decided yet
-	GinRefused          = 1 // this rank cannot, or will not, or another one; final
-	GinWanted           = 2 // it can, and waits for the others' word
-	GinInitialising     = 3 // all can: NCCL makes what it takes
-	GinGranted          = 4 // NCCL has said of which kind it is, and not that it works
-	GinActive           = 5 // every signal of the probe has come, from every peer, on every context
-	GinInFlight         = 6 // a kernel was launched, and is not known to be over
-	GinComplete         = 7 // all that were launched are over
-	GinDestroyed        = 8 // all was given back
-	GinFailed           = 9 // something did not come, or not succeed; nothing is given back
-	NumGinStates        = 10
-	AllUndecided        = 0
-	AllBegin            = 1 // all want it: from here on each takes part
-	AllDecline          = 2
-	SampleAggregated    = 1   // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
-	SampleUnjoined      = 2   // no getCollInfo call matched: seq is the profiler's own
-	SampleHostTimed     = 4   // timed by the host (profiler v1-v3 give no GPU time)
-	SampleUntimed       = 8   // no times: says what was asked for and, unless CAPTURED, what ran
-	SampleCaptured      = 16  // the call went into a CUDA graph, which runs it for ever
-	SampleEventTimed    = 32  // timed by CUDA events around the call: launch included, and the end is the end
-	SampleLsa           = 64  // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
-	SampleReplayed      = 128 // a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in 64 is told; planVersion is 0, and so are the instants. It is no call of the plan
-	SampleGin           = 256 // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs
+	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
+	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
+	ABIVersion              = 7
+	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
+	NumCollectives          = 9     // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory
+	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
+	NumPlans                = 8     // plan buffers of a record
+	NumChanges              = 8     // length of the change log of a record
+	NumEntries              = 64    // entries of a plan, entry 0 is never used
+	NumTrials               = 12    // exploration calls that one entry can carry
+	MaxRanks                = 64    // ranks of one communicator on one host
+	EpochCalls              = 16    // getCollInfo calls of one epoch; a record states its own
+	RingCells               = 65536 // samples of one process, a power of two
+	PathDefault             = 0
+	PathCollective          = 1
+	PathSymmetric           = 2 // NCCL's own over load and store, on registered memory, by name: DYN_SYMMETRIC_* in the algorithm's place, protocol 0
+	PathLsa                 = 3 // our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs
+	PathGin                 = 4 // our kernels that put and signal through the network: algorithm and protocol 0, channels are CTAs, each with a context as far as there are
+	ActionAlgoShift         = 4
+	ActionProtoShift        = 8
+	ActionBackendShift      = 12
+	ActionChannelsShift     = 16
+	ActionWarpsShift        = 24
+	SymmetricLl             = 1 // AllGather, ReduceScatter
+	SymmetricLlmc           = 2 // AllGather, by multicast, as all with MC
+	SymmetricSt             = 3 // AllGather
+	SymmetricStmc           = 4
+	SymmetricTmaSt          = 5
+	SymmetricTmaStmc        = 6
+	SymmetricLd             = 7 // ReduceScatter
+	SymmetricLdmc           = 8
+	SymmetricTmaLd          = 9
+	SymmetricAgLl           = 10 // AllReduce
+	SymmetricAgLlmc         = 11
+	SymmetricRsLdAgSt       = 12
+	SymmetricRsLdmcAgStmc   = 13
+	SymmetricRsTmaLdAgTmaSt = 14
+	NumSymmetric            = 15
+	KernelOneShot           = 0 // every rank writes what it has into every peer's memory, flags inline
+	KernelTwoShot           = 1 // AllReduce: to the rank that adds it up, and its sums to all; flags inline
+	KernelBulk              = 2 // without flags, with barriers; AllReduce in two shots
+	KernelDirect            = 3 // the same, into and out of buffers that all ranks have registered, where they have
+	NumKernels              = 4
+	BackendGdaki            = 1   // the GPU
+	BackendProxy            = 2   // a thread of NCCL's
+	RankVeto                = 1   // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
+	RankNoProfiler          = 2   // the tuner was loaded without our profiler: stored choices only, no exploration
+	RankPlanUnfit           = 4   // the plan in force failed its check: NCCL's defaults run in its place
+	RankNoExplore           = 8   // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
+	RankFixedNumerics       = 16  // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
+	RankDeviceLl            = 32  // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
+	RankNoTimes             = 64  // this rank's calls are not timed (plugin/capture.c): stored choices only
+	RankEventTimed          = 128 // they are timed by CUDA events (preload/probe.c), trees on one node included
+	RankBinds               = 256 // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
+	RankNames               = 512 // with DYN_RANK_BINDS, likewise: calls on registered memory count as such, and NCCL takes names for them
+	MemoryNone              = 0   // not decided yet
+	MemoryOffered           = 1
+	MemoryRefused           = 2 // this rank cannot, or will not; final
+	MemoryOpen              = 3 // it has opened what all peers offered
+	MemoryBound             = 4 // and knows which of NCCL's communicators this is: it can run our kernels from now on
+	GinUninitialised        = 0 // not decided yet
+	GinRefused              = 1 // this rank cannot, or will not, or another one; final
+	GinWanted               = 2 // it can, and waits for the others' word
+	GinInitialising         = 3 // all can: NCCL makes what it takes
+	GinGranted              = 4 // NCCL has said of which kind it is, and not that it works
+	GinActive               = 5 // every signal of the probe has come, from every peer, on every context
+	GinInFlight             = 6 // a kernel was launched, and is not known to be over
+	GinComplete             = 7 // all that were launched are over
+	GinDestroyed            = 8 // all was given back
+	GinFailed               = 9 // something did not come, or not succeed; nothing is given back
+	NumGinStates            = 10
+	AllUndecided            = 0
+	AllBegin                = 1 // all want it: from here on each takes part
+	AllDecline              = 2
+	SampleAggregated        = 1    // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
+	SampleUnjoined          = 2    // no getCollInfo call matched: seq is the profiler's own
+	SampleHostTimed         = 4    // timed by the host (profiler v1-v3 give no GPU time)
+	SampleUntimed           = 8    // no times: says what was asked for and, unless CAPTURED, what ran
+	SampleCaptured          = 16   // the call went into a CUDA graph, which runs it for ever
+	SampleEventTimed        = 32   // timed by CUDA events around the call: launch included, and the end is the end
+	SampleLsa               = 64   // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
+	SampleReplayed          = 128  // a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in 64 is told; planVersion is 0, and so are the instants. It is no call of the plan
+	SampleGin               = 256  // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs
+	SampleSymmetric         = 512  // NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0
+	SampleTrip              = 1024 // beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0
 )
 
 // ABIHeader is struct dyn_header.
@@ -108,8 +126,8 @@ type ABIPlan struct {
 	// epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none. Where CUDA events time
 	// calls each trial is sampled as well, but for an entry's first (preload/watch.h)
 	SampleEvery uint32
-	Index       [6][48]uint8 // [collective][bucket] -> entry, 0: pass through
-	Reserved0   [1]uint64
+	Index       [9][48]uint8 // [collective][bucket] -> entry, 0: pass through
+	Reserved0   [7]uint64
 	Entries     [64]ABIEntry
 }
 
@@ -138,8 +156,9 @@ type ABIRank struct {
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
 	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
-	// backend: likewise by GIN, which is active.
-	Marks [6][48]uint32
+	// backend: likewise by GIN, which is active. On registered memory, where names decide: of Tree, Ring, NVLS and NVLSTree the bits
+	// say that NCCL has not refused the name here, and of symmetric kernel s it is bit 5 + s up to 8, and 9 + s beyond.
+	Marks [9][48]uint32
 }
 
 // ABIRecord is struct dyn_record.
@@ -191,7 +210,7 @@ type ABISample struct {
 	PlanVersion uint32 // low 32 bits of the version in force; 0: none
 	Action      uint32 // asked for
 	Rank        int32
-	Collective  uint8  // ncclFunc_t, or DYN_ALL_TO_ALL
+	Collective  uint8  // ncclFunc_t, DYN_ALL_TO_ALL, or on registered memory
 	Algorithm   uint8  // what ran; 255: a name that we do not know
 	Protocol    uint8  // what ran; 255: likewise
 	Channels    uint8  // that really ran
@@ -199,7 +218,7 @@ type ABISample struct {
 	NRanks      uint16
 	Made        uint16 // EVENT_TIMED: calls of this collective and bucket so far, captured ones not counted, modulo 2^16
 	EntryCall   uint8  // EVENT_TIMED: of its plan entry, from 1, captured ones not counted; saturates; 0: it has none
-	Reserved0   uint8
+	Peer        uint8  // TRIP: rank that answered; else 0
 }
 
 // ABIRing is struct dyn_ring.

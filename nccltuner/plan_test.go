@@ -2,6 +2,7 @@ package nccltuner
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func TestEncodePlanRefuses(t *testing.T) {
 		{one(EntrySpec{Bucket: bucket, Trials: make([]uint32, 13)}), "13 trials of Reduce 8 B, at most 12 fit"},
 		{PlanSpec{SampleEvery: 6}, "sampling every 6 epochs"},
 		{PlanSpec{SampleEvery: 1 << 31}, ""},
-		{one(EntrySpec{Bucket: state.Bucket{Collective: NumCollectives}}), "collective 6"},
+		{one(EntrySpec{Bucket: state.Bucket{Collective: NumCollectives}}), fmt.Sprintf("collective %d", NumCollectives)},
 		{one(EntrySpec{Bucket: state.Bucket{Log2Bytes: 48}}), "bucket 48"},
 		{PlanSpec{Entries: slices.Repeat([]EntrySpec{{Bucket: bucket}}, 2)}, "two entries of Reduce 8 B"},
 		{one(EntrySpec{Bucket: bucket, Base: 0x5}), "action word 0x5"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"dynamiccl/actions"
 	"dynamiccl/state"
 )
 
@@ -245,7 +246,7 @@ func (v *RecordView) Gone(alive func(Process) (bool, error)) (left, dead int, er
 // Differ is false (docs/design.md, decision 7).
 type BucketMarks struct {
 	// Bit 3*algorithm+protocol: no rank that reported has ever seen it marked -1; bit 30: all run LL on NCCL's device kernel;
-	// bit 26+kernel: all can run our kernel.
+	// bit 26+kernel: all can run our kernel. On registered memory: no rank has had the name refused.
 	Set    uint32
 	Seen   int  // ranks that reported
 	Differ bool // ranks that reported do not agree
@@ -268,24 +269,32 @@ func (r *Record) Marks(t *MarkTable) error {
 		*t = MarkTable{}
 		for i := range r.ranks {
 			for c := range t {
+				firm := uint32(knownMarks)
+				if actions.Collective(c).Registered() {
+					firm = 0 // NCCL refuses a name on all ranks, which need not have come as far
+				}
 				for b := range t[c] {
-					t[c][b].add(atomic.LoadUint32(&r.ranks[i].Marks[c][b]))
+					t[c][b].add(atomic.LoadUint32(&r.ranks[i].Marks[c][b]), firm)
 				}
 			}
 		}
 	})
 }
 
-func (m *BucketMarks) add(word uint32) {
+// firm: what ranks must agree on.
+func (m *BucketMarks) add(word, firm uint32) {
 	if word&markSeen == 0 {
 		return
 	}
 	// Algorithms of a newer NCCL are outside the action space: ranks need not agree about them.
-	set := word & (knownMarks | lateMarks)
+	set := word & (firm | lateMarks)
+	if firm == 0 {
+		set = word &^ markSeen
+	}
 	if m.Seen == 0 {
 		m.Set = set
 	}
-	m.Differ = m.Differ || (set^m.Set)&knownMarks != 0
+	m.Differ = m.Differ || (set^m.Set)&firm != 0
 	m.Set &= set
 	m.Seen++
 }

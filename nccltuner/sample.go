@@ -2,6 +2,7 @@ package nccltuner
 
 import (
 	"math"
+	"math/bits"
 
 	"dynamiccl/actions"
 	"dynamiccl/state"
@@ -12,17 +13,18 @@ import (
 const (
 	maxSampleBytes = 1 << 50
 	maxSampleSeq   = 1 << 56 // as many epochs as a record can count
-	maxReplaySeq   = 1 << 32 // kernels in graphs are numbered modulo this
+	maxReplaySeq   = 1 << 32 // kernels in graphs and calls over GIN are numbered modulo this
+	maxContexts    = 16      // of GIN, four times what NCCL has
 )
 
 const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed | SampleLsa |
-	SampleReplayed | SampleGin
+	SampleReplayed | SampleGin | SampleSymmetric | SampleTrip
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
 	CommID      uint64
 	Seq         uint64 // getCollInfo call of the communicator; the profiler's own count when Unjoined; see Replayed
-	Bytes       uint64 // Invariant: > 0
+	Bytes       uint64 // Invariant: > 0, unless Trip
 	StartNs     uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (host's when HostTimed); 0: not known
 	ClockNs     int64  // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
 	RecvNs      int64  // host's CLOCK_MONOTONIC at the end of the last network receive; EventTimed: when the call was issued; 0: not known
@@ -45,6 +47,12 @@ type Sample struct {
 	// Replayed: a CUDA graph ran our kernel again, which is no call. Seq is its number among the communicator's kernels in
 	// graphs, modulo 2^32; times are the kernel's own. Invariant: CounterNs <= SignalNs.
 	Replayed bool
+	// Trip: one put of a kernel on GIN from Rank to Peer, which is no call. Seq is the call's number in its lane, of graphs where
+	// Replayed is set; CounterNs until the source was read (0: Bytes is 0), SignalNs until the peer's answer was here. Bucket is
+	// none.
+	Trip    bool
+	Peer    int32
+	Context uint8
 }
 
 // Reject says why a sample was not believed. Zero: it was.
@@ -75,6 +83,9 @@ func (r Reject) String() string {
 
 // decodeSample checks a private copy of a cell and writes out only when it is believed.
 func decodeSample(cell *ABISample, out *Sample) Reject {
+	if cell.Flags&SampleTrip != 0 {
+		return decodeTrip(cell, out)
+	}
 	if cell.Collective >= NumCollectives {
 		return RejectCollective
 	}
@@ -96,7 +107,7 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	if cell.NRanks == 0 || cell.Rank < 0 || cell.Rank >= int32(cell.NRanks) {
 		return RejectRank
 	}
-	if cell.Flags&^knownSampleFlags != 0 || cell.Flags&SampleLsa != 0 && cell.Flags&SampleGin != 0 || replayed && cell.Flags != SampleReplayed|SampleLsa {
+	if cell.Flags&^knownSampleFlags != 0 || bits.OnesCount16(cell.Flags&(SampleLsa|SampleGin|SampleSymmetric)) > 1 || replayed && cell.Flags != SampleReplayed|SampleLsa {
 		return RejectFlags
 	}
 	*out = Sample{
@@ -118,6 +129,34 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	return rejectNone
 }
 
+func decodeTrip(cell *ABISample, out *Sample) Reject {
+	if cell.Flags&^SampleReplayed != SampleGin|SampleTrip || cell.Collective != 0 {
+		return RejectFlags
+	}
+	if cell.Bytes > maxSampleBytes {
+		return RejectBytes
+	}
+	if cell.Seq >= maxReplaySeq {
+		return RejectSeq
+	}
+	action, err := actions.FromWord(cell.Action)
+	if err != nil || action.Path != actions.PathGIN || uint8(action.Backend) != cell.Algorithm || action.Channels != cell.Channels || cell.Protocol >= maxContexts {
+		return RejectAction
+	}
+	if cell.SignalNs == 0 || cell.Bytes == 0 && cell.CounterNs != 0 {
+		return RejectUnmeasured
+	}
+	if cell.Rank < 0 || cell.Rank >= int32(cell.NRanks) || uint16(cell.Peer) >= cell.NRanks || int32(cell.Peer) == cell.Rank {
+		return RejectRank
+	}
+	*out = Sample{
+		CommID: cell.CommID, Seq: cell.Seq, Bytes: cell.Bytes, CounterNs: state.Ns(cell.CounterNs), SignalNs: state.Ns(cell.SignalNs),
+		Rank: cell.Rank, NRanks: int(cell.NRanks), Action: action, Ran: action, Replayed: cell.Flags&SampleReplayed != 0,
+		Trip: true, Peer: int32(cell.Peer), Context: cell.Protocol,
+	}
+	return rejectNone
+}
+
 // ran gives what ran. It may be a kernel that we have no name for; the measurement is good all the same.
 func ran(cell *ABISample) actions.Action {
 	lsa, gin := cell.Flags&SampleLsa != 0, cell.Flags&SampleGin != 0
@@ -126,7 +165,9 @@ func ran(cell *ABISample) actions.Action {
 		return actions.Action{Path: actions.PathGIN, Backend: actions.Backend(cell.Algorithm), Channels: cell.Channels}
 	case lsa && cell.Algorithm < NumKernels && cell.Protocol == 0 && cell.Channels <= actions.MaxCTAs:
 		return actions.Action{Path: actions.PathLSA, Kernel: actions.Kernel(cell.Algorithm), Channels: cell.Channels}
-	case !lsa && !gin && cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols:
+	case cell.Flags&SampleSymmetric != 0 && cell.Algorithm > 0 && cell.Algorithm < actions.NumSymmetric && cell.Protocol == 0:
+		return actions.Action{Path: actions.PathSymmetric, Symmetric: actions.Symmetric(cell.Algorithm)}
+	case !lsa && !gin && cell.Flags&SampleSymmetric == 0 && cell.Algorithm < actions.NumAlgorithms && cell.Protocol < actions.NumProtocols:
 		return actions.Action{Path: actions.PathCollective, Algorithm: actions.Algorithm(cell.Algorithm), Protocol: actions.Protocol(cell.Protocol),
 			Channels: cell.Channels}
 	}

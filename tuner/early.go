@@ -16,7 +16,7 @@ import (
 // measured on this machine with this NCCL and shape, where every rank allowed it, and each rank still looks into its own
 // table at every call and passes through what is marked there. That ranks look into equal tables is then NCCL's word
 // alone, until they have reported; a choice that somebody imported and nobody measured waits for that. Our own kernels wait
-// for KernelsOpen, for no rank may run one before all have opened each other's memory; ranks that find no room in it for a
+// for KernelsOpen, and what NCCL is told by name on registered memory for marks, for no rank may run one before all have opened each other's memory; ranks that find no room in it for a
 // call pass it through alike. kernels: these alone.
 func (c *Core) early(m *comm, kernels bool) (entries []Entry) {
 	gain := map[state.Bucket]float64{}
@@ -36,7 +36,7 @@ func (c *Core) early(m *comm, kernels bool) (entries []Entry) {
 		if running := m.InForce[b]; running != actions.Default {
 			a = running // of an earlier daemon: ranks run it now
 		}
-		if ours := a.Path == actions.PathLSA; ours != kernels || !ours && a.Path != actions.PathCollective {
+		if ours := a.Path == actions.PathLSA; ours != kernels || !ours && (a.Path != actions.PathCollective || b.Collective.Registered()) {
 			continue
 		}
 		m.LastID++

@@ -17,8 +17,11 @@ var channelChoices = []uint8{1, 2, 4, 8, 16, 24, 32}
 // ActionSet lists what may be chosen for a bucket: NCCL's default first, then every algorithm and protocol that NCCL's
 // cost tables allow on all ranks, then our own kernels that all ranks can run. Ring and Tree come with a channel count; the
 // others keep NCCL's own, which depends on multicast or network hardware that a count must not fight. Where LL is NCCL's
-// device kernel it is there once, as deviceLL. maxChannels 0: not known.
+// device kernel it is there once, as deviceLL. maxChannels 0: not known. On registered memory names decide: namedSet.
 func ActionSet(b state.Bucket, marks MarkSet, maxChannels int) []actions.Action {
+	if b.Collective.Registered() {
+		return namedSet(b, marks)
+	}
 	set := []actions.Action{actions.Default}
 	for algo := range actions.Algorithm(actions.NumAlgorithms) {
 		for proto := range actions.Protocol(actions.NumProtocols) {
@@ -48,13 +51,13 @@ func ActionSet(b state.Bucket, marks MarkSet, maxChannels int) []actions.Action 
 	return append(append(set, lsaSet(b, marks)...), ginSet(b, marks)...)
 }
 
-// deviceLL stands for all choices of LL where NCCL answers each with one device kernel. Nowhere else does a set have a
-// ring without a number of channels.
+// deviceLL stands for all choices of LL where NCCL answers each with one device kernel. Nowhere else but on registered memory does a
+// set have a ring without a number of channels.
 var deviceLL = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL}
 
 // sameIn gives a's name in a set: another LL than the set has is the same kernel, if the set's is the device kernel.
 func sameIn(set []actions.Action, a actions.Action) actions.Action {
-	if a.Path == actions.PathCollective && a.Protocol == actions.LL && slices.Contains(set, deviceLL) {
+	if a.Path == actions.PathCollective && a.Protocol == actions.LL && slices.Contains(set, deviceLL) && !slices.Contains(set, a) {
 		return deviceLL
 	}
 	return a

@@ -10,7 +10,7 @@ import (
 type CommID uint64
 
 // MarkSet says what all ranks can run in a bucket: bit 3*algorithm+protocol, MarkDeviceLL, a bit for each of our kernels, and for GIN;
-// the same bits as dyn_rank.marks.
+// the same bits as dyn_rank.marks. On registered memory it says what NCCL can be told by name, and our kernels.
 type MarkSet uint32
 
 // MarkDeviceLL says that NCCL runs its device kernel where LL is chosen, whatever the algorithm and number of channels.
@@ -35,6 +35,14 @@ func MarkOf(a actions.Action) MarkSet {
 	switch a.Path {
 	case actions.PathCollective:
 		return 1 << (actions.NumProtocols*uint(a.Algorithm) + uint(a.Protocol))
+	case actions.PathSymmetric: // on registered memory alone (dyn_symmetric_mark of nccltuner/plugin/named.h)
+		switch {
+		case a.Symmetric == actions.SymmetricAny:
+		case a.Symmetric <= actions.SymmetricLDMC:
+			return 1 << (5 + a.Symmetric)
+		default:
+			return 1 << (9 + a.Symmetric)
+		}
 	case actions.PathLSA:
 		return MarkOneShot << a.Kernel
 	case actions.PathGIN:
@@ -50,8 +58,8 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || m&MarkOf(a) != 0
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, Advised,
-// Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, *Trip,
+// Advised, Tick.
 type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.
@@ -169,6 +177,8 @@ type Learned struct {
 	CostNs   float64 // mean
 	Default  float64 // mean of NCCL's default in the same condition, ns
 	Calls    uint64
+	SinceNs  state.Ns // when Action came to be chosen, by the clock of Step; 0: not known
+	SeenNs   state.Ns // when a communicator of the Key's shape was last there; 0: now. A store's own, the core leaves it alone
 	Evidence map[actions.Action]Estimate
 }
 

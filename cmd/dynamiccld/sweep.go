@@ -22,6 +22,7 @@ type sweepFlags struct {
 	sizes, choices, channels []string
 	smallest, largest        string
 	factor                   uint64
+	named                    bool // collectives are
 }
 
 // Largest sizes unless somebody asks for another, as the recorded tables have them.
@@ -58,6 +59,13 @@ the network, here over this machine's own. --load makes other work beside: netwo
 over loopback, cpu threads that spin, compute kernels on most multiprocessors, copy copies
 to the next GPU.
 
+--buffers registered measures calls on memory that is registered with NCCL (ncclCommWindowRegister,
+NCCL 2.32 or newer): AllGather, ReduceScatter and AllReduce, with NCCL's default, our kernels, and all
+of NCCL's that a call can name, its symmetric ones among them (--choices symmetric, ring/simple). Such
+calls have choices of their own, and rows under names of their own (AllReduceRegistered). Names that
+NCCL refuses here have no row, and TABLE.points.jsonl says so. It needs what our kernels need, for a
+call is named by libdynamiccl.so.
+
 --single-calls times so many calls of a point one by one: TABLE.points.jsonl then has the time
 of each on every rank, and their noise (spread, tail, memory). A graph holds one call then,
 so the table is one of its own and no other goes on in it.
@@ -73,7 +81,10 @@ communicator is destroyed.`,
   dynamiccld sweep --single-calls 1000 --sizes 1K,1M --choices ring/ll/8 --out noise.csv
   dynamiccld sweep --calls stream --samples samples.csv --max 16M`,
 		Args: wantArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.sweep(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.named = cmd.Flags().Changed("collectives")
+			return a.sweep(cmd.Context(), f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -81,6 +92,7 @@ communicator is destroyed.`,
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", sweep.AllToAll},
 		"what to measure; also Reduce. of AllToAll, NCCL's default and our kernels")
+	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels")
 	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 256M, on several nodes 4M)")
 	flags.Uint64Var(&f.factor, "factor", 4, "from one size to the next")
@@ -104,6 +116,7 @@ communicator is destroyed.`,
 	flags.BoolVar(&f.o.Retry, "retry", false, "measure again what gave no row")
 	f.measuring.flags(cmd)
 	complete(cmd, "collectives", sweep.Collectives)
+	complete(cmd, "buffers", []string{sweep.BuffersPlain, sweep.BuffersRegistered})
 	complete(cmd, "load", sweep.Loads)
 	complete(cmd, "calls", []string{workers.Graph, workers.Stream})
 	return cmd
@@ -171,6 +184,12 @@ func (f *sweepFlags) parse() error {
 	for i, c := range f.o.Collectives {
 		if known, err := actions.ParseCollective(c); err == nil {
 			f.o.Collectives[i] = known.String()
+		}
+	}
+	if f.o.Buffers == sweep.BuffersRegistered {
+		var err error
+		if f.o.Collectives, err = sweep.OnRegistered(f.o.Collectives, f.named); err != nil {
+			return fmt.Errorf("--collectives: %w", err)
 		}
 	}
 	return nil

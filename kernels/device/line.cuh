@@ -38,14 +38,22 @@
 #define DYN_KERNEL_MUTATE_EVEN_ROUNDS 10 /* a call's rounds in bulk may be of an even number */
 #define DYN_KERNEL_MUTATE_UNREADY 11 /* over GIN, AllToAll puts to who may not have begun */
 #define DYN_KERNEL_MUTATE_IDLE 12 /* a block that has nothing to move in a round waits for nobody */
-#define DYN_KERNEL_MUTATE_OWN_WINDOW 13 /* a rank writes into its peers' windows when its own buffer lies in one */
-#define DYN_KERNEL_MUTATE_ANY_WINDOW 14 /* windows are taken for the same without a look */
-#define DYN_KERNEL_MUTATE_OWN_OFFSET 15 /* a peer's buffer is looked for where this rank's lies in its window */
-#define DYN_KERNEL_MUTATE_UNCLOSED 16   /* a rank ends while peers may still write into its window, or read it */
-#define DYN_KERNEL_MUTATE_LATE 17       /* who had sent before it met the others does not wait for those that had not */
-#define DYN_KERNEL_MUTATE_ONE_PLACE 18  /* all calls meet at one place */
-#define DYN_KERNEL_MUTATE_INTO_SENDS 19 /* AllToAll in place writes over what peers have not sent yet */
-#define DYN_KERNEL_MUTATE_TOO_FAR 20    /* nobody asks how much of a peer's window a rank can address */
+#define DYN_KERNEL_MUTATE_NO_ROOM 13 /* a cell is filled, taken or not */
+#define DYN_KERNEL_MUTATE_EARLY_HEAD 14 /* a cell is said to be taken before it is */
+#define DYN_KERNEL_MUTATE_UNDRAINED 15 /* a kernel ends while its cells are full */
+#define DYN_KERNEL_MUTATE_IN_PLACE 16 /* in place, what is yet to be sent is written over */
+#define DYN_KERNEL_MUTATE_OFF_RAIL 17 /* puts go to a rank of another rail */
+#define DYN_KERNEL_MUTATE_OWN_ROUNDS 18 /* where parts differ, a rank goes by its own alone */
+#define DYN_KERNEL_MUTATE_MIXED_PLACES 19 /* a block tells of its size where another one sends */
+#define DYN_KERNEL_MUTATE_HASTY_ANSWER 21 /* over GIN, a rank answers a timed put before it has come */
+#define DYN_KERNEL_MUTATE_OWN_WINDOW 22 /* a rank writes into its peers' windows when its own buffer lies in one */
+#define DYN_KERNEL_MUTATE_ANY_WINDOW 23 /* windows are taken for the same without a look */
+#define DYN_KERNEL_MUTATE_OWN_OFFSET 24 /* a peer's buffer is looked for where this rank's lies in its window */
+#define DYN_KERNEL_MUTATE_UNCLOSED 25   /* a rank ends while peers may still write into its window, or read it */
+#define DYN_KERNEL_MUTATE_LATE 26       /* who had sent before it met the others does not wait for those that had not */
+#define DYN_KERNEL_MUTATE_ONE_PLACE 27  /* all calls meet at one place */
+#define DYN_KERNEL_MUTATE_INTO_SENDS 28 /* AllToAll in place writes over what peers have not sent yet */
+#define DYN_KERNEL_MUTATE_TOO_FAR 29    /* nobody asks how much of a peer's window a rank can address */
 
 namespace dyn {
 

@@ -154,7 +154,7 @@ inline const char *ginTypeName(int type) { return type == NCCL_NET_DEVICE_GIN_PR
 
 /* A kernel gave up on a peer, or NCCL has an error of its own. */
 inline bool ginFaulty(GinLife &life) {
-  constexpr const char *kWhat[DYN_GIN_STEPS] = {"nothing", "its beginning", "its data", "the counter of a put to it"};
+  constexpr const char *kWhat[DYN_GIN_STEPS] = {"nothing", "its beginning", "its data", "the counter of a put to it", "room in its buffers"};
   std::string all;
   for (int r = 0; r < life.gin.nRanks; r++) {
     const uint64_t fault = ((volatile uint64_t *)life.gin.fault)[r];

@@ -6,5 +6,5 @@
 
 FAKEGPU_API ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, int type, ncclComm_t comm,
                                       CUstream stream) {
-  return nccl_collective(comm, &(struct call){FUNC_ALLTOALL, send, recv, count, type, ncclSum, 0, stream});
+  return nccl_collective(comm, &(struct call){FUNC_ALLTOALL, send, recv, count, type, ncclSum, 0, stream, NULL, 0});
 }

@@ -24,27 +24,27 @@ ncclResult_t nccl_collective(struct ncclComm *comm, const struct call *call) {
 
 FAKEGPU_API ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, int type, int root, ncclComm_t comm,
                                        CUstream stream) {
-  return nccl_collective(comm, &(struct call){FUNC_BROADCAST, send, recv, count, type, ncclSum, root, stream});
+  return nccl_collective(comm, &(struct call){FUNC_BROADCAST, send, recv, count, type, ncclSum, root, stream, NULL, 0});
 }
 
 FAKEGPU_API ncclResult_t ncclReduce(const void *send, void *recv, size_t count, int type, int op, int root,
                                     ncclComm_t comm, CUstream stream) {
-  return nccl_collective(comm, &(struct call){FUNC_REDUCE, send, recv, count, type, op, root, stream});
+  return nccl_collective(comm, &(struct call){FUNC_REDUCE, send, recv, count, type, op, root, stream, NULL, 0});
 }
 
 FAKEGPU_API ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, int type, ncclComm_t comm,
                                        CUstream stream) {
-  return nccl_collective(comm, &(struct call){FUNC_ALLGATHER, send, recv, count, type, ncclSum, 0, stream});
+  return nccl_collective(comm, &(struct call){FUNC_ALLGATHER, send, recv, count, type, ncclSum, 0, stream, NULL, 0});
 }
 
 FAKEGPU_API ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, int type, int op,
                                            ncclComm_t comm, CUstream stream) {
-  return nccl_collective(comm, &(struct call){FUNC_REDUCESCATTER, send, recv, count, type, op, 0, stream});
+  return nccl_collective(comm, &(struct call){FUNC_REDUCESCATTER, send, recv, count, type, op, 0, stream, NULL, 0});
 }
 
 FAKEGPU_API ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, int type, int op, ncclComm_t comm,
                                        CUstream stream) {
-  return nccl_collective(comm, &(struct call){FUNC_ALLREDUCE, send, recv, count, type, op, 0, stream});
+  return nccl_collective(comm, &(struct call){FUNC_ALLREDUCE, send, recv, count, type, op, 0, stream, NULL, 0});
 }
 
 FAKEGPU_API ncclResult_t ncclGroupStart(void) {
@@ -66,7 +66,7 @@ static ncclResult_t run_group(void) {
     ok = sends[r]->buffer == sends[0]->buffer + r * bytes && recvs[r]->buffer == recvs[0]->buffer + r * bytes;
   if (!ok) return nccl_fail(ncclInvalidUsage, "the stand-in knows sends and receives as an all-to-all alone");
   return nccl_run(first->comm, &(struct call){FUNC_ALLTOALL, sends[0]->buffer, recvs[0]->buffer, first->count,
-                                              first->type, ncclSum, 0, first->stream});
+                                              first->type, ncclSum, 0, first->stream, NULL, 0});
 }
 
 FAKEGPU_API ncclResult_t ncclGroupEnd(void) {

@@ -169,6 +169,10 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call) {
     struct phase *phase = phase_of(comm);
     struct item *item = item_of(comm, phase, call);
     if (item == NULL) return ncclInternalError;
+    if ((result = nccl_select(comm, call, point.bytes, &comm->comm.selected)) != 0) {
+      comm->calls--; /* it has not been one */
+      return result;
+    }
     if (comm_call_as(&comm->comm, &comm->rank, phase, item, 1, point.call,
                      capturing ? CALL_CAPTURE : CALL_RUN_TIMED, &ran) != 0)
       return nccl_fail(ncclInternalError, "%s", comm->rank.error);

@@ -6,6 +6,7 @@
 #define FAKEGPU_NCCL_FAKE_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "../harness/comm.h"
 #include "../worker/nccl_api.h"
@@ -14,6 +15,7 @@
 enum { FUNC_ALLTOALL = NUM_FUNCS }; /* no function of tuners */
 #define CHUNK_BYTES (256u << 10)    /* of one rank in the shared memory */
 #define MAX_PENDING 64
+#define MAX_WINDOWS 16 /* of a communicator */
 enum { NCCL_IN_PROGRESS = 7 }; /* ncclInProgress */
 
 /* One collective as the API has it. */
@@ -24,6 +26,15 @@ struct call {
   size_t count;
   int type, op, root;
   CUstream stream;
+  const char *selection; /* algSelection; NULL: none */
+  int force;             /* forceAlgSelection */
+};
+
+/* Registered memory. */
+struct ncclWindow {
+  char *at;
+  size_t bytes; /* 0: free */
+  int flags;
 };
 
 /* What ran, and what goes wrong with it. */
@@ -45,6 +56,7 @@ struct ncclComm {
   size_t sharedBytes;
   CUcontext context; /* of the thread that made it; of one that does not block: nccl_gin.c */
   atomic_int busy;   /* of GIN: a step is under way, or what it came to */
+  struct ncclWindow windows[MAX_WINDOWS];
   int numPending;
   struct launched pending[MAX_PENDING];
 };
@@ -60,6 +72,9 @@ ncclResult_t nccl_comm_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id,
 
 /* nccl_api.c: a call of the API; none is allowed in a group. */
 ncclResult_t nccl_collective(struct ncclComm *comm, const struct call *call);
+
+/* nccl_select.c: what registered memory and a name make of a call; ncclInvalidArgument: it refuses the name. */
+ncclResult_t nccl_select(const struct ncclComm *comm, const struct call *call, uint64_t bytes, struct selected *out);
 
 /* nccl_call.c */
 ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call);

@@ -131,18 +131,52 @@ static ncclResult_t make_window(const struct step *step) {
   return result;
 }
 
+/* On a communicator that blocks, which is a program's: what NCCL's own kernels need, and none of ours. */
+static ncclResult_t register_window(struct ncclComm *comm, void *memory, size_t bytes, struct fake_window **window, int flags) {
+  *window = NULL;
+  if (memory == NULL || bytes == 0) return nccl_fail(ncclInvalidArgument, "invalid pointer %p / size %zu", memory, bytes);
+  nccl_settle(NULL);
+  nccl_barrier(comm);
+  for (int i = 0; i < MAX_WINDOWS && *window == NULL; i++) {
+    if (comm->windows[i].bytes > 0) continue;
+    comm->windows[i] = (struct ncclWindow){memory, bytes, flags};
+    *window = (struct fake_window *)&comm->windows[i];
+  }
+  return *window != NULL ? 0 : nccl_fail(ncclInternalError, "the stand-in has room for %d windows", MAX_WINDOWS);
+}
+
 FAKEGPU_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, struct fake_window **window, int flags) {
+  if (comm->context == NULL) return register_window(comm, memory, bytes, window, flags);
   if (comm->plan->nRanks > DYN_KERNEL_MAX_RANKS || bytes == 0 || flags != DYN_NCCL_WIN_SYMMETRIC) return nccl_fail(ncclInvalidArgument, "this window");
   return begin(comm, &(struct step){.run = make_window, .memory = memory, .window = window});
 }
 
 FAKEGPU_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, struct fake_window *window) {
-  (void)comm;
+  for (int i = 0; i < MAX_WINDOWS; i++) {
+    if ((void *)window != &comm->windows[i]) continue;
+    comm->windows[i].bytes = 0;
+    return 0;
+  }
   free(window);
   return 0;
 }
 
 /* ---- device communicators ---- */
+
+/* As NCCL's (dev_runtime.cc): what divides all runs of ranks of one node. */
+static int lsa_size(const struct ncclComm *comm) {
+  int n = comm->plan->nRanks, size = 0;
+  for (int r = 0, first = 0; r < n; r++) {
+    if (r + 1 < n && strncmp(comm->shared + 64 * r, comm->shared + 64 * (r + 1), 64) == 0) continue;
+    for (int run = r + 1 - first; run != 0;) {
+      int rest = size % run;
+      size = run;
+      run = rest;
+    }
+    first = r + 1;
+  }
+  return size;
+}
 
 static ncclResult_t make_device(const struct step *step) {
   struct ncclComm *comm = step->comm;
@@ -155,7 +189,8 @@ static ncclResult_t make_device(const struct step *step) {
   if (gin == NULL || cuMemAlloc_v2(&signals, bytes) != 0 || cuMemsetD8_v2(signals, 0, bytes) != 0) return nccl_fail(ncclSystemError, "out of memory");
   ncclResult_t result = share(comm, (char *)(uintptr_t)signals, (char **)gin->signals);
   gin->silent = goes_wrong(comm, "silent");
-  *step->device = (struct dyn_nccl_dev_comm){.rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .ginContextCount = FAKE_GIN_CONTEXTS,
+  const int locals = lsa_size(comm);
+  *step->device = (struct dyn_nccl_dev_comm){.rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals, .ginContextCount = FAKE_GIN_CONTEXTS,
                                              .ginTypes = {DYN_NCCL_GIN_PROXY, DYN_NCCL_GIN_PROXY}, .ginHandles = {gin, gin},
                                              .ginSignalCount = step->asked.ginSignalCount, .ginCounterCount = step->asked.ginCounterCount};
   return result;

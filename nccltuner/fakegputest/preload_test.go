@@ -62,6 +62,15 @@ func TestMakingThreads(t *testing.T) {
 	lsa(t, 0, "threads/test_making", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 }
 
+// Which calls are on registered memory, and what NCCL is told by name to run.
+func TestNamed(t *testing.T) {
+	lsa(t, 0, "test_named", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+}
+
+func TestNamedThreads(t *testing.T) {
+	lsa(t, 0, "threads/test_named", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+}
+
 // What libdynamiccl.so offers to programs that know it.
 func TestAPI(t *testing.T) {
 	lsa(t, 2, "test_api", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
@@ -92,6 +101,7 @@ func gin(t *testing.T, program string, env ...string) {
 		"ncclDevCommCreate: invalid usage: ":                                          3, // where NCCL itself fails
 		"not done within 2 s: a rank did not come so far":                             2,
 		"is dead: kernels of this communicator of 3 ranks give up":                    2,
+		"is dead: kernels of this communicator of 4 ranks give up":                    3,
 	} {
 		if n := strings.Count(string(said), what); n != want {
 			t.Errorf("%q is said %d times, want %d:\n%s", what, n, want, said)

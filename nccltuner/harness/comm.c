@@ -131,6 +131,16 @@ static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_
   return 0;
 }
 
+/* Nothing more is asked: neither whether another would be better, nor for channels. */
+static int take_symmetric(struct rank *rank, uint64_t bytes, struct choice *choice) {
+  choice->algo = ALGO_RING;
+  choice->proto = PROTO_LL;
+  choice->device = 1;
+  choice->chosen = 0;
+  choice->nMaxChannels = tuning_channels(&rank->plan->tuning, choice->algo, choice->proto, bytes, &choice->nWarps);
+  return 0;
+}
+
 /* getAlgoInfo, enqueue.cc:1918: cost table, tuner, and what NCCL makes of the answer. */
 static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_t bytes, int numPipeOps,
                          struct choice *choice) {
@@ -138,10 +148,13 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
   float costs[NUM_ALGOS][NUM_PROTOS], before[NUM_ALGOS][NUM_PROTOS];
   int nMaxChannels = 0;
   tuning_cost_table(tuning, func, bytes, numPipeOps, costs);
+  for (int i = 0; i < NUM_ALGOS * NUM_PROTOS; i++)
+    if (comm->selected.classics && !(comm->selected.classics >> i & 1)) costs[i / NUM_PROTOS][i % NUM_PROTOS] = -1.0f;
   memcpy(before, costs, sizeof costs);
   if (comm->hasTuner) {
-    int device = ask_symmetric(comm, rank, func, bytes, choice);
+    int device = comm->selected.classics ? 0 : ask_symmetric(comm, rank, func, bytes, choice);
     if (device < 0) return -1;
+    if (comm->selected.symmetric != NULL) return take_symmetric(rank, bytes, choice);
     if (device) {
       rank->collInfoCalls++;
       choice->nMaxChannels = tuning_channels(tuning, choice->algo, choice->proto, bytes, &choice->nWarps);
@@ -158,6 +171,7 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
     stall(comm, rank, 1);
     if (result != 0) return broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
   }
+  if (comm->selected.symmetric != NULL) return take_symmetric(rank, bytes, choice);
   rank->collInfoCalls++;
   if (tuning_select(costs, &choice->algo, &choice->proto) != 0)
     return broke_rule(rank, comm, "no algorithm and protocol left: NCCL fails the collective");
@@ -165,7 +179,7 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
     return broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
   if (nMaxChannels < 0 || nMaxChannels > 64) return broke_rule(rank, comm, "nChannels is not from 0 to 64");
   choice->nMaxChannels = tuning_channels(tuning, choice->algo, choice->proto, bytes, &choice->nWarps);
-  choice->chosen = nMaxChannels != 0 || memcmp(before, costs, sizeof costs) != 0;
+  choice->chosen = nMaxChannels != 0 || comm->selected.classics != 0 || memcmp(before, costs, sizeof costs) != 0;
   if (nMaxChannels != 0) choice->nMaxChannels = nMaxChannels < tuning->nChannels ? nMaxChannels : tuning->nChannels;
   return 0;
 }
@@ -239,7 +253,7 @@ static void launch(struct comm *comm, struct rank *rank, const struct item *item
       d.coll.datatype = item->datatype;
       d.coll.nChannels = (uint8_t)where[i].nChannels;
       d.coll.nWarps = (uint8_t)choice->nWarps;
-      d.coll.algo = choice->device ? "AGxLL_R" : tuning_algo_name(choice->algo);
+      d.coll.algo = comm->selected.symmetric != NULL ? comm->selected.symmetric : choice->device ? "AGxLL_R" : tuning_algo_name(choice->algo);
       d.coll.proto = tuning_proto_name(choice->proto);
       profiler_start(comm->profilerContext, &tasks[i].handle, &d);
     }
@@ -316,6 +330,7 @@ int comm_call_as(struct comm *comm, struct rank *rank, const struct phase *phase
   struct choice choice = {0};
   if (get_algo_info(comm, rank, item->func, bytes, numPipeOps, &choice) != 0) return -1;
   if (price(rank, phase, item, bytes, &choice) != 0) return -1;
+  if (comm->selected.symmetric != NULL) choice.costNs = comm->selected.costNs;
   struct tuning_task where[MAX_GROUP];
   for (int i = 0; i < numTasks; i++)
     where[i] = (struct tuning_task){.count = item->count, .elementSize = item->elementSize,

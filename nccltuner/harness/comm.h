@@ -8,7 +8,15 @@
 #include "harness.h"
 #include "nccl.h"
 
+/* What a call is confined to that names what is to run it, or is on registered memory. All zero: NCCL chooses as ever. */
+struct selected {
+  const char *symmetric; /* the symmetric kernel that runs, as events name it; NULL: none does */
+  double costNs;         /* its own */
+  uint32_t classics;     /* bit 3 * algorithm + protocol; 0: any */
+};
+
 struct comm {
+  struct selected selected; /* of the next call */
   uint64_t commId; /* comm->commHash */
   int index;       /* among the rank's communicators; of the log and of random numbers */
   void *profilerContext, *tunerContext;

@@ -85,16 +85,19 @@ bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
 void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *device) {
   for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
     for (int b = 0; b < DYN_NUM_BUCKETS; b++)
-      comm->kernels[c][b] = (uint16_t)device->room(comm->lsa, c, (UINT64_C(2) << b) - 1);
+      comm->kernels[c][b] = (uint16_t)device->room(comm->lsa, dyn_nccls(c), (UINT64_C(2) << b) - 1);
 }
 
 void dyn_device_bind(struct dyn_comm *comm) {
-  comm->allBind = true;
+  comm->allBind = comm->names = true;
   for (uint32_t i = 0; i < comm->nRanks; i++) {
     const struct dyn_rank *rank = &ranks_of(comm)[i];
     if (state_of(rank) < DYN_MEMORY_OPEN) comm->bound = -1; /* the memory goes with the communicator */
-    comm->allBind &= (__atomic_load_n(&rank->flags, __ATOMIC_RELAXED) & DYN_RANK_BINDS) != 0;
+    uint32_t flags = __atomic_load_n(&rank->flags, __ATOMIC_RELAXED);
+    comm->allBind &= (flags & DYN_RANK_BINDS) != 0;
+    comm->names &= (flags & DYN_RANK_NAMES) != 0;
   }
+  comm->names &= comm->allBind;
   if (comm->bound < 0) return;
   if (!comm->binds && !dyn_device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
   comm->bound = 1;
@@ -132,7 +135,8 @@ void dyn_device_join(struct dyn_member *member) {
   comm->gin = gin && comm->binds && device->alone(comm->lsa);
   if (comm->lsa && !open && !comm->gin) dyn_device_leave(member);
   if (!comm->lsa) comm->binds = false;
-  if (comm->binds) __atomic_fetch_or(&comm->self->flags, DYN_RANK_BINDS, __ATOMIC_RELAXED);
+  uint32_t flags = !comm->binds ? 0 : open && device->names && device->names() ? DYN_RANK_BINDS | DYN_RANK_NAMES : DYN_RANK_BINDS;
+  __atomic_fetch_or(&comm->self->flags, flags, __ATOMIC_RELAXED);
   dyn_gin_say(comm, comm->gin ? DYN_GIN_WANTED : DYN_GIN_REFUSED);
   say_state(comm, open ? DYN_MEMORY_OPEN : DYN_MEMORY_REFUSED);
 }
@@ -142,5 +146,6 @@ void dyn_device_leave(struct dyn_member *member) {
   if (comm->lsa) dyn_device_of(member)->close(comm->lsa);
   comm->lsa = NULL;
   comm->bound = 0;
+  comm->names = comm->ahead = false;
   comm->gin = false;
 }

@@ -12,6 +12,7 @@
 
 #include "../abi.h"
 #include "../preload/preload.h"
+#include "datatype.h"
 #include "process_start.h"
 
 /* ncclDebugLogger_t, src/include/nccl_common.h */
@@ -23,7 +24,8 @@ struct dyn_decision {
   uint64_t bytes;
   uint32_t action;
   uint32_t planVersion;
-  uint8_t collective;
+  uint8_t collective; /* as NCCL names it */
+  uint8_t counted;    /* as plans do: another on registered memory */
 };
 #define DYN_NUM_DECISIONS 64
 
@@ -58,6 +60,10 @@ struct dyn_comm {
   int bound;           /* 1: all ranks have it, and calls are looked at before NCCL sees them; -1: never; 0: not known */
   bool binds;          /* the preload library knows, or will, which of NCCL's communicators this is */
   bool allBind;        /* on every rank, before its first call: so calls that NCCL asks nobody about count */
+  bool names;          /* likewise: calls on registered memory are counted apart, and NCCL can be told by name what is to run them */
+  bool ahead;          /* such a call is under way and has counted: what NCCL asks meanwhile is about it */
+  uint32_t aheadAction;
+  uint32_t refused[DYN_NUM_COLLECTIVES - DYN_FIRST_REGISTERED][DYN_NUM_BUCKETS]; /* marks of names that NCCL did not take */
   int captured;       /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
   bool inGraph;       /* the call being made does */
   struct {            /* NCCL's last question that counted: from 2.29.7 to 2.30 it may ask twice in one call of the program's */
@@ -101,9 +107,10 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
  * the answer is LL, and then that is the call, nobody asks again. bytes are one rank's part for AllGather and
  * ReduceScatter. Writes 0.0 into an entry of LL if the plan says LL for this call, and counts it; else does nothing. */
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto);
-/* Before NCCL sees the call: the plan's action if it is of path LSA with one of the kernels able (bits by DYN_KERNEL_*), or
+/* preload.h: dyn_choose_function. Before NCCL sees the call: the plan's action if it is of path LSA with one of the kernels able (bits by DYN_KERNEL_*), or
  * of path GIN where that is able (DYN_ABLE_GIN), and then the call counts; else 0, and NCCL is to run it. AllToAll counts here either way, since NCCL asks nobody about it, or on
- * no rank at all. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
+ * no rank at all. So do calls on registered memory
+ * (DYN_ABLE_REGISTERED), where all ranks can name NCCL's kernels. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able);
 /* Newest decision of this collective and size among the last DYN_NUM_DECISIONS; 0: none. */
 int dyn_decision_find(struct dyn_comm *comm, int collective, uint64_t bytes, struct dyn_decision *out);

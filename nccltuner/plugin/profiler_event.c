@@ -74,6 +74,7 @@ int dyn_event_start(void *contextHandle, void **handle, const struct dyn_event *
       if (want & ncclProfileKernelCh && !kept) want = 0; /* its channels would be waited for in vain */
       if (want) {
         uint64_t seq = context->comm == NULL ? 0 : __atomic_load_n(&context->comm->seq, __ATOMIC_RELAXED);
+        if (context->comm != NULL && context->comm->ahead) seq--; /* it has counted before NCCL heard of it */
         if (chain == NULL) {
           *handle = dyn_api_handle(context, seq);
           return 0;

@@ -103,6 +103,12 @@ static void join(struct dyn_context *context, int haveMin, uint64_t minSeq, stru
   sample->seq = d.seq;
   sample->action = d.action;
   sample->planVersion = d.planVersion;
+  sample->collective = d.counted;
+  if ((d.action & 15) == DYN_PATH_SYMMETRIC && sample->algorithm == DYN_UNKNOWN) { /* as it was told by name */
+    sample->flags |= DYN_SAMPLE_SYMMETRIC;
+    sample->algorithm = d.action >> DYN_ACTION_ALGO_SHIFT & 15;
+    sample->protocol = 0;
+  }
   if (how == JOINED_SHARED) sample->flags |= DYN_SAMPLE_AGGREGATED;
 }
 
@@ -143,9 +149,12 @@ static void tell_what_runs(const struct dyn_context *context, const struct dyn_e
   const struct dyn_comm *comm = context->comm;
   if (sample == NULL || comm == NULL || event->coll.func == NULL || event->coll.algo == NULL) return;
   if (sample->commId != comm->commId || sample->rank != comm->rank) return;
-  if (dyn_func_number(event->coll.func) != sample->collective) return;
+  if (dyn_func_number(event->coll.func) != dyn_nccls(sample->collective)) return;
   int channels = event->coll.nChannels;
-  sample->algorithm = dyn_algorithm_number(event->coll.algo);
+  uint8_t algorithm = dyn_algorithm_number(event->coll.algo);
+  if (sample->flags & DYN_SAMPLE_SYMMETRIC && algorithm == DYN_UNKNOWN) return; /* NCCL's events have other words than names */
+  sample->flags &= (uint16_t)~DYN_SAMPLE_SYMMETRIC;
+  sample->algorithm = algorithm;
   sample->protocol = dyn_protocol_number(event->coll.proto);
   sample->channels = channels > 0 && channels <= DYN_MAX_CHANNELS ? (uint8_t)channels : 0;
 }

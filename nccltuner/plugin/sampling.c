@@ -74,6 +74,13 @@ static void add_kernel(struct dyn_sample *sample) {
   sample->channels = (uint8_t)(sample->action >> DYN_ACTION_CHANNELS_SHIFT);
 }
 
+/* A name that NCCL takes is what runs; where it refuses one the call is not timed (preload/device.c). */
+static void add_symmetric(struct dyn_sample *sample) {
+  sample->flags |= DYN_SAMPLE_SYMMETRIC;
+  sample->algorithm = sample->action >> DYN_ACTION_ALGO_SHIFT & 15;
+  sample->protocol = 0;
+}
+
 /* NCCL has no event for what we run, nor one for AllToAll that says how it runs it. Where calls are not timed and what runs is
  * asked for, the sample is complete. */
 void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
@@ -102,6 +109,7 @@ static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t se
   timed->lease = dyn_member_of(comm)->process->lease;
   timed->sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_EVENT_TIMED);
   if (dyn_is_ours(action)) add_kernel(&timed->sample);
+  else if ((action & 15) == DYN_PATH_SYMMETRIC) add_symmetric(&timed->sample);
   timed->sample.made = comm->made[collective][dyn_bucket_of(bytes)];
   timed->sample.entryCall = comm->entryCall < UINT8_MAX ? (uint8_t)comm->entryCall : UINT8_MAX;
 }

@@ -10,6 +10,7 @@
 #include "comm.h"
 #include "datatype.h"
 #include "epoch.h"
+#include "named.h"
 #include "plan.h"
 
 #ifdef __SSE2__
@@ -99,6 +100,14 @@ static uint32_t marks_of(uint32_t kernels) {
   for (uint32_t backend = DYN_BACKEND_GDAKI; backend <= DYN_BACKEND_PROXY; backend++)
     if (kernels & DYN_ABLE_GIN(backend)) marks |= 1u << (DYN_MARKS_GIN_SHIFT + backend);
   return marks;
+}
+
+/* On registered memory NCCL's table of costs does not decide, names do. */
+static void publish_names(struct dyn_comm *comm, int collective, int bucket) {
+  uint32_t *marks = &comm->self->marks[collective][bucket];
+  uint32_t names = dyn_named_marks(dyn_nccls(collective)) & ~comm->refused[collective - DYN_FIRST_REGISTERED][bucket];
+  uint32_t now = DYN_MARKS_SEEN | names | (marks_of(comm->kernels[collective][bucket]) & ~DYN_MARKS_GIN);
+  if (now != __atomic_load_n(marks, __ATOMIC_RELAXED)) __atomic_store_n(marks, now, __ATOMIC_RELAXED);
 }
 
 static void publish_marks(uint32_t *marks, uint32_t usable, uint32_t kernels) {
@@ -198,7 +207,8 @@ static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t byt
   d->bytes = bytes;
   d->action = action;
   d->planVersion = (uint32_t)comm->plan.version;
-  d->collective = (unsigned)collective < UINT8_MAX ? (uint8_t)collective : UINT8_MAX;
+  d->counted = (unsigned)collective < UINT8_MAX ? (uint8_t)collective : UINT8_MAX;
+  d->collective = (unsigned)collective < DYN_NUM_COLLECTIVES ? (uint8_t)dyn_nccls(collective) : d->counted;
   __atomic_store_n(&d->seq, seq, __ATOMIC_RELEASE);
 }
 
@@ -220,6 +230,10 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
                 int *nChannels) {
   uint32_t action = 0;
   bool tunable = comm->record && costs && bytes && (unsigned)collective < DYN_NUM_ASKED;
+  if (comm->ahead) { /* of names that stand for several NCCL takes its pick here */
+    if (tunable && comm->aheadAction) apply(comm->aheadAction, usable_entries(costs, numAlgo, numProto), costs, numProto, nChannels);
+    return;
+  }
   if (tunable && asks_again(comm, collective, bytes)) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm->self, &comm->self->marks[collective][dyn_bucket_of(bytes)], usable);
@@ -237,7 +251,7 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
 }
 
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
-  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED) return;
+  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead) return;
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
   if (!usable) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
@@ -270,13 +284,47 @@ static void mark_windows(struct dyn_comm *comm, int collective, int bucket) {
   if (old & DYN_MARKS_SEEN) __atomic_store_n(marks, old | 1u << (DYN_MARKS_KERNELS_SHIFT + DYN_KERNEL_DIRECT), __ATOMIC_RELAXED);
 }
 
+/* NCCL refuses a name on every rank, in the same call: what is in force still says it, until the daemon has seen the marks. */
+static void refuse(struct dyn_comm *comm, int collective, uint64_t bytes) {
+  int bucket = dyn_bucket_of(bytes);
+  comm->refused[collective - DYN_FIRST_REGISTERED][bucket] |= dyn_named_mark(comm->aheadAction);
+  comm->aheadAction = 0;
+  publish_names(comm, collective, bucket);
+  if (comm->hasProfiler) note(comm, comm->seq - 1, collective, bytes, 0); /* before NCCL says what runs instead */
+}
+
+/* A call on registered memory, which counts as such whoever runs it. What all of the ranks decide by is the same: the plan, the
+ * count, and which names NCCL has refused before. */
+static uint32_t choose_registered(struct dyn_comm *comm, int collective, uint64_t bytes, uint32_t able) {
+  int bucket = dyn_bucket_of(bytes);
+  comm->inGraph = dyn_in_graph(comm);
+  if (able & DYN_ABLE_WINDOWS) mark_windows(comm, collective, bucket);
+  publish_names(comm, collective, bucket);
+  uint32_t action = next_action(comm, collective, bucket), mark = dyn_named_mark(action);
+  bool ours = runs_here(action, able);
+  bool named = dyn_name_of(action) && mark & dyn_named_marks(dyn_nccls(collective)) & ~comm->refused[collective - DYN_FIRST_REGISTERED][bucket];
+  if (action && !ours && !named) {
+    __atomic_store_n(&comm->self->ignored, comm->self->ignored + 1, __ATOMIC_RELAXED);
+    action = 0;
+  }
+  comm->callsLeft--;
+  decided(comm, collective, bytes, action);
+  comm->ahead = !ours;
+  comm->aheadAction = action;
+  return action ? action : DYN_CHOSEN_NCCL;
+}
+
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   struct dyn_comm *comm = chooser;
   bool asked = collective != DYN_ALL_TO_ALL; /* by NCCL, if it runs the call */
+  if (able & DYN_ABLE_REFUSED) refuse(comm, dyn_on_registered(collective), bytes);
+  if (able & DYN_ABLE_OVER) comm->ahead = false;
+  if (able & (DYN_ABLE_REFUSED | DYN_ABLE_OVER)) return 0;
   if (!comm->record || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return 0;
   if (comm->bound == 0) dyn_device_bind(comm);
   if (comm->bound < 0 || (!asked && !comm->allBind)) return 0;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
+  if (able & DYN_ABLE_REGISTERED && comm->names) return choose_registered(comm, dyn_on_registered(collective), bytes, able);
   comm->inGraph = dyn_in_graph(comm);
   int bucket = dyn_bucket_of(bytes);
   if (able & DYN_ABLE_WINDOWS) mark_windows(comm, collective, bucket);

@@ -64,7 +64,9 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   int root __attribute__((unused)) = (REQUEST)->work.root; \
   ncclComm_t comm = (REQUEST)->comm; \
   cudaStream_t stream = (REQUEST)->work.stream;
-#define DEVICE(FUNC, SEND, RECV, OP, ROOT, NAME, PARAMETERS, ...) \
+#define NOT_NAMED(NAME) NULL
+#define NAMED(NAME) named_##NAME
+#define DEVICE(FUNC, SEND, RECV, OP, ROOT, HOW, NAME, PARAMETERS, ...) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
@@ -75,7 +77,7 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   } \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, &counted_##NAME}; \
+    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, HOW(NAME), &counted_##NAME}; \
     return collective(&request, KEY(FUNC)); \
   }
 
@@ -107,21 +109,38 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
     return result; \
   }
 
-DEVICE(DYN_ALL_REDUCE, sendbuff, recvbuff, op, 0, ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+/* The same call with a configuration, from 2.31 on. */
+#define WITH_NAME(NAME, CONFIG, PARAMETERS, ...) \
+  EXPORT ncclResult_t CONFIG PARAMETERS; \
+  static ncclResult_t named_##NAME(const struct dyn_request *request, const struct dyn_coll_config *named) { \
+    static dyn_real cache; \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #CONFIG, (void *)CONFIG); \
+    const ncclCollConfig_t *config = (const ncclCollConfig_t *)named; \
+    TAKE(request) \
+    return real == NULL ? DYN_SYSTEM_ERROR : real(__VA_ARGS__); \
+  }
+WITH_NAME(ncclAllReduce, ncclAllReduceConfig, (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t, const ncclCollConfig_t *),
+          sendbuff, recvbuff, count, datatype, op, comm, stream, config)
+WITH_NAME(ncclAllGather, ncclAllGatherConfig, (const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t, const ncclCollConfig_t *),
+          sendbuff, recvbuff, count, datatype, comm, stream, config)
+WITH_NAME(ncclReduceScatter, ncclReduceScatterConfig, (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t,
+          const ncclCollConfig_t *), sendbuff, recvbuff, count, datatype, op, comm, stream, config)
+
+DEVICE(DYN_ALL_REDUCE, sendbuff, recvbuff, op, 0, NAMED, ncclAllReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm, stream)
-DEVICE(DYN_BROADCAST, sendbuff, recvbuff, 0, root, ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int
+DEVICE(DYN_BROADCAST, sendbuff, recvbuff, 0, root, NOT_NAMED, ncclBroadcast, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int
         root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
-DEVICE(DYN_BROADCAST, recvbuff, recvbuff, 0, root, ncclBcast, (void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+DEVICE(DYN_BROADCAST, recvbuff, recvbuff, 0, root, NOT_NAMED, ncclBcast, (void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), recvbuff, count, datatype, root, comm, stream)
 COLLECTIVE(DYN_REDUCE, ncclReduce, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t
         op, int root, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, root, comm,
         stream)
-DEVICE(DYN_ALL_GATHER, sendbuff, recvbuff, 0, 0, ncclAllGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+DEVICE(DYN_ALL_GATHER, sendbuff, recvbuff, 0, 0, NAMED, ncclAllGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
-DEVICE(DYN_REDUCE_SCATTER, sendbuff, recvbuff, op, 0, ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+DEVICE(DYN_REDUCE_SCATTER, sendbuff, recvbuff, op, 0, NAMED, ncclReduceScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, op, comm,
         stream)
-DEVICE(DYN_ALL_TO_ALL, sendbuff, recvbuff, 0, 0, ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+DEVICE(DYN_ALL_TO_ALL, sendbuff, recvbuff, 0, 0, NOT_NAMED, ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
         cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
 FORWARD(ncclGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)

@@ -7,16 +7,17 @@
 #include "../../kernels/device/call.h"
 #include "../abi.h"
 #include "../plugin/datatype.h"
+#include "../plugin/named.h"
 #include "windows.h"
 
 #define MAX_BOUND 256 /* communicators of a process that have kernels; more go without */
 #define RESERVED 1 /* no address */
 #define SETTLE_NS UINT64_C(10000000000)
 
-enum { SUCCESS = 0, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
+enum { SUCCESS = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
 
 /* What a group has seen of a communicator. */
-enum group_state { NOTHING, HELD, PLAIN, LAUNCHED };
+enum group_state { NOTHING, HELD, PLAIN, LAUNCHED, GIVEN };
 
 /* One of NCCL's communicators that has kernels. Found by any thread, used by one at a time. */
 static struct dyn_bound {
@@ -27,7 +28,8 @@ static struct dyn_bound {
   enum group_state group;
   struct dyn_bound *next; /* in its group */
   struct dyn_request held;
-  uint32_t action; /* LAUNCHED */
+  uint32_t action; /* LAUNCHED, GIVEN */
+  struct dyn_coll_config config; /* GIVEN, by name */
   struct dyn_windows *windows; /* that the program registers; NULL: not known, some may have been missed */
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
 } bounds[MAX_BOUND];
@@ -112,7 +114,7 @@ static void close_lsa(struct dyn_lsa *lsa) {
 }
 
 static const struct dyn_gin_calls ginCalls = {dyn_gin_can, dyn_gin_id, dyn_gin_offer, dyn_gin_make};
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls};
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can};
 
 /* ---- calls ---- */
 
@@ -143,14 +145,42 @@ static bool find_windows(const struct dyn_bound *b, struct dyn_work *work, struc
   return (scatters ? work->sendWindow : work->recvWindow) != NULL;
 }
 
-/* 0: the call is NCCL's, and counts there, if NCCL asks. */
-static uint32_t action_of(const struct dyn_bound *b, const struct dyn_work *work) {
-  uint32_t able = dyn_lsa_able(b->lsa, work);
-  struct dyn_work look = *work;
-  struct buffers in;
-  if (able & 1u << DYN_KERNEL_DIRECT && find_windows(b, &look, &in)) able |= DYN_ABLE_WINDOWS;
-  return able == 0 && !counts(work) ? 0 : b->choose(b->chooser, work->collective, dyn_work_bytes(work, dyn_lsa_ranks(b->lsa)), able);
+/* NCCL looks at registration only where it has symmetric kernels: AllGather, and sums of these types (src/device/symmetric/generate.py).
+ * So here: a program that registers on one rank and not on another is wrong to us where it is wrong to NCCL. */
+static bool has_symmetric(const struct dyn_work *work) {
+  enum { SUM = 0, FLOAT16 = 6, FLOAT32 = 7, BFLOAT16 = 9, FLOAT8_E4M3 = 10, FLOAT8_E5M2 = 11 };
+  int type = work->datatype;
+  return work->collective == DYN_ALL_GATHER ||
+         (work->op == SUM && (type == FLOAT16 || type == FLOAT32 || type == BFLOAT16 || type == FLOAT8_E4M3 || type == FLOAT8_E5M2));
 }
+
+/* As NCCL sees it, by the addresses alone (windows.h). */
+static bool registered(const struct dyn_bound *b, const struct dyn_request *request) {
+  const struct dyn_work *work = &request->work;
+  return request->named != NULL && work->count > 0 && dyn_windows_any(b->windows) && has_symmetric(work) &&
+         dyn_window_of(b->windows, work->send, 0, NULL) && dyn_window_of(b->windows, work->recv, 0, NULL);
+}
+
+static uint32_t able_of(const struct dyn_bound *b, const struct dyn_request *request) {
+  struct dyn_work look = request->work;
+  struct buffers in;
+  uint32_t able = dyn_lsa_able(b->lsa, &look);
+  if (able & 1u << DYN_KERNEL_DIRECT && find_windows(b, &look, &in)) able |= DYN_ABLE_WINDOWS;
+  return able | (registered(b, request) ? DYN_ABLE_REGISTERED : 0);
+}
+
+static uint32_t ask(const struct dyn_bound *b, const struct dyn_work *work, uint32_t able) {
+  return b->choose(b->chooser, work->collective, dyn_work_bytes(work, dyn_lsa_ranks(b->lsa)), able);
+}
+
+/* 0: the call is NCCL's, and counts there, if NCCL asks. */
+static uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *request) {
+  uint32_t able = able_of(b, request);
+  return able == 0 && !counts(&request->work) ? 0 : ask(b, &request->work, able);
+}
+
+/* It has counted, and NCCL runs it. */
+static bool is_nccls(uint32_t action) { return (action & 15) != DYN_PATH_LSA && (action & 15) != DYN_PATH_GIN; }
 
 static int launch(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
   struct dyn_timed *timed = dyn_this_call()->timed;
@@ -163,6 +193,18 @@ static int launch(const struct dyn_bound *b, const struct dyn_request *request, 
   if (result == SUCCESS) dyn_intercepted_kernel(request->counted);
   if (timed != NULL) timed->sample.channels = (uint8_t)ctas;
   return result;
+}
+
+/* To NCCL, as chosen. What is refused was not timed. */
+static int give(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
+  const char *name = dyn_name_of(action);
+  if (name == NULL) return request->forward(request);
+  struct dyn_coll_config config = dyn_named_config(name, !perhapsCaptured);
+  int result = request->named(request, &config);
+  if (perhapsCaptured || result != INVALID_ARGUMENT) return result;
+  ask(b, &request->work, DYN_ABLE_REFUSED);
+  if (dyn_this_call()->timed != NULL) dyn_this_call()->timed->asked = 0;
+  return request->forward(request);
 }
 
 /* NCCL, or a kernel, would wait for the rank that is gone: the call fails. */
@@ -179,9 +221,10 @@ bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int
     *result = REMOTE_ERROR;
     return true;
   }
-  uint32_t action = action_of(b, &request->work);
+  uint32_t action = action_of(b, request);
   if (action == 0) return false;
-  *result = launch(b, request, perhapsCaptured, action);
+  *result = is_nccls(action) ? give(b, request, perhapsCaptured, action) : launch(b, request, perhapsCaptured, action);
+  if (is_nccls(action)) ask(b, &request->work, DYN_ABLE_OVER);
   return true;
 }
 
@@ -195,6 +238,17 @@ int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm) {
   const struct dyn_bound *b = find(comm);
   if (b == NULL || dyn_in_group()) return INVALID_USAGE;
   return gave_up(b) ? REMOTE_ERROR : dyn_lsa_rms_norm(b->lsa, norm);
+}
+
+bool dyn_device_can_exchange(const void *comm, int path) {
+  const struct dyn_bound *b = find(comm);
+  return b != NULL && dyn_lsa_can_exchange(b->lsa, path);
+}
+
+int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange) {
+  const struct dyn_bound *b = find(comm);
+  if (b == NULL || dyn_in_group()) return INVALID_USAGE;
+  return gave_up(b) ? REMOTE_ERROR : dyn_lsa_exchange(b->lsa, exchange);
 }
 
 /* ---- groups ---- */
@@ -217,7 +271,7 @@ static void make_plain(struct dyn_bound *b) {
 bool dyn_device_hold(const struct dyn_request *request) {
   struct dyn_bound *b = in_group(request->comm);
   if (b == NULL) return false;
-  if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && (counts(&request->work) || dyn_lsa_able(b->lsa, &request->work) != 0)) {
+  if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && (counts(&request->work) || able_of(b, request) != 0)) {
     b->held = *request;
     b->group = HELD;
     return true;
@@ -231,11 +285,21 @@ void dyn_device_plain(void *comm) {
   if (b != NULL) make_plain(b);
 }
 
+/* NCCL keeps an error for the group's end. */
+static void give_held(struct dyn_bound *b) {
+  const char *name = dyn_name_of(b->action);
+  b->group = GIVEN;
+  if (name != NULL) b->config = dyn_named_config(name, false);
+  struct dyn_passage passage = dyn_passage_enter(b->held.work.stream, b->held.comm, 0);
+  dyn_passage_leave(&passage, name != NULL ? b->held.named(&b->held, &b->config) : b->held.forward(&b->held));
+}
+
 void dyn_device_group_ends(bool simulated) {
   for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
     if (b->group != HELD) continue;
-    b->action = simulated ? 0 : action_of(b, &b->held.work);
+    b->action = simulated ? 0 : action_of(b, &b->held);
     if (b->action == 0) make_plain(b);
+    else if (is_nccls(b->action)) give_held(b);
     else b->group = LAUNCHED;
   }
 }
@@ -246,6 +310,7 @@ int dyn_device_launch(int result) {
       int failed = launch(b, &b->held, true, b->action);
       if (result == SUCCESS) result = failed;
     }
+    if (b->group == GIVEN && atomic_load(&b->comm) != 0) ask(b, &b->held.work, DYN_ABLE_OVER);
     b->group = NOTHING;
   }
   grouped = NULL;

@@ -8,6 +8,11 @@
  * group is no matter between ranks (a rank may have other communicators' calls beside it), so it must not change who runs
  * it. It is held back until the group ends or has another call of the communicator. Several calls of one communicator in
  * one group NCCL takes together, on all ranks or wrongly, so there ranks agree that they are NCCL's.
+ *
+ * Calls on registered memory (windows.h) may also be NCCL's by name (named.h). Such a call counts before NCCL sees it, and
+ * what NCCL asks the plugin about it meanwhile is no call. Outside of groups and captures the name is all that NCCL may run, and if it
+ * refuses that, before anything runs and on every rank, the call is made again without and the name is not given again for calls of its
+ * size. In them NCCL does as it likes where it cannot do as it is told, which comes to the same.
  */
 #ifndef DYN_DEVICE_H
 #define DYN_DEVICE_H
@@ -15,19 +20,19 @@
 #include "../../kernels/host/host.h"
 #include "forward.h"
 #include "intercepted.h"
+#include "named.h"
 
 /* A call of a program as it came. */
 struct dyn_request {
   struct dyn_work work;
   void *comm;                                   /* ncclComm_t */
   int (*forward)(const struct dyn_request *it); /* to NCCL */
+  int (*named)(const struct dyn_request *it, const struct dyn_coll_config *config); /* likewise; NULL: never on registered memory */
   struct dyn_intercepted *counted;
 };
 
 /* As it is, with all that goes around a call of NCCL's (preload.c). */
 int dyn_forward(const struct dyn_request *request, uint64_t key);
-
-typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t bytes, uint32_t able); /* preload.h */
 
 /* making.c: before a call that makes a communicator, for each that it makes, and behind it, or behind its group. */
 void dyn_making_begins(void **comm, int nRanks, int rank);
@@ -41,11 +46,13 @@ struct dyn_bound *dyn_bound_reserve(struct dyn_lsa *lsa, void *chooser, dyn_choo
 void dyn_bound_fill(struct dyn_bound *bound, void *comm);
 void dyn_making_forget(const struct dyn_bound *bound);
 
-/* Outside of groups. True: our kernel runs it, or it failed; *result is NCCL's. */
+/* Outside of groups. True: our kernel runs it, or NCCL by name, or it failed; *result is NCCL's. */
 bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result);
 /* Whether the communicator has kernels, and the one of ours that NCCL has nothing of: no call of the plan, and not counted. */
 bool dyn_device_has(const void *comm);
 int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm);
+bool dyn_device_can_exchange(const void *comm, int path);
+int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange);
 /* In a group. True: it is held back. */
 bool dyn_device_hold(const struct dyn_request *request);
 /* In a group: a call that is NCCL's whatever the plan says; what was held back of its communicator goes before it. */

@@ -14,7 +14,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 6
+#define DYN_PRELOAD_VERSION 7
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -36,9 +36,19 @@ struct dyn_preload_call {
   void *comm;   /* ncclComm_t */
 };
 
-/* The device path (kernels/host/host.h), for the plugin. id is commId in samples. bind says, inside of a call of the communicator's, that lsa is
- * its: from then on choose is asked, with the chooser, before each call that one of the kernels able (bits by DYN_KERNEL_*)
- * could run. It gives the action of path LSA or GIN that is to run, and has counted the call then, or 0: NCCL's. False: not now.
+/* What is asked before each call that one of the kernels able (bits by DYN_KERNEL_*, DYN_ABLE_GIN) could run, or that reads and
+ * writes registered memory. It gives the action of path LSA or GIN that is to run, and has counted the call then; or 0: it is
+ * NCCL's, and counts if NCCL asks. On registered memory it may also give what NCCL is to be told by name, or DYN_CHOSEN_NCCL:
+ * then it has counted as well, and the chooser hears when it is over. */
+typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t bytes, uint32_t able);
+#define DYN_CHOSEN_NCCL 15u              /* no path: NCCL is to run it as it likes */
+#define DYN_ABLE_REGISTERED (1u << 16)   /* all that the call reads and writes is memory that the program has registered */
+#define DYN_ABLE_OVER (1u << 17)         /* no question: the call that was counted has been given to NCCL, and its group has ended */
+#define DYN_ABLE_REFUSED (1u << 18)      /* no question: NCCL has refused the name that was given for it, and runs it as it likes */
+
+/* The device path (kernels/host/host.h), for the plugin. id is commId in samples. names: calls can be given to NCCL by name.
+ * bind says, inside of a call of the communicator's, that lsa is
+ * its: from then on choose is asked, with the chooser. False: not now.
  * expect says the same while NCCL makes the communicator (making.c). True: it is known which call of the program's makes it,
  * so it is bound before the program has it; and now is called then, as if inside of a call of the communicator, unless the
  * communicator is still being made when that call returns. */
@@ -56,11 +66,12 @@ struct dyn_device_calls {
   struct dyn_lsa *(*offer)(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
   bool (*open)(struct dyn_lsa *lsa, const struct dyn_offer *offers);
   uint32_t (*room)(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
-  bool (*bind)(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int collective, uint64_t bytes, uint32_t able));
-  bool (*expect)(struct dyn_lsa *lsa, void *chooser, uint32_t (*choose)(void *, int collective, uint64_t bytes, uint32_t able), void (*now)(void *chooser));
+  bool (*bind)(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose);
+  bool (*expect)(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
   void (*close)(struct dyn_lsa *lsa);
   bool (*alone)(const struct dyn_lsa *lsa); /* behind expect: the call that makes it makes no other communicator, in this thread */
   const struct dyn_gin_calls *gin;
+  bool (*names)(void);
 };
 extern const struct dyn_device_calls dyn_device_calls;
 

@@ -22,13 +22,15 @@ static int replies = -1; /* what standard output was */
 static const char usage[] =
     "dynamiccl-worker is one rank of what `dynamiccld sweep` and `dynamiccld calibrate` measure: it reads one\n"
     "command a line on standard input and writes one reply a line on standard output, both JSON objects.\n\n"
-    "  dynamiccl-worker --rank R --ranks N --device D [--nccl FILE] [--max-bytes B] [--cpus C]\n\n"
+    "  dynamiccl-worker --rank R --ranks N --device D [--nccl FILE] [--max-bytes B] [--cpus C]\n"
+    "                   [--registered 1]\n\n"
     "  --rank R       this rank, from 0\n"
     "  --ranks N      ranks of the communicator, 1 to 64\n"
     "  --device D     GPU, counted from 0 among the visible ones\n"
     "  --nccl FILE    libnccl to measure (libnccl.so.2)\n"
     "  --max-bytes B  largest size that can be asked for (268435456); twice as much GPU memory is taken\n"
-    "  --cpus C       run on C CPUs that no other rank of this communicator has (0: on any)\n\n"
+    "  --cpus C       run on C CPUs that no other rank of this communicator has (0: on any)\n"
+    "  --registered 1 buffers are memory of NCCL's own, registered for symmetric kernels (0: they are not)\n\n"
     "  {\"do\":\"id\"}                    rank 0 makes the id that every rank's init needs\n"
     "  {\"do\":\"init\",\"id\":ID}          communicator and buffers\n"
     "  {\"do\":\"call\",\"collective\":C,\"bytes\":B,\"calls\":K}\n"
@@ -228,10 +230,10 @@ static int stay(struct worker *worker, int cpus) {
 }
 
 static int parse(struct worker *worker, int argc, char **argv) {
-  enum { NUMBERS = 5 };
-  double values[NUMBERS] = {-1, -1, -1, 256u << 20, 0};
-  static const char *const names[] = {"--rank", "--ranks", "--device", "--max-bytes", "--cpus"};
-  static const double least[] = {0, 1, 0, 4096, 0}, most[] = {MAX_RANKS - 1, MAX_RANKS, 1023, 1e13, CPU_SETSIZE};
+  enum { NUMBERS = 6 };
+  double values[NUMBERS] = {-1, -1, -1, 256u << 20, 0, 0};
+  static const char *const names[] = {"--rank", "--ranks", "--device", "--max-bytes", "--cpus", "--registered"};
+  static const double least[] = {0, 1, 0, 4096, 0, 0}, most[] = {MAX_RANKS - 1, MAX_RANKS, 1023, 1e13, CPU_SETSIZE, 1};
   for (int i = 1; i < argc; i += 2) {
     int which = 0;
     if (strcmp(argv[i], "--help") == 0) {
@@ -259,6 +261,7 @@ static int parse(struct worker *worker, int argc, char **argv) {
   worker->nRanks = (int)values[1];
   worker->device = (int)values[2];
   worker->maxBytes = (size_t)values[3] / 64 * 64;
+  worker->registered = (int)values[5];
   return stay(worker, (int)values[4]);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of nccl.h that is used here; the same from NCCL 2.10 (bf16) on, ncclAlltoAll from 2.28.
+ * The part of nccl.h that is used here; the same from NCCL 2.10 (bf16) on, ncclAlltoAll from 2.28, windows from 2.27.
  */
 #ifndef WORKER_NCCL_API_H
 #define WORKER_NCCL_API_H
@@ -24,6 +24,7 @@ enum {
 };
 enum { ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum { ncclSum = 0, ncclMax = 2 };
+enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
 
 /* X(symbol, arguments) */
 #define NCCL_FUNCTIONS(X) \
@@ -49,6 +50,9 @@ enum { ncclSum = 0, ncclMax = 2 };
   X(ncclGetLastError, (ncclComm_t comm))
 /* What an older NCCL lacks. */
 #define NCCL_NEWER_FUNCTIONS(X) \
+  X(ncclMemAlloc, (void **at, size_t bytes)) \
+  X(ncclCommWindowRegister, (ncclComm_t comm, void *at, size_t bytes, void **window, int flags)) \
+  X(ncclCommWindowDeregister, (ncclComm_t comm, void *window)) \
   X(ncclAlltoAll, (const void *send, void *recv, size_t count, int type, ncclComm_t comm, CUstream stream))
 
 #endif

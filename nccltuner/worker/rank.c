@@ -29,6 +29,30 @@ static int read_id(const char *hex, ncclUniqueId *id) {
   return 0;
 }
 
+/* Registered memory must be NCCL's own (ncclMemAlloc), which has what it takes. */
+static int make_buffer(struct worker *worker, CUdeviceptr *buffer) {
+  void *at;
+  if (!worker->registered) {
+    CUDA(worker, cuMemAlloc_v2, buffer, worker->maxBytes);
+    return 0;
+  }
+  worker->unusable = nccl.ncclMemAlloc == NULL || nccl.ncclCommWindowRegister == NULL || nccl.ncclCommWindowDeregister == NULL;
+  if (worker->unusable) return worker_fail(worker, "registered memory: NCCL %d has no windows: take 2.27 or newer, or plain buffers", worker->ncclVersion);
+  NCCL(worker, ncclMemAlloc, &at, worker->maxBytes);
+  *buffer = (CUdeviceptr)(uintptr_t)at;
+  return 0;
+}
+
+static int register_buffers(struct worker *worker) {
+  const CUdeviceptr buffers[2] = {worker->send, worker->recv};
+  for (int i = 0; i < 2 && worker->registered; i++) {
+    NCCL(worker, ncclCommWindowRegister, worker->comm, (void *)(uintptr_t)buffers[i], worker->maxBytes, &worker->windows[i], NCCL_WIN_COLL_SYMMETRIC);
+    worker->unusable = worker->windows[i] == NULL;
+    if (worker->unusable) return worker_fail(worker, "registered memory: NCCL has none that is symmetric on this communicator: measure plain buffers");
+  }
+  return 0;
+}
+
 /* Context, stream and buffers: once in a process. */
 static int start_device(struct worker *worker) {
   int count;
@@ -44,8 +68,7 @@ static int start_device(struct worker *worker) {
   CUDA(worker, cuDevicePrimaryCtxRetain, &worker->context, worker->gpu);
   CUDA(worker, cuCtxSetCurrent, worker->context);
   CUDA(worker, cuStreamCreate, &worker->stream, CU_STREAM_NON_BLOCKING);
-  CUDA(worker, cuMemAlloc_v2, &worker->send, worker->maxBytes);
-  CUDA(worker, cuMemAlloc_v2, &worker->recv, worker->maxBytes);
+  if (make_buffer(worker, &worker->send) != 0 || make_buffer(worker, &worker->recv) != 0) return -1;
   CUDA(worker, cuMemAlloc_v2, &worker->shared, 2 * sizeof(float));
   CUDA(worker, cuMemAllocHost_v2, &worker->staging, STAGING_BYTES);
   if (pattern_fill(worker) != 0) return -1;
@@ -82,6 +105,7 @@ int rank_init(struct worker *worker, const char *hex, struct reply *reply) {
     return worker_fail(worker, "init: there is a communicator already: send {\"do\":\"destroy\"} first");
   if (cuda_load(worker) != 0 || nccl_load(worker) != 0 || start_device(worker) != 0) return -1;
   NCCL(worker, ncclCommInitRank, &worker->comm, worker->nRanks, id, worker->rank);
+  if (register_buffers(worker) != 0) return -1;
   /* Ready means that all ranks are; and what this needs is connected before any load runs. */
   float zero = 0;
   if (rank_largest(worker, &zero) != 0) return -1;
@@ -91,6 +115,7 @@ int rank_init(struct worker *worker, const char *hex, struct reply *reply) {
 int rank_destroy(struct worker *worker) {
   if (worker->comm == NULL) return worker_fail(worker, "destroy: there is no communicator: send init first");
   CUDA(worker, cuStreamSynchronize, worker->stream);
+  for (int i = 0; i < 2 && worker->windows[i] != NULL; i++) NCCL(worker, ncclCommWindowDeregister, worker->comm, worker->windows[i]);
   NCCL(worker, ncclCommDestroy, worker->comm);
   worker->comm = NULL;
   return 0;

@@ -19,6 +19,7 @@ struct worker {
   int rank, nRanks, device;
   const char *ncclPath; /* NULL: libnccl.so.2 by the linker's rules */
   size_t maxBytes;
+  int registered; /* send and recv are memory of NCCL's, and registered */
 
   int ncclVersion; /* 0: NCCL is not loaded yet */
   CUdevice gpu;
@@ -28,6 +29,7 @@ struct worker {
   CUdeviceptr shared;     /* two floats: what ranks agree on */
   void *staging;          /* page-locked, STAGING_BYTES */
   ncclComm_t comm;        /* NULL: none */
+  void *windows[2];       /* of send and recv; NULL: none */
   struct load *load;      /* NULL: no load was ever asked for */
 
   char error[1024];

@@ -27,7 +27,6 @@ type Resilient struct {
 	path    string
 	options Options
 	log     *slog.Logger
-	now     func() time.Time
 	limit   int // of records
 
 	mu      sync.Mutex // never held while the disk works
@@ -62,8 +61,11 @@ func groupOf(k tuner.Key) group { return group{k.Machine, k.GPUArch, k.NCCLVersi
 // NewResilient opens the file for the first time, waiting at most Options.LockTimeout for another process. It always
 // gives a usable store. With path "" it keeps to memory and says nothing.
 func NewResilient(path string, o Options, log *slog.Logger) *Resilient {
-	r := &Resilient{path: path, options: o, log: log, now: time.Now, limit: maxRecords,
+	r := &Resilient{path: path, options: o, log: log, limit: maxRecords,
 		groups: map[group]map[state.Bucket]*record{}, dirty: map[tuner.Key]*record{}}
+	if r.options.Now == nil {
+		r.options.Now = time.Now
+	}
 	r.options.ReadOnly, r.options.ReplaceCorrupt = false, true
 	var bad int
 	r.options.OnBad = func(key string, err error) {
@@ -101,11 +103,17 @@ func (r *Resilient) Put(batch []tuner.Learned) error {
 			firstErr = cmp.Or(firstErr, err)
 			continue
 		}
+		if l.SeenNs == 0 {
+			l.SeenNs = r.now()
+		}
 		r.keep(l, true)
 	}
 	r.refused += refused
 	return wrap("keeping", r.path, firstErr)
 }
+
+// now counts from 1970, as all instants of records do.
+func (r *Resilient) now() state.Ns { return state.Ns(r.options.Now().UnixNano()) }
 
 // keep puts a record into memory; mu is held.
 func (r *Resilient) keep(l tuner.Learned, dirty bool) {

@@ -129,7 +129,7 @@ func (t *Table) add(row []string, first bool) error {
 	if err != nil || bytes == 0 {
 		return fmt.Errorf("bytes %q is not a positive number", row[7])
 	}
-	a, err := parseAction(row[8:12], row[14], row[15])
+	a, err := parseAction(row[8:12], row[14], row[15], c.Registered())
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (t *Table) add(row []string, first bool) error {
 		return fmt.Errorf("%s %d bytes %s is measured twice", c, bytes, a)
 	}
 	p.costNs[a] = us * 1000
-	if a.Path != actions.PathSymmetric {
+	if a.Path != actions.PathSymmetric || a.Symmetric != actions.SymmetricAny {
 		p.order = append(p.order, a)
 	}
 	return nil
@@ -164,8 +164,9 @@ func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
 	return p
 }
 
-// parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend), protocol and channels, threads and backend; "-" is what the path does not have.
-func parseAction(row []string, threads, backend string) (a actions.Action, err error) {
+// parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend, of path symmetric: NCCL's kernel), protocol and channels,
+// threads and backend; "-" is what the path does not have. registered: on such memory NCCL's kernels go by name, with its own channels.
+func parseAction(row []string, threads, backend string, registered bool) (a actions.Action, err error) {
 	if a.Path, err = actions.ParsePath(row[0]); err != nil {
 		return a, err
 	}
@@ -178,6 +179,10 @@ func parseAction(row []string, threads, backend string) (a actions.Action, err e
 			return a, err
 		}
 	case row[1] == "-" && row[2] == "-": // path lsa without a kernel is one shot, as before there were others
+	case a.Path == actions.PathSymmetric && row[2] == "-" && registered:
+		if a.Symmetric, err = actions.ParseSymmetric(row[1]); err != nil {
+			return a, err
+		}
 	case a.Path == actions.PathLSA && row[2] == "-":
 		if a.Kernel, err = actions.ParseKernel(row[1]); err != nil {
 			return a, err
@@ -191,7 +196,7 @@ func parseAction(row []string, threads, backend string) (a actions.Action, err e
 	}
 	if row[3] != "-" || a.Path == actions.PathCollective {
 		n, err := strconv.ParseUint(row[3], 10, 8)
-		if err != nil || n == 0 && (a.Path != actions.PathCollective || a.Protocol != actions.LL) {
+		if err != nil || n == 0 && (a.Path != actions.PathCollective || a.Protocol != actions.LL && !registered) {
 			return a, fmt.Errorf("channels %q is not 1 to 255, nor 0 for NCCL's device kernel for LL", row[3])
 		}
 		a.Channels = uint8(n)

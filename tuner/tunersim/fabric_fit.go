@@ -88,11 +88,12 @@ type fitRow struct {
 	log   float64 // of the measured nanoseconds
 }
 
-// collectRows lists the forced choices that the model knows; the default and symmetric kernels are not among them.
+// collectRows lists the forced choices that the model knows; the default, symmetric kernels and
+// calls on registered memory are not among them.
 func collectRows(t *Table) []fitRow {
 	var rows []fitRow
 	for _, r := range t.Rows() {
-		if r.Action.Path == actions.PathDefault || r.Action.Path == actions.PathSymmetric {
+		if r.Action.Path == actions.PathDefault || r.Action.Path == actions.PathSymmetric || r.Collective.Registered() {
 			continue
 		}
 		rows = append(rows, fitRow{callOf(r.Collective, r.Bytes), r.Bytes, r.Action, math.Log(r.SignalNs)})

@@ -89,7 +89,7 @@ func (t *Table) Nearest(c actions.Collective, bytes uint64) (state.Bucket, bool)
 }
 
 // Actions is the action set of a bucket: NCCL's default, then every forced choice as recorded. NCCL's symmetric kernels
-// are left out: a tuner plugin cannot choose them (their cost can still be asked for).
+// without a name are left out: a tuner plugin cannot choose them (their cost can still be asked for).
 func (t *Table) Actions(b state.Bucket) []actions.Action {
 	set := []actions.Action{actions.Default}
 	if p := t.bucket(b); p != nil {
@@ -172,7 +172,7 @@ func (t *Table) addRow(r Row) error {
 		return fmt.Errorf("%s %d bytes %s is given twice", r.Collective, r.Bytes, r.Action)
 	}
 	p.costNs[r.Action] = r.SignalNs
-	if r.Action.Path != actions.PathSymmetric {
+	if r.Action.Path != actions.PathSymmetric || r.Action.Symmetric != actions.SymmetricAny {
 		p.order = append(p.order, r.Action)
 	}
 	return nil

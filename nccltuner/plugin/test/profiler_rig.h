@@ -114,7 +114,7 @@ static inline void rig_close(struct rig *r) {
 static inline void rig_decide(struct rig *r, int func, uint64_t bytes, uint32_t action, uint32_t planVersion) {
   if (r->comm == NULL) return;
   struct dyn_decision *d = &r->comm->decisions[r->comm->seq % DYN_NUM_DECISIONS];
-  *d = (struct dyn_decision){r->comm->seq, bytes, action, planVersion, (uint8_t)func};
+  *d = (struct dyn_decision){r->comm->seq, bytes, action, planVersion, (uint8_t)func, (uint8_t)func};
   r->comm->seq++;
 }
 

@@ -112,7 +112,7 @@ static void close_it(struct dyn_lsa *it) {
 }
 
 static const struct dyn_gin_calls ginCalls = {can, id_of, offer, make};
-static const struct dyn_device_calls device = {no_offer, NULL, room, never_bind, expect, close_it, alone, &ginCalls};
+static const struct dyn_device_calls device = {no_offer, NULL, room, never_bind, expect, close_it, alone, &ginCalls, NULL};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};

@@ -24,14 +24,19 @@
 #define BULK 4u
 #define DIRECT 8u
 
-enum how { ALL, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
+#define SYMMETRIC(kernel) (DYN_PATH_SYMMETRIC | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT)
+#define REFUSED SYMMETRIC(DYN_SYMMETRIC_RS_LDMC_AG_STMC) /* by this NCCL */
+#define NCCLS 0xf0u /* how ran says of a call on registered memory that it is NCCL's default */
+
+enum how { ALL, ONE_HAS_NO_NAMES, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
 
 /* ---- what the parent sees ---- */
 
 static struct shared {
   atomic_int waiting, round;
-  uint32_t ran[RANKS][CALLS], exchanged[RANKS][CALLS]; /* action of each call, as it ran */
+  uint32_t ran[RANKS][CALLS], exchanged[RANKS][CALLS], onWindows[RANKS][CALLS]; /* action of each call, as it ran */
   uint32_t early[RANKS], state[RANKS], marks[RANKS]; /* before and after the first call */
+  uint32_t named[RANKS]; /* marks on registered memory, at the end */
   uint64_t took[RANKS]; /* ms, to join */
   int open, closed;
 } *shared;
@@ -103,7 +108,9 @@ static bool expect(struct dyn_lsa *it, void *ofComm, uint32_t (*function)(void *
   return true;
 }
 
-static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL};
+static bool names(void) { return how == ALL || (how == ONE_HAS_NO_NAMES && rank != 2); }
+
+static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
@@ -149,19 +156,48 @@ static uint32_t exchange(uint32_t able) {
   return action;
 }
 
+/* On registered memory; NCCL asks about a call of its own before and after it has looked at its symmetric kernels. */
+static uint32_t registered(uint32_t able) {
+  bool apart = how == ALL;
+  uint64_t seq = comm->seq;
+  uint32_t marks = comm->self->marks[ALLREDUCE][BUCKET - 1];
+  call = (struct dyn_preload_call){.depth = 1, .looked = true};
+  timed = (struct dyn_timed){0};
+  call.timed = &timed;
+  uint32_t ran = choose == NULL ? 0 : choose(chooser, ALLREDUCE, BYTES / 2, able | DYN_ABLE_REGISTERED);
+  CHECK(apart == (ran != 0) && comm->seq == seq + apart, "%x", ran);
+  if (apart && (ran & 15) != DYN_PATH_LSA) {
+    if (timed.asked > 0 && (ran & 15) == DYN_PATH_SYMMETRIC)
+      CHECK(timed.sample.flags & DYN_SAMPLE_SYMMETRIC && timed.sample.algorithm == (ran >> 4 & 15) && timed.sample.action == ran && timed.sample.collective == 8);
+    if (ran == REFUSED) CHECK(choose(chooser, ALLREDUCE, BYTES / 2, DYN_ABLE_REFUSED) == 0);
+    for (int question = 0; question < 2; question++) {
+      uint32_t answer = test_call(tuner, ALLREDUCE, BYTES / 2, question == 0 ? ~0u : 0);
+      CHECK(answer == (question == 1 && (ran & 15) == DYN_PATH_COLLECTIVE ? ran : 0), "%x of %x", answer, ran);
+    }
+    CHECK(choose(chooser, ALLREDUCE, BYTES / 2, DYN_ABLE_OVER) == 0);
+    CHECK(comm->seq == seq + 1 && comm->self->marks[ALLREDUCE][BUCKET - 1] == marks, "a question about it counts");
+  }
+  call = (struct dyn_preload_call){0};
+  return ran == DYN_CHOSEN_NCCL ? NCCLS : ran;
+}
+
+static const uint32_t named[] = {ACTION(1, 2, 0), REFUSED, LSA(0, 8), 0, ACTION(1, 1, 4), REFUSED, LSA(1, 2), SYMMETRIC(DYN_SYMMETRIC_ST)};
 static const uint32_t trials[] = {LSA(0, 8), ACTION(1, 1, 4), LSA(2, 64), 0, LSA(1, 2)};
 
 static void publish(void) {
   struct publisher daemon_;
   struct dyn_plan plan;
   plan_clear(&plan);
-  plan.numEntries = 3;
+  plan.numEntries = 4;
   plan.sampleEvery = 1;
   plan.index[ALLREDUCE][BUCKET] = 1;
   plan.entries[1] = (struct dyn_entry){.id = 1, .base = LSA(2, 16), .numTrials = 5};
   plan.index[ALLTOALL][BUCKET] = 2;
   plan.entries[2] = (struct dyn_entry){.id = 2, .base = LSA(0, 4)};
   memcpy(plan.entries[1].trials, trials, sizeof trials);
+  plan.index[ALLREDUCE + 4][BUCKET - 1] = 3;
+  plan.entries[3] = (struct dyn_entry){.id = 3, .base = SYMMETRIC(DYN_SYMMETRIC_AG_LL), .numTrials = sizeof named / sizeof *named};
+  memcpy(plan.entries[3].trials, named, sizeof named);
   CHECK(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan));
   publisher_close(&daemon_);
 }
@@ -193,11 +229,12 @@ static void rank_main(void) {
       CHECK(timed.asked == 1 && timed.sample.flags & DYN_SAMPLE_LSA && timed.sample.algorithm == (action >> 4 & 15) &&
             timed.sample.action == action && timed.sample.channels == action >> 16);
     }
+    if (i % 3 == 1) shared->onWindows[rank][i] = registered(ONE_SHOT | BULK);
     if (i % 4 > 0) continue;
     seq = comm->seq;
     shared->exchanged[rank][i] = exchange(i % 8 ? ONE_SHOT : 0);
-    CHECK(comm->seq == seq + (how == ALL), "an AllToAll counts where every rank is told of each");
-    CHECK(comm->self->marks[ALLTOALL][BUCKET] == (how == ALL ? 1u << 31 | 5u << 26 : 0), "%x", comm->self->marks[ALLTOALL][BUCKET]);
+    CHECK(comm->seq == seq + (how <= ONE_HAS_NO_NAMES), "an AllToAll counts where every rank is told of each");
+    CHECK(comm->self->marks[ALLTOALL][BUCKET] == (how <= ONE_HAS_NO_NAMES ? 1u << 31 | 5u << 26 : 0), "%x", comm->self->marks[ALLTOALL][BUCKET]);
   }
   /* Registered buffers in one call say that this rank has them, where what is in bulk can run, and change nothing else. */
   if (choose != NULL && how == ALL) {
@@ -207,6 +244,7 @@ static void rank_main(void) {
     one_call(BYTES, ONE_SHOT | BULK | DIRECT);
     CHECK(comm->self->marks[ALLREDUCE][BUCKET] == marks && !(comm->self->marks[ALLREDUCE][BUCKET + 1] >> 26 & DIRECT));
   }
+  shared->named[rank] = comm->self->marks[ALLREDUCE + 4][BUCKET - 1];
   CHECK(comm->epoch == (comm->seq - 1) / DYN_EPOCH_CALLS, "epoch %d after %d calls", (int)comm->epoch, (int)comm->seq);
   meet();
   ncclTunerPlugin_v6.finalize(tuner);
@@ -241,7 +279,8 @@ static void play(enum how which) {
   }
   for (int r = 1; r < RANKS; r++)
     CHECK(memcmp(shared->ran[r], shared->ran[0], sizeof shared->ran[0]) == 0 &&
-          memcmp(shared->exchanged[r], shared->exchanged[0], sizeof shared->exchanged[0]) == 0, "%d: ranks 0 and %d ran different calls", which, r);
+          memcmp(shared->exchanged[r], shared->exchanged[0], sizeof shared->exchanged[0]) == 0 &&
+          memcmp(shared->onWindows[r], shared->onWindows[0], sizeof shared->onWindows[0]) == 0, "%d: ranks 0 and %d ran different calls", which, r);
   test_record_path(COMM_ID, path, sizeof path);
   CHECK(access(path, F_OK) != 0, "%s stayed", path);
 }
@@ -256,6 +295,19 @@ static int of_path(uint32_t path) {
   int n = 0;
   for (int i = 0; i < CALLS; i++) n += (shared->ran[0][i] & 15) == path;
   return n;
+}
+
+/* Calls on registered memory run their own trials, in their order: what a name of NCCL's can bring about, and our kernels. */
+static void check_registered(void) {
+  const uint32_t first = 7u << 3 | 7u | 1u << 14 | 1u << 17, symmetric = 1u << 19 | 1u << 20 | 1u << 21 | 1u << 22 | 1u << 23, refused = 1u << 22;
+  const uint32_t want[] = {ACTION(1, 2, 0), REFUSED, LSA(0, 8), NCCLS, NCCLS, NCCLS, NCCLS, NCCLS}; /* then the base */
+  int i = 1;
+  while (i < CALLS && shared->onWindows[0][i] != want[0]) i += 3;
+  CHECK(i > 0 && i < CALLS / 2, "before a plan is in force they are NCCL's");
+  for (int before = 1; before < i; before += 3) CHECK(shared->onWindows[0][before] == NCCLS);
+  for (size_t n = 0; n < 30; n++, i += 3)
+    CHECK(shared->onWindows[0][i] == (n < 8 ? want[n] : SYMMETRIC(DYN_SYMMETRIC_AG_LL)), "call %d: %x", (int)n, shared->onWindows[0][i]);
+  for (int r = 0; r < RANKS; r++) CHECK(shared->named[r] == (1u << 31 | 5u << 26 | first | (symmetric & ~refused)), "rank %d: marks %x", r, shared->named[r]);
 }
 
 static void without_kernels(enum how which) {
@@ -289,6 +341,11 @@ int main(void) {
   CHECK(count(LSA(1, 2)) == 0, "no rank is able to run two shots");
   CHECK(count(ACTION(1, 1, 4)) == 1);
   for (int i = 0; i < CALLS; i++) CHECK(shared->exchanged[0][i] == (i % 8 == 4 && i > 40 ? LSA(0, 4) : 0) || i <= 40);
+
+  check_registered();
+  play(ONE_HAS_NO_NAMES);
+  for (int i = 0; i < CALLS; i++) CHECK(shared->onWindows[0][i] == 0, "a rank cannot name kernels: to none is memory registered");
+  for (int r = 0; r < RANKS; r++) CHECK(shared->named[r] == 0);
 
   without_kernels(ONE_REFUSES);
   for (int r = 0; r < RANKS; r++) CHECK(shared->took[r] < 2000, "rank %d waited for one that refused: %d ms", r, (int)shared->took[r]);

@@ -4,6 +4,7 @@
  */
 #include "fake.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -58,18 +59,20 @@ FAKE(ncclCommWindowDeregister)
 FAKE(ncclGroupStart)
 FAKE(ncclGroupEnd)
 FAKE(ncclGroupSimulateEnd)
-/* A handle of a window is where it begins, of each rank; version as the first NCCL that tells. */
-EXPORT int ncclGetLsaDevicePointer(char *const *window, size_t offset, int lsaRank, void **out);
-EXPORT int ncclGetLsaDevicePointer(char *const *window, size_t offset, int lsaRank, void **out) {
-  *out = window[lsaRank] + offset;
-  return 0;
-}
-EXPORT int ncclGetVersion(int *version);
-EXPORT int ncclGetVersion(int *version) {
-  *version = 22900;
+EXPORT int ncclGetLsaDevicePointer(const struct fake_peers *window, size_t offset, int lsaRank, void **out);
+EXPORT int ncclGetLsaDevicePointer(const struct fake_peers *window, size_t offset, int lsaRank, void **out) {
+  if ((uintptr_t)window < 4096 || window->magic != FAKE_PEERS) return 4; /* ncclInvalidArgument: no window that has any */
+  *out = window->base[lsaRank] + offset;
   return 0;
 }
 /* There is no ncclCommGrow and no ncclCommRevoke: an older NCCL. */
+
+EXPORT int ncclGetVersion(int *version);
+EXPORT int ncclGetVersion(int *version) {
+  const char *wanted = getenv("FAKE_NCCL_VERSION");
+  *version = wanted == NULL ? 23203 : atoi(wanted);
+  return 0;
+}
 
 /* As NCCL's own: through the other name, and so through whoever stands in front of it. */
 EXPORT int ncclBcast(uintptr_t buff, uintptr_t count, uintptr_t datatype, uintptr_t root, uintptr_t comm, uintptr_t stream);

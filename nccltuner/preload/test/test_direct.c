@@ -16,7 +16,7 @@
 
 enum { IN, OUT, NUM_WINDOWS };
 static char *memory[NUM_WINDOWS], *window[NUM_WINDOWS]; /* this rank's */
-static char *windows[NUM_WINDOWS][MAX_RANKS];           /* what NCCL has: where each rank's begins */
+static struct fake_peers windows[NUM_WINDOWS] = {{.magic = FAKE_PEERS}, {.magic = FAKE_PEERS}}; /* what NCCL has */
 static float *plainIn[SLOTS], *plainOut[SLOTS];
 
 static struct handles {
@@ -40,7 +40,7 @@ static int make_comm(void) {
 static int registering;
 static void **leftIn;
 static int leave_handle(void) {
-  *leftIn = windows[registering];
+  *leftIn = &windows[registering];
   return 0;
 }
 static void register_window(int w) {
@@ -74,7 +74,7 @@ static void map(void) {
       struct handle handle;
       memcpy(&handle, &handles->of[w][r], sizeof handle);
       if (r != rank) CHECK(open_handle(&at, handle, 1) == 0);
-      windows[w][r] = (char *)(uintptr_t)at + rank * PAGE;
+      windows[w].base[r] = (char *)(uintptr_t)at + rank * PAGE;
     }
 }
 
@@ -135,7 +135,7 @@ static void elsewhere(void) {
   begin_direct();
   CUdeviceptr decoy;
   CHECK(cuda.cuMemAlloc_v2(&decoy, MEMORY_BYTES) == 0);
-  for (int r = 0; r < numRanks; r++) windows[OUT][r] = (char *)(uintptr_t)decoy + PAGE * rank;
+  for (int r = 0; r < numRanks; r++) windows[OUT].base[r] = (char *)(uintptr_t)decoy + PAGE * rank;
   memset((void *)(uintptr_t)decoy, 0xee, MEMORY_BYTES);
   register_window(OUT); /* once more: the newest of one address counts */
   struct step s = {.collective = ALL_GATHER, .count = 400, .action = LSA(DYN_KERNEL_DIRECT, 1), .stream = streams[0], .seed = 5};
@@ -160,7 +160,7 @@ static void gone(void) {
   for (int round = 0; round < 3; round++) {
     place(0, 15, false);
     if (round == 1) out[0] = (float *)(window[OUT] + WINDOW_BYTES - 100 * sizeof(float)); /* there is memory behind it */
-    if (round == 2) CHECK(find("ncclCommWindowDeregister")(COMM, (uintptr_t)windows[OUT], 0, 0, 0, 0, 0, 0, 0) == 0);
+    if (round == 2) CHECK(find("ncclCommWindowDeregister")(COMM, (uintptr_t)&windows[OUT], 0, 0, 0, 0, 0, 0, 0) == 0);
     fill(&s, 0);
     make_call(&s, 0, (uint64_t)rank);
     CHECK(!!(ableNow & DYN_ABLE_WINDOWS) == (round == 0), "round %d", round);

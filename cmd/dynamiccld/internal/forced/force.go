@@ -82,7 +82,16 @@ func ActualBytes(collective string, bytes uint64, ranks int) uint64 {
 
 // Shared says that the size is divided among the ranks.
 func Shared(collective string) bool {
+	collective = called(collective)
 	return collective == "AllGather" || collective == "ReduceScatter" || collective == actions.AllToAll.String()
+}
+
+// called is the collective that ranks call.
+func called(collective string) string {
+	if c, err := actions.ParseCollective(collective); err == nil {
+		return c.Plain().String()
+	}
+	return collective
 }
 
 // Bucket of a call; false where it has none.
@@ -125,7 +134,7 @@ func (s *Session) publish(entries ...Entry) (uint64, error) {
 // Call makes calls on all ranks, at most once hanging.
 func (s *Session) Call(ctx context.Context, collective string, bytes uint64, calls int) (us float64, err error) {
 	s.idle() // short answers leave no time for it
-	called, err := s.group.Call(ctx, s.o.Timeout, collective, bytes, calls)
+	called, err := s.group.Call(ctx, s.o.Timeout, called(collective), bytes, calls)
 	if err != nil {
 		return 0, outcomeOf(ctx, err)
 	}
@@ -244,12 +253,14 @@ func (s *Session) compare(rank int32, x nccltuner.Sample, a actions.Action, f *C
 	switch {
 	case a == actions.Default:
 		return nil
+	case x.Action != a && x.Bucket.Collective.Registered() && !a.Ours():
+		return NewFault(Overruled, "rank %d did not run it: NCCL refuses the name on this call", rank)
 	case x.Action != a && a.Ours():
 		return NewFault(Overruled, "rank %d did not choose it: it cannot run our kernel on this call", rank)
 	case x.Action != a:
 		return NewFault(Overruled, "rank %d did not choose it: NCCL marks it -1 in this call", rank)
 	case ran == actions.Default:
-		if a.Path != actions.PathCollective {
+		if a.Path != actions.PathCollective && a.Path != actions.PathSymmetric {
 			return NewFault(Overruled, "rank %d ran a kernel that is none of ours", rank)
 		}
 		if r := s.view.Ranks[0]; r.DeviceLL && r.NCCLVersion >= machine.DeviceVersion && a.Protocol == actions.LL {

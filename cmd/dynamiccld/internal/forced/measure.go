@@ -47,7 +47,7 @@ const (
 // calls of a replay.
 func (s *Session) Measure(ctx context.Context, collective string, bytes uint64, callUs float64, e Effort) ([]workers.Measured, int, error) {
 	calls := min(e.Calls, max(1, int(e.ReplayUs/max(callUs, 1))))
-	a := workers.Ask{Collective: collective, Bytes: bytes, Mode: s.o.Calls, Calls: calls, WarmUs: e.WarmUs,
+	a := workers.Ask{Collective: called(collective), Bytes: bytes, Mode: s.o.Calls, Calls: calls, WarmUs: e.WarmUs,
 		Replays: cmp.Or(e.Replays, mostReplays), MinReplays: e.MinReplays, BudgetUs: float64(e.Budget.Microseconds())}
 	s.idle()
 	got, err := s.group.Measure(ctx, s.o.Timeout, a)

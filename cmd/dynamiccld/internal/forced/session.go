@@ -50,6 +50,8 @@ type Config struct {
 	Exact   bool // another number of channels than asked for is another choice
 	Timeout time.Duration
 	Environ []string // of the ranks, plugin included, without the directory
+	// Registered: the ranks' buffers are registered, and collectives go by their names on such memory.
+	Registered bool
 }
 
 // Session is one communicator: its ranks and the shared memory in which they are told what to do. It belongs to one
@@ -101,7 +103,7 @@ func (s *Session) start(ctx context.Context) (err error) {
 	}
 	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir)
 	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.MaxBytes), Logs: s.folder,
-		Environ: environ, Idle: s.idle}
+		Registered: o.Registered, Environ: environ, Idle: s.idle}
 	if s.group, err = workers.Start(spec); err != nil {
 		return err
 	}
@@ -224,13 +226,13 @@ func (s *Session) idle() {
 	}
 }
 
-// Drain takes in what the rings hold of calls. What graphs took is measured here by CUDA events.
+// Drain takes in what the rings hold of calls. What graphs took is measured here by CUDA events, and what puts take by nobody.
 func (s *Session) Drain() {
 	for _, r := range s.rings {
 		for {
 			n, err := r.Drain(s.batch[:])
 			for i := range s.batch[:n] {
-				if !s.batch[i].Replayed {
+				if !s.batch[i].Replayed && !s.batch[i].Trip {
 					s.Seen = append(s.Seen, s.batch[i])
 				}
 			}

@@ -19,11 +19,12 @@ var ErrAmbiguous = errors.New("choices of several kinds of machine or NCCL versi
 
 type shape struct{ nodes, ranks int }
 
-// Sayable gives the buckets whose choice the format can say, and how many it cannot: those of our own kernels.
+// Sayable gives the buckets whose choice the format can say, and how many it cannot: those of our own kernels, and on registered memory,
+// which NCCL's example does not know from other.
 func Sayable(buckets []control.Bucket) (sayable []control.Bucket, ours int) {
 	sayable = slices.DeleteFunc(slices.Clone(buckets), func(b control.Bucket) bool {
 		a, err := actions.Parse(b.Choice)
-		return err == nil && a.Ours()
+		return err == nil && (a.Ours() || b.Bucket.Collective.Registered())
 	})
 	return sayable, len(buckets) - len(sayable)
 }

@@ -16,21 +16,23 @@ import (
 // anything is a part of a pattern that every choice fits.
 const anything = -1
 
-// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS or gin/BACKEND/CTAS, where * or a part that is missing at the end fits
+// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS, gin/BACKEND/CTAS or symmetric/KERNEL, where * or a part that is missing at the end fits
 // everything, and "default", which is measured always, nothing.
 type Pattern struct {
 	path                int // what it names decides that
 	algorithm, protocol int
 	kernel, backend     int
+	symmetric           int
 	number              int // of channels or CTAs
 }
 
 var (
-	everything  = Pattern{anything, anything, anything, anything, anything, anything}
-	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2}
+	everything  = Pattern{anything, anything, anything, anything, anything, anything, anything}
+	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2, -2}
 )
 
-// ParsePattern reads "ring/ll128/*", "tree/*/8", "ring", "lsa", "lsa/twoshot", "lsa/*/16", "gin", "gin/proxy/4".
+// ParsePattern reads "ring/ll128/*", "tree/*/8", "ring", "lsa", "lsa/twoshot", "lsa/*/16", "gin", "gin/proxy/4",
+// "symmetric", "symmetric/ST".
 func ParsePattern(s string) (Pattern, error) {
 	if strings.EqualFold(s, actions.Default.String()) {
 		return onlyDefault, nil
@@ -50,6 +52,8 @@ func ParsePattern(s string) (Pattern, error) {
 			p.path = int(actions.PathLSA)
 		case i == 0 && strings.EqualFold(part, actions.PathGIN.String()):
 			p.path = int(actions.PathGIN)
+		case i == 0 && strings.EqualFold(part, actions.PathSymmetric.String()):
+			p.path = int(actions.PathSymmetric)
 		case i == 0:
 			p.path = int(actions.PathCollective)
 			var a actions.Algorithm
@@ -63,6 +67,10 @@ func ParsePattern(s string) (Pattern, error) {
 			var b actions.Backend
 			b, err = actions.ParseBackend(part)
 			p.backend = int(b)
+		case i == 1 && p.path == int(actions.PathSymmetric):
+			var k actions.Symmetric
+			k, err = actions.ParseSymmetric(part)
+			p.symmetric = int(k)
 		case i == 1: // our kernels have no protocol
 			p.path = int(actions.PathCollective)
 			var proto actions.Protocol
@@ -96,7 +104,7 @@ func parseNumber(text string, path int) (int, error) {
 func (p Pattern) fits(a actions.Action) bool {
 	is := func(want int, has uint8) bool { return want == anything || want == int(has) }
 	return is(p.path, uint8(a.Path)) && is(p.algorithm, uint8(a.Algorithm)) && is(p.protocol, uint8(a.Protocol)) &&
-		is(p.kernel, uint8(a.Kernel)) && is(p.backend, uint8(a.Backend)) && is(p.number, a.Channels)
+		is(p.kernel, uint8(a.Kernel)) && is(p.symmetric, uint8(a.Symmetric)) && is(p.backend, uint8(a.Backend)) && is(p.number, a.Channels)
 }
 
 // counted says that an algorithm is measured with channels of its own. A learner leaves PAT's number to NCCL, but recorded
@@ -135,6 +143,7 @@ func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, 
 		switch {
 		case once && a.Algorithm != actions.Ring && !slices.ContainsFunc(patterns, func(p Pattern) bool { return p.named(a) }):
 			continue
+		case b.Collective.Registered() && !a.Ours(): // a name has none
 		case a.Ours():
 			numbers = []uint8{a.Channels}
 		case counted(a.Algorithm) && !once:
@@ -142,7 +151,7 @@ func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, 
 		}
 		for _, p := range patterns { // a number that somebody names is meant
 			a.Channels = uint8(max(p.number, 0))
-			if p.number > 0 && p.fits(a) && a.Check() == nil {
+			if p.number > 0 && p.fits(a) && a.Check() == nil && (a.Ours() || !b.Collective.Registered()) {
 				numbers = append(slices.Clone(numbers), a.Channels)
 			}
 		}
@@ -155,7 +164,7 @@ func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, 
 	}
 	slices.SortStableFunc(all, func(x, y actions.Action) int {
 		return cmp.Or(cmp.Compare(x.Path, y.Path), cmp.Compare(x.Algorithm, y.Algorithm), cmp.Compare(x.Protocol, y.Protocol),
-			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Backend, y.Backend), cmp.Compare(x.Channels, y.Channels))
+			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Symmetric, y.Symmetric), cmp.Compare(x.Backend, y.Backend), cmp.Compare(x.Channels, y.Channels))
 	})
 	return all
 }

@@ -20,7 +20,7 @@ type session struct {
 // openSession starts the ranks in a folder of their own, with the GPUs' load where one is asked for.
 func openSession(ctx context.Context, o *Options, folder string) (*session, error) {
 	ranks, err := forced.Open(ctx, forced.Config{Worker: o.Worker, NCCL: o.NCCL, Ranks: o.Ranks, Nodes: o.Nodes, MaxBytes: o.largest(), Calls: o.Calls,
-		Times: o.Samples != "", Exact: o.Exact, Timeout: o.Timeout, Environ: o.Environ}, folder)
+		Times: o.Samples != "", Exact: o.Exact, Timeout: o.Timeout, Environ: o.Environ, Registered: o.Buffers == BuffersRegistered}, folder)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *session) point(ctx context.Context, collective string, bytes uint64, a 
 		p.CallUs, p.Noise = ranks, callNoise(ranks)
 	}
 	p.Replays, p.Calls, p.Grid = len(got[0].Us), calls, got[0].Grid
-	if a != actions.Default && a.Channels == 0 && f.Ran.Channels == 0 && !f.Device {
+	if a.Path == actions.PathCollective && s.o.Buffers != BuffersRegistered && a.Channels == 0 && f.Ran.Channels == 0 && !f.Device {
 		return forced.NewFault(OutcomeUnseen, "the number of channels that ran is not known, and tables want one")
 	}
 	if s.o.Samples == "" {

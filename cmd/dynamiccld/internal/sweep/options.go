@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 )
@@ -16,6 +17,29 @@ const AllToAll = "AllToAll"
 
 // Collectives that can be measured, by NCCL's names.
 var Collectives = []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", AllToAll}
+
+// Buffers that ranks call with.
+const (
+	BuffersPlain      = "plain"      // as cudaMalloc gives them
+	BuffersRegistered = "registered" // NCCL's own memory, registered for its symmetric kernels
+)
+
+// OnRegistered names collectives as they are called on registered memory. Those of NCCL that run nothing else there are left out
+// unless somebody has named them.
+func OnRegistered(collectives []string, named bool) (on []string, err error) {
+	for _, name := range collectives {
+		c, err := actions.ParseCollective(name)
+		if err != nil {
+			return nil, err
+		}
+		if other, ok := c.Plain().OnRegistered(); ok {
+			on = append(on, other.String())
+		} else if named {
+			return nil, fmt.Errorf("collective %s: NCCL has nothing else for it on registered buffers; measure it on plain ones", name)
+		}
+	}
+	return on, nil
+}
 
 // Loads that can run beside.
 const (
@@ -40,10 +64,11 @@ type Options struct {
 	NCCL        string // libnccl.so.2; "": the loader's
 	Ranks       int
 	Nodes       int
-	Transport   string // "": nvlink, socket on several nodes
-	Machine     string // "": from ranks and GPU
-	Condition   string // "": from the load
-	Collectives []string
+	Transport   string   // "": nvlink, socket on several nodes
+	Machine     string   // "": from ranks and GPU
+	Condition   string   // "": from the load
+	Collectives []string // on registered buffers by their names there
+	Buffers     string   // "": plain
 	Sizes       []uint64
 	Choices     []Pattern // none: all that ranks can run
 	Channels    []uint8   // none: those that learners try
@@ -97,13 +122,18 @@ func (o *Options) Check() error {
 		return errors.New("samples need stream calls: what goes into a graph is not timed; add --calls stream")
 	case !slices.Contains(Loads, o.Load):
 		return fmt.Errorf("load %q: want one of %v", o.Load, Loads)
+	case o.Buffers != "" && o.Buffers != BuffersPlain && o.Buffers != BuffersRegistered:
+		return fmt.Errorf("buffers %q: want %s or %s", o.Buffers, BuffersPlain, BuffersRegistered)
+	case o.Buffers == BuffersRegistered && o.Nodes > 1:
+		return fmt.Errorf("registered buffers on %d nodes: NCCL's symmetric kernels are those of one NVLink domain", o.Nodes)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
 		return fmt.Errorf("%d rounds: want 1 to %d", o.Rounds, maxRounds)
 	case o.Budget <= 0 || o.Timeout < time.Second:
 		return fmt.Errorf("budget %v and timeout %v of a point: want more than none, and at least a second", o.Budget, o.Timeout)
 	}
 	for _, c := range o.Collectives {
-		if !slices.Contains(Collectives, c) {
+		if known, err := actions.ParseCollective(c); err != nil || !slices.Contains(Collectives, known.Plain().String()) ||
+			known.Registered() != (o.Buffers == BuffersRegistered) {
 			return fmt.Errorf("collective %q: want one of %v", c, Collectives)
 		}
 	}
@@ -128,6 +158,9 @@ func (o *Options) complete() {
 		}
 		if o.Single > 0 {
 			o.Condition += "-single-calls"
+		}
+		if o.Buffers == BuffersRegistered {
+			o.Condition += "-registered"
 		}
 	}
 }

@@ -68,6 +68,12 @@ func choiceColumns(p Point) (c [4]string, err error) {
 	if a == actions.Default {
 		return [4]string{a.Path.String(), "-", "-", "-"}, nil
 	}
+	if a.Path == actions.PathSymmetric {
+		return [4]string{a.Path.String(), a.Symmetric.String(), "-", "-"}, nil
+	}
+	if c, err := actions.ParseCollective(p.Collective); err == nil && c.Registered() && a.Path == actions.PathCollective {
+		return [4]string{a.Path.String(), a.Algorithm.String(), a.Protocol.String(), "0"}, nil // a name has NCCL's own, whatever that was
+	}
 	if a.Channels == 0 && p.Ran != deviceKernel {
 		ran, err := actions.Parse(p.Ran)
 		if err != nil || ran.Channels == 0 {
@@ -87,6 +93,9 @@ func choiceColumns(p Point) (c [4]string, err error) {
 
 // choiceName is how people write what the columns say.
 func choiceName(c [4]string) string {
+	if c[0] == actions.PathSymmetric.String() {
+		return c[0] + "/" + c[1]
+	}
 	if c[0] == actions.PathLSA.String() || c[0] == actions.PathGIN.String() {
 		return strings.Join([]string{c[0], c[1], c[3]}, "/")
 	}

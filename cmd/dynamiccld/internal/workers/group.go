@@ -13,14 +13,15 @@ import (
 
 // Spec describes a group of ranks.
 type Spec struct {
-	Program  string // dynamiccl-worker
-	Ranks    int    // rank r runs on the r-th GPU that CUDA shows
-	Nodes    int    // more than 1: the ranks take one another for ranks of so many hosts. Invariant: divides Ranks
-	NCCL     string // libnccl.so.2; "": the loader's
-	MaxBytes uint64 // of any call
-	CPUs     int    // that a rank stays on, the same for this rank of every group; 0: wherever the system puts it
-	Environ  []string
-	Logs     string // folder for what ranks say on standard error
+	Program    string // dynamiccl-worker
+	Ranks      int    // rank r runs on the r-th GPU that CUDA shows
+	Nodes      int    // more than 1: the ranks take one another for ranks of so many hosts. Invariant: divides Ranks
+	NCCL       string // libnccl.so.2; "": the loader's
+	MaxBytes   uint64 // of any call
+	Registered bool   // buffers are NCCL's own memory, registered for its symmetric kernels
+	CPUs       int    // that a rank stays on, the same for this rank of every group; 0: wherever the system puts it
+	Environ    []string
+	Logs       string // folder for what ranks say on standard error
 	// Idle, when set, is called about every IdleEvery while answers are awaited, in the goroutine of the caller.
 	Idle func()
 }

@@ -45,6 +45,9 @@ func start(s Spec, rank int, answers chan<- answer) (*process, error) {
 	if s.CPUs != 0 {
 		args = append(args, "--cpus", strconv.Itoa(s.CPUs))
 	}
+	if s.Registered {
+		args = append(args, "--registered", "1")
+	}
 	if s.NCCL != "" {
 		args = append(args, "--nccl", s.NCCL)
 	}

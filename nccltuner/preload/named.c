@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "named.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+
+#include "forward.h"
+
+#define LAYOUT_VERSION 23200 /* NCCL_VERSION code of the first with this layout */
+#define MAGIC 0xcafebeefu    /* NCCL_API_MAGIC */
+
+static void *find(const char *name) {
+  void *found = dlsym(RTLD_NEXT, name);
+  return found != NULL ? found : dyn_find_loaded("libnccl.so.2", name);
+}
+
+/* Asked while NCCL makes a communicator. */
+bool dyn_names_can(void) {
+  int version = 0;
+  int (*get)(int *) = (int (*)(int *))find("ncclGetVersion");
+  return get != NULL && get(&version) == 0 && version >= LAYOUT_VERSION && find("ncclAllReduceConfig") != NULL &&
+         find("ncclAllGatherConfig") != NULL && find("ncclReduceScatterConfig") != NULL;
+}
+
+struct dyn_coll_config dyn_named_config(const char *name, bool must) {
+  return (struct dyn_coll_config){.size = sizeof(struct dyn_coll_config), .magic = MAGIC, .version = LAYOUT_VERSION, .minCTAs = INT_MIN, .maxCTAs = INT_MIN,
+                                  .nvlsCTAs = INT_MIN, .cgaClusterSize = INT_MIN, .algSelection = name, .forceAlgSelection = must, .CTAPolicy = INT_MIN};
+}

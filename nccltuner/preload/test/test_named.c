@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *   LD_PRELOAD=libdynamiccl.so test_named FOLDER LIBCUDA     FOLDER has the fake libnccl.so.2
+ * Which calls are on registered memory, and what NCCL is told by name to run: by itself, in groups, in captures, and where it refuses.
+ */
+#include "lsa_steps.h"
+
+#include <limits.h>
+
+#include "../../plugin/named.h"
+#include "../named.h"
+#include "../windows.h"
+
+#define SYMMETRIC(kernel) (DYN_PATH_SYMMETRIC | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT)
+#define RING_SIMPLE (DYN_PATH_COLLECTIVE | 1u << DYN_ACTION_ALGO_SHIFT | 2u << DYN_ACTION_PROTO_SHIFT)
+#define INVALID_ARGUMENT 4
+#define MAX 2
+
+/* What the plugin is asked, and what NCCL is called with, in their order. */
+static char story[256];
+static int answer; /* of calls with a configuration */
+static struct dyn_coll_config seen;
+
+static void tell(const char *what) { strncat(story, what, sizeof story - strlen(story) - 1); }
+
+static uint32_t chooser_asked(void *chooser, int collective, uint64_t bytes, uint32_t able) {
+  CHECK(chooser == &planned && collective >= ALL_GATHER && collective <= ALL_REDUCE && bytes > 0);
+  askedBytes = bytes;
+  tell(able & DYN_ABLE_OVER ? "over " : able & DYN_ABLE_REFUSED ? "refused " : able & DYN_ABLE_REGISTERED ? "registered " : "asked ");
+  return able & DYN_ABLE_REGISTERED ? planned : 0;
+}
+
+static int nccl(void) {
+  bool named = strstr(fake->name, "Config") != NULL;
+  tell(strcmp(fake->name, "ncclGroupEnd") == 0 ? "end " : strcmp(fake->name, "ncclGroupSimulateEnd") == 0 ? "simulated " : named ? "named " : "plain ");
+  if (named) memcpy(&seen, (void *)fake->arguments[strcmp(fake->name, "ncclAllGatherConfig") == 0 ? 6 : 7], sizeof seen); /* AllGather has no operator */
+  return named ? answer : 0;
+}
+
+static void nothing(void *chooser) { CHECK(chooser == &planned); }
+static int make_it(void) {
+  *(uintptr_t *)fake->arguments[0] = COMM;
+  CHECK(preload->device->expect(lsa, &planned, chooser_asked, nothing));
+  return 0;
+}
+
+static void make_comm(void) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  struct fake_id id = {""};
+  uintptr_t comm = 0;
+  prepare();
+  fake->inside = make_it;
+  CHECK(init(&comm, numRanks, id, rank) == 0 && comm == COMM);
+  fake->inside = succeed;
+}
+
+static void *registers(void *at, size_t bytes, int flags) {
+  static uintptr_t handle;
+  void *window = (void *)++handle; /* this NCCL leaves it as it is */
+  CHECK(find("ncclCommWindowRegister")(COMM, (uintptr_t)at, bytes, (uintptr_t)&window, (uintptr_t)flags, 0, 0, 0, 0) == 0);
+  return window;
+}
+
+static const size_t all = (MOST * MAX_RANKS + 1) * sizeof(float);
+static const struct step usual = {.collective = ALL_REDUCE, .count = 100};
+
+/* One call, and what came of it. */
+static void is(const struct step *s, int slot, uint32_t action, const char *want) {
+  struct step call = *s;
+  call.stream = streams[0];
+  planned = action;
+  story[0] = '\0';
+  memset(&seen, 0, sizeof seen);
+  fake->inside = nccl;
+  CHECK(issue(&call, slot, COMM) == (answer == INVALID_ARGUMENT ? 0 : answer));
+  fake->inside = succeed;
+  CHECK(strcmp(story, want) == 0, "\"%s\", want \"%s\"", story, want);
+}
+
+static void configured(const char *name, bool must) {
+  CHECK(seen.size == 72 && seen.magic == 0xcafebeef && seen.version == 23200 && seen.ext == NULL && seen.launchCompletionEvent == NULL);
+  CHECK(seen.minCTAs == INT_MIN && seen.maxCTAs == INT_MIN && seen.nvlsCTAs == INT_MIN && seen.cgaClusterSize == INT_MIN && seen.CTAPolicy == INT_MIN);
+  CHECK(seen.algSelection != NULL && strcmp(seen.algSelection, name) == 0 && seen.forceAlgSelection == must && seen.userProfilerTag == 0);
+}
+
+/* Registered is what lies in a window of symmetric memory at both ends, and what NCCL has symmetric kernels for. */
+static void registered(void) {
+  struct step max = usual, gather = {.collective = ALL_GATHER, .count = 10}, scatter = {.collective = REDUCE_SCATTER, .count = 10};
+  max.op = MAX;
+  make_comm();
+  CHECK(preload->device->names());
+  is(&usual, 0, 0, "asked plain ");
+  void *window = registers(in[0], all, DYN_WIN_COLL_SYMMETRIC);
+  is(&usual, 0, DYN_CHOSEN_NCCL, "asked plain ");
+  void *other = registers(out[0], all, 0);
+  is(&usual, 0, DYN_CHOSEN_NCCL, "asked plain ");
+  CHECK(find("ncclCommWindowDeregister")(COMM, (uintptr_t)other, 0, 0, 0, 0, 0, 0, 0) == 0);
+  registers(out[0], all, DYN_WIN_COLL_SYMMETRIC);
+  is(&usual, 1, DYN_CHOSEN_NCCL, "asked plain ");
+  is(&usual, 0, 0, "registered plain "); /* where ranks cannot all name kernels */
+  is(&usual, 0, DYN_CHOSEN_NCCL, "registered plain over ");
+  is(&max, 0, DYN_CHOSEN_NCCL, "asked plain ");
+  is(&usual, 0, SYMMETRIC(DYN_SYMMETRIC_AG_LL), "registered named over ");
+  configured("SYMK_AGxLL_R", true);
+  CHECK(strcmp(fake->name, "ncclAllReduceConfig") == 0 && fake->arguments[0] == (uintptr_t)in[0] && fake->arguments[1] == (uintptr_t)out[0] && fake->arguments[2] == 100 &&
+        (int)fake->arguments[3] == FLOAT32 && (int)fake->arguments[4] == SUM && fake->arguments[5] == COMM && fake->arguments[6] == (uintptr_t)streams[0]);
+  is(&usual, 0, RING_SIMPLE, "registered named over ");
+  configured("RING_SIMPLE", true);
+  is(&gather, 0, SYMMETRIC(DYN_SYMMETRIC_ST), "registered named over ");
+  configured("SYMK_ST", true);
+  CHECK(strcmp(fake->name, "ncclAllGatherConfig") == 0 && askedBytes == 40 * (uint64_t)numRanks);
+  is(&scatter, 0, SYMMETRIC(DYN_SYMMETRIC_LD), "registered named over ");
+  configured("SYMK_LD", true);
+  CHECK(strcmp(fake->name, "ncclReduceScatterConfig") == 0);
+  CHECK(find("ncclCommWindowDeregister")(COMM, (uintptr_t)window, 0, 0, 0, 0, 0, 0, 0) == 0);
+  is(&usual, 0, DYN_CHOSEN_NCCL, "asked plain ");
+}
+
+/* What is refused runs without the name; any other failure is the program's. A configuration of its own is left alone. */
+static void refused(void) {
+  struct dyn_coll_config own = {.size = sizeof own, .algSelection = "RING_LL"};
+  make_comm();
+  registers(in[0], all, DYN_WIN_COLL_SYMMETRIC);
+  registers(out[0], all, DYN_WIN_COLL_SYMMETRIC | DYN_WIN_GIN_ONLY);
+  answer = INVALID_ARGUMENT;
+  is(&usual, 0, SYMMETRIC(DYN_SYMMETRIC_RS_TMA_LD_AG_TMA_ST), "registered named refused plain over ");
+  answer = 1;
+  is(&usual, 0, SYMMETRIC(DYN_SYMMETRIC_AG_LL), "registered named over ");
+  answer = 0;
+  story[0] = '\0';
+  fake->inside = nccl;
+  CHECK(find("ncclAllReduceConfig")((uintptr_t)in[0], (uintptr_t)out[0], 100, FLOAT32, SUM, COMM, 0, (uintptr_t)&own, 0) == 0);
+  fake->inside = succeed;
+  CHECK(strcmp(story, "named ") == 0 && fake->arguments[7] == (uintptr_t)&own, "%s", story);
+}
+
+/* In a group as outside of it, but that NCCL may do as it likes; the chooser hears of the end when NCCL has asked all. */
+static void groups(void) {
+  struct step call = usual;
+  make_comm();
+  registers(in[0], all, DYN_WIN_COLL_SYMMETRIC);
+  registers(out[0], all, DYN_WIN_COLL_SYMMETRIC);
+  call.stream = streams[0];
+  for (int n = 0; n < 4; n++) {
+    static const char *const want[] = {"registered named end over ", "registered plain end over ", "plain plain end ", "plain simulated "};
+    group_start();
+    planned = n == 1 ? DYN_CHOSEN_NCCL : SYMMETRIC(DYN_SYMMETRIC_AG_LL);
+    story[0] = '\0';
+    fake->inside = nccl;
+    for (int i = 0; i < (n == 2 ? 2 : 1); i++) CHECK(issue(&call, 0, COMM) == 0);
+    CHECK(find(n == 3 ? "ncclGroupSimulateEnd" : "ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    fake->inside = succeed;
+    CHECK(strcmp(story, want[n]) == 0, "\"%s\", want \"%s\"", story, want[n]);
+    if (n == 0) configured("SYMK_AGxLL_R", false);
+  }
+  group_start(); /* a window of the same group */
+  find("ncclCommWindowRegister")(COMM, (uintptr_t)in[1], all, (uintptr_t)&(void *){&call}, DYN_WIN_COLL_SYMMETRIC, 0, 0, 0, 0);
+  find("ncclCommWindowRegister")(COMM, (uintptr_t)out[1], all, (uintptr_t)&(void *){&call}, DYN_WIN_COLL_SYMMETRIC, 0, 0, 0, 0);
+  planned = DYN_CHOSEN_NCCL;
+  story[0] = '\0';
+  fake->inside = nccl;
+  CHECK(issue(&call, 1, COMM) == 0 && find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  fake->inside = succeed;
+  CHECK(strcmp(story, "registered plain end over ") == 0, "%s", story);
+}
+
+/* In a capture a refusal would come too late. */
+static void captures(void) {
+  CUgraph graph;
+  make_comm();
+  registers(in[0], all, DYN_WIN_COLL_SYMMETRIC);
+  registers(out[0], all, DYN_WIN_COLL_SYMMETRIC);
+  CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+  is(&usual, 0, SYMMETRIC(DYN_SYMMETRIC_AG_LL), "registered named over ");
+  configured("SYMK_AGxLL_R", false);
+  CHECK(cuda.cuStreamEndCapture(streams[0], &graph) == 0);
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  is(&usual, 0, SYMMETRIC(DYN_SYMMETRIC_AG_LL), "plain ");
+}
+
+static void old(void) {
+  CHECK(!preload->device->names(), "an NCCL whose configuration is not known");
+}
+
+int main(int argc, char **argv) {
+  char kernels[4096];
+  CHECK(argc == 3, "FOLDER LIBCUDA");
+  folder = argv[1];
+  driverPath = argv[2];
+  write_kernels(kernels);
+  play("registered", 3, registered);
+  play("refused", 2, refused);
+  play("groups", 2, groups);
+  play("captures", 2, captures);
+  setenv("FAKE_NCCL_VERSION", "23103", 1);
+  play("old", 2, old);
+  unlink(kernels);
+  return 0;
+}
