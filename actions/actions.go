@@ -72,9 +72,10 @@ type Kernel uint8
 const (
 	OneShot Kernel = 0 // every rank writes what it has into every peer's memory, in lines that say that they are whole
 	TwoShot Kernel = 1 // AllReduce: to the rank that adds it up, and its sums to all, in lines
-	Bulk    Kernel = 2 // not Broadcast: barriers in place of lines; AllReduce in two shots
+	Bulk    Kernel = 2 // barriers in place of lines; AllReduce in two shots
+	Direct  Kernel = 3 // as Bulk, into and out of buffers that all ranks have registered, where they have
 
-	NumKernels = 3
+	NumKernels = 4
 )
 
 // Symmetric is DYN_SYMMETRIC_* of nccltuner/abi.h: which of NCCL's kernels PathSymmetric names.
@@ -170,7 +171,7 @@ var (
 	symmetricNames = []string{"any", "LL", "LLMC", "ST", "STMC", "TmaST", "TmaSTMC", "LD", "LDMC", "TmaLD",
 		"AGxLL_R", "AGxLLMC_R", "RSxLD_AGxST", "RSxLDMC_AGxSTMC", "RSxTmaLD_AGxTmaST"}
 	pathNames      = []string{"default", "collective", "symmetric", "lsa", "gin"}
-	kernelNames    = []string{"oneshot", "twoshot", "bulk"}
+	kernelNames    = []string{"oneshot", "twoshot", "bulk", "direct"}
 	backendNames   = []string{"none", "gdaki", "proxy"}
 	algorithmNames = []string{"Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"}
 	protocolNames  = []string{"LL", "LL128", "Simple"}

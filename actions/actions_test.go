@@ -100,7 +100,7 @@ func TestFromWordRejects(t *testing.T) {
 		0x003004,   // backend 3
 		0x000014,   // an algorithm without a collective
 		0x01000002, // threads of a path that has none
-		0x100033,   // kernel 3
+		0x100043,   // kernel 4
 		0x100103,   // a protocol of path lsa
 		0x810013,   // 129 CTAs
 		0x11100013, // 544 threads
@@ -170,7 +170,7 @@ func TestBucketsOfTheABI(t *testing.T) {
 func TestKernelsOfTheABI(t *testing.T) {
 	for file, want := range map[string]map[string]int{
 		"../kernels/device/call.h": {"DYN_KERNEL_MAX_BLOCKS": MaxCTAs, "DYN_KERNEL_THREADS": CTAThreads},
-		"../nccltuner/abi.h": {"DYN_KERNEL_ONE_SHOT": int(OneShot), "DYN_KERNEL_TWO_SHOT": int(TwoShot), "DYN_KERNEL_BULK": int(Bulk),
+		"../nccltuner/abi.h": {"DYN_KERNEL_ONE_SHOT": int(OneShot), "DYN_KERNEL_TWO_SHOT": int(TwoShot), "DYN_KERNEL_BULK": int(Bulk), "DYN_KERNEL_DIRECT": int(Direct),
 			"DYN_NUM_KERNELS": NumKernels, "DYN_PATH_LSA": int(PathLSA),
 			"DYN_PATH_GIN": int(PathGIN), "DYN_BACKEND_GDAKI": int(BackendGDAKI), "DYN_BACKEND_PROXY": int(BackendProxy)},
 	} {

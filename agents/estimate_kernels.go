@@ -63,7 +63,7 @@ func kernelMean(a actions.Action, b state.Bucket, s state.Shape) float64 {
 	}
 	times := lineTimes
 	switch {
-	case a.Kernel == actions.Bulk:
+	case a.Kernel == actions.Bulk || a.Kernel == actions.Direct: // what direct saves crosses no link
 		times = 1
 	case a.Kernel == actions.OneShot && b.Collective.Plain() == actions.AllReduce:
 		times = lineTimes * max(1, float64(s.Ranks)/2)

@@ -124,7 +124,7 @@ func withKernels(a actions.Action) float64 {
 		return max(0.9e5, additive(a))
 	}
 	passes := 64 / float64(a.Channels)
-	return 1e5 * []float64{0.2 + 0.7*passes, 0.3 + 0.2*passes, 0.6 + 0.1*passes}[a.Kernel]
+	return 1e5 * []float64{0.2 + 0.7*passes, 0.3 + 0.2*passes, 0.6 + 0.1*passes, 0.55 + 0.1*passes}[a.Kernel]
 }
 
 func TestLearnersFindAKernel(t *testing.T) {

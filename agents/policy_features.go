@@ -114,7 +114,7 @@ func encodeAction(dst []float64, a actions.Action, top uint8) {
 		switch a.Kernel {
 		case actions.TwoShot:
 			put(9+int(actions.LL128), 1)
-		case actions.Bulk:
+		case actions.Bulk, actions.Direct:
 			put(9+int(actions.Simple), 1)
 		}
 	}

@@ -8,6 +8,7 @@
 
 #include "device/all_reduce_bulk.cuh"
 #include "device/all_reduce_rms_norm.cuh"
+#include "device/broadcast_bulk.cuh"
 #include "device/move.cuh"
 #include "device/parts_bulk.cuh"
 #include "device/parts_differ.cuh"
@@ -33,6 +34,7 @@ DYN_KERNEL allToAllBulk(DYN_CALL, DYN_BULK) { dyn::allToAllBulk(c, b); }
 DYN_KERNEL allToAllV(DYN_CALL, DYN_BULK, DYN_PARTS) { dyn::allToAllV(c, b, p); }
 DYN_KERNEL DYN_KERNEL_LAYOUT() {}
 DYN_KERNEL broadcast(DYN_CALL, int root) { dyn::broadcast(c, root); }
+DYN_KERNEL broadcastBulk(DYN_CALL, DYN_BULK) { dyn::broadcastBulk(c, b); }
 #define DYN_NORM(NAME, TYPE) \
   DYN_KERNEL allReduceAddRmsNorm_##NAME(DYN_CALL, const __grid_constant__ dyn::RmsNorm n) { dyn::allReduceAddRmsNorm<TYPE>(c, n); }
 DYN_NORM_TYPES(DYN_NORM)

@@ -66,8 +66,9 @@
 /* Kernels of path LSA. */
 #define DYN_KERNEL_ONE_SHOT 0 /* every rank writes what it has into every peer's memory, flags inline */
 #define DYN_KERNEL_TWO_SHOT 1 /* AllReduce: to the rank that adds it up, and its sums to all; flags inline */
-#define DYN_KERNEL_BULK 2     /* not Broadcast: without flags, with barriers; AllReduce in two shots */
-#define DYN_NUM_KERNELS 3
+#define DYN_KERNEL_BULK 2     /* without flags, with barriers; AllReduce in two shots */
+#define DYN_KERNEL_DIRECT 3   /* the same, into and out of buffers that all ranks have registered, where they have */
+#define DYN_NUM_KERNELS 4
 
 /* Who drives the NIC for path GIN. */
 #define DYN_BACKEND_GDAKI 1 /* the GPU */

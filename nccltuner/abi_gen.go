@@ -45,8 +45,9 @@ const (
 	NumSymmetric            = 15
 	KernelOneShot           = 0 // every rank writes what it has into every peer's memory, flags inline
 	KernelTwoShot           = 1 // AllReduce: to the rank that adds it up, and its sums to all; flags inline
-	KernelBulk              = 2 // not Broadcast: without flags, with barriers; AllReduce in two shots
-	NumKernels              = 3
+	KernelBulk              = 2 // without flags, with barriers; AllReduce in two shots
+	KernelDirect            = 3 // the same, into and out of buffers that all ranks have registered, where they have
+	NumKernels              = 4
 	BackendGdaki            = 1   // the GPU
 	BackendProxy            = 2   // a thread of NCCL's
 	RankVeto                = 1   // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through

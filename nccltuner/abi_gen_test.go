@@ -157,6 +157,7 @@ var abiInts = map[string]uint64{
 	"DYN_KERNEL_ONE_SHOT":               KernelOneShot,
 	"DYN_KERNEL_TWO_SHOT":               KernelTwoShot,
 	"DYN_KERNEL_BULK":                   KernelBulk,
+	"DYN_KERNEL_DIRECT":                 KernelDirect,
 	"DYN_NUM_KERNELS":                   NumKernels,
 	"DYN_BACKEND_GDAKI":                 BackendGdaki,
 	"DYN_BACKEND_PROXY":                 BackendProxy,

@@ -22,11 +22,12 @@ const (
 func lsaSet(b state.Bucket, marks MarkSet) (set []actions.Action) {
 	for k := range actions.Kernel(actions.NumKernels) {
 		a := actions.Action{Path: actions.PathLSA, Kernel: k}
-		if !marks.Has(a) || k == actions.Bulk && b.Log2Bytes < leastBulkLog2 {
+		bulk := k == actions.Bulk || k == actions.Direct
+		if !marks.Has(a) || bulk && b.Log2Bytes < leastBulkLog2 {
 			continue
 		}
 		for _, n := range ctaChoices {
-			if k == actions.Bulk && n < leastBulk {
+			if bulk && n < leastBulk {
 				continue
 			}
 			a.Channels = n

@@ -21,6 +21,7 @@ const (
 	MarkOneShot MarkSet = 1 << 26 << actions.OneShot
 	MarkTwoShot MarkSet = 1 << 26 << actions.TwoShot
 	MarkBulk    MarkSet = 1 << 26 << actions.Bulk
+	MarkDirect  MarkSet = 1 << 26 << actions.Direct // and has had registered buffers in such a call
 )
 
 // Our kernels on GIN, by the backend that all ranks have.

@@ -14,16 +14,21 @@
 #include "selections.cuh"
 #include "stamps.cuh"
 
-constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001};
+constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001, 300032};
+
+/* Buffers in windows; in one call of eight one rank's is in none. */
+static Bulk told(const Rank &k, const Call &c, unsigned seed, bool sends = true) {
+  return seed / 2 % 8 == 7 && (int)(seed / 16) % numRanks == rank ? k.bulk : withWindows(k, c, sends);
+}
 
 template <typename T>
 static void checkOp(Rank &k, Op op) {
   const Kernels<T> kernels;
   unsigned seed = 1;
   for (size_t count : kCounts)
-    for (int kind = 0; kind < 5; kind++)
+    for (int kind = 0; kind < 8; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
-        bool scatters = kind == 2 || kind == 4;
+        bool scatters = kind == 2 || kind == 4 || kind == 7;
         int blocks = 1 + seed % 7 * 9;
         T *in = (T *)k.in + shift, *out = seed & 1 ? in + (scatters ? rank * count : 0) : (T *)k.out + shift;
         fill<T><<<32, 256, 0, k.stream>>>(in, scatters ? count * numRanks : count, rank, op, seed);
@@ -32,7 +37,9 @@ static void checkOp(Rank &k, Op op) {
         else if (kind == 1) launchOn(k, kernels.twoShot, blocks, kThreads, c);
         else if (kind == 2) launchOn(k, kernels.reduceScatter, blocks, kThreads, c);
         else if (kind == 3) launchOn(k, kernels.bulk, blocks, kThreads, c, k.bulk);
-        else launchOn(k, kernels.reduceScatterBulk, blocks, kThreads, c, k.bulk);
+        else if (kind == 4) launchOn(k, kernels.reduceScatterBulk, blocks, kThreads, c, k.bulk);
+        else if (kind == 7) launchOn(k, kernels.reduceScatterBulk, blocks, kThreads, c, told(k, c, seed));
+        else launchOn(k, kernels.bulk, blocks, kThreads, c, told(k, c, seed, kind == 6)); /* into windows, and out of them */
         verify<T><<<32, 256, 0, k.stream>>>(out, count, scatters ? rank * count : 0, numRanks, op, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
@@ -42,21 +49,23 @@ static void checkOp(Rank &k, Op op) {
 }
 
 static void checkMoves(Rank &k) {
-  enum { kGather, kExchange, kGatherBulk, kExchangeBulk, kBroadcast, kKinds };
-  const cudaKernel_t kernels[] = {kernelOf("allGather"), kernelOf("allToAll"), kernelOf("allGatherBulk"), kernelOf("allToAllBulk"), kernelOf("broadcast")};
+  enum { kGather, kExchange, kBroadcast, kGatherBulk, kExchangeBulk, kBroadcastBulk, kGatherDirect, kExchangeDirect, kBroadcastDirect, kKinds };
+  const cudaKernel_t kernels[] = {kernelOf("allGather"), kernelOf("allToAll"), kernelOf("broadcast"), kernelOf("allGatherBulk"), kernelOf("allToAllBulk"), kernelOf("broadcastBulk")};
   unsigned seed = 1;
   for (size_t count : kCounts)
     for (int kind = 0; kind < kKinds; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
-        int blocks = 1 + seed % 7 * 9, root = (int)(seed % (unsigned)numRanks);
-        bool inPlace = seed & 1, gathers = kind == kGather || kind == kGatherBulk, exchanges = kind == kExchange || kind == kExchangeBulk;
+        int blocks = 1 + seed % 7 * 9, root = (int)(seed % (unsigned)numRanks), what = kind % 3;
+        bool inPlace = seed & 1, gathers = what == kGather, exchanges = what == kExchange, broadcasts = what == kBroadcast, direct = kind >= kGatherDirect;
         Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (gathers ? rank * count : 0) : (Byte *)k.in + shift;
         fill<Byte><<<32, 256, 0, k.stream>>>(in, exchanges ? count * numRanks : count, rank, Op::sum, seed);
         Call c = {in, out, count, (int32_t)Op::sum, 0, k.stamps, k.domain};
+        Bulk b = direct ? told(k, c, seed) : k.bulk;
+        b.root = root;
         if (kind == kBroadcast) launchOn(k, kernels[kind], blocks, kThreads, c, root);
-        else if (kind == kGather || kind == kExchange) launchOn(k, kernels[kind], blocks, kThreads, c);
-        else launchOn(k, kernels[kind], blocks, kThreads, c, k.bulk);
-        verifyMoved<<<32, 256, 0, k.stream>>>(out, count, kind == kBroadcast ? 1 : numRanks, kind == kBroadcast ? root : 0, exchanges ? rank * count : 0, seed, k.wrong);
+        else if (kind < kGatherBulk) launchOn(k, kernels[kind], blocks, kThreads, c);
+        else launchOn(k, kernels[direct ? kind - 3 : kind], blocks, kThreads, c, b);
+        verifyMoved<<<32, 256, 0, k.stream>>>(out, count, broadcasts ? 1 : numRanks, broadcasts ? root : 0, exchanges ? rank * count : 0, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
       }
@@ -117,7 +126,8 @@ static void timePath(Rank &k, const char *collective, const char *path, size_t b
 static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, const Place &windows) {
   using T = __nv_bfloat16;
   const Kernels<T> kernels;
-  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk"), allToAllV = kernelOf("allToAllV");
+  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk"), allToAllV = kernelOf("allToAllV"),
+                     broadcast = kernelOf("broadcast"), broadcastBulk = kernelOf("broadcastBulk");
   const auto nccl = [&](Collective collective, size_t bytes) {
     timeNccl(k, plain, collective, bytes);
     if (windows.registered) timeNccl(k, windows, collective, bytes);
@@ -127,18 +137,25 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
     size_t count = bytes / sizeof(T), part = count / numRanks, lines = dyn_lines(count * sizeof(T)), partLines = dyn_lines(part * sizeof(T));
     Call all = {k.in, k.out, count, (int32_t)Op::sum, 0, k.stamps, k.domain}, parts = all, moved = all;
     parts.count = part, moved.count = part * sizeof(T);
+    Call whole = all; /* bytes that everybody gets */
+    whole.count = count * sizeof(T);
+    const Bulk direct = withWindows(k, all), into = withWindows(k, all, false); /* in and out are those of every call */
     nccl(kAllReduce, bytes);
     timePath(k, "AllReduce", "one shot", bytes, lines * kLineLanes, [&](int n, int t) { launchOn(k, kernels.oneShot, n, t, all); }, lines <= slotLines);
     timePath(k, "AllReduce", "two shots", bytes, lines * kLineLanes / numRanks + 1, [&](int n, int t) { launchOn(k, kernels.twoShot, n, t, all); },
              dyn_two_shot_lines(lines, numRanks) <= slotLines);
     size_t part16 = dyn_part(dyn_packs(count * sizeof(T), DYN_BULK_BYTES), numRanks);
     timePath(k, "AllReduce", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, kernels.bulk, n, t, all, k.bulk); });
+    timePath(k, "AllReduce", "direct, sums alone", bytes, part16, [&](int n, int t) { launchOn(k, kernels.bulk, n, t, all, into); });
+    timePath(k, "AllReduce", "direct", bytes, part16, [&](int n, int t) { launchOn(k, kernels.bulk, n, t, all, direct); });
     nccl(kReduceScatter, bytes);
     timePath(k, "ReduceScatter", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, kernels.reduceScatter, n, t, parts); }, partLines <= slotLines);
     timePath(k, "ReduceScatter", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, kernels.reduceScatterBulk, n, t, parts, k.bulk); });
+    timePath(k, "ReduceScatter", "direct", bytes, part16, [&](int n, int t) { launchOn(k, kernels.reduceScatterBulk, n, t, parts, direct); });
     nccl(kAllGather, bytes);
     timePath(k, "AllGather", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allGather, n, t, moved); }, partLines <= slotLines);
     timePath(k, "AllGather", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allGatherBulk, n, t, moved, k.bulk); });
+    timePath(k, "AllGather", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allGatherBulk, n, t, moved, direct); });
     nccl(kAllToAll, bytes);
     timePath(k, "AllToAll", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allToAll, n, t, moved); }, partLines <= slotLines);
     dyn_parts equal = {};
@@ -148,6 +165,11 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
       if (rank == 0) printTime("AllToAll", bytes, "AllToAllv, equal parts", DYN_PARTS_CTAS, DYN_PARTS_THREADS, us);
     }
     timePath(k, "AllToAll", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, k.bulk); });
+    timePath(k, "AllToAll", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, direct); });
+    const size_t forwarded = dyn_part(dyn_packs(whole.count, DYN_BULK_BYTES), numRanks - 1);
+    timePath(k, "Broadcast", "lines", bytes, (lines + 1) * kLineLanes, [&](int n, int t) { launchOn(k, broadcast, n, t, whole, 0); }, lines < slotLines);
+    timePath(k, "Broadcast", "bulk", bytes, forwarded, [&](int n, int t) { launchOn(k, broadcastBulk, n, t, whole, k.bulk); });
+    timePath(k, "Broadcast", "direct", bytes, forwarded, [&](int n, int t) { launchOn(k, broadcastBulk, n, t, whole, direct); });
   }
 }
 

@@ -64,7 +64,7 @@ static bool launchEarly = true;
 /* What the processes share. */
 struct Shared {
   char id[128]; /* ncclUniqueId */
-  cudaIpcMemHandle_t handles[kMaxRanks];
+  cudaIpcMemHandle_t handles[kMaxRanks], buffers[2][kMaxRanks];
   std::atomic<int> arrived, generation;
   double us[kMaxRanks];
   std::atomic<long> wrong, compared;
@@ -130,18 +130,50 @@ struct Rank {
   Domain domain;
   Bulk bulk;
   char *in, *out;
+  char *ins[kMaxRanks], *outs[kMaxRanks]; /* of every rank: as if all had registered them, in windows 1 and 2 */
   dyn_stamp *stamps;
   unsigned long long *wrong;
   uint64_t *fault;
 };
+
+/* All ranks map each other's buffers, as NCCL does with windows. */
+static void openBuffers(Rank &k) {
+  char *const own[] = {k.in, k.out};
+  for (int b = 0; b < 2; b++) CUDA(cudaIpcGetMemHandle(&shared->buffers[b][rank], own[b]));
+  barrier();
+  for (int b = 0; b < 2; b++)
+    for (int r = 0; r < numRanks; r++) {
+      char *&at = (b == 0 ? k.ins : k.outs)[r];
+      at = own[b];
+      if (r != rank) CUDA(cudaIpcOpenMemHandle((void **)&at, shared->buffers[b][r], cudaIpcMemLazyEnablePeerAccess));
+    }
+}
+
+/* Where a buffer lies, of in and out. */
+static dyn_windowed windowOf(const Rank &k, const void *at) {
+  dyn_windowed in = {};
+  const bool first = (const char *)at >= k.in && (const char *)at < k.in + bufferBytes + 64;
+  for (int r = 0; r < numRanks; r++) in.base[r] = first ? k.ins[r] : k.outs[r];
+  in.word = dyn_window_word(first ? 1 : 2, (uint64_t)((const char *)at - in.base[rank]));
+  in.most = bufferBytes;
+  return in;
+}
+
+/* What ranks tell of a call's buffers. sends: also where it reads from. */
+[[maybe_unused]] static Bulk withWindows(const Rank &k, const Call &c, bool sends = true) {
+  Bulk b = k.bulk;
+  if (sends) b.send = windowOf(k, c.send);
+  b.recv = windowOf(k, c.recv);
+  return b;
+}
 
 [[maybe_unused]] static Rank start(const char *kernels) {
   Rank k = {};
   CUDA(cudaSetDevice(rank));
   CUDA(cudaLibraryLoadFromFile(&library, kernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
-  size_t lineBytes = 2 * numRanks * slotLines * kLineBytes, bulkBytes = dyn_bulk_bytes(roundPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t);
-  size_t bytes = (lineBytes + bulkBytes + flagBytes + 4095) / 4096 * 4096;
+  size_t lineBytes = 2 * numRanks * slotLines * kLineBytes, bulkBytes = dyn_bulk_bytes(roundPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t), meetingBytes = DYN_MEETINGS * sizeof(dyn_meeting);
+  size_t bytes = (lineBytes + bulkBytes + flagBytes + meetingBytes + 4095) / 4096 * 4096;
   char *scratch, *pointers[kMaxRanks]; /* of every rank's, as kernels/host has them */
   CUDA(cudaMalloc(&scratch, bytes));
   CUDA(cudaMemset(scratch, 0, bytes));
@@ -157,6 +189,7 @@ struct Rank {
     d.scratch[r] = pointers[r];
     k.bulk.memory[r] = pointers[r] + lineBytes;
     k.bulk.flags[r] = (uint32_t *)(pointers[r] + lineBytes + bulkBytes);
+    k.bulk.meetings[r] = (dyn_meeting *)(pointers[r] + lineBytes + bulkBytes + flagBytes);
   }
   k.bulk.packs = roundPacks;
   CUDA(cudaMalloc(&k.bulk.passed, kMaxBlocks * sizeof(uint32_t)));
@@ -172,6 +205,7 @@ struct Rank {
   d.stop = stop, d.fault = k.fault;
   CUDA(cudaMalloc(&k.in, bufferBytes + 64));
   CUDA(cudaMalloc(&k.out, bufferBytes + 64));
+  openBuffers(k);
   CUDA(cudaMallocManaged(&k.wrong, sizeof *k.wrong));
   *k.wrong = 0;
   CUDA(cudaDeviceSynchronize());

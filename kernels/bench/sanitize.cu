@@ -64,21 +64,23 @@ static void sums(const Rank &k) {
         }
 }
 
-/* AllGather and AllToAll in lines and in bulk, Broadcast. */
+/* AllGather, AllToAll and Broadcast in lines and in bulk. */
 static void moves(const Rank &k) {
-  const cudaKernel_t kernels[] = {kernelOf("allGather"), kernelOf("allGatherBulk"), kernelOf("allToAll"), kernelOf("allToAllBulk"), kernelOf("broadcast")};
+  const cudaKernel_t kernels[] = {kernelOf("allGather"), kernelOf("allGatherBulk"), kernelOf("allToAll"), kernelOf("allToAllBulk"), kernelOf("broadcast"), kernelOf("broadcastBulk")};
   unsigned seed = 1;
   for (size_t count : kCounts)
-    for (int kind = 0; kind < 5; kind++)
+    for (int kind = 0; kind < 6; kind++)
       for (bool inPlace : {false, true}) {
-        const bool gathers = kind < 2, broadcasts = kind == 4, exchanges = !gathers && !broadcasts;
+        const bool gathers = kind < 2, broadcasts = kind >= 4, exchanges = !gathers && !broadcasts;
         const int blocks = (kind + inPlace + (count == 301)) % 2 ? 1 : 3, root = (int)(count % (size_t)numRanks);
         const size_t sent = exchanges ? count * numRanks : count, all = broadcasts ? count : count * numRanks, shift = count == 301 && inPlace;
         const Exactly<Byte> in(inPlace ? 0 : sent + shift), out(all + shift);
         Byte *to = out.at + shift, *from = inPlace ? to + (gathers ? rank * count : 0) : in.at + shift;
         fill<Byte><<<1, kFewThreads, 0, k.stream>>>(from, sent, rank, Op::sum, ++seed);
         const Call c = {from, to, count, (int32_t)Op::sum, 0, k.stamps, k.domain};
-        if (kind == 1 || kind == 3) launchOn(k, kernels[kind], blocks, kFewThreads, c, k.bulk);
+        Bulk b = k.bulk;
+        b.root = root;
+        if (kind == 1 || kind == 3 || kind == 5) launchOn(k, kernels[kind], blocks, kFewThreads, c, b);
         else if (broadcasts) launchOn(k, kernels[kind], blocks, kFewThreads, c, root);
         else launchOn(k, kernels[kind], blocks, kFewThreads, c);
         verifyMoved<<<1, kFewThreads, 0, k.stream>>>(to, count, broadcasts ? 1 : numRanks, broadcasts ? root : 0, exchanges ? rank * count : 0, seed, k.wrong);

@@ -6,6 +6,9 @@
  *   3. Each rank copies the others' sums out.
  * A half of the memory is an inbox of nRanks parts, and an outbox of as many. Step s does 1 of round s, 2 of round s - 1 and
  * 3 of round s - 2.
+ * With windows (meet.cuh): where all ranks' results are to be in one, sums go straight there, and 3 is left out. In place,
+ * rank p writes over what it has been sent before. Where what they add up lies in one as well, rank p reads it there, and 1
+ * is left out, too.
  */
 #ifndef DYN_ALL_REDUCE_BULK_CUH
 #define DYN_ALL_REDUCE_BULK_CUH
@@ -19,10 +22,13 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
   const Domain &d = c.domain;
   const Buffer<S, T, uint4> send(c.send, c.count), recv(c.recv, c.count);
   const size_t packs = dyn_packs(c.count * sizeof(T), kBulkBytes), part = dyn_part(packs, d.nRanks), outbox = b.packs * d.nRanks;
-  const Rounds rounds(part, b.packs);
+  Barriers<S> barriers(c, b, call, passed, kSend | kRecv);
+  const bool reads = barriers.all == (kSend | kRecv);
+  const Rounds rounds(part, reads ? part : b.packs);
   for (uint32_t step = 0; step < rounds.count + 2; step++) {
     const uint32_t second = step - 1, third = step - 2;
-    if (step < rounds.count) {
+    const bool writes = barriers.all & kRecv; /* known behind the first step */
+    if (step < rounds.count && !reads) {
       const size_t from = rounds.first(step);
       eachPeersPack<S>(d, rounds.in(step), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return send.load(r * part + from + i); },
                        [&](int r, size_t i, uint4 bits) { half(d, b, r, call, step)[d.rank * b.packs + i] = bits; });
@@ -30,23 +36,25 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
     if (second < rounds.count) {
       const size_t from = d.rank * part + rounds.first(second), most = from >= packs ? 0 : packs - from, in = rounds.in(second);
       const uint4 *inbox = half(d, b, d.rank, call, second);
-      eachPack<1>(in < most ? in : most, [&](size_t i) { return sumSlots<S, T>(d, (Op)c.op, inbox, b.packs, i, send.load(from + i)); },
+      const auto at = [&](int r) { return reads ? (const uint4 *)sendOf(d, b, r) + from : inbox + r * b.packs; };
+      const auto to = [&](int r) { return writes ? (uint4 *)recvOf(d, b, r) + from : half(d, b, r, call, second) + outbox + d.rank * b.packs; };
+      eachPack<1>(in < most ? in : most, [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, send.load(from + i), at); },
                   [&](size_t i, uint4 sum) {
 #pragma unroll
                     for (int k = 1; k < S::kRanks; k++)
-                      if (k < d.nRanks) half(d, b, peerOf(d, k), call, second)[outbox + d.rank * b.packs + i] = sum;
+                      if (k < d.nRanks) to(peerOf(d, k))[i] = sum;
                     recv.store(from + i, sum);
                   });
     }
-    if (third < rounds.count) {
+    if (third < rounds.count && !writes) {
       const size_t from = rounds.first(third);
       const uint4 *sums = half(d, b, d.rank, call, third) + outbox;
       eachPeersPack<S>(d, rounds.in(third), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return sums[r * b.packs + i]; },
                        [&](int r, size_t i, uint4 bits) { recv.store(r * part + from + i, bits); });
     }
-    if (step <= rounds.count) blockBarrier(c, b, call, ++passed);
+    if (step <= rounds.count && !(reads && step == 0)) barriers.next();
   }
-  return passed;
+  return barriers.passed;
 }
 template <typename T>
 __device__ void allReduceBulk(const Call &c, const Bulk &b) {

@@ -17,11 +17,10 @@
 #ifndef DYN_BULK_CUH
 #define DYN_BULK_CUH
 
-#include "all_reduce.cuh"
+#include "meet.cuh"
 
 namespace dyn {
 
-using Bulk = ::dyn_bulk;
 constexpr size_t kBulkBytes = DYN_BULK_BYTES;
 
 /* inCall of what goes in bulk: body(shape, call, passed) gives the number of the barrier that it passed last. */
@@ -63,13 +62,13 @@ __device__ __forceinline__ void eachPeersPack(const Domain &d, size_t packs, The
   }
 }
 
-/* Pack i of what a rank adds up: its own, and what peers left in slots. */
-template <class S, typename T>
-__device__ __forceinline__ uint4 sumSlots(const Domain &d, Op op, const uint4 *slots, size_t apart, size_t i, uint4 own) {
+/* Pack i of what a rank adds up: its own, and what lies at from(peer). */
+template <class S, typename T, typename From>
+__device__ __forceinline__ uint4 sumPeers(const Domain &d, Op op, size_t i, uint4 own, From from) {
   uint4 parts[S::kRanks];
 #pragma unroll
   for (int r = 0; r < S::kRanks; r++)
-    if (r < d.nRanks) parts[r] = r == d.rank ? own : slots[r * apart + i];
+    if (r < d.nRanks) parts[r] = r == d.rank ? own : from(r)[i];
   return sumRanks<S, T>(d, op, parts);
 }
 
@@ -89,6 +88,35 @@ __device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint3
   }
   if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_HASTE) __syncthreads();
 }
+
+/* The barriers of a call, of which the first is the meeting (meet.cuh). wants: the buffers that go directly where all ranks
+ * have them in windows. S: buffers that are not whole packs are in none. */
+template <class S>
+struct Barriers {
+  const Call &c;
+  const Bulk &b;
+  const uint32_t call, wants, has;
+  uint32_t passed, all = 0; /* barriers; buffers that all ranks have in windows, once it is known */
+  bool met = false;
+
+  __device__ __forceinline__ Barriers(const Call &c, const Bulk &b, uint32_t call, uint32_t passed, uint32_t wants, bool can = true)
+      : c(c), b(b), call(call), wants(wants), has(S::kWhole && can ? wants & ((b.send.word != 0 ? kSend : 0) | (b.recv.word != 0 ? kRecv : 0)) : 0), passed(passed) {
+    if (S::kWhole && has == wants) meetAll();
+  }
+  /* True: a rank that met before it sent may have to send yet. */
+  __device__ __forceinline__ bool meetAll() {
+    const uint32_t answer = meet(c, b, call, has, wants);
+    met = true;
+    all = S::kWhole ? answer & wants : 0;
+    return answer >> 16 != 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_LATE;
+  }
+  /* Also behind the last use of windows: a rank must not end while a peer writes into its own, or reads it. */
+  __device__ __forceinline__ void next() {
+    if (!met && !meetAll()) return;
+    if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return;
+    blockBarrier(c, b, call, ++passed);
+  }
+};
 
 }  // namespace dyn
 

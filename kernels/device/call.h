@@ -11,8 +11,8 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout3
-#define DYN_KERNEL_LAYOUT_NAME "layout3"
+#define DYN_KERNEL_LAYOUT layout4
+#define DYN_KERNEL_LAYOUT_NAME "layout4"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
@@ -57,12 +57,34 @@ struct dyn_call {
   struct dyn_domain domain;
 };
 
+/* What a rank tells a peer at a call's first barrier in bulk: meet.cuh. */
+struct dyn_meeting {
+  uint64_t come;       /* the call, and above it DYN_IN_SEND_WINDOW, DYN_IN_RECV_WINDOW */
+  uint64_t send, recv; /* dyn_window_word, of what is in a window */
+  uint64_t sendMost, recvMost; /* dyn_windowed.most */
+  uint64_t reserved0[3];
+};
+#define DYN_MEETINGS (2 * DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS)
+#define DYN_IN_SEND_WINDOW 1u
+#define DYN_IN_RECV_WINDOW 2u
+
+/* A buffer of this rank's that lies in memory which all ranks have registered together. */
+struct dyn_windowed {
+  uint64_t word;                    /* dyn_window_word; 0: it lies in none, or peers are not to know */
+  uint64_t most;                    /* offset at which a peer's buffer may begin for this process to address all of it */
+  char *base[DYN_KERNEL_MAX_RANKS]; /* where offsets count from on every rank, as this process addresses it */
+};
+
 /* Second argument of kernels in bulk: bulk.cuh. broadcast has its root there, an int. */
 struct dyn_bulk {
   char *memory[DYN_KERNEL_MAX_RANKS];    /* of every rank: 2 halves of 2 * nRanks times packs */
   uint32_t *flags[DYN_KERNEL_MAX_RANKS]; /* of every rank: [DYN_KERNEL_MAX_BLOCKS][DYN_KERNEL_MAX_RANKS], who has come to which barrier */
   uint32_t *passed;                      /* [DYN_KERNEL_MAX_BLOCKS]: barriers that this rank's blocks are through; its alone */
   size_t packs;                          /* of DYN_BULK_BYTES: room of a part of AllReduce, half of that of others */
+  struct dyn_meeting *meetings[DYN_KERNEL_MAX_RANKS]; /* of every rank: [2][DYN_KERNEL_MAX_BLOCKS][DYN_KERNEL_MAX_RANKS] */
+  struct dyn_windowed send, recv;
+  int32_t root; /* of Broadcast */
+  int32_t reserved0;
 };
 
 /* Last argument of kernels whose parts differ from rank to rank: bytes that go to each rank and that come of each, and where
@@ -88,6 +110,14 @@ struct dyn_rms_norm {
 #else
 #define DYN_BOTH
 #endif
+
+/* The communicator's windows are counted from 1, alike on all ranks. 0: no word can say it. */
+#define DYN_WINDOW_OFFSET_BITS 40
+DYN_BOTH static inline uint64_t dyn_window_word(uint64_t window, uint64_t offset) {
+  return window >> (64 - DYN_WINDOW_OFFSET_BITS) != 0 || offset >> DYN_WINDOW_OFFSET_BITS != 0 ? 0 : window << DYN_WINDOW_OFFSET_BITS | offset;
+}
+DYN_BOTH static inline uint64_t dyn_window_of_word(uint64_t word) { return word >> DYN_WINDOW_OFFSET_BITS; }
+DYN_BOTH static inline uint64_t dyn_offset_of_word(uint64_t word) { return word & (((uint64_t)1 << DYN_WINDOW_OFFSET_BITS) - 1); }
 
 /* Of consecutive calls about one in DYN_STAMP_EVERY, in no step with a program's own rhythm. */
 DYN_BOTH static inline bool dyn_stamped(uint32_t call) { return call * 2654435769u < UINT32_MAX / DYN_STAMP_EVERY; }

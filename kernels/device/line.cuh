@@ -46,6 +46,14 @@
 #define DYN_KERNEL_MUTATE_OWN_ROUNDS 18 /* where parts differ, a rank goes by its own alone */
 #define DYN_KERNEL_MUTATE_MIXED_PLACES 19 /* a block tells of its size where another one sends */
 #define DYN_KERNEL_MUTATE_HASTY_ANSWER 21 /* over GIN, a rank answers a timed put before it has come */
+#define DYN_KERNEL_MUTATE_OWN_WINDOW 22 /* a rank writes into its peers' windows when its own buffer lies in one */
+#define DYN_KERNEL_MUTATE_ANY_WINDOW 23 /* windows are taken for the same without a look */
+#define DYN_KERNEL_MUTATE_OWN_OFFSET 24 /* a peer's buffer is looked for where this rank's lies in its window */
+#define DYN_KERNEL_MUTATE_UNCLOSED 25   /* a rank ends while peers may still write into its window, or read it */
+#define DYN_KERNEL_MUTATE_LATE 26       /* who had sent before it met the others does not wait for those that had not */
+#define DYN_KERNEL_MUTATE_ONE_PLACE 27  /* all calls meet at one place */
+#define DYN_KERNEL_MUTATE_INTO_SENDS 28 /* AllToAll in place writes over what peers have not sent yet */
+#define DYN_KERNEL_MUTATE_TOO_FAR 29    /* nobody asks how much of a peer's window a rank can address */
 
 namespace dyn {
 

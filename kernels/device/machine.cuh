@@ -59,6 +59,14 @@ __device__ __forceinline__ uint32_t loadAcquire(const uint32_t *at) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
+__device__ __forceinline__ void storeRelease(uint64_t *at, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+__device__ __forceinline__ uint64_t loadAcquire(const uint64_t *at) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
 
 __device__ __forceinline__ uint64_t globalNs() {
   uint64_t ns;
@@ -70,6 +78,13 @@ __device__ __forceinline__ uint64_t globalNs() {
 __device__ __forceinline__ uint64_t *ownTimes() {
   __shared__ uint64_t times[2];
   return times;
+}
+
+/* Of a block, for all of its threads. */
+template <typename T>
+__device__ __forceinline__ T &inBlock() {
+  __shared__ T it;
+  return it;
 }
 
 __device__ __forceinline__ int lowestBit(uint32_t word) { return __ffs((int)word) - 1; }

@@ -2,6 +2,7 @@
  *
  * ReduceScatter, AllGather and AllToAll in bulk: every rank writes what is another's into that one's memory, and each takes what it was
  * given. A half of the memory is nRanks slots of twice b.packs. Step s sends round s and takes round s - 1.
+ * With windows (meet.cuh) there is one round. AllGather and AllToAll write where it is to be; ReduceScatter reads where it is.
  */
 #ifndef DYN_PARTS_BULK_CUH
 #define DYN_PARTS_BULK_CUH
@@ -11,31 +12,38 @@
 
 namespace dyn {
 
-/* A round of every peer's part of send into that one's memory. */
-template <class S, typename T>
-__device__ __forceinline__ void sendPacks(const Domain &d, const Bulk &b, uint32_t call, uint32_t round, size_t packs, const T *send, size_t count, size_t from) {
+/* A round of every peer's part of send, to to(peer). */
+template <class S, typename T, typename To>
+__device__ __forceinline__ void sendPacks(const Domain &d, size_t packs, const T *send, size_t count, size_t from, To to) {
   eachPeersPack<S>(d, packs, [](int, size_t) { return true; }, [&](int r, size_t i) { return Buffer<S, T, uint4>(send + r * count, count).load(from + i); },
-                   [&](int r, size_t i, uint4 bits) { half(d, b, r, call, round)[d.rank * 2 * b.packs + i] = bits; });
+                   [&](int r, size_t i, uint4 bits) { to(r)[i] = bits; });
 }
+
+/* The place of this rank's part in a peer's buffer. */
+__device__ __forceinline__ uint4 *ownPart(const Domain &d, char *buffer, size_t packs) { return (uint4 *)buffer + d.rank * packs; }
 
 template <class S, typename T>
 __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
   const Domain &d = c.domain;
   const T *send = (const T *)c.send;
-  const size_t slot = 2 * b.packs;
+  const size_t slot = 2 * b.packs, packs = dyn_packs(c.count * sizeof(T), kBulkBytes);
   const Buffer<S, T, uint4> own(send + d.rank * c.count, c.count), recv(c.recv, c.count);
-  const Rounds rounds(dyn_packs(c.count * sizeof(T), kBulkBytes), slot);
+  Barriers<S> barriers(c, b, call, passed, kSend);
+  const bool direct = barriers.all != 0;
+  const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
-    if (step < rounds.count) sendPacks<S>(d, b, call, step, rounds.in(step), send, c.count, from);
+    if (step < rounds.count && !direct)
+      sendPacks<S>(d, rounds.in(step), send, c.count, from, [&](int r) { return half(d, b, r, call, step) + d.rank * slot; });
     if (step > 0) {
       const uint4 *slots = half(d, b, d.rank, call, step - 1);
-      eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumSlots<S, T>(d, (Op)c.op, slots, slot, i, own.load(before + i)); },
+      const auto at = [&](int r) { return direct ? ownPart(d, sendOf(d, b, r), packs) : slots + r * slot; };
+      eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, own.load(before + i), at); },
                   [&](size_t i, uint4 sum) { recv.store(before + i, sum); });
     }
-    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
+    if (direct ? step > 0 : step < rounds.count) barriers.next();
   }
-  return passed;
+  return barriers.passed;
 }
 /* As reduceScatter: count elements of a part. */
 template <typename T>
@@ -55,48 +63,55 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
   const Domain &d = c.domain;
   Byte *recv = (Byte *)c.recv, *mine = recv + d.rank * c.count;
   const Buffer<S, Byte, uint4> send(c.send, c.count), own(mine, c.count);
-  const size_t slot = 2 * b.packs;
-  const Rounds rounds(dyn_packs(c.count, kBulkBytes), slot);
+  const size_t slot = 2 * b.packs, packs = dyn_packs(c.count, kBulkBytes);
+  Barriers<S> barriers(c, b, call, passed, kRecv);
+  const bool direct = barriers.all != 0;
+  const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
+    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
     if (step < rounds.count)
       eachPack<4>(rounds.in(step), [&](size_t i) { return send.load(from + i); },
                   [&](size_t i, uint4 bits) {
 #pragma unroll
                     for (int k = 1; k < S::kRanks; k++)
-                      if (k < d.nRanks) half(d, b, peerOf(d, k), call, step)[d.rank * slot + i] = bits;
+                      if (k < d.nRanks) to(peerOf(d, k))[i] = bits;
                     if (send.at != mine) own.store(from + i, bits);
                   });
-    if (step > 0) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
-    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
+    if (step > 0 && !direct) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
+    if (step < rounds.count) barriers.next();
   }
-  return passed;
+  return barriers.passed;
 }
 /* As allGather: count bytes of a part. */
 __device__ inline void allGatherBulk(const Call &c, const Bulk &b) {
   inBulkCall<Byte>(c, b, c.count, [&](auto shape, uint32_t call, uint32_t passed) { return allGatherBulkOf<decltype(shape)>(c, b, call, passed); });
 }
 
-/* In place a round's parts are read in its step and written in the next one, and no other round has their places. */
+/* In place a round's parts are read in its step and written in the next one, and no other round has their places. Peers
+ * would write over what is still to be sent, so in place nothing goes directly. */
 template <class S>
 __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
   const Domain &d = c.domain;
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
-  const size_t slot = 2 * b.packs;
+  const size_t slot = 2 * b.packs, packs = dyn_packs(c.count, kBulkBytes);
   const Buffer<S, Byte, uint4> given(send + d.rank * c.count, c.count), own(recv + d.rank * c.count, c.count);
-  const Rounds rounds(dyn_packs(c.count, kBulkBytes), slot);
+  Barriers<S> barriers(c, b, call, passed, kRecv, send != recv || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_INTO_SENDS);
+  const bool direct = barriers.all != 0;
+  const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
+    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
     if (step < rounds.count) {
-      sendPacks<S>(d, b, call, step, rounds.in(step), send, c.count, from);
+      sendPacks<S>(d, rounds.in(step), send, c.count, from, to);
       if (given.at != own.at)
         eachPack<4>(rounds.in(step), [&](size_t i) { return given.load(from + i); }, [&](size_t i, uint4 bits) { own.store(from + i, bits); });
     }
-    if (step > 0) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
-    if (step < rounds.count) blockBarrier(c, b, call, ++passed);
+    if (step > 0 && !direct) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
+    if (step < rounds.count) barriers.next();
   }
-  return passed;
+  return barriers.passed;
 }
 /* As allToAll: count bytes of a part. */
 __device__ inline void allToAllBulk(const Call &c, const Bulk &b) {

@@ -57,6 +57,9 @@ enum { /* cuda.h */
   X(cuMemFree_v2, (dyn_gpu_address memory)) \
   X(cuMemAllocHost_v2, (void **memory, size_t bytes)) \
   X(cuMemFreeHost, (void *memory)) \
+  X(cuMemGetAddressRange_v2, (dyn_gpu_address * base, size_t *bytes, dyn_gpu_address at)) \
+  X(cuPointerGetAttribute, (void *value, int attribute, dyn_gpu_address at)) \
+  X(cuMemcpyDtoHAsync_v2, (void *to, dyn_gpu_address from, size_t bytes, void *stream)) \
   X(cuMemsetD8Async, (dyn_gpu_address memory, unsigned char value, size_t bytes, void *stream)) \
   X(cuIpcGetMemHandle, (struct dyn_ipc_handle * handle, dyn_gpu_address memory)) \
   X(cuIpcOpenMemHandle_v2, (dyn_gpu_address * memory, struct dyn_ipc_handle handle, unsigned flags)) \

@@ -16,7 +16,10 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "../../nccltuner/abi.h"
+
 struct dyn_lsa; /* one communicator */
+struct dyn_windowed; /* ../device/call.h */
 
 /* Scratch memory as ranks tell each other of it. */
 struct dyn_offer {
@@ -43,6 +46,7 @@ struct dyn_work {
   int datatype, op, root;
   void *stream;
   bool perhapsCaptured; /* false: the stream is known not to be captured */
+  const struct dyn_windowed *sendWindow, *recvWindow; /* for DYN_KERNEL_DIRECT: which all ranks have registered; NULL: none of this rank's */
 };
 /* Bytes by which tuners know the call: of the larger buffer. */
 uint64_t dyn_work_bytes(const struct dyn_work *work, uint32_t nRanks);
@@ -63,6 +67,11 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
 void dyn_gin_destroy(struct dyn_lsa *lsa);
 /* 0: DYN_GIN_UNINITIALISED, where there is none. */
 uint32_t dyn_gin_now(const struct dyn_lsa *lsa);
+
+/* Beside the bits by DYN_KERNEL_*: what a call writes or reads of its peers lies in memory that this rank has registered. */
+#define DYN_ABLE_WINDOWS (1u << 31)
+/* The action is DYN_KERNEL_DIRECT, for which windows are to be looked up. */
+static inline bool dyn_is_direct(uint32_t action) { return (action & 15) == DYN_PATH_LSA && (action >> DYN_ACTION_ALGO_SHIFT & 15) == DYN_KERNEL_DIRECT; }
 
 /* A kernel on GIN by this backend, beside the bits by DYN_KERNEL_*. */
 #define DYN_ABLE_GIN(backend) (1u << (8 + (backend)))

@@ -37,8 +37,8 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
   const struct lane *lane = &lsa->lanes[LANE_CALLS]; /* all have the same */
   int n = (int)lsa->nRanks;
   size_t lines = dyn_lines(in_parts(collective) ? bytes / lsa->nRanks : bytes);
-  bool twoShot = false, bulk = collective != DYN_BROADCAST;
-  switch (collective) {
+  bool twoShot = false;
+  switch (collective) { /* that what is in bulk could go directly nobody knows before there are windows: dyn_choose_kernel */
     case DYN_ALL_REDUCE: twoShot = dyn_two_shot_lines(lines, n) <= lane->domain.lines; break;
     case DYN_ALL_GATHER:
     case DYN_ALL_TO_ALL:
@@ -47,7 +47,7 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
     default: return 0;
   }
   return (uint32_t)(lines <= lane->domain.lines) << DYN_KERNEL_ONE_SHOT | (uint32_t)twoShot << DYN_KERNEL_TWO_SHOT |
-         (uint32_t)bulk << DYN_KERNEL_BULK;
+         1u << DYN_KERNEL_BULK;
 }
 
 bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->bases[lsa->rank] != 0; }
@@ -62,7 +62,8 @@ uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
   if (work->count == 0 || size == 0 || work->count > SIZE_MAX / 2 / size / lsa->nRanks) return 0;
   if (adds && (work->op < 0 || work->op >= NUM_OPS || work->datatype >= DYN_NUM_TYPES)) return 0;
   if (work->collective == DYN_BROADCAST && (work->root < 0 || (uint32_t)work->root >= lsa->nRanks)) return 0;
-  return dyn_lsa_room(lsa, work->collective, dyn_work_bytes(work, lsa->nRanks));
+  uint32_t room = dyn_lsa_room(lsa, work->collective, dyn_work_bytes(work, lsa->nRanks));
+  return room & 1u << DYN_KERNEL_BULK ? room | 1u << DYN_KERNEL_DIRECT : room;
 }
 
 /* ---- one launch ---- */
@@ -73,7 +74,7 @@ struct launch {
   void *function;
   size_t items; /* pieces of lines, or packs, that threads have to do */
   struct dyn_call call;
-  bool bulk;
+  bool bulk, direct; /* direct: in bulk, through windows where all ranks have them */
   struct dyn_gin_call *gin; /* NULL: over load and store */
   const void *second; /* argument; where it is bulk, the lane's */
   const struct dyn_parts *parts; /* last argument of those that have them */
@@ -85,11 +86,15 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   const struct dyn_module *m = lsa->module;
   size_t bytes = work->count * dyn_datatype_number_bytes(work->datatype);
   enum dyn_typed typed = DYN_TYPED_ONE_SHOT;
-  l->bulk = kernel == DYN_KERNEL_BULK;
+  l->bulk = kernel == DYN_KERNEL_BULK || kernel == DYN_KERNEL_DIRECT;
+  l->direct = kernel == DYN_KERNEL_DIRECT;
   l->items = l->bulk ? dyn_packs(bytes, DYN_BULK_BYTES) : dyn_lines(bytes) * DYN_LINE_THREADS;
   l->call.count = bytes;
   switch (work->collective) {
-    case DYN_BROADCAST: l->function = m->broadcast; return;
+    case DYN_BROADCAST:
+      l->function = l->bulk ? m->broadcastBulk : m->broadcast;
+      if (l->bulk) l->items = dyn_part(l->items, (int)lsa->nRanks - 1); /* the root has none to forward */
+      return;
     case DYN_ALL_GATHER: l->function = l->bulk ? m->allGatherBulk : m->allGather; return;
     case DYN_ALL_TO_ALL: l->function = l->bulk ? m->allToAllBulk : m->allToAll; return;
   }
@@ -136,7 +141,11 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
 
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
   if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas * l->roles, l->threads, stream, l->gin, l->parts);
-  void *arguments[] = {&l->call, l->bulk ? &lsa->lanes[lane].bulk : (void *)l->second, (void *)l->parts};
+  struct dyn_bulk bulk = lsa->lanes[lane].bulk;
+  if (l->work != NULL) bulk.root = l->work->root;
+  if (l->direct && l->work->sendWindow != NULL) bulk.send = *l->work->sendWindow;
+  if (l->direct && l->work->recvWindow != NULL) bulk.recv = *l->work->recvWindow;
+  void *arguments[] = {&l->call, l->bulk ? &bulk : (void *)l->second, (void *)l->parts};
   l->call.domain = lsa->lanes[lane].domain;
   struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
   const struct dyn_launch config = {.gridX = l->ctas, .gridY = 1, .gridZ = 1, .blockX = l->threads, .blockY = 1, .blockZ = 1,

@@ -3,7 +3,7 @@
  * Scratch memory: made, offered to peers by CUDA's handles for other processes, opened, and kept for later communicators.
  * Why handles and not NCCL's windows: docs/design.md, decision 27.
  *
- * A lane of it: flags of kernels in bulk, counters of calls and of barriers, in the first pages; half of the rest are slots
+ * A lane of it: flags of kernels in bulk, counters of calls and of barriers, places to meet, in the first pages; half of the rest are slots
  * for lines, the other half is for what goes in bulk, in as many rounds as it takes.
  */
 #include "lsa.h"
@@ -19,7 +19,8 @@
 #define FLAGS_BYTES (DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t))
 #define COUNTERS_BYTES (DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t))
 #define PAGE ((size_t)4096)
-#define HEAD_BYTES ((FLAGS_BYTES + 2 * COUNTERS_BYTES + PAGE - 1) / PAGE * PAGE)
+#define MEETINGS_BYTES (DYN_MEETINGS * sizeof(struct dyn_meeting))
+#define HEAD_BYTES ((FLAGS_BYTES + 2 * COUNTERS_BYTES + MEETINGS_BYTES + PAGE - 1) / PAGE * PAGE)
 #define MIB ((size_t)1 << 20)
 #define WORDS_BYTES (PAGE + DYN_STAMPS * sizeof(struct dyn_stamp))
 #define DEFAULT_MIB 64
@@ -139,6 +140,7 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
     d->scratch[r] = base + HEAD_BYTES;
     b->memory[r] = base + HEAD_BYTES + slots * d->lines * DYN_LINE_BYTES;
     b->flags[r] = (uint32_t *)base;
+    b->meetings[r] = (struct dyn_meeting *)(base + FLAGS_BYTES + 2 * COUNTERS_BYTES);
   }
   char *own = (char *)(uintptr_t)lsa->bases[lsa->rank] + at;
   d->calls = (uint32_t *)(own + FLAGS_BYTES);

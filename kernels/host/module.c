@@ -77,7 +77,7 @@ static bool get_all(void *module, struct dyn_module *m) {
   bool all = dyn_function_get(module, DYN_KERNEL_LAYOUT_NAME, &layout) && dyn_function_get(module, "allGather", &m->allGather) && dyn_function_get(module, "allGatherBulk", &m->allGatherBulk) &&
              dyn_function_get(module, "allToAll", &m->allToAll) && dyn_function_get(module, "allToAllBulk", &m->allToAllBulk) &&
              dyn_function_get(module, "allToAllV", &m->allToAllV) &&
-             dyn_function_get(module, "broadcast", &m->broadcast);
+             dyn_function_get(module, "broadcast", &m->broadcast) && dyn_function_get(module, "broadcastBulk", &m->broadcastBulk);
   for (int k = 0; k < DYN_NUM_TYPED && all; k++)
     for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
       snprintf(name, sizeof name, "%s_%s", typed[k], dyn_type_names[t]);

@@ -22,7 +22,7 @@ struct dyn_module {
   dyn_context context;
   unsigned long long contextId;
   void *typed[DYN_NUM_TYPED][DYN_NUM_TYPES];
-  void *allGather, *allGatherBulk, *allToAll, *allToAllBulk, *allToAllV, *broadcast;
+  void *allGather, *allGatherBulk, *allToAll, *allToAllBulk, *allToAllV, *broadcast, *broadcastBulk;
   void *rmsNorm[DYN_NUM_TYPES]; /* NULL: not of this type */
   bool early; /* kernels may be launched before the stream's last one is over, for which they wait: machine.cuh */
   struct dyn_module *next;

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NCCL's collectives of ../device on threads of a CPU (ranks.h): calls of all kinds after one another in the same scratch
- * memory, every element compared bit by bit.
+ * memory, every element compared bit by bit. Buffers lie in windows or not, as each rank has it: nobody's word counts for
+ * the others.
  */
 #include <type_traits>
 
 #include "../device/all_reduce_bulk.cuh"
+#include "../device/broadcast_bulk.cuh"
 #include "../device/move.cuh"
 #include "../device/parts_bulk.cuh"
 #include "../device/reduce_scatter.cuh"
 #include "ranks.h"
 
-constexpr size_t kMost = 700, kRoom = 8 * kMost * kMaxRanks + 64; /* elements of a part, bytes */
+constexpr size_t kMost = 704, kBefore = 192, kRoom = 8 * kMost * kMaxRanks + 2 * kBefore; /* elements of a part, bytes */
 
 enum class Type { i8, u32, i64, f16, bf16, f32, f64, e4m3, count };
 
-enum class Kind { oneShot, twoShot, bulk, reduceScatter, reduceScatterBulk, allGather, allGatherBulk, allToAll, allToAllBulk, broadcast, count };
-static const char *const kindNames[] = {"one shot", "two shots", "bulk", "ReduceScatter", "ReduceScatter in bulk", "AllGather", "AllGather in bulk", "AllToAll", "AllToAll in bulk", "Broadcast"};
+enum class Kind { oneShot, twoShot, bulk, reduceScatter, reduceScatterBulk, allGather, allGatherBulk, allToAll, allToAllBulk, broadcast, broadcastBulk, count };
+static const char *const kindNames[] = {"one shot", "two shots", "bulk", "ReduceScatter", "ReduceScatter in bulk", "AllGather", "AllGather in bulk", "AllToAll", "AllToAll in bulk", "Broadcast", "Broadcast in bulk"};
 static bool scatters(Kind k) { return k == Kind::reduceScatter || k == Kind::reduceScatterBulk; }
 static bool gathers(Kind k) { return k == Kind::allGather || k == Kind::allGatherBulk; }
 static bool exchanges(Kind k) { return k == Kind::allToAll || k == Kind::allToAllBulk; }
@@ -31,6 +33,7 @@ struct Step {
   size_t count, shift;
   uint32_t tag;
   bool inPlace;
+  int windows;  /* 0: no rank has any; 1: each as it likes; 2: all have the same ones */
   uint64_t seed;
 };
 
@@ -47,6 +50,9 @@ static Step stepOf(uint64_t seed, uint64_t n, int nRanks) {
   s.inPlace = next(&r) % 2;
   s.seed = next(&r);
   s.tag = (uint32_t)(next(&r) % 5);
+  s.windows = (int)(next(&r) % 3);
+  if (s.windows == 0) return s;
+  s.count = (s.count + 15) / 16 * 16, s.shift = 0; /* packs are whole, or nothing goes into windows */
   return s;
 }
 
@@ -74,7 +80,8 @@ static T wanted(const Step &s, int nRanks, int rank, size_t i) {
     case Kind::allGatherBulk: return valueOf<T>(s, (int)part, at);
     case Kind::allToAll:
     case Kind::allToAllBulk: return valueOf<T>(s, (int)part, rank * s.count + at);
-    case Kind::broadcast: return valueOf<T>(s, s.root, i);
+    case Kind::broadcast:
+    case Kind::broadcastBulk: return valueOf<T>(s, s.root, i);
     default: break;
   }
   if (scatters(s.kind)) i += rank * s.count;
@@ -124,13 +131,50 @@ static void launch(const Step &s, const Call &c, const Bulk &b) {
     case Kind::allGatherBulk: allGatherBulk(bytes, b); break;
     case Kind::allToAll: allToAll(bytes); break;
     case Kind::allToAllBulk: allToAllBulk(bytes, b); break;
+    case Kind::broadcastBulk: broadcastBulk(bytes, b); break;
     default: broadcast(bytes, s.root);
   }
 }
 
+/* Bytes before a rank's buffers: another offset on each rank. */
+static size_t before(const Step &s, int rank) { return s.windows == 0 ? 16 : 96 + 16 * ((s.seed + (uint64_t)rank * (s.seed >> 7)) % 6); }
+
+/* Of a rank's memory buffers[0] is window 1, and buffers[1] window 2 and, from further before, window 3 as well. As in a
+ * program, the same offset may be another address, and the other way round. short: where a peer's buffer lies further on than
+ * this rank's, something else lies for it. */
+static dyn_windowed windowOf(World &w, const Step &s, int buffer, int window, int rank, const void *at, bool isShort) {
+  dyn_windowed in = {};
+  if (window == 0) return in;
+  for (int r = 0; r < w.nRanks; r++) {
+    const bool beyond = isShort && before(s, r) > before(s, rank);
+    in.base[r] = w.buffers[beyond ? 2 : buffer][r].get() + (window == 3 ? 64 : 0);
+  }
+  const size_t offset = (size_t)((const char *)at - w.buffers[buffer][rank].get()) - (window == 3 ? 64 : 0);
+  in.word = dyn_window_word((uint64_t)window, offset);
+  in.most = isShort ? offset : kRoom;
+  return in;
+}
+
+/* What this rank tells the others of its buffers. */
+static Bulk toldBy(World &w, const Step &s, int rank, const void *in, const void *out) {
+  Bulk b = bulkOf(w, rank);
+  b.root = s.root;
+  if (s.windows == 0) return b;
+  const bool likes = s.windows == 1;
+  uint64_t r = s.seed + (likes ? 31 * (uint64_t)rank : 0);
+  const auto window = [&](const void *at, uint64_t choice) {
+    const bool first = at >= w.buffers[0][rank].get() && at < w.buffers[0][rank].get() + kRoom;
+    return windowOf(w, s, !first, likes && choice / 2 % 4 == 0 ? 0 : first ? 1 : s.seed & 1 && choice & 1 ? 2 : 3, rank, at, likes && choice / 8 % 4 == 0);
+  };
+  b.send = window(in, next(&r)), b.recv = window(out, next(&r));
+  if (!likes && next(&r) % 3 == 0) b.send = {}; /* the result alone: sums go there */
+  return b;
+}
+
 template <typename T>
 static void play(World &w, const Step &s, int rank, bool first) {
-  T *in = (T *)(w.buffers[0][rank].get() + 16) + s.shift, *out = (T *)(w.buffers[1][rank].get() + 16) + s.shift;
+  const size_t apart = before(s, rank);
+  T *in = (T *)(w.buffers[0][rank].get() + apart) + s.shift, *out = (T *)(w.buffers[1][rank].get() + apart) + s.shift;
   if (s.inPlace && gathers(s.kind)) in = out + rank * s.count;
   else if (s.inPlace && scatters(s.kind)) out = in + rank * s.count;
   else if (s.inPlace) out = in;
@@ -139,7 +183,7 @@ static void play(World &w, const Step &s, int rank, bool first) {
            memset(w.buffers[1][rank].get(), 0xa5, kRoom);
            for (size_t i = 0; i < sent(s, w.nRanks); i++) in[i] = valueOf<T>(s, rank, i);
          },
-         [&](const Domain &d) { launch<T>(s, {in, out, s.count, (int32_t)s.op, s.tag, w.stamps[rank].data(), d}, bulkOf(w, rank)); },
+         [&](const Domain &d) { launch<T>(s, {in, out, s.count, (int32_t)s.op, s.tag, w.stamps[rank].data(), d}, toldBy(w, s, rank, in, out)); },
          [&] { check<T>(w, s, rank, out), checkStamp(w, s, rank); });
 }
 

@@ -25,6 +25,8 @@ struct Index { unsigned x; };
 extern thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads(); /* of the block */
 float *blockShared(); /* of the block: a number for each of its threads */
+constexpr unsigned kBlockBytes = 512;
+void *blockMemory(); /* of the block: so many bytes */
 
 #ifdef DYN_KERNEL_MUTATE
 /* As 0, by who runs the kernels and tests something else: nobody stands still, and a wait that lasts leaves the CPU to
@@ -85,6 +87,14 @@ inline uint32_t loadAcquire(const uint32_t *at) {
   perhapsWait();
   return ((const std::atomic<uint32_t> *)at)->load(std::memory_order_acquire);
 }
+inline void storeRelease(uint64_t *at, uint64_t value) {
+  perhapsWait();
+  ((std::atomic<uint64_t> *)at)->store(value, std::memory_order_release);
+}
+inline uint64_t loadAcquire(const uint64_t *at) {
+  perhapsWait();
+  return ((const std::atomic<uint64_t> *)at)->load(std::memory_order_acquire);
+}
 
 inline uint64_t globalNs() {
   letOthersRun();
@@ -96,6 +106,12 @@ inline uint64_t globalNs() {
 inline uint64_t *ownTimes() {
   static thread_local uint64_t times[2];
   return times;
+}
+
+template <typename T>
+T &inBlock() {
+  static_assert(sizeof(T) <= kBlockBytes, "more than a block has");
+  return *(T *)blockMemory();
 }
 
 inline int lowestBit(uint32_t word) { return __builtin_ctz(word); }

@@ -34,6 +34,7 @@ static thread_local uint64_t randomState;
 static thread_local struct Block {
   pthread_barrier_t barrier;
   float shared[kBlockThreads];
+  alignas(16) char memory[kBlockBytes];
 } *ofBlock;
 
 static uint64_t next(uint64_t *state) { /* splitmix64 */
@@ -45,6 +46,7 @@ static uint64_t next(uint64_t *state) { /* splitmix64 */
 
 void __syncthreads() { pthread_barrier_wait(&ofBlock->barrier); }
 float *blockShared() { return ofBlock->shared; }
+void *blockMemory() { return ofBlock->memory; }
 
 void perhapsWait() {
   uint64_t x = next(&randomState);
@@ -66,6 +68,7 @@ struct World {
   std::vector<std::unique_ptr<char[]>> scratch;
   std::vector<std::vector<uint32_t>> counters, passed, flags;
   std::vector<std::unique_ptr<char[]>> memory;
+  std::vector<std::vector<dyn_meeting>> meetings;
   std::vector<std::unique_ptr<char[]>> buffers[kBuffers];
   std::vector<pthread_barrier_t> ofRank;
   std::vector<Block> ofBlock;
@@ -85,7 +88,7 @@ static Domain domainOf(World &w, int rank, uint64_t waitNs) {
 
 static inline Bulk bulkOf(World &w, int rank) {
   Bulk b = {};
-  for (int r = 0; r < w.nRanks; r++) b.memory[r] = w.memory[r].get(), b.flags[r] = w.flags[r].data();
+  for (int r = 0; r < w.nRanks; r++) b.memory[r] = w.memory[r].get(), b.flags[r] = w.flags[r].data(), b.meetings[r] = w.meetings[r].data();
   b.passed = w.passed[rank].data(), b.packs = w.size.packs;
   return b;
 }
@@ -118,6 +121,7 @@ static void make(World &w, int nRanks, uint64_t calls, uint64_t seed, const Size
     w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
     w.stamps.emplace_back(DYN_STAMPS);
     w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
+    w.meetings.emplace_back(DYN_MEETINGS);
     w.memory.emplace_back(new char[dyn_bulk_bytes(size.packs, nRanks) + kBulkBytes]());
     pthread_barrier_init(&w.ofRank[r], nullptr, kBlocks * kBlockThreads);
     for (unsigned b = 0; b < kBlocks; b++) pthread_barrier_init(&w.ofBlock[r * kBlocks + b].barrier, nullptr, kBlockThreads);

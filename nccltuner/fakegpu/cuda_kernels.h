@@ -48,7 +48,8 @@ struct nic;
 extern const char nic_kernel_name[];
 void nic_run(const struct nic *nic);
 
-/* What one thread of a launch does; ofBlock and shared, a number for each, are for the launch's threads of this block. */
+/* What one thread of a launch does; ofBlock and shared, KERNEL_SHARED numbers and one for each, are for the launch's threads of this block. */
+#define KERNEL_SHARED 128
 void kernel_thread(const struct kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock, float *shared);
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@ struct team {
   CUstream stream;
   const struct kernel_launch *launch;
   pthread_barrier_t begin, end, ofBlock[QUEUE_MOST_BLOCKS];
-  float shared[QUEUE_MOST_BLOCKS][QUEUE_THREADS];
+  _Alignas(16) float shared[QUEUE_MOST_BLOCKS][KERNEL_SHARED + QUEUE_THREADS];
   struct member { struct team *team; unsigned block, thread; } members[MEMBERS];
 };
 

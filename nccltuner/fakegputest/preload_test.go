@@ -44,6 +44,15 @@ func TestDevicePathThreads(t *testing.T) {
 	lsa(t, 2, "threads/test_lsa", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 }
 
+// Kernels that write into buffers which the program has registered.
+func TestDirect(t *testing.T) {
+	lsa(t, 0, "test_direct", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+}
+
+func TestDirectThreads(t *testing.T) {
+	lsa(t, 0, "threads/test_direct", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+}
+
 // What is known of a communicator when the program gets it, and what kernels in graphs say of their times.
 func TestMaking(t *testing.T) {
 	lsa(t, 0, "test_making", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))

@@ -274,6 +274,16 @@ static bool runs_here(uint32_t action, uint32_t able) {
          ((action & 15) == DYN_PATH_GIN && kernel == 0 && able & DYN_ABLE_GIN(backend));
 }
 
+/* This rank has had registered buffers in a call of the bucket. Once all ranks have, the daemon may put lsa/direct into a plan;
+ * which buffers a call has is no matter for its choice: the kernel sees to it (kernels/device/meet.cuh). */
+static void mark_windows(struct dyn_comm *comm, int collective, int bucket) {
+  uint16_t *kernels = &comm->kernels[collective][bucket];
+  uint32_t *marks = &comm->self->marks[collective][bucket], old = __atomic_load_n(marks, __ATOMIC_RELAXED);
+  if (!(*kernels & 1u << DYN_KERNEL_BULK) || *kernels & 1u << DYN_KERNEL_DIRECT) return;
+  *kernels |= 1u << DYN_KERNEL_DIRECT;
+  if (old & DYN_MARKS_SEEN) __atomic_store_n(marks, old | 1u << (DYN_MARKS_KERNELS_SHIFT + DYN_KERNEL_DIRECT), __ATOMIC_RELAXED);
+}
+
 /* NCCL refuses a name on every rank, in the same call: what is in force still says it, until the daemon has seen the marks. */
 static void refuse(struct dyn_comm *comm, int collective, uint64_t bytes) {
   int bucket = dyn_bucket_of(bytes);
@@ -288,6 +298,7 @@ static void refuse(struct dyn_comm *comm, int collective, uint64_t bytes) {
 static uint32_t choose_registered(struct dyn_comm *comm, int collective, uint64_t bytes, uint32_t able) {
   int bucket = dyn_bucket_of(bytes);
   comm->inGraph = dyn_in_graph(comm);
+  if (able & DYN_ABLE_WINDOWS) mark_windows(comm, collective, bucket);
   publish_names(comm, collective, bucket);
   uint32_t action = next_action(comm, collective, bucket), mark = dyn_named_mark(action);
   bool ours = runs_here(action, able);
@@ -316,6 +327,7 @@ uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32
   if (able & DYN_ABLE_REGISTERED && comm->names) return choose_registered(comm, dyn_on_registered(collective), bytes, able);
   comm->inGraph = dyn_in_graph(comm);
   int bucket = dyn_bucket_of(bytes);
+  if (able & DYN_ABLE_WINDOWS) mark_windows(comm, collective, bucket);
   if (!asked) publish_marks(&comm->self->marks[collective][bucket], 0, comm->kernels[collective][bucket]);
   uint32_t action = coming_action(comm, collective, bucket);
   bool ours = runs_here(action, able);

@@ -43,6 +43,7 @@ func TestWatchList(t *testing.T) { preload(t, "test_watch") }
 // Memory that the program has registered, on one thread and on several, these under the thread sanitizer as well.
 func TestWindows(t *testing.T) {
 	preload(t, "test_windows")
+	preload(t, "test_peers")
 	if said, err := exec.CommandContext(t.Context(), filepath.Join(preloadTests(), "threads", "test_windows")).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}

@@ -77,7 +77,7 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   } \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true}, comm, forward_##NAME, HOW(NAME), &counted_##NAME}; \
+    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, HOW(NAME), &counted_##NAME}; \
     return collective(&request, KEY(FUNC)); \
   }
 

@@ -2,7 +2,10 @@
 #include "device.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "../../kernels/device/call.h"
+#include "../abi.h"
 #include "../plugin/datatype.h"
 #include "../plugin/named.h"
 #include "windows.h"
@@ -118,6 +121,30 @@ const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, d
 /* NCCL asks nobody about an AllToAll: it counts here, whoever runs it. */
 static bool counts(const struct dyn_work *work) { return work->collective == DYN_ALL_TO_ALL; }
 
+/* In a window that this process can address on all ranks; a peer's buffer of as many bytes must lie where it can, too. */
+static bool window_of(const struct dyn_windows *windows, const void *at, uint64_t bytes, struct dyn_windowed *in) {
+  struct dyn_window_place place;
+  if (!dyn_window_of(windows, at, bytes, &place) || place.peers == NULL || bytes > place.peers->reach) return false;
+  in->word = dyn_window_word(place.number, place.peers->before + place.offset);
+  in->most = place.peers->reach - bytes;
+  memcpy(in->base, place.peers->base, sizeof in->base);
+  return in->word != 0;
+}
+
+struct buffers {
+  struct dyn_windowed send, recv;
+};
+
+/* Finds windows of the call's buffers. False: what goes directly, if anything does, is in none. */
+static bool find_windows(const struct dyn_bound *b, struct dyn_work *work, struct buffers *in) {
+  uint64_t bytes = work->count * (uint64_t)dyn_datatype_number_bytes(work->datatype), all = bytes * dyn_lsa_ranks(b->lsa);
+  bool scatters = work->collective == DYN_REDUCE_SCATTER, exchanges = work->collective == DYN_ALL_TO_ALL, gathers = work->collective == DYN_ALL_GATHER;
+  if (!dyn_windows_any(b->windows)) return false;
+  if (window_of(b->windows, work->send, scatters || exchanges ? all : bytes, &in->send)) work->sendWindow = &in->send;
+  if (window_of(b->windows, work->recv, gathers || exchanges ? all : bytes, &in->recv)) work->recvWindow = &in->recv;
+  return (scatters ? work->sendWindow : work->recvWindow) != NULL;
+}
+
 /* NCCL looks at registration only where it has symmetric kernels: AllGather, and sums of these types (src/device/symmetric/generate.py).
  * So here: a program that registers on one rank and not on another is wrong to us where it is wrong to NCCL. */
 static bool has_symmetric(const struct dyn_work *work) {
@@ -135,7 +162,11 @@ static bool registered(const struct dyn_bound *b, const struct dyn_request *requ
 }
 
 static uint32_t able_of(const struct dyn_bound *b, const struct dyn_request *request) {
-  return dyn_lsa_able(b->lsa, &request->work) | (registered(b, request) ? DYN_ABLE_REGISTERED : 0);
+  struct dyn_work look = request->work;
+  struct buffers in;
+  uint32_t able = dyn_lsa_able(b->lsa, &look);
+  if (able & 1u << DYN_KERNEL_DIRECT && find_windows(b, &look, &in)) able |= DYN_ABLE_WINDOWS;
+  return able | (registered(b, request) ? DYN_ABLE_REGISTERED : 0);
 }
 
 static uint32_t ask(const struct dyn_bound *b, const struct dyn_work *work, uint32_t able) {
@@ -154,8 +185,10 @@ static bool is_nccls(uint32_t action) { return (action & 15) != DYN_PATH_LSA && 
 static int launch(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
   struct dyn_timed *timed = dyn_this_call()->timed;
   struct dyn_work work = request->work;
+  struct buffers in;
   unsigned ctas = 0;
   work.perhapsCaptured = perhapsCaptured;
+  if (dyn_is_direct(action)) find_windows(b, &work, &in);
   int result = dyn_lsa_launch(b->lsa, &work, action, &ctas);
   if (result == SUCCESS) dyn_intercepted_kernel(request->counted);
   if (timed != NULL) timed->sample.channels = (uint8_t)ctas;
@@ -301,6 +334,11 @@ void dyn_device_stops(void *comm, const char *why) {
   if (b == NULL) return;
   b->stopped = true;
   dyn_lsa_stop(b->lsa, why);
+}
+
+bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t bytes, struct dyn_peers *peers) {
+  const struct dyn_bound *b = find(comm);
+  return b != NULL && dyn_lsa_near(b->lsa) && dyn_peers_of(window, at, bytes, dyn_lsa_ranks(b->lsa), dyn_lsa_rank(b->lsa), peers);
 }
 
 int dyn_device_error(void *comm) {

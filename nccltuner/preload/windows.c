@@ -17,6 +17,9 @@ struct window {
   void *handle;
   void **pending; /* where the group that registers it leaves the handle; NULL: it has */
   int flags;
+  bool known; /* peers */
+  uint64_t number;
+  struct dyn_peers peers;
 };
 
 /* Sorted by address, as NCCL's own list is: those of one address in the order in which they came. */
@@ -26,6 +29,7 @@ static struct dyn_windows {
   bool grouped; /* in this thread's list of those with pending windows */
   struct dyn_windows *next;
   size_t n;
+  uint64_t calls; /* that were to register a window */
   struct window list[DYN_MAX_WINDOWS];
 } tables[DYN_MAX_WINDOWED];
 static atomic_int used; /* tables so far: no look goes further */
@@ -41,7 +45,7 @@ struct dyn_windows *dyn_windows_reserve(void) {
   for (int i = 0; i < DYN_MAX_WINDOWED && found == NULL; i++) {
     if (i < n && atomic_load(&tables[i].comm) != 0) continue;
     found = &tables[i];
-    found->n = 0;
+    found->n = found->calls = 0;
     found->lost = found->grouped = false;
     atomic_store_explicit(&found->comm, RESERVED, memory_order_release);
     if (i == n) atomic_store_explicit(&used, n + 1, memory_order_release);
@@ -89,7 +93,7 @@ bool dyn_window_of(const struct dyn_windows *windows, const void *at, size_t byt
   const struct window *w = &windows->list[i - 1];
   uint64_t offset = (uintptr_t)at - w->at;
   if (!(w->flags & DYN_WIN_COLL_SYMMETRIC) || offset >= w->bytes || bytes > w->bytes - offset) return false;
-  if (place != NULL) *place = (struct dyn_window_place){w->handle, offset, w->bytes, w->flags};
+  if (place != NULL) *place = (struct dyn_window_place){w->handle, offset, w->bytes, w->flags, w->number, w->known ? &w->peers : NULL};
   return true;
 }
 
@@ -97,6 +101,10 @@ bool dyn_windows_any(const struct dyn_windows *windows) { return windows != NULL
 bool dyn_windows_lost(const struct dyn_windows *windows) { return windows != NULL && windows->lost; }
 
 /* ---- changes ---- */
+
+static void find_peers(const void *comm, struct window *w) {
+  w->known = (w->flags & DYN_WIN_COLL_SYMMETRIC) && !(w->flags & DYN_WIN_GIN_ONLY) && dyn_device_peers(comm, w->handle, (void *)w->at, w->bytes, &w->peers);
+}
 
 static void lose(struct dyn_windows *windows) {
   windows->lost = true;
@@ -110,12 +118,15 @@ static void take_out(struct dyn_windows *windows, size_t i) {
 void dyn_window_comes(const void *comm, const void *at, size_t bytes, void **win, int flags, int result) {
   bool group = dyn_in_group();
   struct dyn_windows *windows = dyn_windows_of(comm);
+  if (windows != NULL) windows->calls++; /* whatever becomes of it: ranks count alike */
   if (windows == NULL || windows->lost || at == NULL || bytes == 0 || win == NULL) return;
   if (result == IN_PROGRESS || (result == SUCCESS && windows->n == DYN_MAX_WINDOWS)) lose(windows);
   if (windows->lost || result != SUCCESS || (!group && *win == NULL)) return;
   size_t i = place_of(windows, (uintptr_t)at);
   memmove(&windows->list[i + 1], &windows->list[i], (windows->n++ - i) * sizeof *windows->list);
-  windows->list[i] = (struct window){(uintptr_t)at, bytes, group ? NULL : *win, group ? win : NULL, flags};
+  windows->list[i] = (struct window){.at = (uintptr_t)at, .bytes = bytes, .handle = group ? NULL : *win, .pending = group ? win : NULL,
+                                     .flags = flags, .number = windows->calls};
+  if (!group) find_peers(comm, &windows->list[i]);
   if (!group || windows->grouped) return;
   windows->grouped = true;
   windows->next = grouped;
@@ -137,10 +148,15 @@ static void settle(struct dyn_windows *windows, int result) {
   if (result == IN_PROGRESS) lose(windows);
   for (size_t i = 0; i < windows->n;) {
     struct window *w = &windows->list[i];
-    if (w->pending != NULL) w->handle = result == SUCCESS ? *w->pending : NULL;
+    bool pends = w->pending != NULL;
+    if (pends) w->handle = result == SUCCESS ? *w->pending : NULL;
     w->pending = NULL;
-    if (w->handle == NULL) take_out(windows, i);
-    else i++;
+    if (w->handle == NULL) {
+      take_out(windows, i);
+      continue;
+    }
+    if (pends) find_peers((void *)atomic_load(&windows->comm), w);
+    i++;
   }
 }
 

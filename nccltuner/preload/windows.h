@@ -25,6 +25,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "peers.h"
+
 #define DYN_MAX_WINDOWS 1024 /* of one communicator at a time */
 #define DYN_MAX_WINDOWED 256 /* communicators of a process whose windows are known */
 
@@ -40,7 +42,12 @@ struct dyn_window_place {
   uint64_t offset;  /* bytes from the window's beginning: the same on all ranks, as far as the collective wants it (above) */
   uint64_t bytes;   /* of the window on this rank */
   int flags;        /* NCCL_WIN_*, DYN_WIN_COLL_SYMMETRIC among them */
+  uint64_t number;  /* of the communicator's calls that register, from 1: the same on all ranks */
+  const struct dyn_peers *peers; /* until the next change; NULL: it is not known where they have it */
 };
+
+/* device.c: dyn_peers_of, of the communicator's ranks. */
+bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t bytes, struct dyn_peers *peers);
 
 /* Before the program has the communicator, so that none of its windows is missed. NULL: there is no room, and nothing will be known. */
 struct dyn_windows *dyn_windows_reserve(void);

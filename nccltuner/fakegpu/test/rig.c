@@ -24,7 +24,7 @@ void rig_check(int holds, const char *what, const char *file, int line) {
 /* Peers write scratch memory, bulk memory and flags, one behind the other. */
 static size_t scratch_bytes(int nRanks) { return 2 * (size_t)nRanks * lines * DYN_LINE_BYTES; }
 static size_t bulk_bytes(int nRanks) { return dyn_bulk_bytes(bulkPacks, nRanks); }
-static const size_t flagBytes = DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t);
+static const size_t flagBytes = DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t), meetingBytes = DYN_MEETINGS * sizeof(struct dyn_meeting);
 
 static void *pointer(CUdeviceptr at) { return (void *)(uintptr_t)at; }
 
@@ -37,7 +37,7 @@ void rank_open(struct rank *r, int rank, int nRanks) {
   MUST(cuModuleLoadData(&r->module, fatbin));
   for (int i = 0; i < STREAMS; i++) MUST(cuStreamCreate(&r->streams[i], CU_STREAM_NON_BLOCKING));
   MUST(cuEventCreate(&r->tail, CU_EVENT_DISABLE_TIMING));
-  MUST(cuMemAlloc_v2(&r->shared, scratch_bytes(nRanks) + bulk_bytes(nRanks) + flagBytes));
+  MUST(cuMemAlloc_v2(&r->shared, scratch_bytes(nRanks) + bulk_bytes(nRanks) + flagBytes + meetingBytes));
   MUST(cuMemAlloc_v2(&r->in, MAX_CALLS * slotBytes));
   MUST(cuMemAlloc_v2(&r->out, MAX_CALLS * slotBytes));
   MUST(cuMemAlloc_v2(&r->counters, 2 * DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t)));
@@ -55,6 +55,7 @@ void rank_connect(struct rank *r, const CUdeviceptr *shared) {
     d->scratch[p] = pointer(shared[p]);
     r->bulk.memory[p] = d->scratch[p] + scratch_bytes(r->nRanks);
     r->bulk.flags[p] = (uint32_t *)(r->bulk.memory[p] + bulk_bytes(r->nRanks));
+    r->bulk.meetings[p] = (struct dyn_meeting *)((char *)r->bulk.flags[p] + flagBytes);
   }
 }
 

@@ -22,6 +22,7 @@
 #define LSA(kernel, ctas) (DYN_PATH_LSA | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
 #define ONE_SHOT 1u
 #define BULK 4u
+#define DIRECT 8u
 
 #define SYMMETRIC(kernel) (DYN_PATH_SYMMETRIC | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT)
 #define REFUSED SYMMETRIC(DYN_SYMMETRIC_RS_LDMC_AG_STMC) /* by this NCCL */
@@ -239,6 +240,14 @@ static void rank_main(void) {
     shared->exchanged[rank][i] = exchange(i % 8 ? ONE_SHOT : 0);
     CHECK(comm->seq == seq + (how <= ONE_HAS_NO_NAMES), "an AllToAll counts where every rank is told of each");
     CHECK(comm->self->marks[ALLTOALL][BUCKET] == (how <= ONE_HAS_NO_NAMES ? 1u << 31 | 5u << 26 : 0), "%x", comm->self->marks[ALLTOALL][BUCKET]);
+  }
+  /* Registered buffers in one call say that this rank has them, where what is in bulk can run, and change nothing else. */
+  if (choose != NULL && how == ALL) {
+    uint64_t seq = comm->seq;
+    uint32_t action = one_call(BYTES, ONE_SHOT | BULK | DIRECT | DYN_ABLE_WINDOWS), marks = comm->self->marks[ALLREDUCE][BUCKET];
+    CHECK(comm->seq == seq + 1 && action == LSA(2, 16) && (marks >> 26 & 15) == (ONE_SHOT | BULK | DIRECT), "%x, marks %x", action, marks);
+    one_call(BYTES, ONE_SHOT | BULK | DIRECT);
+    CHECK(comm->self->marks[ALLREDUCE][BUCKET] == marks && !(comm->self->marks[ALLREDUCE][BUCKET + 1] >> 26 & DIRECT));
   }
   shared->named[rank] = comm->self->marks[ALLREDUCE + 4][BUCKET - 1];
   CHECK(comm->epoch == (comm->seq - 1) / DYN_EPOCH_CALLS, "epoch %d after %d calls", (int)comm->epoch, (int)comm->seq);

@@ -22,6 +22,13 @@ struct fake_call {
   int (*inside)(void); /* runs in the call, and gives its result; NULL: FAKE_RESULT */
 };
 
+/* What a window's handle may point to, for ncclGetLsaDevicePointer. */
+#define FAKE_PEERS 0x7065657273u
+struct fake_peers {
+  uint64_t magic;
+  char *base[8]; /* where it begins, of each rank */
+};
+
 /* Streams of the fake driver; any other is not captured. */
 #define FAKE_CAPTURED 0x1000u
 #define FAKE_INVALIDATED 0x2000u /* CU_STREAM_CAPTURE_STATUS_INVALIDATED */

@@ -59,6 +59,12 @@ FAKE(ncclCommWindowDeregister)
 FAKE(ncclGroupStart)
 FAKE(ncclGroupEnd)
 FAKE(ncclGroupSimulateEnd)
+EXPORT int ncclGetLsaDevicePointer(const struct fake_peers *window, size_t offset, int lsaRank, void **out);
+EXPORT int ncclGetLsaDevicePointer(const struct fake_peers *window, size_t offset, int lsaRank, void **out) {
+  if ((uintptr_t)window < 4096 || window->magic != FAKE_PEERS) return 4; /* ncclInvalidArgument: no window that has any */
+  *out = window->base[lsaRank] + offset;
+  return 0;
+}
 /* There is no ncclCommGrow and no ncclCommRevoke: an older NCCL. */
 
 EXPORT int ncclGetVersion(int *version);

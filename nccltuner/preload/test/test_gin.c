@@ -78,7 +78,7 @@ static void compare(const struct step *s, int slot) {
 }
 
 static struct dyn_work work_of(const struct step *s, int slot) {
-  return (struct dyn_work){s->collective, in[slot], out[slot], s->count, FLOAT32, SUM, 0, streams[s->stream], true};
+  return (struct dyn_work){s->collective, in[slot], out[slot], s->count, FLOAT32, SUM, 0, streams[s->stream], true, NULL, NULL};
 }
 
 static int issue(const struct step *s, int slot) {
@@ -265,7 +265,7 @@ static void trips_of_calls(void) {
 /* Sizes, types and operators beyond what it has are NCCL's, on all ranks alike. */
 static void able(void) {
   begin();
-  struct dyn_work work = {DYN_ALL_REDUCE, in[0], out[0], 65536, FLOAT32, SUM, 0, NULL, true};
+  struct dyn_work work = {DYN_ALL_REDUCE, in[0], out[0], 65536, FLOAT32, SUM, 0, NULL, true, NULL, NULL};
   CHECK(dyn_lsa_able(lsa, &work) != 0, "256 KiB");
   work.count++;
   CHECK(dyn_lsa_able(lsa, &work) == 0, "more than a slot");

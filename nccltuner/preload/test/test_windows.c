@@ -31,6 +31,13 @@
 static __thread bool group;
 bool dyn_in_group(void) { return group; }
 
+/* Known of windows with an even address. */
+bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t bytes, struct dyn_peers *peers) {
+  CHECK(comm != NULL && window != NULL);
+  peers->before = (uintptr_t)at, peers->reach = bytes;
+  return (uintptr_t)at % 2 == 0;
+}
+
 static uint64_t random_next(uint64_t *state) { /* splitmix64 */
   uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
   z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -46,11 +53,13 @@ struct known {
   void *win; /* as the program has it */
   bool made; /* at the end of the group */
   bool used;
+  uint64_t number; /* of the calls that register */
 };
 struct model {
   struct dyn_windows *windows;
   const void *comm;
   struct known list[MOST];
+  uint64_t calls;
 };
 
 /* The last that begins before the address: windows do not overlap. */
@@ -71,6 +80,10 @@ static void look(const struct model *m, uint64_t *seed) {
   CHECK(dyn_windows_of(m->comm) == m->windows);
   CHECK(dyn_window_of(m->windows, (void *)at, bytes, &place) == there, "%lu of %zu bytes", (unsigned long)at, bytes);
   if (there) CHECK(place.offset == at - k->at && place.bytes == k->bytes && place.flags == k->flags && place.handle == (group ? place.handle : k->win));
+  if (!there) return;
+  bool known = k->win != NULL && k->at % 2 == 0 && !(k->flags & DYN_WIN_GIN_ONLY);
+  CHECK(place.number == k->number && (place.peers != NULL) == known, "window %lu, %lu", (unsigned long)place.number, (unsigned long)k->number);
+  if (known) CHECK(place.peers->before == k->at && place.peers->reach == k->bytes);
 }
 
 static void comes(struct model *m, uint64_t *seed) {
@@ -85,6 +98,7 @@ static void comes(struct model *m, uint64_t *seed) {
   if (free < 0) return;
   struct known *k = &m->list[free];
   *k = new;
+  k->number = ++m->calls;
   k->win = group || !new.made ? NULL : (void *)k; /* as NCCL writes it: at the end of a group */
   dyn_window_comes(m->comm, (void *)new.at, new.bytes, &k->win, new.flags, result);
   if (result != SUCCESS || (!group && !new.made)) k->used = false;
@@ -132,6 +146,7 @@ static void against_a_model(uint64_t seed) {
         m->windows = dyn_windows_reserve();
         dyn_windows_fill(m->windows, m->comm);
         memset(m->list, 0, sizeof m->list);
+        m->calls = 0;
         break;
       default: look(m, &seed);
     }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_watch, test_windows; test_preload and test_probe under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
-# runs them as well. test_lsa, test_making, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
+# test_watch, test_windows, test_peers; test_preload and test_probe under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# runs them as well. test_lsa, test_direct, test_making, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_preload $(T)/test_probe $(T)/test_watch $(T)/test_windows $(T)/test_lsa $(T)/test_making $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_preload $(T)/test_probe $(T)/test_watch $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -20,7 +20,7 @@ $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 $(T)/test_probe: test/test_probe.c test/probe_rig.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
-$(T)/test_lsa $(T)/test_making $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(HEADERS) | $(T)
+$(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
 HOST_OBJECTS := $(filter $(BUILD)/host/%,$(OBJECTS))
@@ -30,8 +30,11 @@ $(T)/test_gin: test/test_gin.c test/gin_rig.h test/exchange.h $(HOST_OBJECTS) $(
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread
 
-$(T)/test_windows: test/test_windows.c windows.c windows.h | $(T)
+$(T)/test_windows: test/test_windows.c windows.c windows.h peers.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ test/test_windows.c windows.c -pthread
+
+$(T)/test_peers: test/test_peers.c peers.c peers.h $(HEADERS) | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ test/test_peers.c peers.c
 
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := $(CFLAGS) -O1 -fsanitize=thread
@@ -52,11 +55,11 @@ $(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c tes
 	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
 	@$(CC) $(SANITIZED) -rdynamic -o $@ test/test_probe.c $(SANITIZED_ALL) -pthread -ldl
 
-$(T)/threads/test_windows: test/test_windows.c windows.c windows.h | $(T)
+$(T)/threads/test_windows: test/test_windows.c windows.c windows.h peers.h | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ test/test_windows.c windows.c -pthread
 
-$(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
+$(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 
@@ -69,6 +72,7 @@ check: tests
 	$(T)/test_watch
 	$(T)/test_windows
 	$(T)/threads/test_windows
+	$(T)/test_peers
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_probe $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload local $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload global $(abspath $(T))

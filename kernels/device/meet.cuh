@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Windows: memory that all ranks have registered with NCCL together, and that each can address of all. Where every rank's
+ * buffer lies in one, what goes in bulk goes there directly: nothing is copied out of scratch memory, and all of it goes in
+ * one round. Whether it does, no rank can know by itself: a peer's buffer may lie elsewhere. So a call's first barrier is a
+ * meeting, at which each rank tells in a word which window its buffer lies in, and where, or that it lies in none. All ranks
+ * see the same words, so all take the same decision, and the words say where the peers' buffers are.
+ *
+ * Before a rank writes into a peer's window it must have met it, for the peer may not have begun. So a rank whose buffers
+ * lie in windows meets first, and any other sends its first round into scratch memory before it meets, as ever: where no
+ * buffer lies in a window nobody waits more often than without windows. Where some do, those who met first send their first
+ * round then, and there is one barrier more.
+ *
+ * A meeting's place is that of the call's lowest bit, so that a rank can be a call ahead, as in scratch memory (domain.cuh).
+ * The flag is the call's number.
+ */
+#ifndef DYN_MEET_CUH
+#define DYN_MEET_CUH
+
+#include "all_reduce.cuh"
+
+namespace dyn {
+
+using Bulk = ::dyn_bulk;
+constexpr uint32_t kSend = DYN_IN_SEND_WINDOW, kRecv = DYN_IN_RECV_WINDOW;
+
+/* What a block knows of all ranks behind a meeting. */
+struct Met {
+  uint32_t said[kMaxRanks]; /* the buffers that lie in a window, and of these: */
+  uint64_t send[kMaxRanks], recv[kMaxRanks], sendMost[kMaxRanks], recvMost[kMaxRanks];
+};
+
+__device__ __forceinline__ char *bufferOf(const dyn_windowed &own, const uint64_t *words, int rank, int peer) {
+  return own.base[peer] + dyn_offset_of_word(words[DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_OFFSET ? rank : peer]);
+}
+/* Where a peer's buffer is, which is known to lie in a window. */
+__device__ __forceinline__ char *sendOf(const Domain &d, const Bulk &b, int peer) { return bufferOf(b.send, inBlock<Met>().send, d.rank, peer); }
+__device__ __forceinline__ char *recvOf(const Domain &d, const Bulk &b, int peer) { return bufferOf(b.recv, inBlock<Met>().recv, d.rank, peer); }
+
+/* All lie in the same window, and every rank can address all of it. */
+__device__ __forceinline__ bool agree(int nRanks, const uint64_t *words, const uint64_t *most) {
+  uint64_t furthest = 0, least = UINT64_MAX;
+  bool same = true;
+  for (int r = 0; r < nRanks; r++) {
+    const uint64_t offset = dyn_offset_of_word(words[r]);
+    same &= dyn_window_of_word(words[r]) == dyn_window_of_word(words[0]) || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ANY_WINDOW;
+    furthest = offset > furthest ? offset : furthest, least = most[r] < least ? most[r] : least;
+  }
+  return same && (furthest <= least || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_TOO_FAR);
+}
+
+__device__ __forceinline__ void note(Met &met, int r, uint32_t said, const dyn_meeting &words) {
+  met.said[r] = said;
+  if (said == 0) return;
+  met.send[r] = words.send, met.recv[r] = words.recv, met.sendMost[r] = words.sendMost, met.recvMost[r] = words.recvMost;
+}
+
+/* The buffers that all ranks have in one window each, and in the upper half, whether a rank met first: one that has all that is
+ * wanted. has: this rank's. As blockBarrier, whose numbers do not count this one. */
+__attribute__((noinline)) inline __device__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t has, uint32_t wants) {
+  const Domain &d = c.domain;
+  const dyn_meeting own = {(uint64_t)has << 32 | call, b.send.word, b.recv.word, b.send.most, b.recv.most, {}};
+  Met &met = inBlock<Met>();
+  const unsigned place = ((DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_PLACE ? 0 : call & 1) * kMaxBlocks + blockIdx.x) * kMaxRanks;
+  stampSent(c, call);
+  __syncthreads();
+  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
+    if (r == d.rank) {
+      note(met, r, has, own);
+      continue;
+    }
+    dyn_meeting *to = &b.meetings[r][place + d.rank];
+    const dyn_meeting *from = &b.meetings[d.rank][place + r];
+    if (has != 0) to->send = own.send, to->recv = own.recv, to->sendMost = own.sendMost, to->recvMost = own.recvMost;
+    storeRelease(&to->come, own.come);
+    uint64_t come = loadAcquire(&from->come), since = 0;
+    for (unsigned spins = 0; (uint32_t)come != call; come = loadAcquire(&from->come))
+      if ((++spins & kSpins) == 0 && !goOn(d, r, call, &since)) break;
+    note(met, r, (uint32_t)come == call ? (uint32_t)(come >> 32) : 0, *from);
+  }
+  __syncthreads();
+  uint32_t all = has, first = 0;
+  for (int r = 0; r < d.nRanks; r++) {
+    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_WINDOW) all &= met.said[r];
+    first |= (met.said[r] & wants) == wants;
+  }
+  if (all & kSend && !agree(d.nRanks, met.send, met.sendMost)) all &= ~kSend;
+  if (all & kRecv && !agree(d.nRanks, met.recv, met.recvMost)) all &= ~kRecv;
+  return all | first << 16;
+}
+
+}  // namespace dyn
+
+#endif
