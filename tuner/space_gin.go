@@ -5,8 +5,8 @@ import (
 	"dynamiccl/state"
 )
 
-// ginCTAs are the numbers of CTAs that are tried of our kernels on GIN, up to DYN_GIN_MAX_BLOCKS of kernels/gin. Up to 4 each has
-// a context of its own, where NCCL grants so many; more share them.
+// ginCTAs are the numbers of CTAs that are tried of our kernels on GIN, up to DYN_GIN_MAX_BLOCKS of kernels/gin; of hierarchical
+// ones these are channels, up to DYN_GIN_CHANNELS. Up to 4 each has a context of its own, where NCCL grants so many; more share them.
 var ginCTAs = []uint8{1, 2, 4, 8, 16}
 
 // ginCTABytes is what a CTA of a quarter of the threads covers of a call in one pass.

@@ -10,6 +10,7 @@
  */
 #include <fcntl.h>
 
+#include "differ.cuh"
 #include "fused.cuh"
 
 constexpr size_t kCounts[] = {1, 301, 512}; /* 301 is no whole number of packs, 512 is; both take several rounds */
@@ -88,6 +89,21 @@ static void moves(const Rank &k) {
       }
 }
 
+/* AllToAllv, in one block: of more each would need room of its own for what it tells (parts_differ.cuh). */
+static void differing(const Rank &k) {
+  const cudaKernel_t kernel = kernelOf("allToAllV");
+  unsigned seed = 1;
+  for (size_t most : {2, 100, 900}) {
+    const dyn_parts p = partsOf(++seed, most);
+    const int last = numRanks - 1;
+    const Exactly<Byte> in(p.sendAt[last] + p.sendBytes[last]), out(p.recvAt[last] + p.recvBytes[last]);
+    for (int r = 0; r < numRanks; r++) fill<Byte><<<1, kFewThreads, 0, k.stream>>>(in.at + p.sendAt[r], p.sendBytes[r], rank, Op::sum, seed * 16 + r);
+    launchOn(k, kernel, 1, kFewThreads, Call{in.at, out.at, 0, (int32_t)Op::sum, 0, k.stamps, k.domain}, k.bulk, p);
+    for (int r = 0; r < numRanks; r++) verifyMoved<<<1, kFewThreads, 0, k.stream>>>(out.at + p.recvAt[r], p.recvBytes[r], 1, r, 0, seed * 16 + rank, k.wrong);
+    settle(k, p.recvAt[last] + p.recvBytes[last]);
+  }
+}
+
 /* Out of time: how far it came tells what is slow from what hangs. */
 static void late(int) {
   dprintf(STDOUT_FILENO, "{\"figure\":\"lsa sanitize\",\"rank\":%d,\"calls\":%d,\"ended\":false}\n", rank, calls);
@@ -118,6 +134,7 @@ int main(int argc, char **argv) {
   sums<__nv_bfloat16>(k);
   sums<int64_t>(k);
   moves(k);
+  differing(k);
   checkFused<__nv_bfloat16>(k, "bfloat16", {1, 128, 301}, {1, 3}, 2, kFewThreads);
   checkFused<float>(k, "float", {1, 128, 301}, {1, 3}, 2, kFewThreads);
   CUDA(cudaStreamSynchronize(k.stream));

@@ -29,7 +29,7 @@ constexpr int kSignalBits = 64, kCounterBits = 56;
 
 __device__ __forceinline__ uint32_t ginBegin(const Gin &g) { return nextCall(g.calls); }
 /* Behind the block's last use of the slots. */
-__device__ __forceinline__ void ginEnd(const Gin &g, uint32_t call) { countCall(g.calls, DYN_GIN_MAX_BLOCKS, call); }
+__device__ __forceinline__ void ginEnd(const Gin &g, uint32_t call) { countCall(g.calls, DYN_GIN_CALLS, call); }
 
 __device__ __forceinline__ int ginPeer(const Gin &g, int k) { return kthPeer(g.rank, g.nRanks, k); }
 

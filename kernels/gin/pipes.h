@@ -13,7 +13,10 @@
 #include "gin.h"
 
 #define DYN_GIN_ROLES 3
-#define DYN_GIN_CHANNELS (DYN_GIN_MAX_BLOCKS / DYN_GIN_ROLES)
+#define DYN_GIN_CHANNELS 8
+#if DYN_GIN_ROLES * DYN_GIN_CHANNELS > DYN_GIN_CALLS || DYN_GIN_CHANNELS > DYN_GIN_MAX_BLOCKS
+#error more blocks than there are counters, or channels than signals
+#endif
 #define DYN_GIN_CELLS 4 /* of a circular buffer */
 /* At least two nodes, so of a node no more; behind these come places that a rank has for its own blocks. */
 #define DYN_GIN_MAX_LOCAL (DYN_KERNEL_MAX_RANKS / 2)

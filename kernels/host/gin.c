@@ -17,7 +17,7 @@
 #define PROBE_S 5                       /* a wait of the probe, at most */
 #define FAREWELL_NS UINT64_C(2000000000) /* one of the last exchange: ranks may end a communicator one after the other */
 #define SLOT_BYTES ((size_t)256 << 10)
-#define CELL_BYTES ((size_t)64 << 10) /* of buffers of hierarchical kernels */
+#define CELL_BYTES ((size_t)32 << 10) /* of buffers of hierarchical kernels */
 #define CONFIG_MAGIC 0xcafebeefu /* NCCL_CONFIG_INITIALIZER */
 
 bool dyn_gin_can(void) { return dyn_gin_module_there() && dyn_gin_nccl() != NULL; }
@@ -113,7 +113,7 @@ static size_t window_bytes(const struct dyn_lsa *lsa) { /* of a lane */
 static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   struct dyn_gin_life *life = lsa->gin;
-  size_t calls = (DYN_GIN_MAX_BLOCKS + DYN_GIN_FLAG_WORDS) * sizeof(uint32_t), seen = (dyn_gin_signals((int)lsa->nRanks) + dyn_gin_counters((int)lsa->nRanks)) * sizeof(uint64_t);
+  size_t calls = (DYN_GIN_CALLS + DYN_GIN_FLAG_WORDS) * sizeof(uint32_t), seen = (dyn_gin_signals((int)lsa->nRanks) + dyn_gin_counters((int)lsa->nRanks)) * sizeof(uint64_t);
   struct dyn_gin_words *words;
   size_t legs = DYN_GIN_TRIP_BLOCKS * lsa->nRanks * sizeof(struct dyn_gin_legs), lane = seen + legs + calls;
   if (driver->cuMemAlloc_v2(&life->numbers, NUM_LANES * lane) != 0 || driver->cuMemsetD8Async(life->numbers, 0, NUM_LANES * lane, stream) != 0 ||
@@ -125,7 +125,7 @@ static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
     char *at = (char *)(uintptr_t)life->numbers + (size_t)l * lane;
     life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = SLOT_BYTES, .seen = (uint64_t *)at,
                                       .legs = (struct dyn_gin_legs *)(at + seen), .calls = (uint32_t *)(at + seen + legs),
-                                      .items = (uint32_t *)(at + seen + legs) + DYN_GIN_MAX_BLOCKS,
+                                      .items = (uint32_t *)(at + seen + legs) + DYN_GIN_CALLS,
                                       .stop = &words->stop, .fault = words->faults, .localRanks = life->device.lsaSize,
                                       .slotsAt = (size_t)l * window_bytes(lsa), .pipesAt = (size_t)l * window_bytes(lsa) + slot_bytes(lsa),
                                       .cellBytes = CELL_BYTES, .firstSignal = (uint32_t)l * dyn_gin_signals((int)lsa->nRanks),

@@ -273,7 +273,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
 
 /* A peer that sends nothing is named, with what was waited for, and nobody else is waited for any more. */
 static const char *silence() {
-  uint32_t calls[DYN_GIN_MAX_BLOCKS] = {}, stop = 0;
+  uint32_t calls[DYN_GIN_CALLS] = {}, stop = 0;
   uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
   Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 0, 0, 0, nullptr};
   const FakeNet net = {0, 0, 3};

@@ -57,7 +57,7 @@ static uint64_t faults[kMaxRanks][kMaxRanks];
 
 static Gin ginOf(World &w, int rank, const Domain &d) {
   static uint64_t seen[kMaxRanks][(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks];
-  static uint32_t calls[kMaxRanks][DYN_GIN_MAX_BLOCKS];
+  static uint32_t calls[kMaxRanks][DYN_GIN_CALLS];
   Gin g = {};
   g.rank = rank, g.nRanks = w.nRanks, g.slotBytes = kSlotBytes, g.calls = calls[rank], g.seen = seen[rank], g.stop = d.stop, g.fault = faults[rank], g.waitNs = d.waitNs;
   g.slotsAt = kSlotsAt, g.firstSignal = g.firstCounter = kFirst, g.localRanks = 1;

@@ -8,5 +8,5 @@ import (
 
 // Every C source that is built here.
 func TestSources(t *testing.T) {
-	testbuild.Sources(t, "../worker/*", "../fakegpu/*.*", "../fakegpu/Makefile", "../../kernels/*.cuh", "../../kernels/device/*", "../../kernels/test/*", "../harness/*", "../plugin/*.[ch]", "../plugin/Makefile", "../preload/*.[ch]", "../preload/Makefile", "../*.h")
+	testbuild.Sources(t, "../worker/*", "../fakegpu/*.*", "../fakegpu/Makefile", "../../kernels/*.cuh", "../../kernels/device/*", "../../kernels/gin/*", "../../kernels/test/*", "../harness/*", "../plugin/*.[ch]", "../plugin/Makefile", "../preload/*.[ch]", "../preload/Makefile", "../*.h")
 }

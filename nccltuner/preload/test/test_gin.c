@@ -292,7 +292,7 @@ static void choice(void) {
     struct dyn_work work = {.collective = wants[i].collective, .count = 100, .datatype = wants[i].datatype};
     struct dyn_gin_call call = {0};
     struct dyn_gin_choice got = dyn_gin_choose(lsa->gin, &work, &call);
-    CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
+    CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_CALLS && got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
     CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
   }
   end(DYN_GIN_DESTROYED);
