@@ -27,6 +27,8 @@ type comm struct {
 	exposure  *exposure // nil: calls are charged what they take
 	tried     *bucket   // the last one that got trials
 	replays   *replays  // nil: no graph has told of one
+	// misnamed are names on registered memory that have not brought about what they say.
+	misnamed map[state.Bucket][]actions.Action
 }
 
 func newComm(e CommJoined, reward Reward) *comm {
