@@ -11,18 +11,21 @@ FUZZTIME ?= 2s
 
 all: daemon plugin harness worker ## build bin/ and lib/
 
+# The tests of Go packages make in the same folders, under the same lock (internal/testbuild).
+LOCKED = @mkdir -p .cache; flock .cache/build.lock $(MAKE) --no-print-directory
+
 daemon: ## bin/dynamiccld, and bin/dynamiccld-train, which `dynamiccld train` becomes
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/ ./cmd/dynamiccld ./cmd/dynamiccld-train
 
 plugin: ## lib/libnccl-tuner-dynamiccl.so, its profiler name, and the preload library
-	$(MAKE) --no-print-directory -C nccltuner/plugin
-	$(MAKE) --no-print-directory -C nccltuner/preload
+	$(LOCKED) -C nccltuner/plugin
+	$(LOCKED) -C nccltuner/preload
 
 harness: ## bin/dynamiccl-rank, the stand-in for NCCL in a rank process
-	$(MAKE) --no-print-directory -C nccltuner/harness
+	$(LOCKED) -C nccltuner/harness
 
 worker: ## bin/dynamiccl-worker, one rank of what sweep and calibrate measure
-	$(MAKE) --no-print-directory -C nccltuner/worker
+	$(LOCKED) -C nccltuner/worker
 
 demo: all ## the closed loop in at most a minute: real plugin, 12 rank processes, recorded H200 measurements
 	bin/dynamiccld demo
@@ -31,14 +34,17 @@ test: all verify cuda unit fuzz demo ## everything that CI runs
 
 .PHONY: fakegpu
 fakegpu: ## stand-ins for libcuda and libnccl in .cache/fakegpu, for tests
-	$(MAKE) --no-print-directory -C nccltuner/fakegpu
+	$(LOCKED) -C nccltuner/fakegpu
 
 # The core and its simulator have no goroutines (TestCoreIsPure): nothing can race there, and their tests take a tenth of the time.
 PURE := ./actions ./state ./agents ./tuner ./tuner/tunersim
+# So do these, which compute for long, and of which TestThreads in models/train has all that goroutines share.
+COMPUTING := ^(TestResumedRunHasTheSameBytes|TestActorImproves|TestActorGoesOnFromImitation|TestHeldOutFigures)$$
 GOTESTSUM := go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
 unit: all fakegpu ## Go and C tests, all but the core's with the race detector, and their number
 	$(GOTESTSUM) -- -count=1 -timeout 10m $(PURE)
-	$(GOTESTSUM) -- -race -count=1 -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(PURE))")
+	$(GOTESTSUM) -- -count=1 -timeout 10m -run '$(COMPUTING)' ./models/... ./cmd/dynamiccld-train
+	$(GOTESTSUM) -- -race -count=1 -timeout 10m -skip '$(COMPUTING)' $$(go list ./... | grep -vxF "$$(go list $(PURE))")
 
 bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle machine)
 	.ci/bench
@@ -48,17 +54,17 @@ verify: lint generate ## formatting, lint, generated code up to date
 
 .PHONY: carrier
 carrier: ## lib/libnccl-net-dynamiccl-carrier.so and the kernel of its card: NCCL's GIN between processes of one host without a NIC; for development alone
-	$(MAKE) --no-print-directory -C kernels/carrier all fatbin
+	$(LOCKED) -C kernels/carrier all fatbin
 
 .PHONY: kernels
 kernels: plugin ## lib/dynamiccl-kernels.fatbin and -gin.fatbin, the kernels of paths lsa and gin, with the pinned nvcc; without them NCCL runs all calls
-	$(MAKE) --no-print-directory -C kernels fatbin gin-fatbin
+	$(LOCKED) -C kernels fatbin gin-fatbin
 	cp .cache/kernels/kernels.fatbin lib/dynamiccl-kernels.fatbin
 	cp .cache/kernels/gin.fatbin lib/dynamiccl-gin.fatbin
 
 cuda: ## every CUDA file compiles, with the pinned nvcc of .cache/cuda; needs no GPU
 	.ci/cuda
-	$(MAKE) --no-print-directory -C kernels fatbin gin-fatbin
+	$(LOCKED) -C kernels fatbin gin-fatbin
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these files:"; echo "$$out"; exit 1; }
@@ -72,7 +78,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	.ci/fuzz $(FUZZTIME)
 
 clean:
-	rm -rf bin lib
+	rm -rf bin lib .cache/test
 	$(MAKE) --no-print-directory -C nccltuner/plugin clean
 	$(MAKE) --no-print-directory -C nccltuner/preload clean
 	$(MAKE) --no-print-directory -C nccltuner/harness clean

@@ -13,7 +13,7 @@ import (
 //
 // Round numbers, from what the kernels move, lines of 128 bytes with 120 of data, and the tables of docs/figures (2 and 4 H200;
 // TestKernelsOnTables): less than half of NCCL's time where launches and trips count, three quarters where bytes do. With all passes
-// made at once an action's doubt is sdCommon, as that of every path but NCCL's own. Policies were trained when lines were half
+// made at once an action's doubt is sdCommon. Policies were trained when lines were half
 // flag and nothing was known of launches (1, times of 2, passes of 4 KiB); what they lose with either is in models/README.md.
 const (
 	kernelLaunch = -0.8      // log cost over NCCL's default of a call that is all latency,
@@ -35,9 +35,10 @@ type tops struct {
 func topsOf(set []actions.Action, log2Bytes uint8) tops {
 	top := tops{1, 1}
 	for _, a := range set {
-		if a.Path == actions.PathLSA {
+		switch {
+		case a.Path == actions.PathLSA:
 			top.ctas = max(top.ctas, float64(a.Channels))
-		} else {
+		case !a.Ours():
 			top.channels = max(top.channels, float64(a.Channels))
 		}
 	}

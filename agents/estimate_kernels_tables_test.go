@@ -11,7 +11,7 @@ import (
 	"dynamiccl/state"
 )
 
-// kernelTable is what `sweep --choices lsa` measured: log costs over NCCL's default, by bucket and choice.
+// kernelTable is what `sweep --choices lsa` or `gin` measured: log costs over NCCL's default, by bucket and choice.
 type kernelTable struct {
 	ranks int
 	costs map[state.Bucket]map[actions.Action]float64

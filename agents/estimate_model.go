@@ -26,7 +26,7 @@ type costModel struct {
 
 type features struct {
 	action actions.Action
-	octave float64 // log2 of the set's greatest channel number over this action's; of our kernels: of passes (estimate_kernels.go)
+	octave float64 // log2 of the set's greatest channel number over this action's; of our kernels: of passes (estimate_kernels.go), on GIN of CTAs (estimate_gin.go)
 	mean   float64
 }
 
@@ -87,6 +87,10 @@ func featuresOf(a actions.Action, top tops, w float64) features {
 		f.octave = top.passes(a)
 		f.mean = meanPasses * f.octave
 		return f
+	case actions.PathGIN:
+		f.octave = ginOctave(a.Channels)
+		f.mean = ginMean(f.octave)
+		return f
 	default:
 		return f
 	}
@@ -120,6 +124,8 @@ func (m *costModel) covariance(a, b *features) float64 {
 	case actions.PathCollective:
 	case actions.PathLSA:
 		return kernelCovariance(a, b)
+	case actions.PathGIN:
+		return ginCovariance(a, b)
 	case actions.PathSymmetric:
 		if a.action.Symmetric != actions.SymmetricAny && a.action == b.action { // each has its own flags, and barriers
 			c += sdAlgorithm*sdAlgorithm + sdProtocol*sdProtocol + sdPair*sdPair

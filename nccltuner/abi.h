@@ -222,7 +222,7 @@ struct dyn_sample {
   uint16_t nRanks;
   uint16_t made;        /* EVENT_TIMED: calls of this collective and bucket so far, captured ones not counted, modulo 2^16 */
   uint8_t entryCall;    /* EVENT_TIMED: of its plan entry, from 1, captured ones not counted; saturates; 0: it has none */
-  uint8_t reserved0;
+  uint8_t peer;         /* TRIP: rank that answered; else 0 */
 };
 
 #define DYN_SAMPLE_AGGREGATED 1 /* several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket */
@@ -236,8 +236,12 @@ struct dyn_sample {
                                    the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in
                                    64 is told; planVersion is 0, and so are the instants. It is no call of the plan */
 
-#define DYN_SAMPLE_SYMMETRIC 512 /* NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0 */
 #define DYN_SAMPLE_GIN 256 /* our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs */
+#define DYN_SAMPLE_SYMMETRIC 512 /* NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0 */
+#define DYN_SAMPLE_TRIP 1024 /* beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal
+                               alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the
+                               context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where
+                               REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0 */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {

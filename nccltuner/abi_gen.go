@@ -78,16 +78,17 @@ const (
 	AllUndecided            = 0
 	AllBegin                = 1 // all want it: from here on each takes part
 	AllDecline              = 2
-	SampleAggregated        = 1   // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
-	SampleUnjoined          = 2   // no getCollInfo call matched: seq is the profiler's own
-	SampleHostTimed         = 4   // timed by the host (profiler v1-v3 give no GPU time)
-	SampleUntimed           = 8   // no times: says what was asked for and, unless CAPTURED, what ran
-	SampleCaptured          = 16  // the call went into a CUDA graph, which runs it for ever
-	SampleEventTimed        = 32  // timed by CUDA events around the call: launch included, and the end is the end
-	SampleLsa               = 64  // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
-	SampleReplayed          = 128 // a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in 64 is told; planVersion is 0, and so are the instants. It is no call of the plan
-	SampleSymmetric         = 512 // NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0
-	SampleGin               = 256 // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs
+	SampleAggregated        = 1    // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
+	SampleUnjoined          = 2    // no getCollInfo call matched: seq is the profiler's own
+	SampleHostTimed         = 4    // timed by the host (profiler v1-v3 give no GPU time)
+	SampleUntimed           = 8    // no times: says what was asked for and, unless CAPTURED, what ran
+	SampleCaptured          = 16   // the call went into a CUDA graph, which runs it for ever
+	SampleEventTimed        = 32   // timed by CUDA events around the call: launch included, and the end is the end
+	SampleLsa               = 64   // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
+	SampleReplayed          = 128  // a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in 64 is told; planVersion is 0, and so are the instants. It is no call of the plan
+	SampleGin               = 256  // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs
+	SampleSymmetric         = 512  // NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0
+	SampleTrip              = 1024 // beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0
 )
 
 // ABIHeader is struct dyn_header.
@@ -216,7 +217,7 @@ type ABISample struct {
 	NRanks      uint16
 	Made        uint16 // EVENT_TIMED: calls of this collective and bucket so far, captured ones not counted, modulo 2^16
 	EntryCall   uint8  // EVENT_TIMED: of its plan entry, from 1, captured ones not counted; saturates; 0: it has none
-	Reserved0   uint8
+	Peer        uint8  // TRIP: rank that answered; else 0
 }
 
 // ABIRing is struct dyn_ring.

@@ -99,7 +99,7 @@ var abiFields = []abiField{
 	{"dyn_sample", "nRanks", unsafe.Offsetof(ABISample{}.NRanks), unsafe.Sizeof(ABISample{}.NRanks), 82},
 	{"dyn_sample", "made", unsafe.Offsetof(ABISample{}.Made), unsafe.Sizeof(ABISample{}.Made), 84},
 	{"dyn_sample", "entryCall", unsafe.Offsetof(ABISample{}.EntryCall), unsafe.Sizeof(ABISample{}.EntryCall), 86},
-	{"dyn_sample", "reserved0", unsafe.Offsetof(ABISample{}.Reserved0), unsafe.Sizeof(ABISample{}.Reserved0), 87},
+	{"dyn_sample", "peer", unsafe.Offsetof(ABISample{}.Peer), unsafe.Sizeof(ABISample{}.Peer), 87},
 	{"dyn_ring", "header", unsafe.Offsetof(ABIRing{}.Header), unsafe.Sizeof(ABIRing{}.Header), 0},
 	{"dyn_ring", "pid", unsafe.Offsetof(ABIRing{}.Pid), unsafe.Sizeof(ABIRing{}.Pid), 32},
 	{"dyn_ring", "numCells", unsafe.Offsetof(ABIRing{}.NumCells), unsafe.Sizeof(ABIRing{}.NumCells), 36},
@@ -197,8 +197,9 @@ var abiInts = map[string]uint64{
 	"DYN_SAMPLE_EVENT_TIMED":            SampleEventTimed,
 	"DYN_SAMPLE_LSA":                    SampleLsa,
 	"DYN_SAMPLE_REPLAYED":               SampleReplayed,
-	"DYN_SAMPLE_SYMMETRIC":              SampleSymmetric,
 	"DYN_SAMPLE_GIN":                    SampleGin,
+	"DYN_SAMPLE_SYMMETRIC":              SampleSymmetric,
+	"DYN_SAMPLE_TRIP":                   SampleTrip,
 }
 
 var abiStrings = map[string]string{}

@@ -13,17 +13,18 @@ import (
 const (
 	maxSampleBytes = 1 << 50
 	maxSampleSeq   = 1 << 56 // as many epochs as a record can count
-	maxReplaySeq   = 1 << 32 // kernels in graphs are numbered modulo this
+	maxReplaySeq   = 1 << 32 // kernels in graphs and calls over GIN are numbered modulo this
+	maxContexts    = 16      // of GIN, four times what NCCL has
 )
 
 const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed | SampleLsa |
-	SampleReplayed | SampleGin | SampleSymmetric
+	SampleReplayed | SampleGin | SampleSymmetric | SampleTrip
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
 	CommID      uint64
 	Seq         uint64 // getCollInfo call of the communicator; the profiler's own count when Unjoined; see Replayed
-	Bytes       uint64 // Invariant: > 0
+	Bytes       uint64 // Invariant: > 0, unless Trip
 	StartNs     uint64 // first kernel start, or the stream's arrival (EventTimed), GPU clock (host's when HostTimed); 0: not known
 	ClockNs     int64  // host's CLOCK_MONOTONIC less the GPU clock, too large by the time that telling took; 0: not known
 	RecvNs      int64  // host's CLOCK_MONOTONIC at the end of the last network receive; EventTimed: when the call was issued; 0: not known
@@ -46,6 +47,12 @@ type Sample struct {
 	// Replayed: a CUDA graph ran our kernel again, which is no call. Seq is its number among the communicator's kernels in
 	// graphs, modulo 2^32; times are the kernel's own. Invariant: CounterNs <= SignalNs.
 	Replayed bool
+	// Trip: one put of a kernel on GIN from Rank to Peer, which is no call. Seq is the call's number in its lane, of graphs where
+	// Replayed is set; CounterNs until the source was read (0: Bytes is 0), SignalNs until the peer's answer was here. Bucket is
+	// none.
+	Trip    bool
+	Peer    int32
+	Context uint8
 }
 
 // Reject says why a sample was not believed. Zero: it was.
@@ -76,6 +83,9 @@ func (r Reject) String() string {
 
 // decodeSample checks a private copy of a cell and writes out only when it is believed.
 func decodeSample(cell *ABISample, out *Sample) Reject {
+	if cell.Flags&SampleTrip != 0 {
+		return decodeTrip(cell, out)
+	}
 	if cell.Collective >= NumCollectives {
 		return RejectCollective
 	}
@@ -116,6 +126,34 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 		Replayed: replayed,
 	}
 	out.Ran = ran(cell)
+	return rejectNone
+}
+
+func decodeTrip(cell *ABISample, out *Sample) Reject {
+	if cell.Flags&^SampleReplayed != SampleGin|SampleTrip || cell.Collective != 0 {
+		return RejectFlags
+	}
+	if cell.Bytes > maxSampleBytes {
+		return RejectBytes
+	}
+	if cell.Seq >= maxReplaySeq {
+		return RejectSeq
+	}
+	action, err := actions.FromWord(cell.Action)
+	if err != nil || action.Path != actions.PathGIN || uint8(action.Backend) != cell.Algorithm || action.Channels != cell.Channels || cell.Protocol >= maxContexts {
+		return RejectAction
+	}
+	if cell.SignalNs == 0 || cell.Bytes == 0 && cell.CounterNs != 0 {
+		return RejectUnmeasured
+	}
+	if cell.Rank < 0 || cell.Rank >= int32(cell.NRanks) || uint16(cell.Peer) >= cell.NRanks || int32(cell.Peer) == cell.Rank {
+		return RejectRank
+	}
+	*out = Sample{
+		CommID: cell.CommID, Seq: cell.Seq, Bytes: cell.Bytes, CounterNs: state.Ns(cell.CounterNs), SignalNs: state.Ns(cell.SignalNs),
+		Rank: cell.Rank, NRanks: int(cell.NRanks), Action: action, Ran: action, Replayed: cell.Flags&SampleReplayed != 0,
+		Trip: true, Peer: int32(cell.Peer), Context: cell.Protocol,
+	}
 	return rejectNone
 }
 

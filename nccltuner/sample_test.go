@@ -75,6 +75,18 @@ func TestDecodeSample(t *testing.T) {
 			w.Seq, w.PlanVersion, w.Replayed, w.CounterNs, w.SignalNs = 0, 0, true, math.MaxUint32, math.MaxUint32
 			w.Action, w.Ran = actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}, actions.Action{}
 		}},
+		{"put", func(c *ABISample, w *Sample) {
+			tripOf(c)
+			*w = Sample{CommID: c.CommID, Seq: 1<<32 - 1, Bytes: c.Bytes, CounterNs: w.CounterNs, SignalNs: w.SignalNs, Rank: w.Rank, NRanks: w.NRanks,
+				Action: tripAction, Ran: tripAction, Trip: true, Peer: 7, Context: 3}
+		}},
+		{"a signal alone, in a graph", func(c *ABISample, w *Sample) {
+			tripOf(c)
+			c.Flags |= SampleReplayed
+			c.Bytes, c.CounterNs = 0, 0
+			*w = Sample{CommID: c.CommID, Seq: 1<<32 - 1, SignalNs: w.SignalNs, Rank: w.Rank, NRanks: w.NRanks,
+				Action: tripAction, Ran: tripAction, Trip: true, Replayed: true, Peer: 7, Context: 3}
+		}},
 		{"first collective", func(c *ABISample, w *Sample) { c.Collective, w.Bucket.Collective = 0, actions.Broadcast }},
 		{"on registered memory, by name", func(c *ABISample, w *Sample) {
 			named := actions.Action{Path: actions.PathSymmetric, Symmetric: actions.SymmetricAGxLL}
@@ -103,6 +115,14 @@ func replayOf(c *ABISample) {
 	c.Algorithm, c.Protocol, c.Channels = KernelTwoShot, 0, 4
 }
 
+var tripAction = actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 8}
+
+// tripOf makes the sample that of a put over GIN.
+func tripOf(c *ABISample) {
+	c.Seq, c.PlanVersion, c.Action, c.Flags = 1<<32-1, 0, tripAction.Word(), SampleTrip|SampleGin
+	c.Collective, c.Algorithm, c.Protocol, c.Channels, c.Peer = 0, uint8(actions.BackendProxy), 3, 8, 7
+}
+
 func TestDecodeSampleRejects(t *testing.T) {
 	for _, c := range []struct {
 		change func(*ABISample)
@@ -123,7 +143,22 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { c.Rank = 8 }, RejectRank},
 		{func(c *ABISample) { c.NRanks = 0 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleUntimed }, RejectUnmeasured}, // with a time
-		{func(c *ABISample) { c.Flags = 1024 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = 2048 }, RejectFlags},
+		{func(c *ABISample) { c.Flags = SampleTrip }, RejectFlags}, // of no kernel on GIN
+		{func(c *ABISample) { tripOf(c); c.Flags |= SampleEventTimed }, RejectFlags},
+		{func(c *ABISample) { tripOf(c); c.Flags |= SampleUntimed }, RejectFlags},
+		{func(c *ABISample) { tripOf(c); c.Collective = 1 }, RejectFlags},
+		{func(c *ABISample) { tripOf(c); c.Bytes = 1<<50 + 1 }, RejectBytes},
+		{func(c *ABISample) { tripOf(c); c.Seq = 1 << 32 }, RejectSeq},
+		{func(c *ABISample) { tripOf(c); c.Algorithm = uint8(actions.BackendGDAKI) }, RejectAction},
+		{func(c *ABISample) { tripOf(c); c.Channels = 4 }, RejectAction},
+		{func(c *ABISample) { tripOf(c); c.Protocol = 16 }, RejectAction},
+		{func(c *ABISample) { tripOf(c); c.Action = 0 }, RejectAction},
+		{func(c *ABISample) { tripOf(c); c.SignalNs = 0 }, RejectUnmeasured},
+		{func(c *ABISample) { tripOf(c); c.Bytes = 0 }, RejectUnmeasured}, // with a counter
+		{func(c *ABISample) { tripOf(c); c.Peer = uint8(c.Rank) }, RejectRank},
+		{func(c *ABISample) { tripOf(c); c.Peer = 8 }, RejectRank},
+		{func(c *ABISample) { tripOf(c); c.Rank = -1 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleLsa | SampleSymmetric }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleLsa | SampleGin }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleReplayed }, RejectFlags},
@@ -169,6 +204,9 @@ func FuzzDecodeSample(f *testing.F) {
 	add(other)
 	replayOf(&other)
 	add(other)
+	other = goodSample()
+	tripOf(&other)
+	add(other)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var cell ABISample
 		copy((*[cellSize]byte)(unsafe.Pointer(&cell))[:], data)
@@ -180,6 +218,13 @@ func FuzzDecodeSample(f *testing.F) {
 		if reason != rejectNone {
 			if s != (Sample{}) {
 				t.Errorf("rejected for %v and yet %+v", reason, s)
+			}
+			return
+		}
+		if s.Trip {
+			if s.SignalNs <= 0 || s.CounterNs < 0 || s.Peer < 0 || int(s.Peer) >= s.NRanks || s.Rank < 0 || int(s.Rank) >= s.NRanks || s.Rank == s.Peer ||
+				s.Action.Path != actions.PathGIN || s.Action.Word() != cell.Action || s.Bucket != (state.Bucket{}) || s.Untimed || s.EventTimed || s.Captured {
+				t.Errorf("%+v gave a put %+v", cell, s)
 			}
 			return
 		}

@@ -24,7 +24,8 @@ type bucket struct {
 	// assumed is what was measured best before this bucket was made: in force with an earlier daemon, or stored. It is the
 	// base until the guard can judge it, or until conditions change; where nothing may be explored it stays.
 	assumed  actions.Action
-	stored   float64 // speed-up of assumed as the store has it; 0: not known
+	stored   float64  // speed-up of assumed as the store has it; 0: not known
+	storedNs state.Ns // when assumed came to be chosen, as the store has it; 0: not known
 	set      []actions.Action
 	guard    *agents.Guard // round the learner
 	detector *agents.Detector
@@ -53,26 +54,30 @@ type bucket struct {
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
 	cfg agents.GuardConfig, shape state.Shape, peers *agents.Peers, prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
 	var costs map[actions.Action]float64
-	assumed, stored := actions.Default, 0.0
+	assumed, stored, storedNs := actions.Default, 0.0, state.Ns(0)
 	if prior != nil {
 		costs = costsIn(set, prior.Evidence)
 		if prior.Calls > 0 { // an imported choice was measured by nobody
-			assumed = sameIn(set, prior.Action)
+			assumed, storedNs = sameIn(set, prior.Action), prior.SinceNs
 			if prior.CostNs > 0 {
 				stored = prior.Default / prior.CostNs
 			}
 		}
 	}
 	if inForce = sameIn(set, inForce); inForce != actions.Default && inForce != assumed {
-		assumed, stored = inForce, 0
+		assumed, stored, storedNs = inForce, 0, 0
 	}
 	if !slices.Contains(set, assumed) {
-		assumed = actions.Default
+		assumed, storedNs = actions.Default, 0
 	}
 	task := agents.Task{Set: set, Bucket: b, Topology: state.Topology{Shape: shape}, Prior: costs, Peers: peers, Rand: rng}
 	guard := agents.NewGuard(learner(task), set, b, costs, cfg)
-	return &bucket{Bucket: b, differ: differ, assumed: assumed, stored: stored, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
+	made := &bucket{Bucket: b, differ: differ, assumed: assumed, stored: stored, storedNs: storedNs, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}}
+	if assumed == actions.Default {
+		made.sinceNs = storedNs // the first entry's base already
+	}
+	return made
 }
 
 // A guard drops a choice after three bad calls, and then nobody runs it any more and the detector never gets the calls
@@ -186,8 +191,8 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 	}
 	if base != b.entry.Base {
 		b.sinceNs = nowNs
-		if base == b.assumed {
-			b.sinceNs = 0 // from before this bucket was made: nobody here knows since when
+		if base == b.assumed && b.entry.ID == 0 {
+			b.sinceNs = b.storedNs // from before this bucket was made
 		}
 	}
 	*nextID++
@@ -210,7 +215,7 @@ func (b *bucket) learned(base actions.Action) (l Learned, ok bool) {
 	if len(b.set) < 2 {
 		return l, false // nothing could be chosen: what the store knows of this bucket from other runs stays
 	}
-	l = Learned{Key: Key{Bucket: b.Bucket}, Action: base, Calls: b.calls, Evidence: map[actions.Action]Estimate{}}
+	l = Learned{Key: Key{Bucket: b.Bucket}, Action: base, Calls: b.calls, SinceNs: b.sinceNs, Evidence: map[actions.Action]Estimate{}}
 	for _, e := range evidence {
 		l.Evidence[e.Action] = estimateOf(e)
 	}

@@ -29,6 +29,7 @@ type comm struct {
 	replays   *replays  // nil: no graph has told of one
 	// misnamed are names on registered memory that have not brought about what they say.
 	misnamed map[state.Bucket][]actions.Action
+	trips    *trips // nil: nothing has been told of puts over GIN
 }
 
 func newComm(e CommJoined, reward Reward) *comm {

@@ -64,6 +64,7 @@ type Totals struct {
 	Alarms     uint64 `json:"alarms"`
 
 	Replays ReplayTotals `json:"replays"` // of our kernels in CUDA graphs, which are no calls: nowhere else in here
+	Trips   TripTotals   `json:"trips"`   // of puts over GIN, likewise
 }
 
 func (t *Totals) addJoiner(j *joiner) {
@@ -134,6 +135,7 @@ func (c *Core) SetSampleEvery(every int) {
 }
 
 // Step takes in one event. Plans come out of Tick only, so that one plan carries all that changed since the last one.
+// Instants go into Learned, so where that is kept nowNs counts from 1970, and goes on evenly all the same.
 func (c *Core) Step(nowNs state.Ns, e Event) Output {
 	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0], Watched: c.out.Watched[:0]}
 	switch e := e.(type) {
@@ -141,6 +143,8 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 		c.sample(nowNs, e)
 	case *Replay:
 		c.replay(nowNs, e)
+	case *Trip:
+		c.trip(nowNs, e)
 	case CommJoined:
 		c.joined(e)
 	case CommLeft:

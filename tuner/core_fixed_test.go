@@ -141,3 +141,48 @@ func TestStoredAdvantageIsShown(t *testing.T) {
 		t.Errorf("%v was never stored and says %.2f", v.Choice, v.Stored)
 	}
 }
+
+// Since when a choice holds is stored with it, and goes on from there while it holds; another choice begins now, and of one that
+// only ranks still have nobody knows.
+func TestSinceIsKept(t *testing.T) {
+	quiet := load(t, "quiet")
+	b := quiet.Buckets()[0]
+	best, bestNs, _ := quiet.Best(b)
+	const since = state.Ns(1_760_000_000_000_000_000)
+	standard, _ := quiet.Default(b)
+	evidence := map[actions.Action]tuner.Estimate{actions.Default: {N: 20, MeanNs: standard, VarLog: 1e-4}, best: {N: 80, MeanNs: bestNs, VarLog: 1e-4}}
+	stored := func(a actions.Action) []tuner.Learned {
+		return []tuner.Learned{{Key: tuner.Key{Bucket: b}, Action: a, CostNs: bestNs, Default: standard, Calls: 100, SinceNs: since, Evidence: evidence}}
+	}
+	for _, c := range []struct {
+		name    string
+		join    tuner.CommJoined
+		want    actions.Action
+		sinceNs state.Ns
+	}{
+		{"stored", tuner.CommJoined{Prior: stored(best)}, best, since},
+		{"the default, stored", tuner.CommJoined{Prior: stored(actions.Default)}, actions.Default, since},
+		{"not stored", tuner.CommJoined{}, actions.Default, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newGroup(t, agents.NameCoordinateDescent, true, quiet, 1)
+			g.join(c.join)
+			g.marks([]state.Bucket{b})
+			g.step(tuner.Tick{})
+			if v := g.core.BucketsOf(comm)[0]; v.Choice != c.want || v.SinceNs != c.sinceNs {
+				t.Errorf("%v since %d; want %v since %d", v.Choice, v.SinceNs, c.want, c.sinceNs)
+			}
+		})
+	}
+	g := newGroup(t, agents.NameCoordinateDescent, true, quiet, 1)
+	g.join(tuner.CommJoined{Explore: true, Prior: stored(actions.Default)})
+	g.marks([]state.Bucket{b})
+	g.run([]state.Bucket{b}, 600)
+	v := g.core.BucketsOf(comm)[0]
+	if v.Choice == actions.Default || v.SinceNs <= 0 || v.SinceNs >= since {
+		t.Errorf("%v since %d; want another choice, taken by this clock", v.Choice, v.SinceNs)
+	}
+	if l := g.learned[len(g.learned)-1]; l.Action == v.Choice && l.SinceNs != v.SinceNs {
+		t.Errorf("learned since %d, shown since %d", l.SinceNs, v.SinceNs)
+	}
+}

@@ -15,7 +15,7 @@ import (
 	"dynamiccl/tuner"
 )
 
-// graphs tell of replays between the calls of a session: of every size and of what is in force, cheaper and dearer than the
+// graphs tell of puts, and of replays, between the calls of a session: of every size and of what is in force, cheaper and dearer than the
 // calls, some not told by all ranks, some twice, and of a cost that changes.
 type graphs struct {
 	rng    *rand.Rand
@@ -24,6 +24,14 @@ type graphs struct {
 }
 
 func (x *graphs) tell(g *group, buckets []state.Bucket) {
+	for rank := range int32(g.ranks) {
+		peer := (rank + 1 + x.rng.Int32N(int32(g.ranks)-1)) % int32(g.ranks)
+		out := g.core.Step(state.Ns(g.seq)*1000+1, &tuner.Trip{Comm: comm, Number: uint32(g.seq), Rank: rank, Peer: peer,
+			Action: actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 2}, Bytes: 1 << buckets[0].Log2Bytes, CounterNs: 500, SignalNs: 1 + state.Ns(x.rng.IntN(900)) + state.Ns(g.seq/1500*5000)})
+		if len(out.Plans)+len(out.Learned)+len(out.Watched) > 0 {
+			g.t.Fatalf("a put led to %+v", out)
+		}
+	}
 	for range 3 {
 		b := buckets[x.rng.IntN(len(buckets))]
 		action := actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}
@@ -85,11 +93,14 @@ func playApart(t *testing.T, learner string, seed uint64, replays bool) played {
 	if r := p.totals.Replays; replays && (r.Joined < 5000 || r.Incomplete == 0 || r.Late == 0 || r.Changes < 6 || uint64(x.found) != r.Changes || len(g.core.Replays()) < 6) {
 		t.Errorf("%s: %+v, %d findings: these replays show nothing", learner, r, x.found)
 	}
-	p.totals.Replays = tuner.ReplayTotals{}
+	if trips := p.totals.Trips; replays && (trips.Joined < 1000 || trips.Alarms == 0) {
+		t.Errorf("%s: %+v: these puts show nothing", learner, trips)
+	}
+	p.totals.Replays, p.totals.Trips = tuner.ReplayTotals{}, tuner.TripTotals{}
 	return p
 }
 
-// A session with replays between its calls has the same plans, choices, findings and counts as without them.
+// A session with replays, and puts over GIN, between its calls has the same plans, choices, findings and counts as without them.
 func TestReplaysChangeNothingElse(t *testing.T) {
 	for i, learner := range []string{agents.NameUCB, agents.NameCoordinateDescent} {
 		without, with := playApart(t, learner, uint64(i), false), playApart(t, learner, uint64(i), true)

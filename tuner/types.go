@@ -57,8 +57,8 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || m&MarkOf(a) != 0
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, Advised,
-// Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, *Trip,
+// Advised, Tick.
 type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.
@@ -176,6 +176,8 @@ type Learned struct {
 	CostNs   float64 // mean
 	Default  float64 // mean of NCCL's default in the same condition, ns
 	Calls    uint64
+	SinceNs  state.Ns // when Action came to be chosen, by the clock of Step; 0: not known
+	SeenNs   state.Ns // when a communicator of the Key's shape was last there, to a day; 0: now. A store's own, the core leaves it alone
 	Evidence map[actions.Action]Estimate
 }
 

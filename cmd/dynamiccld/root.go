@@ -113,7 +113,7 @@ setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath()))
 	})
-	root.AddCommand(a.runCommand(), a.envCommand(), a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(),
+	root.AddCommand(a.runCommand(), a.envCommand(), a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(), a.linksCommand(),
 		a.exportCommand(), a.importCommand(), a.doctorCommand(), a.versionCommand(), a.demoCommand(), a.evalCommand(), a.agentCommand(), a.trainCommand(),
 		a.sweepCommand(), a.sweepLoadCommand(), a.calibrateCommand(), a.benchCommand())
 	return root

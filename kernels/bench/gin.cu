@@ -3,18 +3,21 @@
  * The kernels of ../gin on the GPUs of one machine, a process a GPU, and the two latencies that they see: counter (the source
  * is read) and signal (the data is there).
  *   gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes B,B,...]
- *       [--contexts N] [--no-nccl]
+ *       [--contexts N] [--no-nccl] [--kernels FILE]
  * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID). --check compares every element; --time measures. Both
  * without any. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
  * byte compared when its signal is seen. --kill: the last rank is killed while there is traffic, and every other one has to
  * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
  * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
+ * --kernels: lib/dynamiccl-gin.fatbin, of which hierarchical kernels and AllToAllv are checked and timed, beside flat ones: where
+ * nodes have several ranks, so that --nodes 2 wants four GPUs. Without it, or with another NCCL than 2.28.9, they are left out, and a line says so.
  * GIN needs NICs that NCCL drives, or a net plugin that brings GIN (NCCL_NET_PLUGIN).
  * JSON lines. Exit: 0 if every element is right; 3 if there is no GIN or the probe found it not working, and the lines say
  * why; 4 if a step did not end in its time. In which step a rank ended that failed otherwise, a line says, too.
  */
 #include <numeric>
 
+#include "gin_rails.cuh"
 #include "gin_series.cuh"
 #include "gin_traffic.cuh"
 
@@ -22,7 +25,7 @@ struct Jobs {
   std::vector<size_t> sizes = {8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
   bool checks, times, nccl = true, kills;
   uint32_t messages;
-  const char *series;
+  const char *series, *kernels = "lib/dynamiccl-gin.fatbin";
 };
 
 static void runRank(const Jobs &jobs) {
@@ -35,7 +38,10 @@ static void runRank(const Jobs &jobs) {
   const size_t bytes = std::max<size_t>(kGinMaxContexts * (largest + 8), kGinMaxContexts * (size_t)numRanks * kSlots * kSlotBytes);
   for (GinWindow *w : {&b.send, &b.recv}) needAll(life, ginWindow(life, bytes, w));
   if (jobs.checks) checkAll(k, life, b);
+  const ShippedGin shipped = loadShipped(jobs.kernels);
+  if (jobs.checks && shipped.there) checkShipped(k, life, shipped);
   if (jobs.times) timeAll(k, life, b, jobs.sizes, jobs.nccl);
+  if (jobs.times && shipped.there) timeShipped(k, life, shipped, jobs.sizes, jobs.nccl);
   if (jobs.series != nullptr) {
     const auto from = [](const char *name, int otherwise) { return getenv(name) == nullptr ? otherwise : atoi(getenv(name)); };
     step("series", 400);
@@ -127,6 +133,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--traffic") && more) jobs.messages = (uint32_t)atol(argv[++i]);
     else if (!strcmp(argv[i], "--kill")) jobs.kills = true;
     else if (!strcmp(argv[i], "--series") && more) jobs.series = argv[++i];
+    else if (!strcmp(argv[i], "--kernels") && more) jobs.kernels = argv[++i];
     else if (!strcmp(argv[i], "--no-nccl")) jobs.nccl = false;
     else if (!strcmp(argv[i], "--sizes") && more) {
       jobs.sizes.clear();
@@ -134,7 +141,7 @@ int main(int argc, char **argv) {
     } else understood = false;
   }
   if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > kGinMaxContexts) {
-    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl]\n",
+    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl] [--kernels FILE]\n",
             kGinMaxContexts);
     return 2;
   }

@@ -15,7 +15,7 @@
 constexpr int kNoGin = 3, kLate = 4;
 
 static int numNodes = 1, mostContexts = kGinMaxContexts;
-static size_t ginSlotBytes = 1 << 20;
+static size_t ginSlotBytes = 1 << 20, ginCellBytes = 64 << 10;
 static ncclComm_t comm, plain; /* plain: for NCCL's own collectives */
 static const char **stepOf; /* of each rank, shared: names are constants, which lie at one address before and behind a fork */
 static GinLife *lifeOfRank; /* for the alarm */
@@ -160,7 +160,7 @@ static Rank startGin(GinLife &life) {
   step("communicator", 60);
   joinNodes();
   step("device communicator", 60);
-  needAll(life, ginCreate(life, comm, {mostContexts, ginSlotBytes, waitNs}));
+  needAll(life, ginCreate(life, comm, {mostContexts, ginSlotBytes, waitNs, ginCellBytes}));
   uint64_t *least;
   CUDA(cudaMallocManaged(&least, sizeof *least));
   timerStep<<<1, 1, 0, k.stream>>>(least);

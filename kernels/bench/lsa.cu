@@ -8,6 +8,7 @@
  * has a line, and not the best alone. --no-symmetric: NCCL gets no registered buffers. --kernels: lib/dynamiccl-kernels.fatbin.
  * JSON lines. Exit: 0 if every element is right, 3 if NCCL could not go on with them.
  */
+#include "differ.cuh"
 #include "fused.cuh"
 #include "nccl.cuh"
 #include "selections.cuh"
@@ -63,6 +64,12 @@ static void checkMoves(Rank &k) {
   healthy(k);
 }
 
+static void launchDiffer(const Rank &k, cudaKernel_t kernel, const dyn_parts &parts) {
+  const Call c = {k.in, k.out, 0, (int32_t)Op::sum, 0, k.stamps, k.domain};
+  launchOn(k, kernel, DYN_PARTS_CTAS, DYN_PARTS_THREADS, c, k.bulk, parts);
+}
+static bool canDiffer() { return 2 * roundPacks >= DYN_PARTS_CTAS * DYN_PARTS_THREADS; }
+
 template <typename T>
 static void checkType(Rank &k) {
   unsigned long long before = *k.wrong;
@@ -74,6 +81,7 @@ static void check(Rank &k) {
 #define CHECK_TYPE(NAME, TYPE) checkType<TYPE>(k);
   DYN_TYPES(CHECK_TYPE)
   checkMoves(k);
+  if (canDiffer()) checkDiffering(k, {2, 100, 5000, 300001, 4 << 20}, [&](const dyn_parts &p) { launchDiffer(k, kernelOf("allToAllV"), p); });
 #define CHECK_NORM(NAME, TYPE) checkFused<TYPE>(k, #NAME, {1, 7, 128, 4096, 5120, 8192}, {1, 3, 64, 100}, 16, kThreads);
   DYN_NORM_TYPES(CHECK_NORM)
   shared->wrong += (long)*k.wrong;
@@ -109,7 +117,7 @@ static void timePath(Rank &k, const char *collective, const char *path, size_t b
 static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, const Place &windows) {
   using T = __nv_bfloat16;
   const Kernels<T> kernels;
-  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk");
+  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk"), allToAllV = kernelOf("allToAllV");
   const auto nccl = [&](Collective collective, size_t bytes) {
     timeNccl(k, plain, collective, bytes);
     if (windows.registered) timeNccl(k, windows, collective, bytes);
@@ -133,6 +141,12 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
     timePath(k, "AllGather", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allGatherBulk, n, t, moved, k.bulk); });
     nccl(kAllToAll, bytes);
     timePath(k, "AllToAll", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allToAll, n, t, moved); }, partLines <= slotLines);
+    dyn_parts equal = {};
+    for (int r = 0; r < numRanks; r++) equal.sendBytes[r] = equal.recvBytes[r] = moved.count, equal.sendAt[r] = equal.recvAt[r] = r * moved.count;
+    if (canDiffer()) {
+      const double us = timed(k, [&] { launchDiffer(k, allToAllV, equal); });
+      if (rank == 0) printTime("AllToAll", bytes, "AllToAllv, equal parts", DYN_PARTS_CTAS, DYN_PARTS_THREADS, us);
+    }
     timePath(k, "AllToAll", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, k.bulk); });
   }
 }

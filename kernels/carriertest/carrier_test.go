@@ -20,7 +20,6 @@ import (
 var build string // where everything is built, so that no test runs a file that somebody else is building
 
 func TestMain(m *testing.M) {
-	os.Setenv("CXXFLAGS", "-g -O0") // of the stand-in's kernels, which nothing here runs but the network card's: a third of the time
 	testbuild.Main(m, &build, "../../nccltuner/fakegpu cuda", "../carrier tests")
 }
 

@@ -11,8 +11,8 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout2
-#define DYN_KERNEL_LAYOUT_NAME "layout2"
+#define DYN_KERNEL_LAYOUT layout3
+#define DYN_KERNEL_LAYOUT_NAME "layout3"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
@@ -64,6 +64,15 @@ struct dyn_bulk {
   uint32_t *passed;                      /* [DYN_KERNEL_MAX_BLOCKS]: barriers that this rank's blocks are through; its alone */
   size_t packs;                          /* of DYN_BULK_BYTES: room of a part of AllReduce, half of that of others */
 };
+
+/* Last argument of kernels whose parts differ from rank to rank: bytes that go to each rank and that come of each, and where
+ * these begin. What a rank sends another is what that one gets of it. */
+struct dyn_parts {
+  size_t sendBytes[DYN_KERNEL_MAX_RANKS], sendAt[DYN_KERNEL_MAX_RANKS], recvBytes[DYN_KERNEL_MAX_RANKS], recvAt[DYN_KERNEL_MAX_RANKS];
+};
+/* Grid of these: it cannot follow from a size, for ranks do not know each other's. */
+#define DYN_PARTS_CTAS 16
+#define DYN_PARTS_THREADS 256
 
 /* Second argument of allReduceAddRmsNorm: all_reduce_rms_norm.cuh. */
 struct dyn_rms_norm {

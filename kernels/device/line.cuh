@@ -38,6 +38,14 @@
 #define DYN_KERNEL_MUTATE_EVEN_ROUNDS 10 /* a call's rounds in bulk may be of an even number */
 #define DYN_KERNEL_MUTATE_UNREADY 11 /* over GIN, AllToAll puts to who may not have begun */
 #define DYN_KERNEL_MUTATE_IDLE 12 /* a block that has nothing to move in a round waits for nobody */
+#define DYN_KERNEL_MUTATE_NO_ROOM 13 /* a cell is filled, taken or not */
+#define DYN_KERNEL_MUTATE_EARLY_HEAD 14 /* a cell is said to be taken before it is */
+#define DYN_KERNEL_MUTATE_UNDRAINED 15 /* a kernel ends while its cells are full */
+#define DYN_KERNEL_MUTATE_IN_PLACE 16 /* in place, what is yet to be sent is written over */
+#define DYN_KERNEL_MUTATE_OFF_RAIL 17 /* puts go to a rank of another rail */
+#define DYN_KERNEL_MUTATE_OWN_ROUNDS 18 /* where parts differ, a rank goes by its own alone */
+#define DYN_KERNEL_MUTATE_MIXED_PLACES 19 /* a block tells of its size where another one sends */
+#define DYN_KERNEL_MUTATE_HASTY_ANSWER 21 /* over GIN, a rank answers a timed put before it has come */
 
 namespace dyn {
 

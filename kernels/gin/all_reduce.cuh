@@ -8,7 +8,7 @@
 #define DYN_GIN_ALL_REDUCE_CUH
 
 #include "../device/shape.cuh"
-#include "calls.cuh"
+#include "trip.cuh"
 
 namespace dyn {
 
@@ -42,11 +42,15 @@ __device__ __forceinline__ void ginAllReduce(const Net &net, const Gin &g, typen
   const size_t own = ginSlot(g, g.rank, call), at = own + begin * sizeof(uint4);
   for (size_t i = begin + threadIdx.x; i < end; i += blockDim.x) *(uint4 *)(slots + own + i * sizeof(uint4)) = from.load(i);
   __syncthreads();
+  const size_t bytes = (end - begin) * sizeof(uint4);
+  const auto bytesTo = [&](int) { return bytes; };
+  const bool timed = begin < end && ginTimes(g, call);
   if (begin < end) {
-    eachGinPeer(g, [&](int peer) { net.put(peer, window, at, window, at, (end - begin) * sizeof(uint4), ownSignal(g, DYN_GIN_DATA)); });
-    eachGinPeer(g, [&](int peer) { awaitSignal(net, g, DYN_GIN_DATA, peer, call); }); /* who does not come leaves anything */
+    eachGinPeer(g, [&](int peer) { ginPut(net, g, timed, peer, window, at, at, bytes); });
+    ginAwaitData(net, g, timed, call, bytesTo); /* who does not come leaves anything */
   }
   __syncthreads();
+  if (timed) ginTellTrips(g, call, bytesTo);
   for (size_t i = begin + threadIdx.x; i < end; i += blockDim.x) to.store(i, ginSum<T>(g, slots, i, call, op));
   ginEnd(g, call);
 }

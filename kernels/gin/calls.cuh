@@ -48,6 +48,13 @@ __device__ __forceinline__ void eachGinPeer(const Gin &g, Do what) {
   for (int k = 1 + (int)threadIdx.x; k < g.nRanks; k += (int)blockDim.x) what(ginPeer(g, k));
 }
 
+/* The same peers, by threads from that one on. */
+template <typename Do>
+__device__ __forceinline__ void eachGinPeerFrom(const Gin &g, unsigned thread, Do what) {
+  const unsigned place = threadIdx.x >= thread ? threadIdx.x - thread : threadIdx.x + blockDim.x - thread;
+  for (int k = 1 + (int)place; k < g.nRanks; k += (int)blockDim.x) what(ginPeer(g, k));
+}
+
 /* Until reached(). False: it took too long, which the host can read, or the host has had enough. Who has given up on one peer
  * gives up on all, at once, in all kernels to come: a graph of many calls ends soon. */
 template <typename Reached>

@@ -5,7 +5,8 @@
  *
  * Signals. Each block has one for every peer and kind, so a wait knows whom it waits for, and who does not come can be named.
  * Each is only ever increased by one (GinSignalInc); how far it has come this rank keeps in memory of its own, since a
- * signal goes on counting through calls, and through device communicators.
+ * signal goes on counting through calls, and through device communicators. READY says without data that a rank has come so far:
+ * that others may put (all_to_all.cuh), or, in answer, that their data has come (trip.cuh).
  *
  * Contexts. Block b has context b % contexts, always: NCCL orders a signal behind the puts before it on the same context.
  */
@@ -21,13 +22,31 @@
 #define DYN_GIN_SLOTS 4
 /* Name of a kernel that does nothing. It changes with what stands in this file and with NCCL's structures (host/nccl_gin.h),
  * so that a library and kernels of different builds do not meet. */
-#define DYN_GIN_LAYOUT ginLayout2_22809
-#define DYN_GIN_LAYOUT_NAME "ginLayout2_22809"
+#define DYN_GIN_LAYOUT ginLayout5_22809
+#define DYN_GIN_LAYOUT_NAME "ginLayout5_22809"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
 /* What was waited for when time was up. */
-enum dyn_gin_step { DYN_GIN_NOTHING, DYN_GIN_WAIT_READY, DYN_GIN_WAIT_DATA, DYN_GIN_WAIT_COUNTER, DYN_GIN_STEPS };
+enum dyn_gin_step { DYN_GIN_NOTHING, DYN_GIN_WAIT_READY, DYN_GIN_WAIT_DATA, DYN_GIN_WAIT_COUNTER, DYN_GIN_WAIT_ROOM, DYN_GIN_STEPS };
+
+/* What is timed of a call (trip.cuh). */
+#ifndef DYN_GIN_TRIP_EVERY
+#define DYN_GIN_TRIP_EVERY 256 /* calls: an answer takes as long as the put */
+#endif
+#define DYN_GIN_TRIPS 256 /* calls of which trips are kept: the host looks twice a second, and has to see each twice */
+#define DYN_GIN_TRIP_BLOCKS DYN_GIN_MAX_CONTEXTS /* the first blocks, of which each has another context, as far as there are */
+
+/* Of a block and a peer, in memory of the device. 0: it did not come to that. */
+struct dyn_gin_legs {
+  uint64_t issuedNs, counterNs, signalNs;
+};
+
+/* What the host reads of it. */
+struct dyn_gin_trip {
+  uint64_t word;  /* dyn_gin_trip_word; 0: none */
+  uint64_t times; /* dyn_gin_trip_times */
+};
 
 struct dyn_gin {
   int32_t rank, nRanks;
@@ -40,6 +59,13 @@ struct dyn_gin {
   /* Where this lane's slots, signals and counters begin: calls and CUDA graphs have their own, as in host/lsa.h. */
   size_t slotsAt;
   uint32_t firstSignal, firstCounter;
+  struct dyn_gin_legs *legs;  /* [DYN_GIN_TRIP_BLOCKS][nRanks], this rank's alone */
+  struct dyn_gin_trip *trips; /* host memory, [DYN_GIN_TRIPS][DYN_GIN_TRIP_BLOCKS][nRanks]; NULL, on all ranks: nothing is timed */
+  /* Of hierarchical kernels (pipes.h): ranks of a node, where their buffers begin, room of a cell, a multiple of
+   * DYN_GIN_UNIT, and [DYN_GIN_FLAG_WORDS] of this rank's alone: what its flags have reached. */
+  int32_t localRanks, reserved0;
+  size_t pipesAt, cellBytes;
+  uint32_t *items;
 };
 
 /* Last argument of the kernels of kernels.cu; the first is NCCL's device communicator. */
@@ -50,7 +76,7 @@ struct dyn_gin_call {
   void *recv;
   size_t count; /* elements, of ReduceScatter those of a rank's part; of AllToAll and AllGather bytes of a part */
   int32_t op;   /* ncclRedOp_t, of those that add up */
-  int32_t reserved0;
+  int32_t same; /* ginMove: all ranks get the same part: AllGather, and not AllToAll */
   struct dyn_gin_stamp *stamps; /* of the probe */
 };
 
@@ -66,6 +92,16 @@ struct dyn_gin_stamp {
 /* Of a lane, on each context. */
 DYN_BOTH static inline uint32_t dyn_gin_signals(int nRanks) { return DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
 DYN_BOTH static inline uint32_t dyn_gin_counters(int nRanks) { return DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+
+/* Of consecutive numbers of calls about one in DYN_GIN_TRIP_EVERY, as dyn_stamped. */
+DYN_BOTH static inline bool dyn_gin_timed(uint32_t call) { return call * 2654435769u < UINT32_MAX / DYN_GIN_TRIP_EVERY; }
+/* blocks: of the kernel; bytes: put to the peer, below 64 MiB. */
+DYN_BOTH static inline uint64_t dyn_gin_trip_word(uint32_t call, unsigned blocks, size_t bytes) { return (uint64_t)call << 32 | (uint64_t)blocks << 26 | (bytes & 0x3ffffff); }
+DYN_BOTH static inline uint32_t dyn_gin_leg_ns(uint64_t from, uint64_t to) { return to <= from ? 0 : to - from < UINT32_MAX ? (uint32_t)(to - from) : UINT32_MAX; }
+/* Durations since the put was begun: counter << 32 | signal, there and back. A counter of 0: nothing was put. */
+DYN_BOTH static inline uint64_t dyn_gin_trip_times(uint64_t issuedNs, uint64_t counterNs, uint64_t signalNs) {
+  return (uint64_t)dyn_gin_leg_ns(issuedNs, counterNs) << 32 | dyn_gin_leg_ns(issuedNs, signalNs);
+}
 
 #ifdef __cplusplus
 namespace dyn {

@@ -12,6 +12,8 @@
   static_assert(offsetof(OURS, FIELD) == offsetof(THEIRS, FIELD) && sizeof(OURS::FIELD) == sizeof(THEIRS::FIELD), #THEIRS " has another " #FIELD)
 static_assert(NCCL_VERSION_CODE == DYN_GIN_NCCL_VERSION, "these kernels are for another version of NCCL");
 static_assert(sizeof(dyn_nccl_dev_comm) == sizeof(ncclDevComm), "ncclDevComm has another size");
+SAME(dyn_nccl_dev_comm, ncclDevComm, lsaRank);
+SAME(dyn_nccl_dev_comm, ncclDevComm, lsaSize);
 SAME(dyn_nccl_dev_comm, ncclDevComm, ginContextCount);
 SAME(dyn_nccl_dev_comm, ncclDevComm, ginTypes);
 SAME(dyn_nccl_dev_comm, ncclDevComm, ginHandles);

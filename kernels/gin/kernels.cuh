@@ -9,7 +9,10 @@
 #include "../types.h"
 #include "all_reduce.cuh"
 #include "probe.cuh"
+#include "rails.cuh"
+#include "rails_sum.cuh"
 #include "rounds.cuh"
+#include "rounds_differ.cuh"
 
 #define DYN_GIN_KERNEL(NAME) \
   extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1) NAME(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c)
@@ -27,6 +30,20 @@ DYN_GIN_KERNEL(ginAllToAll) {
 DYN_GIN_KERNEL(ginAllGather) {
   dyn::ginAllGather(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count);
 }
+extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1)
+    ginAllToAllV(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c, const __grid_constant__ dyn_parts p) {
+  dyn::ginAllToAllV(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, p);
+}
+/* Hierarchical ones: AllGather and AllToAll, and ReduceScatter. */
+DYN_GIN_KERNEL(ginMove) {
+  dyn::ginMove(dyn::GinNet(comm, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count, c.same != 0);
+}
+#define DYN_GIN_SUMS(NAME, TYPE) \
+  DYN_GIN_KERNEL(ginMoveSums_##NAME) { \
+    dyn::ginMoveSums<TYPE>(dyn::GinNet(comm, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
+  }
+DYN_NORM_TYPES(DYN_GIN_SUMS)
+#undef DYN_GIN_SUMS
 DYN_GIN_KERNEL(ginProbe) { dyn::ginProbe(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, c.stamps); }
 DYN_GIN_KERNEL(ginLook) { dyn::ginLook(dyn::GinNet(comm), c.gin); }
 extern "C" __global__ void DYN_GIN_LAYOUT() {}

@@ -23,6 +23,7 @@
 #include <cuda_runtime.h>
 
 #include "net.cuh"
+#include "pipes.h"
 #include "probe.cuh"
 
 namespace dyn {
@@ -38,6 +39,7 @@ struct GinWanted {
   int contexts; /* kGinMaxContexts at most. A hint: 2.28 makes as many as NCCL_GIN_NCONTEXTS says (4), whatever is asked for */
   size_t slotBytes; /* of a call of AllReduce, a multiple of 128 */
   uint64_t waitNs;
+  size_t cellBytes; /* of hierarchical kernels, a multiple of 128 */
 };
 
 struct GinWindow {
@@ -88,9 +90,11 @@ inline bool ginMemory(GinLife &life, int rank, int nRanks, const GinWanted &want
   Gin &g = life.gin;
   g = {};
   g.rank = rank, g.nRanks = nRanks, g.slotBytes = wanted.slotBytes, g.waitNs = wanted.waitNs;
-  const size_t calls = DYN_GIN_MAX_BLOCKS * sizeof *g.calls, seen = ginSeen(nRanks) * sizeof *g.seen, faults = nRanks * sizeof *g.fault;
+  g.localRanks = life.device.lsaSize, g.pipesAt = DYN_GIN_SLOTS * (size_t)nRanks * wanted.slotBytes, g.cellBytes = wanted.cellBytes;
+  const size_t calls = (DYN_GIN_MAX_BLOCKS + DYN_GIN_FLAG_WORDS) * sizeof *g.calls, seen = ginSeen(nRanks) * sizeof *g.seen, faults = nRanks * sizeof *g.fault;
   const size_t stamps = kGinMaxContexts * nRanks * sizeof *life.stamps;
   if (!ginGood(life, cudaMalloc(&g.calls, calls), "cudaMalloc") || !ginGood(life, cudaMemset(g.calls, 0, calls), "cudaMemset")) return false;
+  g.items = g.calls + DYN_GIN_MAX_BLOCKS;
   if (!ginGood(life, cudaMalloc(&g.seen, seen), "cudaMalloc") || !ginGood(life, cudaMemset(g.seen, 0, seen), "cudaMemset")) return false;
   if (!ginGood(life, cudaHostAlloc(&g.stop, sizeof *g.stop, cudaHostAllocMapped), "cudaHostAlloc")) return false;
   if (!ginGood(life, cudaHostAlloc(&g.fault, faults, cudaHostAllocMapped), "cudaHostAlloc")) return false;
@@ -147,14 +151,14 @@ inline bool ginCreate(GinLife &life, ncclComm_t comm, const GinWanted &wanted) {
   if (!ginMemory(life, rank, nRanks, wanted)) return false;
   ginLookKernel<<<DYN_GIN_MAX_BLOCKS, 32>>>(life.device, life.gin);
   if (!ginGood(life, cudaGetLastError(), "ginLook") || !ginGood(life, cudaDeviceSynchronize(), "ginLook")) return false;
-  return ginWindow(life, 2 * (size_t)nRanks * wanted.slotBytes, &life.slots);
+  return ginWindow(life, life.gin.pipesAt + dyn_gin_pipe_bytes(nRanks, life.gin.localRanks, wanted.cellBytes), &life.slots);
 }
 
 inline const char *ginTypeName(int type) { return type == NCCL_NET_DEVICE_GIN_PROXY ? "proxy" : type == NCCL_NET_DEVICE_GIN_GDAKI ? "gdaki" : "unknown"; }
 
 /* A kernel gave up on a peer, or NCCL has an error of its own. */
 inline bool ginFaulty(GinLife &life) {
-  constexpr const char *kWhat[DYN_GIN_STEPS] = {"nothing", "its beginning", "its data", "the counter of a put to it"};
+  constexpr const char *kWhat[DYN_GIN_STEPS] = {"nothing", "its beginning", "its data", "the counter of a put to it", "room in its buffers"};
   std::string all;
   for (int r = 0; r < life.gin.nRanks; r++) {
     const uint64_t fault = ((volatile uint64_t *)life.gin.fault)[r];

@@ -30,7 +30,8 @@ struct GinNet {
   ncclGin gin;
 
   /* 2.28 makes one of its contexts of any number; 2.30 takes it at its word, and writes where there is none. */
-  __device__ explicit GinNet(const ncclDevComm &comm) : gin(comm, (int)(blockIdx.x % (unsigned)comm.ginContextCount)) {}
+  __device__ GinNet(const ncclDevComm &comm, unsigned context) : gin(comm, (int)(context % (unsigned)comm.ginContextCount)) {}
+  __device__ explicit GinNet(const ncclDevComm &comm) : GinNet(comm, blockIdx.x) {}
 
   /* What this thread wrote, or saw others of its block write, goes along: NCCL 2.28.9 has a fence of the device in front of a
    * NIC's doorbell (doca_gpu_dev_verbs_submit), and one of the system where the CPU is asked (gin_proxy.h). */
@@ -54,6 +55,8 @@ struct GinNet {
   __device__ __forceinline__ void flush() const { gin.flush(ncclCoopCta{}); }
 
   __device__ __forceinline__ char *local(Window window, size_t at) const { return (char *)ncclGetLocalPointer(window, at); }
+  /* Of a rank of this node, by its place there. */
+  __device__ __forceinline__ char *near(Window window, size_t at, int peer) const { return (char *)ncclGetLsaPointer(window, at, peer); }
 
   /* Of the block, all of whose threads come here. */
   __device__ __forceinline__ bool all(bool fine) const { return __syncthreads_and(fine) != 0; }

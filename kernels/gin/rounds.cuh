@@ -15,7 +15,7 @@
 #define DYN_GIN_ROUNDS_CUH
 
 #include "../device/shape.cuh"
-#include "calls.cuh"
+#include "trip.cuh"
 
 namespace dyn {
 
@@ -35,6 +35,21 @@ __device__ __forceinline__ void ginCopy(char *to, const char *from, size_t bytes
   for (size_t i = threadIdx.x; i < dyn_packs(bytes, sizeof(uint4)); i += blockDim.x) target.store(i, source.load(i));
 }
 
+/* A round, by all threads of the block: to each peer so many bytes, or its signal alone, from what was staged; then waits for
+ * all of them. False: for this thread one did not come. some: there are bytes for a peer. timed: as trip.cuh has it. */
+template <typename Net, typename Bytes, typename Stage>
+__device__ __forceinline__ bool ginOneRound(const Net &net, const Gin &g, typename Net::Window window, uint32_t round, size_t in, Bytes bytesTo, Stage stage, bool some,
+                                            bool timed) {
+  const auto wholeTo = [&](int peer) { return dyn_packs(bytesTo(peer), sizeof(uint4)) * sizeof(uint4); };
+  __syncthreads();
+  if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_IDLE && !some) return true;
+  eachGinPeer(g, [&](int peer) { ginPut(net, g, timed, peer, window, ginSlot(g, g.rank, round) + in, stage(peer), wholeTo(peer)); });
+  const bool fine = ginAwaitData(net, g, timed, round, wholeTo);
+  __syncthreads();
+  if (timed) ginTellTrips(g, round, wholeTo);
+  return fine;
+}
+
 /* part: bytes from each rank to each other one, at least 1; the same on all ranks. from(peer): where the part for it begins;
  * one for all peers if kSame. take(share, slotOf) takes bytes [share.begin, share.end) of every peer's part, which begin at
  * slotOf(peer). */
@@ -51,15 +66,7 @@ __device__ __forceinline__ void ginInRounds(const Net &net, const Gin &g, typena
     const auto stage = [&](int peer) { return ginStage(g, kSame ? g.rank : peer, call + round) + in; };
     if (kSame) ginToSlot(slots + stage(g.rank), from(g.rank) + share.begin, bytes);
     for (int k = 1; k < g.nRanks && !kSame; k++) ginToSlot(slots + stage(ginPeer(g, k)), from(ginPeer(g, k)) + share.begin, bytes);
-    __syncthreads();
-    if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_IDLE && bytes == 0) continue;
-    eachGinPeer(g, [&](int peer) {
-      const size_t to = ginSlot(g, g.rank, call + round) + in;
-      if (bytes > 0) net.put(peer, window, to, window, stage(peer), dyn_packs(bytes, sizeof(uint4)) * sizeof(uint4), ownSignal(g, DYN_GIN_DATA));
-      else net.raise(peer, ownSignal(g, DYN_GIN_DATA));
-    });
-    eachGinPeer(g, [&](int peer) { fine = awaitSignal(net, g, DYN_GIN_DATA, peer, call + round) && fine; });
-    __syncthreads();
+    fine = ginOneRound(net, g, window, call + round, in, [&](int) { return bytes; }, stage, bytes > 0, round == 0 && ginTimes(g, call)) && fine;
     take(share, [&](int peer) { return slots + ginSlot(g, peer, call + round) + in; });
   }
   ginEnd(g, call + rounds.count - 1);

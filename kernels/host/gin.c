@@ -17,6 +17,7 @@
 #define PROBE_S 5                       /* a wait of the probe, at most */
 #define FAREWELL_NS UINT64_C(2000000000) /* one of the last exchange: ranks may end a communicator one after the other */
 #define SLOT_BYTES ((size_t)256 << 10)
+#define CELL_BYTES ((size_t)64 << 10) /* of buffers of hierarchical kernels */
 #define CONFIG_MAGIC 0xcafebeefu /* NCCL_CONFIG_INITIALIZER */
 
 bool dyn_gin_can(void) { return dyn_gin_module_there() && dyn_gin_nccl() != NULL; }
@@ -96,6 +97,7 @@ static bool make_device(struct dyn_lsa *lsa) {
   if (device->ginContextCount < 1 || device->ginContextCount > DYN_GIN_MAX_CONTEXTS) return fail(life, "no context was granted");
   if (device->ginSignalCount < wants.ginSignalCount || device->ginCounterCount < wants.ginCounterCount)
     return fail(life, "fewer signals or counters were granted than were asked for");
+  if (device->lsaSize < 1 || device->nRanks % device->lsaSize != 0 || device->lsaRank != device->rank % device->lsaSize) return fail(life, "an LSA team is not of ranks in a row");
   life->state.backend = backend_of(device);
   life->state.contexts = device->ginContextCount;
   return life->state.backend != 0 || fail(life, "contexts of an unknown kind, or of several");
@@ -103,12 +105,17 @@ static bool make_device(struct dyn_lsa *lsa) {
 
 /* ---- memory ---- */
 
+static size_t slot_bytes(const struct dyn_lsa *lsa) { return DYN_GIN_SLOTS * lsa->nRanks * SLOT_BYTES; }
+static size_t window_bytes(const struct dyn_lsa *lsa) { /* of a lane */
+  return slot_bytes(lsa) + dyn_gin_pipe_bytes((int)lsa->nRanks, lsa->gin->device.lsaSize, CELL_BYTES);
+}
+
 static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   struct dyn_gin_life *life = lsa->gin;
-  size_t calls = DYN_GIN_MAX_BLOCKS * sizeof(uint32_t), seen = (dyn_gin_signals((int)lsa->nRanks) + dyn_gin_counters((int)lsa->nRanks)) * sizeof(uint64_t);
+  size_t calls = (DYN_GIN_MAX_BLOCKS + DYN_GIN_FLAG_WORDS) * sizeof(uint32_t), seen = (dyn_gin_signals((int)lsa->nRanks) + dyn_gin_counters((int)lsa->nRanks)) * sizeof(uint64_t);
   struct dyn_gin_words *words;
-  size_t lane = calls + seen, slots = DYN_GIN_SLOTS * lsa->nRanks * SLOT_BYTES;
+  size_t legs = DYN_GIN_TRIP_BLOCKS * lsa->nRanks * sizeof(struct dyn_gin_legs), lane = seen + legs + calls;
   if (driver->cuMemAlloc_v2(&life->numbers, NUM_LANES * lane) != 0 || driver->cuMemsetD8Async(life->numbers, 0, NUM_LANES * lane, stream) != 0 ||
       driver->cuMemAllocHost_v2((void **)&words, sizeof *words) != 0 || driver->cuStreamSynchronize(stream) != 0)
     return fail(life, "CUDA gives no memory");
@@ -117,19 +124,21 @@ static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
   for (int l = 0; l < NUM_LANES; l++) {
     char *at = (char *)(uintptr_t)life->numbers + (size_t)l * lane;
     life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = SLOT_BYTES, .seen = (uint64_t *)at,
-                                      .calls = (uint32_t *)(at + seen),
-                                      .stop = &words->stop, .fault = words->faults, 
-                                      .slotsAt = (size_t)l * slots, .firstSignal = (uint32_t)l * dyn_gin_signals((int)lsa->nRanks),
+                                      .legs = (struct dyn_gin_legs *)(at + seen), .calls = (uint32_t *)(at + seen + legs),
+                                      .items = (uint32_t *)(at + seen + legs) + DYN_GIN_MAX_BLOCKS,
+                                      .stop = &words->stop, .fault = words->faults, .localRanks = life->device.lsaSize,
+                                      .slotsAt = (size_t)l * window_bytes(lsa), .pipesAt = (size_t)l * window_bytes(lsa) + slot_bytes(lsa),
+                                      .cellBytes = CELL_BYTES, .firstSignal = (uint32_t)l * dyn_gin_signals((int)lsa->nRanks),
                                       .firstCounter = (uint32_t)l * dyn_gin_counters((int)lsa->nRanks)};
   }
-  return true;
+  return dyn_trips_make(lsa) || fail(life, "there is no memory");
 }
 
 /* Where signals and counters stand: NCCL does not begin at 0 with a device communicator that gets those of one before it. */
 static bool look(struct dyn_lsa *lsa, void *stream) {
   int error = 0;
   for (int l = 0; l < NUM_LANES && error == 0; l++)
-    error = dyn_gin_launch(lsa, l, lsa->gin->module->look, DYN_GIN_MAX_BLOCKS, 32, stream, &(struct dyn_gin_call){0});
+    error = dyn_gin_launch(lsa, l, lsa->gin->module->look, DYN_GIN_MAX_BLOCKS, 32, stream, &(struct dyn_gin_call){0}, NULL);
   if (error == 0) error = dyn_host_driver()->cuStreamSynchronize(stream);
   return error == 0 || fail(lsa->gin, "CUDA error %d of the first kernel", error);
 }
@@ -138,7 +147,7 @@ static bool look(struct dyn_lsa *lsa, void *stream) {
 static bool make_window(struct dyn_lsa *lsa, void *stream) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   struct dyn_gin_life *life = lsa->gin;
-  size_t bytes = NUM_LANES * DYN_GIN_SLOTS * lsa->nRanks * SLOT_BYTES;
+  size_t bytes = NUM_LANES * window_bytes(lsa);
   if (!ended(lsa, life->nccl->ncclMemAlloc(&life->memory, bytes), "ncclMemAlloc")) return false;
   if (driver->cuMemsetD8Async((dyn_gpu_address)(uintptr_t)life->memory, 0, bytes, stream) != 0 || driver->cuStreamSynchronize(stream) != 0)
     return fail(life, "CUDA does not clear memory of NCCL's");
@@ -230,6 +239,7 @@ static bool give_back(struct dyn_lsa *lsa) {
       !ended(lsa, life->nccl->ncclCommWindowDeregister(life->comm, life->window), "ncclCommWindowDeregister") ||
       !ended(lsa, life->nccl->ncclMemFree(life->memory), "ncclMemFree"))
     return false;
+  dyn_trips_free(life);
   driver->cuMemFree_v2(life->numbers);
   driver->cuMemFreeHost(life->words);
   life->words = NULL;

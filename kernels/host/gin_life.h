@@ -6,7 +6,7 @@
 #ifndef DYN_GIN_LIFE_H
 #define DYN_GIN_LIFE_H
 
-#include "../gin/gin.h"
+#include "../gin/pipes.h"
 #include "gin_state.h"
 #include "lsa.h"
 #include "nccl_gin.h"
@@ -41,7 +41,8 @@ struct dyn_gin_module {
   dyn_context context;
   unsigned long long contextId;
   void *allReduce[DYN_NUM_TYPES], *reduceScatter[DYN_NUM_TYPES];
-  void *allGather, *allToAll, *probe, *look;
+  void *allGather, *allToAll, *allToAllV, *probe, *look;
+  void *moveSums[DYN_NUM_TYPES], *move; /* hierarchical; sums of floats alone, else NULL */
   struct dyn_gin_module *next;
 };
 bool dyn_gin_module_there(void);
@@ -66,16 +67,29 @@ struct dyn_gin_life {
   dyn_gpu_address numbers; /* of calls, and what signals and counters have reached */
   struct dyn_gin_words *_Atomic words;
   struct dyn_gin lanes[NUM_LANES];
+  struct dyn_gin_trips *trips; /* gin_trips.c; under the lock of watch.c */
 };
 
+/* gin_trips.c: memory of what puts take. False: there is none. */
+bool dyn_trips_make(struct dyn_lsa *lsa);
+void dyn_trips_free(struct dyn_gin_life *life);
+
 /* gin_run.c */
-/* The kernel with call's other arguments, on a lane, in order with nothing. An error of CUDA's, 0: none. */
-int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call);
+/* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. An error of CUDA's, 0: none. */
+int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
+                   const struct dyn_parts *parts);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]);
 /* DYN_ABLE_GIN, or 0. */
 uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t bytes);
-void dyn_gin_function(const struct dyn_gin_life *life, const struct dyn_work *work, void **function, size_t *count, size_t *bytes);
+/* What runs a call: a CTA for each of its shares, or roles of them; bytes that it moves for each peer. */
+struct dyn_gin_choice {
+  void *function;
+  size_t bytes;
+  unsigned roles, most; /* CTAs of a share; shares, at most */
+};
+/* The same on all ranks. Fills count and same of the kernel's arguments. */
+struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, struct dyn_gin_call *call);
 void dyn_gin_stop(struct dyn_lsa *lsa);
 /* In the thread that watches: whether calls are over. */
 void dyn_gin_look(struct dyn_lsa *lsa);

@@ -22,12 +22,19 @@ static bool get_all(void *module, struct dyn_gin_module *m) {
   char name[64];
   void *layout;
   bool all = dyn_function_get(module, DYN_GIN_LAYOUT_NAME, &layout) && dyn_function_get(module, "ginAllToAll", &m->allToAll) &&
-             dyn_function_get(module, "ginAllGather", &m->allGather) && dyn_function_get(module, "ginProbe", &m->probe) && dyn_function_get(module, "ginLook", &m->look);
+             dyn_function_get(module, "ginAllGather", &m->allGather) && dyn_function_get(module, "ginMove", &m->move) &&
+             dyn_function_get(module, "ginAllToAllV", &m->allToAllV) &&
+             dyn_function_get(module, "ginProbe", &m->probe) && dyn_function_get(module, "ginLook", &m->look);
   for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
     snprintf(name, sizeof name, "ginAllReduce_%s", dyn_type_names[t]);
     all = dyn_function_get(module, name, &m->allReduce[t]);
     snprintf(name, sizeof name, "ginReduceScatter_%s", dyn_type_names[t]);
     all = all && dyn_function_get(module, name, &m->reduceScatter[t]);
+  }
+  for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
+    if (!dyn_is_norm_type(t)) continue;
+    snprintf(name, sizeof name, "ginMoveSums_%s", dyn_type_names[t]);
+    all = dyn_function_get(module, name, &m->moveSums[t]);
   }
   return all;
 }

@@ -11,9 +11,10 @@
 
 #define MOST_BYTES ((uint64_t)1 << 30) /* of what goes in rounds */
 
-int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call) {
+int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
+                   const struct dyn_parts *parts) {
   struct dyn_gin_life *life = lsa->gin;
-  void *arguments[] = {&life->device, call};
+  void *arguments[] = {&life->device, call, (void *)parts};
   const struct dyn_launch config = {.gridX = blocks, .gridY = 1, .gridZ = 1, .blockX = threads, .blockY = 1, .blockZ = 1, .stream = stream};
   call->gin = life->lanes[lane];
   call->slots = life->window;
@@ -23,7 +24,7 @@ int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned block
 /* ---- a word from and to every peer ---- */
 
 static const char *missing(const struct dyn_lsa *lsa, char why[512]) {
-  static const char *const what[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it"};
+  static const char *const what[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it", "room in its buffers"};
   const struct dyn_gin_words *words = lsa->gin->words;
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     uint64_t fault = __atomic_load_n(&words->faults[r], __ATOMIC_RELAXED);
@@ -63,7 +64,7 @@ const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]
   if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return snprintf(why, 512, "CUDA refuses a stream"), why;
   uint64_t before = life->lanes[LANE_CALLS].waitNs;
   life->lanes[LANE_CALLS].waitNs = waitNs;
-  int error = dyn_gin_launch(lsa, LANE_CALLS, life->module->probe, life->state.contexts, 32, stream, &call);
+  int error = dyn_gin_launch(lsa, LANE_CALLS, life->module->probe, life->state.contexts, 32, stream, &call, NULL);
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
   life->lanes[LANE_CALLS].waitNs = before;
   if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;
@@ -81,24 +82,43 @@ uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t 
   return bytes <= most ? DYN_ABLE_GIN(life->state.backend) : 0;
 }
 
-/* bytes: that a rank's threads move for each peer. */
-void dyn_gin_function(const struct dyn_gin_life *life, const struct dyn_work *work, void **function, size_t *count, size_t *bytes) {
-  const struct dyn_gin_module *m = life->module;
-  *bytes = work->count * dyn_datatype_number_bytes(work->datatype);
+static void *flat(const struct dyn_gin_module *m, const struct dyn_work *work) {
   switch (work->collective) {
-    case DYN_ALL_REDUCE: *function = m->allReduce[work->datatype], *count = work->count; return;
-    case DYN_REDUCE_SCATTER: *function = m->reduceScatter[work->datatype], *count = work->count; return;
+    case DYN_ALL_REDUCE: return m->allReduce[work->datatype];
+    case DYN_REDUCE_SCATTER: return m->reduceScatter[work->datatype];
+    default: return work->collective == DYN_ALL_GATHER ? m->allGather : m->allToAll;
   }
-  *function = work->collective == DYN_ALL_GATHER ? m->allGather : m->allToAll;
-  *count = *bytes;
+}
+
+/* Where nodes have several ranks, what crosses the network goes from a rank to that of its rail, once, and on over NVLink:
+ * whatever has a hierarchical kernel runs in it. NULL: it has none. A question of type and collective alone, and of NCCL's LSA
+ * teams, of which there is one size on all ranks. */
+static void *hierarchical(const struct dyn_gin_life *life, const struct dyn_work *work) {
+  if (!dyn_gin_hierarchical(life->lanes[0].nRanks, life->lanes[0].localRanks)) return NULL;
+  switch (work->collective) {
+    case DYN_ALL_GATHER:
+    case DYN_ALL_TO_ALL: return life->module->move;
+    case DYN_REDUCE_SCATTER: return life->module->moveSums[work->datatype];
+    default: return NULL;
+  }
+}
+
+struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, struct dyn_gin_call *call) {
+  bool adds = work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER;
+  struct dyn_gin_choice choice = {.function = hierarchical(life, work), .bytes = work->count * dyn_datatype_number_bytes(work->datatype),
+                                  .roles = DYN_GIN_ROLES, .most = DYN_GIN_CHANNELS};
+  if (choice.function == NULL) choice = (struct dyn_gin_choice){flat(life->module, work), choice.bytes, 1, DYN_GIN_MAX_BLOCKS};
+  call->count = adds ? work->count : choice.bytes;
+  call->same = work->collective == DYN_ALL_GATHER;
+  return choice;
 }
 
 void dyn_gin_stop(struct dyn_lsa *lsa) {
   struct dyn_gin_life *life = lsa->gin;
   struct dyn_gin_words *words = life == NULL ? NULL : life->words;
   if (words == NULL) return;
+  dyn_gin_move(&life->state, DYN_GIN_FAILED); /* before a kernel ends by it, which the program may see */
   __atomic_store_n(&words->stop, 1, __ATOMIC_RELEASE);
-  dyn_gin_move(&life->state, DYN_GIN_FAILED);
 }
 
 void dyn_gin_look(struct dyn_lsa *lsa) {

@@ -87,6 +87,19 @@ struct dyn_replay {
 };
 /* Those that were not told before: up to so many, and how many. One thread at a time. */
 size_t dyn_lsa_replays(struct dyn_lsa *lsa, struct dyn_replay *replays, size_t most);
+
+/* What one put of a kernel on GIN took, as that timed it: until its source was read, and until the peer's answer to its signal
+ * was here, however late the peer came. */
+struct dyn_trip {
+  uint32_t number; /* of the call among those of its lane, the same on all ranks: a call in rounds counts as so many */
+  bool inGraph;    /* of the lane of CUDA graphs, else of calls */
+  unsigned backend, context, peer, ctas; /* DYN_BACKEND_*; ctas: of the kernel */
+  uint64_t bytes;                        /* put; 0: a signal alone */
+  uint32_t counterNs, signalNs;          /* saturate; counterNs is 0 without bytes */
+};
+/* As dyn_lsa_replays. */
+size_t dyn_gin_trips(struct dyn_lsa *lsa, struct dyn_trip *trips, size_t most);
+
 /* Called twice a second for each open communicator, which cannot close meanwhile. Set once, before the first is made. */
 extern void (*dyn_lsa_look)(struct dyn_lsa *lsa);
 uint64_t dyn_lsa_id(const struct dyn_lsa *lsa);
@@ -104,6 +117,20 @@ struct dyn_norm {
 };
 /* An ncclResult_t; ncclInvalidArgument where it cannot be done, on all ranks alike. */
 int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm);
+
+/* AllToAll of parts of any sizes: dynamicclAllToAllv (nccltuner/preload/dynamiccl.h). Arrays have an entry for each rank, in elements. */
+struct dyn_exchange {
+  const void *send;
+  const size_t *sendCounts, *sendOffsets;
+  void *recv;
+  const size_t *recvCounts, *recvOffsets;
+  int datatype, path; /* DYN_PATH_LSA or DYN_PATH_GIN */
+  void *stream;
+};
+/* This rank can; another one may not. */
+bool dyn_lsa_can_exchange(const struct dyn_lsa *lsa, int path);
+/* An ncclResult_t. */
+int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *exchange);
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa);
 uint32_t dyn_lsa_rank(const struct dyn_lsa *lsa);

@@ -76,7 +76,9 @@ struct launch {
   bool bulk;
   struct dyn_gin_call *gin; /* NULL: over load and store */
   const void *second; /* argument; where it is bulk, the lane's */
+  const struct dyn_parts *parts; /* last argument of those that have them */
   unsigned ctas, threads;
+  unsigned roles; /* over GIN: of each CTA that was asked for there are so many, which share its context */
 };
 
 static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t kernel, struct launch *l) {
@@ -98,12 +100,15 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   l->function = m->typed[typed][work->datatype];
 }
 
-static void choose_gin(const struct dyn_lsa *lsa, const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
-  size_t bytes;
+/* Shares of the call, at most. */
+static size_t choose_gin(const struct dyn_lsa *lsa, const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
   *call = (struct dyn_gin_call){.send = work->send, .recv = work->recv, .op = work->op};
-  dyn_gin_function(lsa->gin, work, &l->function, &call->count, &bytes);
-  l->items = dyn_packs(bytes, DYN_GIN_UNIT);
+  struct dyn_gin_choice choice = dyn_gin_choose(lsa->gin, work, call);
+  l->function = choice.function;
+  l->items = dyn_packs(choice.bytes, DYN_GIN_UNIT);
+  l->roles = choice.roles;
   l->gin = call;
+  return choice.most;
 }
 
 static size_t within(size_t n, size_t least, size_t most) { return n < least ? least : n > most ? most : n; }
@@ -130,8 +135,8 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
 }
 
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
-  if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas, l->threads, stream, l->gin);
-  void *arguments[] = {&l->call, l->bulk ? &lsa->lanes[lane].bulk : (void *)l->second};
+  if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas * l->roles, l->threads, stream, l->gin, l->parts);
+  void *arguments[] = {&l->call, l->bulk ? &lsa->lanes[lane].bulk : (void *)l->second, (void *)l->parts};
   l->call.domain = lsa->lanes[lane].domain;
   struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
   const struct dyn_launch config = {.gridX = l->ctas, .gridY = 1, .gridZ = 1, .blockX = l->threads, .blockY = 1, .blockZ = 1,
@@ -178,9 +183,10 @@ int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t ac
   struct launch l = {.work = work, .action = action, .call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
   struct dyn_gin_call gin;
   bool overGin = (action & 15) == DYN_PATH_GIN;
-  if (overGin) choose_gin(lsa, work, &gin, &l);
+  size_t most = DYN_KERNEL_MAX_BLOCKS;
+  if (overGin) most = choose_gin(lsa, work, &gin, &l);
   else choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
-  choose_grid(action, overGin ? lsa->gin->state.contexts : DEFAULT_CTAS, overGin ? DYN_GIN_MAX_BLOCKS : DYN_KERNEL_MAX_BLOCKS, &l);
+  choose_grid(action, overGin ? lsa->gin->state.contexts : DEFAULT_CTAS, most, &l);
   *ctas = l.ctas;
   int result = run(lsa, &l, work->stream, work->perhapsCaptured);
   if (overGin && result == SUCCESS) dyn_gin_move(&lsa->gin->state, DYN_GIN_IN_FLIGHT);
@@ -208,6 +214,41 @@ int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm) {
                      .ctas = (unsigned)within(norm->tokens, 1, DYN_KERNEL_MAX_BLOCKS),
                      .threads = (unsigned)within(threads, 32, DYN_KERNEL_THREADS)};
   return run(lsa, &l, norm->stream, true); /* the stream may be captured */
+}
+
+/* ---- parts of any sizes ---- */
+
+bool dyn_lsa_can_exchange(const struct dyn_lsa *lsa, int path) {
+  if (path == DYN_PATH_LSA) return dyn_lsa_near(lsa) && 2 * lsa->lanes[LANE_CALLS].bulk.packs >= DYN_PARTS_CTAS * DYN_PARTS_THREADS;
+  return path == DYN_PATH_GIN && lsa->gin != NULL && dyn_gin_usable(&lsa->gin->state);
+}
+
+/* In bytes. False: the type is unknown, or it is more than memory has. */
+static bool parts_of(const struct dyn_lsa *lsa, const struct dyn_exchange *x, struct dyn_parts *parts) {
+  size_t size = dyn_datatype_number_bytes(x->datatype), most = size == 0 ? 0 : SIZE_MAX / 4 / size;
+  bool fits = size > 0 && x->sendCounts != NULL && x->sendOffsets != NULL && x->recvCounts != NULL && x->recvOffsets != NULL;
+  for (uint32_t r = 0; r < lsa->nRanks && fits; r++) {
+    fits = x->sendCounts[r] <= most && x->sendOffsets[r] <= most && x->recvCounts[r] <= most && x->recvOffsets[r] <= most &&
+           (x->send != NULL || x->sendCounts[r] == 0) && (x->recv != NULL || x->recvCounts[r] == 0);
+    parts->sendBytes[r] = x->sendCounts[r] * size, parts->sendAt[r] = x->sendOffsets[r] * size;
+    parts->recvBytes[r] = x->recvCounts[r] * size, parts->recvAt[r] = x->recvOffsets[r] * size;
+  }
+  return fits && x->sendCounts[lsa->rank] == x->recvCounts[lsa->rank];
+}
+
+int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
+  struct dyn_parts parts = {0};
+  if (!dyn_lsa_can_exchange(lsa, x->path) || !parts_of(lsa, x, &parts)) return INVALID_ARGUMENT;
+  bool overGin = x->path == DYN_PATH_GIN;
+  struct dyn_gin_call gin = {.send = x->send, .recv = x->recv};
+  struct launch l = {.function = overGin ? lsa->gin->module->allToAllV : lsa->module->allToAllV,
+                     .call = {.send = x->send, .recv = x->recv},
+                     .gin = overGin ? &gin : NULL,
+                     .bulk = true, .parts = &parts, .roles = 1,
+                     .ctas = DYN_PARTS_CTAS, .threads = DYN_PARTS_THREADS};
+  int result = run(lsa, &l, x->stream, true); /* the stream may be captured */
+  if (overGin && result == SUCCESS) dyn_gin_move(&lsa->gin->state, DYN_GIN_IN_FLIGHT);
+  return result;
 }
 
 /* ---- the end ---- */

@@ -88,6 +88,8 @@ int dyn_graph_after(struct dyn_lsa *lsa, void *stream);
 /* watch.c: looks after the processes of all peers while a communicator is open */
 void dyn_watch_begin(struct dyn_lsa *lsa);
 void dyn_watch_end(struct dyn_lsa *lsa);
+void dyn_watch_hold(void); /* it looks at nothing until it may go on */
+void dyn_watch_go_on(void);
 bool dyn_watch_find(dyn_gpu_address at, dyn_context *context); /* of a communicator of this process */
 
 #endif

@@ -25,7 +25,6 @@ static struct dyn_module *modules; /* under lock; never freed */
 static void *image;                /* under lock; NULL: not read yet */
 static bool failed;                /* under lock: it cannot be had, or not be loaded */
 
-enum { HALF = 6, FLOAT = 7, BFLOAT16 = 9 }; /* ncclDataType_t */
 const char *const dyn_type_names[DYN_NUM_TYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
                                                  "bfloat16", "fp8e4m3", "fp8e5m2"};
 static const char *const typed[DYN_NUM_TYPED] = {"oneShot", "twoShot", "bulk", "reduceScatter", "reduceScatterBulk"};
@@ -77,6 +76,7 @@ static bool get_all(void *module, struct dyn_module *m) {
   void *layout;
   bool all = dyn_function_get(module, DYN_KERNEL_LAYOUT_NAME, &layout) && dyn_function_get(module, "allGather", &m->allGather) && dyn_function_get(module, "allGatherBulk", &m->allGatherBulk) &&
              dyn_function_get(module, "allToAll", &m->allToAll) && dyn_function_get(module, "allToAllBulk", &m->allToAllBulk) &&
+             dyn_function_get(module, "allToAllV", &m->allToAllV) &&
              dyn_function_get(module, "broadcast", &m->broadcast);
   for (int k = 0; k < DYN_NUM_TYPED && all; k++)
     for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
@@ -84,7 +84,7 @@ static bool get_all(void *module, struct dyn_module *m) {
       all = dyn_function_get(module, name, &m->typed[k][t]);
     }
   for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
-    if (t != HALF && t != FLOAT && t != BFLOAT16) continue;
+    if (!dyn_is_norm_type(t)) continue;
     snprintf(name, sizeof name, "allReduceAddRmsNorm_%s", dyn_type_names[t]);
     all = dyn_function_get(module, name, &m->rmsNorm[t]);
   }

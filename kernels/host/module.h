@@ -22,7 +22,7 @@ struct dyn_module {
   dyn_context context;
   unsigned long long contextId;
   void *typed[DYN_NUM_TYPED][DYN_NUM_TYPES];
-  void *allGather, *allGatherBulk, *allToAll, *allToAllBulk, *broadcast;
+  void *allGather, *allGatherBulk, *allToAll, *allToAllBulk, *allToAllV, *broadcast;
   void *rmsNorm[DYN_NUM_TYPES]; /* NULL: not of this type */
   bool early; /* kernels may be launched before the stream's last one is over, for which they wait: machine.cuh */
   struct dyn_module *next;
@@ -38,5 +38,7 @@ void *dyn_fatbin_read(const char *name, const char *variable, char path[4096], c
 bool dyn_fatbin_there(const char *name, const char *variable);
 bool dyn_function_get(void *module, const char *name, void **function);
 extern const char *const dyn_type_names[DYN_NUM_TYPES]; /* as kernels have them: ../types.h */
+/* DYN_NORM_TYPES there, by ncclDataType_t. */
+static inline bool dyn_is_norm_type(int type) { return type == 6 || type == 7 || type == 9; }
 
 #endif

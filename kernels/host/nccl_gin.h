@@ -20,7 +20,10 @@ struct dyn_nccl_id { char internal[128]; }; /* ncclUniqueId: passed by value */
 /* ncclDevComm: handed to kernels as it is. */
 struct dyn_nccl_dev_comm {
   int rank, nRanks;
-  uint64_t reserved0[16];
+  uint32_t reserved0;
+  int lsaRank, lsaSize; /* the LSA team is of ranks in a row */
+  uint32_t reserved1;
+  uint64_t reserved2[14];
   uint8_t ginContextCount;
   uint8_t ginTypes[4];
   void *ginHandles[4];

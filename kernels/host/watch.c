@@ -106,6 +106,9 @@ void dyn_watch_end(struct dyn_lsa *lsa) {
   pthread_mutex_unlock(&lock);
 }
 
+void dyn_watch_hold(void) { pthread_mutex_lock(&lock); }
+void dyn_watch_go_on(void) { pthread_mutex_unlock(&lock); }
+
 bool dyn_watch_find(dyn_gpu_address at, dyn_context *context) {
   bool found = false;
   pthread_mutex_lock(&lock);

@@ -8,28 +8,30 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dynamiccl/internal/testbuild"
 )
+
+var build string
+
+func TestMain(m *testing.M) { testbuild.Main(m, &build, "../../kernels tests") }
 
 // Every kernel on threads of a CPU, also under the thread sanitizer; then with planted mistakes, each of which must be found.
 func TestCollectives(t *testing.T) {
-	build := t.TempDir()
-	if said, err := exec.Command("make", "-s", "-j2", "-C", "..", "BUILD="+build, "tests").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
 	calls := "4000"
 	if os.Getenv("DYN_LONG") != "" {
 		calls = "400000"
 	}
 	run := func(program string, arguments ...string) {
 		t.Run(program+" "+strings.Join(arguments, " "), func(t *testing.T) {
-			said, err := exec.Command(filepath.Join(build, program), arguments...).CombinedOutput()
+			said, err := exec.Command(filepath.Join(testbuild.Objects(build, "../../kernels"), program), arguments...).CombinedOutput()
 			if err != nil {
 				t.Errorf("%v\n%s", err, said)
 			}
 			t.Logf("%s", said)
 		})
 	}
-	for program, mistakes := range map[string][]int{"collectives_test": {1, 2, 3, 4, 5, 6, 7, 10}, "fused_test": {1, 2, 3, 4, 8, 9}, "gin_test": {1, 2, 3, 4, 11, 12}} {
+	for program, mistakes := range map[string][]int{"collectives_test": {1, 2, 3, 4, 5, 6, 7, 10}, "fused_test": {1, 2, 3, 4, 8, 9}, "gin_test": {1, 2, 3, 4, 11, 12, 21}, "parts_test": {1, 2, 6, 7, 10, 12, 18, 19}, "rails_test": {1, 2, 3, 4, 6, 13, 14, 15, 16, 17}} {
 		run(program, calls)
 		run(program+"-threads", calls)
 		for _, mistake := range mistakes { // by their numbers in line.cuh

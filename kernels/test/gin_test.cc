@@ -6,6 +6,7 @@
  */
 #include <cmath>
 
+#define DYN_GIN_TRIP_EVERY 8
 #include "../gin/all_reduce.cuh"
 #include "../gin/all_to_all.cuh"
 #include "../gin/ping_pong.cuh"
@@ -50,9 +51,51 @@ static Step stepOf(uint64_t seed, uint64_t n) {
 
 static uint64_t faults[kMaxRanks][kMaxRanks];
 
+/* ---- what puts take ---- */
+
+struct Trips {
+  dyn_gin_legs legs[DYN_GIN_TRIP_BLOCKS * kMaxRanks];
+  dyn_gin_trip told[DYN_GIN_TRIPS * DYN_GIN_TRIP_BLOCKS * kMaxRanks], known[DYN_GIN_TRIPS * DYN_GIN_TRIP_BLOCKS * kMaxRanks];
+  uint32_t last; /* call */
+};
+static Trips tripsOf[kMaxRanks];
+
 static Gin ginOf(World &w, int rank, const Domain &d) {
   static uint64_t seen[kMaxRanks][(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks];
-  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst};
+  Trips &trips = tripsOf[rank];
+  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, 1, 0, 0, 0, nullptr};
+}
+
+/* What the call that has just ended, before this rank begins another, told of a put of so many bytes: not 0 until the
+ * peer had it. */
+static uint64_t differOf(const World &w, int rank, unsigned block, int peer, uint32_t call, bool whole, const dyn_gin_trip &told) {
+  const dyn_gin_legs &legs = tripsOf[rank].legs[block * w.nRanks + peer];
+  const unsigned context = block % kContexts;
+  const size_t bytes = told.word & 0x3ffffff;
+  uint64_t wrong = told.word >> 32 != call || bytes > kSlotBytes || bytes % sizeof(uint4) != 0 || legs.issuedNs == 0 || (legs.counterNs != 0) != (bytes > 0);
+  wrong += told.times != dyn_gin_trip_times(legs.issuedNs, legs.counterNs, legs.signalNs) || legs.signalNs <= legs.issuedNs || (bytes > 0 && legs.counterNs <= legs.issuedNs);
+  if (whole) wrong += legs.signalNs < wiresOf[peer].settledNs[context][kFirst + ginSignalOf(w.nRanks, DYN_GIN_DATA, block, rank)];
+  if (whole && bytes > 0) wrong += legs.counterNs < wiresOf[rank].readNs[context][kFirst + ginCounterOf(w.nRanks, block, peer)];
+  return wrong;
+}
+
+/* Trips are told of timed calls alone, and of their first blocks all. blocks: that put something or nothing; whole: in one round. */
+static uint64_t tripsDiffer(World &w, int rank, unsigned blocks, bool collective, bool whole) {
+  Trips &t = tripsOf[rank];
+  const uint32_t call = t.last + 1 != 0 ? t.last + 1 : 2;
+  const bool timed = collective && dyn_gin_timed(call);
+  uint64_t wrong = 0;
+  for (unsigned cell = 0; cell < DYN_GIN_TRIPS; cell++)
+    for (unsigned b = 0; b < DYN_GIN_TRIP_BLOCKS; b++)
+      for (int r = 0; r < w.nRanks; r++) {
+        const size_t at = (cell * DYN_GIN_TRIP_BLOCKS + b) * w.nRanks + r;
+        const bool changed = memcmp(&t.told[at], &t.known[at], sizeof t.told[at]) != 0, wanted = timed && cell == call / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS && b < blocks && r != rank;
+        wrong += changed != wanted;
+        if (changed && wanted) wrong += differOf(w, rank, b, r, call, whole, t.told[at]), w.stamped++;
+        t.known[at] = t.told[at];
+      }
+  t.last = w.counters[rank][0];
+  return wrong;
 }
 
 /* Values of several magnitudes, so that sums round, and the order of ranks shows. */
@@ -86,7 +129,13 @@ static Windowed windowOf(World &w, int buffer) {
 }
 
 static void count(World &w, const Step &s, int rank, uint64_t wrong, size_t compared) {
+  const bool collective = s.kind == Kind::allReduce || s.kind == Kind::allToAllSlots || s.kind == Kind::allGather || s.kind == Kind::reduceScatter;
+  const size_t size = s.kind != Kind::allReduce && s.kind != Kind::reduceScatter ? 1 : s.type == Type::f32 ? 4 : s.type == Type::bf16 ? 2 : 1;
+  unsigned blocks = s.blocks;
+  if (s.kind == Kind::allReduce) /* blocks that have nothing put nothing */
+    while (ginShareOf(s.count * size, s.blocks, blocks - 1).begin == s.count * size) blocks--;
   for (uint64_t fault : faults[rank]) wrong += fault != 0;
+  wrong += tripsDiffer(w, rank, blocks, collective, s.kind == Kind::allReduce || ginRoundsOf(s.count * size, kSlotBytes, s.blocks).count == 1);
   if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
     fprintf(stderr, "%s, rank %d of %d, type %d, operator %d, %zu elements, %u blocks: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, (int)s.type, (int)s.op,
             s.count, s.blocks, wrong);
@@ -209,7 +258,7 @@ static void playRounds(World &w, const Step &s, int rank, bool first) {
 
 static void playCall(World &w, uint64_t n, int rank, bool first) {
   const Step s = stepOf(w.seed, n);
-  if (n == 0 && first) std::thread(carry, rank, w.nRanks, w.seed + 17 * rank).detach();
+  if (n == 0 && first) std::thread(carry, rank, w.nRanks, w.seed + 17 * rank).detach(), tripsOf[rank].last = w.counters[rank][0];
   if (s.kind == Kind::probe) playProbe(w, s, rank, first);
   else if (s.kind == Kind::rounds) playRounds(w, s, rank, first);
   else if (s.kind == Kind::allGather) playGather(w, s, rank, first);
@@ -226,7 +275,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
 static const char *silence() {
   uint32_t calls[DYN_GIN_MAX_BLOCKS] = {}, stop = 0;
   uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
-  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0};
+  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 0, 0, 0, nullptr};
   const FakeNet net = {0, 0, 3};
   blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
   if (awaitSignal(net, g, DYN_GIN_DATA, 2, 7)) return "a signal was seen that nobody raised";

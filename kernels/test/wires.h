@@ -27,9 +27,12 @@ struct Put {
 struct Wires {
   std::mutex lock;
   std::deque<Put> queues[kContexts][kMaxRanks]; /* to that peer */
+  std::atomic<uint64_t> settledNs[kContexts][kFirst + DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * kMaxRanks]; /* before the signal's last raise */
+  std::atomic<uint64_t> readNs[kContexts][kFirst + DYN_GIN_MAX_BLOCKS * kMaxRanks];                    /* before the counter's */
   std::atomic<uint64_t> signals[kContexts][kFirst + DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * kMaxRanks], counters[kContexts][kFirst + DYN_GIN_MAX_BLOCKS * kMaxRanks];
 };
 static Wires wiresOf[kMaxRanks];
+static std::atomic<uint64_t> offRail; /* puts that were not to be */
 
 /* Every peer's windows lie at the same offsets: a window is its memory on each rank. */
 struct Windowed {
@@ -43,8 +46,10 @@ static void deliver(int rank, unsigned context, int peer, const Put &p) {
   perhapsWait();
   if (half > 0) memcpy(p.to, p.from, half);
   const bool early = next(&randomState) & 1;
+  if (p.counter != kNone) wiresOf[rank].readNs[context][p.counter] = globalNs();
   if (early && p.counter != kNone) wiresOf[rank].counters[context][p.counter].fetch_add(1, std::memory_order_release);
   perhapsWait();
+  if (p.signal != kNone) wiresOf[peer].settledNs[context][p.signal] = globalNs();
   if (p.signal != kNone) wiresOf[peer].signals[context][p.signal].fetch_add(1, std::memory_order_release);
   if (!early && p.counter != kNone) wiresOf[rank].counters[context][p.counter].fetch_add(1, std::memory_order_release);
 }
@@ -72,9 +77,11 @@ struct FakeNet {
   int rank;
   unsigned context;
   int numRanks;
+  int localRanks = 0; /* of a node; puts may go to the rail's ranks alone. 0: all do without nodes */
 
   void post(int peer, const Put &p) const {
     perhapsWait();
+    if (localRanks > 0 && peer % localRanks != rank % localRanks) offRail++;
     std::lock_guard<std::mutex> held(wiresOf[rank].lock);
     wiresOf[rank].queues[context][peer].push_back(p);
   }
@@ -88,6 +95,7 @@ struct FakeNet {
   uint64_t signalValue(uint32_t signal) const { return wiresOf[rank].signals[context][signal].load(std::memory_order_acquire); }
   uint64_t counterValue(uint32_t counter) const { return wiresOf[rank].counters[context][counter].load(std::memory_order_acquire) & (~0ull >> (64 - kCounterBits)); }
   char *local(const Window &window, size_t at) const { return window.memory[rank] + at; }
+  char *near(const Window &window, size_t at, int peer) const { return window.memory[rank - rank % localRanks + peer] + at; }
   bool all(bool fine) const { return blockSum(fine ? 0 : 1) == 0; }
   /* Nothing counts what was carried but counters, so a flush is one more put, to each peer, to nowhere. */
   void flush() const {

@@ -29,7 +29,8 @@ struct GinNet {
   fake_gin *gin;
   unsigned context;
 
-  explicit GinNet(const ncclDevComm &comm) : comm(comm), gin((fake_gin *)comm.ginHandles[0]), context(blockIdx.x % comm.ginContextCount) {}
+  GinNet(const ncclDevComm &comm, unsigned context) : comm(comm), gin((fake_gin *)comm.ginHandles[0]), context(context % comm.ginContextCount) {}
+  explicit GinNet(const ncclDevComm &comm) : GinNet(comm, blockIdx.x) {}
   static void add(uint64_t *words, uint32_t i) { ((std::atomic<uint64_t> *)&words[i])->fetch_add(1, std::memory_order_acq_rel); }
   static uint64_t load(const uint64_t *words, uint32_t i) { return ((const std::atomic<uint64_t> *)&words[i])->load(std::memory_order_acquire); }
   void raise(int peer, uint32_t signal) const {
@@ -47,42 +48,49 @@ struct GinNet {
   uint64_t counterValue(uint32_t counter) const { return load(gin->counters[context], counter); }
   void flush() const { __syncthreads(); }
   char *local(Window window, size_t at) const { return window->at[comm.rank] + at; }
+  char *near(Window window, size_t at, int peer) const { return window->at[comm.rank - comm.lsaRank + peer] + at; }
   bool all(bool fine) const { return blockSum(fine ? 0 : 1) == 0; }
 };
 
 }  // namespace dyn
 #include "../../kernels/gin/kernels.cuh"
 
-#define ONE(NAME, BYTES) {#NAME, BYTES, 0, [](const kernel_arguments *a) { NAME(a->call); }, 0},
-#define GIN(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(a->comm, a->gin); }, 1},
+#define ONE(NAME, BYTES) {#NAME, BYTES, 0, [](const kernel_arguments *a) { NAME(a->call); }, 0, 0},
+#define GIN(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(a->comm, a->gin); }, 1, 0},
+#define GIN_ROLES(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(a->comm, a->gin); }, DYN_GIN_ROLES, 0},
+#define GIN_SUMS(NAME, TYPE) GIN_ROLES(ginMoveSums_##NAME, sizeof(TYPE))
 #define GIN_TYPED(NAME, TYPE) GIN(ginAllReduce_##NAME, sizeof(TYPE)) GIN(ginReduceScatter_##NAME, sizeof(TYPE))
 #define TYPED(NAME, TYPE) \
   ONE(oneShot_##NAME, sizeof(TYPE)) \
   ONE(twoShot_##NAME, sizeof(TYPE)) \
-  {"bulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), [](const kernel_arguments *a) { bulk_##NAME(a->call, a->second.bulk); }, 0}, \
+  {"bulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), [](const kernel_arguments *a) { bulk_##NAME(a->call, a->second.bulk); }, 0, 0}, \
   ONE(reduceScatter_##NAME, sizeof(TYPE)) \
   {"reduceScatterBulk_" #NAME, sizeof(TYPE), sizeof(dyn_bulk), \
-   [](const kernel_arguments *a) { reduceScatterBulk_##NAME(a->call, a->second.bulk); }, 0},
+   [](const kernel_arguments *a) { reduceScatterBulk_##NAME(a->call, a->second.bulk); }, 0, 0},
 
 #define NORM(NAME, TYPE) \
   {"allReduceAddRmsNorm_" #NAME, sizeof(TYPE), sizeof(dyn_rms_norm), \
-   [](const kernel_arguments *a) { allReduceAddRmsNorm_##NAME(a->call, a->second.norm); }, 0},
+   [](const kernel_arguments *a) { allReduceAddRmsNorm_##NAME(a->call, a->second.norm); }, 0, 0},
 
 static const kernel kernels[] = {
     DYN_TYPES(TYPED)
     DYN_NORM_TYPES(NORM)
     ONE(allGather, 1)
-    {"allGatherBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allGatherBulk(a->call, a->second.bulk); }, 0},
+    {"allGatherBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allGatherBulk(a->call, a->second.bulk); }, 0, 0},
     ONE(allToAll, 1)
-    {DYN_KERNEL_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_KERNEL_LAYOUT(); }, 0},
+    {DYN_KERNEL_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_KERNEL_LAYOUT(); }, 0, 0},
     DYN_TYPES(GIN_TYPED)
     GIN(ginAllToAll, 1)
     GIN(ginAllGather, 1)
+    GIN_ROLES(ginMove, 1)
+    DYN_NORM_TYPES(GIN_SUMS)
     GIN(ginProbe, 0)
     GIN(ginLook, 0)
-    {DYN_GIN_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_GIN_LAYOUT(); }, 0},
-    {"allToAllBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllBulk(a->call, a->second.bulk); }, 0},
-    {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }, 0},
+    {DYN_GIN_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_GIN_LAYOUT(); }, 0, 0},
+    {"allToAllBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllBulk(a->call, a->second.bulk); }, 0, 0},
+    {"allToAllV", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllV(a->call, a->second.bulk, a->parts); }, 0, 1},
+    {"ginAllToAllV", 1, sizeof(dyn_gin_call), [](const kernel_arguments *a) { ginAllToAllV(a->comm, a->gin, a->parts); }, 1, 1},
+    {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }, 0, 0},
 };
 
 const kernel *kernel_find(const char *name) {

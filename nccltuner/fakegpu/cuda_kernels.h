@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* What a launch copies: call and second, or of a kernel on GIN comm and gin. */
+/* What a launch copies: call and second, or of a kernel on GIN comm and gin; and parts. */
 struct kernel_arguments {
   struct dyn_nccl_dev_comm comm;
   struct dyn_gin_call gin;
@@ -24,6 +24,7 @@ struct kernel_arguments {
     struct dyn_rms_norm norm;
     int root;
   } second;
+  struct dyn_parts parts;
 };
 
 struct kernel {
@@ -31,7 +32,8 @@ struct kernel {
   size_t elementBytes; /* of what count counts */
   size_t secondBytes;  /* of the second argument; 0: there is none */
   void (*run)(const struct kernel_arguments *arguments);
-  int onGin;
+  int onGin; /* 0: not; blocks that go together */
+  int hasParts; /* as a third argument */
 };
 
 struct kernel_launch {

@@ -120,7 +120,7 @@ static CUresult launch_nic(CUfunction function, unsigned grid, CUstream stream, 
 
 static CUresult launch_ours(CUfunction function, unsigned grid, unsigned block, CUstream stream, void **arguments) {
   const struct kernel *kernel = function->kernel;
-  struct kernel_launch own = {.kernel = kernel, .blocks = least(grid, QUEUE_BLOCKS), .threads = least(block, QUEUE_THREADS)};
+  struct kernel_launch own = {.kernel = kernel, .blocks = least(grid, kernel->onGin > QUEUE_BLOCKS ? QUEUE_MOST_BLOCKS : QUEUE_BLOCKS), .threads = least(block, QUEUE_THREADS)};
   if (fakegpu_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   if (stream_of(stream)->context != function->module->context) return CUDA_ERROR_INVALID_HANDLE;
   if (kernel->onGin) {
@@ -130,6 +130,7 @@ static CUresult launch_ours(CUfunction function, unsigned grid, unsigned block, 
     memcpy(&own.arguments.call, arguments[0], sizeof own.arguments.call);
   }
   if (!kernel->onGin && kernel->secondBytes > 0) memcpy(&own.arguments.second, arguments[1], kernel->secondBytes);
+  if (kernel->hasParts) memcpy(&own.arguments.parts, arguments[2], sizeof own.arguments.parts);
   if (!fakegpu_capturing(stream)) {
     launch(&own, stream);
     return 0;

@@ -7,14 +7,14 @@
 
 #include "cuda_stream.h"
 
-#define MEMBERS (QUEUE_BLOCKS * QUEUE_THREADS)
+#define MEMBERS (QUEUE_MOST_BLOCKS * QUEUE_THREADS)
 
 /* Threads that run a stream's kernels together; the first takes the jobs from the queue. */
 struct team {
   CUstream stream;
   const struct kernel_launch *launch;
-  pthread_barrier_t begin, end, ofBlock[QUEUE_BLOCKS];
-  float shared[QUEUE_BLOCKS][QUEUE_THREADS];
+  pthread_barrier_t begin, end, ofBlock[QUEUE_MOST_BLOCKS];
+  float shared[QUEUE_MOST_BLOCKS][QUEUE_THREADS];
   struct member { struct team *team; unsigned block, thread; } members[MEMBERS];
 };
 
@@ -87,7 +87,7 @@ static void start_team(CUstream stream) {
   team->stream = stream;
   pthread_barrier_init(&team->begin, NULL, MEMBERS);
   pthread_barrier_init(&team->end, NULL, MEMBERS);
-  for (int b = 0; b < QUEUE_BLOCKS; b++) pthread_barrier_init(&team->ofBlock[b], NULL, QUEUE_THREADS);
+  for (int b = 0; b < QUEUE_MOST_BLOCKS; b++) pthread_barrier_init(&team->ofBlock[b], NULL, QUEUE_THREADS);
   sigfillset(&every);
   pthread_sigmask(SIG_SETMASK, &every, &before);
   for (unsigned i = 0; i < MEMBERS; i++) {

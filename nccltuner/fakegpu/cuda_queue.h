@@ -15,6 +15,7 @@
 
 /* Of a launch no more run. The kernels give the same with any grid that is the same on all ranks. */
 enum { QUEUE_BLOCKS = 2, QUEUE_THREADS = 2 };
+enum { QUEUE_MOST_BLOCKS = 3 }; /* of roles that go together (gin/pipes.h) */
 
 struct job {
   struct job *next;

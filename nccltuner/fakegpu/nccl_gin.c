@@ -163,6 +163,21 @@ FAKEGPU_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, struct fake_w
 
 /* ---- device communicators ---- */
 
+/* As NCCL's (dev_runtime.cc): what divides all runs of ranks of one node. */
+static int lsa_size(const struct ncclComm *comm) {
+  int n = comm->plan->nRanks, size = 0;
+  for (int r = 0, first = 0; r < n; r++) {
+    if (r + 1 < n && strncmp(comm->shared + 64 * r, comm->shared + 64 * (r + 1), 64) == 0) continue;
+    for (int run = r + 1 - first; run != 0;) {
+      int rest = size % run;
+      size = run;
+      run = rest;
+    }
+    first = r + 1;
+  }
+  return size;
+}
+
 static ncclResult_t make_device(const struct step *step) {
   struct ncclComm *comm = step->comm;
   CUdeviceptr signals;
@@ -174,7 +189,8 @@ static ncclResult_t make_device(const struct step *step) {
   if (gin == NULL || cuMemAlloc_v2(&signals, bytes) != 0 || cuMemsetD8_v2(signals, 0, bytes) != 0) return nccl_fail(ncclSystemError, "out of memory");
   ncclResult_t result = share(comm, (char *)(uintptr_t)signals, (char **)gin->signals);
   gin->silent = goes_wrong(comm, "silent");
-  *step->device = (struct dyn_nccl_dev_comm){.rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .ginContextCount = FAKE_GIN_CONTEXTS,
+  const int locals = lsa_size(comm);
+  *step->device = (struct dyn_nccl_dev_comm){.rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals, .ginContextCount = FAKE_GIN_CONTEXTS,
                                              .ginTypes = {DYN_NCCL_GIN_PROXY, DYN_NCCL_GIN_PROXY}, .ginHandles = {gin, gin},
                                              .ginSignalCount = step->asked.ginSignalCount, .ginCounterCount = step->asked.ginCounterCount};
   return result;

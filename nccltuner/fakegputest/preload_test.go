@@ -92,6 +92,7 @@ func gin(t *testing.T, program string, env ...string) {
 		"ncclDevCommCreate: invalid usage: ":                                          3, // where NCCL itself fails
 		"not done within 2 s: a rank did not come so far":                             2,
 		"is dead: kernels of this communicator of 3 ranks give up":                    2,
+		"is dead: kernels of this communicator of 4 ranks give up":                    3,
 	} {
 		if n := strings.Count(string(said), what); n != want {
 			t.Errorf("%q is said %d times, want %d:\n%s", what, n, want, said)

@@ -71,7 +71,7 @@ func TestPreloadWithoutNCCL(t *testing.T) {
 func TestPreloadLibrary(t *testing.T) {
 	shows, needs, _ := testbuild.Library(t, filepath.Join(build, "libdynamiccl.so"))
 	var found bool
-	api := []string{"dynamicclVersion", "dynamicclIntercepted", "dynamicclHasKernels", "dynamicclAllReduceAddRmsNorm"}
+	api := []string{"dynamicclVersion", "dynamicclIntercepted", "dynamicclHasKernels", "dynamicclAllReduceAddRmsNorm", "dynamicclHasAllToAllv", "dynamicclAllToAllv"}
 	for _, name := range shows {
 		found = found || name == "dynamiccl_preload"
 		if name != "dynamiccl_preload" && !strings.HasPrefix(name, "nccl") && !slices.Contains(api, name) {

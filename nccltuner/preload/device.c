@@ -207,6 +207,17 @@ int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm) {
   return gave_up(b) ? REMOTE_ERROR : dyn_lsa_rms_norm(b->lsa, norm);
 }
 
+bool dyn_device_can_exchange(const void *comm, int path) {
+  const struct dyn_bound *b = find(comm);
+  return b != NULL && dyn_lsa_can_exchange(b->lsa, path);
+}
+
+int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange) {
+  const struct dyn_bound *b = find(comm);
+  if (b == NULL || dyn_in_group()) return INVALID_USAGE;
+  return gave_up(b) ? REMOTE_ERROR : dyn_lsa_exchange(b->lsa, exchange);
+}
+
 /* ---- groups ---- */
 
 static struct dyn_bound *in_group(const void *comm) {

@@ -51,6 +51,8 @@ bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int
 /* Whether the communicator has kernels, and the one of ours that NCCL has nothing of: no call of the plan, and not counted. */
 bool dyn_device_has(const void *comm);
 int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm);
+bool dyn_device_can_exchange(const void *comm, int path);
+int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange);
 /* In a group. True: it is held back. */
 bool dyn_device_hold(const struct dyn_request *request);
 /* In a group: a call that is NCCL's whatever the plan says; what was held back of its communicator goes before it. */

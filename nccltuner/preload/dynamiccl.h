@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define DYNAMICCL_API_VERSION 1
+#define DYNAMICCL_API_VERSION 2 /* 2: dynamicclAllToAllv */
 #define DYNAMICCL_API __attribute__((visibility("default")))
 
 /* DYNAMICCL_API_VERSION of the library. */
@@ -47,6 +47,27 @@ DYNAMICCL_API int dynamicclHasKernels(void *comm);
  *   1, ncclUnhandledCudaError */
 DYNAMICCL_API int dynamicclAllReduceAddRmsNorm(const void *input, void *residual, const void *weight, void *output, size_t tokens,
                                                size_t width, float epsilon, int datatype, void *comm, void *stream);
+
+/* Ways for dynamicclAllToAllv: load and store within a node, put and signal over the network. */
+#define DYNAMICCL_LSA 3
+#define DYNAMICCL_GIN 4
+
+/* 1: this rank can run dynamicclAllToAllv on this communicator that way; else 0. As with dynamicclHasKernels, ranks must agree
+ * before they act on it, on each way by itself. */
+DYNAMICCL_API int dynamicclHasAllToAllv(void *comm, int way);
+
+/* For each rank r of the communicator: sendCounts[r] elements from send + sendOffsets[r] on go to rank r, and recvCounts[r]
+ * elements come of it, to recv + recvOffsets[r]. Any of them may be 0. The arrays are read before the call returns; offsets
+ * are in elements, in any order. recvCounts[r] here is what sendCounts of rank r has for this rank; parts of recv overlap
+ * neither each other nor send. All ranks must call it in the same place among the communicator's calls, the same way, also those
+ * that have nothing to send or to get. It may be captured into a CUDA graph, which replays these counts. Results:
+ *   4, ncclInvalidArgument   this rank cannot do it that way, the type is unknown, an array or a buffer is missing, or this
+ *                            rank does not give itself what it gets of itself: other ranks would wait for it
+ *   5, ncclInvalidUsage      the communicator has no kernels, or the call stands in a group
+ *   6, ncclRemoteError       a rank has died, or the communicator was stopped: abort it
+ *   1, ncclUnhandledCudaError */
+DYNAMICCL_API int dynamicclAllToAllv(const void *send, const size_t *sendCounts, const size_t *sendOffsets, void *recv, const size_t *recvCounts,
+                                     const size_t *recvOffsets, int datatype, int way, void *comm, void *stream);
 
 #ifdef __cplusplus
 }

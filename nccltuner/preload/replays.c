@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Samples of kernels that CUDA graphs ran: what they stamped (kernels/host/stamps.c), put into the plugin's ring twice a
- * second while a daemon reads it.
+ * Samples that kernels take themselves: those that CUDA graphs ran (kernels/host/stamps.c), and puts over GIN
+ * (kernels/host/gin_trips.c). Put into the plugin's ring twice a second while a daemon reads it.
  */
 #include "../plugin/ring.h"
 #include "device.h"
 
-#define AT_ONCE 1024 /* as many as kernels leave (DYN_STAMPS): none has to wait for the next look, when it may be gone */
+#define AT_ONCE 1024 /* as many as kernels in graphs leave (DYN_STAMPS): none has to wait for the next look, when it may be gone */
 #define SILENT_NS UINT64_C(2000000000)
 
 extern struct dyn_preload dynamiccl_preload;
 
-static struct dyn_sample sample_of(const struct dyn_lsa *lsa, const struct dyn_replay *r) {
+static struct dyn_sample of_replay(const struct dyn_lsa *lsa, const struct dyn_replay *r) {
   return (struct dyn_sample){
       .commId = dyn_lsa_id(lsa),
       .seq = r->number,
@@ -28,23 +28,51 @@ static struct dyn_sample sample_of(const struct dyn_lsa *lsa, const struct dyn_r
   };
 }
 
-/* In the thread that watches over peers. A daemon that has gone leaves a heartbeat that stands still. */
-static void look(struct dyn_lsa *lsa) {
-  static struct dyn_replay replays[AT_ONCE];
+static struct dyn_sample of_trip(const struct dyn_lsa *lsa, const struct dyn_trip *t) {
+  return (struct dyn_sample){
+      .commId = dyn_lsa_id(lsa),
+      .seq = t->number,
+      .bytes = t->bytes,
+      .counterNs = t->counterNs,
+      .signalNs = t->signalNs,
+      .action = DYN_PATH_GIN | t->backend << DYN_ACTION_BACKEND_SHIFT | t->ctas << DYN_ACTION_CHANNELS_SHIFT,
+      .rank = (int32_t)dyn_lsa_rank(lsa),
+      .algorithm = (uint8_t)t->backend,
+      .protocol = (uint8_t)t->context,
+      .channels = (uint8_t)t->ctas,
+      .flags = (uint16_t)(DYN_SAMPLE_GIN | DYN_SAMPLE_TRIP | (t->inGraph ? DYN_SAMPLE_REPLAYED : 0)),
+      .nRanks = (uint16_t)dyn_lsa_ranks(lsa),
+      .peer = (uint8_t)t->peer,
+  };
+}
+
+/* Somebody empties it. A daemon that has gone leaves a heartbeat that stands still. */
+static bool is_read(const struct dyn_ring *ring) {
   static uint64_t heartbeat, heardNs;
   static const struct dyn_ring *of;
-  size_t n = dyn_lsa_replays(lsa, replays, AT_ONCE); /* also where nobody reads: what is old is of no use later */
-  if (n == 0) return;
+  uint64_t beat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
+  if (of != ring || beat != heartbeat) heardNs = dyn_host_ns();
+  of = ring;
+  heartbeat = beat;
+  return __atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) != 0 && dyn_host_ns() - heardNs < SILENT_NS;
+}
+
+/* In the thread that watches over peers. */
+static void look(struct dyn_lsa *lsa) {
+  static struct dyn_replay replays[AT_ONCE];
+  static struct dyn_trip trips[AT_ONCE];
+  /* Also where nobody reads: what is old is of no use later. */
+  size_t numReplays = dyn_lsa_replays(lsa, replays, AT_ONCE), numTrips = dyn_gin_trips(lsa, trips, AT_ONCE);
+  if (numReplays + numTrips == 0) return;
   pthread_mutex_lock(&dynamiccl_preload.roundLock);
   struct dyn_ring *ring = dynamiccl_preload.ring;
-  if (ring != NULL) {
-    uint64_t beat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
-    if (of != ring || beat != heartbeat) heardNs = dyn_host_ns();
-    of = ring;
-    heartbeat = beat;
-    bool read = __atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) != 0 && dyn_host_ns() - heardNs < SILENT_NS;
-    for (size_t i = 0; i < n && read; i++) {
-      struct dyn_sample sample = sample_of(lsa, &replays[i]);
+  if (ring != NULL && is_read(ring)) {
+    for (size_t i = 0; i < numReplays; i++) {
+      struct dyn_sample sample = of_replay(lsa, &replays[i]);
+      dyn_ring_store(ring, &sample);
+    }
+    for (size_t i = 0; i < numTrips; i++) {
+      struct dyn_sample sample = of_trip(lsa, &trips[i]);
       dyn_ring_store(ring, &sample);
     }
   }

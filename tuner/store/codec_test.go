@@ -70,6 +70,8 @@ func TestSenselessRecordsAreRefused(t *testing.T) {
 		"size bucket":          func(l *tuner.Learned) { l.Key.Bucket.Log2Bytes = 48 },
 		"no ranks":             func(l *tuner.Learned) { l.Key.Shape.Ranks = 0 },
 		"no nodes":             func(l *tuner.Learned) { l.Key.Shape.Nodes = -1 },
+		"chosen before 1970":   func(l *tuner.Learned) { l.SinceNs = -1 },
+		"seen before 1970":     func(l *tuner.Learned) { l.SeenNs = -1 },
 		"NCCL version":         func(l *tuner.Learned) { l.Key.NCCLVersion = -1 },
 		"a name without bound": func(l *tuner.Learned) { l.Key.Machine = strings.Repeat("x", maxKeySize) },
 	} {
@@ -165,7 +167,7 @@ func FuzzDecodeValue(f *testing.F) {
 	}
 	f.Add(key, value, false)
 	f.Add(key, value[valueHeader:], true)
-	f.Add([]byte(""), []byte("2 00000000 {}"), false)
+	f.Add([]byte(""), []byte("3 00000000 {}"), false)
 	f.Fuzz(func(t *testing.T, key, value []byte, seal bool) {
 		if seal { // past the checksum, which a fuzzer would never guess
 			value = sealed(key, string(value))

@@ -105,7 +105,7 @@ func TestFullDiskByLimit(t *testing.T) {
 // A disk that ends, as a small tmpfs; where mounting is not allowed the limit above has shown the same.
 func TestFullDiskByTmpfs(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=400k"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=600k"); err != nil {
 		t.Logf("no tmpfs (%v): checking only that the error of a full device is known", err)
 		if err := wrap("writing", dir, unix.ENOSPC); !errors.Is(err, ErrFull) {
 			t.Fatal(err)
@@ -115,13 +115,13 @@ func TestFullDiskByTmpfs(t *testing.T) {
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	ballast := filepath.Join(dir, "ballast")
 	path := filepath.Join(dir, "state.db")
-	if err := os.WriteFile(ballast, make([]byte, 390<<10), 0o600); err != nil {
+	if err := os.WriteFile(ballast, make([]byte, 590<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(path, Options{}); !errors.Is(err, ErrFull) {
 		t.Fatalf("creating on a full disk: %v", err)
 	}
-	if err := os.Truncate(ballast, 100<<10); err != nil {
+	if err := os.Truncate(ballast, 200<<10); err != nil {
 		t.Fatal(err)
 	}
 	if err := fillUp(path, func() { os.Remove(ballast) }); err != nil {

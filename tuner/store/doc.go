@@ -5,8 +5,8 @@
 // Store is the file: typed errors, nothing hidden. Resilient is what a daemon uses: everything in memory, written behind
 // when the file works; a file that is corrupt, full, locked, read-only or missing costs persistence and nothing else.
 //
-// Layout, schema 2. Bucket "dynamiccl", key "schema": the schema in decimal. Bucket "learned": keys are text (see
-// encodeKey), values are "2 CRC JSON" (see encodeValue), so that `bbolt` and `strings` show what is there. A record
+// Layout, schema 3. Bucket "dynamiccl", key "schema": the schema in decimal. Bucket "learned": keys are text (see
+// encodeKey), values are "3 CRC JSON" (see encodeValue), so that `bbolt` and `strings` show what is there. A record
 // that fails its checksum is passed over and reported, never fatal. A schema newer than ours is refused; older ones are
 // migrated in one transaction. A file without any sign of bbolt is somebody else's: it is refused and left alone. A
 // bbolt file that is damaged is moved aside when Options.ReplaceCorrupt says so.

@@ -60,7 +60,7 @@ var (
 func learned(i int, costNs float64) tuner.Learned {
 	k := h200Key
 	k.Bucket = state.Bucket{Collective: actions.Collective(i / state.NumBuckets), Log2Bytes: uint8(i % state.NumBuckets)}
-	return tuner.Learned{Key: k, Action: ring24, CostNs: costNs, Default: 1.5 * costNs, Calls: 100,
+	return tuner.Learned{Key: k, Action: ring24, CostNs: costNs, Default: 1.5 * costNs, Calls: 100, SinceNs: 1_760_000_000_000_000_000, SeenNs: 1_761_000_000_000_000_000,
 		Evidence: map[actions.Action]tuner.Estimate{
 			actions.Default: {N: 20, MeanNs: 1.5 * costNs, VarLog: 0.01},
 			ring24:          {N: 80, MeanNs: costNs, VarLog: 0.02},
@@ -190,10 +190,15 @@ func anyCost() *rapid.Generator[float64] {
 	return rapid.Float64Range(math.SmallestNonzeroFloat64, math.MaxFloat64)
 }
 
+func anyInstant() *rapid.Generator[state.Ns] {
+	return rapid.Map(rapid.Int64Range(0, math.MaxInt64), func(ns int64) state.Ns { return state.Ns(ns) })
+}
+
 func anyLearned() *rapid.Generator[tuner.Learned] {
 	return rapid.Custom(func(t *rapid.T) tuner.Learned {
 		l := tuner.Learned{Key: anyKey().Draw(t, "key"), Action: anyAction().Draw(t, "action"),
-			CostNs: anyCost().Draw(t, "cost"), Calls: rapid.Uint64().Draw(t, "calls")}
+			CostNs: anyCost().Draw(t, "cost"), Calls: rapid.Uint64().Draw(t, "calls"),
+			SinceNs: anyInstant().Draw(t, "since"), SeenNs: anyInstant().Draw(t, "seen")}
 		if rapid.Bool().Draw(t, "default known") {
 			l.Default = anyCost().Draw(t, "default")
 		}

@@ -21,6 +21,7 @@ type Options struct {
 	MaxBytes       int           // size that the file may grow to, 0: 256 MiB
 	// OnBad hears of every record that is passed over because it cannot be read. Key is as stored.
 	OnBad func(key string, err error)
+	Now   func() time.Time // nil: time.Now
 }
 
 const (
@@ -38,6 +39,9 @@ func Open(path string, o Options) (*Store, error) {
 	}
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = defaultMaxBytes
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real // what is moved aside must be the file, not the link to it

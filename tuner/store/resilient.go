@@ -15,7 +15,7 @@ import (
 const (
 	firstRetry    = time.Second
 	longestRetry  = time.Minute
-	maxRecords    = 1 << 17 // in memory: hundreds of communicator shapes with every bucket of every collective
+	maxRecords    = 1 << 15 // hundreds of communicator shapes with all buckets that a program uses; a file of some 50 MiB
 	recordsAtOnce = 1024    // of one transaction
 )
 
@@ -27,14 +27,15 @@ type Resilient struct {
 	path    string
 	options Options
 	log     *slog.Logger
-	now     func() time.Time
 	limit   int // of records
 
 	mu      sync.Mutex // never held while the disk works
 	groups  map[group]map[state.Bucket]*record
 	records int
 	dirty   map[tuner.Key]*record // not yet written; a later Put of the same key takes the place of an earlier one
-	lost    int                   // records refused because memory is full
+	lost    int                   // records of one shape that do not fit
+	// forgotten is what memory has no more and the file may still have.
+	forgotten map[tuner.Key]bool
 	refused int                   // records that Put refused
 	failing error
 
@@ -62,8 +63,11 @@ func groupOf(k tuner.Key) group { return group{k.Machine, k.GPUArch, k.NCCLVersi
 // NewResilient opens the file for the first time, waiting at most Options.LockTimeout for another process. It always
 // gives a usable store. With path "" it keeps to memory and says nothing.
 func NewResilient(path string, o Options, log *slog.Logger) *Resilient {
-	r := &Resilient{path: path, options: o, log: log, now: time.Now, limit: maxRecords,
-		groups: map[group]map[state.Bucket]*record{}, dirty: map[tuner.Key]*record{}}
+	r := &Resilient{path: path, options: o, log: log, limit: maxRecords,
+		groups: map[group]map[state.Bucket]*record{}, dirty: map[tuner.Key]*record{}, forgotten: map[tuner.Key]bool{}}
+	if r.options.Now == nil {
+		r.options.Now = time.Now
+	}
 	r.options.ReadOnly, r.options.ReplaceCorrupt = false, true
 	var bad int
 	r.options.OnBad = func(key string, err error) {
@@ -101,22 +105,29 @@ func (r *Resilient) Put(batch []tuner.Learned) error {
 			firstErr = cmp.Or(firstErr, err)
 			continue
 		}
+		if l.SeenNs == 0 {
+			l.SeenNs = r.now()
+		}
 		r.keep(l, true)
 	}
 	r.refused += refused
 	return wrap("keeping", r.path, firstErr)
 }
 
+// now counts from 1970, as all instants of records do.
+func (r *Resilient) now() state.Ns { return state.Ns(r.options.Now().UnixNano()) }
+
 // keep puts a record into memory; mu is held.
 func (r *Resilient) keep(l tuner.Learned, dirty bool) {
 	g := groupOf(l.Key)
 	rec := r.groups[g][l.Key.Bucket]
 	if rec == nil {
-		if r.records >= r.limit {
+		if r.records >= r.limit && !r.makeRoom(g) {
 			r.lost++
 			return
 		}
 		r.records++
+		delete(r.forgotten, l.Key)
 		rec = &record{}
 		if r.groups[g] == nil {
 			r.groups[g] = map[state.Bucket]*record{}
@@ -184,7 +195,7 @@ type ResilientStats struct {
 	Records int
 	Dirty   int   // in memory, not yet in the file
 	Refused int   // made no sense
-	Lost    int   // did not fit into memory
+	Lost    int   // of one shape, and did not fit
 	Failing error // what is wrong with the file now; nil: nothing
 }
 
@@ -224,10 +235,18 @@ func (r *Resilient) merge(inFile []tuner.Learned) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := make(map[tuner.Key]bool, len(inFile))
+	newestFirst(inFile)
+	now := r.now()
 	for _, l := range inFile {
 		known[l.Key] = true
-		if r.dirty[l.Key] == nil {
-			r.keep(l, false)
+		late := l.SeenNs > now // the host's clock was ahead: this must not be the newest for ever
+		l.SeenNs = min(l.SeenNs, now)
+		switch {
+		case r.dirty[l.Key] != nil:
+		case r.records >= r.limit && r.groups[groupOf(l.Key)][l.Key.Bucket] == nil:
+			r.forget(l.Key)
+		default:
+			r.keep(l, late)
 		}
 	}
 	for _, g := range r.groups {

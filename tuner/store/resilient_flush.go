@@ -16,7 +16,7 @@ func (r *Resilient) Flush() error {
 	if r.closed || r.path == "" {
 		return nil
 	}
-	if r.store == nil && r.now().Before(r.retryAt) {
+	if r.store == nil && r.options.Now().Before(r.retryAt) {
 		return r.Stats().Failing
 	}
 	if err := r.flush(); err != nil {
@@ -44,6 +44,10 @@ func (r *Resilient) flushOnce() error {
 		if err := r.open(); err != nil {
 			return err
 		}
+	}
+	if err := r.deleteForgotten(); err != nil {
+		r.drop()
+		return err
 	}
 	for {
 		batch, recs, changes := r.snapshot()
@@ -138,7 +142,7 @@ func (r *Resilient) readOnce() {
 // failed notes a failure of the file and says it unless it has been said.
 func (r *Resilient) failed(err error) {
 	r.pause = min(max(2*r.pause, firstRetry), longestRetry)
-	r.retryAt = r.now().Add(r.pause)
+	r.retryAt = r.options.Now().Add(r.pause)
 	r.mu.Lock()
 	news := r.failing == nil || kindOf(r.failing) != kindOf(err)
 	r.failing = err

@@ -32,8 +32,9 @@ func newResilient(t *testing.T, path string, o Options) *resilientTest {
 	if o.LockTimeout == 0 {
 		o.LockTimeout = 10 * time.Millisecond
 	}
-	r := &resilientTest{NewResilient(path, o, log), t, path, buffer, time.Now()}
-	r.now = func() time.Time { return r.clock }
+	r := &resilientTest{nil, t, path, buffer, time.Now()}
+	o.Now = func() time.Time { return r.clock }
+	r.Resilient = NewResilient(path, o, log)
 	t.Cleanup(func() { r.Close() })
 	return r
 }

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"dynamiccl/actions"
+	"dynamiccl/state"
 	"dynamiccl/tuner"
 
 	"go.etcd.io/bbolt"
 )
 
 // Schema is the layout that this package writes.
-const Schema = 2
+const Schema = 3
 
 var (
 	metaBucket = []byte("dynamiccl")
@@ -25,7 +26,7 @@ var (
 
 // migrations[n] turns schema n into n+1 inside one transaction, and gives how many records it moved and how many it had
 // to leave where they were.
-var migrations = map[int]func(*bbolt.Tx) (moved, left int, err error){1: migrateV1}
+var migrations = map[int]func(tx *bbolt.Tx, now state.Ns) (moved, left int, err error){1: migrateV1, 2: migrateV2}
 
 // openSchema reads the schema and brings the file up to ours: all in one transaction, so that a crash leaves the old
 // layout whole.
@@ -52,7 +53,7 @@ func (s *Store) openSchema() error {
 	return s.guard(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
 			for n := max(found, 1); n < Schema && found != 0; n++ {
-				moved, left, err := migrations[n](tx)
+				moved, left, err := migrations[n](tx, s.now())
 				if err != nil {
 					return fmt.Errorf("migrating schema %d: %w", n, err)
 				}
@@ -107,7 +108,7 @@ type evidenceV1 struct {
 
 // migrateV1 moves bucket "choices" (keys MACHINE|ARCH|NCCLVERSION|RANKS|NODES|TRANSPORT|COLLECTIVE|LOG2BYTES, unescaped,
 // so that a name with a bar was ambiguous) to bucket "learned". Records that cannot be read stay in "choices".
-func migrateV1(tx *bbolt.Tx) (moved, left int, err error) {
+func migrateV1(tx *bbolt.Tx, _ state.Ns) (moved, left int, err error) {
 	old := tx.Bucket(choicesBucketV1)
 	learned, err := tx.CreateBucketIfNotExists(learnedBucket)
 	if err != nil || old == nil {
@@ -124,7 +125,7 @@ func migrateV1(tx *bbolt.Tx) (moved, left int, err error) {
 		if err != nil {
 			return err
 		}
-		value, err := encodeValue(key, l)
+		value, err := encodeValueAs("2", key, l)
 		if err != nil {
 			return err
 		}
@@ -143,6 +144,35 @@ func migrateV1(tx *bbolt.Tx) (moved, left int, err error) {
 		}
 	}
 	return len(done), left, nil
+}
+
+// migrateV2 gives every record the time at which it was last seen: nobody wrote it down, so that is now. Records that
+// cannot be read stay as they are, and are passed over as before.
+func migrateV2(tx *bbolt.Tx, now state.Ns) (moved, left int, err error) {
+	learned, err := tx.CreateBucketIfNotExists(learnedBucket)
+	if err != nil {
+		return 0, 0, err
+	}
+	values := map[string][]byte{} // a bucket must not change while it is walked
+	err = learned.ForEach(func(k, v []byte) error {
+		l, err := decodeValueAs("2", k, v)
+		if err != nil {
+			left++
+			return nil
+		}
+		l.SeenNs = now
+		values[string(k)], err = encodeValue(k, l)
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	for k, v := range values {
+		if err := learned.Put([]byte(k), v); err != nil {
+			return 0, 0, err
+		}
+	}
+	return len(values), left, nil
 }
 
 func decodeV1(k, v []byte) (tuner.Learned, error) {

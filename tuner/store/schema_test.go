@@ -1,11 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"dynamiccl/actions"
 	"dynamiccl/tuner"
@@ -47,13 +49,13 @@ func TestMigrationFromV1(t *testing.T) {
 	if _, err := Open(path, Options{ReadOnly: true}); !errors.Is(err, ErrOlderSchema) {
 		t.Fatalf("read-only: %v", err)
 	}
-	s := mustOpen(t, path, Options{})
+	s := mustOpen(t, path, Options{Now: func() time.Time { return time.Unix(7, 0) }})
 	st, err := s.Stats()
 	if err != nil || st.MigratedFrom != 1 || st.Migrated != 1 || st.MigratedSkipped != 0 || st.Records != 1 {
 		t.Fatalf("stats %+v, %v", st, err)
 	}
 	want := learned(4*48+20, 20400)
-	want.Default, want.Calls = 24000, 7
+	want.Default, want.Calls, want.SinceNs, want.SeenNs = 24000, 7, 0, 7e9
 	// The spread was never written down: a mean counts as one measurement.
 	want.Evidence = map[actions.Action]tuner.Estimate{actions.Default: {N: 1, MeanNs: 24000}, ring24: {N: 1, MeanNs: 20400}}
 	sameAll(t, loadAll(t, s), []tuner.Learned{want})
@@ -61,8 +63,8 @@ func TestMigrationFromV1(t *testing.T) {
 		t.Fatal(err)
 	}
 	change(t, path, func(tx *bbolt.Tx) error {
-		if tx.Bucket(choicesBucketV1) != nil || string(tx.Bucket(metaBucket).Get(schemaKey)) != "2" {
-			t.Error("the old bucket is still there, or the schema is not 2")
+		if tx.Bucket(choicesBucketV1) != nil || string(tx.Bucket(metaBucket).Get(schemaKey)) != "3" {
+			t.Error("the old bucket is still there, or the schema is not 3")
 		}
 		return nil
 	})
@@ -107,6 +109,53 @@ func TestMigrationLeavesWhatItCannotRead(t *testing.T) {
 	}
 }
 
+// What schema 2 did not write down: since when is not known, and when it was seen last is when it is found.
+func TestMigrationFromV2(t *testing.T) {
+	path := filled(t, 2)
+	damaged := []byte("2 00000000 {}")
+	change(t, path, func(tx *bbolt.Tx) error {
+		b := tx.Bucket(learnedBucket)
+		for i := range 3 {
+			l := learned(i, 5000)
+			key, err := encodeKey(l.Key)
+			if err != nil {
+				return err
+			}
+			l.SinceNs, l.SeenNs = 0, 0
+			value, err := encodeValueAs("2", key, l)
+			if i == 2 {
+				value = damaged
+			}
+			if err := errors.Join(err, b.Put(key, value)); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(metaBucket).Put(schemaKey, []byte("2"))
+	})
+	if _, err := Open(path, Options{ReadOnly: true}); !errors.Is(err, ErrOlderSchema) {
+		t.Fatalf("read-only: %v", err)
+	}
+	s := mustOpen(t, path, Options{Now: func() time.Time { return time.Unix(7, 0) }})
+	st, err := s.Stats()
+	if err != nil || st.MigratedFrom != 2 || st.Migrated != 2 || st.MigratedSkipped != 1 || st.Records != 3 {
+		t.Fatalf("stats %+v, %v", st, err)
+	}
+	want := batchOf(2, 5000)
+	for i := range want {
+		want[i].SinceNs, want[i].SeenNs = 0, 7e9
+	}
+	sameAll(t, loadAll(t, s), want)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	change(t, path, func(tx *bbolt.Tx) error {
+		if key, err := encodeKey(learned(2, 5000).Key); err != nil || !bytes.Equal(tx.Bucket(learnedBucket).Get(key), damaged) {
+			t.Errorf("what could not be read was touched, %v", err)
+		}
+		return nil
+	})
+}
+
 func TestSchemasRefused(t *testing.T) {
 	setSchema := func(text string) func(*bbolt.Tx) error {
 		return func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Put(schemaKey, []byte(text)) }
@@ -116,7 +165,7 @@ func TestSchemasRefused(t *testing.T) {
 		fn   func(*bbolt.Tx) error
 		kind error
 	}{
-		{"newer", setSchema("3"), ErrNewerSchema},
+		{"newer", setSchema("4"), ErrNewerSchema},
 		{"no number", setSchema("two"), ErrCorrupt},
 		{"zero", setSchema("0"), ErrCorrupt},
 		{"bucket gone", func(tx *bbolt.Tx) error { return tx.DeleteBucket(learnedBucket) }, ErrCorrupt},
@@ -132,7 +181,7 @@ func TestSchemasRefused(t *testing.T) {
 		}
 		if c.kind == ErrNewerSchema {
 			_, err := Open(path, Options{ReplaceCorrupt: true})
-			if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 3, we know up to 2") {
+			if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 4, we know up to 3") {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}

@@ -184,6 +184,9 @@ func (s *Store) Put(batch []tuner.Learned) error {
 	var keys, values [][]byte
 	var rejected []error
 	for _, l := range batch {
+		if l.SeenNs == 0 {
+			l.SeenNs = s.now()
+		}
 		key, err := encodeKey(l.Key)
 		var value []byte
 		if err == nil {
@@ -222,6 +225,9 @@ func (s *Store) Put(batch []tuner.Learned) error {
 	}
 	return nil
 }
+
+// now counts from 1970, as all instants of records do.
+func (s *Store) now() state.Ns { return state.Ns(s.options.Now().UnixNano()) }
 
 // Stats counts the records and gives the rest from memory.
 func (s *Store) Stats() (Stats, error) {

@@ -11,11 +11,12 @@ import (
 	"strings"
 
 	"dynamiccl/actions"
+	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
 
 const (
-	valueVersion = "2"
+	valueVersion = "3"
 	valueHeader  = len(valueVersion) + 1 + 8 + 1 // version, space, checksum in hex, space
 	maxValueSize = 1 << 20
 )
@@ -27,6 +28,8 @@ type valueJSON struct {
 	CostNs    float64        `json:"cost_ns"`
 	DefaultNs float64        `json:"default_ns"`
 	Calls     uint64         `json:"calls"`
+	SinceNs   state.Ns       `json:"since_ns,omitempty"` // from 1970, as all instants here; not in schema 2
+	SeenNs    state.Ns       `json:"seen_ns,omitempty"`  // not in schema 2
 	Evidence  []evidenceJSON `json:"evidence,omitempty"`
 }
 
@@ -54,6 +57,9 @@ func normalise(l tuner.Learned) (tuner.Learned, error) {
 	}
 	if l.Default != 0 && !isCost(l.Default) { // 0: the default was not measured
 		return bad("default's cost of %v ns", l.Default)
+	}
+	if l.SinceNs < 0 || l.SeenNs < 0 {
+		return bad("chosen at %d ns, seen at %d ns", l.SinceNs, l.SeenNs)
 	}
 	var evidence map[actions.Action]tuner.Estimate
 	for a, e := range l.Evidence {
@@ -86,14 +92,18 @@ func checkAction(a actions.Action) error {
 	return nil
 }
 
-// encodeValue writes "2 CRC JSON". The checksum (CRC-32C) covers key and JSON, so that a value under another key fails
+// encodeValue writes "3 CRC JSON". The checksum (CRC-32C) covers key and JSON, so that a value under another key fails
 // as well.
 func encodeValue(key []byte, l tuner.Learned) ([]byte, error) {
+	return encodeValueAs(valueVersion, key, l)
+}
+
+func encodeValueAs(version string, key []byte, l tuner.Learned) ([]byte, error) {
 	l, err := normalise(l)
 	if err != nil {
 		return nil, err
 	}
-	v := valueJSON{Action: l.Action.String(), CostNs: l.CostNs, DefaultNs: l.Default, Calls: l.Calls}
+	v := valueJSON{Action: l.Action.String(), CostNs: l.CostNs, DefaultNs: l.Default, Calls: l.Calls, SinceNs: l.SinceNs, SeenNs: l.SeenNs}
 	for a, e := range l.Evidence {
 		v.Evidence = append(v.Evidence, evidenceJSON{a.String(), e.N, e.MeanNs, e.VarLog})
 	}
@@ -105,7 +115,7 @@ func encodeValue(key []byte, l tuner.Learned) ([]byte, error) {
 	if len(text) > maxValueSize {
 		return nil, fmt.Errorf("record of %d bytes, at most %d: %w", len(text), maxValueSize, ErrInvalid)
 	}
-	return fmt.Appendf(nil, "%s %08x %s", valueVersion, checksum(key, text), text), nil
+	return fmt.Appendf(nil, "%s %08x %s", version, checksum(key, text), text), nil
 }
 
 func checksum(key, text []byte) uint32 {
@@ -114,6 +124,10 @@ func checksum(key, text []byte) uint32 {
 
 // decodeValue reads what encodeValue wrote under this key.
 func decodeValue(key, value []byte) (tuner.Learned, error) {
+	return decodeValueAs(valueVersion, key, value)
+}
+
+func decodeValueAs(version string, key, value []byte) (tuner.Learned, error) {
 	bad := func(format string, args ...any) (tuner.Learned, error) {
 		return tuner.Learned{}, fmt.Errorf("record %q: "+format+": %w", append(append([]any{key}, args...), ErrCorrupt)...)
 	}
@@ -125,7 +139,7 @@ func decodeValue(key, value []byte) (tuner.Learned, error) {
 		return bad("%d bytes", len(value))
 	}
 	header, text := value[:valueHeader], value[valueHeader:]
-	if want := fmt.Appendf(nil, "%s %08x ", valueVersion, checksum(key, text)); !bytes.Equal(header, want) {
+	if want := fmt.Appendf(nil, "%s %08x ", version, checksum(key, text)); !bytes.Equal(header, want) {
 		return bad("begins with %q instead of %q", header, want)
 	}
 	var v valueJSON
@@ -137,7 +151,7 @@ func decodeValue(key, value []byte) (tuner.Learned, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return bad("more than one value")
 	}
-	l := tuner.Learned{Key: k, CostNs: v.CostNs, Default: v.DefaultNs, Calls: v.Calls}
+	l := tuner.Learned{Key: k, CostNs: v.CostNs, Default: v.DefaultNs, Calls: v.Calls, SinceNs: v.SinceNs, SeenNs: v.SeenNs}
 	if l.Action, err = actions.Parse(v.Action); err != nil {
 		return bad("%v", err)
 	}

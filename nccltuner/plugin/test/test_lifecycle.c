@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 
 struct footprint {
   int descriptors, mappings, files;
-  long rssKb;
+  long rssKb, heapBytes;
 };
 
 static struct footprint measure(void) {
@@ -31,17 +32,19 @@ static struct footprint measure(void) {
   while (status && fgets(line, sizeof line, status)) sscanf(line, "VmRSS: %ld", &f.rssKb);
   if (status) fclose(status);
   f.files = test_count_files("comm-") + test_count_files("ring-");
+  struct mallinfo2 heap = mallinfo2();
+  f.heapBytes = (long)(heap.uordblks + heap.hblkhd);
   return f;
 }
 
 static void expect_no_growth(const char *what, struct footprint before, struct footprint after) {
-  printf("{\"lifecycle\":{\"what\":\"%s\",\"descriptors\":%d,\"mappings\":%d,\"files\":%d,\"rssKbGrowth\":%ld}}\n",
+  printf("{\"lifecycle\":{\"what\":\"%s\",\"descriptors\":%d,\"mappings\":%d,\"files\":%d,\"rssKbGrowth\":%ld,\"heapGrowth\":%ld}}\n",
          what, after.descriptors - before.descriptors, after.mappings - before.mappings, after.files - before.files,
-         after.rssKb - before.rssKb);
+         after.rssKb - before.rssKb, after.heapBytes - before.heapBytes);
   check(after.descriptors == before.descriptors, "%s: descriptors leak", what);
   check(after.mappings <= before.mappings, "%s: mappings leak", what);
   check(after.files == before.files, "%s: files leak", what);
-  check(after.rssKb < before.rssKb + 1024, "%s: memory leaks", what);
+  check(after.rssKb < before.rssKb + 1024 && after.heapBytes < before.heapBytes + 4096, "%s: memory leaks", what);
 }
 
 /* Two ranks in one process, one with a profiler half, some calls past an epoch's border. */

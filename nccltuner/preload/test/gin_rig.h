@@ -30,11 +30,11 @@
       _exit(1); \
     } \
   } while (0)
-enum { MAX_RANKS = 4, STREAMS = 3, SLOTS = 4, FLOAT32 = 7, SUM = 0 };
+enum { MAX_RANKS = 6, STREAMS = 3, SLOTS = 4, FLOAT32 = 7, SUM = 0 };
 #define MOST ((size_t)200000) /* elements of a part: several rounds of AllToAll */
 #define GIN(backend, ctas) (DYN_PATH_GIN | (uint32_t)(backend) << DYN_ACTION_BACKEND_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
 
-static int rank = -1, numRanks;
+static int rank = -1, numRanks, numNodes = 1; /* as many ranks on each, in a row */
 static const char *driverPath, *ncclPath;
 static struct shared {
   atomic_int waiting, round;
@@ -109,6 +109,9 @@ static inline void play_but(const char *name, int ranks, void (*story)(void), in
     children[rank] = fork();
     if (children[rank] > 0) continue;
     alarm(100);
+    char host[16];
+    snprintf(host, sizeof host, "node%d", rank / (ranks / numNodes));
+    setenv("NCCL_HOSTID", host, 1);
     story();
     _exit(0);
   }
@@ -120,6 +123,11 @@ static inline void play_but(const char *name, int ranks, void (*story)(void), in
 }
 
 static inline void play(const char *name, int ranks, void (*story)(void)) { play_but(name, ranks, story, 0); }
+static inline void play_on(int nodes, const char *name, int ranks, void (*story)(void)) {
+  numNodes = nodes;
+  play(name, ranks, story);
+  numNodes = 1;
+}
 
 static inline uint64_t random_of(uint64_t seed) { /* splitmix64 */
   uint64_t z = seed + 0x9E3779B97F4A7C15u;

@@ -42,7 +42,6 @@ static const char *folder, *driverPath;
 static struct shared {
   atomic_int waiting, round;
   struct dyn_offer offers[MAX_RANKS];
-  uint32_t told[MAX_RANKS][2];
 } *shared;
 
 static struct cuda {

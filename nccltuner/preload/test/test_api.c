@@ -10,6 +10,7 @@
 
 #include "../../../kernels/device/call.h"
 #include "../dynamiccl.h"
+#include "exchange.h"
 
 enum { ALL_REDUCE = 4 };
 enum { HALF = 6, FLOAT32 = 7, BFLOAT16 = 9 };
@@ -19,6 +20,8 @@ enum { HALF = 6, FLOAT32 = 7, BFLOAT16 = 9 };
 /* Not linked: a program finds it as it finds NCCL. */
 static __typeof__(dynamicclAllReduceAddRmsNorm) *fused;
 static __typeof__(dynamicclHasKernels) *has_kernels;
+static __typeof__(dynamicclAllToAllv) *all_to_all_v;
+static __typeof__(dynamicclHasAllToAllv) *has_all_to_all_v;
 static __typeof__(dynamicclIntercepted) *intercepted;
 
 enum { IN, OUT, RESIDUAL, WEIGHT, BUFFERS };
@@ -124,6 +127,8 @@ static int all_reduce(void *in, void *out, size_t count) {
 static void get_api(void) {
   fused = (__typeof__(fused))(void *)find("dynamicclAllReduceAddRmsNorm");
   has_kernels = (__typeof__(has_kernels))(void *)find("dynamicclHasKernels");
+  all_to_all_v = (__typeof__(all_to_all_v))(void *)find("dynamicclAllToAllv");
+  has_all_to_all_v = (__typeof__(has_all_to_all_v))(void *)find("dynamicclHasAllToAllv");
   intercepted = (__typeof__(intercepted))(void *)find("dynamicclIntercepted");
   CHECK(((int (*)(void))(void *)find("dynamicclVersion"))() == DYNAMICCL_API_VERSION);
 }
@@ -187,6 +192,70 @@ static void graphs(void) {
     compare(&s);
     meet();
   }
+}
+
+static int issue_exchange(const struct exchange *x, uintptr_t comm, int way, int stream) {
+  return all_to_all_v(memory[IN], x->sendCounts, x->sendOffsets, memory[OUT], x->recvCounts, x->recvOffsets, FLOAT32, way, (void *)comm, streams[stream]);
+}
+
+/* Between AllReduces that are kernels as well. */
+static void exchanges(void) {
+  begin();
+  CHECK(has_all_to_all_v((void *)COMM, DYNAMICCL_LSA) == 1 && has_all_to_all_v((void *)COMM, DYNAMICCL_GIN) == 0 && has_all_to_all_v((void *)OTHER_COMM, DYNAMICCL_LSA) == 0);
+  float *sums = (float *)memory[WEIGHT];
+  for (uint64_t n = 0; n < 60; n++) {
+    struct exchange x;
+    exchange_make(&x, n, MOST / MAX_RANKS - 8);
+    exchange_fill(&x, memory[IN], memory[OUT]);
+    sums[0] = (float)rank;
+    planned = LSA(n % 3, 1 + n % 2);
+    if (n & 1) CHECK(all_reduce(sums, sums + 1, 1) == 0);
+    CHECK(issue_exchange(&x, COMM, DYNAMICCL_LSA, (int)(n >> 1) % STREAMS) == 0);
+    if (!(n & 1)) CHECK(all_reduce(sums, sums + 1, 1) == 0);
+    wait_for_all();
+    exchange_compare(&x, memory[OUT]);
+    CHECK(sums[1] == (float)(numRanks * (numRanks - 1) / 2), "%g", sums[1]);
+    meet();
+  }
+  /* A graph replays its counts with other data. */
+  struct exchange x;
+  CUgraph captured;
+  CUgraphExec graph;
+  exchange_make(&x, 7777, 3000);
+  CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0 && issue_exchange(&x, COMM, DYNAMICCL_LSA, 0) == 0);
+  CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphInstantiateWithFlags(&graph, captured, 0) == 0);
+  for (int n = 0; n < 5; n++) {
+    exchange_fill(&x, memory[IN], memory[OUT]);
+    CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
+    wait_for_all();
+    exchange_compare(&x, memory[OUT]);
+    meet();
+  }
+}
+
+static void refused_exchanges(void) {
+  begin();
+  struct exchange x;
+  exchange_make(&x, 3, 100);
+  CHECK(issue_exchange(&x, OTHER_COMM, DYNAMICCL_LSA, 0) == 5 && issue_exchange(&x, 0, DYNAMICCL_LSA, 0) == 5, "no kernels");
+  CHECK(find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && issue_exchange(&x, COMM, DYNAMICCL_LSA, 0) == 5, "in a group");
+  CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  CHECK(issue_exchange(&x, COMM, DYNAMICCL_GIN, 0) == 4 && issue_exchange(&x, COMM, 0, 0) == 4, "a way that is not there");
+  x.sendCounts[1] = SIZE_MAX / 8;
+  CHECK(issue_exchange(&x, COMM, DYNAMICCL_LSA, 0) == 4, "more than there is");
+  exchange_make(&x, 3, 100);
+  x.sendCounts[rank]++;
+  CHECK(issue_exchange(&x, COMM, DYNAMICCL_LSA, 0) == 4, "to itself other than of itself");
+  x.sendCounts[rank]--;
+  CHECK(all_to_all_v(memory[IN], NULL, x.sendOffsets, memory[OUT], x.recvCounts, x.recvOffsets, FLOAT32, DYNAMICCL_LSA, (void *)COMM, streams[0]) == 4);
+  CHECK(all_to_all_v(memory[IN], x.sendCounts, x.sendOffsets, memory[OUT], x.recvCounts, x.recvOffsets, 77, DYNAMICCL_LSA, (void *)COMM, streams[0]) == 4);
+  exchange_fill(&x, memory[IN], memory[OUT]);
+  CHECK(issue_exchange(&x, COMM, DYNAMICCL_LSA, 0) == 0);
+  wait_for_all();
+  exchange_compare(&x, memory[OUT]);
+  meet();
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && has_all_to_all_v((void *)COMM, DYNAMICCL_LSA) == 0 && issue_exchange(&x, COMM, DYNAMICCL_LSA, 0) == 5);
+  preload->device->close(lsa);
 }
 
 static void refused(void) {
@@ -306,6 +375,8 @@ int main(int argc, char **argv) {
   if (argc > 3) return trace();
   write_kernels(kernels);
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("norms", ranks, norms);
+  for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("exchanges", ranks, exchanges);
+  play("refused exchanges", 2, refused_exchanges);
   play("graphs", 3, graphs);
   play("refused", 2, refused);
   play("death", 3, death);

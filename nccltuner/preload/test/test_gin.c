@@ -2,9 +2,14 @@
  *
  *   test_gin LIBCUDA LIBNCCL     the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs
  * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
- * element compared; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank dies, or leaves early.
+ * element compared; what puts take; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank
+ * dies, or leaves early.
  */
+#include <pthread.h>
+
+#include "../../../kernels/host/gin_life.h"
 #include "gin_rig.h"
+#include "exchange.h"
 
 /* ---- states ---- */
 
@@ -137,6 +142,31 @@ static void play_graphs(void) {
   }
 }
 
+static int issue_exchange(const struct exchange *x, int slot, int stream) {
+  return dyn_lsa_exchange(lsa, &(struct dyn_exchange){in[slot], x->sendCounts, x->sendOffsets, out[slot], x->recvCounts, x->recvOffsets, FLOAT32, DYN_PATH_GIN, streams[stream]});
+}
+
+/* Parts of any sizes, between calls of equal ones. */
+static void play_exchanges(uint64_t seed, int rounds) {
+  for (int n = 0; n < rounds; n++) {
+    struct step steps[SLOTS];
+    struct exchange x[SLOTS];
+    for (int i = 0; i < SLOTS; i++) {
+      steps[i] = step_of(seed + (uint64_t)(n * SLOTS + i));
+      exchange_make(&x[i], seed + (uint64_t)(n * SLOTS + i), MOST);
+      if (i & 1) fill(&steps[i], i);
+      else exchange_fill(&x[i], in[i], out[i]);
+    }
+    for (int i = 0; i < SLOTS; i++) CHECK((i & 1 ? issue(&steps[i], i) : issue_exchange(&x[i], i, i % STREAMS)) == 0);
+    wait_for_all();
+    for (int i = 0; i < SLOTS; i++) {
+      if (i & 1) compare(&steps[i], i);
+      else exchange_compare(&x[i], out[i]);
+    }
+    meet();
+  }
+}
+
 static void end(uint32_t want) {
   dyn_lsa_settle(lsa, 1000000000);
   dyn_gin_destroy(lsa);
@@ -156,11 +186,80 @@ static void calls(void) {
   end(DYN_GIN_DESTROYED);
 }
 
+static void exchanges(void) {
+  begin();
+  CHECK(dyn_lsa_can_exchange(lsa, DYN_PATH_GIN) && !dyn_lsa_can_exchange(lsa, DYN_PATH_LSA) && !dyn_lsa_can_exchange(lsa, 0));
+  play_exchanges(5000, 20);
+  end(DYN_GIN_DESTROYED);
+  CHECK(!dyn_lsa_can_exchange(lsa, DYN_PATH_GIN), "behind its end");
+}
+
 static void graphs(void) {
   begin();
   play_graphs();
   uint32_t now = dyn_gin_now(lsa);
   end(now); /* a graph may be replayed: nothing is given back */
+}
+
+/* ---- what puts take ---- */
+
+static pthread_mutex_t tripsLock = PTHREAD_MUTEX_INITIALIZER;
+static struct dyn_trip trips[4096];
+static size_t numTrips;
+
+static void gather(struct dyn_lsa *of) {
+  CHECK(of == lsa);
+  pthread_mutex_lock(&tripsLock);
+  numTrips += dyn_gin_trips(of, trips + numTrips, sizeof trips / sizeof trips[0] - numTrips);
+  pthread_mutex_unlock(&tripsLock);
+}
+
+static unsigned is_told(bool inGraph, uint32_t number, unsigned peer, unsigned context) {
+  unsigned n = 0;
+  pthread_mutex_lock(&tripsLock);
+  for (size_t i = 0; i < numTrips; i++)
+    n += trips[i].inGraph == inGraph && trips[i].number == number && trips[i].peer == peer && trips[i].context == context;
+  pthread_mutex_unlock(&tripsLock);
+  return n;
+}
+
+/* The last timed number up to most, which no later one has written over. */
+static uint32_t last_timed(uint32_t most) {
+  while (most > 0 && !dyn_gin_timed(most)) most--;
+  return most;
+}
+
+/* Each timed call tells once of its puts to every peer on each context, in graphs and outside of them. */
+static void trips_of_calls(void) {
+  enum { CALLS = 700 };
+  const struct step step = {.collective = DYN_ALL_REDUCE, .count = 2001, .ctas = 2}, captured = {.collective = DYN_ALL_TO_ALL, .count = 1000, .ctas = 2};
+  CUgraph graph;
+  CUgraphExec launched;
+  dyn_lsa_look = gather;
+  begin();
+  CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+  CHECK(issue(&captured, 1) == 0 && cuda.cuStreamEndCapture(streams[0], &graph) == 0 && cuda.cuGraphInstantiateWithFlags(&launched, graph, 0) == 0);
+  for (int n = 0; n < CALLS; n++) CHECK(issue(&step, 0) == 0 && cuda.cuGraphLaunch(launched, streams[1]) == 0);
+  wait_for_all();
+  for (int lane = 0; lane < 2; lane++) {
+    uint32_t last = last_timed(lane == 0 ? CALLS + 1 : CALLS); /* the exchange of words was a call of the first lane */
+    for (uint32_t end = last; end > 0; end = end < DYN_GIN_TRIP_EVERY ? 0 : last_timed(end / DYN_GIN_TRIP_EVERY * DYN_GIN_TRIP_EVERY - 1))
+      for (unsigned peer = 0; peer < (unsigned)numRanks; peer++)
+        for (unsigned context = 0; context < 2; context++) {
+          for (int i = 0; i < 200 && peer != (unsigned)rank && is_told(lane, end, peer, context) == 0; i++) usleep(50000);
+          CHECK(is_told(lane, end, peer, context) == (peer != (unsigned)rank), "call %u to rank %u on context %u is told %u times", end, peer, context,
+                is_told(lane, end, peer, context));
+        }
+    CHECK(last > CALLS / 2);
+  }
+  pthread_mutex_lock(&tripsLock);
+  for (size_t i = 0; i < numTrips; i++) {
+    const struct dyn_trip *t = &trips[i];
+    CHECK(dyn_gin_timed(t->number) && t->backend == DYN_BACKEND_PROXY && t->ctas == 2 && t->counterNs > 0 && t->signalNs > 0);
+    CHECK(t->bytes == (t->inGraph ? 2000 : t->context == 0 ? 4016 : 4000), "%lu bytes", t->bytes);
+  }
+  pthread_mutex_unlock(&tripsLock);
+  meet();
 }
 
 /* Sizes, types and operators beyond what it has are NCCL's, on all ranks alike. */
@@ -179,6 +278,24 @@ static void able(void) {
   work.count++;
   CHECK(dyn_lsa_able(lsa, &work) == 0, "more");
   CHECK(dyn_lsa_room(lsa, DYN_ALL_REDUCE, 1 << 18) != 0 && dyn_lsa_room(lsa, DYN_ALL_REDUCE, (1 << 18) + 1) == 0 && !dyn_lsa_near(lsa));
+}
+
+/* Hierarchical kernels run where nodes have several ranks, and what has none stays flat. */
+static void choice(void) {
+  static const struct { int collective, datatype; bool hierarchical; } wants[] = {
+      {DYN_ALL_GATHER, FLOAT32, true}, {DYN_ALL_TO_ALL, 0, true}, {DYN_REDUCE_SCATTER, FLOAT32, true}, {DYN_REDUCE_SCATTER, 6, true},
+      {DYN_REDUCE_SCATTER, 9, true}, {DYN_REDUCE_SCATTER, 0, false}, {DYN_REDUCE_SCATTER, 8, false}, {DYN_REDUCE_SCATTER, 2, false}, {DYN_ALL_REDUCE, FLOAT32, false}};
+  begin();
+  bool several = numNodes > 1 && numRanks > numNodes;
+  CHECK(lsa->gin->device.lsaSize == numRanks / numNodes && lsa->gin->device.lsaRank == rank % (numRanks / numNodes), "%d of %d", lsa->gin->device.lsaRank, lsa->gin->device.lsaSize);
+  for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
+    struct dyn_work work = {.collective = wants[i].collective, .count = 100, .datatype = wants[i].datatype};
+    struct dyn_gin_call call = {0};
+    struct dyn_gin_choice got = dyn_gin_choose(lsa->gin, &work, &call);
+    CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
+    CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
+  }
+  end(DYN_GIN_DESTROYED);
 }
 
 /* ---- what goes wrong ---- */
@@ -215,7 +332,7 @@ static void dies(void) {
 /* Kernels that wait for a rank that dies give up, and the program hears of it. */
 static void death(void) {
   begin();
-  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  struct step s = {.collective = numNodes > 1 ? DYN_ALL_GATHER : DYN_ALL_REDUCE, .count = 100, .ctas = 1};
   if (rank == numRanks - 1) _exit(0);
   fill(&s, 0);
   CHECK(issue(&s, 0) == 0);
@@ -253,13 +370,23 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   play("calls", 3, calls);
   play("calls", 2, calls);
+  play_on(2, "calls", 4, calls);
+  play_on(3, "calls", 6, calls);
+  play("exchanges", 3, exchanges);
+  play_on(2, "exchanges", 4, exchanges);
   play("graphs", 3, graphs);
+  play("trips", 3, trips_of_calls);
+  play_on(2, "graphs", 4, graphs);
+  play("choice", 2, choice);
+  play_on(2, "choice", 2, choice);
+  play_on(2, "choice", 4, choice);
   play("able", 2, able);
   play("silent", 3, silent);
   play("none", 3, none);
   play("everywhere", 2, everywhere);
   play_but("dies", 3, dies, 3);
   play("death", 3, death);
+  play_on(2, "death", 4, death);
   play("leaves", 2, leaves);
   setenv("FAKEGPU_OPTIONS", "--nccl 2.30.7", 1);
   play("version", 1, other_version);

@@ -20,12 +20,12 @@ $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 $(T)/test_probe: test/test_probe.c test/probe_rig.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
-$(T)/test_lsa $(T)/test_making $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/lsa_steps.h test/fake.h $(HEADERS) | $(T)
+$(T)/test_lsa $(T)/test_making $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
-HOST_SOURCES := $(wildcard $(HOST)/*.c)
-$(T)/test_gin: test/test_gin.c test/gin_rig.h $(HOST_SOURCES) $(HEADERS) | $(T)
-	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_SOURCES) -pthread -ldl
+HOST_OBJECTS := $(filter $(BUILD)/host/%,$(OBJECTS))
+$(T)/test_gin: test/test_gin.c test/gin_rig.h test/exchange.h $(HOST_OBJECTS) $(HEADERS) | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_OBJECTS) -pthread -ldl
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread
@@ -35,23 +35,34 @@ $(T)/test_windows: test/test_windows.c windows.c windows.h | $(T)
 
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := $(CFLAGS) -O1 -fsanitize=thread
-$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(SOURCES) $(HEADERS) | $(T)
+SANITIZED_HOST := $(patsubst $(BUILD)/host/%,$(T)/threads/host/%,$(filter $(BUILD)/host/%,$(OBJECTS)))
+SANITIZED_ALL := $(patsubst $(BUILD)/%,$(T)/threads/%,$(filter-out $(BUILD)/host/%,$(OBJECTS))) $(SANITIZED_HOST)
+.SECONDARY: $(SANITIZED_ALL)
+$(T)/threads/host/%.o: $(HOST)/%.c $(HEADERS)
+	@mkdir -p $(@D)
+	@echo "cc $@"; $(CC) $(SANITIZED) -c -o $@ $<
+
+$(T)/threads/%.o: %.c $(HEADERS)
+	@mkdir -p $(@D)
+	@echo "cc $@"; $(CC) $(SANITIZED) -c -o $@ $<
+
+$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $(@D)"; $(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libnccl.so.2 -o $(@D)/libnccl.so.2 test/fake_nccl.c
 	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
-	@$(CC) $(SANITIZED) -rdynamic -o $@ test/test_probe.c $(SOURCES) -pthread -ldl
+	@$(CC) $(SANITIZED) -rdynamic -o $@ test/test_probe.c $(SANITIZED_ALL) -pthread -ldl
 
 $(T)/threads/test_windows: test/test_windows.c windows.c windows.h | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ test/test_windows.c windows.c -pthread
 
-$(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/lsa_steps.h test/fake.h $(SOURCES) $(HEADERS) | $(T)
+$(T)/threads/test_lsa $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
-	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SOURCES) -pthread -ldl -lm
+	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 
-$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h $(HOST_SOURCES) $(HEADERS) | $(T)
+$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/exchange.h $(SANITIZED_HOST) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
-	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(HOST_SOURCES) -pthread -ldl
+	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(SANITIZED_HOST) -pthread -ldl
 
 check: tests
 	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_probe $(abspath $(T))/threads

@@ -172,6 +172,7 @@ func (r *runner) settle(t *tuning, key tuner.Key, end bool) error {
 	var of []*bucket
 	for _, b := range t.buckets {
 		if l, ok := t.learned(b, key); ok && !b.kept && (b.done || end) {
+			l.SinceNs = state.Ns(r.o.Now().UnixNano())
 			batch, of = append(batch, l), append(of, b)
 		}
 	}

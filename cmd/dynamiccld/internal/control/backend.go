@@ -15,6 +15,7 @@ type Backend interface {
 	Buckets(ctx context.Context) ([]tuner.BucketView, error)
 	Findings(ctx context.Context) ([]tuner.Finding, error)
 	Replays(ctx context.Context) ([]tuner.ReplayView, error)
+	Links(ctx context.Context) ([]tuner.LinkView, error)
 	// Ran shows what the communicators of one `dynamiccld run` did so far, those that are gone included.
 	Ran(ctx context.Context, run uint64) (RunView, error)
 	// Import takes rules over as starting points. They were validated; an error means that none was taken.
@@ -70,6 +71,7 @@ type Status struct {
 	Publications uint64 `json:"publications"` // plans written into records
 
 	Graphs *Graphs `json:"graphs,omitempty"` // nil: no CUDA graph has run one of our kernels
+	Links  *Links  `json:"links,omitempty"`  // nil: no put over GIN was timed
 
 	Core          tuner.Totals      `json:"core"`
 	FindingCounts map[string]uint64 `json:"findings"` // by diagnosis, since the start

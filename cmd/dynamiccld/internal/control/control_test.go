@@ -112,6 +112,15 @@ func TestRoundTrip(t *testing.T) {
 	if g := graphs[1].Changed; g == nil || !g.At.Equal(fakebackend.Now.Add(-10*time.Minute)) || g.Signal != (control.Change{BeforeNs: 3610, AfterNs: 3980}) || g.Counter == nil {
 		t.Errorf("change %+v", g)
 	}
+	links, err := c.Links(ctx)
+	if err != nil || len(links) != 2 || links[0].Changed != nil || links[0].Diagnosis != "none" || len(links[0].Sizes) != 2 || links[0].Sizes[0].Counter != nil ||
+		st.Links == nil || *st.Links != (control.Links{Trips: 4400, Links: 2, Changed: 1}) {
+		t.Fatalf("links %+v, %v, in short %+v", links, err, st.Links)
+	}
+	if l := links[1]; l.Comm != first.Comm || l.Rank != 1 || l.Peer != 0 || l.Context != 2 || l.Backend != "gdaki" || l.Sizes[0].MinBytes != 4096 || l.Sizes[0].Counter.MedianNs != 7400 ||
+		l.Diagnosis != "backend-fallback" || !l.Changed.Equal(fakebackend.Now.Add(-10*time.Minute)) || !l.Last.Equal(fakebackend.Now.Add(-3*time.Second)) {
+		t.Errorf("link %+v", l)
+	}
 	n, err := c.Import(ctx, "allreduce,0,65536,tree,simple,2,1,-1,-1,1\n")
 	if err != nil || n.Rules != 1 || len(b.Imported()) != 1 || b.Imported()[0].RegBuff != 1 {
 		t.Errorf("import %+v, %v, backend has %+v", n, err, b.Imported())
@@ -140,6 +149,7 @@ func TestBackendErrors(t *testing.T) {
 		"status":   func() error { _, err := c.Status(ctx); return err },
 		"buckets":  func() error { _, err := c.Buckets(ctx); return err },
 		"findings": func() error { _, err := c.Findings(ctx); return err },
+		"links":    func() error { _, err := c.Links(ctx); return err },
 		"replays":  func() error { _, err := c.Replays(ctx); return err },
 		"import":   func() error { _, err := c.Import(ctx, "allreduce,0,1,ring,simple,2,1,-1\n"); return err },
 	} {

@@ -90,6 +90,7 @@ func (s *Server) AddReadOnly(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/buckets", s.view(s.buckets))
 	mux.HandleFunc("GET /v1/findings", s.view(s.findings))
 	mux.HandleFunc("GET /v1/replays", s.view(s.replays))
+	mux.HandleFunc("GET /v1/links", s.view(s.links))
 }
 
 type connKey struct{}

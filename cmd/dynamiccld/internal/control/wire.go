@@ -29,8 +29,8 @@ type Bucket struct {
 	MinBytes    uint64     `json:"min_bytes"`
 	MaxBytes    uint64     `json:"max_bytes,omitempty"` // 0: no upper end
 	Choice      string     `json:"choice"`
-	Since       *time.Time `json:"since,omitempty"`
-	SpeedUp     float64    `json:"speedup"` // NCCL's default over the choice; 1 when not known
+	Since       *time.Time `json:"since,omitempty"` // perhaps before the communicator and the daemon came: of a stored choice
+	SpeedUp     float64    `json:"speedup"`         // NCCL's default over the choice; 1 when not known
 	SpeedUpLow  float64    `json:"speedup_low"`
 	SpeedUpHigh float64    `json:"speedup_high"`
 	Stored      float64    `json:"stored_speedup,omitempty"`   // of the choice as it was stored, while that is all that is known of it
@@ -150,6 +150,10 @@ func FromLearned(l tuner.Learned) Bucket {
 		Tried: make([]Tried, 0, len(l.Evidence)), Bucket: k.Bucket,
 	}
 	b.MinBytes, b.MaxBytes = bucketRange(k.Bucket)
+	if l.SinceNs != 0 {
+		since := time.Unix(0, int64(l.SinceNs)).UTC().Truncate(time.Second)
+		b.Since = &since
+	}
 	if l.Calls == 0 {
 		b.Note = "from an import, not measured yet"
 		return b

@@ -19,7 +19,7 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 		s = control.Status{PID: os.Getpid(), Version: d.version, StartedAt: d.started, Dir: d.dir.Path(), StorePath: d.cfg.Store,
 			StoreState: d.storeState(), Learner: d.cfg.Learner, Explore: !d.cfg.NoExplore, NowNs: d.now(), Samples: d.sampleCount,
 			Dropped: d.goneDropped, Unjoined: d.goneUnjoined, Decisions: d.goneCalls, Ignored: d.goneIgnored,
-			Publications: d.publications, Graphs: control.GraphsOf(d.core.Replays()), Processes: len(d.rings), UntilUnused: d.cfg.UntilUnused, Core: d.core.Totals(), FindingCounts: map[string]uint64{}}
+			Publications: d.publications, Graphs: control.GraphsOf(d.core.Replays()), Links: control.LinksOf(d.core.Links()), Processes: len(d.rings), UntilUnused: d.cfg.UntilUnused, Core: d.core.Totals(), FindingCounts: map[string]uint64{}}
 		for name, n := range d.findingCounts {
 			s.FindingCounts[name] = n
 		}
@@ -62,6 +62,12 @@ func (d *Daemon) Buckets(ctx context.Context) (views []tuner.BucketView, err err
 // Replays shows what our kernels took when CUDA graphs ran them.
 func (d *Daemon) Replays(ctx context.Context) (views []tuner.ReplayView, err error) {
 	err = d.do(ctx, func() { views = d.core.Replays() })
+	return views, err
+}
+
+// Links shows what puts over GIN take.
+func (d *Daemon) Links(ctx context.Context) (views []tuner.LinkView, err error) {
+	err = d.do(ctx, func() { views = d.core.Links() })
 	return views, err
 }
 

@@ -48,6 +48,7 @@ type Daemon struct {
 	batch    [drainBatch]nccltuner.Sample
 	event    tuner.Sample // the one sample event, so that the hot path does not allocate
 	replay   tuner.Replay // likewise
+	trip     tuner.Trip   // likewise
 	batchNow state.Ns     // clock of the batch under way: reading it for every sample would cost as much as the sample
 
 	scanned, swept, readRecords, beaten state.Ns
@@ -115,8 +116,11 @@ func (d *Daemon) Close() error {
 	return errors.Join(d.trace.close(), d.memory.Close(), d.scanner.Close(), d.dir.Close())
 }
 
-// now is the monotonic clock of the daemon's life; +1 so that 0 can mean never.
-func (d *Daemon) now() state.Ns { return state.Ns(time.Since(d.started)) + 1 }
+// now counts from 1970, for the store keeps instants, and goes on evenly whatever is done to the host's clock meanwhile. 0
+// can mean never.
+func (d *Daemon) now() state.Ns {
+	return state.Ns(d.started.UnixNano()) + state.Ns(time.Since(d.started))
+}
 
 // Reload takes over what may change live.
 func (d *Daemon) Reload(cfg config.Config) {

@@ -137,6 +137,8 @@ func (d *Daemon) sample(s *nccltuner.Sample) {
 		d.capture(s)
 	}
 	switch {
+	case sampled.Trip(s, &d.trip):
+		d.stepAt(d.batchNow, &d.trip)
 	case sampled.Replay(s, &d.replay):
 		d.stepAt(d.batchNow, &d.replay)
 	case sampled.Event(s, &d.event):

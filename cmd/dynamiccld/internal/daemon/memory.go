@@ -30,6 +30,12 @@ func (d *Daemon) known(machine string, shape state.Shape, ncclVersion int) []tun
 	}
 	prior := d.memory.Load(machine, d.cfg.GPUArch, ncclVersion, shape)
 	if len(prior) > 0 {
+		d.memory.Seen(machine, d.cfg.GPUArch, ncclVersion, shape)
+		for i := range prior {
+			if prior[i].SinceNs > d.now() {
+				prior[i].SinceNs = 0 // the host's clock was set back: nobody knows since when
+			}
+		}
 		d.log.Info("starting from stored choices", "shape", shape.String(), "buckets", len(prior))
 		return prior
 	}

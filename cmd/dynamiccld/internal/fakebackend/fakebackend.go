@@ -23,6 +23,7 @@ type Backend struct {
 	views    []tuner.BucketView
 	findings []tuner.Finding
 	replays  []tuner.ReplayView
+	links    []tuner.LinkView
 	imported []actions.Rule
 	err      error
 	block    bool
@@ -69,6 +70,11 @@ func (b *Backend) Findings(ctx context.Context) ([]tuner.Finding, error) {
 // Replays implements control.Backend.
 func (b *Backend) Replays(ctx context.Context) ([]tuner.ReplayView, error) {
 	return b.replays, b.answer(ctx)
+}
+
+// Links implements control.Backend.
+func (b *Backend) Links(ctx context.Context) ([]tuner.LinkView, error) {
+	return b.links, b.answer(ctx)
 }
 
 // Ran implements control.Backend: every run is said to own all communicators.
@@ -137,6 +143,9 @@ func Busy() *Backend {
 	b.replays = graphs()
 	b.state.Graphs = control.GraphsOf(b.replays)
 	b.state.Core.Replays = tuner.ReplayTotals{Samples: 8_400, Joined: 1_040, Incomplete: 3, Late: 5, Alarms: 2, Changes: 1}
+	b.links = links()
+	b.state.Links = control.LinksOf(b.links)
+	b.state.Core.Trips = tuner.TripTotals{Samples: 4_420, Joined: 4_400, Incomplete: 12, Rejected: 8, Alarms: 1, Changes: 1, SignalNs: 46_200_000, CounterNs: 24_640_000, Counters: 4_400}
 	b.findings = []tuner.Finding{
 		{Comm: 0xdeadbeef, Bucket: b.views[1].Bucket, AtNs: ns(110 * time.Minute), Diagnosis: agents.DiagnosisCongestion, Text: "costs grow with bytes, 1.31x at 64 KiB"},
 		{Comm: 0xdeadbeef, Bucket: b.views[2].Bucket, AtNs: ns(119*time.Minute + 50*time.Second), Diagnosis: agents.DiagnosisSlowRank, Text: "rank 3 is late by 40 us in 31 of 32 calls"},
@@ -161,6 +170,21 @@ func graphs() []tuner.ReplayView {
 	changed.Changed = tuner.ReplayChange{AtNs: ns(110 * time.Minute), Signal: agents.Change{BeforeNs: 3_610, AfterNs: 3_980},
 		Counter: agents.Change{BeforeNs: 2_000, AfterNs: 2_100}}
 	return []tuner.ReplayView{gather, changed, view(actions.AllReduce, 96<<10, "lsa/twoshot/16", 100, 4.41, 1.7)}
+}
+
+// links are both ways of a pair, of which one has changed.
+func links() []tuner.LinkView {
+	cost := func(us float64) tuner.ReplayCost {
+		return tuner.ReplayCost{MedianNs: 1e3 * us, MeanNs: 1e3 * us * 1.01}
+	}
+	there := tuner.LinkView{Comm: 0xdeadbeef, Shape: shape8, Rank: 0, Peer: 1, Context: 2, Backend: actions.BackendGDAKI, Trips: 2_200, FirstNs: ns(30 * time.Minute),
+		LastNs: ns(2*time.Hour - 3*time.Second), Verdict: agents.Verdict{Rank: -1, Signal: 1},
+		Sizes: []tuner.LinkSize{{Log2Bytes: 0, Trips: 200, Signal: cost(9.8)}, {Log2Bytes: 12, Trips: 2_000, Signal: cost(10.9), Counter: cost(6.1)}}}
+	back := there
+	back.Rank, back.Peer, back.ChangedNs = 1, 0, ns(110*time.Minute)
+	back.Verdict = agents.Verdict{Diagnosis: agents.DiagnosisBackendFallback, Rank: -1, Buckets: 2, Calls: 40, Signal: 1.13, Counter: 1.21, AddedNs: 1300, AtBytes: 512}
+	back.Sizes = []tuner.LinkSize{{Log2Bytes: 12, Trips: 900, Signal: cost(12.2), Counter: cost(7.4)}}
+	return []tuner.LinkView{there, back}
 }
 
 var shape8 = state.Shape{Ranks: 8, Nodes: 1, Transport: "nvlink"}

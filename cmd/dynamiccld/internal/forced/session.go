@@ -226,13 +226,13 @@ func (s *Session) idle() {
 	}
 }
 
-// Drain takes in what the rings hold of calls. What graphs took is measured here by CUDA events.
+// Drain takes in what the rings hold of calls. What graphs took is measured here by CUDA events, and what puts take by nobody.
 func (s *Session) Drain() {
 	for _, r := range s.rings {
 		for {
 			n, err := r.Drain(s.batch[:])
 			for i := range s.batch[:n] {
-				if !s.batch[i].Replayed {
+				if !s.batch[i].Replayed && !s.batch[i].Trip {
 					s.Seen = append(s.Seen, s.batch[i])
 				}
 			}

@@ -31,6 +31,7 @@ func (r *rig) ask(args ...string) (out string, code int) {
 func TestRankJoinsLate(t *testing.T) {
 	for _, how := range []string{"--spawn", "--threads=4"} {
 		t.Run(strings.Trim(how, "-"), func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			r.start()
 			run := r.ranks("late", []Phase{{quiet, 8000}})
@@ -48,6 +49,7 @@ func TestRankJoinsLate(t *testing.T) {
 // Every command that shows something, on a daemon that really tunes: as text, and as JSON that is JSON. What was exported
 // goes back into the live daemon.
 func TestCommandsOnALiveDaemon(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	run := r.ranks("seen", []Phase{{quiet, 30_000}})
@@ -102,6 +104,7 @@ func TestCommandsOnALiveDaemon(t *testing.T) {
 // SIGTERM in the middle of a run writes down what was learned; the next daemon starts from it and the ranks, which lived
 // on, agree all along.
 func TestSIGTERMKeepsWhatWasLearned(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	run := r.ranks("drain", []Phase{{quiet, 15_000}})
@@ -136,6 +139,9 @@ func TestSIGTERMKeepsWhatWasLearned(t *testing.T) {
 		if stored.Buckets[at].Calls < b.Calls {
 			t.Errorf("%s of %d bytes: %d calls are stored, %d had been seen before SIGTERM", b.Collective, b.MinBytes, stored.Buckets[at].Calls, b.Calls)
 		}
+		if s := stored.Buckets[at]; s.Choice == b.Choice && b.Since != nil && (s.Since == nil || s.Since.Sub(*b.Since).Abs() > 3*time.Second) {
+			t.Errorf("%s of %d bytes: %s since %v before SIGTERM, stored since %v", b.Collective, b.MinBytes, b.Choice, b.Since, s.Since)
+		}
 	}
 	if compared < len(live)/2 || compared == 0 {
 		t.Errorf("%d of %d live buckets are stored", compared, len(live))
@@ -154,6 +160,7 @@ func TestSIGTERMKeepsWhatWasLearned(t *testing.T) {
 
 // SIGHUP on the real program: the file is read again, and a broken file changes nothing.
 func TestSIGHUPReadsTheFileAgain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	file := filepath.Join(r.tmp, "config.yaml")
 	write := func(text string) {
@@ -187,6 +194,7 @@ func TestSIGHUPReadsTheFileAgain(t *testing.T) {
 
 // The user's choice is said once, however many communicators his process makes.
 func TestUsersChoiceIsSaidOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	run := r.ranks("once", []Phase{{quiet, 600}})

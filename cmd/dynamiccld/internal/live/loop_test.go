@@ -46,6 +46,7 @@ func TestClosedLoopAdapts(t *testing.T) {
 
 // A daemon that is killed again and again never splits the ranks, and each one takes over where the last one died.
 func TestDaemonDiesAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--tick", "1ms")
 	r.start()
 	run := r.ranks("kills", []Phase{{nvlink, 60000}}, "--stall", "0.0002,2000", "--window", "512", "--group", "3,0.1")
@@ -78,6 +79,7 @@ func TestDaemonDiesAgainAndAgain(t *testing.T) {
 }
 
 func TestFrozenDaemonAndFrozenRank(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	run := r.ranks("frozen", []Phase{{quiet, 12000}})
@@ -103,6 +105,7 @@ func TestFrozenDaemonAndFrozenRank(t *testing.T) {
 
 // Ranks that find no daemon run NCCL's defaults and are tuned once one comes.
 func TestDaemonComesLater(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	run := r.ranks("later", []Phase{{quiet, 9000}})
 	run.Rate = 3000
@@ -117,6 +120,7 @@ func TestDaemonComesLater(t *testing.T) {
 
 // A rank that dies leaves files that the next run with the same communicator id recognises as stale.
 func TestRankDiesAndItsJobComesBack(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	run := r.ranks("phoenix", []Phase{{quiet, 6000}}, "--leave", "2:1500")
@@ -138,6 +142,7 @@ func TestRankDiesAndItsJobComesBack(t *testing.T) {
 
 // The same without a daemon to clean up between the runs.
 func TestStaleRecordIsReplacedByRanks(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	run := r.ranks("stale", []Phase{{quiet, 100_000}})
 	run.Rate = 1000

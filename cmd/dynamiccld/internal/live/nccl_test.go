@@ -8,6 +8,7 @@ import (
 )
 
 func TestNCCLVersions(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		args  []string
@@ -24,6 +25,7 @@ func TestNCCLVersions(t *testing.T) {
 		{"groups", []string{"--group", "4,0.5"}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			r.start()
 			run := r.ranks("versions", []Phase{{quiet, 4000}}, tc.args...)
@@ -40,6 +42,7 @@ func TestNCCLVersions(t *testing.T) {
 
 // The user's own NCCL_ALGO or NCCL_PROTO is respected on the whole communicator, and said.
 func TestUsersChoiceIsRespected(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	run := r.ranks("user", []Phase{{quiet, 4000}})
@@ -58,6 +61,7 @@ func TestUsersChoiceIsRespected(t *testing.T) {
 
 // Without our profiler (the user has his own) stored choices are used and nothing is explored.
 func TestStoredChoicesWithoutProfiler(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	learn := r.ranks("learn", []Phase{{quiet, 12000}})

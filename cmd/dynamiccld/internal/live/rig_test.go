@@ -20,6 +20,8 @@ const (
 	checkout = "../../../.."
 )
 
+// Most tests wait for ranks that keep to a rate, so two run at once; those that judge what calls cost run alone (no t.Parallel).
+
 // rig is one test's directory, store and daemon.
 type rig struct {
 	testing.TB

@@ -19,6 +19,7 @@ import (
 
 // A command ends under run as it ends without: as a shell sees it, and as a parent that looks at signals does.
 func TestRunEndsAsItsCommand(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	script := filepath.Join(r.tmp, "no-interpreter")
 	if err := os.WriteFile(script, []byte("exit 9\n"), 0o700); err != nil {
@@ -63,6 +64,7 @@ func TestRunEndsAsItsCommand(t *testing.T) {
 
 // Whatever signal run gets, its command gets once.
 func TestRunForwardsSignals(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	for _, s := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2} {
 		p := r.counter()

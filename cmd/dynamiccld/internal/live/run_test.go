@@ -57,6 +57,7 @@ func TestRunLearnsAndSaysWhatWasGained(t *testing.T) {
 
 // A daemon that lives already is joined and stays; what it would have been told does not pass in silence.
 func TestRunJoinsADaemon(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	serve := r.command(r.build.Daemon, "serve", "--dir", r.dir, "--learner", "ucb").begin()
 	st := r.daemon("the daemon", anyDaemon)
@@ -84,6 +85,7 @@ func TestRunJoinsADaemon(t *testing.T) {
 
 // Two runs share the daemon that the first one started. Each tells of its own communicators, and the last one out ends it.
 func TestTwoRuns(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	first := r.run("--", "cat")
 	stdin, err := first.StdinPipe()
@@ -114,6 +116,7 @@ func TestTwoRuns(t *testing.T) {
 
 // Runs that start at the same moment end up with one daemon.
 func TestManyRunsAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	var all []*proc
 	for range 6 {
@@ -129,6 +132,7 @@ func TestManyRunsAtOnce(t *testing.T) {
 
 // srun dynamiccld run ...: every rank has a run of its own, and the communicator is told of once.
 func TestARunForEveryRank(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	sync := r.tmp + "/sync"
 	var all []*proc
@@ -157,6 +161,7 @@ func TestARunForEveryRank(t *testing.T) {
 
 // The daemon dies under the command: it goes on, and run says so.
 func TestRunsDaemonIsKilled(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	p := r.run(append([]string{"--"}, r.ranks("widow", 9000, 3000)...)...).begin()
 	st := r.daemon("a tuned communicator", tunes)
@@ -174,6 +179,7 @@ func TestRunsDaemonIsKilled(t *testing.T) {
 
 // run is killed: its command goes on, tuned, and the daemon ends by itself, with its store written, after the last rank.
 func TestRunIsKilled(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	p := r.run(append([]string{"--"}, r.ranks("orphan", 9000, 3000)...)...)
 	p.Stdout, p.Stderr = nil, nil // else waiting for run would wait for the command that has its streams

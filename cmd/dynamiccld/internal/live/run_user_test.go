@@ -15,6 +15,7 @@ import (
 
 // What the user has set stays, and run says what that means, in one line.
 func TestRunRespectsTheUser(t *testing.T) {
+	t.Parallel()
 	const show = "env | grep -E '^(NCCL_|LD_PRELOAD|DYNAMICCL_(DIR|RUN|NO_EXPLORE|FIXED_NUMERICS))' | sort"
 	for _, tc := range []struct {
 		name string
@@ -93,6 +94,7 @@ func TestRunRespectsTheUser(t *testing.T) {
 
 // The user's NCCL_PROTO on a real run: nothing is chosen; said once, before.
 func TestRunPassesThrough(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	p := r.run(append([]string{"--"}, r.ranks("proto", 2000, 3000)...)...)
 	p.Env = append(p.Env, "NCCL_PROTO=Simple")
@@ -116,6 +118,7 @@ func TestRunPassesThrough(t *testing.T) {
 // A program that did not ask for kernel events, or neither promises to capture no CUDA graphs nor calls NCCL through the
 // preload library (the harness calls the plugin itself), is not timed: nothing is tried, and run says why.
 func TestRunWithoutTimes(t *testing.T) {
+	t.Parallel()
 	for _, variable := range []string{"DYNAMICCL_KERNEL_EVENTS", "DYNAMICCL_NO_GRAPHS"} {
 		t.Run(variable, func(t *testing.T) { runWithoutTimes(t, variable) })
 	}
@@ -137,6 +140,7 @@ func runWithoutTimes(t *testing.T, variable string) {
 // With fixed numerics every collective that adds up runs NCCL's own choice, on every call; the others are tuned. A run
 // without it beside, on the same daemon, is tuned altogether.
 func TestFixedNumerics(t *testing.T) {
+	t.Parallel()
 	r := newRunRig(t)
 	free := r.run(append([]string{"--"}, r.ranks("free", 6000, 1500)...)...).begin()
 	fixed := r.run(append([]string{"--fixed-numerics", "--"}, r.ranks("fixed", 6000, 1500)...)...)
@@ -204,6 +208,7 @@ func TestEnvForAShell(t *testing.T) {
 // LL is another thing where NCCL runs device kernels for it, so what is learned with them and without is stored apart; an
 // NCCL that does not read the variable is not concerned.
 func TestDeviceKernelsAreStoredApart(t *testing.T) {
+	t.Parallel()
 	for version, apart := range map[string]bool{"2.28.9": false, "2.30.7": true} {
 		r := newRunRig(t)
 		for i, device := range []string{"1", "0"} {

@@ -89,6 +89,7 @@ func (ch emit) daemon(st control.Status) {
 		ch.counter(findings, st.FindingCounts[d.String()], d.String())
 	}
 	ch.graphs(st.Core.Replays)
+	ch.trips(st.Core.Trips)
 	tuned := 0
 	for _, c := range st.Comms {
 		if c.Active {
@@ -113,6 +114,18 @@ func (ch emit) graphs(t tuner.ReplayTotals) {
 	ch.counter(graphRejected, t.Unkept, "unkept")
 	ch.counter(graphSamples, t.Late, "late")
 	ch.counter(graphSamples, t.Unknown, "unknown")
+}
+
+func (ch emit) trips(t tuner.TripTotals) {
+	ch.counter(ginTrips, t.Joined)
+	ch.counter(ginCounters, t.Counters)
+	ch.seconds(ginSeconds, t.SignalNs, "signal")
+	ch.seconds(ginSeconds, t.CounterNs, "counter")
+	ch.counter(ginChanges, t.Changes)
+	ch.counter(ginRejected, t.Incomplete, "incomplete")
+	ch.counter(ginRejected, t.Rejected, "rejected")
+	ch.counter(ginRejected, t.Unknown, "unknown")
+	ch.counter(ginRejected, t.Unkept, "unkept")
 }
 
 func truth(b bool) float64 {

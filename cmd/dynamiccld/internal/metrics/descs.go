@@ -33,6 +33,12 @@ var (
 	graphRejected = desc("graph_replays_rejected_total", "Replays that are no measurement of a choice.", "reason")
 	graphSamples  = desc("graph_samples_rejected_total", "Samples of replays that fit none or nothing known.", "reason")
 
+	ginTrips    = desc("gin_trips_total", "Puts over GIN, there and back, that both ranks told of, each way of each.")
+	ginCounters = desc("gin_counters_total", "Of these, those whose counter was timed, too.")
+	ginSeconds  = desc("gin_trips_seconds_total", "Time that these took: there and back (signal), until the source was read (counter).", "latency")
+	ginChanges  = desc("gin_link_changes_total", "Changes of what puts take on a way that the diagnosis has a name for.")
+	ginRejected = desc("gin_trips_rejected_total", "What ranks told of puts that is no measurement of a way.", "reason")
+
 	communicators = desc("communicators", "Communicators alive, by whether they are tuned or pass through.", "state")
 	omitted       = desc("communicators_omitted", "Communicators alive without series of their own, because there are too many.")
 	buckets       = desc("buckets", "Size buckets seen, by what is done with them.", "collective", "state")
@@ -49,5 +55,6 @@ var (
 
 var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
 	samples, samplesDropped, samplesUnjoined, samplesRejected, groups, groupsRejected,
-	decisions, ignored, plans, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples, communicators, omitted, buckets, speedUp,
+	decisions, ignored, plans, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
+	ginTrips, ginCounters, ginSeconds, ginChanges, ginRejected, communicators, omitted, buckets, speedUp,
 	commRanks, commJoined, commEpoch, commPlan, commSpeedUp, commAlarm, commState}

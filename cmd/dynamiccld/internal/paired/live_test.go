@@ -1,7 +1,6 @@
 package paired
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -149,46 +148,35 @@ func TestLiveKernels(t *testing.T) {
 	}
 }
 
-// A load comes under which what was learnt is a loss: the arm finds something else, and what it had once the load is gone.
+// A load comes under which what was learnt is a loss: the arm finds something else, and what it had once the load is gone. Judged by
+// rounds, of which phases have enough however busy the machine is: a daemon that waits for a CPU waits while the ranks do.
 func TestLiveAdapts(t *testing.T) {
-	const tries = 3 // beside a busy machine the daemon may get too little of it: 3 of 14 attempts
-	for try := 1; ; try++ {
-		missed := adapts(t)
-		if missed == nil {
-			return
-		}
-		if try == tries {
-			t.Fatalf("%d times: %v", tries, missed)
-		}
-		t.Log(missed)
-	}
-}
-
-// adapts plays quiet, load, quiet, and says what the arm that learns missed.
-func adapts(t *testing.T) error {
 	const quietTable, loadedTable = "h200x4-socket-2nodes-quiet", "h200x4-socket-2nodes-cpu-load"
 	m := newMachine(t, quietTable)
 	m.environ = append(m.environ, "FAKEGPU_LOADED_TABLE="+m.recorded(loadedTable))
-	said, code := m.bench("", 0, "--nodes", "2", "--collectives", "AllReduce", "--sizes", "4K", "--phases", "quiet:2s,compute:3s,quiet:2s", "--min-rounds", "300",
+	said, code := m.bench("", 0, "--nodes", "2", "--collectives", "AllReduce", "--sizes", "4K", "--phases", "quiet:1s,compute:1s,quiet:1s", "--min-rounds", "450",
 		"--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent")
 	r := m.read()
 	if code != 0 || len(r.phases) != 3 || len(r.rounds) != 3 {
 		t.Fatalf("exit code %d\n%s", code, said)
 	}
-	if first := r.rounds[1].Us["plain"][0] / r.rounds[1].Us["run"][0]; first > 0.95 {
-		return fmt.Errorf("when the load comes, run is %.3f times as fast: there was nothing to adapt to", first)
-	}
 	for i, table := range []string{quietTable, loadedTable, quietTable} {
 		byDefault, best := m.costs(table, "AllReduce", 4096)
-		p := r.phases[i].Points[0]
-		if math.Abs(p.Us["plain"]/byDefault-1) > 5e-3 || p.Us["run"] < best*0.999 || p.Ratio["run"].Median < 1.1 {
-			return fmt.Errorf("phase %d: %+v, the table says %.2f us and %.2f", i+1, p, byDefault, best)
+		plain, run := r.rounds[i].Us["plain"], r.rounds[i].Us["run"]
+		var numbers, ratios []float64
+		for round := range plain {
+			numbers, ratios = append(numbers, float64(round)), append(ratios, plain[round]/run[round])
+		}
+		if first := forced.Median(ratios[:3]); i == 1 && first > 0.95 {
+			t.Errorf("when the load comes, run is %.3f times as fast: there was nothing to adapt to", first)
+		}
+		last := len(plain) * 2 / 3
+		us, with := forced.Median(plain[last:]), forced.Median(run[last:])
+		if a := adapted(numbers, ratios, float64(len(plain))); !a.Settled || math.Abs(us/byDefault-1) > 5e-3 || with < best*0.999 || us/with < 1.1 {
+			t.Errorf("phase %d: adapted %+v in %d rounds, then plain takes %.2f us and run %.2f; the table says %.2f and at best %.2f", i+1, a, len(plain), us, with,
+				byDefault, best)
 		}
 	}
-	if a := r.phases[1].Adapt["run"]; !a.Settled || a.Seconds == nil || *a.Seconds > r.phases[1].Seconds*2/3 {
-		return fmt.Errorf("adapted %+v in %.1f s", a, r.phases[1].Seconds)
-	}
-	return nil
 }
 
 // A daemon that dies makes its arm another: the run ends and says so.
@@ -213,6 +201,7 @@ func TestLiveFaults(t *testing.T) {
 		"a call fails":   {"fail:rank=0,from=500", []string{"rank 0: a rank failed", "FAKEGPU_FAULT says"}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			m := newMachine(t, "h200x4-nvlink-quiet")
 			m.environ = append(m.environ, "FAKEGPU_FAULT="+strings.ReplaceAll(c.fault, "DIR", m.dir))
 			said, code := m.bench("", 0, "--collectives", "AllReduce", "--sizes", "1K,64K", "--phases", "quiet:1s", "--timeout", "2s", "--time", "gpu")

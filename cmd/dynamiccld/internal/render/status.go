@@ -36,6 +36,9 @@ func Status(w io.Writer, r StatusReport, now time.Time) error {
 	if g := st.Graphs; g != nil {
 		fmt.Fprintf(t, "graphs\t%d replays seen of %s, %d changed\n", g.Replays, units.Count(g.Choices, "choice"), g.Changed)
 	}
+	if l := st.Links; l != nil {
+		fmt.Fprintf(t, "links\t%d trips seen over %s of GIN, %d changed: `dynamiccld links`\n", l.Trips, units.Count(l.Links, "way"), l.Changed)
+	}
 	fmt.Fprintf(t, "findings\t%s\n", counts(st.FindingCounts))
 	if err := t.Flush(); err != nil {
 		return err

@@ -1,0 +1,34 @@
+package agents
+
+import "math"
+
+// What the model of costs expects of our kernels on GIN (actions.PathGIN). Next to NCCL's default nothing is known of them:
+// that is what the network is, and a table of one has them 3 to 10 times as fast. Next to each other: a CTA more is one more
+// put, signal and wait for each peer, and a smaller share of the bytes, so cost over the logarithm of their number is a valley.
+// Where its floor lies is the size's and the network's affair.
+//
+// Round numbers from docs/figures/gpu-sweep-gin-2gpus: 16 KiB to 1 MiB, two collectives, 1 to 16 CTAs, a network card in
+// software (TestGINOnTable). What they are worth is in models/README.md.
+const (
+	sdGIN      = 1    // log cost of all of them over NCCL's default
+	ginFloor   = 4    // CTAs: the contexts that NCCL grants
+	ginValley  = 0.1  // log cost an octave of CTAs away from ginFloor, squared,
+	sdValley   = 0.06 // how sure that is,
+	sdGINSlope = 0.15 // and how steep the valley may lie, an octave
+)
+
+// ginOctave is how many octaves of CTAs an action has more than ginFloor.
+func ginOctave(ctas uint8) float64 {
+	if ctas == 0 {
+		return 0
+	}
+	return math.Log2(float64(ctas) / ginFloor)
+}
+
+func ginMean(octave float64) float64 { return ginValley * octave * octave }
+
+// ginCovariance is that of two actions of PathGIN.
+func ginCovariance(a, b *features) float64 {
+	product := a.octave * b.octave
+	return sdGIN*sdGIN + sdGINSlope*sdGINSlope*product + sdValley*sdValley*product*product
+}

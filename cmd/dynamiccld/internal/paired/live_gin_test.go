@@ -1,0 +1,47 @@
+package paired
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Between pretended nodes kernels on GIN are learnt like any other choice, every element right, and the daemon hears from both
+// ranks of each pair what their puts take, on each context.
+func TestLiveGIN(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gin.fatbin")
+	if err := os.WriteFile(file, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
+		t.Fatal(err)
+	}
+	m := newMachine(t, "h200x4-socket-2nodes-quiet", "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_GIN_KERNELS="+file, "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_KERNEL_US=4")
+	said, code := m.bench("", 0, "--nodes", "2", "--arms", "plain,run", "--collectives", "AllReduce,AllToAll", "--sizes", "1K,64K", "--phases", "quiet:3s", "--min-rounds", "100",
+		"--explore-budget", "30%", "--calls", "20")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	r := m.read()
+	for _, p := range r.phases[0].Points {
+		if p.Bytes == 64<<10 && p.Us["run"] > 6 {
+			t.Errorf("%s %d: %.2f us, where kernels on GIN take 4 and NCCL %.2f", p.Collective, p.Bytes, p.Us["run"], p.Us["plain"])
+		}
+	}
+	ours := 0
+	for _, c := range r.phases[0].Choices["run"] {
+		if strings.HasPrefix(c.Choice, "gin/proxy/") {
+			ours++
+		}
+	}
+	if ours < 2 {
+		t.Errorf("%d choices are kernels on GIN: %+v", ours, r.phases[0].Choices["run"])
+	}
+	d := r.end.Daemons["run"]
+	if d == nil || d.Error != "" || d.Status.Links == nil {
+		t.Fatalf("what the daemon says: %+v\n%s", d, said)
+	}
+	// Ranks tell alike: what one has said of a pair its peer says, too, but for what came last.
+	l, trips := d.Status.Links, d.Status.Core.Trips
+	if l.Links != 4*3*2 || trips.Joined < 100 || l.Trips != trips.Joined || trips.Samples > trips.Joined+trips.Joined/2 || trips.Rejected+trips.Unknown+trips.Unkept > 0 {
+		t.Errorf("%+v, %+v", l, trips)
+	}
+}

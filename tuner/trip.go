@@ -1,0 +1,213 @@
+package tuner
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+const (
+	maxLinks = 4096 // of a communicator: 8 ranks have 56 ways, of up to 4 contexts each
+
+	// sayAgainNs is how long a communicator's links that change alike are one finding: what changes for one link most
+	// often does for all of a NIC or a network.
+	sayAgainNs = state.Ns(30e9)
+)
+
+// TripTotals counts what puts over GIN told. They only grow. Their JSON keys are an interface: add, never rename.
+type TripTotals struct {
+	Samples    uint64 `json:"samples"`    // taken in
+	Joined     uint64 `json:"joined"`     // puts that both ranks of a pair told of
+	Incomplete uint64 `json:"incomplete"` // given up because the other rank told nothing
+	Rejected   uint64 `json:"rejected"`   // told twice, by ranks that are not there, or by ranks that differ
+	Unknown    uint64 `json:"unknown"`    // of communicators that are not known
+	Unkept     uint64 `json:"unkept"`     // joined ones of more links than are kept
+	Alarms     uint64 `json:"alarms"`     // of the detector
+	Changes    uint64 `json:"changes"`    // that the diagnosis has a name for
+
+	SignalNs  uint64 `json:"-"` // of the joined, there and back
+	CounterNs uint64 `json:"-"` // of those that put something
+	Counters  uint64 `json:"-"` // how many these are
+}
+
+// LinkView is what people see of the way from one rank to another over one context of GIN.
+type LinkView struct {
+	Comm            CommID
+	Shape           state.Shape
+	Rank, Peer      int32
+	Context         uint8
+	Backend         actions.Backend
+	Trips           uint64   // seen: about one call in 256 is timed
+	FirstNs, LastNs state.Ns // when ranks told of them
+	Sizes           []LinkSize
+	Verdict         agents.Verdict // on it; New has no meaning
+	ChangedNs       state.Ns       // when the verdict came to be what it is
+}
+
+// LinkSize is what puts of about one size take on a link, since the last change.
+type LinkSize struct {
+	Log2Bytes       uint8
+	Trips           uint64
+	Signal, Counter ReplayCost // Signal: there and back, of the pair's later rank; Counter is zero where nothing was put
+}
+
+// trips is what one communicator's puts over GIN take.
+type trips struct {
+	joiner tripJoiner
+	noise  agents.FabricNoise // of its own, as that of replays
+	links  map[linkKey]*link
+	said   map[agents.Diagnosis]state.Ns // when a diagnosis was last told of
+	rng    *rand.Rand
+}
+
+// linkKey is a way: from a rank to a peer, over a context.
+type linkKey struct {
+	rank, peer int32
+	context    uint8
+}
+
+// link watches one way as a communicator's calls are watched: a detector for each size, and one diagnosis over them.
+type link struct {
+	linkKey
+	backend         actions.Backend
+	seen            uint64
+	firstNs, lastNs state.Ns
+	sizes           map[state.Bucket]*linkSize
+	diagnoser       *agents.Diagnoser
+	verdict         agents.Verdict
+	changedNs       state.Ns
+}
+
+type linkSize struct {
+	detector *agents.Detector
+	level    costLevel
+}
+
+func (l *link) size(b state.Bucket, d agents.Design, noise *agents.FabricNoise) *linkSize {
+	s := l.sizes[b]
+	if s == nil {
+		s = &linkSize{detector: agents.NewDetector(d)}
+		s.detector.Share(noise)
+		l.sizes[b] = s
+	}
+	return s
+}
+
+// observe takes in one put and reports an alarm, and whether the diagnosis is a new one.
+func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips) (alarm, changed bool) {
+	if l.seen++; l.seen == 1 {
+		l.firstNs = nowNs
+	}
+	l.lastNs, l.backend = nowNs, t.action.Backend
+	// AllToAll stands for puts: no other collective's bytes are those that go from one rank to another. A signal alone has none.
+	b, _ := state.BucketOf(actions.AllToAll, max(t.bytes, 1))
+	s := l.size(b, d, &in.noise)
+	o := state.Observation{AtNs: nowNs, Action: t.action, Bytes: t.bytes, SignalNs: t.signalNs, CounterNs: t.counterNs}
+	a := s.detector.Observe(o)
+	if a.Raised {
+		for _, other := range l.sizes {
+			other.level = costLevel{}
+		}
+	}
+	s.level.add(replayCost{o.SignalNs, o.CounterNs}, in.rng)
+	v := l.diagnoser.Observe(b, s.detector, o, a)
+	changed = v.New && v.Diagnosis != l.verdict.Diagnosis
+	if v.Diagnosis != l.verdict.Diagnosis {
+		l.changedNs = nowNs
+	}
+	l.verdict = v
+	return a.Raised, changed
+}
+
+// trip takes in what one rank tells of one put. It is no call: plans, learners and what is known of calls stay as they are.
+func (c *Core) trip(nowNs state.Ns, e *Trip) {
+	t := &c.totals.Trips
+	t.Samples++
+	m := c.comms[e.Comm]
+	if m == nil {
+		t.Unknown++
+		return
+	}
+	if m.trips == nil {
+		m.trips = &trips{joiner: tripJoiner{ranks: int32(m.Shape.Ranks)}, links: map[linkKey]*link{}, said: map[agents.Diagnosis]state.Ns{},
+			rng: rand.New(rand.NewPCG(c.cfg.Seed, uint64(m.Comm)))}
+	}
+	for _, way := range m.trips.joiner.add(t, e) {
+		c.follow(nowNs, m, &way)
+	}
+}
+
+// follow takes in one way of a put that both ranks told of.
+func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
+	t := &c.totals.Trips
+	t.Joined++
+	t.SignalNs += uint64(way.signalNs)
+	if way.counterNs > 0 {
+		t.Counters++
+		t.CounterNs += uint64(way.counterNs)
+	}
+	l := m.trips.links[way.linkKey]
+	if l == nil && len(m.trips.links) < maxLinks {
+		l = &link{linkKey: way.linkKey, sizes: map[state.Bucket]*linkSize{}, diagnoser: agents.NewDiagnoser(), verdict: agents.Verdict{Rank: -1, Signal: 1}}
+		m.trips.links[way.linkKey] = l
+	}
+	if l == nil {
+		t.Unkept++
+		return
+	}
+	alarm, changed := l.observe(nowNs, way, c.design, m.trips)
+	if alarm {
+		t.Alarms++
+	}
+	if !changed || l.verdict.Diagnosis == agents.DiagnosisNone {
+		return
+	}
+	t.Changes++
+	d := l.verdict.Diagnosis
+	if at, said := m.trips.said[d]; said && nowNs-at < sayAgainNs {
+		return
+	}
+	m.trips.said[d] = nowNs
+	b, _ := state.BucketOf(actions.AllToAll, max(way.bytes, 1))
+	c.find(nowNs, m, b, d, fmt.Sprintf("puts of rank %d to rank %d over context %d of GIN (%s): %s; further links of this communicator that say so are not told of for %d s",
+		l.rank, l.peer, l.context, l.backend, l.verdict.Detail(), sayAgainNs/1e9))
+}
+
+// LinksOf shows the ways of one communicator over GIN, by rank, peer and context; nil when it is not known.
+func (c *Core) LinksOf(id CommID) (all []LinkView) {
+	m := c.comms[id]
+	if m == nil || m.trips == nil {
+		return nil
+	}
+	for _, l := range m.trips.links {
+		v := LinkView{Comm: id, Shape: m.Shape, Rank: l.rank, Peer: l.peer, Context: l.context, Backend: l.backend, Trips: l.seen,
+			FirstNs: l.firstNs, LastNs: l.lastNs, Verdict: l.verdict, ChangedNs: l.changedNs}
+		for b, s := range l.sizes {
+			if s.level.n == 0 {
+				continue
+			}
+			size := LinkSize{Log2Bytes: b.Log2Bytes, Trips: s.level.n}
+			size.Signal, size.Counter = s.level.costs()
+			v.Sizes = append(v.Sizes, size)
+		}
+		slices.SortFunc(v.Sizes, func(a, b LinkSize) int { return cmp.Compare(a.Log2Bytes, b.Log2Bytes) })
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(a, b LinkView) int {
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Context, b.Context))
+	})
+	return all
+}
+
+// Links shows those of all communicators, in the order of joining.
+func (c *Core) Links() (all []LinkView) {
+	for _, id := range c.order {
+		all = append(all, c.LinksOf(id)...)
+	}
+	return all
+}
