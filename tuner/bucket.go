@@ -42,6 +42,7 @@ type bucket struct {
 	counted    bool     // if one did
 
 	warm      []actions.Action // our own kernels that have run
+	misnamed  []actions.Action // an action as often as its name has brought about another
 	calls     uint64
 	seenAt    uint64 // comm.observed when it was last observed
 	ledger    Ledger

@@ -27,7 +27,9 @@ type comm struct {
 	exposure  *exposure // nil: calls are charged what they take
 	tried     *bucket   // the last one that got trials
 	replays   *replays  // nil: no graph has told of one
-	trips     *trips    // nil: nothing has been told of puts over GIN
+	// misnamed are names on registered memory that have not brought about what they say.
+	misnamed map[state.Bucket][]actions.Action
+	trips    *trips // nil: nothing has been told of puts over GIN
 }
 
 func newComm(e CommJoined, reward Reward) *comm {

@@ -197,6 +197,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}
+	set = m.without(e.Bucket, set)
 	switch old := *slot; {
 	case old != nil && old.differ == e.Differ && slices.Equal(old.set, set):
 		return
@@ -265,8 +266,11 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		o.Unseen = b.unseen(m.joiner.made)
 	}
 	sound := c.sound(b, o, bad)
-	if sound {
+	switch {
+	case sound:
 		b.seenAt = m.observed
+	case b != nil && !bad && overrules(o.Ran, o.Action):
+		c.misnamed(m, b, o.Action)
 	}
 	if c.cfg.Trace {
 		alarms := c.totals.Alarms

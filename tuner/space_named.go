@@ -1,6 +1,8 @@
 package tuner
 
 import (
+	"slices"
+
 	"dynamiccl/actions"
 	"dynamiccl/state"
 )
@@ -27,4 +29,39 @@ func namedSet(b state.Bucket, marks MarkSet) []actions.Action {
 // named says what has a bit of its own in the marks of registered memory; symmetric kernels have those of the others.
 func named(a actions.Algorithm, p actions.Protocol) bool {
 	return a == actions.Tree || a == actions.Ring || p == actions.Simple && (a == actions.NVLS || a == actions.NVLSTree)
+}
+
+// misnamedCalls is how often a name may bring about another choice than it says: one that stands for two is NCCL's to pick from, call
+// by call.
+const misnamedCalls = 3
+
+// misnamed takes in that a call ran something else. On registered memory an action is its name alone, so it is no choice there once
+// that has happened often enough.
+func (c *Core) misnamed(m *comm, b *bucket, a actions.Action) {
+	if !b.Collective.Registered() {
+		return
+	}
+	b.misnamed = append(b.misnamed, a)
+	times := 0
+	for _, other := range b.misnamed {
+		if other == a {
+			times++
+		}
+	}
+	if times < misnamedCalls {
+		return
+	}
+	if m.misnamed == nil {
+		m.misnamed = map[state.Bucket][]actions.Action{}
+	}
+	m.misnamed[b.Bucket] = append(m.misnamed[b.Bucket], a)
+	m.buckets[b.Collective][b.Log2Bytes] = c.newBucket(m, b.Bucket, m.without(b.Bucket, b.set), b.differ)
+}
+
+// without leaves out what is known to be misnamed.
+func (m *comm) without(b state.Bucket, set []actions.Action) []actions.Action {
+	if len(m.misnamed[b]) == 0 {
+		return set
+	}
+	return slices.DeleteFunc(slices.Clone(set), func(a actions.Action) bool { return slices.Contains(m.misnamed[b], a) })
 }

@@ -1,6 +1,7 @@
 package tuner
 
 import (
+	"slices"
 	"testing"
 
 	"dynamiccl/actions"
@@ -71,6 +72,37 @@ func TestMarksOfNames(t *testing.T) {
 	}
 	if MarkOf(actions.Action{Path: actions.PathSymmetric}) != 0 {
 		t.Error("no name has a bit")
+	}
+}
+
+// A name that stands for two kernels, of which NCCL takes the other one, leaves the set after a few calls, for good.
+func TestMisnamed(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduceRegistered, Log2Bytes: 20}
+	ll := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL}
+	ll128 := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL128}
+	for _, collective := range []actions.Collective{actions.AllReduceRegistered, actions.AllReduce} {
+		b.Collective = collective
+		core := kernelCore(t, Config{Explore: true}, CommJoined{})
+		marks := Marks{Comm: 1, Bucket: b, Set: marksOf(actions.AllReduceRegistered)}
+		core.Step(1, marks)
+		slot := &core.comms[1].buckets[b.Collective][b.Log2Bytes]
+		for call := range uint64(6) {
+			asked := ll
+			if call%2 == 1 {
+				asked = ll128 // as it says
+			}
+			for r := range int32(4) {
+				core.Step(2, &Sample{Comm: 1, Seq: call, Rank: r, Bucket: b, Bytes: 1 << 20, Action: asked, Ran: ll128, SignalNs: 9000, CounterNs: 9000, EventTimed: true})
+			}
+			has := slices.ContainsFunc((*slot).set, func(a actions.Action) bool { return a.Kind() == ll })
+			if want := call < 4 || collective == actions.AllReduce; has != want {
+				t.Errorf("%s, call %d: Ring/LL in the set: %v", collective, call, has)
+			}
+		}
+		core.Step(3, marks)
+		if has := slices.Contains((*slot).set, ll); has && collective == actions.AllReduceRegistered || !slices.ContainsFunc((*slot).set, func(a actions.Action) bool { return a.Kind() == ll128 }) {
+			t.Errorf("%s: %s", collective, names((*slot).set))
+		}
 	}
 }
 
