@@ -23,8 +23,8 @@
 #define DYN_GIN_SLOTS 4
 /* Name of a kernel that does nothing. It changes with what stands in this file and with NCCL's structures (host/nccl_gin.h),
  * so that a library and kernels of different builds do not meet. */
-#define DYN_GIN_LAYOUT ginLayout5_22809
-#define DYN_GIN_LAYOUT_NAME "ginLayout5_22809"
+#define DYN_GIN_LAYOUT ginLayout6_22809
+#define DYN_GIN_LAYOUT_NAME "ginLayout6_22809"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 

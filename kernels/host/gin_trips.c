@@ -48,7 +48,8 @@ static bool understand(const struct dyn_lsa *lsa, int lane, size_t cell, const s
   unsigned peer = cell % lsa->nRanks, block = cell / lsa->nRanks % DYN_GIN_TRIP_BLOCKS, blocks = (uint32_t)t->word >> 26;
   if (!dyn_gin_timed(number) || number / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS != cell / lsa->nRanks / DYN_GIN_TRIP_BLOCKS) return false;
   if (peer == lsa->rank || block >= blocks || blocks > DYN_GIN_MAX_BLOCKS || signalNs == 0) return false;
-  *trip = (struct dyn_trip){.number = number, .inGraph = lane == LANE_GRAPHS, .backend = lsa->gin->state.backend, .context = block % lsa->gin->state.contexts,
+  if (block >= (unsigned)lsa->gin->state.contexts) return false; /* of a context its first block speaks */
+  *trip = (struct dyn_trip){.number = number, .inGraph = lane == LANE_GRAPHS, .backend = lsa->gin->state.backend, .context = block,
                             .peer = peer, .ctas = blocks, .bytes = (uint32_t)t->word & 0x3ffffff, .counterNs = counterNs, .signalNs = signalNs};
   return true;
 }

@@ -207,6 +207,7 @@ FORWARD(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, 
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
 
 #define ON_NET(config) ((ncclConfig_t *)dyn_net_config(config, &(struct dyn_nccl_config){0})) /* for the time of the call */
+#define ON_PARENTS_NET(config) ((config) == NULL ? NULL : ON_NET(config)) /* without one NCCL takes the parent's */
 #define NO_COLOR (-1) /* NCCL_SPLIT_NOCOLOR: this rank gets no communicator */
 ANNOUNCE(1, comm, nranks, rank, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
          comm, nranks, commId, rank, ON_NET(config))
@@ -223,11 +224,11 @@ ANNOUNCE(1, newcomm, nranks, myrank, ncclCommInitRankScalable, (ncclComm_t *newc
          ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, ON_NET(config))
 ANNOUNCE(ndev, comm, ndev, 0, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
 ANNOUNCE(color != NO_COLOR, newcomm, -1, -1, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
-         ncclConfig_t *config), comm, color, key, newcomm, config)
+         ncclConfig_t *config), comm, color, key, newcomm, ON_PARENTS_NET(config))
 /* NCCL ends its own kernels then. */
 #define SHRINK_ABORT 1 /* NCCL_SHRINK_ABORT */
 #define STOP_SHRUNK(comm, flags) ((flags) & SHRINK_ABORT ? dyn_device_stops(comm, "the program shrank the communicator and aborted its calls") : (void)0)
 ANNOUNCE((STOP_SHRUNK(comm, shrinkFlags), 1), newcomm, -1, -1, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
-         ncclConfig_t *config, int shrinkFlags), comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags)
+         ncclConfig_t *config, int shrinkFlags), comm, excludeRanksList, excludeRanksCount, newcomm, ON_PARENTS_NET(config), shrinkFlags)
 ANNOUNCE(1, newcomm, -1, -1, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
-         ncclConfig_t *config), comm, nRanks, uniqueId, rank, newcomm, config)
+         ncclConfig_t *config), comm, nRanks, uniqueId, rank, newcomm, ON_PARENTS_NET(config))

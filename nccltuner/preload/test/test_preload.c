@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../net.h"
 #include "../preload.h"
 
 #define KERNEL 64
@@ -185,6 +186,51 @@ static void announces(struct fake_call *fake) {
   CHECK(find("ncclCommGrow")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 2 && atomic_load(&preload->announced) == 9, "not in this NCCL");
 }
 
+/* The network that a call's config names while NCCL looks at it: "" for none. */
+static struct fake_call *looked;
+static int configAt;
+#define NO_CONFIG "no config"
+static const char *netInside;
+static int look_at_config(void) {
+  const struct dyn_nccl_config *config = (const struct dyn_nccl_config *)looked->arguments[configAt];
+  netInside = config == NULL ? NO_CONFIG : config->netName == NULL ? "" : config->netName;
+  return FAKE_RESULT;
+}
+
+#define NET_IS(AT, CALL, WANT) \
+  do { \
+    configAt = (AT), netInside = "not called"; \
+    CHECK((CALL) == FAKE_RESULT, "%s", #CALL); \
+    CHECK(strcmp(netInside, WANT) == 0, "%s: %s, not %s", #CALL, netInside, WANT); \
+  } while (0)
+
+/* Which network the program's communicators have beside a GIN of another one. Children without a config have their parent's. */
+static void networks(struct fake_call *fake) {
+  struct fake_id id = {{0}};
+  struct dyn_nccl_config none = {.size = sizeof none, .magic = 0xcafebeef, .version = DYN_GIN_NCCL_VERSION, .splitShare = 1}, own = none, other = none, old = none;
+  own.netName = "Theirs", other.magic = 1, old.size = offsetof(struct dyn_nccl_config, netName);
+  init_rank of = (init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig"), plain = (init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRank");
+  function split = find("ncclCommSplit"), shrink = find("ncclCommShrink");
+  looked = fake, fake->inside = look_at_config;
+  for (int apart = 0; apart < 2; apart++) {
+    const char *socket = apart ? "Socket" : "";
+    if (apart) setenv("DYNAMICCL_GIN_NET", "dynamiccl-carrier", 1);
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&none), socket);
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&own), "Theirs");
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&other), ""); /* is no config, and NCCL says so */
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&old), "");
+    if (apart) NET_IS(3, plain(6, 2, id, 0, 0), "Socket");
+    NET_IS(4, split(6, 0, 0, 0, 0, 0, 0, 0, 0), NO_CONFIG);
+    NET_IS(4, split(6, 0, 0, 0, (uintptr_t)&none, 0, 0, 0, 0), socket);
+    NET_IS(4, split(6, 0, 0, 0, (uintptr_t)&own, 0, 0, 0, 0), "Theirs");
+    NET_IS(4, shrink(6, 0, 0, 0, 0, 0, 0, 0, 0), NO_CONFIG);
+    NET_IS(4, shrink(6, 0, 0, 0, (uintptr_t)&none, 0, 0, 0, 0), socket);
+  }
+  CHECK(none.netName == NULL && none.splitShare == 1, "the program's config was changed");
+  unsetenv("DYNAMICCL_GIN_NET");
+  fake->inside = NULL;
+}
+
 /* Threads that capture and threads that do not, while another one opens and closes windows. */
 #define CALLERS 3
 #define ROUNDS 100000
@@ -250,6 +296,7 @@ int main(int argc, char **argv) {
   CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
   guards(fake);
   announces(fake);
+  networks(fake);
   relaxes(fake);
   threads();
   return 0;

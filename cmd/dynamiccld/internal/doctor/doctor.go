@@ -71,7 +71,8 @@ func Run(ctx context.Context, h Host) Report {
 		r.ok("settings", "settings load")
 	}
 	env := environment(h)
-	checkPlugins(&r, h, env)
+	checkPlugins(&r, h, env, checkNCCL(&r, h))
+	checkCarrier(&r, h, env)
 	checkForced(&r, env)
 	usable := checkDirectory(&r, h, env)
 	daemon := checkDaemon(ctx, &r, h)

@@ -157,7 +157,7 @@ func TestAllIsWell(t *testing.T) {
 	if r.Failures+r.Warnings != 0 || r.OK != len(r.Findings) {
 		t.Errorf("%s", text(r))
 	}
-	for _, check := range []string{"settings", "tuner", "profiler", "halves", "preload", "forced", "directory", "space", "daemon", "files", "store"} {
+	for _, check := range []string{"settings", "tuner", "profiler", "halves", "preload", "nccl", "kernels", "gin", "forced", "directory", "space", "daemon", "files", "store"} {
 		p.wants(check, OK)
 	}
 	p.wants("tuner", OK, filepath.Join(p.lib, "libnccl-tuner-dynamiccl.so"), "ncclTunerPlugin_v6")
@@ -213,6 +213,27 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"kernels", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), "x") }, "kernels", OK, []string{"may run our own", "lib/dynamiccl-kernels.fatbin"}},
 		{"kernels elsewhere", func(p *patient) { p.env["DYNAMICCL_KERNELS"] = "/elsewhere" }, "kernels", Fail, []string{"/elsewhere", "unset DYNAMICCL_KERNELS"}},
 		{"kernels unwanted", func(p *patient) { p.env["DYNAMICCL_NO_KERNELS"] = "1" }, "kernels", OK, []string{"DYNAMICCL_NO_KERNELS is set"}},
+		{"no NCCL", func(p *patient) {}, "nccl", OK, []string{"no libnccl.so.2"}},
+		{"NCCL", func(p *patient) { p.nccl("2.32.3") }, "nccl", OK, []string{"NCCL 2.32.3", "lib/libnccl.so.2"}},
+		{"NCCL without a version", func(p *patient) { p.compile("libnccl.so.2", "int ncclAllReduce;") }, "nccl", OK, []string{"does not say its version"}},
+		{"NCCL that is text", func(p *patient) { p.write(filepath.Join(p.lib, "libnccl.so.2"), "text") }, "nccl", Warn, []string{"cannot be read"}},
+		{"no kernels over GIN", func(p *patient) {}, "gin", OK, []string{"not built", "make kernels"}},
+		{"kernels over GIN", func(p *patient) { p.gin() }, "gin", OK, []string{"with NCCL 2.28.9", "lib/dynamiccl-gin.fatbin"}},
+		{"kernels over GIN with their NCCL", func(p *patient) { p.gin(); p.nccl("2.28.9") }, "gin", OK, []string{"may run over GIN"}},
+		{"kernels over GIN with another NCCL", func(p *patient) { p.gin(); p.nccl("2.30.7") }, "gin", OK, []string{"none with 2.30.7"}},
+		{"kernels over GIN asked for with another NCCL", func(p *patient) { p.gin(); p.nccl("2.30.7"); p.env["DYNAMICCL_GIN"] = "1" }, "gin", Warn, []string{"not with 2.30.7"}},
+		{"kernels over GIN asked for and not there", func(p *patient) { p.env["DYNAMICCL_GIN"] = "1" }, "gin", Warn, []string{"dynamiccl-gin.fatbin", "make kernels"}},
+		{"kernels over GIN elsewhere", func(p *patient) { p.env["DYNAMICCL_GIN_KERNELS"] = "/elsewhere" }, "gin", Fail, []string{"/elsewhere", "unset DYNAMICCL_GIN_KERNELS"}},
+		{"kernels over GIN unwanted", func(p *patient) { p.gin(); p.env["DYNAMICCL_GIN"] = "0" }, "gin", OK, []string{"DYNAMICCL_GIN=0"}},
+		{"carrier", func(p *patient) { p.carrier() }, "carrier", Warn, []string{"type Proxy alone", "for development", "unset NCCL_NET_PLUGIN"}},
+		{"carrier with its card", func(p *patient) {
+			p.carrier()
+			p.write(filepath.Join(p.lib, "dynamiccl-carrier.fatbin"), "x")
+		}, "carrier", Warn, []string{"Proxy and GDAKI"}},
+		{"carrier not meant", func(p *patient) { p.carrier(); delete(p.env, "DYNAMICCL_CARRIER") }, "carrier", Fail, []string{"refuses to start", "DYNAMICCL_CARRIER=1"}},
+		{"carrier gone", func(p *patient) { p.env["NCCL_NET_PLUGIN"] = "dynamiccl-carrier" }, "carrier", Fail, []string{"is not there", "make carrier"}},
+		{"carrier not loaded", func(p *patient) { p.env["DYNAMICCL_GIN_NET"] = "dynamiccl-carrier" }, "carrier", Warn, []string{"does not load it"}},
+		{"another carrier", func(p *patient) { p.carrier(); p.compile("libnccl-net-dynamiccl-carrier.so", "int x;") }, "carrier", Fail, []string{"another library"}},
 		{"a promise", func(p *patient) { delete(p.env, "LD_PRELOAD"); p.env["DYNAMICCL_NO_GRAPHS"] = "1" }, "preload", Warn, []string{"not in LD_PRELOAD"}},
 		{"a promise for kernel events", func(p *patient) {
 			delete(p.env, "LD_PRELOAD")
@@ -254,6 +275,29 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The version that is named is that of the kernels' source.
+func TestGINVersion(t *testing.T) {
+	text, err := os.ReadFile("../../../../kernels/host/nccl_gin.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := control.ParseNCCLVersion(ginVersion)
+	if want := fmt.Sprintf("#define DYN_GIN_NCCL_VERSION %d\n", code); err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("no %q in it, %v", want, err)
+	}
+}
+
+func (p *patient) nccl(version string) {
+	p.compile("libnccl.so.2", fmt.Sprintf("const char said[] = \"NCCL version %s+cuda13.0\";", version))
+}
+
+func (p *patient) gin() { p.write(filepath.Join(p.lib, ginFile), "x") }
+
+func (p *patient) carrier() {
+	p.compile(carrierFile, "int ncclNetPlugin_v11, ncclGinPlugin_v11, ncclRmaPlugin_v14;")
+	p.env["NCCL_NET_PLUGIN"], p.env["DYNAMICCL_GIN_NET"], p.env["DYNAMICCL_CARRIER"] = "dynamiccl-carrier", "dynamiccl-carrier", "1"
 }
 
 func (p *patient) replaceTuner(code string) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
 	"strconv"
 )
@@ -19,6 +20,9 @@ const (
 	abiMarker = "dynamiccl-abi="
 )
 
+// ncclVersion is what NCCL says of itself with NCCL_DEBUG=VERSION (VERSION_STRING, src/init.cc).
+var ncclVersion = regexp.MustCompile(`NCCL version ([0-9]+\.[0-9]+\.[0-9]+)[^ \x00]{0,16}\+cuda[0-9]`)
+
 // maxRodata bounds what is read of a library; ours is some kilobytes.
 const maxRodata = 16 << 20
 
@@ -30,7 +34,8 @@ type library struct {
 	info    os.FileInfo
 	symbols map[string]bool
 	ours    bool
-	abi     int // -1: not known
+	abi     int    // -1: not known
+	nccl    string // version, of NCCL itself; "": not known
 }
 
 // inspect reads a shared library without running anything of it.
@@ -65,6 +70,9 @@ func inspect(path string) (lib library, err error) {
 	if section := f.Section(".rodata"); section != nil && section.Size <= maxRodata {
 		if data, err := section.Data(); err == nil {
 			lib.ours, lib.abi = bytes.Contains(data, []byte(ownMarker)), marker(data)
+			if found := ncclVersion.FindSubmatch(data); found != nil {
+				lib.nccl = string(found[1])
+			}
 		}
 	}
 	return lib, nil

@@ -10,7 +10,7 @@ import (
 const setBoth = "in the shell that starts the program: export NCCL_TUNER_PLUGIN=dynamiccl NCCL_PROFILER_PLUGIN=dynamiccl"
 
 // checkPlugins follows NCCL from the variables to the symbols, for both halves and then for the pair.
-func checkPlugins(r *Report, h Host, env map[string]setting) {
+func checkPlugins(r *Report, h Host, env map[string]setting, nccl string) {
 	var loaded [2]*library
 	for i, p := range halves {
 		loaded[i] = checkHalf(r, h, p, env[p.variable])
@@ -20,7 +20,7 @@ func checkPlugins(r *Report, h Host, env map[string]setting) {
 	}
 	tuner, profiler := loaded[0], loaded[1]
 	if profiler != nil {
-		checkPreload(r, h, profiler)
+		checkPreload(r, h, profiler, nccl)
 	}
 	switch {
 	case tuner == nil && profiler == nil:

@@ -35,7 +35,7 @@ func checkKernels(r *Report, h Host, dir string) {
 
 // checkPreload says whether calls are timed: by the preload library or, where the user asks for kernel events and promises
 // that no CUDA graphs are captured, by NCCL (nccltuner/plugin/capture.c). profiler is ours.
-func checkPreload(r *Report, h Host, profiler *library) {
+func checkPreload(r *Report, h Host, profiler *library, nccl string) {
 	for _, name := range launch.Preloaded(h.Getenv("LD_PRELOAD")) {
 		if filepath.Base(name) != preloadFile {
 			continue
@@ -55,6 +55,7 @@ func checkPreload(r *Report, h Host, profiler *library) {
 		default:
 			r.ok("preload", "calls are timed by CUDA events: "+path+" is preloaded")
 			checkKernels(r, h, filepath.Dir(path))
+			checkGIN(r, h, filepath.Dir(path), nccl)
 		}
 		return
 	}
