@@ -36,8 +36,8 @@ type Resilient struct {
 	lost    int                   // records of one shape that do not fit
 	// forgotten is what memory has no more and the file may still have.
 	forgotten map[tuner.Key]bool
-	refused int                   // records that Put refused
-	failing error
+	refused   int // records that Put refused
+	failing   error
 
 	io      sync.Mutex // the file: held by Flush and Close
 	store   *Store
