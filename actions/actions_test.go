@@ -191,7 +191,7 @@ func TestKernelsOfTheABI(t *testing.T) {
 func TestKind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyAction().Draw(t, "a"), anyAction().Draw(t, "b")
-		same := a.Path == b.Path && a.Algorithm == b.Algorithm && a.Protocol == b.Protocol && a.Kernel == b.Kernel && a.Backend == b.Backend
+		same := a.Path == b.Path && a.Algorithm == b.Algorithm && a.Protocol == b.Protocol && a.Kernel == b.Kernel && a.Backend == b.Backend && a.Symmetric == b.Symmetric
 		if (a.Kind() == b.Kind()) != same || a.Kind().Check() != nil {
 			t.Fatalf("%v is of kind %v, %v of %v", a, a.Kind(), b, b.Kind())
 		}
@@ -199,7 +199,7 @@ func TestKind(t *testing.T) {
 }
 
 func FuzzParseAction(f *testing.F) {
-	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300", "lsa/twoshot/16", "lsa/bulk/32/t256", "lsa/oneshot", "gin/proxy/4"} {
+	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300", "lsa/twoshot/16", "lsa/bulk/32/t256", "lsa/oneshot", "gin/proxy/4", "symmetric/RSxLD_AGxST"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -47,7 +47,7 @@ func TestClosedLoopOnRegisteredMemory(t *testing.T) {
 	}
 	client := control.NewClient(r.daemon.Dir)
 	var found *control.Bucket
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		called, err := group.Call(t.Context(), time.Minute, "AllReduce", bytes, calls)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestClosedLoopOnRegisteredMemory(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after a minute: %+v\n%+v", found, r.status())
+			t.Fatalf("after two minutes: %+v\n%+v", found, r.status())
 		}
 	}
 	for _, c := range found.Tried {
