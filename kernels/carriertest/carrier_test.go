@@ -169,7 +169,12 @@ func TestCardKilledRank(t *testing.T) {
 }
 
 // Its kernel ends and comes again; what it refuses; faults on purpose.
-func TestCardLives(t *testing.T)     { card(t, "card_test", shipped, "lives") }
+func TestCardLives(t *testing.T) { card(t, "card_test", shipped, "lives") }
+func TestCardCannotStart(t *testing.T) {
+	for range 3 {
+		card(t, "card_test", shipped, "start")
+	}
+}
 func TestCardRefuses(t *testing.T)   { card(t, "card_test", shipped, "refused") }
 func TestCardLatency(t *testing.T)   { card(t, "card_test", shipped, "latency") }
 func TestCardBandwidth(t *testing.T) { card(t, "card_test", shipped, "bandwidth") }

@@ -6,6 +6,7 @@
 
 struct card cards[CONTEXTS];
 int (*cudaSynchronize)(void), (*cudaFree)(uint64_t);
+void (*cardsResult)(int result);
 static pthread_t progressing;
 static atomic_int stops, turns;
 
@@ -13,7 +14,8 @@ void cards_connect(void) {
   void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   *(void **)&cudaSynchronize = dlsym(driver, "cuCtxSynchronize");
   *(void **)&cudaFree = dlsym(driver, "cuMemFree_v2");
-  CHECK(cudaSynchronize != NULL && cudaFree != NULL);
+  *(void **)&cardsResult = dlsym(driver, "fakegpu_nic_result");
+  CHECK(cudaSynchronize != NULL && cudaFree != NULL && cardsResult != NULL);
   for (int c = 0; c < CONTEXTS; c++) {
     void *handles[MAX_RANKS], *listener, *device;
     CHECK(gin->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);

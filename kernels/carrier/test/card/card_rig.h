@@ -25,6 +25,7 @@ struct memory { /* on the GPU */
 };
 
 extern int (*cudaSynchronize)(void), (*cudaFree)(uint64_t);
+extern void (*cardsResult)(int result); /* of CUDA, to each start of a card's kernel from now on, in this process */
 
 void cards_connect(void);
 void cards_start(void); /* NCCL's progress thread */
