@@ -90,9 +90,10 @@ __device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint3
 }
 
 /* The barriers of a call, of which the first is the meeting (meet.cuh). wants: the buffers that go directly where all ranks
- * have them in windows. S: buffers that are not whole packs are in none. */
-template <class S>
+ * have them in windows. Buffers of rare types, and those that are not whole packs, are taken for in none: there is less to compile. */
+template <class S, typename T>
 struct Barriers {
+  static constexpr bool kWindows = S::kWhole && kCommon<T>;
   const Call &c;
   const Bulk &b;
   const uint32_t call, wants, has;
@@ -100,19 +101,19 @@ struct Barriers {
   bool met = false;
 
   __device__ __forceinline__ Barriers(const Call &c, const Bulk &b, uint32_t call, uint32_t passed, uint32_t wants, bool can = true)
-      : c(c), b(b), call(call), wants(wants), has(S::kWhole && can ? wants & ((b.send.word != 0 ? kSend : 0) | (b.recv.word != 0 ? kRecv : 0)) : 0), passed(passed) {
-    if (S::kWhole && has == wants) meetAll();
+      : c(c), b(b), call(call), wants(wants), has(kWindows && can ? wants & ((b.send.word != 0 ? kSend : 0) | (b.recv.word != 0 ? kRecv : 0)) : 0), passed(passed) {
+    if (kWindows && has == wants) meetAll();
   }
   /* True: a rank that met before it sent may have to send yet. */
   __device__ __forceinline__ bool meetAll() {
     const uint32_t answer = meet(c, b, call, has, wants);
     met = true;
-    all = S::kWhole ? answer & wants : 0;
+    all = kWindows ? answer & wants : 0;
     return answer >> 16 != 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_LATE;
   }
   /* Also behind the last use of windows: a rank must not end while a peer writes into its own, or reads it. */
   __device__ __forceinline__ void next() {
-    if (!met && !meetAll()) return;
+    if (kCommon<T> && !met && !meetAll()) return; /* the type is the same on all ranks */
     if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return;
     blockBarrier(c, b, call, ++passed);
   }

@@ -19,11 +19,15 @@ struct Shape {
   static constexpr int kRanks = kMostRanks;
 };
 
-/* body(shape), of the shape that a call of this type has. Types of activations and gradients, and what only copies, have one
- * more, for the compiler's sake. */
+/* Types of activations and gradients, and what only copies. */
+template <typename T>
+constexpr bool kCommon = std::is_same<T, __nv_bfloat16>::value || std::is_same<T, __half>::value || std::is_same<T, float>::value || std::is_same<T, uint8_t>::value;
+
+/* body(shape), of the shape that a call of this type has. Common types have one more, for the
+ * compiler's sake. */
 template <typename T, typename Body>
 __device__ __forceinline__ void inShape(const Domain &d, bool whole, Body body) {
-  constexpr bool kFew = std::is_same<T, __nv_bfloat16>::value || std::is_same<T, __half>::value || std::is_same<T, float>::value || std::is_same<T, uint8_t>::value;
+  constexpr bool kFew = kCommon<T>;
   if (!whole) body(Shape<false, kMaxRanks>());
   else if (kFew && d.nRanks <= 4) body(Shape<true, kFew ? 4 : kMaxRanks>());
   else body(Shape<true, kMaxRanks>());

@@ -34,7 +34,7 @@ static inline struct step step_of(uint64_t n) {
   struct step s = {.collective = collectives[r % 6], .root = (int)(r >> 8) % numRanks, .op = r >> 12 & 7 ? SUM : OWN_OPERATOR,
                    .count = 1 + (r >> 16) % (r >> 40 & 3 ? 100 : MOST), .stream = streams[(r >> 44) % STREAMS], .seed = r};
   s.root = s.root < 0 ? 0 : s.root;
-  static const uint32_t kernels[][3] = {[BROADCAST] = {0, 0, 0}, [ALL_GATHER] = {0, 2, 2}, [REDUCE_SCATTER] = {0, 2, 2}, [ALL_REDUCE] = {0, 1, 2}, [ALL_TO_ALL] = {0, 2, 2}};
+  static const uint32_t kernels[][3] = {[BROADCAST] = {0, 2, 2}, [ALL_GATHER] = {0, 2, 2}, [REDUCE_SCATTER] = {0, 2, 2}, [ALL_REDUCE] = {0, 1, 2}, [ALL_TO_ALL] = {0, 2, 2}};
   if (r >> 48 & 3) s.action = LSA(kernels[s.collective][(r >> 50) % 3], 1 + (r >> 52) % 3);
   return s;
 }
