@@ -193,7 +193,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 		return
 	}
 	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
-	set := Choices(e.Bucket, e.Set, m.MaxChannels, m.Shape.Nodes, m.EventTimed)
+	set := Choices(e.Bucket, e.Set, m.MaxChannels, m.Shape, m.EventTimed)
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}

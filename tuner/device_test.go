@@ -25,8 +25,8 @@ func parse(t *testing.T, names ...string) (all []actions.Action) {
 // Where every choice of LL is one device kernel a set has it once, under a name that can be planned; the rest stays.
 func TestDeviceKernelIsOneChoice(t *testing.T) {
 	marks, b := MarkSet(0b111_111|1<<14), state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}
-	without := Choices(b, marks, 8, 1, true)
-	with := Choices(b, marks|MarkDeviceLL, 8, 1, true)
+	without := Choices(b, marks, 8, state.Shape{Ranks: 2, Nodes: 1}, true)
+	with := Choices(b, marks|MarkDeviceLL, 8, state.Shape{Ranks: 2, Nodes: 1}, true)
 	ll := func(a actions.Action) bool { return a.Path == actions.PathCollective && a.Protocol == actions.LL }
 	want := slices.DeleteFunc(slices.Clone(without), ll)
 	if got := slices.DeleteFunc(slices.Clone(with), ll); !slices.Equal(got, want) {

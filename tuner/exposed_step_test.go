@@ -249,7 +249,7 @@ func TestExposedRewardWithoutOverlap(t *testing.T) {
 	s.join, s.channels = serial, 4 // a default that can be beaten by 40%
 	plain, best := truth(t, s), math.Inf(1)
 	bucket := bucketOf(actions.AllReduce, 24)
-	for _, a := range tuner.Choices(bucket, classicMarks(actions.AllReduce), 0, 2, true) {
+	for _, a := range tuner.Choices(bucket, classicMarks(actions.AllReduce), 0, state.Shape{Ranks: 2, Nodes: 2}, true) {
 		best = min(best, truth(t, s, tuner.BucketView{Bucket: bucket, Choice: a}))
 	}
 	standard, _ := s.costOf(actions.Default, 16<<20)

@@ -28,14 +28,34 @@ func TestGINOfASet(t *testing.T) {
 		for _, collective := range []actions.Collective{actions.AllReduce, actions.AllToAll} {
 			b := state.Bucket{Collective: collective, Log2Bytes: c.log2}
 			for _, nodes := range []int{1, 2} {
-				with, without := Choices(b, rings|c.marks, 2, nodes, true), Choices(b, rings, 2, nodes, true)
+				with, without := Choices(b, rings|c.marks, 2, state.Shape{Ranks: 2, Nodes: nodes}, true), Choices(b, rings, 2, state.Shape{Ranks: 2, Nodes: nodes}, true)
 				if !slices.Equal(with[:len(without)], without) || names(with[len(without):]) != c.want {
 					t.Errorf("2^%d, marks %x: %s, want %s", c.log2, c.marks, names(with[len(without):]), c.want)
 				}
-				if slices.ContainsFunc(Choices(b, rings|c.marks, 2, nodes, false), actions.Action.Ours) {
+				if slices.ContainsFunc(Choices(b, rings|c.marks, 2, state.Shape{Ranks: 2, Nodes: nodes}, false), actions.Action.Ours) {
 					t.Errorf("2^%d: our kernels are to be measured by NCCL's events", c.log2)
 				}
 			}
+		}
+	}
+}
+
+// Hierarchical kernels have 8 channels: 16 CTAs are no choice of their own where they run.
+func TestGINOnRails(t *testing.T) {
+	for _, c := range []struct {
+		collective actions.Collective
+		shape      state.Shape
+		want       string
+	}{
+		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 2}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
+		{actions.ReduceScatter, state.Shape{Ranks: 6, Nodes: 3}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
+		{actions.AllReduce, state.Shape{Ranks: 4, Nodes: 2}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8 gin/proxy/16"},
+		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 4}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8 gin/proxy/16"},
+		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 1}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8 gin/proxy/16"},
+	} {
+		set := Choices(state.Bucket{Collective: c.collective, Log2Bytes: 20}, MarkProxy, 2, c.shape, true)
+		if set[0] != actions.Default || names(set[1:]) != c.want {
+			t.Errorf("%v, %+v: %v", c.collective, c.shape, set)
 		}
 	}
 }

@@ -46,12 +46,12 @@ func TestKernelsOfASet(t *testing.T) {
 		{20, 0, ""},
 	} {
 		b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: c.log2}
-		with, without := Choices(b, rings|c.marks, 2, 1, true), Choices(b, rings, 2, 1, true)
+		with, without := Choices(b, rings|c.marks, 2, state.Shape{Ranks: 2, Nodes: 1}, true), Choices(b, rings, 2, state.Shape{Ranks: 2, Nodes: 1}, true)
 		if !slices.Equal(with[:len(without)], without) || names(with[len(without):]) != c.want {
 			t.Errorf("2^%d, marks %x: %s, want %s", c.log2, c.marks, names(with[len(without):]), c.want)
 		}
 		for _, nodes := range []int{1, 2} { // kernels that NCCL times are NCCL's
-			if slices.ContainsFunc(Choices(b, rings|c.marks, 2, nodes, false), ours) {
+			if slices.ContainsFunc(Choices(b, rings|c.marks, 2, state.Shape{Ranks: nodes, Nodes: nodes}, false), ours) {
 				t.Errorf("2^%d: our kernels are to be measured by NCCL's events", c.log2)
 			}
 		}

@@ -148,7 +148,7 @@ func (w *world) cost(b state.Bucket, a actions.Action) (ns float64, ok bool) {
 // best is the least cost of what a tuner can choose and measure.
 func (w *world) best(b state.Bucket) float64 {
 	best, _ := w.table.Default(b)
-	for _, a := range tuner.Choices(b, tuner.MarkSet(w.marks(b)), 0, w.table.Shape.Nodes, true) {
+	for _, a := range tuner.Choices(b, tuner.MarkSet(w.marks(b)), 0, w.table.Shape, true) {
 		if ns, ok := w.cost(b, a); ok {
 			best = min(best, ns)
 		}

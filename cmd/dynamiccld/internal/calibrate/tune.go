@@ -127,7 +127,7 @@ func (t *tuning) defaults(ctx context.Context) error {
 		if b.us == 0 {
 			continue
 		}
-		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.shape.Nodes, true)
+		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.shape, true)
 		if len(b.set) < 2 {
 			b.done, b.err = true, errors.New("NCCL allows nothing else here")
 			if b.idle() {
