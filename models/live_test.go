@@ -98,7 +98,7 @@ func newLive(t *testing.T, table *tunersim.Table, newLearner agents.NewLearner) 
 			marks |= tuner.MarkOf(a)
 		}
 		byDefault, best := l.cost(b, actions.Default), math.Inf(1)
-		for _, a := range tuner.Choices(b, marks, 32, table.Shape.Nodes, true) {
+		for _, a := range tuner.Choices(b, marks, 32, table.Shape, true) {
 			best = min(best, l.cost(b, a))
 		}
 		gains += math.Log(byDefault / best)

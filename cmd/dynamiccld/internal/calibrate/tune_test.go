@@ -132,7 +132,7 @@ func TestLeftOut(t *testing.T) {
 	bad, dead := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 24}, actions.Action{}
 	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
 	w.not[bad] = forced.NewFault(forced.Overruled, "rank 1 ran Tree/LL/2")
-	for _, a := range tuner.Choices(bucket, 1<<20-1, 0, 1, true)[1:] {
+	for _, a := range tuner.Choices(bucket, 1<<20-1, 0, state.Shape{Ranks: 2, Nodes: 1}, true)[1:] {
 		if a.Algorithm == actions.Ring && a.Protocol == actions.Simple && a.Channels == 16 {
 			dead = a
 			w.faults[a] = forced.NewFault(forced.Hung, "no answer")
