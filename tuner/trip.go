@@ -121,8 +121,7 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 	}
 	s.level.add(replayCost{o.SignalNs, o.CounterNs}, in.rng)
 	v := l.diagnoser.Observe(b, s.detector, o, a)
-	changed = v.New && v.Diagnosis != l.verdict.Diagnosis
-	if v.Diagnosis != l.verdict.Diagnosis {
+	if changed = v.Diagnosis != l.verdict.Diagnosis; changed {
 		l.changedNs = nowNs
 	}
 	l.verdict = v
@@ -219,6 +218,30 @@ func (c *Core) LinksOf(id CommID) (all []LinkView) {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Context, b.Context))
 	})
 	return all
+}
+
+// LinkCounts is all links in short.
+type LinkCounts struct {
+	Trips   uint64 // seen
+	Links   int
+	Changed int // of which a diagnosis is in force
+}
+
+// CountLinks counts what Links shows, and computes none of it: whoever asks for the state of the daemon asks for this.
+func (c *Core) CountLinks() (n LinkCounts) {
+	for _, m := range c.comms {
+		if m.trips == nil {
+			continue
+		}
+		n.Links += len(m.trips.links)
+		for _, l := range m.trips.links {
+			n.Trips += l.seen
+			if l.verdict.Diagnosis != agents.DiagnosisNone {
+				n.Changed++
+			}
+		}
+	}
+	return n
 }
 
 // Links shows those of all communicators, in the order of joining.

@@ -164,6 +164,9 @@ func TestTripsAreToldOf(t *testing.T) {
 	if len(links) != putRanks*(putRanks-1)*2 || len(p.core.Links()) != len(links) || p.core.LinksOf(2) != nil {
 		t.Fatalf("%d links", len(links))
 	}
+	if n := p.core.CountLinks(); n != (LinkCounts{Trips: 4000 * uint64(len(links)), Links: len(links)}) {
+		t.Errorf("%+v of %d links", n, len(links))
+	}
 	for i, l := range links {
 		if l.Trips != 4000 || l.FirstNs != 1001000 || l.LastNs != p.now || l.Backend != actions.BackendGDAKI || len(l.Sizes) != 4 || l.Verdict.Diagnosis != agents.DiagnosisNone ||
 			i > 0 && links[i-1].Rank > l.Rank {

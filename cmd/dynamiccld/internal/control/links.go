@@ -17,19 +17,12 @@ type Links struct {
 	Changed int    `json:"changed"` // of which a diagnosis is in force
 }
 
-// LinksOf counts; nil: no put was seen.
-func LinksOf(views []tuner.LinkView) *Links {
-	if len(views) == 0 {
+// LinksOf is nil where no put was seen.
+func LinksOf(n tuner.LinkCounts) *Links {
+	if n.Links == 0 {
 		return nil
 	}
-	l := &Links{Links: len(views)}
-	for _, v := range views {
-		l.Trips += v.Trips
-		if v.Verdict.Diagnosis != agents.DiagnosisNone {
-			l.Changed++
-		}
-	}
-	return l
+	return &Links{n.Trips, n.Links, n.Changed}
 }
 
 // Link is the way from one rank to another over one context of GIN. Its JSON keys are an interface: add, never rename.

@@ -144,7 +144,7 @@ func Busy() *Backend {
 	b.state.Graphs = control.GraphsOf(b.replays)
 	b.state.Core.Replays = tuner.ReplayTotals{Samples: 8_400, Joined: 1_040, Incomplete: 3, Late: 5, Alarms: 2, Changes: 1}
 	b.links = links()
-	b.state.Links = control.LinksOf(b.links)
+	b.state.Links = control.LinksOf(tuner.LinkCounts{Trips: 4_400, Links: len(b.links), Changed: 1})
 	b.state.Core.Trips = tuner.TripTotals{Samples: 4_420, Joined: 4_400, Incomplete: 12, Rejected: 8, Alarms: 1, Changes: 1, SignalNs: 46_200_000, CounterNs: 24_640_000, Counters: 4_400}
 	b.findings = []tuner.Finding{
 		{Comm: 0xdeadbeef, Bucket: b.views[1].Bucket, AtNs: ns(110 * time.Minute), Diagnosis: agents.DiagnosisCongestion, Text: "costs grow with bytes, 1.31x at 64 KiB"},
