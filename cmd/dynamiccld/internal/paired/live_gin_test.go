@@ -1,8 +1,6 @@
 package paired
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -10,11 +8,7 @@ import (
 // Between pretended nodes kernels on GIN are learnt like any other choice, every element right, and the daemon hears from both
 // ranks of each pair what their puts take, on each context.
 func TestLiveGIN(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "gin.fatbin")
-	if err := os.WriteFile(file, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
-		t.Fatal(err)
-	}
-	m := newMachine(t, "h200x4-socket-2nodes-quiet", "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_GIN_KERNELS="+file, "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_KERNEL_US=4")
+	m := newMachine(t, "h200x4-socket-2nodes-quiet", "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_GIN_KERNELS="+fatbin(t), "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_KERNEL_US=4")
 	said, code := m.bench("", 0, "--nodes", "2", "--arms", "plain,run", "--collectives", "AllReduce,AllToAll", "--sizes", "1K,64K", "--phases", "quiet:3s", "--min-rounds", "100",
 		"--explore-budget", "30%", "--calls", "20")
 	if code != 0 {

@@ -53,6 +53,16 @@ func newMachine(t *testing.T, table string, environ ...string) *machine {
 	return m
 }
 
+// fatbin is a file of kernels.
+func fatbin(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kernels.fatbin")
+	if err := os.WriteFile(file, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
+		t.Fatal(err)
+	}
+	return file
+}
+
 func (m *machine) recorded(table string) string {
 	return filepath.Join(m.root, "tuner", "tunersim", "testdata", "measurements", table+".csv")
 }

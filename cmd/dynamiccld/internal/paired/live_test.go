@@ -80,11 +80,7 @@ func TestLiveGain(t *testing.T) {
 // newKernels is a machine whose ranks can run our kernels, which take 4 us and more.
 func newKernels(t *testing.T, table string) *machine {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "kernels.fatbin")
-	if err := os.WriteFile(file, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
-		t.Fatal(err)
-	}
-	return newMachine(t, table, "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_KERNELS="+file, "DYNAMICCL_SCRATCH_MIB=16", "FAKEGPU_KERNEL_US=4", "FAKEGPU_KERNEL_GBS=20",
+	return newMachine(t, table, "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_KERNELS="+fatbin(t), "DYNAMICCL_SCRATCH_MIB=16", "FAKEGPU_KERNEL_US=4", "FAKEGPU_KERNEL_GBS=20",
 		"NCCL_SYM_NOWIN_ENABLE=0")
 }
 
