@@ -243,6 +243,30 @@ func (p *replayed) tell() string {
 	return text + "; graphs keep their choices, so only a new calibration and a new capture can answer that"
 }
 
+// ReplayCounts is all that graphs hold in short.
+type ReplayCounts struct {
+	Replays uint64 // seen
+	Choices int
+	Changed int // of which the cost has changed
+}
+
+// CountReplays counts what Replays shows, and computes none of it, as CountLinks.
+func (c *Core) CountReplays() (n ReplayCounts) {
+	for _, m := range c.comms {
+		if m.replays == nil {
+			continue
+		}
+		n.Choices += len(m.replays.choices)
+		for _, p := range m.replays.choices {
+			n.Replays += p.seen
+			if p.changes > 0 {
+				n.Changed++
+			}
+		}
+	}
+	return n
+}
+
 // Replays shows what CUDA graphs hold and cost, in the order of joining, collective, size and choice.
 func (c *Core) Replays() []ReplayView {
 	var all []ReplayView

@@ -84,6 +84,9 @@ func TestReplaysAreToldOf(t *testing.T) {
 		!within(v.Counter.MeanNs, 4_005, 0.005) {
 		t.Errorf("signal %+v, counter %+v", v.Signal, v.Counter)
 	}
+	if n := g.core.CountReplays(); n != (ReplayCounts{Replays: 5000, Choices: 1}) {
+		t.Errorf("%+v", n)
+	}
 	totals := g.core.Totals()
 	sums := totals.Replays.By[actions.AllReduce]
 	if sums.Replays != 5000 || !within(float64(sums.SignalNs), 5000*10_013, 0.005) || !within(float64(sums.CounterNs), 5000*4_005, 0.005) || sums.Changes != 0 {

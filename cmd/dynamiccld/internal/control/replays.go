@@ -17,19 +17,12 @@ type Graphs struct {
 	Changed int    `json:"changed"` // of which the cost has changed
 }
 
-// GraphsOf counts; nil: no replay was seen.
-func GraphsOf(views []tuner.ReplayView) *Graphs {
-	if len(views) == 0 {
+// GraphsOf is nil where no replay was seen.
+func GraphsOf(n tuner.ReplayCounts) *Graphs {
+	if n.Choices == 0 {
 		return nil
 	}
-	g := &Graphs{Choices: len(views)}
-	for _, v := range views {
-		g.Replays += v.Replays
-		if v.Changes > 0 {
-			g.Changed++
-		}
-	}
-	return g
+	return &Graphs{n.Replays, n.Choices, n.Changed}
 }
 
 // Replay is a choice that CUDA graphs hold, with what our kernel took when they ran it again. Its JSON keys are an interface:

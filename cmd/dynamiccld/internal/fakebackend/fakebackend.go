@@ -141,7 +141,7 @@ func Busy() *Backend {
 			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 10, Note: "not tuned: 2 of 4 ranks are on this host"},
 	}
 	b.replays = graphs()
-	b.state.Graphs = control.GraphsOf(b.replays)
+	b.state.Graphs = control.GraphsOf(tuner.ReplayCounts{Replays: 1_040, Choices: len(b.replays), Changed: 1})
 	b.state.Core.Replays = tuner.ReplayTotals{Samples: 8_400, Joined: 1_040, Incomplete: 3, Late: 5, Alarms: 2, Changes: 1}
 	b.links = links()
 	b.state.Links = control.LinksOf(tuner.LinkCounts{Trips: 4_400, Links: len(b.links), Changed: 1})
