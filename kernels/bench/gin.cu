@@ -4,13 +4,13 @@
  * is read) and signal (the data is there).
  *   gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes B,B,...]
  *       [--contexts N] [--no-nccl] [--kernels FILE]
- * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID). --check compares every element; --time measures. Both
+ * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID); ranks of different ones may share a GPU, where times say little. --check compares every element; --time measures. Both
  * without any. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
  * byte compared when its signal is seen. --kill: the last rank is killed while there is traffic, and every other one has to
  * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
  * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
  * --kernels: lib/dynamiccl-gin.fatbin, of which hierarchical kernels and AllToAllv are checked and timed, beside flat ones: where
- * nodes have several ranks, so that --nodes 2 wants four GPUs. Without it, or with another NCCL than 2.28.9, they are left out, and a line says so.
+ * nodes have several ranks, so that --nodes 2 wants four ranks (--ranks 4). Without it, or with another NCCL than 2.28.9, they are left out, and a line says so.
  * GIN needs NICs that NCCL drives, or a net plugin that brings GIN (NCCL_NET_PLUGIN).
  * JSON lines. Exit: 0 if every element is right; 3 if there is no GIN or the probe found it not working, and the lines say
  * why; 4 if a step did not end in its time. In which step a rank ended that failed otherwise, a line says, too.
@@ -153,9 +153,10 @@ int main(int argc, char **argv) {
   if (!jobs.checks && !jobs.times && jobs.messages == 0 && jobs.series == nullptr) jobs.checks = jobs.times = true;
   shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   stepOf = (const char **)mmap(nullptr, kMaxRanks * sizeof *stepOf, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (numRanks == 0) numRanks = countGpus();
-  if (numRanks < 2 || numRanks > kMaxRanks || numNodes < 1 || numRanks % numNodes != 0) {
-    fprintf(stderr, "gin: %d GPUs, %d nodes: 2 to %d GPUs are needed, as many on each node\n", numRanks, numNodes, kMaxRanks);
+  numGpus = countGpus();
+  if (numRanks == 0) numRanks = numGpus;
+  if (numGpus < 1 || numRanks / std::max(numNodes, 1) > numGpus || numRanks < 2 || numRanks > kMaxRanks || numNodes < 1 || numRanks % numNodes != 0) {
+    fprintf(stderr, "gin: %d ranks on %d nodes, %d GPUs: 2 to %d ranks are needed, as many on each node and as many GPUs as a node has ranks\n", numRanks, numNodes, numGpus, kMaxRanks);
     return 2;
   }
   setvbuf(stdout, nullptr, _IOLBF, 0); /* what was measured stays if a rank is killed */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The kernels on NCCL's GIN on the GPUs of this machine, as JSON lines: what NCCL granted, the probe of every peer, every element
 # checked, then times of one put there and back and of collectives beside NCCL's; for two ranks, for four, and with NCCL told that
-# they are on two hosts; then random traffic, every byte compared, with a delay on purpose where the carrier can have one, and a rank
+# they are on two hosts, where two may share a GPU and are then checked, not timed; then random traffic, every byte compared, with a delay on purpose where the carrier can have one, and a rank
 # that is killed in it.
 #   kernels/bench/gin.sh [RESULTS.jsonl] [option of gin]...
 # Needs two or more GPUs that reach each other, nvcc, Python's nvidia.nccl of the version that the kernels are compiled with, and
@@ -23,7 +23,7 @@ if [ -z "${NCCL_LIB:-}" ]; then
   NCCL_LIB=$home/lib/libnccl.so.2
 fi
 gpus=$(nvidia-smi -L | wc -l)
-[ "$gpus" -ge 4 ] && tables="2 4 2/2 4/2" || tables="2 2/2"
+[ "$gpus" -ge 4 ] && tables="2 4 2/2 4/2" || tables="2 2/2 4/2"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
@@ -59,7 +59,10 @@ gin() { # RANKS NODES option...
 for table in ${TABLES:-$tables}; do
   nodes=1
   [ "$table" = "${table%/*}" ] || nodes=${table#*/}
-  gin "${table%/*}" "$nodes" "$@"
+  # Ranks that share a GPU take turns on it: what is right can be seen there, but not how long it takes.
+  shared=
+  [ "${table%/*}" -le "$gpus" ] || shared=--check
+  gin "${table%/*}" "$nodes" $shared "$@"
 done
 messages=${MESSAGES:-60000}
 if [ "$messages" -gt 0 ]; then

@@ -14,7 +14,7 @@
 /* Exit statuses besides 1 (wrong elements, CUDA) and 2 (usage). */
 constexpr int kNoGin = 3, kLate = 4;
 
-static int numNodes = 1, mostContexts = kGinMaxContexts;
+static int numGpus, numNodes = 1, mostContexts = kGinMaxContexts;
 static size_t ginSlotBytes = 1 << 20, ginCellBytes = 32 << 10;
 static ncclComm_t comm, plain; /* plain: for NCCL's own collectives */
 static const char **stepOf; /* of each rank, shared: names are constants, which lie at one address before and behind a fork */
@@ -52,15 +52,15 @@ static void printConditions() {
   ncclGetVersion(&version);
   for (int r = first; r < first + perNode; r++) {
     int can = 0;
-    if (r != rank && cudaDeviceCanAccessPeer(&can, rank, r) == cudaSuccess) reached += can;
+    if (r != rank && cudaDeviceCanAccessPeer(&can, rank % numGpus, r % numGpus) == cudaSuccess) reached += can;
   }
   void *entry = nullptr;
   cudaDriverEntryPointQueryResult found;
   if (cudaGetDriverEntryPointByVersion("cuDeviceGetAttribute", &entry, 12000, cudaEnableDefault, &found) == cudaSuccess && entry != nullptr) {
     const auto attributeOf = (decltype(&cuDeviceGetAttribute))entry;
-    attributeOf(&cuMem, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, rank);
-    attributeOf(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, rank);
-    attributeOf(&dmaBuf, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, rank);
+    attributeOf(&cuMem, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, rank % numGpus);
+    attributeOf(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, rank % numGpus);
+    attributeOf(&dmaBuf, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, rank % numGpus);
   }
   std::string set;
   for (const char *name : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE", "NCCL_NET_PLUGIN", "NCCL_RMA_PLUGIN", "NCCL_NET", "NCCL_GIN_ENABLE", "NCCL_GIN_TYPE",
@@ -129,8 +129,8 @@ static void printGranted(const GinLife &life, unsigned long long timerStepNs) {
   const ncclDevComm &d = life.device;
   std::string types;
   for (int c = 0; c < (int)d.ginContextCount; c++) types += std::string(c == 0 ? "" : " ") + ginTypeName(ginTypeOf(d, c));
-  printf("{\"figure\":\"gin granted\",\"ranks\":%d,\"nodes\":%d,\"nccl\":%d,\"type\":\"%s\",\"contexts_wanted\":%d,\"contexts\":%d,\"signals\":%d,\"signal_base\":%u,"
-         "\"counters\":%d,\"counter_base\":%u,\"lsa_ranks\":%d,\"timer_step_ns\":%llu}\n", numRanks, numNodes, NCCL_VERSION_CODE, types.c_str(), mostContexts,
+  printf("{\"figure\":\"gin granted\",\"gpus\":%d,\"ranks\":%d,\"nodes\":%d,\"nccl\":%d,\"type\":\"%s\",\"contexts_wanted\":%d,\"contexts\":%d,\"signals\":%d,\"signal_base\":%u,"
+         "\"counters\":%d,\"counter_base\":%u,\"lsa_ranks\":%d,\"timer_step_ns\":%llu}\n", std::min(numGpus, numRanks), numRanks, numNodes, NCCL_VERSION_CODE, types.c_str(), mostContexts,
          (int)d.ginContextCount, d.ginSignalCount, ginSignalBase(d), d.ginCounterCount, ginCounterBase(d), d.lsaSize, timerStepNs);
 }
 
@@ -150,7 +150,7 @@ static Rank startGin(GinLife &life) {
   Rank k = {};
   lifeOfRank = &life;
   step("cuda", 60);
-  CUDA(cudaSetDevice(rank));
+  CUDA(cudaSetDevice(rank % numGpus)); /* NCCL refuses two ranks of one node on a GPU, but not those of two nodes */
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
   CUDA(cudaMalloc(&k.in, bufferBytes + 64));
   CUDA(cudaMalloc(&k.out, bufferBytes + 64));

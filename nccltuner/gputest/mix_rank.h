@@ -61,7 +61,9 @@ struct Rank {
   uint64_t nextSlot = 0, reported = 0, numbers = 0;  // numbers: calls that got a number, captured ones among them
 
   void start(int r) {
-    rank = gpu = r, mine = self;
+    int gpus;
+    CU(cudaGetDeviceCount(&gpus));
+    rank = r, gpu = r % gpus, mine = self;  // ranks of pretended nodes may share one
     doing("starting CUDA on GPU %d", gpu);
     CU(cudaSetDevice(gpu));
     for (auto &s : streams) CU(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));

@@ -22,11 +22,12 @@ static int replies = -1; /* what standard output was */
 static const char usage[] =
     "dynamiccl-worker is one rank of what `dynamiccld sweep` and `dynamiccld calibrate` measure: it reads one\n"
     "command a line on standard input and writes one reply a line on standard output, both JSON objects.\n\n"
-    "  dynamiccl-worker --rank R --ranks N --device D [--nccl FILE] [--max-bytes B] [--cpus C]\n"
-    "                   [--registered 1]\n\n"
+    "  dynamiccl-worker --rank R --ranks N --device D [--per-node P] [--nccl FILE] [--max-bytes B]\n"
+    "                   [--cpus C] [--registered 1]\n\n"
     "  --rank R       this rank, from 0\n"
     "  --ranks N      ranks of the communicator, 1 to 64\n"
     "  --device D     GPU, counted from 0 among the visible ones\n"
+    "  --per-node P   ranks of one of several nodes: where so many GPUs are visible, --device may go around (0: it may not)\n"
     "  --nccl FILE    libnccl to measure (libnccl.so.2)\n"
     "  --max-bytes B  largest size that can be asked for (268435456); twice as much GPU memory is taken\n"
     "  --cpus C       run on C CPUs that no other rank of this communicator has (0: on any)\n"
@@ -230,10 +231,10 @@ static int stay(struct worker *worker, int cpus) {
 }
 
 static int parse(struct worker *worker, int argc, char **argv) {
-  enum { NUMBERS = 6 };
-  double values[NUMBERS] = {-1, -1, -1, 256u << 20, 0, 0};
-  static const char *const names[] = {"--rank", "--ranks", "--device", "--max-bytes", "--cpus", "--registered"};
-  static const double least[] = {0, 1, 0, 4096, 0, 0}, most[] = {MAX_RANKS - 1, MAX_RANKS, 1023, 1e13, CPU_SETSIZE, 1};
+  enum { NUMBERS = 7 };
+  double values[NUMBERS] = {-1, -1, -1, 256u << 20, 0, 0, 0};
+  static const char *const names[] = {"--rank", "--ranks", "--device", "--max-bytes", "--cpus", "--registered", "--per-node"};
+  static const double least[] = {0, 1, 0, 4096, 0, 0, 0}, most[] = {MAX_RANKS - 1, MAX_RANKS, 1023, 1e13, CPU_SETSIZE, 1, MAX_RANKS};
   for (int i = 1; i < argc; i += 2) {
     int which = 0;
     if (strcmp(argv[i], "--help") == 0) {
@@ -262,6 +263,7 @@ static int parse(struct worker *worker, int argc, char **argv) {
   worker->device = (int)values[2];
   worker->maxBytes = (size_t)values[3] / 64 * 64;
   worker->registered = (int)values[5];
+  worker->perNode = (int)values[6];
   return stay(worker, (int)values[4]);
 }
 

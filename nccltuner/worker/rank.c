@@ -4,6 +4,7 @@
  * which has no other.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "nccl_hash.h"
@@ -53,12 +54,20 @@ static int register_buffers(struct worker *worker) {
   return 0;
 }
 
+/* NCCL refuses two ranks of one node on a GPU, but those of pretended nodes may share it: nobody measures speed there, but what
+ * two nodes do can be had with half their GPUs. Newer releases allow it inside a node, too, where they are told so. */
+static int may_share(const struct worker *worker, int gpus) {
+  const char *text = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return (worker->perNode > 0 && worker->perNode <= gpus) || (text != NULL && strcmp(text, "1") == 0);
+}
+
 /* Context, stream and buffers: once in a process. */
 static int start_device(struct worker *worker) {
   int count;
   if (worker->staging != NULL) return 0;
   CUDA(worker, cuInit, 0);
   CUDA(worker, cuDeviceGetCount, &count);
+  if (count > 0 && may_share(worker, count)) worker->device %= count;
   if (worker->device >= count) {
     worker->unusable = 1;
     return worker_fail(worker, "--device %d: %d GPUs are visible, counted from 0: look at CUDA_VISIBLE_DEVICES",

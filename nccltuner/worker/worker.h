@@ -17,6 +17,7 @@ struct load;
 
 struct worker {
   int rank, nRanks, device;
+  int perNode; /* 0: device counts no GPU twice */
   const char *ncclPath; /* NULL: libnccl.so.2 by the linker's rules */
   size_t maxBytes;
   int registered; /* send and recv are memory of NCCL's, and registered */

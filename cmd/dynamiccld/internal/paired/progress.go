@@ -49,6 +49,9 @@ func (p *progress) begin(h Head) {
 		names[i] = a.Name
 	}
 	p.say("%s, NCCL %s, %d ranks, %d nodes, arms %s, %v", id.Machine, id.NCCL, id.Ranks, id.Nodes, strings.Join(names, ", "), p.total())
+	if text := id.Shared(); text != "" {
+		p.say("%s", text)
+	}
 }
 
 // say writes a line.

@@ -312,6 +312,7 @@ func TestLiveMachinesThatCannot(t *testing.T) {
 		{"no library", good, []string{"--ranks", "2", "--nccl-lib", m.recorded("h200x4-nvlink-quiet")}, 1, []string{"loading NCCL", "rank 0"}},
 		{"no such NCCL", good, []string{"--ranks", "2", "--nccl-lib", "/nowhere/libnccl.so.2"}, 2, []string{"--nccl-lib"}},
 		{"too few GPUs", append(slices.Clone(good), "FAKEGPU_GPUS=1"), []string{"--ranks", "2"}, 1, []string{"rank 1", "CUDA_VISIBLE_DEVICES"}},
+		{"too few GPUs of a node", append(slices.Clone(good), "FAKEGPU_GPUS=1"), []string{"--ranks", "4", "--nodes", "2"}, 1, []string{"rank 1", "CUDA_VISIBLE_DEVICES"}},
 		{"no plugin", good, []string{"--ranks", "2", "--plugin-dir", m.dir}, 1, []string{"make plugin"}},
 		{"no worker", good, []string{"--ranks", "2", "--worker", m.path("none")}, 1, []string{"--worker"}},
 		{"the user's choice", append(slices.Clone(good), "NCCL_ALGO=Ring"), []string{"--ranks", "2"}, 1, []string{"NCCL_ALGO=Ring", "unset"}},

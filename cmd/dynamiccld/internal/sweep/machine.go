@@ -81,7 +81,7 @@ func Describe(ctx context.Context, o *Options, ready []workers.Ready) *Descripti
 		id.GPUs = append(id.GPUs, GPU{r.GPU, r.UUID, r.PCIBus})
 	}
 	if id.Machine == "" {
-		id.Machine = fmt.Sprintf("%dx%s", o.Ranks, model(ready[0].GPU))
+		id.Machine = fmt.Sprintf("%dx%s", id.distinct(), model(ready[0].GPU))
 	}
 	slices.Sort(id.Environment)
 	cuda := ready[0].DriverVersion
@@ -90,6 +90,24 @@ func Describe(ctx context.Context, o *Options, ready []workers.Ready) *Descripti
 	return &Description{Identity: id, Date: o.Now().UTC().Format(time.RFC3339), Program: o.Program, CPU: cpuModel(), CPUs: runtime.NumCPU(),
 		Kernel: unix.ByteSliceToString(uts.Release[:]), CUDA: fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10),
 		Links: topology(ctx), NICs: nics(os.DirFS("/")), Sizes: o.Sizes}
+}
+
+// distinct is how many GPUs there are: ranks of several pretended nodes may share them.
+func (id *Identity) distinct() int {
+	all := map[string]bool{}
+	for _, gpu := range id.GPUs {
+		all[gpu.UUID] = true
+	}
+	return len(all)
+}
+
+// Shared says that ranks share GPUs; "": each has its own.
+func (id *Identity) Shared() string {
+	gpus := id.distinct()
+	if gpus >= id.Ranks {
+		return ""
+	}
+	return fmt.Sprintf("%d ranks share %d GPUs: times are none of machines with a GPU a rank", id.Ranks, gpus)
 }
 
 // model is the GPU's name as machines are named by it: "NVIDIA H200" is H200.
@@ -109,6 +127,9 @@ func tableName(id *Identity) string {
 		gpu = strings.ToLower(model(id.GPUs[0].Name))
 	}
 	name := fmt.Sprintf("%sx%d-%s", gpu, id.Ranks, id.Transport)
+	if gpus := id.distinct(); gpus < id.Ranks {
+		name = fmt.Sprintf("%sx%d-%dranks-%s", gpu, gpus, id.Ranks, id.Transport)
+	}
 	if id.Nodes > 1 {
 		name += fmt.Sprintf("-%dnodes", id.Nodes)
 	}

@@ -45,6 +45,9 @@ func newProgress(o *Options, d *Description) *progress {
 	id := d.Identity
 	fmt.Fprintf(p.out, "%s, NCCL %s, %d ranks, %d nodes, %s, %s, %s calls, into %s\n", id.Machine, id.NCCL, id.Ranks, id.Nodes, id.Transport,
 		id.Condition, id.Calls, o.Out)
+	if text := id.Shared(); text != "" {
+		fmt.Fprintln(p.out, text)
+	}
 	if o.Terminal {
 		p.bar = bar.New(o.Progress, 1)
 	}

@@ -14,7 +14,7 @@ import (
 // Spec describes a group of ranks.
 type Spec struct {
 	Program    string // dynamiccl-worker
-	Ranks      int    // rank r runs on the r-th GPU that CUDA shows
+	Ranks      int    // rank r runs on the r-th GPU that CUDA shows; with Nodes, these are counted round where a node's ranks have enough
 	Nodes      int    // more than 1: the ranks take one another for ranks of so many hosts. Invariant: divides Ranks
 	NCCL       string // libnccl.so.2; "": the loader's
 	MaxBytes   uint64 // of any call

@@ -42,6 +42,9 @@ func start(s Spec, rank int, answers chan<- answer) (*process, error) {
 	defer logFile.Close()
 	args := []string{"--rank", strconv.Itoa(rank), "--ranks", strconv.Itoa(s.Ranks), "--device", strconv.Itoa(rank),
 		"--max-bytes", strconv.FormatUint(s.MaxBytes, 10)}
+	if s.Nodes > 1 {
+		args = append(args, "--per-node", strconv.Itoa(s.Ranks/s.Nodes))
+	}
 	if s.CPUs != 0 {
 		args = append(args, "--cpus", strconv.Itoa(s.CPUs))
 	}

@@ -32,6 +32,7 @@ func fakeRank(what string) {
 	flags := flag.NewFlagSet("rank", flag.ExitOnError)
 	rank, ranks := flags.Int("rank", -1, ""), flags.Int("ranks", -1, "")
 	device, nccl, most := flags.Int("device", -1, ""), flags.String("nccl", "", ""), flags.Uint64("max-bytes", 0, "")
+	flags.Int("per-node", 0, "")
 	_ = flags.Parse(os.Args[1:]) // ExitOnError
 	fmt.Fprintf(os.Stderr, "rank %d of %d on device %d, %s, %d bytes\n", *rank, *ranks, *device, *nccl, *most)
 	mine, does := 0, ""
