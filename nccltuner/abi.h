@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 7
+#define DYN_ABI_VERSION 8
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
 #define DYN_NUM_COLLECTIVES 9 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and
@@ -97,7 +97,7 @@ struct dyn_plan {
   uint64_t version;  /* equal to the version in dyn_record.newest when published */
   uint64_t checksum; /* dyn_plan_checksum over all words after this one */
   uint32_t numEntries;
-  uint32_t sampleEvery; /* epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none. Where CUDA events time
+  uint32_t sampleEvery; /* of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
                            calls each trial is sampled as well, but for an entry's first (preload/watch.h) */
   uint8_t index[9][48]; /* [collective][bucket] -> entry, 0: pass through */
   uint64_t reserved0[7];

@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion              = 7
+	ABIVersion              = 8
 	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives          = 9     // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory
 	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -123,7 +123,7 @@ type ABIPlan struct {
 	Version    uint64 // equal to the version in dyn_record.newest when published
 	Checksum   uint64 // dyn_plan_checksum over all words after this one
 	NumEntries uint32
-	// epochs e with e % sampleEvery == 0 are sampled; power of two; 0: none. Where CUDA events time
+	// of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
 	// calls each trial is sampled as well, but for an entry's first (preload/watch.h)
 	SampleEvery uint32
 	Index       [9][48]uint8 // [collective][bucket] -> entry, 0: pass through

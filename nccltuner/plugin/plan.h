@@ -75,4 +75,13 @@ static inline bool dyn_plan_valid(const struct dyn_plan *plan) {
   return fit && !(indexes & 0xc0c0c0c0c0c0c0c0u) && plan->checksum == dyn_plan_checksum(plan);
 }
 
+/* Of each `every` epochs, a power of two, one is sampled, the same on all ranks. Were it always the first, a program whose step
+ * has as many calls as so many epochs, or a part or a multiple, would show the same few calls for ever: with 24 sizes in turn
+ * the daemon saw one of them twice in 30 s (2x H200). So the place goes on by the golden ratio, which no step is in tune with. */
+static inline bool dyn_epoch_sampled(uint64_t epoch, uint32_t every) {
+  if (every == 0) return false;
+  uint32_t turn = (uint32_t)(epoch / every) * 0x9E3779B9u;
+  return (epoch & (every - 1)) == ((uint64_t)turn * every >> 32);
+}
+
 #endif

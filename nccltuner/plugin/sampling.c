@@ -5,6 +5,7 @@
  */
 #include "comm.h"
 #include "nccl_profiler_abi.h"
+#include "plan.h"
 
 /* ---- epochs ---- */
 
@@ -41,7 +42,7 @@ void dyn_sampling_update(struct dyn_member *member) {
   if (heartbeat != comm->seenHeartbeat) dyn_heartbeat_start(member);
   uint32_t every = comm->slot ? comm->plan.sampleEvery : 1;
   int before = comm->sampling;
-  dyn_sampling_set(member, every && (comm->epoch & (every - 1)) == 0 && !member->broken);
+  dyn_sampling_set(member, dyn_epoch_sampled(comm->epoch, every) && !member->broken);
   if (!before) comm->windowSeq = comm->seq;
 }
 

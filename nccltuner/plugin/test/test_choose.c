@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "../plan.h"
 #include "choose_rig.h"
 
 static void trials_then_base(void) {
@@ -221,6 +222,29 @@ static void waits_for_all_ranks(void) {
   }
 }
 
+/* Whatever number of epochs a program's step has, every part of it is sampled, and none much more than others. */
+static void every_part_of_a_step(void) {
+  static const uint32_t steps[] = {1, 2, 3, 5, 6, 8, 12, 16, 24, 64, 96, 100, 128, 255, 256};
+  for (uint32_t every = 1; every <= 512; every *= 2)
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+      uint32_t step = steps[i], seen[256] = {0}, most = 0, least = UINT32_MAX;
+      uint64_t begin = 7 * (uint64_t)every, end = begin + 16 * (uint64_t)step * every;
+      uint32_t inBlock = 0;
+      for (uint64_t epoch = begin; epoch < end; epoch++) {
+        bool sampled = dyn_epoch_sampled(epoch, every);
+        inBlock += sampled, seen[epoch % step] += sampled;
+        if (epoch % every != every - 1) continue;
+        check(inBlock == 1, "%u of the %u epochs to %lu are sampled", inBlock, every, epoch);
+        inBlock = 0;
+      }
+      for (uint32_t part = 0; part < step; part++) {
+        if (seen[part] > most) most = seen[part];
+        if (seen[part] < least) least = seen[part];
+      }
+      check(least >= 4 && most <= 64, "step of %u epochs, one of %u sampled: parts were seen %u to %u times, 16 each on average", step, every, least, most);
+    }
+}
+
 static void sampling(void) {
   static int mask;
   join(true);
@@ -242,9 +266,9 @@ static void sampling(void) {
   publish(plan);
   for (int epoch = 0; epoch < 16; epoch++) {
     test_call(context, ALLREDUCE, BYTES, 0);
-    check(comm->slot && comm->sampling == (comm->epoch % 4 == 0), "epoch %lu: sampling %d", comm->epoch,
+    check(comm->slot && comm->sampling == dyn_epoch_sampled(comm->epoch, 4), "epoch %lu: sampling %d", comm->epoch,
           comm->sampling);
-    check(mask == (comm->epoch % 4 == 0 ? 2 | 64 : 64), "epoch %lu: mask %d", comm->epoch, mask);
+    check(mask == (dyn_epoch_sampled(comm->epoch, 4) ? 2 | 64 : 64), "epoch %lu: mask %d", comm->epoch, mask);
     finish_epoch();
   }
   plan = one_entry(1, trials[0], 0, NULL);
@@ -284,6 +308,7 @@ int main(void) {
   run("no id", no_id);
   run("no logger", no_logger);
   run("waits for all ranks", waits_for_all_ranks);
+  run("every part of a step", every_part_of_a_step);
   run("sampling", sampling);
   test_remove_directory();
   return 0;
