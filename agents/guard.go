@@ -74,11 +74,12 @@ type Guard struct {
 	jump    jump
 	jumped  bool
 
-	budget  budget
-	recheck recheck
-	chance  chance
-	trials  []actions.Action // scratch
-	missing []actions.Action // scratch
+	budget   budget
+	recheck  recheck
+	chance   chance
+	comeback comeback
+	trials   []actions.Action // scratch
+	missing  []actions.Action // scratch
 }
 
 // NewGuard wraps the learner of a bucket; set and prior are what the learner was made with.
@@ -105,7 +106,11 @@ func (g *Guard) Observe(o state.Observation) {
 	g.learner.Observe(o)
 	g.budget.charge(g, i, &o)
 	if g.recheck.observe(g, i, &o) {
-		g.restart()
+		g.restart(g.recheck.latest[:g.recheck.n])
+		return
+	}
+	if g.comeback.observe(g, i, &o) {
+		g.restart(g.comeback.latest[:g.comeback.n])
 		return
 	}
 	if i == g.base && i != 0 && g.losing(i) {
@@ -145,6 +150,7 @@ func (g *Guard) Shift(d Diagnosis) {
 	g.arms.reset()
 	g.recheck.reset()
 	g.chance.reset()
+	g.comeback.reset()
 	g.jump, g.jumped = jump{}, false
 	g.kept = g.base != 0
 	g.urgent = g.urgent || g.kept
@@ -154,17 +160,17 @@ func (g *Guard) Shift(d Diagnosis) {
 // Reconfigure takes over another configuration from the next Propose.
 func (g *Guard) Reconfigure(cfg GuardConfig) { g.budget.reconfigure(g, cfg) }
 
-// restart is a shift that the guard saw itself: the default's cost moved while another choice was in force. The calls
-// that showed it are the first of the new condition.
-func (g *Guard) restart() {
-	latest, n := g.recheck.latest, g.recheck.n
-	if g.base != 0 && g.arms.samples[0].recent(n) < g.arms.samples[g.base].log() {
+// restart is a shift that the guard saw itself: the cost of an action moved that is not in force. The calls that showed it are
+// the first of the new condition.
+func (g *Guard) restart(latest []state.Observation) {
+	latest = append([]state.Observation(nil), latest...) // of what Shift resets
+	if latest[0].Action == actions.Default && g.base != 0 && g.arms.samples[0].recent(len(latest)) < g.arms.samples[g.base].log() {
 		g.base, g.urgent = 0, true // the default is cheaper now than the choice was
 	}
 	g.Shift(DiagnosisUnknown)
-	for i := range n {
-		g.arms.add(&latest[i])
-		g.learner.Observe(latest[i])
+	for _, o := range latest {
+		g.arms.add(&o)
+		g.learner.Observe(o)
 	}
 }
 
@@ -223,8 +229,8 @@ func (g *Guard) approve(i int) bool {
 }
 
 // Propose gives the base, which is NCCL's default unless another action is measured better, and at most maxTrials
-// trials: those that are due to be measured again, one that was measured only once and had bad luck perhaps, then those of
-// the learner's that the budget allows.
+// trials: those that are due to be measured again, one that was measured only once and had bad luck perhaps, one that was better
+// before and may be again, then those of the learner's that the budget allows.
 func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	g.urgent = false
 	maxTrials = max(0, maxTrials)
@@ -248,11 +254,17 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	}
 	g.recheck.owe(again, times-len(g.trials))
 	once := g.chance.due(g)
-	if len(trials) > 0 || once > 0 {
+	back, calls := g.comeback.due(g)
+	if len(trials) > 0 || once > 0 || back > 0 {
 		g.model.refresh(g.arms, &g.memory)
 	}
 	if once > 0 && len(g.trials) < maxTrials && g.budget.reserve(g, once) {
 		g.trials = append(g.trials, g.arms.set[once])
+	}
+	if room := maxTrials - len(g.trials); back > 0 && room > 0 && (g.comeback.good() || g.budget.reserve(g, back)) {
+		for range min(calls, room) {
+			g.trials = append(g.trials, g.arms.set[back])
+		}
 	}
 	granted := len(g.trials)
 	for _, a := range trials {

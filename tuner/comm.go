@@ -120,6 +120,16 @@ func (m *comm) mayTry(b *bucket) bool {
 	return !busy && m.exposure.rhythm.period > 0
 }
 
+// stir has buckets ask for what was better before: it has recovered in another one, or on GIN (but is nil).
+func (m *comm) stir(but *bucket) {
+	m.eachBucket(func(b *bucket) {
+		if b != but {
+			b.guard.Stir()
+			b.fresh = true
+		}
+	})
+}
+
 // trying reports whether trials of a bucket are under way, or may still be.
 func (m *comm) trying(b *bucket) bool {
 	return !b.differ && b.nextTrial < len(b.entry.Trials) && m.observed-b.seenAt < forgotten

@@ -330,6 +330,9 @@ func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Obse
 		b.diagnosis, b.diagNs = verdict.Diagnosis, nowNs
 		c.find(nowNs, m, b.Bucket, verdict.Diagnosis, verdict.Detail())
 	}
+	if b.guard.CameBack() || verdict.New && verdict.Diagnosis == agents.DiagnosisRecovered {
+		m.stir(b)
+	}
 }
 
 func (c *Core) find(nowNs state.Ns, m *comm, b state.Bucket, d agents.Diagnosis, text string) {

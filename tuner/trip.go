@@ -176,6 +176,9 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 		return
 	}
 	t.Changes++
+	if l.verdict.Diagnosis == agents.DiagnosisRecovered {
+		m.stir(nil)
+	}
 	c.tellLink(nowNs, m, l, way.bytes, l.verdict.Diagnosis, l.verdict.Detail())
 }
 

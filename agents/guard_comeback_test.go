@@ -1,0 +1,131 @@
+package agents
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"dynamiccl/actions"
+)
+
+// faulty is a world with a path of its own that fails for a while: at times of the default, or of all with it.
+type faulty struct {
+	set    []actions.Action
+	fails  func(call int) bool
+	all    bool // every action takes longer then
+	called int
+}
+
+func newFaulty(all bool, fails func(call int) bool) *faulty {
+	w := &faulty{set: []actions.Action{actions.Default}, fails: fails, all: all}
+	for _, channels := range []uint8{1, 2, 4, 8, 16} {
+		w.set = append(w.set, actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: channels})
+	}
+	for _, ctas := range []uint8{2, 4, 8} {
+		w.set = append(w.set, actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: ctas})
+	}
+	return w
+}
+
+func (w *faulty) cost(a actions.Action) float64 {
+	ns := 1e5
+	switch {
+	case a.Path == actions.PathGIN:
+		ns = 3e4 - 1e3*float64(a.Channels)
+		if w.fails(w.called) {
+			ns = 8e5
+		}
+		return ns
+	case a != actions.Default:
+		ns = 0.9e5 + 1e3*float64(a.Channels)
+	}
+	if w.all && w.fails(w.called) {
+		ns *= 2
+	}
+	return ns
+}
+
+// run makes calls as a daemon has them made, one trial at a time, and gives how many of each ran on GIN of those that are asked for.
+func (w *faulty) run(g *Guard, calls int, sigma float64, seen func(call int, a actions.Action, excessNs float64)) {
+	sim := simWorld{w.cost, sigma, rand.New(rand.NewPCG(3, 9))}
+	for w.called = range calls {
+		a, trials := g.Propose(1)
+		if len(trials) > 0 {
+			a = trials[0]
+		}
+		g.Observe(sim.call(a))
+		if g.Jumped() {
+			g.Shift(DiagnosisUnknown)
+		}
+		seen(w.called, a, w.cost(a)-1e5)
+	}
+}
+
+// A path of its own fails and comes back, and nothing else shows it: it must be in force again within the time that the failure
+// took, whoever learns.
+func TestPathComesBack(t *testing.T) {
+	const fails, back, end = 2000, 5000, 9000
+	for _, name := range adaptive() {
+		w := newFaulty(false, func(call int) bool { return call >= fails && call < back })
+		before, after, late := 0, 0, 0
+		w.run(makeGuard(t, name, w.set, bucketOf(16), nil, 1), end, 0.05, func(call int, a actions.Action, _ float64) {
+			if a.Path != actions.PathGIN {
+				return
+			}
+			switch {
+			case call >= fails-100 && call < fails:
+				before++
+			case call >= back-100 && call < back:
+				late++
+			case call >= end-100:
+				after++
+			}
+		})
+		if before < 90 {
+			t.Errorf("%s: %d of 100 calls before the failure were on GIN: shows nothing", name, before)
+		}
+		if late > 5 || after < 90 {
+			t.Errorf("%s: on GIN were %d of 100 calls at the end of the failure and %d long after it", name, late, after)
+		}
+	}
+}
+
+// A path that stays away is asked for ever more rarely, and costs next to nothing.
+func TestPathStaysAway(t *testing.T) {
+	const fails, end = 2000, 60_000
+	for _, name := range adaptive() {
+		w := newFaulty(false, func(call int) bool { return call >= fails })
+		asked, lost := 0, 0.0
+		w.run(makeGuard(t, name, w.set, bucketOf(16), nil, 1), end, 0.05, func(call int, a actions.Action, excessNs float64) {
+			if call >= fails+1000 && a.Path == actions.PathGIN {
+				asked++
+				lost += excessNs
+			}
+		})
+		if share := lost / (1e5 * end); asked > 40 || share > 0.004 {
+			t.Errorf("%s: asked for %d times, which lost %.4f of the default's time", name, asked, share)
+		}
+	}
+}
+
+// Where what runs says that it is another condition than the one that had the path as better, nothing is tried for that alone.
+func TestNothingComesBackElsewhere(t *testing.T) {
+	w := newFaulty(true, func(call int) bool { return call >= 1000 })
+	g := makeGuard(t, NameUCB, w.set, bucketOf(16), nil, 1)
+	w.run(g, 1001, 0.05, func(int, actions.Action, float64) {})
+	g.Shift(DiagnosisCongestion)
+	feed(g, actions.Default, 2e5, 40)
+	feed(g, w.set[1], 1.8e5, 4)
+	feed(g, w.set[len(w.set)-1], 8e5, 2)
+	g.Propose(0) // no longer what was in force before
+	if i := g.comeback.candidate(g); g.kept || i != 0 {
+		t.Errorf("%s is to be tried again under load", g.arms.set[i])
+	}
+	g.Shift(DiagnosisUnknown)
+	feed(g, actions.Default, 1e5, 40)
+	feed(g, w.set[1], 0.91e5, 4)
+	feed(g, w.set[len(w.set)-1], 8e5, 2)
+	g.Propose(0)
+	if i := g.comeback.candidate(g); i == 0 || g.arms.set[i].Path != actions.PathGIN {
+		t.Errorf("%s is to be tried again where all but it is as it was", g.arms.set[i])
+	}
+}
