@@ -118,6 +118,13 @@ func (g *Guard) Observe(o state.Observation) {
 	}
 }
 
+// Spend takes a call out of the budget that says nothing of its action's cost.
+func (g *Guard) Spend(o state.Observation) {
+	if i, ok := g.arms.index[o.Action]; ok && o.CostNs() > 0 && o.CostNs() <= maxCostNs {
+		g.budget.charge(g, i, &o)
+	}
+}
+
 // Samples of the choice in force that must agree before it is dropped: their lower median, so that two delayed calls
 // of five do not.
 const latestCalls = 5

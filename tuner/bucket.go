@@ -36,6 +36,7 @@ type bucket struct {
 	since      uint32   // version of the first such plan
 	nextTrial  int      // entry.Trials[:nextTrial] have been observed, or lost
 	sinceTrial int      // calls observed since the entry came into force
+	warmAt     int      // of entry.Trials, the one that only warms up; -1: none
 	fresh      bool     // something happened since the last propose that a learner may answer
 	rested     int      // calls observed since the last propose, while settled
 	made       uint16   // calls so far as the newest observed one counts them,
@@ -73,7 +74,7 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 	task := agents.Task{Set: set, Bucket: b, Topology: state.Topology{Shape: shape}, Prior: costs, Peers: peers, Rand: rng}
 	guard := agents.NewGuard(learner(task), set, b, costs, cfg)
 	made := &bucket{Bucket: b, differ: differ, assumed: assumed, stored: stored, storedNs: storedNs, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
-		entry: Entry{Bucket: b}}
+		entry: Entry{Bucket: b}, warmAt: -1}
 	if assumed == actions.Default {
 		made.sinceNs = storedNs // the first entry's base already
 	}
@@ -171,11 +172,14 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 		return false
 	}
 	b.fresh, b.rested = false, 0
-	around := 0
+	around, warm := 0, 0
 	if single {
 		around = 1
+		if b.entry.Base.Path != actions.PathGIN && slices.ContainsFunc(b.set, onGIN) {
+			warm = 1
+		}
 	}
-	base, trials := b.guard.Propose(maxTrials - 2*around)
+	base, trials := b.guard.Propose(maxTrials - 2*around - warm)
 	switch {
 	case !explore:
 		base, trials = b.assumed, nil
@@ -197,7 +201,13 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 	}
 	*nextID++
 	b.entry = Entry{Bucket: b.Bucket, ID: *nextID, Base: base}
+	b.warmAt = -1
 	if len(trials) > 0 {
+		if at := -1; single && warm > 0 {
+			if trials, at = warmUp(base, trials); at >= 0 {
+				b.warmAt = at + around
+			}
+		}
 		pad := slices.Repeat([]actions.Action{base}, around)
 		b.entry.Trials = slices.Concat(pad, trials, pad)
 	}

@@ -58,7 +58,7 @@ type Totals struct {
 	Late       uint64 `json:"late"`       // samples that fit no open group call
 	Disagreed  uint64 `json:"disagreed"`  // group calls whose ranks ran different things: a bug or a foreign plugin
 	Overruled  uint64 `json:"overruled"`  // group calls that ran another algorithm, protocol or kernel than asked for
-	Cold       uint64 `json:"cold"`       // group calls that were a kernel's first ones
+	Cold       uint64 `json:"cold"`       // group calls that were a kernel's first ones, or had it warm up
 	Unknown    uint64 `json:"unknown"`    // samples of communicators or buckets that are not known
 	Plans      uint64 `json:"plans"`
 	Alarms     uint64 `json:"alarms"`
@@ -310,7 +310,7 @@ func (c *Core) sound(b *bucket, o state.Observation, bad bool) bool {
 	case overrules(o.Ran, o.Action):
 		c.totals.Overruled++
 		return false // what was asked for did not run: not a cost of the choice
-	case b.firstRun(o.Action):
+	case b.firstRun(o.Action), b.warming(&o):
 		c.totals.Cold++
 		b.pass(&o)
 		return false

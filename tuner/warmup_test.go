@@ -1,0 +1,83 @@
+package tuner
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+func TestWarmUp(t *testing.T) {
+	for _, c := range []struct {
+		base, trials, want string
+		at                 int
+	}{
+		{"default", "default gin/proxy/4 Ring/LL/1 gin/proxy/2", "default Ring/LL/1 gin/proxy/4 gin/proxy/4 gin/proxy/2", 2},
+		{"Ring/LL/1", "gin/gdaki/1", "gin/gdaki/1 gin/gdaki/1", 0},
+		{"gin/proxy/2", "default gin/proxy/4", "default gin/proxy/4", -1},
+		{"default", "default lsa/oneshot/1", "default lsa/oneshot/1", -1},
+	} {
+		trials := parse(t, strings.Fields(c.trials)...)
+		got, at := warmUp(parse(t, c.base)[0], trials)
+		if !slices.Equal(got, parse(t, strings.Fields(c.want)...)) || at != c.at {
+			t.Errorf("%s in force, trials %s: %s, %d", c.base, c.trials, names(got), at)
+		}
+		if !slices.Equal(trials, parse(t, strings.Fields(c.trials)...)) {
+			t.Errorf("trials %s became %s", c.trials, names(trials))
+		}
+	}
+}
+
+// A path that needs a call to be itself again is found all the same, and what that costs is paid for.
+func TestPathThatNeedsAWarmUp(t *testing.T) {
+	for _, name := range []string{agents.NameUCB, agents.NameThompson, agents.NameCoordinateDescent, agents.NameSuccessiveHalving} {
+		newLearner, err := agents.New(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}
+		var now state.Ns
+		core.Step(now, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true})
+		core.Step(now, Marks{Comm: 1, Bucket: b, Set: MarkProxy})
+		var entry Entry
+		version, calls, rested, late := uint64(0), 0, true, 0
+		for seq := range uint64(4000) {
+			a := entry.Base
+			if calls < len(entry.Trials) {
+				a = entry.Trials[calls]
+			}
+			calls++
+			us := 30.0
+			if a.Path == actions.PathGIN {
+				if us = 12; rested {
+					us = 250
+				}
+				if seq >= 3900 {
+					late++
+				}
+			}
+			rested = a.Path != actions.PathGIN
+			now += 1e6
+			ns := state.Ns(us * 1000 * (1 + 0.02*float64(seq%3)))
+			core.Step(now, &Sample{Comm: 1, Seq: seq, Bucket: b, Bytes: 1 << 14, Action: a, Ran: a, SignalNs: ns, CounterNs: ns, EventTimed: true, Made: uint16(seq + 1),
+				Plan: uint32(version), EntryCall: uint8(min(calls, 255))})
+			for _, p := range core.Step(now, Tick{}).Plans {
+				version++
+				core.Step(now, Published{Comm: 1, Version: version})
+				if e := entryOf([]Plan{p}, b); e.ID != entry.ID {
+					entry, calls = Entry{ID: e.ID, Base: e.Base, Trials: slices.Clone(e.Trials)}, 0
+				}
+			}
+		}
+		if late < 95 {
+			t.Errorf("%s: %d of the last 100 calls were on GIN", name, late)
+		}
+	}
+}
