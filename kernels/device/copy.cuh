@@ -14,30 +14,32 @@ namespace dyn {
 using Byte = uint8_t;
 constexpr uint32_t kWordBytes = sizeof(uint4);
 
-/* 16 bytes from a place on in two words, fewer than 16 behind the first's beginning. The place is the same for all words of a
- * copy, so no thread takes another branch. */
-__device__ __forceinline__ uint4 across(const uint4 &first, const uint4 &second, uint32_t place) {
+struct Two {
+  uint4 first, second;
+};
+/* The 16 bytes that begin at this one of the first. It is the same for all words of a copy, so no thread takes another branch. */
+__device__ __forceinline__ uint4 across(const Two &words, uint32_t place) {
   const auto shifted = [&](uint32_t low, uint32_t high) { return (uint32_t)(((uint64_t)high << 32 | low) >> (place % 4 * 8)); };
   const bool two = place & 8, one = place & 4; /* parts of 4 bytes to leave out */
-  const uint32_t a = two ? first.z : first.x, b = two ? first.w : first.y, c = two ? second.x : first.z, d = two ? second.y : first.w,
-                 e = two ? second.z : second.x, f = two ? second.w : second.y;
+  const uint4 &x = words.first, &y = words.second;
+  const uint32_t a = two ? x.z : x.x, b = two ? x.w : x.y, c = two ? y.x : x.z, d = two ? y.y : x.w, e = two ? y.z : y.x, f = two ? y.w : y.y;
   const uint32_t p = one ? b : a, q = one ? c : b, r = one ? d : c, s = one ? e : d, t = one ? f : e;
   return make_uint4(shifted(p, q), shifted(q, r), shifted(r, s), shifted(s, t));
 }
 
-/* to[i] = load(i) of all words, by the block's threads. */
-template <int kAtOnce, typename Load>
-__device__ __forceinline__ void eachWord(uint4 *to, uint32_t words, Load load) {
+/* made(load(i)) to word i, for all of them, by the block's threads. Who has fewer loads the last word again, so that no load waits
+ * for another. */
+template <int kAtOnce, typename Load, typename Made>
+__device__ __forceinline__ void eachWord(uint4 *to, uint32_t words, Load load, Made made) {
   const uint32_t threads = blockDim.x;
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < words; i += kAtOnce * threads) {
-    uint4 loaded[kAtOnce];
+    decltype(load(i)) loaded[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; u++) loaded[u] = load(i + u * threads < words ? i + u * threads : words - 1);
 #pragma unroll
     for (int u = 0; u < kAtOnce; u++)
-      if (i + u * threads < words) loaded[u] = load(i + u * threads);
-#pragma unroll
-    for (int u = 0; u < kAtOnce; u++)
-      if (i + u * threads < words) to[i + u * threads] = loaded[u];
+      if (i + u * threads < words) storeWord(to + i + u * threads, made(loaded[u]));
   }
 }
 
@@ -50,11 +52,13 @@ __attribute__((noinline)) inline __device__ void copyBytes(Byte *to, const Byte 
   const uint32_t whole = (bytes - head + place) / kWordBytes, words = place == 0 || whole == 0 ? whole : whole - 1;
   uint4 *const first = (uint4 *)(to + head);
   const uint4 *const source = (const uint4 *)(from + head - place);
-  if (place == 0 || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNSHIFTED) eachWord<8>(first, words, [&](uint32_t i) { return source[i]; });
-  else eachWord<4>(first, words, [&](uint32_t i) { return across(source[i], source[i + 1], place); });
+  if (place == 0 || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNSHIFTED)
+    eachWord<8>(first, words, [&](uint32_t i) { return loadWord(source + i); }, [](const uint4 &word) { return word; });
+  else
+    eachWord<4>(first, words, [&](uint32_t i) { return Two{loadWord(source + i), loadWord(source + i + 1)}; }, [&](const Two &two) { return across(two, place); });
   const uint32_t between = words * kWordBytes, edges = bytes - between;
 #pragma unroll 1
-  for (uint32_t i = threadIdx.x; i < edges; i += blockDim.x) {
+  for (uint32_t i = blockDim.x - 1 - threadIdx.x; i < edges; i += blockDim.x) { /* of few words the last warps have none */
     const uint32_t at = i < head ? i : i + between;
     to[at] = from[at];
   }
