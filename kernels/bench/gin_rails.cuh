@@ -82,7 +82,7 @@ static void checkMoveSums(const Rank &k, const GinLife &life, cudaKernel_t kerne
 static void launchDiffer(const Rank &k, const GinLife &life, const ShippedGin &s, const dyn_parts &p) {
   dyn_gin_call c = {};
   c.gin = life.gin, c.slots = life.slots.window, c.send = k.in, c.recv = k.out;
-  launchOn(k, s.differ, DYN_PARTS_CTAS, DYN_PARTS_THREADS, life.device, c, p);
+  launchOn(k, s.differ, DYN_GIN_PARTS_CTAS, DYN_GIN_PARTS_THREADS, life.device, c, p);
 }
 static void checkShipped(const Rank &k, GinLife &life, const ShippedGin &s) {
   step("check of AllToAllv", 120);

@@ -73,11 +73,10 @@ static void checkMoves(Rank &k) {
   healthy(k);
 }
 
-static void launchDiffer(const Rank &k, cudaKernel_t kernel, const dyn_parts &parts) {
+static void launchDiffer(const Rank &k, cudaKernel_t kernel, const dyn_parts &parts, int blocks = DYN_PARTS_CTAS, int threads = DYN_PARTS_THREADS) {
   const Call c = {k.in, k.out, 0, (int32_t)Op::sum, 0, k.stamps, k.domain};
-  launchOn(k, kernel, DYN_PARTS_CTAS, DYN_PARTS_THREADS, c, k.bulk, parts);
+  launchOn(k, kernel, blocks, threads, c, k.bulk, parts);
 }
-static bool canDiffer() { return 2 * roundPacks >= DYN_PARTS_CTAS * DYN_PARTS_THREADS; }
 
 template <typename T>
 static void checkType(Rank &k) {
@@ -90,7 +89,7 @@ static void check(Rank &k) {
 #define CHECK_TYPE(NAME, TYPE) checkType<TYPE>(k);
   DYN_TYPES(CHECK_TYPE)
   checkMoves(k);
-  if (canDiffer()) checkDiffering(k, {2, 100, 5000, 300001, 4 << 20}, [&](const dyn_parts &p) { launchDiffer(k, kernelOf("allToAllV"), p); });
+  checkDiffering(k, {2, 100, 5000, 300001, 4 << 20, 20 << 20}, [&](const dyn_parts &p) { launchDiffer(k, kernelOf("allToAllV"), p); });
 #define CHECK_NORM(NAME, TYPE) checkFused<TYPE>(k, #NAME, {1, 7, 128, 4096, 5120, 8192}, {1, 3, 64, 100}, 16, kThreads);
   DYN_NORM_TYPES(CHECK_NORM)
   shared->wrong += (long)*k.wrong;
@@ -103,6 +102,21 @@ static bool everyGrid;
 static void printTime(const char *collective, size_t bytes, const char *path, int blocks, int threads, double us) {
   printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"%s\",\"blocks\":%d,\"threads\":%d,\"us\":%.2f}\n", numRanks,
          collective, bytes, path, blocks, threads, us);
+}
+
+/* AllToAllv as it is launched, and with --grids otherwise: parts of so many bytes between all, at another place of a word where
+ * they are sent from than where they go to. */
+template <typename TimePath>
+static void timeDiffer(const Rank &k, size_t bytes, size_t part, TimePath timePath) {
+  const cudaKernel_t kernel = kernelOf("allToAllV");
+  for (size_t apart : {0, 1}) {
+    dyn_parts equal = {};
+    for (int r = 0; r < numRanks; r++) equal.sendBytes[r] = equal.recvBytes[r] = part, equal.sendAt[r] = r * part + apart, equal.recvAt[r] = r * part + 3 * apart;
+    const char *path = apart == 0 ? "AllToAllv, equal parts" : "AllToAllv, not aligned";
+    const double us = timed(k, [&] { launchDiffer(k, kernel, equal); });
+    if (rank == 0) printTime("AllToAll", bytes, path, DYN_PARTS_CTAS, DYN_PARTS_THREADS, us);
+    if (everyGrid) timePath(path, [&](int n, int t) { launchDiffer(k, kernel, equal, n, t); });
+  }
 }
 
 /* One path of one collective, with every number of blocks and threads that makes sense. */
@@ -126,7 +140,7 @@ static void timePath(Rank &k, const char *collective, const char *path, size_t b
 static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, const Place &windows) {
   using T = __nv_bfloat16;
   const Kernels<T> kernels;
-  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk"), allToAllV = kernelOf("allToAllV"),
+  const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk"),
                      broadcast = kernelOf("broadcast"), broadcastBulk = kernelOf("broadcastBulk");
   const auto nccl = [&](Collective collective, size_t bytes) {
     timeNccl(k, plain, collective, bytes);
@@ -158,12 +172,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
     timePath(k, "AllGather", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allGatherBulk, n, t, moved, direct); });
     nccl(kAllToAll, bytes);
     timePath(k, "AllToAll", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allToAll, n, t, moved); }, partLines <= slotLines);
-    dyn_parts equal = {};
-    for (int r = 0; r < numRanks; r++) equal.sendBytes[r] = equal.recvBytes[r] = moved.count, equal.sendAt[r] = equal.recvAt[r] = r * moved.count;
-    if (canDiffer()) {
-      const double us = timed(k, [&] { launchDiffer(k, allToAllV, equal); });
-      if (rank == 0) printTime("AllToAll", bytes, "AllToAllv, equal parts", DYN_PARTS_CTAS, DYN_PARTS_THREADS, us);
-    }
+    timeDiffer(k, bytes, moved.count, [&](const char *path, auto launch) { timePath(k, "AllToAll", path, bytes, part16, launch); });
     timePath(k, "AllToAll", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, k.bulk); });
     timePath(k, "AllToAll", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, direct); });
     const size_t forwarded = dyn_part(dyn_packs(whole.count, DYN_BULK_BYTES), numRanks - 1);

@@ -72,21 +72,30 @@ __device__ __forceinline__ uint4 sumPeers(const Domain &d, Op op, size_t i, uint
   return sumRanks<S, T>(d, op, parts);
 }
 
-/* Every rank's block of this number has come, and what it wrote before is seen behind. Each block numbers its own barriers:
- * the same on all ranks, and nobody is further ahead than by one, however long a block had nothing to do. */
-__device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
+/* Tells every rank's block of this number that this one has come, and what it wrote before is seen behind. Each block numbers its
+ * own barriers: the same on all ranks, and nobody is further ahead than by one, however long a block had nothing to do. */
+__device__ __forceinline__ void arrive(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
   const Domain &d = c.domain;
   stampSent(c, call); /* nothing is sent behind the last barrier */
   __syncthreads();
+  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x)
+    if (r != d.rank) storeRelease(&b.flags[r][blockIdx.x * kMaxRanks + d.rank], number);
+}
+/* They have come, too. */
+__device__ __forceinline__ void awaitLikes(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
+  const Domain &d = c.domain;
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     if (r == d.rank) continue;
-    storeRelease(&b.flags[r][blockIdx.x * kMaxRanks + d.rank], number);
     const uint32_t *come = &b.flags[d.rank][blockIdx.x * kMaxRanks + r];
     uint64_t since = 0;
     for (unsigned spins = 0; (int32_t)(loadAcquire(come) - number) < 0;)
       if ((++spins & kSpins) == 0 && !goOn(d, r, call, &since)) break;
   }
   if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_HASTE) __syncthreads();
+}
+__device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
+  arrive(c, b, call, number);
+  awaitLikes(c, b, call, number);
 }
 
 /* The barriers of a call, of which the first is the meeting (meet.cuh). wants: the buffers that go directly where all ranks

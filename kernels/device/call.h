@@ -11,8 +11,8 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout4
-#define DYN_KERNEL_LAYOUT_NAME "layout4"
+#define DYN_KERNEL_LAYOUT layout5
+#define DYN_KERNEL_LAYOUT_NAME "layout5"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
@@ -62,7 +62,8 @@ struct dyn_meeting {
   uint64_t come;       /* the call, and above it DYN_IN_SEND_WINDOW, DYN_IN_RECV_WINDOW */
   uint64_t send, recv; /* dyn_window_word, of what is in a window */
   uint64_t sendMost, recvMost; /* dyn_windowed.most */
-  uint64_t reserved0[3];
+  uint64_t largest;    /* bytes of the largest part that it sends, where parts differ */
+  uint64_t reserved0[2];
 };
 #define DYN_MEETINGS (2 * DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS)
 #define DYN_IN_SEND_WINDOW 1u
@@ -92,9 +93,12 @@ struct dyn_bulk {
 struct dyn_parts {
   size_t sendBytes[DYN_KERNEL_MAX_RANKS], sendAt[DYN_KERNEL_MAX_RANKS], recvBytes[DYN_KERNEL_MAX_RANKS], recvAt[DYN_KERNEL_MAX_RANKS];
 };
-/* Grid of these: it cannot follow from a size, for ranks do not know each other's. */
-#define DYN_PARTS_CTAS 16
-#define DYN_PARTS_THREADS 256
+/* Grids of these: they cannot follow from a size, for ranks do not know each other's. Over load and store as many as links and
+ * memory are busy with (parts_differ.cuh), which is half of an H200's multiprocessors. */
+#define DYN_PARTS_CTAS 64
+#define DYN_PARTS_THREADS 512
+#define DYN_GIN_PARTS_CTAS 16
+#define DYN_GIN_PARTS_THREADS 256
 
 /* Second argument of allReduceAddRmsNorm: all_reduce_rms_norm.cuh. */
 struct dyn_rms_norm {

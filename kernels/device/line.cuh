@@ -54,6 +54,9 @@
 #define DYN_KERNEL_MUTATE_ONE_PLACE 27  /* all calls meet at one place */
 #define DYN_KERNEL_MUTATE_INTO_SENDS 28 /* AllToAll in place writes over what peers have not sent yet */
 #define DYN_KERNEL_MUTATE_TOO_FAR 29    /* nobody asks how much of a peer's window a rank can address */
+#define DYN_KERNEL_MUTATE_UNSHIFTED 30  /* words of a copy are taken where the source's begin */
+#define DYN_KERNEL_MUTATE_OWN_REST 31   /* a rank's own part ends with the rounds */
+#define DYN_KERNEL_MUTATE_MOVING_SHARES 32 /* where parts differ, a block has another place in the slot in a shorter round */
 
 namespace dyn {
 

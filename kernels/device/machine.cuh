@@ -50,6 +50,16 @@ __device__ __forceinline__ uint32_t bitsOfWarp(uint32_t bits) { return __reduce_
 __device__ __forceinline__ uint32_t loadHost(const uint32_t *at) { return *(const volatile uint32_t *)at; }
 __device__ __forceinline__ void storeHost(uint64_t *at, uint64_t value) { *(volatile uint64_t *)at = value; }
 
+/* 16 bytes by one instruction each, whichever of them are then looked at. */
+__device__ __forceinline__ uint4 loadWord(const uint4 *at) {
+  uint4 word;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w) : "l"(at) : "memory");
+  return word;
+}
+__device__ __forceinline__ void storeWord(uint4 *at, const uint4 &word) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w) : "memory");
+}
+
 /* What this thread wrote, or saw others of its block write, is seen by who loads the value. */
 __device__ __forceinline__ void storeRelease(uint32_t *at, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");

@@ -55,13 +55,25 @@ __device__ __forceinline__ void note(Met &met, int r, uint32_t said, const dyn_m
   met.send[r] = words.send, met.recv[r] = words.recv, met.sendMost[r] = words.sendMost, met.recvMost[r] = words.recvMost;
 }
 
+/* Of meetings: those of this block in this call, of each rank. */
+__device__ __forceinline__ unsigned meetingPlace(uint32_t call) {
+  return ((DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_PLACE ? 0 : call & 1) * kMaxBlocks + blockIdx.x) * kMaxRanks;
+}
+/* What the peer came with, the call below; 0: it is not waited for any longer. */
+__device__ __forceinline__ uint64_t awaitMeeting(const Domain &d, const dyn_meeting *from, int peer, uint32_t call) {
+  uint64_t come = loadAcquire(&from->come), since = 0;
+  for (unsigned spins = 0; (uint32_t)come != call; come = loadAcquire(&from->come))
+    if ((++spins & kSpins) == 0 && !goOn(d, peer, call, &since)) return 0;
+  return come;
+}
+
 /* The buffers that all ranks have in one window each, and in the upper half, whether a rank met first: one that has all that is
  * wanted. has: this rank's. As blockBarrier, whose numbers do not count this one. */
 __attribute__((noinline)) inline __device__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t has, uint32_t wants) {
   const Domain &d = c.domain;
-  const dyn_meeting own = {(uint64_t)has << 32 | call, b.send.word, b.recv.word, b.send.most, b.recv.most, {}};
+  const dyn_meeting own = {(uint64_t)has << 32 | call, b.send.word, b.recv.word, b.send.most, b.recv.most, 0, {}};
   Met &met = inBlock<Met>();
-  const unsigned place = ((DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_PLACE ? 0 : call & 1) * kMaxBlocks + blockIdx.x) * kMaxRanks;
+  const unsigned place = meetingPlace(call);
   stampSent(c, call);
   __syncthreads();
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
@@ -73,10 +85,7 @@ __attribute__((noinline)) inline __device__ uint32_t meet(const Call &c, const B
     const dyn_meeting *from = &b.meetings[d.rank][place + r];
     if (has != 0) to->send = own.send, to->recv = own.recv, to->sendMost = own.sendMost, to->recvMost = own.recvMost;
     storeRelease(&to->come, own.come);
-    uint64_t come = loadAcquire(&from->come), since = 0;
-    for (unsigned spins = 0; (uint32_t)come != call; come = loadAcquire(&from->come))
-      if ((++spins & kSpins) == 0 && !goOn(d, r, call, &since)) break;
-    note(met, r, (uint32_t)come == call ? (uint32_t)(come >> 32) : 0, *from);
+    note(met, r, (uint32_t)(awaitMeeting(d, from, r, call) >> 32), *from);
   }
   __syncthreads();
   uint32_t all = has, first = 0;

@@ -5,11 +5,10 @@
 #ifndef DYN_MOVE_CUH
 #define DYN_MOVE_CUH
 
+#include "copy.cuh"
 #include "reduce_scatter.cuh"
 
 namespace dyn {
-
-using Byte = uint8_t;
 
 /* Every peer's lines to where its part lies. */
 template <class S>

@@ -1,83 +1,146 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AllToAll whose parts are of any sizes, also none (AllToAllv), in bulk. A rank knows what it sends and gets and nothing of
- * what others exchange, but all must make as many rounds: so in the first one each tells all others of its largest part.
+ * what others exchange, but all must make as many rounds: so each tells all others of its largest part.
  *
- * Rounds are as in bulk.cuh, the first one among them: with an even number behind it they are of an odd number. What blocks
- * tell each other lies where the same block sends later, since blocks do not wait for others than their likes.
+ * Rounds are as in bulk.cuh, and the first is sent before anybody knows how many there are. What makes that possible:
+ *   A part goes as it would if all were of its size: rounds of an odd number, equal but for the last ones, and of each round the
+ *   same packs for block b of every rank. All of that follows from the part's size, which both ends know, and so does a
+ *   block's place in the part's slot, which is the same in every round: what one block takes, no other writes over.
+ *   The largest part has most rounds. In those that a smaller one has not there is nothing of it.
+ *   The first round has the half of the call's lowest bit, however many follow.
+ *   The first barrier is a meeting (meet.cuh), and what blocks tell each other there lies beside the slots. A rank may be a
+ *   call ahead there, and never two, since each call meets, also one in which nobody sends anything.
+ * Behind the meeting all have the same words, so rounds are of the same number on all ranks, an odd one, and what bulk.cuh
+ * says of halves holds.
+ *
+ * The own part is nobody else's business: a block copies it where it would wait for others, a round at a time so that these
+ * do not wait for it, and behind the rounds what is left, if it is larger than what others exchange.
+ *
+ * A thread has up to eight words on their way, of one peer's part after the other's. So few CTAs are enough, and the number of
+ * ranks costs no registers.
  */
 #ifndef DYN_PARTS_DIFFER_CUH
 #define DYN_PARTS_DIFFER_CUH
 
-#include "parts_bulk.cuh"
+#include "bulk.cuh"
+#include "copy.cuh"
 
 namespace dyn {
 
 using Parts = ::dyn_parts;
 
-__device__ __forceinline__ size_t largestPart(int nRanks, const Parts &p) {
+/* Of those that it sends to others. All tell theirs, so what it gets is known, too. */
+__device__ __forceinline__ size_t largestPart(int rank, int nRanks, const Parts &p) {
   size_t most = 0;
-  for (int r = 0; r < nRanks; r++) {
-    if (p.sendBytes[r] > most) most = p.sendBytes[r];
-    if (p.recvBytes[r] > most) most = p.recvBytes[r];
-  }
+  for (int r = 0; r < nRanks; r++)
+    if (r != rank && p.sendBytes[r] > most) most = p.sendBytes[r];
   return most;
 }
 
-/* Rounds of parts of up to so many packs behind the first one, each of as many packs as there is room for. */
-__device__ __forceinline__ uint32_t roundsBehind(size_t packs, size_t most) {
-  const uint32_t count = (uint32_t)((packs + most - 1) / most);
-  return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_EVEN_ROUNDS ? count : count + (count & 1);
+/* Of a part: its rounds, packs in each, and of those in each block: what a warp writes at once stays together. */
+struct Pace {
+  uint32_t rounds, round, block;
+};
+__device__ __forceinline__ uint32_t packsOfBlock(uint32_t packs) { return (packs + gridDim.x * kWarp - 1) / (gridDim.x * kWarp) * kWarp; }
+__attribute__((noinline)) inline __device__ Pace paceOf(size_t bytes, size_t slot) {
+  if (bytes == 0) return {1, 0, 0};
+  const Rounds rounds(dyn_packs(bytes, kBulkBytes), slot);
+  return {rounds.count, (uint32_t)rounds.each, packsOfBlock((uint32_t)rounds.each)};
 }
 
-/* What lies in round s of a part. */
-__device__ __forceinline__ size_t packsIn(size_t bytes, uint32_t round, size_t most) {
-  const size_t all = dyn_packs(bytes, kBulkBytes), before = round * most;
-  return all < before ? 0 : all - before < most ? all - before : most;
+/* Bytes of a part, from its beginning and from that of its slot. */
+struct Share {
+  size_t at;
+  uint32_t begin, bytes;
+};
+/* This block's of a round. */
+__device__ __forceinline__ Share shareOf(size_t part, const Pace &pace, uint32_t round) {
+  const size_t first = (size_t)round * pace.round, all = dyn_packs(part, kBulkBytes);
+  const uint32_t in = all <= first ? 0 : all - first < pace.round ? (uint32_t)(all - first) : pace.round;
+  const uint32_t most = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_MOVING_SHARES ? packsOfBlock(in) : pace.block, begin = blockIdx.x * most;
+  const uint32_t bytes = (begin >= in ? 0 : in - begin < most ? in - begin : most) * (uint32_t)kBulkBytes;
+  const size_t at = (first + begin) * kBulkBytes;
+  return {at, begin * (uint32_t)kBulkBytes, bytes > 0 && part - at < bytes ? (uint32_t)(part - at) : bytes};
 }
 
-/* store(peer, i, load(peer, i)) of this thread's packs of a round, of each peer as many as there are. */
-template <typename In, typename Load, typename Store>
-__device__ __forceinline__ void eachPartsPack(const Domain &d, In in, Load load, Store store) {
-  for (int k = 1; k < d.nRanks; k++) {
-    const int r = peerOf(d, k);
-    const size_t packs = in(r);
-    eachPack<2>(packs, [&](size_t i) { return load(r, i); }, [&](size_t i, uint4 bits) { store(r, i, bits); });
+/* Of a block. */
+struct Differing {
+  Pace sends[kMaxRanks], takes[kMaxRanks];
+  size_t largest[kMaxRanks]; /* as the peers tell it */
+};
+
+/* Meets (meet.cuh): largest is this rank's largest part. */
+__device__ __forceinline__ void tellLargest(const Call &c, const Bulk &b, uint32_t call, size_t largest) {
+  const Domain &d = c.domain;
+  stampSent(c, call);
+  __syncthreads();
+#pragma unroll 1
+  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
+    if (r == d.rank) continue;
+    dyn_meeting *to = &b.meetings[r][meetingPlace(call) + d.rank];
+    to->largest = largest;
+    storeRelease(&to->come, (uint64_t)call); /* no buffer is said to lie in a window */
   }
 }
+/* Of all ranks. */
+__device__ __forceinline__ size_t awaitLargest(const Call &c, const Bulk &b, uint32_t call, size_t largest) {
+  const Domain &d = c.domain;
+  Differing &told = inBlock<Differing>();
+  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
+    const dyn_meeting *from = &b.meetings[d.rank][meetingPlace(call) + r];
+    told.largest[r] = r != d.rank && awaitMeeting(d, from, r, call) != 0 ? from->largest : 0;
+  }
+  __syncthreads();
+  for (int r = 0; r < d.nRanks && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_ROUNDS; r++)
+    if (told.largest[r] > largest) largest = told.largest[r];
+  return largest;
+}
 
-/* Of send and recv parts begin anywhere; they do not overlap. A slot has room for a pack of each thread. */
+/* Of send and recv parts begin anywhere; they do not overlap. */
 __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
-  using Bytes = Buffer<Shape<false, kMaxRanks>, Byte, uint4>;
   const Domain &d = c.domain;
   const uint32_t call = beginCall(d);
+  const size_t slot = 2 * b.packs, largest = largestPart(d.rank, d.nRanks, p);
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
-  const size_t slot = 2 * b.packs, told = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_MIXED_PLACES ? blockIdx.x : (size_t)blockIdx.x * blockDim.x;
-  uint32_t passed = b.passed[blockIdx.x];
-  size_t largest = largestPart(d.nRanks, p);
-  for (int k = 1 + (int)threadIdx.x; k < d.nRanks; k += (int)blockDim.x)
-    half(d, b, peerOf(d, k), call, 0)[d.rank * slot + told] = make_uint4((uint32_t)largest, (uint32_t)((uint64_t)largest >> 32), 0, 0);
-  const Bytes own(send + p.sendAt[d.rank], p.sendBytes[d.rank]), mine(recv + p.recvAt[d.rank], p.sendBytes[d.rank]);
-  eachPack<4>(dyn_packs(p.sendBytes[d.rank], kBulkBytes), [&](size_t i) { return own.load(i); }, [&](size_t i, uint4 bits) { mine.store(i, bits); });
-  blockBarrier(c, b, call, ++passed);
-  for (int k = 1; k < d.nRanks && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_ROUNDS; k++) {
-    const uint4 word = half(d, b, d.rank, call, 0)[peerOf(d, k) * slot + told];
-    const size_t of = (size_t)((uint64_t)word.y << 32 | word.x);
-    if (of > largest) largest = of;
+  Differing &parts = inBlock<Differing>();
+  const auto slotAt = [&](int of, int from, uint32_t round) { return (Byte *)(half(d, b, of, call, round) + from * slot); };
+  const auto copyOwn = [&](uint32_t round) {
+    const Share s = shareOf(p.sendBytes[d.rank], parts.sends[d.rank], round);
+    copyBytes(recv + p.recvAt[d.rank] + s.at, send + p.sendAt[d.rank] + s.at, s.bytes);
+  };
+  uint32_t passed = b.passed[blockIdx.x], rounds = 1;
+#pragma unroll 1
+  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) parts.sends[r] = paceOf(p.sendBytes[r], slot), parts.takes[r] = paceOf(p.recvBytes[r], slot);
+  __syncthreads();
+  for (uint32_t step = 0; step <= rounds; step++) { /* sends round step, takes the one before */
+#pragma unroll 1
+    for (int k = 1; k < d.nRanks && step < rounds; k++) {
+      const int r = peerOf(d, k);
+      const Share s = shareOf(p.sendBytes[r], parts.sends[r], step);
+      copyBytes(slotAt(r, d.rank, step) + s.begin, send + p.sendAt[r] + s.at, s.bytes);
+    }
+#pragma unroll 1
+    for (int k = 1; k < d.nRanks && step > 0; k++) {
+      const int r = peerOf(d, k);
+      const Share s = shareOf(p.recvBytes[r], parts.takes[r], step - 1);
+      copyBytes(recv + p.recvAt[r] + s.at, slotAt(d.rank, r, step - 1) + s.begin, s.bytes);
+    }
+    if (step == 0) {
+      tellLargest(c, b, call, largest);
+      copyOwn(0);
+      rounds = paceOf(awaitLargest(c, b, call, largest), slot).rounds;
+    } else if (step < rounds) {
+      arrive(c, b, call, ++passed);
+      copyOwn(step);
+      awaitLikes(c, b, call, passed);
+    }
   }
-  const uint32_t rounds = roundsBehind(dyn_packs(largest, kBulkBytes), slot);
-  for (uint32_t step = 0; step <= rounds && rounds > 0; step++) { /* sends round step + 1, takes round step */
-    const size_t from = step * slot, before = from - slot;
-    if (step < rounds)
-      eachPartsPack(d, [&](int r) { return packsIn(p.sendBytes[r], step, slot); }, [&](int r, size_t i) { return Bytes(send + p.sendAt[r], p.sendBytes[r]).load(from + i); },
-                    [&](int r, size_t i, uint4 bits) { half(d, b, r, call, step + 1)[d.rank * slot + i] = bits; });
-    if (step > 0)
-      eachPartsPack(d, [&](int r) { return packsIn(p.recvBytes[r], step - 1, slot); }, [&](int r, size_t i) { return half(d, b, d.rank, call, step)[r * slot + i]; },
-                    [&](int r, size_t i, uint4 bits) { Bytes(recv + p.recvAt[r], p.recvBytes[r]).store(before + i, bits); });
-    if (step < rounds) blockBarrier(c, b, call, ++passed);
-  }
-  if (threadIdx.x == 0) b.passed[blockIdx.x] = passed;
+  const size_t each = parts.sends[d.rank].round * kBulkBytes;
+#pragma unroll 1
+  for (uint32_t round = rounds; round * each < p.sendBytes[d.rank] && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_REST; round++) copyOwn(round);
+  if (threadIdx.x == 0) b.passed[blockIdx.x] = passed; /* all of the block have read it: they met */
   endCall(d, call);
 }
 

@@ -20,7 +20,7 @@ __device__ __forceinline__ void ginAllToAllV(const Net &net, const Gin &g, typen
   const size_t in = (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_MIXED_PLACES ? 0 : blockIdx.x) * most;
   const GinShare own = ginShareOf(p.sendBytes[g.rank], gridDim.x, blockIdx.x);
   ginCopy(recv + p.recvAt[g.rank] + own.begin, send + p.sendAt[g.rank] + own.begin, own.end - own.begin);
-  size_t largest = largestPart(g.nRanks, p);
+  size_t largest = largestPart(g.rank, g.nRanks, p);
   const size_t stated = ginStage(g, g.rank, call) + in;
   if (threadIdx.x == 0) *(uint64_t *)(slots + stated) = largest;
   bool fine = ginOneRound(net, g, window, call, in, [&](int) { return sizeof(uint64_t); }, [&](int) { return stated; }, true, ginTimes(g, call));

@@ -228,7 +228,7 @@ int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm) {
 /* ---- parts of any sizes ---- */
 
 bool dyn_lsa_can_exchange(const struct dyn_lsa *lsa, int path) {
-  if (path == DYN_PATH_LSA) return dyn_lsa_near(lsa) && 2 * lsa->lanes[LANE_CALLS].bulk.packs >= DYN_PARTS_CTAS * DYN_PARTS_THREADS;
+  if (path == DYN_PATH_LSA) return dyn_lsa_near(lsa);
   return path == DYN_PATH_GIN && lsa->gin != NULL && dyn_gin_usable(&lsa->gin->state);
 }
 
@@ -254,7 +254,8 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
                      .call = {.send = x->send, .recv = x->recv},
                      .gin = overGin ? &gin : NULL,
                      .bulk = true, .parts = &parts, .roles = 1,
-                     .ctas = DYN_PARTS_CTAS, .threads = DYN_PARTS_THREADS};
+                     .ctas = overGin ? DYN_GIN_PARTS_CTAS : DYN_PARTS_CTAS,
+                     .threads = overGin ? DYN_GIN_PARTS_THREADS : DYN_PARTS_THREADS};
   int result = run(lsa, &l, x->stream, true); /* the stream may be captured */
   if (overGin && result == SUCCESS) dyn_gin_move(&lsa->gin->state, DYN_GIN_IN_FLIGHT);
   return result;

@@ -4,6 +4,7 @@
  * each other one another number of bytes, often none, from and to anywhere, with calls of equal parts between them in the same
  * memory. Every byte is compared, and those between parts.
  */
+#include "../device/parts_bulk.cuh"
 #include "../device/parts_differ.cuh"
 #include "../gin/rounds_differ.cuh"
 #include "wires.h"
