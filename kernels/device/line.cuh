@@ -54,6 +54,7 @@
 #define DYN_KERNEL_MUTATE_ONE_PLACE 27  /* all calls meet at one place */
 #define DYN_KERNEL_MUTATE_INTO_SENDS 28 /* AllToAll in place writes over what peers have not sent yet */
 #define DYN_KERNEL_MUTATE_TOO_FAR 29    /* nobody asks how much of a peer's window a rank can address */
+#define DYN_KERNEL_MUTATE_COUNTED_ALIKE 30 /* where peers have sent other numbers of cells, one's are counted for all */
 
 namespace dyn {
 
