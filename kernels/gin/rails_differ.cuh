@@ -43,8 +43,12 @@ struct GinMoveParts {
   /* This channel's share of a part. */
   __device__ __forceinline__ GinShare share(size_t bytes) const { return ginShareOf(bytes, ginChannels(), p.channel); }
   static __device__ __forceinline__ size_t whole(size_t bytes) { return dyn_packs(bytes, DYN_GIN_UNIT) * DYN_GIN_UNIT; }
-  static __device__ __forceinline__ GinShare upTo(const GinShare &s, size_t most) { return {s.begin, s.end - s.begin < most ? s.end : s.begin + most}; }
-  static __device__ __forceinline__ GinPiece pieceOf(const GinShare &s, bool last) { return {s.begin, (uint32_t)(s.end - s.begin), last}; }
+  /* Takes up to so much of what is left. */
+  static __device__ __forceinline__ GinPiece next(GinShare *left, uint32_t most, bool last) {
+    const GinPiece piece = {left->begin, left->end - left->begin < most ? (uint32_t)(left->end - left->begin) : most, last};
+    left->begin += piece.bytes;
+    return piece;
+  }
 
   /* Nobody writes beside a part, also where a program gives counts that do not fit each other. */
   __device__ __forceinline__ void take(int from, const GinPiece &piece, const char *cell) const {
@@ -55,18 +59,18 @@ struct GinMoveParts {
   /* The next cell for a node: of each rank's part that has some left as much as of any other's. left: by ranks. Bytes of it. */
   __device__ __forceinline__ size_t fill(int n, uint32_t s, GinShare *left, bool *last) const {
     const size_t cell = p.toNode(n, s), heads = p.locals * kHead;
-    size_t in = heads, some = 0;
+    size_t in = heads;
+    uint32_t some = 0;
     for (int l = 0; l < p.locals; l++) some += left[rankOf(n, l)].begin < left[rankOf(n, l)].end;
-    const size_t most = some == 0 ? 0 : (p.g.cellBytes - heads) / some / DYN_GIN_UNIT * DYN_GIN_UNIT;
+    const uint32_t most = some == 0 ? 0 : (uint32_t)(p.g.cellBytes - heads) / some / DYN_GIN_UNIT * DYN_GIN_UNIT;
     *last = true;
     for (int l = 0; l < p.locals; l++) *last = *last && left[rankOf(n, l)].end - left[rankOf(n, l)].begin <= most;
     for (int l = 0; l < p.locals; l++) {
       const int to = rankOf(n, l);
-      const GinShare next = upTo(left[to], most);
-      if (threadIdx.x == 0) *(GinPiece *)p.own(cell + l * kHead) = pieceOf(next, *last);
-      ginToSlot(p.own(cell + in), send + parts.sendAt[to] + next.begin, next.end - next.begin);
-      in += whole(next.end - next.begin);
-      left[to].begin = next.end;
+      const GinPiece piece = next(&left[to], most, *last);
+      if (threadIdx.x == 0) *(GinPiece *)p.own(cell + l * kHead) = piece;
+      ginToSlot(p.own(cell + in), send + parts.sendAt[to] + piece.at, piece.bytes);
+      in += whole(piece.bytes);
     }
     return in;
   }
@@ -105,19 +109,15 @@ struct GinMoveParts {
     if (threadIdx.x == 0) *(GinPiece *)cell = piece;
     ginToSlot(cell + kHead, from, piece.bytes);
   }
-  /* What the node's ranks get of this one. True: that was the last of it. */
-  __device__ __forceinline__ bool passOwn(uint32_t s, uint32_t item) const {
-    const size_t most = p.g.cellBytes - kHead;
-    const auto left = [&](int l) {
-      const GinShare all = share(parts.sendBytes[p.near(l)]);
-      return GinShare{all.end - all.begin < s * most ? all.end : all.begin + s * most, all.end};
-    };
+  /* What the node's ranks get of this one. True: that was the last of it. left: by ranks of the node. */
+  __device__ __forceinline__ bool passOwn(uint32_t item, GinShare *left) const {
+    const uint32_t most = (uint32_t)(p.g.cellBytes - kHead);
     bool last = true;
-    for (int m = 1; m < p.locals; m++) last = last && left(p.localAfter(m)).end - left(p.localAfter(m)).begin <= most;
+    for (int m = 1; m < p.locals; m++) last = last && left[p.localAfter(m)].end - left[p.localAfter(m)].begin <= most;
     for (int m = 1; m < p.locals; m++) {
       const int l = p.localAfter(m);
-      const GinShare next = upTo(left(l), most);
-      pass(l, item, pieceOf(next, last), send + parts.sendAt[p.near(l)] + next.begin);
+      const GinPiece piece = next(&left[l], most, last);
+      pass(l, item, piece, send + parts.sendAt[p.near(l)] + piece.at);
     }
     return last;
   }
@@ -134,26 +134,28 @@ struct GinMoveParts {
     }
     return last;
   }
-  __device__ __forceinline__ bool forward(uint32_t s, int k, uint32_t item, bool *last) const {
+  __device__ __forceinline__ bool forward(uint32_t s, int k, uint32_t item, GinShare *left, bool *last) const {
     const int n = p.nodeAfter(k);
     bool fine = true;
     if (threadIdx.x == 0 && k > 0) fine = p.railFull(n, s);
     if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_EARLY_HEAD && threadIdx.x == 0 && k > 0) p.railTaken(n);
     p.eachNear([&](int l) { fine = p.nearRoom(l, item) && fine; });
     if (!p.net.all(fine)) return false;
-    *last = k == 0 ? passOwn(s, item) : passOn(n, s, item);
+    *last = k == 0 ? passOwn(item, left) : passOn(n, s, item);
     ginMoved();
     p.eachNear([&](int l) { p.nearPut(l, item); });
     if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_EARLY_HEAD && threadIdx.x == 0 && k > 0) p.railTaken(n);
     return true;
   }
   __device__ __forceinline__ void forwarder() const {
+    GinShare left[kMaxRanks];
     uint32_t open = (1u << p.nodes) - 1, item = 0, items[kMaxRanks] = {}; /* by nodes, counted from the own one on */
+    for (int l = 0; l < p.locals; l++) left[l] = share(parts.sendBytes[p.near(l)]);
     for (uint32_t s = 0; open != 0; s++)
       for (int k = 0; k < p.nodes; k++) {
         bool last = false;
         if (!(open >> k & 1)) continue;
-        if (!forward(s, k, item++, &last)) return;
+        if (!forward(s, k, item++, left, &last)) return;
         items[k] = s + 1;
         if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_ROUNDS && k > 0) last = !(open & 1);
         if (last) open &= ~(1u << k);
