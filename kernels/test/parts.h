@@ -52,10 +52,10 @@ static void fillParts(const Exchange &x, int nRanks, int rank, uint8_t *in) {
     for (size_t i = 0; i < p.sendBytes[r]; i++) in[p.sendAt[r] + i] = valueOf(x, rank, r, i);
 }
 
-/* Wrong bytes of a buffer that was 0xa5 from before its beginning to behind its end. Counts what it looked at. */
-static uint64_t partsDiffer(const Exchange &x, int nRanks, int rank, const uint8_t *out, std::atomic<uint64_t> &compared) {
+/* Wrong bytes of a buffer that was 0xa5 from before its beginning to behind its end; p: what the rank was to get. Counts what
+ * it looked at. */
+static uint64_t partsDiffer(const Exchange &x, const Parts &p, int nRanks, int rank, const uint8_t *out, std::atomic<uint64_t> &compared) {
   std::vector<uint8_t> want(placeOf(x, rank, nRanks, false) + kGap / 2, 0xa5);
-  const Parts p = partsOf(x, nRanks, rank);
   uint64_t wrong = 0;
   for (int r = 0; r < nRanks; r++)
     for (size_t i = 0; i < p.recvBytes[r]; i++) want[p.recvAt[r] + i] = valueOf(x, r, rank, i);

@@ -65,7 +65,7 @@ static void run(World &w, const Step &s, int rank, const Domain &d, const uint8_
 }
 
 static void check(World &w, const Step &s, int rank, const uint8_t *out) {
-  uint64_t wrong = partsDiffer(exchangeOf(s), w.nRanks, rank, out, w.compared);
+  uint64_t wrong = partsDiffer(exchangeOf(s), partsOf(exchangeOf(s), w.nRanks, rank), w.nRanks, rank, out, w.compared);
   for (uint64_t fault : faults[rank]) wrong += fault != 0;
   if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
     fprintf(stderr, "%s, rank %d of %d, shape %d, %u blocks: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, s.shape, s.blocks, wrong);
