@@ -13,7 +13,7 @@
 /* Of dynamiccl-gin.fatbin, which knows NCCL 2.28.9 alone. */
 struct ShippedGin {
   bool there;
-  cudaKernel_t move, moveSums[3], gather, exchange, scatter, differ;
+  cudaKernel_t move, moveSums[3], moveParts, gather, exchange, scatter, differ;
 };
 static ShippedGin loadShipped(const char *file) {
   ShippedGin s = {};
@@ -28,6 +28,7 @@ static ShippedGin loadShipped(const char *file) {
     return s;
   }
   s.move = kernelOf("ginMove"), s.gather = kernelOf("ginAllGather"), s.exchange = kernelOf("ginAllToAll"), s.scatter = kernelOf("ginReduceScatter_bfloat16"), s.differ = kernelOf("ginAllToAllV");
+  s.moveParts = kernelOf("ginMoveParts");
   s.moveSums[0] = kernelOf("ginMoveSums_float"), s.moveSums[1] = kernelOf("ginMoveSums_bfloat16"), s.moveSums[2] = kernelOf("ginMoveSums_half");
   return s;
 }
@@ -79,14 +80,14 @@ static void checkMoveSums(const Rank &k, const GinLife &life, cudaKernel_t kerne
   CUDA(cudaStreamSynchronize(k.stream));
 }
 
-static void launchDiffer(const Rank &k, const GinLife &life, const ShippedGin &s, const dyn_parts &p) {
+static void launchDiffer(const Rank &k, const GinLife &life, cudaKernel_t kernel, int blocks, const dyn_parts &p) {
   dyn_gin_call c = {};
   c.gin = life.gin, c.slots = life.slots.window, c.send = k.in, c.recv = k.out;
-  launchOn(k, s.differ, DYN_GIN_PARTS_CTAS, DYN_GIN_PARTS_THREADS, life.device, c, p);
+  launchOn(k, kernel, blocks, DYN_GIN_PARTS_THREADS, life.device, c, p);
 }
 static void checkShipped(const Rank &k, GinLife &life, const ShippedGin &s) {
   step("check of AllToAllv", 120);
-  checkDiffering(k, {2, 100, 5000, ginSlotBytes / 2, 3 * ginSlotBytes}, [&](const dyn_parts &p) { launchDiffer(k, life, s, p); });
+  checkDiffering(k, {2, 100, 5000, ginSlotBytes / 2, 3 * ginSlotBytes}, [&](const dyn_parts &p) { launchDiffer(k, life, s.differ, DYN_GIN_PARTS_CTAS, p); });
   needHealthy(life);
   printCheck(k, "alltoallv");
   if (!hasRails(life)) return;
@@ -97,6 +98,30 @@ static void checkShipped(const Rank &k, GinLife &life, const ShippedGin &s) {
   checkMoveSums<float>(k, life, s.moveSums[0]), checkMoveSums<__nv_bfloat16>(k, life, s.moveSums[1]), checkMoveSums<__half>(k, life, s.moveSums[2]);
   needHealthy(life);
   printCheck(k, "hierarchical reducescatter");
+  /* Every number of channels, then the one that programs get, with flat calls between. */
+  int calls = 0;
+  checkDiffering(k, {1, 2, 100, 5000, ginCellBytes + 5, 5 * ginCellBytes * DYN_GIN_CELLS + 33, bufferBytes / numRanks - 1}, [&](const dyn_parts &p) {
+    launchDiffer(k, life, s.moveParts, DYN_GIN_ROLES * (1 + calls++ % DYN_GIN_CHANNELS), p);
+  });
+  checkDiffering(k, {100, 5000, 3 * ginSlotBytes}, [&](const dyn_parts &p) {
+    if (calls++ % 3 == 0) launchDiffer(k, life, s.differ, DYN_GIN_PARTS_CTAS, p);
+    launchDiffer(k, life, s.moveParts, DYN_GIN_ROLES * DYN_GIN_CHANNELS, p);
+  });
+  needHealthy(life);
+  printCheck(k, "hierarchical alltoallv");
+}
+
+/* AllToAllv with the grids that programs get: of equal parts, and of none to twice as much. */
+static void timeDiffering(const Rank &k, const GinLife &life, const ShippedGin &s, size_t part) {
+  for (bool equal : {true, false}) {
+    const auto bytesOf = [&](int from, int to) { return equal ? part : (size_t)((from * 5 + to * 7) % 3) * part; };
+    dyn_parts p = {};
+    for (int r = 0; r < numRanks; r++) p.sendBytes[r] = bytesOf(rank, r), p.recvBytes[r] = bytesOf(r, rank), p.sendAt[r] = p.recvAt[r] = 2 * r * part;
+    const char *flat = equal ? "gin, equal parts" : "gin, differing parts", *rails = equal ? "gin, hierarchical, equal parts" : "gin, hierarchical, differing parts";
+    printTime("alltoallv", part * numRanks, flat, DYN_GIN_PARTS_CTAS, timed(k, [&] { launchDiffer(k, life, s.differ, DYN_GIN_PARTS_CTAS, p); }));
+    for (int channels = 1; channels <= DYN_GIN_CHANNELS && hasRails(life); channels *= 2)
+      printTime("alltoallv", part * numRanks, rails, channels, timed(k, [&] { launchDiffer(k, life, s.moveParts, DYN_GIN_ROLES * channels, p); }));
+  }
 }
 
 /* Of one size, with each number of contexts; hierarchical ones have three blocks for each. */
@@ -111,9 +136,7 @@ static void timePaths(const Rank &k, GinLife &life, const ShippedGin &s, size_t 
     both("alltoall", s.exchange, s.move, part, false);
     if (count > 0) both("reducescatter", s.scatter, s.moveSums[1], count, false);
   }
-  dyn_parts equal = {};
-  for (int r = 0; r < numRanks; r++) equal.sendBytes[r] = equal.recvBytes[r] = part, equal.sendAt[r] = equal.recvAt[r] = r * part;
-  printTime("alltoallv", bytes, "gin, equal parts", life.device.ginContextCount, timed(k, [&] { launchDiffer(k, life, s, equal); }));
+  timeDiffering(k, life, s, part);
   needHealthy(life);
 }
 

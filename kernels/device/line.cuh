@@ -57,6 +57,7 @@
 #define DYN_KERNEL_MUTATE_UNSHIFTED 30  /* words of a copy are taken where the source's begin */
 #define DYN_KERNEL_MUTATE_OWN_REST 31   /* a rank's own part ends with the rounds */
 #define DYN_KERNEL_MUTATE_MOVING_SHARES 32 /* where parts differ, a block has another place in the slot in a shorter round */
+#define DYN_KERNEL_MUTATE_COUNTED_ALIKE 33 /* where peers have sent other numbers of cells, one's are counted for all */
 
 namespace dyn {
 

@@ -10,6 +10,7 @@
 #include "all_reduce.cuh"
 #include "probe.cuh"
 #include "rails.cuh"
+#include "rails_differ.cuh"
 #include "rails_sum.cuh"
 #include "rounds.cuh"
 #include "rounds_differ.cuh"
@@ -34,9 +35,13 @@ extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1)
     ginAllToAllV(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c, const __grid_constant__ dyn_parts p) {
   dyn::ginAllToAllV(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, p);
 }
-/* Hierarchical ones: AllGather and AllToAll, and ReduceScatter. */
+/* Hierarchical ones: AllGather and AllToAll, AllToAllv, and ReduceScatter. */
 DYN_GIN_KERNEL(ginMove) {
   dyn::ginMove(dyn::GinNet(comm, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count, c.same != 0);
+}
+extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1)
+    ginMoveParts(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c, const __grid_constant__ dyn_parts p) {
+  dyn::ginMoveParts(dyn::GinNet(comm, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, p);
 }
 #define DYN_GIN_SUMS(NAME, TYPE) \
   DYN_GIN_KERNEL(ginMoveSums_##NAME) { \

@@ -89,15 +89,17 @@ struct GinPipes {
     net.put(rail(ofNode), window, fromNode(node, item), window, from, bytes, g.firstSignal + signalFrom(DYN_GIN_DATA, g.rank));
   }
   __device__ __forceinline__ void railTaken(int ofNode) const { net.raise(rail(ofNode), g.firstSignal + signalFrom(DYN_GIN_READY, g.rank)); }
-  /* At the end, by who waited: so many items came of every node, or were taken there. */
+  /* At the end, by who waited: so many items came of a node, or of every one, or were taken there. */
+  __device__ __forceinline__ void railCounted(int kind, int ofNode, uint32_t items) const { g.seen[signalFrom(kind, rail(ofNode))] += items; }
   __device__ __forceinline__ void railsCounted(int kind, uint32_t items) const {
-    eachNode([&](int n) { g.seen[signalFrom(kind, rail(n))] += items; });
+    eachNode([&](int n) { railCounted(kind, n, items); });
+  }
+  __device__ __forceinline__ void railEmpty(int ofNode, uint32_t items) const {
+    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNDRAINED) awaitRail(DYN_GIN_READY, ofNode, items);
+    railCounted(DYN_GIN_READY, ofNode, items);
   }
   __device__ __forceinline__ void railsEmpty(uint32_t items) const {
-    eachNode([&](int n) {
-      if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNDRAINED) awaitRail(DYN_GIN_READY, n, items);
-    });
-    railsCounted(DYN_GIN_READY, items);
+    eachNode([&](int n) { railEmpty(n, items); });
   }
 
   /* Over load and store. items: how many came before this call, which is known to the block alone that waits, or stores. */
@@ -115,9 +117,10 @@ struct GinPipes {
   }
   __device__ __forceinline__ void nearPut(int to, uint32_t item) const { storeRelease(flag(to, DYN_GIN_TAIL, local), *items(DYN_GIN_HEAD, to) + item + 1); }
   __device__ __forceinline__ void nearTaken(int from, uint32_t item) const { storeRelease(flag(from, DYN_GIN_HEAD, local), *items(DYN_GIN_TAIL, from) + item + 1); }
-  /* At the end, by who waited, or filled, for all ranks of the node; for this rank itself, too, if it has a buffer. */
+  /* At the end, by who waited, or filled, for one rank of the node, or all; for this rank itself, too, if it has a buffer. */
+  __device__ __forceinline__ void nearCounted(int which, int peer, uint32_t count) const { *items(which, peer) += count; }
   __device__ __forceinline__ void nearCounted(int which, uint32_t count) const {
-    eachNear([&](int l) { *items(which, l) += count; });
+    eachNear([&](int l) { nearCounted(which, l, count); });
   }
   __device__ __forceinline__ void nearEmpty(uint32_t count) const {
     eachNear([&](int l) {

@@ -42,7 +42,7 @@ struct dyn_gin_module {
   unsigned long long contextId;
   void *allReduce[DYN_NUM_TYPES], *reduceScatter[DYN_NUM_TYPES];
   void *allGather, *allToAll, *allToAllV, *probe, *look;
-  void *moveSums[DYN_NUM_TYPES], *move; /* hierarchical; sums of floats alone, else NULL */
+  void *moveSums[DYN_NUM_TYPES], *move, *moveParts; /* hierarchical; sums of floats alone, else NULL */
   struct dyn_gin_module *next;
 };
 bool dyn_gin_module_there(void);
@@ -90,6 +90,8 @@ struct dyn_gin_choice {
 };
 /* The same on all ranks. Fills count and same of the kernel's arguments. */
 struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, struct dyn_gin_call *call);
+/* Of AllToAllv, whose shares do not follow from bytes: ranks do not know each other's. */
+struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life);
 void dyn_gin_stop(struct dyn_lsa *lsa);
 /* In the thread that watches: whether calls are over. */
 void dyn_gin_look(struct dyn_lsa *lsa);

@@ -23,7 +23,7 @@ static bool get_all(void *module, struct dyn_gin_module *m) {
   void *layout;
   bool all = dyn_function_get(module, DYN_GIN_LAYOUT_NAME, &layout) && dyn_function_get(module, "ginAllToAll", &m->allToAll) &&
              dyn_function_get(module, "ginAllGather", &m->allGather) && dyn_function_get(module, "ginMove", &m->move) &&
-             dyn_function_get(module, "ginAllToAllV", &m->allToAllV) &&
+             dyn_function_get(module, "ginAllToAllV", &m->allToAllV) && dyn_function_get(module, "ginMoveParts", &m->moveParts) &&
              dyn_function_get(module, "ginProbe", &m->probe) && dyn_function_get(module, "ginLook", &m->look);
   for (int t = 0; t < DYN_NUM_TYPES && all; t++) {
     snprintf(name, sizeof name, "ginAllReduce_%s", dyn_type_names[t]);

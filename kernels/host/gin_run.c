@@ -90,11 +90,13 @@ static void *flat(const struct dyn_gin_module *m, const struct dyn_work *work) {
   }
 }
 
+static bool several_each(const struct dyn_gin_life *life) { return dyn_gin_hierarchical(life->lanes[0].nRanks, life->lanes[0].localRanks); }
+
 /* Where nodes have several ranks, what crosses the network goes from a rank to that of its rail, once, and on over NVLink:
  * whatever has a hierarchical kernel runs in it. NULL: it has none. A question of type and collective alone, and of NCCL's LSA
  * teams, of which there is one size on all ranks. */
 static void *hierarchical(const struct dyn_gin_life *life, const struct dyn_work *work) {
-  if (!dyn_gin_hierarchical(life->lanes[0].nRanks, life->lanes[0].localRanks)) return NULL;
+  if (!several_each(life)) return NULL;
   switch (work->collective) {
     case DYN_ALL_GATHER:
     case DYN_ALL_TO_ALL: return life->module->move;
@@ -111,6 +113,11 @@ struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const stru
   call->count = adds ? work->count : choice.bytes;
   call->same = work->collective == DYN_ALL_GATHER;
   return choice;
+}
+
+struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life) {
+  if (several_each(life)) return (struct dyn_gin_choice){.function = life->module->moveParts, .roles = DYN_GIN_ROLES, .most = DYN_GIN_CHANNELS};
+  return (struct dyn_gin_choice){.function = life->module->allToAllV, .roles = 1, .most = DYN_GIN_PARTS_CTAS};
 }
 
 void dyn_gin_stop(struct dyn_lsa *lsa) {

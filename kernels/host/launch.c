@@ -250,11 +250,14 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
   if (!dyn_lsa_can_exchange(lsa, x->path) || !parts_of(lsa, x, &parts)) return INVALID_ARGUMENT;
   bool overGin = x->path == DYN_PATH_GIN;
   struct dyn_gin_call gin = {.send = x->send, .recv = x->recv};
-  struct launch l = {.function = overGin ? lsa->gin->module->allToAllV : lsa->module->allToAllV,
+  struct dyn_gin_choice choice = {.roles = 1, .most = DYN_PARTS_CTAS};
+  if (overGin) choice = dyn_gin_choose_parts(lsa->gin);
+  else choice.function = lsa->module->allToAllV;
+  struct launch l = {.function = choice.function,
                      .call = {.send = x->send, .recv = x->recv},
                      .gin = overGin ? &gin : NULL,
-                     .bulk = true, .parts = &parts, .roles = 1,
-                     .ctas = overGin ? DYN_GIN_PARTS_CTAS : DYN_PARTS_CTAS,
+                     .bulk = true, .parts = &parts, .roles = choice.roles,
+                     .ctas = choice.most,
                      .threads = overGin ? DYN_GIN_PARTS_THREADS : DYN_PARTS_THREADS};
   int result = run(lsa, &l, x->stream, true); /* the stream may be captured */
   if (overGin && result == SUCCESS) dyn_gin_move(&lsa->gin->state, DYN_GIN_IN_FLIGHT);

@@ -38,4 +38,7 @@ func TestCollectives(t *testing.T) {
 			run(program, "4000", fmt.Sprint(mistake))
 		}
 	}
+	for _, mistake := range []int{3, 6, 13, 14, 15, 17, 18, 33} { // with the other kinds these would be found there
+		run("rails_test", "1000", fmt.Sprint(mistake), "AllToAllv")
+	}
 }

@@ -137,8 +137,8 @@ func TestGin(t *testing.T) {
 		status    int
 	}{
 		{"four GPUs", nil, " --ranks 2 --nodes 1, --ranks 4 --nodes 1, --ranks 2 --nodes 2, --ranks 4 --nodes 2", 0},
-		{"two GPUs", []string{"GPUS=2"}, " --ranks 2 --nodes 1, --ranks 2 --nodes 2", 0},
-		{"tables named", []string{"TABLES=3 6/3"}, " --ranks 3 --nodes 1, --ranks 6 --nodes 3", 0},
+		{"two GPUs", []string{"GPUS=2"}, " --ranks 2 --nodes 1, --ranks 2 --nodes 2, --ranks 4 --nodes 2 --check", 0},
+		{"tables named", []string{"TABLES=3 6/3"}, " --ranks 3 --nodes 1, --ranks 6 --nodes 3 --check", 0},
 		{"the plugin for development", []string{"TABLES=2", "DYNAMICCL_CARRIER=1"}, "dynamiccl-carrier --ranks 2 --nodes 1", 0},
 		{"another plugin", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_NET_PLUGIN=other"}, "other --ranks 2 --nodes 1", 0},
 		{"a table without GIN keeps no other from being made", []string{"TABLES=2 4", "NO_GIN=2"}, " --ranks 2 --nodes 1,status 3, --ranks 4 --nodes 1", 1},

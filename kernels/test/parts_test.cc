@@ -8,8 +8,9 @@
 #include "../device/parts_differ.cuh"
 #include "../gin/rounds_differ.cuh"
 #include "wires.h"
+#include "parts.h"
 
-constexpr size_t kSlotBytes = 1024, kMost = 2500, kGap = 24, kSlotsAt = 128;
+constexpr size_t kSlotBytes = 1024, kMost = 2500, kSlotsAt = 128;
 enum { kIn, kOut, kSlots }; /* buffers */
 
 enum class Kind { near, nearAlike, overGin, ginAlike };
@@ -34,25 +35,7 @@ static Step stepOf(uint64_t seed, uint64_t n) {
   return s;
 }
 
-static bool alike(const Step &s) { return s.kind == Kind::nearAlike || s.kind == Kind::ginAlike; }
-
-/* Bytes that go from one rank to another. */
-static size_t bytesOf(const Step &s, int from, int to) {
-  uint64_t r = alike(s) ? s.seed : s.seed + (uint64_t)(from * kMaxRanks + to) * 1000003, x = next(&r);
-  if (alike(s)) return 1 + (x >> 8) % (s.shape == 0 ? kMost : 60);
-  if (s.shape == 7 || (s.shape == 6 && from + to != 1) || (x & 3) == 0) return 0; /* nobody has anything; two ranks alone have */
-  return (x >> 8) % ((x & 0xf0) == 0 || s.shape == 6 ? kMost : 60);
-}
-/* Where it lies: behind those of ranks before it, with a gap between them where parts differ. */
-static size_t placeOf(const Step &s, int rank, int of, bool sends) {
-  size_t at = 0;
-  for (int r = 0; r < of; r++) at += (sends ? bytesOf(s, rank, r) : bytesOf(s, r, rank)) + (alike(s) ? 0 : (s.seed >> r) % kGap);
-  return at;
-}
-static uint8_t valueOf(const Step &s, int from, int to, size_t i) {
-  uint64_t r = s.seed + (uint64_t)(from * kMaxRanks + to) * 7919 + i * 1000003;
-  return (uint8_t)(next(&r) >> 11);
-}
+static Exchange exchangeOf(const Step &s) { return {s.seed, kMost, s.shape, s.kind == Kind::nearAlike || s.kind == Kind::ginAlike}; }
 
 static uint64_t faults[kMaxRanks][kMaxRanks];
 
@@ -71,17 +54,8 @@ static Windowed windowOf(World &w) {
   return window;
 }
 
-static Parts partsOf(const Step &s, int nRanks, int rank) {
-  Parts p = {};
-  for (int r = 0; r < nRanks; r++) {
-    p.sendBytes[r] = bytesOf(s, rank, r), p.sendAt[r] = placeOf(s, rank, r, true);
-    p.recvBytes[r] = bytesOf(s, r, rank), p.recvAt[r] = placeOf(s, rank, r, false);
-  }
-  return p;
-}
-
 static void run(World &w, const Step &s, int rank, const Domain &d, const uint8_t *in, uint8_t *out) {
-  const Parts p = partsOf(s, w.nRanks, rank);
+  const Parts p = partsOf(exchangeOf(s), w.nRanks, rank);
   const FakeNet net = {rank, blockIdx.x % kContexts, w.nRanks};
   const Call c = {in, out, p.sendBytes[0], 0, 0, nullptr, d};
   switch (s.kind) {
@@ -93,15 +67,10 @@ static void run(World &w, const Step &s, int rank, const Domain &d, const uint8_
 }
 
 static void check(World &w, const Step &s, int rank, const uint8_t *out) {
-  std::vector<uint8_t> want(w.size.room - kGap, 0xa5);
-  uint64_t wrong = 0;
-  for (int r = 0; r < w.nRanks; r++)
-    for (size_t i = 0, at = placeOf(s, rank, r, false); i < bytesOf(s, r, rank); i++) want[at + i] = valueOf(s, r, rank, i);
-  for (size_t i = 0; i < want.size(); i++) wrong += want[i] != out[i];
+  uint64_t wrong = partsDiffer(exchangeOf(s), partsOf(exchangeOf(s), w.nRanks, rank), w.nRanks, rank, out, w.compared);
   for (uint64_t fault : faults[rank]) wrong += fault != 0;
   if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
     fprintf(stderr, "%s, rank %d of %d, shape %d, %u blocks: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, s.shape, s.blocks, wrong);
-  w.compared += want.size();
 }
 
 static void playCall(World &w, uint64_t n, int rank, bool first) {
@@ -111,8 +80,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
   inRank(w, rank, first, s.blocks,
          [&] {
            memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
-           for (int r = 0; r < w.nRanks; r++)
-             for (size_t i = 0, at = placeOf(s, rank, r, true); i < bytesOf(s, rank, r); i++) in[at + i] = valueOf(s, rank, r, i);
+           fillParts(exchangeOf(s), w.nRanks, rank, in);
          },
          [&](const Domain &d) { run(w, s, rank, d, in, out); }, [&] { check(w, s, rank, out); });
 }

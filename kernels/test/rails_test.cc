@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Hierarchical kernels on GIN, on threads of a CPU (ranks.h, wires.h): 2 nodes of 2 ranks, 3 of 2, and 2 of 4 make random
- * AllGathers, AllToAlls and ReduceScatters, also in place, of any size, alignment and number of channels, with calls of flat
- * kernels between them. Every element is compared bit by bit, and no put may leave its rail.
+ * AllGathers, AllToAlls and ReduceScatters, also in place, and AllToAlls of parts that differ (parts.h), of any size, alignment and
+ * number of channels, with calls of flat kernels between them. Every element is compared bit by bit, and no put may leave its rail.
+ *   rails_test [CALLS [MISTAKE [KIND]]]     KIND: calls of this kind alone, as kindNames has it
  */
 #define DYN_TEST_BLOCKS 6
 #include <cmath>
 
 #include "../gin/all_reduce.cuh"
 #include "../gin/rails.cuh"
+#include "../gin/rails_differ.cuh"
 #include "../gin/rails_sum.cuh"
+#include "../gin/rounds_differ.cuh"
 #include "wires.h"
+#include "parts.h"
 
-constexpr size_t kSlotBytes = 1024, kCellBytes = 256, kMost = 12000, kGuard = 16, kPipesAt = DYN_GIN_SLOTS * kMaxRanks * kSlotBytes + 128;
+constexpr size_t kSlotBytes = 1024, kCellBytes = 256, kMost = 12000, kMostPart = 3000, kGuard = 16, kPipesAt = DYN_GIN_SLOTS * kMaxRanks * kSlotBytes + 128;
 enum { kIn, kOut, kSlots }; /* buffers */
 
-enum class Kind { allGather, allToAll, scatterFloat, scatterBfloat16, flatSum, flatAllToAll };
-static const char *const kindNames[] = {"AllGather", "AllToAll", "ReduceScatter of float", "ReduceScatter of bfloat16", "flat AllReduce", "flat AllToAll"};
+enum class Kind { allGather, allToAll, scatterFloat, scatterBfloat16, flatSum, flatAllToAll, allToAllV, flatAllToAllV, count };
+static const char *const kindNames[] = {"AllGather", "AllToAll", "ReduceScatter of float", "ReduceScatter of bfloat16",
+                                        "flat AllReduce", "flat AllToAll", "AllToAllv", "flat AllToAllv"};
+static Kind onlyKind = Kind::count;
 
 /* One call, the same on all ranks. */
 struct Step {
@@ -25,20 +31,24 @@ struct Step {
   unsigned blocks;
   size_t count, shiftIn, shiftOut; /* elements, or bytes, of a part */
   bool inPlace;
+  int shape; /* of parts that differ */
   uint64_t seed;
 };
 
 static Step stepOf(uint64_t seed, uint64_t n) {
   uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
   Step s;
-  static constexpr Kind kinds[] = {Kind::allGather, Kind::allToAll, Kind::allToAll, Kind::scatterFloat, Kind::scatterBfloat16, Kind::flatSum, Kind::flatAllToAll};
-  s.kind = kinds[next(&r) % 7];
+  static constexpr Kind kinds[] = {Kind::allGather, Kind::allToAll, Kind::allToAll, Kind::scatterFloat, Kind::scatterBfloat16, Kind::flatSum,
+                                   Kind::flatAllToAll, Kind::allToAllV, Kind::allToAllV, Kind::flatAllToAllV};
+  s.kind = kinds[next(&r) % 10];
+  if (onlyKind != Kind::count) s.kind = onlyKind;
   s.op = next(&r) % 3 == 0 ? Op::avg : next(&r) % 4 == 0 ? Op::max : Op::sum;
-  const bool flat = s.kind == Kind::flatSum || s.kind == Kind::flatAllToAll;
+  const bool flat = s.kind == Kind::flatSum || s.kind == Kind::flatAllToAll || s.kind == Kind::flatAllToAllV;
   s.blocks = flat ? 1 + (unsigned)(next(&r) % kBlocks) : DYN_GIN_ROLES * (1 + (unsigned)(next(&r) % (kBlocks / DYN_GIN_ROLES)));
   s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::flatSum ? kSlotBytes / 4 : kMost / 4) : 60);
   s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
   s.inPlace = next(&r) % 3 == 0;
+  s.shape = (int)(next(&r) % 8);
   s.seed = next(&r);
   return s;
 }
@@ -95,6 +105,14 @@ static Windowed windowOf(World &w) {
   return window;
 }
 
+static void count(World &w, const Step &s, int rank, uint64_t wrong) {
+  wrong += offRail;
+  for (uint64_t fault : faults[rank]) wrong += fault != 0;
+  if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
+    fprintf(stderr, "%s, rank %d of %d, operator %d, %zu elements, shape %d, %u blocks, in place %d: %lu wrong, %lu off their rail\n", kindNames[(int)s.kind], rank, w.nRanks,
+            (int)s.op, s.count, s.shape, s.blocks, s.inPlace, wrong, offRail.load());
+}
+
 /* Sends so many elements of a rank, wants those that wanted(i) gives. guarded: what lies beside the result is nobody's. */
 template <typename T, typename Kernel, typename Wanted>
 static void playOf(World &w, const Step &s, int rank, bool first, size_t sent, T *in, T *out, size_t got, bool guarded, Kernel kernel, Wanted wanted) {
@@ -108,11 +126,7 @@ static void playOf(World &w, const Step &s, int rank, bool first, size_t sent, T
          [&] {
            std::vector<T> want(got);
            for (size_t i = 0; i < got; i++) want[i] = wanted(i);
-           uint64_t wrong = differ(out, want, guarded) + offRail;
-           for (uint64_t fault : faults[rank]) wrong += fault != 0;
-           if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
-             fprintf(stderr, "%s, rank %d of %d, operator %d, %zu elements, %u blocks, in place %d: %lu wrong, %lu off their rail\n", kindNames[(int)s.kind], rank,
-                     w.nRanks, (int)s.op, s.count, s.blocks, s.inPlace, wrong, offRail.load());
+           count(w, s, rank, differ(out, want, guarded));
            w.compared += got;
          });
 }
@@ -147,6 +161,24 @@ static void playSum(World &w, const Step &s, int rank, bool first) {
                 [&](size_t i) { return sumOf<float>(s.op, w.nRanks, [&](int r) { return valueOf<float>(s, r, i); }); });
 }
 
+static void playParts(World &w, const Step &s, int rank, bool first) {
+  const Exchange x = {s.seed, kMostPart, s.shape, false};
+  Parts parts = partsOf(x, w.nRanks, rank);
+  for (int r = 0; r < w.nRanks && s.kind == Kind::allToAllV && s.inPlace; r++) /* a program's mistake: less is wanted than comes */
+    if (r != rank) parts.recvBytes[r] -= parts.recvBytes[r] / 4;
+  uint8_t *in = at<uint8_t>(w, kIn, rank, s.shiftIn), *out = at<uint8_t>(w, kOut, rank, s.shiftOut);
+  inRank(w, rank, first, s.blocks,
+         [&] {
+           memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
+           fillParts(x, w.nRanks, rank, in);
+         },
+         [&](const Domain &d) {
+           if (s.kind == Kind::allToAllV) ginMoveParts(netOf(w, rank), ginOf(w, rank, d), windowOf(w), (const char *)in, (char *)out, parts);
+           else ginAllToAllV(flatNetOf(w, rank), ginOf(w, rank, d), windowOf(w), (const char *)in, (char *)out, parts);
+         },
+         [&] { count(w, s, rank, partsDiffer(x, parts, w.nRanks, rank, out, w.compared)); });
+}
+
 static void playCall(World &w, uint64_t n, int rank, bool first) {
   const Step s = stepOf(w.seed, n);
   if (n == 0 && first) std::thread(carry, rank, w.nRanks, w.seed + 17 * rank).detach();
@@ -154,12 +186,44 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
     case Kind::scatterFloat: return playScatter<float>(w, s, rank, first);
     case Kind::scatterBfloat16: return playScatter<__nv_bfloat16>(w, s, rank, first);
     case Kind::flatSum: return playSum(w, s, rank, first);
+    case Kind::allToAllV:
+    case Kind::flatAllToAllV: return playParts(w, s, rank, first);
     default: return playMove(w, s, rank, first);
   }
 }
 
+/* Who waits for a rank that does not come gives up and names it: the sender that of its rail, which takes nothing, the forwarder
+ * the same, which sends nothing, and the receiver its neighbour. */
+static const char *silence() {
+  static const struct { int peer, step; } wants[DYN_GIN_ROLES] = {{2, DYN_GIN_WAIT_ROOM}, {2, DYN_GIN_WAIT_DATA}, {1, DYN_GIN_WAIT_DATA}};
+  const size_t bytes = kPipesAt + dyn_gin_pipe_bytes(4, 2, kCellBytes);
+  static char in[400], out[400];
+  const Exchange x = {1, 60, 0, true};
+  for (bool differ : {true, false})
+    for (unsigned role = 0; role < DYN_GIN_ROLES; role++) {
+      std::vector<std::vector<char>> memory(4, std::vector<char>(bytes));
+      uint32_t calls[DYN_GIN_CALLS] = {}, items[DYN_GIN_FLAG_WORDS] = {}, stop = 0;
+      uint64_t seen[(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * 4] = {}, fault[4] = {};
+      Gin g = {0, 4, kSlotBytes, calls, seen, &stop, fault, 2000000, 128, kFirst, kFirst, nullptr, nullptr, 2, 0, kPipesAt, kCellBytes, items};
+      Windowed window = {};
+      for (int r = 0; r < 4; r++) window.memory[r] = memory[r].data();
+      const FakeNet net = {0, 0, 4, 2};
+      static Block block;
+      pthread_barrier_init(&block.barrier, nullptr, 1);
+      ofBlock = &block;
+      blockIdx.x = role, threadIdx.x = 0, blockDim.x = 1, gridDim.x = DYN_GIN_ROLES;
+      if (differ) ginMoveParts(net, g, window, in, out, partsOf(x, 4, 0));
+      else ginMove(net, g, window, in, out, 60, false);
+      for (auto &queue : wiresOf[0].queues[0]) queue.clear();
+      for (int r = 0; r < 4; r++)
+        if (fault[r] != (r == wants[role].peer ? (uint64_t)wants[role].step << 32 | calls[role] : 0) || stop != 1) return "who was waited for in vain is not named";
+    }
+  return nullptr;
+}
+
 /* What of the window and of flags belongs to whom. */
 static const char *alone() {
+  if (const char *said = silence()) return said;
   for (int n = 2; n <= kMaxRanks; n++)
     for (int locals = 1; locals <= n; locals++) {
       const bool is = dyn_gin_hierarchical(n, locals);
@@ -190,4 +254,9 @@ static const char *alone() {
 
 static const Size size = {1, 1, kPipesAt + DYN_GIN_FLAG_BYTES + DYN_GIN_CHANNELS * DYN_GIN_CELLS * 10 * kCellBytes + kMaxRanks * kMost + 4 * kGuard};
 
-int main(int argc, char **argv) { return runAll(argc, argv, size, playCall, alone, {4, 6, 8}); }
+int main(int argc, char **argv) {
+  for (int k = 0; k < (int)Kind::count; k++)
+    if (argc > 3 && strcmp(argv[3], kindNames[k]) == 0) onlyKind = (Kind)k;
+  if (argc > 3 && onlyKind == Kind::count) return fprintf(stderr, "no such kind: %s\n", argv[3]), 2;
+  return runAll(argc, argv, size, playCall, alone, {4, 6, 8});
+}

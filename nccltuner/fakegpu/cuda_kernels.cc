@@ -91,6 +91,7 @@ static const kernel kernels[] = {
     {"allToAllBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllBulk(a->call, a->second.bulk); }, 0, 0},
     {"allToAllV", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllV(a->call, a->second.bulk, a->parts); }, 0, 1},
     {"ginAllToAllV", 1, sizeof(dyn_gin_call), [](const kernel_arguments *a) { ginAllToAllV(a->comm, a->gin, a->parts); }, 1, 1},
+    {"ginMoveParts", 1, sizeof(dyn_gin_call), [](const kernel_arguments *a) { ginMoveParts(a->comm, a->gin, a->parts); }, DYN_GIN_ROLES, 1},
     {"broadcastBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { broadcastBulk(a->call, a->second.bulk); }, 0, 0},
     {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }, 0, 0},
 };

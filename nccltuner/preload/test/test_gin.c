@@ -295,6 +295,9 @@ static void choice(void) {
     CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_CALLS && got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
     CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
   }
+  struct dyn_gin_choice parts = dyn_gin_choose_parts(lsa->gin);
+  CHECK(parts.function == (several ? lsa->gin->module->moveParts : lsa->gin->module->allToAllV) && parts.roles == (several ? 3 : 1), "AllToAllv: %u roles", parts.roles);
+  CHECK(parts.roles * parts.most <= DYN_GIN_CALLS && parts.most <= DYN_GIN_MAX_BLOCKS);
   end(DYN_GIN_DESTROYED);
 }
 
