@@ -36,7 +36,9 @@ type world struct {
 	device  bool // all choices of LL are one
 	open    int  // sets of ranks that have not ended
 	opened  int
-	most    int // entries of a plan
+	most    int   // entries of a plan
+	unnamed error // why calls on registered buffers are nothing of their own
+	refused map[state.Bucket]tuner.MarkSet
 }
 
 // figures is where tables of our own kernels are, seen from the other tables.
@@ -53,7 +55,8 @@ func newWorld(t *testing.T, table string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, table: read, now: time.Unix(1e9, 0), starts: 5 * time.Second, faults: map[actions.Action]error{}, not: map[actions.Action]error{}}
+	return &world{t: t, table: read, now: time.Unix(1e9, 0), starts: 5 * time.Second, faults: map[actions.Action]error{}, not: map[actions.Action]error{},
+		refused: map[state.Bucket]tuner.MarkSet{}}
 }
 
 // calibrate runs one on the world.
@@ -77,7 +80,7 @@ func (w *world) calibrate(ctx context.Context, change func(*Options)) (Result, s
 		w.t.Fatal(err)
 	}
 	r := &runner{o: &o, store: s, began: w.now}
-	r.open = func(context.Context, state.Shape) (ranks, error) {
+	r.open = func(context.Context, target) (ranks, error) {
 		w.now = w.now.Add(w.starts)
 		w.open++
 		w.opened++
@@ -129,6 +132,9 @@ func (w *world) near(by map[state.Bucket]tuner.Learned, more float64) (n int) {
 // cost of an action; one that leaves the channels to NCCL runs the most that the table has, and of our kernels one with more
 // CTAs than were measured at the size, where they had nothing to do, is one with fewer.
 func (w *world) cost(b state.Bucket, a actions.Action) (ns float64, ok bool) {
+	if b.Collective.Registered() {
+		return w.costNamed(b, a)
+	}
 	for fewer := a; a.Path == actions.PathLSA && fewer.Channels > 0; fewer.Channels /= 2 {
 		if ns, ok = w.table.Cost(b, fewer); ok {
 			return ns, ok
@@ -147,7 +153,7 @@ func (w *world) cost(b state.Bucket, a actions.Action) (ns float64, ok bool) {
 
 // best is the least cost of what a tuner can choose and measure.
 func (w *world) best(b state.Bucket) float64 {
-	best, _ := w.table.Default(b)
+	best, _ := w.cost(b, actions.Default)
 	for _, a := range tuner.Choices(b, tuner.MarkSet(w.marks(b)), 0, w.table.Shape, true) {
 		if ns, ok := w.cost(b, a); ok {
 			best = min(best, ns)
@@ -157,6 +163,9 @@ func (w *world) best(b state.Bucket) float64 {
 }
 
 func (w *world) marks(b state.Bucket) (marks uint32) {
+	if b.Collective.Registered() {
+		return w.names(b)
+	}
 	for _, a := range w.table.Actions(b)[1:] {
 		marks |= uint32(tuner.MarkOf(a))
 	}
@@ -182,7 +191,7 @@ func (w *tableRanks) us(collective string, bytes uint64) (actions.Action, float6
 	b, _ := state.BucketOf(c, bytes)
 	ns, ok := w.cost(b, w.force[b])
 	if !ok { // the table's NCCL does not allow it here, and runs its own choice
-		ns, _ = w.table.Default(b)
+		ns, _ = w.cost(b, actions.Default)
 	}
 	return w.force[b], ns / 1e3
 }
@@ -228,7 +237,8 @@ const (
 )
 
 func (w *tableRanks) Call(_ context.Context, collective string, bytes uint64, calls int) (float64, error) {
-	_, us := w.us(collective, bytes)
+	a, us := w.us(collective, bytes)
+	w.refuse(collective, bytes, a)
 	w.pass(roundTripUs + us*float64(calls) + float64(bytes)/checkBytes)
 	return us + 20, nil
 }
@@ -261,6 +271,7 @@ func (w *tableRanks) Allowed(collective string, bytes uint64) (uint32, error) {
 	return w.marks(b), err
 }
 
+func (w *tableRanks) Named() error       { return w.unnamed }
 func (w *tableRanks) MaxChannels() int   { return 0 }
 func (w *tableRanks) Shape() state.Shape { return w.table.Shape }
 func (w *tableRanks) View() *nccltuner.RecordView {

@@ -54,6 +54,7 @@ type ranks interface {
 	Call(ctx context.Context, collective string, bytes uint64, calls int) (us float64, err error)
 	Measure(ctx context.Context, collective string, bytes uint64, callUs float64, e forced.Effort) ([]workers.Measured, int, error)
 	Allowed(collective string, bytes uint64) (uint32, error)
+	Named() error
 	MaxChannels() int
 	Shape() state.Shape
 	View() *nccltuner.RecordView
@@ -61,10 +62,10 @@ type ranks interface {
 	Kill() error
 }
 
-// tuning is one shape.
+// tuning is one target.
 type tuning struct {
 	o        *Options
-	shape    state.Shape
+	at       target
 	ranks    ranks
 	buckets  []*bucket
 	session  *tuner.Session // nil: nothing can be chosen
@@ -77,6 +78,9 @@ type tuning struct {
 
 // errNoKernels says why there is nothing to choose for AllToAll. Where anything else is calibrated it goes without saying.
 var errNoKernels = errors.New("the ranks have no kernels of ours, and NCCL asks nobody about it; `make kernels` builds them")
+
+// errRefused is why a name on registered buffers is no choice.
+var errRefused = forced.NewFault(forced.Overruled, "NCCL refuses the name")
 
 // errTime is no error: the time is up.
 var errTime = errors.New("the time is up")
@@ -121,13 +125,13 @@ func (t *tuning) defaults(ctx context.Context) error {
 	}
 	guard := agents.DefaultGuardConfig().Budgeted(free)
 	guard.RecheckCalls, guard.RecheckLimit = never, never // the default has turns of its own here
-	cfg := tuner.SessionConfig{NewLearner: t.o.NewLearner, Guard: guard, Topology: state.Topology{Shape: t.shape}, Seed: t.o.Seed,
+	cfg := tuner.SessionConfig{NewLearner: t.o.NewLearner, Guard: guard, Topology: state.Topology{Shape: t.at.Shape}, Seed: t.o.Seed,
 		Horizon: horizon, Steady: true}
 	for _, b := range t.buckets {
 		if b.us == 0 {
 			continue
 		}
-		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.shape, true)
+		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.at.Shape, true)
 		if len(b.set) < 2 {
 			b.done, b.err = true, errors.New("NCCL allows nothing else here")
 			if b.idle() {
@@ -196,7 +200,11 @@ func (t *tuning) round(ctx context.Context) (left bool, err error) {
 		return false, errors.Join(err, e)
 	}
 	for _, w := range wishes[:measured] {
-		if why := not[w.Bucket]; why != nil && w.action != actions.Default {
+		why := not[w.Bucket]
+		if len(w.values) == 0 {
+			why = errRefused
+		}
+		if why != nil && w.action != actions.Default {
 			t.bar(w.bucket, w.action, why)
 			continue
 		}
@@ -242,7 +250,8 @@ func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 // confirming says that nothing new is tried any more.
 func (t *tuning) confirming() bool { return !t.o.Now().Before(t.confirms) }
 
-// measure measures one point of the choice in force: the parts' values in us.
+// measure measures one point of the choice in force: the parts' values in us. None: NCCL has refused its name, by which marks lose it; a
+// graph would run something else.
 func (t *tuning) measure(ctx context.Context, b *bucket, a actions.Action) (values []float64, err error) {
 	if !t.o.Now().Before(t.ends) {
 		return nil, errTime
@@ -250,6 +259,11 @@ func (t *tuning) measure(ctx context.Context, b *bucket, a actions.Action) (valu
 	defer t.progress()
 	callUs := b.us
 	_, err = t.ranks.Call(ctx, b.name, b.bytes, plainCalls)
+	if err == nil && b.Collective.Registered() && a != actions.Default {
+		if marks, e := t.ranks.Allowed(b.name, b.bytes); e != nil || !tuner.MarkSet(marks).Has(a) {
+			return nil, e
+		}
+	}
 	if err == nil && callUs == 0 { // the calls before have made connections
 		callUs, err = t.ranks.Call(ctx, b.name, b.bytes, estimateCalls)
 	}
