@@ -170,7 +170,9 @@ func (c *Core) joined(e CommJoined) {
 		return // a daemon that scans twice, not a new communicator
 	}
 	m := newComm(e, c.cfg.Reward)
-	m.early = c.early(m, func(b state.Bucket, a actions.Action) bool { return a.Path == actions.PathCollective && !b.Collective.Registered() })
+	m.early = c.early(m, func(b state.Bucket, a actions.Action) bool {
+		return a.Path == actions.PathCollective && !b.Collective.Registered()
+	})
 	c.comms[e.Comm] = m
 	c.order = append(c.order, e.Comm)
 }

@@ -32,6 +32,7 @@ type bucket struct {
 	set    []actions.Action
 	points map[actions.Action][]float64 // medians, us
 	barred map[actions.Action]error     // why they are not chosen
+	named  int                          // names that were asked for
 	first  []float64                    // what the default's first point gave, until there is a learner
 	n      int                          // points
 	us     float64                      // of NCCL's default, about; 0: not measured

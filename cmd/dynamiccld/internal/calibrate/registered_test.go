@@ -34,26 +34,17 @@ func (w *world) costNamed(b state.Bucket, a actions.Action) (ns float64, ok bool
 	return w.cost(plain(b), a)
 }
 
-// names are the marks of ranks whom NCCL has refused what it did.
+// names are the marks of ranks whom NCCL has refused nothing.
 func (w *world) names(b state.Bucket) (marks uint32) {
 	for s := actions.SymmetricLL; s < actions.NumSymmetric; s++ {
 		if s.Names(b.Collective) {
 			marks |= uint32(tuner.MarkOf(actions.Action{Path: actions.PathSymmetric, Symmetric: s}))
 		}
 	}
-	return (marks | w.marks(plain(b))&(1<<6-1)) &^ uint32(w.refused[b]) // and trees and rings
+	return marks | w.marks(plain(b))&(1<<6-1) // and trees and rings
 }
 
-// refuse takes in a call by a name that NCCL does not have here.
-func (w *world) refuse(collective string, bytes uint64, a actions.Action) {
-	c, _ := actions.ParseCollective(collective)
-	if b, _ := state.BucketOf(c, bytes); c.Registered() && a.Path == actions.PathSymmetric && symmetricCosts[a.Symmetric] == 0 {
-		w.refused[b] |= tuner.MarkOf(a)
-		w.faults[a] = errors.New("a graph is measured whose name NCCL has refused")
-	}
-}
-
-// On registered buffers names are learnt, each refused one for the price of two calls, and stored under the collectives there. Plain
+// On registered buffers names are learnt, those that are refused for the price of a call, and stored under the collectives there. Plain
 // buffers come first, and half of the time is theirs.
 func TestRegistered(t *testing.T) {
 	for _, buffers := range Buffers {
@@ -76,8 +67,8 @@ func TestRegistered(t *testing.T) {
 		if near := w.near(by, 0.03); kinds[false] != want[false] || kinds[true] != want[true] || near < len(by)*19/20 || r.Seconds > 60 {
 			t.Errorf("%s: stored %v, want %v, %d near, %.1f s", buffers, kinds, want, near, r.Seconds)
 		}
-		if (len(w.refused) == 0) != (buffers == sweep.BuffersPlain) || len(r.Warnings) > 0 || len(r.Shapes) != len(want) {
-			t.Errorf("%s: %d sizes had names refused, %q, %d shapes", buffers, len(w.refused), r.Warnings, len(r.Shapes))
+		if len(r.Warnings) > 0 || len(r.Shapes) != len(want) {
+			t.Errorf("%s: %q, %d shapes", buffers, r.Warnings, len(r.Shapes))
 		}
 		var text strings.Builder
 		if err := r.Write(&text); err != nil || strings.Contains(text.String(), "4 ranks, registered buffers: ") != (want[true] > 0) {

@@ -79,9 +79,6 @@ type tuning struct {
 // errNoKernels says why there is nothing to choose for AllToAll. Where anything else is calibrated it goes without saying.
 var errNoKernels = errors.New("the ranks have no kernels of ours, and NCCL asks nobody about it; `make kernels` builds them")
 
-// errRefused is why a name on registered buffers is no choice.
-var errRefused = forced.NewFault(forced.Overruled, "NCCL refuses the name")
-
 // errTime is no error: the time is up.
 var errTime = errors.New("the time is up")
 
@@ -120,6 +117,9 @@ func (t *tuning) defaults(ctx context.Context) error {
 			break
 		}
 	}
+	if err == nil && t.at.registered {
+		err = t.askNames(ctx)
+	}
 	if err != nil && !errors.Is(err, errTime) {
 		return err
 	}
@@ -132,6 +132,7 @@ func (t *tuning) defaults(ctx context.Context) error {
 			continue
 		}
 		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.at.Shape, true)
+		b.set = slices.DeleteFunc(b.set, func(a actions.Action) bool { return b.barred[a] != nil })
 		if len(b.set) < 2 {
 			b.done, b.err = true, errors.New("NCCL allows nothing else here")
 			if b.idle() {
@@ -200,11 +201,7 @@ func (t *tuning) round(ctx context.Context) (left bool, err error) {
 		return false, errors.Join(err, e)
 	}
 	for _, w := range wishes[:measured] {
-		why := not[w.Bucket]
-		if len(w.values) == 0 {
-			why = errRefused
-		}
-		if why != nil && w.action != actions.Default {
+		if why := not[w.Bucket]; why != nil && w.action != actions.Default {
 			t.bar(w.bucket, w.action, why)
 			continue
 		}
@@ -250,8 +247,7 @@ func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 // confirming says that nothing new is tried any more.
 func (t *tuning) confirming() bool { return !t.o.Now().Before(t.confirms) }
 
-// measure measures one point of the choice in force: the parts' values in us. None: NCCL has refused its name, by which marks lose it; a
-// graph would run something else.
+// measure measures one point of the choice in force: the parts' values in us.
 func (t *tuning) measure(ctx context.Context, b *bucket, a actions.Action) (values []float64, err error) {
 	if !t.o.Now().Before(t.ends) {
 		return nil, errTime
@@ -259,11 +255,6 @@ func (t *tuning) measure(ctx context.Context, b *bucket, a actions.Action) (valu
 	defer t.progress()
 	callUs := b.us
 	_, err = t.ranks.Call(ctx, b.name, b.bytes, plainCalls)
-	if err == nil && b.Collective.Registered() && a != actions.Default {
-		if marks, e := t.ranks.Allowed(b.name, b.bytes); e != nil || !tuner.MarkSet(marks).Has(a) {
-			return nil, e
-		}
-	}
 	if err == nil && callUs == 0 { // the calls before have made connections
 		callUs, err = t.ranks.Call(ctx, b.name, b.bytes, estimateCalls)
 	}
