@@ -71,7 +71,8 @@ func TestRegistered(t *testing.T) {
 			t.Errorf("%s: %q, %d shapes", buffers, r.Warnings, len(r.Shapes))
 		}
 		var text strings.Builder
-		if err := r.Write(&text); err != nil || strings.Contains(text.String(), "4 ranks, registered buffers: ") != (want[true] > 0) {
+		if err := r.Write(&text); err != nil || strings.Contains(text.String(), "4 ranks, registered buffers: ") != (want[true] > 0) ||
+			strings.Contains(text.String(), "Those on registered buffers hold once") != (want[true] > 0) {
 			t.Errorf("%s: %v, it says\n%s", buffers, err, &text)
 		}
 		if last := r.Shapes[len(r.Shapes)-1]; last.Buffers != strings.Replace(buffers, BuffersAll, sweep.BuffersRegistered, 1) ||

@@ -138,6 +138,10 @@ func (r *Result) Write(w io.Writer) error {
 			"or not, are NCCL's default. A program that captures should make 16 calls before, as warm-up steps do, and run without trials:\n"+
 			"dynamiccld run --no-explore -- PROGRAM\n")
 	}
+	if err == nil && slices.ContainsFunc(r.Shapes, func(s ShapeResult) bool { return s.target().registered }) {
+		_, err = fmt.Fprint(w, "Those on registered buffers hold once a warm-up step has called the collective on such a buffer, with any size, and a daemon has had\n"+
+			"0.2 s since.\n")
+	}
 	return err
 }
 
