@@ -31,9 +31,12 @@ func (t *tuning) askName(ctx context.Context, some []*bucket) (asked bool, err e
 	var entries []forced.Entry
 	var of []*bucket
 	for _, b := range some {
-		if names := b.names(); b.us > 0 && b.named < len(names) {
+		names := b.names()
+		for b.named < len(names) && b.barred[names[b.named]] != nil {
+			b.named++
+		}
+		if b.us > 0 && b.named < len(names) {
 			entries, of = append(entries, forced.Entry{Bucket: b.Bucket, Action: names[b.named]}), append(of, b)
-			b.named++ // one that its ranks do not survive is not asked for again
 		}
 	}
 	if len(of) == 0 {
@@ -48,6 +51,7 @@ func (t *tuning) askName(ctx context.Context, some []*bucket) (asked bool, err e
 			return false, errTime
 		}
 		if _, err := t.ranks.Call(ctx, b.name, b.bytes, 1); err != nil {
+			t.unnameable(b.Collective, entries[i].Action, err)
 			return false, point(b, entries[i].Action, err)
 		}
 	}
@@ -56,11 +60,35 @@ func (t *tuning) askName(ctx context.Context, some []*bucket) (asked bool, err e
 		return false, err
 	}
 	for i, b := range of {
+		b.named++
 		if why := not[b.Bucket]; why != nil {
 			b.barred[entries[i].Action] = why
 		}
 	}
 	return true, nil
+}
+
+// untried gives a name that was not measured yet. Policies know nothing of names, which no table has that they were trained on: in small
+// calibrations they rest after three or four choices, and a set has no more than a dozen.
+func (b *bucket) untried() (a actions.Action, ok bool) {
+	if !b.Collective.Registered() {
+		return a, false
+	}
+	for _, a := range b.set[1:] {
+		if !a.Ours() && b.barred[a] == nil && len(b.points[a]) == 0 {
+			return a, true
+		}
+	}
+	return a, false
+}
+
+// unnameable leaves a name out at all sizes: ranks that do not survive it at one are not started again for each.
+func (t *tuning) unnameable(of actions.Collective, a actions.Action, why error) {
+	for _, b := range t.buckets {
+		if b.Collective == of {
+			b.barred[a] = why
+		}
+	}
 }
 
 // names are the choices of a bucket on registered buffers that are NCCL's.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/sweep"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
@@ -64,7 +65,9 @@ func TestRegistered(t *testing.T) {
 			}
 		}
 		want := map[string]map[bool]int{sweep.BuffersPlain: {false: 51}, sweep.BuffersRegistered: {true: 34}, BuffersAll: {false: 51, true: 34}}[buffers]
-		if near := w.near(by, 0.03); kinds[false] != want[false] || kinds[true] != want[true] || near < len(by)*19/20 || r.Seconds > 60 {
+		near := w.near(by, 0.03)
+		t.Logf("%s: %d of %d within 3%%, %.1f s", buffers, near, len(by), r.Seconds)
+		if kinds[false] != want[false] || kinds[true] != want[true] || near < len(by)*97/100 || r.Seconds > 60 {
 			t.Errorf("%s: stored %v, want %v, %d near, %.1f s", buffers, kinds, want, near, r.Seconds)
 		}
 		if len(r.Warnings) > 0 || len(r.Shapes) != len(want) {
@@ -103,6 +106,19 @@ func TestNothingOnRegistered(t *testing.T) {
 		if err == nil || err.Error() != "4 ranks, registered buffers: NCCL 2.28.9 is too old" || w.opened != 1 || len(w.learned(path)) != 0 {
 			t.Errorf("%v after %d starts", err, w.opened)
 		}
+	}
+}
+
+// A name that hangs costs one start of ranks, at whatever size it was asked for first.
+func TestNameThatHangs(t *testing.T) {
+	w := newWorld(t, "h200x4-nvlink-quiet")
+	hangs := actions.Action{Path: actions.PathSymmetric, Symmetric: actions.SymmetricTmaST}
+	w.faults[hangs] = forced.NewFault(forced.Hung, "no answer")
+	r, path, err := w.calibrate(t.Context(), func(o *Options) {
+		o.Buffers, o.Collectives, o.Largest = sweep.BuffersRegistered, []string{"AllGather", "AllReduce"}, 64<<10
+	})
+	if by := w.learned(path); err != nil || len(by) != 14 || w.near(by, 0.03) != 14 || w.opened != 2 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "with "+hangs.String()) {
+		t.Errorf("%v, %d stored, %d near, %d starts, %q", err, len(by), w.near(by, 0.03), w.opened, r.Warnings)
 	}
 }
 

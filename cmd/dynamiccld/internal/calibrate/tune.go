@@ -231,12 +231,15 @@ func (t *tuning) wishes() (wishes []wish) {
 func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 	a, base := t.session.Action(b.index, t.session.Ask(b.index)), t.session.Base(b.index)
 	_, barred := b.barred[a]
+	name, untried := b.untried()
 	switch {
 	case t.session.Trying(b.index) && !barred && len(b.points[a]) < mostOfOne && b.n < mostPoints && !t.confirming():
 		if b.n%defaultEach == 0 && len(b.points[actions.Default]) < defaultPoints {
 			a = actions.Default
 		}
 		return a, true
+	case untried && b.n < mostPoints && !t.confirming():
+		return name, true
 	case !b.confirmed(base) && b.n < mostPoints+defaultPoints+choicePoints:
 		return b.missing(base), true
 	}
