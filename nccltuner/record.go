@@ -145,6 +145,7 @@ type RankView struct {
 	Fixed       bool // the user wants NCCL's own choice for collectives that add up
 	DeviceLL    bool // NCCL may run a device kernel where LL is chosen, if it is new enough
 	Kernels     bool // it can run our own kernels, as all ranks could when it said so
+	Names       bool // with them: calls on registered memory count as such, and NCCL can be told by name what to run
 	GIN         GINView
 	Run         uint64 // the `dynamiccld run` that started the process, 0: none
 	NCCLVersion int    // NCCL_VERSION code, 0: not known
@@ -200,6 +201,7 @@ func (r *Record) view(v *RecordView) error {
 			Fixed:       flags&RankFixedNumerics != 0,
 			DeviceLL:    flags&RankDeviceLl != 0,
 			Kernels:     atomic.LoadUint32(&abi.MemoryState) == MemoryBound,
+			Names:       flags&RankNames != 0,
 			GIN:         ginView(abi),
 			Run:         abi.Run,
 			NCCLVersion: int(abi.NcclVersion),

@@ -30,6 +30,8 @@ type comm struct {
 	// misnamed are names on registered memory that have not brought about what they say.
 	misnamed map[state.Bucket][]actions.Action
 	trips    *trips // nil: nothing has been told of puts over GIN
+	// registered are collectives on registered memory that all ranks have called.
+	registered [actions.NumCollectives]bool
 }
 
 func newComm(e CommJoined, reward Reward) *comm {

@@ -170,7 +170,9 @@ func (c *Core) joined(e CommJoined) {
 		return // a daemon that scans twice, not a new communicator
 	}
 	m := newComm(e, c.cfg.Reward)
-	m.early = c.early(m, false)
+	m.early = c.early(m, func(b state.Bucket, a actions.Action) bool {
+		return a.Path == actions.PathCollective && !b.Collective.Registered()
+	})
 	c.comms[e.Comm] = m
 	c.order = append(c.order, e.Comm)
 }
@@ -191,6 +193,9 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	if m == nil || e.Bucket.Collective >= actions.NumCollectives || e.Bucket.Log2Bytes >= state.NumBuckets {
 		c.totals.Unknown++
 		return
+	}
+	if !e.Differ {
+		c.onRegistered(m, e.Bucket.Collective)
 	}
 	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
 	set := Choices(e.Bucket, e.Set, m.MaxChannels, m.Shape, m.EventTimed)

@@ -16,9 +16,11 @@ import (
 // measured on this machine with this NCCL and shape, where every rank allowed it, and each rank still looks into its own
 // table at every call and passes through what is marked there. That ranks look into equal tables is then NCCL's word
 // alone, until they have reported; a choice that somebody imported and nobody measured waits for that. Our own kernels wait
-// for KernelsOpen, and what NCCL is told by name on registered memory for marks, for no rank may run one before all have opened each other's memory; ranks that find no room in it for a
-// call pass it through alike. kernels: these alone.
-func (c *Core) early(m *comm, kernels bool) (entries []Entry) {
+// for KernelsOpen, for no rank may run one before all have opened each other's memory; ranks that find no room in it for a
+// call pass it through alike. What is for registered memory waits for the first call of its collective there, of any size: that
+// all ranks tell of one says that all register what they call with, and which is called; a plan has no room for both.
+// when: those that nothing keeps waiting any more.
+func (c *Core) early(m *comm, when func(state.Bucket, actions.Action) bool) (entries []Entry) {
 	gain := map[state.Bucket]float64{}
 	for i := range m.Prior {
 		l := &m.Prior[i]
@@ -36,7 +38,7 @@ func (c *Core) early(m *comm, kernels bool) (entries []Entry) {
 		if running := m.InForce[b]; running != actions.Default {
 			a = running // of an earlier daemon: ranks run it now
 		}
-		if ours := a.Path == actions.PathLSA; ours != kernels || !ours && (a.Path != actions.PathCollective || b.Collective.Registered()) {
+		if a == actions.Default || a.Path == actions.PathGIN || !when(b, a) {
 			continue
 		}
 		m.LastID++
@@ -54,7 +56,35 @@ func (c *Core) kernelsOpen(e KernelsOpen) {
 		return
 	}
 	m.kernels = true
-	if more := c.early(m, true); len(more) > 0 {
-		m.early, m.dirty = append(more, m.early...), true // they gain the most
+	m.sooner(c.early(m, func(b state.Bucket, a actions.Action) bool {
+		return a.Path == actions.PathLSA && (!b.Collective.Registered() || m.registered[b.Collective])
+	}))
+}
+
+// onRegistered puts stored choices into the plan that are for this collective's calls on registered memory.
+func (c *Core) onRegistered(m *comm, of actions.Collective) {
+	if !of.Registered() || m.registered[of] {
+		return
 	}
+	m.registered[of] = true
+	m.sooner(c.early(m, func(b state.Bucket, a actions.Action) bool {
+		return b.Collective == of && (a.Path != actions.PathLSA || m.kernels)
+	}))
+}
+
+// sooner takes in entries that go before those that are there: our kernels gain the most. What is for registered memory comes first
+// of all, for that it is called is known.
+func (m *comm) sooner(more []Entry) {
+	if len(more) == 0 {
+		return
+	}
+	m.early, m.dirty = append(more, m.early...), true
+	slices.SortStableFunc(m.early, func(x, y Entry) int { return after(x) - after(y) })
+}
+
+func after(e Entry) int {
+	if e.Bucket.Collective.Registered() {
+		return 0
+	}
+	return 1
 }

@@ -1,7 +1,9 @@
 package tuner
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"dynamiccl/actions"
@@ -106,27 +108,52 @@ func TestMisnamed(t *testing.T) {
 	}
 }
 
-// A stored choice by name waits for the ranks' word: NCCL may refuse the name here.
-func TestNamesAreNotInAFirstPlan(t *testing.T) {
-	b := state.Bucket{Collective: actions.AllReduceRegistered, Log2Bytes: 20}
-	for _, a := range []actions.Action{{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple}, {Path: actions.PathSymmetric, Symmetric: actions.SymmetricAGxLL}} {
-		prior := []Learned{{Key: Key{Bucket: b}, Action: a, CostNs: 1000, Default: 2000, Calls: 100, Evidence: map[actions.Action]Estimate{a: {N: 50, MeanNs: 1000}, actions.Default: {N: 50, MeanNs: 2000}}}}
-		core := kernelCore(t, Config{Explore: true}, CommJoined{Prior: prior})
-		for _, p := range core.Step(1, Tick{}).Plans {
-			if len(p.Entries) > 0 {
-				t.Errorf("%s: %v", a, p.Entries)
+// Stored choices for registered memory, by name and of our own kernels, wait until all ranks have told of a call of their collective
+// there; then they are in the plan before any call of their own size, and before what is stored for other memory.
+func TestStoredChoicesOnRegisteredMemory(t *testing.T) {
+	ours := actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot, Channels: 16}
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple}
+	stored := func(c actions.Collective, log2 uint8, a actions.Action) Learned {
+		return Learned{Key: Key{Bucket: state.Bucket{Collective: c, Log2Bytes: log2}}, Action: a, CostNs: 1000, Default: 2000, Calls: 100,
+			Evidence: map[actions.Action]Estimate{a: {N: 50, MeanNs: 1000}, actions.Default: {N: 50, MeanNs: 2000}}}
+	}
+	prior := []Learned{stored(actions.AllReduceRegistered, 20, ring), stored(actions.AllReduceRegistered, 21, actions.Action{Path: actions.PathSymmetric, Symmetric: actions.SymmetricAGxLL}),
+		stored(actions.AllReduceRegistered, 22, ours), stored(actions.AllGatherRegistered, 20, ring), stored(actions.AllGatherRegistered, 21, actions.Default)}
+	for log2 := range uint8(MaxEntries) { // as many as a plan has room for, and each gains more
+		l := stored(actions.Broadcast+actions.Collective(log2/state.NumBuckets), log2%state.NumBuckets, ours)
+		l.Default = 9000
+		prior = append(prior, l)
+	}
+	called := Marks{Comm: 1, Bucket: state.Bucket{Collective: actions.AllReduceRegistered, Log2Bytes: 12}, Set: marksOf(actions.AllReduceRegistered)}
+	differ := called
+	differ.Differ, differ.Bucket.Log2Bytes = true, 13
+	for _, c := range []struct {
+		events []Event
+		want   string // of AllReduce on registered memory, after each event
+	}{
+		{[]Event{Tick{}, KernelsOpen{Comm: 1}, differ, called}, "|||20:Ring/Simple 21:symmetric/AGxLL_R 22:lsa/twoshot/16"},
+		{[]Event{called, KernelsOpen{Comm: 1}}, "20:Ring/Simple 21:symmetric/AGxLL_R|20:Ring/Simple 21:symmetric/AGxLL_R 22:lsa/twoshot/16"},
+	} {
+		core := kernelCore(t, Config{Explore: true}, CommJoined{Prior: prior, EventTimed: true})
+		var got, now []string
+		for i, e := range c.events {
+			core.Step(state.Ns(2*i+1), e)
+			for _, p := range core.Step(state.Ns(2*i+2), Tick{}).Plans {
+				now = nil
+				for _, e := range p.Entries {
+					if e.Bucket.Collective == actions.AllGatherRegistered || len(p.Entries) > MaxEntries {
+						t.Errorf("%d entries, %s", len(p.Entries), e.Bucket)
+					}
+					if e.Bucket.Collective == actions.AllReduceRegistered && e.Bucket.Log2Bytes >= 20 {
+						now = append(now, fmt.Sprintf("%d:%s", e.Bucket.Log2Bytes, e.Base))
+					}
+				}
 			}
+			slices.Sort(now)
+			got = append(got, strings.Join(now, " "))
 		}
-		core.Step(2, KernelsOpen{Comm: 1})
-		for _, p := range core.Step(3, Tick{}).Plans {
-			if len(p.Entries) > 0 {
-				t.Errorf("%s with kernels: %v", a, p.Entries)
-			}
-		}
-		core.Step(4, Marks{Comm: 1, Bucket: b, Set: marksOf(b.Collective)})
-		plans := core.Step(5, Tick{}).Plans
-		if len(plans) != 1 || len(plans[0].Entries) != 1 || plans[0].Entries[0].Base != a {
-			t.Errorf("%s with marks: %+v", a, plans)
+		if all := strings.Join(got, "|"); all != c.want {
+			t.Errorf("%s, want %s", all, c.want)
 		}
 	}
 }

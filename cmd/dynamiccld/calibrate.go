@@ -15,6 +15,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/machine"
 	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/cmd/dynamiccld/internal/sweep"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/models"
 	"dynamiccl/state"
@@ -26,6 +27,7 @@ type calibrateFlags struct {
 	o                 calibrate.Options
 	ranks, nodes      []int
 	smallest, largest string
+	named             bool // collectives are
 	asJSON            bool
 }
 
@@ -49,15 +51,27 @@ A choice needs three measurements of NCCL's default and two of its own, and to b
 by more than 2% beyond doubt. It holds for the machine, NCCL and communicator shape that
 were measured, and for NCCL_SYM_NOWIN_ENABLE as it is here: 'run' and 'env' set it alike.
 
+--buffers registered calibrates calls on memory that is registered with NCCL (ncclCommWindowRegister;
+NCCL 2.32 or newer, on one node): AllGather, ReduceScatter and AllReduce, with NCCL's default, our
+kernels, and all of NCCL's that a call can name, its symmetric ones among them. They are stored
+as collectives of their own (AllReduceRegistered), and are those of programs that register what they
+call with; 'run' says so where one captured them unmeasured. all does both, one after the other,
+with ranks of their own. Plain is the default: most programs register nothing, and ranks that
+are started twice leave half the time to each.
+
 The first 16 calls of a communicator are NCCL's default whatever is stored. A program that
 makes some warm-up calls before it captures has the choices in its graphs; run it with
 --no-explore, so that no trial is captured.`,
 		Example: `  dynamiccld calibrate
   dynamiccld calibrate --ranks 8,4,2 --budget 2m
   dynamiccld calibrate --nodes 1,2 --collectives AllReduce --max 16M
+  dynamiccld calibrate --buffers registered
   dynamiccld calibrate && dynamiccld run --no-explore -- vllm serve ...`,
 		Args: wantArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.calibrate(cmd, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.named = cmd.Flags().Changed("collectives")
+			return a.calibrate(cmd, f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -65,6 +79,7 @@ makes some warm-up calls before it captures has the choices in its graphs; run i
 	flags.IntSliceVar(&f.ranks, "ranks", nil, "ranks of the communicators, one a GPU (default: all GPUs, and half of them)")
 	flags.IntSliceVar(&f.nodes, "nodes", []int{1}, "nodes; more than 1: the first of --ranks on nodes that are faked over this machine's network")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", calibrate.Collectives, "what is measured")
+	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels; all: both")
 	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 64M, on several nodes 4M)")
 	a.settingFlags(cmd, "store", "learner", "policy", "machine", "gpu-arch", "seed")
@@ -73,6 +88,7 @@ makes some warm-up calls before it captures has the choices in its graphs; run i
 	jsonFlag(cmd, &f.asJSON)
 	complete(cmd, "learner", models.Names())
 	complete(cmd, "collectives", calibrate.Collectives)
+	complete(cmd, "buffers", calibrate.Buffers)
 	return cmd
 }
 
@@ -134,6 +150,11 @@ func (f *calibrateFlags) parse() (err error) {
 	for i, name := range f.o.Collectives {
 		if c, err := actions.ParseCollective(name); err == nil {
 			f.o.Collectives[i] = c.String()
+		}
+	}
+	if f.named && f.o.Buffers == sweep.BuffersRegistered {
+		if _, err := sweep.OnRegistered(f.o.Collectives, true); err != nil {
+			return fmt.Errorf("--collectives: %w", err)
 		}
 	}
 	if f.o.Smallest, err = units.ParseBytes(f.smallest); err != nil {

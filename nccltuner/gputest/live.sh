@@ -3,7 +3,8 @@
 # make the same calls in turn within one run.     nccltuner/gputest/live.sh [RESULTS.jsonl]
 # Needs what `make` left in bin/ and lib/ and two or more GPUs. plain+X=1 is plain NCCL under another name: what it differs
 # from 1 by is what such a comparison can miss.
-# Environment: STEPS="sockets nvlink watching host graphs", and registered, which wants NCCL 2.32 or newer; TIME=45 seconds of a phase that learns, a third of it for the others;
+# Environment: STEPS="sockets nvlink watching host graphs", and registered and calibrated-registered (graphs of what `calibrate` found there, without
+# trials), which want NCCL 2.32 or newer; TIME=45 seconds of a phase that learns, a third of it for the others;
 # NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -25,12 +26,18 @@ for step in ${STEPS:-sockets nvlink watching host graphs}; do
     nvlink) bench --time gpu --arms plain,run --phases "quiet:${time}s" ;;
     registered)
       bench --buffers registered --time gpu --arms plain,plain+X=1,run --phases "quiet:${time}s" --sizes 1K,16K,64K,256K,1M,4M,16M,64M ;;
+    calibrated-registered)
+      store=$(mktemp -d)/store.db
+      bin/dynamiccld calibrate --buffers registered --store "$store" ${NCCL_LIB:+--nccl-lib "$NCCL_LIB"} || { failed=1; continue; }
+      bench --buffers registered --time graph --arms plain,plain+X=1,run+DYNAMICCL_NO_EXPLORE=1 --store "$store" --phases "quiet:${small}s" \
+        --sizes 1K,16K,64K,256K,1M,4M,16M,64M
+      rm -r "$(dirname "$store")" ;;
     watching) bench --time gpu --arms plain,plain+X=1,observe --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
     host) bench --time host --calls 100 --arms plain,plain+X=1,plugin,observe --phases "quiet:${small}s" --sizes 1K,64K ;;
     graphs)
       bench --time graph --sample-every 2 --arms plain,plain+X=1,plugin,observe --phases "quiet:${small}s" \
         --sizes 1K,16K,64K,256K,1M,4M,16M ;;
-    *) echo "no step $step: sockets, nvlink, registered, watching, host, graphs" >&2; exit 2 ;;
+    *) echo "no step $step: sockets, nvlink, registered, calibrated-registered, watching, host, graphs" >&2; exit 2 ;;
   esac
 done
 exit $failed

@@ -32,6 +32,7 @@ type bucket struct {
 	set    []actions.Action
 	points map[actions.Action][]float64 // medians, us
 	barred map[actions.Action]error     // why they are not chosen
+	named  int                          // names that were asked for
 	first  []float64                    // what the default's first point gave, until there is a learner
 	n      int                          // points
 	us     float64                      // of NCCL's default, about; 0: not measured
@@ -40,16 +41,16 @@ type bucket struct {
 	kept   bool // the store has it
 }
 
-// buckets lists what is measured on a shape, what matters most first.
-func buckets(o *Options, shape state.Shape) (all []*bucket) {
-	for _, name := range o.Collectives {
+// buckets lists what is measured of a target, what matters most first.
+func buckets(o *Options, t target) (all []*bucket) {
+	for _, name := range t.collectives(o) {
 		c, err := actions.ParseCollective(name)
 		if err != nil {
 			continue // Check knows them all
 		}
-		for size := o.Smallest; size <= o.largest(shape); size *= 2 {
+		for size := o.Smallest; size <= t.largest(o); size *= 2 {
 			bytes := size
-			if share := 16 * uint64(shape.Ranks); forced.Shared(name) { // NCCL's share is whole: the size must not fall into the bucket below
+			if share := 16 * uint64(t.Ranks); forced.Shared(name) { // NCCL's share is whole: the size must not fall into the bucket below
 				bytes = (size + share - 1) / share * share
 			}
 			if b, ok := state.BucketOf(c, bytes); ok {

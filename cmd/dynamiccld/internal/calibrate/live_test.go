@@ -2,13 +2,11 @@ package calibrate
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/actions"
-	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -159,42 +156,15 @@ func TestLiveFirstPlan(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, said)
 	}
 	run := h.path("run")
-	daemon, _, log := h.command("serve", "--dir", run, "--store", h.path("s.db"), "--no-explore")
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = daemon.Process.Signal(unix.SIGTERM) // its end is waited for
-		if err := daemon.Wait(); err != nil {
-			t.Errorf("%v\n%s", err, log)
+	defer h.serve(run)()
+	group := h.program(run, workers.Spec{Ranks: 4, MaxBytes: 64 << 10})
+	defer h.close(group)
+	plan := h.plan(run, func(view *nccltuner.RecordView, _ map[state.Bucket]actions.Action) bool {
+		if view.NewestVersion != 1 || view.Ranks[0].Calls != 0 {
+			t.Errorf("plan %d after %d calls", view.NewestVersion, view.Ranks[0].Calls)
 		}
-		h.alone()
-	}()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(run, "control.sock")); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the daemon did not start:\n%s", log)
-		}
-	}
-	plugin := filepath.Join(h.root, "lib")
-	environ := append(slices.Clone(h.environ), nccltuner.DirVariable+"="+run, "NCCL_TUNER_PLUGIN="+filepath.Join(plugin, "libnccl-tuner-dynamiccl.so"),
-		"NCCL_PROFILER_PLUGIN="+filepath.Join(plugin, "libnccl-profiler-dynamiccl.so"))
-	group, err := workers.Start(workers.Spec{Program: filepath.Join(h.root, "bin", "dynamiccl-worker"), Ranks: 4, Nodes: 1, MaxBytes: 64 << 10,
-		Environ: environ, Logs: h.dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := group.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}()
-	if _, err := group.Init(t.Context(), 20*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	plan := h.firstPlan(run)
+		return true
+	})
 	choices := 0
 	for _, b := range r.Shapes[0].Buckets {
 		c, _ := actions.ParseCollective(b.Collective)
@@ -213,52 +183,7 @@ func TestLiveFirstPlan(t *testing.T) {
 	if _, err := group.Call(t.Context(), 10*time.Second, "AllReduce", 1024, 16); err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range r.Shapes[0].Buckets {
-		got, err := group.Measure(t.Context(), 10*time.Second, workers.Ask{Collective: b.Collective, Bytes: b.MinBytes, Mode: workers.Graph, Calls: 5,
-			WarmUs: 100, Replays: 3, MinReplays: 3, BudgetUs: 100})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if us := forced.Median(got[0].Us); us < b.ChoiceUs*0.99 || us > b.ChoiceUs*1.01 {
-			t.Errorf("%s %d: the graph takes %.2f us, calibrated %.2f with %s, default %.2f", b.Collective, b.MinBytes, us, b.ChoiceUs, b.Choice, b.DefaultUs)
-		}
-	}
-}
-
-// firstPlan waits for a plan of the directory's only record.
-func (h *host) firstPlan(run string) map[state.Bucket]actions.Action {
-	h.Helper()
-	dir, err := nccltuner.OpenDir(run)
-	if err != nil {
-		h.Fatal(err)
-	}
-	defer dir.Close()
-	scanner := nccltuner.NewScanner(dir)
-	defer scanner.Close()
-	var changes nccltuner.Changes
-	var record *nccltuner.Record
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if err := scanner.Scan(&changes); err != nil {
-			h.Fatal(err)
-		}
-		for _, r := range changes.Records {
-			record = r
-		}
-		var view nccltuner.RecordView
-		if record == nil || record.View(&view) != nil || view.NewestVersion == 0 {
-			continue
-		}
-		if view.NewestVersion != 1 || view.Ranks[0].Calls != 0 {
-			h.Errorf("plan %d after %d calls", view.NewestVersion, view.Ranks[0].Calls)
-		}
-		bases, err := record.NewestBases()
-		if err != nil {
-			h.Fatal(err)
-		}
-		return bases
-	}
-	h.Fatal("no plan came")
-	return nil
+	h.graphs(group, r.Shapes[0].Buckets)
 }
 
 // Killed or stopped, what was settled is in the store, which is sound.

@@ -19,7 +19,8 @@ type Options struct {
 	Worker      string // dynamiccl-worker
 	NCCL        string // libnccl.so.2; "": the loader's
 	Shapes      []state.Shape
-	Collectives []string
+	Buffers     string        // "": plain
+	Collectives []string      // by their names on plain buffers
 	Smallest    uint64        // sizes by powers of two from here ...
 	Largest     uint64        // ... to here on one node ...
 	LargestNet  uint64        // ... and to here on several
@@ -67,7 +68,7 @@ func (o *Options) Check() error {
 			return fmt.Errorf("collective %q: want one of %v", c, Collectives)
 		}
 	}
-	return nil
+	return o.checkBuffers()
 }
 
 // Shapes are communicators of these numbers of ranks on one node, and of the first of them on the other numbers of nodes.
@@ -93,20 +94,4 @@ func Ranks(gpus int) []int {
 		return []int{gpus, gpus / 2}
 	}
 	return []int{gpus}
-}
-
-// largest size on a shape.
-func (o *Options) largest(s state.Shape) uint64 {
-	if s.Nodes > 1 {
-		return o.LargestNet
-	}
-	return o.Largest
-}
-
-// shapeText names a shape to people.
-func shapeText(s state.Shape) string {
-	if s.Nodes == 1 {
-		return fmt.Sprintf("%d ranks", s.Ranks)
-	}
-	return fmt.Sprintf("%d ranks on %d nodes", s.Ranks, s.Nodes)
 }

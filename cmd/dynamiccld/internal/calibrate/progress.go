@@ -8,7 +8,6 @@ import (
 	"github.com/pterm/pterm"
 
 	"dynamiccl/cmd/internal/bar"
-	"dynamiccl/state"
 )
 
 // Times between two showings.
@@ -38,8 +37,8 @@ func newProgress(o *Options, began time.Time) *progress {
 // left is the time that is left at most.
 func (p *progress) left() time.Duration { return max(0, p.ends.Sub(p.now()).Round(time.Second)) }
 
-func (p *progress) starting(s state.Shape) {
-	p.say("%s: the ranks start, at most %v left", shapeText(s), p.left())
+func (p *progress) starting(at target) {
+	p.say("%s: the ranks start, at most %v left", at, p.left())
 }
 
 // point is called after each measurement.
@@ -58,7 +57,7 @@ func (p *progress) point(t *tuning) {
 			done++
 		}
 	}
-	text := fmt.Sprintf("%s: %d measurements, %d of %d sizes settled, at most %v left", shapeText(t.shape), t.points, done, len(t.buckets), p.left())
+	text := fmt.Sprintf("%s: %d measurements, %d of %d sizes settled, at most %v left", t.at, t.points, done, len(t.buckets), p.left())
 	if p.bar == nil {
 		fmt.Fprintln(p.out, text)
 		return

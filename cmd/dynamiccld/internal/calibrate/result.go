@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/sweep"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
@@ -24,15 +25,20 @@ type Result struct {
 	Shapes        []ShapeResult `json:"shapes"`
 }
 
-// ShapeResult is one communicator shape.
+// ShapeResult is one communicator shape on one kind of buffers.
 type ShapeResult struct {
 	Machine string         `json:"machine"` // as the store has it
 	NCCL    string         `json:"nccl"`
 	Ranks   int            `json:"ranks"`
 	Nodes   int            `json:"nodes"`
+	Buffers string         `json:"buffers"` // plain or registered
 	Seconds float64        `json:"seconds"`
 	Points  int            `json:"points"`
 	Buckets []BucketResult `json:"buckets"` // by collective and size
+}
+
+func (s ShapeResult) target() target {
+	return target{Shape: state.Shape{Ranks: s.Ranks, Nodes: s.Nodes}, registered: s.Buffers == sweep.BuffersRegistered}
 }
 
 // BucketResult is one collective and size.
@@ -53,7 +59,7 @@ const noisy = 1.15
 
 // add takes in a shape that has ended.
 func (r *Result) add(t *tuning, key tuner.Key, took time.Duration) {
-	s := ShapeResult{Machine: key.Machine, NCCL: version(key), Ranks: key.Shape.Ranks, Nodes: key.Shape.Nodes, Seconds: took.Seconds(), Points: t.points,
+	s := ShapeResult{Machine: key.Machine, NCCL: version(key), Ranks: key.Shape.Ranks, Nodes: key.Shape.Nodes, Buffers: t.at.buffers(), Seconds: took.Seconds(), Points: t.points,
 		Buckets: []BucketResult{}}
 	var worst *bucket
 	loud := 0
@@ -66,12 +72,13 @@ func (r *Result) add(t *tuning, key tuner.Key, took time.Duration) {
 			}
 		}
 	}
+	order := t.at.collectives(&Options{Collectives: Collectives})
 	slices.SortStableFunc(s.Buckets, func(a, b BucketResult) int {
-		return cmp.Or(cmp.Compare(slices.Index(Collectives, a.Collective), slices.Index(Collectives, b.Collective)), cmp.Compare(a.MinBytes, b.MinBytes))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Collective), slices.Index(order, b.Collective)), cmp.Compare(a.MinBytes, b.MinBytes))
 	})
 	if loud > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s: NCCL's default took %.0f%% longer at one time than at another (%s %s; more than 15%% at %d of %d sizes): "+
-			"something else used the machine; calibrate again when it is idle", shapeText(key.Shape), 100*(worst.spread()-1), worst.name, state.FormatBytes(worst.bytes), loud, len(t.buckets)))
+			"something else used the machine; calibrate again when it is idle", t.at, 100*(worst.spread()-1), worst.name, state.FormatBytes(worst.bytes), loud, len(t.buckets)))
 	}
 	r.Shapes = append(r.Shapes, s)
 }
@@ -100,7 +107,7 @@ func (r BucketResult) unsettled() bool { return !r.Stored && r.Choice == "" }
 func (r *Result) Write(w io.Writer) error {
 	stored, missing := 0, 0
 	for _, s := range r.Shapes {
-		fmt.Fprintf(w, "%s: %s, NCCL %s, %d measurements in %.1f s\n", shapeText(state.Shape{Ranks: s.Ranks, Nodes: s.Nodes}), s.Machine, s.NCCL, s.Points, s.Seconds)
+		fmt.Fprintf(w, "%s: %s, NCCL %s, %d measurements in %.1f s\n", s.target(), s.Machine, s.NCCL, s.Points, s.Seconds)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "  collective\tsize\tchoice\tdefault us\tchoice us\tratio")
 		for _, b := range s.Buckets {
@@ -130,6 +137,10 @@ func (r *Result) Write(w io.Writer) error {
 		_, err = fmt.Fprint(w, "\nThey hold for programs under `dynamiccld run` or `serve`, from a communicator's 17th call: its first 16 calls, in a CUDA graph\n"+
 			"or not, are NCCL's default. A program that captures should make 16 calls before, as warm-up steps do, and run without trials:\n"+
 			"dynamiccld run --no-explore -- PROGRAM\n")
+	}
+	if err == nil && slices.ContainsFunc(r.Shapes, func(s ShapeResult) bool { return s.target().registered }) {
+		_, err = fmt.Fprint(w, "Those on registered buffers hold once a warm-up step has called the collective on such a buffer, with any size, and a daemon has had\n"+
+			"0.2 s since.\n")
 	}
 	return err
 }

@@ -36,7 +36,7 @@ type runner struct {
 	o        *Options
 	store    *store.Store
 	folder   string
-	open     func(ctx context.Context, shape state.Shape) (ranks, error)
+	open     func(ctx context.Context, at target) (ranks, error)
 	began    time.Time
 	progress *progress
 	result   Result
@@ -60,10 +60,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r := &runner{o: &o, store: s, folder: folder, began: began}
 	sessions := 0
-	r.open = func(ctx context.Context, shape state.Shape) (ranks, error) {
+	r.open = func(ctx context.Context, at target) (ranks, error) {
 		sessions++
-		return forced.Open(ctx, forced.Config{Worker: o.Worker, NCCL: o.NCCL, Ranks: shape.Ranks, Nodes: shape.Nodes, MaxBytes: o.most(shape),
-			Calls: workers.Graph, Beat: true, Timeout: o.Timeout, Environ: o.Environ}, filepath.Join(folder, fmt.Sprint(sessions)))
+		return forced.Open(ctx, forced.Config{Worker: o.Worker, NCCL: o.NCCL, Ranks: at.Ranks, Nodes: at.Nodes, MaxBytes: at.most(&o),
+			Registered: at.registered, Calls: workers.Graph, Beat: true, Timeout: o.Timeout, Environ: o.Environ}, filepath.Join(folder, fmt.Sprint(sessions)))
 	}
 	err = r.run(ctx)
 	err = errors.Join(err, s.Close())
@@ -91,28 +91,56 @@ func (r *runner) run(ctx context.Context) error {
 		r.progress.end()
 		r.result.Seconds = r.o.Now().Sub(r.began).Seconds()
 	}()
-	for i, shape := range r.o.Shapes {
+	targets := r.o.targets()
+	for i, at := range targets {
 		left := r.began.Add(r.o.Budget).Sub(r.o.Now())
 		if left < leastStart {
-			r.result.Warnings = append(r.result.Warnings, fmt.Sprintf("%s: not reached: give more time with --budget", shapeText(shape)))
+			r.result.Warnings = append(r.result.Warnings, fmt.Sprintf("%s: not reached: give more time with --budget", at))
 			continue
 		}
-		err := r.shape(ctx, shape, r.o.Now().Add(left/time.Duration(len(r.o.Shapes)-i)))
+		err := r.target(ctx, at, r.o.Now().Add(left/time.Duration(len(targets)-i)))
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: what was settled until then is in %s", ErrStopped, r.o.Store)
 		}
+		if err != nil && r.o.Buffers == BuffersAll && errors.As(err, new(*unregistered)) {
+			why, _, _ := strings.Cut(err.Error(), "\n")
+			r.result.Warnings = append(r.result.Warnings, fmt.Sprintf("%s: not calibrated: %s", at, why))
+			continue
+		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", shapeText(shape), err)
+			return fmt.Errorf("%s: %w", at, err)
 		}
 	}
 	return nil
 }
 
-// shape calibrates one communicator shape until ends.
-func (r *runner) shape(ctx context.Context, shape state.Shape, ends time.Time) (err error) {
+// unregistered says why a machine has no registered buffers to measure: the error is not ours.
+type unregistered struct{ error }
+
+func (e *unregistered) Unwrap() error { return e.error }
+
+// start starts the ranks of a target.
+func (r *runner) start(ctx context.Context, at target) (ranks, error) {
+	open, err := r.open(ctx, at)
+	switch {
+	case err != nil && at.registered && errors.Is(err, workers.ErrRefused):
+		return nil, &unregistered{err}
+	case err != nil:
+		return nil, fmt.Errorf("starting the ranks: %w", err)
+	case !at.registered:
+		return open, nil
+	}
+	if err := open.Named(); err != nil {
+		return nil, errors.Join(&unregistered{err}, open.Kill())
+	}
+	return open, nil
+}
+
+// target calibrates one until ends.
+func (r *runner) target(ctx context.Context, at target, ends time.Time) (err error) {
 	began := r.o.Now()
-	r.progress.starting(shape)
-	t := &tuning{o: r.o, shape: shape, buckets: buckets(r.o, shape), ends: ends.Add(-closing)}
+	r.progress.starting(at)
+	t := &tuning{o: r.o, at: at, buckets: buckets(r.o, at), ends: ends.Add(-closing)}
 	t.progress = func() { r.progress.point(t) }
 	var key tuner.Key
 	defer func() {
@@ -122,8 +150,8 @@ func (r *runner) shape(ctx context.Context, shape state.Shape, ends time.Time) (
 		}
 	}()
 	for failures := 0; ; failures++ {
-		if t.ranks, err = r.open(ctx, shape); err != nil {
-			return fmt.Errorf("starting the ranks: %w", err)
+		if t.ranks, err = r.start(ctx, at); err != nil {
+			return err
 		}
 		if t.confirms.IsZero() { // of the time that starting has left
 			t.confirms = t.ends.Add(-time.Duration(confirmShare * float64(t.ends.Sub(r.o.Now()))))
@@ -201,14 +229,6 @@ func (t *tuning) learned(b *bucket, key tuner.Key) (l tuner.Learned, ok bool) {
 	key.Bucket = b.Bucket
 	l.Key = key
 	return l, ok
-}
-
-// most is the largest call on a shape, shares rounded up.
-func (o *Options) most(s state.Shape) (most uint64) {
-	for _, b := range buckets(o, s) {
-		most = max(most, b.bytes)
-	}
-	return most
 }
 
 // version of NCCL in words.

@@ -36,7 +36,8 @@ type world struct {
 	device  bool // all choices of LL are one
 	open    int  // sets of ranks that have not ended
 	opened  int
-	most    int // entries of a plan
+	most    int   // entries of a plan
+	unnamed error // why calls on registered buffers are nothing of their own
 }
 
 // figures is where tables of our own kernels are, seen from the other tables.
@@ -77,7 +78,7 @@ func (w *world) calibrate(ctx context.Context, change func(*Options)) (Result, s
 		w.t.Fatal(err)
 	}
 	r := &runner{o: &o, store: s, began: w.now}
-	r.open = func(context.Context, state.Shape) (ranks, error) {
+	r.open = func(context.Context, target) (ranks, error) {
 		w.now = w.now.Add(w.starts)
 		w.open++
 		w.opened++
@@ -129,6 +130,9 @@ func (w *world) near(by map[state.Bucket]tuner.Learned, more float64) (n int) {
 // cost of an action; one that leaves the channels to NCCL runs the most that the table has, and of our kernels one with more
 // CTAs than were measured at the size, where they had nothing to do, is one with fewer.
 func (w *world) cost(b state.Bucket, a actions.Action) (ns float64, ok bool) {
+	if b.Collective.Registered() {
+		return w.costNamed(b, a)
+	}
 	for fewer := a; a.Path == actions.PathLSA && fewer.Channels > 0; fewer.Channels /= 2 {
 		if ns, ok = w.table.Cost(b, fewer); ok {
 			return ns, ok
@@ -147,7 +151,7 @@ func (w *world) cost(b state.Bucket, a actions.Action) (ns float64, ok bool) {
 
 // best is the least cost of what a tuner can choose and measure.
 func (w *world) best(b state.Bucket) float64 {
-	best, _ := w.table.Default(b)
+	best, _ := w.cost(b, actions.Default)
 	for _, a := range tuner.Choices(b, tuner.MarkSet(w.marks(b)), 0, w.table.Shape, true) {
 		if ns, ok := w.cost(b, a); ok {
 			best = min(best, ns)
@@ -157,6 +161,9 @@ func (w *world) best(b state.Bucket) float64 {
 }
 
 func (w *world) marks(b state.Bucket) (marks uint32) {
+	if b.Collective.Registered() {
+		return w.names(b)
+	}
 	for _, a := range w.table.Actions(b)[1:] {
 		marks |= uint32(tuner.MarkOf(a))
 	}
@@ -182,7 +189,7 @@ func (w *tableRanks) us(collective string, bytes uint64) (actions.Action, float6
 	b, _ := state.BucketOf(c, bytes)
 	ns, ok := w.cost(b, w.force[b])
 	if !ok { // the table's NCCL does not allow it here, and runs its own choice
-		ns, _ = w.table.Default(b)
+		ns, _ = w.cost(b, actions.Default)
 	}
 	return w.force[b], ns / 1e3
 }
@@ -228,7 +235,10 @@ const (
 )
 
 func (w *tableRanks) Call(_ context.Context, collective string, bytes uint64, calls int) (float64, error) {
-	_, us := w.us(collective, bytes)
+	a, us := w.us(collective, bytes)
+	if c, _ := actions.ParseCollective(collective); c.Registered() && w.faults[a] != nil { // where names are asked for
+		return 0, w.faults[a]
+	}
 	w.pass(roundTripUs + us*float64(calls) + float64(bytes)/checkBytes)
 	return us + 20, nil
 }
@@ -237,6 +247,9 @@ func (w *tableRanks) Measure(ctx context.Context, collective string, bytes uint6
 	a, us := w.us(collective, bytes)
 	if err := w.faults[a]; err != nil || ctx.Err() != nil {
 		return nil, 0, errors.Join(err, ctx.Err())
+	}
+	if c, _ := actions.ParseCollective(collective); c.Registered() && a.Path == actions.PathSymmetric && symmetricCosts[a.Symmetric] == 0 {
+		w.t.Errorf("%s %d: %s is measured, which NCCL has refused", collective, bytes, a)
 	}
 	calls := min(e.Calls, max(1, int(e.ReplayUs/callUs)))
 	replays := min(50, max(e.MinReplays, int(float64(e.Budget.Microseconds())/us/float64(calls))))
@@ -261,6 +274,7 @@ func (w *tableRanks) Allowed(collective string, bytes uint64) (uint32, error) {
 	return w.marks(b), err
 }
 
+func (w *tableRanks) Named() error       { return w.unnamed }
 func (w *tableRanks) MaxChannels() int   { return 0 }
 func (w *tableRanks) Shape() state.Shape { return w.table.Shape }
 func (w *tableRanks) View() *nccltuner.RecordView {

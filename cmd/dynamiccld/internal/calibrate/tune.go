@@ -54,6 +54,7 @@ type ranks interface {
 	Call(ctx context.Context, collective string, bytes uint64, calls int) (us float64, err error)
 	Measure(ctx context.Context, collective string, bytes uint64, callUs float64, e forced.Effort) ([]workers.Measured, int, error)
 	Allowed(collective string, bytes uint64) (uint32, error)
+	Named() error
 	MaxChannels() int
 	Shape() state.Shape
 	View() *nccltuner.RecordView
@@ -61,10 +62,10 @@ type ranks interface {
 	Kill() error
 }
 
-// tuning is one shape.
+// tuning is one target.
 type tuning struct {
 	o        *Options
-	shape    state.Shape
+	at       target
 	ranks    ranks
 	buckets  []*bucket
 	session  *tuner.Session // nil: nothing can be chosen
@@ -116,18 +117,22 @@ func (t *tuning) defaults(ctx context.Context) error {
 			break
 		}
 	}
+	if err == nil && t.at.registered {
+		err = t.askNames(ctx)
+	}
 	if err != nil && !errors.Is(err, errTime) {
 		return err
 	}
 	guard := agents.DefaultGuardConfig().Budgeted(free)
 	guard.RecheckCalls, guard.RecheckLimit = never, never // the default has turns of its own here
-	cfg := tuner.SessionConfig{NewLearner: t.o.NewLearner, Guard: guard, Topology: state.Topology{Shape: t.shape}, Seed: t.o.Seed,
+	cfg := tuner.SessionConfig{NewLearner: t.o.NewLearner, Guard: guard, Topology: state.Topology{Shape: t.at.Shape}, Seed: t.o.Seed,
 		Horizon: horizon, Steady: true}
 	for _, b := range t.buckets {
 		if b.us == 0 {
 			continue
 		}
-		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.shape, true)
+		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.at.Shape, true)
+		b.set = slices.DeleteFunc(b.set, func(a actions.Action) bool { return b.barred[a] != nil })
 		if len(b.set) < 2 {
 			b.done, b.err = true, errors.New("NCCL allows nothing else here")
 			if b.idle() {
@@ -226,12 +231,15 @@ func (t *tuning) wishes() (wishes []wish) {
 func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 	a, base := t.session.Action(b.index, t.session.Ask(b.index)), t.session.Base(b.index)
 	_, barred := b.barred[a]
+	name, untried := b.untried()
 	switch {
 	case t.session.Trying(b.index) && !barred && len(b.points[a]) < mostOfOne && b.n < mostPoints && !t.confirming():
 		if b.n%defaultEach == 0 && len(b.points[actions.Default]) < defaultPoints {
 			a = actions.Default
 		}
 		return a, true
+	case untried && b.n < mostPoints && !t.confirming():
+		return name, true
 	case !b.confirmed(base) && b.n < mostPoints+defaultPoints+choicePoints:
 		return b.missing(base), true
 	}

@@ -12,6 +12,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
+	"dynamiccl/cmd/dynamiccld/internal/sweep"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
@@ -250,7 +251,7 @@ func TestBuckets(t *testing.T) {
 		shape state.Shape
 		n     int
 	}{{state.Shape{Ranks: 4, Nodes: 1}, 102}, {state.Shape{Ranks: 3, Nodes: 1}, 102}, {state.Shape{Ranks: 4, Nodes: 2}, 78}} {
-		all := buckets(&o, c.shape)
+		all := buckets(&o, target{Shape: c.shape})
 		seen := map[state.Bucket]bool{}
 		for i, b := range all {
 			share := uint64(1)
@@ -301,13 +302,19 @@ func TestShapes(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for says, change := range map[string]func(*Options){
-		"no ranks":         func(o *Options) { o.Shapes = nil },
-		"2 to 64 ranks":    func(o *Options) { o.Shapes[0].Ranks = 1 },
-		"every node":       func(o *Options) { o.Shapes[0].Nodes = 3 },
-		"smallest first":   func(o *Options) { o.Largest = 512 },
-		"at least 5s":      func(o *Options) { o.Budget = time.Second },
-		"timeout":          func(o *Options) { o.Timeout = 0 },
-		`collective "All"`: func(o *Options) { o.Collectives = []string{"All"} },
+		"no ranks":                         func(o *Options) { o.Shapes = nil },
+		"2 to 64 ranks":                    func(o *Options) { o.Shapes[0].Ranks = 1 },
+		"every node":                       func(o *Options) { o.Shapes[0].Nodes = 3 },
+		"smallest first":                   func(o *Options) { o.Largest = 512 },
+		"at least 5s":                      func(o *Options) { o.Budget = time.Second },
+		"timeout":                          func(o *Options) { o.Timeout = 0 },
+		`collective "All"`:                 func(o *Options) { o.Collectives = []string{"All"} },
+		`buffers "other"`:                  func(o *Options) { o.Buffers = "other" },
+		"Broadcast: NCCL has nothing else": func(o *Options) { o.Buffers, o.Collectives = BuffersAll, []string{"Broadcast"} },
+		"registered buffers on 2 nodes":    func(o *Options) { o.Buffers, o.Shapes[0].Nodes = BuffersAll, 2 },
+		"registered buffers on 4 nodes": func(o *Options) {
+			o.Buffers, o.Shapes = sweep.BuffersRegistered, append(o.Shapes, state.Shape{Ranks: 4, Nodes: 4})
+		},
 	} {
 		o := Options{Shapes: []state.Shape{{Ranks: 4, Nodes: 1}}, Collectives: []string{"AllReduce"}, Smallest: 1024, Largest: 4096, LargestNet: 4096,
 			Budget: time.Minute, Timeout: time.Second}

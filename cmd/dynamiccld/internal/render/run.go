@@ -7,10 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/units"
-	"dynamiccl/state"
 )
 
 // runRows is how many sizes the end of a run shows: about a screen.
@@ -28,42 +26,7 @@ func Run(w io.Writer, r control.RunReport) error {
 	if err := runGraphs(w, r); err != nil {
 		return err
 	}
-	sizes := blind(r)
-	if len(sizes) == 0 {
-		return nil
-	}
-	_, err := fmt.Fprintf(w, prefix+"CUDA graphs hold NCCL's default where nothing was measured: %s; measure first: dynamiccld calibrate\n", strings.Join(sizes, ", "))
-	return err
-}
-
-// blind names the collectives and sizes that were captured with nothing measured to choose by, each once; adjoining sizes
-// are one range.
-func blind(r control.RunReport) (names []string) {
-	var all []control.Captured
-	for _, c := range r.Comms {
-		for _, g := range c.Captured {
-			if !g.Supported && g.Choice == actions.Default.String() {
-				all = append(all, control.Captured{Collective: g.Collective, MinBytes: g.MinBytes})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b control.Captured) int {
-		return cmp.Or(cmp.Compare(a.Collective, b.Collective), cmp.Compare(a.MinBytes, b.MinBytes))
-	})
-	all = slices.Compact(all)
-	for i := 0; i < len(all); {
-		last := i
-		for last+1 < len(all) && all[last+1].Collective == all[i].Collective && all[last+1].MinBytes == 2*all[last].MinBytes {
-			last++
-		}
-		name := all[i].Collective + " " + state.FormatBytes(all[i].MinBytes)
-		if last > i {
-			name += " to " + state.FormatBytes(all[last].MinBytes)
-		}
-		names = append(names, name)
-		i = last + 1
-	}
-	return names
+	return runBlind(w, r)
 }
 
 func runGains(w io.Writer, r control.RunReport) error {

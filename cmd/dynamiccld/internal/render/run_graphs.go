@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
+	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/state"
@@ -35,6 +37,69 @@ func runGraphs(w io.Writer, r control.RunReport) error {
 		fmt.Fprintf(w, "  and %s that ran less often\n", units.Count(more, "choice"))
 	}
 	return nil
+}
+
+// runBlind says which choices went into CUDA graphs without anything to go by, and what measures them.
+func runBlind(w io.Writer, r control.RunReport) error {
+	sizes := blind(r)
+	if len(sizes) == 0 {
+		return nil
+	}
+	registered := 0
+	var names []string
+	for _, s := range sizes {
+		names = append(names, s.name)
+		if s.registered {
+			registered++
+		}
+	}
+	measure := "dynamiccld calibrate"
+	switch registered {
+	case 0:
+	case len(sizes):
+		measure += " --buffers registered"
+	default:
+		measure += " --buffers all"
+	}
+	_, err := fmt.Fprintf(w, prefix+"CUDA graphs hold NCCL's default where nothing was measured: %s; measure first: %s\n", strings.Join(names, ", "), measure)
+	return err
+}
+
+// blindSizes are sizes of a collective that adjoin.
+type blindSizes struct {
+	name       string
+	registered bool // on registered buffers
+}
+
+// blind names the collectives and sizes that were captured with nothing measured to choose by, each once; adjoining sizes
+// are one range.
+func blind(r control.RunReport) (sizes []blindSizes) {
+	var all []control.Captured
+	for _, c := range r.Comms {
+		for _, g := range c.Captured {
+			if !g.Supported && g.Choice == actions.Default.String() {
+				all = append(all, control.Captured{Collective: g.Collective, MinBytes: g.MinBytes})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b control.Captured) int {
+		return cmp.Or(cmp.Compare(a.Collective, b.Collective), cmp.Compare(a.MinBytes, b.MinBytes))
+	})
+	all = slices.Compact(all)
+	for i := 0; i < len(all); {
+		last := i
+		for last+1 < len(all) && all[last+1].Collective == all[i].Collective && all[last+1].MinBytes == 2*all[last].MinBytes {
+			last++
+		}
+		name := all[i].Collective + " " + state.FormatBytes(all[i].MinBytes)
+		if last > i {
+			name += " to " + state.FormatBytes(all[last].MinBytes)
+		}
+		c, err := actions.ParseCollective(all[i].Collective)
+		sizes = append(sizes, blindSizes{name, err == nil && c.Registered()})
+		i = last + 1
+	}
+	return sizes
 }
 
 // replayed makes one row of what several communicators of a run captured alike: times are those of the one that ran it most.

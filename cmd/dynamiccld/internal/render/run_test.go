@@ -87,6 +87,14 @@ func TestRunSaysWhatGraphsHold(t *testing.T) {
 	if got := say(t, control.RunReport{Comms: []control.RunComm{d}}); strings.Count(got, "\n") != 2 || !strings.Contains(got, "AllGather 4 KiB, AllReduce 2 KiB;") {
 		t.Errorf("nothing tuned:\n%s", got)
 	}
+	d.Captured = append(d.Captured, graphs("AllGatherRegistered", false, "default", 8192, 4096)...)
+	if got := say(t, control.RunReport{Comms: []control.RunComm{d}}); !strings.HasSuffix(got, ": AllGather 4 KiB, AllGatherRegistered 4 KiB to 8 KiB, AllReduce 2 KiB; measure first: dynamiccld calibrate --buffers all\n") {
+		t.Errorf("on both kinds of buffers:\n%s", got)
+	}
+	d.Captured = append(graphs("AllReduceRegistered", false, "default", 65536), graphs("AllReduce", true, "default", 65536)...)
+	if got := say(t, control.RunReport{Comms: []control.RunComm{d}}); !strings.HasSuffix(got, ": AllReduceRegistered 64 KiB; measure first: dynamiccld calibrate --buffers registered\n") {
+		t.Errorf("on registered buffers:\n%s", got)
+	}
 	c.Captured = graphs("AllReduce", true, "default", 1024)
 	if got := say(t, control.RunReport{Comms: []control.RunComm{c}}); strings.Contains(got, "graphs") {
 		t.Errorf("all is measured:\n%s", got)

@@ -41,6 +41,11 @@ func OnRegistered(collectives []string, named bool) (on []string, err error) {
 	return on, nil
 }
 
+// RegisteredOnNodes says why there is nothing to measure.
+func RegisteredOnNodes(nodes int) error {
+	return fmt.Errorf("registered buffers on %d nodes: NCCL's symmetric kernels are those of one NVLink domain", nodes)
+}
+
 // Loads that can run beside.
 const (
 	LoadNone    = "none"
@@ -125,7 +130,7 @@ func (o *Options) Check() error {
 	case o.Buffers != "" && o.Buffers != BuffersPlain && o.Buffers != BuffersRegistered:
 		return fmt.Errorf("buffers %q: want %s or %s", o.Buffers, BuffersPlain, BuffersRegistered)
 	case o.Buffers == BuffersRegistered && o.Nodes > 1:
-		return fmt.Errorf("registered buffers on %d nodes: NCCL's symmetric kernels are those of one NVLink domain", o.Nodes)
+		return RegisteredOnNodes(o.Nodes)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
 		return fmt.Errorf("%d rounds: want 1 to %d", o.Rounds, maxRounds)
 	case o.Budget <= 0 || o.Timeout < time.Second:

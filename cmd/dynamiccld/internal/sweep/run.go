@@ -74,6 +74,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if text := ginNote(first.View().Ranks, filepath.Join(folder, "1")); text != "" {
 		fmt.Fprintf(o.Progress, "GIN: %s\n", text)
 	}
+	if o.Buffers == BuffersRegistered {
+		if err := first.Named(); err != nil {
+			fmt.Fprintf(o.Progress, "%v; NCCL's default alone is measured\n", err)
+		}
+	}
 	r := &runner{o: &o, bench: first, open: func(ctx context.Context) (bench, error) { return open(ctx) }}
 	err = r.run(ctx, Describe(ctx, &o, first.Ready()))
 	if err == nil || errors.Is(err, errStopped) || errors.Is(err, errOther) {
