@@ -39,16 +39,33 @@ func (g *group) cost(o *state.Observation) flaw {
 		}
 	}
 	if g.events {
-		o.SignalNs -= min(eventsNs, o.SignalNs/2)
-		o.CounterNs -= min(eventsNs, o.CounterNs/2)
+		between := eventsNs + earlyNs(g.bucket.Collective, g.ran)
+		o.SignalNs -= min(between, o.SignalNs*2/3)
+		o.CounterNs -= min(between, o.CounterNs*2/3)
 	}
 	return sound
 }
 
 // eventsNs is what lies between the two events of a timed call and is not there without them. Measured on 4x H200 over
 // NVLink, NCCL 2.28.9, as samples less CUDA events' time of the same calls back to back and not watched: 1.9 to 2.2 us
-// from 1 KiB on, up to 3 where a kernel's start could otherwise overlap with the end of the one before (4 MiB).
+// from 1 KiB on.
 const eventsNs = 2_000
+
+// earlyNs is what events take besides from kernels that begin while the one before them in the stream ends: an event lies
+// between. Measured likewise on 2x H200, 1 KiB to 4 MiB (docs/figures/gpu-samples-2gpus-2026-11-22.jsonl): of our kernels over
+// load and store 1.8 to 2.0 us, of NCCL's symmetric ones (2.32.3) 1.5 to 1.7, of its others (2.28.9) 1.4 to 1.6 from 16 channels on
+// and 0.0 up to 8. Charged with it, our 2.9 us of 1 KiB were as good as the 4.6 us of a symmetric kernel.
+func earlyNs(c actions.Collective, ran actions.Action) state.Ns {
+	switch {
+	case ran.Path == actions.PathLSA:
+		return 1_900
+	case ran.Path == actions.PathSymmetric, ran == actions.Default && c != actions.AllToAll: // symmetric kernels on other memory have no name
+		return 1_600
+	case ran.Path == actions.PathCollective && ran.Channels >= 16:
+		return 1_500
+	}
+	return 0
+}
 
 // What instants over NVLink may contradict themselves by: the clocks' errors, and how far apart ranks end (4x H200: at
 // most a tenth of the cost).

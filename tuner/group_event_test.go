@@ -30,6 +30,11 @@ func playEvents(t *testing.T, c actions.Collective, ran []actions.Action, spans 
 // Events have the launch in them and end when the call does: a tree counts like a ring, and what events take is taken off.
 func TestGroupCostByEvents(t *testing.T) {
 	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}
+	ringOf := func(channels uint8) actions.Action {
+		a := ring
+		a.Channels = channels
+		return a
+	}
 	unknown := actions.Action{}
 	for _, c := range []struct {
 		name       string
@@ -45,8 +50,13 @@ func TestGroupCostByEvents(t *testing.T) {
 		{"nor a kernel without a name", actions.AllGather, unknown, [][2]int64{{0, 9000}, {20_000, 29_000}}, true, 0, 0},
 		{"a broadcast's root can", actions.Broadcast, ring, [][2]int64{{0, 9000}, {20_000, 29_000}}, false, 7000, 20_000},
 		{"ends far apart are unusual and true", actions.AllReduce, ring, [][2]int64{{0, 9000}, {100, 320_000}}, false, 317_900, 100},
-		{"a call never loses more than half", actions.AllReduce, ring, [][2]int64{{0, 2900}, {0, 3000}}, false, 1500, 0},
-		{"kernel without a name", actions.AllReduce, unknown, [][2]int64{{500, 9000}, {0, 8900}}, false, 6500, 500},
+		{"a call never loses more than two thirds", actions.AllReduce, ring, [][2]int64{{0, 2900}, {0, 2900}}, false, 967, 0},
+		{"a ring of 8 channels", actions.AllReduce, ringOf(8), [][2]int64{{0, 9000}, {0, 9000}}, false, 7000, 0},
+		{"one of 16 begins early", actions.AllReduce, ringOf(16), [][2]int64{{0, 9000}, {0, 9000}}, false, 5500, 0},
+		{"so do ours", actions.AllReduce, parse(t, "lsa/oneshot/4")[0], [][2]int64{{0, 9000}, {0, 9000}}, false, 5100, 0},
+		{"and symmetric ones", actions.AllGather, parse(t, "symmetric/ST")[0], [][2]int64{{0, 9000}, {0, 9000}}, false, 5400, 0},
+		{"of AllToAll nothing says what runs", actions.AllToAll, unknown, [][2]int64{{0, 9000}, {0, 9000}}, false, 7000, 0},
+		{"kernel without a name", actions.AllReduce, unknown, [][2]int64{{500, 9000}, {0, 8900}}, false, 4900, 500},
 	} {
 		o, bad, j := playEvents(t, c.collective, []actions.Action{c.ran, c.ran}, c.spans)
 		if bad != c.bad || (!bad && (o.SignalNs != c.want || o.SkewNs != c.skew)) {
