@@ -47,6 +47,12 @@ func (m *measuring) setup(a *app) (launch.Setup, error) {
 	return setup, nil
 }
 
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	second, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(first, second)
+}
+
 func (a *app) note(text string) { fmt.Fprintf(a.stderr, "dynamiccld: %s\n", text) }
 
 // parseSizes reads --sizes.
@@ -135,7 +141,10 @@ func (m *measuring) find(ctx context.Context, a *app, ranks *int) (err error) {
 		}
 		return nil
 	}
-	if doctor.Library(doctor.Host{Getenv: a.getenv, Root: a.sysroot}, ncclLibrary) != "" {
+	if loaders := doctor.Library(doctor.Host{Getenv: a.getenv, Root: a.sysroot}, ncclLibrary); loaders != "" {
+		if pythons, err := workers.PythonNCCL(ctx); err == nil && !sameFile(loaders, pythons) { // measured is the one, programs of PyTorch load the other
+			a.note(fmt.Sprintf("NCCL is the loader's, %s; what programs load that python3 brings along: --nccl-lib %s", loaders, pythons))
+		}
 		return nil
 	}
 	if m.nccl, err = workers.PythonNCCL(ctx); err != nil {

@@ -19,7 +19,8 @@ tmp=$(mktemp -d /tmp/dyn-nccltests.XXXXXX)
 trap 'rm -rf "$tmp"' EXIT
 calibrated() { # its options of the driver
   if [ ! -e "$tmp/store.db" ]; then
-    bin/dynamiccld calibrate --store "$tmp/store.db" ${nccl_lib:+--nccl-lib "$nccl_lib"} >&2 || return
+    # What nccl-tests are linked with, which need not be the loader's: choices are of one version alone.
+    bin/dynamiccld calibrate --store "$tmp/store.db" --nccl-lib "${nccl_lib:-${NCCL_HOME:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')}/lib/libnccl.so.2}" >&2 || return
   fi
   arms=(--arm plain --arm "stored=run --no-explore" --store "$tmp/store.db")
 }

@@ -61,9 +61,26 @@ func runBlind(w io.Writer, r control.RunReport) error {
 	default:
 		measure += " --buffers all"
 	}
+	if nccl := blindVersions(r); nccl != "" {
+		measure += fmt.Sprintf(" (NCCL %s; --nccl-lib FILE where the loader finds another)", nccl)
+	}
 	_, err := fmt.Fprintf(w, prefix+"CUDA graphs hold NCCL's default where nothing was measured: %s; measure first: %s\n", strings.Join(names, ", "), measure)
 	return err
 }
+
+// blindVersions are those of NCCL that captured so: what is measured holds for one alone. "": not known.
+func blindVersions(r control.RunReport) string {
+	var all []string
+	for _, c := range r.Comms {
+		if c.NCCLVersion != "" && slices.ContainsFunc(c.Captured, isBlind) {
+			all = append(all, c.NCCLVersion)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}
+
+func isBlind(g control.Captured) bool { return !g.Supported && g.Choice == actions.Default.String() }
 
 // blindSizes are sizes of a collective that adjoin.
 type blindSizes struct {
@@ -77,7 +94,7 @@ func blind(r control.RunReport) (sizes []blindSizes) {
 	var all []control.Captured
 	for _, c := range r.Comms {
 		for _, g := range c.Captured {
-			if !g.Supported && g.Choice == actions.Default.String() {
+			if isBlind(g) {
 				all = append(all, control.Captured{Collective: g.Collective, MinBytes: g.MinBytes})
 			}
 		}

@@ -95,6 +95,10 @@ func TestRunSaysWhatGraphsHold(t *testing.T) {
 	if got := say(t, control.RunReport{Comms: []control.RunComm{d}}); !strings.HasSuffix(got, ": AllReduceRegistered 64 KiB; measure first: dynamiccld calibrate --buffers registered\n") {
 		t.Errorf("on registered buffers:\n%s", got)
 	}
+	d.NCCLVersion = "2.28.9"
+	if got := say(t, control.RunReport{Comms: []control.RunComm{c, d}}); !strings.HasSuffix(got, " --buffers all (NCCL 2.28.9; --nccl-lib FILE where the loader finds another)\n") {
+		t.Errorf("a version:\n%s", got)
+	}
 	c.Captured = graphs("AllReduce", true, "default", 1024)
 	if got := say(t, control.RunReport{Comms: []control.RunComm{c}}); strings.Contains(got, "graphs") {
 		t.Errorf("all is measured:\n%s", got)
