@@ -109,6 +109,8 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 		d.judge()
 	case d.open && e.take(s) && (e.taken <= 8 || e.fresh()%4 == 0): // later calls change little by themselves
 		d.judge()
+	case d.open && !d.decided && d.calls%judgeLateCalls == 0: // some size may have stopped coming
+		d.judge()
 	}
 	if a.Raised {
 		d.lastAlarm = d.calls
@@ -164,7 +166,7 @@ func (d *Diagnoser) judge() {
 	v := Verdict{Diagnosis: DiagnosisUnknown, Rank: -1, Signal: 1}
 	is := circumstances{up: d.up, risen: d.risen, settled: true, complete: true}
 	for _, e := range d.order {
-		full := e.fresh() >= evidenceCalls
+		full := e.fresh() >= evidenceCalls || d.calls-e.last > uint64(max(goneCalls, goneCallsEach*len(d.order)))
 		if e.alarmed {
 			is.fresh += e.fresh()
 		}

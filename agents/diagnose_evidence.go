@@ -23,6 +23,14 @@ const staleCalls = 8
 // find a step, and in these the other buckets have seen it too.
 const recentCalls = 24
 
+// goneCalls is how many calls of a communicator may pass for each bucket of it without one of a bucket, before no more of that one
+// are waited for: another choice has other sizes of puts, and a program goes on to something else.
+const (
+	goneCalls      = 64 // at least
+	goneCallsEach  = 4
+	judgeLateCalls = 16 // how often, in calls, an episode is judged that has no diagnosis and no more evidence of its sizes
+)
+
 // evidence is one bucket's part of a diagnosis: the last calls, and the calls since the change against expectations that
 // were frozen when the episode began.
 type evidence struct {
@@ -35,6 +43,7 @@ type evidence struct {
 	taken     int // in after
 	excursion int // of these, the first so many made the alarm: they are high by selection
 	alarmed   bool
+	last      uint64 // the communicator's call that was seen last
 }
 
 // sighting is one call as it was seen; logarithms of ns.
@@ -62,6 +71,7 @@ func (e *evidence) remember(call uint64, o state.Observation) sighting {
 	}
 	e.recent[e.seen%recentCalls] = s
 	e.seen++
+	e.last = call
 	return s
 }
 
