@@ -36,7 +36,7 @@ type bucket struct {
 	since      uint32   // version of the first such plan
 	nextTrial  int      // entry.Trials[:nextTrial] have been observed, or lost
 	sinceTrial int      // calls observed since the entry came into force
-	warmAt     int      // of entry.Trials, the one that only warms up; -1: none
+	warmAt     int      // of entry.Trials, the first of those that only warm up; -1: none
 	fresh      bool     // something happened since the last propose that a learner may answer
 	rested     int      // calls observed since the last propose, while settled
 	made       uint16   // calls so far as the newest observed one counts them,
@@ -176,7 +176,7 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 	if single {
 		around = 1
 		if b.entry.Base.Path != actions.PathGIN && slices.ContainsFunc(b.set, onGIN) {
-			warm = 1
+			warm = warmUps
 		}
 	}
 	base, trials := b.guard.Propose(maxTrials - 2*around - warm)

@@ -9,9 +9,12 @@ import (
 
 func onGIN(a actions.Action) bool { return a.Path == actions.PathGIN }
 
-// warmUp has trials of kernels on GIN come last and in a row, and doubles the first of them, where what is in force is something
-// else: a path that rested needs a call to be itself again (over the carrier of docs/design.md, decision 31, 250 us where the
-// next ones take 12), and what that call takes is not what the choice would cost in force. at is that call's index, -1: none.
+// warmUps is how many calls bring a path back that rested: over the carrier of docs/design.md, decision 31, the first takes 50 to
+// 400 us, the second 9 to 20 us as in force, but 72 us whenever the first took long on one context (2x H200).
+const warmUps = 2
+
+// warmUp has trials of kernels on GIN come last and in a row, and puts warmUps more calls before the first of them, where what is
+// in force is something else: what those take is not what the choice would cost in force. at is the first one's index, -1: none.
 func warmUp(base actions.Action, trials []actions.Action) (warmed []actions.Action, at int) {
 	if onGIN(base) || !slices.ContainsFunc(trials, onGIN) {
 		return trials, -1
@@ -27,15 +30,17 @@ func warmUp(base actions.Action, trials []actions.Action) (warmed []actions.Acti
 		return -1
 	})
 	at = slices.IndexFunc(warmed, onGIN)
-	return slices.Insert(warmed, at, warmed[at]), at
+	return slices.Insert(warmed, at, slices.Repeat(warmed[at:at+1], warmUps)...), at
 }
 
-// warming reports that a call is the one that warms up, and has it paid for. To be asked before the call is passed.
+// warming reports that a call is one of those that warm up, and has it paid for. To be asked before the call is passed.
 func (b *bucket) warming(o *state.Observation) bool {
 	switch {
 	case b.warmAt < 0 || !b.published || int32(o.Plan-b.since) < 0 || o.Action != b.entry.Trials[b.warmAt]:
 		return false
-	case o.EntryCall > 0 && int(o.EntryCall) != b.warmAt+1, o.EntryCall == 0 && b.nextTrial > b.warmAt:
+	case o.EntryCall > 0 && (int(o.EntryCall) <= b.warmAt || int(o.EntryCall) > b.warmAt+warmUps):
+		return false
+	case o.EntryCall == 0 && b.nextTrial >= b.warmAt+warmUps:
 		return false
 	}
 	b.guard.Spend(*o)
