@@ -171,6 +171,22 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
+// Ranks of pretended nodes share GPUs where a node's ranks have enough, those of one node do not.
+func TestSharedGPU(t *testing.T) {
+	for _, c := range []struct {
+		perNode, more string
+		shares        bool
+	}{{"2", "", true}, {"0", "", false}, {"4", "", false}, {"0", "NCCL_MULTI_RANK_GPU_ENABLE=1", true}, {"4", "NCCL_MULTI_RANK_GPU_ENABLE=0", false}} {
+		w := startWorker(t, cleanEnv("FAKEGPU_GPUS=2", c.more, "FAKEGPU_TABLE="+writeTable(t, 1, 1)), "--rank", "0", "--ranks", "1", "--device", "3", "--per-node", c.perNode)
+		id := w.ask(`{"do":"id"}`).ID
+		r := w.ask(fmt.Sprintf(`{"do":"init","id":"%s"}`, id))
+		// With a GPU it comes as far as the stand-in for NCCL, which has no communicator of one rank.
+		if shares := strings.Contains(r.Error, "ncclCommInitRank"); shares != c.shares || !shares && !strings.Contains(r.Error, "--device 3: 2 GPUs are visible") {
+			t.Errorf("%+v: %q", c, r.Error)
+		}
+	}
+}
+
 // GPUs that are not there.
 func TestNoGPU(t *testing.T) {
 	init := fmt.Sprintf(`{"do":"init","id":"%s"}`, strings.Repeat("0", 256))

@@ -26,8 +26,9 @@ func TestClosedLoopByEvents(t *testing.T) {
 }
 
 func closedLoopByEvents(t *testing.T, reward string) {
-	// eventsNs is what a timed call is charged less, since two real events take as much; stand-ins' take nothing.
-	const bytes, calls, eventsNs = 1 << 16, 200, 2000
+	// eventsNs is what a timed call is charged less, since two real events take as much, and earlyNs where its kernel would begin
+	// before the one before ends; stand-ins' take nothing.
+	const bytes, calls, eventsNs, earlyNs = 1 << 16, 200, 2000, 1500
 	r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%", "--reward", reward)
 	r.start()
 	root, err := filepath.Abs(checkout)
@@ -90,8 +91,11 @@ func closedLoopByEvents(t *testing.T, reward string) {
 			t.Fatal(err)
 		}
 		ns, ok := want.Cost(b.Bucket, action)
-		if off := c.MeanNs/(ns-eventsNs) - 1; ok && math.Abs(off) > 0.01 {
-			t.Errorf("%s: %.0f ns by %d calls, want %.0f", c.Action, c.MeanNs, c.Calls, ns-eventsNs)
+		ns -= eventsNs
+		// Fewer channels may run than are asked for, and what a call adds to its step is asked of the steps.
+		early := action.Channels >= 16 && math.Abs(c.MeanNs/(ns-earlyNs)-1) <= 0.01
+		if ok && !early && math.Abs(c.MeanNs/ns-1) > 0.01 {
+			t.Errorf("%s: %.0f ns by %d calls, want %.0f", c.Action, c.MeanNs, c.Calls, ns)
 		}
 	}
 	if (b.Reward != "") != (reward != "call") {

@@ -71,7 +71,7 @@ func TestClosedLoopOnRegisteredMemory(t *testing.T) {
 				t.Fatalf("calls on registered memory are in bucket %s", b.Bucket)
 			}
 		}
-		if found != nil && found.Choice == "Ring/Simple" && found.SpeedUp > 1.5 && symmetricTried(found) == 2 {
+		if found != nil && found.Choice == "Ring/Simple" && found.SpeedUp > 1.2 && symmetricTried(found) == 2 {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -143,12 +143,20 @@ func TestNames(t *testing.T) {
 		}
 	}
 	gpus := []GPU{{Name: "NVIDIA H200"}}
+	shared := []GPU{{"NVIDIA H200", "a", ""}, {"NVIDIA H200", "b", ""}, {"NVIDIA H200", "a", ""}, {"NVIDIA H200", "b", ""}}
+	if id := (Identity{GPUs: shared, Ranks: 4}); !strings.HasPrefix(id.Shared(), "4 ranks share 2 GPUs") {
+		t.Errorf("shared: %q", id.Shared())
+	}
+	if id := (Identity{GPUs: shared[:2], Ranks: 2}); id.Shared() != "" {
+		t.Errorf("not shared: %q", id.Shared())
+	}
 	for _, c := range []struct {
 		id   Identity
 		want string
 	}{
 		{Identity{GPUs: gpus, Ranks: 4, Nodes: 1, Transport: "nvlink", Condition: "quiet"}, "h200x4-nvlink-quiet.csv"},
 		{Identity{GPUs: gpus, Ranks: 4, Nodes: 2, Transport: "socket", Condition: "cpu-load"}, "h200x4-socket-2nodes-cpu-load.csv"},
+		{Identity{GPUs: shared, Ranks: 4, Nodes: 2, Transport: "socket", Condition: "quiet"}, "h200x2-4ranks-socket-2nodes-quiet.csv"},
 	} {
 		if got := tableName(&c.id); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)

@@ -92,8 +92,11 @@ func Describe(ctx context.Context, o *Options, ready []workers.Ready) *Descripti
 		Links: topology(ctx), NICs: nics(os.DirFS("/")), Sizes: o.Sizes}
 }
 
-// distinct is how many GPUs there are: ranks of several pretended nodes may share them.
+// distinct is how many GPUs there are: ranks of several pretended nodes may share them. Where not every rank's is told, each has one.
 func (id *Identity) distinct() int {
+	if len(id.GPUs) != id.Ranks {
+		return id.Ranks
+	}
 	all := map[string]bool{}
 	for _, gpu := range id.GPUs {
 		all[gpu.UUID] = true
