@@ -91,6 +91,9 @@ func featuresOf(a actions.Action, top tops, w float64) features {
 		f.octave = ginOctave(a.Channels)
 		f.mean = ginMean(f.octave)
 		return f
+	case actions.PathSymmetric:
+		f.mean = symmetricMean(a.Symmetric, w)
+		return f
 	default:
 		return f
 	}
