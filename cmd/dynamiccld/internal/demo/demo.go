@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/live"
 )
 
@@ -58,10 +59,18 @@ type demo struct {
 	view   *view
 }
 
+// folderPrefix begins the names of demos' folders.
+const folderPrefix = "dynamiccl-demo-"
+
 // Run plays the demo and reports. The error says what went wrong: ranks that disagreed, a phase that lost, a process that
 // failed.
 func Run(ctx context.Context, o Options) (err error) {
-	tmp, err := os.MkdirTemp("", "dynamiccl-demo-")
+	forced.RemoveStale(os.TempDir(), folderPrefix)
+	name := folderPrefix + strconv.Itoa(os.Getpid()) + "-"
+	if o.Keep {
+		name = folderPrefix + "kept-"
+	}
+	tmp, err := os.MkdirTemp("", name)
 	if err != nil {
 		return fmt.Errorf("making a temporary folder: %w; set TMPDIR to a folder with space", err)
 	}

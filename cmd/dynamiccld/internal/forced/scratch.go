@@ -25,7 +25,7 @@ func Scratch() (folder string, err error) {
 	if err := unix.Statfs("/dev/shm", &st); err == nil && st.Bavail*uint64(st.Bsize) > scratchRoom && unix.Access("/dev/shm", unix.W_OK) == nil {
 		parent = "/dev/shm"
 	}
-	removeStale(parent)
+	RemoveStale(parent, ScratchPrefix)
 	folder, err = os.MkdirTemp(parent, ScratchPrefix+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		return "", fmt.Errorf("making a temporary folder: %w; set TMPDIR to a folder with space", err)
@@ -33,14 +33,14 @@ func Scratch() (folder string, err error) {
 	return folder, nil
 }
 
-// removeStale deletes what programs left that were killed.
-func removeStale(parent string) {
-	left, err := filepath.Glob(filepath.Join(parent, ScratchPrefix+"*"))
+// RemoveStale deletes folders that programs left which were killed: the names go on with the program's process.
+func RemoveStale(parent, prefix string) {
+	left, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	if err != nil {
 		return
 	}
 	for _, folder := range left {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), ScratchPrefix), "-")
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), prefix), "-")
 		n, err := strconv.Atoi(pid)
 		if err == nil && n > 0 && unix.Kill(n, 0) == unix.ESRCH {
 			_ = os.RemoveAll(folder) // another user's stays

@@ -27,7 +27,7 @@ func TestStaleFoldersAreRemoved(t *testing.T) {
 	}
 	stale := make(fmt.Sprint(ScratchPrefix, died.Process.Pid, "-1"))
 	kept := []string{make(fmt.Sprint(ScratchPrefix, os.Getpid(), "-1")), make(ScratchPrefix + "mine"), make(ScratchPrefix + "-1-2"), make("other-1-1")}
-	removeStale(parent)
+	RemoveStale(parent, ScratchPrefix)
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", stale, err)
 	}
