@@ -205,6 +205,9 @@ func FuzzDecodeSample(f *testing.F) {
 	replayOf(&other)
 	add(other)
 	other = goodSample()
+	other.Algorithm, other.Protocol, other.Flags = 1, 0, SampleSymmetric|SampleEventTimed
+	add(other)
+	other = goodSample()
 	tripOf(&other)
 	add(other)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -232,7 +235,7 @@ func FuzzDecodeSample(f *testing.F) {
 		if !ok || bucket != s.Bucket || (s.SignalNs <= 0) != s.Untimed || s.SignalNs < 0 || s.CounterNs < 0 || s.Rank < 0 || int(s.Rank) >= s.NRanks ||
 			s.Action.Word() != cell.Action || s.Ran.Check() != nil ||
 			s.Ran.Path != actions.PathDefault && s.Ran.Path != actions.PathCollective && (s.Ran.Path != actions.PathLSA || cell.Flags&SampleLsa == 0) &&
-				(s.Ran.Path != actions.PathGIN || cell.Flags&SampleGin == 0) {
+				(s.Ran.Path != actions.PathGIN || cell.Flags&SampleGin == 0) && (s.Ran.Path != actions.PathSymmetric || cell.Flags&SampleSymmetric == 0) {
 			t.Errorf("%+v gave %+v", cell, s)
 		}
 		ours := s.Ran.Path == actions.PathDefault || s.Ran.Path == actions.PathLSA
