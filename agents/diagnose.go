@@ -166,7 +166,7 @@ func (d *Diagnoser) judge() {
 	v := Verdict{Diagnosis: DiagnosisUnknown, Rank: -1, Signal: 1}
 	is := circumstances{up: d.up, risen: d.risen, settled: true, complete: true}
 	for _, e := range d.order {
-		full := e.fresh() >= evidenceCalls || d.calls-e.last > uint64(max(goneCalls, goneCallsEach*len(d.order)))
+		full := e.fresh() >= evidenceCalls || d.calls-e.callsAgo(1, d.calls) > uint64(max(goneCalls, goneCallsEach*len(d.order)))
 		if e.alarmed {
 			is.fresh += e.fresh()
 		}

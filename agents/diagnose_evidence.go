@@ -43,7 +43,6 @@ type evidence struct {
 	taken     int // in after
 	excursion int // of these, the first so many made the alarm: they are high by selection
 	alarmed   bool
-	last      uint64 // the communicator's call that was seen last
 }
 
 // sighting is one call as it was seen; logarithms of ns.
@@ -71,7 +70,6 @@ func (e *evidence) remember(call uint64, o state.Observation) sighting {
 	}
 	e.recent[e.seen%recentCalls] = s
 	e.seen++
-	e.last = call
 	return s
 }
 

@@ -166,20 +166,25 @@ func newArms(set []actions.Action) *arms {
 // maxCostNs is an hour. Nothing longer is a collective call; it would be a broken clock.
 const maxCostNs = state.Ns(3600e9)
 
-// add takes in one observation and gives the action's index; observations that mean nothing give false.
-func (a *arms) add(o *state.Observation) (int, bool) {
+// of gives the index of an observation's action; observations that mean nothing give false.
+func (a *arms) of(o *state.Observation) (int, bool) {
 	cost := o.CostNs()
 	if cost <= 0 || cost > maxCostNs {
 		return 0, false
 	}
 	i, ok := a.index[o.Action]
-	if !ok {
-		return 0, false
+	return i, ok
+}
+
+// add takes in one observation, where it means something, and gives what of does.
+func (a *arms) add(o *state.Observation) (int, bool) {
+	i, ok := a.of(o)
+	if ok {
+		a.samples[i].add(float64(o.CostNs()))
+		a.calls++
+		a.ever++
 	}
-	a.samples[i].add(float64(cost))
-	a.calls++
-	a.ever++
-	return i, true
+	return i, ok
 }
 
 func (a *arms) reset() {

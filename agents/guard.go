@@ -2,6 +2,7 @@ package agents
 
 import (
 	"math"
+	"slices"
 
 	"dynamiccl/actions"
 	"dynamiccl/state"
@@ -120,7 +121,7 @@ func (g *Guard) Observe(o state.Observation) {
 
 // Spend takes a call out of the budget that says nothing of its action's cost.
 func (g *Guard) Spend(o state.Observation) {
-	if i, ok := g.arms.index[o.Action]; ok && o.CostNs() > 0 && o.CostNs() <= maxCostNs {
+	if i, ok := g.arms.of(&o); ok {
 		g.budget.charge(g, i, &o)
 	}
 }
@@ -170,7 +171,7 @@ func (g *Guard) Reconfigure(cfg GuardConfig) { g.budget.reconfigure(g, cfg) }
 // restart is a shift that the guard saw itself: the cost of an action moved that is not in force. The calls that showed it are
 // the first of the new condition.
 func (g *Guard) restart(latest []state.Observation) {
-	latest = append([]state.Observation(nil), latest...) // of what Shift resets
+	latest = slices.Clone(latest) // of what Shift resets
 	if latest[0].Action == actions.Default && g.base != 0 && g.arms.samples[0].recent(len(latest)) < g.arms.samples[g.base].log() {
 		g.base, g.urgent = 0, true // the default is cheaper now than the choice was
 	}

@@ -203,7 +203,8 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 	b.entry = Entry{Bucket: b.Bucket, ID: *nextID, Base: base}
 	b.warmAt = -1
 	if len(trials) > 0 {
-		if at := -1; single && warm > 0 {
+		if warm > 0 {
+			var at int
 			if trials, at = warmUp(base, trials); at >= 0 {
 				b.warmAt = at + around
 			}

@@ -191,3 +191,21 @@ func (m *comm) plan() Plan {
 	}
 	return p
 }
+
+// Buckets shows every bucket of every communicator, in the order of joining, collective and size.
+func (c *Core) Buckets() []BucketView {
+	var all []BucketView
+	for _, id := range c.order {
+		m := c.comms[id]
+		all = m.views(all)
+	}
+	return all
+}
+
+// BucketsOf shows the buckets of one communicator; nil when it is not known.
+func (c *Core) BucketsOf(id CommID) []BucketView {
+	if m := c.comms[id]; m != nil {
+		return m.views(nil)
+	}
+	return nil
+}

@@ -388,23 +388,5 @@ func (c *Core) learned(m *comm, b *bucket) {
 	c.out.Learned = append(c.out.Learned, l)
 }
 
-// Buckets shows every bucket of every communicator, in the order of joining, collective and size.
-func (c *Core) Buckets() []BucketView {
-	var all []BucketView
-	for _, id := range c.order {
-		m := c.comms[id]
-		all = m.views(all)
-	}
-	return all
-}
-
-// BucketsOf shows the buckets of one communicator; nil when it is not known.
-func (c *Core) BucketsOf(id CommID) []BucketView {
-	if m := c.comms[id]; m != nil {
-		return m.views(nil)
-	}
-	return nil
-}
-
 // busiest orders buckets by calls, so that a plan with too few entries drops the rarest.
 func busiest(a, b *bucket) int { return cmp.Compare(b.calls, a.calls) }

@@ -19,18 +19,15 @@ func warmUp(base actions.Action, trials []actions.Action) (warmed []actions.Acti
 	if onGIN(base) || !slices.ContainsFunc(trials, onGIN) {
 		return trials, -1
 	}
-	warmed = slices.Clone(trials)
-	slices.SortStableFunc(warmed, func(a, b actions.Action) int {
-		switch {
-		case onGIN(a) == onGIN(b):
-			return 0
-		case onGIN(a):
-			return 1
+	var others, gin []actions.Action
+	for _, a := range trials {
+		if onGIN(a) {
+			gin = append(gin, a)
+		} else {
+			others = append(others, a)
 		}
-		return -1
-	})
-	at = slices.IndexFunc(warmed, onGIN)
-	return slices.Insert(warmed, at, slices.Repeat(warmed[at:at+1], warmUps)...), at
+	}
+	return slices.Concat(others, slices.Repeat(gin[:1], warmUps), gin), len(others)
 }
 
 // warming reports that a call is one of those that warm up, and has it paid for. To be asked before the call is passed.

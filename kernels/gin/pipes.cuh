@@ -25,6 +25,16 @@ __device__ __forceinline__ GinRole ginRole() { return (GinRole)(blockIdx.x % DYN
 __device__ __forceinline__ unsigned ginChannel() { return blockIdx.x / DYN_GIN_ROLES; }
 __device__ __forceinline__ unsigned ginChannels() { return gridDim.x / DYN_GIN_ROLES; }
 
+/* The block's part in a move that has all three. */
+template <typename Move>
+__device__ __forceinline__ void ginPlay(const Move &move) {
+  switch (ginRole()) {
+    case GinRole::send: move.sender(); break;
+    case GinRole::forward: move.forwarder(); break;
+    case GinRole::receive: move.receiver(); break;
+  }
+}
+
 /* Of a rank's own blocks, who tells whom how far it is: places among the flags behind those of its node's ranks. */
 enum GinOwnFlag { kSenderToForwarder = DYN_GIN_MAX_LOCAL, kSenderToReceiver, kForwarderToReceiver };
 static_assert(kForwarderToReceiver < DYN_KERNEL_MAX_RANKS && DYN_GIN_FLAG_WORDS * sizeof(uint32_t) <= DYN_GIN_FLAG_BYTES, "flags lie apart");

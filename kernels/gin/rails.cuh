@@ -123,11 +123,7 @@ template <typename Net>
 __device__ __forceinline__ void ginMove(const Net &net, const Gin &g, typename Net::Window window, const char *send, char *recv, size_t part, bool same) {
   const uint32_t call = ginBegin(g);
   const GinMove<Net> move(GinPipes<Net>(net, g, window, call), send, recv, part, same);
-  switch (ginRole()) {
-    case GinRole::send: move.sender(); break;
-    case GinRole::forward: move.forwarder(); break;
-    case GinRole::receive: move.receiver(); break;
-  }
+  ginPlay(move);
   ginEnd(g, call);
 }
 

@@ -199,11 +199,7 @@ template <typename Net>
 __device__ __forceinline__ void ginMoveParts(const Net &net, const Gin &g, typename Net::Window window, const char *send, char *recv, const Parts &parts) {
   const uint32_t call = ginBegin(g);
   const GinMoveParts<Net> move(GinPipes<Net>(net, g, window, call), send, recv, parts);
-  switch (ginRole()) {
-    case GinRole::send: move.sender(); break;
-    case GinRole::forward: move.forwarder(); break;
-    case GinRole::receive: move.receiver(); break;
-  }
+  ginPlay(move);
   ginEnd(g, call);
 }
 

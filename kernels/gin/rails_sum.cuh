@@ -131,11 +131,7 @@ template <typename T, typename Net>
 __device__ __forceinline__ void ginMoveSums(const Net &net, const Gin &g, typename Net::Window window, const T *send, T *recv, size_t count, Op op) {
   const uint32_t call = ginBegin(g);
   const GinMoveSums<T, Net> move(GinPipes<Net>(net, g, window, call), send, recv, count, op);
-  switch (ginRole()) {
-    case GinRole::send: move.sender(); break;
-    case GinRole::forward: move.forwarder(); break;
-    case GinRole::receive: move.receiver(); break;
-  }
+  ginPlay(move);
   ginEnd(g, call);
 }
 
