@@ -165,8 +165,9 @@ func (d *Diagnoser) judge() {
 	d.shifts = d.shifts[:0]
 	v := Verdict{Diagnosis: DiagnosisUnknown, Rank: -1, Signal: 1}
 	is := circumstances{up: d.up, risen: d.risen, settled: true, complete: true}
+	late := d.calls-d.since > uint64(max(lateCalls, settledCalls*len(d.order)))
 	for _, e := range d.order {
-		full := e.fresh() >= evidenceCalls || d.calls-e.callsAgo(1, d.calls) > uint64(max(goneCalls, goneCallsEach*len(d.order)))
+		full := late || e.fresh() >= evidenceCalls || d.calls-e.callsAgo(1, d.calls) > uint64(max(goneCalls, goneCallsEach*len(d.order)))
 		if e.alarmed {
 			is.fresh += e.fresh()
 		}

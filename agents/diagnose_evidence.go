@@ -23,6 +23,10 @@ const staleCalls = 8
 // find a step, and in these the other buckets have seen it too.
 const recentCalls = 24
 
+// lateCalls is how many calls of a communicator after a change are enough, whatever sizes are rare among them; where there are many
+// sizes, settledCalls for each.
+const lateCalls = 3 * evidenceCalls
+
 // goneCalls is how many calls of a communicator may pass for each bucket of it without one of a bucket, before no more of that one
 // are waited for: another choice has other sizes of puts, and a program goes on to something else.
 const (

@@ -136,6 +136,9 @@ func classify(shifts []shift, is circumstances) Diagnosis {
 	signal, counter = signal/weights, counter/weights
 	error2 := 2 / math.Sqrt(weights)
 	switch {
+	case is.up && is.settled && is.risen > 0 && -signal > math.Max(math.Max(error2, minLogShift), minFallShare*is.risen):
+		// It was over within so few calls that detectors had not got used to it, and so was what had gone on before it.
+		return DiagnosisRecovered
 	case !is.up && -signal < minFallShare*is.risen:
 		return DiagnosisNone
 	case !is.up && is.fresh < minShiftCalls: // where calls vary much, a few quick ones in a row are no recovery

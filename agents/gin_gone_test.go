@@ -1,6 +1,10 @@
 package agents
 
-import "testing"
+import (
+	"testing"
+
+	"dynamiccl/state"
+)
 
 // In a program sizes of puts come and go: with other choices for its calls they are cut otherwise. One that stops a few calls
 // behind a change must not keep the others from being enough. Small puts alone, which all take as long before: what is added
@@ -43,5 +47,57 @@ func TestDiagnosesWhereASizeStops(t *testing.T) {
 	t.Logf("%d trials, said %v", trials, said)
 	if trials != 100 || right < 95 {
 		t.Errorf("%d of %d right", right, trials)
+	}
+}
+
+// thin plays n calls of the trial's middle sizes as a program does that makes few puts of 4 KiB: one in `of` of them, the calls
+// over again where they are not enough.
+func thin(w *ginWatch, calls []ginCall, of, n int) (v Verdict) {
+	small := 0
+	for n > 0 {
+		for _, c := range calls {
+			if c.bytes == 4<<10 {
+				small++
+			}
+			if n == 0 || c.bytes != 4<<10 && c.bytes != 32<<10 || c.bytes == 4<<10 && small%of != 0 {
+				continue
+			}
+			n--
+			_, v = w.call(c)
+		}
+	}
+	return v
+}
+
+// Live, one put in 256 is timed, so that a size that is rare never has as many calls as one would like to have. What there is after
+// some hundred of all sizes has to be enough. Then a link becomes ten times slower, which programs leave within a few calls, and
+// when they come back all is as it was: that is a recovery from both. (As in nccltuner/gputest/gin_live.sh on 2x H200.)
+func TestDiagnosesRareSizesAndTwoFaultsInARow(t *testing.T) {
+	for _, of := range []int{1, 4, 8} {
+		trials, right, recovered := 0, 0, 0
+		for _, trial := range readGinSeries(t) {
+			if trial.fault != "backend-fallback" {
+				continue
+			}
+			trials++
+			w := newGinWatch(mustDesign(t))
+			thin(w, trial.phases[0], of, 160)
+			if v := thin(w, trial.phases[1], of, 135); v.Diagnosis == DiagnosisBackendFallback {
+				right++
+			}
+			capped := make([]ginCall, len(trial.phases[0]))
+			for i, c := range trial.phases[0] {
+				const nsPerByte = 5 // 0.2 GB/s
+				capped[i] = ginCall{c.bytes, c.counter + state.Ns(nsPerByte*c.bytes), c.signalNs + 2*state.Ns(nsPerByte*c.bytes)}
+			}
+			thin(w, capped, of, 18)
+			if v := thin(w, trial.phases[0], of, 135); v.Diagnosis == DiagnosisRecovered {
+				recovered++
+			}
+		}
+		t.Logf("one in %d calls of 4 KiB: %d trials, %d right, %d recovered", of, trials, right, recovered)
+		if trials != 100 || right < 95 || recovered < 95 {
+			t.Errorf("one in %d calls of 4 KiB: %d of %d right, %d recovered", of, right, trials, recovered)
+		}
 	}
 }

@@ -6,7 +6,7 @@ import "math"
 // for as long as the condition lasts, whoever learns. Cheapest first, ever more rarely, and a third time where two calls
 // disagree.
 type chance struct {
-	last int // calls of the condition at the latest one
+	last int // calls of the condition at the latest one, whether anybody measured them or not
 	on   int // action that is being measured again; 0: none
 }
 
@@ -26,10 +26,11 @@ func (c *chance) due(g *Guard) int {
 		}
 		c.on = 0
 	}
-	if g.arms.calls-c.last < max(chanceEvery, g.arms.calls/chanceShare) || g.arms.samples[0].n == 0 {
+	made := g.arms.calls + g.budget.unseen
+	if made-c.last < max(chanceEvery, made/chanceShare) || g.arms.samples[0].n == 0 {
 		return c.on
 	}
-	c.last, c.on = g.arms.calls, 0
+	c.last, c.on = made, 0
 	limit := g.arms.samples[0].log() + g.cfg.Hopeless
 	for i := 1; i < len(g.arms.set); i++ {
 		if s := &g.arms.samples[i]; s.n == 1 && s.log() < limit {

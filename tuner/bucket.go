@@ -39,8 +39,9 @@ type bucket struct {
 	warmAt     int      // of entry.Trials, the first of those that only warm up; -1: none
 	fresh      bool     // something happened since the last propose that a learner may answer
 	rested     int      // calls observed since the last propose, while settled
-	made       uint16   // calls so far as the newest observed one counts them,
-	counted    bool     // if one did
+	look       look
+	made       uint16 // calls so far as the newest observed one counts them,
+	counted    bool   // if one did
 
 	warm      []actions.Action // our own kernels that have run
 	misnamed  []actions.Action // an action as often as its name has brought about another
@@ -190,6 +191,10 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 			base = b.assumed
 		}
 	}
+	if b.look.due && explore && len(trials) == 0 {
+		trials = []actions.Action{base}
+	}
+	b.look.due = false
 	if base == b.entry.Base && len(trials) == 0 && len(b.entry.Trials) == 0 {
 		return false
 	}

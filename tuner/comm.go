@@ -47,6 +47,7 @@ func (m *comm) published(version uint32) {
 	m.eachBucket(func(b *bucket) {
 		if !b.published {
 			b.published, b.since = true, version
+			b.look.heardAt = m.newest
 		}
 	})
 }

@@ -267,8 +267,11 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	m.touched = true
 	m.watch.observe(o.SignalNs, m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income))
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
-	if b != nil && m.joiner.counted {
-		o.Unseen = b.unseen(m.joiner.made)
+	if b != nil {
+		b.look.heard(m.newest)
+		if m.joiner.counted {
+			o.Unseen = b.unseen(m.joiner.made)
+		}
 	}
 	sound := c.sound(b, o, bad)
 	switch {
@@ -353,6 +356,9 @@ func (c *Core) tick(nowNs state.Ns) {
 		m.touched = false
 		for _, b := range m.turns() {
 			before := b.entry.Base
+			if m.single() {
+				b.overdue(m.newest)
+			}
 			trials := MaxTrials
 			if m.waits(c.cfg) || !m.mayTry(b) {
 				trials = 0
