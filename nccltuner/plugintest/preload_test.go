@@ -37,6 +37,9 @@ func TestPreload(t *testing.T) {
 // Calls that are timed by CUDA events: what comes of them, whatever driver, program and plugin do meanwhile.
 func TestProbes(t *testing.T) { preload(t, "test_probe", preloadTests()) }
 
+// Groups whose calls are timed, and those that are left alone.
+func TestGroups(t *testing.T) { preload(t, "test_groups", preloadTests()) }
+
 // The list of calls that are timed one by one.
 func TestWatchList(t *testing.T) { preload(t, "test_watch") }
 

@@ -23,7 +23,7 @@ static __thread struct group {
 /* ---- what is in it ---- */
 
 static bool alike(const struct grouped *a, const struct grouped *b) {
-  return a->comm != b->comm && a->stream != b->stream && a->key >> KIND_SHIFT == b->key >> KIND_SHIFT;
+  return a->stream != b->stream && a->key >> KIND_SHIFT == b->key >> KIND_SHIFT;
 }
 
 void dyn_grouped_add(void *comm, void *stream, uint64_t key) {
