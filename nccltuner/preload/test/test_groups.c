@@ -26,6 +26,7 @@ static int runs(void) {
   for (int i = numMembers; i-- > 0;) {
     const struct dyn_about it = about(members[i].comm);
     keys[i] = it.key;
+    CHECK(preload->about(8, (int)(members[i].comm % 8), 2).key == 0, "another function");
     for (int a = 0; a < members[i].asks && it.timed != NULL; a++) {
       it.timed->asked++;
       it.timed->lease = preload->lease;
@@ -134,7 +135,8 @@ static void left_alone(void) {
       {"a captured call", 0, 0, 0, captured_too},
   };
   begin();
-  CHECK(end_group(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS);
+  add(12, 4, 1000); /* one that is not */
+  CHECK(finish(end_group) == SUCCESS && await().seq == 12);
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     restart();
     add(8, 0, 1000);
@@ -152,6 +154,10 @@ static void left_alone(void) {
   restart();
   add(8, 0, 1000);
   CHECK(finish(find("ncclGroupSimulateEnd")) == SUCCESS && atomic_load(&gpu->records) == records, "nothing runs");
+  restart(); /* a send, and then what would be timed */
+  find("ncclSend")(1, 2, 3, 4, 5, FAKE_STREAM(7), 0, 0, 0);
+  add(8, 0, 1000);
+  CHECK(finish(end_group) == SUCCESS && atomic_load(&gpu->records) == records && keys[0] == 0);
   restart(); /* nothing but a send */
   CHECK(send_too(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS && atomic_load(&gpu->records) == records);
   none();
