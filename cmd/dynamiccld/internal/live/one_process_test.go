@@ -132,7 +132,9 @@ func TestOneProcessLearns(t *testing.T) {
 			r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%")
 			r.start()
 			p := startOneProcess(r, c.how, c.ranks, 1<<16, c.kernelUs, treeTableOf(t, c.ranks))
-			b := p.learn(16, func(b *control.Bucket) bool { return strings.HasPrefix(b.Choice, c.choice) && len(b.Tried) > 3 && b.SpeedUp > 1.3 })
+			b := p.learn(16, func(b *control.Bucket) bool {
+				return strings.HasPrefix(b.Choice, c.choice) && len(b.Tried) > 3 && b.SpeedUp > 1.3
+			})
 			p.end()
 			if b.Ranks != c.ranks {
 				t.Errorf("%d ranks, want %d", b.Ranks, c.ranks)
