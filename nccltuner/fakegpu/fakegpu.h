@@ -30,6 +30,9 @@
  *   behind all of its work. A wait for an event of another capture, by which captures fork and join, is refused.
  * - IPC handles of memory below 64 KiB are refused, and another process's memory counts as of the device that opened it.
  *
+ * - A process may have several ranks of a communicator, in one thread or in one each (nccl_group.c). A thread that waits has the data of
+ *   all its ranks moved, for which it has given calls to all of them; another thread's it does not move.
+ *
  * Environment:
  *   FAKEGPU_TABLE        CSV of recorded costs; needs AllReduce. AllToAll, which no tuner is asked about, costs what
  *                        NCCL's default of AllGather costs

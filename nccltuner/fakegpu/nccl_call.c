@@ -3,7 +3,7 @@
  * A collective from the API to its end: the harness asks the tuner and prices what ran, the stream's virtual time
  * advances, and the data waits until the host looks.
  */
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,9 +15,12 @@
 static const double watchedGraphNs = 30000;
 static const double untabledNs = 10000; /* AllToAll where the table has no AllGather */
 
-/* One communicator of the process has data to move at a time, on one stream. */
-static struct ncclComm *pendingComm;
-static _Atomic(CUstream) pendingStream;
+/* Ranks of one communicator that this thread has given calls whose data is to be moved: several, each on a stream of its own, where
+ * it drives several GPUs. */
+static _Thread_local struct {
+  int n;
+  struct ncclComm *comms[MAX_HARNESS_RANKS];
+} pending;
 
 static uint64_t bytes_of(const struct ncclComm *comm, const struct call *call) {
   int whole = call->func == FUNC_ALLREDUCE || call->func == FUNC_BROADCAST || call->func == FUNC_REDUCE;
@@ -54,42 +57,57 @@ static struct item *item_of(struct ncclComm *comm, struct phase *phase, const st
   return item;
 }
 
-static void settle_comm(struct ncclComm *comm) {
-  fakegpu_finish(atomic_load(&pendingStream));
+static void *settle_comm(void *pendingComm) {
+  struct ncclComm *comm = pendingComm;
+  fakegpu_finish(comm->stream);
   for (int i = 0; i < comm->numPending; i++) {
     while (comm->pending[i].hangs) pause();
     nccl_exchange(comm, &comm->pending[i]);
   }
   comm->numPending = 0;
+  return NULL;
 }
 
+/* The ranks need each other's data: all but one in threads of their own. */
 void nccl_settle(CUstream stream) {
-  if (stream != NULL && stream != atomic_load(&pendingStream)) return; /* a load's thread waits for its own stream */
-  if (pendingComm != NULL) settle_comm(pendingComm);
-  pendingComm = NULL;
-  atomic_store(&pendingStream, NULL);
+  pthread_t threads[MAX_HARNESS_RANKS];
+  int n = pending.n, mine = stream == NULL;
+  for (int i = 0; i < n; i++) mine |= pending.comms[i]->stream == stream; /* a load waits for its own stream */
+  if (!mine || n == 0) return;
+  pending.n = 0;
+  for (int i = 1; i < n; i++)
+    if (pthread_create(&threads[i], NULL, settle_comm, pending.comms[i]) != 0) abort(); /* a test's machine is out of threads */
+  settle_comm(pending.comms[0]);
+  for (int i = 1; i < n; i++) pthread_join(threads[i], NULL);
 }
 
-int nccl_has_pending(void) { return pendingComm != NULL; }
+int nccl_has_pending(void) { return pending.n > 0; }
+
+static int is_pending(const struct ncclComm *comm) {
+  for (int i = 0; i < pending.n; i++)
+    if (pending.comms[i] == comm) return 1;
+  return 0;
+}
 
 static int equal(const struct call *a, const struct call *b) {
   return a->func == b->func && a->send == b->send && a->recv == b->recv && a->count == b->count && a->type == b->type &&
          a->op == b->op && a->root == b->root;
 }
 
-/* A call equal to the one before it writes the same again; every rank drops it alike. */
+/* A call equal to the one before it writes the same again; every rank drops it alike. Ranks of one thread settle at the same call, for
+ * all of them make the same ones. */
 static void add_pending(struct ncclComm *comm, const struct launched *launched) {
-  if (pendingComm != NULL && (pendingComm != comm || atomic_load(&pendingStream) != launched->call.stream))
-    nccl_settle(NULL);
-  int n = comm->numPending;
-  if (n > 0 && equal(&comm->pending[n - 1].call, &launched->call)) n--;
-  else if (n == MAX_PENDING) settle_comm(comm), n = 0;
+  int sameStream = comm->stream == launched->call.stream, isPending = is_pending(comm);
+  int other = pending.n > 0 && pending.comms[0]->comm.commId != comm->comm.commId, n = comm->numPending;
+  int again = isPending && sameStream && n > 0 && equal(&comm->pending[n - 1].call, &launched->call);
+  if (other || (isPending && !sameStream) || (n == MAX_PENDING && !again)) nccl_settle(NULL);
+  n = comm->numPending - (comm->numPending > 0 && again);
   int hung = n < comm->numPending && comm->pending[n].hangs;
   comm->pending[n] = *launched;
   comm->pending[n].hangs |= hung;
   comm->numPending = n + 1;
-  pendingComm = comm;
-  atomic_store(&pendingStream, launched->call.stream);
+  comm->stream = launched->call.stream;
+  if (!is_pending(comm)) pending.comms[pending.n++] = comm;
 }
 
 static double load_factor(void) {
@@ -150,13 +168,25 @@ static double all_to_all_ns(struct ncclComm *comm, const struct call *call) {
   return cell != NULL && cell->defaultNs > 0 ? cell->defaultNs : untabledNs;
 }
 
-ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call) {
+ncclResult_t nccl_append(struct ncclComm *comm, const struct call *call, struct appended *out) {
   ncclResult_t result = check(comm, call);
-  if (result != 0 || call->count == 0) return result;
+  *out = (struct appended){.call = *call, .as = fakegpu_capturing(call->stream) ? CALL_CAPTURE : CALL_RUN_TIMED};
+  if (result != 0 || call->count == 0 || call->func == FUNC_ALLTOALL) return result;
+  out->phase = phase_of(comm);
+  out->item = item_of(comm, out->phase, call);
+  if (out->item == NULL) return ncclInternalError;
+  begin_on(comm, call->stream);
+  out->api = comm_append(&comm->comm, &comm->rank, out->item, out->as);
+  return 0;
+}
+
+ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended) {
+  const struct call *call = &appended->call;
+  ncclResult_t result;
   struct launched launched = {.call = *call};
   struct ran ran = {.algo = -1, .proto = -1, .nChannels = 1};
   struct fault_point point = {comm->rank.rank, call->func, -1, -1, comm->calls++, bytes_of(comm, call)};
-  int capturing = fakegpu_capturing(call->stream), faults = nccl_faults(&point, 1);
+  int capturing = appended->as == CALL_CAPTURE, faults = nccl_faults(&point, 1);
   if (faults & FAULT_FAIL) return nccl_fail(ncclSystemError, "FAKEGPU_FAULT says that call %llu fails",
                                             (unsigned long long)point.call);
   begin_on(comm, call->stream);
@@ -166,15 +196,11 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call) {
       timeline_call(&comm->rank.timeline, &comm->options.model, 0, point.call | (uint64_t)1 << 41, comm->rank.rank,
                     comm->plan->nRanks, point.call, point.bytes, ran.costNs);
   } else {
-    struct phase *phase = phase_of(comm);
-    struct item *item = item_of(comm, phase, call);
-    if (item == NULL) return ncclInternalError;
     if ((result = nccl_select(comm, call, point.bytes, &comm->comm.selected)) != 0) {
       comm->calls--; /* it has not been one */
       return result;
     }
-    if (comm_call_as(&comm->comm, &comm->rank, phase, item, 1, point.call,
-                     capturing ? CALL_CAPTURE : CALL_RUN_TIMED, &ran) != 0)
+    if (comm_run(&comm->comm, &comm->rank, appended->phase, appended->item, &appended->api, point.call, appended->as, &ran) != 0)
       return nccl_fail(ncclInternalError, "%s", comm->rank.error);
     if (capturing && (ran.mask & ncclProfileKernelCh)) ran.costNs += watchedGraphNs;
   }
@@ -189,4 +215,14 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call) {
   end_on(comm, call->stream, ran.costNs * (load_factor() - 1));
   add_pending(comm, &launched);
   return 0;
+}
+
+ncclResult_t nccl_call(struct ncclComm *comm, const struct call *call) {
+  struct appended appended;
+  ncclResult_t result = nccl_append(comm, call, &appended);
+  return result != 0 || call->count == 0 ? result : nccl_run(comm, &appended);
+}
+
+ncclResult_t nccl_collective(struct ncclComm *comm, const struct call *call) {
+  return nccl_in_group() ? nccl_group_append(comm, call) : nccl_call(comm, call);
 }

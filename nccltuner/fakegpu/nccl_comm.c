@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +140,11 @@ static ncclResult_t meet(struct ncclComm *comm, int nRanks, int rank, const nccl
 /* What run.c prepares in dynamiccl-rank. */
 static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int rank, uint64_t commId, const char *name) {
   char error[512] = "";
-  if (read_options(&comm->options, error, sizeof error) != 0) return nccl_fail(ncclInvalidArgument, "%s", error);
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&lock);
+  int wrong = read_options(&comm->options, error, sizeof error);
+  pthread_mutex_unlock(&lock);
+  if (wrong) return nccl_fail(ncclInvalidArgument, "%s", error);
   comm->options.nRanks = nRanks;
   comm->options.nNodes = nNodes;
   comm->options.workload = NULL; /* the program's own calls */
@@ -150,9 +155,10 @@ static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int r
   comm->rank = (struct rank){.plan = comm->plan, .sync = comm->sync, .rank = rank, .commName = name};
   timeline_init(&comm->rank.timeline, &comm->options.model, rank);
   comm->rank.sums = calloc(2 * MAX_ITEMS, sizeof *comm->rank.sums); /* of two phases */
+  comm->sums = calloc(CHUNK_BYTES, sizeof *comm->sums);
   comm->rank.proxy = proxy_start(comm->options.proxyLag);
   if (comm->options.ncclVersion >= 23200) comm->rank.kernels = proxy_start(comm->options.proxyLag);
-  if (comm->rank.sums == NULL || comm->rank.proxy == NULL)
+  if (comm->rank.sums == NULL || comm->sums == NULL || comm->rank.proxy == NULL)
     return nccl_fail(ncclSystemError, "out of memory or threads");
   if (comm_create_as(&comm->comm, &comm->rank, 0, commId) == 0) return 0;
   return nccl_fail(ncclInternalError, "%s", comm->rank.error);
@@ -177,7 +183,17 @@ ncclResult_t nccl_comm_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id,
 
 FAKEGPU_API ncclResult_t ncclCommInitRank(ncclComm_t *out, int nRanks, ncclUniqueId id, int rank) {
   *out = NULL;
-  return nccl_comm_make(out, nRanks, &id, rank, NULL);
+  return nccl_in_group() ? nccl_group_make(out, nRanks, &id, rank) : nccl_comm_make(out, nRanks, &id, rank, NULL);
+}
+
+FAKEGPU_API ncclResult_t ncclCommCount(ncclComm_t comm, int *count) {
+  *count = comm->plan->nRanks;
+  return 0;
+}
+
+FAKEGPU_API ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank) {
+  *rank = comm->rank.rank;
+  return 0;
 }
 
 FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -193,6 +209,7 @@ FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   plan_free(comm->plan);
   free(comm->plan);
   free(comm->rank.sums);
+  free(comm->sums);
   free(comm->sync);
   free(comm);
   return failed ? ncclInternalError : 0;

@@ -46,7 +46,7 @@ static void fold(float *into, const float *from, size_t n, int op) {
 
 /* bytes from offset of everybody's chunk, reduced to one. */
 static void reduce(struct ncclComm *comm, const struct call *call, char *to, size_t offset, size_t bytes) {
-  static float sum[CHUNK_BYTES / 2], next[CHUNK_BYTES / 2];
+  float *sum = comm->sums, *next = comm->sums + CHUNK_BYTES / 2;
   size_t n = bytes / nccl_type_bytes(call->type);
   widen_all(sum, chunk_of(comm, 0) + offset, n, call->type);
   for (int r = 1; r < comm->plan->nRanks; r++) {

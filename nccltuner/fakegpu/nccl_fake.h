@@ -57,6 +57,8 @@ struct ncclComm {
   CUcontext context; /* of the thread that made it; of one that does not block: nccl_gin.c */
   atomic_int busy;   /* of GIN: a step is under way, or what it came to */
   struct ncclWindow windows[MAX_WINDOWS];
+  float *sums; /* two chunks of CHUNK_BYTES / 2 numbers */
+  CUstream stream; /* of what is pending */
   int numPending;
   struct launched pending[MAX_PENDING];
 };
@@ -70,16 +72,32 @@ void nccl_barrier(struct ncclComm *comm);
 
 ncclResult_t nccl_comm_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id, int rank, const char *name);
 
-/* nccl_api.c: a call of the API; none is allowed in a group. */
+/* nccl_call.c: a call of the API, in a group or not. */
 ncclResult_t nccl_collective(struct ncclComm *comm, const struct call *call);
 
 /* nccl_select.c: what registered memory and a name make of a call; ncclInvalidArgument: it refuses the name. */
 ncclResult_t nccl_select(const struct ncclComm *comm, const struct call *call, uint64_t bytes, struct selected *out);
 
-/* nccl_call.c */
-ncclResult_t nccl_run(struct ncclComm *comm, const struct call *call);
+/* A collective that NCCL has been given. */
+struct appended {
+  struct call call;
+  struct phase *phase;
+  struct item *item; /* NULL: no tuner is asked */
+  enum call_as as;
+  struct api_task api;
+};
+
+/* nccl_call.c: the two halves of a collective, and both. */
+ncclResult_t nccl_append(struct ncclComm *comm, const struct call *call, struct appended *out);
+ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended);
+ncclResult_t nccl_call(struct ncclComm *comm, const struct call *call);
 void nccl_settle(CUstream stream); /* NULL: all streams */
 int nccl_has_pending(void);
+
+/* nccl_group.c: of the thread's group. */
+int nccl_in_group(void);
+ncclResult_t nccl_group_append(struct ncclComm *comm, const struct call *call);
+ncclResult_t nccl_group_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id, int rank);
 
 /* nccl_data.c: moves what one collective moves, but for what goes wrong with this rank's result. */
 void nccl_exchange(struct ncclComm *comm, const struct launched *launched);

@@ -304,25 +304,21 @@ int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, c
   return comm_call_as(comm, rank, phase, item, groupSize, call, CALL_RUN, &ran);
 }
 
-int comm_call_as(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item,
-                 int groupSize, uint64_t call, enum call_as as, struct ran *ran) {
-  const struct plan *plan = rank->plan;
-  struct task tasks[MAX_GROUP] = {{{0}, NULL}};
-  int numTasks = groupSize < MAX_GROUP ? groupSize : MAX_GROUP;
-  /* The host enqueues some microseconds before the kernel starts. */
-  uint64_t enqueueNs = (uint64_t)rank->timeline.nowNs;
-  const char *func = table_collective_name(item->func);
-  clock_virtual(enqueueNs);
-  if (numTasks > 1) api_group_start();
-  for (int i = 0; i < numTasks; i++) {
-    api_group_start();
-    tasks[i].api = api_coll_append(comm->profilerContext, func, item->userCount, item->userDatatype,
-                                   as == CALL_CAPTURE);
-    if (!api_group_end()) api_group_exit();
-  }
-  if (numTasks > 1) api_group_end();
+/* Appended in the call, while the host is some microseconds ahead of the kernel. */
+struct api_task comm_append(struct comm *comm, struct rank *rank, const struct item *item, enum call_as as) {
+  clock_virtual((uint64_t)rank->timeline.nowNs);
+  api_group_start();
+  struct api_task task = api_coll_append(comm->profilerContext, table_collective_name(item->func), item->userCount, item->userDatatype,
+                                         as == CALL_CAPTURE);
+  if (!api_group_end()) api_group_exit();
   clock_virtual(0);
+  return task;
+}
 
+static int run_tasks(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, struct task *tasks,
+                     int numTasks, uint64_t call, enum call_as as, struct ran *ran) {
+  const struct plan *plan = rank->plan;
+  uint64_t enqueueNs = (uint64_t)rank->timeline.nowNs;
   /* ncclPrepareTasks, enqueue.cc:343: tasks within four times the size share one call, their counts added up;
    * the number of operations is what falls on a channel. */
   uint64_t bytes = item->bytes * (uint64_t)numTasks;
@@ -362,4 +358,19 @@ int comm_call_as(struct comm *comm, struct rank *rank, const struct phase *phase
   rank->collectives += (uint64_t)numTasks;
   comm->seq++;
   return 0;
+}
+
+int comm_run(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, const struct api_task *appended,
+             uint64_t call, enum call_as as, struct ran *ran) {
+  return run_tasks(comm, rank, phase, item, &(struct task){.api = *appended}, 1, call, as, ran);
+}
+
+int comm_call_as(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item,
+                 int groupSize, uint64_t call, enum call_as as, struct ran *ran) {
+  struct task tasks[MAX_GROUP] = {{{0}, NULL}};
+  int numTasks = groupSize < MAX_GROUP ? groupSize : MAX_GROUP;
+  if (numTasks > 1) api_group_start();
+  for (int i = 0; i < numTasks; i++) tasks[i].api = comm_append(comm, rank, item, as);
+  if (numTasks > 1) api_group_end();
+  return run_tasks(comm, rank, phase, item, tasks, numTasks, call, as, ran);
 }

@@ -5,6 +5,7 @@
 #ifndef HARNESS_COMM_H
 #define HARNESS_COMM_H
 
+#include "api_events.h"
 #include "harness.h"
 #include "nccl.h"
 
@@ -51,6 +52,12 @@ enum call_as {
 };
 int comm_call_as(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item,
                  int groupSize, uint64_t call, enum call_as as, struct ran *ran);
+
+/* The same in two halves, of one collective in a group of the program's: what NCCL does when it comes, and, in any thread, when the
+ * group ends. */
+struct api_task comm_append(struct comm *comm, struct rank *rank, const struct item *item, enum call_as as);
+int comm_run(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, const struct api_task *appended,
+             uint64_t call, enum call_as as, struct ran *ran);
 
 /* What the proxy progress thread does for one collective. */
 struct proxy_work {

@@ -133,6 +133,8 @@ void dyn_device_join(struct dyn_member *member) {
   bool open = near && comm->lsa && join_near(comm, device, &own);
   if (comm->lsa && (open || !near)) comm->binds = device->expect(comm->lsa, comm, dyn_choose_kernel, bind_now);
   comm->gin = gin && comm->binds && device->alone(comm->lsa);
+  if (gin && comm->binds && !comm->gin)
+    dyn_say_once(comm->log, DYN_LOG_INFO, "one thread makes several communicators at once: no kernels over GIN for them");
   if (comm->lsa && !open && !comm->gin) dyn_device_leave(member);
   if (!comm->lsa) comm->binds = false;
   uint32_t flags = !comm->binds ? 0 : open && device->names && device->names() ? DYN_RANK_BINDS | DYN_RANK_NAMES : DYN_RANK_BINDS;

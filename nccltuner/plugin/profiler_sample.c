@@ -144,12 +144,14 @@ static void wait_for_quiet(struct dyn_context *context, struct dyn_slot *slot) {
 /* Calls are timed by CUDA events: all that is left to say is what runs. The Coll event comes inside of the call that it is
  * part of, unless NCCL launches from a host callback: then it is not known. */
 static void tell_what_runs(const struct dyn_context *context, const struct dyn_event *event) {
-  const struct dyn_preload_call *call = context->process->preload->call();
-  struct dyn_sample *sample = call->timed == NULL || call->timed->asked != 1 ? NULL : &call->timed->sample;
   const struct dyn_comm *comm = context->comm;
-  if (sample == NULL || comm == NULL || event->coll.func == NULL || event->coll.algo == NULL) return;
+  if (comm == NULL || event->coll.func == NULL || event->coll.algo == NULL) return;
+  int func = dyn_func_number(event->coll.func);
+  struct dyn_timed *timed = context->process->preload->about(comm->nRanks, comm->rank, func).timed;
+  struct dyn_sample *sample = timed == NULL || timed->asked != 1 ? NULL : &timed->sample;
+  if (sample == NULL) return;
   if (sample->commId != comm->commId || sample->rank != comm->rank) return;
-  if (dyn_func_number(event->coll.func) != dyn_nccls(sample->collective)) return;
+  if (func != dyn_nccls(sample->collective)) return;
   int channels = event->coll.nChannels;
   uint8_t algorithm = dyn_algorithm_number(event->coll.algo);
   if (sample->flags & DYN_SAMPLE_SYMMETRIC && algorithm == DYN_UNKNOWN) return; /* NCCL's events have other words than names */

@@ -121,15 +121,15 @@ static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t se
 void dyn_watch_call(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
   struct dyn_member *member = dyn_member_of(comm);
   struct dyn_watch_list *list = &member->process->preload->watched;
-  const struct dyn_preload_call *call = member->process->preload->call();
   if (!bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
-  if (call->timed && ((comm->sampling && seq != comm->windowSeq) || comm->trial))
-    describe(comm, call->timed, seq, collective, bytes, action);
+  const struct dyn_about call = member->process->preload->about(comm->nRanks, comm->rank, dyn_nccls(collective));
+  if (call.timed && ((comm->sampling && seq != comm->windowSeq) || comm->trial))
+    describe(comm, call.timed, seq, collective, bytes, action);
   bool any = atomic_load_explicit(&list->used, memory_order_relaxed) > 0;
   if (comm->coming && dyn_daemon_beats(member) && dyn_times_wanted(member->process)) {
-    comm->watched += dyn_watch_add(list, call->key);
+    comm->watched += dyn_watch_add(list, call.key);
   } else if (comm->watched) {
-    comm->watched -= dyn_watch_remove(list, call->key);
+    comm->watched -= dyn_watch_remove(list, call.key);
   }
   if (any != (atomic_load_explicit(&list->used, memory_order_relaxed) > 0))
     dyn_mask_update(member->process, dyn_daemon_beats(member));

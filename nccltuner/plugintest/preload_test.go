@@ -30,12 +30,18 @@ func preload(t *testing.T, program string, args ...string) string {
 // In front of a fake NCCL: every call arrives with all its arguments, those of captured streams without KernelCh.
 func TestPreload(t *testing.T) {
 	for _, how := range []string{"local", "global"} {
-		preload(t, "test_preload", how, preloadTests())
+		said := preload(t, "test_preload", how, preloadTests())
+		if n := strings.Count(said, "ncclCommInitAll names no network: its communicators have the first that NCCL finds"); n != 1 {
+			t.Errorf("%s: said %d times what becomes of communicators without a config:\n%s", how, n, said)
+		}
 	}
 }
 
 // Calls that are timed by CUDA events: what comes of them, whatever driver, program and plugin do meanwhile.
 func TestProbes(t *testing.T) { preload(t, "test_probe", preloadTests()) }
+
+// Groups whose calls are timed, and those that are left alone.
+func TestGroups(t *testing.T) { preload(t, "test_groups", preloadTests()) }
 
 // The list of calls that are timed one by one.
 func TestWatchList(t *testing.T) { preload(t, "test_watch") }

@@ -15,12 +15,13 @@
  * at the end of the group. The plugin asks for no KernelCh in that case (capture.c).
  *
  * Calls that make communicators are announced to the plugin, so that it notices ones that went past this library.
- * COLLECTIVE calls ask a tuner: these are timed (probe.c), outside of groups. All are counted (intercepted.h).
+ * COLLECTIVE calls ask a tuner: these are timed (probe.c, groups.c). All are counted (intercepted.h).
  */
 #include <stddef.h>
 
 #include "../plugin/datatype.h"
 #include "device.h"
+#include "groups.h"
 #include "net.h"
 #include "windows.h"
 
@@ -47,8 +48,12 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
     static dyn_real cache; \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
-    if (dyn_in_group()) dyn_device_plain(comm); \
-    struct dyn_passage passage = dyn_passage_enter(stream, comm, KEY); \
+    uint64_t key = KEY; \
+    if (dyn_in_group()) { \
+      if (dyn_this_call()->depth == 0) dyn_grouped_add(comm, stream, key); \
+      dyn_device_plain(comm); \
+    } \
+    struct dyn_passage passage = dyn_passage_enter(stream, comm, key); \
     ncclResult_t result = real(__VA_ARGS__); \
     dyn_passage_leave(&passage, result); \
     return result; \
@@ -83,7 +88,10 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 
 static ncclResult_t collective(const struct dyn_request *request, uint64_t key) {
   if (dyn_this_call()->depth > 0) return dyn_forward(request, key); /* NCCL calls itself */
-  if (dyn_in_group()) return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
+  if (dyn_in_group()) {
+    dyn_grouped_add(request->comm, request->work.stream, key);
+    return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
+  }
   struct dyn_passage passage = dyn_passage_enter(request->work.stream, request->comm, key);
   ncclResult_t result;
   if (!dyn_device_run(request, dyn_this_call()->captured, &result)) result = request->forward(request);
@@ -222,7 +230,8 @@ ANNOUNCE_AS(1, comm, nranks, rank, ncclCommInitRank, (ncclComm_t *comm, int nran
             dyn_net_apart() ? init_rank(comm, nranks, commId, rank) : real(comm, nranks, commId, rank))
 ANNOUNCE(1, newcomm, nranks, myrank, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
          ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, ON_NET(config))
-ANNOUNCE(ndev, comm, ndev, 0, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist), comm, ndev, devlist)
+ANNOUNCE_AS(ndev, comm, ndev, 0, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist),
+            (dyn_net_none("ncclCommInitAll"), real(comm, ndev, devlist)))
 ANNOUNCE(color != NO_COLOR, newcomm, -1, -1, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, color, key, newcomm, ON_PARENTS_NET(config))
 /* NCCL ends its own kernels then. */

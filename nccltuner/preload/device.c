@@ -8,6 +8,7 @@
 #include "../abi.h"
 #include "../plugin/datatype.h"
 #include "../plugin/named.h"
+#include "groups.h"
 #include "windows.h"
 
 #define MAX_BOUND 256 /* communicators of a process that have kernels; more go without */
@@ -182,8 +183,7 @@ static uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *r
 /* It has counted, and NCCL runs it. */
 static bool is_nccls(uint32_t action) { return (action & 15) != DYN_PATH_LSA && (action & 15) != DYN_PATH_GIN; }
 
-static int launch(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
-  struct dyn_timed *timed = dyn_this_call()->timed;
+static int launch(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action, struct dyn_timed *timed) {
   struct dyn_work work = request->work;
   struct buffers in;
   unsigned ctas = 0;
@@ -223,7 +223,7 @@ bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int
   }
   uint32_t action = action_of(b, request);
   if (action == 0) return false;
-  *result = is_nccls(action) ? give(b, request, perhapsCaptured, action) : launch(b, request, perhapsCaptured, action);
+  *result = is_nccls(action) ? give(b, request, perhapsCaptured, action) : launch(b, request, perhapsCaptured, action, dyn_this_call()->timed);
   if (is_nccls(action)) ask(b, &request->work, DYN_ABLE_OVER);
   return true;
 }
@@ -295,10 +295,18 @@ static void give_held(struct dyn_bound *b) {
   dyn_passage_leave(&passage, name != NULL ? b->held.named(&b->held, &b->config) : b->held.forward(&b->held));
 }
 
+/* Inside of a passage, which knows whether the call goes into a CUDA graph. */
+static uint32_t action_of_held(const struct dyn_bound *b) {
+  struct dyn_passage passage = dyn_passage_enter(b->held.work.stream, b->held.comm, 0);
+  uint32_t action = action_of(b, &b->held);
+  dyn_passage_leave(&passage, SUCCESS);
+  return action;
+}
+
 void dyn_device_group_ends(bool simulated) {
   for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
     if (b->group != HELD) continue;
-    b->action = simulated ? 0 : action_of(b, &b->held);
+    b->action = simulated ? 0 : action_of_held(b);
     if (b->action == 0) make_plain(b);
     else if (is_nccls(b->action)) give_held(b);
     else b->group = LAUNCHED;
@@ -308,7 +316,7 @@ void dyn_device_group_ends(bool simulated) {
 int dyn_device_launch(int result) {
   for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
     if (b->group == LAUNCHED) { /* also behind an error: the other ranks count on it */
-      int failed = launch(b, &b->held, true, b->action);
+      int failed = launch(b, &b->held, true, b->action, dyn_grouped_timed(b->held.comm));
       if (result == SUCCESS) result = failed;
     }
     if (b->group == GIVEN && atomic_load(&b->comm) != 0) ask(b, &b->held.work, DYN_ABLE_OVER);

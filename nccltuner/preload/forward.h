@@ -32,7 +32,10 @@ void dyn_passage_leave(const struct dyn_passage *passage, int result);
 
 const struct dyn_preload_call *dyn_this_call(void);
 
-/* Calls between the first two are a group's and run at its end: they are not timed. */
+/* Whether the stream is captured; also where the driver does not say. */
+bool dyn_captured(void *stream, bool *known);
+
+/* Calls between the first two are a group's and run at its end (groups.h). */
 void dyn_group_begin(void);
 bool dyn_in_group(void);
 void dyn_group_end(bool simulated);

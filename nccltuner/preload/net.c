@@ -2,8 +2,11 @@
 #include "net.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../../kernels/host/host.h"
 
 #define MAGIC 0xcafebeefu /* NCCL_CONFIG_INITIALIZER */
 
@@ -27,4 +30,12 @@ void *dyn_net_config(void *config, struct dyn_nccl_config *copy) {
   if (copy->magic != MAGIC || copy->netName != NULL) return config == NULL ? copy : config;
   copy->netName = "Socket";
   return copy;
+}
+
+/* One process is one node, which needs no network: NCCL makes them whatever it finds, and nothing of theirs goes over it. */
+void dyn_net_none(const char *call) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  if (dyn_net_apart() && !atomic_flag_test_and_set(&said))
+    dyn_host_say("%s names no network: its communicators have the first that NCCL finds, which they do not need on one host, and no kernels over GIN "
+                 "(DYNAMICCL_GIN_NET is for ncclCommInitRank and the like)", call);
 }

@@ -12,5 +12,7 @@
 bool dyn_net_apart(void);
 /* config, or where it names no network copy, filled with it and with Socket; the same if config is NULL. */
 void *dyn_net_config(void *config, struct dyn_nccl_config *copy);
+/* A call that takes no config is about to make communicators: says, once, what becomes of them. */
+void dyn_net_none(const char *call);
 
 #endif

@@ -4,6 +4,7 @@
  * kernel events out of CUDA graphs (calls.c). In a program without the plugin it forwards and does nothing else.
  */
 #include "device.h"
+#include "groups.h"
 #include "probe.h"
 #include "windows.h"
 
@@ -20,11 +21,18 @@ static __thread int groupMode = -1; /* as dyn_passage.captureMode, of the group 
 
 const struct dyn_preload_call *dyn_this_call(void) { return &call; }
 
+static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
+  struct dyn_about it = {call.timed, call.key};
+  if (call.key == 0) dyn_grouped_about(nRanks, rank, collective, &it);
+  return it;
+}
+
 static bool can_time(void) { return dyn_driver() != NULL; }
 
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.version = DYN_PRELOAD_VERSION,
                                                                                 .call = dyn_this_call,
+                                                                                .about = about,
                                                                                 .can_time = can_time,
                                                                                 .device = &dyn_device_calls,
                                                                                 .roundLock = PTHREAD_MUTEX_INITIALIZER};
@@ -70,7 +78,7 @@ static void *driver_function(dyn_real *cache, const char *name) {
 /* Also right for the default streams: NULL and cudaStreamLegacy are the legacy one here as in NCCL's own calls,
  * cudaStreamPerThread is that. An error is "captured": while any blocking stream is captured the driver refuses to tell
  * about the legacy one, and a guard too many costs a sample, not a graph. The capture is not disturbed by asking. */
-static bool captured(void *stream, bool *known) {
+bool dyn_captured(void *stream, bool *known) {
   static dyn_real cache;
   int status = CAPTURE_NONE;
   int (*asks)(void *, int *) = (int (*)(void *, int *))driver_function(&cache, "cuStreamIsCapturing");
@@ -98,7 +106,7 @@ struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
   if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
   struct dyn_mask_words words = words_of(mask);
   bool known;
-  if (!call.captured && captured(stream, &known)) {
+  if (!call.captured && dyn_captured(stream, &known)) {
     dyn_guard_enter(&words);
     passage.mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
     call.captured = true;
@@ -119,7 +127,7 @@ struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
 }
 
 void dyn_passage_leave(const struct dyn_passage *passage, int result) {
-  if (passage->probe != NULL) dyn_probe_end(passage->probe, result == 0);
+  if (passage->probe != NULL) dyn_probe_end(passage->probe, result == 0, dyn_host_ns());
   if (passage->mask != NULL) {
     struct dyn_mask_words words = words_of(passage->mask);
     dyn_guard_leave(&words);
@@ -138,7 +146,10 @@ int dyn_forward(const struct dyn_request *request, uint64_t key) {
 bool dyn_in_group(void) { return groups > 0; }
 void dyn_group_begin(void) { groups++; }
 void dyn_group_end(bool simulated) {
-  if (groups == 1) dyn_device_group_ends(simulated);
+  if (groups == 1) {
+    dyn_grouped_begin(simulated);
+    dyn_device_group_ends(simulated);
+  }
   if (groups > 0) groups--;
   if (groups > 0 || !capturedGroup) return;
   capturedGroup = false;
@@ -150,10 +161,15 @@ int dyn_group_ended(int result) {
   if (groups > 0) return result;
   dyn_windows_group_ended(result);
   dyn_making_ends(result);
-  return dyn_device_launch(result);
+  result = dyn_device_launch(result);
+  dyn_grouped_end(result);
+  return result;
 }
 
-void dyn_comm_goes(const void *comm) { dyn_watch_forget(&dynamiccl_preload.watched, comm); }
+void dyn_comm_goes(const void *comm) {
+  if (groups > 0) dyn_grouped_spoil();
+  dyn_watch_forget(&dynamiccl_preload.watched, comm);
+}
 
 void dyn_announce(int communicators) {
   if (communicators > 0) atomic_fetch_add(&dynamiccl_preload.announced, communicators);

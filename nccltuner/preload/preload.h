@@ -14,7 +14,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 7
+#define DYN_PRELOAD_VERSION 8
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -32,8 +32,14 @@ struct dyn_preload_call {
   bool looked;    /* before is valid: there was a mask */
   struct dyn_mask_before before;
   struct dyn_timed *timed; /* NULL: it is not timed */
-  uint64_t key; /* dyn_watch_key; 0: no tuner is asked about it, or it is a group's */
+  uint64_t key; /* dyn_watch_key; 0: no tuner is asked about it, or it is a group's, and dyn_preload.about knows */
   void *comm;   /* ncclComm_t */
+};
+
+/* How the call that the plugin is asked about is timed: the thread's, or the rank's of a group that is ending (groups.h). */
+struct dyn_about {
+  struct dyn_timed *timed; /* NULL: it is not timed */
+  uint64_t key;            /* as in dyn_preload_call */
 };
 
 /* What is asked before each call that one of the kernels able (bits by DYN_KERNEL_*, DYN_ABLE_GIN) could run, or that reads and
@@ -87,6 +93,7 @@ struct dyn_preload {
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */
   atomic_int announced;
   const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
+  struct dyn_about (*about)(uint32_t nRanks, int rank, int collective); /* waits for nothing */
   bool (*can_time)(void); /* the driver has what timing needs; it must be loaded by now */
   const struct dyn_device_calls *device;
   atomic_int timing; /* plugin: calls are to be timed, for a communicator of this process is sampled now */

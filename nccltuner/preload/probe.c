@@ -142,13 +142,12 @@ static bool have_poller(void) {
   return started > 0;
 }
 
-void dyn_probe_end(struct dyn_probe *probe, bool ok) {
+void dyn_probe_end(struct dyn_probe *probe, bool ok, uint64_t issuedNs) {
   struct dyn_gpu *gpu = probe->gpu;
   if (gpu->forks != forks) return; /* a fork in the middle of the call: the child forgets it */
   /* A stream that has nothing to do waits between the events for the host. What all calls of a program need, it needs with
    * any choice; but the connections that a choice makes the first time are no cost of its calls. */
-  uint64_t issuedNs = dyn_host_ns();
-  bool slow = issuedNs - probe->beganNs > DYN_HOST_LIMIT_NS;
+  bool slow = dyn_host_ns() - probe->beganNs > DYN_HOST_LIMIT_NS;
   probe->timed.sample.recvNs = issuedNs;
   probe->lost = !ok || probe->timed.asked != 1 || slow;
   if (!probe->lost && dyn_driver()->cuEventRecord(probe->end, probe->stream) != 0) atomic_store(&gpu->dead, true);

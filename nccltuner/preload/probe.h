@@ -70,8 +70,9 @@ struct dyn_gpu {
 /* Begins timing a call on the stream. NULL: it cannot be timed. */
 struct dyn_probe *dyn_probe_begin(void *stream);
 static inline struct dyn_timed *dyn_probe_timed(struct dyn_probe *probe) { return &probe->timed; }
-/* The call has returned: it is waited for if the plugin described it, else nothing comes of it. */
-void dyn_probe_end(struct dyn_probe *probe, bool ok);
+/* The call has returned: it is waited for if the plugin described it, else nothing comes of it. issuedNs: the host's clock, since when
+ * it has been issued; 0: that is no matter. */
+void dyn_probe_end(struct dyn_probe *probe, bool ok, uint64_t issuedNs);
 
 extern atomic_uint dyn_probes_missed; /* calls without a free probe, since the poller last looked */
 

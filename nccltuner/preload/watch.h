@@ -33,6 +33,8 @@ static inline uint64_t dyn_watch_key(const void *comm, unsigned kind, uint64_t c
   return ((uint64_t)(uintptr_t)comm & DYN_WATCH_COMM) | (uint64_t)kind << 48 | log2Bytes << 52;
 }
 
+static inline unsigned dyn_watch_kind(uint64_t key) { return (unsigned)(key >> 48) & 15; }
+
 static inline unsigned dyn_watch_place(uint64_t key) {
   return (unsigned)(key * UINT64_C(0x9E3779B97F4A7C15) >> 54);
 }

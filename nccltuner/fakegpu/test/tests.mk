@@ -12,6 +12,10 @@ $(TESTS): $(T)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/lib
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(CFLAGS) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) -L$(LIB) -Wl,--as-needed -l:libcuda.so.1 -l:libnccl.so.2 -lm
 
+# For tests with a daemon, of what is built here.
+$(LIB)/one_process: test/one_process.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/libnccl.so.2
+	@echo "cc $@"; $(CC) $(CFLAGS) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) -L$(LIB) -Wl,--as-needed -l:libcuda.so.1 -l:libnccl.so.2 -lm
+
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := -O1 -fsanitize=thread
 $(T)/threads/%.o: %.c $(HEADERS)

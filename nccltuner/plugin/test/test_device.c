@@ -102,10 +102,14 @@ static void no_device_kernels(void) {
 
 static struct dyn_preload_call call;
 static const struct dyn_preload_call *this_call(void) { return &call; }
+static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
+  (void)nRanks, (void)rank, (void)collective;
+  return (struct dyn_about){call.timed, call.key};
+}
 static bool can_time(void) { return true; }
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
-    .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 /* NCCL 2.29.7 to 2.30: the question is one like any other, and unless LL is answered comes again, in the same call of the
  * program's. One call counts, with one answer; and that NCCL has a device kernel there is known from then on. */

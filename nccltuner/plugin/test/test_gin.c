@@ -57,6 +57,10 @@ static void (*now)(void *);
 static struct dyn_lsa { bool made; } lsa;
 
 static const struct dyn_preload_call *this_call(void) { return &call; }
+static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
+  (void)nRanks, (void)rank, (void)collective;
+  return (struct dyn_about){call.timed, call.key};
+}
 static bool can_time(void) { return true; }
 static bool here(enum how which) { return how == which && rank == 1; }
 
@@ -115,7 +119,7 @@ static const struct dyn_gin_calls ginCalls = {can, id_of, offer, make};
 static const struct dyn_device_calls device = {no_offer, NULL, room, never_bind, expect, close_it, alone, &ginCalls, NULL};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
-    .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- one rank ---- */
 

@@ -61,6 +61,10 @@ static void *chooser;
 static struct dyn_lsa { int opened; } lsa;
 
 static const struct dyn_preload_call *this_call(void) { return &call; }
+static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
+  (void)nRanks, (void)rank, (void)collective;
+  return (struct dyn_about){call.timed, call.key};
+}
 static bool can_time(void) { return true; }
 
 static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t ownRank, struct dyn_offer *own) {
@@ -113,7 +117,7 @@ static bool names(void) { return how == ALL || (how == ONE_HAS_NO_NAMES && rank 
 static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
-    .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- one rank ---- */
 

@@ -55,6 +55,10 @@ static int get_coll_info(int rank, void *context, int collective, size_t bytes, 
 static struct dyn_timed timed;
 static struct dyn_preload_call call = {.depth = 1, .timed = &timed};
 static const struct dyn_preload_call *this_call(void) { return &call; }
+static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
+  (void)nRanks, (void)rank, (void)collective;
+  return (struct dyn_about){call.timed, call.key};
+}
 
 static void rank_process(int rank) {
   struct result result = {0};
@@ -67,7 +71,7 @@ static void rank_process(int rank) {
   check(ncclTunerPlugin_v6.init(&context, COMM_ID, RANKS, 1, test_log, NULL, NULL) == 0, "init");
   check(context == comm && comm->record, "not joined: %s", test_last_message());
   /* And as if every call were timed by CUDA events. */
-  static struct dyn_preload preload = {.call = this_call};
+  static struct dyn_preload preload = {.call = this_call, .about = about};
   dyn_process_get(test_log)->preload = &preload;
   dyn_process_get(test_log)->eventTimed = 1;
   if (rank % 2 == 0) __atomic_store_n(&dyn_process_get(test_log)->ring->wantMask, 2, __ATOMIC_RELAXED);

@@ -9,8 +9,12 @@
 
 static __thread struct dyn_preload_call call;
 static const struct dyn_preload_call *this_call(void) { return &call; }
+static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
+  (void)nRanks, (void)rank, (void)collective;
+  return (struct dyn_about){call.timed, call.key};
+}
 extern struct dyn_preload dynamiccl_preload;
-__attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.call = this_call};
+__attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.call = this_call, .about = about};
 
 static void play_preload(int version) {
   dynamiccl_preload.version = (uint32_t)version;

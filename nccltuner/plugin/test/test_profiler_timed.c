@@ -15,11 +15,15 @@
 static struct dyn_timed timed;
 static __thread struct dyn_preload_call call;
 static const struct dyn_preload_call *this_call(void) { return &call; }
+static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
+  (void)nRanks, (void)rank, (void)collective;
+  return (struct dyn_about){call.timed, call.key};
+}
 static bool able = true;
 static bool can_time(void) { return able; }
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
-    .version = DYN_PRELOAD_VERSION, .call = this_call, .can_time = can_time, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Both halves of one rank. */
 struct member_rig {

@@ -55,6 +55,7 @@ static struct fake_call *fake;
 static struct dyn_lsa *lsa;
 static uint32_t planned; /* action of the next call */
 static unsigned asked;   /* times that the chooser was asked */
+static bool capturing;   /* what it is asked about goes into a CUDA graph, which the library tells, in a group or not */
 static uint64_t askedBytes;
 
 typedef int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
@@ -77,6 +78,8 @@ static inline void meet(void) {
 static inline uint32_t choose(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   CHECK(chooser == &planned && collective >= 0 && collective < DYN_NUM_COLLECTIVES);
   asked++;
+  const struct dyn_preload_call *call = preload->call();
+  CHECK(call->depth > 0 && call->looked && call->inGraph == capturing, "whether call %u is captured", asked);
   askedBytes = bytes;
   return planned != 0 && able >> (planned >> DYN_ACTION_ALGO_SHIFT & 15) & 1 ? planned : 0;
 }

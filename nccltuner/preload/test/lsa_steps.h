@@ -135,7 +135,9 @@ static inline CUgraphExec capture(struct step *steps, int slot) {
   CUgraph captured;
   CUgraphExec graph;
   CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+  capturing = true;
   for (int i = 0; i < NODES; i++) make_call(&steps[i], slot + i, (uint64_t)(rank + i));
+  capturing = false;
   CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0);
   CHECK(cuda.cuGraphInstantiateWithFlags(&graph, captured, 0) == 0);
   return graph;

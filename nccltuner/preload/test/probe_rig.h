@@ -80,7 +80,7 @@ static void open_ring(void) {
 }
 
 /* As when the last communicator goes; what is written to it from now on is found by a sanitizer, and by close_rings. */
-static void close_ring(void) {
+static inline void close_ring(void) {
   atomic_store(&preload->timing, 0);
   pthread_mutex_lock(&preload->roundLock);
   preload->ring = NULL;
@@ -97,7 +97,7 @@ static int pop(struct dyn_sample *out) {
   return 1;
 }
 
-static uint64_t lost(void) { return __atomic_load_n(&ring->dropped, __ATOMIC_RELAXED); }
+static inline uint64_t lost(void) { return __atomic_load_n(&ring->dropped, __ATOMIC_RELAXED); }
 
 /* The next sample; it must come. */
 static struct dyn_sample await(void) {
@@ -138,7 +138,7 @@ static int all_reduce_as(uintptr_t stream, int (*within)(void)) {
 static int all_reduce(uintptr_t stream) { return all_reduce_as(stream, inside); }
 
 /* The stream does other things for waits, then the collective. */
-static void call(uint64_t seq, int stream, uint64_t waits, uint64_t takes) {
+static inline void call(uint64_t seq, int stream, uint64_t waits, uint64_t takes) {
   plan = (struct plan){.stream = stream, .asks = 1, .result = SUCCESS, .takes = takes, .seq = seq};
   atomic_fetch_add(&gpu->ends[stream], waits);
   CHECK(all_reduce(FAKE_STREAM((uintptr_t)stream)) == SUCCESS);

@@ -110,12 +110,14 @@ func closedLoopByEvents(t *testing.T, reward string) {
 }
 
 // treeTable is a made-up node on which trees are faster than rings, and both than NCCL's default.
-func treeTable(t *testing.T) string {
+func treeTable(t *testing.T) string { return treeTableOf(t, 4) }
+
+func treeTableOf(t *testing.T, ranks int) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("machine,nccl,nranks,nnodes,transport,condition,collective,bytes,path,algorithm,protocol,channels,median_us\n")
 	row := func(choice string, us float64) {
-		fmt.Fprintf(&b, "made-up,2.30.7,4,1,nvlink,quiet,AllReduce,65536,%s,%.3f\n", choice, us)
+		fmt.Fprintf(&b, "made-up,2.30.7,%d,1,nvlink,quiet,AllReduce,65536,%s,%.3f\n", ranks, choice, us)
 	}
 	row("default,-,-,-", 40)
 	for a, algorithm := range []string{"Tree", "Ring"} {

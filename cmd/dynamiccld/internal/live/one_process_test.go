@@ -1,0 +1,175 @@
+package live
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+)
+
+// oneProcess is a program with several GPUs in one process (nccltuner/fakegpu/test/one_process.c) under the preload library.
+type oneProcess struct {
+	*rig
+	in    io.WriteCloser
+	out   *bufio.Reader
+	cmd   *exec.Cmd
+	calls int
+}
+
+// startOneProcess: the stand-in for an H200 node has our kernels where they take that many microseconds, else none.
+func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table string) *oneProcess {
+	r.Helper()
+	root, err := filepath.Abs(checkout)
+	if err != nil {
+		r.Fatal(err)
+	}
+	fake, kernels := filepath.Join(root, ".cache", "fakegpu"), filepath.Join(r.tmp, "kernels.fatbin")
+	if err := os.WriteFile(kernels, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
+		r.Fatal(err)
+	}
+	p := &oneProcess{rig: r, calls: 40}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	r.Cleanup(cancel)
+	p.cmd = exec.CommandContext(ctx, filepath.Join(fake, "one_process"), how, strconv.Itoa(ranks), strconv.Itoa(bytes), strconv.Itoa(p.calls))
+	p.cmd.Env = []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
+		"FAKEGPU_TABLE=" + table, "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_DIR=" + r.tmp, "DYNAMICCL_KERNELS=" + kernels, "DYNAMICCL_SCRATCH_MIB=8",
+		"NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(), "DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}
+	if kernelUs == "" {
+		p.cmd.Env = append(p.cmd.Env, "DYNAMICCL_NO_KERNELS=1")
+	} else {
+		p.cmd.Env = append(p.cmd.Env, "FAKEGPU_KERNEL_US="+kernelUs)
+	}
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		r.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		r.Fatal(err)
+	}
+	p.out = bufio.NewReader(out)
+	if err := p.cmd.Start(); err != nil {
+		r.Fatal(err)
+	}
+	return p
+}
+
+// more makes calls and compares every element.
+func (p *oneProcess) more() {
+	p.Helper()
+	if _, err := io.WriteString(p.in, "\n"); err != nil {
+		p.Fatal(err)
+	}
+	said, err := p.out.ReadString('\n')
+	if err != nil {
+		p.Fatalf("%v after %q", err, said)
+	}
+	if wrong := strings.TrimSpace(said); wrong != "0" {
+		p.Fatalf("%s elements are wrong", wrong)
+	}
+}
+
+func (p *oneProcess) end() {
+	p.Helper()
+	if err := p.in.Close(); err != nil {
+		p.Error(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.Error(err)
+	}
+}
+
+// learn makes calls until the choice of the bucket is one that is wanted.
+func (p *oneProcess) learn(log2Bytes uint8, wanted func(b *control.Bucket) bool) *control.Bucket {
+	p.Helper()
+	client := control.NewClient(p.daemon.Dir)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		p.more()
+		buckets, err := client.Buckets(p.Context())
+		if err != nil {
+			p.Fatal(err)
+		}
+		var found *control.Bucket
+		for i := range buckets {
+			if uint8(buckets[i].Bucket.Log2Bytes) == log2Bytes {
+				found = &buckets[i]
+			}
+		}
+		if found != nil && wanted(found) {
+			return found
+		}
+		if time.Now().After(deadline) {
+			p.Fatalf("after a minute: %+v\n%+v", found, p.status())
+		}
+	}
+}
+
+// One thread with several GPUs makes each call for all of them within a group: it learns what as many processes learn, NCCL's
+// choices and ours, and so do threads with a GPU each.
+func TestOneProcessLearns(t *testing.T) {
+	for _, c := range []struct {
+		how      string
+		ranks    int
+		kernelUs string
+		choice   string
+	}{
+		{"group", 2, "", "Tree/"},
+		{"group", 4, "", "Tree/"},
+		{"init-all", 2, "9", "lsa/"},
+		{"group", 4, "9", "lsa/"},
+		{"threads", 2, "", "Tree/"},
+		{"threads", 2, "9", "lsa/"},
+	} {
+		t.Run(strings.Join([]string{c.how, strconv.Itoa(c.ranks), c.choice}, "-"), func(t *testing.T) {
+			r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%")
+			r.start()
+			p := startOneProcess(r, c.how, c.ranks, 1<<16, c.kernelUs, treeTableOf(t, c.ranks))
+			b := p.learn(16, func(b *control.Bucket) bool {
+				return strings.HasPrefix(b.Choice, c.choice) && len(b.Tried) > 3 && b.SpeedUp > 1.3
+			})
+			p.end()
+			if b.Ranks != c.ranks {
+				t.Errorf("%d ranks, want %d", b.Ranks, c.ranks)
+			}
+			if s := r.status(); s.Unjoined != 0 || s.Core.Disagreed != 0 || s.Core.Incoherent != 0 || s.Samples < uint64(c.ranks)*b.Calls {
+				t.Errorf("%d samples for %d calls of %d ranks, %+v", s.Samples, b.Calls, c.ranks, s)
+			}
+		})
+	}
+}
+
+// Where a group holds several calls of a communicator, calls that are not alike, or two of which nobody can say whose they are, it is
+// left alone: no sample, no trial.
+func TestOneProcessLeftAlone(t *testing.T) {
+	for _, how := range []string{"twice", "unlike", "stream", "ranks"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%")
+			r.start()
+			p := startOneProcess(r, how, 2, 1<<16, "9", treeTableOf(t, 2))
+			for began := time.Now(); time.Since(began) < 2*time.Second; {
+				p.more()
+			}
+			buckets, err := control.NewClient(r.daemon.Dir).Buckets(t.Context())
+			p.end()
+			if err != nil || len(buckets) == 0 {
+				t.Errorf("%v, %+v", err, buckets)
+			}
+			for _, b := range buckets {
+				if b.Calls != 0 || b.Choice != "default" || len(b.Tried) != 0 {
+					t.Errorf("%+v", b)
+				}
+			}
+			if s := r.status(); s.Samples != 0 {
+				t.Errorf("%d samples", s.Samples)
+			}
+		})
+	}
+}
