@@ -2,8 +2,10 @@
  *
  * Unique ids, and communicators from birth to death.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,9 +138,14 @@ static ncclResult_t meet(struct ncclComm *comm, int nRanks, int rank, const nccl
   return 0;
 }
 
+/* As NCCL has it by then (ncclNvmlEnsureInitialized, src/misc/nvmlwrap.cc), and keeps it. */
+static void open_nvml(void) { (void)dlopen("libnvidia-ml.so.1", RTLD_NOW); }
+
 /* What run.c prepares in dynamiccl-rank. */
 static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int rank, uint64_t commId, const char *name) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   char error[512] = "";
+  pthread_once(&once, open_nvml);
   if (read_options(&comm->options, error, sizeof error) != 0) return nccl_fail(ncclInvalidArgument, "%s", error);
   comm->options.nRanks = nRanks;
   comm->options.nNodes = nNodes;
