@@ -274,8 +274,8 @@ func (w *tableRanks) Allowed(collective string, bytes uint64) (uint32, error) {
 	return w.marks(b), err
 }
 
-func (w *tableRanks) Named() error       { return w.unnamed }
-func (w *tableRanks) MaxChannels() int   { return 0 }
+func (w *tableRanks) Named() error             { return w.unnamed }
+func (w *tableRanks) MaxChannels() int         { return 0 }
 func (w *tableRanks) Topology() state.Topology { return w.table.Topology() }
 func (w *tableRanks) View() *nccltuner.RecordView {
 	return &nccltuner.RecordView{Ranks: []nccltuner.RankView{{NCCLVersion: 22809}}}
