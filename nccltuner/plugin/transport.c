@@ -8,7 +8,8 @@
 static void *loaded(const char *name) { return dlopen(name, RTLD_LAZY | RTLD_NOLOAD); }
 static void release(void *library) { dlclose(library); }
 
-const struct dyn_machine dyn_this_machine = {"", loaded, dlsym, release};
+static _Atomic uint64_t links;
+const struct dyn_machine dyn_this_machine = {"", loaded, dlsym, release, &links};
 
 /* NCCL 2.28 and later may ask a plugin for its variables (src/plugin/env.cc): then the environment is not what NCCL sees. Its
  * configuration files are: NCCL puts them into the environment. */

@@ -22,6 +22,7 @@ struct dyn_machine {
   void *(*library)(const char *name);  /* a library that this process has loaded, NULL: it has not */
   void *(*symbol)(void *library, const char *name);
   void (*release)(void *library);
+  _Atomic uint64_t *links; /* what NVML said once, for it takes milliseconds and does not change; NULL: asked each time */
 };
 extern const struct dyn_machine dyn_this_machine;
 

@@ -47,11 +47,12 @@ static bool split(const struct nvml *nvml, device of) {
   return nvml->mig && nvml->mig(of, &current, &pending) == SUCCESS && current == ENABLED;
 }
 
-static uint32_t of_pairs(const struct nvml *nvml, uint32_t nRanks) {
+/* Of all pairs of these n. */
+static uint32_t of_pairs(const struct nvml *nvml, unsigned n) {
   device gpus[MOST_GPUS];
-  unsigned n = 0, joined = 0, apart = 0;
+  unsigned joined = 0, apart = 0;
   bool links = false;
-  if (nvml->count(&n) != SUCCESS || n < nRanks || n > MOST_GPUS) return DYN_TRANSPORT_UNKNOWN; /* some GPU is out of sight, or shared */
+  if (n > MOST_GPUS) return DYN_TRANSPORT_UNKNOWN;
   for (unsigned i = 0; i < n; i++) {
     if (nvml->handle(i, &gpus[i]) != SUCCESS || split(nvml, gpus[i])) return DYN_TRANSPORT_UNKNOWN;
     links = links || has_link(nvml, gpus[i]);
@@ -82,11 +83,22 @@ static bool told_otherwise(void) {
   return false;
 }
 
-uint32_t dyn_transport_node(const struct dyn_machine *machine, uint32_t nRanks) {
+/* GPUs in sight << 32 | kind; 0: NVML is not there, or does not answer. */
+static uint64_t ask(const struct dyn_machine *machine) {
   struct nvml nvml;
-  void *library = told_otherwise() ? NULL : machine->library("libnvidia-ml.so.1");
-  if (!library) return DYN_TRANSPORT_UNKNOWN;
-  uint32_t kind = find(machine, library, &nvml) ? of_pairs(&nvml, nRanks) : DYN_TRANSPORT_UNKNOWN;
+  unsigned n = 0;
+  void *library = machine->library("libnvidia-ml.so.1");
+  if (!library) return 0;
+  bool answers = find(machine, library, &nvml) && nvml.count(&n) == SUCCESS;
+  uint32_t kind = answers ? of_pairs(&nvml, n) : DYN_TRANSPORT_UNKNOWN;
   machine->release(library);
-  return kind;
+  return answers ? (uint64_t)n << 32 | kind : 0;
+}
+
+uint32_t dyn_transport_node(const struct dyn_machine *machine, uint32_t nRanks) {
+  if (told_otherwise()) return DYN_TRANSPORT_UNKNOWN;
+  uint64_t links = machine->links ? *machine->links : 0;
+  if (links == 0) links = ask(machine);
+  if (machine->links) *machine->links = links;
+  return links >> 32 < nRanks ? DYN_TRANSPORT_UNKNOWN : (uint32_t)links; /* else some GPU is out of sight, or shared */
 }

@@ -29,7 +29,9 @@ static int held; /* libraries that were not released */
 
 static int get_count(unsigned *count) { return *count = gpus.gpus, 0; }
 static int get_handle(unsigned index, void **out) { return *out = &handles[index], gpus.noHandle && index == 1 ? NVML_ERROR : 0; }
+static unsigned asked;
 static int get_p2p(char *a, char *b, int cap, int *status) {
+  asked++;
   long x = a - handles, y = b - handles;
   bool odd = gpus.oddStatus != 0 && x + y == 2 * (long)gpus.gpus - 3 && cap == (int)gpus.oddCap; /* the last two */
   *status = odd ? gpus.oddStatus : gpus.status[cap];
@@ -57,7 +59,7 @@ static void *symbol(void *it, const char *name) {
 }
 
 static char root[512];
-static struct dyn_machine machine = {root, library, symbol, release};
+static struct dyn_machine machine = {root, library, symbol, release, NULL};
 
 #define NVML " libnvidia-ml.so.1 "
 static void eight_gpus(void) {
@@ -142,6 +144,28 @@ static void one_node(void) {
   NODE("NVLink, with variables that change nothing", NVLINK);
   unsetenv("NCCL_ENV_PLUGIN"), unsetenv("NCCL_NET"), unsetenv("NCCL_P2P_LEVEL");
   printf("{\"transport\":\"one node\"}\n");
+}
+
+/* NVML is asked once a process, and not before it is there. */
+static void asked_once(void) {
+  _Atomic uint64_t links = 0;
+  machine.links = &links;
+  eight_gpus(), gpus.libraries = "";
+  NODE("NVML is not there yet", UNKNOWN);
+  gpus.libraries = NVML, gpus.missing = "nvmlDeviceGetCount_v2";
+  NODE("NVML does not answer yet", UNKNOWN);
+  gpus.missing = "";
+  asked = 0;
+  NODE("NVML is there", NVLINK);
+  check(asked == 3 * 28, "%u questions for 28 pairs", asked);
+  no_links(); /* nobody looks any more */
+  NODE("again", NVLINK);
+  expect("again, for more ranks than GPUs", 9, 1, 0, DYN_TRANSPORT_UNKNOWN, 0);
+  setenv("NCCL_P2P_DISABLE", "1", 1);
+  NODE("again, with a variable", UNKNOWN);
+  unsetenv("NCCL_P2P_DISABLE");
+  check(asked == 3 * 28, "%u questions", asked);
+  machine.links = NULL;
 }
 
 /* ---- networks ---- */
@@ -250,6 +274,7 @@ int main(void) {
   check(mkdtemp(root), "%s", root);
   this_machine();
   one_node();
+  asked_once();
   several_nodes();
   char command[600];
   snprintf(command, sizeof command, "rm -rf '%s'", root);
