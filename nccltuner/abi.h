@@ -121,7 +121,9 @@ struct dyn_rank {
   uint64_t memoryBytes; /* once offered */
   uint32_t ginSignals;  /* atomic, rank: once granted, of each context; and counters */
   uint32_t ginCounters;
-  uint64_t reserved1[4];
+  uint32_t transport;   /* what connects the communicator's ranks, as this one knows it: DYN_TRANSPORT_*; written when it joins */
+  uint32_t nics;        /* that a node brings to it; 0: none, or not known */
+  uint64_t reserved1[3];
   uint8_t memory[64];   /* once offered: CUipcMemHandle */
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
    * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
@@ -142,6 +144,13 @@ struct dyn_rank {
 #define DYN_RANK_BINDS 256 /* it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN */
 
 #define DYN_RANK_NAMES 512 /* with DYN_RANK_BINDS, likewise: calls on registered memory count as such, and NCCL takes names for them */
+
+/* What connects the ranks of a communicator (plugin/transport.h). */
+#define DYN_TRANSPORT_UNKNOWN 0
+#define DYN_TRANSPORT_NVLINK 1 /* one node, every GPU of it reaches every other one by NVLink */
+#define DYN_TRANSPORT_PCIE 2   /* one node without NVLink */
+#define DYN_TRANSPORT_SOCKET 3 /* several nodes, NCCL's own network over sockets */
+#define DYN_TRANSPORT_RDMA 4   /* several nodes, NCCL's own network over InfiniBand or RoCE */
 
 /* Scratch memory of our kernels. Each rank offers its own and opens its peers' while NCCL makes the communicator. */
 #define DYN_MEMORY_NONE 0    /* not decided yet */

@@ -60,7 +60,12 @@ const (
 	RankEventTimed          = 128 // they are timed by CUDA events (preload/probe.c), trees on one node included
 	RankBinds               = 256 // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
 	RankNames               = 512 // with DYN_RANK_BINDS, likewise: calls on registered memory count as such, and NCCL takes names for them
-	MemoryNone              = 0   // not decided yet
+	TransportUnknown        = 0
+	TransportNvlink         = 1 // one node, every GPU of it reaches every other one by NVLink
+	TransportPcie           = 2 // one node without NVLink
+	TransportSocket         = 3 // several nodes, NCCL's own network over sockets
+	TransportRdma           = 4 // several nodes, NCCL's own network over InfiniBand or RoCE
+	MemoryNone              = 0 // not decided yet
 	MemoryOffered           = 1
 	MemoryRefused           = 2 // this rank cannot, or will not; final
 	MemoryOpen              = 3 // it has opened what all peers offered
@@ -151,7 +156,9 @@ type ABIRank struct {
 	MemoryBytes uint64 // once offered
 	GinSignals  uint32 // atomic, rank: once granted, of each context; and counters
 	GinCounters uint32
-	Reserved1   [4]uint64
+	Transport   uint32 // what connects the communicator's ranks, as this one knows it: DYN_TRANSPORT_*; written when it joins
+	Nics        uint32 // that a node brings to it; 0: none, or not known
+	Reserved1   [3]uint64
 	Memory      [64]uint8 // once offered: CUipcMemHandle
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank

@@ -26,6 +26,24 @@ const (
 // they count once all have them.
 const lateMarks = markDeviceLL | markKernels | markGIN
 
+// maxNICs bounds what a rank may say: features of learners are made of it.
+const maxNICs = 64
+
+// transportName is a rank's word; what a newer rank knows beside these is not known here.
+func transportName(word uint32) string {
+	switch word {
+	case TransportNvlink:
+		return "nvlink"
+	case TransportPcie:
+		return "pcie"
+	case TransportSocket:
+		return "socket"
+	case TransportRdma:
+		return "rdma"
+	}
+	return ""
+}
+
 // positionLeft is dyn_rank.position of a rank that has left.
 const positionLeft = ^uint64(0)
 
@@ -147,6 +165,8 @@ type RankView struct {
 	Kernels     bool // it can run our own kernels, as all ranks could when it said so
 	Names       bool // with them: calls on registered memory count as such, and NCCL can be told by name what to run
 	GIN         GINView
+	Transport   string // what connects the communicator's ranks: as state.Shape has it, "" when not known
+	NICs        int    // a node; 0: none or not known
 	Run         uint64 // the `dynamiccld run` that started the process, 0: none
 	NCCLVersion int    // NCCL_VERSION code, 0: not known
 	Calls       uint64
@@ -203,6 +223,8 @@ func (r *Record) view(v *RecordView) error {
 			Kernels:     atomic.LoadUint32(&abi.MemoryState) == MemoryBound,
 			Names:       flags&RankNames != 0,
 			GIN:         ginView(abi),
+			Transport:   transportName(abi.Transport),
+			NICs:        int(min(abi.Nics, maxNICs)),
 			Run:         abi.Run,
 			NCCLVersion: int(abi.NcclVersion),
 			Calls:       atomic.LoadUint64(&abi.Calls),

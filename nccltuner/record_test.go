@@ -210,12 +210,14 @@ func TestRecordView(t *testing.T) {
 	r.ranks[0].Calls, r.ranks[0].Ignored, r.ranks[0].NcclVersion = 112, 2, 22809
 	r.ranks[1].Position, r.ranks[1].Flags, r.ranks[1].Rank = positionLeft, RankVeto|RankNoProfiler|RankPlanUnfit|RankNoExplore|RankFixedNumerics|RankDeviceLl|RankNoTimes|RankEventTimed, -1
 	r.ranks[1].Run = 7
+	r.ranks[0].Transport, r.ranks[0].Nics = TransportRdma, 4
+	r.ranks[1].Transport, r.ranks[1].Nics = TransportRdma+1, 1<<31 // a newer rank's word, and nonsense
 	r.abi.Plans[2].Version = 43
 	r.abi.Veto, r.abi.Newest, r.abi.Frontier = 1, 44<<8|3, 9<<8|2
 	view()
 	want := []RankView{
-		{Process: Process{10, 100}, Epoch: 7, Slot: 3, Version: 43, NCCLVersion: 22809, Calls: 112, Ignored: 2},
-		{Process: Process{11, 101}, Rank: -1, Left: true, Veto: true, NoProfiler: true, NoTimes: true, EventTimed: true, PlanUnfit: true, NoExplore: true, Fixed: true, DeviceLL: true, Run: 7},
+		{Process: Process{10, 100}, Epoch: 7, Slot: 3, Version: 43, NCCLVersion: 22809, Calls: 112, Ignored: 2, Transport: "rdma", NICs: 4},
+		{Process: Process{11, 101}, Rank: -1, Left: true, Veto: true, NoProfiler: true, NoTimes: true, EventTimed: true, PlanUnfit: true, NoExplore: true, Fixed: true, DeviceLL: true, Run: 7, NICs: maxNICs},
 	}
 	if len(v.Ranks) != 2 || v.Ranks[0] != want[0] || v.Ranks[1] != want[1] {
 		t.Errorf("got %+v, want %+v", v.Ranks, want)
@@ -243,6 +245,14 @@ func TestRecordView(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		copy(r.memory.data, saved)
+	}
+}
+
+func TestTransportName(t *testing.T) {
+	for word, want := range []string{TransportUnknown: "", TransportNvlink: "nvlink", TransportPcie: "pcie", TransportSocket: "socket", TransportRdma: "rdma", TransportRdma + 1: ""} {
+		if got := transportName(uint32(word)); got != want {
+			t.Errorf("%d is %q, want %q", word, got, want)
+		}
 	}
 }
 

@@ -52,10 +52,16 @@ func FormatBytes(n uint64) string {
 type Shape struct {
 	Ranks     int
 	Nodes     int
-	Transport string // "nvlink", "socket", ... ; "" when not known
+	Transport string // "nvlink", "pcie", "socket", "rdma"; "" when not known
 }
 
-func (s Shape) String() string { return fmt.Sprintf("%d ranks, %d nodes", s.Ranks, s.Nodes) }
+func (s Shape) String() string {
+	text := fmt.Sprintf("%d ranks, %d nodes", s.Ranks, s.Nodes)
+	if s.Transport != "" {
+		text += ", " + s.Transport
+	}
+	return text
+}
 
 // Topology is what learners are told of a communicator's machine.
 type Topology struct {

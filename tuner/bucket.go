@@ -54,7 +54,7 @@ type bucket struct {
 }
 
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
-	cfg agents.GuardConfig, shape state.Shape, peers *agents.Peers, prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
+	cfg agents.GuardConfig, topology state.Topology, peers *agents.Peers, prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
 	var costs map[actions.Action]float64
 	assumed, stored, storedNs := actions.Default, 0.0, state.Ns(0)
 	if prior != nil {
@@ -72,7 +72,7 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 	if !slices.Contains(set, assumed) {
 		assumed, storedNs = actions.Default, 0
 	}
-	task := agents.Task{Set: set, Bucket: b, Topology: state.Topology{Shape: shape}, Prior: costs, Peers: peers, Rand: rng}
+	task := agents.Task{Set: set, Bucket: b, Topology: topology, Prior: costs, Peers: peers, Rand: rng}
 	guard := agents.NewGuard(learner(task), set, b, costs, cfg)
 	made := &bucket{Bucket: b, differ: differ, assumed: assumed, stored: stored, storedNs: storedNs, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}, warmAt: -1}

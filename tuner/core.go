@@ -221,7 +221,7 @@ func (c *Core) published(e Published) {
 func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ bool) *bucket {
 	m.dirty, m.touched = true, true
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
-	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, m.Shape, m.peers, m.prior(b), m.InForce[b], rng)
+	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.prior(b), m.InForce[b], rng)
 	made.detector.Share(&m.noise)
 	return made
 }

@@ -28,7 +28,7 @@ func still(t interface{ Fatal(...any) }, log2 uint8) *bucket {
 		t.Fatal(err)
 	}
 	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: log2}
-	return newBucket(b, []actions.Action{actions.Default, treeSimple}, false, learner, design, agents.DefaultGuardConfig(), state.Shape{Ranks: 2, Nodes: 2},
+	return newBucket(b, []actions.Action{actions.Default, treeSimple}, false, learner, design, agents.DefaultGuardConfig(), state.Topology{Shape: state.Shape{Ranks: 2, Nodes: 2}},
 		agents.NewPeers(), nil, actions.Default, nil)
 }
 

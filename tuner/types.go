@@ -66,6 +66,7 @@ type Event interface{ event() }
 type CommJoined struct {
 	Comm          CommID
 	Shape         state.Shape
+	NICs          int       // a node; 0: none or not known
 	NCCLVersion   int       // NCCL_VERSION code, 0: not known
 	Machine       string    // for Key; "": that of the Config
 	EventTimed    bool      // CUDA events time the calls of every rank: then trees can be measured on one node, too

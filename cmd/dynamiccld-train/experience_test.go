@@ -94,7 +94,7 @@ func TestExperience(t *testing.T) {
 	if ns, ok := present.Cost(b, action(t, "Tree/LL128/8")); !ok || ns != 10_000 {
 		t.Errorf("cost %v", ns)
 	}
-	if data := w.policy("p").Data; data[0] != "experience of 8x H200 sm_90, NCCL 2.28.9, 16 ranks, 2 nodes" {
+	if data := w.policy("p").Data; data[0] != "experience of 8x H200 sm_90, NCCL 2.28.9, 16 ranks, 2 nodes, socket" {
 		t.Errorf("data %q", data)
 	}
 }

@@ -190,11 +190,18 @@ func learnedStore(t *testing.T, path string) {
 		return tuner.Learned{Key: tuner.Key{Machine: "8x H200", GPUArch: "sm_90", NCCLVersion: nccl, Shape: state.Shape{Ranks: 8, Nodes: 1},
 			Bucket: state.Bucket{Collective: c, Log2Bytes: log2}}, Action: parse(choice), CostNs: costNs, Default: defaultNs, Calls: 5000, Evidence: evidence}
 	}
+	over := func(transport string, l tuner.Learned) tuner.Learned {
+		l.Key.Shape.Nodes, l.Key.Shape.Transport = 2, transport
+		return l
+	}
 	err = s.Put([]tuner.Learned{
 		learned(23007, actions.AllReduce, 16, "Tree/LL128/8", 10_000, 12_000),
 		learned(23007, actions.AllReduce, 17, "Tree/LL128/8", 11_000, 12_500),
 		learned(23007, actions.AllGather, 22, "Ring/LL128/24", 25_000, 34_800),
 		learned(22809, actions.AllReduce, 16, "Ring/LL", 9_000, 9_900),
+		over("socket", learned(23203, actions.AllReduce, 16, "Ring/LL", 90_000, 99_000)),
+		over("rdma", learned(23203, actions.AllReduce, 16, "Tree/LL128", 19_000, 19_900)),
+		over("", learned(23203, actions.AllReduce, 17, "Tree/LL", 50_000, 60_000)),
 	})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -24,17 +25,18 @@ type exportReport struct {
 	LeftOut int             `json:"left_out"` // buckets that have our own kernels
 }
 
-// kind narrows a store file down to one kind of machine and NCCL version. nil: any.
-type kind struct{ machine, gpuArch, ncclVersion *string }
+// kind narrows choices down to one kind of machine, NCCL version and transport. nil: any.
+type kind struct{ machine, gpuArch, ncclVersion, transport *string }
 
 func (k kind) has(b control.Bucket) bool {
 	same := func(want *string, is string) bool { return want == nil || *want == is }
-	return same(k.machine, b.Machine) && same(k.gpuArch, b.GPUArch) && same(k.ncclVersion, b.NCCLVersion)
+	return same(k.machine, b.Machine) && same(k.gpuArch, b.GPUArch) && same(k.ncclVersion, b.NCCLVersion) &&
+		same(k.transport, cmp.Or(b.Transport, rulefile.UnknownTransport))
 }
 
 func (a *app) exportCommand() *cobra.Command {
 	var asJSON bool
-	var format, output, machine, gpuArch, ncclVersion string
+	var format, output, machine, gpuArch, ncclVersion, transport string
 	var from source
 	cmd := &cobra.Command{
 		Use:   "export",
@@ -58,7 +60,7 @@ them is chosen have no line either, and how many they are is said on standard er
 			for flag, v := range map[string]struct {
 				set  **string
 				text *string
-			}{"machine": {&k.machine, &machine}, "gpu-arch": {&k.gpuArch, &gpuArch}, "nccl-version": {&k.ncclVersion, &ncclVersion}} {
+			}{"machine": {&k.machine, &machine}, "gpu-arch": {&k.gpuArch, &gpuArch}, "nccl-version": {&k.ncclVersion, &ncclVersion}, "transport": {&k.transport, &transport}} {
 				if cmd.Flags().Changed(flag) {
 					*v.set = v.text
 				}
@@ -86,6 +88,8 @@ them is chosen have no line either, and how many they are is said on standard er
 	cmd.Flags().StringVar(&machine, "machine", "", "only choices learned on this machine shape")
 	cmd.Flags().StringVar(&gpuArch, "gpu-arch", "", "only choices learned on this GPU architecture")
 	cmd.Flags().StringVar(&ncclVersion, "nccl-version", "", "only choices learned with this NCCL version, like 2.30.7")
+	cmd.Flags().StringVar(&transport, "transport", "", "only choices learned over it: nvlink, pcie, socket, rdma or unknown")
+	complete(cmd, "transport", []string{"nvlink", "pcie", "socket", "rdma", rulefile.UnknownTransport})
 	complete(cmd, "format", []string{formatNCCL})
 	jsonFlag(cmd, &asJSON)
 	return cmd

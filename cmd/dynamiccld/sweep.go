@@ -106,7 +106,7 @@ communicator is destroyed.`,
 	flags.StringVar(&f.o.Load, "load", sweep.LoadNone, "what runs beside: none, network, cpu, compute or copy")
 	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of the load (default 24, or one a CPU)")
 	flags.StringVar(&f.o.Condition, "condition", "", "name of the condition in the table (default: the load's)")
-	flags.StringVar(&f.o.Transport, "transport", "", "name of the transport in the table (default nvlink, on several nodes socket)")
+	flags.StringVar(&f.o.Transport, "transport", "", "name of the transport in the table (default: what the ranks say: nvlink, pcie, socket, rdma, else unknown)")
 	flags.StringVar(&f.o.Machine, "machine", "", "name of the machine in the table (default: number and model of the GPUs)")
 	flags.DurationVar(&f.o.Budget, "budget", 40*time.Millisecond, "time that the replays of a point may take, beyond the first three")
 	flags.IntVar(&f.o.Rounds, "rounds", 1, "sweeps whose median counts, each with communicators of its own")

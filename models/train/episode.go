@@ -38,7 +38,7 @@ const (
 	exploring   = 0.05 // part of calls that run any action at all, so that the policy sees what it would not try
 	minHorizon  = 4
 	maxHorizon  = 80
-	hideShape   = 0.3 // part of episodes in which transport and NICs are not known, as in a live daemon
+	hideShape   = 0.3 // part of episodes in which transport and NICs are not known, as where ranks cannot prove them (docs/design.md, decision 32)
 )
 
 // world is one bucket of an episode.

@@ -2,6 +2,7 @@
  *
  * Unique ids, and communicators from birth to death.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -137,9 +138,14 @@ static ncclResult_t meet(struct ncclComm *comm, int nRanks, int rank, const nccl
   return 0;
 }
 
+/* As NCCL has it by then (ncclNvmlEnsureInitialized, src/misc/nvmlwrap.cc), and keeps it. */
+static void open_nvml(void) { (void)dlopen("libnvidia-ml.so.1", RTLD_NOW); }
+
 /* What run.c prepares in dynamiccl-rank. */
 static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int rank, uint64_t commId, const char *name) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   char error[512] = "";
+  pthread_once(&once, open_nvml);
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_lock(&lock);
   int wrong = read_options(&comm->options, error, sizeof error);

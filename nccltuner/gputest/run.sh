@@ -39,8 +39,16 @@ from datetime import datetime, timezone
 s = json.load(open(sys.argv[1]))
 line = {"figure": "gpu smoke, the daemon's side", "gpus": int(sys.argv[3]), "driver": sys.argv[4],
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "samples": s["samples"], "dropped": s["dropped"],
-        "unjoined": s["unjoined"], "decisions": s["decisions"], "plans": s["publications"], "comms": len(s["comms"]), "version": s["version"]}
+        "unjoined": s["unjoined"], "decisions": s["decisions"], "plans": s["publications"], "comms": len(s["comms"]), "version": s["version"],
+        "transports": sorted({c.get("transport", "") for c in s["comms"] if c["active"]})}
 open(sys.argv[2], "a").write(json.dumps(line) + "\n")
 print(json.dumps(line))
+# What the ranks say connects them is what nvidia-smi says of the machine.
+rows = [l.split()[1:] for l in subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True).stdout.splitlines() if l.startswith("GPU")]
+pairs = {w.startswith("NV") for i, row in enumerate(rows) for w in row[:len(rows)][i + 1:]}
+want = {frozenset([True]): ["nvlink"], frozenset([False]): ["pcie"]}.get(frozenset(pairs), [""])
+if line["transports"] != want:
+    print(f"ranks say {line['transports']}, nvidia-smi {want}", file=sys.stderr)
+    sys.exit(1)
 sys.exit(0 if s["samples"] > 0 and s["publications"] > 0 else 1)
 E2

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "comm.h"
+#include "transport.h"
 
 #define DYN_MAX_EPOCH_CALLS 65536 /* a record that states more is not one of ours */
 
@@ -172,8 +173,14 @@ static uint64_t run_id(void) {
   return value ? strtoull(value, NULL, 16) : 0;
 }
 
+/* What configs of communicators have named, where all of them went through the preload library; 0: not known. */
+static unsigned named_networks(const struct dyn_comm *comm) {
+  const struct dyn_preload *preload = comm->hasProfiler && !comm->past ? dyn_process_get(comm->log)->preload : NULL;
+  return preload ? atomic_load(&preload->networks) : 0;
+}
+
 static void register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime,
-                          uint32_t ncclVersion) {
+                          uint32_t ncclVersion, struct dyn_transport transport) {
   struct dyn_comm *comm = &member->comm;
   struct dyn_rank *self = &record_ranks(record)[record->joined];
   self->pid = (uint32_t)getpid();
@@ -181,6 +188,8 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   self->rank = comm->rank;
   self->ncclVersion = ncclVersion;
   self->memoryState = DYN_MEMORY_NONE;
+  self->transport = transport.kind;
+  self->nics = transport.nics;
   /* Set, not added: a rank may have died writing this slot. */
   self->flags = comm->hasProfiler ? 0 : DYN_RANK_NO_PROFILER;
   if (comm->hasProfiler) self->flags |= dyn_timing_flags(comm);
@@ -225,6 +234,7 @@ void dyn_record_join(struct dyn_member *member) {
     dyn_say_once(comm->log, DYN_LOG_WARN, "cannot read /proc/%d/stat: running plain NCCL; mount /proc", getpid());
     return;
   }
+  struct dyn_transport transport = dyn_transport_find(&dyn_this_machine, comm->nRanks, comm->nNodes, named_networks(comm));
   int lock = dyn_join_lock(directory, DYN_JOIN_WAIT_MS);
   if (lock < 0) {
     dyn_say(comm->log, DYN_LOG_WARN, "%s/join.lock could not be had within %d ms: running plain NCCL; see who holds it "
@@ -233,7 +243,7 @@ void dyn_record_join(struct dyn_member *member) {
   }
   record_path(member, directory, path);
   struct dyn_record *record = open_or_create(member, path);
-  if (record) register_rank(member, record, startTime, ncclVersion);
+  if (record) register_rank(member, record, startTime, ncclVersion, transport);
   close(lock);
   if (record) miss_daemon(comm, directory);
 }

@@ -2,6 +2,7 @@ package plugintest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -92,6 +93,87 @@ func TestCaptured(t *testing.T) { program(t, "test_captured") }
 func TestMaskExhaustive(t *testing.T) {
 	for mistake := range 7 {
 		program(t, fmt.Sprintf("mask_check-m%d", mistake))
+	}
+}
+
+func TestTransport(t *testing.T) { program(t, "test_transport") }
+
+// What a rank says of its transport must be certain: each condition of the rule that is left out must be found.
+func TestTransportFindsPlantedMistakes(t *testing.T) {
+	for _, m := range []struct{ file, is, mistake string }{
+		{"transport.c", "nRanks < 2 ||", ""},
+		{"transport.c", "|| hidden_variables(machine)", ""},
+		{"transport.c", `|| dyn_machine_has(machine, "libnccl-env.so")`, ""},
+		{"transport_node.c", "links >> 32 < nRanks", "links == 0"},
+		{"transport_node.c", "if (n > MOST_GPUS) return DYN_TRANSPORT_UNKNOWN;", ""},
+		{"transport_node.c", "if (machine->links) *machine->links = links;", ""},
+		{"transport_node.c", "if (links == 0) links = ask(machine);", "links = ask(machine);"},
+		{"transport_node.c", "return answers ? (uint64_t)n << 32 | kind : 0;", "return (uint64_t)8 << 32 | kind;"},
+		{"transport_node.c", "if (!library) return 0;", "if (!library) return (uint64_t)8 << 32;"},
+		{"transport_node.c", "|| split(nvml, gpus[i])", ""},
+		{"transport_node.c", "&& read == STATUS_OK", ""},
+		{"transport_node.c", "&& write == STATUS_OK", ""},
+		{"transport_node.c", "link != STATUS_OK && link != STATUS_UNKNOWN", "link != STATUS_OK"},
+		{"transport_node.c", "joined == pairs", "joined > 0"},
+		{"transport_node.c", "&& !links", ""},
+		{"transport_node.c", "MOST_LINKS 18", "MOST_LINKS 17"},
+		{"transport_node.c", "apart == pairs", "apart > 0"},
+		{"transport_node.c", "if (told_otherwise()) return DYN_TRANSPORT_UNKNOWN;", ""},
+		{"transport_node.c", "value && *value", "value"},
+		{"transport_net.c", "if (!dir) return -1;", "if (!dir) return 0;"},
+		{"transport_net.c", `"4: ACTIVE"`, `"ACTIVE"`},
+		{"transport_net.c", ` || reads(port, "link_layer", "Ethernet")`, ""},
+		{"transport_net.c", `&& (reads(port, "link_layer", "InfiniBand") || reads(port, "link_layer", "Ethernet"))`, ""},
+		{"transport_net.c", `|| strstr(target, "[infinibandevent]") != NULL`, ""},
+		{"transport_net.c", `if (is_set("NCCL_IB_HCA")) return 0;`, ""},
+		{"transport_net.c", `&& strcasecmp(plugin, "none") != 0`, ""},
+		{"transport_net.c", `|| dyn_machine_has(machine, "libnccl-net.so")`, ""},
+		{"transport_net.c", "name || foreign_network", "foreign_network"},
+		{"transport_net.c", "if (disabled()) return sockets;", ""},
+		{"transport_net.c", "value && strtoll(value, NULL, 0) != 0", "value"},
+		{"transport_net.c", "networks == DYN_NETWORK_SOCKET", "networks & DYN_NETWORK_SOCKET"},
+		{"transport_net.c", "!name && networks == DYN_NETWORK_IB", "networks == DYN_NETWORK_IB"},
+		{"transport_net.c", "if (open == 0) return sockets;", ""},
+		{"transport_net.c", "&& networks == DYN_NETWORK_ANY", ""},
+		{"transport_net.c", "&& nics > 0", ""},
+		{"transport_net.c", "open > 0 &&", ""},
+	} {
+		t.Run(m.file+" "+m.is, func(t *testing.T) {
+			t.Parallel()
+			findsMistake(t, m.file, m.is, m.mistake)
+		})
+	}
+}
+
+// findsMistake builds test_transport with a source in which text stands for what is there once, and runs it.
+func findsMistake(t *testing.T, file, is, mistake string) {
+	dir := t.TempDir()
+	source, err := os.ReadFile(filepath.Join("../plugin", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), is); n != 1 {
+		t.Fatalf("%q is there %d times", is, n)
+	}
+	planted := filepath.Join(dir, file)
+	if err := os.WriteFile(planted, []byte(strings.Replace(string(source), is, mistake, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-I", "../plugin", "-o", filepath.Join(dir, "test"), "../plugin/test/test_transport.c"}
+	for _, name := range []string{"transport.c", "transport_node.c", "transport_net.c"} {
+		if name == file {
+			args = append(args, planted)
+		} else {
+			args = append(args, filepath.Join("../plugin", name))
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), append(args, "-ldl")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), filepath.Join(dir, "test"))
+	run.Env = []string{"TEST_DIR=" + dir}
+	if out, err := run.CombinedOutput(); err == nil || !strings.Contains(string(out), "failed:") {
+		t.Errorf("not found: %v: %s", err, out)
 	}
 }
 

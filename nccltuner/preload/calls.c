@@ -227,11 +227,11 @@ static ncclResult_t init_rank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
   return real == NULL ? DYN_SYSTEM_ERROR : real(comm, nranks, id, rank, ON_NET(NULL));
 }
 ANNOUNCE_AS(1, comm, nranks, rank, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank),
-            dyn_net_apart() ? init_rank(comm, nranks, commId, rank) : real(comm, nranks, commId, rank))
+            dyn_net_apart() ? init_rank(comm, nranks, commId, rank) : (dyn_net_note(NULL), real(comm, nranks, commId, rank)))
 ANNOUNCE(1, newcomm, nranks, myrank, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
          ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, ON_NET(config))
 ANNOUNCE_AS(ndev, comm, ndev, 0, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist),
-            (dyn_net_none("ncclCommInitAll"), real(comm, ndev, devlist)))
+            (dyn_net_note(NULL), dyn_net_none("ncclCommInitAll"), real(comm, ndev, devlist)))
 ANNOUNCE(color != NO_COLOR, newcomm, -1, -1, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, color, key, newcomm, ON_PARENTS_NET(config))
 /* NCCL ends its own kernels then. */

@@ -5,8 +5,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "../../kernels/host/host.h"
+#include "preload.h"
+
+extern struct dyn_preload dynamiccl_preload;
 
 #define MAGIC 0xcafebeefu /* NCCL_CONFIG_INITIALIZER */
 
@@ -15,8 +19,22 @@ bool dyn_net_apart(void) {
   return net != NULL && *net != '\0';
 }
 
+#define NET_NAME_VERSION 21700 /* the first NCCL that has netName */
+
+static unsigned network_of(const void *config) {
+  struct dyn_nccl_config named = {0};
+  if (config == NULL) return DYN_NETWORK_ANY;
+  memcpy(&named, config, offsetof(struct dyn_nccl_config, blocking));
+  if (named.magic != MAGIC || named.size < offsetof(struct dyn_nccl_config, splitShare) || named.version < NET_NAME_VERSION) return DYN_NETWORK_OTHER;
+  memcpy(&named, config, offsetof(struct dyn_nccl_config, splitShare));
+  if (named.netName == NULL) return DYN_NETWORK_ANY;
+  return strcasecmp(named.netName, "Socket") == 0 ? DYN_NETWORK_SOCKET : strcasecmp(named.netName, "IB") == 0 ? DYN_NETWORK_IB : DYN_NETWORK_OTHER;
+}
+
+void dyn_net_note(const void *config) { atomic_fetch_or(&dynamiccl_preload.networks, network_of(config)); }
+
 /* A program's config may be an older NCCL's, which is shorter, or a newer one's; its version says how NCCL reads it. */
-void *dyn_net_config(void *config, struct dyn_nccl_config *copy) {
+static void *on_net(void *config, struct dyn_nccl_config *copy) {
   if (!dyn_net_apart()) return config;
   *copy = (struct dyn_nccl_config){.size = sizeof *copy, .magic = MAGIC, .version = DYN_GIN_NCCL_VERSION, .blocking = INT_MIN, .cgaClusterSize = INT_MIN,
                                    .minCTAs = INT_MIN, .maxCTAs = INT_MIN, .splitShare = INT_MIN, .trafficClass = INT_MIN, .collnetEnable = INT_MIN,
@@ -30,6 +48,12 @@ void *dyn_net_config(void *config, struct dyn_nccl_config *copy) {
   if (copy->magic != MAGIC || copy->netName != NULL) return config == NULL ? copy : config;
   copy->netName = "Socket";
   return copy;
+}
+
+void *dyn_net_config(void *config, struct dyn_nccl_config *copy) {
+  void *given = on_net(config, copy);
+  dyn_net_note(given);
+  return given;
 }
 
 /* One process is one node, which needs no network: NCCL makes them whatever it finds, and nothing of theirs goes over it. */

@@ -10,7 +10,9 @@
 #include "../../kernels/host/nccl_gin.h"
 
 bool dyn_net_apart(void);
-/* config, or where it names no network copy, filled with it and with Socket; the same if config is NULL. */
+/* A communicator is about to be made with this config; NULL: none. What it names goes into dyn_preload.networks. */
+void dyn_net_note(const void *config);
+/* config, or where it names no network copy, filled with it and with Socket; the same if config is NULL. What that names is noted. */
 void *dyn_net_config(void *config, struct dyn_nccl_config *copy);
 /* A call that takes no config is about to make communicators: says, once, what becomes of them. */
 void dyn_net_none(const char *call);

@@ -81,6 +81,12 @@ struct dyn_device_calls {
 };
 extern const struct dyn_device_calls dyn_device_calls;
 
+/* Which network configs (ncclConfig_t.netName) name: bits of dyn_preload.networks. */
+#define DYN_NETWORK_ANY 1u /* none */
+#define DYN_NETWORK_SOCKET 2u
+#define DYN_NETWORK_IB 4u
+#define DYN_NETWORK_OTHER 8u /* or the config cannot be read here */
+
 struct dyn_preload {
   uint32_t version; /* DYN_PRELOAD_VERSION; anything else: not there, as far as the plugin is concerned */
   uint32_t reserved0;
@@ -92,6 +98,7 @@ struct dyn_preload {
   /* Communicators that the program asked for through this library and that the plugin has not met yet. The plugin takes
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */
   atomic_int announced;
+  atomic_uint networks; /* DYN_NETWORK_* of all that the program has asked for so far, each before NCCL heard of it */
   const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
   struct dyn_about (*about)(uint32_t nRanks, int rank, int collective); /* waits for nothing */
   bool (*can_time)(void); /* the driver has what timing needs; it must be loaded by now */

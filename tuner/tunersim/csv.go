@@ -81,6 +81,9 @@ func ReadTable(r io.Reader) (*Table, error) {
 	return t, nil
 }
 
+// TransportUnknown stands in the column of the transport where nobody knows it.
+const TransportUnknown = "unknown"
+
 // head checks the columns that are the same in every row.
 func (t *Table) head(row []string, first bool) error {
 	ranks, err := positive(row[2], "nranks")
@@ -97,7 +100,11 @@ func (t *Table) head(row []string, first bool) error {
 			return fmt.Errorf("nics %q is not a number of NICs, write - when not known", row[13])
 		}
 	}
-	h := Table{Machine: row[0], NICs: nics, NCCL: row[1], Condition: row[5], Shape: state.Shape{Ranks: ranks, Nodes: nodes, Transport: row[4]}}
+	transport := row[4]
+	if transport == TransportUnknown {
+		transport = ""
+	}
+	h := Table{Machine: row[0], NICs: nics, NCCL: row[1], Condition: row[5], Shape: state.Shape{Ranks: ranks, Nodes: nodes, Transport: transport}}
 	if first {
 		t.Machine, t.NCCL, t.Condition, t.Shape = strings.Clone(h.Machine), strings.Clone(h.NCCL), strings.Clone(h.Condition), h.Shape
 		t.NICs = h.NICs

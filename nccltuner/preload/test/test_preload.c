@@ -32,7 +32,7 @@
 typedef int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
 typedef int (*init_rank)(uintptr_t, int, struct fake_id, int, uintptr_t);
 
-/* p pointer, z size_t, i int, s stream */
+/* p pointer, z size_t, i int, s stream, c configuration of a communicator, which is read */
 static const struct { const char *name, *arguments, *real; int nth; } calls[] = {
     {"ncclAllReduce", "ppziips", NULL, 0},          {"ncclBroadcast", "ppziips", NULL, 0},
     {"ncclReduce", "ppziiips", NULL, 0},            {"ncclAllGather", "ppzips", NULL, 0},
@@ -44,8 +44,8 @@ static const struct { const char *name, *arguments, *real; int nth; } calls[] = 
     {"ncclReduceScatterConfig", "ppziipsp", NULL, 0}, {"ncclAlltoAllConfig", "ppzipsp", NULL, 0},
     {"ncclGatherConfig", "ppziipsp", NULL, 0},      {"ncclScatterConfig", "ppziipsp", NULL, 0},
     {"ncclBcast", "pziips", "ncclBroadcast", 1},    {"ncclCommInitAll", "pip", NULL, 0},
-    {"ncclCommInitRankScalable", "piiipp", NULL, 0}, {"ncclCommSplit", "piipp", NULL, 0},
-    {"ncclCommShrink", "ppippi", NULL, 0},          {"ncclGroupStart", "", NULL, 0},
+    {"ncclCommInitRankScalable", "piiipc", NULL, 0}, {"ncclCommSplit", "piipc", NULL, 0},
+    {"ncclCommShrink", "ppipci", NULL, 0},          {"ncclGroupStart", "", NULL, 0},
     {"ncclGroupEnd", "", NULL, 0},                  {"ncclGroupSimulateEnd", "p", NULL, 0},
     {"ncclCommDestroy", "p", NULL, 0},              {"ncclCommAbort", "p", NULL, 0},
     {"ncclCommWindowRegister", "ppzpi", NULL, 0},   {"ncclCommWindowDeregister", "pp", NULL, 0}};
@@ -61,13 +61,15 @@ static function find(const char *name) {
   return f;
 }
 
+static const struct dyn_nccl_config plainConfig = {.size = sizeof plainConfig, .magic = 0xcafebeef, .version = DYN_GIN_NCCL_VERSION};
+
 static void forwards(int i, uintptr_t stream, struct fake_call *fake) {
   uintptr_t a[FAKE_ARGUMENTS] = {0};
   size_t n = strlen(calls[i].arguments);
   for (size_t k = 0; k < n; k++) {
     uintptr_t wide = 0x1122334400000000u + (uintptr_t)i * 16 + k;
     char type = calls[i].arguments[k];
-    a[k] = type == 's' ? stream : type == 'i' ? (uintptr_t)i + k + 1 : wide;
+    a[k] = type == 's' ? stream : type == 'c' ? (uintptr_t)&plainConfig : type == 'i' ? (uintptr_t)i + k + 1 : wide;
   }
   unsigned before = fake->calls;
   int result = find(calls[i].name)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
@@ -172,8 +174,8 @@ static void announces(struct fake_call *fake) {
   CHECK(memcmp(&id, &fake->id, sizeof id) == 0 && fake->arguments[0] == 5 && fake->arguments[1] == 8 && fake->arguments[2] == 3);
   CHECK(atomic_load(&preload->announced) == 1);
   id.bytes[127] = 'x';
-  CHECK(((init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig"))(6, 9, id, 4, 77) == FAKE_RESULT);
-  CHECK(memcmp(&id, &fake->id, sizeof id) == 0 && fake->arguments[2] == 4 && fake->arguments[3] == 77);
+  CHECK(((init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig"))(6, 9, id, 4, (uintptr_t)&plainConfig) == FAKE_RESULT);
+  CHECK(memcmp(&id, &fake->id, sizeof id) == 0 && fake->arguments[2] == 4 && fake->arguments[3] == (uintptr_t)&plainConfig);
   CHECK(atomic_load(&preload->announced) == 2);
   find("ncclCommInitAll")(0, 4, 0, 0, 0, 0, 0, 0, 0);
   CHECK(atomic_load(&preload->announced) == 6);
@@ -186,51 +188,65 @@ static void announces(struct fake_call *fake) {
   CHECK(find("ncclCommGrow")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 2 && atomic_load(&preload->announced) == 9, "not in this NCCL");
 }
 
-/* The network that a call's config names while NCCL looks at it: "" for none. */
+/* The network that a call's config names while NCCL looks at it: "" for none; and what is noted of it by then. */
 static struct fake_call *looked;
 static int configAt;
 #define NO_CONFIG "no config"
 static const char *netInside;
+static unsigned notedInside;
 static int look_at_config(void) {
   const struct dyn_nccl_config *config = (const struct dyn_nccl_config *)looked->arguments[configAt];
   netInside = config == NULL ? NO_CONFIG : config->netName == NULL ? "" : config->netName;
+  notedInside = atomic_load(&preload->networks);
   return FAKE_RESULT;
 }
 
-#define NET_IS(AT, CALL, WANT) \
+#define NET_IS(AT, CALL, WANT, NOTED) \
   do { \
     configAt = (AT), netInside = "not called"; \
+    atomic_store(&preload->networks, 0); \
     CHECK((CALL) == FAKE_RESULT, "%s", #CALL); \
     CHECK(strcmp(netInside, WANT) == 0, "%s: %s, not %s", #CALL, netInside, WANT); \
+    CHECK(notedInside == (NOTED), "%s: %x is noted, not %x", #CALL, notedInside, (unsigned)(NOTED)); \
   } while (0)
 
 /* Which network the program's communicators have beside a GIN of another one. Children without a config have their parent's. */
 static void networks(struct fake_call *fake) {
   struct fake_id id = {{0}};
-  struct dyn_nccl_config none = {.size = sizeof none, .magic = 0xcafebeef, .version = DYN_GIN_NCCL_VERSION, .splitShare = 1}, own = none, other = none, old = none;
+  struct dyn_nccl_config none = {.size = sizeof none, .magic = 0xcafebeef, .version = DYN_GIN_NCCL_VERSION, .splitShare = 1}, own = none, other = none, old = none, ib = none, sockets = none, newer = none;
+  ib.netName = "ib", sockets.netName = "socket", newer.size += 64, newer.version = 23500, newer.netName = "Theirs";
   own.netName = "Theirs", other.magic = 1, old.size = offsetof(struct dyn_nccl_config, netName);
   init_rank of = (init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig"), plain = (init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRank");
   function split = find("ncclCommSplit"), shrink = find("ncclCommShrink");
   looked = fake, fake->inside = look_at_config;
   for (int apart = 0; apart < 2; apart++) {
     const char *socket = apart ? "Socket" : "";
+    unsigned noted = apart ? DYN_NETWORK_SOCKET : DYN_NETWORK_ANY;
     if (apart) setenv("DYNAMICCL_GIN_NET", "dynamiccl-carrier", 1);
-    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&none), socket);
-    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&own), "Theirs");
-    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&other), ""); /* is no config, and NCCL says so */
-    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&old), "");
-    if (apart) NET_IS(3, plain(6, 2, id, 0, 0), "Socket");
-    NET_IS(4, split(6, 0, 0, 0, 0, 0, 0, 0, 0), NO_CONFIG);
-    NET_IS(4, split(6, 0, 0, 0, (uintptr_t)&none, 0, 0, 0, 0), socket);
-    NET_IS(4, split(6, 0, 0, 0, (uintptr_t)&own, 0, 0, 0, 0), "Theirs");
-    NET_IS(4, shrink(6, 0, 0, 0, 0, 0, 0, 0, 0), NO_CONFIG);
-    NET_IS(4, shrink(6, 0, 0, 0, (uintptr_t)&none, 0, 0, 0, 0), socket);
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&none), socket, noted);
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&own), "Theirs", DYN_NETWORK_OTHER);
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&other), "", DYN_NETWORK_OTHER); /* is no config, and NCCL says so */
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&old), "", DYN_NETWORK_OTHER);
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&ib), "ib", DYN_NETWORK_IB);
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&sockets), "socket", DYN_NETWORK_SOCKET);
+    NET_IS(3, of(6, 2, id, 0, (uintptr_t)&newer), "Theirs", DYN_NETWORK_OTHER);
+    if (apart) NET_IS(3, plain(6, 2, id, 0, 0), "Socket", DYN_NETWORK_SOCKET);
+    NET_IS(4, split(6, 0, 0, 0, 0, 0, 0, 0, 0), NO_CONFIG, 0);
+    NET_IS(4, split(6, 0, 0, 0, (uintptr_t)&none, 0, 0, 0, 0), socket, noted);
+    NET_IS(4, split(6, 0, 0, 0, (uintptr_t)&own, 0, 0, 0, 0), "Theirs", DYN_NETWORK_OTHER);
+    NET_IS(4, shrink(6, 0, 0, 0, 0, 0, 0, 0, 0), NO_CONFIG, 0);
+    NET_IS(4, shrink(6, 0, 0, 0, (uintptr_t)&none, 0, 0, 0, 0), socket, noted);
     for (int again = 0; again < 2; again++) /* is forwarded, and said once where they are apart */
       CHECK(find("ncclCommInitAll")(6, 2, 0, 0, 0, 0, 0, 0, 0) == FAKE_RESULT && strcmp(fake->name, "ncclCommInitAll") == 0);
   }
   CHECK(none.netName == NULL && none.splitShare == 1, "the program's config was changed");
   unsetenv("DYNAMICCL_GIN_NET");
+  NET_IS(3, of(6, 2, id, 0, 0), NO_CONFIG, DYN_NETWORK_ANY);
   fake->inside = NULL;
+  atomic_store(&preload->networks, 0);
+  CHECK(plain(6, 2, id, 0, 0) == FAKE_RESULT && atomic_load(&preload->networks) == DYN_NETWORK_ANY, "a call without a config");
+  atomic_store(&preload->networks, 0);
+  CHECK(find("ncclCommInitAll")(6, 2, 0, 0, 0, 0, 0, 0, 0) == FAKE_RESULT && atomic_load(&preload->networks) == DYN_NETWORK_ANY, "all at once");
 }
 
 /* Threads that capture and threads that do not, while another one opens and closes windows. */

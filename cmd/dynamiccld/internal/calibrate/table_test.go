@@ -274,9 +274,9 @@ func (w *tableRanks) Allowed(collective string, bytes uint64) (uint32, error) {
 	return w.marks(b), err
 }
 
-func (w *tableRanks) Named() error       { return w.unnamed }
-func (w *tableRanks) MaxChannels() int   { return 0 }
-func (w *tableRanks) Shape() state.Shape { return w.table.Shape }
+func (w *tableRanks) Named() error             { return w.unnamed }
+func (w *tableRanks) MaxChannels() int         { return 0 }
+func (w *tableRanks) Topology() state.Topology { return w.table.Topology() }
 func (w *tableRanks) View() *nccltuner.RecordView {
 	return &nccltuner.RecordView{Ranks: []nccltuner.RankView{{NCCLVersion: 22809}}}
 }

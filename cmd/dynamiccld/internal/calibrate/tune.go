@@ -56,7 +56,7 @@ type ranks interface {
 	Allowed(collective string, bytes uint64) (uint32, error)
 	Named() error
 	MaxChannels() int
-	Shape() state.Shape
+	Topology() state.Topology
 	View() *nccltuner.RecordView
 	Close(ctx context.Context) error
 	Kill() error
@@ -125,7 +125,7 @@ func (t *tuning) defaults(ctx context.Context) error {
 	}
 	guard := agents.DefaultGuardConfig().Budgeted(free)
 	guard.RecheckCalls, guard.RecheckLimit = never, never // the default has turns of its own here
-	cfg := tuner.SessionConfig{NewLearner: t.o.NewLearner, Guard: guard, Topology: state.Topology{Shape: t.at.Shape}, Seed: t.o.Seed,
+	cfg := tuner.SessionConfig{NewLearner: t.o.NewLearner, Guard: guard, Topology: t.ranks.Topology(), Seed: t.o.Seed,
 		Horizon: horizon, Steady: true}
 	for _, b := range t.buckets {
 		if b.us == 0 {

@@ -83,7 +83,9 @@ type CommStatus struct {
 	RanksJoined int    `json:"ranks_joined"`
 	Ranks       int    `json:"ranks"`
 	Nodes       int    `json:"nodes"`
-	NCCLVersion string `json:"nccl_version"` // "2.30.7"; "": not known
+	Transport   string `json:"transport,omitempty"` // nvlink, pcie, socket, rdma; "": not known, or ranks differ
+	NICs        int    `json:"nics,omitempty"`      // a node; 0: none or not known
+	NCCLVersion string `json:"nccl_version"`        // "2.30.7"; "": not known
 	Active      bool   `json:"active"`
 	Why         string `json:"why,omitempty"` // why it is not active, or only in part
 	Epoch       uint64 `json:"epoch"`

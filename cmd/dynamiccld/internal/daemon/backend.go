@@ -43,7 +43,7 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 func (c *comm) status() control.CommStatus {
 	s := control.CommStatus{ID: control.CommID(c.id()), Nodes: c.record.Info().NNodes, RanksJoined: c.view.Joined, Ranks: c.record.Info().NRanks,
 		NCCLVersion: control.FormatNCCLVersion(c.ncclVersion()), Active: c.active, Why: c.why, Epoch: c.view.Epoch, PlanVersion: c.version,
-		Processes: []int{}, GIN: nccltuner.GINText(c.view.Ranks)}
+		Transport: c.topology().Transport, NICs: c.topology().NICs, Processes: []int{}, GIN: nccltuner.GINText(c.view.Ranks)}
 	for _, r := range c.view.Ranks {
 		s.Calls = max(s.Calls, r.Calls)
 		if pid := int(r.Process.PID); !slices.Contains(s.Processes, pid) {

@@ -38,11 +38,10 @@ func newComm(record *nccltuner.Record) (*comm, error) {
 
 func (c *comm) id() tuner.CommID { return tuner.CommID(c.record.Info().CommID) }
 
-// shape gives what choices depend on. NCCL does not tell a plugin its transport, so nodes stand for it.
-func (c *comm) shape() state.Shape {
-	info := c.record.Info()
-	return state.Shape{Ranks: info.NRanks, Nodes: info.NNodes}
-}
+// topology gives what choices depend on, once all ranks have joined.
+func (c *comm) topology() state.Topology { return machine.Topology(c.record.Info(), c.view.Ranks) }
+
+func (c *comm) shape() state.Shape { return c.topology().Shape }
 
 // state of joining: ready to be tuned, or why not.
 func (c *comm) ready() (bool, string) {

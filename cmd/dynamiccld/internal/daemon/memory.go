@@ -29,6 +29,7 @@ func (d *Daemon) known(machine string, shape state.Shape, ncclVersion int) []tun
 		return nil // ranks that do not know their version, or differ: whose choices would these be?
 	}
 	prior := d.memory.Load(machine, d.cfg.GPUArch, ncclVersion, shape)
+	prior = append(prior, d.transportless(machine, shape, ncclVersion, prior)...)
 	if len(prior) > 0 {
 		d.memory.Seen(machine, d.cfg.GPUArch, ncclVersion, shape)
 		for i := range prior {
@@ -47,6 +48,32 @@ func (d *Daemon) known(machine string, shape state.Shape, ncclVersion int) []tun
 		d.log.Info("nothing is stored for this NCCL version: starting afresh", "nccl", control.FormatNCCLVersion(ncclVersion), "stored_for", strings.Join(names, ", "))
 	}
 	return prior
+}
+
+// transportless is what is stored for the shape without its transport and for no bucket of known: rules that were imported into
+// the store file, which name none, are starting points wherever they fit. What was measured is not: nobody knows over what.
+func (d *Daemon) transportless(machine string, shape state.Shape, ncclVersion int, known []tuner.Learned) (imported []tuner.Learned) {
+	if shape.Transport == "" {
+		return nil
+	}
+	without, measured := shape, 0
+	without.Transport = ""
+	for _, l := range d.memory.Load(machine, d.cfg.GPUArch, ncclVersion, without) {
+		switch {
+		case l.Calls > 0:
+			measured++
+		case !slices.ContainsFunc(known, func(k tuner.Learned) bool { return k.Key.Bucket == l.Key.Bucket }):
+			l.Key.Shape = shape
+			imported = append(imported, l)
+		}
+	}
+	if len(imported) > 0 {
+		d.memory.Seen(machine, d.cfg.GPUArch, ncclVersion, without)
+	}
+	if measured > 0 && len(known) == 0 {
+		d.log.Info("choices are stored for this shape that were measured while its transport was not known: they are measured again", "shape", shape.String(), "choices", measured)
+	}
+	return imported
 }
 
 // learn takes what the core gives out. It touches memory only; flushLoop writes.

@@ -129,6 +129,6 @@ func (d *Daemon) activate(c *comm) {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
 	machine := c.machine(d.cfg.Machine)
-	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: c.shape(), NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
+	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: c.shape(), NICs: c.topology().NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
 		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, c.shape(), version)})
 }

@@ -121,7 +121,7 @@ func Busy() *Backend {
 	b.state.Decisions, b.state.Ignored, b.state.Publications = 98_765, 1, 12
 	b.state.FindingCounts = map[string]uint64{"congestion": 2, "slow-rank": 1, "none": 0}
 	b.state.Comms = []control.CommStatus{
-		{ID: "00000000deadbeef", Nodes: 1, RanksJoined: 8, Ranks: 8, NCCLVersion: "2.30.7", Active: true, Epoch: 640, PlanVersion: 9, Calls: 10_240,
+		{ID: "00000000deadbeef", Nodes: 1, RanksJoined: 8, Ranks: 8, Transport: "nvlink", NCCLVersion: "2.30.7", Active: true, Epoch: 640, PlanVersion: 9, Calls: 10_240,
 			Processes: []int{101, 102, 103, 104, 105, 106, 107, 108}},
 		{ID: "0000000000c0ffee", Nodes: 2, RanksJoined: 2, Ranks: 4, Why: "2 of 4 ranks are on this host", Processes: []int{101, 102}},
 	}

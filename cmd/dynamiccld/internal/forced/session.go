@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"dynamiccl/cmd/dynamiccld/internal/machine"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -119,11 +120,8 @@ func (s *Session) Ready() []workers.Ready { return s.ready }
 // View is what the record said when it was last read.
 func (s *Session) View() *nccltuner.RecordView { return &s.view }
 
-// Shape of the communicator, as the daemon of a program would know it.
-func (s *Session) Shape() state.Shape {
-	info := s.record.Info()
-	return state.Shape{Ranks: info.NRanks, Nodes: info.NNodes}
-}
+// Topology of the communicator, as the daemon of a program would know it.
+func (s *Session) Topology() state.Topology { return machine.Topology(s.record.Info(), s.view.Ranks) }
 
 // MaxChannels is the most that NCCL runs on this communicator; 0: not known.
 func (s *Session) MaxChannels() int { return s.record.Info().MaxChannels }

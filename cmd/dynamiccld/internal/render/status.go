@@ -63,15 +63,25 @@ func comms(w io.Writer, all []control.CommStatus) error {
 	}
 	fmt.Fprintln(w)
 	t := columns(w)
-	fmt.Fprintln(t, "communicator\tranks\tnodes\tNCCL\tepoch\tplan\tprocesses\tstate")
+	fmt.Fprintln(t, "communicator\tranks\tnodes\ttransport\tNCCL\tepoch\tplan\tprocesses\tstate")
 	for _, c := range all {
 		version := c.NCCLVersion
 		if version == "" {
 			version = "-"
 		}
-		fmt.Fprintf(t, "%s\t%d/%d\t%d\t%s\t%d\t%d\t%s\t%s\n", c.ID, c.RanksJoined, c.Ranks, c.Nodes, version, c.Epoch, c.PlanVersion, pids(c.Processes), active(c))
+		fmt.Fprintf(t, "%s\t%d/%d\t%d\t%s\t%s\t%d\t%d\t%s\t%s\n", c.ID, c.RanksJoined, c.Ranks, c.Nodes, transport(c), version, c.Epoch, c.PlanVersion, pids(c.Processes), active(c))
 	}
 	return t.Flush()
+}
+
+func transport(c control.CommStatus) string {
+	switch {
+	case c.Transport == "":
+		return "-"
+	case c.NICs > 0:
+		return c.Transport + ", " + units.Count(c.NICs, "NIC")
+	}
+	return c.Transport
 }
 
 func active(c control.CommStatus) string {

@@ -13,9 +13,12 @@ import (
 	"dynamiccl/state"
 )
 
-// ErrAmbiguous says that buckets of different machines, GPUs or NCCL versions cannot share one file: its lines name
-// ranks and nodes only.
-var ErrAmbiguous = errors.New("choices of several kinds of machine or NCCL version")
+// ErrAmbiguous says that buckets of different machines, GPUs, NCCL versions or transports cannot share one file: its lines
+// name ranks and nodes only.
+var ErrAmbiguous = errors.New("choices of several kinds of machine, NCCL version or transport")
+
+// UnknownTransport is what people call a transport that is not known.
+const UnknownTransport = "unknown"
 
 type shape struct{ nodes, ranks int }
 
@@ -36,6 +39,9 @@ func Rules(buckets []control.Bucket) ([]actions.Rule, error) {
 	buckets = slices.DeleteFunc(slices.Clone(buckets), func(b control.Bucket) bool { return b.Choice == actions.Default.String() })
 	if kinds := Kinds(buckets); len(kinds) > 1 {
 		return nil, fmt.Errorf("%w: %s; choose one with --machine, --gpu-arch and --nccl-version", ErrAmbiguous, strings.Join(kinds, "; "))
+	}
+	if several := transports(buckets); len(several) > 0 {
+		return nil, fmt.Errorf("%w: %s; choose one with --transport", ErrAmbiguous, strings.Join(several, "; "))
 	}
 	best := map[shape]map[state.Bucket]control.Bucket{}
 	for _, b := range buckets {
@@ -74,6 +80,25 @@ func Kinds(buckets []control.Bucket) []string {
 		seen[fmt.Sprintf("machine %q, GPU %q, NCCL %q", b.Machine, b.GPUArch, b.NCCLVersion)] = true
 	}
 	return slices.Sorted(maps.Keys(seen))
+}
+
+// transports lists the shapes of which there are choices over several transports, "not known" being one.
+func transports(buckets []control.Bucket) (several []string) {
+	of := map[shape][]string{}
+	for _, b := range buckets {
+		s, name := shape{b.Nodes, b.Ranks}, cmp.Or(b.Transport, UnknownTransport)
+		if !slices.Contains(of[s], name) {
+			of[s] = append(of[s], name)
+		}
+	}
+	for s, names := range of {
+		if len(names) > 1 {
+			slices.Sort(names)
+			several = append(several, fmt.Sprintf("%d ranks on %d nodes over %s", s.ranks, s.nodes, strings.Join(names, " and ")))
+		}
+	}
+	slices.Sort(several)
+	return several
 }
 
 // Conditional counts the rules that cannot become a choice all ranks agree on (actions.Rule.Conditional).

@@ -1,6 +1,7 @@
 package rulefile
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -47,6 +48,19 @@ func TestRulesRefuse(t *testing.T) {
 	if _, err := Rules([]control.Bucket{a, b}); err != nil {
 		t.Errorf("a default of another version: %v", err)
 	}
+	b.Choice, a.NCCLVersion = "Ring/LL", ""
+	for _, over := range [][2]string{{"socket", "rdma"}, {"", "nvlink"}} {
+		a.Transport, b.Transport = over[0], over[1]
+		if _, err := Rules([]control.Bucket{a, b}); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "--transport") ||
+			!strings.Contains(err.Error(), "8 ranks on 1 nodes over ") || !strings.Contains(err.Error(), cmp.Or(over[0], "unknown")) {
+			t.Errorf("transports %q: %v", over, err)
+		}
+	}
+	b.Nodes = 2
+	if _, err := Rules([]control.Bucket{a, b}); err != nil {
+		t.Errorf("another transport of another shape: %v", err)
+	}
+	a.Transport, b.Transport, b.Nodes, b.Choice = "", "", 1, "default"
 	if _, err := Rules([]control.Bucket{bucket(8, 1, actions.AllReduce, 10, "Bagel/LL", 1)}); !errors.Is(err, actions.ErrUnknownName) {
 		t.Errorf("unknown action: %v", err)
 	}

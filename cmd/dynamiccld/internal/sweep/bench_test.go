@@ -130,7 +130,7 @@ func (b *fakeBench) Kill() error                 { b.open--; return nil }
 
 // options of a sweep of everything in the recorded table.
 func (w *world) options() Options {
-	o := Options{Ranks: 4, Nodes: 4, Machine: "4xH200", Collectives: []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"},
+	o := Options{Ranks: 4, Nodes: 4, Machine: "4xH200", Transport: "socket", Collectives: []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"},
 		Calls: workers.Graph, Load: LoadNone, Budget: 40 * time.Millisecond, Rounds: 1, Timeout: time.Second,
 		Out: filepath.Join(w.t.TempDir(), "table.csv"), Progress: w.t.Output(), Report: w.t.Output(),
 		Now: func() time.Time { return time.Unix(1e9, 0) }}

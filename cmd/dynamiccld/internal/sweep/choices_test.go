@@ -164,13 +164,12 @@ func TestNames(t *testing.T) {
 	}
 	for _, c := range []struct {
 		load, calls string
-		nodes       int
 		want        string
-	}{{LoadNone, workers.Graph, 1, "nvlink quiet"}, {LoadCopy, workers.Graph, 1, "nvlink network-load"}, {LoadNetwork, workers.Graph, 2, "socket network-load"},
-		{LoadNone, workers.Stream, 1, "nvlink stream-calls"}, {LoadCPU, workers.Stream, 4, "socket cpu-load-stream-calls"}} {
-		o := Options{Load: c.load, Calls: c.calls, Nodes: c.nodes}
+	}{{LoadNone, workers.Graph, "quiet"}, {LoadCopy, workers.Graph, "network-load"}, {LoadNetwork, workers.Graph, "network-load"},
+		{LoadNone, workers.Stream, "stream-calls"}, {LoadCPU, workers.Stream, "cpu-load-stream-calls"}} {
+		o := Options{Load: c.load, Calls: c.calls}
 		o.complete()
-		if got := o.Transport + " " + o.Condition; got != c.want {
+		if got := o.Condition; got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}

@@ -69,7 +69,7 @@ type Options struct {
 	NCCL        string // libnccl.so.2; "": the loader's
 	Ranks       int
 	Nodes       int
-	Transport   string   // "": nvlink, socket on several nodes
+	Transport   string   // "": what the ranks say
 	Machine     string   // "": from ranks and GPU
 	Condition   string   // "": from the load
 	Collectives []string // on registered buffers by their names there
@@ -147,12 +147,6 @@ func (o *Options) Check() error {
 
 // complete fills in what follows from the rest.
 func (o *Options) complete() {
-	if o.Transport == "" {
-		o.Transport = "nvlink"
-		if o.Nodes > 1 {
-			o.Transport = "socket"
-		}
-	}
 	if o.Condition == "" {
 		o.Condition = conditions[o.Load]
 		switch {

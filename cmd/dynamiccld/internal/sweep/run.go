@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
+	"dynamiccl/tuner/tunersim"
 )
 
 // A sweep gives up when so many points in a row end their ranks: it would go on like that for hours.
@@ -78,6 +80,12 @@ func Run(ctx context.Context, o Options) (err error) {
 		if err := first.Named(); err != nil {
 			fmt.Fprintf(o.Progress, "%v; NCCL's default alone is measured\n", err)
 		}
+	}
+	if o.Transport == "" {
+		o.Transport = cmp.Or(first.Topology().Transport, tunersim.TransportUnknown)
+	}
+	if o.Transport == tunersim.TransportUnknown {
+		fmt.Fprintf(o.Progress, "the ranks cannot tell what connects them, or differ (docs/design.md, decision 32): the table says %s; name it with --transport\n", o.Transport)
 	}
 	r := &runner{o: &o, bench: first, open: func(ctx context.Context) (bench, error) { return open(ctx) }}
 	err = r.run(ctx, Describe(ctx, &o, first.Ready()))
