@@ -13,19 +13,19 @@
 
 template <typename T>
 __global__ void ginAllReduceKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const T *send, T *recv, size_t count, Op op) {
-  ginAllReduce<T>(GinNet(comm), g, slots, send, recv, count, op);
+  ginAllReduce<T>(GinNet(comm, g), g, slots, send, recv, count, op);
 }
 static __global__ void ginAllToAllKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t send, size_t sendAt, ncclWindow_t recv,
                                          size_t recvAt, size_t part, Locally locally) {
-  ginAllToAll(GinNet(comm), g, send, sendAt, recv, recvAt, part, locally);
+  ginAllToAll(GinNet(comm, g), g, send, sendAt, recv, recvAt, part, locally);
 }
 
 static __global__ void ginAllGatherKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const char *send, char *recv, size_t part) {
-  ginAllGather(GinNet(comm), g, slots, send, recv, part);
+  ginAllGather(GinNet(comm, g), g, slots, send, recv, part);
 }
 template <typename T>
 __global__ void ginReduceScatterKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const T *send, T *recv, size_t count, Op op) {
-  ginReduceScatter<T>(GinNet(comm), g, slots, send, recv, count, op);
+  ginReduceScatter<T>(GinNet(comm, g), g, slots, send, recv, count, op);
 }
 
 constexpr int kGinThreads = 256;

@@ -10,10 +10,10 @@
 #include "gin_check.cuh"
 
 static __global__ void ginPingKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, __grid_constant__ const GinPath<GinNet> path, dyn_gin_stamp *stamps) {
-  ginPing(GinNet(comm), g, path, stamps);
+  ginPing(GinNet(comm, g), g, path, stamps);
 }
 static __global__ void ginPongKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, __grid_constant__ const GinPath<GinNet> path, uint64_t *wrong) {
-  ginPong(GinNet(comm), g, path, wrong);
+  ginPong(GinNet(comm, g), g, path, wrong);
 }
 
 constexpr uint32_t kWarmRounds = 20, kRounds = 200;
