@@ -49,8 +49,12 @@ func (s Saturation) String() string {
 		return fmt.Sprintf("puts of %s by %d CTAs take %.1f us there and back over %d contexts and %.1f over %d: more contexts move nothing faster",
 			state.FormatBytes(s.Bytes), s.CTAs, s.MeanNs/1e3, s.Contexts, s.MoreNs/1e3, s.MoreContexts)
 	}
-	return fmt.Sprintf("puts of %s take %.1f us there and back with %d CTAs and %.1f with %d: beyond %d more contexts move nothing faster",
-		state.FormatBytes(s.Bytes), s.MeanNs/1e3, s.CTAs, s.MoreNs/1e3, s.More, s.CTAs)
+	what := "contexts"
+	if s.Contexts != 0 && s.Contexts == s.MoreContexts {
+		what = "CTAs"
+	}
+	return fmt.Sprintf("puts of %s take %.1f us there and back with %d CTAs and %.1f with %d: beyond %d more %s move nothing faster",
+		state.FormatBytes(s.Bytes), s.MeanNs/1e3, s.CTAs, s.MoreNs/1e3, s.More, s.CTAs, what)
 }
 
 // weigh takes in one put, and says where it now shows that the link is saturated by fewer CTAs or contexts than was known, or at all.
