@@ -12,9 +12,10 @@ type Action struct {
 	Algorithm Algorithm // meaning only for PathCollective
 	Protocol  Protocol  // likewise
 	Kernel    Kernel    // meaning only for PathLSA
-	Channels  uint8     // nChannels, or CTAs of our own kernels, of PathGIN each with a context as far as there are; 0: NCCL's or the kernel's own number
+	Channels  uint8     // nChannels, or CTAs of our own kernels; 0: NCCL's or the kernel's own number
 	Warps     uint8     // threads of a channel or CTA / 32; 0: likewise
 	Backend   Backend   // of PathGIN
+	Contexts  uint8     // of PathGIN: that its CTAs share; 0: as many as NCCL has granted
 	Symmetric Symmetric // of PathSymmetric
 }
 
@@ -25,7 +26,8 @@ var Default = Action{}
 const WarpThreads = 32
 
 // Kind is the action without its numbers. What differs in channels, CTAs and threads alone is of one kind; what ran may
-// have others than were asked for, since small calls get fewer.
+// have others than were asked for, since small calls get fewer. Contexts are no such number: how many there are is how a kernel uses
+// the network, and it gets what it asks for.
 func (a Action) Kind() Action {
 	a.Channels, a.Warps = 0, 0
 	return a
@@ -34,12 +36,13 @@ func (a Action) Kind() Action {
 // Ours says that kernels of ours run it, in NCCL's place.
 func (a Action) Ours() bool { return a.Path == PathLSA || a.Path == PathGIN }
 
-// Word encodes the action as the 32-bit word of nccltuner/abi.h, where algorithm, kernel and symmetric kernel have one place.
+// Word encodes the action as the 32-bit word of nccltuner/abi.h, where algorithm, kernel and symmetric kernel have one place, and
+// protocol and contexts.
 func (a Action) Word() uint32 {
 	if a.Path == PathDefault {
 		return 0
 	}
-	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Kernel&15)<<4 | uint32(a.Symmetric&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Backend&15)<<12 |
+	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Kernel&15)<<4 | uint32(a.Symmetric&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Contexts&15)<<8 | uint32(a.Backend&15)<<12 |
 		uint32(a.Channels)<<16 | uint32(a.Warps)<<24
 }
 
@@ -48,7 +51,7 @@ func FromWord(w uint32) (Action, error) {
 	if w == 0 {
 		return Default, nil
 	}
-	a := Action{Path: Path(w & 15), Protocol: Protocol(w >> 8 & 15), Backend: Backend(w >> 12 & 15), Channels: uint8(w >> 16), Warps: uint8(w >> 24)}
+	a := Action{Path: Path(w & 15), Backend: Backend(w >> 12 & 15), Channels: uint8(w >> 16), Warps: uint8(w >> 24)}
 	switch a.Path {
 	case PathLSA:
 		a.Kernel = Kernel(w >> 4 & 15)
@@ -56,6 +59,11 @@ func FromWord(w uint32) (Action, error) {
 		a.Symmetric = Symmetric(w >> 4 & 15)
 	default:
 		a.Algorithm = Algorithm(w >> 4 & 15)
+	}
+	if a.Path == PathGIN {
+		a.Contexts = uint8(w >> 8 & 15)
+	} else {
+		a.Protocol = Protocol(w >> 8 & 15)
 	}
 	if err := a.Check(); err != nil || a.Path == PathDefault {
 		return Default, fmt.Errorf("action word %#x: %w", w, ErrUnknownName)
@@ -78,6 +86,8 @@ func (a Action) Check() error {
 		return fmt.Errorf("action %+v: our kernels have at most %d CTAs of %d threads: %w", a, MaxCTAs, CTAThreads, ErrUnknownName)
 	case a.Path != PathGIN && a.Backend != BackendNone:
 		return fmt.Errorf("action %+v: only path gin has a backend: %w", a, ErrUnknownName)
+	case a.Contexts > MaxContexts || a.Contexts != 0 && a.Path != PathGIN:
+		return fmt.Errorf("action %+v: only path gin has contexts, at most %d: %w", a, MaxContexts, ErrUnknownName)
 	case a.Path != PathSymmetric && a.Symmetric != SymmetricAny:
 		return fmt.Errorf("action %+v: only path symmetric has a symmetric kernel: %w", a, ErrUnknownName)
 	case a.Path == PathSymmetric && (a.Channels != 0 || a.Warps != 0):
@@ -88,7 +98,7 @@ func (a Action) Check() error {
 
 // String gives the action as people write it: "default", "Ring/LL128/24", "Tree/Simple" (NCCL's own channels),
 // "Ring/LL/8/t256" (8 channels of 256 threads), "lsa/twoshot/16" (16 CTAs), "lsa/oneshot" (the kernel's own), "gin/proxy/4",
-// "symmetric/AGxLL_R".
+// "gin/proxy/8/c2" (8 CTAs that share 2 contexts), "symmetric/AGxLL_R".
 func (a Action) String() string {
 	s := a.Path.String()
 	switch a.Path {
@@ -105,6 +115,9 @@ func (a Action) String() string {
 	}
 	if a.Channels != 0 {
 		s += "/" + strconv.Itoa(int(a.Channels))
+	}
+	if a.Contexts != 0 {
+		s += "/c" + strconv.Itoa(int(a.Contexts))
 	}
 	if a.Warps != 0 {
 		s += "/t" + strconv.Itoa(int(a.Warps)*WarpThreads)
@@ -153,8 +166,13 @@ func Parse(s string) (Action, error) {
 	}
 	for i, part := range rest {
 		threads, isThreads := strings.CutPrefix(part, "t")
-		n, err := strconv.ParseUint(threads, 10, 16)
+		contexts, isContexts := strings.CutPrefix(threads, "c")
+		n, err := strconv.ParseUint(contexts, 10, 16)
 		switch {
+		case isContexts && a.Path == PathGIN && !isThreads && a.Contexts == 0 && a.Warps == 0 && err == nil && n > 0 && n <= MaxContexts:
+			a.Contexts = uint8(n)
+		case isContexts:
+			return Default, fmt.Errorf("action %q: only path gin has contexts, c1 to c%d behind its CTAs: %w", s, MaxContexts, ErrUnknownName)
 		case isThreads && i == len(rest)-1 && err == nil && n > 0 && n%WarpThreads == 0 && n/WarpThreads <= 255:
 			a.Warps = uint8(n / WarpThreads)
 		case isThreads:

@@ -125,6 +125,9 @@ const (
 	CTABytes = CTAThreads / 8 * 120 // of a call that a CTA covers in one pass: eight threads have a line of 120 bytes
 )
 
+// MaxContexts is NCCL_GIN_MAX_CONTEXTS: so many, at most, NCCL grants to a communicator, and CTAs of PathGIN share.
+const MaxContexts = 4
+
 // Backend is who drives the NIC for PathGIN.
 type Backend uint8
 

@@ -38,7 +38,8 @@ func anyAction() *rapid.Generator[Action] {
 				Warps:    rapid.Uint8Max(CTAThreads/WarpThreads).Draw(t, "warps"),
 			}
 		case PathGIN:
-			return Action{Path: PathGIN, Backend: Backend(rapid.IntRange(0, NumBackends-1).Draw(t, "backend")), Channels: rapid.Uint8().Draw(t, "contexts")}
+			return Action{Path: PathGIN, Backend: Backend(rapid.IntRange(0, NumBackends-1).Draw(t, "backend")), Channels: rapid.Uint8().Draw(t, "CTAs"),
+				Contexts: rapid.Uint8Max(MaxContexts).Draw(t, "contexts"), Warps: rapid.Uint8().Draw(t, "warps")}
 		}
 		return Action{
 			Path:      PathCollective,
@@ -80,7 +81,8 @@ func TestWordLayout(t *testing.T) {
 		{Action{Path: PathLSA, Kernel: TwoShot, Channels: 64}, 0x00400013},
 		{Action{Path: PathLSA, Kernel: Bulk, Channels: 32, Warps: 8}, 0x08200023},
 		{Action{Path: PathGIN, Channels: 4, Backend: BackendProxy}, 0x00042004},
-		{Action{Path: PathDefault, Algorithm: Ring, Channels: 3}, 0}, // the default has no parts
+		{Action{Path: PathGIN, Channels: 8, Backend: BackendGDAKI, Contexts: 2}, 0x00081204}, // in the protocol's place
+		{Action{Path: PathDefault, Algorithm: Ring, Channels: 3}, 0},                         // the default has no parts
 	} {
 		if got := c.action.Word(); got != c.word {
 			t.Errorf("%v: word %#x, want %#x", c.action, got, c.word)
@@ -102,6 +104,7 @@ func TestFromWordRejects(t *testing.T) {
 		0x01000002, // threads of a path that has none
 		0x100043,   // kernel 4
 		0x100103,   // a protocol of path lsa
+		0x082504,   // 5 contexts
 		0x810013,   // 129 CTAs
 		0x11100013, // 544 threads
 		0xffffffff,
@@ -115,7 +118,7 @@ func TestFromWordRejects(t *testing.T) {
 func TestParseRejects(t *testing.T) {
 	for _, s := range []string{"", "Default", "ring", "Ring/", "/LL", "Ring/LL/", "Ring/LL/0", "Ring/LL/256", "Ring/LL/-1",
 		"Ring/LL/1/1", "Ringo/LL", "Ring/LL64", "symmetric/1", "lsa", "lsa/16", "lsa/proxy", "lsa/none", "lsa/oneshot/LL", "lsa/oneshot/0", "lsa/oneshot/129", "lsa/bulk/t544", "lsa/t256",
-		"lsa/bulk/t256/4", "oneshot", "oneshot/4", "LSA/oneshot", "gin/oneshot", "symmetric/oneshot", "gin/none", "gin/t33", "gin/t0", "Ring/LL/t32/8", "default/t32", "collective", "NaN", "Ring/LL/ 1"} {
+		"lsa/bulk/t256/4", "oneshot", "oneshot/4", "LSA/oneshot", "gin/oneshot", "symmetric/oneshot", "gin/none", "gin/t33", "gin/t0", "gin/proxy/8/c0", "gin/proxy/8/c5", "gin/proxy/8/c2/c2", "gin/proxy/c2/8", "gin/proxy/8/t64/c2", "gin/proxy/8/c", "lsa/bulk/8/c2", "Ring/LL/8/c2", "gin/proxy/8/tc2", "Ring/LL/t32/8", "default/t32", "collective", "NaN", "Ring/LL/ 1"} {
 		if a, err := Parse(s); err == nil {
 			t.Errorf("%q: read as %v", s, a)
 		}
@@ -169,6 +172,7 @@ func TestBucketsOfTheABI(t *testing.T) {
 // Nor from what our kernels are compiled for, and from the border with C.
 func TestKernelsOfTheABI(t *testing.T) {
 	for file, want := range map[string]map[string]int{
+		"../kernels/gin/gin.h":     {"DYN_GIN_MAX_CONTEXTS": MaxContexts},
 		"../kernels/device/call.h": {"DYN_KERNEL_MAX_BLOCKS": MaxCTAs, "DYN_KERNEL_THREADS": CTAThreads},
 		"../nccltuner/abi.h": {"DYN_KERNEL_ONE_SHOT": int(OneShot), "DYN_KERNEL_TWO_SHOT": int(TwoShot), "DYN_KERNEL_BULK": int(Bulk), "DYN_KERNEL_DIRECT": int(Direct),
 			"DYN_NUM_KERNELS": NumKernels, "DYN_PATH_LSA": int(PathLSA),
@@ -191,7 +195,7 @@ func TestKernelsOfTheABI(t *testing.T) {
 func TestKind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyAction().Draw(t, "a"), anyAction().Draw(t, "b")
-		same := a.Path == b.Path && a.Algorithm == b.Algorithm && a.Protocol == b.Protocol && a.Kernel == b.Kernel && a.Backend == b.Backend && a.Symmetric == b.Symmetric
+		same := a.Path == b.Path && a.Algorithm == b.Algorithm && a.Protocol == b.Protocol && a.Kernel == b.Kernel && a.Backend == b.Backend && a.Symmetric == b.Symmetric && a.Contexts == b.Contexts
 		if (a.Kind() == b.Kind()) != same || a.Kind().Check() != nil {
 			t.Fatalf("%v is of kind %v, %v of %v", a, a.Kind(), b, b.Kind())
 		}
@@ -199,7 +203,7 @@ func TestKind(t *testing.T) {
 }
 
 func FuzzParseAction(f *testing.F) {
-	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300", "lsa/twoshot/16", "lsa/bulk/32/t256", "lsa/oneshot", "gin/proxy/4", "symmetric/RSxLD_AGxST"} {
+	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300", "lsa/twoshot/16", "lsa/bulk/32/t256", "lsa/oneshot", "gin/proxy/4", "gin/gdaki/8/c2/t64", "symmetric/RSxLD_AGxST"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

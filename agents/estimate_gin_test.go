@@ -50,6 +50,34 @@ func TestGINOnTable(t *testing.T) {
 	}
 }
 
+// What fewer contexts cost at one number of CTAs is expected at others, and what they have in common is that they are GIN: a call of
+// one says where the other lies, but for sdShared.
+func TestModelOfContexts(t *testing.T) {
+	set := []actions.Action{actions.Default}
+	for _, s := range []string{"gin/gdaki/4", "gin/gdaki/4/c1", "gin/gdaki/4/c4", "gin/gdaki/8", "gin/gdaki/8/c1", "gin/gdaki/8/c2"} {
+		a, err := actions.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set = append(set, a)
+	}
+	m := newCostModel(set, bucketOf(19))
+	for i, want := range []float64{0, 0, 2, 0, 0, 2, 1} {
+		if m.feat[i].shared != want {
+			t.Errorf("%s: %g octaves are shared, want %g", set[i], m.feat[i].shared, want)
+		}
+	}
+	m.observe(1, -2, 1e-4)
+	if d := m.mean[2] - m.mean[1]; math.Abs(d) > 0.05 {
+		t.Errorf("of shared contexts nothing is known, and they are expected at %+.2f", d)
+	}
+	before := m.mean[5]
+	m.observe(2, -2.4, 1e-4)
+	if d := m.mean[5] - before; d > -0.2 || m.mean[4]-m.mean[5] < 0.2 || m.mean[6] > m.mean[4]-0.1 || m.mean[6] < m.mean[5]+0.1 {
+		t.Errorf("sharing pays with 4 CTAs, and with 8 one context is at %.2f (%+.2f), two at %.2f, all at %.2f", m.mean[5], d, m.mean[6], m.mean[4])
+	}
+}
+
 // Numbers of CTAs on GIN are none of NCCL's channels, and what GIN costs says nothing of NCCL's choices.
 func TestModelOfGIN(t *testing.T) {
 	plain := fullSet()

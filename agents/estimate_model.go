@@ -27,6 +27,7 @@ type costModel struct {
 type features struct {
 	action actions.Action
 	octave float64 // log2 of the set's greatest channel number over this action's; of our kernels: of passes (estimate_kernels.go), on GIN of CTAs (estimate_gin.go)
+	shared float64 // on GIN: octaves of contexts that it has less than it could
 	mean   float64
 }
 
@@ -88,7 +89,7 @@ func featuresOf(a actions.Action, top tops, w float64) features {
 		f.mean = meanPasses * f.octave
 		return f
 	case actions.PathGIN:
-		f.octave = ginOctave(a.Channels)
+		f.octave, f.shared = ginOctave(a.Channels), ginShared(a)
 		f.mean = ginMean(f.octave)
 		return f
 	case actions.PathSymmetric:

@@ -105,7 +105,7 @@ func encodeAction(dst []float64, a actions.Action, top uint8) {
 		default: // by the copy engine of an SM
 			put(9+int(actions.LL128), 1)
 		}
-	case actions.PathGIN:
+	case actions.PathGIN: // contexts have no feature: it would make every trained policy another one's. What differs in them alone is told apart by what was measured, and by the belief (estimate_gin.go)
 		put(41, c)
 	case actions.PathLSA:
 		put(42, c)

@@ -33,15 +33,16 @@
 #define DYN_RING_CELLS 65536  /* samples of one process, a power of two */
 
 /* Actions are 32-bit words. 0 is NCCL's default: outputs untouched.
- * bits 0-3 path (DYN_PATH_*), 4-7 algorithm (NCCL_ALGO_*), 8-11 protocol (NCCL_PROTO_*), 12-15 GIN backend (DYN_BACKEND_*),
+ * bits 0-3 path (DYN_PATH_*), 4-7 algorithm (NCCL_ALGO_*), 8-11 protocol (NCCL_PROTO_*), or contexts, 12-15 GIN backend (DYN_BACKEND_*),
  * 16-23 nChannels (0: NCCL's), 24-31 warps (0: NCCL's). A tuner plugin passes through what it cannot choose. */
 #define DYN_PATH_DEFAULT 0
 #define DYN_PATH_COLLECTIVE 1
 #define DYN_PATH_SYMMETRIC 2 /* NCCL's own over load and store, on registered memory, by name: DYN_SYMMETRIC_* in the algorithm's place, protocol 0 */
 #define DYN_PATH_LSA 3 /* our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs */
-#define DYN_PATH_GIN 4 /* our kernels that put and signal through the network: algorithm and protocol 0, channels are CTAs, each with a context as far as there are */
+#define DYN_PATH_GIN 4 /* our kernels that put and signal through the network: algorithm 0, channels are CTAs, in the protocol's place contexts that these share: CTA b has context b modulo it. 0: as many as NCCL has granted */
 #define DYN_ACTION_ALGO_SHIFT 4
 #define DYN_ACTION_PROTO_SHIFT 8
+#define DYN_ACTION_CONTEXTS_SHIFT 8
 #define DYN_ACTION_BACKEND_SHIFT 12
 #define DYN_ACTION_CHANNELS_SHIFT 16
 #define DYN_ACTION_WARPS_SHIFT 24
@@ -128,7 +129,7 @@ struct dyn_rank {
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
    * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
    * can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
-   * backend: likewise by GIN, which is active. On registered memory, where names decide: of Tree, Ring, NVLS and NVLSTree the bits
+   * backend: likewise by GIN, which is active; bit 22: it has several contexts there, and takes an action's number of them. On registered memory, where names decide: of Tree, Ring, NVLS and NVLSTree the bits
    * say that NCCL has not refused the name here, and of symmetric kernel s it is bit 5 + s up to 8, and 9 + s beyond. */
   uint32_t marks[9][48];
 };
@@ -246,7 +247,7 @@ struct dyn_sample {
                                    the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in
                                    64 is told; planVersion is 0, and so are the instants. It is no call of the plan */
 
-#define DYN_SAMPLE_GIN 256 /* our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs */
+#define DYN_SAMPLE_GIN 256 /* our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol the contexts that it was asked for, channels its CTAs */
 #define DYN_SAMPLE_SYMMETRIC 512 /* NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0 */
 #define DYN_SAMPLE_TRIP 1024 /* beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal
                                alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the

@@ -22,9 +22,10 @@ const (
 	PathCollective          = 1
 	PathSymmetric           = 2 // NCCL's own over load and store, on registered memory, by name: DYN_SYMMETRIC_* in the algorithm's place, protocol 0
 	PathLsa                 = 3 // our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs
-	PathGin                 = 4 // our kernels that put and signal through the network: algorithm and protocol 0, channels are CTAs, each with a context as far as there are
+	PathGin                 = 4 // our kernels that put and signal through the network: algorithm 0, channels are CTAs, in the protocol's place contexts that these share: CTA b has context b modulo it. 0: as many as NCCL has granted
 	ActionAlgoShift         = 4
 	ActionProtoShift        = 8
+	ActionContextsShift     = 8
 	ActionBackendShift      = 12
 	ActionChannelsShift     = 16
 	ActionWarpsShift        = 24
@@ -92,7 +93,7 @@ const (
 	SampleEventTimed        = 32   // timed by CUDA events around the call: launch included, and the end is the end
 	SampleLsa               = 64   // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs
 	SampleReplayed          = 128  // a CUDA graph ran our kernel again: times are the kernel's own stamps, seq is its number among the communicator's kernels in graphs (modulo 2^32, the same on all ranks), of which about one in 64 is told; planVersion is 0, and so are the instants. It is no call of the plan
-	SampleGin               = 256  // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol 0, channels its CTAs
+	SampleGin               = 256  // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol the contexts that it was asked for, channels its CTAs
 	SampleSymmetric         = 512  // NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0
 	SampleTrip              = 1024 // beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0
 )
@@ -163,7 +164,7 @@ type ABIRank struct {
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
 	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
-	// backend: likewise by GIN, which is active. On registered memory, where names decide: of Tree, Ring, NVLS and NVLSTree the bits
+	// backend: likewise by GIN, which is active; bit 22: it has several contexts there, and takes an action's number of them. On registered memory, where names decide: of Tree, Ring, NVLS and NVLSTree the bits
 	// say that NCCL has not refused the name here, and of symmetric kernel s it is bit 5 + s up to 8, and 9 + s beyond.
 	Marks [9][48]uint32
 }

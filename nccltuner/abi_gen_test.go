@@ -138,6 +138,7 @@ var abiInts = map[string]uint64{
 	"DYN_PATH_GIN":                      PathGin,
 	"DYN_ACTION_ALGO_SHIFT":             ActionAlgoShift,
 	"DYN_ACTION_PROTO_SHIFT":            ActionProtoShift,
+	"DYN_ACTION_CONTEXTS_SHIFT":         ActionContextsShift,
 	"DYN_ACTION_BACKEND_SHIFT":          ActionBackendShift,
 	"DYN_ACTION_CHANNELS_SHIFT":         ActionChannelsShift,
 	"DYN_ACTION_WARPS_SHIFT":            ActionWarpsShift,

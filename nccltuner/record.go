@@ -18,8 +18,8 @@ const knownMarks = 1<<21 - 1
 const (
 	markSeen     = 1 << 31
 	markDeviceLL = 1 << 30
-	markKernels  = (1<<NumKernels - 1) << 26 // of our own
-	markGIN      = 1<<23<<BackendGdaki | 1<<23<<BackendProxy
+	markKernels  = (1<<NumKernels - 1) << 26                         // of our own
+	markGIN      = 1<<23<<BackendGdaki | 1<<23<<BackendProxy | 1<<22 // and its contexts
 )
 
 // lateMarks come when a rank learns that it can, sooner on one than on another: ranks that differ in them do not disagree,

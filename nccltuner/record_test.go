@@ -322,6 +322,7 @@ func TestMarks(t *testing.T) {
 		BucketMarks{Set: 1<<26 | 9, Seen: 3})
 	check("GIN on all", [3]uint32{markSeen | 1<<25 | 3, markSeen | 1<<25 | 3, markSeen | 1<<25 | 3}, BucketMarks{Set: 1<<25 | 3, Seen: 3})
 	check("GIN on all but one", [3]uint32{markSeen | 1<<25 | 3, markSeen | 1<<25 | 3, markSeen | 3}, BucketMarks{Set: 3, Seen: 3})
+	check("contexts on all but one", [3]uint32{markSeen | 5<<22 | 3, markSeen | 5<<22 | 3, markSeen | 4<<22 | 3}, BucketMarks{Set: 4<<22 | 3, Seen: 3})
 	check("GIN of another kind on one", [3]uint32{markSeen | 1<<25 | 3, markSeen | 1<<24 | 3, markSeen | 1<<25 | 3}, BucketMarks{Set: 3, Seen: 3})
 	check("our kernels where nobody called", [3]uint32{1 << 26, 1 << 26, 1 << 26}, BucketMarks{})
 	check("bits that nobody knows", [3]uint32{markSeen | 1<<29 | 9, markSeen | 9, markSeen | 9}, BucketMarks{Set: 9, Seen: 3})

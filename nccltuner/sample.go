@@ -140,7 +140,8 @@ func decodeTrip(cell *ABISample, out *Sample) Reject {
 		return RejectSeq
 	}
 	action, err := actions.FromWord(cell.Action)
-	if err != nil || action.Path != actions.PathGIN || uint8(action.Backend) != cell.Algorithm || action.Channels != cell.Channels || cell.Protocol >= maxContexts {
+	if err != nil || action.Path != actions.PathGIN || uint8(action.Backend) != cell.Algorithm || action.Channels != cell.Channels || cell.Protocol >= maxContexts ||
+		action.Contexts != 0 && cell.Protocol >= action.Contexts {
 		return RejectAction
 	}
 	if cell.SignalNs == 0 || cell.Bytes == 0 && cell.CounterNs != 0 {
@@ -161,8 +162,8 @@ func decodeTrip(cell *ABISample, out *Sample) Reject {
 func ran(cell *ABISample) actions.Action {
 	lsa, gin := cell.Flags&SampleLsa != 0, cell.Flags&SampleGin != 0
 	switch {
-	case gin && cell.Algorithm < actions.NumBackends && cell.Protocol == 0:
-		return actions.Action{Path: actions.PathGIN, Backend: actions.Backend(cell.Algorithm), Channels: cell.Channels}
+	case gin && cell.Algorithm < actions.NumBackends && cell.Protocol <= actions.MaxContexts:
+		return actions.Action{Path: actions.PathGIN, Backend: actions.Backend(cell.Algorithm), Channels: cell.Channels, Contexts: cell.Protocol}
 	case lsa && cell.Algorithm < NumKernels && cell.Protocol == 0 && cell.Channels <= actions.MaxCTAs:
 		return actions.Action{Path: actions.PathLSA, Kernel: actions.Kernel(cell.Algorithm), Channels: cell.Channels}
 	case cell.Flags&SampleSymmetric != 0 && cell.Algorithm > 0 && cell.Algorithm < actions.NumSymmetric && cell.Protocol == 0:

@@ -40,6 +40,15 @@ func TestDecodeSample(t *testing.T) {
 			c.Flags, c.Algorithm, c.Protocol, c.Channels = SampleGin, BackendProxy, 0, 2
 			w.Ran = actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 2}
 		}},
+		{"CTAs over GIN that share contexts", func(c *ABISample, w *Sample) {
+			w.Action = actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 8, Contexts: 2}
+			c.Action = w.Action.Word()
+			c.Flags, c.Algorithm, c.Protocol, c.Channels = SampleGin, BackendProxy, 2, 4
+			w.Ran = actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 4, Contexts: 2}
+		}},
+		{"more contexts than there are", func(c *ABISample, w *Sample) {
+			c.Flags, c.Algorithm, c.Protocol, w.Ran = SampleGin, BackendProxy, actions.MaxContexts+1, actions.Action{}
+		}},
 		{"GIN of an unknown kind", func(c *ABISample, w *Sample) {
 			c.Flags, c.Algorithm, c.Protocol, w.Ran = SampleGin, 7, 0, actions.Action{}
 		}},
@@ -153,6 +162,7 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { tripOf(c); c.Algorithm = uint8(actions.BackendGDAKI) }, RejectAction},
 		{func(c *ABISample) { tripOf(c); c.Channels = 4 }, RejectAction},
 		{func(c *ABISample) { tripOf(c); c.Protocol = 16 }, RejectAction},
+		{func(c *ABISample) { tripOf(c); c.Action |= 3 << ActionContextsShift }, RejectAction}, // context 3 of 3
 		{func(c *ABISample) { tripOf(c); c.Action = 0 }, RejectAction},
 		{func(c *ABISample) { tripOf(c); c.SignalNs = 0 }, RejectUnmeasured},
 		{func(c *ABISample) { tripOf(c); c.Bytes = 0 }, RejectUnmeasured}, // with a counter

@@ -11,23 +11,34 @@ import (
 // ones these are channels, up to DYN_GIN_CHANNELS. Up to 4 each has a context of its own, where NCCL grants so many; more share them.
 var ginCTAs = []uint8{1, 2, 4, 8, 16}
 
+// Flat kernels are also tried with all CTAs on one context, from as many CTAs on as NCCL has contexts at most. A set has three choices
+// more by that and not one for each number, since each is a trial in a running program: how contexts pay shows between the two ends,
+// all and one, and what lies between is what few CTAs have. With fewer CTAs there is next to nothing to share. sweep takes any number.
+const (
+	leastSharing   = actions.MaxContexts
+	sharedContexts = 1
+)
+
 // ginCTABytes is what a CTA of a quarter of the threads covers of a call in one pass.
 const ginCTABytes = actions.CTAThreads / 4 * 16
 
 // railChannels are as many as hierarchical kernels have (DYN_GIN_CHANNELS of kernels/gin/pipes.h): an action of more CTAs runs them.
 const railChannels = 8
 
-// onRails leaves out kernels on GIN that would be one under two names. Where nodes have several ranks each, all but AllReduce
-// run hierarchical (docs/design.md, decision 30), ReduceScatter for common types alone, which a bucket does not know.
+// onRails leaves out kernels on GIN that would be one under two names, and contexts. Where nodes have several ranks each, all but
+// AllReduce run hierarchical (docs/design.md, decision 30), ReduceScatter for common types alone, which a bucket does not know. The
+// three CTAs of a channel share a context there already, and of ranks of a rail there are few: nobody has seen contexts matter.
 func onRails(set []actions.Action, c actions.Collective, shape state.Shape) []actions.Action {
 	if shape.Nodes < 2 || shape.Ranks <= shape.Nodes || c == actions.AllReduce {
 		return set
 	}
-	return slices.DeleteFunc(set, func(a actions.Action) bool { return a.Path == actions.PathGIN && a.Channels > railChannels })
+	return slices.DeleteFunc(set, func(a actions.Action) bool {
+		return a.Path == actions.PathGIN && (a.Channels > railChannels || a.Contexts != 0)
+	})
 }
 
 // ginSet lists our kernels on GIN that every rank can run in the bucket, up to the first number of CTAs that covers its
-// smallest call in one pass. A collective has one kernel, so an action names the backend alone.
+// smallest call in one pass. A collective has one kernel, so an action names the backend, and contexts, alone.
 func ginSet(b state.Bucket, marks MarkSet) (set []actions.Action) {
 	for backend := actions.Backend(1); backend < actions.NumBackends; backend++ {
 		a := actions.Action{Path: actions.PathGIN, Backend: backend}
@@ -35,8 +46,11 @@ func ginSet(b state.Bucket, marks MarkSet) (set []actions.Action) {
 			continue
 		}
 		for _, n := range ginCTAs {
-			a.Channels = n
+			a.Channels, a.Contexts = n, 0
 			set = append(set, a)
+			if a.Contexts = sharedContexts; n >= leastSharing && marks.Has(a) {
+				set = append(set, a)
+			}
 			if uint64(n)*ginCTABytes >= 1<<b.Log2Bytes {
 				break
 			}

@@ -2,6 +2,7 @@ package tuner
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"dynamiccl/actions"
@@ -9,7 +10,7 @@ import (
 )
 
 // A bucket has GIN by the backend that all ranks have, with CTAs up to the first number that covers its smallest call in one
-// pass, on any number of nodes; where only NCCL's kernels are timed it has none. Nothing else of the set is touched.
+// pass, also on one context where several were granted, on any number of nodes; where only NCCL's kernels are timed it has none. Nothing else of the set is touched.
 func TestGINOfASet(t *testing.T) {
 	rings := MarkSet(0b111_000)
 	for _, c := range []struct {
@@ -22,6 +23,9 @@ func TestGINOfASet(t *testing.T) {
 		{12, MarkGDAKI, "gin/gdaki/1 gin/gdaki/2"},
 		{14, MarkProxy, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
 		{30, MarkProxy, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8 gin/proxy/16"},
+		{30, MarkGDAKI | MarkContexts, "gin/gdaki/1 gin/gdaki/2 gin/gdaki/4 gin/gdaki/4/c1 gin/gdaki/8 gin/gdaki/8/c1 gin/gdaki/16 gin/gdaki/16/c1"},
+		{12, MarkGDAKI | MarkContexts, "gin/gdaki/1 gin/gdaki/2"}, // nothing to share
+		{30, MarkContexts, ""},
 		{12, MarkOneShot | MarkProxy, "lsa/oneshot/1 lsa/oneshot/4 gin/proxy/1 gin/proxy/2"},
 		{20, 0, ""},
 	} {
@@ -40,7 +44,7 @@ func TestGINOfASet(t *testing.T) {
 	}
 }
 
-// Hierarchical kernels have 8 channels: 16 CTAs are no choice of their own where they run.
+// Hierarchical kernels have 8 channels: 16 CTAs are no choice of their own where they run, nor are contexts.
 func TestGINOnRails(t *testing.T) {
 	for _, c := range []struct {
 		collective actions.Collective
@@ -55,6 +59,11 @@ func TestGINOnRails(t *testing.T) {
 	} {
 		set := Choices(state.Bucket{Collective: c.collective, Log2Bytes: 20}, MarkProxy, 2, c.shape, true)
 		if set[0] != actions.Default || names(set[1:]) != c.want {
+			t.Errorf("%v, %+v: %v", c.collective, c.shape, set)
+		}
+		hierarchical := !strings.Contains(c.want, "/16")
+		set = Choices(state.Bucket{Collective: c.collective, Log2Bytes: 20}, MarkProxy|MarkContexts, 2, c.shape, true)
+		if shares := slices.ContainsFunc(set, func(a actions.Action) bool { return a.Contexts != 0 }); shares == hierarchical {
 			t.Errorf("%v, %+v: %v", c.collective, c.shape, set)
 		}
 	}

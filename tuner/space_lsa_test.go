@@ -60,9 +60,9 @@ func TestKernelsOfASet(t *testing.T) {
 }
 
 func TestMarkOf(t *testing.T) {
-	all := append(parse(t, "Tree/LL", "Ring/LL128/4", "PAT/Simple", "lsa/oneshot/4", "lsa/twoshot", "lsa/bulk/64/t256", "gin/gdaki/2", "gin/proxy"), actions.Default,
+	all := append(parse(t, "Tree/LL", "Ring/LL128/4", "PAT/Simple", "lsa/oneshot/4", "lsa/twoshot", "lsa/bulk/64/t256", "gin/gdaki/2", "gin/proxy", "gin/proxy/8/c1"), actions.Default,
 		actions.Action{Path: actions.PathSymmetric}, actions.Action{Path: actions.PathGIN})
-	want := []MarkSet{1, 1 << 4, 1 << 20, 1 << 26, 1 << 27, 1 << 28, 1 << 24, 1 << 25, 0, 0, 0}
+	want := []MarkSet{1, 1 << 4, 1 << 20, 1 << 26, 1 << 27, 1 << 28, 1 << 24, 1 << 25, 1<<25 | 1<<22, 0, 0, 0}
 	for i, a := range all {
 		if MarkOf(a) != want[i] || want[i].Has(a) != (want[i] != 0 || a == actions.Default) || (^want[i]).Has(a) != (a == actions.Default) {
 			t.Errorf("%s: bit %x, want %x", a, MarkOf(a), want[i])

@@ -16,7 +16,7 @@ type Trip struct {
 	InGraph    bool   // the lane of CUDA graphs, else that of calls
 	Rank, Peer int32
 	Context    uint8
-	Action     actions.Action // Path GIN; Channels are the kernel's CTAs
+	Action     actions.Action // Path GIN; Channels are the kernel's CTAs, Contexts those that these had; 0: not known
 	Bytes      uint64         // put; 0: a signal alone
 	CounterNs  state.Ns       // until the source was read; 0: not measured
 	SignalNs   state.Ns       // until the peer's answer was here. Invariant: > 0

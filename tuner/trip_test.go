@@ -292,3 +292,51 @@ func TestTripsTellOfSaturation(t *testing.T) {
 		}
 	}
 }
+
+// Contexts by themselves: where as many CTAs take no less over more of them, that is said, with the fewest that do it.
+func TestTripsTellOfContextsInVain(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		takes  func(ctas, contexts float64) float64 // us of a put of 64 KiB
+		before [2]uint8                             // CTAs and contexts that suffice; 0: none is said
+	}{
+		{"contexts that pay", func(ctas, contexts float64) float64 { return 20 + 60/contexts }, [2]uint8{}},
+		{"CTAs that pay, and contexts do not", func(ctas, contexts float64) float64 { return 20 + ctas/10 + contexts }, [2]uint8{4, 1}},
+		{"neither pays", func(ctas, contexts float64) float64 { return 20 * ctas }, [2]uint8{4, 1}},
+		{"contexts pay up to two", func(ctas, contexts float64) float64 { return 20 + 60/min(contexts, 2) }, [2]uint8{4, 2}},
+	} {
+		core := kernelCore(t, Config{}, CommJoined{})
+		core.Step(1, CommLeft{Comm: 1})
+		core.Step(1, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 2, Nodes: 2}})
+		rng := rand.New(rand.NewPCG(4, 4))
+		var found []Finding
+		for i := range uint32(4000) {
+			ctas, contexts := uint8(4)<<rng.IntN(2), uint8(1)<<rng.IntN(3)
+			for rank := range int32(2) {
+				out := core.Step(state.Ns(i)*1e6, &Trip{Comm: 1, Number: i, Rank: rank, Peer: 1 - rank, Bytes: 65536, CounterNs: 9000,
+					SignalNs: state.Ns(1e3 * c.takes(float64(ctas), float64(contexts)) * math.Exp(0.05*rng.NormFloat64())),
+					Action:   actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: ctas, Contexts: contexts}})
+				for _, f := range out.Findings {
+					if f.Diagnosis == agents.DiagnosisSaturated {
+						found = append(found, f)
+					}
+				}
+			}
+		}
+		links := core.LinksOf(1)
+		if len(links) != 2 || (len(found) == 1) != (c.before[0] != 0) {
+			t.Fatalf("%s: told %+v, %d links", c.name, found, len(links))
+		}
+		for _, l := range links {
+			if c.before[0] == 0 {
+				if len(l.Saturated) != 0 {
+					t.Errorf("%s: %+v", c.name, l.Saturated)
+				}
+				continue
+			}
+			if s := l.Saturated; len(s) != 1 || [2]uint8{s[0].CTAs, s[0].Contexts} != c.before || !strings.Contains(s[0].String(), "move nothing faster") {
+				t.Errorf("%s: %+v", c.name, s)
+			}
+		}
+	}
+}

@@ -30,7 +30,10 @@ const (
 	MarkProxy MarkSet = 1 << 23 << actions.BackendProxy
 )
 
-// MarkOf is the bit that says of an action that it can run; 0: there is none. Channels, CTAs and threads have no part in it.
+// MarkContexts says beside it that NCCL has granted several contexts to all ranks, and that a call has as many of them as its action says.
+const MarkContexts MarkSet = 1 << 22
+
+// MarkOf has the bits that all say of an action that it can run; 0: there are none. Channels, CTAs and threads have no part in it.
 func MarkOf(a actions.Action) MarkSet {
 	switch a.Path {
 	case actions.PathCollective:
@@ -46,8 +49,12 @@ func MarkOf(a actions.Action) MarkSet {
 	case actions.PathLSA:
 		return MarkOneShot << a.Kernel
 	case actions.PathGIN:
-		if a.Backend != actions.BackendNone {
+		switch {
+		case a.Backend == actions.BackendNone:
+		case a.Contexts == 0:
 			return 1 << 23 << a.Backend
+		default:
+			return 1<<23<<a.Backend | MarkContexts
 		}
 	}
 	return 0
@@ -55,7 +62,8 @@ func MarkOf(a actions.Action) MarkSet {
 
 // Has reports whether all ranks can run a: NCCL's cost table allows its algorithm and protocol, or our kernel is there.
 func (m MarkSet) Has(a actions.Action) bool {
-	return a.Path == actions.PathDefault || m&MarkOf(a) != 0
+	bits := MarkOf(a)
+	return a.Path == actions.PathDefault || bits != 0 && m&bits == bits
 }
 
 // Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, *Trip,

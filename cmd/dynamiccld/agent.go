@@ -27,9 +27,10 @@ standard output. The learner runs as in the daemon: with detector, diagnosis and
                              what a call took; answers {"ok":true,"diagnosis":"none"}
   {"op":"quit"}              ends, as the end of the input does
 
-Actions are {"path"} and, by path, algorithm, protocol, channels (contexts of gin, CTAs of
-lsa), threads, backend, kernel (of lsa: oneshot, twoshot, bulk); action 0 is NCCL's default. Several asks may be open at once; a tell
-may be late, missing, or of another action than was asked. A line that is wrong is
+Actions are {"path"} and, by path, algorithm, protocol, channels (CTAs of lsa and gin),
+contexts (of gin: that its CTAs share; without channels a CTA for each), threads, backend,
+kernel (of lsa: oneshot, twoshot, bulk); action 0 is NCCL's default. Several asks may be open
+at once; a tell may be late, missing, or of another action than was asked. A line that is wrong is
 answered {"error":"..."} and changes nothing.`,
 		Example: `  dynamiccld agent --stdio < session.jsonl`,
 		Args:    wantArgs(),

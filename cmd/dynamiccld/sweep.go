@@ -50,9 +50,11 @@ sweep.
 
 --choices takes ALGORITHM/PROTOCOL/CHANNELS with * for any, and lsa/KERNEL/CTAS for our own
 kernels over load and store (oneshot, twoshot, bulk), gin/BACKEND/CTAS for those over NCCL's
-GIN (gdaki, proxy), which are measured wherever all ranks can run them. Small calls get fewer channels or CTAs than asked for: such rows are kept,
-since a tuner that asks for them gets the same, and TABLE.points.jsonl says what ran;
---exact-channels leaves them out.
+GIN (gdaki, proxy), which are measured wherever all ranks can run them. gin/BACKEND/CTAS/cN
+has the CTAs share N of GIN's contexts (gin/*/8/c2, gin/*/*/c1), of which NCCL grants 4 at
+most; without /cN they have all. Small calls get fewer channels or CTAs than asked for: such
+rows are kept, since a tuner that asks for them gets the same, and TABLE.points.jsonl says
+what ran; --exact-channels leaves them out.
 
 --nodes makes NCCL take the ranks for ranks of so many hosts (NCCL_HOSTID): they talk over
 the network, here over this machine's own. --load makes other work beside: network is TCP

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels on GIN: every element of calls of several types, operators, sizes, alignments and numbers of blocks; and sums that
- * round, which have to have the same bits on all ranks.
+ * The kernels on GIN: every element of calls of several types, operators, sizes, alignments and numbers of blocks and of contexts
+ * that they share; and sums that round, which have to have the same bits on all ranks.
  */
 #ifndef DYN_BENCH_GIN_CHECK_CUH
 #define DYN_BENCH_GIN_CHECK_CUH
@@ -13,19 +13,19 @@
 
 template <typename T>
 __global__ void ginAllReduceKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const T *send, T *recv, size_t count, Op op) {
-  ginAllReduce<T>(GinNet(comm), g, slots, send, recv, count, op);
+  ginAllReduce<T>(GinNet(comm, g), g, slots, send, recv, count, op);
 }
 static __global__ void ginAllToAllKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t send, size_t sendAt, ncclWindow_t recv,
                                          size_t recvAt, size_t part, Locally locally) {
-  ginAllToAll(GinNet(comm), g, send, sendAt, recv, recvAt, part, locally);
+  ginAllToAll(GinNet(comm, g), g, send, sendAt, recv, recvAt, part, locally);
 }
 
 static __global__ void ginAllGatherKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const char *send, char *recv, size_t part) {
-  ginAllGather(GinNet(comm), g, slots, send, recv, part);
+  ginAllGather(GinNet(comm, g), g, slots, send, recv, part);
 }
 template <typename T>
 __global__ void ginReduceScatterKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const T *send, T *recv, size_t count, Op op) {
-  ginReduceScatter<T>(GinNet(comm), g, slots, send, recv, count, op);
+  ginReduceScatter<T>(GinNet(comm, g), g, slots, send, recv, count, op);
 }
 
 constexpr int kGinThreads = 256;
@@ -36,17 +36,23 @@ struct GinBuffers {
 };
 
 template <typename T>
-static void sumOver(const Rank &k, const GinLife &life, const T *in, T *out, size_t count, Op op, int blocks) {
-  ginAllReduceKernel<T><<<blocks, kGinThreads, 0, k.stream>>>(life.device, life.gin, life.slots.window, in, out, count, op);
+static void sumOver(const Rank &k, const GinLife &life, const Gin &g, const T *in, T *out, size_t count, Op op, int blocks) {
+  ginAllReduceKernel<T><<<blocks, kGinThreads, 0, k.stream>>>(life.device, g, life.slots.window, in, out, count, op);
   CUDA(cudaGetLastError());
 }
-static void exchangeOver(const Rank &k, const GinLife &life, const GinBuffers &b, size_t shift, size_t part, Locally locally, int blocks) {
-  ginAllToAllKernel<<<blocks, kGinThreads, 0, k.stream>>>(life.device, life.gin, b.send.window, shift, b.recv.window, shift, part, locally);
+static void exchangeOver(const Rank &k, const GinLife &life, const Gin &g, const GinBuffers &b, size_t shift, size_t part, Locally locally, int blocks) {
+  ginAllToAllKernel<<<blocks, kGinThreads, 0, k.stream>>>(life.device, g, b.send.window, shift, b.recv.window, shift, part, locally);
   CUDA(cudaGetLastError());
 }
 
 /* Blocks: fewer than contexts, as many, and more. */
 static int blocksOf(unsigned seed) { return 1 + (int)(seed % 6); }
+/* Contexts that they share, other ones in each call: from one to all. */
+static Gin sharing(const GinLife &life, unsigned seed) {
+  Gin g = life.gin;
+  g.contexts = 1 + seed * 2654435761u / 6 % (unsigned)life.device.ginContextCount;
+  return g;
+}
 
 template <typename T>
 static void checkSums(const Rank &k, const GinLife &life) {
@@ -56,7 +62,7 @@ static void checkSums(const Rank &k, const GinLife &life) {
       for (size_t shift = 0; shift < 2; shift++, seed++) {
         T *in = (T *)k.in + shift, *out = seed % 2 ? in : (T *)k.out + shift;
         fill<T><<<32, 256, 0, k.stream>>>(in, count, rank, op, seed);
-        sumOver<T>(k, life, in, out, count, op, blocksOf(seed));
+        sumOver<T>(k, life, sharing(life, seed), in, out, count, op, blocksOf(seed));
         verify<T><<<32, 256, 0, k.stream>>>(out, count, 0, numRanks, op, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
@@ -71,7 +77,7 @@ static void checkExchanges(const Rank &k, const GinLife &life, const GinBuffers 
       for (size_t shift = 0; shift < 2; shift++, seed++) {
         CUDA(cudaMemsetAsync(b.recv.memory, 0xff, part * numRanks + shift, k.stream));
         fill<Byte><<<32, 256, 0, k.stream>>>((Byte *)b.send.memory + shift, part * numRanks, rank, Op::sum, seed);
-        exchangeOver(k, life, b, shift, part, locally, blocksOf(seed));
+        exchangeOver(k, life, sharing(life, seed), b, shift, part, locally, blocksOf(seed));
         verifyMoved<<<32, 256, 0, k.stream>>>((Byte *)b.recv.memory + shift, part, numRanks, 0, rank * part, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)(part * numRanks);
@@ -87,7 +93,7 @@ static void checkGathers(const Rank &k, const GinLife &life) {
       if (part * numRanks > bufferBytes) continue;
       Byte *out = (Byte *)k.out, *in = inPlace ? out + rank * part : (Byte *)k.in;
       fill<Byte><<<32, 256, 0, k.stream>>>(in, part, rank, Op::sum, ++seed);
-      ginAllGatherKernel<<<blocksOf(seed), kGinThreads, 0, k.stream>>>(life.device, life.gin, life.slots.window, (const char *)in, (char *)out, part);
+      ginAllGatherKernel<<<blocksOf(seed), kGinThreads, 0, k.stream>>>(life.device, sharing(life, seed), life.slots.window, (const char *)in, (char *)out, part);
       verifyMoved<<<32, 256, 0, k.stream>>>(out, part, numRanks, 0, 0, seed, k.wrong);
       CUDA(cudaGetLastError());
       shared->compared += (long)(part * numRanks);
@@ -104,7 +110,7 @@ static void checkScatters(const Rank &k, const GinLife &life) {
         if (count * sizeof(T) * numRanks > bufferBytes) continue;
         T *in = (T *)k.in, *out = inPlace ? in + rank * count : (T *)k.out;
         fill<T><<<32, 256, 0, k.stream>>>(in, count * numRanks, rank, op, ++seed);
-        ginReduceScatterKernel<T><<<blocksOf(seed), kGinThreads, 0, k.stream>>>(life.device, life.gin, life.slots.window, in, out, count, op);
+        ginReduceScatterKernel<T><<<blocksOf(seed), kGinThreads, 0, k.stream>>>(life.device, sharing(life, seed), life.slots.window, in, out, count, op);
         verify<T><<<32, 256, 0, k.stream>>>(out, count, rank * count, numRanks, op, seed, k.wrong);
         CUDA(cudaGetLastError());
         shared->compared += (long)count;
@@ -140,7 +146,7 @@ static void checkOrder(const Rank &k, const GinLife &life) {
   const size_t count = 65536;
   T *in = (T *)k.in, *out = (T *)k.out;
   fillFractions<T><<<32, 256, 0, k.stream>>>(in, count, rank);
-  sumOver<T>(k, life, in, out, count, Op::sum, life.device.ginContextCount);
+  sumOver<T>(k, life, life.gin, in, out, count, Op::sum, life.device.ginContextCount);
   verifyFractions<T><<<32, 256, 0, k.stream>>>(out, count, numRanks, k.wrong);
   CUDA(cudaGetLastError());
   CUDA(cudaStreamSynchronize(k.stream));

@@ -10,10 +10,10 @@
 #include "gin_check.cuh"
 
 static __global__ void ginPingKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, __grid_constant__ const GinPath<GinNet> path, dyn_gin_stamp *stamps) {
-  ginPing(GinNet(comm), g, path, stamps);
+  ginPing(GinNet(comm, g), g, path, stamps);
 }
 static __global__ void ginPongKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, __grid_constant__ const GinPath<GinNet> path, uint64_t *wrong) {
-  ginPong(GinNet(comm), g, path, wrong);
+  ginPong(GinNet(comm, g), g, path, wrong);
 }
 
 constexpr uint32_t kWarmRounds = 20, kRounds = 200;
@@ -88,11 +88,11 @@ static void timeOverGin(const Rank &k, GinLife &life, const GinBuffers &b, size_
   using T = __nv_bfloat16;
   const size_t part = bytes / numRanks;
   if (part > 0) {
-    printTime("alltoall", part * numRanks, "gin, counter", contexts, timed(k, [&] { exchangeOver(k, life, b, 0, part, Locally::counter, contexts); }));
-    printTime("alltoall", part * numRanks, "gin, flush", contexts, timed(k, [&] { exchangeOver(k, life, b, 0, part, Locally::flush, contexts); }));
+    printTime("alltoall", part * numRanks, "gin, counter", contexts, timed(k, [&] { exchangeOver(k, life, life.gin, b, 0, part, Locally::counter, contexts); }));
+    printTime("alltoall", part * numRanks, "gin, flush", contexts, timed(k, [&] { exchangeOver(k, life, life.gin, b, 0, part, Locally::flush, contexts); }));
   }
   if (bytes <= ginSlotBytes && bytes >= sizeof(T))
-    printTime("allreduce", bytes, "gin", contexts, timed(k, [&] { sumOver<T>(k, life, (T *)k.in, (T *)k.out, bytes / sizeof(T), Op::sum, contexts); }));
+    printTime("allreduce", bytes, "gin", contexts, timed(k, [&] { sumOver<T>(k, life, life.gin, (T *)k.in, (T *)k.out, bytes / sizeof(T), Op::sum, contexts); }));
   needHealthy(life);
 }
 

@@ -109,13 +109,13 @@ __device__ __forceinline__ bool receiveOne(const GinNet &net, const Gin &g, cons
 
 /* A block a context: its first warp sends, each other one receives from a peer. */
 static __global__ void trafficKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, __grid_constant__ const Traffic t, TrafficCount *total) {
-  const GinNet net(comm);
+  const GinNet net(comm, g);
   const int warp = (int)threadIdx.x / kWarp;
   TrafficCount count = {};
   if (warp == 0) {
     __shared__ Progress progress[kMaxRanks];
     __shared__ uint64_t acks[kMaxRanks];
-    if ((int)threadIdx.x < g.nRanks) progress[threadIdx.x] = {}, acks[threadIdx.x] = g.seen[ginSignalOf(g.nRanks, DYN_GIN_READY, blockIdx.x, (int)threadIdx.x)];
+    if ((int)threadIdx.x < g.nRanks) progress[threadIdx.x] = {}, acks[threadIdx.x] = ginSeenOf(net, g)[ginSignalOf(g.nRanks, DYN_GIN_READY, blockIdx.x, (int)threadIdx.x)];
     __syncwarp();
     uint64_t random = t.seed ^ blockIdx.x * 977 ^ (uint64_t)g.rank << 32, sent = 0, all = (uint64_t)t.messages * (g.nRanks - 1);
     for (uint64_t tries = 0; sent < all && loadHost(g.stop) == 0; tries++) {
@@ -130,7 +130,7 @@ static __global__ void trafficKernel(__grid_constant__ const ncclDevComm comm, _
     if (threadIdx.x == 0) count.missing += all - sent;
   } else if (warp < g.nRanks) {
     const int peer = ginPeer(g, warp);
-    const uint64_t before = g.seen[ginSignalOf(g.nRanks, DYN_GIN_DATA, blockIdx.x, peer)];
+    const uint64_t before = ginSeenOf(net, g)[ginSignalOf(g.nRanks, DYN_GIN_DATA, blockIdx.x, peer)];
     Progress p = {};
     while (p.next < t.messages && receiveOne(net, g, t, peer, p, before, count)) continue;
     if (threadIdx.x % kWarp == 0) count.missing += t.messages - p.next;

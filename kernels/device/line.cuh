@@ -58,6 +58,8 @@
 #define DYN_KERNEL_MUTATE_OWN_REST 31   /* a rank's own part ends with the rounds */
 #define DYN_KERNEL_MUTATE_MOVING_SHARES 32 /* where parts differ, a block has another place in the slot in a shorter round */
 #define DYN_KERNEL_MUTATE_COUNTED_ALIKE 33 /* where peers have sent other numbers of cells, one's are counted for all */
+#define DYN_KERNEL_MUTATE_ONE_SIGNAL 34 /* over GIN, blocks that share a context have one signal for each peer */
+#define DYN_KERNEL_MUTATE_ONE_COUNT 35  /* over GIN, what was seen of a signal counts for all contexts */
 
 namespace dyn {
 

@@ -13,6 +13,20 @@
  *   arrived was read. So no call has to wait for a counter, or to flush.
  *   What is counted. A signal may be ahead by a call, too: a wait is for at least a number, and the signal of call e + 1 stands
  *   behind the payloads of all puts before it on its context.
+ *
+ * Why any number of contexts does. Which context a put has none of the above asks but the last, so what is to be shown is that a
+ * block's wait ends with its own peers' blocks, and with all that these have put.
+ *   Blocks that share a context. Signals and counters are numbered by block (gin.h), so no other block's put raises what one waits
+ *   for. NCCL shows a signal behind the puts before it on its context and to its peer: its own put among them, which goes into the
+ *   queue with its signal as one (both backends claim places for the two at once), whatever other blocks put between. What others
+ *   have put comes first as well, which costs time and nothing else: no put waits for a kernel.
+ *   A block that changes its context. Each context counts a block's signals for itself, so how far they have come is kept for each
+ *   (seen). All ranks change it in the same call, so whoever raises has the context in which the other one waits. A signal of
+ *   call e + 1 on another context cannot be taken for one of call e: it is another word. On the same context it is the one after.
+ *   A flush, in kernels that have one, waits for what all blocks have put on the context: that is read without anybody's doing.
+ *   Queues. A block has at most a put, an answer and a counter on its way to a peer, so 16 blocks of one context have 16 places of
+ *   each, and a queue that is shorter has them wait for the NIC, or NCCL's thread, and for no kernel.
+ *
  * It needs, as there, that kernels of one communicator run one after the other on each rank, in one order on all of them, and
  * that every call waits for something of every rank.
  */
@@ -73,10 +87,19 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
   return true;
 }
 
+/* Whose signals and counters a block has. */
+__device__ __forceinline__ unsigned ginSignalBlock(const Gin &g) { return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_SIGNAL ? blockIdx.x % g.contexts : blockIdx.x; }
+
+/* What this rank has seen of the context's signals and counters. */
+template <typename Net>
+__device__ __forceinline__ uint64_t *ginSeenOf(const Net &net, const Gin &g) {
+  return g.seen + (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_COUNT ? 0 : (size_t)net.context * ginSeen(g.nRanks));
+}
+
 /* The peer has raised this block's signal of the kind so far. */
 template <typename Net>
 __device__ __forceinline__ bool awaitSignalOf(const Net &net, const Gin &g, int kind, int peer, uint32_t call, uint64_t least) {
-  const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
+  const uint32_t signal = ginSignalOf(g.nRanks, kind, ginSignalBlock(g), peer);
   const int step = kind == DYN_GIN_READY ? DYN_GIN_WAIT_READY : DYN_GIN_WAIT_DATA;
   return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_NO_NUMBER ||
          ginAwait(g, peer, step, call, [&] { return ginReached(net.signalValue(g.firstSignal + signal), least, kSignalBits); });
@@ -84,25 +107,27 @@ __device__ __forceinline__ bool awaitSignalOf(const Net &net, const Gin &g, int 
 /* The next time that the peer raises it. */
 template <typename Net>
 __device__ __forceinline__ bool awaitSignal(const Net &net, const Gin &g, int kind, int peer, uint32_t call) {
-  const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
-  const uint64_t next = g.seen[signal] + 1;
+  const uint32_t signal = ginSignalOf(g.nRanks, kind, ginSignalBlock(g), peer);
+  uint64_t *seen = ginSeenOf(net, g) + signal;
+  const uint64_t next = *seen + 1;
   if (!awaitSignalOf(net, g, kind, peer, call, next)) return false;
-  g.seen[signal] = next;
+  *seen = next;
   return true;
 }
 
 /* The next of this block's puts to the peer has been read at its source. */
 template <typename Net>
 __device__ __forceinline__ bool awaitCounter(const Net &net, const Gin &g, int peer, uint32_t call) {
-  const uint32_t counter = ginCounterOf(g.nRanks, blockIdx.x, peer), at = ginSignals(g.nRanks) + counter;
-  const uint64_t next = g.seen[at] + 1;
+  const uint32_t counter = ginCounterOf(g.nRanks, blockIdx.x, peer);
+  uint64_t *seen = ginSeenOf(net, g) + ginSignals(g.nRanks) + counter;
+  const uint64_t next = *seen + 1;
   if (!ginAwait(g, peer, DYN_GIN_WAIT_COUNTER, call, [&] { return ginReached(net.counterValue(g.firstCounter + counter), next, kCounterBits); })) return false;
-  g.seen[at] = next;
+  *seen = next;
   return true;
 }
 
 /* Raised on the peer. */
-__device__ __forceinline__ uint32_t ownSignal(const Gin &g, int kind) { return g.firstSignal + ginSignalOf(g.nRanks, kind, blockIdx.x, g.rank); }
+__device__ __forceinline__ uint32_t ownSignal(const Gin &g, int kind) { return g.firstSignal + ginSignalOf(g.nRanks, kind, ginSignalBlock(g), g.rank); }
 __device__ __forceinline__ uint32_t ownCounter(const Gin &g, int peer) { return g.firstCounter + ginCounterOf(g.nRanks, blockIdx.x, peer); }
 
 }  // namespace dyn

@@ -8,7 +8,10 @@
  * signal goes on counting through calls, and through device communicators. READY says without data that a rank has come so far:
  * that others may put (all_to_all.cuh), or, in answer, that their data has come (trip.cuh).
  *
- * Contexts. Block b has context b % contexts, always: NCCL orders a signal behind the puts before it on the same context.
+ * Contexts. Block b of a call has context b % contexts, on all ranks: NCCL orders a signal behind the puts before it on the same
+ * context, where it also counts. How many contexts there are is the call's affair: blocks that share one have signals and counters
+ * of other numbers there, and a block that had another one in the call before finds each of its signals there at another count
+ * (calls.cuh).
  */
 #ifndef DYN_GIN_H
 #define DYN_GIN_H
@@ -23,8 +26,8 @@
 #define DYN_GIN_SLOTS 4
 /* Name of a kernel that does nothing. It changes with what stands in this file and with NCCL's structures (host/nccl_gin.h),
  * so that a library and kernels of different builds do not meet. */
-#define DYN_GIN_LAYOUT ginLayout6_22809
-#define DYN_GIN_LAYOUT_NAME "ginLayout6_22809"
+#define DYN_GIN_LAYOUT ginLayout7_22809
+#define DYN_GIN_LAYOUT_NAME "ginLayout7_22809"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
@@ -36,7 +39,7 @@ enum dyn_gin_step { DYN_GIN_NOTHING, DYN_GIN_WAIT_READY, DYN_GIN_WAIT_DATA, DYN_
 #define DYN_GIN_TRIP_EVERY 256 /* calls: an answer takes as long as the put */
 #endif
 #define DYN_GIN_TRIPS 256 /* calls of which trips are kept: the host looks twice a second, and has to see each twice */
-#define DYN_GIN_TRIP_BLOCKS DYN_GIN_MAX_CONTEXTS /* the first blocks, of which each has another context, as far as there are */
+#define DYN_GIN_TRIP_BLOCKS DYN_GIN_MAX_CONTEXTS /* of a call the first blocks, as many as it has contexts: each has another one */
 
 /* Of a block and a peer, in memory of the device. 0: it did not come to that. */
 struct dyn_gin_legs {
@@ -53,7 +56,7 @@ struct dyn_gin {
   int32_t rank, nRanks;
   size_t slotBytes; /* of the window of slots: 2 halves of nRanks, and as many to send from */
   uint32_t *calls;  /* [DYN_GIN_CALLS], this rank's alone, as in device/domain.cuh */
-  uint64_t *seen;   /* [dyn_gin_seen], likewise: what signals and counters are known to have reached */
+  uint64_t *seen;   /* [contexts that were granted][dyn_gin_seen], likewise: what signals and counters are known to have reached */
   uint32_t *stop;   /* host memory: not 0: give up, whatever is missing; by the host, or a kernel that has */
   uint64_t *fault;  /* host memory, [nRanks]: of each peer what was waited for in vain: step << 32 | call; 0: nothing */
   uint64_t waitNs;  /* no wait may take longer */
@@ -62,9 +65,10 @@ struct dyn_gin {
   uint32_t firstSignal, firstCounter;
   struct dyn_gin_legs *legs;  /* [DYN_GIN_TRIP_BLOCKS][nRanks], this rank's alone */
   struct dyn_gin_trip *trips; /* host memory, [DYN_GIN_TRIPS][DYN_GIN_TRIP_BLOCKS][nRanks]; NULL, on all ranks: nothing is timed */
+  uint32_t contexts; /* of this call, the same on all ranks, 1 to DYN_GIN_MAX_CONTEXTS; granted are no fewer */
   /* Of hierarchical kernels (pipes.h): ranks of a node, where their buffers begin, room of a cell, a multiple of
    * DYN_GIN_UNIT, and [DYN_GIN_FLAG_WORDS] of this rank's alone: what its flags have reached. */
-  int32_t localRanks, reserved0;
+  int32_t localRanks;
   size_t pipesAt, cellBytes;
   uint32_t *items;
 };
@@ -93,11 +97,17 @@ struct dyn_gin_stamp {
 /* Of a lane, on each context. */
 DYN_BOTH static inline uint32_t dyn_gin_signals(int nRanks) { return DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
 DYN_BOTH static inline uint32_t dyn_gin_counters(int nRanks) { return DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
+DYN_BOTH static inline uint32_t dyn_gin_seen(int nRanks) { return dyn_gin_signals(nRanks) + dyn_gin_counters(nRanks); }
 
 /* Of consecutive numbers of calls about one in DYN_GIN_TRIP_EVERY, as dyn_stamped. */
 DYN_BOTH static inline bool dyn_gin_timed(uint32_t call) { return call * 2654435769u < UINT32_MAX / DYN_GIN_TRIP_EVERY; }
-/* blocks: of the kernel; bytes: put to the peer, below 64 MiB. */
-DYN_BOTH static inline uint64_t dyn_gin_trip_word(uint32_t call, unsigned blocks, size_t bytes) { return (uint64_t)call << 32 | (uint64_t)blocks << 26 | (bytes & 0x3ffffff); }
+/* blocks: of the kernel, below 64; contexts that these have, below 8; bytes: put to the peer, below 8 MiB. */
+DYN_BOTH static inline uint64_t dyn_gin_trip_word(uint32_t call, unsigned blocks, unsigned contexts, size_t bytes) {
+  return (uint64_t)call << 32 | (uint64_t)blocks << 26 | (uint64_t)contexts << 23 | (bytes & 0x7fffff);
+}
+DYN_BOTH static inline unsigned dyn_gin_trip_blocks(uint64_t word) { return (uint32_t)word >> 26; }
+DYN_BOTH static inline unsigned dyn_gin_trip_contexts(uint64_t word) { return (uint32_t)word >> 23 & 7; }
+DYN_BOTH static inline uint32_t dyn_gin_trip_bytes(uint64_t word) { return (uint32_t)word & 0x7fffff; }
 DYN_BOTH static inline uint32_t dyn_gin_leg_ns(uint64_t from, uint64_t to) { return to <= from ? 0 : to - from < UINT32_MAX ? (uint32_t)(to - from) : UINT32_MAX; }
 /* Durations since the put was begun: counter << 32 | signal, there and back. A counter of 0: nothing was put. */
 DYN_BOTH static inline uint64_t dyn_gin_trip_times(uint64_t issuedNs, uint64_t counterNs, uint64_t signalNs) {
@@ -111,7 +121,7 @@ using Gin = ::dyn_gin;
 
 DYN_BOTH static inline uint32_t ginSignals(int nRanks) { return dyn_gin_signals(nRanks); }
 DYN_BOTH static inline uint32_t ginCounters(int nRanks) { return dyn_gin_counters(nRanks); }
-DYN_BOTH static inline uint32_t ginSeen(int nRanks) { return ginSignals(nRanks) + ginCounters(nRanks); }
+DYN_BOTH static inline uint32_t ginSeen(int nRanks) { return dyn_gin_seen(nRanks); }
 /* The signal that peer `from` raises here for this block. */
 DYN_BOTH static inline uint32_t ginSignalOf(int nRanks, int kind, unsigned block, int from) {
   return ((uint32_t)kind * DYN_GIN_MAX_BLOCKS + block) * (uint32_t)nRanks + (uint32_t)from;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels on GIN under plain names, for those who load them with the driver's API. A block's context follows from its
- * number (net.cuh).
+ * number and the call's contexts (net.cuh).
  */
 #ifndef DYN_GIN_KERNELS_CUH
 #define DYN_GIN_KERNELS_CUH
@@ -19,38 +19,40 @@
   extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1) NAME(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c)
 #define DYN_GIN_TYPED(NAME, TYPE) \
   DYN_GIN_KERNEL(ginAllReduce_##NAME) { \
-    dyn::ginAllReduce<TYPE>(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
+    dyn::ginAllReduce<TYPE>(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
   } \
   DYN_GIN_KERNEL(ginReduceScatter_##NAME) { \
-    dyn::ginReduceScatter<TYPE>(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
+    dyn::ginReduceScatter<TYPE>(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
   }
 DYN_TYPES(DYN_GIN_TYPED)
 DYN_GIN_KERNEL(ginAllToAll) {
-  dyn::ginAllToAllSlots(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count);
+  dyn::ginAllToAllSlots(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count);
 }
 DYN_GIN_KERNEL(ginAllGather) {
-  dyn::ginAllGather(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count);
+  dyn::ginAllGather(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count);
 }
 extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1)
     ginAllToAllV(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c, const __grid_constant__ dyn_parts p) {
-  dyn::ginAllToAllV(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, p);
+  dyn::ginAllToAllV(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, p);
 }
 /* Hierarchical ones: AllGather and AllToAll, AllToAllv, and ReduceScatter. */
 DYN_GIN_KERNEL(ginMove) {
-  dyn::ginMove(dyn::GinNet(comm, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count, c.same != 0);
+  dyn::ginMove(dyn::GinNet(comm, c.gin, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, c.count, c.same != 0);
 }
 extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1)
     ginMoveParts(const __grid_constant__ ncclDevComm comm, const __grid_constant__ dyn_gin_call c, const __grid_constant__ dyn_parts p) {
-  dyn::ginMoveParts(dyn::GinNet(comm, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, p);
+  dyn::ginMoveParts(dyn::GinNet(comm, c.gin, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const char *)c.send, (char *)c.recv, p);
 }
 #define DYN_GIN_SUMS(NAME, TYPE) \
   DYN_GIN_KERNEL(ginMoveSums_##NAME) { \
-    dyn::ginMoveSums<TYPE>(dyn::GinNet(comm, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
+    dyn::ginMoveSums<TYPE>(dyn::GinNet(comm, c.gin, dyn::ginChannel()), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
   }
 DYN_NORM_TYPES(DYN_GIN_SUMS)
 #undef DYN_GIN_SUMS
-DYN_GIN_KERNEL(ginProbe) { dyn::ginProbe(dyn::GinNet(comm), c.gin, (dyn::GinNet::Window)c.slots, c.stamps); }
-DYN_GIN_KERNEL(ginLook) { dyn::ginLook(dyn::GinNet(comm), c.gin); }
+DYN_GIN_KERNEL(ginProbe) { dyn::ginProbe(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, c.stamps); }
+DYN_GIN_KERNEL(ginLook) {
+  for (unsigned context = 0; context < c.gin.contexts; context++) dyn::ginLook(dyn::GinNet(comm, context), c.gin);
+}
 extern "C" __global__ void DYN_GIN_LAYOUT() {}
 #undef DYN_GIN_TYPED
 #undef DYN_GIN_KERNEL

@@ -58,9 +58,11 @@ struct GinLife {
   dyn_gin_stamp *stamps; /* of the probe, host memory: [contexts][nRanks] */
 };
 
-static __global__ void ginLookKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g) { ginLook(GinNet(comm), g); }
+static __global__ void ginLookKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g) {
+  for (unsigned context = 0; context < g.contexts; context++) ginLook(GinNet(comm, context), g);
+}
 static __global__ void ginProbeKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, dyn_gin_stamp *stamps) {
-  ginProbe(GinNet(comm), g, slots, stamps);
+  ginProbe(GinNet(comm, g), g, slots, stamps);
 }
 
 inline bool ginFailed(GinLife &life, const std::string &why) {
@@ -90,8 +92,9 @@ inline bool ginMemory(GinLife &life, int rank, int nRanks, const GinWanted &want
   Gin &g = life.gin;
   g = {};
   g.rank = rank, g.nRanks = nRanks, g.slotBytes = wanted.slotBytes, g.waitNs = wanted.waitNs;
+  g.contexts = (uint32_t)life.device.ginContextCount;
   g.localRanks = life.device.lsaSize, g.pipesAt = DYN_GIN_SLOTS * (size_t)nRanks * wanted.slotBytes, g.cellBytes = wanted.cellBytes;
-  const size_t calls = (DYN_GIN_CALLS + DYN_GIN_FLAG_WORDS) * sizeof *g.calls, seen = ginSeen(nRanks) * sizeof *g.seen, faults = nRanks * sizeof *g.fault;
+  const size_t calls = (DYN_GIN_CALLS + DYN_GIN_FLAG_WORDS) * sizeof *g.calls, seen = g.contexts * ginSeen(nRanks) * sizeof *g.seen, faults = nRanks * sizeof *g.fault;
   const size_t stamps = kGinMaxContexts * nRanks * sizeof *life.stamps;
   if (!ginGood(life, cudaMalloc(&g.calls, calls), "cudaMalloc") || !ginGood(life, cudaMemset(g.calls, 0, calls), "cudaMemset")) return false;
   g.items = g.calls + DYN_GIN_CALLS;

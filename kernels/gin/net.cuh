@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels ask of GIN, on a block's own context; test/gin_test.cc has the same for threads of a CPU.
+ * What the kernels ask of GIN, on a block's context, which others may share; test/gin_test.cc has the same for threads of a CPU.
  *
  * All is written for single threads (ncclCoopThread), which is what NCCL recommends, and nothing of it waits for a peer, with
  * two exceptions that lie in NCCL: a put into a full queue waits for room, which kernels here never fill (they put once a peer
@@ -27,11 +27,14 @@ using GinCounterInc = ncclGin_CounterInc;
 
 struct GinNet {
   using Window = ncclWindow_t;
+  unsigned context;
   ncclGin gin;
 
-  /* 2.28 makes one of its contexts of any number; 2.30 takes it at its word, and writes where there is none. */
-  __device__ GinNet(const ncclDevComm &comm, unsigned context) : gin(comm, (int)(context % (unsigned)comm.ginContextCount)) {}
-  __device__ explicit GinNet(const ncclDevComm &comm) : GinNet(comm, blockIdx.x) {}
+  /* One that was granted: 2.28 makes one of its contexts of any number; 2.30 takes it at its word, and writes where there is none. */
+  __device__ GinNet(const ncclDevComm &comm, unsigned context) : context(context), gin(comm, (int)context) {}
+  /* Of a block, or of a channel. */
+  __device__ GinNet(const ncclDevComm &comm, const Gin &g, unsigned block) : GinNet(comm, block % g.contexts) {}
+  __device__ GinNet(const ncclDevComm &comm, const Gin &g) : GinNet(comm, g, blockIdx.x) {}
 
   /* What this thread wrote, or saw others of its block write, goes along: NCCL 2.28.9 has a fence of the device in front of a
    * NIC's doorbell (doca_gpu_dev_verbs_submit), and one of the system where the CPU is asked (gin_proxy.h). */

@@ -40,7 +40,8 @@ template <typename Net>
 __device__ __forceinline__ void ginPing(const Net &net, const Gin &g, const GinPath<Net> &p, dyn_gin_stamp *stamps) {
   const size_t at = blockIdx.x * p.bytes;
   const uint32_t signal = ginSignalOf(g.nRanks, DYN_GIN_DATA, blockIdx.x, p.peer);
-  const uint64_t before = g.seen[signal];
+  uint64_t *reached = ginSeenOf(net, g) + signal;
+  const uint64_t before = *reached;
   bool fine = true;
   for (uint32_t i = 0; i < p.rounds && net.all(fine); i++) {
     dyn_gin_stamp *s = &stamps[blockIdx.x * p.rounds + i];
@@ -52,7 +53,7 @@ __device__ __forceinline__ void ginPing(const Net &net, const Gin &g, const GinP
       const uint64_t posted = globalNs();
       fine = awaitSignalOf(net, g, DYN_GIN_DATA, p.peer, i + 1, before + i + 1);
       const uint64_t seen = globalNs(), round = readRound(net, p);
-      if (fine) s->signalNs = seen, s->right = round == i + 1, g.seen[signal] = before + i + 1;
+      if (fine) s->signalNs = seen, s->right = round == i + 1, *reached = before + i + 1;
       s->issuedNs = issued, s->postedNs = posted;
     } else if (threadIdx.x == kWarp && p.counted) {
       fine = awaitCounter(net, g, p.peer, i + 1);
@@ -69,7 +70,8 @@ __device__ __forceinline__ void ginPong(const Net &net, const Gin &g, const GinP
   if (threadIdx.x != 0) return;
   const size_t at = blockIdx.x * p.bytes;
   const uint32_t signal = ginSignalOf(g.nRanks, DYN_GIN_DATA, blockIdx.x, p.peer);
-  const uint64_t before = g.seen[signal];
+  uint64_t *reached = ginSeenOf(net, g) + signal;
+  const uint64_t before = *reached;
   uint64_t missing = 0;
   for (uint32_t i = 0; i < p.rounds; i++) {
     if (!awaitSignalOf(net, g, DYN_GIN_DATA, p.peer, i + 1, before + i + 1)) break;
@@ -77,7 +79,7 @@ __device__ __forceinline__ void ginPong(const Net &net, const Gin &g, const GinP
     writeRound(net, p, i + 1);
     net.put(p.peer, p.recv, at, p.send, at, p.bytes, ownSignal(g, DYN_GIN_DATA));
     missing += round != i + 1;
-    g.seen[signal] = before + i + 1;
+    *reached = before + i + 1;
   }
   wrong[blockIdx.x] = missing;
 }

@@ -85,7 +85,7 @@ struct GinPipes {
   __device__ __forceinline__ bool awaitRail(int kind, int ofNode, uint32_t items) const {
     const int peer = rail(ofNode);
     const uint32_t signal = signalFrom(kind, peer);
-    const uint64_t least = g.seen[signal] + items;
+    const uint64_t least = ginSeenOf(net, g)[signal] + items;
     return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_NO_NUMBER || ginAwait(g, peer, kind == DYN_GIN_READY ? DYN_GIN_WAIT_ROOM : DYN_GIN_WAIT_DATA, call, [&] {
       return ginReached(net.signalValue(g.firstSignal + signal), least, kSignalBits);
     });
@@ -100,7 +100,7 @@ struct GinPipes {
   }
   __device__ __forceinline__ void railTaken(int ofNode) const { net.raise(rail(ofNode), g.firstSignal + signalFrom(DYN_GIN_READY, g.rank)); }
   /* At the end, by who waited: so many items came of a node, or of every one, or were taken there. */
-  __device__ __forceinline__ void railCounted(int kind, int ofNode, uint32_t items) const { g.seen[signalFrom(kind, rail(ofNode))] += items; }
+  __device__ __forceinline__ void railCounted(int kind, int ofNode, uint32_t items) const { ginSeenOf(net, g)[signalFrom(kind, rail(ofNode))] += items; }
   __device__ __forceinline__ void railsCounted(int kind, uint32_t items) const {
     eachNode([&](int n) { railCounted(kind, n, items); });
   }

@@ -39,16 +39,17 @@ __device__ __forceinline__ void ginProbe(const Net &net, const Gin &g, typename 
 }
 
 /* What signals and counters hold before anybody uses them: NCCL does not begin at 0 with a device communicator that gets
- * those of one before it. A block for each of the blocks that there may be. */
+ * those of one before it. A block for each of the blocks that there may be, of each context. */
 template <typename Net>
 __device__ __forceinline__ void ginLook(const Net &net, const Gin &g) {
+  uint64_t *seen = ginSeenOf(net, g);
   for (int peer = (int)threadIdx.x; peer < g.nRanks; peer += (int)blockDim.x) {
     for (int kind = 0; kind < DYN_GIN_KINDS; kind++) {
       const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
-      g.seen[signal] = net.signalValue(g.firstSignal + signal);
+      seen[signal] = net.signalValue(g.firstSignal + signal);
     }
     const uint32_t counter = ginCounterOf(g.nRanks, blockIdx.x, peer);
-    g.seen[ginSignals(g.nRanks) + counter] = net.counterValue(g.firstCounter + counter);
+    seen[ginSignals(g.nRanks) + counter] = net.counterValue(g.firstCounter + counter);
   }
 }
 

@@ -113,7 +113,7 @@ static size_t window_bytes(const struct dyn_lsa *lsa) { /* of a lane */
 static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   struct dyn_gin_life *life = lsa->gin;
-  size_t calls = (DYN_GIN_CALLS + DYN_GIN_FLAG_WORDS) * sizeof(uint32_t), seen = (dyn_gin_signals((int)lsa->nRanks) + dyn_gin_counters((int)lsa->nRanks)) * sizeof(uint64_t);
+  size_t calls = (DYN_GIN_CALLS + DYN_GIN_FLAG_WORDS) * sizeof(uint32_t), seen = life->state.contexts * dyn_gin_seen((int)lsa->nRanks) * sizeof(uint64_t);
   struct dyn_gin_words *words;
   size_t legs = DYN_GIN_TRIP_BLOCKS * lsa->nRanks * sizeof(struct dyn_gin_legs), lane = seen + legs + calls;
   if (driver->cuMemAlloc_v2(&life->numbers, NUM_LANES * lane) != 0 || driver->cuMemsetD8Async(life->numbers, 0, NUM_LANES * lane, stream) != 0 ||
@@ -123,7 +123,7 @@ static bool make_numbers(struct dyn_lsa *lsa, void *stream) {
   life->words = words;
   for (int l = 0; l < NUM_LANES; l++) {
     char *at = (char *)(uintptr_t)life->numbers + (size_t)l * lane;
-    life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = SLOT_BYTES, .seen = (uint64_t *)at,
+    life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = SLOT_BYTES, .seen = (uint64_t *)at, .contexts = life->state.contexts,
                                       .legs = (struct dyn_gin_legs *)(at + seen), .calls = (uint32_t *)(at + seen + legs),
                                       .items = (uint32_t *)(at + seen + legs) + DYN_GIN_CALLS,
                                       .stop = &words->stop, .fault = words->faults, .localRanks = life->device.lsaSize,

@@ -75,12 +75,13 @@ bool dyn_trips_make(struct dyn_lsa *lsa);
 void dyn_trips_free(struct dyn_gin_life *life);
 
 /* gin_run.c */
-/* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. An error of CUDA's, 0: none. */
+/* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. call->gin.contexts: as many
+ * as it may have, 0: all. An error of CUDA's, 0: none. */
 int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
                    const struct dyn_parts *parts);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]);
-/* DYN_ABLE_GIN, or 0. */
+/* DYN_ABLE_GIN, and DYN_ABLE_CONTEXTS; or 0. */
 uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t bytes);
 /* What runs a call: a CTA for each of its shares, or roles of them; bytes that it moves for each peer. */
 struct dyn_gin_choice {

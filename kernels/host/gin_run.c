@@ -16,7 +16,9 @@ int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned block
   struct dyn_gin_life *life = lsa->gin;
   void *arguments[] = {&life->device, call, (void *)parts};
   const struct dyn_launch config = {.gridX = blocks, .gridY = 1, .gridZ = 1, .blockX = threads, .blockY = 1, .blockZ = 1, .stream = stream};
+  uint32_t contexts = call->gin.contexts;
   call->gin = life->lanes[lane];
+  if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
   return dyn_host_driver()->cuLaunchKernelEx(&config, function, arguments, NULL);
 }
@@ -79,7 +81,7 @@ uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t 
   if (life == NULL || !dyn_gin_usable(&life->state)) return 0;
   bool rounds = collective == DYN_ALL_TO_ALL || collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER;
   uint64_t most = collective == DYN_ALL_REDUCE ? life->lanes[LANE_CALLS].slotBytes : rounds ? MOST_BYTES : 0;
-  return bytes <= most ? DYN_ABLE_GIN(life->state.backend) : 0;
+  return bytes > most ? 0 : DYN_ABLE_GIN(life->state.backend) | (life->state.contexts > 1 ? DYN_ABLE_CONTEXTS : 0);
 }
 
 static void *flat(const struct dyn_gin_module *m, const struct dyn_work *work) {

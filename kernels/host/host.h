@@ -75,6 +75,8 @@ static inline bool dyn_is_direct(uint32_t action) { return (action & 15) == DYN_
 
 /* A kernel on GIN by this backend, beside the bits by DYN_KERNEL_*. */
 #define DYN_ABLE_GIN(backend) (1u << (8 + (backend)))
+/* Beside it: there are several contexts, and a call has as many of them as its action says. */
+#define DYN_ABLE_CONTEXTS (1u << 11)
 
 /* It has scratch memory that all ranks have opened. */
 bool dyn_lsa_near(const struct dyn_lsa *lsa);
@@ -102,7 +104,7 @@ size_t dyn_lsa_replays(struct dyn_lsa *lsa, struct dyn_replay *replays, size_t m
 struct dyn_trip {
   uint32_t number; /* of the call among those of its lane, the same on all ranks: a call in rounds counts as so many */
   bool inGraph;    /* of the lane of CUDA graphs, else of calls */
-  unsigned backend, context, peer, ctas; /* DYN_BACKEND_*; ctas: of the kernel */
+  unsigned backend, context, peer, ctas, contexts; /* DYN_BACKEND_*; ctas: of the kernel; contexts that these had */
   uint64_t bytes;                        /* put; 0: a signal alone */
   uint32_t counterNs, signalNs;          /* saturate; counterNs is 0 without bytes */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels on GIN on threads of a CPU (ranks.h), over wires that keep no more than GIN promises (wires.h): AllReduce,
- * AllToAll, the probe and rounds between two ranks in turns, of any size, alignment and number of blocks. Every element is
- * compared bit by bit. And, alone, that shares cover what they share and that slots and signals are apart.
+ * AllToAll, the probe and rounds between two ranks in turns, of any size, alignment and number of blocks and of contexts that they
+ * share. Every element is compared bit by bit. And, alone, that shares cover what they share and that slots and signals are apart.
  */
 #include <cmath>
 
@@ -26,7 +26,7 @@ struct Step {
   Kind kind;
   Type type;
   Op op;
-  unsigned blocks;
+  unsigned blocks, contexts;
   size_t count, shiftIn, shiftOut; /* elements, or bytes of a part */
   uint64_t seed;
 };
@@ -46,6 +46,7 @@ static Step stepOf(uint64_t seed, uint64_t n) {
     s.blocks = kBlocks, s.count = (1 + next(&r) % 2) * (kSlotBytes / DYN_GIN_UNIT / kBlocks) * kBlocks * DYN_GIN_UNIT + 1 + next(&r) % DYN_GIN_UNIT;
   s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
   s.seed = next(&r);
+  s.contexts = 1 + (unsigned)(next(&r) % kContexts);
   return s;
 }
 
@@ -60,27 +61,27 @@ struct Trips {
 };
 static Trips tripsOf[kMaxRanks];
 
-static Gin ginOf(World &w, int rank, const Domain &d) {
-  static uint64_t seen[kMaxRanks][(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks];
+static Gin ginOf(World &w, int rank, const Domain &d, unsigned contexts) {
+  static uint64_t seen[kMaxRanks][kSeen];
   Trips &trips = tripsOf[rank];
-  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, 1, 0, 0, 0, nullptr};
+  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, contexts, 1, 0, 0, nullptr};
 }
 
 /* What the call that has just ended, before this rank begins another, told of a put of so many bytes: not 0 until the
  * peer had it. */
-static uint64_t differOf(const World &w, int rank, unsigned block, int peer, uint32_t call, bool whole, const dyn_gin_trip &told) {
+static uint64_t differOf(const World &w, const Step &s, int rank, unsigned block, int peer, uint32_t call, bool whole, const dyn_gin_trip &told) {
   const dyn_gin_legs &legs = tripsOf[rank].legs[block * w.nRanks + peer];
-  const unsigned context = block % kContexts;
-  const size_t bytes = told.word & 0x3ffffff;
+  const size_t bytes = dyn_gin_trip_bytes(told.word);
   uint64_t wrong = told.word >> 32 != call || bytes > kSlotBytes || bytes % sizeof(uint4) != 0 || legs.issuedNs == 0 || (legs.counterNs != 0) != (bytes > 0);
+  wrong += dyn_gin_trip_blocks(told.word) != s.blocks || dyn_gin_trip_contexts(told.word) != s.contexts;
   wrong += told.times != dyn_gin_trip_times(legs.issuedNs, legs.counterNs, legs.signalNs) || legs.signalNs <= legs.issuedNs || (bytes > 0 && legs.counterNs <= legs.issuedNs);
-  if (whole) wrong += legs.signalNs < wiresOf[peer].settledNs[context][kFirst + ginSignalOf(w.nRanks, DYN_GIN_DATA, block, rank)];
-  if (whole && bytes > 0) wrong += legs.counterNs < wiresOf[rank].readNs[context][kFirst + ginCounterOf(w.nRanks, block, peer)];
+  if (whole) wrong += legs.signalNs < wiresOf[peer].settledNs[block][kFirst + ginSignalOf(w.nRanks, DYN_GIN_DATA, block, rank)];
+  if (whole && bytes > 0) wrong += legs.counterNs < wiresOf[rank].readNs[block][kFirst + ginCounterOf(w.nRanks, block, peer)];
   return wrong;
 }
 
-/* Trips are told of timed calls alone, and of their first blocks all. blocks: that put something or nothing; whole: in one round. */
-static uint64_t tripsDiffer(World &w, int rank, unsigned blocks, bool collective, bool whole) {
+/* Trips are told of timed calls alone, and of the first block on each context all. blocks: that put something or nothing; whole: in one round. */
+static uint64_t tripsDiffer(World &w, const Step &s, int rank, unsigned blocks, bool collective, bool whole) {
   Trips &t = tripsOf[rank];
   const uint32_t call = t.last + 1 != 0 ? t.last + 1 : 2;
   const bool timed = collective && dyn_gin_timed(call);
@@ -89,9 +90,9 @@ static uint64_t tripsDiffer(World &w, int rank, unsigned blocks, bool collective
     for (unsigned b = 0; b < DYN_GIN_TRIP_BLOCKS; b++)
       for (int r = 0; r < w.nRanks; r++) {
         const size_t at = (cell * DYN_GIN_TRIP_BLOCKS + b) * w.nRanks + r;
-        const bool changed = memcmp(&t.told[at], &t.known[at], sizeof t.told[at]) != 0, wanted = timed && cell == call / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS && b < blocks && r != rank;
+        const bool changed = memcmp(&t.told[at], &t.known[at], sizeof t.told[at]) != 0, wanted = timed && cell == call / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS && b < blocks && b < s.contexts && r != rank;
         wrong += changed != wanted;
-        if (changed && wanted) wrong += differOf(w, rank, b, r, call, whole, t.told[at]), w.stamped++;
+        if (changed && wanted) wrong += differOf(w, s, rank, b, r, call, whole, t.told[at]), w.stamped++;
         t.known[at] = t.told[at];
       }
   t.last = w.counters[rank][0];
@@ -135,10 +136,10 @@ static void count(World &w, const Step &s, int rank, uint64_t wrong, size_t comp
   if (s.kind == Kind::allReduce) /* blocks that have nothing put nothing */
     while (ginShareOf(s.count * size, s.blocks, blocks - 1).begin == s.count * size) blocks--;
   for (uint64_t fault : faults[rank]) wrong += fault != 0;
-  wrong += tripsDiffer(w, rank, blocks, collective, s.kind == Kind::allReduce || ginRoundsOf(s.count * size, kSlotBytes, s.blocks).count == 1);
+  wrong += tripsDiffer(w, s, rank, blocks, collective, s.kind == Kind::allReduce || ginRoundsOf(s.count * size, kSlotBytes, s.blocks).count == 1);
   if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
-    fprintf(stderr, "%s, rank %d of %d, type %d, operator %d, %zu elements, %u blocks: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, (int)s.type, (int)s.op,
-            s.count, s.blocks, wrong);
+    fprintf(stderr, "%s, rank %d of %d, type %d, operator %d, %zu elements, %u blocks, %u contexts: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, (int)s.type, (int)s.op,
+            s.count, s.blocks, s.contexts, wrong);
   w.compared += compared;
 }
 
@@ -150,7 +151,7 @@ static void playSum(World &w, const Step &s, int rank, bool first) {
            memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
            for (size_t i = 0; i < s.count; i++) in[i] = valueOf<T>(s, rank, i);
          },
-         [&](const Domain &d) { ginAllReduce<T>(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), in, out, s.count, s.op); },
+         [&](const Domain &d) { ginAllReduce<T>(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), in, out, s.count, s.op); },
          [&] {
            std::vector<T> want(s.count);
            for (size_t i = 0; i < s.count; i++) want[i] = wantedOf<T>(s, w.nRanks, i);
@@ -168,8 +169,8 @@ static void playExchange(World &w, const Step &s, int rank, bool first) {
            for (size_t i = 0; i < s.count * w.nRanks; i++) in[i] = (uint8_t)valueOf<int8_t>(s, rank, i);
          },
          [&](const Domain &d) {
-           if (s.kind == Kind::allToAllSlots) ginAllToAllSlots(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
-           else ginAllToAll(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kIn), inAt, windowOf(w, kOut), outAt, s.count,
+           if (s.kind == Kind::allToAllSlots) ginAllToAllSlots(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
+           else ginAllToAll(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kIn), inAt, windowOf(w, kOut), outAt, s.count,
                        s.kind == Kind::allToAllFlush ? Locally::flush : Locally::counter);
          },
          [&] {
@@ -188,7 +189,7 @@ static void playGather(World &w, const Step &s, int rank, bool first) {
            for (size_t i = 0; i < s.count; i++) in[i] = (uint8_t)valueOf<int8_t>(s, rank, i);
          },
          [&](const Domain &d) {
-           ginAllGather(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
+           ginAllGather(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
          },
          [&] {
            std::vector<uint8_t> want(s.count * w.nRanks);
@@ -207,7 +208,7 @@ static void playScatter(World &w, const Step &s, int rank, bool first) {
            for (size_t i = 0; i < s.count * w.nRanks; i++) in[i] = valueOf<T>(s, rank, i);
          },
          [&](const Domain &d) {
-           ginReduceScatter<T>(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), in, out, s.count, s.op);
+           ginReduceScatter<T>(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), in, out, s.count, s.op);
          },
          [&] {
            std::vector<T> want(s.count);
@@ -221,7 +222,7 @@ static void playScatter(World &w, const Step &s, int rank, bool first) {
 static void playProbe(World &w, const Step &s, int rank, bool first) {
   static dyn_gin_stamp stamps[kMaxRanks][kBlocks * kMaxRanks];
   inRank(w, rank, first, s.blocks, [&] { memset(stamps[rank], 0, sizeof stamps[rank]); },
-         [&](const Domain &d) { ginProbe(FakeNet{rank, blockIdx.x % kContexts, w.nRanks}, ginOf(w, rank, d), windowOf(w, kSlots), stamps[rank]); },
+         [&](const Domain &d) { ginProbe(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), stamps[rank]); },
          [&] {
            uint64_t wrong = 0;
            for (unsigned b = 0; b < s.blocks; b++)
@@ -243,9 +244,9 @@ static void playRounds(World &w, const Step &s, int rank, bool first) {
   for (int r = 0; r < w.nRanks; r++) path.recv.memory[r] += w.size.room / 2;
   inRank(w, rank, first, s.blocks, [&] { if (rank == 0) memset(stamps, 0, sizeof stamps); },
          [&](const Domain &d) {
-           const FakeNet net = {rank, blockIdx.x % kContexts, w.nRanks};
-           if (rank == 0) ginPing(net, ginOf(w, rank, d), path, stamps);
-           else ginPong(net, ginOf(w, rank, d), path, missing);
+           const FakeNet net = {rank, blockIdx.x % s.contexts, w.nRanks};
+           if (rank == 0) ginPing(net, ginOf(w, rank, d, s.contexts), path, stamps);
+           else ginPong(net, ginOf(w, rank, d, s.contexts), path, missing);
          },
          [&] {
            uint64_t wrong = 0;
@@ -275,7 +276,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
 static const char *silence() {
   uint32_t calls[DYN_GIN_CALLS] = {}, stop = 0;
   uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
-  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 0, 0, 0, nullptr};
+  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 1, 0, 0, nullptr};
   const FakeNet net = {0, 0, 3};
   blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
   if (awaitSignal(net, g, DYN_GIN_DATA, 2, 7)) return "a signal was seen that nobody raised";

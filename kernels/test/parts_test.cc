@@ -40,11 +40,11 @@ static Exchange exchangeOf(const Step &s) { return {s.seed, kMost, s.shape, s.ki
 static uint64_t faults[kMaxRanks][kMaxRanks];
 
 static Gin ginOf(World &w, int rank, const Domain &d) {
-  static uint64_t seen[kMaxRanks][(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks];
+  static uint64_t seen[kMaxRanks][kSeen];
   static uint32_t calls[kMaxRanks][DYN_GIN_CALLS];
   Gin g = {};
   g.rank = rank, g.nRanks = w.nRanks, g.slotBytes = kSlotBytes, g.calls = calls[rank], g.seen = seen[rank], g.stop = d.stop, g.fault = faults[rank], g.waitNs = d.waitNs;
-  g.slotsAt = kSlotsAt, g.firstSignal = g.firstCounter = kFirst, g.localRanks = 1;
+  g.slotsAt = kSlotsAt, g.firstSignal = g.firstCounter = kFirst, g.localRanks = 1, g.contexts = kContexts;
   return g;
 }
 

@@ -28,7 +28,7 @@ static Kind onlyKind = Kind::count;
 struct Step {
   Kind kind;
   Op op;
-  unsigned blocks;
+  unsigned blocks, contexts;
   size_t count, shiftIn, shiftOut; /* elements, or bytes, of a part */
   bool inPlace;
   int shape; /* of parts that differ */
@@ -50,6 +50,7 @@ static Step stepOf(uint64_t seed, uint64_t n) {
   s.inPlace = next(&r) % 3 == 0;
   s.shape = (int)(next(&r) % 8);
   s.seed = next(&r);
+  s.contexts = 1 + (unsigned)(next(&r) % kContexts);
   return s;
 }
 
@@ -57,17 +58,17 @@ static int localsOf(int nRanks) { return nRanks == 8 ? 4 : 2; }
 
 static uint64_t faults[kMaxRanks][kMaxRanks];
 
-static Gin ginOf(World &w, int rank, const Domain &d) {
-  static uint64_t seen[kMaxRanks][(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks];
+static Gin ginOf(World &w, int rank, const Domain &d, unsigned contexts) {
+  static uint64_t seen[kMaxRanks][kSeen];
   static uint32_t items[kMaxRanks][DYN_GIN_FLAG_WORDS];
   Gin g = {};
   g.rank = rank, g.nRanks = w.nRanks, g.slotBytes = kSlotBytes, g.calls = d.calls, g.seen = seen[rank], g.stop = d.stop, g.fault = faults[rank], g.waitNs = d.waitNs;
-  g.slotsAt = 128, g.firstSignal = g.firstCounter = kFirst;
+  g.slotsAt = 128, g.firstSignal = g.firstCounter = kFirst, g.contexts = contexts;
   g.localRanks = localsOf(w.nRanks), g.pipesAt = kPipesAt, g.cellBytes = kCellBytes, g.items = items[rank];
   return g;
 }
-static FakeNet netOf(const World &w, int rank) { return {rank, ginChannel() % kContexts, w.nRanks, localsOf(w.nRanks)}; }
-static FakeNet flatNetOf(const World &w, int rank) { return {rank, blockIdx.x % kContexts, w.nRanks}; }
+static FakeNet netOf(const World &w, int rank, unsigned contexts) { return {rank, ginChannel() % contexts, w.nRanks, localsOf(w.nRanks)}; }
+static FakeNet flatNetOf(const World &w, int rank, unsigned contexts) { return {rank, blockIdx.x % contexts, w.nRanks}; }
 
 /* Values of several magnitudes, so that sums round, and their order shows. */
 template <typename T>
@@ -122,7 +123,7 @@ static void playOf(World &w, const Step &s, int rank, bool first, size_t sent, T
            if (in < (T *)w.buffers[kOut][rank].get() || in >= (T *)(w.buffers[kOut][rank].get() + w.size.room)) memset(w.buffers[kIn][rank].get(), 0xa5, w.size.room);
            for (size_t i = 0; i < sent; i++) in[i] = valueOf<T>(s, rank, i);
          },
-         [&](const Domain &d) { kernel(ginOf(w, rank, d)); },
+         [&](const Domain &d) { kernel(ginOf(w, rank, d, s.contexts)); },
          [&] {
            std::vector<T> want(got);
            for (size_t i = 0; i < got; i++) want[i] = wanted(i);
@@ -140,8 +141,8 @@ static void playMove(World &w, const Step &s, int rank, bool first) {
   B *out = at<B>(w, kOut, rank, s.shiftOut), *in = !s.inPlace ? at<B>(w, kIn, rank, s.shiftIn) : same ? out + rank * s.count : out;
   playOf<B>(w, s, rank, first, s.count * (same ? 1 : w.nRanks), in, out, s.count * w.nRanks, true,
             [&](const Gin &g) {
-              if (s.kind == Kind::flatAllToAll) ginAllToAllSlots(flatNetOf(w, rank), g, windowOf(w), (const char *)in, (char *)out, s.count);
-              else ginMove(netOf(w, rank), g, windowOf(w), (const char *)in, (char *)out, s.count, same);
+              if (s.kind == Kind::flatAllToAll) ginAllToAllSlots(flatNetOf(w, rank, s.contexts), g, windowOf(w), (const char *)in, (char *)out, s.count);
+              else ginMove(netOf(w, rank, s.contexts), g, windowOf(w), (const char *)in, (char *)out, s.count, same);
             },
             [&](size_t i) { return valueOf<B>(s, (int)(i / s.count), (same ? 0 : rank * s.count) + i % s.count); });
 }
@@ -150,14 +151,14 @@ template <typename T>
 static void playScatter(World &w, const Step &s, int rank, bool first) {
   T *in = at<T>(w, s.inPlace ? kOut : kIn, rank, s.shiftIn), *out = s.inPlace ? in + rank * s.count : at<T>(w, kOut, rank, s.shiftOut);
   playOf<T>(w, s, rank, first, s.count * w.nRanks, in, out, s.count, !s.inPlace,
-            [&](const Gin &g) { ginMoveSums<T>(netOf(w, rank), g, windowOf(w), in, out, s.count, s.op); },
+            [&](const Gin &g) { ginMoveSums<T>(netOf(w, rank, s.contexts), g, windowOf(w), in, out, s.count, s.op); },
             [&](size_t i) { return scatteredOf<T>(s, w.nRanks, rank * s.count + i); });
 }
 
 static void playSum(World &w, const Step &s, int rank, bool first) {
   float *in = at<float>(w, kIn, rank, s.shiftIn), *out = at<float>(w, kOut, rank, s.shiftOut);
   playOf<float>(w, s, rank, first, s.count, in, out, s.count, true,
-                [&](const Gin &g) { ginAllReduce<float>(flatNetOf(w, rank), g, windowOf(w), in, out, s.count, s.op); },
+                [&](const Gin &g) { ginAllReduce<float>(flatNetOf(w, rank, s.contexts), g, windowOf(w), in, out, s.count, s.op); },
                 [&](size_t i) { return sumOf<float>(s.op, w.nRanks, [&](int r) { return valueOf<float>(s, r, i); }); });
 }
 
@@ -173,8 +174,8 @@ static void playParts(World &w, const Step &s, int rank, bool first) {
            fillParts(x, w.nRanks, rank, in);
          },
          [&](const Domain &d) {
-           if (s.kind == Kind::allToAllV) ginMoveParts(netOf(w, rank), ginOf(w, rank, d), windowOf(w), (const char *)in, (char *)out, parts);
-           else ginAllToAllV(flatNetOf(w, rank), ginOf(w, rank, d), windowOf(w), (const char *)in, (char *)out, parts);
+           if (s.kind == Kind::allToAllV) ginMoveParts(netOf(w, rank, s.contexts), ginOf(w, rank, d, s.contexts), windowOf(w), (const char *)in, (char *)out, parts);
+           else ginAllToAllV(flatNetOf(w, rank, s.contexts), ginOf(w, rank, d, s.contexts), windowOf(w), (const char *)in, (char *)out, parts);
          },
          [&] { count(w, s, rank, partsDiffer(x, parts, w.nRanks, rank, out, w.compared)); });
 }
@@ -204,7 +205,7 @@ static const char *silence() {
       std::vector<std::vector<char>> memory(4, std::vector<char>(bytes));
       uint32_t calls[DYN_GIN_CALLS] = {}, items[DYN_GIN_FLAG_WORDS] = {}, stop = 0;
       uint64_t seen[(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * 4] = {}, fault[4] = {};
-      Gin g = {0, 4, kSlotBytes, calls, seen, &stop, fault, 2000000, 128, kFirst, kFirst, nullptr, nullptr, 2, 0, kPipesAt, kCellBytes, items};
+      Gin g = {0, 4, kSlotBytes, calls, seen, &stop, fault, 2000000, 128, kFirst, kFirst, nullptr, nullptr, 1, 2, kPipesAt, kCellBytes, items};
       Windowed window = {};
       for (int r = 0; r < 4; r++) window.memory[r] = memory[r].data();
       const FakeNet net = {0, 0, 4, 2};

@@ -14,7 +14,8 @@
 #include "../gin/calls.cuh"
 #include "ranks.h"
 
-constexpr unsigned kContexts = 2;
+constexpr unsigned kContexts = 3; /* that were granted. Calls have as many or fewer, other ones each time */
+constexpr size_t kSeen = kContexts * (size_t)(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks;
 constexpr uint32_t kNone = UINT32_MAX, kFirst = 3; /* signals and counters are used from there on */
 
 struct Put {

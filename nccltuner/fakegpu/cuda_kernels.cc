@@ -30,8 +30,9 @@ struct GinNet {
   fake_gin *gin;
   unsigned context;
 
-  GinNet(const ncclDevComm &comm, unsigned context) : comm(comm), gin((fake_gin *)comm.ginHandles[0]), context(context % comm.ginContextCount) {}
-  explicit GinNet(const ncclDevComm &comm) : GinNet(comm, blockIdx.x) {}
+  GinNet(const ncclDevComm &comm, unsigned context) : comm(comm), gin((fake_gin *)comm.ginHandles[0]), context(context) {}
+  GinNet(const ncclDevComm &comm, const Gin &g, unsigned block) : GinNet(comm, block % g.contexts) {}
+  GinNet(const ncclDevComm &comm, const Gin &g) : GinNet(comm, g, blockIdx.x) {}
   static void add(uint64_t *words, uint32_t i) { ((std::atomic<uint64_t> *)&words[i])->fetch_add(1, std::memory_order_acq_rel); }
   static uint64_t load(const uint64_t *words, uint32_t i) { return ((const std::atomic<uint64_t> *)&words[i])->load(std::memory_order_acquire); }
   void raise(int peer, uint32_t signal) const {

@@ -77,7 +77,7 @@ struct dyn_comm {
   uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
   uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
   uint16_t made[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* calls so far, captured ones not counted, modulo 2^16 */
-  uint16_t kernels[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* bits by DYN_KERNEL_* and DYN_ABLE_GIN: that have room for any call of the bucket */
+  uint16_t kernels[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* bits by DYN_KERNEL_*, DYN_ABLE_GIN and DYN_ABLE_CONTEXTS: that have room for any call of the bucket */
   uint64_t seenHeartbeat;
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */
   struct dyn_plan plan;    /* private copy of the plan in force */

@@ -71,7 +71,7 @@ static void add_kernel(struct dyn_sample *sample) {
   bool gin = (sample->action & 15) == DYN_PATH_GIN;
   sample->flags |= gin ? DYN_SAMPLE_GIN : DYN_SAMPLE_LSA;
   sample->algorithm = sample->action >> (gin ? DYN_ACTION_BACKEND_SHIFT : DYN_ACTION_ALGO_SHIFT) & 15;
-  sample->protocol = 0;
+  sample->protocol = gin ? sample->action >> DYN_ACTION_CONTEXTS_SHIFT & 15 : 0;
   sample->channels = (uint8_t)(sample->action >> DYN_ACTION_CHANNELS_SHIFT);
 }
 

@@ -20,11 +20,12 @@
 #define DYN_MARKS_SEEN (1u << 31)
 #define DYN_MARKS_DEVICE_LL (1u << 30)
 #define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
-#define DYN_MARKS_ALGORITHMS 8 /* ... of so many algorithms: 3 * 7 + 2 < 24 */
-#define DYN_MARKS_LL 011111111u /* LL of each */
+#define DYN_MARKS_ALGORITHMS 7 /* ... of so many algorithms: 3 * 6 + 2 < 22 */
+#define DYN_MARKS_LL 01111111u /* LL of each */
 #define DYN_MARKS_KERNELS_SHIFT 26
 #define DYN_MARKS_GIN_SHIFT 23 /* and backend */
-#define DYN_MARKS_GIN (1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_GDAKI) | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_PROXY))
+#define DYN_MARKS_CONTEXTS (1u << 22)
+#define DYN_MARKS_GIN (DYN_MARKS_CONTEXTS | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_GDAKI) | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_PROXY))
 #define DYN_MARKS_ADDED (DYN_MARKS_DEVICE_LL | DYN_MARKS_GIN | ((1u << DYN_NUM_KERNELS) - 1) << DYN_MARKS_KERNELS_SHIFT) /* whenever */
 
 #define DYN_PROTO_LL 0 /* NCCL_PROTO_LL */
@@ -94,12 +95,12 @@ static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
   return usable;
 }
 
-/* Of bits by DYN_KERNEL_* and DYN_ABLE_GIN. */
+/* Of bits by DYN_KERNEL_*, DYN_ABLE_GIN and DYN_ABLE_CONTEXTS. */
 static uint32_t marks_of(uint32_t kernels) {
   uint32_t marks = (kernels & ((1u << DYN_NUM_KERNELS) - 1)) << DYN_MARKS_KERNELS_SHIFT;
   for (uint32_t backend = DYN_BACKEND_GDAKI; backend <= DYN_BACKEND_PROXY; backend++)
     if (kernels & DYN_ABLE_GIN(backend)) marks |= 1u << (DYN_MARKS_GIN_SHIFT + backend);
-  return marks;
+  return kernels & DYN_ABLE_CONTEXTS ? marks | DYN_MARKS_CONTEXTS : marks;
 }
 
 /* On registered memory NCCL's table of costs does not decide, names do. */

@@ -35,7 +35,7 @@ static struct dyn_sample of_trip(const struct dyn_lsa *lsa, const struct dyn_tri
       .bytes = t->bytes,
       .counterNs = t->counterNs,
       .signalNs = t->signalNs,
-      .action = DYN_PATH_GIN | t->backend << DYN_ACTION_BACKEND_SHIFT | t->ctas << DYN_ACTION_CHANNELS_SHIFT,
+      .action = DYN_PATH_GIN | t->contexts << DYN_ACTION_CONTEXTS_SHIFT | t->backend << DYN_ACTION_BACKEND_SHIFT | t->ctas << DYN_ACTION_CHANNELS_SHIFT,
       .rank = (int32_t)dyn_lsa_rank(lsa),
       .algorithm = (uint8_t)t->backend,
       .protocol = (uint8_t)t->context,

@@ -171,7 +171,20 @@ func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
 	return p
 }
 
-// parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend, of path symmetric: NCCL's kernel), protocol and channels,
+// contextsOf reads what stands in the protocol's column of path gin: "c2", of its CTAs' contexts, or "-".
+func contextsOf(s string) (uint8, error) {
+	text, is := strings.CutPrefix(s, "c")
+	n, err := strconv.ParseUint(text, 10, 8)
+	switch {
+	case s == "-":
+		return 0, nil
+	case !is || err != nil || n == 0:
+		return 0, fmt.Errorf("path gin has contexts in place of a protocol: %q is not - or c1 to c%d", s, actions.MaxContexts)
+	}
+	return uint8(n), nil
+}
+
+// parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend, of path symmetric: NCCL's kernel), protocol (of path gin: contexts) and channels,
 // threads and backend; "-" is what the path does not have. registered: on such memory NCCL's kernels go by name, with its own channels.
 func parseAction(row []string, threads, backend string, registered bool) (a actions.Action, err error) {
 	if a.Path, err = actions.ParsePath(row[0]); err != nil {
@@ -194,8 +207,11 @@ func parseAction(row []string, threads, backend string, registered bool) (a acti
 		if a.Kernel, err = actions.ParseKernel(row[1]); err != nil {
 			return a, err
 		}
-	case a.Path == actions.PathGIN && row[2] == "-" && backend == "-": // where there is no column of backends
+	case a.Path == actions.PathGIN && backend == "-": // where there is no column of backends
 		if a.Backend, err = actions.ParseBackend(row[1]); err != nil {
+			return a, err
+		}
+		if a.Contexts, err = contextsOf(row[2]); err != nil {
 			return a, err
 		}
 	default:

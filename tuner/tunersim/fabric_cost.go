@@ -207,13 +207,19 @@ func (m *Machine) lsa(cond *Condition, c call, a actions.Action) (parts, bool) {
 	return p, true
 }
 
-// gin is put with signal: every rank puts its share to every other one, for AllReduce twice.
+// gin is put with signal: every rank puts its share to every other one, for AllReduce twice. CTAs have a context each, unless the
+// action has them share some. What a context adds is a queue of its own: it moves bytes beside the others, posts its puts at the
+// same time as they do, and is one more that the NICs serve in turn, or the CPU's thread. CTAs take multiprocessors, whatever they share.
 func (m *Machine) gin(cond *Condition, c call, a actions.Action) (parts, bool) {
 	ranks, nodes, perNode := ranksOf(m.Shape)
 	if nodes < 2 || m.GIN.ContextGBs == 0 {
 		return parts{}, false
 	}
-	rounds, n, contexts := 1.0, float64(ranks), max(float64(a.Channels), 1)
+	rounds, n, ctas := 1.0, float64(ranks), max(float64(a.Channels), 1)
+	contexts := ctas
+	if a.Contexts != 0 {
+		contexts = min(ctas, float64(a.Contexts))
+	}
 	if c.collective == actions.AllReduce {
 		rounds = 2
 	}
@@ -221,7 +227,7 @@ func (m *Machine) gin(cond *Condition, c call, a actions.Action) (parts, bool) {
 	if a.Backend == actions.BackendNone {
 		trip = m.GIN.RoundTripNs[actions.BackendGDAKI]
 	}
-	p := parts{wobble: m.device[1].at(c.collective, c.log2Bytes, math.Log2(contexts))}
+	p := parts{wobble: m.device[1].at(c.collective, c.log2Bytes, math.Log2(ctas))}
 	if a.Backend == actions.BackendProxy {
 		p.waitNs = rounds * cond.CPUWait * m.QuantumNs * (1 + contexts*float64(perNode)/m.Cores)
 		trip += m.ProxyNs * (contexts - 1) * float64(perNode) / m.Cores
@@ -229,12 +235,12 @@ func (m *Machine) gin(cond *Condition, c call, a actions.Action) (parts, bool) {
 		p.fixedNs = rounds * cond.ConstantNs // what fell back is the direct path
 	}
 	hop := trip / 2 * cond.LatencyTimes
-	crowd := cond.crowd(contexts, actions.Simple)
+	crowd := cond.crowd(ctas, actions.Simple)
 	over := 1 + m.Gamma*max(0, contexts/m.SatChannels-1)
 	moved := c.bytes * (n - 1) / n
 	t4 := fourth(moved*crowd/(contexts*m.GIN.ContextGBs*cond.SMShare)) + fourth(float64(perNode)*moved*crowd*over/(m.NetGBs*cond.LinkShare))
 	p.transferNs = rounds * math.Sqrt(math.Sqrt(t4))
-	p.latencyNs = m.GIN.LaunchNs*cond.LaunchTimes + rounds*(hop+(n-1)/contexts*m.GIN.PutNs) + contexts*cond.ComputeNs
+	p.latencyNs = m.GIN.LaunchNs*cond.LaunchTimes + rounds*(hop+(n-1)/contexts*m.GIN.PutNs) + ctas*cond.ComputeNs
 	p.remoteNs = cond.RemoteNs + cond.RemoteShare*p.transferNs
 	p.lastNs = hop / 2
 	return p, true

@@ -68,6 +68,18 @@ func TestModelFollowsItsSources(t *testing.T) {
 	if d := gather("gin/proxy/1", Quiet()) - gather("gin/gdaki/1", Quiet()); math.Abs(d-650) > 1 { // one way of a round trip
 		t.Errorf("proxy costs %.0f ns more than GDAKI one way, the paper's round trips differ by 1,300", d)
 	}
+	if a, b := gather("gin/gdaki/4/c4", Quiet()), gather("gin/gdaki/4", Quiet()); a != b {
+		t.Errorf("a context for each CTA costs %.0f ns where they are said to share as many, and %.0f else", a, b)
+	}
+	big := func(m *Machine, action string) float64 {
+		return m.mustCost(t, Quiet(), actions.AllGather, 1<<24, action).SignalNs
+	}
+	less("contexts post and move side by side", gather("gin/gdaki/8", Quiet()), gather("gin/gdaki/8/c1", Quiet()))
+	wide := ib
+	wide.GIN.ContextGBs, wide.SatChannels, wide.Gamma = 1000, 2, 0.3
+	less("beyond the NICs' saturation contexts cost, and CTAs that share fewer do not", big(&wide, "gin/gdaki/8/c2"), big(&wide, "gin/gdaki/8"))
+	busy := Condition{Name: "cpu-load", LinkShare: 1, LatencyTimes: 1, LaunchTimes: 1, SMShare: 1, CPUWait: 2}
+	less("a proxy thread serves contexts in turn", gather("gin/proxy/8/c1", busy), gather("gin/proxy/8", busy))
 	less("one-shot load/store beats hops at 1 KiB", ns(&nvlink, 1024, "lsa/oneshot/1"), ns(&nvlink, 1024, "Ring/LL/1")/2)
 	for _, c := range []struct {
 		why         string

@@ -155,6 +155,10 @@ func TestReadTableRejects(t *testing.T) {
 		{"no channels", row("AllReduce,1024,collective,Ring,Simple,0,5"), "line 3: channels"},
 		{"no kernel", row("AllReduce,1024,lsa,Ring,-,4,5"), "line 3: kernel"},
 		{"a kernel with a protocol", row("AllReduce,1024,lsa,oneshot,LL,4,5"), "line 3: path lsa has no algorithm and protocol"},
+		{"a protocol of GIN", row("AllReduce,1024,gin,proxy,LL,4,5"), "line 3: path gin has contexts"},
+		{"contexts that cannot be", row("AllReduce,1024,gin,proxy,c5,4,5"), "line 3: action"},
+		{"contexts of no number", row("AllReduce,1024,gin,proxy,c0,4,5"), "line 3: path gin has contexts"},
+		{"contexts of another path", row("AllReduce,1024,lsa,bulk,c2,4,5"), "line 3: path lsa"},
 		{"kernel of another path", row("AllReduce,1024,gin,oneshot,-,4,5"), "line 3: backend"},
 		{"too many CTAs", row("AllReduce,1024,lsa,oneshot,-,129,5"), "at most 128 CTAs"},
 		{"no CTAs", row("AllReduce,1024,lsa,oneshot,-,0,5"), "line 3: channels"},
@@ -188,7 +192,7 @@ func TestReadTableIgnoresMoreColumns(t *testing.T) {
 // Our kernels stand in the algorithm's column; tables from before there were several have none there.
 func TestReadTableWithKernels(t *testing.T) {
 	in := header
-	for _, tail := range []string{"default,-,-,-,10", "lsa,-,-,4,5", "lsa,oneshot,-,16,6", "lsa,twoshot,-,16,4", "lsa,bulk,-,32,7", "lsa,bulk,-,-,8", "gin,proxy,-,4,9"} {
+	for _, tail := range []string{"default,-,-,-,10", "lsa,-,-,4,5", "lsa,oneshot,-,16,6", "lsa,twoshot,-,16,4", "lsa,bulk,-,32,7", "lsa,bulk,-,-,8", "gin,proxy,-,4,9", "gin,proxy,c2,4,9.5"} {
 		in += "m,2.28.9,4,1,nvlink,quiet,AllReduce,65536," + tail + "\n"
 	}
 	table, err := ReadTable(strings.NewReader(in))
@@ -196,12 +200,12 @@ func TestReadTableWithKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := table.Buckets()[0]
-	for s, want := range map[string]float64{"lsa/oneshot/4": 5000, "lsa/oneshot/16": 6000, "lsa/twoshot/16": 4000, "lsa/bulk/32": 7000, "lsa/bulk": 8000, "gin/proxy/4": 9000} {
+	for s, want := range map[string]float64{"lsa/oneshot/4": 5000, "lsa/oneshot/16": 6000, "lsa/twoshot/16": 4000, "lsa/bulk/32": 7000, "lsa/bulk": 8000, "gin/proxy/4": 9000, "gin/proxy/4/c2": 9500} {
 		if ns, ok := table.Cost(b, must(t, s)); !ok || ns != want {
 			t.Errorf("%s: %g, %v", s, ns, ok)
 		}
 	}
-	if best, ns, _ := table.Best(b); best != must(t, "lsa/twoshot/16") || ns != 4000 || len(table.Actions(b)) != 7 {
+	if best, ns, _ := table.Best(b); best != must(t, "lsa/twoshot/16") || ns != 4000 || len(table.Actions(b)) != 8 {
 		t.Errorf("best is %s, choices are %v", best, table.Actions(b))
 	}
 }

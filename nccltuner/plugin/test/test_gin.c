@@ -20,8 +20,8 @@
 #define BUCKET 14
 #define CALLS 200
 #define GIN(backend, ctas) (DYN_PATH_GIN | (uint32_t)(backend) << DYN_ACTION_BACKEND_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
-#define ABLE DYN_ABLE_GIN(DYN_BACKEND_PROXY)
-#define MARK (1u << (23 + DYN_BACKEND_PROXY))
+#define ABLE (DYN_ABLE_GIN(DYN_BACKEND_PROXY) | DYN_ABLE_CONTEXTS)
+#define MARK (1u << (23 + DYN_BACKEND_PROXY) | 1u << 22)
 
 enum how { ALL, ONE_FAILS, ONE_CANNOT, ONE_NOT_ALONE, ONE_NOT_KNOWN, ONE_SWITCHED_OFF, ONE_LATE, ONE_STAYS_AWAY, NO_ID, VETO, NOT_ASKED, OTHER_HOSTS, FIRST_DECLINED };
 
@@ -273,7 +273,7 @@ int main(void) {
   own_communicator();
   play(ALL);
   for (int r = 0; r < RANKS; r++)
-    CHECK(shared->state[r] == DYN_GIN_ACTIVE && shared->marks[r] & MARK && shared->took[r] < 1500 && shared->ids[r] == 0x5a, "rank %d: %u, %x, %d ms", r,
+    CHECK(shared->state[r] == DYN_GIN_ACTIVE && (shared->marks[r] & MARK) == MARK && shared->took[r] < 1500 && shared->ids[r] == 0x5a, "rank %d: %u, %x, %d ms", r,
           shared->state[r], shared->marks[r], (int)shared->took[r]);
   CHECK(shared->made == RANKS && shared->counts == RANKS && shared->closed == RANKS);
   CHECK(count(GIN(DYN_BACKEND_PROXY, 4), shared->ran[0]) > CALLS / 2 && count(GIN(DYN_BACKEND_GDAKI, 4), shared->ran[0]) == 0, "what no rank can run is NCCL's");

@@ -32,7 +32,8 @@
   } while (0)
 enum { MAX_RANKS = 6, STREAMS = 3, SLOTS = 4, FLOAT32 = 7, SUM = 0 };
 #define MOST ((size_t)200000) /* elements of a part: several rounds of AllToAll */
-#define GIN(backend, ctas) (DYN_PATH_GIN | (uint32_t)(backend) << DYN_ACTION_BACKEND_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
+/* contexts: that the CTAs share; 0: all. */
+#define GIN(backend, ctas, contexts) ((uint32_t)(contexts) << DYN_ACTION_CONTEXTS_SHIFT | DYN_PATH_GIN | (uint32_t)(backend) << DYN_ACTION_BACKEND_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
 
 static int rank = -1, numRanks, numNodes = 1; /* as many ranks on each, in a row */
 static const char *driverPath, *ncclPath;

@@ -41,14 +41,14 @@ static void states(void) {
 struct step {
   int collective;
   size_t count;
-  unsigned ctas, stream;
+  unsigned ctas, contexts, stream;
   uint64_t seed;
 };
 
 static struct step step_of(uint64_t n) {
   uint64_t r = random_of(n);
   static const int all[] = {DYN_ALL_REDUCE, DYN_ALL_TO_ALL, DYN_ALL_GATHER, DYN_REDUCE_SCATTER};
-  struct step s = {.collective = all[r & 3], .ctas = (unsigned)(r >> 4) % 5, .stream = (unsigned)(r >> 8) % STREAMS, .seed = r};
+  struct step s = {.collective = all[r & 3], .ctas = (unsigned)(r >> 4) % 5, .contexts = (unsigned)(r >> 12) % 4, .stream = (unsigned)(r >> 8) % STREAMS, .seed = r};
   size_t most = (r >> 16 & 7) == 0 ? (s.collective == DYN_ALL_REDUCE ? 60000 : MOST) : 300;
   s.count = 1 + (r >> 20) % most;
   return s;
@@ -84,8 +84,8 @@ static struct dyn_work work_of(const struct step *s, int slot) {
 static int issue(const struct step *s, int slot) {
   struct dyn_work work = work_of(s, slot);
   unsigned ctas = 0;
-  CHECK(dyn_lsa_able(lsa, &work) == DYN_ABLE_GIN(DYN_BACKEND_PROXY), "%zu elements", s->count);
-  int result = dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_PROXY, s->ctas), &ctas);
+  CHECK(dyn_lsa_able(lsa, &work) == (DYN_ABLE_GIN(DYN_BACKEND_PROXY) | DYN_ABLE_CONTEXTS), "%zu elements", s->count);
+  int result = dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_PROXY, s->ctas, s->contexts), &ctas);
   CHECK(result != 0 || (ctas >= 1 && ctas <= (s->ctas == 0 ? 2 : s->ctas)), "%u CTAs of %u", ctas, s->ctas);
   return result;
 }
@@ -229,10 +229,10 @@ static uint32_t last_timed(uint32_t most) {
   return most;
 }
 
-/* Each timed call tells once of its puts to every peer on each context, in graphs and outside of them. */
-static void trips_of_calls(void) {
+/* Each timed call tells once of its puts to every peer on each context that it has, in graphs and outside of them. */
+static void trips_over(unsigned contexts) {
   enum { CALLS = 700 };
-  const struct step step = {.collective = DYN_ALL_REDUCE, .count = 2001, .ctas = 2}, captured = {.collective = DYN_ALL_TO_ALL, .count = 1000, .ctas = 2};
+  const struct step step = {.collective = DYN_ALL_REDUCE, .count = 2001, .ctas = 2, .contexts = contexts}, captured = {.collective = DYN_ALL_TO_ALL, .count = 1000, .ctas = 2, .contexts = contexts};
   CUgraph graph;
   CUgraphExec launched;
   dyn_lsa_look = gather;
@@ -246,8 +246,9 @@ static void trips_of_calls(void) {
     for (uint32_t end = last; end > 0; end = end < DYN_GIN_TRIP_EVERY ? 0 : last_timed(end / DYN_GIN_TRIP_EVERY * DYN_GIN_TRIP_EVERY - 1))
       for (unsigned peer = 0; peer < (unsigned)numRanks; peer++)
         for (unsigned context = 0; context < 2; context++) {
-          for (int i = 0; i < 200 && peer != (unsigned)rank && is_told(lane, end, peer, context) == 0; i++) usleep(50000);
-          CHECK(is_told(lane, end, peer, context) == (peer != (unsigned)rank), "call %u to rank %u on context %u is told %u times", end, peer, context,
+          bool wanted = peer != (unsigned)rank && (contexts == 0 || context < contexts);
+          for (int i = 0; i < 200 && wanted && is_told(lane, end, peer, context) == 0; i++) usleep(50000);
+          CHECK(is_told(lane, end, peer, context) == wanted, "call %u to rank %u on context %u is told %u times", end, peer, context,
                 is_told(lane, end, peer, context));
         }
     CHECK(last > CALLS / 2);
@@ -255,12 +256,15 @@ static void trips_of_calls(void) {
   pthread_mutex_lock(&tripsLock);
   for (size_t i = 0; i < numTrips; i++) {
     const struct dyn_trip *t = &trips[i];
-    CHECK(dyn_gin_timed(t->number) && t->backend == DYN_BACKEND_PROXY && t->ctas == 2 && t->counterNs > 0 && t->signalNs > 0);
+    CHECK(dyn_gin_timed(t->number) && t->backend == DYN_BACKEND_PROXY && t->ctas == 2 && t->contexts == (contexts == 0 ? 2 : contexts) && t->counterNs > 0 && t->signalNs > 0);
     CHECK(t->bytes == (t->inGraph ? 2000 : t->context == 0 ? 4016 : 4000), "%lu bytes", t->bytes);
   }
   pthread_mutex_unlock(&tripsLock);
   meet();
 }
+
+static void trips_of_calls(void) { trips_over(0); }
+static void trips_of_shared(void) { trips_over(1); }
 
 /* Sizes, types and operators beyond what it has are NCCL's, on all ranks alike. */
 static void able(void) {
@@ -379,6 +383,7 @@ int main(int argc, char **argv) {
   play_on(2, "exchanges", 4, exchanges);
   play("graphs", 3, graphs);
   play("trips", 3, trips_of_calls);
+  play("trips of CTAs on one context", 3, trips_of_shared);
   play_on(2, "graphs", 4, graphs);
   play("choice", 2, choice);
   play_on(2, "choice", 2, choice);

@@ -228,11 +228,16 @@ func (in *action) convert() (a actions.Action, err error) {
 		}
 	}
 	channels := in.Channels
-	if in.Contexts != 0 {
-		if a.Path != actions.PathGIN || in.Channels != 0 {
-			return a, fmt.Errorf("contexts: only path gin has contexts, and then no channels: %w", ErrBadRequest)
-		}
+	switch {
+	case in.Contexts == 0:
+	case a.Path != actions.PathGIN:
+		return a, fmt.Errorf("contexts: only path gin has contexts: %w", ErrBadRequest)
+	case in.Channels == 0: // a CTA for each
 		channels = in.Contexts
+	case in.Contexts < 0 || in.Contexts > actions.MaxContexts:
+		return a, fmt.Errorf("contexts: %d, want 1 to %d that CTAs share: %w", in.Contexts, actions.MaxContexts, ErrBadRequest)
+	default:
+		a.Contexts = uint8(in.Contexts)
 	}
 	if channels < 0 || channels > 255 {
 		return a, fmt.Errorf("channels: %d, want 1 to 255, or 0 for NCCL's own number: %w", channels, ErrBadRequest)

@@ -16,7 +16,7 @@ import (
 // anything is a part of a pattern that every choice fits.
 const anything = -1
 
-// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS, gin/BACKEND/CTAS or symmetric/KERNEL, where * or a part that is missing at the end fits
+// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS, gin/BACKEND/CTAS/CONTEXTS or symmetric/KERNEL, where * or a part that is missing at the end fits
 // everything, and "default", which is measured always, nothing.
 type Pattern struct {
 	path                int // what it names decides that
@@ -24,23 +24,24 @@ type Pattern struct {
 	kernel, backend     int
 	symmetric           int
 	number              int // of channels or CTAs
+	contexts            int // of gin
 }
 
 var (
-	everything  = Pattern{anything, anything, anything, anything, anything, anything, anything}
-	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2, -2}
+	everything  = Pattern{anything, anything, anything, anything, anything, anything, anything, anything}
+	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2, -2, -2}
 )
 
 // ParsePattern reads "ring/ll128/*", "tree/*/8", "ring", "lsa", "lsa/twoshot", "lsa/*/16", "gin", "gin/proxy/4",
-// "symmetric", "symmetric/ST".
+// "gin/*/8/c2", "gin/*/*/c1", "gin/*/8/*", "symmetric", "symmetric/ST".
 func ParsePattern(s string) (Pattern, error) {
 	if strings.EqualFold(s, actions.Default.String()) {
 		return onlyDefault, nil
 	}
 	p := everything
 	parts := strings.Split(s, "/")
-	if len(parts) > 3 {
-		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS or gin/BACKEND/CTAS with * for any, like ring/ll128/*, tree/*/8, lsa/*/16 or gin/*/4", s)
+	if len(parts) > 3 && !(len(parts) == 4 && strings.EqualFold(parts[0], actions.PathGIN.String())) {
+		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS or gin/BACKEND/CTAS[/cCONTEXTS] with * for any, like ring/ll128/*, tree/*/8, lsa/*/16, gin/*/4 or gin/*/8/c2", s)
 	}
 	for i, part := range parts {
 		if part == "*" {
@@ -78,6 +79,8 @@ func ParsePattern(s string) (Pattern, error) {
 			p.protocol = int(proto)
 		case i == 2:
 			p.number, err = parseNumber(part, p.path)
+		case i == 3:
+			p.contexts, err = parseContexts(part)
 		}
 		if err != nil {
 			return everything, fmt.Errorf("choice %q: %w", s, err)
@@ -101,10 +104,20 @@ func parseNumber(text string, path int) (int, error) {
 	return int(n), nil
 }
 
+func parseContexts(text string) (int, error) {
+	number, is := strings.CutPrefix(text, "c")
+	n, err := strconv.ParseUint(number, 10, 8)
+	if !is || err != nil || n == 0 || n > actions.MaxContexts {
+		return 0, fmt.Errorf("contexts must be c1 to c%d or *", actions.MaxContexts)
+	}
+	return int(n), nil
+}
+
 func (p Pattern) fits(a actions.Action) bool {
 	is := func(want int, has uint8) bool { return want == anything || want == int(has) }
 	return is(p.path, uint8(a.Path)) && is(p.algorithm, uint8(a.Algorithm)) && is(p.protocol, uint8(a.Protocol)) &&
-		is(p.kernel, uint8(a.Kernel)) && is(p.symmetric, uint8(a.Symmetric)) && is(p.backend, uint8(a.Backend)) && is(p.number, a.Channels)
+		is(p.kernel, uint8(a.Kernel)) && is(p.symmetric, uint8(a.Symmetric)) && is(p.backend, uint8(a.Backend)) && is(p.number, a.Channels) &&
+		is(p.contexts, a.Contexts)
 }
 
 // counted says that an algorithm is measured with channels of its own. A learner leaves PAT's number to NCCL, but recorded
@@ -131,13 +144,15 @@ func (p Pattern) named(a actions.Action) bool {
 // those that were asked for, and our kernels that all ranks can run with the CTAs that learners try, as far as a pattern
 // fits. Where all choices of LL are one device kernel it is there once, and others of LL only where a pattern names them: a
 // tree's by tree/ll, channels by their number.
+//
+// Of GIN's contexts it has what learners try, and numbers that a pattern names.
 func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, channels []uint8) []actions.Action {
 	if len(channels) == 0 {
 		channels = counts(maxChannels)
 	}
 	var all []actions.Action
 	device := tuner.MarkSet(marks)&tuner.MarkDeviceLL != 0
-	for _, a := range tuner.ActionSet(b, tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:] {
+	for _, a := range sharing(tuner.ActionSet(b, tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:], tuner.MarkSet(marks), patterns) {
 		numbers := []uint8{0} // NCCL's own
 		once := device && a.Path == actions.PathCollective && a.Protocol == actions.LL
 		switch {
@@ -157,6 +172,9 @@ func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, 
 		}
 		for _, n := range numbers {
 			a.Channels = n
+			if n < a.Contexts { // one for each is what it has without
+				continue
+			}
 			if !slices.Contains(all, a) && (len(patterns) == 0 || slices.ContainsFunc(patterns, func(p Pattern) bool { return p.fits(a) })) {
 				all = append(all, a)
 			}
@@ -164,9 +182,22 @@ func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, 
 	}
 	slices.SortStableFunc(all, func(x, y actions.Action) int {
 		return cmp.Or(cmp.Compare(x.Path, y.Path), cmp.Compare(x.Algorithm, y.Algorithm), cmp.Compare(x.Protocol, y.Protocol),
-			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Symmetric, y.Symmetric), cmp.Compare(x.Backend, y.Backend), cmp.Compare(x.Channels, y.Channels))
+			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Symmetric, y.Symmetric), cmp.Compare(x.Backend, y.Backend), cmp.Compare(x.Channels, y.Channels),
+			cmp.Compare(x.Contexts, y.Contexts))
 	})
 	return all
+}
+
+// sharing adds what patterns name: CTAs on GIN that share so many contexts.
+func sharing(set []actions.Action, marks tuner.MarkSet, patterns []Pattern) []actions.Action {
+	for _, a := range set {
+		for _, p := range patterns {
+			if a.Contexts = uint8(max(p.contexts, 0)); a.Path == actions.PathGIN && marks.Has(a) && !slices.Contains(set, a) {
+				set = append(set, a)
+			}
+		}
+	}
+	return set
 }
 
 // order puts NCCL's default first, in the middle and last: drift shows, and its mean has less noise. A bucket in which

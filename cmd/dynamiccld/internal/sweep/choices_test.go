@@ -35,6 +35,7 @@ func marksOf(t *testing.T, names ...string) (marks uint32) {
 func TestChoices(t *testing.T) {
 	kernels := []string{"Ring/LL", "lsa/oneshot", "lsa/twoshot", "lsa/bulk"}
 	gin := []string{"Ring/LL", "lsa/oneshot", "gin/proxy"}
+	shared := []string{"Ring/LL", "gin/proxy/8/c1"}
 	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 14}
 	all := []string{"Tree/LL", "Ring/LL", "Ring/LL128", "NVLS/Simple", "PAT/Simple"}
 	for _, c := range []struct {
@@ -69,6 +70,11 @@ func TestChoices(t *testing.T) {
 		{"GIN alone", gin, 0, []string{"gin"}, nil, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
 		{"GIN beside others", gin, 0, []string{"GIN/Proxy/2", "lsa/*/4", "gin/*/1"}, nil, "lsa/oneshot/4 gin/proxy/1 gin/proxy/2"},
 		{"GIN that is not there", gin, 0, []string{"gin/gdaki"}, nil, ""},
+		{"contexts of GIN that are not there", gin, 0, []string{"gin/*/4/c2", "gin/*/8/c1"}, nil, ""},
+		{"CTAs that share contexts", shared, 0, []string{"gin/*/8"}, nil, "gin/proxy/8 gin/proxy/8/c1"},
+		{"CTAs that share one context", shared, 0, []string{"gin/*/*/c1"}, nil, "gin/proxy/1/c1 gin/proxy/2/c1 gin/proxy/4/c1 gin/proxy/8/c1"},
+		{"contexts that nobody tries", shared, 0, []string{"gin/*/8/c2", "gin/proxy/5/c3", "ring/ll/8"}, nil, "Ring/LL/8 gin/proxy/5/c3 gin/proxy/8/c2"},
+		{"any contexts", shared, 0, []string{"gin/*/4/*", "gin/*/4/c4"}, nil, "gin/proxy/4 gin/proxy/4/c1 gin/proxy/4/c4"},
 		{"CTAs of GIN that nobody tries", gin, 0, []string{"gin/proxy/3"}, nil, "gin/proxy/3"},
 		{"everything at 16", kernels, 0, []string{"*/*/16"}, nil, "Ring/LL/16 lsa/oneshot/16 lsa/twoshot/16"},
 		{"more than CTAs can be", kernels, 0, []string{"*/*/200"}, nil, "Ring/LL/200"},
@@ -93,7 +99,7 @@ func TestChoices(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.name, got, c.want)
 		}
 	}
-	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8", "lsa/ll", "lsa/16", "lsa/oneshot/129", "lsa/oneshot/0", "lsa/oneshot/16/1", "oneshot", "*/oneshot", "lsa//8", "gin/ll", "gin/4", "gin/proxy/0", "gin/proxy/4/1", "gin/oneshot"} {
+	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8", "lsa/ll", "lsa/16", "lsa/oneshot/129", "lsa/oneshot/0", "lsa/oneshot/16/1", "oneshot", "*/oneshot", "lsa//8", "gin/ll", "gin/4", "gin/proxy/0", "gin/proxy/4/1", "gin/proxy/4/c0", "gin/proxy/4/c5", "gin/proxy/4/c1/1", "gin/proxy/c1", "ring/ll/8/c1", "lsa/bulk/8/*", "gin/oneshot"} {
 		if p, err := ParsePattern(text); err == nil {
 			t.Errorf("%q was read as %v", text, p)
 		}

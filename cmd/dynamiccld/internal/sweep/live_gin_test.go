@@ -24,15 +24,15 @@ func (m *machine) ginRows(table string) (rows []string) {
 }
 
 // On pretended nodes GIN comes to a program that knows nothing of it, is measured beside NCCL's choices, in graphs and in
-// streams, and every element of what it gives is compared.
+// streams, also where CTAs share a context, and every element of what it gives is compared.
 func TestLiveGIN(t *testing.T) {
 	for _, c := range []struct {
 		calls, ranks, nodes, sizes, collectives string
 		environ                                 []string
 		rows                                    int
 	}{
-		{"graph", "4", "2", "1K,64K,1M", "AllReduce,AllToAll", nil, 1 + 5 + 0 + 1 + 5 + 5},
-		{"graph", "4", "2", "1M", "AllGather,ReduceScatter", nil, 5 + 5},
+		{"graph", "4", "2", "1K,64K,1M", "AllReduce,AllToAll", nil, 1 + 8 + 0 + 1 + 8 + 8},
+		{"graph", "4", "2", "1M", "AllGather,ReduceScatter", nil, 8 + 8},
 		{"stream", "2", "2", "4K", "AllReduce,AllToAll", nil, 4},
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=1"}, 4},
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", nil, 0},

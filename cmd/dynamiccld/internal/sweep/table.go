@@ -59,7 +59,7 @@ func rows(points []Point) (keys []rowKey, us map[rowKey][]float64, err error) {
 const deviceKernel = "device kernel"
 
 // choiceColumns names a choice as tables do. They want a number of channels: where it was NCCL's own, what ran is told,
-// and 0 where that was a device kernel, which has none. Our kernels, and GIN's backend, stand in the algorithm's column, CTAs in the channels'.
+// and 0 where that was a device kernel, which has none. Our kernels, and GIN's backend, stand in the algorithm's column, its contexts in the protocol's, CTAs in the channels'.
 func choiceColumns(p Point) (c [4]string, err error) {
 	a, err := actions.Parse(p.Action)
 	if err != nil {
@@ -84,7 +84,11 @@ func choiceColumns(p Point) (c [4]string, err error) {
 	number := strconv.Itoa(int(a.Channels))
 	switch a.Path {
 	case actions.PathGIN:
-		return [4]string{a.Path.String(), a.Backend.String(), "-", number}, nil
+		contexts := "-"
+		if a.Contexts != 0 {
+			contexts = "c" + strconv.Itoa(int(a.Contexts))
+		}
+		return [4]string{a.Path.String(), a.Backend.String(), contexts, number}, nil
 	case actions.PathLSA:
 		return [4]string{a.Path.String(), a.Kernel.String(), "-", number}, nil
 	}
@@ -97,7 +101,11 @@ func choiceName(c [4]string) string {
 		return c[0] + "/" + c[1]
 	}
 	if c[0] == actions.PathLSA.String() || c[0] == actions.PathGIN.String() {
-		return strings.Join([]string{c[0], c[1], c[3]}, "/")
+		name := strings.Join([]string{c[0], c[1], c[3]}, "/")
+		if c[2] != "-" {
+			name += "/" + c[2]
+		}
+		return name
 	}
 	return strings.Join(c[1:], "/")
 }

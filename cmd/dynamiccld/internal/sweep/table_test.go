@@ -63,6 +63,10 @@ func TestRowOfAKernelWithItsOwnCTAs(t *testing.T) {
 	if c, err := choiceColumns(gin); err != nil || c != [4]string{"gin", "proxy", "-", "8"} || choiceName(c) != gin.Action {
 		t.Errorf("GIN: %v, %v", c, err)
 	}
+	gin.Action, gin.Ran = "gin/proxy/8/c2", "gin/proxy/4/c2"
+	if c, err := choiceColumns(gin); err != nil || c != [4]string{"gin", "proxy", "c2", "8"} || choiceName(c) != gin.Action {
+		t.Errorf("CTAs that share contexts: %v, %v", c, err)
+	}
 	p.Ran = ""
 	if c, err := choiceColumns(p); err == nil {
 		t.Errorf("CTAs that nobody knows: %v", c)
