@@ -6,6 +6,15 @@
  * over the whole system, behind all that the warp and its helpers wrote: who sees the sum sees the data of its put and of all
  * puts before it in the queue. A completion says that the source is read, no more: so that of an addition, which has no source,
  * comes before it is made, and a counter waits for no peer.
+ *
+ * Why one fence of the system is enough. A helper's threads meet, and one tells the queue's warp with a release over the GPU, which
+ * the warp acquires. Causality in PTX's memory model is transitive, whatever the scopes of its links, as long as both ends of
+ * each are within its scope: the helper's data come before its word, this before the warp's fence of the system, and this with
+ * the addition before who acquires the sum on another GPU.
+ *
+ * Why a job needs none. What a helper reads is older than the request, whose poster made it ready with a release; the helper
+ * acquires that count itself, in the load that brings the job. Only that what was written before may not come behind what the
+ * helper writes takes a fence, and where the last addition had one nothing has been written since.
  */
 #ifndef DYN_NIC_CUH
 #define DYN_NIC_CUH
@@ -29,6 +38,9 @@
 #define NIC_MUTATE_KEYS 4    /* keys stand for any number of bytes */
 #define NIC_MUTATE_FORGETS 5 /* a kernel that ends forgets how far it came */
 #define NIC_MUTATE_HALF 6    /* a copy is done when its first helper is */
+#define NIC_MUTATE_TORN 8    /* a helper takes a job as soon as one word of it is there */
+#define NIC_MUTATE_BLIND 9   /* a helper does not look at what is ready itself: the thread sanitizer has to find it */
+#define NIC_MUTATE_AHEAD 10  /* requests are taken when their places are reserved */
 
 namespace dyn {
 
@@ -44,11 +56,13 @@ struct NicKey {
 struct NicQueue {
   int peer, side;
   uint8_t *requests, *completions;
-  uint64_t *known;
+  gdaki_queue *posted;
   uint64_t consumed;
   uint64_t dueNs; /* of the request at its head; 0: not reckoned yet */
   uint32_t failed;
   NicKey remote, local, target; /* of writes, and of additions */
+  uint32_t job;   /* number of the last one */
+  bool unordered; /* something was written behind the last fence */
   uint64_t rung, ns, rungBefore, nsBefore; /* with faults: requests rung for, and when that was seen; and the ring before */
 };
 
@@ -95,31 +109,38 @@ __device__ __forceinline__ void nicNoteRing(NicQueue &q, uint64_t rung) {
   q.rung = rung, q.ns = nicNowNs();
 }
 
-/* By all warps that copy, and with other blocks where it is much and they are there. */
-__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, int peer, uint64_t to, uint64_t from, uint64_t bytes) {
-  if (bytes <= NIC_WARP_BYTES) {
-    copyBytes((char *)to, (const char *)from, bytes, nicLane(), kNicLanes);
+/* Of a copy by so many blocks. */
+__device__ __forceinline__ uint32_t nicEach(uint32_t bytes, uint32_t blocks) { return ((bytes + blocks - 1) / blocks + 127) / 128 * 128; }
+
+/* By all warps that copy, and with other blocks where it is much and they are there: each peer's copies begin with another one. */
+__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, uint64_t to, uint64_t from, uint32_t bytes) {
+  if (bytes <= n.sizes.warp) {
+    copyByWarp((char *)to, (const char *)from, bytes);
     joinWarp();
+    q.unordered = true;
     return;
   }
-  const uint32_t most = (uint32_t)(bytes / (NIC_BLOCK_BYTES / 2)), there = bytes <= NIC_BLOCK_BYTES ? 0 : loadCount(&n.launch[NIC_HELPERS]);
-  const uint32_t helpers = there < most ? there : most;
-  const uint64_t each = (bytes / (helpers + 1) + 127) / 128 * 128;
-  uint32_t number = 0;
-  if (helpers > 0) number = postJob(&n.jobs[peer], to, from, bytes, each, helpers);
-  block.copy((char *)to, (const char *)from, helpers > 0 ? each : bytes);
+  const uint32_t most = bytes <= n.sizes.block ? 0 : bytes / n.sizes.part - 1, there = view.helpers, helpers = there < most ? there : most;
+  const uint32_t each = helpers > 0 ? nicEach(bytes, helpers + 1) : bytes;
+  if (helpers > 0) {
+    const uint32_t first = (uint32_t)q.peer * there / (uint32_t)n.nRanks, index = (uint32_t)q.consumed + 1;
+    q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
+    postJob(&n.jobs[q.peer], q.job, to, from, bytes, (index & 0xffff) | first << 16 | there << 24, q.unordered);
+  }
+  block.copy((char *)to, (const char *)from, each);
   const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF && helpers > 1 ? 1 : helpers;
-  while (helpers > 0 && !allCopied(&n.copied[peer * NIC_MAX_HELPERS], wanted, number)) continue;
+  while (helpers > 0 && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], wanted, q.job)) continue;
+  q.unordered = true;
 }
 
-__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, NicQueue &q, const NicRequests &r, int which) {
+__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which) {
   const uint32_t form = swapBytes(r.word(which, GDAKI_BYTES)), bytes = form & ~GDAKI_INLINE;
   const uint64_t to = nicAddress(n, q.peer, q.remote, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), bytes);
   uint64_t from = 0;
   if ((form & GDAKI_INLINE) == 0) from = nicAddress(n, n.rank, q.local, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes);
   else if (bytes <= 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) from = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
   if (to == 0 || from == 0) return nicFail(q, NIC_BAD_KEY);
-  nicCopy(n, block, q.peer, to, from, bytes);
+  nicCopy(n, block, view, q, to, from, bytes);
   return NicStep::done;
 }
 
@@ -142,7 +163,7 @@ __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const Ni
     }
   }
   if (opcode == GDAKI_NOP) return NicStep::done;
-  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, q, r, which);
+  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, view, q, r, which);
   if (opcode == GDAKI_FETCH_ADD) {
     const int rank = q.side == NIC_MAIN ? q.peer : n.rank;
     const uint64_t at = nicAddress(n, rank, q.target, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), sizeof(uint64_t));
@@ -179,9 +200,9 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
       q.dueNs = 0;
-      raiseKnown(q.known, q.consumed);
+      raiseKnown(&q.posted->done.consumed, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
-      if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value);
+      if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false;
       else if (add.at != 0) addPlain((uint64_t *)add.at, add.value);
     }
   }
@@ -192,11 +213,11 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
 __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer, int side) {
   const size_t at = (size_t)(peer * NIC_SIDES + side);
   const uint32_t all = (1u << n.nRanks * NIC_SIDES) - 1;
-  NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES,
-                (uint64_t *)((char *)n.known + (size_t)(side * n.nRanks + peer) * sizeof(gdaki_queue))};
+  NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES, &n.queues[side * n.nRanks + peer]};
   const uint64_t kept = loadConsumed(&n.consumed[at]);
   q.consumed = kept & NIC_CONSUMED, q.failed = (uint32_t)(kept >> NIC_CONSUMED_BITS);
-  NicView view(n.control, &n.doorbells[at], n.launch);
+  q.job = lastJob(&n.jobs[peer]), q.unordered = true;
+  NicView view(n.control, NIC_MUTATE == NIC_MUTATE_AHEAD ? &q.posted->reserved : &q.posted->ready, n.launch);
   uint32_t looks = 0, keys = 0;
   bool idle = false;
   while (view.look(), view.control[NIC_STOP] == 0 && !view.over) {
@@ -213,27 +234,22 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer
   if (side == NIC_MAIN) block.endCopies();
 }
 
-/* A block that copies, until all queues' warps have ended. Its threads stay together: what one loads, all have. */
-__device__ __forceinline__ void nicHelper(const Nic &n, NicBoard &board) {
-  board.look(n); /* before anybody counts on this block */
-  board.keep(n);
-  const uint32_t own = board.join(&n.launch[NIC_HELPERS]);
-  for (;;) {
-    board.look(n);
-    if (board.ended() >= (uint32_t)(n.nRanks * NIC_SIDES)) return;
-    bool did = false;
-    for (int p = 0; p < n.nRanks; p++) {
-      const uint32_t number = board.number(p), helpers = number & NIC_JOB_HELPERS;
-      if (!board.isNew(p) || own >= helpers) continue;
-      const nic_job job = loadJob(&n.jobs[p]);
-      const uint64_t begin = (own + 1) * job.each, left = begin < job.bytes ? job.bytes - begin : 0;
-      copyBytes((char *)job.to + begin, (const char *)job.from + begin, own + 1 == helpers || left < job.each ? left : job.each, nicThread(), nicThreads());
-      storeCopied(&n.copied[p * NIC_MAX_HELPERS + own], number);
-      did = true;
+/* The first warp of a block that copies, until all queues' warps have ended. */
+__device__ __forceinline__ void nicHelper(const Nic &n, NicBlock &block) {
+  NicBoard board(n);
+  board.look(); /* before anybody counts on this block: what is there now is none of its jobs */
+  board.forget();
+  const uint32_t own = joinHelpers(&n.launch[NIC_HELPERS]);
+  while (board.look(), board.ended() < (uint32_t)(n.nRanks * NIC_SIDES)) {
+    for (uint32_t peers = board.jobsOf(own); peers != 0; peers &= peers - 1) {
+      const int p = lowestBit(peers);
+      const NicJob job = board.take(p);
+      const uint32_t helpers = job.number & NIC_JOB_HELPERS, place = job.placeOf(own), each = nicEach(job.bytes, helpers + 1), begin = (place + 1) * each;
+      if (begin < job.bytes) block.copy((char *)job.to + begin, (const char *)job.from + begin, job.bytes - begin < each ? job.bytes - begin : each);
+      storeCopied(&n.copied[p * NIC_MAX_HELPERS + place], job.number);
     }
-    board.keep(n);
-    if (!did) restHelper();
   }
+  block.endCopies();
 }
 
 }  // namespace dyn
