@@ -178,14 +178,15 @@ static uint32_t idle_looks(void) {
   return (uint32_t)us * 2; /* a look takes about 0.5 us on a GPU of 2022 */
 }
 
-/* To measure others: DYNAMICCL_CARRIER_SIZES=WARP,BLOCK,PART,HELPERS, bytes and blocks. */
+/* To measure others: DYNAMICCL_CARRIER_SIZES=WARP,BLOCK,PART,HELPERS, bytes and blocks; PART counts as the power of two below. */
 static struct nic_sizes sizes(unsigned *helpers) {
   const char *text = getenv("DYNAMICCL_CARRIER_SIZES");
   struct nic_sizes s = NIC_SIZES;
   *helpers = HELPERS;
-  if (text == NULL || sscanf(text, "%u,%u,%u,%u", &s.warp, &s.block, &s.part, helpers) == 0) return s;
-  if (s.part < 128) s.part = 128;
-  if (s.block < s.part) s.block = s.part;
+  unsigned part = 1u << s.partBits;
+  if (text == NULL || sscanf(text, "%u,%u,%u,%u", &s.warp, &s.block, &part, helpers) == 0) return s;
+  s.partBits = 7;
+  while (s.partBits < 31 && 2u << s.partBits <= part) s.partBits++;
   if (*helpers > NIC_MAX_HELPERS) *helpers = NIC_MAX_HELPERS;
   return s;
 }

@@ -41,6 +41,7 @@
 #define NIC_MUTATE_TORN 8    /* a helper takes a job as soon as one word of it is there */
 #define NIC_MUTATE_BLIND 9   /* a helper does not look at what is ready itself: the thread sanitizer has to find it */
 #define NIC_MUTATE_AHEAD 10  /* requests are taken when their places are reserved */
+#define NIC_MUTATE_SHORT 11  /* what is left over when a copy is parted belongs to nobody */
 
 namespace dyn {
 
@@ -63,7 +64,12 @@ struct NicQueue {
   NicKey remote, local, target; /* of writes, and of additions */
   uint32_t job;   /* number of the last one */
   bool unordered; /* something was written behind the last fence */
-  uint64_t rung, ns, rungBefore, nsBefore; /* with faults: requests rung for, and when that was seen; and the ring before */
+  uint32_t blocks; /* as jobs have it: how many help, and with which of them this queue's copies begin */
+};
+
+/* With faults on purpose, of a warp, where it needs no registers: requests rung for, and when that was seen; and the ring before. */
+struct NicRings {
+  uint64_t rung, ns, rungBefore, nsBefore;
 };
 
 enum class NicStep { done, later, failed };
@@ -98,19 +104,23 @@ __device__ __forceinline__ uint64_t nicAddress(const Nic &n, int rank, NicKey &k
 
 /* A fault on purpose: when the request at the queue's head, of so many bytes, may be done. All that was rung for at once is as
  * late as the first of it. */
-__device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicView &view, const NicQueue &q, uint64_t bytes) {
-  const uint64_t rung = q.consumed < q.rungBefore ? q.nsBefore : q.ns;
+__device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicView &view, const NicQueue &q, const NicRings &rings, uint64_t bytes) {
+  const uint64_t rung = q.consumed < rings.rungBefore ? rings.nsBefore : rings.ns;
   const uint32_t pace = view.control[NIC_BYTES_PER_US];
   return (pace == 0 || bytes == 0 ? rung : passLink(n.linkFreeNs, rung, bytes * 1000 / pace)) + view.control[NIC_LATENCY_NS];
 }
-__device__ __forceinline__ void nicNoteRing(NicQueue &q, uint64_t rung) {
-  if (rung == q.rung) return;
-  q.rungBefore = q.rung, q.nsBefore = q.ns;
-  q.rung = rung, q.ns = nicNowNs();
+__device__ __forceinline__ void nicNoteRing(NicRings &rings, uint64_t rung) {
+  const bool is = rung != rings.rung;
+  joinWarp(); /* all have looked */
+  if (is && nicLane() == 0) rings = {rung, nicNowNs(), rings.rung, rings.ns};
+  joinWarp();
 }
 
-/* Of a copy by so many blocks. */
-__device__ __forceinline__ uint32_t nicEach(uint32_t bytes, uint32_t blocks) { return ((bytes + blocks - 1) / blocks + 127) / 128 * 128; }
+/* Of a part, where so many bytes have so many parts. */
+__device__ __forceinline__ uint32_t nicEach(uint32_t bytes, uint32_t parts) {
+  if (NIC_MUTATE == NIC_MUTATE_SHORT) return bytes / parts / 128 * 128;
+  return (((bytes - 1) >> lowestBit(parts)) / 128 + 1) * 128;
+}
 
 /* By all warps that copy, and with other blocks where it is much and they are there: each peer's copies begin with another one. */
 __device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, uint64_t to, uint64_t from, uint32_t bytes) {
@@ -120,14 +130,16 @@ __device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const Nic
     q.unordered = true;
     return;
   }
-  const uint32_t most = bytes <= n.sizes.block ? 0 : bytes / n.sizes.part - 1, there = view.helpers, helpers = there < most ? there : most;
-  const uint32_t each = helpers > 0 ? nicEach(bytes, helpers + 1) : bytes;
+  const uint32_t there = view.helpers;
+  if (there != q.blocks >> 24) q.blocks = (uint32_t)q.peer * there / (uint32_t)n.nRanks << 16 | there << 24;
+  const uint32_t parts = bytes > n.sizes.block ? (bytes - n.sizes.block) >> n.sizes.partBits : 0, most = parts < there ? parts : there;
+  const uint32_t helpers = most > 0 ? 1u << highestBit(most) : 0, own = helpers > 0 ? n.sizes.block : bytes;
   if (helpers > 0) {
-    const uint32_t first = (uint32_t)q.peer * there / (uint32_t)n.nRanks, index = (uint32_t)q.consumed + 1;
+    const uint32_t index = (uint32_t)q.consumed + 1;
     q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
-    postJob(&n.jobs[q.peer], q.job, to, from, bytes, (index & 0xffff) | first << 16 | there << 24, q.unordered);
+    postJob(&n.jobs[q.peer], q.job, to + own, from + own, bytes - own, (index & 0xffff) | q.blocks, q.unordered);
   }
-  block.copy((char *)to, (const char *)from, each);
+  block.copy((char *)to, (const char *)from, own);
   const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF && helpers > 1 ? 1 : helpers;
   while (helpers > 0 && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], wanted, q.job)) continue;
   q.unordered = true;
@@ -145,7 +157,7 @@ __device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, const
 }
 
 /* One request of those that were loaded. */
-__device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
+__device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings, const NicRequests &r, int which, NicAddition &add) {
   const uint32_t opcode = swapBytes(r.word(which, GDAKI_OPCODE)) & 0xff;
   add.at = 0;
   if (q.failed != NIC_FINE) return NicStep::failed;
@@ -156,7 +168,7 @@ __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const Ni
     }
     if (view.control[NIC_GONE] >> q.peer & 1) return nicFail(q, NIC_PEER_GONE);
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) {
-      if (q.dueNs == 0) q.dueNs = nicDue(n, view, q, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
+      if (q.dueNs == 0) q.dueNs = nicDue(n, view, q, rings, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
       const uint64_t now = nicNowNs();
       if (now + NIC_LATE_NS < q.dueNs) return NicStep::later;
       while (nicNowNs() < q.dueNs) continue; /* to come back would make it later still */
@@ -189,13 +201,13 @@ __device__ __forceinline__ uint32_t nicCompletion(uint64_t index, int what) {
 }
 
 /* All that can be done now; false: nothing. */
-__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q) {
+__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings) {
   const uint64_t before = q.consumed;
   while (q.consumed < view.rung) {
     const NicRequests r = loadRequests(q.requests, (uint32_t)(q.consumed % NIC_DEPTH));
     for (int which = 0; which < 2 && q.consumed < view.rung; which++) {
       NicAddition add;
-      const NicStep step = nicDo(n, block, view, q, r, which, add);
+      const NicStep step = nicDo(n, block, view, q, rings, r, which, add);
       if (step == NicStep::later) return q.consumed != before;
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
@@ -210,7 +222,8 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
 }
 
 /* A warp, for a queue, until the kernel is to end: then a later kernel goes on from there. */
-__device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer, int side) {
+__device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings &rings, int peer, int side) {
+  rings = {};
   const size_t at = (size_t)(peer * NIC_SIDES + side);
   const uint32_t all = (1u << n.nRanks * NIC_SIDES) - 1;
   NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES, &n.queues[side * n.nRanks + peer]};
@@ -222,8 +235,8 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer
   bool idle = false;
   while (view.look(), view.control[NIC_STOP] == 0 && !view.over) {
     if (view.control[NIC_KEYS] != keys) q.remote = q.local = q.target = {}, keys = view.control[NIC_KEYS];
-    if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(q, view.rung);
-    const bool did = nicServe(n, block, view, q);
+    if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(rings, view.rung);
+    const bool did = nicServe(n, block, view, q, rings);
     if (q.failed != NIC_FINE) reportFailure(n.report, q.failed, (uint32_t)peer);
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
@@ -240,11 +253,12 @@ __device__ __forceinline__ void nicHelper(const Nic &n, NicBlock &block) {
   board.look(); /* before anybody counts on this block: what is there now is none of its jobs */
   board.forget();
   const uint32_t own = joinHelpers(&n.launch[NIC_HELPERS]);
-  while (board.look(), board.ended() < (uint32_t)(n.nRanks * NIC_SIDES)) {
-    for (uint32_t peers = board.jobsOf(own); peers != 0; peers &= peers - 1) {
+  /* While a queue's warp waits for an answer it has not ended, so jobs come first. */
+  for (uint32_t peers; board.look(), (peers = board.jobsOf(own)) != 0 || board.ended() < (uint32_t)(n.nRanks * NIC_SIDES);) {
+    for (; peers != 0; peers &= peers - 1) {
       const int p = lowestBit(peers);
       const NicJob job = board.take(p);
-      const uint32_t helpers = job.number & NIC_JOB_HELPERS, place = job.placeOf(own), each = nicEach(job.bytes, helpers + 1), begin = (place + 1) * each;
+      const uint32_t helpers = job.number & NIC_JOB_HELPERS, place = job.placeOf(own), each = nicEach(job.bytes, helpers), begin = place * each;
       if (begin < job.bytes) block.copy((char *)job.to + begin, (const char *)job.from + begin, job.bytes - begin < each ? job.bytes - begin : each);
       storeCopied(&n.copied[p * NIC_MAX_HELPERS + place], job.number);
     }

@@ -31,11 +31,11 @@ enum {
 
 /* How a copy is shared. */
 struct nic_sizes {
-  uint32_t warp;  /* bytes; what is larger the whole block copies */
-  uint32_t block; /* what is larger, other blocks too */
-  uint32_t part;  /* a part of theirs is no smaller */
+  uint32_t warp;     /* bytes; what is larger the whole block copies */
+  uint32_t block;    /* what lies behind so many, other blocks: about what this one copies until they are asked and have answered */
+  uint32_t partBits; /* a part of theirs has no less than 2 to the power of this */
 };
-#define NIC_SIZES ((struct nic_sizes){4096, 32768, 16384})
+#define NIC_SIZES ((struct nic_sizes){4096, 65536, 13})
 
 enum nic_side { NIC_MAIN, NIC_SIDE, NIC_SIDES };
 
@@ -49,7 +49,7 @@ enum nic_failure {
 
 struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where this process has it mapped */
 
-/* A copy of which other blocks make parts of the same size, but for the last; the first part is the queue's own block's. Each word
+/* A copy by other blocks, in parts of the same size but for the last, of which there is a power of two: nobody divides. Each word
  * has the job's number in its upper half, so that it needs no order among them: a job is there when all have the same. The
  * number's low bits say how many blocks help. The next job is not written before all who help have answered. */
 enum nic_job_word {

@@ -16,6 +16,7 @@ constexpr unsigned kNicLanes = 32, kNicCopiers = NIC_THREADS - kNicLanes, kEvery
 __device__ __forceinline__ unsigned nicLane() { return threadIdx.x % kNicLanes; }
 __device__ __forceinline__ void joinWarp() { __syncwarp(); }
 __device__ __forceinline__ int lowestBit(uint32_t bits) { return __ffs((int)bits) - 1; }
+__device__ __forceinline__ int highestBit(uint32_t bits) { return 31 - __clz((int)bits); }
 
 __device__ __forceinline__ uint32_t swapBytes(uint32_t word) { return __byte_perm(word, 0, 0x0123); }
 
@@ -109,6 +110,7 @@ __device__ __forceinline__ void copyUnits(char *to, const char *from, uint32_t b
 /* Bytes that begin at other remainders of 16 go as words or one by one. */
 template <unsigned kBy>
 __device__ __forceinline__ void copyBytes(char *to, const char *from, uint32_t bytes, unsigned thread) {
+  __builtin_assume(__isGlobal(to)); /* so no store has to find out */
   const uint32_t apart = (uint32_t)(uintptr_t)to ^ (uint32_t)(uintptr_t)from;
   if (apart % 16 == 0) copyUnits<uint4, 4, NIC_DEEP, kBy>(to, from, bytes, thread);
   else if (apart % 4 == 0) copyUnits<uint32_t, 2, 8, kBy>(to, from, bytes, thread);
@@ -275,9 +277,9 @@ struct NicBoard {
       const uint32_t blocks = __shfl_sync(kEverybody, (uint32_t)now[k], NIC_JOB_BLOCKS, kGroup);
       const NicJob job = {number, 0, blocks};
       const bool fine = word < NIC_JOB_WORDS ? high == number : word != kReady || (int16_t)((uint16_t)now[k] - (uint16_t)blocks) >= 0;
-      uint32_t groups = __ballot_sync(kEverybody, fine && number != done[k] && job.placeOf(own) < (number & NIC_JOB_HELPERS));
-      for (int g = 0; g < (int)kNicLanes / kGroup; g++, groups >>= kGroup)
-        if ((groups & 0xff) == 0xff) some |= 1u << (g + k * (int)kNicLanes / kGroup);
+      uint32_t all = __ballot_sync(kEverybody, fine && number != done[k] && job.placeOf(own) < (number & NIC_JOB_HELPERS));
+      all &= all >> 4, all &= all >> 2, all = all & all >> 1 & 0x01010101u; /* of each group's lanes, the lowest bit */
+      some |= all * 0x01020408u >> 24 << k * (int)kNicLanes / kGroup;        /* and these side by side; none adds up to another */
     }
     return some & peers;
   }

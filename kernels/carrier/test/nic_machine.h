@@ -85,6 +85,7 @@ constexpr unsigned kNicLanes = 1;
 inline unsigned nicLane() { return 0; }
 inline void joinWarp() {}
 inline int lowestBit(uint32_t bits) { return __builtin_ctz(bits); }
+inline int highestBit(uint32_t bits) { return 31 - __builtin_clz(bits); }
 
 inline uint32_t swapBytes(uint32_t word) { return __builtin_bswap32(word); }
 

@@ -89,7 +89,7 @@ inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
   n.rank = rank, n.nRanks = ranks, n.keys = keys.data(), n.nKeys = kKeys;
   n.doorbells = doorbells.data(), n.consumed = consumed.data();
   n.requests = (uint8_t *)requests.data(), n.completions = (uint8_t *)completions.data();
-  n.queues = queues.data(), n.sizes = {4096, 32768, 16384};
+  n.queues = queues.data(), n.sizes = {4096, 32768, 12};
   n.jobs = jobs.data(), n.copied = copied.data(), n.launch = launch.data(), n.linkFreeNs = link, n.control = control.data(), n.report = &report;
   for (uint32_t key = 0; key < kKeys; key++) {
     handles[key] = {&keyLists[key * ranks], swapBytes(key)};
