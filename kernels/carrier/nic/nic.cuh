@@ -204,7 +204,7 @@ __device__ __forceinline__ uint32_t nicCompletion(uint64_t index, int what) {
 __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings) {
   const uint64_t before = q.consumed;
   while (q.consumed < view.rung) {
-    const NicRequests r = loadRequests(q.requests, (uint32_t)(q.consumed % NIC_DEPTH));
+    const NicRequests r = block.loadRequests(q.side, q.requests, (uint32_t)(q.consumed % NIC_DEPTH));
     for (int which = 0; which < 2 && q.consumed < view.rung; which++) {
       NicAddition add;
       const NicStep step = nicDo(n, block, view, q, rings, r, which, add);
@@ -257,7 +257,7 @@ __device__ __forceinline__ void nicHelper(const Nic &n, NicBlock &block) {
   for (uint32_t peers; board.look(), (peers = board.jobsOf(own)) != 0 || board.ended() < (uint32_t)(n.nRanks * NIC_SIDES);) {
     for (; peers != 0; peers &= peers - 1) {
       const int p = lowestBit(peers);
-      const NicJob job = board.take(p);
+      const NicJob job = board.take(block, p);
       const uint32_t helpers = job.number & NIC_JOB_HELPERS, place = job.placeOf(own), each = nicEach(job.bytes, helpers), begin = place * each;
       if (begin < job.bytes) block.copy((char *)job.to + begin, (const char *)job.from + begin, job.bytes - begin < each ? job.bytes - begin : each);
       storeCopied(&n.copied[p * NIC_MAX_HELPERS + place], job.number);

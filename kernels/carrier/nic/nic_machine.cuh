@@ -33,15 +33,11 @@ __device__ __forceinline__ uint32_t loadCount(const uint32_t *at) {
 }
 __device__ __forceinline__ void storeCount(uint32_t *at, uint32_t value) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory"); }
 
-/* A request and the one behind it, a word a lane. */
+/* A request and the one behind it, in shared memory: shuffles of every word take longer, each with a look for lanes that are apart. */
 struct NicRequests {
-  uint32_t own;
-  __device__ __forceinline__ uint32_t word(int which, int i) const { return __shfl_sync(kEverybody, own, which * GDAKI_WORDS + i); }
+  const uint32_t *words;
+  __device__ __forceinline__ uint32_t word(int which, int i) const { return words[which * GDAKI_WORDS + i]; }
 };
-__device__ __forceinline__ NicRequests loadRequests(const uint8_t *queue, uint32_t index) {
-  const unsigned which = nicLane() / GDAKI_WORDS, word = nicLane() % GDAKI_WORDS;
-  return {*(const volatile uint32_t *)(queue + (index + which) % NIC_DEPTH * NIC_REQUEST_BYTES + word * 4)};
-}
 
 /* A word that another block or a poster writes, and what that one saw before. */
 __device__ __forceinline__ uint64_t lookAt(const uint64_t *at) {
@@ -199,6 +195,7 @@ __device__ __forceinline__ void noteIdle(uint32_t *launch, uint32_t bit, uint32_
 /* Of a block, in shared memory. Of a peer's the first warp serves the main queue, the second the side queue; of a helper's the
  * first looks for jobs. The others wait, in a barrier of the first's, for what there is to copy. */
 struct NicBlock {
+  alignas(16) uint32_t requests[NIC_SIDES][kNicLanes]; /* of a helper: the job */
   uint32_t consumed;
   bool ends;
   char *to;
@@ -207,6 +204,14 @@ struct NicBlock {
   __device__ __forceinline__ uint32_t mainConsumed() const { return *(const volatile uint32_t *)&consumed; }
   __device__ __forceinline__ void setMainConsumed(uint32_t value) {
     if (nicLane() == 0) *(volatile uint32_t *)&consumed = value;
+  }
+  __device__ __forceinline__ NicRequests loadRequests(int side, const uint8_t *queue, uint32_t index) {
+    const unsigned which = nicLane() / GDAKI_WORDS, word = nicLane() % GDAKI_WORDS;
+    const uint32_t own = *(const volatile uint32_t *)(queue + (index + which) % NIC_DEPTH * NIC_REQUEST_BYTES + word * 4);
+    __syncwarp(); /* nobody reads what was loaded before */
+    requests[side][nicLane()] = own;
+    __syncwarp();
+    return {requests[side]};
   }
   static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kNicCopiers) : "memory"); }
   /* By the first warp. Behind it what all copied is there for whom this warp tells. */
@@ -283,15 +288,18 @@ struct NicBoard {
     }
     return some & peers;
   }
-  __device__ __forceinline__ NicJob take(int peer) {
-    const int group = peer % ((int)kNicLanes / kGroup), begin = group * kGroup;
-    const bool second = peer >= (int)kNicLanes / kGroup;
+  __device__ __forceinline__ NicJob take(NicBlock &block, int peer) {
+    const int group = peer % ((int)kNicLanes / kGroup);
+    const bool is = (int)nicLane() / kGroup == group, second = peer >= (int)kNicLanes / kGroup;
     const uint64_t own = second ? now[1] : now[0];
-    const auto word = [&](int i) { return (uint32_t)__shfl_sync(kEverybody, (uint32_t)own, begin + i); };
-    const auto address = [&](int i) { return (uint64_t)word(i + 1) << 32 | word(i); };
-    const uint32_t number = __shfl_sync(kEverybody, (uint32_t)(own >> 32), begin);
-    if ((int)nicLane() / kGroup == group) (second ? done[1] : done[0]) = number;
-    return {number, word(NIC_JOB_BYTES), word(NIC_JOB_BLOCKS), address(NIC_JOB_TO), address(NIC_JOB_FROM)};
+    uint32_t *const low = block.requests[0], *const high = block.requests[1];
+    __syncwarp(); /* nobody reads the job before */
+    if (is) low[nicLane() % kGroup] = (uint32_t)own, high[nicLane() % kGroup] = (uint32_t)(own >> 32);
+    __syncwarp();
+    const auto address = [&](int i) { return (uint64_t)low[i + 1] << 32 | low[i]; };
+    const NicJob job = {high[0], low[NIC_JOB_BYTES], low[NIC_JOB_BLOCKS], address(NIC_JOB_TO), address(NIC_JOB_FROM)};
+    if (is) (second ? done[1] : done[0]) = job.number;
+    return job;
   }
   uint32_t peers;
 };

@@ -103,13 +103,6 @@ struct NicRequests {
   uint32_t words[2][GDAKI_WORDS];
   uint32_t word(int which, int i) const { return words[which][i]; }
 };
-inline NicRequests loadRequests(const uint8_t *queue, uint32_t index) {
-  NicRequests r;
-  for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
-    r.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
-        nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
-  return r;
-}
 
 struct NicView {
   uint32_t control[NIC_CONTROLS];
@@ -227,6 +220,13 @@ struct NicBlock {
     return consumed.load(std::memory_order_acquire);
   }
   void setMainConsumed(uint32_t value) { consumed.store(value, std::memory_order_release); }
+  static NicRequests loadRequests(int, const uint8_t *queue, uint32_t index) {
+    NicRequests r;
+    for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
+      r.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
+          nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
+    return r;
+  }
   static void meet() { pthread_barrier_wait(&nicShared->copying); }
   void copy(char *to, const char *from, uint32_t bytes) {
     nicShared->to = to, nicShared->from = from, nicShared->bytes = bytes;
@@ -289,7 +289,7 @@ struct NicBoard {
     }
     return peers;
   }
-  NicJob take(int peer) {
+  NicJob take(NicBlock &, int peer) {
     vain = 0;
     done[peer] = number(peer);
     return job(peer);
