@@ -2,10 +2,10 @@
  *
  * The kernels of ../gin on the GPUs of one machine, a process a GPU, and the two latencies that they see: counter (the source
  * is read) and signal (the data is there).
- *   gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes B,B,...]
+ *   gin [--ranks N] [--nodes N] [--check] [--time] [--trips] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes B,B,...]
  *       [--contexts N] [--no-nccl] [--kernels FILE]
- * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID); ranks of different ones may share a GPU, where times say little. --check compares every element; --time measures. Both
- * without any. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
+ * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID); ranks of different ones may share a GPU, where times say little. --check compares every element; --time measures; both
+ * without any. --trips: of the times only one put's, on one context, and copies' of as many bytes beside it. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
  * byte compared when its signal is seen. --kill: the last rank is killed while there is traffic, and every other one has to
  * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
  * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
@@ -23,7 +23,7 @@
 
 struct Jobs {
   std::vector<size_t> sizes = {8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
-  bool checks, times, nccl = true, kills;
+  bool checks, times, trips, nccl = true, kills;
   uint32_t messages;
   const char *series, *kernels = "lib/dynamiccl-gin.fatbin";
 };
@@ -40,6 +40,7 @@ static void runRank(const Jobs &jobs) {
   if (jobs.checks) checkAll(k, life, b);
   const ShippedGin shipped = loadShipped(jobs.kernels);
   if (jobs.checks && shipped.there) checkShipped(k, life, shipped);
+  if (jobs.trips) timeTrips(k, life, b, jobs.sizes);
   if (jobs.times) timeAll(k, life, b, jobs.sizes, jobs.nccl);
   if (jobs.times && shipped.there) timeShipped(k, life, shipped, jobs.sizes, jobs.nccl);
   if (jobs.series != nullptr) {
@@ -130,6 +131,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--contexts") && more) mostContexts = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--check")) jobs.checks = true;
     else if (!strcmp(argv[i], "--time")) jobs.times = true;
+    else if (!strcmp(argv[i], "--trips")) jobs.trips = true;
     else if (!strcmp(argv[i], "--traffic") && more) jobs.messages = (uint32_t)atol(argv[++i]);
     else if (!strcmp(argv[i], "--kill")) jobs.kills = true;
     else if (!strcmp(argv[i], "--series") && more) jobs.series = argv[++i];
@@ -141,7 +143,7 @@ int main(int argc, char **argv) {
     } else understood = false;
   }
   if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > kGinMaxContexts) {
-    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl] [--kernels FILE]\n",
+    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--trips] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl] [--kernels FILE]\n",
             kGinMaxContexts);
     return 2;
   }
@@ -150,7 +152,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "gin: --series: DYNAMICCL_CARRIER_FAULTS=FILE names the file that faults are written to\n");
     return 2;
   }
-  if (!jobs.checks && !jobs.times && jobs.messages == 0 && jobs.series == nullptr) jobs.checks = jobs.times = true;
+  if (!jobs.checks && !jobs.times && !jobs.trips && jobs.messages == 0 && jobs.series == nullptr) jobs.checks = jobs.times = true;
   shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   stepOf = (const char **)mmap(nullptr, kMaxRanks * sizeof *stepOf, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   numGpus = countGpus();

@@ -76,6 +76,21 @@ static void timeRoundTrip(const Rank &k, GinLife &life, const GinBuffers &b, siz
          spread("round_trip_us", spreadOf(roundTrip)).c_str(), early + (long)std::accumulate(gone.begin(), gone.end(), (uint64_t)0));
 }
 
+/* As a kernel copies: 16 bytes at a time, all loads of a thread under way before its first store. */
+static __global__ void copyKernel(uint4 *to, const uint4 *from, unsigned packs) {
+  constexpr int kDeep = 8;
+  const unsigned stride = gridDim.x * blockDim.x;
+  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < packs; i += kDeep * stride) {
+    uint4 some[kDeep];
+#pragma unroll
+    for (int k = 0; k < kDeep; k++)
+      if (i + k * stride < packs) some[k] = __ldcg(from + i + k * stride);
+#pragma unroll
+    for (int k = 0; k < kDeep; k++)
+      if (i + k * stride < packs) to[i + k * stride] = some[k];
+  }
+}
+
 static __global__ void peersMemory(ncclWindow_t window, int peer, void **at) { *at = ncclGetPeerPointer(window, 0, peer); }
 
 static void printTime(const char *figure, size_t bytes, const char *path, int blocks, double us) {
@@ -114,7 +129,7 @@ static void timeOfNccl(const Rank &k, size_t bytes) {
     printTime("allreduce", bytes, "nccl", 0, timed(k, [&] { needNccl(ncclAllReduce(k.in, k.out, bytes / sizeof(__nv_bfloat16), ncclBfloat16, ncclSum, plain, k.stream), "ncclAllReduce"); }));
 }
 
-/* What the link needs for as much: by the GPU's copy engine, straight into the next rank's memory. */
+/* What the link needs for as much: by the GPU's copy engine, straight into the next rank's memory, and by a kernel. */
 static void timeCopy(const Rank &k, const GinBuffers &b, size_t bytes) {
   void **at, *peer;
   CUDA(cudaMallocManaged(&at, sizeof *at));
@@ -124,6 +139,18 @@ static void timeCopy(const Rank &k, const GinBuffers &b, size_t bytes) {
   peer = *at;
   CUDA(cudaFree(at));
   printTime("copy", bytes, "copy engine", 0, timed(k, [&] { CUDA(cudaMemcpyAsync(peer, b.send.memory, bytes, cudaMemcpyDeviceToDevice, k.stream)); }));
+  const unsigned packs = (unsigned)(bytes / sizeof(uint4));
+  if (packs > 0) printTime("copy", bytes, "kernel", 0, timed(k, [&] { copyKernel<<<std::min(64u, (packs + 511) / 512), 512, 0, k.stream>>>((uint4 *)peer, (const uint4 *)b.send.memory, packs); }));
+}
+
+/* One context: what the network alone does with a put. */
+static void timeTrips(const Rank &k, GinLife &life, const GinBuffers &b, const std::vector<size_t> &sizes) {
+  warm(k);
+  for (size_t bytes : sizes) {
+    step("trips", 30);
+    if (life.device.lsaSize == numRanks) timeCopy(k, b, bytes);
+    for (bool counted : {false, true}) timeRoundTrip(k, life, b, (bytes + 7) / 8 * 8, 1, counted);
+  }
 }
 
 /* NCCL comes last: where nodes are only pretended, its own path may not be there, and what was measured stays. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "card.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ enum {
   COUNTERS_KEY = 1,
   FIRST_KEY = 2, /* of what all ranks register, signals too */
   KEYS = FIRST_KEY + CARRIER_MAX_REGIONS,
-  HELPERS = 16, /* blocks beside those of queues */
+  HELPERS = 16, /* blocks beside those of queues, unless sizes() is told otherwise */
   IDLE_US = 3000,
 };
 
@@ -28,6 +29,7 @@ struct nic_card {
   struct carrier *carrier;
   struct nic nic;
   struct nic_kernel *kernel;
+  unsigned helpers; /* blocks beside those of queues */
   carrier_address memory, signals, counters;
   carrier_address handles, context; /* of device code */
   size_t bytes;
@@ -76,7 +78,7 @@ static struct places lay_out(struct nic_card *card) {
   TAKE(completions, queues * NIC_DEPTH * NIC_COMPLETION_BYTES);
 #undef TAKE
   n->nKeys = KEYS;
-  n->known = (uint64_t *)(uintptr_t)(p.queues + offsetof(struct gdaki_queue, done) + offsetof(struct gdaki_completions, consumed));
+  n->queues = (struct gdaki_queue *)(uintptr_t)p.queues;
   return p;
 }
 
@@ -176,6 +178,19 @@ static uint32_t idle_looks(void) {
   return (uint32_t)us * 2; /* a look takes about 0.5 us on a GPU of 2022 */
 }
 
+/* To measure others: DYNAMICCL_CARRIER_SIZES=WARP,BLOCK,PART,HELPERS, bytes and blocks; PART counts as the power of two below. */
+static struct nic_sizes sizes(unsigned *helpers) {
+  const char *text = getenv("DYNAMICCL_CARRIER_SIZES");
+  struct nic_sizes s = NIC_SIZES;
+  *helpers = HELPERS;
+  unsigned part = 1u << s.partBits;
+  if (text == NULL || sscanf(text, "%u,%u,%u,%u", &s.warp, &s.block, &part, helpers) == 0) return s;
+  s.partBits = 7;
+  while (s.partBits < 31 && 2u << s.partBits <= part) s.partBits++;
+  if (*helpers > NIC_MAX_HELPERS) *helpers = NIC_MAX_HELPERS;
+  return s;
+}
+
 /* The contexts of a communicator share one link, so one word; the last of them gives it back. */
 static bool share_link(struct nic_card *card) {
   struct carrier_instance *instance = card->carrier->instance;
@@ -210,6 +225,7 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
   card->nic.report = &card->shared->report;
   card->nic.rank = c->rank;
   card->nic.nRanks = c->nRanks;
+  card->nic.sizes = sizes(&card->helpers);
   if (failed(nic_kernel_clear(card->kernel, card->memory, 0, card->bytes), "clearing queues") ||
       failed(nic_kernel_clear(card->kernel, (carrier_address)(uintptr_t)card->nic.completions, 0xff, card->memory + card->bytes - (carrier_address)(uintptr_t)card->nic.completions),
              "clearing completions") ||
@@ -292,7 +308,7 @@ void nic_progress(struct nic_card *card) {
   if (!carrier_enter(card->carrier->context, &entered)) return;
   if (!card->broken) card->broken = !tell(card, false);
   if (card->runs && nic_kernel_ended(card->kernel, &card->broken)) card->runs = false;
-  if (!card->runs && !card->broken && is_behind(card)) card->broken = !(card->runs = nic_kernel_start(card->kernel, &card->nic, (unsigned)card->carrier->nRanks + HELPERS));
+  if (!card->runs && !card->broken && is_behind(card)) card->broken = !(card->runs = nic_kernel_start(card->kernel, &card->nic, (unsigned)card->carrier->nRanks + card->helpers));
   carrier_leave(&entered);
 }
 

@@ -7,14 +7,12 @@
 
 extern "C" __global__ void __launch_bounds__(NIC_THREADS, 1) dynamicclCarrierNic(const __grid_constant__ nic n) {
   __shared__ dyn::NicBlock block;
-  __shared__ dyn::NicBoard board;
-  if ((int)blockIdx.x >= n.nRanks) {
-    dyn::nicHelper(n, board);
-    return;
-  }
+  __shared__ dyn::NicRings rings[NIC_SIDES];
   const int peer = (int)blockIdx.x, warp = (int)(threadIdx.x / dyn::kNicLanes);
-  if (threadIdx.x == 0) block.ends = false, block.consumed = (uint32_t)dyn::loadConsumed(&n.consumed[peer * NIC_SIDES + NIC_MAIN]);
+  const bool helps = peer >= n.nRanks;
+  if (threadIdx.x == 0) block.ends = false, block.consumed = helps ? 0 : (uint32_t)dyn::loadConsumed(&n.consumed[peer * NIC_SIDES + NIC_MAIN]);
   __syncthreads();
-  if (warp < NIC_SIDES) dyn::nicQueue(n, block, peer, warp);
-  else block.serveCopies();
+  if (warp >= NIC_SIDES) block.serveCopies();
+  else if (!helps) dyn::nicQueue(n, block, rings[warp], peer, warp);
+  else if (warp == 0) dyn::nicHelper(n, block);
 }

@@ -6,6 +6,15 @@
  * over the whole system, behind all that the warp and its helpers wrote: who sees the sum sees the data of its put and of all
  * puts before it in the queue. A completion says that the source is read, no more: so that of an addition, which has no source,
  * comes before it is made, and a counter waits for no peer.
+ *
+ * Why one fence of the system is enough. A helper's threads meet, and one tells the queue's warp with a release over the GPU, which
+ * the warp acquires. Causality in PTX's memory model is transitive, whatever the scopes of its links, as long as both ends of
+ * each are within its scope: the helper's data come before its word, this before the warp's fence of the system, and this with
+ * the addition before who acquires the sum on another GPU.
+ *
+ * Why a job needs none. What a helper reads is older than the request, whose poster made it ready with a release; the helper
+ * acquires that count itself, in the load that brings the job. Only that what was written before may not come behind what the
+ * helper writes takes a fence, and where the last addition had one nothing has been written since.
  */
 #ifndef DYN_NIC_CUH
 #define DYN_NIC_CUH
@@ -29,6 +38,10 @@
 #define NIC_MUTATE_KEYS 4    /* keys stand for any number of bytes */
 #define NIC_MUTATE_FORGETS 5 /* a kernel that ends forgets how far it came */
 #define NIC_MUTATE_HALF 6    /* a copy is done when its first helper is */
+#define NIC_MUTATE_TORN 8    /* a helper takes a job as soon as one word of it is there */
+#define NIC_MUTATE_BLIND 9   /* a helper does not look at what is ready itself: the thread sanitizer has to find it */
+#define NIC_MUTATE_AHEAD 10  /* requests are taken when their places are reserved */
+#define NIC_MUTATE_SHORT 11  /* what is left over when a copy is parted belongs to nobody */
 
 namespace dyn {
 
@@ -44,12 +57,19 @@ struct NicKey {
 struct NicQueue {
   int peer, side;
   uint8_t *requests, *completions;
-  uint64_t *known;
+  gdaki_queue *posted;
   uint64_t consumed;
   uint64_t dueNs; /* of the request at its head; 0: not reckoned yet */
   uint32_t failed;
   NicKey remote, local, target; /* of writes, and of additions */
-  uint64_t rung, ns, rungBefore, nsBefore; /* with faults: requests rung for, and when that was seen; and the ring before */
+  uint32_t job;   /* number of the last one */
+  bool unordered; /* something was written behind the last fence */
+  uint32_t blocks; /* as jobs have it: how many help, and with which of them this queue's copies begin */
+};
+
+/* With faults on purpose, of a warp, where it needs no registers: requests rung for, and when that was seen; and the ring before. */
+struct NicRings {
+  uint64_t rung, ns, rungBefore, nsBefore;
 };
 
 enum class NicStep { done, later, failed };
@@ -84,47 +104,60 @@ __device__ __forceinline__ uint64_t nicAddress(const Nic &n, int rank, NicKey &k
 
 /* A fault on purpose: when the request at the queue's head, of so many bytes, may be done. All that was rung for at once is as
  * late as the first of it. */
-__device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicView &view, const NicQueue &q, uint64_t bytes) {
-  const uint64_t rung = q.consumed < q.rungBefore ? q.nsBefore : q.ns;
+__device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicView &view, const NicQueue &q, const NicRings &rings, uint64_t bytes) {
+  const uint64_t rung = q.consumed < rings.rungBefore ? rings.nsBefore : rings.ns;
   const uint32_t pace = view.control[NIC_BYTES_PER_US];
   return (pace == 0 || bytes == 0 ? rung : passLink(n.linkFreeNs, rung, bytes * 1000 / pace)) + view.control[NIC_LATENCY_NS];
 }
-__device__ __forceinline__ void nicNoteRing(NicQueue &q, uint64_t rung) {
-  if (rung == q.rung) return;
-  q.rungBefore = q.rung, q.nsBefore = q.ns;
-  q.rung = rung, q.ns = nicNowNs();
+__device__ __forceinline__ void nicNoteRing(NicRings &rings, uint64_t rung) {
+  const bool is = rung != rings.rung;
+  joinWarp(); /* all have looked */
+  if (is && nicLane() == 0) rings = {rung, nicNowNs(), rings.rung, rings.ns};
+  joinWarp();
 }
 
-/* By all warps that copy, and with other blocks where it is much and they are there. */
-__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, int peer, uint64_t to, uint64_t from, uint64_t bytes) {
-  if (bytes <= NIC_WARP_BYTES) {
-    copyBytes((char *)to, (const char *)from, bytes, nicLane(), kNicLanes);
+/* Of a part, where so many bytes have so many parts. */
+__device__ __forceinline__ uint32_t nicEach(uint32_t bytes, uint32_t parts) {
+  if (NIC_MUTATE == NIC_MUTATE_SHORT) return bytes / parts / 128 * 128;
+  return (((bytes - 1) >> lowestBit(parts)) / 128 + 1) * 128;
+}
+
+/* By all warps that copy, and with other blocks where it is much and they are there: each peer's copies begin with another one. */
+__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, uint64_t to, uint64_t from, uint32_t bytes) {
+  if (bytes <= n.sizes.warp) {
+    copyByWarp((char *)to, (const char *)from, bytes);
     joinWarp();
+    q.unordered = true;
     return;
   }
-  const uint32_t most = (uint32_t)(bytes / (NIC_BLOCK_BYTES / 2)), there = bytes <= NIC_BLOCK_BYTES ? 0 : loadCount(&n.launch[NIC_HELPERS]);
-  const uint32_t helpers = there < most ? there : most;
-  const uint64_t each = (bytes / (helpers + 1) + 127) / 128 * 128;
-  uint32_t number = 0;
-  if (helpers > 0) number = postJob(&n.jobs[peer], to, from, bytes, each, helpers);
-  block.copy((char *)to, (const char *)from, helpers > 0 ? each : bytes);
+  const uint32_t there = view.helpers;
+  if (there != q.blocks >> 24) q.blocks = (uint32_t)q.peer * there / (uint32_t)n.nRanks << 16 | there << 24;
+  const uint32_t parts = bytes > n.sizes.block ? (bytes - n.sizes.block) >> n.sizes.partBits : 0, most = parts < there ? parts : there;
+  const uint32_t helpers = most > 0 ? 1u << highestBit(most) : 0, own = helpers > 0 ? n.sizes.block : bytes;
+  if (helpers > 0) {
+    const uint32_t index = (uint32_t)q.consumed + 1;
+    q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
+    postJob(&n.jobs[q.peer], q.job, to + own, from + own, bytes - own, (index & 0xffff) | q.blocks, q.unordered);
+  }
+  block.copy((char *)to, (const char *)from, own);
   const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF && helpers > 1 ? 1 : helpers;
-  while (helpers > 0 && !allCopied(&n.copied[peer * NIC_MAX_HELPERS], wanted, number)) continue;
+  while (helpers > 0 && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], wanted, q.job)) continue;
+  q.unordered = true;
 }
 
-__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, NicQueue &q, const NicRequests &r, int which) {
+__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which) {
   const uint32_t form = swapBytes(r.word(which, GDAKI_BYTES)), bytes = form & ~GDAKI_INLINE;
   const uint64_t to = nicAddress(n, q.peer, q.remote, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), bytes);
   uint64_t from = 0;
   if ((form & GDAKI_INLINE) == 0) from = nicAddress(n, n.rank, q.local, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes);
   else if (bytes <= 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) from = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
   if (to == 0 || from == 0) return nicFail(q, NIC_BAD_KEY);
-  nicCopy(n, block, q.peer, to, from, bytes);
+  nicCopy(n, block, view, q, to, from, bytes);
   return NicStep::done;
 }
 
 /* One request of those that were loaded. */
-__device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
+__device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings, const NicRequests &r, int which, NicAddition &add) {
   const uint32_t opcode = swapBytes(r.word(which, GDAKI_OPCODE)) & 0xff;
   add.at = 0;
   if (q.failed != NIC_FINE) return NicStep::failed;
@@ -135,14 +168,14 @@ __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const Ni
     }
     if (view.control[NIC_GONE] >> q.peer & 1) return nicFail(q, NIC_PEER_GONE);
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) {
-      if (q.dueNs == 0) q.dueNs = nicDue(n, view, q, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
+      if (q.dueNs == 0) q.dueNs = nicDue(n, view, q, rings, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
       const uint64_t now = nicNowNs();
       if (now + NIC_LATE_NS < q.dueNs) return NicStep::later;
       while (nicNowNs() < q.dueNs) continue; /* to come back would make it later still */
     }
   }
   if (opcode == GDAKI_NOP) return NicStep::done;
-  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, q, r, which);
+  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, view, q, r, which);
   if (opcode == GDAKI_FETCH_ADD) {
     const int rank = q.side == NIC_MAIN ? q.peer : n.rank;
     const uint64_t at = nicAddress(n, rank, q.target, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), sizeof(uint64_t));
@@ -168,20 +201,20 @@ __device__ __forceinline__ uint32_t nicCompletion(uint64_t index, int what) {
 }
 
 /* All that can be done now; false: nothing. */
-__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q) {
+__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings) {
   const uint64_t before = q.consumed;
   while (q.consumed < view.rung) {
-    const NicRequests r = loadRequests(q.requests, (uint32_t)(q.consumed % NIC_DEPTH));
+    const NicRequests r = block.loadRequests(q.side, q.requests, (uint32_t)(q.consumed % NIC_DEPTH));
     for (int which = 0; which < 2 && q.consumed < view.rung; which++) {
       NicAddition add;
-      const NicStep step = nicDo(n, block, view, q, r, which, add);
+      const NicStep step = nicDo(n, block, view, q, rings, r, which, add);
       if (step == NicStep::later) return q.consumed != before;
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
       q.dueNs = 0;
-      raiseKnown(q.known, q.consumed);
+      raiseKnown(&q.posted->done.consumed, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
-      if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value);
+      if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false;
       else if (add.at != 0) addPlain((uint64_t *)add.at, add.value);
     }
   }
@@ -189,20 +222,21 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
 }
 
 /* A warp, for a queue, until the kernel is to end: then a later kernel goes on from there. */
-__device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer, int side) {
+__device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings &rings, int peer, int side) {
+  rings = {};
   const size_t at = (size_t)(peer * NIC_SIDES + side);
   const uint32_t all = (1u << n.nRanks * NIC_SIDES) - 1;
-  NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES,
-                (uint64_t *)((char *)n.known + (size_t)(side * n.nRanks + peer) * sizeof(gdaki_queue))};
+  NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES, &n.queues[side * n.nRanks + peer]};
   const uint64_t kept = loadConsumed(&n.consumed[at]);
   q.consumed = kept & NIC_CONSUMED, q.failed = (uint32_t)(kept >> NIC_CONSUMED_BITS);
-  NicView view(n.control, &n.doorbells[at], n.launch);
+  q.job = lastJob(&n.jobs[peer]), q.unordered = true;
+  NicView view(n.control, NIC_MUTATE == NIC_MUTATE_AHEAD ? &q.posted->reserved : &q.posted->ready, n.launch);
   uint32_t looks = 0, keys = 0;
   bool idle = false;
   while (view.look(), view.control[NIC_STOP] == 0 && !view.over) {
     if (view.control[NIC_KEYS] != keys) q.remote = q.local = q.target = {}, keys = view.control[NIC_KEYS];
-    if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(q, view.rung);
-    const bool did = nicServe(n, block, view, q);
+    if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(rings, view.rung);
+    const bool did = nicServe(n, block, view, q, rings);
     if (q.failed != NIC_FINE) reportFailure(n.report, q.failed, (uint32_t)peer);
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
@@ -213,27 +247,23 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, int peer
   if (side == NIC_MAIN) block.endCopies();
 }
 
-/* A block that copies, until all queues' warps have ended. Its threads stay together: what one loads, all have. */
-__device__ __forceinline__ void nicHelper(const Nic &n, NicBoard &board) {
-  board.look(n); /* before anybody counts on this block */
-  board.keep(n);
-  const uint32_t own = board.join(&n.launch[NIC_HELPERS]);
-  for (;;) {
-    board.look(n);
-    if (board.ended() >= (uint32_t)(n.nRanks * NIC_SIDES)) return;
-    bool did = false;
-    for (int p = 0; p < n.nRanks; p++) {
-      const uint32_t number = board.number(p), helpers = number & NIC_JOB_HELPERS;
-      if (!board.isNew(p) || own >= helpers) continue;
-      const nic_job job = loadJob(&n.jobs[p]);
-      const uint64_t begin = (own + 1) * job.each, left = begin < job.bytes ? job.bytes - begin : 0;
-      copyBytes((char *)job.to + begin, (const char *)job.from + begin, own + 1 == helpers || left < job.each ? left : job.each, nicThread(), nicThreads());
-      storeCopied(&n.copied[p * NIC_MAX_HELPERS + own], number);
-      did = true;
+/* The first warp of a block that copies, until all queues' warps have ended. */
+__device__ __forceinline__ void nicHelper(const Nic &n, NicBlock &block) {
+  NicBoard board(n);
+  board.look(); /* before anybody counts on this block: what is there now is none of its jobs */
+  board.forget();
+  const uint32_t own = joinHelpers(&n.launch[NIC_HELPERS]);
+  /* While a queue's warp waits for an answer it has not ended, so jobs come first. */
+  for (uint32_t peers; board.look(), (peers = board.jobsOf(own)) != 0 || board.ended() < (uint32_t)(n.nRanks * NIC_SIDES);) {
+    for (; peers != 0; peers &= peers - 1) {
+      const int p = lowestBit(peers);
+      const NicJob job = board.take(block, p);
+      const uint32_t helpers = job.number & NIC_JOB_HELPERS, place = job.placeOf(own), each = nicEach(job.bytes, helpers), begin = place * each;
+      if (begin < job.bytes) block.copy((char *)job.to + begin, (const char *)job.from + begin, job.bytes - begin < each ? job.bytes - begin : each);
+      storeCopied(&n.copied[p * NIC_MAX_HELPERS + place], job.number);
     }
-    board.keep(n);
-    if (!did) restHelper();
   }
+  block.endCopies();
 }
 
 }  // namespace dyn

@@ -4,8 +4,9 @@
  * communicator.
  *
  * NCCL's device code for GIN of type GDAKI drives an NVIDIA NIC from the GPU: it writes work requests into a queue in GPU
- * memory and rings a doorbell, which on a NIC is a register. Here the doorbell is a word of GPU memory that a kernel of ours
- * looks at; it does what the request says, over the mappings of peers' memory, and writes the completion that NCCL waits for.
+ * memory, counts it as ready, and rings a doorbell, which on a NIC is a register. A kernel of ours looks at the count of what is
+ * ready; it does what the request says, over the mappings of peers' memory, and writes the completion that NCCL waits for. The
+ * doorbell is a word of GPU memory, which the host looks at while no kernel runs: it is rung a fence of the GPU later.
  *
  * Each peer, this rank itself too, has a main queue, for what goes to the peer, and a side queue for counters: NCCL puts a
  * request there that waits for a completion of the main queue, and one that adds to the counter. A block serves both, with a
@@ -20,14 +21,21 @@ enum {
   NIC_MAX_RANKS = 8,
   NIC_MAX_HELPERS = 32, /* blocks that copy what is large: as many as a warp has lanes */
   NIC_THREADS = 512,
+  NIC_DEEP = 9, /* loads of 16 bytes that a thread has under way: 64 KiB are a round of all that copy */
   NIC_DEPTH = 512, /* requests of a queue, and completions; a power of two, at most 32,768 (the device code's 16 bits) */
   NIC_REQUEST_BYTES = 64,
   NIC_COMPLETION_BYTES = 64,
   NIC_WAIT_SPINS = 100,    /* looks at what the main queue has done, in shared memory: some microseconds */
   NIC_LATE_NS = 5000,      /* with faults on purpose: what is due within it is waited for on the spot */
-  NIC_WARP_BYTES = 4096,   /* what is larger the whole block copies */
-  NIC_BLOCK_BYTES = 65536, /* what is larger, other blocks too; and no part of theirs is smaller than half of this */
 };
+
+/* How a copy is shared. */
+struct nic_sizes {
+  uint32_t warp;     /* bytes; what is larger the whole block copies */
+  uint32_t block;    /* what lies behind so many, other blocks: about what this one copies until they are asked and have answered */
+  uint32_t partBits; /* a part of theirs has no less than 2 to the power of this */
+};
+#define NIC_SIZES ((struct nic_sizes){4096, 65536, 13})
 
 enum nic_side { NIC_MAIN, NIC_SIDE, NIC_SIDES };
 
@@ -41,13 +49,16 @@ enum nic_failure {
 
 struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where this process has it mapped */
 
-/* A copy of which other blocks make parts: each so many bytes, the last what is left; the first part is the queue's own block's.
- * The number comes last and says that the rest is there, and in its low bits how many blocks help: who does not must not look at
- * the rest, where the next job may be being written; it is not before all who help have answered. */
-struct nic_job {
-  uint64_t to, from, bytes, each;
-  uint32_t number;
+/* A copy by other blocks, in parts of the same size but for the last, of which there is a power of two: nobody divides. Each word
+ * has the job's number in its upper half, so that it needs no order among them: a job is there when all have the same. The
+ * number's low bits say how many blocks help. The next job is not written before all who help have answered. */
+enum nic_job_word {
+  NIC_JOB_TO, NIC_JOB_FROM = 2, /* addresses, the lower half first */
+  NIC_JOB_BYTES = 4,
+  NIC_JOB_BLOCKS,               /* of the request, the lower 16 bits of its place in the queue; which helper is the first, and of how many */
+  NIC_JOB_WORDS,
 };
+struct nic_job { uint64_t words[8]; };
 #define NIC_JOB_HELPERS 63u
 
 enum { NIC_CONSUMED_BITS = 56 };
@@ -85,11 +96,12 @@ struct nic {
   int32_t rank, nRanks;
   const struct nic_part *keys; /* [nKeys][nRanks]; key 0 is none, so the first is [1] */
   uint32_t nKeys;
-  uint64_t *doorbells;         /* [nRanks][NIC_SIDES]: requests that were rung for */
+  struct nic_sizes sizes;
+  uint64_t *doorbells;         /* [nRanks][NIC_SIDES]: requests that were rung for; the host's to look at */
   uint64_t *consumed;          /* [nRanks][NIC_SIDES]: between launches; the highest byte: why the queue has failed */
   uint8_t *requests;           /* [nRanks][NIC_SIDES][NIC_DEPTH][NIC_REQUEST_BYTES] */
   uint8_t *completions;        /* likewise */
-  uint64_t *known;             /* in the first of the structs that the device code has of queues: requests that are done */
+  struct gdaki_queue *queues;  /* [NIC_SIDES][nRanks], which the device code has: requests that are ready, and that are known as done */
   struct nic_job *jobs;        /* [nRanks] */
   uint32_t *copied;            /* [nRanks][NIC_MAX_HELPERS]: numbers of jobs */
   uint32_t *launch;            /* [NIC_LAUNCHES] */

@@ -11,12 +11,12 @@
 
 namespace dyn {
 
-constexpr unsigned kNicLanes = 32, kEverybody = 0xffffffffu;
+constexpr unsigned kNicLanes = 32, kNicCopiers = NIC_THREADS - kNicLanes, kEverybody = 0xffffffffu;
 
 __device__ __forceinline__ unsigned nicLane() { return threadIdx.x % kNicLanes; }
-__device__ __forceinline__ unsigned nicThread() { return threadIdx.x; }
-__device__ __forceinline__ unsigned nicThreads() { return blockDim.x; }
 __device__ __forceinline__ void joinWarp() { __syncwarp(); }
+__device__ __forceinline__ int lowestBit(uint32_t bits) { return __ffs((int)bits) - 1; }
+__device__ __forceinline__ int highestBit(uint32_t bits) { return 31 - __clz((int)bits); }
 
 __device__ __forceinline__ uint32_t swapBytes(uint32_t word) { return __byte_perm(word, 0, 0x0123); }
 
@@ -33,36 +33,40 @@ __device__ __forceinline__ uint32_t loadCount(const uint32_t *at) {
 }
 __device__ __forceinline__ void storeCount(uint32_t *at, uint32_t value) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory"); }
 
-/* A request and the one behind it, a word a lane. */
+/* A request and the one behind it, in shared memory: shuffles of every word take longer, each with a look for lanes that are apart. */
 struct NicRequests {
-  uint32_t own;
-  __device__ __forceinline__ uint32_t word(int which, int i) const { return __shfl_sync(kEverybody, own, which * GDAKI_WORDS + i); }
+  const uint32_t *words;
+  __device__ __forceinline__ uint32_t word(int which, int i) const { return words[which * GDAKI_WORDS + i]; }
 };
-__device__ __forceinline__ NicRequests loadRequests(const uint8_t *queue, uint32_t index) {
-  const unsigned which = nicLane() / GDAKI_WORDS, word = nicLane() % GDAKI_WORDS;
-  return {*(const volatile uint32_t *)(queue + (index + which) % NIC_DEPTH * NIC_REQUEST_BYTES + word * 4)};
+
+/* A word that another block or a poster writes, and what that one saw before. */
+__device__ __forceinline__ uint64_t lookAt(const uint64_t *at) {
+  uint64_t now;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(now) : "l"(at) : "memory");
+  return now;
 }
 
-/* Controls, a doorbell and what the launch has in common, in one load of 64 bits a lane. What is as it was costs no more. */
+/* Controls, a count of requests and what the launch has in common, in one load of 64 bits a lane. What is as it was costs no more. */
 struct NicView {
   uint32_t control[NIC_CONTROLS];
   uint64_t rung;
+  uint32_t helpers;
   bool over;
   const uint64_t *at;
   uint64_t own;
-  __device__ __forceinline__ NicView(const uint32_t *controls, const uint64_t *doorbell, const uint32_t *launch) : control(), rung(0), over(false), own(0) {
+  __device__ __forceinline__ NicView(const uint32_t *controls, const uint64_t *ready, const uint32_t *launch) : control(), rung(0), helpers(0), over(false), own(0) {
     const unsigned lane = nicLane(), pairs = NIC_CONTROLS / 2;
-    at = lane < pairs ? (const uint64_t *)controls + lane : lane < pairs + NIC_LAUNCHES / 2 ? (const uint64_t *)launch + (lane - pairs) : doorbell;
+    at = lane < pairs ? (const uint64_t *)controls + lane : lane < pairs + NIC_LAUNCHES / 2 ? (const uint64_t *)launch + (lane - pairs) : ready;
   }
   __device__ __forceinline__ void look() {
-    uint64_t now;
-    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(now) : "l"(at) : "memory");
-    const unsigned changes = __ballot_sync(kEverybody, now != own), doorbell = NIC_CONTROLS / 2 + NIC_LAUNCHES / 2;
+    const uint64_t now = lookAt(at);
+    const unsigned changes = __ballot_sync(kEverybody, now != own), ready = NIC_CONTROLS / 2 + NIC_LAUNCHES / 2;
     own = now;
-    if (changes >> doorbell != 0) rung = __shfl_sync(kEverybody, own, doorbell);
-    if ((changes & ((1u << doorbell) - 1)) == 0) return;
+    if (changes >> ready != 0) rung = __shfl_sync(kEverybody, own, ready);
+    if ((changes & ((1u << ready) - 1)) == 0) return;
 #pragma unroll
     for (int i = 0; i < NIC_CONTROLS; i++) control[i] = (uint32_t)(__shfl_sync(kEverybody, own, i / 2) >> (i % 2 * 32));
+    helpers = (uint32_t)(__shfl_sync(kEverybody, own, NIC_CONTROLS / 2 + NIC_HELPERS / 2) >> (NIC_HELPERS % 2 * 32));
     over = (uint32_t)(__shfl_sync(kEverybody, own, NIC_CONTROLS / 2 + NIC_OVER / 2) >> (NIC_OVER % 2 * 32)) != 0;
   }
 };
@@ -76,37 +80,43 @@ __device__ __forceinline__ nic_part loadPart(const nic_part *at) {
 template <typename T>
 __device__ __forceinline__ T loadSource(const T *at) { return __ldcg(at); }
 
-/* By so many threads, of which this is one. Bytes that begin at other remainders of 16 go as words or one by one. */
-template <typename T, int kDeep>
-__device__ __forceinline__ void copyAs(char *to, const char *from, uint64_t count, unsigned lane, unsigned lanes) {
-  uint64_t i = lane;
-  for (; i + (kDeep - 1) * (uint64_t)lanes < count; i += kDeep * (uint64_t)lanes) {
-    T some[kDeep];
+/* By so many threads, of which this is one. Each has all of kDeep loads under way before it stores the first, also at the end:
+ * one round of loads, which is what a copy of up to kDeep * kBy units takes, is as long as one load. */
+template <typename T, int kDeep, unsigned kBy>
+__device__ __forceinline__ void copyAs(char *to, const char *from, uint32_t count, unsigned thread) {
+  for (uint32_t i = thread; i < count; i += kDeep * kBy) {
+    const T *in = (const T *)from + i;
+    T *out = (T *)to + i, some[kDeep];
 #pragma unroll
-    for (int k = 0; k < kDeep; k++) some[k] = loadSource((const T *)from + i + k * (uint64_t)lanes);
+    for (unsigned k = 0; k < kDeep; k++)
+      if (k == 0 || i + k * kBy < count) some[k] = loadSource(in + k * kBy);
 #pragma unroll
-    for (int k = 0; k < kDeep; k++) ((T *)to)[i + k * (uint64_t)lanes] = some[k];
+    for (unsigned k = 0; k < kDeep; k++)
+      if (k == 0 || i + k * kBy < count) out[k * kBy] = some[k];
   }
-  for (; i < count; i += lanes) ((T *)to)[i] = loadSource((const T *)from + i);
 }
 /* Whole units of so many bits, and the bytes before and behind them. */
-template <typename T, int kBits>
-__device__ __forceinline__ void copyUnits(char *to, const char *from, uint64_t bytes, unsigned lane, unsigned lanes) {
-  const uint64_t unit = 1u << kBits, up = -(uint64_t)to & (unit - 1), before = up < bytes ? up : bytes, whole = (bytes - before) >> kBits, done = before + (whole << kBits);
-  if (lane < before) to[lane] = loadSource(from + lane);
-  copyAs<T, 8>(to + before, from + before, whole, lane, lanes);
-  if (lane < bytes - done) to[done + lane] = loadSource(from + done + lane);
+template <typename T, int kBits, int kDeep, unsigned kBy>
+__device__ __forceinline__ void copyUnits(char *to, const char *from, uint32_t bytes, unsigned thread) {
+  const uint32_t unit = 1u << kBits, up = -(uint32_t)(uintptr_t)to & (unit - 1), before = up < bytes ? up : bytes, whole = (bytes - before) >> kBits, done = before + (whole << kBits);
+  if (thread < before) to[thread] = loadSource(from + thread);
+  copyAs<T, kDeep, kBy>(to + before, from + before, whole, thread);
+  if (thread < bytes - done) to[done + thread] = loadSource(from + done + thread);
 }
-__device__ __forceinline__ void copyBytes(char *to, const char *from, uint64_t bytes, unsigned lane, unsigned lanes) {
-  const uint64_t apart = (uint64_t)to ^ (uint64_t)from;
-  if (apart % 16 == 0) copyUnits<uint4, 4>(to, from, bytes, lane, lanes);
-  else if (apart % 4 == 0) copyUnits<uint32_t, 2>(to, from, bytes, lane, lanes);
-  else copyAs<char, 8>(to, from, bytes, lane, lanes);
+/* Bytes that begin at other remainders of 16 go as words or one by one. */
+template <unsigned kBy>
+__device__ __forceinline__ void copyBytes(char *to, const char *from, uint32_t bytes, unsigned thread) {
+  __builtin_assume(__isGlobal(to)); /* so no store has to find out */
+  const uint32_t apart = (uint32_t)(uintptr_t)to ^ (uint32_t)(uintptr_t)from;
+  if (apart % 16 == 0) copyUnits<uint4, 4, NIC_DEEP, kBy>(to, from, bytes, thread);
+  else if (apart % 4 == 0) copyUnits<uint32_t, 2, 8, kBy>(to, from, bytes, thread);
+  else copyAs<char, 8, kBy>(to, from, bytes, thread);
 }
+__device__ __forceinline__ void copyByWarp(char *to, const char *from, uint32_t bytes) { copyBytes<kNicLanes>(to, from, bytes, nicLane()); }
 
-/* Behind joinWarp: what all lanes wrote, and saw, is there for who sees the sum. */
+/* Behind joinWarp: what all lanes wrote, and saw, is there for who sees the sum. As a fence, which also stands before jobs. */
 __device__ __forceinline__ void addReleased(uint64_t *at, uint64_t value) {
-  if (nicLane() == 0) asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+  if (nicLane() == 0) asm volatile("fence.acq_rel.sys;\n\tred.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 /* What posters know of it: those who find room in their queue so need not look at completions. */
 __device__ __forceinline__ void raiseKnown(uint64_t *at, uint64_t value) {
@@ -132,34 +142,32 @@ __device__ __forceinline__ uint64_t passLink(uint64_t *freeNs, uint64_t now, uin
   return __shfl_sync(kEverybody, until, 0);
 }
 
-/* Of a block's only poster. */
-__device__ __forceinline__ uint32_t postJob(nic_job *job, uint64_t to, uint64_t from, uint64_t bytes, uint64_t each, uint32_t helpers) {
-  const uint32_t number = ((*(volatile uint32_t *)&job->number | NIC_JOB_HELPERS) + 1) | helpers;
-  __syncwarp();
-  if (nicLane() == 0) {
-    volatile nic_job *at = job;
-    at->to = to, at->from = from, at->bytes = bytes, at->each = each;
-    storeCount(&job->number, number);
-  }
-  return number;
+__device__ __forceinline__ uint32_t lastJob(const nic_job *job) { return (uint32_t)(lookAt(job->words) >> 32); }
+/* Of a block's only poster. ordered: behind all that was written so far. */
+__device__ __forceinline__ void postJob(nic_job *job, uint32_t number, uint64_t to, uint64_t from, uint32_t bytes, uint32_t blocks, bool ordered) {
+  if (nicLane() != 0) return;
+  const uint64_t high = (uint64_t)number << 32;
+  const uint64_t words[NIC_JOB_WORDS] = {high | (uint32_t)to, high | to >> 32, high | (uint32_t)from, high | from >> 32, high | bytes, high | blocks};
+  if (ordered) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < NIC_JOB_WORDS; i += 2)
+    asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(&job->words[i]), "l"(words[i]), "l"(words[i + 1]) : "memory");
 }
-__device__ __forceinline__ nic_job loadJob(const nic_job *job) {
-  const volatile nic_job *at = job;
-  nic_job j;
-  j.to = at->to, j.from = at->from, j.bytes = at->bytes, j.each = at->each;
-  return j;
-}
+/* Lane h waits for helper h. */
 __device__ __forceinline__ bool allCopied(const uint32_t *copied, uint32_t helpers, uint32_t number) {
-  return __all_sync(kEverybody, nicLane() >= helpers || loadCount(&copied[nicLane()]) == number);
+  const bool all = __all_sync(kEverybody, nicLane() >= helpers || loadCount(&copied[nicLane()]) == number);
+  __syncwarp();
+  return all;
 }
-/* By a block; behind it what its threads copied is there for who sees the number, and for whom that one tells. */
+/* By a block's first warp, behind what its threads copied. */
 __device__ __forceinline__ void storeCopied(uint32_t *at, uint32_t number) {
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  __threadfence_system();
-  *(volatile uint32_t *)at = number;
+  if (nicLane() == 0) storeCount(at, number);
 }
-__device__ __forceinline__ void restHelper() { __nanosleep(50); }
+__device__ __forceinline__ uint32_t joinHelpers(uint32_t *helpers) {
+  uint32_t own = 0;
+  if (nicLane() == 0) own = atomicAdd(helpers, 1);
+  return __shfl_sync(kEverybody, own, 0);
+}
 
 __device__ __forceinline__ uint64_t loadConsumed(const uint64_t *at) { return *(const volatile uint64_t *)at; }
 __device__ __forceinline__ void storeConsumed(uint64_t *at, uint64_t *report, uint64_t value, uint64_t failed) {
@@ -184,24 +192,33 @@ __device__ __forceinline__ void noteIdle(uint32_t *launch, uint32_t bit, uint32_
   else if ((atomicOr(&launch[NIC_IDLE], bit) | bit) == all) storeCount(&launch[NIC_OVER], 1);
 }
 
-/* Of a peer's block, in shared memory. Its first warp serves the main queue, the second the side queue; the others wait, in a
- * barrier of the first's, for what there is to copy. */
+/* Of a block, in shared memory. Of a peer's the first warp serves the main queue, the second the side queue; of a helper's the
+ * first looks for jobs. The others wait, in a barrier of the first's, for what there is to copy. */
 struct NicBlock {
+  alignas(16) uint32_t requests[NIC_SIDES][kNicLanes]; /* of a helper: the job */
   uint32_t consumed;
   bool ends;
   char *to;
   const char *from;
-  uint64_t bytes;
+  uint32_t bytes;
   __device__ __forceinline__ uint32_t mainConsumed() const { return *(const volatile uint32_t *)&consumed; }
   __device__ __forceinline__ void setMainConsumed(uint32_t value) {
     if (nicLane() == 0) *(volatile uint32_t *)&consumed = value;
   }
-  static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"r"(blockDim.x - kNicLanes) : "memory"); }
+  __device__ __forceinline__ NicRequests loadRequests(int side, const uint8_t *queue, uint32_t index) {
+    const unsigned which = nicLane() / GDAKI_WORDS, word = nicLane() % GDAKI_WORDS;
+    const uint32_t own = *(const volatile uint32_t *)(queue + (index + which) % NIC_DEPTH * NIC_REQUEST_BYTES + word * 4);
+    __syncwarp(); /* nobody reads what was loaded before */
+    requests[side][nicLane()] = own;
+    __syncwarp();
+    return {requests[side]};
+  }
+  static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kNicCopiers) : "memory"); }
   /* By the first warp. Behind it what all copied is there for whom this warp tells. */
-  __device__ __forceinline__ void copy(char *to_, const char *from_, uint64_t bytes_) {
+  __device__ __forceinline__ void copy(char *to_, const char *from_, uint32_t bytes_) {
     if (nicLane() == 0) to = to_, from = from_, bytes = bytes_;
     meet();
-    copyBytes(to_, from_, bytes_, nicLane(), blockDim.x - kNicLanes);
+    copyBytes<kNicCopiers>(to_, from_, bytes_, nicLane());
     meet();
   }
   __device__ __forceinline__ void endCopies() {
@@ -211,35 +228,80 @@ struct NicBlock {
   /* By the others. */
   __device__ __forceinline__ void serveCopies() {
     while (meet(), !ends) {
-      copyBytes(to, from, bytes, threadIdx.x - kNicLanes, blockDim.x - kNicLanes);
+      copyBytes<kNicCopiers>(to, from, bytes, threadIdx.x - kNicLanes);
       meet();
     }
   }
 };
 
-/* Of a helper's block, in shared memory: numbers of jobs, those that were done, and how many warps have ended. */
+struct NicJob {
+  uint32_t number, bytes, blocks;
+  uint64_t to, from;
+  /* Which of its helpers this block is; as many as there are: none. */
+  __device__ __forceinline__ uint32_t placeOf(uint32_t own) const {
+    const uint32_t first = blocks >> 16 & 0xff, there = blocks >> 24, helpers = number & NIC_JOB_HELPERS;
+    return own >= there ? helpers : own >= first ? own - first : own + there - first;
+  }
+};
+
+/* What a helper looks at, in one load: 8 lanes have a job's words, the count of what is ready in its queue, and how many warps
+ * have ended. For more than 4 peers in two. */
 struct NicBoard {
-  uint32_t now[NIC_MAX_RANKS + 1], seen[NIC_MAX_RANKS], own;
-  __device__ __forceinline__ void look(const nic &n) {
-    __syncthreads();
-    if ((int)threadIdx.x <= n.nRanks) now[threadIdx.x] = (int)threadIdx.x < n.nRanks ? loadCount(&n.jobs[threadIdx.x].number) : loadCount(&n.launch[NIC_ENDED]);
-    __syncthreads();
-    nRanks = n.nRanks;
+  static constexpr int kGroup = 8, kLoads = NIC_MAX_RANKS * kGroup / (int)kNicLanes, kReady = NIC_JOB_WORDS, kEnded = NIC_JOB_WORDS + 1;
+  const uint64_t *at[kLoads];
+  uint64_t now[kLoads];
+  uint32_t done[kLoads];
+  bool both;
+  __device__ __forceinline__ explicit NicBoard(const nic &n) : now(), done(), both(n.nRanks > (int)kNicLanes / kGroup) {
+#pragma unroll
+    for (int k = 0; k < kLoads; k++) {
+      const int peer = (int)nicLane() / kGroup + k * (int)kNicLanes / kGroup, p = peer < n.nRanks ? peer : 0, word = (int)nicLane() % kGroup;
+      at[k] = word < NIC_JOB_WORDS ? &n.jobs[p].words[word] : word == kReady ? &n.queues[p].ready : (const uint64_t *)&n.launch[NIC_ENDED / 2 * 2];
+      done[k] = 0;
+    }
+    peers = (1u << n.nRanks) - 1;
   }
-  __device__ __forceinline__ bool isNew(int peer) const { return now[peer] != seen[peer]; }
-  __device__ __forceinline__ uint32_t number(int peer) const { return now[peer]; }
-  __device__ __forceinline__ uint32_t ended() const { return now[nRanks]; }
-  __device__ __forceinline__ void keep(const nic &n) {
-    __syncthreads();
-    if ((int)threadIdx.x < n.nRanks) seen[threadIdx.x] = now[threadIdx.x];
-    __syncthreads();
+  __device__ __forceinline__ void look() {
+    now[0] = lookAt(at[0]);
+    if (both) now[1] = lookAt(at[1]);
   }
-  __device__ __forceinline__ uint32_t join(uint32_t *helpers) {
-    if (threadIdx.x == 0) own = atomicAdd(helpers, 1);
-    __syncthreads();
-    return own;
+  __device__ __forceinline__ uint32_t ended() const { return (uint32_t)(__shfl_sync(kEverybody, now[0], kEnded) >> (NIC_ENDED % 2 * 32)); }
+  __device__ __forceinline__ void forget() {
+#pragma unroll
+    for (int k = 0; k < kLoads; k++) done[k] = __shfl_sync(kEverybody, (uint32_t)(now[k] >> 32), 0, kGroup);
   }
-  int nRanks;
+  /* Peers, a bit each, of whose jobs there is a new one with a part for this block. */
+  __device__ __forceinline__ uint32_t jobsOf(uint32_t own) const {
+    const int word = (int)nicLane() % kGroup;
+    uint32_t some = 0;
+#pragma unroll
+    for (int k = 0; k < kLoads; k++) {
+      if (k > 0 && !both) break;
+      const uint32_t high = (uint32_t)(now[k] >> 32), number = __shfl_sync(kEverybody, high, 0, kGroup);
+      if (__ballot_sync(kEverybody, number != done[k]) == 0) continue;
+      const uint32_t blocks = __shfl_sync(kEverybody, (uint32_t)now[k], NIC_JOB_BLOCKS, kGroup);
+      const NicJob job = {number, 0, blocks};
+      const bool fine = word < NIC_JOB_WORDS ? high == number : word != kReady || (int16_t)((uint16_t)now[k] - (uint16_t)blocks) >= 0;
+      uint32_t all = __ballot_sync(kEverybody, fine && number != done[k] && job.placeOf(own) < (number & NIC_JOB_HELPERS));
+      all &= all >> 4, all &= all >> 2, all = all & all >> 1 & 0x01010101u; /* of each group's lanes, the lowest bit */
+      some |= all * 0x01020408u >> 24 << k * (int)kNicLanes / kGroup;        /* and these side by side; none adds up to another */
+    }
+    return some & peers;
+  }
+  __device__ __forceinline__ NicJob take(NicBlock &block, int peer) {
+    const int group = peer % ((int)kNicLanes / kGroup);
+    const bool is = (int)nicLane() / kGroup == group, second = peer >= (int)kNicLanes / kGroup;
+    const uint64_t own = second ? now[1] : now[0];
+    uint32_t *const low = block.requests[0], *const high = block.requests[1];
+    __syncwarp(); /* nobody reads the job before */
+    if (is) low[nicLane() % kGroup] = (uint32_t)own, high[nicLane() % kGroup] = (uint32_t)(own >> 32);
+    __syncwarp();
+    const auto address = [&](int i) { return (uint64_t)low[i + 1] << 32 | low[i]; };
+    const NicJob job = {high[0], low[NIC_JOB_BYTES], low[NIC_JOB_BLOCKS], address(NIC_JOB_TO), address(NIC_JOB_FROM)};
+    if (is) (second ? done[1] : done[0]) = job.number;
+    return job;
+  }
+  uint32_t peers;
 };
 
 }  // namespace dyn

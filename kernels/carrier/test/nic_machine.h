@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The network card's kernel (../nic/nic.cuh) on threads of a CPU: what ../nic/nic_machine.cuh has for a GPU, and a grid. A warp is
- * one thread. A queue's block has four: of the main queue, of the side queue, and two that copy; a helper's has two.
+ * one thread. A queue's block has four: of the main queue, of the side queue, and two that copy; a helper's has three, one of
+ * which ends at once.
  *
  * Orders are those of the GPU's version, where it names one. Where it needs none, since a GPU's load is over when its value
  * was stored elsewhere (a source that was copied, a request that was read), C++ knows of no such thing and a release stands here.
@@ -53,6 +54,8 @@ extern int planted;
 #endif
 #define NIC_MUTATE_EARLY 1      /* as in nic.cuh */
 #define NIC_MUTATE_UNRELEASED 7 /* an addition that orders nothing: the thread sanitizer has to find it */
+#define NIC_MUTATE_TORN 8       /* as in nic.cuh */
+#define NIC_MUTATE_BLIND 9
 
 namespace dyn {
 
@@ -63,8 +66,7 @@ struct NicShared {
   bool ends;
   char *to;
   const char *from;
-  uint64_t bytes;
-  uint32_t now[NIC_MAX_RANKS + 1], seen[NIC_MAX_RANKS], own;
+  uint32_t bytes;
 };
 inline thread_local NicShared *nicShared;
 
@@ -81,9 +83,9 @@ inline void nicSync() { pthread_barrier_wait(&nicShared->all); }
 constexpr unsigned kNicLanes = 1;
 
 inline unsigned nicLane() { return 0; }
-inline unsigned nicThread() { return threadIdx.x; }
-inline unsigned nicThreads() { return blockDim.x; }
 inline void joinWarp() {}
+inline int lowestBit(uint32_t bits) { return __builtin_ctz(bits); }
+inline int highestBit(uint32_t bits) { return 31 - __builtin_clz(bits); }
 
 inline uint32_t swapBytes(uint32_t word) { return __builtin_bswap32(word); }
 
@@ -101,29 +103,24 @@ struct NicRequests {
   uint32_t words[2][GDAKI_WORDS];
   uint32_t word(int which, int i) const { return words[which][i]; }
 };
-inline NicRequests loadRequests(const uint8_t *queue, uint32_t index) {
-  NicRequests r;
-  for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
-    r.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
-        nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
-  return r;
-}
 
 struct NicView {
   uint32_t control[NIC_CONTROLS];
   uint64_t rung;
+  uint32_t helpers;
   bool over;
   const uint32_t *controls, *launch;
-  const uint64_t *doorbell;
+  const uint64_t *ready;
   unsigned vain;
-  NicView(const uint32_t *controls_, const uint64_t *doorbell_, const uint32_t *launch_)
-      : control(), rung(0), over(false), controls(controls_), launch(launch_), doorbell(doorbell_), vain(0) {}
+  NicView(const uint32_t *controls_, const uint64_t *ready_, const uint32_t *launch_)
+      : control(), rung(0), helpers(0), over(false), controls(controls_), launch(launch_), ready(ready_), vain(0) {}
   void look() {
-    const uint64_t now = nicWord(doorbell).load(std::memory_order_acquire);
+    const uint64_t now = nicWord(ready).load(std::memory_order_acquire);
     vain = now == rung ? vain + 1 : 0;
     if (vain > 0) nicRest(vain);
     rung = now;
     for (int i = 0; i < NIC_CONTROLS; i++) control[i] = loadCount(&controls[i]);
+    helpers = loadCount(&launch[NIC_HELPERS]);
     over = loadCount(&launch[NIC_OVER]) != 0;
   }
 };
@@ -154,6 +151,8 @@ inline void copyBytes(char *to, const char *from, uint64_t bytes, unsigned lane,
   memcpy(to + begin, from + begin, (middle < end ? middle : end) - begin);
 }
 
+inline void copyByWarp(char *to, const char *from, uint64_t bytes) { copyBytes(to, from, bytes, 0, 1); }
+
 inline void addReleased(uint64_t *at, uint64_t value) {
   nicWord(at).fetch_add(value, NIC_MUTATE == NIC_MUTATE_UNRELEASED ? std::memory_order_relaxed : std::memory_order_release);
 }
@@ -176,22 +175,13 @@ inline uint64_t passLink(uint64_t *freeNs, uint64_t now, uint64_t ns) {
   }
 }
 
-inline uint32_t postJob(nic_job *job, uint64_t to, uint64_t from, uint64_t bytes, uint64_t each, uint32_t helpers) {
-  const uint32_t number = ((nicWord(&job->number).load(std::memory_order_relaxed) | NIC_JOB_HELPERS) + 1) | helpers;
-  nicWord(&job->to).store(to, std::memory_order_relaxed);
-  nicWord(&job->from).store(from, std::memory_order_relaxed);
-  nicWord(&job->bytes).store(bytes, std::memory_order_relaxed);
-  nicWord(&job->each).store(each, std::memory_order_relaxed);
-  storeCount(&job->number, number);
-  return number;
-}
-inline nic_job loadJob(const nic_job *job) {
-  nic_job j;
-  j.to = nicWord(&job->to).load(std::memory_order_relaxed);
-  j.from = nicWord(&job->from).load(std::memory_order_relaxed);
-  j.bytes = nicWord(&job->bytes).load(std::memory_order_relaxed);
-  j.each = nicWord(&job->each).load(std::memory_order_relaxed);
-  return j;
+inline uint32_t lastJob(const nic_job *job) { return (uint32_t)(nicWord(job->words).load(std::memory_order_relaxed) >> 32); }
+inline void postJob(nic_job *job, uint32_t number, uint64_t to, uint64_t from, uint32_t bytes, uint32_t blocks, bool ordered) {
+  const uint64_t words[NIC_JOB_WORDS] = {(uint32_t)to, to >> 32, (uint32_t)from, from >> 32, bytes, blocks};
+  for (int i = 0; i < NIC_JOB_WORDS; i++) {
+    nicWord(&job->words[i]).store((uint64_t)number << 32 | words[i], ordered ? std::memory_order_release : std::memory_order_relaxed);
+    if (i == 0 && number >> 6 & 1) usleep(20); /* helpers look in between */
+  }
 }
 inline bool allCopied(const uint32_t *copied, uint32_t helpers, uint32_t number) {
   for (uint32_t h = 0; h < helpers; h++)
@@ -201,11 +191,8 @@ inline bool allCopied(const uint32_t *copied, uint32_t helpers, uint32_t number)
     }
   return true;
 }
-inline void storeCopied(uint32_t *at, uint32_t number) {
-  __syncthreads();
-  if (threadIdx.x == 0) storeCount(at, number);
-}
-inline void restHelper() { usleep(300); }
+inline void storeCopied(uint32_t *at, uint32_t number) { storeCount(at, number); }
+inline uint32_t joinHelpers(uint32_t *helpers) { return nicWord(helpers).fetch_add(1, std::memory_order_release); }
 
 inline uint64_t loadConsumed(const uint64_t *at) { return nicWord(at).load(std::memory_order_relaxed); }
 inline void storeConsumed(uint64_t *at, uint64_t *report, uint64_t value, uint64_t failed) {
@@ -233,8 +220,15 @@ struct NicBlock {
     return consumed.load(std::memory_order_acquire);
   }
   void setMainConsumed(uint32_t value) { consumed.store(value, std::memory_order_release); }
+  static NicRequests loadRequests(int, const uint8_t *queue, uint32_t index) {
+    NicRequests r;
+    for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
+      r.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
+          nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
+    return r;
+  }
   static void meet() { pthread_barrier_wait(&nicShared->copying); }
-  void copy(char *to, const char *from, uint64_t bytes) {
+  void copy(char *to, const char *from, uint32_t bytes) {
     nicShared->to = to, nicShared->from = from, nicShared->bytes = bytes;
     meet();
     copyBytes(to, from, bytes, 0, blockDim.x - kNicLanes);
@@ -252,33 +246,59 @@ struct NicBlock {
   }
 };
 
+struct NicJob {
+  uint32_t number, bytes, blocks;
+  uint64_t to, from;
+  uint32_t placeOf(uint32_t own) const {
+    const uint32_t first = blocks >> 16 & 0xff, there = blocks >> 24, helpers = number & NIC_JOB_HELPERS;
+    return own >= there ? helpers : own >= first ? own - first : own + there - first;
+  }
+};
+
 struct NicBoard {
-  NicShared &s = *nicShared;
-  int nRanks = 0;
-  void look(const nic &n) {
-    __syncthreads();
-    for (unsigned i = threadIdx.x; i <= (unsigned)n.nRanks; i += blockDim.x) s.now[i] = loadCount((int)i < n.nRanks ? &n.jobs[i].number : &n.launch[NIC_ENDED]);
-    __syncthreads();
-    nRanks = n.nRanks;
+  const nic &n;
+  uint64_t now[NIC_MAX_RANKS][NIC_JOB_WORDS] = {}, ready[NIC_MAX_RANKS] = {};
+  uint32_t done[NIC_MAX_RANKS] = {}, endedNow = 0;
+  unsigned vain = 0;
+  explicit NicBoard(const nic &n_) : n(n_) {}
+  void look() {
+    if (vain++ > 0) usleep(vain % 8 == 0 ? 300 : 20);
+    for (int p = 0; p < n.nRanks; p++) {
+      for (int i = NIC_JOB_WORDS - 1; i >= 0; i--) now[p][i] = nicWord(&n.jobs[p].words[i]).load(std::memory_order_acquire);
+      if (NIC_MUTATE != NIC_MUTATE_BLIND) ready[p] = nicWord(&n.queues[p].ready).load(std::memory_order_acquire);
+    }
+    endedNow = loadCount(&n.launch[NIC_ENDED]);
   }
-  bool isNew(int peer) const { return s.now[peer] != s.seen[peer]; }
-  uint32_t number(int peer) const { return s.now[peer]; }
-  uint32_t ended() const { return s.now[nRanks]; }
-  void keep(const nic &n) {
-    __syncthreads();
-    for (unsigned i = threadIdx.x; i < (unsigned)n.nRanks; i += blockDim.x) s.seen[i] = s.now[i];
-    __syncthreads();
+  uint32_t ended() const { return endedNow; }
+  uint32_t number(int peer) const { return (uint32_t)(now[peer][0] >> 32); }
+  void forget() {
+    for (int p = 0; p < n.nRanks; p++) done[p] = number(p);
   }
-  uint32_t join(uint32_t *helpers) {
-    if (threadIdx.x == 0) s.own = nicWord(helpers).fetch_add(1, std::memory_order_relaxed);
-    __syncthreads();
-    return s.own;
+  NicJob job(int peer) const {
+    const auto address = [&](int i) { return now[peer][i + 1] << 32 | (uint32_t)now[peer][i]; };
+    return {number(peer), (uint32_t)now[peer][NIC_JOB_BYTES], (uint32_t)now[peer][NIC_JOB_BLOCKS], address(NIC_JOB_TO), address(NIC_JOB_FROM)};
+  }
+  uint32_t jobsOf(uint32_t own) const {
+    uint32_t peers = 0;
+    for (int p = 0; p < n.nRanks; p++) {
+      const NicJob j = job(p);
+      bool fine = j.number != done[p] && j.placeOf(own) < (j.number & NIC_JOB_HELPERS);
+      for (uint64_t word : now[p]) fine = fine && (NIC_MUTATE == NIC_MUTATE_TORN || (uint32_t)(word >> 32) == j.number);
+      if (NIC_MUTATE != NIC_MUTATE_BLIND) fine = fine && (int16_t)((uint16_t)ready[p] - (uint16_t)j.blocks) >= 0;
+      peers |= (uint32_t)fine << p;
+    }
+    return peers;
+  }
+  NicJob take(NicBlock &, int peer) {
+    vain = 0;
+    done[peer] = number(peer);
+    return job(peer);
   }
 };
 
 /* ---- a grid ---- */
 
-constexpr unsigned kNicQueueThreads = 4, kNicHelperThreads = 2, kNicMostHelpers = 8;
+constexpr unsigned kNicQueueThreads = 4, kNicHelperThreads = 3, kNicMostHelpers = 8;
 
 struct NicThread {
   pthread_t id;

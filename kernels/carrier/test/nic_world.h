@@ -89,7 +89,7 @@ inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
   n.rank = rank, n.nRanks = ranks, n.keys = keys.data(), n.nKeys = kKeys;
   n.doorbells = doorbells.data(), n.consumed = consumed.data();
   n.requests = (uint8_t *)requests.data(), n.completions = (uint8_t *)completions.data();
-  n.known = &queues[0].done.consumed;
+  n.queues = queues.data(), n.sizes = {4096, 32768, 12};
   n.jobs = jobs.data(), n.copied = copied.data(), n.launch = launch.data(), n.linkFreeNs = link, n.control = control.data(), n.report = &report;
   for (uint32_t key = 0; key < kKeys; key++) {
     handles[key] = {&keyLists[key * ranks], swapBytes(key)};
@@ -109,7 +109,7 @@ inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
     }
   context.queues = &queue(0), context.sideQueues = &queue(0, NIC_SIDE), context.sinkKey = swapBytes(1000);
   control[NIC_IDLE_LOOKS] = 200;
-  for (nic_job &job : jobs) job.number = UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1); /* numbers go on behind their end */
+  for (nic_job &job : jobs) job.words[0] = (uint64_t)(UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1)) << 32; /* numbers go on behind their end */
 }
 
 /* As card.c: of peers for whom anything is done. */

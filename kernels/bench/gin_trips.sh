@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What the carrier's card needs for a put (docs/design.md, decision 31), two GPUs, one context: there and back, and to the counter,
+# for sizes from 8 B to 4 MiB, beside what a copy engine and a kernel need to copy as much; for each way to share copies among blocks.
+#   kernels/bench/gin_trips.sh [RESULTS.jsonl]
+# Environment: TUNINGS="WARP,BLOCK,PART,HELPERS ..." (DYNAMICCL_CARRIER_SIZES of each run: bytes that are a warp's,
+# that are one block's, that another block's part has at least, and how many such blocks; - is what the card has by itself);
+# SIZES=BYTES,...; FATBINS="FILE ..." kernels of the card to be measured in place of lib/dynamiccl-carrier.fatbin, each with all
+# tunings, or with one: FILE=TUNING; LIMIT=20 seconds for each run; NCCL_LIB=FILE libnccl.so.2, and GIN=PROGRAM, as gin.sh has them.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-/dev/null}
+[ -n "${NCCL_LIB:-}" ] || NCCL_LIB=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')/lib/libnccl.so.2
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
+ln -s "$PWD/lib/libnccl-net-dynamiccl-carrier.so" "$tmp"
+if [ -z "${GIN:-}" ]; then
+  make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
+  GIN=.cache/kernels/gin
+fi
+export DYNAMICCL_CARRIER=1 NCCL_NET_PLUGIN=dynamiccl-carrier NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+failed=0
+for fatbin in ${FATBINS:-lib/dynamiccl-carrier.fatbin}; do
+  tunings=${TUNINGS:-- 4096,98304,8192,16}
+  [ "$fatbin" = "${fatbin#*=}" ] || tunings=${fatbin#*=}
+  ln -sf "$(realpath "${fatbin%%=*}")" "$tmp/dynamiccl-carrier.fatbin" # the library looks for it beside itself
+  for tuning in $tunings; do
+    [ "$tuning" = - ] && unset DYNAMICCL_CARRIER_SIZES || export DYNAMICCL_CARRIER_SIZES=$tuning
+    printf '{"figure":"gin trips","kernel":"%s","sizes":"%s"}\n' "$(basename "${fatbin%%=*}" .fatbin)" "$tuning" | tee -a "$out"
+    timeout -k 5 "${LIMIT:-20}" "$GIN" --ranks 2 --contexts 1 --trips --sizes "${SIZES:-8,4096,16384,32768,65536,131072,262144,1048576,4194304}" | tee -a "$out" || failed=1
+  done
+done
+exit $failed
