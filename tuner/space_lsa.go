@@ -6,14 +6,9 @@ import (
 )
 
 // ctaChoices are the numbers of CTAs that are tried of our own kernels: far apart, for what they are worth grows by passes,
-// and a learner draws a line between them. 128, which is nearly all multiprocessors of a GPU, are for large calls alone: on 2 H200
-// the best kernel with so many was 5 to 17% faster than the best with 64 from 1 MiB on (kernels/bench/run.sh, beside sweep's table).
-var ctaChoices = []uint8{1, 4, 16, 32, 64, 128}
-
-const (
-	manyCTAs      = 128
-	leastManyLog2 = 19
-)
+// and a learner draws a line between them. 128 are none: a kernel of ours has a multiprocessor for each CTA, and so many leave no
+// place for those of other communicators (docs/design.md, decision 2). sweep takes lsa/bulk/128.
+var ctaChoices = []uint8{1, 4, 16, 32, 64}
 
 // Bulk pays barriers for plain 16-byte stores, which is for large calls and all CTAs that there are. On 4 H200 it was the
 // fastest from 4 MiB on, and 1.5 times as slow as lines at 1 MiB (docs/figures).
@@ -32,7 +27,7 @@ func lsaSet(b state.Bucket, marks MarkSet) (set []actions.Action) {
 			continue
 		}
 		for _, n := range ctaChoices {
-			if bulk && n < leastBulk || n == manyCTAs && b.Log2Bytes < leastManyLog2 {
+			if bulk && n < leastBulk {
 				continue
 			}
 			a.Channels = n

@@ -39,11 +39,11 @@ func TestKernelsOfASet(t *testing.T) {
 		{18, MarkBulk, ""},
 		{18, MarkOneShot, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/32 lsa/oneshot/64"},
 		{18, MarkBulk | MarkDirect, ""},
-		{20, MarkDirect, "lsa/direct/32 lsa/direct/64 lsa/direct/128"},
-		{19, marksOfKernels, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/32 lsa/oneshot/64 lsa/oneshot/128 " +
-			"lsa/twoshot/1 lsa/twoshot/4 lsa/twoshot/16 lsa/twoshot/32 lsa/twoshot/64 lsa/twoshot/128 lsa/bulk/32 lsa/bulk/64 lsa/bulk/128"},
+		{20, MarkDirect, "lsa/direct/32 lsa/direct/64"},
+		{19, marksOfKernels, "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/32 lsa/oneshot/64 " +
+			"lsa/twoshot/1 lsa/twoshot/4 lsa/twoshot/16 lsa/twoshot/32 lsa/twoshot/64 lsa/bulk/32 lsa/bulk/64"},
 		{0, MarkOneShot | MarkBulk, "lsa/oneshot/1"},
-		{state.NumBuckets - 1, MarkBulk, "lsa/bulk/32 lsa/bulk/64 lsa/bulk/128"},
+		{state.NumBuckets - 1, MarkBulk, "lsa/bulk/32 lsa/bulk/64"},
 		{20, 0, ""},
 	} {
 		b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: c.log2}
