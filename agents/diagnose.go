@@ -112,6 +112,11 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	case d.open && !d.decided && d.calls%judgeLateCalls == 0: // some size may have stopped coming
 		d.judge()
 	}
+	if !a.Raised && d.calls%judgeLateCalls == 0 && d.open && d.calls-d.since > d.enoughCalls() {
+		if v, is := d.over(); is && d.verdict.Diagnosis.rise() {
+			d.verdict, d.open, d.decided, d.risen, d.moved = v, false, false, 0, 0
+		}
+	}
 	if a.Raised {
 		d.lastAlarm = d.calls
 	} else if d.calls%lateCheckCalls == 0 {
@@ -141,14 +146,18 @@ func (d *Diagnoser) begin(e *evidence, a Alarm) {
 			other.frozen = other.detector.appendReferences(other.frozen[:0])
 		}
 		other.start(d.since)
+		if d.risen == 0 && a.Up {
+			other.healthy, other.moved = append(other.healthy[:0], other.frozen...), false
+		}
 	}
+	e.moved = e.moved || a.Up
 	e.excursion = e.taken
 }
 
 // join adds the alarm of a bucket to the open episode. A bucket that was still warming up when the episode began has no
 // frozen expectation; then the one of its own alarm serves.
 func (d *Diagnoser) join(e *evidence, s sighting, a Alarm) {
-	e.alarmed = true
+	e.alarmed, e.moved = true, e.moved || a.Up
 	if len(e.frozen) == 0 {
 		e.frozen = append(e.frozen[:0], e.detector.before...)
 		e.start(e.callsAgo(a.Calls, d.calls))
@@ -160,12 +169,14 @@ func (d *Diagnoser) join(e *evidence, s sighting, a Alarm) {
 	}
 }
 
+func (d *Diagnoser) enoughCalls() uint64 { return uint64(max(lateCalls, settledCalls*len(d.order))) }
+
 // judge makes the verdict of the open episode from what is there.
 func (d *Diagnoser) judge() {
 	d.shifts = d.shifts[:0]
 	v := Verdict{Diagnosis: DiagnosisUnknown, Rank: -1, Signal: 1}
 	is := circumstances{up: d.up, risen: d.risen, settled: true, complete: true}
-	late := d.calls-d.since > uint64(max(lateCalls, settledCalls*len(d.order)))
+	late := d.calls-d.since > d.enoughCalls()
 	for _, e := range d.order {
 		full := late || e.fresh() >= evidenceCalls || d.calls-e.callsAgo(1, d.calls) > uint64(max(goneCalls, goneCallsEach*len(d.order)))
 		if e.alarmed {

@@ -43,6 +43,8 @@ type evidence struct {
 	recent    [recentCalls]sighting
 	seen      int // sightings ever stored in recent
 	frozen    []reference
+	healthy   []reference // frozen, as of the first of the changes that are in force
+	moved     bool        // it has alarmed since then
 	after     [recentCalls + evidenceCalls]deviation
 	taken     int // in after
 	excursion int // of these, the first so many made the alarm: they are high by selection
@@ -125,10 +127,12 @@ func (e *evidence) start(since uint64) {
 	}
 }
 
-func (e *evidence) reference(key expectationKey) *reference {
-	for i := range e.frozen {
-		if e.frozen[i].key == key {
-			return &e.frozen[i]
+func (e *evidence) reference(key expectationKey) *reference { return referenceIn(e.frozen, key) }
+
+func referenceIn(among []reference, key expectationKey) *reference {
+	for i := range among {
+		if among[i].key == key {
+			return &among[i]
 		}
 	}
 	return nil

@@ -26,3 +26,8 @@ func (d Diagnosis) String() string {
 	}
 	return "unknown"
 }
+
+// rise says that costs stand above what they were.
+func (d Diagnosis) rise() bool {
+	return d == DiagnosisBackendFallback || d == DiagnosisCongestion || d == DiagnosisRemoteSide || d == DiagnosisCPUContention
+}

@@ -101,3 +101,36 @@ func TestDiagnosesRareSizesAndTwoFaultsInARow(t *testing.T) {
 		}
 	}
 }
+
+// What comes on top of a fault for a few calls, some of them a hundred times as long, leaves detectors that hear of no way down: the
+// latest calls say all the same that all is as it was.
+func TestEndOfAFaultWithoutAnAlarm(t *testing.T) {
+	trials, recovered := 0, 0
+	for _, trial := range readGinSeries(t) {
+		if trial.fault != "backend-fallback" {
+			continue
+		}
+		for _, wild := range []int{6, 10} {
+			trials++
+			w := newGinWatch(mustDesign(t))
+			thin(w, trial.phases[0], 1, 160)
+			thin(w, trial.phases[1], 1, 135)
+			on := make([]ginCall, len(trial.phases[0]))
+			for i, c := range trial.phases[0] {
+				nsPerByte := state.Ns(5)
+				if i%3 == 0 {
+					nsPerByte = 100
+				}
+				on[i] = ginCall{c.bytes, c.counter + nsPerByte*state.Ns(c.bytes), c.signalNs + 2*nsPerByte*state.Ns(c.bytes)}
+			}
+			thin(w, on, 1, wild)
+			if v := thin(w, trial.phases[0], 1, 200); v.Diagnosis == DiagnosisRecovered {
+				recovered++
+			}
+		}
+	}
+	t.Logf("%d of %d recovered", recovered, trials)
+	if trials != 200 || recovered < 195 {
+		t.Errorf("%d of %d recovered", recovered, trials)
+	}
+}

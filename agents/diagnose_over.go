@@ -1,0 +1,60 @@
+package agents
+
+import "math"
+
+// A fault may end without an alarm: what came on top of it for a few calls has widened what detectors take for noise, or they
+// have begun anew in the middle of it. So a diagnosis that costs rose is held against the latest calls of every bucket, and those
+// that take what was expected before it by this share of the rise say that it is over.
+const overShare = 0.6
+
+// over gives the verdict where the latest calls say that the changes are gone: of the buckets that alarmed since costs were as ever.
+func (d *Diagnoser) over() (v Verdict, is bool) {
+	v = Verdict{Diagnosis: DiagnosisRecovered, Rank: -1}
+	rise := d.risen + d.moved
+	now, weights := 0.0, 0.0
+	for _, e := range d.order {
+		above, variance, n := e.latest(d.since)
+		if n == 0 || !e.moved {
+			continue
+		}
+		now, weights = now+above/variance, weights+1/variance
+		if v.Buckets == 0 || e.bytes < v.AtBytes {
+			v.AtBytes = e.bytes
+			v.AddedNs = math.Exp(e.recent[(e.seen-1)%recentCalls].signal-above) * (math.Exp(above) - math.Exp(rise))
+		}
+		v.Buckets++
+		v.Calls += n
+	}
+	if weights == 0 {
+		return v, false
+	}
+	now /= weights
+	v.Signal = math.Exp(now - rise)
+	return v, rise > minLogShift && now+2/math.Sqrt(weights) < (1-overShare)*rise
+}
+
+// latest is how far the bucket's newest calls are above what was expected while costs were as ever (logarithms, their median); n 0:
+// too few of them were made since the open episode began, or nothing was expected.
+func (e *evidence) latest(since uint64) (above, variance float64, n int) {
+	var buf [recentCalls]float64
+	expectedBy := math.Inf(1)
+	for i := max(0, e.seen-recentCalls); i < e.seen; i++ {
+		s := e.recent[i%recentCalls]
+		r := referenceIn(e.healthy, s.key)
+		if s.call <= since || r == nil {
+			continue
+		}
+		buf[n] = s.signal - r.signal
+		expectedBy = math.Min(expectedBy, r.expectedBy)
+		n++
+	}
+	if n < settledCalls {
+		return 0, 0, 0
+	}
+	above = medianOf(buf[:n])
+	for i := range buf[:n] {
+		buf[i] = math.Abs(buf[i] - above)
+	}
+	spread := math.Max(sigmaPerMAD*medianOf(buf[:n]), 0.05)
+	return above, sq(spread) * (math.Pi/2/float64(n) + 1/math.Max(expectedBy, 1)), n
+}
