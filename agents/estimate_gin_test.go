@@ -68,8 +68,8 @@ func TestModelOfContexts(t *testing.T) {
 		}
 	}
 	m.observe(1, -2, 1e-4)
-	if d := m.mean[2] - m.mean[1]; math.Abs(d) > 0.05 {
-		t.Errorf("of shared contexts nothing is known, and they are expected at %+.2f", d)
+	if d := m.mean[2] - m.mean[1]; math.Abs(d-2*ginShare) > 0.05 {
+		t.Errorf("two octaves of contexts fewer are expected at %+.2f, want %.2f", d, 2*ginShare)
 	}
 	before := m.mean[5]
 	m.observe(2, -2.4, 1e-4)

@@ -90,7 +90,7 @@ func featuresOf(a actions.Action, top tops, w float64) features {
 		return f
 	case actions.PathGIN:
 		f.octave, f.shared = ginOctave(a.Channels), ginShared(a)
-		f.mean = ginMean(f.octave)
+		f.mean = ginMean(f.octave, f.shared)
 		return f
 	case actions.PathSymmetric:
 		f.mean = symmetricMean(a.Symmetric, w)
