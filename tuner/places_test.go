@@ -1,6 +1,7 @@
 package tuner
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -108,8 +109,9 @@ func (p *player) play(rounds int) {
 // A second and a third communicator of the process come: what is in force is the same kernel with fewer CTAs from the next plan on,
 // and what was measured is where its learner begins. That one goes changes nothing.
 func TestFewerCTAsBesideMoreKernels(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 21}
 	us := map[string]state.Ns{"lsa/bulk/64": 4, "lsa/bulk/32": 6, "lsa/twoshot/64": 5, "default": 10}
-	p := &player{T: t, core: kernelCore(t, Config{Explore: true}, CommJoined{Outstanding: 2}), bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 21}, us: us,
+	p := &player{T: t, core: kernelCore(t, Config{Explore: true, SampleEvery: 1}, CommJoined{Outstanding: 2}), bucket: b, us: us,
 		tried: map[actions.Action]bool{}}
 	p.core.Step(1, Marks{Comm: 1, Bucket: p.bucket, Set: 0b111_000 | MarkTwoShot | MarkBulk})
 	p.play(150)
@@ -118,6 +120,7 @@ func TestFewerCTAsBesideMoreKernels(t *testing.T) {
 	}
 	calls, id := p.core.Buckets()[0].Calls, p.entry.ID
 
+	p.core.comms[1].InForce = map[state.Bucket]actions.Action{b: parse(t, "lsa/twoshot/16")[0]} // with an earlier daemon, which counts no more
 	p.core.Step(2, Outstanding{Comm: 1, Kernels: 4})
 	p.tried = map[actions.Action]bool{}
 	if !p.tick() || p.entry.Base.String() != "lsa/bulk/32" || p.entry.ID == id {
@@ -151,7 +154,7 @@ func TestFewerCTAsBesideMoreKernels(t *testing.T) {
 func TestFewerCTAsThatLose(t *testing.T) {
 	us := map[string]state.Ns{"lsa/twoshot/64": 4, "lsa/twoshot/32": 14, "lsa/twoshot/16": 20, "default": 10}
 	for _, explore := range []bool{true, false} {
-		p := &player{T: t, core: kernelCore(t, Config{Explore: true}, CommJoined{}), bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}, us: us,
+		p := &player{T: t, core: kernelCore(t, Config{Explore: true, SampleEvery: 1}, CommJoined{}), bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}, us: us,
 			tried: map[actions.Action]bool{}}
 		p.core.Step(1, Marks{Comm: 1, Bucket: p.bucket, Set: 0b111_000 | MarkTwoShot})
 		p.play(150)
@@ -163,6 +166,26 @@ func TestFewerCTAsThatLose(t *testing.T) {
 		if p.tick(); p.entry.Base != actions.Default {
 			t.Errorf("explore %v: %s is in the next plan", explore, p.entry.Base)
 		}
+	}
+}
+
+// Nobody has measured what a choice becomes, and it loses: it is in force until it and the default were called a few times.
+func TestFewerCTAsThatNobodyMeasured(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}
+	p := &player{T: t, core: kernelCore(t, Config{SampleEvery: 1}, CommJoined{InForce: map[state.Bucket]actions.Action{b: parse(t, "lsa/twoshot/64")[0]}}), bucket: b,
+		us: map[string]state.Ns{"lsa/twoshot/64": 4, "lsa/twoshot/32": 14, "default": 10}, tried: map[actions.Action]bool{}}
+	p.core.Step(1, Marks{Comm: 1, Bucket: b, Set: 0b111_000 | MarkTwoShot})
+	p.play(5)
+	p.core.SetExplore(true)
+	p.core.Step(2, Outstanding{Comm: 1, Kernels: 3})
+	if p.tick(); p.entry.Base.String() != "lsa/twoshot/32" {
+		t.Fatalf("%+v", p.entry)
+	}
+	for _, a := range p.entry.Trials {
+		p.call(a)
+	}
+	if p.play(10); p.entry.Base.String() != "default" {
+		t.Errorf("%s stays, %+v", p.entry.Base, p.core.Buckets()[0].Choices)
 	}
 }
 
@@ -208,6 +231,20 @@ func TestStoredChoicesFit(t *testing.T) {
 		if e := entryOf(core.Step(4, Tick{}).Plans, b); e.Base.String() != c.want {
 			t.Errorf("%s, %d and then: %s, want %s", c.what, c.e.Outstanding, e.Base, c.want)
 		}
+	}
+}
+
+// What was measured before, and not now, is as much dearer now as the default is.
+func TestWithEarlier(t *testing.T) {
+	all := parse(t, "lsa/oneshot/64", "lsa/oneshot/32", "default")
+	now := Learned{Default: 20, Evidence: map[actions.Action]Estimate{all[0]: {3, 12, 0.1}, all[2]: {3, 20, 0.1}}}
+	earlier := Learned{Default: 10, Evidence: map[actions.Action]Estimate{all[0]: {9, 5, 0.2}, all[1]: {9, 6, 0.2}, all[2]: {9, 10, 0.2}}}
+	want := map[actions.Action]Estimate{all[0]: {3, 12, 0.1}, all[1]: {9, 12, 0.2}, all[2]: {3, 20, 0.1}}
+	if got := withEarlier(now, &earlier); !maps.Equal(got, want) || len(now.Evidence) != 2 {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := withEarlier(now, nil); !maps.Equal(got, now.Evidence) {
+		t.Errorf("%v", got)
 	}
 }
 
@@ -260,7 +297,13 @@ func TestNoPlanHasMoreCTAs(t *testing.T) {
 				}
 			}
 		}
-		for _, id := range comms { // the newest plan of each
+		for _, id := range comms { // the newest plan of each, and what may be in the next ones
+			m := core.comms[id]
+			m.eachBucket(func(b *bucket) {
+				if !slices.Equal(b.set, setWithin(b.set, m.mostCTAs())) {
+					r.Fatalf("communicator %d, %d kernels: %s", id, most[id], names(b.set))
+				}
+			})
 			if more := beyond(Plan{Entries: entries[id]}, mostCTAs(most[id])); len(more) > 0 {
 				r.Fatalf("communicator %d, %d kernels: %+v stays", id, most[id], more)
 			}

@@ -19,10 +19,15 @@ func (d *Daemon) addRecord(r *nccltuner.Record) {
 		d.log.Error("a communicator's record cannot be served; its ranks run plain NCCL", "err", err)
 		return
 	}
+	d.enter(id, c)
+	d.readRecord(c)
+}
+
+// enter takes in a communicator, of which calls may have been captured before its record was found.
+func (d *Daemon) enter(id tuner.CommID, c *comm) {
+	c.inGraphs = capturedOurs(d.captured[id])
 	d.comms[id] = c
 	d.order = append(d.order, id)
-	c.inGraphs = capturedOurs(d.captured[id])
-	d.readRecord(c)
 }
 
 func (d *Daemon) dropRecord(r *nccltuner.Record) {
