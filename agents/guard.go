@@ -165,6 +165,13 @@ func (g *Guard) Shift(d Diagnosis) {
 	g.learner.Shift(d)
 }
 
+// Keep has a choice that was made before this guard be in force until it can be judged, as over a change of conditions.
+func (g *Guard) Keep(a actions.Action) {
+	if i, ok := g.arms.index[a]; ok && i != 0 {
+		g.base, g.kept = i, true
+	}
+}
+
 // Reconfigure takes over another configuration from the next Propose.
 func (g *Guard) Reconfigure(cfg GuardConfig) { g.budget.reconfigure(g, cfg) }
 

@@ -79,6 +79,9 @@ func (m *comm) views(all []BucketView) []BucketView {
 		if m.exposure != nil {
 			v.Reward = RewardExposed
 		}
+		if most := m.mostCTAs(); most < slices.Max(ctaChoices) && slices.ContainsFunc(b.set, func(a actions.Action) bool { return a.Path == actions.PathLSA }) {
+			v.MostCTAs, v.Beside = int(most), m.Outstanding-1
+		}
 		switch {
 		case v.Note != "":
 		case m.FixedNumerics && len(b.set) == 1:
@@ -101,6 +104,11 @@ func (m *comm) prior(b state.Bucket) *Learned {
 		}
 	}
 	return nil
+}
+
+// knows has l stand for what the store knows of its bucket.
+func (m *comm) knows(l Learned) {
+	m.Prior = append(slices.DeleteFunc(slices.Clone(m.Prior), func(p Learned) bool { return p.Key.Bucket == l.Key.Bucket }), l)
 }
 
 // turns are the buckets in the order in which they may propose: where calls are charged what they add to a step, the one

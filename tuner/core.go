@@ -151,6 +151,8 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 		c.left(e)
 	case KernelsOpen:
 		c.kernelsOpen(e)
+	case Outstanding:
+		c.outstanding(e)
 	case Marks:
 		c.marks(nowNs, e)
 	case Published:
@@ -202,7 +204,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}
-	set = m.without(e.Bucket, set)
+	set = m.without(e.Bucket, setWithin(set, m.mostCTAs()))
 	switch old := *slot; {
 	case old != nil && old.differ == e.Differ && slices.Equal(old.set, set):
 		return
@@ -221,7 +223,7 @@ func (c *Core) published(e Published) {
 func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ bool) *bucket {
 	m.dirty, m.touched = true, true
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
-	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.prior(b), m.InForce[b], rng)
+	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
 	made.detector.Share(&m.noise)
 	return made
 }
@@ -238,7 +240,7 @@ func (c *Core) advised(e Advised) {
 		if b.Collective >= actions.NumCollectives || b.Log2Bytes >= state.NumBuckets {
 			continue
 		}
-		m.Prior = append(slices.DeleteFunc(slices.Clone(m.Prior), func(p Learned) bool { return p.Key.Bucket == b }), l)
+		m.knows(l)
 		if slot := &m.buckets[b.Collective][b.Log2Bytes]; *slot != nil {
 			*slot = c.newBucket(m, b, (*slot).set, (*slot).differ)
 		}

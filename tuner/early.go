@@ -38,6 +38,7 @@ func (c *Core) early(m *comm, when func(state.Bucket, actions.Action) bool) (ent
 		if running := m.InForce[b]; running != actions.Default {
 			a = running // of an earlier daemon: ranks run it now
 		}
+		a = m.fitting(b, a)
 		if a == actions.Default || a.Path == actions.PathGIN || !when(b, a) {
 			continue
 		}

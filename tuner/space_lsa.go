@@ -7,8 +7,11 @@ import (
 
 // ctaChoices are the numbers of CTAs that are tried of our own kernels: far apart, for what they are worth grows by passes,
 // and a learner draws a line between them. 128 are none: a kernel of ours has a multiprocessor for each CTA, and so many leave no
-// place for those of other communicators (docs/design.md, decision 2). sweep takes lsa/bulk/128.
+// place for those of other communicators (places.go). sweep takes lsa/bulk/128.
 var ctaChoices = []uint8{1, 4, 16, 32, 64}
+
+// defaultCTAs are those of a kernel whose action has no number (DEFAULT_CTAS of kernels/host/launch.c).
+const defaultCTAs = 16
 
 // Bulk pays barriers for plain 16-byte stores, which is for large calls and all CTAs that there are. On 4 H200 it was the
 // fastest from 4 MiB on, and 1.5 times as slow as lines at 1 MiB (docs/figures).

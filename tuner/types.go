@@ -66,8 +66,8 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || bits != 0 && m&bits == bits
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Marks, Published, *Sample, *Replay, *Trip,
-// Advised, Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Outstanding, Marks, Published, *Sample, *Replay,
+// *Trip, Advised, Tick.
 type Event interface{ event() }
 
 // CommJoined says that all ranks of a communicator have registered.
@@ -85,10 +85,19 @@ type CommJoined struct {
 	LastID        uint32    // largest Entry.ID that ranks may have seen from an earlier daemon
 	// InForce is what an earlier daemon had the buckets settle on: ranks run it now.
 	InForce map[state.Bucket]actions.Action
+	// Outstanding is how many kernels that wait for peers may be on a GPU of the communicator at once, one of its own among them;
+	// 0: not known, as 1.
+	Outstanding int
 }
 
 // KernelsOpen says that every rank of a communicator can run our own kernels from now on.
 type KernelsOpen struct{ Comm CommID }
+
+// Outstanding says how many kernels CommJoined.Outstanding would count now.
+type Outstanding struct {
+	Comm    CommID
+	Kernels int
+}
 
 // CommLeft says that every rank of a communicator has left or died.
 type CommLeft struct{ Comm CommID }
@@ -157,6 +166,7 @@ type Tick struct{}
 func (CommJoined) event()  {}
 func (CommLeft) event()    {}
 func (KernelsOpen) event() {}
+func (Outstanding) event() {}
 func (Marks) event()       {}
 func (Published) event()   {}
 func (*Sample) event()     {}
@@ -256,6 +266,8 @@ type BucketView struct {
 	CusumSignal  float64
 	Exploring    bool
 	Reward       Reward // what Choices and Ledger count
+	MostCTAs     int    // of our kernels over load and store, where Beside leaves fewer than a set has otherwise; 0: it does not
+	Beside       int    // kernels that may wait beside one of these; 0 where MostCTAs is
 	Note         string // why nothing is chosen, when so
 }
 

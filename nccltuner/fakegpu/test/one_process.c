@@ -6,7 +6,8 @@
  * same with ncclCommInitAll), threads (-t N: one for each GPU, no groups); and what is to be left alone: twice (two calls of each
  * communicator in a group), unlike (a second communicator of the same GPUs, with calls of another size in the same group), stream
  * (likewise, equal calls on the same streams), ranks (likewise, on other streams).
- * For each line that it reads it makes so many calls, waits, compares every element and tells how many are wrong.
+ * For each line that it reads it makes so many calls, waits, compares every element and tells how many are wrong; before that, if
+ * the line begins with a plus, one more communicator of the same GPUs, which gets no calls.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 
 #include "rig.h"
 
-enum { MOST_RANKS = 8, FLOAT = 7, SUM = 0, KINDS = 2 };
+enum { MOST_RANKS = 8, FLOAT = 7, SUM = 0, KINDS = 2, MOST_IDLE = 8 };
 typedef struct { char internal[128]; } ncclUniqueId;
 int ncclGetUniqueId(ncclUniqueId *id);
 int ncclCommInitRank(void **comm, int nRanks, ncclUniqueId id, int rank);
@@ -36,6 +37,8 @@ static struct gpu {
 static int nRanks, kinds = 1, calls, times = 1;
 static size_t counts[KINDS];
 static int sharedStream;
+static void *idle[MOST_IDLE][MOST_RANKS];
+static int numIdle;
 
 static CUstream stream_of(const struct gpu *g, int kind) { return g->streams[sharedStream ? 0 : kind]; }
 
@@ -58,21 +61,22 @@ static void open_gpu(int rank) {
   free(host);
 }
 
-static void make_comms(int kind, int initAll) {
-  void *comms[MOST_RANKS];
+static void init_ranks(void **comms) {
   ncclUniqueId id;
-  if (initAll) {
-    MUST(ncclCommInitAll(comms, nRanks, NULL));
-    for (int r = 0; r < nRanks; r++) gpus[r].comms[kind] = comms[r];
-    return;
-  }
   MUST(ncclGetUniqueId(&id));
   MUST(ncclGroupStart());
   for (int r = 0; r < nRanks; r++) {
     MUST(cuCtxSetCurrent(gpus[r].context));
-    MUST(ncclCommInitRank(&gpus[r].comms[kind], nRanks, id, r));
+    MUST(ncclCommInitRank(&comms[r], nRanks, id, r));
   }
   MUST(ncclGroupEnd());
+}
+
+static void make_comms(int kind, int initAll) {
+  void *comms[MOST_RANKS];
+  if (initAll) MUST(ncclCommInitAll(comms, nRanks, NULL));
+  else init_ranks(comms);
+  for (int r = 0; r < nRanks; r++) gpus[r].comms[kind] = comms[r];
 }
 
 static void one_call(const struct gpu *g, int kind) {
@@ -141,6 +145,10 @@ int main(int argc, char **argv) {
   while (fgets(line, sizeof line, stdin) != NULL) {
     long wrong = 0;
     alarm(60);
+    if (line[0] == '+') {
+      CHECK(numIdle < MOST_IDLE);
+      init_ranks(idle[numIdle++]);
+    }
     if (threads) in_threads();
     else in_groups();
     for (int r = 0; r < nRanks && !threads; r++) wait_for(&gpus[r]);
@@ -150,5 +158,7 @@ int main(int argc, char **argv) {
   }
   for (int r = 0; r < nRanks; r++)
     for (int k = 0; k < kinds; k++) MUST(ncclCommDestroy(gpus[r].comms[k]));
+  for (int i = 0; i < numIdle; i++)
+    for (int r = 0; r < nRanks; r++) MUST(ncclCommDestroy(idle[i][r]));
   return 0;
 }

@@ -40,6 +40,8 @@ type Bucket struct {
 	Exploring   bool       `json:"exploring"`
 	Reward      string     `json:"reward,omitempty"` // "exposed": times are what calls add to their step; "": what they take
 	Note        string     `json:"note,omitempty"`
+	MostCTAs    int        `json:"most_ctas,omitempty"`      // of our kernels over load and store; 0: as many as there are choices of
+	Beside      int        `json:"kernels_beside,omitempty"` // that may wait on a GPU beside one of these, where that is why
 	Diagnosis   string     `json:"diagnosis"`
 	DiagnosedAt *time.Time `json:"diagnosed_at,omitempty"`
 	Counter     float64    `json:"cusum_counter"` // fraction of the alarm threshold
@@ -121,7 +123,7 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		Collective: v.Bucket.Collective.String(), Choice: v.Choice.String(), Since: instant(v.SinceNs, nowNs, now),
 		SpeedUp: finite(v.SpeedUp, 1), SpeedUpLow: finite(v.SpeedUpLow, 1), SpeedUpHigh: finite(v.SpeedUpHigh, 1),
 		Stored: finite(v.Stored, 0), Expected: finite(v.Expected, 0), ExpectedSD: finite(v.ExpectedSD, 0),
-		Calls: v.Calls, Exploring: v.Exploring, Note: v.Note,
+		Calls: v.Calls, Exploring: v.Exploring, Note: v.Note, MostCTAs: v.MostCTAs, Beside: v.Beside,
 		Diagnosis: v.Diagnosis.String(), DiagnosedAt: instant(v.DiagnosisNs, nowNs, now),
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),
 		Tried: make([]Tried, 0, len(v.Choices)), Bucket: v.Bucket,

@@ -41,6 +41,16 @@ func (d *Daemon) capture(s *nccltuner.Sample) {
 	}
 }
 
+// capturedOurs says that kernels of ours are among captured calls.
+func capturedOurs(counts map[captured]uint64) bool {
+	for k := range counts {
+		if k.action.Ours() {
+			return true
+		}
+	}
+	return false
+}
+
 // capturedOf shows what a communicator's graphs hold.
 func (d *Daemon) capturedOf(c *comm) []control.CapturedView {
 	counts := d.captured[c.id()]

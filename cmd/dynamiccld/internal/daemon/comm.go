@@ -26,6 +26,9 @@ type comm struct {
 	broken    bool
 	exploring bool // its newest plan has trials
 	opened    bool // the core knows that ranks can run our kernels
+	nRanks    int
+	inGraphs  bool // CUDA graphs have kernels of ours
+	told      int  // how many kernels may be outstanding, as the core has heard
 }
 
 func newComm(record *nccltuner.Record) (*comm, error) {
@@ -33,7 +36,7 @@ func newComm(record *nccltuner.Record) (*comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &comm{record: record, publisher: publisher, why: "ranks are joining"}, nil
+	return &comm{record: record, publisher: publisher, why: "ranks are joining", nRanks: record.Info().NRanks}, nil
 }
 
 func (c *comm) id() tuner.CommID { return tuner.CommID(c.record.Info().CommID) }

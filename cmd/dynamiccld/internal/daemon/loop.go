@@ -136,6 +136,11 @@ func (d *Daemon) sample(s *nccltuner.Sample) {
 	if s.Captured {
 		d.capture(s)
 	}
+	if (s.Captured || s.Replayed) && s.Action.Ours() {
+		if c := d.comms[tuner.CommID(s.CommID)]; c != nil {
+			c.inGraphs = true // a replay tells of what was captured before this daemon came
+		}
+	}
 	switch {
 	case sampled.Trip(s, &d.trip):
 		d.stepAt(d.batchNow, &d.trip)
@@ -216,6 +221,9 @@ func (d *Daemon) take(ch *nccltuner.Changes) {
 	}
 	for _, r := range ch.Records {
 		d.addRecord(r)
+	}
+	if len(ch.Records) > 0 {
+		d.tellOutstanding() // before the new ones have a plan
 	}
 }
 

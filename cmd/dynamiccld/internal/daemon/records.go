@@ -19,9 +19,15 @@ func (d *Daemon) addRecord(r *nccltuner.Record) {
 		d.log.Error("a communicator's record cannot be served; its ranks run plain NCCL", "err", err)
 		return
 	}
+	d.enter(id, c)
+	d.readRecord(c)
+}
+
+// enter takes in a communicator, of which calls may have been captured before its record was found.
+func (d *Daemon) enter(id tuner.CommID, c *comm) {
+	c.inGraphs = capturedOurs(d.captured[id])
 	d.comms[id] = c
 	d.order = append(d.order, id)
-	d.readRecord(c)
 }
 
 func (d *Daemon) dropRecord(r *nccltuner.Record) {
@@ -62,6 +68,7 @@ func (d *Daemon) records() {
 	for _, id := range slices.Clone(d.order) {
 		d.readRecord(d.comms[id])
 	}
+	d.tellOutstanding()
 }
 
 func (d *Daemon) readRecord(c *comm) {
@@ -129,6 +136,8 @@ func (d *Daemon) activate(c *comm) {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
 	machine := c.machine(d.cfg.Machine)
+	c.told = c.outstanding(waitingOf(d.comms))
 	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: c.shape(), NICs: c.topology().NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
-		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, c.shape(), version)})
+		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, c.shape(), version),
+		Outstanding: c.told})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,9 +64,11 @@ func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table strin
 }
 
 // more makes calls and compares every element.
-func (p *oneProcess) more() {
+func (p *oneProcess) more() { p.line("\n") }
+
+func (p *oneProcess) line(line string) {
 	p.Helper()
-	if _, err := io.WriteString(p.in, "\n"); err != nil {
+	if _, err := io.WriteString(p.in, line); err != nil {
 		p.Fatal(err)
 	}
 	said, err := p.out.ReadString('\n')
@@ -172,4 +175,45 @@ func TestOneProcessLeftAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Our kernels have fewer CTAs the more communicators the process has, from the moment these come on.
+func TestMoreCommunicatorsFewerCTAs(t *testing.T) {
+	r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%")
+	r.start()
+	p := startOneProcess(r, "group", 2, 1<<20, "9", treeTableOf(t, 2))
+	many := func(b *control.Bucket, most int) bool {
+		return strings.HasPrefix(b.Choice, "lsa/") && slices.ContainsFunc(b.Tried, func(a control.Tried) bool { return ctasOf(t, a.Action) > most })
+	}
+	if b := p.learn(20, func(b *control.Bucket) bool { return many(b, 16) }); b.MostCTAs != 0 {
+		t.Errorf("one communicator: %+v", b)
+	}
+	for i := range 4 {
+		p.line("+\n")
+		r.until("a communicator more", func(s control.Status) bool { return len(s.Comms) == i+2 })
+	}
+	b := p.learn(20, func(b *control.Bucket) bool {
+		return b.MostCTAs == 16 && b.Beside == 4 && strings.HasPrefix(b.Choice, "lsa/") && len(b.Tried) > 3
+	})
+	if many(b, 16) || ctasOf(t, b.Choice) > 16 {
+		t.Errorf("beside four communicators: %+v", b)
+	}
+	p.end()
+	if s := r.status(); s.Core.Disagreed != 0 {
+		t.Errorf("%+v", s.Core)
+	}
+}
+
+// ctasOf is 0 of a choice that is not ours.
+func ctasOf(t *testing.T, choice string) int {
+	t.Helper()
+	parts := strings.Split(choice, "/")
+	if parts[0] != "lsa" || len(parts) < 3 {
+		return 0
+	}
+	n, err := strconv.Atoi(parts[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

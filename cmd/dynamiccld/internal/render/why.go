@@ -29,6 +29,9 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 	if b.Reward != "" {
 		fmt.Fprintf(t, "  reward\t%s: %s\n", b.Reward, rewardMeans)
 	}
+	if b.MostCTAs > 0 {
+		fmt.Fprintf(t, "  places\tat most %d CTAs: %d kernels may wait beside it\n", b.MostCTAs, b.Beside)
+	}
 	if b.Note != "" {
 		fmt.Fprintf(t, "  note\t%s\n", b.Note)
 	}

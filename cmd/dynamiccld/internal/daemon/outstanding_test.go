@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+	"dynamiccl/tuner"
+)
+
+// commOf is a communicator with a rank in each of these processes.
+func commOf(kernels bool, pids ...uint32) *comm {
+	c := &comm{nRanks: len(pids), active: true}
+	for _, pid := range pids {
+		c.view.Ranks = append(c.view.Ranks, nccltuner.RankView{Process: nccltuner.Process{PID: pid}, Kernels: kernels})
+	}
+	return c
+}
+
+func TestWaitingOf(t *testing.T) {
+	graphs := commOf(true, 1, 2)
+	graphs.inGraphs = true
+	left := commOf(true, 1, 2)
+	left.view.Ranks[0].Left = true
+	joining := commOf(false, 1, 2)
+	joining.nRanks = 8
+	half := commOf(true, 1, 2)
+	half.view.Ranks[1].Kernels = false
+	for _, c := range []struct {
+		what  string
+		comms []*comm
+		want  []int // of each
+	}{
+		{"one", []*comm{commOf(true, 1, 2)}, []int{1}},
+		{"with graphs", []*comm{graphs}, []int{2}},
+		{"several GPUs in a process", []*comm{commOf(true, 1, 1, 1, 1)}, []int{1}},
+		{"two, one with graphs", []*comm{graphs, commOf(true, 1, 2)}, []int{4, 4}},
+		{"of one rank", []*comm{commOf(true, 1, 2), commOf(true, 1), commOf(false, 2)}, []int{1, 0, 0}},
+		{"NCCL's alone count once", []*comm{commOf(true, 1, 2), commOf(false, 1, 2), half, joining}, []int{2, 2, 2, 2}},
+		{"the fullest process counts", []*comm{commOf(true, 1, 2), commOf(true, 2, 3), commOf(true, 2, 4), commOf(true, 5, 6)}, []int{4, 4, 4, 1}},
+		{"a rank has left", []*comm{left, commOf(true, 1, 3)}, []int{1, 1}},
+	} {
+		all := map[tuner.CommID]*comm{}
+		for i, c := range c.comms {
+			all[tuner.CommID(i)] = c
+		}
+		waiting := waitingOf(all)
+		for i, m := range c.comms {
+			if n := m.outstanding(waiting); m.nRanks > 1 && n != c.want[i] {
+				t.Errorf("%s, number %d: %d kernels, want %d", c.what, i, n, c.want[i])
+			}
+		}
+	}
+}
+
+// A second communicator, and a graph, are said to the core once, and its plans go by them; that a communicator has gone is not.
+func TestOutstandingIsTold(t *testing.T) {
+	d, _ := open(t, testConfig(t))
+	defer d.Close()
+	bucket, _ := state.BucketOf(actions.AllReduce, 1<<20)
+	kernel := actions.Action{Path: actions.PathLSA, Kernel: actions.OneShot, Channels: 64}
+	join := func(id tuner.CommID) {
+		d.enter(id, commOf(true, 1, 2))
+		d.step(tuner.CommJoined{Comm: id, Shape: state.Shape{Ranks: 2, Nodes: 1}, EventTimed: true, Explore: true})
+		d.step(tuner.Marks{Comm: id, Bucket: bucket, Set: tuner.MarkOneShot | tuner.MarkBulk})
+		d.tellOutstanding()
+	}
+	most := func() (ctas, beside int) {
+		v := d.core.BucketsOf(1)[0]
+		return v.MostCTAs, v.Beside
+	}
+	for _, step := range []struct {
+		what         string
+		do           func()
+		ctas, beside int
+	}{
+		{"one", func() { join(1) }, 0, 0},
+		{"two", func() { join(2) }, 0, 0},
+		{"NCCL's in a graph", func() { d.sample(&nccltuner.Sample{CommID: 1, Bucket: bucket, Captured: true, Untimed: true}) }, 0, 0},
+		{"ours in a graph", func() {
+			d.sample(&nccltuner.Sample{CommID: 1, Bucket: bucket, Captured: true, Untimed: true, Action: kernel})
+		}, 32, 2},
+		{"again", func() {
+			d.sample(&nccltuner.Sample{CommID: 1, Bucket: bucket, Captured: true, Untimed: true, Action: kernel})
+		}, 32, 2},
+		{"a replay", func() {
+			d.sample(&nccltuner.Sample{CommID: 2, Bucket: bucket, Bytes: 1 << 20, Replayed: true, Action: kernel})
+		}, 32, 3},
+		{"nobody's", func() {
+			d.sample(&nccltuner.Sample{CommID: 3, Bucket: bucket, Captured: true, Untimed: true, Action: kernel})
+		}, 32, 3},
+		{"three, that one with a graph", func() { join(3) }, 16, 5},
+		{"one has gone", func() { delete(d.comms, 3); d.order = d.order[:2] }, 16, 5},
+	} {
+		step.do()
+		d.tellOutstanding()
+		if ctas, beside := most(); ctas != step.ctas || beside != step.beside {
+			t.Errorf("%s: %d CTAs beside %d kernels, want %d beside %d", step.what, ctas, beside, step.ctas, step.beside)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package tuner
+
+import (
+	"maps"
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// Places on multiprocessors (docs/design.md, decision 2). A block of our kernels over load and store fills a multiprocessor and stays
+// there until its likes on the other GPUs have come. Kernels of several communicators may be outstanding at once, in another order
+// on each GPU, and those that are there keep the others out: with 128 CTAs two of them waited for each other for ever. Where all
+// but one of them always leave a multiprocessor to that one, whichever it is, none waits for a place for ever.
+
+// leastMultiprocessors are an A100's; H100, H200 and B200 have 132 to 148.
+const leastMultiprocessors = 108
+
+// mostCTAs is what each of so many kernels may have.
+func mostCTAs(outstanding int) uint8 {
+	for _, n := range slices.Backward(ctaChoices) {
+		if (outstanding-1)*int(n) < leastMultiprocessors {
+			return n
+		}
+	}
+	return ctaChoices[0]
+}
+
+// withCTAs gives the same kernel with no more CTAs than that.
+func withCTAs(a actions.Action, most uint8) actions.Action {
+	switch {
+	case a.Path != actions.PathLSA:
+	case a.Channels > most, a.Channels == 0 && most < defaultCTAs:
+		a.Channels = most
+	}
+	return a
+}
+
+// setWithin is a set for kernels of so many CTAs at most. What has more in it is there with that many, once.
+func setWithin(set []actions.Action, most uint8) []actions.Action {
+	fewer := make([]actions.Action, 0, len(set))
+	for _, a := range set {
+		if a = withCTAs(a, most); !slices.Contains(fewer, a) {
+			fewer = append(fewer, a)
+		}
+	}
+	return fewer
+}
+
+func (m *comm) mostCTAs() uint8 { return mostCTAs(m.Outstanding) }
+
+// fitting is what stands for a choice of a bucket: it, or the same kernel with as many CTAs as there may be, unless that was
+// measured to be no better than NCCL's default.
+func (m *comm) fitting(b state.Bucket, a actions.Action) actions.Action {
+	fewer := withCTAs(a, m.mostCTAs())
+	if l := m.prior(b); l != nil && fewer != a {
+		if was, ok := l.Evidence[fewer]; ok && was.MeanNs >= l.Evidence[actions.Default].MeanNs {
+			return actions.Default
+		}
+	}
+	return fewer
+}
+
+// fittingPrior is what is known of a bucket beforehand, with a choice that may be taken. What that costs is known where it was
+// measured.
+func (m *comm) fittingPrior(b state.Bucket) *Learned {
+	l := m.prior(b)
+	if l == nil {
+		return nil
+	}
+	a := m.fitting(b, l.Action)
+	if a == l.Action {
+		return l
+	}
+	fewer := *l
+	fewer.Action, fewer.SinceNs, fewer.CostNs = a, 0, l.Evidence[a].MeanNs
+	return &fewer
+}
+
+// outstanding takes in that more kernels may wait beside a communicator's. Where these may have fewer CTAs now, buckets that have
+// more in their sets start anew from what was measured, and ranks get a plan. That fewer may wait is not heard: the bound
+// would come and go with communicators that live for a moment, and choices with it.
+func (c *Core) outstanding(e Outstanding) {
+	m := c.comms[e.Comm]
+	if m == nil || e.Kernels <= m.Outstanding {
+		return
+	}
+	before := m.mostCTAs()
+	m.Outstanding = e.Kernels
+	if m.mostCTAs() == before {
+		return
+	}
+	m.refitEarly()
+	m.eachBucket(func(b *bucket) {
+		if set := setWithin(b.set, m.mostCTAs()); !slices.Equal(set, b.set) {
+			m.buckets[b.Collective][b.Log2Bytes] = c.refit(m, b, set)
+		}
+	})
+}
+
+func (m *comm) refitEarly() {
+	kept := m.early[:0]
+	for _, e := range m.early {
+		if a := m.fitting(e.Bucket, e.Base); a != e.Base {
+			m.LastID++
+			e.ID, e.Base, m.dirty = m.LastID, a, true
+		}
+		if e.Base != actions.Default {
+			kept = append(kept, e)
+		}
+	}
+	m.early = kept
+}
+
+// refit makes a bucket anew with another set. What was measured is where its learner begins, and what was in force stays, as far
+// as it may.
+func (c *Core) refit(m *comm, old *bucket, set []actions.Action) *bucket {
+	if l, ok := old.learned(old.entry.Base); ok {
+		l.Evidence = withEarlier(l, m.prior(old.Bucket))
+		m.knows(l)
+	}
+	m.InForce = maps.Clone(m.InForce)
+	if m.InForce == nil {
+		m.InForce = map[state.Bucket]actions.Action{}
+	}
+	m.InForce[old.Bucket] = old.entry.Base
+	made := c.newBucket(m, old.Bucket, set, old.differ)
+	made.guard.Keep(made.assumed)
+	made.warm, made.calls, made.seenAt, made.ledger, made.learnedAt = old.warm, old.calls, old.seenAt, old.ledger, old.learnedAt
+	return made
+}
+
+// withEarlier is the evidence of l and, of what it has not, earlier one, as much slower or faster as the default is now.
+func withEarlier(l Learned, earlier *Learned) map[actions.Action]Estimate {
+	all := maps.Clone(l.Evidence)
+	if earlier == nil || earlier.Default <= 0 {
+		return all
+	}
+	for a, e := range earlier.Evidence {
+		if _, now := all[a]; !now {
+			e.MeanNs *= l.Default / earlier.Default
+			all[a] = e
+		}
+	}
+	return all
+}
