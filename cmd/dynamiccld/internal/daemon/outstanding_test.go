@@ -76,22 +76,22 @@ func TestOutstandingIsTold(t *testing.T) {
 		ctas, beside int
 	}{
 		{"one", func() { join(1) }, 0, 0},
-		{"two", func() { join(2) }, 0, 0},
-		{"NCCL's in a graph", func() { d.sample(&nccltuner.Sample{CommID: 1, Bucket: bucket, Captured: true, Untimed: true}) }, 0, 0},
+		{"two", func() { join(2) }, 32, 2},
+		{"NCCL's in a graph", func() { d.sample(&nccltuner.Sample{CommID: 1, Bucket: bucket, Captured: true, Untimed: true}) }, 32, 2},
 		{"ours in a graph", func() {
 			d.sample(&nccltuner.Sample{CommID: 1, Bucket: bucket, Captured: true, Untimed: true, Action: kernel})
-		}, 32, 2},
+		}, 32, 3},
 		{"again", func() {
 			d.sample(&nccltuner.Sample{CommID: 1, Bucket: bucket, Captured: true, Untimed: true, Action: kernel})
-		}, 32, 2},
+		}, 32, 3},
 		{"a replay", func() {
 			d.sample(&nccltuner.Sample{CommID: 2, Bucket: bucket, Bytes: 1 << 20, Replayed: true, Action: kernel})
-		}, 32, 3},
+		}, 16, 4},
 		{"nobody's", func() {
 			d.sample(&nccltuner.Sample{CommID: 3, Bucket: bucket, Captured: true, Untimed: true, Action: kernel})
-		}, 32, 3},
-		{"three, that one with a graph", func() { join(3) }, 16, 5},
-		{"one has gone", func() { delete(d.comms, 3); d.order = d.order[:2] }, 16, 5},
+		}, 16, 4},
+		{"three, that one with a graph", func() { join(3) }, 16, 6},
+		{"one has gone", func() { delete(d.comms, 3); d.order = d.order[:2] }, 16, 6},
 	} {
 		step.do()
 		d.tellOutstanding()

@@ -193,7 +193,7 @@ func TestMoreCommunicatorsFewerCTAs(t *testing.T) {
 		r.until("a communicator more", func(s control.Status) bool { return len(s.Comms) == i+2 })
 	}
 	b := p.learn(20, func(b *control.Bucket) bool {
-		return b.MostCTAs == 16 && b.Beside == 4 && strings.HasPrefix(b.Choice, "lsa/") && len(b.Tried) > 3
+		return b.MostCTAs == 16 && b.Beside == 5 && strings.HasPrefix(b.Choice, "lsa/") && len(b.Tried) > 3
 	})
 	if many(b, 16) || ctasOf(t, b.Choice) > 16 {
 		t.Errorf("beside four communicators: %+v", b)
