@@ -17,6 +17,7 @@ static const Job kCases[] = {
     {"groups", kProcesses, caseGroups, 1},
     {"streams-and-communicators", kProcesses, caseStreams, 1},
     {"one-communicator-many-streams", kProcesses, caseOneCommStreams, 1},
+    {"places", kProcesses, casePlaces, 2},
     {"everything", kProcesses, caseEverything, 1},
     {"split", kProcesses, caseSplit, 2},
     {"shrink", kProcesses, caseShrink, 2},

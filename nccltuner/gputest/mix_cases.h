@@ -154,6 +154,35 @@ static void caseOneCommStreams(Rank &r) {
   endComm(&world);
 }
 
+// Kernels that wait keep others out of a GPU. In turn one rank calls on three communicators before the call that the other ranks wait
+// for, with their hosts, before they make those three calls: all four have to fit there, as NCCL's own do.
+static void casePlaces(Rank &r) {
+  static const int kWorlds = kStreams;
+  static const char *const names[kWorlds] = {"first", "second", "third", "fourth"};
+  Comm worlds[kWorlds];
+  for (int t = 0; t < kWorlds; t++) worlds[t] = newWorld(r.rank, names[t], 0, 20 + t);
+  Random random{options.seed};
+  auto call = [&](int t, int kind, uint32_t seed) {
+    r.lastStream[0] = -1;  // each has its own stream, and none waits for another's
+    r.eager(worlds[t], callOf(kind, kBfloat16, kSum, 4 << 20), seed, t);
+  };
+  static const int kinds[] = {kAllReduce, kAllGather, kReduceScatter, kAllToAll};
+  const double deadline = nowSeconds() + kCaseSeconds;
+  for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
+    const int kind = kinds[k / 64 % 4];
+    uint32_t seeds[kWorlds];
+    for (auto &seed : seeds) seed = (uint32_t)random.next();
+    const bool ahead = r.rank == (int)(k % options.ranks);
+    for (int t = 1; ahead && t < kWorlds; t++) call(t, kind, seeds[t]);
+    call(0, kind, seeds[0]);
+    doing("waiting for the call of the first communicator");
+    CU(cudaStreamSynchronize(r.streams[0]));
+    for (int t = 1; !ahead && t < kWorlds; t++) call(t, kind, seeds[t]);
+    r.drain();
+  }
+  for (auto &w : worlds) endComm(&w);
+}
+
 static void caseEverything(Rank &r) {
   Mixer mixer(r, options.seed);
   mixer.run(kEverything, 2 * kCaseSeconds);
