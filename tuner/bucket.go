@@ -74,6 +74,7 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 	}
 	task := agents.Task{Set: set, Bucket: b, Topology: topology, Prior: costs, Peers: peers, Rand: rng}
 	guard := agents.NewGuard(learner(task), set, b, costs, cfg)
+	guard.Keep(assumed) // judged by trials of its own: a learner that wants the default thinks that calls show what that costs
 	made := &bucket{Bucket: b, differ: differ, assumed: assumed, stored: stored, storedNs: storedNs, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}, warmAt: -1}
 	if assumed == actions.Default {
@@ -245,10 +246,10 @@ func (b *bucket) view() BucketView {
 	for _, e := range b.guard.Estimates(nil) {
 		v.Choices = append(v.Choices, ActionView{e.Action, estimateOf(e)})
 	}
-	if b.guard.Base() == b.entry.Base {
-		v.SpeedUp, v.SpeedUpLow, v.SpeedUpHigh = b.guard.SpeedUp()
-	} else if b.entry.Base == b.assumed && b.assumed != actions.Default {
+	if b.entry.Base == b.assumed && b.assumed != actions.Default && !b.guard.Judged(b.assumed) {
 		v.Stored = b.stored
+	} else if b.guard.Base() == b.entry.Base {
+		v.SpeedUp, v.SpeedUpLow, v.SpeedUpHigh = b.guard.SpeedUp()
 	}
 	if relative, sd, ok := b.guard.Expects(v.Choice); ok {
 		v.Expected, v.ExpectedSD = math.Exp(-relative), sd

@@ -125,7 +125,6 @@ func (c *Core) refit(m *comm, old *bucket, set []actions.Action) *bucket {
 	}
 	m.InForce[old.Bucket] = old.entry.Base
 	made := c.newBucket(m, old.Bucket, set, old.differ)
-	made.guard.Keep(made.assumed)
 	made.warm, made.calls, made.seenAt, made.ledger, made.learnedAt = old.warm, old.calls, old.seenAt, old.ledger, old.learnedAt
 	return made
 }
