@@ -31,8 +31,8 @@ func TestLiveGIN(t *testing.T) {
 		environ                                 []string
 		rows                                    int
 	}{
-		{"graph", "4", "2", "1K,64K,1M", "AllReduce,AllToAll", nil, 1 + 8 + 0 + 1 + 8 + 8},
-		{"graph", "4", "2", "1M", "AllGather,ReduceScatter", nil, 8 + 8},
+		{"graph", "4", "2", "1K,64K,512K", "AllReduce,AllToAll", nil, 1 + 8 + 0 + 1 + 8 + 8},
+		{"graph", "4", "2", "128K", "AllGather,ReduceScatter", nil, 8 + 8},
 		{"stream", "2", "2", "4K", "AllReduce,AllToAll", nil, 4},
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=1"}, 4},
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", nil, 0},
