@@ -117,12 +117,22 @@ func (a Action) String() string {
 		s += "/" + strconv.Itoa(int(a.Channels))
 	}
 	if a.Contexts != 0 {
-		s += "/c" + strconv.Itoa(int(a.Contexts))
+		s += "/" + FormatContexts(a.Contexts)
 	}
 	if a.Warps != 0 {
 		s += "/t" + strconv.Itoa(int(a.Warps)*WarpThreads)
 	}
 	return s
+}
+
+// FormatContexts writes how many contexts CTAs share: "c2".
+func FormatContexts(n uint8) string { return "c" + strconv.Itoa(int(n)) }
+
+// ParseContexts reads what FormatContexts writes; how many there can be is not asked here.
+func ParseContexts(s string) (uint8, bool) {
+	number, is := strings.CutPrefix(s, "c")
+	n, err := strconv.ParseUint(number, 10, 8)
+	return uint8(n), is && err == nil && n > 0
 }
 
 // Parse reads what String writes.
@@ -166,12 +176,12 @@ func Parse(s string) (Action, error) {
 	}
 	for i, part := range rest {
 		threads, isThreads := strings.CutPrefix(part, "t")
-		contexts, isContexts := strings.CutPrefix(threads, "c")
-		n, err := strconv.ParseUint(contexts, 10, 16)
+		contexts, isContexts := ParseContexts(part)
+		n, err := strconv.ParseUint(threads, 10, 16)
 		switch {
-		case isContexts && a.Path == PathGIN && !isThreads && a.Contexts == 0 && a.Warps == 0 && err == nil && n > 0 && n <= MaxContexts:
-			a.Contexts = uint8(n)
-		case isContexts:
+		case isContexts && a.Path == PathGIN && a.Contexts == 0 && a.Warps == 0 && contexts <= MaxContexts:
+			a.Contexts = contexts
+		case strings.HasPrefix(part, "c"):
 			return Default, fmt.Errorf("action %q: only path gin has contexts, c1 to c%d behind its CTAs: %w", s, MaxContexts, ErrUnknownName)
 		case isThreads && i == len(rest)-1 && err == nil && n > 0 && n%WarpThreads == 0 && n/WarpThreads <= 255:
 			a.Warps = uint8(n / WarpThreads)

@@ -66,8 +66,7 @@ func (e *evidence) shift() (shift, bool) {
 	s.beforeNs = math.Exp(column(func(c *deviation) float64 { return c.before }))
 	expectedBy := column(func(c *deviation) float64 { return c.expectedBy })
 	spread := sigmaPerMAD * column(func(c *deviation) float64 { return math.Abs(c.signal - s.signal) })
-	// A median's variance is pi/2 times a mean's. The spread of few calls can be small by luck: 5% is the least believed.
-	s.signalVar = sq(math.Max(spread, 0.05)) * (math.Pi/2/float64(n) + 1/math.Max(expectedBy, 1))
+	s.signalVar = medianVariance(spread, n, expectedBy)
 	counted := 0
 	for i := range s.after {
 		if s.after[i].counterKnown {
@@ -80,6 +79,12 @@ func (e *evidence) shift() (shift, bool) {
 		s.counter, s.counterKnown = medianOf(buf[:counted]), true
 	}
 	return s, true
+}
+
+// medianVariance is that of n calls' median, against an expectation that rests on so many. A median's variance is pi/2 times a
+// mean's. The spread of few calls can be small by luck: 5% is the least believed.
+func medianVariance(spread float64, n int, expectedBy float64) float64 {
+	return sq(math.Max(spread, 0.05)) * (math.Pi/2/float64(n) + 1/math.Max(expectedBy, 1))
 }
 
 // describe fills in the numbers that people are shown.

@@ -55,6 +55,5 @@ func (e *evidence) latest(since uint64) (above, variance float64, n int) {
 	for i := range buf[:n] {
 		buf[i] = math.Abs(buf[i] - above)
 	}
-	spread := math.Max(sigmaPerMAD*medianOf(buf[:n]), 0.05)
-	return above, sq(spread) * (math.Pi/2/float64(n) + 1/math.Max(expectedBy, 1)), n
+	return above, medianVariance(sigmaPerMAD*medianOf(buf[:n]), n, expectedBy), n
 }

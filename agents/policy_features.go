@@ -120,9 +120,6 @@ func encodeAction(dst []float64, a actions.Action, top uint8) {
 	}
 }
 
-// transports that are told apart; a transport that is not known is none of these.
-var transports = []string{"nvlink", "pcie", "socket", "rdma"}
-
 // knots of the size features: log2 of bytes.
 var knots = []float64{10, 13, 16, 19, 22, 25, 28}
 
@@ -152,7 +149,7 @@ func encodeMachine(dst []float64, b state.Bucket, t state.Topology, set int) {
 	if t.Nodes <= 1 {
 		dst[17] = 1
 	}
-	for i, name := range transports {
+	for i, name := range state.Transports { // one that is not known is none of these
 		if t.Transport == name {
 			dst[18+i] = 1
 		}

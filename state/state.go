@@ -48,11 +48,17 @@ func FormatBytes(n uint64) string {
 	return fmt.Sprintf("%.4g %s", v, units[i])
 }
 
+// Transports that are told apart, as tables, learners and people name them. The last two connect nodes.
+var Transports = []string{"nvlink", "pcie", "socket", "rdma"}
+
+// UnknownTransport is what tables and people call one that is not known; in a Shape it is "".
+const UnknownTransport = "unknown"
+
 // Shape is the part of a communicator that choices depend on. Comparable, hence a map key.
 type Shape struct {
 	Ranks     int
 	Nodes     int
-	Transport string // "nvlink", "pcie", "socket", "rdma"; "" when not known
+	Transport string // one of Transports; "" when not known
 }
 
 func (s Shape) String() string {

@@ -12,6 +12,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/cmd/dynamiccld/internal/rulefile"
 	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/state"
 )
 
 const formatNCCL = "nccl-csv"
@@ -31,7 +32,7 @@ type kind struct{ machine, gpuArch, ncclVersion, transport *string }
 func (k kind) has(b control.Bucket) bool {
 	same := func(want *string, is string) bool { return want == nil || *want == is }
 	return same(k.machine, b.Machine) && same(k.gpuArch, b.GPUArch) && same(k.ncclVersion, b.NCCLVersion) &&
-		same(k.transport, cmp.Or(b.Transport, rulefile.UnknownTransport))
+		same(k.transport, cmp.Or(b.Transport, state.UnknownTransport))
 }
 
 func (a *app) exportCommand() *cobra.Command {
@@ -89,7 +90,7 @@ them is chosen have no line either, and how many they are is said on standard er
 	cmd.Flags().StringVar(&gpuArch, "gpu-arch", "", "only choices learned on this GPU architecture")
 	cmd.Flags().StringVar(&ncclVersion, "nccl-version", "", "only choices learned with this NCCL version, like 2.30.7")
 	cmd.Flags().StringVar(&transport, "transport", "", "only choices learned over it: nvlink, pcie, socket, rdma or unknown")
-	complete(cmd, "transport", []string{"nvlink", "pcie", "socket", "rdma", rulefile.UnknownTransport})
+	complete(cmd, "transport", append(slices.Clone(state.Transports), state.UnknownTransport))
 	complete(cmd, "format", []string{formatNCCL})
 	jsonFlag(cmd, &asJSON)
 	return cmd

@@ -81,9 +81,6 @@ func ReadTable(r io.Reader) (*Table, error) {
 	return t, nil
 }
 
-// TransportUnknown stands in the column of the transport where nobody knows it.
-const TransportUnknown = "unknown"
-
 // head checks the columns that are the same in every row.
 func (t *Table) head(row []string, first bool) error {
 	ranks, err := positive(row[2], "nranks")
@@ -101,7 +98,7 @@ func (t *Table) head(row []string, first bool) error {
 		}
 	}
 	transport := row[4]
-	if transport == TransportUnknown {
+	if transport == state.UnknownTransport {
 		transport = ""
 	}
 	h := Table{Machine: row[0], NICs: nics, NCCL: row[1], Condition: row[5], Shape: state.Shape{Ranks: ranks, Nodes: nodes, Transport: transport}}
@@ -173,15 +170,11 @@ func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
 
 // contextsOf reads what stands in the protocol's column of path gin: "c2", of its CTAs' contexts, or "-".
 func contextsOf(s string) (uint8, error) {
-	text, is := strings.CutPrefix(s, "c")
-	n, err := strconv.ParseUint(text, 10, 8)
-	switch {
-	case s == "-":
-		return 0, nil
-	case !is || err != nil || n == 0:
+	n, is := actions.ParseContexts(s)
+	if s != "-" && !is {
 		return 0, fmt.Errorf("path gin has contexts in place of a protocol: %q is not - or c1 to c%d", s, actions.MaxContexts)
 	}
-	return uint8(n), nil
+	return n, nil
 }
 
 // parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend, of path symmetric: NCCL's kernel), protocol (of path gin: contexts) and channels,

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/state"
 )
 
 // recorded reads every table of testdata; names come sorted.
@@ -128,7 +129,7 @@ func BenchmarkFabricFit(b *testing.B) {
 // with LSA, GIN and threads among the actions, from constants that are another machine's.
 func TestFitFindsDrawnMachines(t *testing.T) {
 	rng := rand.New(rand.NewPCG(fabricSeed(t), 4))
-	for _, transport := range Transports {
+	for _, transport := range state.Transports {
 		m := RandomMachineOf(transport, rng)
 		var set []actions.Action
 		for _, s := range []string{"Ring/LL", "Ring/LL128", "Ring/Simple", "Tree/LL", "Tree/LL128", "Tree/Simple"} {

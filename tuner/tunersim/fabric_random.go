@@ -9,9 +9,6 @@ import (
 	"dynamiccl/state"
 )
 
-// Transports that machines are drawn for, as tables and learners name them. The last two connect nodes.
-var Transports = []string{"nvlink", "pcie", "socket", "rdma"}
-
 // draw has the distributions that machines are drawn from. They are broad on purpose: a policy must not learn one
 // machine. Medians come from the constants' sources, spreads are ours unless a comment says otherwise.
 type draw struct{ *rand.Rand }
@@ -29,7 +26,7 @@ func pick[T any](r draw, of ...T) T { return of[r.IntN(len(of))] }
 
 // RandomMachine draws a machine of any transport.
 func RandomMachine(rng *rand.Rand) Machine {
-	return RandomMachineOf(Transports[rng.IntN(len(Transports))], rng)
+	return RandomMachineOf(state.Transports[rng.IntN(len(state.Transports))], rng)
 }
 
 // RandomMachineOf draws a machine of one transport. Same source, same machine.

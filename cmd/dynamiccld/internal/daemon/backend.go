@@ -41,9 +41,10 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 }
 
 func (c *comm) status() control.CommStatus {
-	s := control.CommStatus{ID: control.CommID(c.id()), Nodes: c.record.Info().NNodes, RanksJoined: c.view.Joined, Ranks: c.record.Info().NRanks,
+	topology := c.topology()
+	s := control.CommStatus{ID: control.CommID(c.id()), Nodes: topology.Nodes, RanksJoined: c.view.Joined, Ranks: topology.Ranks,
 		NCCLVersion: control.FormatNCCLVersion(c.ncclVersion()), Active: c.active, Why: c.why, Epoch: c.view.Epoch, PlanVersion: c.version,
-		Transport: c.topology().Transport, NICs: c.topology().NICs, Processes: []int{}, GIN: nccltuner.GINText(c.view.Ranks)}
+		Transport: topology.Transport, NICs: topology.NICs, Processes: []int{}, GIN: nccltuner.GINText(c.view.Ranks)}
 	for _, r := range c.view.Ranks {
 		s.Calls = max(s.Calls, r.Calls)
 		if pid := int(r.Process.PID); !slices.Contains(s.Processes, pid) {

@@ -130,14 +130,14 @@ func (d *Daemon) activate(c *comm) {
 	}
 	c.active, c.why = true, ""
 	explore := c.measured() && !c.noExplore()
-	version := c.ncclVersion()
-	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", c.shape().String(), "nccl", control.FormatNCCLVersion(version), "explore", explore, "fixed_numerics", c.fixedNumerics())
+	version, topology := c.ncclVersion(), c.topology()
+	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", topology.Shape.String(), "nccl", control.FormatNCCLVersion(version), "explore", explore, "fixed_numerics", c.fixedNumerics())
 	if !c.measured() && !c.noTimes() {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
 	machine := c.machine(d.cfg.Machine)
 	c.told = c.outstanding(waitingOf(d.comms))
-	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: c.shape(), NICs: c.topology().NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
-		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, c.shape(), version),
+	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: topology.Shape, NICs: topology.NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
+		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, topology.Shape, version),
 		Outstanding: c.told})
 }

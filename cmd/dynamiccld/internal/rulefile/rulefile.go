@@ -17,9 +17,6 @@ import (
 // name ranks and nodes only.
 var ErrAmbiguous = errors.New("choices of several kinds of machine, NCCL version or transport")
 
-// UnknownTransport is what people call a transport that is not known.
-const UnknownTransport = "unknown"
-
 type shape struct{ nodes, ranks int }
 
 // Sayable gives the buckets whose choice the format can say, and how many it cannot: those of our own kernels, and on registered memory,
@@ -86,7 +83,7 @@ func Kinds(buckets []control.Bucket) []string {
 func transports(buckets []control.Bucket) (several []string) {
 	of := map[shape][]string{}
 	for _, b := range buckets {
-		s, name := shape{b.Nodes, b.Ranks}, cmp.Or(b.Transport, UnknownTransport)
+		s, name := shape{b.Nodes, b.Ranks}, cmp.Or(b.Transport, state.UnknownTransport)
 		if !slices.Contains(of[s], name) {
 			of[s] = append(of[s], name)
 		}

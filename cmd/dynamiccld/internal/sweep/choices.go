@@ -105,9 +105,8 @@ func parseNumber(text string, path int) (int, error) {
 }
 
 func parseContexts(text string) (int, error) {
-	number, is := strings.CutPrefix(text, "c")
-	n, err := strconv.ParseUint(number, 10, 8)
-	if !is || err != nil || n == 0 || n > actions.MaxContexts {
+	n, is := actions.ParseContexts(text)
+	if !is || n > actions.MaxContexts {
 		return 0, fmt.Errorf("contexts must be c1 to c%d or *", actions.MaxContexts)
 	}
 	return int(n), nil

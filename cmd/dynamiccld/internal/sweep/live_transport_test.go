@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"dynamiccl/tuner/tunersim"
+	"dynamiccl/state"
 )
 
 // A table has the transport that its ranks say, or the one that is named.
@@ -17,9 +17,9 @@ func TestLiveTransport(t *testing.T) {
 	}{
 		{"NVLink", "nvlink", nil, nil},
 		{"PCIe", "pcie", nil, []string{"FAKEGPU_LINKS=pcie"}},
-		{"bridges", tunersim.TransportUnknown, nil, []string{"FAKEGPU_LINKS=bridges"}},
-		{"two of a bridge, which no rank can know", tunersim.TransportUnknown, []string{"--ranks", "2"}, []string{"FAKEGPU_LINKS=bridges"}},
-		{"NVLink that NCCL may not use", tunersim.TransportUnknown, nil, []string{"NCCL_P2P_DISABLE=1"}},
+		{"bridges", state.UnknownTransport, nil, []string{"FAKEGPU_LINKS=bridges"}},
+		{"two of a bridge, which no rank can know", state.UnknownTransport, []string{"--ranks", "2"}, []string{"FAKEGPU_LINKS=bridges"}},
+		{"NVLink that NCCL may not use", state.UnknownTransport, nil, []string{"NCCL_P2P_DISABLE=1"}},
 		{"named", "pcie", []string{"--transport", "pcie"}, nil},
 		{"nodes", "socket", []string{"--nodes", "2"}, nil},
 		{"nodes, told", "rdma", []string{"--nodes", "2"}, []string{"NCCL_NET=IB"}},
@@ -33,7 +33,7 @@ func TestLiveTransport(t *testing.T) {
 			if err != nil || !strings.Contains(string(text), ","+c.want+",quiet,AllReduce,1024,") {
 				t.Errorf("%v: %s", err, text)
 			}
-			if told := strings.Contains(said, "name it with --transport"); told != (c.want == tunersim.TransportUnknown) {
+			if told := strings.Contains(said, "name it with --transport"); told != (c.want == state.UnknownTransport) {
 				t.Errorf("it said\n%s", said)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
-	"dynamiccl/tuner/tunersim"
+	"dynamiccl/state"
 )
 
 // A sweep gives up when so many points in a row end their ranks: it would go on like that for hours.
@@ -82,9 +82,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	if o.Transport == "" {
-		o.Transport = cmp.Or(first.Topology().Transport, tunersim.TransportUnknown)
+		o.Transport = cmp.Or(first.Topology().Transport, state.UnknownTransport)
 	}
-	if o.Transport == tunersim.TransportUnknown {
+	if o.Transport == state.UnknownTransport {
 		fmt.Fprintf(o.Progress, "the ranks cannot tell what connects them, or differ (docs/design.md, decision 32): the table says %s; name it with --transport\n", o.Transport)
 	}
 	r := &runner{o: &o, bench: first, open: func(ctx context.Context) (bench, error) { return open(ctx) }}

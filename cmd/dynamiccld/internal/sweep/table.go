@@ -86,7 +86,7 @@ func choiceColumns(p Point) (c [4]string, err error) {
 	case actions.PathGIN:
 		contexts := "-"
 		if a.Contexts != 0 {
-			contexts = "c" + strconv.Itoa(int(a.Contexts))
+			contexts = actions.FormatContexts(a.Contexts)
 		}
 		return [4]string{a.Path.String(), a.Backend.String(), contexts, number}, nil
 	case actions.PathLSA:
