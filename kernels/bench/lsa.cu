@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels of this folder beside NCCL, on the GPUs of one machine, a process a GPU:
- *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--selections] [--no-symmetric] [--kernels FILE]
+ *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--path NAME] [--ctas N,N,...] [--selections]
+ *       [--no-symmetric] [--kernels FILE]
  * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
  * graphs of 20 calls: median of 30 replays, largest over ranks; bytes are nccl-tests'. Both without either. --round: of 16 bytes, the
  * room of a part of what goes in bulk (default: as with 64 MiB of scratch memory). --grids: every number of CTAs and threads
- * has a line, and not the best alone. --no-symmetric: NCCL gets no registered buffers. --kernels: lib/dynamiccl-kernels.fatbin.
+ * has a line, and not the best alone. --path: this one of ours ("bulk") and nothing of NCCL's; --ctas: these alone, of 512
+ * threads. --no-symmetric: NCCL gets no registered buffers. --kernels: lib/dynamiccl-kernels.fatbin.
  * JSON lines. Exit: 0 if every element is right, 3 if NCCL could not go on with them.
  */
 #include "differ.cuh"
@@ -119,14 +121,18 @@ static void timeDiffer(const Rank &k, size_t bytes, size_t part, TimePath timePa
   }
 }
 
+static const char *onlyPath; /* NULL: all, and NCCL's */
+static std::vector<int> onlyCtas; /* empty: powers of two */
+
 /* One path of one collective, with every number of blocks and threads that makes sense. */
 template <typename Launch>
 static void timePath(Rank &k, const char *collective, const char *path, size_t bytes, size_t packs, Launch launch, bool fits = true) {
   double best = 0;
   int with = 0, threads = 0;
-  if (!fits) return;
+  if (!fits || (onlyPath != nullptr && strcmp(path, onlyPath) != 0)) return;
   for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2)
     for (int t : {128, 256, 512}) {
+      if (!onlyCtas.empty() && (t != kThreads || std::count(onlyCtas.begin(), onlyCtas.end(), blocks) == 0)) continue;
       if ((size_t)blocks * t >= 2 * packs + 128 && (blocks > 1 || t > 128)) break;
       if (packs > (size_t)blocks * t * 128 && blocks * t < kMaxBlocks * kThreads) continue;
       double us = timed(k, [&] { launch(blocks, t); });
@@ -143,6 +149,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
   const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk"),
                      broadcast = kernelOf("broadcast"), broadcastBulk = kernelOf("broadcastBulk");
   const auto nccl = [&](Collective collective, size_t bytes) {
+    if (onlyPath != nullptr) return;
     timeNccl(k, plain, collective, bytes);
     if (windows.registered) timeNccl(k, windows, collective, bytes);
   };
@@ -172,7 +179,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
     timePath(k, "AllGather", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allGatherBulk, n, t, moved, direct); });
     nccl(kAllToAll, bytes);
     timePath(k, "AllToAll", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allToAll, n, t, moved); }, partLines <= slotLines);
-    timeDiffer(k, bytes, moved.count, [&](const char *path, auto launch) { timePath(k, "AllToAll", path, bytes, part16, launch); });
+    if (onlyPath == nullptr) timeDiffer(k, bytes, moved.count, [&](const char *path, auto launch) { timePath(k, "AllToAll", path, bytes, part16, launch); });
     timePath(k, "AllToAll", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, k.bulk); });
     timePath(k, "AllToAll", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, direct); });
     const size_t forwarded = dyn_part(dyn_packs(whole.count, DYN_BULK_BYTES), numRanks - 1);
@@ -239,13 +246,16 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--no-symmetric")) symmetric = false;
     else if (!strcmp(argv[i], "--selections")) selections = times = true;
     else if (!strcmp(argv[i], "--kernels") && i + 1 < argc) kernels = argv[++i];
+    else if (!strcmp(argv[i], "--path") && i + 1 < argc) onlyPath = argv[++i];
+    else if (!strcmp(argv[i], "--ctas") && i + 1 < argc)
+      for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) onlyCtas.push_back(atoi(at));
     else if (!strcmp(argv[i], "--round") && i + 1 < argc) roundPacks = strtoull(argv[++i], nullptr, 10);
     else if (!strcmp(argv[i], "--sizes") && i + 1 < argc) {
       sizes.clear();
       fused = false;
       for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) sizes.push_back(strtoull(at, nullptr, 10));
     } else {
-      fprintf(stderr, "usage: lsa [--ranks N] [--check] [--time] [--sizes BYTES,...] [--round PACKS] [--grids] [--no-symmetric] [--kernels FILE]\n");
+      fprintf(stderr, "usage: lsa [--ranks N] [--check] [--time] [--sizes BYTES,...] [--round PACKS] [--grids] [--path NAME] [--ctas N,...] [--no-symmetric] [--kernels FILE]\n");
       return 2;
     }
   }

@@ -155,8 +155,10 @@ static void caseOneCommStreams(Rank &r) {
 }
 
 // Kernels that wait keep others out of a GPU. In turn one rank calls on three communicators before the call that the other ranks wait
-// for, with their hosts, before they make those three calls: all four have to fit there, as NCCL's own do.
+// for, with their hosts, before they make those three calls: all four have to fit there, as NCCL's own do. NCCL connects ranks, with
+// their hosts, in the first call that runs an algorithm, or sends to a peer: all of that has to be before such turns.
 static void casePlaces(Rank &r) {
+  setenv("NCCL_RUNTIME_CONNECT", "0", 1);
   static const int kWorlds = kStreams;
   static const char *const names[kWorlds] = {"first", "second", "third", "fourth"};
   Comm worlds[kWorlds];
@@ -167,6 +169,9 @@ static void casePlaces(Rank &r) {
     r.eager(worlds[t], callOf(kind, kBfloat16, kSum, 4 << 20), seed, t);
   };
   static const int kinds[] = {kAllReduce, kAllGather, kReduceScatter, kAllToAll};
+  for (int kind : kinds)
+    for (int t = 0; t < kWorlds; t++) call(t, kind, options.seed);
+  r.drain();
   const double deadline = nowSeconds() + kCaseSeconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     const int kind = kinds[k / 64 % 4];
