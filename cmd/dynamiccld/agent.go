@@ -29,7 +29,7 @@ standard output. The learner runs as in the daemon: with detector, diagnosis and
 
 Actions are {"path"} and, by path, algorithm, protocol, channels (CTAs of lsa and gin),
 contexts (of gin: that its CTAs share; without channels a CTA for each), threads, backend,
-kernel (of lsa: oneshot, twoshot, bulk); action 0 is NCCL's default. Several asks may be open
+kernel (of lsa: oneshot, twoshot, bulk, direct); action 0 is NCCL's default. Several asks may be open
 at once; a tell may be late, missing, or of another action than was asked. A line that is wrong is
 answered {"error":"..."} and changes nothing.`,
 		Example: `  dynamiccld agent --stdio < session.jsonl`,

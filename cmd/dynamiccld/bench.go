@@ -77,7 +77,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 		Example: `  dynamiccld bench
   dynamiccld bench --arms plain,run,observe --phases quiet:60s,compute:60s,quiet:60s --out bench.jsonl
   dynamiccld bench --nodes 4 --phases quiet:2m,network:2m --sizes 1K,64K,1M --collectives AllReduce
-  dynamiccld bench --arms plain,run:policy,run:ucb --explore-budget 10%
+  dynamiccld bench --arms plain,run:lstm,run:ucb --explore-budget 10%
   dynamiccld bench --arms plain,plain+NCCL_PROTO=LL,run+DYNAMICCL_FIXED_NUMERICS=1 --sizes 64K`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.bench(cmd, f) },

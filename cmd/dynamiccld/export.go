@@ -66,9 +66,11 @@ them is chosen have no line either, and how many they are is said on standard er
 					*v.set = v.text
 				}
 			}
-			buckets = slices.DeleteFunc(buckets, func(b control.Bucket) bool { return !k.has(b) })
 			if len(buckets) == 0 {
 				return nothingKnown(name, from)
+			}
+			if buckets = slices.DeleteFunc(buckets, func(b control.Bucket) bool { return !k.has(b) }); len(buckets) == 0 {
+				return &exitError{exitUnknown, fmt.Errorf("%s holds choices, none of them of what --machine, --gpu-arch, --nccl-version and --transport name; `dynamiccld table` shows what it holds", name)}
 			}
 			buckets, ours := rulefile.Sayable(buckets)
 			rules, err := rulefile.Rules(buckets)

@@ -62,6 +62,9 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
+	if strings.HasPrefix(err.Error(), "unknown command") { // cobra gives it no type
+		err = usageError(withHelp(err))
+	}
 	if !errors.Is(err, errShown) {
 		fmt.Fprintf(a.stderr, "dynamiccld: %v\n", err)
 	}
@@ -71,8 +74,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 		return exit.code
 	case errors.Is(err, control.ErrNoDaemon):
 		return exitNoDaemon
-	case strings.HasPrefix(err.Error(), "unknown command"), strings.HasPrefix(err.Error(), "if any flags in the group"):
-		return exitUsage // cobra gives these no type
+	case strings.HasPrefix(err.Error(), "if any flags in the group"):
+		return exitUsage // cobra gives it no type
 	}
 	return exitFailed
 }
@@ -117,6 +120,15 @@ setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 		a.exportCommand(), a.importCommand(), a.doctorCommand(), a.versionCommand(), a.demoCommand(), a.evalCommand(), a.agentCommand(), a.trainCommand(),
 		a.sweepCommand(), a.sweepLoadCommand(), a.calibrateCommand(), a.benchCommand())
 	return root
+}
+
+// withHelp brings cobra's word on an unknown command, and what it takes to be meant, into one line that says where all are.
+func withHelp(err error) error {
+	said, near, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+	if names := strings.Fields(near); len(names) > 0 {
+		said += "; did you mean " + strings.Join(names, " or ") + "?"
+	}
+	return fmt.Errorf("%s (`dynamiccld --help` lists all)", said)
 }
 
 // wantArgs is cobra.ExactArgs with an error that names what is missing.

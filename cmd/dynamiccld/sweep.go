@@ -49,8 +49,8 @@ that hangs or gives wrong results costs its ranks, which are started again, and 
 sweep.
 
 --choices takes ALGORITHM/PROTOCOL/CHANNELS with * for any, and lsa/KERNEL/CTAS for our own
-kernels over load and store (oneshot, twoshot, bulk), gin/BACKEND/CTAS for those over NCCL's
-GIN (gdaki, proxy), which are measured wherever all ranks can run them. gin/BACKEND/CTAS/cN
+kernels over load and store (oneshot, twoshot, bulk, and direct on registered memory),
+gin/BACKEND/CTAS for those over NCCL's GIN (gdaki, proxy), which are measured wherever all ranks can run them. gin/BACKEND/CTAS/cN
 has the CTAs share N of GIN's contexts (gin/*/8/c2, gin/*/*/c1), of which NCCL grants 4 at
 most; without /cN they have all. Small calls get fewer channels or CTAs than asked for: such
 rows are kept, since a tuner that asks for them gets the same, and TABLE.points.jsonl says
@@ -93,7 +93,7 @@ communicator is destroyed.`,
 	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks, one a GPU (default: all GPUs that CUDA shows)")
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", sweep.AllToAll},
-		"what to measure; also Reduce. of AllToAll, NCCL's default and our kernels")
+		"what to measure; Reduce can be named, too; of AllToAll there are NCCL's default and our kernels")
 	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels")
 	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 256M, on several nodes 4M)")
@@ -146,15 +146,14 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 		return usageError(err)
 	}
 	o := &f.o
+	var err error
+	if o.Sizes, err = f.parseSizes(); err != nil {
+		return usageError(err)
+	}
 	if err := f.find(ctx, a, &o.Ranks); err != nil {
 		return err
 	}
 	o.Worker, o.Executable, o.NCCL = f.worker, f.executable, f.nccl
-	sizes, err := f.parseSizes()
-	if err != nil {
-		return usageError(err)
-	}
-	o.Sizes = sizes
 	if err := o.Check(); err != nil {
 		return usageError(err)
 	}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the README says about learning live, watching and graphs, measured with `dynamiccld bench`: plain NCCL and the others
+# What docs/results.md says about learning live, watching and graphs, measured with `dynamiccld bench`: plain NCCL and the others
 # make the same calls in turn within one run.     nccltuner/gputest/live.sh [RESULTS.jsonl]
 # Needs what `make` left in bin/ and lib/ and two or more GPUs. plain+X=1 is plain NCCL under another name: what it differs
 # from 1 by is what such a comparison can miss.

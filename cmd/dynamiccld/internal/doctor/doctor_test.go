@@ -173,7 +173,7 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		words        []string
 	}{
 		{"settings", func(p *patient) { p.host.ConfigErr = fmt.Errorf("tick: bad") }, "settings", Fail, []string{"tick: bad"}},
-		{"tuner not set", func(p *patient) { delete(p.env, "NCCL_TUNER_PLUGIN") }, "tuner", Fail, []string{"not set", "libnccl-tuner.so", "export NCCL_TUNER_PLUGIN=dynamiccl"}},
+		{"tuner not set", func(p *patient) { delete(p.env, "NCCL_TUNER_PLUGIN") }, "tuner", Fail, []string{"not set", "libnccl-tuner.so", "dynamiccld run", "eval \"$(dynamiccld env)\""}},
 		{"tuner none", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "NONE" }, "tuner", Fail, []string{"loads no tuner"}},
 		{"tuner static", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "static_plugin" }, "tuner", Fail, []string{"inside of the program"}},
 		{"library missing", func(p *patient) { p.env["LD_LIBRARY_PATH"] = "/nowhere" }, "tuner", Fail, []string{"dynamiccl, then libnccl-tuner-dynamiccl.so", "LD_LIBRARY_PATH=/nowhere"}},

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-const setBoth = "in the shell that starts the program: export NCCL_TUNER_PLUGIN=dynamiccl NCCL_PROFILER_PLUGIN=dynamiccl"
+// setBoth unsets first, for `run` and `env` keep what the user has set.
+const setBoth = "unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN, then start the program with `dynamiccld run`, or in this shell after eval \"$(dynamiccld env)\""
 
 // checkPlugins follows NCCL from the variables to the symbols, for both halves and then for the pair.
 func checkPlugins(r *Report, h Host, env map[string]setting, nccl string) {
