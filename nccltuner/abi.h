@@ -100,7 +100,7 @@ struct dyn_plan {
   uint32_t numEntries;
   uint32_t sampleEvery; /* of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
                            calls each trial is sampled as well, but for an entry's first (preload/watch.h) */
-  uint8_t index[9][48]; /* [collective][bucket] -> entry, 0: pass through */
+  uint8_t index[9][48]; /* [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base */
   uint64_t reserved0[7];
   struct dyn_entry entries[64];
 };

@@ -132,7 +132,7 @@ type ABIPlan struct {
 	// of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
 	// calls each trial is sampled as well, but for an entry's first (preload/watch.h)
 	SampleEvery uint32
-	Index       [9][48]uint8 // [collective][bucket] -> entry, 0: pass through
+	Index       [9][48]uint8 // [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base
 	Reserved0   [7]uint64
 	Entries     [64]ABIEntry
 }

@@ -24,13 +24,10 @@ type EntrySpec struct {
 // encodePlan writes the whole plan but for version and checksum. It refuses what ranks would refuse, and what they would
 // silently not run.
 func encodePlan(p *ABIPlan, spec *PlanSpec) error {
-	if len(spec.Entries) > NumEntries-1 {
-		return fmt.Errorf("%d entries, at most %d fit: %w", len(spec.Entries), NumEntries-1, ErrBadPlan)
-	}
 	if spec.SampleEvery&(spec.SampleEvery-1) != 0 {
 		return fmt.Errorf("sampling every %d epochs, want a power of two: %w", spec.SampleEvery, ErrBadPlan)
 	}
-	*p = ABIPlan{SampleEvery: spec.SampleEvery, NumEntries: uint32(len(spec.Entries)) + 1} // entry 0 is never used
+	*p = ABIPlan{SampleEvery: spec.SampleEvery, NumEntries: 1} // entry 0 is never used
 	for i := range spec.Entries {
 		e := &spec.Entries[i]
 		b := e.Bucket
@@ -43,8 +40,16 @@ func encodePlan(p *ABIPlan, spec *PlanSpec) error {
 		if len(e.Trials) > NumTrials {
 			return fmt.Errorf("%d trials of %s, at most %d fit: %w", len(e.Trials), b, NumTrials, ErrBadPlan)
 		}
-		p.Index[b.Collective][b.Log2Bytes] = uint8(i + 1)
-		abi := &p.Entries[i+1]
+		if shared := p.settledOn(e); shared != 0 {
+			p.Index[b.Collective][b.Log2Bytes] = shared
+			continue
+		}
+		if p.NumEntries == NumEntries {
+			return fmt.Errorf("%d buckets want more entries than the %d that fit: %w", len(spec.Entries), NumEntries-1, ErrBadPlan)
+		}
+		p.Index[b.Collective][b.Log2Bytes] = uint8(p.NumEntries)
+		abi := &p.Entries[p.NumEntries]
+		p.NumEntries++
 		abi.ID, abi.Base, abi.NumTrials = e.ID, e.Base, uint32(len(e.Trials))
 		copy(abi.Trials[:], e.Trials)
 		if err := checkWord(e.Base, b); err != nil {
@@ -57,6 +62,21 @@ func encodePlan(p *ABIPlan, spec *PlanSpec) error {
 		}
 	}
 	return nil
+}
+
+// settledOn gives the place of an entry that does what e does and tries nothing either; 0: there is none. It gets the newest id of those
+// that share it, for a restarted daemon goes on behind the ids that it finds.
+func (p *ABIPlan) settledOn(e *EntrySpec) uint8 {
+	if len(e.Trials) > 0 {
+		return 0
+	}
+	for i := uint32(1); i < p.NumEntries; i++ {
+		if at := &p.Entries[i]; at.NumTrials == 0 && at.Base == e.Base {
+			at.ID = max(at.ID, e.ID)
+			return uint8(i)
+		}
+	}
+	return 0
 }
 
 func checkWord(w uint32, b state.Bucket) error {

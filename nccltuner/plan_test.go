@@ -32,14 +32,41 @@ func TestEncodePlan(t *testing.T) {
 	}
 }
 
-// entries gives n entries of different buckets.
+// entries gives n entries of different buckets, which try something.
 func entries(n int) []EntrySpec {
-	var all []EntrySpec
-	for i := range n {
-		b := state.Bucket{Collective: actions.Collective(i / NumBuckets), Log2Bytes: uint8(i % NumBuckets)}
-		all = append(all, EntrySpec{Bucket: b, ID: uint32(i), Base: 0x11})
+	all := settled(0, n, 0x11)
+	for i := range all {
+		all[i].Trials = []uint32{0x11}
 	}
 	return all
+}
+
+// settled gives entries of different buckets that try nothing.
+func settled(from, to int, base uint32) []EntrySpec {
+	var all []EntrySpec
+	for i := from; i < to; i++ {
+		b := state.Bucket{Collective: actions.Collective(i / NumBuckets), Log2Bytes: uint8(i % NumBuckets)}
+		all = append(all, EntrySpec{Bucket: b, ID: uint32(i), Base: base})
+	}
+	return all
+}
+
+// Buckets that try nothing and have the same base have one entry between them, of their newest id: all buckets find room.
+func TestPlanShares(t *testing.T) {
+	spec := PlanSpec{Entries: slices.Concat(settled(0, 200, 0x11), settled(200, 400, 0x111), entries(401)[400:])}
+	var p ABIPlan
+	if err := encodePlan(&p, &spec); err != nil {
+		t.Fatal(err)
+	}
+	want := []ABIEntry{1: {ID: 199, Base: 0x11}, 2: {ID: 399, Base: 0x111}, 3: {ID: 400, Base: 0x11, NumTrials: 1, Trials: [12]uint32{0x11}}}
+	if p.NumEntries != 4 || !slices.Equal(p.Entries[:4], want) {
+		t.Errorf("%d entries %+v", p.NumEntries, p.Entries[:4])
+	}
+	for i := range 401 {
+		if at := p.Index[i/NumBuckets][i%NumBuckets]; at != uint8(1+i/200) {
+			t.Fatalf("bucket %d has entry %d", i, at)
+		}
+	}
 }
 
 func TestEncodePlanRefuses(t *testing.T) {
@@ -51,7 +78,8 @@ func TestEncodePlanRefuses(t *testing.T) {
 	}{
 		{PlanSpec{}, ""},
 		{PlanSpec{Entries: entries(63)}, ""},
-		{PlanSpec{Entries: entries(64)}, "64 entries, at most 63 fit"},
+		{PlanSpec{Entries: entries(64)}, "64 buckets want more entries than the 63 that fit"},
+		{PlanSpec{Entries: slices.Concat(entries(62), settled(63, 100, 0x11), settled(101, 200, 0x11))}, ""},
 		{one(EntrySpec{Bucket: bucket, Trials: make([]uint32, 12)}), ""},
 		{one(EntrySpec{Bucket: bucket, Trials: make([]uint32, 13)}), "13 trials of Reduce 8 B, at most 12 fit"},
 		{PlanSpec{SampleEvery: 6}, "sampling every 6 epochs"},

@@ -186,19 +186,39 @@ func (m *comm) plan() Plan {
 	})
 	if len(all) > MaxEntries {
 		slices.SortStableFunc(all, busiest)
-		all = all[:MaxEntries]
 	}
+	var room planRoom
 	for _, b := range all {
-		if b.entry.Base != actions.Default || len(b.entry.Trials) > 0 {
+		if (b.entry.Base != actions.Default || len(b.entry.Trials) > 0) && room.take(&b.entry) {
 			p.Entries = append(p.Entries, b.entry)
 		}
 	}
-	for _, e := range m.early {
-		if len(p.Entries) < MaxEntries && m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes] == nil {
-			p.Entries = append(p.Entries, e)
+	for i := range m.early {
+		if e := &m.early[i]; m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes] == nil && room.take(e) {
+			p.Entries = append(p.Entries, *e)
 		}
 	}
 	return p
+}
+
+// planRoom is the room that a plan has left: entries that try nothing and have the same base are one there.
+type planRoom struct {
+	taken int
+	bases []actions.Action
+}
+
+func (r *planRoom) take(e *Entry) bool {
+	settled := len(e.Trials) == 0
+	switch {
+	case settled && slices.Contains(r.bases, e.Base):
+		return true
+	case r.taken == MaxEntries:
+		return false
+	case settled:
+		r.bases = append(r.bases, e.Base)
+	}
+	r.taken++
+	return true
 }
 
 // Buckets shows every bucket of every communicator, in the order of joining, collective and size.

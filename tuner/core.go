@@ -17,7 +17,8 @@ const MaxTrials = 12
 // DefaultWatchShare is what watching may add to the calls of a settled communicator. Half a percent is what may be measured.
 const DefaultWatchShare = 0.004
 
-// MaxEntries is how many buckets one plan can carry (DYN_NUM_ENTRIES less the unused one).
+// MaxEntries is how many entries one plan can carry (DYN_NUM_ENTRIES less the unused one): one for each bucket that tries something,
+// and one for all others of the same base.
 const MaxEntries = 63
 
 // Config is fixed for the life of a Core but for what its setters change.
@@ -137,7 +138,7 @@ func (c *Core) SetSampleEvery(every int) {
 // Step takes in one event. Plans come out of Tick only, so that one plan carries all that changed since the last one.
 // Instants go into Learned, so where that is kept nowNs counts from 1970, and goes on evenly all the same.
 func (c *Core) Step(nowNs state.Ns, e Event) Output {
-	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0], Watched: c.out.Watched[:0]}
+	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0], Watched: c.out.Watched[:0], Puts: c.out.Puts[:0]}
 	switch e := e.(type) {
 	case *Sample:
 		c.sample(nowNs, e)

@@ -32,7 +32,7 @@ func joined(t *testing.T, e tuner.CommJoined) (*tuner.Core, map[state.Bucket]tun
 
 func entriesOf(t *testing.T, out tuner.Output) map[state.Bucket]tuner.Entry {
 	t.Helper()
-	if len(out.Plans) != 1 || len(out.Plans[0].Entries) > tuner.MaxEntries {
+	if len(out.Plans) != 1 {
 		t.Fatalf("%d plans", len(out.Plans))
 	}
 	by := map[state.Bucket]tuner.Entry{}
@@ -107,17 +107,30 @@ func TestMarksOverruleStoredChoices(t *testing.T) {
 	}
 }
 
-// A plan has room for so many; the greatest gains come first, and what an earlier daemon has in force stays.
-func TestFirstPlanIsBounded(t *testing.T) {
-	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}
-	other := ring
-	other.Channels = 4
-	var prior []tuner.Learned
-	for c := range actions.Collective(5) {
-		for log2 := range uint8(20) {
-			prior = append(prior, tuner.Learned{Key: tuner.Key{Bucket: bucketOf(c, log2)}, Action: ring, Calls: 1, CostNs: 100, Default: 100 + float64(len(prior))})
-		}
+// hundred gives as many stored choices, each with more to gain than the one before; of the i-th.
+func hundred(of func(i int) actions.Action) (prior []tuner.Learned) {
+	for i := range 100 {
+		prior = append(prior, tuner.Learned{Key: tuner.Key{Bucket: bucketOf(actions.Collective(i/20), uint8(i%20))}, Action: of(i), Calls: 1, CostNs: 100, Default: 100 + float64(i)})
 	}
+	return prior
+}
+
+// What a calibration stores finds room for all of its sizes: those that run the same have one entry between them.
+func TestFirstPlanHasAllThatIsStored(t *testing.T) {
+	prior := hundred(func(i int) actions.Action {
+		return actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: uint8(1 + i%tuner.MaxEntries)}
+	})
+	if _, by := joined(t, tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}, Prior: prior}); len(by) != len(prior) {
+		t.Errorf("%d of %d are planned", len(by), len(prior))
+	}
+}
+
+// A plan has room for so many that differ; the greatest gains come first, and what an earlier daemon has in force stays.
+func TestFirstPlanIsBounded(t *testing.T) {
+	other := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 4}
+	prior := hundred(func(i int) actions.Action {
+		return actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Protocol(i / 50), Channels: uint8(1 + i%50)}
+	})
 	running := prior[99].Key.Bucket
 	_, by := joined(t, tuner.CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}, Prior: prior, InForce: map[state.Bucket]actions.Action{running: other}})
 	if len(by) != tuner.MaxEntries || by[running].Base != other {

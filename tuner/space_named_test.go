@@ -120,7 +120,7 @@ func TestStoredChoicesOnRegisteredMemory(t *testing.T) {
 	prior := []Learned{stored(actions.AllReduceRegistered, 20, ring), stored(actions.AllReduceRegistered, 21, actions.Action{Path: actions.PathSymmetric, Symmetric: actions.SymmetricAGxLL}),
 		stored(actions.AllReduceRegistered, 22, ours), stored(actions.AllGatherRegistered, 20, ring), stored(actions.AllGatherRegistered, 21, actions.Default)}
 	for log2 := range uint8(MaxEntries) { // as many as a plan has room for, and each gains more
-		l := stored(actions.Broadcast+actions.Collective(log2/state.NumBuckets), log2%state.NumBuckets, ours)
+		l := stored(actions.Broadcast+actions.Collective(log2/state.NumBuckets), log2%state.NumBuckets, actions.Action{Path: actions.PathLSA, Kernel: actions.Bulk, Channels: 1 + log2})
 		l.Default = 9000
 		prior = append(prior, l)
 	}

@@ -101,8 +101,8 @@ func (l *link) size(b state.Bucket, d agents.Design, noise *agents.FabricNoise) 
 	return s
 }
 
-// observe takes in one put and reports an alarm, and whether the diagnosis is a new one.
-func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips) (alarm, changed bool) {
+// observe takes in one put, and reports what it was taken for and whether the diagnosis is a new one.
+func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips) (put WatchedPut, changed bool) {
 	if l.seen++; l.seen == 1 {
 		l.firstNs = nowNs
 	}
@@ -125,7 +125,7 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 		l.changedNs = nowNs
 	}
 	l.verdict = v
-	return a.Raised, changed
+	return WatchedPut{Rank: l.rank, Peer: l.peer, Context: l.context, Bucket: b, Observation: o, Alarm: a.Raised, Diagnosis: v.Diagnosis}, changed
 }
 
 // trip takes in what one rank tells of one put. It is no call: plans, learners and what is known of calls stay as they are.
@@ -165,9 +165,13 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 		t.Unkept++
 		return
 	}
-	alarm, changed := l.observe(nowNs, way, c.design, m.trips)
-	if alarm {
+	put, changed := l.observe(nowNs, way, c.design, m.trips)
+	if put.Alarm {
 		t.Alarms++
+	}
+	if c.cfg.Trace {
+		put.Comm = m.Comm
+		c.out.Puts = append(c.out.Puts, put)
 	}
 	if s, found := l.weigh(way); found {
 		c.tellLink(nowNs, m, l, way.bytes, agents.DiagnosisSaturated, s.String())

@@ -232,7 +232,8 @@ type Output struct {
 	Plans    []Plan
 	Learned  []Learned
 	Findings []Finding
-	Watched  []Watched // where Config.Trace is set
+	Watched  []Watched    // where Config.Trace is set
+	Puts     []WatchedPut // likewise
 }
 
 // Watched is one call that all ranks have reported.
@@ -242,6 +243,17 @@ type Watched struct {
 	state.Observation
 	Sound  bool // it is a cost of what was asked for
 	Alarms int  // that it raised
+}
+
+// WatchedPut is one way of a put over GIN that both ranks told of.
+type WatchedPut struct {
+	Comm        CommID
+	Rank, Peer  int32
+	Context     uint8
+	Bucket      state.Bucket // of its bytes; AllToAll stands for puts
+	Observation state.Observation
+	Alarm       bool
+	Diagnosis   agents.Diagnosis // in force of its link
 }
 
 // BucketView is what people see of a bucket: why, table, status and metrics read it.

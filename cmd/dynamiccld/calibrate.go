@@ -80,7 +80,7 @@ makes some warm-up calls before it captures has the choices in its graphs; run i
 	flags.IntSliceVar(&f.nodes, "nodes", []int{1}, "nodes; more than 1: the first of --ranks on nodes that are faked over this machine's network")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", calibrate.Collectives, "what is measured")
 	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels; all: both")
-	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
+	flags.StringVar(&f.smallest, "min", "8", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 64M, on several nodes 4M)")
 	a.settingFlags(cmd, "store", "learner", "policy", "machine", "gpu-arch", "seed")
 	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "no answer within it: the choice hangs and is left out")

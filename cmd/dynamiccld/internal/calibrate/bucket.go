@@ -53,7 +53,7 @@ func buckets(o *Options, t target) (all []*bucket) {
 			if share := 16 * uint64(t.Ranks); forced.Shared(name) { // NCCL's share is whole: the size must not fall into the bucket below
 				bytes = (size + share - 1) / share * share
 			}
-			if b, ok := state.BucketOf(c, bytes); ok {
+			if b, ok := state.BucketOf(c, bytes); ok && (len(all) == 0 || all[len(all)-1].Bucket != b) { // the least shares of many ranks are of one
 				all = append(all, &bucket{Bucket: b, name: name, bytes: bytes, index: -1,
 					points: map[actions.Action][]float64{}, barred: map[actions.Action]error{}})
 			}

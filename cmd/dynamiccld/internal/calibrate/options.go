@@ -50,8 +50,8 @@ func (o *Options) Check() error {
 	switch {
 	case len(o.Shapes) == 0:
 		return errors.New("no ranks to calibrate")
-	case o.Smallest < 64 || o.Largest < o.Smallest || o.LargestNet < o.Smallest || max(o.Largest, o.LargestNet) > mostBytes:
-		return fmt.Errorf("sizes from %s to %s, between nodes to %s: want 64 bytes to 1 GiB, the smallest first",
+	case o.Smallest < 8 || o.Largest < o.Smallest || o.LargestNet < o.Smallest || max(o.Largest, o.LargestNet) > mostBytes:
+		return fmt.Errorf("sizes from %s to %s, between nodes to %s: want 8 bytes to 1 GiB, the smallest first",
 			state.FormatBytes(o.Smallest), state.FormatBytes(o.Largest), state.FormatBytes(o.LargestNet))
 	case o.Budget < leastBudget:
 		return fmt.Errorf("budget %v: want at least %v, for the ranks alone take seconds to start", o.Budget, leastBudget)

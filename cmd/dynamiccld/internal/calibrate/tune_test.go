@@ -246,11 +246,11 @@ func TestStopped(t *testing.T) {
 }
 
 func TestBuckets(t *testing.T) {
-	o := Options{Collectives: Collectives, Smallest: 1 << 10, Largest: 64 << 20, LargestNet: 4 << 20}
+	o := Options{Collectives: Collectives, Smallest: 8, Largest: 64 << 20, LargestNet: 4 << 20}
 	for _, c := range []struct {
 		shape state.Shape
 		n     int
-	}{{state.Shape{Ranks: 4, Nodes: 1}, 102}, {state.Shape{Ranks: 3, Nodes: 1}, 102}, {state.Shape{Ranks: 4, Nodes: 2}, 78}} {
+	}{{state.Shape{Ranks: 4, Nodes: 1}, 135}, {state.Shape{Ranks: 3, Nodes: 1}, 138}, {state.Shape{Ranks: 4, Nodes: 2}, 111}} {
 		all := buckets(&o, target{Shape: c.shape})
 		seen := map[state.Bucket]bool{}
 		for i, b := range all {

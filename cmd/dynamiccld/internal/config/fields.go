@@ -101,7 +101,7 @@ var fields = []field{
 	{"gpu-arch", "name", "GPU architecture that choices are stored under; empty: detected", false,
 		func(c *Config, s string) (err error) { c.GPUArch, err = label(s); return },
 		func(c Config) string { return c.GPUArch }},
-	{"trace", "path", "file to which every watched call is appended, as CSV; empty: none", false,
+	{"trace", "path", "file to which every watched call, and every put over GIN, is appended, as CSV; empty: none", false,
 		func(c *Config, s string) (err error) {
 			if c.Trace = s; s != "" {
 				c.Trace, err = absolute(s)

@@ -165,7 +165,7 @@ func (d *Daemon) stepAt(now state.Ns, e tuner.Event) {
 	for _, f := range out.Findings {
 		d.note(f)
 	}
-	d.traceOut(out.Watched)
+	d.traceOut(&out)
 	if len(out.Learned) > 0 {
 		d.learn(out.Learned)
 	}

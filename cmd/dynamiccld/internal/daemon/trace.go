@@ -15,7 +15,11 @@ import (
 
 // traceColumns head the file of --trace. Times of a call are those of all its ranks together (docs/design.md, decision 6).
 var traceColumns = []string{"at_ns", "comm", "seq", "collective", "log2_bytes", "bytes", "action", "ran", "counter_ns", "signal_ns",
-	"skew_ns", "first_rank", "plan", "sound", "alarms"}
+	"skew_ns", "first_rank", "plan", "sound", "alarms", "rank", "peer", "context", "diagnosis"}
+
+// tracedPut is the collective of lines about puts over GIN: of one, from a rank to a peer over a context. Other lines leave those
+// columns empty, and these the ones that calls alone have.
+const tracedPut = "put"
 
 // trace writes every watched call. A disk that is full ends it and nothing else.
 type trace struct {
@@ -41,14 +45,27 @@ func openTrace(path string) (*trace, error) {
 }
 
 func (t *trace) write(x *tuner.Watched) {
-	ns := func(v state.Ns) string { return strconv.FormatInt(int64(v), 10) }
 	ran := "-"
 	if x.Ran != actions.Default {
 		ran = x.Ran.String()
 	}
 	t.row = append(t.row[:0], ns(x.AtNs), strconv.FormatUint(uint64(x.Comm), 16), strconv.FormatUint(x.Seq, 10), x.Bucket.Collective.String(),
 		strconv.Itoa(int(x.Bucket.Log2Bytes)), strconv.FormatUint(x.Bytes, 10), x.Action.String(), ran, ns(x.CounterNs), ns(x.SignalNs),
-		ns(x.SkewNs), strconv.Itoa(int(x.FirstRank)), strconv.FormatUint(uint64(x.Plan), 10), strconv.FormatBool(x.Sound), strconv.Itoa(x.Alarms))
+		ns(x.SkewNs), strconv.Itoa(int(x.FirstRank)), strconv.FormatUint(uint64(x.Plan), 10), strconv.FormatBool(x.Sound), strconv.Itoa(x.Alarms),
+		"", "", "", "")
+	_ = t.w.Write(t.row)
+}
+
+func ns(v state.Ns) string { return strconv.FormatInt(int64(v), 10) }
+
+func (t *trace) writePut(x *tuner.WatchedPut) {
+	o, alarms := &x.Observation, "0"
+	if x.Alarm {
+		alarms = "1"
+	}
+	t.row = append(t.row[:0], ns(o.AtNs), strconv.FormatUint(uint64(x.Comm), 16), "", tracedPut, strconv.Itoa(int(x.Bucket.Log2Bytes)),
+		strconv.FormatUint(o.Bytes, 10), o.Action.String(), "-", ns(o.CounterNs), ns(o.SignalNs), "", "", "", "", alarms,
+		strconv.Itoa(int(x.Rank)), strconv.Itoa(int(x.Peer)), strconv.Itoa(int(x.Context)), x.Diagnosis.String())
 	_ = t.w.Write(t.row)
 }
 
@@ -65,12 +82,15 @@ func (t *trace) close() error {
 }
 
 // traceOut takes what the core saw in a step.
-func (d *Daemon) traceOut(watched []tuner.Watched) {
+func (d *Daemon) traceOut(out *tuner.Output) {
 	if d.trace == nil {
 		return
 	}
-	for i := range watched {
-		d.trace.write(&watched[i])
+	for i := range out.Watched {
+		d.trace.write(&out.Watched[i])
+	}
+	for i := range out.Puts {
+		d.trace.writePut(&out.Puts[i])
 	}
 }
 
