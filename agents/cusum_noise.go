@@ -17,7 +17,8 @@ import "math"
 type sumNoise struct {
 	scales noiseScales
 	pairs  [noiseLengths]noisePair
-	fabric *noiseScales // what all buckets of the communicator saw; may be nil
+	fabric *sharedNoise // what all buckets of the communicator saw; may be nil
+	rounds [noiseLengths]uint32
 }
 
 // noiseScale is one length of sums.
@@ -28,9 +29,31 @@ type noiseScale struct {
 
 type noiseScales [noiseLengths]noiseScale
 
-func (s *noiseScale) add(squared float64) {
-	s.n = math.Min(s.n+1, noiseMemory)
-	s.excess += (squared - 1 - s.excess) / s.n
+func (s *noiseScale) add(squared, weight float64) {
+	s.n = math.Min(s.n+weight, noiseMemory)
+	s.excess += (squared - 1 - s.excess) * weight / s.n
+}
+
+// sharedNoise is what several buckets saw. A change that all of them see is in one difference of each, at about the same time. Were each
+// taken for one of its own, those of forty buckets would teach that such a step is noise, and the better the more there are, before a
+// single chart has found it. So of each length, differences are one in the mean until a bucket has its second among them.
+type sharedNoise [noiseLengths]struct {
+	noiseScale
+	sum   float64 // of those that are under way
+	n     int
+	round uint32 // bucket's number of it: it is among them
+}
+
+func (s *sharedNoise) add(i int, squared float64, round *uint32) {
+	at := &s[i]
+	if at.n > 0 && *round == at.round {
+		at.noiseScale.add(at.sum/float64(at.n), math.Sqrt(float64(at.n)))
+		at.sum, at.n = 0, 0
+	}
+	if at.n == 0 {
+		at.round++
+	}
+	at.sum, at.n, *round = at.sum+squared, at.n+1, at.round
 }
 
 // noisePair is two neighbouring sums of one length, the second under way.
@@ -58,9 +81,9 @@ func (s *sumNoise) add(z float64) {
 		}
 		excess, _ := s.excess(i)
 		d := clamp((sum-p.first)/math.Sqrt(float64(uint(2)<<i)), winsorAt*math.Sqrt(1+excess))
-		s.scales[i].add(d * d)
+		s.scales[i].add(d*d, 1)
 		if s.fabric != nil {
-			s.fabric[i].add(d * d)
+			s.fabric.add(i, d*d, &s.rounds[i])
 		}
 		sum += p.first
 	}
@@ -70,7 +93,7 @@ func (s *sumNoise) add(z float64) {
 func (s *sumNoise) excess(i int) (mean, se float64) {
 	own, shared := &s.scales[i], noiseScale{}
 	if s.fabric != nil {
-		shared = s.fabric[i]
+		shared = s.fabric[i].noiseScale
 	}
 	borrowed := math.Min(shared.n, noiseShared)
 	n := noisePrior + borrowed + own.n

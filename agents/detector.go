@@ -87,7 +87,7 @@ type reference struct {
 func NewDetector(d Design) *Detector { return &Detector{design: d} }
 
 // FabricNoise is one communicator's: see Share.
-type FabricNoise struct{ signal, counter noiseScales }
+type FabricNoise struct{ signal, counter sharedNoise }
 
 // Share lets the detector learn of noise that is not independent from other buckets, and they from it.
 func (d *Detector) Share(with *FabricNoise) {

@@ -69,26 +69,29 @@ func readGinSeries(t testing.TB) (trials []*ginTrial) {
 // ginWatch is what a daemon has for one communicator: a detector for each size, and the diagnosis.
 type ginWatch struct {
 	design    Design
-	noise     FabricNoise
+	noise     *FabricNoise
 	detectors map[state.Bucket]*Detector
 	diagnoser *Diagnoser
 }
 
 func (w *ginWatch) call(c ginCall) (Alarm, Verdict) {
-	b, _ := state.BucketOf(actions.AllToAll, c.bytes)
+	return w.observe(state.Observation{Action: actions.Default, Bytes: c.bytes, CounterNs: c.counter, SignalNs: c.signalNs})
+}
+
+func (w *ginWatch) observe(o state.Observation) (Alarm, Verdict) {
+	b, _ := state.BucketOf(actions.AllToAll, o.Bytes)
 	d := w.detectors[b]
 	if d == nil {
 		d = NewDetector(w.design)
-		d.Share(&w.noise)
+		d.Share(w.noise)
 		w.detectors[b] = d
 	}
-	o := state.Observation{Action: actions.Default, Bytes: c.bytes, CounterNs: c.counter, SignalNs: c.signalNs}
 	a := d.Observe(o)
 	return a, w.diagnoser.Observe(b, d, o, a)
 }
 
 func newGinWatch(d Design) *ginWatch {
-	return &ginWatch{design: d, detectors: map[state.Bucket]*Detector{}, diagnoser: NewDiagnoser()}
+	return &ginWatch{design: d, noise: &FabricNoise{}, detectors: map[state.Bucket]*Detector{}, diagnoser: NewDiagnoser()}
 }
 
 // What the issue asks for: a fault is noticed within 32 calls, its diagnosis is right in 95% of 100 trials, and 100,000 quiet

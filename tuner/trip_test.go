@@ -218,7 +218,7 @@ func TestTripsTellOfFaults(t *testing.T) {
 		}, agents.DiagnosisRemoteSide, func(l LinkView) bool { return l.Rank == 2 || l.Peer == 2 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPutter(t, 3)
+			p := newPutter(t, 4)
 			p.calls(400)
 			if len(p.found) > 0 {
 				t.Fatalf("found before: %+v", p.found)
