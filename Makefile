@@ -12,7 +12,7 @@ FUZZTIME ?= 2s
 all: daemon plugin harness worker ## build bin/ and lib/
 
 # The tests of Go packages make in the same folders, under the same lock (internal/testbuild).
-LOCKED = @mkdir -p .cache; flock .cache/build.lock $(MAKE) --no-print-directory
+LOCKED = @mkdir -p .cache; flock .cache/build.lock $(MAKE) -j2 --no-print-directory
 
 daemon: ## bin/dynamiccld, and bin/dynamiccld-train, which `dynamiccld train` becomes
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/ ./cmd/dynamiccld ./cmd/dynamiccld-train
