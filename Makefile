@@ -41,10 +41,12 @@ PURE := ./actions ./state ./agents ./tuner ./tuner/tunersim
 # So do these, which compute for long, and of which TestThreads in models/train has all that goroutines share.
 COMPUTING := ^(TestResumedRunHasTheSameBytes|TestActorImproves|TestActorGoesOnFromImitation|TestHeldOutFigures)$$
 GOTESTSUM := go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
+# Without vet, which lint has asked.
+GOTEST := -vet=off -count=1 -timeout 10m
 unit: all fakegpu ## Go and C tests, all but the core's with the race detector, and their number
-	$(GOTESTSUM) -- -count=1 -timeout 10m $(PURE)
-	$(GOTESTSUM) -- -count=1 -timeout 10m -run '$(COMPUTING)' ./models/... ./cmd/dynamiccld-train
-	$(GOTESTSUM) -- -race -count=1 -timeout 10m -skip '$(COMPUTING)' $$(go list ./... | grep -vxF "$$(go list $(PURE))")
+	$(GOTESTSUM) -- $(GOTEST) $(PURE)
+	$(GOTESTSUM) -- $(GOTEST) -run '$(COMPUTING)' ./models/... ./cmd/dynamiccld-train
+	$(GOTESTSUM) -- -race $(GOTEST) -skip '$(COMPUTING)' $$(go list ./... | grep -vxF "$$(go list $(PURE))")
 
 bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle machine)
 	.ci/bench

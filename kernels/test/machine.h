@@ -35,7 +35,12 @@ void letOthersRun();
 #else
 /* Now and then a thread stands still here. */
 void perhapsWait();
-inline void letOthersRun() { sched_yield(); }
+/* Who has looked in vain so often in one call has nobody to wait for who comes soon: a planted mistake, most likely. */
+inline thread_local unsigned looks;
+inline void letOthersRun() {
+  if (++looks < 2000) sched_yield();
+  else usleep(1000);
+}
 
 /* Number of the mistake that is planted (line.cuh); 0: none. */
 extern int planted;
