@@ -29,18 +29,18 @@ constexpr unsigned kBlockBytes = 512;
 void *blockMemory(); /* of the block: so many bytes */
 
 #ifdef DYN_KERNEL_MUTATE
-/* As 0, by who runs the kernels and tests something else: nobody stands still, and a wait that lasts leaves the CPU to
- * others. */
+/* As 0, by who runs the kernels and tests something else: nobody stands still, and who waits leaves the CPU to others. */
 inline void perhapsWait() {}
-inline void letOthersRun() {
-  static thread_local unsigned looks;
-  if (++looks % 64 == 0) usleep(20);
-  else sched_yield();
-}
+void letOthersRun();
 #else
 /* Now and then a thread stands still here. */
 void perhapsWait();
-inline void letOthersRun() { sched_yield(); }
+/* Who has looked in vain so often in one call has nobody to wait for who comes soon: a planted mistake, most likely. */
+inline thread_local unsigned looks;
+inline void letOthersRun() {
+  if (++looks < 2000) sched_yield();
+  else usleep(1000);
+}
 
 /* Number of the mistake that is planted (line.cuh); 0: none. */
 extern int planted;

@@ -101,6 +101,7 @@ template <typename Prepare, typename Kernel, typename Check>
 static void inRank(World &w, int rank, bool first, unsigned blocks, Prepare prepare, Kernel kernel, Check check) {
   if (first) prepare();
   pthread_barrier_wait(&w.ofRank[rank]);
+  looks = 0;
   if (blockIdx.x < blocks) {
     gridDim.x = blocks;
     kernel(domainOf(w, rank, planted ? 3000000000u : 20000000000u)); /* a mistake may be that nobody comes */

@@ -69,7 +69,7 @@ static void carry(int rank, int nRanks, uint64_t seed) {
       else p = queue.front(), queue.pop_front();
     }
     if (p.bytes == SIZE_MAX) letOthersRun();
-    else deliver(rank, context, peer, p);
+    else looks = 0, deliver(rank, context, peer, p);
   }
 }
 

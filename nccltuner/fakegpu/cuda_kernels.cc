@@ -7,15 +7,25 @@
 
 #include <cstring>
 
+#include "cuda_grid.h"
 #include "cuda_kernels.h"
 
 thread_local Index threadIdx, blockIdx, blockDim, gridDim;
-static thread_local pthread_barrier_t *barrier;
 static thread_local float *shared;
 
-void __syncthreads() {
-  if (blockDim.x > 1) pthread_barrier_wait(barrier);
+/* Who has had to wait finds again what is its own. */
+static void whileOthersRun(void (*wait)(void)) {
+  const Index thread = threadIdx, block = blockIdx;
+  float *const ofBlock = shared;
+  uint64_t *const times = dyn::ownTimes(), begin = times[0], counter = times[1];
+  wait();
+  threadIdx = thread, blockIdx = block;
+  shared = ofBlock;
+  times[0] = begin, times[1] = counter;
 }
+
+void __syncthreads() { whileOthersRun(grid_wait_block); }
+void letOthersRun() { whileOthersRun(grid_wait); }
 void *blockMemory() { return shared; }
 float *blockShared() { return shared + kBlockBytes / sizeof *shared; }
 
@@ -103,10 +113,9 @@ const kernel *kernel_find(const char *name) {
   return nullptr;
 }
 
-void kernel_thread(const kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock, float *ofBlockShared) {
+void kernel_thread(const kernel_launch *launch, unsigned block, unsigned thread, float *ofBlock) {
   gridDim.x = launch->blocks, blockDim.x = launch->threads;
   blockIdx.x = block, threadIdx.x = thread;
-  barrier = ofBlock;
-  shared = ofBlockShared;
+  shared = ofBlock;
   launch->kernel->run(&launch->arguments);
 }

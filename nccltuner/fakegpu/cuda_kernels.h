@@ -5,8 +5,6 @@
 #ifndef FAKEGPU_CUDA_KERNELS_H
 #define FAKEGPU_CUDA_KERNELS_H
 
-#include <pthread.h>
-
 #include "../../kernels/device/call.h"
 #include "gin_fake.h"
 
@@ -48,9 +46,9 @@ struct nic;
 extern const char nic_kernel_name[];
 void nic_run(const struct nic *nic);
 
-/* What one thread of a launch does; ofBlock and shared, KERNEL_SHARED numbers and one for each, are for the launch's threads of this block. */
+/* What one thread of a launch does; shared, KERNEL_SHARED numbers and one for each, is for the launch's threads of this block. */
 #define KERNEL_SHARED 128
-void kernel_thread(const struct kernel_launch *launch, unsigned block, unsigned thread, pthread_barrier_t *ofBlock, float *shared);
+void kernel_thread(const struct kernel_launch *launch, unsigned block, unsigned thread, float *shared);
 
 #ifdef __cplusplus
 }

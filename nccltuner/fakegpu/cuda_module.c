@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda_grid.h"
 #include "cuda_stream.h"
 
 #define MAGIC_OURS 0xd7a4c0deu /* no letters of PTX text */
@@ -127,7 +128,7 @@ static CUresult launch_nic(CUfunction function, unsigned grid, CUstream stream, 
 
 static CUresult launch_ours(CUfunction function, unsigned grid, unsigned block, CUstream stream, void **arguments) {
   const struct kernel *kernel = function->kernel;
-  struct kernel_launch own = {.kernel = kernel, .blocks = least(grid, kernel->onGin > QUEUE_BLOCKS ? QUEUE_MOST_BLOCKS : QUEUE_BLOCKS), .threads = least(block, QUEUE_THREADS)};
+  struct kernel_launch own = {.kernel = kernel, .blocks = least(grid, kernel->onGin > GRID_BLOCKS ? GRID_MOST_BLOCKS : GRID_BLOCKS), .threads = least(block, GRID_THREADS)};
   if (fakegpu_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   if (stream_of(stream)->context != function->module->context) return CUDA_ERROR_INVALID_HANDLE;
   if (kernel->onGin) {

@@ -1,54 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_queue.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda_grid.h"
 #include "cuda_stream.h"
-
-#define MEMBERS (QUEUE_MOST_BLOCKS * QUEUE_THREADS)
-
-/* Threads that run a stream's kernels together; the first takes the jobs from the queue. */
-struct team {
-  CUstream stream;
-  const struct kernel_launch *launch;
-  pthread_barrier_t begin, end, ofBlock[QUEUE_MOST_BLOCKS];
-  _Alignas(16) float shared[QUEUE_MOST_BLOCKS][KERNEL_SHARED + QUEUE_THREADS];
-  struct member { struct team *team; unsigned block, thread; } members[MEMBERS];
-};
 
 /* Of all queues. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static CUstream all;
 
-static void run_part(const struct member *m) {
-  const struct kernel_launch *launch = m->team->launch;
-  if (m->block < launch->blocks && m->thread < launch->threads)
-    kernel_thread(launch, m->block, m->thread, &m->team->ofBlock[m->block], m->team->shared[m->block]);
-}
-
-static void *follow(void *member) {
-  struct team *team = ((struct member *)member)->team;
-  for (;;) {
-    pthread_barrier_wait(&team->begin);
-    run_part(member);
-    pthread_barrier_wait(&team->end);
-  }
-  return NULL;
-}
-
-static void run_kernel(struct team *team, const struct kernel_launch *launch) {
-  team->launch = launch;
-  pthread_barrier_wait(&team->begin);
-  run_part(&team->members[0]);
-  pthread_barrier_wait(&team->end);
-}
-
-static void *lead(void *argument) {
-  struct team *team = argument;
-  struct queue *queue = &team->stream->queue;
+static void *run_jobs(void *stream) {
+  struct queue *queue = &((CUstream)stream)->queue;
+  struct grid *grid = grid_new();
   pthread_mutex_lock(&lock);
   for (;;) {
     while (queue->done == queue->wanted) pthread_cond_wait(&changed, &lock);
@@ -57,7 +25,7 @@ static void *lead(void *argument) {
       while (job->after.stream->queue.done < job->after.jobs) pthread_cond_wait(&changed, &lock);
     } else {
       pthread_mutex_unlock(&lock);
-      if (job->kind == JOB_KERNEL) run_kernel(team, &job->launch);
+      if (job->kind == JOB_KERNEL) grid_run(grid, &job->launch);
       else if (job->kind == JOB_COPY) copy_run(job);
       else if (job->kind == JOB_ADD) add_run(job);
       else if (job->kind == JOB_NIC) nic_run(&job->nic);
@@ -73,30 +41,16 @@ static void *lead(void *argument) {
   return NULL;
 }
 
-static void start(void *(*function)(void *), void *argument) {
+/* It ends with the process, and the program's signals are not for it. */
+static void start_thread(CUstream stream) {
   pthread_t thread;
-  if (pthread_create(&thread, NULL, function, argument) != 0) abort(); /* a test's machine is out of threads */
-  pthread_detach(thread);
-}
-
-/* They end with the process, and the program's signals are not for them. */
-static void start_team(CUstream stream) {
-  struct team *team = calloc(1, sizeof *team);
   sigset_t every, before;
-  if (team == NULL) abort();
-  team->stream = stream;
-  pthread_barrier_init(&team->begin, NULL, MEMBERS);
-  pthread_barrier_init(&team->end, NULL, MEMBERS);
-  for (int b = 0; b < QUEUE_MOST_BLOCKS; b++) pthread_barrier_init(&team->ofBlock[b], NULL, QUEUE_THREADS);
   sigfillset(&every);
   pthread_sigmask(SIG_SETMASK, &every, &before);
-  for (unsigned i = 0; i < MEMBERS; i++) {
-    team->members[i] = (struct member){team, i / QUEUE_THREADS, i % QUEUE_THREADS};
-    if (i > 0) start(follow, &team->members[i]);
-  }
-  start(lead, team);
+  if (pthread_create(&thread, NULL, run_jobs, stream) != 0) abort(); /* a test's machine is out of threads */
+  pthread_detach(thread);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  stream->queue.threads = 1;
+  stream->queue.hasThread = 1;
 }
 
 /* Under the lock: all that was added so far may run. */
@@ -105,7 +59,7 @@ static void begin(void) {
   for (CUstream s = all; s != NULL; s = s->queue.other) {
     more |= s->queue.wanted != s->queue.added;
     s->queue.wanted = s->queue.added;
-    if (!s->queue.threads) start_team(s);
+    if (!s->queue.hasThread) start_thread(s);
   }
   if (more) pthread_cond_broadcast(&changed);
 }

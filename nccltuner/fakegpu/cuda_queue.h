@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What streams still have to do: kernels that move data between ranks, and what is ordered behind them. Nothing runs until
- * somebody waits or asks; then all streams of the process run at once, each in threads of its own, for ranks of one process
+ * somebody waits or asks; then all streams of the process run at once, each on a thread of its own, for ranks of one process
  * may wait for each other.
  */
 #ifndef FAKEGPU_CUDA_QUEUE_H
@@ -12,10 +12,6 @@
 #include "../../kernels/carrier/nic/nic.h"
 #include "../worker/cuda_api.h"
 #include "cuda_kernels.h"
-
-/* Of a launch no more run. The kernels give the same with any grid that is the same on all ranks. */
-enum { QUEUE_BLOCKS = 2, QUEUE_THREADS = 2 };
-enum { QUEUE_MOST_BLOCKS = 3 }; /* of roles that go together (gin/pipes.h) */
 
 struct job {
   struct job *next;
@@ -34,7 +30,7 @@ struct queue {
   struct job *first, *last;
   uint64_t added, wanted, done; /* jobs: so far; that may run; that ran */
   CUstream other;               /* of all streams that ever had a job */
-  int known, threads;           /* in that list; run */
+  int known, hasThread;         /* in that list */
 };
 
 /* Streams are not NULL here. */

@@ -11,7 +11,7 @@
 #include "../../kernels/gin/gin.h"
 #include "../../kernels/host/nccl_gin.h"
 
-enum { FAKE_GIN_CONTEXTS = 2 }; /* as many blocks of a grid run (cuda_queue.h) */
+enum { FAKE_GIN_CONTEXTS = 2 }; /* as many blocks of a grid run (cuda_grid.h) */
 #define FAKE_GIN_SIGNALS (2 * DYN_GIN_KINDS * DYN_GIN_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS) /* of a context */
 
 struct fake_gin { /* ncclDevComm.ginHandles[0] */

@@ -11,11 +11,21 @@ static void release(void *library) { dlclose(library); }
 static _Atomic uint64_t links;
 const struct dyn_machine dyn_this_machine = {"", loaded, dlsym, release, &links};
 
+static bool has(const struct dyn_machine *machine, const char *name) {
+  void *library = machine->library(name);
+  if (library) machine->release(library);
+  return library != NULL;
+}
+
+bool dyn_machine_plugin(const struct dyn_machine *machine, const char *variable, const char *library) {
+  const char *plugin = getenv(variable);
+  return (plugin && *plugin && strcasecmp(plugin, "none") != 0) || has(machine, library);
+}
+
 /* NCCL 2.28 and later may ask a plugin for its variables (src/plugin/env.cc): then the environment is not what NCCL sees. Its
  * configuration files are: NCCL puts them into the environment. */
 static bool hidden_variables(const struct dyn_machine *machine) {
-  const char *plugin = getenv("NCCL_ENV_PLUGIN");
-  return (plugin && strcasecmp(plugin, "none") != 0) || dyn_machine_has(machine, "libnccl-env.so");
+  return dyn_machine_plugin(machine, "NCCL_ENV_PLUGIN", "libnccl-env.so");
 }
 
 struct dyn_transport dyn_transport_find(const struct dyn_machine *machine, uint32_t nRanks, uint32_t nNodes, unsigned networks) {

@@ -33,10 +33,7 @@ struct dyn_transport dyn_transport_find(const struct dyn_machine *machine, uint3
 uint32_t dyn_transport_node(const struct dyn_machine *machine, uint32_t nRanks);
 struct dyn_transport dyn_transport_net(const struct dyn_machine *machine, unsigned networks);
 
-static inline bool dyn_machine_has(const struct dyn_machine *machine, const char *name) {
-  void *library = machine->library(name);
-  if (library) machine->release(library);
-  return library != 0;
-}
+/* Whether NCCL has a plugin of one kind, or may have: the variable names one, or what it takes without a name is loaded. */
+bool dyn_machine_plugin(const struct dyn_machine *machine, const char *variable, const char *library);
 
 #endif

@@ -78,11 +78,6 @@ static uint32_t active_nics(const struct dyn_machine *machine) {
   return nics;
 }
 
-static bool foreign_network(const struct dyn_machine *machine) {
-  const char *plugin = getenv("NCCL_NET_PLUGIN");
-  return (plugin && *plugin && strcasecmp(plugin, "none") != 0) || dyn_machine_has(machine, "libnccl-net.so");
-}
-
 static bool disabled(void) {
   const char *value = getenv("NCCL_IB_DISABLE");
   return value && strtoll(value, NULL, 0) != 0; /* as NCCL reads it, src/misc/param.cc */
@@ -96,7 +91,7 @@ struct dyn_transport dyn_transport_net(const struct dyn_machine *machine, unsign
   /* A network of that name, or no communicator. */
   if (name && strcasecmp(name, "Socket") == 0) return sockets;
   if (name && strcasecmp(name, "IB") == 0) return (struct dyn_transport){DYN_TRANSPORT_RDMA, active_nics(machine)};
-  if (name || foreign_network(machine)) return unknown;
+  if (name || dyn_machine_plugin(machine, "NCCL_NET_PLUGIN", "libnccl-net.so")) return unknown;
   if (disabled()) return sockets;
   int open = any_in(machine->root, "/proc/self/fd", is_verbs, NULL);
   if (open == 0) return sockets;

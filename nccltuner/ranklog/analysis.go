@@ -44,8 +44,6 @@ type Bucket struct {
 	Sums
 	// AdaptedAfter is how many calls of the bucket passed until its cost stayed within 10% of the best; -1: never.
 	AdaptedAfter int
-	// DefaultAfter is the same for NCCL's default: 0 where it is good enough, else -1.
-	DefaultAfter int
 }
 
 // Phase is one table of a run.
@@ -58,27 +56,15 @@ type Phase struct {
 // MedianAdapted is the median over buckets of AdaptedAfter, counting never as later than anything; false: the median
 // bucket never adapted.
 func (p Phase) MedianAdapted() (calls int, ok bool) {
-	return medianOf(p.Buckets, func(b Bucket) int { return b.AdaptedAfter })
-}
-
-// MedianDefault is the same for NCCL's default.
-func (p Phase) MedianDefault() (calls int, ok bool) {
-	return medianOf(p.Buckets, func(b Bucket) int { return b.DefaultAfter })
-}
-
-func medianOf(buckets []Bucket, of func(Bucket) int) (int, bool) {
-	if len(buckets) == 0 {
-		return 0, false
-	}
 	var known []int
-	for _, b := range buckets {
-		if n := of(b); n >= 0 {
-			known = append(known, n)
+	for _, b := range p.Buckets {
+		if b.AdaptedAfter >= 0 {
+			known = append(known, b.AdaptedAfter)
 		}
 	}
 	slices.Sort(known)
 	// The upper median: with an even number half of the buckets must not be enough.
-	if at := len(buckets) / 2; at < len(known) {
+	if at := len(p.Buckets) / 2; at < len(known) {
 		return known[at], true
 	}
 	return 0, false
@@ -91,9 +77,8 @@ type bucketKey struct {
 }
 
 type bucketState struct {
-	sums        Sums
-	good        []bool // per call: within tolerance of the best
-	defaultGood bool
+	sums Sums
+	good []bool // per call: within tolerance of the best
 }
 
 type analysis struct{ buckets map[bucketKey]*bucketState }
@@ -104,7 +89,7 @@ func (a *analysis) add(r Record) {
 	key := bucketKey{r.Phase, r.Comm, r.Collective, r.Bytes}
 	b := a.buckets[key]
 	if b == nil {
-		b = &bucketState{defaultGood: true}
+		b = &bucketState{}
 		a.buckets[key] = b
 	}
 	s := Sums{Calls: 1, CostNs: float64(r.CostNs), DefaultNs: float64(r.DefaultNs), BestNs: float64(r.BestNs)}
@@ -114,7 +99,6 @@ func (a *analysis) add(r Record) {
 	b.sums.add(s)
 	limit := (1 + tolerance) * s.BestNs
 	b.good = append(b.good, s.CostNs <= limit)
-	b.defaultGood = b.defaultGood && s.DefaultNs <= limit
 }
 
 // adaptedAfter finds that first call; -1: none.
@@ -146,12 +130,7 @@ func (a *analysis) phases() []Phase {
 			p = &Phase{Index: key.phase}
 			byPhase[key.phase] = p
 		}
-		bucket := Bucket{Comm: key.comm, Collective: key.collective, Bytes: key.bytes, Sums: b.sums,
-			AdaptedAfter: adaptedAfter(b.good), DefaultAfter: -1}
-		if b.defaultGood {
-			bucket.DefaultAfter = 0
-		}
-		p.Buckets = append(p.Buckets, bucket)
+		p.Buckets = append(p.Buckets, Bucket{Comm: key.comm, Collective: key.collective, Bytes: key.bytes, Sums: b.sums, AdaptedAfter: adaptedAfter(b.good)})
 	}
 	var phases []Phase
 	for _, p := range byPhase {

@@ -202,8 +202,8 @@ func TestAdaptation(t *testing.T) {
 	for _, c := range cases {
 		rep := mustCompare(t, logOf(0, costs(0, c.us...)...))
 		b := rep.Phases[0].Buckets[0]
-		if b.AdaptedAfter != c.want || b.DefaultAfter != -1 {
-			t.Errorf("%s: adapted after %d, default after %d, want %d and -1", c.name, b.AdaptedAfter, b.DefaultAfter, c.want)
+		if b.AdaptedAfter != c.want {
+			t.Errorf("%s: adapted after %d, want %d", c.name, b.AdaptedAfter, c.want)
 		}
 	}
 }
@@ -267,7 +267,7 @@ func TestMedians(t *testing.T) {
 	phase := func(after ...int) Phase {
 		var p Phase
 		for _, n := range after {
-			p.Buckets = append(p.Buckets, Bucket{AdaptedAfter: n, DefaultAfter: -1})
+			p.Buckets = append(p.Buckets, Bucket{AdaptedAfter: n})
 		}
 		return p
 	}
@@ -281,9 +281,6 @@ func TestMedians(t *testing.T) {
 	} {
 		if calls, ok := c.p.MedianAdapted(); calls != c.calls || ok != c.ok {
 			t.Errorf("%+v: %d, %v, want %d, %v", c.p.Buckets, calls, ok, c.calls, c.ok)
-		}
-		if _, ok := c.p.MedianDefault(); ok {
-			t.Errorf("%+v: the default never adapts here", c.p.Buckets)
 		}
 	}
 }

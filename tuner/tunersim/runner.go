@@ -103,9 +103,6 @@ func (r Run) check() error {
 	return nil
 }
 
-// Regret is what the phase cost more than the best action would have, without noise.
-func (r *PhaseResult) Regret() float64 { return r.TotalNs - r.BestNs }
-
 // add counts a call that cost costNs while the base in force cost baseNs.
 func (r *PhaseResult) add(t *Table, b state.Bucket, base actions.Action, costNs float64, trial bool) {
 	def, _ := t.Default(b)

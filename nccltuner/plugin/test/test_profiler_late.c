@@ -6,6 +6,8 @@
  */
 #include "profiler_rig.h"
 
+#include <time.h>
+
 #define SLOTS 64       /* MAX_PROFILER_EVENTS_PER_CHANNEL, src/include/plugin/nccl_profiler.h */
 #define GAP_NS 20000ull /* from one kernel's start to the next */
 #define GPU_CLOCK 1795255111000000000ull /* ns since 1970, as on H200 */
@@ -14,6 +16,14 @@ struct gpu {
   uint64_t works, count[SLOTS], start[SLOTS], stop[SLOTS]; /* one channel */
 };
 #define CALLS 1000
+
+/* Time stands still but where a story moves it on: how prompt the thread is does not hang on this machine. */
+static uint64_t nowNs = 1000000000;
+int clock_gettime(clockid_t id, struct timespec *t) {
+  (void)id;
+  *t = (struct timespec){.tv_sec = (time_t)(nowNs / 1000000000), .tv_nsec = (long)(nowNs % 1000000000)};
+  return 0;
+}
 
 static uint64_t duration_of(uint64_t work) { return 3000 + work % 7 * 100; }
 
@@ -55,24 +65,20 @@ static void far_ahead(int version) {
   struct gpu g = {0};
   uint32_t last = 0;
   void *coll[200];
-  int wrong = 0;
   for (int i = 0; i < 200; i++) coll[i] = enqueue(&r);
   for (int i = 0; i < 200; i++) {
-    uint64_t work = gpu_run(&g, 1);
+    uint64_t work = gpu_run(&g, 1), most = duration_of(work) + DYN_NEAR_NS;
     void *kernel = told_start(&r, coll[i], g.start[work % SLOTS]);
-    /* A thread that comes this late may be telling of a kernel 64 works later, while so many follow. */
+    /* A thread that comes later than this may be telling of a kernel 64 works later, while so many follow. */
     int stalled = i % 50 == 7;
-    if (stalled) usleep(2 * DYN_NEAR_NS / 1000);
+    if (stalled) nowNs += most + 1;
+    if (i % 50 == 8) nowNs += most;
     told_stop(&r, kernel, g.stop[work % SLOTS]);
     int believed = !stalled || 200 - 1 - i < DYN_LATE_WORKS;
     unsigned n = samples(&r, &last);
-    if (n == 1) CHECK(last == duration_of(work), "%u", last);
-    CHECK(n == 0 || believed, "collective %d was believed", i);
-    if (n != (unsigned)believed) wrong++;
+    CHECK(n == (unsigned)believed && (n == 0 || last == duration_of(work)), "collective %d: %u samples, %u ns", i, n, last);
     g.works += 10; /* idle for longer than 64 kernels take, so that no time is near the one before */
   }
-  /* This machine may hold up our thread as well. */
-  CHECK(wrong < 50, "%d of 200 were not believed", wrong);
   /* From a time that is believed on they follow each other closely: all good, however far ahead the program is. */
   for (int i = 0; i < 200; i++) coll[i] = enqueue(&r);
   for (int i = 0; i < 200; i++) {
@@ -99,15 +105,12 @@ static void overrun(int version) {
   CHECK(g.count[first % SLOTS] == first + SLOTS);
   told_stop(&r, kernel, g.stop[first % SLOTS]);
   CHECK(samples(&r, &last) == 1 && last == SLOTS * GAP_NS + duration_of(first + SLOTS), "a kernel of %u ns", last);
-  int good = 0;
   for (int i = 1; i <= SLOTS; i++) { /* the others were not overwritten */
     uint64_t work = first + (uint64_t)i;
     told_stop(&r, told_start(&r, coll[i], g.start[work % SLOTS]), g.stop[work % SLOTS]);
-    if (samples(&r, &last) != 1) continue; /* this machine held up our thread */
-    good++;
-    CHECK(last == duration_of(work), "%d: %u ns", i, last);
+    CHECK(samples(&r, &last) == 1 && last == duration_of(work), "%d: %u ns", i, last);
   }
-  CHECK(good > SLOTS / 2 && enqueue(&r) != NULL, "%d of %d", good, SLOTS);
+  CHECK(enqueue(&r) != NULL);
   rig_close(&r);
 }
 

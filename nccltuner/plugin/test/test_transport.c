@@ -242,7 +242,8 @@ static void several_nodes(void) {
       {"NCCL_NET", "AWS Libfabric", DYN_NETWORK_ANY, DYN_TRANSPORT_UNKNOWN, 0},
       {"NCCL_IB_DISABLE", "1", DYN_NETWORK_ANY, DYN_TRANSPORT_SOCKET, 0}, {"NCCL_IB_DISABLE", "0", DYN_NETWORK_ANY, DYN_TRANSPORT_RDMA, 2},
       {"NCCL_IB_HCA", "mlx5_0", DYN_NETWORK_ANY, DYN_TRANSPORT_UNKNOWN, 0}, {"NCCL_NET_PLUGIN", "other", DYN_NETWORK_ANY, DYN_TRANSPORT_UNKNOWN, 0},
-      {"NCCL_NET_PLUGIN", "none", DYN_NETWORK_ANY, DYN_TRANSPORT_RDMA, 2}, {"NCCL_NET_PLUGIN", "dynamiccl-carrier", DYN_NETWORK_SOCKET, DYN_TRANSPORT_SOCKET, 0},
+      {"NCCL_NET_PLUGIN", "none", DYN_NETWORK_ANY, DYN_TRANSPORT_RDMA, 2}, {"NCCL_NET_PLUGIN", "", DYN_NETWORK_ANY, DYN_TRANSPORT_RDMA, 2},
+      {"NCCL_NET_PLUGIN", "dynamiccl-carrier", DYN_NETWORK_SOCKET, DYN_TRANSPORT_SOCKET, 0},
       {"NCCL_ENV_PLUGIN", "other", DYN_NETWORK_SOCKET, DYN_TRANSPORT_UNKNOWN, 0}, {"NCCL_P2P_DISABLE", "1", DYN_NETWORK_ANY, DYN_TRANSPORT_RDMA, 2}};
   for (unsigned i = 0; i < sizeof variables / sizeof *variables; i++) {
     setenv(variables[i].name, variables[i].value, 1);
@@ -265,7 +266,8 @@ static void several_nodes(void) {
 
 /* The real one: a library that is loaded, and one that is not. */
 static void this_machine(void) {
-  check(dyn_machine_has(&dyn_this_machine, "libc.so.6") && !dyn_machine_has(&dyn_this_machine, "libnccl-net.so"), "libraries of this process");
+  check(dyn_machine_plugin(&dyn_this_machine, "NO_SUCH_VARIABLE", "libc.so.6") &&
+            !dyn_machine_plugin(&dyn_this_machine, "NO_SUCH_VARIABLE", "libnccl-net.so"), "libraries of this process");
 }
 
 int main(void) {

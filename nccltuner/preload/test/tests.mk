@@ -17,14 +17,14 @@ $(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
 $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
-$(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/fake.h $(HEADERS) | $(T)
+$(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
 $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
 HOST_OBJECTS := $(filter $(BUILD)/host/%,$(OBJECTS))
-$(T)/test_gin: test/test_gin.c test/gin_rig.h test/exchange.h $(HOST_OBJECTS) $(HEADERS) | $(T)
+$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/exchange.h $(HOST_OBJECTS) $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_OBJECTS) -pthread -ldl
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
@@ -49,7 +49,7 @@ $(T)/threads/%.o: %.c $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -c -o $@ $<
 
-$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
+$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/probe_ends.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $(@D)"; $(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libnccl.so.2 -o $(@D)/libnccl.so.2 test/fake_nccl.c
 	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
@@ -63,7 +63,7 @@ $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/thr
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 
-$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/exchange.h $(SANITIZED_HOST) $(HEADERS) | $(T)
+$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/exchange.h $(SANITIZED_HOST) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(SANITIZED_HOST) -pthread -ldl
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -65,16 +66,16 @@ const folderPrefix = "dynamiccl-demo-"
 // Run plays the demo and reports. The error says what went wrong: ranks that disagreed, a phase that lost, a process that
 // failed.
 func Run(ctx context.Context, o Options) (err error) {
-	forced.RemoveStale(os.TempDir(), folderPrefix)
-	name := folderPrefix + strconv.Itoa(os.Getpid()) + "-"
-	if o.Keep {
-		name = folderPrefix + "kept-"
-	}
-	tmp, err := os.MkdirTemp("", name)
+	tmp, err := forced.Folder(os.TempDir(), folderPrefix)
 	if err != nil {
-		return fmt.Errorf("making a temporary folder: %w; set TMPDIR to a folder with space", err)
+		return err
 	}
 	if o.Keep {
+		kept := filepath.Join(filepath.Dir(tmp), strings.Replace(filepath.Base(tmp), folderPrefix, folderPrefix+"kept-", 1)) // nobody's
+		if err := os.Rename(tmp, kept); err != nil {
+			return err
+		}
+		tmp = kept
 		defer fmt.Fprintf(o.Out, "kept %s\n", tmp)
 	} else {
 		defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()

@@ -176,7 +176,28 @@ func TestTerminalView(t *testing.T) {
 	}
 }
 
-// A demo that is stopped leaves no file, wherever its environment could have led it, and no process.
+// killedDemo leaves what a demo leaves that is killed while its ranks run.
+func killedDemo(t *testing.T, build live.Build, tmp string) {
+	t.Helper()
+	cmd := exec.Command(build.Daemon, "demo", "--seconds", "8")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	logs := filepath.Join(tmp, folderPrefix+"*", jobs[0].name+"*")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if left, _ := filepath.Glob(logs); len(left) > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s in time", logs)
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // killed
+}
+
+// A demo that is stopped leaves no file, wherever its environment could have led it, and no process; nor one that was killed
+// before it.
 func TestStoppedDemoLeavesNothing(t *testing.T) {
 	build, world := builtHere(t), shortDir(t)
 	for name, folder := range map[string]string{"TMPDIR": "tmp", "HOME": "home", "XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config",
@@ -187,6 +208,7 @@ func TestStoppedDemoLeavesNothing(t *testing.T) {
 		}
 		t.Setenv(name, dir)
 	}
+	killedDemo(t, build, filepath.Join(world, "tmp"))
 	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 	defer cancel()
 	var out strings.Builder

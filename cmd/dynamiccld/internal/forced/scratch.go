@@ -25,25 +25,59 @@ func Scratch() (folder string, err error) {
 	if err := unix.Statfs("/dev/shm", &st); err == nil && st.Bavail*uint64(st.Bsize) > scratchRoom && unix.Access("/dev/shm", unix.W_OK) == nil {
 		parent = "/dev/shm"
 	}
-	RemoveStale(parent, ScratchPrefix)
-	folder, err = os.MkdirTemp(parent, ScratchPrefix+strconv.Itoa(os.Getpid())+"-")
+	return Folder(parent, ScratchPrefix)
+}
+
+// Folder makes a folder for this process, which removes it, and deletes those of the same prefix that processes left which
+// were killed. The prefix goes on with the process's number, and the folder is locked until the process ends.
+func Folder(parent, prefix string) (string, error) {
+	removeStale(parent, prefix)
+	folder, err := os.MkdirTemp(parent, prefix+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		return "", fmt.Errorf("making a temporary folder: %w; set TMPDIR to a folder with space", err)
+	}
+	if _, err := lock(folder); err != nil {
+		return "", errors.Join(fmt.Errorf("locking %s: %w; set TMPDIR to a folder of a local disk", folder, err), os.Remove(folder))
 	}
 	return folder, nil
 }
 
-// RemoveStale deletes folders that programs left which were killed: the names go on with the program's process.
-func RemoveStale(parent, prefix string) {
+// lock fails where folder is no folder, not this user's, or locked. The file is open until the process ends, or the caller
+// closes it.
+func lock(folder string) (fd int, err error) {
+	fd, err = unix.Open(folder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && int(st.Uid) != os.Geteuid() {
+		err = unix.EPERM
+	}
+	if err == nil {
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// removeStale asks for both, the number and the lock: a folder that was just made is not locked yet, and in a container that
+// shares the parent the number is another process's or nobody's.
+func removeStale(parent, prefix string) {
 	left, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	if err != nil {
 		return
 	}
 	for _, folder := range left {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), prefix), "-")
-		n, err := strconv.Atoi(pid)
-		if err == nil && n > 0 && unix.Kill(n, 0) == unix.ESRCH {
-			_ = os.RemoveAll(folder) // another user's stays
+		if n, err := strconv.Atoi(pid); err != nil || n <= 0 || unix.Kill(n, 0) != unix.ESRCH {
+			continue
+		}
+		if fd, err := lock(folder); err == nil {
+			_ = os.RemoveAll(folder) // what cannot be deleted stays
+			_ = unix.Close(fd)
 		}
 	}
 }

@@ -1,11 +1,14 @@
 package forced
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // What programs that were killed left goes, logs included; what is of a living one, or of nobody known, stays.
@@ -25,9 +28,31 @@ func TestStaleFoldersAreRemoved(t *testing.T) {
 		}
 		return folder
 	}
-	stale := make(fmt.Sprint(ScratchPrefix, died.Process.Pid, "-1"))
-	kept := []string{make(fmt.Sprint(ScratchPrefix, os.Getpid(), "-1")), make(ScratchPrefix + "mine"), make(ScratchPrefix + "-1-2"), make("other-1-1")}
-	RemoveStale(parent, ScratchPrefix)
+	dead := fmt.Sprint(ScratchPrefix, died.Process.Pid, "-")
+	stale := make(dead + "1")
+	kept := []string{make(fmt.Sprint(ScratchPrefix, os.Getpid(), "-1")), make(ScratchPrefix + "mine"), make(ScratchPrefix + "-1-2"), make("other-1-1"),
+		make(dead + "container")}
+	held, err := lock(kept[4]) // by a process that has this number where it runs
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(held)
+	if err := os.Symlink(kept[3], filepath.Join(parent, dead+"link")); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // who could delete it
+		kept = append(kept, make(dead+"another-user"))
+		if err := os.Chown(kept[5], 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := Folder(parent, ScratchPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock(own); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("its own folder is not locked: %v", err)
+	}
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", stale, err)
 	}

@@ -189,9 +189,6 @@ func (r *Ranks) Wait() error {
 // Kill ends all rank processes at once.
 func (r *Ranks) Kill() { _ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) } // they may be gone already
 
-// PID is the process that was started; with --spawn the parent of the ranks.
-func (r *Ranks) PID() int { return r.cmd.Process.Pid }
-
 // LogPattern names the ranks' logs; %r is the rank.
 func (r *Ranks) LogPattern() string { return filepath.Join(r.Folder, r.Name+"-%r.log") }
 

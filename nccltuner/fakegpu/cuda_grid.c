@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_grid.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "cuda_kernels.h"
+
+/* The thread sanitizer has to know on which stack its thread goes on. */
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#else
+static void *__tsan_get_current_fiber(void) { return NULL; }
+static void *__tsan_create_fiber(unsigned flags) { return (void)flags, NULL; }
+static void __tsan_switch_to_fiber(void *fiber, unsigned flags) { (void)fiber, (void)flags; }
+#endif
+
+#define STACK_BYTES (256 << 10)
+
+struct turn {
+  ucontext_t at;
+  void *sanitized;
+  int ended;
+};
+
+struct grid {
+  const struct kernel_launch *launch;
+  struct turn giver, threads[GRID_MOST_BLOCKS][GRID_THREADS];
+  struct block {
+    int come, round; /* to the barrier, of the block's threads; barriers that all have passed */
+    _Alignas(16) float shared[KERNEL_SHARED + GRID_THREADS];
+  } blocks[GRID_MOST_BLOCKS];
+  unsigned block, thread, left; /* who runs; that have not ended */
+  int moved;                    /* since all had their turn somebody has passed a barrier or ended */
+  char stacks[GRID_MOST_BLOCKS][GRID_THREADS][STACK_BYTES];
+};
+
+static _Thread_local struct grid *running;
+
+static void go(struct turn *from, struct turn *to) {
+  __tsan_switch_to_fiber(to->sanitized, 0);
+  swapcontext(&from->at, &to->at);
+}
+
+static struct turn *own_turn(struct grid *grid) { return &grid->threads[grid->block][grid->thread]; }
+
+static void give_way(struct grid *grid) { go(own_turn(grid), &grid->giver); }
+
+static void begin(void) {
+  struct grid *grid = running;
+  kernel_thread(grid->launch, grid->block, grid->thread, grid->blocks[grid->block].shared);
+  own_turn(grid)->ended = 1;
+  grid->left--;
+  grid->moved = 1;
+  give_way(grid);
+}
+
+void grid_wait(void) { give_way(running); }
+
+void grid_wait_block(void) {
+  struct grid *grid = running;
+  struct block *block = &grid->blocks[grid->block];
+  int round = block->round;
+  if (++block->come == (int)grid->launch->threads) {
+    block->come = 0, block->round++;
+    grid->moved = 1;
+  }
+  while (block->round == round) give_way(grid);
+}
+
+/* All of them wait for other ranks: one that waits for long leaves the CPU to them for longer. */
+static void let_others_run(unsigned *looks) {
+  if (++*looks % 64 == 0) usleep(20);
+  else sched_yield();
+}
+
+static void prepare(struct turn *turn, char *stack) {
+  getcontext(&turn->at);
+  turn->at.uc_stack.ss_sp = stack;
+  turn->at.uc_stack.ss_size = STACK_BYTES;
+  turn->ended = 0;
+  makecontext(&turn->at, begin, 0);
+}
+
+void grid_run(struct grid *grid, const struct kernel_launch *launch) {
+  unsigned looks = 0;
+  running = grid;
+  grid->launch = launch;
+  grid->left = launch->blocks * launch->threads;
+  grid->giver.sanitized = __tsan_get_current_fiber();
+  for (unsigned b = 0; b < launch->blocks; b++)
+    for (unsigned t = 0; t < launch->threads; t++) prepare(&grid->threads[b][t], grid->stacks[b][t]);
+  while (grid->left > 0) {
+    grid->moved = 0;
+    for (grid->block = 0; grid->block < launch->blocks; grid->block++)
+      for (grid->thread = 0; grid->thread < launch->threads; grid->thread++)
+        if (!own_turn(grid)->ended) go(&grid->giver, own_turn(grid));
+    if (!grid->moved) let_others_run(&looks);
+  }
+}
+
+struct grid *grid_new(void) {
+  struct grid *grid = calloc(1, sizeof *grid);
+  if (grid == NULL) abort(); /* a test's machine is out of memory */
+  for (int b = 0; b < GRID_MOST_BLOCKS; b++)
+    for (int t = 0; t < GRID_THREADS; t++) grid->threads[b][t].sanitized = __tsan_create_fiber(0);
+  return grid;
+}
