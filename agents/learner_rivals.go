@@ -1,0 +1,73 @@
+package agents
+
+import "dynamiccl/actions"
+
+// rival is what a change of conditions may have put in the place of what was best before, though everything measured until then speaks
+// against it. What runs shows that its own cost has moved and nothing of how others' have; and what is remembered of them is taken to have
+// moved alike, so a learner that weighs a trial by what is expected of it never makes one. So each is tried once, and the rest follows from what
+// is measured.
+type rival struct {
+	at   int   // of the set
+	left uint8 // proposals that may still have it: a trial may be lost, or be turned down by a guard
+}
+
+// rivalProposals is how often a rival that was not measured is proposed.
+const rivalProposals = 2
+
+// rivalsOf appends the rivals of an action. Kernels on GIN have them: how many CTAs and contexts pay is a matter of how busy NICs are, and
+// the only part of their cost of which nothing shows in calls of another number. They are the same with other contexts, and the fewest and
+// the most CTAs with as many contexts: between ends that are measured, the estimate (moved) knows where to look.
+func rivalsOf(dst []rival, set []actions.Action, w int) []rival {
+	if set[w].Path != actions.PathGIN {
+		return dst
+	}
+	alike := set[w] // but for its contexts
+	alike.Contexts = 0
+	few, many := w, w
+	for i, a := range set {
+		if a.Kind() == set[w].Kind() {
+			if a.Channels < set[few].Channels {
+				few = i
+			}
+			if a.Channels > set[many].Channels {
+				many = i
+			}
+		}
+		if a.Contexts = 0; a == alike && i != w {
+			dst = append(dst, rival{i, rivalProposals})
+		}
+	}
+	for _, end := range [...]int{few, many} {
+		if end != w {
+			dst = append(dst, rival{end, rivalProposals})
+		}
+	}
+	return dst
+}
+
+// challenge notes the rivals of what was best in the condition that has just ended.
+func (k *known) challenge() {
+	k.rivals = k.rivals[:0]
+	if len(k.memory.regimes) > 0 {
+		k.rivals = rivalsOf(k.rivals, k.set, k.memory.regimes[0].winner())
+	}
+}
+
+// appendRivals adds at most room trials of rivals that were not measured yet: in batches as many of each as a guard wants of a choice.
+func (k *known) appendRivals(trials []actions.Action, room int) []actions.Action {
+	times := 1
+	if room > 1 {
+		times = guardMinChoice
+	}
+	for i := range k.rivals {
+		r := &k.rivals[i]
+		if r.left == 0 || k.arms.samples[r.at].n > 0 || len(trials)+times > room {
+			continue
+		}
+		r.left--
+		for range times {
+			trials = append(trials, k.set[r.at])
+		}
+	}
+	return trials
+}
