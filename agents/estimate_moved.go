@@ -3,9 +3,9 @@ package agents
 import "dynamiccl/actions"
 
 // How relative log costs have moved since a remembered condition: a step that all actions share, because the default has moved too,
-// and of kernels on GIN how steep their cost lies over CTAs and over contexts. NICs that come to have enough to do with few
-// make each octave more a loss, NICs with room again a gain; so what was measured of one end moves what is remembered of all between,
-// and what is remembered of contexts is no proof once costs have moved.
+// and of kernels on GIN how steep their cost lies over CTAs and over the contexts that these use. Where NICs come to have enough to do with
+// few, each octave more costs more than it did, and less where they have room again. So calls of both ends move what is remembered
+// of all between.
 const (
 	movedStep = iota
 	movedCTAs
@@ -38,7 +38,7 @@ func along(f *features) [numMoved]float64 {
 	if f.action.Path != actions.PathGIN {
 		return [numMoved]float64{movedStep: 1}
 	}
-	return [numMoved]float64{movedStep: 1, movedCTAs: f.octave, movedContexts: f.shared}
+	return [numMoved]float64{movedStep: 1, movedCTAs: f.octave, movedContexts: min(f.octave, 0) - f.shared} // a CTA has no more than one context
 }
 
 // of gives how far an action's relative log cost has moved, and the variance of what else it may have strayed.

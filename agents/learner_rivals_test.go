@@ -103,3 +103,34 @@ func TestRivalsAreTried(t *testing.T) {
 		}
 	}
 }
+
+// In batches a rival has as many calls as a guard wants of a choice, one by one a single one; what is measured and what finds no room has none.
+func TestRivalsInABatch(t *testing.T) {
+	set := parsed(t, ginContexts)
+	before := newArms(set)
+	for range 3 {
+		before.add(&state.Observation{Action: actions.Default, SignalNs: 40e3})
+		before.add(&state.Observation{Action: parsed(t, "gin/gdaki/4")[0], SignalNs: 10e3})
+	}
+	for _, c := range []struct {
+		room       int
+		seen, want string
+	}{
+		{12, "", "gin/gdaki/4/c1 gin/gdaki/4/c1 gin/gdaki/1 gin/gdaki/1 gin/gdaki/16 gin/gdaki/16"},
+		{12, "gin/gdaki/1", "gin/gdaki/4/c1 gin/gdaki/4/c1 gin/gdaki/16 gin/gdaki/16"},
+		{5, "", "gin/gdaki/4/c1 gin/gdaki/4/c1 gin/gdaki/1 gin/gdaki/1"},
+		{1, "", "gin/gdaki/4/c1"},
+		{1, "gin/gdaki/4/c1 gin/gdaki/1", "gin/gdaki/16"},
+		{0, "", ""},
+	} {
+		now := newKnown(Task{Set: set, Bucket: bucketOf(16)})
+		now.memory.save(before)
+		now.challenge()
+		for _, a := range parsed(t, c.seen) {
+			now.arms.add(&state.Observation{Action: a, SignalNs: 10e3})
+		}
+		if got := now.appendRivals(nil, c.room); !slices.Equal(got, parsed(t, c.want)) {
+			t.Errorf("room for %d, seen %q: %v, want %s", c.room, c.seen, got, c.want)
+		}
+	}
+}
