@@ -12,7 +12,8 @@ type known struct {
 	memory memory
 	base   int
 	trials []actions.Action // scratch; what Propose gave last
-	rivals []rival          // of what was best before conditions changed
+	former int              // what was best before conditions changed
+	rivals []rival          // of that
 	order  []int            // scratch
 	comm   *Peers           // the communicator's; nil: none
 }

@@ -45,16 +45,33 @@ func rivalsOf(dst []rival, set []actions.Action, w int) []rival {
 	return dst
 }
 
-// challenge notes the rivals of what was best in the condition that has just ended.
+// challenge notes what was best in the condition that has just ended, and its rivals.
 func (k *known) challenge() {
 	k.rivals = k.rivals[:0]
 	if len(k.memory.regimes) > 0 {
-		k.rivals = rivalsOf(k.rivals, k.set, k.memory.regimes[0].winner())
+		k.former = k.memory.regimes[0].winner()
+		k.rivals = rivalsOf(k.rivals, k.set, k.former)
 	}
+}
+
+// challenged reports whether rivals of what was best before mean anything: not before that was measured in this condition itself, and not where
+// it has become hopeless, for then the path has failed, with any number of CTAs, and each trial of it may be as dear as a hundred calls.
+func (k *known) challenged() bool {
+	if len(k.rivals) == 0 || k.arms.samples[k.former].n == 0 {
+		return false
+	}
+	base := float64(k.memory.regimes[0].logNs[0])
+	if k.arms.samples[0].n > 0 {
+		base = k.arms.samples[0].log()
+	}
+	return k.arms.samples[k.former].log()-base < DefaultGuardConfig().Hopeless
 }
 
 // appendRivals adds at most room trials of rivals that were not measured yet: in batches as many of each as a guard wants of a choice.
 func (k *known) appendRivals(trials []actions.Action, room int) []actions.Action {
+	if !k.challenged() {
+		return trials
+	}
 	times := 1
 	if room > 1 {
 		times = guardMinChoice
