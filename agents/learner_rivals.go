@@ -14,9 +14,9 @@ type rival struct {
 // rivalProposals is how often a rival that was not measured is proposed.
 const rivalProposals = 2
 
-// rivalsOf appends the rivals of an action. Kernels on GIN have them: how many CTAs and contexts pay is a matter of how busy NICs are, and
-// the only part of their cost of which nothing shows in calls of another number. They are the same with other contexts, and the fewest and
-// the most CTAs with as many contexts: between ends that are measured, the estimate (moved) knows where to look.
+// rivalsOf appends the rivals of an action. Kernels on GIN have them, since how many CTAs and contexts pay is a matter of how busy NICs are:
+// the same with other contexts, and the fewest and the most CTAs of its kind. Between ends that are measured the estimate (moved) knows
+// where to look. Of kernels over NVLink they cost more than they find in the changes that were recorded (models/README.md).
 func rivalsOf(dst []rival, set []actions.Action, w int) []rival {
 	if set[w].Path != actions.PathGIN {
 		return dst
