@@ -39,7 +39,7 @@ fakegpu: ## stand-ins for libcuda and libnccl in .cache/fakegpu, for tests
 # The core and its simulator have no goroutines (TestCoreIsPure): nothing can race there, and their tests take a tenth of the time.
 PURE := ./actions ./state ./agents ./tuner ./tuner/tunersim
 # So do these, which compute for long, and of which TestThreads in models/train has all that goroutines share.
-COMPUTING := ^(TestResumedRunHasTheSameBytes|TestActorImproves|TestActorGoesOnFromImitation|TestHeldOutFigures)$$
+COMPUTING := ^(TestResumedRunHasTheSameBytes|TestActorImproves|TestActorGoesOnFromImitation|TestHeldOutFigures|TestMovesToFewer(Contexts|CTAs)AndBack)$$
 GOTESTSUM := go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
 # Without vet, which lint has asked.
 GOTEST := -vet=off -count=1 -timeout 10m

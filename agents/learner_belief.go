@@ -66,15 +66,16 @@ func (b *belief) refresh(sigma float64) {
 		base, doubt = b.arms.samples[0].log(), b.arms.variance(0, sigma)
 		floats.AddConst(doubt, m.cov)
 	}
-	r, shift, strayed := b.recall(base, doubt, sigma)
+	r, since := b.recall(base, doubt, sigma)
 	for i := 1; i < m.n; i++ {
 		precision := b.others.precision[i]
 		sum := precision * b.others.relative[i]
 		if r != nil {
 			if relative, ok := r.relative(i); ok {
+				by, strayed := since.of(&m.feat[i])
 				p := 1 / (strayed + sigma*sigma/float64(r.n[i]))
 				precision += p
-				sum += p * (relative + shift)
+				sum += p * (relative + by)
 			}
 		}
 		if measured && b.arms.samples[i].n > 0 {
@@ -88,30 +89,20 @@ func (b *belief) refresh(sigma float64) {
 	}
 }
 
-// driftEach is the part of memory's drift, as a standard deviation, that is each action's own. The rest all share,
-// because the default has drifted too.
-const driftEach = 0.7
-
-// recall gives the remembered condition most like the present one, nil when there is none, how far all its relative
-// costs have shifted since, by what was measured in both, and the variance of what else strayed.
-func (b *belief) recall(base, doubt, sigma float64) (r *regime, shift, variance float64) {
+// recall gives the remembered condition most like the present one, nil when there is none, and how relative costs have moved since, by
+// what was measured in both.
+func (b *belief) recall(base, doubt, sigma float64) (r *regime, since moved) {
 	r = b.memory.likely(b.arms)
 	if r == nil {
-		return nil, 0, 0
+		return nil, since
 	}
-	drift := b.memory.drift(b.arms)
-	each := driftEach * driftEach * drift * drift
-	weight := 1 / (drift * drift)
+	since = newMoved(b.memory.drift(b.arms))
 	for i := 1; b.arms.samples[0].n > 0 && i < len(b.set); i++ {
-		relative, ok := r.relative(i)
-		if !ok || b.arms.samples[i].n == 0 {
-			continue
+		if relative, ok := r.relative(i); ok && b.arms.samples[i].n > 0 {
+			since.observe(&b.model.feat[i], b.arms.samples[i].log()-base-relative, sigma*sigma/float64(r.n[i])+b.arms.variance(i, sigma)+doubt)
 		}
-		w := 1 / (each + sigma*sigma/float64(r.n[i]) + b.arms.variance(i, sigma) + doubt)
-		shift += w * (b.arms.samples[i].log() - base - relative)
-		weight += w
 	}
-	return r, shift / weight, 1/weight + each
+	return r, since
 }
 
 // least is the action of the least expected cost among those measured in this condition; the default when none is.

@@ -12,6 +12,8 @@ type known struct {
 	memory memory
 	base   int
 	trials []actions.Action // scratch; what Propose gave last
+	former int              // what was best before conditions changed
+	rivals []rival          // of that
 	order  []int            // scratch
 	comm   *Peers           // the communicator's; nil: none
 }
@@ -26,6 +28,7 @@ func newKnown(t Task) known {
 
 func (k *known) shift() {
 	k.memory.save(k.arms)
+	k.challenge()
 	k.arms.reset()
 	k.arms.began = k.comm.now()
 	k.base = 0
@@ -42,17 +45,21 @@ const (
 )
 
 // openingOf is the first batch of a condition, nil when it is over: the default until it is known by that many calls, and
-// between them what was best before, so that a condition that comes back costs one short batch. What was seen of it
-// already is left out, so that it may also come in parts.
+// between them what was best before, so that a condition that comes back costs one short batch, and first of all what may have become
+// best instead. What was seen of it already is left out, so that it may also come in parts.
 func (k *known) openingOf(maxTrials, first int) []actions.Action {
+	k.trials = k.appendRivals(k.trials[:0], k.room(maxTrials))
 	if k.arms.samples[0].n >= first {
-		return nil
+		if len(k.trials) == 0 {
+			return nil
+		}
+		k.choose()
+		return k.trials
 	}
 	k.order = k.memory.winners(k.order[:0])
 	if len(k.order) > maxWinners {
 		k.order = k.order[:maxWinners]
 	}
-	k.trials = k.trials[:0]
 	defaults := 0
 	again := func() {
 		if defaults++; defaults <= first && defaults > k.arms.samples[0].n {

@@ -24,6 +24,11 @@ func (l *lstm) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		}
 		return l.set[l.base], l.trials
 	}
+	if rivals := l.appendRivals(l.trials, l.room(maxTrials)); len(rivals) > 0 {
+		l.choose()
+		l.trials = rivals
+		return l.set[l.base], l.trials
+	}
 	if l.search.rests() {
 		l.choose()
 		return l.set[l.base], l.trials
