@@ -137,7 +137,7 @@ func TestLiveFinds(t *testing.T) {
 			}
 		}
 		t.Logf("%s %s: %d of %d within %.0f%%, %d measurements in %.1f s", c.table, c.options, near, len(s.Buckets), 100*c.within, s.Points, r.Seconds)
-		if len(s.Buckets) != 35 || near*10 < len(s.Buckets)*9 || r.Seconds > 40 || len(r.Warnings) > 0 {
+		if len(s.Buckets) != 64 || near*10 < len(s.Buckets)*9 || r.Seconds > 40 || len(r.Warnings) > 0 {
 			t.Errorf("%s: %d of %d near, %.1f s, %q", c.table, near, len(s.Buckets), r.Seconds, r.Warnings)
 		}
 		if s.NCCL != "2.28.9" || s.Machine != "no GPU, 0 NICs" {
