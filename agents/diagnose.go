@@ -112,8 +112,8 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	case d.open && !d.decided && d.calls%judgeLateCalls == 0: // some size may have stopped coming
 		d.judge()
 	}
-	if !a.Raised && d.calls%judgeLateCalls == 0 && d.open && d.verdict.Diagnosis.rise() && d.calls-d.since > d.enoughCalls() {
-		if v, is := d.over(); is {
+	if !a.Raised && d.calls%judgeLateCalls == 0 && d.open && d.verdict.Diagnosis.rise() && d.calls-d.since > overCalls {
+		if v, is := d.over(d.calls-d.since > d.enoughCalls()); is {
 			d.verdict, d.open, d.decided, d.risen, d.moved = v, false, false, 0, 0
 		}
 	}

@@ -19,6 +19,7 @@ const (
 	hugeRatio        = 32
 	maxSmallBytes    = 64 << 10
 	minSizesApart    = 4.0 // sizes closer than this cannot tell a constant from growth
+	minTimesApart    = 1.5 // times nearer than this say as little of a multiple of the time
 	decisiveLogOdds  = 3.0 // while more evidence will come
 	completeLogOdds  = 1.0 // when no more will
 	maxFitted        = 64  // buckets of one communicator that are compared
@@ -176,7 +177,7 @@ func classify(shifts []shift, is circumstances) Diagnosis {
 		enough = completeLogOdds
 	}
 	switch {
-	case fit.odds >= enough:
+	case fit.odds >= enough && (!fit.near || is.fresh >= settledCalls):
 		return DiagnosisBackendFallback
 	case fit.odds <= -enough && (is.complete || !waiting(shifts)):
 		return DiagnosisCongestion
@@ -204,6 +205,7 @@ type fit struct {
 	odds       float64 // log odds of a constant against growth; 0: cannot be told
 	notByBytes bool    // decisively no multiple of the bytes
 	good       bool    // a constant describes it, up to noise
+	near       bool    // times are too near each other for a multiple of them to be told from a constant: growth is that with bytes
 }
 
 // compareShapes compares three one-parameter models of the time added at each size: a constant, a multiple of the time
@@ -226,11 +228,19 @@ func compareShapes(shifts []shift) fit {
 		c, t, b := misfits(shifts, func(s *shift) (float64, float64) { return s.counter, s.countedNs })
 		constant, byTime, byBytes = (constant+c)/2, (byTime+t)/2, (byBytes+b)/2
 	}
-	growth := math.Min(byTime, byBytes)
+	least, longest := math.Inf(1), 0.0
+	for i := range shifts {
+		least, longest = math.Min(least, shifts[i].beforeNs), math.Max(longest, shifts[i].beforeNs)
+	}
+	near := longest <= minTimesApart*least
+	growth := byBytes
+	if !near {
+		growth = math.Min(byTime, byBytes)
+	}
 	// When even the better model misses by more than noise, its misfit is the yardstick (quasi-likelihood).
 	freedom := float64(len(shifts) - 1)
 	scale := 2 * math.Max(1, math.Min(constant, growth)/freedom)
-	return fit{(growth - constant) / scale, (byBytes-constant)/scale >= decisiveLogOdds, constant <= maxMisfit*freedom}
+	return fit{(growth - constant) / scale, (byBytes-constant)/scale >= decisiveLogOdds, constant <= maxMisfit*freedom, near}
 }
 
 // misfits of one latency by the three models; of gives its log ratio and what it was before.

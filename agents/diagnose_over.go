@@ -7,14 +7,23 @@ import "math"
 // that take what was expected before it by this share of the rise say that it is over.
 const overShare = 0.6
 
+// overCalls is how many calls of a communicator after a change its end is looked for.
+const overCalls = 2 * settledCalls
+
 // over gives the verdict where the latest calls say that the changes are gone: of the buckets that alarmed since costs were as ever.
-func (d *Diagnoser) over() (v Verdict, is bool) {
+// few: a part of them is enough. A single one may have been expected to cost what it seldom does, and where cores are short some calls
+// are as ever all the while.
+func (d *Diagnoser) over(few bool) (v Verdict, is bool) {
 	v = Verdict{Diagnosis: DiagnosisRecovered, Rank: -1}
 	rise := d.risen + d.moved
-	now, weights := 0.0, 0.0
+	now, weights, moved := 0.0, 0.0, 0
 	for _, e := range d.order {
+		if !e.moved || len(e.healthy) == 0 {
+			continue
+		}
+		moved++
 		above, variance, n := e.latest(d.since)
-		if n == 0 || !e.moved {
+		if n == 0 {
 			continue
 		}
 		now, weights = now+above/variance, weights+1/variance
@@ -25,7 +34,7 @@ func (d *Diagnoser) over() (v Verdict, is bool) {
 		v.Buckets++
 		v.Calls += n
 	}
-	if weights == 0 {
+	if weights == 0 || !few && (v.Buckets < 2 || 2*v.Buckets < moved || d.verdict.Diagnosis == DiagnosisCPUContention) {
 		return v, false
 	}
 	now /= weights

@@ -20,10 +20,10 @@ type livePut struct {
 	o   state.Observation
 }
 
-// readGinLive reads testdata/realnoise/gin-live.csv.gz (PROVENANCE.md there).
-func readGinLive(t testing.TB) (all []livePut) {
+// readGinLive reads a series of testdata/realnoise (PROVENANCE.md there).
+func readGinLive(t testing.TB, name string) (all []livePut) {
 	t.Helper()
-	f, err := os.Open("testdata/realnoise/gin-live.csv.gz")
+	f, err := os.Open("testdata/realnoise/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,13 @@ func readGinLive(t testing.TB) (all []livePut) {
 // the change at once: what each adds to what all know of noise must not teach them that it is noise. Besides the series itself, it
 // is played with each put left out that chance says, one in five.
 func TestDiagnosesLivePuts(t *testing.T) {
+	for _, name := range []string{"gin-live.csv.gz", "gin-live-2.csv.gz"} {
+		t.Run(name, func(t *testing.T) { diagnosesLivePuts(t, readGinLive(t, name)) })
+	}
+}
+
+func diagnosesLivePuts(t *testing.T, all []livePut) {
 	const phaseNs = state.Ns(25e9)
-	all := readGinLive(t)
 	var said [4]map[Diagnosis]int // at the end of each phase
 	ways := 0
 	for seed := range uint64(10) {
@@ -100,7 +105,7 @@ func TestDiagnosesLivePuts(t *testing.T) {
 	if said[0][DiagnosisNone] != ways {
 		t.Errorf("as links are, %d of %d say nothing", said[0][DiagnosisNone], ways)
 	}
-	if right := said[1][DiagnosisBackendFallback]; right*100 < 90*ways {
+	if right := said[1][DiagnosisBackendFallback]; right*100 < 95*ways {
 		t.Errorf("1.3 us more are called so on %d of %d", right, ways)
 	}
 	if right := said[3][DiagnosisRecovered]; right*100 < 90*ways {

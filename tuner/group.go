@@ -49,6 +49,7 @@ type span struct {
 	endNs     int64 // of the kernel, or of the last receive if that is later
 	kernel    bool  // timed by the kernel itself
 	event     bool  // timed by CUDA events
+	idle      bool  // likewise, and its stream waited for the host: it starts where the call had been issued
 	network   bool
 	counterNs state.Ns
 	signalNs  state.Ns
@@ -118,6 +119,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}
 	switch f := g.cost(&o); {
 	case f == sound || g.bad:
+		o.Idle = g.instants && g.last.idle
 		if f == sound && g.instants {
 			j.beganNs, j.endedNs = g.last.startNs, g.endNs
 		}
@@ -151,7 +153,7 @@ func (j *joiner) instant(s *Sample) (span, bool) {
 		// A stream with nothing to do reaches the call before the host has issued it: that wait is the host's, and depends
 		// on how far ahead the program is, not on the choice.
 		if s.RecvNs > at.startNs && s.RecvNs < at.endNs {
-			at.startNs = s.RecvNs
+			at.startNs, at.idle = s.RecvNs, true
 			at.signalNs = state.Ns(at.endNs - at.startNs)
 			at.counterNs = min(at.counterNs, at.signalNs)
 		}

@@ -15,7 +15,7 @@ import (
 
 // traceColumns head the file of --trace. Times of a call are those of all its ranks together (docs/design.md, decision 6).
 var traceColumns = []string{"at_ns", "comm", "seq", "collective", "log2_bytes", "bytes", "action", "ran", "counter_ns", "signal_ns",
-	"skew_ns", "first_rank", "plan", "sound", "alarms", "rank", "peer", "context", "diagnosis"}
+	"skew_ns", "first_rank", "plan", "sound", "alarms", "rank", "peer", "context", "diagnosis", "idle"}
 
 // tracedPut is the collective of lines about puts over GIN: of one, from a rank to a peer over a context. Other lines leave those
 // columns empty, and these the ones that calls alone have.
@@ -52,7 +52,7 @@ func (t *trace) write(x *tuner.Watched) {
 	t.row = append(t.row[:0], ns(x.AtNs), strconv.FormatUint(uint64(x.Comm), 16), strconv.FormatUint(x.Seq, 10), x.Bucket.Collective.String(),
 		strconv.Itoa(int(x.Bucket.Log2Bytes)), strconv.FormatUint(x.Bytes, 10), x.Action.String(), ran, ns(x.CounterNs), ns(x.SignalNs),
 		ns(x.SkewNs), strconv.Itoa(int(x.FirstRank)), strconv.FormatUint(uint64(x.Plan), 10), strconv.FormatBool(x.Sound), strconv.Itoa(x.Alarms),
-		"", "", "", "")
+		"", "", "", "", strconv.FormatBool(x.Idle))
 	_ = t.w.Write(t.row)
 }
 
@@ -65,7 +65,7 @@ func (t *trace) writePut(x *tuner.WatchedPut) {
 	}
 	t.row = append(t.row[:0], ns(o.AtNs), strconv.FormatUint(uint64(x.Comm), 16), "", tracedPut, strconv.Itoa(int(x.Bucket.Log2Bytes)),
 		strconv.FormatUint(o.Bytes, 10), o.Action.String(), "-", ns(o.CounterNs), ns(o.SignalNs), "", "", "", "", alarms,
-		strconv.Itoa(int(x.Rank)), strconv.Itoa(int(x.Peer)), strconv.Itoa(int(x.Context)), x.Diagnosis.String())
+		strconv.Itoa(int(x.Rank)), strconv.Itoa(int(x.Peer)), strconv.Itoa(int(x.Context)), x.Diagnosis.String(), "")
 	_ = t.w.Write(t.row)
 }
 
