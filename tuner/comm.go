@@ -201,6 +201,10 @@ func (m *comm) plan() Plan {
 	return p
 }
 
+// MaxEntries is how many entries one plan can carry (DYN_NUM_ENTRIES less the unused one): one for each bucket that tries something,
+// and one for all others of the same base.
+const MaxEntries = 63
+
 // planRoom is the room that a plan has left: entries that try nothing and have the same base are one there.
 type planRoom struct {
 	taken int

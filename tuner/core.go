@@ -17,10 +17,6 @@ const MaxTrials = 12
 // DefaultWatchShare is what watching may add to the calls of a settled communicator. Half a percent is what may be measured.
 const DefaultWatchShare = 0.004
 
-// MaxEntries is how many entries one plan can carry (DYN_NUM_ENTRIES less the unused one): one for each bucket that tries something,
-// and one for all others of the same base.
-const MaxEntries = 63
-
 // Config is fixed for the life of a Core but for what its setters change.
 type Config struct {
 	NewLearner    agents.NewLearner  // required
