@@ -52,6 +52,7 @@ type Daemon struct {
 	batchNow state.Ns     // clock of the batch under way: reading it for every sample would cost as much as the sample
 
 	scanned, swept, readRecords, beaten state.Ns
+	cameNs                              state.Ns // when a process or communicator was found last; 0: none
 
 	trace         *trace                               // nil: none
 	captured      map[tuner.CommID]map[captured]uint64 // calls of all ranks that went into CUDA graphs

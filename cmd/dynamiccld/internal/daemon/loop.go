@@ -20,7 +20,8 @@ const (
 	recordEvery  = 50 * time.Millisecond // joined ranks, marks: what is new here is a new communicator or size
 	beatEvery    = 25 * time.Millisecond // ranks stop sampling after 4096 epochs without (DYN_HEARTBEAT_EPOCHS)
 	flushEvery   = time.Second
-	settledTicks = 3 // while samples come and nothing is explored
+	freshFor     = 10 * time.Second // newcomers are looked at in every tick: their programs may capture graphs soon, and ask no more
+	settledTicks = 3                // while samples come and nothing is explored
 	idleTicks    = 4
 	drainBatch   = 64                 // samples of one ring before the next ring's turn, so that ranks stay side by side
 	drainRounds  = 512                // batches of all rings in one tick; the rest waits for the next
@@ -52,7 +53,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case call := <-d.calls:
 			call()
 		case <-timer.C:
-			if n := d.turn(); n > 0 && d.exploring() {
+			if n := d.turn(); n > 0 && d.exploring() || d.fresh(d.now()) {
 				wait = d.cfg.Tick
 			} else if n > 0 {
 				wait = settledTicks * d.cfg.Tick
@@ -67,6 +68,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 // turn does all that is due and says how many samples came in.
 func (d *Daemon) turn() int {
 	now := d.now()
+	scanEvery, recordEvery := scanEvery, recordEvery
+	if d.fresh(now) {
+		scanEvery, recordEvery = 0, 0
+	}
 	if due(&d.scanned, now, scanEvery) {
 		d.scan()
 	}
@@ -87,6 +92,9 @@ func (d *Daemon) turn() int {
 	d.flushTrace()
 	return n
 }
+
+// fresh reports whether a process or a communicator came a short while ago.
+func (d *Daemon) fresh(now state.Ns) bool { return d.cameNs != 0 && now-d.cameNs < state.Ns(freshFor) }
 
 // exploring reports whether trials are under way in any communicator.
 func (d *Daemon) exploring() bool {
@@ -221,6 +229,9 @@ func (d *Daemon) take(ch *nccltuner.Changes) {
 	}
 	for _, r := range ch.Records {
 		d.addRecord(r)
+	}
+	if len(ch.Rings)+len(ch.Records) > 0 {
+		d.cameNs = d.now()
 	}
 	if len(ch.Records) > 0 {
 		d.tellOutstanding() // before the new ones have a plan
