@@ -215,9 +215,11 @@ type fit struct {
 // than signals, so a constant shows more. Both count by half, for they are of the same calls.
 func compareShapes(shifts []shift) fit {
 	lo, hi := math.Inf(1), 0.0
+	least, longest := math.Inf(1), 0.0
 	counted := true
 	for i := range shifts {
 		lo, hi = math.Min(lo, shifts[i].bytes), math.Max(hi, shifts[i].bytes)
+		least, longest = math.Min(least, shifts[i].beforeNs), math.Max(longest, shifts[i].beforeNs)
 		counted = counted && shifts[i].counterKnown
 	}
 	if len(shifts) < 2 || hi < minSizesApart*lo {
@@ -227,10 +229,6 @@ func compareShapes(shifts []shift) fit {
 	if counted {
 		c, t, b := misfits(shifts, func(s *shift) (float64, float64) { return s.counter, s.countedNs })
 		constant, byTime, byBytes = (constant+c)/2, (byTime+t)/2, (byBytes+b)/2
-	}
-	least, longest := math.Inf(1), 0.0
-	for i := range shifts {
-		least, longest = math.Min(least, shifts[i].beforeNs), math.Max(longest, shifts[i].beforeNs)
 	}
 	near := longest <= minTimesApart*least
 	growth := byBytes

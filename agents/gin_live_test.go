@@ -1,10 +1,7 @@
 package agents
 
 import (
-	"compress/gzip"
-	"encoding/csv"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"testing"
 
@@ -20,22 +17,9 @@ type livePut struct {
 	o   state.Observation
 }
 
-// readGinLive reads a series of testdata/realnoise (PROVENANCE.md there).
+// readGinLive reads what puts of a live program took.
 func readGinLive(t testing.TB, name string) (all []livePut) {
 	t.Helper()
-	f, err := os.Open("testdata/realnoise/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(z).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
 	number := func(s string) int64 {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
@@ -43,7 +27,7 @@ func readGinLive(t testing.TB, name string) (all []livePut) {
 		}
 		return n
 	}
-	for _, r := range rows[1:] {
+	for _, r := range gzippedRows(t, name) {
 		a, err := actions.Parse("gin/gdaki/" + r[4])
 		if err != nil {
 			t.Fatal(err)

@@ -3,7 +3,6 @@ package agents
 import (
 	"compress/gzip"
 	"encoding/csv"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -25,10 +24,10 @@ type ginTrial struct {
 	phases [2][]ginCall
 }
 
-// readGinSeries reads testdata/realnoise/gin-series.csv.gz (testdata/realnoise/PROVENANCE.md): what `gin --series` measured.
-func readGinSeries(t testing.TB) (trials []*ginTrial) {
+// gzippedRows gives a table of testdata/realnoise (PROVENANCE.md there) without its head.
+func gzippedRows(t testing.TB, name string) [][]string {
 	t.Helper()
-	file, err := os.Open("testdata/realnoise/gin-series.csv.gz")
+	file, err := os.Open("testdata/realnoise/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,21 +36,21 @@ func readGinSeries(t testing.TB) (trials []*ginTrial) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := csv.NewReader(text)
-	if _, err := rows.Read(); err != nil {
-		t.Fatal(err)
+	rows, err := csv.NewReader(text).ReadAll()
+	if err != nil || len(rows) < 2 {
+		t.Fatalf("%s: %d rows, %v", name, len(rows), err)
 	}
+	return rows[1:]
+}
+
+// readGinSeries reads what `gin --series` measured.
+func readGinSeries(t testing.TB) (trials []*ginTrial) {
+	t.Helper()
 	byName := map[string]*ginTrial{}
-	for {
-		r, err := rows.Read()
-		if err == io.EOF {
-			return trials
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range gzippedRows(t, "gin-series.csv.gz") {
 		var n [4]uint64
 		for i := range n {
+			var err error
 			if n[i], err = strconv.ParseUint(r[2+i], 10, 64); err != nil {
 				t.Fatalf("%v: %v", r, err)
 			}
@@ -64,6 +63,7 @@ func readGinSeries(t testing.TB) (trials []*ginTrial) {
 		}
 		trial.phases[n[0]] = append(trial.phases[n[0]], ginCall{n[1], state.Ns(n[2]), state.Ns(n[3])})
 	}
+	return trials
 }
 
 // ginWatch is what a daemon has for one communicator: a detector for each size, and the diagnosis.
