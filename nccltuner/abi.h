@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 8
+#define DYN_ABI_VERSION 9
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
 #define DYN_NUM_COLLECTIVES 9 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and
@@ -28,6 +28,7 @@
 #define DYN_NUM_CHANGES 8     /* length of the change log of a record */
 #define DYN_NUM_ENTRIES 64    /* entries of a plan, entry 0 is never used */
 #define DYN_NUM_TRIALS 12     /* exploration calls that one entry can carry */
+#define DYN_MAX_SKIP 128      /* calls that may come before them: dyn_sample.entryCall counts to 255 */
 #define DYN_MAX_RANKS 64      /* ranks of one communicator on one host */
 #define DYN_EPOCH_CALLS 16    /* getCollInfo calls of one epoch; a record states its own */
 #define DYN_RING_CELLS 65536  /* samples of one process, a power of two */
@@ -83,13 +84,13 @@ struct dyn_header {
   uint64_t heartbeat; /* atomic, daemon: counts up while a daemon serves this file; never read for a choice */
 };
 
-/* What one bucket does. The j-th call of this collective and bucket since the entry (by id) came into force runs
- * trials[j] while j < numTrials, and base from then on: an exploration always ends by itself, daemon or no daemon. */
+/* What one bucket does. Of the calls of this collective and bucket since the entry (by id) came into force the first skip run base,
+ * the next numTrials the trials, and base all that follow: an exploration always ends by itself, daemon or no daemon. */
 struct dyn_entry {
   uint32_t id; /* changes whenever trials start anew; equal id in the next plan: j counts on */
   uint32_t base;
   uint32_t numTrials;
-  uint32_t reserved0;
+  uint32_t skip; /* at most DYN_MAX_SKIP */
   uint32_t trials[12];
 };
 
@@ -99,7 +100,7 @@ struct dyn_plan {
   uint64_t checksum; /* dyn_plan_checksum over all words after this one */
   uint32_t numEntries;
   uint32_t sampleEvery; /* of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
-                           calls each trial is sampled as well, but for an entry's first (preload/watch.h) */
+                           calls each trial is sampled as well, but for an entry's first call (preload/watch.h) */
   uint8_t index[9][48]; /* [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base */
   uint64_t reserved0[7];
   struct dyn_entry entries[64];

@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion              = 8
+	ABIVersion              = 9
 	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives          = 9     // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory
 	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -15,6 +15,7 @@ const (
 	NumChanges              = 8     // length of the change log of a record
 	NumEntries              = 64    // entries of a plan, entry 0 is never used
 	NumTrials               = 12    // exploration calls that one entry can carry
+	MaxSkip                 = 128   // calls that may come before them: dyn_sample.entryCall counts to 255
 	MaxRanks                = 64    // ranks of one communicator on one host
 	EpochCalls              = 16    // getCollInfo calls of one epoch; a record states its own
 	RingCells               = 65536 // samples of one process, a power of two
@@ -110,14 +111,14 @@ type ABIHeader struct {
 
 // ABIEntry is struct dyn_entry.
 //
-// What one bucket does. The j-th call of this collective and bucket since the entry (by id) came into force runs
-// trials[j] while j < numTrials, and base from then on: an exploration always ends by itself, daemon or no daemon.
+// What one bucket does. Of the calls of this collective and bucket since the entry (by id) came into force the first skip run base,
+// the next numTrials the trials, and base all that follow: an exploration always ends by itself, daemon or no daemon.
 type ABIEntry struct {
 	_         structs.HostLayout
 	ID        uint32 // changes whenever trials start anew; equal id in the next plan: j counts on
 	Base      uint32
 	NumTrials uint32
-	Reserved0 uint32
+	Skip      uint32 // at most DYN_MAX_SKIP
 	Trials    [12]uint32
 }
 
@@ -130,7 +131,7 @@ type ABIPlan struct {
 	Checksum   uint64 // dyn_plan_checksum over all words after this one
 	NumEntries uint32
 	// of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
-	// calls each trial is sampled as well, but for an entry's first (preload/watch.h)
+	// calls each trial is sampled as well, but for an entry's first call (preload/watch.h)
 	SampleEvery uint32
 	Index       [9][48]uint8 // [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base
 	Reserved0   [7]uint64

@@ -13,11 +13,12 @@ type PlanSpec struct {
 	Entries     []EntrySpec
 }
 
-// EntrySpec is what one bucket does: its next len(Trials) calls run the trials, all later ones the base.
+// EntrySpec is what one bucket does: its next Skip calls run the base, the len(Trials) behind them the trials, all later ones the base.
 type EntrySpec struct {
 	Bucket state.Bucket
 	ID     uint32   // changes whenever trials start anew
 	Base   uint32   // action word
+	Skip   uint32   // at most MaxSkip
 	Trials []uint32 // action words, at most NumTrials
 }
 
@@ -40,6 +41,9 @@ func encodePlan(p *ABIPlan, spec *PlanSpec) error {
 		if len(e.Trials) > NumTrials {
 			return fmt.Errorf("%d trials of %s, at most %d fit: %w", len(e.Trials), b, NumTrials, ErrBadPlan)
 		}
+		if e.Skip > MaxSkip {
+			return fmt.Errorf("trials of %s behind %d calls, at most %d may come before them: %w", b, e.Skip, MaxSkip, ErrBadPlan)
+		}
 		if shared := p.settledOn(e); shared != 0 {
 			p.Index[b.Collective][b.Log2Bytes] = shared
 			continue
@@ -50,7 +54,7 @@ func encodePlan(p *ABIPlan, spec *PlanSpec) error {
 		p.Index[b.Collective][b.Log2Bytes] = uint8(p.NumEntries)
 		abi := &p.Entries[p.NumEntries]
 		p.NumEntries++
-		abi.ID, abi.Base, abi.NumTrials = e.ID, e.Base, uint32(len(e.Trials))
+		abi.ID, abi.Base, abi.NumTrials, abi.Skip = e.ID, e.Base, uint32(len(e.Trials)), e.Skip
 		copy(abi.Trials[:], e.Trials)
 		if err := checkWord(e.Base, b); err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 func TestEncodePlan(t *testing.T) {
 	spec := PlanSpec{SampleEvery: 8, Entries: []EntrySpec{
 		{Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 47}, ID: 9, Base: 0x11},
-		{Bucket: state.Bucket{Collective: actions.Broadcast, Log2Bytes: 0}, ID: 4, Base: 0, Trials: []uint32{0x111, 0, 0x180211}},
+		{Bucket: state.Bucket{Collective: actions.Broadcast, Log2Bytes: 0}, ID: 4, Base: 0, Skip: 9, Trials: []uint32{0x111, 0, 0x180211}},
 	}}
 	var p ABIPlan
 	for i := range p.words() {
@@ -26,7 +26,7 @@ func TestEncodePlan(t *testing.T) {
 	want := ABIPlan{NumEntries: 3, SampleEvery: 8}
 	want.Index[4][47], want.Index[0][0] = 1, 2
 	want.Entries[1] = ABIEntry{ID: 9, Base: 0x11}
-	want.Entries[2] = ABIEntry{ID: 4, NumTrials: 3, Trials: [12]uint32{0x111, 0, 0x180211}}
+	want.Entries[2] = ABIEntry{ID: 4, NumTrials: 3, Skip: 9, Trials: [12]uint32{0x111, 0, 0x180211}}
 	if p != want {
 		t.Errorf("got %+v, want %+v", p, want)
 	}
@@ -82,6 +82,8 @@ func TestEncodePlanRefuses(t *testing.T) {
 		{PlanSpec{Entries: slices.Concat(entries(62), settled(63, 100, 0x11), settled(101, 200, 0x11))}, ""},
 		{one(EntrySpec{Bucket: bucket, Trials: make([]uint32, 12)}), ""},
 		{one(EntrySpec{Bucket: bucket, Trials: make([]uint32, 13)}), "13 trials of Reduce 8 B, at most 12 fit"},
+		{one(EntrySpec{Bucket: bucket, Skip: MaxSkip}), ""},
+		{one(EntrySpec{Bucket: bucket, Skip: MaxSkip + 1}), "trials of Reduce 8 B behind 129 calls, at most 128"},
 		{PlanSpec{SampleEvery: 6}, "sampling every 6 epochs"},
 		{PlanSpec{SampleEvery: 1 << 31}, ""},
 		{one(EntrySpec{Bucket: state.Bucket{Collective: NumCollectives}}), fmt.Sprintf("collective %d", NumCollectives)},

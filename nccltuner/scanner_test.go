@@ -148,7 +148,7 @@ func TestScanRejectsOnce(t *testing.T) {
 	x := newScanTest(t)
 	version := newRecordBytes(2, 1)
 	heapHeader := heapMapping("", version)
-	heapHeader.header().Version = 9
+	heapHeader.header().Version = ABIVersion + 1
 	for name, data := range map[string][]byte{
 		recordName(1):              []byte("what is this, 32 bytes or more of it?"),
 		recordName(2):              heapHeader.data,

@@ -91,7 +91,7 @@ type Observation struct {
 	FirstRank int32  // rank with the shortest duration, that is, the last to arrive
 	Plan      uint32 // low 32 bits of the version of the plan that was in force; 0: none, or not known
 	EntryCall uint8  // of its plan entry, from 1, saturates; 0: it has none, or not known
-	Idle      bool   // the last rank's stream had nothing to do when the call came: it is told from when the host had issued it
+	Idle      bool   // some rank's host issued it so late that its GPU waited: part of what it took is the way of a launch
 	Unseen    uint16 // calls of its bucket since the last one observed that nobody measured: all of the choice in force
 }
 

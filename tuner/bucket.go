@@ -36,12 +36,15 @@ type bucket struct {
 	since      uint32   // version of the first such plan
 	nextTrial  int      // entry.Trials[:nextTrial] have been observed, or lost
 	sinceTrial int      // calls observed since the entry came into force
+	passed     int      // calls made since then
 	warmAt     int      // of entry.Trials, the first of those that only warm up; -1: none
 	fresh      bool     // something happened since the last propose that a learner may answer
 	rested     int      // calls observed since the last propose, while settled
 	look       look
 	made       uint16 // calls so far as the newest observed one counts them,
 	counted    bool   // if one did
+
+	idle idle
 
 	warm      []actions.Action // our own kernels that have run
 	misnamed  []actions.Action // an action as often as its name has brought about another
@@ -118,6 +121,7 @@ func (b *bucket) firstRun(a actions.Action) bool {
 // pass takes in that a call was made, whatever it is charged.
 func (b *bucket) pass(o *state.Observation) {
 	b.calls++
+	b.passed += 1 + int(o.Unseen)
 	if b.rested++; len(b.entry.Trials) > 0 || b.rested >= restCalls || b.guard.Urgent() {
 		b.fresh = true
 	}
@@ -149,7 +153,7 @@ func (b *bucket) follow(o *state.Observation) {
 	b.sinceTrial++
 	left := b.entry.Trials[b.nextTrial:]
 	if o.EntryCall > 0 { // the ranks' own count
-		b.nextTrial = max(b.nextTrial, min(int(o.EntryCall), len(b.entry.Trials)))
+		b.nextTrial = max(b.nextTrial, min(int(o.EntryCall)-b.entry.Skip, len(b.entry.Trials)))
 	} else if i := slices.Index(left, o.Action); i >= 0 {
 		b.nextTrial += i + 1
 	} else if o.Action == b.entry.Base || b.sinceTrial >= pickupCalls {
@@ -166,22 +170,21 @@ func (b *bucket) shift(d agents.Diagnosis) {
 }
 
 // propose asks the learner what to do next, unless trials are still under way. It reports whether the entry changed. Where
-// trials are timed one by one (single) an entry's first is not, since no rank knows of it before: it is the base. So is the
-// last, which is to be compared with: it says that all have run, too.
+// trials are timed one by one (single) the last is the base, which is to be compared with: it says that all have run, too.
 func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, nextID *uint32) bool {
 	waiting := b.nextTrial < len(b.entry.Trials)
 	if b.differ || !b.fresh || waiting && explore && !b.guard.Urgent() {
 		return false
 	}
 	b.fresh, b.rested = false, 0
-	around, warm := 0, 0
+	behind, warm := 0, 0
 	if single {
-		around = 1
+		behind = 1
 		if b.entry.Base.Path != actions.PathGIN && slices.ContainsFunc(b.set, onGIN) {
 			warm = warmUps
 		}
 	}
-	base, trials := b.guard.Propose(maxTrials - 2*around - warm)
+	base, trials := b.guard.Propose(maxTrials - behind - warm)
 	switch {
 	case !explore:
 		base, trials = b.assumed, nil
@@ -212,13 +215,15 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 		if warm > 0 {
 			var at int
 			if trials, at = warmUp(base, trials); at >= 0 {
-				b.warmAt = at + around
+				b.warmAt = at
 			}
 		}
-		pad := slices.Repeat([]actions.Action{base}, around)
-		b.entry.Trials = slices.Concat(pad, trials, pad)
+		b.entry.Trials = slices.Concat(trials, slices.Repeat([]actions.Action{base}, behind))
+		if single {
+			b.entry.Skip = b.skip()
+		}
 	}
-	b.nextTrial, b.sinceTrial, b.published = 0, 0, false
+	b.nextTrial, b.sinceTrial, b.passed, b.published = 0, 0, 0, false
 	return true
 }
 

@@ -14,6 +14,9 @@ import (
 // MaxTrials is how many exploration calls one plan entry can carry (DYN_NUM_TRIALS of nccltuner/abi.h).
 const MaxTrials = 12
 
+// MaxSkip is how many calls may come before them (DYN_MAX_SKIP of nccltuner/abi.h).
+const MaxSkip = 128
+
 // DefaultWatchShare is what watching may add to the calls of a settled communicator. Half a percent is what may be measured.
 const DefaultWatchShare = 0.004
 
@@ -56,6 +59,7 @@ type Totals struct {
 	Disagreed  uint64 `json:"disagreed"`  // group calls whose ranks ran different things: a bug or a foreign plugin
 	Overruled  uint64 `json:"overruled"`  // group calls that ran another algorithm, protocol or kernel than asked for
 	Cold       uint64 `json:"cold"`       // group calls that were a kernel's first ones, or had it warm up
+	Waited     uint64 `json:"waited"`     // short group calls that a GPU waited for, where it waits for few (tuner/idle.go)
 	Unknown    uint64 `json:"unknown"`    // samples of communicators or buckets that are not known
 	Plans      uint64 `json:"plans"`
 	Alarms     uint64 `json:"alarms"`
@@ -319,6 +323,10 @@ func (c *Core) sound(b *bucket, o state.Observation, bad bool) bool {
 		return false // what was asked for did not run: not a cost of the choice
 	case b.firstRun(o.Action), b.warming(&o):
 		c.totals.Cold++
+		b.pass(&o)
+		return false
+	case b.waits(&o):
+		c.totals.Waited++
 		b.pass(&o)
 		return false
 	}

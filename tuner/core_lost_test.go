@@ -91,18 +91,19 @@ func (d *distant) call() {
 	if d.force.ID != d.id {
 		d.id, d.calls = d.force.ID, 0
 	}
-	s.Action = d.force.Base
-	if d.calls < len(d.force.Trials) {
-		s.Action, s.trial = d.force.Trials[d.calls], d.id
-	}
 	d.calls++
+	s.Action = d.force.Action(d.calls)
+	trial := d.calls > d.force.Skip && d.calls <= d.force.Skip+len(d.force.Trials)
+	if trial {
+		s.trial = d.id
+	}
 	s.Ran = s.Action
 	if d.single {
 		s.EventTimed, s.Made = true, uint16(d.seq+1)
 		if d.id != 0 {
 			s.EntryCall = uint8(min(d.calls, 255))
 		}
-		s.sampled = s.sampled || d.calls > 1 && d.calls <= len(d.force.Trials)
+		s.sampled = s.sampled || d.calls > 1 && trial
 	}
 	d.inFlight = append(d.inFlight, s)
 	d.seq++
@@ -134,7 +135,7 @@ func (d *distant) tick() (spoke bool) {
 
 // under says whether trials of the entry are still to be made or to be heard of.
 func (d *distant) under(id uint32) bool {
-	return d.force.ID != id || d.calls < len(d.force.Trials) || slices.ContainsFunc(d.inFlight, func(s flying) bool { return s.trial == id && s.sampled })
+	return d.force.ID != id || d.calls < d.force.Skip+len(d.force.Trials) || slices.ContainsFunc(d.inFlight, func(s flying) bool { return s.trial == id && s.sampled })
 }
 
 func newDistant(t rapid.TB, cfg tuner.Config, ns state.Ns, single bool) *distant {

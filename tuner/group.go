@@ -35,11 +35,12 @@ type group struct {
 	startNs   int64 // first kernel start over ranks, host's clock
 	endNs     int64 // last end
 	firstEnd  int64
-	network   bool // some rank received through the network
-	kernels   bool // times are kernels' own
-	events    bool // times are the whole call's on every rank
-	instants  bool // every rank so far said when it started, and its clock is known
-	bad       bool // aggregated, or ranks that do not tell the same
+	issuedNs  int64 // the latest; 0: no rank knows
+	network   bool  // some rank received through the network
+	kernels   bool  // times are kernels' own
+	events    bool  // times are the whole call's on every rank
+	instants  bool  // every rank so far said when it started, and its clock is known
+	bad       bool  // aggregated, or ranks that do not tell the same
 }
 
 // span is one rank's part of a call.
@@ -49,7 +50,7 @@ type span struct {
 	endNs     int64 // of the kernel, or of the last receive if that is later
 	kernel    bool  // timed by the kernel itself
 	event     bool  // timed by CUDA events
-	idle      bool  // likewise, and its stream waited for the host: it starts where the call had been issued
+	issuedNs  int64 // likewise, host's clock: when the call had returned; 0: not known
 	network   bool
 	counterNs state.Ns
 	signalNs  state.Ns
@@ -119,7 +120,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}
 	switch f := g.cost(&o); {
 	case f == sound || g.bad:
-		o.Idle = g.instants && g.last.idle
+		o.Idle = g.instants && g.issuedNs != 0 && g.issuedNs > g.last.startNs-launchWayNs
 		if f == sound && g.instants {
 			j.beganNs, j.endedNs = g.last.startNs, g.endNs
 		}
@@ -150,10 +151,11 @@ func (j *joiner) instant(s *Sample) (span, bool) {
 	at.startNs = c.toHost(at.startNs)
 	at.endNs = at.startNs + int64(s.SignalNs)
 	if s.EventTimed {
+		at.issuedNs = s.RecvNs
 		// A stream with nothing to do reaches the call before the host has issued it: that wait is the host's, and depends
 		// on how far ahead the program is, not on the choice.
 		if s.RecvNs > at.startNs && s.RecvNs < at.endNs {
-			at.startNs, at.idle = s.RecvNs, true
+			at.startNs = s.RecvNs
 			at.signalNs = state.Ns(at.endNs - at.startNs)
 			at.counterNs = min(at.counterNs, at.signalNs)
 		}
@@ -167,6 +169,10 @@ func (j *joiner) instant(s *Sample) (span, bool) {
 	}
 	return at, c.known()
 }
+
+// launchWayNs is about what a GPU needs from a launch to the kernel's beginning (2x H200: calls of 2.5 us that their stream waits for take
+// 6 to 7). A call that a rank has issued later than so long before the last one starts shows that, too.
+const launchWayNs = 5_000
 
 // maxInstantNs is two centuries: what is beyond was not measured, and differences of such numbers overflow.
 const maxInstantNs = 1 << 62
@@ -189,6 +195,7 @@ func (g *group) take(s span, instant bool) {
 	}
 	g.startNs, g.endNs, g.firstEnd = min(g.startNs, s.startNs), max(g.endNs, s.endNs), min(g.firstEnd, s.endNs)
 	g.network = g.network || s.network
+	g.issuedNs = max(g.issuedNs, s.issuedNs)
 }
 
 // stuck reports that nothing has fitted for long.

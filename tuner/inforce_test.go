@@ -42,11 +42,8 @@ func judged(t *testing.T, name string, stored bool) {
 	core.Step(0, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
 	entry, calls, version, made, worse := Entry{Base: running}, 0, uint64(0), uint16(0), 0
 	for seq := range uint64(2000) {
-		a := entry.Base
-		if calls < len(entry.Trials) {
-			a = entry.Trials[calls]
-		}
 		calls++
+		a := entry.Action(calls)
 		made++
 		us := 100.0
 		if a == running {
@@ -61,7 +58,7 @@ func judged(t *testing.T, name string, stored bool) {
 			version++
 			core.Step(now, Published{Comm: 1, Version: version})
 			if e := entryOf([]Plan{p}, b); e.ID != entry.ID {
-				entry, calls = Entry{ID: e.ID, Base: e.Base, Trials: slices.Clone(e.Trials)}, 0
+				entry, calls = Entry{ID: e.ID, Base: e.Base, Skip: e.Skip, Trials: slices.Clone(e.Trials)}, 0
 			}
 		}
 	}

@@ -46,11 +46,8 @@ func (r *rare) run(calls int, present bool) {
 				r.core.Step(now, &Sample{Comm: 1, Seq: r.seq, Bucket: r.rest, Bytes: 1 << 24, SignalNs: 1e5, EventTimed: true, Plan: uint32(r.version)})
 			}
 		} else {
-			a := r.entry.Base
-			if r.calls < len(r.entry.Trials) {
-				a = r.entry.Trials[r.calls]
-			}
 			r.calls++
+			a := r.entry.Action(r.calls)
 			r.made++
 			ns := state.Ns(30_000)
 			if isTree(a) {
@@ -60,7 +57,7 @@ func (r *rare) run(calls int, present bool) {
 			if r.entry.ID != 0 {
 				said = min(r.calls, 255)
 			}
-			if r.made < 8 || r.calls > 1 && r.calls <= len(r.entry.Trials) && r.entries > r.lose {
+			if r.made < 8 || r.calls > r.entry.Skip && r.calls <= r.entry.Skip+len(r.entry.Trials) && r.entries > r.lose {
 				r.core.Step(now, &Sample{Comm: 1, Seq: r.seq, Bucket: r.b, Bytes: 1 << 10, Action: a, Ran: a, SignalNs: ns, EventTimed: true, Made: r.made,
 					Plan: uint32(r.version), EntryCall: uint8(said)})
 			}
@@ -69,7 +66,7 @@ func (r *rare) run(calls int, present bool) {
 			r.version++
 			r.core.Step(state.Ns(r.seq*1e5), Published{Comm: 1, Version: r.version})
 			if e := entryOf([]Plan{p}, r.b); e.ID != r.entry.ID {
-				r.entry, r.calls = Entry{ID: e.ID, Base: e.Base, Trials: slices.Clone(e.Trials)}, 0
+				r.entry, r.calls = Entry{ID: e.ID, Base: e.Base, Skip: e.Skip, Trials: slices.Clone(e.Trials)}, 0
 				if len(e.Trials) > 0 {
 					r.entries++
 				}

@@ -181,12 +181,21 @@ type Plan struct {
 	Entries     []Entry
 }
 
-// Entry is what one bucket does: its next len(Trials) calls run the trials, all later ones the base.
+// Entry is what one bucket does: its next Skip calls run the base, the len(Trials) behind them the trials, all later ones the base.
 type Entry struct {
 	Bucket state.Bucket
 	ID     uint32 // changes whenever trials start anew
 	Base   actions.Action
+	Skip   int // at most MaxSkip
 	Trials []actions.Action
+}
+
+// Action is what the n-th call runs since the entry came into force, from 1.
+func (e *Entry) Action(n int) actions.Action {
+	if i := n - 1 - e.Skip; i >= 0 && i < len(e.Trials) {
+		return e.Trials[i]
+	}
+	return e.Base
 }
 
 // Learned is a choice worth keeping on disk.

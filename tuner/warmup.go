@@ -32,10 +32,11 @@ func warmUp(base actions.Action, trials []actions.Action) (warmed []actions.Acti
 
 // warming reports that a call is one of those that warm up, and has it paid for. To be asked before the call is passed.
 func (b *bucket) warming(o *state.Observation) bool {
+	n := int(o.EntryCall) - b.entry.Skip
 	switch {
 	case b.warmAt < 0 || !b.published || int32(o.Plan-b.since) < 0 || o.Action != b.entry.Trials[b.warmAt]:
 		return false
-	case o.EntryCall > 0 && (int(o.EntryCall) <= b.warmAt || int(o.EntryCall) > b.warmAt+warmUps):
+	case o.EntryCall > 0 && (n <= b.warmAt || n > b.warmAt+warmUps):
 		return false
 	case o.EntryCall == 0 && b.nextTrial >= b.warmAt+warmUps:
 		return false

@@ -49,11 +49,8 @@ func TestPathThatNeedsAWarmUp(t *testing.T) {
 		var entry Entry
 		version, calls, row, late := uint64(0), 0, 0, 0 // row: calls on GIN one after the other
 		for seq := range uint64(4000) {
-			a := entry.Base
-			if calls < len(entry.Trials) {
-				a = entry.Trials[calls]
-			}
 			calls++
+			a := entry.Action(calls)
 			us := 30.0
 			if a.Path == actions.PathGIN {
 				us = []float64{270, 72, 12}[min(row, 2)]
@@ -72,7 +69,7 @@ func TestPathThatNeedsAWarmUp(t *testing.T) {
 				version++
 				core.Step(now, Published{Comm: 1, Version: version})
 				if e := entryOf([]Plan{p}, b); e.ID != entry.ID {
-					entry, calls = Entry{ID: e.ID, Base: e.Base, Trials: slices.Clone(e.Trials)}, 0
+					entry, calls = Entry{ID: e.ID, Base: e.Base, Skip: e.Skip, Trials: slices.Clone(e.Trials)}, 0
 				}
 			}
 		}

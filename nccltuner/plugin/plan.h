@@ -71,7 +71,7 @@ static inline bool dyn_plan_valid(const struct dyn_plan *plan) {
     memcpy(&eight, (const unsigned char *)plan->index + i, 8);
     indexes |= eight;
   }
-  for (int i = 0; i < DYN_NUM_ENTRIES; i++) fit &= plan->entries[i].numTrials <= DYN_NUM_TRIALS;
+  for (int i = 0; i < DYN_NUM_ENTRIES; i++) fit &= plan->entries[i].numTrials <= DYN_NUM_TRIALS && plan->entries[i].skip <= DYN_MAX_SKIP;
   return fit && !(indexes & 0xc0c0c0c0c0c0c0c0u) && plan->checksum == dyn_plan_checksum(plan);
 }
 

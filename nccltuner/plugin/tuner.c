@@ -136,11 +136,11 @@ static uint32_t coming_action(const struct dyn_comm *comm, int collective, int b
   const struct dyn_entry *entry = &comm->plan.entries[index];
   if (comm->inGraph) return entry->base;
   uint32_t j = comm->entryId[collective][bucket] == entry->id ? comm->calls[collective][bucket] : 0;
-  return j < entry->numTrials ? entry->trials[j] : entry->base;
+  return j - entry->skip < entry->numTrials ? entry->trials[j - entry->skip] : entry->base; /* one that is skipped wraps */
 }
 
-/* The same, and the call counts. Trials are timed one by one, whatever is sampled besides: all but the first of an entry,
- * of which nobody knew before its call. */
+/* The same, and the call counts. Trials are timed one by one, whatever is sampled besides: all but an entry's first call,
+ * of which nobody knew before. */
 static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   uint32_t action = coming_action(comm, collective, bucket);
@@ -155,8 +155,8 @@ static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   }
   if (*calls != UINT32_MAX) ++*calls;
   comm->entryCall = *calls;
-  comm->trial = *calls > 1 && *calls <= entry->numTrials;
-  comm->coming = *calls < entry->numTrials;
+  comm->trial = *calls > 1 && *calls - 1 - entry->skip < entry->numTrials;
+  comm->coming = *calls - entry->skip < entry->numTrials;
   return action;
 }
 

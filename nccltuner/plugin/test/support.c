@@ -173,6 +173,7 @@ void plan_random(struct dyn_plan *plan, uint64_t *random, uint32_t firstId) {
     plan->entries[i].id = test_random(random) % 4 ? firstId + i : i; /* some trials go on in the next plan */
     plan->entries[i].base = random_action(random);
     plan->entries[i].numTrials = test_random(random) % (DYN_NUM_TRIALS + 1);
+    plan->entries[i].skip = test_random(random) % 4 ? 0 : test_random(random) % (DYN_MAX_SKIP + 1);
     for (int t = 0; t < DYN_NUM_TRIALS; t++) plan->entries[i].trials[t] = random_action(random);
   }
   for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)

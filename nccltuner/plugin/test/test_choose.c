@@ -24,6 +24,21 @@ static void trials_then_base(void) {
   check(test_call(context, ALLREDUCE, 2 * BYTES - 1, 0) == base, "the bucket's last size");
 }
 
+/* So many calls run the base before the trials. */
+static void trials_behind_others(void) {
+  uint32_t base = ACTION(0, 0, 4);
+  join(false);
+  struct dyn_plan plan = one_entry(7, base, 4, trials);
+  plan.entries[1].skip = 3;
+  publish(plan);
+  for (int i = 0; i < 3; i++) expect(base, 0);
+  for (int i = 0; i < 4; i++) expect(trials[i], 0);
+  for (int i = 0; i < 9; i++) expect(base, 0);
+  plan.entries[1] = (struct dyn_entry){.id = 8, .base = base, .skip = DYN_MAX_SKIP};
+  publish(plan);
+  for (int i = 0; i < DYN_MAX_SKIP + 2; i++) expect(base, 0);
+}
+
 static void changes_only_at_epochs(void) {
   join(false);
   struct dyn_plan plan = one_entry(1, trials[0], 0, NULL);
@@ -126,11 +141,12 @@ static void unknown_actions(void) {
 /* Not fit to be run: the same for every rank, so all pass through. */
 static void unfit_plans(void) {
   join(false);
-  for (int what = 0; what < 5; what++) {
+  for (int what = 0; what < 6; what++) {
     struct dyn_plan plan = one_entry((uint32_t)what, trials[0], 0, NULL);
     if (what == 1) plan.index[0][0] = DYN_NUM_ENTRIES;
     if (what == 2) plan.entries[1].numTrials = DYN_NUM_TRIALS + 1;
     if (what == 3) plan.sampleEvery = 3;
+    if (what == 5) plan.entries[1].skip = DYN_MAX_SKIP + 1;
     publish(plan);
     if (what == 4) daemon_.record->plans[(daemon_.record->newest & 255) - 1].entries[63].base ^= 1;
     finish_epoch();
@@ -295,6 +311,7 @@ static void sampling(void) {
 int main(void) {
   test_directory();
   run("trials, then base", trials_then_base);
+  run("trials behind others", trials_behind_others);
   run("changes only at epochs", changes_only_at_epochs);
   run("marks", marks_are_respected);
   run("odd costs", odd_costs);

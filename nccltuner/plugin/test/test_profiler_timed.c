@@ -58,10 +58,12 @@ static void windows(void) {
 static int keys(void) { return atomic_load(&dynamiccl_preload.watched.used); }
 
 /* Until a plan that samples nothing else is in force. */
-static void into(struct member_rig *m, uint32_t id, uint32_t numTrials) {
-  publish_entry(1, 1024, id, numTrials);
+static void into_behind(struct member_rig *m, uint32_t id, uint32_t skip, uint32_t numTrials) {
+  publish_trials(1, 1024, id, skip, numTrials);
   while (m->comm->plan.entries[1].id != id || m->comm->sampling || m->comm->callsLeft) all_reduce(m, TIMED | TWO_KIB);
 }
+
+static void into(struct member_rig *m, uint32_t id, uint32_t numTrials) { into_behind(m, id, 0, numTrials); }
 
 /* Where nothing is sampled trials are, one by one: all but the first, of which nobody knew. */
 static void single_trials(void) {
@@ -109,7 +111,7 @@ static void single_trials(void) {
   all_reduce(&m, TIMED);
   CHECK(timed.asked == 1 && s->action == trials[1] && s->entryCall == 2 && s->made == made + 1);
   /* In a window they are what they are elsewhere, the first one included. */
-  publish_entry(1, 1, 6, 2);
+  publish_trials(1, 1, 6, 0, 2);
   while (!m.comm->sampling || m.comm->plan.entries[1].id != 6) all_reduce(&m, TIMED | TWO_KIB);
   all_reduce(&m, TIMED);
   CHECK(timed.asked == 1 && s->action == trials[0] && s->entryCall == 1);
@@ -122,6 +124,24 @@ static void single_trials(void) {
   CHECK(keys() == 1);
   leave(&m);
   CHECK(keys() == 0, "the ring is gone");
+}
+
+/* Calls before the trials are not timed, and the last of them has the first trial timed. */
+static void trials_behind_others(void) {
+  struct member_rig m = join(1, 1);
+  into_behind(&m, 1, 3, 4);
+  for (int i = 1; i <= 9; i++) {
+    bool trial = i > 3 && i <= 7;
+    all_reduce(&m, TIMED);
+    CHECK(timed.asked == trial && (keys() == 1) == (i >= 3 && i < 7), "call %d: %u asked, %d keys", i, timed.asked, keys());
+    if (trial) CHECK(timed.sample.action == trials[i - 4] && timed.sample.entryCall == i);
+  }
+  into_behind(&m, 2, DYN_MAX_SKIP, 0);
+  for (int i = 0; i < DYN_MAX_SKIP + 2; i++) {
+    all_reduce(&m, TIMED);
+    CHECK(timed.asked == 0 && keys() == 0, "nothing is tried");
+  }
+  leave(&m);
 }
 
 /* Trials run to their end without a daemon that wants their times. */
@@ -281,6 +301,7 @@ int main(void) {
   run(described, "described");
   run(windows, "windows");
   run(single_trials, "single trials");
+  run(trials_behind_others, "trials behind others");
   run(trials_of_nobody, "trials of nobody");
   run(asked_of_nccl, "asked of NCCL");
   run(not_wanted, "not wanted");

@@ -98,20 +98,20 @@ static void all_reduce(struct member_rig *m, int how) {
 
 static const uint32_t trials[] = {CHOSEN, ACTION(1, 0, 2), ACTION(1, 1, 8), 0};
 
-static void publish_entry(uint64_t commId, uint32_t sampleEvery, uint32_t id, uint32_t numTrials) {
+static void publish_trials(uint64_t commId, uint32_t sampleEvery, uint32_t id, uint32_t skip, uint32_t numTrials) {
   struct publisher daemon_;
   struct dyn_plan plan;
   plan_clear(&plan);
   plan.numEntries = 2;
   plan.sampleEvery = sampleEvery;
   plan.index[ALLREDUCE][10] = 1;
-  plan.entries[1] = (struct dyn_entry){.id = id, .base = CHOSEN, .numTrials = numTrials};
+  plan.entries[1] = (struct dyn_entry){.id = id, .base = CHOSEN, .numTrials = numTrials, .skip = skip};
   memcpy(plan.entries[1].trials, trials, sizeof trials);
   CHECK(publisher_open(&daemon_, commId) && publisher_publish(&daemon_, &plan));
   publisher_close(&daemon_);
 }
 
-static void publish(uint64_t commId, uint32_t sampleEvery) { publish_entry(commId, sampleEvery, 1, 0); }
+static void publish(uint64_t commId, uint32_t sampleEvery) { publish_trials(commId, sampleEvery, 1, 0, 0); }
 
 static int nothing_in(struct dyn_process *process) {
   struct dyn_sample s;

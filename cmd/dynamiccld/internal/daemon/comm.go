@@ -155,7 +155,7 @@ func (c *comm) publish() (bool, error) {
 func planSpec(p *tuner.Plan) *nccltuner.PlanSpec {
 	spec := &nccltuner.PlanSpec{SampleEvery: uint32(p.SampleEvery)}
 	for _, e := range p.Entries {
-		entry := nccltuner.EntrySpec{Bucket: e.Bucket, ID: e.ID, Base: e.Base.Word()}
+		entry := nccltuner.EntrySpec{Bucket: e.Bucket, ID: e.ID, Base: e.Base.Word(), Skip: uint32(e.Skip)}
 		for _, t := range e.Trials {
 			entry.Trials = append(entry.Trials, t.Word())
 		}
