@@ -78,7 +78,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run a program with DynamICCL. A daemon is started where none serves the directory, and
 ends with the last run; a daemon that serves already is joined. The program gets
 NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD (libdynamiccl.so, which times calls, before
-yours), DYNAMICCL_DIR and NCCL_SYM_NOWIN_ENABLE=1 (not with
+yours), DYNAMICCL_DIR, NCCL_SET_STACK_SIZE=1 and NCCL_SYM_NOWIN_ENABLE=1 (not with
 --fixed-numerics); only variables travel, so launchers and scripts that fork need no more:
 
   dynamiccld run -- torchrun --nproc-per-node 8 train.py

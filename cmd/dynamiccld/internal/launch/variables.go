@@ -24,6 +24,9 @@ const (
 	// deviceVariable lets NCCL 2.29.7 and newer run its device kernels on ordinary buffers where the tuner asks for LL.
 	// Older ones do not read it.
 	deviceVariable = "NCCL_SYM_NOWIN_ENABLE"
+	// stackVariable has NCCL reserve when it starts what its kernels keep on their stacks. Without it the first launch of a kernel that
+	// keeps more than those before waits, in the host, for all that is on the GPU, and a trial may be such a launch at any time.
+	stackVariable = "NCCL_SET_STACK_SIZE"
 )
 
 // OwnVariables say to which daemon and run a rank belongs and what that may do: ranks of another purpose must not have
@@ -67,6 +70,7 @@ func Prepare(w Wish) Setup {
 	s.add(nccltuner.DirVariable, w.Dir)
 	s.unlessSet(w.User, tunerVariable, w.Plugin.Tuner)
 	s.profiler(w)
+	s.stack(w.User)
 	if w.NoExplore {
 		s.add(exploreVariable, "true")
 	}
@@ -136,6 +140,14 @@ func (s *Setup) preload(w Wish) {
 	}
 }
 
+func (s *Setup) stack(user map[string]string) {
+	if value, set := user[stackVariable]; set && value != "1" {
+		s.note("%s=%s is yours and stays: the first call of a kernel may wait for all that is on the GPU, for ever if that waits for its host", stackVariable, value)
+		return
+	}
+	s.unlessSet(user, stackVariable, "1")
+}
+
 func (s *Setup) device(user map[string]string) {
 	value, set := user[deviceVariable]
 	switch {
@@ -175,7 +187,7 @@ func Bare(environ []string) (bare []string) {
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
-		case slices.Contains(OwnVariables, name), (name == tunerVariable || name == profilerVariable) && ours(value), name == deviceVariable && value == "1":
+		case slices.Contains(OwnVariables, name), (name == tunerVariable || name == profilerVariable) && ours(value), (name == deviceVariable || name == stackVariable) && value == "1":
 			continue
 		case name == preloadVariable:
 			others := slices.DeleteFunc(Preloaded(value), func(path string) bool { return filepath.Base(path) == preloadFile })

@@ -32,21 +32,23 @@ func TestPrepare(t *testing.T) {
 		notes int
 		why   string
 	}{
-		{"all", Wish{Plugin: plugin}, "DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SYM_NOWIN_ENABLE", 0, ""},
+		{"all", Wish{Plugin: plugin}, "DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, ""},
 		{"switches", Wish{Plugin: plugin, NoExplore: true, FixedNumerics: true},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD DYNAMICCL_NO_EXPLORE DYNAMICCL_FIXED_NUMERICS", 0, ""},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE DYNAMICCL_NO_EXPLORE DYNAMICCL_FIXED_NUMERICS", 0, ""},
 		{"fixed numerics and device kernels", Wish{Plugin: plugin, FixedNumerics: true, User: map[string]string{"NCCL_SYM_NOWIN_ENABLE": "1"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD DYNAMICCL_FIXED_NUMERICS", 1, ""},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE DYNAMICCL_FIXED_NUMERICS", 1, ""},
 		{"missing", Wish{PluginErr: missing}, "", 0, "running as plain NCCL: not there"},
 		{"missing, but the user knows one", Wish{PluginErr: missing, User: map[string]string{"NCCL_TUNER_PLUGIN": "/opt/" + tunerFile}},
-			"DYNAMICCL_DIR NCCL_SYM_NOWIN_ENABLE", 1, ""},
+			"DYNAMICCL_DIR NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"both known to the user", Wish{PluginErr: missing, User: map[string]string{"NCCL_TUNER_PLUGIN": "dynamiccl", "NCCL_PROFILER_PLUGIN": "dynamiccl"}},
-			"DYNAMICCL_DIR NCCL_SYM_NOWIN_ENABLE", 1, ""},
+			"DYNAMICCL_DIR NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"another tuner", Wish{Plugin: plugin, User: map[string]string{"NCCL_TUNER_PLUGIN": "x"}}, "", 0, "NCCL_TUNER_PLUGIN=x is yours"},
 		{"no profiler", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROFILER_PLUGIN": "none"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_SYM_NOWIN_ENABLE", 1, ""},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 1, ""},
+		{"another stack", Wish{Plugin: plugin, User: map[string]string{"NCCL_SET_STACK_SIZE": "0"}},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"protocol", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROTO": "LL"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
 	} {
 		got := Prepare(tc.wish)
 		if names(got) != tc.set || len(got.Notes) != tc.notes || !strings.HasPrefix(got.Why, tc.why) || (got.Why == "") != (tc.why == "") {
