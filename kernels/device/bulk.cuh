@@ -99,10 +99,10 @@ __device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint3
 }
 
 /* The barriers of a call, of which the first is the meeting (meet.cuh). wants: the buffers that go directly where all ranks
- * have them in windows. Buffers of rare types, and those that are not whole packs, are taken for in none: there is less to compile. */
-template <class S, typename T>
+ * have them in windows. Buffers that are not whole packs are taken for in none: there is less to compile. */
+template <class S>
 struct Barriers {
-  static constexpr bool kWindows = S::kWhole && kCommon<T>;
+  static constexpr bool kWindows = S::kWhole;
   const Call &c;
   const Bulk &b;
   const uint32_t call, wants, has;
@@ -122,7 +122,7 @@ struct Barriers {
   }
   /* Also behind the last use of windows: a rank must not end while a peer writes into its own, or reads it. */
   __device__ __forceinline__ void next() {
-    if (kCommon<T> && !met && !meetAll()) return; /* the type is the same on all ranks */
+    if (!met && !meetAll()) return;
     if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return;
     blockBarrier(c, b, call, ++passed);
   }

@@ -41,6 +41,7 @@ __device__ __forceinline__ char *recvOf(const Domain &d, const Bulk &b, int peer
 __device__ __forceinline__ bool agree(int nRanks, const uint64_t *words, const uint64_t *most) {
   uint64_t furthest = 0, least = UINT64_MAX;
   bool same = true;
+#pragma unroll 1
   for (int r = 0; r < nRanks; r++) {
     const uint64_t offset = dyn_offset_of_word(words[r]);
     same &= dyn_window_of_word(words[r]) == dyn_window_of_word(words[0]) || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ANY_WINDOW;
@@ -71,7 +72,7 @@ __device__ __forceinline__ uint64_t awaitMeeting(const Domain &d, const dyn_meet
  * wanted. has: this rank's. As blockBarrier, whose numbers do not count this one. */
 __attribute__((noinline)) inline __device__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t has, uint32_t wants) {
   const Domain &d = c.domain;
-  const dyn_meeting own = {(uint64_t)has << 32 | call, b.send.word, b.recv.word, b.send.most, b.recv.most, 0, {}};
+  const dyn_meeting own = {(uint64_t)has << 32 | call, b.send.word, b.recv.word, b.send.most, b.recv.most, 0, 0, 0};
   Met &met = inBlock<Met>();
   const unsigned place = meetingPlace(call);
   stampSent(c, call);

@@ -28,7 +28,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
   const T *send = (const T *)c.send;
   const size_t slot = 2 * b.packs, packs = dyn_packs(c.count * sizeof(T), kBulkBytes);
   const Buffer<S, T, uint4> own(send + d.rank * c.count, c.count), recv(c.recv, c.count);
-  Barriers<S, T> barriers(c, b, call, passed, kSend);
+  Barriers<S> barriers(c, b, call, passed, kSend);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
   Byte *recv = (Byte *)c.recv, *mine = recv + d.rank * c.count;
   const Buffer<S, Byte, uint4> send(c.send, c.count), own(mine, c.count);
   const size_t slot = 2 * b.packs, packs = dyn_packs(c.count, kBulkBytes);
-  Barriers<S, Byte> barriers(c, b, call, passed, kRecv);
+  Barriers<S> barriers(c, b, call, passed, kRecv);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
   Byte *recv = (Byte *)c.recv;
   const size_t slot = 2 * b.packs, packs = dyn_packs(c.count, kBulkBytes);
   const Buffer<S, Byte, uint4> given(send + d.rank * c.count, c.count), own(recv + d.rank * c.count, c.count);
-  Barriers<S, Byte> barriers(c, b, call, passed, kRecv, send != recv || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_INTO_SENDS);
+  Barriers<S> barriers(c, b, call, passed, kRecv, send != recv || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_INTO_SENDS);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
