@@ -59,7 +59,7 @@ struct dyn_call {
 
 /* What a rank tells a peer at a call's first barrier in bulk: meet.cuh. */
 struct dyn_meeting {
-  uint64_t come;       /* the call, and above it DYN_IN_SEND_WINDOW, DYN_IN_RECV_WINDOW */
+  uint64_t come;       /* the call, and above it DYN_IN_SEND_WINDOW, DYN_IN_RECV_WINDOW, DYN_MET_FIRST */
   uint64_t send, recv; /* dyn_window_word, of what is in a window */
   uint64_t sendMost, recvMost; /* dyn_windowed.most */
   /* Where parts differ (parts_differ.cuh); recv is then where the last part that it gets ends, and recvMost how far it can address. */
@@ -70,6 +70,7 @@ struct dyn_meeting {
 #define DYN_MEETINGS (2 * DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS)
 #define DYN_IN_SEND_WINDOW 1u
 #define DYN_IN_RECV_WINDOW 2u
+#define DYN_MET_FIRST 4u /* before it sent anything */
 
 /* A buffer of this rank's that lies in memory which all ranks have registered together. */
 struct dyn_windowed {

@@ -61,6 +61,7 @@
 #define DYN_KERNEL_MUTATE_COUNTED_ALIKE 33 /* where peers have sent other numbers of cells, one's are counted for all */
 #define DYN_KERNEL_MUTATE_ONE_SIGNAL 34 /* over GIN, blocks that share a context have one signal for each peer */
 #define DYN_KERNEL_MUTATE_ONE_COUNT 35  /* over GIN, what was seen of a signal counts for all contexts */
+#define DYN_KERNEL_MUTATE_BOTH_SWAP 36  /* AllToAll in place: both of two ranks swap the same half of what they exchange */
 
 namespace dyn {
 

@@ -112,7 +112,7 @@ __device__ __forceinline__ void tellParts(const Call &c, const Bulk &b, const Pa
     dyn_meeting *to = &b.meetings[r][meetingPlace(call) + d.rank];
     to->largest = own.largest;
     if (own.recv != 0) to->recv = own.recv, to->recvMost = own.recvMost, to->partAt = partAt(b, p, r);
-    storeRelease(&to->come, (uint64_t)(own.recv != 0 ? kRecv : 0) << 32 | call);
+    storeRelease(&to->come, (uint64_t)(own.recv != 0 ? kRecv : 0) << 32 | call); /* its largest part tells who met first */
   }
 }
 __device__ __forceinline__ void awaitParts(const Call &c, const Bulk &b, const Parts &p, uint32_t call, const dyn_meeting &own) {

@@ -116,10 +116,11 @@ static void direct(void) {
       *s = (struct step){.collective = collectives[r % 5], .root = (int)(r >> 8 & 7) % numRanks, .count = (1 + (r >> 16) % MOST + 3) / 4 * 4,
                          .action = LSA(DYN_KERNEL_DIRECT, 1 + (r >> 40) % 3), .stream = streams[(r >> 44) % STREAMS], .seed = r};
       if (s->count > MOST) s->count = MOST;
-      place(i, own, s->collective == ALL_REDUCE && r >> 48 & 1);
+      /* Of AllToAll also some ranks alone. */
+      place(i, own, (s->collective == ALL_REDUCE && r >> 48 & 1) || (s->collective == ALL_TO_ALL && r >> 48 & 1 && (r >> 49 & 1 || rank & 1)));
       fill(s, i);
       if (in[i] == out[i])
-        for (size_t e = 0; e < s->count; e++) in[i][e] = value_of(s, rank, e);
+        for (size_t e = 0; e < s->count * parts_in(s); e++) in[i][e] = value_of(s, rank, e);
       make_call(s, i, random_of(n * 31 + (uint64_t)i * 7 + (uint64_t)rank));
       const float *needed = s->collective == REDUCE_SCATTER ? in[i] : out[i], *plain = s->collective == REDUCE_SCATTER ? plainIn[i] : plainOut[i];
       CHECK(!!(ableNow & DYN_ABLE_WINDOWS) == (needed != plain), "%s: %x", names[s->collective], ableNow);
@@ -154,6 +155,16 @@ static void elsewhere(void) {
   int peer = (rank + 1) % numRanks; /* whose window begins at another page */
   float *left = (float *)((char *)(uintptr_t)decoy + peer * PAGE) + (size_t)rank * s.count;
   CHECK(*left == value_of(&s, rank, 0), "what this rank sent is %g", *left);
+  /* In place ranks swap: here with what the AllGather left there, of which each one has a half. */
+  struct step t = {.collective = ALL_TO_ALL, .count = s.count, .action = s.action, .stream = streams[0], .seed = 6};
+  place(0, 15, true);
+  for (size_t i = 0; i < t.count * (size_t)numRanks; i++) out[0][i] = value_of(&t, rank, i);
+  make_call(&t, 0, 0);
+  wait_for_all();
+  size_t swapped = rank < peer ? 0 : t.count - 1;
+  CHECK(out[0][(size_t)peer * t.count + swapped] == value_of(&s, rank, swapped), "part %d", peer);
+  CHECK(left[swapped] == value_of(&t, rank, (size_t)peer * t.count + swapped), "what this rank swapped is %g", left[swapped]);
+  meet();
 }
 
 /* A window that goes is none any more, and a buffer beyond a window's end never was in it. */
