@@ -58,7 +58,8 @@ static void checkMoves(Rank &k) {
     for (int kind = 0; kind < kKinds; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
         int blocks = 1 + seed % 7 * 9, root = (int)(seed % (unsigned)numRanks), what = kind % 3;
-        bool inPlace = seed & 1, gathers = what == kGather, exchanges = what == kExchange, broadcasts = what == kBroadcast, direct = kind >= kGatherDirect;
+        bool gathers = what == kGather, exchanges = what == kExchange, broadcasts = what == kBroadcast, direct = kind >= kGatherDirect;
+        bool inPlace = seed & 1 && !(exchanges && seed % 5 == 0 && rank & 1); /* AllToAll also of some ranks alone */
         Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (gathers ? rank * count : 0) : (Byte *)k.in + shift;
         fill<Byte><<<32, 256, 0, k.stream>>>(in, exchanges ? count * numRanks : count, rank, Op::sum, seed);
         Call c = {in, out, count, (int32_t)Op::sum, 0, k.stamps, k.domain};
@@ -75,9 +76,11 @@ static void checkMoves(Rank &k) {
   healthy(k);
 }
 
-static void launchDiffer(const Rank &k, cudaKernel_t kernel, const dyn_parts &parts, int blocks = DYN_PARTS_CTAS, int threads = DYN_PARTS_THREADS) {
+/* direct: the result is told to lie in a window; what others say comes of seed. */
+static void launchDiffer(const Rank &k, const dyn_parts &parts, bool direct = false, unsigned seed = 0, int blocks = DYN_PARTS_CTAS, int threads = DYN_PARTS_THREADS) {
+  static const cudaKernel_t kernel = kernelOf("allToAllV");
   const Call c = {k.in, k.out, 0, (int32_t)Op::sum, 0, k.stamps, k.domain};
-  launchOn(k, kernel, blocks, threads, c, k.bulk, parts);
+  launchOn(k, kernel, blocks, threads, c, direct ? told(k, c, seed, false) : k.bulk, parts);
 }
 
 template <typename T>
@@ -91,7 +94,10 @@ static void check(Rank &k) {
 #define CHECK_TYPE(NAME, TYPE) checkType<TYPE>(k);
   DYN_TYPES(CHECK_TYPE)
   checkMoves(k);
-  checkDiffering(k, {2, 100, 5000, 300001, 4 << 20, 20 << 20}, [&](const dyn_parts &p) { launchDiffer(k, kernelOf("allToAllV"), p); });
+  for (bool direct : {false, true}) {
+    unsigned calls = 0;
+    checkDiffering(k, {2, 100, 5000, 300001, 4 << 20, 20 << 20}, [&](const dyn_parts &p) { launchDiffer(k, p, direct, calls++); });
+  }
 #define CHECK_NORM(NAME, TYPE) checkFused<TYPE>(k, #NAME, {1, 7, 128, 4096, 5120, 8192}, {1, 3, 64, 100}, 16, kThreads);
   DYN_NORM_TYPES(CHECK_NORM)
   shared->wrong += (long)*k.wrong;
@@ -107,17 +113,18 @@ static void printTime(const char *collective, size_t bytes, const char *path, in
 }
 
 /* AllToAllv as it is launched, and with --grids otherwise: parts of so many bytes between all, at another place of a word where
- * they are sent from than where they go to. */
+ * they are sent from than where they go to, through scratch memory and with results in a window. */
 template <typename TimePath>
 static void timeDiffer(const Rank &k, size_t bytes, size_t part, TimePath timePath) {
-  const cudaKernel_t kernel = kernelOf("allToAllV");
-  for (size_t apart : {0, 1}) {
+  static const char *const paths[] = {"AllToAllv, equal parts", "AllToAllv, not aligned", "AllToAllv, equal parts, direct", "AllToAllv, not aligned, direct"};
+  for (int kind = 0; kind < 4; kind++) {
+    const size_t apart = kind % 2;
+    const bool direct = kind > 1;
     dyn_parts equal = {};
     for (int r = 0; r < numRanks; r++) equal.sendBytes[r] = equal.recvBytes[r] = part, equal.sendAt[r] = r * part + apart, equal.recvAt[r] = r * part + 3 * apart;
-    const char *path = apart == 0 ? "AllToAllv, equal parts" : "AllToAllv, not aligned";
-    const double us = timed(k, [&] { launchDiffer(k, kernel, equal); });
-    if (rank == 0) printTime("AllToAll", bytes, path, DYN_PARTS_CTAS, DYN_PARTS_THREADS, us);
-    if (everyGrid) timePath(path, [&](int n, int t) { launchDiffer(k, kernel, equal, n, t); });
+    const double us = timed(k, [&] { launchDiffer(k, equal, direct); });
+    if (rank == 0) printTime("AllToAll", bytes, paths[kind], DYN_PARTS_CTAS, DYN_PARTS_THREADS, us);
+    if (everyGrid) timePath(paths[kind], [&](int n, int t) { launchDiffer(k, equal, direct, 0, n, t); });
   }
 }
 
@@ -182,6 +189,10 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
     if (onlyPath == nullptr) timeDiffer(k, bytes, moved.count, [&](const char *path, auto launch) { timePath(k, "AllToAll", path, bytes, part16, launch); });
     timePath(k, "AllToAll", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, k.bulk); });
     timePath(k, "AllToAll", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, direct); });
+    Call inPlace = moved;
+    inPlace.send = inPlace.recv;
+    timePath(k, "AllToAll", "bulk, in place", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, inPlace, k.bulk); });
+    timePath(k, "AllToAll", "direct, in place", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, inPlace, withWindows(k, inPlace)); });
     const size_t forwarded = dyn_part(dyn_packs(whole.count, DYN_BULK_BYTES), numRanks - 1);
     timePath(k, "Broadcast", "lines", bytes, (lines + 1) * kLineLanes, [&](int n, int t) { launchOn(k, broadcast, n, t, whole, 0); }, lines < slotLines);
     timePath(k, "Broadcast", "bulk", bytes, forwarded, [&](int n, int t) { launchOn(k, broadcastBulk, n, t, whole, k.bulk); });

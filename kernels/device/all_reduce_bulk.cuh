@@ -22,7 +22,7 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
   const Domain &d = c.domain;
   const Buffer<S, T, uint4> send(c.send, c.count), recv(c.recv, c.count);
   const size_t packs = dyn_packs(c.count * sizeof(T), kBulkBytes), part = dyn_part(packs, d.nRanks), outbox = b.packs * d.nRanks;
-  Barriers<S, T> barriers(c, b, call, passed, kSend | kRecv);
+  Barriers<S> barriers(c, b, call, passed, kSend | kRecv);
   const bool reads = barriers.all == (kSend | kRecv);
   const Rounds rounds(part, reads ? part : b.packs);
   for (uint32_t step = 0; step < rounds.count + 2; step++) {

@@ -23,7 +23,7 @@ __device__ __forceinline__ uint32_t broadcastBulkOf(const Call &c, const Bulk &b
   const Buffer<S, Byte, uint4> send(c.send, c.count), recv(c.recv, c.count);
   const size_t packs = dyn_packs(c.count, kBulkBytes), part = dyn_part(packs, d.nRanks - 1), slot = 2 * b.packs;
   const auto partOf = [&](int r) { return (size_t)(r - root - 1 + (r > root ? 0 : d.nRanks)) * part; };
-  Barriers<S, Byte> barriers(c, b, call, passed, kRecv);
+  Barriers<S> barriers(c, b, call, passed, kRecv);
   const bool direct = barriers.all != 0;
   const Rounds rounds(part, slot);
   /* Where what rank r is to have from part of, in this round, is left by rank from. */

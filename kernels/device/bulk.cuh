@@ -99,30 +99,30 @@ __device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint3
 }
 
 /* The barriers of a call, of which the first is the meeting (meet.cuh). wants: the buffers that go directly where all ranks
- * have them in windows. Buffers of rare types, and those that are not whole packs, are taken for in none: there is less to compile. */
-template <class S, typename T>
+ * have them in windows. Buffers that are not whole packs are taken for in none: there is less to compile. */
+template <class S>
 struct Barriers {
-  static constexpr bool kWindows = S::kWhole && kCommon<T>;
+  static constexpr bool kWindows = S::kWhole;
   const Call &c;
   const Bulk &b;
   const uint32_t call, wants, has;
   uint32_t passed, all = 0; /* barriers; buffers that all ranks have in windows, once it is known */
   bool met = false;
 
-  __device__ __forceinline__ Barriers(const Call &c, const Bulk &b, uint32_t call, uint32_t passed, uint32_t wants, bool can = true)
-      : c(c), b(b), call(call), wants(wants), has(kWindows && can ? wants & ((b.send.word != 0 ? kSend : 0) | (b.recv.word != 0 ? kRecv : 0)) : 0), passed(passed) {
-    if (kWindows && has == wants) meetAll();
+  __device__ __forceinline__ Barriers(const Call &c, const Bulk &b, uint32_t call, uint32_t passed, uint32_t wants)
+      : c(c), b(b), call(call), wants(wants), has(kWindows ? wants & ((b.send.word != 0 ? kSend : 0) | (b.recv.word != 0 ? kRecv : 0)) : 0), passed(passed) {
+    if (kWindows && has == wants) meetAll(kMetFirst);
   }
   /* True: a rank that met before it sent may have to send yet. */
-  __device__ __forceinline__ bool meetAll() {
-    const uint32_t answer = meet(c, b, call, has, wants);
+  __device__ __forceinline__ bool meetAll(uint32_t first = 0) {
+    const uint32_t answer = meet(c, b, call, has | first);
     met = true;
     all = kWindows ? answer & wants : 0;
-    return answer >> 16 != 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_LATE;
+    return (answer >> 16 & kMetFirst) && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_LATE;
   }
   /* Also behind the last use of windows: a rank must not end while a peer writes into its own, or reads it. */
   __device__ __forceinline__ void next() {
-    if (kCommon<T> && !met && !meetAll()) return; /* the type is the same on all ranks */
+    if (!met && !meetAll()) return;
     if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return;
     blockBarrier(c, b, call, ++passed);
   }

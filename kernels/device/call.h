@@ -11,8 +11,8 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout5
-#define DYN_KERNEL_LAYOUT_NAME "layout5"
+#define DYN_KERNEL_LAYOUT layout6
+#define DYN_KERNEL_LAYOUT_NAME "layout6"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
@@ -59,15 +59,18 @@ struct dyn_call {
 
 /* What a rank tells a peer at a call's first barrier in bulk: meet.cuh. */
 struct dyn_meeting {
-  uint64_t come;       /* the call, and above it DYN_IN_SEND_WINDOW, DYN_IN_RECV_WINDOW */
+  uint64_t come;       /* the call, and above it DYN_IN_SEND_WINDOW, DYN_IN_RECV_WINDOW, DYN_MET_FIRST */
   uint64_t send, recv; /* dyn_window_word, of what is in a window */
   uint64_t sendMost, recvMost; /* dyn_windowed.most */
-  uint64_t largest;    /* bytes of the largest part that it sends, where parts differ */
-  uint64_t reserved0[2];
+  /* Where parts differ (parts_differ.cuh); recv is then where the last part that it gets ends, and recvMost how far it can address. */
+  uint64_t largest; /* bytes of the largest part that it sends */
+  uint64_t partAt;  /* where what this peer sends it begins, from where the window's offsets count */
+  uint64_t reserved0;
 };
 #define DYN_MEETINGS (2 * DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS)
 #define DYN_IN_SEND_WINDOW 1u
 #define DYN_IN_RECV_WINDOW 2u
+#define DYN_MET_FIRST 4u /* before it sent anything */
 
 /* A buffer of this rank's that lies in memory which all ranks have registered together. */
 struct dyn_windowed {

@@ -45,6 +45,7 @@
 #define DYN_KERNEL_MUTATE_OFF_RAIL 17 /* puts go to a rank of another rail */
 #define DYN_KERNEL_MUTATE_OWN_ROUNDS 18 /* where parts differ, a rank goes by its own alone */
 #define DYN_KERNEL_MUTATE_MIXED_PLACES 19 /* a block tells of its size where another one sends */
+#define DYN_KERNEL_MUTATE_TAKES_ALL 20 /* where parts differ, what a peer wrote into the result is taken out of scratch memory as well */
 #define DYN_KERNEL_MUTATE_HASTY_ANSWER 21 /* over GIN, a rank answers a timed put before it has come */
 #define DYN_KERNEL_MUTATE_OWN_WINDOW 22 /* a rank writes into its peers' windows when its own buffer lies in one */
 #define DYN_KERNEL_MUTATE_ANY_WINDOW 23 /* windows are taken for the same without a look */
@@ -60,6 +61,7 @@
 #define DYN_KERNEL_MUTATE_COUNTED_ALIKE 33 /* where peers have sent other numbers of cells, one's are counted for all */
 #define DYN_KERNEL_MUTATE_ONE_SIGNAL 34 /* over GIN, blocks that share a context have one signal for each peer */
 #define DYN_KERNEL_MUTATE_ONE_COUNT 35  /* over GIN, what was seen of a signal counts for all contexts */
+#define DYN_KERNEL_MUTATE_BOTH_SWAP 36  /* AllToAll in place: both of two ranks swap the same half of what they exchange */
 
 namespace dyn {
 

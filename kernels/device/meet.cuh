@@ -22,11 +22,11 @@
 namespace dyn {
 
 using Bulk = ::dyn_bulk;
-constexpr uint32_t kSend = DYN_IN_SEND_WINDOW, kRecv = DYN_IN_RECV_WINDOW;
+constexpr uint32_t kSend = DYN_IN_SEND_WINDOW, kRecv = DYN_IN_RECV_WINDOW, kMetFirst = DYN_MET_FIRST;
 
 /* What a block knows of all ranks behind a meeting. */
 struct Met {
-  uint32_t said[kMaxRanks]; /* the buffers that lie in a window, and of these: */
+  uint32_t said[kMaxRanks]; /* the buffers that lie in a window, whether it met first, and of the buffers: */
   uint64_t send[kMaxRanks], recv[kMaxRanks], sendMost[kMaxRanks], recvMost[kMaxRanks];
 };
 
@@ -41,6 +41,7 @@ __device__ __forceinline__ char *recvOf(const Domain &d, const Bulk &b, int peer
 __device__ __forceinline__ bool agree(int nRanks, const uint64_t *words, const uint64_t *most) {
   uint64_t furthest = 0, least = UINT64_MAX;
   bool same = true;
+#pragma unroll 1
   for (int r = 0; r < nRanks; r++) {
     const uint64_t offset = dyn_offset_of_word(words[r]);
     same &= dyn_window_of_word(words[r]) == dyn_window_of_word(words[0]) || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ANY_WINDOW;
@@ -67,35 +68,35 @@ __device__ __forceinline__ uint64_t awaitMeeting(const Domain &d, const dyn_meet
   return come;
 }
 
-/* The buffers that all ranks have in one window each, and in the upper half, whether a rank met first: one that has all that is
- * wanted. has: this rank's. As blockBarrier, whose numbers do not count this one. */
-__attribute__((noinline)) inline __device__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t has, uint32_t wants) {
+/* The buffers that all ranks have in one window each, and in the upper half what any of them said. says: of this rank's, and kMetFirst.
+ * As blockBarrier, whose numbers do not count this one. */
+__attribute__((noinline)) inline __device__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t says) {
   const Domain &d = c.domain;
-  const dyn_meeting own = {(uint64_t)has << 32 | call, b.send.word, b.recv.word, b.send.most, b.recv.most, 0, {}};
+  const dyn_meeting own = {(uint64_t)says << 32 | call, b.send.word, b.recv.word, b.send.most, b.recv.most, 0, 0, 0};
   Met &met = inBlock<Met>();
   const unsigned place = meetingPlace(call);
   stampSent(c, call);
   __syncthreads();
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     if (r == d.rank) {
-      note(met, r, has, own);
+      note(met, r, says, own);
       continue;
     }
     dyn_meeting *to = &b.meetings[r][place + d.rank];
     const dyn_meeting *from = &b.meetings[d.rank][place + r];
-    if (has != 0) to->send = own.send, to->recv = own.recv, to->sendMost = own.sendMost, to->recvMost = own.recvMost;
+    if (says != 0) to->send = own.send, to->recv = own.recv, to->sendMost = own.sendMost, to->recvMost = own.recvMost;
     storeRelease(&to->come, own.come);
     note(met, r, (uint32_t)(awaitMeeting(d, from, r, call) >> 32), *from);
   }
   __syncthreads();
-  uint32_t all = has, first = 0;
+  uint32_t all = says, any = 0;
   for (int r = 0; r < d.nRanks; r++) {
     if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_WINDOW) all &= met.said[r];
-    first |= (met.said[r] & wants) == wants;
+    any |= met.said[r];
   }
   if (all & kSend && !agree(d.nRanks, met.send, met.sendMost)) all &= ~kSend;
   if (all & kRecv && !agree(d.nRanks, met.recv, met.recvMost)) all &= ~kRecv;
-  return all | first << 16;
+  return all | any << 16;
 }
 
 }  // namespace dyn

@@ -2,7 +2,8 @@
  *
  * ReduceScatter, AllGather and AllToAll in bulk: every rank writes what is another's into that one's memory, and each takes what it was
  * given. A half of the memory is nRanks slots of twice b.packs. Step s sends round s and takes round s - 1.
- * With windows (meet.cuh) there is one round. AllGather and AllToAll write where it is to be; ReduceScatter reads where it is.
+ * With windows (meet.cuh) there is one round. AllGather and AllToAll write where it is to be; ReduceScatter reads where it is; of
+ * AllToAll in place two ranks swap what they have for each other.
  */
 #ifndef DYN_PARTS_BULK_CUH
 #define DYN_PARTS_BULK_CUH
@@ -28,7 +29,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
   const T *send = (const T *)c.send;
   const size_t slot = 2 * b.packs, packs = dyn_packs(c.count * sizeof(T), kBulkBytes);
   const Buffer<S, T, uint4> own(send + d.rank * c.count, c.count), recv(c.recv, c.count);
-  Barriers<S, T> barriers(c, b, call, passed, kSend);
+  Barriers<S> barriers(c, b, call, passed, kSend);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
@@ -64,7 +65,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
   Byte *recv = (Byte *)c.recv, *mine = recv + d.rank * c.count;
   const Buffer<S, Byte, uint4> send(c.send, c.count), own(mine, c.count);
   const size_t slot = 2 * b.packs, packs = dyn_packs(c.count, kBulkBytes);
-  Barriers<S, Byte> barriers(c, b, call, passed, kRecv);
+  Barriers<S> barriers(c, b, call, passed, kRecv);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
@@ -88,8 +89,22 @@ __device__ inline void allGatherBulk(const Call &c, const Bulk &b) {
   inBulkCall<Byte>(c, b, c.count, [&](auto shape, uint32_t call, uint32_t passed) { return allGatherBulkOf<decltype(shape)>(c, b, call, passed); });
 }
 
-/* In place a round's parts are read in its step and written in the next one, and no other round has their places. Peers
- * would write over what is still to be sent, so in place nothing goes directly. */
+/* In place, with windows. Two ranks have a part for each other, and each of them swaps half of the packs, here and there. Who
+ * swaps a pack has loaded both before it stores either, and nobody else touches them: so nothing is written over that is still
+ * to be sent, and nothing is kept elsewhere meanwhile. Peer after peer, for there are not registers for all of them. */
+__device__ __forceinline__ void swapParts(const Domain &d, const Bulk &b, size_t packs, uint4 *parts) {
+#pragma unroll 1
+  for (int k = 1; k < d.nRanks; k++) {
+    const int r = peerOf(d, k);
+    const bool lower = d.rank < r || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_BOTH_SWAP;
+    const size_t first = lower ? 0 : packs / 2, count = lower ? packs / 2 : packs - packs / 2;
+    uint4 *const own = parts + r * packs + first, *const other = ownPart(d, sendOf(d, b, r), packs) + first;
+    eachPack<4>(count, [&](size_t i) { return Two{own[i], other[i]}; }, [&](size_t i, const Two &both) { own[i] = both.second, other[i] = both.first; });
+  }
+}
+
+/* In place a round's parts are read in its step and written in the next one, and no other round has their places. A rank in place
+ * and one that is not have no window in common, and send in bulk. */
 template <class S>
 __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
   const Domain &d = c.domain;
@@ -97,14 +112,16 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
   Byte *recv = (Byte *)c.recv;
   const size_t slot = 2 * b.packs, packs = dyn_packs(c.count, kBulkBytes);
   const Buffer<S, Byte, uint4> given(send + d.rank * c.count, c.count), own(recv + d.rank * c.count, c.count);
-  Barriers<S, Byte> barriers(c, b, call, passed, kRecv, send != recv || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_INTO_SENDS);
+  const bool swaps = send == recv && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_INTO_SENDS;
+  Barriers<S> barriers(c, b, call, passed, swaps ? kSend : kRecv);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
     const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
     if (step < rounds.count) {
-      sendPacks<S>(d, rounds.in(step), send, c.count, from, to);
+      if (direct && swaps) swapParts(d, b, packs, (uint4 *)recv);
+      else sendPacks<S>(d, rounds.in(step), send, c.count, from, to);
       if (given.at != own.at)
         eachPack<4>(rounds.in(step), [&](size_t i) { return given.load(from + i); }, [&](size_t i, uint4 bits) { own.store(from + i, bits); });
     }

@@ -14,6 +14,18 @@
  * Behind the meeting all have the same words, so rounds are of the same number on all ranks, an odd one, and what bulk.cuh
  * says of halves holds.
  *
+ * With windows (meet.cuh). Where every rank's result lies in the same one, parts go where they are to be. A rank does not know
+ * where: each tells each other one at the meeting where that one's part begins, and all of them where its last one ends, which
+ * tells whether every rank can address it all.
+ *   Who has its result in a window and more than one round to send meets before it sends anything. Then it writes all of its
+ *   parts there at once, behind each other and without barriers between them.
+ *   Who sends no more than a round sends that into scratch memory before it meets, as without windows. So small calls wait no
+ *   more often than they did, and no rank takes the others' gain for having little to send. What it sent is all there behind
+ *   the meeting, and the peers take it out; who met first they know by its largest part.
+ *   There is one round then, and a barrier behind it, before which nobody ends; where nobody met first, not even that.
+ *   Where a rank's result lies elsewhere all take scratch memory. Who met first sends its first round then, and there is one
+ *   barrier more.
+ *
  * The own part is nobody else's business: a block copies it where it would wait for others, a round at a time so that these
  * do not wait for it, and behind the rounds what is left, if it is larger than what others exchange.
  *
@@ -33,6 +45,7 @@ using Parts = ::dyn_parts;
 /* Of those that it sends to others. All tell theirs, so what it gets is known, too. */
 __device__ __forceinline__ size_t largestPart(int rank, int nRanks, const Parts &p) {
   size_t most = 0;
+#pragma unroll 1
   for (int r = 0; r < nRanks; r++)
     if (r != rank && p.sendBytes[r] > most) most = p.sendBytes[r];
   return most;
@@ -55,7 +68,7 @@ struct Share {
   uint32_t begin, bytes;
 };
 /* This block's of a round. */
-__device__ __forceinline__ Share shareOf(size_t part, const Pace &pace, uint32_t round) {
+__attribute__((noinline)) inline __device__ Share shareOf(size_t part, const Pace &pace, uint32_t round) {
   const size_t first = (size_t)round * pace.round, all = dyn_packs(part, kBulkBytes);
   const uint32_t in = all <= first ? 0 : all - first < pace.round ? (uint32_t)(all - first) : pace.round;
   const uint32_t most = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_MOVING_SHARES ? packsOfBlock(in) : pace.block, begin = blockIdx.x * most;
@@ -64,14 +77,32 @@ __device__ __forceinline__ Share shareOf(size_t part, const Pace &pace, uint32_t
   return {at, begin * (uint32_t)kBulkBytes, bytes > 0 && part - at < bytes ? (uint32_t)(part - at) : bytes};
 }
 
-/* Of a block. */
+/* Of a block: its own rank's parts, and what all ranks tell of theirs. */
 struct Differing {
   Pace sends[kMaxRanks], takes[kMaxRanks];
-  size_t largest[kMaxRanks]; /* as the peers tell it */
+  size_t largest[kMaxRanks];                   /* of the parts that it sends to others */
+  uint64_t words[kMaxRanks], reach[kMaxRanks]; /* of the window in which its result lies: dyn_meeting.recv, recvMost; 0: none */
+  Byte *there[kMaxRanks];                      /* where what this rank sends it begins in that window */
 };
 
-/* Meets (meet.cuh): largest is this rank's largest part. */
-__device__ __forceinline__ void tellLargest(const Call &c, const Bulk &b, uint32_t call, size_t largest) {
+/* What it tells all others alike. */
+__device__ __forceinline__ dyn_meeting wordsOf(const Domain &d, const Bulk &b, const Parts &p) {
+  dyn_meeting own = {};
+  size_t end = 0;
+  own.largest = largestPart(d.rank, d.nRanks, p);
+  if (b.recv.word == 0) return own;
+#pragma unroll 1
+  for (int r = 0; r < d.nRanks; r++)
+    if (p.recvBytes[r] > 0 && p.recvAt[r] + p.recvBytes[r] > end) end = p.recvAt[r] + p.recvBytes[r];
+  own.recv = dyn_window_word(dyn_window_of_word(b.recv.word), dyn_offset_of_word(b.recv.word) + end);
+  own.recvMost = b.recv.most + end;
+  return own;
+}
+/* Where in its window what this rank gets of a peer begins. */
+__device__ __forceinline__ uint64_t partAt(const Bulk &b, const Parts &p, int peer) { return dyn_offset_of_word(b.recv.word) + p.recvAt[peer]; }
+
+/* Meets (meet.cuh). */
+__device__ __forceinline__ void tellParts(const Call &c, const Bulk &b, const Parts &p, uint32_t call, const dyn_meeting &own) {
   const Domain &d = c.domain;
   stampSent(c, call);
   __syncthreads();
@@ -79,67 +110,107 @@ __device__ __forceinline__ void tellLargest(const Call &c, const Bulk &b, uint32
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     if (r == d.rank) continue;
     dyn_meeting *to = &b.meetings[r][meetingPlace(call) + d.rank];
-    to->largest = largest;
-    storeRelease(&to->come, (uint64_t)call); /* no buffer is said to lie in a window */
+    to->largest = own.largest;
+    if (own.recv != 0) to->recv = own.recv, to->recvMost = own.recvMost, to->partAt = partAt(b, p, r);
+    storeRelease(&to->come, (uint64_t)(own.recv != 0 ? kRecv : 0) << 32 | call); /* its largest part tells who met first */
   }
 }
-/* Of all ranks. */
-__device__ __forceinline__ size_t awaitLargest(const Call &c, const Bulk &b, uint32_t call, size_t largest) {
+__device__ __forceinline__ void awaitParts(const Call &c, const Bulk &b, const Parts &p, uint32_t call, const dyn_meeting &own) {
   const Domain &d = c.domain;
   Differing &told = inBlock<Differing>();
+#pragma unroll 1
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
+    if (r == d.rank) {
+      told.largest[r] = own.largest, told.words[r] = own.recv, told.reach[r] = own.recvMost;
+      continue;
+    }
     const dyn_meeting *from = &b.meetings[d.rank][meetingPlace(call) + r];
-    told.largest[r] = r != d.rank && awaitMeeting(d, from, r, call) != 0 ? from->largest : 0;
+    const uint64_t come = awaitMeeting(d, from, r, call);
+    const bool in = come >> 32 & kRecv;
+    told.largest[r] = come != 0 ? from->largest : 0;
+    told.words[r] = in ? from->recv : 0, told.reach[r] = in ? from->recvMost : 0;
+    told.there[r] = (Byte *)b.recv.base[r] + (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_OFFSET ? partAt(b, p, r) : from->partAt);
   }
   __syncthreads();
-  for (int r = 0; r < d.nRanks && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_ROUNDS; r++)
-    if (told.largest[r] > largest) largest = told.largest[r];
-  return largest;
+}
+
+/* What follows from what all ranks have told, on each of them alike. */
+struct Agreed {
+  size_t largest; /* of all parts */
+  bool direct;    /* all results lie in one window, and each rank can address all of them */
+  bool first;     /* a rank met before it sent */
+};
+/* Has its result in a window, and more than a round to send: it meets before it sends. */
+__device__ __forceinline__ bool meetsFirst(uint64_t word, size_t largest, size_t slot) { return word != 0 && largest > slot * kBulkBytes; }
+__device__ __forceinline__ Agreed agreed(const Domain &d, size_t slot) {
+  const Differing &told = inBlock<Differing>();
+  Agreed a = {told.largest[d.rank], told.words[d.rank] != 0, false};
+#pragma unroll 1
+  for (int r = 0; r < d.nRanks; r++) {
+    if (told.largest[r] > a.largest && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_ROUNDS) a.largest = told.largest[r];
+    a.first |= meetsFirst(told.words[r], told.largest[r], slot);
+  }
+  if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_WINDOW) a.direct &= agree(d.nRanks, told.words, told.reach);
+  return a;
 }
 
 /* Of send and recv parts begin anywhere; they do not overlap. */
 __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
   const Domain &d = c.domain;
   const uint32_t call = beginCall(d);
-  const size_t slot = 2 * b.packs, largest = largestPart(d.rank, d.nRanks, p);
+  const size_t slot = 2 * b.packs;
+  const dyn_meeting words = wordsOf(d, b, p);
+  const bool first = meetsFirst(words.recv, words.largest, slot);
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
   Differing &parts = inBlock<Differing>();
   const auto slotAt = [&](int of, int from, uint32_t round) { return (Byte *)(half(d, b, of, call, round) + from * slot); };
-  const auto copyOwn = [&](uint32_t round) {
-    const Share s = shareOf(p.sendBytes[d.rank], parts.sends[d.rank], round);
-    copyBytes(recv + p.recvAt[d.rank] + s.at, send + p.sendAt[d.rank] + s.at, s.bytes);
+  uint32_t passed = b.passed[blockIdx.x], rounds = 1, owns = 0; /* owns: rounds of the own part that are copied */
+  const auto copyOwn = [&](uint32_t until) {
+#pragma unroll 1
+    for (; owns < until && owns < parts.sends[d.rank].rounds; owns++) {
+      const Share s = shareOf(p.sendBytes[d.rank], parts.sends[d.rank], owns);
+      copyBytes(recv + p.recvAt[d.rank] + s.at, send + p.sendAt[d.rank] + s.at, s.bytes);
+    }
   };
-  uint32_t passed = b.passed[blockIdx.x], rounds = 1;
+  Agreed all = {};
 #pragma unroll 1
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) parts.sends[r] = paceOf(p.sendBytes[r], slot), parts.takes[r] = paceOf(p.recvBytes[r], slot);
   __syncthreads();
-  for (uint32_t step = 0; step <= rounds; step++) { /* sends round step, takes the one before */
+  bool met = false;
 #pragma unroll 1
-    for (int k = 1; k < d.nRanks && step < rounds; k++) {
-      const int r = peerOf(d, k);
-      const Share s = shareOf(p.sendBytes[r], parts.sends[r], step);
-      copyBytes(slotAt(r, d.rank, step) + s.begin, send + p.sendAt[r] + s.at, s.bytes);
-    }
+  for (int64_t step = first ? -1 : 0; step <= rounds; step++) { /* sends round step, takes the one before; -1: meets */
+    const bool there = first && all.direct;
+    const uint32_t until = step < 0 || step >= rounds ? 0 : there ? paceOf(words.largest, slot).rounds : (uint32_t)step + 1;
+#pragma unroll 1
+    for (uint32_t round = (uint32_t)step; round < until; round++)
+#pragma unroll 1
+      for (int k = 1; k < d.nRanks; k++) {
+        const int r = peerOf(d, k);
+        const Share s = shareOf(p.sendBytes[r], parts.sends[r], round);
+        copyBytes(there ? parts.there[r] + s.at : slotAt(r, d.rank, round) + s.begin, send + p.sendAt[r] + s.at, s.bytes);
+      }
 #pragma unroll 1
     for (int k = 1; k < d.nRanks && step > 0; k++) {
       const int r = peerOf(d, k);
-      const Share s = shareOf(p.recvBytes[r], parts.takes[r], step - 1);
-      copyBytes(recv + p.recvAt[r] + s.at, slotAt(d.rank, r, step - 1) + s.begin, s.bytes);
+      if (all.direct && meetsFirst(parts.words[r], parts.largest[r], slot) && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_TAKES_ALL) continue;
+      const Share s = shareOf(p.recvBytes[r], parts.takes[r], (uint32_t)step - 1);
+      copyBytes(recv + p.recvAt[r] + s.at, slotAt(d.rank, r, (uint32_t)step - 1) + s.begin, s.bytes);
     }
-    if (step == 0) {
-      tellLargest(c, b, call, largest);
-      copyOwn(0);
-      rounds = paceOf(awaitLargest(c, b, call, largest), slot).rounds;
-    } else if (step < rounds) {
-      arrive(c, b, call, ++passed);
-      copyOwn(step);
-      awaitLikes(c, b, call, passed);
+    if (!met) {
+      tellParts(c, b, p, call, words);
+      copyOwn(1);
+      awaitParts(c, b, p, call, words);
+      all = agreed(d, slot), met = true;
+      rounds = all.direct ? 1 : paceOf(all.largest, slot).rounds;
+      if (first || !all.first || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_LATE) continue; /* else who met first has yet to send */
     }
+    if (step >= rounds || (all.direct && DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED)) continue;
+    arrive(c, b, call, ++passed);
+    copyOwn(all.direct ? UINT32_MAX : owns + 1);
+    awaitLikes(c, b, call, passed);
   }
-  const size_t each = parts.sends[d.rank].round * kBulkBytes;
-#pragma unroll 1
-  for (uint32_t round = rounds; round * each < p.sendBytes[d.rank] && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_REST; round++) copyOwn(round);
+  if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_REST) copyOwn(UINT32_MAX);
   if (threadIdx.x == 0) b.passed[blockIdx.x] = passed; /* all of the block have read it: they met */
   endCall(d, call);
 }

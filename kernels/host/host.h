@@ -137,7 +137,10 @@ struct dyn_exchange {
   const size_t *recvCounts, *recvOffsets;
   int datatype, path; /* DYN_PATH_LSA or DYN_PATH_GIN */
   void *stream;
+  const struct dyn_windowed *recvWindow; /* in which all of recv lies that anything comes to; NULL: none */
 };
+/* From the beginning of recv to the end of what lies furthest on in it; 0: nothing comes, or it cannot be done. */
+uint64_t dyn_exchange_bytes(const struct dyn_lsa *lsa, const struct dyn_exchange *exchange);
 /* This rank can; another one may not. */
 bool dyn_lsa_can_exchange(const struct dyn_lsa *lsa, int path);
 /* An ncclResult_t. */

@@ -74,7 +74,8 @@ struct launch {
   void *function;
   size_t items; /* pieces of lines, or packs, that threads have to do */
   struct dyn_call call;
-  bool bulk, direct; /* direct: in bulk, through windows where all ranks have them */
+  bool bulk;
+  const struct dyn_windowed *sendWindow, *recvWindow; /* of what goes in bulk: through these where all ranks have them; NULL: none */
   struct dyn_gin_call *gin; /* NULL: over load and store */
   const void *second; /* argument; where it is bulk, the lane's */
   const struct dyn_parts *parts; /* last argument of those that have them */
@@ -87,7 +88,7 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
   size_t bytes = work->count * dyn_datatype_number_bytes(work->datatype);
   enum dyn_typed typed = DYN_TYPED_ONE_SHOT;
   l->bulk = kernel == DYN_KERNEL_BULK || kernel == DYN_KERNEL_DIRECT;
-  l->direct = kernel == DYN_KERNEL_DIRECT;
+  if (kernel == DYN_KERNEL_DIRECT) l->sendWindow = work->sendWindow, l->recvWindow = work->recvWindow;
   l->items = l->bulk ? dyn_packs(bytes, DYN_BULK_BYTES) : dyn_lines(bytes) * DYN_LINE_THREADS;
   l->call.count = bytes;
   switch (work->collective) {
@@ -143,8 +144,8 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream)
   if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas * l->roles, l->threads, stream, l->gin, l->parts);
   struct dyn_bulk bulk = lsa->lanes[lane].bulk;
   if (l->work != NULL) bulk.root = l->work->root;
-  if (l->direct && l->work->sendWindow != NULL) bulk.send = *l->work->sendWindow;
-  if (l->direct && l->work->recvWindow != NULL) bulk.recv = *l->work->recvWindow;
+  if (l->sendWindow != NULL) bulk.send = *l->sendWindow;
+  if (l->recvWindow != NULL) bulk.recv = *l->recvWindow;
   void *arguments[] = {&l->call, l->bulk ? &bulk : (void *)l->second, (void *)l->parts};
   l->call.domain = lsa->lanes[lane].domain;
   struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
@@ -245,6 +246,15 @@ static bool parts_of(const struct dyn_lsa *lsa, const struct dyn_exchange *x, st
   return fits && x->sendCounts[lsa->rank] == x->recvCounts[lsa->rank];
 }
 
+uint64_t dyn_exchange_bytes(const struct dyn_lsa *lsa, const struct dyn_exchange *x) {
+  struct dyn_parts parts = {0};
+  uint64_t end = 0;
+  if (!parts_of(lsa, x, &parts)) return 0;
+  for (uint32_t r = 0; r < lsa->nRanks; r++)
+    if (parts.recvBytes[r] > 0 && parts.recvAt[r] + parts.recvBytes[r] > end) end = parts.recvAt[r] + parts.recvBytes[r];
+  return end;
+}
+
 int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
   struct dyn_parts parts = {0};
   if (!dyn_lsa_can_exchange(lsa, x->path) || !parts_of(lsa, x, &parts)) return INVALID_ARGUMENT;
@@ -256,7 +266,7 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
   struct launch l = {.function = choice.function,
                      .call = {.send = x->send, .recv = x->recv},
                      .gin = overGin ? &gin : NULL,
-                     .bulk = true, .parts = &parts, .roles = choice.roles,
+                     .bulk = true, .recvWindow = x->recvWindow, .parts = &parts, .roles = choice.roles,
                      .ctas = choice.most,
                      .threads = overGin ? DYN_GIN_PARTS_THREADS : DYN_PARTS_THREADS};
   int result = run(lsa, &l, x->stream, true); /* the stream may be captured */

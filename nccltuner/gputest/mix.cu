@@ -18,6 +18,7 @@ static const Job kCases[] = {
     {"streams-and-communicators", kProcesses, caseStreams, 1},
     {"one-communicator-many-streams", kProcesses, caseOneCommStreams, 1},
     {"places", kProcesses, casePlaces, 2},
+    {"all-to-all-v", kProcesses, caseExchanges, 2},
     {"everything", kProcesses, caseEverything, 1},
     {"split", kProcesses, caseSplit, 2},
     {"shrink", kProcesses, caseShrink, 2},

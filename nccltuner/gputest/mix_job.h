@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "mix_comm_cases.h"
+#include "mix_exchange.h"
 
 static const double kSayEverySeconds = 10;
 

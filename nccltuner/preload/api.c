@@ -20,6 +20,6 @@ int dynamicclHasAllToAllv(void *comm, int way) { return dyn_device_can_exchange(
 
 int dynamicclAllToAllv(const void *send, const size_t *sendCounts, const size_t *sendOffsets, void *recv, const size_t *recvCounts, const size_t *recvOffsets,
                        int datatype, int way, void *comm, void *stream) {
-  struct dyn_exchange exchange = {send, sendCounts, sendOffsets, recv, recvCounts, recvOffsets, datatype, way, stream};
+  struct dyn_exchange exchange = {send, sendCounts, sendOffsets, recv, recvCounts, recvOffsets, datatype, way, stream, NULL};
   return dyn_device_exchange(comm, &exchange);
 }

@@ -247,8 +247,11 @@ bool dyn_device_can_exchange(const void *comm, int path) {
 
 int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange) {
   const struct dyn_bound *b = find(comm);
+  struct dyn_exchange x = *exchange;
+  struct dyn_windowed in;
   if (b == NULL || dyn_in_group()) return INVALID_USAGE;
-  return gave_up(b) ? REMOTE_ERROR : dyn_lsa_exchange(b->lsa, exchange);
+  if (dyn_windows_any(b->windows) && window_of(b->windows, x.recv, dyn_exchange_bytes(b->lsa, &x), &in)) x.recvWindow = &in;
+  return gave_up(b) ? REMOTE_ERROR : dyn_lsa_exchange(b->lsa, &x);
 }
 
 /* ---- groups ---- */

@@ -60,7 +60,9 @@ DYNAMICCL_API int dynamicclHasAllToAllv(void *comm, int way);
  * elements come of it, to recv + recvOffsets[r]. Any of them may be 0. The arrays are read before the call returns; offsets
  * are in elements, in any order. recvCounts[r] here is what sendCounts of rank r has for this rank; parts of recv overlap
  * neither each other nor send. All ranks must call it in the same place among the communicator's calls, the same way, also those
- * that have nothing to send or to get. It may be captured into a CUDA graph, which replays these counts. Results:
+ * that have nothing to send or to get. It may be captured into a CUDA graph, which replays these counts.
+ * Where recv lies on every rank in what the same ncclCommWindowRegister registered (NCCL_WIN_COLL_SYMMETRIC), at any place in it,
+ * larger parts are written there by their senders (DYNAMICCL_LSA). Nobody has to promise that: ranks tell each other. Results:
  *   4, ncclInvalidArgument   this rank cannot do it that way, the type is unknown, an array or a buffer is missing, or this
  *                            rank does not give itself what it gets of itself: other ranks would wait for it
  *   5, ncclInvalidUsage      the communicator has no kernels, or the call stands in a group

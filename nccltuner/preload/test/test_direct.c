@@ -7,9 +7,12 @@
  */
 #include "lsa_steps.h"
 
+#include "exchange.h"
+
 #define GUARD 64
 #define SLOT_BYTES ((MOST * MAX_RANKS + GUARD) * sizeof(float))
-#define WINDOW_BYTES (SLOTS * SLOT_BYTES)
+#define WINDOW_BYTES (1 << 20)
+_Static_assert(WINDOW_BYTES >= SLOTS * SLOT_BYTES, "all slots lie in a window");
 #define PAGE 4096 /* windows begin at pages, at another one on each rank */
 #define MEMORY_BYTES (WINDOW_BYTES + MAX_RANKS * PAGE)
 #define PROGRAM_FLAG 1 /* NCCL_WIN_COLL_SYMMETRIC */
@@ -113,10 +116,11 @@ static void direct(void) {
       *s = (struct step){.collective = collectives[r % 5], .root = (int)(r >> 8 & 7) % numRanks, .count = (1 + (r >> 16) % MOST + 3) / 4 * 4,
                          .action = LSA(DYN_KERNEL_DIRECT, 1 + (r >> 40) % 3), .stream = streams[(r >> 44) % STREAMS], .seed = r};
       if (s->count > MOST) s->count = MOST;
-      place(i, own, s->collective == ALL_REDUCE && r >> 48 & 1);
+      /* Of AllToAll also some ranks alone. */
+      place(i, own, (s->collective == ALL_REDUCE && r >> 48 & 1) || (s->collective == ALL_TO_ALL && r >> 48 & 1 && (r >> 49 & 1 || rank & 1)));
       fill(s, i);
       if (in[i] == out[i])
-        for (size_t e = 0; e < s->count; e++) in[i][e] = value_of(s, rank, e);
+        for (size_t e = 0; e < s->count * parts_in(s); e++) in[i][e] = value_of(s, rank, e);
       make_call(s, i, random_of(n * 31 + (uint64_t)i * 7 + (uint64_t)rank));
       const float *needed = s->collective == REDUCE_SCATTER ? in[i] : out[i], *plain = s->collective == REDUCE_SCATTER ? plainIn[i] : plainOut[i];
       CHECK(!!(ableNow & DYN_ABLE_WINDOWS) == (needed != plain), "%s: %x", names[s->collective], ableNow);
@@ -151,6 +155,16 @@ static void elsewhere(void) {
   int peer = (rank + 1) % numRanks; /* whose window begins at another page */
   float *left = (float *)((char *)(uintptr_t)decoy + peer * PAGE) + (size_t)rank * s.count;
   CHECK(*left == value_of(&s, rank, 0), "what this rank sent is %g", *left);
+  /* In place ranks swap: here with what the AllGather left there, of which each one has a half. */
+  struct step t = {.collective = ALL_TO_ALL, .count = s.count, .action = s.action, .stream = streams[0], .seed = 6};
+  place(0, 15, true);
+  for (size_t i = 0; i < t.count * (size_t)numRanks; i++) out[0][i] = value_of(&t, rank, i);
+  make_call(&t, 0, 0);
+  wait_for_all();
+  size_t swapped = rank < peer ? 0 : t.count - 1;
+  CHECK(out[0][(size_t)peer * t.count + swapped] == value_of(&s, rank, swapped), "part %d", peer);
+  CHECK(left[swapped] == value_of(&t, rank, (size_t)peer * t.count + swapped), "what this rank swapped is %g", left[swapped]);
+  meet();
 }
 
 /* A window that goes is none any more, and a buffer beyond a window's end never was in it. */
@@ -170,6 +184,73 @@ static void gone(void) {
   }
 }
 
+/* AllToAllv: with so little scratch memory 64 KiB of a part go in a round of 2 ranks, 40 of 3 and 32 of 4. */
+#define MOST_APART 50000 /* elements of a part */
+static float *apart; /* a result in no window */
+static void begin_exchanges(void) {
+  CUdeviceptr at;
+  setenv("DYNAMICCL_SCRATCH_MIB", "1", 1);
+  begin_direct();
+  CHECK(cuda.cuMemAlloc_v2(&at, WINDOW_BYTES) == 0);
+  apart = (float *)(uintptr_t)at;
+}
+
+static void exchange_run(const struct exchange *x, float *recv) {
+  int (*run)(const void *, const size_t *, const size_t *, void *, const size_t *, const size_t *, int, int, void *, void *) =
+      (__typeof__(run))(void *)find("dynamicclAllToAllv");
+  exchange_fill(x, (float *)window[IN], recv);
+  CHECK(run(window[IN], x->sendCounts, x->sendOffsets, recv, x->recvCounts, x->recvOffsets, FLOAT32, DYN_PATH_LSA, (void *)COMM, streams[x->seed % STREAMS]) == 0);
+}
+
+/* Each rank's result lies at another place of the window, or in none; with calls of the plan between in the same memory. */
+static void exchanges(void) {
+  begin_exchanges();
+  for (uint64_t n = 0; n < 60; n++) {
+    uint64_t r = random_of(n), own = r & 3 ? ~(uint64_t)0 : random_of(r + (uint64_t)rank);
+    float *recv = own & 3 ? (float *)window[OUT] + random_of(r - (uint64_t)rank) % 100 : apart;
+    struct step s = {.collective = ALL_GATHER, .count = 1 + (r >> 8) % MOST, .action = LSA(DYN_KERNEL_DIRECT, 1 + (r >> 40) % 3), .stream = streams[(r >> 44) % STREAMS], .seed = r};
+    struct exchange x;
+    exchange_make(&x, n, MOST_APART);
+    exchange_run(&x, recv);
+    fill(&s, 0);
+    make_call(&s, 0, own);
+    wait_for_all();
+    exchange_compare(&x, recv);
+    compare(&s, 0, true);
+    meet();
+  }
+}
+
+/* As elsewhere: parts of more than a round go where NCCL has this rank's window, and none does where all is in a round, or one
+ * rank's result lies in no window or reaches beyond it. */
+static void exchanges_elsewhere(void) {
+  begin_exchanges();
+  CUdeviceptr decoy;
+  CHECK(cuda.cuMemAlloc_v2(&decoy, MEMORY_BYTES) == 0);
+  for (int r = 0; r < numRanks; r++) windows[OUT].base[r] = (char *)(uintptr_t)decoy + PAGE * rank;
+  memset((void *)(uintptr_t)decoy, 0xee, MEMORY_BYTES);
+  register_window(OUT);
+  enum { ONE_APART, SMALL, BEYOND, DIRECT };
+  for (int round = ONE_APART; round <= DIRECT; round++) {
+    struct exchange x = {.seed = (uint64_t)round};
+    const size_t each = round == SMALL ? 8000 : 30000, all = (size_t)numRanks * each;
+    float *recv = round == ONE_APART && rank == 0 ? apart : (float *)window[OUT] + rank;
+    if (round == BEYOND && rank == 0) recv = (float *)window[OUT] + WINDOW_BYTES / sizeof *recv - all + 1; /* there is memory behind */
+    for (int r = 0; r < numRanks; r++) x.sendCounts[r] = x.recvCounts[r] = each, x.sendOffsets[r] = x.recvOffsets[r] = (size_t)r * each;
+    exchange_run(&x, recv);
+    wait_for_all();
+    if (round != DIRECT) exchange_compare(&x, recv);
+    meet();
+    if (round != DIRECT) continue;
+    for (int r = 0; r < numRanks; r++)
+      for (size_t i = 0; i < each; i++) CHECK(recv[x.recvOffsets[r] + i] == (r == rank ? exchange_value(&x, r, rank, i) : -1), "element %zu of part %d", i, r);
+    for (int peer = 0; peer < numRanks; peer++) { /* whose window begins at another page, and its result at another element */
+      const float *left = (float *)((char *)(uintptr_t)decoy + peer * PAGE) + peer + (size_t)rank * each;
+      for (size_t i = 0; i < each && peer != rank; i++) CHECK(left[i] == exchange_value(&x, rank, peer, i), "element %zu for rank %d is %g", i, peer, left[i]);
+    }
+  }
+}
+
 int main(int argc, char **argv) {
   char kernels[4096];
   CHECK(argc == 3, "FOLDER LIBCUDA");
@@ -182,6 +263,8 @@ int main(int argc, char **argv) {
   play("direct", 4, direct);
   play("elsewhere", 3, elsewhere);
   play("gone", 2, gone);
+  for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("exchanges", ranks, exchanges);
+  play("exchanges elsewhere", 2, exchanges_elsewhere);
   unlink(kernels);
   return 0;
 }

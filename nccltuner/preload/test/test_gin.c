@@ -143,7 +143,7 @@ static void play_graphs(void) {
 }
 
 static int issue_exchange(const struct exchange *x, int slot, int stream) {
-  return dyn_lsa_exchange(lsa, &(struct dyn_exchange){in[slot], x->sendCounts, x->sendOffsets, out[slot], x->recvCounts, x->recvOffsets, FLOAT32, DYN_PATH_GIN, streams[stream]});
+  return dyn_lsa_exchange(lsa, &(struct dyn_exchange){in[slot], x->sendCounts, x->sendOffsets, out[slot], x->recvCounts, x->recvOffsets, FLOAT32, DYN_PATH_GIN, streams[stream], NULL});
 }
 
 /* Parts of any sizes, between calls of equal ones. */
