@@ -79,8 +79,9 @@ type Guard struct {
 	recheck  recheck
 	chance   chance
 	comeback comeback
-	trials   []actions.Action // scratch
-	missing  []actions.Action // scratch
+	withheld func(actions.Action) bool // nil: nothing is
+	trials   []actions.Action          // scratch
+	missing  []actions.Action          // scratch
 }
 
 // NewGuard wraps the learner of a bucket; set and prior are what the learner was made with.
@@ -171,6 +172,11 @@ func (g *Guard) Keep(a actions.Action) {
 		g.base, g.kept = i, true
 	}
 }
+
+// Withhold has no trial be made of actions that it says must not run now; what is in force may all the same be one of them.
+func (g *Guard) Withhold(withheld func(actions.Action) bool) { g.withheld = withheld }
+
+func (g *Guard) withholds(i int) bool { return g.withheld != nil && g.withheld(g.arms.set[i]) }
 
 // Reconfigure takes over another configuration from the next Propose.
 func (g *Guard) Reconfigure(cfg GuardConfig) { g.budget.reconfigure(g, cfg) }
@@ -276,7 +282,7 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	if once > 0 && len(g.trials) < maxTrials && g.budget.reserve(g, once) {
 		g.trials = append(g.trials, g.arms.set[once])
 	}
-	if room := maxTrials - len(g.trials); back > 0 && room > 0 && (g.comeback.good() || g.budget.reserve(g, back)) {
+	if room := maxTrials - len(g.trials); back > 0 && room > 0 && !g.withholds(back) && (g.comeback.good() || g.budget.reserve(g, back)) {
 		for range min(calls, room) {
 			g.trials = append(g.trials, g.arms.set[back])
 		}
@@ -286,7 +292,7 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		if len(g.trials) >= maxTrials {
 			break
 		}
-		if i, ok := g.arms.index[a]; ok && (i == 0 || g.worth(i) && g.budget.reserve(g, i)) {
+		if i, ok := g.arms.index[a]; ok && (i == 0 || !g.withholds(i) && g.worth(i) && g.budget.reserve(g, i)) {
 			g.trials = append(g.trials, a)
 		}
 	}

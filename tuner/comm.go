@@ -25,8 +25,9 @@ type comm struct {
 	newest    uint64    // the greatest sequence number observed
 	every     int       // epochs between sampled ones, of the last plan
 	exposure  *exposure // nil: calls are charged what they take
-	tried     *bucket   // the last one that got trials
-	replays   *replays  // nil: no graph has told of one
+	connected connected
+	tried     *bucket  // the last one that got trials
+	replays   *replays // nil: no graph has told of one
 	// misnamed are names on registered memory that have not brought about what they say.
 	misnamed map[state.Bucket][]actions.Action
 	trips    *trips // nil: nothing has been told of puts over GIN

@@ -226,6 +226,7 @@ func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ b
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
 	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
 	made.detector.Share(&m.noise)
+	made.guard.Withhold(m.connects)
 	return made
 }
 
@@ -275,6 +276,9 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		if m.joiner.counted {
 			o.Unseen = b.unseen(m.joiner.made)
 		}
+	}
+	if !bad {
+		m.connected.ran(o.Ran)
 	}
 	sound := c.sound(b, o, bad)
 	switch {

@@ -1,0 +1,27 @@
+package tuner
+
+import (
+	"slices"
+
+	"dynamiccl/actions"
+)
+
+// costlyTransports are those over which connections of an algorithm are buffers in the GPUs' memory: on one node.
+var costlyTransports = []string{"nvlink", "pcie"}
+
+// connected are NCCL's algorithms that a communicator's calls have run, by their bit. NCCL connects an algorithm in the first call that
+// runs it, which takes memory of the GPU for good and fails where there is none left: 256 MiB a communicator on 2x H200, both releases
+// (docs/design.md, decision 2). A program that runs near the end of its memory must not meet that in a trial.
+type connected uint32
+
+// ran takes in what a call has run.
+func (c *connected) ran(a actions.Action) {
+	if a.Path == actions.PathCollective {
+		*c |= 1 << a.Algorithm
+	}
+}
+
+// connects reports that a trial of a would have NCCL take memory of the GPU for an algorithm that the program has not run yet.
+func (m *comm) connects(a actions.Action) bool {
+	return a.Path == actions.PathCollective && m.connected&(1<<a.Algorithm) == 0 && slices.Contains(costlyTransports, m.Shape.Transport)
+}

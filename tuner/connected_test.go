@@ -1,0 +1,87 @@
+package tuner
+
+import (
+	"slices"
+	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+// On one node nothing is tried that NCCL would have to connect first; where the program has run it, in whatever call, it is, and a stored
+// choice is in force all the same.
+func TestTrialsConnectNothing(t *testing.T) {
+	tree := actions.Action{Path: actions.PathCollective, Algorithm: actions.Tree, Protocol: actions.LL, Channels: 8}
+	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 2}
+	for _, name := range agents.Names() {
+		for _, c := range []struct {
+			transport string
+			ran       []actions.Action // by calls of another size
+			stored    bool             // a tree is
+			tries     bool             // of trees
+		}{
+			{"nvlink", []actions.Action{ring}, false, false},
+			{"pcie", []actions.Action{ring}, false, false},
+			{"nvlink", []actions.Action{ring, tree}, false, true},
+			{"nvlink", []actions.Action{ring}, true, true}, // it runs, so it is connected
+			{"socket", []actions.Action{ring}, false, true},
+			{"", []actions.Action{ring}, false, true},
+		} {
+			newLearner, err := agents.New(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, other := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}, state.Bucket{Collective: actions.AllReduce, Log2Bytes: 24}
+			joined := CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 1, Transport: c.transport}, EventTimed: true, Explore: true}
+			if c.stored {
+				joined.InForce = map[state.Bucket]actions.Action{b: tree}
+			}
+			core.Step(0, joined)
+			for _, b := range []state.Bucket{b, other} {
+				core.Step(0, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
+			}
+			for i, a := range c.ran {
+				core.Step(0, &Sample{Comm: 1, Seq: uint64(i), Bucket: other, Bytes: 1 << 24, Ran: a, SignalNs: 1e6, EventTimed: true})
+			}
+			trees, rings, kept := 0, 0, false
+			var entry Entry
+			version, calls, made := uint64(0), 0, uint16(0)
+			for seq := uint64(16); seq < 600; seq++ {
+				calls++
+				made++
+				a := entry.Action(calls)
+				ran := a
+				if a == actions.Default {
+					ran = ring
+				}
+				core.Step(state.Ns(seq*1e6), &Sample{Comm: 1, Seq: seq, Bucket: b, Bytes: 1 << 12, Action: a, Ran: ran, SignalNs: state.Ns(30_000 + seq%7*100), EventTimed: true,
+					Made: made, Plan: uint32(version), EntryCall: uint8(min(calls, 255))})
+				for _, p := range core.Step(state.Ns(seq*1e6), Tick{}).Plans {
+					version++
+					core.Step(state.Ns(seq*1e6), Published{Comm: 1, Version: version})
+					e := entryOf([]Plan{p}, b)
+					kept = kept || e.Base == tree
+					if e.ID == entry.ID {
+						continue
+					}
+					entry, calls = Entry{ID: e.ID, Base: e.Base, Skip: e.Skip, Trials: slices.Clone(e.Trials)}, 0
+					for _, a := range e.Trials {
+						if isTree(a) && a != tree {
+							trees++
+						} else if a != actions.Default && !isTree(a) {
+							rings++
+						}
+					}
+				}
+			}
+			if kept != c.stored && (c.stored || !c.tries) || name != agents.NameDefault && (rings == 0 || c.tries != (trees > 0)) {
+				t.Errorf("%s over %q, %v ran: %d trials of trees and %d of rings, stored choice in force: %v", name, c.transport, c.ran, trees, rings, kept)
+			}
+		}
+	}
+}
