@@ -10,7 +10,9 @@
 #include "differ.cuh"
 #include "gin_time.cuh"
 
-/* Of dynamiccl-gin.fatbin, which knows NCCL 2.28.9 alone. */
+/* Of the fatbin for the version of NCCL that this program was compiled with (dynamiccl-gin.fatbin, dynamiccl-gin-2.32.3.fatbin). */
+#define LAYOUT_NAME_OF(version) DYN_GIN_LAYOUT_PREFIX #version
+#define LAYOUT_NAME(version) LAYOUT_NAME_OF(version)
 struct ShippedGin {
   bool there;
   cudaKernel_t move, moveSums[3], moveParts, gather, exchange, scatter, differ;
@@ -18,8 +20,8 @@ struct ShippedGin {
 static ShippedGin loadShipped(const char *file) {
   ShippedGin s = {};
   cudaKernel_t layout;
-  const bool fits = NCCL_VERSION_CODE == 22809 && access(file, R_OK) == 0 &&
-                    cudaLibraryLoadFromFile(&library, file, nullptr, nullptr, 0, nullptr, nullptr, 0) == cudaSuccess && cudaLibraryGetKernel(&layout, library, DYN_GIN_LAYOUT_NAME) == cudaSuccess;
+  const bool fits = access(file, R_OK) == 0 &&
+                    cudaLibraryLoadFromFile(&library, file, nullptr, nullptr, 0, nullptr, nullptr, 0) == cudaSuccess && cudaLibraryGetKernel(&layout, library, LAYOUT_NAME(NCCL_VERSION_CODE)) == cudaSuccess;
   s.there = everybody(fits);
   launchEarly = false; /* as kernels/host has it for these */
   if (!s.there) {

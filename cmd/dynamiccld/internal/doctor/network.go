@@ -11,12 +11,34 @@ import (
 )
 
 const (
-	ginFile           = "dynamiccl-gin.fatbin"
-	ginVersion        = "2.28.9" // DYN_GIN_NCCL_VERSION
 	carrierName       = "dynamiccl-carrier"
 	carrierFile       = "libnccl-net-" + carrierName + ".so"
 	carrierKernelFile = carrierName + ".fatbin"
 )
+
+// ginFiles are the kernels on GIN, by the version of NCCL that they are for, the oldest first (DYN_GIN_NCCL_VERSIONS, kernels/host/gin_module.c).
+var ginFiles = []struct{ version, file string }{{"2.28.9", "dynamiccl-gin.fatbin"}, {"2.32.3", "dynamiccl-gin-2.32.3.fatbin"}}
+
+// ginFor gives the versions of NCCL that kernels on GIN are for, and the file of nccl's, or where that is none of them, or not known,
+// of the first that is there in dir.
+func ginFor(dir, nccl string) (versions, file string, known bool) {
+	for i, g := range ginFiles {
+		if i > 0 {
+			versions += " or "
+		}
+		versions += g.version
+		path := filepath.Join(dir, g.file)
+		if g.version == nccl {
+			file, known = path, true
+		} else if !known && (file == "" || regular(file) == "") {
+			file = path
+		}
+	}
+	if !known && regular(file) == "" {
+		file = filepath.Join(dir, ginFiles[0].file)
+	}
+	return versions, file, known || nccl == ""
+}
 
 // checkNCCL says which NCCL a program of this shell finds by the loader; one that brings its own, as PyTorch's wheels do, finds that.
 // It gives the version; "": not known.
@@ -43,7 +65,8 @@ func checkNCCL(r *Report, h Host) string {
 func checkGIN(r *Report, h Host, dir, nccl string) {
 	const check = "gin"
 	named, wanted := h.Getenv("DYNAMICCL_GIN_KERNELS"), h.Getenv("DYNAMICCL_GIN")
-	file := cmp.Or(named, filepath.Join(dir, ginFile))
+	versions, shipped, fits := ginFor(dir, nccl)
+	file := cmp.Or(named, shipped)
 	there := regular(file) != ""
 	switch {
 	case config.SwitchedOn(h.Getenv, "DYNAMICCL_NO_KERNELS"):
@@ -56,12 +79,12 @@ func checkGIN(r *Report, h Host, dir, nccl string) {
 		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, and %s is not there", file), "build it with `make kernels`")
 	case !there:
 		r.ok(check, "kernels over NCCL's GIN are not built: `make kernels` builds them")
-	case nccl != "" && nccl != ginVersion && wanted == "1":
-		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, which are for NCCL %s alone: not with %s", ginVersion, nccl), "run the program with NCCL "+ginVersion+", or unset DYNAMICCL_GIN")
-	case nccl != "" && nccl != ginVersion:
-		r.ok(check, fmt.Sprintf("kernels over GIN are for NCCL %s alone, so none with %s: %s", ginVersion, nccl, file))
+	case !fits && wanted == "1":
+		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, which are for NCCL %s: not with %s", versions, nccl), "run the program with NCCL "+versions+", or unset DYNAMICCL_GIN")
+	case !fits:
+		r.ok(check, fmt.Sprintf("kernels over GIN are for NCCL %s, so none with %s: %s", versions, nccl, file))
 	default:
-		r.ok(check, fmt.Sprintf("with NCCL %s calls of several nodes on one host may run over GIN: %s", ginVersion, file))
+		r.ok(check, fmt.Sprintf("with NCCL %s calls of several nodes on one host may run over GIN: %s", cmp.Or(nccl, versions), file))
 	}
 }
 
