@@ -121,6 +121,7 @@ static void all_of_several(void) {
   setenv("FAKEGPU_GIN_TYPES", "23", 1);
   backends[0] = DYN_BACKEND_GDAKI, backends[1] = DYN_BACKEND_PROXY;
   play("both", 3, both);
+  play_on(2, "choice of both", 4, choice);
   play_on(2, "both", 4, both);
   play("both in graphs", 2, both_in_graphs);
   setenv("DYNAMICCL_GIN_WAIT_S", "1", 1);
@@ -137,6 +138,9 @@ static void all_of_several(void) {
   setenv("FAKEGPU_GIN_KERNELS", "22809", 1);
   play("unknown kernels", 2, unknown);
   unsetenv("FAKEGPU_GIN_KERNELS");
+  setenv("FAKEGPU_GIN_TYPES", "25", 1);
+  backends[0] = DYN_BACKEND_PROXY, backends[1] = DYN_GIN_NO_BACKEND;
+  play("one that is known", 2, able);
   unsetenv("FAKEGPU_GIN_TYPES");
 }
 

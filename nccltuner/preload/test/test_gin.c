@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   test_gin LIBCUDA LIBNCCL     the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs
+ *   test_gin LIBCUDA LIBNCCL [backends]    the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs; backends: of 2.32.3 alone, where
+ *                                          a communicator may have several
  * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
  * element compared; what puts take; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank
  * dies, or leaves early.
@@ -346,10 +347,12 @@ int main(int argc, char **argv) {
   states();
   write_kernels(kernels);
   setenv("DYNAMICCL_GIN_WAIT_S", "2", 1);
-  setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
-  all_of_one();
+  if (argc == 3) {
+    setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
+    all_of_one();
+  }
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
-  all_of_newer();
+  if (argc == 3) all_of_newer();
   all_of_several();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.30.7", 1);
   play("version", 1, other_version);
