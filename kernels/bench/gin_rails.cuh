@@ -129,7 +129,7 @@ static void timeDiffering(const Rank &k, const GinLife &life, const ShippedGin &
 /* Of one size, with each number of contexts; hierarchical ones have three blocks for each. */
 static void timePaths(const Rank &k, GinLife &life, const ShippedGin &s, size_t part) {
   const size_t bytes = part * numRanks, count = part / sizeof(__nv_bfloat16);
-  for (int c = 1; c <= life.device.ginContextCount; c *= 2) {
+  for (int c = 1; c <= (int)life.device.ginContextCount; c *= 2) {
     const auto both = [&](const char *figure, cudaKernel_t flat, cudaKernel_t rails, size_t counted, bool same) {
       printTime(figure, bytes, "gin, slots", c, timed(k, [&] { launchShipped(k, life, flat, c, k.in, k.out, counted, same); }));
       if (hasRails(life)) printTime(figure, bytes, "gin, hierarchical", c, timed(k, [&] { launchShipped(k, life, rails, DYN_GIN_ROLES * c, k.in, k.out, counted, same); }));
