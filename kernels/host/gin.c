@@ -106,6 +106,7 @@ static bool make_device(struct dyn_lsa *lsa, struct dyn_gin_life *life, int type
   if (g->signals < wants.signals || g->counters < wants.counters) return fail(gin, "fewer signals or counters were granted than were asked for");
   if (g->lsaSize < 1 || g->nRanks % g->lsaSize != 0 || g->lsaRank != g->rank % g->lsaSize) return fail(gin, "an LSA team is not of ranks in a row");
   if (g->backend == DYN_GIN_NO_BACKEND) return fail(gin, "contexts of an unknown kind, or of several");
+  if (type != DYN_NCCL_GIN_ANY && g->backend != dyn_gin_backend_of(type)) return fail(gin, "another type was granted than was asked for");
   life->state.backend = g->backend;
   life->state.contexts = g->contexts < DYN_GIN_MAX_CONTEXTS ? g->contexts : DYN_GIN_MAX_CONTEXTS;
   return true;
