@@ -233,6 +233,13 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 			p.carrier()
 			p.write(filepath.Join(p.lib, "dynamiccl-carrier.fatbin"), "x")
 		}, "carrier", Warn, []string{"Proxy and GDAKI"}},
+		{"carrier for RMA", func(p *patient) {
+			p.carrier()
+			delete(p.env, "NCCL_NET_PLUGIN")
+			delete(p.env, "DYNAMICCL_GIN_NET")
+			p.env["NCCL_RMA_PLUGIN"] = "libnccl-net-dynamiccl-carrier.so"
+		}, "carrier", Warn, []string{"type Proxy, with NCCL 2.30.5", "unset NCCL_RMA_PLUGIN"}},
+		{"carrier for RMA gone", func(p *patient) { p.env["NCCL_RMA_PLUGIN"] = "libnccl-net-dynamiccl-carrier.so" }, "carrier", Fail, []string{"NCCL_RMA_PLUGIN names the carrier", "is not there", "make carrier"}},
 		{"carrier not meant", func(p *patient) { p.carrier(); delete(p.env, "DYNAMICCL_CARRIER") }, "carrier", Fail, []string{"refuses to start", "DYNAMICCL_CARRIER=1"}},
 		{"carrier gone", func(p *patient) { p.env["NCCL_NET_PLUGIN"] = "dynamiccl-carrier" }, "carrier", Fail, []string{"is not there", "make carrier"}},
 		{"carrier not loaded", func(p *patient) { p.env["DYNAMICCL_GIN_NET"] = "dynamiccl-carrier" }, "carrier", Warn, []string{"does not load it"}},

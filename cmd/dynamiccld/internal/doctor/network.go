@@ -92,7 +92,8 @@ func checkGIN(r *Report, h Host, dir, nccl string) {
 func checkCarrier(r *Report, h Host, env map[string]setting) {
 	const check = "carrier"
 	by := ""
-	for name, value := range map[string]string{"NCCL_NET_PLUGIN": env["NCCL_NET_PLUGIN"].value, "DYNAMICCL_GIN_NET": h.Getenv("DYNAMICCL_GIN_NET")} {
+	net, rma := env["NCCL_NET_PLUGIN"].value, env["NCCL_RMA_PLUGIN"].value
+	for name, value := range map[string]string{"NCCL_NET_PLUGIN": net, "NCCL_RMA_PLUGIN": rma, "DYNAMICCL_GIN_NET": h.Getenv("DYNAMICCL_GIN_NET")} {
 		if strings.Contains(value, carrierName) {
 			by = max(by, name)
 		}
@@ -100,7 +101,11 @@ func checkCarrier(r *Report, h Host, env map[string]setting) {
 	if by == "" {
 		return // it is not for those who do not ask for it
 	}
-	value, remedy := env["NCCL_NET_PLUGIN"].value, "build it with `make carrier`, and put its folder into LD_LIBRARY_PATH"
+	value, remedy := net, "build it with `make carrier`, and put its folder into LD_LIBRARY_PATH"
+	alone := !strings.Contains(net, carrierName) && strings.Contains(rma, carrierName) // NCCL 2.30.5 and later (decision 29)
+	if alone {
+		value = rma
+	}
 	path := ""
 	switch {
 	case strings.Contains(value, "/"):
@@ -125,7 +130,9 @@ func checkCarrier(r *Report, h Host, env map[string]setting) {
 		r.fail(check, path+" refuses to start: it is for development and tests", "export DYNAMICCL_CARRIER=1 if that is meant, else unset "+by)
 	default:
 		types := "GIN of type Proxy alone: " + carrierKernelFile + " is not beside it"
-		if info, err := os.Stat(filepath.Join(filepath.Dir(path), carrierKernelFile)); err == nil && info.Mode().IsRegular() {
+		if alone {
+			types = "GIN of type Proxy, with NCCL 2.30.5 and later"
+		} else if info, err := os.Stat(filepath.Join(filepath.Dir(path), carrierKernelFile)); err == nil && info.Mode().IsRegular() {
 			types = "GIN of types Proxy and GDAKI: " + carrierKernelFile + " is beside it"
 		}
 		r.warn(check, fmt.Sprintf("%s stands for a NIC, for development and tests; %s", path, types), "unset "+by+" where real work is done")
