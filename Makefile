@@ -59,10 +59,11 @@ carrier: ## lib/libnccl-net-dynamiccl-carrier.so and the kernel of its card: NCC
 	$(LOCKED) -C kernels/carrier all fatbin
 
 .PHONY: kernels
-kernels: plugin ## lib/dynamiccl-kernels.fatbin and -gin.fatbin, the kernels of paths lsa and gin, with the pinned nvcc; without them NCCL runs all calls
+kernels: plugin ## lib/dynamiccl-kernels.fatbin, -gin.fatbin and -gin-2.32.3.fatbin, the kernels of paths lsa and gin, with the pinned nvcc; without them NCCL runs all calls
 	$(LOCKED) -C kernels fatbin gin-fatbin
 	cp .cache/kernels/kernels.fatbin lib/dynamiccl-kernels.fatbin
 	cp .cache/kernels/gin.fatbin lib/dynamiccl-gin.fatbin
+	if [ -e .cache/kernels/gin-2.32.3.fatbin ]; then cp .cache/kernels/gin-2.32.3.fatbin lib/dynamiccl-gin-2.32.3.fatbin; fi
 
 cuda: ## every CUDA file compiles, with the pinned nvcc of .cache/cuda; needs no GPU
 	.ci/cuda

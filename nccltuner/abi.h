@@ -118,14 +118,16 @@ struct dyn_rank {
   uint64_t ignored;   /* atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen */
   uint64_t run;       /* DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none */
   uint32_t memoryState; /* atomic, rank: DYN_MEMORY_* */
-  uint32_t gin;         /* atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16 */
+  uint32_t gin;         /* atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16; of the first backend that is made */
   uint64_t memoryAt;    /* once offered: the address in this process, which peers in the same use */
   uint64_t memoryBytes; /* once offered */
   uint32_t ginSignals;  /* atomic, rank: once granted, of each context; and counters */
   uint32_t ginCounters;
   uint32_t transport;   /* what connects the communicator's ranks, as this one knows it: DYN_TRANSPORT_*; written when it joins */
   uint32_t nics;        /* that a node brings to it; 0: none, or not known */
-  uint64_t reserved1[3];
+  uint32_t ginSecond;   /* atomic, rank: as gin, of a second backend on the same communicator; 0: NCCL has none */
+  uint32_t reserved2;
+  uint64_t reserved1[2];
   uint8_t memory[64];   /* once offered: CUipcMemHandle */
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
    * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank

@@ -153,14 +153,16 @@ type ABIRank struct {
 	Ignored     uint64 // atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen
 	Run         uint64 // DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none
 	MemoryState uint32 // atomic, rank: DYN_MEMORY_*
-	Gin         uint32 // atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16
+	Gin         uint32 // atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16; of the first backend that is made
 	MemoryAt    uint64 // once offered: the address in this process, which peers in the same use
 	MemoryBytes uint64 // once offered
 	GinSignals  uint32 // atomic, rank: once granted, of each context; and counters
 	GinCounters uint32
 	Transport   uint32 // what connects the communicator's ranks, as this one knows it: DYN_TRANSPORT_*; written when it joins
 	Nics        uint32 // that a node brings to it; 0: none, or not known
-	Reserved1   [3]uint64
+	GinSecond   uint32 // atomic, rank: as gin, of a second backend on the same communicator; 0: NCCL has none
+	Reserved2   uint32
+	Reserved1   [2]uint64
 	Memory      [64]uint8 // once offered: CUipcMemHandle
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank

@@ -27,7 +27,7 @@ func (s GINState) Usable() bool { return s == GinActive || s == GinInFlight || s
 // Begun says that all ranks took part in making it.
 func (s GINState) Begun() bool { return s >= GinInitialising && s < NumGinStates }
 
-// GINView is NCCL's GIN on a rank, and what NCCL granted.
+// GINView is NCCL's GIN on a rank by one backend, and what NCCL granted.
 type GINView struct {
 	State             GINState
 	Backend           actions.Backend // BackendNone: nothing was granted yet
@@ -35,8 +35,15 @@ type GINView struct {
 	Signals, Counters int // of each context
 }
 
-func ginView(rank *ABIRank) GINView {
-	word := atomic.LoadUint32(&rank.Gin)
+// ginViews are of each backend, in the order in which the ranks make them; uninitialised: NCCL has no such backend, or it was not begun.
+func ginViews(rank *ABIRank) (views [2]GINView) {
+	for i, word := range [2]*uint32{&rank.Gin, &rank.GinSecond} {
+		views[i] = ginView(rank, atomic.LoadUint32(word))
+	}
+	return views
+}
+
+func ginView(rank *ABIRank, word uint32) GINView {
 	v := GINView{State: GINState(word), Backend: actions.Backend(word >> 8), Contexts: int(word >> 16 & 255)}
 	if v.Backend >= actions.NumBackends {
 		v.Backend = actions.BackendNone
@@ -47,29 +54,43 @@ func ginView(rank *ABIRank) GINView {
 	return v
 }
 
-// GINText says in words what came of NCCL's GIN on a communicator: what was granted where every rank runs kernels on it, else
-// how far which ranks have come. "": no rank took part in making it.
+// GINText says in words what came of NCCL's GIN on a communicator, by each backend: what was granted where every rank runs kernels
+// on it, else how far which ranks have come. "": no rank took part in making it.
 func GINText(ranks []RankView) string {
-	if !slices.ContainsFunc(ranks, func(r RankView) bool { return r.GIN.State.Begun() }) {
+	var texts []string
+	for i := range 2 {
+		views := make([]GINView, len(ranks))
+		for j, r := range ranks {
+			views[j] = r.GIN[i]
+		}
+		if text := ginText(ranks, views); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+func ginText(ranks []RankView, views []GINView) string {
+	if !slices.ContainsFunc(views, func(v GINView) bool { return v.State.Begun() }) {
 		return ""
 	}
-	if !slices.ContainsFunc(ranks, func(r RankView) bool { return !r.GIN.State.Usable() }) {
-		g := ranks[0].GIN
-		return fmt.Sprintf("%s, %s, %d contexts, %d signals and %d counters each", commonState(ranks), g.Backend, g.Contexts, g.Signals, g.Counters)
+	if !slices.ContainsFunc(views, func(v GINView) bool { return !v.State.Usable() }) {
+		g := views[0]
+		return fmt.Sprintf("%s, %s, %d contexts, %d signals and %d counters each", commonState(views), g.Backend, g.Contexts, g.Signals, g.Counters)
 	}
 	var parts []string
-	for _, r := range ranks {
-		parts = append(parts, fmt.Sprintf("%s on rank %d", r.GIN.State, r.Rank))
+	for i, v := range views {
+		parts = append(parts, fmt.Sprintf("%s on rank %d", v.State, ranks[i].Rank))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // commonState is that of all ranks, or active: one may have a call in flight where another's is complete.
-func commonState(ranks []RankView) GINState {
-	for _, r := range ranks {
-		if r.GIN.State != ranks[0].GIN.State {
+func commonState(views []GINView) GINState {
+	for _, v := range views {
+		if v.State != views[0].State {
 			return GinActive
 		}
 	}
-	return ranks[0].GIN.State
+	return views[0].State
 }

@@ -35,16 +35,16 @@ func TestGINStates(t *testing.T) {
 }
 
 func TestGINView(t *testing.T) {
-	rank := &ABIRank{Gin: GinActive | BackendProxy<<8 | 4<<16, GinSignals: 256, GinCounters: 128}
-	if got, want := ginView(rank), (GINView{GinActive, actions.BackendProxy, 4, 256, 128}); got != want {
+	rank := &ABIRank{Gin: GinActive | BackendGdaki<<8 | 4<<16, GinSecond: GinFailed | BackendProxy<<8 | 2<<16, GinSignals: 256, GinCounters: 128}
+	if got, want := ginViews(rank), [2]GINView{{GinActive, actions.BackendGDAKI, 4, 256, 128}, {GinFailed, actions.BackendProxy, 2, 256, 128}}; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	rank.Gin = GinInitialising
-	if got, want := ginView(rank), (GINView{State: GinInitialising}); got != want {
+	rank.Gin, rank.GinSecond = GinInitialising, 0
+	if got, want := ginViews(rank), [2]GINView{{State: GinInitialising}}; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	rank.Gin = GinActive | 9<<8
-	if got := ginView(rank); got.Backend != actions.BackendNone {
+	if got := ginViews(rank); got[0].Backend != actions.BackendNone {
 		t.Errorf("%+v", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 func TestGINText(t *testing.T) {
 	rank := func(rank int, state GINState) RankView {
-		return RankView{Rank: rank, GIN: GINView{State: state, Backend: actions.BackendProxy, Contexts: 4, Signals: 256, Counters: 128}}
+		return RankView{Rank: rank, GIN: [2]GINView{{State: state, Backend: actions.BackendProxy, Contexts: 4, Signals: 256, Counters: 128}}}
 	}
 	for _, c := range []struct {
 		states []GINState
@@ -28,5 +28,14 @@ func TestGINText(t *testing.T) {
 		if got := GINText(ranks); got != c.want {
 			t.Errorf("%v: %q, want %q", c.states, got, c.want)
 		}
+	}
+	var ranks []RankView
+	for i := range 2 {
+		r := rank(i, GinFailed)
+		r.GIN[1] = GINView{State: GinActive, Backend: actions.BackendProxy, Contexts: 2, Signals: 8, Counters: 4}
+		ranks = append(ranks, r)
+	}
+	if got, want := GINText(ranks), "failed on rank 0, failed on rank 1; active, proxy, 2 contexts, 8 signals and 4 counters each"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -154,21 +154,21 @@ type RankView struct {
 	Slot        int    // plan buffer + 1 in force, 0: NCCL's defaults
 	Version     uint64 // of the plan in force, 0: NCCL's defaults
 	Left        bool
-	Veto        bool // the user set NCCL_ALGO or NCCL_PROTO there
-	NoProfiler  bool // stored choices only, no exploration
-	PlanUnfit   bool // the plan in force failed the rank's check: NCCL's defaults run in its place
-	NoTimes     bool // likewise: its calls are not timed
-	EventTimed  bool // its calls are timed by CUDA events
-	NoExplore   bool // the user wants stored choices only
-	Fixed       bool // the user wants NCCL's own choice for collectives that add up
-	DeviceLL    bool // NCCL may run a device kernel where LL is chosen, if it is new enough
-	Kernels     bool // it can run our own kernels, as all ranks could when it said so
-	Names       bool // with them: calls on registered memory count as such, and NCCL can be told by name what to run
-	GIN         GINView
-	Transport   string // what connects the communicator's ranks: as state.Shape has it, "" when not known
-	NICs        int    // a node; 0: none or not known
-	Run         uint64 // the `dynamiccld run` that started the process, 0: none
-	NCCLVersion int    // NCCL_VERSION code, 0: not known
+	Veto        bool       // the user set NCCL_ALGO or NCCL_PROTO there
+	NoProfiler  bool       // stored choices only, no exploration
+	PlanUnfit   bool       // the plan in force failed the rank's check: NCCL's defaults run in its place
+	NoTimes     bool       // likewise: its calls are not timed
+	EventTimed  bool       // its calls are timed by CUDA events
+	NoExplore   bool       // the user wants stored choices only
+	Fixed       bool       // the user wants NCCL's own choice for collectives that add up
+	DeviceLL    bool       // NCCL may run a device kernel where LL is chosen, if it is new enough
+	Kernels     bool       // it can run our own kernels, as all ranks could when it said so
+	Names       bool       // with them: calls on registered memory count as such, and NCCL can be told by name what to run
+	GIN         [2]GINView // by each backend, in the order in which ranks make them
+	Transport   string     // what connects the communicator's ranks: as state.Shape has it, "" when not known
+	NICs        int        // a node; 0: none or not known
+	Run         uint64     // the `dynamiccld run` that started the process, 0: none
+	NCCLVersion int        // NCCL_VERSION code, 0: not known
 	Calls       uint64
 	Ignored     uint64 // planned actions that NCCL's cost table marked -1 there
 }
@@ -222,7 +222,7 @@ func (r *Record) view(v *RecordView) error {
 			DeviceLL:    flags&RankDeviceLl != 0,
 			Kernels:     atomic.LoadUint32(&abi.MemoryState) == MemoryBound,
 			Names:       flags&RankNames != 0,
-			GIN:         ginView(abi),
+			GIN:         ginViews(abi),
 			Transport:   transportName(abi.Transport),
 			NICs:        int(min(abi.Nics, maxNICs)),
 			Run:         abi.Run,

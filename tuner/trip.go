@@ -66,16 +66,16 @@ type trips struct {
 	rng    *rand.Rand
 }
 
-// linkKey is a way: from a rank to a peer, over a context.
+// linkKey is a way: from a rank to a peer, over a context of a backend.
 type linkKey struct {
 	rank, peer int32
 	context    uint8
+	backend    actions.Backend
 }
 
 // link watches one way as a communicator's calls are watched: a detector for each size, and one diagnosis over them.
 type link struct {
 	linkKey
-	backend         actions.Backend
 	seen            uint64
 	firstNs, lastNs state.Ns
 	sizes           map[state.Bucket]*linkSize
@@ -106,7 +106,7 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 	if l.seen++; l.seen == 1 {
 		l.firstNs = nowNs
 	}
-	l.lastNs, l.backend = nowNs, t.action.Backend
+	l.lastNs = nowNs
 	// AllToAll stands for puts: no other collective's bytes are those that go from one rank to another. A signal alone has none.
 	b, _ := state.BucketOf(actions.AllToAll, max(t.bytes, 1))
 	s := l.size(b, d, &in.noise)
@@ -197,7 +197,7 @@ func (c *Core) tellLink(nowNs state.Ns, m *comm, l *link, bytes uint64, d agents
 		l.rank, l.peer, l.context, l.backend, text, sayAgainNs/1e9))
 }
 
-// LinksOf shows the ways of one communicator over GIN, by rank, peer and context; nil when it is not known.
+// LinksOf shows the ways of one communicator over GIN, by rank, peer, context and backend; nil when it is not known.
 func (c *Core) LinksOf(id CommID) (all []LinkView) {
 	m := c.comms[id]
 	if m == nil || m.trips == nil {
@@ -222,7 +222,7 @@ func (c *Core) LinksOf(id CommID) (all []LinkView) {
 		all = append(all, v)
 	}
 	slices.SortFunc(all, func(a, b LinkView) int {
-		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Context, b.Context))
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Context, b.Context), cmp.Compare(a.Backend, b.Backend))
 	})
 	return all
 }

@@ -32,11 +32,12 @@ type joinedTrip struct {
 	counterNs, signalNs state.Ns
 }
 
-// tripKey names a put and the one that came the other way, in the same call.
+// tripKey names a put and the one that came the other way, in the same call. Each backend counts calls by itself.
 type tripKey struct {
 	number   uint32
 	inGraph  bool
 	context  uint8
+	backend  actions.Backend
 	low, top int32
 }
 
@@ -59,7 +60,7 @@ func (j *tripJoiner) add(t *TripTotals, e *Trip) []joinedTrip {
 		t.Rejected++
 		return nil
 	}
-	key := tripKey{e.Number, e.InGraph, e.Context, min(e.Rank, e.Peer), max(e.Rank, e.Peer)}
+	key := tripKey{e.Number, e.InGraph, e.Context, e.Action.Backend, min(e.Rank, e.Peer), max(e.Rank, e.Peer)}
 	first, known := j.open[key]
 	switch {
 	case !known:
@@ -72,7 +73,7 @@ func (j *tripJoiner) add(t *TripTotals, e *Trip) []joinedTrip {
 	delete(j.open, key)
 	signal := min(first.SignalNs, e.SignalNs)
 	for i, w := range [2]*Trip{&first, e} {
-		j.both[i] = joinedTrip{linkKey{w.Rank, w.Peer, w.Context}, w.Bytes, w.Action, w.CounterNs, signal}
+		j.both[i] = joinedTrip{linkKey{w.Rank, w.Peer, w.Context, w.Action.Backend}, w.Bytes, w.Action, w.CounterNs, signal}
 	}
 	return j.both[:]
 }

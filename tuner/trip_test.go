@@ -16,7 +16,7 @@ import (
 var gin4 = actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: 4}
 
 // Whatever order ranks tell in, and whatever is lost or told twice: both ways of a put are joined once, when the second rank
-// tells of it, at the shorter of both trips and each at its own counter. Oracle: all words of a pair in a map.
+// tells of it, at the shorter of both trips and each at its own counter, by each backend for itself. Oracle: all words of a pair in a map.
 func TestTripJoinerAgainstOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ranks := rapid.Int32Range(2, 5).Draw(t, "ranks")
@@ -24,16 +24,16 @@ func TestTripJoinerAgainstOracle(t *testing.T) {
 		var all []*Trip
 		for range rapid.IntRange(1, 6).Draw(t, "calls") {
 			number += rapid.Uint32Range(1, 200).Draw(t, "step")
-			inGraph := rapid.Bool().Draw(t, "in a graph")
-			for r := range ranks {
-				for p := range ranks {
-					for context := range uint8(2) {
-						e := &Trip{Number: number, InGraph: inGraph, Rank: r, Peer: p, Context: context, Action: gin4, Bytes: 64,
-							SignalNs: state.Ns(rapid.Int64Range(1, 1000).Draw(t, "signal")), CounterNs: state.Ns(rapid.Int64Range(0, 1000).Draw(t, "counter"))}
-						for fate := rapid.IntRange(0, 9).Draw(t, "fate"); r != p && fate > 0; fate -= 9 {
-							all = append(all, e)
-						}
-					}
+			inGraph, both := rapid.Bool().Draw(t, "in a graph"), rapid.Bool().Draw(t, "by both backends")
+			for way := range ranks * ranks * 4 {
+				r, p, context, proxy := way/4/ranks, way/4%ranks, uint8(way/2%2), way%2 == 1
+				e := &Trip{Number: number, InGraph: inGraph, Rank: r, Peer: p, Context: context, Action: gin4, Bytes: 64,
+					SignalNs: state.Ns(rapid.Int64Range(1, 1000).Draw(t, "signal")), CounterNs: state.Ns(rapid.Int64Range(0, 1000).Draw(t, "counter"))}
+				if proxy {
+					e.Action.Backend = actions.BackendProxy
+				}
+				for fate := rapid.IntRange(0, 9).Draw(t, "fate"); r != p && (both || !proxy) && fate > 0; fate -= 9 {
+					all = append(all, e)
 				}
 			}
 		}
@@ -41,7 +41,7 @@ func TestTripJoinerAgainstOracle(t *testing.T) {
 		first := map[tripKey]*Trip{}
 		rejected := uint64(0)
 		for _, e := range rapid.Permutation(all).Draw(t, "order") {
-			key := tripKey{e.Number, e.InGraph, e.Context, min(e.Rank, e.Peer), max(e.Rank, e.Peer)}
+			key := tripKey{e.Number, e.InGraph, e.Context, e.Action.Backend, min(e.Rank, e.Peer), max(e.Rank, e.Peer)}
 			other := first[key]
 			both := j.add(&totals, e)
 			switch {
@@ -58,8 +58,8 @@ func TestTripJoinerAgainstOracle(t *testing.T) {
 			default:
 				delete(first, key)
 				signal := min(e.SignalNs, other.SignalNs)
-				if len(both) != 2 || both[0] != (joinedTrip{linkKey{other.Rank, other.Peer, e.Context}, 64, gin4, other.CounterNs, signal}) ||
-					both[1] != (joinedTrip{linkKey{e.Rank, e.Peer, e.Context}, 64, gin4, e.CounterNs, signal}) {
+				if len(both) != 2 || both[0] != (joinedTrip{linkKey{other.Rank, other.Peer, e.Context, e.Action.Backend}, 64, e.Action, other.CounterNs, signal}) ||
+					both[1] != (joinedTrip{linkKey{e.Rank, e.Peer, e.Context, e.Action.Backend}, 64, e.Action, e.CounterNs, signal}) {
 					t.Fatalf("%+v and %+v gave %+v", other, e, both)
 				}
 			}

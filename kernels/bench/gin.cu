@@ -9,7 +9,7 @@
  * byte compared when its signal is seen. --kill: the last rank is killed while there is traffic, and every other one has to
  * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
  * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
- * --kernels: lib/dynamiccl-gin.fatbin, of which hierarchical kernels and AllToAllv are checked and timed, beside flat ones: where
+ * --kernels: lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin, of which hierarchical kernels and AllToAllv are checked and timed, beside flat ones: where
  * nodes have several ranks, so that --nodes 2 wants four ranks (--ranks 4). Without it, or with another NCCL than 2.28.9, they are left out, and a line says so.
  * GIN needs NICs that NCCL drives, or a net plugin that brings GIN (NCCL_NET_PLUGIN).
  * JSON lines. Exit: 0 if every element is right; 3 if there is no GIN or the probe found it not working, and the lines say
@@ -25,7 +25,7 @@ struct Jobs {
   std::vector<size_t> sizes = {8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
   bool checks, times, trips, nccl = true, kills;
   uint32_t messages;
-  const char *series, *kernels = "lib/dynamiccl-gin.fatbin";
+  const char *series, *kernels = NCCL_VERSION_CODE == 22809 ? "lib/dynamiccl-gin.fatbin" : "lib/dynamiccl-gin-2.32.3.fatbin";
 };
 
 static void runRank(const Jobs &jobs) {

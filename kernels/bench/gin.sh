@@ -6,7 +6,7 @@
 #   kernels/bench/gin.sh [RESULTS.jsonl] [option of gin]...
 # Needs two or more GPUs that reach each other, nvcc, Python's nvidia.nccl of the version that the kernels are compiled with, and
 # NICs that NCCL drives, or a plugin that brings GIN: DYNAMICCL_CARRIER=1 takes the one for development, dynamiccl-carrier.
-# Hierarchical kernels, which 4/2 has ranks enough for, and AllToAllv are those of lib/dynamiccl-gin.fatbin (make kernels); without
+# Hierarchical kernels, which 4/2 has ranks enough for, and AllToAllv are those of lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin (make kernels); without
 # it a line says that they were left out.
 # Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; MESSAGES=60000 of the traffic, from each rank to each on each context, 0: none;
 # LIMIT=300 seconds for each; NCCL_LIB=FILE another libnccl.so.2, and NCCL_HOME=FOLDER the headers of its version (FOLDER/include);

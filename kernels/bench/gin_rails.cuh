@@ -10,7 +10,9 @@
 #include "differ.cuh"
 #include "gin_time.cuh"
 
-/* Of dynamiccl-gin.fatbin, which knows NCCL 2.28.9 alone. */
+/* Of the fatbin for the version of NCCL that this program was compiled with (dynamiccl-gin.fatbin, dynamiccl-gin-2.32.3.fatbin). */
+#define LAYOUT_NAME_OF(version) DYN_GIN_LAYOUT_PREFIX #version
+#define LAYOUT_NAME(version) LAYOUT_NAME_OF(version)
 struct ShippedGin {
   bool there;
   cudaKernel_t move, moveSums[3], moveParts, gather, exchange, scatter, differ;
@@ -18,8 +20,8 @@ struct ShippedGin {
 static ShippedGin loadShipped(const char *file) {
   ShippedGin s = {};
   cudaKernel_t layout;
-  const bool fits = NCCL_VERSION_CODE == 22809 && access(file, R_OK) == 0 &&
-                    cudaLibraryLoadFromFile(&library, file, nullptr, nullptr, 0, nullptr, nullptr, 0) == cudaSuccess && cudaLibraryGetKernel(&layout, library, DYN_GIN_LAYOUT_NAME) == cudaSuccess;
+  const bool fits = access(file, R_OK) == 0 &&
+                    cudaLibraryLoadFromFile(&library, file, nullptr, nullptr, 0, nullptr, nullptr, 0) == cudaSuccess && cudaLibraryGetKernel(&layout, library, LAYOUT_NAME(NCCL_VERSION_CODE)) == cudaSuccess;
   s.there = everybody(fits);
   launchEarly = false; /* as kernels/host has it for these */
   if (!s.there) {
@@ -127,7 +129,7 @@ static void timeDiffering(const Rank &k, const GinLife &life, const ShippedGin &
 /* Of one size, with each number of contexts; hierarchical ones have three blocks for each. */
 static void timePaths(const Rank &k, GinLife &life, const ShippedGin &s, size_t part) {
   const size_t bytes = part * numRanks, count = part / sizeof(__nv_bfloat16);
-  for (int c = 1; c <= life.device.ginContextCount; c *= 2) {
+  for (int c = 1; c <= (int)life.device.ginContextCount; c *= 2) {
     const auto both = [&](const char *figure, cudaKernel_t flat, cudaKernel_t rails, size_t counted, bool same) {
       printTime(figure, bytes, "gin, slots", c, timed(k, [&] { launchShipped(k, life, flat, c, k.in, k.out, counted, same); }));
       if (hasRails(life)) printTime(figure, bytes, "gin, hierarchical", c, timed(k, [&] { launchShipped(k, life, rails, DYN_GIN_ROLES * c, k.in, k.out, counted, same); }));

@@ -162,12 +162,12 @@ static void timeAll(const Rank &k, GinLife &life, const GinBuffers &b, const std
       timeCopy(k, b, bytes);
     }
   for (size_t bytes : sizes)
-    for (int c = 1; c <= life.device.ginContextCount; c++) {
+    for (int c = 1; c <= (int)life.device.ginContextCount; c++) {
       step("round trip", 60);
       for (bool counted : {false, true}) timeRoundTrip(k, life, b, (bytes + 7) / 8 * 8, c, counted);
     }
   for (size_t bytes : sizes)
-    for (int c = 1; c <= life.device.ginContextCount; c *= 2) {
+    for (int c = 1; c <= (int)life.device.ginContextCount; c *= 2) {
       step("collectives over GIN", 90);
       timeOverGin(k, life, b, bytes, c);
     }

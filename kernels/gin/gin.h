@@ -24,10 +24,11 @@
 #define DYN_GIN_MAX_CONTEXTS 4 /* NCCL_GIN_MAX_CONTEXTS */
 /* Slots of a rank that lie behind each other: 2 halves that peers put into, and 2 that is sent from in rounds. */
 #define DYN_GIN_SLOTS 4
-/* Name of a kernel that does nothing. It changes with what stands in this file and with NCCL's structures (host/nccl_gin.h),
- * so that a library and kernels of different builds do not meet. */
-#define DYN_GIN_LAYOUT ginLayout7_22809
-#define DYN_GIN_LAYOUT_NAME "ginLayout7_22809"
+/* Name of a kernel that does nothing. It changes with what stands in this file, and has the version of NCCL in it whose
+ * structures the kernels know (host/nccl_gin.h), so that a library and kernels of different builds do not meet. */
+#define DYN_GIN_LAYOUT(version) DYN_GIN_LAYOUT_JOINED(version)
+#define DYN_GIN_LAYOUT_JOINED(version) ginLayout7_##version
+#define DYN_GIN_LAYOUT_PREFIX "ginLayout7_"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 

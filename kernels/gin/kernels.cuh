@@ -53,7 +53,6 @@ DYN_GIN_KERNEL(ginProbe) { dyn::ginProbe(dyn::GinNet(comm, c.gin), c.gin, (dyn::
 DYN_GIN_KERNEL(ginLook) {
   for (unsigned context = 0; context < c.gin.contexts; context++) dyn::ginLook(dyn::GinNet(comm, context), c.gin);
 }
-extern "C" __global__ void DYN_GIN_LAYOUT() {}
 #undef DYN_GIN_TYPED
 #undef DYN_GIN_KERNEL
 

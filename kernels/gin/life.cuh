@@ -182,7 +182,7 @@ struct GinPeer {
 };
 inline GinPeer ginPeerOf(const GinLife &life, int peer) {
   GinPeer p = {};
-  for (int c = 0; c < life.device.ginContextCount; c++) {
+  for (int c = 0; c < (int)life.device.ginContextCount; c++) {
     const volatile dyn_gin_stamp &s = life.stamps[c * life.gin.nRanks + peer];
     p.signals += s.signalNs != 0, p.right += s.right != 0, p.counters += s.counterNs != 0;
     if (s.counterNs != 0 && s.counterNs - s.issuedNs > p.counterNs) p.counterNs = s.counterNs - s.issuedNs;

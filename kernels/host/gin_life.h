@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inside of GIN's host part: NCCL's functions (gin_nccl.c), the kernels (gin_module.c), and the life of one communicator
- * (gin.c, gin_run.c).
+ * Inside of GIN's host part: NCCL's functions (gin_nccl.c) and what its versions have of their own (gin_versions.c), the kernels
+ * (gin_module.c), and the lives of one communicator's backends (gin.c, gin_run.c).
  */
 #ifndef DYN_GIN_LIFE_H
 #define DYN_GIN_LIFE_H
@@ -24,8 +24,8 @@ enum { DYN_NCCL_SUCCESS = 0, DYN_NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
   X(ncclMemFree, (void *memory)) \
   X(ncclCommWindowRegister, (void *comm, void *memory, size_t bytes, void **window, int flags)) \
   X(ncclCommWindowDeregister, (void *comm, void *window)) \
-  X(ncclDevCommCreate, (void *comm, const struct dyn_nccl_requirements *wants, struct dyn_nccl_dev_comm *device)) \
-  X(ncclDevCommDestroy, (void *comm, const struct dyn_nccl_dev_comm *device))
+  X(ncclDevCommCreate, (void *comm, const void *wants, union dyn_nccl_dev_comm *device)) \
+  X(ncclDevCommDestroy, (void *comm, const union dyn_nccl_dev_comm *device))
 
 struct dyn_gin_nccl {
 #define DYN_GIN_MEMBER(name, arguments) int(*name) arguments;
@@ -33,9 +33,30 @@ struct dyn_gin_nccl {
 #undef DYN_GIN_MEMBER
   const char *(*ncclGetErrorString)(int result);
   const char *(*ncclGetLastError)(void *comm);
+  int (*ncclCommQueryProperties)(void *comm, struct dyn_nccl_properties_23203 *properties); /* NULL: 2.28.9 */
+  int version; /* one of DYN_GIN_NCCL_VERSIONS */
 };
 /* NULL: the program has not loaded NCCL, or another version of it. */
 const struct dyn_gin_nccl *dyn_gin_nccl(void);
+
+/* gin_versions.c */
+enum { DYN_GIN_LIVES = 2 }; /* of a communicator: one for each backend */
+#define DYN_GIN_NO_BACKEND 0
+struct dyn_gin_wants {
+  int type, contexts, signals, counters; /* signals and counters: of each context */
+};
+struct dyn_gin_granted {
+  int rank, nRanks, lsaRank, lsaSize;
+  uint32_t backend; /* DYN_BACKEND_*, or DYN_GIN_NO_BACKEND: an unknown one, or several */
+  uint32_t contexts;
+  int signals, counters;
+};
+/* Of what types a device communicator can be asked for, in the order in which they are, the same on all ranks. An ncclResult_t. */
+int dyn_gin_types(const struct dyn_gin_nccl *nccl, void *comm, size_t *count, int types[DYN_GIN_LIVES]);
+uint32_t dyn_gin_backend_of(int type); /* DYN_BACKEND_*, or DYN_GIN_NO_BACKEND */
+/* ncclDevCommCreate. */
+int dyn_gin_ask(const struct dyn_gin_nccl *nccl, void *comm, const struct dyn_gin_wants *wants, union dyn_nccl_dev_comm *device);
+struct dyn_gin_granted dyn_gin_granted(int version, const union dyn_nccl_dev_comm *device);
 
 struct dyn_gin_module {
   dyn_context context;
@@ -45,7 +66,7 @@ struct dyn_gin_module {
   void *moveSums[DYN_NUM_TYPES], *move, *moveParts; /* hierarchical; sums of floats alone, else NULL */
   struct dyn_gin_module *next;
 };
-bool dyn_gin_module_there(void);
+bool dyn_gin_module_there(int version); /* of NCCL's */
 /* As dyn_module_get. */
 const struct dyn_gin_module *dyn_gin_module_get(dyn_context context);
 
@@ -56,13 +77,12 @@ struct dyn_gin_words {
   struct dyn_gin_stamp stamps[DYN_GIN_MAX_CONTEXTS * DYN_KERNEL_MAX_RANKS];
 };
 
+/* Of one backend: a device communicator, with memory and numbers of its own, so that none has part in what becomes of another. */
 struct dyn_gin_life {
   struct dyn_gin_state state;
-  char why[512]; /* of failed; by the thread that makes it */
-  const struct dyn_gin_nccl *nccl;
   const struct dyn_gin_module *module;
-  void *comm; /* ncclComm_t, of GIN alone */
-  struct dyn_nccl_dev_comm device;
+  union dyn_nccl_dev_comm device;
+  struct dyn_gin_granted granted;
   void *memory, *window;
   dyn_gpu_address numbers; /* of calls, and what signals and counters have reached */
   struct dyn_gin_words *_Atomic words;
@@ -70,19 +90,31 @@ struct dyn_gin_life {
   struct dyn_gin_trips *trips; /* gin_trips.c; under the lock of watch.c */
 };
 
+/* GIN of one communicator: NCCL's communicator for it, and a life for each backend on it, in the order in which they are made. */
+struct dyn_gin_lives {
+  char why[512]; /* of a failure; by the thread that makes them */
+  const struct dyn_gin_nccl *nccl;
+  void *comm; /* ncclComm_t, of GIN alone */
+  unsigned lateS; /* by which peers may come later to a step of NCCL's, beside its own time */
+  struct dyn_gin_life each[DYN_GIN_LIVES]; /* uninitialised: it was not begun */
+};
+/* The one that kernels of this backend can run on; NULL: there is none. */
+struct dyn_gin_life *dyn_gin_of(const struct dyn_lsa *lsa, uint32_t backend);
+
 /* gin_trips.c: memory of what puts take. False: there is none. */
-bool dyn_trips_make(struct dyn_lsa *lsa);
+bool dyn_trips_make(struct dyn_gin_life *life, uint32_t nRanks);
 void dyn_trips_free(struct dyn_gin_life *life);
 
 /* gin_run.c */
 /* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. call->gin.contexts: as many
  * as it may have, 0: all. An error of CUDA's, 0: none. */
-int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
+int dyn_gin_launch(const struct dyn_gin_life *life, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
                    const struct dyn_parts *parts);
-/* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not. */
-const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]);
-/* DYN_ABLE_GIN, and DYN_ABLE_CONTEXTS; or 0. */
-uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t bytes);
+/* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
+ * and the kernel may still run. */
+const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]);
+/* DYN_ABLE_GIN of each backend, and DYN_ABLE_CONTEXTS; or 0. */
+uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
 /* What runs a call: a CTA for each of its shares, or roles of them; bytes that it moves for each peer. */
 struct dyn_gin_choice {
   void *function;

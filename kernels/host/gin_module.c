@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels on GIN, from a file beside the library, dynamiccl-gin.fatbin; DYNAMICCL_GIN_KERNELS names another one. All
- * functions are loaded at once, as in module.c.
+ * The kernels on GIN, from a file beside the library: that of the version of NCCL that the process has. DYNAMICCL_GIN_KERNELS names
+ * another one. All functions are loaded at once, as in module.c.
  */
 #include <pthread.h>
 #include <stdio.h>
 
 #include "gin_life.h"
 
-#define FATBIN_NAME "dynamiccl-gin.fatbin"
 #define VARIABLE "DYNAMICCL_GIN_KERNELS"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -16,12 +15,16 @@ static struct dyn_gin_module *modules; /* under lock; never freed */
 static void *image;                    /* under lock; NULL: not read yet */
 static bool failed;                    /* under lock */
 
-bool dyn_gin_module_there(void) { return dyn_fatbin_there(FATBIN_NAME, VARIABLE); }
+/* kernels/Makefile, and doctor (cmd/dynamiccld/internal/doctor). */
+static const char *file_of(int version) { return version == 22809 ? "dynamiccl-gin.fatbin" : "dynamiccl-gin-2.32.3.fatbin"; }
 
-static bool get_all(void *module, struct dyn_gin_module *m) {
+bool dyn_gin_module_there(int version) { return dyn_fatbin_there(file_of(version), VARIABLE); }
+
+static bool get_all(void *module, int version, struct dyn_gin_module *m) {
   char name[64];
   void *layout;
-  bool all = dyn_function_get(module, DYN_GIN_LAYOUT_NAME, &layout) && dyn_function_get(module, "ginAllToAll", &m->allToAll) &&
+  snprintf(name, sizeof name, DYN_GIN_LAYOUT_PREFIX "%d", version);
+  bool all = dyn_function_get(module, name, &layout) && dyn_function_get(module, "ginAllToAll", &m->allToAll) &&
              dyn_function_get(module, "ginAllGather", &m->allGather) && dyn_function_get(module, "ginMove", &m->move) &&
              dyn_function_get(module, "ginAllToAllV", &m->allToAllV) && dyn_function_get(module, "ginMoveParts", &m->moveParts) &&
              dyn_function_get(module, "ginProbe", &m->probe) && dyn_function_get(module, "ginLook", &m->look);
@@ -44,10 +47,11 @@ static struct dyn_gin_module *load(dyn_context context, unsigned long long id) {
   char path[4096] = "the kernels on GIN";
   const char *why = NULL;
   void *module;
-  if (image == NULL) image = dyn_fatbin_read(FATBIN_NAME, VARIABLE, path, &why);
+  int version = dyn_gin_nccl()->version;
+  if (image == NULL) image = dyn_fatbin_read(file_of(version), VARIABLE, path, &why);
   struct dyn_gin_module *made = image == NULL ? NULL : calloc(1, sizeof *made);
-  if (made != NULL && (dyn_host_driver()->cuModuleLoadData(&module, image) != 0 || !get_all(module, made))) {
-    why = "does not load: it is of another build than this library (build it anew with `make kernels`), or has nothing for this GPU";
+  if (made != NULL && (dyn_host_driver()->cuModuleLoadData(&module, image) != 0 || !get_all(module, version, made))) {
+    why = "does not load: it is of another build than this library, or for another NCCL (build it anew with `make kernels`), or has nothing for this GPU";
     free(made);
     made = NULL;
   }
@@ -66,7 +70,7 @@ static struct dyn_gin_module *load(dyn_context context, unsigned long long id) {
 const struct dyn_gin_module *dyn_gin_module_get(dyn_context context) {
   unsigned long long id;
   const struct dyn_gin_module *found = NULL;
-  if (dyn_host_driver() == NULL || dyn_host_driver()->cuCtxGetId(context, &id) != 0) return NULL;
+  if (dyn_gin_nccl() == NULL || dyn_host_driver() == NULL || dyn_host_driver()->cuCtxGetId(context, &id) != 0) return NULL;
   pthread_mutex_lock(&lock);
   for (struct dyn_gin_module *m = modules; m != NULL && found == NULL; m = m->next)
     if (m->context == context && m->contextId == id) found = m;

@@ -13,11 +13,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A device communicator is NCCL's own structure, of which kernels know the layout that they were compiled with. */
 static bool version_fits(void) {
-  int version = 0;
-  if (functions.ncclGetVersion(&version) != DYN_NCCL_SUCCESS || version == DYN_GIN_NCCL_VERSION) return version == DYN_GIN_NCCL_VERSION;
+  if (functions.ncclGetVersion(&functions.version) != DYN_NCCL_SUCCESS) return false;
+#define IS(known) if (functions.version == (known)) return (known) == 22809 || functions.ncclCommQueryProperties != NULL;
+  DYN_GIN_NCCL_VERSIONS(IS)
+#undef IS
+#define NAME(known) " " #known
   const char *wanted = getenv("DYNAMICCL_GIN");
   if (wanted != NULL && *wanted == '1') /* else it is no news */
-    dyn_host_say("the kernels on GIN are for NCCL %d, and this is NCCL %d: none of them", DYN_GIN_NCCL_VERSION, version);
+    dyn_host_say("the kernels on GIN are for NCCL" DYN_GIN_NCCL_VERSIONS(NAME) ", and this is NCCL %d: none of them", functions.version);
+#undef NAME
   return false;
 }
 
@@ -28,6 +32,7 @@ static bool find(void *library) {
   FIND(ncclGetErrorString)
   FIND(ncclGetLastError)
 #undef FIND
+  *(void **)&functions.ncclCommQueryProperties = dlsym(library, "ncclCommQueryProperties");
   return all;
 }
 

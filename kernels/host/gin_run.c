@@ -11,10 +11,9 @@
 
 #define MOST_BYTES ((uint64_t)1 << 30) /* of what goes in rounds */
 
-int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
+int dyn_gin_launch(const struct dyn_gin_life *life, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
                    const struct dyn_parts *parts) {
-  struct dyn_gin_life *life = lsa->gin;
-  void *arguments[] = {&life->device, call, (void *)parts};
+  void *arguments[] = {(void *)&life->device, call, (void *)parts};
   const struct dyn_launch config = {.gridX = blocks, .gridY = 1, .gridZ = 1, .blockX = threads, .blockY = 1, .blockZ = 1, .stream = stream};
   uint32_t contexts = call->gin.contexts;
   call->gin = life->lanes[lane];
@@ -25,9 +24,9 @@ int dyn_gin_launch(struct dyn_lsa *lsa, int lane, void *function, unsigned block
 
 /* ---- a word from and to every peer ---- */
 
-static const char *missing(const struct dyn_lsa *lsa, char why[512]) {
+static const char *missing(const struct dyn_lsa *lsa, const struct dyn_gin_life *life, char why[512]) {
   static const char *const what[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it", "room in its buffers"};
-  const struct dyn_gin_words *words = lsa->gin->words;
+  const struct dyn_gin_words *words = life->words;
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     uint64_t fault = __atomic_load_n(&words->faults[r], __ATOMIC_RELAXED);
     if (fault == 0) continue;
@@ -35,7 +34,7 @@ static const char *missing(const struct dyn_lsa *lsa, char why[512]) {
     return why;
   }
   for (uint32_t r = 0; r < lsa->nRanks; r++)
-    for (uint32_t c = 0; r != lsa->rank && c < lsa->gin->state.contexts; c++) {
+    for (uint32_t c = 0; r != lsa->rank && c < life->state.contexts; c++) {
       const struct dyn_gin_stamp *s = &words->stamps[c * lsa->nRanks + r];
       if (s->right == 1 && s->counterNs != 0) continue;
       snprintf(why, 512, "context %u to rank %u: %s", c, r, s->signalNs == 0 ? "its signal did not come" : s->right != 1 ? "the signal was here before its data" : "no counter came");
@@ -45,20 +44,19 @@ static const char *missing(const struct dyn_lsa *lsa, char why[512]) {
 }
 
 /* The kernel gives up by itself; a put into a full queue alone would not. */
-static const char *await_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]) {
+static const char *await_exchange(struct dyn_lsa *lsa, const struct dyn_gin_life *life, uint64_t waitNs, char why[512]) {
   uint64_t until = dyn_host_ns() + 4 * waitNs;
   int result;
   while ((result = dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() < until)
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
   if (dyn_lsa_stopped(lsa)) return snprintf(why, 512, "a rank is gone"), why;
-  if (result == 0) return missing(lsa, why);
+  if (result == 0) return missing(lsa, life, why);
   snprintf(why, 512, result == DYN_CUDA_NOT_READY ? "the kernel that exchanges words does not end" : "CUDA error %d of the kernel that exchanges words", result);
   return why;
 }
 
-const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]) {
+const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]) {
   const struct dyn_host_driver *driver = dyn_host_driver();
-  struct dyn_gin_life *life = lsa->gin;
   struct dyn_gin_call call = {.stamps = life->words->stamps};
   const char *said = NULL;
   void *stream;
@@ -66,22 +64,30 @@ const char *dyn_gin_exchange(struct dyn_lsa *lsa, uint64_t waitNs, char why[512]
   if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return snprintf(why, 512, "CUDA refuses a stream"), why;
   uint64_t before = life->lanes[LANE_CALLS].waitNs;
   life->lanes[LANE_CALLS].waitNs = waitNs;
-  int error = dyn_gin_launch(lsa, LANE_CALLS, life->module->probe, life->state.contexts, 32, stream, &call, NULL);
+  int error = dyn_gin_launch(life, LANE_CALLS, life->module->probe, life->state.contexts, 32, stream, &call, NULL);
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
   life->lanes[LANE_CALLS].waitNs = before;
   if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;
-  else said = await_exchange(lsa, waitNs, why);
+  else said = await_exchange(lsa, life, waitNs, why);
   driver->cuStreamDestroy_v2(stream); /* what is on it goes on */
   return said;
 }
 
 /* ---- calls ---- */
 
-uint32_t dyn_gin_room(const struct dyn_gin_life *life, int collective, uint64_t bytes) {
-  if (life == NULL || !dyn_gin_usable(&life->state)) return 0;
+static uint32_t room(const struct dyn_gin_life *life, int collective, uint64_t bytes) {
+  if (!dyn_gin_usable(&life->state)) return 0;
   bool rounds = collective == DYN_ALL_TO_ALL || collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER;
   uint64_t most = collective == DYN_ALL_REDUCE ? life->lanes[LANE_CALLS].slotBytes : rounds ? MOST_BYTES : 0;
   return bytes > most ? 0 : DYN_ABLE_GIN(life->state.backend) | (life->state.contexts > 1 ? DYN_ABLE_CONTEXTS : 0);
+}
+
+/* An action asks for a number of contexts where any backend has several: on one that has fewer it gets those. */
+uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
+  const struct dyn_gin_lives *gin = lsa->gin;
+  uint32_t able = 0;
+  for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++) able |= room(&gin->each[i], collective, bytes);
+  return able;
 }
 
 static void *flat(const struct dyn_gin_module *m, const struct dyn_work *work) {
@@ -123,14 +129,17 @@ struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life) {
 }
 
 void dyn_gin_stop(struct dyn_lsa *lsa) {
-  struct dyn_gin_life *life = lsa->gin;
-  struct dyn_gin_words *words = life == NULL ? NULL : life->words;
-  if (words == NULL) return;
-  dyn_gin_move(&life->state, DYN_GIN_FAILED); /* before a kernel ends by it, which the program may see */
-  __atomic_store_n(&words->stop, 1, __ATOMIC_RELEASE);
+  struct dyn_gin_lives *gin = lsa->gin;
+  for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++) {
+    struct dyn_gin_words *words = gin->each[i].words;
+    if (words == NULL) continue;
+    dyn_gin_move(&gin->each[i].state, DYN_GIN_FAILED); /* before a kernel ends by it, which the program may see */
+    __atomic_store_n(&words->stop, 1, __ATOMIC_RELEASE);
+  }
 }
 
 void dyn_gin_look(struct dyn_lsa *lsa) {
-  struct dyn_gin_life *life = lsa->gin;
-  if (life != NULL && atomic_load(&life->state.now) == DYN_GIN_IN_FLIGHT && dyn_lsa_settle(lsa, 0)) dyn_gin_move(&life->state, DYN_GIN_COMPLETE);
+  struct dyn_gin_lives *gin = lsa->gin;
+  for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++)
+    if (atomic_load(&gin->each[i].state.now) == DYN_GIN_IN_FLIGHT && dyn_lsa_settle(lsa, 0)) dyn_gin_move(&gin->each[i].state, DYN_GIN_COMPLETE);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The life of GIN on one communicator. Every step but the last is made by all ranks, in one order.
+ * The life of GIN on one communicator, by one backend. Every step but the last is made by all ranks, in one order.
  *
  *   uninitialised --> wanted --> initialising --> granted --> active --> in flight <--> complete
  *         |             |              |             |          |            |             |
@@ -9,6 +9,7 @@
  *                                                               +------> destroyed <-------+
  *
  * wanted: this rank can. It begins where all ranks of the communicator say so, and that they decide in one word of the record.
+ *   A second backend begins where the first one has come to its end, active or failed.
  * initialising: NCCL makes a communicator of the same ranks, and a device communicator on it.
  * granted: what NCCL gave was read back: GDAKI or Proxy, contexts, signals, counters. That it works nobody knows yet: windows
  *   are made, and the probe is the only kernel that may run.
@@ -42,7 +43,7 @@ static void tell(struct dyn_gin_state *state, bool had) {
   uint32_t now = atomic_load(&state->now), told;
   do {
     uint32_t word = had || granted(now) ? now | state->backend << 8 | state->contexts << 16 : now;
-    __atomic_store_n(&state->told->gin, word, __ATOMIC_SEQ_CST);
+    __atomic_store_n(state->told, word, __ATOMIC_SEQ_CST);
     told = now;
   } while ((now = atomic_load(&state->now)) != told);
 }

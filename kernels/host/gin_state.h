@@ -14,7 +14,7 @@
 struct dyn_gin_state {
   _Atomic(uint32_t) now;
   uint32_t backend, contexts; /* once granted */
-  struct dyn_rank *told;      /* where others read it; NULL: nowhere */
+  uint32_t *told;             /* where others read it; NULL: nowhere */
 };
 
 /* False: there is no such move, and nothing is changed. */

@@ -18,9 +18,8 @@ struct dyn_gin_trips {
   struct kept kept[];         /* likewise */
 };
 
-bool dyn_trips_make(struct dyn_lsa *lsa) {
-  struct dyn_gin_life *life = lsa->gin;
-  size_t cells = (size_t)DYN_GIN_TRIPS * DYN_GIN_TRIP_BLOCKS * lsa->nRanks;
+bool dyn_trips_make(struct dyn_gin_life *life, uint32_t nRanks) {
+  size_t cells = (size_t)DYN_GIN_TRIPS * DYN_GIN_TRIP_BLOCKS * nRanks;
   struct dyn_gin_trips *trips = calloc(1, sizeof *trips + NUM_LANES * cells * sizeof trips->kept[0]);
   if (trips == NULL || dyn_host_driver()->cuMemAllocHost_v2((void **)&trips->words, NUM_LANES * cells * sizeof trips->words[0]) != 0) return free(trips), false;
   memset(trips->words, 0, NUM_LANES * cells * sizeof trips->words[0]);
@@ -43,19 +42,19 @@ void dyn_trips_free(struct dyn_gin_life *life) {
 }
 
 /* False: it is none. */
-static bool understand(const struct dyn_lsa *lsa, int lane, size_t cell, const struct dyn_gin_trip *t, struct dyn_trip *trip) {
+static bool understand(const struct dyn_lsa *lsa, const struct dyn_gin_life *life, int lane, size_t cell, const struct dyn_gin_trip *t, struct dyn_trip *trip) {
   uint32_t number = (uint32_t)(t->word >> 32), counterNs = (uint32_t)(t->times >> 32), signalNs = (uint32_t)t->times;
   unsigned peer = cell % lsa->nRanks, block = cell / lsa->nRanks % DYN_GIN_TRIP_BLOCKS, blocks = dyn_gin_trip_blocks(t->word), contexts = dyn_gin_trip_contexts(t->word);
   if (!dyn_gin_timed(number) || number / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS != cell / lsa->nRanks / DYN_GIN_TRIP_BLOCKS) return false;
   if (peer == lsa->rank || block >= blocks || blocks > DYN_GIN_MAX_BLOCKS || signalNs == 0) return false;
-  if (block >= contexts || contexts > lsa->gin->state.contexts) return false; /* of a context its first block speaks */
-  *trip = (struct dyn_trip){.number = number, .inGraph = lane == LANE_GRAPHS, .backend = lsa->gin->state.backend, .context = block,
+  if (block >= contexts || contexts > life->state.contexts) return false; /* of a context its first block speaks */
+  *trip = (struct dyn_trip){.number = number, .inGraph = lane == LANE_GRAPHS, .backend = life->state.backend, .context = block,
                             .peer = peer, .ctas = blocks, .contexts = contexts < blocks ? contexts : blocks, .bytes = dyn_gin_trip_bytes(t->word), .counterNs = counterNs, .signalNs = signalNs};
   return true;
 }
 
-size_t dyn_gin_trips(struct dyn_lsa *lsa, struct dyn_trip *out, size_t most) {
-  struct dyn_gin_trips *trips = lsa->gin == NULL ? NULL : lsa->gin->trips;
+static size_t of_life(const struct dyn_lsa *lsa, const struct dyn_gin_life *life, struct dyn_trip *out, size_t most) {
+  struct dyn_gin_trips *trips = life->trips;
   size_t n = 0;
   for (size_t i = 0; trips != NULL && i < NUM_LANES * trips->cells; i++) {
     struct kept *kept = &trips->kept[i];
@@ -64,7 +63,14 @@ size_t dyn_gin_trips(struct dyn_lsa *lsa, struct dyn_trip *out, size_t most) {
     kept->seen = now;
     if (!stays || now.word == kept->told || n == most) continue;
     kept->told = now.word;
-    n += understand(lsa, (int)(i / trips->cells), i % trips->cells, &now, &out[n]);
+    n += understand(lsa, life, (int)(i / trips->cells), i % trips->cells, &now, &out[n]);
   }
+  return n;
+}
+
+size_t dyn_gin_trips(struct dyn_lsa *lsa, struct dyn_trip *out, size_t most) {
+  const struct dyn_gin_lives *gin = lsa->gin;
+  size_t n = 0;
+  for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++) n += of_life(lsa, &gin->each[i], out + n, most - n);
   return n;
 }

@@ -53,7 +53,7 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
 bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->bases[lsa->rank] != 0; }
 
 uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
-  return (dyn_lsa_near(lsa) ? near_room(lsa, collective, bytes) : 0) | dyn_gin_room(lsa->gin, collective, bytes);
+  return (dyn_lsa_near(lsa) ? near_room(lsa, collective, bytes) : 0) | dyn_gin_room(lsa, collective, bytes);
 }
 
 uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
@@ -76,7 +76,8 @@ struct launch {
   struct dyn_call call;
   bool bulk;
   const struct dyn_windowed *sendWindow, *recvWindow; /* of what goes in bulk: through these where all ranks have them; NULL: none */
-  struct dyn_gin_call *gin; /* NULL: over load and store */
+  struct dyn_gin_life *life; /* of the backend that it runs by; NULL: over load and store */
+  struct dyn_gin_call *gin;
   const void *second; /* argument; where it is bulk, the lane's */
   const struct dyn_parts *parts; /* last argument of those that have them */
   unsigned ctas, threads;
@@ -107,9 +108,9 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
 }
 
 /* Shares of the call, at most. */
-static size_t choose_gin(const struct dyn_lsa *lsa, const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
+static size_t choose_gin(const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
   *call = (struct dyn_gin_call){.send = work->send, .recv = work->recv, .op = work->op, .gin.contexts = l->action >> DYN_ACTION_CONTEXTS_SHIFT & 15};
-  struct dyn_gin_choice choice = dyn_gin_choose(lsa->gin, work, call);
+  struct dyn_gin_choice choice = dyn_gin_choose(l->life, work, call);
   l->function = choice.function;
   l->items = dyn_packs(choice.bytes, DYN_GIN_UNIT);
   l->roles = choice.roles;
@@ -141,7 +142,7 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
 }
 
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
-  if (l->gin != NULL) return dyn_gin_launch(lsa, lane, l->function, l->ctas * l->roles, l->threads, stream, l->gin, l->parts);
+  if (l->life != NULL) return dyn_gin_launch(l->life, lane, l->function, l->ctas * l->roles, l->threads, stream, l->gin, l->parts);
   struct dyn_bulk bulk = lsa->lanes[lane].bulk;
   if (l->work != NULL) bulk.root = l->work->root;
   if (l->sendWindow != NULL) bulk.send = *l->sendWindow;
@@ -155,7 +156,7 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream)
 }
 
 static int launch_captured(struct dyn_lsa *lsa, struct launch *l, void *stream, uint64_t captureId) {
-  if (l->work != NULL && l->gin == NULL) l->call.tag = dyn_tag_of(lsa, l->work, l->action, l->ctas);
+  if (l->work != NULL && l->life == NULL) l->call.tag = dyn_tag_of(lsa, l->work, l->action, l->ctas);
   l->call.stamps = lsa->scratch->stamps;
   int error = dyn_graph_before(lsa, stream, captureId);
   if (error == 0) error = launch(lsa, LANE_GRAPHS, l, stream);
@@ -194,12 +195,13 @@ int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t ac
   struct dyn_gin_call gin;
   bool overGin = (action & 15) == DYN_PATH_GIN;
   size_t most = DYN_KERNEL_MAX_BLOCKS;
-  if (overGin) most = choose_gin(lsa, work, &gin, &l);
+  if (overGin && (l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)) == NULL) return REMOTE_ERROR; /* it was stopped since it was asked */
+  if (overGin) most = choose_gin(work, &gin, &l);
   else choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
-  choose_grid(action, overGin ? lsa->gin->state.contexts : DEFAULT_CTAS, most, &l);
+  choose_grid(action, overGin ? l.life->state.contexts : DEFAULT_CTAS, most, &l);
   *ctas = l.ctas;
   int result = run(lsa, &l, work->stream, work->perhapsCaptured);
-  if (overGin && result == SUCCESS) dyn_gin_move(&lsa->gin->state, DYN_GIN_IN_FLIGHT);
+  if (overGin && result == SUCCESS) dyn_gin_move(&l.life->state, DYN_GIN_IN_FLIGHT);
   return result;
 }
 
@@ -228,9 +230,11 @@ int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm) {
 
 /* ---- parts of any sizes ---- */
 
+/* Over GIN by the backend that is made first, on all ranks alike: they agree on a path and on nothing more. */
 bool dyn_lsa_can_exchange(const struct dyn_lsa *lsa, int path) {
+  const struct dyn_gin_lives *gin = lsa->gin;
   if (path == DYN_PATH_LSA) return dyn_lsa_near(lsa);
-  return path == DYN_PATH_GIN && lsa->gin != NULL && dyn_gin_usable(&lsa->gin->state);
+  return path == DYN_PATH_GIN && gin != NULL && dyn_gin_usable(&gin->each[0].state);
 }
 
 /* In bytes. False: the type is unknown, or it is more than memory has. */
@@ -261,16 +265,17 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
   bool overGin = x->path == DYN_PATH_GIN;
   struct dyn_gin_call gin = {.send = x->send, .recv = x->recv};
   struct dyn_gin_choice choice = {.roles = 1, .most = DYN_PARTS_CTAS};
-  if (overGin) choice = dyn_gin_choose_parts(lsa->gin);
+  if (overGin) choice = dyn_gin_choose_parts(&lsa->gin->each[0]);
   else choice.function = lsa->module->allToAllV;
   struct launch l = {.function = choice.function,
                      .call = {.send = x->send, .recv = x->recv},
-                     .gin = overGin ? &gin : NULL,
+                     .life = overGin ? &lsa->gin->each[0] : NULL,
+                     .gin = &gin,
                      .bulk = true, .recvWindow = x->recvWindow, .parts = &parts, .roles = choice.roles,
                      .ctas = choice.most,
                      .threads = overGin ? DYN_GIN_PARTS_THREADS : DYN_PARTS_THREADS};
   int result = run(lsa, &l, x->stream, true); /* the stream may be captured */
-  if (overGin && result == SUCCESS) dyn_gin_move(&lsa->gin->state, DYN_GIN_IN_FLIGHT);
+  if (overGin && result == SUCCESS) dyn_gin_move(&l.life->state, DYN_GIN_IN_FLIGHT);
   return result;
 }
 

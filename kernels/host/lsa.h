@@ -50,7 +50,7 @@ struct dyn_lsa {
   uint32_t nRanks, rank;
   dyn_context context;
   const struct dyn_module *module; /* NULL: GIN alone */
-  struct dyn_gin_life *_Atomic gin; /* NULL: none was begun */
+  struct dyn_gin_lives *_Atomic gin; /* NULL: none was begun */
   struct scratch *scratch;
   struct dyn_offer peers[DYN_KERNEL_MAX_RANKS];
   dyn_gpu_address bases[DYN_KERNEL_MAX_RANKS];

@@ -5,6 +5,7 @@
 #define DYN_KERNEL_MUTATE 0
 #include "../../kernels/kernels.cuh"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "cuda_grid.h"
@@ -29,7 +30,17 @@ void letOthersRun() { whileOthersRun(grid_wait); }
 void *blockMemory() { return shared; }
 float *blockShared() { return shared + kBlockBytes / sizeof *shared; }
 
-using ncclDevComm = dyn_nccl_dev_comm;
+/* A kernel knows the layout of one version; these know both, by what only the newer one begins with. */
+struct ncclDevComm {
+  int rank, lsaRank;
+  fake_gin *gin;
+};
+static ncclDevComm viewOf(const dyn_nccl_dev_comm &comm) {
+  const dyn_nccl_dev_comm_22809 &old = comm.v22809;
+  const dyn_nccl_dev_comm_23203 &now = comm.v23203;
+  if (now.magic == DYN_NCCL_MAGIC) return {now.rank, now.lsaRank, (fake_gin *)now.ginHandles[0]};
+  return {old.rank, old.lsaRank, (fake_gin *)old.ginHandles[0]};
+}
 #include "../../kernels/gin/calls.cuh"
 
 namespace dyn {
@@ -40,7 +51,7 @@ struct GinNet {
   fake_gin *gin;
   unsigned context;
 
-  GinNet(const ncclDevComm &comm, unsigned context) : comm(comm), gin((fake_gin *)comm.ginHandles[0]), context(context) {}
+  GinNet(const ncclDevComm &comm, unsigned context) : comm(comm), gin(comm.gin), context(context) {}
   GinNet(const ncclDevComm &comm, const Gin &g, unsigned block) : GinNet(comm, block % g.contexts) {}
   GinNet(const ncclDevComm &comm, const Gin &g) : GinNet(comm, g, blockIdx.x) {}
   static void add(uint64_t *words, uint32_t i) { ((std::atomic<uint64_t> *)&words[i])->fetch_add(1, std::memory_order_acq_rel); }
@@ -68,9 +79,10 @@ struct GinNet {
 #include "../../kernels/gin/kernels.cuh"
 
 #define ONE(NAME, BYTES) {#NAME, BYTES, 0, [](const kernel_arguments *a) { NAME(a->call); }, 0, 0},
-#define GIN(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(a->comm, a->gin); }, 1, 0},
-#define GIN_ROLES(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(a->comm, a->gin); }, DYN_GIN_ROLES, 0},
+#define GIN(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(viewOf(a->comm), a->gin); }, 1, 0},
+#define GIN_ROLES(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(viewOf(a->comm), a->gin); }, DYN_GIN_ROLES, 0},
 #define GIN_SUMS(NAME, TYPE) GIN_ROLES(ginMoveSums_##NAME, sizeof(TYPE))
+#define GIN_LAYOUT(VERSION) {DYN_GIN_LAYOUT_PREFIX #VERSION, 1, 0, [](const kernel_arguments *) {}, 0, 0},
 #define GIN_TYPED(NAME, TYPE) GIN(ginAllReduce_##NAME, sizeof(TYPE)) GIN(ginReduceScatter_##NAME, sizeof(TYPE))
 #define TYPED(NAME, TYPE) \
   ONE(oneShot_##NAME, sizeof(TYPE)) \
@@ -98,16 +110,23 @@ static const kernel kernels[] = {
     DYN_NORM_TYPES(GIN_SUMS)
     GIN(ginProbe, 0)
     GIN(ginLook, 0)
-    {DYN_GIN_LAYOUT_NAME, 1, 0, [](const kernel_arguments *) { DYN_GIN_LAYOUT(); }, 0, 0},
+    DYN_GIN_NCCL_VERSIONS(GIN_LAYOUT)
     {"allToAllBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllBulk(a->call, a->second.bulk); }, 0, 0},
     {"allToAllV", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { allToAllV(a->call, a->second.bulk, a->parts); }, 0, 1},
-    {"ginAllToAllV", 1, sizeof(dyn_gin_call), [](const kernel_arguments *a) { ginAllToAllV(a->comm, a->gin, a->parts); }, 1, 1},
-    {"ginMoveParts", 1, sizeof(dyn_gin_call), [](const kernel_arguments *a) { ginMoveParts(a->comm, a->gin, a->parts); }, DYN_GIN_ROLES, 1},
+    {"ginAllToAllV", 1, sizeof(dyn_gin_call), [](const kernel_arguments *a) { ginAllToAllV(viewOf(a->comm), a->gin, a->parts); }, 1, 1},
+    {"ginMoveParts", 1, sizeof(dyn_gin_call), [](const kernel_arguments *a) { ginMoveParts(viewOf(a->comm), a->gin, a->parts); }, DYN_GIN_ROLES, 1},
     {"broadcastBulk", 1, sizeof(dyn_bulk), [](const kernel_arguments *a) { broadcastBulk(a->call, a->second.bulk); }, 0, 0},
     {"broadcast", 1, sizeof(int), [](const kernel_arguments *a) { broadcast(a->call, a->second.root); }, 0, 0},
 };
 
+/* FAKEGPU_GIN_KERNELS: the only version of NCCL that the kernels on GIN are for. */
+static bool lacks(const char *name) {
+  const char *only = getenv("FAKEGPU_GIN_KERNELS"), *prefix = DYN_GIN_LAYOUT_PREFIX;
+  return only != nullptr && strncmp(name, prefix, strlen(prefix)) == 0 && strcmp(name + strlen(prefix), only) != 0;
+}
+
 const kernel *kernel_find(const char *name) {
+  if (lacks(name)) return nullptr;
   for (const kernel &k : kernels)
     if (strcmp(k.name, name) == 0) return &k;
   return nullptr;

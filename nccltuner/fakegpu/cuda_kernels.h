@@ -14,7 +14,7 @@ extern "C" {
 
 /* What a launch copies: call and second, or of a kernel on GIN comm and gin; and parts. */
 struct kernel_arguments {
-  struct dyn_nccl_dev_comm comm;
+  union dyn_nccl_dev_comm comm;
   struct dyn_gin_call gin;
   struct dyn_call call;
   union {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What NCCL 2.28.9 has of GIN (kernels/host/nccl_gin.h): windows, device communicators, and communicators that do not block,
- * whose steps run in a thread of their own, while ncclDevCommCreate and ncclCommWindowRegister give ncclSuccess as NCCL's do, so that one which waits for a rank for ever is only never done. FAKEGPU_GIN says
- * what goes wrong, FAKEGPU_GIN_RANK on which rank (all):
+ * What NCCL 2.28.9 and 2.32.3 have of GIN (kernels/host/nccl_gin.h): windows, device communicators, and communicators that do not
+ * block, whose steps run in a thread of their own, while ncclDevCommCreate and ncclCommWindowRegister give ncclSuccess as NCCL's
+ * do, so that one which waits for a rank for ever is only never done. FAKEGPU_GIN says what goes wrong, FAKEGPU_GIN_RANK on which
+ * rank (all), FAKEGPU_GIN_TYPE with which type alone (all):
  *   none     there is no GIN: ncclDevCommCreate fails, and the others wait in it
  *   silent   it starts, and this rank's signals never arrive
  *   dies     the process ends in ncclDevCommCreate
+ * FAKEGPU_GIN_TYPES are those that 2.32.3 has here, by their numbers, the default first ("2"); 2.28.9 has Proxy.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +24,26 @@ CUresult cuMemsetD8_v2(CUdeviceptr at, unsigned char value, size_t bytes);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
 
-static int goes_wrong(const struct ncclComm *comm, const char *how) {
-  const char *fault = getenv("FAKEGPU_GIN"), *rank = getenv("FAKEGPU_GIN_RANK");
-  return fault != NULL && strcmp(fault, how) == 0 && (rank == NULL || *rank == '\0' || atoi(rank) == comm->rank.rank);
+static int is_or_any(const char *name, int number) {
+  const char *text = getenv(name);
+  return text == NULL || *text == '\0' || atoi(text) == number;
 }
+
+static int goes_wrong(const struct ncclComm *comm, int type, const char *how) {
+  const char *fault = getenv("FAKEGPU_GIN");
+  return fault != NULL && strcmp(fault, how) == 0 && is_or_any("FAKEGPU_GIN_RANK", comm->rank.rank) && is_or_any("FAKEGPU_GIN_TYPE", type);
+}
+
+/* The index of the backend, -1: there is none of the type; any: the first. */
+static int backend_of(int type) {
+  const char *types = getenv("FAKEGPU_GIN_TYPES");
+  if (types == NULL || *types == '\0') types = "2";
+  if (type == DYN_NCCL_GIN_ANY) return 0;
+  const char *found = type > 0 && type < 10 ? strchr(types, '0' + type) : NULL;
+  return found == NULL ? -1 : (int)(found - types);
+}
+
+static int is_new(void) { return nccl_version() >= 23203; }
 
 /* ---- steps ---- */
 
@@ -37,8 +55,8 @@ struct step {
   char name[64];
   char *memory; /* of a window */
   struct fake_window **window;
-  struct dyn_nccl_dev_comm *device;
-  struct dyn_nccl_requirements asked;
+  union dyn_nccl_dev_comm *device;
+  int type, signals, counters; /* asked for */
 };
 
 static void *run_step(void *argument) {
@@ -178,33 +196,77 @@ static int lsa_size(const struct ncclComm *comm) {
   return size;
 }
 
+static void grant_old(const struct step *step, struct fake_gin *gin, int locals) {
+  const struct ncclComm *comm = step->comm;
+  step->device->v22809 = (struct dyn_nccl_dev_comm_22809){
+      .rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals, .ginContextCount = FAKE_GIN_CONTEXTS,
+      .ginTypes = {DYN_NCCL_GIN_PROXY, DYN_NCCL_GIN_PROXY}, .ginHandles = {gin, gin}, .ginSignalCount = step->signals, .ginCounterCount = step->counters};
+}
+
+/* A connection, with as many contexts as there are: 2.32.3 would make as many as it was asked for. */
+static void grant_new(const struct step *step, struct fake_gin *gin, int locals) {
+  const struct ncclComm *comm = step->comm;
+  const char *types = getenv("FAKEGPU_GIN_TYPES");
+  int type = step->type != DYN_NCCL_GIN_ANY ? step->type : types == NULL || *types == '\0' ? DYN_NCCL_GIN_PROXY : types[0] - '0';
+  step->device->v23203 = (struct dyn_nccl_dev_comm_23203){
+      .magic = DYN_NCCL_MAGIC, .version = 23203, .rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals,
+      .ginConnectionCount = 1, .backendIndex = (uint8_t)backend_of(step->type), .ginNetDeviceTypes = {(uint8_t)type}, .ginHandles = {gin},
+      .ginSignalCount = step->signals, .ginCounterCount = step->counters, .ginContextCount = FAKE_GIN_CONTEXTS, .ginConnectionStride = 1, .ginContextStride = 1,
+      .ginStrongLegacySignals = true};
+}
+
 static ncclResult_t make_device(const struct step *step) {
   struct ncclComm *comm = step->comm;
   CUdeviceptr signals;
   struct fake_gin *gin = calloc(1, sizeof *gin);
   const size_t bytes = 64 << 10; /* less cannot be mapped by others */
   _Static_assert(FAKE_GIN_CONTEXTS * FAKE_GIN_SIGNALS * sizeof(uint64_t) <= 64 << 10, "all signals fit");
-  if (goes_wrong(comm, "none")) return nccl_fail(ncclInvalidUsage, "GIN not supported.");
-  if (goes_wrong(comm, "dies")) _exit(3);
+  if (goes_wrong(comm, step->type, "none")) return nccl_fail(ncclInvalidUsage, "GIN not supported.");
+  if (goes_wrong(comm, step->type, "dies")) _exit(3);
   if (gin == NULL || cuMemAlloc_v2(&signals, bytes) != 0 || cuMemsetD8_v2(signals, 0, bytes) != 0) return nccl_fail(ncclSystemError, "out of memory");
   ncclResult_t result = share(comm, (char *)(uintptr_t)signals, (char **)gin->signals);
-  gin->silent = goes_wrong(comm, "silent");
-  const int locals = lsa_size(comm);
-  *step->device = (struct dyn_nccl_dev_comm){.rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals, .ginContextCount = FAKE_GIN_CONTEXTS,
-                                             .ginTypes = {DYN_NCCL_GIN_PROXY, DYN_NCCL_GIN_PROXY}, .ginHandles = {gin, gin},
-                                             .ginSignalCount = step->asked.ginSignalCount, .ginCounterCount = step->asked.ginCounterCount};
+  gin->silent = goes_wrong(comm, step->type, "silent");
+  (is_new() ? grant_new : grant_old)(step, gin, lsa_size(comm));
   return result;
 }
 
-FAKEGPU_API ncclResult_t ncclDevCommCreate(ncclComm_t comm, const struct dyn_nccl_requirements *wants, struct dyn_nccl_dev_comm *device) {
-  if (comm->plan->nRanks > DYN_KERNEL_MAX_RANKS || wants->ginSignalCount > FAKE_GIN_SIGNALS || wants->ginCounterCount > FAKE_GIN_SIGNALS)
+/* As NCCL's own checks of what a program asks for (dev_runtime.cc, gin_host.cc); a structure of 2.28.9 has neither size nor magic. */
+static ncclResult_t read_new(const struct dyn_nccl_requirements_23203 *wants, struct step *step) {
+  if (wants->size != sizeof *wants || wants->magic != DYN_NCCL_MAGIC || wants->version != 23203)
+    return nccl_fail(ncclInvalidUsage, "ncclDevCommRequirements_t argument must be initialized via NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER");
+  if (wants->ginConnectionType == 0 && (wants->ginSignalCount > 0 || wants->ginCounterCount > 0))
+    return nccl_fail(ncclInvalidUsage, "User requested GIN resources but did not request GIN to be enabled!");
+  if (backend_of(wants->ginType) < 0) return nccl_fail(ncclInternalError, "GIN: DevComm setup failed on all available backends");
+  if (wants->useRuntimeVersion || wants->ginCustomStride != 1 || !wants->ginStrongSignalsRequired) return nccl_fail(ncclInvalidArgument, "not what the stand-in has");
+  step->type = wants->ginType, step->signals = wants->ginSignalCount, step->counters = wants->ginCounterCount;
+  return 0;
+}
+
+static ncclResult_t read_old(const struct dyn_nccl_requirements_22809 *wants, struct step *step) {
+  step->type = DYN_NCCL_GIN_PROXY, step->signals = wants->ginSignalCount, step->counters = wants->ginCounterCount;
+  return 0;
+}
+
+FAKEGPU_API ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void *wants, union dyn_nccl_dev_comm *device) {
+  struct step step = {.run = make_device, .device = device};
+  ncclResult_t result = is_new() ? read_new(wants, &step) : read_old(wants, &step);
+  if (result != 0) return result;
+  if (comm->plan->nRanks > DYN_KERNEL_MAX_RANKS || step.signals > FAKE_GIN_SIGNALS || step.counters > FAKE_GIN_SIGNALS)
     return nccl_fail(ncclInvalidArgument, "more than the stand-in has");
-  return begin(comm, &(struct step){.run = make_device, .device = device, .asked = *wants});
+  return begin(comm, &step);
+}
+
+FAKEGPU_API ncclResult_t ncclCommQueryProperties(ncclComm_t comm, struct dyn_nccl_properties_23203 *properties) {
+  (void)comm;
+  if (!is_new() || properties->magic != DYN_NCCL_MAGIC || properties->version != 23203 || properties->size != sizeof *properties)
+    return nccl_fail(ncclInvalidUsage, "ncclCommProperties_t argument must be initialized via NCCL_COMM_PROPERTIES_INITIALIZER");
+  for (int type = 0; type < 10; type++) properties->ginSupport[type] = type > 0 && backend_of(type) >= 0;
+  return 0;
 }
 
 /* Signals stay: a peer may still have them mapped. */
-FAKEGPU_API ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const struct dyn_nccl_dev_comm *device) {
+FAKEGPU_API ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const union dyn_nccl_dev_comm *device) {
   (void)comm;
-  free(device->ginHandles[0]);
+  free(is_new() ? device->v23203.ginHandles[0] : device->v22809.ginHandles[0]);
   return 0;
 }

@@ -83,7 +83,7 @@ func TestAPIThreads(t *testing.T) {
 // The life of GIN on a communicator, over the stand-ins for the driver and for NCCL.
 func gin(t *testing.T, program string, env ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	folder := filepath.Join(testbuild.Objects(build, "../preload"), "test")
 	table, err := filepath.Abs("../../tuner/tunersim/testdata/measurements/h200x2-nvlink-quiet.csv")
@@ -97,11 +97,17 @@ func gin(t *testing.T, program string, env ...string) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	for what, want := range map[string]int{
-		"rank 1 was waited for in vain: its signal did not come; NCCL runs its calls": 2,
-		"ncclDevCommCreate: invalid usage: ":                                          3, // where NCCL itself fails
-		"not done within 2 s: a rank did not come so far":                             2,
-		"is dead: kernels of this communicator of 3 ranks give up":                    2,
-		"is dead: kernels of this communicator of 4 ranks give up":                    3,
+		"no GIN for this communicator: rank 1 was waited for in vain: its signal did not come; NCCL runs its calls": 2,
+		"no GIN for this communicator: ncclDevCommCreate: invalid usage: ":                                          3, // where NCCL itself fails
+		"no GIN by Proxy for this communicator: rank 1 was waited for in vain: its signal did not come":             2, // as above, of 2.32.3
+		"no GIN by Proxy for this communicator: ncclDevCommCreate: invalid usage: ":                                 3 + 1,
+		"no GIN by GDAKI for this communicator: rank 1 was waited for in vain: its signal did not come":             2,
+		"no GIN by GDAKI for this communicator: ncclDevCommCreate: invalid usage: ":                                 1,
+		"not done within 2 s: a rank did not come so far":                                                           2 + 2,
+		"NCCL has none of the types that the kernels know here":                                                     2,
+		"its kernels do not load; NCCL runs its calls":                                                              2,
+		"is dead: kernels of this communicator of 3 ranks give up":                                                  2,
+		"is dead: kernels of this communicator of 4 ranks give up":                                                  3,
 	} {
 		if n := strings.Count(string(said), what); n != want {
 			t.Errorf("%q is said %d times, want %d:\n%s", what, n, want, said)

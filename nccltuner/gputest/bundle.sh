@@ -17,16 +17,19 @@ for name in $names; do echo "void $name(void) {}"; done | gcc -x c -w -fPIC -sha
 fatbin() { # FATBIN SOURCE [option of nvcc]...
   "$nvcc" -std=c++17 -O2 --threads 0 -split-compile 0 -fatbin -gencode "arch=compute_${arch#sm_},code=$arch" -o "$1" "${@:3}" "$2"
 }
-build() { # PROGRAM SOURCE
-  "$nvcc" -std=c++17 -arch="$arch" -O2 -I"$home/include" -cudart static -o ".cache/gpu/$1" "$2" -L"$(dirname "$nvcc")/../lib" -L.cache/gpu/nccl \
+build() { # PROGRAM SOURCE [folder of NCCL's headers]
+  "$nvcc" -std=c++17 -arch="$arch" -O2 -I"${3:-$home/include}" -cudart static -o ".cache/gpu/$1" "$2" -L"$(dirname "$nvcc")/../lib" -L.cache/gpu/nccl \
     -l:libnccl.so.2 -lpthread
 }
 fatbin lib/dynamiccl-kernels.fatbin kernels/kernels.cu
-fatbin lib/dynamiccl-gin.fatbin kernels/gin/kernels.cu -I"$home/include"
+fatbin lib/dynamiccl-gin.fatbin kernels/gin/kernels.cu -I"$home/include" -DDYN_GIN_FOR=22809
+newer=${NCCL_NEWER_HOME:-$home-2.32.3}
+fatbin lib/dynamiccl-gin-2.32.3.fatbin kernels/gin/kernels.cu -I"$newer/include" -DDYN_GIN_FOR=23203
 fatbin lib/dynamiccl-carrier.fatbin kernels/carrier/nic/nic.cu
 for source in kernels/bench/*.cu; do build "$(basename "$source" .cu)" "$source"; done
 build mix nccltuner/gputest/mix.cu
 build gin_first kernels/carrier/test/gin_first.cu
+build gin-2.32.3 kernels/bench/gin.cu "$newer/include"
 rm -r .cache/gpu/nccl
 git describe --always --dirty >.cache/gpu/commit
 du -shc bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu | sed 's/^/carry: /'
@@ -39,6 +42,7 @@ There, in the repository's folder:
   GIN=.cache/gpu/gin DYNAMICCL_CARRIER=1 kernels/bench/gin.sh RESULTS.jsonl   # without DYNAMICCL_CARRIER where there are NICs
   # The same in programs: LD_LIBRARY_PATH=$PWD/lib:FOLDER_OF_NCCL_2.28.9, NCCL_NVLS_ENABLE=0 and, without NICs, DYNAMICCL_CARRIER=1
   # NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier CUDA_DEVICE_MAX_CONNECTIONS=32
+  # (NCCL 2.32.3: NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so in place of NCCL_NET_PLUGIN and DYNAMICCL_GIN_NET, and .cache/gpu/gin-2.32.3)
   bin/dynamiccld sweep --nodes 2 --choices gin,ring --collectives AllReduce,AllToAll --sizes 1K,16K,256K,1M --out gin.csv
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl

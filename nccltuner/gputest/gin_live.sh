@@ -3,7 +3,9 @@
 # put 1.3 us late (as by a fall back to a proxy), a link of GBS GB/s, and as they were. Plain NCCL over sockets makes the same calls
 # beside.     nccltuner/gputest/gin_live.sh [RESULTS.jsonl] [option of bench]...
 # Lines of `dynamiccld bench`, and at the end of each phase one of what the daemon's links say (figure "gin links").
-# Needs what `make all carrier kernels` left in bin/ and lib/, two or more GPUs and Python's nvidia.nccl 2.28.9.
+# Needs what `make all carrier kernels` left in bin/ and lib/, two or more GPUs and Python's nvidia.nccl of 2.28.9 or 2.32.3, or
+# NCCL_LIB=FILE, a libnccl.so.2 of one of them. With 2.28.9 the carrier gives the type that DYNAMICCL_CARRIER_TYPE says (gdaki), with
+# 2.32.3 Proxy alone (docs/design.md, decision 29).
 # Environment: TIME=30 seconds a phase; GBS=0.2 of a capped link; NODES=2; COLLECTIVES, SIZES. Exit: as of bench.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -11,8 +13,13 @@ out=${1:-docs/figures/gpu-gin-live-$(date -u +%F).jsonl}
 shift $(($# > 0))
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 [ -e lib/libnccl-net-dynamiccl-carrier.so ] && [ -e lib/dynamiccl-gin.fatbin ] || { echo "lib/ has no carrier or no kernels: run make all carrier kernels first" >&2; exit 2; }
-home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
-  { echo "NCCL is not here: pip install nvidia-nccl-cu13==2.28.9" >&2; exit 2; }
+if [ -z "${NCCL_LIB:-}" ]; then
+  home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
+    { echo "NCCL is not here: pip install nvidia-nccl-cu13==2.28.9, or NCCL_LIB=FILE" >&2; exit 2; }
+  NCCL_LIB=$home/lib/libnccl.so.2
+fi
+version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$NCCL_LIB") ||
+  { echo "$NCCL_LIB does not load: name a libnccl.so.2 with NCCL_LIB=FILE" >&2; exit 2; }
 tmp=$(mktemp -d)
 bench=
 trap '[ -z "$bench" ] || kill "$bench" 2>/dev/null || true; wait; rm -rf "$tmp"' EXIT
@@ -22,11 +29,20 @@ fault() { # LINE...: renamed into place, so that no half of it is read
 }
 fault "# none"
 mkdir -p "$(dirname "$out")"
-export NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 DYNAMICCL_CARRIER=1 NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_CARRIER_FAULTS=$tmp/faults
-export LD_LIBRARY_PATH=$PWD/lib:$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER
+ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
+if [ "$version" -ge 23005 ]; then # GIN stands on a plugin of its own, and NCCL's Socket network stays (docs/design.md, decision 29)
+  [ -e lib/dynamiccl-gin-2.32.3.fatbin ] || { echo "lib/dynamiccl-gin-2.32.3.fatbin is not there: run make kernels first" >&2; exit 2; }
+  export NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so NCCL_NET=Socket
+  arms=plain,run
+else
+  export NCCL_NET_PLUGIN=dynamiccl-carrier
+  arms=plain+NCCL_NET=Socket,run+DYNAMICCL_GIN_NET=dynamiccl-carrier
+fi
+export NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 DYNAMICCL_CARRIER=1 DYNAMICCL_CARRIER_FAULTS=$tmp/faults
+export LD_LIBRARY_PATH=$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER
 names=("quiet" "latency_us 1.3" "gbs ${GBS:-0.2}" "quiet again")
 each=quiet:${TIME:-30}s
-bin/dynamiccld bench --nodes "${NODES:-2}" --arms "plain+NCCL_NET=Socket,run+DYNAMICCL_GIN_NET=dynamiccl-carrier" --collectives "${COLLECTIVES:-AllReduce,AllToAll}" \
+bin/dynamiccld bench --nodes "${NODES:-2}" --arms "$arms" --collectives "${COLLECTIVES:-AllReduce,AllToAll}" \
   --sizes "${SIZES:-1K,16K,64K,256K,1M}" --phases "$each,$each,$each,$each" --out "$tmp/bench.jsonl" "$@" &
 bench=$!
 phase=0

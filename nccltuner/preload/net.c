@@ -12,8 +12,6 @@
 
 extern struct dyn_preload dynamiccl_preload;
 
-#define MAGIC 0xcafebeefu /* NCCL_CONFIG_INITIALIZER */
-
 bool dyn_net_apart(void) {
   const char *net = getenv("DYNAMICCL_GIN_NET");
   return net != NULL && *net != '\0';
@@ -25,7 +23,7 @@ static unsigned network_of(const void *config) {
   struct dyn_nccl_config named = {0};
   if (config == NULL) return DYN_NETWORK_ANY;
   memcpy(&named, config, offsetof(struct dyn_nccl_config, blocking));
-  if (named.magic != MAGIC || named.size < offsetof(struct dyn_nccl_config, splitShare) || named.version < NET_NAME_VERSION) return DYN_NETWORK_OTHER;
+  if (named.magic != DYN_NCCL_MAGIC || named.size < offsetof(struct dyn_nccl_config, splitShare) || named.version < NET_NAME_VERSION) return DYN_NETWORK_OTHER;
   memcpy(&named, config, offsetof(struct dyn_nccl_config, splitShare));
   if (named.netName == NULL) return DYN_NETWORK_ANY;
   return strcasecmp(named.netName, "Socket") == 0 ? DYN_NETWORK_SOCKET : strcasecmp(named.netName, "IB") == 0 ? DYN_NETWORK_IB : DYN_NETWORK_OTHER;
@@ -36,7 +34,7 @@ void dyn_net_note(const void *config) { atomic_fetch_or(&dynamiccl_preload.netwo
 /* A program's config may be an older NCCL's, which is shorter, or a newer one's; its version says how NCCL reads it. */
 static void *on_net(void *config, struct dyn_nccl_config *copy) {
   if (!dyn_net_apart()) return config;
-  *copy = (struct dyn_nccl_config){.size = sizeof *copy, .magic = MAGIC, .version = DYN_GIN_NCCL_VERSION, .blocking = INT_MIN, .cgaClusterSize = INT_MIN,
+  *copy = (struct dyn_nccl_config){.size = sizeof *copy, .magic = DYN_NCCL_MAGIC, .version = DYN_NCCL_CONFIG_VERSION, .blocking = INT_MIN, .cgaClusterSize = INT_MIN,
                                    .minCTAs = INT_MIN, .maxCTAs = INT_MIN, .splitShare = INT_MIN, .trafficClass = INT_MIN, .collnetEnable = INT_MIN,
                                    .CTAPolicy = INT_MIN, .shrinkShare = INT_MIN, .nvlsCTAs = INT_MIN, .nChannelsPerNetPeer = INT_MIN, .nvlinkCentricSched = INT_MIN};
   if (config != NULL) {
@@ -45,7 +43,7 @@ static void *on_net(void *config, struct dyn_nccl_config *copy) {
     if (size < offsetof(struct dyn_nccl_config, splitShare) || size > sizeof *copy) return config;
     memcpy(copy, config, size);
   }
-  if (copy->magic != MAGIC || copy->netName != NULL) return config == NULL ? copy : config;
+  if (copy->magic != DYN_NCCL_MAGIC || copy->netName != NULL) return config == NULL ? copy : config;
   copy->netName = "Socket";
   return copy;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   test_gin LIBCUDA LIBNCCL     the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs
+ *   test_gin LIBCUDA LIBNCCL [backends]    the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs; backends: of 2.32.3 alone, where
+ *                                          a communicator may have several
  * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
  * element compared; what puts take; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank
  * dies, or leaves early.
@@ -24,7 +25,7 @@ static void states(void) {
   for (uint32_t from = 0; from < DYN_NUM_GIN_STATES + 2; from++)
     for (uint32_t to = 0; to < DYN_NUM_GIN_STATES + 2; to++) {
       struct dyn_rank told = {.gin = 77};
-      struct dyn_gin_state s = {.now = from, .backend = DYN_BACKEND_PROXY, .contexts = 4, .told = &told};
+      struct dyn_gin_state s = {.now = from, .backend = DYN_BACKEND_PROXY, .contexts = 4, .told = &told.gin};
       bool is = false, had = from >= DYN_GIN_GRANTED || to == DYN_GIN_GRANTED;
       for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) is |= allowed[i][0] == from && allowed[i][1] == to;
       CHECK(dyn_gin_move(&s, to) == is && s.now == (is ? to : from), "%u to %u", from, to);
@@ -38,10 +39,14 @@ static void states(void) {
 
 /* ---- calls ---- */
 
+static uint32_t backends[DYN_GIN_LIVES] = {DYN_BACKEND_PROXY}; /* that NCCL has here, in the order in which they are made */
+static int usable(void) { return 1 + (backends[1] != 0); }
+
 struct step {
   int collective;
   size_t count;
   unsigned ctas, contexts, stream;
+  uint32_t backend;
   uint64_t seed;
 };
 
@@ -51,6 +56,7 @@ static struct step step_of(uint64_t n) {
   struct step s = {.collective = all[r & 3], .ctas = (unsigned)(r >> 4) % 5, .contexts = (unsigned)(r >> 12) % 4, .stream = (unsigned)(r >> 8) % STREAMS, .seed = r};
   size_t most = (r >> 16 & 7) == 0 ? (s.collective == DYN_ALL_REDUCE ? 60000 : MOST) : 300;
   s.count = 1 + (r >> 20) % most;
+  s.backend = backends[(r >> 40) % (uint64_t)usable()];
   return s;
 }
 
@@ -84,8 +90,10 @@ static struct dyn_work work_of(const struct step *s, int slot) {
 static int issue(const struct step *s, int slot) {
   struct dyn_work work = work_of(s, slot);
   unsigned ctas = 0;
-  CHECK(dyn_lsa_able(lsa, &work) == (DYN_ABLE_GIN(DYN_BACKEND_PROXY) | DYN_ABLE_CONTEXTS), "%zu elements", s->count);
-  int result = dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_PROXY, s->ctas, s->contexts), &ctas);
+  uint32_t backend = s->backend == 0 ? backends[0] : s->backend, able = DYN_ABLE_CONTEXTS;
+  for (int i = 0; i < usable(); i++) able |= DYN_ABLE_GIN(backends[i]);
+  CHECK(dyn_lsa_able(lsa, &work) == able, "%zu elements", s->count);
+  int result = dyn_lsa_launch(lsa, &work, GIN(backend, s->ctas, s->contexts), &ctas);
   CHECK(result != 0 || (ctas >= 1 && ctas <= (s->ctas == 0 ? 2 : s->ctas)), "%u CTAs of %u", ctas, s->ctas);
   return result;
 }
@@ -97,7 +105,8 @@ static void wait_for_all(void) {
 static void begin(void) {
   load();
   CHECK(dyn_gin_can() && make_gin(), "it is not made");
-  CHECK(dyn_gin_now(lsa) == DYN_GIN_ACTIVE && told() == (DYN_GIN_ACTIVE | DYN_BACKEND_PROXY << 8 | 2 << 16), "told %x", told());
+  CHECK(dyn_gin_now(lsa) == DYN_GIN_ACTIVE && told() == (DYN_GIN_ACTIVE | backends[0] << 8 | 2 << 16), "told %x", told());
+  CHECK(self.ginSecond == (backends[1] == 0 ? 0 : DYN_GIN_ACTIVE | backends[1] << 8 | 2 << 16), "told %x of the second", self.ginSecond);
   CHECK(self.ginSignals >= 2 * 2 * 16 * (unsigned)numRanks && self.ginCounters >= 2 * 16 * (unsigned)numRanks);
   meet();
 }
@@ -228,16 +237,16 @@ static void choice(void) {
       {DYN_REDUCE_SCATTER, 9, true}, {DYN_REDUCE_SCATTER, 0, false}, {DYN_REDUCE_SCATTER, 8, false}, {DYN_REDUCE_SCATTER, 2, false}, {DYN_ALL_REDUCE, FLOAT32, false}};
   begin();
   bool several = numNodes > 1 && numRanks > numNodes;
-  CHECK(lsa->gin->device.lsaSize == numRanks / numNodes && lsa->gin->device.lsaRank == rank % (numRanks / numNodes), "%d of %d", lsa->gin->device.lsaRank, lsa->gin->device.lsaSize);
+  CHECK(lsa->gin->each[0].granted.lsaSize == numRanks / numNodes && lsa->gin->each[0].granted.lsaRank == rank % (numRanks / numNodes), "%d of %d", lsa->gin->each[0].granted.lsaRank, lsa->gin->each[0].granted.lsaSize);
   for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
     struct dyn_work work = {.collective = wants[i].collective, .count = 100, .datatype = wants[i].datatype};
     struct dyn_gin_call call = {0};
-    struct dyn_gin_choice got = dyn_gin_choose(lsa->gin, &work, &call);
+    struct dyn_gin_choice got = dyn_gin_choose(&lsa->gin->each[0], &work, &call);
     CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_CALLS && got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
     CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
   }
-  struct dyn_gin_choice parts = dyn_gin_choose_parts(lsa->gin);
-  CHECK(parts.function == (several ? lsa->gin->module->moveParts : lsa->gin->module->allToAllV) && parts.roles == (several ? 3 : 1), "AllToAllv: %u roles", parts.roles);
+  struct dyn_gin_choice parts = dyn_gin_choose_parts(&lsa->gin->each[0]);
+  CHECK(parts.function == (several ? lsa->gin->each[0].module->moveParts : lsa->gin->each[0].module->allToAllV) && parts.roles == (several ? 3 : 1), "AllToAllv: %u roles", parts.roles);
   CHECK(parts.roles * parts.most <= DYN_GIN_CALLS && parts.most <= DYN_GIN_MAX_BLOCKS);
   end(DYN_GIN_DESTROYED);
 }
@@ -298,20 +307,15 @@ static void leaves(void) {
   meet();
 }
 
+#include "gin_backends.h"
+
 static void other_version(void) {
   load();
   CHECK(!dyn_gin_can(), "a version of NCCL's that the kernels do not know");
 }
 
-int main(int argc, char **argv) {
-  char kernels[4096];
-  if (argc < 3) return 2;
-  driverPath = argv[1];
-  ncclPath = argv[2];
-  states();
-  write_kernels(kernels);
-  setenv("DYNAMICCL_GIN_WAIT_S", "2", 1);
-  setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
+/* By one backend, that of 2.28.9. */
+static void all_of_one(void) {
   play("calls", 3, calls);
   play("calls", 2, calls);
   play_on(2, "calls", 4, calls);
@@ -333,6 +337,23 @@ int main(int argc, char **argv) {
   play("death", 3, death);
   play_on(2, "death", 4, death);
   play("leaves", 2, leaves);
+}
+
+int main(int argc, char **argv) {
+  char kernels[4096];
+  if (argc < 3) return 2;
+  driverPath = argv[1];
+  ncclPath = argv[2];
+  states();
+  write_kernels(kernels);
+  setenv("DYNAMICCL_GIN_WAIT_S", "2", 1);
+  if (argc == 3) {
+    setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
+    all_of_one();
+  }
+  setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
+  if (argc == 3) all_of_newer();
+  all_of_several();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.30.7", 1);
   play("version", 1, other_version);
   CHECK(unlink(kernels) == 0);

@@ -61,7 +61,7 @@ static function find(const char *name) {
   return f;
 }
 
-static const struct dyn_nccl_config plainConfig = {.size = sizeof plainConfig, .magic = 0xcafebeef, .version = DYN_GIN_NCCL_VERSION};
+static const struct dyn_nccl_config plainConfig = {.size = sizeof plainConfig, .magic = 0xcafebeef, .version = DYN_NCCL_CONFIG_VERSION};
 
 static void forwards(int i, uintptr_t stream, struct fake_call *fake) {
   uintptr_t a[FAKE_ARGUMENTS] = {0};
@@ -213,7 +213,7 @@ static int look_at_config(void) {
 /* Which network the program's communicators have beside a GIN of another one. Children without a config have their parent's. */
 static void networks(struct fake_call *fake) {
   struct fake_id id = {{0}};
-  struct dyn_nccl_config none = {.size = sizeof none, .magic = 0xcafebeef, .version = DYN_GIN_NCCL_VERSION, .splitShare = 1}, own = none, other = none, old = none, ib = none, sockets = none, newer = none;
+  struct dyn_nccl_config none = {.size = sizeof none, .magic = 0xcafebeef, .version = DYN_NCCL_CONFIG_VERSION, .splitShare = 1}, own = none, other = none, old = none, ib = none, sockets = none, newer = none;
   ib.netName = "ib", sockets.netName = "socket", newer.size += 64, newer.version = 23500, newer.netName = "Theirs";
   own.netName = "Theirs", other.magic = 1, old.size = offsetof(struct dyn_nccl_config, netName);
   init_rank of = (init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig"), plain = (init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRank");

@@ -218,8 +218,11 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"NCCL without a version", func(p *patient) { p.compile("libnccl.so.2", "int ncclAllReduce;") }, "nccl", OK, []string{"does not say its version"}},
 		{"NCCL that is text", func(p *patient) { p.write(filepath.Join(p.lib, "libnccl.so.2"), "text") }, "nccl", Warn, []string{"cannot be read"}},
 		{"no kernels over GIN", func(p *patient) {}, "gin", OK, []string{"not built", "make kernels"}},
-		{"kernels over GIN", func(p *patient) { p.gin() }, "gin", OK, []string{"with NCCL 2.28.9", "lib/dynamiccl-gin.fatbin"}},
+		{"kernels over GIN", func(p *patient) { p.gin() }, "gin", OK, []string{"with NCCL 2.28.9 or 2.32.3", "lib/dynamiccl-gin.fatbin"}},
 		{"kernels over GIN with their NCCL", func(p *patient) { p.gin(); p.nccl("2.28.9") }, "gin", OK, []string{"may run over GIN"}},
+		{"kernels over GIN with the newer NCCL, and not for it", func(p *patient) { p.gin(); p.nccl("2.32.3") }, "gin", OK, []string{"not built", "make kernels"}},
+		{"kernels over GIN for the newer NCCL", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-gin-2.32.3.fatbin"), "x"); p.nccl("2.32.3") }, "gin", OK, []string{"with NCCL 2.32.3", "lib/dynamiccl-gin-2.32.3.fatbin"}},
+		{"kernels over GIN for the newer NCCL alone", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-gin-2.32.3.fatbin"), "x") }, "gin", OK, []string{"lib/dynamiccl-gin-2.32.3.fatbin"}},
 		{"kernels over GIN with another NCCL", func(p *patient) { p.gin(); p.nccl("2.30.7") }, "gin", OK, []string{"none with 2.30.7"}},
 		{"kernels over GIN asked for with another NCCL", func(p *patient) { p.gin(); p.nccl("2.30.7"); p.env["DYNAMICCL_GIN"] = "1" }, "gin", Warn, []string{"not with 2.30.7"}},
 		{"kernels over GIN asked for and not there", func(p *patient) { p.env["DYNAMICCL_GIN"] = "1" }, "gin", Warn, []string{"dynamiccl-gin.fatbin", "make kernels"}},
@@ -230,6 +233,13 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 			p.carrier()
 			p.write(filepath.Join(p.lib, "dynamiccl-carrier.fatbin"), "x")
 		}, "carrier", Warn, []string{"Proxy and GDAKI"}},
+		{"carrier for RMA", func(p *patient) {
+			p.carrier()
+			delete(p.env, "NCCL_NET_PLUGIN")
+			delete(p.env, "DYNAMICCL_GIN_NET")
+			p.env["NCCL_RMA_PLUGIN"] = "libnccl-net-dynamiccl-carrier.so"
+		}, "carrier", Warn, []string{"type Proxy, with NCCL 2.30.5", "unset NCCL_RMA_PLUGIN"}},
+		{"carrier for RMA gone", func(p *patient) { p.env["NCCL_RMA_PLUGIN"] = "libnccl-net-dynamiccl-carrier.so" }, "carrier", Fail, []string{"NCCL_RMA_PLUGIN names the carrier", "is not there", "make carrier"}},
 		{"carrier not meant", func(p *patient) { p.carrier(); delete(p.env, "DYNAMICCL_CARRIER") }, "carrier", Fail, []string{"refuses to start", "DYNAMICCL_CARRIER=1"}},
 		{"carrier gone", func(p *patient) { p.env["NCCL_NET_PLUGIN"] = "dynamiccl-carrier" }, "carrier", Fail, []string{"is not there", "make carrier"}},
 		{"carrier not loaded", func(p *patient) { p.env["DYNAMICCL_GIN_NET"] = "dynamiccl-carrier" }, "carrier", Warn, []string{"does not load it"}},
@@ -277,15 +287,26 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 	}
 }
 
-// The version that is named is that of the kernels' source.
-func TestGINVersion(t *testing.T) {
-	text, err := os.ReadFile("../../../../kernels/host/nccl_gin.h")
+// Versions and files that are named are those of the kernels' source.
+func TestGINVersions(t *testing.T) {
+	header, err := os.ReadFile("../../../../kernels/host/nccl_gin.h")
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := control.ParseNCCLVersion(ginVersion)
-	if want := fmt.Sprintf("#define DYN_GIN_NCCL_VERSION %d\n", code); err != nil || !strings.Contains(string(text), want) {
-		t.Errorf("no %q in it, %v", want, err)
+	module, err := os.ReadFile("../../../../kernels/host/gin_module.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "#define DYN_GIN_NCCL_VERSIONS(X)"
+	for _, g := range ginFiles {
+		code, err := control.ParseNCCLVersion(g.version)
+		if err != nil || !strings.Contains(string(module), `"`+g.file+`"`) {
+			t.Errorf("%+v: %v, or it is no file of gin_module.c's", g, err)
+		}
+		want += fmt.Sprintf(" X(%d)", code)
+	}
+	if !strings.Contains(string(header), want+"\n") {
+		t.Errorf("no %q in it", want)
 	}
 }
 
@@ -293,7 +314,7 @@ func (p *patient) nccl(version string) {
 	p.compile("libnccl.so.2", fmt.Sprintf("const char said[] = \"NCCL version %s+cuda13.0\";", version))
 }
 
-func (p *patient) gin() { p.write(filepath.Join(p.lib, ginFile), "x") }
+func (p *patient) gin() { p.write(filepath.Join(p.lib, ginFiles[0].file), "x") }
 
 func (p *patient) carrier() {
 	p.compile(carrierFile, "int ncclNetPlugin_v11, ncclGinPlugin_v11, ncclRmaPlugin_v14;")

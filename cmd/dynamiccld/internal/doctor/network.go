@@ -11,12 +11,34 @@ import (
 )
 
 const (
-	ginFile           = "dynamiccl-gin.fatbin"
-	ginVersion        = "2.28.9" // DYN_GIN_NCCL_VERSION
 	carrierName       = "dynamiccl-carrier"
 	carrierFile       = "libnccl-net-" + carrierName + ".so"
 	carrierKernelFile = carrierName + ".fatbin"
 )
+
+// ginFiles are the kernels on GIN, by the version of NCCL that they are for, the oldest first (DYN_GIN_NCCL_VERSIONS, kernels/host/gin_module.c).
+var ginFiles = []struct{ version, file string }{{"2.28.9", "dynamiccl-gin.fatbin"}, {"2.32.3", "dynamiccl-gin-2.32.3.fatbin"}}
+
+// ginFor gives the versions of NCCL that kernels on GIN are for, and the file of nccl's, or where that is none of them, or not known,
+// of the first that is there in dir.
+func ginFor(dir, nccl string) (versions, file string, known bool) {
+	for i, g := range ginFiles {
+		if i > 0 {
+			versions += " or "
+		}
+		versions += g.version
+		path := filepath.Join(dir, g.file)
+		if g.version == nccl {
+			file, known = path, true
+		} else if !known && (file == "" || regular(file) == "") {
+			file = path
+		}
+	}
+	if !known && regular(file) == "" {
+		file = filepath.Join(dir, ginFiles[0].file)
+	}
+	return versions, file, known || nccl == ""
+}
 
 // checkNCCL says which NCCL a program of this shell finds by the loader; one that brings its own, as PyTorch's wheels do, finds that.
 // It gives the version; "": not known.
@@ -43,7 +65,8 @@ func checkNCCL(r *Report, h Host) string {
 func checkGIN(r *Report, h Host, dir, nccl string) {
 	const check = "gin"
 	named, wanted := h.Getenv("DYNAMICCL_GIN_KERNELS"), h.Getenv("DYNAMICCL_GIN")
-	file := cmp.Or(named, filepath.Join(dir, ginFile))
+	versions, shipped, fits := ginFor(dir, nccl)
+	file := cmp.Or(named, shipped)
 	there := regular(file) != ""
 	switch {
 	case config.SwitchedOn(h.Getenv, "DYNAMICCL_NO_KERNELS"):
@@ -56,12 +79,12 @@ func checkGIN(r *Report, h Host, dir, nccl string) {
 		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, and %s is not there", file), "build it with `make kernels`")
 	case !there:
 		r.ok(check, "kernels over NCCL's GIN are not built: `make kernels` builds them")
-	case nccl != "" && nccl != ginVersion && wanted == "1":
-		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, which are for NCCL %s alone: not with %s", ginVersion, nccl), "run the program with NCCL "+ginVersion+", or unset DYNAMICCL_GIN")
-	case nccl != "" && nccl != ginVersion:
-		r.ok(check, fmt.Sprintf("kernels over GIN are for NCCL %s alone, so none with %s: %s", ginVersion, nccl, file))
+	case !fits && wanted == "1":
+		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, which are for NCCL %s: not with %s", versions, nccl), "run the program with NCCL "+versions+", or unset DYNAMICCL_GIN")
+	case !fits:
+		r.ok(check, fmt.Sprintf("kernels over GIN are for NCCL %s, so none with %s: %s", versions, nccl, file))
 	default:
-		r.ok(check, fmt.Sprintf("with NCCL %s calls of several nodes on one host may run over GIN: %s", ginVersion, file))
+		r.ok(check, fmt.Sprintf("with NCCL %s calls of several nodes on one host may run over GIN: %s", cmp.Or(nccl, versions), file))
 	}
 }
 
@@ -69,7 +92,8 @@ func checkGIN(r *Report, h Host, dir, nccl string) {
 func checkCarrier(r *Report, h Host, env map[string]setting) {
 	const check = "carrier"
 	by := ""
-	for name, value := range map[string]string{"NCCL_NET_PLUGIN": env["NCCL_NET_PLUGIN"].value, "DYNAMICCL_GIN_NET": h.Getenv("DYNAMICCL_GIN_NET")} {
+	net, rma := env["NCCL_NET_PLUGIN"].value, env["NCCL_RMA_PLUGIN"].value
+	for name, value := range map[string]string{"NCCL_NET_PLUGIN": net, "NCCL_RMA_PLUGIN": rma, "DYNAMICCL_GIN_NET": h.Getenv("DYNAMICCL_GIN_NET")} {
 		if strings.Contains(value, carrierName) {
 			by = max(by, name)
 		}
@@ -77,7 +101,11 @@ func checkCarrier(r *Report, h Host, env map[string]setting) {
 	if by == "" {
 		return // it is not for those who do not ask for it
 	}
-	value, remedy := env["NCCL_NET_PLUGIN"].value, "build it with `make carrier`, and put its folder into LD_LIBRARY_PATH"
+	value, remedy := net, "build it with `make carrier`, and put its folder into LD_LIBRARY_PATH"
+	alone := !strings.Contains(net, carrierName) && strings.Contains(rma, carrierName) // NCCL 2.30.5 and later (decision 29)
+	if alone {
+		value = rma
+	}
 	path := ""
 	switch {
 	case strings.Contains(value, "/"):
@@ -102,7 +130,9 @@ func checkCarrier(r *Report, h Host, env map[string]setting) {
 		r.fail(check, path+" refuses to start: it is for development and tests", "export DYNAMICCL_CARRIER=1 if that is meant, else unset "+by)
 	default:
 		types := "GIN of type Proxy alone: " + carrierKernelFile + " is not beside it"
-		if info, err := os.Stat(filepath.Join(filepath.Dir(path), carrierKernelFile)); err == nil && info.Mode().IsRegular() {
+		if alone {
+			types = "GIN of type Proxy, with NCCL 2.30.5 and later"
+		} else if info, err := os.Stat(filepath.Join(filepath.Dir(path), carrierKernelFile)); err == nil && info.Mode().IsRegular() {
 			types = "GIN of types Proxy and GDAKI: " + carrierKernelFile + " is beside it"
 		}
 		r.warn(check, fmt.Sprintf("%s stands for a NIC, for development and tests; %s", path, types), "unset "+by+" where real work is done")

@@ -37,6 +37,7 @@ func TestLiveGIN(t *testing.T) {
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=1"}, 4},
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", nil, 0},
 		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=0"}, 0},
+		{"graph", "4", "2", "1K", "AllReduce,AllToAll", []string{"FAKEGPU_OPTIONS=--nccl 2.32.3"}, 2},
 		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"FAKEGPU_OPTIONS=--nccl 2.30.7"}, 0},
 		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN_KERNELS=/nowhere"}, 0},
 	} {
@@ -49,6 +50,35 @@ func TestLiveGIN(t *testing.T) {
 		}
 		if is := strings.Contains(said, "GIN: active, proxy, 2 contexts"); is != (c.rows > 0) {
 			t.Errorf("%+v: what was granted is said: %v\n%s", c, is, said)
+		}
+		m.alone()
+	}
+}
+
+// Where NCCL has two backends on a communicator both are measured, and where one of them does not work the other one is.
+func TestLiveGINBackends(t *testing.T) {
+	for _, c := range []struct {
+		environ      []string
+		gdaki, proxy int
+		said         []string
+	}{
+		{nil, 4, 4, []string{"GIN: active, gdaki, 2 contexts", "; active, proxy, 2 contexts"}},
+		{[]string{"FAKEGPU_GIN=silent", "FAKEGPU_GIN_TYPE=3", "DYNAMICCL_GIN_WAIT_S=2"}, 0, 4, []string{"GIN: failed on rank ", "; active, proxy, 2 contexts", "no GIN by GDAKI"}},
+		{[]string{"FAKEGPU_GIN=none", "FAKEGPU_GIN_TYPE=2", "DYNAMICCL_GIN_WAIT_S=2"}, 4, 0, []string{"GIN: active, gdaki, 2 contexts", "; failed on rank ", "no GIN by Proxy"}},
+	} {
+		m := newMachine(t, "h200x2-socket-2nodes-quiet", gin(t, append(c.environ, "FAKEGPU_OPTIONS=--nccl 2.32.3", "FAKEGPU_GIN_TYPES=23")...)...)
+		said := m.must("--ranks", "2", "--nodes", "2", "--sizes", "4K", "--collectives", "AllReduce,AllToAll", "--choices", "gin,ring/ll/4", "--budget", "1ms", "--out", "t.csv")
+		rows := map[string]int{}
+		for _, row := range m.ginRows("t.csv") {
+			rows[strings.Fields(row)[2]]++
+		}
+		if rows["gdaki"] != c.gdaki || rows["proxy"] != c.proxy {
+			t.Errorf("%v: %v, want %d and %d\n%s", c.environ, rows, c.gdaki, c.proxy, said)
+		}
+		for _, want := range c.said {
+			if !strings.Contains(said, want) {
+				t.Errorf("%v: it does not say %q:\n%s", c.environ, want, said)
+			}
 		}
 		m.alone()
 	}

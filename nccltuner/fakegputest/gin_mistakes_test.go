@@ -1,0 +1,83 @@
+package fakegputest
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"dynamiccl/internal/testbuild"
+)
+
+// What NCCL 2.32.3 is asked for and what is read back of it, and that backends of one communicator have no part in each other:
+// whatever is left out must be found.
+func TestGINFindsPlantedMistakes(t *testing.T) {
+	for _, m := range []struct{ file, is, mistake string }{
+		{"gin_versions.c", ".ginType = wants->type", ".ginType = DYN_NCCL_GIN_ANY"},
+		{"gin_versions.c", ".ginConnectionType = DYN_NCCL_GIN_FULL,", ""},
+		{"gin_versions.c", ".size = sizeof asked,", ""},
+		{"gin_versions.c", ".ginStrongSignalsRequired = true,", ""},
+		{"gin_versions.c", ".lsaSize = d->lsaSize", ".lsaSize = old->lsaSize"},
+		{"gin_versions.c", ".signals = d->ginSignalCount", ".signals = old->ginSignalCount"},
+		{"gin_versions.c", "backend_of_all(d->ginNetDeviceTypes, least(d->ginConnectionCount, 4))", "backend_of_all(d->ginNetDeviceTypes, 4)"},
+		{"gin_versions.c", "if (has.ginSupport[known[i]]) types", "types"},
+		{"gin.c", "if (came < OVER) break;", ""},
+		{"gin.c", "gin->lateS = 4 * probe_seconds();", ""},
+		{"gin.c", "&self->ginSecond", "&self->gin"},
+		{"gin.c", "granted |= came != UNGRANTED;", "granted = came != UNGRANTED;"},
+		{"gin.c", "&& gin->each[i].state.backend == backend", ""},
+		{"gin_run.c", "able |= room(", "able = room("},
+		{"gin_module.c", `DYN_GIN_LAYOUT_PREFIX "%d", version`, `DYN_GIN_LAYOUT_PREFIX "%d", 22809`},
+		{"launch.c", "l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)", "l.life = &lsa->gin->each[0]"},
+	} {
+		t.Run(m.file+" "+m.is, func(t *testing.T) {
+			t.Parallel()
+			findsGINMistake(t, m.file, m.is, m.mistake)
+		})
+	}
+}
+
+// findsGINMistake links test_gin with a source in which text stands for what is there once, and runs it.
+func findsGINMistake(t *testing.T, file, is, mistake string) {
+	const host = "../../kernels/host"
+	dir := t.TempDir()
+	source, err := os.ReadFile(filepath.Join(host, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), is); n != 1 {
+		t.Fatalf("%q is there %d times", is, n)
+	}
+	planted, program := filepath.Join(dir, file), filepath.Join(dir, "test")
+	if err := os.WriteFile(planted, []byte(strings.Replace(string(source), is, mistake, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := filepath.Glob(filepath.Join(testbuild.Objects(build, "../preload"), "host", "*.o"))
+	if err != nil || len(objects) == 0 {
+		t.Fatalf("no objects: %v", err)
+	}
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", host, "-o", program, "../preload/test/test_gin.c", planted}
+	for _, o := range objects {
+		if filepath.Base(o) != strings.TrimSuffix(file, ".c")+".o" {
+			args = append(args, o)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, cmp.Or(os.Getenv("CC"), "gcc"), append(args, "-pthread", "-ldl")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	full, err := filepath.Abs(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := exec.CommandContext(ctx, program, filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"), "backends")
+	run.Env = []string{"TMPDIR=" + dir, "FAKEGPU_DIR=" + dir, "FAKEGPU_TABLE=" + full}
+	if out, err := run.CombinedOutput(); err == nil || ctx.Err() != nil || !strings.Contains(string(out), "test/") {
+		t.Errorf("not found: %v: %s", err, out)
+	}
+}
