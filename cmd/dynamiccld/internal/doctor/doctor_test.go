@@ -172,6 +172,8 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		check, level string
 		words        []string
 	}{
+		{"mistyped variable", func(p *patient) { p.host.ConfigWarnings = []string{"DYNAMICCL_NO_KERNEL is not known"} }, "settings", Warn,
+			[]string{"DYNAMICCL_NO_KERNEL is not known", "unset it"}},
 		{"settings", func(p *patient) { p.host.ConfigErr = fmt.Errorf("tick: bad") }, "settings", Fail, []string{"tick: bad"}},
 		{"tuner not set", func(p *patient) { delete(p.env, "NCCL_TUNER_PLUGIN") }, "tuner", Fail, []string{"not set", "libnccl-tuner.so", "dynamiccld run", "eval \"$(dynamiccld env)\""}},
 		{"tuner none", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "NONE" }, "tuner", Fail, []string{"loads no tuner"}},
