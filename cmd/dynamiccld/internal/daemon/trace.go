@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -57,6 +58,9 @@ func openTrace(path string) (*trace, error) {
 // goOn reports whether a file has our head already. A row at its end that a full disk has cut off is taken away.
 func goOn(f *os.File) (begun bool, err error) {
 	info, err := f.Stat()
+	if err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+		err = errors.New("it is a pipe, and who reads it could hold the daemon up")
+	}
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false, err
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"dynamiccl/actions"
 	"dynamiccl/agents"
 	"dynamiccl/state"
@@ -67,6 +69,13 @@ func TestTraceOfAnotherShapeIsRefused(t *testing.T) {
 		if left, err := os.ReadFile(cfg.Trace); err != nil || string(left) != text {
 			t.Errorf("%s: the file holds %q, %v", name, left, err)
 		}
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if tr, err := openTrace(pipe); err == nil || !strings.Contains(err.Error(), "it is a pipe") {
+		t.Errorf("a pipe: %v, %v", tr, err)
 	}
 	path := filepath.Join(t.TempDir(), "empty.csv")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
