@@ -141,6 +141,7 @@ func (d *Daemon) flushTrace() {
 	}
 	if err := d.trace.flush(); err != nil {
 		d.log.Error("the trace ends here; tuning goes on", "err", err)
+		d.traceError = err.Error()
 		_ = d.trace.file.Close()
 		d.trace = nil
 	}

@@ -132,6 +132,9 @@ func TestTraceOnAFullDisk(t *testing.T) {
 		d.traceOut(&tuner.Output{Watched: []tuner.Watched{{Comm: 1}}})
 		d.flushTrace()
 	}
+	if !strings.Contains(d.traceError, "no space left") {
+		t.Errorf("a status would say %q", d.traceError)
+	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
