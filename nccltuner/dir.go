@@ -84,8 +84,8 @@ func checkDir(path string, st dirStatus, uid uint32) error {
 			path, userName(st.uid), userName(uid), DirVariable, ErrDirectory)
 	}
 	if st.perm&0o777 != 0o700 {
-		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; chmod 0700 %[1]s: %[4]w",
-			path, userName(uid), st.perm, ErrDirectory)
+		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; name one that nothing else uses, like %[5]s, or, if this is it, chmod 0700 %[1]s: %[4]w",
+			path, userName(uid), st.perm, ErrDirectory, filepath.Join(path, "dynamiccl"))
 	}
 	return nil
 }

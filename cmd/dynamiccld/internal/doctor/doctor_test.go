@@ -249,7 +249,7 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"no parent", func(p *patient) { p.move("/no/parent/here") }, "directory", Fail, []string{"make /no/parent"}},
 		{"link", func(p *patient) { p.becomes(func() error { return os.Symlink(p.lib, p.host.Dir) }) }, "directory", Fail, []string{"symbolic link"}},
 		{"file", func(p *patient) { p.becomes(func() error { return os.WriteFile(p.host.Dir, nil, 0o700) }) }, "directory", Fail, []string{"not a directory"}},
-		{"open to all", func(p *patient) { os.Chmod(p.host.Dir, 0o755) }, "directory", Fail, []string{"0755", "chmod 0700"}},
+		{"open to all", func(p *patient) { os.Chmod(p.host.Dir, 0o755) }, "directory", Fail, []string{"0755", "nothing else uses", "if this is it, chmod 0700"}},
 		{"another owner", func(p *patient) { p.host.EUID++ }, "directory", Fail, []string{"belongs to uid", "one user"}},
 		{"no daemon", func(p *patient) {}, "daemon", Fail, []string{"no daemon runs", "dynamiccld serve"}},
 		{"dead socket", func(p *patient) { p.write(filepath.Join(p.host.Dir, control.SocketName), "") }, "daemon", Fail, []string{"socket of a dead one"}},
