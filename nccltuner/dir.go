@@ -51,10 +51,11 @@ func DirPath(getenv func(string) string, euid int) (string, error) {
 // Dir is the open directory of the shared files. Files are reached through its descriptor, so that a directory swapped
 // under its path is never half used.
 type Dir struct {
-	path string
-	uid  uint32
-	fd   int
-	lock int // descriptor of daemon.lock, -1: not locked
+	path   string
+	uid    uint32
+	fd     int
+	lock   int    // descriptor of daemon.lock, -1: not locked
+	lockID fileID // of the file that is locked
 }
 
 // OpenDir makes the directory when it is missing, checks that nobody else can put files there, and opens it. The parent
@@ -73,7 +74,7 @@ func OpenDir(path string) (*Dir, error) {
 	if err := checkDir(path, st, uid); err != nil {
 		return nil, errors.Join(err, closeFD(fd))
 	}
-	return &Dir{path, uid, fd, -1}, nil
+	return &Dir{path: path, uid: uid, fd: fd, lock: -1}, nil
 }
 
 // checkDir refuses a directory in which another user could have put files.
@@ -83,8 +84,8 @@ func checkDir(path string, st dirStatus, uid uint32) error {
 			path, userName(st.uid), userName(uid), DirVariable, ErrDirectory)
 	}
 	if st.perm&0o777 != 0o700 {
-		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; chmod 0700 %[1]s: %[4]w",
-			path, userName(uid), st.perm, ErrDirectory)
+		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; name one that nothing else uses, like %[5]s, or, if this is it, chmod 0700 %[1]s: %[4]w",
+			path, userName(uid), st.perm, ErrDirectory, filepath.Join(path, "dynamiccl"))
 	}
 	return nil
 }
@@ -133,12 +134,28 @@ func (d *Dir) Lock() error {
 			d.path, holder, DirVariable, ErrDirectoryInUse)
 		return errors.Join(err, closeFD(fd))
 	}
+	if d.lockID, err = idOf(fd); err != nil {
+		return errors.Join(fmt.Errorf("directory %s: looking at %s: %w", d.path, DaemonLockName, err), closeFD(fd))
+	}
 	// The pid is for the message above; the lock itself is what counts.
 	if err := replaceContent(fd, strconv.Itoa(os.Getpid())+"\n"); err != nil {
 		return errors.Join(fmt.Errorf("directory %s: writing %s: %w", d.path, DaemonLockName, err), closeFD(fd))
 	}
 	d.lock = fd
+	shareLock(d.fd) // systemd-tmpfiles passes over directories that somebody has locked (tmpfiles.d(5), "Age")
 	return nil
+}
+
+// Serves gives ErrLockLost once this process is not the one daemon of its path any more. The kernel keeps the lock on a file that was
+// removed, and gives the next daemon one on a new file: then two would publish into the same records. What cannot be looked at is not
+// lost.
+func (d *Dir) Serves() error {
+	now, err := statPath(filepath.Join(d.path, DaemonLockName))
+	if err == nil && now == d.lockID || err != nil && !missing(err) {
+		return nil
+	}
+	return fmt.Errorf("%s was removed or replaced while this daemon held it, and another daemon may serve %s now: this one must end; leave the files of a "+
+		"directory alone while somebody uses it: %w", filepath.Join(d.path, DaemonLockName), d.path, ErrLockLost)
 }
 
 // tryJoinLock takes the lock under which ranks create and replace records. It never waits: a daemon that is refused

@@ -88,7 +88,7 @@ func TestOpenDirRefuses(t *testing.T) {
 	must(os.Symlink(path("real"), path("link")))
 	must(os.WriteFile(path("file"), nil, 0o600))
 	for _, c := range []struct{ name, want string }{
-		{"open", "has mode 0755, others could reach it; chmod 0700 " + path("open")},
+		{"open", "has mode 0755, others could reach it; name one that nothing else uses, like " + path("open/dynamiccl") + ", or, if this is it, chmod 0700 " + path("open")},
 		{"link", "no symbolic link is followed"},
 		{"link/", "no symbolic link is followed"},
 		{"file", "remove what is there, or set DYNAMICCL_DIR"},

@@ -26,6 +26,10 @@ var (
 	// ErrDirectoryInUse is returned when another daemon serves the directory.
 	ErrDirectoryInUse = errors.New("another daemon serves this directory")
 
+	// ErrLockLost is returned when the file that a daemon has locked is not the directory's any more: somebody removed it, so that
+	// another daemon may have locked a new one.
+	ErrLockLost = errors.New("the daemon's lock is gone")
+
 	// ErrBusy is returned when a file cannot be removed yet: somebody is joining, a process lives, or samples are left.
 	ErrBusy = errors.New("file is in use")
 

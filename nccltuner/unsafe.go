@@ -195,6 +195,9 @@ func lockFile(dirFD int, name string) (fd int, held bool, err error) {
 	}
 }
 
+// shareLock locks a directory beside whoever else does so. Nothing rests on it.
+func shareLock(fd int) { _ = unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) }
+
 // replaceContent and readContent are for the few bytes of a lock file.
 func replaceContent(fd int, text string) error {
 	if err := unix.Ftruncate(fd, 0); err != nil {
@@ -211,6 +214,20 @@ func readContent(fd int) string {
 		return ""
 	}
 	return string(buf[:n])
+}
+
+func idOf(fd int) (fileID, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return stampOf(&st).id, err
+}
+
+// missing says that nothing is there, and not that nobody may look.
+func missing(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) }
+
+func statPath(path string) (fileID, error) {
+	stamp, err := statAt(unix.AT_FDCWD, path)
+	return stamp.id, err
 }
 
 func statAt(dirFD int, name string) (fileStamp, error) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"dynamiccl/cmd/internal/wholefile"
 	"dynamiccl/models/train"
 )
 
@@ -59,7 +60,7 @@ func (r *run) save() error {
 	if err := gob.NewEncoder(&b).Encode(saved{r.every, r.since, file}); err != nil {
 		return fmt.Errorf("encoding the checkpoint: %w", err)
 	}
-	return replace(r.checkpoint, b.Bytes())
+	return wholefile.Write(r.checkpoint, b.Bytes())
 }
 
 // again is the command line that goes on.

@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
+	"dynamiccl/cmd/internal/wholefile"
 	"dynamiccl/models/train"
 )
 
@@ -29,14 +30,14 @@ func (r *run) draw() error {
 	if err != nil {
 		return err
 	}
-	if err := replace(r.curveFile("csv"), table); err != nil {
+	if err := wholefile.Write(r.curveFile("csv"), table); err != nil {
 		return err
 	}
 	picture, err := curvePNG(points)
 	if err != nil {
 		return err
 	}
-	return replace(r.curveFile("png"), picture)
+	return wholefile.Write(r.curveFile("png"), picture)
 }
 
 // quantities are the columns of the curve after the update.

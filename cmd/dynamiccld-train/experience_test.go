@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/internal/wholefile"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 	"dynamiccl/tuner/store"
@@ -119,7 +120,7 @@ func TestStoresThatTeachNothing(t *testing.T) {
 	if err := makeStore(t, w.path("empty.db")).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := replace(w.path("text.db"), []byte("no store, but long enough to be looked into")); err != nil {
+	if err := wholefile.Write(w.path("text.db"), []byte("no store, but long enough to be looked into")); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{"empty.db": "let the daemon explore longer", "missing.db": "there is no store", "text.db": "not a DynamICCL store"} {

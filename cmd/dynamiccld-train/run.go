@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"dynamiccl/agents"
+	"dynamiccl/cmd/internal/wholefile"
 )
 
 // run is one training.
@@ -170,7 +171,7 @@ func (r *run) write() error {
 	if err != nil {
 		return fmt.Errorf("encoding the policy: %w", err)
 	}
-	return replace(r.out, file)
+	return wholefile.Write(r.out, file)
 }
 
 // interrupted keeps all. The checkpoint comes first: it must not know of a validation that an unbroken run would not

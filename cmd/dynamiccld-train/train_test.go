@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"dynamiccl/cmd/internal/wholefile"
 )
 
 // TestResumedRunHasTheSameBytes trains 4 updates at once, with two threads, and with one thread as 2, a signal, and 2
@@ -56,7 +58,7 @@ func (w *world) refusesOthers(line string) {
 	flippedInside := bytes.Clone(whole)
 	flippedInside[len(whole)-100] ^= 1
 	for _, damaged := range [][]byte{whole[:len(whole)-40], whole[:2], {}, flipped, flippedInside, append(bytes.Clone(whole), 0)} {
-		if err := replace(w.path("parts.ckpt"), damaged); err != nil {
+		if err := wholefile.Write(w.path("parts.ckpt"), damaged); err != nil {
 			w.t.Fatal(err)
 		}
 		if _, stderr, code := w.run(line + "--resume"); code != exitFailed || !strings.Contains(stderr, "bad checkpoint") ||
@@ -64,7 +66,7 @@ func (w *world) refusesOthers(line string) {
 			w.t.Errorf("%d bytes of a checkpoint: exit %d: %s", len(damaged), code, stderr)
 		}
 	}
-	if err := replace(w.path("parts.ckpt"), whole); err != nil {
+	if err := wholefile.Write(w.path("parts.ckpt"), whole); err != nil {
 		w.t.Fatal(err)
 	}
 }

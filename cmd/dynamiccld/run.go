@@ -253,6 +253,11 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 	case ran && !r.quiet && (r.setup.Why == "" || len(report.Comms) > 0 && tuned(report)):
 		_ = render.Run(r.stderr, report) // nobody is there to tell
 	}
+	if r.cfg.Trace != "" {
+		if st, err := control.NewClient(r.cfg.Dir).Status(asking); err == nil && st.TraceError != "" {
+			r.say("the trace ended early: %s", st.TraceError)
+		}
+	}
 	if !r.daemon.End(ctx, report.Processes > 0) {
 		r.say("daemon %d takes long to end; what was learned may not be on disk yet", r.daemon.Status.PID)
 	}

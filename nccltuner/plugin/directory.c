@@ -92,8 +92,8 @@ static bool check(dyn_logger log) {
     return false;
   }
   if (st.st_mode & 077) {
-    dyn_say(log, DYN_LOG_WARN, "%s is open to other users (mode %04o): %s runs plain NCCL; run: chmod 700 %s", chosen,
-            st.st_mode & 07777, user, chosen);
+    dyn_say(log, DYN_LOG_WARN, "%s is open to other users (mode %04o): %s runs plain NCCL; set DYNAMICCL_DIR to a "
+            "directory that nothing else uses, or, if this is it, run: chmod 700 %s", chosen, st.st_mode & 07777, user, chosen);
     return false;
   }
   if (is_network_filesystem(chosen)) {

@@ -105,7 +105,7 @@ static void linked_directory(void) {
 
 static void open_directory(void) {
   check(chmod(directory, 0755) == 0, "chmod");
-  expect_plain("0755", "chmod 700");
+  expect_plain("0755", "that nothing else uses, or, if this is it, run: chmod 700");
   check(chmod(directory, 0700) == 0, "chmod");
 }
 

@@ -133,6 +133,10 @@ func (r *Result) Write(w io.Writer) error {
 	if err == nil && missing > 0 {
 		_, err = fmt.Fprintf(w, "; %d sizes were not settled: give more time with --budget", missing)
 	}
+	if err == nil && stored == 0 {
+		_, err = fmt.Fprintln(w)
+		return err
+	}
 	if err == nil {
 		_, err = fmt.Fprint(w, "\nThey hold for programs under `dynamiccld run` or `serve`, from a communicator's 17th call: its first 16 calls, in a CUDA graph\n"+
 			"or not, are NCCL's default. A program that captures should make 16 calls before, as warm-up steps do, and run without trials:\n"+

@@ -19,6 +19,17 @@ import (
 
 // Everything is settled in the time, and near the best: with no noise, with points that differ, and with some that were
 // disturbed.
+// Where nothing was settled nothing is said of how to use it.
+func TestResultWithoutChoices(t *testing.T) {
+	var text strings.Builder
+	if err := (&Result{Store: "s.db", Shapes: []ShapeResult{{Ranks: 2}}}).Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "0 choices are in s.db") || strings.Contains(text.String(), "dynamiccld run") {
+		t.Error(text.String())
+	}
+}
+
 func TestFinds(t *testing.T) {
 	for _, c := range []struct {
 		table          string

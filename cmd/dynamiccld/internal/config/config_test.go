@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -206,6 +207,27 @@ func TestUnknownVariableIsAWarning(t *testing.T) {
 	l, err := load(t, "", []string{"DYNAMICCL_LERNER=ucb", "DYNAMICCL_CHAIN_PROFILER=/x.so", "DYNAMICCL_NO_GRAPHS=1", "DYNAMICCL_KERNEL_EVENTS=1"})
 	if err != nil || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "DYNAMICCL_LEARNER") {
 		t.Errorf("%q, %v", l.Warnings, err)
+	}
+	l, err = load(t, "", []string{"DYNAMICCL_NO_KERNEL=1", "DYNAMICCL_CARRIER_GBS=50"})
+	if err != nil || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "did you mean DYNAMICCL_NO_KERNELS?") {
+		t.Errorf("%q, %v", l.Warnings, err)
+	}
+}
+
+// TestEveryDocumentedVariableIsKnown: a daemon that is started where ranks are must not call their settings mistyped.
+func TestEveryDocumentedVariableIsKnown(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/settings.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(EnvPrefix+"[A-Z_]*[A-Z]").FindAllString(string(text), -1)
+	if len(all) < 15 {
+		t.Fatalf("only %v found", all)
+	}
+	for _, name := range all {
+		if l, err := load(t, "", []string{name + "="}); err != nil || len(l.Warnings) > 0 {
+			t.Errorf("%s: %q, %v", name, l.Warnings, err)
+		}
 	}
 }
 

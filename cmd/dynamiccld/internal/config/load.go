@@ -36,8 +36,17 @@ func SwitchedOn(getenv func(string) string, name string) bool {
 	return on && err == nil
 }
 
-// otherEnv are variables of ours that are not settings of the daemon.
-var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN", NoGraphsVariable, KernelEventsVariable}
+// otherEnv are variables of ours that are not settings of the daemon; ranks read most of them (docs/settings.md). Those of the carrier,
+// which develops, begin with carrierPrefix.
+var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN", NoGraphsVariable, KernelEventsVariable,
+	EnvPrefix + "NO_KERNELS", EnvPrefix + "KERNELS", EnvPrefix + "SCRATCH_MIB", EnvPrefix + "COUNT_CALLS",
+	EnvPrefix + "GIN", EnvPrefix + "GIN_NET", EnvPrefix + "GIN_WAIT_S", EnvPrefix + "GIN_KERNELS"}
+
+const carrierPrefix = EnvPrefix + "CARRIER"
+
+func isOther(name string) bool {
+	return slices.Contains(otherEnv, name) || strings.HasPrefix(name, carrierPrefix)
+}
 
 // Sources says where Load looks.
 type Sources struct {
@@ -158,7 +167,7 @@ func (l *Loaded) loadEnv(environ []string) error {
 					return f.key, value
 				}
 			}
-			if !slices.Contains(otherEnv, name) && !slices.ContainsFunc(fields, func(f field) bool { return f.env() == name }) {
+			if !isOther(name) && !slices.ContainsFunc(fields, func(f field) bool { return f.env() == name }) {
 				l.Warnings = append(l.Warnings, fmt.Sprintf("environment variable %s is not known; did you mean %s?", name, nearestEnv(name)))
 			}
 			return "", nil

@@ -14,9 +14,16 @@ func nearestKey(wrong string) string {
 	return best
 }
 
+// nearestEnv is the variable that a mistyped one most probably meant, of ranks' as of the daemon's.
 func nearestEnv(wrong string) string {
 	f, _ := fieldOf(nearestKey(strings.TrimPrefix(wrong, EnvPrefix)))
-	return f.env()
+	best := f.env()
+	for _, other := range otherEnv {
+		if distance(wrong, other) < distance(wrong, best) {
+			best = other
+		}
+	}
+	return best
 }
 
 // distance is Levenshtein's edit distance. Long input is cut: it cannot be near to any key.

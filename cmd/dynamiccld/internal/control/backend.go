@@ -52,7 +52,8 @@ type Status struct {
 	StartedAt  time.Time `json:"started_at"`
 	Dir        string    `json:"dir"`
 	StorePath  string    `json:"store_path"`
-	StoreState string    `json:"store_state"` // "ok", or in words why choices are kept in memory only
+	StoreState string    `json:"store_state"`           // "ok", or in words why choices are kept in memory only
+	TraceError string    `json:"trace_error,omitempty"` // why the trace ended early
 	Learner    string    `json:"learner"`
 	Explore    bool      `json:"explore"`
 

@@ -93,6 +93,8 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	}
 	resp, err := c.http.Do(req)
 	switch {
+	case errors.Is(err, unix.ENOTDIR):
+		return fmt.Errorf("%w on %s, for %s is no directory; name the daemon's with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path, filepath.Dir(c.path))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Errorf("%w on %s; start one with `dynamiccld serve`, or name its directory with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path)
 	case errors.Is(err, fs.ErrPermission):

@@ -197,6 +197,13 @@ func TestNoDaemon(t *testing.T) {
 	if err := ask(); !errors.Is(err, control.ErrNoDaemon) {
 		t.Errorf("dead socket: %v", err)
 	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := control.NewClient(file).Status(context.Background()); !errors.Is(err, control.ErrNoDaemon) || !strings.Contains(err.Error(), file+" is no directory; name the daemon's") {
+		t.Errorf("a file for a directory: %v", err)
+	}
 	long := control.NewClient("/tmp/" + strings.Repeat("x", 120))
 	if _, err := long.Status(context.Background()); err == nil || !strings.Contains(err.Error(), "shorter --dir") {
 		t.Errorf("long path: %v", err)

@@ -1,7 +1,7 @@
 package curves
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"dynamiccl/cmd/dynamiccld/internal/compare"
+	"dynamiccl/cmd/internal/wholefile"
 )
 
 // Folder makes the folder of the plots where it is missing.
@@ -67,28 +68,17 @@ func regret(b compare.Block) (*plot.Plot, error) {
 	return p, nil
 }
 
-// save writes beside the file and renames, so that a stopped program leaves no half picture.
-func save(p *plot.Plot, file string) (err error) {
+// save draws a plot into a file.
+func save(p *plot.Plot, file string) error {
 	w, err := p.WriterTo(20*vg.Centimeter, 13*vg.Centimeter, "png")
 	if err != nil {
 		return fmt.Errorf("drawing %s: %w", file, err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".regret-*")
-	if err != nil {
-		return fmt.Errorf("writing a plot: %w", err)
+	var picture bytes.Buffer
+	if _, err := w.WriteTo(&picture); err != nil {
+		return fmt.Errorf("drawing %s: %w", file, err)
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("writing %s: %w", file, errors.Join(err, os.Remove(tmp.Name())))
-		}
-	}()
-	if _, err = w.WriteTo(tmp); err != nil {
-		return errors.Join(err, tmp.Close())
-	}
-	if err = errors.Join(tmp.Chmod(0o644), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
+	return wholefile.Write(file, picture.Bytes())
 }
 
 // fileName keeps letters, digits, dots and dashes of a name.

@@ -62,6 +62,8 @@ type Daemon struct {
 	findingCounts map[string]uint64
 	lastSaid      map[agents.Diagnosis]state.Ns
 	said          map[string]bool
+	traceError    string
+	lost          error // the directory may have another daemon: nothing is published any more
 
 	sampleCount, publications                         uint64
 	goneDropped, goneUnjoined, goneCalls, goneIgnored uint64 // of rings and communicators that have left

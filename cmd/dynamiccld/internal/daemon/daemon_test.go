@@ -92,6 +92,56 @@ func TestRunAnswersDrainsAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// A daemon whose lock was removed publishes nothing more and ends: another one may have locked a new file.
+func TestEndsWithoutItsLock(t *testing.T) {
+	for name, spoil := range map[string]func(cfg config.Config) error{
+		"removed":           func(cfg config.Config) error { return os.Remove(filepath.Join(cfg.Dir, nccltuner.DaemonLockName)) },
+		"replaced":          func(cfg config.Config) error { return replaceLock(cfg.Dir) },
+		"directory removed": func(cfg config.Config) error { return os.RemoveAll(cfg.Dir) },
+		"file in its place": func(cfg config.Config) error {
+			return errors.Join(os.RemoveAll(cfg.Dir), os.WriteFile(cfg.Dir, nil, 0o600))
+		},
+		"directory moved": func(cfg config.Config) error { return os.Rename(cfg.Dir, cfg.Dir+"-2") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig(t)
+			d, _ := open(t, cfg)
+			defer d.Close()
+			d.turn()
+			if d.lost != nil {
+				t.Fatal(d.lost)
+			}
+			if err := spoil(cfg); err != nil {
+				t.Fatal(err)
+			}
+			d.publish(&comm{pending: &nccltuner.PlanSpec{}}) // which has no record: writing would crash
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := d.Run(ctx); !errors.Is(err, nccltuner.ErrLockLost) || !strings.Contains(err.Error(), cfg.Dir) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func replaceLock(dir string) error {
+	path := filepath.Join(dir, nccltuner.DaemonLockName)
+	return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600))
+}
+
+// A directory that cannot be looked into for now, here behind a link that leads to itself, is not lost.
+func TestStaysWhereTheDirectoryCannotBeLookedAt(t *testing.T) {
+	cfg := testConfig(t)
+	d, _ := open(t, cfg)
+	defer d.Close()
+	if err := errors.Join(os.Rename(cfg.Dir, cfg.Dir+"-2"), os.Symlink(cfg.Dir, cfg.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if d.sweep(); d.lost != nil {
+		t.Error(d.lost)
+	}
+}
+
 func canceled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

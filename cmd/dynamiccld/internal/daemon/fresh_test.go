@@ -1,6 +1,10 @@
 package daemon
 
 import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -33,5 +37,63 @@ func TestNewcomersAreLookedAtSoon(t *testing.T) {
 	d.cameNs -= state.Ns(freshFor)
 	if looks() {
 		t.Error("it is long since somebody came, and the directory is looked at in every tick")
+	}
+}
+
+// A process or a communicator that a scan finds has come just now; what is there still, and what goes, has not.
+func TestWhoeverIsFoundIsANewcomer(t *testing.T) {
+	cfg := testConfig(t)
+	d, log := open(t, cfg)
+	defer d.Close()
+	for _, c := range []struct {
+		name  string
+		parts []any
+	}{
+		{"ring-3-4.shm", []any{&nccltuner.ABIRing{Pid: 3, StartTime: 4, NumCells: 2}, &[2]nccltuner.ABISample{{Cell: 0}, {Cell: 1}}}},
+		{"comm-0000000000000005.shm", []any{&nccltuner.ABIRecord{CommID: 5, NRanks: 2, NNodes: 1, EpochCalls: nccltuner.EpochCalls}, &[2]nccltuner.ABIRank{}}},
+	} {
+		d.cameNs = 0
+		d.scan()
+		if d.cameNs != 0 {
+			t.Errorf("before %s is there somebody is said to have come", c.name)
+		}
+		shared(t, filepath.Join(cfg.Dir, c.name), c.parts)
+		before := d.now()
+		if d.scan(); d.cameNs < before || !d.fresh(d.now()) {
+			t.Errorf("%s was found, and nobody is said to have come:\n%s", c.name, log)
+		}
+		d.cameNs = 0
+		d.scan()
+		if err := os.Remove(filepath.Join(cfg.Dir, c.name)); err != nil {
+			t.Fatal(err)
+		}
+		if d.scan(); d.cameNs != 0 {
+			t.Errorf("%s is there still, then goes, and somebody is said to have come", c.name)
+		}
+	}
+}
+
+// shared writes a file as its creator leaves it; the first part begins with the header.
+func shared(t *testing.T, path string, parts []any) {
+	t.Helper()
+	size := 0
+	for _, p := range parts {
+		size += binary.Size(p)
+	}
+	header := nccltuner.ABIHeader{Version: nccltuner.ABIVersion, SizeBytes: uint64(size)}
+	switch p := parts[0].(type) {
+	case *nccltuner.ABIRing:
+		p.Header, p.Header.Magic = header, nccltuner.RingMagic
+	case *nccltuner.ABIRecord:
+		p.Header, p.Header.Magic = header, nccltuner.RecordMagic
+	}
+	var b bytes.Buffer
+	for _, p := range parts {
+		if err := binary.Write(&b, binary.NativeEndian, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

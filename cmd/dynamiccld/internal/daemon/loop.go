@@ -53,7 +53,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case call := <-d.calls:
 			call()
 		case <-timer.C:
-			if n := d.turn(); n > 0 && d.exploring() || d.fresh(d.now()) {
+			n := d.turn()
+			if d.lost != nil {
+				d.farewell() // into the store; the shared files may be another daemon's by now
+				return d.lost
+			}
+			if n > 0 && d.exploring() || d.fresh(d.now()) {
 				wait = d.cfg.Tick
 			} else if n > 0 {
 				wait = settledTicks * d.cfg.Tick
@@ -180,7 +185,7 @@ func (d *Daemon) stepAt(now state.Ns, e tuner.Event) {
 }
 
 func (d *Daemon) publish(c *comm) {
-	if c.broken {
+	if c.broken || c.pending != nil && d.lostLock() {
 		return
 	}
 	sent, err := c.publish()
@@ -201,8 +206,20 @@ func (d *Daemon) scan() {
 	d.take(&d.changes)
 }
 
+// lostLock reports whether there may be another daemon. A record has one publisher: two that write the same buffer could have ranks
+// read different plans.
+func (d *Daemon) lostLock() bool {
+	if d.lost == nil {
+		d.lost = d.dir.Serves()
+	}
+	return d.lost != nil
+}
+
 // sweep deletes what dead processes left.
 func (d *Daemon) sweep() {
+	if d.lostLock() {
+		return
+	}
 	if err := d.scanner.Sweep(&d.changes); err != nil {
 		d.once("sweep", err)
 	}

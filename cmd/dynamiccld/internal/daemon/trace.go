@@ -2,11 +2,15 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 
 	"dynamiccl/actions"
 	"dynamiccl/state"
@@ -28,20 +32,56 @@ type trace struct {
 	row  []string
 }
 
-// openTrace appends to the file; nil: none is wanted.
+// maxRow is more than any row of a trace is long.
+const maxRow = 4096
+
+// openTrace appends to the file; nil: none is wanted. A file of another kind, or of a version with other columns, is left alone.
 func openTrace(path string) (*trace, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w; give --trace a file that can be written", err)
 	}
+	begun, err := goOn(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("trace %s: %w; give --trace another file, or move this one away", path, err), f.Close())
+	}
 	t := &trace{file: f, w: csv.NewWriter(bufio.NewWriterSize(f, 1<<16))} // which it takes as its own buffer
-	if info, err := f.Stat(); err == nil && info.Size() == 0 {
+	if !begun {
 		_ = t.w.Write(traceColumns) // into memory
 	}
 	return t, nil
+}
+
+// goOn reports whether a file has our head already. A row at its end that a full disk has cut off is taken away.
+func goOn(f *os.File) (begun bool, err error) {
+	info, err := f.Stat()
+	if err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+		err = errors.New("it is a pipe, and who reads it could hold the daemon up")
+	}
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false, err
+	}
+	want := strings.Join(traceColumns, ",") + "\n"
+	head := make([]byte, len(want))
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return false, err
+	}
+	if string(head[:n]) != want {
+		return false, fmt.Errorf("it begins with %.60q and not with the columns of this version (%.30q...), so nothing is appended to it", head[:n], want)
+	}
+	from := max(int64(len(want)), info.Size()-maxRow)
+	end := make([]byte, info.Size()-from)
+	if _, err := f.ReadAt(end, from); err != nil && err != io.EOF {
+		return false, err
+	}
+	if cut := bytes.LastIndexByte(end, '\n') + 1; cut < len(end) {
+		return true, f.Truncate(from + int64(cut))
+	}
+	return true, nil
 }
 
 func (t *trace) write(x *tuner.Watched) {
@@ -101,6 +141,7 @@ func (d *Daemon) flushTrace() {
 	}
 	if err := d.trace.flush(); err != nil {
 		d.log.Error("the trace ends here; tuning goes on", "err", err)
+		d.traceError = err.Error()
 		_ = d.trace.file.Close()
 		d.trace = nil
 	}

@@ -2,10 +2,13 @@ package daemon
 
 import (
 	"encoding/csv"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"dynamiccl/actions"
 	"dynamiccl/agents"
@@ -47,6 +50,79 @@ func TestTraceAppends(t *testing.T) {
 	}
 }
 
+// A file with other columns, or of another kind, stays as it is, and the daemon says so before it serves; an empty one is begun.
+func TestTraceOfAnotherShapeIsRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"older columns": strings.Join(traceColumns[:len(traceColumns)-1], ",") + "\n1,2\n",
+		"newer columns": strings.Join(traceColumns, ",") + ",more\n",
+		"no trace":      "\x00\x01 a store, say",
+		"half a head":   strings.Join(traceColumns, ","),
+	} {
+		cfg := testConfig(t)
+		cfg.Trace = filepath.Join(t.TempDir(), "trace.csv")
+		if err := os.WriteFile(cfg.Trace, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(cfg, "test", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), cfg.Trace) || !strings.Contains(err.Error(), "--trace another file") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left, err := os.ReadFile(cfg.Trace); err != nil || string(left) != text {
+			t.Errorf("%s: the file holds %q, %v", name, left, err)
+		}
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if tr, err := openTrace(pipe); err == nil || !strings.Contains(err.Error(), "it is a pipe") {
+		t.Errorf("a pipe: %v, %v", tr, err)
+	}
+	path := filepath.Join(t.TempDir(), "empty.csv")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	traced(t, path, 1)
+}
+
+// A row that was cut off does not spoil the next.
+func TestTraceGoesOnBehindWholeRows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.csv")
+	traced(t, path, 1)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, info.Size()-5); err != nil {
+		t.Fatal(err)
+	}
+	traced(t, path, 1)
+	traced(t, path, 2)
+	for range 200 { // beyond what is looked at of the end
+		traced(t, path, 0)
+	}
+}
+
+// traced writes a row and wants so many in the file then; 0: any number.
+func traced(t *testing.T, path string, want int) {
+	t.Helper()
+	tr, err := openTrace(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.write(&tuner.Watched{Comm: 1})
+	if err := tr.close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(strings.NewReader(string(text))).ReadAll()
+	if err != nil || want > 0 && len(rows) != 1+want {
+		t.Errorf("%d rows, want a head and %d: %v\n%s", len(rows), want, err, text)
+	}
+}
+
 // A full disk ends the trace, says so once, and nothing else.
 func TestTraceOnAFullDisk(t *testing.T) {
 	cfg := testConfig(t)
@@ -55,6 +131,9 @@ func TestTraceOnAFullDisk(t *testing.T) {
 	for range 3 {
 		d.traceOut(&tuner.Output{Watched: []tuner.Watched{{Comm: 1}}})
 		d.flushTrace()
+	}
+	if !strings.Contains(d.traceError, "no space left") {
+		t.Errorf("a status would say %q", d.traceError)
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)

@@ -111,6 +111,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		go func() { ended <- r.Wait() }()
 	}
 	if err := d.watch(ctx, ended); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("stopped before the end: nothing is judged (%w)", context.Cause(ctx))
+		}
 		return err
 	}
 	return d.report()

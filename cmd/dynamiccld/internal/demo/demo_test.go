@@ -213,7 +213,7 @@ func TestStoppedDemoLeavesNothing(t *testing.T) {
 	defer cancel()
 	var out strings.Builder
 	err := Run(ctx, Options{Build: build, Learner: models.DefaultLearner, Seconds: 8, Seed: 1, Out: &out})
-	if !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "stopped before the end") {
 		t.Fatalf("a demo that was stopped ended with %v\n%s", err, &out)
 	}
 	if !strings.Contains(out.String(), "communicators") {

@@ -23,15 +23,16 @@ type Finding struct {
 
 // Host is what the checks look at.
 type Host struct {
-	Getenv    func(string) string
-	EUID      int
-	Root      string // prefix of /etc, /proc and the system's library directories; "" on a real host
-	Dir       string
-	StorePath string
-	ConfigErr error // what is wrong with the settings; nil: nothing
-	Version   string
-	ABI       int
-	Client    *control.Client
+	Getenv         func(string) string
+	EUID           int
+	Root           string // prefix of /etc, /proc and the system's library directories; "" on a real host
+	Dir            string
+	StorePath      string
+	ConfigErr      error    // what is wrong with the settings; nil: nothing
+	ConfigWarnings []string // what was probably not meant
+	Version        string
+	ABI            int
+	Client         *control.Client
 }
 
 // Report collects findings in the order of the checks.
@@ -69,6 +70,9 @@ func Run(ctx context.Context, h Host) Report {
 		r.fail("settings", h.ConfigErr.Error(), "correct the setting; the checks below are made without it")
 	} else {
 		r.ok("settings", "settings load")
+	}
+	for _, text := range h.ConfigWarnings {
+		r.warn("settings", text, "correct its name, or unset it; nothing reads it as it is")
 	}
 	env := environment(h)
 	checkPlugins(&r, h, env, checkNCCL(&r, h))

@@ -172,6 +172,8 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		check, level string
 		words        []string
 	}{
+		{"mistyped variable", func(p *patient) { p.host.ConfigWarnings = []string{"DYNAMICCL_NO_KERNEL is not known"} }, "settings", Warn,
+			[]string{"DYNAMICCL_NO_KERNEL is not known", "unset it"}},
 		{"settings", func(p *patient) { p.host.ConfigErr = fmt.Errorf("tick: bad") }, "settings", Fail, []string{"tick: bad"}},
 		{"tuner not set", func(p *patient) { delete(p.env, "NCCL_TUNER_PLUGIN") }, "tuner", Fail, []string{"not set", "libnccl-tuner.so", "dynamiccld run", "eval \"$(dynamiccld env)\""}},
 		{"tuner none", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "NONE" }, "tuner", Fail, []string{"loads no tuner"}},
@@ -257,7 +259,7 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"no parent", func(p *patient) { p.move("/no/parent/here") }, "directory", Fail, []string{"make /no/parent"}},
 		{"link", func(p *patient) { p.becomes(func() error { return os.Symlink(p.lib, p.host.Dir) }) }, "directory", Fail, []string{"symbolic link"}},
 		{"file", func(p *patient) { p.becomes(func() error { return os.WriteFile(p.host.Dir, nil, 0o700) }) }, "directory", Fail, []string{"not a directory"}},
-		{"open to all", func(p *patient) { os.Chmod(p.host.Dir, 0o755) }, "directory", Fail, []string{"0755", "chmod 0700"}},
+		{"open to all", func(p *patient) { os.Chmod(p.host.Dir, 0o755) }, "directory", Fail, []string{"0755", "nothing else uses", "if this is it, chmod 0700"}},
 		{"another owner", func(p *patient) { p.host.EUID++ }, "directory", Fail, []string{"belongs to uid", "one user"}},
 		{"no daemon", func(p *patient) {}, "daemon", Fail, []string{"no daemon runs", "dynamiccld serve"}},
 		{"dead socket", func(p *patient) { p.write(filepath.Join(p.host.Dir, control.SocketName), "") }, "daemon", Fail, []string{"socket of a dead one"}},

@@ -79,7 +79,9 @@ func (d *Daemon) find(ctx context.Context, h Host) (err error) {
 }
 
 func (d *Daemon) start(ctx context.Context, h Host) error {
-	log, err := os.OpenFile(filepath.Join(h.Dir, nccltuner.DaemonLogName), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	// A pipe of that name must not hold the command up until somebody reads it.
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | os.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	log, err := os.OpenFile(filepath.Join(h.Dir, nccltuner.DaemonLogName), flags, 0o600)
 	if err != nil {
 		return fmt.Errorf("making the daemon's log: %w", err)
 	}

@@ -126,11 +126,36 @@ func openJournal(path string) (*journal, error) {
 	if path == "" {
 		return &journal{}, nil
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
+	if err := endLine(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("--out %s: %w", path, err), f.Close())
+	}
 	return &journal{f}, nil
+}
+
+// endLine refuses a file that does not begin with a JSON line, and ends a last line that was cut off: the next one is whole then.
+func endLine(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return err
+	}
+	var first, last [1]byte
+	if _, err := f.ReadAt(first[:], 0); err != nil {
+		return err
+	}
+	if _, err := f.ReadAt(last[:], info.Size()-1); err != nil {
+		return err
+	}
+	switch {
+	case first[0] != '{':
+		return errors.New("the file holds no JSON lines, and nothing is appended to it; name another")
+	case last[0] != '\n':
+		_, err = f.Write([]byte{'\n'})
+	}
+	return err
 }
 
 func (j *journal) add(line any) error {

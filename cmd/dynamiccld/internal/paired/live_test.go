@@ -295,3 +295,15 @@ func TestLiveWhatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// What a daemon could not write of its trace is said, and does not end the comparison.
+func TestLiveTraceThatEnds(t *testing.T) {
+	m := newMachine(t, "h200x4-nvlink-quiet")
+	said, code := m.bench("", 0, "--collectives", "AllReduce", "--sizes", "1K", "--phases", "quiet:1s", "--trace", "/dev/full")
+	if code != 0 || !strings.Contains(said, "arm run: the trace ended early: write /dev/full: no space left on device") {
+		t.Errorf("exit code %d:\n%s", code, said)
+	}
+	if end := m.read().end; end.Daemons["run"].Status.TraceError == "" {
+		t.Error("the file does not say that the trace ended")
+	}
+}

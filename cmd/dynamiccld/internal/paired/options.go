@@ -155,7 +155,7 @@ func (o *Options) Check() error {
 		return fmt.Errorf("buffers %q: want %s or %s", o.Buffers, sweep.BuffersPlain, sweep.BuffersRegistered)
 	}
 	like := sweep.Options{Ranks: o.Ranks, Nodes: o.Nodes, Collectives: o.Collectives, Sizes: o.Sizes, Calls: workers.Stream,
-		Load: sweep.LoadNone, Rounds: 1, Budget: o.Batch, Timeout: o.Timeout}
+		Load: sweep.LoadNone, LoadSize: o.LoadSize, Rounds: 1, Budget: o.Batch, Timeout: o.Timeout}
 	if err := like.Check(); err != nil {
 		return err
 	}
@@ -175,6 +175,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("%d CPUs per rank: want 0 to %d, for %d ranks on %d", o.CPUs, runtime.NumCPU()/o.Ranks, o.Ranks, runtime.NumCPU())
 	case len(o.Arms) < 2 || len(o.Arms) > mostArms:
 		return fmt.Errorf("%d arms: want 2 to %d, the first of which is the base", len(o.Arms), mostArms)
+	case o.LeastRounds < 0:
+		return fmt.Errorf("%d rounds of a phase at least: want 0 or more", o.LeastRounds)
 	case len(o.Phases) == 0:
 		return errors.New("no phases")
 	case o.Calls < 1 || o.Calls > mostCalls:

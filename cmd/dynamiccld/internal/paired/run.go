@@ -128,6 +128,9 @@ func (r *runner) close(ctx context.Context, failed error) error {
 	for _, a := range r.arms {
 		if d := a.said(ctx); d != nil {
 			end.Daemons[a.Name] = d
+			if why := d.Status.TraceError; why != "" {
+				r.progress.say("arm %s: the trace ended early: %s", a.Name, why)
+			}
 		}
 	}
 	err := r.journal.add(end)

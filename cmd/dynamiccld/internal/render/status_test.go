@@ -3,9 +3,22 @@ package render
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 )
+
+func TestStatusOfATraceThatEnded(t *testing.T) {
+	for _, why := range []string{"", "no space left"} {
+		var b strings.Builder
+		if err := Status(&b, StatusReport{Status: control.Status{TraceError: why}}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(b.String(), "ended early: no space left"); said != (why != "") {
+			t.Errorf("%q:\n%s", why, b.String())
+		}
+	}
+}
 
 func TestStatusTransport(t *testing.T) {
 	for want, c := range map[string]control.CommStatus{

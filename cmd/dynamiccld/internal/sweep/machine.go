@@ -23,6 +23,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/cmd/internal/wholefile"
 )
 
 // Description is the machine and how it was measured. The keys are an interface: add, never rename.
@@ -221,7 +222,7 @@ func (d *Description) write(p paths) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(p.description, append(text, '\n'))
+	return wholefile.Write(p.description, append(text, '\n'))
 }
 
 // difference names the first field in which two sweeps differ.

@@ -103,6 +103,7 @@ const (
 	maxRanks  = 64 // DYN_MAX_RANKS
 	maxRounds = 100
 	maxBytes  = 1 << 36
+	maxLoad   = 1024
 	maxSingle = 10_000 // what a worker has room for
 )
 
@@ -115,6 +116,10 @@ func (o *Options) Check() error {
 		return fmt.Errorf("%d ranks on %d nodes: want the same number of ranks on every node", o.Ranks, o.Nodes)
 	case len(o.Sizes) == 0:
 		return errors.New("no sizes to measure")
+	case len(o.Collectives) == 0:
+		return fmt.Errorf("no collectives to measure: want some of %v", Collectives)
+	case slices.Min(o.Sizes) == 0:
+		return errors.New("size 0: want 1 byte or more")
 	case slices.Min(o.Sizes) < 2*uint64(o.Ranks)*16 && slices.ContainsFunc(o.Collectives, forced.Shared):
 		return fmt.Errorf("size %d: a rank's share would be less than 32 bytes; begin at %d", slices.Min(o.Sizes), 32*o.Ranks)
 	case slices.Max(o.Sizes) > maxBytes:
@@ -131,6 +136,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("buffers %q: want %s or %s", o.Buffers, BuffersPlain, BuffersRegistered)
 	case o.Buffers == BuffersRegistered && o.Nodes > 1:
 		return RegisteredOnNodes(o.Nodes)
+	case o.LoadSize < 0 || o.LoadSize > maxLoad:
+		return fmt.Errorf("load of %d connections or threads: want 1 to %d", o.LoadSize, maxLoad)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
 		return fmt.Errorf("%d rounds: want 1 to %d", o.Rounds, maxRounds)
 	case o.Budget <= 0 || o.Timeout < time.Second:

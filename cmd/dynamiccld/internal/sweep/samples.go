@@ -14,6 +14,7 @@ import (
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/sampled"
+	"dynamiccl/cmd/internal/wholefile"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
@@ -120,5 +121,5 @@ func startSamples(path string, anew bool) error {
 	w := csv.NewWriter(&b)
 	_ = w.Write(sampleColumns)
 	w.Flush()
-	return replaceFile(path, b.Bytes())
+	return wholefile.Write(path, b.Bytes())
 }

@@ -11,6 +11,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
+	"dynamiccl/cmd/internal/wholefile"
 )
 
 var tableColumns = []string{"machine", "nccl", "nranks", "nnodes", "transport", "condition", "collective", "bytes", "path",
@@ -123,7 +124,7 @@ func (t *table) write(points []Point) (written int, err error) {
 		_ = w.Write(t.row(k, forced.Median(us[k])))
 	}
 	w.Flush()
-	return len(keys), replaceFile(t.path, b.Bytes())
+	return len(keys), wholefile.Write(t.path, b.Bytes())
 }
 
 func (t *table) row(k rowKey, us float64) []string {

@@ -1,0 +1,40 @@
+package paired
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Lines go behind those of an earlier run, also behind one that was cut off, and into no file of another kind.
+func TestJournalGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	for before, want := range map[string]string{
+		"":                        "{\"kind\":\"x\"}\n",
+		"{\"kind\":\"head\"}\n":   "{\"kind\":\"head\"}\n{\"kind\":\"x\"}\n",
+		"{\"kind\":\"rounds\",\"": "{\"kind\":\"rounds\",\"\n{\"kind\":\"x\"}\n",
+		"machine,transport\n1,2":  "",
+	} {
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := openJournal(path)
+		if want == "" {
+			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "name another") {
+				t.Errorf("into %q: %v", before, err)
+			}
+			want = before
+		} else if err != nil {
+			t.Fatal(err)
+		} else {
+			err = j.add(map[string]string{"kind": "x"})
+			if closing := j.close(); err != nil || closing != nil {
+				t.Fatal(err, closing)
+			}
+		}
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("behind %q: %q, %v; want %q", before, text, err, want)
+		}
+	}
+}
