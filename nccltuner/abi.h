@@ -181,6 +181,10 @@ struct dyn_rank {
 #define DYN_ALL_BEGIN 1 /* all want it: from here on each takes part */
 #define DYN_ALL_DECLINE 2
 
+/* What a published plan knows of (plugin/answer.c). It never influences a choice. */
+#define DYN_ANSWERED_RANKS 1   /* that all ranks have joined */
+#define DYN_ANSWERED_KERNELS 2 /* and that all can run our kernels */
+
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {
   struct dyn_header header;
@@ -194,7 +198,7 @@ struct dyn_record {
   uint32_t joined; /* atomic, ranks: registered ranks; plans apply once it equals nRanks */
   uint32_t veto;   /* atomic, ranks: set before joined counts the rank that sets it */
   uint32_t gin;    /* atomic, ranks, by compare-and-swap: DYN_ALL_*; whoever comes first decides */
-  uint32_t reserved4;
+  uint32_t answered; /* atomic, daemon: DYN_ANSWERED_*, of which a published plan knows */
   uint64_t reserved1[6];
   uint8_t ginId[128]; /* ncclUniqueId of GIN's own communicator, by rank 0 before it says DYN_GIN_WANTED */
 

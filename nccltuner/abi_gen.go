@@ -86,6 +86,8 @@ const (
 	AllUndecided            = 0
 	AllBegin                = 1 // all want it: from here on each takes part
 	AllDecline              = 2
+	AnsweredRanks           = 1    // that all ranks have joined
+	AnsweredKernels         = 2    // and that all can run our kernels
 	SampleAggregated        = 1    // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
 	SampleUnjoined          = 2    // no getCollInfo call matched: seq is the profiler's own
 	SampleHostTimed         = 4    // timed by the host (profiler v1-v3 give no GPU time)
@@ -187,7 +189,7 @@ type ABIRecord struct {
 	Joined      uint32 // atomic, ranks: registered ranks; plans apply once it equals nRanks
 	Veto        uint32 // atomic, ranks: set before joined counts the rank that sets it
 	Gin         uint32 // atomic, ranks, by compare-and-swap: DYN_ALL_*; whoever comes first decides
-	Reserved4   uint32
+	Answered    uint32 // atomic, daemon: DYN_ANSWERED_*, of which a published plan knows
 	Reserved1   [6]uint64
 	GinID       [128]uint8 // ncclUniqueId of GIN's own communicator, by rank 0 before it says DYN_GIN_WANTED
 	Newest      uint64     // atomic, daemon: version << 8 | plan buffer + 1; 0: nothing published

@@ -328,5 +328,10 @@ func (r *Record) Beat() error {
 	return r.memory.guard(func() { atomic.AddUint64(&r.abi.Header.Heartbeat, 1) })
 }
 
+// Answer tells the ranks what the plans published so far know of: AnsweredRanks or AnsweredKernels. New communicators wait for that.
+func (r *Record) Answer(what uint32) error {
+	return r.memory.guard(func() { atomic.StoreUint32(&r.abi.Answered, what) })
+}
+
 // Close unmaps the record. The file stays: it is the ranks'.
 func (r *Record) Close() error { return r.memory.close() }

@@ -1,13 +1,6 @@
 package tuner
 
-import (
-	"slices"
-
-	"dynamiccl/actions"
-)
-
-// costlyTransports are those over which connections of an algorithm are buffers in the GPUs' memory: on one node.
-var costlyTransports = []string{"nvlink", "pcie"}
+import "dynamiccl/actions"
 
 // connected are NCCL's algorithms that a communicator's calls have run, by their bit. NCCL connects an algorithm in the first call that
 // runs it, which takes memory of the GPU for good and fails where there is none left: 256 MiB a communicator on 2x H200, both releases
@@ -21,7 +14,11 @@ func (c *connected) ran(a actions.Action) {
 	}
 }
 
-// connects reports that a trial of a would have NCCL take memory of the GPU for an algorithm that the program has not run yet.
-func (m *comm) connects(a actions.Action) bool {
-	return a.Path == actions.PathCollective && m.connected&(1<<a.Algorithm) == 0 && slices.Contains(costlyTransports, m.Shape.Transport)
+// connects reports that a trial of a would have NCCL take memory of the GPU for an algorithm that the program has not run yet. Between
+// nodes connections are the host's memory, or not known to be the GPU's.
+func (m *comm) connects(c actions.Collective, a actions.Action) bool {
+	if a == deviceLL && !c.Registered() {
+		return false // a device kernel, whatever its name
+	}
+	return a.Path == actions.PathCollective && m.connected&(1<<a.Algorithm) == 0 && m.Shape.Nodes == 1
 }

@@ -16,17 +16,15 @@ func TestTrialsConnectNothing(t *testing.T) {
 	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 2}
 	for _, name := range agents.Names() {
 		for _, c := range []struct {
-			transport string
-			ran       []actions.Action // by calls of another size
-			stored    bool             // a tree is
-			tries     bool             // of trees
+			nodes  int
+			ran    []actions.Action // by calls of another size
+			stored bool             // a tree is
+			tries  bool             // of trees
 		}{
-			{"nvlink", []actions.Action{ring}, false, false},
-			{"pcie", []actions.Action{ring}, false, false},
-			{"nvlink", []actions.Action{ring, tree}, false, true},
-			{"nvlink", []actions.Action{ring}, true, true}, // it runs, so it is connected
-			{"socket", []actions.Action{ring}, false, true},
-			{"", []actions.Action{ring}, false, true},
+			{1, []actions.Action{ring}, false, false},
+			{1, []actions.Action{ring, tree}, false, true},
+			{1, []actions.Action{ring}, true, true}, // it runs, so it is connected
+			{2, []actions.Action{ring}, false, true},
 		} {
 			newLearner, err := agents.New(name)
 			if err != nil {
@@ -37,7 +35,7 @@ func TestTrialsConnectNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			b, other := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}, state.Bucket{Collective: actions.AllReduce, Log2Bytes: 24}
-			joined := CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 1, Transport: c.transport}, EventTimed: true, Explore: true}
+			joined := CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: c.nodes}, EventTimed: true, Explore: true}
 			if c.stored {
 				joined.InForce = map[state.Bucket]actions.Action{b: tree}
 			}
@@ -80,8 +78,31 @@ func TestTrialsConnectNothing(t *testing.T) {
 				}
 			}
 			if kept != c.stored && (c.stored || !c.tries) || name != agents.NameDefault && (rings == 0 || c.tries != (trees > 0)) {
-				t.Errorf("%s over %q, %v ran: %d trials of trees and %d of rings, stored choice in force: %v", name, c.transport, c.ran, trees, rings, kept)
+				t.Errorf("%s on %d nodes, %v ran: %d trials of trees and %d of rings, stored choice in force: %v", name, c.nodes, c.ran, trees, rings, kept)
 			}
+		}
+	}
+}
+
+// LL is a device kernel where NCCL asks for one; on registered memory it is a ring's name.
+func TestDeviceKernelsNeedNoConnections(t *testing.T) {
+	m := &comm{CommJoined: CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}}}
+	m.connected.ran(actions.Action{Path: actions.PathCollective, Algorithm: actions.Tree})
+	for _, c := range []struct {
+		collective actions.Collective
+		action     string
+		connects   bool
+	}{
+		{actions.AllReduce, "Ring/LL", false},
+		{actions.AllReduceRegistered, "Ring/LL", true},
+		{actions.AllReduce, "Ring/LL/4", true},
+		{actions.AllReduce, "Tree/LL/4", false},
+		{actions.AllReduce, "lsa/oneshot/4", false},
+		{actions.AllReduceRegistered, "symmetric/AGxLL_R", false},
+		{actions.AllReduce, "default", false},
+	} {
+		if got := m.connects(c.collective, parse(t, c.action)[0]); got != c.connects {
+			t.Errorf("%s of %s: %v", c.action, c.collective, got)
 		}
 	}
 }

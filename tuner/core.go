@@ -226,7 +226,7 @@ func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ b
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
 	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
 	made.detector.Share(&m.noise)
-	made.guard.Withhold(m.connects)
+	made.guard.Withhold(func(a actions.Action) bool { return m.connects(b.Collective, a) })
 	return made
 }
 

@@ -6,7 +6,7 @@
  * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
  * graphs of 20 calls: median of 30 replays, largest over ranks; bytes are nccl-tests'. Both without either. --round: of 16 bytes, the
  * room of a part of what goes in bulk (default: as with 64 MiB of scratch memory). --grids: every number of CTAs and threads
- * has a line, and not the best alone. --path: this one of ours ("bulk") and nothing of NCCL's; --ctas: these alone, of 512
+ * has a line, and not the best alone. --path: those of ours whose names begin so ("bulk", "AllToAllv") and nothing of NCCL's; --ctas: these alone, of 512
  * threads. --no-symmetric: NCCL gets no registered buffers. --kernels: lib/dynamiccl-kernels.fatbin.
  * JSON lines. Exit: 0 if every element is right, 3 if NCCL could not go on with them.
  */
@@ -107,6 +107,9 @@ static void check(Rank &k) {
 }
 
 static bool everyGrid;
+static const char *onlyPath; /* NULL: all, and NCCL's */
+static bool wanted(const char *path) { return onlyPath == nullptr || strncmp(path, onlyPath, strlen(onlyPath)) == 0; }
+
 static void printTime(const char *collective, size_t bytes, const char *path, int blocks, int threads, double us) {
   printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"%s\",\"blocks\":%d,\"threads\":%d,\"us\":%.2f}\n", numRanks,
          collective, bytes, path, blocks, threads, us);
@@ -118,6 +121,7 @@ template <typename TimePath>
 static void timeDiffer(const Rank &k, size_t bytes, size_t part, TimePath timePath) {
   static const char *const paths[] = {"AllToAllv, equal parts", "AllToAllv, not aligned", "AllToAllv, equal parts, direct", "AllToAllv, not aligned, direct"};
   for (int kind = 0; kind < 4; kind++) {
+    if (!wanted(paths[kind])) continue;
     const size_t apart = kind % 2;
     const bool direct = kind > 1;
     dyn_parts equal = {};
@@ -128,7 +132,6 @@ static void timeDiffer(const Rank &k, size_t bytes, size_t part, TimePath timePa
   }
 }
 
-static const char *onlyPath; /* NULL: all, and NCCL's */
 static std::vector<int> onlyCtas; /* empty: powers of two */
 
 /* One path of one collective, with every number of blocks and threads that makes sense. */
@@ -136,7 +139,7 @@ template <typename Launch>
 static void timePath(Rank &k, const char *collective, const char *path, size_t bytes, size_t packs, Launch launch, bool fits = true) {
   double best = 0;
   int with = 0, threads = 0;
-  if (!fits || (onlyPath != nullptr && strcmp(path, onlyPath) != 0)) return;
+  if (!fits || !wanted(path)) return;
   for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2)
     for (int t : {128, 256, 512}) {
       if (!onlyCtas.empty() && (t != kThreads || std::count(onlyCtas.begin(), onlyCtas.end(), blocks) == 0)) continue;
@@ -186,7 +189,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
     timePath(k, "AllGather", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allGatherBulk, n, t, moved, direct); });
     nccl(kAllToAll, bytes);
     timePath(k, "AllToAll", "lines", bytes, partLines * kLineLanes, [&](int n, int t) { launchOn(k, allToAll, n, t, moved); }, partLines <= slotLines);
-    if (onlyPath == nullptr) timeDiffer(k, bytes, moved.count, [&](const char *path, auto launch) { timePath(k, "AllToAll", path, bytes, part16, launch); });
+    timeDiffer(k, bytes, moved.count, [&](const char *path, auto launch) { timePath(k, "AllToAll", path, bytes, part16, launch); });
     timePath(k, "AllToAll", "bulk", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, k.bulk); });
     timePath(k, "AllToAll", "direct", bytes, part16, [&](int n, int t) { launchOn(k, allToAllBulk, n, t, moved, direct); });
     Call inPlace = moved;

@@ -72,6 +72,9 @@ struct dyn_offer;
 bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers); /* of all ranks; false: one is missing */
 void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *device); /* what kernels have room for, anew */
 
+/* answer.c */
+void dyn_answer_wait(struct dyn_comm *comm); /* the communicator is made; waits for the daemon's first plan, for milliseconds at most */
+
 /* gin.c: NCCL's GIN, likewise. */
 bool dyn_gin_wanted(const struct dyn_member *member);
 void dyn_gin_say(struct dyn_comm *comm, uint32_t state); /* DYN_GIN_REFUSED or WANTED */

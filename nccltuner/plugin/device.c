@@ -109,6 +109,7 @@ static void bind_now(void *chooser) {
   struct dyn_comm *comm = chooser;
   if (state_of(comm->self) >= DYN_MEMORY_OPEN) dyn_device_bind(comm);
   if (comm->gin) dyn_gin_begin(dyn_member_of(comm));
+  dyn_answer_wait(comm);
 }
 
 /* Over load and store. False: not all can. */

@@ -4,6 +4,7 @@
  * own process, for a process says it once.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
@@ -124,6 +125,73 @@ static void other_reasons(void) {
   unlink(name);
 }
 
+static void *answer_soon(void *record) {
+  usleep(5000);
+  __atomic_store_n(&((struct dyn_record *)record)->answered, DYN_ANSWERED_RANKS, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+/* ms of a wait for the daemon's first plan, rounded down. */
+static int waits(struct dyn_comm *comm) {
+  struct timespec began, ended;
+  clock_gettime(CLOCK_MONOTONIC, &began);
+  dyn_answer_wait(comm);
+  clock_gettime(CLOCK_MONOTONIC, &ended);
+  return (int)((ended.tv_sec - began.tv_sec) * 1000 + (ended.tv_nsec - began.tv_nsec) / 1000000);
+}
+
+static void at_once(struct dyn_comm *comm, const char *what) {
+  int ms = 20;
+  for (int i = 0; i < 5 && ms >= 20; i++) ms = waits(comm); /* the machine may have others to run */
+  check(ms < 20, "%s: waited %d ms", what, ms);
+}
+
+static void in_vain(struct dyn_comm *comm, const char *what) {
+  int ms = waits(comm);
+  check(ms >= 20, "%s: waited %d ms", what, ms);
+}
+
+/* Before a program has a communicator its ranks wait for the daemon's first plan: not long, and only where one can come. */
+static void first_plan(void) {
+  char name[1024];
+  pthread_t thread;
+  struct dyn_comm *comm = join_and_count(COMM_ID);
+  struct dyn_record *record = comm->record;
+  at_once(comm, "no daemon");
+  int fd = hold_daemon_lock(name);
+  check(pthread_create(&thread, NULL, answer_soon, record) == 0, "thread");
+  int ms = waits(comm);
+  pthread_join(thread, NULL);
+  check(ms >= 3 && record->answered == DYN_ANSWERED_RANKS, "answered after 5 ms, waited %d", ms);
+  at_once(comm, "answered");
+  comm->bound = 1; /* our kernels can be run: a plan that knows nothing of them is not enough */
+  comm->allBind = true;
+  at_once(comm, "this rank has not bound, so it is not the last one");
+  comm->self->memoryState = DYN_MEMORY_BOUND;
+  in_vain(comm, "answered, but not of kernels");
+  at_once(comm, "a wait was in vain");
+  record->answered = DYN_ANSWERED_KERNELS;
+  at_once(comm, "answered of kernels");
+  record->answered = 0;
+  in_vain(comm, "answered again since the wait in vain");
+  record->answered = DYN_ANSWERED_KERNELS;
+  at_once(comm, "answered of kernels again");
+  record->answered = 0;
+  comm->allBind = false;
+  at_once(comm, "a rank binds with its first call");
+  comm->allBind = true;
+  record->veto = 1;
+  at_once(comm, "the user's choice");
+  record->veto = 0;
+  record->joined = 0;
+  at_once(comm, "not all have joined");
+  record->joined = 1;
+  in_vain(comm, "and none of these were answers");
+  close(fd);
+  dyn_comm_release_tuner(comm);
+  unlink(name);
+}
+
 static void run(const char *name, void (*test)(void)) {
   int status;
   pid_t child = fork();
@@ -142,6 +210,7 @@ int main(void) {
   run("stopped", stopped_daemon);
   run("pipe for lock", pipe_for_lock);
   run("other reasons", other_reasons);
+  run("first plan", first_plan);
   check(test_count_files("comm-") + test_count_files("ring-") == 0, "files were left");
   test_remove_directory();
   return 0;

@@ -26,6 +26,7 @@ type comm struct {
 	broken    bool
 	exploring bool // its newest plan has trials
 	opened    bool // the core knows that ranks can run our kernels
+	answered  uint32
 	nRanks    int
 	inGraphs  bool // CUDA graphs have kernels of ours
 	told      int  // how many kernels may be outstanding, as the core has heard
@@ -150,6 +151,22 @@ func (c *comm) publish() (bool, error) {
 	}
 	c.pending, c.version = nil, version
 	return true, nil
+}
+
+// answer tells ranks that wait before their program has the communicator what the newest plan knows of.
+func (c *comm) answer() error {
+	what := uint32(nccltuner.AnsweredRanks)
+	switch {
+	case !c.active || c.pending != nil || c.version == 0:
+		return nil
+	case c.opened:
+		what = nccltuner.AnsweredKernels
+	}
+	if what == c.answered {
+		return nil
+	}
+	c.answered = what
+	return c.record.Answer(what)
 }
 
 func planSpec(p *tuner.Plan) *nccltuner.PlanSpec {

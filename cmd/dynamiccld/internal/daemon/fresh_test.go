@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+	"unsafe"
 
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -69,6 +70,68 @@ func TestWhoeverIsFoundIsANewcomer(t *testing.T) {
 		}
 		if d.scan(); d.cameNs != 0 {
 			t.Errorf("%s is there still, then goes, and somebody is said to have come", c.name)
+		}
+	}
+}
+
+// Ranks that wait before their program has the communicator hear that a plan is there which knows that they have joined, and that
+// their kernels can be run; not while one is missing, and not before the plan is.
+func TestRanksAreAnswered(t *testing.T) {
+	cfg := testConfig(t)
+	d, log := open(t, cfg)
+	defer d.Close()
+	path := filepath.Join(cfg.Dir, "comm-0000000000000005.shm")
+	abi := &nccltuner.ABIRecord{CommID: 5, NRanks: 2, NNodes: 1, EpochCalls: nccltuner.EpochCalls, Joined: 1}
+	ranks := &[2]nccltuner.ABIRank{}
+	for i := range ranks {
+		ranks[i].Pid, ranks[i].StartTime, ranks[i].Rank, ranks[i].NcclVersion = 3, 4, int32(i), 22809
+	}
+	shared(t, path, []any{abi, ranks})
+	word := func(offset uintptr) (w uint32) {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var b [4]byte
+		if _, err := f.ReadAt(b[:], int64(offset)); err != nil {
+			t.Fatal(err)
+		}
+		return binary.NativeEndian.Uint32(b[:])
+	}
+	set := func(offset uintptr, w uint32) {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteAt(binary.NativeEndian.AppendUint32(nil, w), int64(offset)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	memory := func(rank int) uintptr {
+		return unsafe.Sizeof(*abi) + uintptr(rank)*unsafe.Sizeof(ranks[0]) + unsafe.Offsetof(ranks[0].MemoryState)
+	}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want uint32
+	}{
+		{"one of two has joined", func() {}, 0},
+		{"both have", func() { set(unsafe.Offsetof(abi.Joined), 2) }, nccltuner.AnsweredRanks},
+		{"one can run our kernels", func() { set(memory(0), nccltuner.MemoryBound) }, nccltuner.AnsweredRanks},
+		{"both can", func() { set(memory(1), nccltuner.MemoryBound) }, nccltuner.AnsweredKernels},
+	} {
+		step.do()
+		for range 3 {
+			d.scanned, d.readRecords, d.swept = 0, 0, d.now() // a sweep would find that no such process lives
+			d.turn()
+		}
+		if got := word(unsafe.Offsetof(abi.Answered)); got != step.want {
+			t.Errorf("%s: answered %d, want %d\n%s", step.what, got, step.want, log)
+		}
+		if published := word(unsafe.Offsetof(abi.Newest)) != 0; published != (step.want != 0) {
+			t.Errorf("%s: a plan is there: %v", step.what, published)
 		}
 	}
 }

@@ -195,6 +195,9 @@ func (d *Daemon) publish(c *comm) {
 		d.publications++
 		d.step(tuner.Published{Comm: c.id(), Version: c.version})
 	}
+	if err := c.answer(); err != nil {
+		d.giveUpComm(c, err)
+	}
 }
 
 // scan takes in files that appeared or went.

@@ -124,11 +124,11 @@ func TestOneProcessLearns(t *testing.T) {
 		kernelUs string
 		choice   string
 	}{
-		{"group", 2, "", "Tree/"},
-		{"group", 4, "", "Tree/"},
+		{"group", 2, "", "Ring/"},
+		{"group", 4, "", "Ring/"},
 		{"init-all", 2, "9", "lsa/"},
 		{"group", 4, "9", "lsa/"},
-		{"threads", 2, "", "Tree/"},
+		{"threads", 2, "", "Ring/"},
 		{"threads", 2, "9", "lsa/"},
 	} {
 		t.Run(strings.Join([]string{c.how, strconv.Itoa(c.ranks), c.choice}, "-"), func(t *testing.T) {
