@@ -40,6 +40,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 		stopFlush()
 		<-flushed
 	}()
+	came, stopWatching, err := arrivals(d.cfg.Dir)
+	defer stopWatching()
+	if err != nil {
+		d.log.Warn("new ranks are found ten times a second and not at once: their first graphs may be captured before", "err", err)
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	wait := d.cfg.Tick
@@ -52,6 +57,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return nil
 		case call := <-d.calls:
 			call()
+		case <-came:
+			d.cameNs = d.now()
+			timer.Reset(0)
 		case <-timer.C:
 			n := d.turn()
 			if d.lost != nil {
