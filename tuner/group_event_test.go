@@ -105,11 +105,15 @@ func TestGroupsOfWhichSomeRanksKnowWhatRan(t *testing.T) {
 }
 
 // A stream with nothing to do reaches a call before the host has issued it: what it waits for the host is no cost of the
-// choice. A call that was issued long before the stream came to it, or an instant that cannot be, changes nothing.
+// choice. A call that was issued long before the stream came to it, or an instant that cannot be, changes nothing. Its GPU waited for a
+// call that some rank issued later than a launch takes before the last one's stream came.
 func TestGroupCostByEventsLeavesOutTheHost(t *testing.T) {
 	for _, c := range []struct {
+		rank         int32
 		issued, want int64
-	}{{0, 18_000}, {5_000, 13_000}, {-300_000, 18_000}, {400_000, 18_000}} {
+		idle         bool
+	}{{1, 0, 18_000, false}, {1, 5_000, 13_000, true}, {1, -300_000, 18_000, false}, {1, 400_000, 18_000, true},
+		{1, -launchWayNs + 100, 18_000, true}, {1, -launchWayNs - 100, 18_000, false}, {0, -launchWayNs + 100, 18_000, true}, {0, -300_000, 18_000, false}} {
 		j := joiner{ranks: 2}
 		var o state.Observation
 		for seq := range uint64(clockMinimum) {
@@ -117,13 +121,13 @@ func TestGroupCostByEventsLeavesOutTheHost(t *testing.T) {
 				at := 1_000_000_000 + 1_000_000*int64(seq)
 				s := &Sample{Seq: seq, Rank: r, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, ClockNs: 1, EventTimed: true,
 					Ran: treeLL, StartNs: uint64(at), SignalNs: 20_000, CounterNs: 20_000}
-				if c.issued != 0 && r == 1 { // the last one counts
+				if c.issued != 0 && r == c.rank { // of what it took the last one counts
 					s.RecvNs = at + s.ClockNs + c.issued
 				}
 				o, _, _ = j.add(0, s)
 			}
 		}
-		if int64(o.SignalNs) != c.want || int64(o.CounterNs) != c.want || j.incoherent != 0 {
+		if int64(o.SignalNs) != c.want || int64(o.CounterNs) != c.want || o.Idle != c.idle || j.incoherent != 0 {
 			t.Errorf("issued %d ns after the stream came: %+v, want %d ns", c.issued, o, c.want)
 		}
 	}
