@@ -6,15 +6,26 @@ import (
 	"strings"
 )
 
+// What the files of ranks begin with, whole or in the making.
+const (
+	recordPrefix = "comm-"
+	ringPrefix   = "ring-"
+)
+
+// OfRanks reports that a file of the directory is a rank's, by its name.
+func OfRanks(name string) bool {
+	return strings.HasPrefix(name, recordPrefix) || strings.HasPrefix(name, ringPrefix)
+}
+
 // recordName is the file of a communicator's record.
-func recordName(commID uint64) string { return fmt.Sprintf("comm-%016x.shm", commID) }
+func recordName(commID uint64) string { return fmt.Sprintf(recordPrefix+"%016x.shm", commID) }
 
 // ringName is the file of a process's ring.
-func ringName(p Process) string { return fmt.Sprintf("ring-%d-%d.shm", p.PID, p.StartTime) }
+func ringName(p Process) string { return fmt.Sprintf(ringPrefix+"%d-%d.shm", p.PID, p.StartTime) }
 
 // parseRecordName accepts exactly what recordName writes: two names for one communicator would be two records.
 func parseRecordName(name string) (commID uint64, ok bool) {
-	hex, ok := middle(name, "comm-")
+	hex, ok := middle(name, recordPrefix)
 	if !ok || len(hex) != 16 || strings.ToLower(hex) != hex {
 		return 0, false
 	}
@@ -24,7 +35,7 @@ func parseRecordName(name string) (commID uint64, ok bool) {
 
 // parseRingName accepts exactly what ringName writes for a process that can exist.
 func parseRingName(name string) (p Process, ok bool) {
-	text, ok := middle(name, "ring-")
+	text, ok := middle(name, ringPrefix)
 	if !ok {
 		return p, false
 	}

@@ -177,14 +177,14 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 		return false
 	}
 	b.fresh, b.rested = false, 0
-	behind, warm := 0, 0
+	warm := 0
 	if single {
-		behind = 1
+		maxTrials--
 		if b.entry.Base.Path != actions.PathGIN && slices.ContainsFunc(b.set, onGIN) {
 			warm = warmUps
 		}
 	}
-	base, trials := b.guard.Propose(maxTrials - behind - warm)
+	base, trials := b.guard.Propose(maxTrials - warm)
 	switch {
 	case !explore:
 		base, trials = b.assumed, nil
@@ -218,9 +218,9 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 				b.warmAt = at
 			}
 		}
-		b.entry.Trials = slices.Concat(trials, slices.Repeat([]actions.Action{base}, behind))
+		b.entry.Trials = slices.Clone(trials)
 		if single {
-			b.entry.Skip = b.skip()
+			b.entry.Trials, b.entry.Skip = append(b.entry.Trials, base), b.skip()
 		}
 	}
 	b.nextTrial, b.sinceTrial, b.passed, b.published = 0, 0, 0, false

@@ -1,7 +1,6 @@
 package tuner
 
 import (
-	"slices"
 	"testing"
 
 	"dynamiccl/actions"
@@ -47,33 +46,23 @@ func TestTrialsConnectNothing(t *testing.T) {
 				core.Step(0, &Sample{Comm: 1, Seq: uint64(i), Bucket: other, Bytes: 1 << 24, Ran: a, SignalNs: 1e6, EventTimed: true})
 			}
 			trees, rings, kept := 0, 0, false
-			var entry Entry
-			version, calls, made := uint64(0), 0, uint16(0)
+			p := &caller{core: core, b: b}
 			for seq := uint64(16); seq < 600; seq++ {
-				calls++
-				made++
-				a := entry.Action(calls)
+				now, a := state.Ns(seq*1e6), p.next()
 				ran := a
 				if a == actions.Default {
 					ran = ring
 				}
-				core.Step(state.Ns(seq*1e6), &Sample{Comm: 1, Seq: seq, Bucket: b, Bytes: 1 << 12, Action: a, Ran: ran, SignalNs: state.Ns(30_000 + seq%7*100), EventTimed: true,
-					Made: made, Plan: uint32(version), EntryCall: uint8(min(calls, 255))})
-				for _, p := range core.Step(state.Ns(seq*1e6), Tick{}).Plans {
-					version++
-					core.Step(state.Ns(seq*1e6), Published{Comm: 1, Version: version})
-					e := entryOf([]Plan{p}, b)
-					kept = kept || e.Base == tree
-					if e.ID == entry.ID {
-						continue
-					}
-					entry, calls = Entry{ID: e.ID, Base: e.Base, Skip: e.Skip, Trials: slices.Clone(e.Trials)}, 0
-					for _, a := range e.Trials {
-						if isTree(a) && a != tree {
-							trees++
-						} else if a != actions.Default && !isTree(a) {
-							rings++
-						}
+				p.tell(now, seq, a, ran, state.Ns(30_000+seq%7*100))
+				e, isNew := p.tick(now)
+				kept = kept || e.Base == tree
+				for _, a := range e.Trials {
+					switch {
+					case !isNew || a == tree || a == actions.Default:
+					case isTree(a):
+						trees++
+					default:
+						rings++
 					}
 				}
 			}

@@ -2,7 +2,6 @@ package tuner
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"dynamiccl/actions"
@@ -40,11 +39,9 @@ func judged(t *testing.T, name string, stored bool) {
 	}
 	core.Step(0, joined)
 	core.Step(0, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
-	entry, calls, version, made, worse := Entry{Base: running}, 0, uint64(0), uint16(0), 0
+	p, worse := &caller{core: core, b: b, entry: Entry{Base: running}}, 0
 	for seq := range uint64(2000) {
-		calls++
-		a := entry.Action(calls)
-		made++
+		a := p.next()
 		us := 100.0
 		if a == running {
 			us = 120
@@ -53,17 +50,11 @@ func judged(t *testing.T, name string, stored bool) {
 			us = 130
 		}
 		ns, now := state.Ns(us*1000*(1+0.02*float64(seq%3))), state.Ns(seq*1e6)
-		core.Step(now, &Sample{Comm: 1, Seq: seq, Bucket: b, Bytes: 1 << 16, Action: a, Ran: a, SignalNs: ns, EventTimed: true, Made: made, Plan: uint32(version), EntryCall: uint8(min(calls, 255))})
-		for _, p := range core.Step(now, Tick{}).Plans {
-			version++
-			core.Step(now, Published{Comm: 1, Version: version})
-			if e := entryOf([]Plan{p}, b); e.ID != entry.ID {
-				entry, calls = Entry{ID: e.ID, Base: e.Base, Skip: e.Skip, Trials: slices.Clone(e.Trials)}, 0
-			}
-		}
+		p.tell(now, seq, a, a, ns)
+		p.tick(now)
 	}
-	t.Logf("%s: %d of 2,000 calls with the worse choice, %s at the end", name, worse, entry.Base)
-	if entry.Base != actions.Default || worse > 200 {
-		t.Errorf("%s: %d of 2,000 calls with the worse choice, %s at the end", name, worse, entry.Base)
+	t.Logf("%s: %d of 2,000 calls with the worse choice, %s at the end", name, worse, p.entry.Base)
+	if p.entry.Base != actions.Default || worse > 200 {
+		t.Errorf("%s: %d of 2,000 calls with the worse choice, %s at the end", name, worse, p.entry.Base)
 	}
 }

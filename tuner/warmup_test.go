@@ -46,11 +46,10 @@ func TestPathThatNeedsAWarmUp(t *testing.T) {
 		var now state.Ns
 		core.Step(now, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true})
 		core.Step(now, Marks{Comm: 1, Bucket: b, Set: MarkProxy})
-		var entry Entry
-		version, calls, row, late := uint64(0), 0, 0, 0 // row: calls on GIN one after the other
+		p := &caller{core: core, b: b}
+		row, late := 0, 0 // row: calls on GIN one after the other
 		for seq := range uint64(4000) {
-			calls++
-			a := entry.Action(calls)
+			a := p.next()
 			us := 30.0
 			if a.Path == actions.PathGIN {
 				us = []float64{270, 72, 12}[min(row, 2)]
@@ -63,15 +62,8 @@ func TestPathThatNeedsAWarmUp(t *testing.T) {
 			}
 			now += 1e6
 			ns := state.Ns(us * 1000 * (1 + 0.02*float64(seq%3)))
-			core.Step(now, &Sample{Comm: 1, Seq: seq, Bucket: b, Bytes: 1 << 14, Action: a, Ran: a, SignalNs: ns, CounterNs: ns, EventTimed: true, Made: uint16(seq + 1),
-				Plan: uint32(version), EntryCall: uint8(min(calls, 255))})
-			for _, p := range core.Step(now, Tick{}).Plans {
-				version++
-				core.Step(now, Published{Comm: 1, Version: version})
-				if e := entryOf([]Plan{p}, b); e.ID != entry.ID {
-					entry, calls = Entry{ID: e.ID, Base: e.Base, Skip: e.Skip, Trials: slices.Clone(e.Trials)}, 0
-				}
-			}
+			p.tell(now, seq, a, a, ns)
+			p.tick(now)
 		}
 		if late < 95 {
 			t.Errorf("%s: %d of the last 100 calls were on GIN", name, late)

@@ -176,9 +176,12 @@ static enum outcome prove(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *
   return PROVEN;
 }
 
-static enum outcome make_life(struct dyn_lsa *lsa, struct dyn_gin_life *life, int type, void *stream) {
+static void begin_life(struct dyn_gin_life *life) {
   dyn_gin_move(&life->state, DYN_GIN_WANTED);
   dyn_gin_move(&life->state, DYN_GIN_INITIALISING);
+}
+
+static enum outcome make_life(struct dyn_lsa *lsa, struct dyn_gin_life *life, int type, void *stream) {
   if (!make_device(lsa, life, type) || !make_numbers(lsa, life, stream) || !look(lsa, life, stream)) {
     dyn_gin_move(&life->state, DYN_GIN_FAILED);
     return UNGRANTED;
@@ -207,6 +210,7 @@ static int make_lives(struct dyn_lsa *lsa, const uint8_t id[128], void *stream) 
   if (make_comm(lsa, id) && ended(lsa, dyn_gin_types(gin->nccl, gin->comm, &count, types), "ncclCommQueryProperties") && count == 0)
     fail(gin, "NCCL has none of the types that the kernels know here, GDAKI and Proxy");
   for (size_t i = 0; i < count; i++) {
+    if (i > 0) begin_life(&gin->each[i]); /* the first one began with the communicator */
     enum outcome came = make_life(lsa, &gin->each[i], types[i], stream);
     granted |= came != UNGRANTED;
     active += came == PROVEN;
@@ -261,8 +265,7 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
   gin->nccl = dyn_gin_nccl();
   for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = told[i], gin->each[i].module = module;
   lsa->gin = gin;
-  dyn_gin_move(&gin->each[0].state, DYN_GIN_WANTED);
-  dyn_gin_move(&gin->each[0].state, DYN_GIN_INITIALISING);
+  begin_life(&gin->each[0]);
   bool made = gin->nccl != NULL && module != NULL ? begin(lsa, id) : fail(gin, "its kernels do not load");
   if (made) {
     tell(lsa, self);

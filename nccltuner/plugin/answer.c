@@ -11,11 +11,10 @@
 #include "comm.h"
 
 #define ANSWER_WAIT_MS 25 /* making a communicator takes hundreds */
-#define NS_PER_MS UINT64_C(1000000)
 
 /* One thread may make the communicators of several GPUs: the last of them waits. */
 static bool last_of_process(const struct dyn_comm *comm) {
-  const struct dyn_rank *ranks = (const struct dyn_rank *)(comm->record + 1);
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
   for (uint32_t i = 0; i < comm->nRanks; i++)
     if (ranks[i].pid == comm->self->pid && __atomic_load_n(&ranks[i].memoryState, __ATOMIC_ACQUIRE) != DYN_MEMORY_BOUND) return false;
   return true;
@@ -29,7 +28,7 @@ void dyn_answer_wait(struct dyn_comm *comm) {
   if (!record || __atomic_load_n(&record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&record->joined, __ATOMIC_ACQUIRE) != comm->nRanks ||
       (kernels && (!comm->allBind || !last_of_process(comm))) || !dyn_daemon_lives(comm->log))
     return;
-  uint64_t until = dyn_host_ns() + (atomic_load(&missed) ? 0 : NS_PER_MS * ANSWER_WAIT_MS);
+  uint64_t until = dyn_host_ns() + (atomic_load(&missed) ? 0 : DYN_NS_PER_MS * ANSWER_WAIT_MS);
   bool answered;
   while (!(answered = __atomic_load_n(&record->answered, __ATOMIC_ACQUIRE) >= want) && dyn_host_ns() < until)
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);

@@ -33,6 +33,7 @@
     if (!atomic_flag_test_and_set(&said)) dyn_say(log, level, __VA_ARGS__); \
   } while (0)
 
+#define DYN_NS_PER_MS UINT64_C(1000000)
 #define DYN_JOIN_WAIT_MS 2000 /* 64 ranks join in 0.2 s; who holds the lock for longer is stuck */
 #define DYN_LEAVE_WAIT_MS 200 /* leaving needs the lock only to tidy up, which the daemon does as well */
 
@@ -49,6 +50,9 @@ struct dyn_member {
 };
 
 static inline struct dyn_member *dyn_member_of(struct dyn_comm *comm) { return (struct dyn_member *)comm; }
+
+/* They stand behind it. */
+static inline struct dyn_rank *dyn_ranks_of(struct dyn_record *record) { return (struct dyn_rank *)(record + 1); }
 
 /* directory.c */
 int dyn_join_lock(const char *directory, int waitMs); /* a descriptor to close, -1: not within waitMs */

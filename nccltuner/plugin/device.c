@@ -16,10 +16,7 @@
 #include "comm.h"
 
 #define OPEN_WAIT_MS 5000    /* ranks come within milliseconds of each other; one that loads libraries from far away may not */
-#define NS_PER_MS UINT64_C(1000000)
 #define NO_WAIT_MS 100       /* where one did not come before */
-
-static struct dyn_rank *ranks_of(const struct dyn_comm *comm) { return (struct dyn_rank *)(comm->record + 1); }
 
 static uint32_t state_of(const struct dyn_rank *rank) { return __atomic_load_n(&rank->memoryState, __ATOMIC_ACQUIRE); }
 
@@ -48,7 +45,7 @@ static uint32_t undecided(const struct dyn_comm *comm, uint32_t *refused) {
   uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE), none = comm->nRanks - joined;
   *refused = 0;
   for (uint32_t i = 0; i < joined && i < comm->nRanks; i++) {
-    uint32_t state = state_of(&ranks_of(comm)[i]);
+    uint32_t state = state_of(&dyn_ranks_of(comm->record)[i]);
     none += state == DYN_MEMORY_NONE;
     *refused += state == DYN_MEMORY_REFUSED;
   }
@@ -57,7 +54,7 @@ static uint32_t undecided(const struct dyn_comm *comm, uint32_t *refused) {
 
 static bool all_offer(const struct dyn_comm *comm) {
   static atomic_bool missed;
-  uint64_t until = dyn_host_ns() + NS_PER_MS * (atomic_load(&missed) ? NO_WAIT_MS : OPEN_WAIT_MS);
+  uint64_t until = dyn_host_ns() + DYN_NS_PER_MS * (atomic_load(&missed) ? NO_WAIT_MS : OPEN_WAIT_MS);
   uint32_t refused, none;
   while ((none = undecided(comm, &refused)) > 0 && refused == 0 && dyn_host_ns() < until)
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
@@ -73,7 +70,7 @@ static bool all_offer(const struct dyn_comm *comm) {
 bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
   memset(offers, 0, comm->nRanks * sizeof *offers);
   for (uint32_t i = 0; i < comm->nRanks; i++) {
-    const struct dyn_rank *rank = &ranks_of(comm)[i];
+    const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
     if (rank->rank < 0 || (uint32_t)rank->rank >= comm->nRanks || offers[rank->rank].pid != 0) return false;
     struct dyn_offer *offer = &offers[rank->rank];
     *offer = (struct dyn_offer){rank->pid, rank->startTime, rank->memoryAt, rank->memoryBytes, {0}};
@@ -91,7 +88,7 @@ void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *devic
 void dyn_device_bind(struct dyn_comm *comm) {
   comm->allBind = comm->names = true;
   for (uint32_t i = 0; i < comm->nRanks; i++) {
-    const struct dyn_rank *rank = &ranks_of(comm)[i];
+    const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
     if (state_of(rank) < DYN_MEMORY_OPEN) comm->bound = -1; /* the memory goes with the communicator */
     uint32_t flags = __atomic_load_n(&rank->flags, __ATOMIC_RELAXED);
     comm->allBind &= (flags & DYN_RANK_BINDS) != 0;

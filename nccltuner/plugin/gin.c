@@ -18,7 +18,6 @@
 #include "comm.h"
 
 #define WAIT_MS 2000 /* ranks come out of NCCL within milliseconds of each other */
-#define NS_PER_MS UINT64_C(1000000)
 
 /* DYNAMICCL_GIN: 0 never, 1 also on one node. Of several nodes all ranks must be on this host, for only then they see one
  * record: nodes that NCCL_HOSTID makes out of one. */
@@ -45,7 +44,7 @@ void dyn_gin_say(struct dyn_comm *comm, uint32_t state) {
 
 /* How many ranks have said nothing yet; 0 and *refused: one will not. */
 static uint32_t silent(const struct dyn_comm *comm, bool *refused) {
-  const struct dyn_rank *ranks = (const struct dyn_rank *)(comm->record + 1);
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
   uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE), none = comm->nRanks - joined;
   *refused = joined > comm->nRanks;
   for (uint32_t i = 0; i < joined && i < comm->nRanks; i++) {
@@ -57,7 +56,7 @@ static uint32_t silent(const struct dyn_comm *comm, bool *refused) {
 }
 
 static bool all_want(const struct dyn_comm *comm) {
-  uint64_t until = dyn_host_ns() + NS_PER_MS * WAIT_MS;
+  uint64_t until = dyn_host_ns() + DYN_NS_PER_MS * WAIT_MS;
   bool refused;
   uint32_t none;
   while ((none = silent(comm, &refused)) > 0 && !refused && dyn_host_ns() < until &&

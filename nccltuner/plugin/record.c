@@ -22,8 +22,6 @@
 
 static size_t record_bytes(uint32_t nRanks) { return sizeof(struct dyn_record) + nRanks * sizeof(struct dyn_rank); }
 
-static struct dyn_rank *record_ranks(struct dyn_record *record) { return (struct dyn_rank *)(record + 1); }
-
 static void record_path(const struct dyn_member *member, const char *directory, char path[PATH_MAX]) {
   snprintf(path, PATH_MAX, "%s/comm-%016" PRIx64 ".shm", directory, member->comm.commId);
 }
@@ -68,7 +66,7 @@ static enum finding inspect_ranks(const struct dyn_member *member, struct dyn_re
   uint32_t joined = __atomic_load_n(&record->joined, __ATOMIC_ACQUIRE);
   if (joined > record->nRanks) return RECORD_STALE;
   for (uint32_t i = 0; i < joined; i++)
-    if (is_over(&record_ranks(record)[i])) return RECORD_STALE;
+    if (is_over(&dyn_ranks_of(record)[i])) return RECORD_STALE;
   if (record->nRanks != comm->nRanks || record->nNodes != comm->nNodes) {
     dyn_say(comm->log, DYN_LOG_WARN, "ranks of communicator %016" PRIx64 " differ about its shape (%u ranks on %u "
             "nodes, here %u on %u): running plain NCCL", comm->commId, record->nRanks, record->nNodes, comm->nRanks,
@@ -76,9 +74,9 @@ static enum finding inspect_ranks(const struct dyn_member *member, struct dyn_re
     return RECORD_REFUSED;
   }
   for (uint32_t i = 0; i < joined; i++) {
-    if (comm->rank < 0 || record_ranks(record)[i].rank != comm->rank) continue;
+    if (comm->rank < 0 || dyn_ranks_of(record)[i].rank != comm->rank) continue;
     dyn_say(comm->log, DYN_LOG_WARN, "rank %d of communicator %016" PRIx64 " has joined already, as process %u: "
-            "running plain NCCL", comm->rank, comm->commId, record_ranks(record)[i].pid);
+            "running plain NCCL", comm->rank, comm->commId, dyn_ranks_of(record)[i].pid);
     return RECORD_REFUSED;
   }
   if (joined == record->nRanks) {
@@ -182,7 +180,7 @@ static unsigned named_networks(const struct dyn_comm *comm) {
 static void register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime,
                           uint32_t ncclVersion, struct dyn_transport transport) {
   struct dyn_comm *comm = &member->comm;
-  struct dyn_rank *self = &record_ranks(record)[record->joined];
+  struct dyn_rank *self = &dyn_ranks_of(record)[record->joined];
   self->pid = (uint32_t)getpid();
   self->startTime = startTime;
   self->rank = comm->rank;
@@ -259,7 +257,7 @@ void dyn_record_leave(struct dyn_member *member, int waitMs) {
   if (lock < 0) return;
   bool last = true;
   uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE);
-  for (uint32_t i = 0; i < joined && i < comm->nRanks && last; i++) last = is_over(&record_ranks(comm->record)[i]);
+  for (uint32_t i = 0; i < joined && i < comm->nRanks && last; i++) last = is_over(&dyn_ranks_of(comm->record)[i]);
   record_path(member, directory, path);
   if (last && lstat(path, &st) == 0 && st.st_dev == member->device && st.st_ino == member->inode) unlink(path);
   close(lock);

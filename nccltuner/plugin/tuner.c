@@ -35,7 +35,7 @@
 /* Whether every rank's NCCL may run device kernels on ordinary buffers. A plan is in force only once all ranks have
  * joined, so all of them see the same flags; if one rank's environment differs, none is offered such a kernel. */
 static int device_everywhere(const struct dyn_comm *comm) {
-  const struct dyn_rank *ranks = (const struct dyn_rank *)(comm->record + 1);
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
   for (uint32_t i = 0; i < comm->nRanks; i++)
     if (!(__atomic_load_n(&ranks[i].flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)) return 0;
   return 1;

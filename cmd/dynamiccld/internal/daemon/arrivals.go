@@ -2,9 +2,10 @@ package daemon
 
 import (
 	"path/filepath"
-	"strings"
 
 	"github.com/fsnotify/fsnotify"
+
+	"dynamiccl/nccltuner"
 )
 
 // arrivals tells of ranks' files that appear in the directory, at once: a rank waits for its first plan for milliseconds
@@ -28,7 +29,7 @@ func arrivals(dir string) (came <-chan struct{}, stop func(), err error) {
 				if !open {
 					return
 				}
-				if !event.Has(fsnotify.Create) || !ranksFile(event.Name) {
+				if !event.Has(fsnotify.Create) || !nccltuner.OfRanks(filepath.Base(event.Name)) {
 					continue
 				}
 				select {
@@ -43,10 +44,4 @@ func arrivals(dir string) (came <-chan struct{}, stop func(), err error) {
 		}
 	}()
 	return out, func() { watcher.Close(); <-done }, nil
-}
-
-// ranksFile reports that a file's name is that of a record or ring, whole or in the making.
-func ranksFile(path string) bool {
-	name := filepath.Base(path)
-	return strings.HasPrefix(name, "comm-") || strings.HasPrefix(name, "ring-")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
@@ -22,22 +23,15 @@ var ginFiles = []struct{ version, file string }{{"2.28.9", "dynamiccl-gin.fatbin
 // ginFor gives the versions of NCCL that kernels on GIN are for, and the file of nccl's, or where that is none of them, or not known,
 // of the first that is there in dir.
 func ginFor(dir, nccl string) (versions, file string, known bool) {
-	for i, g := range ginFiles {
-		if i > 0 {
-			versions += " or "
-		}
-		versions += g.version
-		path := filepath.Join(dir, g.file)
-		if g.version == nccl {
-			file, known = path, true
-		} else if !known && (file == "" || regular(file) == "") {
-			file = path
-		}
+	var all, files []string
+	for _, g := range ginFiles {
+		all, files = append(all, g.version), append(files, filepath.Join(dir, g.file))
 	}
-	if !known && regular(file) == "" {
-		file = filepath.Join(dir, ginFiles[0].file)
+	at := slices.Index(all, nccl)
+	if known = at >= 0; !known {
+		at = max(0, slices.IndexFunc(files, func(file string) bool { return regular(file) != "" }))
 	}
-	return versions, file, known || nccl == ""
+	return strings.Join(all, " or "), files[at], known || nccl == ""
 }
 
 // checkNCCL says which NCCL a program of this shell finds by the loader; one that brings its own, as PyTorch's wheels do, finds that.

@@ -70,7 +70,7 @@ func Prepare(w Wish) Setup {
 	s.add(nccltuner.DirVariable, w.Dir)
 	s.unlessSet(w.User, tunerVariable, w.Plugin.Tuner)
 	s.profiler(w)
-	s.stack(w.User)
+	s.one(w.User, stackVariable, "the first call of a kernel may wait for all that is on the GPU, for ever if that waits for its host")
 	if w.NoExplore {
 		s.add(exploreVariable, "true")
 	}
@@ -81,7 +81,7 @@ func Prepare(w Wish) Setup {
 			s.note("%s=%s is yours and stays: NCCL may add up in its device kernels, which --fixed-numerics would not ask for", deviceVariable, value)
 		}
 	} else {
-		s.device(w.User)
+		s.one(w.User, deviceVariable, "NCCL's device kernels are out of reach for buffers that are not registered")
 	}
 	for _, name := range []string{"NCCL_ALGO", "NCCL_PROTO"} {
 		if value, set := w.User[name]; set {
@@ -140,21 +140,11 @@ func (s *Setup) preload(w Wish) {
 	}
 }
 
-func (s *Setup) stack(user map[string]string) {
-	if value, set := user[stackVariable]; set && value != "1" {
-		s.note("%s=%s is yours and stays: the first call of a kernel may wait for all that is on the GPU, for ever if that waits for its host", stackVariable, value)
-		return
-	}
-	s.unlessSet(user, stackVariable, "1")
-}
-
-func (s *Setup) device(user map[string]string) {
-	value, set := user[deviceVariable]
-	switch {
-	case !set:
-		s.add(deviceVariable, "1")
-	case value != "1":
-		s.note("%s=%s is yours and stays: NCCL's device kernels are out of reach for buffers that are not registered", deviceVariable, value)
+// one sets a variable to 1; where the user has another value, it says what that means.
+func (s *Setup) one(user map[string]string, name, otherwise string) {
+	s.unlessSet(user, name, "1")
+	if value, set := user[name]; set && value != "1" {
+		s.note("%s=%s is yours and stays: %s", name, value, otherwise)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 	"unsafe"
 
 	"dynamiccl/cmd/dynamiccld/internal/workers"
@@ -19,27 +18,11 @@ import (
 func TestPlanIsThereWithTheCommunicator(t *testing.T) {
 	r := newRig(t, "--learner", "coordinate-descent")
 	r.start()
-	root, err := filepath.Abs(checkout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fake, kernels := filepath.Join(root, ".cache", "fakegpu"), filepath.Join(t.TempDir(), "kernels.fatbin")
-	if err := os.WriteFile(kernels, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
-		t.Fatal(err)
-	}
+	kernels := r.kernelsFile()
 	const tries = 6
 	there, seen := 0, map[string]bool{}
 	for range tries {
-		group, err := workers.Start(workers.Spec{Program: filepath.Join(root, "bin", "dynamiccl-worker"), Ranks: 2, Nodes: 1, MaxBytes: 1 << 20, Logs: r.tmp,
-			Environ: []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
-				"FAKEGPU_TABLE=" + treeTableOf(t, 2), "FAKEGPU_KERNEL_US=9", "DYNAMICCL_KERNELS=" + kernels, "DYNAMICCL_SCRATCH_MIB=8",
-				"NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(), "DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := group.Init(t.Context(), time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		group := r.workers(workers.Spec{Ranks: 2, Nodes: 1, MaxBytes: 1 << 20}, treeTableOf(t, 2), "FAKEGPU_KERNEL_US=9", "DYNAMICCL_KERNELS="+kernels, "DYNAMICCL_SCRATCH_MIB=8")
 		if answered(t, r.daemon.Dir, seen) == nccltuner.AnsweredKernels {
 			there++
 		}

@@ -31,27 +31,13 @@ func closedLoopByEvents(t *testing.T, reward string) {
 	const bytes, calls, eventsNs, earlyNs = 1 << 16, 200, 2000, 1500
 	r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%", "--reward", reward)
 	r.start()
-	root, err := filepath.Abs(checkout)
-	if err != nil {
-		t.Fatal(err)
-	}
 	table := treeTable(t)
-	fake := filepath.Join(root, ".cache", "fakegpu")
-	group, err := workers.Start(workers.Spec{Program: filepath.Join(root, "bin", "dynamiccl-worker"), Ranks: 4, Nodes: 1, MaxBytes: 4 << 20, Logs: r.tmp,
-		Environ: []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
-			"FAKEGPU_TABLE=" + table, "NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(),
-			"DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := r.workers(workers.Spec{Ranks: 4, Nodes: 1, MaxBytes: 4 << 20}, table, "DYNAMICCL_NO_KERNELS=1") // else those that `make kernels` left in lib/ would be tried
 	defer func() {
 		if err := group.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()
-	if _, err := group.Init(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
 	client := control.NewClient(r.daemon.Dir)
 	var b *control.Bucket
 	for deadline := time.Now().Add(time.Minute); ; {

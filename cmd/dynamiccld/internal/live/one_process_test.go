@@ -28,14 +28,7 @@ type oneProcess struct {
 // startOneProcess: the stand-in for an H200 node has our kernels where they take that many microseconds, else none.
 func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table string) *oneProcess {
 	r.Helper()
-	root, err := filepath.Abs(checkout)
-	if err != nil {
-		r.Fatal(err)
-	}
-	fake, kernels := filepath.Join(root, ".cache", "fakegpu"), filepath.Join(r.tmp, "kernels.fatbin")
-	if err := os.WriteFile(kernels, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
-		r.Fatal(err)
-	}
+	fake, kernels := r.standIns(), r.kernelsFile()
 	p := &oneProcess{rig: r, calls: 40}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	r.Cleanup(cancel)
@@ -49,6 +42,7 @@ func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table strin
 		p.cmd.Env = append(p.cmd.Env, "FAKEGPU_KERNEL_US="+kernelUs)
 	}
 	p.cmd.Stderr = os.Stderr
+	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		r.Fatal(err)
 	}

@@ -20,31 +20,14 @@ func TestClosedLoopOnRegisteredMemory(t *testing.T) {
 	const bytes, calls = 1 << 16, 200
 	r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%")
 	r.start()
-	root, err := filepath.Abs(checkout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fake, kernels := filepath.Join(root, ".cache", "fakegpu"), filepath.Join(t.TempDir(), "kernels.fatbin")
-	if err := os.WriteFile(kernels, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that the stand-in for CUDA looks at
-		t.Fatal(err)
-	}
 	// Symmetric kernels take 7.3 us here, and 8.3; ours 50.
-	table := ringTable(t, 5)
-	group, err := workers.Start(workers.Spec{Program: filepath.Join(root, "bin", "dynamiccl-worker"), Ranks: 2, Nodes: 1, MaxBytes: 1 << 20, Logs: r.tmp, Registered: true,
-		Environ: []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
-			"FAKEGPU_TABLE=" + table, "FAKEGPU_OPTIONS=--nccl 2.32.3", "FAKEGPU_KERNEL_US=50", "DYNAMICCL_KERNELS=" + kernels, "DYNAMICCL_SCRATCH_MIB=8",
-			"NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(), "DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := r.workers(workers.Spec{Ranks: 2, Nodes: 1, MaxBytes: 1 << 20, Registered: true}, ringTable(t, 5), "FAKEGPU_OPTIONS=--nccl 2.32.3", "FAKEGPU_KERNEL_US=50",
+		"DYNAMICCL_KERNELS="+r.kernelsFile(), "DYNAMICCL_SCRATCH_MIB=8")
 	defer func() {
 		if err := group.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()
-	if _, err := group.Init(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
 	client := control.NewClient(r.daemon.Dir)
 	var found *control.Bucket
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {

@@ -1,0 +1,50 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/workers"
+)
+
+// standIns is where the stand-ins for NCCL and for CUDA's driver are.
+func (r *rig) standIns() string {
+	r.Helper()
+	root, err := filepath.Abs(checkout)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return filepath.Join(root, ".cache", "fakegpu")
+}
+
+// kernelsFile is one that the stand-in for CUDA takes for our kernels.
+func (r *rig) kernelsFile() string {
+	r.Helper()
+	file := filepath.Join(r.tmp, "kernels.fatbin")
+	if err := os.WriteFile(file, []byte{0x50, 0xed, 0x55, 0xba}, 0o600); err != nil { // all that it looks at
+		r.Fatal(err)
+	}
+	return file
+}
+
+// workers starts rank processes that call the stand-in for NCCL under the preload library, with the daemon's directory, and makes their
+// communicator. The caller closes them.
+func (r *rig) workers(spec workers.Spec, table string, environ ...string) *workers.Group {
+	r.Helper()
+	fake := r.standIns()
+	spec.Program, spec.Logs = filepath.Join(fake, "..", "..", "bin", "dynamiccl-worker"), r.tmp
+	spec.Environ = append([]string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
+		"FAKEGPU_TABLE=" + table, "NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(),
+		"DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}, environ...)
+	group, err := workers.Start(spec)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if _, err := group.Init(r.Context(), time.Minute); err != nil {
+		r.Fatal(errors.Join(err, group.Close(context.Background())))
+	}
+	return group
+}

@@ -1,0 +1,44 @@
+package tuner
+
+import (
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// caller is a program whose only rank makes calls of one bucket one by one, as the newest plan of communicator 1 says, and counts them as ranks do.
+type caller struct {
+	core    *Core
+	b       state.Bucket
+	entry   Entry
+	calls   int // since the entry came into force
+	made    uint16
+	version uint64
+}
+
+// next gives what the next call runs.
+func (p *caller) next() actions.Action {
+	p.calls++
+	p.made++
+	return p.entry.Action(p.calls)
+}
+
+// tell reports the call that next gave.
+func (p *caller) tell(now state.Ns, seq uint64, a, ran actions.Action, ns state.Ns) {
+	p.core.Step(now, &Sample{Comm: 1, Seq: seq, Bucket: p.b, Bytes: 1 << p.b.Log2Bytes, Action: a, Ran: ran, SignalNs: ns, CounterNs: ns, EventTimed: true,
+		Made: p.made, Plan: uint32(p.version), EntryCall: uint8(min(p.calls, 255))})
+}
+
+// tick lets the daemon think, and takes up the plan that it speaks of. It gives the bucket's entry where that is a new one.
+func (p *caller) tick(now state.Ns) (entry Entry, isNew bool) {
+	for _, plan := range p.core.Step(now, Tick{}).Plans {
+		p.version++
+		p.core.Step(now, Published{Comm: 1, Version: p.version})
+		if e := entryOf([]Plan{plan}, p.b); e.ID != p.entry.ID {
+			e.Trials = slices.Clone(e.Trials) // the core's own
+			p.entry, p.calls, isNew = e, 0, true
+		}
+	}
+	return p.entry, isNew
+}
