@@ -180,7 +180,7 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 	warm := 0
 	if single {
 		maxTrials--
-		if b.entry.Base.Path != actions.PathGIN && slices.ContainsFunc(b.set, onGIN) {
+		if slices.ContainsFunc(b.set, onGIN) {
 			warm = warmUps
 		}
 	}
