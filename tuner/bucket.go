@@ -161,10 +161,13 @@ func (b *bucket) follow(o *state.Observation) {
 	}
 }
 
-// shift says that the fabric changed: measurements so far describe another condition.
-func (b *bucket) shift(d agents.Diagnosis) {
+// shift says that the fabric changed: measurements so far describe another condition. What was assumed stays where nothing is
+// explored, for nobody would find anything better than NCCL's default then.
+func (b *bucket) shift(d agents.Diagnosis, explore bool) {
 	b.guard.Shift(d)
-	b.assumed = actions.Default
+	if explore {
+		b.assumed = actions.Default
+	}
 	b.nextTrial = len(b.entry.Trials) // what is under way was proposed for another condition
 	b.fresh = true
 }

@@ -304,7 +304,7 @@ func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Obse
 	verdict := m.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised {
 		c.totals.Alarms++
-		b.shift(verdict.Diagnosis)
+		b.shift(verdict.Diagnosis, c.cfg.Explore && m.Explore)
 	}
 	if verdict.New && verdict.Diagnosis != agents.DiagnosisNone {
 		b.diagnosis, b.diagNs = verdict.Diagnosis, nowNs
