@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The kernels on NCCL's GIN on the GPUs of this machine, as JSON lines: what NCCL granted, the probe of every peer, every element
 # checked, then times of one put there and back and of collectives beside NCCL's; for two ranks, for four, and with NCCL told that
-# they are on two hosts, where two may share a GPU and are then checked, not timed; then random traffic, every byte compared, with a delay on purpose where the carrier can have one, and a rank
+# they are on two hosts, where two may share a GPU and are then checked, not timed, unless MPS=1; then random traffic, every byte compared, with a delay on purpose where the carrier can have one, and a rank
 # that is killed in it.
 #   kernels/bench/gin.sh [RESULTS.jsonl] [option of gin]...
 # Needs two or more GPUs that reach each other, nvcc, Python's nvidia.nccl of the version that the kernels are compiled with, and
@@ -9,6 +9,8 @@
 # Hierarchical kernels, which 4/2 has ranks enough for, and AllToAllv are those of lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin (make kernels); without
 # it a line says that they were left out.
 # Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; MESSAGES=60000 of the traffic, from each rank to each on each context, 0: none;
+# MPS=1 has processes that share a GPU run beside each other (CUDA's multi-process service) and timed, on two contexts: with more of
+# them the carrier's kernels and the programs' wait for each other's queues, 2 ms each time;
 # LIMIT=300 seconds for each; NCCL_LIB=FILE another libnccl.so.2, and NCCL_HOME=FOLDER the headers of its version (FOLDER/include);
 # GIN=PROGRAM one that was built elsewhere (make -C kernels gin ARCH=sm_90). A table that fails keeps no other from being made.
 # Exit: 0 if every table was made and every element is right.
@@ -25,7 +27,7 @@ fi
 gpus=$(nvidia-smi -L | wc -l)
 [ "$gpus" -ge 4 ] && tables="2 4 2/2 4/2" || tables="2 2/2 4/2"
 tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+trap '[ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] || [ "$CUDA_MPS_PIPE_DIRECTORY" != "$tmp" ] || echo quit | nvidia-cuda-mps-control >/dev/null; rm -rf "$tmp"' EXIT
 ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
 if [ -z "${GIN:-}" ]; then
   make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
@@ -59,9 +61,14 @@ gin() { # RANKS NODES option...
 for table in ${TABLES:-$tables}; do
   nodes=1
   [ "$table" = "${table%/*}" ] || nodes=${table#*/}
-  # Ranks that share a GPU take turns on it: what is right can be seen there, but not how long it takes.
+  # Ranks that share a GPU take turns on it, but under MPS: what is right can be seen there, but not how long it takes.
   shared=
   [ "${table%/*}" -le "$gpus" ] || shared=--check
+  if [ -n "$shared" ] && [ "${MPS:-}" = 1 ]; then
+    [ -n "${CUDA_MPS_PIPE_DIRECTORY:-}" ] ||
+      { export CUDA_MPS_PIPE_DIRECTORY=$tmp CUDA_MPS_LOG_DIRECTORY=$tmp; timeout 30 nvidia-cuda-mps-control -d; }
+    shared="--check --time --contexts 2"
+  fi
   gin "${table%/*}" "$nodes" $shared "$@"
 done
 messages=${MESSAGES:-60000}
