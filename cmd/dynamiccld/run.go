@@ -24,7 +24,7 @@ import (
 const watchEvery = 200 * time.Millisecond
 
 // reportWithin bounds how long the end of a command is held up by the question of what was gained.
-const reportWithin = 5 * time.Second
+const reportWithin = 2 * time.Second
 
 // serveSettings are the settings of a daemon that `run` hands on when it starts one.
 var serveSettings = []string{"store", "learner", "policy", "reward", "explore-budget", "trace"}
@@ -184,6 +184,15 @@ func (r *runner) need(ctx context.Context, flags *pflag.FlagSet) (err error) {
 		return err
 	}
 	st := r.daemon.Status
+	if silent := r.daemon.Silent; silent != nil {
+		if r.cfg.Fixed && !r.daemon.Started { // it may be of another version, which knows nothing of this promise
+			r.daemon.End(ctx, true)
+			r.daemon = nil
+			return fmt.Errorf("--fixed-numerics: %w", silent)
+		}
+		r.say("%v; until it answers the program runs as plain NCCL", silent)
+		return nil
+	}
 	if r.daemon.Started {
 		return nil
 	}
@@ -242,11 +251,15 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 	if r.daemon == nil {
 		return
 	}
-	asking, cancel := context.WithTimeout(ctx, reportWithin)
+	within := reportWithin
+	if r.daemon.Silent != nil {
+		within = launch.AnswerWithin // it has had its time already
+	}
+	asking, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	report, err := r.daemon.Report(asking, r.id)
 	switch {
-	case errors.Is(err, control.ErrNoDaemon):
+	case errors.Is(err, control.ErrNoDaemon) && r.daemon.Silent == nil:
 		r.say("what was gained is not known: the daemon has ended; what it had learned is in the store %s", r.cfg.Store)
 	case err != nil:
 		r.say("what was gained is not known: %v", err)

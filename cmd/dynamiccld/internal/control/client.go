@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"path/filepath"
 	"strings"
 	"time"
@@ -91,8 +92,12 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	if err != nil {
 		return fmt.Errorf("asking daemon: %w", err)
 	}
+	var pid int // of the daemon
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { pid = listenerOf(got.Conn) }}))
 	resp, err := c.http.Do(req)
 	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &SilentError{pid, c.path}
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w on %s, for %s is no directory; name the daemon's with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path, filepath.Dir(c.path))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
@@ -100,10 +105,13 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w to you on %s (permission denied); run the command as the daemon's user or as root", ErrNoDaemon, c.path)
 	case err != nil:
-		return fmt.Errorf("asking daemon on %s: %w; is it stopped or overloaded? see `dynamiccld doctor`", c.path, err)
+		return fmt.Errorf("asking daemon on %s: %w; see `dynamiccld doctor`", c.path, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &SilentError{pid, c.path}
+	}
 	if err != nil {
 		return fmt.Errorf("reading the answer of the daemon on %s: %w; try again", c.path, err)
 	}

@@ -20,7 +20,7 @@ import (
 func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 	const check = "daemon"
 	st, err := h.Client.Status(ctx)
-	refused := new(control.Error)
+	refused, silent := new(control.Error), new(control.SilentError)
 	switch {
 	case err == nil:
 		text := fmt.Sprintf("pid %d answers, version %s, %s", st.PID, st.Version, units.Count(len(st.Comms), "communicator"))
@@ -35,6 +35,8 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 		return &st
 	case errors.As(err, &refused):
 		r.fail(check, "the daemon answers: "+refused.Message, "run the command as the daemon's user or as root")
+	case errors.As(err, &silent):
+		r.fail(check, silent.Text(), silent.Remedy())
 	case !locked(filepath.Join(h.Dir, nccltuner.DaemonLockName)):
 		text := "no daemon runs: ranks use plain NCCL, or the last plan, until one does"
 		if _, err := os.Lstat(filepath.Join(h.Dir, control.SocketName)); err == nil {
