@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -76,7 +77,7 @@ func checkStore(r *Report, h Host, daemon *control.Status) {
 		r.warn(check, "store is none: what is learned ends with the daemon", "name a file with --store or DYNAMICCL_STORE")
 		return
 	}
-	buckets, bad, err := storefile.Read(h.StorePath)
+	buckets, bad, err := storefile.Read(h.StorePath, time.Now())
 	known := new(store.Error)
 	switch {
 	case err == nil && len(bad) > 0:
