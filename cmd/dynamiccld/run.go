@@ -17,6 +17,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/models"
+	"dynamiccl/nccltuner"
 	"dynamiccl/tuner"
 )
 
@@ -203,6 +204,9 @@ func (r *runner) need(ctx context.Context, flags *pflag.FlagSet) (err error) {
 			return fmt.Errorf("--fixed-numerics: daemon %d of %s is version %s and this is %s; restart it", st.PID, st.Dir, st.Version, version)
 		}
 		r.say("daemon %d is version %s and this is %s; restart it after an update", st.PID, st.Version, version)
+	}
+	if st.Layout != 0 && st.Layout != nccltuner.ABIVersion {
+		r.say("daemon %d speaks shared-memory layout %d and this release %d: the program runs as plain NCCL until the daemon is restarted from this release", st.PID, st.Layout, nccltuner.ABIVersion)
 	}
 	for _, key := range given {
 		if key == "learner" && st.Learner == r.cfg.Learner {

@@ -25,7 +25,10 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 	switch {
 	case err == nil:
 		text := fmt.Sprintf("pid %d answers, version %s, %s", st.PID, st.Version, units.Count(len(st.Comms), "communicator"))
-		if st.Version != h.Version {
+		if st.Layout != 0 && st.Layout != h.ABI {
+			r.fail(check, fmt.Sprintf("%s, and speaks shared-memory layout %d: programs with the plugin of this release, which has %d, run plain NCCL", text, st.Layout, h.ABI),
+				"restart the daemon from this release")
+		} else if st.Version != h.Version {
 			r.warn(check, fmt.Sprintf("%s, and this command is version %s", text, h.Version), "restart the daemon after an update")
 		} else {
 			r.ok(check, text)
