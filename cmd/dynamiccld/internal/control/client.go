@@ -25,6 +25,9 @@ const (
 	clientTimeout  = 10 * time.Second
 )
 
+// restart is the remedy where an answer is of another version.
+const restart = "daemon and command differ in version, restart the daemon"
+
 // Client asks the daemon of one directory.
 type Client struct {
 	path string
@@ -71,7 +74,7 @@ func (c *Client) identify(b []Bucket) (err error) {
 }
 
 func (c *Client) otherVersion(err error) error {
-	return fmt.Errorf("daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
+	return fmt.Errorf("daemon on %s: %w; %s", c.path, err, restart)
 }
 
 // Findings are the newest things that the daemon noticed, oldest first.
@@ -118,12 +121,14 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	if resp.StatusCode != http.StatusOK {
 		refused := &Error{Status: resp.StatusCode}
 		if json.Unmarshal(data, refused) != nil || refused.Message == "" {
-			refused.Message = resp.Status + "; daemon and command differ in version, restart the daemon"
+			refused.Message = resp.Status + "; " + restart
+		} else if refused.Status == http.StatusNotFound { // an older daemon's word, which does not know what is asked for
+			refused.Message += "; " + restart
 		}
 		return fmt.Errorf("daemon on %s answers: %w", c.path, refused)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("answer of the daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
+		return fmt.Errorf("answer of the daemon on %s: %w; %s", c.path, err, restart)
 	}
 	return nil
 }
