@@ -96,7 +96,8 @@ type CommStatus struct {
 	NICs        int    `json:"nics,omitempty"`      // a node; 0: none or not known
 	NCCLVersion string `json:"nccl_version"`        // "2.30.7"; "": not known
 	Active      bool   `json:"active"`
-	Why         string `json:"why,omitempty"` // why it is not active, or only in part
+	Why         string `json:"why,omitempty"`     // why it is not active, or only in part
+	Trouble     string `json:"trouble,omitempty"` // a rank that stands still, and hence all
 	Epoch       uint64 `json:"epoch"`
 	PlanVersion uint64 `json:"plan_version"`  // 0: NCCL's defaults
 	Processes   []int  `json:"processes"`     // pids

@@ -34,12 +34,15 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 				s.Unjoined += stats.Unjoined
 			}
 		}
+		seen := fates{}
 		for _, id := range d.order {
 			c := d.comms[id]
 			calls, ignored := c.calls()
 			s.Decisions += calls
 			s.Ignored += ignored
-			s.Comms = append(s.Comms, c.status())
+			one := c.status()
+			one.Trouble = c.trouble(seen)
+			s.Comms = append(s.Comms, one)
 		}
 	})
 	return s, err

@@ -98,6 +98,9 @@ func active(c control.CommStatus) string {
 	if c.GIN != "" {
 		text += "; GIN " + c.GIN
 	}
+	if c.Trouble != "" {
+		text += "; " + c.Trouble
+	}
 	return text
 }
 
