@@ -1,5 +1,7 @@
 package agents
 
+import "slices"
+
 // Diagnosis is what the pair of latencies says about a change.
 type Diagnosis uint8
 
@@ -25,6 +27,12 @@ func (d Diagnosis) String() string {
 		return diagnosisNames[d]
 	}
 	return "unknown"
+}
+
+// ParseDiagnosis finds a diagnosis by its name.
+func ParseDiagnosis(name string) (Diagnosis, bool) {
+	i := slices.Index(diagnosisNames[:], name)
+	return Diagnosis(max(0, i)), i >= 0
 }
 
 // rise says that costs stand above what they were.

@@ -127,7 +127,8 @@ func (d *Dir) Lock() error {
 	}
 	if held {
 		holder := "a process that has not said its pid yet"
-		if pid, err := strconv.ParseUint(strings.TrimSpace(readContent(fd)), 10, 31); err == nil {
+		said, _, _ := strings.Cut(readContent(fd), "\n")
+		if pid, err := strconv.ParseUint(said, 10, 31); err == nil {
 			holder = "process " + strconv.FormatUint(pid, 10)
 		}
 		err := fmt.Errorf("directory %s is served by %s; stop it, or set %s to another directory: %w",
@@ -137,8 +138,8 @@ func (d *Dir) Lock() error {
 	if d.lockID, err = idOf(fd); err != nil {
 		return errors.Join(fmt.Errorf("directory %s: looking at %s: %w", d.path, DaemonLockName, err), closeFD(fd))
 	}
-	// The pid is for the message above; the lock itself is what counts.
-	if err := replaceContent(fd, strconv.Itoa(os.Getpid())+"\n"); err != nil {
+	// The pid is for the message above, the layout for ranks that join (plugin/record.c); the lock itself is what counts.
+	if err := replaceContent(fd, fmt.Sprintf("%d\n%d\n", os.Getpid(), ABIVersion)); err != nil {
 		return errors.Join(fmt.Errorf("directory %s: writing %s: %w", d.path, DaemonLockName, err), closeFD(fd))
 	}
 	d.lock = fd

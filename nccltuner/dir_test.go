@@ -171,7 +171,7 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 		t.Errorf("locking twice: %v", err)
 	}
 	content, err := os.ReadFile(filepath.Join(d.Path(), "daemon.lock"))
-	if err != nil || string(content) != strconv.Itoa(os.Getpid())+"\n" {
+	if err != nil || string(content) != fmt.Sprintf("%d\n%d\n", os.Getpid(), ABIVersion) {
 		t.Errorf("daemon.lock holds %q, %v", content, err)
 	}
 	// The same process through another descriptor is a second daemon, too; after Close it is not.

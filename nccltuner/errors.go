@@ -1,6 +1,9 @@
 package nccltuner
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrNotReady is returned for a file that its creator has not finished. This is normal for moments; a later scan
@@ -46,3 +49,13 @@ var (
 	// ErrBadStat is returned when /proc/PID/stat cannot be understood.
 	ErrBadStat = errors.New("cannot understand /proc/PID/stat")
 )
+
+// VersionError is ErrVersion with the layout that was found.
+type VersionError struct{ Found uint32 }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("version %d, this daemon speaks %d; use plugin and daemon of one release: %v", e.Found, ABIVersion, ErrVersion)
+}
+
+// Is makes it ErrVersion.
+func (e *VersionError) Is(target error) bool { return target == ErrVersion }

@@ -41,6 +41,16 @@ func (p Process) Alive() (bool, error) {
 	return st.startTime == p.StartTime && !st.gone(), nil
 }
 
+// Stopped says that a process does nothing until somebody lets it go on: SIGSTOP, a terminal's Ctrl-Z, a debugger.
+func Stopped(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	st, err := parseStat(text)
+	return err == nil && (st.state == 'T' || st.state == 't')
+}
+
 // procStat is what we need of /proc/PID/stat.
 type procStat struct {
 	state      byte   // field 3

@@ -104,7 +104,7 @@ func checkHeader(m *mapping, magic uint64) error {
 	case got != magic:
 		return fmt.Errorf("magic %#x, want %#x: %w", got, magic, ErrGarbage)
 	case h.Version != ABIVersion:
-		return fmt.Errorf("version %d, this daemon speaks %d; use plugin and daemon of one release: %w", h.Version, ABIVersion, ErrVersion)
+		return &VersionError{h.Version}
 	case h.SizeBytes > uint64(len(m.data)):
 		return fmt.Errorf("%d bytes of %d: %w", len(m.data), h.SizeBytes, ErrTorn)
 	case h.SizeBytes < uint64(len(m.data)):

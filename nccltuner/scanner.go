@@ -169,6 +169,22 @@ func (s *Scanner) reject(f *file, stamp fileStamp, err error, c *Changes) {
 	}
 }
 
+// OtherLayouts counts the processes whose rings have another layout than ours, by layout: their programs are not ours to tune.
+func (s *Scanner) OtherLayouts() map[uint32]int {
+	var all map[uint32]int
+	for name, f := range s.files {
+		other := new(VersionError)
+		if _, ok := parseRingName(name); !ok || !errors.As(f.verdict, &other) {
+			continue
+		}
+		if all == nil {
+			all = map[uint32]int{}
+		}
+		all[other.Found]++
+	}
+	return all
+}
+
 // Close closes every record and ring that the scanner still has.
 func (s *Scanner) Close() error {
 	var all []error

@@ -28,6 +28,34 @@ func TestSweepRemovesUnfinishedFilesOfTheDead(t *testing.T) {
 	x.expect(x.s.Scan, "")
 }
 
+// Rings of another layout are counted while their processes live, and deleted once these have ended; records are left alone.
+func TestSweepRemovesRingsOfAnotherLayout(t *testing.T) {
+	x := newScanTest(t)
+	a, b := Process{3, 4}, Process{5, 6}
+	other := func(data []byte, by int) []byte {
+		h := heapMapping("", data)
+		h.header().Version = uint32(ABIVersion + by)
+		return h.data
+	}
+	putFile(t, x.d, ringName(a), other(newRingBytes(a, 8), 1))
+	putFile(t, x.d, ringName(b), other(newRingBytes(b, 8), -1))
+	putFile(t, x.d, recordName(1), other(newRecordBytes(1, 1), 1))
+	x.expect(x.s.Scan, "!comm-0000000000000001.shm !ring-3-4.shm !ring-5-6.shm")
+	x.expect(x.s.Sweep, "")
+	if got := x.s.OtherLayouts(); len(got) != 2 || got[ABIVersion+1] != 1 || got[ABIVersion-1] != 1 {
+		t.Errorf("%v", got)
+	}
+	x.dead[a] = true
+	x.expect(x.s.Sweep, "rm:ring-3-4.shm")
+	if x.exists(ringName(a)) || !x.exists(ringName(b)) || !x.exists(recordName(1)) {
+		t.Error("removed is not what nobody can use")
+	}
+	x.expect(x.s.Scan, "")
+	if got := x.s.OtherLayouts(); len(got) != 1 || got[ABIVersion-1] != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestSweepRemovesStaleRecords(t *testing.T) {
 	x := newScanTest(t)
 	a, b := Process{10, 1}, Process{11, 1}

@@ -52,8 +52,12 @@ type bucket struct {
 	seenAt    uint64 // comm.observed when it was last observed
 	ledger    Ledger
 	learnedAt uint64 // calls when the store was last told
-	diagnosis agents.Diagnosis
-	diagNs    state.Ns
+
+	diagnosis  agents.Diagnosis
+	diagNs     state.Ns
+	diagBefore bool     // both are the store's
+	diagUntold bool     // both are to be told to the store
+	firstNs    state.Ns // when its first call was measured; 0: none was
 }
 
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
@@ -80,6 +84,9 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 	guard.Keep(assumed) // judged by trials of its own: a learner that wants the default thinks that calls show what that costs
 	made := &bucket{Bucket: b, differ: differ, assumed: assumed, stored: stored, storedNs: storedNs, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}, warmAt: -1}
+	if prior != nil && prior.DiagnosisNs != 0 {
+		made.diagnosis, made.diagNs, made.diagBefore = prior.Diagnosis, prior.DiagnosisNs, true
+	}
 	if assumed == actions.Default {
 		made.sinceNs = storedNs // the first entry's base already
 	}
@@ -240,7 +247,8 @@ func (b *bucket) learned(base actions.Action) (l Learned, ok bool) {
 	if len(b.set) < 2 {
 		return l, false // nothing could be chosen: what the store knows of this bucket from other runs stays
 	}
-	l = Learned{Key: Key{Bucket: b.Bucket}, Action: base, Calls: b.calls, SinceNs: b.sinceNs, Evidence: map[actions.Action]Estimate{}}
+	l = Learned{Key: Key{Bucket: b.Bucket}, Action: base, Calls: b.calls, SinceNs: b.sinceNs, Diagnosis: b.diagnosis, DiagnosisNs: b.diagNs,
+		Evidence: map[actions.Action]Estimate{}}
 	for _, e := range evidence {
 		l.Evidence[e.Action] = estimateOf(e)
 	}
@@ -250,7 +258,7 @@ func (b *bucket) learned(base actions.Action) (l Learned, ok bool) {
 
 func (b *bucket) view() BucketView {
 	v := BucketView{Bucket: b.Bucket, Choice: b.entry.Base, SinceNs: b.sinceNs, Calls: b.calls, Ledger: b.ledger, Diagnosis: b.diagnosis,
-		DiagnosisNs: b.diagNs, Exploring: b.exploring(), SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1}
+		DiagnosisNs: b.diagNs, DiagnosedBefore: b.diagBefore, MeasuredNs: b.firstNs, Exploring: b.exploring(), SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1}
 	for _, e := range b.guard.Estimates(nil) {
 		v.Choices = append(v.Choices, ActionView{e.Action, estimateOf(e)})
 	}

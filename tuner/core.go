@@ -186,6 +186,9 @@ func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ b
 	m.dirty, m.touched = true, true
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
 	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
+	if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil { // what was said of it holds for every set of choices
+		made.diagnosis, made.diagNs, made.diagBefore, made.diagUntold = old.diagnosis, old.diagNs, old.diagBefore, old.diagUntold
+	}
 	made.detector.Share(&m.noise)
 	made.guard.Withhold(func(a actions.Action) bool { return m.connects(b.Collective, a) })
 	return made
@@ -300,6 +303,9 @@ func (c *Core) sound(b *bucket, o state.Observation, bad bool) bool {
 
 // observe gives a call to its bucket: as it is charged, and as it was.
 func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Observation) {
+	if b.firstNs == 0 {
+		b.firstNs = nowNs
+	}
 	alarm := b.observe(charged, o)
 	verdict := m.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised {
@@ -307,7 +313,7 @@ func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Obse
 		b.shift(verdict.Diagnosis, c.cfg.Explore && m.Explore)
 	}
 	if verdict.New && verdict.Diagnosis != agents.DiagnosisNone {
-		b.diagnosis, b.diagNs = verdict.Diagnosis, nowNs
+		b.diagnosis, b.diagNs, b.diagBefore, b.diagUntold = verdict.Diagnosis, nowNs, false, true
 		c.find(nowNs, m, b.Bucket, verdict.Diagnosis, verdict.Detail())
 	}
 	if b.guard.CameBack() || verdict.New && verdict.Diagnosis == agents.DiagnosisRecovered {
@@ -341,7 +347,7 @@ func (c *Core) tick(nowNs state.Ns) {
 					m.tried = b
 				}
 			}
-			if b.entry.Base != before || b.calls >= b.learnedAt+learnEvery {
+			if b.entry.Base != before || b.diagUntold || b.calls >= b.learnedAt+learnEvery {
 				c.learned(m, b)
 			}
 		}
@@ -361,7 +367,7 @@ func (c *Core) learned(m *comm, b *bucket) {
 	if b.differ || !ok || c.cfg.Reward == RewardExposed {
 		return // what a call adds to a step is that program's and no other's
 	}
-	b.learnedAt = b.calls
+	b.learnedAt, b.diagUntold = b.calls, false
 	l.Key = Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket}
 	c.out.Learned = append(c.out.Learned, l)
 }

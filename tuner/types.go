@@ -208,6 +208,9 @@ type Learned struct {
 	SinceNs  state.Ns // when Action came to be chosen, by the clock of Step; 0: not known
 	SeenNs   state.Ns // when a communicator of the Key's shape was last there, to a day; 0: now. A store's own, the core leaves it alone
 	Evidence map[actions.Action]Estimate
+
+	Diagnosis   agents.Diagnosis // last
+	DiagnosisNs state.Ns         // when, by the clock of Step; 0: never
 }
 
 // Key is what learned choices and experience are filed under.
@@ -267,23 +270,28 @@ type WatchedPut struct {
 
 // BucketView is what people see of a bucket: why, table, status and metrics read it.
 type BucketView struct {
-	Comm         CommID
-	Shape        state.Shape
-	Bucket       state.Bucket
-	Choice       actions.Action
-	SinceNs      state.Ns
-	Choices      []ActionView // in the order of the action set, only those measured in this condition
-	SpeedUp      float64      // default's mean over the choice's mean; 1 when unknown
-	SpeedUpLow   float64      // 95% interval
-	SpeedUpHigh  float64
-	Stored       float64 // speed-up of Choice as it was stored, where it is in force on that word alone; 0: it is not
-	Expected     float64 // speed-up that the learner expected of Choice from all but its own measurements; 0: it cannot say
-	ExpectedSD   float64 // standard deviation of its logarithm
-	Calls        uint64
-	Ledger       Ledger
-	Diagnosis    agents.Diagnosis // last
-	DiagnosisNs  state.Ns         // when; 0: never
-	CusumCounter float64          // larger of the two sides, as a fraction of the alarm threshold
+	Comm        CommID
+	Shape       state.Shape
+	Bucket      state.Bucket
+	Choice      actions.Action
+	SinceNs     state.Ns
+	Choices     []ActionView // in the order of the action set, only those measured in this condition
+	SpeedUp     float64      // default's mean over the choice's mean; 1 when unknown
+	SpeedUpLow  float64      // 95% interval
+	SpeedUpHigh float64
+	Stored      float64 // speed-up of Choice as it was stored, where it is in force on that word alone; 0: it is not
+	Expected    float64 // speed-up that the learner expected of Choice from all but its own measurements; 0: it cannot say
+	ExpectedSD  float64 // standard deviation of its logarithm
+	Calls       uint64
+	Ledger      Ledger
+	Diagnosis   agents.Diagnosis // last
+	DiagnosisNs state.Ns         // when; 0: never
+	MeasuredNs  state.Ns         // when this bucket's first call was measured; 0: none was
+
+	// DiagnosedBefore: Diagnosis is the store's word, of an earlier daemon or communicator; costs have not changed since MeasuredNs.
+	DiagnosedBefore bool
+
+	CusumCounter float64 // larger of the two sides, as a fraction of the alarm threshold
 	CusumSignal  float64
 	Exploring    bool
 	Reward       Reward // what Choices and Ledger count

@@ -138,15 +138,18 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 			f.o.Serve = append(f.o.Serve, "--"+key, loaded.Config.Values()[key])
 		}
 	}
-	if err := f.find(cmd.Context(), a, &f.o.Ranks); err != nil {
+	o, byItself := &f.o, !cmd.Flags().Changed("cpus-per-rank")
+	if byItself {
+		o.CPUs = 0
+	}
+	if err := f.checkFlags(&o.Ranks, o.Nodes, o.Check); err != nil {
 		return err
 	}
-	o := &f.o
-	if o.CPUs < 0 && !cmd.Flags().Changed("cpus-per-rank") {
-		o.CPUs = 0
-		if 2*benchCPUs*o.Ranks <= runtime.NumCPU() {
-			o.CPUs = benchCPUs
-		}
+	if err := f.find(cmd.Context(), a, &o.Ranks); err != nil {
+		return err
+	}
+	if byItself && 2*benchCPUs*o.Ranks <= runtime.NumCPU() {
+		o.CPUs = benchCPUs
 	}
 	o.Worker, o.Executable, o.NCCL = f.worker, f.executable, f.nccl
 	if err := o.Check(); err != nil {

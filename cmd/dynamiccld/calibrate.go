@@ -125,6 +125,9 @@ func (a *app) calibrate(cmd *cobra.Command, f *calibrateFlags) error {
 	if err := f.parse(); err != nil {
 		return usageError(err)
 	}
+	if err := f.checkShapes(); err != nil {
+		return err
+	}
 	if err := f.shapes(cmd.Context(), a); err != nil {
 		return err
 	}
@@ -168,6 +171,17 @@ func (f *calibrateFlags) parse() (err error) {
 		f.o.LargestNet = f.o.Largest
 	}
 	return nil
+}
+
+// checkShapes says what is wrong with flags; where --ranks is not given every number of nodes gets the fewest that would do.
+func (f *calibrateFlags) checkShapes() error {
+	f.o.Shapes = calibrate.Shapes(f.ranks, f.nodes)
+	if len(f.ranks) == 0 {
+		for _, n := range f.nodes {
+			f.o.Shapes = append(f.o.Shapes, state.Shape{Ranks: fewestRanks(n), Nodes: n})
+		}
+	}
+	return f.checkFlags(new(int), 1, f.o.Check)
 }
 
 // shapes finds programs and GPUs, and says which communicators are calibrated.

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"dynamiccl/actions"
+	"dynamiccl/agents"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/fakebackend"
 	"dynamiccl/state"
@@ -194,10 +195,16 @@ func learnedStore(t *testing.T, path string) {
 		l.Key.Shape.Nodes, l.Key.Shape.Transport = 2, transport
 		return l
 	}
+	instants := func(sinceAgo, diagnosedAgo time.Duration, l tuner.Learned) tuner.Learned {
+		at := func(ago time.Duration) state.Ns { return state.Ns(fakebackend.Now.Add(-ago).UnixNano()) }
+		l.SinceNs, l.Diagnosis, l.DiagnosisNs = at(sinceAgo), agents.DiagnosisCongestion, at(diagnosedAgo)
+		return l
+	}
 	err = s.Put([]tuner.Learned{
 		learned(23007, actions.AllReduce, 16, "Tree/LL128/8", 10_000, 12_000),
 		learned(23007, actions.AllReduce, 17, "Tree/LL128/8", 11_000, 12_500),
-		learned(23007, actions.AllGather, 22, "Ring/LL128/24", 25_000, 34_800),
+		instants(3*time.Hour, time.Hour, learned(23007, actions.AllGather, 22, "Ring/LL128/24", 25_000, 34_800)),
+		instants(-3*time.Hour, -time.Hour, learned(23007, actions.AllGather, 23, "Ring/LL128/24", 45_000, 54_800)), // the host's clock was ahead
 		learned(22809, actions.AllReduce, 16, "Ring/LL", 9_000, 9_900),
 		over("socket", learned(23203, actions.AllReduce, 16, "Ring/LL", 90_000, 99_000)),
 		over("rdma", learned(23203, actions.AllReduce, 16, "Tree/LL128", 19_000, 19_900)),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -33,10 +34,12 @@ daemon that does not live: until one does, programs run as with plain NCCL.`,
 			if setup.Why != "" {
 				notes = append(notes, setup.Why)
 			}
-			if _, err := client.Status(cmd.Context()); errors.Is(err, control.ErrNoDaemon) {
+			asking, cancel := context.WithTimeout(cmd.Context(), launch.AnswerWithin) // a shell waits for these lines
+			defer cancel()
+			if _, err := client.Status(asking); errors.Is(err, control.ErrNoDaemon) {
 				notes = append(notes, "no daemon lives in "+cfg.Dir+": programs run as with plain NCCL until `dynamiccld serve` starts one")
 			} else if err != nil {
-				notes = append(notes, err.Error())
+				notes = append(notes, err.Error()+"; until it answers programs run as with plain NCCL")
 			}
 			for _, note := range notes {
 				fmt.Fprintf(a.stderr, "dynamiccld: %s\n", note)

@@ -120,6 +120,29 @@ func ncclSettings(environ []string) (settings []string) {
 	return settings
 }
 
+// checkFlags says what is wrong with flags, before the machine is looked at: wrong is wrong with GPUs and without. ranks that is 0,
+// for as many as there are GPUs, is taken for the fewest that would do.
+func (m *measuring) checkFlags(ranks *int, nodes int, check func() error) error {
+	if *ranks == 0 {
+		*ranks = fewestRanks(nodes)
+		defer func() { *ranks = 0 }()
+	}
+	if err := check(); err != nil {
+		return usageError(err)
+	}
+	for _, f := range []struct{ name, path string }{{"worker", m.worker}, {"nccl-lib", m.nccl}} {
+		if f.path == "" {
+			continue
+		}
+		if _, err := os.Stat(f.path); err != nil {
+			return usageError(fmt.Errorf("--%s: %w", f.name, err))
+		}
+	}
+	return nil
+}
+
+func fewestRanks(nodes int) int { return max(2, nodes) }
+
 // find looks for what is run: programs, GPUs, NCCL. ranks that is 0 becomes the number of GPUs.
 func (m *measuring) find(ctx context.Context, a *app, ranks *int) (err error) {
 	if m.executable, err = os.Executable(); err != nil {
@@ -136,9 +159,6 @@ func (m *measuring) find(ctx context.Context, a *app, ranks *int) (err error) {
 		}
 	}
 	if m.nccl != "" {
-		if _, err := os.Stat(m.nccl); err != nil {
-			return usageError(fmt.Errorf("--nccl-lib: %w", err))
-		}
 		return nil
 	}
 	if loaders := doctor.Library(doctor.Host{Getenv: a.getenv, Root: a.sysroot}, ncclLibrary); loaders != "" {

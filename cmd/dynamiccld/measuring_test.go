@@ -54,3 +54,53 @@ func TestMeasuringSaysWhichNCCL(t *testing.T) {
 		}
 	}
 }
+
+// Flags that are wrong are wrong with GPUs and without: the same words and exit code 2, before anything is looked at or started.
+func TestBadFlagsNeedNoGPUs(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // no nvidia-smi
+	w := newWorld(t)
+	const empty = " is an empty list; name at least one, or leave the flag out for its default"
+	for line, says := range map[string]string{
+		"sweep --sizes=":             "--sizes" + empty,
+		"sweep --collectives=":       "--collectives" + empty,
+		"sweep --choices=":           "--choices" + empty,
+		"sweep --channels=":          "--channels" + empty,
+		"bench --phases=":            "--phases" + empty,
+		"bench --arms=":              "--arms" + empty,
+		"bench --sizes=":             "--sizes" + empty,
+		"bench --collectives=":       "--collectives" + empty,
+		"calibrate --collectives=":   "--collectives" + empty,
+		"calibrate --ranks=":         "--ranks" + empty,
+		"calibrate --nodes=":         "--nodes" + empty,
+		"eval --learners=":           "--learners" + empty,
+		"sweep --sizes=1K,,2K":       `--sizes: ""`,
+		"sweep --nodes 0":            "0 nodes: want 1 or more",
+		"sweep --nodes 65":           "65 ranks: want 1 to 64",
+		"sweep --ranks -1":           "-1 ranks: want 1 to 64",
+		"sweep --rounds 0":           "0 rounds",
+		"sweep --load storm":         `load "storm"`,
+		"sweep --samples x.csv":      "add --calls stream",
+		"sweep --buffers x":          `buffers "x"`,
+		"sweep --nccl-lib /nowhere":  "--nccl-lib: stat /nowhere",
+		"sweep --worker /nowhere":    "--worker: stat /nowhere",
+		"bench --time never":         `time "never"`,
+		"bench --arms plain":         "1 arms: want 2",
+		"bench --calls 0":            "0 calls",
+		"bench --cpus-per-rank -1":   "-1 CPUs per rank",
+		"bench --ranks 1":            "1 ranks: want 2 or more",
+		"calibrate --nodes 1,0":      "2 ranks on 0 nodes",
+		"calibrate --nodes 128":      "128 ranks on 128 nodes",
+		"calibrate --budget 1s":      "budget 1s",
+		"calibrate --collectives Do": `collective "Do"`,
+		"calibrate --buffers x":      "buffers",
+		"calibrate --timeout 0":      "timeout 0s",
+	} {
+		bare, code := w.run(line, "")
+		if code != exitUsage || !strings.Contains(bare, says) {
+			t.Errorf("%s: exit code %d, says %s; want %d and %q", line, code, bare, exitUsage, says)
+		}
+		if gpus, code := w.run(line, "", "CUDA_VISIBLE_DEVICES=0,1,2,3"); code != exitUsage || gpus != bare {
+			t.Errorf("%s: with GPUs exit code %d, says %s; want what is said without: %s", line, code, gpus, bare)
+		}
+	}
+}

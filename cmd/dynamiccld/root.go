@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -113,13 +114,37 @@ setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return emptyLists(cmd.Flags()) }
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if bad := new(pflag.InvalidValueError); errors.As(err, &bad) && bad.GetValue() == "" && isList(bad.GetFlag()) {
+			return emptyList(bad.GetFlag())
+		}
 		return usageError(fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath()))
 	})
 	root.AddCommand(a.runCommand(), a.envCommand(), a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(), a.linksCommand(),
 		a.exportCommand(), a.importCommand(), a.doctorCommand(), a.versionCommand(), a.demoCommand(), a.evalCommand(), a.agentCommand(), a.trainCommand(),
 		a.sweepCommand(), a.sweepLoadCommand(), a.calibrateCommand(), a.benchCommand())
 	return root
+}
+
+// emptyLists refuses lists that were given and have nothing in them, as a script's --sizes=$SIZES has: whether nothing or
+// everything is meant nobody knows.
+func emptyLists(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if list, ok := f.Value.(pflag.SliceValue); ok && len(list.GetSlice()) == 0 && err == nil {
+			err = emptyList(f)
+		}
+	})
+	return err
+}
+
+func emptyList(f *pflag.Flag) error {
+	return usageError(fmt.Errorf("--%s is an empty list; name at least one, or leave the flag out for its default", f.Name))
+}
+
+func isList(f *pflag.Flag) bool {
+	_, ok := f.Value.(pflag.SliceValue)
+	return ok
 }
 
 // withHelp brings cobra's word on an unknown command, and what it takes to be meant, into one line that says where all are.

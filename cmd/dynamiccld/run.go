@@ -17,6 +17,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/models"
+	"dynamiccl/nccltuner"
 	"dynamiccl/tuner"
 )
 
@@ -24,7 +25,7 @@ import (
 const watchEvery = 200 * time.Millisecond
 
 // reportWithin bounds how long the end of a command is held up by the question of what was gained.
-const reportWithin = 5 * time.Second
+const reportWithin = 2 * time.Second
 
 // serveSettings are the settings of a daemon that `run` hands on when it starts one.
 var serveSettings = []string{"store", "learner", "policy", "reward", "explore-budget", "trace"}
@@ -184,6 +185,15 @@ func (r *runner) need(ctx context.Context, flags *pflag.FlagSet) (err error) {
 		return err
 	}
 	st := r.daemon.Status
+	if silent := r.daemon.Silent; silent != nil {
+		if r.cfg.Fixed && !r.daemon.Started { // it may be of another version, which knows nothing of this promise
+			r.daemon.End(ctx, true)
+			r.daemon = nil
+			return fmt.Errorf("--fixed-numerics: %w", silent)
+		}
+		r.say("%v; until it answers the program runs as plain NCCL", silent)
+		return nil
+	}
 	if r.daemon.Started {
 		return nil
 	}
@@ -194,6 +204,9 @@ func (r *runner) need(ctx context.Context, flags *pflag.FlagSet) (err error) {
 			return fmt.Errorf("--fixed-numerics: daemon %d of %s is version %s and this is %s; restart it", st.PID, st.Dir, st.Version, version)
 		}
 		r.say("daemon %d is version %s and this is %s; restart it after an update", st.PID, st.Version, version)
+	}
+	if st.Layout != 0 && st.Layout != nccltuner.ABIVersion {
+		r.say("daemon %d speaks shared-memory layout %d and this release %d: the program runs as plain NCCL until the daemon is restarted from this release", st.PID, st.Layout, nccltuner.ABIVersion)
 	}
 	for _, key := range given {
 		if key == "learner" && st.Learner == r.cfg.Learner {
@@ -242,11 +255,15 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 	if r.daemon == nil {
 		return
 	}
-	asking, cancel := context.WithTimeout(ctx, reportWithin)
+	within := reportWithin
+	if r.daemon.Silent != nil {
+		within = launch.AnswerWithin // it has had its time already
+	}
+	asking, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	report, err := r.daemon.Report(asking, r.id)
 	switch {
-	case errors.Is(err, control.ErrNoDaemon):
+	case errors.Is(err, control.ErrNoDaemon) && r.daemon.Silent == nil:
 		r.say("what was gained is not known: the daemon has ended; what it had learned is in the store %s", r.cfg.Store)
 	case err != nil:
 		r.say("what was gained is not known: %v", err)

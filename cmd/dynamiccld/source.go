@@ -56,7 +56,7 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 // buckets gives all buckets of the source and its name.
 func (a *app) buckets(ctx context.Context, s source) (all []control.Bucket, from string, err error) {
 	if s.store != "" {
-		all, bad, err := storefile.Read(s.store)
+		all, bad, err := storefile.Read(s.store, a.now())
 		for _, text := range bad {
 			fmt.Fprintf(a.stderr, "dynamiccld: %s\n", text)
 		}

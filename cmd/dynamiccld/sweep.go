@@ -150,6 +150,9 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 	if o.Sizes, err = f.parseSizes(); err != nil {
 		return usageError(err)
 	}
+	if err := f.checkFlags(&o.Ranks, o.Nodes, o.Check); err != nil {
+		return err
+	}
 	if err := f.find(ctx, a, &o.Ranks); err != nil {
 		return err
 	}

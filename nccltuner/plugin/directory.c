@@ -137,18 +137,22 @@ int dyn_join_lock(const char *directory, int waitMs) {
   return fd;
 }
 
-bool dyn_daemon_lives(dyn_logger log) {
+int dyn_daemon_layout(dyn_logger log) {
   const char *directory = dyn_directory(log);
-  char path[PATH_MAX];
-  if (!directory) return false;
+  char path[PATH_MAX], text[32] = "";
+  if (!directory) return -1;
   snprintf(path, sizeof path, "%s/daemon.lock", directory);
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a pipe of that name must not hold us up */
-  if (fd < 0) return false;
+  if (fd < 0) return -1;
   /* The kernel answers for a daemon that is stopped, too. One that starts in this moment tries again (Dir.Lock). */
   bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  int layout = 0; /* behind the process id; daemons of early releases wrote that alone */
+  if (held && pread(fd, text, sizeof text - 1, 0) > 0 && sscanf(text, "%*d %d", &layout) != 1) layout = 0;
   close(fd); /* gives back the lock, if it was free */
-  return held;
+  return held ? layout : -1;
 }
+
+bool dyn_daemon_lives(dyn_logger log) { return dyn_daemon_layout(log) >= 0; }
 
 int dyn_create_file(const char *path, size_t bytes) {
   struct rlimit limit;

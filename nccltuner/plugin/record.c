@@ -206,12 +206,16 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   __atomic_fetch_add(&record->joined, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Once a process: why nothing is chosen, though the plugin is there. Not where the user decides, and not where a daemon
+/* Once a process: why nothing is chosen, though the plugin is there: no daemon, or one of another release. Not where the user decides, and not where a daemon
  * has published already and died since: its plan goes on. */
 static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
   if (__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&comm->record->newest, __ATOMIC_RELAXED))
     return;
-  if (!dyn_daemon_lives(comm->log))
+  int layout = dyn_daemon_layout(comm->log);
+  if (layout > 0 && layout != DYN_ABI_VERSION)
+    dyn_say_once(comm->log, DYN_LOG_WARN, "the daemon of %s speaks shared-memory layout %d and this library %d: running plain NCCL; "
+                 "restart the daemon from the release of this library", directory, layout, DYN_ABI_VERSION);
+  if (layout < 0)
     dyn_say_once(comm->log, DYN_LOG_INFO, "no daemon in %s: running plain NCCL until one comes; start it with "
                  "`dynamiccld serve`, or the program with `dynamiccld run`", directory);
 }

@@ -48,14 +48,17 @@ static void fork_child(void) {
 /* Registered by the first timed call, hence after the driver's own handlers, and run before them: the driver must not be
  * called once it has begun to take itself down. */
 static void at_exit(void) {
-  struct timespec until;
+  const struct timespec nap = {.tv_nsec = 1000 * 1000};
   atomic_store(&dyn_probes_ended, true);
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += 200000000;
-  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
-  /* Behind the round that may be running none begins. A driver that keeps the round for longer keeps nobody from ending. */
-  if (pthread_mutex_timedlock(&dynamiccl_preload.roundLock, &until) == 0)
-    pthread_mutex_unlock(&dynamiccl_preload.roundLock);
+  /* Behind the round that may be running none begins. A driver that keeps the round for longer than naps last keeps nobody from
+   * ending, nor does a clock that is set back: pthread_mutex_timedlock goes by that. */
+  for (int naps = 0; naps < 200; naps++) {
+    if (pthread_mutex_trylock(&dynamiccl_preload.roundLock) == 0) {
+      pthread_mutex_unlock(&dynamiccl_preload.roundLock);
+      return;
+    }
+    nanosleep(&nap, NULL);
+  }
 }
 
 static void watch(void) {

@@ -2,11 +2,13 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/agents"
 	"dynamiccl/tuner"
 
 	"pgregory.net/rapid"
@@ -72,6 +74,7 @@ func TestSenselessRecordsAreRefused(t *testing.T) {
 		"no nodes":             func(l *tuner.Learned) { l.Key.Shape.Nodes = -1 },
 		"chosen before 1970":   func(l *tuner.Learned) { l.SinceNs = -1 },
 		"seen before 1970":     func(l *tuner.Learned) { l.SeenNs = -1 },
+		"told before 1970":     func(l *tuner.Learned) { l.Diagnosis, l.DiagnosisNs = agents.DiagnosisCongestion, -1 },
 		"NCCL version":         func(l *tuner.Learned) { l.Key.NCCLVersion = -1 },
 		"a name without bound": func(l *tuner.Learned) { l.Key.Machine = strings.Repeat("x", maxKeySize) },
 	} {
@@ -203,4 +206,25 @@ func FuzzDecodeKey(f *testing.F) {
 			t.Fatalf("%q -> %+v -> %q, %v", key, k, again, err)
 		}
 	})
+}
+
+// Records of schema 3 from before diagnoses were stored have none, and neither has one with a name that only a later version knows.
+func TestRecordsWithoutADiagnosis(t *testing.T) {
+	l := learned(1, 5000)
+	key, err := encodeKey(l.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(more string) []byte {
+		text := `{"action":"Ring/LL","cost_ns":5000,"default_ns":7500,"calls":100,"since_ns":1760000000000000000,"seen_ns":1761000000000000000` + more + `}`
+		return fmt.Appendf(nil, "3 %08x %s", checksum(key, []byte(text)), text)
+	}
+	for _, more := range []string{"", `,"diagnosis":"sunspots","diagnosed_ns":5`, `,"diagnosis":"congestion"`, `,"diagnosed_ns":5`} {
+		if got, err := decodeValue(key, value(more)); err != nil || got.Diagnosis != agents.DiagnosisNone || got.DiagnosisNs != 0 || got.Calls != 100 {
+			t.Errorf("with %q: %+v, %v", more, got, err)
+		}
+	}
+	if got, err := decodeValue(key, value(`,"diagnosis":"congestion","diagnosed_ns":5`)); err != nil || got.Diagnosis != agents.DiagnosisCongestion || got.DiagnosisNs != 5 {
+		t.Errorf("%+v, %v", got, err)
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/agents"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 
@@ -201,6 +202,9 @@ func anyLearned() *rapid.Generator[tuner.Learned] {
 			SinceNs: anyInstant().Draw(t, "since"), SeenNs: anyInstant().Draw(t, "seen")}
 		if rapid.Bool().Draw(t, "default known") {
 			l.Default = anyCost().Draw(t, "default")
+		}
+		if at := anyInstant().Draw(t, "diagnosed"); at > 0 && rapid.Bool().Draw(t, "diagnosis known") {
+			l.Diagnosis, l.DiagnosisNs = agents.Diagnosis(rapid.IntRange(1, int(agents.NumDiagnoses)-1).Draw(t, "diagnosis")), at
 		}
 		for range rapid.IntRange(0, 5).Draw(t, "evidence") {
 			e := tuner.Estimate{N: rapid.IntRange(1, math.MaxInt32).Draw(t, "n"), MeanNs: anyCost().Draw(t, "mean")}

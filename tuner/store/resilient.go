@@ -114,8 +114,8 @@ func (r *Resilient) Put(batch []tuner.Learned) error {
 	return wrap("keeping", r.path, firstErr)
 }
 
-// now counts from 1970, as all instants of records do.
-func (r *Resilient) now() state.Ns { return state.Ns(r.options.Now().UnixNano()) }
+// now counts from 1970, as all instants of records do; 0 where the host's clock has no such time.
+func (r *Resilient) now() state.Ns { return max(0, state.Ns(r.options.Now().UnixNano())) }
 
 // keep puts a record into memory; mu is held.
 func (r *Resilient) keep(l tuner.Learned, dirty bool) {

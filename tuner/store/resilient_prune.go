@@ -21,7 +21,7 @@ func (r *Resilient) Seen(machine, arch string, ncclVersion int, shape state.Shap
 	defer r.mu.Unlock()
 	now := r.now()
 	for _, rec := range r.groups[group{machine, arch, ncclVersion, shape}] {
-		if l := rec.learned; now-l.SeenNs >= state.Ns(seenEvery) {
+		if l := rec.learned; now-l.SeenNs >= state.Ns(seenEvery) || l.SeenNs > now { // the host's clock was set back since
 			l.SeenNs = now
 			r.keep(l, true)
 		}

@@ -144,3 +144,28 @@ func TestFileIsBounded(t *testing.T) {
 		t.Errorf("the file has %d bytes after 6 shapes and %d after 60", early, late)
 	}
 }
+
+// A host whose clock was ahead, and is set back under a daemon: what was seen in the future is seen now once its communicator comes,
+// and not the newest until the clock has caught up.
+func TestClockIsSetBackUnderAStore(t *testing.T) {
+	r := newResilient(t, "", Options{})
+	r.clock = r.clock.Add(5 * time.Hour)
+	r.put(ofVersion(2, 10)...)
+	r.clock = r.clock.Add(-5 * time.Hour)
+	of := ofVersion(2, 1)[0].Key
+	r.Seen(of.Machine, of.GPUArch, of.NCCLVersion, of.Shape)
+	known := r.Load(of.Machine, of.GPUArch, of.NCCLVersion, of.Shape)
+	for _, l := range known {
+		if l.SeenNs != state.Ns(r.clock.UnixNano()) {
+			t.Fatalf("seen at %d, now is %d", l.SeenNs, r.clock.UnixNano())
+		}
+	}
+	if len(known) != 10 {
+		t.Errorf("%d records", len(known))
+	}
+	r.clock = time.Unix(-5, 0) // no record has such an instant, and none is refused for it
+	r.put(ofVersion(3, 10)...)
+	if got := r.versions(); len(got) != 2 {
+		t.Errorf("known are %v", got)
+	}
+}

@@ -226,8 +226,8 @@ func (s *Store) Put(batch []tuner.Learned) error {
 	return nil
 }
 
-// now counts from 1970, as all instants of records do.
-func (s *Store) now() state.Ns { return state.Ns(s.options.Now().UnixNano()) }
+// now counts from 1970, as all instants of records do; 0 where the host's clock has no such time.
+func (s *Store) now() state.Ns { return max(0, state.Ns(s.options.Now().UnixNano())) }
 
 // Stats counts the records and gives the rest from memory.
 func (s *Store) Stats() (Stats, error) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"dynamiccl/actions"
+	"dynamiccl/agents"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
@@ -30,6 +31,8 @@ type valueJSON struct {
 	Calls     uint64         `json:"calls"`
 	SinceNs   state.Ns       `json:"since_ns,omitempty"` // from 1970, as all instants here; not in schema 2
 	SeenNs    state.Ns       `json:"seen_ns,omitempty"`  // not in schema 2
+	Diagnosis string         `json:"diagnosis,omitempty"`
+	DiagNs    state.Ns       `json:"diagnosed_ns,omitempty"`
 	Evidence  []evidenceJSON `json:"evidence,omitempty"`
 }
 
@@ -58,8 +61,11 @@ func normalise(l tuner.Learned) (tuner.Learned, error) {
 	if l.Default != 0 && !isCost(l.Default) { // 0: the default was not measured
 		return bad("default's cost of %v ns", l.Default)
 	}
-	if l.SinceNs < 0 || l.SeenNs < 0 {
-		return bad("chosen at %d ns, seen at %d ns", l.SinceNs, l.SeenNs)
+	if l.SinceNs < 0 || l.SeenNs < 0 || l.DiagnosisNs < 0 {
+		return bad("chosen at %d ns, seen at %d ns, diagnosed at %d ns", l.SinceNs, l.SeenNs, l.DiagnosisNs)
+	}
+	if l.Diagnosis == agents.DiagnosisNone || l.Diagnosis >= agents.NumDiagnoses || l.DiagnosisNs == 0 {
+		l.Diagnosis, l.DiagnosisNs = agents.DiagnosisNone, 0 // one without the other says nothing
 	}
 	var evidence map[actions.Action]tuner.Estimate
 	for a, e := range l.Evidence {
@@ -104,6 +110,9 @@ func encodeValueAs(version string, key []byte, l tuner.Learned) ([]byte, error) 
 		return nil, err
 	}
 	v := valueJSON{Action: l.Action.String(), CostNs: l.CostNs, DefaultNs: l.Default, Calls: l.Calls, SinceNs: l.SinceNs, SeenNs: l.SeenNs}
+	if l.Diagnosis != agents.DiagnosisNone {
+		v.Diagnosis, v.DiagNs = l.Diagnosis.String(), l.DiagnosisNs
+	}
 	for a, e := range l.Evidence {
 		v.Evidence = append(v.Evidence, evidenceJSON{a.String(), e.N, e.MeanNs, e.VarLog})
 	}
@@ -152,6 +161,9 @@ func decodeValueAs(version string, key, value []byte) (tuner.Learned, error) {
 		return bad("more than one value")
 	}
 	l := tuner.Learned{Key: k, CostNs: v.CostNs, Default: v.DefaultNs, Calls: v.Calls, SinceNs: v.SinceNs, SeenNs: v.SeenNs}
+	if d, ok := agents.ParseDiagnosis(v.Diagnosis); ok { // a later version may know others
+		l.Diagnosis, l.DiagnosisNs = d, v.DiagNs
+	}
 	if l.Action, err = actions.Parse(v.Action); err != nil {
 		return bad("%v", err)
 	}

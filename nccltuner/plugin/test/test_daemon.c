@@ -19,7 +19,8 @@
 #define COMM_ID 0xbadull
 
 static const char *directory;
-static int daemonLines;
+static int daemonLines, layoutLines;
+static char wantedLayout[64] = "nothing is wanted yet";
 
 static void count_lines(int level, unsigned long flags, const char *file, int line, const char *fmt, ...) {
   char text[2048];
@@ -28,6 +29,11 @@ static void count_lines(int level, unsigned long flags, const char *file, int li
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
+  if (strstr(text, "layout")) {
+    layoutLines++;
+    check(level == 2 && strstr(text, directory) && strstr(text, wantedLayout) && strstr(text, "plain NCCL") && strstr(text, "restart the daemon"),
+          "level %d, it says '%s'", level, text);
+  }
   if (!strstr(text, "no daemon in")) return;
   daemonLines++;
   check(level == 3 && (flags & 1), "level %d, subsystems %lx: NCCL_DEBUG=INFO alone does not show it", level, flags);
@@ -68,6 +74,31 @@ static void a_daemon(void) {
   check(daemonLines == 1, "%d lines after its end", daemonLines);
   unlink(name);
 }
+
+/* One of another release lives: that is said, once, with both layouts and the remedy. What only resembles that is not said. */
+static void another_release(int layout) {
+  char name[1024], text[64];
+  int fd = hold_daemon_lock(name);
+  const char *same[] = {"", "4711", "4711\n", "nonsense", "4711\nnonsense\n", "4711\n0\n"};
+  for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+    check(ftruncate(fd, 0) == 0 && pwrite(fd, same[i], strlen(same[i]), 0) == (ssize_t)strlen(same[i]), "write");
+    dyn_comm_release_tuner(join_and_count(COMM_ID));
+  }
+  snprintf(text, sizeof text, "4711\n%d\n", DYN_ABI_VERSION);
+  check(pwrite(fd, text, strlen(text), 0) > 0, "write");
+  dyn_comm_release_tuner(join_and_count(COMM_ID));
+  check(daemonLines == 0 && layoutLines == 0, "%d lines of no daemon, %d of another layout", daemonLines, layoutLines);
+  snprintf(text, sizeof text, "4711\n%d\n", layout);
+  snprintf(wantedLayout, sizeof wantedLayout, "layout %d and this library %d", layout, DYN_ABI_VERSION);
+  check(ftruncate(fd, 0) == 0 && pwrite(fd, text, strlen(text), 0) > 0, "write");
+  for (int i = 0; i < 3; i++) dyn_comm_release_tuner(join_and_count(COMM_ID));
+  check(daemonLines == 0 && layoutLines == 1, "%d lines of no daemon, %d of another layout", daemonLines, layoutLines);
+  close(fd);
+  unlink(name);
+}
+
+static void older_release(void) { another_release(DYN_ABI_VERSION - 1); }
+static void newer_release(void) { another_release(DYN_ABI_VERSION + 1); }
 
 /* A stopped daemon answers nobody, and its lock tells all the same, at once. */
 static void stopped_daemon(void) {
@@ -207,6 +238,8 @@ int main(void) {
   directory = test_directory();
   run("none", no_daemon);
   run("one", a_daemon);
+  run("older release", older_release);
+  run("newer release", newer_release);
   run("stopped", stopped_daemon);
   run("pipe for lock", pipe_for_lock);
   run("other reasons", other_reasons);

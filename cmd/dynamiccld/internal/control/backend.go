@@ -49,6 +49,7 @@ type CapturedView struct {
 type Status struct {
 	PID        int       `json:"pid"`
 	Version    string    `json:"version"`
+	Layout     int       `json:"layout,omitempty"` // of the shared memory; 0: of an early release, which does not say
 	StartedAt  time.Time `json:"started_at"`
 	Dir        string    `json:"dir"`
 	StorePath  string    `json:"store_path"`
@@ -63,6 +64,7 @@ type Status struct {
 	Comms       []CommStatus `json:"comms"`
 	Processes   int          `json:"processes"`    // rank processes that live
 	UntilUnused bool         `json:"until_unused"` // ends with the last `dynamiccld run`
+	Others      []OtherRanks `json:"other_layouts,omitempty"`
 
 	Samples      uint64 `json:"samples"`      // read from rings
 	Dropped      uint64 `json:"dropped"`      // by ranks, because a ring was full
@@ -78,6 +80,12 @@ type Status struct {
 	FindingCounts map[string]uint64 `json:"findings"` // by diagnosis, since the start
 }
 
+// OtherRanks are rank processes with a plugin of another release, which this daemon does not tune.
+type OtherRanks struct {
+	Layout    uint32 `json:"layout"`
+	Processes int    `json:"processes"`
+}
+
 // CommStatus is one communicator. ID is 16 hexadecimal digits.
 type CommStatus struct {
 	ID          string `json:"id"`
@@ -88,7 +96,8 @@ type CommStatus struct {
 	NICs        int    `json:"nics,omitempty"`      // a node; 0: none or not known
 	NCCLVersion string `json:"nccl_version"`        // "2.30.7"; "": not known
 	Active      bool   `json:"active"`
-	Why         string `json:"why,omitempty"` // why it is not active, or only in part
+	Why         string `json:"why,omitempty"`     // why it is not active, or only in part
+	Trouble     string `json:"trouble,omitempty"` // a rank that stands still, and hence all
 	Epoch       uint64 `json:"epoch"`
 	PlanVersion uint64 `json:"plan_version"`  // 0: NCCL's defaults
 	Processes   []int  `json:"processes"`     // pids

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ const (
 	maxAnswerBytes = 64 << 20
 	clientTimeout  = 10 * time.Second
 )
+
+// restart is the remedy where an answer is of another version.
+const restart = "daemon and command differ in version, restart the daemon"
 
 // Client asks the daemon of one directory.
 type Client struct {
@@ -70,7 +74,7 @@ func (c *Client) identify(b []Bucket) (err error) {
 }
 
 func (c *Client) otherVersion(err error) error {
-	return fmt.Errorf("daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
+	return fmt.Errorf("daemon on %s: %w; %s", c.path, err, restart)
 }
 
 // Findings are the newest things that the daemon noticed, oldest first.
@@ -91,8 +95,12 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	if err != nil {
 		return fmt.Errorf("asking daemon: %w", err)
 	}
+	var pid int // of the daemon
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { pid = listenerOf(got.Conn) }}))
 	resp, err := c.http.Do(req)
 	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &SilentError{pid, c.path}
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w on %s, for %s is no directory; name the daemon's with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path, filepath.Dir(c.path))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
@@ -100,22 +108,27 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w to you on %s (permission denied); run the command as the daemon's user or as root", ErrNoDaemon, c.path)
 	case err != nil:
-		return fmt.Errorf("asking daemon on %s: %w; is it stopped or overloaded? see `dynamiccld doctor`", c.path, err)
+		return fmt.Errorf("asking daemon on %s: %w; see `dynamiccld doctor`", c.path, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &SilentError{pid, c.path}
+	}
 	if err != nil {
 		return fmt.Errorf("reading the answer of the daemon on %s: %w; try again", c.path, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		refused := &Error{Status: resp.StatusCode}
 		if json.Unmarshal(data, refused) != nil || refused.Message == "" {
-			refused.Message = resp.Status + "; daemon and command differ in version, restart the daemon"
+			refused.Message = resp.Status + "; " + restart
+		} else if refused.Status == http.StatusNotFound { // an older daemon's word, which does not know what is asked for
+			refused.Message += "; " + restart
 		}
 		return fmt.Errorf("daemon on %s answers: %w", c.path, refused)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("answer of the daemon on %s: %w; daemon and command differ in version, restart the daemon", c.path, err)
+		return fmt.Errorf("answer of the daemon on %s: %w; %s", c.path, err, restart)
 	}
 	return nil
 }

@@ -304,6 +304,13 @@ func TestClientOfAnotherVersion(t *testing.T) {
 			t.Errorf("%s: %v", answers[i], err)
 		}
 	}
+	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound) // what a daemon says to a question of later releases
+		fmt.Fprint(w, `{"error":"no GET /v1/buckets here"}`)
+	})
+	if _, err := control.NewClient(dir).Buckets(context.Background()); err == nil || !strings.Contains(err.Error(), "no GET /v1/buckets here; daemon and command differ in version, restart the daemon") {
+		t.Errorf("a question that the daemon does not know: %v", err)
+	}
 }
 
 func TestContextEndsAQuestion(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -137,7 +138,9 @@ func (c *peerConn) Close() error {
 }
 
 // peer is who is at the other end, by the kernel's word.
-func (c *peerConn) peer() (*unix.Ucred, error) {
+func (c *peerConn) peer() (*unix.Ucred, error) { return peerOf(c) }
+
+func peerOf(c syscall.Conn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err

@@ -44,10 +44,13 @@ type Bucket struct {
 	Beside      int        `json:"kernels_beside,omitempty"` // that may wait on a GPU beside one of these, where that is why
 	Diagnosis   string     `json:"diagnosis"`
 	DiagnosedAt *time.Time `json:"diagnosed_at,omitempty"`
-	Counter     float64    `json:"cusum_counter"` // fraction of the alarm threshold
-	Signal      float64    `json:"cusum_signal"`
-	Tried       []Tried    `json:"tried"`
-	Ledger      *Ledger    `json:"ledger,omitempty"` // of a live daemon
+	// DiagnosedBefore: by an earlier daemon, or in an earlier communicator; costs have not changed since MeasuredAt.
+	DiagnosedBefore bool       `json:"diagnosed_before,omitempty"`
+	MeasuredAt      *time.Time `json:"measured_at,omitempty"` // the first call of a live daemon's bucket
+	Counter         float64    `json:"cusum_counter"`         // fraction of the alarm threshold
+	Signal          float64    `json:"cusum_signal"`
+	Tried           []Tried    `json:"tried"`
+	Ledger          *Ledger    `json:"ledger,omitempty"` // of a live daemon
 
 	Bucket state.Bucket `json:"-"`
 }
@@ -101,6 +104,15 @@ func instant(at, nowNs state.Ns, now time.Time) *time.Time {
 	return &t
 }
 
+// stored reads an instant of a store file.
+func stored(at state.Ns, now time.Time) *time.Time {
+	t := time.Unix(0, int64(at)).UTC().Truncate(time.Second)
+	if at == 0 || t.After(now) {
+		return nil
+	}
+	return &t
+}
+
 // finite keeps JSON writable: it has no NaN and no infinity.
 func finite(v, otherwise float64) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -125,6 +137,7 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		Stored: finite(v.Stored, 0), Expected: finite(v.Expected, 0), ExpectedSD: finite(v.ExpectedSD, 0),
 		Calls: v.Calls, Exploring: v.Exploring, Note: v.Note, MostCTAs: v.MostCTAs, Beside: v.Beside,
 		Diagnosis: v.Diagnosis.String(), DiagnosedAt: instant(v.DiagnosisNs, nowNs, now),
+		DiagnosedBefore: v.DiagnosedBefore, MeasuredAt: instant(v.MeasuredNs, nowNs, now),
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),
 		Tried: make([]Tried, 0, len(v.Choices)), Bucket: v.Bucket,
 	}
@@ -141,8 +154,9 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 	return b
 }
 
-// FromLearned gives a bucket of a store file.
-func FromLearned(l tuner.Learned) Bucket {
+// FromLearned gives a bucket of a store file, read at now. Instants that are yet to come are left out: the host's clock was ahead
+// when they were written, and nobody knows by how much.
+func FromLearned(l tuner.Learned, now time.Time) Bucket {
 	k := l.Key
 	b := Bucket{
 		Machine: k.Machine, GPUArch: k.GPUArch, NCCLVersion: FormatNCCLVersion(k.NCCLVersion),
@@ -152,9 +166,9 @@ func FromLearned(l tuner.Learned) Bucket {
 		Tried: make([]Tried, 0, len(l.Evidence)), Bucket: k.Bucket,
 	}
 	b.MinBytes, b.MaxBytes = bucketRange(k.Bucket)
-	if l.SinceNs != 0 {
-		since := time.Unix(0, int64(l.SinceNs)).UTC().Truncate(time.Second)
-		b.Since = &since
+	b.Since = stored(l.SinceNs, now)
+	if b.DiagnosedAt = stored(l.DiagnosisNs, now); b.DiagnosedAt != nil {
+		b.Diagnosis, b.DiagnosedBefore = l.Diagnosis.String(), true
 	}
 	if l.Calls == 0 {
 		b.Note = "from an import, not measured yet"

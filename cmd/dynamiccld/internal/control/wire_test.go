@@ -50,7 +50,7 @@ func TestSenselessViews(t *testing.T) {
 			t.Errorf("%v: %v", x, err)
 		}
 		l := tuner.Learned{CostNs: x, Default: x, Calls: 1, Evidence: map[actions.Action]tuner.Estimate{{}: {N: 5, MeanNs: x, VarLog: x}}}
-		if _, err := json.Marshal(FromLearned(l)); err != nil {
+		if _, err := json.Marshal(FromLearned(l, time.Now())); err != nil {
 			t.Errorf("learned %v: %v", x, err)
 		}
 		cost, change := tuner.ReplayCost{MedianNs: x, MeanNs: x}, agents.Change{BeforeNs: x, AfterNs: x}
@@ -67,7 +67,7 @@ func TestFromLearned(t *testing.T) {
 	l := tuner.Learned{Key: tuner.Key{Machine: "m", NCCLVersion: 23007, Shape: state.Shape{Ranks: 8, Nodes: 1}, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 10}},
 		Action: ring, CostNs: 50, Default: 100, Calls: 9,
 		Evidence: map[actions.Action]tuner.Estimate{ring: {N: 100, MeanNs: 50, VarLog: 0.01}, {}: {N: 100, MeanNs: 100, VarLog: 0.01}}}
-	b := FromLearned(l)
+	b := FromLearned(l, time.Now())
 	// ln 2 -+ 1.96 * sqrt(0.0001 + 0.0001)
 	if b.SpeedUp != 2 || math.Abs(b.SpeedUpLow-2*math.Exp(-0.0277186)) > 1e-4 || math.Abs(b.SpeedUpHigh-2*math.Exp(0.0277186)) > 1e-4 {
 		t.Errorf("%v (%v to %v)", b.SpeedUp, b.SpeedUpLow, b.SpeedUpHigh)
@@ -75,12 +75,21 @@ func TestFromLearned(t *testing.T) {
 	if b.Comm != "" || b.NCCLVersion != "2.30.7" || b.Tried[0].Action != "default" || b.MinBytes != 1024 || b.MaxBytes != 2047 || b.Diagnosis != agents.DiagnosisNone.String() {
 		t.Errorf("%+v", b)
 	}
+	// Instants of a store whose host's clock was ahead are not known, rather than in the future.
+	now := time.Unix(1_760_000_000, 0)
+	l.SinceNs, l.Diagnosis, l.DiagnosisNs = state.Ns(now.Add(-time.Hour).UnixNano()), agents.DiagnosisCongestion, state.Ns(now.Add(-time.Minute).UnixNano())
+	if b := FromLearned(l, now); b.Since == nil || now.Sub(*b.Since) != time.Hour || b.DiagnosedAt == nil || now.Sub(*b.DiagnosedAt) != time.Minute || b.Diagnosis != "congestion" || !b.DiagnosedBefore {
+		t.Errorf("since %v, %s at %v", b.Since, b.Diagnosis, b.DiagnosedAt)
+	}
+	if b := FromLearned(l, now.Add(-2*time.Hour)); b.Since != nil || b.DiagnosedAt != nil || b.Diagnosis != "none" || b.DiagnosedBefore {
+		t.Errorf("of the future: since %v, %s at %v", b.Since, b.Diagnosis, b.DiagnosedAt)
+	}
 	l.Evidence = nil
-	if b := FromLearned(l); b.SpeedUp != 2 || b.SpeedUpLow != 2 {
+	if b := FromLearned(l, time.Now()); b.SpeedUp != 2 || b.SpeedUpLow != 2 {
 		t.Errorf("without evidence: %+v", b)
 	}
 	l.Calls = 0
-	if b := FromLearned(l); b.SpeedUp != 1 || b.Note == "" || len(b.Tried) != 0 {
+	if b := FromLearned(l, time.Now()); b.SpeedUp != 1 || b.Note == "" || len(b.Tried) != 0 {
 		t.Errorf("imported: %+v", b)
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 
@@ -16,10 +17,14 @@ import (
 // Status is the daemon as a whole.
 func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 	err = d.do(ctx, func() {
-		s = control.Status{PID: os.Getpid(), Version: d.version, StartedAt: d.started, Dir: d.dir.Path(), StorePath: d.cfg.Store,
+		s = control.Status{PID: os.Getpid(), Version: d.version, Layout: nccltuner.ABIVersion, StartedAt: d.startedAt(), Dir: d.dir.Path(), StorePath: d.cfg.Store,
 			StoreState: d.storeState(), TraceError: d.traceError, Learner: d.cfg.Learner, Explore: !d.cfg.NoExplore, NowNs: d.now(), Samples: d.sampleCount,
 			Dropped: d.goneDropped, Unjoined: d.goneUnjoined, Decisions: d.goneCalls, Ignored: d.goneIgnored,
 			Publications: d.publications, Graphs: control.GraphsOf(d.core.CountReplays()), Links: control.LinksOf(d.core.CountLinks()), Processes: len(d.rings), UntilUnused: d.cfg.UntilUnused, Core: d.core.Totals(), FindingCounts: map[string]uint64{}}
+		others := d.scanner.OtherLayouts()
+		for _, layout := range slices.Sorted(maps.Keys(others)) {
+			s.Others = append(s.Others, control.OtherRanks{Layout: layout, Processes: others[layout]})
+		}
 		for name, n := range d.findingCounts {
 			s.FindingCounts[name] = n
 		}
@@ -29,12 +34,15 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 				s.Unjoined += stats.Unjoined
 			}
 		}
+		seen := fates{}
 		for _, id := range d.order {
 			c := d.comms[id]
 			calls, ignored := c.calls()
 			s.Decisions += calls
 			s.Ignored += ignored
-			s.Comms = append(s.Comms, c.status())
+			one := c.status()
+			one.Trouble = c.trouble(seen)
+			s.Comms = append(s.Comms, one)
 		}
 	})
 	return s, err

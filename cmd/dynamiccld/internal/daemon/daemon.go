@@ -33,7 +33,8 @@ type Daemon struct {
 	version string
 	log     *slog.Logger
 	started time.Time
-	calls   chan func() // from other goroutines into the loop
+	wall    func() time.Time // the host's clock, which somebody may set
+	calls   chan func()      // from other goroutines into the loop
 
 	dir     *nccltuner.Dir
 	scanner *nccltuner.Scanner
@@ -71,6 +72,11 @@ type Daemon struct {
 
 // Open takes the directory's lock and opens the store. It starts nothing.
 func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) {
+	return openBy(time.Now, cfg, version, log)
+}
+
+// openBy is Open with the host's clock.
+func openBy(wall func() time.Time, cfg config.Config, version string, log *slog.Logger) (*Daemon, error) {
 	learners, err := models.Open(cfg.Policy)
 	if err != nil {
 		return nil, err
@@ -105,8 +111,8 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), calls: make(chan func()), dir: dir,
-		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, log),
+	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, calls: make(chan func()), dir: dir,
+		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
 
@@ -124,6 +130,19 @@ func (d *Daemon) Close() error {
 func (d *Daemon) now() state.Ns {
 	return state.Ns(d.started.UnixNano()) + state.Ns(time.Since(d.started))
 }
+
+// ahead is by how much the host's clock was set since this daemon started, forward or back: instants of now are instants of the
+// host, which the store and people want, when that is added. Less than a second is how far two looks are apart.
+func (d *Daemon) ahead() state.Ns {
+	by := state.Ns(d.wall().UnixNano()) - d.now()
+	if by > -state.Ns(time.Second) && by < state.Ns(time.Second) {
+		return 0
+	}
+	return by
+}
+
+// startedAt is when this daemon started, by the host's clock as it is set now.
+func (d *Daemon) startedAt() time.Time { return d.started.Add(time.Duration(d.ahead())) }
 
 // Reload takes over what may change live.
 func (d *Daemon) Reload(cfg config.Config) {

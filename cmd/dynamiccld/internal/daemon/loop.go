@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -239,6 +240,11 @@ func (d *Daemon) sweep() {
 
 func (d *Daemon) take(ch *nccltuner.Changes) {
 	for _, err := range ch.Rejected {
+		if other := new(nccltuner.VersionError); errors.As(err, &other) {
+			d.onceWarn(fmt.Sprintf("files of shared-memory layout %d are left alone, for this daemon speaks %d: it does not tune the programs that made them; "+
+				"use plugin and daemon of one release", other.Found, nccltuner.ABIVersion))
+			continue
+		}
 		d.log.Warn("a file in the directory cannot be used and is left alone", "err", err)
 	}
 	for _, r := range ch.GoneRings {

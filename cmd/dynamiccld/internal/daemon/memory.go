@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -15,11 +16,11 @@ import (
 )
 
 // openMemory opens what was learned before. It always gives a usable memory; trouble with the file is logged.
-func openMemory(path string, log *slog.Logger) *store.Resilient {
+func openMemory(path string, wall func() time.Time, log *slog.Logger) *store.Resilient {
 	if path == config.StoreNone {
 		path = ""
 	}
-	return store.NewResilient(path, store.Options{}, log)
+	return store.NewResilient(path, store.Options{Now: wall}, log)
 }
 
 // known is what the store has for a communicator of this shape and NCCL version. What was learned for other versions is
@@ -32,10 +33,10 @@ func (d *Daemon) known(machine string, shape state.Shape, ncclVersion int) []tun
 	prior = append(prior, d.transportless(machine, shape, ncclVersion, prior)...)
 	if len(prior) > 0 {
 		d.memory.Seen(machine, d.cfg.GPUArch, ncclVersion, shape)
+		now, ahead := d.now(), d.ahead()
 		for i := range prior {
-			if prior[i].SinceNs > d.now() {
-				prior[i].SinceNs = 0 // the host's clock was set back: nobody knows since when
-			}
+			p := &prior[i]
+			p.SinceNs, p.DiagnosisNs = moved(p.SinceNs, -ahead, now), moved(p.DiagnosisNs, -ahead, now)
 		}
 		d.log.Info("starting from stored choices", "shape", shape.String(), "buckets", len(prior))
 		return prior
@@ -48,6 +49,15 @@ func (d *Daemon) known(machine string, shape state.Shape, ncclVersion int) []tun
 		d.log.Info("nothing is stored for this NCCL version: starting afresh", "nccl", control.FormatNCCLVersion(ncclVersion), "stored_for", strings.Join(names, ", "))
 	}
 	return prior
+}
+
+// moved is an instant by another clock; 0, which is not known, where it would be after now: the host's clock was set back since
+// it was written.
+func moved(at, by, now state.Ns) state.Ns {
+	if at += by; at == by || at < 0 || at > now {
+		return 0
+	}
+	return at
 }
 
 // transportless is what is stored for the shape without its transport and for no bucket of known: rules that were imported into
@@ -79,6 +89,11 @@ func (d *Daemon) transportless(machine string, shape state.Shape, ncclVersion in
 // learn takes what the core gives out. It touches memory only; flushLoop writes.
 func (d *Daemon) learn(all []tuner.Learned) {
 	all = slices.DeleteFunc(all, func(l tuner.Learned) bool { return l.Key.NCCLVersion == 0 })
+	ahead := d.ahead()
+	for i := range all {
+		l := &all[i]
+		l.SinceNs, l.DiagnosisNs = moved(l.SinceNs, ahead, math.MaxInt64), moved(l.DiagnosisNs, ahead, math.MaxInt64)
+	}
 	if err := d.memory.Put(all); err != nil {
 		d.once("a learned choice was refused", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,11 +21,14 @@ import (
 func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 	const check = "daemon"
 	st, err := h.Client.Status(ctx)
-	refused := new(control.Error)
+	refused, silent := new(control.Error), new(control.SilentError)
 	switch {
 	case err == nil:
 		text := fmt.Sprintf("pid %d answers, version %s, %s", st.PID, st.Version, units.Count(len(st.Comms), "communicator"))
-		if st.Version != h.Version {
+		if st.Layout != 0 && st.Layout != h.ABI {
+			r.fail(check, fmt.Sprintf("%s, and speaks shared-memory layout %d: programs with the plugin of this release, which has %d, run plain NCCL", text, st.Layout, h.ABI),
+				"restart the daemon from this release")
+		} else if st.Version != h.Version {
 			r.warn(check, fmt.Sprintf("%s, and this command is version %s", text, h.Version), "restart the daemon after an update")
 		} else {
 			r.ok(check, text)
@@ -35,6 +39,8 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 		return &st
 	case errors.As(err, &refused):
 		r.fail(check, "the daemon answers: "+refused.Message, "run the command as the daemon's user or as root")
+	case errors.As(err, &silent):
+		r.fail(check, silent.Text(), silent.Remedy())
 	case !locked(filepath.Join(h.Dir, nccltuner.DaemonLockName)):
 		text := "no daemon runs: ranks use plain NCCL, or the last plan, until one does"
 		if _, err := os.Lstat(filepath.Join(h.Dir, control.SocketName)); err == nil {
@@ -74,7 +80,7 @@ func checkStore(r *Report, h Host, daemon *control.Status) {
 		r.warn(check, "store is none: what is learned ends with the daemon", "name a file with --store or DYNAMICCL_STORE")
 		return
 	}
-	buckets, bad, err := storefile.Read(h.StorePath)
+	buckets, bad, err := storefile.Read(h.StorePath, time.Now())
 	known := new(store.Error)
 	switch {
 	case err == nil && len(bad) > 0:

@@ -128,11 +128,11 @@ func Busy() *Backend {
 	ring, tree := action("Ring/LL128/24"), action("Tree/Simple")
 	b.views = []tuner.BucketView{
 		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllGather, Log2Bytes: 22}, Choice: ring, SinceNs: ns(90 * time.Minute),
-			SpeedUp: 1.392, SpeedUpLow: 1.37, SpeedUpHigh: 1.414, Calls: 20_000,
+			SpeedUp: 1.392, SpeedUpLow: 1.37, SpeedUpHigh: 1.414, Calls: 20_000, MeasuredNs: ns(80 * time.Minute),
 			Ledger:  tuner.Ledger{Calls: 9_500, DefaultNs: 330e6, SavedNs: 88e6, TrialNs: 0.3e6, Trials: 12},
 			Choices: []tuner.ActionView{measured(actions.Default, 500, 34_800, 0.0009), measured(ring, 9_000, 25_000, 0.0004), measured(tree, 12, 61_000, 0.0025)}},
 		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Choice: actions.Default, SinceNs: ns(10 * time.Minute),
-			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 4_000, Diagnosis: agents.DiagnosisCongestion, DiagnosisNs: ns(110 * time.Minute),
+			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 4_000, Diagnosis: agents.DiagnosisCongestion, DiagnosisNs: ns(110 * time.Minute), DiagnosedBefore: true, MeasuredNs: ns(112 * time.Minute),
 			CusumCounter: 0.12, CusumSignal: 0.4, Exploring: true, Choices: []tuner.ActionView{measured(actions.Default, 300, 11_700, 0.0016)}},
 		{Comm: 0xdeadbeef, Shape: shape8, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 17}, Choice: tree, SinceNs: ns(119 * time.Minute),
 			SpeedUp: 1.25, SpeedUpLow: 1.1, SpeedUpHigh: 1.42, Ledger: tuner.Ledger{Calls: 200, DefaultNs: 2.5e6, SavedNs: 0.25e6, TrialNs: -0.01e6, Trials: 9}, Expected: 1.19, ExpectedSD: 0.07, Calls: 900, Diagnosis: agents.DiagnosisSlowRank, DiagnosisNs: ns(119*time.Minute + 50*time.Second),

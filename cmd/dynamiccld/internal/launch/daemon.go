@@ -18,9 +18,12 @@ import (
 	"dynamiccl/nccltuner"
 )
 
-// How long a command may be held up by a daemon that starts, and a run by one that ends.
+// AnswerWithin is how long a daemon that lives is given to answer before a program starts without its word.
+const AnswerWithin = time.Second
+
+// How long a command may be held up until a daemon is found or started, and a run by one that ends.
 const (
-	startWithin = 10 * time.Second
+	startWithin = 2 * time.Second
 	endWithin   = 10 * time.Second
 	askEvery    = 10 * time.Millisecond
 )
@@ -37,11 +40,13 @@ type Host struct {
 type Daemon struct {
 	Status  control.Status // when it was found
 	Started bool           // by us
+	Silent  error          // not nil: it did not answer in time. Of Status nothing is known but, perhaps, the process id
 	client  *control.Client
 	lease   *lease.Lock
 }
 
-// Need gives the daemon of the directory and starts one when none lives. It stays at least until End.
+// Need gives the daemon of the directory and starts one when none lives. It stays at least until End. One that does not answer
+// in time is no error: ranks do not wait for it, and are tuned once it goes on.
 func Need(ctx context.Context, h Host) (*Daemon, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -56,7 +61,13 @@ func Need(ctx context.Context, h Host) (*Daemon, error) {
 	if d.lease, err = lease.Join(ctx, h.Dir); err != nil {
 		return nil, err
 	}
-	if err := d.find(ctx, h); err != nil {
+	err = d.find(ctx, h)
+	if errors.Is(err, context.DeadlineExceeded) {
+		d.Silent = err
+		if silent := new(control.SilentError); errors.As(err, &silent) && !d.Started {
+			d.Status.PID = silent.PID
+		}
+	} else if err != nil {
 		d.lease.Release()
 		return nil, err
 	}
@@ -64,7 +75,9 @@ func Need(ctx context.Context, h Host) (*Daemon, error) {
 }
 
 func (d *Daemon) find(ctx context.Context, h Host) (err error) {
-	if d.Status, err = d.client.Status(ctx); !errors.Is(err, control.ErrNoDaemon) {
+	asking, cancel := context.WithTimeout(ctx, AnswerWithin)
+	defer cancel()
+	if d.Status, err = d.client.Status(asking); !errors.Is(err, control.ErrNoDaemon) {
 		return err
 	}
 	starting, err := lease.Starting(ctx, h.Dir)
@@ -110,10 +123,9 @@ func (d *Daemon) start(ctx context.Context, h Host) error {
 				return nil // it found that another daemon serves the directory
 			}
 			return fmt.Errorf("the daemon did not start: %s", lastLine(log.Name()))
-		case <-ctx.Done():
-			_ = cmd.Process.Kill()
-			<-ended
-			return fmt.Errorf("the daemon did not answer within %v: %w; see %s", startWithin, err, log.Name())
+		case <-ctx.Done(): // it may have much to read, and there is nothing that the command needs it for
+			d.Started, d.Status = true, control.Status{PID: cmd.Process.Pid, UntilUnused: true}
+			return fmt.Errorf("the daemon that was started takes more than %v: %w; see %s", startWithin, ctx.Err(), log.Name())
 		case <-time.After(askEvery):
 		}
 	}
@@ -128,20 +140,28 @@ func lastLine(path string) string {
 	return strings.TrimPrefix(lines[len(lines)-1], "dynamiccld: ")
 }
 
-// Alive says whether the daemon's process still runs.
-func (d *Daemon) Alive() bool { return !errors.Is(unix.Kill(d.Status.PID, 0), unix.ESRCH) }
+// Alive says whether the daemon's process still runs; where it is not known it does.
+func (d *Daemon) Alive() bool {
+	return d.Status.PID == 0 || !errors.Is(unix.Kill(d.Status.PID, 0), unix.ESRCH)
+}
 
 // Report is what the communicators of a run did.
-func (d *Daemon) Report(ctx context.Context, run uint64) (control.RunReport, error) {
-	return d.client.Run(ctx, run)
+func (d *Daemon) Report(ctx context.Context, run uint64) (report control.RunReport, err error) {
+	if report, err = d.client.Run(ctx, run); err == nil {
+		d.Silent = nil
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		d.Silent = err
+	}
+	return report, err
 }
 
 // End says that the daemon is not needed any more. When that ends the daemon it waits, so that what was learned is on disk
-// afterwards; not for ranks that outlive the command, though. It reports whether the daemon has ended or goes on rightly.
+// afterwards; not for ranks that outlive the command, though, nor for a daemon that does not even answer. It reports whether
+// the daemon has ended or goes on rightly.
 func (d *Daemon) End(ctx context.Context, ranksLive bool) bool {
 	last := d.lease.Last()
 	d.lease.Release()
-	if !last || !d.Status.UntilUnused || ranksLive {
+	if !last || !d.Status.UntilUnused || ranksLive || d.Silent != nil {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, endWithin)

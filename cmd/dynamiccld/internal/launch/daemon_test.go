@@ -1,6 +1,9 @@
 package launch
 
 import (
+	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,5 +35,28 @@ func TestLogThatIsAPipe(t *testing.T) {
 		}
 	case <-time.After(5 * time.Second):
 		t.Fatal("the command waits for a reader of the pipe")
+	}
+}
+
+// A daemon that takes long to start holds the command up for a moment only, and is left to it: whoever kills what is slow once
+// is never tuned.
+func TestDaemonThatStartsSlowly(t *testing.T) {
+	dir := t.TempDir()
+	slow := filepath.Join(dir, "slow")
+	if err := os.WriteFile(slow, []byte("#!/bin/sh\nexec sleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	d, err := Need(t.Context(), Host{Dir: filepath.Join(dir, "run"), Executable: slow})
+	if took := time.Since(began); err != nil || took > 2*startWithin {
+		t.Fatalf("%v after %v", err, took)
+	}
+	defer func() { _ = unix.Kill(d.Status.PID, unix.SIGKILL) }()
+	if !errors.Is(d.Silent, context.DeadlineExceeded) || !strings.Contains(d.Silent.Error(), nccltuner.DaemonLogName) || !d.Started || !d.Alive() {
+		t.Errorf("%+v", d)
+	}
+	began = time.Now()
+	if !d.End(t.Context(), false) || time.Since(began) > time.Second {
+		t.Error("the end waits for a daemon that never answered")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
@@ -68,7 +69,7 @@ func TestTransports(t *testing.T) {
 	if err := r.daemon.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	buckets, bad, err := storefile.Read(filepath.Join(r.tmp, "store.db"))
+	buckets, bad, err := storefile.Read(filepath.Join(r.tmp, "store.db"), time.Now())
 	if err != nil || len(bad) > 0 {
 		t.Fatal(err, bad)
 	}

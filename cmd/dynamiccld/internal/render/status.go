@@ -46,8 +46,14 @@ func Status(w io.Writer, r StatusReport, now time.Time) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if err := comms(w, st.Comms); err != nil {
-		return err
+	for _, o := range st.Others {
+		fmt.Fprintf(w, "\nrank processes that are not tuned: %d; their plugin has shared-memory layout %d and this daemon %d: restart the daemon from the release of the plugin\n",
+			o.Processes, o.Layout, st.Layout)
+	}
+	if len(st.Comms) > 0 || len(st.Others) == 0 {
+		if err := comms(w, st.Comms); err != nil {
+			return err
+		}
 	}
 	if len(r.Recent) == 0 {
 		return nil
@@ -91,6 +97,9 @@ func active(c control.CommStatus) string {
 	text := activeText(c)
 	if c.GIN != "" {
 		text += "; GIN " + c.GIN
+	}
+	if c.Trouble != "" {
+		text += "; " + c.Trouble
 	}
 	return text
 }

@@ -35,8 +35,10 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 	if b.Note != "" {
 		fmt.Fprintf(t, "  note\t%s\n", b.Note)
 	}
-	if b.Comm != "" {
+	if b.Comm != "" || b.DiagnosedAt != nil {
 		fmt.Fprintf(t, "  diagnosis\t%s\n", diagnosis(b, now))
+	}
+	if b.Comm != "" {
 		fmt.Fprintf(t, "  detector\tcounter at %.0f%%, signal at %.0f%% of the alarm threshold\n", 100*b.Counter, 100*b.Signal)
 	}
 	if err := t.Flush(); err != nil {
@@ -97,9 +99,21 @@ func faster(speedUp float64) string {
 
 func diagnosis(b control.Bucket, now time.Time) string {
 	if b.Diagnosis == "none" || b.DiagnosedAt == nil {
-		return "none: costs have not changed since they were learned"
+		return "none: costs have not changed since " + measured(b, now)
 	}
-	return fmt.Sprintf("%s at %s (%s)", b.Diagnosis, instant(*b.DiagnosedAt), units.Ago(*b.DiagnosedAt, now))
+	s := fmt.Sprintf("%s at %s (%s)", b.Diagnosis, instant(*b.DiagnosedAt), units.Ago(*b.DiagnosedAt, now))
+	if b.DiagnosedBefore && b.MeasuredAt != nil {
+		s += ", as the store has it; costs have not changed since " + measured(b, now)
+	}
+	return s
+}
+
+// measured is since when calls of a live daemon's bucket are measured.
+func measured(b control.Bucket, now time.Time) string {
+	if b.MeasuredAt == nil {
+		return "they were learned"
+	}
+	return fmt.Sprintf("%s (%s)", instant(*b.MeasuredAt), units.Ago(*b.MeasuredAt, now))
 }
 
 func writeTried(w io.Writer, b control.Bucket) error {

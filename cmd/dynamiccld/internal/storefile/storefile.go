@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -13,8 +14,8 @@ import (
 )
 
 // Read gives every learned choice of the file, by shape, collective and size. The file is not changed. bad are records
-// that cannot be read; the others are good.
-func Read(path string) (buckets []control.Bucket, bad []string, err error) {
+// that cannot be read; the others are good. now is the wall clock.
+func Read(path string, now time.Time) (buckets []control.Bucket, bad []string, err error) {
 	s, err := store.Open(path, store.Options{ReadOnly: true, OnBad: func(key string, err error) {
 		bad = append(bad, fmt.Sprintf("record %q is passed over: %v", key, err))
 	}})
@@ -23,7 +24,7 @@ func Read(path string) (buckets []control.Bucket, bad []string, err error) {
 	}
 	defer s.Close()
 	err = s.All(func(l tuner.Learned) error {
-		buckets = append(buckets, control.FromLearned(l))
+		buckets = append(buckets, control.FromLearned(l, now))
 		return nil
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/rulefile"
@@ -25,7 +26,7 @@ func TestRulesGoThroughTheStore(t *testing.T) {
 	if err != nil || n != 4+16 {
 		t.Fatalf("%d, %v", n, err)
 	}
-	buckets, bad, err := Read(path)
+	buckets, bad, err := Read(path, time.Now())
 	if err != nil || len(bad) != 0 || len(buckets) != n {
 		t.Fatalf("%d buckets, bad %v, %v", len(buckets), bad, err)
 	}
@@ -50,7 +51,7 @@ func TestStartingPointIsTried(t *testing.T) {
 
 func TestReadDoesNotChangeTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if _, _, err := Read(path); !errors.Is(err, store.ErrMissing) {
+	if _, _, err := Read(path, time.Now()); !errors.Is(err, store.ErrMissing) {
 		t.Errorf("missing: %v", err)
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
@@ -63,7 +64,7 @@ func TestReadDoesNotChangeTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if buckets, _, err := Read(path); err != nil || len(buckets) != 0 {
+	if buckets, _, err := Read(path, time.Now()); err != nil || len(buckets) != 0 {
 		t.Errorf("%v, %v", buckets, err)
 	}
 	after, err := os.ReadFile(path)
@@ -83,7 +84,7 @@ func TestDaemonHasTheFile(t *testing.T) {
 	if _, err := Import(path, nil, Target{}, nil); !errors.Is(err, store.ErrLocked) {
 		t.Errorf("import: %v", err)
 	}
-	if _, _, err := Read(path); !errors.Is(err, store.ErrLocked) {
+	if _, _, err := Read(path, time.Now()); !errors.Is(err, store.ErrLocked) {
 		t.Errorf("read: %v", err)
 	}
 }

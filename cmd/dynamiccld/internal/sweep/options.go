@@ -112,7 +112,9 @@ func (o *Options) Check() error {
 	switch {
 	case o.Ranks < 1 || o.Ranks > maxRanks:
 		return fmt.Errorf("%d ranks: want 1 to %d", o.Ranks, maxRanks)
-	case o.Nodes < 1 || o.Ranks%o.Nodes != 0:
+	case o.Nodes < 1:
+		return fmt.Errorf("%d nodes: want 1 or more", o.Nodes)
+	case o.Ranks%o.Nodes != 0:
 		return fmt.Errorf("%d ranks on %d nodes: want the same number of ranks on every node", o.Ranks, o.Nodes)
 	case len(o.Sizes) == 0:
 		return errors.New("no sizes to measure")

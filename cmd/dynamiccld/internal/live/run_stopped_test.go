@@ -1,0 +1,114 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
+)
+
+// soon is how long a run of a command that does nothing, or env, may take beside a daemon that does not answer: a second for
+// the question at the start, one or two for that at the end, and what a busy machine takes to start processes.
+const soon = 6 * time.Second
+
+func (p *proc) allWithin(limit time.Duration) int {
+	p.t.Helper()
+	began := time.Now()
+	code := p.all()
+	if took := time.Since(began); took > limit {
+		p.t.Errorf("%v took %v, want at most %v", p.Args[1:], took.Round(time.Millisecond), limit)
+	}
+	return code
+}
+
+// stopped starts a daemon and stops it in its tracks, as a debugger or somebody's Ctrl-Z does.
+func (r *runRig) stopped() (serve *proc, st control.Status) {
+	r.Helper()
+	serve = r.command(r.build.Daemon, "serve", "--dir", r.dir).begin()
+	st = r.daemon("the daemon", anyDaemon)
+	r.signal(st.PID, syscall.SIGSTOP)
+	r.Cleanup(func() {
+		_ = syscall.Kill(st.PID, syscall.SIGCONT)
+		_ = syscall.Kill(st.PID, syscall.SIGTERM)
+		if code := serve.end(); code != 0 {
+			r.Errorf("the daemon ended with %d: %s", code, serve.err.String())
+		}
+	})
+	return serve, st
+}
+
+func (r *runRig) signal(pid int, s syscall.Signal) {
+	r.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// A daemon that is stopped holds no program up: run, env and the end of run say what is wrong and the remedy, within seconds.
+func TestStoppedDaemonHoldsNobodyUp(t *testing.T) {
+	r := newRunRig(t)
+	_, st := r.stopped()
+	says := fmt.Sprintf("daemon %d is stopped and does not answer on %s/control.sock; let it go on with `kill -CONT %[1]d`", st.PID, r.dir)
+
+	p := r.run("--", "sh", "-c", "echo $NCCL_TUNER_PLUGIN; exit 7")
+	if code := p.allWithin(soon); code != 7 || !strings.Contains(p.out.String(), "dynamiccl") {
+		t.Errorf("exit code %d, plugin %q; want the command's code and a plugin that waits for the daemon", code, p.out.String())
+	}
+	p.wants(says+"; until it answers the program runs as plain NCCL", "what was gained is not known: "+says)
+
+	// Which version such a daemon is cannot be known, so it is not trusted with a promise.
+	fixed := r.run("--fixed-numerics", "--", "sh", "-c", "echo $NCCL_TUNER_PLUGIN")
+	if code := fixed.allWithin(soon); code != 0 || strings.TrimSpace(fixed.out.String()) != "" {
+		t.Errorf("--fixed-numerics: exit code %d, plugin %q; want none", code, fixed.out.String())
+	}
+	fixed.wants("running as plain NCCL: --fixed-numerics: " + says)
+
+	env := r.command(r.build.Daemon, "env")
+	if code := env.allWithin(soon); code != 0 || !strings.Contains(env.out.String(), "export NCCL_TUNER_PLUGIN=") {
+		t.Errorf("env: exit code %d:\n%s", code, env.out.String())
+	}
+	env.wants(says + "; until it answers programs run as with plain NCCL")
+}
+
+// A program that began beside a stopped daemon is tuned once the daemon goes on.
+func TestStoppedDaemonGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	_, st := r.stopped()
+	p := r.run(append([]string{"--"}, r.ranks("patient", 12_000, 3000)...)...).begin()
+	r.wait("run's word on the daemon", func() bool { return strings.Contains(p.err.String(), "until it answers") })
+	r.signal(st.PID, syscall.SIGCONT)
+	if code := p.end(); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, p.err.String())
+	}
+	p.wants("what was gained", "in total")
+	if rep := r.compare("patient"); rep.Compared != 12_000 || rep.Chosen == 0 {
+		t.Errorf("%d of 12000 calls, %d chosen", rep.Compared, rep.Chosen)
+	}
+}
+
+// A daemon of a run's own that stops under the command costs the end of run no more than the question, and ends by itself
+// once it goes on.
+func TestDaemonStopsUnderARun(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	p := r.run("--", "cat")
+	stdin, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.begin()
+	st := r.daemon("the run's daemon", anyDaemon)
+	r.signal(st.PID, syscall.SIGSTOP)
+	began := time.Now()
+	stdin.Close()
+	if code := p.end(); code != 0 || time.Since(began) > soon {
+		t.Errorf("exit code %d after %v", code, time.Since(began))
+	}
+	p.wants(fmt.Sprintf("what was gained is not known: daemon %d is stopped", st.PID))
+	r.signal(st.PID, syscall.SIGCONT)
+	r.wait("the daemon's end", func() bool { return r.gone(st.PID) })
+}
