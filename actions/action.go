@@ -16,6 +16,7 @@ type Action struct {
 	Warps     uint8     // threads of a channel or CTA / 32; 0: likewise
 	Backend   Backend   // of PathGIN
 	Contexts  uint8     // of PathGIN: that its CTAs share; 0: as many as NCCL has granted
+	Flat      bool      // of PathGIN: ranks put to each other alike, also where nodes of several ranks have a hierarchical kernel
 	Symmetric Symmetric // of PathSymmetric
 }
 
@@ -37,13 +38,23 @@ func (a Action) Kind() Action {
 func (a Action) Ours() bool { return a.Path == PathLSA || a.Path == PathGIN }
 
 // Word encodes the action as the 32-bit word of nccltuner/abi.h, where algorithm, kernel and symmetric kernel have one place, and
-// protocol and contexts.
+// protocol and contexts with flat.
 func (a Action) Word() uint32 {
 	if a.Path == PathDefault {
 		return 0
 	}
-	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Kernel&15)<<4 | uint32(a.Symmetric&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Contexts&15)<<8 | uint32(a.Backend&15)<<12 |
+	return uint32(a.Path&15) | uint32(a.Algorithm&15)<<4 | uint32(a.Kernel&15)<<4 | uint32(a.Symmetric&15)<<4 | uint32(a.Protocol&15)<<8 | uint32(a.Contexts&7)<<8 | flatBit(a.Flat)<<8 | uint32(a.Backend&15)<<12 |
 		uint32(a.Channels)<<16 | uint32(a.Warps)<<24
+}
+
+// GINFlat is DYN_GIN_FLAT of nccltuner/abi.h.
+const GINFlat = 8
+
+func flatBit(flat bool) uint32 {
+	if flat {
+		return GINFlat
+	}
+	return 0
 }
 
 // FromWord decodes a 32-bit word of nccltuner/abi.h. Words that name nothing known are an error, never a default.
@@ -61,7 +72,7 @@ func FromWord(w uint32) (Action, error) {
 		a.Algorithm = Algorithm(w >> 4 & 15)
 	}
 	if a.Path == PathGIN {
-		a.Contexts = uint8(w >> 8 & 15)
+		a.Contexts, a.Flat = uint8(w>>8&(GINFlat-1)), w>>8&GINFlat != 0
 	} else {
 		a.Protocol = Protocol(w >> 8 & 15)
 	}
@@ -88,6 +99,8 @@ func (a Action) Check() error {
 		return fmt.Errorf("action %+v: only path gin has a backend: %w", a, ErrUnknownName)
 	case a.Contexts > MaxContexts || a.Contexts != 0 && a.Path != PathGIN:
 		return fmt.Errorf("action %+v: only path gin has contexts, at most %d: %w", a, MaxContexts, ErrUnknownName)
+	case a.Flat && a.Path != PathGIN:
+		return fmt.Errorf("action %+v: only path gin is flat or hierarchical: %w", a, ErrUnknownName)
 	case a.Path != PathSymmetric && a.Symmetric != SymmetricAny:
 		return fmt.Errorf("action %+v: only path symmetric has a symmetric kernel: %w", a, ErrUnknownName)
 	case a.Path == PathSymmetric && (a.Channels != 0 || a.Warps != 0):
@@ -98,7 +111,7 @@ func (a Action) Check() error {
 
 // String gives the action as people write it: "default", "Ring/LL128/24", "Tree/Simple" (NCCL's own channels),
 // "Ring/LL/8/t256" (8 channels of 256 threads), "lsa/twoshot/16" (16 CTAs), "lsa/oneshot" (the kernel's own), "gin/proxy/4",
-// "gin/proxy/8/c2" (8 CTAs that share 2 contexts), "symmetric/AGxLL_R".
+// "gin/proxy/8/c2" (8 CTAs that share 2 contexts), "gin/gdaki/4/flat" (not the hierarchical kernel), "symmetric/AGxLL_R".
 func (a Action) String() string {
 	s := a.Path.String()
 	switch a.Path {
@@ -122,7 +135,38 @@ func (a Action) String() string {
 	if a.Warps != 0 {
 		s += "/t" + strconv.Itoa(int(a.Warps)*WarpThreads)
 	}
+	if a.Flat {
+		s += "/" + flatName
+	}
 	return s
+}
+
+const flatName = "flat"
+
+// FormatWay writes what a kernel on GIN has of contexts and flatness: "c2", "flat", "c2/flat", or "-".
+func (a Action) FormatWay() string {
+	switch {
+	case a.Flat && a.Contexts != 0:
+		return FormatContexts(a.Contexts) + "/" + flatName
+	case a.Flat:
+		return flatName
+	case a.Contexts != 0:
+		return FormatContexts(a.Contexts)
+	}
+	return "-"
+}
+
+// ParseWay reads what FormatWay writes; how many contexts there can be is not asked here.
+func ParseWay(s string) (contexts uint8, flat, ok bool) {
+	if s == "-" {
+		return 0, false, true
+	}
+	rest, flat := strings.CutSuffix("/"+s, "/"+flatName)
+	if rest == "" {
+		return 0, true, true
+	}
+	contexts, ok = ParseContexts(rest[1:])
+	return contexts, flat, ok
 }
 
 // FormatContexts writes how many contexts CTAs share: "c2".
@@ -179,11 +223,13 @@ func Parse(s string) (Action, error) {
 		contexts, isContexts := ParseContexts(part)
 		n, err := strconv.ParseUint(threads, 10, 16)
 		switch {
+		case part == flatName && a.Path == PathGIN && i == len(rest)-1:
+			a.Flat = true
 		case isContexts && a.Path == PathGIN && a.Contexts == 0 && a.Warps == 0 && contexts <= MaxContexts:
 			a.Contexts = contexts
 		case strings.HasPrefix(part, "c"):
 			return Default, fmt.Errorf("action %q: only path gin has contexts, c1 to c%d behind its CTAs: %w", s, MaxContexts, ErrUnknownName)
-		case isThreads && i == len(rest)-1 && err == nil && n > 0 && n%WarpThreads == 0 && n/WarpThreads <= 255:
+		case isThreads && i >= len(rest)-2 && a.Warps == 0 && err == nil && n > 0 && n%WarpThreads == 0 && n/WarpThreads <= 255:
 			a.Warps = uint8(n / WarpThreads)
 		case isThreads:
 			return Default, fmt.Errorf("action %q: threads must be a multiple of %d up to %d: %w", s, WarpThreads, 255*WarpThreads, ErrUnknownName)

@@ -118,7 +118,7 @@ func TestFromWordRejects(t *testing.T) {
 func TestParseRejects(t *testing.T) {
 	for _, s := range []string{"", "Default", "ring", "Ring/", "/LL", "Ring/LL/", "Ring/LL/0", "Ring/LL/256", "Ring/LL/-1",
 		"Ring/LL/1/1", "Ringo/LL", "Ring/LL64", "symmetric/1", "lsa", "lsa/16", "lsa/proxy", "lsa/none", "lsa/oneshot/LL", "lsa/oneshot/0", "lsa/oneshot/129", "lsa/bulk/t544", "lsa/t256",
-		"lsa/bulk/t256/4", "oneshot", "oneshot/4", "LSA/oneshot", "gin/oneshot", "symmetric/oneshot", "gin/none", "gin/t33", "gin/t0", "gin/proxy/8/c0", "gin/proxy/8/c5", "gin/proxy/8/c2/c2", "gin/proxy/c2/8", "gin/proxy/8/t64/c2", "gin/proxy/8/c", "lsa/bulk/8/c2", "Ring/LL/8/c2", "gin/proxy/8/tc2", "Ring/LL/t32/8", "default/t32", "collective", "NaN", "Ring/LL/ 1"} {
+		"lsa/bulk/t256/4", "oneshot", "oneshot/4", "LSA/oneshot", "gin/oneshot", "symmetric/oneshot", "gin/none", "gin/t33", "gin/t0", "gin/proxy/8/c0", "gin/proxy/8/c5", "gin/proxy/8/c2/c2", "gin/proxy/c2/8", "gin/proxy/8/t64/c2", "gin/proxy/8/c", "lsa/bulk/8/c2", "Ring/LL/8/c2", "gin/proxy/8/tc2", "gin/proxy/flat/8", "gin/proxy/8/flat/flat", "gin/proxy/8/flat/c2", "lsa/bulk/8/flat", "Ring/LL/flat", "flat", "gin/proxy/8/t64/t64", "Ring/LL/t32/t32", "Ring/LL/t32/8", "default/t32", "collective", "NaN", "Ring/LL/ 1"} {
 		if a, err := Parse(s); err == nil {
 			t.Errorf("%q: read as %v", s, a)
 		}
@@ -203,7 +203,7 @@ func TestKind(t *testing.T) {
 }
 
 func FuzzParseAction(f *testing.F) {
-	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300", "lsa/twoshot/16", "lsa/bulk/32/t256", "lsa/oneshot", "gin/proxy/4", "gin/gdaki/8/c2/t64", "symmetric/RSxLD_AGxST"} {
+	for _, s := range []string{"default", "symmetric", "Ring/LL128/24", "nvls_tree/simple", "Ring/LL/300", "lsa/twoshot/16", "lsa/bulk/32/t256", "lsa/oneshot", "gin/proxy/4", "gin/gdaki/8/c2/t64", "gin/flat", "gin/gdaki/4/flat", "gin/proxy/8/c1/flat", "gin/gdaki/8/c2/t64/flat", "symmetric/RSxLD_AGxST"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -23,6 +23,7 @@ const (
 	sdGINSlope = 0.15 // and how steep the valley may lie, an octave
 	ginShare   = 0.2  // log cost an octave of contexts less,
 	sdShared   = 0.3  // and how sure that is
+	sdFlat     = 0.5  // of flat kernels' log cost over hierarchical ones', of which nothing is expected: that is the network's affair
 )
 
 // ginOctave is how many octaves of CTAs an action has more than ginFloor.
@@ -46,5 +47,9 @@ func ginMean(octave, shared float64) float64 { return ginValley*octave*octave + 
 // ginCovariance is that of two actions of PathGIN.
 func ginCovariance(a, b *features) float64 {
 	product := a.octave * b.octave
-	return sdGIN*sdGIN + sdGINSlope*sdGINSlope*product + sdValley*sdValley*product*product + sdShared*sdShared*a.shared*b.shared
+	covariance := sdGIN*sdGIN + sdGINSlope*sdGINSlope*product + sdValley*sdValley*product*product + sdShared*sdShared*a.shared*b.shared
+	if a.action.Flat && b.action.Flat {
+		covariance += sdFlat * sdFlat
+	}
+	return covariance
 }

@@ -15,14 +15,14 @@ type rival struct {
 const rivalProposals = 2
 
 // rivalsOf appends the rivals of an action. Kernels on GIN have them, since how many CTAs and contexts pay is a matter of how busy NICs are:
-// the same with other contexts, and the fewest and the most CTAs of its kind. Between ends that are measured the estimate (moved) knows
+// the same with other contexts, or flat where it is hierarchical and the other way round, and the fewest and the most CTAs of its kind. Between ends that are measured the estimate (moved) knows
 // where to look. Of kernels over NVLink they cost more than they find in the changes that were recorded (models/README.md).
 func rivalsOf(dst []rival, set []actions.Action, w int) []rival {
 	if set[w].Path != actions.PathGIN {
 		return dst
 	}
-	alike := set[w] // but for its contexts
-	alike.Contexts = 0
+	alike := set[w] // but for its contexts, or for being flat
+	alike.Contexts, alike.Flat = 0, false
 	few, many := w, w
 	for i, a := range set {
 		if a.Kind() == set[w].Kind() {
@@ -33,7 +33,7 @@ func rivalsOf(dst []rival, set []actions.Action, w int) []rival {
 				many = i
 			}
 		}
-		if a.Contexts = 0; a == alike && i != w {
+		if a.Contexts, a.Flat = 0, false; a == alike && i != w {
 			dst = append(dst, rival{i, rivalProposals})
 		}
 	}

@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 9
+#define DYN_ABI_VERSION 10
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
 #define DYN_NUM_COLLECTIVES 9 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and
@@ -40,11 +40,12 @@
 #define DYN_PATH_COLLECTIVE 1
 #define DYN_PATH_SYMMETRIC 2 /* NCCL's own over load and store, on registered memory, by name: DYN_SYMMETRIC_* in the algorithm's place, protocol 0 */
 #define DYN_PATH_LSA 3 /* our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs */
-#define DYN_PATH_GIN 4 /* our kernels that put and signal through the network: algorithm 0, channels are CTAs, in the protocol's place contexts that these share: CTA b has context b modulo it. 0: as many as NCCL has granted */
+#define DYN_PATH_GIN 4 /* our kernels that put and signal through the network: algorithm 0, channels are CTAs, in the protocol's place contexts that these share, CTA b having context b modulo it (0: as many as NCCL has granted), and DYN_GIN_FLAT */
 #define DYN_ACTION_ALGO_SHIFT 4
 #define DYN_ACTION_PROTO_SHIFT 8
 #define DYN_ACTION_CONTEXTS_SHIFT 8
 #define DYN_ACTION_BACKEND_SHIFT 12
+#define DYN_GIN_FLAT 8 /* above contexts: the kernel whose ranks put to each other alike, also where there is a hierarchical one */
 #define DYN_ACTION_CHANNELS_SHIFT 16
 #define DYN_ACTION_WARPS_SHIFT 24
 

@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion              = 9
+	ABIVersion              = 10
 	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives          = 9     // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory
 	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -23,11 +23,12 @@ const (
 	PathCollective          = 1
 	PathSymmetric           = 2 // NCCL's own over load and store, on registered memory, by name: DYN_SYMMETRIC_* in the algorithm's place, protocol 0
 	PathLsa                 = 3 // our kernels over load and store: DYN_KERNEL_* in the algorithm's place, protocol 0, channels are CTAs
-	PathGin                 = 4 // our kernels that put and signal through the network: algorithm 0, channels are CTAs, in the protocol's place contexts that these share: CTA b has context b modulo it. 0: as many as NCCL has granted
+	PathGin                 = 4 // our kernels that put and signal through the network: algorithm 0, channels are CTAs, in the protocol's place contexts that these share, CTA b having context b modulo it (0: as many as NCCL has granted), and DYN_GIN_FLAT
 	ActionAlgoShift         = 4
 	ActionProtoShift        = 8
 	ActionContextsShift     = 8
 	ActionBackendShift      = 12
+	GinFlat                 = 8 // above contexts: the kernel whose ranks put to each other alike, also where there is a hierarchical one
 	ActionChannelsShift     = 16
 	ActionWarpsShift        = 24
 	SymmetricLl             = 1 // AllGather, ReduceScatter

@@ -143,6 +143,7 @@ var abiInts = map[string]uint64{
 	"DYN_ACTION_PROTO_SHIFT":            ActionProtoShift,
 	"DYN_ACTION_CONTEXTS_SHIFT":         ActionContextsShift,
 	"DYN_ACTION_BACKEND_SHIFT":          ActionBackendShift,
+	"DYN_GIN_FLAT":                      GinFlat,
 	"DYN_ACTION_CHANNELS_SHIFT":         ActionChannelsShift,
 	"DYN_ACTION_WARPS_SHIFT":            ActionWarpsShift,
 	"DYN_SYMMETRIC_LL":                  SymmetricLl,

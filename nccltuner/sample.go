@@ -162,8 +162,9 @@ func decodeTrip(cell *ABISample, out *Sample) Reject {
 func ran(cell *ABISample) actions.Action {
 	lsa, gin := cell.Flags&SampleLsa != 0, cell.Flags&SampleGin != 0
 	switch {
-	case gin && cell.Algorithm < actions.NumBackends && cell.Protocol <= actions.MaxContexts:
-		return actions.Action{Path: actions.PathGIN, Backend: actions.Backend(cell.Algorithm), Channels: cell.Channels, Contexts: cell.Protocol}
+	case gin && cell.Algorithm < actions.NumBackends && cell.Protocol&^actions.GINFlat <= actions.MaxContexts:
+		return actions.Action{Path: actions.PathGIN, Backend: actions.Backend(cell.Algorithm), Channels: cell.Channels,
+			Contexts: cell.Protocol &^ actions.GINFlat, Flat: cell.Protocol&actions.GINFlat != 0}
 	case lsa && cell.Algorithm < NumKernels && cell.Protocol == 0 && cell.Channels <= actions.MaxCTAs:
 		return actions.Action{Path: actions.PathLSA, Kernel: actions.Kernel(cell.Algorithm), Channels: cell.Channels}
 	case cell.Flags&SampleSymmetric != 0 && cell.Algorithm > 0 && cell.Algorithm < actions.NumSymmetric && cell.Protocol == 0:

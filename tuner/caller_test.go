@@ -7,7 +7,7 @@ import (
 	"dynamiccl/state"
 )
 
-// caller is a program whose only rank makes calls of one bucket one by one, as the newest plan of communicator 1 says, and counts them as ranks do.
+// caller is a program whose ranks, one if nothing is said, make calls of one bucket one by one, as the newest plan of communicator 1 says, and counts them as ranks do.
 type caller struct {
 	core    *Core
 	b       state.Bucket
@@ -15,6 +15,7 @@ type caller struct {
 	calls   int // since the entry came into force
 	made    uint16
 	version uint64
+	ranks   int32
 }
 
 // next gives what the next call runs.
@@ -26,8 +27,10 @@ func (p *caller) next() actions.Action {
 
 // tell reports the call that next gave.
 func (p *caller) tell(now state.Ns, seq uint64, a, ran actions.Action, ns state.Ns) {
-	p.core.Step(now, &Sample{Comm: 1, Seq: seq, Bucket: p.b, Bytes: 1 << p.b.Log2Bytes, Action: a, Ran: ran, SignalNs: ns, CounterNs: ns, EventTimed: true,
-		Made: p.made, Plan: uint32(p.version), EntryCall: uint8(min(p.calls, 255))})
+	for r := range max(p.ranks, 1) {
+		p.core.Step(now, &Sample{Comm: 1, Seq: seq, Rank: r, Bucket: p.b, Bytes: 1 << p.b.Log2Bytes, Action: a, Ran: ran, SignalNs: ns, CounterNs: ns, EventTimed: true,
+			Made: p.made, Plan: uint32(p.version), EntryCall: uint8(min(p.calls, 255))})
+	}
 }
 
 // tick lets the daemon think, and takes up the plan that it speaks of. It gives the bucket's entry where that is a new one.

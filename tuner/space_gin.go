@@ -1,8 +1,6 @@
 package tuner
 
 import (
-	"slices"
-
 	"dynamiccl/actions"
 	"dynamiccl/state"
 )
@@ -25,16 +23,25 @@ const ginCTABytes = actions.CTAThreads / 4 * 16
 // railChannels are as many as hierarchical kernels have (DYN_GIN_CHANNELS of kernels/gin/pipes.h): an action of more CTAs runs them.
 const railChannels = 8
 
-// onRails leaves out kernels on GIN that would be one under two names, and contexts. Where nodes have several ranks each, all but
-// AllReduce run hierarchical (docs/design.md, decision 30), ReduceScatter for common types alone, which a bucket does not know. The
-// three CTAs of a channel share a context there already, and of ranks of a rail there are few: nobody has seen contexts matter.
-func onRails(set []actions.Action, c actions.Collective, shape state.Shape) []actions.Action {
+// OnRails gives a set both ways of the kernels on GIN where nodes have several ranks each: for all collectives but AllReduce there is a
+// hierarchical kernel then (docs/design.md, decision 30), of ReduceScatter for common types alone, which a bucket does not know. Which
+// is faster is the network's affair. Hierarchical ones have no contexts to share, for the three CTAs of a channel do already, and no
+// more than railChannels.
+func OnRails(set []actions.Action, c actions.Collective, shape state.Shape) []actions.Action {
 	if shape.Nodes < 2 || shape.Ranks <= shape.Nodes || c == actions.AllReduce {
 		return set
 	}
-	return slices.DeleteFunc(set, func(a actions.Action) bool {
-		return a.Path == actions.PathGIN && (a.Channels > railChannels || a.Contexts != 0)
-	})
+	both := make([]actions.Action, 0, 2*len(set))
+	for _, a := range set {
+		if a.Path != actions.PathGIN || a.Channels <= railChannels && a.Contexts == 0 {
+			both = append(both, a)
+		}
+		if a.Path == actions.PathGIN {
+			a.Flat = true
+			both = append(both, a)
+		}
+	}
+	return both
 }
 
 // ginSet lists our kernels on GIN that every rank can run in the bucket, up to the first number of CTAs that covers its

@@ -2,10 +2,11 @@ package tuner
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/models"
 	"dynamiccl/state"
 )
 
@@ -44,27 +45,68 @@ func TestGINOfASet(t *testing.T) {
 	}
 }
 
-// Hierarchical kernels have 8 channels: 16 CTAs are no choice of their own where they run, nor are contexts.
+// Where nodes have several ranks kernels are hierarchical, with at most 8 channels and no contexts to share, or flat, with all that flat
+// ones have.
 func TestGINOnRails(t *testing.T) {
+	const flat = "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/4/c1 gin/proxy/8 gin/proxy/8/c1 gin/proxy/16 gin/proxy/16/c1"
+	const both = "gin/proxy/1 gin/proxy/1/flat gin/proxy/2 gin/proxy/2/flat gin/proxy/4 gin/proxy/4/flat gin/proxy/4/c1/flat gin/proxy/8 gin/proxy/8/flat " +
+		"gin/proxy/8/c1/flat gin/proxy/16/flat gin/proxy/16/c1/flat"
 	for _, c := range []struct {
 		collective actions.Collective
 		shape      state.Shape
 		want       string
 	}{
-		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 2}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
-		{actions.ReduceScatter, state.Shape{Ranks: 6, Nodes: 3}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
-		{actions.AllReduce, state.Shape{Ranks: 4, Nodes: 2}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8 gin/proxy/16"},
-		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 4}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8 gin/proxy/16"},
-		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 1}, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8 gin/proxy/16"},
+		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 2}, both},
+		{actions.ReduceScatter, state.Shape{Ranks: 6, Nodes: 3}, both},
+		{actions.AllReduce, state.Shape{Ranks: 4, Nodes: 2}, flat},
+		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 4}, flat},
+		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 1}, flat},
 	} {
-		set := Choices(state.Bucket{Collective: c.collective, Log2Bytes: 20}, MarkProxy, 2, c.shape, true)
+		set := Choices(state.Bucket{Collective: c.collective, Log2Bytes: 20}, MarkProxy|MarkContexts, 2, c.shape, true)
 		if set[0] != actions.Default || names(set[1:]) != c.want {
 			t.Errorf("%v, %+v: %v", c.collective, c.shape, set)
 		}
-		hierarchical := !strings.Contains(c.want, "/16")
-		set = Choices(state.Bucket{Collective: c.collective, Log2Bytes: 20}, MarkProxy|MarkContexts, 2, c.shape, true)
-		if shares := slices.ContainsFunc(set, func(a actions.Action) bool { return a.Contexts != 0 }); shares == hierarchical {
-			t.Errorf("%v, %+v: %v", c.collective, c.shape, set)
+	}
+}
+
+// Which of the two is faster is learned, and learned anew where that changes.
+func TestFlatOrHierarchicalIsLearned(t *testing.T) {
+	for _, name := range []string{agents.NameUCB, agents.NameCoordinateDescent, agents.NameLSTM} {
+		newLearner, err := models.New(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1, Guard: agents.DefaultGuardConfig(), SampleEvery: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}
+		core.Step(0, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 4, Nodes: 2}, EventTimed: true, Explore: true})
+		core.Step(0, Marks{Comm: 1, Bucket: b, Set: MarkGDAKI})
+		p := &caller{core: core, b: b, ranks: 4}
+		seq := uint64(0)
+		run := func(calls int, flatUs, hierarchicalUs float64) actions.Action {
+			for range calls {
+				a := p.next()
+				us := 40.0
+				if a.Path == actions.PathGIN {
+					if us = hierarchicalUs; a.Flat {
+						us = flatUs
+					}
+					us += 0.1 * float64(a.Channels)
+				}
+				now := state.Ns(seq * 1e6)
+				p.tell(now, seq, a, a, state.Ns(us*1000*(1+0.02*float64(seq%3))))
+				p.tick(now)
+				seq++
+			}
+			return p.entry.Base
+		}
+		if got := run(2000, 10, 16); got.Path != actions.PathGIN || !got.Flat {
+			t.Errorf("%s: %s where flat kernels take 10 us and hierarchical ones 16", name, got)
+		}
+		if got := run(4000, 30, 16); got.Path != actions.PathGIN || got.Flat {
+			t.Errorf("%s: %s where flat kernels have come to take 30 us and hierarchical ones take 16", name, got)
 		}
 	}
 }

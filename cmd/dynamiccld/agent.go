@@ -28,7 +28,8 @@ standard output. The learner runs as in the daemon: with detector, diagnosis and
   {"op":"quit"}              ends, as the end of the input does
 
 Actions are {"path"} and, by path, algorithm, protocol, channels (CTAs of lsa and gin),
-contexts (of gin: that its CTAs share; without channels a CTA for each), threads, backend,
+contexts (of gin: that its CTAs share; without channels a CTA for each), flat (of gin: not
+the hierarchical kernel), threads, backend,
 kernel (of lsa: oneshot, twoshot, bulk, direct); action 0 is NCCL's default. Several asks may be open
 at once; a tell may be late, missing, or of another action than was asked. A line that is wrong is
 answered {"error":"..."} and changes nothing.`,

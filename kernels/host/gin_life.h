@@ -121,8 +121,8 @@ struct dyn_gin_choice {
   size_t bytes;
   unsigned roles, most; /* CTAs of a share; shares, at most */
 };
-/* The same on all ranks. Fills count and same of the kernel's arguments. */
-struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, struct dyn_gin_call *call);
+/* The same on all ranks. asFlat: not the hierarchical kernel, where there is one. Fills count and same of the kernel's arguments. */
+struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, struct dyn_gin_call *call);
 /* Of AllToAllv, whose shares do not follow from bytes: ranks do not know each other's. */
 struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life);
 void dyn_gin_stop(struct dyn_lsa *lsa);

@@ -101,7 +101,7 @@ static void *flat(const struct dyn_gin_module *m, const struct dyn_work *work) {
 static bool several_each(const struct dyn_gin_life *life) { return dyn_gin_hierarchical(life->lanes[0].nRanks, life->lanes[0].localRanks); }
 
 /* Where nodes have several ranks, what crosses the network goes from a rank to that of its rail, once, and on over NVLink:
- * whatever has a hierarchical kernel runs in it. NULL: it has none. A question of type and collective alone, and of NCCL's LSA
+ * whatever has a hierarchical kernel runs in it, unless the plan wants the flat one. NULL: it has none. A question of type and collective alone, and of NCCL's LSA
  * teams, of which there is one size on all ranks. */
 static void *hierarchical(const struct dyn_gin_life *life, const struct dyn_work *work) {
   if (!several_each(life)) return NULL;
@@ -113,9 +113,9 @@ static void *hierarchical(const struct dyn_gin_life *life, const struct dyn_work
   }
 }
 
-struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, struct dyn_gin_call *call) {
+struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, struct dyn_gin_call *call) {
   bool adds = work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER;
-  struct dyn_gin_choice choice = {.function = hierarchical(life, work), .bytes = work->count * dyn_datatype_number_bytes(work->datatype),
+  struct dyn_gin_choice choice = {.function = asFlat ? NULL : hierarchical(life, work), .bytes = work->count * dyn_datatype_number_bytes(work->datatype),
                                   .roles = DYN_GIN_ROLES, .most = DYN_GIN_CHANNELS};
   if (choice.function == NULL) choice = (struct dyn_gin_choice){flat(life->module, work), choice.bytes, 1, DYN_GIN_MAX_BLOCKS};
   call->count = adds ? work->count : choice.bytes;

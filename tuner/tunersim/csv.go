@@ -169,12 +169,12 @@ func (t *Table) pointOf(c actions.Collective, bytes uint64) *point {
 }
 
 // contextsOf reads what stands in the protocol's column of path gin: "c2", of its CTAs' contexts, or "-".
-func contextsOf(s string) (uint8, error) {
-	n, is := actions.ParseContexts(s)
-	if s != "-" && !is {
-		return 0, fmt.Errorf("path gin has contexts in place of a protocol: %q is not - or c1 to c%d", s, actions.MaxContexts)
+func wayOf(s string) (contexts uint8, flat bool, err error) {
+	contexts, flat, ok := actions.ParseWay(s)
+	if !ok {
+		return 0, false, fmt.Errorf("path gin has contexts and flat in place of a protocol: %q is not -, c1 to c%d, flat or both, like c1/flat", s, actions.MaxContexts)
 	}
-	return n, nil
+	return contexts, flat, nil
 }
 
 // parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend, of path symmetric: NCCL's kernel), protocol (of path gin: contexts) and channels,
@@ -204,7 +204,7 @@ func parseAction(row []string, threads, backend string, registered bool) (a acti
 		if a.Backend, err = actions.ParseBackend(row[1]); err != nil {
 			return a, err
 		}
-		if a.Contexts, err = contextsOf(row[2]); err != nil {
+		if a.Contexts, a.Flat, err = wayOf(row[2]); err != nil {
 			return a, err
 		}
 	default:

@@ -230,7 +230,7 @@ static void able(void) {
   CHECK(dyn_lsa_room(lsa, DYN_ALL_REDUCE, 1 << 18) != 0 && dyn_lsa_room(lsa, DYN_ALL_REDUCE, (1 << 18) + 1) == 0 && !dyn_lsa_near(lsa));
 }
 
-/* Hierarchical kernels run where nodes have several ranks, and what has none stays flat. */
+/* Hierarchical kernels run where nodes have several ranks, but for calls that are to be flat, and what has none stays flat. */
 static void choice(void) {
   static const struct { int collective, datatype; bool hierarchical; } wants[] = {
       {DYN_ALL_GATHER, FLOAT32, true}, {DYN_ALL_TO_ALL, 0, true}, {DYN_REDUCE_SCATTER, FLOAT32, true}, {DYN_REDUCE_SCATTER, 6, true},
@@ -241,7 +241,8 @@ static void choice(void) {
   for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
     struct dyn_work work = {.collective = wants[i].collective, .count = 100, .datatype = wants[i].datatype};
     struct dyn_gin_call call = {0};
-    struct dyn_gin_choice got = dyn_gin_choose(&lsa->gin->each[0], &work, &call);
+    struct dyn_gin_choice got = dyn_gin_choose(&lsa->gin->each[0], &work, false, &call), asked = dyn_gin_choose(&lsa->gin->each[0], &work, true, &call);
+    CHECK(asked.roles == 1 && (asked.function == got.function) == (got.roles == 1), "%zu: the flat kernel is another one only where there are two", i);
     CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_CALLS && got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
     CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
   }

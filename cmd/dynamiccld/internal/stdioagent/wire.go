@@ -53,6 +53,7 @@ type action struct {
 	Kernel    string `json:"kernel"`
 	Channels  int    `json:"channels"`
 	Contexts  int    `json:"contexts"`
+	Flat      bool   `json:"flat"`
 	Threads   int    `json:"threads"`
 	Backend   string `json:"backend"`
 }
@@ -226,6 +227,9 @@ func (in *action) convert() (a actions.Action, err error) {
 		if a.Backend, err = actions.ParseBackend(in.Backend); err != nil {
 			return a, err
 		}
+	}
+	if a.Flat = in.Flat; a.Flat && a.Path != actions.PathGIN {
+		return a, fmt.Errorf("flat: only path gin is flat or hierarchical: %w", ErrBadRequest)
 	}
 	channels := in.Channels
 	switch {

@@ -25,23 +25,25 @@ type Pattern struct {
 	symmetric           int
 	number              int // of channels or CTAs
 	contexts            int // of gin
+	flat                int // of gin: 1, or not: 0
 }
 
 var (
-	everything  = Pattern{anything, anything, anything, anything, anything, anything, anything, anything}
-	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2, -2, -2}
+	everything  = Pattern{anything, anything, anything, anything, anything, anything, anything, anything, anything}
+	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2, -2, -2, -2}
 )
 
 // ParsePattern reads "ring/ll128/*", "tree/*/8", "ring", "lsa", "lsa/twoshot", "lsa/*/16", "gin", "gin/proxy/4",
-// "gin/*/8/c2", "gin/*/*/c1", "gin/*/8/*", "symmetric", "symmetric/ST".
+// "gin/*/8/c2", "gin/*/*/c1", "gin/*/8/*", "gin/*/8/flat", "gin/*/8/c1/flat", "symmetric", "symmetric/ST". flat is the kernel that is not
+// hierarchical; without it both are meant.
 func ParsePattern(s string) (Pattern, error) {
 	if strings.EqualFold(s, actions.Default.String()) {
 		return onlyDefault, nil
 	}
 	p := everything
 	parts := strings.Split(s, "/")
-	if len(parts) > 3 && !(len(parts) == 4 && strings.EqualFold(parts[0], actions.PathGIN.String())) {
-		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS or gin/BACKEND/CTAS[/cCONTEXTS] with * for any, like ring/ll128/*, tree/*/8, lsa/*/16, gin/*/4 or gin/*/8/c2", s)
+	if len(parts) > 3 && !(len(parts) <= 5 && strings.EqualFold(parts[0], actions.PathGIN.String())) {
+		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS or gin/BACKEND/CTAS[/cCONTEXTS][/flat] with * for any, like ring/ll128/*, tree/*/8, lsa/*/16, gin/*/4 or gin/*/8/c2", s)
 	}
 	for i, part := range parts {
 		if part == "*" {
@@ -79,8 +81,12 @@ func ParsePattern(s string) (Pattern, error) {
 			p.protocol = int(proto)
 		case i == 2:
 			p.number, err = parseNumber(part, p.path)
+		case i == len(parts)-1 && i >= 3 && strings.EqualFold(part, "flat"):
+			p.flat = 1
 		case i == 3:
 			p.contexts, err = parseContexts(part)
+		default:
+			err = fmt.Errorf("%q behind contexts: only flat may stand there", part)
 		}
 		if err != nil {
 			return everything, fmt.Errorf("choice %q: %w", s, err)
@@ -116,7 +122,7 @@ func (p Pattern) fits(a actions.Action) bool {
 	is := func(want int, has uint8) bool { return want == anything || want == int(has) }
 	return is(p.path, uint8(a.Path)) && is(p.algorithm, uint8(a.Algorithm)) && is(p.protocol, uint8(a.Protocol)) &&
 		is(p.kernel, uint8(a.Kernel)) && is(p.symmetric, uint8(a.Symmetric)) && is(p.backend, uint8(a.Backend)) && is(p.number, a.Channels) &&
-		is(p.contexts, a.Contexts)
+		is(p.contexts, a.Contexts) && (p.flat == anything || a.Flat == (p.flat == 1))
 }
 
 // counted says that an algorithm is measured with channels of its own. A learner leaves PAT's number to NCCL, but recorded
@@ -145,13 +151,13 @@ func (p Pattern) named(a actions.Action) bool {
 // tree's by tree/ll, channels by their number.
 //
 // Of GIN's contexts it has what learners try, and numbers that a pattern names.
-func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, channels []uint8) []actions.Action {
+func choices(b state.Bucket, marks uint32, maxChannels int, shape state.Shape, patterns []Pattern, channels []uint8) []actions.Action {
 	if len(channels) == 0 {
 		channels = counts(maxChannels)
 	}
 	var all []actions.Action
 	device := tuner.MarkSet(marks)&tuner.MarkDeviceLL != 0
-	for _, a := range sharing(tuner.ActionSet(b, tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:], tuner.MarkSet(marks), patterns) {
+	for _, a := range tuner.OnRails(sharing(tuner.ActionSet(b, tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:], tuner.MarkSet(marks), patterns), b.Collective, shape) {
 		numbers := []uint8{0} // NCCL's own
 		once := device && a.Path == actions.PathCollective && a.Protocol == actions.LL
 		switch {
@@ -182,7 +188,7 @@ func choices(b state.Bucket, marks uint32, maxChannels int, patterns []Pattern, 
 	slices.SortStableFunc(all, func(x, y actions.Action) int {
 		return cmp.Or(cmp.Compare(x.Path, y.Path), cmp.Compare(x.Algorithm, y.Algorithm), cmp.Compare(x.Protocol, y.Protocol),
 			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Symmetric, y.Symmetric), cmp.Compare(x.Backend, y.Backend), cmp.Compare(x.Channels, y.Channels),
-			cmp.Compare(x.Contexts, y.Contexts))
+			cmp.Compare(x.Contexts, y.Contexts), cmp.Compare(x.FormatWay(), y.FormatWay()))
 	})
 	return all
 }

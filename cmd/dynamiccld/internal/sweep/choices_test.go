@@ -74,6 +74,7 @@ func TestChoices(t *testing.T) {
 		{"CTAs that share contexts", shared, 0, []string{"gin/*/8"}, nil, "gin/proxy/8 gin/proxy/8/c1"},
 		{"CTAs that share one context", shared, 0, []string{"gin/*/*/c1"}, nil, "gin/proxy/1/c1 gin/proxy/2/c1 gin/proxy/4/c1 gin/proxy/8/c1"},
 		{"contexts that nobody tries", shared, 0, []string{"gin/*/8/c2", "gin/proxy/5/c3", "ring/ll/8"}, nil, "Ring/LL/8 gin/proxy/5/c3 gin/proxy/8/c2"},
+		{"flat alone, where nothing is hierarchical", shared, 0, []string{"gin/*/8/flat"}, nil, ""},
 		{"any contexts", shared, 0, []string{"gin/*/4/*", "gin/*/4/c4"}, nil, "gin/proxy/4 gin/proxy/4/c1 gin/proxy/4/c4"},
 		{"CTAs of GIN that nobody tries", gin, 0, []string{"gin/proxy/3"}, nil, "gin/proxy/3"},
 		{"everything at 16", kernels, 0, []string{"*/*/16"}, nil, "Ring/LL/16 lsa/oneshot/16 lsa/twoshot/16"},
@@ -92,7 +93,7 @@ func TestChoices(t *testing.T) {
 			patterns = append(patterns, p)
 		}
 		var got []string
-		for _, a := range choices(bucket, marksOf(t, c.marks...), c.most, patterns, c.channels) {
+		for _, a := range choices(bucket, marksOf(t, c.marks...), c.most, state.Shape{Ranks: 2, Nodes: 2}, patterns, c.channels) {
 			got = append(got, a.String())
 		}
 		if strings.Join(got, " ") != c.want {

@@ -317,7 +317,7 @@ func TestLiveMachinesThatCannot(t *testing.T) {
 		{"too few GPUs", append(slices.Clone(good), "FAKEGPU_GPUS=1"), []string{"--ranks", "2"}, 1, []string{"rank 1", "CUDA_VISIBLE_DEVICES"}},
 		{"too few GPUs of a node", append(slices.Clone(good), "FAKEGPU_GPUS=1"), []string{"--ranks", "4", "--nodes", "2"}, 1, []string{"rank 1", "CUDA_VISIBLE_DEVICES"}},
 		{"no plugin", good, []string{"--ranks", "2", "--plugin-dir", m.dir}, 1, []string{"make plugin"}},
-		{"no worker", good, []string{"--ranks", "2", "--worker", m.path("none")}, 1, []string{"--worker"}},
+		{"no worker", good, []string{"--ranks", "2", "--worker", m.path("none")}, 2, []string{"--worker"}},
 		{"the user's choice", append(slices.Clone(good), "NCCL_ALGO=Ring"), []string{"--ranks", "2"}, 1, []string{"NCCL_ALGO=Ring", "unset"}},
 		{"another profiler", append(slices.Clone(good), "NCCL_PROFILER_PLUGIN=none"), []string{"--ranks", "2"}, 1, []string{"NCCL_PROFILER_PLUGIN"}},
 		{"samples of graphs", good, []string{"--ranks", "2", "--samples", "s.csv"}, 2, []string{"--calls stream"}},

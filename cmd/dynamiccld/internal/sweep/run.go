@@ -214,7 +214,7 @@ func (r *runner) bucket(ctx context.Context, round int, collective string, bytes
 		return r.failed(ctx, &p, err) // nothing of this bucket can be known
 	}
 	if b, tuned := forced.BucketOf(collective, bytes, r.o.Ranks); tuned && marks != 0 {
-		force = choices(b, marks, maxChannels, r.o.Choices, r.o.Channels)
+		force = choices(b, marks, maxChannels, state.Shape{Ranks: r.o.Ranks, Nodes: r.o.Nodes}, r.o.Choices, r.o.Channels)
 	}
 	list := order(force)
 	r.progress.bucket(round, collective, bytes, len(list))

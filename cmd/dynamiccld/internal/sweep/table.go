@@ -85,11 +85,7 @@ func choiceColumns(p Point) (c [4]string, err error) {
 	number := strconv.Itoa(int(a.Channels))
 	switch a.Path {
 	case actions.PathGIN:
-		contexts := "-"
-		if a.Contexts != 0 {
-			contexts = actions.FormatContexts(a.Contexts)
-		}
-		return [4]string{a.Path.String(), a.Backend.String(), contexts, number}, nil
+		return [4]string{a.Path.String(), a.Backend.String(), a.FormatWay(), number}, nil
 	case actions.PathLSA:
 		return [4]string{a.Path.String(), a.Kernel.String(), "-", number}, nil
 	}
