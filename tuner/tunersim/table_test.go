@@ -205,7 +205,7 @@ func TestReadTableWithKernels(t *testing.T) {
 			t.Errorf("%s: %g, %v", s, ns, ok)
 		}
 	}
-	if best, ns, _ := table.Best(b); best != must(t, "lsa/twoshot/16") || ns != 4000 || len(table.Actions(b)) != 8 {
+	if best, ns, _ := table.Best(b); best != must(t, "lsa/twoshot/16") || ns != 4000 || len(table.Actions(b)) != 10 {
 		t.Errorf("best is %s, choices are %v", best, table.Actions(b))
 	}
 }
