@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"dynamiccl/agents"
@@ -33,7 +34,8 @@ type Daemon struct {
 	version string
 	log     *slog.Logger
 	started time.Time
-	calls   chan func() // from other goroutines into the loop
+	busy    chan struct{} // full while the loop works, or another goroutine in its place; before Run and after it, too
+	came    atomic.Bool   // a rank's file has appeared
 
 	dir     *nccltuner.Dir
 	scanner *nccltuner.Scanner
@@ -105,7 +107,7 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), calls: make(chan func()), dir: dir,
+	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), busy: full(), dir: dir,
 		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
@@ -135,13 +137,25 @@ func (d *Daemon) Reload(cfg config.Config) {
 	})
 }
 
-// do runs f in the loop and waits for it.
+// full is a channel that has its one element.
+func full() chan struct{} {
+	busy := make(chan struct{}, 1)
+	busy <- struct{}{}
+	return busy
+}
+
+// do runs f while the loop sleeps.
 func (d *Daemon) do(ctx context.Context, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	done := make(chan struct{})
 	select {
-	case d.calls <- func() { f(); close(done) }:
+	case d.busy <- struct{}{}:
+		done := make(chan struct{})
+		go func() { // what panics here ends the daemon, as in the loop; of its caller's goroutine the control server would catch that
+			f()
+			<-d.busy
+			close(done)
+		}()
 		<-done // calls are short
 		return nil
 	case <-ctx.Done():

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -40,42 +41,48 @@ func (d *Daemon) Run(ctx context.Context) error {
 		stopFlush()
 		<-flushed
 	}()
-	came, stopWatching, err := arrivals(d.cfg.Dir)
+	alarm, err := newAlarm()
+	if err != nil {
+		return err
+	}
+	defer alarm.close()
+	defer context.AfterFunc(ctx, alarm.ring)()
+	stopWatching, err := arrivals(d.cfg.Dir, func() {
+		d.came.Store(true)
+		alarm.ring()
+	})
 	defer stopWatching()
 	if err != nil {
 		d.log.Warn("new ranks are found ten times a second and not at once: their first graphs may be captured before", "err", err)
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	wait := d.cfg.Tick
-	for {
-		select {
-		case <-ctx.Done():
-			d.drain()
-			d.sampling(0)
-			d.farewell()
-			return nil
-		case call := <-d.calls:
-			call()
-		case <-came:
+	for ctx.Err() == nil {
+		if d.came.Swap(false) {
 			d.cameNs = d.now()
-			timer.Reset(0)
-		case <-timer.C:
-			n := d.turn()
-			if d.lost != nil {
-				d.farewell() // into the store; the shared files may be another daemon's by now
-				return d.lost
-			}
-			if n > 0 && d.exploring() || d.fresh(d.now()) {
-				wait = d.cfg.Tick
-			} else if n > 0 {
-				wait = settledTicks * d.cfg.Tick
-			} else {
-				wait = min(wait*2, idleTicks*d.cfg.Tick)
-			}
-			timer.Reset(wait)
+		}
+		n := d.turn()
+		if d.lost != nil {
+			d.farewell() // into the store; the shared files may be another daemon's by now
+			return d.lost
+		}
+		if n > 0 && d.exploring() || d.fresh(d.now()) {
+			wait = d.cfg.Tick
+		} else if n > 0 {
+			wait = settledTicks * d.cfg.Tick
+		} else {
+			wait = min(wait*2, idleTicks*d.cfg.Tick)
+		}
+		<-d.busy
+		err := alarm.sleep(wait)
+		d.busy <- struct{}{}
+		if err != nil {
+			return fmt.Errorf("sleeping: %w", err)
 		}
 	}
+	d.drain()
+	d.sampling(0)
+	d.farewell()
+	return nil
 }
 
 // turn does all that is due and says how many samples came in.
