@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,12 @@ type fileStamp struct {
 	id             fileID
 	size           int64
 	ctimeS, ctimeN int64
+}
+
+// past says that whatever happens to the file from now on gives it another stamp. The kernel's clock for these goes in steps of up to
+// 10 ms.
+func (s *fileStamp) past(now time.Time) bool {
+	return now.Sub(time.Unix(s.ctimeS, s.ctimeN)) > 100*time.Millisecond
 }
 
 func stampOf(st *unix.Stat_t) fileStamp {
@@ -167,10 +174,13 @@ func makeAndOpenDir(path string) (fd int, st dirStatus, err error) {
 	return fd, dirStatus{s.Uid, s.Mode & 0o7777}, nil
 }
 
-// dirExists is false once the directory itself was removed under its open descriptor.
-func dirExists(fd int) bool {
+// dirStamp changes when something appears in the directory or leaves it; false once the directory itself was removed under its open
+// descriptor. It is asked for in every tick of a daemon, so Go's scheduler is not told of the call, which would wake up its watchdog:
+// the kernel has the answer in memory, and no directory is on a network.
+func dirStamp(fd int) (fileStamp, bool) {
 	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == nil && st.Nlink > 0
+	_, _, errno := unix.RawSyscall(unix.SYS_FSTAT, uintptr(fd), uintptr(unsafe.Pointer(&st)), 0)
+	return stampOf(&st), errno == 0 && st.Nlink > 0
 }
 
 func closeFD(fd int) error { return unix.Close(fd) }
