@@ -147,6 +147,14 @@ func (m *mapping) fixedRing() *ABIRing     { return (*ABIRing)(unsafe.Pointer(&m
 // words views a plan as the 64-bit words that its checksum is made of.
 func (p *ABIPlan) words() *[planWords]uint64 { return (*[planWords]uint64)(unsafe.Pointer(p)) }
 
+// markWords are a rank's marks, two to a word: whether they are as they were takes half as many loads so.
+type markWords [NumCollectives * NumBuckets / 2]uint64
+
+// The array is as long as the marks, and lies so that a word is loaded whole.
+var _ = [1]struct{}{}[unsafe.Sizeof(markWords{})-unsafe.Sizeof(ABIRank{}.Marks)+unsafe.Offsetof(ABIRank{}.Marks)%8+unsafe.Sizeof(ABIRank{})%8+unsafe.Sizeof(ABIRecord{})%8]
+
+func (r *ABIRank) markWords() *markWords { return (*markWords)(unsafe.Pointer(&r.Marks)) }
+
 // magic is zero until the creator has finished. The load pairs with the creator's last store: what it wrote before is
 // visible afterwards.
 func (m *mapping) magic() uint64 { return atomic.LoadUint64(&m.header().Magic) }

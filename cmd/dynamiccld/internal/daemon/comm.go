@@ -120,6 +120,9 @@ func (c *comm) calls() (calls, ignored uint64) {
 
 // newMarks calls tell for every bucket on which the ranks' word is complete and new.
 func (c *comm) newMarks(tell func(tuner.Marks)) error {
+	if moved, err := c.record.NewMarks(); !moved || err != nil {
+		return err
+	}
 	before := c.marks
 	if err := c.record.Marks(&c.marks); err != nil {
 		return err

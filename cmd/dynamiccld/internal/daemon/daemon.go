@@ -45,7 +45,8 @@ type Daemon struct {
 	order   []tuner.CommID
 	core    *tuner.Core
 	memory  *store.Resilient
-	mask    uint32 // profiler events wanted
+	mask    uint32                        // profiler events wanted
+	waiting map[nccltuner.Process]waiting // of the latest look at all records
 
 	batch    [drainBatch]nccltuner.Sample
 	event    tuner.Sample // the one sample event, so that the hot path does not allocate
@@ -108,7 +109,7 @@ func Open(cfg config.Config, version string, log *slog.Logger) (*Daemon, error) 
 		return nil, errors.Join(err, dir.Close())
 	}
 	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), busy: full(), dir: dir,
-		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, log),
+		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, waiting: map[nccltuner.Process]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
 
