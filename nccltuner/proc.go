@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
 	"syscall"
 )
@@ -27,7 +26,8 @@ func (p Process) Alive() (bool, error) {
 	if !p.valid() {
 		return false, nil
 	}
-	text, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(p.PID), 10) + "/stat")
+	var buf [1024]byte // numbers of at most 20 digits, and a name of 16 bytes
+	text, err := readOnce("/proc/"+strconv.FormatUint(uint64(p.PID), 10)+"/stat", buf[:])
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return false, nil
 	}

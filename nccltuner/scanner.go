@@ -114,6 +114,9 @@ func (s *Scanner) Scan(c *Changes) error {
 	return nil
 }
 
+// Quiet says that the latest scan left no file unopened and that whatever appears from then on is a change of the directory.
+func (s *Scanner) Quiet() bool { return s.quiet }
+
 // drop hands what was open to the caller.
 func (f *file) drop(c *Changes) {
 	if f.record != nil {

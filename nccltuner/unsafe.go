@@ -234,6 +234,24 @@ func readContent(fd int) string {
 	return string(buf[:n])
 }
 
+// readOnce reads a file of the kernel's that fits into buf. os.ReadFile asks the poller first, which is most of what it costs.
+func readOnce(path string, buf []byte) ([]byte, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			var n int
+			n, err = unix.Read(fd, buf)
+			unix.Close(fd)
+			if err == nil {
+				return buf[:n], nil
+			}
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+	}
+}
+
 func idOf(fd int) (fileID, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)

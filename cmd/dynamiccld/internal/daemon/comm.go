@@ -29,7 +29,8 @@ type comm struct {
 	answered  uint32
 	nRanks    int
 	inGraphs  bool // CUDA graphs have kernels of ours
-	told      int  // how many kernels may be outstanding, as the core has heard
+	presence  presence
+	told      int // how many kernels may be outstanding, as the core has heard
 }
 
 func newComm(record *nccltuner.Record) (*comm, error) {

@@ -36,6 +36,7 @@ type Daemon struct {
 	started time.Time
 	busy    chan struct{} // full while the loop works, or another goroutine in its place; before Run and after it, too
 	came    atomic.Bool   // a rank's file has appeared
+	watched bool          // came will tell of each
 
 	dir     *nccltuner.Dir
 	scanner *nccltuner.Scanner

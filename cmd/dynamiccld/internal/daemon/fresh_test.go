@@ -13,18 +13,21 @@ import (
 	"dynamiccl/state"
 )
 
-// Where somebody came a short while ago the directory is looked at in every tick, else ten times a second.
+// Where somebody came a short while ago directory and records are looked at in every tick, else ten times a second. A directory that is
+// watched, and of which nothing is unfinished, tells itself.
 func TestNewcomersAreLookedAtSoon(t *testing.T) {
 	d, _ := open(t, testConfig(t))
 	defer d.Close()
+	records := false
 	looks := func() bool {
 		scanned, read := d.scanned, d.readRecords
 		time.Sleep(time.Millisecond)
 		d.turn()
-		return d.scanned != scanned && d.readRecords != read
+		records = d.readRecords != read
+		return d.scanned != scanned
 	}
 	d.turn()
-	if looks() {
+	if looks() || records {
 		t.Error("nobody came, and the directory is looked at in every tick")
 	}
 	d.take(&nccltuner.Changes{})
@@ -32,11 +35,26 @@ func TestNewcomersAreLookedAtSoon(t *testing.T) {
 		t.Error("nobody came, and it is said that somebody did")
 	}
 	d.cameNs = d.now()
-	if !looks() {
+	if !looks() || !records {
 		t.Error("somebody came, and the next tick does not look")
 	}
+	d.watched, d.swept = true, d.now()+state.Ns(time.Hour)
+	if !looks() || !records {
+		t.Error("the directory is watched and has just changed, and the next tick does not look")
+	}
+	time.Sleep(150 * time.Millisecond)
+	if looks(); !d.scanner.Quiet() {
+		t.Fatal("the directory is not quiet")
+	}
+	if looks() || !records {
+		t.Error("the directory tells itself, and the next tick looks there, or not at records")
+	}
+	d.watched = false
+	if !looks() {
+		t.Error("nobody watches, and the next tick does not look")
+	}
 	d.cameNs -= state.Ns(freshFor)
-	if looks() {
+	if looks() || records {
 		t.Error("it is long since somebody came, and the directory is looked at in every tick")
 	}
 }

@@ -52,13 +52,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 		alarm.ring()
 	})
 	defer stopWatching()
-	if err != nil {
+	if d.watched = err == nil; !d.watched {
 		d.log.Warn("new ranks are found ten times a second and not at once: their first graphs may be captured before", "err", err)
 	}
 	wait := d.cfg.Tick
 	for ctx.Err() == nil {
 		if d.came.Swap(false) {
-			d.cameNs = d.now()
+			d.cameNs, d.scanned = d.now(), 0
 		}
 		n := d.turn()
 		if d.lost != nil {
@@ -90,7 +90,10 @@ func (d *Daemon) turn() int {
 	now := d.now()
 	scanEvery, recordEvery := scanEvery, recordEvery
 	if d.fresh(now) {
-		scanEvery, recordEvery = 0, 0
+		recordEvery = 0
+		if !d.watched || !d.scanner.Quiet() {
+			scanEvery = 0
+		}
 	}
 	if due(&d.scanned, now, scanEvery) {
 		d.scan()
@@ -138,7 +141,7 @@ func due(last *state.Ns, now state.Ns, every time.Duration) bool {
 func (d *Daemon) drain() int {
 	total := 0
 	for range drainRounds {
-		got := 0
+		got, more := 0, false
 		d.batchNow = d.now()
 		for _, r := range d.rings {
 			n, err := r.Drain(d.batch[:])
@@ -146,13 +149,15 @@ func (d *Daemon) drain() int {
 				d.sample(&d.batch[i])
 			}
 			got += n
+			more = more || n == len(d.batch)
 			if err != nil {
 				d.giveUpRing(r, err)
+				more = true
 				break // d.rings has changed
 			}
 		}
 		total += got
-		if got == 0 {
+		if !more {
 			break
 		}
 	}

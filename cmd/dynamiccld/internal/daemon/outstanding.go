@@ -51,6 +51,25 @@ func waitingOf(comms map[tuner.CommID]*comm, all map[nccltuner.Process]waiting) 
 	}
 }
 
+// presence is all of a communicator that waitingOf may count.
+type presence struct {
+	joined, left      int
+	kernels, inGraphs bool
+}
+
+// presenceMoved reports whether that is another than when it was last asked.
+func (c *comm) presenceMoved() bool {
+	now := presence{joined: len(c.view.Ranks), kernels: c.kernels(), inGraphs: c.inGraphs}
+	for i := range c.view.Ranks {
+		if c.view.Ranks[i].Left {
+			now.left++
+		}
+	}
+	before := c.presence
+	c.presence = now
+	return now != before
+}
+
 // outstanding is the most of its processes.
 func (c *comm) outstanding(all map[nccltuner.Process]waiting) (most int) {
 	for i := range c.view.Ranks {

@@ -65,10 +65,15 @@ func (d *Daemon) giveUpComm(c *comm, err error) {
 
 // records reads who joined and what NCCL allows.
 func (d *Daemon) records() {
+	moved := false
 	for _, id := range d.order { // which reading changes nothing of
-		d.readRecord(d.comms[id])
+		c := d.comms[id]
+		d.readRecord(c)
+		moved = c.presenceMoved() || moved
 	}
-	d.tellOutstanding()
+	if moved {
+		d.tellOutstanding()
+	}
 }
 
 func (d *Daemon) readRecord(c *comm) {
