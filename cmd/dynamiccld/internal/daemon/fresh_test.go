@@ -154,6 +154,35 @@ func TestRanksAreAnswered(t *testing.T) {
 	}
 }
 
+// Ticks in which nothing happens are most of what a daemon does: none leaves anything to the garbage collector.
+func TestQuietTurnDoesNotAllocate(t *testing.T) {
+	cfg := testConfig(t)
+	d, log := open(t, cfg)
+	defer d.Close()
+	ranks := &[2]nccltuner.ABIRank{}
+	for i := range ranks {
+		ranks[i].Pid, ranks[i].StartTime, ranks[i].Rank, ranks[i].NcclVersion = 3, 4, int32(i), 22809
+	}
+	shared(t, filepath.Join(cfg.Dir, "comm-0000000000000005.shm"), []any{&nccltuner.ABIRecord{CommID: 5, NRanks: 2, NNodes: 1, EpochCalls: nccltuner.EpochCalls, Joined: 2}, ranks})
+	shared(t, filepath.Join(cfg.Dir, "ring-3-4.shm"), []any{&nccltuner.ABIRing{Pid: 3, StartTime: 4, NumCells: 2}, &[2]nccltuner.ABISample{{Cell: 0}, {Cell: 1}}})
+	turn := func() {
+		d.swept = d.now() // which reads /proc, once a second
+		d.readRecords, d.beaten = 0, 0
+		d.turn()
+	}
+	for range 10 {
+		turn()
+	}
+	time.Sleep(150 * time.Millisecond)
+	turn()
+	if len(d.rings) != 1 || len(d.order) != 1 || !d.comms[d.order[0]].active || !d.scanner.Quiet() {
+		t.Fatalf("ring and record are not served:\n%s", log)
+	}
+	if n := testing.AllocsPerRun(100, turn); n != 0 {
+		t.Errorf("%v allocations a tick", n)
+	}
+}
+
 // shared writes a file as its creator leaves it; the first part begins with the header.
 func shared(t *testing.T, path string, parts []any) {
 	t.Helper()
