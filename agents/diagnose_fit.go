@@ -127,7 +127,7 @@ type circumstances struct {
 	complete bool    // that of all buckets is: no better is to be expected
 }
 
-// classify is the table of docs/design.md. DiagnosisNone: nothing that lasts.
+// classify is the table of docs/design.md, decision 11. DiagnosisNone: nothing that lasts.
 func classify(shifts []shift, is circumstances) Diagnosis {
 	// The buckets that alarmed say whether there is a change at all, and whether the counter took part in it.
 	signal, counter, weights := 0.0, 0.0, 0.0

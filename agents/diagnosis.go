@@ -3,7 +3,7 @@ package agents
 // Diagnosis is what the pair of latencies says about a change.
 type Diagnosis uint8
 
-// Diagnoses, docs/design.md decision on signals.
+// Diagnoses, docs/design.md, decision 11.
 const (
 	DiagnosisNone            Diagnosis = iota
 	DiagnosisBackendFallback           // a constant added at all sizes to both: proxy or backend fallback

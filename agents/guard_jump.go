@@ -44,6 +44,9 @@ func (g *Guard) Jumped() bool {
 	return jumped
 }
 
+// Doubts reports that the latest call was far off, and too few before it to say that conditions changed.
+func (g *Guard) Doubts() bool { return g.jump.far != 0 }
+
 // compare is to be called before a call of action i is counted.
 func (g *Guard) compare(i int, costNs float64) {
 	if s := &g.arms.samples[i]; s.n > 0 && g.jump.observe(math.Log(costNs)-s.log(), g.arms) {

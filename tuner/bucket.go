@@ -161,10 +161,13 @@ func (b *bucket) follow(o *state.Observation) {
 	}
 }
 
-// shift says that the fabric changed: measurements so far describe another condition.
-func (b *bucket) shift(d agents.Diagnosis) {
+// shift says that the fabric changed: measurements so far describe another condition. What was assumed stays where nothing is
+// explored, for nobody would find anything better than NCCL's default then.
+func (b *bucket) shift(d agents.Diagnosis, explore bool) {
 	b.guard.Shift(d)
-	b.assumed = actions.Default
+	if explore {
+		b.assumed = actions.Default
+	}
 	b.nextTrial = len(b.entry.Trials) // what is under way was proposed for another condition
 	b.fresh = true
 }
@@ -180,7 +183,7 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 	warm := 0
 	if single {
 		maxTrials--
-		if b.entry.Base.Path != actions.PathGIN && slices.ContainsFunc(b.set, onGIN) {
+		if slices.ContainsFunc(b.set, onGIN) {
 			warm = warmUps
 		}
 	}
@@ -195,10 +198,10 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 			base = b.assumed
 		}
 	}
-	if b.look.due && explore && len(trials) == 0 {
-		trials = []actions.Action{base}
+	if explore && len(trials) == 0 {
+		trials = b.looks(base)
 	}
-	b.look.due = false
+	b.look.calls = 0
 	if base == b.entry.Base && len(trials) == 0 && len(b.entry.Trials) == 0 {
 		return false
 	}
@@ -247,7 +250,7 @@ func (b *bucket) learned(base actions.Action) (l Learned, ok bool) {
 
 func (b *bucket) view() BucketView {
 	v := BucketView{Bucket: b.Bucket, Choice: b.entry.Base, SinceNs: b.sinceNs, Calls: b.calls, Ledger: b.ledger, Diagnosis: b.diagnosis,
-		DiagnosisNs: b.diagNs, Exploring: b.nextTrial < len(b.entry.Trials), SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1}
+		DiagnosisNs: b.diagNs, Exploring: b.exploring(), SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1}
 	for _, e := range b.guard.Estimates(nil) {
 		v.Choices = append(v.Choices, ActionView{e.Action, estimateOf(e)})
 	}

@@ -21,6 +21,7 @@ type comm struct {
 	early     []Entry            // stored choices of buckets whose marks nobody knows yet, the greatest gain first
 	dirty     bool               // a plan must be published
 	touched   bool               // something was observed since the last tick
+	tickedNs  state.Ns           // when buckets were last asked what they want
 	observed  uint64             // group calls
 	watch     watch
 	newest    uint64    // the greatest sequence number observed
@@ -45,11 +46,11 @@ func newComm(e CommJoined, reward Reward) *comm {
 }
 
 // published says that what the last plan has comes into force with this version, where it was not in an earlier one.
-func (m *comm) published(version uint32) {
+func (m *comm) published(version uint32, nowNs state.Ns) {
 	m.eachBucket(func(b *bucket) {
 		if !b.published {
 			b.published, b.since = true, version
-			b.look.heardAt = m.newest
+			b.look.heardAt, b.look.heardNs = m.newest, nowNs
 		}
 	})
 }

@@ -118,7 +118,7 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 	case Marks:
 		c.marks(nowNs, e)
 	case Published:
-		c.published(e)
+		c.published(nowNs, e)
 	case Advised:
 		c.advised(e)
 	case Tick:
@@ -176,9 +176,9 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	m.put(c.newBucket(m, e.Bucket, set, e.Differ))
 }
 
-func (c *Core) published(e Published) {
+func (c *Core) published(nowNs state.Ns, e Published) {
 	if m := c.comms[e.Comm]; m != nil {
-		m.published(uint32(e.Version))
+		m.published(uint32(e.Version), nowNs)
 	}
 }
 
@@ -233,7 +233,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	m.watch.observe(o.SignalNs, m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income))
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
 	if b != nil {
-		b.look.heard(m.newest)
+		b.look.heard(m.newest, nowNs)
 		if m.joiner.counted {
 			o.Unseen = b.unseen(m.joiner.made)
 		}
@@ -304,7 +304,7 @@ func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Obse
 	verdict := m.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised {
 		c.totals.Alarms++
-		b.shift(verdict.Diagnosis)
+		b.shift(verdict.Diagnosis, c.cfg.Explore && m.Explore)
 	}
 	if verdict.New && verdict.Diagnosis != agents.DiagnosisNone {
 		b.diagnosis, b.diagNs = verdict.Diagnosis, nowNs
@@ -322,14 +322,14 @@ func (c *Core) find(nowNs state.Ns, m *comm, b state.Bucket, d agents.Diagnosis,
 func (c *Core) tick(nowNs state.Ns) {
 	for _, id := range c.order {
 		m := c.comms[id]
-		if !m.touched && !m.dirty {
-			continue // nothing was observed since the last tick
+		if !m.touched && !m.dirty && nowNs-m.tickedNs < lookAfterNs {
+			continue // nothing was observed since the last tick, and nothing can be overdue
 		}
-		m.touched = false
+		m.touched, m.tickedNs = false, nowNs
 		for _, b := range m.turns() {
 			before := b.entry.Base
 			if m.single() {
-				b.overdue(m.newest)
+				b.overdue(m.newest, nowNs)
 			}
 			trials := MaxTrials
 			if m.waits(c.cfg) || !m.mayTry(b) {

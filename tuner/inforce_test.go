@@ -58,3 +58,39 @@ func judged(t *testing.T, name string, stored bool) {
 		t.Errorf("%s: %d of 2,000 calls with the worse choice, %s at the end", name, worse, p.entry.Base)
 	}
 }
+
+// Without exploration what is stored stays in force over a change of conditions: nobody could judge it, and NCCL's default is no better
+// known.
+func TestStoredChoiceStaysWithoutExploration(t *testing.T) {
+	newLearner, err := models.New(agents.NameLSTM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := New(Config{NewLearner: newLearner, Seed: 1, Guard: agents.DefaultGuardConfig(), WatchShare: 0.004})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	running := parse(t, "Ring/LL/8")[0]
+	joined := CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true}
+	joined.Prior = []Learned{{Key: Key{Shape: joined.Shape, Bucket: b}, Action: running, Calls: 1000, CostNs: 80e3, Default: 100e3,
+		Evidence: map[actions.Action]Estimate{actions.Default: {N: 50, MeanNs: 100e3, VarLog: 1e-4}, running: {N: 900, MeanNs: 80e3, VarLog: 1e-4}}}}
+	core.Step(0, joined)
+	core.Step(0, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
+	p := &caller{core: core, b: b, entry: Entry{Base: running}}
+	for seq := range uint64(400) {
+		us := 80.0
+		if seq >= 200 {
+			us = 200
+		}
+		now := state.Ns(seq * 1e6)
+		p.tell(now, seq, p.next(), running, state.Ns(us*1000*(1+0.02*float64(seq%3))))
+		p.tick(now)
+	}
+	if core.totals.Alarms == 0 {
+		t.Error("no alarm, so nothing was shown")
+	}
+	if p.entry.Base != running {
+		t.Errorf("%s is in force after a change of conditions, and %s is stored", p.entry.Base, running)
+	}
+}

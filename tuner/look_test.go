@@ -20,6 +20,8 @@ type rare struct {
 	version uint64
 	entries int // with trials
 	lose    int // the samples of so many of these are lost
+	callNs  state.Ns
+	slower  float64 // what trees take longer than they did
 }
 
 func newRare(t *testing.T) *rare {
@@ -31,7 +33,7 @@ func newRare(t *testing.T) *rare {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rare{core: core, b: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 10}, rest: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 24}}
+	r := &rare{core: core, callNs: 1e5, slower: 1, b: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 10}, rest: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 24}}
 	core.Step(0, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true})
 	core.Step(0, Marks{Comm: 1, Bucket: r.b, Set: 0b111_111})
 	return r
@@ -41,7 +43,7 @@ func newRare(t *testing.T) *rare {
 func (r *rare) run(calls int, present bool) {
 	for range calls {
 		r.seq++
-		if now := state.Ns(r.seq * 1e5); r.seq%24 != 0 || !present {
+		if now := state.Ns(r.seq) * r.callNs; r.seq%24 != 0 || !present {
 			if r.seq%16 == 0 {
 				r.core.Step(now, &Sample{Comm: 1, Seq: r.seq, Bucket: r.rest, Bytes: 1 << 24, SignalNs: 1e5, EventTimed: true, Plan: uint32(r.version)})
 			}
@@ -51,7 +53,7 @@ func (r *rare) run(calls int, present bool) {
 			r.made++
 			ns := state.Ns(30_000)
 			if isTree(a) {
-				ns = 15_000
+				ns = state.Ns(15_000 * r.slower)
 			}
 			said := 0
 			if r.entry.ID != 0 {
@@ -62,9 +64,9 @@ func (r *rare) run(calls int, present bool) {
 					Plan: uint32(r.version), EntryCall: uint8(said)})
 			}
 		}
-		for _, p := range r.core.Step(state.Ns(r.seq*1e5), Tick{}).Plans {
+		for _, p := range r.core.Step(state.Ns(r.seq)*r.callNs, Tick{}).Plans {
 			r.version++
-			r.core.Step(state.Ns(r.seq*1e5), Published{Comm: 1, Version: r.version})
+			r.core.Step(state.Ns(r.seq)*r.callNs, Published{Comm: 1, Version: r.version})
 			if e := entryOf([]Plan{p}, r.b); e.ID != r.entry.ID {
 				r.entry, r.calls = Entry{ID: e.ID, Base: e.Base, Skip: e.Skip, Trials: slices.Clone(e.Trials)}, 0
 				if len(e.Trials) > 0 {
@@ -96,5 +98,27 @@ func TestRareSizeIsNotForgotten(t *testing.T) {
 	r.run(1_000_000, false)
 	if now := r.entries - entries; now > 8 {
 		t.Errorf("%d entries with trials in 1,000,000 calls without any of their size", now)
+	}
+}
+
+// Where calls take long few are made in a second, and one of thousands would be seen after many. What slows is left all the same
+// once some have been seen, by the clock.
+func TestSlowSizeIsSeenSoon(t *testing.T) {
+	for _, seed := range []uint64{1, 2, 3} {
+		r := newRare(t)
+		r.callNs = 1e6
+		r.run(int(20_000+1000*seed), true)
+		if !isTree(r.entry.Base) {
+			t.Fatalf("%s after %d calls", r.entry.Base, r.seq)
+		}
+		r.slower = 30
+		const bound = 4000 // calls, of 1 ms
+		calls := 0
+		for ; isTree(r.entry.Base) && calls < 8*bound; calls += 100 {
+			r.run(100, true)
+		}
+		if calls > bound {
+			t.Errorf("%d calls of 1 ms passed until what had become 15 times as slow as NCCL's default was left", calls)
+		}
 	}
 }

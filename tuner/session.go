@@ -159,7 +159,7 @@ func (s *Session) Tell(i, action int, counterNs, signalNs state.Ns) agents.Diagn
 	alarm := b.observe(o, o)
 	verdict := b.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised && !s.steady {
-		b.shift(verdict.Diagnosis)
+		b.shift(verdict.Diagnosis, true)
 		b.queue = b.queue[:0] // proposed for another condition
 	}
 	return verdict.Diagnosis

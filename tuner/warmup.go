@@ -9,25 +9,26 @@ import (
 
 func onGIN(a actions.Action) bool { return a.Path == actions.PathGIN }
 
-// warmUps is how many calls bring a path back that rested: over the carrier of docs/design.md, decision 31, the first takes 50 to
-// 400 us, the second 9 to 20 us as in force, but 72 us whenever the first took long on one context (2x H200).
+// warmUps is how many calls bring a path back that rested. Over the carrier of docs/design.md, decision 31, the first call on GIN takes
+// 50 to 400 us, the second 9 to 20 us as in force, but 72 us whenever the first took long on one context (2x H200). NCCL's proxy
+// thread sleeps while no call is its own: AllToAll of 16 KiB over sockets takes 35 us in force and 72 us by itself among calls on GIN.
 const warmUps = 2
 
-// warmUp has trials of kernels on GIN come last and in a row, and puts warmUps more calls before the first of them, where what is
-// in force is something else: what those take is not what the choice would cost in force. at is the first one's index, -1: none.
+// warmUp has trials of the other path than what is in force, GIN or NCCL's network, come last and in a row, and puts warmUps more
+// calls before the first of them: what those take is not what the choice would cost in force. at is the first one's index, -1: none.
 func warmUp(base actions.Action, trials []actions.Action) (warmed []actions.Action, at int) {
-	if onGIN(base) || !slices.ContainsFunc(trials, onGIN) {
-		return trials, -1
-	}
-	var others, gin []actions.Action
+	var others, rested []actions.Action
 	for _, a := range trials {
-		if onGIN(a) {
-			gin = append(gin, a)
+		if onGIN(a) != onGIN(base) {
+			rested = append(rested, a)
 		} else {
 			others = append(others, a)
 		}
 	}
-	return slices.Concat(others, slices.Repeat(gin[:1], warmUps), gin), len(others)
+	if len(rested) == 0 {
+		return trials, -1
+	}
+	return slices.Concat(others, slices.Repeat(rested[:1], warmUps), rested), len(others)
 }
 
 // warming reports that a call is one of those that warm up, and has it paid for. To be asked before the call is passed.

@@ -36,6 +36,28 @@ func TestPlanIsThereWithTheCommunicator(t *testing.T) {
 	}
 }
 
+// The same of programs with several GPUs in one process, as nccl-tests are, however they make their communicators.
+func TestPlanIsThereInOneProcess(t *testing.T) {
+	const tries = 4
+	for _, how := range []string{"group", "init-all", "threads"} {
+		r := newRig(t, "--learner", "coordinate-descent")
+		r.start()
+		there, seen := 0, map[string]bool{}
+		for range tries {
+			p := startOneProcess(r, how, 2, 8, "9", treeTableOf(t, 2))
+			p.more()
+			if answered(t, r.daemon.Dir, seen) == nccltuner.AnsweredKernels {
+				there++
+			}
+			p.end()
+		}
+		t.Logf("%s: a plan was there with %d of %d communicators", how, there, tries)
+		if there < tries/2 {
+			t.Errorf("%s: a plan was there with %d of %d communicators", how, there, tries)
+		}
+	}
+}
+
 // answered is what the record of a communicator that was not seen before says of plans.
 func answered(t *testing.T, dir string, seen map[string]bool) uint32 {
 	t.Helper()
