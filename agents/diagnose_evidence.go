@@ -49,6 +49,8 @@ type evidence struct {
 	taken     int // in after
 	excursion int // of these, the first so many made the alarm: they are high by selection
 	alarmed   bool
+	summed    shift // what shift gave when taken and excursion were summedAt: most buckets have no new call between two judgements
+	summedAt  [2]int
 }
 
 // sighting is one call as it was seen; logarithms of ns.
@@ -94,7 +96,7 @@ func (e *evidence) callsAgo(n int, now uint64) uint64 {
 // start takes the remembered calls since the change as first evidence against the frozen expectations. The calls before
 // it correct them where a detector has not found a small shift yet: that shift is older than this change.
 func (e *evidence) start(since uint64) {
-	e.taken, e.excursion = 0, 0
+	e.taken, e.excursion, e.summedAt = 0, 0, [2]int{}
 	var signal, counter [recentCalls]float64
 	n, counted := 0, 0
 	oldest := max(0, e.seen-recentCalls)

@@ -51,7 +51,16 @@ func (e *evidence) shift() (shift, bool) {
 	if e.taken < minShiftCalls {
 		return shift{}, false
 	}
-	s := shift{bytes: e.bytes, alarmed: e.alarmed, after: e.after[:e.taken]}
+	if at := [...]int{e.taken, e.excursion}; e.summedAt != at {
+		e.summed, e.summedAt = e.sum(), at
+	}
+	e.summed.bytes, e.summed.alarmed = e.bytes, e.alarmed
+	return e.summed, true
+}
+
+// sum is shift but for what may change without a call.
+func (e *evidence) sum() shift {
+	s := shift{after: e.after[:e.taken]}
 	if e.fresh() >= evidenceCalls/2 { // enough without the calls that made the alarm
 		s.after = s.after[e.excursion:]
 	}
@@ -79,7 +88,7 @@ func (e *evidence) shift() (shift, bool) {
 	if counted >= minShiftCalls {
 		s.counter, s.counterKnown = medianOf(buf[:counted]), true
 	}
-	return s, true
+	return s
 }
 
 // medianVariance is that of n calls' median, against an expectation that rests on so many. A median's variance is pi/2 times a

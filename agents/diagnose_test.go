@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"time"
 
 	"dynamiccl/actions"
 	"dynamiccl/state"
@@ -320,4 +321,66 @@ func TestVerdictString(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
+}
+
+// What is kept of a bucket's evidence between judgements is what its calls give, also where another episode has as many, or an alarm
+// takes some away.
+func TestShiftsAreUpToDate(t *testing.T) {
+	call := func(ns state.Ns) state.Observation { return state.Observation{Bytes: 1 << 20, SignalNs: ns} }
+	e := &evidence{bytes: 1 << 20, frozen: []reference{{key: keyOf(call(1)), signal: math.Log(10_000), expectedBy: 100}}}
+	calls := uint64(0)
+	check := func(what string, want float64) {
+		t.Helper()
+		s, ok := e.shift()
+		if got := math.Exp(s.signal); !ok || math.Abs(got-want) > 1e-6 || s.alarmed != e.alarmed || s.bytes != e.bytes {
+			t.Errorf("%s: %.3f times as long, want %.3f; %+v", what, got, want, s)
+		}
+	}
+	take := func(n int, ns state.Ns) {
+		for range n {
+			calls++
+			e.take(e.remember(calls, call(ns)))
+		}
+	}
+	take(4, 12_000)
+	check("an episode", 1.2)
+	for range 4 {
+		e.remember(calls+1, call(15_000))
+	}
+	e.start(calls + 1)
+	calls++
+	check("another one of as many calls", 1.5)
+	take(12, 13_000)
+	check("later calls", 1.3)
+	take(14, 11_000)
+	check("and the latest", 1.3)
+	e.excursion, e.alarmed, e.bytes = 10, true, 1<<19
+	check("those that made an alarm left out", 1.1)
+}
+
+// An episode that stays open beside many sizes, as in a program: with how many judgements it would cost to sum up every size each time.
+func BenchmarkDiagnoserJudge(b *testing.B) {
+	diag, rng := NewDiagnoser(), rand.New(rand.NewPCG(1, 9))
+	for size := range 24 {
+		e := &evidence{bytes: float64(uint64(1) << size), alarmed: true, taken: evidenceCalls}
+		for i := range e.after {
+			e.after[i] = deviation{signal: 0.1 + 0.05*rng.NormFloat64(), before: 10 + 0.1*float64(size), expectedBy: 100}
+		}
+		diag.order = append(diag.order, e)
+	}
+	diag.open = true // downward, which costs say is nothing: no cause is looked for
+	b.ReportAllocs()
+	for b.Loop() {
+		diag.order[0].summedAt = [2]int{} // it had a call
+		diag.judge()
+	}
+	perJudgement, began := float64(b.Elapsed())/float64(b.N), time.Now()
+	const all = 100
+	for range all {
+		for _, e := range diag.order {
+			e.summedAt = [2]int{}
+		}
+		diag.judge()
+	}
+	b.ReportMetric(float64(time.Since(began))/all/perJudgement, "all/one")
 }

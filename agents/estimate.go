@@ -27,13 +27,28 @@ type samples struct {
 	meanNs float64
 	m2Ns2  float64
 	logs   [window]float32 // ring, next at n%window
-	// What log and spread gave when n was middleAt and spreadAt: sorting is what asking often would cost most.
+	order  [window]float32 // the same ascending: sorting is what asking after each call would cost most
+	// What log and spread gave when n was middleAt and spreadAt.
 	middle, width      float64
 	middleAt, spreadAt int
 }
 
 func (s *samples) add(costNs float64) {
-	s.logs[s.n%window] = float32(math.Log(costNs))
+	x, at := float32(math.Log(costNs)), min(s.n, window)
+	if s.n >= window { // its place is that of the oldest
+		at = 0
+		for oldest := s.logs[s.n%window]; at < window-1 && s.order[at] != oldest; {
+			at++
+		}
+	}
+	for ; at > 0 && x < s.order[at-1]; at-- {
+		s.order[at] = s.order[at-1]
+	}
+	for last := min(s.n, window-1); at < last && x > s.order[at+1]; at++ {
+		s.order[at] = s.order[at+1]
+	}
+	s.order[at] = x
+	s.logs[s.n%window] = x
 	s.n++
 	d := costNs - s.meanNs // Welford 1962
 	s.meanNs += d / float64(s.n)
@@ -47,13 +62,8 @@ func (s *samples) varNs2() float64 {
 	return s.m2Ns2 / float64(s.n-1)
 }
 
-// sorted copies the latest samples into buf in ascending order.
-func (s *samples) sorted(buf *[window]float32) []float32 {
-	out := buf[:min(s.n, window)]
-	copy(out, s.logs[:])
-	insertionSort(out)
-	return out
-}
+// sorted are the latest samples in ascending order.
+func (s *samples) sorted() []float32 { return s.order[:min(s.n, window)] }
 
 func insertionSort(xs []float32) {
 	for i := 1; i < len(xs); i++ {
@@ -66,8 +76,7 @@ func insertionSort(xs []float32) {
 // log is the interquartile mean of the latest logarithms; of one or two samples their mean. 0 while there are none.
 func (s *samples) log() float64 {
 	if s.middleAt != s.n || s.n == 0 {
-		var buf [window]float32
-		s.middle, s.middleAt = middleMean(s.sorted(&buf)), s.n
+		s.middle, s.middleAt = middleMean(s.sorted()), s.n
 	}
 	return s.middle
 }
@@ -125,8 +134,8 @@ func (s *samples) spread() float64 {
 }
 
 func (s *samples) measureSpread() float64 {
-	var buf, dev [window]float32
-	xs := s.sorted(&buf)
+	var dev [window]float32
+	xs := s.sorted()
 	mid := middleMean(xs)
 	for i, x := range xs {
 		dev[i] = float32(math.Abs(float64(x) - mid))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
 	"syscall"
 )
@@ -27,7 +26,8 @@ func (p Process) Alive() (bool, error) {
 	if !p.valid() {
 		return false, nil
 	}
-	text, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(p.PID), 10) + "/stat")
+	var buf [statBytes]byte
+	text, err := readOnce("/proc/"+strconv.FormatUint(uint64(p.PID), 10)+"/stat", buf[:])
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return false, nil
 	}
@@ -43,13 +43,17 @@ func (p Process) Alive() (bool, error) {
 
 // Stopped says that a process does nothing until somebody lets it go on: SIGSTOP, a terminal's Ctrl-Z, a debugger.
 func Stopped(pid int) bool {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	var buf [statBytes]byte
+	text, err := readOnce("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
 		return false
 	}
 	st, err := parseStat(text)
 	return err == nil && (st.state == 'T' || st.state == 't')
 }
+
+// statBytes is more than /proc/PID/stat has: numbers of at most 20 digits, and a name of 16 bytes.
+const statBytes = 1024
 
 // procStat is what we need of /proc/PID/stat.
 type procStat struct {

@@ -63,6 +63,7 @@ type Record struct {
 	memory *mapping
 	abi    *ABIRecord
 	ranks  []ABIRank
+	heard  []markWords // what the ranks' marks were when NewMarks last looked
 }
 
 // OpenRecord maps the record of a communicator after checking everything that can be checked.
@@ -285,6 +286,25 @@ func (t *MarkTable) Of(b state.Bucket) BucketMarks {
 		return BucketMarks{}
 	}
 	return t[b.Collective][b.Log2Bytes]
+}
+
+// NewMarks reports whether any rank's marks are others than when it was last asked; they seldom are.
+func (r *Record) NewMarks() (moved bool, err error) {
+	err = r.memory.guard(func() {
+		if r.heard == nil {
+			r.heard = make([]markWords, len(r.ranks))
+			moved = true
+		}
+		for i := range r.ranks {
+			words, heard := r.ranks[i].markWords(), &r.heard[i]
+			for w := range words {
+				if word := atomic.LoadUint64(&words[w]); word != heard[w] {
+					heard[w], moved = word, true
+				}
+			}
+		}
+	})
+	return moved, err
 }
 
 // Marks reads the marks of all ranks.

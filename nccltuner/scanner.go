@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 )
 
 // Changes is what a scan or a sweep found. The slices are valid until the next scan or sweep. Records and rings that are
@@ -24,11 +25,14 @@ func (c *Changes) reset() {
 	c.Removed, c.Rejected = c.Removed[:0], c.Rejected[:0]
 }
 
-// Scanner finds the files that ranks create. A scan in which nothing happened costs one listing of the directory.
+// Scanner finds the files that ranks create. A scan in which nothing happened costs one look at the directory's time, and after a sweep
+// one listing.
 type Scanner struct {
 	dir   *Dir
 	files map[string]*file
 	scans uint64
+	stamp fileStamp // of the directory when it was listed last
+	quiet bool      // all that was there is open, and what comes later changes the stamp
 	buf   []byte
 	fresh []string
 	alive func(Process) (bool, error) // Process.Alive; tests put their own
@@ -65,10 +69,16 @@ func ours(name []byte) bool {
 // read; trouble with a single file is in Rejected.
 func (s *Scanner) Scan(c *Changes) error {
 	c.reset()
-	s.scans++
-	if !dirExists(s.dir.fd) {
+	stamp, exists := dirStamp(s.dir.fd)
+	if !exists {
 		return fmt.Errorf("directory %s was removed; start the daemon again: %w", s.dir.path, ErrDirectory)
 	}
+	if s.quiet && s.stamp == stamp {
+		return nil
+	}
+	past := stamp.past(time.Now())
+	s.quiet = false
+	s.scans++
 	s.fresh = s.fresh[:0]
 	err := listDir(s.dir.fd, s.buf, func(name []byte, ino uint64) {
 		if ours(name) {
@@ -100,8 +110,12 @@ func (s *Scanner) Scan(c *Changes) error {
 	}
 	slices.SortFunc(c.GoneRecords, func(a, b *Record) int { return cmp.Compare(a.Name(), b.Name()) })
 	slices.SortFunc(c.GoneRings, func(a, b *Ring) int { return cmp.Compare(a.Name(), b.Name()) })
+	s.stamp, s.quiet = stamp, past && len(s.fresh) == 0
 	return nil
 }
+
+// Quiet says that the latest scan left no file unopened and that whatever appears from then on is a change of the directory.
+func (s *Scanner) Quiet() bool { return s.quiet }
 
 // drop hands what was open to the caller.
 func (f *file) drop(c *Changes) {

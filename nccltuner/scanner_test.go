@@ -2,6 +2,7 @@ package nccltuner
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -248,18 +249,76 @@ func TestScanOfManyFiles(t *testing.T) {
 	x.expect(x.s.Scan, strings.Join(want, " "))
 }
 
-func BenchmarkScanNothingNew(b *testing.B) {
-	d := openTestDir(b)
-	for id := range uint64(300) {
-		putFile(b, d, recordName(id), newRecordBytes(id, 8))
+// A directory in which nothing happens is not listed again; one with a file that is not open, or that changed a moment ago, is.
+func TestQuietDirectoryIsNotListed(t *testing.T) {
+	x, ring := newScanTest(t), ringName(Process{3, 4})
+	lists := func() bool {
+		x.Helper()
+		buf := x.s.buf
+		x.s.buf = nil // getdents refuses that
+		defer func() { x.s.buf = buf }()
+		return x.s.Scan(&Changes{}) != nil
 	}
-	s := NewScanner(d)
-	b.Cleanup(func() { _ = s.Close() })
-	var c Changes
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := s.Scan(&c); err != nil {
-			b.Fatal(err)
+	settle := func() {
+		time.Sleep(150 * time.Millisecond)
+		x.expect(x.s.Scan, "")
+	}
+	putFile(t, x.d, ring, newRingBytes(Process{3, 4}, 2))
+	x.expect(x.s.Scan, "+"+ring)
+	if x.expect(x.s.Scan, ""); !lists() {
+		t.Error("what comes in this moment may not change the directory's time, and it is not listed")
+	}
+	if settle(); lists() {
+		t.Error("nothing happened, and the directory is listed")
+	}
+	if x.expect(x.s.Sweep, ""); !lists() {
+		t.Error("after a sweep it is not listed")
+	}
+	settle()
+	putFile(t, x.d, recordName(2), make([]byte, 0))
+	for range 2 {
+		x.expect(x.s.Scan, "")
+		if settle(); !lists() {
+			t.Error("a file is not ready, and nobody looks whether it is by now")
 		}
+	}
+	putFile(t, x.d, recordName(2), newRecordBytes(2, 1))
+	x.expect(x.s.Scan, "+"+recordName(2))
+	settle()
+	x.remove(ring)
+	x.expect(x.s.Scan, "-"+ring)
+}
+
+// With how many scans it would cost to list the directory each time.
+func BenchmarkScanNothingNew(b *testing.B) {
+	for _, files := range []uint64{9, 300} {
+		b.Run(fmt.Sprint(files, " files"), func(b *testing.B) {
+			d := openTestDir(b)
+			for id := range files {
+				putFile(b, d, recordName(id), newRecordBytes(id, 8))
+			}
+			s := NewScanner(d)
+			b.Cleanup(func() { _ = s.Close() })
+			var c Changes
+			scan := func() {
+				if err := s.Scan(&c); err != nil {
+					b.Fatal(err)
+				}
+			}
+			scan()
+			time.Sleep(150 * time.Millisecond)
+			scan()
+			b.ReportAllocs()
+			for b.Loop() {
+				scan()
+			}
+			perScan, began := float64(b.Elapsed())/float64(b.N), time.Now()
+			const listings = 100
+			for range listings {
+				s.quiet = false
+				scan()
+			}
+			b.ReportMetric(float64(time.Since(began))/listings/perScan, "listings/scan")
+		})
 	}
 }

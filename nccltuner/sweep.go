@@ -10,6 +10,7 @@ import (
 // any more. It reads /proc once a process, so it belongs to a slower clock than Scan.
 func (s *Scanner) Sweep(c *Changes) error {
 	c.reset()
+	s.quiet = false // should a stamp ever not tell of a file, it is found a second later
 	known := map[Process]bool{}
 	alive := func(p Process) (bool, error) {
 		if living, ok := known[p]; ok {

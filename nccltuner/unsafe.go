@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,12 @@ type fileStamp struct {
 	id             fileID
 	size           int64
 	ctimeS, ctimeN int64
+}
+
+// past says that whatever happens to the file from now on gives it another stamp. The kernel's clock for these goes in steps of up to
+// 10 ms.
+func (s *fileStamp) past(now time.Time) bool {
+	return now.Sub(time.Unix(s.ctimeS, s.ctimeN)) > 100*time.Millisecond
 }
 
 func stampOf(st *unix.Stat_t) fileStamp {
@@ -140,6 +147,14 @@ func (m *mapping) fixedRing() *ABIRing     { return (*ABIRing)(unsafe.Pointer(&m
 // words views a plan as the 64-bit words that its checksum is made of.
 func (p *ABIPlan) words() *[planWords]uint64 { return (*[planWords]uint64)(unsafe.Pointer(p)) }
 
+// markWords are a rank's marks, two to a word: whether they are as they were takes half as many loads so.
+type markWords [NumCollectives * NumBuckets / 2]uint64
+
+// The array is as long as the marks, and lies so that a word is loaded whole.
+var _ = [1]struct{}{}[unsafe.Sizeof(markWords{})-unsafe.Sizeof(ABIRank{}.Marks)+unsafe.Offsetof(ABIRank{}.Marks)%8+unsafe.Sizeof(ABIRank{})%8+unsafe.Sizeof(ABIRecord{})%8]
+
+func (r *ABIRank) markWords() *markWords { return (*markWords)(unsafe.Pointer(&r.Marks)) }
+
 // magic is zero until the creator has finished. The load pairs with the creator's last store: what it wrote before is
 // visible afterwards.
 func (m *mapping) magic() uint64 { return atomic.LoadUint64(&m.header().Magic) }
@@ -167,10 +182,13 @@ func makeAndOpenDir(path string) (fd int, st dirStatus, err error) {
 	return fd, dirStatus{s.Uid, s.Mode & 0o7777}, nil
 }
 
-// dirExists is false once the directory itself was removed under its open descriptor.
-func dirExists(fd int) bool {
+// dirStamp changes when something appears in the directory or leaves it; false once the directory itself was removed under its open
+// descriptor. It is asked for in every tick of a daemon, so Go's scheduler is not told of the call, which would wake up its watchdog:
+// the kernel has the answer in memory, and no directory is on a network.
+func dirStamp(fd int) (fileStamp, bool) {
 	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == nil && st.Nlink > 0
+	_, _, errno := unix.RawSyscall(unix.SYS_FSTAT, uintptr(fd), uintptr(unsafe.Pointer(&st)), 0)
+	return stampOf(&st), errno == 0 && st.Nlink > 0
 }
 
 func closeFD(fd int) error { return unix.Close(fd) }
@@ -214,6 +232,24 @@ func readContent(fd int) string {
 		return ""
 	}
 	return string(buf[:n])
+}
+
+// readOnce reads a file of the kernel's that fits into buf. os.ReadFile asks the poller first, which is most of what it costs.
+func readOnce(path string, buf []byte) ([]byte, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			var n int
+			n, err = unix.Read(fd, buf)
+			unix.Close(fd)
+			if err == nil {
+				return buf[:n], nil
+			}
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+	}
 }
 
 func idOf(fd int) (fileID, error) {

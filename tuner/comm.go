@@ -14,6 +14,7 @@ type comm struct {
 	joiner    joiner
 	diagnoser *agents.Diagnoser
 	buckets   [actions.NumCollectives][state.NumBuckets]*bucket
+	order     []*bucket // those that are, by collective and size
 	peers     *agents.Peers
 	noise     agents.FabricNoise // of all buckets' detectors
 	kernels   bool               // every rank can run our own
@@ -64,10 +65,19 @@ func (m *comm) passed(seq uint64) (calls uint64) {
 }
 
 func (m *comm) eachBucket(f func(*bucket)) {
+	for _, b := range m.order {
+		f(b)
+	}
+}
+
+// put has b be its bucket.
+func (m *comm) put(b *bucket) {
+	m.buckets[b.Collective][b.Log2Bytes] = b
+	m.order = m.order[:0]
 	for c := range m.buckets {
 		for _, b := range m.buckets[c] {
 			if b != nil {
-				f(b)
+				m.order = append(m.order, b)
 			}
 		}
 	}
@@ -115,12 +125,11 @@ func (m *comm) knows(l Learned) {
 
 // turns are the buckets in the order in which they may propose: where calls are charged what they add to a step, the one
 // that tried something last comes last.
-func (m *comm) turns() (all []*bucket) {
-	m.eachBucket(func(b *bucket) { all = append(all, b) })
-	if i := slices.Index(all, m.tried); i >= 0 && m.exposure != nil {
-		all = append(all[i+1:len(all):len(all)], all[:i+1]...)
+func (m *comm) turns() []*bucket {
+	if i := slices.Index(m.order, m.tried); i >= 0 && m.exposure != nil {
+		return slices.Concat(m.order[i+1:], m.order[:i+1])
 	}
-	return all
+	return m.order
 }
 
 // mayTry reports whether a bucket may try something now. In a step one call's delay moves the calls after it, so there only

@@ -161,19 +161,19 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	if !e.Differ {
 		c.onRegistered(m, e.Bucket.Collective)
 	}
-	slot := &m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
+	old := m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
 	set := Choices(e.Bucket, e.Set, m.MaxChannels, m.Shape, m.EventTimed)
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}
 	set = m.without(e.Bucket, setWithin(set, m.mostCTAs()))
-	switch old := *slot; {
+	switch {
 	case old != nil && old.differ == e.Differ && slices.Equal(old.set, set):
 		return
 	case e.Differ && (old == nil || !old.differ):
 		c.find(nowNs, m, e.Bucket, agents.DiagnosisNone, "ranks differ in what NCCL allows: this bucket passes through")
 	}
-	*slot = c.newBucket(m, e.Bucket, set, e.Differ)
+	m.put(c.newBucket(m, e.Bucket, set, e.Differ))
 }
 
 func (c *Core) published(nowNs state.Ns, e Published) {
@@ -207,8 +207,8 @@ func (c *Core) advised(e Advised) {
 			continue
 		}
 		m.knows(l)
-		if slot := &m.buckets[b.Collective][b.Log2Bytes]; *slot != nil {
-			*slot = c.newBucket(m, b, (*slot).set, (*slot).differ)
+		if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil {
+			m.put(c.newBucket(m, b, old.set, old.differ))
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (c *Core) outstanding(e Outstanding) {
 	m.refitEarly()
 	m.eachBucket(func(b *bucket) {
 		if set := setWithin(b.set, m.mostCTAs()); !slices.Equal(set, b.set) {
-			m.buckets[b.Collective][b.Log2Bytes] = c.refit(m, b, set)
+			m.put(c.refit(m, b, set))
 		}
 	})
 }

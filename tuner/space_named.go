@@ -55,7 +55,7 @@ func (c *Core) misnamed(m *comm, b *bucket, a actions.Action) {
 		m.misnamed = map[state.Bucket][]actions.Action{}
 	}
 	m.misnamed[b.Bucket] = append(m.misnamed[b.Bucket], a)
-	m.buckets[b.Collective][b.Log2Bytes] = c.newBucket(m, b.Bucket, m.without(b.Bucket, b.set), b.differ)
+	m.put(c.newBucket(m, b.Bucket, m.without(b.Bucket, b.set), b.differ))
 }
 
 // without leaves out what is known to be misnamed.

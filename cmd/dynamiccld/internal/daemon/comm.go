@@ -29,7 +29,8 @@ type comm struct {
 	answered  uint32
 	nRanks    int
 	inGraphs  bool // CUDA graphs have kernels of ours
-	told      int  // how many kernels may be outstanding, as the core has heard
+	presence  presence
+	told      int // how many kernels may be outstanding, as the core has heard
 }
 
 func newComm(record *nccltuner.Record) (*comm, error) {
@@ -120,6 +121,9 @@ func (c *comm) calls() (calls, ignored uint64) {
 
 // newMarks calls tell for every bucket on which the ranks' word is complete and new.
 func (c *comm) newMarks(tell func(tuner.Marks)) error {
+	if moved, err := c.record.NewMarks(); !moved || err != nil {
+		return err
+	}
 	before := c.marks
 	if err := c.record.Marks(&c.marks); err != nil {
 		return err

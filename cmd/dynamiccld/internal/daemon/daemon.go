@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"dynamiccl/agents"
@@ -34,7 +35,9 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	wall    func() time.Time // the host's clock, which somebody may set
-	calls   chan func()      // from other goroutines into the loop
+	busy    chan struct{}    // full while the loop works, or another goroutine in its place; before Run and after it, too
+	came    atomic.Bool      // a rank's file has appeared
+	watched bool             // came will tell of each
 
 	dir     *nccltuner.Dir
 	scanner *nccltuner.Scanner
@@ -44,7 +47,8 @@ type Daemon struct {
 	order   []tuner.CommID
 	core    *tuner.Core
 	memory  *store.Resilient
-	mask    uint32 // profiler events wanted
+	mask    uint32                        // profiler events wanted
+	waiting map[nccltuner.Process]waiting // of the latest look at all records
 
 	batch    [drainBatch]nccltuner.Sample
 	event    tuner.Sample // the one sample event, so that the hot path does not allocate
@@ -111,8 +115,8 @@ func openBy(wall func() time.Time, cfg config.Config, version string, log *slog.
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, calls: make(chan func()), dir: dir,
-		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
+	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, busy: full(), dir: dir,
+		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, waiting: map[nccltuner.Process]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
 
@@ -154,13 +158,25 @@ func (d *Daemon) Reload(cfg config.Config) {
 	})
 }
 
-// do runs f in the loop and waits for it.
+// full is a channel that has its one element.
+func full() chan struct{} {
+	busy := make(chan struct{}, 1)
+	busy <- struct{}{}
+	return busy
+}
+
+// do runs f while the loop sleeps.
 func (d *Daemon) do(ctx context.Context, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	done := make(chan struct{})
 	select {
-	case d.calls <- func() { f(); close(done) }:
+	case d.busy <- struct{}{}:
+		done := make(chan struct{})
+		go func() { // what panics here ends the daemon, as in the loop; of its caller's goroutine the control server would catch that
+			f()
+			<-d.busy
+			close(done)
+		}()
 		<-done // calls are short
 		return nil
 	case <-ctx.Done():

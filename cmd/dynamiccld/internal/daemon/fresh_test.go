@@ -13,18 +13,21 @@ import (
 	"dynamiccl/state"
 )
 
-// Where somebody came a short while ago the directory is looked at in every tick, else ten times a second.
+// Where somebody came a short while ago directory and records are looked at in every tick, else ten times a second. A directory that is
+// watched, and of which nothing is unfinished, tells itself.
 func TestNewcomersAreLookedAtSoon(t *testing.T) {
 	d, _ := open(t, testConfig(t))
 	defer d.Close()
+	records := false
 	looks := func() bool {
 		scanned, read := d.scanned, d.readRecords
 		time.Sleep(time.Millisecond)
 		d.turn()
-		return d.scanned != scanned && d.readRecords != read
+		records = d.readRecords != read
+		return d.scanned != scanned
 	}
 	d.turn()
-	if looks() {
+	if looks() || records {
 		t.Error("nobody came, and the directory is looked at in every tick")
 	}
 	d.take(&nccltuner.Changes{})
@@ -32,11 +35,26 @@ func TestNewcomersAreLookedAtSoon(t *testing.T) {
 		t.Error("nobody came, and it is said that somebody did")
 	}
 	d.cameNs = d.now()
-	if !looks() {
+	if !looks() || !records {
 		t.Error("somebody came, and the next tick does not look")
 	}
+	d.watched, d.swept = true, d.now()+state.Ns(time.Hour)
+	if !looks() || !records {
+		t.Error("the directory is watched and has just changed, and the next tick does not look")
+	}
+	time.Sleep(150 * time.Millisecond)
+	if looks(); !d.scanner.Quiet() {
+		t.Fatal("the directory is not quiet")
+	}
+	if looks() || !records {
+		t.Error("the directory tells itself, and the next tick looks there, or not at records")
+	}
+	d.watched = false
+	if !looks() {
+		t.Error("nobody watches, and the next tick does not look")
+	}
 	d.cameNs -= state.Ns(freshFor)
-	if looks() {
+	if looks() || records {
 		t.Error("it is long since somebody came, and the directory is looked at in every tick")
 	}
 }
@@ -133,6 +151,35 @@ func TestRanksAreAnswered(t *testing.T) {
 		if published := word(unsafe.Offsetof(abi.Newest)) != 0; published != (step.want != 0) {
 			t.Errorf("%s: a plan is there: %v", step.what, published)
 		}
+	}
+}
+
+// Ticks in which nothing happens are most of what a daemon does: none leaves anything to the garbage collector.
+func TestQuietTurnDoesNotAllocate(t *testing.T) {
+	cfg := testConfig(t)
+	d, log := open(t, cfg)
+	defer d.Close()
+	ranks := &[2]nccltuner.ABIRank{}
+	for i := range ranks {
+		ranks[i].Pid, ranks[i].StartTime, ranks[i].Rank, ranks[i].NcclVersion = 3, 4, int32(i), 22809
+	}
+	shared(t, filepath.Join(cfg.Dir, "comm-0000000000000005.shm"), []any{&nccltuner.ABIRecord{CommID: 5, NRanks: 2, NNodes: 1, EpochCalls: nccltuner.EpochCalls, Joined: 2}, ranks})
+	shared(t, filepath.Join(cfg.Dir, "ring-3-4.shm"), []any{&nccltuner.ABIRing{Pid: 3, StartTime: 4, NumCells: 2}, &[2]nccltuner.ABISample{{Cell: 0}, {Cell: 1}}})
+	turn := func() {
+		d.swept = d.now() // which reads /proc, once a second
+		d.readRecords, d.beaten = 0, 0
+		d.turn()
+	}
+	for range 10 {
+		turn()
+	}
+	time.Sleep(150 * time.Millisecond)
+	turn()
+	if len(d.rings) != 1 || len(d.order) != 1 || !d.comms[d.order[0]].active || !d.scanner.Quiet() {
+		t.Fatalf("ring and record are not served:\n%s", log)
+	}
+	if n := testing.AllocsPerRun(100, turn); n != 0 {
+		t.Errorf("%v allocations a tick", n)
 	}
 }
 

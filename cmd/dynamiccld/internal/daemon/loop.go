@@ -41,42 +41,48 @@ func (d *Daemon) Run(ctx context.Context) error {
 		stopFlush()
 		<-flushed
 	}()
-	came, stopWatching, err := arrivals(d.cfg.Dir)
-	defer stopWatching()
+	alarm, err := newAlarm()
 	if err != nil {
+		return err
+	}
+	defer alarm.close()
+	defer context.AfterFunc(ctx, alarm.ring)()
+	stopWatching, err := arrivals(d.cfg.Dir, func() {
+		d.came.Store(true)
+		alarm.ring()
+	})
+	defer stopWatching()
+	if d.watched = err == nil; !d.watched {
 		d.log.Warn("new ranks are found ten times a second and not at once: their first graphs may be captured before", "err", err)
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	wait := d.cfg.Tick
-	for {
-		select {
-		case <-ctx.Done():
-			d.drain()
-			d.sampling(0)
-			d.farewell()
-			return nil
-		case call := <-d.calls:
-			call()
-		case <-came:
-			d.cameNs = d.now()
-			timer.Reset(0)
-		case <-timer.C:
-			n := d.turn()
-			if d.lost != nil {
-				d.farewell() // into the store; the shared files may be another daemon's by now
-				return d.lost
-			}
-			if n > 0 && d.exploring() || d.fresh(d.now()) {
-				wait = d.cfg.Tick
-			} else if n > 0 {
-				wait = settledTicks * d.cfg.Tick
-			} else {
-				wait = min(wait*2, idleTicks*d.cfg.Tick)
-			}
-			timer.Reset(wait)
+	for ctx.Err() == nil {
+		if d.came.Swap(false) {
+			d.cameNs, d.scanned = d.now(), 0
+		}
+		n := d.turn()
+		if d.lost != nil {
+			d.farewell() // into the store; the shared files may be another daemon's by now
+			return d.lost
+		}
+		if n > 0 && d.exploring() || d.fresh(d.now()) {
+			wait = d.cfg.Tick
+		} else if n > 0 {
+			wait = settledTicks * d.cfg.Tick
+		} else {
+			wait = min(wait*2, idleTicks*d.cfg.Tick)
+		}
+		<-d.busy
+		err := alarm.sleep(wait)
+		d.busy <- struct{}{}
+		if err != nil {
+			return fmt.Errorf("sleeping: %w", err)
 		}
 	}
+	d.drain()
+	d.sampling(0)
+	d.farewell()
+	return nil
 }
 
 // turn does all that is due and says how many samples came in.
@@ -84,7 +90,10 @@ func (d *Daemon) turn() int {
 	now := d.now()
 	scanEvery, recordEvery := scanEvery, recordEvery
 	if d.fresh(now) {
-		scanEvery, recordEvery = 0, 0
+		recordEvery = 0
+		if !d.watched || !d.scanner.Quiet() {
+			scanEvery = 0
+		}
 	}
 	if due(&d.scanned, now, scanEvery) {
 		d.scan()
@@ -132,7 +141,7 @@ func due(last *state.Ns, now state.Ns, every time.Duration) bool {
 func (d *Daemon) drain() int {
 	total := 0
 	for range drainRounds {
-		got := 0
+		got, more := 0, false
 		d.batchNow = d.now()
 		for _, r := range d.rings {
 			n, err := r.Drain(d.batch[:])
@@ -140,13 +149,15 @@ func (d *Daemon) drain() int {
 				d.sample(&d.batch[i])
 			}
 			got += n
+			more = more || n == len(d.batch)
 			if err != nil {
 				d.giveUpRing(r, err)
+				more = true
 				break // d.rings has changed
 			}
 		}
 		total += got
-		if got == 0 {
+		if !more {
 			break
 		}
 	}

@@ -13,6 +13,7 @@ import (
 type waiting struct {
 	comms, ours int // communicators that can run our kernels, and kernels of theirs
 	nccl        bool
+	newest      *comm // that was counted: it may have several ranks here
 }
 
 func (w waiting) kernels() int {
@@ -22,18 +23,22 @@ func (w waiting) kernels() int {
 	return w.ours
 }
 
-// waitingOf counts for each process that has ranks of the communicators. One rank alone waits for nobody, and whoever has left
-// calls nothing.
-func waitingOf(comms map[tuner.CommID]*comm) map[nccltuner.Process]waiting {
-	all := map[nccltuner.Process]waiting{}
+// waitingOf counts into all, which is emptied first, for each process that has ranks of the communicators. One rank alone waits for
+// nobody, and whoever has left calls nothing.
+func waitingOf(comms map[tuner.CommID]*comm, all map[nccltuner.Process]waiting) {
+	clear(all)
 	for _, c := range comms {
 		if c.nRanks < 2 {
 			continue
 		}
 		ours := c.kernels()
-		for process := range c.processes() {
-			w := all[process]
-			switch {
+		for i := range c.view.Ranks {
+			r := &c.view.Ranks[i]
+			w := all[r.Process]
+			if r.Left || w.newest == c {
+				continue
+			}
+			switch w.newest = c; {
 			case !ours:
 				w.nccl = true
 			case c.inGraphs:
@@ -41,37 +46,46 @@ func waitingOf(comms map[tuner.CommID]*comm) map[nccltuner.Process]waiting {
 			default:
 				w.comms, w.ours = w.comms+1, w.ours+1
 			}
-			all[process] = w
+			all[r.Process] = w
 		}
 	}
-	return all
 }
 
-// processes are those in which ranks of the communicator live, each once.
-func (c *comm) processes() map[nccltuner.Process]bool {
-	all := map[nccltuner.Process]bool{}
-	for _, r := range c.view.Ranks {
-		if !r.Left {
-			all[r.Process] = true
+// presence is all of a communicator that waitingOf may count.
+type presence struct {
+	joined, left      int
+	kernels, inGraphs bool
+}
+
+// presenceMoved reports whether that is another than when it was last asked.
+func (c *comm) presenceMoved() bool {
+	now := presence{joined: len(c.view.Ranks), kernels: c.kernels(), inGraphs: c.inGraphs}
+	for i := range c.view.Ranks {
+		if c.view.Ranks[i].Left {
+			now.left++
 		}
 	}
-	return all
+	before := c.presence
+	c.presence = now
+	return now != before
 }
 
 // outstanding is the most of its processes.
 func (c *comm) outstanding(all map[nccltuner.Process]waiting) (most int) {
-	for process := range c.processes() {
-		most = max(most, all[process].kernels())
+	for i := range c.view.Ranks {
+		if r := &c.view.Ranks[i]; !r.Left {
+			most = max(most, all[r.Process].kernels())
+		}
 	}
 	return most
 }
 
 // tellOutstanding says to the core where more kernels may be outstanding than it has heard.
 func (d *Daemon) tellOutstanding() {
-	all := waitingOf(d.comms)
+	waitingOf(d.comms, d.waiting)
 	for _, id := range d.order {
 		c := d.comms[id]
-		if n := c.outstanding(all); c.active && n > c.told {
+		if n := c.outstanding(d.waiting); c.active && n > c.told {
 			c.told = n
 			d.step(tuner.Outstanding{Comm: id, Kernels: n})
 		}

@@ -45,7 +45,8 @@ func TestWaitingOf(t *testing.T) {
 		for i, c := range c.comms {
 			all[tuner.CommID(i)] = c
 		}
-		waiting := waitingOf(all)
+		waiting := map[nccltuner.Process]waiting{{PID: 6}: {nccl: true}} // of a look before
+		waitingOf(all, waiting)
 		for i, m := range c.comms {
 			if n := m.outstanding(waiting); m.nRanks > 1 && n != c.want[i] {
 				t.Errorf("%s, number %d: %d kernels, want %d", c.what, i, n, c.want[i])
@@ -61,10 +62,11 @@ func TestOutstandingIsTold(t *testing.T) {
 	bucket, _ := state.BucketOf(actions.AllReduce, 1<<20)
 	kernel := actions.Action{Path: actions.PathLSA, Kernel: actions.OneShot, Channels: 64}
 	join := func(id tuner.CommID) {
-		d.enter(id, commOf(true, 1, 2))
+		c := commOf(true, 1, 2)
+		c.broken = true // it has no record to read
+		d.enter(id, c)
 		d.step(tuner.CommJoined{Comm: id, Shape: state.Shape{Ranks: 2, Nodes: 1}, EventTimed: true, Explore: true})
 		d.step(tuner.Marks{Comm: id, Bucket: bucket, Set: tuner.MarkOneShot | tuner.MarkBulk})
-		d.tellOutstanding()
 	}
 	most := func() (ctas, beside int) {
 		v := d.core.BucketsOf(1)[0]
@@ -94,9 +96,36 @@ func TestOutstandingIsTold(t *testing.T) {
 		{"one has gone", func() { delete(d.comms, 3); d.order = d.order[:2] }, 16, 6},
 	} {
 		step.do()
-		d.tellOutstanding()
+		d.records()
 		if ctas, beside := most(); ctas != step.ctas || beside != step.beside {
 			t.Errorf("%s: %d CTAs beside %d kernels, want %d beside %d", step.what, ctas, beside, step.ctas, step.beside)
+		}
+	}
+}
+
+// Whatever waitingOf may count is seen to move, once.
+func TestPresenceMoves(t *testing.T) {
+	c := commOf(false, 1, 2)
+	for _, step := range []struct {
+		what string
+		do   func()
+	}{
+		{"it came", func() {}},
+		{"one more rank has joined", func() { c.view.Ranks = append(c.view.Ranks, nccltuner.RankView{}) }},
+		{"kernels can be run", func() {
+			for i := range c.view.Ranks {
+				c.view.Ranks[i].Kernels = true
+			}
+		}},
+		{"graphs have some", func() { c.inGraphs = true }},
+		{"a rank has left", func() { c.view.Ranks[1].Left = true }},
+		{"another one, too", func() { c.view.Ranks[0].Left = true }},
+	} {
+		if step.do(); !c.presenceMoved() {
+			t.Errorf("%s, and nothing is said to have moved", step.what)
+		}
+		if c.presenceMoved() {
+			t.Errorf("%s long ago", step.what)
 		}
 	}
 }

@@ -65,10 +65,15 @@ func (d *Daemon) giveUpComm(c *comm, err error) {
 
 // records reads who joined and what NCCL allows.
 func (d *Daemon) records() {
-	for _, id := range slices.Clone(d.order) {
-		d.readRecord(d.comms[id])
+	moved := false
+	for _, id := range d.order { // which reading changes nothing of
+		c := d.comms[id]
+		d.readRecord(c)
+		moved = c.presenceMoved() || moved
 	}
-	d.tellOutstanding()
+	if moved {
+		d.tellOutstanding()
+	}
 }
 
 func (d *Daemon) readRecord(c *comm) {
@@ -136,7 +141,8 @@ func (d *Daemon) activate(c *comm) {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
 	machine := c.machine(d.cfg.Machine)
-	c.told = c.outstanding(waitingOf(d.comms))
+	waitingOf(d.comms, d.waiting)
+	c.told = c.outstanding(d.waiting)
 	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: topology.Shape, NICs: topology.NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
 		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, topology.Shape, version),
 		Outstanding: c.told})
