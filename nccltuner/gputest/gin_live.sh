@@ -34,6 +34,8 @@ if [ "$version" -ge 23005 ]; then # GIN stands on a plugin of its own, and NCCL'
   [ -e lib/dynamiccl-gin-2.32.3.fatbin ] || { echo "lib/dynamiccl-gin-2.32.3.fatbin is not there: run make kernels first" >&2; exit 2; }
   export NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so NCCL_NET=Socket
   arms=plain,run
+  # NCCL's threads and the carrier's spin there: with bench's 4 CPUs a rank they take them from each other.
+  [ "$(nproc)" -lt 32 ] || set -- --cpus-per-rank 8 "$@"
 else
   export NCCL_NET_PLUGIN=dynamiccl-carrier
   arms=plain+NCCL_NET=Socket,run+DYNAMICCL_GIN_NET=dynamiccl-carrier
