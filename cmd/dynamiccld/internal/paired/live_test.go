@@ -60,7 +60,8 @@ func TestLiveGain(t *testing.T) {
 		t.Fatalf("what the daemon says: %+v", d)
 	}
 	for _, b := range d.Report.Comms[0].Buckets {
-		if b.Calls > 0 && (b.Ledger == nil || b.Ledger.Trials == 0) {
+		own := b.MinBytes == 4 // bench's, once a batch: seen now and then
+		if b.Calls > 0 && !own && (b.Ledger == nil || b.Ledger.Trials == 0) {
 			t.Errorf("%s %d: nothing was tried: %+v", b.Collective, b.MinBytes, b.Ledger)
 		}
 	}
