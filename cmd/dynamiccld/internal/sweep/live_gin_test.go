@@ -31,13 +31,13 @@ func TestLiveGIN(t *testing.T) {
 		environ                                 []string
 		rows                                    int
 	}{
-		{"graph", "4", "2", "1K,64K,512K", "AllReduce,AllToAll", nil, 1 + 8 + 0 + 1 + 8 + 8},
-		{"graph", "4", "2", "128K", "AllGather,ReduceScatter", nil, 8 + 8},
+		{"graph", "4", "2", "1K,64K,512K", "AllReduce,AllToAll", nil, 1 + 8 + 0 + 2 + (4 + 8) + (4 + 8)}, // of AllToAll hierarchical and flat ones
+		{"graph", "4", "2", "128K", "AllGather,ReduceScatter", nil, (4 + 8) + (4 + 8)},
 		{"stream", "2", "2", "4K", "AllReduce,AllToAll", nil, 4},
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=1"}, 4},
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", nil, 0},
 		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=0"}, 0},
-		{"graph", "4", "2", "1K", "AllReduce,AllToAll", []string{"FAKEGPU_OPTIONS=--nccl 2.32.3"}, 2},
+		{"graph", "4", "2", "1K", "AllReduce,AllToAll", []string{"FAKEGPU_OPTIONS=--nccl 2.32.3"}, 1 + 2},
 		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"FAKEGPU_OPTIONS=--nccl 2.30.7"}, 0},
 		{"graph", "2", "2", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN_KERNELS=/nowhere"}, 0},
 	} {
