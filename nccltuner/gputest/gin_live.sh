@@ -6,7 +6,8 @@
 # Needs what `make all carrier kernels` left in bin/ and lib/, two or more GPUs and Python's nvidia.nccl of 2.28.9 or 2.32.3, or
 # NCCL_LIB=FILE, a libnccl.so.2 of one of them. With 2.28.9 the carrier gives the type that DYNAMICCL_CARRIER_TYPE says (gdaki), with
 # 2.32.3 Proxy alone (docs/design.md, decision 29).
-# Environment: TIME=30 seconds a phase; GBS=0.2 of a capped link; NODES=2; COLLECTIVES, SIZES. Exit: as of bench.
+# Environment: TIME=30 seconds a phase; GBS=0.2 of a capped link; NODES=2; COLLECTIVES, SIZES; MPS=1 and RANKS=N: so many ranks share
+# the GPUs under CUDA's multi-process service, on two contexts (one GPU is enough for nodes of a rank each). Exit: as of bench.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-live-$(date -u +%F).jsonl}
@@ -22,7 +23,13 @@ version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.
   { echo "$NCCL_LIB does not load: name a libnccl.so.2 with NCCL_LIB=FILE" >&2; exit 2; }
 tmp=$(mktemp -d)
 bench=
-trap '[ -z "$bench" ] || kill "$bench" 2>/dev/null || true; wait; rm -rf "$tmp"' EXIT
+stop() {
+  [ -z "$bench" ] || kill "$bench" 2>/dev/null || true
+  wait
+  [ "${MPS:-}" != 1 ] || echo quit | nvidia-cuda-mps-control >/dev/null || true
+  rm -rf "$tmp"
+}
+trap stop EXIT
 fault() { # LINE...: renamed into place, so that no half of it is read
   printf '%s\n' "$@" >"$tmp/new"
   mv "$tmp/new" "$tmp/faults"
@@ -42,9 +49,13 @@ else
 fi
 export NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 DYNAMICCL_CARRIER=1 DYNAMICCL_CARRIER_FAULTS=$tmp/faults
 export LD_LIBRARY_PATH=$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER
+if [ "${MPS:-}" = 1 ]; then # there are fewer queues for each process then
+  export CUDA_MPS_PIPE_DIRECTORY=$tmp CUDA_MPS_LOG_DIRECTORY=$tmp CUDA_DEVICE_MAX_CONNECTIONS=16 NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-2}
+  timeout 30 nvidia-cuda-mps-control -d
+fi
 names=("quiet" "latency_us 1.3" "gbs ${GBS:-0.2}" "quiet again")
 each=quiet:${TIME:-30}s
-bin/dynamiccld bench --nodes "${NODES:-2}" --arms "$arms" --collectives "${COLLECTIVES:-AllReduce,AllToAll}" \
+bin/dynamiccld bench --nodes "${NODES:-2}" ${RANKS:+--ranks "$RANKS"} --arms "$arms" --collectives "${COLLECTIVES:-AllReduce,AllToAll}" \
   --sizes "${SIZES:-1K,16K,64K,256K,1M}" --phases "$each,$each,$each,$each" --out "$tmp/bench.jsonl" "$@" &
 bench=$!
 phase=0
