@@ -81,6 +81,9 @@ func (d *Daemon) find(ctx context.Context, h Host) (err error) {
 		return err
 	}
 	starting, err := lease.Starting(ctx, h.Dir)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("another run is starting the daemon, and needs more than %v: %w", startWithin, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,14 @@ package live
 
 import (
 	"context"
+	"errors"
 	"math"
 	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 )
@@ -114,7 +116,7 @@ func TestTwoRuns(t *testing.T) {
 	}
 }
 
-// Runs that start at the same moment end up with one daemon.
+// Runs that start at the same moment end up with one daemon. Where starting it takes too long, as on a busy machine, others do not wait.
 func TestManyRunsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRunRig(t)
@@ -123,8 +125,15 @@ func TestManyRunsAtOnce(t *testing.T) {
 		all = append(all, r.run("--", "sleep", "0.3").begin())
 	}
 	for _, p := range all {
-		if code := p.end(); code != 0 || strings.Contains(p.err.String(), "plain NCCL") {
+		code := p.end()
+		late := strings.Contains(p.err.String(), "another run is starting the daemon") || strings.Contains(p.err.String(), "the daemon that was started takes more than")
+		if code != 0 || strings.Contains(p.err.String(), "plain NCCL") && !late {
 			t.Errorf("exit code %d: %s", code, p.err.String())
+		}
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // one that nobody waited for may still be starting
+		if _, err := control.NewClient(r.dir).Status(t.Context()); errors.Is(err, control.ErrNoDaemon) || time.Now().After(deadline) {
+			break
 		}
 	}
 	r.noDaemon()
