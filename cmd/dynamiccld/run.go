@@ -24,8 +24,9 @@ import (
 // watchEvery is how often a run looks whether its daemon lives.
 const watchEvery = 200 * time.Millisecond
 
-// reportWithin bounds how long the end of a command is held up by the question of what was gained.
-const reportWithin = 2 * time.Second
+// reportWithin bounds how long the end of a command is held up by the question of what was gained: a busy machine's daemon answers late,
+// and one that is stopped is not waited for so long.
+const reportWithin = 5 * time.Second
 
 // serveSettings are the settings of a daemon that `run` hands on when it starts one.
 var serveSettings = []string{"store", "learner", "policy", "reward", "explore-budget", "trace"}
@@ -256,8 +257,8 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		return
 	}
 	within := reportWithin
-	if r.daemon.Silent != nil {
-		within = launch.AnswerWithin // it has had its time already
+	if nccltuner.Stopped(r.daemon.Status.PID) {
+		within = launch.AnswerWithin
 	}
 	asking, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -150,7 +150,10 @@ func (d *Daemon) Alive() bool {
 
 // Report is what the communicators of a run did.
 func (d *Daemon) Report(ctx context.Context, run uint64) (report control.RunReport, err error) {
-	if report, err = d.client.Run(ctx, run); err == nil {
+	if report, err = d.client.Run(ctx, run); err == nil && d.Silent != nil {
+		d.Status, err = d.client.Status(ctx) // it was not known
+	}
+	if err == nil {
 		d.Silent = nil
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		d.Silent = err
