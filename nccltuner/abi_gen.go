@@ -165,7 +165,7 @@ type ABIRank struct {
 	Nics        uint32 // that a node brings to it; 0: none, or not known
 	GinSecond   uint32 // atomic, rank: as gin, of a second backend on the same communicator; 0: NCCL has none
 	Reserved2   uint32
-	Reserved1   [2]uint64
+	Gpu         [16]uint8 // CUuuid of the GPU that the communicator has there, before memoryState is told; 0: not known
 	Memory      [64]uint8 // once offered: CUipcMemHandle
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank

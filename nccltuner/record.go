@@ -44,6 +44,9 @@ func transportName(word uint32) string {
 	return ""
 }
 
+// GPU is CUDA's UUID of one; zero: not known.
+type GPU [16]byte
+
 // positionLeft is dyn_rank.position of a rank that has left.
 const positionLeft = ^uint64(0)
 
@@ -166,6 +169,7 @@ type RankView struct {
 	Kernels     bool       // it can run our own kernels, as all ranks could when it said so
 	Names       bool       // with them: calls on registered memory count as such, and NCCL can be told by name what to run
 	GIN         [2]GINView // by each backend, in the order in which ranks make them
+	GPU         GPU        // that the communicator has there
 	Transport   string     // what connects the communicator's ranks: as state.Shape has it, "" when not known
 	NICs        int        // a node; 0: none or not known
 	Run         uint64     // the `dynamiccld run` that started the process, 0: none
@@ -223,6 +227,7 @@ func (r *Record) view(v *RecordView) error {
 			DeviceLL:    flags&RankDeviceLl != 0,
 			Kernels:     atomic.LoadUint32(&abi.MemoryState) == MemoryBound,
 			Names:       flags&RankNames != 0,
+			GPU:         gpuOf(abi),
 			GIN:         ginViews(abi),
 			Transport:   transportName(abi.Transport),
 			NICs:        int(min(abi.Nics, maxNICs)),
@@ -244,6 +249,14 @@ func (r *Record) view(v *RecordView) error {
 		v.Ranks = append(v.Ranks, rank)
 	}
 	return nil
+}
+
+// gpuOf is read where it is written: before the state of the rank's memory is told.
+func gpuOf(abi *ABIRank) GPU {
+	if atomic.LoadUint32(&abi.MemoryState) == MemoryNone {
+		return GPU{}
+	}
+	return abi.Gpu
 }
 
 // Complete says that every rank has registered.

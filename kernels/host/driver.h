@@ -51,6 +51,7 @@ enum { /* cuda.h */
   X(cuModuleGetFunction, (void **function, void *module, const char *name)) \
   X(cuFuncLoad, (void *function)) \
   X(cuCtxGetDevice, (int *device)) \
+  X(cuDeviceGetUuid_v2, (uint8_t uuid[16], int device)) \
   X(cuDeviceGetAttribute, (int *value, int attribute, int device)) \
   X(cuLaunchKernelEx, (const struct dyn_launch *launch, void *function, void **arguments, void **extra)) \
   X(cuMemAlloc_v2, (dyn_gpu_address * memory, size_t bytes)) \

@@ -194,7 +194,7 @@ int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t ac
   struct launch l = {.work = work, .action = action, .call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
   struct dyn_gin_call gin;
   bool overGin = (action & 15) == DYN_PATH_GIN;
-  size_t most = DYN_KERNEL_MAX_BLOCKS;
+  size_t most = lsa->mostCtas;
   if (overGin && (l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)) == NULL) return REMOTE_ERROR; /* it was stopped since it was asked */
   if (overGin) most = choose_gin(work, &gin, &l);
   else choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
@@ -223,7 +223,7 @@ int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm) {
   struct launch l = {.function = lsa->module->rmsNorm[norm->datatype],
                      .call = {.send = norm->input, .recv = norm->output, .count = norm->tokens * norm->width},
                      .second = &second,
-                     .ctas = (unsigned)within(norm->tokens, 1, DYN_KERNEL_MAX_BLOCKS),
+                     .ctas = (unsigned)within(norm->tokens, 1, lsa->mostCtas),
                      .threads = (unsigned)within(threads, 32, DYN_KERNEL_THREADS)};
   return run(lsa, &l, norm->stream, true); /* the stream may be captured */
 }
@@ -264,7 +264,7 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
   if (!dyn_lsa_can_exchange(lsa, x->path) || !parts_of(lsa, x, &parts)) return INVALID_ARGUMENT;
   bool overGin = x->path == DYN_PATH_GIN;
   struct dyn_gin_call gin = {.send = x->send, .recv = x->recv};
-  struct dyn_gin_choice choice = {.roles = 1, .most = DYN_PARTS_CTAS};
+  struct dyn_gin_choice choice = {.roles = 1, .most = (unsigned)within(DYN_PARTS_CTAS, 1, lsa->mostCtas)};
   if (overGin) choice = dyn_gin_choose_parts(&lsa->gin->each[0]);
   else choice.function = lsa->module->allToAllV;
   struct launch l = {.function = choice.function,

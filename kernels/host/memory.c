@@ -26,6 +26,9 @@
 #define DEFAULT_MIB 64
 #define MOST_MIB 4096
 
+/* An A100's; H100, H200 and B200 have 132 to 148. The core counts with as many (tuner/places.go). */
+#define LEAST_MULTIPROCESSORS 108
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct scratch *spare; /* under lock */
 
@@ -50,6 +53,12 @@ bool dyn_context_enter(dyn_context context, bool *pushed) {
 void dyn_context_leave(bool pushed) {
   dyn_context was;
   if (pushed) dyn_host_driver()->cuCtxPopCurrent_v2(&was);
+}
+
+bool dyn_host_gpu(uint8_t gpu[16]) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  int device;
+  return driver != NULL && driver->cuCtxGetDevice(&device) == 0 && driver->cuDeviceGetUuid_v2(gpu, device) == 0;
 }
 
 /* ---- scratch memory ---- */
@@ -226,11 +235,32 @@ static bool open_one(struct dyn_lsa *lsa, uint32_t r) {
   return lsa->opened[r];
 }
 
+/* Ranks of one GPU, where it has most of them: 1, or where NCCL was told to let them share one. */
+static unsigned sharers(const struct dyn_offer *offers, uint32_t nRanks) {
+  static const uint8_t unknown[sizeof offers->gpu];
+  unsigned most = 1;
+  for (uint32_t a = 0; a < nRanks; a++) {
+    unsigned same = 0;
+    for (uint32_t b = 0; b < nRanks; b++) same += memcmp(offers[a].gpu, offers[b].gpu, sizeof unknown) == 0;
+    if (memcmp(offers[a].gpu, unknown, sizeof unknown) != 0 && same > most) most = same;
+  }
+  return most;
+}
+
+/* What a kernel may have beside those of the ranks that share its GPU, each of which may have one in a graph beside one of a call:
+ * whichever of them is left out, all others leave it a multiprocessor (docs/design.md, decision 2.4). What else may wait there the
+ * daemon knows. */
+static unsigned most_ctas(unsigned ranks) {
+  unsigned beside = 2 * ranks - 1, most = (LEAST_MULTIPROCESSORS - 1) / beside;
+  return ranks == 1 || most > DYN_KERNEL_MAX_BLOCKS ? DYN_KERNEL_MAX_BLOCKS : most > 0 ? most : 1;
+}
+
 bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   int mode = DYN_RELAXED_CAPTURE;
   bool pushed, all = dyn_context_enter(lsa->context, &pushed), relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
+  lsa->mostCtas = most_ctas(sharers(offers, lsa->nRanks));
   for (uint32_t r = 0; r < lsa->nRanks && all; r++) all = open_one(lsa, r);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   dyn_context_leave(pushed);

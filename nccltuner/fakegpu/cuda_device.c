@@ -81,7 +81,7 @@ FAKEGPU_API CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
 }
 
 FAKEGPU_API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
-  memset(uuid, 0, sizeof *uuid);
+  memset(uuid, 0xfa, sizeof *uuid);
   uuid->bytes[15] = (unsigned char)device;
   return 0;
 }

@@ -42,8 +42,8 @@ static void drop(struct fakegpu_work *work) {
 }
 
 FAKEGPU_API CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
-  if (nodes == NULL) *count = graph->n;
   for (size_t i = 0; nodes != NULL && i < *count; i++) nodes[i] = i < graph->n ? graph->nodes[i] : NULL;
+  if (nodes == NULL || *count > graph->n) *count = graph->n;
   return 0;
 }
 

@@ -115,7 +115,7 @@ static void close_lsa(struct dyn_lsa *lsa) {
 }
 
 static const struct dyn_gin_calls ginCalls = {dyn_gin_can, dyn_gin_id, dyn_gin_offer, dyn_gin_make};
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can};
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, dyn_host_gpu};
 
 /* ---- calls ---- */
 

@@ -14,7 +14,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 8
+#define DYN_PRELOAD_VERSION 9
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -78,6 +78,7 @@ struct dyn_device_calls {
   bool (*alone)(const struct dyn_lsa *lsa); /* behind expect: the call that makes it makes no other communicator, in this thread */
   const struct dyn_gin_calls *gin;
   bool (*names)(void);
+  bool (*gpu)(uint8_t gpu[16]); /* of this thread's context; false: there is none */
 };
 extern const struct dyn_device_calls dyn_device_calls;
 

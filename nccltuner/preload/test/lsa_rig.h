@@ -37,7 +37,7 @@
 #define OTHER_COMM ((uintptr_t)0x7000) /* has no kernels */
 #define LSA(kernel, ctas) (DYN_PATH_LSA | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
 
-static int rank = -1, numRanks;
+static int rank = -1, numRanks, ranksAGpu = 1;
 static const char *folder, *driverPath;
 static struct shared {
   atomic_int waiting, round;
@@ -105,13 +105,13 @@ static inline void load(void) {
   fake = ((struct fake_call * (*)(void)) dlsym(nccl, "fake_last_call"))();
   fake->inside = succeed;
   CUcontext context;
-  CHECK(cuda.cuInit(0) == 0 && cuda.cuDevicePrimaryCtxRetain(&context, rank) == 0 && cuda.cuCtxSetCurrent(context) == 0);
+  CHECK(cuda.cuInit(0) == 0 && cuda.cuDevicePrimaryCtxRetain(&context, rank / ranksAGpu) == 0 && cuda.cuCtxSetCurrent(context) == 0);
 }
 
 /* As NCCL and the plugin make a communicator. */
 static inline void make(void) {
   lsa = preload->device->offer(COMM_ID, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
-  CHECK(lsa != NULL, "no offer");
+  CHECK(lsa != NULL && preload->device->gpu(shared->offers[rank].gpu), "no offer");
   meet();
   CHECK(preload->device->open(lsa, shared->offers), "not opened");
   CHECK(!preload->device->bind(lsa, &planned, choose), "outside of a call");

@@ -194,6 +194,23 @@ static void graphs(void) {
   }
 }
 
+/* CTAs of the one kernel that was captured. */
+static unsigned ctas_of(CUgraph graph) {
+  CUgraphNode nodes[4];
+  size_t n = 4;
+  unsigned ctas = 0;
+  CHECK(cuda.cuGraphGetNodes(graph, nodes, &n) == 0 && n <= 4);
+  for (size_t i = 0; i < n; i++) {
+    CUDA_KERNEL_NODE_PARAMS params;
+    int type;
+    CHECK(cuda.cuGraphNodeGetType(nodes[i], &type) == 0);
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
+    CHECK(ctas == 0 && cuda.cuGraphKernelNodeGetParams_v2(nodes[i], &params) == 0);
+    ctas = params.gridDimX;
+  }
+  return ctas;
+}
+
 static int issue_exchange(const struct exchange *x, uintptr_t comm, int way, int stream) {
   return all_to_all_v(memory[IN], x->sendCounts, x->sendOffsets, memory[OUT], x->recvCounts, x->recvOffsets, FLOAT32, way, (void *)comm, streams[stream]);
 }
@@ -229,6 +246,37 @@ static void exchanges(void) {
     CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
     wait_for_all();
     exchange_compare(&x, memory[OUT]);
+    meet();
+  }
+}
+
+/* Ranks that share a GPU leave each other places on it, those of one call and of one in a graph: design, decision 2.4. */
+static void crowded(void) {
+  static const unsigned mosts[] = {[1] = 128, [2] = 35, [4] = 15};
+  unsigned most = mosts[ranksAGpu];
+  begin();
+  for (int kind = 0; kind < 3; kind++) {
+    struct step s = {.type = BFLOAT16, .tokens = 200, .width = 8, .stream = streams[0]};
+    struct exchange x;
+    CUgraph captured;
+    CUgraphExec graph;
+    unsigned wanted = kind == 1 ? 128 : 64;
+    exchange_make(&x, 7777, 3000);
+    planned = LSA(0, 64) | 1u << DYN_ACTION_WARPS_SHIFT;
+    CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+    capturing = true;
+    CHECK((kind == 0 ? all_reduce(memory[IN], memory[OUT], 10000) : kind == 1 ? issue(&s) : issue_exchange(&x, COMM, DYNAMICCL_LSA, 0)) == 0);
+    capturing = false;
+    CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphInstantiateWithFlags(&graph, captured, 0) == 0);
+    unsigned ctas = ctas_of(captured);
+    CHECK(ctas == (wanted < most ? wanted : most), "%u CTAs of kernel %d, %d ranks a GPU", ctas, kind, ranksAGpu);
+    if (kind == 1) fill(&s);
+    if (kind == 2) exchange_fill(&x, memory[IN], memory[OUT]);
+    meet();
+    CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
+    wait_for_all();
+    if (kind == 1) compare(&s);
+    if (kind == 2) exchange_compare(&x, memory[OUT]);
     meet();
   }
 }
@@ -378,6 +426,8 @@ int main(int argc, char **argv) {
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("exchanges", ranks, exchanges);
   play("refused exchanges", 2, refused_exchanges);
   play("graphs", 3, graphs);
+  for (ranksAGpu = 4; ranksAGpu >= 1; ranksAGpu /= 2) play("crowded", 4, crowded);
+  ranksAGpu = 1;
   play("refused", 2, refused);
   play("death", 3, death);
   play("counts", 2, counts);

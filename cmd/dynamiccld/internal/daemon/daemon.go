@@ -47,8 +47,8 @@ type Daemon struct {
 	order   []tuner.CommID
 	core    *tuner.Core
 	memory  *store.Resilient
-	mask    uint32                        // profiler events wanted
-	waiting map[nccltuner.Process]waiting // of the latest look at all records
+	mask    uint32            // profiler events wanted
+	waiting map[place]waiting // of the latest look at all records
 
 	batch    [drainBatch]nccltuner.Sample
 	event    tuner.Sample // the one sample event, so that the hot path does not allocate
@@ -116,7 +116,7 @@ func openBy(wall func() time.Time, cfg config.Config, version string, log *slog.
 		return nil, errors.Join(err, dir.Close())
 	}
 	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, busy: full(), dir: dir,
-		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, waiting: map[nccltuner.Process]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
+		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, waiting: map[place]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
 

@@ -5,27 +5,41 @@ import (
 	"dynamiccl/tuner"
 )
 
-// Kernels that wait for peers and may be on a GPU at once (tuner/places.go). A communicator's own run one after the other, but those
-// of graphs beside others. NCCL's kernels count once where several communicators may have some, ours or others: among themselves
-// they are NCCL's and the program's business. A communicator that is alone calls one or the other.
+// Kernels that wait for peers and may be on a GPU at once (tuner/places.go), whosever they are: under CUDA's multi-process service
+// several processes run some there, and NCCL lets ranks of a communicator share a GPU where it is told to. A rank's own run one after
+// the other, but those of graphs beside others. NCCL's kernels count once where several ranks may have some, ours or others: among
+// themselves they are NCCL's and the program's business. A rank that is alone there calls one or the other.
 
-// waiting is a process's.
+// place is a GPU, or a process where its GPU is not known. That one has each rank of a communicator on a GPU of its own.
+type place struct {
+	gpu     nccltuner.GPU
+	process nccltuner.Process
+}
+
+func placeOf(r *nccltuner.RankView) place {
+	if r.GPU != (nccltuner.GPU{}) {
+		return place{gpu: r.GPU}
+	}
+	return place{process: r.Process}
+}
+
+// waiting is a place's.
 type waiting struct {
-	comms, ours int // communicators that can run our kernels, and kernels of theirs
+	ranks, ours int // that can run our kernels, and kernels of theirs
 	nccl        bool
-	newest      *comm // that was counted: it may have several ranks here
+	newest      *comm // that was counted
 }
 
 func (w waiting) kernels() int {
-	if w.nccl || w.comms > 1 {
+	if w.nccl || w.ranks > 1 {
 		return w.ours + 1
 	}
 	return w.ours
 }
 
-// waitingOf counts into all, which is emptied first, for each process that has ranks of the communicators. One rank alone waits for
+// waitingOf counts into all, which is emptied first, for each place that has ranks of the communicators. One rank alone waits for
 // nobody, and whoever has left calls nothing.
-func waitingOf(comms map[tuner.CommID]*comm, all map[nccltuner.Process]waiting) {
+func waitingOf(comms map[tuner.CommID]*comm, all map[place]waiting) {
 	clear(all)
 	for _, c := range comms {
 		if c.nRanks < 2 {
@@ -34,27 +48,28 @@ func waitingOf(comms map[tuner.CommID]*comm, all map[nccltuner.Process]waiting) 
 		ours := c.kernels()
 		for i := range c.view.Ranks {
 			r := &c.view.Ranks[i]
-			w := all[r.Process]
-			if r.Left || w.newest == c {
+			p := placeOf(r)
+			w := all[p]
+			if r.Left || w.newest == c && p.gpu == (nccltuner.GPU{}) {
 				continue
 			}
 			switch w.newest = c; {
 			case !ours:
 				w.nccl = true
 			case c.inGraphs:
-				w.comms, w.ours = w.comms+1, w.ours+2
+				w.ranks, w.ours = w.ranks+1, w.ours+2
 			default:
-				w.comms, w.ours = w.comms+1, w.ours+1
+				w.ranks, w.ours = w.ranks+1, w.ours+1
 			}
-			all[r.Process] = w
+			all[p] = w
 		}
 	}
 }
 
 // presence is all of a communicator that waitingOf may count.
 type presence struct {
-	joined, left      int
-	kernels, inGraphs bool
+	joined, left, gpus int
+	kernels, inGraphs  bool
 }
 
 // presenceMoved reports whether that is another than when it was last asked.
@@ -64,17 +79,20 @@ func (c *comm) presenceMoved() bool {
 		if c.view.Ranks[i].Left {
 			now.left++
 		}
+		if c.view.Ranks[i].GPU != (nccltuner.GPU{}) {
+			now.gpus++
+		}
 	}
 	before := c.presence
 	c.presence = now
 	return now != before
 }
 
-// outstanding is the most of its processes.
-func (c *comm) outstanding(all map[nccltuner.Process]waiting) (most int) {
+// outstanding is the most of its places.
+func (c *comm) outstanding(all map[place]waiting) (most int) {
 	for i := range c.view.Ranks {
 		if r := &c.view.Ranks[i]; !r.Left {
-			most = max(most, all[r.Process].kernels())
+			most = max(most, all[placeOf(r)].kernels())
 		}
 	}
 	return most

@@ -18,6 +18,14 @@ func commOf(kernels bool, pids ...uint32) *comm {
 	return c
 }
 
+// on has each rank on the GPU of that number.
+func (c *comm) on(gpus ...byte) *comm {
+	for i, gpu := range gpus {
+		c.view.Ranks[i].GPU = nccltuner.GPU{0: gpu}
+	}
+	return c
+}
+
 func TestWaitingOf(t *testing.T) {
 	graphs := commOf(true, 1, 2)
 	graphs.inGraphs = true
@@ -25,6 +33,8 @@ func TestWaitingOf(t *testing.T) {
 	left.view.Ranks[0].Left = true
 	joining := commOf(false, 1, 2)
 	joining.nRanks = 8
+	sharedGraphs := commOf(true, 1, 2).on(1, 1)
+	sharedGraphs.inGraphs = true
 	half := commOf(true, 1, 2)
 	half.view.Ranks[1].Kernels = false
 	for _, c := range []struct {
@@ -39,13 +49,19 @@ func TestWaitingOf(t *testing.T) {
 		{"of one rank", []*comm{commOf(true, 1, 2), commOf(true, 1), commOf(false, 2)}, []int{1, 0, 0}},
 		{"NCCL's alone count once", []*comm{commOf(true, 1, 2), commOf(false, 1, 2), half, joining}, []int{2, 2, 2, 2}},
 		{"the fullest process counts", []*comm{commOf(true, 1, 2), commOf(true, 2, 3), commOf(true, 2, 4), commOf(true, 5, 6)}, []int{4, 4, 4, 1}},
+		{"several GPUs in a process, which are known", []*comm{commOf(true, 1, 1, 1, 1).on(1, 2, 3, 4), commOf(true, 1, 1).on(1, 2)}, []int{3, 3}},
+		{"other GPUs of the same processes", []*comm{commOf(true, 1, 1).on(1, 2), commOf(true, 1, 1).on(3, 4)}, []int{1, 1}},
+		{"two programs on the same GPUs", []*comm{commOf(true, 1, 2).on(1, 2), commOf(true, 3, 4).on(1, 2)}, []int{3, 3}},
+		{"ranks that share a GPU", []*comm{commOf(true, 1, 2, 3, 4).on(1, 1, 1, 2)}, []int{4}},
+		{"with graphs", []*comm{sharedGraphs}, []int{5}},
+		{"NCCL's of another program", []*comm{commOf(true, 1, 2).on(1, 2), commOf(false, 3, 4).on(2, 3)}, []int{2, 2}},
 		{"a rank has left", []*comm{left, commOf(true, 1, 3)}, []int{1, 1}},
 	} {
 		all := map[tuner.CommID]*comm{}
 		for i, c := range c.comms {
 			all[tuner.CommID(i)] = c
 		}
-		waiting := map[nccltuner.Process]waiting{{PID: 6}: {nccl: true}} // of a look before
+		waiting := map[place]waiting{{process: nccltuner.Process{PID: 6}}: {nccl: true}} // of a look before
 		waitingOf(all, waiting)
 		for i, m := range c.comms {
 			if n := m.outstanding(waiting); m.nRanks > 1 && n != c.want[i] {
@@ -118,6 +134,7 @@ func TestPresenceMoves(t *testing.T) {
 			}
 		}},
 		{"graphs have some", func() { c.inGraphs = true }},
+		{"a rank says which GPU it has", func() { c.on(1) }},
 		{"a rank has left", func() { c.view.Ranks[1].Left = true }},
 		{"another one, too", func() { c.view.Ranks[0].Left = true }},
 	} {
