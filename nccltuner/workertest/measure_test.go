@@ -38,7 +38,7 @@ func TestMeasuresWhatTheTableSays(t *testing.T) {
 	for _, ranks := range []int{2, 4} {
 		g := startGroup(t, ranks, sameEnv("FAKEGPU_TABLE="+writeTable(t, ranks, 1)))
 		for rank, r := range g.init() {
-			want := reply{Ready: true, NCCL: 23007, GPU: "no GPU, stand-in for an H200", UUID: fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x", rank),
+			want := reply{Ready: true, NCCL: 23007, GPU: "no GPU, stand-in for an H200", UUID: fmt.Sprintf("GPU-fafafafa-fafa-fafa-fafa-fafafafafa%02x", rank),
 				PCIBus: fmt.Sprintf("0000:%02x:00.0", 16+rank), DriverVersion: 13000, CommHash: r.CommHash}
 			if fmt.Sprint(r) != fmt.Sprint(want) || len(r.CommHash) != 16 {
 				t.Errorf("rank %d: init says %+v, want %+v", rank, r, want)

@@ -51,7 +51,7 @@ func TestLiveTables(t *testing.T) {
 				}
 			}
 			text, err := os.ReadFile(m.path("t.json"))
-			if err != nil || !strings.Contains(string(text), `"nccl": "`+c.nccl+`"`) || !strings.Contains(string(text), "GPU-00000000-0000") {
+			if err != nil || !strings.Contains(string(text), `"nccl": "`+c.nccl+`"`) || !strings.Contains(string(text), "GPU-fafafafa-fafa") {
 				t.Errorf("description, %v:\n%s", err, text)
 			}
 			m.alone()
@@ -93,6 +93,28 @@ func TestLiveKernels(t *testing.T) {
 		}
 		if len(rows) != c.all || !strings.Contains(said, "lsa/oneshot") {
 			t.Errorf("%s calls: %d rows, want %d\n%s", c.calls, len(rows), c.all, said)
+		}
+		m.alone()
+	}
+}
+
+// Ranks of a node that share a GPU leave each other places on it, whatever is asked for (docs/design.md, decision 2.4).
+func TestLiveSharedGPUs(t *testing.T) {
+	for gpus, most := range map[string]int{"4": 64, "2": 35, "1": 15} {
+		m := newMachine(t, "h200x4-nvlink-quiet", kernels(t, "FAKEGPU_GPUS="+gpus, "NCCL_MULTI_RANK_GPU_ENABLE=1", "DYNAMICCL_SCRATCH_MIB=16")...)
+		m.must("--ranks", "4", "--sizes", "512K", "--collectives", "AllReduce", "--choices", "lsa", "--budget", "1ms", "--out", "t.csv")
+		points, _, err := readJournal(m.path("t.points.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := map[string]int{}
+		for _, p := range points {
+			if strings.HasPrefix(p.Action, "lsa/") && p.Outcome == OutcomeOK {
+				ran[p.Action] = p.Grid
+			}
+		}
+		if len(ran) != 2 || ran["lsa/bulk/32"] != min(32, most) || ran["lsa/bulk/64"] != min(64, most) {
+			t.Errorf("4 ranks on %s GPUs: CTAs %v, want at most %d", gpus, ran, most)
 		}
 		m.alone()
 	}
