@@ -163,7 +163,7 @@ static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int r
   comm->rank.sums = calloc(2 * MAX_ITEMS, sizeof *comm->rank.sums); /* of two phases */
   comm->sums = calloc(CHUNK_BYTES, sizeof *comm->sums);
   comm->rank.proxy = proxy_start(comm->options.proxyLag);
-  if (comm->options.ncclVersion >= 23200) comm->rank.kernels = proxy_start(comm->options.proxyLag);
+  if (comm->options.ncclVersion >= 23100) comm->rank.kernels = proxy_start(comm->options.proxyLag);
   if (comm->rank.sums == NULL || comm->sums == NULL || comm->rank.proxy == NULL)
     return nccl_fail(ncclSystemError, "out of memory or threads");
   if (comm_create_as(&comm->comm, &comm->rank, 0, commId) == 0) return 0;

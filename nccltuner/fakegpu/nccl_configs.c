@@ -4,7 +4,7 @@
  */
 #include "nccl_fake.h"
 
-/* ncclCollConfig_v23200 */
+/* ncclCollConfig_v23100 */
 struct coll_config {
   size_t size;
   unsigned magic, version;
@@ -13,11 +13,10 @@ struct coll_config {
   const char *algSelection;
   int forceAlgSelection, CTAPolicy;
   uint64_t userProfilerTag;
-  void *launchCompletionEvent;
 };
 
 static ncclResult_t configured(struct ncclComm *comm, struct call call, const struct coll_config *config) {
-  if (config != NULL && (config->magic != 0xcafebeef || config->size < offsetof(struct coll_config, CTAPolicy) || (unsigned)config->forceAlgSelection > 1))
+  if (config != NULL && (config->magic != 0xcafebeef || config->size < sizeof *config || config->version < 23100 || (unsigned)config->forceAlgSelection > 1))
     return nccl_fail(ncclInvalidArgument, "ncclCollConfig_t magic mismatch");
   if (config != NULL) {
     call.selection = config->algSelection;

@@ -39,7 +39,7 @@ static int in_window(const struct ncclComm *comm, const void *at) {
 }
 
 static int registered(const struct ncclComm *comm, const struct call *call) {
-  return nccl_version() >= 23200 && comm->plan->nNodes == 1 && (call->func == FUNC_ALLGATHER || call->op == ncclSum) && in_window(comm, call->send) && in_window(comm, call->recv);
+  return nccl_version() >= 23100 && comm->plan->nNodes == 1 && (call->func == FUNC_ALLGATHER || call->op == ncclSum) && in_window(comm, call->send) && in_window(comm, call->recv);
 }
 
 /* The cheaper of those that may. NULL: none. */

@@ -4,7 +4,7 @@
 # Needs what `make` left in bin/ and lib/ and two or more GPUs. plain+X=1 is plain NCCL under another name: what it differs
 # from 1 by is what such a comparison can miss.
 # Environment: STEPS="sockets nvlink watching host graphs", and registered and calibrated-registered (graphs of what `calibrate` found there, without
-# trials), which want NCCL 2.32 or newer; TIME=45 seconds of a phase that learns, a third of it for the others;
+# trials), which want NCCL 2.31 or newer; TIME=45 seconds of a phase that learns, a third of it for the others;
 # NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -126,7 +126,7 @@ static int prepare(struct rank *rank) {
   rank->sums = calloc((size_t)plan->numPhases * MAX_ITEMS, sizeof *rank->sums);
   if (o->measure) rank->latency = calloc(1, sizeof *rank->latency);
   rank->proxy = proxy_start(o->proxyLag);
-  int apart = o->ncclVersion >= 23200;
+  int apart = o->ncclVersion >= 23100;
   if (apart) rank->kernels = proxy_start(o->proxyLag);
   if (rank->comms == NULL || rank->sums == NULL || rank->proxy == NULL || (apart && rank->kernels == NULL) ||
       (o->measure && rank->latency == NULL)) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NCCL's kernels that a call can be given by name (algSelection of ncclCollConfig_t), for the plugin and the preload library.
- * The words are those of libnccl.so.2 2.32.3 (ncclAlgParse, ncclAlgValidForFuncMask): nccl.h has the field and not its words.
+ * The words are those of libnccl.so.2 2.31.2 and 2.32.3, which mean the same by them and have them for the same collectives
+ * (ncclAlgParse, ncclAlgValidForFuncMask): nccl.h has the field and not its words.
  */
 #ifndef DYN_NAMED_H
 #define DYN_NAMED_H

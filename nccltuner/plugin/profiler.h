@@ -29,7 +29,7 @@
 #define DYN_AGE_LIMIT 1024       /* later collectives after which an open event is given up when slots run out */
 #define DYN_LAZY_QUIET_NS 1000000ull         /* no event for so long: a collective of unknown channels is complete */
 #define DYN_MAX_DURATION_NS 3600000000000ull /* more than an hour is a broken clock */
-#define DYN_HOLD_VERSION 7       /* profiler ABI of the first NCCL that loses count when KernelCh is switched (2.32) */
+#define DYN_HOLD_VERSION 7       /* profiler ABI of the first NCCL that loses count when KernelCh is switched (seen with 2.32.3; 2.31.2 has the same ABI) */
 #define DYN_BROADCAST_VERSION 6  /* of the first that does not count broadcasts (2.29) */
 #define DYN_LATE_WORKS 48        /* of the 64 kernel times that NCCL keeps a channel; the rest is for events told late */
 #define DYN_NEAR_NS 100000ull    /* less than 64 kernels take, one after the other */

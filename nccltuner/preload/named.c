@@ -6,7 +6,7 @@
 
 #include "forward.h"
 
-#define LAYOUT_VERSION 23200 /* NCCL_VERSION code of the first with this layout */
+#define LAYOUT_VERSION 23100 /* NCCL_VERSION code of the first with this layout */
 #define MAGIC 0xcafebeefu    /* NCCL_API_MAGIC */
 
 static void *find(const char *name) {

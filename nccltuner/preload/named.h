@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ncclCollConfig_v23200, nccl.h 2.32.3. Fields are added at the end and never moved (nccl.h); NCCL copies as many bytes as both the
- * caller and itself know of, and takes its defaults for the rest (ncclParseCollConfig of libnccl.so.2 2.32.3, called with every size
- * and version). */
+/* ncclCollConfig_v23100, nccl.h 2.31.2. Fields are added at the end and never moved (nccl.h); NCCL takes a configuration of this size
+ * and version, copies as many bytes as both the caller and itself know of, and has its defaults for the rest (ncclParseCollConfig of
+ * libnccl.so.2 2.31.2 and 2.32.3, called with every size and version; 2.31.2 refuses shorter ones). */
 struct dyn_coll_config {
   size_t size;
   unsigned magic, version;
@@ -20,9 +20,8 @@ struct dyn_coll_config {
   const char *algSelection;
   int forceAlgSelection, CTAPolicy;
   uint64_t userProfilerTag;
-  void *launchCompletionEvent;
 };
-_Static_assert(sizeof(struct dyn_coll_config) == 72, "ncclCollConfig_v23200");
+_Static_assert(sizeof(struct dyn_coll_config) == 64, "ncclCollConfig_v23100");
 
 /* The program's NCCL has the functions, and a configuration of this layout. */
 bool dyn_names_can(void);

@@ -85,7 +85,7 @@ static void is(const struct step *s, int slot, uint32_t action, const char *want
 }
 
 static void configured(const char *name, bool must) {
-  CHECK(seen.size == 72 && seen.magic == 0xcafebeef && seen.version == 23200 && seen.ext == NULL && seen.launchCompletionEvent == NULL);
+  CHECK(seen.size == 64 && seen.magic == 0xcafebeef && seen.version == 23100 && seen.ext == NULL);
   CHECK(seen.minCTAs == INT_MIN && seen.maxCTAs == INT_MIN && seen.nvlsCTAs == INT_MIN && seen.cgaClusterSize == INT_MIN && seen.CTAPolicy == INT_MIN);
   CHECK(seen.algSelection != NULL && strcmp(seen.algSelection, name) == 0 && seen.forceAlgSelection == must && seen.userProfilerTag == 0);
 }
@@ -200,7 +200,9 @@ int main(int argc, char **argv) {
   play("refused", 2, refused);
   play("groups", 2, groups);
   play("captures", 2, captures);
-  setenv("FAKE_NCCL_VERSION", "23103", 1);
+  setenv("FAKE_NCCL_VERSION", "23100", 1);
+  play("first with names", 2, groups);
+  setenv("FAKE_NCCL_VERSION", "23099", 1);
   play("old", 2, old);
   unlink(kernels);
   return 0;

@@ -89,7 +89,7 @@ func TestLiveRegistered(t *testing.T) {
 
 // Without names, or windows, there is nothing to find on registered buffers, and that is said before anything is measured there.
 func TestLiveNothingRegistered(t *testing.T) {
-	const old = "NCCL 2.28.9 cannot be told by name what to run on registered buffers: take 2.32 or newer, or plain buffers"
+	const old = "NCCL 2.28.9 cannot be told by name what to run on registered buffers: take 2.31 or newer, or plain buffers"
 	for _, c := range []struct {
 		nccl, more, says string
 		args             []string

@@ -18,7 +18,7 @@ func (s *Session) Named() error {
 	case !slices.ContainsFunc(s.view.Ranks, func(r nccltuner.RankView) bool { return !r.Names }):
 		return nil
 	case version < machine.NamesVersion:
-		return fmt.Errorf("NCCL %s cannot be told by name what to run on registered buffers: take 2.32 or newer, or plain buffers", control.FormatNCCLVersion(version))
+		return fmt.Errorf("NCCL %s cannot be told by name what to run on registered buffers: take 2.31 or newer, or plain buffers", control.FormatNCCLVersion(version))
 	}
 	return errors.New("nobody tells calls on registered buffers apart where our own kernels are not: `make kernels` builds them, `dynamiccld doctor` " +
 		"says what else they want; or take plain buffers")

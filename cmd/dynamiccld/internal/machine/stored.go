@@ -10,7 +10,7 @@ import (
 const DeviceVersion = 22907
 
 // NamesVersion is the first NCCL that can be told by name what is to run a call (nccltuner/preload/named.c).
-const NamesVersion = 23200
+const NamesVersion = 23100
 
 // NCCLVersion is that of the ranks, 0 when they differ or do not know.
 func NCCLVersion(ranks []nccltuner.RankView) int {
