@@ -212,7 +212,7 @@ func TestRecordView(t *testing.T) {
 	r.ranks[1].Run = 7
 	r.ranks[0].Transport, r.ranks[0].Nics = TransportRdma, 4
 	r.ranks[0].Gpu, r.ranks[0].MemoryState = GPU{15: 3}, MemoryRefused
-	r.ranks[1].Gpu = GPU{15: 4} // which may still be written
+	r.ranks[1].Gpu = GPU{15: 4}                                    // which may still be written
 	r.ranks[1].Transport, r.ranks[1].Nics = TransportRdma+1, 1<<31 // a newer rank's word, and nonsense
 	r.abi.Plans[2].Version = 43
 	r.abi.Veto, r.abi.Newest, r.abi.Frontier = 1, 44<<8|3, 9<<8|2
