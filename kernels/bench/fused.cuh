@@ -33,7 +33,7 @@ struct Norm {
     in = (T *)k.in, residual = in + room, again = residual + room, weight = again + room;
     sum = (T *)k.out, out = sum + room, fused = out + room;
     const size_t all = (dyn_lines(width * sizeof(T)) * kLineLanes + 31) / 32 * 32;
-    blocks = (unsigned)(tokens < kMaxBlocks ? tokens : kMaxBlocks), threads = (unsigned)(all < kThreads ? all : kThreads);
+    blocks = (unsigned)std::min<size_t>(tokens, (size_t)mostBlocks), threads = (unsigned)(all < kThreads ? all : kThreads);
   }
   Call call(const Rank &k, T *to) const { return {in, to, count, (int32_t)Op::sum, 0, k.stamps, k.domain}; }
   void fill(const Rank &k, unsigned seed) const {

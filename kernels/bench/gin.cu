@@ -70,17 +70,6 @@ static void runRank(const Jobs &jobs) {
   _exit(wrong != 0);
 }
 
-static int countGpus() { /* asked in a process of its own: CUDA must not be started before the fork */
-  const pid_t child = fork();
-  if (child == 0) {
-    int n = 0;
-    _exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WEXITSTATUS(status);
-}
-
 static int awaitRanks(pid_t *children) {
   int failed = 0;
   const std::vector<pid_t> all(children, children + numRanks);

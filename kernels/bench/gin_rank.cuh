@@ -14,7 +14,7 @@
 /* Exit statuses besides 1 (wrong elements, CUDA) and 2 (usage). */
 constexpr int kNoGin = 3, kLate = 4;
 
-static int numGpus, numNodes = 1, mostContexts = kGinMaxContexts;
+static int numNodes = 1, mostContexts = kGinMaxContexts;
 static size_t ginSlotBytes = 1 << 20, ginCellBytes = 32 << 10;
 static ncclComm_t comm, plain; /* plain: for NCCL's own collectives */
 static const char **stepOf; /* of each rank, shared: names are constants, which lie at one address before and behind a fork */

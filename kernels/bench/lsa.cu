@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of this folder beside NCCL, on the GPUs of one machine, a process a GPU:
+ * The kernels of this folder beside NCCL, on the GPUs of one machine, a process a GPU, or, where there are more ranks than GPUs,
+ * several a GPU, without NCCL (run.sh starts what has them run beside each other):
  *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--path NAME] [--ctas N,N,...] [--selections]
  *       [--no-symmetric] [--kernels FILE]
  * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
@@ -18,6 +19,9 @@
 
 constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001, 300032};
 
+/* 1 to 55, and as different where fewer may be. */
+static int blocksOf(unsigned seed) { return 1 + (int)(seed % 7) * std::min(9, (mostBlocks - 1) / 6); }
+
 /* Buffers in windows; in one call of eight one rank's is in none. */
 static Bulk told(const Rank &k, const Call &c, unsigned seed, bool sends = true) {
   return seed / 2 % 8 == 7 && (int)(seed / 16) % numRanks == rank ? k.bulk : withWindows(k, c, sends);
@@ -31,7 +35,7 @@ static void checkOp(Rank &k, Op op) {
     for (int kind = 0; kind < 8; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
         bool scatters = kind == 2 || kind == 4 || kind == 7;
-        int blocks = 1 + seed % 7 * 9;
+        int blocks = blocksOf(seed);
         T *in = (T *)k.in + shift, *out = seed & 1 ? in + (scatters ? rank * count : 0) : (T *)k.out + shift;
         fill<T><<<32, 256, 0, k.stream>>>(in, scatters ? count * numRanks : count, rank, op, seed);
         Call c = {in, out, count, (int32_t)op, 0, k.stamps, k.domain};
@@ -57,7 +61,7 @@ static void checkMoves(Rank &k) {
   for (size_t count : kCounts)
     for (int kind = 0; kind < kKinds; kind++)
       for (size_t shift = 0; shift < 2; shift++, seed++) {
-        int blocks = 1 + seed % 7 * 9, root = (int)(seed % (unsigned)numRanks), what = kind % 3;
+        int blocks = blocksOf(seed), root = (int)(seed % (unsigned)numRanks), what = kind % 3;
         bool gathers = what == kGather, exchanges = what == kExchange, broadcasts = what == kBroadcast, direct = kind >= kGatherDirect;
         bool inPlace = seed & 1 && !(exchanges && seed % 5 == 0 && rank & 1); /* AllToAll also of some ranks alone */
         Byte *out = (Byte *)k.out + shift, *in = inPlace ? out + (gathers ? rank * count : 0) : (Byte *)k.in + shift;
@@ -87,7 +91,7 @@ template <typename T>
 static void checkType(Rank &k) {
   unsigned long long before = *k.wrong;
   for (Op op : {Op::sum, Op::prod, Op::max, Op::min, Op::avg}) checkOp<T>(k, op);
-  if (*k.wrong != before) printf("{\"figure\":\"lsa check\",\"type\":\"%s\",\"rank\":%d,\"wrong\":%llu}\n", Kernels<T>::name, rank, *k.wrong - before);
+  if (*k.wrong != before) printf("{\"figure\":\"lsa check\",\"ranks\":%d%s,\"type\":\"%s\",\"rank\":%d,\"wrong\":%llu}\n", numRanks, sharing(), Kernels<T>::name, rank, *k.wrong - before);
 }
 
 static void check(Rank &k) {
@@ -103,7 +107,7 @@ static void check(Rank &k) {
   shared->wrong += (long)*k.wrong;
   barrier();
   if (rank == 0)
-    printf("{\"figure\":\"lsa check\",\"ranks\":%d,\"elements\":%ld,\"wrong\":%ld}\n", numRanks, shared->compared.load(), shared->wrong.load());
+    printf("{\"figure\":\"lsa check\",\"ranks\":%d%s,\"elements\":%ld,\"wrong\":%ld}\n", numRanks, sharing(), shared->compared.load(), shared->wrong.load());
 }
 
 static bool everyGrid;
@@ -111,8 +115,8 @@ static const char *onlyPath; /* NULL: all, and NCCL's */
 static bool wanted(const char *path) { return onlyPath == nullptr || strncmp(path, onlyPath, strlen(onlyPath)) == 0; }
 
 static void printTime(const char *collective, size_t bytes, const char *path, int blocks, int threads, double us) {
-  printf("{\"figure\":\"lsa time\",\"ranks\":%d,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"%s\",\"blocks\":%d,\"threads\":%d,\"us\":%.2f}\n", numRanks,
-         collective, bytes, path, blocks, threads, us);
+  printf("{\"figure\":\"lsa time\",\"ranks\":%d%s,\"collective\":\"%s\",\"bytes\":%zu,\"path\":\"%s\",\"blocks\":%d,\"threads\":%d,\"us\":%.2f}\n", numRanks,
+         sharing(), collective, bytes, path, blocks, threads, us);
 }
 
 /* AllToAllv as it is launched, and with --grids otherwise: parts of so many bytes between all, at another place of a word where
@@ -127,7 +131,7 @@ static void timeDiffer(const Rank &k, size_t bytes, size_t part, TimePath timePa
     dyn_parts equal = {};
     for (int r = 0; r < numRanks; r++) equal.sendBytes[r] = equal.recvBytes[r] = part, equal.sendAt[r] = r * part + apart, equal.recvAt[r] = r * part + 3 * apart;
     const double us = timed(k, [&] { launchDiffer(k, equal, direct); });
-    if (rank == 0) printTime("AllToAll", bytes, paths[kind], DYN_PARTS_CTAS, DYN_PARTS_THREADS, us);
+    if (rank == 0) printTime("AllToAll", bytes, paths[kind], std::min(DYN_PARTS_CTAS, mostBlocks), DYN_PARTS_THREADS, us);
     if (everyGrid) timePath(paths[kind], [&](int n, int t) { launchDiffer(k, equal, direct, 0, n, t); });
   }
 }
@@ -140,11 +144,11 @@ static void timePath(Rank &k, const char *collective, const char *path, size_t b
   double best = 0;
   int with = 0, threads = 0;
   if (!fits || !wanted(path)) return;
-  for (int blocks = 1; blocks <= kMaxBlocks; blocks *= 2)
+  for (int blocks = 1; blocks <= mostBlocks; blocks *= 2)
     for (int t : {128, 256, 512}) {
       if (!onlyCtas.empty() && (t != kThreads || std::count(onlyCtas.begin(), onlyCtas.end(), blocks) == 0)) continue;
       if ((size_t)blocks * t >= 2 * packs + 128 && (blocks > 1 || t > 128)) break;
-      if (packs > (size_t)blocks * t * 128 && blocks * t < kMaxBlocks * kThreads) continue;
+      if (packs > (size_t)blocks * t * 128 && (2 * blocks <= mostBlocks || t < kThreads)) continue;
       double us = timed(k, [&] { launch(blocks, t); });
       if (rank == 0 && everyGrid) printTime(collective, bytes, path, blocks, t, us);
       if (with == 0 || us < best) best = us, with = blocks, threads = t;
@@ -159,7 +163,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
   const cudaKernel_t allGather = kernelOf("allGather"), allGatherBulk = kernelOf("allGatherBulk"), allToAll = kernelOf("allToAll"), allToAllBulk = kernelOf("allToAllBulk"),
                      broadcast = kernelOf("broadcast"), broadcastBulk = kernelOf("broadcastBulk");
   const auto nccl = [&](Collective collective, size_t bytes) {
-    if (onlyPath != nullptr) return;
+    if (onlyPath != nullptr || plain.comm == nullptr) return;
     timeNccl(k, plain, collective, bytes);
     if (windows.registered) timeNccl(k, windows, collective, bytes);
   };
@@ -203,7 +207,13 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
   }
 }
 
-/* Widths of Llama-8B and 70B. */
+static std::string hundredths(double us) {
+  char text[32];
+  snprintf(text, sizeof text, "%.2f", us);
+  return text;
+}
+
+/* Widths of Llama-8B and 70B. Without NCCL its time is null. */
 static void timeFused(Rank &k) {
   using T = __nv_bfloat16;
   const Kernels<T> kernels;
@@ -212,32 +222,43 @@ static void timeFused(Rank &k) {
     for (size_t tokens : {1, 8, 32}) {
       const Norm<T> n(k, tokens, width);
       n.fill(k, 1);
-      double nccl = timed(k, [&] {
-        NCCL(ncclAllReduce(n.in, n.sum, n.count, ncclBfloat16, ncclSum, comm, k.stream));
-        n.norm(k);
-      });
+      std::string nccl = "null";
+      if (comm != nullptr)
+        nccl = hundredths(timed(k, [&] {
+          NCCL(ncclAllReduce(n.in, n.sum, n.count, ncclBfloat16, ncclSum, comm, k.stream));
+          n.norm(k);
+        }));
       double two = timed(k, [&] {
         launchOn(k, kernels.oneShot, 16, kThreads, n.call(k, n.sum));
         n.norm(k);
       });
       double one = timed(k, [&] { n.all(k, fused); });
       if (rank == 0)
-        printf("{\"figure\":\"lsa fused\",\"ranks\":%d,\"width\":%zu,\"tokens\":%zu,\"nccl_us\":%.2f,\"one_shot_us\":%.2f,\"fused_us\":%.2f}\n", numRanks, width,
-               tokens, nccl, two, one);
+        printf("{\"figure\":\"lsa fused\",\"ranks\":%d%s,\"width\":%zu,\"tokens\":%zu,\"nccl_us\":%s,\"one_shot_us\":%.2f,\"fused_us\":%.2f}\n", numRanks,
+               sharing(), width, tokens, nccl.c_str(), two, one);
       fflush(stdout);
     }
 }
 
 static void printNoWindows(const char *why) {
-  printf("{\"figure\":\"lsa symmetric\",\"ranks\":%d,\"registered\":false,\"why\":\"%s\"}\n", numRanks, why);
+  printf("{\"figure\":\"lsa symmetric\",\"ranks\":%d%s,\"registered\":false,\"why\":\"%s\"}\n", numRanks, sharing(), why);
 }
 
 static bool selections;
 
+/* NCCL refuses ranks of a node that share a GPU, but newer ones where they are told not to, and then it needs its share of the
+ * places that blocks of ours have: where GPUs are shared it is left out. */
+static void printBegin(int nccl) {
+  if (gpusShared())
+    printf("{\"figure\":\"lsa\",\"ranks\":%d,\"gpus\":%d%s,\"most_blocks\":%d,\"nccl\":null,\"why\":\"ranks share GPUs: ours alone\"}\n", numRanks, numGpus, sharing(), mostBlocks);
+  else
+    printf("{\"figure\":\"lsa\",\"ranks\":%d,\"nccl\":%d}\n", numRanks, nccl);
+}
+
 static void timeAll(Rank &k, const std::vector<size_t> &sizes, bool symmetric, bool fused) {
   const Place plain = {comm, k.in, k.out, false};
   Place windows = {};
-  std::string why = "--no-symmetric";
+  std::string why = gpusShared() ? "ranks share GPUs" : "--no-symmetric";
   if (symmetric) why.clear(), makeWindows(*std::max_element(sizes.begin(), sizes.end()), &windows, &why);
   if (rank == 0 && !windows.registered) printNoWindows(why.c_str());
   if (selections) {
@@ -275,20 +296,17 @@ int main(int argc, char **argv) {
   }
   if (!checks && !times) checks = times = true;
   shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (numRanks == 0) { /* asked in a process of its own: CUDA must not be started before the fork */
-    pid_t child = fork();
-    if (child == 0) {
-      int n = 0;
-      _exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    numRanks = WEXITSTATUS(status);
-  }
-  if (numRanks < 2 || numRanks > kMaxRanks) {
-    fprintf(stderr, "lsa: %d GPUs: 2 to %d are needed\n", numRanks, kMaxRanks);
+  numGpus = countGpus();
+  if (numRanks == 0) numRanks = numGpus;
+  if (numGpus < 1 || numRanks < 2 || numRanks > kMaxRanks) {
+    fprintf(stderr, "lsa: %d ranks, %d GPUs: 2 to %d ranks are needed, and a GPU\n", numRanks, numGpus, kMaxRanks);
     return 2;
   }
+  if (gpusShared() && selections) {
+    fprintf(stderr, "lsa: --selections are NCCL's, which is not asked where %d ranks share %d GPUs\n", numRanks, numGpus);
+    return 2;
+  }
+  symmetric &= !gpusShared();
   if (roundPacks == 0) roundPacks = (16 << 20) / dyn_bulk_bytes(1, numRanks);
   setvbuf(stdout, nullptr, _IOLBF, 0); /* what was measured stays if a rank is killed */
   pid_t children[kMaxRanks];
@@ -297,10 +315,10 @@ int main(int argc, char **argv) {
   if (rank < numRanks) {
     alarm(180);
     Rank k = start(kernels);
-    joinNccl();
     int version = 0;
     NCCL(ncclGetVersion(&version));
-    if (rank == 0) printf("{\"figure\":\"lsa\",\"ranks\":%d,\"nccl\":%d}\n", numRanks, version);
+    if (!gpusShared()) joinNccl();
+    if (rank == 0) printBegin(version);
     if (checks) check(k);
     barrier();
     if (times) timeAll(k, sizes, symmetric, fused);

@@ -70,7 +70,29 @@ struct Shared {
   std::atomic<long> wrong, compared;
 };
 static Shared *shared;
-static int numRanks = 0, rank;
+static int numRanks = 0, rank, numGpus;
+
+/* Where ranks share GPUs, rank by rank in turn: of one process each, which run beside each other under CUDA's multi-process service. */
+static bool gpusShared() { return numRanks > numGpus; }
+/* What lines of such runs say behind the number of ranks. */
+[[maybe_unused]] static const char *sharing() { return gpusShared() ? ",\"gpus_shared\":true" : ""; }
+
+[[maybe_unused]] static int countGpus() { /* asked in a process of its own: CUDA must not be started before the fork */
+  const pid_t child = fork();
+  if (child == 0) {
+    int n = 0;
+    _exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+/* Of n kernels on a GPU that wait for each other all but one, whichever, have to leave a multiprocessor free: (n - 1) N < 108
+ * (docs/design.md, decision 2). The same on all ranks. */
+constexpr int kLeastMultiprocessors = 108;
+static int mostBlocks = kMaxBlocks;
+static int blocksWhereShared(int ranksOfGpu) { return ranksOfGpu < 2 ? kMaxBlocks : std::min(kMaxBlocks, (kLeastMultiprocessors - 1) / (ranksOfGpu - 1)); }
 
 static void barrier() {
   int generation = shared->generation;
@@ -169,7 +191,9 @@ static dyn_windowed windowOf(const Rank &k, const void *at) {
 
 [[maybe_unused]] static Rank start(const char *kernels) {
   Rank k = {};
-  CUDA(cudaSetDevice(rank));
+  CUDA(cudaGetDeviceCount(&numGpus));
+  CUDA(cudaSetDevice(rank % numGpus));
+  mostBlocks = blocksWhereShared((numRanks + numGpus - 1) / numGpus);
   CUDA(cudaLibraryLoadFromFile(&library, kernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
   CUDA(cudaStreamCreateWithFlags(&k.stream, cudaStreamNonBlocking));
   size_t lineBytes = 2 * numRanks * slotLines * kLineBytes, bulkBytes = dyn_bulk_bytes(roundPacks, numRanks), flagBytes = kMaxBlocks * kMaxRanks * sizeof(uint32_t), meetingBytes = DYN_MEETINGS * sizeof(dyn_meeting);
@@ -213,14 +237,15 @@ static dyn_windowed windowOf(const Rank &k, const void *at) {
   return k;
 }
 
-/* As kernels/host does, if early: before the stream's last kernel has ended, since ours wait for that themselves. */
+/* As kernels/host does, if early: before the stream's last kernel has ended, since ours wait for that themselves. No more blocks
+ * than may be: what a check or a time asks for beyond that would wait for ever. */
 template <typename... Arguments>
 static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads, Arguments... arguments) {
   cudaLaunchAttribute early = {};
   cudaLaunchConfig_t config = {};
   void *pointers[] = {&arguments...};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization, early.val.programmaticStreamSerializationAllowed = 1;
-  config.gridDim = dim3((unsigned)blocks), config.blockDim = dim3((unsigned)threads), config.stream = k.stream;
+  config.gridDim = dim3((unsigned)std::min(blocks, mostBlocks)), config.blockDim = dim3((unsigned)threads), config.stream = k.stream;
   config.attrs = &early, config.numAttrs = launchEarly;
   CUDA(cudaLaunchKernelExC(&config, (const void *)kernel, pointers));
 }

@@ -31,8 +31,8 @@ static void timeStamped(const Rank &k, const char *path, size_t bytes, const Cal
     counters.push_back(s->counterNs - s->beginNs), signals.push_back(s->signalNs - s->beginNs);
   }
   if (rank == 0)
-    printf("{\"figure\":\"lsa stamps\",\"ranks\":%d,\"collective\":\"AllReduce\",\"path\":\"%s\",\"bytes\":%zu,\"without_us\":%.3f,\"with_us\":%.3f,\"stamped\":%zu,"
-           "\"counter_us\":%.3f,\"signal_us\":%.3f}\n", numRanks, path, bytes, medianOf(us[0]), medianOf(us[1]), signals.size(), medianOf(counters) / 1e3, medianOf(signals) / 1e3);
+    printf("{\"figure\":\"lsa stamps\",\"ranks\":%d%s,\"collective\":\"AllReduce\",\"path\":\"%s\",\"bytes\":%zu,\"without_us\":%.3f,\"with_us\":%.3f,\"stamped\":%zu,"
+           "\"counter_us\":%.3f,\"signal_us\":%.3f}\n", numRanks, sharing(), path, bytes, medianOf(us[0]), medianOf(us[1]), signals.size(), medianOf(counters) / 1e3, medianOf(signals) / 1e3);
 }
 
 static void timeStamps(const Rank &k) {
