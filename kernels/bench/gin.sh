@@ -27,7 +27,8 @@ fi
 gpus=$(nvidia-smi -L | wc -l)
 [ "$gpus" -ge 4 ] && tables="2 4 2/2 4/2" || tables="2 2/2 4/2"
 tmp=$(mktemp -d)
-trap '[ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] || [ "$CUDA_MPS_PIPE_DIRECTORY" != "$tmp" ] || echo quit | nvidia-cuda-mps-control >/dev/null; rm -rf "$tmp"' EXIT
+. kernels/bench/mps.sh
+trap 'mps_end; rm -rf "$tmp"' EXIT
 ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
 if [ -z "${GIN:-}" ]; then
   make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
@@ -65,8 +66,7 @@ for table in ${TABLES:-$tables}; do
   shared=
   [ "${table%/*}" -le "$gpus" ] || shared=--check
   if [ -n "$shared" ] && [ "${MPS:-}" = 1 ]; then
-    [ -n "${CUDA_MPS_PIPE_DIRECTORY:-}" ] ||
-      { export CUDA_MPS_PIPE_DIRECTORY=$tmp CUDA_MPS_LOG_DIRECTORY=$tmp; timeout 30 nvidia-cuda-mps-control -d; }
+    mps_begin "$tmp"
     shared="--check --time --contexts 2"
   fi
   gin "${table%/*}" "$nodes" $shared "$@"

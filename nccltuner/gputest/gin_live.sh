@@ -21,12 +21,13 @@ if [ -z "${NCCL_LIB:-}" ]; then
 fi
 version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$NCCL_LIB") ||
   { echo "$NCCL_LIB does not load: name a libnccl.so.2 with NCCL_LIB=FILE" >&2; exit 2; }
+. kernels/bench/mps.sh
 tmp=$(mktemp -d)
 bench=
 stop() {
   [ -z "$bench" ] || kill "$bench" 2>/dev/null || true
   wait
-  [ "${MPS:-}" != 1 ] || echo quit | nvidia-cuda-mps-control >/dev/null || true
+  mps_end
   rm -rf "$tmp"
 }
 trap stop EXIT
@@ -50,8 +51,8 @@ fi
 export NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 DYNAMICCL_CARRIER=1 DYNAMICCL_CARRIER_FAULTS=$tmp/faults
 export LD_LIBRARY_PATH=$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER
 if [ "${MPS:-}" = 1 ]; then # there are fewer queues for each process then
-  export CUDA_MPS_PIPE_DIRECTORY=$tmp CUDA_MPS_LOG_DIRECTORY=$tmp CUDA_DEVICE_MAX_CONNECTIONS=16 NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-2}
-  timeout 30 nvidia-cuda-mps-control -d
+  export CUDA_DEVICE_MAX_CONNECTIONS=16 NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-2}
+  mps_begin "$tmp"
 fi
 names=("quiet" "latency_us 1.3" "gbs ${GBS:-0.2}" "quiet again")
 each=quiet:${TIME:-30}s

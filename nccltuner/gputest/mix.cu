@@ -4,8 +4,8 @@
  * is compared on the GPU. It knows nothing of the tuner, which comes in by NCCL's environment variables. mix cases
  * [--only NAME,...]           named cases, each in processes of its own, a JSON line each mix random [--seconds S]
  * [--seed X]    a random mix of calls, communicators, streams, graphs and groups, one JSON line Options of both:
- * --ranks N (GPUs), --nodes N (ranks that pretend to be on N hosts), --seed X, --out FILE (JSON lines are appended),
- * --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed); of random: --one-process (a
+ * --ranks N (on the GPUs in turn; more than GPUs: with NCCL 2.30 or newer and what mix_common.sh sets), --nodes N (ranks
+ * that pretend to be on N hosts), --seed X, --out FILE (JSON lines are appended), --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed); of random: --one-process (a
  * thread a GPU). Exit: 0 all right, 1 wrong elements, 2 usage, 3 a hang, 4 a rank failed. See cases.sh and stress.sh.
  */
 #include "mix_job.h"
@@ -18,15 +18,17 @@ static const Job kCases[] = {
     {"streams-and-communicators", kProcesses, caseStreams, 1},
     {"one-communicator-many-streams", kProcesses, caseOneCommStreams, 1},
     {"places", kProcesses, casePlaces, 2},
-    {"all-to-all-v", kProcesses, caseExchanges, 2},
+    {"all-to-all-v", kProcesses, caseExchanges, 2, 2},  // its 64 CTAs have no place beside those of two other ranks
     {"everything", kProcesses, caseEverything, 1},
     {"split", kProcesses, caseSplit, 2},
     {"shrink", kProcesses, caseShrink, 2},
     {"shrink-abort", kProcesses, caseShrinkAbort, 2},
     {"abort", kProcesses, caseAbort, 2},
     {"non-blocking", kProcesses, caseNonBlocking, 1},
-    {"one-process-init-all", kOneThread, nullptr, 1},
-    {"one-process-threads", kThreads, caseEverything, 1},
+    // NCCL would let ranks of a process share a GPU, but they share its queues there, too: a kernel that waits for one
+    // behind it in a queue waits for ever.
+    {"one-process-init-all", kOneThread, nullptr, 1, 1},
+    {"one-process-threads", kThreads, caseEverything, 1, 1},
 };
 
 static std::string quoted(const std::string &text) {
@@ -52,7 +54,8 @@ static void writeLine(const char *figure, const Job &job, const Outcome &o) {
   auto word = [](const char *name, const std::string &v) { return quoted(name) + ": " + quoted(v) + ", "; };
   std::string line =
       "{" + word("figure", figure) + word("case", job.name) + word("result", words[o.code]) + word("why", o.why);
-  line += field("gpus", options.ranks) + field("nodes", options.nodes) + field("seed", options.seed);
+  line += field("gpus", std::min(options.ranks, options.gpus)) + field("ranks", options.ranks) +
+          (ranksOfGpu() > 1 ? "\"gpus_shared\": true, " : "") + field("nodes", options.nodes) + field("seed", options.seed);
   line += field("calls", sum(&SharedRank::issued)) + field("calls_compared", sum(&SharedRank::compared)) +
           "\"calls_by_kind\": {" + calls + "}, ";
   line += field("replays", sum(&SharedRank::replays)) + field("captures", sum(&SharedRank::captures)) +
@@ -60,7 +63,7 @@ static void writeLine(const char *figure, const Job &job, const Outcome &o) {
   line += field("bytes", sum(&SharedRank::bytes)) + field("elements", sum(&SharedRank::elements)) +
           field("wrong", sum(&SharedRank::wrong));
   line += field("hangs", o.code == kHang) + word("nccl", version) + word("gpu", shared->gpu) +
-          word("layout", job.layout == kProcesses ? "a process a GPU" : "one process");
+          word("layout", job.layout != kProcesses ? "one process" : ranksOfGpu() > 1 ? "a process a rank" : "a process a GPU");
   line += word("driver", getenv("MIX_DRIVER") ?: "") + word("date", getenv("MIX_DATE") ?: "") +
           word("commit", getenv("MIX_COMMIT") ?: "");
   char seconds[48];
@@ -78,6 +81,10 @@ static int runCases() {
   for (const Job &job : kCases) {
     const std::string name = "," + std::string(job.name) + ",";
     if (!options.only.empty() && ("," + options.only + ",").find(name) == std::string::npos) continue;
+    if (ranksOfGpu() > job.mostOfGpu) {
+      fprintf(stderr, "mix: LEFT OUT %s, where %d ranks share a GPU\n", job.name, ranksOfGpu());
+      continue;
+    }
     ran++;
     if (options.ranks < job.leastRanks) {
       fprintf(stderr, "mix: %s needs %d GPUs\n", job.name, job.leastRanks);
@@ -92,7 +99,7 @@ static int runCases() {
     writeLine("gpu mix case", job, o);
     if (o.code == kWrong || worst == kRight) worst = o.code;  // wrong elements outweigh all else
   }
-  if (ran == 0) fail("no case is called %s", options.only.c_str());
+  if (ran == 0) fail("no case was run of those that are called %s", options.only.c_str());
   return worst;
 }
 
@@ -107,7 +114,7 @@ static int usage(const char *text, const char *what) {
 }
 
 int main(int argc, char **argv) {
-  options = Options{4, 1, 60, 60, 1, 0, false, "", ""};
+  options = Options{4, 1, 1, 60, 60, 1, 0, false, "", ""};
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode != "cases" && mode != "random") return usage("which mode? ", "");
   for (int i = 2; i < argc; i += 2) {
@@ -143,6 +150,15 @@ int main(int argc, char **argv) {
   void *at = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) fail("mapping shared memory: %s", strerror(errno));
   shared = (Shared *)at;
+  lookAround();
+  if (sharedInNode() && shared->nccl < 23000) {
+    fprintf(stderr,
+            "mix: %d ranks of %d nodes on %d GPUs: ranks of a node can share one from NCCL 2.30 on, and this is %d.%d.%d; "
+            "NCCL_LIB=FILE of cases.sh and stress.sh names another\n",
+            options.ranks, options.nodes, options.gpus, shared->nccl / 10000, shared->nccl / 100 % 100, shared->nccl % 100);
+    return kUsage;
+  }
+  if (options.oneProcess && ranksOfGpu() > 1) return usage("one process cannot have several ranks on a GPU", "");
   if (mode == "cases") return runCases();
   const Job job = {"random", options.oneProcess ? kThreads : kProcesses, mixRandom, 1};
   const Outcome o = runJob(job);

@@ -48,14 +48,14 @@ struct Shared {
   int arrived, generation;  // barrier
   uint64_t decided;  // atomic, rank 0: go or stop is decided for every multiple of kDecideEvery up to here
   uint64_t stopAt;  // atomic, rank 0: the decision's step at which all stop; ~0: none yet
-  int nccl;
+  int nccl, gpus;
   char gpu[96];
   ncclUniqueId id;  // see shareId
   SharedRank ranks[kMaxRanks];
 };
 
 struct Options {
-  int ranks, nodes;
+  int ranks, nodes, gpus;
   double seconds, hangSeconds;
   uint64_t seed;
   uint64_t spoil;  // one result in this many is made wrong before it is compared; 0: none
@@ -66,6 +66,11 @@ struct Options {
 static Shared *shared;
 static Options options;
 static thread_local SharedRank *self;  // of the rank that this thread works for
+
+// Ranks that the fullest GPU has: rank r is on GPU r modulo their number.
+static int ranksOfGpu() { return (options.ranks + options.gpus - 1) / options.gpus; }
+// Within a node, which NCCL refuses unless it is told not to; ranks of pretended nodes may always.
+static bool sharedInNode() { return (options.ranks + options.nodes - 1) / options.nodes > options.gpus; }
 
 static double nowSeconds() {
   timespec t;

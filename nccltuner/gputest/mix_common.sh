@@ -1,5 +1,6 @@
 # Sourced by cases.sh and stress.sh: builds mix, sets the plugin's environment, starts the daemon at full exploration.
-# Environment: GPUS=N uses the first N; NCCL_LIB=FILE tests another libnccl.so.2; MIX_BUILD=DIR keeps the build;
+# Environment: GPUS=N uses the first N; MPS=1 and RANKS=N, more than GPUs: so many share them under CUDA's multi-process service, which
+# NCCL lets them from 2.30 on; NCCL_LIB=FILE tests another libnccl.so.2; MIX_BUILD=DIR keeps the build;
 # MIX_LOGS=DIR keeps the daemon's log and the statuses; SERVE_OPTIONS are more options of `dynamiccld serve`.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -11,6 +12,9 @@ plugin=$root/lib/libnccl-tuner-dynamiccl.so
 [ -x "$root/bin/dynamiccld" ] && [ -e "$plugin" ] || unfit "bin/ or lib/ is empty: run make first"
 command -v nvidia-smi >/dev/null || unfit "nvidia-smi is not here: this needs a machine with NVIDIA GPUs"
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
+ranks=${RANKS:-$gpus}
+[ "$ranks" -le "$gpus" ] || [ "${MPS:-}" = 1 ] || unfit "RANKS=$ranks, and there are $gpus GPUs: MPS=1 has ranks share them"
+. "$root/kernels/bench/mps.sh"
 tmp=$(mktemp -d)
 logs=${MIX_LOGS:-$tmp}
 daemon= job=
@@ -18,6 +22,7 @@ cleanup() {
   [ -z "$job" ] || kill "$job" 2>/dev/null || true # timeout hands it on; the ranks die with mix
   [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null || true
   wait 2>/dev/null || true
+  mps_end
   rm -rf "$tmp"
 }
 trap cleanup EXIT
@@ -39,6 +44,17 @@ if [ -n "${NCCL_LIB:-}" ]; then
   lib=$tmp/lib
   mkdir "$lib"
   ln -s "$(realpath "$NCCL_LIB")" "$lib/libnccl.so.2"
+fi
+
+if [ "$ranks" -gt "$gpus" ]; then
+  # A program's kernels that wait for others, of up to four communicators at once on each rank, must all have places on the GPU: NCCL's
+  # are as large as it is told, ours as the daemon counts (docs/design.md, decision 2).
+  of_gpu=$(((ranks + gpus - 1) / gpus)) ctas=8
+  while [ "$ctas" -gt 1 ] && [ $(((4 * of_gpu - 1) * ctas)) -ge 108 ]; do ctas=$((ctas / 2)); done
+  export NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=${NCCL_MAX_CTAS:-$ctas}
+  CUDA_DEVICE_MAX_CONNECTIONS=$(mps_queues "$of_gpu")
+  export CUDA_DEVICE_MAX_CONNECTIONS
+  mps_begin "$tmp"
 fi
 
 MIX_DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
@@ -78,13 +94,13 @@ E3
 
 # summary FIGURE KILLS EXIT-CODE: one JSON line of the daemon's side, appended to $out. Fails when nothing was tuned.
 summary() {
-  python3 - "$logs/statuses.jsonl" "$logs/daemon.log" "$out" "$gpus" "$@" <<'E3'
+  python3 - "$logs/statuses.jsonl" "$logs/daemon.log" "$out" "$gpus" "$ranks" "$@" <<'E3'
 import json, os, sys
-statuses_path, log_path, out, gpus, figure, kills, code = sys.argv[1:]
+statuses_path, log_path, out, gpus, ranks, figure, kills, code = sys.argv[1:]
 statuses = [json.loads(l) for l in open(statuses_path)]
 log = open(log_path, errors="replace").read()
 comms = [c for s in statuses for c in s.get("comms") or []]
-line = {"figure": figure, "gpus": int(gpus), "daemon_kills": int(kills), "exit": int(code), "statuses": len(statuses),
+line = {"figure": figure, "gpus": min(int(gpus), int(ranks)), "ranks": int(ranks), "daemon_kills": int(kills), "exit": int(code), "statuses": len(statuses),
         "communicators": len({c["id"] for c in comms}),
         "communicators_tuned": len({c["id"] for c in comms if c.get("plan_version")})}
 last = {}

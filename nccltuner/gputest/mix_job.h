@@ -27,6 +27,7 @@ struct Job {
   Layout layout;
   void (*run)(Rank &);
   int leastRanks;
+  int mostOfGpu = kMaxRanks;  // ranks that may share one
 };
 struct Outcome {
   ExitCode code;
@@ -95,6 +96,18 @@ static void sayProgress(double seconds) {
   fprintf(stderr, "mix: %4.0f s, %llu calls, %llu replays, %llu elements compared, %llu wrong\n", seconds,
           (unsigned long long)sum(&SharedRank::compared), (unsigned long long)sum(&SharedRank::replays),
           (unsigned long long)sum(&SharedRank::elements), (unsigned long long)sum(&SharedRank::wrong));
+}
+
+// What machine and library these are, asked in a process of its own: CUDA does not survive a fork.
+static void lookAround() {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    CU(cudaGetDeviceCount(&shared->gpus));
+    NC(ncclGetVersion(&shared->nccl));
+    _exit(kRight);
+  }
+  if (pid < 0 || waitpid(pid, nullptr, 0) != pid || shared->gpus < 1) fail("no GPU is to be seen");
+  options.gpus = shared->gpus;
 }
 
 static Outcome runJob(const Job &job) {

@@ -1,4 +1,4 @@
-"""Tests of the program_*.sh scripts and of nccltests.sh without a GPU: in a copy of the tree, what they call are shell scripts."""
+"""Tests of the program_*.sh scripts, of nccltests.sh, cases.sh and stress.sh without a GPU: in a copy of the tree, what they call are shell scripts."""
 import json
 import os
 import shutil
@@ -59,10 +59,13 @@ class Tree(unittest.TestCase):
         with open(self.path(name)) as f:
             return f.read()
 
+    def start(self, name, *args, **env):
+        return subprocess.run(["bash", self.path("nccltuner/gputest", name), *args], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "PATH": self.path("tools") + ":" + os.environ["PATH"], "PROGRAM_COMMIT": "c", **env})
+
     def run_script(self, name, *args, **env):
         """(exit code, JSON lines of standard output, standard error)"""
-        done = subprocess.run(["bash", self.path("nccltuner/gputest", name), *args], capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "PATH": self.path("tools") + ":" + os.environ["PATH"], "PROGRAM_COMMIT": "c", **env})
+        done = self.start(name, *args, **env)
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
@@ -200,6 +203,54 @@ class NcclTests(Tree):
             ("nccl-tests, learn", "run", None), ("nccl-tests, learn", "plain", 0), ("nccl-tests, learn", "run", 0),
             ("nccl-tests, graph-threads", "plain", 0), ("nccl-tests, graph-threads", "observe", 0), ("nccl-tests, graph-threads", "plugin", 0)])
         self.assertIn({"collective": "AllReduce", "bytes": 1024, "in_place": True}, [x["key"] for x in out if "comparison" in x])
+
+
+# Stands in for mix: what it was told, and by which environment; results that are made wrong it notices.
+MIX = """
+echo "$* | ${CUDA_MPS_PIPE_DIRECTORY:+mps }${NCCL_MULTI_RANK_GPU_ENABLE:-0} ${NCCL_MAX_CTAS:--} ${CUDA_DEVICE_MAX_CONNECTIONS:--} $CUDA_VISIBLE_DEVICES" >>"$0.log"
+case "$*" in *spoil*) echo WRONG; exit 1 ;; esac
+"""
+
+
+class Mix(Tree):
+    def setUp(self):
+        super().setUp()
+        for name in ("cases.sh", "stress.sh", "mix_common.sh"):
+            shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
+        os.makedirs(self.path("kernels/bench"))
+        shutil.copy(os.path.join(HERE, "../../kernels/bench/mps.sh"), self.path("kernels/bench"))
+        self.script("lib/libnccl-tuner-dynamiccl.so", "")
+        self.script("python/nvidia/nccl/__init__.py", "")
+        self.script("build/mix", MIX)
+        self.script("bin/dynamiccld", '[ "$1" != serve ] || exec sleep 30; exit 1')
+        self.script("tools/nvidia-cuda-mps-control", f'echo "${{1:-$(cat)}} ${{CUDA_VISIBLE_DEVICES:-all}}" >>{self.path("mps.log")}')
+
+    def mix(self, name, *args, **env):
+        """(exit code, what mix was told, standard error): nothing is tuned, so the scripts end with 1"""
+        done = self.start(name, *args, PYTHONPATH=self.path("python"), MIX_BUILD=self.path("build"), CUDA_VISIBLE_DEVICES="", LD_PRELOAD="", **env)
+        calls = self.read("build/mix.log").splitlines() if os.path.exists(self.path("build/mix.log")) else []
+        return done.returncode, calls, done.stderr
+
+    def test_a_rank_a_gpu(self):
+        code, calls, said = self.mix("cases.sh", self.path("out"), "--only", "abort")
+        out = self.path("out")
+        self.assertEqual((code, calls), (1, ["random --ranks 2 --seconds 2 --spoil 20 | 0 - - 0,1", f"cases --ranks 2 --out {out} --only abort | 0 - - 0,1"]), said)
+        self.assertFalse(os.path.exists(self.path("mps.log")))
+        line = json.loads(self.read("out"))
+        self.assertEqual((line["gpus"], line["ranks"]), (2, 2))
+
+    def test_ranks_that_share_gpus(self):
+        for ranks, told in ((4, "mps 1 8 16 0,1"), (8, "mps 1 4 16 0,1"), (16, "mps 1 2 8 0,1")):
+            code, calls, said = self.mix("stress.sh", "1", self.path("out"), MPS="1", RANKS=str(ranks))
+            self.assertEqual((code, calls[-1]), (1, f"random --ranks {ranks} --seconds 1 --out {self.path('out')} | {told}"), said)
+        self.assertEqual(self.read("mps.log").splitlines(), ["-d all", "quit 0,1"] * 3)
+        line = json.loads(self.read("out").splitlines()[-1])
+        self.assertEqual((line["gpus"], line["ranks"]), (2, 16))
+
+    def test_more_ranks_than_gpus_are_asked_for_by_mps(self):
+        code, calls, said = self.mix("cases.sh", self.path("out"), RANKS="4")
+        self.assertEqual((code, calls), (2, []))
+        self.assertIn("RANKS=4, and there are 2 GPUs: MPS=1", said)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ shift $(($# > 1 ? 2 : 1))
 serve 1
 sleep 1
 # Communicators take a while to come and go; a hang is found by mix itself after 60 s.
-timeout -k 10 $((seconds + 240)) "$build/mix" random --ranks "$gpus" --seconds "$seconds" --out "$out" "$@" &
+timeout -k 10 $((seconds + 240)) "$build/mix" random --ranks "$ranks" --seconds "$seconds" --out "$out" "$@" &
 job=$!
 running() { kill -0 "$job" 2>/dev/null; }
 kills=0
