@@ -313,7 +313,7 @@ int main(int argc, char **argv) {
   for (rank = 0; rank < numRanks; rank++)
     if ((children[rank] = fork()) == 0) break;
   if (rank < numRanks) {
-    alarm(180);
+    alarm(gpusShared() ? 580 : 180);
     Rank k = start(kernels);
     int version = 0;
     NCCL(ncclGetVersion(&version));

@@ -2,8 +2,9 @@
 # The kernels on the GPUs of this machine, as JSON lines: every element checked, then times beside NCCL's, NCCL's with symmetric
 # windows, and those of PyTorch's symmetric memory, with all GPUs and with two.
 #   kernels/bench/run.sh [RESULTS.jsonl] [option of lsa]...
-# Needs two or more GPUs of one NVLink domain, nvcc, and Python's nvidia.nccl; without PyTorch its part is left out.
-# Environment: RANKS="4 2" the tables to make; NCCL_LIB=FILE another libnccl.so.2; LSA=PROGRAM one that was built elsewhere (make -C
+# Needs two or more GPUs of one NVLink domain, or one with MPS=1, nvcc, and Python's nvidia.nccl; without PyTorch its part is left out.
+# Environment: RANKS="4 2" the tables to make; MPS=1 lets them have more ranks than there are GPUs, on which they run beside each other
+# (CUDA's multi-process service), ours alone: one GPU is enough for RANKS="4 8"; NCCL_LIB=FILE another libnccl.so.2; LSA=PROGRAM one that was built elsewhere (make -C
 # kernels lsa ARCH=sm_90). Each step has a time limit, and one that fails keeps no other from being run.
 # Exit: 0 if every step was and every element is right.
 set -euo pipefail
@@ -15,8 +16,14 @@ home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
   { echo "NCCL is not here: pip install nvidia-nccl-cu13 (PyTorch brings it)" >&2; exit 2; }
 gpus=$(nvidia-smi -L | wc -l)
 [ "$gpus" -gt 2 ] && tables="$gpus 2" || tables=$gpus
+[ "$gpus" -gt 1 ] || [ "${MPS:-}" != 1 ] || tables="4 8"
+tables=${RANKS:-$tables}
+for ranks in $tables; do
+  [ "$ranks" -le "$gpus" ] || [ "${MPS:-}" = 1 ] || { echo "$ranks ranks, and there are $gpus GPUs: MPS=1 has ranks share them" >&2; exit 2; }
+done
+. kernels/bench/mps.sh
 tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+trap 'mps_end; rm -rf "$tmp"' EXIT
 nccl=$(realpath "${NCCL_LIB:-$home/lib/libnccl.so.2}")
 ln -s "$nccl" "$tmp/libnccl.so.2"
 [ -e lib/dynamiccl-kernels.fatbin ] || make -s kernels
@@ -47,8 +54,14 @@ else
   echo "PyTorch is not here: its symmetric memory is left out" >&2
 fi
 failed=0
-for ranks in ${RANKS:-$tables}; do
+for ranks in $tables; do
   status=0
+  if [ "$ranks" -gt "$gpus" ]; then # not NCCL, and nothing of PyTorch's, which asks it
+    mps_begin "$tmp"
+    step "lsa, $ranks ranks on $gpus GPUs" 600 env CUDA_DEVICE_MAX_CONNECTIONS="$(mps_queues $(((ranks + gpus - 1) / gpus)))" "${lsa[@]}" --ranks "$ranks" "$@" || failed=1
+    mps_end
+    continue
+  fi
   step "lsa, $ranks ranks" 200 "${lsa[@]}" --ranks "$ranks" "$@" || status=$?
   # Registering waits for other ranks and may hang: then the same without. What was checked before need not be again.
   if [ "$status" -eq 3 ]; then

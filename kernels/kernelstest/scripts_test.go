@@ -2,7 +2,9 @@ package kernelstest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +25,9 @@ var standIns = map[string]string{
 		*"import torch"*) [ -z "$NO_TORCH" ] ;;
 		*) echo '{"figure":"symm_mem time","said":"'"$*"'"}' ;;
 		esac`,
-	"lsa": `echo '{"figure":"lsa","said":"'"$*"'"}'
+	"nvidia-cuda-mps-control": `[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && [ "$1$CUDA_VISIBLE_DEVICES" != -d0 ] || exit 1
+		echo '{"figure":"mps","said":"mps '"${1:-$(cat)}"'"}' >>"$HOME/out.jsonl"`,
+	"lsa": `echo '{"figure":"lsa","said":"'"${CUDA_MPS_PIPE_DIRECTORY:+shared by $CUDA_DEVICE_MAX_CONNECTIONS }$*"'"}'
 		case "$* $LSA_STATUS" in *no-symmetric*) ;; *) exit "${LSA_STATUS:-0}" ;; esac`,
 	"gin": `echo '{"figure":"gin end","said":"'"$NCCL_NET_PLUGIN $*"'"}'
 		[ "$2" != "$LATE" ] || sleep 60
@@ -54,6 +58,11 @@ func script(t *testing.T, name string, variables ...string) ([]map[string]any, i
 		t.Fatal(err)
 	}
 	files := map[string]string{"kernels/bench/" + name: string(text), "lib/dynamiccl-kernels.fatbin": "", "lib/libnccl.so.2": ""}
+	mps, err := os.ReadFile(filepath.Join("..", "bench", "mps.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files["kernels/bench/mps.sh"] = string(mps)
 	for program, lines := range standIns {
 		files["bin/"+program] = "#!/usr/bin/env bash\n" + lines + "\n"
 	}
@@ -74,7 +83,7 @@ func script(t *testing.T, name string, variables ...string) ([]map[string]any, i
 	said, _ := cmd.CombinedOutput()
 	t.Logf("%s", said)
 	written, err := os.ReadFile(out)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	var lines []map[string]any
@@ -91,10 +100,12 @@ func script(t *testing.T, name string, variables ...string) ([]map[string]any, i
 // What was run, in short: who, and behind what option it was told how many ranks.
 func steps(lines []map[string]any) string {
 	var all []string
-	for _, line := range lines[1:] {
+	for _, line := range lines[min(len(lines), 1):] {
 		said := strings.Fields(line["said"].(string))
 		for i, word := range said {
 			switch word {
+			case "mps", "by":
+				all = append(all, word+" "+said[i+1])
 			case "--ranks", "--nproc-per-node":
 				all = append(all, strings.Fields(line["figure"].(string))[0]+said[i+1])
 			case "--no-symmetric":
@@ -107,20 +118,25 @@ func steps(lines []map[string]any) string {
 
 func TestRun(t *testing.T) {
 	for _, c := range []struct {
-		name, variable, want string
-		status               int
+		name, variables, want string
+		status                int
 	}{
 		{"four GPUs", "GPUS=4", "lsa4, symm_mem4, lsa2, symm_mem2", 0},
 		{"two GPUs", "GPUS=2", "lsa2, symm_mem2", 0},
 		{"tables named", "RANKS=3", "lsa3, symm_mem3", 0},
 		{"no PyTorch", "NO_TORCH=1", "lsa4, lsa2", 0},
 		{"wrong elements keep nothing from being run", "LSA_STATUS=1", "lsa4, symm_mem4, lsa2, symm_mem2", 1},
+		{"more ranks than GPUs", "RANKS=8 4", "", 2},
+		{"which share them, ours alone, and others after them without", "MPS=1,RANKS=4 8 32 2,CUDA_VISIBLE_DEVICES=0", "lsa4, symm_mem4, mps -d, by 16, lsa8, mps quit, mps -d, by 8, lsa32, mps quit, lsa2, symm_mem2", 0},
+		{"one GPU that is shared", "MPS=1,GPUS=1", "mps -d, by 16, lsa4, mps quit, mps -d, by 8, lsa8, mps quit", 0},
+		{"and an element is wrong", "MPS=1,GPUS=1,LSA_STATUS=1,RANKS=2", "mps -d, by 16, lsa2, mps quit", 1},
+		{"under a service that runs", "MPS=1,GPUS=1,CUDA_MPS_PIPE_DIRECTORY=/,RANKS=2", "by 16, lsa2", 0},
 		{"NCCL cannot go on with windows", "LSA_STATUS=3", "lsa4, lsa4, without windows, symm_mem4, lsa2, lsa2, without windows, symm_mem2", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			lines, status := script(t, "run.sh", c.variable)
-			if lines[0]["commit"] != "abc" || lines[0]["driver"] != "580.1" {
-				t.Errorf("machine: %v", lines[0])
+			lines, status := script(t, "run.sh", strings.Split(c.variables, ",")...)
+			if c.status != 2 && (lines[0]["commit"] != "abc" || lines[0]["driver"] != "580.1") {
+				t.Errorf("machine: %v", lines)
 			}
 			if got := steps(lines); got != c.want || status != c.status {
 				t.Errorf("ran %s, exit %d; want %s, %d", got, status, c.want, c.status)
@@ -139,6 +155,7 @@ func TestGin(t *testing.T) {
 		{"four GPUs", nil, " --ranks 2 --nodes 1, --ranks 4 --nodes 1, --ranks 2 --nodes 2, --ranks 4 --nodes 2", 0},
 		{"two GPUs", []string{"GPUS=2"}, " --ranks 2 --nodes 1, --ranks 2 --nodes 2, --ranks 4 --nodes 2 --check", 0},
 		{"tables named", []string{"TABLES=3 6/3"}, " --ranks 3 --nodes 1, --ranks 6 --nodes 3 --check", 0},
+		{"which run beside each other", []string{"TABLES=2 6/3 8/4", "MPS=1"}, " --ranks 2 --nodes 1,mps -d, --ranks 6 --nodes 3 --check --time --contexts 2, --ranks 8 --nodes 4 --check --time --contexts 2,mps quit", 0},
 		{"the plugin for development", []string{"TABLES=2", "DYNAMICCL_CARRIER=1"}, "dynamiccl-carrier --ranks 2 --nodes 1", 0},
 		{"another plugin", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_NET_PLUGIN=other"}, "other --ranks 2 --nodes 1", 0},
 		{"a table without GIN keeps no other from being made", []string{"TABLES=2 4", "NO_GIN=2"}, " --ranks 2 --nodes 1,status 3, --ranks 4 --nodes 1", 1},
