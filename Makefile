@@ -110,7 +110,7 @@ gpu-gin: ## the kernels on NCCL's GIN probed, checked and timed on the GPUs of t
 	kernels/bench/gin.sh
 
 .PHONY: gpu-sanitize
-gpu-sanitize: ## the kernels of kernels/ under compute-sanitizer, on two GPUs of this machine
+gpu-sanitize: ## the kernels of kernels/ under compute-sanitizer, on two GPUs of this machine, or one
 	kernels/bench/sanitize.sh
 
 .PHONY: gpu-stress

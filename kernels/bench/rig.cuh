@@ -152,6 +152,7 @@ struct Rank {
   Domain domain;
   Bulk bulk;
   char *in, *out;
+  size_t inBytes;
   char *ins[kMaxRanks], *outs[kMaxRanks]; /* of every rank: as if all had registered them, in windows 1 and 2 */
   dyn_stamp *stamps;
   unsigned long long *wrong;
@@ -171,10 +172,21 @@ static void openBuffers(Rank &k) {
     }
 }
 
+/* Behind the last call on them, before they are freed. */
+[[maybe_unused]] static void closeBuffers(const Rank &k) {
+  barrier();
+  for (int r = 0; r < numRanks; r++)
+    if (r != rank) {
+      CUDA(cudaIpcCloseMemHandle(k.ins[r]));
+      CUDA(cudaIpcCloseMemHandle(k.outs[r]));
+    }
+  barrier();
+}
+
 /* Where a buffer lies, of in and out. */
 static dyn_windowed windowOf(const Rank &k, const void *at) {
   dyn_windowed in = {};
-  const bool first = (const char *)at >= k.in && (const char *)at < k.in + bufferBytes + 64;
+  const bool first = (const char *)at >= k.in && (const char *)at < k.in + k.inBytes;
   for (int r = 0; r < numRanks; r++) in.base[r] = first ? k.ins[r] : k.outs[r];
   in.word = dyn_window_word(first ? 1 : 2, (uint64_t)((const char *)at - in.base[rank]));
   in.most = bufferBytes;
@@ -227,7 +239,8 @@ static dyn_windowed windowOf(const Rank &k, const void *at) {
   memset(k.stamps, 0, DYN_STAMPS * sizeof *k.stamps);
   *stop = 0, *k.fault = 0;
   d.stop = stop, d.fault = k.fault;
-  CUDA(cudaMalloc(&k.in, bufferBytes + 64));
+  k.inBytes = bufferBytes + 64;
+  CUDA(cudaMalloc(&k.in, k.inBytes));
   CUDA(cudaMalloc(&k.out, bufferBytes + 64));
   openBuffers(k);
   CUDA(cudaMallocManaged(&k.wrong, sizeof *k.wrong));

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Every kernel under compute-sanitizer's memcheck, racecheck and synccheck, on the first two GPUs of this machine: a JSON line a
-# tool, with what it found, or that it did not end.     kernels/bench/sanitize.sh [RESULTS.jsonl]
+# Every kernel under compute-sanitizer's memcheck, racecheck and synccheck, on the first two GPUs of this machine, or by two processes in
+# turns on its only one: a JSON line a tool, with what it found, or that it did not end.     kernels/bench/sanitize.sh [RESULTS.jsonl]
 # First without a tool, so that a machine on which the kernels do not run at all is not taken for one with findings.
-# Needs two GPUs of one NVLink domain, compute-sanitizer, nvcc. LIMIT=120 seconds a tool; TOOLS="memcheck racecheck synccheck";
+# Needs two GPUs of one NVLink domain, or one, compute-sanitizer, nvcc. LIMIT=120 seconds a tool, 300 on one GPU; TOOLS="memcheck racecheck synccheck";
 # COMPUTE_SANITIZER=PROGRAM; SANITIZE=PROGRAM runs one that was built elsewhere (make -C kernels sanitize ARCH=sm_90); LOGS=DIR
 # keeps what tools and program printed. Exit: 0 if all ended and found nothing.
 #
 # Kernels of two ranks wait for each other, so no launch may wait for the end of another one. By its manual ("Nonblocking
 # mode") the tool does not block launches unless --force-blocking-launches or --force-synchronization-limit say so; the first is
-# a switch, no "no" may follow it. And each rank has a tool of its own, which has one process and one GPU to look at.
+# a switch, no "no" may follow it. And each rank has a tool of its own, which has one process and one GPU to look at. On one GPU
+# the processes take turns: nothing here needs them beside each other, and nobody says that the tool works under the multi-process service.
 # By the manual racecheck looks at shared memory alone, which only the kernel with the normalisation has, and initcheck
 # reports memory that another process wrote, so it is not among the tools.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-sanitize-$(date -u +%F).jsonl}
-limit=${LIMIT:-120}
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+[ "$(nvidia-smi -L | wc -l)" -gt 1 ] && limit=${LIMIT:-120} || limit=${LIMIT:-300}
 sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
 [ -x "$sanitizer" ] || { echo "compute-sanitizer is not here: it comes with CUDA's toolkit; COMPUTE_SANITIZER=PROGRAM names it" >&2; exit 2; }
 [ -e lib/dynamiccl-kernels.fatbin ] || make -s kernels

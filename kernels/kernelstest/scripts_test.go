@@ -201,6 +201,19 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
+// Two ranks on the only GPU.
+func TestSanitizeOnOneGPU(t *testing.T) {
+	lines, status := script(t, "sanitize.sh", "GPUS=1", "TOOLS=memcheck")
+	if len(lines) != 2 || status != 0 {
+		t.Fatalf("%v, exit %d; want two lines, 0", lines, status)
+	}
+	for _, line := range lines {
+		if line["ranks"] != 2.0 || line["ended"] != true || line["gpus"] != "1 NVIDIA H200" {
+			t.Errorf("%v", line)
+		}
+	}
+}
+
 func TestSanitizeThatHangs(t *testing.T) {
 	lines, status := script(t, "sanitize.sh", "HANGS=1", "LIMIT=1")
 	if len(lines) != 1 || lines[0]["ended"] != false || status != 1 {
