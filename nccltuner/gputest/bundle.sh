@@ -46,4 +46,7 @@ There, in the repository's folder:
   bin/dynamiccld sweep --nodes 2 --choices gin,ring --collectives AllReduce,AllToAll --sizes 1K,16K,256K,1M --out gin.csv
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
+  # On one GPU, which ranks share then: ours; and NCCL of 2.30 or newer
+  MPS=1 RANKS="4 8" LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
+  MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/cases.sh RESULTS.jsonl; MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/stress.sh 60 RESULTS.jsonl
 E3
