@@ -18,7 +18,7 @@ static const Job kCases[] = {
     {"streams-and-communicators", kProcesses, caseStreams, 1},
     {"one-communicator-many-streams", kProcesses, caseOneCommStreams, 1},
     {"places", kProcesses, casePlaces, 2},
-    {"all-to-all-v", kProcesses, caseExchanges, 2, 2},  // its 64 CTAs have no place beside those of two other ranks
+    {"all-to-all-v", kProcesses, caseExchanges, 2},
     {"everything", kProcesses, caseEverything, 1},
     {"split", kProcesses, caseSplit, 2},
     {"shrink", kProcesses, caseShrink, 2},
