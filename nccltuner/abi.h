@@ -127,8 +127,8 @@ struct dyn_rank {
   uint32_t transport;   /* what connects the communicator's ranks, as this one knows it: DYN_TRANSPORT_*; written when it joins */
   uint32_t nics;        /* that a node brings to it; 0: none, or not known */
   uint32_t ginSecond;   /* atomic, rank: as gin, of a second backend on the same communicator; 0: NCCL has none */
-  uint32_t reserved2;
-  uint8_t gpu[16];      /* CUuuid of the GPU that the communicator has there, before memoryState is told; 0: not known */
+  uint32_t multiprocessors; /* of its GPU, as far as its process may use them; 0: not known */
+  uint8_t gpu[16];      /* CUuuid of the GPU that this rank has, both before memoryState is told; 0: not known */
   uint8_t memory[64];   /* once offered: CUipcMemHandle */
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
    * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank

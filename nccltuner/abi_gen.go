@@ -145,28 +145,28 @@ type ABIPlan struct {
 //
 // One local rank's part of a record.
 type ABIRank struct {
-	_           structs.HostLayout
-	Pid         uint32 // written before the rank is counted in dyn_record.joined
-	Rank        int32  // rank in the communicator, -1: not known (no profiler)
-	StartTime   uint64 // of the process, clock ticks since boot (/proc/PID/stat field 22)
-	Position    uint64 // atomic, rank: epoch << 8 | plan buffer + 1 in force (0: none); ~0: the rank has left
-	Flags       uint32 // atomic, rank: DYN_RANK_*
-	NcclVersion uint32 // NCCL_VERSION code, 0: not known
-	Calls       uint64 // atomic, rank: getCollInfo calls, written once an epoch
-	Ignored     uint64 // atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen
-	Run         uint64 // DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none
-	MemoryState uint32 // atomic, rank: DYN_MEMORY_*
-	Gin         uint32 // atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16; of the first backend that is made
-	MemoryAt    uint64 // once offered: the address in this process, which peers in the same use
-	MemoryBytes uint64 // once offered
-	GinSignals  uint32 // atomic, rank: once granted, of each context; and counters
-	GinCounters uint32
-	Transport   uint32 // what connects the communicator's ranks, as this one knows it: DYN_TRANSPORT_*; written when it joins
-	Nics        uint32 // that a node brings to it; 0: none, or not known
-	GinSecond   uint32 // atomic, rank: as gin, of a second backend on the same communicator; 0: NCCL has none
-	Reserved2   uint32
-	Gpu         [16]uint8 // CUuuid of the GPU that the communicator has there, before memoryState is told; 0: not known
-	Memory      [64]uint8 // once offered: CUipcMemHandle
+	_               structs.HostLayout
+	Pid             uint32 // written before the rank is counted in dyn_record.joined
+	Rank            int32  // rank in the communicator, -1: not known (no profiler)
+	StartTime       uint64 // of the process, clock ticks since boot (/proc/PID/stat field 22)
+	Position        uint64 // atomic, rank: epoch << 8 | plan buffer + 1 in force (0: none); ~0: the rank has left
+	Flags           uint32 // atomic, rank: DYN_RANK_*
+	NcclVersion     uint32 // NCCL_VERSION code, 0: not known
+	Calls           uint64 // atomic, rank: getCollInfo calls, written once an epoch
+	Ignored         uint64 // atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen
+	Run             uint64 // DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none
+	MemoryState     uint32 // atomic, rank: DYN_MEMORY_*
+	Gin             uint32 // atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16; of the first backend that is made
+	MemoryAt        uint64 // once offered: the address in this process, which peers in the same use
+	MemoryBytes     uint64 // once offered
+	GinSignals      uint32 // atomic, rank: once granted, of each context; and counters
+	GinCounters     uint32
+	Transport       uint32    // what connects the communicator's ranks, as this one knows it: DYN_TRANSPORT_*; written when it joins
+	Nics            uint32    // that a node brings to it; 0: none, or not known
+	GinSecond       uint32    // atomic, rank: as gin, of a second backend on the same communicator; 0: NCCL has none
+	Multiprocessors uint32    // of its GPU, as far as its process may use them; 0: not known
+	Gpu             [16]uint8 // CUuuid of the GPU that this rank has, both before memoryState is told; 0: not known
+	Memory          [64]uint8 // once offered: CUipcMemHandle
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
 	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +

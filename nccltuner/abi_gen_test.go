@@ -60,7 +60,7 @@ var abiFields = []abiField{
 	{"dyn_rank", "transport", unsafe.Offsetof(ABIRank{}.Transport), unsafe.Sizeof(ABIRank{}.Transport), 88},
 	{"dyn_rank", "nics", unsafe.Offsetof(ABIRank{}.Nics), unsafe.Sizeof(ABIRank{}.Nics), 92},
 	{"dyn_rank", "ginSecond", unsafe.Offsetof(ABIRank{}.GinSecond), unsafe.Sizeof(ABIRank{}.GinSecond), 96},
-	{"dyn_rank", "reserved2", unsafe.Offsetof(ABIRank{}.Reserved2), unsafe.Sizeof(ABIRank{}.Reserved2), 100},
+	{"dyn_rank", "multiprocessors", unsafe.Offsetof(ABIRank{}.Multiprocessors), unsafe.Sizeof(ABIRank{}.Multiprocessors), 100},
 	{"dyn_rank", "gpu", unsafe.Offsetof(ABIRank{}.Gpu), unsafe.Sizeof(ABIRank{}.Gpu), 104},
 	{"dyn_rank", "memory", unsafe.Offsetof(ABIRank{}.Memory), unsafe.Sizeof(ABIRank{}.Memory), 120},
 	{"dyn_rank", "marks", unsafe.Offsetof(ABIRank{}.Marks), unsafe.Sizeof(ABIRank{}.Marks), 184},

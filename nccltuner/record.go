@@ -26,6 +26,9 @@ const (
 // they count once all have them.
 const lateMarks = markDeviceLL | markKernels | markGIN
 
+// maxMultiprocessors bounds what a rank may say.
+const maxMultiprocessors = 1 << 16
+
 // maxNICs bounds what a rank may say: features of learners are made of it.
 const maxNICs = 64
 
@@ -44,8 +47,14 @@ func transportName(word uint32) string {
 	return ""
 }
 
-// GPU is CUDA's UUID of one; zero: not known.
-type GPU [16]byte
+// GPU is what a rank says of its own; zero: not known.
+type GPU struct {
+	UUID            [16]byte
+	Multiprocessors int // as far as the rank's process may use them
+}
+
+// Known reports whether it can be told from others.
+func (g GPU) Known() bool { return g.UUID != [16]byte{} }
 
 // positionLeft is dyn_rank.position of a rank that has left.
 const positionLeft = ^uint64(0)
@@ -256,7 +265,7 @@ func gpuOf(abi *ABIRank) GPU {
 	if atomic.LoadUint32(&abi.MemoryState) == MemoryNone {
 		return GPU{}
 	}
-	return abi.Gpu
+	return GPU{UUID: abi.Gpu, Multiprocessors: int(min(abi.Multiprocessors, maxMultiprocessors))}
 }
 
 // Complete says that every rank has registered.

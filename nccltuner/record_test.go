@@ -211,14 +211,14 @@ func TestRecordView(t *testing.T) {
 	r.ranks[1].Position, r.ranks[1].Flags, r.ranks[1].Rank = positionLeft, RankVeto|RankNoProfiler|RankPlanUnfit|RankNoExplore|RankFixedNumerics|RankDeviceLl|RankNoTimes|RankEventTimed, -1
 	r.ranks[1].Run = 7
 	r.ranks[0].Transport, r.ranks[0].Nics = TransportRdma, 4
-	r.ranks[0].Gpu, r.ranks[0].MemoryState = GPU{15: 3}, MemoryRefused
-	r.ranks[1].Gpu = GPU{15: 4}                                    // which may still be written
+	r.ranks[0].Gpu, r.ranks[0].Multiprocessors, r.ranks[0].MemoryState = [16]byte{15: 3}, 1<<31, MemoryRefused
+	r.ranks[1].Gpu = [16]byte{15: 4}                               // which may still be written
 	r.ranks[1].Transport, r.ranks[1].Nics = TransportRdma+1, 1<<31 // a newer rank's word, and nonsense
 	r.abi.Plans[2].Version = 43
 	r.abi.Veto, r.abi.Newest, r.abi.Frontier = 1, 44<<8|3, 9<<8|2
 	view()
 	want := []RankView{
-		{Process: Process{10, 100}, Epoch: 7, Slot: 3, Version: 43, NCCLVersion: 22809, Calls: 112, Ignored: 2, GPU: GPU{15: 3}, Transport: "rdma", NICs: 4},
+		{Process: Process{10, 100}, Epoch: 7, Slot: 3, Version: 43, NCCLVersion: 22809, Calls: 112, Ignored: 2, GPU: GPU{[16]byte{15: 3}, maxMultiprocessors}, Transport: "rdma", NICs: 4},
 		{Process: Process{11, 101}, Rank: -1, Left: true, Veto: true, NoProfiler: true, NoTimes: true, EventTimed: true, PlanUnfit: true, NoExplore: true, Fixed: true, DeviceLL: true, Run: 7, NICs: maxNICs},
 	}
 	if len(v.Ranks) != 2 || v.Ranks[0] != want[0] || v.Ranks[1] != want[1] {

@@ -11,15 +11,23 @@ import (
 // Places on multiprocessors (docs/design.md, decision 2). A block of our kernels over load and store fills a multiprocessor and stays
 // there until its likes on the other GPUs have come. Kernels of several communicators may be outstanding at once, in another order
 // on each GPU, and those that are there keep the others out: with 128 CTAs two of them waited for each other for ever. Where all
-// but one of them always leave a multiprocessor to that one, whichever it is, none waits for a place for ever.
+// but one of them always leave multiprocessors to that one, whichever it is, none waits for a place for ever.
 
-// leastMultiprocessors are an A100's; H100, H200 and B200 have 132 to 148.
-const leastMultiprocessors = 108
+// An H200 has 132 multiprocessors, in 8 groups as its like. Of 25 that are left four are in one group, which a cluster of NCCL's wants
+// (kernels/host/memory.c counts with the same).
+const (
+	usualMultiprocessors = 132
+	clusterReserve       = 24
+)
 
-// mostCTAs is what each of so many kernels may have.
-func mostCTAs(outstanding int) uint8 {
+// mostCTAs is what each of so many kernels may have on a GPU of so many multiprocessors, 0: not known. More than usual are worth
+// nothing, so that what is known later never raises the bound.
+func mostCTAs(outstanding, multiprocessors int) uint8 {
+	if multiprocessors == 0 || multiprocessors > usualMultiprocessors {
+		multiprocessors = usualMultiprocessors
+	}
 	for _, n := range slices.Backward(ctaChoices) {
-		if (outstanding-1)*int(n) < leastMultiprocessors {
+		if (outstanding-1)*int(n) < max(1, multiprocessors-clusterReserve) {
 			return n
 		}
 	}
@@ -47,7 +55,7 @@ func setWithin(set []actions.Action, most uint8) []actions.Action {
 	return fewer
 }
 
-func (m *comm) mostCTAs() uint8 { return mostCTAs(m.Outstanding) }
+func (m *comm) mostCTAs() uint8 { return mostCTAs(m.Outstanding, m.Multiprocessors) }
 
 // fitting is what stands for a choice of a bucket: it, or the same kernel with as many CTAs as there may be, unless that was
 // measured to be no better than NCCL's default.
@@ -77,16 +85,19 @@ func (m *comm) fittingPrior(b state.Bucket) *Learned {
 	return &fewer
 }
 
-// outstanding takes in that more kernels may wait beside a communicator's. Where these may have fewer CTAs now, buckets that have
-// more in their sets start anew from what was measured, and ranks get a plan. That fewer may wait is not heard: the bound
-// would come and go with communicators that live for a moment, and choices with it.
+// outstanding takes in that more kernels may wait beside a communicator's, or that there is less room. Where these may have fewer CTAs
+// now, buckets that have more in their sets start anew from what was measured, and ranks get a plan. That fewer may wait is not heard:
+// the bound would come and go with communicators that live for a moment, and choices with it.
 func (c *Core) outstanding(e Outstanding) {
 	m := c.comms[e.Comm]
-	if m == nil || e.Kernels <= m.Outstanding {
+	if m == nil {
 		return
 	}
 	before := m.mostCTAs()
-	m.Outstanding = e.Kernels
+	m.Outstanding = max(m.Outstanding, e.Kernels)
+	if known := m.Multiprocessors; e.Multiprocessors > 0 && (known == 0 || e.Multiprocessors < known) {
+		m.Multiprocessors = e.Multiprocessors
+	}
 	if m.mostCTAs() == before {
 		return
 	}

@@ -178,8 +178,8 @@ func shifted(gpus, streams int) [][]int {
 // As many kernels as the rule has for a number of CTAs never get stuck, in the order that is the worst for them, and one more does.
 func TestRuleOfPlacesIsTight(t *testing.T) {
 	for n := 1; n <= 40; n++ {
-		most := int(mostCTAs(n))
-		if !newMachine(n, leastMultiprocessors, 2, alike(n, most)).run(shifted(n, n)) {
+		most := int(mostCTAs(n, 0))
+		if !newMachine(n, usualMultiprocessors-clusterReserve, 2, alike(n, most)).run(shifted(n, n)) {
 			t.Errorf("%d kernels of %d CTAs are stuck", n, most)
 		}
 		if most == 64 {
@@ -192,7 +192,7 @@ func TestRuleOfPlacesIsTight(t *testing.T) {
 				break
 			}
 		}
-		if newMachine(n, leastMultiprocessors, 1, alike(n, more)).run(shifted(n, n)) {
+		if newMachine(n, usualMultiprocessors-clusterReserve, 1, alike(n, more)).run(shifted(n, n)) {
 			t.Errorf("%d kernels of %d CTAs are not stuck: the rule could allow more", n, more)
 		}
 	}
@@ -206,8 +206,9 @@ func TestRuleOfPlacesIsTight(t *testing.T) {
 func TestKernelsUnderTheRuleAlwaysEnd(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(r, "kernels")
-		ctas := rapid.SliceOfN(rapid.IntRange(1, int(mostCTAs(n))), n, n).Draw(r, "ctas")
-		m := newMachine(rapid.IntRange(2, 8).Draw(r, "gpus"), rapid.IntRange(leastMultiprocessors, 148).Draw(r, "places"), rapid.IntRange(1, 3).Draw(r, "each"), ctas)
+		has := rapid.IntRange(56, 148).Draw(r, "multiprocessors")
+		ctas := rapid.SliceOfN(rapid.IntRange(1, int(mostCTAs(n, has))), n, n).Draw(r, "ctas")
+		m := newMachine(rapid.IntRange(2, 8).Draw(r, "gpus"), has-clusterReserve, rapid.IntRange(1, 3).Draw(r, "each"), ctas)
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 1))
 		for range 1 << 14 { // anything at random, then all that is left
 			g, stream := rng.IntN(m.gpus), rng.IntN(n)

@@ -13,11 +13,12 @@ import (
 
 func TestMostCTAs(t *testing.T) {
 	for _, c := range []struct {
-		outstanding int
-		want        uint8
-	}{{0, 64}, {1, 64}, {2, 64}, {3, 32}, {4, 32}, {5, 16}, {7, 16}, {8, 4}, {27, 4}, {28, 1}, {1000, 1}} {
-		if got := mostCTAs(c.outstanding); got != c.want {
-			t.Errorf("%d kernels: %d CTAs, want %d", c.outstanding, got, c.want)
+		outstanding, multiprocessors int
+		want                         uint8
+	}{{0, 0, 64}, {1, 0, 64}, {2, 0, 64}, {3, 0, 32}, {4, 0, 32}, {5, 0, 16}, {7, 0, 16}, {8, 0, 4}, {27, 0, 4}, {28, 0, 1}, {1000, 0, 1},
+		{3, 132, 32}, {3, 160, 32}, {3, 78, 16}, {2, 78, 32}, {4, 78, 16}, {5, 78, 4}, {1, 4, 64}, {2, 4, 1}} {
+		if got := mostCTAs(c.outstanding, c.multiprocessors); got != c.want {
+			t.Errorf("%d kernels, %d multiprocessors: %d CTAs, want %d", c.outstanding, c.multiprocessors, got, c.want)
 		}
 	}
 }
@@ -148,6 +149,15 @@ func TestFewerCTAsBesideMoreKernels(t *testing.T) {
 		}
 	}
 	p.core.Step(3, Outstanding{Comm: 9, Kernels: 8}) // nobody's
+	for _, c := range []struct {
+		multiprocessors int
+		want            uint8
+	}{{148, 32}, {78, 16}, {100, 16}, {0, 16}, {50, 4}} {
+		p.core.Step(3, Outstanding{Comm: 1, Kernels: 4, Multiprocessors: c.multiprocessors})
+		if got := p.core.comms[1].mostCTAs(); got != c.want {
+			t.Errorf("%d multiprocessors: %d CTAs, want %d", c.multiprocessors, got, c.want)
+		}
+	}
 }
 
 // What was measured to be slower than NCCL's default with so few CTAs is not what a choice becomes.
@@ -275,7 +285,7 @@ func TestNoPlanHasMoreCTAs(t *testing.T) {
 			case 2, 3:
 				n := rapid.IntRange(1, 30).Draw(r, "kernels")
 				most[id] = max(most[id], n)
-				core.Step(1, Outstanding{id, n})
+				core.Step(1, Outstanding{Comm: id, Kernels: n})
 			case 4, 5:
 				core.Step(1, Marks{Comm: id, Bucket: bucketOf(), Set: 0b1000 | marksOfKernels | MarkDirect})
 			case 6:
@@ -292,7 +302,7 @@ func TestNoPlanHasMoreCTAs(t *testing.T) {
 			}
 			for _, p := range core.Step(1, Tick{}).Plans {
 				entries[p.Comm] = p.Entries
-				if more := beyond(p, mostCTAs(most[p.Comm])); len(more) > 0 {
+				if more := beyond(p, mostCTAs(most[p.Comm], 0)); len(more) > 0 {
 					r.Fatalf("communicator %d, %d kernels: %+v", p.Comm, most[p.Comm], more)
 				}
 			}
@@ -304,7 +314,7 @@ func TestNoPlanHasMoreCTAs(t *testing.T) {
 					r.Fatalf("communicator %d, %d kernels: %s", id, most[id], names(b.set))
 				}
 			})
-			if more := beyond(Plan{Entries: entries[id]}, mostCTAs(most[id])); len(more) > 0 {
+			if more := beyond(Plan{Entries: entries[id]}, mostCTAs(most[id], 0)); len(more) > 0 {
 				r.Fatalf("communicator %d, %d kernels: %+v stays", id, most[id], more)
 			}
 		}

@@ -88,15 +88,18 @@ type CommJoined struct {
 	// Outstanding is how many kernels that wait for peers may be on a GPU of the communicator at once, one of its own among them;
 	// 0: not known, as 1.
 	Outstanding int
+	// Multiprocessors are those of the communicator's least GPU; 0: not known, as an H200's.
+	Multiprocessors int
 }
 
 // KernelsOpen says that every rank of a communicator can run our own kernels from now on.
 type KernelsOpen struct{ Comm CommID }
 
-// Outstanding says how many kernels CommJoined.Outstanding would count now.
+// Outstanding says what CommJoined.Outstanding and Multiprocessors would be now.
 type Outstanding struct {
-	Comm    CommID
-	Kernels int
+	Comm            CommID
+	Kernels         int
+	Multiprocessors int
 }
 
 // CommLeft says that every rank of a communicator has left or died.

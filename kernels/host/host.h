@@ -29,10 +29,11 @@ struct dyn_offer {
   uint64_t bytes;
   uint8_t handle[64]; /* CUipcMemHandle */
   uint8_t gpu[16];    /* CUuuid; 0: not known */
+  uint32_t multiprocessors; /* likewise */
 };
 
-/* The GPU of this thread's context; false: there is none. */
-bool dyn_host_gpu(uint8_t gpu[16]);
+/* The GPU of this thread's context, as a rank's part of the record has it; nothing where there is no context. */
+void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors);
 
 /* NULL: this rank cannot; why was said. The memory is zero and belongs to the CUDA context of this thread. */
 struct dyn_lsa *dyn_lsa_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own);

@@ -26,8 +26,9 @@
 #define DEFAULT_MIB 64
 #define MOST_MIB 4096
 
-/* An A100's; H100, H200 and B200 have 132 to 148. The core counts with as many (tuner/places.go). */
-#define LEAST_MULTIPROCESSORS 108
+/* As the core counts (tuner/places.go). */
+#define USUAL_MULTIPROCESSORS 132
+#define CLUSTER_RESERVE 24
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct scratch *spare; /* under lock */
@@ -55,10 +56,12 @@ void dyn_context_leave(bool pushed) {
   if (pushed) dyn_host_driver()->cuCtxPopCurrent_v2(&was);
 }
 
-bool dyn_host_gpu(uint8_t gpu[16]) {
+void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors) {
   const struct dyn_host_driver *driver = dyn_host_driver();
-  int device;
-  return driver != NULL && driver->cuCtxGetDevice(&device) == 0 && driver->cuDeviceGetUuid_v2(gpu, device) == 0;
+  int device, count;
+  if (driver == NULL || driver->cuCtxGetDevice(&device) != 0) return;
+  if (driver->cuDeviceGetUuid_v2(gpu, device) != 0) memset(gpu, 0, 16);
+  if (driver->cuDeviceGetAttribute(&count, DYN_MULTIPROCESSOR_COUNT, device) == 0 && count > 0) *multiprocessors = (uint32_t)count;
 }
 
 /* ---- scratch memory ---- */
@@ -250,9 +253,13 @@ static unsigned sharers(const struct dyn_offer *offers, uint32_t nRanks) {
 /* What a kernel may have beside those of the ranks that share its GPU, each of which may have one in a graph beside one of a call:
  * whichever of them is left out, all others leave it a multiprocessor (docs/design.md, decision 2.4). What else may wait there the
  * daemon knows. */
-static unsigned most_ctas(unsigned ranks) {
-  unsigned beside = 2 * ranks - 1, most = (LEAST_MULTIPROCESSORS - 1) / beside;
-  return ranks == 1 || most > DYN_KERNEL_MAX_BLOCKS ? DYN_KERNEL_MAX_BLOCKS : most > 0 ? most : 1;
+static unsigned most_ctas(const struct dyn_offer *offers, uint32_t nRanks) {
+  unsigned ranks = sharers(offers, nRanks), least = USUAL_MULTIPROCESSORS;
+  if (ranks == 1) return DYN_KERNEL_MAX_BLOCKS;
+  for (uint32_t r = 0; r < nRanks; r++)
+    if (offers[r].multiprocessors > 0 && offers[r].multiprocessors < least) least = offers[r].multiprocessors;
+  unsigned most = least > CLUSTER_RESERVE ? (least - CLUSTER_RESERVE - 1) / (2 * ranks - 1) : 0;
+  return most == 0 ? 1 : most < DYN_KERNEL_MAX_BLOCKS ? most : DYN_KERNEL_MAX_BLOCKS;
 }
 
 bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers) {
@@ -260,7 +267,7 @@ bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers) {
   int mode = DYN_RELAXED_CAPTURE;
   bool pushed, all = dyn_context_enter(lsa->context, &pushed), relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
-  lsa->mostCtas = most_ctas(sharers(offers, lsa->nRanks));
+  lsa->mostCtas = most_ctas(offers, lsa->nRanks);
   for (uint32_t r = 0; r < lsa->nRanks && all; r++) all = open_one(lsa, r);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   dyn_context_leave(pushed);

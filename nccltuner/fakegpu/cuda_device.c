@@ -91,10 +91,16 @@ FAKEGPU_API CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) 
   return 0;
 }
 
+/* FAKEGPU_MULTIPROCESSORS: as an H200 without. */
+static int multiprocessors(void) {
+  const char *text = getenv("FAKEGPU_MULTIPROCESSORS");
+  return text == NULL ? 132 : atoi(text);
+}
+
 FAKEGPU_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
   (void)device;
   switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; return 0;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = multiprocessors(); return 0;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return 0;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; return 0;
     default: return CUDA_ERROR_INVALID_VALUE;

@@ -73,7 +73,7 @@ bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
     const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
     if (rank->rank < 0 || (uint32_t)rank->rank >= comm->nRanks || offers[rank->rank].pid != 0) return false;
     struct dyn_offer *offer = &offers[rank->rank];
-    *offer = (struct dyn_offer){rank->pid, rank->startTime, rank->memoryAt, rank->memoryBytes, {0}, {0}};
+    *offer = (struct dyn_offer){rank->pid, rank->startTime, rank->memoryAt, rank->memoryBytes, {0}, {0}, rank->multiprocessors};
     memcpy(offer->handle, rank->memory, sizeof offer->handle);
     memcpy(offer->gpu, rank->gpu, sizeof offer->gpu);
   }
@@ -127,7 +127,7 @@ void dyn_device_join(struct dyn_member *member) {
   const struct dyn_device_calls *device = dyn_device_of(member);
   struct dyn_offer own;
   bool near = wanted(member), gin = dyn_gin_wanted(member);
-  if (device) device->gpu(comm->self->gpu);
+  if (device) device->gpu(comm->self->gpu, &comm->self->multiprocessors);
   if (near) comm->lsa = device->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
   else if (gin) comm->lsa = device->gin->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
   bool open = near && comm->lsa && join_near(comm, device, &own);

@@ -78,7 +78,7 @@ struct dyn_device_calls {
   bool (*alone)(const struct dyn_lsa *lsa); /* behind expect: the call that makes it makes no other communicator, in this thread */
   const struct dyn_gin_calls *gin;
   bool (*names)(void);
-  bool (*gpu)(uint8_t gpu[16]); /* of this thread's context; false: there is none */
+  void (*gpu)(uint8_t gpu[16], uint32_t *multiprocessors);
 };
 extern const struct dyn_device_calls dyn_device_calls;
 

@@ -78,7 +78,7 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t ownRank, str
 
 static bool open_all(struct dyn_lsa *it, const struct dyn_offer *offers) {
   for (int r = 0; r < RANKS; r++)
-    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].gpu[15] == 0x60 + r && offers[r].pid != 0);
+    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].gpu[15] == 0x60 + r && offers[r].multiprocessors == 132 && offers[r].pid != 0);
   __atomic_fetch_add(&shared->open, 1, __ATOMIC_SEQ_CST);
   it->opened = 1;
   return !(how == ONE_CANNOT_OPEN && rank == 2);
@@ -114,9 +114,9 @@ static bool expect(struct dyn_lsa *it, void *ofComm, uint32_t (*function)(void *
 
 static bool names(void) { return how == ALL || (how == ONE_HAS_NO_NAMES && rank != 2); }
 
-static bool gpu(uint8_t id[16]) {
+static void gpu(uint8_t id[16], uint32_t *multiprocessors) {
   memset(id, 0x60 + rank, 16);
-  return true;
+  *multiprocessors = 132;
 }
 
 static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names, gpu};

@@ -111,7 +111,8 @@ static inline void load(void) {
 /* As NCCL and the plugin make a communicator. */
 static inline void make(void) {
   lsa = preload->device->offer(COMM_ID, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
-  CHECK(lsa != NULL && preload->device->gpu(shared->offers[rank].gpu), "no offer");
+  CHECK(lsa != NULL, "no offer");
+  preload->device->gpu(shared->offers[rank].gpu, &shared->offers[rank].multiprocessors);
   meet();
   CHECK(preload->device->open(lsa, shared->offers), "not opened");
   CHECK(!preload->device->bind(lsa, &planned, choose), "outside of a call");

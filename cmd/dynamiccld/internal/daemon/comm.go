@@ -30,7 +30,7 @@ type comm struct {
 	nRanks    int
 	inGraphs  bool // CUDA graphs have kernels of ours
 	presence  presence
-	told      int // how many kernels may be outstanding, as the core has heard
+	told      tuner.Outstanding // what the core has heard
 }
 
 func newComm(record *nccltuner.Record) (*comm, error) {

@@ -12,13 +12,13 @@ import (
 
 // place is a GPU, or a process where its GPU is not known. That one has each rank of a communicator on a GPU of its own.
 type place struct {
-	gpu     nccltuner.GPU
+	gpu     [16]byte // its UUID
 	process nccltuner.Process
 }
 
 func placeOf(r *nccltuner.RankView) place {
-	if r.GPU != (nccltuner.GPU{}) {
-		return place{gpu: r.GPU}
+	if r.GPU.Known() {
+		return place{gpu: r.GPU.UUID}
 	}
 	return place{process: r.Process}
 }
@@ -50,7 +50,7 @@ func waitingOf(comms map[tuner.CommID]*comm, all map[place]waiting) {
 			r := &c.view.Ranks[i]
 			p := placeOf(r)
 			w := all[p]
-			if r.Left || w.newest == c && p.gpu == (nccltuner.GPU{}) {
+			if r.Left || w.newest == c && !r.GPU.Known() {
 				continue
 			}
 			switch w.newest = c; {
@@ -79,7 +79,7 @@ func (c *comm) presenceMoved() bool {
 		if c.view.Ranks[i].Left {
 			now.left++
 		}
-		if c.view.Ranks[i].GPU != (nccltuner.GPU{}) {
+		if c.view.Ranks[i].GPU.Known() {
 			now.gpus++
 		}
 	}
@@ -88,24 +88,30 @@ func (c *comm) presenceMoved() bool {
 	return now != before
 }
 
-// outstanding is the most of its places.
-func (c *comm) outstanding(all map[place]waiting) (most int) {
+// outstanding is the most of its places, and the multiprocessors of its least GPU that says how many it has.
+func (c *comm) outstanding(all map[place]waiting) (most, multiprocessors int) {
 	for i := range c.view.Ranks {
-		if r := &c.view.Ranks[i]; !r.Left {
-			most = max(most, all[placeOf(r)].kernels())
+		r := &c.view.Ranks[i]
+		if r.Left {
+			continue
+		}
+		most = max(most, all[placeOf(r)].kernels())
+		if has := r.GPU.Multiprocessors; has > 0 && (multiprocessors == 0 || has < multiprocessors) {
+			multiprocessors = has
 		}
 	}
-	return most
+	return most, multiprocessors
 }
 
-// tellOutstanding says to the core where more kernels may be outstanding than it has heard.
+// tellOutstanding says to the core where more kernels may be outstanding than it has heard, or on another GPU.
 func (d *Daemon) tellOutstanding() {
 	waitingOf(d.comms, d.waiting)
 	for _, id := range d.order {
 		c := d.comms[id]
-		if n := c.outstanding(d.waiting); c.active && n > c.told {
-			c.told = n
-			d.step(tuner.Outstanding{Comm: id, Kernels: n})
+		n, has := c.outstanding(d.waiting)
+		if now := (tuner.Outstanding{Comm: id, Kernels: max(n, c.told.Kernels), Multiprocessors: has}); c.active && now != c.told {
+			c.told = now
+			d.step(now)
 		}
 	}
 }

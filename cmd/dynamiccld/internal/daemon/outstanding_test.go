@@ -21,7 +21,7 @@ func commOf(kernels bool, pids ...uint32) *comm {
 // on has each rank on the GPU of that number.
 func (c *comm) on(gpus ...byte) *comm {
 	for i, gpu := range gpus {
-		c.view.Ranks[i].GPU = nccltuner.GPU{0: gpu}
+		c.view.Ranks[i].GPU = nccltuner.GPU{UUID: [16]byte{gpu}, Multiprocessors: 100 + int(gpu)}
 	}
 	return c
 }
@@ -64,7 +64,7 @@ func TestWaitingOf(t *testing.T) {
 		waiting := map[place]waiting{{process: nccltuner.Process{PID: 6}}: {nccl: true}} // of a look before
 		waitingOf(all, waiting)
 		for i, m := range c.comms {
-			if n := m.outstanding(waiting); m.nRanks > 1 && n != c.want[i] {
+			if n, _ := m.outstanding(waiting); m.nRanks > 1 && n != c.want[i] {
 				t.Errorf("%s, number %d: %d kernels, want %d", c.what, i, n, c.want[i])
 			}
 		}
@@ -110,6 +110,8 @@ func TestOutstandingIsTold(t *testing.T) {
 		}, 16, 4},
 		{"three, that one with a graph", func() { join(3) }, 16, 6},
 		{"one has gone", func() { delete(d.comms, 3); d.order = d.order[:2] }, 16, 6},
+		{"its GPUs are small", func() { d.comms[1].on(1, 2) }, 4, 6},
+		{"and are not known any more", func() { d.comms[1].on(0, 0) }, 4, 6},
 	} {
 		step.do()
 		d.records()

@@ -142,8 +142,9 @@ func (d *Daemon) activate(c *comm) {
 	}
 	machine := c.machine(d.cfg.Machine)
 	waitingOf(d.comms, d.waiting)
-	c.told = c.outstanding(d.waiting)
+	n, has := c.outstanding(d.waiting)
+	c.told = tuner.Outstanding{Comm: c.id(), Kernels: n, Multiprocessors: has}
 	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: topology.Shape, NICs: topology.NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
 		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, topology.Shape, version),
-		Outstanding: c.told})
+		Outstanding: n, Multiprocessors: has})
 }
