@@ -26,15 +26,10 @@ func (p Process) Alive() (bool, error) {
 	if !p.valid() {
 		return false, nil
 	}
-	var buf [statBytes]byte
-	text, err := readOnce("/proc/"+strconv.FormatUint(uint64(p.PID), 10)+"/stat", buf[:])
+	st, err := readStat(int(p.PID))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return false, nil
 	}
-	if err != nil {
-		return true, fmt.Errorf("asking whether %s lives: %w", p, err)
-	}
-	st, err := parseStat(text)
 	if err != nil {
 		return true, fmt.Errorf("asking whether %s lives: %w", p, err)
 	}
@@ -43,12 +38,7 @@ func (p Process) Alive() (bool, error) {
 
 // Stopped says that a process does nothing until somebody lets it go on: SIGSTOP, a terminal's Ctrl-Z, a debugger.
 func Stopped(pid int) bool {
-	var buf [statBytes]byte
-	text, err := readOnce("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
-	if err != nil {
-		return false
-	}
-	st, err := parseStat(text)
+	st, err := readStat(pid)
 	return err == nil && (st.state == 'T' || st.state == 't')
 }
 
@@ -65,6 +55,15 @@ type procStat struct {
 // gone says that the process has ended and only waits for its parent. A main thread that ended before others looks the
 // same but for the number of threads.
 func (s procStat) gone() bool { return (s.state == 'Z' || s.state == 'X') && s.numThreads <= 1 }
+
+func readStat(pid int) (procStat, error) {
+	var buf [statBytes]byte
+	text, err := readOnce("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return procStat{}, err
+	}
+	return parseStat(text)
+}
 
 // parseStat reads /proc/PID/stat (proc_pid_stat(5)). Field 2 is the program's name in parentheses and may itself hold
 // spaces, parentheses and newlines; no later field can, so the last parenthesis ends it.
