@@ -188,7 +188,7 @@ func choices(b state.Bucket, marks uint32, maxChannels int, shape state.Shape, p
 	slices.SortStableFunc(all, func(x, y actions.Action) int {
 		return cmp.Or(cmp.Compare(x.Path, y.Path), cmp.Compare(x.Algorithm, y.Algorithm), cmp.Compare(x.Protocol, y.Protocol),
 			cmp.Compare(x.Kernel, y.Kernel), cmp.Compare(x.Symmetric, y.Symmetric), cmp.Compare(x.Backend, y.Backend), cmp.Compare(x.Channels, y.Channels),
-			cmp.Compare(x.Contexts, y.Contexts), cmp.Compare(x.FormatWay(), y.FormatWay()))
+			cmp.Compare(x.Contexts, y.Contexts), cmp.Compare(x.Word(), y.Word()))
 	})
 	return all
 }
