@@ -206,7 +206,7 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 		}
 	}
 	if explore && len(trials) == 0 {
-		trials = b.looks(base)
+		trials = slices.Repeat([]actions.Action{base}, b.look.calls) // a look that is due
 	}
 	b.look.calls = 0
 	if base == b.entry.Base && len(trials) == 0 && len(b.entry.Trials) == 0 {

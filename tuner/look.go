@@ -53,11 +53,6 @@ func (b *bucket) overdue(newest uint64, nowNs state.Ns) {
 
 func (b *bucket) lookAt(calls int) { b.look.calls, b.look.taken, b.fresh = calls, true, true }
 
-// looks gives the trials of a look that is due.
-func (b *bucket) looks(base actions.Action) []actions.Action {
-	return slices.Repeat([]actions.Action{base}, b.look.calls)
-}
-
 // exploring reports that calls of something else than what is in force are under way.
 func (b *bucket) exploring() bool {
 	return slices.ContainsFunc(b.entry.Trials[min(b.nextTrial, len(b.entry.Trials)):], func(a actions.Action) bool { return a != b.entry.Base })
