@@ -15,8 +15,9 @@ type rival struct {
 const rivalProposals = 2
 
 // rivalsOf appends the rivals of an action. Kernels on GIN have them, since how many CTAs and contexts pay is a matter of how busy NICs are:
-// the same with other contexts, or flat where it is hierarchical and the other way round, and the fewest and the most CTAs of its kind. Between ends that are measured the estimate (moved) knows
-// where to look. Of kernels over NVLink they cost more than they find in the changes that were recorded (models/README.md).
+// the same with other contexts, or flat where it is hierarchical and the other way round, and the fewest and the most CTAs of its kind.
+// Between ends that are measured the estimate (moved) knows where to look. Of kernels over NVLink they cost more than they find in the
+// changes that were recorded (models/README.md).
 func rivalsOf(dst []rival, set []actions.Action, w int) []rival {
 	if set[w].Path != actions.PathGIN {
 		return dst

@@ -105,6 +105,8 @@ func TestNumbersAgree(t *testing.T) {
 		{"default path", PathDefault, int(actions.PathDefault)},
 		{"collective path", PathCollective, int(actions.PathCollective)},
 		{"symmetric path", PathSymmetric, int(actions.PathSymmetric)},
+		{"GIN's path", PathGin, int(actions.PathGIN)},
+		{"GIN's flat bit", GinFlat, actions.GINFlat},
 		{"marks", knownMarks, 1<<(actions.NumAlgorithms*actions.NumProtocols) - 1},
 		{"trials of an entry", NumTrials, len(ABIEntry{}.Trials)},
 		{"entries of a plan", NumEntries, len(ABIPlan{}.Entries)},
@@ -112,6 +114,8 @@ func TestNumbersAgree(t *testing.T) {
 		{"changes of a record", NumChanges, len(ABIRecord{}.Changes)},
 		{"action word", 1<<0 | 3<<ActionAlgoShift | 2<<ActionProtoShift | 24<<ActionChannelsShift,
 			int(actions.Action{Path: actions.PathCollective, Algorithm: 3, Protocol: 2, Channels: 24}.Word())},
+		{"action word of GIN", PathGin | (GinFlat|1)<<ActionContextsShift | BackendProxy<<ActionBackendShift | 2<<ActionChannelsShift,
+			int(actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 2, Contexts: 1, Flat: true}.Word())},
 	} {
 		if c.abi != c.pure {
 			t.Errorf("%s: abi.h says %d, the package %d", c.name, c.abi, c.pure)
