@@ -2,8 +2,10 @@ package tuner
 
 import (
 	"slices"
+	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/models"
 	"dynamiccl/state"
 )
 
@@ -16,6 +18,35 @@ type caller struct {
 	made    uint16
 	version uint64
 	ranks   int32
+}
+
+// coreOf is a core with the named learner and communicator 1, which may be explored and whose calls CUDA events time; one rank on two
+// nodes, if nothing is said.
+func coreOf(t *testing.T, learner string, cfg Config, e CommJoined) *Core {
+	t.Helper()
+	var err error
+	if cfg.NewLearner, err = models.New(learner); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Seed = 1
+	core, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Shape == (state.Shape{}) {
+		e.Shape = state.Shape{Ranks: 1, Nodes: 2}
+	}
+	e.Comm, e.EventTimed, e.Explore = 1, true, true
+	core.Step(0, e)
+	return core
+}
+
+// newCaller is a program whose bucket b has these marks.
+func newCaller(t *testing.T, learner string, cfg Config, e CommJoined, b state.Bucket, marks MarkSet) *caller {
+	t.Helper()
+	core := coreOf(t, learner, cfg, e)
+	core.Step(0, Marks{Comm: 1, Bucket: b, Set: marks})
+	return &caller{core: core, b: b}
 }
 
 // next gives what the next call runs.

@@ -25,28 +25,17 @@ func TestTrialsConnectNothing(t *testing.T) {
 			{1, []actions.Action{ring}, true, true}, // it runs, so it is connected
 			{2, []actions.Action{ring}, false, true},
 		} {
-			newLearner, err := agents.New(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
 			b, other := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 12}, state.Bucket{Collective: actions.AllReduce, Log2Bytes: 24}
-			joined := CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: c.nodes}, EventTimed: true, Explore: true}
+			joined := CommJoined{Shape: state.Shape{Ranks: 1, Nodes: c.nodes}}
 			if c.stored {
 				joined.InForce = map[state.Bucket]actions.Action{b: tree}
 			}
-			core.Step(0, joined)
-			for _, b := range []state.Bucket{b, other} {
-				core.Step(0, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
-			}
+			p := newCaller(t, name, Config{Explore: true}, joined, b, 0b111_111)
+			p.core.Step(0, Marks{Comm: 1, Bucket: other, Set: 0b111_111})
 			for i, a := range c.ran {
-				core.Step(0, &Sample{Comm: 1, Seq: uint64(i), Bucket: other, Bytes: 1 << 24, Ran: a, SignalNs: 1e6, EventTimed: true})
+				p.core.Step(0, &Sample{Comm: 1, Seq: uint64(i), Bucket: other, Bytes: 1 << 24, Ran: a, SignalNs: 1e6, EventTimed: true})
 			}
 			trees, rings, kept := 0, 0, false
-			p := &caller{core: core, b: b}
 			for seq := uint64(16); seq < 600; seq++ {
 				now, a := state.Ns(seq*1e6), p.next()
 				ran := a

@@ -121,16 +121,8 @@ func TestStoredChoicesOfAFormerSet(t *testing.T) {
 
 // A rank may be asked about the device kernel only after some calls (the first came in a group): then the set shrinks.
 func TestDeviceKernelFoundLate(t *testing.T) {
-	learner, err := agents.New(agents.NameUCB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := New(Config{NewLearner: learner, Explore: true, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	core := kernelCore(t, Config{Explore: true}, CommJoined{})
 	b := state.Bucket{Collective: actions.AllGather, Log2Bytes: 14}
-	core.Step(1, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 4, Nodes: 1}, EventTimed: true, Explore: true})
 	for _, c := range []struct {
 		marks MarkSet
 		size  int

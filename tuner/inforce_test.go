@@ -6,7 +6,6 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/agents"
-	"dynamiccl/models"
 	"dynamiccl/state"
 )
 
@@ -19,27 +18,22 @@ func TestChoiceInForceIsJudged(t *testing.T) {
 	}
 }
 
+// before is what a store has of a bucket where the running choice takes 0.8 of the default's time.
+func before(b state.Bucket, running actions.Action) []Learned {
+	return []Learned{{Key: Key{Bucket: b}, Action: running, Calls: 1000, CostNs: 80e3, Default: 100e3,
+		Evidence: map[actions.Action]Estimate{actions.Default: {N: 50, MeanNs: 100e3, VarLog: 1e-4}, running: {N: 900, MeanNs: 80e3, VarLog: 1e-4}}}}
+}
+
 func judged(t *testing.T, name string, stored bool) {
-	newLearner, err := models.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1, Guard: agents.DefaultGuardConfig(), WatchShare: 0.004})
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
 	running := parse(t, "Ring/LL/8")[0]
-	joined := CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true}
+	joined := CommJoined{InForce: map[state.Bucket]actions.Action{b: running}}
 	if stored {
-		joined.Prior = []Learned{{Key: Key{Shape: joined.Shape, Bucket: b}, Action: running, Calls: 1000, CostNs: 80e3, Default: 100e3,
-			Evidence: map[actions.Action]Estimate{actions.Default: {N: 50, MeanNs: 100e3, VarLog: 1e-4}, running: {N: 900, MeanNs: 80e3, VarLog: 1e-4}}}}
-	} else {
-		joined.InForce = map[state.Bucket]actions.Action{b: running}
+		joined = CommJoined{Prior: before(b, running)}
 	}
-	core.Step(0, joined)
-	core.Step(0, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
-	p, worse := &caller{core: core, b: b, entry: Entry{Base: running}}, 0
+	p := newCaller(t, name, Config{Explore: true, Guard: agents.DefaultGuardConfig(), WatchShare: 0.004}, joined, b, 0b111_111)
+	p.entry.Base = running
+	worse := 0
 	for seq := range uint64(2000) {
 		a := p.next()
 		us := 100.0
@@ -62,22 +56,10 @@ func judged(t *testing.T, name string, stored bool) {
 // Without exploration what is stored stays in force over a change of conditions: nobody could judge it, and NCCL's default is no better
 // known.
 func TestStoredChoiceStaysWithoutExploration(t *testing.T) {
-	newLearner, err := models.New(agents.NameLSTM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := New(Config{NewLearner: newLearner, Seed: 1, Guard: agents.DefaultGuardConfig(), WatchShare: 0.004})
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
 	running := parse(t, "Ring/LL/8")[0]
-	joined := CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true}
-	joined.Prior = []Learned{{Key: Key{Shape: joined.Shape, Bucket: b}, Action: running, Calls: 1000, CostNs: 80e3, Default: 100e3,
-		Evidence: map[actions.Action]Estimate{actions.Default: {N: 50, MeanNs: 100e3, VarLog: 1e-4}, running: {N: 900, MeanNs: 80e3, VarLog: 1e-4}}}}
-	core.Step(0, joined)
-	core.Step(0, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
-	p := &caller{core: core, b: b, entry: Entry{Base: running}}
+	p := newCaller(t, agents.NameLSTM, Config{Guard: agents.DefaultGuardConfig(), WatchShare: 0.004}, CommJoined{Prior: before(b, running)}, b, 0b111_111)
+	p.entry.Base = running
 	for seq := range uint64(400) {
 		us := 80.0
 		if seq >= 200 {
@@ -87,7 +69,7 @@ func TestStoredChoiceStaysWithoutExploration(t *testing.T) {
 		p.tell(now, seq, p.next(), running, state.Ns(us*1000*(1+0.02*float64(seq%3))))
 		p.tick(now)
 	}
-	if core.totals.Alarms == 0 {
+	if p.core.totals.Alarms == 0 {
 		t.Error("no alarm, so nothing was shown")
 	}
 	if p.entry.Base != running {

@@ -25,16 +25,9 @@ type rare struct {
 }
 
 func newRare(t *testing.T) *rare {
-	newLearner, err := agents.New(agents.NameUCB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1, Guard: agents.DefaultGuardConfig(), WatchShare: 0.004})
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Helper()
+	core := coreOf(t, agents.NameUCB, Config{Explore: true, Guard: agents.DefaultGuardConfig(), WatchShare: 0.004}, CommJoined{})
 	r := &rare{core: core, callNs: 1e5, slower: 1, b: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 10}, rest: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 24}}
-	core.Step(0, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true})
 	core.Step(0, Marks{Comm: 1, Bucket: r.b, Set: 0b111_111})
 	return r
 }

@@ -262,7 +262,7 @@ func TestWithEarlier(t *testing.T) {
 func TestNoPlanHasMoreCTAs(t *testing.T) {
 	kernels := parse(t, "lsa/oneshot/64", "lsa/bulk/64", "lsa/direct/32", "lsa/twoshot/16", "lsa/twoshot", "Ring/LL/32", "default")
 	rapid.Check(t, func(r *rapid.T) {
-		core := kernelCore(t, Config{Explore: true, Seed: 3}, CommJoined{})
+		core := kernelCore(t, Config{Explore: true}, CommJoined{})
 		most := map[CommID]int{1: 0}
 		comms := []CommID{1}
 		entries := map[CommID][]Entry{}

@@ -6,7 +6,6 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/agents"
-	"dynamiccl/models"
 	"dynamiccl/state"
 )
 
@@ -72,18 +71,9 @@ func TestGINOnRails(t *testing.T) {
 // Which of the two is faster is learned, and learned anew where that changes.
 func TestFlatOrHierarchicalIsLearned(t *testing.T) {
 	for _, name := range []string{agents.NameUCB, agents.NameCoordinateDescent, agents.NameLSTM} {
-		newLearner, err := models.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1, Guard: agents.DefaultGuardConfig(), SampleEvery: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}
-		core.Step(0, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 4, Nodes: 2}, EventTimed: true, Explore: true})
-		core.Step(0, Marks{Comm: 1, Bucket: b, Set: MarkGDAKI})
-		p := &caller{core: core, b: b, ranks: 4}
+		p := newCaller(t, name, Config{Explore: true, Guard: agents.DefaultGuardConfig(), SampleEvery: 1}, CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 2}},
+			state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}, MarkGDAKI)
+		p.ranks = 4
 		seq := uint64(0)
 		run := func(calls int, flatUs, hierarchicalUs float64) actions.Action {
 			for range calls {

@@ -101,21 +101,11 @@ func TestOverrules(t *testing.T) {
 	}
 }
 
-// kernelCore is a core with one communicator whose calls CUDA events time.
+// kernelCore is a core with one communicator, of four ranks on a node.
 func kernelCore(t *testing.T, cfg Config, e CommJoined) *Core {
 	t.Helper()
-	learner, err := agents.New(agents.NameUCB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.NewLearner, cfg.Seed = learner, 1
-	core, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.Comm, e.Shape, e.EventTimed, e.Explore = 1, state.Shape{Ranks: 4, Nodes: 1}, true, true
-	core.Step(1, e)
-	return core
+	e.Shape = state.Shape{Ranks: 4, Nodes: 1}
+	return coreOf(t, agents.NameUCB, cfg, e)
 }
 
 // entryOf gives the newest plan's entry of a bucket.

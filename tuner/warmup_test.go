@@ -35,19 +35,8 @@ func TestWarmUp(t *testing.T) {
 // A path that needs a call or two to be itself again is found all the same, and what that costs is paid for.
 func TestPathThatNeedsAWarmUp(t *testing.T) {
 	for _, name := range []string{agents.NameUCB, agents.NameThompson, agents.NameCoordinateDescent, agents.NameSuccessiveHalving} {
-		newLearner, err := agents.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}
+		p := newCaller(t, name, Config{Explore: true}, CommJoined{}, state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}, MarkProxy)
 		var now state.Ns
-		core.Step(now, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true})
-		core.Step(now, Marks{Comm: 1, Bucket: b, Set: MarkProxy})
-		p := &caller{core: core, b: b}
 		row, late := 0, 0 // row: calls on GIN one after the other
 		for seq := range uint64(4000) {
 			a := p.next()
@@ -76,19 +65,8 @@ func TestPathThatNeedsAWarmUp(t *testing.T) {
 // itself takes longer still.
 func TestNetworkThatNeedsAWarmUp(t *testing.T) {
 	for _, name := range []string{agents.NameUCB, agents.NameThompson, agents.NameCoordinateDescent, agents.NameSuccessiveHalving} {
-		newLearner, err := agents.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		core, err := New(Config{NewLearner: newLearner, Explore: true, Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}
+		p := newCaller(t, name, Config{Explore: true}, CommJoined{}, state.Bucket{Collective: actions.AllToAll, Log2Bytes: 14}, MarkProxy)
 		var now state.Ns
-		core.Step(now, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 1, Nodes: 2}, EventTimed: true, Explore: true})
-		core.Step(now, Marks{Comm: 1, Bucket: b, Set: MarkProxy})
-		p := &caller{core: core, b: b}
 		const slower, end = 3000, 6000 // calls: the links' bandwidth falls, and the last
 		row, before, late := 0, 0, 0   // row: calls over NCCL's network one after the other
 		for seq := range uint64(end) {
