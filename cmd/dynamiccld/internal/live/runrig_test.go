@@ -176,6 +176,15 @@ func (r *runRig) noDaemon() {
 	}
 }
 
+// noDaemonSoon waits for the end of one that nobody waited for, which may still be starting.
+func (r *runRig) noDaemonSoon() {
+	r.Helper()
+	r.wait("no daemon", func() bool {
+		_, err := control.NewClient(r.dir).Status(context.Background())
+		return errors.Is(err, control.ErrNoDaemon)
+	})
+}
+
 // stored counts the choices in the store that are not NCCL's default.
 func (r *runRig) stored() int {
 	r.Helper()
