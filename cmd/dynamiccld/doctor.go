@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
-	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/doctor"
 	"dynamiccl/cmd/dynamiccld/internal/render"
 )
@@ -26,7 +25,7 @@ It ends with exit code 1 when something fails.`,
 			v := build()
 			report := doctor.Run(cmd.Context(), doctor.Host{
 				Getenv: a.getenv, EUID: a.euid, Root: a.sysroot, Dir: cfg.Dir, StorePath: cfg.Store, ConfigErr: err, ConfigWarnings: loaded.Warnings,
-				Version: v.Version, ABI: v.ABI, Client: control.NewClient(cfg.Dir),
+				Version: v.Version, ABI: v.ABI, Client: a.asking(cfg.Dir),
 			})
 			if asJSON {
 				err = render.JSON(a.stdout, report)

@@ -104,7 +104,14 @@ func (a *app) client(flags *pflag.FlagSet) (*control.Client, config.Config, erro
 	if err != nil {
 		return nil, config.Config{}, usageError(err)
 	}
-	return control.NewClient(loaded.Config.Dir), loaded.Config, nil
+	return a.asking(loaded.Config.Dir), loaded.Config, nil
+}
+
+// asking is the client of a person, who is told what takes long.
+func (a *app) asking(dir string) *control.Client {
+	c := control.NewClient(dir)
+	c.Waiting(func(text string) { fmt.Fprintf(a.stderr, "dynamiccld: %s\n", text) })
+	return c
 }
 
 // orStore adds to an error of a missing daemon what can be read without one.

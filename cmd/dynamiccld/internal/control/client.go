@@ -23,6 +23,7 @@ var ErrNoDaemon = errors.New("no daemon answers")
 const (
 	maxAnswerBytes = 64 << 20
 	clientTimeout  = 10 * time.Second
+	lookEvery      = 2 * time.Second // while a question waits
 )
 
 // restart is the remedy where an answer is of another version.
@@ -30,13 +31,15 @@ const restart = "daemon and command differ in version, restart the daemon"
 
 // Client asks the daemon of one directory.
 type Client struct {
-	path string
-	http http.Client
+	path      string
+	http      http.Client
+	waiting   func(string)
+	lookEvery time.Duration
 }
 
 // NewClient makes a Client; it connects at the first question.
 func NewClient(dir string) *Client {
-	c := &Client{path: filepath.Join(dir, SocketName)}
+	c := &Client{path: filepath.Join(dir, SocketName), waiting: func(string) {}, lookEvery: lookEvery}
 	c.http = http.Client{
 		Timeout: clientTimeout,
 		Transport: &http.Transport{
@@ -49,6 +52,9 @@ func NewClient(dir string) *Client {
 	}
 	return c
 }
+
+// Waiting has a person told what a question waits for, where that takes long.
+func (c *Client) Waiting(say func(text string)) { c.waiting = say }
 
 // Status is the daemon as a whole.
 func (c *Client) Status(ctx context.Context) (st Status, err error) {
@@ -95,12 +101,14 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	if err != nil {
 		return fmt.Errorf("asking daemon: %w", err)
 	}
-	var pid int // of the daemon
-	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { pid = listenerOf(got.Conn) }}))
+	silent := &silence{client: c}
+	ctx, answered := silent.attend(ctx)
+	defer answered()
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: silent.connected}))
 	resp, err := c.http.Do(req)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return &SilentError{pid, c.path}
+	case silent.ends(err):
+		return silent.err()
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w on %s, for %s is no directory; name the daemon's with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path, filepath.Dir(c.path))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
@@ -112,8 +120,8 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &SilentError{pid, c.path}
+	if silent.ends(err) {
+		return silent.err()
 	}
 	if err != nil {
 		return fmt.Errorf("reading the answer of the daemon on %s: %w; try again", c.path, err)

@@ -237,6 +237,9 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if !errors.As(err, &refused) {
 		s.log.Error("control request failed", "err", err)
 		refused = &Error{http.StatusInternalServerError, err.Error()}
+		if errors.Is(err, context.DeadlineExceeded) {
+			refused = &Error{http.StatusServiceUnavailable, fmt.Sprintf("the daemon is busy and had no time for this within %v; try again, or look at its log", backendTimeout)}
+		}
 	}
 	data, err := json.Marshal(refused)
 	if err != nil {

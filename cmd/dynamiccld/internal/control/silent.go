@@ -2,9 +2,13 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/http/httptrace"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"dynamiccl/nccltuner"
 )
@@ -53,4 +57,48 @@ func listenerOf(c net.Conn) int {
 		return 0
 	}
 	return int(cred.Pid)
+}
+
+// silence is a question while there is no answer. A busy daemon is waited for, and whoever asked is told once what for; one that is
+// stopped answers nobody however long that takes.
+type silence struct {
+	client  *Client
+	pid     atomic.Int64 // of the daemon; 0: not known
+	stopped atomic.Bool  // the question was given up for that
+}
+
+func (s *silence) connected(got httptrace.GotConnInfo) { s.pid.Store(int64(listenerOf(got.Conn))) }
+
+func (s *silence) err() *SilentError { return &SilentError{int(s.pid.Load()), s.client.path} }
+
+// ends says that an error comes from nothing but silence.
+func (s *silence) ends(err error) bool {
+	return err != nil && (s.stopped.Load() || errors.Is(err, context.DeadlineExceeded))
+}
+
+// attend looks after the question until answered is called.
+func (s *silence) attend(ctx context.Context) (question context.Context, answered func()) {
+	question, end := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(s.client.lookEvery)
+		defer ticker.Stop()
+		for told := false; ; told = true {
+			select {
+			case <-question.Done():
+				return
+			case <-ticker.C:
+			}
+			if pid := int(s.pid.Load()); pid != 0 && nccltuner.Stopped(pid) {
+				s.stopped.Store(true)
+				end()
+				return
+			}
+			if !told {
+				s.client.waiting(fmt.Sprintf("%s; waiting for %v at most", s.err().Text(), clientTimeout))
+			}
+		}
+	}()
+	return question, func() { end(); <-done }
 }

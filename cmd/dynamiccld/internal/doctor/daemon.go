@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,8 +38,10 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 			r.warn("samples", fmt.Sprintf("%d of %d samples were dropped by full rings", st.Dropped, st.Dropped+st.Samples), "give the daemon more processor time, or a smaller --tick")
 		}
 		return &st
-	case errors.As(err, &refused):
+	case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
 		r.fail(check, "the daemon answers: "+refused.Message, "run the command as the daemon's user or as root")
+	case errors.As(err, &refused):
+		r.fail(check, "the daemon answers: "+refused.Message, "look at its log, or restart it")
 	case errors.As(err, &silent):
 		r.fail(check, silent.Text(), silent.Remedy())
 	case !locked(filepath.Join(h.Dir, nccltuner.DaemonLockName)):

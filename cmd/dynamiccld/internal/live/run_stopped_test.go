@@ -2,6 +2,8 @@ package live
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,6 +73,34 @@ func TestStoppedDaemonHoldsNobodyUp(t *testing.T) {
 		t.Errorf("env: exit code %d:\n%s", code, env.out.String())
 	}
 	env.wants(says + "; until it answers programs run as with plain NCCL")
+}
+
+// Commands that ask a stopped daemon say what is wrong and the remedy after two seconds, not after ten as with one that hangs.
+func TestCommandsBesideAStoppedDaemon(t *testing.T) {
+	r := newRunRig(t)
+	_, st := r.stopped()
+	rules := filepath.Join(r.tmp, "rules.csv")
+	if err := os.WriteFile(rules, []byte("allreduce,0,65536,tree,simple,2,1,-1,-1,-1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	var all []*proc
+	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"table"}, {"why", "AllReduce", "64K"}, {"links"}, {"export"}, {"import", rules}, {"doctor"}} {
+		all = append(all, r.command(r.build.Daemon, args...).begin())
+	}
+	for _, p := range all {
+		code, took := p.end(), time.Since(began)
+		said := p.err.String()
+		if p.Args[1] == "doctor" {
+			said = p.out.String()
+		}
+		if code != 1 || took > soon || !strings.Contains(said, fmt.Sprintf("daemon %d is stopped and does not answer on %s/control.sock", st.PID, r.dir)) || !strings.Contains(said, fmt.Sprintf("`kill -CONT %d`", st.PID)) {
+			t.Errorf("%v: exit code %d after %v:\n%s", p.Args[1:], code, took.Round(time.Millisecond), said)
+		}
+		if strings.Contains(p.err.String(), "waiting for") {
+			t.Errorf("%v waited for a daemon that is stopped:\n%s", p.Args[1:], p.err.String())
+		}
+	}
 }
 
 // A program that began beside a stopped daemon is tuned once the daemon goes on.
