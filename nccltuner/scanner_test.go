@@ -161,6 +161,11 @@ func TestScanRejectsOnce(t *testing.T) {
 	} {
 		putFile(t, x.d, name, data)
 	}
+	inUse, err := mapFile(x.d.fd, recordName(2), x.d.uid, recordSize+rankSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inUse.close()
 	c := x.expect(x.s.Scan, "!comm-0000000000000001.shm !comm-0000000000000002.shm !comm-0000000000000003.shm.partial "+
 		"!comm-1.shm !notes.txt !ring-01-1.shm !ring-1-1.shm")
 	for i, want := range []error{ErrGarbage, ErrVersion, ErrForeign, ErrForeign, ErrForeign, ErrForeign, ErrTorn} {

@@ -114,15 +114,23 @@ func (s *Scanner) sweepUnfinished(name string, f *file, alive func(Process) (boo
 	return err == nil, err
 }
 
-// sweepOther deletes a ring of another layout whose process has ended, which its name alone tells: 5 MiB that no daemon of ours
-// would ever free. Who uses a record of another layout nobody here knows: it is left alone.
+// sweepOther deletes what processes of another layout left, which no daemon of ours would ever free. Whose a ring was its name tells.
+// Who uses a record the kernel knows: a rank has it mapped from when it joins, under the lock that is held here, for as long as it
+// has anything to do with it.
 func (s *Scanner) sweepOther(name string, f *file, alive func(Process) (bool, error)) (removed bool, err error) {
-	process, ok := parseRingName(name)
-	if !ok {
-		return false, nil
-	}
-	if living, err := alive(process); living || err != nil {
-		return false, err
+	if process, ok := parseRingName(name); ok {
+		if living, err := alive(process); living || err != nil {
+			return false, err
+		}
+	} else {
+		unlock, ok, err := s.dir.tryJoinLock()
+		if !ok || err != nil {
+			return false, err
+		}
+		defer unlock()
+		if !unused(s.dir.fd, name) {
+			return false, nil
+		}
 	}
 	err = s.dir.remove(name, f.stamp.id)
 	return err == nil, err

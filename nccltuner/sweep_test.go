@@ -2,7 +2,9 @@ package nccltuner
 
 import (
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 )
@@ -28,31 +30,73 @@ func TestSweepRemovesUnfinishedFilesOfTheDead(t *testing.T) {
 	x.expect(x.s.Scan, "")
 }
 
-// Rings of another layout are counted while their processes live, and deleted once these have ended; records are left alone.
+// Rings of another layout are counted while their processes live, and deleted once these have ended.
 func TestSweepRemovesRingsOfAnotherLayout(t *testing.T) {
 	x := newScanTest(t)
 	a, b := Process{3, 4}, Process{5, 6}
-	other := func(data []byte, by int) []byte {
-		h := heapMapping("", data)
-		h.header().Version = uint32(ABIVersion + by)
-		return h.data
-	}
-	putFile(t, x.d, ringName(a), other(newRingBytes(a, 8), 1))
-	putFile(t, x.d, ringName(b), other(newRingBytes(b, 8), -1))
-	putFile(t, x.d, recordName(1), other(newRecordBytes(1, 1), 1))
-	x.expect(x.s.Scan, "!comm-0000000000000001.shm !ring-3-4.shm !ring-5-6.shm")
+	putFile(t, x.d, ringName(a), ofLayout(newRingBytes(a, 8), 1))
+	putFile(t, x.d, ringName(b), ofLayout(newRingBytes(b, 8), -1))
+	x.expect(x.s.Scan, "!ring-3-4.shm !ring-5-6.shm")
 	x.expect(x.s.Sweep, "")
 	if got := x.s.OtherLayouts(); len(got) != 2 || got[ABIVersion+1] != 1 || got[ABIVersion-1] != 1 {
 		t.Errorf("%v", got)
 	}
 	x.dead[a] = true
 	x.expect(x.s.Sweep, "rm:ring-3-4.shm")
-	if x.exists(ringName(a)) || !x.exists(ringName(b)) || !x.exists(recordName(1)) {
+	if x.exists(ringName(a)) || !x.exists(ringName(b)) {
 		t.Error("removed is not what nobody can use")
 	}
 	x.expect(x.s.Scan, "")
 	if got := x.s.OtherLayouts(); len(got) != 1 || got[ABIVersion-1] != 1 {
 		t.Errorf("%v", got)
+	}
+}
+
+func ofLayout(data []byte, by int) []byte {
+	h := heapMapping("", data)
+	h.header().Version = uint32(ABIVersion + by)
+	return h.data
+}
+
+// A record of another layout stays while somebody has it open or mapped, or may be joining it.
+func TestSweepRemovesRecordsOfAnotherLayout(t *testing.T) {
+	for name, by := range map[string]int{"older": -1, "newer": 1} {
+		t.Run(name, func(t *testing.T) {
+			x := newScanTest(t)
+			for id := range uint64(3) {
+				putFile(t, x.d, recordName(id), ofLayout(newRecordBytes(id, 1), by))
+			}
+			open, err := os.OpenFile(filepath.Join(x.d.Path(), recordName(0)), os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mapped, err := mapFile(x.d.fd, recordName(1), x.d.uid, recordSize+rankSize) // with its descriptor closed, as ranks have it
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.expect(x.s.Scan, "!comm-0000000000000000.shm !comm-0000000000000001.shm !comm-0000000000000002.shm")
+			unlock, ok, err := x.d.tryJoinLock()
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			x.expect(x.s.Sweep, "")
+			unlock()
+			x.expect(x.s.Sweep, "rm:comm-0000000000000002.shm")
+			x.expect(x.s.Sweep, "")
+			if err := open.Close(); err != nil {
+				t.Fatal(err)
+			}
+			x.expect(x.s.Sweep, "rm:comm-0000000000000000.shm")
+			if err := mapped.close(); err != nil {
+				t.Fatal(err)
+			}
+			x.expect(x.s.Sweep, "rm:comm-0000000000000001.shm")
+			for id := range uint64(3) {
+				if x.exists(recordName(id)) {
+					t.Errorf("%s is still there", recordName(id))
+				}
+			}
+		})
 	}
 }
 

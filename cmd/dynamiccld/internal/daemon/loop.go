@@ -252,7 +252,7 @@ func (d *Daemon) sweep() {
 func (d *Daemon) take(ch *nccltuner.Changes) {
 	for _, err := range ch.Rejected {
 		if other := new(nccltuner.VersionError); errors.As(err, &other) {
-			d.onceWarn(fmt.Sprintf("files of shared-memory layout %d are left alone, for this daemon speaks %d: it does not tune the programs that made them; "+
+			d.onceWarn(fmt.Sprintf("files of shared-memory layout %d are left alone while they are in use, for this daemon speaks %d: it does not tune the programs that made them; "+
 				"use plugin and daemon of one release", other.Found, nccltuner.ABIVersion))
 			continue
 		}

@@ -120,7 +120,7 @@ func checkFiles(r *Report, h Host) (pids []uint32) {
 	for _, err := range found.Rejected {
 		switch {
 		case errors.Is(err, nccltuner.ErrVersion):
-			r.fail(check, err.Error(), "install plugin and dynamiccld of one release; if no program uses the file any more, remove it")
+			r.fail(check, err.Error(), "install plugin and dynamiccld of one release; once no program uses the file any more a running daemon removes it")
 		case errors.Is(err, nccltuner.ErrNotReady):
 			// A rank is making it at this moment.
 		default:

@@ -110,6 +110,20 @@ func TestDaemonOfAnotherLayout(t *testing.T) {
 				t.Errorf("the other daemon does not say once what it leaves alone: %v\n%s", err, said)
 			}
 
+			// What dies beside it leaves nothing.
+			dead := r.ranks("dead", []Phase{{quiet, 40_000}})
+			dead.Rate = 3000
+			r.begin(dead)
+			r.until("the others are seen", func(s control.Status) bool { return len(s.Others) == 1 && s.Others[0].Processes == 8 })
+			if len(r.files()) == len(before) {
+				t.Error("ranks that live have no files")
+			}
+			dead.Kill()
+			if err := dead.Wait(); err == nil {
+				t.Error("ranks that were killed ended well")
+			}
+			r.until("the dead ranks' files are gone", func(control.Status) bool { return len(r.files()) == len(before) })
+
 			// What was there is there, and is taken over by the next daemon of its release.
 			if err := other.Stop(); err != nil {
 				t.Error(err)
