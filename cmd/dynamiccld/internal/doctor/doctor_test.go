@@ -175,8 +175,12 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"mistyped variable", func(p *patient) { p.host.ConfigWarnings = []string{"DYNAMICCL_NO_KERNEL is not known"} }, "settings", Warn,
 			[]string{"DYNAMICCL_NO_KERNEL is not known", "unset it"}},
 		{"settings", func(p *patient) { p.host.ConfigErr = fmt.Errorf("tick: bad") }, "settings", Fail, []string{"tick: bad"}},
-		{"tuner not set", func(p *patient) { delete(p.env, "NCCL_TUNER_PLUGIN") }, "tuner", Fail, []string{"not set", "libnccl-tuner.so", "dynamiccld run", "eval \"$(dynamiccld env)\""}},
-		{"tuner none", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "NONE" }, "tuner", Fail, []string{"loads no tuner"}},
+		{"tuner not set", func(p *patient) { delete(p.env, "NCCL_TUNER_PLUGIN") }, "tuner", Fail, []string{"not set", "libnccl-tuner.so", "unset NCCL_PROFILER_PLUGIN, then start", "dynamiccld run", "eval \"$(dynamiccld env)\""}},
+		{"tuner none", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "NONE" }, "tuner", Fail, []string{"loads no tuner", "unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN, then start"}},
+		{"tuner of a file", func(p *patient) {
+			delete(p.env, "NCCL_TUNER_PLUGIN")
+			p.write(filepath.Join(p.root, ".nccl.conf"), "NCCL_TUNER_PLUGIN=none\n")
+		}, "tuner", Fail, []string{"unset NCCL_PROFILER_PLUGIN, then remove NCCL_TUNER_PLUGIN from ", ".nccl.conf, then start"}},
 		{"tuner static", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "static_plugin" }, "tuner", Fail, []string{"inside of the program"}},
 		{"library missing", func(p *patient) { p.env["LD_LIBRARY_PATH"] = "/nowhere" }, "tuner", Fail, []string{"dynamiccl, then libnccl-tuner-dynamiccl.so", "LD_LIBRARY_PATH=/nowhere"}},
 		{"no library", func(p *patient) { p.replaceTuner("int x;") }, "tuner", Fail, []string{"exports no tuner"}},

@@ -10,6 +10,8 @@ import (
 // setting is a variable as NCCL sees it and where it comes from.
 type setting struct{ value, origin string }
 
+const fromEnvironment = "environment" // what is not has a file's path for its origin
+
 // variables are those that decide about us.
 var variables = []string{"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ALGO", "NCCL_PROTO", "NCCL_NET_PLUGIN", "NCCL_RMA_PLUGIN", "NCCL_SET_STACK_SIZE", "NCCL_SYM_NOWIN_ENABLE"}
 
@@ -28,7 +30,7 @@ func environment(h Host) map[string]setting {
 	env := map[string]setting{}
 	for _, name := range variables {
 		if v := h.Getenv(name); v != "" {
-			env[name] = setting{v, "environment"}
+			env[name] = setting{v, fromEnvironment}
 		}
 	}
 	user := h.Getenv("NCCL_CONF_FILE")

@@ -7,14 +7,29 @@ import (
 	"strings"
 )
 
-// setBoth unsets first, for `run` and `env` keep what the user has set.
-const setBoth = "unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN, then start the program with `dynamiccld run`, or in this shell after eval \"$(dynamiccld env)\""
+// setBoth says how both halves come to be loaded. What the user has set goes first, for `run` and `env` keep it.
+func setBoth(env map[string]setting) string {
+	remedy := "start the program with `dynamiccld run`, or in this shell after eval \"$(dynamiccld env)\""
+	var unset []string
+	for _, p := range halves {
+		switch s, set := env[p.variable]; {
+		case set && s.origin == fromEnvironment:
+			unset = append(unset, p.variable)
+		case set:
+			remedy = "remove " + p.variable + " from " + s.origin + ", then " + remedy
+		}
+	}
+	if len(unset) > 0 {
+		remedy = "unset " + strings.Join(unset, " ") + ", then " + remedy
+	}
+	return remedy
+}
 
 // checkPlugins follows NCCL from the variables to the symbols, for both halves and then for the pair.
 func checkPlugins(r *Report, h Host, env map[string]setting, nccl string) {
 	var loaded [2]*library
 	for i, p := range halves {
-		loaded[i] = checkHalf(r, h, p, env[p.variable])
+		loaded[i] = checkHalf(r, h, p, env)
 	}
 	if path := h.Getenv("DYNAMICCL_CHAIN_PROFILER"); path != "" {
 		checkChain(r, h, path, loaded[1])
@@ -27,10 +42,10 @@ func checkPlugins(r *Report, h Host, env map[string]setting, nccl string) {
 	case tuner == nil && profiler == nil:
 		return
 	case tuner == nil:
-		r.fail("halves", "the profiler would be loaded without the tuner: everything is measured and nothing chosen", setBoth)
+		r.fail("halves", "the profiler would be loaded without the tuner: everything is measured and nothing chosen", setBoth(env))
 	case profiler == nil:
 		r.warn("halves", "the tuner would be loaded without the profiler: stored choices are used, nothing is explored",
-			setBoth+"; another profiler plugin can be chained with DYNAMICCL_CHAIN_PROFILER")
+			setBoth(env)+"; another profiler plugin can be chained with DYNAMICCL_CHAIN_PROFILER")
 	case !os.SameFile(tuner.info, profiler.info):
 		r.fail("halves", fmt.Sprintf("tuner and profiler are two files (%s, %s): two copies would be loaded that know nothing of each other", tuner.path, profiler.path),
 			"make one name a symbolic link to the other, as `make plugin` does")
@@ -40,17 +55,18 @@ func checkPlugins(r *Report, h Host, env map[string]setting, nccl string) {
 }
 
 // checkHalf gives the library if it is ours and NCCL would load it.
-func checkHalf(r *Report, h Host, p half, s setting) *library {
+func checkHalf(r *Report, h Host, p half, env map[string]setting) *library {
+	s := env[p.variable]
 	origin := p.variable + " is not set"
 	if s.value != "" {
 		origin = fmt.Sprintf("%s=%s (%s)", p.variable, s.value, s.origin)
 	}
 	switch {
 	case strings.EqualFold(s.value, "none"):
-		r.fail(p.name, origin+": NCCL loads no "+p.name+" plugin", setBoth)
+		r.fail(p.name, origin+": NCCL loads no "+p.name+" plugin", setBoth(env))
 		return nil
 	case static(s.value):
-		r.fail(p.name, origin+": NCCL looks for the plugin inside of the program", setBoth)
+		r.fail(p.name, origin+": NCCL looks for the plugin inside of the program", setBoth(env))
 		return nil
 	}
 	names := p.candidates(s.value)
@@ -59,11 +75,11 @@ func checkHalf(r *Report, h Host, p half, s setting) *library {
 		if path == "" {
 			continue
 		}
-		return checkLibrary(r, h, p, origin, path)
+		return checkLibrary(r, h, p, origin, path, setBoth(env))
 	}
 	text := fmt.Sprintf("%s: NCCL would look for %s and find nothing", origin, strings.Join(names, ", then "))
 	if s.value == "" {
-		r.fail(p.name, text, setBoth)
+		r.fail(p.name, text, setBoth(env))
 		return nil
 	}
 	remedy := "put the directory of lib" + strings.TrimPrefix(p.prefix, "lib") + "-dynamiccl.so into LD_LIBRARY_PATH, or its path into " + p.variable
@@ -74,7 +90,7 @@ func checkHalf(r *Report, h Host, p half, s setting) *library {
 	return nil
 }
 
-func checkLibrary(r *Report, h Host, p half, origin, path string) *library {
+func checkLibrary(r *Report, h Host, p half, origin, path, remedy string) *library {
 	lib, err := inspect(path)
 	switch {
 	case errors.Is(err, errOtherMachine):
@@ -90,7 +106,7 @@ func checkLibrary(r *Report, h Host, p half, origin, path string) *library {
 		r.fail(p.name, fmt.Sprintf("%s exports no %s that NCCL knows (%s ...)", path, p.name, p.symbols[0]), "build the plugin again with `make plugin`")
 		return nil
 	case !lib.ours:
-		r.fail(p.name, fmt.Sprintf("%s: NCCL would load %s, another plugin", origin, path), setBoth)
+		r.fail(p.name, fmt.Sprintf("%s: NCCL would load %s, another plugin", origin, path), remedy)
 		return nil
 	case lib.abi < 0:
 		r.warn(p.name, fmt.Sprintf("%s: NCCL would load %s, newest interface %s; its shared-memory layout is not known", origin, path, symbol),
