@@ -195,6 +195,9 @@ func (r *runner) need(ctx context.Context, flags *pflag.FlagSet) (err error) {
 		r.say("%v; until it answers the program runs as plain NCCL", silent)
 		return nil
 	}
+	if st.StoreState != "ok" && st.StoreState != "" && st.StorePath != config.StoreNone {
+		r.say("what is learned is lost with the daemon: %s", st.StoreState)
+	}
 	if r.daemon.Started {
 		return nil
 	}

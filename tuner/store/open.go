@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -55,7 +56,9 @@ func Open(path string, o Options) (*Store, error) {
 
 func open(path string, o Options) (*Store, error) {
 	if !o.ReadOnly {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			return nil, &Error{"opening", path, ErrNoAccess, err} // nobody may make folders there, as in /proc
+		} else if err != nil {
 			return nil, err
 		}
 	}

@@ -220,6 +220,11 @@ func TestPermissions(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	for _, nowhere := range []string{filepath.Join(path, "new.db"), filepath.Join(path, "new", "new.db"), "/proc/new/new.db"} { // not even for root
+		if _, err := Open(nowhere, Options{}); !errors.Is(err, ErrNoAccess) {
+			t.Errorf("%s: %v", nowhere, err)
+		}
+	}
 	if err := os.Chmod(path, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -230,3 +230,18 @@ func TestDeviceKernelsAreStoredApart(t *testing.T) {
 		}
 	}
 }
+
+// A store that cannot be written is said where a program is started, for who starts it looks at no daemon's log.
+func TestRunWithoutAStore(t *testing.T) {
+	t.Parallel()
+	for store, lost := range map[string]bool{"/proc/new/store.db": true, "none": false} {
+		r := newRunRig(t)
+		p := r.run("--store", store, "--", "true")
+		if code := p.all(); code != 0 {
+			t.Errorf("%s: exit code %d", store, code)
+		}
+		if said := strings.Contains(p.err.String(), "what is learned is lost with the daemon: choices are kept in memory only: opening "+store); said != lost {
+			t.Errorf("%s:\n%s", store, p.err.String())
+		}
+	}
+}
