@@ -40,8 +40,8 @@ func (a *app) calibrateCommand() *cobra.Command {
 CUDA graphs at its start, as serving programs do, never asks again: what was not known
 then is NCCL's default for ever.
 
-The learner itself asks for the measurements that tell it most: collectives, sizes of 1
-KiB to 64 MiB, communicators of all GPUs and of half of them; with --nodes 1,2 also over
+The learner itself asks for the measurements that tell it most: collectives, sizes of 8
+bytes to 64 MiB, communicators of all GPUs and of half of them; with --nodes 1,2 also over
 the network, with nodes faked on this machine. CUDA graphs are timed, as a serving program
 replays them, and every result is checked. What is certain goes into the store of serve
 and run, and a table says what was found. The machine should be idle; a warning says when

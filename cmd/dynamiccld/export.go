@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -53,6 +54,14 @@ them is chosen have no line either, and how many they are is said on standard er
 			if format != formatNCCL {
 				return usageError(fmt.Errorf("--format %q is not known; use %s", format, formatNCCL))
 			}
+			if cmd.Flags().Changed("transport") && transport != state.UnknownTransport && !slices.Contains(state.Transports, transport) {
+				return usageError(fmt.Errorf("--transport %q is not known; one of %s, %s", transport, strings.Join(state.Transports, ", "), state.UnknownTransport))
+			}
+			if cmd.Flags().Changed("nccl-version") {
+				if _, err := control.ParseNCCLVersion(ncclVersion); err != nil {
+					return usageError(fmt.Errorf("--nccl-version: %w", err))
+				}
+			}
 			buckets, name, err := a.buckets(cmd.Context(), from)
 			if err != nil {
 				return err
@@ -70,7 +79,7 @@ them is chosen have no line either, and how many they are is said on standard er
 				return nothingKnown(name, from)
 			}
 			if buckets = slices.DeleteFunc(buckets, func(b control.Bucket) bool { return !k.has(b) }); len(buckets) == 0 {
-				return &exitError{exitUnknown, fmt.Errorf("%s holds choices, none of them of what --machine, --gpu-arch, --nccl-version and --transport name; `dynamiccld table` shows what it holds", name)}
+				return &exitError{exitUnknown, fmt.Errorf("%s holds choices, none of them of what --machine, --gpu-arch, --nccl-version and --transport name; `dynamiccld table%s` shows what it holds", name, from.flag())}
 			}
 			buckets, ours := rulefile.Sayable(buckets)
 			rules, err := rulefile.Rules(buckets)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,6 +52,11 @@ serve (its log says them), and --ranks and --nodes where rules leave them open.`
   dynamiccld import nccl_tuner.conf --store learned.db --nccl-version 2.30.7 --machine "8x H200" --ranks 8 --nodes 1`,
 		Args: wantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, name := range []string{"machine", "gpu-arch", "nccl-version", "ranks", "nodes"} {
+				if to.store == "" && cmd.Flags().Changed(name) {
+					return usageError(fmt.Errorf("--%s goes with --store alone: a daemon knows its communicators", name))
+				}
+			}
 			text, rules, err := a.readRules(args[0])
 			if err != nil {
 				return err
@@ -105,18 +111,15 @@ func (a *app) intoDaemon(cmd *cobra.Command, report *importReport, to source, te
 		return err
 	}
 	report.Target = "daemon of " + cfg.Dir
-	if _, err := client.Import(cmd.Context(), text); err != nil {
-		return err
-	}
 	st, err := client.Status(cmd.Context())
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(st.Comms, func(c control.CommStatus) bool { return c.Active }) {
-		report.Warnings = append(report.Warnings,
-			"no communicator is tuned at the moment, and a daemon takes rules over for those that are: start the program first, or import into a store file")
+		return errors.New("nothing was imported: no communicator is tuned at the moment, and a daemon takes rules over for those that are; start the program first, or import into a store file")
 	}
-	return nil
+	_, err = client.Import(cmd.Context(), text)
+	return err
 }
 
 func (f importFlags) intoStore(report *importReport, path string, rules []actions.Rule) error {
@@ -131,7 +134,7 @@ func (f importFlags) intoStore(report *importReport, path string, rules []action
 	for _, s := range shapes {
 		if _, split := actions.ChoicesFor(rules, s.Nodes, s.Ranks); len(split) > 0 {
 			report.Warnings = append(report.Warnings, fmt.Sprintf(
-				"rules for %d ranks on %d nodes begin or end inside of size buckets (%d): such a bucket gets what holds for most of its sizes", s.Ranks, s.Nodes, len(split)))
+				"rules for %s on %s begin or end inside of size buckets (%d): such a bucket gets what holds for most of its sizes", units.Count(s.Ranks, "rank"), units.Count(s.Nodes, "node"), len(split)))
 		}
 	}
 	report.Target = "store " + path

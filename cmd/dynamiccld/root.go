@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -66,6 +67,10 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if strings.HasPrefix(err.Error(), "unknown command") { // cobra gives it no type
 		err = usageError(withHelp(err))
 	}
+	if group, is := strings.CutPrefix(err.Error(), "if any flags in the group ["); is { // likewise
+		names, _, _ := strings.Cut(group, "]")
+		err = usageError(errors.New("give one of --" + strings.ReplaceAll(names, " ", " and --") + ", not both"))
+	}
 	if !errors.Is(err, errShown) {
 		fmt.Fprintf(a.stderr, "dynamiccld: %v\n", err)
 	}
@@ -75,8 +80,6 @@ func (a *app) main(ctx context.Context, args []string) int {
 		return exit.code
 	case errors.Is(err, control.ErrNoDaemon):
 		return exitNoDaemon
-	case strings.HasPrefix(err.Error(), "if any flags in the group"):
-		return exitUsage // cobra gives it no type
 	}
 	return exitFailed
 }
@@ -116,8 +119,20 @@ setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 	root.SetErr(a.stderr)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return emptyLists(cmd.Flags()) }
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if bad := new(pflag.InvalidValueError); errors.As(err, &bad) && bad.GetValue() == "" && isList(bad.GetFlag()) {
+		bad := new(pflag.InvalidValueError)
+		if errors.As(err, &bad) && bad.GetValue() == "" && isList(bad.GetFlag()) {
 			return emptyList(bad.GetFlag())
+		}
+		number := new(strconv.NumError)
+		if errors.As(err, &number) { // Go's words for Go's functions
+			want := "a number in range"
+			switch {
+			case number.Func == "ParseBool":
+				want = "true or false"
+			case errors.Is(err, strconv.ErrSyntax):
+				want = "a number"
+			}
+			err = fmt.Errorf("--%s: %q is not %s", bad.GetFlag().Name, number.Num, want)
 		}
 		return usageError(fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath()))
 	})

@@ -13,6 +13,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/state"
 )
 
@@ -21,6 +22,14 @@ type source struct {
 	store string
 	comm  string
 	dir   *pflag.FlagSet
+}
+
+// flag is what names a store file to another command, to be copied.
+func (s source) flag() string {
+	if s.store == "" {
+		return ""
+	}
+	return " --store " + units.Word(s.store)
 }
 
 func jsonFlag(cmd *cobra.Command, v *bool) {
@@ -117,7 +126,7 @@ func (a *app) asking(dir string) *control.Client {
 // orStore adds to an error of a missing daemon what can be read without one.
 func orStore(err error, path string) error {
 	if _, statErr := os.Stat(path); errors.Is(err, control.ErrNoDaemon) && statErr == nil {
-		return fmt.Errorf("%w; what was learned before can be read with --store %s", err, path)
+		return fmt.Errorf("%w; what was learned before can be read with --store %s", err, units.Word(path))
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 	if ranks, err := nccltuner.DirPath(h.Getenv, h.EUID); err != nil {
 		r.fail(check, err.Error(), "give an absolute path in DYNAMICCL_DIR")
 	} else if ranks != h.Dir {
-		r.fail(check, fmt.Sprintf("ranks started here would use %s and the daemon %s", ranks, h.Dir), "export DYNAMICCL_DIR="+h.Dir+" for the ranks")
+		r.fail(check, fmt.Sprintf("ranks started here would use %s and the daemon %s", ranks, h.Dir), "export DYNAMICCL_DIR="+units.Word(h.Dir)+" for the ranks")
 	}
 	info, err := os.Lstat(h.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +55,7 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 		}
 		r.fail(check, fmt.Sprintf("%s belongs to uid %d and this is uid %d: ranks of yours refuse it", h.Dir, owner, h.EUID), "run ranks, daemon and doctor as one user, or "+remedyOther)
 	case info.Mode().Perm() != 0o700:
-		r.fail(check, fmt.Sprintf("%s has mode %04o: ranks refuse it, others could plant files there", h.Dir, info.Mode().Perm()), "name one that nothing else uses with DYNAMICCL_DIR, or, if this is it, chmod 0700 "+h.Dir)
+		r.fail(check, fmt.Sprintf("%s has mode %04o: ranks refuse it, others could plant files there", h.Dir, info.Mode().Perm()), "name one that nothing else uses with DYNAMICCL_DIR, or, if this is it, chmod 0700 "+units.Word(h.Dir))
 	default:
 		r.ok(check, h.Dir+" is yours alone")
 		checkSpace(r, h.Dir)
@@ -67,7 +67,7 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 func checkSpace(r *Report, dir string) {
 	var fsys syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fsys); err != nil {
-		r.warn("space", fmt.Sprintf("free space of %s cannot be read: %v", dir, err), "look at `df "+dir+"`")
+		r.warn("space", fmt.Sprintf("free space of %s cannot be read: %v", dir, err), "look at `df "+units.Word(dir)+"`")
 		return
 	}
 	free := fsys.Bavail * uint64(fsys.Bsize)

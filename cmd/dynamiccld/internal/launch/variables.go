@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/nccltuner"
 )
 
@@ -195,10 +196,7 @@ func Bare(environ []string) (bare []string) {
 func Export(variables []Variable) string {
 	var b strings.Builder
 	for _, v := range variables {
-		fmt.Fprintf(&b, "export %s=%s\n", v.Name, quote(v.Value))
+		fmt.Fprintf(&b, "export %s=%s\n", v.Name, units.Quote(v.Value))
 	}
 	return b.String()
 }
-
-// quote makes one word of a shell of any text: single quotes keep all but themselves.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
