@@ -67,6 +67,9 @@ func OpenDir(path string) (*Dir, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %s: %w; make its parent, or set %s: %w", path, err, DirVariable, ErrDirectory)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("directory %s: %w; set %s to a directory of %s: %w", path, err, DirVariable, userName(uid), ErrDirectory)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("directory %s: %w; remove what is there, or set %s to a directory of %s: %w",
 			path, err, DirVariable, userName(uid), ErrDirectory)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,6 +99,24 @@ func TestOpenDirRefuses(t *testing.T) {
 		if !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), base) {
 			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
 		}
+	}
+}
+
+// Where this user may make nothing there is nothing to be removed.
+func TestOpenDirWithoutPermission(t *testing.T) {
+	base := t.TempDir()
+	if err := os.Chmod(base, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // root may make files everywhere
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		unix.SetfsuidRetUid(65534)
+		defer unix.SetfsuidRetUid(0)
+	}
+	_, err := OpenDir(filepath.Join(base, "new"))
+	if !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), "making it: permission denied; set DYNAMICCL_DIR to a directory of user") {
+		t.Error(err)
 	}
 }
 

@@ -91,6 +91,8 @@ func checkStore(r *Report, h Host, daemon *control.Status) {
 			"none needed: they are learned again")
 	case err == nil:
 		r.ok(check, h.StorePath+" holds "+units.Count(len(buckets), "choice"))
+	case errors.Is(err, store.ErrMissing) && !mayMake(h.StorePath):
+		r.warn(check, h.StorePath+" does not exist, and you may not make it: what a daemon of yours learns ends with it", "name another file with --store or DYNAMICCL_STORE")
 	case errors.Is(err, store.ErrMissing):
 		r.ok(check, h.StorePath+" does not exist yet: the daemon makes it")
 	case errors.As(err, &known):

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -33,6 +35,8 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 		parent := filepath.Dir(h.Dir)
 		if _, err := os.Stat(parent); err != nil {
 			r.fail(check, fmt.Sprintf("%s does not exist and neither does %s", h.Dir, parent), "make "+parent+", or "+remedyOther)
+		} else if !mayMake(h.Dir) {
+			r.fail(check, fmt.Sprintf("%s does not exist, and you may make nothing in %s", h.Dir, parent), remedyOther)
 		} else {
 			r.ok(check, h.Dir+" does not exist yet: the first rank or the daemon makes it")
 		}
@@ -62,6 +66,17 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 		return true
 	}
 	return false
+}
+
+// mayMake reports whether this user may make what is missing, with the folders above it.
+func mayMake(path string) bool {
+	for folder := filepath.Dir(path); ; folder = filepath.Dir(folder) {
+		info, err := os.Stat(folder)
+		if errors.Is(err, fs.ErrNotExist) && folder != filepath.Dir(folder) {
+			continue
+		}
+		return err == nil && info.IsDir() && unix.Faccessat(unix.AT_FDCWD, folder, unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
+	}
 }
 
 func checkSpace(r *Report, dir string) {

@@ -3,16 +3,19 @@ package doctor
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/fakebackend"
@@ -291,6 +294,25 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is missing and cannot be made is no matter of waiting for the daemon.
+func TestMissingWithoutPermission(t *testing.T) {
+	p := newPatient(t)
+	shut := filepath.Join(p.root, "shut")
+	p.mkdir(shut)
+	if err := errors.Join(os.Chmod(shut, 0o555), os.Chmod(p.root, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	p.host.Dir, p.env["DYNAMICCL_DIR"], p.host.StorePath = filepath.Join(shut, "run"), filepath.Join(shut, "run"), filepath.Join(shut, "new", "store.db")
+	if os.Geteuid() == 0 { // root may make files everywhere
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		unix.SetfsuidRetUid(65534)
+		defer unix.SetfsuidRetUid(0)
+	}
+	p.wants("directory", Fail, "you may make nothing in "+shut, "DYNAMICCL_DIR")
+	p.wants("store", Warn, "new/store.db does not exist, and you may not make it", "--store")
 }
 
 // Versions and files that are named are those of the kernels' source.
