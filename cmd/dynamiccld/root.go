@@ -113,7 +113,9 @@ Exit codes: 0 done; 1 failed, or doctor found a failure; 2 wrong command, flag o
 setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       build().Version, // --version; the command says more
 	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
