@@ -253,5 +253,27 @@ class Mix(Tree):
         self.assertIn("RANKS=4, and there are 2 GPUs: MPS=1", said)
 
 
+class Live(Tree):
+    def setUp(self):
+        super().setUp()
+        shutil.copy(os.path.join(HERE, "live.sh"), self.path("nccltuner/gputest"))
+        os.makedirs(self.path("kernels/bench"))
+        shutil.copy(os.path.join(HERE, "../../kernels/bench/mps.sh"), self.path("kernels/bench"))
+        self.script("bin/dynamiccld", 'echo "${CUDA_MPS_PIPE_DIRECTORY:+mps }${CUDA_DEVICE_MAX_CONNECTIONS:--} $*" >>"$0.log"; [ "$5" != 2 ]')
+        self.script("tools/nvidia-cuda-mps-control", 'exit 0')
+
+    def test_ranks_that_share_gpus_over_sockets_alone(self):
+        done = self.start("live.sh", self.path("out"), MPS="1", RANKS="4", STEPS="sockets nvlink")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        sockets, nvlink = self.read("bin/dynamiccld.log").splitlines()
+        self.assertTrue(sockets.startswith(f"mps 16 bench --out {self.path('out')} --nodes 4 --ranks 4 --arms plain,plain+X=1,run "), sockets)
+        self.assertTrue(nvlink.startswith(f"- bench --out {self.path('out')} --time gpu "), nvlink)
+
+    def test_a_step_that_fails_and_one_that_is_not_known(self):
+        done = self.start("live.sh", self.path("out"), STEPS="socket-settings host")  # bench fails where there are two nodes
+        self.assertEqual((done.returncode, len(self.read("bin/dynamiccld.log").splitlines())), (1, 2), done.stderr)
+        self.assertEqual(self.start("live.sh", self.path("out"), STEPS="nothing").returncode, 2)
+
+
 if __name__ == "__main__":
     unittest.main()
