@@ -16,6 +16,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/internal/testproc"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 	"dynamiccl/tuner/store"
@@ -79,24 +80,7 @@ func (h *host) calibrate(args ...string) (r Result, said string, code int) {
 // alone checks that nothing of a calibration lives on.
 func (h *host) alone() {
 	h.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		var left []string
-		entries, err := filepath.Glob("/proc/[0-9]*/environ")
-		if err != nil {
-			h.Fatal(err)
-		}
-		for _, path := range entries {
-			if environ, err := os.ReadFile(path); err == nil && bytes.Contains(environ, []byte("TMPDIR="+h.dir+"\x00")) {
-				left = append(left, path)
-			}
-		}
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			h.Fatalf("processes left: %v", left)
-		}
-	}
+	testproc.NoneLeft(h.T, "TMPDIR="+h.dir, 5*time.Second)
 }
 
 // The real plugin and ranks with recorded costs: what is found is near the best, with noise too.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"dynamiccl/actions"
+	"dynamiccl/internal/testproc"
 	"dynamiccl/state"
 	"dynamiccl/tuner/tunersim"
 )
@@ -108,7 +109,7 @@ func (m *machine) target(cmd *exec.Cmd) int {
 	if m.kill == "" {
 		return -cmd.Process.Pid
 	}
-	for _, p := range m.processes() {
+	for _, p := range testproc.With(m.T, "TMPDIR="+m.dir) {
 		var pid int
 		if _, err := fmt.Sscan(p, &pid); err != nil {
 			continue
@@ -192,29 +193,5 @@ func (m *machine) costs(table, collective string, bytes uint64) (byDefault, best
 // alone checks that no process of a bench lives on and nothing of it is left in memory.
 func (m *machine) alone() {
 	m.Helper()
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		left := m.processes()
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			m.Fatalf("processes left: %v", left)
-		}
-	}
-}
-
-// processes are those whose environment names this test's folder.
-func (m *machine) processes() (left []string) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		m.Fatal(err)
-	}
-	for _, e := range entries {
-		environ, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && bytes.Contains(environ, []byte("TMPDIR="+m.dir+"\x00")) {
-			name, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "comm")) // for the message
-			left = append(left, e.Name()+" "+strings.TrimSpace(string(name)))
-		}
-	}
-	return left
+	testproc.NoneLeft(m.T, "TMPDIR="+m.dir, 15*time.Second)
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dynamiccl/internal/testproc"
 )
 
 // checkout is the root of what `make` built.
@@ -132,31 +134,7 @@ func (m *machine) same(path, recorded string, atLeast int) {
 // alone checks that nothing of a sweep lives on and no shared memory is left.
 func (m *machine) alone() {
 	m.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		left := m.processes()
-		if len(left) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			m.Fatalf("processes left: %v", left)
-		}
-	}
-}
-
-// processes are those whose environment names this test's folder.
-func (m *machine) processes() (left []string) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		m.Fatal(err)
-	}
-	for _, e := range entries {
-		environ, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && bytes.Contains(environ, []byte("TMPDIR="+m.dir+"\x00")) {
-			name, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "comm")) // for the message
-			left = append(left, e.Name()+" "+strings.TrimSpace(string(name)))
-		}
-	}
-	return left
+	testproc.NoneLeft(m.T, "TMPDIR="+m.dir, 5*time.Second)
 }
 
 // killed runs a sweep until its journal has so many lines and then sends the signal.
