@@ -14,7 +14,11 @@ typedef _Atomic(void *) dyn_real;
 
 /* The function of this name behind us: the next one in the program's order, else libnccl.so.2's, which programs such as
  * PyTorch load for themselves alone. own is our function. NULL, said once: there is none. */
-void *dyn_find(dyn_real *cache, const char *name, const void *own);
+void *dyn_find_first(dyn_real *cache, const char *name, const void *own);
+static inline void *dyn_find(dyn_real *cache, const char *name, const void *own) {
+  void *real = atomic_load_explicit(cache, memory_order_acquire);
+  return real != NULL ? real : dyn_find_first(cache, name, own);
+}
 
 /* As dyn_find, in a library that the program has loaded; it is never loaded here. */
 void *dyn_find_loaded(const char *library, const char *name);
@@ -24,20 +28,22 @@ struct dyn_passage {
   atomic_int *mask; /* with a guard of this passage; NULL: none */
   struct dyn_probe *probe; /* that times it; NULL: none */
   int captureMode; /* of the thread before it was relaxed for this passage; negative: it was not */
-  struct dyn_preload_call outer;
+  void *outer; /* dyn_preload_call.comm of the passage around it; all else of that stays as it is meanwhile */
 };
 /* key: dyn_watch_key of a call that tuners are asked about, so that timing it is of use; 0: of none. */
 struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key);
 void dyn_passage_leave(const struct dyn_passage *passage, int result);
 
-const struct dyn_preload_call *dyn_this_call(void);
+extern __thread struct dyn_preload_call dyn_call;
+static inline const struct dyn_preload_call *dyn_this_call(void) { return &dyn_call; }
 
 /* Whether the stream is captured; also where the driver does not say. */
 bool dyn_captured(void *stream, bool *known);
 
 /* Calls between the first two are a group's and run at its end (groups.h). */
+extern __thread unsigned dyn_groups; /* that this thread has begun and not ended */
+static inline bool dyn_in_group(void) { return dyn_groups > 0; }
 void dyn_group_begin(void);
-bool dyn_in_group(void);
 void dyn_group_end(bool simulated);
 int dyn_group_ended(int result);
 

@@ -14,16 +14,16 @@
 #define CUDA_SUCCESS 0
 #define CAPTURE_NONE 0 /* CU_STREAM_CAPTURE_STATUS_NONE */
 
-static __thread struct dyn_preload_call call;
-static __thread unsigned groups; /* that this thread has begun and not ended */
+__thread struct dyn_preload_call dyn_call;
+__thread unsigned dyn_groups;
 static __thread bool capturedGroup; /* with a captured call */
 static __thread int groupMode = -1; /* as dyn_passage.captureMode, of the group that is ending */
 
-const struct dyn_preload_call *dyn_this_call(void) { return &call; }
+static const struct dyn_preload_call *this_call(void) { return &dyn_call; }
 
 static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
-  struct dyn_about it = {call.timed, call.key};
-  if (call.key == 0) dyn_grouped_about(nRanks, rank, collective, &it);
+  struct dyn_about it = {dyn_call.timed, dyn_call.key};
+  if (dyn_call.key == 0) dyn_grouped_about(nRanks, rank, collective, &it);
   return it;
 }
 
@@ -31,7 +31,7 @@ static bool can_time(void) { return dyn_driver() != NULL; }
 
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.version = DYN_PRELOAD_VERSION,
-                                                                                .call = dyn_this_call,
+                                                                                .call = this_call,
                                                                                 .about = about,
                                                                                 .can_time = can_time,
                                                                                 .device = &dyn_device_calls,
@@ -51,11 +51,9 @@ void *dyn_find_loaded(const char *library, const char *name) {
   return found;
 }
 
-void *dyn_find(dyn_real *cache, const char *name, const void *own) {
+void *dyn_find_first(dyn_real *cache, const char *name, const void *own) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
-  void *real = atomic_load_explicit(cache, memory_order_acquire);
-  if (real != NULL) return real;
-  real = dlsym(RTLD_NEXT, name);
+  void *real = dlsym(RTLD_NEXT, name);
   if (real == NULL || real == own) real = dyn_find_loaded("libnccl.so.2", name);
   if (real == own) real = NULL; /* a library of that name that hands us ourselves would call us for ever */
   if (real != NULL) {
@@ -98,42 +96,49 @@ static int exchange_mode(int mode) {
 
 /* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
 struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
-  struct dyn_passage passage = {.captureMode = -1, .outer = call};
-  if (call.depth == 0) passage.outer.number = ++call.number;
+  struct dyn_preload_call *call = &dyn_call;
+  struct dyn_passage passage = {.captureMode = -1, .outer = call->comm};
+  bool outermost = call->depth++ == 0;
+  call->number += outermost;
+  call->comm = comm;
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
-  call.depth++;
-  call.comm = comm;
   if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
   struct dyn_mask_words words = words_of(mask);
   bool known;
-  if (!call.captured && dyn_captured(stream, &known)) {
+  if (!call->captured && dyn_captured(stream, &known)) {
     dyn_guard_enter(&words);
     passage.mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
-    call.captured = true;
-    call.inGraph = known;
+    call->captured = true;
+    call->inGraph = known;
     passage.captureMode = exchange_mode(DYN_RELAXED_CAPTURE);
-    capturedGroup |= groups > 0;
+    capturedGroup |= dyn_in_group();
   }
-  if (passage.outer.depth > 0) return passage;
-  call.looked = true;
-  call.before = dyn_mask_look(&words);
-  call.key = call.captured || groups > 0 ? 0 : key;
-  if (call.key != 0 && (atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) ||
-                        dyn_watch_has(&dynamiccl_preload.watched, key))) {
+  if (!outermost) return passage;
+  call->looked = true;
+  call->before = dyn_mask_look(&words);
+  call->key = call->captured || dyn_in_group() ? 0 : key;
+  if (call->key != 0 && (atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) ||
+                         dyn_watch_has(&dynamiccl_preload.watched, key))) {
     passage.probe = dyn_probe_begin(stream);
-    call.timed = passage.probe == NULL ? NULL : dyn_probe_timed(passage.probe);
+    call->timed = passage.probe == NULL ? NULL : dyn_probe_timed(passage.probe);
   }
   return passage;
 }
 
 void dyn_passage_leave(const struct dyn_passage *passage, int result) {
+  struct dyn_preload_call *call = &dyn_call;
   if (passage->probe != NULL) dyn_probe_end(passage->probe, result == 0, dyn_host_ns());
   if (passage->mask != NULL) {
     struct dyn_mask_words words = words_of(passage->mask);
     dyn_guard_leave(&words);
+    call->captured = call->inGraph = false;
   }
   if (passage->captureMode >= 0) exchange_mode(passage->captureMode);
-  call = passage->outer;
+  call->comm = passage->outer;
+  if (--call->depth > 0) return;
+  call->looked = false;
+  call->timed = NULL;
+  call->key = 0;
 }
 
 int dyn_forward(const struct dyn_request *request, uint64_t key) {
@@ -143,22 +148,21 @@ int dyn_forward(const struct dyn_request *request, uint64_t key) {
   return result;
 }
 
-bool dyn_in_group(void) { return groups > 0; }
-void dyn_group_begin(void) { groups++; }
+void dyn_group_begin(void) { dyn_groups++; }
 void dyn_group_end(bool simulated) {
-  if (groups == 1) {
+  if (dyn_groups == 1) {
     dyn_grouped_begin(simulated);
     dyn_device_group_ends(simulated);
   }
-  if (groups > 0) groups--;
-  if (groups > 0 || !capturedGroup) return;
+  if (dyn_groups > 0) dyn_groups--;
+  if (dyn_groups > 0 || !capturedGroup) return;
   capturedGroup = false;
   groupMode = exchange_mode(DYN_RELAXED_CAPTURE);
 }
 int dyn_group_ended(int result) {
   if (groupMode >= 0) exchange_mode(groupMode);
   groupMode = -1;
-  if (groups > 0) return result;
+  if (dyn_groups > 0) return result;
   dyn_windows_group_ended(result);
   dyn_making_ends(result);
   result = dyn_device_launch(result);
@@ -167,7 +171,7 @@ int dyn_group_ended(int result) {
 }
 
 void dyn_comm_goes(const void *comm) {
-  if (groups > 0) dyn_grouped_spoil();
+  if (dyn_groups > 0) dyn_grouped_spoil();
   dyn_watch_forget(&dynamiccl_preload.watched, comm);
 }
 
