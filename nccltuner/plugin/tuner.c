@@ -127,6 +127,11 @@ static void publish_device(struct dyn_rank *self, uint32_t *marks, uint32_t usab
     __atomic_store_n(marks, old | DYN_MARKS_DEVICE_LL, __ATOMIC_RELAXED);
 }
 
+static uint32_t uncaptured_action(const struct dyn_comm *comm, const struct dyn_entry *entry, int collective, int bucket) {
+  uint32_t j = comm->entryId[collective][bucket] == entry->id ? comm->calls[collective][bucket] : 0;
+  return j - entry->skip < entry->numTrials ? entry->trials[j - entry->skip] : entry->base; /* one that is skipped wraps */
+}
+
 /* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
  * the id goes on with the trials. What goes into a graph stays there: no trial, and none is used up. NCCL's guide (Using
  * NCCL with CUDA Graphs) wants a call captured on all ranks or on none, so all ranks still choose alike. */
@@ -134,9 +139,7 @@ static uint32_t coming_action(const struct dyn_comm *comm, int collective, int b
   uint8_t index = comm->plan.index[collective][bucket];
   if (index == 0) return 0;
   const struct dyn_entry *entry = &comm->plan.entries[index];
-  if (comm->inGraph) return entry->base;
-  uint32_t j = comm->entryId[collective][bucket] == entry->id ? comm->calls[collective][bucket] : 0;
-  return j - entry->skip < entry->numTrials ? entry->trials[j - entry->skip] : entry->base; /* one that is skipped wraps */
+  return comm->inGraph ? entry->base : uncaptured_action(comm, entry, collective, bucket);
 }
 
 /* The same, and the call counts. Trials are timed one by one, whatever is sampled besides: all but an entry's first call,
@@ -315,6 +318,13 @@ static uint32_t choose_registered(struct dyn_comm *comm, int collective, uint64_
   return action ? action : DYN_CHOSEN_NCCL;
 }
 
+/* Captured or not: a call that a group holds back is asked about before that is known. */
+static bool may_be_ours(const struct dyn_comm *comm, int collective, int bucket) {
+  uint8_t index = comm->plan.index[collective][bucket];
+  const struct dyn_entry *entry = &comm->plan.entries[index];
+  return index != 0 && (dyn_is_ours(entry->base) || dyn_is_ours(uncaptured_action(comm, entry, collective, bucket)));
+}
+
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   struct dyn_comm *comm = chooser;
   bool asked = collective != DYN_ALL_TO_ALL; /* by NCCL, if it runs the call */
@@ -325,6 +335,7 @@ uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32
   if (comm->bound == 0) dyn_device_bind(comm);
   if (comm->bound < 0 || (!asked && !comm->allBind)) return 0;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
+  if (able & DYN_ABLE_LOOK) return may_be_ours(comm, collective, dyn_bucket_of(bytes));
   if (able & DYN_ABLE_REGISTERED && comm->names) return choose_registered(comm, dyn_on_registered(collective), bytes, able);
   comm->inGraph = dyn_in_graph(comm);
   int bucket = dyn_bucket_of(bytes);

@@ -174,8 +174,14 @@ static uint32_t ask(const struct dyn_bound *b, const struct dyn_work *work, uint
   return b->choose(b->chooser, work->collective, dyn_work_bytes(work, dyn_lsa_ranks(b->lsa)), able);
 }
 
+/* Most calls are NCCL's, and the plan says so sooner than one knows what could run here. */
+static bool is_of_interest(const struct dyn_bound *b, const struct dyn_work *work) {
+  return counts(work) || dyn_windows_any(b->windows) || ask(b, work, DYN_ABLE_LOOK) != 0;
+}
+
 /* 0: the call is NCCL's, and counts there, if NCCL asks. */
 static uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *request) {
+  if (!is_of_interest(b, &request->work)) return 0;
   uint32_t able = able_of(b, request);
   return able == 0 && !counts(&request->work) ? 0 : ask(b, &request->work, able);
 }
@@ -275,7 +281,8 @@ static void make_plain(struct dyn_bound *b) {
 bool dyn_device_hold(const struct dyn_request *request) {
   struct dyn_bound *b = in_group(request->comm);
   if (b == NULL) return false;
-  if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && (counts(&request->work) || able_of(b, request) != 0)) {
+  if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && is_of_interest(b, &request->work) &&
+      (counts(&request->work) || able_of(b, request) != 0)) {
     b->held = *request;
     b->group = HELD;
     return true;

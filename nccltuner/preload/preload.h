@@ -51,6 +51,7 @@ typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t 
 #define DYN_ABLE_REGISTERED (1u << 16)   /* all that the call reads and writes is memory that the program has registered */
 #define DYN_ABLE_OVER (1u << 17)         /* no question: the call that was counted has been given to NCCL, and its group has ended */
 #define DYN_ABLE_REFUSED (1u << 18)      /* no question: NCCL has refused the name that was given for it, and runs it as it likes */
+#define DYN_ABLE_LOOK (1u << 19)         /* no question: not 0 if the plan has a kernel of ours for the coming call; nothing counts */
 
 /* The device path (kernels/host/host.h), for the plugin. id is commId in samples. names: calls can be given to NCCL by name.
  * bind says, inside of a call of the communicator's, that lsa is

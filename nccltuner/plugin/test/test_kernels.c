@@ -151,7 +151,11 @@ static uint32_t one_call(size_t bytes, uint32_t able) {
   call = (struct dyn_preload_call){.depth = 1, .number = ++calls, .looked = true};
   timed = (struct dyn_timed){0};
   call.timed = &timed;
+  uint64_t seq = comm->seq;
+  bool looked = choose != NULL && choose(chooser, ALLREDUCE, bytes, DYN_ABLE_LOOK) != 0;
+  CHECK(comm->seq == seq, "a look counts");
   uint32_t action = choose == NULL ? 0 : choose(chooser, ALLREDUCE, bytes, able);
+  CHECK(looked || action == 0, "not looked for: %x", action);
   if (action == 0) action = test_call(tuner, ALLREDUCE, bytes, 0);
   call = (struct dyn_preload_call){0};
   return action;
@@ -202,7 +206,7 @@ static void publish(void) {
   struct publisher daemon_;
   struct dyn_plan plan;
   plan_clear(&plan);
-  plan.numEntries = 4;
+  plan.numEntries = 5;
   plan.sampleEvery = 1;
   plan.index[ALLREDUCE][BUCKET] = 1;
   plan.entries[1] = (struct dyn_entry){.id = 1, .base = LSA(2, 16), .numTrials = 5};
@@ -212,6 +216,8 @@ static void publish(void) {
   plan.index[ALLREDUCE + 4][BUCKET - 1] = 3;
   plan.entries[3] = (struct dyn_entry){.id = 3, .base = SYMMETRIC(DYN_SYMMETRIC_AG_LL), .numTrials = sizeof named / sizeof *named};
   memcpy(plan.entries[3].trials, named, sizeof named);
+  plan.index[ALLREDUCE][BUCKET - 3] = 4;
+  plan.entries[4] = (struct dyn_entry){.id = 4, .numTrials = 1, .trials = {LSA(0, 8)}};
   CHECK(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan));
   publisher_close(&daemon_);
 }
@@ -257,6 +263,13 @@ static void rank_main(void) {
     CHECK(comm->seq == seq + 1 && action == LSA(2, 16) && (marks >> 26 & 15) == (ONE_SHOT | BULK | DIRECT), "%x, marks %x", action, marks);
     one_call(BYTES, ONE_SHOT | BULK | DIRECT);
     CHECK(comm->self->marks[ALLREDUCE][BUCKET] == marks && !(comm->self->marks[ALLREDUCE][BUCKET + 1] >> 26 & DIRECT));
+  }
+  /* A trial of ours where NCCL's choice is the base is looked for, also behind a captured call, which uses up none. */
+  if (choose != NULL && how == ALL) {
+    call = (struct dyn_preload_call){.depth = 1, .looked = true, .captured = true, .inGraph = true};
+    CHECK(choose(chooser, ALLREDUCE, BYTES / 8, ONE_SHOT | BULK) == 0 && test_call(tuner, ALLREDUCE, BYTES / 8, 0) == 0);
+    call = (struct dyn_preload_call){0};
+    CHECK(one_call(BYTES / 8, ONE_SHOT | BULK) == LSA(0, 8) && choose(chooser, ALLREDUCE, BYTES / 8, DYN_ABLE_LOOK) == 0);
   }
   shared->named[rank] = comm->self->marks[ALLREDUCE + 4][BUCKET - 1];
   CHECK(comm->epoch == (comm->seq - 1) / DYN_EPOCH_CALLS, "epoch %d after %d calls", (int)comm->epoch, (int)comm->seq);

@@ -54,7 +54,7 @@ static struct dyn_preload *preload;
 static struct fake_call *fake;
 static struct dyn_lsa *lsa;
 static uint32_t planned; /* action of the next call */
-static unsigned asked;   /* times that the chooser was asked */
+static unsigned asked;   /* times that the chooser was asked, looks not counted */
 static bool capturing;   /* what it is asked about goes into a CUDA graph, which the library tells, in a group or not */
 static uint64_t askedBytes;
 
@@ -77,10 +77,11 @@ static inline void meet(void) {
 
 static inline uint32_t choose(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   CHECK(chooser == &planned && collective >= 0 && collective < DYN_NUM_COLLECTIVES);
+  askedBytes = bytes;
+  if (able & DYN_ABLE_LOOK) return planned != 0; /* in a group no call, and so no capture, is known yet */
   asked++;
   const struct dyn_preload_call *call = preload->call();
   CHECK(call->depth > 0 && call->looked && call->inGraph == capturing, "whether call %u is captured", asked);
-  askedBytes = bytes;
   return planned != 0 && able >> (planned >> DYN_ACTION_ALGO_SHIFT & 15) & 1 ? planned : 0;
 }
 

@@ -28,7 +28,7 @@ static struct handles {
 
 static uint32_t ableNow;
 static uint32_t choose_noting(void *chooser, int collective, uint64_t bytes, uint32_t able) {
-  ableNow = able;
+  if (!(able & DYN_ABLE_LOOK)) ableNow = able;
   return choose(chooser, collective, bytes, able);
 }
 
