@@ -139,12 +139,10 @@ void dyn_capture_close(struct dyn_process *process) {
  * made for a group or a communicator that does not block, perhaps in another thread, NCCL told when it was asked for:
  * where it was captured the library's guard saw to that (mask.h), and here it is seen to that NCCL tells of later calls,
  * too, so that its last word is true. */
-bool dyn_in_graph(struct dyn_comm *comm) {
-  struct dyn_process *process = dyn_member_of(comm)->process;
+bool dyn_told_in_graph(struct dyn_comm *comm, const struct dyn_preload_call *call) {
+  struct dyn_process *process = comm->process;
   int told = __atomic_load_n(&comm->captured, __ATOMIC_RELAXED);
-  if (!process || !dyn_event_timed()) return told;
-  const struct dyn_preload_call *call = process->preload->call();
-  if (call->depth > 0 && call->looked) return call->inGraph;
+  if (!call) return told;
   int tell = atomic_load_explicit(&process->preload->tell, memory_order_relaxed);
   if ((atomic_load_explicit(&process->heldMask, memory_order_relaxed) & tell) != tell) {
     atomic_fetch_or(&process->heldMask, tell);

@@ -32,7 +32,7 @@ static void fork_child(void) {
     m->comm.self = NULL;
     m->comm.lsa = NULL;
     m->comm.sampling = 0;
-    m->process = NULL;
+    m->comm.process = NULL;
     m->pending = false;
   }
   dyn_process_fork_child();
@@ -121,7 +121,7 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
     member->comm.callsLeft = member->epochCalls;
     if (member->comm.hasProfiler) {
       dyn_process_ref();
-      member->process = dyn_process_get(log);
+      member->comm.process = dyn_process_get(log);
       dyn_heartbeat_start(member);
       dyn_sampling_set(member, 1);
       member->comm.windowSeq = UINT64_MAX; /* before the first call */
@@ -134,7 +134,7 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
 void dyn_comm_release_tuner(struct dyn_comm *comm) {
   if (!comm) return;
   struct dyn_member *member = dyn_member_of(comm);
-  struct dyn_process *process = member->process;
+  struct dyn_process *process = member->comm.process;
   if (comm->record) {
     dyn_device_leave(member);
     dyn_sampling_set(member, 0);
@@ -144,7 +144,7 @@ void dyn_comm_release_tuner(struct dyn_comm *comm) {
     void *record = comm->record;
     comm->record = NULL;
     comm->self = NULL;
-    member->process = NULL;
+    member->comm.process = NULL;
     pthread_mutex_unlock(&lock);
     munmap(record, comm->recordBytes);
     if (process) dyn_process_unref();

@@ -44,7 +44,6 @@ struct dyn_member {
   bool pending;     /* opened by the profiler half, not yet claimed by the tuner half */
   bool broken;      /* the record's words contradict each other: nothing can be proven, pass through for ever */
   uint32_t epochCalls;
-  struct dyn_process *process; /* NULL: no profiler half, hence no samples */
   dev_t device;                /* of the record, to unlink this generation and no other */
   ino_t inode;
 };
@@ -67,6 +66,14 @@ uint32_t dyn_nccl_version(dyn_logger log);
 /* record.c */
 void dyn_record_join(struct dyn_member *member);              /* comm.record stays NULL when it passes through */
 void dyn_record_leave(struct dyn_member *member, int waitMs); /* the mapping stays */
+
+/* dyn_rank.marks of what is ours, from bits by DYN_KERNEL_*, DYN_ABLE_GIN and DYN_ABLE_CONTEXTS */
+#define DYN_MARKS_KERNELS_SHIFT 26
+#define DYN_MARKS_KERNELS (((1u << DYN_NUM_KERNELS) - 1) << DYN_MARKS_KERNELS_SHIFT)
+#define DYN_MARKS_GIN_SHIFT 23 /* and backend */
+#define DYN_MARKS_CONTEXTS (1u << 22)
+#define DYN_MARKS_GIN (DYN_MARKS_CONTEXTS | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_GDAKI) | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_PROXY))
+#define DYN_MARKS_HALF 16 /* they all lie above */
 
 /* device.c: kernels over load and store. Joining waits for all ranks, while NCCL makes the communicator. */
 void dyn_device_join(struct dyn_member *member);
@@ -120,7 +127,16 @@ void dyn_watch_call(struct dyn_comm *comm, uint64_t seq, int collective, size_t 
 void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
 void dyn_tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
 
-/* capture.c: whether the call being made goes into a CUDA graph */
-bool dyn_in_graph(struct dyn_comm *comm);
+/* The call that this thread is in, as the preload library has it; NULL: it does not time calls. */
+static inline bool dyn_timed_by_events(const struct dyn_comm *comm) { return comm->process && comm->process->eventTimed; }
+static inline const struct dyn_preload_call *dyn_thread_call(const struct dyn_comm *comm) {
+  return dyn_timed_by_events(comm) ? comm->process->preload->call() : NULL;
+}
+
+/* capture.c: whether the call being made goes into a CUDA graph. call: dyn_thread_call */
+bool dyn_told_in_graph(struct dyn_comm *comm, const struct dyn_preload_call *call);
+static inline bool dyn_in_graph(struct dyn_comm *comm, const struct dyn_preload_call *call) {
+  return call && call->depth > 0 && call->looked ? call->inGraph : dyn_told_in_graph(comm, call);
+}
 
 #endif

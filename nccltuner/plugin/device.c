@@ -23,7 +23,7 @@ static uint32_t state_of(const struct dyn_rank *rank) { return __atomic_load_n(&
 static void say_state(struct dyn_comm *comm, uint32_t state) { __atomic_store_n(&comm->self->memoryState, state, __ATOMIC_RELEASE); }
 
 const struct dyn_device_calls *dyn_device_of(const struct dyn_member *member) {
-  const struct dyn_process *process = member->process;
+  const struct dyn_process *process = member->comm.process;
   return process && process->preload ? process->preload->device : NULL;
 }
 
@@ -80,10 +80,18 @@ bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
   return true;
 }
 
+static uint16_t half_of_marks(uint32_t able) {
+  uint32_t marks = able << DYN_MARKS_KERNELS_SHIFT & DYN_MARKS_KERNELS;
+  for (uint32_t backend = DYN_BACKEND_GDAKI; backend <= DYN_BACKEND_PROXY; backend++)
+    if (able & DYN_ABLE_GIN(backend)) marks |= 1u << (DYN_MARKS_GIN_SHIFT + backend);
+  if (able & DYN_ABLE_CONTEXTS) marks |= DYN_MARKS_CONTEXTS;
+  return (uint16_t)(marks >> DYN_MARKS_HALF);
+}
+
 void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *device) {
   for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
     for (int b = 0; b < DYN_NUM_BUCKETS; b++)
-      comm->kernels[c][b] = (uint16_t)device->room(comm->lsa, dyn_nccls(c), (UINT64_C(2) << b) - 1);
+      comm->places[c][b].kernels = half_of_marks(device->room(comm->lsa, dyn_nccls(c), (UINT64_C(2) << b) - 1));
 }
 
 void dyn_device_bind(struct dyn_comm *comm) {

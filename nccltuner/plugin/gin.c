@@ -87,7 +87,8 @@ void dyn_gin_begin(struct dyn_member *member) {
   }
   comm->allBind = true; /* on every rank: each is here */
   bool near = comm->bound > 0;
-  if (!near) memset(comm->kernels, 0, sizeof comm->kernels);
+  for (int c = 0; c < DYN_NUM_COLLECTIVES && !near; c++)
+    for (int b = 0; b < DYN_NUM_BUCKETS; b++) comm->places[c][b].kernels = 0;
   comm->bound = 1;
   if (!dyn_device_offers(comm, offers) || !device->gin->make(comm->lsa, offers, comm->record->ginId, comm->self)) {
     if (__atomic_load_n(&comm->self->gin, __ATOMIC_RELAXED) == DYN_GIN_WANTED) set_state(comm, DYN_GIN_FAILED);
@@ -95,5 +96,5 @@ void dyn_gin_begin(struct dyn_member *member) {
   }
   dyn_device_room(comm, device);
   for (int c = 0; c < DYN_NUM_COLLECTIVES && !near; c++) /* not all ranks have opened the others' memory */
-    for (int b = 0; b < DYN_NUM_BUCKETS; b++) comm->kernels[c][b] &= (uint16_t) ~((1u << DYN_NUM_KERNELS) - 1);
+    for (int b = 0; b < DYN_NUM_BUCKETS; b++) comm->places[c][b].kernels &= (uint16_t) ~(DYN_MARKS_KERNELS >> DYN_MARKS_HALF);
 }

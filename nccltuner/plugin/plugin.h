@@ -29,57 +29,63 @@ struct dyn_decision {
 };
 #define DYN_NUM_DECISIONS 64
 
+/* What is known of a collective and bucket; together, for a call looks at all of it. */
+struct dyn_place {
+  uint32_t calls, entryId; /* calls since the entry came into force */
+  uint16_t made;    /* calls so far, captured ones not counted, modulo 2^16 */
+  uint16_t kernels; /* what ours have room for any call of the bucket: the upper half of the marks that say so */
+  uint32_t marks;   /* as the record has them, which no other rank writes */
+};
+
 /* One communicator on one rank; shared by the tuner's and the profiler's context, freed by the last release.
  * The tuner half alone writes it; NCCL calls getCollInfo of one communicator from one thread at a time. */
 struct dyn_comm {
-  uint64_t commId;
-  uint32_t nRanks, nNodes;
-  int32_t rank;      /* -1: not known */
-  int hasProfiler;   /* opened by the profiler half */
-  dyn_logger log;
-  atomic_int refs;
-
+  /* What each call looks at, in few lines of cache. */
   struct dyn_record *record; /* NULL: not joined, plain NCCL */
   struct dyn_rank *self;
-  size_t recordBytes;
-  int tunerLive;
-
-  uint64_t seq;       /* getCollInfo calls so far */
-  uint32_t callsLeft; /* until the next epoch */
-  uint64_t epoch;
-  uint32_t slot;      /* plan buffer + 1 in force, 0: NCCL's defaults */
-  int sampling;       /* this epoch is sampled */
-  uint64_t windowSeq; /* the call in which sampling last began: no sample, since its timing had not begun before it */
-  int deviceLL;       /* in the plan in force LL means a device kernel where there is one */
-  uint32_t entryCall; /* the call being made: of its plan entry, from 1; 0: it has none, or is captured */
-  bool trial, coming; /* it is to be timed by itself, and so is the next one of its bucket */
-  unsigned watched;   /* keys of its calls in the preload library's list */
-  bool own;            /* made by ourselves, for GIN: plain NCCL */
-  bool gin;            /* it wants GIN, and begins with it once NCCL has made the communicator */
+  struct dyn_process *process; /* NULL: no profiler half, hence no samples */
   struct dyn_lsa *lsa; /* scratch memory that is open on this rank, or GIN; NULL: no kernels */
+  uint64_t seq;        /* getCollInfo calls so far */
+  uint32_t callsLeft;  /* until the next epoch */
+  int sampling;        /* this epoch is sampled */
   int bound;           /* 1: all ranks have it, and calls are looked at before NCCL sees them; -1: never; 0: not known */
-  bool binds;          /* the preload library knows, or will, which of NCCL's communicators this is */
-  bool allBind;        /* on every rank, before its first call: so calls that NCCL asks nobody about count */
-  bool names;          /* likewise: calls on registered memory are counted apart, and NCCL can be told by name what is to run them */
-  bool ahead;          /* such a call is under way and has counted: what NCCL asks meanwhile is about it */
+  int hasProfiler;     /* opened by the profiler half */
+  unsigned watched;    /* keys of its calls in the preload library's list */
+  uint32_t entryCall;  /* the call being made: of its plan entry, from 1; 0: it has none, or is captured */
+  bool trial, coming;  /* it is to be timed by itself, and so is the next one of its bucket */
+  bool inGraph;        /* the call being made goes into a CUDA graph */
+  bool ahead;          /* a call on registered memory is under way and has counted: what NCCL asks meanwhile is about it */
   uint32_t aheadAction;
-  uint32_t refused[DYN_NUM_COLLECTIVES - DYN_FIRST_REGISTERED][DYN_NUM_BUCKETS]; /* marks of names that NCCL did not take */
-  int captured;       /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
-  bool inGraph;       /* the call being made does */
-  struct {            /* NCCL's last question that counted: from 2.29.7 to 2.30 it may ask twice in one call of the program's */
+  struct {             /* NCCL's last question that counted: from 2.29.7 to 2.30 it may ask twice in one call of the program's */
     const struct dyn_preload_call *in; /* NULL: not known */
     unsigned number;
     int collective;
     uint64_t bytes;
     uint32_t action;
   } question;
-  int past;           /* atomic, profiler half: its calls go past the preload library, which times calls */
-  uint32_t calls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];   /* since entryId came into force */
-  uint32_t entryId[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
-  uint16_t made[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* calls so far, captured ones not counted, modulo 2^16 */
-  uint16_t kernels[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* bits by DYN_KERNEL_*, DYN_ABLE_GIN and DYN_ABLE_CONTEXTS: that have room for any call of the bucket */
+  int captured;        /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
+
+  bool own;            /* made by ourselves, for GIN: plain NCCL */
+  bool gin;            /* it wants GIN, and begins with it once NCCL has made the communicator */
+  bool binds;          /* the preload library knows, or will, which of NCCL's communicators this is */
+  bool allBind;        /* on every rank, before its first call: so calls that NCCL asks nobody about count */
+  bool names;          /* likewise: calls on registered memory are counted apart, and NCCL can be told by name what is to run them */
+  uint64_t commId;
+  uint32_t nRanks, nNodes;
+  int32_t rank;        /* -1: not known */
+  dyn_logger log;
+  atomic_int refs;
+  size_t recordBytes;
+  int tunerLive;
+  uint64_t epoch;
+  uint32_t slot;       /* plan buffer + 1 in force, 0: NCCL's defaults */
+  uint64_t windowSeq;  /* the call in which sampling last began: no sample, since its timing had not begun before it */
+  int deviceLL;        /* in the plan in force LL means a device kernel where there is one */
+  int past;            /* atomic, profiler half: its calls go past the preload library, which times calls */
   uint64_t seenHeartbeat;
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */
+  struct dyn_place places[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
+  uint32_t refused[DYN_NUM_COLLECTIVES - DYN_FIRST_REGISTERED][DYN_NUM_BUCKETS]; /* marks of names that NCCL did not take */
   struct dyn_plan plan;    /* private copy of the plan in force */
   struct dyn_decision decisions[DYN_NUM_DECISIONS]; /* by seq % DYN_NUM_DECISIONS */
 };

@@ -10,7 +10,7 @@
 /* ---- epochs ---- */
 
 void dyn_sampling_set(struct dyn_member *member, int sampling) {
-  struct dyn_process *process = member->process;
+  struct dyn_process *process = member->comm.process;
   if (!process) return;
   if (sampling != member->comm.sampling) {
     atomic_fetch_add_explicit(&process->samplingComms, sampling ? 1 : -1, memory_order_relaxed);
@@ -20,7 +20,7 @@ void dyn_sampling_set(struct dyn_member *member, int sampling) {
 }
 
 void dyn_heartbeat_start(struct dyn_member *member) {
-  struct dyn_ring *ring = member->process->ring;
+  struct dyn_ring *ring = member->comm.process->ring;
   member->comm.heartbeatEpoch = member->comm.epoch;
   member->comm.seenHeartbeat = ring ? __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED) : 0;
 }
@@ -32,7 +32,7 @@ uint32_t dyn_timing_flags(const struct dyn_comm *comm) {
 
 void dyn_sampling_update(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
-  struct dyn_ring *ring = member->process->ring;
+  struct dyn_ring *ring = member->comm.process->ring;
   uint32_t timing = DYN_RANK_NO_TIMES | DYN_RANK_EVENT_TIMED, flags = dyn_timing_flags(comm);
   uint32_t told = __atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED);
   if ((told & timing) != flags) /* found out since it joined; no other thread writes this rank's flags */
@@ -85,7 +85,7 @@ static void add_symmetric(struct dyn_sample *sample) {
 /* NCCL has no event for what we run, nor one for AllToAll that says how it runs it. Where calls are not timed and what runs is
  * asked for, the sample is complete. */
 void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
-  struct dyn_process *process = dyn_member_of(comm)->process;
+  struct dyn_process *process = comm->process;
   if (!comm->sampling || !process || !process->ring || comm->inGraph) return;
   uint32_t want = __atomic_load_n(&process->ring->wantMask, __ATOMIC_RELAXED);
   if (!(want & ncclProfileColl) || want & ncclProfileKernelCh) return;
@@ -98,20 +98,20 @@ void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t
  * Dropped and counted when the ring is full. */
 void dyn_tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
   struct dyn_member *member = dyn_member_of(comm);
-  if (!comm->record || !member->process || !dyn_daemon_beats(member)) return;
+  if (!comm->record || !member->comm.process || !dyn_daemon_beats(member)) return;
   struct dyn_sample sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_UNTIMED | DYN_SAMPLE_CAPTURED);
-  dyn_ring_put(member->process, &sample);
+  dyn_ring_put(member->comm.process, &sample);
 }
 
 /* The preload library times this call: says which one it is; a Coll event in it says what runs (profiler_sample.c). */
 static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t seq, int collective, size_t bytes,
                      uint32_t action) {
   timed->asked++;
-  timed->lease = dyn_member_of(comm)->process->lease;
+  timed->lease = comm->process->lease;
   timed->sample = sample_of(comm, seq, collective, bytes, action, DYN_SAMPLE_EVENT_TIMED);
   if (dyn_is_ours(action)) add_kernel(&timed->sample);
   else if ((action & 15) == DYN_PATH_SYMMETRIC) add_symmetric(&timed->sample);
-  timed->sample.made = comm->made[collective][dyn_bucket_of(bytes)];
+  timed->sample.made = comm->places[collective][dyn_bucket_of(bytes)].made;
   timed->sample.entryCall = comm->entryCall < UINT8_MAX ? (uint8_t)comm->entryCall : UINT8_MAX;
 }
 
@@ -120,17 +120,17 @@ static void describe(struct dyn_comm *comm, struct dyn_timed *timed, uint64_t se
  * here and nothing comes of it there. */
 void dyn_watch_call(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
   struct dyn_member *member = dyn_member_of(comm);
-  struct dyn_watch_list *list = &member->process->preload->watched;
+  struct dyn_watch_list *list = &member->comm.process->preload->watched;
   if (!bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
-  const struct dyn_about call = member->process->preload->about(comm->nRanks, comm->rank, dyn_nccls(collective));
+  const struct dyn_about call = member->comm.process->preload->about(comm->nRanks, comm->rank, dyn_nccls(collective));
   if (call.timed && ((comm->sampling && seq != comm->windowSeq) || comm->trial))
     describe(comm, call.timed, seq, collective, bytes, action);
   bool any = atomic_load_explicit(&list->used, memory_order_relaxed) > 0;
-  if (comm->coming && dyn_daemon_beats(member) && dyn_times_wanted(member->process)) {
+  if (comm->coming && dyn_daemon_beats(member) && dyn_times_wanted(member->comm.process)) {
     comm->watched += dyn_watch_add(list, call.key);
   } else if (comm->watched) {
     comm->watched -= dyn_watch_remove(list, call.key);
   }
   if (any != (atomic_load_explicit(&list->used, memory_order_relaxed) > 0))
-    dyn_mask_update(member->process, dyn_daemon_beats(member));
+    dyn_mask_update(member->comm.process, dyn_daemon_beats(member));
 }

@@ -22,11 +22,7 @@
 #define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
 #define DYN_MARKS_ALGORITHMS 7 /* ... of so many algorithms: 3 * 6 + 2 < 22 */
 #define DYN_MARKS_LL 01111111u /* LL of each */
-#define DYN_MARKS_KERNELS_SHIFT 26
-#define DYN_MARKS_GIN_SHIFT 23 /* and backend */
-#define DYN_MARKS_CONTEXTS (1u << 22)
-#define DYN_MARKS_GIN (DYN_MARKS_CONTEXTS | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_GDAKI) | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_PROXY))
-#define DYN_MARKS_ADDED (DYN_MARKS_DEVICE_LL | DYN_MARKS_GIN | ((1u << DYN_NUM_KERNELS) - 1) << DYN_MARKS_KERNELS_SHIFT) /* whenever */
+#define DYN_MARKS_ADDED (DYN_MARKS_DEVICE_LL | DYN_MARKS_GIN | DYN_MARKS_KERNELS) /* whenever */
 
 #define DYN_PROTO_LL 0 /* NCCL_PROTO_LL */
 
@@ -72,7 +68,7 @@ static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
   /* After the copy: from here on the daemon may take the former buffer. */
   __atomic_store_n(&comm->self->position, dyn_epoch_position(comm->epoch, slot), __ATOMIC_RELEASE);
   __atomic_store_n(&comm->self->calls, comm->seq, __ATOMIC_RELAXED);
-  if (member->process) dyn_sampling_update(member);
+  if (member->comm.process) dyn_sampling_update(member);
 }
 
 /* ---- one call ---- */
@@ -84,6 +80,7 @@ static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
 #ifdef __SSE2__
   if (numProto == DYN_MARKS_PROTOCOLS && numAlgo == 7) { /* every NCCL from 2.22 to 2.32: 21 floats in a row */
     const __m128 zero = _mm_setzero_ps();
+#pragma GCC unroll 5
     for (int i = 0; i < 20; i += 4)
       usable |= (uint32_t)_mm_movemask_ps(_mm_cmpge_ps(_mm_loadu_ps(costs + i), zero)) << i;
     return usable | (uint32_t)(costs[20] >= 0.0f) << 20;
@@ -95,40 +92,41 @@ static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
   return usable;
 }
 
-/* Of bits by DYN_KERNEL_*, DYN_ABLE_GIN and DYN_ABLE_CONTEXTS. */
-static uint32_t marks_of(uint32_t kernels) {
-  uint32_t marks = (kernels & ((1u << DYN_NUM_KERNELS) - 1)) << DYN_MARKS_KERNELS_SHIFT;
-  for (uint32_t backend = DYN_BACKEND_GDAKI; backend <= DYN_BACKEND_PROXY; backend++)
-    if (kernels & DYN_ABLE_GIN(backend)) marks |= 1u << (DYN_MARKS_GIN_SHIFT + backend);
-  return kernels & DYN_ABLE_CONTEXTS ? marks | DYN_MARKS_CONTEXTS : marks;
+static uint32_t kernel_marks(const struct dyn_place *place) { return (uint32_t)place->kernels << DYN_MARKS_HALF; }
+
+static void tell_marks(struct dyn_comm *comm, int collective, int bucket, uint32_t marks) {
+  struct dyn_place *place = &comm->places[collective][bucket];
+  if (marks == place->marks) return;
+  place->marks = marks;
+  __atomic_store_n(&comm->self->marks[collective][bucket], marks, __ATOMIC_RELAXED);
 }
 
 /* On registered memory NCCL's table of costs does not decide, names do. */
 static void publish_names(struct dyn_comm *comm, int collective, int bucket) {
-  uint32_t *marks = &comm->self->marks[collective][bucket];
   uint32_t names = dyn_named_marks(dyn_nccls(collective)) & ~comm->refused[collective - DYN_FIRST_REGISTERED][bucket];
-  uint32_t now = DYN_MARKS_SEEN | names | (marks_of(comm->kernels[collective][bucket]) & ~DYN_MARKS_GIN);
-  if (now != __atomic_load_n(marks, __ATOMIC_RELAXED)) __atomic_store_n(marks, now, __ATOMIC_RELAXED);
+  uint32_t now = DYN_MARKS_SEEN | names | (kernel_marks(&comm->places[collective][bucket]) & ~DYN_MARKS_GIN);
+  tell_marks(comm, collective, bucket, now);
 }
 
-static void publish_marks(uint32_t *marks, uint32_t usable, uint32_t kernels) {
-  uint32_t old = __atomic_load_n(marks, __ATOMIC_RELAXED);
-  uint32_t now = DYN_MARKS_SEEN | (old & DYN_MARKS_SEEN ? old & (usable | DYN_MARKS_ADDED) : old | usable) |
-                 marks_of(kernels);
-  if (now != old) __atomic_store_n(marks, now, __ATOMIC_RELAXED);
+static void publish_marks(struct dyn_comm *comm, int collective, int bucket, uint32_t usable) {
+  const struct dyn_place *place = &comm->places[collective][bucket];
+  uint32_t old = place->marks, kernels = comm->bound > 0 ? kernel_marks(place) : 0;
+  uint32_t now = DYN_MARKS_SEEN | (old & DYN_MARKS_SEEN ? old & (usable | DYN_MARKS_ADDED) : old | usable) | kernels;
+  tell_marks(comm, collective, bucket, now);
 }
 
 /* NCCL asks about a device kernel only where it has one: on NVLink alone, one process a GPU, for some operators. The
  * daemon then knows that all of LL's choices are one (docs/design.md, decision 2). */
-static void publish_device(struct dyn_rank *self, uint32_t *marks, uint32_t usable) {
-  uint32_t old = __atomic_load_n(marks, __ATOMIC_RELAXED);
+static void publish_device(struct dyn_comm *comm, int collective, int bucket, uint32_t usable) {
+  uint32_t old = comm->places[collective][bucket].marks;
   if (old & DYN_MARKS_DEVICE_LL || !(usable & DYN_MARKS_LL)) return;
-  if (__atomic_load_n(&self->flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)
-    __atomic_store_n(marks, old | DYN_MARKS_DEVICE_LL, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)
+    tell_marks(comm, collective, bucket, old | DYN_MARKS_DEVICE_LL);
 }
 
 static uint32_t uncaptured_action(const struct dyn_comm *comm, const struct dyn_entry *entry, int collective, int bucket) {
-  uint32_t j = comm->entryId[collective][bucket] == entry->id ? comm->calls[collective][bucket] : 0;
+  const struct dyn_place *place = &comm->places[collective][bucket];
+  uint32_t j = place->entryId == entry->id ? place->calls : 0;
   return j - entry->skip < entry->numTrials ? entry->trials[j - entry->skip] : entry->base; /* one that is skipped wraps */
 }
 
@@ -147,19 +145,17 @@ static uint32_t coming_action(const struct dyn_comm *comm, int collective, int b
 static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   uint32_t action = coming_action(comm, collective, bucket);
+  struct dyn_place *place = &comm->places[collective][bucket];
   if (comm->inGraph) return action;
-  comm->made[collective][bucket]++;
+  place->made++;
   if (index == 0) return action;
   const struct dyn_entry *entry = &comm->plan.entries[index];
-  uint32_t *calls = &comm->calls[collective][bucket];
-  if (comm->entryId[collective][bucket] != entry->id) {
-    comm->entryId[collective][bucket] = entry->id;
-    *calls = 0;
-  }
-  if (*calls != UINT32_MAX) ++*calls;
-  comm->entryCall = *calls;
-  comm->trial = *calls > 1 && *calls - 1 - entry->skip < entry->numTrials;
-  comm->coming = *calls - entry->skip < entry->numTrials;
+  uint32_t calls = place->entryId == entry->id ? place->calls : 0;
+  if (calls != UINT32_MAX) calls++;
+  place->entryId = entry->id;
+  place->calls = comm->entryCall = calls;
+  comm->trial = calls > 1 && calls - 1 - entry->skip < entry->numTrials;
+  comm->coming = calls - entry->skip < entry->numTrials;
   return action;
 }
 
@@ -177,14 +173,12 @@ static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, 
 
 /* NCCL 2.29.7 to 2.30 ask as if before a call whether to run a device kernel, and ask again, in the same call of the
  * program's, unless the answer is LL: what was answered holds, and counts once. Whoever asks twice has a device kernel. */
-static bool asks_again(struct dyn_comm *comm, int collective, size_t bytes) {
-  const struct dyn_member *member = dyn_member_of(comm);
-  const struct dyn_preload_call *call = member->process && dyn_event_timed() ? member->process->preload->call() : NULL;
-  bool known = call && call->depth > 0;
-  bool again = known && comm->question.in == call && comm->question.number == call->number &&
+static bool asks_again(struct dyn_comm *comm, const struct dyn_preload_call *call, int collective, size_t bytes) {
+  if (!call || call->depth == 0) return comm->question.in = NULL, false;
+  bool again = comm->question.in == call && comm->question.number == call->number &&
                comm->question.collective == collective && comm->question.bytes == bytes;
-  comm->question.in = known ? call : NULL;
-  comm->question.number = known ? call->number : 0;
+  comm->question.in = call;
+  comm->question.number = call->number;
   comm->question.collective = collective;
   comm->question.bytes = bytes;
   return again;
@@ -195,7 +189,7 @@ static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, floa
   int bucket = dyn_bucket_of(bytes);
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
   if (comm->lsa && comm->bound == 0) dyn_device_bind(comm);
-  publish_marks(&comm->self->marks[collective][bucket], usable, comm->bound > 0 ? comm->kernels[collective][bucket] : 0);
+  publish_marks(comm, collective, bucket, usable);
   uint32_t action = next_action(comm, collective, bucket);
   if (action == 0 || apply(action, usable, costs, numProto, nChannels)) return action;
   __atomic_store_n(&comm->self->ignored, comm->self->ignored + 1, __ATOMIC_RELAXED);
@@ -219,12 +213,13 @@ static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t byt
 /* A call is decided: those who ask for it later find it, and it counts. */
 static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
   uint64_t seq = comm->seq;
-  if ((comm->sampling || comm->coming || comm->watched) && dyn_event_timed() && dyn_member_of(comm)->process)
+  if ((comm->sampling || comm->coming || comm->watched) && dyn_timed_by_events(comm))
     dyn_watch_call(comm, seq, collective, bytes, action);
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
   if (dyn_is_ours(action) || collective == DYN_ALL_TO_ALL) dyn_tell_kernel(comm, seq, collective, bytes, action);
-  if (comm->hasProfiler) note(comm, seq, collective, bytes, action);
+  /* Where events time calls, none of NCCL's is looked at but while the communicator is sampled (dyn_wanted). */
+  if (comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm))) note(comm, seq, collective, bytes, action);
   if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
     dyn_tell_captured(comm, seq, collective, bytes, action);
   __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
@@ -238,13 +233,14 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
     if (tunable && comm->aheadAction) apply(comm->aheadAction, usable_entries(costs, numAlgo, numProto), costs, numProto, nChannels);
     return;
   }
-  if (tunable && asks_again(comm, collective, bytes)) {
+  const struct dyn_preload_call *call = dyn_thread_call(comm);
+  if (tunable && asks_again(comm, call, collective, bytes)) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
-    publish_device(comm->self, &comm->self->marks[collective][dyn_bucket_of(bytes)], usable);
+    publish_device(comm, collective, dyn_bucket_of(bytes), usable);
     if (comm->question.action) apply(comm->question.action, usable, costs, numProto, nChannels);
     return;
   }
-  comm->inGraph = dyn_in_graph(comm);
+  comm->inGraph = dyn_in_graph(comm, call);
   if (comm->record) {
     struct dyn_member *member = dyn_member_of(comm);
     if (comm->callsLeft == 0) enter_epoch(member);
@@ -261,9 +257,9 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
   if (collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER) bytes *= comm->nRanks;
   int bucket = dyn_bucket_of(bytes);
-  publish_device(comm->self, &comm->self->marks[collective][bucket], usable);
+  publish_device(comm, collective, bucket, usable);
   if (!comm->deviceLL) return;
-  comm->inGraph = dyn_in_graph(comm);
+  comm->inGraph = dyn_in_graph(comm, dyn_thread_call(comm));
   uint32_t action = coming_action(comm, collective, bucket);
   if ((action >> DYN_ACTION_PROTO_SHIFT & 15) != DYN_PROTO_LL || !apply(action, usable, costs, numProto, NULL)) return;
   next_action(comm, collective, bucket);
@@ -281,11 +277,11 @@ static bool runs_here(uint32_t action, uint32_t able) {
 /* This rank has had registered buffers in a call of the bucket. Once all ranks have, the daemon may put lsa/direct into a plan;
  * which buffers a call has is no matter for its choice: the kernel sees to it (kernels/device/meet.cuh). */
 static void mark_windows(struct dyn_comm *comm, int collective, int bucket) {
-  uint16_t *kernels = &comm->kernels[collective][bucket];
-  uint32_t *marks = &comm->self->marks[collective][bucket], old = __atomic_load_n(marks, __ATOMIC_RELAXED);
-  if (!(*kernels & 1u << DYN_KERNEL_BULK) || *kernels & 1u << DYN_KERNEL_DIRECT) return;
-  *kernels |= 1u << DYN_KERNEL_DIRECT;
-  if (old & DYN_MARKS_SEEN) __atomic_store_n(marks, old | 1u << (DYN_MARKS_KERNELS_SHIFT + DYN_KERNEL_DIRECT), __ATOMIC_RELAXED);
+  struct dyn_place *place = &comm->places[collective][bucket];
+  uint32_t has = kernel_marks(place), direct = 1u << (DYN_MARKS_KERNELS_SHIFT + DYN_KERNEL_DIRECT);
+  if (!(has & 1u << (DYN_MARKS_KERNELS_SHIFT + DYN_KERNEL_BULK)) || has & direct) return;
+  place->kernels |= direct >> DYN_MARKS_HALF;
+  if (place->marks & DYN_MARKS_SEEN) tell_marks(comm, collective, bucket, place->marks | direct);
 }
 
 /* NCCL refuses a name on every rank, in the same call: what is in force still says it, until the daemon has seen the marks. */
@@ -301,7 +297,7 @@ static void refuse(struct dyn_comm *comm, int collective, uint64_t bytes) {
  * count, and which names NCCL has refused before. */
 static uint32_t choose_registered(struct dyn_comm *comm, int collective, uint64_t bytes, uint32_t able) {
   int bucket = dyn_bucket_of(bytes);
-  comm->inGraph = dyn_in_graph(comm);
+  comm->inGraph = dyn_in_graph(comm, dyn_thread_call(comm));
   if (able & DYN_ABLE_WINDOWS) mark_windows(comm, collective, bucket);
   publish_names(comm, collective, bucket);
   uint32_t action = next_action(comm, collective, bucket), mark = dyn_named_mark(action);
@@ -325,22 +321,26 @@ static bool may_be_ours(const struct dyn_comm *comm, int collective, int bucket)
   return index != 0 && (dyn_is_ours(entry->base) || dyn_is_ours(uncaptured_action(comm, entry, collective, bucket)));
 }
 
-uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
-  struct dyn_comm *comm = chooser;
-  bool asked = collective != DYN_ALL_TO_ALL; /* by NCCL, if it runs the call */
+/* The plan in force decides about the call. NCCL asks about it, if it runs it; but for an AllToAll. */
+static inline bool is_decided(struct dyn_comm *comm, int collective, uint64_t bytes) {
+  if (!comm->record || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return false;
+  if (comm->bound == 0) dyn_device_bind(comm);
+  if (comm->bound < 0 || (collective == DYN_ALL_TO_ALL && !comm->allBind)) return false;
+  if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
+  return true;
+}
+
+static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, int collective, uint64_t bytes, uint32_t able) {
+  bool asked = collective != DYN_ALL_TO_ALL;
   if (able & DYN_ABLE_REFUSED) refuse(comm, dyn_on_registered(collective), bytes);
   if (able & DYN_ABLE_OVER) comm->ahead = false;
   if (able & (DYN_ABLE_REFUSED | DYN_ABLE_OVER)) return 0;
-  if (!comm->record || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return 0;
-  if (comm->bound == 0) dyn_device_bind(comm);
-  if (comm->bound < 0 || (!asked && !comm->allBind)) return 0;
-  if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
-  if (able & DYN_ABLE_LOOK) return may_be_ours(comm, collective, dyn_bucket_of(bytes));
+  if (!is_decided(comm, collective, bytes)) return 0;
   if (able & DYN_ABLE_REGISTERED && comm->names) return choose_registered(comm, dyn_on_registered(collective), bytes, able);
-  comm->inGraph = dyn_in_graph(comm);
+  comm->inGraph = dyn_in_graph(comm, dyn_thread_call(comm));
   int bucket = dyn_bucket_of(bytes);
   if (able & DYN_ABLE_WINDOWS) mark_windows(comm, collective, bucket);
-  if (!asked) publish_marks(&comm->self->marks[collective][bucket], 0, comm->kernels[collective][bucket]);
+  if (!asked) publish_marks(comm, collective, bucket, 0);
   uint32_t action = coming_action(comm, collective, bucket);
   bool ours = runs_here(action, able);
   if (!ours && asked) return 0;
@@ -349,6 +349,11 @@ uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32
   comm->callsLeft--;
   decided(comm, collective, bytes, action);
   return action;
+}
+
+uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
+  if (able == DYN_ABLE_LOOK) return is_decided(chooser, collective, bytes) && may_be_ours(chooser, collective, dyn_bucket_of(bytes));
+  return choose_kernel(chooser, collective, bytes, able);
 }
 
 /* ---- what the profiler half asks ---- */

@@ -71,7 +71,7 @@ static void single_trials(void) {
   struct dyn_sample *s = &timed.sample;
   into(&m, 1, 4);
   CHECK(atomic_load(&dynamiccl_preload.timing) == 0 && keys() == 0 && !(rig_mask & ncclProfileColl), "%x", rig_mask);
-  uint16_t made = m.comm->made[ALLREDUCE][10];
+  uint16_t made = m.comm->places[ALLREDUCE][10].made;
   for (int i = 0; i < 4; i++) {
     all_reduce(&m, TIMED);
     CHECK(timed.asked == (i > 0), "trial %d", i);
@@ -105,9 +105,9 @@ static void single_trials(void) {
   /* Captured calls use up none and are none. */
   into(&m, 5, 2);
   all_reduce(&m, TIMED);
-  made = m.comm->made[ALLREDUCE][10];
+  made = m.comm->places[ALLREDUCE][10].made;
   all_reduce(&m, CAPTURED);
-  CHECK(m.comm->made[ALLREDUCE][10] == made);
+  CHECK(m.comm->places[ALLREDUCE][10].made == made);
   all_reduce(&m, TIMED);
   CHECK(timed.asked == 1 && s->action == trials[1] && s->entryCall == 2 && s->made == made + 1);
   /* In a window they are what they are elsewhere, the first one included. */
@@ -163,9 +163,7 @@ static void trials_of_nobody(void) {
   leave(&m);
 }
 
-static uint32_t chosen(const struct member_rig *m) {
-  return m->comm->decisions[(m->comm->seq - 1) % DYN_NUM_DECISIONS].action;
-}
+static uint32_t chosen(const struct member_rig *m) { return m->comm->question.action; }
 
 /* What is captured the preload library says. NCCL is asked only once that is not enough: for groups, and for what comes
  * behind a captured call. */
@@ -178,7 +176,7 @@ static void asked_of_nccl(void) {
   all_reduce(&m, TIMED | GROUP);
   CHECK(chosen(&m) == trials[0] && rig_mask & ncclProfileCollApi, "a group: from here on NCCL tells");
   all_reduce(&m, TIMED | GROUP | CAPTURED);
-  CHECK(chosen(&m) == CHOSEN && m.comm->calls[ALLREDUCE][10] == 1, "a captured group uses up no trial");
+  CHECK(chosen(&m) == CHOSEN && m.comm->places[ALLREDUCE][10].calls == 1, "a captured group uses up no trial");
   all_reduce(&m, TIMED | GROUP);
   CHECK(chosen(&m) == trials[1], "and the next one is none");
   leave(&m);
