@@ -65,10 +65,13 @@ static bool wanted(const struct grouped *it) {
   return atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) || dyn_watch_has(&dynamiccl_preload.watched, it->key);
 }
 
-/* The calls are told apart whether or not one is timed: of each the plugin may want the next one timed. */
-void dyn_grouped_begin(bool simulated) {
-  bool plugin = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire) != NULL;
-  if (simulated || !plugin || group.left || group.n == 0 || !find_ranks() || any_captured()) return;
+/* The calls are told apart whether or not one is timed: of each the plugin may want the next one timed. The driver was asked about
+ * each that NCCL has been given; where one is to be timed it is asked again about all, for no event may go into a graph. */
+void dyn_grouped_begin(bool simulated, bool captured) {
+  bool plugin = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire) != NULL, asks = false;
+  if (simulated || captured || !plugin || group.left || group.n == 0 || !find_ranks()) return;
+  for (unsigned i = 0; i < group.n && !asks; i++) asks = wanted(&group.calls[i]);
+  if (asks && any_captured()) return;
   group.ending = true;
   for (unsigned i = 0; i < group.n; i++)
     if (wanted(&group.calls[i])) group.calls[i].probe = dyn_probe_begin(group.calls[i].stream);
@@ -78,9 +81,8 @@ void dyn_grouped_begin(bool simulated) {
  * than our kernels do, and the GPUs wait. So there the call begins where its stream reaches it. A call for one GPU begins no
  * earlier than the host has issued it, as outside of groups. */
 void dyn_grouped_end(int result) {
-  uint64_t issuedNs = group.n > 1 ? 0 : dyn_host_ns();
   for (unsigned i = 0; i < group.n; i++)
-    if (group.calls[i].probe != NULL) dyn_probe_end(group.calls[i].probe, result == 0, issuedNs);
+    if (group.calls[i].probe != NULL) dyn_probe_end(group.calls[i].probe, result == 0, group.n > 1 ? 0 : dyn_host_ns());
   group.n = 0;
   group.left = group.ending = false;
 }

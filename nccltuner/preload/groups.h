@@ -18,8 +18,8 @@
 void dyn_grouped_add(void *comm, void *stream, uint64_t key);
 /* In a group something goes that was called: it is left alone. */
 void dyn_grouped_spoil(void);
-/* The outermost group ends, before anything of it is given to anybody; nothing runs where it is simulated. */
-void dyn_grouped_begin(bool simulated);
+/* The outermost group ends, before anything of it is given to anybody; nothing runs where it is simulated. captured: a call of it is known to be. */
+void dyn_grouped_begin(bool simulated, bool captured);
 /* All is launched. */
 void dyn_grouped_end(int result);
 

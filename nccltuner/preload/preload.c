@@ -151,7 +151,7 @@ int dyn_forward(const struct dyn_request *request, uint64_t key) {
 void dyn_group_begin(void) { dyn_groups++; }
 void dyn_group_end(bool simulated) {
   if (dyn_groups == 1) {
-    dyn_grouped_begin(simulated);
+    dyn_grouped_begin(simulated, capturedGroup);
     dyn_device_group_ends(simulated);
   }
   if (dyn_groups > 0) dyn_groups--;

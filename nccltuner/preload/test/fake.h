@@ -46,6 +46,8 @@ struct fake_gpu {
   atomic_uint failed;                      /* calls so far that it made fail */
   atomic_uint made, records, queries;      /* calls so far */
   atomic_uint modes;                       /* threads that let captures be */
+  atomic_uint calls;                       /* of the driver, so far */
+  atomic_uintptr_t capturing;              /* another stream that is captured; 0: none */
   atomic_bool gone;                        /* the driver has taken itself down: any further call aborts */
 };
 enum { FAKE_FAIL_CREATE = 1, FAKE_FAIL_RECORD, FAKE_FAIL_QUERY, FAKE_FAIL_ELAPSED, FAKE_FAIL_CONTEXT };

@@ -18,6 +18,7 @@ static __thread int relaxed;
 
 static void alive(void) {
   if (atomic_load(&fake_gpu.gone)) abort();
+  atomic_fetch_add(&fake_gpu.calls, 1);
 }
 
 static int fails(int what) {
@@ -30,7 +31,7 @@ EXPORT int cuStreamIsCapturing(uintptr_t stream, int *status);
 EXPORT int cuStreamIsCapturing(uintptr_t stream, int *status) {
   alive();
   if (stream == FAKE_UNKNOWN) return 906;
-  *status = stream == FAKE_CAPTURED ? 1 : stream == FAKE_INVALIDATED ? 2 : 0;
+  *status = stream == FAKE_CAPTURED || (stream != 0 && stream == atomic_load(&fake_gpu.capturing)) ? 1 : stream == FAKE_INVALIDATED ? 2 : 0;
   return 0;
 }
 

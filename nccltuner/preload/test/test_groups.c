@@ -126,13 +126,21 @@ static int captured_too(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uint
   return end_group(a, b, c, d, e, f, g, h, i);
 }
 
+/* It is a program's mistake, and no event must go into the graph. */
+static int capture_since(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f, uintptr_t g, uintptr_t h, uintptr_t i) {
+  atomic_store(&gpu->capturing, FAKE_STREAM(1));
+  int result = end_group(a, b, c, d, e, f, g, h, i);
+  atomic_store(&gpu->capturing, 0);
+  return result;
+}
+
 static void left_alone(void) {
   static const struct { const char *what; uintptr_t comm, stream, count; function end; } cases[] = {
       {"a communicator twice", 8, 5, 1000, NULL},    {"another size", 10, 2, 2000, NULL},
       {"the same stream", 10, 1, 1000, NULL},        {"the same rank of another communicator", 16, 2, 1000, NULL},
       {"an empty call", 10, 2, 0, NULL},             {"another function", 0, 0, 0, reduce_too},
       {"a send", 0, 0, 0, send_too},                 {"a communicator goes", 0, 0, 0, destroy_too},
-      {"a captured call", 0, 0, 0, captured_too},
+      {"a captured call", 0, 0, 0, captured_too},    {"a capture since", 0, 0, 0, capture_since},
   };
   begin();
   add(12, 4, 1000); /* one that is not */
@@ -147,6 +155,11 @@ static void left_alone(void) {
     CHECK(keys[0] == 0 && keys[1] == 0, "%s", cases[c].what);
     CHECK(atomic_load(&gpu->records) == records, "%s: %u events", cases[c].what, atomic_load(&gpu->records) - records);
   }
+  restart(); /* where nothing would be timed, either: the plugin gets no key */
+  atomic_store(&preload->timing, 0);
+  add(8, 0, 1000);
+  CHECK(finish(captured_too) == SUCCESS && keys[0] == 0);
+  atomic_store(&preload->timing, 1);
   restart(); /* more than there is room for */
   for (uintptr_t r = 0; r < MOST; r++) add(8 + r, r, 1000);
   unsigned records = atomic_load(&gpu->records);
