@@ -92,6 +92,7 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
     dyn_grouped_add(request->comm, request->work.stream, key);
     return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
   }
+  if (request->work.count == 0) return dyn_forward_empty(request);
   struct dyn_passage passage = dyn_passage_enter(request->work.stream, request->comm, key);
   ncclResult_t result;
   if (!dyn_device_run(request, dyn_this_call()->captured, &result)) result = request->forward(request);

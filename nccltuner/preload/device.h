@@ -33,6 +33,9 @@ struct dyn_request {
 
 /* As it is, with all that goes around a call of NCCL's (preload.c). */
 int dyn_forward(const struct dyn_request *request, uint64_t key);
+/* A collective of nothing, outside of all others and of groups. NCCL lets it go before it tells of it, asks about it or makes a task of it
+ * (taskAppend, src/enqueue.cc): whether it is captured is no matter, and the driver is not asked. */
+int dyn_forward_empty(const struct dyn_request *request);
 
 /* making.c: before a call that makes a communicator, for each that it makes, and behind it, or behind its group. */
 void dyn_making_begins(void **comm, int nRanks, int rank);

@@ -148,6 +148,19 @@ int dyn_forward(const struct dyn_request *request, uint64_t key) {
   return result;
 }
 
+int dyn_forward_empty(const struct dyn_request *request) {
+  struct dyn_preload_call *call = &dyn_call;
+  call->number++;
+  call->depth++;
+  call->looked = true;
+  call->comm = request->comm;
+  int result = request->forward(request);
+  call->comm = NULL;
+  call->looked = false;
+  call->depth--;
+  return result;
+}
+
 void dyn_group_begin(void) { dyn_groups++; }
 void dyn_group_end(bool simulated) {
   if (dyn_groups == 1) {

@@ -12,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "../net.h"
 #include "../preload.h"
@@ -86,6 +89,7 @@ static void forwards(int i, uintptr_t stream, struct fake_call *fake) {
 static int streams_call(int i) { return strchr(calls[i].arguments, 's') != NULL; }
 
 static struct dyn_preload_call inside;
+static int succeed(void) { return 0; }
 static int note_inside(void) { return inside = *preload->call(), FAKE_RESULT; }
 
 /* Each call with each kind of stream: what NCCL reads in its mask, and what is left there. */
@@ -120,6 +124,58 @@ static void guards(struct fake_call *fake) {
   }
   fake->inside = NULL;
   atomic_store(&preload->tell, 0);
+}
+
+/* Whoever looks at the clock in this process. */
+static atomic_uint clocks;
+__attribute__((visibility("default"))) int clock_gettime(clockid_t which, struct timespec *now) {
+  atomic_fetch_add(&clocks, 1);
+  return (int)syscall(SYS_clock_gettime, which, now);
+}
+
+static struct fake_gpu *gpu;
+static unsigned driverBefore, clocksBefore;
+static void cost_begins(void) { driverBefore = atomic_load(&gpu->calls), clocksBefore = atomic_load(&clocks); }
+static void cost_is(unsigned driver, const char *what) {
+  unsigned asked = atomic_load(&gpu->calls) - driverBefore, read = atomic_load(&clocks) - clocksBefore;
+  CHECK(asked == driver && read == 0, "%s: %u calls of the driver, %u looks at the clock", what, asked, read);
+}
+
+/* What a call that is not timed costs: each of the driver's takes about as long as all else (docs/design/timing.md). */
+static void costs(struct fake_call *fake) {
+  void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  CHECK(driver != NULL && (gpu = dlsym(driver, "fake_gpu")) != NULL);
+  atomic_store(mask, OTHER);
+  for (int i = 0; i < (int)NUM_CALLS; i++) {
+    bool nested = calls[i].real != NULL; /* NCCL makes two of it */
+    for (int plugin = 0; plugin < 2 && streams_call(i); plugin++) {
+      atomic_store(&preload->mask, plugin ? mask : NULL);
+      cost_begins();
+      forwards(i, 0x5000, fake);
+      cost_is(plugin ? 1 + nested : 0, calls[i].name);
+    }
+  }
+  /* NCCL drops a collective of nothing, captured or not, but for what goes from one rank to another. */
+  static const char *const drops[] = {"ncclAllReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter", "ncclAlltoAll"};
+  fake->inside = note_inside;
+  for (size_t n = 0; n < 2 * sizeof drops / sizeof *drops; n++) {
+    uintptr_t stream = n & 1 ? FAKE_CAPTURED : 0x5000, i = n / 2;
+    cost_begins();
+    CHECK(find(drops[i])(1, 2, 0, 7, 0, stream, stream, 0, 0) == FAKE_RESULT); /* with operator or root, or without */
+    cost_is(0, drops[i]);
+    CHECK(strcmp(fake->name, drops[i]) == 0 && inside.depth == 1 && inside.looked && !inside.captured && inside.key == 0 && preload->call()->depth == 0 &&
+          !preload->call()->looked && preload->call()->comm == NULL, "%s", drops[i]);
+  }
+  find("ncclSend")(1, 0, 7, 0, 5, FAKE_CAPTURED, 0, 0, 0);
+  CHECK(inside.captured);
+  fake->inside = succeed; /* a group counts as begun when NCCL says so */
+  cost_begins();
+  find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  find("ncclAllReduce")(1, 2, 8, 7, 0, 5, 0x5000, 0, 0);
+  find("ncclAllReduce")(1, 2, 8, 7, 0, 6, 0x5001, 0, 0);
+  find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  cost_is(2, "a group of two");
+  fake->inside = NULL;
 }
 
 /* The thread's capture mode as NCCL finds it. */
@@ -313,6 +369,7 @@ int main(int argc, char **argv) {
   snprintf(path, sizeof path, "%s/libcuda.so.1", argv[2]);
   CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
   guards(fake);
+  costs(fake);
   announces(fake);
   networks(fake);
   relaxes(fake);

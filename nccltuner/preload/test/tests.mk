@@ -15,7 +15,7 @@ $(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $@ $<
 
 $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
-	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
+	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=clock_gettime -o $@ $< -pthread -ldl
 
 $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
