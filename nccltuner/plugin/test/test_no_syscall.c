@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A million choices while plans change, in processes that the kernel kills at any system call but exit, with every
- * allocation counted: getCollInfo makes neither. The control is a process that makes one system call and is killed.
+ * allocation and every look at the clock counted: getCollInfo makes none. The control is a process that makes one system call and is killed.
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "support.h"
@@ -22,7 +23,7 @@
 #define MAX_CALLS (200ull * CALLS) /* ... within this bound */
 
 struct result {
-  uint64_t calls, plans, tuned, timed, allocations;
+  uint64_t calls, plans, tuned, timed, allocations, clocks;
 };
 static struct result *results;
 static volatile uint64_t allocations;
@@ -32,6 +33,10 @@ extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_real
 void *malloc(size_t n) { return allocations++, __libc_malloc(n); }
 void *calloc(size_t k, size_t n) { return allocations++, __libc_calloc(k, n); }
 void *realloc(void *p, size_t n) { return allocations++, __libc_realloc(p, n); }
+
+/* Which is no system call. */
+static volatile uint64_t clocks;
+int clock_gettime(clockid_t which, struct timespec *now) { return clocks++, (int)syscall(SYS_clock_gettime, which, now); }
 
 static void forbid_system_calls(void) {
   struct sock_filter program[] = {
@@ -76,7 +81,7 @@ static void rank_process(int rank) {
   dyn_process_get(test_log)->eventTimed = 1;
   if (rank % 2 == 0) __atomic_store_n(&dyn_process_get(test_log)->ring->wantMask, 2, __ATOMIC_RELAXED);
   forbid_system_calls();
-  uint64_t before = allocations, version = 0;
+  uint64_t before = allocations, clocksBefore = clocks, version = 0;
   while (result.calls < CALLS || (result.plans < MIN_PLANS && result.calls < MAX_CALLS)) {
     float costs[21];
     int channels = 0;
@@ -92,6 +97,7 @@ static void rank_process(int rank) {
     if (failed) _exit(1);
   }
   result.allocations = allocations - before;
+  result.clocks = clocks - clocksBefore;
   results[rank] = result;
   _exit(0);
 }
@@ -135,6 +141,7 @@ int main(void) {
            "\"systemCalls\":0}}\n", i, r->calls, r->plans, r->tuned, r->timed,
            r->allocations);
     check(r->allocations == 0, "getCollInfo allocated");
+    check(r->clocks == 0, "getCollInfo looked at the clock");
     check(r->plans >= MIN_PLANS && r->tuned > 0 && r->timed > 0, "no plan was run, or no call timed");
   }
   return 0;
