@@ -76,13 +76,15 @@ static void *driver_function(dyn_real *cache, const char *name) {
 /* Also right for the default streams: NULL and cudaStreamLegacy are the legacy one here as in NCCL's own calls,
  * cudaStreamPerThread is that. An error is "captured": while any blocking stream is captured the driver refuses to tell
  * about the legacy one, and a guard too many costs a sample, not a graph. The capture is not disturbed by asking. */
-bool dyn_captured(void *stream, bool *known) {
+static inline bool is_captured(void *stream, bool *known) {
   static dyn_real cache;
   int status = CAPTURE_NONE;
   int (*asks)(void *, int *) = (int (*)(void *, int *))driver_function(&cache, "cuStreamIsCapturing");
   *known = asks != NULL && asks(stream, &status) == CUDA_SUCCESS;
   return !*known || status != CAPTURE_NONE;
 }
+
+bool dyn_captured(void *stream, bool *known) { return is_captured(stream, known); }
 
 /* NCCL makes the connections of an algorithm in the first call that runs it. Where a process has several GPUs that is
  * cudaDeviceEnablePeerAccess (src/transport/p2p.cc), which a thread may not call while it captures a stream, unless it says
@@ -94,6 +96,17 @@ static int exchange_mode(int mode) {
   return exchange != NULL && exchange(&mode) == CUDA_SUCCESS ? mode : -1;
 }
 
+/* known: the driver has said that it is captured. */
+static __attribute__((noinline)) void guard(struct dyn_passage *passage, atomic_int *mask, bool known) {
+  struct dyn_mask_words words = words_of(mask);
+  dyn_guard_enter(&words);
+  passage->mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
+  dyn_call.captured = true;
+  dyn_call.inGraph = known;
+  passage->captureMode = exchange_mode(DYN_RELAXED_CAPTURE);
+  capturedGroup |= dyn_in_group();
+}
+
 /* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
 struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
   struct dyn_preload_call *call = &dyn_call;
@@ -103,17 +116,10 @@ struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
   call->comm = comm;
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
   if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
-  struct dyn_mask_words words = words_of(mask);
   bool known;
-  if (!call->captured && dyn_captured(stream, &known)) {
-    dyn_guard_enter(&words);
-    passage.mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
-    call->captured = true;
-    call->inGraph = known;
-    passage.captureMode = exchange_mode(DYN_RELAXED_CAPTURE);
-    capturedGroup |= dyn_in_group();
-  }
+  if (!call->captured && is_captured(stream, &known)) guard(&passage, mask, known);
   if (!outermost) return passage;
+  struct dyn_mask_words words = words_of(mask);
   call->looked = true;
   call->before = dyn_mask_look(&words);
   call->key = call->captured || dyn_in_group() ? 0 : key;

@@ -8,6 +8,7 @@
 #define DYN_PRELOAD_H
 
 #include <pthread.h>
+#include <stddef.h>
 
 #include "../abi.h"
 #include "../plugin/mask.h"
@@ -89,29 +90,29 @@ extern const struct dyn_device_calls dyn_device_calls;
 #define DYN_NETWORK_IB 4u
 #define DYN_NETWORK_OTHER 8u /* or the config cannot be read here */
 
-struct dyn_preload {
+struct dyn_preload { /* up to watched.used in one line of cache, for each call looks at it */
   uint32_t version; /* DYN_PRELOAD_VERSION; anything else: not there, as far as the plugin is concerned */
-  uint32_t reserved0;
+  atomic_int timing; /* plugin: calls are to be timed, for a communicator of this process is sampled now */
   _Atomic(atomic_int *) mask; /* plugin: NCCL's activation mask; NULL: the plugin is not loaded */
   atomic_int take;            /* plugin: struct dyn_mask_words */
   atomic_int restore;         /* plugin: likewise */
   atomic_int tell;            /* plugin: likewise */
   atomic_uint turns;
+  const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
+  struct dyn_watch_list watched; /* plugin: calls that are timed whether or not */
   /* Communicators that the program asked for through this library and that the plugin has not met yet. The plugin takes
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */
   atomic_int announced;
   atomic_uint networks; /* DYN_NETWORK_* of all that the program has asked for so far, each before NCCL heard of it */
-  const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
   struct dyn_about (*about)(uint32_t nRanks, int rank, int collective); /* waits for nothing */
   bool (*can_time)(void); /* the driver has what timing needs; it must be loaded by now */
   const struct dyn_device_calls *device;
-  atomic_int timing; /* plugin: calls are to be timed, for a communicator of this process is sampled now */
-  struct dyn_watch_list watched; /* plugin: and those that are timed whether or not */
   /* Where samples go. The preload's thread holds roundLock while it asks the driver and puts samples, so after the plugin
    * has taken ring away under it, neither its memory nor a CUDA context is touched any more. */
   pthread_mutex_t roundLock;
   struct dyn_ring *ring; /* plugin, under roundLock; NULL: none */
   unsigned lease;        /* plugin, under roundLock: rings so far; what was timed under another one is of nobody's */
-};
+} __attribute__((aligned(64)));
+_Static_assert(offsetof(struct dyn_preload, watched.used) < 64, "the line that each call looks at");
 
 #endif
