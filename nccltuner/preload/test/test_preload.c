@@ -141,7 +141,7 @@ static void cost_is(unsigned driver, const char *what) {
   CHECK(asked == driver && read == 0, "%s: %u calls of the driver, %u looks at the clock", what, asked, read);
 }
 
-/* What a call that is not timed costs: each of the driver's takes about as long as all else (docs/design/timing.md). */
+/* What a call that is not timed may cost (docs/design/timing.md, decision 9). */
 static void costs(struct fake_call *fake) {
   void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
   CHECK(driver != NULL && (gpu = dlsym(driver, "fake_gpu")) != NULL);
