@@ -130,6 +130,7 @@ struct dyn_process {
   struct dyn_sample *cells;
   atomic_int *mask;          /* NCCL's activation mask, NULL until the profiler half is loaded */
   struct dyn_preload *preload; /* NULL: not in this process */
+  int eventTimed;              /* it times calls, no kernel is timed; does not change while a comm lives */
   int promised;                /* DYNAMICCL_NO_GRAPHS */
   atomic_int take, restore, tell; /* struct dyn_mask_words, where there is no preload to have them */
   atomic_uint turns;
@@ -138,7 +139,6 @@ struct dyn_process {
   atomic_int heldMask;       /* bits of ours that stay set, sampling or not: KernelCh from NCCL 2.32 on (profiler.c) */
   atomic_int refused;        /* bits of ours that must not be asked for: kernel times (capture.c) */
   unsigned lease;            /* the ring's, in the preload library */
-  int eventTimed;            /* the preload library times calls, no kernel is; does not change while a comm lives */
 };
 /* The process's ring, opened at the first call after load or fork. Never NULL; ring is NULL when none can be had. */
 struct dyn_process *dyn_process_get(dyn_logger log);
