@@ -44,7 +44,8 @@ type bucket struct {
 	made       uint16 // calls so far as the newest observed one counts them,
 	counted    bool   // if one did
 
-	idle idle
+	idle    idle
+	silence silence
 
 	warm      []actions.Action // our own kernels that have run
 	misnamed  []actions.Action // an action as often as its name has brought about another
@@ -127,6 +128,7 @@ func (b *bucket) firstRun(a actions.Action) bool {
 
 // pass takes in that a call was made, whatever it is charged.
 func (b *bucket) pass(o *state.Observation) {
+	b.silence.hears(o.Action)
 	b.calls++
 	b.passed += 1 + int(o.Unseen)
 	if b.rested++; len(b.entry.Trials) > 0 || b.rested >= restCalls || b.guard.Urgent() {
@@ -218,6 +220,10 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 			b.sinceNs = b.storedNs // from before this bucket was made
 		}
 	}
+	if !waiting && b.published {
+		b.silence.over(&b.entry)
+	}
+	b.silence.begins()
 	*nextID++
 	b.entry = Entry{Bucket: b.Bucket, ID: *nextID, Base: base}
 	b.warmAt = -1

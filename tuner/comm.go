@@ -32,7 +32,9 @@ type comm struct {
 	replays   *replays // nil: no graph has told of one
 	// misnamed are names on registered memory that have not brought about what they say.
 	misnamed map[state.Bucket][]actions.Action
-	trips    *trips // nil: nothing has been told of puts over GIN
+	// silent are actions whose trials were not heard of.
+	silent map[state.Bucket][]actions.Action
+	trips  *trips // nil: nothing has been told of puts over GIN
 	// registered are collectives on registered memory that all ranks have called.
 	registered [actions.NumCollectives]bool
 }
@@ -87,7 +89,7 @@ func (m *comm) put(b *bucket) {
 func (m *comm) views(all []BucketView) []BucketView {
 	m.eachBucket(func(b *bucket) {
 		v := b.view()
-		v.Comm, v.Shape = m.Comm, m.Shape
+		v.Comm, v.Shape, v.Silent = m.Comm, m.Shape, m.silent[b.Bucket]
 		if m.exposure != nil {
 			v.Reward = RewardExposed
 		}

@@ -334,6 +334,7 @@ func (c *Core) tick(nowNs state.Ns) {
 		m.touched, m.tickedNs = false, nowNs
 		for _, b := range m.turns() {
 			before := b.entry.Base
+			b = c.hush(m, b)
 			if m.single() {
 				b.overdue(m.newest, nowNs)
 			}

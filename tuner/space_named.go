@@ -58,10 +58,12 @@ func (c *Core) misnamed(m *comm, b *bucket, a actions.Action) {
 	m.put(c.newBucket(m, b.Bucket, m.without(b.Bucket, b.set), b.differ))
 }
 
-// without leaves out what is known to be misnamed.
+// without leaves out what is known to be misnamed, or of which nobody hears.
 func (m *comm) without(b state.Bucket, set []actions.Action) []actions.Action {
-	if len(m.misnamed[b]) == 0 {
+	if len(m.misnamed[b])+len(m.silent[b]) == 0 {
 		return set
 	}
-	return slices.DeleteFunc(slices.Clone(set), func(a actions.Action) bool { return slices.Contains(m.misnamed[b], a) })
+	return slices.DeleteFunc(slices.Clone(set), func(a actions.Action) bool {
+		return slices.Contains(m.misnamed[b], a) || slices.Contains(m.silent[b], a)
+	})
 }

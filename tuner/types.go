@@ -297,10 +297,11 @@ type BucketView struct {
 	CusumCounter float64 // larger of the two sides, as a fraction of the alarm threshold
 	CusumSignal  float64
 	Exploring    bool
-	Reward       Reward // what Choices and Ledger count
-	MostCTAs     int    // of our kernels over load and store, where Beside leaves fewer than a set has otherwise; 0: it does not
-	Beside       int    // kernels that may wait beside one of these; 0 where MostCTAs is
-	Note         string // why nothing is chosen, when so
+	Reward       Reward           // what Choices and Ledger count
+	MostCTAs     int              // of our kernels over load and store, where Beside leaves fewer than a set has otherwise; 0: it does not
+	Beside       int              // kernels that may wait beside one of these; 0 where MostCTAs is
+	Silent       []actions.Action // that are not tried any more, since nobody heard of their trials
+	Note         string           // why nothing is chosen, when so
 }
 
 // ActionView is one action's measurements.

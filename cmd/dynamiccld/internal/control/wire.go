@@ -39,6 +39,7 @@ type Bucket struct {
 	Calls       uint64     `json:"calls"`
 	Exploring   bool       `json:"exploring"`
 	Reward      string     `json:"reward,omitempty"` // "exposed": times are what calls add to their step; "": what they take
+	Silent      []string   `json:"silent,omitempty"` // that are not tried any more: no times came of any trial
 	Note        string     `json:"note,omitempty"`
 	MostCTAs    int        `json:"most_ctas,omitempty"`      // of our kernels over load and store; 0: as many as there are choices of
 	Beside      int        `json:"kernels_beside,omitempty"` // that may wait on a GPU beside one of these, where that is why
@@ -140,6 +141,9 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		DiagnosedBefore: v.DiagnosedBefore, MeasuredAt: instant(v.MeasuredNs, nowNs, now),
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),
 		Tried: make([]Tried, 0, len(v.Choices)), Bucket: v.Bucket,
+	}
+	for _, a := range v.Silent {
+		b.Silent = append(b.Silent, a.String())
 	}
 	if v.Reward != tuner.RewardCall {
 		b.Reward = v.Reward.String()

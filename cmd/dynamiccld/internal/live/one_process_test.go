@@ -175,18 +175,18 @@ func TestOneProcessLeftAlone(t *testing.T) {
 func TestMoreCommunicatorsFewerCTAs(t *testing.T) {
 	r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%")
 	r.start()
-	p := startOneProcess(r, "group", 2, 1<<20, "9", treeTableOf(t, 2))
+	p := startOneProcess(r, "group", 2, 1<<16, "9", treeTableOf(t, 2)) // larger kernels keep the launching thread off a CPU of few
 	many := func(b *control.Bucket, most int) bool {
 		return strings.HasPrefix(b.Choice, "lsa/") && slices.ContainsFunc(b.Tried, func(a control.Tried) bool { return ctasOf(t, a.Action) > most })
 	}
-	if b := p.learn(20, func(b *control.Bucket) bool { return many(b, 16) }); b.MostCTAs != 0 {
+	if b := p.learn(16, func(b *control.Bucket) bool { return many(b, 16) }); b.MostCTAs != 0 {
 		t.Errorf("one communicator: %+v", b)
 	}
 	for i := range 4 {
 		p.line("+\n")
 		r.until("a communicator more", func(s control.Status) bool { return len(s.Comms) == i+2 })
 	}
-	b := p.learn(20, func(b *control.Bucket) bool {
+	b := p.learn(16, func(b *control.Bucket) bool {
 		return b.MostCTAs == 16 && b.Beside == 5 && strings.HasPrefix(b.Choice, "lsa/") && len(b.Tried) > 3
 	})
 	if many(b, 16) || ctasOf(t, b.Choice) > 16 {

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -30,7 +31,10 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 		fmt.Fprintf(t, "  reward\t%s: %s\n", b.Reward, rewardMeans)
 	}
 	if b.MostCTAs > 0 {
-		fmt.Fprintf(t, "  places\tat most %d CTAs: %d kernels may wait beside it\n", b.MostCTAs, b.Beside)
+		fmt.Fprintf(t, "  places\tat most %d CTAs: %s may wait beside it\n", b.MostCTAs, units.Count(b.Beside, "kernel"))
+	}
+	if len(b.Silent) > 0 {
+		fmt.Fprintf(t, "  not tried\t%s: no times came of any trial\n", strings.Join(b.Silent, ", "))
 	}
 	if b.Note != "" {
 		fmt.Fprintf(t, "  note\t%s\n", b.Note)
