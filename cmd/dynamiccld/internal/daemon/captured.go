@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"dynamiccl/actions"
@@ -24,11 +25,15 @@ type captured struct {
 }
 
 // capture counts a captured call of one rank. The communicator may not be known yet: programs capture right after they
-// have made it. What the call costs only our kernels tell, when the graph runs them (tuner.Replay): NCCL's in graphs are not timed.
+// have made it. Or not any more: those that nobody knows make room. What the call costs only our kernels tell, when the graph runs them
+// (tuner.Replay): NCCL's in graphs are not timed.
 func (d *Daemon) capture(s *nccltuner.Sample) {
 	id := tuner.CommID(s.CommID)
 	counts := d.captured[id]
 	if counts == nil {
+		if len(d.captured) >= capturedComms {
+			maps.DeleteFunc(d.captured, func(id tuner.CommID, _ map[captured]uint64) bool { return d.comms[id] == nil })
+		}
 		if len(d.captured) >= capturedComms {
 			return
 		}

@@ -37,13 +37,32 @@ func TestCapturedCallsAreCounted(t *testing.T) {
 	if d.sampleCount != 21 || d.core.Totals() != (tuner.Totals{}) {
 		t.Errorf("%d samples, the core saw %+v", d.sampleCount, d.core.Totals())
 	}
+}
+
+// Samples of communicators that are gone are read when their process lives on, or when a daemon comes late, and nobody forgets those a
+// second time: they take no place from communicators that are there.
+func TestCapturedCallsOfCommunicatorsThatAreGone(t *testing.T) {
+	d, _ := open(t, testConfig(t))
+	defer d.Close()
+	bucket, _ := state.BucketOf(actions.AllReduce, 1<<10)
+	sample := nccltuner.Sample{CommID: 7, NRanks: 2, Bytes: 1 << 10, Bucket: bucket, Untimed: true, Captured: true}
+	d.comms[7] = &comm{}
+	d.sample(&sample)
 	for id := range uint64(2 * capturedComms) {
-		s := untimed
-		s.CommID = id
+		s := sample
+		s.CommID = 1000 + id
 		d.sample(&s)
 	}
-	if len(d.captured) != capturedComms {
-		t.Errorf("%d communicators are kept", len(d.captured))
+	if n := len(d.captured); n > capturedComms {
+		t.Errorf("%d communicators are kept", n)
+	}
+	d.comms[8], sample.CommID = &comm{}, 8
+	d.sample(&sample)
+	for id := tuner.CommID(7); id <= 8; id++ {
+		if got := d.captured[id][captured{bucket, actions.Default}]; got != 1 {
+			t.Errorf("communicator %d, which is there, has %d captured calls, want 1", id, got)
+		}
+		delete(d.comms, id)
 	}
 }
 
