@@ -28,6 +28,12 @@ const findingsKept = 256
 // and all are logged at level debug.
 const sayEvery = state.Ns(10 * time.Second)
 
+// saidKept is how many texts are said once each, and sayAnewEvery the time before others, or these again, have their turn.
+const (
+	saidKept     = 1000
+	sayAnewEvery = state.Ns(time.Hour)
+)
+
 // Daemon serves one directory.
 type Daemon struct {
 	cfg     config.Config
@@ -67,6 +73,7 @@ type Daemon struct {
 	findingCounts map[string]uint64
 	lastSaid      map[agents.Diagnosis]state.Ns
 	said          map[string]bool
+	saidNs        state.Ns // when said was begun anew
 	traceError    string
 	lost          error // the directory may have another daemon: nothing is published any more
 
@@ -214,10 +221,18 @@ func (d *Daemon) onceWarn(text string) {
 	}
 }
 
-// first reports whether a text comes for the first time; when too many have come, none does any more.
+// first reports whether a text comes for the first time. Many that differ by a name must not fill the log either, nor keep a daemon
+// that lives for months silent for good: when there is no room for more none does any more, for an hour.
 func (d *Daemon) first(text string) bool {
-	if d.said[text] || len(d.said) >= 1000 {
+	if d.said[text] {
 		return false
+	}
+	if len(d.said) >= saidKept {
+		if d.now()-d.saidNs < sayAnewEvery {
+			return false
+		}
+		clear(d.said)
+		d.saidNs = d.now()
 	}
 	d.said[text] = true
 	return true

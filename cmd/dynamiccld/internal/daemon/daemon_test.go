@@ -15,6 +15,7 @@ import (
 	"dynamiccl/actions"
 	"dynamiccl/agents"
 	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
@@ -241,5 +242,35 @@ func TestFindingsKeepTheNewest(t *testing.T) {
 	<-ended
 	if err != nil || len(all) != findingsKept || all[0].AtNs != 10 || all[len(all)-1].AtNs != findingsKept+9 {
 		t.Errorf("%d findings from %v to %v, %v", len(all), all[0].AtNs, all[len(all)-1].AtNs, err)
+	}
+}
+
+// Trouble that differs by a name, of a program that comes again and again, neither fills the log nor leaves no room for all that comes
+// in the months after.
+func TestTroubleIsSaidAfterThousands(t *testing.T) {
+	d, log := open(t, testConfig(t))
+	defer d.Close()
+	const many = 10_000
+	say := func() int {
+		before := strings.Count(log.String(), "\n")
+		for i := range many {
+			d.once("communicator "+control.CommID(tuner.CommID(i)), errors.New("plan refused"))
+		}
+		return strings.Count(log.String(), "\n") - before
+	}
+	if n := say(); n < 1000 || n > many/4 {
+		t.Errorf("of %d troubles %d are said", many, n)
+	}
+	if n := say(); n != 0 {
+		t.Errorf("%d are said again at once", n)
+	}
+	d.saidNs -= state.Ns(2 * time.Hour)
+	d.once("sweep", errors.New("something else"))
+	if !strings.Contains(log.String(), "something else") {
+		t.Error("hours later other trouble is not said")
+	}
+	d.once("sweep", errors.New("something else"))
+	if n := strings.Count(log.String(), "something else"); n > 1 {
+		t.Errorf("it is said %d times", n)
 	}
 }
