@@ -82,6 +82,8 @@ func (a *app) serve(cmd *cobra.Command, loaded config.Loaded, load func() (confi
 	hangUp := make(chan os.Signal, 1)
 	signal.Notify(hangUp, syscall.SIGHUP)
 	defer signal.Stop(hangUp)
+	// Go ends a process that writes to a standard error nobody reads any more: a pager that was left, a journal that was restarted.
+	signal.Ignore(syscall.SIGPIPE)
 	return service.Run(cmd.Context(), service.Options{
 		Loaded: loaded, Reload: load, HangUp: hangUp, Open: a.open, Version: build().Version,
 		Log: log, Level: level, Now: a.now,
