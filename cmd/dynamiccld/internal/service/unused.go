@@ -20,6 +20,7 @@ const lookEvery = 50 * time.Millisecond
 func untilUnused(ctx context.Context, stop func(), dir string, b control.Backend, log *slog.Logger) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
+	said := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -32,9 +33,12 @@ func untilUnused(ctx context.Context, stop func(), dir string, b control.Backend
 			stop()
 			return
 		}
-		if err != nil {
-			log.Error("who uses this daemon cannot be found out; it stays until SIGTERM", "err", err)
-			return
+		if err != nil { // for now: the host may have no descriptors left
+			if !said {
+				log.Error("who uses this daemon cannot be found out; it stays until that is known, or SIGTERM", "err", err)
+			}
+			said = true
+			continue
 		}
 		if alone == nil {
 			continue

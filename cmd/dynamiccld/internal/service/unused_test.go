@@ -2,12 +2,15 @@ package service
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/lease"
+	"dynamiccl/nccltuner"
 )
 
 // rankedDaemon has as many rank processes as it is told.
@@ -90,5 +93,39 @@ func TestEndsWithItsDirectory(t *testing.T) {
 	untilUnused(ctx, func() { stopped = true }, dir, d, o.Log)
 	if !stopped || ctx.Err() != nil {
 		t.Errorf("stopped: %v, %v", stopped, ctx.Err())
+	}
+}
+
+// Where the lock cannot be looked at, for want of descriptors for one, the daemon stays for now and says so once, and ends when it can.
+func TestLockThatCannotBeLookedAt(t *testing.T) {
+	d := rankedDaemon{newFake(), make(chan int, 1)}
+	d.ranks <- 0
+	o, log, _ := setup(t, d.fakeDaemon)
+	dir := o.Loaded.Config.Dir
+	path := filepath.Join(dir, nccltuner.RunsLockName)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	stopped := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { untilUnused(ctx, func() { close(stopped) }, dir, d, o.Log); close(ended) }()
+	select {
+	case <-stopped:
+		t.Fatal("it ended, and nobody knows whether it is used")
+	case <-time.After(4 * lookEvery):
+	}
+	if n := strings.Count(log.String(), "cannot be found out"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, log)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	select {
+	case <-stopped:
+	default:
+		t.Error("it can look again, is unused, and stays")
 	}
 }
