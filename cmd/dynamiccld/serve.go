@@ -74,7 +74,11 @@ tries nothing that is expected to lose.`,
 }
 
 func (a *app) serve(cmd *cobra.Command, loaded config.Loaded, load func() (config.Loaded, error)) error {
-	log, level := service.NewLog(a.stderr, loaded.Config.LogFormat, loaded.Config.LogLevel)
+	stderr := a.stderr
+	if loaded.Config.UntilUnused {
+		stderr = service.Bounded(stderr, service.LogBytes)
+	}
+	log, level := service.NewLog(stderr, loaded.Config.LogFormat, loaded.Config.LogLevel)
 	for _, w := range loaded.Warnings {
 		log.Warn(w)
 	}
