@@ -234,6 +234,7 @@ func (r *Resilient) written(recs []*record, changes []uint64) {
 func (r *Resilient) merge(inFile []tuner.Learned) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	clear(r.forgotten) // what the file has too much of shows now
 	known := make(map[tuner.Key]bool, len(inFile))
 	newestFirst(inFile)
 	now := r.now()
@@ -244,7 +245,7 @@ func (r *Resilient) merge(inFile []tuner.Learned) {
 		switch {
 		case r.dirty[l.Key] != nil:
 		case r.records >= r.limit && r.groups[groupOf(l.Key)][l.Key.Bucket] == nil:
-			r.forget(l.Key)
+			r.forgotten[l.Key] = true
 		default:
 			r.keep(l, late)
 		}

@@ -53,10 +53,11 @@ func (r *Resilient) makeRoom(g group) bool {
 	return found
 }
 
-// forget has the next Flush delete a record that memory has no more; mu is held.
+// forget has the next Flush delete a record that memory has no more; mu is held. More than memory has room for come only while the file
+// cannot be written: merge finds them again.
 func (r *Resilient) forget(k tuner.Key) {
 	delete(r.dirty, k)
-	if r.path != "" {
+	if r.path != "" && len(r.forgotten) < r.limit {
 		r.forgotten[k] = true
 	}
 }

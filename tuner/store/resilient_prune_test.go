@@ -145,6 +145,39 @@ func TestFileIsBounded(t *testing.T) {
 	}
 }
 
+// While the file cannot be written, for months if need be, what it is to forget takes no more memory than what is known; once it can be
+// written it holds what memory holds.
+func TestForgottenIsBoundedWithoutAFile(t *testing.T) {
+	path := storePath(t)
+	other := mustOpen(t, path, Options{})
+	if err := other.Put(ofVersion(99, 30)); err != nil {
+		t.Fatal(err)
+	}
+	r := newResilient(t, path, Options{})
+	r.limit = 30
+	for v := 1; v <= 60; v++ {
+		r.put(ofVersion(v, 10)...)
+		r.clock = r.clock.Add(time.Hour)
+	}
+	r.flush(ErrLocked)
+	if n := len(r.forgotten); n == 0 || n > r.limit {
+		t.Errorf("%d keys are to be forgotten by a file, of at most %d records in memory", n, r.limit)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.flush(nil)
+	if st := r.Stats(); st.Records != 30 || st.Dirty != 0 || len(r.forgotten) != 0 {
+		t.Errorf("%+v, %d still to be forgotten", st, len(r.forgotten))
+	}
+	if got := r.versions(); len(got) != 3 || got[0] != 58 {
+		t.Errorf("known are %v, want 58 to 60", got)
+	}
+	if st, err := r.store.Stats(); err != nil || st.Records != 30 {
+		t.Errorf("%d records in the file, %v; want 30", st.Records, err)
+	}
+}
+
 // A host whose clock was ahead, and is set back under a daemon: what was seen in the future is seen now once its communicator comes,
 // and not the newest until the clock has caught up.
 func TestClockIsSetBackUnderAStore(t *testing.T) {
