@@ -12,8 +12,12 @@ import (
 	"dynamiccl/state"
 )
 
-// maxReplayed bounds what is kept of a communicator's graphs, far beyond what a program captures.
-const maxReplayed = 512
+// maxReplayed bounds what is kept of a communicator's graphs, far beyond what a program captures at once. In months it may capture more:
+// graphs of which nothing was heard for goneReplayedNs make room.
+const (
+	maxReplayed    = 512
+	goneReplayedNs = state.Ns(3600e9)
+)
 
 const (
 	levelKept    = 128  // replays that a level's median rests on
@@ -68,6 +72,7 @@ type replays struct {
 	joiner  replayJoiner
 	noise   agents.FabricNoise // of its own: calls' detectors must not learn of what graphs do
 	choices map[replayKey]*replayed
+	fullTo  state.Ns // no choice can be gone before
 	rng     *rand.Rand
 }
 
@@ -206,7 +211,7 @@ func (c *Core) replay(nowNs state.Ns, r *Replay) {
 	sums.Replays++
 	sums.SignalNs += uint64(o.cost.signalNs)
 	sums.CounterNs += uint64(o.cost.counterNs)
-	p := m.replays.of(replayKey{o.bucket, o.bytes, o.action}, c.design)
+	p := m.replays.of(replayKey{o.bucket, o.bytes, o.action}, c.design, nowNs)
 	if p == nil {
 		t.Unkept++
 		return
@@ -223,14 +228,40 @@ func (c *Core) replay(nowNs state.Ns, r *Replay) {
 }
 
 // of finds or makes what is known of a choice; nil: there are too many.
-func (r *replays) of(k replayKey, d agents.Design) *replayed {
+func (r *replays) of(k replayKey, d agents.Design, nowNs state.Ns) *replayed {
 	p := r.choices[k]
-	if p == nil && len(r.choices) < maxReplayed {
+	if p == nil && r.room(nowNs) {
 		p = &replayed{replayKey: k, detector: agents.NewDetector(d)}
 		p.detector.Share(&r.noise)
 		r.choices[k] = p
 	}
 	return p
+}
+
+// room makes some for a choice, if there is none; false: all are replayed still.
+func (r *replays) room(nowNs state.Ns) bool {
+	if len(r.choices) < maxReplayed {
+		return true
+	}
+	if nowNs < r.fullTo {
+		return false
+	}
+	var oldest *replayed
+	for _, p := range r.choices {
+		if oldest == nil || cmp.Or(cmp.Compare(p.lastNs, oldest.lastNs), p.compare(oldest.replayKey)) < 0 {
+			oldest = p
+		}
+	}
+	if r.fullTo = oldest.lastNs + goneReplayedNs; nowNs < r.fullTo {
+		return false
+	}
+	delete(r.choices, oldest.replayKey)
+	return true
+}
+
+func (k replayKey) compare(o replayKey) int {
+	return cmp.Or(cmp.Compare(k.bucket.Collective, o.bucket.Collective), cmp.Compare(k.bucket.Log2Bytes, o.bucket.Log2Bytes),
+		cmp.Compare(k.bytes, o.bytes), byWord(k.action, o.action))
 }
 
 // tell says what has changed, and what alone can answer it.
@@ -289,8 +320,7 @@ func (c *Core) ReplaysOf(id CommID) (all []ReplayView) {
 		all = append(all, v)
 	}
 	slices.SortFunc(all, func(a, b ReplayView) int {
-		return cmp.Or(cmp.Compare(a.Bucket.Collective, b.Bucket.Collective), cmp.Compare(a.Bucket.Log2Bytes, b.Bucket.Log2Bytes),
-			cmp.Compare(a.Bytes, b.Bytes), byWord(a.Choice, b.Choice))
+		return replayKey{a.Bucket, a.Bytes, a.Choice}.compare(replayKey{b.Bucket, b.Bytes, b.Choice})
 	})
 	return all
 }

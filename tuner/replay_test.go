@@ -191,7 +191,7 @@ func TestQuietReplays(t *testing.T) {
 	for seed := range uint64(choices - 1) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		all := replays{choices: map[replayKey]*replayed{}}
-		p := all.of(replayKey{b64k, 65536, oneShot4}, design)
+		p := all.of(replayKey{b64k, 65536, oneShot4}, design, 0)
 		for i := range each {
 			a, b := rng.NormFloat64(), rng.NormFloat64()
 			alarm, changed := p.observe(state.Ns(i), replayCost{state.Ns(10_000 * math.Exp(0.05*a)), state.Ns(4_000 * math.Exp(0.05*b))}, rng)
@@ -311,6 +311,33 @@ func TestReplaysOfGarbage(t *testing.T) {
 	totals.Replays = ReplayTotals{}
 	if totals != (Totals{}) {
 		t.Errorf("calls: %+v", totals)
+	}
+}
+
+// A program that captures other sizes for months: graphs of which nothing is heard any more make room for those that run, which keep theirs.
+func TestReplaysOfGraphsThatAreGone(t *testing.T) {
+	g := newGrapher(t, 2, 5)
+	always := g.r.Bytes
+	for i := range uint64(3 * maxReplayed) {
+		g.r.Bytes = always
+		g.replay(4000, 2000)
+		g.r.Bytes = always + 4 + 4*i
+		g.replay(4000, 2000)
+		g.now += goneReplayedNs / (maxReplayed / 2)
+	}
+	if r := g.core.Totals().Replays; r.Unkept != 0 || r.Joined != 6*maxReplayed {
+		t.Errorf("%+v", r)
+	}
+	views := g.core.Replays()
+	if len(views) != maxReplayed || views[0].Bytes != always || views[0].Replays != 3*maxReplayed || views[maxReplayed-1].Bytes != g.r.Bytes {
+		t.Errorf("%d choices, of %d bytes with %d replays to %d bytes", len(views), views[0].Bytes, views[0].Replays, views[len(views)-1].Bytes)
+	}
+	for i := range uint64(maxReplayed) { // more at once than there is room for: the first ones keep theirs
+		g.r.Bytes = always + 100_000 + 4*i
+		g.replay(4000, 2000)
+	}
+	if r := g.core.Totals().Replays; r.Unkept == 0 {
+		t.Errorf("graphs that run made room: %+v", r)
 	}
 }
 
