@@ -31,6 +31,7 @@ func (k loadKey) fewer(o loadKey) bool {
 type load struct {
 	n   int
 	log float64
+	at  uint64 // link.seen with the latest
 }
 
 func (l *load) mean() float64 { return math.Exp(l.log / float64(l.n)) }
@@ -65,13 +66,13 @@ func (l *link) weigh(t *joinedTrip) (Saturation, bool) {
 	k := loadKey{t.bytes, t.action.Channels, t.action.Contexts}
 	own := l.loads[k]
 	if own == nil {
-		if len(l.loads) == maxLoads {
+		if len(l.loads) == maxLoads && !l.unload() {
 			return Saturation{}, false
 		}
 		own = &load{}
 		l.loads[k] = own
 	}
-	own.n++
+	own.n, own.at = own.n+1, l.seen
 	own.log += math.Log(float64(t.signalNs))
 	if own.n%loadTrips != 0 {
 		return Saturation{}, false
@@ -94,6 +95,23 @@ func (l *link) weigh(t *joinedTrip) (Saturation, bool) {
 		found = true
 	}
 	return l.saturated[k.bytes], found
+}
+
+// unload makes room where a program puts ever other sizes: of those that came least often the one that did so the longest ago goes, unless
+// it counts already.
+func (l *link) unload() bool {
+	var least loadKey
+	n, at := loadTrips, uint64(0)
+	for k, own := range l.loads {
+		if own.n < n || own.n == n && own.at < at {
+			least, n, at = k, own.n, own.at
+		}
+	}
+	if n == loadTrips {
+		return false
+	}
+	delete(l.loads, least)
+	return true
 }
 
 func byLoad(a, b loadKey) int {

@@ -293,6 +293,35 @@ func TestTripsTellOfSaturation(t *testing.T) {
 	}
 }
 
+// A program of many sizes, of which most come once: the one that comes again and again is judged all the same, however many came before
+// it and come beside it, and no more is kept for it.
+func TestTripsOfManySizesTellOfSaturation(t *testing.T) {
+	core := kernelCore(t, Config{}, CommJoined{})
+	core.Step(1, CommLeft{Comm: 1})
+	core.Step(1, CommJoined{Comm: 1, Shape: state.Shape{Ranks: 2, Nodes: 2}})
+	rng := rand.New(rand.NewPCG(4, 4))
+	for i := range uint32(4000) {
+		ctas, bytes := uint8(1)<<rng.IntN(2), uint64(65536)
+		if i < 4*maxLoads || i%2 == 0 {
+			bytes += 4 + 4*uint64(i)
+		}
+		for rank := range int32(2) {
+			core.Step(state.Ns(i)*1e6, &Trip{Comm: 1, Number: i, Rank: rank, Peer: 1 - rank, Bytes: bytes, CounterNs: 9000,
+				SignalNs: state.Ns(20e3 * float64(ctas) * math.Exp(0.05*rng.NormFloat64())), Action: actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: ctas}})
+		}
+	}
+	for _, l := range core.LinksOf(1) {
+		if len(l.Saturated) != 1 || l.Saturated[0].Bytes != 65536 || l.Saturated[0].CTAs != 1 {
+			t.Errorf("link %d to %d: %+v", l.Rank, l.Peer, l.Saturated)
+		}
+	}
+	for _, l := range core.comms[1].trips.links {
+		if len(l.loads) != maxLoads {
+			t.Errorf("%d loads are kept", len(l.loads))
+		}
+	}
+}
+
 // Contexts by themselves: where as many CTAs take no less over more of them, that is said, with the fewest that do it.
 func TestTripsTellOfContextsInVain(t *testing.T) {
 	for _, c := range []struct {
