@@ -10,12 +10,17 @@ type noiseMeter struct {
 }
 
 const (
-	noiseWeight = 8 // calls that what was known before counts for
-	noiseCut    = 3 // standard deviations; a delayed call is not noise
+	noiseWeight = 8    // calls that what was known before counts for
+	noiseCut    = 3    // standard deviations; a delayed call is not noise
+	meterMemory = 4096 // calls: a communicator may live for months, and its noise change
 )
 
 // add takes in how far a call was from the mean of the n calls of its action before it.
 func (m *noiseMeter) add(deviation float64, n int, sigma float64) {
+	if m.n == meterMemory {
+		m.sum -= m.sum / meterMemory
+		m.n--
+	}
 	d := min(math.Abs(deviation), noiseCut*sigma)
 	m.sum += d * d * float64(n) / float64(n+1)
 	m.n++
