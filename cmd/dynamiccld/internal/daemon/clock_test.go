@@ -90,3 +90,32 @@ func TestHostsClockIsSet(t *testing.T) {
 		})
 	}
 }
+
+// A host that was suspended for hours: what was before is so much longer ago, in what people are shown and in the store.
+func TestHostWasSuspended(t *testing.T) {
+	const hours = 8 * time.Hour
+	slept := time.Duration(0)
+	d, err := openBy(func() time.Time { return time.Now().Add(slept) }, testConfig(t), "test", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	awake := d.sinceBoot
+	d.sinceBoot = func() state.Ns { return awake() + state.Ns(slept) }
+	view := tuner.BucketView{SinceNs: d.now(), DiagnosisNs: d.now(), MeasuredNs: d.now()}
+	before := d.now()
+	slept = hours // the host's clock goes on meanwhile, and Go's monotonic one does not
+	d.swept = 0
+	d.turn()
+	wall := d.wall()
+	shown := control.FromView(view, d.now(), wall)
+	for what, since := range map[string]time.Duration{"the choice was made": wall.Sub(*shown.Since), "it was measured": wall.Sub(*shown.MeasuredAt),
+		"the daemon started": wall.Sub(d.startedAt()), "its clock says": time.Duration(d.now() - before)} {
+		if err := near(since, hours); err != nil {
+			t.Errorf("%s ago: %v", what, err)
+		}
+	}
+	if by := d.ahead(); by != 0 {
+		t.Errorf("the host's clock is said to have been set by %v", time.Duration(by))
+	}
+}

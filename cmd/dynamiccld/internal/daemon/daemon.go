@@ -19,6 +19,8 @@ import (
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 	"dynamiccl/tuner/store"
+
+	"golang.org/x/sys/unix"
 )
 
 // findingsKept is how many findings people can look back on.
@@ -41,9 +43,14 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	wall    func() time.Time // the host's clock, which somebody may set
-	busy    chan struct{}    // full while the loop works, or another goroutine in its place; before Run and after it, too
-	came    atomic.Bool      // a rank's file has appeared
-	watched bool             // came will tell of each
+
+	sinceBoot   func() state.Ns // goes on while the host is suspended, where Go's monotonic clock stands still
+	startedBoot state.Ns        // what it said at started
+	suspended   state.Ns        // for so long the host was, since then
+
+	busy    chan struct{} // full while the loop works, or another goroutine in its place; before Run and after it, too
+	came    atomic.Bool   // a rank's file has appeared
+	watched bool          // came will tell of each
 
 	dir     *nccltuner.Dir
 	scanner *nccltuner.Scanner
@@ -122,7 +129,7 @@ func openBy(wall func() time.Time, cfg config.Config, version string, log *slog.
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, busy: full(), dir: dir,
+	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, sinceBoot: sinceBoot, startedBoot: sinceBoot(), busy: full(), dir: dir,
 		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, waiting: map[place]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
 }
@@ -139,7 +146,21 @@ func (d *Daemon) Close() error {
 // now counts from 1970, for the store keeps instants, and goes on evenly whatever is done to the host's clock meanwhile. 0
 // can mean never.
 func (d *Daemon) now() state.Ns {
-	return state.Ns(d.started.UnixNano()) + state.Ns(time.Since(d.started))
+	return state.Ns(d.started.UnixNano()) + state.Ns(time.Since(d.started)) + d.suspended
+}
+
+// sinceBoot asks the kernel, which takes ten times as long as to look at Go's clock.
+func sinceBoot() state.Ns {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // every Linux that we run on has it
+	return state.Ns(t.Nano())
+}
+
+// wake is for once a second: it has now take in that the host was suspended. Less than a second is how far two looks are apart.
+func (d *Daemon) wake() {
+	if by := d.sinceBoot() - d.startedBoot - state.Ns(time.Since(d.started)); by-d.suspended > state.Ns(time.Second) {
+		d.suspended = by
+	}
 }
 
 // ahead is by how much the host's clock was set since this daemon started, forward or back: instants of now are instants of the

@@ -99,6 +99,7 @@ func (d *Daemon) turn() int {
 		d.scan()
 	}
 	if due(&d.swept, now, sweepEvery) {
+		d.wake()
 		d.sweep()
 	}
 	n := d.drain()
