@@ -58,7 +58,7 @@ struct dyn_comm {
   uint32_t aheadAction;
   struct {             /* NCCL's last question that counted: from 2.29.7 to 2.30 it may ask twice in one call of the program's */
     const struct dyn_preload_call *in; /* NULL: not known */
-    unsigned number;
+    uint64_t number;
     int collective;
     uint64_t bytes;
     uint32_t action;

@@ -96,6 +96,16 @@ static int exchange_mode(int mode) {
   return exchange != NULL && exchange(&mode) == CUDA_SUCCESS ? mode : -1;
 }
 
+/* Each thread has 2^32 numbers of its own. */
+static __attribute__((noinline)) void first_number(struct dyn_preload_call *call) {
+  static atomic_uint threads;
+  call->number = (uint64_t)(atomic_fetch_add(&threads, 1) + 1) << 32;
+}
+static inline void next_number(struct dyn_preload_call *call) {
+  if (call->number == 0) first_number(call);
+  call->number++;
+}
+
 /* known: the driver has said that it is captured. */
 static __attribute__((noinline)) void guard(struct dyn_passage *passage, atomic_int *mask, bool known) {
   struct dyn_mask_words words = words_of(mask);
@@ -112,7 +122,7 @@ struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
   struct dyn_preload_call *call = &dyn_call;
   struct dyn_passage passage = {.captureMode = -1, .outer = call->comm};
   bool outermost = call->depth++ == 0;
-  call->number += outermost;
+  if (outermost) next_number(call);
   call->comm = comm;
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
   if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
@@ -156,7 +166,7 @@ int dyn_forward(const struct dyn_request *request, uint64_t key) {
 
 int dyn_forward_empty(const struct dyn_request *request) {
   struct dyn_preload_call *call = &dyn_call;
-  call->number++;
+  next_number(call);
   call->depth++;
   call->looked = true;
   call->comm = request->comm;

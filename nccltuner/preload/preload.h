@@ -15,7 +15,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 9
+#define DYN_PRELOAD_VERSION 10
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -27,7 +27,7 @@ struct dyn_timed {
 /* The NCCL call that a thread is in. */
 struct dyn_preload_call {
   unsigned depth; /* of our wrappers; 0: none */
-  unsigned number; /* of this thread's calls */
+  uint64_t number; /* of the call; no other thread has it, also not one that has the memory of a thread that ended */
   bool captured;  /* a guard is up for it */
   bool inGraph;   /* it is known to go into a CUDA graph; where captured is true and this is not, the driver did not tell */
   bool looked;    /* before is valid: there was a mask */

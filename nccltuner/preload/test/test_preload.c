@@ -339,6 +339,34 @@ static void threads(void) {
   CHECK(there > 0, "no window was ever open");
 }
 
+/* A thread that ends leaves its memory to the next one. No two calls that are seen in one place have the same number: the plugin
+ * would take the second for NCCL asking again. */
+static struct { const struct dyn_preload_call *in; uint64_t number; } seen[100];
+static unsigned numSeen;
+static int note_number(void) {
+  seen[numSeen].in = preload->call();
+  seen[numSeen++].number = preload->call()->number;
+  return FAKE_RESULT;
+}
+static void *call_once(void *nothing) {
+  last()->inside = note_number;
+  forwards(0, 0x5000, last());
+  return nothing;
+}
+static void numbers(void) {
+  unsigned again = 0;
+  numSeen = 0;
+  for (int i = 0; i < 100; i++) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, call_once, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  }
+  for (int i = 1; i < 100; i++) {
+    again += seen[i].in == seen[i - 1].in;
+    CHECK(seen[i].in != seen[i - 1].in || seen[i].number != seen[i - 1].number, "call %d has the number of the thread before", i);
+  }
+  CHECK(again > 0, "no thread had the memory of another one");
+}
+
 int main(int argc, char **argv) {
   char path[4096];
   CHECK(argc > 1, "local, global or none");
@@ -374,5 +402,6 @@ int main(int argc, char **argv) {
   networks(fake);
   relaxes(fake);
   threads();
+  numbers();
   return 0;
 }
