@@ -3,7 +3,8 @@
  * Kernels in CUDA graphs. Two graphs of one communicator must not run at once, for they share a lane, and nobody on the
  * host sees when a graph runs. So the graphs see to it themselves, as NCCL's do (src/misc/strongstream.cc): before the first
  * kernel of a capture waits an event for what ran last, and behind the newest one it is recorded, both whenever the graph
- * runs. One node each: the one that records moves on with each kernel.
+ * runs. One node each: the one that records moves on with each kernel. Within a capture streams order their own kernels; where a
+ * call comes on another stream than the one before, which may wait for nothing there, an edge does.
  */
 #include "lsa.h"
 
@@ -19,9 +20,23 @@ static int place_of(void *stream, struct place *p) {
   return dyn_host_driver()->cuStreamGetCaptureInfo_v2(stream, &p->status, &id, &p->graph, &p->nodes, &p->count);
 }
 
+/* An edge that is there already is an error to CUDA. */
+static int find_edge(struct dyn_lsa *lsa, void *stream) {
+  struct place p;
+  int error = place_of(stream, &p);
+  lsa->needsEdge = true;
+  for (size_t i = 0; error == 0 && i < p.count; i++) lsa->needsEdge &= p.nodes[i] != lsa->lastNode;
+  return error;
+}
+
 int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
-  if (lsa->captureId == captureId) return 0;
-  int error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
+  unsigned long long id, last = lsa->captureStreamId;
+  int error = dyn_host_driver()->cuStreamGetId(stream, &id);
+  if (error != 0) return error;
+  lsa->captureStreamId = id;
+  lsa->needsEdge = false;
+  if (lsa->captureId == captureId) return id == last ? 0 : find_edge(lsa, stream);
+  error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
   if (error != 0) return error;
   lsa->captureId = captureId;
   lsa->recordNode = NULL;
@@ -38,7 +53,8 @@ int dyn_graph_after(struct dyn_lsa *lsa, void *stream) {
   if (lsa->recordNode == NULL) {
     error = driver->cuGraphAddEventRecordNode(&lsa->recordNode, p.graph, &kernel, 1, lsa->scratch->done[LANE_GRAPHS]);
   } else {
-    error = driver->cuGraphRemoveDependencies_v2(p.graph, &lsa->lastNode, &lsa->recordNode, NULL, 1);
+    if (lsa->needsEdge) error = driver->cuGraphAddDependencies_v2(p.graph, &lsa->lastNode, &kernel, NULL, 1);
+    if (error == 0) error = driver->cuGraphRemoveDependencies_v2(p.graph, &lsa->lastNode, &lsa->recordNode, NULL, 1);
     if (error == 0) error = driver->cuGraphAddDependencies_v2(p.graph, &kernel, &lsa->recordNode, NULL, 1);
   }
   lsa->lastNode = kernel;

@@ -29,6 +29,32 @@ FAKEGPU_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
   if (stream == NULL || stream->capture == NULL) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   *graph = stream->capture;
   stream->capture = NULL;
+  (*graph)->over = 1;
+  for (size_t i = 0; i < (*graph)->numForks; i++) (*graph)->forks[i]->capture = NULL;
+  return 0;
+}
+
+static void do_nothing(struct fakegpu_work *work, CUstream stream) { (void)work, (void)stream; }
+static void release_nothing(struct fakegpu_work *work) { free(work); }
+
+/* A stream that waits for two nodes has one here that is behind both, and does nothing. */
+CUresult capture_wait(struct CUstream_st *s, struct CUgraph_st *capture, unsigned long long captureId, CUgraphNode node) {
+  if (capture->over) return CUDA_ERROR_CAPTURED_EVENT;
+  if (s->capture == NULL) {
+    if (capture->numForks == sizeof capture->forks / sizeof *capture->forks) return CUDA_ERROR_OUT_OF_MEMORY;
+    capture->forks[capture->numForks++] = s;
+    s->capture = capture;
+    s->captureId = captureId;
+    s->captured = node;
+  } else if (s->capture != capture) {
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION; /* a real one merges them, which is an error of its own */
+  } else if (node != NULL && node != s->captured) {
+    struct fakegpu_work *both = calloc(1, sizeof *both);
+    if (both == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    *both = (struct fakegpu_work){.run = do_nothing, .release = release_nothing, .type = CU_GRAPH_NODE_TYPE_EMPTY};
+    fakegpu_capture(s, both);
+    graph_depend(s->captured, node);
+  }
   return 0;
 }
 

@@ -14,6 +14,9 @@ struct CUevent_st {
   uint64_t busyUntilNs;
   CUstream queue; /* the same stream, never NULL */
   uint64_t jobs;  /* of it, before the event */
+  struct CUgraph_st *capture; /* in which it was recorded last; NULL: in none */
+  unsigned long long captureId;
+  CUgraphNode node; /* of that graph, behind which it stands */
   atomic_int holders;
 };
 
@@ -48,10 +51,17 @@ static void record(CUevent event, CUstream stream) {
   event->queue = s;
   event->jobs = queue_added(s);
   event->recorded = 1;
+  event->capture = NULL;
 }
 
 FAKEGPU_API CUresult cuEventRecord(CUevent event, CUstream stream) {
-  if (stream_of(stream)->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* a real one goes into the graph */
+  struct CUstream_st *s = stream_of(stream);
+  if (s->capture != NULL) { /* a place in the graph */
+    event->capture = s->capture;
+    event->captureId = s->captureId;
+    event->node = s->captured;
+    return 0;
+  }
   record(event, stream);
   return 0;
 }
@@ -115,6 +125,7 @@ struct fakegpu_work *event_work(CUevent event, int type) {
 FAKEGPU_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   if (flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  if (flags == 0 && event->capture != NULL) return capture_wait(stream_of(stream), event->capture, event->captureId, event->node);
   if (stream_of(stream)->capture == NULL) {
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     wait_for(event, stream);

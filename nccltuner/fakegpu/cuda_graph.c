@@ -53,6 +53,13 @@ FAKEGPU_API CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
   return 0;
 }
 
+FAKEGPU_API CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count) {
+  if (node == NULL || count == NULL) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; dependencies != NULL && i < *count; i++) dependencies[i] = i < node->n ? node->from[i] : NULL;
+  if (dependencies == NULL || *count > node->n) *count = node->n;
+  return 0;
+}
+
 FAKEGPU_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
   if (node == NULL || node->work->type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
   *params = (CUDA_KERNEL_NODE_PARAMS){.gridDimX = node->work->grid, .gridDimY = 1, .gridDimZ = 1,

@@ -14,6 +14,9 @@ struct CUgraphNode_st {
 struct CUgraph_st {
   size_t n, room;
   CUgraphNode *nodes; /* in the order in which they came */
+  CUstream forks[8];  /* that joined the capture of it */
+  size_t numForks;
+  int over; /* its capture */
 };
 
 /* The graph takes the work. */

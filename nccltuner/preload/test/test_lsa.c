@@ -82,6 +82,56 @@ static void graphs(void) {
   }
 }
 
+/* Whether a node of a graph comes behind another one. */
+static bool is_behind(CUgraphNode node, CUgraphNode other) {
+  CUresult (*get)(CUgraphNode, CUgraphNode *, size_t *) = (CUresult(*)(CUgraphNode, CUgraphNode *, size_t *))dlsym(RTLD_DEFAULT, "cuGraphNodeGetDependencies");
+  CUgraphNode from[16];
+  size_t n = 16;
+  if (get == NULL) *(void **)&get = dlsym(dlopen(driverPath, RTLD_NOW), "cuGraphNodeGetDependencies");
+  CHECK(get != NULL && get(node, from, &n) == 0 && n <= 16);
+  for (size_t i = 0; i < n; i++)
+    if (from[i] == other || is_behind(from[i], other)) return true;
+  return false;
+}
+
+/* Calls of a capture on streams that wait for nothing of each other: their kernels run one after the other all the same, in the
+ * order of the calls, and what is recorded behind them is behind all. joined: the second stream waits for the first call. */
+static void forks(bool joined) {
+  CUgraph graph;
+  CUevent fork, join;
+  CUgraphNode nodes[32], kernels[3], record = NULL;
+  size_t n = 32, numKernels = 0;
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .action = LSA(0, 1)};
+  CUresult (*wait)(CUstream, CUevent, unsigned);
+  *(void **)&wait = dlsym(dlopen(driverPath, RTLD_NOW), "cuStreamWaitEvent");
+  CHECK(wait != NULL && cuda.cuEventCreate(&fork, 0) == 0 && cuda.cuEventCreate(&join, 0) == 0);
+  CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+  capturing = true;
+  if (!joined) CHECK(cuda.cuEventRecord(fork, streams[0]) == 0 && wait(streams[1], fork, 0) == 0);
+  for (int i = 0; i < 3; i++) {
+    s.stream = streams[i == 1];
+    make_call(&s, i, 0);
+    if (i == 0 && joined) CHECK(cuda.cuEventRecord(fork, streams[0]) == 0 && wait(streams[1], fork, 0) == 0);
+  }
+  CHECK(cuda.cuEventRecord(join, streams[1]) == 0 && wait(streams[0], join, 0) == 0);
+  capturing = false;
+  CHECK(cuda.cuStreamEndCapture(streams[0], &graph) == 0 && cuda.cuGraphGetNodes(graph, nodes, &n) == 0);
+  for (size_t i = 0; i < n; i++) {
+    int type;
+    CHECK(cuda.cuGraphNodeGetType(nodes[i], &type) == 0 && (type != CU_GRAPH_NODE_TYPE_KERNEL || numKernels < 3));
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) kernels[numKernels++] = nodes[i];
+    if (type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) record = nodes[i];
+  }
+  CHECK(numKernels == 3 && record != NULL && is_behind(kernels[1], kernels[0]) && is_behind(kernels[2], kernels[1]), "kernels of one lane beside each other");
+  CHECK(is_behind(record, kernels[2]));
+}
+static void forked(void) {
+  begin();
+  forks(false);
+  forks(true);
+  meet();
+}
+
 static uint64_t now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -186,6 +236,7 @@ int main(int argc, char **argv) {
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("calls", ranks, calls);
   play("groups", 2, groups);
   play("graphs", 3, graphs);
+  play("forked", 2, forked);
   play("again", 3, again);
   play("death", 3, death);
   play("aborts", 2, aborts);
