@@ -3,6 +3,9 @@
  * Which of the program's calls makes the communicator that the plugin meets. NCCL calls the plugin inside of the call, behind
  * the end of the group around it, or in a thread of its own; what it says there is how many ranks the communicator has and
  * which this one is. So all calls that are making one, of all threads, stand in a list, and if one alone can be meant it is.
+ *
+ * A communicator that does not block may still be made when its call has returned: it stays in the list, so that it is not taken
+ * for another one, and no call is known to make it.
  */
 #include "device.h"
 
@@ -14,14 +17,16 @@ enum { SUCCESS = 0, IN_PROGRESS = 7 }; /* ncclResult_t */
 
 static struct making {
   bool used;
-  const void *thread; /* whose call it is */
+  const void *thread; /* whose call it is; NULL: it has returned */
   void **comm;        /* where the call leaves it */
+  const void *late;   /* what it has left there; NULL: it has not returned */
   int nRanks, rank;   /* negative: not known */
   struct dyn_bound *bound; /* NULL: the plugin has not met it */
   void *chooser;
   void (*now)(void *chooser);
 } makings[MOST];
 static unsigned unlisted; /* calls that found no room */
+static atomic_uint late;  /* in the list behind their calls: most programs have none */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread unsigned own, ownUnlisted; /* of this thread; the address of the first one names it */
 
@@ -30,6 +35,7 @@ static void forget_all(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   memset(makings, 0, sizeof makings);
   unlisted = own = ownUnlisted = 0;
+  atomic_store(&late, 0);
 }
 __attribute__((constructor)) static void begin(void) { pthread_atfork(NULL, NULL, forget_all); }
 
@@ -57,7 +63,7 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
     found = &makings[i];
     candidates++;
   }
-  struct dyn_bound *bound = candidates == 1 && unlisted == 0 ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
+  struct dyn_bound *bound = candidates == 1 && unlisted == 0 && found->late == NULL ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
   if (bound != NULL) {
     found->bound = bound;
     found->chooser = chooser;
@@ -86,17 +92,32 @@ void dyn_making_forget(const struct dyn_bound *bound) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Takes one of this thread's out of the list. */
-static struct making take(void) {
+/* Takes one of this thread's out of the list, unless it stays there. */
+static struct making take(int result) {
   struct making it = {0};
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST && !it.used; i++) {
-    if (!makings[i].used || makings[i].thread != &own) continue;
-    it = makings[i];
-    makings[i].used = false;
+    struct making *m = &makings[i];
+    if (!m->used || m->thread != &own) continue;
+    it = *m;
+    if (result == IN_PROGRESS && m->bound == NULL) m->late = *m->comm;
+    m->used = m->late != NULL;
+    m->thread = NULL;
+    atomic_fetch_add(&late, m->used);
   }
   pthread_mutex_unlock(&lock);
   return it;
+}
+
+void dyn_making_over(const void *comm) {
+  if (atomic_load(&late) == 0 || comm == NULL) return;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++) {
+    if (!makings[i].used || makings[i].late != comm) continue;
+    makings[i].used = false;
+    atomic_fetch_sub(&late, 1);
+  }
+  pthread_mutex_unlock(&lock);
 }
 
 static void finish(const struct making *it, int result) {
@@ -110,7 +131,7 @@ static void finish(const struct making *it, int result) {
 
 void dyn_making_ends(int result) {
   for (; own > 0; own--) {
-    struct making it = take();
+    struct making it = take(result);
     if (it.bound != NULL) finish(&it, result);
   }
   if (ownUnlisted == 0) return;

@@ -79,6 +79,52 @@ static void made(void) {
   launched(false);
 }
 
+/* A communicator that does not block may still be made when its call has returned: then another call of the same ranks that is
+ * under way is not the one that the plugin meets. When it is made, or gone, it is none any more. */
+static int in_progress(void) {
+  madeComm[0] = OTHER_COMM;
+  return 7;
+}
+static int asked_in_progress;
+static int tell_progress(void) {
+  *(int *)fake->arguments[1] = asked_in_progress;
+  return 0;
+}
+static void ask_error(int error) {
+  int told = -1;
+  asked_in_progress = error;
+  fake->inside = tell_progress;
+  CHECK(find("ncclCommGetAsyncError")(OTHER_COMM, (uintptr_t)&told, 0, 0, 0, 0, 0, 0, 0) == 0 && told == error);
+}
+static void make_one(int (*does)(void), int i, int result) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  struct fake_id id = {""};
+  expected = false;
+  fake->inside = does;
+  CHECK(init(&madeComm[i], numRanks, id, rank) == result);
+  fake->inside = succeed;
+}
+static void unblocked(void) {
+  prepare();
+  for (int way = 0; way < 3; way++) {
+    make_one(in_progress, 0, 7);
+    make_one(make_comms, 1, 0);
+    CHECK(!expected, "the one before can be meant");
+    launched(false);
+    ask_error(7);
+    make_one(make_comms, 1, 0);
+    CHECK(!expected, "it can still");
+    if (way == 0) ask_error(0);
+    if (way == 1) ask_error(6);
+    fake->inside = succeed;
+    if (way == 2) CHECK(find("ncclCommAbort")(OTHER_COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    make_one(make_comms, 1, 0);
+    CHECK(expected);
+    launched(true);
+    CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  }
+}
+
 /* NCCL asks nobody about an AllToAll, so it counts before NCCL sees it: also one that no kernel can run, in a group or not. */
 static void counted(void) {
   begin();
@@ -172,6 +218,7 @@ int main(int argc, char **argv) {
   driverPath = argv[2];
   write_kernels(kernels);
   play("made", 2, made);
+  play("unblocked", 2, unblocked);
   play("counted", 2, counted);
   play("replays", 3, replays);
   unlink(kernels);
