@@ -27,7 +27,7 @@ static bool ended;           /* under lock: the process ends, and CUDA's driver 
 
 static int dead_rank(const struct dyn_lsa *lsa) {
   for (uint32_t r = 0; r < lsa->nRanks; r++)
-    if (r != lsa->rank && dyn_process_start(lsa->peers[r].pid) != lsa->peers[r].startTime) return (int)r;
+    if (r != lsa->rank && !dyn_process_lives(lsa->peers[r].pid, lsa->peers[r].startTime)) return (int)r;
   return -1;
 }
 

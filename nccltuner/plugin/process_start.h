@@ -5,7 +5,9 @@
 #ifndef DYN_PROCESS_START_H
 #define DYN_PROCESS_START_H
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,13 @@ static inline uint64_t dyn_process_start(uint32_t pid) {
   at += 2;
   for (int field = 3; field < 22 && at; field++) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
   return at ? strtoull(at, NULL, 10) : 0;
+}
+
+/* False: it has ended. One of which nothing can be known, since this process has no file descriptor left, say, has not. */
+static inline bool dyn_process_lives(uint32_t pid, uint64_t startTime) {
+  errno = 0;
+  uint64_t start = dyn_process_start(pid);
+  return start == startTime || (start == 0 && errno != 0 && errno != ENOENT && errno != ESRCH);
 }
 
 #endif

@@ -29,7 +29,7 @@ static void record_path(const struct dyn_member *member, const char *directory, 
 /* A process that is dead, or a rank that has left, can never be part of this communicator again. */
 static bool is_over(struct dyn_rank *rank) {
   return __atomic_load_n(&rank->position, __ATOMIC_ACQUIRE) == UINT64_MAX ||
-         dyn_process_start(rank->pid) != rank->startTime;
+         !dyn_process_lives(rank->pid, rank->startTime);
 }
 
 enum finding { RECORD_JOINABLE, RECORD_STALE, RECORD_REFUSED };

@@ -4,6 +4,10 @@
  * Which calls become kernels and which NCCL's, in and out of groups, on several streams and in CUDA graphs, with every
  * element compared; and what becomes of those who wait for a rank that dies.
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
 #include "lsa_steps.h"
 
 static void calls(void) {
@@ -163,6 +167,23 @@ static void death(void) {
   preload->device->close(lsa);
 }
 
+/* A process that can open nothing cannot look after its peers, which live on. */
+static void blind(void) {
+  begin();
+  struct rlimit limit, none;
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(0, 1)};
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  none = (struct rlimit){0, limit.rlim_max};
+  CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0 && open("/proc/self/stat", O_RDONLY) < 0 && errno == EMFILE);
+  usleep(2200000);
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0 && async_error() == 0);
+  fill(&s, 0);
+  make_call(&s, 0, 0);
+  wait_for_all();
+  compare(&s, 0, true);
+  meet();
+}
+
 /* Rank 0 ends what the others never began: it aborts, or shrinks with NCCL_SHRINK_ABORT; without that NCCL waits as well. */
 static void ends(bool shrinks) {
   begin();
@@ -239,6 +260,7 @@ int main(int argc, char **argv) {
   play("forked", 2, forked);
   play("again", 3, again);
   play("death", 3, death);
+  play("blind", 2, blind);
   play("aborts", 2, aborts);
   play("shrinks", 2, shrinks);
   play("refused", 2, refused);
