@@ -54,7 +54,8 @@ static inline struct dyn_member *dyn_member_of(struct dyn_comm *comm) { return (
 static inline struct dyn_rank *dyn_ranks_of(struct dyn_record *record) { return (struct dyn_rank *)(record + 1); }
 
 /* directory.c */
-int dyn_join_lock(const char *directory, int waitMs); /* a descriptor to close, -1: not within waitMs */
+int dyn_join_lock(const char *directory, int waitMs); /* a descriptor for dyn_join_unlock, -1: not within waitMs */
+void dyn_join_unlock(int fd);
 bool dyn_daemon_lives(dyn_logger log);                /* a daemon holds the directory now; waits for nothing */
 int dyn_daemon_layout(dyn_logger log);                /* its DYN_ABI_VERSION, 0: not known; -1: none lives */
 int dyn_create_file(const char *path, size_t bytes);  /* a new file with all its space; -1 with errno */

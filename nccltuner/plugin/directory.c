@@ -137,6 +137,14 @@ int dyn_join_lock(const char *directory, int waitMs) {
   return fd;
 }
 
+/* By word, and not by closing alone: the child of a fork has the same lock for as long as it has the descriptor. */
+static void unlock(int fd) {
+  flock(fd, LOCK_UN);
+  close(fd);
+}
+
+void dyn_join_unlock(int fd) { unlock(fd); }
+
 int dyn_daemon_layout(dyn_logger log) {
   const char *directory = dyn_directory(log);
   char path[PATH_MAX], text[32] = "";
@@ -148,7 +156,7 @@ int dyn_daemon_layout(dyn_logger log) {
   bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   int layout = 0; /* behind the process id; daemons of early releases wrote that alone */
   if (held && pread(fd, text, sizeof text - 1, 0) > 0 && sscanf(text, "%*d %d", &layout) != 1) layout = 0;
-  close(fd); /* gives back the lock, if it was free */
+  unlock(fd); /* if it was free */
   return held ? layout : -1;
 }
 

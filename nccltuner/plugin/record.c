@@ -246,7 +246,7 @@ void dyn_record_join(struct dyn_member *member) {
   record_path(member, directory, path);
   struct dyn_record *record = open_or_create(member, path);
   if (record) register_rank(member, record, startTime, ncclVersion, transport);
-  close(lock);
+  dyn_join_unlock(lock);
   if (record) miss_daemon(comm, directory);
 }
 
@@ -264,5 +264,5 @@ void dyn_record_leave(struct dyn_member *member, int waitMs) {
   for (uint32_t i = 0; i < joined && i < comm->nRanks && last; i++) last = is_over(&dyn_ranks_of(comm->record)[i]);
   record_path(member, directory, path);
   if (last && lstat(path, &st) == 0 && st.st_dev == member->device && st.st_ino == member->inode) unlink(path);
-  close(lock);
+  dyn_join_unlock(lock);
 }

@@ -349,6 +349,21 @@ static void scribbled_ring(void) {
   dyn_process_unref();
 }
 
+/* A program may fork at any moment, and its child live for months: what it inherits keeps nobody out. */
+static void forked_within(void) {
+  int pipes[2], own = dyn_join_lock(directory, 0);
+  check(own >= 0 && pipe(pipes) == 0, "no lock");
+  pid_t child = fork();
+  if (child == 0) _exit(close(pipes[1]) == 0 && read(pipes[0], &own, 1) == 0 ? 0 : 1);
+  dyn_join_unlock(own);
+  own = dyn_join_lock(directory, 0);
+  close(pipes[1]);
+  int status;
+  check(waitpid(child, &status, 0) == child && status == 0, "the child");
+  check(own >= 0, "a child that was forked while the lock was held has it");
+  dyn_join_unlock(own);
+}
+
 int main(void) {
   umask(0);
   directory = test_directory();
@@ -374,6 +389,7 @@ int main(void) {
   run("too many ranks", too_many_ranks);
   run("scribbled record", scribbled_record);
   run("scribbled ring", scribbled_ring);
+  run("forked within", forked_within);
   check(test_count_files("comm-") + test_count_files("ring-") == 0, "files were left");
   test_remove_directory();
   return 0;
