@@ -18,6 +18,9 @@
 
 #include "comm.h"
 
+#define RESERVE_BYTES ((size_t)256 << 10) /* takes some 0.1 ms */
+#define RESERVE_TRIES 1000
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum { UNKNOWN, GOOD, REFUSED } verdict; /* under lock */
 static char chosen[PATH_MAX - 64];              /* leaves room for the file names */
@@ -162,6 +165,17 @@ int dyn_daemon_layout(dyn_logger log) {
 
 bool dyn_daemon_lives(dyn_logger log) { return dyn_daemon_layout(log) >= 0; }
 
+/* In pieces, each anew where a signal ends it: of a program that has many, one for all would never come to its end. */
+static int reserve(int fd, size_t bytes) {
+  for (size_t at = 0, tries = 0; at < bytes;) {
+    size_t piece = bytes - at < RESERVE_BYTES ? bytes - at : RESERVE_BYTES;
+    int error = posix_fallocate(fd, (off_t)at, (off_t)piece);
+    if (error != 0 && (error != EINTR || ++tries == RESERVE_TRIES)) return error;
+    if (error == 0) at += piece;
+  }
+  return 0;
+}
+
 int dyn_create_file(const char *path, size_t bytes) {
   struct rlimit limit;
   /* Beyond this limit the kernel sends SIGXFSZ, which ends a process that does not expect it. */
@@ -171,7 +185,7 @@ int dyn_create_file(const char *path, size_t bytes) {
   }
   int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return -1;
-  int error = posix_fallocate(fd, 0, (off_t)bytes);
+  int error = reserve(fd, bytes);
   if (error == 0) return fd;
   close(fd);
   unlink(path);
