@@ -338,9 +338,20 @@ int dyn_device_launch(int result) {
 
 /* ---- the end ---- */
 
+/* Within a group that has calls of it: NCCL gets what was held back, and the group's end finds nothing. */
+static void leave_group(struct dyn_bound *b) {
+  struct dyn_bound **at = &grouped;
+  while (*at != NULL && *at != b) at = &(*at)->next;
+  if (*at == NULL) return;
+  make_plain(b);
+  *at = b->next;
+  b->group = NOTHING;
+}
+
 void dyn_device_goes(void *comm, bool aborted) {
   struct dyn_bound *b = find(comm);
   if (b == NULL) return;
+  leave_group(b);
   if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator");
   dyn_lsa_settle(b->lsa, SETTLE_NS);
   dyn_gin_destroy(b->lsa);

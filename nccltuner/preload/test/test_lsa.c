@@ -59,6 +59,34 @@ static void groups(void) {
   compare(&a, 0, true);
 }
 
+/* A communicator goes within a group that has a call of it: NCCL is given the call first, as it was made, and what comes at the
+ * group's end is none of it. */
+static void goes_in_group(void) {
+  begin();
+  struct step s = {.collective = ALL_REDUCE, .count = 10, .stream = streams[0], .action = LSA(0, 1)};
+  for (int way = 0; way < 4; way++) {
+    planned = LSA(0, 1);
+    asked = 0;
+    group_start();
+    unsigned before = fake->calls;
+    CHECK(issue(&s, 0, COMM) == 0 && fake->calls == before, "held back");
+    if (way & 1) CHECK(issue(&s, 0, COMM) == 0 && fake->calls == before + 2);
+    CHECK(find(way & 2 ? "ncclCommAbort" : "ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && asked == 0);
+    CHECK(fake->calls == before + 2 + (way & 1), "NCCL had %u calls", fake->calls - before);
+    preload->device->close(lsa);
+    meet();
+    make();
+    group_end();
+    asked = 0;
+    bind();
+    fill(&s, 0);
+    make_call(&s, 0, 1);
+    wait_for_all();
+    compare(&s, 0, true);
+    meet();
+  }
+}
+
 /* Two graphs are replayed at once, on streams of their own, while a call goes on: the graphs take turns, in the same order on
  * all ranks; between graphs and calls ranks need no order. */
 static void graphs(void) {
@@ -256,6 +284,7 @@ int main(int argc, char **argv) {
   write_kernels(kernels);
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("calls", ranks, calls);
   play("groups", 2, groups);
+  play("goes in group", 2, goes_in_group);
   play("graphs", 3, graphs);
   play("forked", 2, forked);
   play("again", 3, again);
