@@ -32,6 +32,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct scratch *spare; /* under lock */
+static unsigned abandoned;    /* under lock: communicators whose memory has stayed behind them */
+#define MOST_ABANDONED 16     /* a GiB of a GPU with DEFAULT_MIB */
 
 void dyn_host_say(const char *format, ...) {
   char line[1024];
@@ -97,6 +99,25 @@ static void keep(struct scratch *scratch) {
   scratch->next = spare;
   spare = scratch;
   pthread_mutex_unlock(&lock);
+}
+
+static void abandon(void) {
+  pthread_mutex_lock(&lock);
+  abandoned++;
+  pthread_mutex_unlock(&lock);
+}
+
+/* A program that aborts communicators for months, or captures graphs on each, is not to run out of memory by it. */
+static bool may_abandon(void) {
+  static bool said; /* under lock */
+  pthread_mutex_lock(&lock);
+  bool may = abandoned < MOST_ABANDONED, says = !may && !said;
+  said |= !may;
+  pthread_mutex_unlock(&lock);
+  if (says)
+    dyn_host_say("memory of %d communicators has stayed behind them, since they were aborted, or their calls captured in CUDA graphs, which may "
+                 "still be replayed: no device kernels for further ones of this process, NCCL runs their calls", MOST_ABANDONED);
+  return may;
 }
 
 static bool make_events(const struct dyn_host_driver *driver, struct scratch *scratch) {
@@ -189,7 +210,7 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t rank, size_t
   const struct dyn_host_driver *driver = dyn_host_driver();
   dyn_context context = NULL;
   int mode = DYN_RELAXED_CAPTURE; /* another thread may capture, and forbid all others to allocate */
-  if (nRanks < 2 || nRanks > DYN_KERNEL_MAX_RANKS || rank >= nRanks || driver == NULL) return NULL;
+  if (nRanks < 2 || nRanks > DYN_KERNEL_MAX_RANKS || rank >= nRanks || driver == NULL || !may_abandon()) return NULL;
   if (driver->cuCtxGetCurrent(&context) != 0 || context == NULL) return NULL;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   struct dyn_lsa *lsa = make(id, nRanks, rank, context, bytes);
@@ -286,6 +307,7 @@ void dyn_lsa_close(struct dyn_lsa *lsa) {
   dyn_gin_forget(lsa);
   /* A graph may be replayed, and a stopped kernel's peers may write: then memory stays as it is, for nobody else. */
   bool busy = lsa->captureId != 0 || dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
+  if (busy) abandon();
   if (!busy && dyn_context_enter(lsa->context, &pushed)) {
     for (uint32_t r = 0; r < lsa->nRanks; r++)
       if (lsa->opened[r]) driver->cuIpcCloseMemHandle(lsa->bases[r]);

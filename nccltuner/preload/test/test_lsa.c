@@ -260,6 +260,25 @@ static void again(void) {
   }
 }
 
+/* What communicators leave behind is bounded: memory into which somebody may still write, or that a graph may still use. */
+static void abandoned(void) {
+  for (int i = 0; i < 16; i++) {
+    if (i == 0) prepare();
+    else make();
+    asked = 0;
+    bind();
+    if (i % 2 == 0) {
+      struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 10, .stream = streams[0], .action = LSA(0, 1)}};
+      steps[1] = steps[0];
+      capture(steps, 0);
+    }
+    CHECK(find(i % 2 ? "ncclCommAbort" : "ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    preload->device->close(lsa);
+    meet();
+  }
+  CHECK(preload->device->offer(COMM_ID, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]) == NULL, "the GPU's memory runs out");
+}
+
 static void refused(void) {
   setenv("FAKEGPU_IPC", "refuse", 1);
   lsa = preload->device->offer(COMM_ID, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
@@ -292,6 +311,7 @@ int main(int argc, char **argv) {
   play("blind", 2, blind);
   play("aborts", 2, aborts);
   play("shrinks", 2, shrinks);
+  play("abandoned", 2, abandoned);
   play("refused", 2, refused);
   unlink(kernels);
   return 0;
