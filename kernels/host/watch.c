@@ -23,7 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static struct dyn_lsa *list; /* under lock */
 static bool started;         /* under lock */
-static bool ended;           /* under lock: the process ends, and CUDA's driver may be gone */
+static atomic_bool ended;    /* the process ends, and CUDA's driver may be gone */
 
 static int dead_rank(const struct dyn_lsa *lsa) {
   for (uint32_t r = 0; r < lsa->nRanks; r++)
@@ -50,7 +50,7 @@ static void *run(void *nothing) {
   pthread_mutex_lock(&lock);
   for (;;) {
     while (list == NULL) pthread_cond_wait(&opened, &lock);
-    for (struct dyn_lsa *lsa = list; lsa != NULL && !ended; lsa = lsa->next) look(lsa);
+    for (struct dyn_lsa *lsa = list; lsa != NULL && !atomic_load(&ended); lsa = lsa->next) look(lsa);
     pthread_mutex_unlock(&lock);
     nanosleep(&(struct timespec){.tv_nsec = ROUND_NS}, NULL);
     pthread_mutex_lock(&lock);
@@ -66,11 +66,17 @@ static void forget(void) {
   started = false;
 }
 
-/* Registered behind the driver's own handlers, hence run before them. */
+/* Registered behind the driver's own handlers, hence run before them. Behind the look that may be under way none begins; one that the
+ * driver keeps, or a thread that has the lock and ends the process from a signal's handler, keeps nobody from ending. */
 static void at_exit(void) {
-  pthread_mutex_lock(&lock);
-  ended = true;
-  pthread_mutex_unlock(&lock);
+  atomic_store(&ended, true);
+  for (int naps = 0; naps < 200; naps++) {
+    if (pthread_mutex_trylock(&lock) == 0) {
+      pthread_mutex_unlock(&lock);
+      return;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
 }
 
 /* Under lock. */

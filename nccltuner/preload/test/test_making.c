@@ -211,6 +211,22 @@ static void replays(void) {
   pthread_mutex_unlock(&preload->roundLock);
 }
 
+/* A driver that keeps a round of the library's threads for ever keeps nobody from ending. */
+static void stuck(void) {
+  begin();
+  open_ring();
+  struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 20, .stream = streams[0], .action = LSA(0, 1)},
+                              {.collective = ALL_GATHER, .count = 9, .stream = streams[0], .action = LSA(0, 1)}};
+  CUgraphExec graph = capture(steps, 0);
+  for (int n = 0; n < 150; n++) CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
+  pthread_mutex_lock(&preload->roundLock);
+  wait_for_all();
+  meet();
+  usleep(1600000); /* the thread that tells of replays has come to the lock */
+  alarm(20);
+  exit(0);
+}
+
 int main(int argc, char **argv) {
   char kernels[4096];
   CHECK(argc == 3, "FOLDER LIBCUDA");
@@ -220,6 +236,7 @@ int main(int argc, char **argv) {
   play("made", 2, made);
   play("unblocked", 2, unblocked);
   play("counted", 2, counted);
+  play("stuck", 2, stuck);
   play("replays", 3, replays);
   unlink(kernels);
   return 0;
