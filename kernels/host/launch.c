@@ -177,14 +177,22 @@ static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, void *stream, 
   return error;
 }
 
+/* A capture that an error has ended, the program's most often: there will be no graph, so nobody waits for what was to be in it. */
+static bool capture_is_lost(void *stream) {
+  int status = 0;
+  return dyn_host_driver()->cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL, NULL, NULL) == 0 && status == DYN_CAPTURE_INVALIDATED;
+}
+
 /* An ncclResult_t. */
 static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhapsCaptured) {
   bool pushed;
   if (dyn_lsa_stopped(lsa)) return REMOTE_ERROR;
   if (!dyn_context_enter(lsa->context, &pushed)) return UNHANDLED_CUDA_ERROR;
   int error = launch_in_order(lsa, l, stream, perhapsCaptured);
+  bool lost = error != 0 && capture_is_lost(stream);
   dyn_context_leave(pushed);
   if (error == 0) return SUCCESS;
+  if (lost) return UNHANDLED_CUDA_ERROR;
   dyn_lsa_stop(lsa, "CUDA refused to launch a kernel"); /* the other ranks wait for it */
   dyn_lsa_complain(lsa);
   return UNHANDLED_CUDA_ERROR;

@@ -7,7 +7,11 @@
 
 #include "cuda_graph.h"
 
-int fakegpu_capturing(CUstream stream) { return stream_of(stream)->capture != NULL; }
+/* 2: an error has ended it, and nothing comes of it but at its end. */
+int fakegpu_capturing(CUstream stream) {
+  const struct CUgraph_st *capture = stream_of(stream)->capture;
+  return capture == NULL ? 0 : capture->invalid ? 2 : 1;
+}
 
 void fakegpu_capture(CUstream stream, struct fakegpu_work *work) {
   struct CUstream_st *s = stream_of(stream);
@@ -31,7 +35,9 @@ FAKEGPU_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
   stream->capture = NULL;
   (*graph)->over = 1;
   for (size_t i = 0; i < (*graph)->numForks; i++) (*graph)->forks[i]->capture = NULL;
-  return 0;
+  if (!(*graph)->invalid) return 0;
+  *graph = NULL;
+  return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 
 static void do_nothing(struct fakegpu_work *work, CUstream stream) { (void)work, (void)stream; }
@@ -47,7 +53,8 @@ CUresult capture_wait(struct CUstream_st *s, struct CUgraph_st *capture, unsigne
     s->captureId = captureId;
     s->captured = node;
   } else if (s->capture != capture) {
-    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION; /* a real one merges them, which is an error of its own */
+    s->capture->invalid = capture->invalid = 1;
+    return CUDA_ERROR_STREAM_CAPTURE_MERGE;
   } else if (node != NULL && node != s->captured) {
     struct fakegpu_work *both = calloc(1, sizeof *both);
     if (both == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -68,8 +75,8 @@ FAKEGPU_API CUresult cuStreamGetCaptureInfo_v2(CUstream stream, int *status, uin
                                                const CUgraphNode **dependencies, size_t *count) {
   struct CUstream_st *s = stream_of(stream);
   if (status == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *status = s->capture != NULL;
-  if (s->capture == NULL) return 0;
+  *status = fakegpu_capturing(stream);
+  if (*status != 1) return 0;
   if (id != NULL) *id = s->captureId;
   if (graph != NULL) *graph = s->capture;
   if (dependencies != NULL) *dependencies = &s->captured;

@@ -56,6 +56,7 @@ static void record(CUevent event, CUstream stream) {
 
 FAKEGPU_API CUresult cuEventRecord(CUevent event, CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
+  if (fakegpu_capturing(stream) == 2) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (s->capture != NULL) { /* a place in the graph */
     event->capture = s->capture;
     event->captureId = s->captureId;
@@ -125,6 +126,7 @@ struct fakegpu_work *event_work(CUevent event, int type) {
 FAKEGPU_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   if (flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  if (fakegpu_capturing(stream) == 2) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (flags == 0 && event->capture != NULL) return capture_wait(stream_of(stream), event->capture, event->captureId, event->node);
   if (stream_of(stream)->capture == NULL) {
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;

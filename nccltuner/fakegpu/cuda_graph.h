@@ -16,7 +16,7 @@ struct CUgraph_st {
   CUgraphNode *nodes; /* in the order in which they came */
   CUstream forks[8];  /* that joined the capture of it */
   size_t numForks;
-  int over; /* its capture */
+  int over, invalid; /* its capture */
 };
 
 /* The graph takes the work. */

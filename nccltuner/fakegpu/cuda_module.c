@@ -139,6 +139,7 @@ static CUresult launch_ours(CUfunction function, unsigned grid, unsigned block, 
   }
   if (!kernel->onGin && kernel->secondBytes > 0) memcpy(&own.arguments.second, arguments[1], kernel->secondBytes);
   if (kernel->hasParts) memcpy(&own.arguments.parts, arguments[2], sizeof own.arguments.parts);
+  if (fakegpu_capturing(stream) == 2) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (!fakegpu_capturing(stream)) {
     launch(&own, stream);
     return 0;

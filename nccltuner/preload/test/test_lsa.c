@@ -164,6 +164,51 @@ static void forked(void) {
   meet();
 }
 
+static uint64_t now_ms(void);
+static int async_error(void);
+
+/* An error of the program's ends its capture, of which there will be no graph: calls into it fail, and later ones do not. */
+static void invalidated(void) {
+  begin();
+  CUgraph graph;
+  CUevent event;
+  CUresult (*wait)(CUstream, CUevent, unsigned);
+  *(void **)&wait = dlsym(dlopen(driverPath, RTLD_NOW), "cuStreamWaitEvent");
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .action = LSA(0, 1)};
+  CHECK(cuda.cuEventCreate(&event, 0) == 0);
+  for (int way = 0; way < 4; way++) {
+    for (int i = 0; i < 2; i++) CHECK(cuda.cuStreamBeginCapture_v2(streams[i], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+    s.stream = streams[0];
+    capturing = true;
+    if (way & 1) make_call(&s, 0, 0);
+    CHECK(cuda.cuEventRecord(event, streams[1]) == 0 && wait(streams[0], event, 0) == CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    planned = s.action;
+    if (way & 2) group_start();
+    CHECK(issue(&s, 0, COMM) == (way & 2 ? 0 : 1), "ncclUnhandledCudaError");
+    if (way & 2) CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 1);
+    capturing = false;
+    for (int i = 0; i < 2; i++) CHECK(cuda.cuStreamEndCapture(streams[i], &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CHECK(async_error() == 0, "the communicator was given up");
+    for (int i = 0; i < 2; i++) {
+      s.stream = streams[i];
+      fill(&s, 0);
+      make_call(&s, 0, 0);
+      wait_for_all();
+      compare(&s, 0, true);
+      meet();
+    }
+    struct step steps[NODES] = {s, s};
+    steps[0].stream = steps[1].stream = streams[0];
+    CUgraphExec exec = capture(steps, 0);
+    fill_all(steps, NODES, 0, 5);
+    meet();
+    CHECK(cuda.cuGraphLaunch(exec, streams[0]) == 0);
+    wait_for_all();
+    for (int i = 0; i < NODES; i++) compare(&steps[i], i, true);
+    meet();
+  }
+}
+
 static uint64_t now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -306,6 +351,7 @@ int main(int argc, char **argv) {
   play("goes in group", 2, goes_in_group);
   play("graphs", 3, graphs);
   play("forked", 2, forked);
+  play("invalidated", 2, invalidated);
   play("again", 3, again);
   play("death", 3, death);
   play("blind", 2, blind);
