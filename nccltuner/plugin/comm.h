@@ -58,6 +58,7 @@ int dyn_join_lock(const char *directory, int waitMs); /* a descriptor for dyn_jo
 void dyn_join_unlock(int fd);
 bool dyn_daemon_lives(dyn_logger log);                /* a daemon holds the directory now; waits for nothing */
 int dyn_daemon_layout(dyn_logger log);                /* its DYN_ABI_VERSION, 0: not known; -1: none lives */
+void dyn_sweep_rings(dyn_logger log);                 /* of processes that have ended, where no daemon lives */
 int dyn_create_file(const char *path, size_t bytes);  /* a new file with all its space; -1 with errno */
 void dyn_directory_forget(void);                      /* in the child of a fork: the user may change */
 

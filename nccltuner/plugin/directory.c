@@ -2,8 +2,10 @@
  *
  * The directory in which ranks and daemon meet: which one, whether it can be trusted, its lock, and new files in it.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -164,6 +166,20 @@ int dyn_daemon_layout(dyn_logger log) {
 }
 
 bool dyn_daemon_lives(dyn_logger log) { return dyn_daemon_layout(log) >= 0; }
+
+/* A process that is killed leaves its ring, of some MiB, for the daemon to delete. */
+void dyn_sweep_rings(dyn_logger log) {
+  const char *directory = dyn_directory(log);
+  DIR *dir = !directory || dyn_daemon_lives(log) ? NULL : opendir(directory);
+  for (struct dirent *entry; dir && (entry = readdir(dir));) {
+    uint32_t pid;
+    uint64_t startTime;
+    int end = 0;
+    if (sscanf(entry->d_name, "ring-%" SCNu32 "-%" SCNu64 ".shm%n", &pid, &startTime, &end) != 2 || end == 0 || entry->d_name[end] != '\0') continue;
+    if (!dyn_process_lives(pid, startTime)) unlinkat(dirfd(dir), entry->d_name, 0);
+  }
+  if (dir) closedir(dir);
+}
 
 /* In pieces, each anew where a signal ends it: of a program that has many, one for all would never come to its end. */
 static int reserve(int fd, size_t bytes) {

@@ -28,6 +28,7 @@ static void open_ring(dyn_logger log) {
   uint32_t pid = (uint32_t)getpid();
   uint64_t startTime = dyn_process_start(pid);
   if (!directory || startTime == 0) return;
+  dyn_sweep_rings(log);
   snprintf(path, sizeof path, "%s/ring-%u-%" PRIu64 ".shm", directory, pid, startTime);
   /* No other process has this name: a file of it is this one's, left by a copy of the library that was closed. */
   unlink(path);

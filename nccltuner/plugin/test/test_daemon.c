@@ -75,6 +75,32 @@ static void a_daemon(void) {
   unlink(name);
 }
 
+/* Processes that are killed leave their rings. Where no daemon lives the next process removes them, and nothing else. */
+static void left_rings(void) {
+  static const char *const left[] = {"ring-999999999-7.shm", "ring-1-7.shm", "ring-999999999-7.shm.old", "ring-x-7.shm", "comm-0000000000000007.shm"};
+  char name[1024], own[1024];
+  snprintf(own, sizeof own, "%s/ring-%u-%llu.shm", directory, (unsigned)getppid(), (unsigned long long)dyn_process_start((uint32_t)getppid()));
+  int lock = hold_daemon_lock(name);
+  for (int lives = 1; lives >= 0; lives--) {
+    for (int i = 0; i < 6; i++) {
+      char path[1024];
+      snprintf(path, sizeof path, i < 5 ? "%s/%s" : "%.0s%s", directory, i < 5 ? left[i] : own);
+      int fd = open(path, O_RDWR | O_CREAT, 0600);
+      check(fd >= 0, "%s", path);
+      close(fd);
+    }
+    if (!lives) close(lock);
+    dyn_process_ref();
+    check(dyn_process_get(test_log)->ring, "no ring");
+    check(test_count_files("ring-") == (lives ? 6 : 4) && test_count_files("comm-") == 1, "%d rings are there", test_count_files("ring-"));
+    check(access(own, F_OK) == 0, "a live process's is gone");
+    dyn_process_unref();
+  }
+  unlink(name);
+  test_remove_directory();
+  check(mkdir(directory, 0700) == 0, "%s", directory);
+}
+
 /* One of another release lives: that is said, once, with both layouts and the remedy. What only resembles that is not said. */
 static void another_release(int layout) {
   char name[1024], text[64];
@@ -238,6 +264,7 @@ int main(void) {
   directory = test_directory();
   run("none", no_daemon);
   run("one", a_daemon);
+  run("left rings", left_rings);
   run("older release", older_release);
   run("newer release", newer_release);
   run("stopped", stopped_daemon);
