@@ -26,9 +26,13 @@ static inline uint64_t dyn_process_start(uint32_t pid) {
   text[length] = 0;
   /* The name in field 2 may hold anything, also ") ": fields are counted from the last one. */
   char *at = strrchr(text, ')');
-  if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X') return 0; /* a zombie runs no more */
+  if (!at || at[1] != ' ') return 0;
+  bool zombie = at[2] == 'Z' || at[2] == 'X';
   at += 2;
-  for (int field = 3; field < 22 && at; field++) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
+  for (int field = 3; field < 22 && at; field++) {
+    if (field == 20 && zombie && strtoul(at, NULL, 10) <= 1) return 0; /* none of its threads runs any more */
+    at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
+  }
   return at ? strtoull(at, NULL, 10) : 0;
 }
 

@@ -380,6 +380,31 @@ static void interrupted(void) {
   dyn_process_unref();
 }
 
+/* A process whose first thread has ended is a zombie to look at, and lives as long as others of its threads do. */
+static void *linger(void *pipes) {
+  char byte;
+  if (read(((int *)pipes)[0], &byte, 1) != 0) _exit(1);
+  _exit(0);
+}
+static void first_thread_ends(void) {
+  int pipes[2], status;
+  check(pipe(pipes) == 0, "no pipe");
+  pid_t child = fork();
+  if (child == 0) {
+    pthread_t thread;
+    close(pipes[1]);
+    if (pthread_create(&thread, NULL, linger, pipes) != 0) _exit(1);
+    pthread_exit(NULL);
+  }
+  uint64_t start = dyn_process_start((uint32_t)child);
+  usleep(100000);
+  check(start != 0 && dyn_process_lives((uint32_t)child, start), "its thread lives");
+  close(pipes[1]);
+  usleep(100000);
+  check(!dyn_process_lives((uint32_t)child, start), "it is a zombie");
+  check(waitpid(child, &status, 0) == child && status == 0 && !dyn_process_lives((uint32_t)child, start), "it is gone");
+}
+
 int main(void) {
   umask(0);
   directory = test_directory();
@@ -407,6 +432,7 @@ int main(void) {
   run("scribbled ring", scribbled_ring);
   run("forked within", forked_within);
   run("interrupted", interrupted);
+  run("first thread ends", first_thread_ends);
   check(test_count_files("comm-") + test_count_files("ring-") == 0, "files were left");
   test_remove_directory();
   return 0;
