@@ -84,6 +84,22 @@ static struct dyn_gpu *new_gpu(dyn_context context, unsigned long long id) {
   return gpu;
 }
 
+/* Under lock. In the place of one that is dead, and of which nobody has a probe any more: what the poller has of it, it has of its
+ * probes. Its events went with its context. NULL: there is none. */
+static struct dyn_gpu *renew_gpu(dyn_context context, unsigned long long id) {
+  for (int i = 0; i < DYN_MAX_GPUS; i++) {
+    struct dyn_gpu *gpu = atomic_load_explicit(&dyn_gpus[i], memory_order_relaxed);
+    if (!atomic_load(&gpu->dead) || gpu->out > 0) continue;
+    for (int p = 0; p < DYN_MAX_PROBES; p++) gpu->probes[p].start = gpu->probes[p].end = NULL;
+    gpu->anchor = NULL;
+    gpu->context = context;
+    gpu->id = id;
+    atomic_store(&gpu->dead, false);
+    return gpu;
+  }
+  return NULL;
+}
+
 /* Under lock. NULL: it is dead, or there are too many. */
 static struct dyn_gpu *gpu_of(dyn_context context, unsigned long long id) {
   int i = 0;
@@ -93,7 +109,8 @@ static struct dyn_gpu *gpu_of(dyn_context context, unsigned long long id) {
     if (gpu->context == context && gpu->id == id) return atomic_load(&gpu->dead) ? NULL : gpu;
     if (gpu->context == context) atomic_store(&gpu->dead, true); /* gone: this is another one at its address */
   }
-  struct dyn_gpu *gpu = i < DYN_MAX_GPUS ? new_gpu(context, id) : NULL;
+  if (i == DYN_MAX_GPUS) return renew_gpu(context, id);
+  struct dyn_gpu *gpu = new_gpu(context, id);
   if (gpu != NULL) atomic_store(&dyn_gpus[i], gpu);
   return gpu;
 }
@@ -114,6 +131,13 @@ static bool make_events(const struct dyn_driver *driver, struct dyn_probe *probe
 
 /* ---- one call ---- */
 
+/* Under lock. */
+static void give_back(struct dyn_gpu *gpu, struct dyn_probe *probe) {
+  probe->next = gpu->free;
+  gpu->free = probe;
+  gpu->out--;
+}
+
 struct dyn_probe *dyn_probe_begin(void *stream) {
   const struct dyn_driver *driver = dyn_driver();
   dyn_context context;
@@ -125,7 +149,7 @@ struct dyn_probe *dyn_probe_begin(void *stream) {
   pthread_mutex_lock(&lock);
   struct dyn_gpu *gpu = gpu_of(context, id);
   struct dyn_probe *probe = gpu == NULL ? NULL : gpu->free;
-  if (probe != NULL) gpu->free = probe->next;
+  if (probe != NULL) gpu->free = probe->next, gpu->out++;
   pthread_mutex_unlock(&lock);
   if (probe == NULL) {
     atomic_fetch_add_explicit(&dyn_probes_missed, 1, memory_order_relaxed);
@@ -136,6 +160,9 @@ struct dyn_probe *dyn_probe_begin(void *stream) {
   probe->beganNs = dyn_host_ns();
   if (make_events(driver, probe) && driver->cuEventRecord(probe->start, stream) == 0) return probe;
   atomic_store(&gpu->dead, true);
+  pthread_mutex_lock(&lock);
+  give_back(gpu, probe);
+  pthread_mutex_unlock(&lock);
   return NULL;
 }
 
@@ -202,8 +229,7 @@ void dyn_probes_give(struct dyn_gpu *gpu, struct dyn_probe *list) {
   pthread_mutex_lock(&lock);
   while (list != NULL) {
     struct dyn_probe *next = list->next;
-    list->next = gpu->free;
-    gpu->free = list;
+    give_back(gpu, list);
     list = next;
     inAir--;
   }

@@ -10,7 +10,7 @@
 #include "../../kernels/host/host.h"
 #include "forward.h"
 
-#define DYN_MAX_GPUS 32   /* CUDA contexts of a process whose calls are timed */
+#define DYN_MAX_GPUS 32   /* CUDA contexts of a process whose calls are timed, at a time */
 #define DYN_MAX_PROBES 512 /* timed calls of one context in flight: more are dropped and counted */
 
 #define DYN_HOST_LIMIT_NS 500000 /* of a call: enqueueing takes some us; the first of an algorithm connects, in ms */
@@ -57,6 +57,7 @@ struct dyn_gpu {
   unsigned forks;        /* of probe.c's, when it was made */
   atomic_bool dead;      /* the driver refused something: nothing of it is used any more */
   struct dyn_probe *free;          /* under lock */
+  unsigned out;                    /* under lock: probes that are not */
   struct dyn_probe *issued, **last; /* under lock: handed to the poller, oldest first */
   struct dyn_probe *flying, **flyingLast; /* poller: taken over, oldest first */
   dyn_event anchor;  /* poller: GPU instants count from here; NULL: none yet */

@@ -242,6 +242,19 @@ static void context_goes(void) {
 
 #include "probe_ends.h"
 
+/* A program that makes contexts anew all the time (cudaDeviceReset): calls in the newest are timed as in the first. */
+static void new_contexts(void) {
+  everything_is_over();
+  for (uint64_t i = 0; i < 3 * 32 + 5; i++) {
+    atomic_store(&gpu->contextId, 5000u + (unsigned)i); /* at the same address */
+    if (i % 3 == 1) atomic_store(&gpu->failing, FAKE_FAIL_CREATE); /* and this one refuses */
+    call(i, 0, 10, 100);
+    atomic_store(&gpu->failing, 0);
+    if (i % 3 == 1) none();
+    else CHECK(await().seq == i, "context %lu", (unsigned long)i);
+  }
+}
+
 /* Another device's context is current, and another stream's calls are its own. */
 static void contexts(void) {
   everything_is_over();
@@ -322,7 +335,7 @@ int main(int argc, char **argv) {
       {"off", off}, {"watched", watched}, {"exact", exact}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
       {"long run", long_run}, {"refused", refused}, {"plugin goes", plugin_goes}, {"plugin comes back", plugin_comes_back},
       {"context goes", context_goes},
-      {"forked", forked}, {"exits", exits}, {"exits from a hang", exits_from_a_hang}, {"contexts", contexts},
+      {"forked", forked}, {"exits", exits}, {"exits from a hang", exits_from_a_hang}, {"contexts", contexts}, {"new contexts", new_contexts},
       {"threads", threads}, {"cost", cost}};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
     if (argc < 3 || strcmp(argv[2], tests[i].name) == 0) run(tests[i].name, tests[i].test);
