@@ -182,6 +182,9 @@ func findsMistake(t *testing.T, file, is, mistake string) {
 
 func TestBadFiles(t *testing.T) { program(t, "test_files") }
 
+// Forks, signals and threads that end, in the middle of it.
+func TestProcesses(t *testing.T) { program(t, "test_processes") }
+
 func TestAbsentDaemonIsSaid(t *testing.T) { program(t, "test_daemon") }
 
 func TestNoSystemCallNoAllocation(t *testing.T) { program(t, "test_no_syscall") }
