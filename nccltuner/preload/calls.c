@@ -100,9 +100,10 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
   return result;
 }
 
-/* A call that makes so many communicators, of so many ranks each, for ranks from RANK on; -1: not known. */
-#define ANNOUNCE(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, ...) ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, real(__VA_ARGS__))
-#define ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, CALL) \
+/* A call that makes so many communicators, of so many ranks each, for ranks from RANK on; -1: not known. PARENT: of which it is made. */
+#define ANNOUNCE(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, ...) ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, NULL, NAME, PARAMETERS, real(__VA_ARGS__))
+#define ANNOUNCE_CHILD(COUNT, OUT, NAME, PARAMETERS, ...) ANNOUNCE_AS(COUNT, OUT, -1, -1, comm, NAME, PARAMETERS, real(__VA_ARGS__))
+#define ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, PARENT, NAME, PARAMETERS, CALL) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
@@ -112,7 +113,7 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     int number = COUNT; \
     dyn_announce(number); \
-    for (int i = 0; i < number && (OUT) != NULL; i++) dyn_making_begins((void **)&(OUT)[i], RANKS, RANK + i); \
+    for (int i = 0; i < number && (OUT) != NULL; i++) dyn_making_begins((void **)&(OUT)[i], RANKS, RANK + i, PARENT); \
     ncclResult_t result = CALL; \
     if (!dyn_in_group()) dyn_making_ends(result); \
     return result; \
@@ -229,18 +230,18 @@ static ncclResult_t init_rank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
   init_rank_config real = (init_rank_config)dyn_find(&cache, "ncclCommInitRankConfig", (void *)ncclCommInitRankConfig);
   return real == NULL ? DYN_SYSTEM_ERROR : real(comm, nranks, id, rank, ON_NET(NULL));
 }
-ANNOUNCE_AS(1, comm, nranks, rank, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank),
+ANNOUNCE_AS(1, comm, nranks, rank, NULL, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank),
             dyn_net_apart() ? init_rank(comm, nranks, commId, rank) : (dyn_net_note(NULL), real(comm, nranks, commId, rank)))
 ANNOUNCE(1, newcomm, nranks, myrank, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
          ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, ON_NET(config))
-ANNOUNCE_AS(ndev, comm, ndev, 0, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist),
+ANNOUNCE_AS(ndev, comm, ndev, 0, NULL, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist),
             (dyn_net_note(NULL), dyn_net_none("ncclCommInitAll"), real(comm, ndev, devlist)))
-ANNOUNCE(color != NO_COLOR, newcomm, -1, -1, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+ANNOUNCE_CHILD(color != NO_COLOR, newcomm, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, color, key, newcomm, ON_PARENTS_NET(config))
 /* NCCL ends its own kernels then. */
 #define SHRINK_ABORT 1 /* NCCL_SHRINK_ABORT */
 #define STOP_SHRUNK(comm, flags) ((flags) & SHRINK_ABORT ? dyn_device_stops(comm, "the program shrank the communicator and aborted its calls") : (void)0)
-ANNOUNCE((STOP_SHRUNK(comm, shrinkFlags), 1), newcomm, -1, -1, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+ANNOUNCE_CHILD((STOP_SHRUNK(comm, shrinkFlags), 1), newcomm, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
          ncclConfig_t *config, int shrinkFlags), comm, excludeRanksList, excludeRanksCount, newcomm, ON_PARENTS_NET(config), shrinkFlags)
-ANNOUNCE(1, newcomm, -1, -1, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+ANNOUNCE_CHILD(1, newcomm, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, nRanks, uniqueId, rank, newcomm, ON_PARENTS_NET(config))

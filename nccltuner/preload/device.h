@@ -38,9 +38,9 @@ int dyn_forward(const struct dyn_request *request, uint64_t key);
 int dyn_forward_empty(const struct dyn_request *request);
 
 /* making.c: before a call that makes a communicator, for each that it makes, and behind it, or behind its group. */
-void dyn_making_begins(void **comm, int nRanks, int rank);
+void dyn_making_begins(void **comm, int nRanks, int rank, const void *parent); /* parent: NULL: none */
 void dyn_making_ends(int result);
-/* It is made, or will not be, or is gone: what did not block. */
+/* It, or what is made of it, is made, or will not be, or is gone: what did not block. */
 void dyn_making_over(const void *comm);
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
 bool dyn_making_alone(const struct dyn_lsa *lsa);

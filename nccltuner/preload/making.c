@@ -19,7 +19,8 @@ static struct making {
   bool used;
   const void *thread; /* whose call it is; NULL: it has returned */
   void **comm;        /* where the call leaves it */
-  const void *late;   /* what it has left there; NULL: it has not returned */
+  const void *late;   /* what it has left there, or else its parent, which tells as well; NULL: it has not returned */
+  const void *parent; /* NULL: none */
   int nRanks, rank;   /* negative: not known */
   struct dyn_bound *bound; /* NULL: the plugin has not met it */
   void *chooser;
@@ -39,11 +40,11 @@ static void forget_all(void) {
 }
 __attribute__((constructor)) static void begin(void) { pthread_atfork(NULL, NULL, forget_all); }
 
-void dyn_making_begins(void **comm, int nRanks, int rank) {
+void dyn_making_begins(void **comm, int nRanks, int rank, const void *parent) {
   int i = 0;
   pthread_mutex_lock(&lock);
   while (i < MOST && makings[i].used) i++;
-  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank};
+  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank, .parent = parent};
   unlisted += i == MOST;
   pthread_mutex_unlock(&lock);
   own += i < MOST;
@@ -100,7 +101,8 @@ static struct making take(int result) {
     struct making *m = &makings[i];
     if (!m->used || m->thread != &own) continue;
     it = *m;
-    if (result == IN_PROGRESS && m->bound == NULL) m->late = *m->comm;
+    void *left = result == IN_PROGRESS ? __atomic_load_n(m->comm, __ATOMIC_ACQUIRE) : NULL; /* NCCL's thread may be leaving it */
+    if (result == IN_PROGRESS && m->bound == NULL) m->late = left != NULL ? left : m->parent;
     m->used = m->late != NULL;
     m->thread = NULL;
     atomic_fetch_add(&late, m->used);
