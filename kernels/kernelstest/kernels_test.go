@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { testbuild.Main(m, &build, "../../kernels tests") }
 
 // Every kernel on threads of a CPU, also under the thread sanitizer; then with planted mistakes, each of which must be found.
 func TestCollectives(t *testing.T) {
-	calls, threadCalls := "4000", "2000" // under the sanitizer a call takes ten times as long
+	calls, threadCalls := "4000", "1000" // under the sanitizer a call takes ten times as long
 	if os.Getenv("DYN_LONG") != "" {
 		calls, threadCalls = "400000", "400000"
 	}

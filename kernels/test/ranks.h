@@ -104,7 +104,7 @@ static void inRank(World &w, int rank, bool first, unsigned blocks, Prepare prep
   looks = 0;
   if (blockIdx.x < blocks) {
     gridDim.x = blocks;
-    kernel(domainOf(w, rank, planted ? 3000000000u : 20000000000u)); /* a mistake may be that nobody comes */
+    kernel(domainOf(w, rank, planted ? 1000000000u : 20000000000u)); /* a mistake may be that nobody comes */
   }
   pthread_barrier_wait(&w.ofRank[rank]);
   if (first) check();

@@ -72,7 +72,7 @@ void grid_wait_block(void) {
 
 /* All of them wait for other ranks: one that waits for long leaves the CPU to them for longer. */
 static void let_others_run(unsigned *looks) {
-  if (++*looks % 64 == 0) usleep(20);
+  if (++*looks % 8 == 0) usleep(20);
   else sched_yield();
 }
 
