@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
-FUZZTIME ?= 2s
+FUZZTIME ?= 1s
 
 .PHONY: all daemon plugin harness worker demo test unit bench verify cuda lint fuzz generate clean help
 
