@@ -95,30 +95,21 @@ func (s *Scanner) allGone(r *Record, alive func(Process) (bool, error)) (bool, e
 
 // sweepUnfinished deletes a file whose creator died before it was ready.
 func (s *Scanner) sweepUnfinished(name string, f *file, alive func(Process) (bool, error)) (removed bool, err error) {
-	if process, ok := parseRingName(name); ok {
-		if living, err := alive(process); living || err != nil {
-			return false, err
-		}
-	} else {
-		// Ranks create records under the lock: who holds it knows that nobody is at work.
-		unlock, ok, err := s.dir.tryJoinLock()
-		if !ok || err != nil {
-			return false, err
-		}
-		defer unlock()
-	}
-	if !s.stillUnfinished(name) {
-		return false, nil
-	}
-	err = s.dir.remove(name, f.stamp.id)
-	return err == nil, err
+	return s.sweepFile(name, f, alive, func(bool) bool { return s.stillUnfinished(name) })
 }
 
 // sweepOther deletes what processes of another layout left, which no daemon of ours would ever free. Whose a ring was its name tells.
 // Who uses a record the kernel knows: a rank has it mapped from when it joins, under the lock that is held here, for as long as it
 // has anything to do with it.
 func (s *Scanner) sweepOther(name string, f *file, alive func(Process) (bool, error)) (removed bool, err error) {
-	if process, ok := parseRingName(name); ok {
+	return s.sweepFile(name, f, alive, func(ring bool) bool { return ring || unused(s.dir.fd, name) })
+}
+
+// sweepFile deletes a file that nobody here can serve, if it may go: asked where the process of a ring has ended, and of all
+// else under the lock. Ranks create records and join them under it: who holds it knows that nobody is at work.
+func (s *Scanner) sweepFile(name string, f *file, alive func(Process) (bool, error), mayGo func(ring bool) bool) (removed bool, err error) {
+	process, ring := parseRingName(name)
+	if ring {
 		if living, err := alive(process); living || err != nil {
 			return false, err
 		}
@@ -128,9 +119,9 @@ func (s *Scanner) sweepOther(name string, f *file, alive func(Process) (bool, er
 			return false, err
 		}
 		defer unlock()
-		if !unused(s.dir.fd, name) {
-			return false, nil
-		}
+	}
+	if !mayGo(ring) {
+		return false, nil
 	}
 	err = s.dir.remove(name, f.stamp.id)
 	return err == nil, err

@@ -272,7 +272,7 @@ static unsigned sharers(const struct dyn_offer *offers, uint32_t nRanks) {
 }
 
 /* What a kernel may have beside those of the ranks that share its GPU, each of which may have one in a graph beside one of a call:
- * whichever of them is left out, all others leave it a multiprocessor (docs/design.md, decision 2.4). What else may wait there the
+ * whichever of them is left out, all others leave it places enough (docs/design.md, decision 2.4). What else may wait there the
  * daemon knows. */
 static unsigned most_ctas(const struct dyn_offer *offers, uint32_t nRanks) {
   unsigned ranks = sharers(offers, nRanks), least = USUAL_MULTIPROCESSORS;
