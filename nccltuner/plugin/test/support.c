@@ -8,9 +8,22 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char directory[256], lastMessage[1024];
+
+void test_in_child(const char *group, const char *name, void (*test)(void)) {
+  int status;
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    test();
+    exit(0);
+  }
+  check(waitpid(child, &status, 0) == child && status == 0, "%s: status %x", name, status);
+  printf("{\"%s\":\"%s\"}\n", group, name);
+}
 
 const char *test_directory(void) {
   const char *base = getenv("TEST_DIR"); /* a tmpfs, as /run is, where there is one */

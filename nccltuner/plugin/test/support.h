@@ -37,6 +37,9 @@ extern const struct dyn_nccl_tuner_v6 ncclTunerPlugin_v6;
   (DYN_PATH_COLLECTIVE | (algo) << DYN_ACTION_ALGO_SHIFT | (proto) << DYN_ACTION_PROTO_SHIFT | \
    (channels) << DYN_ACTION_CHANNELS_SHIFT)
 
+/* Runs a test in a process of its own, which is to end with 0, and says so: {"GROUP":"NAME"}. */
+void test_in_child(const char *group, const char *name, void (*test)(void));
+
 /* A new private directory, set as DYNAMICCL_DIR; removed with what is in it by test_remove_directory. */
 const char *test_directory(void);
 void test_remove_directory(void);

@@ -249,16 +249,7 @@ static void first_plan(void) {
   unlink(name);
 }
 
-static void run(const char *name, void (*test)(void)) {
-  int status;
-  pid_t child = fork();
-  if (child == 0) {
-    test();
-    exit(0);
-  }
-  check(waitpid(child, &status, 0) == child && status == 0, "%s: status %x", name, status);
-  printf("{\"daemon\":\"%s\"}\n", name);
-}
+static void run(const char *name, void (*test)(void)) { test_in_child("daemon", name, test); }
 
 int main(void) {
   directory = test_directory();

@@ -45,17 +45,8 @@ static void expect_joined(void) {
 }
 
 static void run(const char *name, void (*test)(void)) {
-  int status;
-  fflush(NULL);
-  pid_t child = fork();
-  if (child == 0) {
-    test();
-    exit(0);
-  }
-  check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: status %x", name,
-        status);
+  test_in_child("files", name, test);
   unlink(path);
-  printf("{\"files\":\"%s\"}\n", name);
 }
 
 static void write_record(const void *bytes, size_t size) {

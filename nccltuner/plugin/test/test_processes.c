@@ -70,17 +70,7 @@ static void first_thread_ends(void) {
   check(waitpid(child, &status, 0) == child && status == 0 && !dyn_process_lives((uint32_t)child, start), "it is gone");
 }
 
-static void run(const char *name, void (*test)(void)) {
-  int status;
-  fflush(NULL);
-  pid_t child = fork();
-  if (child == 0) {
-    test();
-    exit(0);
-  }
-  check(waitpid(child, &status, 0) == child && status == 0, "%s: status %x", name, status);
-  printf("{\"processes\":\"%s\"}\n", name);
-}
+static void run(const char *name, void (*test)(void)) { test_in_child("processes", name, test); }
 
 int main(void) {
   directory = test_directory();
