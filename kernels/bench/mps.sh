@@ -17,6 +17,6 @@ mps_end() {
   unset mps_ours CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 }
 
-# mps_queues RANKS-OF-A-GPU: a process's, for CUDA_DEVICE_MAX_CONNECTIONS. With 128 of all together processes are refused a context, with 64
+# mps_queues PROCESSES-OF-A-GPU: one's, for CUDA_DEVICE_MAX_CONNECTIONS. With 128 of all together processes are refused a context, with 64
 # they are not.
 mps_queues() { echo $(($1 > 4 ? 64 / $1 : 16)); }

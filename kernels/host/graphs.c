@@ -29,14 +29,16 @@ static int find_edge(struct dyn_lsa *lsa, void *stream) {
   return error;
 }
 
+/* A captured stream has no id that could be asked for: the capture would end with an error (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+ * measured). Handles do, since no stream of a capture goes before its end; but that of a thread's default stream is every thread's. */
+static bool is_same(const void *stream, const void *last) { return stream == last && (uintptr_t)stream > DYN_PER_THREAD_STREAM; }
+
 int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
-  unsigned long long id, last = lsa->captureStreamId;
-  int error = dyn_host_driver()->cuStreamGetId(stream, &id);
-  if (error != 0) return error;
-  lsa->captureStreamId = id;
+  bool same = is_same(stream, lsa->captureStream);
+  lsa->captureStream = stream;
   lsa->needsEdge = false;
-  if (lsa->captureId == captureId) return id == last ? 0 : find_edge(lsa, stream);
-  error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
+  if (lsa->captureId == captureId) return same ? 0 : find_edge(lsa, stream);
+  int error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
   if (error != 0) return error;
   lsa->captureId = captureId;
   lsa->recordNode = NULL;

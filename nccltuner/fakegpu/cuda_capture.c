@@ -13,6 +13,13 @@ int fakegpu_capturing(CUstream stream) {
   return capture == NULL ? 0 : capture->invalid ? 2 : 1;
 }
 
+/* What cannot be captured ends the capture, too. */
+int capture_refuses(struct CUstream_st *s) {
+  if (s->capture == NULL) return 0;
+  s->capture->invalid = 1;
+  return 1;
+}
+
 void fakegpu_capture(CUstream stream, struct fakegpu_work *work) {
   struct CUstream_st *s = stream_of(stream);
   CUgraphNode node = graph_add(s->capture, work);

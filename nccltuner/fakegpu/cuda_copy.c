@@ -24,7 +24,7 @@ void add_run(const struct job *job) { __atomic_fetch_add(job->add.at, job->add.v
 static CUresult enqueue(CUstream stream, const struct job *job) {
   struct CUstream_st *s = stream_of(stream);
   if (fakegpu_current() == NULL || s->context != fakegpu_current()) return CUDA_ERROR_INVALID_CONTEXT;
-  if (s->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_settle(stream);
   queue_add(s, job);
   queue_is_done(s, queue_added(s)); /* begins it: nobody may ever ask after an addition */

@@ -152,7 +152,7 @@ static void launch(CUgraphExec exec, CUstream stream, int records) {
 
 FAKEGPU_API CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   if (exec == NULL) return CUDA_ERROR_INVALID_VALUE;
-  if (stream_of(stream)->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_refuses(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   launch(exec, stream, 0);
   launch(exec, stream, 1);
   return 0;

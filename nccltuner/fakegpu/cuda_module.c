@@ -120,7 +120,7 @@ static CUresult launch_nic(CUfunction function, unsigned grid, CUstream stream, 
   if (atomic_load(&nicResult) != 0) return (CUresult)atomic_load(&nicResult);
   if (stream_of(stream)->context != function->module->context) return CUDA_ERROR_INVALID_HANDLE;
   if (job.nic.nRanks < 1 || job.nic.nRanks > NIC_MAX_RANKS || grid < (unsigned)job.nic.nRanks) return CUDA_ERROR_INVALID_VALUE;
-  if (fakegpu_capturing(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_refuses(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_make_way();
   queue_add(stream_of(stream), &job);
   return 0;

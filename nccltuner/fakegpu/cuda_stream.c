@@ -49,7 +49,7 @@ void stream_sleep_until(uint64_t untilNs) {
 
 CUresult stream_wait(CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
-  if (s->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_settle(stream);
   if (stream == NULL) queue_wait_context(s->context);
   else queue_wait(s, queue_added(s));
@@ -82,6 +82,7 @@ FAKEGPU_API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags
 FAKEGPU_API CUresult cuStreamDestroy_v2(CUstream stream) { return stream == NULL ? CUDA_ERROR_INVALID_VALUE : stream_wait(stream); }
 
 FAKEGPU_API CUresult cuStreamGetId(CUstream stream, unsigned long long *id) {
+  if (capture_refuses(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   *id = (unsigned long long)(uintptr_t)stream_of(stream); /* no stream's memory is another's later */
   return 0;
 }
@@ -96,12 +97,12 @@ FAKEGPU_API CUresult cuStreamSynchronize(CUstream stream) { return stream_wait(s
 /* Here no stream gets ahead of its program, so nothing is to be held back. */
 FAKEGPU_API CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags) {
   (void)address, (void)value, (void)flags;
-  return stream_of(stream)->capture != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : 0;
+  return capture_refuses(stream_of(stream)) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : 0;
 }
 
 FAKEGPU_API CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_t bytes, CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
-  if (s->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_settle(stream); /* what comes before it in the stream may write here */
   struct job fill = {.kind = JOB_FILL, .fill = {(void *)(uintptr_t)memory, value, bytes}};
   if (!queue_is_idle(s)) queue_add(s, &fill);
@@ -111,7 +112,7 @@ FAKEGPU_API CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, si
 
 CUresult stream_occupy(CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
-  if (s->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   uint64_t now = stream_real_now_ns(), from = s->busyUntilNs > now ? s->busyUntilNs : now;
   s->busyUntilNs = from + realKernelNs;
   s->nowNs += kernelNs;

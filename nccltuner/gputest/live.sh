@@ -19,15 +19,16 @@ tmp=$(mktemp -d)
 . kernels/bench/mps.sh
 trap 'mps_end; rm -rf "$tmp"' EXIT
 bench() { bin/dynamiccld bench ${NCCL_LIB:+--nccl-lib "$NCCL_LIB"} --out "$out" "$@" || failed=1; }
-over_sockets() { # option...
-  local gpus ranks
-  gpus=$(nvidia-smi -L | wc -l) ranks=${RANKS:-$gpus}
+over_sockets() { # ARM,ARM... option...: base arms are added
+  local gpus ranks arms=plain,plain+X=1,$1 commas
+  shift
+  gpus=$(nvidia-smi -L | wc -l) ranks=${RANKS:-$gpus} commas=${arms//[^,]/}
   if [ "${MPS:-}" = 1 ] && [ "$ranks" -gt "$gpus" ]; then
     mps_begin "$tmp"
-    CUDA_DEVICE_MAX_CONNECTIONS=$(mps_queues $(((ranks + gpus - 1) / gpus))) bench --nodes "${NODES:-$ranks}" --ranks "$ranks" "$@"
+    CUDA_DEVICE_MAX_CONNECTIONS=$(mps_queues $(((ranks + gpus - 1) / gpus * (${#commas} + 1)))) bench --nodes "${NODES:-$ranks}" --ranks "$ranks" --arms "$arms" "$@"
     mps_end
   else
-    bench --nodes "${NODES:-$gpus}" ${RANKS:+--ranks "$RANKS"} "$@"
+    bench --nodes "${NODES:-$gpus}" ${RANKS:+--ranks "$RANKS"} --arms "$arms" "$@"
   fi
 }
 failed=0
@@ -36,11 +37,13 @@ for step in ${STEPS:-sockets nvlink watching host graphs}; do
   echo "--- $step"
   case $step in
     sockets)
-      over_sockets --arms plain,plain+X=1,run --sizes 1K,16K,64K,256K,1M --phases "quiet:${time}s,network:${time}s,quiet:${small}s" ;;
+      over_sockets run --sizes 1K,16K,64K,256K,1M --phases "quiet:${time}s,network:${time}s,quiet:${small}s" ;;
     # Beyond a few KiB inline data can block both ends of NCCL's proxies (ncclNetSocketTest waits for all of it): to measure, not to use.
     socket-settings)
-      over_sockets --arms "plain,plain+X=1,plain+NCCL_SOCKET_INLINE=4096,plain+NCCL_SOCKET_NTHREADS=2+NCCL_NSOCKS_PERTHREAD=1,plain+NCCL_SOCKET_NTHREADS=4+NCCL_NSOCKS_PERTHREAD=2,plain+NCCL_SOCKET_NTHREADS=4+NCCL_NSOCKS_PERTHREAD=2+NCCL_SOCKET_INLINE=4096" \
-        --sizes 1K,16K,64K,256K,1M,16M --phases "quiet:${time}s" ;;
+      for arms in plain+NCCL_SOCKET_INLINE=4096,plain+NCCL_SOCKET_NTHREADS=4+NCCL_NSOCKS_PERTHREAD=2+NCCL_SOCKET_INLINE=4096 \
+        plain+NCCL_SOCKET_NTHREADS=2+NCCL_NSOCKS_PERTHREAD=1,plain+NCCL_SOCKET_NTHREADS=4+NCCL_NSOCKS_PERTHREAD=2; do
+        over_sockets "$arms" --sizes 1K,16K,64K,256K,1M,16M --phases "quiet:${time}s"
+      done ;;
     nvlink) bench --time gpu --arms plain,run --phases "quiet:${time}s" ;;
     registered)
       bench --buffers registered --time gpu --arms plain,plain+X=1,run --phases "quiet:${time}s" --sizes 1K,16K,64K,256K,1M,4M,16M,64M ;;

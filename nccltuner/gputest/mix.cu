@@ -13,6 +13,7 @@
 static const Job kCases[] = {
     {"plans-under-eager-calls", kProcesses, casePlans, 1},
     {"graphs", kProcesses, caseGraphs, 1},
+    {"graphs-forked", kProcesses, caseForks, 1},
     {"graphs-by-threads", kProcesses, caseThreads, 1},
     {"groups", kProcesses, caseGroups, 1},
     {"streams-and-communicators", kProcesses, caseStreams, 1},

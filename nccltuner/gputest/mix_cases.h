@@ -36,7 +36,7 @@ static void casePlans(Rank &r) {
 
 // Graphs of several collectives and sizes: captured, replayed many times between eager calls, captured again, while
 // what the plan says changes. A graph keeps the choices of its capture.
-static void caseGraphs(Rank &r) {
+static void playGraphs(Rank &r, bool alternate) {
   Comm world = newWorld(r.rank, "world", 0, 1);
   Random random{options.seed};
   Graph graphs[kGraphs];
@@ -48,7 +48,7 @@ static void caseGraphs(Rank &r) {
         c.kind = (round + g + i) % 5;
         members.push_back({&world, c, 0});
       }
-      graphs[g].capture(r, g, members, g == 3, (uint32_t)random.next(), 0, 1);
+      graphs[g].capture(r, g, members, g == 3, (uint32_t)random.next(), 0, 1, alternate);
     }
     for (int i = 0; i < 200; i++) {
       graphs[random.below(kGraphs)].replay(random.below(2));
@@ -60,6 +60,12 @@ static void caseGraphs(Rank &r) {
   for (auto &g : graphs) g.drop();
   endComm(&world);
 }
+
+static void caseGraphs(Rank &r) { playGraphs(r, false); }
+
+// Calls of one communicator on two streams of a capture, which do not wait for each other: they run in the order of the
+// calls all the same.
+static void caseForks(Rank &r) { playGraphs(r, true); }
 
 // Three threads of every rank capture at once, each on a communicator and a stream of its own; nothing runs on the GPU
 // meanwhile, for a capture may connect ranks. Then the graphs replay: first launched by one thread, then those of two

@@ -21,10 +21,11 @@ struct Graph {
   int calls = 0, inFlight = 0;
   uint64_t elements = 0, bytes = 0;
 
-  // At most kGraphCalls calls; with `grouped` they are one ncclGroup. All lanes' calls but the first one's are captured
-  // on `second`, which forks from `first` and joins it again. Nothing runs on the GPU during this.
+  // At most kGraphCalls calls; with `grouped` they are one ncclGroup. All lanes' calls but the first one's, or with
+  // `alternate` every second one, are captured on `second`, which forks from `first` and joins it again. Nothing runs on
+  // the GPU during this.
   void capture(Rank &r, int at, const std::vector<Rank::Member> &members, bool grouped, uint32_t seed, int first,
-               int second) {
+               int second, bool alternate = false) {
     owner = &r, index = at;
     drop();
     if (members.size() > kGraphCalls)
@@ -46,14 +47,15 @@ struct Graph {
       const Rank::Member &m = members[i];
       if (!m.comm->member()) continue;
       lanes[m.comm->lane] = true;
-      if (m.comm->lane != lane && !forked) {
+      const bool beside = alternate ? i % 2 == 1 : m.comm->lane != lane;
+      if (beside && !forked) {
         CU(cudaEventRecord(fork, a));
         CU(cudaStreamWaitEvent(b, fork, 0));
         forked = true;
       }
       ready.push_back(
           r.prepare(*m.comm, m.call, r.graphBuffers[index][i], seed + 0x1000193u * (unsigned)i, r.replays + index));
-      on.push_back(m.comm->lane == lane ? a : b);
+      on.push_back(beside ? b : a);
       Rank::fill(ready.back(), on.back());
       if (!grouped) {
         settle(m.comm->comm, Rank::nccl(ready.back(), on.back()), "captured call");

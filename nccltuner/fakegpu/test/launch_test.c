@@ -145,6 +145,7 @@ static void captures(void) {
   CUDA_KERNEL_NODE_PARAMS_v2 params;
   CUevent event;
   cuuint64_t id = 0, next = 0;
+  unsigned long long streamId;
   size_t count;
   MUST(cuEventCreate(&event, CU_EVENT_DEFAULT));
   MUST(cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, &last, &count));
@@ -152,11 +153,16 @@ static void captures(void) {
   WANT(CUDA_ERROR_INVALID_VALUE, cuStreamGetCaptureInfo_v2(stream, NULL, &id, &graph, &last, &count));
   MUST(cuEventRecord(event, alone.streams[1]));
   MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  WANT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamGetId(stream, &streamId)); /* as CUDA 13.0 */
+  WANT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &done));
+  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  WANT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(stream));
+  WANT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &done));
+  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   MUST(cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, &last, &count));
   CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE && id != 0 && count == 0);
   WANT(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuStreamWaitEvent(stream, event, 0));
   WANT(CUDA_ERROR_INVALID_HANDLE, cuStreamWaitEvent(stream, NULL, CU_EVENT_WAIT_EXTERNAL));
-  WANT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(stream));
   MUST(cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_EXTERNAL));
   MUST(launch(40, 1, 96, 1, 0, NULL));
   call.count = 500; /* an argument of the next one alone */
