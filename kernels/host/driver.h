@@ -13,6 +13,7 @@ typedef struct CUctx_st *dyn_context;
 typedef struct CUevent_st *dyn_event;
 typedef struct CUgraph_st *dyn_graph;
 typedef struct CUgraphNode_st *dyn_node;
+struct dyn_edge { uint8_t bytes[8]; }; /* CUgraphEdgeData */
 typedef uint64_t dyn_gpu_address; /* CUdeviceptr */
 struct dyn_ipc_handle { uint8_t bytes[64]; }; /* CUipcMemHandle: passed by value */
 
@@ -34,7 +35,6 @@ enum { /* cuda.h */
   DYN_EVENT_DISABLE_TIMING = 2,
   DYN_EVENT_WAIT_EXTERNAL = 1,
   DYN_STREAM_NON_BLOCKING = 1,
-  DYN_PER_THREAD_STREAM = 2, /* CU_STREAM_PER_THREAD, a handle */
   DYN_IPC_LAZY_PEER_ACCESS = 1,
   DYN_CAPTURE_ACTIVE = 1,
   DYN_CAPTURE_INVALIDATED = 2,
@@ -75,6 +75,8 @@ enum { /* cuda.h */
   X(cuStreamWaitEvent, (void *stream, dyn_event event, unsigned flags)) \
   X(cuStreamGetCaptureInfo_v2, (void *stream, int *status, uint64_t *id, dyn_graph *graph, const dyn_node **nodes, \
                                 size_t *count)) \
+  X(cuStreamGetCaptureInfo_v3, (void *stream, int *status, uint64_t *id, dyn_graph *graph, const dyn_node **nodes, \
+                                const struct dyn_edge **edges, size_t *count)) \
   X(cuEventCreate, (dyn_event * event, unsigned flags)) \
   X(cuEventRecord, (dyn_event event, void *stream)) \
   X(cuEventQuery, (dyn_event event)) \
@@ -83,6 +85,7 @@ enum { /* cuda.h */
                                 size_t count)) \
   X(cuGraphRemoveDependencies_v2, (dyn_graph graph, const dyn_node *from, const dyn_node *to, const void *edges, \
                                    size_t count)) \
+  X(cuGraphNodeGetDependencies_v2, (dyn_node node, dyn_node *from, struct dyn_edge *edges, size_t *count)) \
   X(cuThreadExchangeStreamCaptureMode, (int *mode))
 
 struct dyn_host_driver {

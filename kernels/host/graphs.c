@@ -8,6 +8,8 @@
  */
 #include "lsa.h"
 
+#define MOST_NODES 1000
+
 struct place {
   int status;
   dyn_graph graph;
@@ -20,24 +22,39 @@ static int place_of(void *stream, struct place *p) {
   return dyn_host_driver()->cuStreamGetCaptureInfo_v2(stream, &p->status, &id, &p->graph, &p->nodes, &p->count);
 }
 
-/* An edge that is there already is an error to CUDA. */
+/* By the one node before each, as kernels of a stream come: further than that, or to where several streams met, nobody looks, and there
+ * is an edge more than is needed. */
+static bool is_behind(dyn_node node, dyn_node other) {
+  for (int i = 0; i < MOST_NODES && node != other; i++) {
+    dyn_node from[2];
+    struct dyn_edge edges[2];
+    size_t n = 2;
+    if (dyn_host_driver()->cuGraphNodeGetDependencies_v2(node, from, edges, &n) != 0 || n != 1) return false;
+    node = from[0];
+  }
+  return node == other;
+}
+
+/* What the stream waits for may be behind the call before, as it is where both came on one stream. Which stream that was says nothing: one
+ * that joined another may be destroyed, and its handle be that of a new one, within a capture; and to ask a captured one for its id ends
+ * the capture with an error (cuStreamGetId; both measured). An edge that is there already is an error, too. */
 static int find_edge(struct dyn_lsa *lsa, void *stream) {
-  struct place p;
-  int error = place_of(stream, &p);
+  int status;
+  uint64_t id;
+  dyn_graph graph;
+  const dyn_node *nodes;
+  const struct dyn_edge *edges;
+  size_t count;
+  int error = dyn_host_driver()->cuStreamGetCaptureInfo_v3(stream, &status, &id, &graph, &nodes, &edges, &count);
   lsa->needsEdge = true;
-  for (size_t i = 0; error == 0 && i < p.count; i++) lsa->needsEdge &= p.nodes[i] != lsa->lastNode;
+  for (size_t i = 0; error == 0 && i < count; i++) lsa->needsEdge &= nodes[i] != lsa->lastNode;
+  if (error == 0 && count == 1 && lsa->needsEdge) lsa->needsEdge = !is_behind(nodes[0], lsa->lastNode);
   return error;
 }
 
-/* A captured stream has no id that could be asked for: the capture would end with an error (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
- * measured). Handles do, since no stream of a capture goes before its end; but that of a thread's default stream is every thread's. */
-static bool is_same(const void *stream, const void *last) { return stream == last && (uintptr_t)stream > DYN_PER_THREAD_STREAM; }
-
 int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
-  bool same = is_same(stream, lsa->captureStream);
-  lsa->captureStream = stream;
   lsa->needsEdge = false;
-  if (lsa->captureId == captureId) return same ? 0 : find_edge(lsa, stream);
+  if (lsa->captureId == captureId) return find_edge(lsa, stream);
   int error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
   if (error != 0) return error;
   lsa->captureId = captureId;

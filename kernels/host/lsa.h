@@ -61,7 +61,6 @@ struct dyn_lsa {
   unsigned long long streamId; /* of the newest */
   uint64_t captureId;          /* of the newest captured call; 0: none */
   dyn_node recordNode, lastNode; /* of that capture: graphs.c */
-  const void *captureStream; /* of the newest captured call */
   bool needsEdge; /* behind lastNode: the captured call that is being launched */
   atomic_bool ready;           /* peers are known */
   _Atomic(const char *) stopped; /* why */

@@ -60,6 +60,14 @@ FAKEGPU_API CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *d
   return 0;
 }
 
+/* From 12.3 on; all edges here are plain. */
+FAKEGPU_API CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edges, size_t *count) {
+  if (edges != NULL && dependencies == NULL) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = cuGraphNodeGetDependencies(node, dependencies, count);
+  for (size_t i = 0; result == 0 && edges != NULL && i < *count; i++) edges[i] = (CUgraphEdgeData){0};
+  return result;
+}
+
 FAKEGPU_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
   if (node == NULL || node->work->type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
   *params = (CUDA_KERNEL_NODE_PARAMS){.gridDimX = node->work->grid, .gridDimY = 1, .gridDimZ = 1,

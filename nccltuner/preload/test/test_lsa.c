@@ -157,10 +157,39 @@ static void forks(bool joined) {
   CHECK(numKernels == 3 && record != NULL && is_behind(kernels[1], kernels[0]) && is_behind(kernels[2], kernels[1]), "kernels of one lane beside each other");
   CHECK(is_behind(record, kernels[2]));
 }
+/* One stream orders its own kernels, also where something else is between them: no edge more. */
+static void one_stream(void) {
+  CUgraph graph;
+  CUevent event;
+  CUgraphNode nodes[32], from[4];
+  size_t n = 32, numFrom = 4, numKernels = 0;
+  CUresult (*wait)(CUstream, CUevent, unsigned), (*get)(CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *);
+  void *driver = dlopen(driverPath, RTLD_NOW);
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .action = LSA(0, 1), .stream = streams[0]};
+  *(void **)&wait = dlsym(driver, "cuStreamWaitEvent");
+  *(void **)&get = dlsym(driver, "cuGraphNodeGetDependencies_v2");
+  CHECK(cuda.cuEventCreate(&event, 0) == 0 && cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+  capturing = true;
+  for (int i = 0; i < 3; i++) {
+    make_call(&s, i, 0);
+    if (i == 1) CHECK(wait(streams[0], event, CU_EVENT_WAIT_EXTERNAL) == 0);
+  }
+  capturing = false;
+  CHECK(cuda.cuStreamEndCapture(streams[0], &graph) == 0 && cuda.cuGraphGetNodes(graph, nodes, &n) == 0);
+  for (size_t i = 0; i < n; i++) {
+    int type;
+    CHECK(cuda.cuGraphNodeGetType(nodes[i], &type) == 0 && get(nodes[i], from, NULL, &numFrom) == 0);
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) CHECK(numFrom == 1 && ++numKernels <= 3, "%zu edges of one kernel", numFrom);
+    numFrom = 4;
+  }
+  CHECK(numKernels == 3);
+}
+
 static void forked(void) {
   begin();
   forks(false);
   forks(true);
+  one_stream();
   meet();
 }
 
