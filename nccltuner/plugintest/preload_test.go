@@ -43,6 +43,9 @@ func TestProbes(t *testing.T) { preload(t, "test_probe", preloadTests()) }
 // Groups whose calls are timed, and those that are left alone.
 func TestGroups(t *testing.T) { preload(t, "test_groups", preloadTests()) }
 
+// TestSends: small messages over TCP go whole or not at all.
+func TestSends(t *testing.T) { preload(t, "test_sends", preloadTests()) }
+
 // The list of calls that are timed one by one.
 func TestWatchList(t *testing.T) { preload(t, "test_watch") }
 

@@ -6,6 +6,7 @@
 #include "device.h"
 #include "groups.h"
 #include "probe.h"
+#include "sends.h"
 #include "windows.h"
 
 #include <dlfcn.h>
@@ -205,5 +206,6 @@ void dyn_comm_goes(const void *comm) {
 }
 
 void dyn_announce(int communicators) {
+  dyn_sends_begin();
   if (communicators > 0) atomic_fetch_add(&dynamiccl_preload.announced, communicators);
 }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_watch, test_windows, test_peers; test_preload, test_probe and test_groups under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# test_watch, test_windows, test_peers; test_preload, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
 # runs them as well. test_lsa, test_direct, test_making, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_preload $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_sends $(T)/test_preload $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -16,6 +16,9 @@ $(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
 
 $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=clock_gettime -o $@ $< -pthread -ldl
+
+$(T)/test_sends: test/test_sends.c | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -ldl
 
 $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
@@ -75,6 +78,7 @@ check: tests
 	$(T)/test_peers
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_probe $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_groups $(abspath $(T))
+	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_sends $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload local $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload global $(abspath $(T))
 	@LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload none 2>$(T)/said
