@@ -2,6 +2,7 @@ package agents
 
 import (
 	"math"
+	"slices"
 
 	"dynamiccl/actions"
 )
@@ -15,10 +16,14 @@ type memory struct {
 	regimes []regime // latest first; at most maxRegimes
 }
 
+// seedCalls is what an earlier run's costs count for among conditions of this one.
+const seedCalls = 1000
+
 // regime is what one condition cost. Invariant: the default was measured in it.
 type regime struct {
 	logNs []float32 // by action; NaN where not measured
 	n     []uint16  // samples behind it
+	calls int       // that were made in it, all times that it came
 }
 
 // sameRegime is the root mean square difference of log costs below which two conditions are taken for one.
@@ -36,7 +41,7 @@ func (m *memory) save(a *arms) {
 			r.logNs[i] = float32(math.NaN())
 		}
 		if len(m.regimes) == maxRegimes {
-			m.regimes = m.regimes[:maxRegimes-1]
+			m.forget()
 		}
 		m.regimes = append(m.regimes, regime{})
 		at = len(m.regimes) - 1
@@ -48,8 +53,22 @@ func (m *memory) save(a *arms) {
 			r.logNs[i], r.n[i] = float32(s.settled()), uint16(min(s.n, window))
 		}
 	}
+	r.calls += a.calls
 	copy(m.regimes[1:at+1], m.regimes[:at])
 	m.regimes[0] = r
+}
+
+// forget drops the condition that lasted least, the oldest of several. A load that comes in steps is many conditions, of which none lasts;
+// the one before it, which comes back, must outlive them. Each time all count for a little less, so what does not come back goes at last.
+func (m *memory) forget() {
+	least := 0
+	for i := range m.regimes {
+		m.regimes[i].calls -= m.regimes[i].calls / 32
+		if m.regimes[i].calls <= m.regimes[least].calls {
+			least = i
+		}
+	}
+	m.regimes = slices.Delete(m.regimes, least, least+1)
 }
 
 // nearest finds the remembered condition whose costs are most like those measured now, by the actions measured in both.
@@ -114,7 +133,7 @@ func (m *memory) seed(a *arms, prior map[actions.Action]float64) {
 	if !(prior[actions.Default] > 0) {
 		return
 	}
-	r := regime{logNs: make([]float32, len(a.set)), n: make([]uint16, len(a.set))}
+	r := regime{logNs: make([]float32, len(a.set)), n: make([]uint16, len(a.set)), calls: seedCalls}
 	for i, action := range a.set {
 		if ns := prior[action]; ns > 0 && ns <= float64(maxCostNs) && a.index[action] == i {
 			r.logNs[i], r.n[i] = float32(math.Log(ns)), 2
