@@ -67,7 +67,7 @@ static struct counts play(ssize_t (*sends)(int, const void *, size_t), int buffe
       left -= read;
       refused = 0;
     }
-    n.stuck += refused > 1000; /* all was read long ago, and it is refused still */
+    n.stuck += refused > 10000; /* all was read long ago, and it is refused still */
     if (refused > 0) usleep(10); /* the reader's answer is on its way */
   }
   close(fds[0]), close(fds[1]);
