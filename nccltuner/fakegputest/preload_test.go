@@ -115,10 +115,15 @@ func gin(t *testing.T, program string, env ...string) {
 	}
 }
 
-func TestGIN(t *testing.T) { gin(t, "test_gin") }
+// Most of its time is waiting for ranks that do not come.
+func TestGIN(t *testing.T) {
+	t.Parallel()
+	gin(t, "test_gin")
+}
 
 // What threads of the stand-ins say to each other the sanitizer does not see.
 func TestGINThreads(t *testing.T) {
+	t.Parallel()
 	gin(t, "threads/test_gin", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0 ignore_noninstrumented_modules=1")
 }
 
