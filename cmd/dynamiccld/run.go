@@ -15,7 +15,6 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/doctor"
 	"dynamiccl/cmd/dynamiccld/internal/launch"
-	"dynamiccl/cmd/dynamiccld/internal/machine"
 	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/models"
 	"dynamiccl/nccltuner"
@@ -54,7 +53,6 @@ func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
 	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed,
 		User: doctor.NCCLSettings(doctor.Host{Getenv: a.getenv, Root: a.sysroot}), Preload: a.getenv("LD_PRELOAD")}
 	wish.TimesItself = config.SwitchedOn(a.getenv, config.NoGraphsVariable) && config.SwitchedOn(a.getenv, config.KernelEventsVariable)
-	wish.ManySockets = machine.ManySockets(os.DirFS(a.sysroot + "/"))
 	exe, err := os.Executable()
 	if err == nil {
 		wish.Plugin, err = launch.FindPlugin(p.pluginDir, exe)
@@ -82,9 +80,8 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run a program with DynamICCL. A daemon is started where none serves the directory, and
 ends with the last run; a daemon that serves already is joined. The program gets
 NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD (libdynamiccl.so, which times calls, before
-yours), DYNAMICCL_DIR, NCCL_SET_STACK_SIZE=1, NCCL_SOCKET_INLINE=16384 and
-NCCL_SYM_NOWIN_ENABLE=1 (not with --fixed-numerics); only variables travel, so launchers and
-scripts that fork need no more:
+yours), DYNAMICCL_DIR, NCCL_SET_STACK_SIZE=1 and NCCL_SYM_NOWIN_ENABLE=1 (not with
+--fixed-numerics); only variables travel, so launchers and scripts that fork need no more:
 
   dynamiccld run -- torchrun --nproc-per-node 8 train.py
 

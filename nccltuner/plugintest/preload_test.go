@@ -43,7 +43,7 @@ func TestProbes(t *testing.T) { preload(t, "test_probe", preloadTests()) }
 // Groups whose calls are timed, and those that are left alone.
 func TestGroups(t *testing.T) { preload(t, "test_groups", preloadTests()) }
 
-// TestSends: small messages over TCP go whole or not at all.
+// TestSends: sizes of messages over TCP wait for these, and nothing else waits.
 func TestSends(t *testing.T) { preload(t, "test_sends", preloadTests()) }
 
 // The list of calls that are timed one by one.

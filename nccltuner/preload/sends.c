@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL's Socket network sends a message of up to NCCL_SOCKET_INLINE bytes together with its size, in one call of send(). Where the
- * socket has room for a part of it alone, NCCL's progress thread stays in a loop until the rest is sent (ncclNetSocketTest), and serves no
- * other connection meanwhile: one on which the receiver waits before it would read may be among them. NCCL's own 128 bytes make that
- * rare; with more it would be a matter of time. So what is small goes whole or not at all here: NCCL tries again later, and serves others.
- * Calls of anybody but NCCL pass.
+ * NCCL's Socket network sends the size of a message and then the message, in two calls (ncclNetSocketTest, src/transport/net_socket.cc),
+ * and so in two packets, each of which the receiver is woken for. Here the size waits in the kernel for what comes behind it (MSG_MORE):
+ * one packet, and the bytes are the same, so it matters to nobody what the other end has. (NCCL_SOCKET_INLINE would do as much, but the
+ * receivers of 2.28.9 to 2.30 lose a size whose message is not there yet, and progress threads wait for messages that fit in part.)
+ *
+ * Which connections are used like that shows: the first size on each goes as it always did, and if a send of so many bytes is the next
+ * there, the further ones wait. Where that ceases, as where messages go by other sockets, a size waits once, for an acknowledgement of what
+ * was sent before it or the kernel's 0.2 s. Calls of anybody but NCCL pass.
  */
 #include "sends.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <link.h>
-#include <linux/sock_diag.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "forward.h"
 
-#define HEADER 4     /* SOCKET_CTRL_SIZE of net_socket.cc */
-#define DEFAULT 128  /* NCCL's own value: what is no longer is left alone */
-#define MOST 16384   /* twice of it and SEGMENTS is less than the 46 KB that a connected socket's buffer has at least, where nobody set it */
-#define SEGMENTS 4096 /* what the kernel keeps of its own, beside as much again as there is data: of segments of 1,220 bytes and more */
+#define INLINE 128    /* NCCL's default: messages up to it go with their size already */
+#define SOCKETS 65536 /* file descriptors; those above go as they are */
+#define ALIKE (UINT32_C(1) << 31) /* what a size announced has come behind it here */
 
-static atomic_uintptr_t begins, ends; /* NCCL's code; both 0: nobody is watched */
-static atomic_size_t longest;
+/* Of each: ALIKE, and how much of a message is to be sent yet. A socket is one thread's at a time. */
+static _Atomic uint32_t states[SOCKETS];
+static uintptr_t begins, ends; /* NCCL's code */
+static atomic_bool found;
 static _Atomic(ssize_t (*)(int, const void *, size_t, int)) real;
 
 static int find_code(struct dl_phdr_info *object, size_t size, void *at) {
@@ -36,21 +38,18 @@ static int find_code(struct dl_phdr_info *object, size_t size, void *at) {
     const ElfW(Phdr) *part = &object->dlpi_phdr[i];
     uintptr_t from = object->dlpi_addr + part->p_vaddr;
     if (part->p_type != PT_LOAD || (uintptr_t)at < from || (uintptr_t)at - from >= part->p_memsz) continue;
-    atomic_store(&ends, from + part->p_memsz);
-    atomic_store(&begins, from);
+    begins = from;
+    ends = from + part->p_memsz;
+    atomic_store_explicit(&found, true, memory_order_release);
     return 1;
   }
   return 0;
 }
 
 static void begin(void) {
-  const char *text = getenv("NCCL_SOCKET_INLINE");
-  long bytes = text == NULL ? 0 : strtol(text, NULL, 0);
   void *nccl = dlsym(RTLD_DEFAULT, "ncclGetVersion");
   if (nccl == NULL) nccl = dyn_find_loaded("libnccl.so.2", "ncclGetVersion");
-  if (bytes <= DEFAULT || nccl == NULL) return;
-  atomic_store(&longest, HEADER + (size_t)(bytes > MOST ? MOST : bytes));
-  dl_iterate_phdr(find_code, nccl);
+  if (nccl != NULL) dl_iterate_phdr(find_code, nccl);
 }
 
 void dyn_sends_begin(void) {
@@ -58,30 +57,36 @@ void dyn_sends_begin(void) {
   pthread_once(&once, begin);
 }
 
-/* A socket with nothing in it takes what it can: to wait would be for ever. */
-static bool has_room(int fd, size_t bytes) {
-  uint32_t memory[SK_MEMINFO_VARS];
-  socklen_t size = sizeof memory;
-  int before = errno;
-  if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size) != 0 || size < sizeof memory) {
-    errno = before;
-    return true;
-  }
-  return memory[SK_MEMINFO_WMEM_QUEUED] == 0 || memory[SK_MEMINFO_WMEM_QUEUED] + 2 * bytes + SEGMENTS <= memory[SK_MEMINFO_SNDBUF];
-}
-
-__attribute__((visibility("default"))) ssize_t send(int fd, const void *data, size_t bytes, int flags) {
-  uintptr_t caller = (uintptr_t)__builtin_return_address(0);
-  if (bytes > HEADER + DEFAULT && bytes <= atomic_load_explicit(&longest, memory_order_relaxed) && flags & MSG_DONTWAIT &&
-      caller - atomic_load_explicit(&begins, memory_order_relaxed) < atomic_load_explicit(&ends, memory_order_relaxed) - atomic_load_explicit(&begins, memory_order_relaxed) &&
-      !has_room(fd, bytes)) {
-    errno = EAGAIN;
-    return -1;
-  }
+static ssize_t send_on(int fd, const void *data, size_t bytes, int flags) {
   ssize_t (*next)(int, const void *, size_t, int) = atomic_load_explicit(&real, memory_order_relaxed);
   if (next == NULL) {
     *(void **)&next = dlsym(RTLD_NEXT, "send");
     atomic_store_explicit(&real, next, memory_order_relaxed);
   }
   return next != NULL ? next(fd, data, bytes, flags) : sendto(fd, data, bytes, flags, NULL, 0);
+}
+
+/* The size of a message that may come behind it; 0: it is none. */
+static uint32_t announces(const void *data, size_t bytes) {
+  int32_t size;
+  if (bytes != sizeof size) return 0;
+  memcpy(&size, data, sizeof size);
+  return size > 0 ? (uint32_t)size : 0;
+}
+
+__attribute__((visibility("default"))) ssize_t send(int fd, const void *data, size_t bytes, int flags) {
+  uintptr_t caller = (uintptr_t)__builtin_return_address(0);
+  if (!(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS || !atomic_load_explicit(&found, memory_order_acquire) || caller < begins || caller >= ends)
+    return send_on(fd, data, bytes, flags);
+  uint32_t state = atomic_load_explicit(&states[fd], memory_order_relaxed), left = state & ~ALIKE;
+  if (left > 0 && bytes != left) state = left = 0; /* something else is sent here */
+  if (left > 0) {
+    ssize_t sent = send_on(fd, data, bytes, flags);
+    if (sent > 0) atomic_store_explicit(&states[fd], ALIKE | (left - (uint32_t)sent), memory_order_relaxed);
+    return sent;
+  }
+  uint32_t size = announces(data, bytes);
+  ssize_t sent = send_on(fd, data, bytes, size > INLINE && state & ALIKE ? flags | MSG_MORE : flags);
+  atomic_store_explicit(&states[fd], size > 0 && sent == (ssize_t)bytes ? state | size : state, memory_order_relaxed);
+  return sent;
 }

@@ -2,7 +2,7 @@
 #ifndef DYN_PRELOAD_SENDS_H
 #define DYN_PRELOAD_SENDS_H
 
-/* Before NCCL makes communicators: from now on its small messages over sockets are sent whole or not at all (sends.c). */
+/* Before NCCL makes communicators: from now on sizes of its messages over sockets go with these (sends.c). */
 void dyn_sends_begin(void);
 
 #endif

@@ -78,9 +78,9 @@ EXPORT int ncclCommUserRank(uintptr_t comm, int *rank) {
   return 0;
 }
 /* As its progress thread does. */
-EXPORT ssize_t fake_send(int fd, const void *data, size_t bytes);
-EXPORT ssize_t fake_send(int fd, const void *data, size_t bytes) {
-  ssize_t sent = send(fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+EXPORT ssize_t fake_send(int fd, const void *data, size_t bytes, int flags);
+EXPORT ssize_t fake_send(int fd, const void *data, size_t bytes, int flags) {
+  ssize_t sent = send(fd, data, bytes, flags);
   __asm__ volatile("" : "+r"(sent)); /* no jump: the caller is here */
   return sent;
 }

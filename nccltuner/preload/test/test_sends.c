@@ -1,108 +1,197 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   LD_PRELOAD=libdynamiccl.so test_sends FOLDER     FOLDER has the fake libnccl.so.2
- * Small messages of NCCL's over TCP connections that are full: whole or not at all, and no other sender's.
+ *   LD_PRELOAD=libdynamiccl.so test_sends FOLDER [bench]     FOLDER has the fake libnccl.so.2
+ * Sizes of NCCL's messages over TCP wait for the messages where these come behind them, and nothing else waits. bench: us a message
+ * there and back, as NCCL sends and receives it, with two packets and with one.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-#define MOST (4 + 16384)
+#define MOST 200000
 #define CHECK(condition) ((condition) ? (void)0 : (printf("test_sends: line %d: %s (errno %d)\n", __LINE__, #condition, errno), exit(1)))
 
-static ssize_t (*nccls)(int, const void *, size_t);
-static ssize_t others(int fd, const void *data, size_t bytes) { return send(fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL); }
+typedef ssize_t (*sender)(int, const void *, size_t, int);
+static sender nccls;
+static ssize_t others(int fd, const void *data, size_t bytes, int flags) { return send(fd, data, bytes, flags); }
+static int fds[2]; /* one sends to the other */
+
+static void connect_pair(int buffer) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof at;
+  int one = 1, server = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(bind(server, (struct sockaddr *)&at, size) == 0 && listen(server, 1) == 0 && getsockname(server, (struct sockaddr *)&at, &size) == 0);
+  fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+  if (buffer != 0) CHECK(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer) == 0);
+  CHECK(connect(fds[0], (struct sockaddr *)&at, size) == 0 && (fds[1] = accept(server, NULL, NULL)) >= 0);
+  for (int i = 0; i < 2; i++) CHECK(setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+  close(server);
+}
+static void close_pair(void) { close(fds[0]), close(fds[1]); }
+
+static const int whileNccl = MSG_DONTWAIT | MSG_NOSIGNAL;
+static uint8_t payload[MOST];
+
+/* Sends so much, and whether it is there at once. */
+static bool arrives(sender sends, const void *data, size_t bytes, int flags) {
+  static uint8_t got[MOST];
+  CHECK(sends(fds[0], data, bytes, flags) == (ssize_t)bytes);
+  ssize_t n = recv(fds[1], got, sizeof got, MSG_DONTWAIT);
+  CHECK(n >= (ssize_t)bytes ? memcmp(got + n - bytes, data, bytes) == 0 : n < 0);
+  return n > 0;
+}
+static bool size_arrives(sender sends, int32_t size) { return arrives(sends, &size, sizeof size, whileNccl); }
+/* Whether the size of a message is there before it. */
+static bool size_is_first(sender sends, int32_t size) {
+  bool first = size_arrives(sends, size);
+  CHECK(arrives(sends, payload, (size_t)size, whileNccl));
+  return first;
+}
+
+static void cases(void) {
+  connect_pair(0);
+  CHECK(size_is_first(nccls, 1000) && !size_is_first(nccls, 129) && !size_is_first(nccls, 100000) && !size_is_first(nccls, 1000));
+  /* Nobody waits for what does not come: no message, or with its size. */
+  CHECK(size_arrives(nccls, 0) && size_arrives(nccls, -7) && size_is_first(nccls, 128) && arrives(nccls, payload, 100, whileNccl));
+  int32_t number = 5000;
+  CHECK(size_is_first(nccls, 4) && size_arrives(nccls, 4) && arrives(nccls, &number, 4, whileNccl)); /* a message may look like a size */
+  CHECK(!size_is_first(nccls, 1000) && size_is_first(others, 1000) && arrives(nccls, &number, 4, MSG_NOSIGNAL) && !size_is_first(nccls, 1000));
+  /* Messages that go elsewhere: the second size takes the first along, and none waits any more until a message follows. */
+  CHECK(!size_arrives(nccls, 1000) && size_arrives(nccls, 2000) && size_arrives(nccls, 3000) && size_arrives(nccls, 4000));
+  CHECK(size_is_first(nccls, 4000) && !size_is_first(nccls, 4000));
+  close_pair();
+  connect_pair(0); /* most likely the same descriptor */
+  CHECK(arrives(nccls, payload, 12, whileNccl));
+  size_is_first(nccls, 1000);
+  CHECK(!size_is_first(nccls, 1000));
+  close_pair();
+  CHECK(nccls(-1, payload, 4, whileNccl) == -1 && errno == EBADF && nccls(fds[0], &number, 4, whileNccl) == -1 && errno == EBADF);
+}
 
 static uint64_t seed = 1;
 static size_t below(size_t n) {
   seed = seed * 6364136223846793005u + 1442695040888963407u;
   return (size_t)(seed >> 33) % n;
 }
-
-/* 0 for a buffer or a segment: as the kernel has it. */
-static void connect_pair(int fds[2], int buffer, int segment) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t size = sizeof at;
-  int one = 1, server = socket(AF_INET, SOCK_STREAM, 0);
-  CHECK(bind(server, (struct sockaddr *)&at, size) == 0 && listen(server, 1) == 0 && getsockname(server, (struct sockaddr *)&at, &size) == 0);
-  fds[0] = socket(AF_INET, SOCK_STREAM, 0);
-  if (segment != 0) CHECK(setsockopt(fds[0], IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment) == 0);
-  if (buffer != 0) CHECK(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer) == 0);
-  CHECK(connect(fds[0], (struct sockaddr *)&at, size) == 0 && (fds[1] = accept(server, NULL, NULL)) >= 0);
-  CHECK(setsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
-  close(server);
+static double now_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-struct counts {
-  int whole, none, partly, stuck;
-};
-
-/* Sends until nothing goes, reads some, and so on; what arrives is what was sent. */
-static struct counts play(ssize_t (*sends)(int, const void *, size_t), int buffer, int segment, size_t least, size_t most) {
-  static uint8_t data[MOST + 1], got[1 << 20];
-  struct counts n = {0};
-  uint8_t out = 0, in = 0;
-  int fds[2], refused = 0;
-  connect_pair(fds, buffer, segment);
-  for (int step = 0; step < 30000 && n.none + n.partly < 60; step++) {
-    size_t bytes = least + below(most - least + 1);
-    for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)(out + i);
-    ssize_t sent = sends(fds[0], data, bytes);
-    CHECK(sent > 0 || (sent == -1 && errno == EAGAIN));
-    if (sent > 0) out = (uint8_t)(out + sent);
-    n.whole += sent == (ssize_t)bytes, n.none += sent < 0, n.partly += sent > 0 && sent < (ssize_t)bytes;
-    refused = sent == (ssize_t)bytes ? 0 : refused + 1;
-    if (refused == 0) continue;
-    for (ssize_t left = (ssize_t)below(sizeof got); left > 0;) {
-      ssize_t read = recv(fds[1], got, (size_t)left, MSG_DONTWAIT);
-      if (read <= 0) break;
-      for (ssize_t i = 0; i < read; i++) CHECK(got[i] == in++);
-      left -= read;
-      refused = 0;
-    }
-    n.stuck += refused > 10000; /* all was read long ago, and it is refused still */
-    if (refused > 0) usleep(10); /* the reader's answer is on its way */
+/* All of it, in as many pieces as it takes: as NCCL's two ends do. */
+static void send_all(sender sends, int fd, const void *data, size_t bytes) {
+  for (size_t at = 0; at < bytes;) {
+    ssize_t n = sends(fd, (const char *)data + at, bytes - at, whileNccl);
+    CHECK(n >= 0 || errno == EAGAIN);
+    if (n > 0) at += (size_t)n;
   }
-  close(fds[0]), close(fds[1]);
-  return n;
+}
+static void receive_all(int fd, void *data, size_t bytes) {
+  for (size_t at = 0; at < bytes;) {
+    ssize_t n = recv(fd, (char *)data + at, bytes - at, MSG_DONTWAIT);
+    CHECK(n > 0 || (n < 0 && errno == EAGAIN));
+    if (n > 0) at += (size_t)n;
+  }
+}
+
+#define MESSAGES 2000
+static void *receiver(void *nothing) {
+  static uint8_t got[MOST];
+  for (uint32_t m = 0; m < MESSAGES; m++) {
+    int32_t size;
+    receive_all(fds[1], &size, sizeof size);
+    CHECK(size > 0 && size < MOST);
+    receive_all(fds[1], got, (size_t)size);
+    for (int32_t i = 0; i < size; i += 4) CHECK(memcmp(got + i, &(uint32_t){200 + m}, (size_t)(size - i < 4 ? size - i : 4)) == 0);
+    if (m % 16 == 0) usleep(300);
+  }
+  return nothing;
+}
+
+/* Through a buffer that is full most of the time, so that messages go in pieces, of which some look like sizes. */
+static void stream(void) {
+  pthread_t thread;
+  connect_pair(20000);
+  CHECK(pthread_create(&thread, NULL, receiver, NULL) == 0);
+  double began = now_s();
+  for (uint32_t m = 0; m < MESSAGES; m++) {
+    int32_t size = 1 + (int32_t)below(m % 2 ? 300 : 60000);
+    for (int32_t i = 0; i + 4 <= size + 3; i += 4) memcpy(payload + i, &(uint32_t){200 + m}, 4);
+    send_all(nccls, fds[0], &size, sizeof size);
+    send_all(nccls, fds[0], payload, (size_t)size);
+  }
+  pthread_join(thread, NULL);
+  CHECK(now_s() - began < 20); /* had one in twenty waited for the kernel's 0.2 s, it would be as long */
+  close_pair();
+}
+
+/* ---- bench ---- */
+
+static int benchBytes, benchCalls = 2000;
+static sender benchSends;
+static void bench_side(int fd, bool first) {
+  static uint8_t buffers[2][MOST];
+  for (int i = 0; i < 2 * benchCalls; i++) {
+    int32_t size = benchBytes;
+    if ((i % 2 == 0) == first) {
+      send_all(benchSends, fd, &size, sizeof size);
+      send_all(benchSends, fd, buffers[first], (size_t)size);
+    } else {
+      receive_all(fd, &size, sizeof size);
+      receive_all(fd, buffers[first], (size_t)size);
+    }
+  }
+}
+static void *bench_other(void *nothing) {
+  bench_side(fds[1], false);
+  return nothing;
+}
+static void bench(void) {
+  static const int sizes[] = {1 << 10, 4 << 10, 16 << 10, 64 << 10};
+  for (int s = 0; s < 4; s++) {
+    double us[2] = {1e9, 1e9};
+    benchBytes = sizes[s];
+    for (int round = 0; round < 20; round++) { /* in turn; the best of each, for where threads run is worth a factor of two */
+      pthread_t thread;
+      int one = round % 2;
+      connect_pair(0);
+      benchSends = one ? nccls : others;
+      double began = now_s();
+      CHECK(pthread_create(&thread, NULL, bench_other, NULL) == 0);
+      bench_side(fds[0], true);
+      pthread_join(thread, NULL);
+      double took = (now_s() - began) * 1e6 / (2 * benchCalls);
+      if (took < us[one]) us[one] = took;
+      close_pair();
+    }
+    printf("{\"figure\":\"tcp message\",\"bytes\":%d,\"us_two_packets\":%.2f,\"us_one\":%.2f,\"ratio\":%.3f}\n", benchBytes, us[0], us[1], us[0] / us[1]);
+  }
 }
 
 int main(int argc, char **argv) {
   char path[4096];
-  struct counts n;
-  CHECK(argc == 2 && snprintf(path, sizeof path, "%s/libnccl.so.2", argv[1]) < (int)sizeof path);
-  void *nccl = dlopen(path, RTLD_NOW);
-  CHECK(nccl != NULL && (*(void **)&nccls = dlsym(nccl, "fake_send")) != NULL);
-  CHECK(setenv("NCCL_SOCKET_INLINE", "16384", 1) == 0);
-  /* A connection that is full takes a part of a message, so what follows is a test of something. */
-  n = play(nccls, 0, 1448, MOST - 4000, MOST);
-  CHECK(n.partly > 0);
   int (*init)(uintptr_t *, int, const int *);
-  *(void **)&init = dlsym(RTLD_DEFAULT, "ncclCommInitAll");
   uintptr_t comm[1];
-  CHECK(init != NULL);
+  CHECK(argc >= 2 && snprintf(path, sizeof path, "%s/libnccl.so.2", argv[1]) < (int)sizeof path);
+  void *nccl = dlopen(path, RTLD_NOW);
+  CHECK(nccl != NULL && (*(void **)&nccls = dlsym(nccl, "fake_send")) != NULL && (*(void **)&init = dlsym(RTLD_DEFAULT, "ncclCommInitAll")) != NULL);
+  connect_pair(0); /* before there is a communicator nothing waits */
+  for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
+  close_pair();
   init(comm, 1, NULL);
-  static const int segments[] = {0, 1220, 1448, 8948};
-  for (int i = 0; i < 4; i++) {
-    n = play(nccls, 0, segments[i], 133, MOST);
-    CHECK(n.partly == 0 && n.none > 20 && n.whole > 100 && n.stuck == 0);
-  }
-  n = play(nccls, 0, 1448, MOST + 1, MOST + 1); /* longer ones are no messages that are sent with their size */
-  CHECK(n.partly > 0);
-  n = play(others, 0, 1448, MOST - 4000, MOST);
-  CHECK(n.partly > 0);
-  n = play(nccls, 4096, 1448, MOST - 4000, MOST); /* no room for one at all: as without us, and no standstill */
-  CHECK(n.stuck == 0 && n.whole + n.partly > 10);
-  int pair[2]; /* of which the kernel does not say how full they are */
-  char byte = 0, many[1000] = "";
-  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && nccls(pair[0], many, sizeof many) == sizeof many);
-  CHECK(close(pair[1]) == 0 && nccls(pair[0], &byte, 1) == -1 && errno == EPIPE && nccls(-1, many, sizeof many) == -1 && errno == EBADF);
+  cases();
+  stream();
+  if (argc > 2) bench();
   return 0;
 }

@@ -28,15 +28,7 @@ const (
 	// stackVariable has NCCL reserve when it starts what its kernels keep on their stacks. Without it the first launch of a kernel that
 	// keeps more than those before waits, in the host, for all that is on the GPU, and a trial may be such a launch at any time.
 	stackVariable = "NCCL_SET_STACK_SIZE"
-	// inlineVariable: NCCL's Socket network sends messages of up to so many bytes with their size, in one packet. The preload library keeps
-	// its progress threads from waiting for one that does not fit (nccltuner/preload/sends.c), up to this size.
-	inlineVariable = "NCCL_SOCKET_INLINE"
-	inlineBytes    = "16384"
 )
-
-// socketVariables: with sockets beside the one that has the sizes, both ends must take the same messages for small, and a host without
-// DynamICCL would not; in a small buffer the library could not keep its word.
-var socketVariables = []string{inlineVariable, "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_SOCKET_SNDBUF"}
 
 // OwnVariables say to which daemon and run a rank belongs and what that may do: ranks of another purpose must not have
 // them from whoever starts it.
@@ -52,7 +44,6 @@ type Wish struct {
 	User          map[string]string // NCCL's settings that the user made, in the environment or in NCCL's files
 	Preload       string            // the user's LD_PRELOAD
 	TimesItself   bool              // the user has NCCL time its kernels, which needs no preload library
-	ManySockets   bool              // NCCL has several for a connection here without being asked
 }
 
 // Setup is what a program gets.
@@ -129,7 +120,6 @@ func Preloaded(value string) []string { return strings.FieldsFunc(value, preload
 func (s *Setup) preload(w Wish) {
 	for _, path := range Preloaded(w.Preload) {
 		if filepath.Base(path) == preloadFile {
-			s.inline(w)
 			return
 		}
 	}
@@ -141,30 +131,13 @@ func (s *Setup) preload(w Wish) {
 		why = fmt.Sprintf("the loader takes no path with a space or colon (%s)", path)
 	case w.Preload != "":
 		s.add(preloadVariable, path+":"+w.Preload)
-		s.inline(w)
 		return
 	default:
 		s.add(preloadVariable, path)
-		s.inline(w)
 		return
 	}
 	if !w.TimesItself {
 		s.note("%s: stored choices are used, nothing is measured", why)
-	}
-}
-
-// inline sets what goes over TCP in one packet, beside the preload library alone.
-func (s *Setup) inline(w Wish) {
-	for _, name := range socketVariables {
-		if value, set := w.User[name]; set {
-			if value != inlineBytes {
-				s.note("%s=%s is yours and stays: small messages over TCP go as you have set it", name, value)
-			}
-			return
-		}
-	}
-	if !w.ManySockets {
-		s.add(inlineVariable, inlineBytes)
 	}
 }
 
@@ -205,7 +178,7 @@ func Bare(environ []string) (bare []string) {
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
-		case slices.Contains(OwnVariables, name), (name == tunerVariable || name == profilerVariable) && ours(value), (name == deviceVariable || name == stackVariable) && value == "1", name == inlineVariable && value == inlineBytes:
+		case slices.Contains(OwnVariables, name), (name == tunerVariable || name == profilerVariable) && ours(value), (name == deviceVariable || name == stackVariable) && value == "1":
 			continue
 		case name == preloadVariable:
 			others := slices.DeleteFunc(Preloaded(value), func(path string) bool { return filepath.Base(path) == preloadFile })

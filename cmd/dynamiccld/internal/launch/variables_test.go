@@ -32,21 +32,11 @@ func TestPrepare(t *testing.T) {
 		notes int
 		why   string
 	}{
-		{"all", Wish{Plugin: plugin}, "DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SOCKET_INLINE NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, ""},
+		{"all", Wish{Plugin: plugin}, "DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, ""},
 		{"switches", Wish{Plugin: plugin, NoExplore: true, FixedNumerics: true},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SOCKET_INLINE NCCL_SET_STACK_SIZE DYNAMICCL_NO_EXPLORE DYNAMICCL_FIXED_NUMERICS", 0, ""},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE DYNAMICCL_NO_EXPLORE DYNAMICCL_FIXED_NUMERICS", 0, ""},
 		{"fixed numerics and device kernels", Wish{Plugin: plugin, FixedNumerics: true, User: map[string]string{"NCCL_SYM_NOWIN_ENABLE": "1"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SOCKET_INLINE NCCL_SET_STACK_SIZE DYNAMICCL_FIXED_NUMERICS", 1, ""},
-		{"another preload of ours", Wish{Plugin: plugin, Preload: "/x/" + preloadFile},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_SOCKET_INLINE NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, ""},
-		{"several sockets", Wish{Plugin: plugin, ManySockets: true},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, ""},
-		{"the user's sockets", Wish{Plugin: plugin, User: map[string]string{"NCCL_NSOCKS_PERTHREAD": "2"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 1, ""},
-		{"set before", Wish{Plugin: plugin, User: map[string]string{"NCCL_SOCKET_INLINE": inlineBytes}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, ""},
-		{"no preload library", Wish{Plugin: Plugin{Tuner: "/l/" + tunerFile, Profiler: "/l/" + profilerFile}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 1, ""},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE DYNAMICCL_FIXED_NUMERICS", 1, ""},
 		{"missing", Wish{PluginErr: missing}, "", 0, "running as plain NCCL: not there"},
 		{"missing, but the user knows one", Wish{PluginErr: missing, User: map[string]string{"NCCL_TUNER_PLUGIN": "/opt/" + tunerFile}},
 			"DYNAMICCL_DIR NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 1, ""},
@@ -56,9 +46,9 @@ func TestPrepare(t *testing.T) {
 		{"no profiler", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROFILER_PLUGIN": "none"}},
 			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"another stack", Wish{Plugin: plugin, User: map[string]string{"NCCL_SET_STACK_SIZE": "0"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SOCKET_INLINE NCCL_SYM_NOWIN_ENABLE", 1, ""},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"protocol", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROTO": "LL"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SOCKET_INLINE NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
 	} {
 		got := Prepare(tc.wish)
 		if names(got) != tc.set || len(got.Notes) != tc.notes || !strings.HasPrefix(got.Why, tc.why) || (got.Why == "") != (tc.why == "") {

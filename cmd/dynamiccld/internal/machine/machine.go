@@ -83,16 +83,3 @@ func gpuModels(root fs.FS) []string {
 	}
 	return models
 }
-
-// ManySockets: NCCL's Socket network has several sockets for a connection without being asked, as on the NICs of two clouds
-// (ncclNetSocketGetNsockNthread, src/transport/net_socket.cc).
-func ManySockets(root fs.FS) bool {
-	vendors, _ := fs.Glob(root, "sys/class/net/*/device/vendor")
-	for _, path := range vendors {
-		vendor, _ := fs.ReadFile(root, path)
-		if v := strings.TrimSpace(string(vendor)); v == "0x1d0f" || v == "0x1ae0" {
-			return true
-		}
-	}
-	return false
-}

@@ -34,12 +34,3 @@ func TestName(t *testing.T) {
 		}
 	}
 }
-
-func TestManySockets(t *testing.T) {
-	for vendor, want := range map[string]bool{"0x1d0f\n": true, "0x1ae0\n": true, "0x15b3\n": false, "": false} {
-		root := fstest.MapFS{"sys/class/net/lo/mtu": {Data: []byte("65536\n")}, "sys/class/net/eth0/device/vendor": {Data: []byte(vendor)}}
-		if got := ManySockets(root); got != want {
-			t.Errorf("vendor %q: %t", vendor, got)
-		}
-	}
-}
