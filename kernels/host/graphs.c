@@ -8,6 +8,8 @@
  */
 #include "lsa.h"
 
+#include <string.h>
+
 #define MOST_NODES 1000
 
 struct place {
@@ -22,14 +24,15 @@ static int place_of(void *stream, struct place *p) {
   return dyn_host_driver()->cuStreamGetCaptureInfo_v2(stream, &p->status, &id, &p->graph, &p->nodes, &p->count);
 }
 
-/* By the one node before each, as kernels of a stream come: further than that, or to where several streams met, nobody looks, and there
- * is an edge more than is needed. */
+/* By the one node before each, as kernels of a stream come: further than that, to where several streams met, or past a kernel that began
+ * before the one before it had ended (an edge with data), nobody looks, and there is an edge more than is needed. */
 static bool is_behind(dyn_node node, dyn_node other) {
   for (int i = 0; i < MOST_NODES && node != other; i++) {
     dyn_node from[2];
     struct dyn_edge edges[2];
     size_t n = 2;
     if (dyn_host_driver()->cuGraphNodeGetDependencies_v2(node, from, edges, &n) != 0 || n != 1) return false;
+    if (memcmp(edges, &(struct dyn_edge){0}, sizeof *edges) != 0) return false;
     node = from[0];
   }
   return node == other;
