@@ -194,6 +194,20 @@ func killedDemo(t *testing.T, build live.Build, tmp string) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // killed
+	// A child that it had forked and that has not begun its program yet holds the folder's lock for it.
+	folders, _ := filepath.Glob(filepath.Join(tmp, folderPrefix+"*"))
+	for _, folder := range folders {
+		fd, err := unix.Open(folder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(10 * time.Second); unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is locked by nobody that lives", folder)
+			}
+		}
+		_ = unix.Close(fd)
+	}
 }
 
 // A demo that is stopped leaves no file, wherever its environment could have led it, and no process; nor one that was killed
