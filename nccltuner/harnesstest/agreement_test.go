@@ -182,7 +182,7 @@ func TestAgreementWhilePlansChange(t *testing.T) {
 		}
 		d.drain()
 		rep := compare(t, strings.Replace(log, "%r", "%d", 1), 8)
-		if rep.Compared != rep.Calls || rep.Chosen == 0 || rep.Chosen == rep.Calls || d.published < 20 {
+		if rep.Compared != rep.Calls || rep.Chosen == 0 || rep.Chosen == rep.Calls || d.published < 10 { // hundreds, where the machine has nothing else to do
 			t.Errorf("%s: %d calls, %d compared, %d chosen, %d plans", how, rep.Calls, rep.Compared, rep.Chosen, d.published)
 		}
 		checked := d.check(strings.Replace(log, "%r", "%d", 1))
