@@ -23,6 +23,7 @@
 #include "forward.h"
 
 #define INLINE 128    /* NCCL's default: messages up to it go with their size already */
+#define MOST 32768    /* longer messages gain nothing: by NCCL's own code over the loopback 1.03 to 0.97 (docs/design/operation.md, decision 21) */
 #define SOCKETS 65536 /* file descriptors; those above go as they are */
 #define ALIKE (UINT32_C(1) << 31) /* what a size announced has come behind it here */
 
@@ -86,7 +87,7 @@ __attribute__((visibility("default"))) ssize_t send(int fd, const void *data, si
     return sent;
   }
   uint32_t size = announces(data, bytes);
-  ssize_t sent = send_on(fd, data, bytes, size > INLINE && state & ALIKE ? flags | MSG_MORE : flags);
+  ssize_t sent = send_on(fd, data, bytes, size > INLINE && size <= MOST && state & ALIKE ? flags | MSG_MORE : flags);
   atomic_store_explicit(&states[fd], size > 0 && sent == (ssize_t)bytes ? state | size : state, memory_order_relaxed);
   return sent;
 }

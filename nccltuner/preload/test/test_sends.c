@@ -60,7 +60,7 @@ static bool size_is_first(sender sends, int32_t size) {
 
 static void cases(void) {
   connect_pair(0);
-  CHECK(size_is_first(nccls, 1000) && !size_is_first(nccls, 129) && !size_is_first(nccls, 100000) && !size_is_first(nccls, 1000));
+  CHECK(size_is_first(nccls, 1000) && !size_is_first(nccls, 129) && !size_is_first(nccls, 32768) && size_is_first(nccls, 32769) && !size_is_first(nccls, 1000));
   /* Nobody waits for what does not come: no message, or with its size. */
   CHECK(size_arrives(nccls, 0) && size_arrives(nccls, -7) && size_is_first(nccls, 128) && arrives(nccls, payload, 100, whileNccl));
   int32_t number = 5000;
