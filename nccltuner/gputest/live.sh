@@ -38,7 +38,7 @@ for step in ${STEPS:-sockets nvlink watching host graphs}; do
   case $step in
     sockets)
       over_sockets run --sizes 1K,16K,64K,256K,1M --phases "quiet:${time}s,network:${time}s,quiet:${small}s" ;;
-    # Beyond a few KiB inline data can block both ends of NCCL's proxies (ncclNetSocketTest waits for all of it): to measure, not to use.
+    # To measure, not to use: beyond a few bytes inline data blocks NCCL's proxies, and its receivers lose sizes (docs/design/operation.md, decision 21).
     socket-settings)
       for arms in plain+NCCL_SOCKET_INLINE=4096,plain+NCCL_SOCKET_NTHREADS=4+NCCL_NSOCKS_PERTHREAD=2+NCCL_SOCKET_INLINE=4096 \
         plain+NCCL_SOCKET_NTHREADS=2+NCCL_NSOCKS_PERTHREAD=1,plain+NCCL_SOCKET_NTHREADS=4+NCCL_NSOCKS_PERTHREAD=2; do
