@@ -16,12 +16,13 @@ struct place {
   int status;
   dyn_graph graph;
   const dyn_node *nodes;
+  const struct dyn_edge *edges; /* asked for alone: without them edges with data are an error */
   size_t count;
 };
 
 static int place_of(void *stream, struct place *p) {
   uint64_t id;
-  return dyn_host_driver()->cuStreamGetCaptureInfo_v2(stream, &p->status, &id, &p->graph, &p->nodes, &p->count);
+  return dyn_host_driver()->cuStreamGetCaptureInfo_v3(stream, &p->status, &id, &p->graph, &p->nodes, &p->edges, &p->count);
 }
 
 /* By the one node before each, as kernels of a stream come: further than that, to where several streams met, or past a kernel that began
@@ -42,16 +43,11 @@ static bool is_behind(dyn_node node, dyn_node other) {
  * that joined another may be destroyed, and its handle be that of a new one, within a capture; and to ask a captured one for its id ends
  * the capture with an error (cuStreamGetId; both measured). An edge that is there already is an error, too. */
 static int find_edge(struct dyn_lsa *lsa, void *stream) {
-  int status;
-  uint64_t id;
-  dyn_graph graph;
-  const dyn_node *nodes;
-  const struct dyn_edge *edges;
-  size_t count;
-  int error = dyn_host_driver()->cuStreamGetCaptureInfo_v3(stream, &status, &id, &graph, &nodes, &edges, &count);
+  struct place p;
+  int error = place_of(stream, &p);
   lsa->needsEdge = true;
-  for (size_t i = 0; error == 0 && i < count; i++) lsa->needsEdge &= nodes[i] != lsa->lastNode;
-  if (error == 0 && count == 1 && lsa->needsEdge) lsa->needsEdge = !is_behind(nodes[0], lsa->lastNode);
+  for (size_t i = 0; error == 0 && i < p.count; i++) lsa->needsEdge &= p.nodes[i] != lsa->lastNode;
+  if (error == 0 && p.count == 1 && lsa->needsEdge) lsa->needsEdge = !is_behind(p.nodes[0], lsa->lastNode);
   return error;
 }
 

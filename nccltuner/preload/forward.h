@@ -22,6 +22,8 @@ static inline void *dyn_find(dyn_real *cache, const char *name, const void *own)
 
 /* As dyn_find, in a library that the program has loaded; it is never loaded here. */
 void *dyn_find_loaded(const char *library, const char *name);
+/* NCCL's: what is loaded behind this library, or libnccl.so.2. own: the function of that name here, if there is one. NULL: none. */
+void *dyn_find_behind(const char *name, const void *own);
 
 /* One call of NCCL's in this thread. */
 struct dyn_passage {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "named.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 
 #include "forward.h"
@@ -9,10 +8,7 @@
 #define LAYOUT_VERSION 23100 /* NCCL_VERSION code of the first with this layout */
 #define MAGIC 0xcafebeefu    /* NCCL_API_MAGIC */
 
-static void *find(const char *name) {
-  void *found = dlsym(RTLD_NEXT, name);
-  return found != NULL ? found : dyn_find_loaded("libnccl.so.2", name);
-}
+static void *find(const char *name) { return dyn_find_behind(name, NULL); }
 
 /* Asked while NCCL makes a communicator. */
 bool dyn_names_can(void) {

@@ -52,11 +52,15 @@ void *dyn_find_loaded(const char *library, const char *name) {
   return found;
 }
 
-void *dyn_find_first(dyn_real *cache, const char *name, const void *own) {
-  static atomic_flag said = ATOMIC_FLAG_INIT;
+void *dyn_find_behind(const char *name, const void *own) {
   void *real = dlsym(RTLD_NEXT, name);
   if (real == NULL || real == own) real = dyn_find_loaded("libnccl.so.2", name);
-  if (real == own) real = NULL; /* a library of that name that hands us ourselves would call us for ever */
+  return real == own ? NULL : real; /* a library of that name that hands us ourselves would call us for ever */
+}
+
+void *dyn_find_first(dyn_real *cache, const char *name, const void *own) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  void *real = dyn_find_behind(name, own);
   if (real != NULL) {
     atomic_store_explicit(cache, real, memory_order_release); /* threads that race find the same */
   } else if (!atomic_flag_test_and_set(&said)) {

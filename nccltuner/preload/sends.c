@@ -48,8 +48,7 @@ static int find_code(struct dl_phdr_info *object, size_t size, void *at) {
 }
 
 static void begin(void) {
-  void *nccl = dlsym(RTLD_DEFAULT, "ncclGetVersion");
-  if (nccl == NULL) nccl = dyn_find_loaded("libnccl.so.2", "ncclGetVersion");
+  void *nccl = dyn_find_behind("ncclGetVersion", NULL);
   if (nccl != NULL) dl_iterate_phdr(find_code, nccl);
 }
 
@@ -80,12 +79,12 @@ __attribute__((visibility("default"))) ssize_t send(int fd, const void *data, si
   if (!(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS || !atomic_load_explicit(&found, memory_order_acquire) || caller < begins || caller >= ends)
     return send_on(fd, data, bytes, flags);
   uint32_t state = atomic_load_explicit(&states[fd], memory_order_relaxed), left = state & ~ALIKE;
-  if (left > 0 && bytes != left) state = left = 0; /* something else is sent here */
-  if (left > 0) {
+  if (left > 0 && bytes == left) {
     ssize_t sent = send_on(fd, data, bytes, flags);
     if (sent > 0) atomic_store_explicit(&states[fd], ALIKE | (left - (uint32_t)sent), memory_order_relaxed);
     return sent;
   }
+  if (left > 0) state = 0; /* something else is sent here */
   uint32_t size = announces(data, bytes);
   ssize_t sent = send_on(fd, data, bytes, size > INLINE && size <= MOST && state & ALIKE ? flags | MSG_MORE : flags);
   atomic_store_explicit(&states[fd], size > 0 && sent == (ssize_t)bytes ? state | size : state, memory_order_relaxed);
