@@ -40,15 +40,7 @@ func TestMemoryOutlivesUnsteadyLoad(t *testing.T) {
 			g := makeGuard(t, name, set, bucketOf(16), nil, seed)
 			play := func(calls int) (gain float64) { // over the default, of what can be had
 				for range calls {
-					a, trials := g.Propose(1)
-					if len(trials) > 0 {
-						a = trials[0]
-					}
-					g.Observe(sim.call(a))
-					if g.Jumped() {
-						g.Shift(DiagnosisUnknown)
-					}
-					gain += (1e5 - cost(a)) / 0.235e5 / float64(calls)
+					gain += (1e5 - cost(sim.step(g))) / 0.235e5 / float64(calls)
 				}
 				return gain
 			}

@@ -48,14 +48,7 @@ func (w *faulty) cost(a actions.Action) float64 {
 func (w *faulty) run(g *Guard, calls int, sigma float64, seen func(call int, a actions.Action, excessNs float64)) {
 	sim := simWorld{w.cost, sigma, rand.New(rand.NewPCG(3, 9))}
 	for w.called = range calls {
-		a, trials := g.Propose(1)
-		if len(trials) > 0 {
-			a = trials[0]
-		}
-		g.Observe(sim.call(a))
-		if g.Jumped() {
-			g.Shift(DiagnosisUnknown)
-		}
+		a := sim.step(g)
 		seen(w.called, a, w.cost(a)-1e5)
 	}
 }

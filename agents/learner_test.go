@@ -197,6 +197,19 @@ func (w simWorld) call(a actions.Action) state.Observation {
 	return seen(a, w.cost(a)*math.Exp(w.sigma*w.rng.NormFloat64()))
 }
 
+// step makes one call as a daemon has it made, of a trial where there is one, and gives what ran.
+func (w simWorld) step(g *Guard) actions.Action {
+	a, trials := g.Propose(1)
+	if len(trials) > 0 {
+		a = trials[0]
+	}
+	g.Observe(w.call(a))
+	if g.Jumped() {
+		g.Shift(DiagnosisUnknown)
+	}
+	return a
+}
+
 // drive runs batches: trials, then some calls of the base. It gives the trials run.
 func drive(l Learner, w simWorld, batches int) (trials int) {
 	for range batches {

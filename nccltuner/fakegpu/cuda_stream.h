@@ -39,8 +39,9 @@ CUresult stream_occupy(CUstream stream);
 
 /* cuda_event.c: what a graph does with an event, a node of this type, at each launch. NULL: out of memory */
 struct fakegpu_work *event_work(CUevent event, int type);
+/* cuda_capture.c: whether the stream is captured, which what cannot be captured ends. */
+int capture_refuses(struct CUstream_st *stream);
 /* cuda_capture.c: behind the node, of the capture in which the stream is or which it joins. */
-int capture_refuses(struct CUstream_st *stream); /* what cannot be captured; the capture, if there is one, is over */
 CUresult capture_wait(struct CUstream_st *stream, struct CUgraph_st *capture, unsigned long long captureId, CUgraphNode node);
 /* cuda_memory.c: where what cuMemAlloc gave begins. False: it gave no such address. */
 int memory_range(CUdeviceptr *base, size_t *bytes, uintptr_t address);

@@ -127,7 +127,7 @@ static void stream(void) {
   double began = now_s();
   for (uint32_t m = 0; m < MESSAGES; m++) {
     int32_t size = 1 + (int32_t)below(m % 2 ? 300 : 60000);
-    for (int32_t i = 0; i + 4 <= size + 3; i += 4) memcpy(payload + i, &(uint32_t){200 + m}, 4);
+    for (int32_t i = 0; i < size; i += 4) memcpy(payload + i, &(uint32_t){200 + m}, 4);
     send_all(nccls, fds[0], &size, sizeof size);
     send_all(nccls, fds[0], payload, (size_t)size);
   }
