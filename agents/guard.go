@@ -90,6 +90,7 @@ func NewGuard(l Learner, set []actions.Action, bucket state.Bucket, prior map[ac
 	g.memory.seed(g.arms, prior)
 	g.budget = budget{cfg: &g.cfg, carry: cfg.Allowance, pending: make([]uint8, len(set)), older: make([]uint8, len(set))}
 	g.recheck = recheck{cfg: &g.cfg, every: cfg.RecheckCalls}
+	g.comeback.had = make([]had, len(set))
 	return g
 }
 
@@ -139,7 +140,8 @@ func (g *Guard) losing(i int) bool {
 
 // revert goes back to the default at once. As long as the latest calls of the choice are those that lost, it stays out.
 func (g *Guard) revert() {
-	g.base, g.kept = 0, false
+	g.take(0)
+	g.kept = false
 	g.urgent = true
 	g.reverts++
 }
@@ -234,6 +236,14 @@ func (g *Guard) toJudge(wanted []actions.Action, maxTrials int) []actions.Action
 	return g.missing[:min(len(g.missing), maxTrials)]
 }
 
+// take has i be in force.
+func (g *Guard) take(i int) {
+	if g.base != 0 && g.base != i {
+		g.comeback.left(g)
+	}
+	g.base = i
+}
+
 // approve reports whether i may be in force.
 func (g *Guard) approve(i int) bool {
 	if i == 0 {
@@ -261,9 +271,12 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	switch {
 	case g.kept:
 	case known && g.approve(w):
-		g.base = w
+		g.take(w)
 	case !g.approve(g.base):
-		g.base = 0
+		g.take(0)
+	}
+	if g.base != 0 && !g.kept {
+		g.comeback.note(g)
 	}
 	g.trials = g.trials[:0]
 	g.budget.open(g)

@@ -122,3 +122,49 @@ func TestNothingComesBackElsewhere(t *testing.T) {
 		t.Errorf("%s is to be tried again where all but it is as it was", g.arms.set[i])
 	}
 }
+
+// A load that costs a choice its gain, by less than an alarm wants, and the default nothing, comes and goes unseen: the choice is in
+// force again soon after, within the condition that never ended.
+func TestChoiceComesBackWithoutAnAlarm(t *testing.T) {
+	const comes, goes, end = 3000, 6000, 10_000
+	for _, name := range adaptive() {
+		ratio, began := 0.0, 0.0
+		for seed := range uint64(5) {
+			load := false
+			cost := func(a actions.Action) float64 {
+				switch {
+				case a.Algorithm != actions.Ring || a.Protocol != actions.Simple:
+					return 1e5
+				case load:
+					return 1.1e5
+				}
+				return 0.83e5 + 2e3*float64(a.Channels)
+			}
+			set := []actions.Action{actions.Default}
+			for _, channels := range []uint8{1, 2, 4, 8} {
+				set = append(set, actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: channels})
+			}
+			g := makeGuard(t, name, set, bucketOf(20), nil, seed)
+			sim := simWorld{cost, 0.1, rand.New(rand.NewPCG(seed, 5))}
+			gain := func(calls int) (gain float64) {
+				for range calls {
+					gain += (1e5 - cost(sim.step(g))) / 0.15e5 / float64(calls)
+				}
+				return gain
+			}
+			gain(comes - 500)
+			began += gain(500)
+			load = true
+			gain(goes - comes - 100)
+			if lost := -gain(100); lost > 0.2 {
+				t.Errorf("%s: under load calls lose %.2f of what they gained before", name, lost)
+			}
+			load = false
+			gain(end - goes - 500)
+			ratio += gain(500)
+		}
+		if ratio /= began; began < 3 || ratio < 0.8 {
+			t.Errorf("%s: %.2f of 5 before the load, and of that %.2f after it", name, began, ratio)
+		}
+	}
+}
