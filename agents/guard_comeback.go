@@ -9,35 +9,47 @@ import (
 // comeback tries again what was better before than what runs now, in an earlier condition or in this one, when by all that still
 // runs it is as it was then. What failed alone, like a path of its own, is measured by nobody once it is left, so nothing shows when
 // it has recovered: the detector sees what runs, and a recheck the default. Nor does a change show that makes a choice lose by less
-// than an alarm wants: the choice is left, and its condition goes on. One call of it, ever more rarely; where that is good again a
-// few more, and if those are, too, conditions have changed.
+// than an alarm wants: the choice is left, and its condition goes on. One call of it, ever more rarely; where that is as good as it was a
+// few more, until it is decided whether conditions have changed (Wald, Sequential Tests of Statistical Hypotheses, 1945).
 type comeback struct {
-	had    []had // by action
-	from   int   // calls of the condition when what was in force was left last
-	next   int   // calls of the condition at which one is due
-	on     int   // action that is being tried; 0: none
-	n      int   // its calls so far
+	had    []had   // by action
+	from   int     // calls of the condition when what was in force was left last
+	next   int     // calls of the condition at which one is due
+	on     int     // action that is being tried; 0: none
+	gain   float64 // log cost by which it was better
+	ratio  float64 // log likelihood ratio of its calls so far: as good as then, over no better than what runs
+	n      int     // these calls
 	came   bool
 	latest [comebackCalls]state.Observation
 }
 
-// had is what an action in force cost when it was most surely better than the default.
+// had is how an action in force was when it was most surely better than the default: by what is beyond doubt, since the greatest of
+// many estimates is too great.
 type had struct {
-	sure  float32 // by so much (log cost) beyond doubt; 0: never in force
-	logNs float32
-	base  float32 // the default's log cost then
+	sure float32 // log cost; 0: never in force
+	base float32 // the default's log cost then
 }
 
-// The first comes comebackFirst calls after what was in force has been left, or a condition has begun, the next after as many calls
-// again as there were since, so that a return is found within the time that the failure took, but no more than comebackMost apart: a
+// The first comes comebackFirst calls after what was in force has been left, or a condition has begun, the next after half as many
+// calls again as there were since, so that a return is found in less time than the failure took, but no more than comebackMost apart: a
 // tenfold cost is 0.1% of as many calls.
 const (
-	comebackFirst  = 256
-	comebackMost   = 8192
-	comebackCalls  = 4
-	comebackGain   = 0.10 // log cost below that of what runs, in the mean of the calls of a try, ...
-	comebackErrors = 2    // ... and so many standard errors of it
-	comebackLike   = 0.35 // log cost by which what runs may differ from the earlier condition: as far as calls vary that are no jump
+	comebackFirst = 256
+	comebackMost  = 8192
+	comebackGain  = 0.10 // log cost that what is tried is estimated to have been below what runs, at least, ...
+	comebackSure  = 0.05 // ... or beyond doubt
+	comebackLike  = 0.35 // log cost by which what runs may differ from the earlier condition: as far as calls vary that are no jump
+)
+
+// By these, one try of a hundred finds what is not there, whatever the noise, and three of four what is, up to noise as great as the
+// gain; a call that is delayed ends one.
+const (
+	comebackCalls = 16 // at most, and then it is not decided
+	comebackFew   = 3  // at least
+	comebackYes   = 3.0
+	comebackNo    = -2.0
+	comebackCall  = 1.5  // the most that one call says for it
+	comebackNoise = 0.02 // the least that calls are taken to vary by
 )
 
 func (c *comeback) reset() { *c = comeback{had: c.had, came: c.came} }
@@ -46,7 +58,7 @@ func (c *comeback) reset() { *c = comeback{had: c.had, came: c.came} }
 func (c *comeback) note(g *Guard) {
 	gain, se := g.gain(g.base)
 	if sure := float32(gain - g.cfg.Confidence*se); sure > c.had[g.base].sure {
-		c.had[g.base] = had{sure, float32(g.arms.samples[g.base].log()), float32(g.arms.samples[0].log())}
+		c.had[g.base] = had{sure, float32(g.arms.samples[0].log())}
 	}
 }
 
@@ -65,27 +77,32 @@ func (c *comeback) due(g *Guard) (i, times int) {
 		if c.n == 0 {
 			return c.on, 1
 		}
-		return c.on, comebackCalls - c.n
+		return c.on, min(comebackFew, comebackCalls-c.n)
 	}
 	calls := g.arms.calls + g.budget.unseen
 	if calls < max(c.next, comebackFirst) || g.kept || g.arms.samples[0].n == 0 {
 		return 0, 0
 	}
-	c.next = calls + min(max(calls-c.from, comebackFirst), comebackMost)
-	c.on, c.n = c.candidate(g), 0
+	c.next = calls + min(max((calls-c.from)/2, comebackFirst), comebackMost)
+	c.on, c.gain = c.candidate(g)
+	c.n, c.ratio = 0, 0
 	return c.on, min(c.on, 1)
 }
 
-// candidate is the action that was cheapest by far, in an earlier condition of the same kind or when it was in force, 0 when none.
-func (c *comeback) candidate(g *Guard) int {
-	base := g.arms.samples[g.base].log()
-	best, least := 0, base-comebackGain
-	// What is measured cheaper than the base needs no help.
-	dearer := func(i int) bool { return g.arms.samples[i].n == 0 || g.arms.samples[i].log() > base }
+// candidate is the action that was cheapest by far, in an earlier condition of the same kind or when it was in force, 0 when none, and
+// by how much.
+func (c *comeback) candidate(g *Guard) (best int, gain float64) {
+	base, first := g.arms.samples[g.base].log(), g.arms.samples[0].log()
+	least := base
+	consider := func(i int, logNs, gain float64) {
+		// What is measured cheaper than the base needs no help.
+		if s := &g.arms.samples[i]; logNs < min(least, base-gain) && (s.n == 0 || s.log() > base) {
+			best, least = i, logNs
+		}
+	}
 	for i, h := range c.had {
-		moved := g.arms.samples[0].log() - float64(h.base)
-		if expected := float64(h.logNs) + moved; h.sure > 0 && math.Abs(moved) <= comebackLike && expected < least && dearer(i) {
-			best, least = i, expected
+		if h.sure > 0 && math.Abs(first-float64(h.base)) <= comebackLike {
+			consider(i, first-float64(h.sure), comebackSure)
 		}
 	}
 	for _, r := range g.memory.regimes {
@@ -97,12 +114,12 @@ func (c *comeback) candidate(g *Guard) int {
 			continue
 		}
 		for i := range r.n {
-			if r.n[i] >= 2 && float64(r.logNs[i]) < least && dearer(i) {
-				best, least = i, float64(r.logNs[i])
+			if r.n[i] >= 2 {
+				consider(i, float64(r.logNs[i]), comebackGain)
 			}
 		}
 	}
-	return best
+	return best, base - least
 }
 
 // Stir has what was better before tried again soon: something else has recovered.
@@ -115,28 +132,23 @@ func (g *Guard) CameBack() bool {
 	return came
 }
 
-// observe counts a call of action i; true when it was the last of those that say that conditions changed. Ends the try when one
-// was not good.
+// observe counts a call of action i; true when it was the one that decides that conditions changed. Ends the try when it decides that
+// they did not.
 func (c *comeback) observe(g *Guard, i int, o *state.Observation) bool {
 	if c.on == 0 || i != c.on {
 		return false
 	}
 	c.latest[c.n] = *o
 	c.n++
-	gain := 0.0
-	for _, o := range c.latest[:c.n] {
-		gain += (g.arms.samples[g.base].log() - math.Log(float64(o.CostNs()))) / float64(c.n)
-	}
-	// Less in the beginning: a gain of 15% among calls that vary by 10% would be turned down two times of three.
-	if least := max(comebackGain, comebackErrors*g.arms.sigma()/math.Sqrt(comebackCalls)); gain < least*min(1, 0.25+0.25*float64(c.n)) {
+	noise, gain := max(g.arms.sigma(), comebackNoise), g.arms.samples[g.base].log()-math.Log(float64(o.CostNs()))
+	c.ratio += min(comebackCall, c.gain/(noise*noise)*(gain-c.gain/2))
+	switch {
+	case c.ratio >= comebackYes && c.n >= comebackFew:
+		c.on, c.came = 0, true
+		// Where the action's estimate has moved along already nothing is left to say.
+		return g.arms.samples[i].log() > g.arms.samples[g.base].log()-c.gain/2
+	case c.ratio <= comebackNo || c.n == comebackCalls:
 		c.on = 0
-		return false
 	}
-	c.came = c.n == comebackCalls-1 // with the last there is no doubt, but a jump may be seen before
-	if c.n < comebackCalls {
-		return false
-	}
-	c.on = 0
-	// Where the action's estimate has moved along already nothing is left to say.
-	return g.arms.samples[i].log() > g.arms.samples[g.base].log()-comebackGain
+	return false
 }
