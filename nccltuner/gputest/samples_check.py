@@ -5,7 +5,9 @@
   samples_check.py table.points.jsonl [graphs.points.jsonl] >> docs/figures/FILE.jsonl
 
 One line for every collective and size, and a summary: how many points are within 5% or 1 us, and how many pairs of
-choices that differ by more than 3% the two order alike. With the points of a sweep of graphs of the same machine each
+choices that differ by more than 3% the two order alike; the same against CUDA events of the very calls that gave the
+samples (same_calls), for over a network other calls of the same choice may take another time: how many pairs that ran
+the same differ by more than 3% says so (same_choice). With the points of a sweep of graphs of the same machine each
 line also says by how much a graph's call is cheaper. Trees on one node are left out: nothing measures them there.
 """
 import itertools
@@ -39,7 +41,9 @@ def check(stream, graphs, nodes):
         if p.get("sampled_us") and measurable(p, nodes):
             buckets.setdefault((p["collective"], p["bytes"]), []).append(p)
     graph = {(p["collective"], p["bytes"], p["action"], p.get("nth", 0)): p["median_us"] for p in graphs}
-    lines, within, held, pairs, alike = [], 0, 0, 0, 0
+    lines, within, held = [], 0, 0
+    pairs = dict.fromkeys(("pairs_more_than_3pct_apart", "ordered_alike", "same_calls_pairs_more_than_3pct_apart",
+                           "same_calls_ordered_alike", "same_choice_pairs", "same_choice_more_than_3pct_apart"), 0)
     for (collective, size), all_points in sorted(buckets.items()):
         off = [p["sampled_us"] - p["median_us"] for p in all_points]
         good = sum(abs(d) <= max(1, 0.05 * p["median_us"]) for d, p in zip(off, all_points))
@@ -54,12 +58,16 @@ def check(stream, graphs, nodes):
         if cheaper:
             line["stream_less_graph_us_median"] = round(statistics.median(cheaper), 2)
         for a, b in itertools.combinations(all_points, 2):
-            if apart(a["median_us"], b["median_us"]):
-                pairs += 1
-                alike += (a["median_us"] - b["median_us"]) * (a["sampled_us"] - b["sampled_us"]) > 0
+            for prefix, by in ("", "median_us"), ("same_calls_", "watched_us"):
+                if a.get(by) and b.get(by) and apart(a[by], b[by]):
+                    pairs[prefix + "pairs_more_than_3pct_apart"] += 1
+                    pairs[prefix + "ordered_alike"] += (a[by] - b[by]) * (a["sampled_us"] - b["sampled_us"]) > 0
+            if a["ran"] == b["ran"]:
+                pairs["same_choice_pairs"] += 1
+                pairs["same_choice_more_than_3pct_apart"] += apart(a["median_us"], b["median_us"])
         within, held = within + good, held + len(all_points)
         lines.append(line)
-    return lines, {"points": held, "within_5pct_or_1us": within, "pairs_more_than_3pct_apart": pairs, "ordered_alike": alike}
+    return lines, {"points": held, "within_5pct_or_1us": within} | pairs
 
 
 def main(paths):

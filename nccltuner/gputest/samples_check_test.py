@@ -17,10 +17,21 @@ class Check(unittest.TestCase):
         graphs = [{**point("default", 8.5, 0), "outcome": "ok"}]
         lines, totals = check(stream, graphs, 1)
         # default and b are within; a is 2 us and 10% off, c 1.8 us and 15%. c is cheaper than the default by samples alone.
-        self.assertEqual(totals, {"points": 4, "within_5pct_or_1us": 2, "pairs_more_than_3pct_apart": 6, "ordered_alike": 5})
+        self.assertEqual(totals, totals | {"points": 4, "within_5pct_or_1us": 2, "pairs_more_than_3pct_apart": 6, "ordered_alike": 5,
+                                           "same_calls_pairs_more_than_3pct_apart": 0})
         self.assertEqual(lines[0]["events_us_default"], 10)
         self.assertEqual(lines[0]["stream_less_graph_us_median"], 1.5)
         self.assertEqual(lines[0]["sampled_less_events_us_median"], 1.25)
+
+    def test_holds_samples_against_the_very_calls_that_gave_them(self):
+        # Of one choice, called at two times, the events differ by 10%; where it was sampled they do as the samples do.
+        a, b = point("default", 20, 20), point("a", 22, 19, "Ring/LL/1")
+        c = point("b", 30, 31, "Tree/LL/1")
+        stream = [a | {"watched_us": 21}, b | {"watched_us": 20}, c | {"watched_us": 19}]
+        totals = check(stream, [], 2)[1]
+        self.assertEqual((totals["pairs_more_than_3pct_apart"], totals["ordered_alike"]), (3, 2))
+        self.assertEqual((totals["same_calls_pairs_more_than_3pct_apart"], totals["same_calls_ordered_alike"]), (3, 1))
+        self.assertEqual((totals["same_choice_pairs"], totals["same_choice_more_than_3pct_apart"]), (1, 1))
 
     def test_leaves_out_trees_on_one_node_and_points_without_samples(self):
         stream = [point("a", 10, 5, "Tree/LL/1"), {**point("b", 10, 0), "sampled_us": 0}]
