@@ -46,7 +46,7 @@ struct dyn_member {
   uint32_t epochCalls;
   dev_t device;                /* of the record, to unlink this generation and no other */
   ino_t inode;
-};
+} __attribute__((aligned(64)));
 
 static inline struct dyn_member *dyn_member_of(struct dyn_comm *comm) { return (struct dyn_member *)comm; }
 

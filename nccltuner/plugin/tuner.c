@@ -75,7 +75,7 @@ static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
 
 /* Bit 3 * algorithm + protocol of every entry that NCCL would take. It takes what is not negative (topoGetAlgoInfo,
  * src/enqueue.cc); not being a number counts as marked, too. */
-static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
+static DYN_HOT uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
   uint32_t usable = 0;
 #ifdef __SSE2__
   if (numProto == DYN_MARKS_PROTOCOLS && numAlgo == 7) { /* every NCCL from 2.22 to 2.32: 21 floats in a row */
@@ -94,7 +94,7 @@ static uint32_t usable_entries(const float *costs, int numAlgo, int numProto) {
 
 static uint32_t kernel_marks(const struct dyn_place *place) { return (uint32_t)place->kernels << DYN_MARKS_HALF; }
 
-static void tell_marks(struct dyn_comm *comm, int collective, int bucket, uint32_t marks) {
+static DYN_HOT void tell_marks(struct dyn_comm *comm, int collective, int bucket, uint32_t marks) {
   struct dyn_place *place = &comm->places[collective][bucket];
   if (marks == place->marks) return;
   place->marks = marks;
@@ -108,7 +108,7 @@ static void publish_names(struct dyn_comm *comm, int collective, int bucket) {
   tell_marks(comm, collective, bucket, now);
 }
 
-static void publish_marks(struct dyn_comm *comm, int collective, int bucket, uint32_t usable) {
+static DYN_HOT void publish_marks(struct dyn_comm *comm, int collective, int bucket, uint32_t usable) {
   const struct dyn_place *place = &comm->places[collective][bucket];
   uint32_t old = place->marks, kernels = comm->bound > 0 ? kernel_marks(place) : 0;
   uint32_t now = DYN_MARKS_SEEN | (old & DYN_MARKS_SEEN ? old & (usable | DYN_MARKS_ADDED) : old | usable) | kernels;
@@ -142,7 +142,7 @@ static uint32_t coming_action(const struct dyn_comm *comm, int collective, int b
 
 /* The same, and the call counts. Trials are timed one by one, whatever is sampled besides: all but an entry's first call,
  * of which nobody knew before. */
-static uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
+static DYN_HOT uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   uint32_t action = coming_action(comm, collective, bucket);
   struct dyn_place *place = &comm->places[collective][bucket];
@@ -188,7 +188,7 @@ static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, floa
                        int *nChannels) {
   int bucket = dyn_bucket_of(bytes);
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
-  if (comm->lsa && comm->bound == 0) dyn_device_bind(comm);
+  if (DYN_RARELY(comm->lsa && comm->bound == 0)) dyn_device_bind(comm);
   publish_marks(comm, collective, bucket, usable);
   uint32_t action = next_action(comm, collective, bucket);
   if (action == 0 || apply(action, usable, costs, numProto, nChannels)) return action;
@@ -213,28 +213,28 @@ static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t byt
 /* A call is decided: those who ask for it later find it, and it counts. */
 static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
   uint64_t seq = comm->seq;
-  if ((comm->sampling || comm->coming || comm->watched) && dyn_timed_by_events(comm))
+  if (DYN_RARELY((comm->sampling || comm->coming || comm->watched) && dyn_timed_by_events(comm)))
     dyn_watch_call(comm, seq, collective, bytes, action);
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
-  if (dyn_is_ours(action) || collective == DYN_ALL_TO_ALL) dyn_tell_kernel(comm, seq, collective, bytes, action);
+  if (DYN_RARELY(dyn_is_ours(action) || collective == DYN_ALL_TO_ALL)) dyn_tell_kernel(comm, seq, collective, bytes, action);
   /* Where events time calls, none of NCCL's is looked at but while the communicator is sampled (dyn_wanted). */
-  if (comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm))) note(comm, seq, collective, bytes, action);
-  if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES)
+  if (DYN_RARELY(comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm)))) note(comm, seq, collective, bytes, action);
+  if (DYN_RARELY(comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES))
     dyn_tell_captured(comm, seq, collective, bytes, action);
   __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
 }
 
-void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
+DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
   bool tunable = comm->record && costs && bytes && (unsigned)collective < DYN_NUM_ASKED;
-  if (comm->ahead) { /* of names that stand for several NCCL takes its pick here */
+  if (DYN_RARELY(comm->ahead)) { /* of names that stand for several NCCL takes its pick here */
     if (tunable && comm->aheadAction) apply(comm->aheadAction, usable_entries(costs, numAlgo, numProto), costs, numProto, nChannels);
     return;
   }
   const struct dyn_preload_call *call = dyn_thread_call(comm);
-  if (tunable && asks_again(comm, call, collective, bytes)) {
+  if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
     if (comm->question.action) apply(comm->question.action, usable, costs, numProto, nChannels);
@@ -243,7 +243,7 @@ void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *cost
   comm->inGraph = dyn_in_graph(comm, call);
   if (comm->record) {
     struct dyn_member *member = dyn_member_of(comm);
-    if (comm->callsLeft == 0) enter_epoch(member);
+    if (DYN_RARELY(comm->callsLeft == 0)) enter_epoch(member);
     comm->callsLeft--;
     if (tunable) comm->question.action = action = choose(comm, collective, bytes, costs, numAlgo, numProto, nChannels);
   }

@@ -45,15 +45,15 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    static dyn_real cache; \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&counted_##NAME.real, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     uint64_t key = KEY; \
     if (dyn_in_group()) { \
       if (dyn_this_call()->depth == 0) dyn_grouped_add(comm, stream, key); \
       dyn_device_plain(comm); \
     } \
-    struct dyn_passage passage = dyn_passage_enter(stream, comm, key); \
+    struct dyn_passage passage; \
+    dyn_passage_enter(&passage, stream, comm, key); \
     ncclResult_t result = real(__VA_ARGS__); \
     dyn_passage_leave(&passage, result); \
     return result; \
@@ -74,26 +74,26 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 #define DEVICE(FUNC, SEND, RECV, OP, ROOT, HOW, NAME, PARAMETERS, ...) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
-  static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
-    static dyn_real cache; \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+  DYN_HOT static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&counted_##NAME.real, #NAME, (void *)NAME); \
     TAKE(request) \
     return real == NULL ? DYN_SYSTEM_ERROR : real(__VA_ARGS__); \
   } \
-  EXPORT ncclResult_t NAME PARAMETERS { \
+  EXPORT DYN_HOT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
     struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, HOW(NAME), &counted_##NAME}; \
     return collective(&request, KEY(FUNC)); \
   }
 
-static ncclResult_t collective(const struct dyn_request *request, uint64_t key) {
-  if (dyn_this_call()->depth > 0) return dyn_forward(request, key); /* NCCL calls itself */
-  if (dyn_in_group()) {
+DYN_HOT static ncclResult_t collective(const struct dyn_request *request, uint64_t key) {
+  if (DYN_RARELY(dyn_this_call()->depth > 0)) return dyn_forward(request, key); /* NCCL calls itself */
+  if (DYN_RARELY(dyn_in_group())) {
     dyn_grouped_add(request->comm, request->work.stream, key);
     return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
   }
-  if (request->work.count == 0) return dyn_forward_empty(request);
-  struct dyn_passage passage = dyn_passage_enter(request->work.stream, request->comm, key);
+  if (DYN_RARELY(request->work.count == 0)) return dyn_forward_empty(request);
+  struct dyn_passage passage;
+  dyn_passage_enter(&passage, request->work.stream, request->comm, key);
   ncclResult_t result;
   if (!dyn_device_run(request, dyn_this_call()->captured, &result)) result = request->forward(request);
   dyn_passage_leave(&passage, result);
@@ -108,8 +108,7 @@ static ncclResult_t collective(const struct dyn_request *request, uint64_t key) 
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    static dyn_real cache; \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&counted_##NAME.real, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     int number = COUNT; \
     dyn_announce(number); \
@@ -167,8 +166,7 @@ FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int pe
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    static dyn_real cache; \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #NAME, (void *)NAME); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&counted_##NAME.real, #NAME, (void *)NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     BEFORE; \
     ncclResult_t result = real(__VA_ARGS__); \

@@ -26,20 +26,20 @@ static struct dyn_bound {
   struct dyn_lsa *lsa;
   void *chooser;
   dyn_choose_function choose;
+  struct dyn_windows *windows; /* that the program registers; NULL: not known, some may have been missed */
   enum group_state group;
+  atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
   struct dyn_bound *next; /* in its group */
   struct dyn_request held;
   uint32_t action; /* LAUNCHED, GIVEN */
   struct dyn_coll_config config; /* GIVEN, by name */
-  struct dyn_windows *windows; /* that the program registers; NULL: not known, some may have been missed */
-  atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
-} bounds[MAX_BOUND];
-static atomic_int used; /* cells so far: no look goes further */
+} __attribute__((aligned(64))) bounds[MAX_BOUND];
+extern struct dyn_preload dynamiccl_preload; /* bounds: cells so far, no look goes further */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for making and taking away, never for a look */
 static __thread struct dyn_bound *grouped; /* that this thread's group has seen */
 
 static struct dyn_bound *find(const void *comm) {
-  int n = atomic_load_explicit(&used, memory_order_acquire);
+  int n = atomic_load_explicit(&dynamiccl_preload.bounds, memory_order_acquire);
   for (int i = 0; i < n && comm != NULL; i++)
     if (atomic_load_explicit(&bounds[i].comm, memory_order_acquire) == (uintptr_t)comm) return &bounds[i];
   return NULL;
@@ -49,7 +49,7 @@ static struct dyn_bound *find(const void *comm) {
 
 /* Under lock. NULL: there is no room. */
 static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose) {
-  int i = 0, n = atomic_load(&used);
+  int i = 0, n = atomic_load(&dynamiccl_preload.bounds);
   while (i < n && atomic_load(&bounds[i].comm) != 0) i++;
   if (i == MAX_BOUND) return NULL;
   bounds[i].lsa = lsa;
@@ -59,7 +59,7 @@ static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *ch
   bounds[i].stopped = false;
   bounds[i].windows = comm == RESERVED ? dyn_windows_reserve() : NULL;
   atomic_store_explicit(&bounds[i].comm, comm, memory_order_release);
-  if (i == n) atomic_store_explicit(&used, n + 1, memory_order_release);
+  if (i == n) atomic_store_explicit(&dynamiccl_preload.bounds, n + 1, memory_order_release);
   return &bounds[i];
 }
 
@@ -90,7 +90,7 @@ void dyn_bound_fill(struct dyn_bound *b, void *comm) {
 static struct dyn_bound *of_lsa(const struct dyn_lsa *lsa) {
   struct dyn_bound *found = NULL;
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < atomic_load(&used) && found == NULL; i++)
+  for (int i = 0; i < atomic_load(&dynamiccl_preload.bounds) && found == NULL; i++)
     if (bounds[i].lsa == lsa) found = &bounds[i];
   pthread_mutex_unlock(&lock);
   return found;
@@ -170,7 +170,7 @@ static uint32_t able_of(const struct dyn_bound *b, const struct dyn_request *req
   return able | (registered(b, request) ? DYN_ABLE_REGISTERED : 0);
 }
 
-static uint32_t ask(const struct dyn_bound *b, const struct dyn_work *work, uint32_t able) {
+static DYN_HOT uint32_t ask(const struct dyn_bound *b, const struct dyn_work *work, uint32_t able) {
   return b->choose(b->chooser, work->collective, dyn_work_bytes(work, dyn_lsa_ranks(b->lsa)), able);
 }
 
@@ -180,7 +180,7 @@ static bool is_of_interest(const struct dyn_bound *b, const struct dyn_work *wor
 }
 
 /* 0: the call is NCCL's, and counts there, if NCCL asks. */
-static uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *request) {
+static DYN_HOT uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *request) {
   if (!is_of_interest(b, &request->work)) return 0;
   uint32_t able = able_of(b, request);
   return able == 0 && !counts(&request->work) ? 0 : ask(b, &request->work, able);
@@ -220,7 +220,7 @@ static bool gave_up(const struct dyn_bound *b) {
   return true;
 }
 
-bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result) {
+DYN_HOT bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result) {
   const struct dyn_bound *b = find(request->comm);
   if (b == NULL) return false;
   if (gave_up(b)) {
@@ -301,13 +301,15 @@ static void give_held(struct dyn_bound *b) {
   const char *name = dyn_name_of(b->action);
   b->group = GIVEN;
   if (name != NULL) b->config = dyn_named_config(name, false);
-  struct dyn_passage passage = dyn_passage_enter(b->held.work.stream, b->held.comm, 0);
+  struct dyn_passage passage;
+  dyn_passage_enter(&passage, b->held.work.stream, b->held.comm, 0);
   dyn_passage_leave(&passage, name != NULL ? b->held.named(&b->held, &b->config) : b->held.forward(&b->held));
 }
 
 /* Inside of a passage, which knows whether the call goes into a CUDA graph. */
 static uint32_t action_of_held(const struct dyn_bound *b) {
-  struct dyn_passage passage = dyn_passage_enter(b->held.work.stream, b->held.comm, 0);
+  struct dyn_passage passage;
+  dyn_passage_enter(&passage, b->held.work.stream, b->held.comm, 0);
   uint32_t action = action_of(b, &b->held);
   dyn_passage_leave(&passage, SUCCESS);
   return action;

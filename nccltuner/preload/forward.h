@@ -33,18 +33,24 @@ struct dyn_passage {
   void *outer; /* dyn_preload_call.comm of the passage around it; all else of that stays as it is meanwhile */
 };
 /* key: dyn_watch_key of a call that tuners are asked about, so that timing it is of use; 0: of none. */
-struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key);
+void dyn_passage_enter(struct dyn_passage *passage, void *stream, void *comm, uint64_t key);
 void dyn_passage_leave(const struct dyn_passage *passage, int result);
 
-extern __thread struct dyn_preload_call dyn_call;
-static inline const struct dyn_preload_call *dyn_this_call(void) { return &dyn_call; }
+/* All that each call looks at of its thread. */
+struct dyn_thread {
+  struct dyn_preload_call call;
+  unsigned groups; /* that it has begun and not ended */
+  unsigned nested; /* our functions that it is in (intercepted.h) */
+} __attribute__((aligned(64)));
+_Static_assert(sizeof(struct dyn_thread) == 64, "one line of cache");
+extern __thread struct dyn_thread dyn_thread;
+static inline const struct dyn_preload_call *dyn_this_call(void) { return &dyn_thread.call; }
 
 /* Whether the stream is captured; also where the driver does not say. */
 bool dyn_captured(void *stream, bool *known);
 
 /* Calls between the first two are a group's and run at its end (groups.h). */
-extern __thread unsigned dyn_groups; /* that this thread has begun and not ended */
-static inline bool dyn_in_group(void) { return dyn_groups > 0; }
+static inline bool dyn_in_group(void) { return dyn_thread.groups > 0; }
 void dyn_group_begin(void);
 void dyn_group_end(bool simulated);
 int dyn_group_ended(int result);

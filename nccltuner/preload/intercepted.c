@@ -8,8 +8,6 @@
 #include "../../kernels/host/host.h"
 #include "dynamiccl.h"
 
-__thread unsigned dyn_nested;
-
 static struct dyn_intercepted *table;
 
 void dyn_intercepted_add(struct dyn_intercepted *it) {

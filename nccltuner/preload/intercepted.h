@@ -11,11 +11,14 @@
 
 #include <stdatomic.h>
 
+#include "forward.h"
+
 struct dyn_intercepted {
   const char *name;
   atomic_ullong calls, kernels;
+  dyn_real real; /* NCCL's function of that name, when it has been called */
   struct dyn_intercepted *next;
-};
+} __attribute__((aligned(64))); /* a call touches one line of it */
 
 void dyn_intercepted_add(struct dyn_intercepted *it); /* of constructors alone */
 
@@ -23,13 +26,11 @@ void dyn_intercepted_add(struct dyn_intercepted *it); /* of constructors alone *
   static struct dyn_intercepted counted_##NAME = {.name = #NAME}; \
   __attribute__((constructor)) static void add_##NAME(void) { dyn_intercepted_add(&counted_##NAME); }
 
-extern __thread unsigned dyn_nested; /* of our functions that this thread is in */
-
 static inline unsigned dyn_intercepted_enter(struct dyn_intercepted *it) {
-  if (dyn_nested == 0) atomic_fetch_add_explicit(&it->calls, 1, memory_order_relaxed);
-  return dyn_nested++;
+  if (dyn_thread.nested == 0) atomic_fetch_add_explicit(&it->calls, 1, memory_order_relaxed);
+  return dyn_thread.nested++;
 }
-static inline void dyn_intercepted_leave(const unsigned *outer) { dyn_nested = *outer; }
+static inline void dyn_intercepted_leave(const unsigned *outer) { dyn_thread.nested = *outer; }
 
 /* First in a function of this name; it leaves by itself. */
 #define DYN_COUNT(NAME) \

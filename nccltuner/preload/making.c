@@ -126,7 +126,8 @@ static void finish(const struct making *it, int result) {
   void *comm = result == SUCCESS || result == IN_PROGRESS ? *it->comm : NULL;
   dyn_bound_fill(it->bound, comm);
   if (comm == NULL || result != SUCCESS) return;
-  struct dyn_passage passage = dyn_passage_enter(NULL, comm, 0);
+  struct dyn_passage passage;
+  dyn_passage_enter(&passage, NULL, comm, 0);
   it->now(it->chooser);
   dyn_passage_leave(&passage, SUCCESS);
 }

@@ -15,16 +15,15 @@
 #define CUDA_SUCCESS 0
 #define CAPTURE_NONE 0 /* CU_STREAM_CAPTURE_STATUS_NONE */
 
-__thread struct dyn_preload_call dyn_call;
-__thread unsigned dyn_groups;
+__thread struct dyn_thread dyn_thread;
 static __thread bool capturedGroup; /* with a captured call */
 static __thread int groupMode = -1; /* as dyn_passage.captureMode, of the group that is ending */
 
-static const struct dyn_preload_call *this_call(void) { return &dyn_call; }
+static const struct dyn_preload_call *this_call(void) { return &dyn_thread.call; }
 
 static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
-  struct dyn_about it = {dyn_call.timed, dyn_call.key};
-  if (dyn_call.key == 0) dyn_grouped_about(nRanks, rank, collective, &it);
+  struct dyn_about it = {dyn_thread.call.timed, dyn_thread.call.key};
+  if (dyn_thread.call.key == 0) dyn_grouped_about(nRanks, rank, collective, &it);
   return it;
 }
 
@@ -71,20 +70,22 @@ void *dyn_find_first(dyn_real *cache, const char *name, const void *own) {
 }
 
 /* NULL: the program has not loaded the driver, or it is too old. */
-static void *driver_function(dyn_real *cache, const char *name) {
-  void *found = atomic_load_explicit(cache, memory_order_acquire);
-  if (found == NULL && (found = dyn_find_loaded("libcuda.so.1", name)) != NULL)
-    atomic_store_explicit(cache, found, memory_order_release);
+static __attribute__((noinline)) void *driver_function_first(dyn_real *cache, const char *name) {
+  void *found = dyn_find_loaded("libcuda.so.1", name);
+  if (found != NULL) atomic_store_explicit(cache, found, memory_order_release);
   return found;
+}
+static inline void *driver_function(dyn_real *cache, const char *name) {
+  void *found = atomic_load_explicit(cache, memory_order_acquire);
+  return found != NULL ? found : driver_function_first(cache, name);
 }
 
 /* Also right for the default streams: NULL and cudaStreamLegacy are the legacy one here as in NCCL's own calls,
  * cudaStreamPerThread is that. An error is "captured": while any blocking stream is captured the driver refuses to tell
  * about the legacy one, and a guard too many costs a sample, not a graph. The capture is not disturbed by asking. */
 static inline bool is_captured(void *stream, bool *known) {
-  static dyn_real cache;
   int status = CAPTURE_NONE;
-  int (*asks)(void *, int *) = (int (*)(void *, int *))driver_function(&cache, "cuStreamIsCapturing");
+  int (*asks)(void *, int *) = (int (*)(void *, int *))driver_function(&dynamiccl_preload.isCapturing, "cuStreamIsCapturing");
   *known = asks != NULL && asks(stream, &status) == CUDA_SUCCESS;
   return !*known || status != CAPTURE_NONE;
 }
@@ -116,45 +117,47 @@ static __attribute__((noinline)) void guard(struct dyn_passage *passage, atomic_
   struct dyn_mask_words words = words_of(mask);
   dyn_guard_enter(&words);
   passage->mask = mask; /* left where it was entered, whatever the plugin does meanwhile */
-  dyn_call.captured = true;
-  dyn_call.inGraph = known;
+  dyn_thread.call.captured = true;
+  dyn_thread.call.inGraph = known;
   passage->captureMode = exchange_mode(DYN_RELAXED_CAPTURE);
   capturedGroup |= dyn_in_group();
 }
 
 /* NCCL calls itself through our names in places (ncclBcast calls ncclBroadcast): passages nest. */
-struct dyn_passage dyn_passage_enter(void *stream, void *comm, uint64_t key) {
-  struct dyn_preload_call *call = &dyn_call;
-  struct dyn_passage passage = {.captureMode = -1, .outer = call->comm};
+DYN_HOT void dyn_passage_enter(struct dyn_passage *passage, void *stream, void *comm, uint64_t key) {
+  struct dyn_preload_call *call = &dyn_thread.call;
   bool outermost = call->depth++ == 0;
+  passage->mask = NULL;
+  passage->probe = NULL;
+  passage->captureMode = -1;
+  passage->outer = call->comm;
   if (outermost) next_number(call);
   call->comm = comm;
   atomic_int *mask = atomic_load_explicit(&dynamiccl_preload.mask, memory_order_acquire);
-  if (mask == NULL) return passage; /* no plugin: no communicator of this call can have a KernelCh of ours */
+  if (mask == NULL) return; /* no plugin: no communicator of this call can have a KernelCh of ours */
   bool known;
-  if (!call->captured && is_captured(stream, &known)) guard(&passage, mask, known);
-  if (!outermost) return passage;
+  if (!call->captured && DYN_RARELY(is_captured(stream, &known))) guard(passage, mask, known);
+  if (DYN_RARELY(!outermost)) return;
   struct dyn_mask_words words = words_of(mask);
   call->looked = true;
   call->before = dyn_mask_look(&words);
-  call->key = call->captured || dyn_in_group() ? 0 : key;
-  if (call->key != 0 && (atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) ||
-                         dyn_watch_has(&dynamiccl_preload.watched, key))) {
-    passage.probe = dyn_probe_begin(stream);
-    call->timed = passage.probe == NULL ? NULL : dyn_probe_timed(passage.probe);
+  call->key = DYN_RARELY(call->captured || dyn_in_group()) ? 0 : key;
+  if (call->key != 0 && DYN_RARELY(atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) ||
+                                   dyn_watch_has(&dynamiccl_preload.watched, key))) {
+    passage->probe = dyn_probe_begin(stream);
+    call->timed = passage->probe == NULL ? NULL : dyn_probe_timed(passage->probe);
   }
-  return passage;
 }
 
-void dyn_passage_leave(const struct dyn_passage *passage, int result) {
-  struct dyn_preload_call *call = &dyn_call;
-  if (passage->probe != NULL) dyn_probe_end(passage->probe, result == 0, dyn_host_ns());
-  if (passage->mask != NULL) {
+DYN_HOT void dyn_passage_leave(const struct dyn_passage *passage, int result) {
+  struct dyn_preload_call *call = &dyn_thread.call;
+  if (DYN_RARELY(passage->probe != NULL)) dyn_probe_end(passage->probe, result == 0, dyn_host_ns());
+  if (DYN_RARELY(passage->mask != NULL)) {
     struct dyn_mask_words words = words_of(passage->mask);
     dyn_guard_leave(&words);
     call->captured = call->inGraph = false;
   }
-  if (passage->captureMode >= 0) exchange_mode(passage->captureMode);
+  if (DYN_RARELY(passage->captureMode >= 0)) exchange_mode(passage->captureMode);
   call->comm = passage->outer;
   if (--call->depth > 0) return;
   call->looked = false;
@@ -163,14 +166,15 @@ void dyn_passage_leave(const struct dyn_passage *passage, int result) {
 }
 
 int dyn_forward(const struct dyn_request *request, uint64_t key) {
-  struct dyn_passage passage = dyn_passage_enter(request->work.stream, request->comm, key);
+  struct dyn_passage passage;
+  dyn_passage_enter(&passage, request->work.stream, request->comm, key);
   int result = request->forward(request);
   dyn_passage_leave(&passage, result);
   return result;
 }
 
 int dyn_forward_empty(const struct dyn_request *request) {
-  struct dyn_preload_call *call = &dyn_call;
+  struct dyn_preload_call *call = &dyn_thread.call;
   next_number(call);
   call->depth++;
   call->looked = true;
@@ -182,21 +186,21 @@ int dyn_forward_empty(const struct dyn_request *request) {
   return result;
 }
 
-void dyn_group_begin(void) { dyn_groups++; }
+void dyn_group_begin(void) { dyn_thread.groups++; }
 void dyn_group_end(bool simulated) {
-  if (dyn_groups == 1) {
+  if (dyn_thread.groups == 1) {
     dyn_grouped_begin(simulated, capturedGroup);
     dyn_device_group_ends(simulated);
   }
-  if (dyn_groups > 0) dyn_groups--;
-  if (dyn_groups > 0 || !capturedGroup) return;
+  if (dyn_thread.groups > 0) dyn_thread.groups--;
+  if (dyn_thread.groups > 0 || !capturedGroup) return;
   capturedGroup = false;
   groupMode = exchange_mode(DYN_RELAXED_CAPTURE);
 }
 int dyn_group_ended(int result) {
   if (groupMode >= 0) exchange_mode(groupMode);
   groupMode = -1;
-  if (dyn_groups > 0) return result;
+  if (dyn_thread.groups > 0) return result;
   dyn_windows_group_ended(result);
   dyn_making_ends(result);
   result = dyn_device_launch(result);
@@ -205,7 +209,7 @@ int dyn_group_ended(int result) {
 }
 
 void dyn_comm_goes(const void *comm) {
-  if (dyn_groups > 0) dyn_grouped_spoil();
+  if (dyn_thread.groups > 0) dyn_grouped_spoil();
   dyn_watch_forget(&dynamiccl_preload.watched, comm);
 }
 

@@ -15,7 +15,12 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 10
+#define DYN_PRELOAD_VERSION 11
+
+/* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
+ * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
+#define DYN_HOT __attribute__((hot))
+#define DYN_RARELY(condition) __builtin_expect(!!(condition), 0)
 
 /* A call that CUDA events time (probe.c), as the plugin describes it while its thread is in it. */
 struct dyn_timed {
@@ -27,10 +32,10 @@ struct dyn_timed {
 /* The NCCL call that a thread is in. */
 struct dyn_preload_call {
   unsigned depth; /* of our wrappers; 0: none */
-  uint64_t number; /* of the call; no other thread has it, also not one that has the memory of a thread that ended */
   bool captured;  /* a guard is up for it */
   bool inGraph;   /* it is known to go into a CUDA graph; where captured is true and this is not, the driver did not tell */
   bool looked;    /* before is valid: there was a mask */
+  uint64_t number; /* of the call; no other thread has it, also not one that has the memory of a thread that ended */
   struct dyn_mask_before before;
   struct dyn_timed *timed; /* NULL: it is not timed */
   uint64_t key; /* dyn_watch_key; 0: no tuner is asked about it, or it is a group's, and dyn_preload.about knows */
@@ -99,6 +104,8 @@ struct dyn_preload { /* up to watched.used in one line of cache, for each call l
   atomic_int tell;            /* plugin: likewise */
   atomic_uint turns;
   const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
+  _Atomic(void *) isCapturing; /* preload: the driver's cuStreamIsCapturing; NULL: not found yet */
+  atomic_int bounds;           /* preload: communicators that have had kernels (device.c) */
   struct dyn_watch_list watched; /* plugin: calls that are timed whether or not */
   /* Communicators that the program asked for through this library and that the plugin has not met yet. The plugin takes
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */

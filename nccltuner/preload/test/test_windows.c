@@ -28,7 +28,7 @@
 #define FAILED 3
 #define IN_PROGRESS 7
 
-__thread unsigned dyn_groups; /* this thread is in one */
+__thread struct dyn_thread dyn_thread;
 
 /* Known of windows with an even address. */
 bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t bytes, struct dyn_peers *peers) {
@@ -78,7 +78,7 @@ static void look(const struct model *m, uint64_t *seed) {
   bool there = k != NULL && (k->flags & DYN_WIN_COLL_SYMMETRIC);
   CHECK(dyn_windows_of(m->comm) == m->windows);
   CHECK(dyn_window_of(m->windows, (void *)at, bytes, &place) == there, "%lu of %zu bytes", (unsigned long)at, bytes);
-  if (there) CHECK(place.offset == at - k->at && place.bytes == k->bytes && place.flags == k->flags && place.handle == (dyn_groups ? place.handle : k->win));
+  if (there) CHECK(place.offset == at - k->at && place.bytes == k->bytes && place.flags == k->flags && place.handle == (dyn_thread.groups ? place.handle : k->win));
   if (!there) return;
   bool known = k->win != NULL && k->at % 2 == 0 && !(k->flags & DYN_WIN_GIN_ONLY);
   CHECK(place.number == k->number && (place.peers != NULL) == known, "window %lu, %lu", (unsigned long)place.number, (unsigned long)k->number);
@@ -98,9 +98,9 @@ static void comes(struct model *m, uint64_t *seed) {
   struct known *k = &m->list[free];
   *k = new;
   k->number = ++m->calls;
-  k->win = dyn_groups || !new.made ? NULL : (void *)k; /* as NCCL writes it: at the end of a group */
+  k->win = dyn_thread.groups || !new.made ? NULL : (void *)k; /* as NCCL writes it: at the end of a group */
   dyn_window_comes(m->comm, (void *)new.at, new.bytes, &k->win, new.flags, result);
-  if (result != SUCCESS || (!dyn_groups && !new.made)) k->used = false;
+  if (result != SUCCESS || (!dyn_thread.groups && !new.made)) k->used = false;
 }
 
 static void goes(struct model *m, uint64_t *seed) {
@@ -119,7 +119,7 @@ static void ends(struct model *models, uint64_t *seed) {
       if (k->made) k->win = k; /* before another one failed, too */
       if (!k->made || result != SUCCESS) k->used = false;
     }
-  dyn_groups = 0;
+  dyn_thread.groups = 0;
   dyn_windows_group_ended(result);
 }
 
@@ -137,7 +137,7 @@ static void against_a_model(uint64_t seed) {
     switch (random_next(&seed) % 32) {
       case 0: case 1: case 2: comes(m, &seed); break;
       case 3: case 4: goes(m, &seed); break;
-      case 5: if (!dyn_groups) dyn_groups = 1; else ends(models, &seed); break;
+      case 5: if (!dyn_thread.groups) dyn_thread.groups = 1; else ends(models, &seed); break;
       case 6:
         if (random_next(&seed) % 64) break;
         dyn_windows_release(m->windows);
@@ -150,7 +150,7 @@ static void against_a_model(uint64_t seed) {
       default: look(m, &seed);
     }
   }
-  if (dyn_groups) ends(models, &seed);
+  if (dyn_thread.groups) ends(models, &seed);
   for (int c = 0; c < COMMS; c++) dyn_windows_release(models[c].windows);
 }
 
@@ -174,10 +174,10 @@ static void lost(void) {
   CHECK(dyn_windows_lost(w));
   dyn_windows_release(w);
   dyn_windows_fill(w = dyn_windows_reserve(), &other);
-  dyn_groups = 1;
+  dyn_thread.groups = 1;
   dyn_window_comes(&other, (void *)16, 16, &win, DYN_WIN_COLL_SYMMETRIC, SUCCESS);
   CHECK(!dyn_windows_lost(w) && dyn_window_of(w, (void *)16, 16, NULL));
-  dyn_groups = 0;
+  dyn_thread.groups = 0;
   dyn_windows_group_ended(IN_PROGRESS);
   CHECK(dyn_windows_lost(w) && !dyn_window_of(w, (void *)16, 16, NULL));
   dyn_windows_release(w);
