@@ -57,12 +57,13 @@ void dyn_sends_begin(void) {
   pthread_once(&once, begin);
 }
 
+/* Not when first needed: dlsym waits for a dlopen that is under way, and that for a thread which sends, perhaps; and signal handlers send. */
+static __attribute__((constructor)) void find_real(void) {
+  atomic_store(&real, (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send"));
+}
+
 static ssize_t send_on(int fd, const void *data, size_t bytes, int flags) {
   ssize_t (*next)(int, const void *, size_t, int) = atomic_load_explicit(&real, memory_order_relaxed);
-  if (next == NULL) {
-    *(void **)&next = dlsym(RTLD_NEXT, "send");
-    atomic_store_explicit(&real, next, memory_order_relaxed);
-  }
   return next != NULL ? next(fd, data, bytes, flags) : sendto(fd, data, bytes, flags, NULL, 0);
 }
 

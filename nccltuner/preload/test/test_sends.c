@@ -179,6 +179,22 @@ static void bench(void) {
   }
 }
 
+/* The fake NCCL calls it while it is loaded, which other threads may not wait for: the first that is sent must not. */
+static void *first_send(void *nothing) {
+  int pair[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && send(pair[0], payload, 1, 0) == 1);
+  close(pair[0]), close(pair[1]);
+  return nothing;
+}
+__attribute__((visibility("default"))) void fake_loading(void);
+void fake_loading(void) {
+  pthread_t thread;
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += 5;
+  CHECK(pthread_create(&thread, NULL, first_send, NULL) == 0 && (errno = pthread_timedjoin_np(thread, NULL, &end)) == 0);
+}
+
 int main(int argc, char **argv) {
   char path[4096];
   int (*init)(uintptr_t *, int, const int *);

@@ -18,7 +18,7 @@ $(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=clock_gettime -o $@ $< -pthread -ldl
 
 $(T)/test_sends: test/test_sends.c | $(T)
-	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
+	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=fake_loading -o $@ $< -pthread -ldl
 
 $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
