@@ -26,7 +26,17 @@ static sender nccls;
 static ssize_t others(int fd, const void *data, size_t bytes, int flags) { return send(fd, data, bytes, flags); }
 static int fds[2]; /* one sends to the other */
 
-static void connect_pair(int buffer) {
+static const int whileNccl = MSG_DONTWAIT | MSG_NOSIGNAL;
+enum { BOOTSTRAP = 1, NET_SOCKET = 3 }; /* ncclSocketType */
+/* As connections of NCCL's begin. */
+static void greet(int type) {
+  static const uint64_t magic = 0x564ab9f2fc4b9d6c;
+  char got[sizeof magic + sizeof type];
+  CHECK(nccls(fds[0], &magic, sizeof magic, whileNccl) == sizeof magic && nccls(fds[0], &type, sizeof type, whileNccl) == sizeof type);
+  CHECK(recv(fds[1], got, sizeof got, MSG_WAITALL) == sizeof got);
+}
+
+static void connect_pair(int buffer, int type) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t size = sizeof at;
   int one = 1, server = socket(AF_INET, SOCK_STREAM, 0);
@@ -36,10 +46,10 @@ static void connect_pair(int buffer) {
   CHECK(connect(fds[0], (struct sockaddr *)&at, size) == 0 && (fds[1] = accept(server, NULL, NULL)) >= 0);
   for (int i = 0; i < 2; i++) CHECK(setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
   close(server);
+  greet(type);
 }
 static void close_pair(void) { close(fds[0]), close(fds[1]); }
 
-static const int whileNccl = MSG_DONTWAIT | MSG_NOSIGNAL;
 static uint8_t payload[MOST];
 
 /* Sends so much, and whether it is there at once. */
@@ -58,8 +68,25 @@ static bool size_is_first(sender sends, int32_t size) {
   return first;
 }
 
+/* What is accepted begins with nothing, whatever had the descriptor before. */
+static void accepted(void) {
+  connect_pair(0, NET_SOCKET);
+  CHECK(size_is_first(nccls, 1000) && !size_is_first(nccls, 1000));
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof at;
+  int used = fds[0], one = 1, server = socket(AF_INET, SOCK_STREAM, 0), other = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(bind(server, (struct sockaddr *)&at, size) == 0 && listen(server, 1) == 0 && getsockname(server, (struct sockaddr *)&at, &size) == 0);
+  CHECK(connect(other, (struct sockaddr *)&at, size) == 0);
+  close_pair();
+  fds[1] = other;
+  CHECK((fds[0] = accept(server, NULL, NULL)) == used && setsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+  for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
+  close_pair();
+  close(server);
+}
+
 static void cases(void) {
-  connect_pair(0);
+  connect_pair(0, NET_SOCKET);
   CHECK(size_is_first(nccls, 1000) && !size_is_first(nccls, 129) && !size_is_first(nccls, 32768) && size_is_first(nccls, 32769) && !size_is_first(nccls, 1000));
   /* Nobody waits for what does not come: no message, or with its size. */
   CHECK(size_arrives(nccls, 0) && size_arrives(nccls, -7) && size_is_first(nccls, 128) && arrives(nccls, payload, 100, whileNccl));
@@ -69,12 +96,18 @@ static void cases(void) {
   /* Messages that go elsewhere: the second size takes the first along, and none waits any more until a message follows. */
   CHECK(!size_arrives(nccls, 1000) && size_arrives(nccls, 2000) && size_arrives(nccls, 3000) && size_arrives(nccls, 4000));
   CHECK(size_is_first(nccls, 4000) && !size_is_first(nccls, 4000));
+  const int32_t small[] = {4, 5}; /* is as long as a connection's beginning */
+  CHECK(arrives(nccls, small, sizeof small, whileNccl) && !size_is_first(nccls, 1000));
+  int used = fds[0];
   close_pair();
-  connect_pair(0); /* most likely the same descriptor */
-  CHECK(arrives(nccls, payload, 12, whileNccl));
-  size_is_first(nccls, 1000);
-  CHECK(!size_is_first(nccls, 1000));
+  connect_pair(0, NET_SOCKET);
+  CHECK(fds[0] == used && size_is_first(nccls, 1000) && !size_is_first(nccls, 1000));
   close_pair();
+  connect_pair(0, BOOTSTRAP);
+  CHECK(fds[0] == used);
+  for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
+  close_pair();
+  accepted();
   CHECK(nccls(-1, payload, 4, whileNccl) == -1 && errno == EBADF && nccls(fds[0], &number, 4, whileNccl) == -1 && errno == EBADF);
 }
 
@@ -122,7 +155,7 @@ static void *receiver(void *nothing) {
 /* Through a buffer that is full most of the time, so that messages go in pieces, of which some look like sizes. */
 static void stream(void) {
   pthread_t thread;
-  connect_pair(20000);
+  connect_pair(20000, NET_SOCKET);
   CHECK(pthread_create(&thread, NULL, receiver, NULL) == 0);
   double began = now_s();
   for (uint32_t m = 0; m < MESSAGES; m++) {
@@ -134,6 +167,38 @@ static void stream(void) {
   pthread_join(thread, NULL);
   CHECK(now_s() - began < 20); /* had one in twenty waited for the kernel's 0.2 s, it would be as long */
   close_pair();
+}
+
+/* A ring of NCCL's bootstrap (socketSendRecv, src/bootstrap.cc): each rank sends a size, waits for its neighbour's, and then sends the message. */
+#define RANKS 4
+#define GATHERS 10
+static int ringNext[RANKS], ringPrev[RANKS];
+static void *ring_rank(void *number) {
+  int rank = (int)(intptr_t)number, sent = 1000, got;
+  uint8_t message[1000];
+  for (int step = 0; step < GATHERS * (RANKS - 1); step++) {
+    send_all(nccls, ringNext[rank], &sent, sizeof sent);
+    receive_all(ringPrev[rank], &got, sizeof got);
+    CHECK(got == sent);
+    send_all(nccls, ringNext[rank], payload, (size_t)sent);
+    receive_all(ringPrev[rank], message, (size_t)got);
+  }
+  return NULL;
+}
+static void ring(void) {
+  pthread_t threads[RANKS];
+  double began = now_s();
+  for (int r = 0; r < RANKS; r++) CHECK(pthread_create(&threads[r], NULL, ring_rank, (void *)(intptr_t)r) == 0);
+  for (int r = 0; r < RANKS; r++) pthread_join(threads[r], NULL);
+  printf("{\"figure\":\"bootstrap step\",\"ms\":%.3f}\n", (now_s() - began) * 1e3 / (GATHERS * (RANKS - 1)));
+  CHECK(now_s() - began < 0.1 * GATHERS * (RANKS - 1)); /* none waited for the kernel's 0.2 s, as a rule */
+}
+static void bootstrap(void) {
+  for (int r = 0; r < RANKS; r++) {
+    connect_pair(0, BOOTSTRAP);
+    ringNext[r] = fds[0], ringPrev[(r + 1) % RANKS] = fds[1];
+  }
+  ring();
 }
 
 /* ---- bench ---- */
@@ -165,7 +230,7 @@ static void bench(void) {
     for (int round = 0; round < 20; round++) { /* in turn; the best of each, for where threads run is worth a factor of two */
       pthread_t thread;
       int one = round % 2;
-      connect_pair(0);
+      connect_pair(0, NET_SOCKET);
       benchSends = one ? nccls : others;
       double began = now_s();
       CHECK(pthread_create(&thread, NULL, bench_other, NULL) == 0);
@@ -202,12 +267,13 @@ int main(int argc, char **argv) {
   CHECK(argc >= 2 && snprintf(path, sizeof path, "%s/libnccl.so.2", argv[1]) < (int)sizeof path);
   void *nccl = dlopen(path, RTLD_NOW);
   CHECK(nccl != NULL && (*(void **)&nccls = dlsym(nccl, "fake_send")) != NULL && (*(void **)&init = dlsym(RTLD_DEFAULT, "ncclCommInitAll")) != NULL);
-  connect_pair(0); /* before there is a communicator nothing waits */
+  connect_pair(0, NET_SOCKET); /* before there is a communicator nothing waits */
   for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
   close_pair();
   init(comm, 1, NULL);
   cases();
   stream();
+  bootstrap();
   if (argc > 2) bench();
   return 0;
 }
