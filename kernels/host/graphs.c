@@ -43,7 +43,7 @@ static bool is_behind(dyn_node node, dyn_node other) {
  * that joined another may be destroyed, and its handle be that of a new one, within a capture; and to ask a captured one for its id ends
  * the capture with an error (cuStreamGetId; both measured). An edge that is there already is an error, too. */
 static int find_edge(struct dyn_lsa *lsa, void *stream) {
-  struct place p;
+  struct place p = {0}; /* nowhere: another thread may have ended the capture with an error since it was looked at */
   int error = place_of(stream, &p);
   lsa->needsEdge = true;
   for (size_t i = 0; error == 0 && i < p.count; i++) lsa->needsEdge &= p.nodes[i] != lsa->lastNode;

@@ -46,6 +46,9 @@ func TestGroups(t *testing.T) { preload(t, "test_groups", preloadTests()) }
 // TestSends: sizes of messages over TCP wait for these, and nothing else waits.
 func TestSends(t *testing.T) { preload(t, "test_sends", preloadTests()) }
 
+// Edges between our kernels in CUDA graphs.
+func TestGraphEdges(t *testing.T) { preload(t, "test_graphs") }
+
 // The list of calls that are timed one by one.
 func TestWatchList(t *testing.T) { preload(t, "test_watch") }
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_watch, test_windows, test_peers; test_preload, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# test_watch, test_windows, test_peers, test_graphs; test_preload, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
 # runs them as well. test_lsa, test_direct, test_making, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_sends $(T)/test_preload $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -32,6 +32,9 @@ $(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_backends
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread
+
+$(T)/test_graphs: test/test_graphs.c $(HOST)/graphs.c $(HEADERS) | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ test/test_graphs.c $(HOST)/graphs.c
 
 $(T)/test_windows: test/test_windows.c windows.c windows.h peers.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ test/test_windows.c windows.c -pthread
@@ -76,6 +79,7 @@ check: tests
 	$(T)/test_windows
 	$(T)/threads/test_windows
 	$(T)/test_peers
+	$(T)/test_graphs
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_probe $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_groups $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_sends $(abspath $(T))

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Edges between kernels of a capture (kernels/host/graphs.c), over a driver that knows graphs and nothing else: where the graph orders
+ * a call behind the one before there is none, else there is one, after so many questions at most.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../../kernels/host/lsa.h"
+
+#define MOST_NODES 1000
+#define CHECK(condition) ((condition) ? (void)0 : (printf("test_graphs: line %d: %s\n", __LINE__, #condition), exit(1)))
+
+struct CUgraphNode_st {
+  size_t n;
+  dyn_node from[4];
+  struct dyn_edge edges[4];
+};
+struct CUgraph_st { int none; };
+
+/* One stream, or what was made of it by waits: a call on it comes behind these. */
+static struct CUgraph_st graph;
+static dyn_node behind[4];
+static size_t numBehind, asked;
+static int status = DYN_CAPTURE_ACTIVE;
+static struct CUgraphNode_st nodes[4000], recordNode;
+static size_t numNodes;
+static struct scratch scratch;
+static struct dyn_lsa lsa = {.scratch = &scratch};
+
+static dyn_node add(size_t n, dyn_node const *from) {
+  dyn_node node = &nodes[numNodes++];
+  *node = (struct CUgraphNode_st){.n = n};
+  for (size_t i = 0; i < n; i++) node->from[i] = from[i];
+  return node;
+}
+
+static int place(void *stream, int *at, uint64_t *id, dyn_graph *in, const dyn_node **from, const struct dyn_edge **edges, size_t *count) {
+  (void)stream;
+  *at = status;
+  if (status != DYN_CAPTURE_ACTIVE) return 0; /* and nothing else is told */
+  *id = 1, *in = &graph, *from = behind, *edges = NULL, *count = numBehind;
+  return 0;
+}
+static int before(dyn_node node, dyn_node *from, struct dyn_edge *edges, size_t *n) {
+  size_t room = *n;
+  asked++;
+  for (size_t i = 0; i < room; i++) from[i] = i < node->n ? node->from[i] : NULL;
+  for (size_t i = 0; i < room && i < node->n; i++) edges[i] = node->edges[i];
+  if (room > node->n) *n = node->n;
+  return 0;
+}
+static int wait_event(void *stream, dyn_event event, unsigned flags) {
+  (void)stream, (void)event;
+  CHECK(flags == DYN_EVENT_WAIT_EXTERNAL);
+  behind[0] = add(numBehind, behind);
+  numBehind = 1;
+  return 0;
+}
+static int record(dyn_node *node, dyn_graph in, const dyn_node *after, size_t count, dyn_event event) {
+  (void)event;
+  CHECK(in == &graph && count == 1);
+  recordNode = (struct CUgraphNode_st){.n = 1, .from = {*after}};
+  *node = &recordNode;
+  return 0;
+}
+static int add_edge(dyn_graph in, const dyn_node *from, const dyn_node *to, const void *edges, size_t count) {
+  CHECK(in == &graph && edges == NULL && count == 1 && (*to)->n < 4);
+  for (size_t i = 0; i < (*to)->n; i++) CHECK((*to)->from[i] != *from);
+  (*to)->edges[(*to)->n] = (struct dyn_edge){0};
+  (*to)->from[(*to)->n++] = *from;
+  return 0;
+}
+static int remove_edge(dyn_graph in, const dyn_node *from, const dyn_node *to, const void *edges, size_t count) {
+  CHECK(in == &graph && edges == NULL && count == 1 && (*to)->n == 1 && (*to)->from[0] == *from);
+  (*to)->n = 0;
+  return 0;
+}
+static const struct dyn_host_driver driver = {.cuStreamGetCaptureInfo_v3 = place,
+                                              .cuGraphNodeGetDependencies_v2 = before,
+                                              .cuStreamWaitEvent = wait_event,
+                                              .cuGraphAddEventRecordNode = record,
+                                              .cuGraphAddDependencies_v2 = add_edge,
+                                              .cuGraphRemoveDependencies_v2 = remove_edge};
+const struct dyn_host_driver *dyn_host_driver(void) { return &driver; }
+
+static void comes_behind(size_t n, dyn_node a, dyn_node b) {
+  numBehind = n;
+  behind[0] = a, behind[1] = b;
+}
+
+/* A call of ours where the stream is; its kernel. */
+static dyn_node call(void) {
+  CHECK(dyn_graph_before(&lsa, NULL, 1) == 0);
+  dyn_node kernel = add(numBehind, behind);
+  comes_behind(1, kernel, NULL);
+  CHECK(dyn_graph_after(&lsa, NULL) == 0 && recordNode.n == 1 && recordNode.from[0] == kernel);
+  return kernel;
+}
+/* Whether it has an edge that we added; what lies between it and the call before is set by then. */
+static bool adds_edge(void) {
+  dyn_node last = lsa.lastNode;
+  size_t n = numBehind;
+  dyn_node kernel = call();
+  CHECK(kernel->n == n || (kernel->n == n + 1 && kernel->from[n] == last));
+  return kernel->n > n;
+}
+static void anew(void) {
+  numNodes = numBehind = asked = 0;
+  lsa.captureId = 0;
+  call();
+}
+static dyn_node chain(dyn_node from, int length) {
+  for (int i = 0; i < length; i++) from = add(1, &from);
+  return from;
+}
+
+static void edges(void) {
+  anew();
+  CHECK(!adds_edge() && asked == 0); /* the same stream */
+  dyn_node last = lsa.lastNode, other = add(0, NULL);
+  comes_behind(1, chain(last, 5), NULL);
+  CHECK(!adds_edge() && asked == 5);
+  comes_behind(1, other, NULL); /* another stream */
+  CHECK(adds_edge());
+  comes_behind(0, NULL, NULL); /* where nothing was yet */
+  CHECK(adds_edge());
+  comes_behind(2, other, lsa.lastNode);
+  CHECK(!adds_edge());
+  comes_behind(2, other, chain(lsa.lastNode, 1)); /* streams met: nobody looks */
+  CHECK(adds_edge());
+  dyn_node both = add(2, (dyn_node[]){lsa.lastNode, other});
+  comes_behind(1, both, NULL);
+  CHECK(adds_edge());
+  /* What begins before the kernel in front of it has ended. */
+  dyn_node early = chain(lsa.lastNode, 1);
+  early->edges[0].bytes[2] = 1; /* CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC */
+  comes_behind(1, chain(early, 1), NULL);
+  CHECK(adds_edge());
+}
+
+static void bounded(void) {
+  anew();
+  comes_behind(1, chain(lsa.lastNode, MOST_NODES), NULL);
+  CHECK(!adds_edge() && asked == MOST_NODES);
+  asked = 0;
+  comes_behind(1, chain(lsa.lastNode, MOST_NODES + 1), NULL);
+  CHECK(adds_edge() && asked == MOST_NODES);
+}
+
+static __attribute__((noinline)) void dirty_stack(void) {
+  uint64_t words[512];
+  for (int i = 0; i < 512; i++) words[i] = 1; /* a count and no address */
+  __asm__ volatile("" : : "r"(words) : "memory");
+}
+/* Another thread's mistake ends a capture between two questions of a call. */
+static void lost(void) {
+  anew();
+  status = DYN_CAPTURE_INVALIDATED;
+  dirty_stack();
+  CHECK(dyn_graph_before(&lsa, NULL, 1) == 0);
+  dirty_stack();
+  CHECK(dyn_graph_after(&lsa, NULL) != 0);
+  status = DYN_CAPTURE_ACTIVE;
+}
+
+int main(void) {
+  edges();
+  bounded();
+  lost();
+  return 0;
+}
