@@ -46,35 +46,40 @@ static int find_edge(struct dyn_lsa *lsa, void *stream) {
   struct place p = {0}; /* nowhere: another thread may have ended the capture with an error since it was looked at */
   int error = place_of(stream, &p);
   lsa->needsEdge = true;
-  for (size_t i = 0; error == 0 && i < p.count; i++) lsa->needsEdge &= p.nodes[i] != lsa->lastNode;
-  if (error == 0 && p.count == 1 && lsa->needsEdge) lsa->needsEdge = !is_behind(p.nodes[0], lsa->lastNode);
+  for (size_t i = 0; error == 0 && i < p.count; i++) lsa->needsEdge &= p.nodes[i] != lsa->capture->lastNode;
+  if (error == 0 && p.count == 1 && lsa->needsEdge) lsa->needsEdge = !is_behind(p.nodes[0], lsa->capture->lastNode);
   return error;
 }
 
 int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
   lsa->needsEdge = false;
-  if (lsa->captureId == captureId) return find_edge(lsa, stream);
+  for (int i = 0; i < MAX_CAPTURES; i++) {
+    lsa->capture = &lsa->captures[i];
+    if (lsa->capture->id == captureId) return find_edge(lsa, stream);
+  }
   int error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
   if (error != 0) return error;
   lsa->captureId = captureId;
-  lsa->recordNode = NULL;
+  lsa->capture = &lsa->captures[lsa->numCaptures++ % MAX_CAPTURES];
+  *lsa->capture = (struct capture){.id = captureId};
   return 0;
 }
 
 int dyn_graph_after(struct dyn_lsa *lsa, void *stream) {
   const struct dyn_host_driver *driver = dyn_host_driver();
+  struct capture *c = lsa->capture;
   struct place p;
   int error = place_of(stream, &p);
   if (error != 0) return error;
   if (p.status != DYN_CAPTURE_ACTIVE || p.count != 1) return DYN_CUDA_INVALID_VALUE; /* our kernel, just launched */
   dyn_node kernel = p.nodes[0];
-  if (lsa->recordNode == NULL) {
-    error = driver->cuGraphAddEventRecordNode(&lsa->recordNode, p.graph, &kernel, 1, lsa->scratch->done[LANE_GRAPHS]);
+  if (c->recordNode == NULL) {
+    error = driver->cuGraphAddEventRecordNode(&c->recordNode, p.graph, &kernel, 1, lsa->scratch->done[LANE_GRAPHS]);
   } else {
-    if (lsa->needsEdge) error = driver->cuGraphAddDependencies_v2(p.graph, &lsa->lastNode, &kernel, NULL, 1);
-    if (error == 0) error = driver->cuGraphRemoveDependencies_v2(p.graph, &lsa->lastNode, &lsa->recordNode, NULL, 1);
-    if (error == 0) error = driver->cuGraphAddDependencies_v2(p.graph, &kernel, &lsa->recordNode, NULL, 1);
+    if (lsa->needsEdge) error = driver->cuGraphAddDependencies_v2(p.graph, &c->lastNode, &kernel, NULL, 1);
+    if (error == 0) error = driver->cuGraphRemoveDependencies_v2(p.graph, &c->lastNode, &c->recordNode, NULL, 1);
+    if (error == 0) error = driver->cuGraphAddDependencies_v2(p.graph, &kernel, &c->recordNode, NULL, 1);
   }
-  lsa->lastNode = kernel;
+  c->lastNode = kernel;
   return error;
 }

@@ -45,6 +45,13 @@ struct tag {
 };
 #define MAX_TAGS 512 /* more are not stamped */
 
+/* A capture with kernels of a communicator: graphs.c. */
+struct capture {
+  uint64_t id;
+  dyn_node recordNode, lastNode;
+};
+#define MAX_CAPTURES 4 /* at once; with more, one that goes on may be taken for a new one */
+
 struct dyn_lsa {
   uint64_t id; /* the caller's */
   uint32_t nRanks, rank;
@@ -60,8 +67,10 @@ struct dyn_lsa {
   atomic_bool called;          /* a kernel was launched, other than into a graph */
   unsigned long long streamId; /* of the newest */
   uint64_t captureId;          /* of the newest captured call; 0: none */
-  dyn_node recordNode, lastNode; /* of that capture: graphs.c */
-  bool needsEdge; /* behind lastNode: the captured call that is being launched */
+  struct capture captures[MAX_CAPTURES]; /* the newest */
+  unsigned numCaptures; /* so far */
+  struct capture *capture; /* of the captured call that is being launched */
+  bool needsEdge; /* behind lastNode: that call */
   atomic_bool ready;           /* peers are known */
   _Atomic(const char *) stopped; /* why */
   atomic_flag complained;

@@ -24,8 +24,8 @@ static struct CUgraph_st graph;
 static dyn_node behind[4];
 static size_t numBehind, asked;
 static int status = DYN_CAPTURE_ACTIVE;
-static struct CUgraphNode_st nodes[4000], recordNode;
-static size_t numNodes;
+static struct CUgraphNode_st nodes[4000], records[4];
+static size_t numNodes, numRecords;
 static struct scratch scratch;
 static struct dyn_lsa lsa = {.scratch = &scratch};
 
@@ -60,9 +60,9 @@ static int wait_event(void *stream, dyn_event event, unsigned flags) {
 }
 static int record(dyn_node *node, dyn_graph in, const dyn_node *after, size_t count, dyn_event event) {
   (void)event;
-  CHECK(in == &graph && count == 1);
-  recordNode = (struct CUgraphNode_st){.n = 1, .from = {*after}};
-  *node = &recordNode;
+  CHECK(in == &graph && count == 1 && numRecords < 4);
+  *node = &records[numRecords++];
+  **node = (struct CUgraphNode_st){.n = 1, .from = {*after}};
   return 0;
 }
 static int add_edge(dyn_graph in, const dyn_node *from, const dyn_node *to, const void *edges, size_t count) {
@@ -90,26 +90,27 @@ static void comes_behind(size_t n, dyn_node a, dyn_node b) {
   behind[0] = a, behind[1] = b;
 }
 
-/* A call of ours where the stream is; its kernel. */
-static dyn_node call(void) {
-  CHECK(dyn_graph_before(&lsa, NULL, 1) == 0);
+/* A call of ours in this capture, where the stream is; its kernel, behind which the capture records. */
+static dyn_node call_in(uint64_t capture, size_t record) {
+  CHECK(dyn_graph_before(&lsa, NULL, capture) == 0);
   dyn_node kernel = add(numBehind, behind);
   comes_behind(1, kernel, NULL);
-  CHECK(dyn_graph_after(&lsa, NULL) == 0 && recordNode.n == 1 && recordNode.from[0] == kernel);
+  CHECK(dyn_graph_after(&lsa, NULL) == 0 && record < numRecords && records[record].n == 1 && records[record].from[0] == kernel);
   return kernel;
 }
-/* Whether it has an edge that we added; what lies between it and the call before is set by then. */
+static dyn_node last;
+/* Whether the call after the last one has an edge that we added; what lies between is set by then. */
 static bool adds_edge(void) {
-  dyn_node last = lsa.lastNode;
   size_t n = numBehind;
-  dyn_node kernel = call();
+  dyn_node kernel = call_in(1, 0);
   CHECK(kernel->n == n || (kernel->n == n + 1 && kernel->from[n] == last));
+  last = kernel;
   return kernel->n > n;
 }
 static void anew(void) {
-  numNodes = numBehind = asked = 0;
-  lsa.captureId = 0;
-  call();
+  numNodes = numRecords = numBehind = asked = 0;
+  lsa = (struct dyn_lsa){.scratch = &scratch};
+  last = call_in(1, 0);
 }
 static dyn_node chain(dyn_node from, int length) {
   for (int i = 0; i < length; i++) from = add(1, &from);
@@ -119,22 +120,22 @@ static dyn_node chain(dyn_node from, int length) {
 static void edges(void) {
   anew();
   CHECK(!adds_edge() && asked == 0); /* the same stream */
-  dyn_node last = lsa.lastNode, other = add(0, NULL);
+  dyn_node other = add(0, NULL);
   comes_behind(1, chain(last, 5), NULL);
   CHECK(!adds_edge() && asked == 5);
   comes_behind(1, other, NULL); /* another stream */
   CHECK(adds_edge());
   comes_behind(0, NULL, NULL); /* where nothing was yet */
   CHECK(adds_edge());
-  comes_behind(2, other, lsa.lastNode);
+  comes_behind(2, other, last);
   CHECK(!adds_edge());
-  comes_behind(2, other, chain(lsa.lastNode, 1)); /* streams met: nobody looks */
+  comes_behind(2, other, chain(last, 1)); /* streams met: nobody looks */
   CHECK(adds_edge());
-  dyn_node both = add(2, (dyn_node[]){lsa.lastNode, other});
+  dyn_node both = add(2, (dyn_node[]){last, other});
   comes_behind(1, both, NULL);
   CHECK(adds_edge());
   /* What begins before the kernel in front of it has ended. */
-  dyn_node early = chain(lsa.lastNode, 1);
+  dyn_node early = chain(last, 1);
   early->edges[0].bytes[2] = 1; /* CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC */
   comes_behind(1, chain(early, 1), NULL);
   CHECK(adds_edge());
@@ -142,11 +143,23 @@ static void edges(void) {
 
 static void bounded(void) {
   anew();
-  comes_behind(1, chain(lsa.lastNode, MOST_NODES), NULL);
+  comes_behind(1, chain(last, MOST_NODES), NULL);
   CHECK(!adds_edge() && asked == MOST_NODES);
   asked = 0;
-  comes_behind(1, chain(lsa.lastNode, MOST_NODES + 1), NULL);
+  comes_behind(1, chain(last, MOST_NODES + 1), NULL);
   CHECK(adds_edge() && asked == MOST_NODES);
+}
+
+/* Calls of several captures in turn: each has one order, and records behind its newest. */
+static void beside(void) {
+  anew();
+  for (int i = 0; i < 3; i++) {
+    dyn_node mine = last;
+    comes_behind(0, NULL, NULL);
+    call_in(2, 1);
+    comes_behind(0, NULL, NULL);
+    CHECK(adds_edge() && last->from[0] == mine && numRecords == 2);
+  }
 }
 
 static __attribute__((noinline)) void dirty_stack(void) {
@@ -168,6 +181,7 @@ static void lost(void) {
 int main(void) {
   edges();
   bounded();
+  beside();
   lost();
   return 0;
 }
