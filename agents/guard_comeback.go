@@ -73,6 +73,9 @@ func (c *comeback) good() bool { return c.n > 0 }
 
 // due gives the action that is to be tried now, 0 when none, and how often.
 func (c *comeback) due(g *Guard) (i, times int) {
+	if c.on != 0 && g.withholds(c.on) {
+		c.on, c.next = 0, 0
+	}
 	if c.on != 0 {
 		if c.n == 0 {
 			return c.on, 1
@@ -95,8 +98,8 @@ func (c *comeback) candidate(g *Guard) (best int, gain float64) {
 	base, first := g.arms.samples[g.base].log(), g.arms.samples[0].log()
 	least := base
 	consider := func(i int, logNs, gain float64) {
-		// What is measured cheaper than the base needs no help.
-		if s := &g.arms.samples[i]; logNs < min(least, base-gain) && (s.n == 0 || s.log() > base) {
+		// What is measured cheaper than the base needs no help, nor does the default, which is measured anyway.
+		if s := &g.arms.samples[i]; i != 0 && logNs < min(least, base-gain) && (s.n == 0 || s.log() > base) && !g.withholds(i) {
 			best, least = i, logNs
 		}
 	}

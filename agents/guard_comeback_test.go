@@ -168,3 +168,46 @@ func TestChoiceComesBackWithoutAnAlarm(t *testing.T) {
 		}
 	}
 }
+
+// quiet is a guard in a condition that has lasted, with nothing to try but what comes back: ring and tree, both left, were better than
+// the default once, ring by more.
+func quiet(cfg GuardConfig) *Guard {
+	set := []actions.Action{actions.Default, ring, tree}
+	g := NewGuard(&stubborn{}, set, bucketOf(10), nil, cfg)
+	feed(g, actions.Default, 1e5, 40)
+	feed(g, ring, 1.2e5, 2)
+	feed(g, tree, 1.2e5, 2)
+	feed(g, actions.Default, 1e5, comebackFirst)
+	base := float32(g.arms.samples[0].log())
+	g.comeback.had[1], g.comeback.had[2] = had{0.3, base}, had{0.2, base}
+	return g
+}
+
+// What must not run now is not tried, and holds up nothing else, whether it was known before its try began.
+func TestComebackPassesOverWhatIsWithheld(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		g := quiet(DefaultGuardConfig())
+		if begun {
+			if i, _ := g.comeback.due(g); i != 1 {
+				t.Fatalf("%s comes back first", g.arms.set[i])
+			}
+		}
+		g.Withhold(func(a actions.Action) bool { return a == ring })
+		if _, trials := g.Propose(4); len(trials) != 1 || trials[0] != tree {
+			t.Errorf("a try begun before: %v: %v, not %v", begun, trials, tree)
+		}
+	}
+}
+
+// The default is measured anyway: that it was cheapest in an earlier condition hides nothing else that was cheaper than what runs.
+func TestComebackPassesOverTheDefault(t *testing.T) {
+	g := quiet(DefaultGuardConfig())
+	clear(g.comeback.had)
+	feed(g, tree, 0.9e5, window)
+	g.base = 2
+	log := float32(g.arms.samples[2].log())
+	g.memory.regimes = []regime{{logNs: []float32{log - 0.3, log - 0.2, log}, n: []uint16{9, 9, 9}}}
+	if i, _ := g.comeback.candidate(g); i != 1 {
+		t.Errorf("%s comes back, not %s", g.arms.set[i], ring)
+	}
+}
