@@ -69,7 +69,7 @@ func (c *comeback) left(g *Guard) {
 }
 
 // good says that the calls of the one under way so far were: more of it are expected to lose nothing.
-func (c *comeback) good() bool { return c.n > 0 }
+func (c *comeback) good() bool { return c.ratio > 0 }
 
 // due gives the action that is to be tried now, 0 when none, and how often.
 func (c *comeback) due(g *Guard) (i, times int) {
@@ -77,7 +77,7 @@ func (c *comeback) due(g *Guard) (i, times int) {
 		c.on, c.next = 0, 0
 	}
 	if c.on != 0 {
-		if c.n == 0 {
+		if !c.good() {
 			return c.on, 1
 		}
 		return c.on, min(comebackFew, comebackCalls-c.n)

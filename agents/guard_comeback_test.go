@@ -211,3 +211,24 @@ func TestComebackPassesOverTheDefault(t *testing.T) {
 		t.Errorf("%s comes back, not %s", g.arms.set[i], ring)
 	}
 }
+
+// A call that went badly, and decides nothing because of noise, grants no further ones beyond the budget.
+func TestComebackAsksForWhatMayLose(t *testing.T) {
+	for _, c := range []struct {
+		ns     float64
+		trials int
+	}{{0.7e5, comebackFew}, {1.8e5, 0}} {
+		g := quiet(DefaultGuardConfig().Budgeted(0))
+		for i := range 40 { // noise of 0.4
+			g.Observe(seen(actions.Default, 1e5*[]float64{0.67, 1.5}[i%2]))
+		}
+		g.comeback.on, g.comeback.gain = 1, 0.3
+		g.Observe(seen(ring, c.ns))
+		if g.comeback.on != 1 {
+			t.Fatalf("%.0f ns: one call ended the try", c.ns)
+		}
+		if _, trials := g.Propose(8); len(trials) != c.trials {
+			t.Errorf("%.0f ns: %v", c.ns, trials)
+		}
+	}
+}
