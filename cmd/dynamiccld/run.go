@@ -273,6 +273,9 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		r.say("what was gained is not known: %v", err)
 	case ran && !r.quiet && (r.setup.Why == "" || len(report.Comms) > 0 && tuned(report)):
 		_ = render.Run(r.stderr, report) // nobody is there to tell
+		if advice := render.Sockets(report); advice != "" && !slices.ContainsFunc(render.SocketVariables, r.isSet) {
+			r.say("%s", advice)
+		}
 	}
 	if r.cfg.Trace != "" {
 		if st, err := control.NewClient(r.cfg.Dir).Status(asking); err == nil && st.TraceError != "" {
@@ -283,6 +286,8 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		r.say("daemon %d takes long to end; what was learned may not be on disk yet", r.daemon.Status.PID)
 	}
 }
+
+func (r *runner) isSet(variable string) bool { return r.getenv(variable) != "" }
 
 func tuned(report control.RunReport) bool {
 	return slices.ContainsFunc(report.Comms, func(c control.RunComm) bool { return c.Active })

@@ -5,7 +5,7 @@
 # from 1 by is what such a comparison can miss.
 # Environment: STEPS="sockets nvlink watching host graphs", and registered and calibrated-registered (graphs of what `calibrate` found there, without
 # trials), which want NCCL 2.31 or newer; socket-settings, of NCCL's own that no plan can choose; TIME=45 seconds of a phase that learns, a
-# third of it for the others; NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2; MPS=1 and
+# third of it for the others; LOAD_SIZE=N connections of a load (24); NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2; MPS=1 and
 # RANKS=N: over sockets so many ranks share the GPUs under CUDA's multi-process service (one is enough for nodes of a rank each).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -18,7 +18,7 @@ export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0} NCCL_IB_DISABLE=${NCCL_IB_DISABLE
 tmp=$(mktemp -d)
 . kernels/bench/mps.sh
 trap 'mps_end; rm -rf "$tmp"' EXIT
-bench() { bin/dynamiccld bench ${NCCL_LIB:+--nccl-lib "$NCCL_LIB"} --out "$out" "$@" || failed=1; }
+bench() { bin/dynamiccld bench ${LOAD_SIZE:+--load-size "$LOAD_SIZE"} ${NCCL_LIB:+--nccl-lib "$NCCL_LIB"} --out "$out" "$@" || failed=1; }
 over_sockets() { # ARM,ARM... option...: base arms are added
   local gpus ranks arms=plain,plain+X=1,$1 commas
   shift
