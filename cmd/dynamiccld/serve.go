@@ -78,7 +78,9 @@ func (a *app) serve(cmd *cobra.Command, loaded config.Loaded, load func() (confi
 	if loaded.Config.UntilUnused {
 		stderr = service.Bounded(stderr, service.LogBytes)
 	}
-	log, level := service.NewLog(stderr, loaded.Config.LogFormat, loaded.Config.LogLevel)
+	lossy := service.NewLossy(stderr)
+	defer lossy.Close()
+	log, level := service.NewLog(lossy, loaded.Config.LogFormat, loaded.Config.LogLevel)
 	for _, w := range loaded.Warnings {
 		log.Warn(w)
 	}

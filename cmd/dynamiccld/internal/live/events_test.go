@@ -54,7 +54,8 @@ func closedLoopByEvents(t *testing.T, reward string) {
 				b = &buckets[i]
 			}
 		}
-		if b != nil && len(b.Tried) > 8 && strings.HasPrefix(b.Choice, "Ring/") {
+		// On its way descent has others in force, too.
+		if b != nil && len(b.Tried) > 8 && strings.HasPrefix(b.Choice, "Ring/") && b.SpeedUp >= 1.3 {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -89,9 +90,6 @@ func closedLoopByEvents(t *testing.T, reward string) {
 	}
 	if (b.Reward != "") != (reward != "call") {
 		t.Errorf("reward %q of --reward %s", b.Reward, reward)
-	}
-	if b.SpeedUp < 1.3 {
-		t.Errorf("%s is %.3f times as fast as the default", b.Choice, b.SpeedUp)
 	}
 	if s := r.status(); s.Unjoined != 0 || s.Samples < 4*b.Calls {
 		t.Errorf("%d samples for %d calls, %d unjoined", s.Samples, b.Calls, s.Unjoined)
