@@ -41,8 +41,8 @@ const (
 	comebackLike  = 0.35 // log cost by which what runs may differ from the earlier condition: as far as calls vary that are no jump
 )
 
-// By these, one try of a hundred finds what is not there, whatever the noise, and three of four what is, up to noise as great as the
-// gain; a call that is delayed ends one.
+// By these, 5 tries of a hundred at most find what is not there, whatever the noise, and two of three what is, up to noise as great as the
+// gain (TestComebackDecides); a call that is delayed ends one.
 const (
 	comebackCalls = 16 // at most, and then it is not decided
 	comebackFew   = 3  // at least
@@ -50,6 +50,7 @@ const (
 	comebackNo    = -2.0
 	comebackCall  = 1.5  // the most that one call says for it
 	comebackNoise = 0.02 // the least that calls are taken to vary by
+	comebackDoubt = 1.15 // and more than they do, since what runs is not known exactly either
 )
 
 func (c *comeback) reset() { *c = comeback{had: c.had, came: c.came} }
@@ -143,7 +144,7 @@ func (c *comeback) observe(g *Guard, i int, o *state.Observation) bool {
 	}
 	c.latest[c.n] = *o
 	c.n++
-	noise, gain := max(g.arms.sigma(), comebackNoise), g.arms.samples[g.base].log()-math.Log(float64(o.CostNs()))
+	noise, gain := max(comebackDoubt*g.arms.sigma(), comebackNoise), g.arms.samples[g.base].log()-math.Log(float64(o.CostNs()))
 	c.ratio += min(comebackCall, c.gain/(noise*noise)*(gain-c.gain/2))
 	switch {
 	case c.ratio >= comebackYes && c.n >= comebackFew:

@@ -1,10 +1,12 @@
 package agents
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/state"
 )
 
 // faulty is a world with a path of its own that fails for a while: at times of the default, or of all with it.
@@ -229,6 +231,48 @@ func TestComebackAsksForWhatMayLose(t *testing.T) {
 		}
 		if _, trials := g.Propose(8); len(trials) != c.trials {
 			t.Errorf("%.0f ns: %v", c.ns, trials)
+		}
+	}
+}
+
+// How often a try finds what is there, and what is not, with one call of fifty delayed and the noise as it is estimated.
+func TestComebackDecides(t *testing.T) {
+	const guards, tries = 20, 400
+	w := newFaulty(false, func(int) bool { return false })
+	for _, gain := range []float64{0.1, 0.15, 0.2} {
+		for _, sigma := range []float64{0.05, 0.1, 0.15, 0.2, 0.3} {
+			rng := rand.New(rand.NewPCG(uint64(gain*100), uint64(sigma*100)))
+			call := func(a actions.Action, log float64) state.Observation {
+				if log += rng.NormFloat64() * sigma; rng.IntN(50) == 0 {
+					log++
+				}
+				return state.Observation{Action: a, SignalNs: state.Ns(1e5 * math.Exp(log))}
+			}
+			wrong, right := 0.0, 0.0
+			for seed := range uint64(guards) {
+				g := makeGuard(t, NameUCB, w.set, bucketOf(16), nil, seed)
+				for range window {
+					for _, a := range w.set[:2] {
+						o := call(a, 0)
+						g.arms.add(&o)
+					}
+				}
+				found := func(better float64) (share float64) {
+					for range tries {
+						for c := (comeback{on: 2, gain: gain}); c.on != 0; {
+							if o := call(w.set[2], -better); c.observe(g, 2, &o) || c.came {
+								share += 1.0 / tries / guards
+							}
+						}
+					}
+					return share
+				}
+				wrong += found(0)
+				right += found(gain)
+			}
+			if wrong > 0.055 || sigma <= gain && right < 0.65 {
+				t.Errorf("gain %.2f, noise %.2f: found in %.3f of tries where it is, in %.3f where it is not", gain, sigma, right, wrong)
+			}
 		}
 	}
 }
