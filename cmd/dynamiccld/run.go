@@ -48,10 +48,15 @@ func (a *app) settingFlags(cmd *cobra.Command, names ...string) {
 	}
 }
 
+// ncclSettings are the user's, of the environment and of NCCL's files.
+func (a *app) ncclSettings() map[string]string {
+	return doctor.NCCLSettings(doctor.Host{Getenv: a.getenv, Root: a.sysroot})
+}
+
 // prepare says what the program's environment needs.
 func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
 	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed,
-		User: doctor.NCCLSettings(doctor.Host{Getenv: a.getenv, Root: a.sysroot}), Preload: a.getenv("LD_PRELOAD")}
+		User: a.ncclSettings(), Preload: a.getenv("LD_PRELOAD")}
 	wish.TimesItself = config.SwitchedOn(a.getenv, config.NoGraphsVariable) && config.SwitchedOn(a.getenv, config.KernelEventsVariable)
 	exe, err := os.Executable()
 	if err == nil {
@@ -273,7 +278,7 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		r.say("what was gained is not known: %v", err)
 	case ran && !r.quiet && (r.setup.Why == "" || len(report.Comms) > 0 && tuned(report)):
 		_ = render.Run(r.stderr, report) // nobody is there to tell
-		if advice := render.Sockets(report); advice != "" && !slices.ContainsFunc(render.SocketVariables, r.isSet) {
+		if advice := render.Sockets(report); advice != "" && !r.saysSockets() {
 			r.say("%s", advice)
 		}
 	}
@@ -287,7 +292,11 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 	}
 }
 
-func (r *runner) isSet(variable string) bool { return r.getenv(variable) != "" }
+// saysSockets: the user has said how many sockets a connection has.
+func (r *runner) saysSockets() bool {
+	settings := r.ncclSettings()
+	return slices.ContainsFunc(render.SocketVariables, func(name string) bool { _, set := settings[name]; return set })
+}
 
 func tuned(report control.RunReport) bool {
 	return slices.ContainsFunc(report.Comms, func(c control.RunComm) bool { return c.Active })
