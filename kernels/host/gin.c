@@ -321,7 +321,7 @@ void dyn_gin_destroy(struct dyn_lsa *lsa) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   int mode = DYN_RELAXED_CAPTURE;
   bool pushed;
-  if (!usable(lsa->gin) || lsa->captureId != 0) return;
+  if (!usable(lsa->gin) || lsa->numCaptures > 0) return;
   dyn_gin_look(lsa);
   if (dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0)) {
     move_all(lsa->gin, DYN_GIN_FAILED);

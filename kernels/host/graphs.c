@@ -59,7 +59,6 @@ int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
   }
   int error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
   if (error != 0) return error;
-  lsa->captureId = captureId;
   lsa->capture = &lsa->captures[lsa->numCaptures++ % MAX_CAPTURES];
   *lsa->capture = (struct capture){.id = captureId};
   return 0;

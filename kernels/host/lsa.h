@@ -66,9 +66,8 @@ struct dyn_lsa {
   struct lane lanes[NUM_LANES];
   atomic_bool called;          /* a kernel was launched, other than into a graph */
   unsigned long long streamId; /* of the newest */
-  uint64_t captureId;          /* of the newest captured call; 0: none */
   struct capture captures[MAX_CAPTURES]; /* the newest */
-  unsigned numCaptures; /* so far */
+  uint64_t numCaptures; /* so far */
   struct capture *capture; /* of the captured call that is being launched */
   bool needsEdge; /* behind lastNode: that call */
   atomic_bool ready;           /* peers are known */

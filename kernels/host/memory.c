@@ -306,7 +306,7 @@ void dyn_lsa_close(struct dyn_lsa *lsa) {
   dyn_watch_end(lsa);
   dyn_gin_forget(lsa);
   /* A graph may be replayed, and a stopped kernel's peers may write: then memory stays as it is, for nobody else. */
-  bool busy = lsa->captureId != 0 || dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
+  bool busy = lsa->numCaptures > 0 || dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
   if (busy) abandon();
   if (!busy && dyn_context_enter(lsa->context, &pushed)) {
     for (uint32_t r = 0; r < lsa->nRanks; r++)

@@ -34,7 +34,6 @@ static struct dyn_bound {
   uint32_t action; /* LAUNCHED, GIVEN */
   struct dyn_coll_config config; /* GIVEN, by name */
 } __attribute__((aligned(64))) bounds[MAX_BOUND];
-extern struct dyn_preload dynamiccl_preload; /* bounds: cells so far, no look goes further */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for making and taking away, never for a look */
 static __thread struct dyn_bound *grouped; /* that this thread's group has seen */
 

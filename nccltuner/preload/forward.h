@@ -9,6 +9,8 @@
 
 #define DYN_SYSTEM_ERROR 2 /* ncclSystemError */
 
+extern struct dyn_preload dynamiccl_preload; /* which the plugin finds by dlsym (preload.h) */
+
 /* A real function, found once. */
 typedef _Atomic(void *) dyn_real;
 

@@ -6,8 +6,6 @@
 #define MOST DYN_MAX_GPUS
 #define KIND_SHIFT 48 /* of a key: function and size (watch.h) */
 
-extern struct dyn_preload dynamiccl_preload;
-
 static __thread struct group {
   unsigned n;
   bool left;   /* alone */

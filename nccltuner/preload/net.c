@@ -8,9 +8,7 @@
 #include <strings.h>
 
 #include "../../kernels/host/host.h"
-#include "preload.h"
-
-extern struct dyn_preload dynamiccl_preload;
+#include "forward.h"
 
 bool dyn_net_apart(void) {
   const char *net = getenv("DYNAMICCL_GIN_NET");

@@ -32,8 +32,6 @@
 #define FIRST_INSTANT_NS 1000000000 /* 0 means not known */
 #define MAX_STREAMS 8        /* of a context that are told apart in a round */
 
-extern struct dyn_preload dynamiccl_preload;
-
 static bool elapsed(dyn_event from, dyn_event to, int64_t *ns) {
   float ms;
   if (dyn_driver()->cuEventElapsedTime(&ms, from, to) != 0) return false;

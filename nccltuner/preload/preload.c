@@ -29,7 +29,6 @@ static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
 
 static bool can_time(void) { return dyn_driver() != NULL; }
 
-extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.version = DYN_PRELOAD_VERSION,
                                                                                 .call = this_call,
                                                                                 .about = about,

@@ -19,8 +19,6 @@
 #include <stdlib.h>
 
 
-extern struct dyn_preload dynamiccl_preload;
-
 _Atomic(struct dyn_gpu *) dyn_gpus[DYN_MAX_GPUS];
 atomic_bool dyn_probes_ended;
 atomic_uint dyn_probes_missed;

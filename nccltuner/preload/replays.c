@@ -9,8 +9,6 @@
 #define AT_ONCE 1024 /* as many as kernels in graphs leave (DYN_STAMPS): none has to wait for the next look, when it may be gone */
 #define SILENT_NS UINT64_C(2000000000)
 
-extern struct dyn_preload dynamiccl_preload;
-
 static struct dyn_sample of_replay(const struct dyn_lsa *lsa, const struct dyn_replay *r) {
   return (struct dyn_sample){
       .commId = dyn_lsa_id(lsa),
