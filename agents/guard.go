@@ -67,6 +67,7 @@ type Guard struct {
 	learner Learner
 	arms    *arms
 	memory  memory
+	ended   []Estimate // of the last condition that ended with its default measured
 	model   *costModel
 	base    int
 	kept    bool // base is from before conditions changed, and not judged since
@@ -158,6 +159,9 @@ func (g *Guard) Reverts() int { return g.reverts }
 func (g *Guard) Shift(d Diagnosis) {
 	g.budget.shift(g)
 	g.memory.save(g.arms)
+	if g.arms.samples[0].n > 0 {
+		g.ended = g.Estimates(g.ended[:0])
+	}
 	g.arms.reset()
 	g.recheck.reset()
 	g.chance.reset()

@@ -164,7 +164,11 @@ func TestGuardShift(t *testing.T) {
 	feed(g, actions.Default, 100e3, 20)
 	feed(g, ring, 80e3, 32)
 	g.Propose(12)
+	before := g.Estimates(nil)
 	g.Shift(DiagnosisCongestion)
+	if known := g.Known(); !slices.Equal(known, before) || len(known) != 2 {
+		t.Errorf("after the shift %v is known, before it %v", known, before)
+	}
 	base, trials := g.Propose(12)
 	if base != ring || l.shifts != 1 || len(g.Estimates(nil)) != 0 {
 		t.Errorf("base %s, %d shifts, estimates %v", base, l.shifts, g.Estimates(nil))
@@ -174,6 +178,15 @@ func TestGuardShift(t *testing.T) {
 	}
 	if r, low, high := g.SpeedUp(); r != 1 || low != 1 || high != 1 {
 		t.Errorf("speed-up of the default over itself: %f (%f to %f)", r, low, high)
+	}
+	feed(g, ring, 90e3, 5)
+	g.Shift(DiagnosisCongestion) // again, without a call of the default between: what ended tells nothing
+	if known := g.Known(); !slices.Equal(known, before) {
+		t.Errorf("after two shifts %v is known, before them %v", known, before)
+	}
+	feed(g, actions.Default, 150e3, 1)
+	if known := g.Known(); len(known) != 1 || known[0].Action != actions.Default || known[0].N != 1 {
+		t.Errorf("the default has one call in the new condition, and %v is known", known)
 	}
 }
 

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"math"
+	"slices"
 
 	"dynamiccl/actions"
 )
@@ -34,6 +35,15 @@ func (g *Guard) Estimates(dst []Estimate) []Estimate {
 		}
 	}
 	return dst
+}
+
+// Known are Estimates; until the default is measured in the present condition, they are those of the condition before: a program
+// that ends then has learned that much, and nothing yet of what came.
+func (g *Guard) Known() []Estimate {
+	if g.arms.samples[0].n == 0 {
+		return slices.Clone(g.ended)
+	}
+	return g.Estimates(nil)
 }
 
 // Shifts counts how often what was measured became that of a former condition: estimates are of the time since.

@@ -246,7 +246,7 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 // learned is what is worth keeping of a bucket whose choice is base; false: nothing can be said. The Key has the bucket
 // alone.
 func (b *bucket) learned(base actions.Action) (l Learned, ok bool) {
-	evidence := b.guard.Estimates(nil)
+	evidence := b.guard.Known()
 	if len(evidence) == 0 || evidence[0].Action != actions.Default {
 		return l, false // without the default's cost nothing can be said of a choice
 	}

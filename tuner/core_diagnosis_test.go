@@ -1,6 +1,7 @@
 package tuner_test
 
 import (
+	"slices"
 	"testing"
 
 	"dynamiccl/actions"
@@ -109,5 +110,39 @@ func TestNoDiagnosisIsNone(t *testing.T) {
 	g.marks([]state.Bucket{b})
 	if v := g.core.BucketsOf(comm)[0]; v.Diagnosis != agents.DiagnosisNone || v.DiagnosedBefore || v.MeasuredNs != 0 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// A program that ends right behind an alarm leaves what it had learned: nothing was measured in the new condition yet, and what
+// was known of the old one is the newest that anybody knows.
+func TestAnAlarmForgetsNothing(t *testing.T) {
+	quiet, busy := load(t, "quiet"), load(t, "network-load")
+	buckets := quiet.Buckets()
+	for seed := range uint64(5) {
+		g := newGroup(t, agents.NameDefault, true, quiet, seed)
+		g.join(tuner.CommJoined{Explore: true})
+		g.marks(buckets)
+		g.run(buckets, 3000)
+		g.table = busy
+		for before := g.core.Totals().Alarms; g.core.Totals().Alarms < before+3; {
+			g.run(buckets, 1)
+		}
+		unmeasured := 0
+		seen := g.core.BucketsOf(comm)
+		g.learned = nil
+		g.step(tuner.CommLeft{Comm: comm})
+		for _, v := range seen {
+			if len(v.Choices) == 0 || v.Choices[0].Action != actions.Default {
+				unmeasured++
+			}
+			if at := slices.IndexFunc(g.learned, func(l tuner.Learned) bool { return l.Key.Bucket == v.Bucket }); at < 0 {
+				t.Errorf("seed %d: nothing is kept of %v", seed, v.Bucket)
+			} else if l := g.learned[at]; l.Calls != v.Calls || l.Action != v.Choice || l.Default <= 0 {
+				t.Errorf("seed %d: of %d calls of %v, choice %v, there is kept %+v", seed, v.Calls, v.Bucket, v.Choice, l)
+			}
+		}
+		if unmeasured == 0 {
+			t.Errorf("seed %d: every bucket's default was measured behind the alarms: nothing is shown", seed)
+		}
 	}
 }
