@@ -15,7 +15,7 @@ def join(device_type="cuda"):
     if device_type == "cpu":
         dist.init_process_group("gloo", timeout=timedelta(minutes=2))
         return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device, timeout=timedelta(minutes=2))
     return device

@@ -43,6 +43,8 @@ class Tree(unittest.TestCase):
         for name in os.listdir(HERE):
             if name.startswith(("program_", "nccltests")) and not name.endswith("_test.py"):
                 shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
+        os.makedirs(self.path("kernels/bench"))
+        shutil.copy(os.path.join(HERE, "../../kernels/bench/mps.sh"), self.path("kernels/bench"))
         self.script("bin/dynamiccld", DAEMON)
         self.script("tools/nvidia-smi", 'case "$*" in *query*) echo "NVIDIA Test, 580.1"; echo "NVIDIA Test, 580.1" ;; *) echo "GPU 0"; echo "GPU 1" ;; esac')
 
@@ -105,6 +107,16 @@ for shape in 8b 70b; do echo '{{"program": "fake", "shape": "'$shape'", "batch":
         out = [json.loads(line) for line in self.read("out").splitlines()]
         self.assertEqual({x["figure"] for x in out}, {f"{p} step, {t}" for p in ("ddp-no-overlap", "fsdp") for t in ("nvlink, 1 nodes", "socket, 2 nodes")})
         self.assertEqual(sum("comparison" in x for x in out), 4)
+
+    def test_training_on_shared_gpus(self):
+        self.script("tools/nvidia-cuda-mps-control", f'[ $# = 1 ] || read -r word; echo "${{word:-$*}}" >>{self.path("service")}')
+        self.script("tools/torchrun", f"""echo "$NODES ${{CUDA_DEVICE_MAX_CONNECTIONS:-}} ${{CUDA_MPS_PIPE_DIRECTORY:+shared}} $*" >>{self.path("calls")}
+echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
+        code, lines, said = self.run_script("program_ddp.sh", self.path("out"), PROGRAMS="ddp", REPEAT="1", TRANSPORTS="socket nvlink", MPS="1", RANKS="8")
+        self.assertEqual((code, lines), (0, []), said)
+        calls = self.read("calls").splitlines()
+        self.assertEqual([x.split(" --no-python")[0] for x in calls], 3 * ["8 16 shared --nproc-per-node 8"] + 3 * ["1   --nproc-per-node 2"])
+        self.assertEqual(self.read("service").split(), ["-d", "quit"])
 
     def test_overlap(self):
         code, lines, said = self.run_script("program_overlap.sh", self.path("out"), LEARNERS="lstm", REPEAT="1")
