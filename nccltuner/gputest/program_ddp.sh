@@ -2,44 +2,32 @@
 # A DDP and an FSDP step of a transformer with and without DynamICCL, over NVLink and over sockets, interleaved.
 #   nccltuner/gputest/program_ddp.sh [RESULTS.jsonl]
 # Needs what `make` left in bin/ and lib/, two or more GPUs and PyTorch. The `run` arm runs once before, to learn, and keeps its
-# store. Environment: PROGRAMS="ddp ddp-no-overlap fsdp"; TRANSPORTS="nvlink socket"; NODES=N machines that sockets stand between
-# (one a GPU); REPEAT=3; NVLINK="--steps 60 --warmup 40" and SOCKET="--steps 15 --warmup 10 --layers 6" flags of the programs;
-# TIMEOUT=240 seconds a run, BUDGET=100000 for each comparison; NCCL_LIB=FILE another libnccl.so.2; ARMS="plain run" (commas
-# within an arm stand for spaces: observe=run,--learner,default); MPS=1 and RANKS=N: over sockets so many ranks, each a node of its
-# own, share the GPUs under CUDA's multi-process service, and all of them compute on them.
+# store. Environment: PROGRAMS="ddp ddp-no-overlap fsdp"; TRANSPORTS="nvlink socket"; GPUS, NODES, MPS, RANKS: program_transport.sh;
+# REPEAT=3; NVLINK="--steps 60 --warmup 40" and SOCKET="--steps 15 --warmup 10 --layers 6" flags of the programs; TIMEOUT=240 seconds
+# a run, BUDGET=100000 for each comparison; NCCL_LIB=FILE another libnccl.so.2; ARMS="plain run" (commas within an arm stand for
+# spaces: observe=run,--learner,default).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"
-gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
-. kernels/bench/mps.sh
-tmp=$(mktemp -d)
-trap 'mps_end; rm -rf "$tmp"' EXIT
+. nccltuner/gputest/program_transport.sh
 arms=()
 for arm in ${ARMS:-plain run}; do arms+=(--arm "${arm//,/ }"); done
 failed=0
 for transport in ${TRANSPORTS:-nvlink socket}; do
-  ranks=$gpus queues=
+  transport "$transport"
   case $transport in
-    nvlink) nodes=1 flags=${NVLINK:---steps 60 --warmup 40} ;;
-    socket)
-      if [ "${MPS:-}" = 1 ]; then
-        ranks=${RANKS:-$gpus} NODES=${RANKS:-$gpus}
-        mps_begin "$tmp"
-        queues=CUDA_DEVICE_MAX_CONNECTIONS=$(mps_queues $(((ranks + gpus - 1) / gpus)))
-      fi
-      nodes=${NODES:-$gpus} flags=${SOCKET:---steps 15 --warmup 10 --layers 6} ;;
-    *) echo "no transport $transport: nvlink, socket" >&2; exit 2 ;;
+    nvlink) flags=${NVLINK:---steps 60 --warmup 40} ;;
+    socket) flags=${SOCKET:---steps 15 --warmup 10 --layers 6} ;;
   esac
   for program in ${PROGRAMS:-ddp ddp-no-overlap fsdp}; do
     more=
     [ "$program" != ddp-no-overlap ] || more=--no-overlap
-    command="env NODES=$nodes $queues torchrun --nproc-per-node $ranks --no-python nccltuner/gputest/program_node.sh python3 examples/${program%%-*}.py $flags $more --check"
+    command="$launch examples/${program%%-*}.py $flags $more --check"
     # shellcheck disable=SC2086 # a command is words
     nccltuner/gputest/program_bench.py --figure "$program step, $transport, $nodes nodes" "${arms[@]}" --prepare "$command" \
       --key program,overlap --repeat "${REPEAT:-3}" --timeout "${TIMEOUT:-240}" --budget "${BUDGET:-100000}" ${NCCL_LIB:+--nccl-lib "$NCCL_LIB"} \
       --out "$out" -- $command || failed=1
   done
-  mps_end
 done
 exit $failed

@@ -4,7 +4,7 @@
 #   nccltuner/gputest/program_overlap.sh [RESULTS.jsonl]
 # Needs what `make` left in bin/ and lib/, two or more GPUs and PyTorch. What was chosen is in each line's "report". Both arms
 # learn within each run, in steps that are not timed (--warmup): what --reward exposed learns goes into no store.
-# Environment: TRANSPORTS="nvlink socket"; NODES=N machines that sockets stand between (one a GPU); OVERLAP="yes no"; REPEAT=3;
+# Environment: TRANSPORTS="nvlink socket"; GPUS, NODES, MPS, RANKS: program_transport.sh; OVERLAP="yes no"; REPEAT=3;
 # NVLINK="--mib 4,16,64 --products 2,4,12" and SOCKET="--mib 1,4 --products 40,120 --blocks 4 --steps 40 --warmup 200" flags of
 # examples/overlap.py (products so many that they take about as long as the collective: see compute_us and alone_us);
 # LEARNERS="lstm coordinate-descent"; BUDGET_SHARE=10% of time that exploration may lose; TIMEOUT=240 seconds a run,
@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"
-gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
+. nccltuner/gputest/program_transport.sh
 arms=(--arm plain)
 for learner in ${LEARNERS:-lstm coordinate-descent}; do
   for reward in call exposed; do
@@ -22,10 +22,10 @@ for learner in ${LEARNERS:-lstm coordinate-descent}; do
 done
 failed=0
 for transport in ${TRANSPORTS:-nvlink socket}; do
+  transport "$transport"
   case $transport in
-    nvlink) nodes=1 flags=${NVLINK:---mib 4,16,64 --products 2,4,12} ;;
-    socket) nodes=${NODES:-$gpus} flags=${SOCKET:---mib 1,4 --products 40,120 --blocks 4 --steps 40 --warmup 200} ;;
-    *) echo "no transport $transport: nvlink, socket" >&2; exit 2 ;;
+    nvlink) flags=${NVLINK:---mib 4,16,64 --products 2,4,12} ;;
+    socket) flags=${SOCKET:---mib 1,4 --products 40,120 --blocks 4 --steps 40 --warmup 200} ;;
   esac
   for overlap in ${OVERLAP:-yes no}; do
     case $overlap in
@@ -33,7 +33,7 @@ for transport in ${TRANSPORTS:-nvlink socket}; do
       no) more=--no-overlap ;;
       *) echo "OVERLAP is $overlap; yes, no or both" >&2; exit 2 ;;
     esac
-    command="env NODES=$nodes torchrun --nproc-per-node $gpus --no-python nccltuner/gputest/program_node.sh python3 examples/overlap.py $flags $more"
+    command="$launch examples/overlap.py $flags $more"
     # shellcheck disable=SC2086 # a command is words
     nccltuner/gputest/program_bench.py --figure "overlap step, $transport, $nodes nodes, overlap $overlap" "${arms[@]}" --key program,overlap,mib \
       --repeat "${REPEAT:-3}" --timeout "${TIMEOUT:-240}" --budget "${BUDGET:-100000}" ${NCCL_LIB:+--nccl-lib "$NCCL_LIB"} \

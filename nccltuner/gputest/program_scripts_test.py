@@ -229,8 +229,6 @@ class Mix(Tree):
         super().setUp()
         for name in ("cases.sh", "stress.sh", "mix_common.sh"):
             shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
-        os.makedirs(self.path("kernels/bench"))
-        shutil.copy(os.path.join(HERE, "../../kernels/bench/mps.sh"), self.path("kernels/bench"))
         self.script("lib/libnccl-tuner-dynamiccl.so", "")
         self.script("python/nvidia/nccl/__init__.py", "")
         self.script("build/mix", MIX)
@@ -269,8 +267,6 @@ class Live(Tree):
     def setUp(self):
         super().setUp()
         shutil.copy(os.path.join(HERE, "live.sh"), self.path("nccltuner/gputest"))
-        os.makedirs(self.path("kernels/bench"))
-        shutil.copy(os.path.join(HERE, "../../kernels/bench/mps.sh"), self.path("kernels/bench"))
         self.script("bin/dynamiccld", 'echo "${CUDA_MPS_PIPE_DIRECTORY:+mps }${CUDA_DEVICE_MAX_CONNECTIONS:--} $*" >>"$0.log"; [ "$5" != 2 ]')
         self.script("tools/nvidia-cuda-mps-control", 'exit 0')
 
