@@ -54,8 +54,9 @@ computing: all
 	$(GOTESTSUM) -- $(GOTEST) -run '$(COMPUTING)' ./models/... ./cmd/dynamiccld-train ./nccltuner
 
 # A process would wait a second at its end for races of goroutines that it has left behind.
+# Three packages at once on two cores: live tests wait for much of their time.
 race: all fakegpu
-	GORACE=atexit_sleep_ms=100 $(GOTESTSUM) -- -race $(GOTEST) -skip '$(COMPUTING)' $$(go list ./... | grep -vxF "$$(go list $(PURE))")
+	GORACE=atexit_sleep_ms=100 $(GOTESTSUM) -- -race -p 3 $(GOTEST) -skip '$(COMPUTING)' $$(go list ./... | grep -vxF "$$(go list $(PURE))")
 
 bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle machine)
 	.ci/bench
