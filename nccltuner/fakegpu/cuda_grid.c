@@ -2,6 +2,7 @@
 #include "cuda_grid.h"
 
 #include <sched.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -20,7 +21,9 @@ static void __tsan_switch_to_fiber(void *fiber, unsigned flags) { (void)fiber, (
 #define STACK_BYTES (256 << 10)
 
 struct turn {
-  ucontext_t at;
+  ucontext_t begins;
+  jmp_buf at;
+  int begun;
   void *sanitized;
   int ended;
 };
@@ -39,9 +42,13 @@ struct grid {
 
 static _Thread_local struct grid *running;
 
+/* swapcontext would ask the kernel for the mask of signals each time. */
 static void go(struct turn *from, struct turn *to) {
+  if (_setjmp(from->at) != 0) return;
   __tsan_switch_to_fiber(to->sanitized, 0);
-  swapcontext(&from->at, &to->at);
+  if (to->begun) _longjmp(to->at, 1);
+  to->begun = 1;
+  setcontext(&to->begins);
 }
 
 static struct turn *own_turn(struct grid *grid) { return &grid->threads[grid->block][grid->thread]; }
@@ -77,11 +84,11 @@ static void let_others_run(unsigned *looks) {
 }
 
 static void prepare(struct turn *turn, char *stack) {
-  getcontext(&turn->at);
-  turn->at.uc_stack.ss_sp = stack;
-  turn->at.uc_stack.ss_size = STACK_BYTES;
-  turn->ended = 0;
-  makecontext(&turn->at, begin, 0);
+  getcontext(&turn->begins);
+  turn->begins.uc_stack.ss_sp = stack;
+  turn->begins.uc_stack.ss_size = STACK_BYTES;
+  turn->begun = turn->ended = 0;
+  makecontext(&turn->begins, begin, 0);
 }
 
 void grid_run(struct grid *grid, const struct kernel_launch *launch) {
@@ -89,6 +96,7 @@ void grid_run(struct grid *grid, const struct kernel_launch *launch) {
   running = grid;
   grid->launch = launch;
   grid->left = launch->blocks * launch->threads;
+  grid->giver.begun = 1;
   grid->giver.sanitized = __tsan_get_current_fiber();
   for (unsigned b = 0; b < launch->blocks; b++)
     for (unsigned t = 0; t < launch->threads; t++) prepare(&grid->threads[b][t], grid->stacks[b][t]);
