@@ -4,6 +4,7 @@
  * communicators are made and destroyed, under join.lock, so at most one rank of the directory at a time looks at or
  * makes a record.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,6 +20,7 @@
 #include "transport.h"
 
 #define DYN_MAX_EPOCH_CALLS 65536 /* a record that states more is not one of ours */
+#define SWEPT_RECORDS 1000
 
 static size_t record_bytes(uint32_t nRanks) { return sizeof(struct dyn_record) + nRanks * sizeof(struct dyn_rank); }
 
@@ -145,6 +147,41 @@ static struct dyn_record *open_or_create(struct dyn_member *member, const char *
   return create(member, path);
 }
 
+/* Nobody who joined it lives. Its creator may have died before its magic, as in inspect_header; no other file is judged. */
+static bool is_left(int fd) {
+  struct stat st;
+  struct dyn_record head = {0};
+  ssize_t got = pread(fd, &head, offsetof(struct dyn_record, veto), 0);
+  if (got < (ssize_t)sizeof head.header || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) return false;
+  if (head.header.magic == 0) return true;
+  if (head.header.magic != DYN_RECORD_MAGIC || head.header.version != DYN_ABI_VERSION || head.joined > DYN_MAX_RANKS) return false;
+  for (uint32_t i = 0; i < head.joined; i++) {
+    struct dyn_rank rank;
+    if (pread(fd, &rank, sizeof rank, (off_t)(sizeof head + i * sizeof rank)) != sizeof rank || !is_over(&rank)) return false;
+  }
+  return true;
+}
+
+/* Ranks that are killed leave their record for the daemon to delete; where none lives a program deletes those of earlier ones. Under join.lock, and
+ * so many at most that others need not wait for long. */
+static void sweep(const char *directory, dyn_logger log) {
+  static bool swept;
+  DIR *dir = swept || dyn_daemon_lives(log) ? NULL : opendir(directory);
+  swept = true;
+  int looked = 0;
+  for (struct dirent *entry; dir && looked < SWEPT_RECORDS && (entry = readdir(dir));) {
+    uint64_t commId;
+    int end = 0;
+    if (sscanf(entry->d_name, "comm-%16" SCNx64 ".shm%n", &commId, &end) != 1 || end == 0 || entry->d_name[end] != '\0') continue;
+    int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) continue;
+    if (is_left(fd)) unlinkat(dirfd(dir), entry->d_name, 0);
+    close(fd);
+    looked++;
+  }
+  if (dir) closedir(dir);
+}
+
 static bool user_decides(dyn_logger log) {
   const char *algo = getenv("NCCL_ALGO"), *proto = getenv("NCCL_PROTO");
   bool set = (algo && *algo) || (proto && *proto);
@@ -243,6 +280,7 @@ void dyn_record_join(struct dyn_member *member) {
             "with: fuser %s/join.lock", directory, DYN_JOIN_WAIT_MS, directory);
     return;
   }
+  sweep(directory, comm->log);
   record_path(member, directory, path);
   struct dyn_record *record = open_or_create(member, path);
   if (record) register_rank(member, record, startTime, ncclVersion, transport);

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -96,6 +97,59 @@ static void left_rings(void) {
     check(access(own, F_OK) == 0, "a live process's is gone");
     dyn_process_unref();
   }
+  unlink(name);
+  test_remove_directory();
+  check(mkdir(directory, 0700) == 0, "%s", directory);
+}
+
+static pid_t rank_of_its_own(uint64_t id, bool killed) {
+  int joined[2];
+  char byte = 0;
+  check(pipe(joined) == 0, "pipe");
+  pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a check that fails must not leave it behind */
+    join_and_count(id);
+    check(write(joined[1], &byte, 1) == 1, "write");
+    pause();
+  }
+  check(read(joined[0], &byte, 1) == 1, "the rank did not join");
+  close(joined[0]), close(joined[1]);
+  if (killed) check(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child, "kill");
+  return child;
+}
+
+/* Ranks that are killed leave their records. Where no daemon lives the next program removes them, and nothing else. */
+static void left_records(void) {
+  static const char *const others[] = {"comm-0000000000000007.shm.old", "comm-x.shm", "comm-0000000000000008.shm"};
+  char name[1024], path[1024];
+  void *context = NULL;
+  int lock = hold_daemon_lock(name);
+  pid_t lives = rank_of_its_own(COMM_ID, false);
+  rank_of_its_own(COMM_ID + 1, true);
+  rank_of_its_own(COMM_ID + 2, true);
+  for (int i = 0; i < 3; i++) { /* the last one is of another layout */
+    snprintf(path, sizeof path, "%s/%s", directory, others[i]);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    struct dyn_header header = {.magic = DYN_RECORD_MAGIC, .version = DYN_ABI_VERSION + 1};
+    check(fd >= 0 && write(fd, &header, sizeof header) == sizeof header, "%s", path);
+    close(fd);
+  }
+  for (int daemon = 1; daemon >= 0; daemon--) {
+    if (!daemon) flock(lock, LOCK_UN), close(lock); /* a child has it, too */
+    pid_t next = fork(); /* a process looks once */
+    if (next == 0) {
+      check(ncclTunerPlugin_v6.init(&context, COMM_ID + 3, 1, 1, test_log, NULL, NULL) == 0, "init");
+      check(test_count_files("comm-") == (daemon ? 7 : 5), "%d records are there, daemon %d", test_count_files("comm-"), daemon);
+      test_record_path(COMM_ID, path, sizeof path);
+      check(access(path, F_OK) == 0, "the record of a rank that lives is gone");
+      dyn_comm_release_tuner(context);
+      exit(0);
+    }
+    int status;
+    check(waitpid(next, &status, 0) == next && status == 0, "status %x", status);
+  }
+  check(kill(lives, SIGKILL) == 0 && waitpid(lives, NULL, 0) == lives, "kill");
   unlink(name);
   test_remove_directory();
   check(mkdir(directory, 0700) == 0, "%s", directory);
@@ -256,6 +310,7 @@ int main(void) {
   run("none", no_daemon);
   run("one", a_daemon);
   run("left rings", left_rings);
+  run("left records", left_records);
   run("older release", older_release);
   run("newer release", newer_release);
   run("stopped", stopped_daemon);
