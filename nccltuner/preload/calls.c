@@ -36,6 +36,9 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* NCCL's, in a function of ours of that name. */
+#define FIND(NAME) dyn_find(&counted_##NAME.real, #NAME, (void *)NAME, __builtin_return_address(0))
+
 /* A call that is NCCL's. */
 #define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, NAME, PARAMETERS, __VA_ARGS__)
 #define COLLECTIVE(FUNC, NAME, PARAMETERS, ...) FORWARD_AS(KEY(FUNC), NAME, PARAMETERS, __VA_ARGS__)
@@ -45,7 +48,7 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&counted_##NAME.real, #NAME, (void *)NAME); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)FIND(NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     uint64_t key = KEY; \
     if (dyn_in_group()) { \
@@ -75,12 +78,13 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   DYN_HOT static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&counted_##NAME.real, #NAME, (void *)NAME); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)atomic_load_explicit(&counted_##NAME.real, memory_order_acquire); \
     TAKE(request) \
-    return real == NULL ? DYN_SYSTEM_ERROR : real(__VA_ARGS__); \
+    return real(__VA_ARGS__); \
   } \
   EXPORT DYN_HOT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
+    if (DYN_RARELY(FIND(NAME) == NULL)) return DYN_SYSTEM_ERROR; \
     struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, HOW(NAME), &counted_##NAME}; \
     return collective(&request, KEY(FUNC)); \
   }
@@ -108,7 +112,7 @@ DYN_HOT static ncclResult_t collective(const struct dyn_request *request, uint64
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&counted_##NAME.real, #NAME, (void *)NAME); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)FIND(NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     int number = COUNT; \
     dyn_announce(number); \
@@ -123,7 +127,7 @@ DYN_HOT static ncclResult_t collective(const struct dyn_request *request, uint64
   EXPORT ncclResult_t CONFIG PARAMETERS; \
   static ncclResult_t named_##NAME(const struct dyn_request *request, const struct dyn_coll_config *named) { \
     static dyn_real cache; \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #CONFIG, (void *)CONFIG); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&cache, #CONFIG, (void *)CONFIG, NULL); \
     const ncclCollConfig_t *config = (const ncclCollConfig_t *)named; \
     TAKE(request) \
     return real == NULL ? DYN_SYSTEM_ERROR : real(__VA_ARGS__); \
@@ -166,7 +170,7 @@ FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int pe
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)dyn_find(&counted_##NAME.real, #NAME, (void *)NAME); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)FIND(NAME); \
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     BEFORE; \
     ncclResult_t result = real(__VA_ARGS__); \
@@ -225,7 +229,7 @@ ANNOUNCE(1, comm, nranks, rank, ncclCommInitRankConfig, (ncclComm_t *comm, int n
 typedef ncclResult_t (*init_rank_config)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
 static ncclResult_t init_rank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank) {
   static dyn_real cache;
-  init_rank_config real = (init_rank_config)dyn_find(&cache, "ncclCommInitRankConfig", (void *)ncclCommInitRankConfig);
+  init_rank_config real = (init_rank_config)dyn_find(&cache, "ncclCommInitRankConfig", (void *)ncclCommInitRankConfig, NULL);
   return real == NULL ? DYN_SYSTEM_ERROR : real(comm, nranks, id, rank, ON_NET(NULL));
 }
 ANNOUNCE_AS(1, comm, nranks, rank, NULL, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank),

@@ -14,18 +14,19 @@ extern struct dyn_preload dynamiccl_preload; /* which the plugin finds by dlsym 
 /* A real function, found once. */
 typedef _Atomic(void *) dyn_real;
 
-/* The function of this name behind us: the next one in the program's order, else libnccl.so.2's, which programs such as
- * PyTorch load for themselves alone. own is our function. NULL, said once: there is none. */
-void *dyn_find_first(dyn_real *cache, const char *name, const void *own);
-static inline void *dyn_find(dyn_real *cache, const char *name, const void *own) {
+/* The function of this name behind us: the next one in the program's order, else that of the library that calls us, else libnccl.so.2's,
+ * which programs load for themselves alone; from then on it stays loaded. own is our function, if there is one; caller: an address in
+ * the library that calls it. NULL, said once: there is none. */
+void *dyn_find_first(dyn_real *cache, const char *name, const void *own, const void *caller);
+static inline void *dyn_find(dyn_real *cache, const char *name, const void *own, const void *caller) {
   void *real = atomic_load_explicit(cache, memory_order_acquire);
-  return real != NULL ? real : dyn_find_first(cache, name, own);
+  return real != NULL ? real : dyn_find_first(cache, name, own, caller);
 }
 
 /* As dyn_find, in a library that the program has loaded; it is never loaded here. */
 void *dyn_find_loaded(const char *library, const char *name);
-/* NCCL's: what is loaded behind this library, or libnccl.so.2. own: the function of that name here, if there is one. NULL: none. */
-void *dyn_find_behind(const char *name, const void *own);
+/* NCCL's, for what we have no function of; behind a call of NCCL's. NULL: none. */
+void *dyn_find_behind(const char *name);
 
 /* One call of NCCL's in this thread. */
 struct dyn_passage {

@@ -35,7 +35,7 @@ void dyn_grouped_add(void *comm, void *stream, uint64_t key) {
 void dyn_grouped_spoil(void) { group.left = true; }
 
 static bool ask(const char *name, dyn_real *cache, void *comm, int *out) {
-  int (*real)(void *, int *) = (int (*)(void *, int *))dyn_find(cache, name, NULL);
+  int (*real)(void *, int *) = (int (*)(void *, int *))dyn_find(cache, name, NULL, NULL);
   return real != NULL && real(comm, out) == 0;
 }
 

@@ -8,14 +8,12 @@
 #define LAYOUT_VERSION 23100 /* NCCL_VERSION code of the first with this layout */
 #define MAGIC 0xcafebeefu    /* NCCL_API_MAGIC */
 
-static void *find(const char *name) { return dyn_find_behind(name, NULL); }
-
 /* Asked while NCCL makes a communicator. */
 bool dyn_names_can(void) {
   int version = 0;
-  int (*get)(int *) = (int (*)(int *))find("ncclGetVersion");
-  return get != NULL && get(&version) == 0 && version >= LAYOUT_VERSION && find("ncclAllReduceConfig") != NULL &&
-         find("ncclAllGatherConfig") != NULL && find("ncclReduceScatterConfig") != NULL;
+  int (*get)(int *) = (int (*)(int *))dyn_find_behind("ncclGetVersion");
+  return get != NULL && get(&version) == 0 && version >= LAYOUT_VERSION && dyn_find_behind("ncclAllReduceConfig") != NULL &&
+         dyn_find_behind("ncclAllGatherConfig") != NULL && dyn_find_behind("ncclReduceScatterConfig") != NULL;
 }
 
 struct dyn_coll_config dyn_named_config(const char *name, bool must) {

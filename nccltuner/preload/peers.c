@@ -52,8 +52,8 @@ static bool look(void *window, uint32_t nRanks, uint32_t rank, struct dyn_peers 
 
 bool dyn_peers_of(void *window, const void *at, uint64_t bytes, uint32_t nRanks, uint32_t rank, struct dyn_peers *peers) {
   const struct dyn_host_driver *driver = dyn_host_driver();
-  int (*tell)(void *, size_t, int, void **) = (int (*)(void *, size_t, int, void **))dyn_find_loaded("libnccl.so.2", "ncclGetLsaDevicePointer");
-  int (*tell_version)(int *) = (int (*)(int *))dyn_find_loaded("libnccl.so.2", "ncclGetVersion"), version = 0;
+  int (*tell)(void *, size_t, int, void **) = (int (*)(void *, size_t, int, void **))dyn_find_behind("ncclGetLsaDevicePointer");
+  int (*tell_version)(int *) = (int (*)(int *))dyn_find_behind("ncclGetVersion"), version = 0;
   dyn_gpu_address memory = 0;
   size_t size = 0;
   memset(peers, 0, sizeof *peers);

@@ -50,16 +50,43 @@ void *dyn_find_loaded(const char *library, const char *name) {
   return found;
 }
 
-void *dyn_find_behind(const char *name, const void *own) {
-  void *real = dlsym(RTLD_NEXT, name);
-  if (real == NULL || real == own) real = dyn_find_loaded("libnccl.so.2", name);
-  return real == own ? NULL : real; /* a library of that name that hands us ourselves would call us for ever */
+/* The library that has this address, which stays loaded from now on. */
+static void *library_of(const void *address) {
+  Dl_info in;
+  return address != NULL && dladdr(address, &in) != 0 && in.dli_fname != NULL ? dlopen(in.dli_fname, RTLD_NOLOAD | RTLD_LAZY) : NULL;
 }
 
-void *dyn_find_first(dyn_real *cache, const char *name, const void *own) {
+static void *that_has_nccl(void *library) {
+  if (library == NULL || dlsym(library, "ncclGetVersion") != NULL) return library;
+  dlclose(library);
+  return NULL;
+}
+
+/* Where NCCL is for a library that was loaded for its user alone: in it, as in a PyTorch that was linked with NCCL's archive, or in what it
+ * was linked with, whatever the name; or else in libnccl.so.2, which somebody has loaded. One for all calls: communicators are NCCL's own. */
+static void *library_with_nccl(const void *caller) {
+  static _Atomic(void *) found;
+  void *library = atomic_load(&found);
+  if (library == NULL) library = library_of(dlsym(RTLD_NEXT, "ncclGetVersion"));
+  if (library == NULL) library = that_has_nccl(library_of(caller));
+  if (library == NULL) library = dlopen("libnccl.so.2", RTLD_NOLOAD | RTLD_LAZY);
+  atomic_store(&found, library);
+  return library;
+}
+
+static void *find_behind(const char *name, const void *own, const void *caller) {
+  void *real = dlsym(RTLD_NEXT, name), *library = real == NULL || real == own ? library_with_nccl(caller) : NULL;
+  if (library != NULL) real = dlsym(library, name);
+  return real == own ? NULL : real; /* a library that hands us ourselves would call us for ever */
+}
+
+void *dyn_find_behind(const char *name) { return find_behind(name, NULL, NULL); }
+
+void *dyn_find_first(dyn_real *cache, const char *name, const void *own, const void *caller) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
-  void *real = dyn_find_behind(name, own);
+  void *real = find_behind(name, own, caller);
   if (real != NULL) {
+    library_of(real); /* what is kept of it must not go with a dlclose: NCCL may come back elsewhere */
     atomic_store_explicit(cache, real, memory_order_release); /* threads that race find the same */
   } else if (!atomic_flag_test_and_set(&said)) {
     fprintf(stderr, "libdynamiccl.so: %s was called, but no NCCL that has it is loaded (libnccl.so.2): the call "

@@ -58,7 +58,7 @@ static int find_code(struct dl_phdr_info *object, size_t size, void *at) {
 }
 
 static void begin(void) {
-  void *nccl = dyn_find_behind("ncclGetVersion", NULL);
+  void *nccl = dyn_find_behind("ncclGetVersion");
   if (nccl != NULL) dl_iterate_phdr(find_code, nccl);
 }
 
