@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "forward.h"
@@ -22,8 +23,9 @@ struct window {
   struct dyn_peers peers;
 };
 
-/* Sorted by address, as NCCL's own list is: those of one address in the order in which they came. */
-static struct dyn_windows {
+/* Sorted by address, as NCCL's own list is: those of one address in the order in which they came. Made when a communicator first
+ * needs it, and kept: most processes under the library never have one. */
+struct dyn_windows {
   atomic_uintptr_t comm; /* ncclComm_t; 0: free; RESERVED: it is being made */
   bool lost;
   bool grouped; /* in this thread's list of those with pending windows */
@@ -31,7 +33,8 @@ static struct dyn_windows {
   size_t n;
   uint64_t calls; /* that were to register a window */
   struct window list[DYN_MAX_WINDOWS];
-} tables[DYN_MAX_WINDOWED];
+};
+static struct dyn_windows *tables[DYN_MAX_WINDOWED];
 static atomic_int used; /* tables so far: no look goes further */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for taking and giving back a table */
 static __thread struct dyn_windows *grouped;
@@ -43,8 +46,9 @@ struct dyn_windows *dyn_windows_reserve(void) {
   pthread_mutex_lock(&lock);
   int n = atomic_load(&used);
   for (int i = 0; i < DYN_MAX_WINDOWED && found == NULL; i++) {
-    if (i < n && atomic_load(&tables[i].comm) != 0) continue;
-    found = &tables[i];
+    if (i < n && atomic_load(&tables[i]->comm) != 0) continue;
+    if (i == n && (tables[i] = calloc(1, sizeof *tables[i])) == NULL) break;
+    found = tables[i];
     found->n = found->calls = 0;
     found->lost = found->grouped = false;
     atomic_store_explicit(&found->comm, RESERVED, memory_order_release);
@@ -69,7 +73,7 @@ void dyn_windows_release(struct dyn_windows *windows) {
 struct dyn_windows *dyn_windows_of(const void *comm) {
   int n = atomic_load_explicit(&used, memory_order_acquire);
   for (int i = 0; i < n && comm != NULL; i++)
-    if (atomic_load_explicit(&tables[i].comm, memory_order_acquire) == (uintptr_t)comm) return &tables[i];
+    if (atomic_load_explicit(&tables[i]->comm, memory_order_acquire) == (uintptr_t)comm) return tables[i];
   return NULL;
 }
 

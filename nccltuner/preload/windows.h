@@ -15,8 +15,8 @@
  * or its outermost group ends. Up to 2.28 NCCL gives a handle also where a communicator has no symmetric memory.
  *
  * As NCCL wants it, one thread at a time uses a communicator, in these functions too; of different communicators any number.
- * Nothing here allocates or waits, and a look takes no lock: windows lie in static memory, of which a communicator has a
- * part from dyn_windows_reserve to dyn_windows_release.
+ * Nothing here waits, and a look takes no lock; dyn_windows_reserve alone allocates. A communicator has its part until
+ * dyn_windows_release, and then another one may.
  */
 #ifndef DYN_WINDOWS_H
 #define DYN_WINDOWS_H
