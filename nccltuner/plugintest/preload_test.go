@@ -3,6 +3,7 @@ package plugintest
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -49,6 +50,9 @@ func TestGroups(t *testing.T) { preload(t, "test_groups", preloadTests()) }
 // TestSends: sizes of messages over TCP wait for these, and nothing else waits.
 func TestSends(t *testing.T) { preload(t, "test_sends", preloadTests()) }
 
+// Functions of a program's own that are called as those which the library has for NCCL's sockets.
+func TestNamesOfTheProgram(t *testing.T) { preload(t, "test_names") }
+
 // Edges between our kernels in CUDA graphs.
 func TestGraphEdges(t *testing.T) { preload(t, "test_graphs") }
 
@@ -80,6 +84,25 @@ func TestProbesThreads(t *testing.T) {
 func TestPreloadWithoutNCCL(t *testing.T) {
 	if said := preload(t, "test_preload", "none"); strings.Count(said, "\n") != 1 || !strings.Contains(said, "libnccl.so.2") {
 		t.Errorf("it says %q", said)
+	}
+}
+
+// Every process that a program under it starts has this memory, too, of which it may have little to give: it is in what mlockall locks
+// and RLIMIT_DATA counts.
+func TestPreloadLibraryIsSmall(t *testing.T) {
+	file, err := elf.Open(filepath.Join(build, "libdynamiccl.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var bytes uint64
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_W != 0 {
+			bytes += p.Memsz
+		}
+	}
+	if bytes == 0 || bytes > 256<<10 {
+		t.Errorf("it has %d KiB of writable memory, 256 at most are wanted", bytes>>10)
 	}
 }
 

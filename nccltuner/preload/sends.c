@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -31,17 +32,15 @@
 /* Who connects says so (socketFinalizeConnect, src/misc/socket.cc): a number that all ranks have, then a type. */
 #define MAGIC_BYTES 8
 #define NET_SOCKET 3 /* ncclSocketTypeNetSocket */
+#define TYPES 8      /* more than there are */
 
 #define GREETED (UINT32_C(1) << 29) /* by a number of so many bytes */
 #define NET (UINT32_C(1) << 30) /* a connection of the Socket network */
 #define ALIKE (UINT32_C(1) << 31) /* what a size announced has come behind it here */
 
-/* Of each: some of these, and how much of a message is to be sent yet. A socket is one thread's at a time. */
-static _Atomic uint32_t states[SOCKETS];
-static uintptr_t begins, ends; /* NCCL's code */
-static atomic_bool found;
-static _Atomic(ssize_t (*)(int, const void *, size_t, int)) realSend;
-static _Atomic(int (*)(int, __SOCKADDR_ARG, socklen_t *)) realAccept;
+/* Of each: some of these, and how much of a message is to be sent yet. A socket is one thread's at a time. NULL: there is no NCCL. */
+static _Atomic(_Atomic uint32_t *) states;
+static uintptr_t begins, codeBytes; /* NCCL's code */
 
 static int find_code(struct dl_phdr_info *object, size_t size, void *at) {
   (void)size;
@@ -50,8 +49,8 @@ static int find_code(struct dl_phdr_info *object, size_t size, void *at) {
     uintptr_t from = object->dlpi_addr + part->p_vaddr;
     if (part->p_type != PT_LOAD || (uintptr_t)at < from || (uintptr_t)at - from >= part->p_memsz) continue;
     begins = from;
-    ends = from + part->p_memsz;
-    atomic_store_explicit(&found, true, memory_order_release);
+    codeBytes = part->p_memsz;
+    atomic_store_explicit(&states, (_Atomic uint32_t *)calloc(SOCKETS, sizeof(uint32_t)), memory_order_release);
     return 1;
   }
   return 0;
@@ -67,24 +66,47 @@ void dyn_sends_begin(void) {
   pthread_once(&once, begin);
 }
 
-/* Not when first needed: dlsym waits for a dlopen that is under way, and that for a thread which sends, perhaps; and signal handlers send. */
-static __attribute__((constructor)) void find_real(void) {
-  atomic_store(&realSend, (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send"));
-  atomic_store(&realAccept, (int (*)(int, __SOCKADDR_ARG, socklen_t *))dlsym(RTLD_NEXT, "accept"));
+/* Any function of a program's may have these names, with more arguments and another result, and calls itself through them. So all words go
+ * on as they are, and by a jump: what lies on the stack stays where it is. */
+typedef intptr_t word;
+typedef word (*function)(word, word, word, word, word, word);
+static _Atomic(function) realSend, realAccept;
+
+static function find_real(_Atomic(function) *real, const char *name) {
+  function found = (function)dlsym(RTLD_NEXT, name);
+  atomic_store(real, found);
+  return found;
+}
+static inline function real_of(_Atomic(function) *real, const char *name) {
+  function found = atomic_load_explicit(real, memory_order_relaxed);
+  return __builtin_expect(found != NULL, 1) ? found : find_real(real, name);
 }
 
-static ssize_t send_on(int fd, const void *data, size_t bytes, int flags) {
-  ssize_t (*next)(int, const void *, size_t, int) = atomic_load_explicit(&realSend, memory_order_relaxed);
-  return next != NULL ? next(fd, data, bytes, flags) : sendto(fd, data, bytes, flags, NULL, 0);
+/* Constructors of the program's libraries come first, and find for themselves. Not later: dlsym waits for a dlopen that is under way, and
+ * that for a thread which sends, perhaps; and signal handlers send. */
+static __attribute__((constructor)) void find_both(void) {
+  find_real(&realSend, "send");
+  find_real(&realAccept, "accept");
+}
+
+/* NULL: not NCCL calls. */
+static inline _Atomic uint32_t *states_for(const void *caller) {
+  _Atomic uint32_t *all = atomic_load_explicit(&states, memory_order_acquire);
+  return all != NULL && (uintptr_t)caller - begins < codeBytes ? all : NULL;
 }
 
 /* A descriptor that comes to NCCL is a new connection, which greets, or this. */
-__attribute__((visibility("default"))) int accept(int fd, __SOCKADDR_ARG address, socklen_t *restrict size) {
-  int (*next)(int, __SOCKADDR_ARG, socklen_t *) = atomic_load_explicit(&realAccept, memory_order_relaxed);
-  int accepted = next != NULL ? next(fd, address, size) : accept4(fd, address, size, 0);
-  if ((unsigned)accepted < SOCKETS && atomic_load_explicit(&states[accepted], memory_order_relaxed) != 0)
-    atomic_store_explicit(&states[accepted], 0, memory_order_relaxed);
+static __attribute__((noinline)) word accept_nccls(_Atomic uint32_t *all, function real, word fd, word address, word size) {
+  int accepted = (int)real(fd, address, size, 0, 0, 0);
+  if ((unsigned)accepted < SOCKETS) atomic_store_explicit(&all[accepted], 0, memory_order_relaxed);
   return accepted;
+}
+
+__attribute__((visibility("default"))) word dyn_accept(word fd, word address, word size, word d, word e, word f) __asm__("accept");
+word dyn_accept(word fd, word address, word size, word d, word e, word f) {
+  function real = real_of(&realAccept, "accept");
+  _Atomic uint32_t *all = states_for(__builtin_return_address(0));
+  return all == NULL ? real(fd, address, size, d, e, f) : accept_nccls(all, real, fd, address, size);
 }
 
 /* The size of a message that may come behind it; 0: it is none. */
@@ -101,27 +123,35 @@ static bool greets(const void *data, size_t bytes) { return bytes == MAGIC_BYTES
 /* What a connection is after these bytes that are the beginning of one. */
 static uint32_t greeted(uint32_t state, const void *data, size_t bytes) {
   if (greets(data, bytes)) return GREETED;
-  return state == GREETED && announces(data, bytes) == NET_SOCKET ? NET : 0;
+  return state & GREETED && announces(data, bytes) == NET_SOCKET ? NET : 0;
 }
 
-__attribute__((visibility("default"))) ssize_t send(int fd, const void *data, size_t bytes, int flags) {
-  uintptr_t caller = (uintptr_t)__builtin_return_address(0);
-  if (!(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS || !atomic_load_explicit(&found, memory_order_acquire) || caller < begins || caller >= ends)
-    return send_on(fd, data, bytes, flags);
-  uint32_t state = atomic_load_explicit(&states[fd], memory_order_relaxed), left = state & (GREETED - 1);
+/* Behind 8 bytes that were to come, and may as well have been a new connection's first: whether it is one. */
+static bool is_new(uint32_t state, const void *data, size_t bytes) { return state & GREETED && announces(data, bytes) > 0 && announces(data, bytes) < TYPES; }
+
+static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function real, int fd, const void *data, size_t bytes, int flags) {
+  uint32_t state = atomic_load_explicit(at, memory_order_relaxed), left = state & (GREETED - 1);
   if (left > 0 && bytes == left) {
-    ssize_t sent = send_on(fd, data, bytes, flags);
-    if (sent > 0) atomic_store_explicit(&states[fd], NET | ALIKE | (left - (uint32_t)sent), memory_order_relaxed);
+    ssize_t sent = real(fd, (word)data, (word)bytes, flags, 0, 0);
+    if (sent > 0) atomic_store_explicit(at, NET | ALIKE | (bytes == MAGIC_BYTES ? GREETED : 0) | (left - (uint32_t)sent), memory_order_relaxed);
     return sent;
   }
-  if (!(state & NET) || greets(data, bytes)) {
-    ssize_t sent = send_on(fd, data, bytes, flags);
-    if (sent == (ssize_t)bytes) atomic_store_explicit(&states[fd], greeted(state, data, bytes), memory_order_relaxed);
+  if (!(state & NET) || greets(data, bytes) || is_new(state, data, bytes)) {
+    ssize_t sent = real(fd, (word)data, (word)bytes, flags, 0, 0);
+    if (sent == (ssize_t)bytes) atomic_store_explicit(at, greeted(state, data, bytes), memory_order_relaxed);
     return sent;
   }
-  if (left > 0) state = NET; /* something else is sent here */
+  state = left > 0 ? NET : state & ~GREETED; /* left: something else is sent here */
   uint32_t size = announces(data, bytes);
-  ssize_t sent = send_on(fd, data, bytes, size > INLINE && size <= MOST && state & ALIKE ? flags | MSG_MORE : flags);
-  atomic_store_explicit(&states[fd], size > 0 && sent == (ssize_t)bytes ? state | size : state, memory_order_relaxed);
+  ssize_t sent = real(fd, (word)data, (word)bytes, size > INLINE && size <= MOST && state & ALIKE ? flags | MSG_MORE : flags, 0, 0);
+  atomic_store_explicit(at, size > 0 && sent == (ssize_t)bytes ? state | size : state, memory_order_relaxed);
   return sent;
+}
+
+__attribute__((visibility("default"))) word dyn_send(word fd, word data, word bytes, word flags, word e, word f) __asm__("send");
+word dyn_send(word fd, word data, word bytes, word flags, word e, word f) {
+  function real = real_of(&realSend, "send");
+  _Atomic uint32_t *all = states_for(__builtin_return_address(0));
+  if (all == NULL || !(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS) return real(fd, data, bytes, flags, e, f);
+  return send_nccls(&all[(unsigned)fd], real, (int)fd, (const void *)data, (size_t)bytes, (int)flags);
 }

@@ -23,6 +23,7 @@
 
 typedef ssize_t (*sender)(int, const void *, size_t, int);
 static sender nccls;
+static int (*nccl_accepts)(int);
 static ssize_t others(int fd, const void *data, size_t bytes, int flags) { return send(fd, data, bytes, flags); }
 static int fds[2]; /* one sends to the other */
 
@@ -68,6 +69,22 @@ static bool size_is_first(sender sends, int32_t size) {
   return first;
 }
 
+/* A connection ends behind the size of a message that is as long as the number that the next one begins with. */
+static void ended_early(int type) {
+  connect_pair(0, NET_SOCKET);
+  int used = fds[0];
+  CHECK(size_is_first(nccls, 1000) && !size_is_first(nccls, 1000) && size_arrives(nccls, 8));
+  close_pair();
+  connect_pair(0, type);
+  CHECK(fds[0] == used && size_is_first(nccls, 1000));
+  for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000) == (type != NET_SOCKET));
+  close_pair();
+  connect_pair(0, NET_SOCKET); /* and where such a message does come */
+  CHECK(size_is_first(nccls, 1000) && size_is_first(nccls, 8) && !size_is_first(nccls, 1000));
+  CHECK(size_is_first(nccls, 8) && size_arrives(nccls, 8) && arrives(nccls, payload, 8, whileNccl) && !size_is_first(nccls, 1000));
+  close_pair();
+}
+
 /* What is accepted begins with nothing, whatever had the descriptor before. */
 static void accepted(void) {
   connect_pair(0, NET_SOCKET);
@@ -79,7 +96,7 @@ static void accepted(void) {
   CHECK(connect(other, (struct sockaddr *)&at, size) == 0);
   close_pair();
   fds[1] = other;
-  CHECK((fds[0] = accept(server, NULL, NULL)) == used && setsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+  CHECK((fds[0] = nccl_accepts(server)) == used && setsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
   for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
   close_pair();
   close(server);
@@ -108,6 +125,8 @@ static void cases(void) {
   for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
   close_pair();
   accepted();
+  ended_early(BOOTSTRAP);
+  ended_early(NET_SOCKET);
   CHECK(nccls(-1, payload, 4, whileNccl) == -1 && errno == EBADF && nccls(fds[0], &number, 4, whileNccl) == -1 && errno == EBADF);
 }
 
@@ -266,7 +285,7 @@ int main(int argc, char **argv) {
   uintptr_t comm[1];
   CHECK(argc >= 2 && snprintf(path, sizeof path, "%s/libnccl.so.2", argv[1]) < (int)sizeof path);
   void *nccl = dlopen(path, RTLD_NOW);
-  CHECK(nccl != NULL && (*(void **)&nccls = dlsym(nccl, "fake_send")) != NULL && (*(void **)&init = dlsym(RTLD_DEFAULT, "ncclCommInitAll")) != NULL);
+  CHECK(nccl != NULL && (*(void **)&nccls = dlsym(nccl, "fake_send")) != NULL && (*(void **)&nccl_accepts = dlsym(nccl, "fake_accept")) != NULL && (*(void **)&init = dlsym(RTLD_DEFAULT, "ncclCommInitAll")) != NULL);
   connect_pair(0, NET_SOCKET); /* before there is a communicator nothing waits */
   for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
   close_pair();
