@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,33 @@ func TestPreloadLibraryIsSmall(t *testing.T) {
 	}
 	if bytes == 0 || bytes > 256<<10 {
 		t.Errorf("it has %d KiB of writable memory, 256 at most are wanted", bytes>>10)
+	}
+}
+
+// A program does not start under a library that wants a newer glibc than its own, as it may have in a container.
+func TestPreloadLibraryWantsAnOldGlibc(t *testing.T) {
+	file, err := elf.Open(filepath.Join(build, "libdynamiccl.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	symbols, err := file.ImportedSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := 0
+	for _, s := range symbols {
+		version, ok := strings.CutPrefix(s.Version, "GLIBC_2.")
+		if !ok {
+			continue
+		}
+		wanted++
+		if minor, err := strconv.Atoi(strings.Split(version, ".")[0]); err != nil || minor > 17 {
+			t.Errorf("%s of %s: 2.17 at most is wanted", s.Name, s.Version)
+		}
+	}
+	if wanted == 0 {
+		t.Error("it wants nothing of glibc")
 	}
 }
 
