@@ -38,10 +38,13 @@ static void forget_all(void) {
   unlisted = own = ownUnlisted = 0;
   atomic_store(&late, 0);
 }
-__attribute__((constructor)) static void begin(void) { pthread_atfork(NULL, NULL, forget_all); }
+/* Not in every process under the library: its forks would all pay. */
+static void watch(void) { pthread_atfork(NULL, NULL, forget_all); }
 
 void dyn_making_begins(void **comm, int nRanks, int rank, const void *parent) {
+  static pthread_once_t watched = PTHREAD_ONCE_INIT;
   int i = 0;
+  pthread_once(&watched, watch);
   pthread_mutex_lock(&lock);
   while (i < MOST && makings[i].used) i++;
   if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank, .parent = parent};

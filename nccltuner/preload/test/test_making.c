@@ -25,6 +25,14 @@ static int make_then_fail(void) {
   make_comms();
   return 6;
 }
+/* The child makes none, whatever its parent is in. */
+static int fork_while_made(void) {
+  int status;
+  pid_t child = fork();
+  if (child == 0) _exit(preload->device->expect(lsa, &planned, choose, bound));
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  return make_comms();
+}
 
 /* Makes so many communicators in one group, the second of which is this rank's, and runs does at its end. */
 static void make_group(int n, int (*does)(void)) {
@@ -61,6 +69,9 @@ static void made(void) {
   make_group(3, make_in_thread);
   CHECK(expected && boundNow == 1);
   launched(true);
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  make_group(3, fork_while_made);
+  CHECK(expected && boundNow == 1);
   CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
   make_group(1, make_comms);
   CHECK(!expected, "another rank's");
