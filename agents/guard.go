@@ -91,7 +91,7 @@ func NewGuard(l Learner, set []actions.Action, bucket state.Bucket, prior map[ac
 	g.memory.seed(g.arms, prior)
 	g.budget = budget{cfg: &g.cfg, carry: cfg.Allowance, pending: make([]uint8, len(set)), older: make([]uint8, len(set))}
 	g.recheck = recheck{cfg: &g.cfg, every: cfg.RecheckCalls}
-	g.comeback.had = make([]had, len(set))
+	g.comeback.had, g.comeback.denied = make([]had, len(set)), make([]uint8, len(set))
 	return g
 }
 

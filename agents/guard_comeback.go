@@ -3,6 +3,7 @@ package agents
 import (
 	"math"
 
+	"dynamiccl/actions"
 	"dynamiccl/state"
 )
 
@@ -16,6 +17,8 @@ type comeback struct {
 	from   int     // calls of the condition when what was in force was left last
 	next   int     // calls of the condition at which one is due
 	on     int     // action that is being tried; 0: none
+	lapse  int     // calls of the condition at which a try is given up of which nothing was heard yet
+	denied []uint8 // tries that came to nothing, by action
 	gain   float64 // log cost by which it was better
 	ratio  float64 // log likelihood ratio of its calls so far: as good as then, over no better than what runs
 	n      int     // these calls
@@ -53,7 +56,33 @@ const (
 	comebackDoubt = 1.15 // and more than they do, since what runs is not known exactly either
 )
 
-func (c *comeback) reset() { *c = comeback{had: c.had, came: c.came} }
+func (c *comeback) reset() {
+	clear(c.denied)
+	*c = comeback{had: c.had, denied: c.denied, came: c.came}
+}
+
+// deny ends a try that came to nothing.
+func (c *comeback) deny() {
+	c.denied[c.on] += min(1, math.MaxUint8-c.denied[c.on])
+	c.on = 0
+}
+
+// denials are how many tries came to nothing of the way that action i takes: what differs in numbers alone fails together.
+func (c *comeback) denials(g *Guard, i int) (n int) {
+	for j, denied := range c.denied {
+		if denied > 0 && sameWay(g.arms.set[i], g.arms.set[j]) {
+			n += int(denied)
+		}
+	}
+	return n
+}
+
+func sameWay(a, b actions.Action) bool {
+	if a.Path == actions.PathGIN && b.Path == actions.PathGIN {
+		return a.Backend == b.Backend
+	}
+	return a.Kind() == b.Kind()
+}
 
 // note remembers what is in force, and has been judged.
 func (c *comeback) note(g *Guard) {
@@ -74,8 +103,13 @@ func (c *comeback) good() bool { return c.ratio > 0 }
 
 // due gives the action that is to be tried now, 0 when none, and how often.
 func (c *comeback) due(g *Guard) (i, times int) {
-	if c.on != 0 && g.withholds(c.on) {
+	calls := g.arms.calls + g.budget.unseen
+	switch {
+	case c.on != 0 && g.withholds(c.on):
 		c.on, c.next = 0, 0
+	case c.on != 0 && c.n == 0 && calls >= c.lapse: // the budget has no room for it, or its calls are not heard of
+		c.deny()
+		c.next = 0
 	}
 	if c.on != 0 {
 		if !c.good() {
@@ -83,25 +117,27 @@ func (c *comeback) due(g *Guard) (i, times int) {
 		}
 		return c.on, min(comebackFew, comebackCalls-c.n)
 	}
-	calls := g.arms.calls + g.budget.unseen
 	if calls < max(c.next, comebackFirst) || g.kept || g.arms.samples[0].n == 0 {
 		return 0, 0
 	}
 	c.next = calls + min(max((calls-c.from)/2, comebackFirst), comebackMost)
 	c.on, c.gain = c.candidate(g)
-	c.n, c.ratio = 0, 0
+	c.n, c.ratio, c.lapse = 0, 0, calls+comebackFirst
 	return c.on, min(c.on, 1)
 }
 
 // candidate is the action that was cheapest by far, in an earlier condition of the same kind or when it was in force, 0 when none, and
-// by how much.
+// by how much. Ways take turns: the cheapest may be gone for good, and another one come back.
 func (c *comeback) candidate(g *Guard) (best int, gain float64) {
 	base, first := g.arms.samples[g.base].log(), g.arms.samples[0].log()
-	least := base
+	least, fewest := base, math.MaxInt
 	consider := func(i int, logNs, gain float64) {
 		// What is measured cheaper than the base needs no help, nor does the default, which is measured anyway.
-		if s := &g.arms.samples[i]; i != 0 && logNs < min(least, base-gain) && (s.n == 0 || s.log() > base) && !g.withholds(i) {
-			best, least = i, logNs
+		if s := &g.arms.samples[i]; i == 0 || logNs >= base-gain || s.n > 0 && s.log() <= base || g.withholds(i) {
+			return
+		}
+		if denials := c.denials(g, i); denials < fewest || denials == fewest && logNs < least {
+			best, least, fewest = i, logNs, denials
 		}
 	}
 	for i, h := range c.had {
@@ -126,8 +162,11 @@ func (c *comeback) candidate(g *Guard) (best int, gain float64) {
 	return best, base - least
 }
 
-// Stir has what was better before tried again soon: something else has recovered.
-func (g *Guard) Stir() { g.comeback.next = 0 }
+// Stir has what was better before tried again soon, the best of it first: something else has recovered.
+func (g *Guard) Stir() {
+	g.comeback.next = 0
+	clear(g.comeback.denied)
+}
 
 // CameBack reports that an action is as good again as it had been, once: others may be, too (Stir).
 func (g *Guard) CameBack() bool {
@@ -152,7 +191,7 @@ func (c *comeback) observe(g *Guard, i int, o *state.Observation) bool {
 		// Where the action's estimate has moved along already nothing is left to say.
 		return g.arms.samples[i].log() > g.arms.samples[g.base].log()-c.gain/2
 	case c.ratio <= comebackNo || c.n == comebackCalls:
-		c.on = 0
+		c.deny()
 	}
 	return false
 }

@@ -259,7 +259,7 @@ func TestComebackDecides(t *testing.T) {
 				}
 				found := func(better float64) (share float64) {
 					for range tries {
-						for c := (comeback{on: 2, gain: gain}); c.on != 0; {
+						for c := (comeback{on: 2, gain: gain, denied: make([]uint8, len(w.set))}); c.on != 0; {
 							if o := call(w.set[2], -better); c.observe(g, 2, &o) || c.came {
 								share += 1.0 / tries / guards
 							}
@@ -274,5 +274,56 @@ func TestComebackDecides(t *testing.T) {
 				t.Errorf("gain %.2f, noise %.2f: found in %.3f of tries where it is, in %.3f where it is not", gain, sigma, right, wrong)
 			}
 		}
+	}
+}
+
+// What was best is gone for good. That keeps nothing else away that was better, fails for a while and comes back.
+func TestNextBestComesBackWhereTheBestIsGone(t *testing.T) {
+	const gone, fails, back, end = 2000, 4000, 7000, 13_000
+	call := 0
+	cost := func(a actions.Action) float64 {
+		switch {
+		case a == ring && call < gone:
+			return 0.6e5
+		case a == tree && (call < fails || call >= back):
+			return 0.8e5
+		case a == ring, a == tree:
+			return 1.3e5
+		}
+		return 1e5
+	}
+	for _, name := range adaptive() {
+		if name == NameLSTM {
+			continue // tries no other kernel in so small a set, and so has none that could come back
+		}
+		g := makeGuard(t, name, []actions.Action{actions.Default, ring, tree}, bucketOf(16), nil, 1)
+		sim := simWorld{cost, 0.05, rand.New(rand.NewPCG(1, 5))}
+		before, after := 0, 0
+		for call = range end {
+			switch a := sim.step(g); {
+			case a != tree:
+			case call >= fails-100 && call < fails:
+				before++
+			case call >= end-100:
+				after++
+			}
+		}
+		if before < 90 || after < 90 {
+			t.Errorf("%s: %d of 100 calls were of the next best before it failed, %d long after it came back", name, before, after)
+		}
+	}
+}
+
+// A try that the budget has no room for, or whose calls nobody hears of, holds up nothing else for long.
+func TestComebackGivesUpATryThatNeverRuns(t *testing.T) {
+	g := quiet(DefaultGuardConfig().Budgeted(0))
+	feed(g, tree, 0.9e5, 1) // now likely as good as it was, and ring is not
+	if _, trials := g.Propose(4); len(trials) != 0 || g.comeback.on != 1 {
+		t.Fatalf("%s is to be tried, and %v is", g.arms.set[g.comeback.on], trials)
+	}
+	feed(g, actions.Default, 1e5, comebackFirst)
+	g.Propose(4)
+	if g.comeback.on != 2 {
+		t.Errorf("%s is to be tried", g.arms.set[g.comeback.on])
 	}
 }
