@@ -173,6 +173,10 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	case e.Differ && (old == nil || !old.differ):
 		c.find(nowNs, m, e.Bucket, agents.DiagnosisNone, "ranks differ in what NCCL allows: this bucket passes through")
 	}
+	if old != nil && !old.differ && !e.Differ {
+		m.put(c.refit(m, old, set)) // a rank has learned that it can do more, or NCCL has refused something
+		return
+	}
 	m.put(c.newBucket(m, e.Bucket, set, e.Differ))
 }
 
@@ -186,8 +190,9 @@ func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ b
 	m.dirty, m.touched = true, true
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
 	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
-	if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil { // what was said of it holds for every set of choices
+	if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil { // what was said of it and counted holds for every set of choices
 		made.diagnosis, made.diagNs, made.diagBefore, made.diagUntold = old.diagnosis, old.diagNs, old.diagBefore, old.diagUntold
+		made.warm, made.calls, made.firstNs, made.seenAt, made.ledger, made.learnedAt = old.warm, old.calls, old.firstNs, old.seenAt, old.ledger, old.learnedAt
 	}
 	made.detector.Share(&m.noise)
 	made.guard.Withhold(func(a actions.Action) bool { return m.connects(b.Collective, a) })

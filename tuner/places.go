@@ -124,20 +124,28 @@ func (m *comm) refitEarly() {
 }
 
 // refit makes a bucket anew with another set. What was measured is where its learner begins, and what was in force stays, as far
-// as it may.
+// as it may. A choice from before that the old set had no room for still waits to be judged: a rank may have learned only now that it can
+// run it.
 func (c *Core) refit(m *comm, old *bucket, set []actions.Action) *bucket {
-	if l, ok := old.learned(old.entry.Base); ok {
-		l.Evidence = withEarlier(l, m.prior(old.Bucket))
+	base, stored := old.entry.Base, m.prior(old.Bucket)
+	waits := func(a actions.Action) bool {
+		return base == actions.Default && !slices.Contains(old.set, sameIn(old.set, m.fitting(old.Bucket, a)))
+	}
+	if l, ok := old.learned(base); ok {
+		l.Evidence = withEarlier(l, stored)
+		if stored != nil && stored.Calls > 0 && waits(stored.Action) {
+			l.Action, l.SinceNs, l.CostNs = stored.Action, stored.SinceNs, l.Evidence[stored.Action].MeanNs
+		}
 		m.knows(l)
 	}
-	m.InForce = maps.Clone(m.InForce)
-	if m.InForce == nil {
-		m.InForce = map[state.Bucket]actions.Action{}
+	if !waits(m.InForce[old.Bucket]) {
+		m.InForce = maps.Clone(m.InForce)
+		if m.InForce == nil {
+			m.InForce = map[state.Bucket]actions.Action{}
+		}
+		m.InForce[old.Bucket] = base
 	}
-	m.InForce[old.Bucket] = old.entry.Base
-	made := c.newBucket(m, old.Bucket, set, old.differ)
-	made.warm, made.calls, made.seenAt, made.ledger, made.learnedAt = old.warm, old.calls, old.seenAt, old.ledger, old.learnedAt
-	return made
+	return c.newBucket(m, old.Bucket, set, old.differ)
 }
 
 // withEarlier is the evidence of l and, of what it has not, earlier one, as much slower or faster as the default is now.

@@ -38,7 +38,7 @@ const misnamedCalls = 3
 // misnamed takes in that a call ran something else. On registered memory an action is its name alone, so it is no choice there once
 // that has happened often enough.
 func (c *Core) misnamed(m *comm, b *bucket, a actions.Action) {
-	if !b.Collective.Registered() {
+	if !b.Collective.Registered() || slices.Contains(m.misnamed[b.Bucket], a) { // of a plan from before that was known
 		return
 	}
 	b.misnamed = append(b.misnamed, a)
@@ -55,7 +55,7 @@ func (c *Core) misnamed(m *comm, b *bucket, a actions.Action) {
 		m.misnamed = map[state.Bucket][]actions.Action{}
 	}
 	m.misnamed[b.Bucket] = append(m.misnamed[b.Bucket], a)
-	m.put(c.newBucket(m, b.Bucket, m.without(b.Bucket, b.set), b.differ))
+	m.put(c.refit(m, b, m.without(b.Bucket, b.set)))
 }
 
 // without leaves out what is known to be misnamed, or of which nobody hears.
