@@ -91,7 +91,7 @@ func NewGuard(l Learner, set []actions.Action, bucket state.Bucket, prior map[ac
 	g.memory.seed(g.arms, prior)
 	g.budget = budget{cfg: &g.cfg, carry: cfg.Allowance, pending: make([]uint8, len(set)), older: make([]uint8, len(set))}
 	g.recheck = recheck{cfg: &g.cfg, every: cfg.RecheckCalls}
-	g.comeback.had, g.comeback.denied = make([]had, len(set)), make([]uint8, len(set))
+	g.comeback.had, g.comeback.denied = make([]had, len(set)), make([]int, len(set))
 	return g
 }
 
@@ -240,9 +240,9 @@ func (g *Guard) toJudge(wanted []actions.Action, maxTrials int) []actions.Action
 	return g.missing[:min(len(g.missing), maxTrials)]
 }
 
-// take has i be in force.
+// take has i be in force. Choices that differ in numbers alone take each other's place now and then.
 func (g *Guard) take(i int) {
-	if g.base != 0 && g.base != i {
+	if g.base != 0 && !sameWay(g.arms.set[g.base], g.arms.set[i]) {
 		g.comeback.left(g)
 	}
 	g.base = i
@@ -309,7 +309,11 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 		if len(g.trials) >= maxTrials {
 			break
 		}
-		if i, ok := g.arms.index[a]; ok && (i == 0 || !g.withholds(i) && g.worth(i) && g.budget.reserve(g, i)) {
+		i, ok := g.arms.index[a]
+		switch {
+		case !ok:
+		case i == 0 && g.base != 0 && g.arms.samples[0].n >= window: // as well known as it can be: more of it is for the recheck to say
+		case i == 0, !g.withholds(i) && g.worth(i) && g.budget.reserve(g, i):
 			g.trials = append(g.trials, a)
 		}
 	}

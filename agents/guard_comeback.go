@@ -17,12 +17,16 @@ type comeback struct {
 	from   int     // calls of the condition when what was in force was left last
 	next   int     // calls of the condition at which one is due
 	on     int     // action that is being tried; 0: none
-	lapse  int     // calls of the condition at which a try is given up of which nothing was heard yet
-	denied []uint8 // tries that came to nothing, by action
+	again  int     // calls of the condition before which no more of it are due,
+	lapse  int     // and at which it is given up if nothing was heard of it since
+	tries  int     // that came to nothing
+	denied []int   // the newest of these, by action
+	other  bool    // the next one is of another way than what was cheapest
 	gain   float64 // log cost by which it was better
 	ratio  float64 // log likelihood ratio of its calls so far: as good as then, over no better than what runs
 	n      int     // these calls
 	came   bool
+	all    []candidate // scratch
 	latest [comebackCalls]state.Observation
 }
 
@@ -44,6 +48,10 @@ const (
 	comebackLike  = 0.35 // log cost by which what runs may differ from the earlier condition: as far as calls vary that are no jump
 )
 
+// comebackApart is how many calls lie behind the first of a try, and behind each three more: calls that follow each other over sockets share a level, of
+// bursts of 40 that are 5 to 11% apart, and one try of seven found what was not there (TestComebackOnRecordedNoise).
+const comebackApart = 40
+
 // By these, 5 tries of a hundred at most find what is not there, whatever the noise, and two of three what is, up to noise as great as the
 // gain (TestComebackDecides); a call that is delayed ends one.
 const (
@@ -58,23 +66,23 @@ const (
 
 func (c *comeback) reset() {
 	clear(c.denied)
-	*c = comeback{had: c.had, denied: c.denied, came: c.came}
+	*c = comeback{had: c.had, denied: c.denied, came: c.came, all: c.all}
 }
 
 // deny ends a try that came to nothing.
 func (c *comeback) deny() {
-	c.denied[c.on] += min(1, math.MaxUint8-c.denied[c.on])
-	c.on = 0
+	c.tries++
+	c.denied[c.on], c.on = c.tries, 0
 }
 
-// denials are how many tries came to nothing of the way that action i takes: what differs in numbers alone fails together.
-func (c *comeback) denials(g *Guard, i int) (n int) {
+// deniedAt is the newest try that came to nothing of the way that action i takes: what differs in numbers alone fails together.
+func (c *comeback) deniedAt(g *Guard, i int) (at int) {
 	for j, denied := range c.denied {
-		if denied > 0 && sameWay(g.arms.set[i], g.arms.set[j]) {
-			n += int(denied)
+		if denied > at && sameWay(g.arms.set[i], g.arms.set[j]) {
+			at = denied
 		}
 	}
-	return n
+	return at
 }
 
 func sameWay(a, b actions.Action) bool {
@@ -107,37 +115,55 @@ func (c *comeback) due(g *Guard) (i, times int) {
 	switch {
 	case c.on != 0 && g.withholds(c.on):
 		c.on, c.next = 0, 0
-	case c.on != 0 && c.n == 0 && calls >= c.lapse: // the budget has no room for it, or its calls are not heard of
+	case c.on != 0 && calls >= c.lapse: // the budget has no room for it, or its calls are not heard of
 		c.deny()
 		c.next = 0
 	}
-	if c.on != 0 {
-		if !c.good() {
-			return c.on, 1
-		}
+	switch {
+	case c.on != 0 && calls < c.again:
+		return 0, 0
+	case c.on != 0 && !c.good():
+		return c.on, 1
+	case c.on != 0:
 		return c.on, min(comebackFew, comebackCalls-c.n)
 	}
 	if calls < max(c.next, comebackFirst) || g.kept || g.arms.samples[0].n == 0 {
 		return 0, 0
 	}
-	c.next = calls + min(max((calls-c.from)/2, comebackFirst), comebackMost)
-	c.on, c.gain = c.candidate(g)
-	c.n, c.ratio, c.lapse = 0, 0, calls+comebackFirst
+	best, other := c.candidates(g)
+	if c.other = other.i != 0 && !c.other; c.other {
+		c.next = calls + comebackFirst
+	} else {
+		c.next = calls + min(max((calls-c.from)/2, comebackFirst), comebackMost)
+		if other.i != 0 {
+			best = other
+		}
+	}
+	c.on, c.gain = best.i, best.gain
+	c.n, c.ratio, c.again, c.lapse = 0, 0, calls, calls+comebackFirst
 	return c.on, min(c.on, 1)
 }
 
-// candidate is the action that was cheapest by far, in an earlier condition of the same kind or when it was in force, 0 when none, and
-// by how much. Ways take turns: the cheapest may be gone for good, and another one come back.
-func (c *comeback) candidate(g *Guard) (best int, gain float64) {
+// candidate is an action that was cheaper by far than what runs, in an earlier condition of the same kind or when it was in force.
+type candidate struct {
+	i    int // 0: none
+	gain float64
+	at   int // deniedAt
+}
+
+// candidates are the cheapest, and of those that go another way the cheapest of the one that was not tried for longest: what was best may be
+// gone for good, and another one come back.
+func (c *comeback) candidates(g *Guard) (best, other candidate) {
+	c.all = c.all[:0]
 	base, first := g.arms.samples[g.base].log(), g.arms.samples[0].log()
-	least, fewest := base, math.MaxInt
 	consider := func(i int, logNs, gain float64) {
 		// What is measured cheaper than the base needs no help, nor does the default, which is measured anyway.
 		if s := &g.arms.samples[i]; i == 0 || logNs >= base-gain || s.n > 0 && s.log() <= base || g.withholds(i) {
 			return
 		}
-		if denials := c.denials(g, i); denials < fewest || denials == fewest && logNs < least {
-			best, least, fewest = i, logNs, denials
+		c.all = append(c.all, candidate{i, base - logNs, c.deniedAt(g, i)})
+		if best.gain < base-logNs {
+			best = c.all[len(c.all)-1]
 		}
 	}
 	for i, h := range c.had {
@@ -159,13 +185,17 @@ func (c *comeback) candidate(g *Guard) (best int, gain float64) {
 			}
 		}
 	}
-	return best, base - least
+	for _, x := range c.all {
+		if !sameWay(g.arms.set[x.i], g.arms.set[best.i]) && (other.i == 0 || x.at < other.at || x.at == other.at && x.gain > other.gain) {
+			other = x
+		}
+	}
+	return best, other
 }
 
 // Stir has what was better before tried again soon, the best of it first: something else has recovered.
 func (g *Guard) Stir() {
-	g.comeback.next = 0
-	clear(g.comeback.denied)
+	g.comeback.next, g.comeback.other = 0, false
 }
 
 // CameBack reports that an action is as good again as it had been, once: others may be, too (Stir).
@@ -183,6 +213,10 @@ func (c *comeback) observe(g *Guard, i int, o *state.Observation) bool {
 	}
 	c.latest[c.n] = *o
 	c.n++
+	calls := g.arms.calls + g.budget.unseen
+	if c.lapse = calls + comebackFirst; c.n%comebackFew == 1 {
+		c.again = calls + comebackApart
+	}
 	noise, gain := max(comebackDoubt*g.arms.sigma(), comebackNoise), g.arms.samples[g.base].log()-math.Log(float64(o.CostNs()))
 	c.ratio += min(comebackCall, c.gain/(noise*noise)*(gain-c.gain/2))
 	switch {

@@ -3,6 +3,7 @@ package agents
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"dynamiccl/actions"
@@ -96,7 +97,7 @@ func TestPathStaysAway(t *testing.T) {
 				lost += excessNs
 			}
 		})
-		if share := lost / (1e5 * end); asked > 40 || share > 0.004 {
+		if share := lost / (1e5 * end); asked > 20 || share > 0.002 {
 			t.Errorf("%s: asked for %d times, which lost %.4f of the default's time", name, asked, share)
 		}
 	}
@@ -112,16 +113,16 @@ func TestNothingComesBackElsewhere(t *testing.T) {
 	feed(g, w.set[1], 1.8e5, 4)
 	feed(g, w.set[len(w.set)-1], 8e5, 2)
 	g.Propose(0) // no longer what was in force before
-	if i, _ := g.comeback.candidate(g); g.kept || i != 0 {
-		t.Errorf("%s is to be tried again under load", g.arms.set[i])
+	if best, _ := g.comeback.candidates(g); g.kept || best.i != 0 {
+		t.Errorf("%s is to be tried again under load", g.arms.set[best.i])
 	}
 	g.Shift(DiagnosisUnknown)
 	feed(g, actions.Default, 1e5, 40)
 	feed(g, w.set[1], 0.91e5, 4)
 	feed(g, w.set[len(w.set)-1], 8e5, 2)
 	g.Propose(0)
-	if i, _ := g.comeback.candidate(g); i == 0 || g.arms.set[i].Path != actions.PathGIN {
-		t.Errorf("%s is to be tried again where all but it is as it was", g.arms.set[i])
+	if best, _ := g.comeback.candidates(g); best.i == 0 || g.arms.set[best.i].Path != actions.PathGIN {
+		t.Errorf("%s is to be tried again where all but it is as it was", g.arms.set[best.i])
 	}
 }
 
@@ -209,8 +210,8 @@ func TestComebackPassesOverTheDefault(t *testing.T) {
 	g.base = 2
 	log := float32(g.arms.samples[2].log())
 	g.memory.regimes = []regime{{logNs: []float32{log - 0.3, log - 0.2, log}, n: []uint16{9, 9, 9}}}
-	if i, _ := g.comeback.candidate(g); i != 1 {
-		t.Errorf("%s comes back, not %s", g.arms.set[i], ring)
+	if best, _ := g.comeback.candidates(g); best.i != 1 {
+		t.Errorf("%s comes back, not %s", g.arms.set[best.i], ring)
 	}
 }
 
@@ -221,11 +222,18 @@ func TestComebackAsksForWhatMayLose(t *testing.T) {
 		trials int
 	}{{0.7e5, comebackFew}, {1.8e5, 0}} {
 		g := quiet(DefaultGuardConfig().Budgeted(0))
-		for i := range 40 { // noise of 0.4
-			g.Observe(seen(actions.Default, 1e5*[]float64{0.67, 1.5}[i%2]))
+		noisy := func() { // by 0.4
+			for i := range comebackApart {
+				g.Observe(seen(actions.Default, 1e5*[]float64{0.67, 1.5}[i%2]))
+			}
 		}
+		noisy()
 		g.comeback.on, g.comeback.gain = 1, 0.3
 		g.Observe(seen(ring, c.ns))
+		if _, trials := g.Propose(8); len(trials) > 0 {
+			t.Errorf("%.0f ns: %v at once", c.ns, trials)
+		}
+		noisy()
 		if g.comeback.on != 1 {
 			t.Fatalf("%.0f ns: one call ended the try", c.ns)
 		}
@@ -259,7 +267,7 @@ func TestComebackDecides(t *testing.T) {
 				}
 				found := func(better float64) (share float64) {
 					for range tries {
-						for c := (comeback{on: 2, gain: gain, denied: make([]uint8, len(w.set))}); c.on != 0; {
+						for c := (comeback{on: 2, gain: gain, denied: make([]int, len(w.set))}); c.on != 0; {
 							if o := call(w.set[2], -better); c.observe(g, 2, &o) || c.came {
 								share += 1.0 / tries / guards
 							}
@@ -325,5 +333,39 @@ func TestComebackGivesUpATryThatNeverRuns(t *testing.T) {
 	g.Propose(4)
 	if g.comeback.on != 2 {
 		t.Errorf("%s is to be tried", g.arms.set[g.comeback.on])
+	}
+}
+
+// On recorded calls over sockets, which follow each other in bursts of one level, too, hardly a try finds what is not there.
+func TestComebackOnRecordedNoise(t *testing.T) {
+	tries, found := 0, 0
+	for _, p := range realPoints(t) {
+		g := NewGuard(&stubborn{}, []actions.Action{actions.Default, ring}, bucketOf(16), nil, DefaultGuardConfig())
+		var queue []actions.Action
+		for call, ns := range p.phases[0] {
+			on := g.comeback.on
+			if call%comebackFirst == 0 && on == 0 { // ring is as good as the default, and is said to have been better
+				g.Stir()
+				g.comeback.had[1] = had{0.1, float32(g.arms.samples[0].log())}
+			}
+			a := actions.Default
+			if len(queue) == 0 {
+				_, trials := g.Propose(12)
+				queue = slices.Clone(trials)
+			}
+			if on == 0 && g.comeback.on != 0 {
+				tries++
+			}
+			if len(queue) > 0 {
+				a, queue = queue[0], queue[1:]
+			}
+			g.Observe(seen(a, ns))
+			if g.CameBack() {
+				found++
+			}
+		}
+	}
+	if tries < 100 || found > tries/25 {
+		t.Errorf("%d of %d tries found what was not there", found, tries)
 	}
 }

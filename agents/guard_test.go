@@ -2,6 +2,7 @@ package agents
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -280,5 +281,23 @@ func TestGuardRemembersWhatWasHopeless(t *testing.T) {
 	feed(g, actions.Default, 100e3, 4)
 	if _, trials := g.Propose(12); len(trials) != 0 {
 		t.Errorf("%v is tried again in a condition in which it cost six times the default", trials)
+	}
+}
+
+// The default costs what the choice in force gains, so a learner that wants it for ever gets it until it is known.
+func TestGuardMeasuresTheDefaultEnough(t *testing.T) {
+	l := &stubborn{base: ring, trials: []actions.Action{actions.Default}}
+	g := guardOf(l, ring)
+	feed(g, actions.Default, 100e3, 20)
+	feed(g, ring, 50e3, 3)
+	run := map[actions.Action]int{}
+	sim := simWorld{func(a actions.Action) float64 {
+		return map[actions.Action]float64{actions.Default: 100e3, ring: 50e3}[a]
+	}, 0.05, rand.New(rand.NewPCG(1, 1))}
+	for range 1000 {
+		run[sim.step(g)]++
+	}
+	if run[actions.Default] > 50 {
+		t.Errorf("%d of 1,000 calls run the default, and a choice of half its time is in force", run[actions.Default])
 	}
 }
