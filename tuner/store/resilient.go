@@ -219,13 +219,13 @@ func (r *Resilient) snapshot() (batch []tuner.Learned, recs []*record, changes [
 	return batch, recs, changes
 }
 
-// written marks records as clean unless a newer Put came while they were on their way.
+// written marks records as clean unless a newer Put came while they were on their way, of the same record or of one that took its place.
 func (r *Resilient) written(recs []*record, changes []uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, rec := range recs {
-		if rec.changes == changes[i] {
-			delete(r.dirty, rec.learned.Key)
+		if k := rec.learned.Key; rec.changes == changes[i] && r.dirty[k] == rec {
+			delete(r.dirty, k)
 		}
 	}
 }

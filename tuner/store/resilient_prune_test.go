@@ -202,3 +202,19 @@ func TestClockIsSetBackUnderAStore(t *testing.T) {
 		t.Errorf("known are %v", got)
 	}
 }
+
+// What is forgotten and learned again while it is on its way to the file is written again.
+func TestResilientKeepsWhatIsLearnedAgainMeanwhile(t *testing.T) {
+	r := newResilient(t, storePath(t), Options{})
+	r.limit = 10
+	r.put(ofVersion(1, 10)...)
+	_, recs, changes := r.snapshot()
+	for v := 2; v >= 1; v-- { // each takes the other's place
+		r.clock = r.clock.Add(time.Hour)
+		r.put(ofVersion(v, 10)...)
+	}
+	r.written(recs, changes)
+	if st := r.Stats(); st.Dirty != 10 {
+		t.Errorf("%d records are to be written, want 10", st.Dirty)
+	}
+}
