@@ -52,7 +52,8 @@ type bucket struct {
 	calls     uint64
 	seenAt    uint64 // comm.observed when it was last observed
 	ledger    Ledger
-	learnedAt uint64 // calls when the store was last told
+	learnedAt uint64   // calls when the store was last told
+	told      *Learned // and what; nil: nothing yet
 
 	diagnosis  agents.Diagnosis
 	diagNs     state.Ns

@@ -72,11 +72,19 @@ func New(cfg Config) (*Core, error) {
 	return &Core{cfg: cfg, design: design, comms: map[CommID]*comm{}}, nil
 }
 
-// SetExplore switches exploration on or off for all communicators, from the next Tick.
+// SetExplore switches exploration on or off for all communicators, from the next Tick. What is in force when it ends stays.
 func (c *Core) SetExplore(on bool) {
+	ends := c.cfg.Explore && !on
 	c.cfg.Explore = on
 	for _, id := range c.order {
-		c.comms[id].dirty = true
+		m := c.comms[id]
+		m.dirty = true
+		m.eachBucket(func(b *bucket) {
+			b.fresh = true
+			if base := b.guard.Base(); ends && m.Explore && (base != actions.Default || b.guard.Judged(b.assumed)) {
+				b.assumed = base
+			}
+		})
 	}
 }
 
@@ -192,7 +200,8 @@ func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ b
 	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
 	if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil { // what was said of it and counted holds for every set of choices
 		made.diagnosis, made.diagNs, made.diagBefore, made.diagUntold = old.diagnosis, old.diagNs, old.diagBefore, old.diagUntold
-		made.warm, made.calls, made.firstNs, made.seenAt, made.ledger, made.learnedAt = old.warm, old.calls, old.firstNs, old.seenAt, old.ledger, old.learnedAt
+		made.warm, made.calls, made.firstNs, made.seenAt, made.ledger = old.warm, old.calls, old.firstNs, old.seenAt, old.ledger
+		made.learnedAt, made.told = old.learnedAt, old.told
 	}
 	made.detector.Share(&m.noise)
 	made.guard.Withhold(func(a actions.Action) bool { return m.connects(b.Collective, a) })
@@ -374,6 +383,12 @@ func (c *Core) learned(m *comm, b *bucket) {
 		return // what a call adds to a step is that program's and no other's
 	}
 	b.learnedAt, b.diagUntold = b.calls, false
+	earlier := b.told
+	if earlier == nil {
+		earlier = m.prior(b.Bucket)
+	}
+	l.Evidence = withEarlier(l, earlier) // a short program, or condition, measures little of what is known
+	b.told = &l
 	l.Key = Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket}
 	c.out.Learned = append(c.out.Learned, l)
 }

@@ -76,3 +76,31 @@ func TestStoredChoiceStaysWithoutExploration(t *testing.T) {
 		t.Errorf("%s is in force after a change of conditions, and %s is stored", p.entry.Base, running)
 	}
 }
+
+// Exploration is switched off while a choice is in force: it stays, as it would over a restart of the daemon, and over an alarm. Switched
+// on again, it goes where it has become worse than NCCL's default.
+func TestChoiceStaysWhenExplorationEnds(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	p := newCaller(t, agents.NameUCB, Config{Explore: true, SampleEvery: 1}, CommJoined{}, b, 0b111_111)
+	playMarked(p, 2000)
+	if p.entry.Base.Protocol != actions.LL {
+		t.Fatalf("%s is in force", p.entry.Base)
+	}
+	p.core.SetExplore(false)
+	if best := playMarked(p, 500); best < 450 || len(p.entry.Trials) > 0 {
+		t.Errorf("%d of 500 calls are of the choice, and %v is in force", best, p.entry)
+	}
+	p.core.SetExplore(true)
+	for range 500 {
+		now, a := state.Ns(p.made)*1000, p.next()
+		ns := state.Ns(40_000)
+		if a != actions.Default {
+			ns = 80_000
+		}
+		p.tell(now, uint64(p.made), a, a, ns+state.Ns(p.made%3)*200)
+		p.tick(now)
+	}
+	if p.entry.Base != actions.Default {
+		t.Errorf("%s is in force, at twice the default's time", p.entry.Base)
+	}
+}
