@@ -115,8 +115,14 @@ func preloadSeparator(r rune) bool { return r == ':' || r == ' ' } // ld.so(8)
 // Preloaded are the libraries of an LD_PRELOAD.
 func Preloaded(value string) []string { return strings.FieldsFunc(value, preloadSeparator) }
 
-// preload puts the library that times calls before what the user preloads. Without it nothing is timed, unless the user
-// has NCCL do it (nccltuner/plugin/capture.c).
+// sanitizer is a runtime that ends the program where it does not come first (gcc's and clang's address sanitizers).
+func sanitizer(path string) bool {
+	name := filepath.Base(path)
+	return strings.HasPrefix(name, "libasan.so") || strings.HasPrefix(name, "libhwasan.so") || strings.HasPrefix(name, "libclang_rt.")
+}
+
+// preload puts the library that times calls before what the user preloads, but behind sanitizers. Without it nothing is timed, unless
+// the user has NCCL do it (nccltuner/plugin/capture.c).
 func (s *Setup) preload(w Wish) {
 	for _, path := range Preloaded(w.Preload) {
 		if filepath.Base(path) == preloadFile {
@@ -129,11 +135,13 @@ func (s *Setup) preload(w Wish) {
 		why = preloadFile + " is not beside the plugin (`make plugin` builds it)"
 	case strings.ContainsFunc(path, preloadSeparator):
 		why = fmt.Sprintf("the loader takes no path with a space or colon (%s)", path)
-	case w.Preload != "":
-		s.add(preloadVariable, path+":"+w.Preload)
-		return
 	default:
-		s.add(preloadVariable, path)
+		theirs := Preloaded(w.Preload)
+		first := slices.IndexFunc(theirs, func(path string) bool { return !sanitizer(path) })
+		if first < 0 {
+			first = len(theirs)
+		}
+		s.add(preloadVariable, strings.Join(slices.Insert(theirs, first, path), ":"))
 		return
 	}
 	if !w.TimesItself {

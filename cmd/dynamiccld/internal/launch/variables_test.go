@@ -73,7 +73,10 @@ func TestPrepareLDPreload(t *testing.T) {
 		note  string // "": none
 	}{
 		{"alone", Wish{Plugin: at(ours)}, ours, ""},
-		{"before the user's", Wish{Plugin: at(ours), Preload: "/u/a.so /u/b.so"}, ours + ":/u/a.so /u/b.so", ""},
+		{"before the user's", Wish{Plugin: at(ours), Preload: "/u/a.so /u/b.so"}, ours + ":/u/a.so:/u/b.so", ""},
+		{"behind sanitizers", Wish{Plugin: at(ours), Preload: "/lib/libasan.so.8 /u/b.so"}, "/lib/libasan.so.8:" + ours + ":/u/b.so", ""},
+		{"nothing but a sanitizer", Wish{Plugin: at(ours), Preload: "/llvm/libclang_rt.asan-x86_64.so"}, "/llvm/libclang_rt.asan-x86_64.so:" + ours, ""},
+		{"a sanitizer that the user has behind", Wish{Plugin: at(ours), Preload: "/u/b.so:libasan.so.8"}, ours + ":/u/b.so:libasan.so.8", ""},
 		{"there already", Wish{Plugin: at(ours), Preload: "/u/a.so:/elsewhere/" + preloadFile}, "", ""},
 		{"not needed", Wish{Plugin: at(ours), TimesItself: true}, ours, ""},
 		{"missing", Wish{Plugin: at("")}, "", preloadFile + " is not beside the plugin"},
