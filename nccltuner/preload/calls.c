@@ -36,8 +36,9 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* NCCL's, in a function of ours of that name. */
-#define FIND(NAME) dyn_find(&counted_##NAME.real, #NAME, (void *)NAME, __builtin_return_address(0))
+/* NCCL's, of that name. */
+#define FIND_FOR(NAME, CALLER) dyn_find(&counted_##NAME.real, #NAME, (void *)NAME, CALLER)
+#define FIND(NAME) FIND_FOR(NAME, __builtin_return_address(0)) /* in our function of that name */
 
 /* A call that is NCCL's. */
 #define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, NAME, PARAMETERS, __VA_ARGS__)
@@ -78,14 +79,13 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   DYN_HOT static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
-    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)atomic_load_explicit(&counted_##NAME.real, memory_order_acquire); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)FIND_FOR(NAME, request->caller); \
     TAKE(request) \
-    return real(__VA_ARGS__); \
+    return real == NULL ? DYN_SYSTEM_ERROR : real(__VA_ARGS__); \
   } \
   EXPORT DYN_HOT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    if (DYN_RARELY(FIND(NAME) == NULL)) return DYN_SYSTEM_ERROR; \
-    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, HOW(NAME), &counted_##NAME}; \
+    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, HOW(NAME), &counted_##NAME, __builtin_return_address(0)}; \
     return collective(&request, KEY(FUNC)); \
   }
 

@@ -29,6 +29,7 @@ struct dyn_request {
   int (*forward)(const struct dyn_request *it); /* to NCCL */
   int (*named)(const struct dyn_request *it, const struct dyn_coll_config *config); /* likewise; NULL: never on registered memory */
   struct dyn_intercepted *counted;
+  const void *caller; /* an address in the program's library that calls */
 };
 
 /* As it is, with all that goes around a call of NCCL's (preload.c). */
