@@ -24,8 +24,10 @@ DYN_GLIBC(dlopen)
 DYN_GLIBC(dlsym)
 DYN_GLIBC(pthread_create)
 DYN_GLIBC(pthread_detach)
+DYN_GLIBC(pthread_key_create)
 DYN_GLIBC(pthread_mutex_trylock)
 DYN_GLIBC(pthread_once)
+DYN_GLIBC(pthread_setspecific)
 DYN_GLIBC(pthread_sigmask)
 #endif
 
