@@ -110,30 +110,33 @@ func TestPreloadLibraryIsSmall(t *testing.T) {
 	}
 }
 
-// A program does not start under a library that wants a newer glibc than its own, as it may have in a container.
-func TestPreloadLibraryWantsAnOldGlibc(t *testing.T) {
-	file, err := elf.Open(filepath.Join(build, "libdynamiccl.so"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	symbols, err := file.ImportedSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	wanted := 0
-	for _, s := range symbols {
-		version, ok := strings.CutPrefix(s.Version, "GLIBC_2.")
-		if !ok {
-			continue
+// A program does not start under a preloaded library that wants a newer glibc than its own, as it may have in a container, and NCCL
+// gets no plugin.
+func TestLibrariesWantAnOldGlibc(t *testing.T) {
+	for _, library := range []string{"libdynamiccl.so", "libnccl-tuner-dynamiccl.so"} {
+		file, err := elf.Open(filepath.Join(build, library))
+		if err != nil {
+			t.Fatal(err)
 		}
-		wanted++
-		if minor, err := strconv.Atoi(strings.Split(version, ".")[0]); err != nil || minor > 17 {
-			t.Errorf("%s of %s: 2.17 at most is wanted", s.Name, s.Version)
+		defer file.Close()
+		symbols, err := file.ImportedSymbols()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if wanted == 0 {
-		t.Error("it wants nothing of glibc")
+		wanted := 0
+		for _, s := range symbols {
+			version, ok := strings.CutPrefix(s.Version, "GLIBC_2.")
+			if !ok {
+				continue
+			}
+			wanted++
+			if minor, err := strconv.Atoi(strings.Split(version, ".")[0]); err != nil || minor > 17 {
+				t.Errorf("%s: %s of %s: 2.17 at most is wanted", library, s.Name, s.Version)
+			}
+		}
+		if wanted == 0 {
+			t.Errorf("%s wants nothing of glibc", library)
+		}
 	}
 }
 
