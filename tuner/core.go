@@ -384,8 +384,8 @@ func (c *Core) learned(m *comm, b *bucket) {
 	}
 	b.learnedAt, b.diagUntold = b.calls, false
 	earlier := b.told
-	if earlier == nil {
-		earlier = m.prior(b.Bucket)
+	if stored := m.prior(b.Bucket); earlier == nil && stored != nil && stored.Calls > 0 { // what a person advised was measured by nobody
+		earlier = stored
 	}
 	l.Evidence = withEarlier(l, earlier) // a short program, or condition, measures little of what is known
 	b.told = &l

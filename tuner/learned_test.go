@@ -38,3 +38,25 @@ func TestShortProgramForgetsNothing(t *testing.T) {
 	}
 	check("behind an alarm", p.core.Step(1e12, CommLeft{Comm: 1}).Learned, 3)
 }
+
+// What a person advises is a start for learners, and no measurement that the store might show.
+func TestAdviceIsNoMeasurement(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	other := parse(t, "Tree/Simple/8")[0]
+	prior := []Learned{{Key: Key{Bucket: b}, Action: other, CostNs: 0.9e6, Default: 1e6,
+		Evidence: map[actions.Action]Estimate{actions.Default: {N: 1, MeanNs: 1e6}, other: {N: 1, MeanNs: 0.9e6}}}}
+	p := newCaller(t, agents.NameDefault, Config{Explore: true, SampleEvery: 1}, CommJoined{Prior: prior}, b, 0b111_111)
+	for range 40 {
+		p.tell(1, uint64(p.made), p.next(), actions.Default, 100_000)
+	}
+	p.core.Step(2, Marks{Comm: 1, Bucket: b, Set: 0b111_110})
+	if known := p.core.comms[1].prior(b); known.Calls != 0 || math.Abs(known.Evidence[other].MeanNs/known.Default-0.9) > 0.01 {
+		t.Errorf("after late marks %+v is known", known)
+	}
+	for range 40 {
+		p.tell(3, uint64(p.made), p.next(), actions.Default, 100_000)
+	}
+	if all := p.core.Step(4, CommLeft{Comm: 1}).Learned; len(all) != 1 || len(all[0].Evidence) != 1 || all[0].Calls != 80 {
+		t.Errorf("%+v", all)
+	}
+}

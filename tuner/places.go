@@ -133,7 +133,11 @@ func (c *Core) refit(m *comm, old *bucket, set []actions.Action) *bucket {
 	}
 	if l, ok := old.learned(base); ok {
 		l.Evidence = withEarlier(l, stored)
-		if stored != nil && stored.Calls > 0 && waits(stored.Action) {
+		switch {
+		case stored == nil:
+		case stored.Calls == 0:
+			l.Calls = 0 // a person's advice is in it
+		case waits(stored.Action):
 			l.Action, l.SinceNs, l.CostNs = stored.Action, stored.SinceNs, l.Evidence[stored.Action].MeanNs
 		}
 		m.knows(l)
