@@ -16,7 +16,7 @@ type Estimate struct {
 	Action actions.Action
 	N      int     // calls since conditions last changed
 	MeanNs float64 // over all N calls; 0 while N is 0
-	VarNs2 float64 // sample variance; 0 while N < 2
+	VarLog float64 // sample variance of the logarithms of all N; 0 while N < 2
 	LogNs  float64 // interquartile mean of the logarithms of the latest costs: what choices are made on
 }
 
@@ -25,9 +25,10 @@ type Estimate struct {
 type samples struct {
 	n      int // since reset
 	meanNs float64
-	m2Ns2  float64
-	logs   [window]float32 // ring, next at n%window
-	order  [window]float32 // the same ascending: sorting is what asking after each call would cost most
+	// Of logarithms, of all n: mean and sum of squares about it.
+	meanLog, m2Log float64
+	logs           [window]float32 // ring, next at n%window
+	order          [window]float32 // the same ascending: sorting is what asking after each call would cost most
 	// What log and spread gave when n was middleAt and spreadAt.
 	middle, width      float64
 	middleAt, spreadAt int
@@ -50,16 +51,18 @@ func (s *samples) add(costNs float64) {
 	s.order[at] = x
 	s.logs[s.n%window] = x
 	s.n++
-	d := costNs - s.meanNs // Welford 1962
-	s.meanNs += d / float64(s.n)
-	s.m2Ns2 += d * (costNs - s.meanNs)
+	s.meanNs += (costNs - s.meanNs) / float64(s.n)
+	d := float64(x) - s.meanLog // Welford 1962
+	s.meanLog += d / float64(s.n)
+	s.m2Log += d * (float64(x) - s.meanLog)
 }
 
-func (s *samples) varNs2() float64 {
+// varLog counts logarithms, of which one of a call that was delayed by a second is no more than ten times as far off as others.
+func (s *samples) varLog() float64 {
 	if s.n < 2 {
 		return 0
 	}
-	return s.m2Ns2 / float64(s.n-1)
+	return s.m2Log / float64(s.n-1)
 }
 
 // sorted are the latest samples in ascending order.
@@ -235,5 +238,5 @@ func (a *arms) variance(i int, sigma float64) float64 {
 
 func (a *arms) estimate(i int) Estimate {
 	s := &a.samples[i]
-	return Estimate{Action: a.set[i], N: s.n, MeanNs: s.meanNs, VarNs2: s.varNs2(), LogNs: s.log()}
+	return Estimate{Action: a.set[i], N: s.n, MeanNs: s.meanNs, VarLog: s.varLog(), LogNs: s.log()}
 }

@@ -43,12 +43,13 @@ func TestSamplesOracle(t *testing.T) {
 		for _, c := range costs {
 			s.add(c)
 		}
-		mean, variance := 0.0, 0.0
+		mean, meanLog, variance := 0.0, 0.0, 0.0
 		for _, c := range costs {
 			mean += c / float64(len(costs))
+			meanLog += math.Log(c) / float64(len(costs))
 		}
 		for _, c := range costs {
-			variance += (c - mean) * (c - mean)
+			variance += (math.Log(c) - meanLog) * (math.Log(c) - meanLog)
 		}
 		variance /= math.Max(1, float64(len(costs)-1))
 		logs := make([]float64, 0, window)
@@ -80,7 +81,7 @@ func TestSamplesOracle(t *testing.T) {
 			got, want, unit float64
 		}{
 			{"mean", s.meanNs, mean, mean},
-			{"variance", s.varNs2(), variance, mean * mean},
+			{"variance", s.varLog(), variance, 1 + variance},
 			{"interquartile mean", s.log(), middle, 1},
 			{"deviation", s.spread(), madSigma * mad, 1},
 			{"latest", s.recent(5), latest[(len(latest)-1)/2], 1},

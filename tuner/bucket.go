@@ -285,12 +285,7 @@ func (b *bucket) view() BucketView {
 	return v
 }
 
-// estimateOf makes an estimate for people and for the store: the centre by logarithms, which one delayed call does not
-// move, and the variance of the logarithm by the delta method.
+// estimateOf makes an estimate for people and for the store: by logarithms, so that one delayed call moves neither centre nor spread by much.
 func estimateOf(e agents.Estimate) Estimate {
-	out := Estimate{N: e.N, MeanNs: math.Exp(e.LogNs)}
-	if e.N > 1 && e.MeanNs > 0 {
-		out.VarLog = e.VarNs2 / (e.MeanNs * e.MeanNs)
-	}
-	return out
+	return Estimate{N: e.N, MeanNs: math.Exp(e.LogNs), VarLog: e.VarLog}
 }
