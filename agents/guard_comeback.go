@@ -49,10 +49,11 @@ const (
 )
 
 // comebackApart is how many calls lie behind the first of a try, and behind each three more: calls that follow each other over sockets share a level, of
-// bursts of 40 that are 5 to 11% apart, and one try of seven found what was not there (TestComebackOnRecordedNoise).
+// bursts of 40 that are 5 to 11% apart, and 8 of 124 tries in one go found what was not there (TestComebackOnRecordedNoise).
 const comebackApart = 40
 
-// By these, 5 tries of a hundred at most find what is not there, whatever the noise, and two of three what is, up to noise as great as the
+// By these, 5 tries of a hundred at most find what is not there, whatever the noise of independent calls (13 where each call has half and
+// more of the deviation of the one before it), and two of three what is, up to noise as great as the
 // gain (TestComebackDecides); a call that is delayed ends one.
 const (
 	comebackCalls = 16 // at most, and then it is not decided
