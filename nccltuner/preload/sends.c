@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "movers.h"
 #include "forward.h"
 
 #define INLINE 128    /* NCCL's default: messages up to it go with their size already */
@@ -34,11 +35,17 @@
 #define NET_SOCKET 3 /* ncclSocketTypeNetSocket */
 #define TYPES 8      /* more than there are */
 
+#define ACCEPTED (UINT32_C(1) << 26) /* a new connection's other end */
+#define HEARD (UINT32_C(1) << 27)    /* that a number greets */
+#define INCOMING (UINT32_C(1) << 28) /* a connection of the Socket network, from which its messages are received */
 #define GREETED (UINT32_C(1) << 29) /* by a number of so many bytes */
 #define NET (UINT32_C(1) << 30) /* a connection of the Socket network */
 #define ALIKE (UINT32_C(1) << 31) /* what a size announced has come behind it here */
 
-/* Of each: some of these, and how much of a message is to be sent yet. A socket is one thread's at a time. NULL: there is no NCCL. */
+/* Below all of them: how much of a message is to be sent, or received, yet. */
+#define LEFT (ACCEPTED - 1)
+
+/* Of each: some of these, and what is left. A socket is one thread's at a time. NULL: there is no NCCL. */
 static _Atomic(_Atomic uint32_t *) states;
 static uintptr_t begins, codeBytes; /* NCCL's code */
 
@@ -68,15 +75,19 @@ void dyn_sends_begin(void) {
 
 /* Any function of a program's may have these names, with more arguments and another result, and calls itself through them. So all words go
  * on as they are, and by a jump: what lies on the stack stays where it is. */
-typedef intptr_t word;
-typedef word (*function)(word, word, word, word, word, word);
-static _Atomic(function) realSend, realAccept;
+typedef dyn_word word;
+typedef dyn_function function;
+static _Atomic(function) realSend, realRecv, realAccept;
 
 /* Where there is none (glibc.h), nothing is loaded that could stand behind us. */
 extern __typeof__(dlsym) dlsym __attribute__((weak));
 static word plain_send(word fd, word data, word bytes, word flags, word e, word f) {
   (void)e, (void)f;
   return sendto((int)fd, (void *)data, (size_t)bytes, (int)flags, NULL, 0);
+}
+static word plain_recv(word fd, word data, word bytes, word flags, word e, word f) {
+  (void)e, (void)f;
+  return recvfrom((int)fd, (void *)data, (size_t)bytes, (int)flags, NULL, NULL);
 }
 static word plain_accept(word fd, word address, word size, word d, word e, word f) {
   (void)d, (void)e, (void)f;
@@ -85,7 +96,7 @@ static word plain_accept(word fd, word address, word size, word d, word e, word 
 
 static function find_real(_Atomic(function) *real, const char *name) {
   function found = dlsym != NULL ? (function)dlsym(RTLD_NEXT, name) : NULL;
-  if (found == NULL) found = real == &realSend ? plain_send : plain_accept;
+  if (found == NULL) found = real == &realSend ? plain_send : real == &realRecv ? plain_recv : plain_accept;
   atomic_store(real, found);
   return found;
 }
@@ -96,8 +107,9 @@ static inline function real_of(_Atomic(function) *real, const char *name) {
 
 /* Constructors of the program's libraries come first, and find for themselves. Not later: dlsym waits for a dlopen that is under way, and
  * that for a thread which sends, perhaps; and signal handlers send. */
-static __attribute__((constructor)) void find_both(void) {
+static __attribute__((constructor)) void find_all(void) {
   find_real(&realSend, "send");
+  find_real(&realRecv, "recv");
   find_real(&realAccept, "accept");
 }
 
@@ -110,7 +122,7 @@ static inline _Atomic uint32_t *states_for(const void *caller) {
 /* A descriptor that comes to NCCL is a new connection, which greets, or this. */
 static __attribute__((noinline)) word accept_nccls(_Atomic uint32_t *all, function real, word fd, word address, word size) {
   int accepted = (int)real(fd, address, size, 0, 0, 0);
-  if ((unsigned)accepted < SOCKETS) atomic_store_explicit(&all[accepted], 0, memory_order_relaxed);
+  if ((unsigned)accepted < SOCKETS) atomic_store_explicit(&all[accepted], ACCEPTED, memory_order_relaxed);
   return accepted;
 }
 
@@ -126,7 +138,7 @@ static uint32_t announces(const void *data, size_t bytes) {
   int32_t size;
   if (bytes != sizeof size) return 0;
   memcpy(&size, data, sizeof size);
-  return size > 0 && size < (int32_t)GREETED ? (uint32_t)size : 0;
+  return size > 0 && size <= (int32_t)LEFT ? (uint32_t)size : 0;
 }
 
 /* A message of 4 bytes behind its size is as long. */
@@ -142,9 +154,9 @@ static uint32_t greeted(uint32_t state, const void *data, size_t bytes) {
 static bool is_new(uint32_t state, const void *data, size_t bytes) { return state & GREETED && announces(data, bytes) > 0 && announces(data, bytes) < TYPES; }
 
 static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function real, int fd, const void *data, size_t bytes, int flags) {
-  uint32_t state = atomic_load_explicit(at, memory_order_relaxed), left = state & (GREETED - 1);
+  uint32_t state = atomic_load_explicit(at, memory_order_relaxed), left = state & LEFT;
   if (left > 0 && bytes == left) {
-    ssize_t sent = real(fd, (word)data, (word)bytes, flags, 0, 0);
+    ssize_t sent = bytes < DYN_MOVE_BYTES ? real(fd, (word)data, (word)bytes, flags, 0, 0) : dyn_move(real, fd, (void *)data, bytes, flags);
     if (sent > 0) atomic_store_explicit(at, NET | ALIKE | (bytes == MAGIC_BYTES ? GREETED : 0) | (left - (uint32_t)sent), memory_order_relaxed);
     return sent;
   }
@@ -166,4 +178,31 @@ word dyn_send(word fd, word data, word bytes, word flags, word e, word f) {
   _Atomic uint32_t *all = states_for(__builtin_return_address(0));
   if (all == NULL || !(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS) return real(fd, data, bytes, flags, e, f);
   return send_nccls(&all[(unsigned)fd], real, (int)fd, (const void *)data, (size_t)bytes, (int)flags);
+}
+
+/* Connections that were accepted: what greets them, and then sizes, each with its message. */
+static __attribute__((noinline)) word recv_nccls(_Atomic uint32_t *at, function real, int fd, void *data, size_t bytes, int flags) {
+  uint32_t state = atomic_load_explicit(at, memory_order_relaxed), left = state & LEFT;
+  if (left >= DYN_MOVE_BYTES && bytes == left) {
+    ssize_t got = dyn_move(real, fd, data, bytes, flags);
+    if (got > 0) atomic_store_explicit(at, INCOMING | (left - (uint32_t)got), memory_order_relaxed);
+    return got;
+  }
+  ssize_t got = real(fd, (word)data, (word)bytes, flags, 0, 0);
+  if (got <= 0) return got;
+  bool whole = got == (ssize_t)bytes;
+  if (state & ACCEPTED) state = whole && greets(data, bytes) ? HEARD : 0;
+  else if (state & HEARD) state = whole && announces(data, bytes) == NET_SOCKET ? INCOMING : 0;
+  else state = INCOMING | (whole ? announces(data, bytes) : 0);
+  atomic_store_explicit(at, state, memory_order_relaxed);
+  return got;
+}
+
+__attribute__((visibility("default"))) word dyn_recv(word fd, word data, word bytes, word flags, word e, word f) __asm__("recv");
+word dyn_recv(word fd, word data, word bytes, word flags, word e, word f) {
+  function real = real_of(&realRecv, "recv");
+  _Atomic uint32_t *all = states_for(__builtin_return_address(0));
+  if (all == NULL || !(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS) return real(fd, data, bytes, flags, e, f);
+  if (!(atomic_load_explicit(&all[(unsigned)fd], memory_order_relaxed) & (ACCEPTED | HEARD | INCOMING))) return real(fd, data, bytes, flags, e, f);
+  return recv_nccls(&all[(unsigned)fd], real, (int)fd, (void *)data, (size_t)bytes, (int)flags);
 }

@@ -16,12 +16,14 @@ EXPORT uintptr_t accept(WORDS);
 EXPORT uintptr_t accept(WORDS) { return mix((uintptr_t[]){a, b, c, d, e, f, g, h}, 1); }
 EXPORT uintptr_t send(WORDS);
 EXPORT uintptr_t send(WORDS) { return mix((uintptr_t[]){a, b, c, d, e, f, g, h}, 2); }
+EXPORT uintptr_t recv(WORDS);
+EXPORT uintptr_t recv(WORDS) { return mix((uintptr_t[]){a, b, c, d, e, f, g, h}, 3); }
 
 #define ARGUMENTS 1, 2, 3, 0x40, 5, 6, 7, UINTPTR_MAX
 EXPORT int names_wrong(void);
 EXPORT int names_wrong(void) {
   const uintptr_t arguments[] = {ARGUMENTS};
-  return accept(ARGUMENTS) != mix(arguments, 1) || send(ARGUMENTS) != mix(arguments, 2);
+  return accept(ARGUMENTS) != mix(arguments, 1) || send(ARGUMENTS) != mix(arguments, 2) || recv(ARGUMENTS) != mix(arguments, 3);
 }
 static int wrongEarly;
 static __attribute__((constructor)) void begin(void) { wrongEarly = names_wrong(); }

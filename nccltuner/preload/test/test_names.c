@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  *   LD_PRELOAD=libdynamiccl.so test_names     with libnames.so beside it
- * A program with functions of its own that are called accept and send (names.c) has these.
+ * A program with functions of its own that are called accept, send and recv (names.c) has these.
  */
 #include <stdio.h>
 

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A progress thread of NCCL's moves all bytes of its connections itself, one send or recv behind the other; over TCP that is what a long call
+ * takes its time for. Here threads of ours do it beside each other: to NCCL a connection is not ready yet (EAGAIN) until one has. What is on
+ * the wire is the same, and the other end need not know. (NCCL's own threads, NCCL_SOCKET_NTHREADS, take short messages as well, which wait
+ * for them.)
+ *
+ *   FREE --NCCL asks--> QUEUED --a thread takes it--> RUNNING --moved, or no more for now--> DONE --NCCL asks--> FREE
+ *                         \--no thread has, for a while, and NCCL asks: it does it itself--> FREE
+ */
+#include "movers.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "mover_count.h"
+
+#define JOBS 4096 /* file descriptors; those above go as they are */
+#define SLOTS 16  /* jobs that one thread has */
+#define PIECE 262144 /* bytes that one call moves: dyn_movers_stop waits so long */
+#define STEAL_NS 30000     /* a job that no thread has begun */
+#define HAND_BACK_NS 20000 /* of which there are no more bytes */
+#define SLEEP_NS 50000     /* without a job: to wake takes as long */
+
+enum { FREE, QUEUED, RUNNING, DONE };
+
+struct job {
+  _Atomic int state;
+  bool ended; /* by errorNumber, or by the other end (0) */
+  int fd, flags, errorNumber;
+  dyn_function real;
+  char *data;
+  size_t bytes, moved;
+  uint64_t queuedNs;
+};
+
+static struct mover {
+  _Atomic(struct job *) slots[SLOTS];
+  bool mine[SLOTS];        /* begun: its thread's */
+  uint64_t quietNs[SLOTS]; /* no more bytes since; 0: there were */
+  _Atomic uint32_t news;
+  _Atomic bool asleep, inCall;
+} movers[DYN_MOVERS];
+
+static _Atomic(struct job *) jobs; /* NULL: all go as they are */
+static int threads;
+static _Atomic uint32_t turn;
+static _Atomic bool stopped;
+
+/* Moves what there is; whether the job is over. */
+static bool step(struct mover *mover, struct job *job, uint64_t *quietNs) {
+  atomic_store(&mover->inCall, true); /* before it looks: dyn_movers_stop looks the other way round */
+  if (atomic_load(&stopped)) {
+    atomic_store(&mover->inCall, false);
+    return true;
+  }
+  size_t piece = job->bytes - job->moved < PIECE ? job->bytes - job->moved : PIECE;
+  dyn_word moved = job->real(job->fd, (dyn_word)(job->data + job->moved), (dyn_word)piece, job->flags, 0, 0);
+  int error = errno;
+  atomic_store_explicit(&mover->inCall, false, memory_order_release);
+  if (moved > 0) {
+    job->moved += (size_t)moved;
+    *quietNs = 0;
+    return job->moved == job->bytes;
+  }
+  if (moved < 0 && (error == EAGAIN || error == EWOULDBLOCK || error == EINTR)) {
+    uint64_t now = dyn_movers_clock_ns();
+    if (*quietNs == 0) *quietNs = now;
+    return now - *quietNs > HAND_BACK_NS;
+  }
+  job->ended = true;
+  job->errorNumber = moved < 0 ? error : 0;
+  return true;
+}
+
+static bool sweep(struct mover *mover) {
+  bool any = false;
+  for (int i = 0; i < SLOTS; i++) {
+    struct job *job = atomic_load_explicit(&mover->slots[i], memory_order_acquire);
+    if (job == NULL) continue;
+    if (!mover->mine[i]) {
+      int queued = QUEUED;
+      if (!atomic_compare_exchange_strong(&job->state, &queued, RUNNING)) { /* taken back, and perhaps queued again elsewhere since */
+        atomic_store_explicit(&mover->slots[i], NULL, memory_order_release);
+        continue;
+      }
+      mover->mine[i] = true;
+      mover->quietNs[i] = 0;
+    }
+    any = true;
+    if (!step(mover, job, &mover->quietNs[i])) continue;
+    mover->mine[i] = false;
+    atomic_store_explicit(&mover->slots[i], NULL, memory_order_release);
+    atomic_store_explicit(&job->state, DONE, memory_order_release);
+  }
+  return any;
+}
+
+static void *work(void *which) {
+  struct mover *mover = which;
+  struct dyn_mover_wait wait;
+  uint64_t idleNs = 0;
+  dyn_mover_begins(&wait);
+  for (;;) {
+    bool any = sweep(mover);
+    uint64_t now = dyn_movers_clock_ns();
+    if (any) {
+      dyn_mover_worked(&wait, now);
+      idleNs = 0;
+      continue;
+    }
+    if (idleNs == 0) idleNs = now;
+    if (now - idleNs < SLEEP_NS) continue;
+    uint32_t seen = atomic_load(&mover->news);
+    atomic_store(&mover->asleep, true);
+    if (!sweep(mover)) syscall(SYS_futex, &mover->news, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    atomic_store(&mover->asleep, false);
+    idleNs = 0;
+  }
+  return NULL;
+}
+
+/* By NCCL's thread, whose CPUs these get: near the GPU, where NCCL has chosen. */
+static void begin(void) {
+  int wanted = dyn_movers_wanted();
+  struct job *all = wanted > 0 ? calloc(JOBS, sizeof *all) : NULL;
+  if (all == NULL) return;
+  sigset_t everything, before;
+  sigfillset(&everything);
+  pthread_sigmask(SIG_SETMASK, &everything, &before); /* the program's signals are for its own threads */
+  while (threads < wanted) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, work, &movers[threads]) != 0) break;
+    pthread_detach(thread);
+    threads++;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  dyn_movers_are(threads);
+  if (threads > 0) atomic_store_explicit(&jobs, all, memory_order_release);
+}
+
+static bool queue(struct job *job, int inUse) {
+  uint32_t first = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed);
+  for (int i = 0; i < inUse; i++) {
+    struct mover *mover = &movers[(first + (uint32_t)i) % (uint32_t)inUse];
+    for (int s = 0; s < SLOTS; s++) {
+      struct job *none = NULL;
+      if (atomic_load_explicit(&mover->slots[s], memory_order_relaxed) != NULL) continue;
+      if (!atomic_compare_exchange_strong(&mover->slots[s], &none, job)) continue;
+      atomic_fetch_add(&mover->news, 1);
+      if (atomic_load(&mover->asleep)) syscall(SYS_futex, &mover->news, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* What a thread has done of a job, as the call would have returned it. What comes behind bytes, as the end, the next call meets itself. */
+static dyn_word result(struct job *job) {
+  size_t moved = job->moved;
+  bool ended = job->ended;
+  int error = job->errorNumber;
+  atomic_store_explicit(&job->state, FREE, memory_order_relaxed);
+  if (ended) dyn_movers_stop(); /* NCCL gives the communicator up, and may free its buffers before it closes its connections */
+  if (moved > 0) return (dyn_word)moved;
+  if (ended && error == 0) return 0;
+  errno = ended ? error : EAGAIN;
+  return -1;
+}
+
+/* Whether a thread may have the job, now or since it was asked last. */
+static bool handed_over(struct job *job, dyn_function real, int fd, char *data, size_t bytes, int flags) {
+  int state = atomic_load_explicit(&job->state, memory_order_acquire);
+  if (state == RUNNING) return true;
+  uint64_t now = dyn_movers_clock_ns();
+  if (state == QUEUED) return !((atomic_load(&stopped) || now - job->queuedNs > STEAL_NS) && atomic_compare_exchange_strong(&job->state, &state, FREE));
+  int inUse = atomic_load(&stopped) ? 0 : dyn_movers_now(now);
+  if (inUse == 0) return false;
+  job->ended = false;
+  job->fd = fd;
+  job->flags = flags;
+  job->real = real;
+  job->data = data;
+  job->bytes = bytes;
+  job->moved = 0;
+  job->queuedNs = now;
+  atomic_store_explicit(&job->state, QUEUED, memory_order_release);
+  if (queue(job, inUse)) return true;
+  state = QUEUED;
+  return !atomic_compare_exchange_strong(&job->state, &state, FREE); /* a slot that it was taken back from may still name it */
+}
+
+dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, begin);
+  struct job *all = atomic_load_explicit(&jobs, memory_order_acquire);
+  if (all != NULL && fd < JOBS) {
+    if (atomic_load_explicit(&all[fd].state, memory_order_acquire) == DONE) return result(&all[fd]);
+    if (handed_over(&all[fd], real, fd, data, bytes, flags)) {
+      errno = EAGAIN;
+      return -1;
+    }
+  }
+  return real(fd, (dyn_word)data, (dyn_word)bytes, flags, 0, 0);
+}
+
+void dyn_movers_stop(void) {
+  atomic_store(&stopped, true);
+  for (int i = 0; i < threads; i++)
+    while (atomic_load(&movers[i].inCall)) sched_yield();
+}
