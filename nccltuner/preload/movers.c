@@ -170,16 +170,14 @@ static dyn_word result(struct job *job) {
   bool ended = job->ended;
   int error = job->errorNumber;
   atomic_store_explicit(&job->state, FREE, memory_order_relaxed);
-  if (ended) dyn_movers_stop(); /* NCCL gives the communicator up, and may free its buffers before it closes its connections */
   if (moved > 0) return (dyn_word)moved;
   if (ended && error == 0) return 0;
   errno = ended ? error : EAGAIN;
   return -1;
 }
 
-/* Whether a thread may have the job, now or since it was asked last. */
-static bool handed_over(struct job *job, dyn_function real, int fd, char *data, size_t bytes, int flags) {
-  int state = atomic_load_explicit(&job->state, memory_order_acquire);
+/* Whether a thread has the job, now or since it was asked last. The state is FREE, QUEUED or RUNNING, or was a moment ago. */
+static bool handed_over(struct job *job, int state, dyn_function real, int fd, char *data, size_t bytes, int flags) {
   if (state == RUNNING) return true;
   uint64_t now = dyn_movers_clock_ns();
   if (state == QUEUED) return !((atomic_load(&stopped) || now - job->queuedNs > STEAL_NS) && atomic_compare_exchange_strong(&job->state, &state, FREE));
@@ -204,8 +202,9 @@ dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags
   pthread_once(&once, begin);
   struct job *all = atomic_load_explicit(&jobs, memory_order_acquire);
   if (all != NULL && fd < JOBS) {
-    if (atomic_load_explicit(&all[fd].state, memory_order_acquire) == DONE) return result(&all[fd]);
-    if (handed_over(&all[fd], real, fd, data, bytes, flags)) {
+    int state = atomic_load_explicit(&all[fd].state, memory_order_acquire); /* once: a thread may be done at any time */
+    if (state == DONE) return result(&all[fd]);
+    if (handed_over(&all[fd], state, real, fd, data, bytes, flags)) {
       errno = EAGAIN;
       return -1;
     }

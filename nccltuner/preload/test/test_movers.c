@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Threads that move bytes (movers.c) beside those that ask for it, as NCCL's do: what streams carry comes whole and in order, whoever moves
+ * it and however many pieces it comes in, and none is touched after dyn_movers_stop.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../mover_count.h"
+#include "../movers.h"
+
+#define CHECK(condition) ((condition) ? (void)0 : (printf("test_movers: line %d: %s (errno %d)\n", __LINE__, #condition, errno), exit(1)))
+#define STREAMS 12 /* descriptors 0 to 11: nothing is behind them but what is here */
+#define MOST 6000  /* bytes of a message; how many there are matters to nobody but sends.c */
+
+static uint64_t next_random(uint64_t *seed) {
+  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+  return *seed >> 33;
+}
+
+static void nap(long ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); }
+
+/* Each stream carries the bytes 0, 1, 2 ... and then ends as the test likes. */
+static struct stream {
+  uint64_t at, end;
+  int endsWith; /* an errno; 0: the other end has closed it */
+  uint64_t seed;
+  _Atomic bool inside;
+  _Atomic uint64_t byOthers;
+} streams[STREAMS];
+static _Thread_local bool asks;
+static _Atomic bool hold, held, slow, stoppedNow;
+
+static dyn_word receive(dyn_word fd, dyn_word data, dyn_word bytes, dyn_word flags, dyn_word e, dyn_word f) {
+  struct stream *s = &streams[fd];
+  (void)flags, (void)e, (void)f;
+  CHECK(!atomic_exchange(&s->inside, true)); /* one at a time */
+  if (!asks) {
+    atomic_fetch_add(&s->byOthers, 1);
+    atomic_store(&held, true);
+    while (atomic_load(&hold)) sched_yield();
+    if (atomic_load(&slow)) nap(1000000);
+    CHECK(!atomic_load(&stoppedNow));
+  }
+  uint64_t chance = next_random(&s->seed) % 8, n = 1 + next_random(&s->seed) % (chance < 2 ? (uint64_t)bytes : 1 + (uint64_t)bytes / 4);
+  dyn_word got = (dyn_word)(n < s->end - s->at ? n : s->end - s->at);
+  int error = 0;
+  if (s->at == s->end) {
+    error = s->endsWith;
+    got = error == 0 ? 0 : -1;
+  } else if (chance == 7) {
+    error = next_random(&s->seed) % 2 ? EAGAIN : EINTR;
+    got = -1;
+  }
+  for (dyn_word i = 0; i < got; i++) ((uint8_t *)data)[i] = (uint8_t)(s->at + (uint64_t)i);
+  if (got > 0) s->at += (uint64_t)got;
+  atomic_store(&s->inside, false);
+  errno = error;
+  return got;
+}
+
+/* One of NCCL's threads: messages of its streams by turns, for so many bytes of each; then what the stream ends with. */
+struct progress {
+  int first, count;
+  uint64_t bytes, seed;
+};
+static void *progress(void *given) {
+  struct progress *p = given;
+  static _Thread_local uint8_t buffers[STREAMS][MOST];
+  uint64_t from[STREAMS] = {0}, left[STREAMS] = {0}, size[STREAMS] = {0};
+  bool over[STREAMS] = {false};
+  asks = true;
+  for (int live = p->count; live > 0;) {
+    for (int i = 0; i < p->count; i++) {
+      if (over[i]) continue;
+      if (left[i] == 0) { /* the message before is whole */
+        for (uint64_t b = 0; b < size[i]; b++) CHECK(buffers[i][b] == (uint8_t)(from[i] + b));
+        from[i] += size[i];
+        left[i] = size[i] = 1 + next_random(&p->seed) % MOST;
+        memset(buffers[i], 0xee, MOST);
+      }
+      dyn_word got = dyn_move(receive, p->first + i, buffers[i] + (size[i] - left[i]), left[i], 0);
+      CHECK(got <= (dyn_word)left[i]);
+      if (got > 0) left[i] -= (uint64_t)got;
+      else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+        struct stream *s = &streams[p->first + i];
+        CHECK(got == (s->endsWith ? -1 : 0) && (got == 0 || errno == s->endsWith) && from[i] + size[i] - left[i] == s->end);
+        for (uint64_t b = 0; b < size[i] - left[i]; b++) CHECK(buffers[i][b] == (uint8_t)(from[i] + b));
+        over[i] = true;
+        live--;
+      }
+    }
+  }
+  return NULL;
+}
+
+static void open_streams(uint64_t bytes, int endsWith, uint64_t seed) {
+  for (int i = 0; i < STREAMS; i++) streams[i] = (struct stream){.end = bytes + 997 * (uint64_t)i, .endsWith = endsWith, .seed = seed * 100 + (uint64_t)i};
+}
+
+static uint64_t by_others(void) {
+  uint64_t sum = 0;
+  for (int i = 0; i < STREAMS; i++) sum += atomic_load(&streams[i].byOthers);
+  return sum;
+}
+
+/* Two of NCCL's threads with some streams each, to the end. */
+static void whole(uint64_t bytes, int endsWith, uint64_t seed) {
+  pthread_t threads[2];
+  struct progress p[2];
+  open_streams(bytes, endsWith, seed);
+  for (int i = 0; i < 2; i++) {
+    p[i] = (struct progress){.first = i * STREAMS / 2, .count = STREAMS / 2, .bytes = bytes, .seed = seed + (uint64_t)i};
+    CHECK(pthread_create(&threads[i], NULL, progress, &p[i]) == 0);
+  }
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+/* A thread is within a call: dyn_movers_stop waits for it, and none begins another. */
+static void *stop(void *returned) {
+  dyn_movers_stop();
+  atomic_store(&stoppedNow, true);
+  atomic_store((_Atomic bool *)returned, true);
+  return NULL;
+}
+static void stopped(void) {
+  static uint8_t buffers[STREAMS][MOST];
+  _Atomic bool returned = false;
+  pthread_t stopper;
+  open_streams(1 << 20, ECONNRESET, 9);
+  asks = true;
+  atomic_store(&held, false);
+  atomic_store(&hold, true);
+  while (!atomic_load(&held)) /* taken back, where the thread was late: then once more */
+    for (int fd = 0; fd < STREAMS && !atomic_load(&held); fd++) dyn_move(receive, fd, buffers[fd], MOST, 0);
+  atomic_store(&slow, true);
+  CHECK(pthread_create(&stopper, NULL, stop, &returned) == 0);
+  nap(20000000);
+  CHECK(!atomic_load(&returned));
+  atomic_store(&hold, false);
+  pthread_join(stopper, NULL);
+  uint64_t before = by_others();
+  nap(20000000);
+  CHECK(by_others() == before);
+  for (int i = 0; i < 100000; i++) dyn_move(receive, i % STREAMS, buffers[i % STREAMS], MOST, 0); /* NCCL goes on by itself */
+  CHECK(by_others() == before && streams[0].at > 100000);
+}
+
+static void in_child(void (*does)(void)) {
+  int status;
+  fflush(stdout);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    does();
+    exit(0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void moves(void) {
+  whole(6000000, EAGAIN + 1000, 1); /* ends with what no stream says: an error that NCCL would give up at */
+  CHECK(by_others() > 100);
+}
+static void closes(void) { whole(60000, 0, 2); }
+static void breaks(void) { whole(60000, ECONNRESET, 3); }
+/* Threads are not there in a child: who asks takes back what none begins. */
+static void forked(void) {
+  static uint8_t buffer[MOST];
+  open_streams(100000, 0, 4);
+  asks = true;
+  dyn_word got;
+  while ((got = dyn_move(receive, 0, buffer, MOST, 0)) <= 0 || by_others() == 0) CHECK(got != 0);
+  in_child(breaks);
+}
+
+static _Atomic bool crowd = true;
+static void *spin(void *nothing) {
+  while (atomic_load(&crowd)) continue;
+  return nothing;
+}
+/* One CPU for all: less and less threads are used, down to none; and more again when there is room. */
+static void crowded(void) {
+  enum { SPINNERS = 6 };
+  static uint8_t buffers[STREAMS][MOST];
+  cpu_set_t one;
+  pthread_t spinners[SPINNERS];
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+  open_streams(UINT64_MAX / 2, 0, 5);
+  asks = true;
+  CHECK(dyn_move(receive, 0, buffers[0], MOST, 0) == -1 && dyn_movers_now(dyn_movers_clock_ns()) == 2);
+  for (int i = 0; i < SPINNERS; i++) CHECK(pthread_create(&spinners[i], NULL, spin, NULL) == 0);
+  uint64_t began = dyn_movers_clock_ns();
+  while (dyn_movers_now(dyn_movers_clock_ns()) > 0) {
+    for (int fd = 0; fd < STREAMS; fd++) dyn_move(receive, fd, buffers[fd], MOST, 0);
+    CHECK(dyn_movers_clock_ns() - began < 20 * UINT64_C(1000000000));
+  }
+  atomic_store(&crowd, false);
+  for (int i = 0; i < SPINNERS; i++) pthread_join(spinners[i], NULL);
+  began = dyn_movers_clock_ns();
+  while (dyn_movers_now(dyn_movers_clock_ns()) == 0) {
+    nap(1000000);
+    CHECK(dyn_movers_clock_ns() - began < 70 * UINT64_C(1000000000));
+  }
+}
+
+static void how_many(void) {
+  static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
+  for (int i = 0; i < 4; i++) unsetenv(names[i]);
+  setenv("DYNAMICCL_SOCKET_THREADS", "3", 1);
+  CHECK(dyn_movers_wanted() == 3);
+  setenv("DYNAMICCL_SOCKET_THREADS", "0", 1);
+  CHECK(dyn_movers_wanted() == 0);
+  setenv("DYNAMICCL_SOCKET_THREADS", "1000000", 1);
+  CHECK(dyn_movers_wanted() == DYN_MOVERS);
+  setenv("DYNAMICCL_SOCKET_THREADS", "many", 1); /* as without it */
+  setenv("LOCAL_WORLD_SIZE", "100000", 1);
+  CHECK(dyn_movers_wanted() == 0);
+  unsetenv("DYNAMICCL_SOCKET_THREADS");
+  CHECK(dyn_movers_wanted() == 0);
+}
+
+int main(void) {
+  how_many();
+  setenv("DYNAMICCL_SOCKET_THREADS", "2", 1);
+  in_child(moves);
+  in_child(closes);
+  in_child(breaks);
+  in_child(stopped);
+  in_child(forked);
+  in_child(crowded);
+  return 0;
+}
