@@ -6,14 +6,21 @@ import (
 	"testing"
 )
 
-// Library reads what a shared library shows, sorted, what it needs, and its soname, of which it may have none.
-func Library(t *testing.T, path string) (shows, needs, soname []string) {
+// OpenLibrary has a shared library open until the test ends.
+func OpenLibrary(t *testing.T, path string) *elf.File {
 	t.Helper()
 	file, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	t.Cleanup(func() { file.Close() })
+	return file
+}
+
+// Library reads what a shared library shows, sorted, what it needs, and its soname, of which it may have none.
+func Library(t *testing.T, path string) (shows, needs, soname []string) {
+	t.Helper()
+	file := OpenLibrary(t, path)
 	symbols, err := file.DynamicSymbols()
 	if err != nil {
 		t.Fatal(err)

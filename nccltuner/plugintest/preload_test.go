@@ -91,13 +91,8 @@ func TestPreloadWithoutNCCL(t *testing.T) {
 // Every process that a program under it starts has this memory, too, of which it may have little to give: it is in what mlockall locks
 // and RLIMIT_DATA counts; and what each thread has of it comes off the thread's stack.
 func TestPreloadLibraryIsSmall(t *testing.T) {
-	file, err := elf.Open(filepath.Join(build, "libdynamiccl.so"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
 	var bytes uint64
-	for _, p := range file.Progs {
+	for _, p := range testbuild.OpenLibrary(t, filepath.Join(build, "libdynamiccl.so")).Progs {
 		if p.Type == elf.PT_TLS && p.Memsz > 320 {
 			t.Errorf("it has %d bytes of each thread's stack, 320 at most are wanted", p.Memsz)
 		}
@@ -114,12 +109,7 @@ func TestPreloadLibraryIsSmall(t *testing.T) {
 // gets no plugin.
 func TestLibrariesWantAnOldGlibc(t *testing.T) {
 	for _, library := range []string{"libdynamiccl.so", "libnccl-tuner-dynamiccl.so"} {
-		file, err := elf.Open(filepath.Join(build, library))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		symbols, err := file.ImportedSymbols()
+		symbols, err := testbuild.OpenLibrary(t, filepath.Join(build, library)).ImportedSymbols()
 		if err != nil {
 			t.Fatal(err)
 		}
