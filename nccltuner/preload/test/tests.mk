@@ -17,7 +17,7 @@ $(T)/libother.so: test/fake_nccl.c test/fake.h | $(T)
 $(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $@ $<
 
-$(T)/test_preload: test/test_preload.c test/fake.h $(HEADERS) | $(T)
+$(T)/test_preload: test/test_preload.c test/forward_rig.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=clock_gettime -o $@ $< -pthread -ldl
 
 $(T)/test_elsewhere: test/test_elsewhere.c test/fake.h | $(T)
