@@ -15,11 +15,7 @@ arms=()
 for arm in ${ARMS:-plain run}; do arms+=(--arm "${arm//,/ }"); done
 failed=0
 for transport in ${TRANSPORTS:-nvlink socket}; do
-  transport "$transport"
-  case $transport in
-    nvlink) flags=${NVLINK:---steps 60 --warmup 40} ;;
-    socket) flags=${SOCKET:---steps 15 --warmup 10 --layers 6} ;;
-  esac
+  transport "$transport" "${NVLINK:---steps 60 --warmup 40}" "${SOCKET:---steps 15 --warmup 10 --layers 6}"
   for program in ${PROGRAMS:-ddp ddp-no-overlap fsdp}; do
     more=
     [ "$program" != ddp-no-overlap ] || more=--no-overlap

@@ -22,11 +22,7 @@ for learner in ${LEARNERS:-lstm coordinate-descent}; do
 done
 failed=0
 for transport in ${TRANSPORTS:-nvlink socket}; do
-  transport "$transport"
-  case $transport in
-    nvlink) flags=${NVLINK:---mib 4,16,64 --products 2,4,12} ;;
-    socket) flags=${SOCKET:---mib 1,4 --products 40,120 --blocks 4 --steps 40 --warmup 200} ;;
-  esac
+  transport "$transport" "${NVLINK:---mib 4,16,64 --products 2,4,12}" "${SOCKET:---mib 1,4 --products 40,120 --blocks 4 --steps 40 --warmup 200}"
   for overlap in ${OVERLAP:-yes no}; do
     case $overlap in
       yes) more= ;;

@@ -6,14 +6,15 @@ gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 shared=$(mktemp -d)
 trap 'mps_end; rm -rf "$shared"' EXIT
 
-# transport NAME: nvlink or socket. What stands before a program's own words is in $launch then, and $nodes says how many there are.
+# transport NAME NVLINK-FLAGS SOCKET-FLAGS: NAME is nvlink or socket. What stands before a program's own words is in $launch then, $nodes
+# says how many there are, and the flags for this one are in $flags.
 transport() {
   local ranks=$gpus queues=
   mps_end
   case $1 in
-    nvlink) nodes=1 ;;
+    nvlink) nodes=1 flags=$2 ;;
     socket)
-      nodes=${NODES:-$gpus}
+      nodes=${NODES:-$gpus} flags=$3
       if [ "${MPS:-}" = 1 ]; then
         ranks=${RANKS:-$gpus} nodes=$ranks
         mps_begin "$shared"
