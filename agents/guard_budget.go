@@ -67,7 +67,10 @@ func (b *budget) available(g *Guard) float64 {
 	return b.carry + b.earned(g) - lost
 }
 
-func (b *budget) earned(g *Guard) float64 { return b.cfg.Income * float64(g.arms.calls+b.unseen) }
+// made is how many calls there were since conditions changed, measured or not.
+func (b *budget) made(g *Guard) int { return g.arms.calls + b.unseen }
+
+func (b *budget) earned(g *Guard) float64 { return b.cfg.Income * float64(b.made(g)) }
 
 // shift carries what is left into a new condition. The latest calls may have been charged for the change of condition,
 // so at least what the calls of this one earned is granted again.

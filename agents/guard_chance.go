@@ -26,7 +26,7 @@ func (c *chance) due(g *Guard) int {
 		}
 		c.on = 0
 	}
-	made := g.arms.calls + g.budget.unseen
+	made := g.budget.made(g)
 	if made-c.last < max(chanceEvery, made/chanceShare) || g.arms.samples[0].n == 0 {
 		return c.on
 	}

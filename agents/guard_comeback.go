@@ -103,7 +103,7 @@ func (c *comeback) note(g *Guard) {
 
 // left says that what was in force no longer is, though conditions did not change as far as anybody knows.
 func (c *comeback) left(g *Guard) {
-	c.from = g.arms.calls + g.budget.unseen
+	c.from = g.budget.made(g)
 	c.next = c.from + comebackFirst
 }
 
@@ -112,7 +112,7 @@ func (c *comeback) good() bool { return c.ratio > 0 }
 
 // due gives the action that is to be tried now, 0 when none, and how often.
 func (c *comeback) due(g *Guard) (i, times int) {
-	calls := g.arms.calls + g.budget.unseen
+	calls := g.budget.made(g)
 	switch {
 	case c.on != 0 && g.withholds(c.on):
 		c.on, c.next = 0, 0
@@ -214,7 +214,7 @@ func (c *comeback) observe(g *Guard, i int, o *state.Observation) bool {
 	}
 	c.latest[c.n] = *o
 	c.n++
-	calls := g.arms.calls + g.budget.unseen
+	calls := g.budget.made(g)
 	if c.lapse = calls + comebackFirst; c.n%comebackFew == 1 {
 		c.again = calls + comebackApart
 	}
