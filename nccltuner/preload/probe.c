@@ -18,7 +18,6 @@
 
 #include <stdlib.h>
 
-
 _Atomic(struct dyn_gpu *) dyn_gpus[DYN_MAX_GPUS];
 atomic_bool dyn_probes_ended;
 atomic_uint dyn_probes_missed;
