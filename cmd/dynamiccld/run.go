@@ -278,9 +278,6 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		r.say("what was gained is not known: %v", err)
 	case ran && !r.quiet && (r.setup.Why == "" || len(report.Comms) > 0 && tuned(report)):
 		_ = render.Run(r.stderr, report) // nobody is there to tell
-		if advice := render.Sockets(report); advice != "" && !r.saysSockets() {
-			r.say("%s", advice)
-		}
 	}
 	if r.cfg.Trace != "" {
 		if st, err := control.NewClient(r.cfg.Dir).Status(asking); err == nil && st.TraceError != "" {
@@ -290,12 +287,6 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 	if !r.daemon.End(ctx, report.Processes > 0) {
 		r.say("daemon %d takes long to end; what was learned may not be on disk yet", r.daemon.Status.PID)
 	}
-}
-
-// saysSockets: the user has said how many sockets a connection has.
-func (r *runner) saysSockets() bool {
-	settings := r.ncclSettings()
-	return slices.ContainsFunc(render.SocketVariables, func(name string) bool { _, set := settings[name]; return set })
 }
 
 func tuned(report control.RunReport) bool {

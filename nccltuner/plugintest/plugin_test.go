@@ -2,7 +2,6 @@ package plugintest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -143,40 +142,11 @@ func TestTransportFindsPlantedMistakes(t *testing.T) {
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
-			findsMistake(t, m.file, m.is, m.mistake)
+			out, err := planted(t, "../plugin", "test_transport.c", []string{"transport.c", "transport_node.c", "transport_net.c"}, m.file, m.is, m.mistake)
+			if err == nil || !strings.Contains(out, "failed:") {
+				t.Errorf("not found: %v: %s", err, out)
+			}
 		})
-	}
-}
-
-// findsMistake builds test_transport with a source in which text stands for what is there once, and runs it.
-func findsMistake(t *testing.T, file, is, mistake string) {
-	dir := t.TempDir()
-	source, err := os.ReadFile(filepath.Join("../plugin", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), is); n != 1 {
-		t.Fatalf("%q is there %d times", is, n)
-	}
-	planted := filepath.Join(dir, file)
-	if err := os.WriteFile(planted, []byte(strings.Replace(string(source), is, mistake, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-I", "../plugin", "-o", filepath.Join(dir, "test"), "../plugin/test/test_transport.c"}
-	for _, name := range []string{"transport.c", "transport_node.c", "transport_net.c"} {
-		if name == file {
-			args = append(args, planted)
-		} else {
-			args = append(args, filepath.Join("../plugin", name))
-		}
-	}
-	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), append(args, "-ldl")...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	run := exec.CommandContext(t.Context(), filepath.Join(dir, "test"))
-	run.Env = []string{"TEST_DIR=" + dir}
-	if out, err := run.CombinedOutput(); err == nil || !strings.Contains(string(out), "failed:") {
-		t.Errorf("not found: %v: %s", err, out)
 	}
 }
 

@@ -84,6 +84,12 @@ EXPORT ssize_t fake_send(int fd, const void *data, size_t bytes, int flags) {
   __asm__ volatile("" : "+r"(sent)); /* no jump: the caller is here */
   return sent;
 }
+EXPORT ssize_t fake_recv(int fd, void *data, size_t bytes, int flags);
+EXPORT ssize_t fake_recv(int fd, void *data, size_t bytes, int flags) {
+  ssize_t got = recv(fd, data, bytes, flags);
+  __asm__ volatile("" : "+r"(got));
+  return got;
+}
 EXPORT int fake_accept(int fd);
 EXPORT int fake_accept(int fd) {
   int accepted = accept(fd, NULL, NULL);

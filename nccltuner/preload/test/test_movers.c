@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ *   test_movers [CASE]...     without, all; of the cases with threads that are two, whatever other processes do
  * Threads that move bytes (movers.c) beside those that ask for it, as NCCL's do: what streams carry comes whole and in order, whoever moves
  * it and however many pieces it comes in, and none is touched after dyn_movers_stop.
  */
@@ -143,7 +144,8 @@ static void stopped(void) {
   atomic_store(&held, false);
   atomic_store(&hold, true);
   while (!atomic_load(&held)) /* taken back, where the thread was late: then once more */
-    for (int fd = 0; fd < STREAMS && !atomic_load(&held); fd++) dyn_move(receive, fd, buffers[fd], MOST, 0);
+    dyn_move(receive, 0, buffers[0], MOST, 0);
+  for (int fd = 1; fd < STREAMS; fd++) CHECK(dyn_move(receive, fd, buffers[fd], MOST, 0) == -1 && errno == EAGAIN); /* queued behind it */
   atomic_store(&slow, true);
   CHECK(pthread_create(&stopper, NULL, stop, &returned) == 0);
   nap(20000000);
@@ -187,30 +189,30 @@ static void forked(void) {
 }
 
 static _Atomic bool crowd = true;
-static void *spin(void *nothing) {
-  while (atomic_load(&crowd)) continue;
+static void *busy(void *nothing) {
+  struct dyn_mover_wait wait;
+  dyn_mover_begins(&wait);
+  while (atomic_load(&crowd)) dyn_mover_worked(&wait, dyn_movers_clock_ns());
   return nothing;
 }
 /* One CPU for all: less and less threads are used, down to none; and more again when there is room. */
 static void crowded(void) {
-  enum { SPINNERS = 6 };
-  static uint8_t buffers[STREAMS][MOST];
+  enum { COUNT = 4 };
   cpu_set_t one;
-  pthread_t spinners[SPINNERS];
+  pthread_t threads[COUNT];
   CPU_ZERO(&one);
   CPU_SET(sched_getcpu(), &one);
   CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
-  open_streams(UINT64_MAX / 2, 0, 5);
-  asks = true;
-  CHECK(dyn_move(receive, 0, buffers[0], MOST, 0) == -1 && dyn_movers_now(dyn_movers_clock_ns()) == 2);
-  for (int i = 0; i < SPINNERS; i++) CHECK(pthread_create(&spinners[i], NULL, spin, NULL) == 0);
+  dyn_movers_are(2);
+  CHECK(dyn_movers_now(dyn_movers_clock_ns()) == 2);
+  for (int i = 0; i < COUNT; i++) CHECK(pthread_create(&threads[i], NULL, busy, NULL) == 0);
   uint64_t began = dyn_movers_clock_ns();
   while (dyn_movers_now(dyn_movers_clock_ns()) > 0) {
-    for (int fd = 0; fd < STREAMS; fd++) dyn_move(receive, fd, buffers[fd], MOST, 0);
+    nap(1000000);
     CHECK(dyn_movers_clock_ns() - began < 20 * UINT64_C(1000000000));
   }
   atomic_store(&crowd, false);
-  for (int i = 0; i < SPINNERS; i++) pthread_join(spinners[i], NULL);
+  for (int i = 0; i < COUNT; i++) pthread_join(threads[i], NULL);
   began = dyn_movers_clock_ns();
   while (dyn_movers_now(dyn_movers_clock_ns()) == 0) {
     nap(1000000);
@@ -234,14 +236,18 @@ static void how_many(void) {
   CHECK(dyn_movers_wanted() == 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    void (*does)(void);
+  } cases[] = {{"moves", moves}, {"closes", closes}, {"breaks", breaks}, {"stopped", stopped}, {"forked", forked}};
   how_many();
+  if (argc == 1) in_child(crowded);
   setenv("DYNAMICCL_SOCKET_THREADS", "2", 1);
-  in_child(moves);
-  in_child(closes);
-  in_child(breaks);
-  in_child(stopped);
-  in_child(forked);
-  in_child(crowded);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    bool named = argc == 1;
+    for (int a = 1; a < argc; a++) named |= strcmp(argv[a], cases[i].name) == 0;
+    if (named) in_child(cases[i].does);
+  }
   return 0;
 }

@@ -23,6 +23,7 @@
 
 typedef ssize_t (*sender)(int, const void *, size_t, int);
 static sender nccls;
+static ssize_t (*nccl_receives)(int, void *, size_t, int);
 static int (*nccl_accepts)(int);
 static ssize_t others(int fd, const void *data, size_t bytes, int flags) { return send(fd, data, bytes, flags); }
 static int fds[2]; /* one sends to the other */
@@ -220,6 +221,8 @@ static void bootstrap(void) {
   ring();
 }
 
+#include "long_messages.h"
+
 /* ---- bench ---- */
 
 static int benchBytes, benchCalls = 2000;
@@ -283,13 +286,14 @@ int main(int argc, char **argv) {
   char path[4096];
   int (*init)(uintptr_t *, int, const int *);
   uintptr_t comm[1];
-  CHECK(argc >= 2 && snprintf(path, sizeof path, "%s/libnccl.so.2", argv[1]) < (int)sizeof path);
+  CHECK(setenv("DYNAMICCL_SOCKET_THREADS", "2", 1) == 0 && argc >= 2 && snprintf(path, sizeof path, "%s/libnccl.so.2", argv[1]) < (int)sizeof path);
   void *nccl = dlopen(path, RTLD_NOW);
-  CHECK(nccl != NULL && (*(void **)&nccls = dlsym(nccl, "fake_send")) != NULL && (*(void **)&nccl_accepts = dlsym(nccl, "fake_accept")) != NULL && (*(void **)&init = dlsym(RTLD_DEFAULT, "ncclCommInitAll")) != NULL);
+  CHECK(nccl != NULL && (*(void **)&nccls = dlsym(nccl, "fake_send")) != NULL && (*(void **)&nccl_accepts = dlsym(nccl, "fake_accept")) != NULL && (*(void **)&nccl_receives = dlsym(nccl, "fake_recv")) != NULL && (*(void **)&init = dlsym(RTLD_DEFAULT, "ncclCommInitAll")) != NULL);
   connect_pair(0, NET_SOCKET); /* before there is a communicator nothing waits */
   for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
   close_pair();
   init(comm, 1, NULL);
+  long_messages(); /* first: a connection that fails ends it for the process */
   cases();
   stream();
   bootstrap();

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_watch, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_names, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# test_watch, test_movers, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_names, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
 # runs them as well. test_lsa, test_direct, test_making, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/libother.so $(T)/test_names $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/libother.so $(T)/test_names $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -29,7 +29,7 @@ $(T)/libnames.so: test/names.c | $(T)
 $(T)/test_names: test/test_names.c $(T)/libnames.so | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(T)/libnames.so -Wl,-rpath,'$$ORIGIN'
 
-$(T)/test_sends: test/test_sends.c | $(T)
+$(T)/test_sends: test/test_sends.c test/long_messages.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=fake_loading -o $@ $< -pthread -ldl
 
 $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
@@ -44,6 +44,10 @@ $(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_backends
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread
+
+MOVERS := movers.c mover_count.c
+$(T)/test_movers: test/test_movers.c $(MOVERS) movers.h mover_count.h | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(MOVERS) -pthread
 
 $(T)/test_graphs: test/test_graphs.c $(HOST)/graphs.c $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ test/test_graphs.c $(HOST)/graphs.c
@@ -73,6 +77,10 @@ $(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/probe_ends.h te
 	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
 	@$(CC) $(SANITIZED) -rdynamic -o $@ test/test_probe.c $(SANITIZED_ALL) -pthread -ldl
 
+$(T)/threads/test_movers: test/test_movers.c $(MOVERS) movers.h mover_count.h | $(T)
+	@mkdir -p $(@D)
+	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(MOVERS) -pthread
+
 $(T)/threads/test_windows: test/test_windows.c windows.c windows.h peers.h | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ test/test_windows.c windows.c -pthread
@@ -88,6 +96,8 @@ $(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_
 check: tests
 	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_probe $(abspath $(T))/threads
 	$(T)/test_watch
+	$(T)/test_movers
+	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_movers
 	$(T)/test_windows
 	$(T)/threads/test_windows
 	$(T)/test_peers

@@ -189,27 +189,3 @@ func TestRunFitsAScreen(t *testing.T) {
 		t.Errorf("not those that saved most:\n%s", got)
 	}
 }
-
-// Several sockets are named where nearly all of a program's time over TCP would gain by them, and nowhere else.
-func TestRunNamesSeveralSockets(t *testing.T) {
-	over := func(transport string, log2 uint8, seconds float64) control.Bucket {
-		b := bucket(log2, "default", 1, &control.Ledger{Calls: 9, DefaultNs: seconds * 1e9})
-		b.Transport = transport
-		return b
-	}
-	for _, c := range []struct {
-		says    bool
-		buckets []control.Bucket
-	}{
-		{true, []control.Bucket{over("socket", 24, 9), over("socket", 10, 1), over("nvlink", 10, 90)}},
-		{false, []control.Bucket{over("socket", 24, 7), over("socket", 10, 3)}},
-		{false, []control.Bucket{over("rdma", 24, 9), over("socket", 10, 1)}},
-		{false, []control.Bucket{over("socket", 24, 0.5)}},
-		{false, nil},
-	} {
-		got := Sockets(control.RunReport{Comms: []control.RunComm{tuned(c.buckets...)}})
-		if says := strings.Contains(got, "90% of the measured time over TCP"); says != c.says || says != (got != "") {
-			t.Errorf("%v: %q", c.buckets, got)
-		}
-	}
-}
