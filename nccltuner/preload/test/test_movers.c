@@ -41,7 +41,7 @@ static struct stream {
   _Atomic uint64_t byOthers;
 } streams[STREAMS];
 static _Thread_local bool asks;
-static _Atomic bool hold, held, slow, stoppedNow;
+static _Atomic bool hold, held, stopping;
 
 static dyn_word receive(dyn_word fd, dyn_word data, dyn_word bytes, dyn_word flags, dyn_word e, dyn_word f) {
   struct stream *s = &streams[fd];
@@ -50,9 +50,8 @@ static dyn_word receive(dyn_word fd, dyn_word data, dyn_word bytes, dyn_word fla
   if (!asks) {
     atomic_fetch_add(&s->byOthers, 1);
     atomic_store(&held, true);
+    CHECK(!atomic_load(&stopping));
     while (atomic_load(&hold)) sched_yield();
-    if (atomic_load(&slow)) nap(1000000);
-    CHECK(!atomic_load(&stoppedNow));
   }
   uint64_t chance = next_random(&s->seed) % 8, n = 1 + next_random(&s->seed) % (chance < 2 ? (uint64_t)bytes : 1 + (uint64_t)bytes / 4);
   dyn_word got = (dyn_word)(n < s->end - s->at ? n : s->end - s->at);
@@ -131,7 +130,6 @@ static void whole(uint64_t bytes, int endsWith, uint64_t seed) {
 /* A thread is within a call: dyn_movers_stop waits for it, and none begins another. */
 static void *stop(void *returned) {
   dyn_movers_stop();
-  atomic_store(&stoppedNow, true);
   atomic_store((_Atomic bool *)returned, true);
   return NULL;
 }
@@ -146,10 +144,10 @@ static void stopped(void) {
   while (!atomic_load(&held)) /* taken back, where the thread was late: then once more */
     dyn_move(receive, 0, buffers[0], MOST, 0);
   for (int fd = 1; fd < STREAMS; fd++) CHECK(dyn_move(receive, fd, buffers[fd], MOST, 0) == -1 && errno == EAGAIN); /* queued behind it */
-  atomic_store(&slow, true);
   CHECK(pthread_create(&stopper, NULL, stop, &returned) == 0);
-  nap(20000000);
+  nap(200000000); /* it has begun */
   CHECK(!atomic_load(&returned));
+  atomic_store(&stopping, true);
   atomic_store(&hold, false);
   pthread_join(stopper, NULL);
   uint64_t before = by_others();
