@@ -35,6 +35,8 @@ enum { FREE, QUEUED, RUNNING, DONE };
 
 struct job {
   _Atomic int state;
+  _Atomic uintptr_t owner; /* the thread that has asked */
+  _Atomic bool withdrawn;
   bool ended; /* by errorNumber, or by the other end (0) */
   int fd, flags, errorNumber;
   dyn_function real;
@@ -53,11 +55,13 @@ static struct mover {
 
 static _Atomic(struct job *) jobs; /* NULL: all go as they are */
 static int threads;
+static pthread_key_t asked; /* by threads that have: to let_go when they end */
 static _Atomic uint32_t turn;
 static _Atomic bool stopped;
 
 /* Moves what there is; whether the job is over. */
 static bool step(struct mover *mover, struct job *job, uint64_t *quietNs) {
+  if (atomic_load_explicit(&job->withdrawn, memory_order_relaxed)) return true;
   atomic_store(&mover->inCall, true); /* before it looks: dyn_movers_stop looks the other way round */
   if (atomic_load(&stopped)) {
     atomic_store(&mover->inCall, false);
@@ -129,10 +133,28 @@ static void *work(void *which) {
   return NULL;
 }
 
+/* A thread of NCCL's ends, be it by an abort, an error or a group that failed. Who joins it frees the buffers, and closes the descriptors for
+ * others to have: nothing of it may be under way, nor a result be left. */
+static void let_go(void *owner) {
+  struct job *all = atomic_load_explicit(&jobs, memory_order_acquire);
+  for (int fd = 0; all != NULL && fd < JOBS; fd++) {
+    struct job *job = &all[fd];
+    int state = QUEUED;
+    if (atomic_load_explicit(&job->owner, memory_order_relaxed) != (uintptr_t)owner) continue;
+    if (atomic_compare_exchange_strong(&job->state, &state, FREE) || state == FREE) continue;
+    atomic_store_explicit(&job->withdrawn, true, memory_order_relaxed);
+    while (atomic_load_explicit(&job->state, memory_order_acquire) == RUNNING) sched_yield();
+    atomic_store_explicit(&job->state, FREE, memory_order_relaxed);
+  }
+}
+
+/* In the child of a fork none of the threads is there. */
+static void forget(void) { atomic_store(&jobs, NULL); }
+
 /* By NCCL's thread, whose CPUs these get: near the GPU, where NCCL has chosen. */
 static void begin(void) {
   int wanted = dyn_movers_wanted();
-  struct job *all = wanted > 0 ? calloc(JOBS, sizeof *all) : NULL;
+  struct job *all = wanted > 0 && pthread_key_create(&asked, let_go) == 0 && pthread_atfork(NULL, NULL, forget) == 0 ? calloc(JOBS, sizeof *all) : NULL;
   if (all == NULL) return;
   sigset_t everything, before;
   sigfillset(&everything);
@@ -182,7 +204,10 @@ static bool handed_over(struct job *job, int state, dyn_function real, int fd, c
   uint64_t now = dyn_movers_clock_ns();
   if (state == QUEUED) return !((atomic_load(&stopped) || now - job->queuedNs > STEAL_NS) && atomic_compare_exchange_strong(&job->state, &state, FREE));
   int inUse = atomic_load(&stopped) ? 0 : dyn_movers_now(now);
-  if (inUse == 0) return false;
+  uintptr_t self = (uintptr_t)pthread_self();
+  if (inUse == 0 || pthread_setspecific(asked, (void *)self) != 0) return false;
+  atomic_store_explicit(&job->owner, self, memory_order_relaxed);
+  atomic_store_explicit(&job->withdrawn, false, memory_order_relaxed);
   job->ended = false;
   job->fd = fd;
   job->flags = flags;

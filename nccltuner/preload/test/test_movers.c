@@ -2,7 +2,7 @@
  *
  *   test_movers [CASE]...     without, all; of the cases with threads that are two, whatever other processes do
  * Threads that move bytes (movers.c) beside those that ask for it, as NCCL's do: what streams carry comes whole and in order, whoever moves
- * it and however many pieces it comes in, and none is touched after dyn_movers_stop.
+ * it and however many pieces it comes in, and none is touched when who asked has ended, or after dyn_movers_stop.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -157,6 +157,67 @@ static void stopped(void) {
   CHECK(by_others() == before && streams[0].at > 100000);
 }
 
+/* NCCL's thread ends in the middle of its messages, with one that a thread of ours is within. */
+static void *asks_and_ends(void *buffers) {
+  asks = true;
+  while (!atomic_load(&held)) dyn_move(receive, 0, buffers, MOST, 0);
+  for (int fd = 1; fd < STREAMS; fd++) dyn_move(receive, fd, (uint8_t *)buffers + fd * MOST, MOST, 0);
+  return NULL;
+}
+/* Who joins it frees the buffers, and descriptors are others' then. */
+static void ends(void) {
+  static uint8_t buffers[STREAMS * MOST];
+  bool atOnce = false;
+  for (int round = 0; round < 20; round++) {
+    pthread_t thread;
+    open_streams(1 << 20, 0, 20 + (uint64_t)round);
+    atomic_store(&held, false);
+    atomic_store(&hold, true);
+    CHECK(pthread_create(&thread, NULL, asks_and_ends, buffers) == 0);
+    while (!atomic_load(&held)) sched_yield();
+    nap(5000000);
+    CHECK(pthread_tryjoin_np(thread, NULL) == EBUSY);
+    uint64_t calls = atomic_load(&streams[0].byOthers);
+    atomic_store(&hold, false);
+    CHECK(pthread_join(thread, NULL) == 0);
+    atOnce |= atomic_load(&streams[0].byOthers) == calls; /* not behind the whole message */
+    memset(buffers, 0xee, sizeof buffers);
+    uint64_t before = by_others();
+    nap(5000000);
+    CHECK(by_others() == before);
+    for (size_t i = 0; i < sizeof buffers; i++) CHECK(buffers[i] == 0xee);
+    whole(20000, 0, 40 + (uint64_t)round); /* to others each byte is new */
+  }
+  whole(6000000, 0, 60);
+  CHECK(atOnce && by_others() > 100); /* and threads move them still */
+}
+/* It does not wait for what another has asked for. */
+static void *ends_beside(void *go) {
+  static uint8_t buffer[MOST];
+  asks = true;
+  while (dyn_move(receive, 1, buffer, MOST, 0) <= 0) continue;
+  while (!atomic_load((_Atomic bool *)go)) sched_yield();
+  return NULL;
+}
+static void ends_beside_others(void) {
+  static uint8_t buffer[MOST];
+  _Atomic bool go = false;
+  pthread_t thread;
+  struct timespec until;
+  open_streams(1 << 20, 0, 70);
+  asks = true;
+  CHECK(pthread_create(&thread, NULL, ends_beside, &go) == 0);
+  nap(20000000);
+  atomic_store(&held, false);
+  atomic_store(&hold, true);
+  while (!atomic_load(&held)) dyn_move(receive, 0, buffer, MOST, 0);
+  atomic_store(&go, true);
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 5;
+  CHECK(pthread_timedjoin_np(thread, NULL, &until) == 0);
+  atomic_store(&hold, false);
+}
+
 static void in_child(void (*does)(void)) {
   int status;
   fflush(stdout);
@@ -176,14 +237,25 @@ static void moves(void) {
 }
 static void closes(void) { whole(60000, 0, 2); }
 static void breaks(void) { whole(60000, ECONNRESET, 3); }
-/* Threads are not there in a child: who asks takes back what none begins. */
+/* Threads are not there in a child, one that was within a call among them. */
+static void asks_by_itself(void) {
+  static uint8_t buffer[MOST];
+  open_streams(100000, 0, 6);
+  atomic_store(&hold, false);
+  asks = true;
+  for (int i = 0; i < 100; i++) dyn_move(receive, 0, buffer, MOST, 0);
+  CHECK(streams[0].at > 0 && by_others() == 0);
+  breaks();
+}
 static void forked(void) {
   static uint8_t buffer[MOST];
   open_streams(100000, 0, 4);
   asks = true;
-  dyn_word got;
-  while ((got = dyn_move(receive, 0, buffer, MOST, 0)) <= 0 || by_others() == 0) CHECK(got != 0);
-  in_child(breaks);
+  atomic_store(&held, false);
+  atomic_store(&hold, true);
+  while (!atomic_load(&held)) dyn_move(receive, 0, buffer, MOST, 0);
+  in_child(asks_by_itself);
+  atomic_store(&hold, false);
 }
 
 static _Atomic bool crowd = true;
@@ -238,7 +310,7 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*does)(void);
-  } cases[] = {{"moves", moves}, {"closes", closes}, {"breaks", breaks}, {"stopped", stopped}, {"forked", forked}};
+  } cases[] = {{"moves", moves}, {"closes", closes}, {"breaks", breaks}, {"stopped", stopped}, {"ends", ends}, {"beside", ends_beside_others}, {"forked", forked}};
   how_many();
   if (argc == 1) in_child(crowded);
   setenv("DYNAMICCL_SOCKET_THREADS", "2", 1);
