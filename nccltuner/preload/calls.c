@@ -20,7 +20,6 @@
 #include <stddef.h>
 
 #include "../plugin/datatype.h"
-#include "movers.h"
 #include "device.h"
 #include "groups.h"
 #include "net.h"
@@ -184,8 +183,8 @@ AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
 AROUND(ncclGroupEnd, (void), dyn_group_end(false), result = dyn_group_ended(result))
 AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(true), result = dyn_group_ended(result), simInfo)
 AROUND(ncclCommDestroy, (ncclComm_t comm), (dyn_device_goes(comm, false), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_over(comm)), comm)
-AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_movers_stop(), dyn_device_goes(comm, true), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_over(comm)), comm)
-AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), (dyn_movers_stop(), dyn_device_stops(comm, "the program revoked the communicator")), (void)0, comm, revokeFlags)
+AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_over(comm)), comm)
+AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), dyn_device_stops(comm, "the program revoked the communicator"), (void)0, comm, revokeFlags)
 AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), (void)0,
        dyn_window_comes(comm, buff, size, (void **)win, winFlags, result), comm, buff, size, win, winFlags)
 AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window_goes(comm, win), (void)0, comm, win)
@@ -243,7 +242,7 @@ ANNOUNCE_CHILD(color != NO_COLOR, newcomm, ncclCommSplit, (ncclComm_t comm, int 
          ncclConfig_t *config), comm, color, key, newcomm, ON_PARENTS_NET(config))
 /* NCCL ends its own kernels then. */
 #define SHRINK_ABORT 1 /* NCCL_SHRINK_ABORT */
-#define STOP_SHRUNK(comm, flags) ((flags) & SHRINK_ABORT ? (dyn_movers_stop(), dyn_device_stops(comm, "the program shrank the communicator and aborted its calls")) : (void)0)
+#define STOP_SHRUNK(comm, flags) ((flags) & SHRINK_ABORT ? dyn_device_stops(comm, "the program shrank the communicator and aborted its calls") : (void)0)
 ANNOUNCE_CHILD((STOP_SHRUNK(comm, shrinkFlags), 1), newcomm, ncclCommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
          ncclConfig_t *config, int shrinkFlags), comm, excludeRanksList, excludeRanksCount, newcomm, ON_PARENTS_NET(config), shrinkFlags)
 ANNOUNCE_CHILD(1, newcomm, ncclCommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,

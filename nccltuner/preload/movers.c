@@ -26,7 +26,7 @@
 
 #define JOBS 4096 /* file descriptors; those above go as they are */
 #define SLOTS 16  /* jobs that one thread has */
-#define PIECE 262144 /* bytes that one call moves: dyn_movers_stop waits so long */
+#define PIECE 262144 /* bytes that one call moves: a thread of NCCL's that ends waits so long */
 #define STEAL_NS 30000     /* a job that no thread has begun */
 #define HAND_BACK_NS 20000 /* of which there are no more bytes */
 #define SLEEP_NS 50000     /* without a job: to wake takes as long */
@@ -50,27 +50,20 @@ static struct mover {
   bool mine[SLOTS];        /* begun: its thread's */
   uint64_t quietNs[SLOTS]; /* no more bytes since; 0: there were */
   _Atomic uint32_t news;
-  _Atomic bool asleep, inCall;
+  _Atomic bool asleep;
 } movers[DYN_MOVERS];
 
 static _Atomic(struct job *) jobs; /* NULL: all go as they are */
 static int threads;
 static pthread_key_t asked; /* by threads that have: to let_go when they end */
 static _Atomic uint32_t turn;
-static _Atomic bool stopped;
 
 /* Moves what there is; whether the job is over. */
-static bool step(struct mover *mover, struct job *job, uint64_t *quietNs) {
+static bool step(struct job *job, uint64_t *quietNs) {
   if (atomic_load_explicit(&job->withdrawn, memory_order_relaxed)) return true;
-  atomic_store(&mover->inCall, true); /* before it looks: dyn_movers_stop looks the other way round */
-  if (atomic_load(&stopped)) {
-    atomic_store(&mover->inCall, false);
-    return true;
-  }
   size_t piece = job->bytes - job->moved < PIECE ? job->bytes - job->moved : PIECE;
   dyn_word moved = job->real(job->fd, (dyn_word)(job->data + job->moved), (dyn_word)piece, job->flags, 0, 0);
   int error = errno;
-  atomic_store_explicit(&mover->inCall, false, memory_order_release);
   if (moved > 0) {
     job->moved += (size_t)moved;
     *quietNs = 0;
@@ -101,7 +94,7 @@ static bool sweep(struct mover *mover) {
       mover->quietNs[i] = 0;
     }
     any = true;
-    if (!step(mover, job, &mover->quietNs[i])) continue;
+    if (!step(job, &mover->quietNs[i])) continue;
     mover->mine[i] = false;
     atomic_store_explicit(&mover->slots[i], NULL, memory_order_release);
     atomic_store_explicit(&job->state, DONE, memory_order_release);
@@ -202,8 +195,8 @@ static dyn_word result(struct job *job) {
 static bool handed_over(struct job *job, int state, dyn_function real, int fd, char *data, size_t bytes, int flags) {
   if (state == RUNNING) return true;
   uint64_t now = dyn_movers_clock_ns();
-  if (state == QUEUED) return !((atomic_load(&stopped) || now - job->queuedNs > STEAL_NS) && atomic_compare_exchange_strong(&job->state, &state, FREE));
-  int inUse = atomic_load(&stopped) ? 0 : dyn_movers_now(now);
+  if (state == QUEUED) return !(now - job->queuedNs > STEAL_NS && atomic_compare_exchange_strong(&job->state, &state, FREE));
+  int inUse = dyn_movers_now(now);
   uintptr_t self = (uintptr_t)pthread_self();
   if (inUse == 0 || pthread_setspecific(asked, (void *)self) != 0) return false;
   atomic_store_explicit(&job->owner, self, memory_order_relaxed);
@@ -235,10 +228,4 @@ dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags
     }
   }
   return real(fd, (dyn_word)data, (dyn_word)bytes, flags, 0, 0);
-}
-
-void dyn_movers_stop(void) {
-  atomic_store(&stopped, true);
-  for (int i = 0; i < threads; i++)
-    while (atomic_load(&movers[i].inCall)) sched_yield();
 }

@@ -12,10 +12,8 @@ typedef dyn_word (*dyn_function)(dyn_word, dyn_word, dyn_word, dyn_word, dyn_wor
 #define DYN_MOVE_BYTES 65536 /* shorter ones are sooner done than handed over */
 
 /* One of NCCL's calls that do not wait, of DYN_MOVE_BYTES and more: what send or recv returns now. EAGAIN until one of our threads has moved
- * bytes; NCCL asks again with the same words. Of a descriptor one thread may ask. */
+ * bytes; NCCL asks again with the same words. Of a descriptor one thread may ask;
+ * when it ends nothing is read from or written into its buffers any more. */
 dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags);
-
-/* Nothing is read from or written into NCCL's buffers by our threads from now on: what NCCL aborts it frees. */
-void dyn_movers_stop(void);
 
 #endif

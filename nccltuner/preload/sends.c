@@ -14,7 +14,6 @@
 #include "sends.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -154,20 +153,12 @@ static uint32_t greeted(uint32_t state, const void *data, size_t bytes) {
 /* Behind 8 bytes that were to come, and may as well have been a new connection's first: whether it is one. */
 static bool is_new(uint32_t state, const void *data, size_t bytes) { return state & GREETED && announces(data, bytes) > 0 && announces(data, bytes) < TYPES; }
 
-/* What became of a message. Where its connection is over NCCL gives the communicator up, and may free its buffers before it closes the others. */
-static word noted(word moved) {
-  int error = errno;
-  if (moved == 0 || (moved < 0 && error != EAGAIN && error != EWOULDBLOCK && error != EINTR)) dyn_movers_stop();
-  errno = error;
-  return moved;
-}
-
 static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function real, int fd, const void *data, size_t bytes, int flags) {
   uint32_t state = atomic_load_explicit(at, memory_order_relaxed), left = state & LEFT;
   if (left > 0 && bytes == left) {
     ssize_t sent = bytes < DYN_MOVE_BYTES ? real(fd, (word)data, (word)bytes, flags, 0, 0) : dyn_move(real, fd, (void *)data, bytes, flags);
     if (sent > 0) atomic_store_explicit(at, NET | ALIKE | (bytes == MAGIC_BYTES ? GREETED : 0) | (left - (uint32_t)sent), memory_order_relaxed);
-    return noted(sent);
+    return sent;
   }
   if (!(state & NET) || greets(data, bytes) || is_new(state, data, bytes)) {
     ssize_t sent = real(fd, (word)data, (word)bytes, flags, 0, 0);
@@ -178,7 +169,7 @@ static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function 
   uint32_t size = announces(data, bytes);
   ssize_t sent = real(fd, (word)data, (word)bytes, size > INLINE && size <= MOST && state & ALIKE ? flags | MSG_MORE : flags, 0, 0);
   atomic_store_explicit(at, size > 0 && sent == (ssize_t)bytes ? state | size : state, memory_order_relaxed);
-  return noted(sent);
+  return sent;
 }
 
 __attribute__((visibility("default"))) word dyn_send(word fd, word data, word bytes, word flags, word e, word f) __asm__("send");
@@ -195,10 +186,10 @@ static __attribute__((noinline)) word recv_nccls(_Atomic uint32_t *at, function 
   if (left >= DYN_MOVE_BYTES && bytes == left) {
     ssize_t got = dyn_move(real, fd, data, bytes, flags);
     if (got > 0) atomic_store_explicit(at, INCOMING | (left - (uint32_t)got), memory_order_relaxed);
-    return noted(got);
+    return got;
   }
   ssize_t got = real(fd, (word)data, (word)bytes, flags, 0, 0);
-  if (got <= 0) return state & INCOMING ? noted(got) : got;
+  if (got <= 0) return got;
   bool whole = got == (ssize_t)bytes;
   if (state & ACCEPTED) state = whole && greets(data, bytes) ? HEARD : 0;
   else if (state & HEARD) state = whole && announces(data, bytes) == NET_SOCKET ? INCOMING : 0;
