@@ -101,7 +101,7 @@ int dyn_movers_now(uint64_t nowNs) {
 static void one_less(uint64_t nowNs) {
   if (atomic_exchange(&changing, true)) return;
   int used = atomic_load(&inUse);
-  if (used > 0 && nowNs - changedNs > 2 * LOOK_NS) { /* not what was seen before it changed last */
+  if (used > 0 && nowNs > changedNs + 2 * LOOK_NS) { /* not what was seen before it changed last, perhaps since nowNs */
     pauseNs = nowNs - changedNs > SETTLED_NS ? PAUSE_LEAST_NS : 2 * pauseNs < PAUSE_MOST_NS ? 2 * pauseNs : PAUSE_MOST_NS;
     atomic_store(&inUse, used - 1);
     changedNs = nowNs;

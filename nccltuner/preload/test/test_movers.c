@@ -313,6 +313,26 @@ static void crowded(void) {
   }
 }
 
+/* What two threads had to wait for at one time is one thread too many, whoever has read its clock first. */
+static void crowded_at_once(void) {
+  const uint64_t began = UINT64_C(1000000000000), later = began + 30000000;
+  FILE *says = tmpfile();
+  struct dyn_mover_wait first = {.file = fileno(says)}, second = first;
+  dyn_movers_are(2);
+  CHECK(pwrite(first.file, "1000000 0 1\n", 12, 0) == 12);
+  dyn_mover_worked(&first, began);
+  dyn_mover_worked(&second, began);
+  CHECK(pwrite(first.file, "2000000 9000000 2\n", 18, 0) == 18);
+  dyn_mover_worked(&first, later + 5000);
+  CHECK(dyn_movers_now(later + 5000) == 1);
+  dyn_mover_worked(&second, later);
+  CHECK(dyn_movers_now(later + 6000) == 1);
+  CHECK(pwrite(first.file, "3000000 19000000 3\n", 19, 0) == 19);
+  dyn_mover_worked(&second, later + 50000000);
+  CHECK(dyn_movers_now(later + 50000000) == 0);
+  CHECK(dyn_movers_now(later + UINT64_C(20000000000)) == 1);
+}
+
 static void how_many(void) {
   static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
   for (int i = 0; i < 4; i++) unsetenv(names[i]);
@@ -335,6 +355,7 @@ int main(int argc, char **argv) {
     void (*does)(void);
   } cases[] = {{"moves", moves}, {"closes", closes}, {"breaks", breaks}, {"ends", ends}, {"beside", ends_beside_others}, {"quiet", quiet}, {"late", late}, {"high", high}, {"forked", forked}};
   how_many();
+  in_child(crowded_at_once);
   if (argc == 1) in_child(crowded);
   setenv("DYNAMICCL_SOCKET_THREADS", "2", 1);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
