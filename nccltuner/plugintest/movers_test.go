@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -20,7 +19,7 @@ func TestMovers(t *testing.T) {
 
 func TestMoversFindPlantedMistakes(t *testing.T) {
 	for _, m := range []struct{ what, is, mistake string }{
-		{"moves", "handed_over(&all[fd], state,", "handed_over(&all[fd], atomic_load(&all[fd].state),"}, // done since: its bytes are lost
+		{"moves", "handed_over(&all[fd], state,", "handed_over(&all[fd], (sched_yield(), atomic_load(&all[fd].state)),"}, // done since: its bytes are lost
 		{"moves", "if (!atomic_compare_exchange_strong(&job->state, &queued, RUNNING)) {", "if (atomic_load(&job->state) == FREE) {"},
 		{"moves", "job->data + job->moved", "job->data"},
 		{"moves", "  job->moved = 0;\n", ""},
@@ -39,10 +38,12 @@ func TestMoversFindPlantedMistakes(t *testing.T) {
 	} {
 		t.Run(m.what+" "+m.is, func(t *testing.T) {
 			t.Parallel()
-			said, err := planted(t, "../preload", "test_movers.c", []string{"movers.c", "mover_count.c"}, "movers.c", m.is, m.mistake, m.what)
-			if err == nil {
-				t.Errorf("not found: %s", strings.TrimSpace(said))
+			for range 6 { // what threads do at one time is chance: most are found at once
+				if _, err := planted(t, "../preload", "test_movers.c", []string{"movers.c", "mover_count.c"}, "movers.c", m.is, m.mistake, m.what); err != nil {
+					return
+				}
 			}
+			t.Error("not found")
 		})
 	}
 }
