@@ -110,7 +110,7 @@ func TestLiveReplays(t *testing.T) {
 func TestLiveKernels(t *testing.T) {
 	const table = "h200x4-nvlink-quiet"
 	m := newKernels(t, table)
-	said, code := m.bench("", 0, "--arms", "plain,run,run+DYNAMICCL_NO_KERNELS=1", "--collectives", "AllReduce,AllGather,AllToAll", "--sizes", "1K,1M", "--phases", "quiet:2s", "--min-rounds", "100",
+	said, code := m.bench("", 0, "--arms", "plain,run,run+DYNAMICCL_NO_KERNELS=1", "--collectives", "AllReduce,AllGather,AllToAll", "--sizes", "1K,1M", "--phases", "quiet:2s", "--min-rounds", "250", // on a busy machine 100 were too few to learn of all three
 		"--explore-budget", "30%", "--calls", "20")
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s", code, said)
