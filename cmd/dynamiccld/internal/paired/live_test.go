@@ -99,9 +99,8 @@ func TestLiveReplays(t *testing.T) {
 		t.Fatalf("what the daemon says: %+v", d)
 	}
 	// All ranks number their kernels alike: what one tells of, all do, but for what they told of last.
-	// (On a machine that is busy 2 s may be too short to learn of both sizes.)
 	g, r := d.Status.Graphs, d.Status.Core.Replays
-	if g.Choices < 1 || g.Choices > 2 || g.Replays != r.Joined || r.Joined < 10 || r.Samples < 4*r.Joined || r.Samples > 5*r.Joined || r.Late+r.Disagreed+r.Unknown+r.Unkept > 0 {
+	if g.Choices != 2 || g.Replays != r.Joined || r.Joined < 10 || r.Samples < 4*r.Joined || r.Samples > 5*r.Joined || r.Late+r.Disagreed+r.Unknown+r.Unkept > 0 {
 		t.Errorf("%+v, %+v", g, r)
 	}
 }
@@ -110,7 +109,7 @@ func TestLiveReplays(t *testing.T) {
 func TestLiveKernels(t *testing.T) {
 	const table = "h200x4-nvlink-quiet"
 	m := newKernels(t, table)
-	said, code := m.bench("", 0, "--arms", "plain,run,run+DYNAMICCL_NO_KERNELS=1", "--collectives", "AllReduce,AllGather,AllToAll", "--sizes", "1K,1M", "--phases", "quiet:2s", "--min-rounds", "250", // on a busy machine 100 were too few to learn of all three
+	said, code := m.bench("", 0, "--arms", "plain,run,run+DYNAMICCL_NO_KERNELS=1", "--collectives", "AllReduce,AllGather,AllToAll", "--sizes", "1K,1M", "--phases", "quiet:2s", "--min-rounds", "100",
 		"--explore-budget", "30%", "--calls", "20")
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s", code, said)
