@@ -182,7 +182,10 @@ func (g *Guard) Keep(a actions.Action) {
 // Withhold has no trial be made of actions that it says must not run now; what is in force may all the same be one of them.
 func (g *Guard) Withhold(withheld func(actions.Action) bool) { g.withheld = withheld }
 
-func (g *Guard) withholds(i int) bool { return g.withheld != nil && g.withheld(g.arms.set[i]) }
+func (g *Guard) withholds(i int) bool { return g.Withholds(g.arms.set[i]) }
+
+// Withholds says that no trial may be made of an action now.
+func (g *Guard) Withholds(a actions.Action) bool { return g.withheld != nil && g.withheld(a) }
 
 // Reconfigure takes over another configuration from the next Propose.
 func (g *Guard) Reconfigure(cfg GuardConfig) { g.budget.reconfigure(g, cfg) }

@@ -27,7 +27,8 @@ type bucket struct {
 	stored   float64  // speed-up of assumed as the store has it; 0: not known
 	storedNs state.Ns // when assumed came to be chosen, as the store has it; 0: not known
 	set      []actions.Action
-	guard    *agents.Guard // round the learner
+	allowed  []actions.Action // set, with what is left out for now
+	guard    *agents.Guard    // round the learner
 	detector *agents.Detector
 
 	entry      Entry
@@ -105,6 +106,7 @@ func (b *bucket) observe(charged, o state.Observation) agents.Alarm {
 	reverts, shifts := b.guard.Reverts(), b.guard.Shifts()
 	b.guard.Observe(charged) // ignores an action of an older plan that is no longer allowed
 	b.pass(&o)
+	b.silence.learns(charged.Action)
 	b.ledger.book(charged, b.entry.Base, b.guard)
 	alarm := b.detector.Observe(o)
 	jumped := b.guard.Jumped()
@@ -208,6 +210,11 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 			base = b.assumed
 		}
 	}
+	if explore && len(trials) < maxTrials-warm {
+		if a, ok := b.silence.again(b.allowed, b.calls, b.guard.Withholds); ok {
+			trials = append(trials, a)
+		}
+	}
 	if explore && len(trials) == 0 {
 		trials = slices.Repeat([]actions.Action{base}, b.look.calls) // a look that is due
 	}
@@ -222,7 +229,7 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 		}
 	}
 	if !waiting && b.published {
-		b.silence.over(&b.entry)
+		b.silence.over(&b.entry, b.calls)
 	}
 	b.silence.begins()
 	*nextID++

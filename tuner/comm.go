@@ -32,9 +32,7 @@ type comm struct {
 	replays   *replays // nil: no graph has told of one
 	// misnamed are names on registered memory that have not brought about what they say.
 	misnamed map[state.Bucket][]actions.Action
-	// silent are actions whose trials were not heard of.
-	silent map[state.Bucket][]actions.Action
-	trips  *trips // nil: nothing has been told of puts over GIN
+	trips    *trips // nil: nothing has been told of puts over GIN
 	// registered are collectives on registered memory that all ranks have called.
 	registered [actions.NumCollectives]bool
 }
@@ -89,7 +87,7 @@ func (m *comm) put(b *bucket) {
 func (m *comm) views(all []BucketView) []BucketView {
 	m.eachBucket(func(b *bucket) {
 		v := b.view()
-		v.Comm, v.Shape, v.Silent = m.Comm, m.Shape, m.silent[b.Bucket]
+		v.Comm, v.Shape, v.Silent = m.Comm, m.Shape, b.silence.of(b.allowed)
 		if m.exposure != nil {
 			v.Reward = RewardExposed
 		}

@@ -174,9 +174,9 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}
-	set = m.without(e.Bucket, setWithin(set, m.mostCTAs()))
+	set = setWithin(set, m.mostCTAs())
 	switch {
-	case old != nil && old.differ == e.Differ && slices.Equal(old.set, set):
+	case old != nil && old.differ == e.Differ && slices.Equal(old.allowed, set):
 		return
 	case e.Differ && (old == nil || !old.differ):
 		c.find(nowNs, m, e.Bucket, agents.DiagnosisNone, "ranks differ in what NCCL allows: this bucket passes through")
@@ -194,11 +194,17 @@ func (c *Core) published(nowNs state.Ns, e Published) {
 	}
 }
 
-func (c *Core) newBucket(m *comm, b state.Bucket, set []actions.Action, differ bool) *bucket {
+func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, differ bool) *bucket {
 	m.dirty, m.touched = true, true
+	old := m.buckets[b.Collective][b.Log2Bytes]
+	var quiet silence
+	if old != nil {
+		quiet.quiet = old.silence.quiet
+	}
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
-	made := newBucket(b, set, differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
-	if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil { // what was said of it and counted holds for every set of choices
+	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
+	made.allowed, made.silence = allowed, quiet
+	if old != nil { // what was said of it and counted holds for every set of choices
 		made.diagnosis, made.diagNs, made.diagBefore, made.diagUntold = old.diagnosis, old.diagNs, old.diagBefore, old.diagUntold
 		made.warm, made.calls, made.firstNs, made.seenAt, made.ledger = old.warm, old.calls, old.firstNs, old.seenAt, old.ledger
 		made.learnedAt, made.told = old.learnedAt, old.told
@@ -222,7 +228,7 @@ func (c *Core) advised(e Advised) {
 		}
 		m.knows(l)
 		if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil {
-			m.put(c.newBucket(m, b, old.set, old.differ))
+			m.put(c.newBucket(m, b, old.allowed, old.differ))
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (c *Core) outstanding(e Outstanding) {
 	}
 	m.refitEarly()
 	m.eachBucket(func(b *bucket) {
-		if set := setWithin(b.set, m.mostCTAs()); !slices.Equal(set, b.set) {
+		if set := setWithin(b.allowed, m.mostCTAs()); !slices.Equal(set, b.allowed) {
 			m.put(c.refit(m, b, set))
 		}
 	})

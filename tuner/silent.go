@@ -4,61 +4,119 @@ import (
 	"slices"
 
 	"dynamiccl/actions"
-	"dynamiccl/state"
 )
 
 // Some trials are never heard of, while other calls of their bucket are: enqueueing one takes its host longer than a timed call may
 // (preload/probe.h), or NCCL always runs something else. Whoever proposed it learns nothing and proposes it again, and no budget has
 // it, for what it lost is not known: a program whose host took 0.6 ms to launch our kernels with 64 CTAs made 2,004 plans a minute
-// of such trials, and none of anything else. So after a few batches without a word an action leaves its bucket's set for good.
-const silentBatches = 6
+// of such trials, and none of anything else. So after a few batches without a word an action leaves its bucket's set.
+//
+// A host may also be slow because it has no CPU for a while, and learners give up what they hear nothing of. So whatever was silent is
+// tried once more after a pause, and after twice that if nothing is heard again: 20,000 calls have ten such tries of an action. The
+// first word of one that has left brings it back.
+const (
+	silentBatches = 6
+	silentPause   = restCalls // calls of the bucket that are heard of
+)
 
 // silence is what trials of a bucket have not been heard of.
 type silence struct {
-	heard   []actions.Action // of calls under the newest entry
-	batches map[actions.Action]int
+	heard []actions.Action // of calls under the newest entry
+	quiet map[actions.Action]quiet
+	back  bool // something was heard of that had left
+}
+
+// quiet is an action of which nothing was heard when other calls were.
+type quiet struct {
+	batches int    // in a row
+	pause   uint64 // calls of the bucket,
+	due     uint64 // and as of which it is tried again
+	left    bool
 }
 
 // hears takes in that a call was reported, whether it is charged or not.
 func (s *silence) hears(a actions.Action) {
-	delete(s.batches, a)
+	if q, was := s.quiet[a]; was {
+		s.back = s.back || q.left
+		s.quiet[a] = quiet{pause: q.pause} // due at once: the first call of a kernel says nothing of its cost
+	}
 	if !slices.Contains(s.heard, a) {
 		s.heard = append(s.heard, a)
 	}
 }
 
-// over says that the trials of an entry have run. Where nothing was heard at all that says nothing of an action.
-func (s *silence) over(e *Entry) {
+// learns takes in that the learner was told what a call took.
+func (s *silence) learns(a actions.Action) { delete(s.quiet, a) }
+
+// over says that the trials of an entry have run, after so many calls of the bucket. Where nothing was heard at all that says nothing
+// of an action.
+func (s *silence) over(e *Entry, calls uint64) {
 	for i, a := range e.Trials {
 		if len(s.heard) == 0 || a == e.Base || slices.Contains(s.heard, a) || slices.Contains(e.Trials[:i], a) {
 			continue
 		}
-		if s.batches == nil {
-			s.batches = map[actions.Action]int{}
+		if s.quiet == nil {
+			s.quiet = map[actions.Action]quiet{}
 		}
-		s.batches[a]++
+		q := s.quiet[a]
+		if q.batches++; q.pause == 0 {
+			q.pause, q.due = silentPause, calls+silentPause
+		}
+		s.quiet[a] = q
 	}
 }
 
 // begins says that another entry comes.
 func (s *silence) begins() { s.heard = s.heard[:0] }
 
-func (s *silence) has(a actions.Action) bool { return s.batches[a] >= silentBatches }
-
-// hush takes out of a bucket's set what was not heard of for too long, and gives the bucket that is there then.
-func (c *Core) hush(m *comm, b *bucket) *bucket {
-	if len(b.silence.batches) == 0 || !slices.ContainsFunc(b.set, b.silence.has) {
-		return b
+// again has the first action of a list be tried that is due; false: none is.
+func (s *silence) again(allowed []actions.Action, calls uint64, withheld func(actions.Action) bool) (a actions.Action, ok bool) {
+	if len(s.quiet) == 0 {
+		return a, false
 	}
-	if m.silent == nil {
-		m.silent = map[state.Bucket][]actions.Action{}
-	}
-	for _, a := range b.set {
-		if b.silence.has(a) {
-			m.silent[b.Bucket] = append(m.silent[b.Bucket], a)
+	for _, a := range allowed {
+		if q, was := s.quiet[a]; was && calls >= q.due && !withheld(a) {
+			q.pause *= 2
+			q.due = calls + q.pause
+			s.quiet[a] = q
+			return a, true
 		}
 	}
-	made := c.refit(m, b, m.without(b.Bucket, b.set))
+	return a, false
+}
+
+// turns has actions leave that were not heard of for too long, and reports whether any has, or any is back.
+func (s *silence) turns() bool {
+	any := s.back
+	s.back = false
+	for a, q := range s.quiet {
+		if !q.left && q.batches >= silentBatches {
+			q.left, any = true, true
+			s.quiet[a] = q
+		}
+	}
+	return any
+}
+
+// has says that an action has left.
+func (s *silence) has(a actions.Action) bool { return s.quiet[a].left }
+
+// of lists those of a set that have left.
+func (s *silence) of(set []actions.Action) (left []actions.Action) {
+	for _, a := range set {
+		if s.has(a) {
+			left = append(left, a)
+		}
+	}
+	return left
+}
+
+// hush makes a bucket anew whose silent actions have left, or come back, and gives the one that is there then.
+func (c *Core) hush(m *comm, b *bucket) *bucket {
+	if !b.silence.turns() {
+		return b
+	}
+	made := c.refit(m, b, b.allowed)
 	m.put(made)
 	return made
 }

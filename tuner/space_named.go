@@ -55,15 +55,13 @@ func (c *Core) misnamed(m *comm, b *bucket, a actions.Action) {
 		m.misnamed = map[state.Bucket][]actions.Action{}
 	}
 	m.misnamed[b.Bucket] = append(m.misnamed[b.Bucket], a)
-	m.put(c.refit(m, b, m.without(b.Bucket, b.set)))
+	m.put(c.refit(m, b, b.allowed))
 }
 
 // without leaves out what is known to be misnamed, or of which nobody hears.
-func (m *comm) without(b state.Bucket, set []actions.Action) []actions.Action {
-	if len(m.misnamed[b])+len(m.silent[b]) == 0 {
+func (m *comm) without(b state.Bucket, s *silence, set []actions.Action) []actions.Action {
+	if len(m.misnamed[b])+len(s.quiet) == 0 {
 		return set
 	}
-	return slices.DeleteFunc(slices.Clone(set), func(a actions.Action) bool {
-		return slices.Contains(m.misnamed[b], a) || slices.Contains(m.silent[b], a)
-	})
+	return slices.DeleteFunc(slices.Clone(set), func(a actions.Action) bool { return slices.Contains(m.misnamed[b], a) || s.has(a) })
 }

@@ -10,7 +10,7 @@ import (
 	"dynamiccl/tuner"
 )
 
-// What bounds the CTAs of our kernels, and what is not tried any more, are said in a line each, and nothing where nothing is.
+// What bounds the CTAs of our kernels, and what is hardly tried, are said in a line each, and nothing where nothing is.
 func TestWhySaysWhatIsLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		view tuner.BucketView
@@ -19,7 +19,7 @@ func TestWhySaysWhatIsLeftOut(t *testing.T) {
 		{tuner.BucketView{MostCTAs: 32, Beside: 3}, "places at most 32 CTAs: 3 kernels may wait beside it"},
 		{tuner.BucketView{MostCTAs: 32, Beside: 1}, "places at most 32 CTAs: 1 kernel may wait beside it"},
 		{tuner.BucketView{Silent: []actions.Action{{Path: actions.PathLSA, Kernel: actions.Bulk, Channels: 64}, {Path: actions.PathLSA, Channels: 4}}},
-			"not tried lsa/bulk/64, lsa/oneshot/4: no times came of any trial"},
+			"hardly tried lsa/bulk/64, lsa/oneshot/4: no times came of their trials"},
 		{tuner.BucketView{}, ""},
 	} {
 		var said strings.Builder
@@ -28,7 +28,7 @@ func TestWhySaysWhatIsLeftOut(t *testing.T) {
 		}
 		left := ""
 		for line := range strings.Lines(said.String()) {
-			if line = strings.Join(strings.Fields(line), " "); strings.HasPrefix(line, "places ") || strings.HasPrefix(line, "not tried ") {
+			if line = strings.Join(strings.Fields(line), " "); strings.HasPrefix(line, "places ") || strings.HasPrefix(line, "hardly tried ") {
 				left += line
 			}
 		}
