@@ -46,6 +46,10 @@ if [ -n "${NCCL_LIB:-}" ]; then
   ln -s "$(realpath "$NCCL_LIB")" "$lib/libnccl.so.2"
 fi
 
+# NCCL 2.32.3 by itself gives sums for averages in PAT (docs/design/choices.md), which it has where each rank is its own node.
+code=$(python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$lib/libnccl.so.2")
+[ "$code" -lt 23100 ] || export NCCL_PAT_ENABLE=${NCCL_PAT_ENABLE:-0}
+
 if [ "$ranks" -gt "$gpus" ]; then
   # A program's kernels that wait for others, of up to four communicators at once on each rank, must all have places on the GPU: NCCL's
   # are as large as it is told, ours as the daemon counts (docs/design.md, decision 2).

@@ -93,6 +93,22 @@ func TestPluginWithoutDaemon(t *testing.T) {
 	}
 }
 
+// Releases of NCCL that forget to divide are named once a process, where they may take PAT and the user has not forbidden it.
+func TestSumsForAveragesAreSaid(t *testing.T) {
+	near, far := oneNode.write(t), shape{ranks: 4, nodes: 4, condition: "quiet", sizes: oneNode.sizes, factor: 1}.write(t)
+	for _, c := range []struct {
+		table, version, env string
+		said                int
+	}{{far, "2.32.3", "", 4}, {far, "2.32.3", "NCCL_PAT_ENABLE=0", 0}, {far, "2.30.7", "", 0}, {near, "2.32.3", "", 0}} {
+		env, _ := pluginEnv(t)
+		r := mustRun(t, append(env, "NCCL_DEBUG=WARN", c.env), "--spawn", "--nccl", c.version, "--table", c.table, "--calls", "10", "--comms", "2", "--require-plugin")
+		const what = "NCCL 2.32.3 gives sums where a ReduceScatter is to average"
+		if said := strings.Count(r.stderr, what); said != c.said || c.said > 0 && !strings.Contains(r.stderr, "set NCCL_PAT_ENABLE=0 on all hosts") {
+			t.Errorf("%+v: said %d times\n%s", c, said, r.stderr)
+		}
+	}
+}
+
 // Communicators made and destroyed leak no memory, mapping, descriptor or file: one at a time, when NCCL opens and closes
 // the library each time, and many at once.
 func TestPluginChurnLeaksNothing(t *testing.T) {

@@ -81,6 +81,7 @@ struct dyn_comm {
   uint32_t slot;       /* plan buffer + 1 in force, 0: NCCL's defaults */
   uint64_t windowSeq;  /* the call in which sampling last began: no sample, since its timing had not begun before it */
   int deviceLL;        /* in the plan in force LL means a device kernel where there is one */
+  bool patSums;        /* a rank's NCCL may run averages as sums in PAT: no ReduceScatter is told to */
   int past;            /* atomic, profiler half: its calls go past the preload library, which times calls */
   uint64_t seenHeartbeat;
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */

@@ -257,6 +257,13 @@ static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
                  "`dynamiccld serve`, or the program with `dynamiccld run`", directory);
 }
 
+/* tuner.c has why. What NCCL runs by itself is left to it: other hosts may run no plugin, and all ranks must choose alike. */
+static void warn_of_sums(const struct dyn_comm *comm, uint32_t ncclVersion) {
+  if (ncclVersion < 23203 || comm->nRanks < 2 || comm->nNodes != comm->nRanks || getenv("NCCL_PAT_ENABLE")) return;
+  dyn_say_once(comm->log, DYN_LOG_WARN, "NCCL %u.%u.%u gives sums where a ReduceScatter is to average, if it takes the algorithm PAT, as it does for "
+               "small calls with one rank a node: set NCCL_PAT_ENABLE=0 on all hosts", ncclVersion / 10000, ncclVersion / 100 % 100, ncclVersion % 100);
+}
+
 void dyn_record_join(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   char path[PATH_MAX];
@@ -268,6 +275,7 @@ void dyn_record_join(struct dyn_member *member) {
   const char *directory = dyn_directory(comm->log);
   uint64_t startTime = dyn_process_start((uint32_t)getpid());
   uint32_t ncclVersion = dyn_nccl_version(comm->log);
+  warn_of_sums(comm, ncclVersion);
   if (!directory) return;
   if (startTime == 0) {
     dyn_say_once(comm->log, DYN_LOG_WARN, "cannot read /proc/%d/stat: running plain NCCL; mount /proc", getpid());

@@ -26,6 +26,11 @@
 
 #define DYN_PROTO_LL 0 /* NCCL_PROTO_LL */
 
+/* PAT does not scale, so up to 2.30 NCCL takes it out of the table of a ReduceScatter that averages (updateCollCostTable, src/enqueue.cc).
+ * 2.32.3 leaves it in, takes it by itself, and gives the sum (docs/design/choices.md). A tuner does not hear which operator it is. */
+#define DYN_MARKS_PAT (7u << DYN_MARKS_PROTOCOLS * 6) /* NCCL_ALGO_PAT */
+#define DYN_PAT_SUMS 23100 /* NCCL_VERSION code; releases before 2.32.3 have not been asked */
+
 /* ---- epochs ---- */
 
 /* Whether every rank's NCCL may run device kernels on ordinary buffers. A plan is in force only once all ranks have
@@ -35,6 +40,13 @@ static int device_everywhere(const struct dyn_comm *comm) {
   for (uint32_t i = 0; i < comm->nRanks; i++)
     if (!(__atomic_load_n(&ranks[i].flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)) return 0;
   return 1;
+}
+
+static bool sums_anywhere(const struct dyn_comm *comm) {
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
+  for (uint32_t i = 0; i < comm->nRanks; i++)
+    if (ranks[i].ncclVersion == 0 || ranks[i].ncclVersion >= DYN_PAT_SUMS) return true;
+  return false;
 }
 
 static void adopt(struct dyn_comm *comm, uint8_t slot) {
@@ -49,6 +61,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
   else if (__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_PLAN_UNFIT)
     __atomic_fetch_and(&comm->self->flags, ~DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
   comm->deviceLL = fit && device_everywhere(comm);
+  comm->patSums = fit && sums_anywhere(comm);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
 }
@@ -188,6 +201,7 @@ static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, floa
                        int *nChannels) {
   int bucket = dyn_bucket_of(bytes);
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
+  if (DYN_RARELY(collective == DYN_REDUCE_SCATTER && comm->patSums)) usable &= ~DYN_MARKS_PAT;
   if (DYN_RARELY(comm->lsa && comm->bound == 0)) dyn_device_bind(comm);
   publish_marks(comm, collective, bucket, usable);
   uint32_t action = next_action(comm, collective, bucket);

@@ -68,6 +68,25 @@ static void marks_are_respected(void) {
   check(comm->self->marks[0][BUCKET] == 0, "marks of a bucket that was never seen");
 }
 
+/* Where any rank's NCCL may forget to divide, no ReduceScatter is told to run PAT, and the marks say so; all else may. */
+static void averages_need_division(void) {
+  enum { REDUCE_SCATTER = 3, ALL_GATHER = 2, PAT = 6 };
+  static const struct { uint32_t version; bool divides; } nccls[] = {{22809, true}, {23007, true}, {23100, false}, {23203, false}, {0, false}};
+  uint32_t pat = ACTION(PAT, 2, 0);
+  join(false);
+  for (size_t i = 0; i < sizeof nccls / sizeof *nccls; i++) {
+    uint32_t bucket = BUCKET + (uint32_t)i, size = 1u << bucket;
+    struct dyn_plan plan = one_entry((uint32_t)i + 1, pat, 0, NULL);
+    plan.index[REDUCE_SCATTER][bucket] = plan.index[ALL_GATHER][bucket] = 1;
+    comm->self->ncclVersion = nccls[i].version;
+    publish(plan);
+    finish_epoch();
+    check(test_call(context, REDUCE_SCATTER, size, 0) == (nccls[i].divides ? pat : 0), "ReduceScatter, NCCL %u", nccls[i].version);
+    check(test_call(context, ALL_GATHER, size, 0) == pat, "AllGather, NCCL %u", nccls[i].version);
+    check((comm->self->marks[REDUCE_SCATTER][bucket] >> 3 * PAT & 7) == (nccls[i].divides ? 7 : 0), "marks, NCCL %u", nccls[i].version);
+  }
+}
+
 static void odd_costs(void) {
   join(false);
   publish(one_entry(1, ACTION(0, 0, 0), 0, NULL));
@@ -314,6 +333,7 @@ int main(void) {
   run("trials behind others", trials_behind_others);
   run("changes only at epochs", changes_only_at_epochs);
   run("marks", marks_are_respected);
+  run("averages need division", averages_need_division);
   run("odd costs", odd_costs);
   run("odd tables", odd_tables);
   run("odd calls", odd_calls);
