@@ -94,6 +94,9 @@ bool dyn_gin_wanted(const struct dyn_member *member);
 void dyn_gin_say(struct dyn_comm *comm, uint32_t state); /* DYN_GIN_REFUSED or WANTED */
 void dyn_gin_begin(struct dyn_member *member); /* the communicator is made; waits for all ranks */
 
+/* process.c: to the preload library, how many ranks of this host have joined. */
+void dyn_tell_ranks(const struct dyn_comm *comm);
+
 /* process.c, in the child of a fork, before anything else runs there */
 void dyn_process_fork_prepare(void);
 void dyn_process_fork_parent(void);

@@ -134,6 +134,13 @@ void dyn_mask_update(struct dyn_process *p, int alive) {
   dyn_mask_write(&words, want | chain, guarded);
 }
 
+void dyn_tell_ranks(const struct dyn_comm *comm) {
+  if (!comm->process || !comm->process->preload) return;
+  atomic_uint *most = &comm->process->preload->ranksHere;
+  unsigned joined = __atomic_load_n(&comm->record->joined, __ATOMIC_RELAXED), before = atomic_load(most);
+  while (before < joined && !atomic_compare_exchange_weak(most, &before, joined)) continue;
+}
+
 int dyn_times_refused(void) {
   return !process.eventTimed && atomic_load_explicit(&process.refused, memory_order_relaxed) != 0;
 }

@@ -82,6 +82,7 @@ static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
   __atomic_store_n(&comm->self->position, dyn_epoch_position(comm->epoch, slot), __ATOMIC_RELEASE);
   __atomic_store_n(&comm->self->calls, comm->seq, __ATOMIC_RELAXED);
   if (member->comm.process) dyn_sampling_update(member);
+  if (comm->epoch == 1) dyn_tell_ranks(comm);
 }
 
 /* ---- one call ---- */

@@ -15,11 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "forward.h"
+
 #define USUAL 2 /* four ranks over the loopback, 16 CPUs: 1.45 of plain NCCL, with one 1.38, with three 1.24 (docs/design/operation.md) */
 #define OTHERS 2 /* of a rank's threads that may be busy beside them: the program's, and NCCL's */
 
 #define LOOK_NS 20000000
-#define CROWDED 4 /* waited for more than a fourth of what it ran; to be woken is waiting, too */
+#define CROWDED 4 /* waited for more than a fourth of what it ran, ... */
+#define WAKE_NS 100000 /* ... but for each time that it was woken: an idle CPU of a virtual machine takes tens of us to come back */
 #define PAUSE_LEAST_NS UINT64_C(1000000000)
 #define PAUSE_MOST_NS (64 * PAUSE_LEAST_NS)
 #define SETTLED_NS (10 * PAUSE_LEAST_NS)
@@ -50,12 +53,13 @@ static int cpus(void) {
   return count;
 }
 
-/* Of this host that share them: who starts ranks says how many, else each GPU may have one. */
+/* Of this host that share them: who starts ranks says how many, and the plugin has met those of its communicators; else each GPU may have one. */
 static int ranks(void) {
   static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
-  int count = 0;
+  int count = 0, met = (int)atomic_load(&dynamiccl_preload.ranksHere);
   for (size_t i = 0; i < sizeof names / sizeof *names && count <= 0; i++)
     if (getenv(names[i]) != NULL) count = atoi(getenv(names[i]));
+  if (count < met) count = met;
   if (count > 0) return count;
   DIR *gpus = opendir("/proc/driver/nvidia/gpus");
   if (gpus == NULL) return 1;
@@ -74,22 +78,34 @@ int dyn_movers_wanted(void) {
   return left <= 0 ? 0 : left < USUAL ? left : USUAL;
 }
 
-static int count;
-static _Atomic int inUse;
+static _Atomic int count, inUse;
+static _Atomic unsigned met; /* ranksHere, when count was made */
 static _Atomic bool changing; /* by one thread; another's word can wait */
 static _Atomic uint64_t moreNs; /* when one more may be tried */
 static uint64_t changedNs, pauseNs = PAUSE_LEAST_NS;
 
 void dyn_movers_are(int threads) {
-  count = threads;
+  atomic_store(&count, threads);
   atomic_store(&inUse, threads);
 }
 
+/* More ranks than were known of: none of them waits for a thread that is too many. */
+static void fewer(unsigned here) {
+  if (atomic_exchange(&changing, true)) return;
+  int wanted = fixed ? atomic_load(&count) : dyn_movers_wanted();
+  atomic_store(&met, here);
+  if (wanted < atomic_load(&count)) atomic_store(&count, wanted);
+  if (wanted < atomic_load(&inUse)) atomic_store(&inUse, wanted);
+  atomic_store(&changing, false);
+}
+
 int dyn_movers_now(uint64_t nowNs) {
+  unsigned here = atomic_load_explicit(&dynamiccl_preload.ranksHere, memory_order_relaxed);
+  if (here != atomic_load_explicit(&met, memory_order_relaxed)) fewer(here);
   int used = atomic_load_explicit(&inUse, memory_order_relaxed);
-  if (used == count || nowNs < atomic_load_explicit(&moreNs, memory_order_relaxed) || atomic_exchange(&changing, true)) return used;
+  if (used >= atomic_load_explicit(&count, memory_order_relaxed) || nowNs < atomic_load_explicit(&moreNs, memory_order_relaxed) || atomic_exchange(&changing, true)) return used;
   used = atomic_load(&inUse);
-  if (used < count) {
+  if (used < atomic_load(&count)) {
     atomic_store(&inUse, ++used);
     changedNs = nowNs;
     atomic_store(&moreNs, nowNs + PAUSE_LEAST_NS);
@@ -121,7 +137,8 @@ void dyn_mover_worked(struct dyn_mover_wait *wait, uint64_t nowNs) {
   if (n <= 0) return; /* this kernel does not say */
   text[n] = 0;
   uint64_t ran = strtoull(text, &behind, 10), waited = strtoull(behind, NULL, 10);
-  if (!first && (waited - wait->waitedNs) * CROWDED > ran - wait->ranNs) one_less(nowNs);
+  if (!first && waited - wait->waitedNs > (ran - wait->ranNs) / CROWDED + wait->woken * WAKE_NS) one_less(nowNs);
+  wait->woken = 0;
   wait->ranNs = ran;
   wait->waitedNs = waited;
 }

@@ -17,10 +17,10 @@ void dyn_movers_are(int count);
 /* How many of them to use, at this time: fewer where one had to wait for a CPU. */
 int dyn_movers_now(uint64_t nowNs);
 
-/* Of one of the threads: what it ran, and waited for a CPU, when it looked last. */
+/* Of one of the threads: what it ran, and waited for a CPU, when it looked last, and how often it was woken since. */
 struct dyn_mover_wait {
   int file;
-  uint64_t lookedNs, ranNs, waitedNs;
+  uint64_t lookedNs, ranNs, waitedNs, woken;
 };
 void dyn_mover_begins(struct dyn_mover_wait *wait);
 

@@ -119,7 +119,7 @@ static void *work(void *which) {
     if (now - idleNs < SLEEP_NS) continue;
     uint32_t seen = atomic_load(&mover->news);
     atomic_store(&mover->asleep, true);
-    if (!sweep(mover)) syscall(SYS_futex, &mover->news, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    if (!sweep(mover)) syscall(SYS_futex, &mover->news, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0), wait.woken++;
     atomic_store(&mover->asleep, false);
     idleNs = 0;
   }

@@ -15,7 +15,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 11
+#define DYN_PRELOAD_VERSION 12
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -110,6 +110,7 @@ struct dyn_preload { /* up to watched.used in one line of cache, for each call l
   /* Communicators that the program asked for through this library and that the plugin has not met yet. The plugin takes
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */
   atomic_int announced;
+  atomic_uint ranksHere; /* plugin: of this host, in the largest communicator that it has met */
   atomic_uint networks; /* DYN_NETWORK_* of all that the program has asked for so far, each before NCCL heard of it */
   struct dyn_about (*about)(uint32_t nRanks, int rank, int collective); /* waits for nothing */
   bool (*can_time)(void); /* the driver has what timing needs; it must be loaded by now */

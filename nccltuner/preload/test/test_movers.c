@@ -18,8 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../forward.h"
 #include "../mover_count.h"
 #include "../movers.h"
+
+struct dyn_preload dynamiccl_preload;
 
 #define CHECK(condition) ((condition) ? (void)0 : (printf("test_movers: line %d: %s (errno %d)\n", __LINE__, #condition, errno), exit(1)))
 #define STREAMS 12 /* descriptors 0 to 11: nothing is behind them but what is here */
@@ -338,6 +341,44 @@ static void crowded_at_once(void) {
   CHECK(dyn_movers_now(later + UINT64_C(20000000000)) == 1);
 }
 
+/* What a thread waited because an idle CPU had to come back says nothing of others. */
+static void woken_often(void) {
+  const uint64_t began = UINT64_C(1000000000000), later = began + 30000000;
+  FILE *says = tmpfile();
+  struct dyn_mover_wait wait = {.file = fileno(says)};
+  dyn_movers_are(2);
+  CHECK(pwrite(wait.file, "1000000 0 1\n", 12, 0) == 12);
+  dyn_mover_worked(&wait, began);
+  CHECK(pwrite(wait.file, "2000000 9000000 99\n", 19, 0) == 19);
+  wait.woken = 90;
+  dyn_mover_worked(&wait, later);
+  CHECK(dyn_movers_now(later) == 2 && wait.woken == 0);
+  CHECK(pwrite(wait.file, "3000000 18000000 199\n", 21, 0) == 21);
+  wait.woken = 80;
+  dyn_mover_worked(&wait, later + 30000000);
+  CHECK(dyn_movers_now(later + 30000000) == 1);
+}
+
+/* The plugin meets ranks that nobody told of: with a hundred thousand of them there is no CPU for a thread, and no try later. */
+static void more_ranks(void) {
+  const uint64_t now = UINT64_C(1000000000000);
+  unsetenv("DYNAMICCL_SOCKET_THREADS");
+  dyn_movers_are(2);
+  CHECK(dyn_movers_now(now) == 2 || dyn_movers_wanted() < 2);
+  atomic_store(&dynamiccl_preload.ranksHere, 100000);
+  CHECK(dyn_movers_wanted() == 0);
+  CHECK(dyn_movers_now(now) == 0);
+  CHECK(dyn_movers_now(now + UINT64_C(100000000000)) == 0);
+}
+
+static void ranks_and_a_word(void) { /* what the user says holds whatever the plugin meets */
+  setenv("DYNAMICCL_SOCKET_THREADS", "2", 1);
+  atomic_store(&dynamiccl_preload.ranksHere, 100000);
+  CHECK(dyn_movers_wanted() == 2);
+  dyn_movers_are(2);
+  CHECK(dyn_movers_now(1) == 2);
+}
+
 static void how_many(void) {
   static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
   for (int i = 0; i < 4; i++) unsetenv(names[i]);
@@ -361,6 +402,9 @@ int main(int argc, char **argv) {
   } cases[] = {{"moves", moves}, {"closes", closes}, {"breaks", breaks}, {"ends", ends}, {"beside", ends_beside_others}, {"quiet", quiet}, {"late", late}, {"high", high}, {"forked", forked}};
   how_many();
   in_child(crowded_at_once);
+  in_child(woken_often);
+  in_child(more_ranks);
+  in_child(ranks_and_a_word);
   if (argc == 1) in_child(crowded);
   setenv("DYNAMICCL_SOCKET_THREADS", "2", 1);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
