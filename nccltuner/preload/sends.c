@@ -30,8 +30,9 @@
 #define MOST 32768    /* longer messages gain nothing: by NCCL's own code over the loopback 1.03 to 0.97 (docs/design/operation.md, decision 21) */
 #define SOCKETS 65536 /* file descriptors; those above go as they are */
 
-/* Who connects says so (socketFinalizeConnect, src/misc/socket.cc): a number that all ranks have, then a type. */
+/* Who connects says so (socketFinalizeConnect, src/misc/socket.cc): a number that all ranks have, then a type; in 2.32.3 both at once. */
 #define MAGIC_BYTES 8
+#define GREETING_BYTES 12
 #define NET_SOCKET 3 /* ncclSocketTypeNetSocket */
 #define TYPES 8      /* more than there are */
 
@@ -153,8 +154,21 @@ static uint32_t greeted(uint32_t state, const void *data, size_t bytes) {
 /* Behind 8 bytes that were to come, and may as well have been a new connection's first: whether it is one. */
 static bool is_new(uint32_t state, const void *data, size_t bytes) { return state & GREETED && announces(data, bytes) > 0 && announces(data, bytes) < TYPES; }
 
+/* Both at once: the type; 0: it is none. The number is random, and not the size of 8 bytes that come with it. */
+static uint32_t greeting(const void *data, size_t bytes) {
+  uint32_t words[3];
+  if (bytes != sizeof words) return 0;
+  memcpy(words, data, sizeof words);
+  return words[0] >> 16 != 0 && words[1] >> 16 != 0 && words[2] < TYPES ? words[2] : 0;
+}
+
 static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function real, int fd, const void *data, size_t bytes, int flags) {
-  uint32_t state = atomic_load_explicit(at, memory_order_relaxed), left = state & LEFT;
+  uint32_t state = atomic_load_explicit(at, memory_order_relaxed), left = state & LEFT, type = greeting(data, bytes);
+  if (type > 0) {
+    ssize_t sent = real(fd, (word)data, (word)bytes, flags, 0, 0);
+    if (sent > 0) atomic_store_explicit(at, sent == GREETING_BYTES && type == NET_SOCKET ? NET : 0, memory_order_relaxed);
+    return sent;
+  }
   if (left > 0 && bytes == left) {
     ssize_t sent = bytes < DYN_MOVE_BYTES ? real(fd, (word)data, (word)bytes, flags, 0, 0) : dyn_move(real, fd, (void *)data, bytes, flags);
     if (sent > 0) atomic_store_explicit(at, NET | ALIKE | (bytes == MAGIC_BYTES ? GREETED : 0) | (left - (uint32_t)sent), memory_order_relaxed);
@@ -191,7 +205,7 @@ static __attribute__((noinline)) word recv_nccls(_Atomic uint32_t *at, function 
   ssize_t got = real(fd, (word)data, (word)bytes, flags, 0, 0);
   if (got <= 0) return got;
   bool whole = got == (ssize_t)bytes;
-  if (state & ACCEPTED) state = whole && greets(data, bytes) ? HEARD : 0;
+  if (state & ACCEPTED) state = !whole ? 0 : greets(data, bytes) ? HEARD : greeting(data, bytes) == NET_SOCKET ? INCOMING : 0;
   else if (state & HEARD) state = whole && announces(data, bytes) == NET_SOCKET ? INCOMING : 0;
   else state = INCOMING | (whole ? announces(data, bytes) : 0);
   atomic_store_explicit(at, state, memory_order_relaxed);

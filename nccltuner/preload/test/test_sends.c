@@ -30,11 +30,23 @@ static int fds[2]; /* one sends to the other */
 
 static const int whileNccl = MSG_DONTWAIT | MSG_NOSIGNAL;
 enum { BOOTSTRAP = 1, NET_SOCKET = 3 }; /* ncclSocketType */
-/* As connections of NCCL's begin. */
-static void greet(int type) {
+/* As connections of NCCL's begin, to 2.31 and from 2.32 on. */
+static bool together;
+static int greeting(void) { return together ? 12 : 8; }
+#define GREETING 12
+static void greets(int type) {
   static const uint64_t magic = 0x564ab9f2fc4b9d6c;
-  char got[sizeof magic + sizeof type];
-  CHECK(nccls(fds[0], &magic, sizeof magic, whileNccl) == sizeof magic && nccls(fds[0], &type, sizeof type, whileNccl) == sizeof type);
+  char whole[GREETING];
+  memcpy(whole, &magic, sizeof magic);
+  memcpy(whole + sizeof magic, &type, sizeof type);
+  if (together)
+    CHECK(nccls(fds[0], whole, sizeof whole, whileNccl) == sizeof whole);
+  else
+    CHECK(nccls(fds[0], &magic, sizeof magic, whileNccl) == sizeof magic && nccls(fds[0], &type, sizeof type, whileNccl) == sizeof type);
+}
+static void greet(int type) {
+  char got[GREETING];
+  greets(type);
   CHECK(recv(fds[1], got, sizeof got, MSG_WAITALL) == sizeof got);
 }
 
@@ -74,15 +86,15 @@ static bool size_is_first(sender sends, int32_t size) {
 static void ended_early(int type) {
   connect_pair(0, NET_SOCKET);
   int used = fds[0];
-  CHECK(size_is_first(nccls, 1000) && !size_is_first(nccls, 1000) && size_arrives(nccls, 8));
+  CHECK(size_is_first(nccls, 1000) && !size_is_first(nccls, 1000) && size_arrives(nccls, greeting()));
   close_pair();
   connect_pair(0, type);
   CHECK(fds[0] == used && size_is_first(nccls, 1000));
   for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000) == (type != NET_SOCKET));
   close_pair();
   connect_pair(0, NET_SOCKET); /* and where such a message does come */
-  CHECK(size_is_first(nccls, 1000) && size_is_first(nccls, 8) && !size_is_first(nccls, 1000));
-  CHECK(size_is_first(nccls, 8) && size_arrives(nccls, 8) && arrives(nccls, payload, 8, whileNccl) && !size_is_first(nccls, 1000));
+  CHECK(size_is_first(nccls, 1000) && size_is_first(nccls, greeting()) && !size_is_first(nccls, 1000));
+  CHECK(size_is_first(nccls, greeting()) && size_arrives(nccls, greeting()) && arrives(nccls, payload, (size_t)greeting(), whileNccl) && !size_is_first(nccls, 1000));
   close_pair();
 }
 
@@ -116,6 +128,8 @@ static void cases(void) {
   CHECK(size_is_first(nccls, 4000) && !size_is_first(nccls, 4000));
   const int32_t small[] = {4, 5}; /* is as long as a connection's beginning */
   CHECK(arrives(nccls, small, sizeof small, whileNccl) && !size_is_first(nccls, 1000));
+  const int32_t with[] = {8, 1 << 20, BOOTSTRAP}; /* a size and its message */
+  CHECK(arrives(nccls, with, sizeof with, whileNccl) && !size_is_first(nccls, 1000));
   int used = fds[0];
   close_pair();
   connect_pair(0, NET_SOCKET);
@@ -293,10 +307,13 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 3; i++) CHECK(size_is_first(nccls, 1000));
   close_pair();
   init(comm, 1, NULL);
-  long_messages(); /* first: a connection that fails ends it for the process */
-  cases();
-  stream();
-  bootstrap();
+  for (int i = 0; i < 2; i++) {
+    together = i == 1;
+    long_messages();
+    cases();
+    stream();
+    bootstrap();
+  }
   if (argc > 2) bench();
   return 0;
 }
