@@ -36,7 +36,7 @@ type quiet struct {
 
 // hears takes in that a call was reported, whether it is charged or not.
 func (s *silence) hears(a actions.Action) {
-	if q, was := s.quiet[a]; was {
+	if q := s.quiet[a]; q.batches > 0 { // the first word; of further ones that say nothing of its cost it is tried no sooner
 		s.back = s.back || q.left
 		s.quiet[a] = quiet{pause: q.pause} // due at once: the first call of a kernel says nothing of its cost
 	}
@@ -45,8 +45,8 @@ func (s *silence) hears(a actions.Action) {
 	}
 }
 
-// learns takes in that the learner was told what a call took.
-func (s *silence) learns(a actions.Action) { delete(s.quiet, a) }
+// forget has an action be as any other: the learner was told what a call took, or it is no choice any more.
+func (s *silence) forget(a actions.Action) { delete(s.quiet, a) }
 
 // over says that the trials of an entry have run, after so many calls of the bucket. Where nothing was heard at all that says nothing
 // of an action.

@@ -93,3 +93,59 @@ func TestWhatWasSilentComesBack(t *testing.T) {
 		})
 	}
 }
+
+// What is heard of, but never charged, is tried ever more rarely, too.
+func TestWordsWithoutCosts(t *testing.T) {
+	a := actions.Action{Path: actions.PathLSA, Kernel: actions.Bulk, Channels: 64}
+	s, tries := silence{}, 0
+	e := &Entry{Trials: []actions.Action{a}}
+	allowed := []actions.Action{actions.Default, a}
+	none := func(actions.Action) bool { return false }
+	s.hears(actions.Default)
+	s.over(e, 0)
+	for calls := range uint64(20_000) {
+		s.begins()
+		s.hears(actions.Default)
+		if _, again := s.again(allowed, calls, none); again {
+			tries++
+			s.hears(a)
+			s.over(e, calls)
+		}
+	}
+	if tries < 10 || tries > 12 {
+		t.Errorf("%d tries of what is never charged", tries)
+	}
+	s.forget(a)
+	if _, again := s.again(allowed, 1<<40, none); again {
+		t.Error("tried again though its cost is known")
+	}
+}
+
+// A name that has turned out to stand for another kernel is not tried again, though nothing was heard under it.
+func TestMisnamedIsNotTriedAgain(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduceRegistered, Log2Bytes: 20}
+	ring := func(p actions.Protocol) actions.Action {
+		return actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: p}
+	}
+	for _, learner := range silentLearners[1:] { // lstm does not try it
+		p := newCaller(t, learner, Config{Explore: true, SampleEvery: 1}, CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 1}}, b, marksOf(b.Collective))
+		p.ranks = 4
+		calls := 0
+		for i := range 5000 {
+			a := p.next()
+			ran, cost := a, state.Ns(60_000)
+			switch a {
+			case ring(actions.LL):
+				ran = ring(actions.LL128)
+				calls++
+			case actions.Default:
+				ran, cost = ring(actions.Simple), 50_000
+			}
+			p.tell(state.Ns(i)*1000, uint64(i+1), a, ran, cost)
+			p.tick(state.Ns(i) * 1000)
+		}
+		if v := p.core.Buckets()[0]; calls < misnamedCalls || calls > MaxTrials || len(v.Silent) > 0 {
+			t.Errorf("%s: %d calls of it; %s have left", learner, calls, names(v.Silent))
+		}
+	}
+}

@@ -55,6 +55,7 @@ func (c *Core) misnamed(m *comm, b *bucket, a actions.Action) {
 		m.misnamed = map[state.Bucket][]actions.Action{}
 	}
 	m.misnamed[b.Bucket] = append(m.misnamed[b.Bucket], a)
+	b.silence.forget(a) // that nothing was heard under this name is no reason to try it again
 	m.put(c.refit(m, b, b.allowed))
 }
 
