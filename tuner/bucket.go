@@ -106,7 +106,7 @@ func (b *bucket) observe(charged, o state.Observation) agents.Alarm {
 	reverts, shifts := b.guard.Reverts(), b.guard.Shifts()
 	b.guard.Observe(charged) // ignores an action of an older plan that is no longer allowed
 	b.pass(&o)
-	b.silence.forget(charged.Action)
+	b.silence.learns(charged.Action)
 	b.ledger.book(charged, b.entry.Base, b.guard)
 	alarm := b.detector.Observe(o)
 	jumped := b.guard.Jumped()

@@ -11,12 +11,13 @@ import (
 // it, for what it lost is not known: a program whose host took 0.6 ms to launch our kernels with 64 CTAs made 2,004 plans a minute
 // of such trials, and none of anything else. So after a few batches without a word an action leaves its bucket's set.
 //
-// A host may also be slow because it has no CPU for a while, and learners give up what they hear nothing of. So whatever was silent is
-// tried once more after a pause, and after twice that if nothing is heard again: 20,000 calls have ten such tries of an action. The
-// first word of one that has left brings it back.
+// A host may also be slow because it has no CPU for a while. So what has left is tried once more after a pause, and after twice that if
+// nothing is heard again: 20,000 calls have ten such tries of an action. One word is not enough to come back: of an action that
+// is mostly too slow only the fast calls are heard of, and it would look good.
 const (
 	silentBatches = 6
 	silentPause   = restCalls // calls of the bucket that are heard of
+	silentWords   = 3
 )
 
 // silence is what trials of a bucket have not been heard of.
@@ -32,20 +33,37 @@ type quiet struct {
 	pause   uint64 // calls of the bucket,
 	due     uint64 // and as of which it is tried again
 	left    bool
+	open    bool // a try of which nothing was heard yet
+	words   int  // tries in a row that were heard of
+	back    bool // no longer, and it is not known yet what it costs
 }
 
 // hears takes in that a call was reported, whether it is charged or not.
 func (s *silence) hears(a actions.Action) {
-	if q := s.quiet[a]; q.batches > 0 { // the first word; of further ones that say nothing of its cost it is tried no sooner
-		s.back = s.back || q.left
-		s.quiet[a] = quiet{pause: q.pause} // due at once: the first call of a kernel says nothing of its cost
+	if q, was := s.quiet[a]; was && !q.left && !q.back {
+		delete(s.quiet, a)
+	} else if q.left {
+		if q.words++; q.words >= silentWords {
+			s.back = true
+			s.quiet[a] = quiet{pause: q.pause, back: true} // until its cost is known
+		} else {
+			q.due, q.open = 0, false
+			s.quiet[a] = q
+		}
 	}
 	if !slices.Contains(s.heard, a) {
 		s.heard = append(s.heard, a)
 	}
 }
 
-// forget has an action be as any other: the learner was told what a call took, or it is no choice any more.
+// learns takes in that the learner was told what a call took, if the action is in its set.
+func (s *silence) learns(a actions.Action) {
+	if !s.has(a) {
+		s.forget(a)
+	}
+}
+
+// forget has an action be as any other.
 func (s *silence) forget(a actions.Action) { delete(s.quiet, a) }
 
 // over says that the trials of an entry have run, after so many calls of the bucket. Where nothing was heard at all that says nothing
@@ -75,9 +93,11 @@ func (s *silence) again(allowed []actions.Action, calls uint64, withheld func(ac
 		return a, false
 	}
 	for _, a := range allowed {
-		if q, was := s.quiet[a]; was && calls >= q.due && !withheld(a) {
-			q.pause *= 2
-			q.due = calls + q.pause
+		if q := s.quiet[a]; (q.left || q.back) && calls >= q.due && !withheld(a) {
+			if q.open { // nothing came of the last one
+				q.pause, q.words = 2*q.pause, 0
+			}
+			q.open, q.due = true, calls+q.pause
 			s.quiet[a] = q
 			return a, true
 		}
