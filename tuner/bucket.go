@@ -96,6 +96,27 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 	return made
 }
 
+// newBucket makes one of a communicator, with what is known of it.
+func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, differ bool) *bucket {
+	m.dirty, m.touched = true, true
+	old := m.buckets[b.Collective][b.Log2Bytes]
+	var quiet silence
+	if old != nil {
+		quiet.quiet = old.silence.quiet
+	}
+	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
+	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
+	made.allowed, made.silence = allowed, quiet
+	if old != nil { // what was said of it and counted holds for every set of choices
+		made.diagnosis, made.diagNs, made.diagBefore, made.diagUntold = old.diagnosis, old.diagNs, old.diagBefore, old.diagUntold
+		made.warm, made.calls, made.firstNs, made.seenAt, made.ledger = old.warm, old.calls, old.firstNs, old.seenAt, old.ledger
+		made.learnedAt, made.told = old.learnedAt, old.told
+	}
+	made.detector.Share(&m.noise)
+	made.guard.Withhold(func(a actions.Action) bool { return m.connects(b.Collective, a) })
+	return made
+}
+
 // A guard drops a choice after three bad calls, and then nobody runs it any more and the detector never gets the calls
 // that an alarm needs. Most of an alarm and a guard that reverts are taken for one: three calls that are beyond doubt
 // reach 0.9 of the threshold; at half of it, noise alone made choices that are hardly better start over every few seconds.

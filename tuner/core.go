@@ -3,7 +3,6 @@ package tuner
 import (
 	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 
 	"dynamiccl/actions"
@@ -192,26 +191,6 @@ func (c *Core) published(nowNs state.Ns, e Published) {
 	if m := c.comms[e.Comm]; m != nil {
 		m.published(uint32(e.Version), nowNs)
 	}
-}
-
-func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, differ bool) *bucket {
-	m.dirty, m.touched = true, true
-	old := m.buckets[b.Collective][b.Log2Bytes]
-	var quiet silence
-	if old != nil {
-		quiet.quiet = old.silence.quiet
-	}
-	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
-	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
-	made.allowed, made.silence = allowed, quiet
-	if old != nil { // what was said of it and counted holds for every set of choices
-		made.diagnosis, made.diagNs, made.diagBefore, made.diagUntold = old.diagnosis, old.diagNs, old.diagBefore, old.diagUntold
-		made.warm, made.calls, made.firstNs, made.seenAt, made.ledger = old.warm, old.calls, old.firstNs, old.seenAt, old.ledger
-		made.learnedAt, made.told = old.learnedAt, old.told
-	}
-	made.detector.Share(&m.noise)
-	made.guard.Withhold(func(a actions.Action) bool { return m.connects(b.Collective, a) })
-	return made
 }
 
 // advised lets what a person says count as if the store had known it: buckets concerned start anew from it.

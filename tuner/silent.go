@@ -40,16 +40,16 @@ type quiet struct {
 
 // hears takes in that a call was reported, whether it is charged or not.
 func (s *silence) hears(a actions.Action) {
-	if q, was := s.quiet[a]; was && !q.left && !q.back {
+	switch q, was := s.quiet[a]; {
+	case !was || q.back:
+	case !q.left:
 		delete(s.quiet, a)
-	} else if q.left {
-		if q.words++; q.words >= silentWords {
-			s.back = true
-			s.quiet[a] = quiet{pause: q.pause, back: true} // until its cost is known
-		} else {
-			q.due, q.open = 0, false
-			s.quiet[a] = q
-		}
+	case q.words+1 == silentWords:
+		s.back = true
+		s.quiet[a] = quiet{pause: q.pause, back: true} // until its cost is known
+	default:
+		q.words, q.due, q.open = q.words+1, 0, false
+		s.quiet[a] = q
 	}
 	if !slices.Contains(s.heard, a) {
 		s.heard = append(s.heard, a)

@@ -48,7 +48,7 @@ fi
 
 # NCCL 2.32.3 by itself gives sums for averages in PAT (docs/design/choices.md), which it has where each rank is its own node.
 code=$(python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$lib/libnccl.so.2" || true)
-case $code in 231* | 232* | 233* | 234*) [ ${#code} != 5 ] || export NCCL_PAT_ENABLE=${NCCL_PAT_ENABLE:-0} ;; esac
+if [[ $code =~ ^[0-9]{5}$ ]] && [ "$code" -ge 23100 ]; then export NCCL_PAT_ENABLE=${NCCL_PAT_ENABLE:-0}; fi
 
 if [ "$ranks" -gt "$gpus" ]; then
   # A program's kernels that wait for others, of up to four communicators at once on each rank, must all have places on the GPU: NCCL's

@@ -32,7 +32,6 @@
 
 /* Who connects says so (socketFinalizeConnect, src/misc/socket.cc): a number that all ranks have, then a type; in 2.32.3 both at once. */
 #define MAGIC_BYTES 8
-#define GREETING_BYTES 12
 #define NET_SOCKET 3 /* ncclSocketTypeNetSocket */
 #define TYPES 8      /* more than there are */
 
@@ -166,7 +165,7 @@ static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function 
   uint32_t state = atomic_load_explicit(at, memory_order_relaxed), left = state & LEFT, type = greeting(data, bytes);
   if (type > 0) {
     ssize_t sent = real(fd, (word)data, (word)bytes, flags, 0, 0);
-    if (sent > 0) atomic_store_explicit(at, sent == GREETING_BYTES && type == NET_SOCKET ? NET : 0, memory_order_relaxed);
+    if (sent > 0) atomic_store_explicit(at, sent == (ssize_t)bytes && type == NET_SOCKET ? NET : 0, memory_order_relaxed);
     return sent;
   }
   if (left > 0 && bytes == left) {
