@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 10
+#define DYN_ABI_VERSION 11
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
 #define DYN_NUM_COLLECTIVES 9 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and
@@ -130,6 +130,7 @@ struct dyn_rank {
   uint32_t multiprocessors; /* of its GPU, as far as its process may use them; 0: not known */
   uint8_t gpu[16];      /* CUuuid of the GPU that this rank has, both before memoryState is told; 0: not known */
   uint8_t memory[64];   /* once offered: CUipcMemHandle */
+  uint64_t agreed;      /* atomic, rank: version of the plan in force where ranks of several hosts have agreed on it; 0: none */
   /* atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
    * answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
    * can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
@@ -186,6 +187,21 @@ struct dyn_rank {
 #define DYN_ANSWERED_RANKS 1   /* that all ranks have joined */
 #define DYN_ANSWERED_KERNELS 2 /* and that all can run our kernels */
 
+/* Ranks on several hosts: whether they have met (nccltuner/hosts). */
+#define DYN_HOSTS_ONE 0     /* all ranks register here, or have not yet */
+#define DYN_HOSTS_APART 1   /* they do not, and not all have met: NCCL's defaults */
+#define DYN_HOSTS_MET 2     /* all have: plans come into force on all of them in one epoch */
+#define DYN_HOSTS_PARTED 3  /* they have lost each other: the plan in force stays */
+
+/* Why a plan that was proposed to ranks on several hosts is not in force. */
+#define DYN_REFUSED_NOT 0
+#define DYN_REFUSED_LATE 1  /* a rank had passed the epoch in which it was to begin */
+#define DYN_REFUSED_BUSY 2  /* a rank has not begun the one before */
+#define DYN_REFUSED_UNFIT 3 /* it failed a rank's check */
+#define DYN_REFUSED_MARKS 4 /* NCCL marks -1 on a rank what it chooses, or has not been asked there yet */
+#define DYN_REFUSED_USER 5  /* a rank's user wants it otherwise: DYN_RANK_VETO, NO_EXPLORE, FIXED_NUMERICS */
+#define DYN_REFUSED_SILENT 6 /* a rank did not answer, or went */
+
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {
   struct dyn_header header;
@@ -194,21 +210,27 @@ struct dyn_record {
   uint32_t nNodes;
   uint32_t epochCalls;
   uint32_t maxChannels; /* 0: not known */
-  uint64_t reserved0;
+  uint32_t hosts;       /* atomic, ranks: DYN_HOSTS_* */
+  uint32_t hostRanks;   /* atomic, ranks, before DYN_HOSTS_MET: so many of the ranks are on this host. The slot behind theirs then says of all on
+                           other hosts together what binds the communicator: flags (one rank's word) and marks (as all have them; where they
+                           differ, seen and nothing), written by this host's rank 0, for rank 0's daemon alone plans */
 
   uint32_t joined; /* atomic, ranks: registered ranks; plans apply once it equals nRanks */
   uint32_t veto;   /* atomic, ranks: set before joined counts the rank that sets it */
   uint32_t gin;    /* atomic, ranks, by compare-and-swap: DYN_ALL_*; whoever comes first decides */
   uint32_t answered; /* atomic, daemon: DYN_ANSWERED_*, of which a published plan knows */
-  uint64_t reserved1[6];
+  uint64_t proposed; /* atomic, rank 0: version of the newest plan that it has proposed to the ranks of all hosts */
+  uint32_t refusal;  /* atomic, rank 0: why the last of them was not taken, DYN_REFUSED_* */
+  uint32_t refuser;  /* atomic, rank 0, before refusal: the rank that said so */
+  uint64_t reserved0[4];
   uint8_t ginId[128]; /* ncclUniqueId of GIN's own communicator, by rank 0 before it says DYN_GIN_WANTED */
 
   uint64_t newest; /* atomic, daemon: version << 8 | plan buffer + 1; 0: nothing published */
-  uint64_t reserved2[7];
+  uint64_t reserved1[7];
 
   /* atomic, ranks, by compare-and-swap: last decided epoch << 8 | index (mod 256) of its change log entry */
   uint64_t frontier;
-  uint64_t reserved3[7];
+  uint64_t reserved2[7];
 
   /* atomic, ranks, by compare-and-swap: first epoch << 8 | plan buffer + 1 (0: NCCL's defaults) */
   uint64_t changes[8];

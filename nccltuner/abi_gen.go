@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion              = 10
+	ABIVersion              = 11
 	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives          = 9     // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory
 	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -87,8 +87,19 @@ const (
 	AllUndecided            = 0
 	AllBegin                = 1 // all want it: from here on each takes part
 	AllDecline              = 2
-	AnsweredRanks           = 1    // that all ranks have joined
-	AnsweredKernels         = 2    // and that all can run our kernels
+	AnsweredRanks           = 1 // that all ranks have joined
+	AnsweredKernels         = 2 // and that all can run our kernels
+	HostsOne                = 0 // all ranks register here, or have not yet
+	HostsApart              = 1 // they do not, and not all have met: NCCL's defaults
+	HostsMet                = 2 // all have: plans come into force on all of them in one epoch
+	HostsParted             = 3 // they have lost each other: the plan in force stays
+	RefusedNot              = 0
+	RefusedLate             = 1    // a rank had passed the epoch in which it was to begin
+	RefusedBusy             = 2    // a rank has not begun the one before
+	RefusedUnfit            = 3    // it failed a rank's check
+	RefusedMarks            = 4    // NCCL marks -1 on a rank what it chooses, or has not been asked there yet
+	RefusedUser             = 5    // a rank's user wants it otherwise: DYN_RANK_VETO, NO_EXPLORE, FIXED_NUMERICS
+	RefusedSilent           = 6    // a rank did not answer, or went
 	SampleAggregated        = 1    // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
 	SampleUnjoined          = 2    // no getCollInfo call matched: seq is the profiler's own
 	SampleHostTimed         = 4    // timed by the host (profiler v1-v3 give no GPU time)
@@ -167,6 +178,7 @@ type ABIRank struct {
 	Multiprocessors uint32    // of its GPU, as far as its process may use them; 0: not known
 	Gpu             [16]uint8 // CUuuid of the GPU that this rank has, both before memoryState is told; 0: not known
 	Memory          [64]uint8 // once offered: CUipcMemHandle
+	Agreed          uint64    // atomic, rank: version of the plan in force where ranks of several hosts have agreed on it; 0: none
 	// atomic, rank: bit 31: seen; bit 3 * algorithm + protocol: not marked -1 in any call seen so far; bit 30: where LL is
 	// answered NCCL runs its one device kernel: it asked so, and DYN_RANK_DEVICE_LL holds here. bit 26 + kernel: this rank
 	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
@@ -186,19 +198,26 @@ type ABIRecord struct {
 	NNodes      uint32
 	EpochCalls  uint32
 	MaxChannels uint32 // 0: not known
-	Reserved0   uint64
-	Joined      uint32 // atomic, ranks: registered ranks; plans apply once it equals nRanks
-	Veto        uint32 // atomic, ranks: set before joined counts the rank that sets it
-	Gin         uint32 // atomic, ranks, by compare-and-swap: DYN_ALL_*; whoever comes first decides
-	Answered    uint32 // atomic, daemon: DYN_ANSWERED_*, of which a published plan knows
-	Reserved1   [6]uint64
-	GinID       [128]uint8 // ncclUniqueId of GIN's own communicator, by rank 0 before it says DYN_GIN_WANTED
-	Newest      uint64     // atomic, daemon: version << 8 | plan buffer + 1; 0: nothing published
-	Reserved2   [7]uint64
-	Frontier    uint64 // atomic, ranks, by compare-and-swap: last decided epoch << 8 | index (mod 256) of its change log entry
-	Reserved3   [7]uint64
-	Changes     [8]uint64 // atomic, ranks, by compare-and-swap: first epoch << 8 | plan buffer + 1 (0: NCCL's defaults)
-	Plans       [8]ABIPlan
+	Hosts       uint32 // atomic, ranks: DYN_HOSTS_*
+	// atomic, ranks, before DYN_HOSTS_MET: so many of the ranks are on this host. The slot behind theirs then says of all on
+	// other hosts together what binds the communicator: flags (one rank's word) and marks (as all have them; where they
+	// differ, seen and nothing), written by this host's rank 0, for rank 0's daemon alone plans
+	HostRanks uint32
+	Joined    uint32 // atomic, ranks: registered ranks; plans apply once it equals nRanks
+	Veto      uint32 // atomic, ranks: set before joined counts the rank that sets it
+	Gin       uint32 // atomic, ranks, by compare-and-swap: DYN_ALL_*; whoever comes first decides
+	Answered  uint32 // atomic, daemon: DYN_ANSWERED_*, of which a published plan knows
+	Proposed  uint64 // atomic, rank 0: version of the newest plan that it has proposed to the ranks of all hosts
+	Refusal   uint32 // atomic, rank 0: why the last of them was not taken, DYN_REFUSED_*
+	Refuser   uint32 // atomic, rank 0, before refusal: the rank that said so
+	Reserved0 [4]uint64
+	GinID     [128]uint8 // ncclUniqueId of GIN's own communicator, by rank 0 before it says DYN_GIN_WANTED
+	Newest    uint64     // atomic, daemon: version << 8 | plan buffer + 1; 0: nothing published
+	Reserved1 [7]uint64
+	Frontier  uint64 // atomic, ranks, by compare-and-swap: last decided epoch << 8 | index (mod 256) of its change log entry
+	Reserved2 [7]uint64
+	Changes   [8]uint64 // atomic, ranks, by compare-and-swap: first epoch << 8 | plan buffer + 1 (0: NCCL's defaults)
+	Plans     [8]ABIPlan
 }
 
 // ABISample is struct dyn_sample.
