@@ -4,6 +4,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -76,7 +77,11 @@ __attribute__((constructor)) static void set_version(void) {
 }
 
 FAKEGPU_API ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
-  if (getrandom(id, sizeof *id, 0) != sizeof *id) return nccl_fail(ncclSystemError, "getrandom: %s", strerror(errno));
+  /* As NCCL's: a number, the address of its bootstrap, and zeros (struct ncclBootstrapHandle, src/include/bootstrap.h). */
+  struct { uint64_t magic; struct sockaddr_in at; } handle = {.at = {.sin_family = AF_INET, .sin_port = htons(1), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+  if (getrandom(&handle.magic, sizeof handle.magic, 0) != sizeof handle.magic) return nccl_fail(ncclSystemError, "getrandom: %s", strerror(errno));
+  memset(id, 0, sizeof *id);
+  memcpy(id, &handle, sizeof handle);
   return 0;
 }
 

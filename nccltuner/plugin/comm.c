@@ -31,6 +31,7 @@ static void fork_child(void) {
     m->comm.record = NULL;
     m->comm.self = NULL;
     m->comm.lsa = NULL;
+    m->comm.fence = NULL;
     m->comm.sampling = 0;
     m->comm.process = NULL;
     m->pending = false;
@@ -128,6 +129,7 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
       member->comm.windowSeq = UINT64_MAX; /* before the first call */
     }
     dyn_device_join(member);
+    dyn_hosts_join(member);
   }
   return &member->comm;
 }
@@ -137,6 +139,7 @@ void dyn_comm_release_tuner(struct dyn_comm *comm) {
   struct dyn_member *member = dyn_member_of(comm);
   struct dyn_process *process = member->comm.process;
   if (comm->record) {
+    dyn_hosts_part(member);
     dyn_device_leave(member);
     dyn_sampling_set(member, 0);
     dyn_record_leave(member, DYN_LEAVE_WAIT_MS);

@@ -86,6 +86,11 @@ struct dyn_offer;
 bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers); /* of all ranks; false: one is missing */
 void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *device); /* what kernels have room for, anew */
 
+/* hosts.c: ranks on several hosts. */
+void dyn_hosts_join(struct dyn_member *member);
+void dyn_hosts_part(struct dyn_member *member);
+void dyn_hosts_pass(struct dyn_comm *comm); /* an epoch begins; waits at a raised fence */
+
 /* answer.c */
 void dyn_answer_wait(struct dyn_comm *comm); /* the communicator is made; waits for the daemon's first plan, for milliseconds at most */
 

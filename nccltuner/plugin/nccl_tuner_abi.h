@@ -20,6 +20,7 @@
 #include "plugin.h"
 
 #define DYN_NCCL_SUCCESS 0
+#define DYN_NCCL_REMOTE_ERROR 6
 #define DYN_TUNER_NAME "DynamICCL"
 #define DYN_TUNER_EXPORT __attribute__((visibility("default")))
 
@@ -70,5 +71,10 @@ struct dyn_nccl_tuner_v6 {
   int (*getChunkSize)(void *context, int collective, size_t nBytes, int algorithm, int protocol, int nChannels,
                       size_t *chunkSize); /* NULL: NCCL's own */
 };
+
+/* Of getCollInfo: an error fails the call, and that is better than ranks that run it in different ways. */
+static inline int dyn_tuner_result(const void *context) {
+  return context && DYN_RARELY(((const struct dyn_comm *)context)->lost) ? DYN_NCCL_REMOTE_ERROR : DYN_NCCL_SUCCESS;
+}
 
 #endif

@@ -55,6 +55,7 @@ struct dyn_comm {
   bool trial, coming;  /* it is to be timed by itself, and so is the next one of its bucket */
   bool inGraph;        /* the call being made goes into a CUDA graph */
   bool ahead;          /* a call on registered memory is under way and has counted: what NCCL asks meanwhile is about it */
+  bool lost;           /* nobody can say what the ranks of other hosts do: calls fail */
   uint32_t aheadAction;
   struct {             /* NCCL's last question that counted: from 2.29.7 to 2.30 it may ask twice in one call of the program's */
     const struct dyn_preload_call *in; /* NULL: not known */
@@ -82,6 +83,8 @@ struct dyn_comm {
   uint64_t windowSeq;  /* the call in which sampling last began: no sample, since its timing had not begun before it */
   int deviceLL;        /* in the plan in force LL means a device kernel where there is one */
   bool patSums;        /* a rank's NCCL may run averages as sums in PAT: no ReduceScatter is told to */
+  struct dyn_fence *fence; /* of ranks on several hosts; NULL: none, and the record alone decides */
+  uint64_t fenceEpoch;
   int past;            /* atomic, profiler half: its calls go past the preload library, which times calls */
   uint64_t seenHeartbeat;
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */

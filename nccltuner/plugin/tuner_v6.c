@@ -27,7 +27,7 @@ static int get_coll_info(void *context, int collective, size_t nBytes, int numPi
     dyn_choose(context, collective, nBytes, (float *)costs, numAlgo, numProto, nChannels);
   else
     dyn_choose_device(context, collective, nBytes, (float *)costs, numAlgo, numProto);
-  return DYN_NCCL_SUCCESS;
+  return dyn_tuner_result(context);
 }
 
 static int finalize(void *context) {

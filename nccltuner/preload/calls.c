@@ -104,10 +104,11 @@ DYN_HOT static ncclResult_t collective(const struct dyn_request *request, uint64
   return result;
 }
 
-/* A call that makes so many communicators, of so many ranks each, for ranks from RANK on; -1: not known. PARENT: of which it is made. */
-#define ANNOUNCE(COUNT, OUT, RANKS, RANK, NAME, PARAMETERS, ...) ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, NULL, NAME, PARAMETERS, real(__VA_ARGS__))
-#define ANNOUNCE_CHILD(COUNT, OUT, NAME, PARAMETERS, ...) ANNOUNCE_AS(COUNT, OUT, -1, -1, comm, NAME, PARAMETERS, real(__VA_ARGS__))
-#define ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, PARENT, NAME, PARAMETERS, CALL) \
+/* A call that makes so many communicators, of so many ranks each, for ranks from RANK on; -1: not known. ID: by which ranks meet, or PARENT: of
+ * which it is made. */
+#define ANNOUNCE(COUNT, OUT, RANKS, RANK, ID, NAME, PARAMETERS, ...) ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, ID, NULL, NAME, PARAMETERS, real(__VA_ARGS__))
+#define ANNOUNCE_CHILD(COUNT, OUT, NAME, PARAMETERS, ...) ANNOUNCE_AS(COUNT, OUT, -1, -1, NULL, comm, NAME, PARAMETERS, real(__VA_ARGS__))
+#define ANNOUNCE_AS(COUNT, OUT, RANKS, RANK, ID, PARENT, NAME, PARAMETERS, CALL) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
@@ -116,7 +117,7 @@ DYN_HOT static ncclResult_t collective(const struct dyn_request *request, uint64
     if (real == NULL) return DYN_SYSTEM_ERROR; \
     int number = COUNT; \
     dyn_announce(number); \
-    for (int i = 0; i < number && (OUT) != NULL; i++) dyn_making_begins((void **)&(OUT)[i], RANKS, RANK + i, PARENT); \
+    for (int i = 0; i < number && (OUT) != NULL; i++) dyn_making_begins((void **)&(OUT)[i], RANKS, RANK + i, ID, PARENT); \
     ncclResult_t result = CALL; \
     if (!dyn_in_group()) dyn_making_ends(result); \
     return result; \
@@ -178,6 +179,7 @@ FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int pe
     return result; \
   }
 typedef struct ncclSimInfo ncclSimInfo_t;
+AROUND(ncclGetUniqueId, (ncclUniqueId *uniqueId), (void)0, if (result == 0 && uniqueId != NULL && dyn_thread.nested == 1) dyn_hosts_mark(uniqueId), uniqueId)
 /* NCCL counts how deep groups are nested, and so do we. */
 AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
 AROUND(ncclGroupEnd, (void), dyn_group_end(false), result = dyn_group_ended(result))
@@ -223,7 +225,7 @@ FORWARD(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, 
 #define ON_NET(config) ((ncclConfig_t *)dyn_net_config(config, &(struct dyn_nccl_config){0})) /* for the time of the call */
 #define ON_PARENTS_NET(config) ((config) == NULL ? NULL : ON_NET(config)) /* without one NCCL takes the parent's */
 #define NO_COLOR (-1) /* NCCL_SPLIT_NOCOLOR: this rank gets no communicator */
-ANNOUNCE(1, comm, nranks, rank, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
+ANNOUNCE(1, comm, nranks, rank, &commId, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
          comm, nranks, commId, rank, ON_NET(config))
 /* What has no config gets one where the program's communicators are to have another network than GIN's. */
 typedef ncclResult_t (*init_rank_config)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
@@ -232,11 +234,11 @@ static ncclResult_t init_rank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
   init_rank_config real = (init_rank_config)dyn_find(&cache, "ncclCommInitRankConfig", (void *)ncclCommInitRankConfig, NULL);
   return real == NULL ? DYN_SYSTEM_ERROR : real(comm, nranks, id, rank, ON_NET(NULL));
 }
-ANNOUNCE_AS(1, comm, nranks, rank, NULL, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank),
+ANNOUNCE_AS(1, comm, nranks, rank, &commId, NULL, ncclCommInitRank, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank),
             dyn_net_apart() ? init_rank(comm, nranks, commId, rank) : (dyn_net_note(NULL), real(comm, nranks, commId, rank)))
-ANNOUNCE(1, newcomm, nranks, myrank, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+ANNOUNCE(1, newcomm, nranks, myrank, nId == 1 ? commIds : NULL, ncclCommInitRankScalable, (ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
          ncclConfig_t *config), newcomm, nranks, myrank, nId, commIds, ON_NET(config))
-ANNOUNCE_AS(ndev, comm, ndev, 0, NULL, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist),
+ANNOUNCE_AS(ndev, comm, ndev, 0, NULL, NULL, ncclCommInitAll, (ncclComm_t *comm, int ndev, const int *devlist),
             (dyn_net_note(NULL), dyn_net_none("ncclCommInitAll"), real(comm, ndev, devlist)))
 ANNOUNCE_CHILD(color != NO_COLOR, newcomm, ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
          ncclConfig_t *config), comm, color, key, newcomm, ON_PARENTS_NET(config))

@@ -63,7 +63,7 @@ static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *ch
 }
 
 /* Called inside of a call, which says which communicator it is; trylock, since nothing there may wait. */
-static bool bind(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose) {
+static bool bind_here(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose) {
   const struct dyn_preload_call *call = dyn_this_call();
   if (call->depth == 0 || call->comm == NULL || pthread_mutex_trylock(&lock) != 0) return false;
   bool room = fill_cell((uintptr_t)call->comm, lsa, chooser, choose) != NULL;
@@ -114,7 +114,14 @@ static void close_lsa(struct dyn_lsa *lsa) {
 }
 
 static const struct dyn_gin_calls ginCalls = {dyn_gin_can, dyn_gin_id, dyn_gin_offer, dyn_gin_make};
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, dyn_host_gpu};
+
+static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log) {
+  struct dyn_root root;
+  return dyn_making_root(place->nRanks, place->rank, &root) ? dyn_hosts_begin(place, &root, log) : NULL;
+}
+static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave};
+
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, dyn_host_gpu, &hostsCalls};
 
 /* ---- calls ---- */
 

@@ -18,6 +18,7 @@
 #define DYN_DEVICE_H
 
 #include "../../kernels/host/host.h"
+#include "../hosts/hosts.h"
 #include "forward.h"
 #include "intercepted.h"
 #include "named.h"
@@ -39,12 +40,13 @@ int dyn_forward(const struct dyn_request *request, uint64_t key);
 int dyn_forward_empty(const struct dyn_request *request);
 
 /* making.c: before a call that makes a communicator, for each that it makes, and behind it, or behind its group. */
-void dyn_making_begins(void **comm, int nRanks, int rank, const void *parent); /* parent: NULL: none */
+void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const void *parent); /* id: its ncclUniqueId; NULL: none, or several. parent: NULL: none */
 void dyn_making_ends(int result);
 /* It, or what is made of it, is made, or will not be, or is gone: what did not block. */
 void dyn_making_over(const void *comm);
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
 bool dyn_making_alone(const struct dyn_lsa *lsa);
+bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root); /* where the ranks of the one that is being made meet */
 /* device.c: the place of one that is being made, and what becomes of it; NULL: nothing. */
 struct dyn_bound;
 struct dyn_lsa *dyn_bound_lsa(const struct dyn_bound *bound);

@@ -21,6 +21,7 @@ static struct making {
   void **comm;        /* where the call leaves it */
   const void *late;   /* what it has left there, or else its parent, which tells as well; NULL: it has not returned */
   const void *parent; /* NULL: none */
+  struct dyn_root root; /* where its ranks meet; nonce 0: not known */
   int nRanks, rank;   /* negative: not known */
   struct dyn_bound *bound; /* NULL: the plugin has not met it */
   void *chooser;
@@ -41,22 +42,47 @@ static void forget_all(void) {
 /* Not in every process under the library: its forks would all pay. */
 static void watch(void) { pthread_atfork(NULL, NULL, forget_all); }
 
-void dyn_making_begins(void **comm, int nRanks, int rank, const void *parent) {
+/* Of communicators that the program has: their children meet there, too. */
+static struct made {
+  const void *comm; /* NULL: free */
+  struct dyn_root root;
+} made[MOST];
+
+static struct dyn_root root_of(const void *id, const void *parent) {
+  struct dyn_root root = {0};
+  if (id != NULL && dyn_id_read(id, &root)) return root;
+  for (int i = 0; i < MOST && id == NULL && parent != NULL; i++)
+    if (made[i].comm == parent) root = made[i].root;
+  return root;
+}
+
+/* Where there is no room its children run plain NCCL over several hosts. */
+static void remember(const void *comm, const struct dyn_root *root) {
+  if (comm == NULL || root->nonce == 0) return;
+  for (int i = 0; i < MOST; i++)
+    if (made[i].comm == NULL || made[i].comm == comm) {
+      made[i] = (struct made){comm, *root};
+      return;
+    }
+}
+
+void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const void *parent) {
   static pthread_once_t watched = PTHREAD_ONCE_INIT;
   int i = 0;
   pthread_once(&watched, watch);
   pthread_mutex_lock(&lock);
   while (i < MOST && makings[i].used) i++;
-  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank, .parent = parent};
+  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank, .parent = parent, .root = root_of(id, parent)};
   unlisted += i == MOST;
   pthread_mutex_unlock(&lock);
   own += i < MOST;
   ownUnlisted += i == MOST;
 }
 
-static bool may_be(const struct making *m, uint32_t nRanks, uint32_t rank) {
-  return m->used && m->bound == NULL && (m->nRanks < 0 || (uint32_t)m->nRanks == nRanks) && (m->rank < 0 || (uint32_t)m->rank == rank);
+static bool may_be_of(const struct making *m, uint32_t nRanks, uint32_t rank) {
+  return m->used && (m->nRanks < 0 || (uint32_t)m->nRanks == nRanks) && (m->rank < 0 || (uint32_t)m->rank == rank);
 }
+static bool may_be(const struct making *m, uint32_t nRanks, uint32_t rank) { return m->bound == NULL && may_be_of(m, nRanks, rank); }
 
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser)) {
   struct making *found = NULL;
@@ -75,6 +101,21 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
   }
   pthread_mutex_unlock(&lock);
   return bound != NULL;
+}
+
+/* Whichever of the calls makes it, if all that may have one root. */
+bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root) {
+  bool found = false, same = true;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++) {
+    if (!may_be_of(&makings[i], nRanks, rank)) continue;
+    same &= !found || memcmp(root, &makings[i].root, sizeof *root) == 0;
+    *root = makings[i].root;
+    found = true;
+  }
+  same &= unlisted == 0;
+  pthread_mutex_unlock(&lock);
+  return found && same && root->nonce != 0;
 }
 
 /* Of several in one thread one is made behind the other, and what waits for other ranks in between waits for ever. */
@@ -109,14 +150,17 @@ static struct making take(int result) {
     m->used = m->late != NULL;
     m->thread = NULL;
     atomic_fetch_add(&late, m->used);
+    if (result == SUCCESS || result == IN_PROGRESS) remember(__atomic_load_n(m->comm, __ATOMIC_ACQUIRE), &m->root);
   }
   pthread_mutex_unlock(&lock);
   return it;
 }
 
 void dyn_making_over(const void *comm) {
-  if (atomic_load(&late) == 0 || comm == NULL) return;
+  if (comm == NULL) return;
   pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++)
+    if (made[i].comm == comm) made[i].comm = NULL;
   for (int i = 0; i < MOST; i++) {
     if (!makings[i].used || makings[i].late != comm) continue;
     makings[i].used = false;

@@ -15,7 +15,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 12
+#define DYN_PRELOAD_VERSION 13
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -66,6 +66,7 @@ typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t 
  * so it is bound before the program has it; and now is called then, as if inside of a call of the communicator, unless the
  * communicator is still being made when that call returns. */
 struct dyn_lsa;
+struct dyn_hosts_calls;
 struct dyn_offer;
 struct dyn_rank;
 /* GIN's part of it: expect and bind take what offer gives, as well. */
@@ -86,6 +87,7 @@ struct dyn_device_calls {
   const struct dyn_gin_calls *gin;
   bool (*names)(void);
   void (*gpu)(uint8_t gpu[16], uint32_t *multiprocessors);
+  const struct dyn_hosts_calls *hosts; /* hosts/hosts.h */
 };
 extern const struct dyn_device_calls dyn_device_calls;
 

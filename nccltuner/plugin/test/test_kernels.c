@@ -119,7 +119,7 @@ static void gpu(uint8_t id[16], uint32_t *multiprocessors) {
   *multiprocessors = 132;
 }
 
-static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names, gpu};
+static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names, gpu, NULL};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};

@@ -67,6 +67,10 @@ $(T)/threads/host/%.o: $(HOST)/%.c $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -c -o $@ $<
 
+$(T)/threads/hosts/%.o: ../hosts/%.c $(HEADERS)
+	@mkdir -p $(@D)
+	@echo "cc $@"; $(CC) $(SANITIZED) -c -o $@ $<
+
 $(T)/threads/%.o: %.c $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -c -o $@ $<

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hosts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hub.h"
+#include "wire.h"
+
+#define NS_PER_MS UINT64_C(1000000)
+#define LOOK_MS 300     /* all ranks of one host have registered by then, and need nobody */
+#define CONNECT_MS 5000
+#define AGAIN_MS 1000   /* between tries to reach the hub */
+#define TICK_MS 20      /* how late it is seen that a daemon has published */
+#define SAY_MS 10000
+#define MOST_GUESTS 4096 /* of one hub: ranks times communicators, and strangers */
+#define MOST_STRANGERS_MS 5000 /* who has connected and said nothing for so long is none of ours */
+
+enum { LOG_WARN = 2, LOG_INFO = 3 }; /* ncclDebugLogLevel */
+#define say(s, level, ...) \
+  do { \
+    if ((s)->log) (s)->log(level, level == LOG_WARN ? ~0ul : 0x41ul, __FILE__, __LINE__, "DynamICCL: " __VA_ARGS__); \
+  } while (0)
+
+/* A rank of this process. */
+struct speaker {
+  struct dyn_hosts_rank rank; /* first: its fence is what the plugin knows it by */
+  struct speaker *next;
+  struct dyn_root root;
+  struct dyn_wire wire;
+  bool over;  /* it needs nobody, or has given up */
+  bool spoke; /* on this connection */
+  bool broken;
+  uint64_t beganNs, triedNs, soughtNs; /* soughtNs: since when it has had no connection; 0: it has one */
+  dyn_hosts_logger log;
+};
+
+/* A connection to this process's hub. */
+struct guest {
+  struct guest *next;
+  struct dyn_wire wire;
+  int number;
+  bool greeted, broken;
+  uint64_t cameNs;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* All under lock. */
+static struct speaker *speakers;
+static struct guest *guests;
+static unsigned numGuests;
+static int lastGuest;
+static struct dyn_hub hub;
+static int listener = -1, bell = -1;
+static struct dyn_root listens; /* where, and the number that who connects must know */
+static bool running;
+static uint64_t nowNs;
+
+static uint64_t clock_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static socklen_t bytes_of(const struct dyn_root *root) { return root->at.any.sa_family == AF_INET ? sizeof root->at.in : sizeof root->at.in6; }
+
+/* ---- the hub's side ---- */
+
+static struct guest *guest_of(int number) {
+  struct guest *g = guests;
+  while (g != NULL && g->number != number) g = g->next;
+  return g;
+}
+
+static void send_guest(void *to, int connection, const struct dyn_hosts_message *m, const void *payload) {
+  struct guest *g = guest_of(connection);
+  (void)to;
+  if (g != NULL && !g->broken) g->broken = !dyn_wire_send(&g->wire, m, payload); /* the hub hears of it when it is not at work */
+}
+
+static void drop_guest(void *to, int connection) {
+  struct guest *g = guest_of(connection);
+  (void)to;
+  if (g != NULL) g->broken = true, g->greeted = false;
+}
+
+static bool take_from_guest(void *to, const struct dyn_hosts_message *m, const void *payload) {
+  struct guest *g = to;
+  if (m->kind == DYN_HOSTS_HELLO && (g->greeted || m->nonce != listens.nonce)) return false;
+  if (m->kind != DYN_HOSTS_HELLO && !g->greeted) return false;
+  bool sound = dyn_hub_take(&hub, g->number, m, payload, nowNs);
+  if (m->kind == DYN_HOSTS_HELLO) g->greeted = sound;
+  return sound;
+}
+
+static void admit(void) {
+  for (int fd; numGuests < MOST_GUESTS && (fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+    struct guest *g = calloc(1, sizeof *g);
+    if (g == NULL) {
+      close(fd);
+      return;
+    }
+    dyn_wire_adopt(&g->wire, fd);
+    g->number = ++lastGuest;
+    g->cameNs = nowNs;
+    g->next = guests;
+    guests = g;
+    numGuests++;
+  }
+}
+
+static void serve_guests(void) {
+  for (struct guest *g = guests; g != NULL; g = g->next) {
+    if (g->broken) continue;
+    g->broken = !dyn_wire_flush(&g->wire) || !dyn_wire_read(&g->wire, take_from_guest, g) || (!g->greeted && nowNs - g->cameNs > NS_PER_MS * MOST_STRANGERS_MS);
+  }
+  for (struct guest **at = &guests, *g; (g = *at) != NULL;) {
+    if (!g->broken) {
+      at = &g->next;
+      continue;
+    }
+    if (g->greeted) dyn_hub_lost(&hub, g->number);
+    *at = g->next;
+    dyn_wire_close(&g->wire);
+    free(g);
+    numGuests--;
+  }
+  dyn_hub_tick(&hub, nowNs);
+}
+
+/* ---- the ranks' side ---- */
+
+static void send_to_hub(void *to, const struct dyn_hosts_message *m, const void *payload) {
+  struct speaker *s = to;
+  s->broken |= !dyn_wire_send(&s->wire, m, payload);
+}
+
+static bool take_from_hub(void *to, const struct dyn_hosts_message *m, const void *payload) {
+  struct speaker *s = to;
+  return dyn_hosts_rank_take(&s->rank, m, payload, nowNs);
+}
+
+static void finish(struct speaker *s) {
+  dyn_wire_close(&s->wire);
+  s->over = true;
+}
+
+static void give_up(struct speaker *s) {
+  bool met = s->rank.together;
+  dyn_hosts_rank_parted(&s->rank);
+  finish(s);
+  if (met) say(s, LOG_WARN, "a communicator has lost the process that made its id: its plan stays as it is");
+  else say(s, LOG_INFO, "not all ranks of a communicator over several hosts were met: it runs plain NCCL; start all with `dynamiccld run`, and let them "
+           "reach each other by TCP as NCCL does");
+}
+
+static void cut(struct speaker *s) {
+  dyn_wire_close(&s->wire);
+  s->broken = false;
+  if (s->spoke) dyn_hosts_rank_cut(&s->rank);
+  s->spoke = false;
+  if (s->soughtNs == 0) s->soughtNs = nowNs;
+}
+
+static void seek(struct speaker *s) {
+  if (nowNs - s->soughtNs > DYN_HOSTS_SEEK_NS) {
+    give_up(s);
+  } else if (s->triedNs == 0 || nowNs - s->triedNs > NS_PER_MS * AGAIN_MS) {
+    s->triedNs = nowNs;
+    dyn_wire_connect(&s->wire, &s->root.at.any, bytes_of(&s->root));
+  }
+}
+
+static void talk(struct speaker *s) {
+  bool was = s->wire.connecting;
+  if (!dyn_wire_flush(&s->wire) || (was && s->wire.connecting && nowNs - s->triedNs > NS_PER_MS * CONNECT_MS)) {
+    cut(s);
+    return;
+  }
+  if (s->wire.connecting) return;
+  if (!s->spoke) {
+    s->spoke = true;
+    s->soughtNs = 0;
+    dyn_hosts_rank_greet(&s->rank);
+  }
+  if (!dyn_wire_read(&s->wire, take_from_hub, s)) s->broken = true;
+  if (!s->broken) dyn_hosts_rank_tick(&s->rank, nowNs);
+  if (s->broken) cut(s);
+  else if (s->rank.together && s->rank.place.others == NULL) finish(s); /* all on one host */
+}
+
+static void serve_speaker(struct speaker *s) {
+  const struct dyn_record *record = s->rank.place.record;
+  if (s->over) return;
+  if (s->wire.fd >= 0) talk(s);
+  else if (s->triedNs != 0) seek(s);
+  else if (__atomic_load_n(&record->joined, __ATOMIC_ACQUIRE) == s->rank.place.nRanks) finish(s);
+  else if (nowNs - s->beganNs > NS_PER_MS * LOOK_MS) {
+    __atomic_store_n(&s->rank.place.record->hosts, DYN_HOSTS_APART, __ATOMIC_RELEASE);
+    s->soughtNs = nowNs;
+    seek(s);
+  }
+}
+
+/* ---- the thread ---- */
+
+static unsigned add(struct pollfd *list, unsigned n, int fd, bool writes) {
+  if (fd < 0) return n;
+  list[n] = (struct pollfd){.fd = fd, .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
+  return n + 1;
+}
+
+/* What is to be waited for; how long, in ms. NULL: no memory, and the wait is all. */
+static struct pollfd *what_to_wait_for(nfds_t *n, int *timeoutMs) {
+  unsigned most = 2 + numGuests, m = 0;
+  bool busy = numGuests > 0;
+  for (const struct speaker *s = speakers; s != NULL; s = s->next) most++, busy |= !s->over;
+  struct pollfd *list = malloc(most * sizeof *list);
+  *timeoutMs = busy || list == NULL ? TICK_MS : -1;
+  *n = 0;
+  if (list == NULL) return NULL;
+  m = add(list, m, bell, false);
+  m = add(list, m, numGuests < MOST_GUESTS ? listener : -1, false);
+  for (const struct guest *g = guests; g != NULL; g = g->next) m = add(list, m, g->wire.fd, dyn_wire_waits(&g->wire));
+  for (const struct speaker *s = speakers; s != NULL; s = s->next) m = add(list, m, s->wire.fd, dyn_wire_waits(&s->wire));
+  *n = m;
+  return list;
+}
+
+static void *run(void *nothing) {
+  prctl(PR_SET_NAME, "dynamiccl-hosts");
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    nfds_t n;
+    int timeoutMs;
+    uint64_t rings;
+    struct pollfd *list = what_to_wait_for(&n, &timeoutMs);
+    pthread_mutex_unlock(&lock);
+    poll(list, n, timeoutMs);
+    free(list);
+    pthread_mutex_lock(&lock);
+    if (read(bell, &rings, sizeof rings) < 0 && errno != EAGAIN) break;
+    nowNs = clock_ns();
+    if (listener >= 0) admit();
+    serve_guests();
+    for (struct speaker *s = speakers; s != NULL; s = s->next) serve_speaker(s);
+  }
+  running = false;
+  pthread_mutex_unlock(&lock);
+  return nothing;
+}
+
+static bool start(void) {
+  pthread_t thread;
+  sigset_t all, before;
+  if (running) return true;
+  if (bell < 0) bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  sigfillset(&all);
+  if (bell < 0 || pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false; /* the program's signals are its own threads' */
+  hub.send = send_guest;
+  hub.drop = drop_guest;
+  running = pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return running;
+}
+
+static void ring(void) {
+  uint64_t one = 1;
+  if (write(bell, &one, sizeof one) < 0) return; /* it is ringing */
+}
+
+/* ---- forks: the child has neither the thread nor a say on its parent's connections ---- */
+
+static void fork_prepare(void) { pthread_mutex_lock(&lock); }
+static void fork_parent(void) { pthread_mutex_unlock(&lock); }
+static void fork_child(void) {
+  for (struct guest *g = guests; g != NULL; g = g->next) close(g->wire.fd);
+  for (struct speaker *s = speakers; s != NULL; s = s->next)
+    if (s->wire.fd >= 0) close(s->wire.fd);
+  if (listener >= 0) close(listener);
+  if (bell >= 0) close(bell);
+  speakers = NULL;
+  guests = NULL;
+  numGuests = 0;
+  hub = (struct dyn_hub){0};
+  listener = bell = -1;
+  listens = (struct dyn_root){0};
+  running = false;
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+static void watch_forks(void) { pthread_atfork(fork_prepare, fork_parent, fork_child); }
+static void watch_forks_once(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_forks);
+}
+
+/* ---- for others ---- */
+
+static bool switched_off(void) {
+  const char *value = getenv("DYNAMICCL_HOSTS");
+  return value != NULL && *value != '\0' && strchr("0fF", *value) != NULL;
+}
+
+static bool same_address(const struct dyn_root *a, const struct dyn_root *b) {
+  return a->at.any.sa_family == b->at.any.sa_family && (a->at.any.sa_family == AF_INET ? memcmp(&a->at.in.sin_addr, &b->at.in.sin_addr, sizeof a->at.in.sin_addr) == 0
+                                                                                       : memcmp(&a->at.in6.sin6_addr, &b->at.in6.sin6_addr, sizeof a->at.in6.sin6_addr) == 0);
+}
+
+static uint64_t new_nonce(void) { /* getrandom came with glibc 2.25 */
+  uint64_t nonce = 0;
+  int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+  if (fd >= 0 && read(fd, &nonce, sizeof nonce) != sizeof nonce) nonce = 0;
+  if (fd >= 0) close(fd);
+  return nonce;
+}
+
+/* At the address that NCCL's bootstrap has, which other hosts reach. */
+static bool listen_at(const struct dyn_root *at) {
+  struct dyn_root made = *at;
+  socklen_t size = bytes_of(&made);
+  int fd = socket(made.at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  bool done = fd >= 0 && (made.nonce = new_nonce()) != 0 &&
+              bind(fd, &made.at.any, size) == 0 && listen(fd, SOMAXCONN) == 0 && getsockname(fd, &made.at.any, &size) == 0;
+  if (!done) {
+    if (fd >= 0) close(fd);
+    return false;
+  }
+  listener = fd;
+  listens = made;
+  return true;
+}
+
+/* With NCCL_COMM_ID every process makes the same id for itself. */
+void dyn_hosts_mark(void *id) {
+  struct dyn_root at;
+  const char *given = getenv("NCCL_COMM_ID");
+  if (switched_off() || (given != NULL && *given != '\0') || !dyn_id_address(id, &at)) return;
+  watch_forks_once();
+  pthread_mutex_lock(&lock);
+  bool has = listener >= 0 ? same_address(&at, &listens) : listen_at(&at);
+  if (has) dyn_id_mark(id, listens.at.any.sa_family == AF_INET ? listens.at.in.sin_port : listens.at.in6.sin6_port, listens.nonce);
+  if (running) ring(); /* there is a listener now */
+  pthread_mutex_unlock(&lock);
+}
+
+struct dyn_fence *dyn_hosts_begin(const struct dyn_hosts_place *place, const struct dyn_root *root, dyn_hosts_logger log) {
+  struct speaker *s = switched_off() ? NULL : aligned_alloc(64, (sizeof *s + 63) / 64 * 64);
+  if (s == NULL) return NULL;
+  memset(s, 0, sizeof *s);
+  s->rank.place = *place;
+  s->rank.place.nonce = root->nonce;
+  s->rank.place.others = NULL;
+  s->rank.send = send_to_hub;
+  s->rank.to = s;
+  s->root = *root;
+  s->wire = DYN_WIRE_NONE;
+  s->beganNs = clock_ns();
+  s->log = log;
+  watch_forks_once();
+  pthread_mutex_lock(&lock);
+  bool started = start();
+  if (started) {
+    s->next = speakers;
+    speakers = s;
+    ring();
+  }
+  pthread_mutex_unlock(&lock);
+  if (started) return &s->rank.fence;
+  free(s);
+  return NULL;
+}
+
+/* Another thread of the program's may be in the rank's call, and wait at the fence: the program aborts the communicator. */
+void dyn_hosts_leave(struct dyn_fence *fence) {
+  struct speaker *s = NULL;
+  pthread_mutex_lock(&lock);
+  for (struct speaker **at = &speakers; *at != NULL && s == NULL; at = &(*at)->next) {
+    if (&(*at)->rank.fence != fence) continue;
+    s = *at;
+    *at = s->next;
+    break;
+  }
+  if (s != NULL) dyn_wire_close(&s->wire);
+  pthread_mutex_unlock(&lock);
+  if (s == NULL) return;
+  dyn_fence_lower(fence);
+  if (__atomic_load_n(&fence->waiting, __ATOMIC_SEQ_CST) == 0) free(s); /* else it is left: the process is about to end */
+}

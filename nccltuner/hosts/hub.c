@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hub.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_NS UINT64_C(2000000000) /* ranks answer from a thread of their own, in milliseconds */
+#define KEEP_NS (2 * DYN_HOSTS_SEEK_NS) /* what was decided, for ranks that come back */
+/* How far ahead of the fastest rank that it knows of the hub puts a fence, in epochs: twice as far when a rank had passed it. A rank is
+ * told in about the time of a round trip; epochs are 16 calls. */
+#define FIRST_MARGIN 2
+#define LAST_MARGIN 4096
+
+enum { NOBODY = -1 };
+
+struct member {
+  int connection; /* NOBODY: none now */
+  bool came;      /* once */
+  bool promised;  /* to the question that is open */
+  bool told;      /* word is its */
+  uint64_t host, entered;
+  struct dyn_hosts_word word;
+};
+
+struct dyn_hub_comm {
+  struct dyn_hub_comm *next;
+  uint64_t commId;
+  uint32_t nRanks, epochCalls;
+  bool together; /* all have come */
+  bool asking;
+  uint64_t epoch, askedNs; /* of the last question */
+  bool decidedTo;          /* what became of it */
+  uint64_t emptyNs;        /* since when nobody is connected; 0: somebody is, or it was not looked at since */
+  uint64_t margin;
+  bool othersSent;
+  struct dyn_hosts_word others; /* as rank 0 was told */
+  struct member members[];
+};
+
+static struct dyn_hub_comm *comm_of(struct dyn_hub *hub, uint64_t commId) {
+  struct dyn_hub_comm *c = hub->comms;
+  while (c != NULL && c->commId != commId) c = c->next;
+  return c;
+}
+
+static struct dyn_hub_comm *new_comm(struct dyn_hub *hub, const struct dyn_hosts_message *hello) {
+  struct dyn_hub_comm *c = calloc(1, sizeof *c + hello->nRanks * sizeof *c->members);
+  if (c == NULL) return NULL;
+  c->commId = hello->commId;
+  c->nRanks = hello->nRanks;
+  c->epochCalls = hello->count;
+  c->margin = FIRST_MARGIN;
+  for (uint32_t i = 0; i < c->nRanks; i++) c->members[i].connection = NOBODY;
+  c->next = hub->comms;
+  return hub->comms = c;
+}
+
+static void say(const struct dyn_hub *hub, const struct dyn_hub_comm *c, uint32_t rank, struct dyn_hosts_message message, const void *payload) {
+  if (c->members[rank].connection == NOBODY) return;
+  message.version = DYN_HOSTS_VERSION;
+  message.bytes = dyn_hosts_bytes(message.kind);
+  message.commId = c->commId;
+  message.nRanks = c->nRanks;
+  hub->send(hub->to, c->members[rank].connection, &message, payload);
+}
+
+static void decide(const struct dyn_hub *hub, struct dyn_hub_comm *c, uint32_t refusal, uint32_t refuser) {
+  c->asking = false;
+  c->decidedTo = refusal == DYN_REFUSED_NOT;
+  if (refusal == DYN_REFUSED_LATE) c->margin = c->margin * 2 < LAST_MARGIN ? c->margin * 2 : LAST_MARGIN;
+  if (c->decidedTo) c->margin = c->margin * 3 / 4 > FIRST_MARGIN ? c->margin * 3 / 4 : FIRST_MARGIN;
+  for (uint32_t i = 0; i < c->nRanks; i++)
+    say(hub, c, i, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .epoch = c->epoch, .refusal = refusal, .rank = refuser}, NULL);
+}
+
+static uint32_t ranks_beside(const struct dyn_hub_comm *c, uint32_t rank) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < c->nRanks; i++) n += c->members[i].host == c->members[rank].host;
+  return n;
+}
+
+static bool all_here(const struct dyn_hub_comm *c) {
+  for (uint32_t i = 0; i < c->nRanks; i++)
+    if (c->members[i].connection == NOBODY) return false;
+  return true;
+}
+
+static void say_together(const struct dyn_hub *hub, const struct dyn_hub_comm *c, uint32_t rank) {
+  say(hub, c, rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_TOGETHER, .count = ranks_beside(c, rank)}, NULL);
+}
+
+static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m) {
+  struct dyn_hub_comm *c = comm_of(hub, m->commId);
+  if (m->nRanks < 2 || m->nRanks > DYN_MAX_RANKS || m->rank >= m->nRanks) return false;
+  if (c == NULL && (m->epoch != 0 || (c = new_comm(hub, m)) == NULL)) return false; /* whoever asks what was decided asks somebody else */
+  struct member *rank = &c->members[m->rank];
+  if (c->nRanks != m->nRanks || c->epochCalls != m->count || (rank->came && rank->host != m->host)) return false;
+  if (rank->connection != NOBODY) { /* the network has told the rank, and not us */
+    int old = rank->connection;
+    dyn_hub_lost(hub, old);
+    hub->drop(hub->to, old);
+    if ((c = comm_of(hub, m->commId)) == NULL) return false;
+    rank = &c->members[m->rank];
+  }
+  rank->connection = connection;
+  rank->came = true;
+  rank->host = m->host;
+  rank->entered = m->entered;
+  bool first = !c->together;
+  if (first && !(c->together = all_here(c))) return true;
+  for (uint32_t i = 0; i < c->nRanks; i++)
+    if (first || i == m->rank) say_together(hub, c, i);
+  if (m->rank == 0) c->othersSent = false;
+  if (m->epoch != 0) {
+    bool to = m->epoch == c->epoch && !c->asking && c->decidedTo && DYN_HUB_MUTATE != DYN_HUB_MUTATE_FORGET;
+    say(hub, c, m->rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .epoch = m->epoch, .refusal = to ? DYN_REFUSED_NOT : DYN_REFUSED_SILENT,
+                                                    .rank = m->rank}, NULL);
+  }
+  return true;
+}
+
+/* One rank's flags bind all, but for what all must have. Marks: as all have them; where they differ, or one is missing in what another one has
+ * seen, nothing can be had. */
+static void add_word(struct dyn_hosts_word *all, const struct dyn_hosts_word *one, bool first) {
+  const uint32_t shared = DYN_RANK_EVENT_TIMED, seen = UINT32_C(1) << 31;
+  if (first) {
+    *all = *one;
+    return;
+  }
+  all->flags = ((all->flags | one->flags) & ~shared) | (all->flags & one->flags & shared);
+  if (all->ncclVersion != one->ncclVersion) all->ncclVersion = 0;
+  for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
+    for (int b = 0; b < DYN_NUM_BUCKETS; b++) {
+      uint32_t a = all->marks[c][b], o = one->marks[c][b];
+      if (a == o) continue;
+      all->marks[c][b] = a & o & seen; /* not everybody was asked yet: nothing was seen */
+    }
+}
+
+static void tell_others(struct dyn_hub *hub, struct dyn_hub_comm *c) {
+  struct dyn_hosts_word all;
+  bool first = true;
+  for (uint32_t i = 0; i < c->nRanks; i++) {
+    const struct member *m = &c->members[i];
+    if (m->host == c->members[0].host) continue;
+    if (!m->told) return;
+    add_word(&all, &m->word, first);
+    first = false;
+  }
+  if (first || (c->othersSent && memcmp(&all, &c->others, sizeof all) == 0)) return;
+  c->others = all;
+  c->othersSent = true;
+  say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_OTHERS}, &all);
+}
+
+static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *plan, uint64_t nowNs) {
+  bool apart = ranks_beside(c, 0) < c->nRanks; /* one host has its record for this */
+  if (c->asking || !c->together || !apart || !all_here(c)) {
+    uint32_t why = c->asking ? DYN_REFUSED_BUSY : DYN_REFUSED_SILENT;
+    say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why}, NULL);
+    return;
+  }
+  uint64_t furthest = c->epoch;
+  for (uint32_t i = 0; i < c->nRanks; i++) {
+    if (DYN_HUB_MUTATE != DYN_HUB_MUTATE_OLD) c->members[i].promised = false;
+    if (c->members[i].entered > furthest) furthest = c->members[i].entered;
+  }
+  c->asking = true;
+  c->epoch = furthest + c->margin;
+  c->askedNs = nowNs;
+  for (uint32_t i = 0; i < c->nRanks; i++) say(hub, c, i, (struct dyn_hosts_message){.kind = DYN_HOSTS_PREPARE, .epoch = c->epoch}, plan);
+}
+
+static void hear(struct dyn_hub *hub, struct dyn_hub_comm *c, const struct dyn_hosts_message *m) {
+  if (!c->asking || m->epoch != c->epoch) return; /* to a question that was dropped */
+  uint32_t promised = 0;
+  if (m->refusal != DYN_REFUSED_NOT) {
+    decide(hub, c, m->refusal, m->rank);
+    return;
+  }
+  c->members[m->rank].promised = true;
+  for (uint32_t i = 0; i < c->nRanks; i++) promised += c->members[i].promised;
+  if (promised + (DYN_HUB_MUTATE == DYN_HUB_MUTATE_MAJORITY) >= c->nRanks) decide(hub, c, DYN_REFUSED_NOT, 0);
+}
+
+bool dyn_hub_take(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m, const void *payload, uint64_t nowNs) {
+  if (m->kind == DYN_HOSTS_HELLO) return greet(hub, connection, m);
+  struct dyn_hub_comm *c = comm_of(hub, m->commId);
+  if (c == NULL || m->rank >= c->nRanks || c->members[m->rank].connection != connection) return false;
+  struct member *rank = &c->members[m->rank];
+  if (m->entered > rank->entered) rank->entered = m->entered;
+  switch (m->kind) {
+  case DYN_HOSTS_TELL:
+    memcpy(&rank->word, payload, sizeof rank->word);
+    rank->told = true;
+    if (c->together) tell_others(hub, c);
+    return true;
+  case DYN_HOSTS_PROPOSE:
+    if (m->rank != 0) return false;
+    propose(hub, c, payload, nowNs);
+    return true;
+  case DYN_HOSTS_ANSWER:
+    hear(hub, c, m);
+    return true;
+  default:
+    return false;
+  }
+}
+
+static bool anybody(const struct dyn_hub_comm *c) {
+  for (uint32_t i = 0; i < c->nRanks; i++)
+    if (c->members[i].connection != NOBODY) return true;
+  return false;
+}
+
+void dyn_hub_lost(struct dyn_hub *hub, int connection) {
+  for (struct dyn_hub_comm *c = hub->comms; c != NULL; c = c->next)
+    for (uint32_t i = 0; i < c->nRanks; i++) {
+      if (c->members[i].connection != connection) continue;
+      c->members[i].connection = NOBODY;
+      if (c->asking && DYN_HUB_MUTATE != DYN_HUB_MUTATE_GONE) decide(hub, c, DYN_REFUSED_SILENT, i);
+      return;
+    }
+}
+
+/* Nobody of it has been here for so long that nobody will come back. */
+static bool is_over(struct dyn_hub_comm *c, uint64_t nowNs) {
+  if (anybody(c)) c->emptyNs = 0;
+  else if (c->emptyNs == 0) c->emptyNs = nowNs;
+  return c->emptyNs != 0 && nowNs - c->emptyNs > KEEP_NS;
+}
+
+void dyn_hub_tick(struct dyn_hub *hub, uint64_t nowNs) {
+  for (struct dyn_hub_comm **at = &hub->comms, *c; (c = *at) != NULL;) {
+    if (is_over(c, nowNs)) {
+      *at = c->next;
+      free(c);
+      continue;
+    }
+    at = &c->next;
+    if (!c->asking || nowNs - c->askedNs < ANSWER_NS) continue;
+    uint32_t silent = 0;
+    while (silent + 1 < c->nRanks && c->members[silent].promised) silent++;
+    decide(hub, c, DYN_REFUSED_SILENT, silent);
+  }
+}
+
+void dyn_hub_free(struct dyn_hub *hub) {
+  for (struct dyn_hub_comm *c = hub->comms, *next; c != NULL; c = next) {
+    next = c->next;
+    free(c);
+  }
+  hub->comms = NULL;
+}

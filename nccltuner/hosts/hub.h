@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hub: in the process that made a communicator's ncclUniqueId, where all its ranks meet. It asks all of them whether a plan may
+ * come into force at an epoch, and decides: only if each has promised, on its connection of now. Whoever is silent, refuses or goes
+ * before that has it dropped; once decided it stays so, and a rank that was cut off in between is told when it comes back.
+ *
+ * No socket, thread or clock: connections are numbers, instants are arguments.
+ */
+#ifndef DYN_HUB_H
+#define DYN_HUB_H
+
+#include <stdbool.h>
+
+#include "message.h"
+
+/* Only its test sets this: each number plants one mistake that the test has to find. */
+#ifndef DYN_HUB_MUTATE
+#define DYN_HUB_MUTATE 0
+#endif
+#define DYN_HUB_MUTATE_MAJORITY 1 /* one rank need not promise */
+#define DYN_HUB_MUTATE_OLD 2      /* promises to an earlier question count */
+#define DYN_HUB_MUTATE_FORGET 3   /* who comes back is told that it was dropped */
+#define DYN_HUB_MUTATE_GONE 4     /* whoever goes after its promise does not have it dropped, and what is decided is not kept for it */
+
+struct dyn_hub_comm;
+struct dyn_hub {
+  struct dyn_hub_comm *comms;
+  /* To a connection; payload: message.bytes of it. What cannot be sent is a connection that is lost, of which the hub hears later. */
+  void (*send)(void *to, int connection, const struct dyn_hosts_message *message, const void *payload);
+  void (*drop)(void *to, int connection); /* another one took its place: it is to be closed, and nothing is said of it */
+  void *to;
+};
+
+/* False: the connection is to be closed, and lost is not called for it. */
+bool dyn_hub_take(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *message, const void *payload, uint64_t nowNs);
+void dyn_hub_lost(struct dyn_hub *hub, int connection);
+/* Drops questions that a rank leaves unanswered. */
+void dyn_hub_tick(struct dyn_hub *hub, uint64_t nowNs);
+void dyn_hub_free(struct dyn_hub *hub);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ranks and the hub say to each other. A connection is one rank's of one communicator; both ends are little endian and of one version.
+ */
+#ifndef DYN_HOSTS_MESSAGE_H
+#define DYN_HOSTS_MESSAGE_H
+
+#include <stdint.h>
+
+#include "../abi.h"
+
+#define DYN_HOSTS_VERSION 1
+#define DYN_HOSTS_SEEK_NS UINT64_C(60000000000) /* for so long a rank tries to reach the hub, and no longer */
+
+enum dyn_hosts_kind {
+  DYN_HOSTS_HELLO = 1, /* rank: first on a connection. epoch: of its raised fence, 0: none */
+  DYN_HOSTS_TOGETHER,  /* hub: all ranks are here. count: of them on this rank's host */
+  DYN_HOSTS_TELL,      /* rank: struct dyn_hosts_word, what it allows, whenever that changes */
+  DYN_HOSTS_OTHERS,    /* hub, to rank 0: the same of all ranks on other hosts than its own */
+  DYN_HOSTS_PROPOSE,   /* rank 0: struct dyn_plan */
+  DYN_HOSTS_PREPARE,   /* hub: struct dyn_plan, to come into force at epoch */
+  DYN_HOSTS_ANSWER,    /* rank: to epoch; refusal 0: its fence is up, and it will do as the hub decides */
+  DYN_HOSTS_DECIDE,    /* hub: at epoch; refusal 0: it comes into force. rank: who refused */
+};
+
+struct dyn_hosts_message {
+  uint16_t version;
+  uint16_t kind;
+  uint32_t bytes;   /* that follow */
+  uint64_t commId;
+  uint64_t nonce;   /* HELLO: the id's (ids.h) */
+  uint64_t host;    /* HELLO: of ranks with one record the same number */
+  uint64_t epoch;
+  uint64_t entered; /* rank: the last epoch that it has entered */
+  uint32_t nRanks;
+  uint32_t rank;
+  uint32_t count;   /* HELLO: calls of an epoch */
+  uint32_t refusal; /* DYN_REFUSED_* */
+};
+_Static_assert(sizeof(struct dyn_hosts_message) == 64, "without padding");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "so go messages");
+
+/* What a rank allows. */
+struct dyn_hosts_word {
+  uint32_t flags; /* DYN_RANK_*, with DYN_RANK_VETO for its record's */
+  uint32_t ncclVersion;
+  uint32_t marks[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
+};
+
+#define DYN_HOSTS_MOST_BYTES sizeof(struct dyn_plan)
+_Static_assert(sizeof(struct dyn_hosts_word) <= DYN_HOSTS_MOST_BYTES, "the longest is a plan");
+
+/* How many bytes follow a message of this kind. */
+static inline uint32_t dyn_hosts_bytes(unsigned kind) {
+  if (kind == DYN_HOSTS_PROPOSE || kind == DYN_HOSTS_PREPARE) return sizeof(struct dyn_plan);
+  return kind == DYN_HOSTS_TELL || kind == DYN_HOSTS_OTHERS ? sizeof(struct dyn_hosts_word) : 0;
+}
+
+#endif
