@@ -166,6 +166,7 @@ type RankView struct {
 	Epoch       uint64 // last one entered; 0 when Left
 	Slot        int    // plan buffer + 1 in force, 0: NCCL's defaults
 	Version     uint64 // of the plan in force, 0: NCCL's defaults
+	Agreed      uint64 // likewise, where ranks on several hosts agree on it
 	Left        bool
 	Veto        bool       // the user set NCCL_ALGO or NCCL_PROTO there
 	NoProfiler  bool       // stored choices only, no exploration
@@ -189,11 +190,18 @@ type RankView struct {
 
 // RecordView is a record at one moment, or nearly: every word is read atomically, the words one after the other.
 type RecordView struct {
-	Joined        int // registered ranks; plans apply once it equals NRanks
+	Joined        int // registered ranks; plans apply once it equals HostRanks
 	Veto          bool
 	NewestVersion uint64 // 0: nothing published
 	Epoch         uint64 // last decided
 	Ranks         []RankView
+
+	Hosts     uint32   // Hosts*
+	HostRanks int      // that register here: all, unless Several. Invariant then: 1 to NRanks - 1, and Joined
+	Proposed  uint64   // version of the newest plan that rank 0 has proposed to all hosts
+	Refusal   uint32   // why the last of them was not taken, Refused*,
+	Refuser   int      // and by which rank; -1: not known
+	Others    RankView // Several, and Leads: what all ranks on other hosts say together. Flags and NCCL's version alone
 }
 
 // View reads the record into v, whose slice is reused.
@@ -206,36 +214,28 @@ func (r *Record) View(v *RecordView) error {
 }
 
 func (r *Record) view(v *RecordView) error {
-	// joined first: the words of a rank are written before it is counted.
+	next := RecordView{Ranks: v.Ranks[:0]}
+	if err := r.hosts(&next); err != nil {
+		return err
+	}
+	// joined before ranks: the words of a rank are written before it is counted.
 	joined := atomic.LoadUint32(&r.abi.Joined)
 	if joined > uint32(r.info.NRanks) {
 		return fmt.Errorf("%s: %d of %d ranks joined: %w", r.memory.name, joined, r.info.NRanks, ErrGarbage)
 	}
 	newest := atomic.LoadUint64(&r.abi.Newest)
-	*v = RecordView{
-		Joined:        int(joined),
-		Veto:          atomic.LoadUint32(&r.abi.Veto) != 0,
-		NewestVersion: newest >> 8,
-		Epoch:         atomic.LoadUint64(&r.abi.Frontier) >> 8,
-		Ranks:         v.Ranks[:0],
-	}
+	*v = next
+	v.Joined, v.Veto = int(joined), atomic.LoadUint32(&r.abi.Veto) != 0
+	v.NewestVersion, v.Epoch = newest>>8, atomic.LoadUint64(&r.abi.Frontier)>>8
 	for i := range r.ranks[:joined] {
 		abi := &r.ranks[i]
-		position, flags := atomic.LoadUint64(&abi.Position), atomic.LoadUint32(&abi.Flags)
+		position := atomic.LoadUint64(&abi.Position)
 		rank := RankView{
 			Process:     Process{abi.Pid, abi.StartTime},
 			Rank:        int(abi.Rank),
 			Left:        position == positionLeft,
-			Veto:        flags&RankVeto != 0,
-			NoProfiler:  flags&RankNoProfiler != 0,
-			NoTimes:     flags&RankNoTimes != 0,
-			EventTimed:  flags&RankEventTimed != 0,
-			PlanUnfit:   flags&RankPlanUnfit != 0,
-			NoExplore:   flags&RankNoExplore != 0,
-			Fixed:       flags&RankFixedNumerics != 0,
-			DeviceLL:    flags&RankDeviceLl != 0,
+			Agreed:      atomic.LoadUint64(&abi.Agreed),
 			Kernels:     atomic.LoadUint32(&abi.MemoryState) == MemoryBound,
-			Names:       flags&RankNames != 0,
 			GPU:         gpuOf(abi),
 			GIN:         ginViews(abi),
 			Transport:   transportName(abi.Transport),
@@ -245,6 +245,7 @@ func (r *Record) view(v *RecordView) error {
 			Calls:       atomic.LoadUint64(&abi.Calls),
 			Ignored:     atomic.LoadUint64(&abi.Ignored),
 		}
+		rank.setFlags(atomic.LoadUint32(&abi.Flags))
 		if !rank.Left {
 			rank.Epoch, rank.Slot = position>>8, int(position&255)
 		}
@@ -257,7 +258,22 @@ func (r *Record) view(v *RecordView) error {
 		}
 		v.Ranks = append(v.Ranks, rank)
 	}
+	if v.Several() {
+		return r.met(v)
+	}
 	return nil
+}
+
+func (k *RankView) setFlags(flags uint32) {
+	k.Veto = flags&RankVeto != 0
+	k.NoProfiler = flags&RankNoProfiler != 0
+	k.NoTimes = flags&RankNoTimes != 0
+	k.EventTimed = flags&RankEventTimed != 0
+	k.PlanUnfit = flags&RankPlanUnfit != 0
+	k.NoExplore = flags&RankNoExplore != 0
+	k.Fixed = flags&RankFixedNumerics != 0
+	k.DeviceLL = flags&RankDeviceLl != 0
+	k.Names = flags&RankNames != 0
 }
 
 // gpuOf is read where it is written: before the state of the rank's memory is told.
@@ -268,8 +284,8 @@ func gpuOf(abi *ABIRank) GPU {
 	return GPU{UUID: abi.Gpu, Multiprocessors: int(min(abi.Multiprocessors, maxMultiprocessors))}
 }
 
-// Complete says that every rank has registered.
-func (r *Record) Complete(v *RecordView) bool { return v.Joined == r.info.NRanks }
+// Complete says that every rank has registered, here or, where several hosts have met, on its host.
+func (r *Record) Complete(v *RecordView) bool { return v.HostRanks > 0 && v.Joined == v.HostRanks }
 
 // Gone counts ranks that run no more, by having left or by their process having ended. alive is Process.Alive or a cache
 // of it; when it does not know, the rank counts as running.
@@ -289,7 +305,7 @@ func (v *RecordView) Gone(alive func(Process) (bool, error)) (left, dead int, er
 	return left, dead, err
 }
 
-// BucketMarks is what the ranks say about one bucket. A plan may use Set only when Seen is the number of ranks and
+// BucketMarks is what the ranks say about one bucket. A plan may use Set only when Seen is the number of Reporters and
 // Differ is false (docs/design.md, decision 7).
 type BucketMarks struct {
 	// Bit 3*algorithm+protocol: no rank that reported has ever seen it marked -1; bit 30: all run LL on NCCL's device kernel;
@@ -329,18 +345,19 @@ func (r *Record) NewMarks() (moved bool, err error) {
 	return moved, err
 }
 
-// Marks reads the marks of all ranks.
+// Marks reads the marks of all ranks; those on other hosts are one.
 func (r *Record) Marks(t *MarkTable) error {
 	return r.memory.guard(func() {
 		*t = MarkTable{}
-		for i := range r.ranks {
+		all := r.reporters()
+		for i := range all {
 			for c := range t {
 				firm := uint32(knownMarks)
 				if actions.Collective(c).Registered() {
 					firm = 0 // NCCL refuses a name on all ranks, which need not have come as far
 				}
 				for b := range t[c] {
-					t[c][b].add(atomic.LoadUint32(&r.ranks[i].Marks[c][b]), firm)
+					t[c][b].add(atomic.LoadUint32(&all[i].Marks[c][b]), firm)
 				}
 			}
 		}

@@ -3,8 +3,10 @@ package nccltuner
 import (
 	"encoding/binary"
 	"errors"
+	"math/bits"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -348,8 +350,14 @@ func FuzzRecord(f *testing.F) {
 	busy := newRecordBytes(5, 1)
 	copy(busy[headerSize+32:], []byte{1, 0, 0, 0, 1})
 	f.Add(busy, uint32(len(busy)))
+	for _, r := range []*Record{acrossRecord(f, 0), acrossRecord(f, 0, 2), acrossRecord(f, 3, 1)} {
+		r.abi.Newest, r.abi.Proposed, r.abi.Refusal, r.ranks[0].Agreed = 2<<8|1, 2, RefusedMarks, 1
+		f.Add(slices.Clone(r.memory.data), uint32(len(r.memory.data)))
+		r.abi.Hosts = HostsParted
+		f.Add(slices.Clone(r.memory.data), uint32(len(r.memory.data)))
+	}
 	f.Fuzz(func(t *testing.T, start []byte, size uint32) {
-		if size > uint32(recordSize+3*rankSize) || len(start) > int(size) {
+		if size > uint32(recordSize+6*rankSize) || len(start) > int(size) {
 			return
 		}
 		data := make([]byte, size)
@@ -368,9 +376,16 @@ func FuzzRecord(f *testing.F) {
 		if err := r.View(&v); err != nil && !errors.Is(err, ErrGarbage) {
 			t.Errorf("View: %v", err)
 		}
+		_, _, _ = v.Refused(), v.Agreed(), v.Any(func(k *RankView) bool { return k.Fixed })
+		if ranks, ok := v.Heard(); ok && bits.OnesCount64(ranks) != len(v.Ranks) {
+			t.Errorf("%b of %d ranks", ranks, len(v.Ranks))
+		}
 		var marks MarkTable
 		if err := r.Marks(&marks); err != nil {
 			t.Errorf("Marks: %v", err)
+		}
+		if _, err := r.NewMarks(); err != nil {
+			t.Errorf("NewMarks: %v", err)
 		}
 		p, err := NewPublisher(r)
 		if err != nil {

@@ -24,6 +24,8 @@ type comm struct {
 	tickedNs  state.Ns           // when buckets were last asked what they want
 	observed  uint64             // group calls
 	watch     watch
+	agreed    uint32    // version of the plan in force, where several hosts agree on it
+	parted    bool      // and have lost each other
 	newest    uint64    // the greatest sequence number observed
 	every     int       // epochs between sampled ones, of the last plan
 	exposure  *exposure // nil: calls are charged what they take
@@ -38,7 +40,7 @@ type comm struct {
 }
 
 func newComm(e CommJoined, reward Reward) *comm {
-	m := &comm{CommJoined: e, joiner: joiner{ranks: e.Shape.Ranks}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
+	m := &comm{CommJoined: e, joiner: joiner{heard: e.heard()}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
 	if reward == RewardExposed {
 		m.exposure = &exposure{}
 	}
@@ -94,7 +96,10 @@ func (m *comm) views(all []BucketView) []BucketView {
 		if most := m.mostCTAs(); most < slices.Max(ctaChoices) && slices.ContainsFunc(b.set, func(a actions.Action) bool { return a.Path == actions.PathLSA }) {
 			v.MostCTAs, v.Beside = int(most), m.Outstanding-1
 		}
+		across := m.acrossNote(b.Bucket)
 		switch {
+		case across != "":
+			v.Note = across
 		case v.Note != "":
 		case m.FixedNumerics && len(b.set) == 1:
 			v.Note = "fixed numerics: a collective that adds up keeps NCCL's own choice"

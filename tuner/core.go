@@ -126,6 +126,10 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 		c.marks(nowNs, e)
 	case Published:
 		c.published(nowNs, e)
+	case Agreed:
+		c.agreed(e)
+	case Parted:
+		c.parted(e)
 	case Advised:
 		c.advised(e)
 	case Tick:
@@ -172,6 +176,9 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	set := Choices(e.Bucket, e.Set, m.MaxChannels, m.Shape, m.EventTimed)
 	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
+	}
+	if m.several() {
+		set = acrossHosts(set, e.Bucket.Collective)
 	}
 	set = setWithin(set, m.mostCTAs())
 	switch {
@@ -327,13 +334,16 @@ func (c *Core) find(nowNs state.Ns, m *comm, b state.Bucket, d agents.Diagnosis,
 func (c *Core) tick(nowNs state.Ns) {
 	for _, id := range c.order {
 		m := c.comms[id]
-		if !m.touched && !m.dirty && nowNs-m.tickedNs < lookAfterNs {
+		if m.parted || !m.touched && !m.dirty && nowNs-m.tickedNs < lookAfterNs {
 			continue // nothing was observed since the last tick, and nothing can be overdue
 		}
 		m.touched, m.tickedNs = false, nowNs
 		for _, b := range m.turns() {
 			before := b.entry.Base
 			b = c.hush(m, b)
+			if m.awaits(b) {
+				b.look.heardAt, b.look.heardNs = m.newest, nowNs
+			}
 			if m.single() {
 				b.overdue(m.newest, nowNs)
 			}

@@ -21,6 +21,9 @@ import (
 // all ranks tell of one says that all register what they call with, and which is called; a plan has no room for both.
 // when: those that nothing keeps waiting any more.
 func (c *Core) early(m *comm, when func(state.Bucket, actions.Action) bool) (entries []Entry) {
+	if m.several() { // a rank refuses a plan with a bucket that NCCL has not asked it about
+		return nil
+	}
 	gain := map[state.Bucket]float64{}
 	for i := range m.Prior {
 		l := &m.Prior[i]

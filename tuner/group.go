@@ -58,7 +58,7 @@ type span struct {
 
 // joiner puts samples of one communicator together, call by call.
 type joiner struct {
-	ranks      int
+	heard      uint64 // bit r: rank r tells of its calls; a call is complete once all of these have
 	clocks     []rankClock
 	groups     []group // groupWindow of them, made at the first sample: most communicators of a big job stay silent
 	incomplete uint64  // groups given up because a rank is missing
@@ -77,19 +77,19 @@ type joiner struct {
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
 func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bool) {
-	if s.Rank < 0 || int(s.Rank) >= j.ranks || s.SignalNs <= 0 {
+	if !tells(j.heard, s.Rank) || s.SignalNs <= 0 {
 		j.late++
 		return o, false, false
 	}
 	if j.groups == nil {
-		j.groups, j.clocks = make([]group, groupWindow), make([]rankClock, j.ranks)
+		j.groups, j.clocks = make([]group, groupWindow), make([]rankClock, bits.Len64(j.heard))
 	}
 	g := &j.groups[s.Seq%groupWindow]
 	bit := uint64(1) << uint(s.Rank)
 	j.lateInRow++
 	switch {
 	case g.seen == 0 || g.seq < s.Seq:
-		if g.seen != 0 && bits.OnesCount64(g.seen) < j.ranks {
+		if g.seen != 0 && g.seen != j.heard {
 			j.giveUp(g)
 		}
 		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan,
@@ -112,7 +112,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	}
 	g.take(j.instant(s))
 	j.lateInRow = 0
-	if bits.OnesCount64(g.seen) < j.ranks {
+	if g.seen != j.heard {
 		return o, false, false
 	}
 	j.missInRow, j.beganNs, j.endedNs = 0, 0, 0
@@ -210,7 +210,7 @@ func (j *joiner) restart() {
 func (j *joiner) giveUp(g *group) {
 	j.incomplete++
 	if j.missInRow++; j.missInRow == 1 {
-		j.missing = ^uint64(0) >> (64 - j.ranks)
+		j.missing = j.heard
 	}
 	j.missing &^= g.seen
 }

@@ -101,5 +101,5 @@ func launchNs(ran actions.Action) state.Ns {
 // broadcast, the leaves of a reduction; and, as its kernel's time misses the way down, a tree's root. Events miss nothing.
 func (g *group) oneWay() bool {
 	c := g.bucket.Collective
-	return c == actions.Broadcast || c == actions.Reduce || !g.events && g.ran.Algorithm != actions.Ring
+	return endsApart(c) || !g.events && g.ran.Algorithm != actions.Ring
 }

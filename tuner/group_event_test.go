@@ -10,7 +10,7 @@ import (
 // playEvents sends one call's spans (start, end on the host's clock, the same for all GPUs) after enough calls for the clocks.
 func playEvents(t *testing.T, c actions.Collective, ran []actions.Action, spans [][2]int64) (o state.Observation, bad bool, j *joiner) {
 	t.Helper()
-	j = &joiner{ranks: len(spans)}
+	j = &joiner{heard: allRanks(len(spans))}
 	b := state.Bucket{Collective: c, Log2Bytes: 16}
 	done := false
 	for seq := range uint64(clockMinimum) {
@@ -71,7 +71,7 @@ func TestGroupCostByEvents(t *testing.T) {
 // Before the clocks are known the shortest duration counts, for trees as well, and one-way collectives wait.
 func TestGroupCostByEventsWithoutClocks(t *testing.T) {
 	for collective, wantBad := range map[actions.Collective]bool{actions.AllReduce: false, actions.Broadcast: true, actions.Reduce: true} {
-		j := joiner{ranks: 2}
+		j := joiner{heard: allRanks(2)}
 		for r := range int32(2) {
 			o, bad, done := j.add(0, &Sample{Rank: r, Bucket: state.Bucket{Collective: collective, Log2Bytes: 16}, StartNs: 5, ClockNs: 7, EventTimed: true,
 				SignalNs: 9000 - 1000*state.Ns(r), Ran: treeLL})
@@ -114,7 +114,7 @@ func TestGroupCostByEventsLeavesOutTheHost(t *testing.T) {
 		idle         bool
 	}{{1, 0, 18_000, false}, {1, 5_000, 13_000, true}, {1, -300_000, 18_000, false}, {1, 400_000, 18_000, true},
 		{1, -launchWayNs + 100, 18_000, true}, {1, -launchWayNs - 100, 18_000, false}, {0, -launchWayNs + 100, 18_000, true}, {0, -300_000, 18_000, false}} {
-		j := joiner{ranks: 2}
+		j := joiner{heard: allRanks(2)}
 		var o state.Observation
 		for seq := range uint64(clockMinimum) {
 			for r := range int32(2) {

@@ -42,7 +42,7 @@ func TestGroupCostOfATreeWithALateRoot(t *testing.T) {
 	launch := launchNs(treeLL)
 	for seed := range uint64(5) {
 		rig := newClockRig(ranks, seed)
-		j := joiner{ranks: ranks}
+		j := joiner{heard: allRanks(ranks)}
 		unclocked, calls, off := 0, 0, 0
 		for seq := range uint64(4000) {
 			rig.now += 200_000
@@ -89,7 +89,7 @@ func TestGroupCostOfATreeWithALateRoot(t *testing.T) {
 
 // Host-timed ranks (profiler v1 to v3) share the host's clock from the first call.
 func TestGroupCostOnTheHostsClock(t *testing.T) {
-	j := joiner{ranks: 2}
+	j := joiner{heard: allRanks(2)}
 	add := func(rank int32, start uint64, signal state.Ns) (state.Observation, bool, bool) {
 		return j.add(0, &Sample{Rank: rank, Bucket: b64k, StartNs: start, HostTimed: true, SignalNs: signal, CounterNs: signal, Ran: treeLL})
 	}
@@ -110,7 +110,7 @@ func TestGroupCostWithoutInstants(t *testing.T) {
 		{"ring", actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}, false},
 		{"tree", treeLL, true},
 	} {
-		j := joiner{ranks: 2}
+		j := joiner{heard: allRanks(2)}
 		for r := range int32(2) {
 			o, bad, done := j.add(0, &Sample{Rank: r, Bucket: b64k, StartNs: 1 << 63, ClockNs: -1 << 63, SignalNs: 9000 - 1000*state.Ns(r), Ran: c.ran})
 			if done && (bad != c.bad || (!bad && o.SignalNs != 8000+launchNs(c.ran))) {
@@ -143,7 +143,7 @@ func TestGroupsThatContradictThemselves(t *testing.T) {
 		{"stops long after, by network", 100, 320_000, 319_000, actions.AllReduce, ring, false, 319_900},
 		{"a leaf of a tree receives later", 100, 2000, 7000, actions.AllReduce, treeLL, false, 6900},
 	} {
-		j := joiner{ranks: 2}
+		j := joiner{heard: allRanks(2)}
 		var o state.Observation
 		var bad, done bool
 		b := state.Bucket{Collective: c.collective, Log2Bytes: 16}

@@ -25,7 +25,7 @@ func TestJoinerAgainstOracle(t *testing.T) {
 			}
 		}
 		shuffled := rapid.Permutation(all).Draw(t, "order")
-		j := joiner{ranks: ranks}
+		j := joiner{heard: allRanks(ranks)}
 		seen := map[uint64][]*Sample{}
 		done := 0
 		for _, s := range shuffled {
@@ -53,7 +53,7 @@ func TestJoinerAgainstOracle(t *testing.T) {
 }
 
 func TestJoinerCountsWhatDoesNotFit(t *testing.T) {
-	j := joiner{ranks: 2}
+	j := joiner{heard: allRanks(2)}
 	ok := func(seq uint64, rank int32, a actions.Action) bool {
 		_, bad, done := j.add(0, &Sample{Seq: seq, Rank: rank, Bucket: b64k, SignalNs: 10, Action: a})
 		return done && !bad
@@ -86,7 +86,7 @@ func TestJoinerCountsWhatDoesNotFit(t *testing.T) {
 }
 
 func TestJoinerTellsOfASilentRankOnce(t *testing.T) {
-	j := joiner{ranks: 3}
+	j := joiner{heard: allRanks(3)}
 	told := 0
 	for seq := range uint64(groupWindow + 4*silentCalls) {
 		for _, r := range []int32{0, 2} {
@@ -105,7 +105,7 @@ func TestJoinerTellsOfASilentRankOnce(t *testing.T) {
 }
 
 func BenchmarkJoiner8Ranks(b *testing.B) {
-	j := joiner{ranks: 8}
+	j := joiner{heard: allRanks(8)}
 	s := Sample{Bucket: b64k, SignalNs: 1000, CounterNs: 900, Bytes: 65536}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

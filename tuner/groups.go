@@ -7,7 +7,7 @@ import "dynamiccl/state"
 type Groups struct{ joiner joiner }
 
 // NewGroups makes the Groups of a communicator of so many ranks.
-func NewGroups(ranks int) *Groups { return &Groups{joiner{ranks: ranks}} }
+func NewGroups(ranks int) *Groups { return &Groups{joiner{heard: allRanks(ranks)}} }
 
 // Add takes one sample. ok: it completed its call, whose cost is in o.
 func (g *Groups) Add(s *Sample) (o state.Observation, ok bool) {

@@ -199,7 +199,7 @@ func (c *Core) replay(nowNs state.Ns, r *Replay) {
 		return
 	}
 	if m.replays == nil {
-		m.replays = &replays{joiner: replayJoiner{ranks: m.Shape.Ranks}, choices: map[replayKey]*replayed{},
+		m.replays = &replays{joiner: replayJoiner{heard: m.heard()}, choices: map[replayKey]*replayed{},
 			rng: rand.New(rand.NewPCG(c.cfg.Seed, uint64(m.Comm)))}
 	}
 	o := m.replays.joiner.add(t, r)

@@ -1,8 +1,6 @@
 package tuner
 
 import (
-	"math/bits"
-
 	"dynamiccl/actions"
 	"dynamiccl/state"
 )
@@ -33,7 +31,7 @@ type openReplay struct {
 // replayJoiner puts ranks' samples of one communicator's replays together, by number. Unlike calls, replays have no window of
 // numbers: only some are told, and which ones is the kernels' affair.
 type replayJoiner struct {
-	ranks     int
+	heard     uint64            // bit r: rank r tells of its replays
 	open      []openReplay      // at most replayWindow, then a ring: the next is at oldest
 	at        map[uint32]uint32 // number: place in open
 	oldest    int
@@ -48,7 +46,7 @@ func (j *replayJoiner) add(t *ReplayTotals, r *Replay) *openReplay {
 	i, known := j.at[r.Number]
 	bit := uint64(1) << uint(r.Rank)
 	switch {
-	case r.Rank < 0, int(r.Rank) >= j.ranks, r.SignalNs <= 0, r.CounterNs < 0, r.CounterNs > r.SignalNs,
+	case !tells(j.heard, r.Rank), r.SignalNs <= 0, r.CounterNs < 0, r.CounterNs > r.SignalNs,
 		known && j.open[i].seen&bit != 0,
 		!known && j.closed && int32(r.Number-j.newest) <= 0: // numbers wrap: what is less than half a round ahead is later
 		t.Late++
@@ -62,7 +60,7 @@ func (j *replayJoiner) add(t *ReplayTotals, r *Replay) *openReplay {
 	j.lateInRow = 0
 	o := &j.open[i]
 	o.take(t, r, bit)
-	if o.bad || bits.OnesCount64(o.seen) < j.ranks {
+	if o.bad || o.seen != j.heard {
 		return nil
 	}
 	return o
@@ -80,7 +78,7 @@ func (j *replayJoiner) begin(t *ReplayTotals, number uint32) uint32 {
 		i = j.oldest
 		j.oldest = (i + 1) % replayWindow
 		o := &j.open[i]
-		if bits.OnesCount64(o.seen) < j.ranks {
+		if o.seen != j.heard {
 			t.Incomplete++
 		}
 		if !j.closed || int32(o.number-j.newest) > 0 {
@@ -118,4 +116,4 @@ func (o *openReplay) take(t *ReplayTotals, r *Replay, bit uint64) {
 }
 
 // restart forgets all numbers.
-func (j *replayJoiner) restart() { *j = replayJoiner{ranks: j.ranks} }
+func (j *replayJoiner) restart() { *j = replayJoiner{heard: j.heard} }

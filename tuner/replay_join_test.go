@@ -2,6 +2,7 @@ package tuner
 
 import (
 	"math"
+	"math/bits"
 	"testing"
 
 	"dynamiccl/actions"
@@ -15,7 +16,7 @@ var oneShot4 = actions.Action{Path: actions.PathLSA, Kernel: actions.OneShot, Ch
 // pushOut fills a joiner's window with replays of all ranks, from a number on.
 func pushOut(j *replayJoiner, t *ReplayTotals, from uint32) {
 	for i := range uint32(replayWindow) {
-		for rank := range j.ranks {
+		for rank := range bits.Len64(j.heard) {
 			j.add(t, &Replay{Number: from + i, Rank: int32(rank), Bucket: b64k, SignalNs: 5})
 		}
 	}
@@ -50,7 +51,7 @@ func TestReplayJoinerAgainstOracle(t *testing.T) {
 				}
 			}
 		}
-		j, totals := replayJoiner{ranks: ranks}, ReplayTotals{}
+		j, totals := replayJoiner{heard: allRanks(ranks)}, ReplayTotals{}
 		told := map[uint32]map[int32]replayCost{}
 		joined, late := 0, uint64(0)
 		for _, s := range rapid.Permutation(all).Draw(t, "order") {
@@ -109,7 +110,7 @@ func TestReplayJoinerOfRanksThatDiffer(t *testing.T) {
 		"kernel":     func(r *Replay) { r.Ran.Kernel = actions.TwoShot },
 	} {
 		for odd := range int32(3) {
-			j, totals := replayJoiner{ranks: 3}, ReplayTotals{}
+			j, totals := replayJoiner{heard: allRanks(3)}, ReplayTotals{}
 			for number := range uint32(4) {
 				for _, rank := range []int32{1, 2, 0} {
 					r := Replay{Number: number, Rank: rank, Bucket: b64k, Bytes: 65536, Action: oneShot4, Ran: oneShot4, SignalNs: 9}
@@ -130,7 +131,7 @@ func TestReplayJoinerOfRanksThatDiffer(t *testing.T) {
 			}
 		}
 	}
-	j, totals := replayJoiner{ranks: 1}, ReplayTotals{}
+	j, totals := replayJoiner{heard: allRanks(1)}, ReplayTotals{}
 	two := Replay{Bucket: b64k, Action: oneShot4, Ran: actions.Action{Path: actions.PathLSA, Kernel: actions.TwoShot}, SignalNs: 9}
 	if j.add(&totals, &two) != nil || totals.Disagreed != 1 {
 		t.Errorf("another kernel on all ranks: %+v", totals)
@@ -140,7 +141,7 @@ func TestReplayJoinerOfRanksThatDiffer(t *testing.T) {
 // Ranks tell of half a second at once, one after the other; and of nothing for long, over half a round of numbers.
 func TestReplayJoinerOfBursts(t *testing.T) {
 	const ranks, burst = 4, 2500
-	j, totals := replayJoiner{ranks: ranks}, ReplayTotals{}
+	j, totals := replayJoiner{heard: allRanks(ranks)}, ReplayTotals{}
 	joined, number := 0, uint32(math.MaxUint32-20*burst)
 	for range 10 {
 		for rank := range int32(ranks) {
@@ -168,14 +169,14 @@ func TestReplayJoinerOfBursts(t *testing.T) {
 
 // What no clock and no rank can mean is counted as late; a wild number costs what comes until joining begins anew.
 func TestReplayJoinerOfNonsense(t *testing.T) {
-	j, totals := replayJoiner{ranks: 2}, ReplayTotals{}
+	j, totals := replayJoiner{heard: allRanks(2)}, ReplayTotals{}
 	for i, r := range []Replay{{Rank: -1, SignalNs: 5}, {Rank: 2, SignalNs: 5}, {Rank: math.MaxInt32, SignalNs: 5}, {Rank: math.MinInt32, SignalNs: 5},
 		{}, {SignalNs: -3}, {SignalNs: 5, CounterNs: 6}, {SignalNs: 5, CounterNs: -1}} {
 		if j.add(&totals, &r) != nil || totals.Late != uint64(i+1) || len(j.at) != 0 {
 			t.Errorf("%+v: %+v, %d open", r, totals, len(j.at))
 		}
 	}
-	j, totals = replayJoiner{ranks: 2}, ReplayTotals{}
+	j, totals = replayJoiner{heard: allRanks(2)}, ReplayTotals{}
 	j.add(&totals, &Replay{Number: 1 << 30, Bucket: b64k, SignalNs: 5})
 	pushOut(&j, &totals, 0)
 	pushOut(&j, &totals, replayWindow)
@@ -185,7 +186,7 @@ func TestReplayJoinerOfNonsense(t *testing.T) {
 }
 
 func BenchmarkReplayJoiner4Ranks(b *testing.B) {
-	j, totals := replayJoiner{ranks: 4}, ReplayTotals{}
+	j, totals := replayJoiner{heard: allRanks(4)}, ReplayTotals{}
 	r := Replay{Bucket: b64k, Bytes: 65536, Action: oneShot4, Ran: oneShot4, SignalNs: 3000, CounterNs: 900}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -66,14 +66,15 @@ func (m MarkSet) Has(a actions.Action) bool {
 	return a.Path == actions.PathDefault || bits != 0 && m&bits == bits
 }
 
-// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Outstanding, Marks, Published, *Sample, *Replay,
-// *Trip, Advised, Tick.
+// Event is what Step takes in: one of CommJoined, CommLeft, KernelsOpen, Outstanding, Marks, Published, Agreed, Parted, *Sample,
+// *Replay, *Trip, Advised, Tick.
 type Event interface{ event() }
 
-// CommJoined says that all ranks of a communicator have registered.
+// CommJoined says that all ranks of a communicator have registered, or, on several hosts, have met.
 type CommJoined struct {
 	Comm          CommID
 	Shape         state.Shape
+	Heard         uint64    // bit r: samples of rank r come here, and others are on other hosts; 0: of all ranks
 	NICs          int       // a node; 0: none or not known
 	NCCLVersion   int       // NCCL_VERSION code, 0: not known
 	Machine       string    // for Key; "": that of the Config

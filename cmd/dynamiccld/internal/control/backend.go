@@ -99,8 +99,13 @@ type CommStatus struct {
 	Why         string `json:"why,omitempty"`     // why it is not active, or only in part
 	Trouble     string `json:"trouble,omitempty"` // a rank that stands still, and hence all
 	Epoch       uint64 `json:"epoch"`
-	PlanVersion uint64 `json:"plan_version"`  // 0: NCCL's defaults
+	PlanVersion uint64 `json:"plan_version"`  // the newest; 0: NCCL's defaults
 	Processes   []int  `json:"processes"`     // pids
 	Calls       uint64 `json:"calls"`         // getCollInfo calls of the rank that made most
 	GIN         string `json:"gin,omitempty"` // what came of NCCL's GIN, where the ranks took part in making it
+
+	// Ranks on several hosts: apart, met or parted; "": all are on this one, or have not joined yet. RanksJoined are those of this host.
+	Hosts      string `json:"hosts,omitempty"`
+	PlanAgreed uint64 `json:"plan_agreed,omitempty"` // in force on all of them; 0: NCCL's defaults
+	Follows    bool   `json:"follows,omitempty"`     // the daemon of rank 0's host tunes it
 }

@@ -53,6 +53,7 @@ func (c *comm) status() control.CommStatus {
 	s := control.CommStatus{ID: control.CommID(c.id()), Nodes: topology.Nodes, RanksJoined: c.view.Joined, Ranks: topology.Ranks,
 		NCCLVersion: control.FormatNCCLVersion(c.ncclVersion()), Active: c.active, Why: c.why, Epoch: c.view.Epoch, PlanVersion: c.version,
 		Transport: topology.Transport, NICs: topology.NICs, Processes: []int{}, GIN: nccltuner.GINText(c.view.Ranks)}
+	c.acrossStatus(&s)
 	for _, r := range c.view.Ranks {
 		s.Calls = max(s.Calls, r.Calls)
 		if pid := int(r.Process.PID); !slices.Contains(s.Processes, pid) {

@@ -29,6 +29,7 @@ type comm struct {
 	answered  uint32
 	nRanks    int
 	inGraphs  bool // CUDA graphs have kernels of ours
+	hosts     hosts
 	presence  presence
 	told      tuner.Outstanding // what the core has heard
 }
@@ -44,7 +45,7 @@ func newComm(record *nccltuner.Record) (*comm, error) {
 func (c *comm) id() tuner.CommID { return tuner.CommID(c.record.Info().CommID) }
 
 // topology gives what choices depend on, once all ranks have joined.
-func (c *comm) topology() state.Topology { return machine.Topology(c.record.Info(), c.view.Ranks) }
+func (c *comm) topology() state.Topology { return machine.Topology(c.record.Info(), &c.view) }
 
 func (c *comm) shape() state.Shape { return c.topology().Shape }
 
@@ -54,16 +55,24 @@ func (c *comm) ready() (bool, string) {
 	switch {
 	case c.view.Veto:
 		return false, "NCCL_ALGO or NCCL_PROTO is set on a rank: the user's choice is respected"
-	case c.view.Joined < info.NRanks && info.NNodes > 1:
-		return false, fmt.Sprintf("%d of %d ranks are on this host; communicators over several hosts are not tuned yet", c.view.Joined, info.NRanks)
-	case c.view.Joined < info.NRanks:
-		return false, fmt.Sprintf("%d of %d ranks have joined", c.view.Joined, info.NRanks)
+	case c.view.Several():
+		return c.readyAcross()
+	case c.record.Complete(&c.view):
+		return true, ""
+	case c.view.Hosts == nccltuner.HostsApart || info.NNodes > 1:
+		return false, fmt.Sprintf("%d of %d ranks are on this host: it is tuned once all ranks of all hosts run under `dynamiccld run` and reach each other", c.view.Joined, info.NRanks)
 	}
-	return true, ""
+	return false, fmt.Sprintf("%d of %d ranks have joined", c.view.Joined, info.NRanks)
 }
 
 // ncclVersion is that of the ranks, 0 when they differ or do not know.
-func (c *comm) ncclVersion() int { return machine.NCCLVersion(c.view.Ranks) }
+func (c *comm) ncclVersion() int {
+	version := machine.NCCLVersion(c.view.Ranks)
+	if c.view.Any(func(r *nccltuner.RankView) bool { return r.NCCLVersion != version }) {
+		return 0
+	}
+	return version
+}
 
 // machine is what choices are stored under.
 func (c *comm) machine(name string) string { return machine.Stored(name, c.view.Ranks) }
@@ -80,22 +89,22 @@ func (c *comm) unfit() bool {
 
 // measured says that every rank has our profiler and times its calls.
 func (c *comm) measured() bool {
-	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoProfiler || r.NoTimes })
+	return !c.view.Any(func(r *nccltuner.RankView) bool { return r.NoProfiler || r.NoTimes })
 }
 
 // eventTimed says that CUDA events time the calls of every rank.
 func (c *comm) eventTimed() bool {
-	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return !r.EventTimed })
+	return !c.view.Any(func(r *nccltuner.RankView) bool { return !r.EventTimed })
 }
 
-// kernels says that every rank can run our own kernels.
+// kernels says that every rank can run our own kernels, which are for one host.
 func (c *comm) kernels() bool {
-	return !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return !r.Kernels })
+	return !c.view.Several() && !slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return !r.Kernels })
 }
 
 // noTimes says that a rank's calls are not timed (nccltuner/plugin/capture.c).
 func (c *comm) noTimes() bool {
-	return slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoTimes })
+	return c.view.Any(func(r *nccltuner.RankView) bool { return r.NoTimes })
 }
 
 // whyNoTimes is said of such a communicator.
@@ -104,11 +113,11 @@ const whyNoTimes = "a rank's calls are not timed, for they do not go through lib
 
 // noExplore and fixedNumerics say what the user wants of the processes: one rank's word binds the communicator.
 func (c *comm) noExplore() bool {
-	return slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.NoExplore })
+	return c.view.Any(func(r *nccltuner.RankView) bool { return r.NoExplore })
 }
 
 func (c *comm) fixedNumerics() bool {
-	return slices.ContainsFunc(c.view.Ranks, func(r nccltuner.RankView) bool { return r.Fixed })
+	return c.view.Any(func(r *nccltuner.RankView) bool { return r.Fixed })
 }
 
 func (c *comm) calls() (calls, ignored uint64) {
@@ -128,7 +137,7 @@ func (c *comm) newMarks(tell func(tuner.Marks)) error {
 	if err := c.record.Marks(&c.marks); err != nil {
 		return err
 	}
-	n := c.record.Info().NRanks
+	n := c.view.Reporters()
 	for coll := range c.marks {
 		for log2 := range c.marks[coll] {
 			m := c.marks[coll][log2]

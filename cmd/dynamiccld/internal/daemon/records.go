@@ -40,6 +40,9 @@ func (d *Daemon) dropRecord(r *nccltuner.Record) {
 func (d *Daemon) forget(c *comm) {
 	// What the ranks wrote since the last look counts; when it cannot be read, that look has to do.
 	_ = c.record.View(&c.view)
+	if c.active && c.view.Hosts == nccltuner.HostsParted {
+		c.why = c.whyAcross()
+	}
 	d.remember(c)
 	if c.active {
 		d.log.Info("communicator left", "comm", control.CommID(c.id()))
@@ -84,6 +87,7 @@ func (d *Daemon) readRecord(c *comm) {
 		d.giveUpComm(c, err)
 		return
 	}
+	d.across(c)
 	if !c.active {
 		ok, why := c.ready()
 		if !ok {
@@ -103,7 +107,7 @@ func (d *Daemon) readRecord(c *comm) {
 		d.log.Info("kernels over load and store are open", "comm", control.CommID(c.id()))
 		d.step(tuner.KernelsOpen{Comm: c.id()})
 	}
-	c.why = ""
+	c.why = c.whyAcross()
 	if c.unfit() {
 		c.why = "ranks refuse the plan as damaged and run NCCL's defaults; use plugin and dynamiccld of one build"
 		d.once("communicator "+control.CommID(c.id()), errors.New(c.why))
@@ -112,7 +116,7 @@ func (d *Daemon) readRecord(c *comm) {
 		c.why = whyNoTimes
 		d.onceWarn(whyNoTimes)
 	}
-	if calls, _ := c.calls(); calls == c.readAt && calls > 0 {
+	if calls, _ := c.calls(); calls == c.readAt && calls > 0 && !c.view.Several() {
 		return // no epoch has passed since: marks are as they were
 	} else {
 		c.readAt = calls
@@ -141,10 +145,14 @@ func (d *Daemon) activate(c *comm) {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
 	machine := c.machine(d.cfg.Machine)
+	heard := uint64(0)
+	if c.view.Several() {
+		heard, _ = c.view.Heard()
+	}
 	waitingOf(d.comms, d.waiting)
 	n, has := c.outstanding(d.waiting)
 	c.told = tuner.Outstanding{Comm: c.id(), Kernels: n, Multiprocessors: has}
-	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: topology.Shape, NICs: topology.NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
+	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: topology.Shape, Heard: heard, NICs: topology.NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
 		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, topology.Shape, version),
 		Outstanding: n, Multiprocessors: has})
 }

@@ -121,7 +121,7 @@ func (s *Session) Ready() []workers.Ready { return s.ready }
 func (s *Session) View() *nccltuner.RecordView { return &s.view }
 
 // Topology of the communicator, as the daemon of a program would know it.
-func (s *Session) Topology() state.Topology { return machine.Topology(s.record.Info(), s.view.Ranks) }
+func (s *Session) Topology() state.Topology { return machine.Topology(s.record.Info(), &s.view) }
 
 // MaxChannels is the most that NCCL runs on this communicator; 0: not known.
 func (s *Session) MaxChannels() int { return s.record.Info().MaxChannels }

@@ -27,7 +27,8 @@ func TestTopology(t *testing.T) {
 	} {
 		info := nccltuner.RecordInfo{NRanks: max(2, len(c.ranks)), NNodes: 2}
 		want := state.Topology{Shape: state.Shape{Ranks: info.NRanks, Nodes: 2, Transport: c.want}, NICs: c.nics}
-		if got := Topology(info, c.ranks); got != want {
+		view := nccltuner.RecordView{Ranks: c.ranks, HostRanks: info.NRanks}
+		if got := Topology(info, &view); got != want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, want)
 		}
 	}

@@ -92,7 +92,7 @@ func (ch emit) daemon(st control.Status) {
 	ch.trips(st.Core.Trips)
 	tuned := 0
 	for _, c := range st.Comms {
-		if c.Active {
+		if c.Active || c.PlanAgreed != 0 {
 			tuned++
 		}
 	}

@@ -115,6 +115,14 @@ func (ch emit) comms(st control.Status, views []tuner.BucketView) {
 		ch.gauge(commJoined, float64(c.RanksJoined), c.ID)
 		ch.gauge(commEpoch, float64(c.Epoch), c.ID)
 		ch.gauge(commPlan, float64(c.PlanVersion), c.ID)
+		if c.Hosts != "" {
+			met := 0.0
+			if c.Hosts == "met" {
+				met = 1
+			}
+			ch.gauge(commHosts, met, c.ID)
+			ch.gauge(commAgreed, float64(c.PlanAgreed), c.ID)
+		}
 		if s := byComm[c.ID]; s != nil {
 			ch.comm(c.ID, s)
 		}

@@ -48,6 +48,8 @@ var (
 	commJoined  = desc("communicator_ranks_joined", "Ranks that have registered.", "comm")
 	commEpoch   = desc("communicator_epoch", "Last epoch that its ranks have decided.", "comm")
 	commPlan    = desc("communicator_plan_version", "Version of the newest plan published; 0: NCCL's defaults.", "comm")
+	commHosts   = desc("communicator_hosts", "Ranks on several hosts: 1 where these have met, 0 where not, or not any more.", "comm")
+	commAgreed  = desc("communicator_plan_agreed", "Version of the plan that ranks of several hosts have in force; 0: NCCL's defaults.", "comm")
 	commSpeedUp = desc("communicator_speedup_ratio", "Time of NCCL's default over time of what is chosen.", "comm", "collective")
 	commAlarm   = desc("communicator_detector_ratio", "Detector's largest statistic as a fraction of its alarm threshold.", "comm", "collective", "latency")
 	commState   = desc("communicator_buckets_diagnosed", "Buckets by their last diagnosis.", "comm", "diagnosis")
@@ -57,4 +59,4 @@ var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
 	samples, samplesDropped, samplesUnjoined, samplesRejected, groups, groupsRejected,
 	decisions, ignored, plans, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
 	ginTrips, ginCounters, ginSeconds, ginChanges, ginRejected, communicators, omitted, buckets, speedUp,
-	commRanks, commJoined, commEpoch, commPlan, commSpeedUp, commAlarm, commState}
+	commRanks, commJoined, commEpoch, commPlan, commHosts, commAgreed, commSpeedUp, commAlarm, commState}

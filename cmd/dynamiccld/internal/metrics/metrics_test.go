@@ -60,7 +60,8 @@ func sampleBackend() *fakeBackend {
 			Decisions: 4000, Ignored: 5, Publications: 6, Core: tuner.Totals{Groups: 7, Late: 1, Alarms: 8, Plans: 9, Replays: replays},
 			FindingCounts: map[string]uint64{"congestion": 2},
 			Comms: []control.CommStatus{{ID: "000000000000beef", Ranks: 8, RanksJoined: 8, Active: true, Epoch: 12, PlanVersion: 3},
-				{ID: "000000000000cafe", Ranks: 4, RanksJoined: 1}}},
+				{ID: "000000000000cafe", Ranks: 4, RanksJoined: 1, Hosts: "apart"},
+				{ID: "000000000000fade", Ranks: 4, RanksJoined: 2, Hosts: "met", PlanAgreed: 7, PlanVersion: 9, Follows: true}}},
 		views: []tuner.BucketView{first, second},
 	}
 }
@@ -96,13 +97,21 @@ func TestValues(t *testing.T) {
 # TYPE dynamiccl_communicator_detector_ratio gauge
 dynamiccl_communicator_detector_ratio{collective="AllReduce",comm="000000000000beef",latency="counter"} 0.25
 dynamiccl_communicator_detector_ratio{collective="AllReduce",comm="000000000000beef",latency="signal"} 0.5
+# HELP dynamiccl_communicator_hosts Ranks on several hosts: 1 where these have met, 0 where not, or not any more.
+# TYPE dynamiccl_communicator_hosts gauge
+dynamiccl_communicator_hosts{comm="000000000000cafe"} 0
+dynamiccl_communicator_hosts{comm="000000000000fade"} 1
+# HELP dynamiccl_communicator_plan_agreed Version of the plan that ranks of several hosts have in force; 0: NCCL's defaults.
+# TYPE dynamiccl_communicator_plan_agreed gauge
+dynamiccl_communicator_plan_agreed{comm="000000000000cafe"} 0
+dynamiccl_communicator_plan_agreed{comm="000000000000fade"} 7
 # HELP dynamiccl_communicator_speedup_ratio Time of NCCL's default over time of what is chosen.
 # TYPE dynamiccl_communicator_speedup_ratio gauge
 dynamiccl_communicator_speedup_ratio{collective="AllReduce",comm="000000000000beef"} 1.5
 # HELP dynamiccl_communicators Communicators alive, by whether they are tuned or pass through.
 # TYPE dynamiccl_communicators gauge
 dynamiccl_communicators{state="passthrough"} 1
-dynamiccl_communicators{state="tuned"} 1
+dynamiccl_communicators{state="tuned"} 2
 # HELP dynamiccl_graph_replays_rejected_total Replays that are no measurement of a choice.
 # TYPE dynamiccl_graph_replays_rejected_total counter
 dynamiccl_graph_replays_rejected_total{reason="disagreed"} 1
@@ -119,7 +128,7 @@ dynamiccl_samples_dropped_total 2
 # TYPE dynamiccl_speedup_ratio gauge
 dynamiccl_speedup_ratio{collective="AllReduce"} 1.5
 `
-	err := testutil.CollectAndCompare(collectorOf(sampleBackend()), strings.NewReader(want), "dynamiccl_communicator_detector_ratio",
+	err := testutil.CollectAndCompare(collectorOf(sampleBackend()), strings.NewReader(want), "dynamiccl_communicator_detector_ratio", "dynamiccl_communicator_hosts", "dynamiccl_communicator_plan_agreed",
 		"dynamiccl_communicator_speedup_ratio", "dynamiccl_communicators", "dynamiccl_graph_replays_rejected_total", "dynamiccl_graph_samples_rejected_total",
 		"dynamiccl_samples_dropped_total", "dynamiccl_speedup_ratio")
 	if err != nil {
@@ -145,8 +154,8 @@ func TestCommunicatorLeaves(t *testing.T) {
 	c := collectorOf(b)
 	before := testutil.CollectAndCount(c, "dynamiccl_communicator_ranks")
 	b.status.Comms = b.status.Comms[:1]
-	if after := testutil.CollectAndCount(c, "dynamiccl_communicator_ranks"); before != 2 || after != 1 {
-		t.Errorf("series before and after: %d and %d, want 2 and 1", before, after)
+	if after := testutil.CollectAndCount(c, "dynamiccl_communicator_ranks"); before != 3 || after != 1 {
+		t.Errorf("series before and after: %d and %d, want 3 and 1", before, after)
 	}
 }
 

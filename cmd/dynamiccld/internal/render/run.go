@@ -32,10 +32,15 @@ func Run(w io.Writer, r control.RunReport) error {
 func runGains(w io.Writer, r control.RunReport) error {
 	var rows []control.Bucket
 	var calls uint64
+	followed := false
 	var passed []string // why communicators were not tuned, or only in part
 	for _, c := range r.Comms {
 		calls += c.Calls
 		switch {
+		case c.Follows && c.PlanAgreed == 0:
+			passed = append(passed, "was not tuned: no plan of the daemon of rank 0's host came into force")
+		case c.Follows:
+			followed = true
 		case c.Why != "" && c.Active:
 			passed = append(passed, "was tuned in part: "+c.Why)
 		case c.Why != "":
@@ -50,6 +55,12 @@ func runGains(w io.Writer, r control.RunReport) error {
 				rows = append(rows, b)
 			}
 		}
+	}
+	if followed {
+		fmt.Fprintln(w, prefix+"communicators over several hosts were tuned by the daemon of their rank 0's host: the run there reports them")
+	}
+	if len(rows) == 0 && followed && len(passed) == 0 {
+		return nil
 	}
 	if len(rows) == 0 {
 		_, err := fmt.Fprintf(w, prefix+"nothing was tuned: %s\n", whyNothing(r, passed))

@@ -189,3 +189,20 @@ func TestRunFitsAScreen(t *testing.T) {
 		t.Errorf("not those that saved most:\n%s", got)
 	}
 }
+
+// What another host's daemon tuned is reported there; a run here says so, and what it tuned itself.
+func TestRunOfSeveralHosts(t *testing.T) {
+	const elsewhere = "dynamiccld: communicators over several hosts were tuned by the daemon of their rank 0's host: the run there reports them\n"
+	follower := control.RunComm{CommStatus: control.CommStatus{Follows: true, PlanAgreed: 7, Why: "the daemon of rank 0's host tunes it: plan 7 is in force", Calls: 9}}
+	if got := say(t, control.RunReport{Comms: []control.RunComm{follower, follower}}); got != elsewhere {
+		t.Errorf("%q", got)
+	}
+	b := bucket(24, "Ring/Simple/4", 1.2, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: 2e6})
+	if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(b), follower}}); strings.Count(got, elsewhere) != 1 || !strings.Contains(got, "Ring/Simple/4") {
+		t.Errorf("%q", got)
+	}
+	follower.PlanAgreed = 0
+	if got := say(t, control.RunReport{Comms: []control.RunComm{follower}}); !strings.Contains(got, "nothing was tuned: no plan of the daemon of rank 0's host came into force") {
+		t.Errorf("%q", got)
+	}
+}

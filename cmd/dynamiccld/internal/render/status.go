@@ -106,6 +106,8 @@ func active(c control.CommStatus) string {
 
 func activeText(c control.CommStatus) string {
 	switch {
+	case c.Follows:
+		return "follows: " + c.Why
 	case c.Active && c.Why == "":
 		return "tuned"
 	case c.Active:
