@@ -89,6 +89,7 @@ and what the daemons say at the end. Ctrl-C ends the run and keeps what was meas
 	flags.IntVar(&f.o.LeastRounds, "min-rounds", 0, "rounds of a phase at least, also where they take longer than its time")
 	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks of every arm, one a GPU (default: all GPUs that CUDA shows)")
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
+	flags.BoolVar(&f.o.Hosts, "hosts", false, "every node has shared files and a daemon of its own, as on several hosts")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter"}, "what is called; also Broadcast, Reduce, AllToAll")
 	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels")
 	flags.StringSliceVar(&f.sizes, "sizes", []string{"1K", "16K", "64K", "256K", "1M", "4M"}, "sizes, as nccl-tests count: of the whole buffer")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ type arm struct {
 	group       *workers.Group
 	ready       []workers.Ready
 	daemon      *launch.Daemon // nil: none
+	others      []*launch.Daemon // of other hosts than rank 0's
 	client      *control.Client
 	run         uint64
 }
@@ -61,8 +63,12 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 		}
 		a.client = control.NewClient(a.dir)
 	}
+	dirs, err := a.openOthers(ctx, o)
+	if err != nil {
+		return err
+	}
 	environ = slices.Concat(environ, a.Environ)
-	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, CPUs: o.CPUs, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
+	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NodeDirs: dirs, CPUs: o.CPUs, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
 		Registered: o.Buffers == sweep.BuffersRegistered, Environ: environ, Logs: a.folder})
 	if err != nil {
 		return err
@@ -74,6 +80,31 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 		return nil
 	}
 	return a.joined(ctx)
+}
+
+// openOthers gives the other nodes daemons and directories of their own, where they are to be hosts: by node, where its ranks meet theirs.
+func (a *arm) openOthers(ctx context.Context, o *Options) ([]string, error) {
+	if !o.Hosts || a.Kind == ArmPlain {
+		return nil, nil
+	}
+	dirs := []string{a.dir}
+	for node := 1; node < o.Nodes; node++ {
+		dir := filepath.Join(a.folder, "run-"+strconv.Itoa(node))
+		dirs = append(dirs, dir)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		if !a.Arm.daemon() {
+			continue
+		}
+		args := append(a.serveArgs(o), "--store", filepath.Join(a.folder, "store-"+strconv.Itoa(node)+".db")) // the last one counts
+		daemon, err := launch.Need(ctx, launch.Host{Dir: dir, Executable: o.Executable, Args: args, Environ: o.Plain})
+		if err != nil {
+			return nil, err
+		}
+		a.others = append(a.others, daemon)
+	}
+	return dirs, nil
 }
 
 // serveArgs are the daemon's options. The store is the user's for the one arm that may fill it, else it ends with the run.
@@ -186,6 +217,10 @@ func (a *arm) kill(ctx context.Context) error {
 }
 
 func (a *arm) end(ctx context.Context) error {
+	for _, d := range a.others {
+		d.End(ctx, false) // what they have learned is nothing
+	}
+	a.others = nil
 	if a.daemon == nil {
 		return nil
 	}

@@ -113,6 +113,7 @@ type Options struct {
 	Ranks       int
 	CPUs        int // of each rank, the same in all arms; 0: wherever the system puts them
 	Nodes       int
+	Hosts       bool // each node has a directory and a daemon of its own, as on several hosts
 	Arms        []Arm // the first is the base
 	Phases      []Phase
 	LeastRounds int // of a phase, also where they take longer than its time
@@ -171,6 +172,8 @@ func (o *Options) Check() error {
 	switch {
 	case o.Ranks < 2:
 		return fmt.Errorf("%d ranks: want 2 or more, nothing is communicated otherwise", o.Ranks)
+	case o.Hosts && o.Nodes < 2:
+		return errors.New("hosts: one node has one daemon: want 2 nodes or more")
 	case o.CPUs < 0 || o.CPUs*o.Ranks > runtime.NumCPU():
 		return fmt.Errorf("%d CPUs per rank: want 0 to %d, for %d ranks on %d", o.CPUs, runtime.NumCPU()/o.Ranks, o.Ranks, runtime.NumCPU())
 	case len(o.Arms) < 2 || len(o.Arms) > mostArms:

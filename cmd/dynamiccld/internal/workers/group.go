@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"dynamiccl/nccltuner"
 )
 
 // Spec describes a group of ranks.
@@ -21,6 +23,7 @@ type Spec struct {
 	Registered bool   // buffers are NCCL's own memory, registered for its symmetric kernels
 	CPUs       int    // that a rank stays on, the same for this rank of every group; 0: wherever the system puts it
 	Environ    []string
+	NodeDirs   []string // by node: DYNAMICCL_DIR of its ranks; none: as Environ has it
 	Logs       string // folder for what ranks say on standard error
 	// Idle, when set, is called about every IdleEvery while answers are awaited, in the goroutine of the caller.
 	Idle func()
@@ -45,7 +48,11 @@ func (s Spec) environ(rank int) []string {
 		return s.Environ
 	}
 	env := slices.DeleteFunc(slices.Clone(s.Environ), func(e string) bool { return strings.HasPrefix(e, hostIDVariable+"=") })
-	return append(env, hostIDVariable+"=dynamiccl-node"+strconv.Itoa(rank*s.Nodes/s.Ranks))
+	node := rank * s.Nodes / s.Ranks
+	if len(s.NodeDirs) > 0 {
+		env = append(env, nccltuner.DirVariable+"="+s.NodeDirs[node]) // the last one counts
+	}
+	return append(env, hostIDVariable+"=dynamiccl-node"+strconv.Itoa(node))
 }
 
 // Group is the processes of one communicator. It belongs to one goroutine.

@@ -1,0 +1,25 @@
+package paired
+
+import (
+	"testing"
+)
+
+// Ranks on several hosts, each with shared files and a daemon of its own, learn what one host's ranks learn.
+func TestLiveHosts(t *testing.T) {
+	m := newMachine(t, sockets)
+	said, code := m.bench("", 0, "--nodes", "4", "--hosts", "--arms", "plain,run", "--collectives", "AllReduce,AllGather", "--sizes", "1K,64K",
+		"--phases", "quiet:4s", "--min-rounds", "60", "--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	r := m.read()
+	for _, p := range r.phases[0].Points {
+		byDefault, best := m.costs(sockets, p.Collective, p.Bytes)
+		if p.Us["run"] < best*0.999 || p.Us["run"] > 0.95*byDefault {
+			t.Errorf("%s %d: run takes %.2f us; the best is %.2f, NCCL's default %.2f", p.Collective, p.Bytes, p.Us["run"], best, byDefault)
+		}
+	}
+	if t.Failed() || testing.Verbose() {
+		t.Logf("%s\n%+v", said, r.end.Daemons["run"])
+	}
+}
