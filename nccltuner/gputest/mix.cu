@@ -5,7 +5,7 @@
  * [--only NAME,...]           named cases, each in processes of its own, a JSON line each mix random [--seconds S]
  * [--seed X]    a random mix of calls, communicators, streams, graphs and groups, one JSON line Options of both:
  * --ranks N (on the GPUs in turn; more than GPUs: with NCCL 2.30 or newer and what mix_common.sh sets), --nodes N (ranks
- * that pretend to be on N hosts), --seed X, --out FILE (JSON lines are appended), --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed); of random: --one-process (a
+ * that pretend to be on N hosts), --node-env NAME=VALUE (a variable of a node's ranks, %d is the node's number), --seed X, --out FILE (JSON lines are appended), --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed); of random: --one-process (a
  * thread a GPU). Exit: 0 all right, 1 wrong elements, 2 usage, 3 a hang, 4 a rank failed. See cases.sh and stress.sh.
  */
 #include "mix_job.h"
@@ -106,7 +106,7 @@ static int runCases() {
 
 static int usage(const char *text, const char *what) {
   fprintf(stderr,
-          "mix: %s%s\nusage: mix cases|random [--ranks N] [--nodes N] [--one-process] [--seconds S] [--seed X] "
+          "mix: %s%s\nusage: mix cases|random [--ranks N] [--nodes N] [--node-env NAME=VALUE] [--one-process] [--seconds S] [--seed X] "
           "[--only CASE,...] [--out FILE] [--spoil N] [--hang-seconds S]\ncases:",
           text, what);
   for (const Job &job : kCases) fprintf(stderr, " %s", job.name);
@@ -130,6 +130,8 @@ int main(int argc, char **argv) {
       options.ranks = atoi(value);
     else if (name == "--nodes")
       options.nodes = atoi(value);
+    else if (name == "--node-env")
+      options.nodeEnv = value;
     else if (name == "--seconds")
       options.seconds = atof(value);
     else if (name == "--seed")

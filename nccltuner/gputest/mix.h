@@ -61,6 +61,7 @@ struct Options {
   uint64_t spoil;  // one result in this many is made wrong before it is compared; 0: none
   bool oneProcess;
   std::string out, only;
+  std::string nodeEnv;  // NAME=VALUE of a node's ranks, with its number for %d; empty: none
 };
 
 static Shared *shared;

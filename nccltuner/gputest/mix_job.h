@@ -46,11 +46,20 @@ static void runRank(const Job &job, int rank) {
   __atomic_store_n(&self->ended, 1, __ATOMIC_RELEASE);
 }
 
+static void beOnNode(int node) {
+  setenv("NCCL_HOSTID", ("mix-node" + std::to_string(node)).c_str(), 1);
+  const size_t equals = options.nodeEnv.find('=');
+  if (equals == std::string::npos) return;
+  std::string value = options.nodeEnv.substr(equals + 1);
+  const size_t at = value.find("%d");
+  if (at != std::string::npos) value.replace(at, 2, std::to_string(node));
+  setenv(options.nodeEnv.substr(0, equals).c_str(), value.c_str(), 1);
+}
+
 static void runProcess(const Job &job, int index) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (job.layout == kProcesses) {
-    if (options.nodes > 1)
-      setenv("NCCL_HOSTID", ("mix-node" + std::to_string(index * options.nodes / options.ranks)).c_str(), 1);
+    if (options.nodes > 1) beOnNode(index * options.nodes / options.ranks);
     runRank(job, index);
   } else if (job.layout == kThreads) {
     options.oneProcess = true;
