@@ -14,7 +14,7 @@ var refusals = [...]string{
 	RefusedUnfit:  "the plan failed its check there",
 	RefusedMarks:  "NCCL does not allow there what the plan chooses, or has not been asked yet",
 	RefusedUser:   "its user wants it otherwise",
-	RefusedSilent: "it did not answer",
+	RefusedSilent: "it did not answer, or has gone",
 }
 
 // hosts reads who is here, before joined: ranks are counted, and their number written, before they have met.
@@ -59,8 +59,10 @@ func (r *Record) met(v *RecordView) error {
 		return fmt.Errorf("%s: plan %d is proposed, where %d is the newest: %w", r.memory.name, v.Proposed, newest, ErrGarbage)
 	}
 	abi := &r.ranks[v.HostRanks]
+	flags := atomic.LoadUint32(&abi.Flags)
 	v.Others = RankView{Rank: -1, NCCLVersion: int(atomic.LoadUint32(&abi.NcclVersion))}
-	v.Others.setFlags(atomic.LoadUint32(&abi.Flags))
+	v.Others.setFlags(flags)
+	v.OthersTold = flags != 0 || v.Others.NCCLVersion != 0
 	v.Veto = v.Veto || v.Others.Veto
 	return nil
 }

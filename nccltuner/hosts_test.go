@@ -46,6 +46,9 @@ func TestViewOfSeveralHosts(t *testing.T) {
 	if v.Agreed() != 8 || v.Ranks[1].Version != 8 || v.Ranks[2].Version != 7 || v.Proposed != 9 {
 		t.Errorf("plans %+v", v)
 	}
+	if !v.OthersTold {
+		t.Error("the others have told")
+	}
 	if want := (RankView{Rank: -1, NCCLVersion: 23203, NoTimes: true, NoExplore: true}); v.Others != want {
 		t.Errorf("the others say %+v, want %+v", v.Others, want)
 	}
@@ -58,7 +61,14 @@ func TestViewOfSeveralHosts(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _ = r.View(&v) }); n != 0 {
 		t.Errorf("%v allocations a view", n)
 	}
-	others.Flags = RankVeto
+	others.Flags, others.NcclVersion = 0, 0
+	if v = viewOf(t, r); v.OthersTold {
+		t.Error("the others have told nothing")
+	}
+	others.Flags = RankVeto // and of NCCL they have several
+	if v = viewOf(t, r); !v.OthersTold {
+		t.Error("the others have told")
+	}
 	if v = viewOf(t, r); !v.Veto {
 		t.Error("the veto of a rank on another host is not seen")
 	}
@@ -112,7 +122,7 @@ func TestRefused(t *testing.T) {
 		{4, 4, 3, RefusedUnfit, 5, "failed its check"},
 		{4, 4, 3, RefusedMarks, 5, "NCCL does not allow"},
 		{4, 4, 3, RefusedUser, 5, "its user"},
-		{4, 4, 3, RefusedSilent, 6, "of a rank, it did not answer"},
+		{4, 4, 3, RefusedSilent, 6, "of a rank, it did not answer, or has gone"},
 		{4, 4, 3, RefusedSilent + 1, 5, "does not know"},
 		{4, 4, 3, 1 << 31, 1 << 31, "does not know"},
 	} {

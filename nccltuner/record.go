@@ -202,6 +202,8 @@ type RecordView struct {
 	Refusal   uint32   // why the last of them was not taken, Refused*,
 	Refuser   int      // and by which rank; -1: not known
 	Others    RankView // Several, and Leads: what all ranks on other hosts say together. Flags and NCCL's version alone
+
+	OthersTold bool // and they have begun to
 }
 
 // View reads the record into v, whose slice is reused.

@@ -21,9 +21,6 @@ import (
 // all ranks tell of one says that all register what they call with, and which is called; a plan has no room for both.
 // when: those that nothing keeps waiting any more.
 func (c *Core) early(m *comm, when func(state.Bucket, actions.Action) bool) (entries []Entry) {
-	if m.several() { // a rank refuses a plan with a bucket that NCCL has not asked it about
-		return nil
-	}
 	gain := map[state.Bucket]float64{}
 	for i := range m.Prior {
 		l := &m.Prior[i]
@@ -34,6 +31,8 @@ func (c *Core) early(m *comm, when func(state.Bucket, actions.Action) bool) (ent
 		case b.Collective >= actions.NumCollectives || b.Log2Bytes >= state.NumBuckets:
 			continue
 		case (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(b.Collective):
+			continue
+		case m.several() && len(acrossHosts([]actions.Action{a}, b.Collective)) == 0:
 			continue
 		case len(measurable([]actions.Action{a}, m.Shape.Nodes, m.EventTimed)) == 0 || m.MaxChannels > 0 && int(a.Channels) > m.MaxChannels:
 			continue

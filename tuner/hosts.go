@@ -43,13 +43,13 @@ func (e *CommJoined) heard() uint64 {
 // several says that some ranks are on other hosts.
 func (e *CommJoined) several() bool { return e.heard() != allRanks(e.Shape.Ranks) }
 
-// acrossHosts leaves out what cannot run where ranks are on several hosts: our own kernels; and what cannot be measured where some are
-// not heard: of Broadcast and Reduce a rank may be done long before the last one, so NCCL's default stays.
+// acrossHosts leaves out what ranks on several hosts refuse (nccltuner/hosts/rank.c), with all that is in a plan beside it: all but
+// NCCL's algorithms for calls that its tuners are asked about. And what cannot be measured where some ranks are not heard: of
+// Broadcast and Reduce a rank may be done long before the last one, so NCCL's default stays.
 func acrossHosts(set []actions.Action, c actions.Collective) []actions.Action {
-	if endsApart(c) {
-		return set[:1]
-	}
-	return slices.DeleteFunc(set, actions.Action.Ours)
+	return slices.DeleteFunc(set, func(a actions.Action) bool {
+		return a != actions.Default && (a.Path != actions.PathCollective || a == deviceLL || c == actions.AllToAll || c.Registered() || endsApart(c))
+	})
 }
 
 // endsApart says that a rank may be done with a call while another one is not.
@@ -77,6 +77,8 @@ func (m *comm) acrossNote(b state.Bucket) string {
 	switch {
 	case m.parted:
 		return "ranks of several hosts have lost each other: what they agreed on last stays, and nothing more is tried"
+	case m.several() && b.Collective.Registered():
+		return "on several hosts calls on registered memory keep NCCL's own choice"
 	case m.several() && endsApart(b.Collective):
 		return "on several hosts a Broadcast or Reduce keeps NCCL's own choice: ranks elsewhere may take longer than those that are heard"
 	}

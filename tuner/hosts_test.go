@@ -62,13 +62,17 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// On several hosts our own kernels are no choices, whatever marks say, and collectives that a rank may be done with early have none.
-// Nothing comes before its marks: a rank would refuse it, and all that is in the plan beside it.
+// On several hosts NCCL's algorithms alone are choices, whatever marks say, for a rank would refuse others and all that is in the plan
+// beside them; collectives that a rank may be done with early have none. What is stored comes before its marks, as on one host.
 func TestChoicesAcrossHosts(t *testing.T) {
 	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}
 	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 8}
-	prior := []Learned{{Key: Key{Bucket: b}, Action: ring, Calls: 9, CostNs: 1, Default: 2},
-		{Key: Key{Bucket: state.Bucket{Collective: actions.AllToAll, Log2Bytes: 20}}, Action: actions.Action{Path: actions.PathLSA, Channels: 4}, Calls: 9, CostNs: 1, Default: 2}}
+	stored := func(c actions.Collective, a actions.Action) Learned {
+		return Learned{Key: Key{Bucket: state.Bucket{Collective: c, Log2Bytes: 20}}, Action: a, Calls: 9, CostNs: 1, Default: 2}
+	}
+	name := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple}
+	prior := []Learned{stored(actions.AllReduce, ring), stored(actions.Reduce, ring), stored(actions.AllGatherRegistered, name),
+		stored(actions.AllToAll, actions.Action{Path: actions.PathLSA, Channels: 4})}
 	for _, several := range []bool{false, true} {
 		e := CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 2}, Prior: prior}
 		if several {
@@ -76,22 +80,38 @@ func TestChoicesAcrossHosts(t *testing.T) {
 		}
 		core := coreOf(t, agents.NameUCB, Config{Explore: true}, e)
 		core.Step(0, KernelsOpen{Comm: 1})
-		if early := core.Step(0, Tick{}).Plans; (len(early[0].Entries) == 0) != several {
-			t.Errorf("several %v: the first plan has %+v", several, early[0].Entries)
+		want := 4
+		if several {
+			want = 1
+		}
+		core.Step(0, Marks{Comm: 1, Bucket: state.Bucket{Collective: actions.AllGatherRegistered, Log2Bytes: 4}, Set: 0b111_111})
+		var early []Entry
+		for _, e := range core.Step(0, Tick{}).Plans[0].Entries {
+			if e.Base != actions.Default {
+				early = append(early, e)
+			}
+		}
+		if len(early) != want || several && early[0].Bucket != b {
+			t.Errorf("several %v: the first plan has %+v", several, early)
 		}
 		const marks = 0b111_111 | MarkOneShot | MarkBulk | MarkProxy | MarkContexts
 		for _, c := range []actions.Collective{actions.AllReduce, actions.AllGatherRegistered, actions.Broadcast, actions.Reduce} {
 			core.Step(0, Marks{Comm: 1, Bucket: state.Bucket{Collective: c, Log2Bytes: 20}, Set: marks})
 			set := core.comms[1].buckets[c][20].set
-			if ours := slices.ContainsFunc(set, actions.Action.Ours); ours == several {
+			if ours := slices.ContainsFunc(set, func(a actions.Action) bool { return a.Ours() || a.Path == actions.PathSymmetric }); ours == several {
 				t.Errorf("several %v, %v: %v", several, c, set)
 			}
-			if one := len(set) == 1; one != (several && endsApart(c)) {
+			if one := len(set) == 1; set[0] != actions.Default || one != (several && c != actions.AllReduce) {
 				t.Errorf("several %v, %v: %v", several, c, set)
 			}
 		}
+		device := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 8}
+		core.Step(0, Marks{Comm: 1, Bucket: device, Set: 0b111_111 | MarkDeviceLL})
+		if set := core.comms[1].buckets[device.Collective][device.Log2Bytes].set; slices.Contains(set, deviceLL) == several {
+			t.Errorf("several %v: %v", several, set)
+		}
 		for _, v := range core.BucketsOf(1) {
-			if said := strings.Contains(v.Note, "on several hosts"); said != (several && endsApart(v.Bucket.Collective)) {
+			if said := strings.Contains(v.Note, "on several hosts"); said != (several && v.Bucket.Collective != actions.AllReduce) {
 				t.Errorf("several %v, %s: %q", several, v.Bucket, v.Note)
 			}
 		}

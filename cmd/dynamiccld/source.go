@@ -80,9 +80,31 @@ func (a *app) buckets(ctx context.Context, s source) (all []control.Bucket, from
 		return nil, "", orStore(err, cfg.Store)
 	}
 	if s.comm != "" {
-		all, err = onlyComm(all, s.comm)
+		all, err = onlyComm(all, s.comm, func() string { return a.elsewhere(ctx, s) })
 	}
 	return all, "daemon of " + cfg.Dir, err
+}
+
+// elsewhere says that another host's daemon knows of the source's communicator, or of one; "": it does not, or nobody can say.
+func (a *app) elsewhere(ctx context.Context, s source) string {
+	id, _ := control.ParseCommID(s.comm) // who asks has read it before
+	if s.store != "" {
+		return ""
+	}
+	client, _, err := a.client(s.dir)
+	if err != nil {
+		return ""
+	}
+	st, err := client.Status(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, c := range st.Comms {
+		if c.Follows && (s.comm == "" || c.ID == id) {
+			return fmt.Sprintf("; ask on the host of rank 0 of communicator %s, whose daemon tunes it", c.ID)
+		}
+	}
+	return ""
 }
 
 // replays gives what CUDA graphs of a live daemon's communicators hold of a bucket.
@@ -131,7 +153,7 @@ func orStore(err error, path string) error {
 	return err
 }
 
-func onlyComm(all []control.Bucket, text string) ([]control.Bucket, error) {
+func onlyComm(all []control.Bucket, text string, elsewhere func() string) ([]control.Bucket, error) {
 	id, err := control.ParseCommID(text)
 	if err != nil {
 		return nil, usageError(err)
@@ -143,7 +165,7 @@ func onlyComm(all []control.Bucket, text string) ([]control.Bucket, error) {
 		}
 	}
 	if len(own) == 0 {
-		return nil, &exitError{exitUnknown, fmt.Errorf("nothing is known of communicator %s; `dynamiccld status` lists those that live", id)}
+		return nil, &exitError{exitUnknown, fmt.Errorf("nothing is known of communicator %s; `dynamiccld status` lists those that live%s", id, elsewhere())}
 	}
 	return own, nil
 }

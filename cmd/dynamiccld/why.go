@@ -70,7 +70,7 @@ what NCCL passes to a tuner plugin.`,
 				return err
 			}
 			if len(report.Answers)+len(report.Graphs) == 0 {
-				report.Reason = reason(want, all, name, from)
+				report.Reason = reason(want, all, name, from) + a.elsewhere(cmd.Context(), from)
 			}
 			return a.writeWhy(report, asJSON)
 		},

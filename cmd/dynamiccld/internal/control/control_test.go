@@ -82,7 +82,7 @@ func TestRoundTrip(t *testing.T) {
 	dir, _, _ := start(t, b, nil)
 	c, ctx := control.NewClient(dir), context.Background()
 	st, err := c.Status(ctx)
-	if err != nil || st.PID != 4242 || len(st.Comms) != 2 || st.Comms[1].Nodes != 2 || st.FindingCounts["congestion"] != 2 {
+	if err != nil || st.PID != 4242 || len(st.Comms) != 3 || st.Comms[1].Nodes != 2 || !st.Comms[2].Follows || st.Comms[2].PlanAgreed != 7 || st.Comms[2].Hosts != "met" || st.FindingCounts["congestion"] != 2 {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	buckets, err := c.Buckets(ctx)

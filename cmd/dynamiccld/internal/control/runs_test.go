@@ -16,7 +16,7 @@ import (
 func TestRunOverTheSocket(t *testing.T) {
 	dir, _, _ := start(t, fakebackend.Busy(), nil)
 	r, err := control.NewClient(dir).Run(context.Background(), 0xc0ffee)
-	if err != nil || len(r.Comms) != 2 || len(r.Comms[0].Buckets) != 3 || len(r.Comms[1].Buckets) != 1 {
+	if err != nil || len(r.Comms) != 3 || len(r.Comms[0].Buckets) != 3 || len(r.Comms[1].Buckets) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	c := r.Comms[0]

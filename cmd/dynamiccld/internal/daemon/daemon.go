@@ -63,6 +63,8 @@ type Daemon struct {
 	mask    uint32            // profiler events wanted
 	waiting map[place]waiting // of the latest look at all records
 
+	following bool // some communicator was tuned by another host's daemon
+
 	batch    [drainBatch]nccltuner.Sample
 	event    tuner.Sample // the one sample event, so that the hot path does not allocate
 	replay   tuner.Replay // likewise

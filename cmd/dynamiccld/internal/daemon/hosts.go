@@ -14,8 +14,10 @@ import (
 
 // hosts is what was last seen of it.
 type hosts struct {
-	state  uint32
-	agreed uint64 // that the core knows of
+	state   uint32
+	agreed  uint64 // that the core knows of
+	told    int    // looks at what the ranks on other hosts say, from when they had begun to
+	follows bool
 }
 
 var hostsNames = [...]string{nccltuner.HostsOne: "", nccltuner.HostsApart: "apart", nccltuner.HostsMet: "met", nccltuner.HostsParted: "parted"}
@@ -28,6 +30,8 @@ func (c *comm) readyAcross() (bool, string) {
 		return false, c.whyParted()
 	case !told:
 		return false, "ranks on several hosts do not say which of the communicator's they are: the profiler plugin tells"
+	case c.hosts.told < 2 && c.view.Leads(): // ranks of this host have met them before rank 0 has heard what they say, and it writes word by word
+		return false, "ranks on other hosts have not said yet what they allow"
 	case c.follows():
 		return false, "the daemon of rank 0's host tunes it: " + inForce(c.view.Agreed())
 	}
@@ -64,6 +68,12 @@ func (c *comm) follows() bool {
 
 // across takes in what became of a communicator's hosts, and which plan is in force there.
 func (d *Daemon) across(c *comm) {
+	if c.view.OthersTold {
+		c.hosts.told++
+	}
+	if c.hosts.follows = c.follows(); c.hosts.follows {
+		d.following = true
+	}
 	if now := c.view.Hosts; now != c.hosts.state {
 		c.hosts.state = now
 		d.log.Info("ranks of several hosts", "comm", control.CommID(c.id()), "state", hostsNames[now], "here", c.view.Joined, "ranks", c.nRanks, "leads", c.view.Leads())
@@ -78,9 +88,20 @@ func (d *Daemon) across(c *comm) {
 	}
 }
 
-// acrossStatus adds what people see of it.
+// tunedElsewhere says that another host's daemon hears of a communicator's calls.
+func (d *Daemon) tunedElsewhere(id tuner.CommID) bool {
+	if !d.following {
+		return false
+	}
+	c := d.comms[id]
+	return c != nil && c.hosts.follows
+}
+
+// acrossStatus adds what people see of it. Ranks that came late to this host have looked for others before.
 func (c *comm) acrossStatus(s *control.CommStatus) {
-	s.Hosts = hostsNames[c.view.Hosts]
+	if c.view.Several() || !c.record.Complete(&c.view) {
+		s.Hosts = hostsNames[c.view.Hosts]
+	}
 	if !c.view.Several() {
 		return
 	}

@@ -119,8 +119,22 @@ func TestHostOfRank0Leads(t *testing.T) {
 	}
 	says(t, c, "2 of 6 ranks are on this host", "once all ranks of all hosts run under `dynamiccld run`")
 
+	// Another rank of this host says that they have met before rank 0 has heard what the others allow.
+	a.word(a.rank(2, unsafe.Offsetof(a.ranks[0].Flags)), 0)
+	a.word(a.rank(2, unsafe.Offsetof(a.ranks[0].NcclVersion)), 0)
 	a.hosts(nccltuner.HostsMet)
 	c = a.look()
+	says(t, c, "have not said yet what they allow")
+	a.word(a.rank(2, unsafe.Offsetof(a.ranks[0].NcclVersion)), 23203)
+	a.d.readRecord(a.d.comms[5])
+	if a.d.comms[5].active {
+		t.Error("what the others say was read while it was written")
+	}
+	a.word(a.rank(2, unsafe.Offsetof(a.ranks[0].Flags)), nccltuner.RankEventTimed)
+	c = a.look()
+	if !a.d.comms[5].eventTimed() {
+		t.Error("the others' calls are timed")
+	}
 	if !c.Active || c.Follows || c.Why != "" || c.Hosts != "met" || c.PlanVersion == 0 || c.PlanAgreed != 0 || c.Transport != "socket" || c.Ranks != 6 || c.NCCLVersion != "2.32.3" {
 		t.Errorf("met: %+v\n%s", c, a.log)
 	}
@@ -273,6 +287,10 @@ func TestHostWithoutRank0Follows(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	says(t, c, "the daemon of rank 0's host tunes it: no plan is in force yet")
+	a.d.sample(&nccltuner.Sample{CommID: 5, Seq: 40, Rank: 3, Bucket: state.Bucket{Collective: acrossColl, Log2Bytes: acrossLog2}, Bytes: 1 << 20, SignalNs: 50_000, EventTimed: true})
+	if n := a.d.core.Totals().Unknown; n != 0 {
+		t.Errorf("%d samples of nobody's", n)
+	}
 	a.agreed(1, 7) // of which nothing is published here
 	if c = a.look(); c.Active || !c.Follows || c.PlanVersion != 7 || c.PlanAgreed != 7 {
 		t.Errorf("%+v", c)

@@ -176,6 +176,7 @@ func (d *Daemon) sample(s *nccltuner.Sample) {
 		}
 	}
 	switch {
+	case d.tunedElsewhere(tuner.CommID(s.CommID)):
 	case sampled.Trip(s, &d.trip):
 		d.stepAt(d.batchNow, &d.trip)
 	case sampled.Replay(s, &d.replay):

@@ -114,7 +114,7 @@ func Empty() *Backend {
 		StorePath: "/var/lib/dynamiccl/store.db", StoreState: "ok", Learner: "lstm", Explore: true, NowNs: ns(2 * time.Hour)}}
 }
 
-// Busy is a daemon with two communicators, of which one is tuned.
+// Busy is a daemon with three communicators, of which it tunes one, and another host's daemon one.
 func Busy() *Backend {
 	b := Empty()
 	b.state.Samples, b.state.Dropped, b.state.Unjoined = 123_456, 7, 3
@@ -123,7 +123,9 @@ func Busy() *Backend {
 	b.state.Comms = []control.CommStatus{
 		{ID: "00000000deadbeef", Nodes: 1, RanksJoined: 8, Ranks: 8, Transport: "nvlink", NCCLVersion: "2.30.7", Active: true, Epoch: 640, PlanVersion: 9, Calls: 10_240,
 			Processes: []int{101, 102, 103, 104, 105, 106, 107, 108}},
-		{ID: "0000000000c0ffee", Nodes: 2, RanksJoined: 2, Ranks: 4, Why: "2 of 4 ranks are on this host", Processes: []int{101, 102}},
+		{ID: "0000000000c0ffee", Nodes: 2, RanksJoined: 2, Ranks: 4, Hosts: "apart", Why: "2 of 4 ranks are on this host", Processes: []int{101, 102}},
+		{ID: "0000000000facade", Nodes: 2, RanksJoined: 2, Ranks: 4, Transport: "socket", NCCLVersion: "2.30.7", Hosts: "met", Follows: true, PlanVersion: 7, PlanAgreed: 7, Epoch: 640,
+			Calls: 10_240, Why: "the daemon of rank 0's host tunes it: plan 7 is in force", Processes: []int{103, 104}},
 	}
 	ring, tree := action("Ring/LL128/24"), action("Tree/Simple")
 	b.views = []tuner.BucketView{

@@ -35,7 +35,9 @@ func runGains(w io.Writer, r control.RunReport) error {
 	followed := false
 	var passed []string // why communicators were not tuned, or only in part
 	for _, c := range r.Comms {
-		calls += c.Calls
+		if !c.Follows {
+			calls += c.Calls
+		}
 		switch {
 		case c.Follows && c.PlanAgreed == 0:
 			passed = append(passed, "was not tuned: no plan of the daemon of rank 0's host came into force")
