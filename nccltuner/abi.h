@@ -198,7 +198,7 @@ struct dyn_rank {
 #define DYN_REFUSED_LATE 1  /* a rank had passed the epoch in which it was to begin */
 #define DYN_REFUSED_BUSY 2  /* a rank has not begun the one before */
 #define DYN_REFUSED_UNFIT 3 /* it failed a rank's check */
-#define DYN_REFUSED_MARKS 4 /* NCCL marks -1 on a rank what it chooses, or has not been asked there yet */
+#define DYN_REFUSED_MARKS 4 /* NCCL marks -1 on a rank what it chooses */
 #define DYN_REFUSED_USER 5  /* a rank's user wants it otherwise: DYN_RANK_VETO, NO_EXPLORE, FIXED_NUMERICS */
 #define DYN_REFUSED_SILENT 6 /* a rank did not answer, or went */
 

@@ -97,7 +97,7 @@ const (
 	RefusedLate             = 1    // a rank had passed the epoch in which it was to begin
 	RefusedBusy             = 2    // a rank has not begun the one before
 	RefusedUnfit            = 3    // it failed a rank's check
-	RefusedMarks            = 4    // NCCL marks -1 on a rank what it chooses, or has not been asked there yet
+	RefusedMarks            = 4    // NCCL marks -1 on a rank what it chooses
 	RefusedUser             = 5    // a rank's user wants it otherwise: DYN_RANK_VETO, NO_EXPLORE, FIXED_NUMERICS
 	RefusedSilent           = 6    // a rank did not answer, or went
 	SampleAggregated        = 1    // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket

@@ -12,7 +12,7 @@ var refusals = [...]string{
 	RefusedLate:   "it had passed the epoch in which the plan was to begin",
 	RefusedBusy:   "it has not begun the plan before",
 	RefusedUnfit:  "the plan failed its check there",
-	RefusedMarks:  "NCCL does not allow there what the plan chooses, or has not been asked yet",
+	RefusedMarks:  "NCCL does not allow there what the plan chooses",
 	RefusedUser:   "its user wants it otherwise",
 	RefusedSilent: "it did not answer, or has gone",
 }

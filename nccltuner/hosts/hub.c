@@ -86,7 +86,7 @@ static bool all_here(const struct dyn_hub_comm *c) {
 }
 
 static void say_together(const struct dyn_hub *hub, const struct dyn_hub_comm *c, uint32_t rank) {
-  say(hub, c, rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_TOGETHER, .count = ranks_beside(c, rank)}, NULL);
+  say(hub, c, rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_TOGETHER, .count = ranks_beside(c, rank), .host = c->members[0].host}, NULL);
 }
 
 static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m) {
@@ -156,8 +156,9 @@ static void tell_others(struct dyn_hub *hub, struct dyn_hub_comm *c) {
 static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *plan, uint64_t nowNs) {
   bool apart = ranks_beside(c, 0) < c->nRanks; /* one host has its record for this */
   if (c->asking || !c->together || !apart || !all_here(c)) {
-    uint32_t why = c->asking ? DYN_REFUSED_BUSY : DYN_REFUSED_SILENT;
-    say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why}, NULL);
+    uint32_t why = c->asking ? DYN_REFUSED_BUSY : DYN_REFUSED_SILENT, missing = 0;
+    while (missing + 1 < c->nRanks && c->members[missing].connection != NOBODY) missing++;
+    say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why, .rank = missing}, NULL);
     return;
   }
   uint64_t furthest = c->epoch;

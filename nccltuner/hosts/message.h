@@ -14,7 +14,7 @@
 
 enum dyn_hosts_kind {
   DYN_HOSTS_HELLO = 1, /* rank: first on a connection. epoch: of its raised fence, 0: none */
-  DYN_HOSTS_TOGETHER,  /* hub: all ranks are here. count: of them on this rank's host */
+  DYN_HOSTS_TOGETHER,  /* hub: all ranks are here. count: of them on this rank's host; host: rank 0's */
   DYN_HOSTS_TELL,      /* rank: struct dyn_hosts_word, what it allows, whenever that changes */
   DYN_HOSTS_OTHERS,    /* hub, to rank 0: the same of all ranks on other hosts than its own */
   DYN_HOSTS_PROPOSE,   /* rank 0: struct dyn_plan */

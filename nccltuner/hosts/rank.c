@@ -109,13 +109,14 @@ void dyn_hosts_rank_tick(struct dyn_hosts_rank *r, uint64_t nowNs) {
 
 static void set_hosts(const struct dyn_hosts_rank *r, uint32_t hosts) { __atomic_store_n(&r->place.record->hosts, hosts, __ATOMIC_RELEASE); }
 
-static bool met(struct dyn_hosts_rank *r, uint32_t hostRanks) {
+/* On rank 0's host only that one says so, once it knows what the others allow: its daemon plans. */
+static bool met(struct dyn_hosts_rank *r, uint32_t hostRanks, uint64_t firstHost) {
   if (hostRanks == 0 || hostRanks > r->place.nRanks) return false;
   r->together = true;
   if (hostRanks == r->place.nRanks) return true; /* one host: the record suffices */
   r->place.others = (struct dyn_rank *)(r->place.record + 1) + hostRanks;
   __atomic_store_n(&r->place.record->hostRanks, hostRanks, __ATOMIC_RELEASE);
-  if (r->place.rank != 0) set_hosts(r, DYN_HOSTS_MET); /* rank 0: once it knows what the others allow */
+  if (r->place.host != firstHost) set_hosts(r, DYN_HOSTS_MET);
   return true;
 }
 
@@ -126,7 +127,7 @@ static void hear_others(struct dyn_hosts_rank *r, const struct dyn_hosts_word *w
   __atomic_store_n(&others->flags, word->flags, __ATOMIC_RELAXED);
   for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
     for (int b = 0; b < DYN_NUM_BUCKETS; b++) __atomic_store_n(&others->marks[c][b], word->marks[c][b], __ATOMIC_RELAXED);
-  set_hosts(r, DYN_HOSTS_MET);
+  if (__atomic_load_n(&r->place.record->hosts, __ATOMIC_RELAXED) != DYN_HOSTS_PARTED) set_hosts(r, DYN_HOSTS_MET);
 }
 
 static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, const struct dyn_plan *plan) {
@@ -168,7 +169,7 @@ static void decided(struct dyn_hosts_rank *r, const struct dyn_hosts_message *m,
 bool dyn_hosts_rank_take(struct dyn_hosts_rank *r, const struct dyn_hosts_message *m, const void *payload, uint64_t nowNs) {
   if (m->commId != r->place.commId || m->nRanks != r->place.nRanks) return false;
   switch (m->kind) {
-  case DYN_HOSTS_TOGETHER: return met(r, m->count);
+  case DYN_HOSTS_TOGETHER: return met(r, m->count, m->host);
   case DYN_HOSTS_OTHERS: hear_others(r, payload); return true;
   case DYN_HOSTS_PREPARE: prepare(r, m->epoch, payload); return true;
   case DYN_HOSTS_DECIDE: decided(r, m, nowNs); return true;
