@@ -269,7 +269,8 @@ struct dyn_sample {
 #define DYN_SAMPLE_AGGREGATED 1 /* several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket */
 #define DYN_SAMPLE_UNJOINED 2   /* no getCollInfo call matched: seq is the profiler's own */
 #define DYN_SAMPLE_HOST_TIMED 4 /* timed by the host (profiler v1-v3 give no GPU time) */
-#define DYN_SAMPLE_UNTIMED 8    /* no times: says what was asked for and, unless CAPTURED, what ran */
+#define DYN_SAMPLE_UNTIMED 8    /* no times: says what was asked for and, unless CAPTURED, what ran; with EVENT_TIMED: its host
+                                   took too long to enqueue the call (DYN_HOST_LIMIT_NS of preload/probe.h) */
 #define DYN_SAMPLE_CAPTURED 16  /* the call went into a CUDA graph, which runs it for ever */
 #define DYN_SAMPLE_EVENT_TIMED 32 /* timed by CUDA events around the call: launch included, and the end is the end */
 #define DYN_SAMPLE_LSA 64 /* our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs */

@@ -103,7 +103,7 @@ const (
 	SampleAggregated        = 1    // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
 	SampleUnjoined          = 2    // no getCollInfo call matched: seq is the profiler's own
 	SampleHostTimed         = 4    // timed by the host (profiler v1-v3 give no GPU time)
-	SampleUntimed           = 8    // no times: says what was asked for and, unless CAPTURED, what ran
+	SampleUntimed           = 8    // no times: says what was asked for and, unless CAPTURED, what ran; with EVENT_TIMED: its host took too long to enqueue the call (DYN_HOST_LIMIT_NS of preload/probe.h)
 	SampleCaptured          = 16   // the call went into a CUDA graph, which runs it for ever
 	SampleEventTimed        = 32   // timed by CUDA events around the call: launch included, and the end is the end
 	SampleLsa               = 64   // our kernel ran: algorithm is a DYN_KERNEL_*, protocol 0, channels its CTAs

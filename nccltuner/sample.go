@@ -42,7 +42,7 @@ type Sample struct {
 	EventTimed  bool   // by CUDA events around the call: launch included
 	Made        uint16 // EventTimed: calls of its bucket so far, modulo 2^16
 	EntryCall   uint8  // EventTimed: of its plan entry, from 1, saturates; 0: it has none
-	Untimed     bool   // says what was asked for and, unless Captured, what ran
+	Untimed     bool   // says what was asked for and, unless Captured, what ran; EventTimed: its host took too long to enqueue it
 	Captured    bool   // went into a CUDA graph
 	// Replayed: a CUDA graph ran our kernel again, which is no call. Seq is its number among the communicator's kernels in
 	// graphs, modulo 2^32; times are the kernel's own. Invariant: CounterNs <= SignalNs.

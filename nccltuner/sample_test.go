@@ -68,6 +68,10 @@ func TestDecodeSample(t *testing.T) {
 		{"untimed", func(c *ABISample, w *Sample) {
 			c.Flags, c.SignalNs, w.SignalNs, w.Untimed = SampleUntimed, 0, 0, true
 		}},
+		{"too slow at its host", func(c *ABISample, w *Sample) {
+			c.Flags, c.SignalNs, c.CounterNs = SampleUntimed|SampleEventTimed, 0, 0
+			w.SignalNs, w.CounterNs, w.Untimed, w.EventTimed = 0, 0, true, true
+		}},
 		{"captured", func(c *ABISample, w *Sample) {
 			c.Flags, c.SignalNs, c.Algorithm = SampleUntimed|SampleCaptured, 0, 255
 			w.SignalNs, w.Untimed, w.Captured, w.Ran = 0, true, true, actions.Action{}

@@ -47,6 +47,7 @@ type bucket struct {
 
 	idle    idle
 	silence silence
+	contest contest
 
 	warm      []actions.Action // our own kernels that have run
 	misnamed  []actions.Action // an action as often as its name has brought about another
@@ -102,7 +103,7 @@ func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, diff
 	old := m.buckets[b.Collective][b.Log2Bytes]
 	var quiet silence
 	if old != nil {
-		quiet.quiet = old.silence.quiet
+		quiet.quiet, quiet.lost = old.silence.quiet, old.silence.lost
 	}
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
 	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
@@ -153,8 +154,14 @@ func (b *bucket) firstRun(a actions.Action) bool {
 // pass takes in that a call was made, whatever it is charged.
 func (b *bucket) pass(o *state.Observation) {
 	b.silence.hears(o.Action)
-	b.calls++
 	b.passed += 1 + int(o.Unseen)
+	b.counts(o, false)
+}
+
+// counts takes in that a call was told of; slow: it has no times, and those who count by times hear of it with the next one.
+func (b *bucket) counts(o *state.Observation, slow bool) {
+	b.calls++
+	b.contests(o.Action, slow)
 	if b.rested++; len(b.entry.Trials) > 0 || b.rested >= restCalls || b.guard.Urgent() {
 		b.fresh = true
 	}
@@ -220,7 +227,12 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 			warm = warmUps
 		}
 	}
-	base, trials := b.guard.Propose(maxTrials - warm)
+	room := maxTrials - warm
+	contested := explore && b.contest.on && room > 2*contestPairs
+	if contested {
+		room -= 2 * contestPairs
+	}
+	base, trials := b.guard.Propose(room)
 	switch {
 	case !explore:
 		base, trials = b.assumed, nil
@@ -231,10 +243,13 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 			base = b.assumed
 		}
 	}
-	if explore && len(trials) < maxTrials-warm {
+	if explore && len(trials) < room {
 		if a, ok := b.silence.again(b.allowed, b.calls, b.guard.Withholds); ok {
 			trials = append(trials, a)
 		}
+	}
+	if contested && base == b.entry.Base {
+		trials = append(slices.Repeat([]actions.Action{actions.Default, base}, contestPairs), trials...)
 	}
 	if explore && len(trials) == 0 {
 		trials = slices.Repeat([]actions.Action{base}, b.look.calls) // a look that is due
@@ -243,7 +258,9 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 	if base == b.entry.Base && len(trials) == 0 && len(b.entry.Trials) == 0 {
 		return false
 	}
+	b.contest.apart()
 	if base != b.entry.Base {
+		b.contest = contest{}
 		b.sinceNs = nowNs
 		if base == b.assumed && b.entry.ID == 0 {
 			b.sinceNs = b.storedNs // from before this bucket was made

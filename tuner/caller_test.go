@@ -18,6 +18,8 @@ type caller struct {
 	made    uint16
 	version uint64
 	ranks   int32
+
+	findings *[]Finding // of ticks; nil: nobody wants them
 }
 
 // coreOf is a core with the named learner and communicator 1, which may be explored and whose calls CUDA events time; one rank on two
@@ -59,14 +61,33 @@ func (p *caller) next() actions.Action {
 // tell reports the call that next gave.
 func (p *caller) tell(now state.Ns, seq uint64, a, ran actions.Action, ns state.Ns) {
 	for r := range max(p.ranks, 1) {
-		p.core.Step(now, &Sample{Comm: 1, Seq: seq, Rank: r, Bucket: p.b, Bytes: 1 << p.b.Log2Bytes, Action: a, Ran: ran, SignalNs: ns, CounterNs: ns, EventTimed: true,
-			Made: p.made, Plan: uint32(p.version), EntryCall: uint8(min(p.calls, 255))})
+		p.core.Step(now, p.sample(seq, r, a, ran, ns))
 	}
+}
+
+// tellSlow reports it where the host of rank 0 took too long.
+func (p *caller) tellSlow(now state.Ns, seq uint64, a actions.Action, ns state.Ns) {
+	for r := range max(p.ranks, 1) {
+		s := p.sample(seq, r, a, a, ns)
+		if r == 0 {
+			s.Slow, s.SignalNs, s.CounterNs = true, 0, 0
+		}
+		p.core.Step(now, s)
+	}
+}
+
+func (p *caller) sample(seq uint64, r int32, a, ran actions.Action, ns state.Ns) *Sample {
+	return &Sample{Comm: 1, Seq: seq, Rank: r, Bucket: p.b, Bytes: 1 << p.b.Log2Bytes, Action: a, Ran: ran, SignalNs: ns, CounterNs: ns, EventTimed: true,
+		Made: p.made, Plan: uint32(p.version), EntryCall: uint8(min(p.calls, 255))}
 }
 
 // tick lets the daemon think, and takes up the plan that it speaks of. It gives the bucket's entry where that is a new one.
 func (p *caller) tick(now state.Ns) (entry Entry, isNew bool) {
-	for _, plan := range p.core.Step(now, Tick{}).Plans {
+	out := p.core.Step(now, Tick{})
+	if p.findings != nil {
+		*p.findings = append(*p.findings, out.Findings...)
+	}
+	for _, plan := range out.Plans {
 		p.version++
 		p.core.Step(now, Published{Comm: 1, Version: p.version})
 		if e := entryOf([]Plan{plan}, p.b); e.ID != p.entry.ID {

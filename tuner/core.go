@@ -239,16 +239,22 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	}
 	c.totals.Groups++
 	m.touched = true
-	m.watch.observe(o.SignalNs, m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income))
+	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
 	if b != nil {
 		b.look.heard(m.newest, nowNs)
-		if m.joiner.counted {
-			o.Unseen = b.unseen(m.joiner.made)
-		}
 	}
 	if !bad {
 		m.connected.ran(o.Ran)
+	}
+	if m.joiner.slow {
+		m.watch.slow(made, share)
+		c.slow(m, b, o, bad)
+		return
+	}
+	m.watch.observe(o.SignalNs, made, share)
+	if b != nil && m.joiner.counted {
+		o.Unseen = b.unseen(m.joiner.made)
 	}
 	sound := c.sound(b, o, bad)
 	switch {
@@ -340,7 +346,7 @@ func (c *Core) tick(nowNs state.Ns) {
 		m.touched, m.tickedNs = false, nowNs
 		for _, b := range m.turns() {
 			before := b.entry.Base
-			b = c.hush(m, b)
+			b = c.hush(nowNs, m, b)
 			if m.awaits(b) {
 				b.look.heardAt, b.look.heardNs = m.newest, nowNs
 			}

@@ -41,6 +41,7 @@ type group struct {
 	events    bool  // times are the whole call's on every rank
 	instants  bool  // every rank so far said when it started, and its clock is known
 	bad       bool  // aggregated, or ranks that do not tell the same
+	slow      bool  // a rank's host took too long: it has no times
 }
 
 // span is one rank's part of a call.
@@ -73,11 +74,12 @@ type joiner struct {
 	beganNs, endedNs int64
 	made             uint16 // and calls of its bucket so far,
 	counted          bool   // where that is known
+	slow             bool   // what it cost is not
 }
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
 func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bool) {
-	if !tells(j.heard, s.Rank) || s.SignalNs <= 0 {
+	if !tells(j.heard, s.Rank) || s.SignalNs <= 0 && !s.Slow {
 		j.late++
 		return o, false, false
 	}
@@ -110,14 +112,18 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 			g.bad = true
 		}
 	}
+	g.slow = g.slow || s.Slow
 	g.take(j.instant(s))
 	j.lateInRow = 0
 	if g.seen != j.heard {
 		return o, false, false
 	}
 	j.missInRow, j.beganNs, j.endedNs = 0, 0, 0
-	j.made, j.counted = g.made, g.events
+	j.made, j.counted, j.slow = g.made, g.events, g.slow
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}
+	if g.slow {
+		return o, g.bad, true
+	}
 	switch f := g.cost(&o); {
 	case f == sound || g.bad:
 		o.Idle = g.instants && g.issuedNs != 0 && g.issuedNs > g.last.startNs-launchWayNs
@@ -139,7 +145,7 @@ func (j *joiner) instant(s *Sample) (span, bool) {
 	at.event = s.EventTimed
 	at.kernel = s.StartNs != 0 && !s.HostTimed && !s.EventTimed
 	switch {
-	case s.StartNs == 0 || s.StartNs > maxInstantNs:
+	case s.Slow || s.StartNs == 0 || s.StartNs > maxInstantNs:
 		return at, false
 	case s.HostTimed:
 		return at, true

@@ -12,7 +12,7 @@ func NewGroups(ranks int) *Groups { return &Groups{joiner{heard: allRanks(ranks)
 // Add takes one sample. ok: it completed its call, whose cost is in o.
 func (g *Groups) Add(s *Sample) (o state.Observation, ok bool) {
 	o, bad, done := g.joiner.add(0, s)
-	return o, done && !bad
+	return o, done && !bad && !g.joiner.slow
 }
 
 // Totals counts what did not become an observation.

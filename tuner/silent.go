@@ -1,12 +1,15 @@
 package tuner
 
 import (
+	"fmt"
 	"slices"
 
 	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
 )
 
-// Some trials are never heard of, while other calls of their bucket are: enqueueing one takes its host longer than a timed call may
+// Of some trials no times are ever heard, while they are of other calls of their bucket: enqueueing one takes its host longer than a timed call may
 // (preload/probe.h), or NCCL always runs something else. Whoever proposed it learns nothing and proposes it again, and no budget has
 // it, for what it lost is not known: a program whose host took 0.6 ms to launch our kernels with 64 CTAs made 2,004 plans a minute
 // of such trials, and none of anything else. So after a few batches without a word an action leaves its bucket's set.
@@ -18,13 +21,15 @@ const (
 	silentBatches = 6
 	silentPause   = restCalls // calls of the bucket that are heard of
 	silentWords   = 3
+	silentLost    = 8 // doublings of the pause by contests lost
 )
 
 // silence is what trials of a bucket have not been heard of.
 type silence struct {
 	heard []actions.Action // of calls under the newest entry
 	quiet map[actions.Action]quiet
-	back  bool // something was heard of that had left
+	back  bool                   // something was heard of that had left
+	lost  map[actions.Action]int // contests
 }
 
 // quiet is an action of which nothing was heard when other calls were.
@@ -105,6 +110,19 @@ func (s *silence) again(allowed []actions.Action, calls uint64, withheld func(ac
 	return a, false
 }
 
+// leaves has an action leave that has lost a contest. Each time it stays away for longer.
+func (s *silence) leaves(a actions.Action, calls uint64) {
+	if s.quiet == nil {
+		s.quiet = map[actions.Action]quiet{}
+	}
+	if s.lost == nil {
+		s.lost = map[actions.Action]int{}
+	}
+	pause := uint64(silentPause) << min(s.lost[a], silentLost)
+	s.lost[a]++
+	s.quiet[a] = quiet{batches: silentBatches, pause: pause, due: calls + pause}
+}
+
 // turns has actions leave that were not heard of for too long, and reports whether any has, or any is back.
 func (s *silence) turns() bool {
 	any := s.back
@@ -132,7 +150,11 @@ func (s *silence) of(set []actions.Action) (left []actions.Action) {
 }
 
 // hush makes a bucket anew whose silent actions have left, or come back, and gives the one that is there then.
-func (c *Core) hush(m *comm, b *bucket) *bucket {
+func (c *Core) hush(nowNs state.Ns, m *comm, b *bucket) *bucket {
+	if base := b.entry.Base; b.contest.lost {
+		b.silence.leaves(base, b.calls)
+		c.find(nowNs, m, b.Bucket, agents.DiagnosisNone, fmt.Sprintf("%s leaves: its calls keep a host for more than 0.5 ms far more often than those of NCCL's default", base))
+	}
 	if !b.silence.turns() {
 		return b
 	}

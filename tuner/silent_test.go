@@ -12,6 +12,14 @@ type silentCase struct {
 	*caller
 	silent func(a actions.Action, made uint16) bool
 	made   int // calls that nobody hears of
+
+	slow     func(a actions.Action, calls int) bool // nil: none is
+	timed    func(seq int) bool                     // beside trials; nil: each is
+	allCalls int
+	inBulk   int      // of which bulk ran so many
+	scale    state.Ns // of costs; 0: 1
+	now      state.Ns
+	callNs   state.Ns // from one to the next; 0: 1 us
 }
 
 func newSilentCase(t *testing.T, learner string, silent func(a actions.Action, made uint16) bool) *silentCase {
@@ -22,15 +30,16 @@ func newSilentCase(t *testing.T, learner string, silent func(a actions.Action, m
 }
 
 func (s *silentCase) cost(a actions.Action) state.Ns {
+	ns := state.Ns(60_000)
 	switch {
 	case a == actions.Default:
-		return 40_000
+		ns = 40_000
 	case a.Path == actions.PathLSA && a.Kernel == actions.TwoShot:
-		return 20_000 + 200*state.Ns(64-a.Channels)
+		ns = 20_000 + 200*state.Ns(64-a.Channels)
 	case isBulk(a):
-		return 10_000
+		ns = 10_000
 	}
-	return 60_000
+	return ns * max(1, s.scale)
 }
 
 func isBulk(a actions.Action) bool { return a.Path == actions.PathLSA && a.Kernel == actions.Bulk }
@@ -38,12 +47,21 @@ func isBulk(a actions.Action) bool { return a.Path == actions.PathLSA && a.Kerne
 func (s *silentCase) play(calls int) {
 	for range calls {
 		a := s.next()
-		if s.silent(a, s.caller.made) {
-			s.made++
-		} else {
-			s.tell(state.Ns(s.caller.made)*1000, uint64(s.caller.made), a, a, s.cost(a))
+		s.now += max(s.callNs, 1000)
+		s.allCalls++
+		if isBulk(a) {
+			s.inBulk++
 		}
-		s.tick(state.Ns(s.caller.made) * 1000)
+		switch trial := s.calls - s.entry.Skip; {
+		case s.timed != nil && !s.timed(s.allCalls) && (trial < 1 || trial > len(s.entry.Trials)):
+		case s.slow != nil && s.slow(a, s.allCalls):
+			s.tellSlow(s.now, uint64(s.allCalls), a, s.cost(a))
+		case s.silent != nil && s.silent(a, s.caller.made):
+			s.made++
+		default:
+			s.tell(s.now, uint64(s.allCalls), a, a, s.cost(a))
+		}
+		s.tick(s.now)
 	}
 }
 

@@ -142,6 +142,7 @@ type Sample struct {
 	Aggregated bool
 	HostTimed  bool
 	EventTimed bool // by CUDA events around the call: the launch is in it, and its end is the call's
+	Slow       bool // its host took too long to enqueue it: no times
 }
 
 // Replay is one of our kernels that a CUDA graph ran again, on one rank. A pointer is the event, as with Sample.

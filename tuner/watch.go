@@ -43,6 +43,17 @@ func (w *watch) observe(ns state.Ns, made uint64, share float64) {
 		w.dearer, w.saved = cost, firstBurst*cost
 	}
 	w.dearer += weight * (cost - w.dearer)
+	w.charge(cost, made, share)
+}
+
+// slow takes in one of which it is known that it took its host long.
+func (w *watch) slow(made uint64, share float64) {
+	if w.dearer > 0 {
+		w.charge(watchNs/float64(slowNs), made, share)
+	}
+}
+
+func (w *watch) charge(cost float64, made uint64, share float64) {
 	w.saved += min(share*float64(made), max(0, burstCalls*w.dearer-w.saved)) - cost
 	switch {
 	case w.saved <= 0:

@@ -128,3 +128,23 @@ func TestWatchGapsSaveABurst(t *testing.T) {
 		t.Errorf("%d of 9 calls were counted", made)
 	}
 }
+
+// Slow calls earn and cost as others do, but say nothing of what watching adds to a call.
+func TestWatchOfSlowCalls(t *testing.T) {
+	var w watch
+	w.slow(100, 0.01)
+	if w != (watch{}) {
+		t.Errorf("%+v: the first call was slow", w)
+	}
+	for !w.waits {
+		w.observe(10_000, 1, 0.01)
+	}
+	dearer, n := w.dearer, 0
+	for ; w.waits && n < 100_000; n++ {
+		w.slow(5, 0.01)
+	}
+	// 128 calls of 0.53 each are to be saved, of which each slow one brings 0.05 and takes 0.01.
+	if w.dearer != dearer || n < 1600 || n > 2000 {
+		t.Errorf("%g for %g, %d slow calls", w.dearer, dearer, n)
+	}
+}

@@ -69,8 +69,10 @@ static bool measure(struct dyn_gpu *gpu, struct dyn_probe *probe, uint64_t told)
 }
 
 static void finish(struct dyn_gpu *gpu, struct dyn_probe *probe, uint64_t told) {
-  if (probe->lost || probe->timed.lease != dynamiccl_preload.lease) return;
-  if (!measure(gpu, probe, told)) {
+  if ((probe->lost && !probe->slow) || probe->timed.lease != dynamiccl_preload.lease) return;
+  if (probe->slow) {
+    probe->timed.sample.flags |= DYN_SAMPLE_UNTIMED;
+  } else if (!measure(gpu, probe, told)) {
     atomic_store(&gpu->dead, true);
     return;
   }

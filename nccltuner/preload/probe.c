@@ -173,10 +173,12 @@ void dyn_probe_end(struct dyn_probe *probe, bool ok, uint64_t issuedNs) {
   struct dyn_gpu *gpu = probe->gpu;
   if (gpu->forks != forks) return; /* a fork in the middle of the call: the child forgets it */
   /* A stream that has nothing to do waits between the events for the host. What all calls of a program need, it needs with
-   * any choice; but the connections that a choice makes the first time are no cost of its calls. */
-  bool slow = dyn_host_ns() - probe->beganNs > DYN_HOST_LIMIT_NS;
+   * any choice; but the connections that a choice makes the first time are no cost of its calls. That a call was slow is told:
+   * of a choice that mostly is the fast calls alone would be heard of. */
+  bool slow = dyn_host_ns() - probe->beganNs > DYN_HOST_LIMIT_NS, told = ok && probe->timed.asked == 1;
   probe->timed.sample.recvNs = issuedNs;
-  probe->lost = !ok || probe->timed.asked != 1 || slow;
+  probe->slow = told && slow;
+  probe->lost = !told || slow;
   if (!probe->lost && dyn_driver()->cuEventRecord(probe->end, probe->stream) != 0) atomic_store(&gpu->dead, true);
   pthread_mutex_lock(&lock);
   if (!have_poller()) atomic_store(&gpu->dead, true);

@@ -47,7 +47,8 @@ struct dyn_probe {
   uint64_t beganNs; /* host's */
   struct dyn_gpu *gpu;
   struct dyn_probe *next;
-  bool lost; /* no sample: only start was recorded, and must be over before it is used again */
+  bool lost; /* no times: only start was recorded, and must be over before it is used again */
+  bool slow; /* of one that is lost: since its host took longer than DYN_HOST_LIMIT_NS, which is told */
 };
 
 /* One CUDA context. */

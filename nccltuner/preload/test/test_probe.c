@@ -65,13 +65,38 @@ static void exact(void) {
   CHECK(atomic_load(&gpu->made) < 2 * 100, "events are used again");
 }
 
+/* A call that kept its host for long has no times, but is told: with its number, once, and when the stream has reached it. */
+static void slow(void) {
+  everything_is_over();
+  for (uint64_t i = 0; i < 20; i++) {
+    bool late = i % 3 == 1;
+    plan = (struct plan){.asks = 1, .takes = 100, .seq = i, .slowNs = late ? 500001 : 500000};
+    CHECK(all_reduce(FAKE_STREAM(0)) == SUCCESS);
+    struct dyn_sample s = await();
+    CHECK(s.seq == i && s.algorithm == 1 && s.flags == (late ? DYN_SAMPLE_EVENT_TIMED | DYN_SAMPLE_UNTIMED : DYN_SAMPLE_EVENT_TIMED), "call %lu: flags %x", (unsigned long)i, s.flags);
+    CHECK(late ? s.signalNs + s.counterNs + s.startNs + s.clockNs == 0 : s.signalNs == 100, "%u ns", s.signalNs);
+  }
+  none();
+  atomic_store(&gpu->now, 0);
+  plan = (struct plan){.asks = 1, .seq = 20, .slowNs = 1000000};
+  CHECK(all_reduce(FAKE_STREAM(0)) == SUCCESS);
+  none();
+  close_ring(); /* nobody's, as all of this time */
+  open_ring();
+  everything_is_over();
+  call(21, 0, 10, 100);
+  CHECK(await().seq == 21);
+  none();
+}
+
 /* Calls of which nothing comes. */
 static void dropped(void) {
   everything_is_over();
-  for (int way = 0; way < 6; way++) {
-    plan = (struct plan){.asks = way == 0 ? 0 : way == 1 ? 2 : 1, .result = way == 2 ? 1 : way == 3 ? IN_PROGRESS : 0};
-    if (way == 4) plan.slowNs = 1000000; /* NCCL makes connections */
-    if (way == 5) atomic_store(&gpu->context[0], 0);
+  for (int way = 0; way < 9; way++) {
+    const int what = way % 4;
+    plan = (struct plan){.asks = what == 0 ? 0 : what == 1 ? 2 : 1, .result = what == 2 ? 1 : what == 3 ? IN_PROGRESS : 0};
+    if (way >= 4) plan.slowNs = 1000000;
+    if (way == 8) plan.asks = 1, atomic_store(&gpu->context[0], 0);
     CHECK(all_reduce(FAKE_STREAM(0)) == plan.result);
     none();
   }
@@ -332,7 +357,7 @@ int main(int argc, char **argv) {
   CHECK(argc > 1, "the folder of the fakes");
   open_fakes(argv[1]);
   static const struct { const char *name; void (*test)(void); } tests[] = {
-      {"off", off}, {"watched", watched}, {"exact", exact}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
+      {"off", off}, {"watched", watched}, {"exact", exact}, {"slow", slow}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
       {"long run", long_run}, {"refused", refused}, {"plugin goes", plugin_goes}, {"plugin comes back", plugin_comes_back},
       {"context goes", context_goes},
       {"forked", forked}, {"exits", exits}, {"exits from a hang", exits_from_a_hang}, {"contexts", contexts}, {"new contexts", new_contexts},

@@ -79,6 +79,7 @@ func (ch emit) daemon(st control.Status) {
 	ch.counter(groupsRejected, st.Core.Incomplete, "incomplete")
 	ch.counter(groupsRejected, st.Core.Disagreed, "disagreed")
 	ch.counter(groupsRejected, st.Core.Overruled, "overruled")
+	ch.counter(groupsRejected, st.Core.Slow, "slow")
 	ch.counter(decisions, st.Decisions)
 	ch.counter(ignored, st.Ignored)
 	ch.counter(plans, st.Core.Plans)

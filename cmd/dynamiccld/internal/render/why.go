@@ -34,7 +34,7 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 		fmt.Fprintf(t, "  places\tat most %d CTAs: %s may wait beside it\n", b.MostCTAs, units.Count(b.Beside, "kernel"))
 	}
 	if len(b.Silent) > 0 {
-		fmt.Fprintf(t, "  hardly tried\t%s: no times came of their trials\n", strings.Join(b.Silent, ", "))
+		fmt.Fprintf(t, "  hardly tried\t%s: no times came of their trials, or of too few calls\n", strings.Join(b.Silent, ", "))
 	}
 	if b.Note != "" {
 		fmt.Fprintf(t, "  note\t%s\n", b.Note)

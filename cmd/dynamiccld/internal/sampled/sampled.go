@@ -7,15 +7,15 @@ import (
 )
 
 // Event gives the core's event of a call's sample; false: it is of a graph's replay or a put, or says nothing of a cost, for it has no
-// call number and joins no group, or no times.
+// call number and joins no group, or nobody was to time it.
 func Event(s *nccltuner.Sample, out *tuner.Sample) bool {
-	if s.Unjoined || s.Untimed || s.Replayed || s.Trip {
+	if s.Unjoined || s.Untimed && (!s.EventTimed || s.Captured) || s.Replayed || s.Trip {
 		return false
 	}
 	*out = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes, Plan: s.PlanVersion,
 		StartNs: s.StartNs, ClockNs: s.ClockNs, RecvNs: s.RecvNs, CounterNs: s.CounterNs, SignalNs: s.SignalNs,
 		Action: s.Action, Ran: s.Ran, Aggregated: s.Aggregated, HostTimed: s.HostTimed, EventTimed: s.EventTimed,
-		Made: s.Made, EntryCall: s.EntryCall}
+		Made: s.Made, EntryCall: s.EntryCall, Slow: s.Untimed}
 	return true
 }
 
