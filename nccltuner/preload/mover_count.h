@@ -21,6 +21,7 @@ int dyn_movers_now(uint64_t nowNs);
 struct dyn_mover_wait {
   int file;
   uint64_t lookedNs, ranNs, waitedNs, woken;
+  unsigned strain; /* of late looks */
 };
 void dyn_mover_begins(struct dyn_mover_wait *wait);
 

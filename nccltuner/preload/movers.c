@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -106,6 +107,7 @@ static void *work(void *which) {
   struct mover *mover = which;
   struct dyn_mover_wait wait;
   uint64_t idleNs = 0;
+  prctl(PR_SET_NAME, "dynamiccl-move");
   dyn_mover_begins(&wait);
   for (;;) {
     bool any = sweep(mover);

@@ -2,42 +2,66 @@
  *
  * For test_movers.c: how many threads there are, by what they wait for, what the user says and the ranks of the host.
  */
+#define LOOK_MS 30
+static const uint64_t countBegan = UINT64_C(1000000000000);
+
+/* The clock of a thread at its so-many-th look: it runs for 1 ms between two. */
+static void tell_clock(int file, uint64_t look, uint64_t waitedNs) {
+  char text[80];
+  int n = snprintf(text, sizeof text, "%llu %llu %llu\n", (unsigned long long)look * 1000000, (unsigned long long)waitedNs, (unsigned long long)look);
+  CHECK(pwrite(file, text, (size_t)n, 0) == n);
+}
+static uint64_t at_look(uint64_t look) { return countBegan + look * LOOK_MS * 1000000; }
+
 /* What two threads had to wait for at one time is one thread too many, whoever has read its clock first. */
 static void crowded_at_once(void) {
-  const uint64_t began = UINT64_C(1000000000000), later = began + 30000000;
-  FILE *says = tmpfile();
-  struct dyn_mover_wait first = {.file = fileno(says)}, second = first;
+  struct dyn_mover_wait first = {.file = fileno(tmpfile())}, second = first;
+  uint64_t look = 1, waitedNs = 0;
   dyn_movers_are(2);
-  CHECK(pwrite(first.file, "1000000 0 1\n", 12, 0) == 12);
-  dyn_mover_worked(&first, began);
-  dyn_mover_worked(&second, began);
-  CHECK(pwrite(first.file, "2000000 9000000 2\n", 18, 0) == 18);
-  dyn_mover_worked(&first, later + 5000);
-  CHECK(dyn_movers_now(later + 5000) == 1);
-  dyn_mover_worked(&second, later);
-  CHECK(dyn_movers_now(later + 6000) == 1);
-  CHECK(pwrite(first.file, "3000000 19000000 3\n", 19, 0) == 19);
-  dyn_mover_worked(&second, later + 50000000);
-  CHECK(dyn_movers_now(later + 50000000) == 0);
-  CHECK(dyn_movers_now(later + UINT64_C(20000000000)) == 1);
+  for (; dyn_movers_now(at_look(look)) == 2; look++, waitedNs += 9000000) {
+    CHECK(look < 5);
+    tell_clock(first.file, look, waitedNs);
+    dyn_mover_worked(&first, at_look(look) + 5000);
+    if (dyn_movers_now(at_look(look)) == 2) dyn_mover_worked(&second, at_look(look));
+  }
+  dyn_mover_worked(&second, at_look(look - 1));
+  CHECK(dyn_movers_now(at_look(look)) == 1);
+  for (; dyn_movers_now(at_look(look)) == 1; look++, waitedNs += 9000000) {
+    CHECK(look < 12);
+    tell_clock(first.file, look, waitedNs);
+    dyn_mover_worked(&second, at_look(look));
+  }
+  CHECK(dyn_movers_now(at_look(look)) == 0);
+  CHECK(dyn_movers_now(at_look(look) + UINT64_C(20000000000)) == 1);
+}
+
+/* How many threads are left of two when of each `of` looks the last so many have waited. */
+static int left_of_two(uint64_t crowded, uint64_t of, uint64_t woken) {
+  struct dyn_mover_wait wait = {.file = fileno(tmpfile())};
+  uint64_t waitedNs = 0;
+  int least = 2;
+  dyn_movers_are(2);
+  for (uint64_t look = 1; look < 400; look++) {
+    waitedNs += look % of >= of - crowded ? 9000000 : 0;
+    tell_clock(wait.file, look, waitedNs);
+    wait.woken = woken;
+    dyn_mover_worked(&wait, at_look(look));
+    int now = dyn_movers_now(at_look(look));
+    least = now < least ? now : least;
+  }
+  return least;
+}
+
+/* One look now and then is somebody else's burst; two of five are a thread too many. */
+static void crowded_often(void) {
+  CHECK(left_of_two(2, 5, 0) < 2);
+  CHECK(left_of_two(1, 10, 0) == 2);
 }
 
 /* What a thread waited because an idle CPU had to come back says nothing of others. */
 static void woken_often(void) {
-  const uint64_t began = UINT64_C(1000000000000), later = began + 30000000;
-  FILE *says = tmpfile();
-  struct dyn_mover_wait wait = {.file = fileno(says)};
-  dyn_movers_are(2);
-  CHECK(pwrite(wait.file, "1000000 0 1\n", 12, 0) == 12);
-  dyn_mover_worked(&wait, began);
-  CHECK(pwrite(wait.file, "2000000 9000000 99\n", 19, 0) == 19);
-  wait.woken = 90;
-  dyn_mover_worked(&wait, later);
-  CHECK(dyn_movers_now(later) == 2 && wait.woken == 0);
-  CHECK(pwrite(wait.file, "3000000 18000000 199\n", 21, 0) == 21);
-  wait.woken = 80;
-  dyn_mover_worked(&wait, later + 30000000);
-  CHECK(dyn_movers_now(later + 30000000) == 1);
+  CHECK(left_of_two(1, 1, 90) == 2);
+  CHECK(left_of_two(1, 1, 80) < 2);
 }
 
 /* The plugin meets ranks that nobody told of: with a hundred thousand of them there is no CPU for a thread, and no try later. */

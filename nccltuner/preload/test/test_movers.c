@@ -342,6 +342,7 @@ int main(int argc, char **argv) {
   } cases[] = {{"moves", moves}, {"closes", closes}, {"breaks", breaks}, {"ends", ends}, {"beside", ends_beside_others}, {"quiet", quiet}, {"late", late}, {"high", high}, {"forked", forked}};
   how_many();
   in_child(crowded_at_once);
+  in_child(crowded_often);
   in_child(woken_often);
   in_child(more_ranks);
   in_child(ranks_and_a_word);
