@@ -29,7 +29,7 @@ struct dyn_hub_comm {
   bool together; /* all have come */
   bool asking;
   uint64_t epoch, askedNs; /* of the last question */
-  bool decidedTo;          /* what became of it */
+  uint64_t tookEpoch;      /* of the last one that was decided for; later ones may have been dropped since */
   uint64_t emptyNs;        /* since when nobody is connected; 0: somebody is, or it was not looked at since */
   uint64_t margin;
   bool othersSent;
@@ -66,9 +66,9 @@ static void say(const struct dyn_hub *hub, const struct dyn_hub_comm *c, uint32_
 
 static void decide(const struct dyn_hub *hub, struct dyn_hub_comm *c, uint32_t refusal, uint32_t refuser) {
   c->asking = false;
-  c->decidedTo = refusal == DYN_REFUSED_NOT;
+  if (refusal == DYN_REFUSED_NOT) c->tookEpoch = c->epoch;
   if (refusal == DYN_REFUSED_LATE) c->margin = c->margin * 2 < LAST_MARGIN ? c->margin * 2 : LAST_MARGIN;
-  if (c->decidedTo) c->margin = c->margin * 3 / 4 > FIRST_MARGIN ? c->margin * 3 / 4 : FIRST_MARGIN;
+  if (refusal == DYN_REFUSED_NOT) c->margin = c->margin * 3 / 4 > FIRST_MARGIN ? c->margin * 3 / 4 : FIRST_MARGIN;
   for (uint32_t i = 0; i < c->nRanks; i++)
     say(hub, c, i, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .epoch = c->epoch, .refusal = refusal, .rank = refuser}, NULL);
 }
@@ -92,7 +92,8 @@ static void say_together(const struct dyn_hub *hub, const struct dyn_hub_comm *c
 static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m) {
   struct dyn_hub_comm *c = comm_of(hub, m->commId);
   if (m->nRanks < 2 || m->nRanks > DYN_MAX_RANKS || m->rank >= m->nRanks) return false;
-  if (c == NULL && (m->epoch != 0 || (c = new_comm(hub, m)) == NULL)) return false; /* whoever asks what was decided asks somebody else */
+  if (m->epoch > (c == NULL ? 0 : c->epoch) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_ANEW) return false; /* that was asked before all had gone and it was forgotten: nobody can say what was decided */
+  if (c == NULL && (c = new_comm(hub, m)) == NULL) return false;
   struct member *rank = &c->members[m->rank];
   if (c->nRanks != m->nRanks || c->epochCalls != m->count || (rank->came && rank->host != m->host)) return false;
   if (rank->connection != NOBODY) { /* the network has told the rank, and not us */
@@ -112,7 +113,7 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
     if (first || i == m->rank) say_together(hub, c, i);
   if (m->rank == 0) c->othersSent = false;
   if (m->epoch != 0) {
-    bool to = m->epoch == c->epoch && !c->asking && c->decidedTo && DYN_HUB_MUTATE != DYN_HUB_MUTATE_FORGET;
+    bool to = m->epoch == c->tookEpoch && (DYN_HUB_MUTATE != DYN_HUB_MUTATE_LAST || m->epoch == c->epoch) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_FORGET;
     say(hub, c, m->rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .epoch = m->epoch, .refusal = to ? DYN_REFUSED_NOT : DYN_REFUSED_SILENT,
                                                     .rank = m->rank}, NULL);
   }

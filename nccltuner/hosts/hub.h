@@ -21,6 +21,8 @@
 #define DYN_HUB_MUTATE_OLD 2      /* promises to an earlier question count */
 #define DYN_HUB_MUTATE_FORGET 3   /* who comes back is told that it was dropped */
 #define DYN_HUB_MUTATE_GONE 4     /* whoever goes after its promise does not have it dropped, and what is decided is not kept for it */
+#define DYN_HUB_MUTATE_LAST 5     /* what was decided is known of the last question alone */
+#define DYN_HUB_MUTATE_ANEW 6     /* who asks about what was forgotten is taken for a new one */
 
 struct dyn_hub_comm;
 struct dyn_hub {

@@ -107,7 +107,12 @@ void dyn_hosts_rank_tick(struct dyn_hosts_rank *r, uint64_t nowNs) {
 
 /* ---- from the hub ---- */
 
-static void set_hosts(const struct dyn_hosts_rank *r, uint32_t hosts) { __atomic_store_n(&r->place.record->hosts, hosts, __ATOMIC_RELEASE); }
+/* Of all ranks of this host the one that is furthest: none takes back that they have met, or that one has parted. */
+static void set_hosts(const struct dyn_hosts_rank *r, uint32_t hosts) {
+  uint32_t now = __atomic_load_n(&r->place.record->hosts, __ATOMIC_RELAXED);
+  _Static_assert(DYN_HOSTS_ONE < DYN_HOSTS_APART && DYN_HOSTS_APART < DYN_HOSTS_MET && DYN_HOSTS_MET < DYN_HOSTS_PARTED, "in this order");
+  while (now < hosts && !__atomic_compare_exchange_n(&r->place.record->hosts, &now, hosts, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) continue;
+}
 
 /* On rank 0's host only that one says so, once it knows what the others allow: its daemon plans. */
 static bool met(struct dyn_hosts_rank *r, uint32_t hostRanks, uint64_t firstHost) {
@@ -127,7 +132,7 @@ static void hear_others(struct dyn_hosts_rank *r, const struct dyn_hosts_word *w
   __atomic_store_n(&others->flags, word->flags, __ATOMIC_RELAXED);
   for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
     for (int b = 0; b < DYN_NUM_BUCKETS; b++) __atomic_store_n(&others->marks[c][b], word->marks[c][b], __ATOMIC_RELAXED);
-  if (__atomic_load_n(&r->place.record->hosts, __ATOMIC_RELAXED) != DYN_HOSTS_PARTED) set_hosts(r, DYN_HOSTS_MET);
+  set_hosts(r, DYN_HOSTS_MET);
 }
 
 static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, const struct dyn_plan *plan) {

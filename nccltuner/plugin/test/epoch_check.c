@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every interleaving of a small world, breadth first, with the shipped steps of epoch.h. Each distinct state is kept
- * whole (no hash stands for a state), so "explored" means explored; a violation prints the shortest way to it.
+ * Every interleaving of a small world, breadth first, with the shipped steps of epoch.h; a violation prints the shortest way to it.
  *
  * With DYN_MUTATE set the program expects to find a violation and fails when it finds none.
  */
@@ -13,61 +12,8 @@
 #include "../epoch.h"
 #include "model.h"
 
-#define MAX_STATES (48u << 20)
-
-struct node {
-  struct model_state state;
-  uint32_t parent;
-  uint8_t actor;
-};
-
-static struct node *nodes;
-static uint32_t numNodes, capNodes;
-static uint32_t *table; /* index + 1 of a node, open addressing */
-static uint64_t tableSize;
-
-static uint64_t hash_state(const struct model_state *s) {
-  const unsigned char *bytes = (const unsigned char *)s;
-  uint64_t h = 0, last = 0;
-  size_t i = 0;
-  for (uint64_t word; i + 8 <= sizeof *s; i += 8) {
-    memcpy(&word, bytes + i, 8);
-    h = (h ^ word) * 0x9E3779B97F4A7C15u;
-    h ^= h >> 32;
-  }
-  memcpy(&last, bytes + i, sizeof *s - i);
-  h = (h ^ last) * 0x9E3779B97F4A7C15u;
-  return h ^ h >> 29;
-}
-
-static void grow_table(void) {
-  free(table);
-  tableSize = tableSize ? tableSize * 2 : 1 << 16;
-  table = calloc(tableSize, sizeof *table);
-  if (!table) abort();
-  for (uint32_t i = 0; i < numNodes; i++) {
-    uint64_t at = hash_state(&nodes[i].state) & (tableSize - 1);
-    while (table[at]) at = (at + 1) & (tableSize - 1);
-    table[at] = i + 1;
-  }
-}
-
-static void add_state(const struct model_state *s, uint32_t parent, int actor) {
-  if (2 * (uint64_t)numNodes >= tableSize) grow_table();
-  uint64_t at = hash_state(s) & (tableSize - 1);
-  for (; table[at]; at = (at + 1) & (tableSize - 1))
-    if (memcmp(&nodes[table[at] - 1].state, s, sizeof *s) == 0) return;
-  if (numNodes == capNodes) {
-    capNodes = capNodes ? capNodes * 2 : 1 << 12;
-    nodes = realloc(nodes, capNodes * sizeof *nodes);
-    if (!nodes || numNodes >= MAX_STATES) {
-      fprintf(stderr, "epoch_check: the state space is larger than %u states\n", MAX_STATES);
-      exit(2);
-    }
-  }
-  nodes[numNodes] = (struct node){.state = *s, .parent = parent, .actor = (uint8_t)actor};
-  table[at] = ++numNodes;
-}
+#define STATE struct model_state
+#include "states.h"
 
 static void print_way(const struct model_config *config, uint32_t i, int lastActor) {
   if (i) print_way(config, nodes[i].parent, nodes[i].actor);
@@ -87,8 +33,7 @@ static void print_way(const struct model_config *config, uint32_t i, int lastAct
 static const char *explore(const struct model_config *config, bool showWay) {
   struct model_state start;
   int longest = 0, changed = 0;
-  numNodes = 0;
-  tableSize = 0;
+  forget_states();
   model_init(&start, config);
   add_state(&start, 0, 0);
   for (uint32_t i = 0; i < numNodes; i++) {

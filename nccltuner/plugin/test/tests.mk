@@ -22,7 +22,7 @@ $(T)/%: $(T)/%.o $(T)/support.o $(OBJECTS)
 
 # epoch_check-LOGLENGTH[-mMUTATION]: the exhaustive check, compiled with the log's length and a planted mistake.
 part = $(word $(1),$(subst -, ,$(notdir $@)))
-$(addprefix $(T)/,$(EPOCH) $(MUTANTS)): test/epoch_check.c test/model.c test/model.h epoch.h ../abi.h | $(T)
+$(addprefix $(T)/,$(EPOCH) $(MUTANTS)): test/epoch_check.c test/model.c test/model.h test/states.h epoch.h ../abi.h | $(T)
 	$(CC) $(CFLAGS) -DDYN_LOG_LENGTH=$(call part,2) -DDYN_MUTATE=$(or $(subst m,,$(call part,3)),0) -o $@ \
 	  test/epoch_check.c test/model.c
 
