@@ -184,8 +184,8 @@ AROUND(ncclGetUniqueId, (ncclUniqueId *uniqueId), (void)0, if (result == 0 && un
 AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
 AROUND(ncclGroupEnd, (void), dyn_group_end(false), result = dyn_group_ended(result))
 AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(true), result = dyn_group_ended(result), simInfo)
-AROUND(ncclCommDestroy, (ncclComm_t comm), (dyn_device_goes(comm, false), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_over(comm)), comm)
-AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_over(comm)), comm)
+AROUND(ncclCommDestroy, (ncclComm_t comm), (dyn_device_goes(comm, false), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_gone(comm)), comm)
+AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_gone(comm)), comm)
 AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), dyn_device_stops(comm, "the program revoked the communicator"), (void)0, comm, revokeFlags)
 AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), (void)0,
        dyn_window_comes(comm, buff, size, (void **)win, winFlags, result), comm, buff, size, win, winFlags)

@@ -44,6 +44,7 @@ void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const 
 void dyn_making_ends(int result);
 /* It, or what is made of it, is made, or will not be, or is gone: what did not block. */
 void dyn_making_over(const void *comm);
+void dyn_making_gone(const void *comm); /* the program has it no more */
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
 bool dyn_making_alone(const struct dyn_lsa *lsa);
 bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root); /* where the ranks of the one that is being made meet */

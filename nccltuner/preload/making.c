@@ -157,15 +157,22 @@ static struct making take(int result) {
 }
 
 void dyn_making_over(const void *comm) {
-  if (comm == NULL) return;
+  if (atomic_load(&late) == 0 || comm == NULL) return;
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < MOST; i++)
-    if (made[i].comm == comm) made[i].comm = NULL;
   for (int i = 0; i < MOST; i++) {
     if (!makings[i].used || makings[i].late != comm) continue;
     makings[i].used = false;
     atomic_fetch_sub(&late, 1);
   }
+  pthread_mutex_unlock(&lock);
+}
+
+void dyn_making_gone(const void *comm) {
+  dyn_making_over(comm);
+  if (comm == NULL) return;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++)
+    if (made[i].comm == comm) made[i].comm = NULL;
   pthread_mutex_unlock(&lock);
 }
 

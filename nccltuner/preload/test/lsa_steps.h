@@ -80,7 +80,7 @@ static inline int issue(const struct step *s, int slot, uintptr_t comm) {
 
 static inline bool runs(const struct step *s) { return s->action != 0 && (s->op == SUM || !adds(s)); }
 
-static inline void bind(void) {
+static inline void bind_lsa(void) {
   struct step s = {.collective = ALL_REDUCE, .count = 1, .stream = streams[0]};
   planned = LSA(0, 1);
   fake->inside = do_bind;
@@ -101,7 +101,7 @@ static inline void prepare(void) {
 
 static inline void begin(void) {
   prepare();
-  bind();
+  bind_lsa();
 }
 
 static inline void wait_for_all(void) {

@@ -78,7 +78,7 @@ static void goes_in_group(void) {
     make();
     group_end();
     asked = 0;
-    bind();
+    bind_lsa();
     fill(&s, 0);
     make_call(&s, 0, 1);
     wait_for_all();
@@ -335,7 +335,7 @@ static void again(void) {
     make();
     CHECK(shared->offers[rank].at == first, "other memory");
     asked = 0;
-    bind();
+    bind_lsa();
   }
 }
 
@@ -345,7 +345,7 @@ static void abandoned(void) {
     if (i == 0) prepare();
     else make();
     asked = 0;
-    bind();
+    bind_lsa();
     if (i % 2 == 0) {
       struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 10, .stream = streams[0], .action = LSA(0, 1)}};
       steps[1] = steps[0];

@@ -5,6 +5,7 @@
  * of their times.
  */
 #include "../../../kernels/device/call.h"
+#include "../../hosts/hosts.h"
 #include "lsa_steps.h"
 
 static uintptr_t madeComm[3]; /* of which the plugin meets the second */
@@ -140,6 +141,58 @@ static void unblocked(void) {
   }
 }
 
+/* Ranks on several hosts meet in the process that made the id, and those of a child where its parent's do. */
+static struct fake_id made_id;
+static int make_id(void) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  memset(&made_id, 0, sizeof made_id);
+  memcpy(made_id.bytes + 8, &at, sizeof at);
+  memcpy((void *)fake->arguments[0], &made_id, sizeof made_id);
+  return 0;
+}
+static bool known;
+static int begin_hosts(void) {
+  static struct {
+    struct dyn_record record;
+    struct dyn_rank ranks[2];
+  } memory;
+  struct dyn_hosts_place place = {.record = &memory.record, .self = memory.ranks, .commId = 1, .host = 1, .nRanks = (uint32_t)numRanks, .rank = (uint32_t)rank};
+  struct dyn_fence *fence = preload->device->hosts->begin(&place, NULL);
+  known = fence != NULL;
+  if (known) preload->device->hosts->leave(fence);
+  madeComm[0] = OTHER_COMM;
+  return 0;
+}
+static bool split_meets(void) {
+  uintptr_t child = 0;
+  known = false;
+  fake->inside = begin_hosts;
+  CHECK(find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&child, 0, 0, 0, 0, 0) == 0);
+  fake->inside = succeed;
+  return known;
+}
+static bool init_meets(struct fake_id id) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  known = false;
+  fake->inside = begin_hosts;
+  CHECK(init(&madeComm[0], numRanks, id, rank) == 0);
+  fake->inside = succeed;
+  return known;
+}
+static void meets(void) {
+  struct fake_id id;
+  prepare();
+  fake->inside = make_id;
+  CHECK(find("ncclGetUniqueId")((uintptr_t)&id, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  CHECK(memcmp(&id, &made_id, 96) == 0 && memcmp(&id, &made_id, sizeof id) != 0, "NCCL's part stays, and ours is there");
+  CHECK(!init_meets(made_id) && !split_meets(), "an id that nobody marked");
+  CHECK(init_meets(id) && split_meets());
+  ask_error(0);
+  CHECK(split_meets(), "to look for errors changes nothing");
+  CHECK(find("ncclCommDestroy")(OTHER_COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  CHECK(!split_meets(), "another one has its address");
+}
+
 /* NCCL asks nobody about an AllToAll, so it counts before NCCL sees it: also one that no kernel can run, in a group or not. */
 static void counted(void) {
   begin();
@@ -250,6 +303,7 @@ int main(int argc, char **argv) {
   write_kernels(kernels);
   play("made", 2, made);
   play("unblocked", 2, unblocked);
+  play("meets", 2, meets);
   play("counted", 2, counted);
   play("stuck", 2, stuck);
   play("replays", 3, replays);
