@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,13 +19,15 @@
 #include "wire.h"
 
 #define NS_PER_MS UINT64_C(1000000)
+#ifndef LOOK_MS /* tests are in more of a hurry */
 #define LOOK_MS 300     /* all ranks of one host have registered by then, and need nobody */
 #define CONNECT_MS 5000
 #define AGAIN_MS 1000   /* between tries to reach the hub */
 #define TICK_MS 20      /* how late it is seen that a daemon has published */
-#define SAY_MS 10000
-#define MOST_GUESTS 4096 /* of one hub: ranks times communicators, and strangers */
-#define MOST_STRANGERS_MS 5000 /* who has connected and said nothing for so long is none of ours */
+#define STRANGERS_MS 5000 /* who has connected and said nothing for so long is none of ours */
+#endif
+#define MOST_GUESTS 4096 /* of one hub: ranks times communicators, and strangers; and one in so many of the descriptors that the program may have */
+#define DESCRIPTORS 4
 
 enum { LOG_WARN = 2, LOG_INFO = 3 }; /* ncclDebugLogLevel */
 #define say(s, level, ...) \
@@ -41,7 +44,7 @@ struct speaker {
   bool over;  /* it needs nobody, or has given up */
   bool spoke; /* on this connection */
   bool broken;
-  uint64_t beganNs, triedNs, soughtNs; /* soughtNs: since when it has had no connection; 0: it has one */
+  uint64_t beganNs, triedNs, soughtNs; /* soughtNs: since when it has heard nothing of the hub; 0: it is there */
   dyn_hosts_logger log;
 };
 
@@ -60,6 +63,7 @@ static struct speaker *speakers;
 static struct guest *guests;
 static unsigned numGuests;
 static int lastGuest;
+static bool full; /* there was no descriptor for who comes: asked again in a while, and not at once */
 static struct dyn_hub hub;
 static int listener = -1, bell = -1;
 static struct dyn_root listens; /* where, and the number that who connects must know */
@@ -103,8 +107,21 @@ static bool take_from_guest(void *to, const struct dyn_hosts_message *m, const v
   return sound;
 }
 
+static unsigned most_guests(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / DESCRIPTORS > MOST_GUESTS) return MOST_GUESTS;
+  return (unsigned)(limit.rlim_cur / DESCRIPTORS);
+}
+
 static void admit(void) {
-  for (int fd; numGuests < MOST_GUESTS && (fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+  unsigned most = most_guests();
+  full = numGuests >= most;
+  while (numGuests < most) {
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      full = errno != EAGAIN && errno != EWOULDBLOCK;
+      return;
+    }
     struct guest *g = calloc(1, sizeof *g);
     if (g == NULL) {
       close(fd);
@@ -122,7 +139,8 @@ static void admit(void) {
 static void serve_guests(void) {
   for (struct guest *g = guests; g != NULL; g = g->next) {
     if (g->broken) continue;
-    g->broken = !dyn_wire_flush(&g->wire) || !dyn_wire_read(&g->wire, take_from_guest, g) || (!g->greeted && nowNs - g->cameNs > NS_PER_MS * MOST_STRANGERS_MS);
+    bool sound = dyn_wire_flush(&g->wire) && dyn_wire_read(&g->wire, take_from_guest, g) && (g->greeted || nowNs - g->cameNs < NS_PER_MS * STRANGERS_MS);
+    g->broken |= !sound; /* or because of what the hub said to it meanwhile */
   }
   for (struct guest **at = &guests, *g; (g = *at) != NULL;) {
     if (!g->broken) {
@@ -147,7 +165,9 @@ static void send_to_hub(void *to, const struct dyn_hosts_message *m, const void 
 
 static bool take_from_hub(void *to, const struct dyn_hosts_message *m, const void *payload) {
   struct speaker *s = to;
-  return dyn_hosts_rank_take(&s->rank, m, payload, nowNs);
+  bool sound = dyn_hosts_rank_take(&s->rank, m, payload, nowNs);
+  if (sound) s->soughtNs = 0; /* not before: the hub may be gone and somebody else listen there, or it does not want us */
+  return sound;
 }
 
 static void finish(struct speaker *s) {
@@ -173,9 +193,7 @@ static void cut(struct speaker *s) {
 }
 
 static void seek(struct speaker *s) {
-  if (nowNs - s->soughtNs > DYN_HOSTS_SEEK_NS) {
-    give_up(s);
-  } else if (s->triedNs == 0 || nowNs - s->triedNs > NS_PER_MS * AGAIN_MS) {
+  if (s->triedNs == 0 || nowNs - s->triedNs > NS_PER_MS * AGAIN_MS) {
     s->triedNs = nowNs;
     dyn_wire_connect(&s->wire, &s->root.at.any, bytes_of(&s->root));
   }
@@ -190,7 +208,6 @@ static void talk(struct speaker *s) {
   if (s->wire.connecting) return;
   if (!s->spoke) {
     s->spoke = true;
-    s->soughtNs = 0;
     dyn_hosts_rank_greet(&s->rank);
   }
   if (!dyn_wire_read(&s->wire, take_from_hub, s)) s->broken = true;
@@ -202,9 +219,10 @@ static void talk(struct speaker *s) {
 static void serve_speaker(struct speaker *s) {
   const struct dyn_record *record = s->rank.place.record;
   if (s->over) return;
-  if (s->wire.fd >= 0) talk(s);
-  else if (s->triedNs != 0) seek(s);
-  else if (__atomic_load_n(&record->joined, __ATOMIC_ACQUIRE) == s->rank.place.nRanks) finish(s);
+  if (!s->rank.together && __atomic_load_n(&record->joined, __ATOMIC_ACQUIRE) == s->rank.place.nRanks) finish(s);
+  else if (s->soughtNs != 0 && nowNs - s->soughtNs > DYN_HOSTS_SEEK_NS) give_up(s);
+  else if (s->wire.fd >= 0) talk(s);
+  else if (s->soughtNs != 0) seek(s);
   else if (nowNs - s->beganNs > NS_PER_MS * LOOK_MS) {
     __atomic_store_n(&s->rank.place.record->hosts, DYN_HOSTS_APART, __ATOMIC_RELEASE);
     s->soughtNs = nowNs;
@@ -223,14 +241,14 @@ static unsigned add(struct pollfd *list, unsigned n, int fd, bool writes) {
 /* What is to be waited for; how long, in ms. NULL: no memory, and the wait is all. */
 static struct pollfd *what_to_wait_for(nfds_t *n, int *timeoutMs) {
   unsigned most = 2 + numGuests, m = 0;
-  bool busy = numGuests > 0;
+  bool busy = numGuests > 0 || full;
   for (const struct speaker *s = speakers; s != NULL; s = s->next) most++, busy |= !s->over;
   struct pollfd *list = malloc(most * sizeof *list);
   *timeoutMs = busy || list == NULL ? TICK_MS : -1;
   *n = 0;
   if (list == NULL) return NULL;
   m = add(list, m, bell, false);
-  m = add(list, m, numGuests < MOST_GUESTS ? listener : -1, false);
+  m = add(list, m, full ? -1 : listener, false);
   for (const struct guest *g = guests; g != NULL; g = g->next) m = add(list, m, g->wire.fd, dyn_wire_waits(&g->wire));
   for (const struct speaker *s = speakers; s != NULL; s = s->next) m = add(list, m, s->wire.fd, dyn_wire_waits(&s->wire));
   *n = m;
@@ -255,6 +273,10 @@ static void *run(void *nothing) {
     serve_guests();
     for (struct speaker *s = speakers; s != NULL; s = s->next) serve_speaker(s);
   }
+  /* The program has closed what is not its own. Nobody may wait for this thread. */
+  for (struct speaker *s = speakers; s != NULL; s = s->next)
+    if (!s->over) give_up(s);
+  bell = -1;
   running = false;
   pthread_mutex_unlock(&lock);
   return nothing;

@@ -9,8 +9,10 @@
 
 #include "../abi.h"
 
-#define DYN_HOSTS_VERSION 1
+#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 1) /* plans, marks and flags are of the layout's version */
+#ifndef DYN_HOSTS_SEEK_NS
 #define DYN_HOSTS_SEEK_NS UINT64_C(60000000000) /* for so long a rank tries to reach the hub, and no longer */
+#endif
 
 enum dyn_hosts_kind {
   DYN_HOSTS_HELLO = 1, /* rank: first on a connection. epoch: of its raised fence, 0: none */

@@ -86,6 +86,7 @@ static bool read_newest(const struct dyn_record *record, uint64_t newest, struct
 static void propose_newest(struct dyn_hosts_rank *r, uint64_t nowNs) {
   struct dyn_plan plan;
   uint64_t newest = __atomic_load_n(&r->place.record->newest, __ATOMIC_ACQUIRE), version = newest >> 8;
+  if (!dyn_fence_is_down(&r->fence)) return; /* it would refuse itself: it has not been told of the one before, or has not begun it */
   if (version == 0 || version == r->committed || r->proposing || (version == r->proposed && nowNs < r->againNs)) return;
   if (!read_newest(r->place.record, newest, &plan)) return;
   r->proposing = true;
