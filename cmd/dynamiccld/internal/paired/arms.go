@@ -32,7 +32,7 @@ type arm struct {
 	folder, dir string
 	group       *workers.Group
 	ready       []workers.Ready
-	daemon      *launch.Daemon // nil: none
+	daemon      *launch.Daemon   // nil: none
 	others      []*launch.Daemon // of other hosts than rank 0's
 	client      *control.Client
 	run         uint64

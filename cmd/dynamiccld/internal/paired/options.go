@@ -113,7 +113,7 @@ type Options struct {
 	Ranks       int
 	CPUs        int // of each rank, the same in all arms; 0: wherever the system puts them
 	Nodes       int
-	Hosts       bool // each node has a directory and a daemon of its own, as on several hosts
+	Hosts       bool  // each node has a directory and a daemon of its own, as on several hosts
 	Arms        []Arm // the first is the base
 	Phases      []Phase
 	LeastRounds int // of a phase, also where they take longer than its time

@@ -24,7 +24,7 @@ type Spec struct {
 	CPUs       int    // that a rank stays on, the same for this rank of every group; 0: wherever the system puts it
 	Environ    []string
 	NodeDirs   []string // by node: DYNAMICCL_DIR of its ranks; none: as Environ has it
-	Logs       string // folder for what ranks say on standard error
+	Logs       string   // folder for what ranks say on standard error
 	// Idle, when set, is called about every IdleEvery while answers are awaited, in the goroutine of the caller.
 	Idle func()
 }
