@@ -6,10 +6,11 @@
 
 #define ANSWER_NS UINT64_C(2000000000) /* ranks answer from a thread of their own, in milliseconds */
 #define KEEP_NS (2 * DYN_HOSTS_SEEK_NS) /* what was decided, for ranks that come back */
-/* How far ahead of the fastest rank that it knows of the hub puts a fence, in epochs: twice as far when a rank had passed it. A rank is
- * told in about the time of a round trip; epochs are 16 calls. */
+/* How far ahead of the fastest rank that it knows of the hub puts a fence, in epochs, which are 16 calls: twice as far as any rank went
+ * while it was asked of late. What is decided begins no sooner, and nothing is decided until then, so there is a bound: hosts run no further
+ * ahead of their GPUs than CUDA has room for launches, 1024 or so, and who was late in such a burst is asked again behind it. */
 #define FIRST_MARGIN 2
-#define LAST_MARGIN 4096
+#define LAST_MARGIN 64
 
 enum { NOBODY = -1 };
 
@@ -28,10 +29,10 @@ struct dyn_hub_comm {
   uint32_t nRanks, epochCalls;
   bool together; /* all have come */
   bool asking;
-  uint64_t epoch, askedNs; /* of the last question */
-  uint64_t tookEpoch;      /* of the last one that was decided for; later ones may have been dropped since */
+  uint64_t question, askedNs; /* the last one */
+  uint64_t took;           /* the last one that was decided for; later ones may have been dropped since */
   uint64_t emptyNs;        /* since when nobody is connected; 0: somebody is, or it was not looked at since */
-  uint64_t margin;
+  uint64_t margin, from, went; /* from: where the fastest rank was when it was asked; went: how far any has gone from there */
   bool othersSent;
   struct dyn_hosts_word others; /* as rank 0 was told */
   struct member members[];
@@ -66,11 +67,12 @@ static void say(const struct dyn_hub *hub, const struct dyn_hub_comm *c, uint32_
 
 static void decide(const struct dyn_hub *hub, struct dyn_hub_comm *c, uint32_t refusal, uint32_t refuser) {
   c->asking = false;
-  if (refusal == DYN_REFUSED_NOT) c->tookEpoch = c->epoch;
-  if (refusal == DYN_REFUSED_LATE) c->margin = c->margin * 2 < LAST_MARGIN ? c->margin * 2 : LAST_MARGIN;
-  if (refusal == DYN_REFUSED_NOT) c->margin = c->margin * 3 / 4 > FIRST_MARGIN ? c->margin * 3 / 4 : FIRST_MARGIN;
+  if (refusal == DYN_REFUSED_NOT) c->took = c->question;
+  c->margin = 2 * c->went > c->margin * 3 / 4 ? 2 * c->went : c->margin * 3 / 4;
+  if (c->margin < FIRST_MARGIN) c->margin = FIRST_MARGIN;
+  if (c->margin > LAST_MARGIN) c->margin = LAST_MARGIN;
   for (uint32_t i = 0; i < c->nRanks; i++)
-    say(hub, c, i, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .epoch = c->epoch, .refusal = refusal, .rank = refuser}, NULL);
+    say(hub, c, i, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .question = c->question, .refusal = refusal, .rank = refuser}, NULL);
 }
 
 static uint32_t ranks_beside(const struct dyn_hub_comm *c, uint32_t rank) {
@@ -92,7 +94,7 @@ static void say_together(const struct dyn_hub *hub, const struct dyn_hub_comm *c
 static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m) {
   struct dyn_hub_comm *c = comm_of(hub, m->commId);
   if (m->nRanks < 2 || m->nRanks > DYN_MAX_RANKS || m->rank >= m->nRanks) return false;
-  if (m->epoch > (c == NULL ? 0 : c->epoch) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_ANEW) return false; /* that was asked before all had gone and it was forgotten: nobody can say what was decided */
+  if (m->question > (c == NULL ? 0 : c->question) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_ANEW) return false; /* that was asked before all had gone and it was forgotten: nobody can say what was decided */
   if (c == NULL && (c = new_comm(hub, m)) == NULL) return false;
   struct member *rank = &c->members[m->rank];
   if (c->nRanks != m->nRanks || c->epochCalls != m->count || (rank->came && rank->host != m->host)) return false;
@@ -112,9 +114,9 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
   for (uint32_t i = 0; i < c->nRanks; i++)
     if (first || i == m->rank) say_together(hub, c, i);
   if (m->rank == 0) c->othersSent = false;
-  if (m->epoch != 0) {
-    bool to = m->epoch == c->tookEpoch && (DYN_HUB_MUTATE != DYN_HUB_MUTATE_LAST || m->epoch == c->epoch) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_FORGET;
-    say(hub, c, m->rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .epoch = m->epoch, .refusal = to ? DYN_REFUSED_NOT : DYN_REFUSED_SILENT,
+  if (m->question != 0) {
+    bool to = m->question == c->took && (DYN_HUB_MUTATE != DYN_HUB_MUTATE_LAST || m->question == c->question) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_FORGET;
+    say(hub, c, m->rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .question = m->question, .refusal = to ? DYN_REFUSED_NOT : DYN_REFUSED_SILENT,
                                                     .rank = m->rank}, NULL);
   }
   return true;
@@ -162,20 +164,23 @@ static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *pla
     say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why, .rank = missing}, NULL);
     return;
   }
-  uint64_t furthest = c->epoch;
+  uint64_t furthest = 0;
   for (uint32_t i = 0; i < c->nRanks; i++) {
     if (DYN_HUB_MUTATE != DYN_HUB_MUTATE_OLD) c->members[i].promised = false;
     if (c->members[i].entered > furthest) furthest = c->members[i].entered;
   }
   c->asking = true;
-  c->epoch = furthest + c->margin;
+  c->from = furthest;
+  c->went = 0;
+  c->question++;
   c->askedNs = nowNs;
-  for (uint32_t i = 0; i < c->nRanks; i++) say(hub, c, i, (struct dyn_hosts_message){.kind = DYN_HOSTS_PREPARE, .epoch = c->epoch}, plan);
+  for (uint32_t i = 0; i < c->nRanks; i++) say(hub, c, i, (struct dyn_hosts_message){.kind = DYN_HOSTS_PREPARE, .epoch = furthest + c->margin, .question = c->question}, plan);
 }
 
 static void hear(struct dyn_hub *hub, struct dyn_hub_comm *c, const struct dyn_hosts_message *m) {
-  if (!c->asking || m->epoch != c->epoch) return; /* to a question that was dropped */
+  if (!c->asking || m->question != c->question) return; /* one that was dropped */
   uint32_t promised = 0;
+  if (m->entered > c->from && m->entered - c->from > c->went) c->went = m->entered - c->from;
   if (m->refusal != DYN_REFUSED_NOT) {
     decide(hub, c, m->refusal, m->rank);
     return;

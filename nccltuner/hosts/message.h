@@ -15,14 +15,14 @@
 #endif
 
 enum dyn_hosts_kind {
-  DYN_HOSTS_HELLO = 1, /* rank: first on a connection. epoch: of its raised fence, 0: none */
+  DYN_HOSTS_HELLO = 1, /* rank: first on a connection */
   DYN_HOSTS_TOGETHER,  /* hub: all ranks are here. count: of them on this rank's host; host: rank 0's */
   DYN_HOSTS_TELL,      /* rank: struct dyn_hosts_word, what it allows, whenever that changes */
   DYN_HOSTS_OTHERS,    /* hub, to rank 0: the same of all ranks on other hosts than its own */
   DYN_HOSTS_PROPOSE,   /* rank 0: struct dyn_plan */
   DYN_HOSTS_PREPARE,   /* hub: struct dyn_plan, to come into force at epoch */
-  DYN_HOSTS_ANSWER,    /* rank: to epoch; refusal 0: its fence is up, and it will do as the hub decides */
-  DYN_HOSTS_DECIDE,    /* hub: at epoch; refusal 0: it comes into force. rank: who refused */
+  DYN_HOSTS_ANSWER,    /* rank: refusal 0: its fence is up, and it will do as the hub decides */
+  DYN_HOSTS_DECIDE,    /* hub: refusal 0: it comes into force. rank: who refused */
 };
 
 struct dyn_hosts_message {
@@ -32,14 +32,15 @@ struct dyn_hosts_message {
   uint64_t commId;
   uint64_t nonce;   /* HELLO: the id's (ids.h) */
   uint64_t host;    /* HELLO: of ranks with one record the same number */
-  uint64_t epoch;
+  uint64_t epoch;   /* PREPARE: in which the plan is to come into force */
+  uint64_t question; /* PREPARE, ANSWER, DECIDE: of the hub's, which it numbers from 1. HELLO: that this rank's fence is raised for; 0: none */
   uint64_t entered; /* rank: the last epoch that it has entered */
   uint32_t nRanks;
   uint32_t rank;
   uint32_t count;   /* HELLO: calls of an epoch */
   uint32_t refusal; /* DYN_REFUSED_* */
 };
-_Static_assert(sizeof(struct dyn_hosts_message) == 64, "without padding");
+_Static_assert(sizeof(struct dyn_hosts_message) == 72, "without padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "so go messages");
 
 /* What a rank allows. */

@@ -69,7 +69,7 @@ static void say(const struct dyn_hosts_rank *r, struct dyn_hosts_message message
 void dyn_hosts_rank_greet(struct dyn_hosts_rank *r) {
   r->proposing = r->toldOnce = false;
   say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_HELLO, .nonce = r->place.nonce, .host = r->place.host, .count = r->place.record->epochCalls,
-                                    .epoch = dyn_fence_raised_at(&r->fence)}, NULL);
+                                    .question = dyn_fence_raised_at(&r->fence) != 0 ? r->question : 0}, NULL);
 }
 
 /* The daemon writes a buffer anew only once another one is the newest: so if this one is the newest before and after, what was read is whole.
@@ -136,12 +136,13 @@ static void hear_others(struct dyn_hosts_rank *r, const struct dyn_hosts_word *w
   set_hosts(r, DYN_HOSTS_MET);
 }
 
-static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, const struct dyn_plan *plan) {
+static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, uint64_t question, const struct dyn_plan *plan) {
   uint32_t refusal = DYN_REFUSED_BUSY;
   if (dyn_fence_is_down(&r->fence)) {
     refusal = refusal_of(r, plan);
     if (refusal == DYN_REFUSED_NOT) {
       memcpy(&r->fence.plan, plan, sizeof *plan);
+      r->question = question;
       dyn_fence_raise(&r->fence, epoch);
       if (dyn_fence_late(&r->fence, epoch)) {
         dyn_fence_lower(&r->fence);
@@ -149,7 +150,7 @@ static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, const struct dyn_p
       }
     }
   }
-  say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_ANSWER, .epoch = epoch, .refusal = refusal}, NULL);
+  say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_ANSWER, .question = question, .refusal = refusal}, NULL);
 }
 
 static void hear_refusal(struct dyn_hosts_rank *r, const struct dyn_hosts_message *m, uint64_t nowNs) {
@@ -159,11 +160,11 @@ static void hear_refusal(struct dyn_hosts_rank *r, const struct dyn_hosts_messag
 }
 
 static void decided(struct dyn_hosts_rank *r, const struct dyn_hosts_message *m, uint64_t nowNs) {
-  bool raised = m->epoch != 0 && dyn_fence_raised_at(&r->fence) == m->epoch;
-  if (raised && m->refusal == DYN_REFUSED_NOT) {
+  uint64_t epoch = m->question == r->question ? dyn_fence_raised_at(&r->fence) : 0;
+  if (epoch != 0 && m->refusal == DYN_REFUSED_NOT) {
     r->committed = r->fence.plan.version;
-    dyn_fence_open(&r->fence, m->epoch);
-  } else if (raised) {
+    dyn_fence_open(&r->fence, epoch);
+  } else if (epoch != 0) {
     dyn_fence_lower(&r->fence);
   }
   if (!r->proposing) return;
@@ -177,7 +178,7 @@ bool dyn_hosts_rank_take(struct dyn_hosts_rank *r, const struct dyn_hosts_messag
   switch (m->kind) {
   case DYN_HOSTS_TOGETHER: return met(r, m->count, m->host);
   case DYN_HOSTS_OTHERS: hear_others(r, payload); return true;
-  case DYN_HOSTS_PREPARE: prepare(r, m->epoch, payload); return true;
+  case DYN_HOSTS_PREPARE: prepare(r, m->epoch, m->question, payload); return true;
   case DYN_HOSTS_DECIDE: decided(r, m, nowNs); return true;
   default: return false;
   }

@@ -34,6 +34,7 @@ struct dyn_hosts_rank {
   bool together;      /* all ranks have met */
   bool proposing;     /* rank 0: the hub has not answered yet */
   bool toldOnce;
+  uint64_t question;  /* that the fence was raised for last */
   uint64_t committed; /* version of the newest plan that came into force, or will */
   uint64_t proposed;  /* rank 0: the last one */
   uint64_t againNs;   /* rank 0: not to be proposed again before */

@@ -53,6 +53,9 @@ func TestHub(t *testing.T) {
 	agreement(t, "test_hub", worlds)
 }
 
+// How soon plans come into force on ranks that go on while they are asked.
+func TestHubPace(t *testing.T) { agreement(t, "test_pace") }
+
 func TestHubFindsPlantedMistakes(t *testing.T) {
 	for of, mistakes := range map[string]int{"hub": 6, "rank": 4, "fence": 4} {
 		for mistake := range mistakes {

@@ -135,7 +135,7 @@ static bool listen_to(struct world_state *s, struct rank *r) {
   if (r->heard % 2 == 0) {
     r->speaker = dyn_fence_is_down(load(r)) ? WRITE_FIRST : ANSWER;
   } else {
-    bool raised = dyn_fence_raised_at(load(r)) == s->questions[question].epoch;
+    bool raised = dyn_fence_raised_at(load(r)) != 0 && r->first == question + 1;
     r->heard++;
     if (raised) r->speaker = s->questions[question].outcome == COMMITTED ? OPEN : LOWER;
   }
@@ -179,8 +179,7 @@ static bool step_speaker(struct world_state *s, struct rank *r, const char **wro
   case HELLO: /* it is back, says where its fence is, and is told */
     if (s->gone) return false;
     r->speaker = LISTEN;
-    for (int i = 0; i < s->asked; i++)
-      if (dyn_fence_raised_at(load(r)) == s->questions[i].epoch) r->speaker = s->questions[i].outcome == COMMITTED ? OPEN : LOWER;
+    if (dyn_fence_raised_at(load(r)) != 0) r->speaker = s->questions[r->first - 1].outcome == COMMITTED ? OPEN : LOWER;
     return true;
   case LOSE:
     dyn_fence_lose(load(r), r->word >> 2);
@@ -214,11 +213,11 @@ static bool part(struct world_state *s, struct rank *r) {
 
 static bool step_hub(struct world_state *s, int choice) {
   bool asking = s->asked > 0 && s->questions[s->asked - 1].outcome == UNDECIDED;
-  uint8_t last = s->asked > 0 ? s->questions[s->asked - 1].epoch : 0;
+  int last = s->asked > 0 ? s->questions[s->asked - 1].epoch : 0;
   if (s->gone) return false;
   if (choice == 0) return asking ? drop(s), true : false;
   if (choice > world->epochs) return world->vanishes ? s->gone = 1, true : false;
-  if (asking || s->asked == world->plans || choice <= last) return false;
+  if (asking || s->asked == world->plans || (world->ranks > 2 && choice < last)) return false; /* with more ranks there are worlds enough */
   s->questions[s->asked].epoch = (uint8_t)choice;
   s->asked++;
   for (int i = 0; i < world->ranks; i++) s->ranks[i].promised = 0;

@@ -24,7 +24,7 @@ static struct rank {
   bool waits, failed, parted, left;
   uint64_t epoch, version; /* of the plan in force */
   uint64_t soughtNs;       /* since when it has not heard of the hub, as in hosts.c */
-  uint64_t askedEpoch;     /* last question that came, and whether it could promise */
+  uint64_t asked;          /* last question that came, and whether it could promise */
   bool could;
 } ranks[RANKS];
 static struct dyn_hub hub;
@@ -77,8 +77,8 @@ static void hub_sends(void *to, int number, const struct dyn_hosts_message *m, c
   (void)to;
   if (m->kind == DYN_HOSTS_DECIDE && m->refusal == DYN_REFUSED_NOT)
     for (int i = 0; i < numRanks; i++)
-      if (ranks[i].askedEpoch != m->epoch || !ranks[i].could) { /* asked again later: it has begun what was decided */
-        if (ranks[i].askedEpoch <= m->epoch) violated("the hub decides for a plan that a rank has not promised, or cannot run");
+      if (ranks[i].asked != m->question || !ranks[i].could) { /* asked again later: it has begun what was decided */
+        if (ranks[i].asked <= m->question) violated("the hub decides for a plan that a rank has not promised, or cannot run");
       }
   commits += m->kind == DYN_HOSTS_DECIDE && m->refusal == DYN_REFUSED_NOT;
   if (connections[number].hubOpen) push(&connections[number].down, m, payload);
@@ -152,7 +152,7 @@ static void to_rank(int number) {
   struct letter *l = c->rankOpen ? pop(&c->down) : NULL;
   if (!l) return;
   if (l->message.kind == DYN_HOSTS_PREPARE) {
-    r->askedEpoch = l->message.epoch;
+    r->asked = l->message.question;
     r->could = may_promise(&memories[r->host], r->speaks.place.self, (const struct dyn_plan *)l->payload);
   }
   r->soughtNs = 0;
@@ -354,7 +354,7 @@ static void end(void) {
 int main(int argc, char **argv) {
   bool planted = argc > 2 && strchr("hrf", *argv[1]) != NULL;
   if (planted) *(*argv[1] == 'h' ? &hub_mistake : *argv[1] == 'r' ? &rank_mistake : &fence_mistake) = atoi(argv[2]);
-  uint64_t seeds = planted || argc < 2 ? 5000 : strtoull(argv[1], NULL, 0), first = planted || argc < 3 ? 0 : strtoull(argv[2], NULL, 0);
+  uint64_t seeds = planted || argc < 2 ? 30000 : strtoull(argv[1], NULL, 0), first = planted || argc < 3 ? 0 : strtoull(argv[2], NULL, 0);
   for (uint64_t seed = first; seed < first + seeds; seed++) {
     begin(seed);
     for (int i = 0; i < 1500 && !wrong; i++) happens();

@@ -1,8 +1,6 @@
 package paired
 
-import (
-	"testing"
-)
+import "testing"
 
 // Ranks on several hosts, each with shared files and a daemon of its own, learn what one host's ranks learn.
 func TestLiveHosts(t *testing.T) {
@@ -19,7 +17,14 @@ func TestLiveHosts(t *testing.T) {
 			t.Errorf("%s %d: run takes %.2f us; the best is %.2f, NCCL's default %.2f", p.Collective, p.Bytes, p.Us["run"], best, byDefault)
 		}
 	}
-	if t.Failed() || testing.Verbose() {
+	d := r.end.Daemons["run"]
+	if d == nil || len(d.Status.Comms) != 1 {
+		t.Fatalf("what the daemon of rank 0's host says: %+v", d)
+	}
+	if c := d.Status.Comms[0]; c.Hosts != "met" || c.RanksJoined != 1 || c.PlanVersion < 10 || c.PlanAgreed+3 < c.PlanVersion {
+		t.Errorf("published and agreed: %+v", c)
+	}
+	if t.Failed() {
 		t.Logf("%s\n%+v", said, r.end.Daemons["run"])
 	}
 }
