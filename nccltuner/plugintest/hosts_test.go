@@ -1,10 +1,13 @@
 package plugintest
 
 import (
+	"cmp"
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +19,9 @@ func agreement(t *testing.T, program string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	said, err := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...)
+	cmd.Env = []string{"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0"}
+	said, err := cmd.CombinedOutput()
 	t.Logf("%s %v\n%s", program, args, said)
 	if err != nil {
 		t.Errorf("%s %v: %v", program, args, err)
@@ -62,4 +67,82 @@ func TestHubFindsPlantedMistakes(t *testing.T) {
 			agreement(t, "test_hub", of, strconv.Itoa(mistake+1))
 		}
 	}
+}
+
+// Processes and sockets, and what may become of them; under the thread sanitizer as well.
+func TestHosts(t *testing.T) {
+	for _, threads := range []bool{false, true} {
+		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
+			t.Parallel()
+			if threads {
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed")
+			} else {
+				agreement(t, "test_hosts")
+			}
+		})
+	}
+}
+
+func TestHostsFindPlantedMistakes(t *testing.T) {
+	for _, m := range []struct{ file, what, is, mistake string }{
+		{"hosts.c", "others_there", "    s->spoke = true;\n", "    s->spoke = true, s->soughtNs = 0;\n"}, // whoever listens is the hub
+		{"hosts.c", "no_descriptors", "full = errno != EAGAIN && errno != EWOULDBLOCK;", "full = false;"},
+		{"hosts.c", "forked", "for (struct guest *g = guests; g != NULL; g = g->next) close(g->wire.fd);", ""},
+		{"hosts.c", "forked", "if (s->wire.fd >= 0) close(s->wire.fd);", ";"},
+		{"hosts.c", "forked", "if (listener >= 0) close(listener);", ""},
+		{"hosts.c", "rank_killed", "if (g->greeted) dyn_hub_lost(&hub, g->number);", ""},
+		{"hosts.c", "closed", "if (!s->over) give_up(s);", ";"},
+		{"hosts.c", "hub_killed", "else if (s->soughtNs != 0 && nowNs - s->soughtNs > DYN_HOSTS_SEEK_NS) give_up(s);", ""},
+		{"hosts.c", "strangers", "(g->greeted || m->nonce != listens.nonce)", "g->greeted"},
+		{"hosts.c", "strangers", "&& (g->greeted || nowNs - g->cameNs < NS_PER_MS * STRANGERS_MS)", ""},
+		{"hosts.c", "aborted", "  dyn_fence_lower(fence);\n", ""},
+		{"hosts.c", "ids", "(given != NULL && *given != '\\0') ||", ""},
+		{"hosts.c", "ids", "switched_off() || ", ""},
+		{"hub.c", "strangers", "|| (rank->came && rank->host != m->host)", ""},
+		{"ids.c", "ids", "if (id[i] != 0) return false;", ";"},
+		{"ids.c", "ids", "|| mark.version != DYN_HOSTS_VERSION", ""},
+		{"wire.c", "slow_peer", "if (w->numOut + n > MOST_KEPT) return false;", ""},
+		{"wire.c", "by_hand", "  memmove(w->in, w->in + whole, w->numIn);\n", ""},
+		{"wire.c", "slow_peer", "    memmove(w->out, w->out + n, w->numOut);\n", ""},
+		{"wire.c", "strangers", "m->version == DYN_HOSTS_VERSION && ", ""},
+		{"wire.c", "by_hand", "if (n == 0) return false;", "if (n == 0) return true;"},
+	} {
+		t.Run(m.file+" "+m.is, func(t *testing.T) {
+			t.Parallel()
+			if agrees(t, m.file, m.is, m.mistake, m.what) {
+				t.Error("not found")
+			}
+		})
+	}
+}
+
+// agrees runs a case of test_hosts with a mistake in a file for what is there once, and says whether it passes.
+func agrees(t *testing.T, file, is, mistake, what string) bool {
+	t.Helper()
+	dir, objects, compiler := t.TempDir(), filepath.Join(preloadTests(), "agree"), cmp.Or(os.Getenv("CC"), "gcc")
+	source, err := os.ReadFile(filepath.Join("../hosts", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), is); n != 1 {
+		t.Fatalf("%q is there %d times", is, n)
+	}
+	path, program := filepath.Join(dir, file), filepath.Join(dir, "test_hosts")
+	if err := os.WriteFile(path, []byte(strings.Replace(string(source), is, mistake, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-I", "../hosts", "-include", "../hosts/test/hurry.h", "-o", program, path}
+	for _, part := range []string{"hosts", "hub", "rank", "wire", "ids", "plugin", "test_hosts"} {
+		if part+".c" != file {
+			args = append(args, filepath.Join(objects, part+".o"))
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), compiler, append(args, "-pthread")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, what).CombinedOutput()
+	t.Logf("%v\n%s", err, out)
+	return err == nil
 }
