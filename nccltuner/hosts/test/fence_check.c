@@ -49,9 +49,9 @@ static const struct world {
   bool vanishes;
 } worlds[] = {
     {"two", 2, 4, 2, 1, false},
-    {"row", 2, 5, 3, 0, false},
+    {"row", 2, 4, 3, 0, false},
     {"gone", 2, 3, 2, 1, true},
-    {"three", 3, 3, 2, 0, false},
+    {"three", 3, 2, 2, 0, false},
     {"three-cut", 3, 2, 1, 1, true},
 };
 static const struct world *world;

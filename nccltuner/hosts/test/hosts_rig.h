@@ -36,7 +36,7 @@ struct memory {
   struct dyn_rank ranks[RANKS];
 };
 static struct shared {
-  int numRanks, numComms, numHosts, marked, stop;
+  int numRanks, numComms, numHosts, marked, present, stop;
   int now, done; /* for a rank that does something else, too */
   pid_t child;
   unsigned char id[DYN_ID_BYTES];
@@ -75,9 +75,9 @@ static uint64_t now(void) {
 /* Within so many ms. */
 #define AWAIT(condition, ms) \
   do { \
-    uint64_t until_ = now() + (ms) * MS; \
-    while (!(condition) && now() < until_) nap(MS); \
-    CHECK(condition); \
+    bool is_; \
+    for (uint64_t until_ = now() + (ms) * MS; !(is_ = (condition)) && now() < until_;) nap(MS); \
+    if (!is_) failed(__LINE__, #condition); \
   } while (0)
 
 /* ---- what the plugin finds around it ---- */
@@ -169,7 +169,8 @@ static void be_rank(int rank, void (*also)(void)) {
     dyn_hosts_mark(shared->id);
     STORE(shared->marked, 1);
   }
-  AWAIT(LOAD(shared->marked), 10000);
+  __atomic_fetch_add(&shared->present, 1, __ATOMIC_RELAXED);
+  AWAIT(LOAD(shared->marked) && LOAD(shared->present) == shared->numRanks, 10000); /* the hub is sought from here on */
   CHECK(dyn_id_read(shared->id, &root));
   for (int c = 0; c < shared->numComms; c++) CHECK(pthread_create(&threads[c], NULL, run_rank, &members[c]) == 0);
   if (also) also();
@@ -205,6 +206,13 @@ static void finish_rank(int i, int signal) {
   CHECK(waitpid(shared->pids[i], &status, 0) == shared->pids[i]);
   CHECK(signal ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
   shared->pids[i] = 0;
+}
+
+/* It does nothing more, for now. */
+static void halt(int i) {
+  int status;
+  kill(shared->pids[i], SIGSTOP);
+  CHECK(waitpid(shared->pids[i], &status, WUNTRACED) == shared->pids[i] && WIFSTOPPED(status));
 }
 
 /* All that ran an epoch ran it by one plan, and each plan was whole. */

@@ -46,7 +46,7 @@ static void hub_killed(void) {
   for (int i = 0; i < 4 && !both; i++) { /* the hub drops what is not answered for 2 s */
     start(4, 4, 1, -1, NULL);
     settle();
-    kill(shared->pids[2], SIGSTOP);
+    halt(2);
     publish(0);
     AWAIT(stands(1) && stands(3), 10000);
     finish_rank(0, SIGKILL);
@@ -74,7 +74,7 @@ static void hub_stopped(void) {
   settle();
   publish(0);
   nap(MS);
-  kill(shared->pids[0], SIGSTOP);
+  halt(0);
   nap(1000 * MS);
   kill(shared->pids[0], SIGCONT);
   settle();
@@ -206,7 +206,7 @@ static bool is_over(int i) {
 static void aborted(void) {
   start(3, 3, 1, 1, leave_from_here);
   settle();
-  kill(shared->pids[2], SIGSTOP);
+  halt(2);
   publish(0);
   AWAIT(stands(1), 10000);
   STORE(shared->now, 1);
