@@ -140,9 +140,14 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 	if out, err := exec.CommandContext(t.Context(), compiler, append(args, "-pthread")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, program, what).CombinedOutput()
-	t.Logf("%v\n%s", err, out)
-	return err == nil
+	for range 3 { // what processes do at one time is chance: most are found at once
+		out, err := exec.CommandContext(ctx, program, what).CombinedOutput()
+		t.Logf("%v\n%s", err, out)
+		if err != nil {
+			return false
+		}
+	}
+	return true
 }
