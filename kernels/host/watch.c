@@ -7,13 +7,13 @@
 #include "gin_life.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "../../nccltuner/plugin/process_start.h"
+#include "thread.h"
 
 #define ROUND_NS 500000000
 
@@ -82,14 +82,9 @@ static void at_exit(void) {
 /* Under lock. */
 static void start(void) {
   static bool watched;
-  pthread_t thread;
-  sigset_t all, before;
   if (!watched && (pthread_atfork(NULL, NULL, forget) != 0 || atexit(at_exit) != 0)) return;
   watched = true;
-  sigfillset(&all);
-  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return; /* the program's signals are its own threads' */
-  started = pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  started = dyn_thread_start(run, NULL);
   if (!started) dyn_host_say("no thread can be had that watches over peers: a kernel waits for ever for one that dies");
 }
 

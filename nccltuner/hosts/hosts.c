@@ -2,19 +2,17 @@
 #include "hosts.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../../kernels/host/host.h"
+#include "../../kernels/host/thread.h"
 #include "hub.h"
 #include "wire.h"
 
@@ -69,14 +67,6 @@ static int listener = -1, bell = -1;
 static struct dyn_root listens; /* where, and the number that who connects must know */
 static bool running;
 static uint64_t nowNs;
-
-static uint64_t clock_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static socklen_t bytes_of(const struct dyn_root *root) { return root->at.any.sa_family == AF_INET ? sizeof root->at.in : sizeof root->at.in6; }
 
 /* ---- the hub's side ---- */
 
@@ -195,7 +185,7 @@ static void cut(struct speaker *s) {
 static void seek(struct speaker *s) {
   if (s->triedNs == 0 || nowNs - s->triedNs > NS_PER_MS * AGAIN_MS) {
     s->triedNs = nowNs;
-    dyn_wire_connect(&s->wire, &s->root.at.any, bytes_of(&s->root));
+    dyn_wire_connect(&s->wire, &s->root.at.any, dyn_root_bytes(&s->root));
   }
 }
 
@@ -224,7 +214,7 @@ static void serve_speaker(struct speaker *s) {
   else if (s->wire.fd >= 0) talk(s);
   else if (s->soughtNs != 0) seek(s);
   else if (nowNs - s->beganNs > NS_PER_MS * LOOK_MS) {
-    __atomic_store_n(&s->rank.place.record->hosts, DYN_HOSTS_APART, __ATOMIC_RELEASE);
+    dyn_hosts_rank_apart(&s->rank);
     s->soughtNs = nowNs;
     seek(s);
   }
@@ -268,7 +258,7 @@ static void *run(void *nothing) {
     free(list);
     pthread_mutex_lock(&lock);
     if (read(bell, &rings, sizeof rings) < 0 && errno != EAGAIN) break;
-    nowNs = clock_ns();
+    nowNs = dyn_host_ns();
     if (listener >= 0) admit();
     serve_guests();
     for (struct speaker *s = speakers; s != NULL; s = s->next) serve_speaker(s);
@@ -283,17 +273,12 @@ static void *run(void *nothing) {
 }
 
 static bool start(void) {
-  pthread_t thread;
-  sigset_t all, before;
   if (running) return true;
   if (bell < 0) bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  sigfillset(&all);
-  if (bell < 0 || pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false; /* the program's signals are its own threads' */
+  if (bell < 0) return false;
   hub.send = send_guest;
   hub.drop = drop_guest;
-  running = pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return running;
+  return running = dyn_thread_start(run, NULL);
 }
 
 static void ring(void) {
@@ -333,35 +318,6 @@ static bool switched_off(void) {
   return value != NULL && *value != '\0' && strchr("0fF", *value) != NULL;
 }
 
-static bool same_address(const struct dyn_root *a, const struct dyn_root *b) {
-  return a->at.any.sa_family == b->at.any.sa_family && (a->at.any.sa_family == AF_INET ? memcmp(&a->at.in.sin_addr, &b->at.in.sin_addr, sizeof a->at.in.sin_addr) == 0
-                                                                                       : memcmp(&a->at.in6.sin6_addr, &b->at.in6.sin6_addr, sizeof a->at.in6.sin6_addr) == 0);
-}
-
-static uint64_t new_nonce(void) { /* getrandom came with glibc 2.25 */
-  uint64_t nonce = 0;
-  int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-  if (fd >= 0 && read(fd, &nonce, sizeof nonce) != sizeof nonce) nonce = 0;
-  if (fd >= 0) close(fd);
-  return nonce;
-}
-
-/* At the address that NCCL's bootstrap has, which other hosts reach. */
-static bool listen_at(const struct dyn_root *at) {
-  struct dyn_root made = *at;
-  socklen_t size = bytes_of(&made);
-  int fd = socket(made.at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  bool done = fd >= 0 && (made.nonce = new_nonce()) != 0 &&
-              bind(fd, &made.at.any, size) == 0 && listen(fd, SOMAXCONN) == 0 && getsockname(fd, &made.at.any, &size) == 0;
-  if (!done) {
-    if (fd >= 0) close(fd);
-    return false;
-  }
-  listener = fd;
-  listens = made;
-  return true;
-}
-
 /* With NCCL_COMM_ID every process makes the same id for itself. */
 void dyn_hosts_mark(void *id) {
   struct dyn_root at;
@@ -369,8 +325,8 @@ void dyn_hosts_mark(void *id) {
   if (switched_off() || (given != NULL && *given != '\0') || !dyn_id_address(id, &at)) return;
   watch_forks_once();
   pthread_mutex_lock(&lock);
-  bool has = listener >= 0 ? same_address(&at, &listens) : listen_at(&at);
-  if (has) dyn_id_mark(id, listens.at.any.sa_family == AF_INET ? listens.at.in.sin_port : listens.at.in6.sin6_port, listens.nonce);
+  bool has = listener >= 0 ? dyn_root_same_host(&at, &listens) : (listener = dyn_root_listen(&at, &listens)) >= 0;
+  if (has) dyn_id_mark(id, &listens);
   if (running) ring(); /* there is a listener now */
   pthread_mutex_unlock(&lock);
 }
@@ -386,7 +342,7 @@ struct dyn_fence *dyn_hosts_begin(const struct dyn_hosts_place *place, const str
   s->rank.to = s;
   s->root = *root;
   s->wire = DYN_WIRE_NONE;
-  s->beganNs = clock_ns();
+  s->beganNs = dyn_host_ns();
   s->log = log;
   watch_forks_once();
   pthread_mutex_lock(&lock);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../plugin/marks.h"
+
 #define ANSWER_NS UINT64_C(2000000000) /* ranks answer from a thread of their own, in milliseconds */
 #define KEEP_NS (2 * DYN_HOSTS_SEEK_NS) /* what was decided, for ranks that come back */
 /* How far ahead of the fastest rank that it knows of the hub puts a fence, in epochs, which are 16 calls: twice as far as any rank went
@@ -102,8 +104,6 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
     int old = rank->connection;
     dyn_hub_lost(hub, old);
     hub->drop(hub->to, old);
-    if ((c = comm_of(hub, m->commId)) == NULL) return false;
-    rank = &c->members[m->rank];
   }
   rank->connection = connection;
   rank->came = true;
@@ -125,7 +125,7 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
 /* One rank's flags bind all, but for what all must have. Marks: as all have them; where they differ, or one is missing in what another one has
  * seen, nothing can be had. */
 static void add_word(struct dyn_hosts_word *all, const struct dyn_hosts_word *one, bool first) {
-  const uint32_t shared = DYN_RANK_EVENT_TIMED, seen = UINT32_C(1) << 31;
+  const uint32_t shared = DYN_RANK_EVENT_TIMED;
   if (first) {
     *all = *one;
     return;
@@ -136,7 +136,7 @@ static void add_word(struct dyn_hosts_word *all, const struct dyn_hosts_word *on
     for (int b = 0; b < DYN_NUM_BUCKETS; b++) {
       uint32_t a = all->marks[c][b], o = one->marks[c][b];
       if (a == o) continue;
-      all->marks[c][b] = a & o & seen; /* not everybody was asked yet: nothing was seen */
+      all->marks[c][b] = a & o & DYN_MARKS_SEEN; /* not everybody was asked yet: nothing was seen */
     }
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ids.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "message.h"
 
@@ -32,8 +34,9 @@ bool dyn_id_address(const unsigned char id[DYN_ID_BYTES], struct dyn_root *root)
   return address_of(id, root);
 }
 
-void dyn_id_mark(unsigned char id[DYN_ID_BYTES], uint16_t port, uint64_t nonce) {
-  struct mark mark = {.mark = MARK, .nonce = nonce, .port = port, .version = DYN_HOSTS_VERSION};
+void dyn_id_mark(unsigned char id[DYN_ID_BYTES], const struct dyn_root *listens) {
+  uint16_t port = listens->at.any.sa_family == AF_INET ? listens->at.in.sin_port : listens->at.in6.sin6_port; /* in network order, as it stays */
+  struct mark mark = {.mark = MARK, .nonce = listens->nonce, .port = port, .version = DYN_HOSTS_VERSION};
   memcpy(id + MARK_AT, &mark, sizeof mark);
 }
 
@@ -45,4 +48,28 @@ bool dyn_id_read(const unsigned char id[DYN_ID_BYTES], struct dyn_root *root) {
   if (root->at.any.sa_family == AF_INET) root->at.in.sin_port = mark.port;
   else root->at.in6.sin6_port = mark.port;
   return true;
+}
+
+bool dyn_root_same_host(const struct dyn_root *a, const struct dyn_root *b) {
+  return a->at.any.sa_family == b->at.any.sa_family && (a->at.any.sa_family == AF_INET ? memcmp(&a->at.in.sin_addr, &b->at.in.sin_addr, sizeof a->at.in.sin_addr) == 0
+                                                                                       : memcmp(&a->at.in6.sin6_addr, &b->at.in6.sin6_addr, sizeof a->at.in6.sin6_addr) == 0);
+}
+
+static uint64_t new_nonce(void) { /* getrandom came with glibc 2.25 */
+  uint64_t nonce = 0;
+  int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+  if (fd >= 0 && read(fd, &nonce, sizeof nonce) != sizeof nonce) nonce = 0;
+  if (fd >= 0) close(fd);
+  return nonce;
+}
+
+int dyn_root_listen(const struct dyn_root *at, struct dyn_root *made) {
+  *made = *at;
+  socklen_t size = dyn_root_bytes(made);
+  int fd = socket(made->at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  bool done = fd >= 0 && (made->nonce = new_nonce()) != 0 &&
+              bind(fd, &made->at.any, size) == 0 && listen(fd, SOMAXCONN) == 0 && getsockname(fd, &made->at.any, &size) == 0;
+  if (done || fd < 0) return fd;
+  close(fd);
+  return -1;
 }

@@ -25,9 +25,15 @@ struct dyn_root {
 
 /* The address of NCCL's bootstrap in an id, with port 0. False: these are not the bytes that we know, or they are in use. */
 bool dyn_id_address(const unsigned char id[DYN_ID_BYTES], struct dyn_root *root);
-/* port: of the listener at the id's address, in network order. */
-void dyn_id_mark(unsigned char id[DYN_ID_BYTES], uint16_t port, uint64_t nonce);
+/* listens: where, which is at the id's address, and the number. */
+void dyn_id_mark(unsigned char id[DYN_ID_BYTES], const struct dyn_root *listens);
 /* False: it has no mark. */
 bool dyn_id_read(const unsigned char id[DYN_ID_BYTES], struct dyn_root *root);
+
+/* Its address as system calls take it. */
+static inline socklen_t dyn_root_bytes(const struct dyn_root *root) { return root->at.any.sa_family == AF_INET ? sizeof root->at.in : sizeof root->at.in6; }
+bool dyn_root_same_host(const struct dyn_root *a, const struct dyn_root *b);
+/* A socket that listens at the address, which other hosts reach, at a port that the system gives, and a number that nobody knows yet: *made. -1: none. */
+int dyn_root_listen(const struct dyn_root *at, struct dyn_root *made);
 
 #endif

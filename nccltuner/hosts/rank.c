@@ -5,15 +5,12 @@
 #include <string.h>
 
 #include "../plugin/datatype.h"
+#include "../plugin/marks.h"
 #include "../plugin/plan.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 #define BUSY_MS 20     /* a rank has not come yet to where the plan before begins */
 #define REFUSED_MS 500 /* other reasons do not pass by themselves, but they pass */
-
-#define SEEN (UINT32_C(1) << 31)
-#define PROTOCOLS 3 /* marks: bit PROTOCOLS * algorithm + protocol */
-#define PAT 6       /* NCCL_ALGO_PAT: where hosts agree no ReduceScatter runs it (plugin/tuner.c) */
 
 /* ---- what this rank allows ---- */
 
@@ -31,10 +28,10 @@ static bool adds_up(int collective) { return collective == DYN_REDUCE || collect
 static uint32_t refusal_of_action(const struct dyn_hosts_word *word, int collective, int bucket, uint32_t action) {
   uint32_t algorithm = action >> DYN_ACTION_ALGO_SHIFT & 15, protocol = action >> DYN_ACTION_PROTO_SHIFT & 15, marks = word->marks[collective][bucket];
   if (action == 0) return DYN_REFUSED_NOT;
-  if ((action & 15) != DYN_PATH_COLLECTIVE || collective >= DYN_NUM_ASKED || algorithm > PAT || protocol >= PROTOCOLS) return DYN_REFUSED_UNFIT;
+  if ((action & 15) != DYN_PATH_COLLECTIVE || collective >= DYN_NUM_ASKED || algorithm >= DYN_MARKS_ALGORITHMS || protocol >= DYN_MARKS_PROTOCOLS) return DYN_REFUSED_UNFIT;
   if (word->flags & DYN_RANK_FIXED_NUMERICS && adds_up(collective)) return DYN_REFUSED_USER;
-  if (DYN_RANK_MUTATE == DYN_RANK_MUTATE_MARKS || !(marks & SEEN)) return DYN_REFUSED_NOT;
-  return marks >> (PROTOCOLS * algorithm + protocol) & 1 ? DYN_REFUSED_NOT : DYN_REFUSED_MARKS;
+  if (DYN_RANK_MUTATE == DYN_RANK_MUTATE_MARKS || !(marks & DYN_MARKS_SEEN)) return DYN_REFUSED_NOT;
+  return marks >> (DYN_MARKS_PROTOCOLS * algorithm + protocol) & 1 ? DYN_REFUSED_NOT : DYN_REFUSED_MARKS;
 }
 
 static uint32_t refusal_of(const struct dyn_hosts_rank *r, const struct dyn_plan *plan) {
@@ -114,6 +111,8 @@ static void set_hosts(const struct dyn_hosts_rank *r, uint32_t hosts) {
   _Static_assert(DYN_HOSTS_ONE < DYN_HOSTS_APART && DYN_HOSTS_APART < DYN_HOSTS_MET && DYN_HOSTS_MET < DYN_HOSTS_PARTED, "in this order");
   while (now < hosts && !__atomic_compare_exchange_n(&r->place.record->hosts, &now, hosts, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) continue;
 }
+
+void dyn_hosts_rank_apart(struct dyn_hosts_rank *r) { set_hosts(r, DYN_HOSTS_APART); }
 
 /* On rank 0's host only that one says so, once it knows what the others allow: its daemon plans. */
 static bool met(struct dyn_hosts_rank *r, uint32_t hostRanks, uint64_t firstHost) {

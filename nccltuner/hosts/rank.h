@@ -44,6 +44,8 @@ struct dyn_hosts_rank {
   void *to;
 };
 
+/* Not all ranks are on this host, so those of others are looked for. */
+void dyn_hosts_rank_apart(struct dyn_hosts_rank *r);
 /* A connection to the hub begins. */
 void dyn_hosts_rank_greet(struct dyn_hosts_rank *r);
 /* False: this is no hub of ours, and the connection is to be closed. */

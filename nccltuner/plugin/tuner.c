@@ -10,6 +10,7 @@
 #include "comm.h"
 #include "datatype.h"
 #include "epoch.h"
+#include "marks.h"
 #include "named.h"
 #include "plan.h"
 
@@ -17,10 +18,7 @@
 #include <emmintrin.h>
 #endif
 
-#define DYN_MARKS_SEEN (1u << 31)
 #define DYN_MARKS_DEVICE_LL (1u << 30)
-#define DYN_MARKS_PROTOCOLS 3 /* marks has room for the protocols LL, LL128, Simple ... */
-#define DYN_MARKS_ALGORITHMS 7 /* ... of so many algorithms: 3 * 6 + 2 < 22 */
 #define DYN_MARKS_LL 01111111u /* LL of each */
 #define DYN_MARKS_ADDED (DYN_MARKS_DEVICE_LL | DYN_MARKS_GIN | DYN_MARKS_KERNELS) /* whenever */
 
@@ -28,7 +26,6 @@
 
 /* PAT does not scale, so up to 2.30 NCCL takes it out of the table of a ReduceScatter that averages (updateCollCostTable, src/enqueue.cc).
  * 2.32.3 leaves it in, takes it by itself, and gives the sum (docs/design/choices.md). A tuner does not hear which operator it is. */
-#define DYN_MARKS_PAT (7u << DYN_MARKS_PROTOCOLS * 6) /* NCCL_ALGO_PAT */
 #define DYN_PAT_SUMS 23100 /* NCCL_VERSION code; releases before 2.32.3 have not been asked */
 
 /* ---- epochs ---- */

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -120,17 +119,7 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 func agrees(t *testing.T, file, is, mistake, what string) bool {
 	t.Helper()
 	dir, objects, compiler := t.TempDir(), filepath.Join(preloadTests(), "agree"), cmp.Or(os.Getenv("CC"), "gcc")
-	source, err := os.ReadFile(filepath.Join("../hosts", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), is); n != 1 {
-		t.Fatalf("%q is there %d times", is, n)
-	}
-	path, program := filepath.Join(dir, file), filepath.Join(dir, "test_hosts")
-	if err := os.WriteFile(path, []byte(strings.Replace(string(source), is, mistake, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path, program := mistaken(t, dir, "../hosts", file, is, mistake), filepath.Join(dir, "test_hosts")
 	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-I", "../hosts", "-include", "../hosts/test/hurry.h", "-o", program, path}
 	for _, part := range []string{"hosts", "hub", "rank", "wire", "ids", "plugin", "test_hosts"} {
 		if part+".c" != file {

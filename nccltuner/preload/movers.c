@@ -14,7 +14,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../../kernels/host/thread.h"
 #include "mover_count.h"
 
 #define JOBS 4096 /* file descriptors; those above go as they are */
@@ -151,16 +151,7 @@ static void begin(void) {
   int wanted = dyn_movers_wanted();
   struct job *all = wanted > 0 && pthread_key_create(&asked, let_go) == 0 && pthread_atfork(NULL, NULL, forget) == 0 ? calloc(JOBS, sizeof *all) : NULL;
   if (all == NULL) return;
-  sigset_t everything, before;
-  sigfillset(&everything);
-  pthread_sigmask(SIG_SETMASK, &everything, &before); /* the program's signals are for its own threads */
-  while (threads < wanted) {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, work, &movers[threads]) != 0) break;
-    pthread_detach(thread);
-    threads++;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  while (threads < wanted && dyn_thread_start(work, &movers[threads])) threads++;
   dyn_movers_are(threads);
   if (threads > 0) atomic_store_explicit(&jobs, all, memory_order_release);
 }

@@ -16,9 +16,9 @@
  */
 #include "probe.h"
 
-#include <signal.h>
 #include <sys/prctl.h>
 
+#include "../../kernels/host/thread.h"
 #include "../plugin/ring.h"
 
 #define ROUND_NS 20000       /* between rounds: an end is told that late */
@@ -169,12 +169,4 @@ static void *run(void *nothing) {
   return nothing;
 }
 
-bool dyn_poller_start(void) {
-  pthread_t thread;
-  sigset_t all, before;
-  sigfillset(&all);
-  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false; /* the program's signals are its own threads' */
-  bool made = pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return made;
-}
+bool dyn_poller_start(void) { return dyn_thread_start(run, NULL); }

@@ -176,7 +176,7 @@ static void others_there(void) {
     server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(bind(server, (struct sockaddr *)&at, size) == 0 && listen(server, 10) == 0 && getsockname(server, (struct sockaddr *)&at, &size) == 0);
     plain_id(id);
-    dyn_id_mark(id, at.sin_port, 12345);
+    dyn_id_mark(id, &(struct dyn_root){.nonce = 12345, .at.in = at});
     start_at(id, 2, 2, 1, -1, NULL);
     if (away) CHECK(pthread_create(&thread, NULL, send_away, NULL) == 0);
     AWAIT(LOAD(shared->told[0][0].said) == 1 && LOAD(shared->told[0][1].said) == 1, 6000);

@@ -257,7 +257,9 @@ static void check_ids(void) {
   struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT, .sin6_port = 7};
   memcpy(id + 8, &at, sizeof at);
   CHECK(dyn_id_address(id, &root) && root.at.in6.sin6_port == 0);
-  dyn_id_mark(id, 1234, 99);
+  root.at.in6.sin6_port = 1234;
+  root.nonce = 99;
+  dyn_id_mark(id, &root);
   CHECK(dyn_id_read(id, &root) && root.nonce == 99 && root.at.in6.sin6_port == 1234 && memcmp(&root.at.in6.sin6_addr, &at.sin6_addr, sizeof at.sin6_addr) == 0);
 }
 static void ids(void) { /* a listener is opened there */
