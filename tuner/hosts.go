@@ -61,8 +61,9 @@ func (m *comm) awaits(b *bucket) bool {
 }
 
 func (c *Core) agreed(e Agreed) {
-	if m := c.comms[e.Comm]; m != nil {
+	if m := c.comms[e.Comm]; m != nil && m.agreed != uint32(e.Version) {
 		m.agreed, m.touched = uint32(e.Version), true
+		c.totals.Agreed++
 	}
 }
 

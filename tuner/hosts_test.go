@@ -201,6 +201,9 @@ func TestPartedHostsTryNothing(t *testing.T) {
 	if p.version != before {
 		t.Errorf("%d plans more", p.version-before)
 	}
+	if totals := p.core.Totals(); totals.Agreed != p.version || totals.Plans != p.version {
+		t.Errorf("plan %d, and %+v", p.version, totals)
+	}
 	if v := p.core.BucketsOf(1); len(v) != 2 || !strings.Contains(v[1].Note, "lost each other") {
 		t.Errorf("%+v", v)
 	}

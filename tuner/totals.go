@@ -15,6 +15,7 @@ type Totals struct {
 	Slow       uint64 `json:"slow"`       // group calls without times: a rank's host took too long to enqueue its call
 	Unknown    uint64 `json:"unknown"`    // samples of communicators or buckets that are not known
 	Plans      uint64 `json:"plans"`
+	Agreed     uint64 `json:"plans_agreed"` // of Plans, those that ranks on several hosts were seen to have in force
 	Alarms     uint64 `json:"alarms"`
 
 	Replays ReplayTotals `json:"replays"` // of our kernels in CUDA graphs, which are no calls: nowhere else in here

@@ -113,6 +113,7 @@ for s in statuses:  # of every daemon the last status: it counts from the daemon
 for key in ("samples", "dropped", "unjoined", "publications", "group_calls", "group_calls_incomplete",
             "group_calls_disagreed", "group_calls_overruled"):
     line[key] = sum(s.get(key, 0) for s in last.values())
+line["plans_agreed"] = sum(s.get("core", {}).get("plans_agreed", 0) for s in last.values())  # by ranks that are on several hosts
 for key in ("decisions", "ignored"):  # of the communicators that lived then
     line[key + "_most_in_a_status"] = max((s.get(key, 0) for s in statuses), default=0)
 line["log_warnings"] = sum("level=WARN" in l or "level=ERROR" in l for l in log.splitlines())

@@ -83,6 +83,7 @@ func (ch emit) daemon(st control.Status) {
 	ch.counter(decisions, st.Decisions)
 	ch.counter(ignored, st.Ignored)
 	ch.counter(plans, st.Core.Plans)
+	ch.counter(plansAgreed, st.Core.Agreed)
 	ch.counter(publications, st.Publications)
 	ch.counter(alarms, st.Core.Alarms)
 	// Every diagnosis from the start: a counter that appears with its first event hides that event from rate().

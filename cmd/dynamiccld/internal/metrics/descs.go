@@ -23,6 +23,7 @@ var (
 	decisions    = desc("decisions_total", "getCollInfo calls of all ranks.")
 	ignored      = desc("decisions_ignored_total", "Planned actions that NCCL had marked as impossible after all.")
 	plans        = desc("plans_total", "Plans decided.")
+	plansAgreed  = desc("plans_agreed_total", "Plans that ranks on several hosts were seen to have in force.")
 	publications = desc("publications_total", "Plans published to ranks.")
 	alarms       = desc("alarms_total", "Changes that the detector found.")
 	findings     = desc("findings_total", "Findings by diagnosis.", "diagnosis")
@@ -57,6 +58,6 @@ var (
 
 var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
 	samples, samplesDropped, samplesUnjoined, samplesRejected, groups, groupsRejected,
-	decisions, ignored, plans, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
+	decisions, ignored, plans, plansAgreed, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
 	ginTrips, ginCounters, ginSeconds, ginChanges, ginRejected, communicators, omitted, buckets, speedUp,
 	commRanks, commJoined, commEpoch, commPlan, commHosts, commAgreed, commSpeedUp, commAlarm, commState}

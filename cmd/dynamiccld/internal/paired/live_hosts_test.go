@@ -21,7 +21,7 @@ func TestLiveHosts(t *testing.T) {
 	if d == nil || len(d.Status.Comms) != 1 {
 		t.Fatalf("what the daemon of rank 0's host says: %+v", d)
 	}
-	if c := d.Status.Comms[0]; c.Hosts != "met" || c.RanksJoined != 1 || c.PlanVersion < 10 || c.PlanAgreed+3 < c.PlanVersion {
+	if c := d.Status.Comms[0]; c.Hosts != "met" || c.RanksJoined != 1 || c.PlanVersion < 10 || c.PlanAgreed+3 < c.PlanVersion || d.Status.Core.Agreed < c.PlanVersion/2 {
 		t.Errorf("published and agreed: %+v", c)
 	}
 	if t.Failed() {
