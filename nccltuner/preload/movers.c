@@ -7,6 +7,9 @@
  *
  *   FREE --NCCL asks--> QUEUED --a thread takes it--> RUNNING --moved, or no more for now--> DONE --NCCL asks--> FREE
  *                         \--no thread has, for a while, and NCCL asks: it does it itself--> FREE
+ *
+ * A message that is alone on its way gains nothing by another thread, and waits for it. So NCCL's thread moves those itself until two are on
+ * their way beside each other: one was whole while something of another was there, or could be.
  */
 #include "movers.h"
 
@@ -31,14 +34,24 @@
 #define STEAL_NS 30000     /* a job that no thread has begun */
 #define HAND_BACK_NS 20000 /* of which there are no more bytes */
 #define SLEEP_NS 50000     /* without a job: to wake takes as long */
+#define LONE 16            /* messages in a row that were: the next one is as well, it seems */
 
 enum { FREE, QUEUED, RUNNING, DONE };
 
+/* A thread of NCCL's that asks. */
+struct caller {
+  _Atomic uint32_t whole; /* messages so far */
+  _Atomic int beside;     /* LONE: the last one was beside another; one less for each since that was not */
+};
+static _Thread_local struct caller caller = {.beside = LONE};
+
 struct job {
   _Atomic int state;
-  _Atomic uintptr_t owner; /* the thread that has asked */
+  _Atomic(struct caller *) owner; /* that has asked */
   _Atomic bool withdrawn;
-  bool ended; /* by errorNumber, or by the other end (0) */
+  bool begun;     /* something of a message has been moved, and something not */
+  uint32_t whole; /* of its owner's messages, when nothing of this one was there last */
+  bool ended;     /* by errorNumber, or by the other end (0) */
   int fd, flags, errorNumber;
   dyn_function real;
   char *data;
@@ -59,18 +72,35 @@ static int threads;
 static pthread_key_t asked; /* by threads that have: to let_go when they end */
 static _Atomic uint32_t turn;
 
+static void nothing_yet(struct job *job, struct caller *of) {
+  if (!job->begun) job->whole = atomic_load_explicit(&of->whole, memory_order_relaxed);
+}
+
+/* Bytes of a message have been moved; whole: there are no more. */
+static void some(struct job *job, struct caller *of, bool whole) {
+  job->begun = !whole;
+  if (!whole) return;
+  bool beside = atomic_load_explicit(&of->whole, memory_order_relaxed) != job->whole;
+  int before = atomic_load_explicit(&of->beside, memory_order_relaxed);
+  if (beside || before > 0) atomic_store_explicit(&of->beside, beside ? LONE : before - 1, memory_order_relaxed);
+  job->whole = atomic_fetch_add_explicit(&of->whole, 1, memory_order_relaxed) + 1;
+}
+
 /* Moves what there is; whether the job is over. */
 static bool step(struct job *job, uint64_t *quietNs) {
   if (atomic_load_explicit(&job->withdrawn, memory_order_relaxed)) return true;
   size_t piece = job->bytes - job->moved < PIECE ? job->bytes - job->moved : PIECE;
   dyn_word moved = job->real(job->fd, (dyn_word)(job->data + job->moved), (dyn_word)piece, job->flags, 0, 0);
   int error = errno;
+  struct caller *of = atomic_load_explicit(&job->owner, memory_order_relaxed);
   if (moved > 0) {
     job->moved += (size_t)moved;
     *quietNs = 0;
+    some(job, of, job->moved == job->bytes);
     return job->moved == job->bytes;
   }
   if (moved < 0 && (error == EAGAIN || error == EWOULDBLOCK || error == EINTR)) {
+    nothing_yet(job, of);
     uint64_t now = dyn_movers_clock_ns();
     if (*quietNs == 0) *quietNs = now;
     return now - *quietNs > HAND_BACK_NS;
@@ -135,7 +165,7 @@ static void let_go(void *owner) {
   for (int fd = 0; all != NULL && fd < JOBS; fd++) {
     struct job *job = &all[fd];
     int state = QUEUED;
-    if (atomic_load_explicit(&job->owner, memory_order_relaxed) != (uintptr_t)owner) continue;
+    if (atomic_load_explicit(&job->owner, memory_order_relaxed) != owner) continue;
     if (atomic_compare_exchange_strong(&job->state, &state, FREE) || state == FREE) continue;
     atomic_store_explicit(&job->withdrawn, true, memory_order_relaxed);
     while (atomic_load_explicit(&job->state, memory_order_acquire) == RUNNING) sched_yield();
@@ -190,9 +220,8 @@ static bool handed_over(struct job *job, int state, dyn_function real, int fd, c
   uint64_t now = dyn_movers_clock_ns();
   if (state == QUEUED) return !(now - job->queuedNs > STEAL_NS && atomic_compare_exchange_strong(&job->state, &state, FREE));
   int inUse = dyn_movers_now(now);
-  uintptr_t self = (uintptr_t)pthread_self();
-  if (inUse == 0 || pthread_setspecific(asked, (void *)self) != 0) return false;
-  atomic_store_explicit(&job->owner, self, memory_order_relaxed);
+  if (inUse == 0 || atomic_load_explicit(&caller.beside, memory_order_relaxed) == 0 || pthread_setspecific(asked, &caller) != 0) return false;
+  atomic_store_explicit(&job->owner, &caller, memory_order_relaxed);
   atomic_store_explicit(&job->withdrawn, false, memory_order_relaxed);
   job->ended = false;
   job->fd = fd;
@@ -208,17 +237,25 @@ static bool handed_over(struct job *job, int state, dyn_function real, int fd, c
   return !atomic_compare_exchange_strong(&job->state, &state, FREE); /* a slot that it was taken back from may still name it */
 }
 
+void dyn_move_nothing(int fd) {
+  struct job *all = atomic_load_explicit(&jobs, memory_order_acquire);
+  if (all != NULL && fd < JOBS && atomic_load_explicit(&all[fd].state, memory_order_acquire) == FREE) nothing_yet(&all[fd], &caller);
+}
+
 dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, begin);
   struct job *all = atomic_load_explicit(&jobs, memory_order_acquire);
-  if (all != NULL && fd < JOBS) {
-    int state = atomic_load_explicit(&all[fd].state, memory_order_acquire); /* once: a thread may be done at any time */
-    if (state == DONE) return result(&all[fd]);
-    if (handed_over(&all[fd], state, real, fd, data, bytes, flags)) {
-      errno = EAGAIN;
-      return -1;
-    }
+  if (all == NULL || fd >= JOBS) return real(fd, (dyn_word)data, (dyn_word)bytes, flags, 0, 0);
+  struct job *job = &all[fd];
+  int state = atomic_load_explicit(&job->state, memory_order_acquire); /* once: a thread may be done at any time */
+  if (state == DONE) return result(job);
+  if (handed_over(job, state, real, fd, data, bytes, flags)) {
+    errno = EAGAIN;
+    return -1;
   }
-  return real(fd, (dyn_word)data, (dyn_word)bytes, flags, 0, 0);
+  dyn_word moved = real(fd, (dyn_word)data, (dyn_word)bytes, flags, 0, 0);
+  if (moved > 0) some(job, &caller, (size_t)moved == bytes);
+  else if (moved < 0) nothing_yet(job, &caller);
+  return moved;
 }

@@ -16,4 +16,7 @@ typedef dyn_word (*dyn_function)(dyn_word, dyn_word, dyn_word, dyn_word, dyn_wor
  * when it ends nothing is read from or written into its buffers any more. */
 dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags);
 
+/* Nothing of a descriptor's next message has been there until now. errno stays. */
+void dyn_move_nothing(int fd);
+
 #endif

@@ -182,6 +182,7 @@ static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function 
   uint32_t size = announces(data, bytes);
   ssize_t sent = real(fd, (word)data, (word)bytes, size > INLINE && size <= MOST && state & ALIKE ? flags | MSG_MORE : flags, 0, 0);
   atomic_store_explicit(at, size > 0 && sent == (ssize_t)bytes ? state | size : state, memory_order_relaxed);
+  if (size >= DYN_MOVE_BYTES) dyn_move_nothing(fd);
   return sent;
 }
 
@@ -202,6 +203,7 @@ static __attribute__((noinline)) word recv_nccls(_Atomic uint32_t *at, function 
     return got;
   }
   ssize_t got = real(fd, (word)data, (word)bytes, flags, 0, 0);
+  if (got < 0) dyn_move_nothing(fd);
   if (got <= 0) return got;
   bool whole = got == (ssize_t)bytes;
   if (state & ACCEPTED) state = !whole ? 0 : greets(data, bytes) ? HEARD : greeting(data, bytes) == NET_SOCKET ? INCOMING : 0;

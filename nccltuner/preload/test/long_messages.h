@@ -83,15 +83,51 @@ static void long_stream(void) {
   close_pair();
 }
 
+static void *some_by_threads(void *nothing) {
+  bool ever = false;
+  for (int i = 0; i < 20; i++) ever |= moved_by_thread();
+  CHECK(ever);
+  return nothing;
+}
+/* By a thread of NCCL's that has sent and received nothing yet: what it does is not beside each other, which it does not know. */
+static void by_threads(void) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, some_by_threads, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+/* There and back, by two connections: no two messages are on their way at once, so a thread would only be waited for. */
+static void long_alone(void) {
+  static uint8_t got[sizeof(int32_t) + LONG];
+  int32_t size = LONG;
+  connect_nccls(NET_SOCKET);
+  int out[] = {fds[0], fds[1]};
+  connect_nccls(NET_SOCKET);
+  for (int i = 0; i < 40; i++) {
+    CHECK(nccls(out[0], &size, sizeof size, MSG_DONTWAIT) == sizeof size);
+    ssize_t there = nccls(out[0], payload, LONG, MSG_DONTWAIT);
+    for (size_t sent = there > 0 ? (size_t)there : 0, had = 0; had < sizeof size + LONG;) {
+      ssize_t n = recv(out[1], got, sizeof size + LONG - had, MSG_DONTWAIT);
+      had += n > 0 ? (size_t)n : 0;
+      n = sent < LONG ? nccls(out[0], payload + sent, LONG - sent, MSG_DONTWAIT) : 0;
+      sent += n > 0 ? (size_t)n : 0;
+    }
+    CHECK(nccl_receives(fds[1], &size, sizeof size, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+    ssize_t back = first_of_long(got);
+    rest_of_long(got, back);
+    CHECK(i < 20 || (there > 0 && back > 0));
+  }
+  close_pair();
+  close(out[0]), close(out[1]);
+}
+
 static void long_messages(void) {
   long_stream();
   connect_nccls(BOOTSTRAP);
   CHECK(!moved_by_thread());
   close_pair();
+  long_alone();
   connect_nccls(NET_SOCKET);
-  bool ever = false;
-  for (int i = 0; i < 20; i++) ever |= moved_by_thread();
-  CHECK(ever);
+  by_threads();
   int kept[] = {fds[0], fds[1]};
   connect_nccls(NET_SOCKET); /* another that breaks while NCCL waits for a message is nothing to these */
   int32_t size;
@@ -99,8 +135,6 @@ static void long_messages(void) {
   CHECK(recv(fds[1], &size, 1, MSG_PEEK) == 0 && nccl_receives(fds[1], &size, sizeof size, MSG_DONTWAIT) == 0);
   close(fds[1]);
   memcpy(fds, kept, sizeof kept);
-  ever = false;
-  for (int i = 0; i < 20; i++) ever |= moved_by_thread();
-  CHECK(ever);
+  by_threads();
   close_pair();
 }

@@ -333,13 +333,14 @@ static void crowded(void) {
   }
 }
 
+#include "alone.h"
 #include "mover_counts.h"
 
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*does)(void);
-  } cases[] = {{"moves", moves}, {"closes", closes}, {"breaks", breaks}, {"ends", ends}, {"beside", ends_beside_others}, {"quiet", quiet}, {"late", late}, {"high", high}, {"forked", forked}};
+  } cases[] = {{"moves", moves}, {"closes", closes}, {"breaks", breaks}, {"ends", ends}, {"beside", ends_beside_others}, {"quiet", quiet}, {"late", late}, {"high", high}, {"forked", forked}, {"alone", alone}, {"at_a_time", at_a_time}};
   how_many();
   in_child(crowded_at_once);
   in_child(crowded_often);
