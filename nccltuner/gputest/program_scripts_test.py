@@ -118,6 +118,13 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         self.assertEqual([x.split(" --no-python")[0] for x in calls], 3 * ["8 16 shared --nproc-per-node 8"] + 3 * ["1   --nproc-per-node 2"])
         self.assertEqual(self.read("service").split(), ["-d", "quit"])
 
+    def test_pingpong(self):
+        code, lines, said = self.run_script("program_pingpong.sh", self.path("out"), REPEAT="2", PINGPONG="--kib 64", ARMS="plain none=run,DYNAMICCL_SOCKET_THREADS=0")
+        self.assertEqual((code, lines), (0, []), said)
+        self.assertEqual(set(self.read("calls").splitlines()),
+                         {f"{x} 2 --nproc-per-node 2 --no-python nccltuner/gputest/program_node.sh python3 examples/pingpong.py --kib 64" for x in ("plain", "run")})
+        self.assertEqual(["comparison" in json.loads(line) for line in self.read("out").splitlines()], 4 * [False] + [True])
+
     def test_overlap(self):
         code, lines, said = self.run_script("program_overlap.sh", self.path("out"), LEARNERS="lstm", REPEAT="1")
         self.assertEqual((code, lines), (0, []), said)
