@@ -40,7 +40,7 @@ type comm struct {
 }
 
 func newComm(e CommJoined, reward Reward) *comm {
-	m := &comm{CommJoined: e, joiner: joiner{heard: e.heard()}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
+	m := &comm{CommJoined: e, joiner: joiner{heard: e.heard(), far: farOf(allRanks(e.Shape.Ranks) &^ e.heard())}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
 	if reward == RewardExposed {
 		m.exposure = &exposure{}
 	}

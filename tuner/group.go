@@ -22,6 +22,8 @@ const silentCalls = 256
 type group struct {
 	seq       uint64
 	seen      uint64 // bit r: rank r has reported
+	needs     uint64 // bit r: it is complete once rank r has
+	done      bool   // it was
 	bucket    state.Bucket
 	bytes     uint64
 	action    actions.Action
@@ -30,6 +32,7 @@ type group struct {
 	made      uint16 // calls of the bucket so far, where events say so
 	entryCall uint8
 	shortest  span
+	far       span // of ranks elsewhere; its signalNs is 0: none has told
 	longestNs state.Ns
 	last      span  // the last rank to arrive; used while instants holds
 	startNs   int64 // first kernel start over ranks, host's clock
@@ -59,11 +62,13 @@ type span struct {
 
 // joiner puts samples of one communicator together, call by call.
 type joiner struct {
-	heard      uint64 // bit r: rank r tells of its calls; a call is complete once all of these have
+	heard      uint64 // bit r: rank r is on this host and tells of its calls; a call is complete once all of these have
+	far        far    // and of other hosts those that tell
 	clocks     []rankClock
 	groups     []group // groupWindow of them, made at the first sample: most communicators of a big job stay silent
 	incomplete uint64  // groups given up because a rank is missing
 	late       uint64  // samples of groups already given up, or repeated
+	told       uint64  // samples of ranks elsewhere
 	disagreed  uint64  // groups whose ranks ran different things: must stay 0
 	unclocked  uint64  // groups of one-way collectives and trees that came before the clocks were known
 	incoherent uint64  // groups whose instants contradict each other
@@ -79,22 +84,25 @@ type joiner struct {
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
 func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bool) {
+	if tells(j.far.may, s.Rank) {
+		return j.addFar(now, s)
+	}
 	if !tells(j.heard, s.Rank) || s.SignalNs <= 0 && !s.Slow {
 		j.late++
 		return o, false, false
 	}
 	if j.groups == nil {
-		j.groups, j.clocks = make([]group, groupWindow), make([]rankClock, bits.Len64(j.heard))
+		j.groups, j.clocks = make([]group, groupWindow), make([]rankClock, bits.Len64(j.heard|j.far.may))
 	}
 	g := &j.groups[s.Seq%groupWindow]
 	bit := uint64(1) << uint(s.Rank)
 	j.lateInRow++
 	switch {
 	case g.seen == 0 || g.seq < s.Seq:
-		if g.seen != 0 && g.seen != j.heard {
+		if g.seen != g.needs && !g.done {
 			j.giveUp(g)
 		}
-		*g = group{seq: s.Seq, seen: bit, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan,
+		*g = group{seq: s.Seq, seen: bit, needs: j.heard | j.far.telling, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan,
 			made: s.Made, entryCall: s.EntryCall, bad: s.Aggregated}
 	case g.seq > s.Seq || g.seen&bit != 0:
 		j.late++
@@ -115,9 +123,15 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	g.slow = g.slow || s.Slow
 	g.take(j.instant(s))
 	j.lateInRow = 0
-	if g.seen != j.heard {
+	if g.seen != g.needs {
 		return o, false, false
 	}
+	return j.complete(now, g)
+}
+
+// complete gives what a call came to once all that it needs have told.
+func (j *joiner) complete(now state.Ns, g *group) (o state.Observation, bad, done bool) {
+	g.done = true
 	j.missInRow, j.beganNs, j.endedNs = 0, 0, 0
 	j.made, j.counted, j.slow = g.made, g.events, g.slow
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}
@@ -215,6 +229,10 @@ func (j *joiner) restart() {
 
 func (j *joiner) giveUp(g *group) {
 	j.incomplete++
+	j.far.lost(g)
+	if g.seen&j.heard == j.heard {
+		return // who is elsewhere may be silent
+	}
 	if j.missInRow++; j.missInRow == 1 {
 		j.missing = j.heard
 	}

@@ -31,6 +31,7 @@ func (g *group) cost(o *state.Observation) flaw {
 			return unclocked
 		}
 	}
+	g.shorten(o)
 	if g.kernels {
 		launch := launchNs(g.ran)
 		o.SignalNs += launch

@@ -190,14 +190,14 @@ func TestPartedHostsTryNothing(t *testing.T) {
 			p.tick(now)
 		}
 	}
-	run(0, 500)
+	run(0, 2000)
 	if p.version < 3 {
 		t.Fatalf("%d plans", p.version)
 	}
-	p.core.Step(5e8, Parted{Comm: 1})
-	p.core.Step(5e8, Marks{Comm: 1, Bucket: state.Bucket{Collective: actions.AllGather, Log2Bytes: 10}, Set: 7})
+	p.core.Step(2e9, Parted{Comm: 1})
+	p.core.Step(2e9, Marks{Comm: 1, Bucket: state.Bucket{Collective: actions.AllGather, Log2Bytes: 10}, Set: 7})
 	before := p.version
-	run(500, 20_000)
+	run(2000, 20_000)
 	if p.version != before {
 		t.Errorf("%d plans more", p.version-before)
 	}

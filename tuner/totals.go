@@ -8,6 +8,7 @@ type Totals struct {
 	Unclocked  uint64 `json:"unclocked"`  // group calls of trees and one-way collectives that came before the GPUs' clocks were known
 	Incoherent uint64 `json:"incoherent"` // group calls whose instants contradict each other
 	Late       uint64 `json:"late"`       // samples that fit no open group call
+	Elsewhere  uint64 `json:"elsewhere"`  // samples of ranks on other hosts
 	Disagreed  uint64 `json:"disagreed"`  // group calls whose ranks ran different things: a bug or a foreign plugin
 	Overruled  uint64 `json:"overruled"`  // group calls that ran another algorithm, protocol or kernel than asked for
 	Cold       uint64 `json:"cold"`       // group calls that were a kernel's first ones, or had it warm up
@@ -27,13 +28,14 @@ func (t *Totals) addJoiner(j *joiner) {
 	t.Unclocked += j.unclocked
 	t.Incoherent += j.incoherent
 	t.Late += j.late
+	t.Elsewhere += j.told
 	t.Disagreed += j.disagreed
 }
 
 // Totals counts what was taken in and decided since New.
 func (c *Core) Totals() Totals {
 	t := c.totals
-	t.Incomplete, t.Late, t.Disagreed = c.gone.Incomplete, c.gone.Late, c.gone.Disagreed
+	t.Incomplete, t.Late, t.Disagreed, t.Elsewhere = c.gone.Incomplete, c.gone.Late, c.gone.Disagreed, c.gone.Elsewhere
 	t.Unclocked, t.Incoherent = c.gone.Unclocked, c.gone.Incoherent
 	for _, m := range c.comms {
 		t.addJoiner(&m.joiner)

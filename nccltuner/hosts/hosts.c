@@ -14,6 +14,7 @@
 #include "../../kernels/host/host.h"
 #include "../../kernels/host/thread.h"
 #include "hub.h"
+#include "samples.h"
 #include "wire.h"
 
 #define NS_PER_MS UINT64_C(1000000)
@@ -26,6 +27,7 @@
 #endif
 #define MOST_GUESTS 4096 /* of one hub: ranks times communicators, and strangers; and one in so many of the descriptors that the program may have */
 #define DESCRIPTORS 4
+#define MOST_SAMPLES 65536 /* bytes of a connection that wait to be sent */
 
 enum { LOG_WARN = 2, LOG_INFO = 3 }; /* ncclDebugLogLevel */
 #define say(s, level, ...) \
@@ -79,6 +81,7 @@ static struct guest *guest_of(int number) {
 static void send_guest(void *to, int connection, const struct dyn_hosts_message *m, const void *payload) {
   struct guest *g = guest_of(connection);
   (void)to;
+  if (m->kind == DYN_HOSTS_SAMPLES && g != NULL && g->wire.numOut > MOST_SAMPLES) return; /* plans go first */
   if (g != NULL && !g->broken) g->broken = !dyn_wire_send(&g->wire, m, payload); /* the hub hears of it when it is not at work */
 }
 
@@ -220,6 +223,25 @@ static void serve_speaker(struct speaker *s) {
   }
 }
 
+/* A connection that takes no more at once has none of them. */
+static void tell(const struct dyn_sample *samples, unsigned n) {
+  for (struct speaker *s = speakers; s != NULL; s = s->next) {
+    struct dyn_sample its[DYN_HOSTS_LOOK];
+    uint32_t count = 0;
+    if (s->over || s->broken || !s->spoke || !s->rank.elsewhere || s->wire.numOut > 0) continue;
+    for (unsigned i = 0; i < n; i++)
+      if (samples[i].commId == s->rank.place.commId && samples[i].rank == (int32_t)s->rank.place.rank) its[count++] = samples[i];
+    dyn_hosts_rank_tell(&s->rank, its, count);
+  }
+}
+
+static void exchange_samples(void) {
+  struct dyn_sample samples[DYN_HOSTS_LOOK];
+  bool tells = false;
+  for (const struct speaker *s = speakers; s != NULL; s = s->next) tells |= s->rank.elsewhere;
+  tell(samples, dyn_hosts_exchange(tells, samples));
+}
+
 /* ---- the thread ---- */
 
 static unsigned add(struct pollfd *list, unsigned n, int fd, bool writes) {
@@ -262,6 +284,7 @@ static void *run(void *nothing) {
     if (listener >= 0) admit();
     serve_guests();
     for (struct speaker *s = speakers; s != NULL; s = s->next) serve_speaker(s);
+    exchange_samples();
   }
   /* The program has closed what is not its own. Nobody may wait for this thread. */
   for (struct speaker *s = speakers; s != NULL; s = s->next)
@@ -282,8 +305,7 @@ static bool start(void) {
 }
 
 static void ring(void) {
-  uint64_t one = 1;
-  if (write(bell, &one, sizeof one) < 0) return; /* it is ringing */
+  if (write(bell, &(uint64_t){1}, sizeof(uint64_t)) < 0) return; /* it is ringing */
 }
 
 /* ---- forks: the child has neither the thread nor a say on its parent's connections ---- */
@@ -303,6 +325,7 @@ static void fork_child(void) {
   listener = bell = -1;
   listens = (struct dyn_root){0};
   running = false;
+  dyn_hosts_forget_samples();
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 static void watch_forks(void) { pthread_atfork(fork_prepare, fork_parent, fork_child); }
@@ -339,6 +362,7 @@ struct dyn_fence *dyn_hosts_begin(const struct dyn_hosts_place *place, const str
   s->rank.place.nonce = root->nonce;
   s->rank.place.others = NULL;
   s->rank.send = send_to_hub;
+  s->rank.hear = dyn_hosts_hear;
   s->rank.to = s;
   s->root = *root;
   s->wire = DYN_WIRE_NONE;
@@ -357,7 +381,6 @@ struct dyn_fence *dyn_hosts_begin(const struct dyn_hosts_place *place, const str
   free(s);
   return NULL;
 }
-
 /* Another thread of the program's may be in the rank's call, and wait at the fence: the program aborts the communicator. */
 void dyn_hosts_leave(struct dyn_fence *fence) {
   struct speaker *s = NULL;

@@ -209,6 +209,10 @@ bool dyn_hub_take(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
   case DYN_HOSTS_ANSWER:
     hear(hub, c, m);
     return true;
+  case DYN_HOSTS_SAMPLES:
+    if (m->count > DYN_HOSTS_SAMPLES_AT_ONCE) return false;
+    say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_SAMPLES, .count = m->count, .rank = m->rank}, payload);
+    return true;
   default:
     return false;
   }

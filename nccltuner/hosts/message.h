@@ -9,7 +9,7 @@
 
 #include "../abi.h"
 
-#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 1) /* plans, marks and flags are of the layout's version */
+#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 2) /* plans, marks and flags are of the layout's version */
 #ifndef DYN_HOSTS_SEEK_NS
 #define DYN_HOSTS_SEEK_NS UINT64_C(60000000000) /* for so long a rank tries to reach the hub, and no longer */
 #endif
@@ -23,6 +23,8 @@ enum dyn_hosts_kind {
   DYN_HOSTS_PREPARE,   /* hub: struct dyn_plan, to come into force at epoch */
   DYN_HOSTS_ANSWER,    /* rank: refusal 0: its fence is up, and it will do as the hub decides */
   DYN_HOSTS_DECIDE,    /* hub: refusal 0: it comes into force. rank: who refused */
+  DYN_HOSTS_SAMPLES,   /* rank on another host than rank 0, and hub to rank 0: struct dyn_hosts_samples, the first count of them */
+  DYN_HOSTS_KINDS,
 };
 
 struct dyn_hosts_message {
@@ -37,7 +39,7 @@ struct dyn_hosts_message {
   uint64_t entered; /* rank: the last epoch that it has entered */
   uint32_t nRanks;
   uint32_t rank;
-  uint32_t count;   /* HELLO: calls of an epoch */
+  uint32_t count;   /* HELLO: calls of an epoch. SAMPLES: how many */
   uint32_t refusal; /* DYN_REFUSED_* */
 };
 _Static_assert(sizeof(struct dyn_hosts_message) == 72, "without padding");
@@ -50,11 +52,18 @@ struct dyn_hosts_word {
   uint32_t marks[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
 };
 
+#define DYN_HOSTS_SAMPLES_AT_ONCE 16
+struct dyn_hosts_samples {
+  struct dyn_sample samples[DYN_HOSTS_SAMPLES_AT_ONCE];
+};
+
 #define DYN_HOSTS_MOST_BYTES sizeof(struct dyn_plan)
+_Static_assert(sizeof(struct dyn_hosts_samples) <= DYN_HOSTS_MOST_BYTES, "the longest is a plan");
 _Static_assert(sizeof(struct dyn_hosts_word) <= DYN_HOSTS_MOST_BYTES, "the longest is a plan");
 
 /* How many bytes follow a message of this kind. */
 static inline uint32_t dyn_hosts_bytes(unsigned kind) {
+  if (kind == DYN_HOSTS_SAMPLES) return sizeof(struct dyn_hosts_samples);
   if (kind == DYN_HOSTS_PROPOSE || kind == DYN_HOSTS_PREPARE) return sizeof(struct dyn_plan);
   return kind == DYN_HOSTS_TELL || kind == DYN_HOSTS_OTHERS ? sizeof(struct dyn_hosts_word) : 0;
 }

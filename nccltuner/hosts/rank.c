@@ -103,6 +103,15 @@ void dyn_hosts_rank_tick(struct dyn_hosts_rank *r, uint64_t nowNs) {
   if (r->place.rank == 0) propose_newest(r, nowNs);
 }
 
+void dyn_hosts_rank_tell(struct dyn_hosts_rank *r, const struct dyn_sample *samples, uint32_t count) {
+  for (uint32_t at = 0, n; at < count; at += n) {
+    struct dyn_hosts_samples some = {0};
+    n = count - at < DYN_HOSTS_SAMPLES_AT_ONCE ? count - at : DYN_HOSTS_SAMPLES_AT_ONCE;
+    memcpy(some.samples, samples + at, n * sizeof *samples);
+    say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_SAMPLES, .count = n}, &some);
+  }
+}
+
 /* ---- from the hub ---- */
 
 /* Of all ranks of this host the one that is furthest: none takes back that they have met, or that one has parted. */
@@ -120,8 +129,9 @@ static bool met(struct dyn_hosts_rank *r, uint32_t hostRanks, uint64_t firstHost
   r->together = true;
   if (hostRanks == r->place.nRanks) return true; /* one host: the record suffices */
   r->place.others = (struct dyn_rank *)(r->place.record + 1) + hostRanks;
+  r->elsewhere = r->place.host != firstHost;
   __atomic_store_n(&r->place.record->hostRanks, hostRanks, __ATOMIC_RELEASE);
-  if (r->place.host != firstHost) set_hosts(r, DYN_HOSTS_MET);
+  if (r->elsewhere) set_hosts(r, DYN_HOSTS_MET);
   return true;
 }
 
@@ -133,6 +143,18 @@ static void hear_others(struct dyn_hosts_rank *r, const struct dyn_hosts_word *w
   for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
     for (int b = 0; b < DYN_NUM_BUCKETS; b++) __atomic_store_n(&others->marks[c][b], word->marks[c][b], __ATOMIC_RELAXED);
   set_hosts(r, DYN_HOSTS_MET);
+}
+
+/* As if the rank were of this process. */
+static bool hear_samples(const struct dyn_hosts_rank *r, uint32_t rank, const struct dyn_hosts_samples *all, uint32_t count) {
+  if (r->place.rank != 0 || rank == 0 || rank >= r->place.nRanks || count > DYN_HOSTS_SAMPLES_AT_ONCE) return false;
+  for (uint32_t i = 0; i < count && r->hear != NULL; i++) {
+    struct dyn_sample sample = all->samples[i];
+    sample.commId = r->place.commId;
+    sample.rank = (int32_t)rank;
+    r->hear(&sample);
+  }
+  return true;
 }
 
 static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, uint64_t question, const struct dyn_plan *plan) {
@@ -179,6 +201,7 @@ bool dyn_hosts_rank_take(struct dyn_hosts_rank *r, const struct dyn_hosts_messag
   case DYN_HOSTS_OTHERS: hear_others(r, payload); return true;
   case DYN_HOSTS_PREPARE: prepare(r, m->epoch, m->question, payload); return true;
   case DYN_HOSTS_DECIDE: decided(r, m, nowNs); return true;
+  case DYN_HOSTS_SAMPLES: return hear_samples(r, m->rank, payload, m->count);
   default: return false;
   }
 }

@@ -32,6 +32,7 @@ struct dyn_hosts_rank {
   struct dyn_hosts_place place;
   struct dyn_fence fence;
   bool together;      /* all ranks have met */
+  bool elsewhere;     /* on another host than rank 0, whose daemon plans: what calls took goes there */
   bool proposing;     /* rank 0: the hub has not answered yet */
   bool toldOnce;
   uint64_t question;  /* that the fence was raised for last */
@@ -41,6 +42,8 @@ struct dyn_hosts_rank {
   struct dyn_hosts_word told;
   /* To the hub; payload: message.bytes of it. */
   void (*send)(void *to, const struct dyn_hosts_message *message, const void *payload);
+  /* Rank 0: what a call took on a rank elsewhere. */
+  void (*hear)(const struct dyn_sample *sample);
   void *to;
 };
 
@@ -52,6 +55,8 @@ void dyn_hosts_rank_greet(struct dyn_hosts_rank *r);
 bool dyn_hosts_rank_take(struct dyn_hosts_rank *r, const struct dyn_hosts_message *message, const void *payload, uint64_t nowNs);
 /* While it is connected. */
 void dyn_hosts_rank_tick(struct dyn_hosts_rank *r, uint64_t nowNs);
+/* What so many calls took that this rank is told of, once it is together and elsewhere. */
+void dyn_hosts_rank_tell(struct dyn_hosts_rank *r, const struct dyn_sample *samples, uint32_t count);
 /* The connection is gone, for now. */
 void dyn_hosts_rank_cut(struct dyn_hosts_rank *r);
 /* And will not come again. */

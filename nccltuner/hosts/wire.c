@@ -86,7 +86,7 @@ bool dyn_wire_flush(struct dyn_wire *w) {
 
 /* False: nothing that this library sends. */
 static bool is_sound(const struct dyn_hosts_message *m) {
-  return m->version == DYN_HOSTS_VERSION && m->kind >= DYN_HOSTS_HELLO && m->kind <= DYN_HOSTS_DECIDE && m->bytes == dyn_hosts_bytes(m->kind);
+  return m->version == DYN_HOSTS_VERSION && m->kind >= DYN_HOSTS_HELLO && m->kind < DYN_HOSTS_KINDS && m->bytes == dyn_hosts_bytes(m->kind);
 }
 
 /* 1: a message has been handed on; 0: there is no whole one. */

@@ -74,7 +74,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -97,6 +97,11 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"hosts.c", "aborted", "  dyn_fence_lower(fence);\n", ""},
 		{"hosts.c", "ids", "(given != NULL && *given != '\\0') ||", ""},
 		{"hosts.c", "ids", "switched_off() || ", ""},
+		{"hosts.c", "samples", "samples[i].commId == s->rank.place.commId && ", ""},
+		{"samples.c", "samples", " && state != next + DYN_RING_CELLS", ""},
+		{"samples.c", "samples", "|| head - next > DYN_RING_CELLS / 2", ""},
+		{"samples.c", "samples", "(sample->flags & none) == 0 &&", ""},
+		{"samples.c", "samples", "  numHeard = 0;\n  unsigned n", "  unsigned n"},
 		{"hub.c", "strangers", "|| (rank->came && rank->host != m->host)", ""},
 		{"ids.c", "ids", "if (id[i] != 0) return false;", ";"},
 		{"ids.c", "ids", "|| mark.version != DYN_HOSTS_VERSION", ""},
@@ -121,7 +126,7 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 	dir, objects, compiler := t.TempDir(), filepath.Join(preloadTests(), "agree"), cmp.Or(os.Getenv("CC"), "gcc")
 	path, program := mistaken(t, dir, "../hosts", file, is, mistake), filepath.Join(dir, "test_hosts")
 	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-I", "../hosts", "-include", "../hosts/test/hurry.h", "-o", program, path}
-	for _, part := range []string{"hosts", "hub", "rank", "wire", "ids", "plugin", "test_hosts"} {
+	for _, part := range []string{"hosts", "hub", "rank", "wire", "ids", "samples", "plugin", "test_hosts"} {
 		if part+".c" != file {
 			args = append(args, filepath.Join(objects, part+".o"))
 		}

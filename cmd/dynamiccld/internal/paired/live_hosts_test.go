@@ -24,6 +24,9 @@ func TestLiveHosts(t *testing.T) {
 	if c := d.Status.Comms[0]; c.Hosts != "met" || c.RanksJoined != 1 || c.PlanVersion < 10 || c.PlanAgreed+3 < c.PlanVersion || d.Status.Core.Agreed < c.PlanVersion/2 {
 		t.Errorf("published and agreed: %+v", c)
 	}
+	if c := d.Status.Core; c.Elsewhere < 2*c.Groups || c.Incomplete > c.Groups/4 {
+		t.Errorf("%d samples of ranks elsewhere, %d calls of 3 such ranks, %d incomplete", c.Elsewhere, c.Groups, c.Incomplete)
+	}
 	if t.Failed() {
 		t.Logf("%s\n%+v", said, r.end.Daemons["run"])
 	}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What calls took on other hosts than rank 0's, whose daemon plans and would hear of its own host's ranks alone: samples of this process on
+ * their way to there, and those of others on their way into its ring. Of one thread, but for dyn_hosts_samples_at.
+ */
+#ifndef DYN_HOSTS_SAMPLES_H
+#define DYN_HOSTS_SAMPLES_H
+
+#include <stdbool.h>
+
+#include "../abi.h"
+
+#define DYN_HOSTS_LOOK 64 /* samples of one look: 3,200 a second, 0.3 MB/s; of more calls some are left out, for choices are settled by few */
+
+/* Where this process's samples are: hold gives the ring until it is released, or NULL: there is none, or it cannot be had at once. */
+void dyn_hosts_samples_at(struct dyn_ring *(*hold)(void), void (*release)(void));
+
+/* A rank elsewhere has told: into the ring, at the next exchange. */
+void dyn_hosts_hear(const struct dyn_sample *sample);
+
+/* tells: samples that calls of this process have left since the exchange before are wanted. How many there are. */
+unsigned dyn_hosts_exchange(bool tells, struct dyn_sample samples[DYN_HOSTS_LOOK]);
+
+void dyn_hosts_forget_samples(void);
+
+#endif

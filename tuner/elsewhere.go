@@ -1,0 +1,68 @@
+package tuner
+
+import (
+	"math/bits"
+
+	"dynamiccl/state"
+)
+
+// Ranks on other hosts tell what calls took there, some tens of milliseconds later (nccltuner/hosts/samples.h), or nothing: a host may
+// have no daemon. So a call waits for those that tell. All do until one has not, for groupWindow calls: what the first calls cost is learnt
+// for good, and they would be charged with the others' lateness.
+//
+// Their clocks are nobody's here, so of each rank only the duration counts: who came last waited for nobody, and the shortest of all is
+// about what it took from there, as among ranks of one host without instants.
+
+// far is what is known of ranks elsewhere.
+type far struct {
+	may     uint64   // bit r: rank r is on another host
+	telling uint64   // and tells, as far as is known
+	last    []uint64 // the newest call that each has told of
+}
+
+func farOf(ranks uint64) far {
+	return far{may: ranks, telling: ranks, last: make([]uint64, bits.Len64(ranks))}
+}
+
+// addFar takes a sample of a rank elsewhere; as add. One that was not waited for opens no call and is no trouble.
+func (j *joiner) addFar(now state.Ns, s *Sample) (o state.Observation, bad, done bool) {
+	if j.groups == nil || s.SignalNs <= 0 && !s.Slow {
+		return o, false, false
+	}
+	bit := uint64(1) << uint(s.Rank)
+	j.far.last[s.Rank] = max(j.far.last[s.Rank], s.Seq)
+	j.far.telling |= bit
+	j.told++
+	g := &j.groups[s.Seq%groupWindow]
+	if g.seq != s.Seq || g.done || g.needs&^g.seen&bit == 0 {
+		return o, false, false
+	}
+	g.seen |= bit
+	g.bad = g.bad || s.Aggregated
+	g.slow = g.slow || s.Slow
+	if at, _ := j.instant(s); !s.Slow && (g.far.signalNs == 0 || at.signalNs < g.far.signalNs) {
+		g.far = at
+	}
+	if g.seen != g.needs {
+		return o, false, false
+	}
+	return j.complete(now, g)
+}
+
+// lost says that a call is given up: ranks elsewhere that have told of no later one do not tell any more.
+func (f *far) lost(g *group) {
+	for missing := g.needs &^ g.seen & f.may; missing != 0; missing &= missing - 1 {
+		if r := bits.TrailingZeros64(missing); f.last[r] < g.seq {
+			f.telling &^= 1 << r
+		}
+	}
+}
+
+// shorten has the call take what it took for a rank elsewhere that came after all of this host.
+func (g *group) shorten(o *state.Observation) {
+	if g.far.signalNs == 0 || g.far.signalNs >= o.SignalNs || g.far.event != g.events {
+		return
+	}
+	o.SkewNs += o.SignalNs - g.far.signalNs
+	o.SignalNs, o.CounterNs, o.FirstRank = g.far.signalNs, g.far.counterNs, g.far.rank
+}
