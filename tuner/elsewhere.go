@@ -60,7 +60,7 @@ func (f *far) lost(g *group) {
 
 // shorten has the call take what it took for a rank elsewhere that came after all of this host.
 func (g *group) shorten(o *state.Observation) {
-	if g.far.signalNs == 0 || g.far.signalNs >= o.SignalNs || g.far.event != g.events {
+	if g.far.signalNs == 0 || g.far.signalNs >= o.SignalNs || g.far.event != g.events || g.oneWay() {
 		return
 	}
 	o.SkewNs += o.SignalNs - g.far.signalNs

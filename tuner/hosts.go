@@ -7,7 +7,7 @@ import (
 	"dynamiccl/state"
 )
 
-// Ranks on several hosts: those of this host are heard, and a plan comes into force when all hosts have agreed on it, which may take
+// Ranks on several hosts: those of this host are heard, others by way of it (elsewhere.go), and a plan comes into force when all hosts have agreed on it, which may take
 // thousands of calls, or never.
 
 // Agreed says which plan is in force on the ranks of a communicator whose hosts agree on it.
