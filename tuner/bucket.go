@@ -22,7 +22,7 @@ type bucket struct {
 	state.Bucket
 	differ bool // ranks do not agree on NCCL's marks: passes through
 	// assumed is what was measured best before this bucket was made: in force with an earlier daemon, or stored. It is the
-	// base until the guard can judge it, or until conditions change; where nothing may be explored it stays.
+	// base until the guard judges or drops it, or until conditions change; where nothing may be explored it stays.
 	assumed  actions.Action
 	stored   float64  // speed-up of assumed as the store has it; 0: not known
 	storedNs state.Ns // when assumed came to be chosen, as the store has it; 0: not known
@@ -236,12 +236,8 @@ func (b *bucket) propose(nowNs state.Ns, explore, single bool, maxTrials int, ne
 	switch {
 	case !explore:
 		base, trials = b.assumed, nil
-	case base == actions.Default && b.assumed != actions.Default:
-		if b.guard.Judged(b.assumed) {
-			b.assumed = actions.Default
-		} else {
-			base = b.assumed
-		}
+	case base != b.assumed: // the guard had it in force until now (Keep)
+		b.assumed = actions.Default
 	}
 	if explore && len(trials) < room {
 		if a, ok := b.silence.again(b.allowed, b.calls, b.guard.Withholds); ok {

@@ -80,8 +80,8 @@ func (c *Core) SetExplore(on bool) {
 		m.dirty = true
 		m.eachBucket(func(b *bucket) {
 			b.fresh = true
-			if base := b.guard.Base(); ends && m.Explore && (base != actions.Default || b.guard.Judged(b.assumed)) {
-				b.assumed = base
+			if ends && m.Explore {
+				b.assumed = b.guard.Base()
 			}
 		})
 	}

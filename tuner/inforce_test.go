@@ -53,6 +53,38 @@ func judged(t *testing.T, name string, stored bool) {
 	}
 }
 
+// It goes, too, where next to nothing is heard of the default's calls, but enough that its own latest ones are dearer: the guard drops it then,
+// and nobody measures the default for its sake any more.
+func TestChoiceInForceThatLosesIsDropped(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	running := parse(t, "Ring/LL/8")[0]
+	for _, name := range []string{agents.NameLSTM, agents.NameUCB, agents.NameThompson, agents.NameCoordinateDescent, agents.NameSuccessiveHalving} {
+		p := newCaller(t, name, Config{Explore: true, SampleEvery: 1}, CommJoined{InForce: map[state.Bucket]actions.Action{b: running}}, b, 0b111_111)
+		p.entry.Base = running
+		heard, after := 0, 0
+		for seq := range uint64(2000) {
+			a, now := p.next(), state.Ns(seq*1e6)
+			switch {
+			case a == running:
+				p.tell(now, seq, a, a, 109_000)
+			case a == actions.Default && heard < guardNeeds-1:
+				p.tell(now, seq, a, a, 100_000)
+				heard++
+			}
+			if heard > 0 && a == running {
+				after++
+			}
+			p.tick(now)
+		}
+		if heard != guardNeeds-1 || after > 100 || p.entry.Base != actions.Default {
+			t.Errorf("%s: %d calls of the default were heard, and %d of the worse choice made since, %s at the end", name, heard, after, p.entry.Base)
+		}
+	}
+}
+
+// guardNeeds is how many calls of the default a guard wants to judge what is in force.
+const guardNeeds = 3
+
 // Without exploration what is stored stays in force over a change of conditions: nobody could judge it, and NCCL's default is no better
 // known.
 func TestStoredChoiceStaysWithoutExploration(t *testing.T) {
