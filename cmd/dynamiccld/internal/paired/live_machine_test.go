@@ -32,7 +32,8 @@ type machine struct {
 	*testing.T
 	root, dir string
 	environ   []string
-	kill      string // the signal is for the process of this command line, not for the bench
+	kill      string        // the signal is for the process of this command line, not for the bench
+	starved   time.Duration // that the daemons of the last bench were ready to run at a stretch, or nearly, and had no CPU
 }
 
 func newMachine(t *testing.T, table string, environ ...string) *machine {
@@ -87,6 +88,9 @@ func (m *machine) bench(when string, signal syscall.Signal, args ...string) (sai
 	if err := cmd.Start(); err != nil {
 		m.Fatal(err)
 	}
+	watched := make(chan time.Duration)
+	over := make(chan struct{})
+	go func() { watched <- m.daemonWaits(over) }()
 	var heard strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		heard.WriteString(lines.Text() + "\n")
@@ -94,7 +98,10 @@ func (m *machine) bench(when string, signal syscall.Signal, args ...string) (sai
 			time.AfterFunc(time.Second, func() { _ = syscall.Kill(m.target(cmd), signal) })
 		}
 	}
-	if exit := new(exec.ExitError); !errors.As(cmd.Wait(), &exit) && !cmd.ProcessState.Success() {
+	err = cmd.Wait()
+	close(over)
+	m.starved = <-watched
+	if exit := new(exec.ExitError); !errors.As(err, &exit) && !cmd.ProcessState.Success() {
 		m.Fatal(cmd.ProcessState)
 	}
 	if ctx.Err() != nil {
@@ -102,6 +109,34 @@ func (m *machine) bench(when string, signal syscall.Signal, args ...string) (sai
 	}
 	m.alone()
 	return stdout.String() + heard.String(), cmd.ProcessState.ExitCode()
+}
+
+// daemonWaits gives the longest that a thread of the test's daemons waited for a CPU between two looks, a tenth of a second apart or more.
+func (m *machine) daemonWaits(over <-chan struct{}) (longest time.Duration) {
+	before := map[string]int64{}
+	for {
+		select {
+		case <-over:
+			return longest
+		case <-time.After(100 * time.Millisecond):
+		}
+		for _, p := range testproc.With(m.T, "TMPDIR="+m.dir) {
+			pid, name, _ := strings.Cut(p, " ")
+			if name != "dynamiccld" {
+				continue
+			}
+			threads, _ := filepath.Glob("/proc/" + pid + "/task/*/schedstat") // gone: none
+			for _, t := range threads {
+				var ran, waited int64
+				text, _ := os.ReadFile(t)
+				if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
+					continue
+				}
+				longest = max(longest, time.Duration(waited-before[t]))
+				before[t] = waited
+			}
+		}
+	}
 }
 
 // target is who gets a bench's signal: its process group, as of a terminal's Ctrl-C, or one process of this test.

@@ -1,12 +1,14 @@
 package paired
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 )
@@ -145,17 +147,36 @@ func TestLiveKernels(t *testing.T) {
 	}
 }
 
-// A load comes under which what was learnt is a loss: the arm finds something else, and what it had once the load is gone. Judged by
-// rounds, of which phases have enough however busy the machine is: a daemon that waits for a CPU waits while the ranks do.
+// A load comes under which what was learnt is a loss: the arm finds something else, and what it had once the load is gone. A daemon adapts to
+// nothing while it has no CPU, and ranks go on: beside three busy loops on two CPUs it had none for up to 6 s at a stretch, and phases are as
+// long. So a run in which it waited for long counts only where it adapted all the same.
 func TestLiveAdapts(t *testing.T) {
-	const quietTable, loadedTable = "h200x4-socket-2nodes-quiet", "h200x4-socket-2nodes-cpu-load"
-	m := newMachine(t, quietTable)
+	const runs, longWait = 4, 500 * time.Millisecond
+	for run := 1; ; run++ {
+		m := newMachine(t, quietTable)
+		wrong := m.adapts()
+		if len(wrong) > 0 && m.starved > longWait && run < runs {
+			t.Logf("the daemon had no CPU for %v: once more, for %q", m.starved, wrong)
+			continue
+		}
+		for _, w := range wrong {
+			t.Errorf("run %d, in which the daemon had no CPU for %v: %s", run, m.starved, w)
+		}
+		return
+	}
+}
+
+const quietTable, loadedTable = "h200x4-socket-2nodes-quiet", "h200x4-socket-2nodes-cpu-load"
+
+// adapts says what is wrong in a run of three phases. Judged by rounds, of which phases have enough however busy the machine is.
+func (m *machine) adapts() (wrong []string) {
+	m.Helper()
 	m.environ = append(m.environ, "FAKEGPU_LOADED_TABLE="+m.recorded(loadedTable))
 	said, code := m.bench("", 0, "--nodes", "2", "--collectives", "AllReduce", "--sizes", "4K", "--phases", "quiet:1s,compute:1s,quiet:1s", "--min-rounds", "450",
 		"--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent")
 	r := m.read()
 	if code != 0 || len(r.phases) != 3 || len(r.rounds) != 3 {
-		t.Fatalf("exit code %d\n%s", code, said)
+		m.Fatalf("exit code %d\n%s", code, said)
 	}
 	for i, table := range []string{quietTable, loadedTable, quietTable} {
 		byDefault, best := m.costs(table, "AllReduce", 4096)
@@ -165,15 +186,16 @@ func TestLiveAdapts(t *testing.T) {
 			numbers, ratios = append(numbers, float64(round)), append(ratios, plain[round]/run[round])
 		}
 		if first := forced.Median(ratios[:3]); i == 1 && first > 0.95 {
-			t.Errorf("when the load comes, run is %.3f times as fast: there was nothing to adapt to", first)
+			wrong = append(wrong, fmt.Sprintf("when the load comes, run is %.3f times as fast: there was nothing to adapt to", first))
 		}
 		last := len(plain) * 2 / 3
 		us, with := forced.Median(plain[last:]), forced.Median(run[last:])
 		if a := adapted(numbers, ratios, float64(len(plain))); !a.Settled || math.Abs(us/byDefault-1) > 5e-3 || with < best*0.999 || us/with < 1.1 {
-			t.Errorf("phase %d: adapted %+v in %d rounds, then plain takes %.2f us and run %.2f; the table says %.2f and at best %.2f", i+1, a, len(plain), us, with,
-				byDefault, best)
+			wrong = append(wrong, fmt.Sprintf("phase %d: adapted %+v in %d rounds, then plain takes %.2f us and run %.2f; the table says %.2f and at best %.2f", i+1, a,
+				len(plain), us, with, byDefault, best))
 		}
 	}
+	return wrong
 }
 
 // A daemon that dies makes its arm another: the run ends and says so.
