@@ -223,23 +223,25 @@ static void serve_speaker(struct speaker *s) {
   }
 }
 
-/* A connection that takes no more at once has none of them. */
-static void tell(const struct dyn_sample *samples, unsigned n) {
-  for (struct speaker *s = speakers; s != NULL; s = s->next) {
-    struct dyn_sample its[DYN_HOSTS_LOOK];
-    uint32_t count = 0;
-    if (s->over || s->broken || !s->spoke || !s->rank.elsewhere || s->wire.numOut > 0) continue;
-    for (unsigned i = 0; i < n; i++)
-      if (samples[i].commId == s->rank.place.commId && samples[i].rank == (int32_t)s->rank.place.rank) its[count++] = samples[i];
-    dyn_hosts_rank_tell(&s->rank, its, count);
-  }
+static const struct speaker *teller(const struct dyn_sample *of) {
+  const struct speaker *s = speakers;
+  while (s != NULL && !(s->rank.elsewhere && of->commId == s->rank.place.commId && of->rank == (int32_t)s->rank.place.rank)) s = s->next;
+  return s;
 }
+static bool is_wanted(const struct dyn_sample *sample) { return teller(sample) != NULL; }
 
+/* A connection that takes no more at once has none of them. */
 static void exchange_samples(void) {
-  struct dyn_sample samples[DYN_HOSTS_LOOK];
+  struct dyn_sample samples[DYN_HOSTS_LOOK], its[DYN_HOSTS_LOOK];
   bool tells = false;
   for (const struct speaker *s = speakers; s != NULL; s = s->next) tells |= s->rank.elsewhere;
-  tell(samples, dyn_hosts_exchange(tells, samples));
+  unsigned n = dyn_hosts_exchange(tells ? is_wanted : NULL, samples);
+  for (struct speaker *s = speakers; s != NULL; s = s->next) {
+    uint32_t count = 0;
+    for (unsigned i = 0; i < n; i++)
+      if (teller(&samples[i]) == s) its[count++] = samples[i];
+    if (!s->over && !s->broken && s->spoke && s->wire.numOut == 0) dyn_hosts_rank_tell(&s->rank, its, count);
+  }
 }
 
 /* ---- the thread ---- */
@@ -333,7 +335,6 @@ static void watch_forks_once(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, watch_forks);
 }
-
 /* ---- for others ---- */
 
 static bool switched_off(void) {

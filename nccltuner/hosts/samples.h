@@ -18,8 +18,8 @@ void dyn_hosts_samples_at(struct dyn_ring *(*hold)(void), void (*release)(void))
 /* A rank elsewhere has told: into the ring, at the next exchange. */
 void dyn_hosts_hear(const struct dyn_sample *sample);
 
-/* tells: samples that calls of this process have left since the exchange before are wanted. How many there are. */
-unsigned dyn_hosts_exchange(bool tells, struct dyn_sample samples[DYN_HOSTS_LOOK]);
+/* wanted: of samples that calls of this process have left since the exchange before; NULL: of none. How many there are. */
+unsigned dyn_hosts_exchange(bool (*wanted)(const struct dyn_sample *sample), struct dyn_sample samples[DYN_HOSTS_LOOK]);
 
 void dyn_hosts_forget_samples(void);
 

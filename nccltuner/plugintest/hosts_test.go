@@ -74,7 +74,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -97,10 +97,12 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"hosts.c", "aborted", "  dyn_fence_lower(fence);\n", ""},
 		{"hosts.c", "ids", "(given != NULL && *given != '\\0') ||", ""},
 		{"hosts.c", "ids", "switched_off() || ", ""},
-		{"hosts.c", "samples", "samples[i].commId == s->rank.place.commId && ", ""},
-		{"samples.c", "samples", " && state != next + DYN_RING_CELLS", ""},
+		{"hosts.c", "samples", "of->commId == s->rank.place.commId && ", ""},
+		{"samples.c", "samples", " || state == at + DYN_RING_CELLS", ""},
 		{"samples.c", "samples", "|| head - next > DYN_RING_CELLS / 2", ""},
 		{"samples.c", "samples", "(sample->flags & none) == 0 &&", ""},
+		{"samples.c", "busy", " && wanted(cell_at(ring, until))", ""},
+		{"samples.c", "busy", "n < DYN_HOSTS_LOOK && is_of_call(cell) && wanted(cell)", "n < DYN_HOSTS_LOOK"},
 		{"samples.c", "samples", "  numHeard = 0;\n  unsigned n", "  unsigned n"},
 		{"hub.c", "strangers", "|| (rank->came && rank->host != m->host)", ""},
 		{"ids.c", "ids", "if (id[i] != 0) return false;", ";"},

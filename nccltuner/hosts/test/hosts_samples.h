@@ -116,4 +116,28 @@ static void samples(void) {
   memset(rings, 0, sizeof rings);
 }
 
+/* Beside calls of another communicator, which nobody wants elsewhere, and more of them than one look has room for. */
+static void busy(void) {
+  struct dyn_sample drained, other = sample_of(1, 0);
+  uint64_t seq = 0, most = 0, heard = 0;
+  other.commId = 999;
+  make_rings();
+  start(4, 2, 1, -1, NULL);
+  AWAIT(all_met(), 5000);
+  settle();
+  for (uint64_t until = now() + 1500 * MS; now() < until; nap(30 * MS)) {
+    for (int i = 0; i < 300; i++) {
+      struct dyn_sample sample = sample_of(1, seq);
+      if (i % 10 == 0) seq++;
+      CHECK(dyn_ring_store(rings[1], i % 10 == 0 ? &sample : &other));
+    }
+    while (drain(1, &drained)) continue;
+    heard += (uint64_t)find(~UINT64_C(0));
+    if (seen[1] > 0 && seq - seen[1] > most) most = seq - seen[1];
+  }
+  CHECK(most < 300 && heard > seq * 2 / 3);
+  stop();
+  memset(rings, 0, sizeof rings);
+}
+
 #endif

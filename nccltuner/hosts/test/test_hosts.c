@@ -280,7 +280,7 @@ static const struct {
 } cases[] = {
     {"ids", ids}, {"calm", calm}, {"rank_killed", rank_killed}, {"hub_killed", hub_killed}, {"hub_killed_somewhen", hub_killed_somewhen},
     {"hub_stopped", hub_stopped}, {"strangers", strangers}, {"by_hand", by_hand}, {"slow_peer", slow_peer}, {"others_there", others_there}, {"forked", forked}, {"child_ends", child_ends},
-    {"no_descriptors", no_descriptors}, {"closed", closed}, {"aborted", aborted}, {"samples", samples},
+    {"no_descriptors", no_descriptors}, {"closed", closed}, {"aborted", aborted}, {"samples", samples}, {"busy", busy},
 };
 
 int main(int argc, char **argv) {
