@@ -25,10 +25,13 @@ static dyn_word as_told(dyn_word fd, dyn_word data, dyn_word bytes, dyn_word fla
   return atomic_load(&s->parts) > 1 ? bytes / atomic_fetch_sub(&s->parts, 1) : bytes;
 }
 
-static void message(int fd, int waits, int parts) {
+static void next_message(int fd, int waits, int parts) {
   atomic_store(&told[fd].waits, waits);
   atomic_store(&told[fd].parts, parts);
   told[fd].left = MOST;
+}
+static void message(int fd, int waits, int parts) {
+  next_message(fd, waits, parts);
   dyn_move_nothing(fd); /* as when its size is sent, or was not there to be received */
 }
 /* One call; whether the message is whole. */
@@ -45,11 +48,15 @@ static void whole_message(int fd, int waits, int parts) {
   while (!ask(fd)) sched_yield();
 }
 
-/* There and back. */
+/* There and back; one that comes long after its size; and one right behind another. */
 static void messages_alone(int fd) {
   for (int i = 0; i < 50; i++) {
     whole_message(fd, i % 3, 1);
+    message(fd, 2, 1);
     whole_message(fd + 1, 2, 1 + i % 3);
+    while (!ask(fd)) sched_yield();
+    next_message(fd, 0, 1 + i % 2);
+    while (!ask(fd)) sched_yield();
   }
 }
 static void *alone_on(void *first) {
