@@ -16,7 +16,7 @@ import (
 // far is what is known of ranks elsewhere.
 type far struct {
 	may     uint64   // bit r: rank r is on another host
-	telling uint64   // and tells, as far as is known
+	telling uint64   // and tells, before calls are given up, as far as is known
 	last    []uint64 // the newest call that each has told of
 }
 
@@ -31,14 +31,15 @@ func (j *joiner) addFar(now state.Ns, s *Sample) (o state.Observation, bad, done
 	}
 	bit := uint64(1) << uint(s.Rank)
 	j.far.last[s.Rank] = max(j.far.last[s.Rank], s.Seq)
-	j.far.telling |= bit
 	j.told++
 	g := &j.groups[s.Seq%groupWindow]
+	if g.seq <= s.Seq {
+		j.far.telling |= bit
+	}
 	if g.seq != s.Seq || g.done || g.needs&^g.seen&bit == 0 {
 		return o, false, false
 	}
-	g.seen |= bit
-	g.bad = g.bad || s.Aggregated
+	j.compare(g, s)
 	g.slow = g.slow || s.Slow
 	if at, _ := j.instant(s); !s.Slow && (g.far.signalNs == 0 || at.signalNs < g.far.signalNs) {
 		g.far = at
@@ -58,9 +59,9 @@ func (f *far) lost(g *group) {
 	}
 }
 
-// shorten has the call take what it took for a rank elsewhere that came after all of this host.
+// shorten has the call take what it took for a rank elsewhere that came after all of this host, where none is done before that.
 func (g *group) shorten(o *state.Observation) {
-	if g.far.signalNs == 0 || g.far.signalNs >= o.SignalNs || g.far.event != g.events || g.oneWay() {
+	if g.oneWay() || g.far.signalNs == 0 || g.far.signalNs >= o.SignalNs || g.far.event != g.events {
 		return
 	}
 	o.SkewNs += o.SignalNs - g.far.signalNs

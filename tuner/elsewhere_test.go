@@ -146,3 +146,61 @@ func TestElsewhereLateRanks(t *testing.T) {
 		t.Errorf("regret %.3f where ranks elsewhere tell, %.3f where they do not, %.3f where none is late", with, without, punctual)
 	}
 }
+
+// A rank elsewhere whose word comes when its call was given up is one that does not tell.
+func TestElsewhereTooLate(t *testing.T) {
+	r := newFarRig(t)
+	done := 0
+	const calls, behind = 8 * groupWindow, groupWindow + 100
+	for seq := uint64(1); seq < calls; seq++ {
+		r.tells(seq, 0, 500)
+		if _, is := r.tells(seq, 1, 400); is {
+			done++
+		}
+		if seq > behind {
+			r.tells(seq-behind, 2, 100)
+			r.tells(seq-behind, 3, 100)
+		}
+	}
+	if want := calls - groupWindow - 2*32; done < want {
+		t.Errorf("%d calls are complete, want %d", done, want)
+	}
+}
+
+// What a rank elsewhere ran must be what ran here.
+func TestElsewhereDisagrees(t *testing.T) {
+	for what, other := range map[string]func(s *Sample){
+		"bucket": func(s *Sample) { s.Bucket.Log2Bytes++ },
+		"action": func(s *Sample) { s.Action = actions.Default },
+		"ran":    func(s *Sample) { s.Ran.Algorithm = actions.Tree },
+	} {
+		j := joiner{heard: 0b01, far: farOf(0b10)}
+		s := Sample{Seq: 1, SignalNs: 1000, CounterNs: 1000, EventTimed: true, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}, Action: byRing, Ran: byRing}
+		j.add(0, &s)
+		s.Rank = 1
+		other(&s)
+		if _, bad, done := j.add(0, &s); !done || !bad || j.disagreed != 1 {
+			t.Errorf("%s: complete %v, bad %v, %d disagreed", what, done, bad, j.disagreed)
+		}
+	}
+}
+
+// A rank may be done with a Broadcast or Reduce early: that it took little there says nothing of the call.
+func TestElsewhereEarly(t *testing.T) {
+	for _, c := range []actions.Collective{actions.Broadcast, actions.AllReduce} {
+		j := joiner{heard: 0b01, far: farOf(0b10)}
+		var o state.Observation
+		sound := false
+		for seq := uint64(1); seq < 20; seq++ {
+			s := Sample{Seq: seq, StartNs: seq * 1e6, ClockNs: 5, SignalNs: 500_000, CounterNs: 500_000, EventTimed: true, Bucket: state.Bucket{Collective: c, Log2Bytes: 20}, Action: byRing, Ran: byRing}
+			j.add(0, &s)
+			s.Rank, s.SignalNs, s.CounterNs = 1, 30_000, 30_000
+			var bad bool
+			o, bad, _ = j.add(0, &s)
+			sound = !bad
+		}
+		if early := o.SignalNs < 100_000; !sound || early != (c == actions.AllReduce) {
+			t.Errorf("%v: sound %v, %d ns", c, sound, o.SignalNs)
+		}
+	}
+}

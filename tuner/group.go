@@ -108,17 +108,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		j.late++
 		return o, false, false
 	default:
-		g.seen |= bit
-		g.bad = g.bad || s.Aggregated
-		if g.ran == actions.Default { // that rank could not tell; nothing contradicts what another one says
-			g.ran = s.Ran
-		}
-		if g.bucket != s.Bucket || g.action != s.Action || (s.Ran != actions.Default && g.ran != s.Ran) {
-			if !g.bad {
-				j.disagreed++
-			}
-			g.bad = true
-		}
+		j.compare(g, s)
 	}
 	g.slow = g.slow || s.Slow
 	g.take(j.instant(s))
@@ -127,6 +117,21 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		return o, false, false
 	}
 	return j.complete(now, g)
+}
+
+// compare takes in what another rank ran, which is to be the same.
+func (j *joiner) compare(g *group, s *Sample) {
+	g.seen |= uint64(1) << uint(s.Rank)
+	g.bad = g.bad || s.Aggregated
+	if g.ran == actions.Default { // that rank could not tell; nothing contradicts what another one says
+		g.ran = s.Ran
+	}
+	if g.bucket != s.Bucket || g.action != s.Action || (s.Ran != actions.Default && g.ran != s.Ran) {
+		if !g.bad {
+			j.disagreed++
+		}
+		g.bad = true
+	}
 }
 
 // complete gives what a call came to once all that it needs have told.
