@@ -36,16 +36,13 @@ func (j *joiner) addFar(now state.Ns, s *Sample) (o state.Observation, bad, done
 	if g.seq <= s.Seq {
 		j.far.telling |= bit
 	}
-	if g.seq != s.Seq || g.done || g.needs&^g.seen&bit == 0 {
+	if g.seq != s.Seq || g.needs&^g.seen&bit == 0 {
 		return o, false, false
 	}
 	j.compare(g, s)
 	g.slow = g.slow || s.Slow
 	if at, _ := j.instant(s); !s.Slow && (g.far.signalNs == 0 || at.signalNs < g.far.signalNs) {
 		g.far = at
-	}
-	if g.seen != g.needs {
-		return o, false, false
 	}
 	return j.complete(now, g)
 }

@@ -23,7 +23,6 @@ type group struct {
 	seq       uint64
 	seen      uint64 // bit r: rank r has reported
 	needs     uint64 // bit r: it is complete once rank r has
-	done      bool   // it was
 	bucket    state.Bucket
 	bytes     uint64
 	action    actions.Action
@@ -99,7 +98,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	j.lateInRow++
 	switch {
 	case g.seen == 0 || g.seq < s.Seq:
-		if g.seen != g.needs && !g.done {
+		if g.seen != g.needs {
 			j.giveUp(g)
 		}
 		*g = group{seq: s.Seq, seen: bit, needs: j.heard | j.far.telling, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan,
@@ -113,9 +112,6 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 	g.slow = g.slow || s.Slow
 	g.take(j.instant(s))
 	j.lateInRow = 0
-	if g.seen != g.needs {
-		return o, false, false
-	}
 	return j.complete(now, g)
 }
 
@@ -134,9 +130,11 @@ func (j *joiner) compare(g *group, s *Sample) {
 	}
 }
 
-// complete gives what a call came to once all that it needs have told.
+// complete gives what a call came to once all that it needs have told; as add.
 func (j *joiner) complete(now state.Ns, g *group) (o state.Observation, bad, done bool) {
-	g.done = true
+	if g.seen != g.needs {
+		return o, false, false
+	}
 	j.missInRow, j.beganNs, j.endedNs = 0, 0, 0
 	j.made, j.counted, j.slow = g.made, g.events, g.slow
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}

@@ -7,8 +7,8 @@ import (
 	"dynamiccl/state"
 )
 
-// Ranks on several hosts: those of this host are heard, others by way of it (elsewhere.go), and a plan comes into force when all hosts have agreed on it, which may take
-// thousands of calls, or never.
+// Ranks on several hosts: those of this host are heard at once, others later or never (elsewhere.go), and a plan comes into force when all
+// hosts have agreed on it, which may take thousands of calls, or never.
 
 // Agreed says which plan is in force on the ranks of a communicator whose hosts agree on it.
 type Agreed struct {
@@ -44,7 +44,7 @@ func (e *CommJoined) heard() uint64 {
 func (e *CommJoined) several() bool { return e.heard() != allRanks(e.Shape.Ranks) }
 
 // acrossHosts leaves out what ranks on several hosts refuse (nccltuner/hosts/rank.c), with all that is in a plan beside it: all but
-// NCCL's algorithms for calls that its tuners are asked about. And what cannot be measured where some ranks are not heard: of
+// NCCL's algorithms for calls that its tuners are asked about. And what cannot be measured where clocks of some ranks are not known: of
 // Broadcast and Reduce a rank may be done long before the last one, so NCCL's default stays.
 func acrossHosts(set []actions.Action, c actions.Collective) []actions.Action {
 	return slices.DeleteFunc(set, func(a actions.Action) bool {

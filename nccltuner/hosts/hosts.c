@@ -223,23 +223,25 @@ static void serve_speaker(struct speaker *s) {
   }
 }
 
-static const struct speaker *teller(const struct dyn_sample *of) {
-  const struct speaker *s = speakers;
-  while (s != NULL && !(s->rank.elsewhere && of->commId == s->rank.place.commId && of->rank == (int32_t)s->rank.place.rank)) s = s->next;
-  return s;
+static bool tells(const struct speaker *s, const struct dyn_sample *of) {
+  return s->rank.elsewhere && of->commId == s->rank.place.commId && of->rank == (int32_t)s->rank.place.rank;
 }
-static bool is_wanted(const struct dyn_sample *sample) { return teller(sample) != NULL; }
+static bool is_wanted(const struct dyn_sample *sample) {
+  for (const struct speaker *s = speakers; s != NULL; s = s->next)
+    if (tells(s, sample)) return true;
+  return false;
+}
 
 /* A connection that takes no more at once has none of them. */
 static void exchange_samples(void) {
   struct dyn_sample samples[DYN_HOSTS_LOOK], its[DYN_HOSTS_LOOK];
-  bool tells = false;
-  for (const struct speaker *s = speakers; s != NULL; s = s->next) tells |= s->rank.elsewhere;
-  unsigned n = dyn_hosts_exchange(tells ? is_wanted : NULL, samples);
+  bool any = false;
+  for (const struct speaker *s = speakers; s != NULL; s = s->next) any |= s->rank.elsewhere;
+  unsigned n = dyn_hosts_exchange(any ? is_wanted : NULL, samples);
   for (struct speaker *s = speakers; s != NULL; s = s->next) {
     uint32_t count = 0;
     for (unsigned i = 0; i < n; i++)
-      if (teller(&samples[i]) == s) its[count++] = samples[i];
+      if (tells(s, &samples[i])) its[count++] = samples[i];
     if (!s->over && !s->broken && s->spoke && s->wire.numOut == 0) dyn_hosts_rank_tell(&s->rank, its, count);
   }
 }
@@ -306,9 +308,7 @@ static bool start(void) {
   return running = dyn_thread_start(run, NULL);
 }
 
-static void ring(void) {
-  if (write(bell, &(uint64_t){1}, sizeof(uint64_t)) < 0) return; /* it is ringing */
-}
+static void ring(void) { (void)!write(bell, &(uint64_t){1}, sizeof(uint64_t)); } /* or it is ringing */
 
 /* ---- forks: the child has neither the thread nor a say on its parent's connections ---- */
 

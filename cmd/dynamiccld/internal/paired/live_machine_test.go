@@ -32,8 +32,7 @@ type machine struct {
 	*testing.T
 	root, dir string
 	environ   []string
-	kill      string        // the signal is for the process of this command line, not for the bench
-	starved   time.Duration // that the daemons of the last bench were ready to run at a stretch, or nearly, and had no CPU
+	kill      string // the signal is for the process of this command line, not for the bench
 }
 
 func newMachine(t *testing.T, table string, environ ...string) *machine {
@@ -88,9 +87,6 @@ func (m *machine) bench(when string, signal syscall.Signal, args ...string) (sai
 	if err := cmd.Start(); err != nil {
 		m.Fatal(err)
 	}
-	watched := make(chan time.Duration)
-	over := make(chan struct{})
-	go func() { watched <- m.daemonWaits(over) }()
 	var heard strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		heard.WriteString(lines.Text() + "\n")
@@ -98,10 +94,7 @@ func (m *machine) bench(when string, signal syscall.Signal, args ...string) (sai
 			time.AfterFunc(time.Second, func() { _ = syscall.Kill(m.target(cmd), signal) })
 		}
 	}
-	err = cmd.Wait()
-	close(over)
-	m.starved = <-watched
-	if exit := new(exec.ExitError); !errors.As(err, &exit) && !cmd.ProcessState.Success() {
+	if exit := new(exec.ExitError); !errors.As(cmd.Wait(), &exit) && !cmd.ProcessState.Success() {
 		m.Fatal(cmd.ProcessState)
 	}
 	if ctx.Err() != nil {

@@ -154,13 +154,17 @@ func TestLiveAdapts(t *testing.T) {
 	const runs, longWait = 4, 500 * time.Millisecond
 	for run := 1; ; run++ {
 		m := newMachine(t, quietTable)
+		over, watched := make(chan struct{}), make(chan time.Duration, 1)
+		go func() { watched <- m.daemonWaits(over) }()
 		wrong := m.adapts()
-		if len(wrong) > 0 && m.starved > longWait && run < runs {
-			t.Logf("the daemon had no CPU for %v: once more, for %q", m.starved, wrong)
+		close(over)
+		starved := <-watched
+		if len(wrong) > 0 && starved > longWait && run < runs {
+			t.Logf("the daemon had no CPU for %v: once more, for %q", starved, wrong)
 			continue
 		}
 		for _, w := range wrong {
-			t.Errorf("run %d, in which the daemon had no CPU for %v: %s", run, m.starved, w)
+			t.Errorf("run %d, in which the daemon had no CPU for %v: %s", run, starved, w)
 		}
 		return
 	}
