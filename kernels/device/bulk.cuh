@@ -111,18 +111,18 @@ struct Barriers {
 
   __device__ __forceinline__ Barriers(const Call &c, const Bulk &b, uint32_t call, uint32_t passed, uint32_t wants)
       : c(c), b(b), call(call), wants(wants), has(kWindows ? wants & ((b.send.word != 0 ? kSend : 0) | (b.recv.word != 0 ? kRecv : 0)) : 0), passed(passed) {
-    if (kWindows && has == wants) meetAll(kMetFirst);
+    if (kWindows && has == wants) know(meetFirst(c, b, call, has));
   }
+  __device__ __forceinline__ void know(uint32_t answer) { met = true, all = kWindows ? answer & wants : 0; }
   /* True: a rank that met before it sent may have to send yet. */
-  __device__ __forceinline__ bool meetAll(uint32_t first = 0) {
-    const uint32_t answer = meet(c, b, call, has | first);
-    met = true;
-    all = kWindows ? answer & wants : 0;
+  __device__ __forceinline__ bool meetNow() {
+    const uint32_t answer = meet(c, b, call, has);
+    know(answer);
     return (answer >> 16 & kMetFirst) && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_LATE;
   }
   /* Also behind the last use of windows: a rank must not end while a peer writes into its own, or reads it. */
   __device__ __forceinline__ void next() {
-    if (!met && !meetAll()) return;
+    if (!met && !meetNow()) return;
     if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return;
     blockBarrier(c, b, call, ++passed);
   }

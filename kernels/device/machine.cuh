@@ -97,6 +97,9 @@ __device__ __forceinline__ T &inBlock() {
   return it;
 }
 
+/* Whether it is true of any thread of the block. All come here, and what they wrote before is seen by all of them behind it. */
+__device__ __forceinline__ bool anyOfBlock(bool own) { return __syncthreads_or(own) != 0; }
+
 __device__ __forceinline__ int lowestBit(uint32_t word) { return __ffs((int)word) - 1; }
 __device__ __forceinline__ float inverseRoot(float x) { return rsqrtf(x); }
 

@@ -56,6 +56,8 @@ __device__ __forceinline__ void note(Met &met, int r, uint32_t said, const dyn_m
   met.send[r] = words.send, met.recv[r] = words.recv, met.sendMost[r] = words.sendMost, met.recvMost[r] = words.recvMost;
 }
 
+__device__ __forceinline__ dyn_meeting ownWords(const Bulk &b) { return {0, b.send.word, b.recv.word, b.send.most, b.recv.most, 0, 0, 0}; }
+
 /* Of meetings: those of this block in this call, of each rank. */
 __device__ __forceinline__ unsigned meetingPlace(uint32_t call) {
   return ((DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_PLACE ? 0 : call & 1) * kMaxBlocks + blockIdx.x) * kMaxRanks;
@@ -68,25 +70,16 @@ __device__ __forceinline__ uint64_t awaitMeeting(const Domain &d, const dyn_meet
   return come;
 }
 
-/* The buffers that all ranks have in one window each, and in the upper half what any of them said. says: of this rank's, and kMetFirst.
- * As blockBarrier, whose numbers do not count this one. */
-__attribute__((noinline)) inline __device__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t says) {
+/* The buffers that all ranks have in one window each, and in the upper half what any of them said: everybody's words are there.
+ * Kept out of what calls run mostly. */
+__attribute__((noinline)) inline __device__ uint32_t compareWords(const Call &c, const Bulk &b, uint32_t call, uint32_t says) {
   const Domain &d = c.domain;
-  const dyn_meeting own = {(uint64_t)says << 32 | call, b.send.word, b.recv.word, b.send.most, b.recv.most, 0, 0, 0};
   Met &met = inBlock<Met>();
-  const unsigned place = meetingPlace(call);
-  stampSent(c, call);
-  __syncthreads();
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
-    if (r == d.rank) {
-      note(met, r, says, own);
-      continue;
-    }
-    dyn_meeting *to = &b.meetings[r][place + d.rank];
-    const dyn_meeting *from = &b.meetings[d.rank][place + r];
-    if (says != 0) to->send = own.send, to->recv = own.recv, to->sendMost = own.sendMost, to->recvMost = own.recvMost;
-    storeRelease(&to->come, own.come);
-    note(met, r, (uint32_t)(awaitMeeting(d, from, r, call) >> 32), *from);
+    const dyn_meeting *from = &b.meetings[d.rank][meetingPlace(call) + r];
+    const uint64_t come = r == d.rank ? 0 : loadAcquire(&from->come);
+    if (r == d.rank) note(met, r, says, ownWords(b));
+    else note(met, r, (uint32_t)come == call ? (uint32_t)(come >> 32) : 0, *from);
   }
   __syncthreads();
   uint32_t all = says, any = 0;
@@ -97,6 +90,31 @@ __attribute__((noinline)) inline __device__ uint32_t meet(const Call &c, const B
   if (all & kSend && !agree(d.nRanks, met.send, met.sendMost)) all &= ~kSend;
   if (all & kRecv && !agree(d.nRanks, met.recv, met.recvMost)) all &= ~kRecv;
   return all | any << 16;
+}
+
+/* As blockBarrier, whose numbers do not count this one; gives what compareWords does. says: of this rank's buffers, and kMetFirst.
+ * Where nobody has said anything, which the flags tell that everybody waits for, it costs what a barrier does. */
+__device__ __forceinline__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t says) {
+  const Domain &d = c.domain;
+  const unsigned place = meetingPlace(call);
+  uint32_t heard = says;
+  stampSent(c, call);
+  __syncthreads();
+  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
+    if (r == d.rank) continue;
+    dyn_meeting *to = &b.meetings[r][place + d.rank];
+    if (says != 0) {
+      const dyn_meeting own = ownWords(b);
+      to->send = own.send, to->recv = own.recv, to->sendMost = own.sendMost, to->recvMost = own.recvMost;
+    }
+    storeRelease(&to->come, (uint64_t)says << 32 | call);
+    heard |= (uint32_t)(awaitMeeting(d, &b.meetings[d.rank][place + r], r, call) >> 32);
+  }
+  return anyOfBlock(heard != 0) ? compareWords(c, b, call, says) : 0;
+}
+/* Before anything is sent: that one has windows is rare, so this is kept out of the way, too. */
+__attribute__((noinline)) inline __device__ uint32_t meetFirst(const Call &c, const Bulk &b, uint32_t call, uint32_t says) {
+  return meet(c, b, call, says | kMetFirst);
 }
 
 }  // namespace dyn

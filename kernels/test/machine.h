@@ -119,6 +119,16 @@ T &inBlock() {
 inline int lowestBit(uint32_t word) { return __builtin_ctz(word); }
 inline float inverseRoot(float x) { return 1 / std::sqrt(x); }
 
+inline bool anyOfBlock(bool own) {
+  float *of = blockShared();
+  bool any = false;
+  __syncthreads();
+  of[threadIdx.x] = own;
+  __syncthreads();
+  for (unsigned t = 0; t < blockDim.x; t++) any |= of[t] != 0;
+  return any;
+}
+
 inline float blockSum(float own) {
   float *parts = blockShared(), sum = 0;
   __syncthreads();
