@@ -223,6 +223,52 @@ class NcclTests(Tree):
             ("nccl-tests, graph-threads", "plain", 0), ("nccl-tests, graph-threads", "observe", 0), ("nccl-tests, graph-threads", "plugin", 0)])
         self.assertIn({"collective": "AllReduce", "bytes": 1024, "in_place": True}, [x["key"] for x in out if "comparison" in x])
 
+    def stored(self, figures, **env):
+        """(exit code, how it was calibrated, how each arm's nccl-tests was called, runs of the driver)"""
+        self.script("bin/dynamiccld", f"""if [ "$1" = calibrate ]; then
+  echo "${{DYNAMICCL_NO_KERNELS:-0}} $*" | sed 's| --store [^ ]*/| |' >>{self.path("calibrated")}
+  while [ "$1" != --store ]; do shift; done
+  echo >"$2"; exit
+fi
+while [ "$1" != -- ]; do shift; done; shift
+exec "$@\"""")
+        with open(self.path("source/src/Makefile"), "w") as f:
+            f.write(f"""$(BUILDDIR)/%_perf:
+	@printf '#!/bin/sh\\necho "$${{DYNAMICCL_NO_KERNELS:-0}} $$*" >>{self.path("calls")}\\ncat {self.path("table")}\\n' >$@ && chmod +x $@
+""")
+        lib = self.path("newer.so")
+        with open(lib, "w"):
+            pass
+        done = self.start("program_nccltests.sh", self.path("out"), **self.env, TESTS="all_reduce", REPEAT="1", FIGURES=figures, NCCL_LIB=lib, **env)
+        runs = [json.loads(line) for line in self.read("out").splitlines()] if os.path.exists(self.path("out")) else []
+        return (done.returncode, self.read("calibrated").replace(self.root, "").splitlines(), self.read("calls").splitlines(),
+                [(x["figure"], x["arm"], x["variables"]) for x in runs if "arm" in x])
+
+    def test_registered_buffers(self):
+        code, calibrated, calls, runs = self.stored("registered registered-graph calibrated")
+        self.assertEqual((code, calibrated), (0, [f"0 calibrate --buffers {x} {x}-1.db --nccl-lib /newer.so" for x in ("registered", "plain")]))
+        self.assertEqual([("-R 2" in x, "-G 50" in x) for x in calls], 2 * [(True, False)] + 2 * [(True, True)] + 2 * [(False, False)])
+        self.assertEqual([(x, y) for x, y, _ in runs[:2]], [("nccl-tests, registered", "plain"), ("nccl-tests, registered", "stored")])
+
+    def test_registered_otherwise(self):
+        code, calibrated, calls, _ = self.stored("registered", REGISTER="1")
+        self.assertEqual((code, calibrated[0].split()[3], "-R 1" in calls[0]), (0, "plain", True))
+        self.assertEqual(self.start("program_nccltests.sh", self.path("out"), **self.env, REGISTER="3").returncode, 2)
+
+    def test_everything_calibrated_at_once(self):
+        _, calibrated, _, _ = self.stored("registered calibrated", BUFFERS="all")
+        self.assertEqual(calibrated, ["0 calibrate --buffers all all-1.db --nccl-lib /newer.so"])
+
+    def test_nccls_own_choices_alone(self):
+        code, calibrated, calls, runs = self.stored("nccl-choices-graph calibrated", ARMS="")
+        self.assertEqual((code, [x.split()[0] for x in calibrated]), (0, ["1", "0"]))
+        self.assertEqual([x.split()[0] for x in calls], ["0", "1", "0", "0"])
+        self.assertEqual(runs[1], ("nccl-tests, nccl-choices-graph", "nccl", {"DYNAMICCL_NO_KERNELS": "1"}))
+
+    def test_other_arms(self):
+        code, _, calls, runs = self.stored("calibrated", ARMS="plain nccl=run,DYNAMICCL_NO_KERNELS=1,--no-explore ours=run,--no-explore")
+        self.assertEqual((code, [x.split()[0] for x in calls], [x[1] for x in runs]), (0, ["0", "1", "0"], ["plain", "nccl", "ours"]))
+
 
 # Stands in for mix: what it was told, and by which environment; results that are made wrong it notices.
 MIX = """

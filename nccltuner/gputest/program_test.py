@@ -85,14 +85,14 @@ class Table(unittest.TestCase):
         self.assertEqual([(r["wrong"], r["time_us"]) for r in program_nccltests.row(TABLE.splitlines()[5])], [(None, 10.52), (3, 1100.0)])
 
     def through(self, text):
-        done = subprocess.run([sys.executable, program_nccltests.__file__, "all_reduce_perf", "20", "4"], input=text, capture_output=True, text=True, timeout=30)
+        done = subprocess.run([sys.executable, program_nccltests.__file__, "all_reduce_perf", "20", "4", "2"], input=text, capture_output=True, text=True, timeout=30)
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_lines(self):
         code, lines = self.through(TABLE)
         self.assertEqual((code, len(lines)), (1, 4))  # wrong elements are a failure
-        self.assertEqual({k: lines[0][k] for k in ("collective", "gpus", "graph", "nccl")},
-                         {"collective": "AllReduce", "gpus": 4, "graph": 20, "nccl": "2.32.3"})
+        self.assertEqual({k: lines[0][k] for k in ("collective", "gpus", "graph", "register", "nccl")},
+                         {"collective": "AllReduce", "gpus": 4, "graph": 20, "register": 2, "nccl": "2.32.3"})
         self.assertEqual(self.through("\n".join(TABLE.splitlines()[:5]))[0], 0)
         self.assertEqual(self.through("Test NCCL failure common.cu:1\n"), (1, []))
 
