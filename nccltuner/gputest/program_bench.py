@@ -171,7 +171,8 @@ class Bench:
         for arm in arms:
             for line in compare(self.runs[base.name], self.runs[arm.name], self.given.key, self.given.metric):
                 self.write({"comparison": f"{arm.name} against {base.name}", "metric": self.given.metric, **line, "interval": INTERVAL})
-                print(f"{arm.name} against {base.name}: {line['key']}: {line['speedup']} {line['speedup_interval95']}", file=sys.stderr)
+                times = f"{line['base_median']} and {line['arm_median']}, " if "base_median" in line else ""
+                print(f"{arm.name} against {base.name}: {line['key']}: {times}{line['speedup']} {line['speedup_interval95']}", file=sys.stderr)
 
 
 def main(argv):

@@ -11,8 +11,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from program_test import TABLE
 
-# Stands in for bin/dynamiccld: of `run` it prints what the real one would say, and runs the command.
+# Stands in for bin/dynamiccld: of `run` it prints what the real one would say, and runs the command; `calibrate` leaves a store.
 DAEMON = """
+if [ "$1" = calibrate ]; then
+  echo "$*" >>"$0.log"
+  while [ "$1" != --store ]; do shift; done
+  [ -n "${UNFIT:-}" ] || echo >"$2"
+  exit ${UNFIT:-0}
+fi
 case "$*" in
   *Makefile/run*) echo "dynamiccld: running as plain NCCL: directory Makefile/run" >&2 ;;
   *nonexistent*) echo "dynamiccld: running as plain NCCL: libnccl-tuner-dynamiccl.so and x.so are not in /nonexistent" >&2 ;;
@@ -152,6 +158,38 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         out = [json.loads(line) for line in self.read("out").splitlines()]
         self.assertEqual([(x["comparison"], x["speedup"]) for x in out if x.get("key") == {"shape": "70b", "batch": 1, "positions": 1024}],
                          [("run against plain", 1.0), ("stored against plain", 1.0)])
+
+    def test_decode_calibrates_first(self):
+        with open(self.path("newer.so"), "w"):
+            pass
+        code, _, said = self.run_script("program_decode.sh", self.path("out"), REPEAT="1", CALIBRATE="1", NCCL_LIB=self.path("newer.so"))
+        self.assertEqual(code, 0, said)
+        daemon = self.read("bin/dynamiccld.log").splitlines()
+        self.assertRegex(daemon[0], f"^calibrate --store /tmp/dyn-decode.*/store.db --nccl-lib {self.path('newer.so')} --ranks 2$")
+        self.assertFalse([x for x in daemon if "--no-graph" in x])  # nothing is learnt from steps
+        code, lines, said = self.run_script("program_decode.sh", self.path("other"), REPEAT="1", CALIBRATE="1", UNFIT="3")
+        self.assertEqual((code, os.path.exists(self.path("other"))), (3, False), said)
+
+    def test_collectives_of_pytorch(self):
+        self.script("tools/python3", f"""case "$*" in *nvidia.nccl*) echo {self.root}/nccl ;; *) exec {sys.executable} "$@" ;; esac""")
+        self.script("tools/torchrun", f"""echo "${{UNDER:-plain}} $*" >>{self.path("calls")}
+us=10; [ -z "${{UNDER:-}}" ] || us=4
+for graph in true false; do echo '{{"program": "collectives", "collective": "AllReduce", "bytes": 1024, "graph": '$graph', "median_us": '$us'}}'; done""")
+        code, _, said = self.run_script("program_torch.sh", self.path("out"), REPEAT="2", COLLECTIVES_FLAGS="--kib 1,4")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(self.read("bin/dynamiccld.log").splitlines()[0],
+                         f"^calibrate --store /tmp/dyn-torch.*/store.db --nccl-lib {self.root}/nccl/lib/libnccl.so.2 --ranks 2 --collectives AllReduce,AllGather,ReduceScatter$")
+        calls = self.read("calls").splitlines()
+        self.assertEqual(calls, [f"{x} --nproc-per-node 2 examples/collectives.py --kib 1,4" for x in ("plain", "run", "run", "plain")])
+        out = [json.loads(line) for line in self.read("out").splitlines()]
+        self.assertEqual([(x["key"], x["base_median"], x["arm_median"]) for x in out if "base_median" in x],
+                         [({"collective": "AllReduce", "bytes": 1024, "graph": graph}, 10, 4) for graph in (True, False)])
+        self.assertIn("'graph': True}: 10.0 and 4.0, 2.5 [2.5, 2.5]", said)
+        self.assertNotEqual(self.run_script("program_torch.sh", self.path("other"), UNFIT="3")[0], 0)
+        with open(self.path("store"), "w"):
+            pass
+        self.run_script("program_torch.sh", self.path("other"), REPEAT="1", STORE=self.path("store"))
+        self.assertEqual(sum(x.startswith("calibrate") for x in self.read("bin/dynamiccld.log").splitlines()), 2)
 
     def test_nodes_are_dealt_in_blocks(self):
         def hostid(rank, nodes):
