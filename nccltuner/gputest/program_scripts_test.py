@@ -442,7 +442,9 @@ class Live(Tree):
     def setUp(self):
         super().setUp()
         shutil.copy(os.path.join(HERE, "live.sh"), self.path("nccltuner/gputest"))
-        self.script("bin/dynamiccld", 'echo "${CUDA_MPS_PIPE_DIRECTORY:+mps }${CUDA_DEVICE_MAX_CONNECTIONS:--} $*" >>"$0.log"; [ "$5" != 2 ]')
+        self.script("bin/dynamiccld", """echo "${CUDA_MPS_PIPE_DIRECTORY:+mps }${CUDA_DEVICE_MAX_CONNECTIONS:--} $*" >>"$0.log"
+[ "$1" != calibrate ] || echo >"$5"
+[ "$5" != 2 ]""")
         self.script("tools/nvidia-cuda-mps-control", 'exit 0')
 
     def test_ranks_that_share_gpus_over_sockets_alone(self):
@@ -451,6 +453,30 @@ class Live(Tree):
         sockets, nvlink = self.read("bin/dynamiccld.log").splitlines()
         self.assertTrue(sockets.startswith(f"mps 10 bench --out {self.path('out')} --nodes 4 --ranks 4 --arms plain,plain+X=1,run "), sockets)
         self.assertTrue(nvlink.startswith(f"- bench --out {self.path('out')} --time gpu "), nvlink)
+
+    def calls(self, **env):
+        done = self.start("live.sh", self.path("out"), **env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [x.replace(f"bench --out {self.path('out')} ", "") for x in self.read("bin/dynamiccld.log").splitlines()]
+
+    def test_other_steps_on_shared_gpus(self):
+        for nodes, steps in (({}, 4), ({"NODES": "1"}, 1)):
+            calls = self.calls(MPS="1", RANKS="4", TIME="45", STEPS="cpu-load watching host graphs", **nodes)
+            self.assertEqual([x.split(" --arms ")[0] for x in calls],
+                             [f"mps {queues} --nodes {steps} --ranks 4" for queues in (10, 10, 6, 8)])
+            os.remove(self.path("bin/dynamiccld.log"))
+        self.assertIn("--phases quiet:30s,cpu:60s,quiet:30s", calls[0])
+        self.assertIn("plain,plain+X=1,plugin,observe,run --time host", calls[2])
+
+    def test_without_sharing(self):
+        calls = self.calls(STEPS="cpu-load watching nccl-choices calibrated calibrated-registered", NCCL_LIB="/n", TIME="45")
+        self.assertEqual([x.split("--nccl-lib /n")[0] for x in calls[1:3]], ["- bench "] * 2)
+        self.assertIn("--nodes 2 ", calls[0])
+        self.assertNotIn("--nodes", calls[1])
+        self.assertIn("--arms plain,plain+X=1,run+DYNAMICCL_NO_KERNELS=1 --phases quiet:45s --sizes 1K,16K,64K,256K,1M,4M,16M,64M,256M", calls[2])
+        for buffers, (calibrate, bench) in (("plain", calls[3:5]), ("registered", calls[5:7])):
+            self.assertRegex(calibrate, f"^- calibrate --buffers {buffers} --store .*/store.db --nccl-lib /n$")
+            self.assertRegex(bench, f"--buffers {buffers} --time graph --arms plain,plain.X=1,run.DYNAMICCL_NO_EXPLORE=1 --store ")
 
     def test_a_step_that_fails_and_one_that_is_not_known(self):
         done = self.start("live.sh", self.path("out"), STEPS="socket-settings host")  # bench fails where there are two nodes, twice
