@@ -85,6 +85,27 @@ class Fallbacks(Tree):
         self.assertEqual(len(lines), 7)
         self.assertEqual({(x["gpus"], x["nccl"], x["commit"]) for x in lines}, {(2, "2.28.9", "c")})
 
+    def test_one_gpu_that_ranks_share(self):
+        self.script("tools/nvidia-smi", 'case "$*" in *query*) echo "NVIDIA Test, 580.1" ;; *) echo "GPU 0" ;; esac')
+        self.script("tools/nvidia-cuda-mps-control", f'[ $# = 1 ] || read -r word; echo "${{word:-$*}}" >>{self.path("service")}')
+        self.script("tools/torchrun", f'echo "$NODES $CUDA_DEVICE_MAX_CONNECTIONS ${{CUDA_MPS_PIPE_DIRECTORY:+shared}} $*" >>{self.path("calls")}\n' + PROGRAM)
+        code, lines, said = self.run_script("program_fallbacks.sh", MPS="1", RANKS="2")
+        self.assertEqual((code, [(x["gpus"], x["nodes"], x["pass"]) for x in lines]), (0, 7 * [(1, 2, True)]), said)
+        self.assertTrue(all(x.startswith("2 16 shared --nproc-per-node 2 --no-python ") and "examples/ddp.py" in x for x in self.read("calls").splitlines()))
+        self.assertEqual(self.read("service").split(), ["-d", "quit"])
+
+    def test_an_old_nccl_behind_the_library(self):
+        # What run does to the environment of a program, in short; the old NCCL is what a user has set before.
+        self.script("bin/dynamiccld", f"""echo "$LD_PRELOAD" >>{self.path("before")}
+while [ "$1" != -- ]; do shift; done; shift
+OURS=1 exec "$@\"""")
+        self.script("tools/program", '[ -z "$OURS" ] || [ "${LD_PRELOAD##*/}" != old.so ] || echo "NCCL WARN DynamICCL: NCCL 2.26: running plain NCCL"')
+        with open(self.path("old.so"), "w"):
+            pass
+        _, lines, _ = self.run_script("program_fallbacks.sh", PROGRAM="program", OLD_NCCL=self.path("old.so"))
+        self.assertEqual((lines[-1]["case"], lines[-1]["pass"]), ("an old NCCL", True))
+        self.assertEqual(self.read("before").splitlines()[-1], self.path("old.so"))  # before run, not behind it
+
     def test_a_program_that_fails_and_a_line_that_is_not_there(self):
         self.script("tools/program", PROGRAM)
         code, lines, _ = self.run_script("program_fallbacks.sh", PROGRAM="env CODE=3 program")
