@@ -5,7 +5,8 @@
 
 Every arm is NAME=KIND [VAR=VALUE]... [OPTION]..., for example --arm 'observe=run --learner default'. Kinds: plain (no
 plugin), run (under bin/dynamiccld run, which gets the options), plugin (the plugin, no daemon). In every repetition each
-arm runs once, the order rotates. A `run` arm keeps its store over repetitions. Written to --out, as JSON lines: one a run, as
+arm runs once, the order rotates. A `run` arm keeps its store over repetitions. DYNAMICCL_* that is set around it no arm gets,
+what its own spec sets it does (nccl=run DYNAMICCL_NO_KERNELS=1: NCCL's own choices alone). Written to --out, as JSON lines: one a run, as
 soon as it has ended, and one a comparison with the first arm.
 """
 import argparse

@@ -113,6 +113,8 @@ class Arms(unittest.TestCase):
         plain = Arm("plain NCCL_PROTO=LL".replace(" ", "=plain ", 1)).environment("/root", user, {"LD_PRELOAD": "/n"})
         self.assertEqual(plain, {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_DEBUG": "INFO",
                                  "LD_PRELOAD": "/n", "NCCL_PROTO": "LL"})
+        alone = Arm("nccl=run DYNAMICCL_NO_KERNELS=1").environment("/root", {**user, "DYNAMICCL_SCRATCH_MIB": "8"}, {})
+        self.assertEqual({k: v for k, v in alone.items() if k.startswith("DYNAMICCL_")}, {"DYNAMICCL_NO_KERNELS": "1"})
         arm = Arm("plugin")
         arm.folder = "/d"
         env = arm.environment("/root", user, {})
