@@ -136,5 +136,5 @@ gpu-sweep: all ## tables of real NCCL on the GPUs of this machine, and the noise
 	--choices ring/ll/8,ring/ll128/16 --out noise-$$calls.csv || exit 1; done
 
 .PHONY: gpu-bench
-gpu-bench: all ## unmodified programs with and without DynamICCL on the GPUs of this machine (an hour); NCCL_TESTS=DIR: nccl-tests too
-	failed=0; nccltuner/gputest/live.sh || failed=1; for p in fallbacks decode ddp overlap $${NCCL_TESTS:+nccltests}; do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed
+gpu-bench: all ## the kernels as gpu-kernels has them, and unmodified programs with and without DynamICCL, on the GPUs of this machine (an hour and a half); NCCL_TESTS=DIR: nccl-tests too
+	failed=0; kernels/bench/run.sh || failed=1; nccltuner/gputest/live.sh || failed=1; for p in fallbacks torch fused decode kill ddp overlap $${NCCL_TESTS:+nccltests}; do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed

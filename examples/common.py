@@ -55,14 +55,16 @@ class Stopwatch:
         else:
             self.marks.append(time.perf_counter())
 
-    def intervals_us(self):
-        """Microseconds from each mark to the next, [marks - 1]; for each the largest of all ranks."""
+    def own_us(self):
+        """Microseconds from each mark to the next, [marks - 1], on this rank."""
         synchronize(self.device)
         if self.device.type == "cuda":
-            own = [a.elapsed_time(b) * 1e3 for a, b in zip(self.marks, self.marks[1:])]
-        else:
-            own = [(b - a) * 1e6 for a, b in zip(self.marks, self.marks[1:])]
-        slowest = torch.tensor(own, dtype=torch.float64, device=self.device)
+            return [a.elapsed_time(b) * 1e3 for a, b in zip(self.marks, self.marks[1:])]
+        return [(b - a) * 1e6 for a, b in zip(self.marks, self.marks[1:])]
+
+    def intervals_us(self):
+        """The same; for each interval the largest of all ranks."""
+        slowest = torch.tensor(self.own_us(), dtype=torch.float64, device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return slowest.tolist()
 

@@ -5,7 +5,7 @@
  *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--path NAME] [--ctas N,N,...] [--selections]
  *       [--no-symmetric] [--kernels FILE]
  * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
- * graphs of 20 calls: median of 30 replays, largest over ranks; bytes are nccl-tests'. Both without either. --round: of 16 bytes, the
+ * graphs of 20 calls (4 from 32 MiB on): median of 30 replays (11), largest over ranks; bytes are nccl-tests'. Both without either. --round: of 16 bytes, the
  * room of a part of what goes in bulk (default: as with 64 MiB of scratch memory). --grids: every number of CTAs and threads
  * has a line, and not the best alone. --path: those of ours whose names begin so ("bulk", "AllToAllv") and nothing of NCCL's; --ctas: these alone, of 512
  * threads. --no-symmetric: NCCL gets no registered buffers. --kernels: lib/dynamiccl-kernels.fatbin.
@@ -169,6 +169,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
   };
   warm(k);
   for (size_t bytes : sizes) {
+    large = bytes >= kLargeBytes;
     size_t count = bytes / sizeof(T), part = count / numRanks, lines = dyn_lines(count * sizeof(T)), partLines = dyn_lines(part * sizeof(T));
     Call all = {k.in, k.out, count, (int32_t)Op::sum, 0, k.stamps, k.domain}, parts = all, moved = all;
     parts.count = part, moved.count = part * sizeof(T);
@@ -205,6 +206,7 @@ static void time(Rank &k, const std::vector<size_t> &sizes, const Place &plain, 
     timePath(k, "Broadcast", "bulk", bytes, forwarded, [&](int n, int t) { launchOn(k, broadcastBulk, n, t, whole, k.bulk); });
     timePath(k, "Broadcast", "direct", bytes, forwarded, [&](int n, int t) { launchOn(k, broadcastBulk, n, t, whole, direct); });
   }
+  large = false;
 }
 
 static std::string hundredths(double us) {
@@ -272,7 +274,7 @@ static void timeAll(Rank &k, const std::vector<size_t> &sizes, bool symmetric, b
 int main(int argc, char **argv) {
   const char *kernels = "lib/dynamiccl-kernels.fatbin";
   bool checks = false, times = false, fused = true, symmetric = true;
-  std::vector<size_t> sizes = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
+  std::vector<size_t> sizes = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--ranks") && i + 1 < argc) numRanks = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--check")) checks = true;
@@ -313,7 +315,7 @@ int main(int argc, char **argv) {
   for (rank = 0; rank < numRanks; rank++)
     if ((children[rank] = fork()) == 0) break;
   if (rank < numRanks) {
-    alarm(gpusShared() ? 580 : 180);
+    alarm(gpusShared() ? 580 : 280);
     Rank k = start(kernels);
     int version = 0;
     NCCL(ncclGetVersion(&version));

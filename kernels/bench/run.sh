@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The kernels on the GPUs of this machine, as JSON lines: every element checked, then times beside NCCL's, NCCL's with symmetric
-# windows, and those of PyTorch's symmetric memory, with all GPUs and with two.
+# The kernels on the GPUs of this machine, as JSON lines: every element checked, then times of 1 KiB to 256 MiB beside NCCL's, NCCL's
+# with symmetric windows, and those of PyTorch's symmetric memory, with all GPUs and with two.
 #   kernels/bench/run.sh [RESULTS.jsonl] [option of lsa]...
 # Needs two or more GPUs of one NVLink domain, or one with MPS=1, nvcc, and Python's nvidia.nccl; without PyTorch its part is left out.
 # Environment: RANKS="4 2" the tables to make; MPS=1 lets them have more ranks than there are GPUs, on which they run beside each other
@@ -62,13 +62,13 @@ for ranks in $tables; do
     mps_end
     continue
   fi
-  step "lsa, $ranks ranks" 200 "${lsa[@]}" --ranks "$ranks" "$@" || status=$?
+  step "lsa, $ranks ranks" 300 "${lsa[@]}" --ranks "$ranks" "$@" || status=$?
   # Registering waits for other ranks and may hang: then the same without. What was checked before need not be again.
   if [ "$status" -eq 3 ]; then
     status=0
-    step "lsa, $ranks ranks, no windows" 200 "${lsa[@]}" --ranks "$ranks" "$@" --time --no-symmetric || status=$?
+    step "lsa, $ranks ranks, no windows" 300 "${lsa[@]}" --ranks "$ranks" "$@" --time --no-symmetric || status=$?
   fi
   [ "$status" -eq 0 ] || failed=1
-  [ ${#symm_mem[@]} -eq 0 ] || step "symm_mem, $ranks ranks" 150 "${symm_mem[@]}" --nproc-per-node "$ranks" nccltuner/gputest/symm_mem.py || failed=1
+  [ ${#symm_mem[@]} -eq 0 ] || step "symm_mem, $ranks ranks" 240 "${symm_mem[@]}" --nproc-per-node "$ranks" nccltuner/gputest/symm_mem.py || failed=1
 done
 exit $failed

@@ -73,8 +73,10 @@ static void trySelections(const Rank &k, const std::vector<size_t> &sizes, const
   for (const Place *p : {&plain, &windows}) {
     if (p == &windows && !windows.registered) continue;
     for (Collective collective : {kAllReduce, kReduceScatter, kAllGather})
-      for (size_t bytes : sizes)
+      for (size_t bytes : sizes) {
+        large = bytes >= kLargeBytes;
         for (const char *name : kSelections) trySelection(k, *p, collective, bytes, name);
+      }
   }
 }
 

@@ -10,7 +10,12 @@
 
 #include "rig.cuh"
 
-constexpr int kCalls = 20, kReplays = 30;
+/* Of a graph's calls and of its replays; a replay of calls that take a millisecond is as exact with fewer of them. */
+constexpr int kCalls = 20, kReplays = 30, kLargeCalls = 4, kLargeReplays = 11, kWarmReplays = 10;
+constexpr size_t kLargeBytes = 32 << 20;
+static bool large; /* calls of kLargeBytes or more are timed: the same on all ranks */
+static int calls() { return large ? kLargeCalls : kCalls; }
+static int replays() { return large ? kLargeReplays : kReplays; }
 
 /* Clocks rise with load, and fall within seconds without any. */
 static void warm(const Rank &k) {
@@ -23,14 +28,14 @@ static void warm(const Rank &k) {
   barrier();
 }
 
-/* kCalls calls. */
+/* So many calls. */
 template <typename Enqueue>
 static cudaGraph_t captured(const Rank &k, Enqueue enqueue) {
   cudaGraph_t graph;
   enqueue(); /* connections are made outside of the capture */
   CUDA(cudaStreamSynchronize(k.stream));
   CUDA(cudaStreamBeginCapture(k.stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < kCalls; i++) enqueue();
+  for (int i = 0; i < calls(); i++) enqueue();
   CUDA(cudaStreamEndCapture(k.stream, &graph));
   return graph;
 }
@@ -43,18 +48,18 @@ static double replayed(const Rank &k, cudaGraph_t graph) {
   CUDA(cudaEventCreate(&end));
   CUDA(cudaGraphInstantiate(&exec, graph, 0));
   std::vector<double> us;
-  for (int i = 0; i < 10; i++) CUDA(cudaGraphLaunch(exec, k.stream));
-  for (int i = 0; i < kReplays; i++) {
+  for (int i = 0; i < (large ? 2 : kWarmReplays); i++) CUDA(cudaGraphLaunch(exec, k.stream));
+  for (int i = 0; i < replays(); i++) {
     CUDA(cudaEventRecord(begin, k.stream));
     CUDA(cudaGraphLaunch(exec, k.stream));
     CUDA(cudaEventRecord(end, k.stream));
     CUDA(cudaEventSynchronize(end));
     float ms;
     CUDA(cudaEventElapsedTime(&ms, begin, end));
-    us.push_back(ms * 1e3 / kCalls);
+    us.push_back(ms * 1e3 / calls());
   }
-  std::nth_element(us.begin(), us.begin() + kReplays / 2, us.end());
-  shared->us[rank] = us[kReplays / 2];
+  std::nth_element(us.begin(), us.begin() + replays() / 2, us.end());
+  shared->us[rank] = us[replays() / 2];
   barrier();
   double largest = *std::max_element(shared->us, shared->us + numRanks);
   barrier();

@@ -35,7 +35,7 @@ git describe --always --dirty >.cache/gpu/commit
 du -shc bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu | sed 's/^/carry: /'
 cat <<'E3'
 There, in the repository's folder:
-  export COMMIT=$(cat .cache/gpu/commit) MIX_COMMIT=$(cat .cache/gpu/commit) MIX_BUILD=.cache/gpu
+  export COMMIT=$(cat .cache/gpu/commit) MIX_COMMIT=$(cat .cache/gpu/commit) PROGRAM_COMMIT=$(cat .cache/gpu/commit) MIX_BUILD=.cache/gpu
   find .cache/gpu lib bin -exec touch {} +     # newer than their sources
   LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   .cache/gpu/gin_first 2 10      # with the environment that kernels/carrier/Makefile names; then
@@ -46,6 +46,8 @@ There, in the repository's folder:
   bin/dynamiccld sweep --nodes 2 --choices gin,ring --collectives AllReduce,AllToAll --sizes 1K,16K,256K,1M --out gin.csv
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
+  for p in fallbacks torch fused decode kill ddp overlap; do nccltuner/gputest/program_$p.sh RESULTS.jsonl; done      # PyTorch
+  NCCL_TESTS=SOURCES nccltuner/gputest/program_nccltests.sh RESULTS.jsonl      # nvcc
   # On one GPU, which ranks share then: ours; and NCCL of 2.30 or newer
   MPS=1 RANKS="4 8" LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/cases.sh RESULTS.jsonl; MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/stress.sh 60 RESULTS.jsonl

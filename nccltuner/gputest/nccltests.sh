@@ -7,7 +7,8 @@
 # cannot be faked with NCCL_HOSTID here, which is one for all ranks of a process.
 # Environment: GPUS=N the first N; THREADS=1 gives every GPU a thread of its own (-t N -g 1), so that several threads capture
 # graphs at once; TESTS="all_reduce all_gather reduce_scatter"; MIN=1K MAX=256M FACTOR=4 sizes; ITERS=100 calls a size,
-# WARMUP=20; GRAPH=N replays a graph of the ITERS calls N times (0: no graph); LIMIT=300 seconds for one test;
+# WARMUP=20; GRAPH=N replays a graph of the ITERS calls N times (0: no graph); REGISTER=1 registers the buffers (ncclCommRegister), 2 as
+# symmetric windows (ncclCommWindowRegister), 0: neither; LIMIT=300 seconds for one test;
 # ARCH=native, or for example sm_90 to build without a GPU; BUILD=DIR keeps the build; BUILD_ONLY=1 builds and ends.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -39,7 +40,7 @@ export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH=$nccl/lib:$cudart${LD_LIBRARY_PATH:+:$
 failed=0
 for test in "${tests[@]}"; do
   timeout "${LIMIT:-300}" env ${NCCL_LIB:+LD_PRELOAD="$NCCL_LIB"} "$build/${test}_perf" "${ranks[@]}" -b "${MIN:-1K}" -e "${MAX:-256M}" \
-    -f "${FACTOR:-4}" -n "${ITERS:-100}" -w "${WARMUP:-20}" -G "${GRAPH:-0}" -c 1 "$@" |
-    python3 "$here/program_nccltests.py" "${test}_perf" "${GRAPH:-0}" "$gpus" || { echo "${test}_perf failed" >&2; failed=1; }
+    -f "${FACTOR:-4}" -n "${ITERS:-100}" -w "${WARMUP:-20}" -G "${GRAPH:-0}" ${REGISTER:+-R "$REGISTER"} -c 1 "$@" |
+    python3 "$here/program_nccltests.py" "${test}_perf" "${GRAPH:-0}" "$gpus" "${REGISTER:-0}" || { echo "${test}_perf failed" >&2; failed=1; }
 done
 exit $failed

@@ -5,7 +5,8 @@
 
 Every arm is NAME=KIND [VAR=VALUE]... [OPTION]..., for example --arm 'observe=run --learner default'. Kinds: plain (no
 plugin), run (under bin/dynamiccld run, which gets the options), plugin (the plugin, no daemon). In every repetition each
-arm runs once, the order rotates. A `run` arm keeps its store over repetitions. Written to --out, as JSON lines: one a run, as
+arm runs once, the order rotates. A `run` arm keeps its store over repetitions. DYNAMICCL_* that is set around it no arm gets,
+what its own spec sets it does (nccl=run DYNAMICCL_NO_KERNELS=1: NCCL's own choices alone). Written to --out, as JSON lines: one a run, as
 soon as it has ended, and one a comparison with the first arm.
 """
 import argparse
@@ -171,7 +172,8 @@ class Bench:
         for arm in arms:
             for line in compare(self.runs[base.name], self.runs[arm.name], self.given.key, self.given.metric):
                 self.write({"comparison": f"{arm.name} against {base.name}", "metric": self.given.metric, **line, "interval": INTERVAL})
-                print(f"{arm.name} against {base.name}: {line['key']}: {line['speedup']} {line['speedup_interval95']}", file=sys.stderr)
+                times = f"{line['base_median']} and {line['arm_median']}, " if "base_median" in line else ""
+                print(f"{arm.name} against {base.name}: {line['key']}: {times}{line['speedup']} {line['speedup_interval95']}", file=sys.stderr)
 
 
 def main(argv):

@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"
+. nccltuner/gputest/program_store.sh
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 tmp=$(mktemp -d /tmp/dyn-decode.XXXXXX)
@@ -17,7 +18,11 @@ trap 'rm -rf "$tmp"' EXIT
 mkdir -m 700 "$tmp/run"
 decode=(torchrun --nproc-per-node "$gpus" examples/decode.py --shapes "${SHAPES:-8b,70b}" --batches "${BATCHES:-1,8,32}" --positions "${POSITIONS:-1024}")
 store=${STORE:-$tmp/store.db}
-if [ -z "${STORE:-}" ]; then
+if [ -n "${STORE:-}" ]; then
+  :
+elif [ "${CALIBRATE:-}" = 1 ]; then
+  calibrate "$store" --ranks "$gpus" # the step has AllReduce alone, but who serves has others too
+else
   # Set for run, which puts its own library before it; behind run it would take that one's place.
   timeout -k 60 "${TIMEOUT:-240}" env ${NCCL_LIB:+LD_PRELOAD="$NCCL_LIB"} bin/dynamiccld run --dir "$tmp/run" --store "$store" -- \
     "${decode[@]}" --no-graph --warm "${LEARN:-300}" --replays 20 >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns the table that an nccl-tests program prints into JSON lines: all_reduce_perf ... | program_nccltests.py NAME GRAPH GPUS
+"""Turns the table that an nccl-tests program prints into JSON lines: all_reduce_perf ... | program_nccltests.py NAME GRAPH GPUS REGISTER
 
 Exits with 1 when the table has no row, or the program has counted wrong elements.
 """
@@ -38,8 +38,8 @@ def row(line):
     return results
 
 
-def main(name, graph, gpus):
-    head = {"program": name, "collective": COLLECTIVES.get(name, name), "gpus": int(gpus), "graph": int(graph)}
+def main(name, graph, gpus, register):
+    head = {"program": name, "collective": COLLECTIVES.get(name, name), "gpus": int(gpus), "graph": int(graph), "register": int(register)}
     rows, wrong, nccl = 0, 0, None
     for line in sys.stdin:
         nccl = nccl or version(line)
@@ -56,4 +56,4 @@ def main(name, graph, gpus):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    sys.exit(main(*sys.argv[1:5]))

@@ -1,4 +1,4 @@
-"""Tests of the program_*.sh scripts, of nccltests.sh, cases.sh and stress.sh without a GPU: in a copy of the tree, what they call are shell scripts."""
+"""Tests of the program_*.sh scripts without a GPU: in a copy of the tree, what they call are shell scripts."""
 import json
 import os
 import shutil
@@ -9,10 +9,15 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from program_test import TABLE
 
-# Stands in for bin/dynamiccld: of `run` it prints what the real one would say, and runs the command.
+# Stands in for bin/dynamiccld: of `run` it prints what the real one would say, and runs the command; `calibrate` leaves a store.
 DAEMON = """
+if [ "$1" = calibrate ]; then
+  echo "$*" >>"$0.log"
+  while [ "$1" != --store ]; do shift; done
+  [ -n "${UNFIT:-}" ] || echo >"$2"
+  exit ${UNFIT:-0}
+fi
 case "$*" in
   *Makefile/run*) echo "dynamiccld: running as plain NCCL: directory Makefile/run" >&2 ;;
   *nonexistent*) echo "dynamiccld: running as plain NCCL: libnccl-tuner-dynamiccl.so and x.so are not in /nonexistent" >&2 ;;
@@ -78,6 +83,27 @@ class Fallbacks(Tree):
         self.assertEqual((code, [x["case"] for x in lines if not x["pass"]]), (0, []), said)
         self.assertEqual(len(lines), 7)
         self.assertEqual({(x["gpus"], x["nccl"], x["commit"]) for x in lines}, {(2, "2.28.9", "c")})
+
+    def test_one_gpu_that_ranks_share(self):
+        self.script("tools/nvidia-smi", 'case "$*" in *query*) echo "NVIDIA Test, 580.1" ;; *) echo "GPU 0" ;; esac')
+        self.script("tools/nvidia-cuda-mps-control", f'[ $# = 1 ] || read -r word; echo "${{word:-$*}}" >>{self.path("service")}')
+        self.script("tools/torchrun", f'echo "$NODES $CUDA_DEVICE_MAX_CONNECTIONS ${{CUDA_MPS_PIPE_DIRECTORY:+shared}} $*" >>{self.path("calls")}\n' + PROGRAM)
+        code, lines, said = self.run_script("program_fallbacks.sh", MPS="1", RANKS="2")
+        self.assertEqual((code, [(x["gpus"], x["nodes"], x["pass"]) for x in lines]), (0, 7 * [(1, 2, True)]), said)
+        self.assertTrue(all(x.startswith("2 16 shared --nproc-per-node 2 --no-python ") and "examples/ddp.py" in x for x in self.read("calls").splitlines()))
+        self.assertEqual(self.read("service").split(), ["-d", "quit"])
+
+    def test_an_old_nccl_behind_the_library(self):
+        # What run does to the environment of a program, in short; the old NCCL is what a user has set before.
+        self.script("bin/dynamiccld", f"""echo "$LD_PRELOAD" >>{self.path("before")}
+while [ "$1" != -- ]; do shift; done; shift
+OURS=1 exec "$@\"""")
+        self.script("tools/program", '[ -z "$OURS" ] || [ "${LD_PRELOAD##*/}" != old.so ] || echo "NCCL WARN DynamICCL: NCCL 2.26: running plain NCCL"')
+        with open(self.path("old.so"), "w"):
+            pass
+        _, lines, _ = self.run_script("program_fallbacks.sh", PROGRAM="program", OLD_NCCL=self.path("old.so"))
+        self.assertEqual((lines[-1]["case"], lines[-1]["pass"]), ("an old NCCL", True))
+        self.assertEqual(self.read("before").splitlines()[-1], self.path("old.so"))  # before run, not behind it
 
     def test_a_program_that_fails_and_a_line_that_is_not_there(self):
         self.script("tools/program", PROGRAM)
@@ -153,6 +179,38 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         self.assertEqual([(x["comparison"], x["speedup"]) for x in out if x.get("key") == {"shape": "70b", "batch": 1, "positions": 1024}],
                          [("run against plain", 1.0), ("stored against plain", 1.0)])
 
+    def test_decode_calibrates_first(self):
+        with open(self.path("newer.so"), "w"):
+            pass
+        code, _, said = self.run_script("program_decode.sh", self.path("out"), REPEAT="1", CALIBRATE="1", NCCL_LIB=self.path("newer.so"))
+        self.assertEqual(code, 0, said)
+        daemon = self.read("bin/dynamiccld.log").splitlines()
+        self.assertRegex(daemon[0], f"^calibrate --store /tmp/dyn-decode.*/store.db --nccl-lib {self.path('newer.so')} --ranks 2$")
+        self.assertFalse([x for x in daemon if "--no-graph" in x])  # nothing is learnt from steps
+        code, lines, said = self.run_script("program_decode.sh", self.path("other"), REPEAT="1", CALIBRATE="1", UNFIT="3")
+        self.assertEqual((code, os.path.exists(self.path("other"))), (3, False), said)
+
+    def test_collectives_of_pytorch(self):
+        self.script("tools/python3", f"""case "$*" in *nvidia.nccl*) echo {self.root}/nccl ;; *) exec {sys.executable} "$@" ;; esac""")
+        self.script("tools/torchrun", f"""echo "${{UNDER:-plain}} $*" >>{self.path("calls")}
+us=10; [ -z "${{UNDER:-}}" ] || us=4
+for graph in true false; do echo '{{"program": "collectives", "collective": "AllReduce", "bytes": 1024, "graph": '$graph', "median_us": '$us'}}'; done""")
+        code, _, said = self.run_script("program_torch.sh", self.path("out"), REPEAT="2", COLLECTIVES_FLAGS="--kib 1,4")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(self.read("bin/dynamiccld.log").splitlines()[0],
+                         f"^calibrate --store /tmp/dyn-torch.*/store.db --nccl-lib {self.root}/nccl/lib/libnccl.so.2 --ranks 2 --collectives AllReduce,AllGather,ReduceScatter$")
+        calls = self.read("calls").splitlines()
+        self.assertEqual(calls, [f"{x} --nproc-per-node 2 examples/collectives.py --kib 1,4" for x in ("plain", "run", "run", "plain")])
+        out = [json.loads(line) for line in self.read("out").splitlines()]
+        self.assertEqual([(x["key"], x["base_median"], x["arm_median"]) for x in out if "base_median" in x],
+                         [({"collective": "AllReduce", "bytes": 1024, "graph": graph}, 10, 4) for graph in (True, False)])
+        self.assertIn("'graph': True}: 10.0 and 4.0, 2.5 [2.5, 2.5]", said)
+        self.assertNotEqual(self.run_script("program_torch.sh", self.path("other"), UNFIT="3")[0], 0)
+        with open(self.path("store"), "w"):
+            pass
+        self.run_script("program_torch.sh", self.path("other"), REPEAT="1", STORE=self.path("store"))
+        self.assertEqual(sum(x.startswith("calibrate") for x in self.read("bin/dynamiccld.log").splitlines()), 2)
+
     def test_nodes_are_dealt_in_blocks(self):
         def hostid(rank, nodes):
             return subprocess.run(["bash", os.path.join(HERE, "program_node.sh"), "bash", "-c", "echo ${NCCL_HOSTID:-own}"], capture_output=True,
@@ -160,6 +218,20 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
 
         self.assertEqual([hostid(r, "2") for r in range(4)], ["program-node0", "program-node0", "program-node1", "program-node1"])
         self.assertEqual([hostid(r, "1") for r in range(4)], ["own"] * 4)
+
+
+    def test_fused(self):
+        self.script("tools/torchrun", f"""echo "${{UNDER:-plain}} $FUSED_NORM $*" >>{self.path("calls")}
+us=9; [ "$FUSED_NORM" != fused ] || us=3
+echo '{{"tokens": 1, "hidden": 4096, "graph": true, "median_us": '$us', "wrong": 0, "missing_kernels": '${{MISSING:-0}}'}}'""")
+        code, _, said = self.run_script("program_fused.sh", self.path("out"), REPEAT="1", HIDDEN="4096", TOKENS="1")
+        self.assertEqual(code, 0, said)
+        self.assertEqual([x.split(" --")[0] for x in self.read("calls").splitlines()], ["plain one-by-one", "run one-by-one", "run fused"])
+        out = [json.loads(line) for line in self.read("out").splitlines()]
+        self.assertEqual([(x["comparison"], x["speedup"]) for x in out if "comparison" in x], [("unfused against plain", 1.0), ("fused against plain", 3.0)])
+        code, _, _ = self.run_script("program_fused.sh", self.path("other"), REPEAT="1", HIDDEN="4096", ARMS="plain=plain,FUSED_NORM=one-by-one fused=run,FUSED_NORM=fused,MISSING=1")
+        out = [json.loads(line) for line in self.read("other").splitlines()]
+        self.assertEqual((code, [x["failed"] for x in out if "arm" in x], sum("comparison" in x for x in out)), (1, [[], ["missing_kernels is 1"]], 0))
 
 
 class Examples(unittest.TestCase):
@@ -173,121 +245,6 @@ class Examples(unittest.TestCase):
             compile(text, name, "exec")  # PyTorch need not be here to read them
             for word in ("dynamiccl", "plugin", "NCCL_"):
                 self.assertNotIn(word, text.lower() if word.islower() else text, name)
-
-
-class NcclTests(Tree):
-    def setUp(self):
-        super().setUp()
-        os.makedirs(self.path("nccl/include"))
-        os.makedirs(self.path("nccl/lib"))
-        os.makedirs(self.path("source/src"))
-        for name in ("nccl/include/nccl.h", "nccl/lib/libnccl.so.2", "source/src/common.cu"):
-            with open(self.path(name), "w"):
-                pass
-        with open(self.path("table"), "w") as f:
-            f.write("\n".join(TABLE.splitlines()[:5]) + "\n")
-        # A makefile that writes each program as a script: it notes how it was called and prints the table.
-        with open(self.path("source/src/Makefile"), "w") as f:
-            f.write(f"""$(BUILDDIR)/%_perf:
-	@test "$(MPI) $(NVCC_GENCODE)" = "0 -arch=sm_90" && test -e $(NCCL_HOME)/include/nccl.h && test -L $(NCCL_HOME)/lib/libnccl.so
-	@printf '#!/bin/sh\\necho "$$0 $$*" >>{self.path("calls")}\\ncat {self.path("table")}\\n' >$@ && chmod +x $@
-""")
-        self.env = {"NCCL_TESTS": self.path("source"), "NCCL_HOME": self.path("nccl"), "ARCH": "sm_90", "CUDA_HOME": self.root}
-
-    def test_lines(self):
-        code, lines, said = self.run_script("nccltests.sh", "-o", "max", **self.env, TESTS="all_reduce all_gather", GRAPH="20", MAX="1M")
-        self.assertEqual((code, len(lines)), (0, 4), said)
-        self.assertEqual([(x["collective"], x["in_place"], x["graph"]) for x in lines[1:3]], [("AllReduce", True, 20), ("AllGather", False, 20)])
-        first = self.read("calls").splitlines()[0]
-        self.assertTrue(first.endswith("all_reduce_perf -t 1 -g 2 -b 1K -e 1M -f 4 -n 100 -w 20 -G 20 -c 1 -o max"), first)
-        self.run_script("nccltests.sh", **self.env, TESTS="all_reduce", THREADS="1")
-        self.assertIn(" -t 2 -g 1 ", self.read("calls").splitlines()[-1])
-
-    def test_failures(self):
-        with open(self.path("table"), "w") as f:
-            f.write("Test NCCL failure\n")
-        code, lines, said = self.run_script("nccltests.sh", **self.env)
-        self.assertEqual((code, lines), (1, []))
-        self.assertIn("reduce_scatter_perf failed", said)
-        for env, remedy in (({}, "git clone"), ({"NCCL_TESTS": self.root}, "is not nccl-tests"), ({**self.env, "NCCL_HOME": self.root}, "set NCCL_HOME")):
-            code, _, said = self.run_script("nccltests.sh", **env)
-            self.assertNotEqual(code, 0)
-            self.assertIn(remedy, said)
-
-    def test_figures(self):
-        code, _, said = self.run_script("program_nccltests.sh", self.path("out"), **self.env, REPEAT="1", FIGURES="learn graph-threads")
-        self.assertEqual(code, 0, said)
-        out = [json.loads(line) for line in self.read("out").splitlines()]
-        self.assertEqual([(x["figure"], x["arm"], x["repetition"]) for x in out if "arm" in x], [
-            ("nccl-tests, learn", "run", None), ("nccl-tests, learn", "plain", 0), ("nccl-tests, learn", "run", 0),
-            ("nccl-tests, graph-threads", "plain", 0), ("nccl-tests, graph-threads", "observe", 0), ("nccl-tests, graph-threads", "plugin", 0)])
-        self.assertIn({"collective": "AllReduce", "bytes": 1024, "in_place": True}, [x["key"] for x in out if "comparison" in x])
-
-
-# Stands in for mix: what it was told, and by which environment; results that are made wrong it notices.
-MIX = """
-echo "$* | ${CUDA_MPS_PIPE_DIRECTORY:+mps }${NCCL_MULTI_RANK_GPU_ENABLE:-0} ${NCCL_MAX_CTAS:--} ${CUDA_DEVICE_MAX_CONNECTIONS:--} $CUDA_VISIBLE_DEVICES" >>"$0.log"
-case "$*" in *spoil*) echo WRONG; exit 1 ;; esac
-"""
-
-
-class Mix(Tree):
-    def setUp(self):
-        super().setUp()
-        for name in ("cases.sh", "stress.sh", "mix_common.sh"):
-            shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
-        self.script("lib/libnccl-tuner-dynamiccl.so", "")
-        self.script("python/nvidia/nccl/__init__.py", "")
-        self.script("build/mix", MIX)
-        self.script("bin/dynamiccld", '[ "$1" != serve ] || exec sleep 30; exit 1')
-        self.script("tools/nvidia-cuda-mps-control", f'echo "${{1:-$(cat)}} ${{CUDA_VISIBLE_DEVICES:-all}}" >>{self.path("mps.log")}')
-
-    def mix(self, name, *args, **env):
-        """(exit code, what mix was told, standard error): nothing is tuned, so the scripts end with 1"""
-        done = self.start(name, *args, PYTHONPATH=self.path("python"), MIX_BUILD=self.path("build"), CUDA_VISIBLE_DEVICES="", LD_PRELOAD="", **env)
-        calls = self.read("build/mix.log").splitlines() if os.path.exists(self.path("build/mix.log")) else []
-        return done.returncode, calls, done.stderr
-
-    def test_a_rank_a_gpu(self):
-        code, calls, said = self.mix("cases.sh", self.path("out"), "--only", "abort")
-        out = self.path("out")
-        self.assertEqual((code, calls), (1, ["random --ranks 2 --seconds 2 --spoil 20 | 0 - - 0,1", f"cases --ranks 2 --out {out} --only abort | 0 - - 0,1"]), said)
-        self.assertFalse(os.path.exists(self.path("mps.log")))
-        line = json.loads(self.read("out"))
-        self.assertEqual((line["gpus"], line["ranks"]), (2, 2))
-
-    def test_ranks_that_share_gpus(self):
-        for ranks, told in ((4, "mps 1 8 16 0,1"), (8, "mps 1 4 16 0,1"), (16, "mps 1 2 8 0,1")):
-            code, calls, said = self.mix("stress.sh", "1", self.path("out"), MPS="1", RANKS=str(ranks))
-            self.assertEqual((code, calls[-1]), (1, f"random --ranks {ranks} --seconds 1 --out {self.path('out')} | {told}"), said)
-        self.assertEqual(self.read("mps.log").splitlines(), ["-d all", "quit 0,1"] * 3)
-        line = json.loads(self.read("out").splitlines()[-1])
-        self.assertEqual((line["gpus"], line["ranks"]), (2, 16))
-
-    def test_more_ranks_than_gpus_are_asked_for_by_mps(self):
-        code, calls, said = self.mix("cases.sh", self.path("out"), RANKS="4")
-        self.assertEqual((code, calls), (2, []))
-        self.assertIn("RANKS=4, and there are 2 GPUs: MPS=1", said)
-
-
-class Live(Tree):
-    def setUp(self):
-        super().setUp()
-        shutil.copy(os.path.join(HERE, "live.sh"), self.path("nccltuner/gputest"))
-        self.script("bin/dynamiccld", 'echo "${CUDA_MPS_PIPE_DIRECTORY:+mps }${CUDA_DEVICE_MAX_CONNECTIONS:--} $*" >>"$0.log"; [ "$5" != 2 ]')
-        self.script("tools/nvidia-cuda-mps-control", 'exit 0')
-
-    def test_ranks_that_share_gpus_over_sockets_alone(self):
-        done = self.start("live.sh", self.path("out"), MPS="1", RANKS="4", STEPS="sockets nvlink")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        sockets, nvlink = self.read("bin/dynamiccld.log").splitlines()
-        self.assertTrue(sockets.startswith(f"mps 10 bench --out {self.path('out')} --nodes 4 --ranks 4 --arms plain,plain+X=1,run "), sockets)
-        self.assertTrue(nvlink.startswith(f"- bench --out {self.path('out')} --time gpu "), nvlink)
-
-    def test_a_step_that_fails_and_one_that_is_not_known(self):
-        done = self.start("live.sh", self.path("out"), STEPS="socket-settings host")  # bench fails where there are two nodes, twice
-        self.assertEqual((done.returncode, len(self.read("bin/dynamiccld.log").splitlines())), (1, 3), done.stderr)
-        self.assertEqual(self.start("live.sh", self.path("out"), STEPS="nothing").returncode, 2)
 
 
 if __name__ == "__main__":

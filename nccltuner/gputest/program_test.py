@@ -85,14 +85,14 @@ class Table(unittest.TestCase):
         self.assertEqual([(r["wrong"], r["time_us"]) for r in program_nccltests.row(TABLE.splitlines()[5])], [(None, 10.52), (3, 1100.0)])
 
     def through(self, text):
-        done = subprocess.run([sys.executable, program_nccltests.__file__, "all_reduce_perf", "20", "4"], input=text, capture_output=True, text=True, timeout=30)
+        done = subprocess.run([sys.executable, program_nccltests.__file__, "all_reduce_perf", "20", "4", "2"], input=text, capture_output=True, text=True, timeout=30)
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_lines(self):
         code, lines = self.through(TABLE)
         self.assertEqual((code, len(lines)), (1, 4))  # wrong elements are a failure
-        self.assertEqual({k: lines[0][k] for k in ("collective", "gpus", "graph", "nccl")},
-                         {"collective": "AllReduce", "gpus": 4, "graph": 20, "nccl": "2.32.3"})
+        self.assertEqual({k: lines[0][k] for k in ("collective", "gpus", "graph", "register", "nccl")},
+                         {"collective": "AllReduce", "gpus": 4, "graph": 20, "register": 2, "nccl": "2.32.3"})
         self.assertEqual(self.through("\n".join(TABLE.splitlines()[:5]))[0], 0)
         self.assertEqual(self.through("Test NCCL failure common.cu:1\n"), (1, []))
 
@@ -113,6 +113,8 @@ class Arms(unittest.TestCase):
         plain = Arm("plain NCCL_PROTO=LL".replace(" ", "=plain ", 1)).environment("/root", user, {"LD_PRELOAD": "/n"})
         self.assertEqual(plain, {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_DEBUG": "INFO",
                                  "LD_PRELOAD": "/n", "NCCL_PROTO": "LL"})
+        alone = Arm("nccl=run DYNAMICCL_NO_KERNELS=1").environment("/root", {**user, "DYNAMICCL_SCRATCH_MIB": "8"}, {})
+        self.assertEqual({k: v for k, v in alone.items() if k.startswith("DYNAMICCL_")}, {"DYNAMICCL_NO_KERNELS": "1"})
         arm = Arm("plugin")
         arm.folder = "/d"
         env = arm.environment("/root", user, {})

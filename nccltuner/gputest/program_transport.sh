@@ -1,4 +1,4 @@
-# Sourced by program_ddp.sh and program_overlap.sh: what stands between the ranks of a program.
+# Sourced by program_ddp.sh and others: what stands between the ranks of a program.
 # Environment: GPUS=N uses the first N; NODES=N machines that sockets stand between (one a GPU); MPS=1 and RANKS=N: over sockets so many
 # ranks, each a node of its own, share the GPUs under CUDA's multi-process service, and all of them compute on them.
 . kernels/bench/mps.sh

@@ -3,7 +3,7 @@
 
   torchrun --standalone --nproc-per-node 4 nccltuner/gputest/symm_mem.py >> docs/figures/FILE.jsonl
 
-A line for each size and operator: CUDA graphs of 20 calls, the median of their replays, the largest over ranks. Before, and of
+A line for each size and operator: CUDA graphs of 20 calls (4 from 32 MiB on), the median of their replays, the largest over ranks. Before, and of
 operators that do not work in place afterwards too, every element is compared. What an operator or this PyTorch refuses is a line
 with the reason. No operator here uses NVLink multicast, and nobody is to set it up.
 """
@@ -27,9 +27,9 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "examples"))
 import common
 
-CALLS = 20  # in a graph
+CALLS, LARGE_CALLS, LARGE_BYTES = 20, 4, 32 << 20  # in a graph; calls so large take a millisecond, and some make a result each
 WARM_S = 2
-SIZES = "1024,16384,65536,262144,1048576,4194304,16777216"
+SIZES = "1024,16384,65536,262144,1048576,4194304,16777216,67108864,268435456"
 
 
 def output(*words):
@@ -116,8 +116,8 @@ def warm(device):
     dist.barrier()
 
 
-def captured(call):
-    """A graph of CALLS calls; a few on the same stream first, so that what happens once is not captured."""
+def captured(call, calls):
+    """A graph of so many calls; a few on the same stream first, so that what happens once is not captured."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -130,15 +130,15 @@ def captured(call):
     graph, result = torch.cuda.CUDAGraph(), None
     # thread_local: NCCL's watchdog thread of PyTorch asks for events meanwhile.
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        for _ in range(CALLS):
+        for _ in range(calls):
             result = call()
     return graph, result
 
 
-def replayed_us(graph, replays, device):
+def replayed_us(graph, calls, replays, device):
     """Microseconds of a call: this rank's median, the largest over ranks."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for _ in range(10):
+    for _ in range(min(10, replays // 5)):
         graph.replay()
     own = []
     for _ in range(replays):
@@ -146,7 +146,7 @@ def replayed_us(graph, replays, device):
         graph.replay()
         end.record()
         end.synchronize()
-        own.append(begin.elapsed_time(end) * 1e3 / CALLS)
+        own.append(begin.elapsed_time(end) * 1e3 / calls)
     slowest = torch.tensor([statistics.median(own)], dtype=torch.float64, device=device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return round(slowest.item(), 2)
@@ -167,8 +167,9 @@ def measure(operator, x, replays, device):
         return {"refused": why or "another rank refused"}
     wrong = wrong_elements(result, ranks, device)
     # In place, sums of sums soon are infinite; it is as much to move and to add.
-    graph, result = captured(lambda: operator.run(x, out))
-    us = replayed_us(graph, replays, device)
+    calls = LARGE_CALLS if x.nbytes >= LARGE_BYTES else CALLS
+    graph, result = captured(lambda: operator.run(x, out), calls)
+    us = replayed_us(graph, calls, max(replays // 5, 5) if calls < CALLS else replays, device)
     if not operator.in_place:
         wrong += wrong_elements(result, ranks, device)
     graph.reset()  # NCCL keeps a communicator for as long as a graph uses it
@@ -177,8 +178,8 @@ def measure(operator, x, replays, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default=SIZES, metavar="BYTES,...", help="of the buffer (1 KiB to 16 MiB)")
-    parser.add_argument("--replays", type=int, default=100, help="of each graph (100)")
+    parser.add_argument("--sizes", default=SIZES, metavar="BYTES,...", help="of the buffer (1 KiB to 256 MiB)")
+    parser.add_argument("--replays", type=int, default=100, help="of each graph (100), a fifth from 32 MiB on")
     args = parser.parse_args()
     sizes = [int(size) for size in args.sizes.split(",")]
     device = common.join()

@@ -10,9 +10,9 @@ import (
 
 // The driver and the scripts that use it, with programs that only print.
 func TestScripts(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "python3", "-W", "error", "-m", "unittest", "-v", "program_test", "program_scripts_test", "samples_check_test")
+	cmd := exec.CommandContext(ctx, "python3", "-W", "error", "-m", "unittest", "-v", "program_test", "program_scripts_test", "program_nccltests_test", "program_kill_test", "live_test", "samples_check_test")
 	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()

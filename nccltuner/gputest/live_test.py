@@ -1,0 +1,103 @@
+"""Tests of cases.sh, stress.sh and live.sh without a GPU: what they call are shell scripts."""
+import json
+import os
+import shutil
+import unittest
+
+from program_scripts_test import HERE, Tree
+
+
+# Stands in for mix: what it was told, and by which environment; results that are made wrong it notices.
+MIX = """
+echo "$* | ${CUDA_MPS_PIPE_DIRECTORY:+mps }${NCCL_MULTI_RANK_GPU_ENABLE:-0} ${NCCL_MAX_CTAS:--} ${CUDA_DEVICE_MAX_CONNECTIONS:--} $CUDA_VISIBLE_DEVICES" >>"$0.log"
+case "$*" in *spoil*) echo WRONG; exit 1 ;; esac
+"""
+
+
+class Mix(Tree):
+    def setUp(self):
+        super().setUp()
+        for name in ("cases.sh", "stress.sh", "mix_common.sh"):
+            shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
+        self.script("lib/libnccl-tuner-dynamiccl.so", "")
+        self.script("python/nvidia/nccl/__init__.py", "")
+        self.script("build/mix", MIX)
+        self.script("bin/dynamiccld", '[ "$1" != serve ] || exec sleep 30; exit 1')
+        self.script("tools/nvidia-cuda-mps-control", f'echo "${{1:-$(cat)}} ${{CUDA_VISIBLE_DEVICES:-all}}" >>{self.path("mps.log")}')
+
+    def mix(self, name, *args, **env):
+        """(exit code, what mix was told, standard error): nothing is tuned, so the scripts end with 1"""
+        done = self.start(name, *args, PYTHONPATH=self.path("python"), MIX_BUILD=self.path("build"), CUDA_VISIBLE_DEVICES="", LD_PRELOAD="", **env)
+        calls = self.read("build/mix.log").splitlines() if os.path.exists(self.path("build/mix.log")) else []
+        return done.returncode, calls, done.stderr
+
+    def test_a_rank_a_gpu(self):
+        code, calls, said = self.mix("cases.sh", self.path("out"), "--only", "abort")
+        out = self.path("out")
+        self.assertEqual((code, calls), (1, ["random --ranks 2 --seconds 2 --spoil 20 | 0 - - 0,1", f"cases --ranks 2 --out {out} --only abort | 0 - - 0,1"]), said)
+        self.assertFalse(os.path.exists(self.path("mps.log")))
+        line = json.loads(self.read("out"))
+        self.assertEqual((line["gpus"], line["ranks"]), (2, 2))
+
+    def test_ranks_that_share_gpus(self):
+        for ranks, told in ((4, "mps 1 8 16 0,1"), (8, "mps 1 4 16 0,1"), (16, "mps 1 2 8 0,1")):
+            code, calls, said = self.mix("stress.sh", "1", self.path("out"), MPS="1", RANKS=str(ranks))
+            self.assertEqual((code, calls[-1]), (1, f"random --ranks {ranks} --seconds 1 --out {self.path('out')} | {told}"), said)
+        self.assertEqual(self.read("mps.log").splitlines(), ["-d all", "quit 0,1"] * 3)
+        line = json.loads(self.read("out").splitlines()[-1])
+        self.assertEqual((line["gpus"], line["ranks"]), (2, 16))
+
+    def test_more_ranks_than_gpus_are_asked_for_by_mps(self):
+        code, calls, said = self.mix("cases.sh", self.path("out"), RANKS="4")
+        self.assertEqual((code, calls), (2, []))
+        self.assertIn("RANKS=4, and there are 2 GPUs: MPS=1", said)
+
+
+class Live(Tree):
+    def setUp(self):
+        super().setUp()
+        shutil.copy(os.path.join(HERE, "live.sh"), self.path("nccltuner/gputest"))
+        self.script("bin/dynamiccld", """echo "${CUDA_MPS_PIPE_DIRECTORY:+mps }${CUDA_DEVICE_MAX_CONNECTIONS:--} $*" >>"$0.log"
+[ "$1" != calibrate ] || echo >"$5"
+[ "$5" != 2 ]""")
+        self.script("tools/nvidia-cuda-mps-control", 'exit 0')
+
+    def test_ranks_that_share_gpus_over_sockets_alone(self):
+        done = self.start("live.sh", self.path("out"), MPS="1", RANKS="4", STEPS="sockets nvlink")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        sockets, nvlink = self.read("bin/dynamiccld.log").splitlines()
+        self.assertTrue(sockets.startswith(f"mps 10 bench --out {self.path('out')} --nodes 4 --ranks 4 --arms plain,plain+X=1,run "), sockets)
+        self.assertTrue(nvlink.startswith(f"- bench --out {self.path('out')} --time gpu "), nvlink)
+
+    def calls(self, **env):
+        done = self.start("live.sh", self.path("out"), **env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [x.replace(f"bench --out {self.path('out')} ", "") for x in self.read("bin/dynamiccld.log").splitlines()]
+
+    def test_other_steps_on_shared_gpus(self):
+        for nodes, steps in (({}, 4), ({"NODES": "1"}, 1)):
+            calls = self.calls(MPS="1", RANKS="4", TIME="45", STEPS="cpu-load watching host graphs", **nodes)
+            self.assertEqual([x.split(" --arms ")[0] for x in calls],
+                             [f"mps {queues} --nodes {steps} --ranks 4" for queues in (10, 10, 6, 8)])
+            os.remove(self.path("bin/dynamiccld.log"))
+        self.assertIn("--phases quiet:30s,cpu:60s,quiet:30s", calls[0])
+        self.assertIn("plain,plain+X=1,plugin,observe,run --time host", calls[2])
+
+    def test_without_sharing(self):
+        calls = self.calls(STEPS="cpu-load watching nccl-choices calibrated calibrated-registered", NCCL_LIB="/n", TIME="45")
+        self.assertEqual([x.split("--nccl-lib /n")[0] for x in calls[1:3]], ["- bench "] * 2)
+        self.assertIn("--nodes 2 ", calls[0])
+        self.assertNotIn("--nodes", calls[1])
+        self.assertIn("--arms plain,plain+X=1,run+DYNAMICCL_NO_KERNELS=1 --phases quiet:45s --sizes 1K,16K,64K,256K,1M,4M,16M,64M,256M", calls[2])
+        for buffers, (calibrate, bench) in (("plain", calls[3:5]), ("registered", calls[5:7])):
+            self.assertRegex(calibrate, f"^- calibrate --buffers {buffers} --store .*/store.db --nccl-lib /n$")
+            self.assertRegex(bench, f"--buffers {buffers} --time graph --arms plain,plain.X=1,run.DYNAMICCL_NO_EXPLORE=1 --store ")
+
+    def test_a_step_that_fails_and_one_that_is_not_known(self):
+        done = self.start("live.sh", self.path("out"), STEPS="socket-settings host")  # bench fails where there are two nodes, twice
+        self.assertEqual((done.returncode, len(self.read("bin/dynamiccld.log").splitlines())), (1, 3), done.stderr)
+        self.assertEqual(self.start("live.sh", self.path("out"), STEPS="nothing").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
