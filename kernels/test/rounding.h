@@ -37,7 +37,7 @@ struct Floating<float> { static constexpr int kBits = 24, kLeast = -126, kFrom =
 template <>
 struct Floating<double> { static constexpr int kBits = 53, kLeast = -1022, kFrom = -8, kTo = 8; };
 
-__host__ __device__ inline uint64_t mixed(uint64_t z) { /* splitmix64's */
+__device__ inline uint64_t mixed(uint64_t z) { /* splitmix64's */
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
   z = (z ^ z >> 27) * 0x94D049BB133111EBu;
   return z ^ z >> 31;
@@ -45,7 +45,7 @@ __host__ __device__ inline uint64_t mixed(uint64_t z) { /* splitmix64's */
 
 /* Any sign, exponent and significand; factors are between 1/2 and 2. */
 template <typename T>
-__host__ __device__ inline T roundingValue(Op op, uint64_t seed, int rank, size_t i) {
+__device__ inline T roundingValue(Op op, uint64_t seed, int rank, size_t i) {
   using F = Floating<T>;
   const uint64_t x = mixed(mixed(seed * 0x9E3779B97F4A7C15u + (uint64_t)rank + 1) + i * 0xD1342543DE82EF95u);
   const int exponent = op == Op::prod ? (int)(x & 1) - 1 : F::kFrom + (int)((x & 0xff) % (unsigned)(F::kTo - F::kFrom + 1));
@@ -57,11 +57,11 @@ struct Exact {
   double value, allowed; /* and how far from it a result may be */
 };
 
-__host__ __device__ inline double ofRoundings(int n, double u) { return n * u / (1 - n * u); }
+__device__ inline double ofRoundings(int n, double u) { return n * u / (1 - n * u); }
 
 /* value(rank): what each rank has. */
 template <typename T, typename Value>
-__host__ __device__ inline Exact exactOf(Op op, int nRanks, Value value) {
+__device__ inline Exact exactOf(Op op, int nRanks, Value value) {
   using F = Floating<T>;
   const bool wide = std::is_same<T, typename Number<T>::Wide>::value, exact = op == Op::min || op == Op::max;
   const double own = std::ldexp(1., -53), u = std::is_same<T, double>::value ? own : std::ldexp(1., -24);
@@ -83,7 +83,7 @@ __host__ __device__ inline Exact exactOf(Op op, int nRanks, Value value) {
 }
 
 template <typename T>
-__host__ __device__ inline bool within(const Exact &e, T got) {
+__device__ inline bool within(const Exact &e, T got) {
   return std::fabs((double)Number<T>::up(got) - e.value) <= e.allowed; /* and no NaN */
 }
 
