@@ -85,11 +85,17 @@ func (m *comm) put(b *bucket) {
 	}
 }
 
+// fixed says that a collective keeps NCCL's own choice, since it adds up and the user wants plain NCCL's sums.
+func (m *comm) fixed(c actions.Collective) bool {
+	return m.FixedNumerics && actions.ReductionOrderMatters(c)
+}
+
 // views appends what people see of every bucket, in the order of collective and size.
 func (m *comm) views(all []BucketView) []BucketView {
 	m.eachBucket(func(b *bucket) {
 		v := b.view()
 		v.Comm, v.Shape, v.Silent = m.Comm, m.Shape, b.silence.of(b.allowed)
+		v.Fixed = m.fixed(b.Collective)
 		if m.exposure != nil {
 			v.Reward = RewardExposed
 		}
@@ -101,8 +107,8 @@ func (m *comm) views(all []BucketView) []BucketView {
 		case across != "":
 			v.Note = across
 		case v.Note != "":
-		case m.FixedNumerics && len(b.set) == 1:
-			v.Note = "fixed numerics: a collective that adds up keeps NCCL's own choice"
+		case v.Fixed:
+			v.Note = "fixed numerics: " + b.Collective.String() + " adds up, so it keeps NCCL's default: no other algorithm, protocol or number of channels and none of our kernels, so that every sum is plain NCCL's"
 		case !m.Explore:
 			v.Note = "not explored: a rank has no profiler plugin or its calls are not timed (dynamiccld status), or exploration is off"
 		case m.exposure != nil && m.exposure.rhythm.period == 0:

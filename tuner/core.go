@@ -144,6 +144,7 @@ func (c *Core) joined(e CommJoined) {
 	if _, known := c.comms[e.Comm]; known {
 		return // a daemon that scans twice, not a new communicator
 	}
+	e.FixedNumerics = e.FixedNumerics || c.cfg.FixedNumerics
 	m := newComm(e, c.cfg.Reward)
 	m.early = c.early(m, func(b state.Bucket, a actions.Action) bool {
 		return a.Path == actions.PathCollective && !b.Collective.Registered()
@@ -174,7 +175,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	}
 	old := m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
 	set := Choices(e.Bucket, e.Set, m.MaxChannels, m.Shape, m.EventTimed)
-	if (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(e.Bucket.Collective) {
+	if m.fixed(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}
 	if m.several() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"dynamiccl/actions"
@@ -71,6 +72,11 @@ func TestFixedNumerics(t *testing.T) {
 				for _, e := range g.next.Entries {
 					if sum(e.Bucket) && !onlyDefault(e) {
 						t.Errorf("after an import a plan has %+v", e)
+					}
+				}
+				for _, v := range g.core.BucketsOf(comm) { // what `why` says of it, whoever wants it so
+					if v.Fixed != sum(v.Bucket) || strings.HasPrefix(v.Note, "fixed numerics: "+v.Bucket.Collective.String()) != v.Fixed {
+						t.Errorf("%v: fixed %v, note %q", v.Bucket, v.Fixed, v.Note)
 					}
 				}
 				g.step(tuner.CommLeft{Comm: comm})

@@ -30,7 +30,7 @@ func (c *Core) early(m *comm, when func(state.Bucket, actions.Action) bool) (ent
 			continue
 		case b.Collective >= actions.NumCollectives || b.Log2Bytes >= state.NumBuckets:
 			continue
-		case (c.cfg.FixedNumerics || m.FixedNumerics) && actions.ReductionOrderMatters(b.Collective):
+		case m.fixed(b.Collective):
 			continue
 		case m.several() && len(acrossHosts([]actions.Action{a}, b.Collective)) == 0:
 			continue

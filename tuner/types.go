@@ -303,6 +303,7 @@ type BucketView struct {
 	MostCTAs     int              // of our kernels over load and store, where Beside leaves fewer than a set has otherwise; 0: it does not
 	Beside       int              // kernels that may wait beside one of these; 0 where MostCTAs is
 	Silent       []actions.Action // that are not tried any more, since nobody heard of their trials
+	Fixed        bool             // numerics are, so it keeps NCCL's default
 	Note         string           // why nothing is chosen, when so
 }
 

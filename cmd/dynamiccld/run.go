@@ -32,10 +32,15 @@ const reportWithin = 5 * time.Second
 var serveSettings = []string{"store", "learner", "policy", "reward", "explore-budget", "trace"}
 
 // program are the flags of what a program gets: run and env have them.
-type program struct{ pluginDir string }
+type program struct {
+	pluginDir string
+	scratch   launch.ScratchMiB
+}
 
 func (p *program) flags(a *app, cmd *cobra.Command) {
 	a.settingFlags(cmd, "dir", "no-explore", "fixed-numerics")
+	cmd.Flags().Var(&p.scratch, "scratch-mib", fmt.Sprintf("GPU memory of a communicator that our kernels use, 1 to %d, alike on all ranks (default: %s, else %d)",
+		launch.MostScratchMiB, launch.ScratchVariable, launch.DefaultScratchMiB))
 	cmd.Flags().StringVar(&p.pluginDir, "plugin-dir", "", "folder of the plugin (default: ../lib beside this program, else its own folder)")
 }
 
@@ -55,7 +60,7 @@ func (a *app) ncclSettings() map[string]string {
 
 // prepare says what the program's environment needs.
 func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
-	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed,
+	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed, ScratchMiB: p.scratch,
 		User: a.ncclSettings(), Preload: a.getenv("LD_PRELOAD")}
 	wish.TimesItself = config.SwitchedOn(a.getenv, config.NoGraphsVariable) && config.SwitchedOn(a.getenv, config.KernelEventsVariable)
 	exe, err := os.Executable()
@@ -99,9 +104,10 @@ Exit codes: the program's; 128 and the signal's number when one ended it; 127 wh
 found, 126 when it cannot be executed; 2 for wrong flags.
 
 --no-explore uses what the store knows and tries nothing. --fixed-numerics lets no choice
-change a sum: AllReduce, ReduceScatter and Reduce keep NCCL's own choice, AllGather and Broadcast,
-which only copy, are tuned. Both hold for this program alone. --learner, --store, --policy,
---reward, --explore-budget and --trace are those of 'dynamiccld serve', for a daemon that run starts.`,
+change a sum: AllReduce, ReduceScatter and Reduce keep NCCL's own choice, and none of our kernels
+runs them; what only copies (AllGather, Broadcast, AllToAll) is tuned. Both hold for this program
+alone. --learner, --store, --policy, --reward, --explore-budget and --trace are those of
+'dynamiccld serve', for a daemon that run starts.`,
 		Example: `  dynamiccld run -- torchrun --nproc-per-node 8 train.py
   dynamiccld run --fixed-numerics -- mpirun -n 4 ./all_reduce_perf -b 8 -e 64M -f 2
   dynamiccld run --no-explore --quiet -- ./serve.sh`,

@@ -32,8 +32,9 @@ func (a *app) whyCommand() *cobra.Command {
 		Use:   "why COLLECTIVE BYTES",
 		Short: "Explain the choice for a collective and size",
 		Long: `Explain what is chosen for a collective of a size: since when, how much faster than
-NCCL's default it is measured (with the 95% interval), what else was tried at which
-cost, and the last diagnosis; and what our kernels take in the CUDA graphs that hold them.
+NCCL's default it is measured (with the 95% interval), its class of numerics (in which
+order it adds up), what else was tried at which cost, and the last diagnosis; and what our
+kernels take in the CUDA graphs that hold them.
 COLLECTIVE is Broadcast, Reduce, AllGather, ReduceScatter, AllReduce or AllToAll, in any
 case; of calls on registered memory AllGatherRegistered, ReduceScatterRegistered or
 AllReduceRegistered. BYTES may have a suffix K, M, G (or KiB, ...), powers of 1024, and is

@@ -4,9 +4,10 @@
  * several a GPU, without NCCL (run.sh starts what has them run beside each other):
  *   lsa [--ranks N] [--check] [--time] [--sizes B,B,...] [--round PACKS] [--grids] [--path NAME] [--ctas N,N,...] [--selections]
  *       [--no-symmetric] [--kernels FILE]
- * --check compares every element of calls of all types, operators, sizes and alignments; --time measures bfloat16 in CUDA
- * graphs of 20 calls (4 from 32 MiB on): median of 30 replays (11), largest over ranks; bytes are nccl-tests'. Both without either. --round: of 16 bytes, the
- * room of a part of what goes in bulk (default: as with 64 MiB of scratch memory). --grids: every number of CTAs and threads
+ * --check compares every element of calls of all types, operators, sizes and alignments, and holds sums that round against a
+ * bound, and against the other ranks' and kernels'; --time measures bfloat16 in CUDA graphs of 20 calls (4 from 32 MiB on): median
+ * of 30 replays (11), largest over ranks; bytes are nccl-tests'. Both without either. --round: of 16 bytes, the room of a part of
+ * what goes in bulk (default: as with 64 MiB of scratch memory). --grids: every number of CTAs and threads
  * has a line, and not the best alone. --path: those of ours whose names begin so ("bulk", "AllToAllv") and nothing of NCCL's; --ctas: these alone, of 512
  * threads. --no-symmetric: NCCL gets no registered buffers. --kernels: lib/dynamiccl-kernels.fatbin.
  * JSON lines. Exit: 0 if every element is right, 3 if NCCL could not go on with them.
@@ -16,6 +17,7 @@
 #include "nccl.cuh"
 #include "selections.cuh"
 #include "stamps.cuh"
+#include "sums.cuh"
 
 constexpr size_t kCounts[] = {1, 2, 3, 7, 8, 9, 63, 1000, 4097, 65536, 300001, 300032};
 
@@ -91,6 +93,7 @@ template <typename T>
 static void checkType(Rank &k) {
   unsigned long long before = *k.wrong;
   for (Op op : {Op::sum, Op::prod, Op::max, Op::min, Op::avg}) checkOp<T>(k, op);
+  if constexpr (!std::is_integral<T>::value) checkSums<T>(k);
   if (*k.wrong != before) printf("{\"figure\":\"lsa check\",\"ranks\":%d%s,\"type\":\"%s\",\"rank\":%d,\"wrong\":%llu}\n", numRanks, sharing(), Kernels<T>::name, rank, *k.wrong - before);
 }
 

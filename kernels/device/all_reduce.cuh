@@ -32,6 +32,10 @@ __device__ __forceinline__ void inCall(const Call &c, bool whole, Body body) {
 /* Whose part is added up as number k. */
 __device__ __forceinline__ int inOrder(const Domain &d, int k) { return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (d.rank + k) % d.nRanks : k; }
 
+/* What has been added up so far stays wide: it is rounded once, at the end. */
+template <typename N>
+__device__ __forceinline__ typename N::Wide kept(typename N::Wide sum) { return DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_NARROW ? N::up(N::down(sum)) : sum; }
+
 /* Sums up what all ranks have, in their order, or takes the mean. */
 template <typename T, typename Bits, int kRanks>
 __device__ __forceinline__ Bits sumPacks(const Domain &d, Op op, const Bits (&parts)[kRanks]) {
@@ -43,7 +47,7 @@ __device__ __forceinline__ Bits sumPacks(const Domain &d, Op op, const Bits (&pa
     if (k >= d.nRanks) break;
     const Pack<T, Bits> p = packOf<T>(parts[inOrder(d, k)]);
 #pragma unroll
-    for (int e = 0; e < kElements; e++) sum[e] = k == 0 ? N::up(p.elements[e]) : sum[e] + N::up(p.elements[e]);
+    for (int e = 0; e < kElements; e++) sum[e] = k == 0 ? N::up(p.elements[e]) : kept<N>(sum[e] + N::up(p.elements[e]));
   }
   if (op == Op::avg) {
 #pragma unroll
@@ -64,7 +68,7 @@ __attribute__((noinline)) __device__ Bits sumSlowly(int nRanks, Op op, const Bit
   for (int e = 0; e < out.kElements; e++) {
     typename N::Wide sum = N::up(packOf<T>(parts[0]).elements[e]);
 #pragma unroll 1
-    for (int k = 1; k < nRanks; k++) sum = combine(op, sum, N::up(packOf<T>(parts[k]).elements[e]));
+    for (int k = 1; k < nRanks; k++) sum = kept<N>(combine(op, sum, N::up(packOf<T>(parts[k]).elements[e])));
     out.elements[e] = N::down(finish(op, sum, nRanks));
   }
   return out.bits;

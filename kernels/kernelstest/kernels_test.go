@@ -45,6 +45,14 @@ func TestCollectives(t *testing.T) {
 			run(program, "4000", fmt.Sprint(mistake))
 		}
 	}
+	sumCalls := "5000" // all types with all operators, also of 8 ranks; races of these kernels are collectives_test's
+	if os.Getenv("DYN_LONG") != "" {
+		sumCalls = calls
+	}
+	run("sums_test", sumCalls)
+	for _, mistake := range []int{4, 37} { // own part first, which the compare of ranks finds; rounded rank by rank, which the bound finds
+		run("sums_test", "4000", fmt.Sprint(mistake))
+	}
 	for _, mistake := range []int{3, 6, 13, 14, 15, 17, 18, 33} { // with the other kinds these would be found there
 		run("rails_test", "1000", fmt.Sprint(mistake), "AllToAllv")
 	}

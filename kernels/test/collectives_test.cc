@@ -11,11 +11,15 @@
 #include "../device/move.cuh"
 #include "../device/parts_bulk.cuh"
 #include "../device/reduce_scatter.cuh"
+#include "../types.h"
 #include "ranks.h"
 
 constexpr size_t kMost = 704, kBefore = 192, kRoom = 8 * kMost * kMaxRanks + 2 * kBefore; /* elements of a part, bytes */
 
-enum class Type { i8, u32, i64, f16, bf16, f32, f64, e4m3, count };
+enum Type {
+#define TYPE_OF(NAME, TYPE) k_##NAME,
+  DYN_TYPES(TYPE_OF) kTypes
+};
 
 enum class Kind { oneShot, twoShot, bulk, reduceScatter, reduceScatterBulk, allGather, allGatherBulk, allToAll, allToAllBulk, broadcast, broadcastBulk, count };
 static const char *const kindNames[] = {"one shot", "two shots", "bulk", "ReduceScatter", "ReduceScatter in bulk", "AllGather", "AllGather in bulk", "AllToAll", "AllToAll in bulk", "Broadcast", "Broadcast in bulk"};
@@ -40,7 +44,7 @@ struct Step {
 static Step stepOf(uint64_t seed, uint64_t n, int nRanks) {
   uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
   Step s;
-  s.type = (Type)(next(&r) % (int)Type::count);
+  s.type = (Type)(next(&r) % kTypes);
   s.op = (Op)(next(&r) % 5);
   s.kind = (Kind)(next(&r) % (int)Kind::count);
   s.root = (int)(next(&r) % (uint64_t)nRanks);
@@ -191,14 +195,9 @@ static void play(World &w, const Step &s, int rank, bool first) {
 static void playCall(World &w, uint64_t n, int rank, bool first) {
   Step s = stepOf(w.seed, n, w.nRanks);
   switch (s.type) {
-    case Type::i8: play<int8_t>(w, s, rank, first); break;
-    case Type::u32: play<uint32_t>(w, s, rank, first); break;
-    case Type::i64: play<int64_t>(w, s, rank, first); break;
-    case Type::f16: play<__half>(w, s, rank, first); break;
-    case Type::bf16: play<__nv_bfloat16>(w, s, rank, first); break;
-    case Type::f32: play<float>(w, s, rank, first); break;
-    case Type::f64: play<double>(w, s, rank, first); break;
-    default: play<__nv_fp8_e4m3>(w, s, rank, first); break;
+#define PLAY(NAME, TYPE) case k_##NAME: play<TYPE>(w, s, rank, first); break;
+    DYN_TYPES(PLAY)
+    default: break;
   }
 }
 

@@ -48,7 +48,7 @@ struct Shared {
   int arrived, generation;  // barrier
   uint64_t decided;  // atomic, rank 0: go or stop is decided for every multiple of kDecideEvery up to here
   uint64_t stopAt;  // atomic, rank 0: the decision's step at which all stop; ~0: none yet
-  int nccl, gpus;
+  int nccl, gpus, leastMajor;  // leastMajor: of the GPUs' compute capabilities
   char gpu[96];
   ncclUniqueId id;  // see shareId
   SharedRank ranks[kMaxRanks];
@@ -62,6 +62,7 @@ struct Options {
   bool oneProcess;
   std::string out, only;
   std::string nodeEnv;  // NAME=VALUE of a node's ranks, with its number for %d; empty: none
+  bool float8 = false;  // NCCL and all GPUs take floats of 8 bits
 };
 
 static Shared *shared;

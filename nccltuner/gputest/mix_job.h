@@ -107,16 +107,24 @@ static void sayProgress(double seconds) {
           (unsigned long long)sum(&SharedRank::elements), (unsigned long long)sum(&SharedRank::wrong));
 }
 
+static const int kFloat8Nccl = 22400, kFloat8Major = 9;  // NCCL refuses them on other GPUs ("FP8 reduction support begins with sm90")
+
 // What machine and library these are, asked in a process of its own: CUDA does not survive a fork.
 static void lookAround() {
   const pid_t pid = fork();
   if (pid == 0) {
     CU(cudaGetDeviceCount(&shared->gpus));
     NC(ncclGetVersion(&shared->nccl));
+    shared->leastMajor = kFloat8Major;
+    for (int g = 0, major; g < shared->gpus; g++) {
+      CU(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, g));
+      if (major < shared->leastMajor) shared->leastMajor = major;
+    }
     _exit(kRight);
   }
   if (pid < 0 || waitpid(pid, nullptr, 0) != pid || shared->gpus < 1) fail("no GPU is to be seen");
   options.gpus = shared->gpus;
+  options.float8 = shared->nccl >= kFloat8Nccl && shared->leastMajor >= kFloat8Major;
 }
 
 static Outcome runJob(const Job &job) {

@@ -23,7 +23,7 @@ static Call drawCall(Random &random) {
                               kReduceScatter, kReduceScatter, kBroadcast, kReduce,    kAllToAll};
   Call c;
   c.kind = kinds[random.below(10)];
-  c.type = random.below(kTypes);
+  c.type = random.below(options.float8 ? kTypes : kE4m3);
   c.op = random.below(2) ? (int)kSum : (int)random.below(kOps);
   c.bytes = (size_t)exp2(2 + 22 * random.unit());
   if (random.below(3) == 0) c.bytes &= ~(size_t)1023;  // a third are round

@@ -113,7 +113,7 @@ struct Rank {
   Ready prepare(const Comm &comm, const Call &wanted, const Buffers &buffers, uint32_t seed, const unsigned *replay) {
     Ready ready = {&comm, limited(wanted, comm.n), {}};
     const Call &c = ready.call;
-    const size_t size = kSizes[c.type];
+    const size_t size = sizeOf(c.type);
     Spec &s = ready.spec;
     const bool split = c.kind == kAllGather || c.kind == kReduceScatter || c.kind == kAllToAll;
     s.n = comm.n, s.me = comm.me, s.root = c.root % comm.n, s.peerFrom = (comm.me + comm.n - 1) % comm.n;
@@ -143,7 +143,7 @@ struct Rank {
   }
 
   static uint64_t bytesOf(const Ready &r) {
-    return kSizes[r.call.type] * (r.spec.recvCount > r.spec.sendCount ? r.spec.recvCount : r.spec.sendCount);
+    return sizeOf(r.call.type) * (r.spec.recvCount > r.spec.sendCount ? r.spec.recvCount : r.spec.sendCount);
   }
   static void fill(const Ready &r, cudaStream_t stream) {
     mixFill<<<gridFor(r.spec.sendCount > r.spec.poisonCount ? r.spec.sendCount : r.spec.poisonCount), 256, 0, stream>>>(
@@ -152,7 +152,7 @@ struct Rank {
   }
   static void check(const Ready &r, cudaStream_t stream) {
     if (options.spoil && r.spec.call % options.spoil == 0 && r.spec.recvCount)
-      mixSpoil<<<1, 1, 0, stream>>>(r.spec.recv + r.spec.recvCount * kSizes[r.call.type] - 1);
+      mixSpoil<<<1, 1, 0, stream>>>(r.spec.recv + r.spec.recvCount * sizeOf(r.call.type) - 1);
     mixCheck<<<gridFor(r.spec.recvCount > r.spec.count ? r.spec.recvCount : r.spec.count), 256, 0, stream>>>(r.spec);
     CU(cudaGetLastError());
   }
@@ -164,7 +164,7 @@ struct Rank {
     const Spec &s = r.spec;
     const ncclDataType_t type = kNcclTypes[r.call.type];
     const ncclRedOp_t op = kNcclOps[r.call.op];
-    const size_t step = s.count * kSizes[r.call.type];
+    const size_t step = s.count * sizeOf(r.call.type);
     const ncclComm_t comm = r.comm->comm;
     switch (r.call.kind) {
       case kAllReduce: return ncclAllReduce(s.send, s.recv, s.count, type, op, comm, stream);

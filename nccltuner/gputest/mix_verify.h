@@ -3,7 +3,8 @@
  * Fills inputs and compares every element of every result, on the GPU. Values are chosen so that results are exact in
  * their type in whatever order NCCL combines them: what is not equal is wrong.
  *  - Collectives that copy: random bits, compared as bits.
- *  - Sum, min, max: integers of so few bits that 16 of them add up exactly (half: 11 bits of significand, bfloat16: 8).
+ *  - Sum, min, max: integers of so few bits that 16 of them add up exactly (half: 11 bits of significand, bfloat16: 8). Floats
+ *    of 8 bits have 4 and 3: eight ranks have something, the others zeros.
  *  - Prod: powers of two, at most four ranks contribute a factor of 2. Avg: see canAverage.
  * Outputs are poisoned before the call, so that one that was not written is seen, and 128 bytes on either side of an
  * output are watched.
@@ -13,18 +14,20 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include "mix.h"
 
-enum Type { kInt8, kUint8, kInt32, kInt64, kHalf, kBfloat16, kFloat, kDouble, kTypes };
+// Floats of 8 bits come last: not every GPU has them (options.float8).
+enum Type { kInt8, kUint8, kInt32, kUint32, kInt64, kUint64, kHalf, kBfloat16, kFloat, kDouble, kE4m3, kE5m2, kTypes };
 enum Op { kSum, kProd, kMin, kMax, kAvg, kOps };
-static const ncclDataType_t kNcclTypes[kTypes] = {ncclInt8,    ncclUint8,    ncclInt32,   ncclInt64,
-                                                  ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64};
-static const char *const kTypeNames[kTypes] = {"int8", "uint8",    "int32", "int64",
-                                               "half", "bfloat16", "float", "double"};
+static const ncclDataType_t kNcclTypes[kTypes] = {
+    ncclInt8,    ncclUint8,    ncclInt32,   ncclUint32,  ncclInt64,          ncclUint64,
+    ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64, (ncclDataType_t)10, (ncclDataType_t)11};  // 10, 11: named from 2.24 on
+static const char *const kTypeNames[kTypes] = {"int8",     "uint8", "int32",  "uint32",  "int64",  "uint64", "half",
+                                               "bfloat16", "float", "double", "fp8e4m3", "fp8e5m2"};
 static const ncclRedOp_t kNcclOps[kOps] = {ncclSum, ncclProd, ncclMin, ncclMax, ncclAvg};
 static const char *const kOpNames[kOps] = {"sum", "prod", "min", "max", "avg"};
-static const size_t kSizes[kTypes] = {1, 1, 4, 8, 2, 2, 4, 8};
 
 static const int kGuardBytes = 128;
 static const int kKeptErrors = 8;
@@ -52,6 +55,23 @@ struct Spec {
   unsigned char kind, type, op, inPlace, checkInput;
 };
 
+static __host__ __device__ size_t sizeOf(int type) {
+  switch (type) {
+    case kInt8:
+    case kUint8:
+    case kE4m3:
+    case kE5m2: return 1;
+    case kHalf:
+    case kBfloat16: return 2;
+    case kInt32:
+    case kUint32:
+    case kFloat: return 4;
+    default: return 8;
+  }
+}
+
+static __device__ bool isUnsigned(int type) { return type == kUint8 || type == kUint32 || type == kUint64; }
+
 static __host__ __device__ bool copies(int kind) {
   return kind != kAllReduce && kind != kReduceScatter && kind != kReduce;
 }
@@ -72,52 +92,47 @@ static __device__ uint64_t randomBits(unsigned seed, int rank, uint64_t i) {
 static __device__ int64_t summand(int type, int op, int n, int rank, uint64_t bits) {
   if (op == kProd) {
     const int64_t v = rank < 4 && (bits & 1) ? 2 : 1;
-    return type != kUint8 && (bits & 2) ? -v : v;
+    return !isUnsigned(type) && (bits & 2) ? -v : v;
   }
-  if (op == kAvg && type < kHalf) return n * ((int64_t)(bits & 3) - (type == kUint8 ? 0 : 2));
+  if (op == kAvg && type < kHalf) return n * ((int64_t)(bits & 3) - (isUnsigned(type) ? 0 : 2));
+  if (type == kE4m3 || type == kE5m2) {
+    if (rank >= 8) return 0;
+    return type == kE4m3 ? (int64_t)(bits & 3) - 2 : (int64_t)(bits & 1) - (int64_t)(bits >> 1 & 1);
+  }
   int width = 4;
   switch (type) {
-    case kInt32: width = 27; break;
+    case kInt32:
+    case kUint32: width = 27; break;
     case kInt64:
+    case kUint64:
     case kDouble: width = 45; break;
     case kHalf: width = 7; break;
     case kBfloat16: width = 5; break;
     case kFloat: width = 20; break;
   }
   const int64_t v = bits & ((1ull << width) - 1);
-  return type == kUint8 ? v : v - (1ll << (width - 1));
+  return isUnsigned(type) ? v : v - (1ll << (width - 1));
 }
 
 static __device__ void storeBits(char *p, int type, uint64_t i, uint64_t bits) {
-  switch (type) {
-    case kInt8:
-    case kUint8: ((uint8_t *)p)[i] = (uint8_t)bits; break;
-    case kHalf:
-    case kBfloat16: ((uint16_t *)p)[i] = (uint16_t)bits; break;
-    case kInt32:
-    case kFloat: ((uint32_t *)p)[i] = (uint32_t)bits; break;
+  switch (sizeOf(type)) {
+    case 1: ((uint8_t *)p)[i] = (uint8_t)bits; break;
+    case 2: ((uint16_t *)p)[i] = (uint16_t)bits; break;
+    case 4: ((uint32_t *)p)[i] = (uint32_t)bits; break;
     default: ((uint64_t *)p)[i] = bits;
   }
 }
 
 static __device__ uint64_t loadBits(const char *p, int type, uint64_t i) {
-  switch (type) {
-    case kInt8:
-    case kUint8: return ((const uint8_t *)p)[i];
-    case kHalf:
-    case kBfloat16: return ((const uint16_t *)p)[i];
-    case kInt32:
-    case kFloat: return ((const uint32_t *)p)[i];
+  switch (sizeOf(type)) {
+    case 1: return ((const uint8_t *)p)[i];
+    case 2: return ((const uint16_t *)p)[i];
+    case 4: return ((const uint32_t *)p)[i];
     default: return ((const uint64_t *)p)[i];
   }
 }
 
-static __device__ uint64_t maskOf(int type) {
-  return type < kInt32                        ? 0xff
-         : type == kHalf || type == kBfloat16 ? 0xffff
-         : type == kInt32 || type == kFloat   ? 0xffffffffu
-                                              : ~0ull;
-}
+static __device__ uint64_t maskOf(int type) { return ~0ull >> (64 - 8 * sizeOf(type)); }
 
 static __device__ void storeNumber(char *p, int type, uint64_t i, int64_t v) {
   switch (type) {
@@ -125,6 +140,8 @@ static __device__ void storeNumber(char *p, int type, uint64_t i, int64_t v) {
     case kBfloat16: ((__nv_bfloat16 *)p)[i] = __float2bfloat16_rn((float)v); break;
     case kFloat: ((float *)p)[i] = (float)v; break;
     case kDouble: ((double *)p)[i] = (double)v; break;
+    case kE4m3: ((__nv_fp8_e4m3 *)p)[i] = __nv_fp8_e4m3((float)v); break;
+    case kE5m2: ((__nv_fp8_e5m2 *)p)[i] = __nv_fp8_e5m2((float)v); break;
     default: storeBits(p, type, i, (uint64_t)v);
   }
 }
@@ -134,10 +151,14 @@ static __device__ double loadNumber(const char *p, int type, uint64_t i) {
     case kInt8: return ((const int8_t *)p)[i];
     case kUint8: return ((const uint8_t *)p)[i];
     case kInt32: return ((const int32_t *)p)[i];
+    case kUint32: return ((const uint32_t *)p)[i];
     case kInt64: return (double)((const int64_t *)p)[i];  // at most 2^49: exact
+    case kUint64: return (double)((const uint64_t *)p)[i];
     case kHalf: return __half2float(((const __half *)p)[i]);
     case kBfloat16: return __bfloat162float(((const __nv_bfloat16 *)p)[i]);
     case kFloat: return ((const float *)p)[i];
+    case kE4m3: return (float)((const __nv_fp8_e4m3 *)p)[i];
+    case kE5m2: return (float)((const __nv_fp8_e5m2 *)p)[i];
     default: return ((const double *)p)[i];
   }
 }

@@ -29,8 +29,10 @@ type Bucket struct {
 	MinBytes    uint64     `json:"min_bytes"`
 	MaxBytes    uint64     `json:"max_bytes,omitempty"` // 0: no upper end
 	Choice      string     `json:"choice"`
-	Since       *time.Time `json:"since,omitempty"` // perhaps before the communicator and the daemon came: of a stored choice
-	SpeedUp     float64    `json:"speedup"`         // NCCL's default over the choice; 1 when not known
+	Numerics    string     `json:"numerics,omitempty"`       // the choice's class (actions.Numerics)
+	Fixed       bool       `json:"fixed_numerics,omitempty"` // it adds up, and keeps NCCL's default for that
+	Since       *time.Time `json:"since,omitempty"`          // perhaps before the communicator and the daemon came: of a stored choice
+	SpeedUp     float64    `json:"speedup"`                  // NCCL's default over the choice; 1 when not known
 	SpeedUpLow  float64    `json:"speedup_low"`
 	SpeedUpHigh float64    `json:"speedup_high"`
 	Stored      float64    `json:"stored_speedup,omitempty"`   // of the choice as it was stored, while that is all that is known of it
@@ -67,10 +69,11 @@ type Ledger struct {
 
 // Tried is what one action cost.
 type Tried struct {
-	Action string  `json:"action"`
-	Calls  int     `json:"calls"`
-	MeanNs float64 `json:"mean_ns"`
-	Spread float64 `json:"spread"` // standard deviation of the logarithm, hence about a fraction of the mean
+	Action   string  `json:"action"`
+	Calls    int     `json:"calls"`
+	MeanNs   float64 `json:"mean_ns"`
+	Spread   float64 `json:"spread"`             // standard deviation of the logarithm, hence about a fraction of the mean
+	Numerics string  `json:"numerics,omitempty"` // its class; "": of a daemon that does not tell
 }
 
 // Finding is something that the daemon noticed.
@@ -136,6 +139,7 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		Collective: v.Bucket.Collective.String(), Choice: v.Choice.String(), Since: instant(v.SinceNs, nowNs, now),
 		SpeedUp: finite(v.SpeedUp, 1), SpeedUpLow: finite(v.SpeedUpLow, 1), SpeedUpHigh: finite(v.SpeedUpHigh, 1),
 		Stored: finite(v.Stored, 0), Expected: finite(v.Expected, 0), ExpectedSD: finite(v.ExpectedSD, 0),
+		Numerics: numerics(v.Choice, v.Bucket, v.Shape), Fixed: v.Fixed,
 		Calls: v.Calls, Exploring: v.Exploring, Note: v.Note, MostCTAs: v.MostCTAs, Beside: v.Beside,
 		Diagnosis: v.Diagnosis.String(), DiagnosedAt: instant(v.DiagnosisNs, nowNs, now),
 		DiagnosedBefore: v.DiagnosedBefore, MeasuredAt: instant(v.MeasuredNs, nowNs, now),
@@ -153,7 +157,7 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 	}
 	b.MinBytes, b.MaxBytes = bucketRange(v.Bucket)
 	for _, c := range v.Choices {
-		b.Tried = append(b.Tried, tried(c.Action, c.Estimate))
+		b.Tried = append(b.Tried, tried(c.Action, c.Estimate, v.Bucket, v.Shape))
 	}
 	return b
 }
@@ -165,7 +169,7 @@ func FromLearned(l tuner.Learned, now time.Time) Bucket {
 	b := Bucket{
 		Machine: k.Machine, GPUArch: k.GPUArch, NCCLVersion: FormatNCCLVersion(k.NCCLVersion),
 		Ranks: k.Shape.Ranks, Nodes: k.Shape.Nodes, Transport: k.Shape.Transport,
-		Collective: k.Bucket.Collective.String(), Choice: l.Action.String(),
+		Collective: k.Bucket.Collective.String(), Choice: l.Action.String(), Numerics: numerics(l.Action, k.Bucket, k.Shape),
 		SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: l.Calls, Diagnosis: "none",
 		Tried: make([]Tried, 0, len(l.Evidence)), Bucket: k.Bucket,
 	}
@@ -188,7 +192,7 @@ func FromLearned(l tuner.Learned, now time.Time) Bucket {
 	}
 	byAction := func(a, c actions.Action) int { return cmp.Compare(a.Word(), c.Word()) }
 	for _, a := range slices.SortedFunc(maps.Keys(l.Evidence), byAction) {
-		b.Tried = append(b.Tried, tried(a, l.Evidence[a]))
+		b.Tried = append(b.Tried, tried(a, l.Evidence[a], k.Bucket, k.Shape))
 	}
 	return b
 }
@@ -200,8 +204,12 @@ func ratio(base, choice tuner.Estimate) (mid, low, high float64) {
 	return finite(mid, 1), finite(mid*math.Exp(-half), 1), finite(mid*math.Exp(half), 1)
 }
 
-func tried(a actions.Action, e tuner.Estimate) Tried {
-	return Tried{a.String(), e.N, finite(e.MeanNs, 0), finite(math.Sqrt(max(e.VarLog, 0)), 0)}
+func tried(a actions.Action, e tuner.Estimate, b state.Bucket, shape state.Shape) Tried {
+	return Tried{a.String(), e.N, finite(e.MeanNs, 0), finite(math.Sqrt(max(e.VarLog, 0)), 0), numerics(a, b, shape)}
+}
+
+func numerics(a actions.Action, b state.Bucket, shape state.Shape) string {
+	return string(a.Numerics(b.Collective, shape.Nodes > 1 && shape.Ranks > shape.Nodes))
 }
 
 func fromFinding(f tuner.Finding, nowNs state.Ns, now time.Time) Finding {

@@ -39,6 +39,7 @@ type Wish struct {
 	Dir           string
 	NoExplore     bool
 	FixedNumerics bool
+	ScratchMiB    ScratchMiB
 	Plugin        Plugin
 	PluginErr     error             // why there is no plugin; nil: there is one
 	User          map[string]string // NCCL's settings that the user made, in the environment or in NCCL's files
@@ -74,6 +75,9 @@ func Prepare(w Wish) Setup {
 	s.one(w.User, stackVariable, "the first call of a kernel may wait for all that is on the GPU, for ever if that waits for its host")
 	if w.NoExplore {
 		s.add(exploreVariable, "true")
+	}
+	if w.ScratchMiB != 0 {
+		s.add(ScratchVariable, w.ScratchMiB.String())
 	}
 	if w.FixedNumerics {
 		// Without the device kernels too: what the user gets is NCCL's own sums.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/state"
@@ -24,6 +25,9 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 	t := columns(w)
 	fmt.Fprintf(t, "  choice\t%s\n", choice(b, now))
 	fmt.Fprintf(t, "  advantage\t%s\n", advantage(b))
+	if b.Numerics != "" {
+		fmt.Fprintf(t, "  numerics\t%s\n", numerics(b))
+	}
 	if b.Expected > 0 {
 		fmt.Fprintf(t, "  policy\t%s\n", expected(b))
 	}
@@ -67,6 +71,16 @@ func choice(b control.Bucket, now time.Time) string {
 	}
 	if b.Exploring {
 		s += "; still trying others"
+	}
+	return s
+}
+
+// numerics is the class of the choice. What its sums are is said where there are any.
+func numerics(b control.Bucket) string {
+	class := actions.Numerics(b.Numerics)
+	s := fmt.Sprintf("%s: %s", class, class.Means())
+	if class != actions.NoSums {
+		s += "; integers, min and max are exact in any class"
 	}
 	return s
 }
@@ -132,7 +146,8 @@ func writeTried(w io.Writer, b control.Bucket) error {
 		}
 	}
 	t := columns(w)
-	fmt.Fprintf(t, "  tried\tcalls\tmean\tspread\tagainst default\n")
+	sums := b.Numerics != "" && b.Numerics != string(actions.NoSums)
+	fmt.Fprintf(t, "  tried\tcalls\tmean\tspread\tagainst default%s\n", ofSums(sums, "numerics"))
 	for _, a := range b.Tried {
 		against := "-"
 		if base > 0 && a.MeanNs > 0 {
@@ -142,7 +157,15 @@ func writeTried(w io.Writer, b control.Bucket) error {
 		if a.Calls > 1 {
 			spread = fmt.Sprintf("%.1f%%", 100*a.Spread)
 		}
-		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\n", a.Action, a.Calls, units.Duration(a.MeanNs), spread, against)
+		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s%s\n", a.Action, a.Calls, units.Duration(a.MeanNs), spread, against, ofSums(sums, a.Numerics))
 	}
 	return t.Flush()
+}
+
+// ofSums is a column more where choices differ in it.
+func ofSums(sums bool, text string) string {
+	if !sums {
+		return ""
+	}
+	return "\t" + text
 }

@@ -1,12 +1,14 @@
 package render
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
 
@@ -34,6 +36,52 @@ func TestWhySaysWhatIsLeftOut(t *testing.T) {
 		}
 		if left != c.want {
 			t.Errorf("%q, want %q", left, c.want)
+		}
+	}
+}
+
+// The class of the choice and of all that was tried, where sums differ in it.
+func TestWhySaysNumerics(t *testing.T) {
+	ours, ring := actions.Action{Path: actions.PathLSA, Channels: 4}, actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}
+	gin := actions.Action{Path: actions.PathGIN, Backend: actions.BackendProxy, Channels: 4}
+	view := func(c actions.Collective, chosen actions.Action, fixed bool) tuner.BucketView {
+		v := tuner.BucketView{Bucket: state.Bucket{Collective: c, Log2Bytes: 16}, Shape: state.Shape{Ranks: 4, Nodes: 2}, Choice: chosen, Fixed: fixed}
+		for _, a := range []actions.Action{actions.Default, ring, ours, gin} {
+			v.Choices = append(v.Choices, tuner.ActionView{Action: a, Estimate: tuner.Estimate{N: 2, MeanNs: 1000}})
+		}
+		return v
+	}
+	for _, c := range []struct {
+		view  tuner.BucketView
+		class string
+		rows  []string
+	}{
+		{view(actions.AllReduce, ours, false), "rank-order: in the order of ranks", []string{"nccl-default", "nccl-ring", "rank-order", "rank-order"}},
+		{view(actions.ReduceScatter, gin, false), "node-order: half, float and bfloat16", []string{"nccl-default", "nccl-ring", "rank-order", "node-order"}},
+		{view(actions.AllReduce, actions.Default, true), "nccl-default: in the order of what NCCL chooses", []string{"nccl-default", "nccl-ring", "rank-order", "rank-order"}},
+		{view(actions.AllGather, ours, false), "no-sums: nothing is added up", []string{"1.00x", "1.00x", "1.00x", "1.00x"}},
+	} {
+		b := control.FromView(c.view, 0, time.Time{})
+		var said strings.Builder
+		if err := Why(&said, b, nil, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		var rows []string
+		classes := 0
+		for line := range strings.Lines(said.String()) {
+			words := strings.Fields(line)
+			switch {
+			case len(words) > 1 && words[0] == "numerics":
+				classes++
+				if !strings.HasPrefix(strings.Join(words[1:], " "), c.class) || strings.HasSuffix(line, "exact in any class\n") != actions.ReductionOrderMatters(c.view.Bucket.Collective) {
+					t.Errorf("%s", line)
+				}
+			case len(words) > 4 && words[1] == "2":
+				rows = append(rows, words[len(words)-1])
+			}
+		}
+		if classes != 1 || !slices.Equal(rows, c.rows) || b.Fixed != c.view.Fixed {
+			t.Errorf("%d lines of numerics, rows %q, want %q\n%s", classes, rows, c.rows, said.String())
 		}
 	}
 }
