@@ -123,10 +123,20 @@ func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, diff
 // reach 0.9 of the threshold; at half of it, noise alone made choices that are hardly better start over every few seconds.
 const revertAlarm = 0.75
 
+// asLearned has the counter as learners can compare it. What NCCL runs is told of when it is over, and nothing else of its sends; what
+// learners read is an action's share of counter in signal beside that of NCCL's default. So to them our kernels' sends are over with
+// the call, too, as they were before kernels told of them.
+func asLearned(o state.Observation) state.Observation {
+	if o.Ran.Path == actions.PathLSA && o.CounterNs != 0 {
+		o.CounterNs = o.SignalNs
+	}
+	return o
+}
+
 // observe takes in one group call: as it is charged, which choices are made on, and as it was, in which the fabric shows.
 func (b *bucket) observe(charged, o state.Observation) agents.Alarm {
 	reverts, shifts := b.guard.Reverts(), b.guard.Shifts()
-	b.guard.Observe(charged) // ignores an action of an older plan that is no longer allowed
+	b.guard.Observe(asLearned(charged)) // ignores an action of an older plan that is no longer allowed
 	b.pass(&o)
 	b.silence.learns(charged.Action)
 	b.ledger.book(charged, b.entry.Base, b.guard)

@@ -178,9 +178,10 @@ func (j *joiner) instant(s *Sample) (span, bool) {
 		// A stream with nothing to do reaches the call before the host has issued it: that wait is the host's, and depends
 		// on how far ahead the program is, not on the choice.
 		if s.RecvNs > at.startNs && s.RecvNs < at.endNs {
+			waited := state.Ns(s.RecvNs - at.startNs)
 			at.startNs = s.RecvNs
-			at.signalNs = state.Ns(at.endNs - at.startNs)
-			at.counterNs = min(at.counterNs, at.signalNs)
+			at.signalNs -= waited
+			at.counterNs = max(0, at.counterNs-waited) // what was sent before it was issued contradicts itself: not measured
 		}
 		return at, c.known()
 	}

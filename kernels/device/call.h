@@ -11,8 +11,8 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout6
-#define DYN_KERNEL_LAYOUT_NAME "layout6"
+#define DYN_KERNEL_LAYOUT layout7
+#define DYN_KERNEL_LAYOUT_NAME "layout7"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
@@ -45,6 +45,8 @@ struct dyn_stamp {
 };
 #define DYN_STAMPS 1024
 #define DYN_STAMP_EVERY 64
+/* In a tag: a call that the host times. Its kernel stamps whatever its number is, and stamps is the one place that is its own. */
+#define DYN_STAMP_TIMED 0x80000000u
 
 /* First argument of every kernel. */
 struct dyn_call {
@@ -53,7 +55,7 @@ struct dyn_call {
   size_t count; /* elements of a part, at least 1; bytes where the kernel has no type */
   int32_t op;   /* ncclRedOp_t, of those that add up: ncclSum to ncclAvg */
   uint32_t tag; /* what its times are kept under; 0: they are not */
-  struct dyn_stamp *stamps; /* host memory: [DYN_STAMPS] */
+  struct dyn_stamp *stamps; /* host memory: [DYN_STAMPS], or of a timed call one */
   struct dyn_domain domain;
 };
 
@@ -128,6 +130,9 @@ DYN_BOTH static inline uint64_t dyn_offset_of_word(uint64_t word) { return word 
 
 /* Of consecutive calls about one in DYN_STAMP_EVERY, in no step with a program's own rhythm. */
 DYN_BOTH static inline bool dyn_stamped(uint32_t call) { return call * 2654435769u < UINT32_MAX / DYN_STAMP_EVERY; }
+DYN_BOTH static inline bool dyn_stamps(uint32_t tag, uint32_t call) { return tag != 0 && ((tag & DYN_STAMP_TIMED) != 0 || dyn_stamped(call)); }
+/* Where among stamps. */
+DYN_BOTH static inline uint32_t dyn_stamp_place(uint32_t tag, uint32_t call) { return (tag & DYN_STAMP_TIMED) != 0 ? 0 : call / DYN_STAMP_EVERY % DYN_STAMPS; }
 DYN_BOTH static inline uint64_t dyn_stamp_word(uint32_t call, uint32_t tag) { return (uint64_t)call << 32 | tag; }
 DYN_BOTH static inline size_t dyn_packs(size_t bytes, size_t packBytes) { return (bytes + packBytes - 1) / packBytes; }
 DYN_BOTH static inline size_t dyn_lines(size_t bytes) { return dyn_packs(bytes, DYN_LINE_DATA); }

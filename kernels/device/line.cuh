@@ -63,6 +63,7 @@
 #define DYN_KERNEL_MUTATE_ONE_COUNT 35  /* over GIN, what was seen of a signal counts for all contexts */
 #define DYN_KERNEL_MUTATE_BOTH_SWAP 36  /* AllToAll in place: both of two ranks swap the same half of what they exchange */
 #define DYN_KERNEL_MUTATE_NARROW 37     /* what has been added up so far is rounded to the type, rank by rank */
+#define DYN_KERNEL_MUTATE_BY_TURN 38    /* calls that are timed leave their times when it is their number's turn, as those in graphs */
 
 namespace dyn {
 

@@ -20,6 +20,7 @@
 
 struct dyn_lsa; /* one communicator */
 struct dyn_windowed; /* ../device/call.h */
+struct dyn_stamp;    /* likewise */
 
 /* Scratch memory as ranks tell each other of it. */
 struct dyn_offer {
@@ -89,8 +90,15 @@ bool dyn_lsa_near(const struct dyn_lsa *lsa);
 uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
 /* Kernels that can run this very call: a question of type, operator and size alone, so all ranks say the same. */
 uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work);
-/* action: of path LSA or GIN, with a kernel that is able. An ncclResult_t; *ctas: how many run. */
-int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas);
+#define DYN_TIMED_CALLS 512 /* of a communicator that may be in flight: the next one is given the place of the first */
+/* Where a timed call's kernel leaves its times: memory that stays as long as the CUDA context of the call. */
+struct dyn_timing {
+  const struct dyn_stamp *at; /* NULL: it leaves none */
+  uint32_t tag;
+};
+/* action: of path LSA or GIN, with a kernel that is able. An ncclResult_t; *ctas: how many run. timing: of a call that is timed, to be
+ * filled in; NULL: it is not. */
+int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas, struct dyn_timing *timing);
 
 /* A kernel that a graph ran, by what it stamped. */
 struct dyn_replay {
@@ -103,6 +111,9 @@ struct dyn_replay {
 };
 /* Those that were not told before: up to so many, and how many. One thread at a time. */
 size_t dyn_lsa_replays(struct dyn_lsa *lsa, struct dyn_replay *replays, size_t most);
+
+/* Behind the end of a timed call: what passed from its last send until it had all. False: it did not tell. */
+bool dyn_timing_tail(const struct dyn_timing *timing, uint32_t *ns);
 
 /* What one put of a kernel on GIN took, as that timed it: until its source was read, and until the peer's answer to its signal
  * was here, however late the peer came. */

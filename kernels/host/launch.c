@@ -71,6 +71,7 @@ uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
 struct launch {
   const struct dyn_work *work; /* NULL: no call of the plan */
   uint32_t action;
+  struct dyn_timing *timing; /* NULL: it is not timed */
   void *function;
   size_t items; /* pieces of lines, or packs, that threads have to do */
   struct dyn_call call;
@@ -170,6 +171,7 @@ static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, void *stream, 
   if (perhapsCaptured) error = driver->cuStreamGetCaptureInfo_v2(stream, &status, &captureId, NULL, NULL, NULL);
   if (error != 0) return error;
   if (status == DYN_CAPTURE_ACTIVE) return launch_captured(lsa, l, stream, captureId);
+  if (l->timing != NULL && l->life == NULL) dyn_timing_begin(lsa->scratch, l->timing, &l->call);
   error = order_before(lsa, stream);
   if (error == 0) error = launch(lsa, LANE_CALLS, l, stream);
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
@@ -198,8 +200,8 @@ static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhaps
   return UNHANDLED_CUDA_ERROR;
 }
 
-int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas) {
-  struct launch l = {.work = work, .action = action, .call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
+int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas, struct dyn_timing *timing) {
+  struct launch l = {.work = work, .action = action, .timing = timing, .call = {.send = work->send, .recv = work->recv, .op = work->op}, .second = &work->root};
   struct dyn_gin_call gin;
   bool overGin = (action & 15) == DYN_PATH_GIN;
   size_t most = lsa->mostCtas;

@@ -27,6 +27,8 @@ struct scratch {
   struct dyn_ipc_handle handle;
   uint64_t *words; /* host memory that the GPU sees: stop, then fault; a page further, stamps */
   struct dyn_stamp *stamps; /* of its kernels in graphs */
+  struct dyn_stamp *timed;  /* [DYN_TIMED_CALLS]: of calls that are timed, by their number */
+  uint32_t numTimed;        /* so far, also of communicators that had it before */
   dyn_event done[NUM_LANES]; /* behind the newest kernel of each lane */
   struct scratch *next;
 };
@@ -83,6 +85,8 @@ struct dyn_lsa {
 
 /* stamps.c: the tag of a call that is captured; 0: there are too many */
 uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned ctas);
+/* stamps.c: gives a timed call's kernel the next place. */
+void dyn_timing_begin(struct scratch *scratch, struct dyn_timing *timing, struct dyn_call *call);
 
 /* gin.c */
 void dyn_gin_forget(struct dyn_lsa *lsa);

@@ -22,7 +22,8 @@
 #define MEETINGS_BYTES (DYN_MEETINGS * sizeof(struct dyn_meeting))
 #define HEAD_BYTES ((FLAGS_BYTES + 2 * COUNTERS_BYTES + MEETINGS_BYTES + PAGE - 1) / PAGE * PAGE)
 #define MIB ((size_t)1 << 20)
-#define WORDS_BYTES (PAGE + DYN_STAMPS * sizeof(struct dyn_stamp))
+#define WORDS_BYTES (PAGE + DYN_STAMPS * sizeof(struct dyn_stamp)) /* of one communicator; what follows goes by the numbers of calls */
+#define TIMED_BYTES (DYN_TIMED_CALLS * sizeof(struct dyn_stamp))
 #define DEFAULT_MIB 64
 #define MOST_MIB 4096
 
@@ -136,9 +137,10 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
   if (bytes > 0 && driver->cuMemAlloc_v2(&s->memory, bytes) != 0) {
     dyn_host_say("no %zu MiB of GPU memory for a communicator's scratch: NCCL runs its calls; DYNAMICCL_SCRATCH_MIB takes less",
                  bytes / MIB);
-  } else if ((bytes == 0 || driver->cuIpcGetMemHandle(&s->handle, s->memory) == 0) && driver->cuMemAllocHost_v2((void **)&s->words, WORDS_BYTES) == 0 &&
+  } else if ((bytes == 0 || driver->cuIpcGetMemHandle(&s->handle, s->memory) == 0) && driver->cuMemAllocHost_v2((void **)&s->words, WORDS_BYTES + TIMED_BYTES) == 0 &&
              make_events(driver, s)) {
     s->stamps = (struct dyn_stamp *)((char *)s->words + PAGE);
+    s->timed = memset((char *)s->words + WORDS_BYTES, 0, TIMED_BYTES);
     return s;
   } else {
     dyn_host_say("CUDA gives no handle for memory that other processes are to open, or no host memory: NCCL runs all calls");

@@ -54,6 +54,7 @@ static Step stepOf(uint64_t seed, uint64_t n, int nRanks) {
   s.inPlace = next(&r) % 2;
   s.seed = next(&r);
   s.tag = (uint32_t)(next(&r) % 5);
+  if (s.tag == 4) s.tag |= DYN_STAMP_TIMED;
   s.windows = (int)(next(&r) % 3);
   if (s.windows == 0) return s;
   s.count = (s.count + 15) / 16 * 16, s.shift = 0; /* packs are whole, or nothing goes into windows */
@@ -110,13 +111,16 @@ static void check(World &w, const Step &s, int rank, const T *out) {
   w.compared += elements;
 }
 
+/* Those of timed calls have a place behind the others'. */
+static dyn_stamp *stampsOf(World &w, const Step &s, int rank) { return w.stamps[rank].data() + ((s.tag & DYN_STAMP_TIMED) != 0 ? DYN_STAMPS : 0); }
+
 /* Behind the call: what it left of its times, if it was to. */
 static void checkStamp(World &w, const Step &s, int rank) {
   const uint32_t call = w.counters[rank][0];
-  const dyn_stamp &at = w.stamps[rank][call / DYN_STAMP_EVERY % DYN_STAMPS];
+  const dyn_stamp &at = stampsOf(w, s, rank)[dyn_stamp_place(s.tag, call)];
   const bool stamped = at.word == dyn_stamp_word(call, s.tag), ordered = at.beginNs > 0 && at.beginNs <= at.counterNs && at.counterNs <= at.signalNs;
   w.stamped += stamped;
-  if (stamped != (s.tag != 0 && dyn_stamped(call)) || (stamped && !ordered)) {
+  if (stamped != ((s.tag & DYN_STAMP_TIMED) != 0 || (s.tag != 0 && dyn_stamped(call))) || (stamped && !ordered)) {
     if (w.wrong.fetch_add(1) == 0 && planted == 0) fprintf(stderr, "%s, call %u: stamped: %d, in order: %d\n", kindNames[(int)s.kind], call, stamped, ordered);
   }
 }
@@ -188,7 +192,7 @@ static void play(World &w, const Step &s, int rank, bool first) {
            memset(w.buffers[1][rank].get(), 0xa5, kRoom);
            for (size_t i = 0; i < sent(s, w.nRanks); i++) in[i] = valueOf<T>(s, rank, i);
          },
-         [&](const Domain &d) { launch<T>(s, {in, out, s.count, (int32_t)s.op, s.tag, w.stamps[rank].data(), d}, toldBy(w, s, rank, in, out)); },
+         [&](const Domain &d) { launch<T>(s, {in, out, s.count, (int32_t)s.op, s.tag, stampsOf(w, s, rank), d}, toldBy(w, s, rank, in, out)); },
          [&] { check<T>(w, s, rank, out), checkStamp(w, s, rank); });
 }
 

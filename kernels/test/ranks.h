@@ -120,7 +120,7 @@ static void make(World &w, int nRanks, uint64_t calls, uint64_t seed, const Size
     /* As after four thousand million calls: the number goes on behind its end. */
     w.counters.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 2));
     w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
-    w.stamps.emplace_back(DYN_STAMPS);
+    w.stamps.emplace_back(DYN_STAMPS + 1);
     w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
     w.meetings.emplace_back(DYN_MEETINGS);
     w.memory.emplace_back(new char[dyn_bulk_bytes(size.packs, nRanks) + kBulkBytes]());

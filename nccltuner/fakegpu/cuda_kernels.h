@@ -38,6 +38,7 @@ struct kernel_launch {
   const struct kernel *kernel;
   struct kernel_arguments arguments;
   unsigned blocks, threads; /* that run */
+  double beginNs, sentNs, endNs; /* virtual */
 };
 
 const struct kernel *kernel_find(const char *name); /* NULL: there is none */

@@ -25,7 +25,7 @@ static void *run_jobs(void *stream) {
       while (job->after.stream->queue.done < job->after.jobs) pthread_cond_wait(&changed, &lock);
     } else {
       pthread_mutex_unlock(&lock);
-      if (job->kind == JOB_KERNEL) grid_run(grid, &job->launch);
+      if (job->kind == JOB_KERNEL) grid_run(grid, &job->launch), module_ended(&job->launch);
       else if (job->kind == JOB_COPY) copy_run(job);
       else if (job->kind == JOB_ADD) add_run(job);
       else if (job->kind == JOB_NIC) nic_run(&job->nic);

@@ -41,6 +41,9 @@ void queue_wait(CUstream stream, uint64_t jobs); /* until so many are done */
 void queue_wait_context(CUcontext context);      /* until all of its streams' jobs are done that were added before */
 int queue_is_done(CUstream stream, uint64_t jobs); /* if not, they are under way from now on */
 
+/* cuda_module.c: a kernel has run. */
+void module_ended(const struct kernel_launch *launch);
+
 /* cuda_copy.c: what these jobs do, and whether a function of a PTX module is the one that adds. */
 void copy_run(const struct job *job);
 void add_run(const struct job *job);

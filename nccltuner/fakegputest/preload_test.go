@@ -62,6 +62,15 @@ func TestMakingThreads(t *testing.T) {
 	lsa(t, 0, "threads/test_making", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 }
 
+// What samples of timed calls say of their send buffers.
+func TestStamps(t *testing.T) {
+	lsa(t, 0, "test_stamps", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+}
+
+func TestStampsThreads(t *testing.T) {
+	lsa(t, 0, "threads/test_stamps", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+}
+
 // Which calls are on registered memory, and what NCCL is told by name to run.
 func TestNamed(t *testing.T) {
 	lsa(t, 0, "test_named", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))

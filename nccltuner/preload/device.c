@@ -212,7 +212,8 @@ static int launch(const struct dyn_bound *b, const struct dyn_request *request, 
   unsigned ctas = 0;
   work.perhapsCaptured = perhapsCaptured;
   if (dyn_is_direct(action)) find_windows(b, &work, &in);
-  int result = dyn_lsa_launch(b->lsa, &work, action, &ctas);
+  bool told = timed != NULL && timed->asked == 1; /* else nothing comes of its times */
+  int result = dyn_lsa_launch(b->lsa, &work, action, &ctas, told ? &timed->timing : NULL);
   if (result == SUCCESS) dyn_intercepted_kernel(request->counted);
   if (timed != NULL) timed->sample.channels = (uint8_t)ctas;
   return result;

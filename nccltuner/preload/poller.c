@@ -48,6 +48,14 @@ static void drop_anchor(struct dyn_gpu *gpu, dyn_event *event, uint64_t atNs) {
   *event = old; /* NULL: made anew when it is used */
 }
 
+/* When the send buffer may be used again: of NCCL's calls when all is over, for events tell no more; our kernels say by how much sooner
+ * they had sent all. The memory that it is read from is there as long as the context, which has just answered. What contradicts the
+ * events is not believed. */
+static uint32_t counter_of(const struct dyn_timed *timed) {
+  uint32_t tail, signal = timed->sample.signalNs;
+  return dyn_timing_tail(&timed->timing, &tail) && tail < signal ? signal - tail : signal;
+}
+
 /* Fills in the times; false: the driver does not tell. told: the host's clock, read after the end was seen. */
 static bool measure(struct dyn_gpu *gpu, struct dyn_probe *probe, uint64_t told) {
   struct dyn_sample *sample = &probe->timed.sample;
@@ -56,7 +64,7 @@ static bool measure(struct dyn_gpu *gpu, struct dyn_probe *probe, uint64_t told)
   if (gpu->anchor != NULL && !elapsed(gpu->anchor, probe->start, &since)) return false;
   sample->startNs = (gpu->anchor == NULL ? FIRST_INSTANT_NS : gpu->anchorNs) + (uint64_t)since;
   sample->signalNs = took == 0 ? 1 : took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
-  sample->counterNs = sample->signalNs;
+  sample->counterNs = counter_of(&probe->timed);
   sample->clockNs = told - (sample->startNs + (uint64_t)took);
   if (sample->clockNs == 0) sample->clockNs = 1; /* 0 means not known */
   int64_t age;

@@ -10,12 +10,13 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "../../kernels/host/host.h"
 #include "../abi.h"
 #include "../plugin/mask.h"
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 13
+#define DYN_PRELOAD_VERSION 14
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -27,6 +28,7 @@ struct dyn_timed {
   unsigned asked; /* getCollInfo calls of a sampled communicator during it: only 1 is one collective's call */
   unsigned lease; /* dyn_preload.lease at that time */
   struct dyn_sample sample; /* all but the times */
+  struct dyn_timing timing; /* preload: what a kernel of ours that runs it tells of itself */
 };
 
 /* The NCCL call that a thread is in. */

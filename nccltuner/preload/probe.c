@@ -153,6 +153,7 @@ struct dyn_probe *dyn_probe_begin(void *stream) {
     return NULL;
   }
   probe->timed.asked = 0;
+  probe->timed.timing.at = NULL;
   probe->stream = stream;
   probe->beganNs = dyn_host_ns();
   if (make_events(driver, probe) && driver->cuEventRecord(probe->start, stream) == 0) return probe;

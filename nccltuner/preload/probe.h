@@ -12,6 +12,7 @@
 
 #define DYN_MAX_GPUS 32   /* CUDA contexts of a process whose calls are timed, at a time */
 #define DYN_MAX_PROBES 512 /* timed calls of one context in flight: more are dropped and counted */
+_Static_assert(DYN_MAX_PROBES <= DYN_TIMED_CALLS, "what a kernel says of itself is read before its place is another one's");
 
 #define DYN_HOST_LIMIT_NS 500000 /* of a call: enqueueing takes some us; the first of an algorithm connects, in ms */
 #define DYN_SETTLE_NS 20000000 /* at most, when a communicator goes */

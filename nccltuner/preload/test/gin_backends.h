@@ -64,8 +64,8 @@ static void first_silent(void) {
     unsigned ctas;
     fill(&s, 0);
     work = work_of(&s, 0);
-    CHECK(dyn_lsa_able(lsa, &work) & DYN_ABLE_GIN(DYN_BACKEND_PROXY) && dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_PROXY, s.ctas, s.contexts), &ctas) == 0);
-    if (rank != 1) CHECK(dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_GDAKI, 1, 0), &ctas) != 0, "by a backend that failed");
+    CHECK(dyn_lsa_able(lsa, &work) & DYN_ABLE_GIN(DYN_BACKEND_PROXY) && dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_PROXY, s.ctas, s.contexts), &ctas, NULL) == 0);
+    if (rank != 1) CHECK(dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_GDAKI, 1, 0), &ctas, NULL) != 0, "by a backend that failed");
     wait_for_all();
     compare(&s, 0);
     meet();
@@ -84,7 +84,7 @@ static void second_none(void) {
   struct dyn_work work = work_of(&s, 0);
   unsigned ctas;
   fill(&s, 0);
-  CHECK(dyn_lsa_able(lsa, &work) == (DYN_ABLE_GIN(DYN_BACKEND_GDAKI) | DYN_ABLE_CONTEXTS) && dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_GDAKI, 2, 0), &ctas) == 0);
+  CHECK(dyn_lsa_able(lsa, &work) == (DYN_ABLE_GIN(DYN_BACKEND_GDAKI) | DYN_ABLE_CONTEXTS) && dyn_lsa_launch(lsa, &work, GIN(DYN_BACKEND_GDAKI, 2, 0), &ctas, NULL) == 0);
   wait_for_all();
   compare(&s, 0);
   meet();

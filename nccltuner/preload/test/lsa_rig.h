@@ -57,6 +57,7 @@ static uint32_t planned; /* action of the next call */
 static unsigned asked;   /* times that the chooser was asked, looks not counted */
 static bool capturing;   /* what it is asked about goes into a CUDA graph, which the library tells, in a group or not */
 static uint64_t askedBytes;
+static bool sampled;     /* the communicator: calls that are timed are described */
 
 typedef int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
 
@@ -75,6 +76,15 @@ static inline void meet(void) {
   while (atomic_load(&shared->round) == round) usleep(50);
 }
 
+/* As the plugin does it of a call that counts. */
+static inline void describe(uint32_t action) {
+  struct dyn_timed *timed = preload->call()->timed;
+  if (!sampled || timed == NULL) return;
+  timed->asked++;
+  timed->lease = preload->lease;
+  timed->sample = (struct dyn_sample){.commId = COMM_ID, .seq = asked, .rank = rank, .nRanks = (uint16_t)numRanks, .action = action, .flags = DYN_SAMPLE_EVENT_TIMED};
+}
+
 static inline uint32_t choose(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   CHECK(chooser == &planned && collective >= 0 && collective < DYN_NUM_COLLECTIVES);
   askedBytes = bytes;
@@ -82,7 +92,9 @@ static inline uint32_t choose(void *chooser, int collective, uint64_t bytes, uin
   asked++;
   const struct dyn_preload_call *call = preload->call();
   CHECK(call->depth > 0 && call->looked && call->inGraph == capturing, "whether call %u is captured", asked);
-  return planned != 0 && able >> (planned >> DYN_ACTION_ALGO_SHIFT & 15) & 1 ? planned : 0;
+  bool runs = planned != 0 && able >> (planned >> DYN_ACTION_ALGO_SHIFT & 15) & 1;
+  if (runs) describe(planned);
+  return runs ? planned : 0;
 }
 
 /* Inside of a call, as the plugin does it when NCCL asks. */
@@ -139,7 +151,7 @@ static inline void play(const char *name, int ranks, void (*story)(void)) {
   for (rank = 0; rank < ranks; rank++) {
     children[rank] = fork();
     if (children[rank] > 0) continue;
-    alarm(100);
+    alarm(getenv("TEST_ALARM_S") == NULL ? 100 : (unsigned)atoi(getenv("TEST_ALARM_S"))); /* where a planted mistake has ranks wait for one that has found it */
     load();
     story();
     _exit(0);

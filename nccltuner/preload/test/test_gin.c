@@ -93,7 +93,7 @@ static int issue(const struct step *s, int slot) {
   uint32_t backend = s->backend == 0 ? backends[0] : s->backend, able = DYN_ABLE_CONTEXTS;
   for (int i = 0; i < usable(); i++) able |= DYN_ABLE_GIN(backends[i]);
   CHECK(dyn_lsa_able(lsa, &work) == able, "%zu elements", s->count);
-  int result = dyn_lsa_launch(lsa, &work, GIN(backend, s->ctas, s->contexts), &ctas);
+  int result = dyn_lsa_launch(lsa, &work, GIN(backend, s->ctas, s->contexts), &ctas, NULL);
   CHECK(result != 0 || (ctas >= 1 && ctas <= (s->ctas == 0 ? 2 : s->ctas)), "%u CTAs of %u", ctas, s->ctas);
   return result;
 }
