@@ -42,6 +42,9 @@
 #define NIC_MUTATE_BLIND 9   /* a helper does not look at what is ready itself: the thread sanitizer has to find it */
 #define NIC_MUTATE_AHEAD 10  /* requests are taken when their places are reserved */
 #define NIC_MUTATE_SHORT 11  /* what is left over when a copy is parted belongs to nobody */
+#define NIC_MUTATE_PAIR 12     /* an addition behind a copy does not wait for it */
+#define NIC_MUTATE_UNREADY 13  /* the request behind a copy is read though it is not ready */
+#define NIC_MUTATE_UNLOOKED 14 /* an addition behind a copy counts as done though it cannot be made */
 
 namespace dyn {
 
@@ -74,9 +77,10 @@ struct NicRings {
 
 enum class NicStep { done, later, failed };
 
-/* What is left to be done behind the completion. at 0: nothing. */
+/* What is left to be done behind the completion. at 0: nothing. pair: of the request behind this one, which is done with it. */
 struct NicAddition {
   uint64_t at, value;
+  bool pair;
 };
 
 __device__ __forceinline__ uint32_t nicNumberOf(int peer, int side) { return (uint32_t)(peer * NIC_SIDES + side + 1); }
@@ -122,12 +126,32 @@ __device__ __forceinline__ uint32_t nicEach(uint32_t bytes, uint32_t parts) {
   return (((bytes - 1) >> lowestBit(parts)) / 128 + 1) * 128;
 }
 
+/* Why an addition is none that can be made; NIC_FINE: it can, and `add` has it. */
+__device__ __forceinline__ nic_failure nicReadAddition(const Nic &n, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
+  const uint64_t at = nicAddress(n, q.side == NIC_MAIN ? q.peer : n.rank, q.target, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), sizeof(uint64_t));
+  if (at == 0) return NIC_BAD_KEY;
+  if (at % sizeof(uint64_t) != 0) return NIC_BAD_REQUEST;
+  add.at = at, add.value = longAt(r, which, GDAKI_ADDEND);
+  return NIC_FINE;
+}
+
+/* While others copy: the request behind, if it is an addition that can be made as soon as the copy is over. What it is otherwise,
+ * and what is wrong with it, is found when its turn comes; and with faults on purpose it has a time of its own. */
+__device__ __forceinline__ void nicReadAhead(const Nic &n, const NicView &view, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
+  if (which != 0 || (view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) return;
+  if (NIC_MUTATE != NIC_MUTATE_UNREADY && q.consumed + 1 >= view.rung) return;
+  if ((swapBytes(r.word(1, GDAKI_OPCODE)) & 0xff) != GDAKI_FETCH_ADD) return;
+  add.pair = nicReadAddition(n, q, r, 1, add) == NIC_FINE || NIC_MUTATE == NIC_MUTATE_UNLOOKED;
+}
+
 /* By all warps that copy, and with other blocks where it is much and they are there: each peer's copies begin with another one. */
-__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, uint64_t to, uint64_t from, uint32_t bytes) {
+__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, uint64_t to, uint64_t from, uint32_t bytes,
+                                        NicAddition &add) {
   if (bytes <= n.sizes.warp) {
     copyByWarp((char *)to, (const char *)from, bytes);
     joinWarp();
     q.unordered = true;
+    nicReadAhead(n, view, q, r, which, add); /* while the bytes are on their way */
     return;
   }
   const uint32_t there = view.helpers;
@@ -139,27 +163,30 @@ __device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const Nic
     q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
     postJob(&n.jobs[q.peer], q.job, to + own, from + own, bytes - own, (index & 0xffff) | q.blocks, q.unordered);
   }
-  block.copy((char *)to, (const char *)from, own);
+  block.beginCopy((char *)to, (const char *)from, own);
+  nicReadAhead(n, view, q, r, which, add);
+  if (NIC_MUTATE == NIC_MUTATE_PAIR && add.pair) addReleased((uint64_t *)add.at, add.value), add.value = 0;
+  block.endCopy();
   const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF && helpers > 1 ? 1 : helpers;
   while (helpers > 0 && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], wanted, q.job)) continue;
   q.unordered = true;
 }
 
-__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which) {
+__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
   const uint32_t form = swapBytes(r.word(which, GDAKI_BYTES)), bytes = form & ~GDAKI_INLINE;
   const uint64_t to = nicAddress(n, q.peer, q.remote, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), bytes);
   uint64_t from = 0;
   if ((form & GDAKI_INLINE) == 0) from = nicAddress(n, n.rank, q.local, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes);
   else if (bytes <= 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) from = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
   if (to == 0 || from == 0) return nicFail(q, NIC_BAD_KEY);
-  nicCopy(n, block, view, q, to, from, bytes);
+  nicCopy(n, block, view, q, r, which, to, from, bytes, add);
   return NicStep::done;
 }
 
 /* One request of those that were loaded. */
 __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings, const NicRequests &r, int which, NicAddition &add) {
   const uint32_t opcode = swapBytes(r.word(which, GDAKI_OPCODE)) & 0xff;
-  add.at = 0;
+  add = {};
   if (q.failed != NIC_FINE) return NicStep::failed;
   if (q.side == NIC_MAIN) {
     if (view.control[NIC_DEAD] >> q.peer & 1) {
@@ -175,14 +202,10 @@ __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const Ni
     }
   }
   if (opcode == GDAKI_NOP) return NicStep::done;
-  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, view, q, r, which);
+  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, view, q, r, which, add);
   if (opcode == GDAKI_FETCH_ADD) {
-    const int rank = q.side == NIC_MAIN ? q.peer : n.rank;
-    const uint64_t at = nicAddress(n, rank, q.target, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), sizeof(uint64_t));
-    if (at == 0) return nicFail(q, NIC_BAD_KEY);
-    if (at % sizeof(uint64_t) != 0) return nicFail(q, NIC_BAD_REQUEST);
-    add = {at, longAt(r, which, GDAKI_ADDEND)};
-    return NicStep::done;
+    const nic_failure why = nicReadAddition(n, q, r, which, add);
+    return why == NIC_FINE ? NicStep::done : nicFail(q, why);
   }
   if (opcode == GDAKI_WAIT && q.side == NIC_SIDE && swapBytes(r.word(which, GDAKI_WAIT_QUEUE)) == nicNumberOf(q.peer, NIC_MAIN)) {
     const uint32_t wanted = swapBytes(r.word(which, GDAKI_WAIT_INDEX)) + 1;
@@ -211,6 +234,10 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       if (step == NicStep::later) return q.consumed != before;
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
+      if (add.pair) {
+        storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, GDAKI_DONE));
+        q.consumed++, which++;
+      }
       q.dueNs = 0;
       raiseKnown(&q.posted->done.consumed, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
@@ -259,7 +286,10 @@ __device__ __forceinline__ void nicHelper(const Nic &n, NicBlock &block) {
       const int p = lowestBit(peers);
       const NicJob job = board.take(block, p);
       const uint32_t helpers = job.number & NIC_JOB_HELPERS, place = job.placeOf(own), each = nicEach(job.bytes, helpers), begin = place * each;
-      if (begin < job.bytes) block.copy((char *)job.to + begin, (const char *)job.from + begin, job.bytes - begin < each ? job.bytes - begin : each);
+      if (begin < job.bytes) {
+        block.beginCopy((char *)job.to + begin, (const char *)job.from + begin, job.bytes - begin < each ? job.bytes - begin : each);
+        block.endCopy();
+      }
       storeCopied(&n.copied[p * NIC_MAX_HELPERS + place], job.number);
     }
   }

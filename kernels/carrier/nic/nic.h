@@ -21,7 +21,7 @@ enum {
   NIC_MAX_RANKS = 8,
   NIC_MAX_HELPERS = 32, /* blocks that copy what is large: as many as a warp has lanes */
   NIC_THREADS = 512,
-  NIC_DEEP = 9, /* loads of 16 bytes that a thread has under way: 64 KiB are a round of all that copy */
+  NIC_DEEP = 10, /* loads of 16 bytes that a thread has under way: 64 KiB are a round of all that copy */
   NIC_DEPTH = 512, /* requests of a queue, and completions; a power of two, at most 32,768 (the device code's 16 bits) */
   NIC_REQUEST_BYTES = 64,
   NIC_COMPLETION_BYTES = 64,

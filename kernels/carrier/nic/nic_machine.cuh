@@ -11,7 +11,7 @@
 
 namespace dyn {
 
-constexpr unsigned kNicLanes = 32, kNicCopiers = NIC_THREADS - kNicLanes, kEverybody = 0xffffffffu;
+constexpr unsigned kNicLanes = 32, kNicFirstCopier = NIC_SIDES * kNicLanes, kNicCopiers = NIC_THREADS - kNicFirstCopier, kEverybody = 0xffffffffu;
 
 __device__ __forceinline__ unsigned nicLane() { return threadIdx.x % kNicLanes; }
 __device__ __forceinline__ void joinWarp() { __syncwarp(); }
@@ -193,7 +193,7 @@ __device__ __forceinline__ void noteIdle(uint32_t *launch, uint32_t bit, uint32_
 }
 
 /* Of a block, in shared memory. Of a peer's the first warp serves the main queue, the second the side queue; of a helper's the
- * first looks for jobs. The others wait, in a barrier of the first's, for what there is to copy. */
+ * first looks for jobs. The others wait, in a barrier with the first, for what there is to copy; it copies none of that itself. */
 struct NicBlock {
   alignas(16) uint32_t requests[NIC_SIDES][kNicLanes]; /* of a helper: the job */
   uint32_t consumed;
@@ -213,14 +213,14 @@ struct NicBlock {
     __syncwarp();
     return {requests[side]};
   }
-  static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kNicCopiers) : "memory"); }
-  /* By the first warp. Behind it what all copied is there for whom this warp tells. */
-  __device__ __forceinline__ void copy(char *to_, const char *from_, uint32_t bytes_) {
+  static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kNicCopiers + kNicLanes) : "memory"); }
+  /* By the first warp, which has its time for something else until it ends the copy. Behind that what all copied is there for
+   * whom this warp tells. */
+  __device__ __forceinline__ void beginCopy(char *to_, const char *from_, uint32_t bytes_) {
     if (nicLane() == 0) to = to_, from = from_, bytes = bytes_;
     meet();
-    copyBytes<kNicCopiers>(to_, from_, bytes_, nicLane());
-    meet();
   }
+  static __device__ __forceinline__ void endCopy() { meet(); }
   __device__ __forceinline__ void endCopies() {
     if (nicLane() == 0) ends = true;
     meet();
@@ -228,7 +228,7 @@ struct NicBlock {
   /* By the others. */
   __device__ __forceinline__ void serveCopies() {
     while (meet(), !ends) {
-      copyBytes<kNicCopiers>(to, from, bytes, threadIdx.x - kNicLanes);
+      copyBytes<kNicCopiers>(to, from, bytes, threadIdx.x - kNicFirstCopier);
       meet();
     }
   }

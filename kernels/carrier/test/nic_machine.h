@@ -228,19 +228,18 @@ struct NicBlock {
     return r;
   }
   static void meet() { pthread_barrier_wait(&nicShared->copying); }
-  void copy(char *to, const char *from, uint32_t bytes) {
+  void beginCopy(char *to, const char *from, uint32_t bytes) {
     nicShared->to = to, nicShared->from = from, nicShared->bytes = bytes;
     meet();
-    copyBytes(to, from, bytes, 0, blockDim.x - kNicLanes);
-    meet();
   }
+  static void endCopy() { meet(); }
   void endCopies() {
     ends = true;
     meet();
   }
   void serveCopies() {
     while (meet(), !ends) {
-      copyBytes(nicShared->to, nicShared->from, nicShared->bytes, threadIdx.x - kNicLanes, blockDim.x - kNicLanes);
+      copyBytes(nicShared->to, nicShared->from, nicShared->bytes, threadIdx.x - NIC_SIDES, blockDim.x - NIC_SIDES);
       meet();
     }
   }

@@ -100,6 +100,21 @@ static void refusals() {
   refused("a write in the side queue", NIC_BAD_REQUEST, write(to, from, 8), NIC_SIDE);
 }
 
+/* A put whose signal cannot be made, which is found while it is copied: the put is done, and the signal badly. */
+static void refusedBehind(uint64_t bytes) {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  posting p = putOf(w, bytes, true);
+  p.signal = c.at(kSignalKey, 1, kSignals * sizeof(uint64_t));
+  post(&p);
+  CHECK(!poster_flush(&c.queue(1)) || whatOf(c.queue(1), 1) == GDAKI_DONE_BADLY, "a signal behind a put of %lu bytes and behind the others was done", bytes);
+  CHECK(whatOf(c.queue(1), 0) == GDAKI_DONE, "a put of %lu bytes was not done since its signal cannot be made", bytes);
+  while (loadCount(&c.report.failed) == NIC_FINE) usleep(20);
+  checkFailure(c, NIC_BAD_KEY, "a signal that cannot be made behind a put");
+  CHECK(memcmp(w.receive[1].get(), w.send[0].get(), bytes) == 0, "data of a put whose signal cannot be made");
+  checkMemory(w, bytes);
+}
+
 /* What was on its way to a peer ends in errors, flushes and counters come, and nothing is written there any more. */
 static void goneWhile(int millis) {
   World w(3, 1, kStoryBytes);
@@ -217,6 +232,7 @@ static void lives() {
 static void playStories() {
   lives();
   refusals();
+  for (uint64_t bytes : {100, 20000, 150000}) refusedBehind(bytes);
   for (int ms : {0, 1, 3, 10}) goneWhile(ms);
   for (bool lateBefore : {false, true}) dead(lateBefore);
   latency();
