@@ -103,10 +103,15 @@ __device__ __forceinline__ void copyUnits(char *to, const char *from, uint32_t b
   copyAs<T, kDeep, kBy>(to + before, from + before, whole, thread);
   if (thread < bytes - done) to[done + thread] = loadSource(from + done + thread);
 }
-/* Bytes that begin at other remainders of 16 go as words or one by one. */
+/* Bytes that begin at other remainders of 16 go as words or one by one. What is small goes as it is, 8 bytes a thread: the
+ * fence behind 8 single bytes took 1,690 clocks, that behind more of whole words 1,220. */
 template <unsigned kBy>
 __device__ __forceinline__ void copyBytes(char *to, const char *from, uint32_t bytes, unsigned thread) {
   __builtin_assume(__isGlobal(to)); /* so no store has to find out */
+  if (bytes <= sizeof(uint64_t) * kNicLanes && ((uint32_t)(uintptr_t)to | (uint32_t)(uintptr_t)from | bytes) % sizeof(uint64_t) == 0) {
+    if (thread < bytes / sizeof(uint64_t)) ((uint64_t *)to)[thread] = loadSource((const uint64_t *)from + thread);
+    return;
+  }
   const uint32_t apart = (uint32_t)(uintptr_t)to ^ (uint32_t)(uintptr_t)from;
   if (apart % 16 == 0) copyUnits<uint4, 4, NIC_DEEP, kBy>(to, from, bytes, thread);
   else if (apart % 4 == 0) copyUnits<uint32_t, 2, 8, kBy>(to, from, bytes, thread);
