@@ -51,14 +51,16 @@ struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where
 
 /* A copy by other blocks, in parts of the same size but for the last, of which there is a power of two: nobody divides. Each word
  * has the job's number in its upper half, so that it needs no order among them: a job is there when all have the same. The
- * number's low bits say how many blocks help. The next job is not written before all who help have answered. */
+ * number's low bits say how many blocks help. The next job is not written before all who help have answered, nor is a request done
+ * that they look at unasked. */
 enum nic_job_word {
   NIC_JOB_TO, NIC_JOB_FROM = 2, /* addresses, the lower half first */
   NIC_JOB_BYTES = 4,
   NIC_JOB_BLOCKS,               /* of the request, the lower 16 bits of its place in the queue; which helper is the first, and of how many */
   NIC_JOB_WORDS,
+  NIC_JOB_NEXT = NIC_JOB_WORDS, /* not of a job: as NIC_JOB_BLOCKS, of a request that as many blocks copy unasked when it is ready */
 };
-struct nic_job { uint64_t words[8]; };
+struct nic_job { uint64_t words[8]; }; /* the last one is free */
 #define NIC_JOB_HELPERS 63u
 
 enum { NIC_CONSUMED_BITS = 56 };
