@@ -266,11 +266,14 @@ __device__ __forceinline__ uint32_t nicCompletion(uint64_t index, int what) {
   return (uint32_t)(index >> 8 & 0xff) | (uint32_t)(index & 0xff) << 8 | ((uint32_t)what << 4 | owner) << 24;
 }
 
-/* All that can be done now; false: nothing. */
-__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings) {
+__device__ __forceinline__ NicSlots nicSlots(const NicQueue &q) { return NicSlots(q.requests, (uint32_t)(q.consumed % NIC_DEPTH)); }
+
+/* All that can be done now, of which the first is loaded; false: nothing. */
+__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings, NicSlots &slots) {
   const uint64_t before = q.consumed;
   while (q.consumed < view.rung) {
-    const NicRequests r = block.loadRequests(q.side, q.requests, (uint32_t)(q.consumed % NIC_DEPTH));
+    if (q.consumed != before) slots = nicSlots(q), slots.load();
+    const NicRequests r = block.share(q.side, slots);
     for (int which = 0; which < 2 && q.consumed < view.rung; which++) {
       NicAddition add;
       const NicStep step = nicDo(n, block, view, q, rings, r, which, add);
@@ -307,12 +310,16 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
   NicView view(n.control, NIC_MUTATE == NIC_MUTATE_AHEAD ? &q.posted->reserved : &q.posted->ready, n.launch);
   uint32_t looks = 0, keys = 0;
   bool idle = false;
-  while (view.look(), view.control[NIC_STOP] == 0 && !view.over) {
+  for (NicSlots slots = nicSlots(q);;) {
+    view.look();
+    if (q.consumed < view.rung) slots.load(); /* at once: it takes as long as a look */
+    if (view.control[NIC_STOP] != 0 || view.over) break;
     if (view.control[NIC_KEYS] != keys) q.remote = q.local = q.target = {}, keys = view.control[NIC_KEYS];
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(rings, view.rung);
-    const bool did = nicServe(n, block, view, q, rings);
+    const bool did = nicServe(n, block, view, q, rings, slots);
     if (q.failed != NIC_FINE) reportFailure(n.report, q.failed, (uint32_t)peer);
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */
+    if (did) slots = nicSlots(q);
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
     if (idle != (looks > view.control[NIC_IDLE_LOOKS])) idle = !idle, noteIdle(n.launch, 1u << at, all, idle);
   }

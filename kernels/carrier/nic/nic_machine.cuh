@@ -39,6 +39,16 @@ struct NicRequests {
   __device__ __forceinline__ uint32_t word(int which, int i) const { return words[which * GDAKI_WORDS + i]; }
 };
 
+/* On their way there: a lane has a word of both. Where it lies is reckoned before it is known that something is there. */
+struct NicSlots {
+  const uint32_t *at;
+  uint32_t own;
+  __device__ __forceinline__ NicSlots(const uint8_t *queue, uint32_t index) : own(0) {
+    at = (const uint32_t *)(queue + (index + nicLane() / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + nicLane() % GDAKI_WORDS;
+  }
+  __device__ __forceinline__ void load() { own = *(const volatile uint32_t *)at; }
+};
+
 /* A word that another block or a poster writes, and what that one saw before. */
 __device__ __forceinline__ uint64_t lookAt(const uint64_t *at) {
   uint64_t now;
@@ -214,11 +224,9 @@ struct NicBlock {
   __device__ __forceinline__ void setMainConsumed(uint32_t value) {
     if (nicLane() == 0) *(volatile uint32_t *)&consumed = value;
   }
-  __device__ __forceinline__ NicRequests loadRequests(int side, const uint8_t *queue, uint32_t index) {
-    const unsigned which = nicLane() / GDAKI_WORDS, word = nicLane() % GDAKI_WORDS;
-    const uint32_t own = *(const volatile uint32_t *)(queue + (index + which) % NIC_DEPTH * NIC_REQUEST_BYTES + word * 4);
+  __device__ __forceinline__ NicRequests share(int side, const NicSlots &slots) {
     __syncwarp(); /* nobody reads what was loaded before */
-    requests[side][nicLane()] = own;
+    requests[side][nicLane()] = slots.own;
     __syncwarp();
     return {requests[side]};
   }

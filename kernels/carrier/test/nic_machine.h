@@ -104,6 +104,18 @@ struct NicRequests {
   uint32_t word(int which, int i) const { return words[which][i]; }
 };
 
+struct NicSlots {
+  const uint8_t *queue;
+  uint32_t index;
+  NicRequests requests;
+  NicSlots(const uint8_t *queue_, uint32_t index_) : queue(queue_), index(index_) {}
+  void load() {
+    for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
+      requests.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
+          nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
+  }
+};
+
 struct NicView {
   uint32_t control[NIC_CONTROLS];
   uint64_t rung;
@@ -232,13 +244,7 @@ struct NicBlock {
     return consumed.load(std::memory_order_acquire);
   }
   void setMainConsumed(uint32_t value) { consumed.store(value, std::memory_order_release); }
-  static NicRequests loadRequests(int, const uint8_t *queue, uint32_t index) {
-    NicRequests r;
-    for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
-      r.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
-          nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
-    return r;
-  }
+  static NicRequests share(int, const NicSlots &slots) { return slots.requests; }
   static NicRequests loadRequest(const uint8_t *queue, uint32_t index, const uint32_t *beside, uint32_t *now) {
     NicRequests r;
     for (uint32_t i = 0; i < GDAKI_WORDS; i++) r.words[0][i] = nicWord((const uint32_t *)(queue + index * NIC_REQUEST_BYTES) + i).load(std::memory_order_relaxed);
