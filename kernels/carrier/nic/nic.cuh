@@ -192,9 +192,11 @@ __device__ __forceinline__ void nicLetBegin(const Nic &n, const NicView &view, N
 __device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, uint64_t to, uint64_t from, uint32_t bytes,
                                         NicAddition &add) {
   q.large = false;
+  NIC_STAMP(begin(bytes));
   if (bytes <= n.sizes.warp) {
     copyByWarp((char *)to, (const char *)from, bytes);
     joinWarp();
+    NIC_STAMP(note(NIC_COPIED));
     q.unordered = true;
     nicReadAhead(n, view, q, r, which, add); /* while the bytes are on their way */
     return;
@@ -206,10 +208,12 @@ __device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const Nic
     q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
     postJob(&n.jobs[q.peer], q.job, to + own, from + own, bytes - own, nicBlocks(n, q, view.helpers), q.unordered);
   }
+  NIC_STAMP(note(NIC_ASKED));
   block.beginCopy((char *)to, (const char *)from, own);
   nicReadAhead(n, view, q, r, which, add);
   if (NIC_MUTATE == NIC_MUTATE_PAIR && add.pair) addReleased((uint64_t *)add.at, add.value), add.value = 0;
   block.endCopy();
+  NIC_STAMP(note(NIC_COPIED));
   const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF && helpers > 1 ? 1 : helpers;
   while (asks && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], wanted, q.job)) continue;
   q.unordered = true;
@@ -273,6 +277,7 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
   const uint64_t before = q.consumed;
   while (q.consumed < view.rung) {
     if (q.consumed != before) slots = nicSlots(q), slots.load();
+    NIC_STAMP(note(NIC_READY));
     const NicRequests r = block.share(q.side, slots);
     for (int which = 0; which < 2 && q.consumed < view.rung; which++) {
       NicAddition add;
@@ -281,6 +286,7 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       /* Whatever it was: who looked at it unasked has its part done, and looks no more. */
       while (q.unasked != 0 && NIC_MUTATE != NIC_MUTATE_UNANSWERED && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], q.unasked, q.job)) continue;
       q.unasked = 0;
+      NIC_STAMP(note(NIC_ANSWERED));
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
       if (add.pair) {
@@ -290,9 +296,11 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       q.dueNs = 0;
       raiseKnown(&q.posted->done.consumed, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
+      NIC_STAMP(note(NIC_TOLD));
       if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
       else if (NIC_MUTATE == NIC_MUTATE_UNFENCED && q.side == NIC_MAIN) nicLetBegin(n, view, q);
       else if (add.at != 0) addPlain((uint64_t *)add.at, add.value);
+      if (add.pair) NIC_STAMP(end());
     }
   }
   return q.consumed != before;
@@ -325,6 +333,7 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
   }
   if (side == NIC_MAIN) storeNext(&n.jobs[peer], q.job & ~NIC_JOB_HELPERS, 0); /* nobody: a later kernel has other blocks */
   if (NIC_MUTATE != NIC_MUTATE_FORGETS) storeConsumed(&n.consumed[at], &n.report->consumed[peer][side], q.consumed, q.failed);
+  if (side == NIC_MAIN) NIC_STAMP(print(n.rank, peer));
   countUp(&n.launch[NIC_ENDED]);
   if (side == NIC_MAIN) block.endCopies();
 }

@@ -8,6 +8,7 @@
 
 #include "gdaki_abi.h"
 #include "nic.h"
+#include "nic_stamps.cuh"
 
 namespace dyn {
 
@@ -220,6 +221,9 @@ struct NicBlock {
   char *to;
   const char *from;
   uint32_t bytes;
+#ifdef NIC_STAMPS
+  NicStamps stamps;
+#endif
   __device__ __forceinline__ uint32_t mainConsumed() const { return *(const volatile uint32_t *)&consumed; }
   __device__ __forceinline__ void setMainConsumed(uint32_t value) {
     if (nicLane() == 0) *(volatile uint32_t *)&consumed = value;

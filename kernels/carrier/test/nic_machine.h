@@ -20,6 +20,7 @@
 
 #include "../nic/gdaki_abi.h"
 #include "../nic/nic.h"
+#include "../nic/nic_stamps.cuh"
 
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* nvcc asks for none */
 
