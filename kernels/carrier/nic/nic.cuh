@@ -323,7 +323,7 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
   bool idle = false;
   for (NicSlots slots = nicSlots(q);;) {
     view.look();
-    if (q.consumed < view.rung) slots.load(); /* at once: it takes as long as a look */
+    if (q.consumed < view.rung) joinWarp(), slots.load(); /* at once: it takes as long as a look */
     if (view.control[NIC_STOP] != 0 || view.over) break;
     if (view.control[NIC_KEYS] != keys) q.remote = q.local = q.target = {}, keys = view.control[NIC_KEYS];
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(rings, view.rung);
