@@ -2,9 +2,10 @@
 # What the carrier's card needs for a put (docs/design.md, decision 31), two GPUs, one context: there and back, and to the counter,
 # for sizes from 8 B to 4 MiB, beside what a copy engine and a kernel need to copy as much; for each way to share copies among blocks.
 #   kernels/bench/gin_trips.sh [RESULTS.jsonl]
+# The first line says on which machine, when and of which commit.
 # Environment: TUNINGS="WARP,BLOCK,PART,HELPERS ..." (DYNAMICCL_CARRIER_SIZES of each run: bytes that are a warp's,
 # that are one block's, that another block's part has at least, and how many such blocks; - is what the card has by itself);
-# SIZES=BYTES,...; FATBINS="FILE ..." kernels of the card to be measured in place of lib/dynamiccl-carrier.fatbin, each with all
+# COMMIT=NAME where there is no git; SIZES=BYTES,...; FATBINS="FILE ..." kernels of the card to be measured in place of lib/dynamiccl-carrier.fatbin, each with all
 # tunings, or with one: FILE=TUNING; LIMIT=20 seconds for each run; NCCL_LIB=FILE libnccl.so.2, and GIN=PROGRAM, as gin.sh has them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -19,6 +20,11 @@ if [ -z "${GIN:-}" ]; then
   GIN=.cache/kernels/gin
 fi
 export DYNAMICCL_CARRIER=1 NCCL_NET_PLUGIN=dynamiccl-carrier NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$tmp/libnccl.so.2") || version=0
+printf '{"figure":"gin machine","gpus":"%s","driver":"%s","nccl":%s,"plugin":"%s","carrier":true,"date":"%s","commit":"%s"}\n' \
+  "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd ';')" \
+  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$version" "$NCCL_NET_PLUGIN" "$(date -u +%FT%TZ)" \
+  "${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}" | tee -a "$out"
 failed=0
 for fatbin in ${FATBINS:-lib/dynamiccl-carrier.fatbin}; do
   tunings=${TUNINGS:-- 4096,98304,8192,16}

@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(NIC_THREADS, 1) dynamicclCarrierNic
   const int peer = (int)blockIdx.x, warp = (int)(threadIdx.x / dyn::kNicLanes);
   const bool helps = peer >= n.nRanks;
   if (threadIdx.x == 0) block.ends = false, block.consumed = helps ? 0 : (uint32_t)dyn::loadConsumed(&n.consumed[peer * NIC_SIDES + NIC_MAIN]);
+  if (threadIdx.x == 0) NIC_STAMP(clear());
   __syncthreads();
   if (warp >= NIC_SIDES) block.serveCopies();
   else if (!helps) dyn::nicQueue(n, block, rings[warp], peer, warp);

@@ -42,6 +42,16 @@
 #define NIC_MUTATE_BLIND 9   /* a helper does not look at what is ready itself: the thread sanitizer has to find it */
 #define NIC_MUTATE_AHEAD 10  /* requests are taken when their places are reserved */
 #define NIC_MUTATE_SHORT 11  /* what is left over when a copy is parted belongs to nobody */
+#define NIC_MUTATE_PAIR 12     /* an addition behind a copy does not wait for it */
+#define NIC_MUTATE_UNREADY 13  /* the request behind a copy is read though it is not ready */
+#define NIC_MUTATE_UNLOOKED 14 /* an addition behind a copy counts as done though it cannot be made */
+#define NIC_MUTATE_UNANSWERED 15 /* a request that blocks copy unasked is done before they have answered */
+#define NIC_MUTATE_UNFENCED 16   /* they begin though something was written since the last fence: the thread sanitizer has to find it */
+
+/* 0, to measure without: other blocks read what is large themselves and are not asked. */
+#ifndef NIC_UNASKED
+#define NIC_UNASKED 1
+#endif
 
 namespace dyn {
 
@@ -63,6 +73,8 @@ struct NicQueue {
   uint32_t failed;
   NicKey remote, local, target; /* of writes, and of additions */
   uint32_t job;   /* number of the last one */
+  uint32_t unasked; /* so many blocks copy their parts of the request at its head unasked, if it has any */
+  bool large;     /* the last write was also theirs: only then the next one may be */
   bool unordered; /* something was written behind the last fence */
   uint32_t blocks; /* as jobs have it: how many help, and with which of them this queue's copies begin */
 };
@@ -74,9 +86,10 @@ struct NicRings {
 
 enum class NicStep { done, later, failed };
 
-/* What is left to be done behind the completion. at 0: nothing. */
+/* What is left to be done behind the completion. at 0: nothing. pair: of the request behind this one, which is done with it. */
 struct NicAddition {
   uint64_t at, value;
+  bool pair;
 };
 
 __device__ __forceinline__ uint32_t nicNumberOf(int peer, int side) { return (uint32_t)(peer * NIC_SIDES + side + 1); }
@@ -122,44 +135,108 @@ __device__ __forceinline__ uint32_t nicEach(uint32_t bytes, uint32_t parts) {
   return (((bytes - 1) >> lowestBit(parts)) / 128 + 1) * 128;
 }
 
-/* By all warps that copy, and with other blocks where it is much and they are there: each peer's copies begin with another one. */
-__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, uint64_t to, uint64_t from, uint32_t bytes) {
-  if (bytes <= n.sizes.warp) {
-    copyByWarp((char *)to, (const char *)from, bytes);
-    joinWarp();
-    q.unordered = true;
-    return;
+/* Why an addition is none that can be made; NIC_FINE: it can, and `add` has it. */
+__device__ __forceinline__ nic_failure nicReadAddition(const Nic &n, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
+  const uint64_t at = nicAddress(n, q.side == NIC_MAIN ? q.peer : n.rank, q.target, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), sizeof(uint64_t));
+  if (at == 0) return NIC_BAD_KEY;
+  if (at % sizeof(uint64_t) != 0) return NIC_BAD_REQUEST;
+  add.at = at, add.value = longAt(r, which, GDAKI_ADDEND);
+  return NIC_FINE;
+}
+
+/* While others copy: the request behind, if it is an addition that can be made as soon as the copy is over. What it is otherwise,
+ * and what is wrong with it, is found when its turn comes; and with faults on purpose it has a time of its own. */
+__device__ __forceinline__ void nicReadAhead(const Nic &n, const NicView &view, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
+  if (which != 0 || (view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) return;
+  if (NIC_MUTATE != NIC_MUTATE_UNREADY && q.consumed + 1 >= view.rung) return;
+  if ((swapBytes(r.word(1, GDAKI_OPCODE)) & 0xff) != GDAKI_FETCH_ADD) return;
+  add.pair = nicReadAddition(n, q, r, 1, add) == NIC_FINE || NIC_MUTATE == NIC_MUTATE_UNLOOKED;
+}
+
+/* What a request to write wants. */
+struct NicWrite {
+  uint32_t form;
+  __device__ __forceinline__ explicit NicWrite(const NicRequests &r, int which) : form(swapBytes(r.word(which, GDAKI_BYTES))) {}
+  __device__ __forceinline__ bool isInline() const { return (form & GDAKI_INLINE) != 0; }
+  __device__ __forceinline__ uint32_t bytes() const { return form & ~GDAKI_INLINE; }
+  __device__ __forceinline__ uint64_t to(const Nic &n, int peer, NicKey &known, const NicRequests &r, int which) const {
+    return nicAddress(n, peer, known, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), bytes());
   }
-  const uint32_t there = view.helpers;
+  __device__ __forceinline__ uint64_t from(const Nic &n, NicKey &known, const NicRequests &r, int which) const {
+    return nicAddress(n, n.rank, known, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes());
+  }
+};
+
+/* How many of so many blocks help with so many bytes. */
+__device__ __forceinline__ uint32_t nicHelpers(const nic_sizes &sizes, uint32_t bytes, uint32_t there) {
+  if (bytes <= sizes.warp || bytes <= sizes.block) return 0;
+  const uint32_t parts = (bytes - sizes.block) >> sizes.partBits, most = parts < there ? parts : there;
+  return most > 0 ? 1u << highestBit(most) : 0;
+}
+
+/* Each peer's copies begin with another block. */
+__device__ __forceinline__ uint32_t nicBlocks(const Nic &n, NicQueue &q, uint32_t there) {
   if (there != q.blocks >> 24) q.blocks = (uint32_t)q.peer * there / (uint32_t)n.nRanks << 16 | there << 24;
-  const uint32_t parts = bytes > n.sizes.block ? (bytes - n.sizes.block) >> n.sizes.partBits : 0, most = parts < there ? parts : there;
-  const uint32_t helpers = most > 0 ? 1u << highestBit(most) : 0, own = helpers > 0 ? n.sizes.block : bytes;
-  if (helpers > 0) {
-    const uint32_t index = (uint32_t)q.consumed + 1;
-    q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
-    postJob(&n.jobs[q.peer], q.job, to + own, from + own, bytes - own, (index & 0xffff) | q.blocks, q.unordered);
+  return (uint32_t)(uint16_t)(q.consumed + 1) | q.blocks;
+}
+
+/* Behind a fence: the next request may be begun with by other blocks as soon as it is ready, for nothing was written since. */
+__device__ __forceinline__ void nicLetBegin(const Nic &n, const NicView &view, NicQueue &q) {
+  if (!q.large || view.helpers == 0 || (view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) return;
+  q.unasked = 1u << highestBit(view.helpers);
+  q.job = ((q.job | NIC_JOB_HELPERS) + 1) | q.unasked;
+  storeNext(&n.jobs[q.peer], q.job, nicBlocks(n, q, q.unasked));
+}
+
+/* By all warps that copy, and with other blocks where it is much and they are there. */
+__device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, uint64_t to, uint64_t from, uint32_t bytes,
+                                        NicAddition &add) {
+  const bool few = bytes <= n.sizes.warp;
+  uint32_t helpers = 0;
+  bool asks = false;
+  NIC_STAMP(begin(bytes));
+  NicWarpCopy alone((char *)to, (const char *)from, few ? bytes : 0);
+  if (!few) {
+    helpers = nicHelpers(n.sizes, bytes, q.unasked != 0 ? q.unasked : view.helpers);
+    asks = helpers > 0 && q.unasked == 0;
+    const uint32_t own = helpers > 0 ? n.sizes.block : bytes;
+    if (asks) {
+      q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
+      postJob(&n.jobs[q.peer], q.job, to + own, from + own, bytes - own, nicBlocks(n, q, view.helpers), q.unordered);
+    }
+    NIC_STAMP(note(NIC_ASKED));
+    block.beginCopy((char *)to, (const char *)from, own);
   }
-  block.copy((char *)to, (const char *)from, own);
+  nicReadAhead(n, view, q, r, which, add);
+  if (few) {
+    alone.end((char *)to);
+    joinWarp();
+  } else {
+    if (NIC_MUTATE == NIC_MUTATE_PAIR && add.pair) addReleased((uint64_t *)add.at, add.value), add.value = 0;
+    block.endCopy();
+  }
+  NIC_STAMP(note(NIC_COPIED));
   const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF && helpers > 1 ? 1 : helpers;
-  while (helpers > 0 && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], wanted, q.job)) continue;
+  while (asks && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], wanted, q.job)) continue;
+  q.large = NIC_UNASKED && helpers > 0;
   q.unordered = true;
 }
 
-__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which) {
-  const uint32_t form = swapBytes(r.word(which, GDAKI_BYTES)), bytes = form & ~GDAKI_INLINE;
-  const uint64_t to = nicAddress(n, q.peer, q.remote, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), bytes);
+__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
+  const NicWrite write(r, which);
+  const uint64_t to = write.to(n, q.peer, q.remote, r, which);
   uint64_t from = 0;
-  if ((form & GDAKI_INLINE) == 0) from = nicAddress(n, n.rank, q.local, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes);
-  else if (bytes <= 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) from = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
+  if (!write.isInline()) from = write.from(n, q.local, r, which);
+  else if (write.bytes() <= 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) from = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
   if (to == 0 || from == 0) return nicFail(q, NIC_BAD_KEY);
-  nicCopy(n, block, view, q, to, from, bytes);
+  nicCopy(n, block, view, q, r, which, to, from, write.bytes(), add);
   return NicStep::done;
 }
 
 /* One request of those that were loaded. */
 __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings, const NicRequests &r, int which, NicAddition &add) {
   const uint32_t opcode = swapBytes(r.word(which, GDAKI_OPCODE)) & 0xff;
-  add.at = 0;
+  add = {};
   if (q.failed != NIC_FINE) return NicStep::failed;
   if (q.side == NIC_MAIN) {
     if (view.control[NIC_DEAD] >> q.peer & 1) {
@@ -175,14 +252,10 @@ __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const Ni
     }
   }
   if (opcode == GDAKI_NOP) return NicStep::done;
-  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, view, q, r, which);
+  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, view, q, r, which, add);
   if (opcode == GDAKI_FETCH_ADD) {
-    const int rank = q.side == NIC_MAIN ? q.peer : n.rank;
-    const uint64_t at = nicAddress(n, rank, q.target, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), sizeof(uint64_t));
-    if (at == 0) return nicFail(q, NIC_BAD_KEY);
-    if (at % sizeof(uint64_t) != 0) return nicFail(q, NIC_BAD_REQUEST);
-    add = {at, longAt(r, which, GDAKI_ADDEND)};
-    return NicStep::done;
+    const nic_failure why = nicReadAddition(n, q, r, which, add);
+    return why == NIC_FINE ? NicStep::done : nicFail(q, why);
   }
   if (opcode == GDAKI_WAIT && q.side == NIC_SIDE && swapBytes(r.word(which, GDAKI_WAIT_QUEUE)) == nicNumberOf(q.peer, NIC_MAIN)) {
     const uint32_t wanted = swapBytes(r.word(which, GDAKI_WAIT_INDEX)) + 1;
@@ -200,22 +273,37 @@ __device__ __forceinline__ uint32_t nicCompletion(uint64_t index, int what) {
   return (uint32_t)(index >> 8 & 0xff) | (uint32_t)(index & 0xff) << 8 | ((uint32_t)what << 4 | owner) << 24;
 }
 
-/* All that can be done now; false: nothing. */
-__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings) {
+__device__ __forceinline__ NicSlots nicSlots(const NicQueue &q) { return NicSlots(q.requests, (uint32_t)(q.consumed % NIC_DEPTH)); }
+
+/* All that can be done now, of which the first is loaded; false: nothing. */
+__device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings, NicSlots &slots) {
   const uint64_t before = q.consumed;
   while (q.consumed < view.rung) {
-    const NicRequests r = block.loadRequests(q.side, q.requests, (uint32_t)(q.consumed % NIC_DEPTH));
+    if (q.consumed != before) slots = nicSlots(q), slots.load();
+    NIC_STAMP(note(NIC_READY));
+    const NicRequests r = block.share(q.side, slots);
     for (int which = 0; which < 2 && q.consumed < view.rung; which++) {
       NicAddition add;
       const NicStep step = nicDo(n, block, view, q, rings, r, which, add);
       if (step == NicStep::later) return q.consumed != before;
+      /* Whatever it was: who looked at it unasked has its part done, and looks no more. */
+      while (q.unasked != 0 && NIC_MUTATE != NIC_MUTATE_UNANSWERED && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], q.unasked, q.job)) continue;
+      q.unasked = 0;
+      NIC_STAMP(note(NIC_ANSWERED));
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
+      if (add.pair) {
+        storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, GDAKI_DONE));
+        q.consumed++, which++;
+      }
       q.dueNs = 0;
       raiseKnown(&q.posted->done.consumed, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
-      if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false;
+      NIC_STAMP(note(NIC_TOLD));
+      if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
+      else if (NIC_MUTATE == NIC_MUTATE_UNFENCED && q.side == NIC_MAIN) nicLetBegin(n, view, q);
       else if (add.at != 0) addPlain((uint64_t *)add.at, add.value);
+      if (add.pair) NIC_STAMP(end());
     }
   }
   return q.consumed != before;
@@ -233,33 +321,67 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
   NicView view(n.control, NIC_MUTATE == NIC_MUTATE_AHEAD ? &q.posted->reserved : &q.posted->ready, n.launch);
   uint32_t looks = 0, keys = 0;
   bool idle = false;
-  while (view.look(), view.control[NIC_STOP] == 0 && !view.over) {
+  for (NicSlots slots = nicSlots(q);;) {
+    view.look();
+    if (q.consumed < view.rung) joinWarp(), slots.load(); /* at once: it takes as long as a look */
+    if (view.control[NIC_STOP] != 0 || view.over) break;
     if (view.control[NIC_KEYS] != keys) q.remote = q.local = q.target = {}, keys = view.control[NIC_KEYS];
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(rings, view.rung);
-    const bool did = nicServe(n, block, view, q, rings);
+    const bool did = nicServe(n, block, view, q, rings, slots);
     if (q.failed != NIC_FINE) reportFailure(n.report, q.failed, (uint32_t)peer);
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */
+    if (did) slots = nicSlots(q);
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
     if (idle != (looks > view.control[NIC_IDLE_LOOKS])) idle = !idle, noteIdle(n.launch, 1u << at, all, idle);
   }
+  if (side == NIC_MAIN) storeNext(&n.jobs[peer], q.job & ~NIC_JOB_HELPERS, 0); /* nobody: a later kernel has other blocks */
   if (NIC_MUTATE != NIC_MUTATE_FORGETS) storeConsumed(&n.consumed[at], &n.report->consumed[peer][side], q.consumed, q.failed);
+  if (side == NIC_MAIN) NIC_STAMP(print(n.rank, peer));
   countUp(&n.launch[NIC_ENDED]);
   if (side == NIC_MAIN) block.endCopies();
 }
 
+/* A request as a job, for a block that looks at it unasked; bytes 0: it has no part in it. The keys that it remembers are those
+ * of one peer, and of as many changes of keys; it sees all changes that came before the request. */
+struct NicReader {
+  int peer;
+  uint32_t keys;
+  NicKey remote, local;
+  __device__ __forceinline__ void read(const Nic &n, NicBlock &block, int p, NicJob &job) {
+    uint32_t now;
+    const NicRequests r = block.loadRequest(n.requests + (size_t)p * NIC_SIDES * NIC_DEPTH * NIC_REQUEST_BYTES, (uint16_t)(job.blocks - 1) % NIC_DEPTH, &n.control[NIC_KEYS], &now);
+    if (p != peer || now != keys) remote = local = {}, peer = p, keys = now;
+    const NicWrite write(r, 0);
+    const uint32_t helpers = (swapBytes(r.word(0, GDAKI_OPCODE)) & 0xff) != GDAKI_WRITE || write.isInline() ? 0 : nicHelpers(n.sizes, write.bytes(), job.number & NIC_JOB_HELPERS);
+    job.bytes = 0, job.helpers = helpers;
+    if (helpers == 0) return;
+    const uint64_t to = write.to(n, p, remote, r, 0), from = write.from(n, local, r, 0);
+    if (to == 0 || from == 0) return; /* the queue's warp finds it, too */
+    job.to = to + n.sizes.block, job.from = from + n.sizes.block, job.bytes = write.bytes() - n.sizes.block;
+  }
+};
+
 /* The first warp of a block that copies, until all queues' warps have ended. */
 __device__ __forceinline__ void nicHelper(const Nic &n, NicBlock &block) {
   NicBoard board(n);
+  NicReader reader = {};
   board.look(); /* before anybody counts on this block: what is there now is none of its jobs */
   board.forget();
   const uint32_t own = joinHelpers(&n.launch[NIC_HELPERS]);
   /* While a queue's warp waits for an answer it has not ended, so jobs come first. */
-  for (uint32_t peers; board.look(), (peers = board.jobsOf(own)) != 0 || board.ended() < (uint32_t)(n.nRanks * NIC_SIDES);) {
+  for (uint32_t peers; board.look(), (peers = board.jobsOf(own)) != 0 || !board.haveEnded(n);) {
     for (; peers != 0; peers &= peers - 1) {
-      const int p = lowestBit(peers);
-      const NicJob job = board.take(block, p);
-      const uint32_t helpers = job.number & NIC_JOB_HELPERS, place = job.placeOf(own), each = nicEach(job.bytes, helpers), begin = place * each;
-      if (begin < job.bytes) block.copy((char *)job.to + begin, (const char *)job.from + begin, job.bytes - begin < each ? job.bytes - begin : each);
+      const int p = lowestBit(peers) % NIC_MAX_RANKS;
+      NicJob job = board.take(block, p, lowestBit(peers) >= NIC_MAX_RANKS);
+      const uint32_t place = job.placeOf(own);
+      if (lowestBit(peers) >= NIC_MAX_RANKS) reader.read(n, block, p, job);
+      if (job.bytes > 0) {
+        const uint32_t each = nicEach(job.bytes, job.helpers), begin = place * each;
+        if (begin < job.bytes) {
+          block.beginCopy((char *)job.to + begin, (const char *)job.from + begin, job.bytes - begin < each ? job.bytes - begin : each);
+          block.endCopy();
+        }
+      }
       storeCopied(&n.copied[p * NIC_MAX_HELPERS + place], job.number);
     }
   }

@@ -21,7 +21,7 @@ enum {
   NIC_MAX_RANKS = 8,
   NIC_MAX_HELPERS = 32, /* blocks that copy what is large: as many as a warp has lanes */
   NIC_THREADS = 512,
-  NIC_DEEP = 9, /* loads of 16 bytes that a thread has under way: 64 KiB are a round of all that copy */
+  NIC_DEEP = 10, /* loads of 16 bytes that a thread has under way: 64 KiB are a round of all that copy */
   NIC_DEPTH = 512, /* requests of a queue, and completions; a power of two, at most 32,768 (the device code's 16 bits) */
   NIC_REQUEST_BYTES = 64,
   NIC_COMPLETION_BYTES = 64,
@@ -51,14 +51,16 @@ struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where
 
 /* A copy by other blocks, in parts of the same size but for the last, of which there is a power of two: nobody divides. Each word
  * has the job's number in its upper half, so that it needs no order among them: a job is there when all have the same. The
- * number's low bits say how many blocks help. The next job is not written before all who help have answered. */
+ * number's low bits say how many blocks help. The next job is not written before all who help have answered, nor is a request done
+ * that they look at unasked. */
 enum nic_job_word {
   NIC_JOB_TO, NIC_JOB_FROM = 2, /* addresses, the lower half first */
   NIC_JOB_BYTES = 4,
   NIC_JOB_BLOCKS,               /* of the request, the lower 16 bits of its place in the queue; which helper is the first, and of how many */
   NIC_JOB_WORDS,
+  NIC_JOB_NEXT = NIC_JOB_WORDS, /* not of a job: as NIC_JOB_BLOCKS, of a request that as many blocks copy unasked when it is ready */
 };
-struct nic_job { uint64_t words[8]; };
+struct nic_job { uint64_t words[8]; }; /* the last one is free */
 #define NIC_JOB_HELPERS 63u
 
 enum { NIC_CONSUMED_BITS = 56 };

@@ -8,10 +8,11 @@
 
 #include "gdaki_abi.h"
 #include "nic.h"
+#include "nic_stamps.cuh"
 
 namespace dyn {
 
-constexpr unsigned kNicLanes = 32, kNicCopiers = NIC_THREADS - kNicLanes, kEverybody = 0xffffffffu;
+constexpr unsigned kNicLanes = 32, kNicFirstCopier = NIC_SIDES * kNicLanes, kNicCopiers = NIC_THREADS - kNicFirstCopier, kEverybody = 0xffffffffu;
 
 __device__ __forceinline__ unsigned nicLane() { return threadIdx.x % kNicLanes; }
 __device__ __forceinline__ void joinWarp() { __syncwarp(); }
@@ -37,6 +38,16 @@ __device__ __forceinline__ void storeCount(uint32_t *at, uint32_t value) { asm v
 struct NicRequests {
   const uint32_t *words;
   __device__ __forceinline__ uint32_t word(int which, int i) const { return words[which * GDAKI_WORDS + i]; }
+};
+
+/* On their way there: a lane has a word of both. Where it lies is reckoned before it is known that something is there. */
+struct NicSlots {
+  const uint32_t *at;
+  uint32_t own;
+  __device__ __forceinline__ NicSlots(const uint8_t *queue, uint32_t index) : own(0) {
+    at = (const uint32_t *)(queue + (index + nicLane() / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + nicLane() % GDAKI_WORDS;
+  }
+  __device__ __forceinline__ void load() { own = *(const volatile uint32_t *)at; }
 };
 
 /* A word that another block or a poster writes, and what that one saw before. */
@@ -103,16 +114,43 @@ __device__ __forceinline__ void copyUnits(char *to, const char *from, uint32_t b
   copyAs<T, kDeep, kBy>(to + before, from + before, whole, thread);
   if (thread < bytes - done) to[done + thread] = loadSource(from + done + thread);
 }
-/* Bytes that begin at other remainders of 16 go as words or one by one. */
+/* Bytes that begin at other remainders of 16 go as words or one by one. What is small goes as it is, 8 bytes a thread: the
+ * fence behind 8 single bytes took 1,690 clocks, that behind more of whole words 1,220. */
 template <unsigned kBy>
 __device__ __forceinline__ void copyBytes(char *to, const char *from, uint32_t bytes, unsigned thread) {
   __builtin_assume(__isGlobal(to)); /* so no store has to find out */
+  if (bytes <= sizeof(uint64_t) * kNicLanes && ((uint32_t)(uintptr_t)to | (uint32_t)(uintptr_t)from | bytes) % sizeof(uint64_t) == 0) {
+    if (thread < bytes / sizeof(uint64_t)) ((uint64_t *)to)[thread] = loadSource((const uint64_t *)from + thread);
+    return;
+  }
   const uint32_t apart = (uint32_t)(uintptr_t)to ^ (uint32_t)(uintptr_t)from;
   if (apart % 16 == 0) copyUnits<uint4, 4, NIC_DEEP, kBy>(to, from, bytes, thread);
   else if (apart % 4 == 0) copyUnits<uint32_t, 2, 8, kBy>(to, from, bytes, thread);
   else copyAs<char, 8, kBy>(to, from, bytes, thread);
 }
-__device__ __forceinline__ void copyByWarp(char *to, const char *from, uint32_t bytes) { copyBytes<kNicLanes>(to, from, bytes, nicLane()); }
+/* By one warp, which has its time for something else while the loads are on their way: where a lane has one of 8 or 16 bytes at most
+ * and they are aligned. All else is copied at once: more that is held that long takes more registers than there are. */
+struct NicWarpCopy {
+  uint4 own;
+  uint32_t bytes; /* of each lane that has some; 0: nothing is left */
+  __device__ __forceinline__ NicWarpCopy(char *to, const char *from, uint32_t all) : bytes(0) {
+    const uint32_t odd = (uint32_t)(uintptr_t)to | (uint32_t)(uintptr_t)from | all, begin8 = nicLane() * 8, begin16 = nicLane() * 16;
+    if (odd % 8 == 0 && all <= 8 * kNicLanes) {
+      bytes = begin8 < all ? 8 : 0;
+      if (bytes > 0) asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(own.x), "=r"(own.y) : "l"(from + begin8) : "memory");
+    } else if (odd % 16 == 0 && all <= 16 * kNicLanes) {
+      bytes = begin16 < all ? 16 : 0;
+      if (bytes > 0) asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(own.x), "=r"(own.y), "=r"(own.z), "=r"(own.w) : "l"(from + begin16) : "memory");
+    } else {
+      copyBytes<kNicLanes>(to, from, all, nicLane());
+    }
+  }
+  __device__ __forceinline__ void end(char *to) const {
+    __builtin_assume(__isGlobal(to));
+    if (bytes == 8) ((uint2 *)to)[nicLane()] = {own.x, own.y};
+    if (bytes == 16) ((uint4 *)to)[nicLane()] = own;
+  }
+};
 
 /* Behind joinWarp: what all lanes wrote, and saw, is there for who sees the sum. As a fence, which also stands before jobs. */
 __device__ __forceinline__ void addReleased(uint64_t *at, uint64_t value) {
@@ -142,7 +180,11 @@ __device__ __forceinline__ uint64_t passLink(uint64_t *freeNs, uint64_t now, uin
   return __shfl_sync(kEverybody, until, 0);
 }
 
-__device__ __forceinline__ uint32_t lastJob(const nic_job *job) { return (uint32_t)(lookAt(job->words) >> 32); }
+__device__ __forceinline__ uint32_t lastJob(const nic_job *job) { return (uint32_t)(lookAt(&job->words[NIC_JOB_NEXT]) >> 32); }
+/* Behind a fence, or at the kernel's end. */
+__device__ __forceinline__ void storeNext(nic_job *job, uint32_t number, uint32_t blocks) {
+  if (nicLane() == 0) asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(&job->words[NIC_JOB_NEXT]), "l"((uint64_t)number << 32 | blocks) : "memory");
+}
 /* Of a block's only poster. ordered: behind all that was written so far. */
 __device__ __forceinline__ void postJob(nic_job *job, uint32_t number, uint64_t to, uint64_t from, uint32_t bytes, uint32_t blocks, bool ordered) {
   if (nicLane() != 0) return;
@@ -193,7 +235,7 @@ __device__ __forceinline__ void noteIdle(uint32_t *launch, uint32_t bit, uint32_
 }
 
 /* Of a block, in shared memory. Of a peer's the first warp serves the main queue, the second the side queue; of a helper's the
- * first looks for jobs. The others wait, in a barrier of the first's, for what there is to copy. */
+ * first looks for jobs. The others wait, in a barrier with the first, for what there is to copy; it copies none of that itself. */
 struct NicBlock {
   alignas(16) uint32_t requests[NIC_SIDES][kNicLanes]; /* of a helper: the job */
   uint32_t consumed;
@@ -201,26 +243,37 @@ struct NicBlock {
   char *to;
   const char *from;
   uint32_t bytes;
+#ifdef NIC_STAMPS
+  NicStamps stamps;
+#endif
   __device__ __forceinline__ uint32_t mainConsumed() const { return *(const volatile uint32_t *)&consumed; }
   __device__ __forceinline__ void setMainConsumed(uint32_t value) {
     if (nicLane() == 0) *(volatile uint32_t *)&consumed = value;
   }
-  __device__ __forceinline__ NicRequests loadRequests(int side, const uint8_t *queue, uint32_t index) {
-    const unsigned which = nicLane() / GDAKI_WORDS, word = nicLane() % GDAKI_WORDS;
-    const uint32_t own = *(const volatile uint32_t *)(queue + (index + which) % NIC_DEPTH * NIC_REQUEST_BYTES + word * 4);
+  __device__ __forceinline__ NicRequests share(int side, const NicSlots &slots) {
     __syncwarp(); /* nobody reads what was loaded before */
-    requests[side][nicLane()] = own;
+    requests[side][nicLane()] = slots.own;
     __syncwarp();
     return {requests[side]};
   }
-  static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kNicCopiers) : "memory"); }
-  /* By the first warp. Behind it what all copied is there for whom this warp tells. */
-  __device__ __forceinline__ void copy(char *to_, const char *from_, uint32_t bytes_) {
+  /* One request, and a word that is looked at behind its being ready. */
+  __device__ __forceinline__ NicRequests loadRequest(const uint8_t *queue, uint32_t index, const uint32_t *beside, uint32_t *now) {
+    const uint32_t *at = nicLane() < GDAKI_WORDS ? (const uint32_t *)(queue + index * NIC_REQUEST_BYTES) + nicLane() : beside;
+    const uint32_t own = *(const volatile uint32_t *)at;
+    __syncwarp();
+    requests[0][nicLane()] = own;
+    __syncwarp();
+    *now = requests[0][GDAKI_WORDS];
+    return {requests[0]};
+  }
+  static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kNicCopiers + kNicLanes) : "memory"); }
+  /* By the first warp, which has its time for something else until it ends the copy. Behind that what all copied is there for
+   * whom this warp tells. */
+  __device__ __forceinline__ void beginCopy(char *to_, const char *from_, uint32_t bytes_) {
     if (nicLane() == 0) to = to_, from = from_, bytes = bytes_;
     meet();
-    copyBytes<kNicCopiers>(to_, from_, bytes_, nicLane());
-    meet();
   }
+  static __device__ __forceinline__ void endCopy() { meet(); }
   __device__ __forceinline__ void endCopies() {
     if (nicLane() == 0) ends = true;
     meet();
@@ -228,36 +281,36 @@ struct NicBlock {
   /* By the others. */
   __device__ __forceinline__ void serveCopies() {
     while (meet(), !ends) {
-      copyBytes<kNicCopiers>(to, from, bytes, threadIdx.x - kNicLanes);
+      copyBytes<kNicCopiers>(to, from, bytes, threadIdx.x - kNicFirstCopier);
       meet();
     }
   }
 };
 
 struct NicJob {
-  uint32_t number, bytes, blocks;
+  uint32_t number, bytes, blocks, helpers;
   uint64_t to, from;
-  /* Which of its helpers this block is; as many as there are: none. */
+  /* Which of those that answer this block is; as many as there are: none. */
   __device__ __forceinline__ uint32_t placeOf(uint32_t own) const {
-    const uint32_t first = blocks >> 16 & 0xff, there = blocks >> 24, helpers = number & NIC_JOB_HELPERS;
-    return own >= there ? helpers : own >= first ? own - first : own + there - first;
+    const uint32_t first = blocks >> 16 & 0xff, there = blocks >> 24, all = number & NIC_JOB_HELPERS;
+    return own >= there ? all : own >= first ? own - first : own + there - first;
   }
 };
 
-/* What a helper looks at, in one load: 8 lanes have a job's words, the count of what is ready in its queue, and how many warps
- * have ended. For more than 4 peers in two. */
+/* What a helper looks at, in one load: 8 lanes have a job's words, what it may begin with unasked, and the count of what is ready
+ * in its queue. For more than 4 peers in two. */
 struct NicBoard {
-  static constexpr int kGroup = 8, kLoads = NIC_MAX_RANKS * kGroup / (int)kNicLanes, kReady = NIC_JOB_WORDS, kEnded = NIC_JOB_WORDS + 1;
+  static constexpr int kGroup = 8, kLoads = NIC_MAX_RANKS * kGroup / (int)kNicLanes, kReady = NIC_JOB_NEXT + 1, kEndLooks = 16;
   const uint64_t *at[kLoads];
   uint64_t now[kLoads];
-  uint32_t done[kLoads];
+  uint32_t done[kLoads], nextDone[kLoads];
   bool both;
-  __device__ __forceinline__ explicit NicBoard(const nic &n) : now(), done(), both(n.nRanks > (int)kNicLanes / kGroup) {
+  int looks;
+  __device__ __forceinline__ explicit NicBoard(const nic &n) : now(), done(), nextDone(), both(n.nRanks > (int)kNicLanes / kGroup), looks(0) {
 #pragma unroll
     for (int k = 0; k < kLoads; k++) {
       const int peer = (int)nicLane() / kGroup + k * (int)kNicLanes / kGroup, p = peer < n.nRanks ? peer : 0, word = (int)nicLane() % kGroup;
-      at[k] = word < NIC_JOB_WORDS ? &n.jobs[p].words[word] : word == kReady ? &n.queues[p].ready : (const uint64_t *)&n.launch[NIC_ENDED / 2 * 2];
-      done[k] = 0;
+      at[k] = word < kReady ? &n.jobs[p].words[word] : &n.queues[p].ready;
     }
     peers = (1u << n.nRanks) - 1;
   }
@@ -265,30 +318,40 @@ struct NicBoard {
     now[0] = lookAt(at[0]);
     if (both) now[1] = lookAt(at[1]);
   }
-  __device__ __forceinline__ uint32_t ended() const { return (uint32_t)(__shfl_sync(kEverybody, now[0], kEnded) >> (NIC_ENDED % 2 * 32)); }
+  /* Now and then it is looked at, for it takes as long as a look. */
+  __device__ __forceinline__ bool haveEnded(const nic &n) { return ++looks % kEndLooks == 0 && loadCount(&n.launch[NIC_ENDED]) == (uint32_t)(n.nRanks * NIC_SIDES); }
   __device__ __forceinline__ void forget() {
 #pragma unroll
-    for (int k = 0; k < kLoads; k++) done[k] = __shfl_sync(kEverybody, (uint32_t)(now[k] >> 32), 0, kGroup);
+    for (int k = 0; k < kLoads; k++) {
+      done[k] = __shfl_sync(kEverybody, (uint32_t)(now[k] >> 32), 0, kGroup);
+      nextDone[k] = __shfl_sync(kEverybody, (uint32_t)(now[k] >> 32), NIC_JOB_NEXT, kGroup);
+    }
   }
-  /* Peers, a bit each, of whose jobs there is a new one with a part for this block. */
+  /* Where all lanes of a group say so, the peer's bit. */
+  static __device__ __forceinline__ uint32_t groupsOf(bool fine, int k) {
+    uint32_t all = __ballot_sync(kEverybody, fine);
+    all &= all >> 4, all &= all >> 2, all = all & all >> 1 & 0x01010101u;  /* of each group's lanes, the lowest bit */
+    return all * 0x01020408u >> 24 << k * (int)kNicLanes / kGroup;         /* and these side by side; none adds up to another */
+  }
+  /* Peers, a bit each, of whose jobs there is a new one with a part for this block; and those, NIC_MAX_RANKS bits further, of whom
+   * a request is ready that this block is to look at unasked. */
   __device__ __forceinline__ uint32_t jobsOf(uint32_t own) const {
     const int word = (int)nicLane() % kGroup;
-    uint32_t some = 0;
+    uint32_t some = 0, next = 0;
 #pragma unroll
     for (int k = 0; k < kLoads; k++) {
       if (k > 0 && !both) break;
-      const uint32_t high = (uint32_t)(now[k] >> 32), number = __shfl_sync(kEverybody, high, 0, kGroup);
-      if (__ballot_sync(kEverybody, number != done[k]) == 0) continue;
-      const uint32_t blocks = __shfl_sync(kEverybody, (uint32_t)now[k], NIC_JOB_BLOCKS, kGroup);
-      const NicJob job = {number, 0, blocks};
-      const bool fine = word < NIC_JOB_WORDS ? high == number : word != kReady || (int16_t)((uint16_t)now[k] - (uint16_t)blocks) >= 0;
-      uint32_t all = __ballot_sync(kEverybody, fine && number != done[k] && job.placeOf(own) < (number & NIC_JOB_HELPERS));
-      all &= all >> 4, all &= all >> 2, all = all & all >> 1 & 0x01010101u; /* of each group's lanes, the lowest bit */
-      some |= all * 0x01020408u >> 24 << k * (int)kNicLanes / kGroup;        /* and these side by side; none adds up to another */
+      const uint32_t high = (uint32_t)(now[k] >> 32), number = __shfl_sync(kEverybody, high, 0, kGroup), nextNumber = __shfl_sync(kEverybody, high, NIC_JOB_NEXT, kGroup);
+      if (__ballot_sync(kEverybody, number != done[k] || nextNumber != nextDone[k]) == 0) continue;
+      const auto isReady = [&](uint32_t blocks) { return word != kReady || (int16_t)((uint16_t)now[k] - (uint16_t)blocks) >= 0; };
+      const uint32_t blocks = __shfl_sync(kEverybody, (uint32_t)now[k], NIC_JOB_BLOCKS, kGroup), nextBlocks = __shfl_sync(kEverybody, (uint32_t)now[k], NIC_JOB_NEXT, kGroup);
+      const NicJob job = {number, 0, blocks}, begins = {nextNumber, 0, nextBlocks};
+      next |= groupsOf(isReady(nextBlocks) && nextNumber != nextDone[k] && begins.placeOf(own) < (nextNumber & NIC_JOB_HELPERS), k);
+      some |= groupsOf((word >= NIC_JOB_WORDS || high == number) && isReady(blocks) && number != done[k] && job.placeOf(own) < (number & NIC_JOB_HELPERS), k);
     }
-    return some & peers;
+    return (some & peers) | (next & peers) << NIC_MAX_RANKS;
   }
-  __device__ __forceinline__ NicJob take(NicBlock &block, int peer) {
+  __device__ __forceinline__ NicJob take(NicBlock &block, int peer, bool next) {
     const int group = peer % ((int)kNicLanes / kGroup);
     const bool is = (int)nicLane() / kGroup == group, second = peer >= (int)kNicLanes / kGroup;
     const uint64_t own = second ? now[1] : now[0];
@@ -297,8 +360,10 @@ struct NicBoard {
     if (is) low[nicLane() % kGroup] = (uint32_t)own, high[nicLane() % kGroup] = (uint32_t)(own >> 32);
     __syncwarp();
     const auto address = [&](int i) { return (uint64_t)low[i + 1] << 32 | low[i]; };
-    const NicJob job = {high[0], low[NIC_JOB_BYTES], low[NIC_JOB_BLOCKS], address(NIC_JOB_TO), address(NIC_JOB_FROM)};
-    if (is) (second ? done[1] : done[0]) = job.number;
+    const int word = next ? NIC_JOB_NEXT : 0;
+    const NicJob job = {high[word], low[NIC_JOB_BYTES], low[next ? NIC_JOB_NEXT : NIC_JOB_BLOCKS], high[word] & NIC_JOB_HELPERS, address(NIC_JOB_TO), address(NIC_JOB_FROM)};
+    if (is && next) (second ? nextDone[1] : nextDone[0]) = job.number;
+    else if (is) (second ? done[1] : done[0]) = job.number;
     return job;
   }
   uint32_t peers;

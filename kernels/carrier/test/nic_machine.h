@@ -20,6 +20,7 @@
 
 #include "../nic/gdaki_abi.h"
 #include "../nic/nic.h"
+#include "../nic/nic_stamps.cuh"
 
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* nvcc asks for none */
 
@@ -104,6 +105,18 @@ struct NicRequests {
   uint32_t word(int which, int i) const { return words[which][i]; }
 };
 
+struct NicSlots {
+  const uint8_t *queue;
+  uint32_t index;
+  NicRequests requests;
+  NicSlots(const uint8_t *queue_, uint32_t index_) : queue(queue_), index(index_) {}
+  void load() {
+    for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
+      requests.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
+          nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
+  }
+};
+
 struct NicView {
   uint32_t control[NIC_CONTROLS];
   uint64_t rung;
@@ -151,10 +164,21 @@ inline void copyBytes(char *to, const char *from, uint64_t bytes, unsigned lane,
   memcpy(to + begin, from + begin, (middle < end ? middle : end) - begin);
 }
 
-inline void copyByWarp(char *to, const char *from, uint64_t bytes) { copyBytes(to, from, bytes, 0, 1); }
+struct NicWarpCopy {
+  const char *from;
+  uint32_t bytes;
+  NicWarpCopy(char *, const char *from_, uint32_t bytes_) : from(from_), bytes(bytes_) {}
+  void end(char *to) { copyBytes(to, from, bytes, 0, 1); }
+};
+
+/* A fence orders what was before it with what this warp plainly stores later, and so with who takes its job. C++ has fences, and the
+ * thread sanitizer knows nothing of them: so one is a release of this word, which the job's taker acquires. */
+inline thread_local uint64_t *nicFences;
+inline uint64_t *nicFencesOf(const nic_job *job) { return const_cast<uint64_t *>(&job->words[NIC_JOB_NEXT + 1]); }
 
 inline void addReleased(uint64_t *at, uint64_t value) {
   nicWord(at).fetch_add(value, NIC_MUTATE == NIC_MUTATE_UNRELEASED ? std::memory_order_relaxed : std::memory_order_release);
+  nicWord(nicFences).fetch_add(1, std::memory_order_release);
 }
 inline void raiseKnown(uint64_t *at, uint64_t value) {
   auto &word = nicWord(at);
@@ -175,7 +199,13 @@ inline uint64_t passLink(uint64_t *freeNs, uint64_t now, uint64_t ns) {
   }
 }
 
-inline uint32_t lastJob(const nic_job *job) { return (uint32_t)(nicWord(job->words).load(std::memory_order_relaxed) >> 32); }
+inline uint32_t lastJob(const nic_job *job) {
+  nicFences = nicFencesOf(job);
+  return (uint32_t)(nicWord(&job->words[NIC_JOB_NEXT]).load(std::memory_order_relaxed) >> 32);
+}
+inline void storeNext(nic_job *job, uint32_t number, uint32_t blocks) {
+  nicWord(&job->words[NIC_JOB_NEXT]).store((uint64_t)number << 32 | blocks, std::memory_order_relaxed);
+}
 inline void postJob(nic_job *job, uint32_t number, uint64_t to, uint64_t from, uint32_t bytes, uint32_t blocks, bool ordered) {
   const uint64_t words[NIC_JOB_WORDS] = {(uint32_t)to, to >> 32, (uint32_t)from, from >> 32, bytes, blocks};
   for (int i = 0; i < NIC_JOB_WORDS; i++) {
@@ -220,78 +250,81 @@ struct NicBlock {
     return consumed.load(std::memory_order_acquire);
   }
   void setMainConsumed(uint32_t value) { consumed.store(value, std::memory_order_release); }
-  static NicRequests loadRequests(int, const uint8_t *queue, uint32_t index) {
+  static NicRequests share(int, const NicSlots &slots) { return slots.requests; }
+  static NicRequests loadRequest(const uint8_t *queue, uint32_t index, const uint32_t *beside, uint32_t *now) {
     NicRequests r;
-    for (uint32_t i = 0; i < 2 * GDAKI_WORDS; i++)
-      r.words[i / GDAKI_WORDS][i % GDAKI_WORDS] =
-          nicWord((const uint32_t *)(queue + (index + i / GDAKI_WORDS) % NIC_DEPTH * NIC_REQUEST_BYTES) + i % GDAKI_WORDS).load(std::memory_order_relaxed);
+    for (uint32_t i = 0; i < GDAKI_WORDS; i++) r.words[0][i] = nicWord((const uint32_t *)(queue + index * NIC_REQUEST_BYTES) + i).load(std::memory_order_relaxed);
+    *now = loadCount(beside);
     return r;
   }
   static void meet() { pthread_barrier_wait(&nicShared->copying); }
-  void copy(char *to, const char *from, uint32_t bytes) {
+  void beginCopy(char *to, const char *from, uint32_t bytes) {
     nicShared->to = to, nicShared->from = from, nicShared->bytes = bytes;
     meet();
-    copyBytes(to, from, bytes, 0, blockDim.x - kNicLanes);
-    meet();
   }
+  static void endCopy() { meet(); }
   void endCopies() {
     ends = true;
     meet();
   }
   void serveCopies() {
     while (meet(), !ends) {
-      copyBytes(nicShared->to, nicShared->from, nicShared->bytes, threadIdx.x - kNicLanes, blockDim.x - kNicLanes);
+      copyBytes(nicShared->to, nicShared->from, nicShared->bytes, threadIdx.x - NIC_SIDES, blockDim.x - NIC_SIDES);
       meet();
     }
   }
 };
 
 struct NicJob {
-  uint32_t number, bytes, blocks;
+  uint32_t number, bytes, blocks, helpers;
   uint64_t to, from;
   uint32_t placeOf(uint32_t own) const {
-    const uint32_t first = blocks >> 16 & 0xff, there = blocks >> 24, helpers = number & NIC_JOB_HELPERS;
-    return own >= there ? helpers : own >= first ? own - first : own + there - first;
+    const uint32_t first = blocks >> 16 & 0xff, there = blocks >> 24, all = number & NIC_JOB_HELPERS;
+    return own >= there ? all : own >= first ? own - first : own + there - first;
   }
 };
 
 struct NicBoard {
   const nic &n;
-  uint64_t now[NIC_MAX_RANKS][NIC_JOB_WORDS] = {}, ready[NIC_MAX_RANKS] = {};
-  uint32_t done[NIC_MAX_RANKS] = {}, endedNow = 0;
+  uint64_t now[NIC_MAX_RANKS][NIC_JOB_NEXT + 1] = {}, ready[NIC_MAX_RANKS] = {};
+  uint32_t done[NIC_MAX_RANKS] = {}, nextDone[NIC_MAX_RANKS] = {};
   unsigned vain = 0;
   explicit NicBoard(const nic &n_) : n(n_) {}
   void look() {
     if (vain++ > 0) usleep(vain % 8 == 0 ? 300 : 20);
     for (int p = 0; p < n.nRanks; p++) {
-      for (int i = NIC_JOB_WORDS - 1; i >= 0; i--) now[p][i] = nicWord(&n.jobs[p].words[i]).load(std::memory_order_acquire);
+      for (int i = NIC_JOB_NEXT; i >= 0; i--) now[p][i] = nicWord(&n.jobs[p].words[i]).load(std::memory_order_acquire);
       if (NIC_MUTATE != NIC_MUTATE_BLIND) ready[p] = nicWord(&n.queues[p].ready).load(std::memory_order_acquire);
     }
-    endedNow = loadCount(&n.launch[NIC_ENDED]);
   }
-  uint32_t ended() const { return endedNow; }
-  uint32_t number(int peer) const { return (uint32_t)(now[peer][0] >> 32); }
+  bool haveEnded(const nic &) { return loadCount(&n.launch[NIC_ENDED]) == (uint32_t)(n.nRanks * NIC_SIDES); }
+  uint32_t number(int peer, int word) const { return (uint32_t)(now[peer][word] >> 32); }
   void forget() {
-    for (int p = 0; p < n.nRanks; p++) done[p] = number(p);
+    for (int p = 0; p < n.nRanks; p++) done[p] = number(p, 0), nextDone[p] = number(p, NIC_JOB_NEXT);
   }
   NicJob job(int peer) const {
     const auto address = [&](int i) { return now[peer][i + 1] << 32 | (uint32_t)now[peer][i]; };
-    return {number(peer), (uint32_t)now[peer][NIC_JOB_BYTES], (uint32_t)now[peer][NIC_JOB_BLOCKS], address(NIC_JOB_TO), address(NIC_JOB_FROM)};
+    return {number(peer, 0), (uint32_t)now[peer][NIC_JOB_BYTES], (uint32_t)now[peer][NIC_JOB_BLOCKS], number(peer, 0) & NIC_JOB_HELPERS, address(NIC_JOB_TO), address(NIC_JOB_FROM)};
   }
+  NicJob nextOf(int peer) const { return {number(peer, NIC_JOB_NEXT), 0, (uint32_t)now[peer][NIC_JOB_NEXT]}; }
   uint32_t jobsOf(uint32_t own) const {
+    const auto isFor = [&](const NicJob &j, uint32_t before) { return j.number != before && j.placeOf(own) < (j.number & NIC_JOB_HELPERS); };
+    const auto isReady = [&](int p, const NicJob &j) { return (int16_t)((uint16_t)ready[p] - (uint16_t)j.blocks) >= 0; };
     uint32_t peers = 0;
     for (int p = 0; p < n.nRanks; p++) {
-      const NicJob j = job(p);
-      bool fine = j.number != done[p] && j.placeOf(own) < (j.number & NIC_JOB_HELPERS);
-      for (uint64_t word : now[p]) fine = fine && (NIC_MUTATE == NIC_MUTATE_TORN || (uint32_t)(word >> 32) == j.number);
-      if (NIC_MUTATE != NIC_MUTATE_BLIND) fine = fine && (int16_t)((uint16_t)ready[p] - (uint16_t)j.blocks) >= 0;
-      peers |= (uint32_t)fine << p;
+      const NicJob j = job(p), next = nextOf(p);
+      bool fine = isFor(j, done[p]);
+      for (int i = 0; i < NIC_JOB_WORDS; i++) fine = fine && (NIC_MUTATE == NIC_MUTATE_TORN || number(p, i) == j.number);
+      if (NIC_MUTATE != NIC_MUTATE_BLIND) fine = fine && isReady(p, j);
+      peers |= (uint32_t)fine << p | (uint32_t)(isFor(next, nextDone[p]) && isReady(p, next)) << (NIC_MAX_RANKS + p);
     }
     return peers;
   }
-  NicJob take(NicBlock &, int peer) {
+  NicJob take(NicBlock &, int peer, bool next) {
     vain = 0;
-    done[peer] = number(peer);
+    nicWord(nicFencesOf(&n.jobs[peer])).load(std::memory_order_acquire);
+    if (next) return nextDone[peer] = number(peer, NIC_JOB_NEXT), nextOf(peer);
+    done[peer] = number(peer, 0);
     return job(peer);
   }
 };

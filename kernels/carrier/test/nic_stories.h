@@ -100,31 +100,66 @@ static void refusals() {
   refused("a write in the side queue", NIC_BAD_REQUEST, write(to, from, 8), NIC_SIDE);
 }
 
+/* A put whose signal cannot be made, which is found while it is copied: the put is done, and the signal badly. */
+static void refusedBehind(uint64_t bytes) {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  posting p = putOf(w, bytes, true);
+  p.signal = c.at(kSignalKey, 1, kSignals * sizeof(uint64_t));
+  post(&p);
+  CHECK(!poster_flush(&c.queue(1)) || whatOf(c.queue(1), 1) == GDAKI_DONE_BADLY, "a signal behind a put of %lu bytes and behind the others was done", bytes);
+  CHECK(whatOf(c.queue(1), 0) == GDAKI_DONE, "a put of %lu bytes was not done since its signal cannot be made", bytes);
+  while (loadCount(&c.report.failed) == NIC_FINE) usleep(20);
+  checkFailure(c, NIC_BAD_KEY, "a signal that cannot be made behind a put");
+  CHECK(memcmp(w.receive[1].get(), w.send[0].get(), bytes) == 0, "data of a put whose signal cannot be made");
+  checkMemory(w, bytes);
+}
+
+/* Large puts, one behind the other and partly to the same places, some of them with a signal, so that blocks are asked for some and
+ * begin unasked with others; small ones in between; and kernels that end. What came last lies on top. */
+static void overlapping() {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  std::vector<unsigned char> wanted(w.receive[1].get(), w.receive[1].get() + kStoryBytes);
+  uint64_t random = 1, signals = 0;
+  for (size_t i = 0; i < kStoryBytes; i++) w.send[0][i] = (unsigned char)next(&random);
+  for (int i = 0; i < 240; i++) {
+    posting p = putOf(w, i % 7 == 3 ? 100 : 60000 + next(&random) % 80000, i % 3 != 1);
+    p.to.offset = next(&random) % 50000, p.from.offset = next(&random) % 100000;
+    post(&p);
+    memcpy(wanted.data() + p.to.offset, w.send[0].get() + p.from.offset, p.bytes);
+    if (!p.signals) continue;
+    for (signals++; poster_load(&w.card(0, 1).signals[0]) < signals;) sched_yield();
+    CHECK(memcmp(w.receive[1].get(), wanted.data(), kStoryBytes) == 0, "put %d and those before: what came before lies on top, or is missing", i);
+    if (i % 30 == 29) c.tell(NIC_STOP, 1), awaitEnd(c), c.tell(NIC_STOP, 0); /* the next one has other blocks */
+  }
+}
+
 /* What was on its way to a peer ends in errors, flushes and counters come, and nothing is written there any more. */
-static void goneWhile(int millis) {
+static void goneWhile(int millis, uint64_t bytes, uint64_t puts) {
   World w(3, 1, kStoryBytes);
   Card &c = w.card(0, 0);
-  posting lost = putOf(w, 5000, true), kept = putOf(w, 5000, true, 0, 2);
+  posting lost = putOf(w, bytes, true), kept = putOf(w, bytes, true, 0, 2);
   lost.counts = true, kept.counts = true, kept.counter = c.at(kCounterKey, 0, 8);
-  std::thread poster([&] { for (int i = 0; i < 2000; i++) post(&lost), post(&kept); });
+  std::thread poster([&] { for (uint64_t i = 0; i < puts; i++) post(&lost), post(&kept); });
   usleep(millis * 1000);
   c.tell(NIC_GONE, 1 << 1);
   poster.join();
   poster_flush(&c.queue(1));
   CHECK(poster_flush(&c.queue(2)), "a queue to another peer");
-  while (poster_load(&c.counters[0]) < 2000 || poster_load(&c.counters[1]) < 2000) usleep(20);
-  while (poster_load(&w.card(0, 2).signals[0]) < 2000) usleep(20);
+  while (poster_load(&c.counters[0]) < puts || poster_load(&c.counters[1]) < puts) usleep(20);
+  while (poster_load(&w.card(0, 2).signals[0]) < puts) usleep(20);
   post(&lost);
   poster_flush(&c.queue(1));
   while (loadCount(&c.report.failed) == NIC_FINE) usleep(20);
   checkFailure(c, NIC_PEER_GONE, "a peer that is gone");
   const uint64_t came = poster_load(&w.card(0, 1).signals[0]);
-  CHECK(came < 2000, "all came though the peer is gone");
-  memset(w.receive[1].get(), 0xa5, 5000);
+  CHECK(came < puts, "all came though the peer is gone");
+  memset(w.receive[1].get(), 0xa5, bytes);
   post(&lost);
   poster_flush(&c.queue(1));
   CHECK(poster_load(&w.card(0, 1).signals[0]) == came, "signals come to a peer that is gone");
-  memset(w.receive[2].get(), 0xa5, 5000);
+  memset(w.receive[2].get(), 0xa5, bytes);
   checkMemory(w, 0);
 }
 
@@ -215,9 +250,11 @@ static void lives() {
 }
 
 static void playStories() {
+  overlapping();
   lives();
   refusals();
-  for (int ms : {0, 1, 3, 10}) goneWhile(ms);
+  for (uint64_t bytes : {100, 20000, 150000}) refusedBehind(bytes);
+  for (int ms : {0, 1, 3, 10}) goneWhile(ms, 5000, 2000), goneWhile(ms, 100000, 2000);
   for (bool lateBefore : {false, true}) dead(lateBefore);
   latency();
   bandwidth();

@@ -109,7 +109,7 @@ inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
     }
   context.queues = &queue(0), context.sideQueues = &queue(0, NIC_SIDE), context.sinkKey = swapBytes(1000);
   control[NIC_IDLE_LOOKS] = 200;
-  for (nic_job &job : jobs) job.words[0] = (uint64_t)(UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1)) << 32; /* numbers go on behind their end */
+  for (nic_job &job : jobs) job.words[0] = job.words[NIC_JOB_NEXT] = (uint64_t)(UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1)) << 32; /* numbers go on behind their end */
 }
 
 /* As card.c: of peers for whom anything is done. */
