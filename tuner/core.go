@@ -106,7 +106,7 @@ func (c *Core) SetSampleEvery(every int) {
 // Step takes in one event. Plans come out of Tick only, so that one plan carries all that changed since the last one.
 // Instants go into Learned, so where that is kept nowNs counts from 1970, and goes on evenly all the same.
 func (c *Core) Step(nowNs state.Ns, e Event) Output {
-	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0], Watched: c.out.Watched[:0], Puts: c.out.Puts[:0]}
+	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0], Alarms: c.out.Alarms[:0], Watched: c.out.Watched[:0], Puts: c.out.Puts[:0]}
 	switch e := e.(type) {
 	case *Sample:
 		c.sample(nowNs, e)
@@ -321,7 +321,7 @@ func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Obse
 	alarm := b.observe(charged, o)
 	verdict := m.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised {
-		c.totals.Alarms++
+		c.alarmed(nowNs, m, b, alarm)
 		b.shift(verdict.Diagnosis, c.cfg.Explore && m.Explore)
 	}
 	if verdict.New && verdict.Diagnosis != agents.DiagnosisNone {

@@ -14,6 +14,7 @@ type Backend interface {
 	Status(ctx context.Context) (Status, error)
 	Buckets(ctx context.Context) ([]tuner.BucketView, error)
 	Findings(ctx context.Context) ([]tuner.Finding, error)
+	Alarms(ctx context.Context) ([]tuner.Alarmed, error)
 	Replays(ctx context.Context) ([]tuner.ReplayView, error)
 	Links(ctx context.Context) ([]tuner.LinkView, error)
 	// Ran shows what the communicators of one `dynamiccld run` did so far, those that are gone included.

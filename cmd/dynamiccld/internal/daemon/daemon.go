@@ -23,9 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// findingsKept is how many findings people can look back on.
-const findingsKept = 256
-
 // sayEvery is the time between two log lines of one diagnosis: a noisy fabric must not fill the log. All are counted,
 // and all are logged at level debug.
 const sayEvery = state.Ns(10 * time.Second)
@@ -77,8 +74,8 @@ type Daemon struct {
 	trace         *trace                               // nil: none
 	captured      map[tuner.CommID]map[captured]uint64 // calls of all ranks that went into CUDA graphs
 	left          []departed                           // communicators that are gone, oldest first; at most departedKept
-	findings      []tuner.Finding                      // a ring of findingsKept once full; next at findingCount % findingsKept
-	findingCount  uint64
+	findings      kept[tuner.Finding]
+	alarms        kept[tuner.Alarmed]
 	findingCounts map[string]uint64
 	lastSaid      map[agents.Diagnosis]state.Ns
 	said          map[string]bool
@@ -216,12 +213,7 @@ func (d *Daemon) do(ctx context.Context, f func()) error {
 
 // note keeps a finding for people and says it.
 func (d *Daemon) note(f tuner.Finding) {
-	if len(d.findings) < findingsKept {
-		d.findings = append(d.findings, f)
-	} else {
-		d.findings[d.findingCount%findingsKept] = f
-	}
-	d.findingCount++
+	d.findings.add(f)
 	d.findingCounts[f.Diagnosis.String()]++
 	level := slog.LevelDebug
 	if last, ok := d.lastSaid[f.Diagnosis]; !ok || f.AtNs-last >= sayEvery {

@@ -200,6 +200,9 @@ func (d *Daemon) stepAt(now state.Ns, e tuner.Event) {
 	for _, f := range out.Findings {
 		d.note(f)
 	}
+	for _, a := range out.Alarms {
+		d.alarms.add(a)
+	}
 	d.traceOut(&out)
 	if len(out.Learned) > 0 {
 		d.learn(out.Learned)
