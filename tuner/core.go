@@ -158,6 +158,7 @@ func (c *Core) left(e CommLeft) {
 		return
 	}
 	m.eachBucket(func(b *bucket) { c.learned(m, b) })
+	m.joiner.restart() // nobody tells of its open calls any more
 	c.gone.addJoiner(&m.joiner)
 	delete(c.comms, e.Comm)
 	c.order = slices.DeleteFunc(c.order, func(id CommID) bool { return id == e.Comm })
@@ -238,6 +239,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		return
 	}
 	c.totals.Groups++
+	c.totals.Ran.count(o, m.joiner.aggregated, m.joiner.differs)
 	m.touched = true
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
@@ -299,7 +301,6 @@ func (c *Core) sound(b *bucket, o state.Observation, bad bool) bool {
 	case bad:
 		return false
 	case overrules(o.Ran, o.Action):
-		c.totals.Overruled++
 		return false // what was asked for did not run: not a cost of the choice
 	case b.firstRun(o.Action), b.warming(&o):
 		c.totals.Cold++
