@@ -28,6 +28,7 @@ type RunView struct {
 	Comms     []CommView
 	Elsewhere int // communicators with ranks of this run that another run speaks for
 	Processes int // rank processes of any run that live
+	Traffic   *Traffic
 }
 
 // CommView is one communicator, living or gone.

@@ -73,6 +73,8 @@ type Daemon struct {
 
 	trace         *trace                               // nil: none
 	captured      map[tuner.CommID]map[captured]uint64 // calls of all ranks that went into CUDA graphs
+	runOf         map[nccltuner.Process]uint64         // of processes whose communicator is gone: the `dynamiccld run` that is theirs
+	traffic       []traffic                            // of processes that are gone, the oldest run first; at most departedKept
 	left          []departed                           // communicators that are gone, oldest first; at most departedKept
 	findings      kept[tuner.Finding]
 	alarms        kept[tuner.Alarmed]
@@ -130,7 +132,7 @@ func openBy(wall func() time.Time, cfg config.Config, version string, log *slog.
 	}
 	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, sinceBoot: sinceBoot, startedBoot: sinceBoot(), busy: full(), dir: dir,
 		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, waiting: map[place]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
-		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
+		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, runOf: map[nccltuner.Process]uint64{}, said: map[string]bool{}}, nil
 }
 
 func guardOf(cfg config.Config) agents.GuardConfig {
