@@ -136,8 +136,9 @@ _Static_assert(offsetof(struct dyn_preload, watched.used) < 64, "the line that e
 
 /* Puts it into the ring, from where it goes to the daemon. NULL: nobody is told. */
 static inline void dyn_traffic_tell(struct dyn_traffic *traffic, struct dyn_ring *ring) {
+  if ((atomic_load_explicit(&traffic->longBytes, memory_order_relaxed) | atomic_load_explicit(&traffic->together, memory_order_relaxed)) == 0) return; /* as mostly */
   uint64_t all = atomic_exchange(&traffic->longBytes, 0), moved = atomic_exchange(&traffic->movedBytes, 0), together = atomic_exchange(&traffic->together, 0);
-  if (ring == NULL || (all | moved | together) == 0) return;
+  if (ring == NULL) return;
   __atomic_fetch_add(&ring->longBytes, all, __ATOMIC_RELAXED);
   __atomic_fetch_add(&ring->movedBytes, moved, __ATOMIC_RELAXED);
   __atomic_fetch_add(&ring->together, together, __ATOMIC_RELAXED);
