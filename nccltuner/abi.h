@@ -296,7 +296,11 @@ struct dyn_ring {
   uint64_t head; /* atomic, producers: next position to claim */
   uint64_t dropped; /* atomic, producers */
   uint64_t unjoined; /* atomic, producers */
-  uint64_t reserved1[5];
+  /* atomic, producers: what the preload library did for NCCL's Socket network in this process (struct dyn_traffic) */
+  uint64_t longBytes;
+  uint64_t movedBytes;
+  uint64_t together;
+  uint64_t reserved1[2];
 
   uint64_t tail; /* atomic, consumer: next position to read */
   uint64_t reserved2[7];

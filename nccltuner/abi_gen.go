@@ -258,18 +258,21 @@ type ABISample struct {
 //
 // Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted.
 type ABIRing struct {
-	_         structs.HostLayout
-	Header    ABIHeader
-	Pid       uint32
-	NumCells  uint32
-	StartTime uint64
-	Reserved0 [2]uint64
-	Head      uint64 // atomic, producers: next position to claim
-	Dropped   uint64 // atomic, producers
-	Unjoined  uint64 // atomic, producers
-	Reserved1 [5]uint64
-	Tail      uint64 // atomic, consumer: next position to read
-	Reserved2 [7]uint64
+	_          structs.HostLayout
+	Header     ABIHeader
+	Pid        uint32
+	NumCells   uint32
+	StartTime  uint64
+	Reserved0  [2]uint64
+	Head       uint64 // atomic, producers: next position to claim
+	Dropped    uint64 // atomic, producers
+	Unjoined   uint64 // atomic, producers
+	LongBytes  uint64 // atomic, producers: what the preload library did for NCCL's Socket network in this process (struct dyn_traffic)
+	MovedBytes uint64
+	Together   uint64
+	Reserved1  [2]uint64
+	Tail       uint64 // atomic, consumer: next position to read
+	Reserved2  [7]uint64
 	// atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still. ncclProfileKernelCh
 	// stands for times, whoever takes them; ncclProfileColl without it: samples are UNTIMED.
 	WantMask  uint32

@@ -29,7 +29,15 @@ type RingStats struct {
 	Rejected   [NumRejects]uint64 // not believed, by reason
 	UnknownRan uint64             // algorithm or protocol that ran has no name here; kept
 	Saturated  uint64             // a duration of 4.29 s or more; kept
-	Skipped    uint64             // claimed by a process that ended before it filled them
+	Traffic    RingTraffic
+	Skipped    uint64 // claimed by a process that ended before it filled them
+}
+
+// RingTraffic is what the preload library did for NCCL's Socket network in this process, as far as it has told.
+type RingTraffic struct {
+	LongBytes  uint64 // of messages that threads of ours could move, sent and received
+	MovedBytes uint64 // of these, those that they moved
+	Together   uint64 // messages that went in one packet with their size
 }
 
 // OpenRing maps the ring of a process after checking everything that can be checked.
@@ -187,6 +195,7 @@ func (r *Ring) Stats() (RingStats, error) {
 	s := r.stats
 	err := r.memory.guard(func() {
 		s.Dropped, s.Unjoined = atomic.LoadUint64(&r.abi.Dropped), atomic.LoadUint64(&r.abi.Unjoined)
+		s.Traffic = RingTraffic{atomic.LoadUint64(&r.abi.LongBytes), atomic.LoadUint64(&r.abi.MovedBytes), atomic.LoadUint64(&r.abi.Together)}
 	})
 	return s, err
 }

@@ -106,7 +106,7 @@ func (c *Core) SetSampleEvery(every int) {
 // Step takes in one event. Plans come out of Tick only, so that one plan carries all that changed since the last one.
 // Instants go into Learned, so where that is kept nowNs counts from 1970, and goes on evenly all the same.
 func (c *Core) Step(nowNs state.Ns, e Event) Output {
-	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0], Watched: c.out.Watched[:0], Puts: c.out.Puts[:0]}
+	c.out = Output{Plans: c.out.Plans[:0], Learned: c.out.Learned[:0], Findings: c.out.Findings[:0], Alarms: c.out.Alarms[:0], Watched: c.out.Watched[:0], Puts: c.out.Puts[:0]}
 	switch e := e.(type) {
 	case *Sample:
 		c.sample(nowNs, e)
@@ -159,6 +159,7 @@ func (c *Core) left(e CommLeft) {
 		return
 	}
 	m.eachBucket(func(b *bucket) { c.learned(m, b) })
+	m.joiner.restart() // nobody tells of its open calls any more
 	c.gone.addJoiner(&m.joiner)
 	delete(c.comms, e.Comm)
 	c.order = slices.DeleteFunc(c.order, func(id CommID) bool { return id == e.Comm })
@@ -239,6 +240,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		return
 	}
 	c.totals.Groups++
+	c.totals.Ran.count(o, m.joiner.aggregated, m.joiner.differs)
 	m.touched = true
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
@@ -300,7 +302,6 @@ func (c *Core) sound(b *bucket, o state.Observation, bad bool) bool {
 	case bad:
 		return false
 	case overrules(o.Ran, o.Action):
-		c.totals.Overruled++
 		return false // what was asked for did not run: not a cost of the choice
 	case b.firstRun(o.Action), b.warming(&o):
 		c.totals.Cold++
@@ -322,7 +323,7 @@ func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Obse
 	alarm := b.observe(charged, o)
 	verdict := m.diagnoser.Observe(b.Bucket, b.detector, o, alarm)
 	if alarm.Raised {
-		c.totals.Alarms++
+		c.alarmed(nowNs, m, b, alarm)
 		b.shift(verdict.Diagnosis, c.cfg.Explore && m.Explore)
 	}
 	if verdict.New && verdict.Diagnosis != agents.DiagnosisNone {

@@ -12,7 +12,7 @@ import (
 // What watching costs for the sake of trials stays a share of the time for programs that run ahead of their GPU, too,
 // however often the daemon looks.
 func TestWatchingFromAfarKeepsItsShare(t *testing.T) {
-	const share, burst, watchNs, calls = 0.01, 8192, 5300, 300_000
+	const share, burst, WatchNs, calls = 0.01, 8192, 5300, 300_000
 	for _, ns := range []state.Ns{5_000, 20_700} {
 		for _, behind := range []int{0, 500, 2000} {
 			for i, tick := range []int{20, 300, 20, 300} {
@@ -29,7 +29,7 @@ func TestWatchingFromAfarKeepsItsShare(t *testing.T) {
 					d.tick()
 				}
 				ahead := 2*behind + tick + epochCalls // what the last burst watched before it could be ended, and what is not heard of yet
-				if cost := float64(watched-burst-ahead) * watchNs / float64(calls*ns); cost > share {
+				if cost := float64(watched-burst-ahead) * WatchNs / float64(calls*ns); cost > share {
 					t.Errorf("calls of %d ns, heard of %d later, a tick in %d: watching took %.4f of the time", ns, behind, tick, cost)
 				}
 			}

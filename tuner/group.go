@@ -43,6 +43,7 @@ type group struct {
 	events    bool  // times are the whole call's on every rank
 	instants  bool  // every rank so far said when it started, and its clock is known
 	bad       bool  // aggregated, or ranks that do not tell the same
+	differs   bool  // the latter
 	slow      bool  // a rank's host took too long: it has no times
 }
 
@@ -78,7 +79,9 @@ type joiner struct {
 	beganNs, endedNs int64
 	made             uint16 // and calls of its bucket so far,
 	counted          bool   // where that is known
-	slow             bool   // what it cost is not
+	slow             bool   // what it cost is not;
+	aggregated       bool   // with others,
+	differs          bool   // or ranks did not tell the same
 }
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
@@ -125,6 +128,7 @@ func (j *joiner) compare(g *group, s *Sample) {
 	if g.bucket != s.Bucket || g.action != s.Action || (s.Ran != actions.Default && g.ran != s.Ran) {
 		if !g.bad {
 			j.disagreed++
+			g.differs = true
 		}
 		g.bad = true
 	}
@@ -137,6 +141,7 @@ func (j *joiner) complete(now state.Ns, g *group) (o state.Observation, bad, don
 	}
 	j.missInRow, j.beganNs, j.endedNs = 0, 0, 0
 	j.made, j.counted, j.slow = g.made, g.events, g.slow
+	j.aggregated, j.differs = g.bad && !g.differs, g.differs
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}
 	if g.slow {
 		return o, g.bad, true
@@ -227,8 +232,19 @@ func (j *joiner) stuck() bool { return j.lateInRow >= stuckSamples }
 
 // restart forgets all open calls.
 func (j *joiner) restart() {
+	j.incomplete += j.open()
 	clear(j.groups)
 	j.lateInRow = 0
+}
+
+// open is how many calls some rank has told of and others have not.
+func (j *joiner) open() (n uint64) {
+	for i := range j.groups {
+		if g := &j.groups[i]; g.seen != g.needs {
+			n++
+		}
+	}
+	return n
 }
 
 func (j *joiner) giveUp(g *group) {

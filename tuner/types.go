@@ -249,6 +249,7 @@ type Output struct {
 	Plans    []Plan
 	Learned  []Learned
 	Findings []Finding
+	Alarms   []Alarmed    // of group calls; Totals.Alarms counts them
 	Watched  []Watched    // where Config.Trace is set
 	Puts     []WatchedPut // likewise
 }

@@ -7,9 +7,9 @@ import (
 	"dynamiccl/state"
 )
 
-// watchNs is what timing a call costs it: two CUDA events in its stream, 5.0 to 5.3 us of calls back to back (4x H200,
+// WatchNs is what timing a call costs it: two CUDA events in its stream, 5.0 to 5.3 us of calls back to back (4x H200,
 // AllReduce, AllGather and ReduceScatter of 1 KiB to 4 MiB; docs/figures/gpu-samples-*.jsonl). Kernel events cost less.
-const watchNs = 5300
+const WatchNs = 5300
 
 // maxSampleEvery bounds the epochs between two samples of a settled communicator: 8192 calls.
 const maxSampleEvery = 512
@@ -38,7 +38,7 @@ type watch struct {
 // left for trials.
 func (w *watch) observe(ns state.Ns, made uint64, share float64) {
 	const weight = 1.0 / 32
-	cost := watchNs / float64(max(1, ns))
+	cost := WatchNs / float64(max(1, ns))
 	if w.dearer == 0 {
 		w.dearer, w.saved = cost, firstBurst*cost
 	}
@@ -49,7 +49,7 @@ func (w *watch) observe(ns state.Ns, made uint64, share float64) {
 // slow takes in one of which it is known that it took its host long.
 func (w *watch) slow(made uint64, share float64) {
 	if w.dearer > 0 {
-		w.charge(watchNs/float64(slowNs), made, share)
+		w.charge(WatchNs/float64(slowNs), made, share)
 	}
 }
 

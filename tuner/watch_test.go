@@ -17,10 +17,10 @@ func TestWatchKeepsItsShare(t *testing.T) {
 		if every&(every-1) != 0 {
 			t.Fatalf("%d ns: every %d", ns, every)
 		}
-		if cost := watchNs / float64(ns) / float64(every); cost > share {
+		if cost := WatchNs / float64(ns) / float64(every); cost > share {
 			t.Errorf("%d ns: one in %d costs %.4f", ns, every, cost)
 		}
-		if cost := watchNs / float64(ns) / float64(every); every > 1 && cost < share/2 {
+		if cost := WatchNs / float64(ns) / float64(every); every > 1 && cost < share/2 {
 			t.Errorf("%d ns: one in %d is rarer than it must be: %.4f", ns, every, cost)
 		}
 	}
@@ -87,7 +87,7 @@ func TestWatchTrialsComeInBursts(t *testing.T) {
 				bursts++
 			}
 		}
-		cost := (watched - firstBurst) * watchNs / (calls * float64(ns))
+		cost := (watched - firstBurst) * WatchNs / (calls * float64(ns))
 		if cost > share+0.001 || cost < share/2 {
 			t.Errorf("%d ns: watching took %.4f of the time", ns, cost)
 		}

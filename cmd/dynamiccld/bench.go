@@ -72,8 +72,9 @@ Which CPUs a process happens to get is worth some percent of small calls: so ran
 every arm stays on the same --cpus-per-rank ones. plain+X=1 as one more arm shows what is
 left of such luck: it is the base under another name.
 
---out appends JSON lines: the machine and the flags, the rounds, a summary for each phase,
-and what the daemons say at the end. Ctrl-C ends the run and keeps what was measured.`,
+--out appends JSON lines: the machine and the flags, the rounds, a summary for each phase
+with what the daemons' detectors said in it, and what the daemons say at the end. Ctrl-C
+ends the run and keeps what was measured.`,
 		Example: `  dynamiccld bench
   dynamiccld bench --arms plain,run,observe --phases quiet:60s,compute:60s,quiet:60s --out bench.jsonl
   dynamiccld bench --nodes 4 --phases quiet:2m,network:2m --sizes 1K,64K,1M --collectives AllReduce

@@ -22,7 +22,7 @@ class Mix(Tree):
         self.script("lib/libnccl-tuner-dynamiccl.so", "")
         self.script("python/nvidia/nccl/__init__.py", "")
         self.script("build/mix", MIX)
-        self.script("bin/dynamiccld", '[ "$1" != serve ] || exec sleep 30; exit 1')
+        self.script("bin/dynamiccld", '[ "$1" != serve ] || exec sleep 30; cat "$0.status"')
         self.script("tools/nvidia-cuda-mps-control", f'echo "${{1:-$(cat)}} ${{CUDA_VISIBLE_DEVICES:-all}}" >>{self.path("mps.log")}')
 
     def mix(self, name, *args, **env):
@@ -46,6 +46,19 @@ class Mix(Tree):
         self.assertEqual(self.read("mps.log").splitlines(), ["-d all", "quit 0,1"] * 3)
         line = json.loads(self.read("out").splitlines()[-1])
         self.assertEqual((line["gpus"], line["ranks"]), (2, 16))
+
+    def test_what_ran_is_accounted_for(self):
+        ran = {"chosen": 70, "default": 20, "overruled": 0, "not_known": 3, "aggregated": 7, "disagreed": 0}
+        core = {"groups": 100, "incomplete": 2, "disagreed": 0, "overruled": 0, "slow": 1, "ran": ran}
+        for overruled, missing, want, says in ((0, 0, 0, ""), (1, 0, 1, "group_calls_overruled is 1"), (0, 1, 1, "not accounted for")):
+            core.update(overruled=overruled, groups=100 + missing, ran={**ran, "chosen": 70 - overruled, "overruled": overruled})
+            with open(self.path("bin/dynamiccld.status"), "w") as f:
+                json.dump({"samples": 400, "publications": 9, "comms": [], "core": core}, f, indent=2)
+            code, _, said = self.mix("cases.sh", self.path("out"))
+            line = json.loads(self.read("out").splitlines()[-1])
+            self.assertEqual((code, line["exit"], line["group_calls_incomplete"], line["ran_chosen"], line["ran_not_known"], line["ran_aggregated"]),
+                             (want, 0, 2, 70 - overruled, 3, 7), said)
+            self.assertIn(says, said)
 
     def test_more_ranks_than_gpus_are_asked_for_by_mps(self):
         code, calls, said = self.mix("cases.sh", self.path("out"), RANKS="4")

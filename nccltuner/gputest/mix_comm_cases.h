@@ -207,8 +207,10 @@ static void caseInitAll(std::vector<std::unique_ptr<Rank>> &ranks) {
       for (unsigned c = 0; c < calls; c++) {
         slots.push_back(&ranks[i]->take());
         open.emplace_back(i, ranks[i]->prepare(comms[i], drawn[c], slots.back()->buffers, seed + c, nullptr));
+        ranks[i]->issued(open.back().second.call.kind, 1);
         Rank::fill(open.back().second, ranks[i]->streams[0]);
       }
+      ranks[i]->mine->groups++;
       doing("NCCL group over all GPUs");
     }
     NC(ncclGroupStart());

@@ -72,31 +72,24 @@ export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
 export LD_PRELOAD=$root/lib/libdynamiccl.so${LD_PRELOAD:+:$LD_PRELOAD} # without it nothing is measured
 
 # In memory only, so that every daemon explores from the start; every epoch is sampled; half of the time may be lost.
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 serve() {
   # shellcheck disable=SC2086  # several options
   "$root/bin/dynamiccld" serve --dir "$DYNAMICCL_DIR" --store none --explore-budget 50% --sample-every 1 \
-    --seed "${1:-1}" --listen "127.0.0.1:$port" ${SERVE_OPTIONS:-} >>"$logs/daemon.log" 2>&1 &
+    --seed "${1:-1}" --listen "" ${SERVE_OPTIONS:-} >>"$logs/daemon.log" 2>&1 &
   daemon=$!
 }
 
-# One line of what the daemon that lives counts: its status, and the counts of group calls, which only /metrics has.
+# One line of what the daemon that lives counts.
 note_status() {
-  timeout 10 python3 - "$root/bin/dynamiccld" "$port" "$daemon" \
-    <<'E3' >>"$logs/statuses.jsonl" 2>>"$logs/daemon.log" || true
-import json, re, subprocess, sys, urllib.request
+  timeout 10 python3 - "$root/bin/dynamiccld" "$daemon" <<'E3' >>"$logs/statuses.jsonl" 2>>"$logs/daemon.log" || true
+import json, subprocess, sys
 ran = subprocess.run([sys.argv[1], "status", "--json"], capture_output=True, text=True, timeout=5, check=True)
-text = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[2]}/metrics", timeout=3).read().decode()
-status = json.loads(ran.stdout)
-status["daemon"] = int(sys.argv[3])
-status["group_calls"] = sum(int(float(v)) for v in re.findall(r"^\w*group_calls_total (\S+)$", text, re.M))
-for reason, value in re.findall(r'^\w*group_calls_rejected_total\{reason="(\w+)"\} (\S+)$', text, re.M):
-    status["group_calls_" + reason] = int(float(value))
-print(json.dumps(status))
+print(json.dumps({**json.loads(ran.stdout), "daemon": int(sys.argv[2])}))
 E3
 }
 
-# summary FIGURE KILLS EXIT-CODE: one JSON line of the daemon's side, appended to $out. Fails when nothing was tuned.
+# summary FIGURE KILLS EXIT-CODE: one JSON line of the daemon's side, appended to $out. Fails when nothing was tuned, and when a call
+# ran another algorithm than was chosen; where what ran is not what was chosen for another reason, the line has the reason's count.
 summary() {
   python3 - "$logs/statuses.jsonl" "$logs/daemon.log" "$out" "$gpus" "$ranks" "$@" <<'E3'
 import json, os, sys
@@ -110,10 +103,16 @@ line = {"figure": figure, "gpus": min(int(gpus), int(ranks)), "ranks": int(ranks
 last = {}
 for s in statuses:  # of every daemon the last status: it counts from the daemon's start
     last[s["daemon"]] = s
-for key in ("samples", "dropped", "unjoined", "publications", "group_calls", "group_calls_incomplete",
-            "group_calls_disagreed", "group_calls_overruled"):
+for key in ("samples", "dropped", "unjoined", "publications"):
     line[key] = sum(s.get(key, 0) for s in last.values())
-line["plans_agreed"] = sum(s.get("core", {}).get("plans_agreed", 0) for s in last.values())  # by ranks that are on several hosts
+cores = [s.get("core", {}) for s in last.values()]
+line["group_calls"] = sum(c.get("groups", 0) for c in cores)
+for key in ("incomplete", "disagreed", "overruled", "slow"):
+    line["group_calls_" + key] = sum(c.get(key, 0) for c in cores)
+# Each group call is in one of these: what was chosen ran, or NCCL was left to choose, or why nobody can say so (tuner/ran.go).
+for key in ("chosen", "default", "overruled", "not_known", "aggregated", "disagreed"):
+    line["ran_" + key] = sum(c.get("ran", {}).get(key, 0) for c in cores)
+line["plans_agreed"] = sum(c.get("plans_agreed", 0) for c in cores)  # by ranks that are on several hosts
 for key in ("decisions", "ignored"):  # of the communicators that lived then
     line[key + "_most_in_a_status"] = max((s.get(key, 0) for s in statuses), default=0)
 line["log_warnings"] = sum("level=WARN" in l or "level=ERROR" in l for l in log.splitlines())
@@ -125,7 +124,10 @@ open(out, "a").write(text + "\n")
 if not line["samples"] or not line["publications"]:
     print("nothing was tuned: no samples or no plans; see the daemon's log (MIX_LOGS=DIR keeps it)", file=sys.stderr)
     sys.exit(1)
-for key in ("group_calls_disagreed", "log_panics"):
+if sum(v for k, v in line.items() if k.startswith("ran_")) != line["group_calls"]:
+    print("what ran is not accounted for in all group calls: daemon and scripts differ in version", file=sys.stderr)
+    sys.exit(1)
+for key in ("group_calls_disagreed", "group_calls_overruled", "log_panics"):
     if line[key]:
         print(f"{key} is {line[key]}: see the daemon's log (MIX_LOGS=DIR keeps it)", file=sys.stderr)
         sys.exit(1)

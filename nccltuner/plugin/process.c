@@ -53,9 +53,14 @@ static void open_ring(dyn_logger log) {
   process.ring = ring;
 }
 
+/* Since the last round of the preload's thread. */
+static void tell_traffic(void) {
+  if (process.preload != NULL) dyn_traffic_tell(&process.preload->traffic, process.ring);
+}
+
 static void close_ring(bool unlinkFile) {
   if (process.ring) {
-    if (unlinkFile) unlink(path);
+    if (unlinkFile) tell_traffic(), unlink(path);
     munmap(process.ring, ring_bytes());
   }
   process.ring = NULL;
@@ -104,13 +109,14 @@ void dyn_process_fork_child(void) {
     process.preload->ring = NULL;
     atomic_store(&process.preload->timing, 0);
     dyn_watch_forget(&process.preload->watched, NULL);
+    dyn_traffic_tell(&process.preload->traffic, NULL); /* it is the parent's */
   }
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
 void dyn_process_exit(void) {
   if (pthread_mutex_trylock(&lock) != 0) return;
-  if (process.ring) unlink(path);
+  if (process.ring) tell_traffic(), unlink(path);
   pthread_mutex_unlock(&lock);
 }
 

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "../../kernels/host/thread.h"
+#include "forward.h"
 #include "mover_count.h"
 
 #define JOBS 4096 /* file descriptors; those above go as they are */
@@ -202,13 +203,19 @@ static bool queue(struct job *job, int inUse) {
   return false;
 }
 
+static dyn_word told(dyn_word moved, bool byOurs) {
+  if (moved > 0) dyn_traffic_add(&dynamiccl_preload.traffic.longBytes, (uint64_t)moved);
+  if (moved > 0 && byOurs) dyn_traffic_add(&dynamiccl_preload.traffic.movedBytes, (uint64_t)moved);
+  return moved;
+}
+
 /* What a thread has done of a job, as the call would have returned it. What comes behind bytes, as the end, the next call meets itself. */
 static dyn_word result(struct job *job) {
   size_t moved = job->moved;
   bool ended = job->ended;
   int error = job->errorNumber;
   atomic_store_explicit(&job->state, FREE, memory_order_relaxed);
-  if (moved > 0) return (dyn_word)moved;
+  if (moved > 0) return told(moved, true);
   if (ended && error == 0) return 0;
   errno = ended ? error : EAGAIN;
   return -1;
@@ -246,7 +253,7 @@ dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, begin);
   struct job *all = atomic_load_explicit(&jobs, memory_order_acquire);
-  if (all == NULL || fd >= JOBS) return real(fd, (dyn_word)data, (dyn_word)bytes, flags, 0, 0);
+  if (all == NULL || fd >= JOBS) return told(real(fd, (dyn_word)data, (dyn_word)bytes, flags, 0, 0), false);
   struct job *job = &all[fd];
   int state = atomic_load_explicit(&job->state, memory_order_acquire); /* once: a thread may be done at any time */
   if (state == DONE) return result(job);
@@ -257,5 +264,5 @@ dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags
   dyn_word moved = real(fd, (dyn_word)data, (dyn_word)bytes, flags, 0, 0);
   if (moved > 0) some(job, &caller, (size_t)moved == bytes);
   else if (moved < 0) nothing_yet(job, &caller);
-  return moved;
+  return told(moved, false);
 }

@@ -158,6 +158,7 @@ static bool one_round(unsigned *ended, bool *flying) {
   if (goesOn && dynamiccl_preload.ring != NULL) {
     unsigned missed = atomic_exchange(&dyn_probes_missed, 0);
     if (missed > 0) __atomic_fetch_add(&dynamiccl_preload.ring->dropped, missed, __ATOMIC_RELAXED);
+    dyn_traffic_tell(&dynamiccl_preload.traffic, dynamiccl_preload.ring);
   }
   pthread_mutex_unlock(&dynamiccl_preload.roundLock);
   return goesOn;

@@ -99,6 +99,14 @@ extern const struct dyn_device_calls dyn_device_calls;
 #define DYN_NETWORK_IB 4u
 #define DYN_NETWORK_OTHER 8u /* or the config cannot be read here */
 
+/* What was done for NCCL's Socket network since it was last told, by each of this process's threads. */
+struct dyn_traffic {
+  _Atomic uint64_t longBytes;  /* of messages that threads of ours could move, sent and received */
+  _Atomic uint64_t movedBytes; /* of these, those that they moved */
+  _Atomic uint64_t together;   /* messages that went in one packet with their size */
+};
+static inline void dyn_traffic_add(_Atomic uint64_t *to, uint64_t n) { atomic_fetch_add_explicit(to, n, memory_order_relaxed); }
+
 struct dyn_preload { /* up to watched.used in one line of cache, for each call looks at it */
   uint32_t version; /* DYN_PRELOAD_VERSION; anything else: not there, as far as the plugin is concerned */
   atomic_int timing; /* plugin: calls are to be timed, for a communicator of this process is sampled now */
@@ -124,7 +132,18 @@ struct dyn_preload { /* up to watched.used in one line of cache, for each call l
   pthread_mutex_t roundLock;
   struct dyn_ring *ring; /* plugin, under roundLock; NULL: none */
   unsigned lease;        /* plugin, under roundLock: rings so far; what was timed under another one is of nobody's */
+  struct dyn_traffic traffic __attribute__((aligned(64))); /* preload */
 } __attribute__((aligned(64)));
 _Static_assert(offsetof(struct dyn_preload, watched.used) < 64, "the line that each call looks at");
+
+/* Puts it into the ring, from where it goes to the daemon. NULL: nobody is told. */
+static inline void dyn_traffic_tell(struct dyn_traffic *traffic, struct dyn_ring *ring) {
+  if ((atomic_load_explicit(&traffic->longBytes, memory_order_relaxed) | atomic_load_explicit(&traffic->together, memory_order_relaxed)) == 0) return; /* as mostly */
+  uint64_t all = atomic_exchange(&traffic->longBytes, 0), moved = atomic_exchange(&traffic->movedBytes, 0), together = atomic_exchange(&traffic->together, 0);
+  if (ring == NULL) return;
+  __atomic_fetch_add(&ring->longBytes, all, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&ring->movedBytes, moved, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&ring->together, together, __ATOMIC_RELAXED);
+}
 
 #endif

@@ -180,7 +180,9 @@ static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function 
   }
   state = left > 0 ? NET : state & ~GREETED; /* left: something else is sent here */
   uint32_t size = announces(data, bytes);
-  ssize_t sent = real(fd, (word)data, (word)bytes, size > INLINE && size <= MOST && state & ALIKE ? flags | MSG_MORE : flags, 0, 0);
+  bool waits = size > INLINE && size <= MOST && state & ALIKE;
+  ssize_t sent = real(fd, (word)data, (word)bytes, waits ? flags | MSG_MORE : flags, 0, 0);
+  if (waits && sent == (ssize_t)bytes) dyn_traffic_add(&dynamiccl_preload.traffic.together, 1);
   atomic_store_explicit(at, size > 0 && sent == (ssize_t)bytes ? state | size : state, memory_order_relaxed);
   if (size >= DYN_MOVE_BYTES) dyn_move_nothing(fd);
   return sent;

@@ -3,6 +3,7 @@
  * Who may ask for KernelCh, and what a captured call does to whom. This program plays the preload library: the same
  * symbol, the same steps around a call.
  */
+#include "../comm.h"
 #include "profiler_rig.h"
 
 #include <sys/wait.h>
@@ -216,6 +217,25 @@ static void forked(int version) {
   rig_close(&r);
 }
 
+/* What the preload library has done for sockets is told when the process ends, once, and by the process that did it. */
+static void traffic(int version) {
+  play_preload(DYN_PRELOAD_VERSION);
+  struct rig r = announced(version, 1);
+  struct dyn_traffic *told = &dynamiccl_preload.traffic;
+  atomic_store(&told->longBytes, 900);
+  atomic_store(&told->movedBytes, 800);
+  atomic_store(&told->together, 7);
+  pid_t child = fork();
+  if (child == 0) _exit(atomic_load(&told->longBytes) + atomic_load(&told->movedBytes) + atomic_load(&told->together) == 0 ? 0 : 1);
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "a child has its parent's: %x", status);
+  dyn_process_exit();
+  dyn_process_exit();
+  const struct dyn_ring *ring = r.process->ring;
+  CHECK(ring->longBytes == 900 && ring->movedBytes == 800 && ring->together == 7 && atomic_load(&told->together) == 0);
+  rig_close(&r);
+}
+
 static void run(void (*test)(int), int version, const char *name) {
   int status;
   pid_t child = fork();
@@ -243,6 +263,7 @@ int main(void) {
     run(guarded, version, "guarded");
     run(overtaken, version, "overtaken");
     run(promised, version, "promised");
+    run(traffic, version, "traffic");
   }
   return 0;
 }

@@ -121,12 +121,20 @@ static uint64_t by_others(void) {
 static void whole(uint64_t bytes, int endsWith, uint64_t seed) {
   pthread_t threads[2];
   struct progress p[2];
+  dyn_traffic_tell(&dynamiccl_preload.traffic, NULL);
   open_streams(bytes, endsWith, seed);
   for (int i = 0; i < 2; i++) {
     p[i] = (struct progress){.first = i * STREAMS / 2, .count = STREAMS / 2, .bytes = bytes, .seed = seed + (uint64_t)i};
     CHECK(pthread_create(&threads[i], NULL, progress, &p[i]) == 0);
   }
   for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  uint64_t sum = 0; /* each byte is told of once, whoever has moved it */
+  for (int i = 0; i < STREAMS; i++) sum += streams[i].at;
+  struct dyn_ring ring = {.longBytes = 5};
+  dyn_traffic_tell(&dynamiccl_preload.traffic, &ring);
+  CHECK(ring.longBytes == 5 + sum && ring.movedBytes <= sum && (by_others() < 100 || ring.movedBytes > 0));
+  dyn_traffic_tell(&dynamiccl_preload.traffic, &ring);
+  CHECK(ring.longBytes == 5 + sum);
 }
 
 /* NCCL's thread ends in the middle of its messages, with one that a thread of ours is within. */

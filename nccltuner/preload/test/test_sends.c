@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../preload.h"
+
 #define MOST 200000
 #define CHECK(condition) ((condition) ? (void)0 : (printf("test_sends: line %d: %s (errno %d)\n", __LINE__, #condition, errno), exit(1)))
 
@@ -75,9 +77,12 @@ static bool arrives(sender sends, const void *data, size_t bytes, int flags) {
   return n > 0;
 }
 static bool size_arrives(sender sends, int32_t size) { return arrives(sends, &size, sizeof size, whileNccl); }
-/* Whether the size of a message is there before it. */
+static uint64_t one_packet(void) { return atomic_load(&((struct dyn_preload *)dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL))->traffic.together); }
+/* Whether the size of a message is there before it; else it is counted. */
 static bool size_is_first(sender sends, int32_t size) {
+  uint64_t before = one_packet();
   bool first = size_arrives(sends, size);
+  CHECK(one_packet() - before == !first);
   CHECK(arrives(sends, payload, (size_t)size, whileNccl));
   return first;
 }

@@ -46,7 +46,7 @@ $(T)/test_watch: test/test_watch.c watch.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread
 
 MOVERS := movers.c mover_count.c
-$(T)/test_movers: test/test_movers.c test/mover_counts.h test/alone.h $(MOVERS) movers.h mover_count.h | $(T)
+$(T)/test_movers: test/test_movers.c test/mover_counts.h test/alone.h $(MOVERS) $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(MOVERS) -pthread
 
 $(T)/test_graphs: test/test_graphs.c $(HOST)/graphs.c $(HEADERS) | $(T)
@@ -81,7 +81,7 @@ $(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/probe_ends.h te
 	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
 	@$(CC) $(SANITIZED) -rdynamic -o $@ test/test_probe.c $(SANITIZED_ALL) -pthread -ldl
 
-$(T)/threads/test_movers: test/test_movers.c test/mover_counts.h test/alone.h $(MOVERS) movers.h mover_count.h | $(T)
+$(T)/threads/test_movers: test/test_movers.c test/mover_counts.h test/alone.h $(MOVERS) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(MOVERS) -pthread
 

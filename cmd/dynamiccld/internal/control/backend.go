@@ -14,6 +14,7 @@ type Backend interface {
 	Status(ctx context.Context) (Status, error)
 	Buckets(ctx context.Context) ([]tuner.BucketView, error)
 	Findings(ctx context.Context) ([]tuner.Finding, error)
+	Alarms(ctx context.Context) ([]tuner.Alarmed, error)
 	Replays(ctx context.Context) ([]tuner.ReplayView, error)
 	Links(ctx context.Context) ([]tuner.LinkView, error)
 	// Ran shows what the communicators of one `dynamiccld run` did so far, those that are gone included.
@@ -27,6 +28,7 @@ type RunView struct {
 	Comms     []CommView
 	Elsewhere int // communicators with ranks of this run that another run speaks for
 	Processes int // rank processes of any run that live
+	Traffic   *Traffic
 }
 
 // CommView is one communicator, living or gone.

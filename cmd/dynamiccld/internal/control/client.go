@@ -88,6 +88,11 @@ func (c *Client) Findings(ctx context.Context) (f []Finding, err error) {
 	return f, c.call(ctx, http.MethodGet, "/v1/findings", nil, &f)
 }
 
+// Alarms are the newest ones of the detectors, oldest first.
+func (c *Client) Alarms(ctx context.Context) (a []Alarm, err error) {
+	return a, c.call(ctx, http.MethodGet, "/v1/alarms", nil, &a)
+}
+
 // Import sends rules in NCCL's CSV.
 func (c *Client) Import(ctx context.Context, csv string) (n Imported, err error) {
 	return n, c.call(ctx, http.MethodPost, "/v1/import", strings.NewReader(csv), &n)

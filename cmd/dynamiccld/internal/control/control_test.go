@@ -98,8 +98,12 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("last bucket %+v", last)
 	}
 	found, err := c.Findings(ctx)
-	if err != nil || len(found) != 2 || !found[1].At.Equal(fakebackend.Now.Add(-10*time.Second)) || found[1].Diagnosis != "slow-rank" {
+	if err != nil || len(found) != 2 || !found[1].At.Equal(fakebackend.Now.Add(-10*time.Second)) || found[1].Diagnosis != "slow-rank" || found[1].AgoS != 10 {
 		t.Errorf("findings %+v, %v", found, err)
+	}
+	raised, err := c.Alarms(ctx)
+	if err != nil || len(raised) != 1 || raised[0] != (control.Alarm{Comm: first.Comm, Collective: "AllReduce", MinBytes: 64 << 10, AgoS: 601.5, Up: true, BySignal: true}) {
+		t.Errorf("alarms %+v, %v", raised, err)
 	}
 	graphs, err := c.Replays(ctx)
 	if err != nil || len(graphs) != 3 || graphs[0].Counter != nil || graphs[0].Changed != nil || st.Graphs == nil || *st.Graphs != (control.Graphs{Replays: 1040, Choices: 3, Changed: 1}) {
@@ -149,6 +153,7 @@ func TestBackendErrors(t *testing.T) {
 		"status":   func() error { _, err := c.Status(ctx); return err },
 		"buckets":  func() error { _, err := c.Buckets(ctx); return err },
 		"findings": func() error { _, err := c.Findings(ctx); return err },
+		"alarms":   func() error { _, err := c.Alarms(ctx); return err },
 		"links":    func() error { _, err := c.Links(ctx); return err },
 		"replays":  func() error { _, err := c.Replays(ctx); return err },
 		"import":   func() error { _, err := c.Import(ctx, "allreduce,0,1,ring,simple,2,1,-1\n"); return err },

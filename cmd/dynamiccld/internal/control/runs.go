@@ -15,6 +15,22 @@ type RunReport struct {
 	Comms     []RunComm `json:"comms"`
 	Elsewhere int       `json:"elsewhere"` // communicators of its ranks that another run speaks for
 	Processes int       `json:"processes"` // rank processes of any run that live
+	Traffic   *Traffic  `json:"socket_traffic,omitempty"`
+}
+
+// Traffic is what was done for NCCL's Socket network in the run's processes of this host (docs/design.md, decision 21). What it was
+// worth nobody knows: nothing ran without it.
+type Traffic struct {
+	LongBytes  uint64 `json:"long_bytes"`  // sent and received in messages that threads of ours could move
+	MovedBytes uint64 `json:"moved_bytes"` // of these, those that they moved
+	Together   uint64 `json:"one_packet"`  // messages that went in one packet with their size
+}
+
+// Add takes in that of another process.
+func (t *Traffic) Add(other Traffic) {
+	t.LongBytes += other.LongBytes
+	t.MovedBytes += other.MovedBytes
+	t.Together += other.Together
 }
 
 // RunComm is one communicator, living or gone.
@@ -63,7 +79,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	report := RunReport{Comms: []RunComm{}, Elsewhere: view.Elsewhere, Processes: view.Processes}
+	report := RunReport{Comms: []RunComm{}, Elsewhere: view.Elsewhere, Processes: view.Processes, Traffic: view.Traffic}
 	now := s.now()
 	for _, c := range view.Comms {
 		out := RunComm{CommStatus: c.Status, Buckets: []Bucket{}}

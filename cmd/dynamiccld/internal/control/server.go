@@ -89,6 +89,7 @@ func (s *Server) AddReadOnly(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/status", s.view(s.status))
 	mux.HandleFunc("GET /v1/buckets", s.view(s.buckets))
 	mux.HandleFunc("GET /v1/findings", s.view(s.findings))
+	mux.HandleFunc("GET /v1/alarms", s.view(s.alarms))
 	mux.HandleFunc("GET /v1/replays", s.view(s.replays))
 	mux.HandleFunc("GET /v1/links", s.view(s.links))
 }
@@ -190,6 +191,18 @@ func (s *Server) findings(ctx context.Context, st Status) (any, error) {
 	now, out := s.now(), make([]Finding, 0, len(found))
 	for _, f := range found {
 		out = append(out, fromFinding(f, st.NowNs, now))
+	}
+	return out, nil
+}
+
+func (s *Server) alarms(ctx context.Context, st Status) (any, error) {
+	raised, err := s.backend.Alarms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Alarm, 0, len(raised))
+	for _, a := range raised {
+		out = append(out, fromAlarm(a, st.NowNs))
 	}
 	return out, nil
 }

@@ -84,6 +84,18 @@ type Finding struct {
 	At         time.Time `json:"at"`
 	Diagnosis  string    `json:"diagnosis"`
 	Text       string    `json:"text"`
+	AgoS       float64   `json:"ago_s"` // before this answer, which no clock that somebody sets changes
+}
+
+// Alarm is one of a size's detector, before anybody says what it means.
+type Alarm struct {
+	Comm       string  `json:"comm"`
+	Collective string  `json:"collective"`
+	MinBytes   uint64  `json:"min_bytes"`
+	AgoS       float64 `json:"ago_s"` // as a Finding's
+	Up         bool    `json:"up"`    // costs rose
+	BySignal   bool    `json:"by_signal"`
+	ByCounter  bool    `json:"by_counter"`
 }
 
 // CommID writes a communicator id as file names, flags and labels do.
@@ -214,8 +226,15 @@ func numerics(a actions.Action, b state.Bucket, shape state.Shape) string {
 
 func fromFinding(f tuner.Finding, nowNs state.Ns, now time.Time) Finding {
 	at := now.Add(-time.Duration(nowNs - f.AtNs)).UTC().Truncate(time.Second)
-	return Finding{CommID(f.Comm), f.Bucket.Collective.String(), 1 << f.Bucket.Log2Bytes, at, f.Diagnosis.String(), f.Text}
+	return Finding{CommID(f.Comm), f.Bucket.Collective.String(), 1 << f.Bucket.Log2Bytes, at, f.Diagnosis.String(), f.Text, agoS(f.AtNs, nowNs)}
 }
+
+func fromAlarm(a tuner.Alarmed, nowNs state.Ns) Alarm {
+	return Alarm{CommID(a.Comm), a.Bucket.Collective.String(), 1 << a.Bucket.Log2Bytes, agoS(a.AtNs, nowNs), a.Up, a.BySignal, a.ByCounter}
+}
+
+// agoS is in seconds, to the millisecond.
+func agoS(at, nowNs state.Ns) float64 { return math.Round(float64(nowNs-at)/1e6) / 1e3 }
 
 // bucket finds the bucket again from its JSON.
 func (b Bucket) bucket() (state.Bucket, error) {

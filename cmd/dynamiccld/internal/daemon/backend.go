@@ -83,15 +83,13 @@ func (d *Daemon) Links(ctx context.Context) (views []tuner.LinkView, err error) 
 
 // Findings gives the last findings, oldest first.
 func (d *Daemon) Findings(ctx context.Context) (all []tuner.Finding, err error) {
-	err = d.do(ctx, func() {
-		if len(d.findings) == findingsKept {
-			at := d.findingCount % findingsKept
-			all = append(all, d.findings[at:]...)
-			all = append(all, d.findings[:at]...)
-		} else {
-			all = slices.Clone(d.findings)
-		}
-	})
+	err = d.do(ctx, func() { all = d.findings.list() })
+	return all, err
+}
+
+// Alarms gives the last alarms, oldest first.
+func (d *Daemon) Alarms(ctx context.Context) (all []tuner.Alarmed, err error) {
+	err = d.do(ctx, func() { all = d.alarms.list() })
 	return all, err
 }
 

@@ -23,9 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// findingsKept is how many findings people can look back on.
-const findingsKept = 256
-
 // sayEvery is the time between two log lines of one diagnosis: a noisy fabric must not fill the log. All are counted,
 // and all are logged at level debug.
 const sayEvery = state.Ns(10 * time.Second)
@@ -76,9 +73,11 @@ type Daemon struct {
 
 	trace         *trace                               // nil: none
 	captured      map[tuner.CommID]map[captured]uint64 // calls of all ranks that went into CUDA graphs
+	runOf         map[nccltuner.Process]uint64         // of processes whose communicator is gone: the `dynamiccld run` that is theirs
+	traffic       []traffic                            // of processes that are gone, the oldest run first; at most departedKept
 	left          []departed                           // communicators that are gone, oldest first; at most departedKept
-	findings      []tuner.Finding                      // a ring of findingsKept once full; next at findingCount % findingsKept
-	findingCount  uint64
+	findings      kept[tuner.Finding]
+	alarms        kept[tuner.Alarmed]
 	findingCounts map[string]uint64
 	lastSaid      map[agents.Diagnosis]state.Ns
 	said          map[string]bool
@@ -133,7 +132,7 @@ func openBy(wall func() time.Time, cfg config.Config, version string, log *slog.
 	}
 	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, sinceBoot: sinceBoot, startedBoot: sinceBoot(), busy: full(), dir: dir,
 		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, waiting: map[place]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
-		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, said: map[string]bool{}}, nil
+		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, runOf: map[nccltuner.Process]uint64{}, said: map[string]bool{}}, nil
 }
 
 func guardOf(cfg config.Config) agents.GuardConfig {
@@ -216,12 +215,7 @@ func (d *Daemon) do(ctx context.Context, f func()) error {
 
 // note keeps a finding for people and says it.
 func (d *Daemon) note(f tuner.Finding) {
-	if len(d.findings) < findingsKept {
-		d.findings = append(d.findings, f)
-	} else {
-		d.findings[d.findingCount%findingsKept] = f
-	}
-	d.findingCount++
+	d.findings.add(f)
 	d.findingCounts[f.Diagnosis.String()]++
 	level := slog.LevelDebug
 	if last, ok := d.lastSaid[f.Diagnosis]; !ok || f.AtNs-last >= sayEvery {

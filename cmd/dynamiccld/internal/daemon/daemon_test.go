@@ -232,7 +232,7 @@ func TestFindingsKeepTheNewest(t *testing.T) {
 	defer d.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for i := range findingsKept + 10 {
+	for i := range mostKept + 10 {
 		d.note(tuner.Finding{AtNs: state.Ns(i)})
 	}
 	ended := make(chan error, 1)
@@ -240,7 +240,7 @@ func TestFindingsKeepTheNewest(t *testing.T) {
 	all, err := d.Findings(ctx)
 	cancel()
 	<-ended
-	if err != nil || len(all) != findingsKept || all[0].AtNs != 10 || all[len(all)-1].AtNs != findingsKept+9 {
+	if err != nil || len(all) != mostKept || all[0].AtNs != 10 || all[len(all)-1].AtNs != mostKept+9 {
 		t.Errorf("%d findings from %v to %v, %v", len(all), all[0].AtNs, all[len(all)-1].AtNs, err)
 	}
 }

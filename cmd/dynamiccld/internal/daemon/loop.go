@@ -200,6 +200,9 @@ func (d *Daemon) stepAt(now state.Ns, e tuner.Event) {
 	for _, f := range out.Findings {
 		d.note(f)
 	}
+	for _, a := range out.Alarms {
+		d.alarms.add(a)
+	}
 	d.traceOut(&out)
 	if len(out.Learned) > 0 {
 		d.learn(out.Learned)
@@ -319,6 +322,7 @@ func (d *Daemon) dropRing(r *nccltuner.Ring) {
 	if s, err := r.Stats(); err == nil {
 		d.goneDropped += s.Dropped
 		d.goneUnjoined += s.Unjoined
+		d.goneTraffic(r.Process(), s.Traffic)
 	}
 	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })
 	d.report(r.Close())
@@ -326,6 +330,7 @@ func (d *Daemon) dropRing(r *nccltuner.Ring) {
 
 func (d *Daemon) giveUpRing(r *nccltuner.Ring, err error) {
 	d.log.Error("the samples of a process cannot be read any more; its choices stay", "pid", r.Process().PID, "err", err)
+	delete(d.runOf, r.Process())
 	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })
 }
 

@@ -44,6 +44,7 @@ func (d *Daemon) forget(c *comm) {
 		c.why = c.whyAcross()
 	}
 	d.remember(c)
+	d.belongs(c)
 	if c.active {
 		d.log.Info("communicator left", "comm", control.CommID(c.id()))
 		d.step(tuner.CommLeft{Comm: c.id()})

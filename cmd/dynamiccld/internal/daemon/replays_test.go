@@ -48,7 +48,7 @@ func TestReplaysAreShown(t *testing.T) {
 	if totals != (tuner.Totals{}) || len(d.captured) != 0 {
 		t.Errorf("taken for calls: %+v", totals)
 	}
-	if len(d.findings) != 1 || d.findings[0].Bucket != bucket || strings.Count(log.String(), "in CUDA graphs have changed") != 1 {
+	if len(d.findings.all) != 1 || d.findings.all[0].Bucket != bucket || strings.Count(log.String(), "in CUDA graphs have changed") != 1 {
 		t.Errorf("%+v\n%s", d.findings, log)
 	}
 

@@ -67,6 +67,7 @@ func (d *Daemon) Ran(ctx context.Context, run uint64) (out control.RunView, err 
 			c := d.comms[id]
 			add(c.runs(), control.CommView{Status: c.status(), Views: d.core.BucketsOf(id), Captured: d.capturedOf(c), Replays: d.core.ReplaysOf(id)})
 		}
+		out.Traffic = d.trafficOf(run)
 		out.Processes = len(d.rings)
 	})
 	return out, err

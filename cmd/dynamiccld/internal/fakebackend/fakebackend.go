@@ -22,6 +22,7 @@ type Backend struct {
 	state    control.Status
 	views    []tuner.BucketView
 	findings []tuner.Finding
+	alarms   []tuner.Alarmed
 	replays  []tuner.ReplayView
 	links    []tuner.LinkView
 	imported []actions.Rule
@@ -67,6 +68,11 @@ func (b *Backend) Findings(ctx context.Context) ([]tuner.Finding, error) {
 	return b.findings, b.answer(ctx)
 }
 
+// Alarms implements control.Backend.
+func (b *Backend) Alarms(ctx context.Context) ([]tuner.Alarmed, error) {
+	return b.alarms, b.answer(ctx)
+}
+
 // Replays implements control.Backend.
 func (b *Backend) Replays(ctx context.Context) ([]tuner.ReplayView, error) {
 	return b.replays, b.answer(ctx)
@@ -80,6 +86,9 @@ func (b *Backend) Links(ctx context.Context) ([]tuner.LinkView, error) {
 // Ran implements control.Backend: every run is said to own all communicators.
 func (b *Backend) Ran(ctx context.Context, _ uint64) (control.RunView, error) {
 	var out control.RunView
+	if len(b.state.Comms) > 0 {
+		out.Traffic = &control.Traffic{LongBytes: 4 << 30, MovedBytes: 3 << 30, Together: 12_345}
+	}
 	for _, s := range b.state.Comms {
 		c := control.CommView{Status: s}
 		for _, v := range b.views {
@@ -148,6 +157,7 @@ func Busy() *Backend {
 	b.links = links()
 	b.state.Links = control.LinksOf(tuner.LinkCounts{Trips: 4_400, Links: len(b.links), Changed: 1})
 	b.state.Core.Trips = tuner.TripTotals{Samples: 4_420, Joined: 4_400, Incomplete: 12, Rejected: 8, Alarms: 1, Changes: 1, SignalNs: 46_200_000, CounterNs: 24_640_000, Counters: 4_400}
+	b.alarms = []tuner.Alarmed{{Comm: 0xdeadbeef, Bucket: b.views[1].Bucket, AtNs: ns(110*time.Minute) - ns(1500*time.Millisecond), Up: true, BySignal: true}}
 	b.findings = []tuner.Finding{
 		{Comm: 0xdeadbeef, Bucket: b.views[1].Bucket, AtNs: ns(110 * time.Minute), Diagnosis: agents.DiagnosisCongestion, Text: "costs grow with bytes, 1.31x at 64 KiB"},
 		{Comm: 0xdeadbeef, Bucket: b.views[2].Bucket, AtNs: ns(119*time.Minute + 50*time.Second), Diagnosis: agents.DiagnosisSlowRank, Text: "rank 3 is late by 40 us in 31 of 32 calls"},

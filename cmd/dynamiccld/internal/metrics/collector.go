@@ -80,6 +80,7 @@ func (ch emit) daemon(st control.Status) {
 	ch.counter(groupsRejected, st.Core.Disagreed, "disagreed")
 	ch.counter(groupsRejected, st.Core.Overruled, "overruled")
 	ch.counter(groupsRejected, st.Core.Slow, "slow")
+	ch.ran(st.Core.Ran)
 	ch.counter(decisions, st.Decisions)
 	ch.counter(ignored, st.Ignored)
 	ch.counter(plans, st.Core.Plans)
@@ -100,6 +101,15 @@ func (ch emit) daemon(st control.Status) {
 	}
 	ch.gauge(communicators, float64(tuned), "tuned")
 	ch.gauge(communicators, float64(len(st.Comms)-tuned), "passthrough")
+}
+
+func (ch emit) ran(t tuner.RanTotals) {
+	ch.counter(groupsRan, t.Chosen, "chosen")
+	ch.counter(groupsRan, t.Default, "default")
+	ch.counter(groupsRan, t.Overruled, "overruled")
+	ch.counter(groupsRan, t.NotKnown, "not_known")
+	ch.counter(groupsRan, t.Aggregated, "aggregated")
+	ch.counter(groupsRan, t.Disagreed, "disagreed")
 }
 
 // graphs tells of all collectives from the start, as findings are.

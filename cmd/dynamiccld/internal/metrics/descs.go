@@ -19,6 +19,7 @@ var (
 	samplesRejected = desc("samples_rejected_total", "Samples that fit no open group call or nothing known.", "reason")
 	groups          = desc("group_calls_total", "Collective calls of a whole communicator that were observed.")
 	groupsRejected  = desc("group_calls_rejected_total", "Group calls that are no measurement of a choice.", "reason")
+	groupsRan       = desc("group_calls_ran_total", "Group calls by what became of what was asked for: each is in one.", "ran")
 
 	decisions    = desc("decisions_total", "getCollInfo calls of all ranks.")
 	ignored      = desc("decisions_ignored_total", "Planned actions that NCCL had marked as impossible after all.")
@@ -57,7 +58,7 @@ var (
 )
 
 var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
-	samples, samplesDropped, samplesUnjoined, samplesRejected, groups, groupsRejected,
+	samples, samplesDropped, samplesUnjoined, samplesRejected, groups, groupsRejected, groupsRan,
 	decisions, ignored, plans, plansAgreed, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
 	ginTrips, ginCounters, ginSeconds, ginChanges, ginRejected, communicators, omitted, buckets, speedUp,
 	commRanks, commJoined, commEpoch, commPlan, commHosts, commAgreed, commSpeedUp, commAlarm, commState}

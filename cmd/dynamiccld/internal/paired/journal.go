@@ -73,7 +73,8 @@ type PhaseSummary struct {
 	Whole      map[string]float64          `json:"whole"` // all of the phase with all trials: geometric mean of the points'
 	Worst      map[string]PointName        `json:"worst"`
 	Adapt      map[string]Adapted          `json:"adapt"`
-	Choices    map[string][]Choice         `json:"choices"` // of arms with a daemon, at the end
+	Choices    map[string][]Choice         `json:"choices"`  // of arms with a daemon, at the end
+	Detector   map[string]*Heard           `json:"detector"` // of these, in the phase
 }
 
 // PointName names a point and its ratio.

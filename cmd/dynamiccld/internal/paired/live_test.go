@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,6 +58,15 @@ func TestLiveGain(t *testing.T) {
 	if f := loaded.Points[0].Us["plain"] / first.Points[0].Us["plain"]; math.Abs(f-2) > 0.01 || loaded.Load != "compute" {
 		t.Errorf("under load plain calls take %.3f times as long", f)
 	}
+	for arm, has := range map[string]bool{"plain": false, "run": true, "observe": true, "plugin": false} {
+		if h := first.Detector[arm]; (h != nil) != has || has && h.Error != "" {
+			t.Errorf("what the detector of arm %s says: %+v", arm, h)
+		}
+	}
+	// Of a load that doubles costs an arm that only watches says that they rose.
+	if h := loaded.Detector["observe"]; h == nil || !saidUp(h, "AllReduce", 1024) {
+		t.Errorf("the detector of the arm that watches, under load: %+v", h)
+	}
 	d := r.end.Daemons["run"]
 	if d == nil || d.Error != "" || d.Status.Samples == 0 || len(d.Report.Comms) != 1 || len(first.Choices["run"]) < 4 {
 		t.Fatalf("what the daemon says: %+v", d)
@@ -73,7 +83,7 @@ func TestLiveGain(t *testing.T) {
 	if _, err := os.Stat(m.path("learnt.db")); err != nil || r.end.Error != "" || r.head.Machine.Identity.Nodes != 4 {
 		t.Errorf("%v, %+v", err, r.end)
 	}
-	for _, text := range []string{"plain/run", "phase 2 of 2: compute", "adapted after", "in the geometric mean"} {
+	for _, text := range []string{"plain/run", "phase 2 of 2: compute", "adapted after", "in the geometric mean", "its detector: ", "alarm-up, first after"} {
 		if !strings.Contains(said, text) {
 			t.Errorf("it does not say %q\n%s", text, said)
 		}
@@ -182,6 +192,7 @@ func (m *machine) adapts() (wrong []string) {
 	if code != 0 || len(r.phases) != 3 || len(r.rounds) != 3 {
 		m.Fatalf("exit code %d\n%s", code, said)
 	}
+	wrong = heardOf(r)
 	for i, table := range []string{quietTable, loadedTable, quietTable} {
 		byDefault, best := m.costs(table, "AllReduce", 4096)
 		plain, run := r.rounds[i].Us["plain"], r.rounds[i].Us["run"]
@@ -202,12 +213,38 @@ func (m *machine) adapts() (wrong []string) {
 	return wrong
 }
 
+// heardOf says what is wrong with what the phases' detectors said: that the load came, and no more in all than the daemon counted.
+func heardOf(r result) (wrong []string) {
+	all := uint64(0)
+	for i, p := range r.phases {
+		h := p.Detector["run"]
+		if h == nil || h.Error != "" {
+			return []string{fmt.Sprintf("phase %d: the detector's words: %+v", i+1, h)}
+		}
+		all += h.Alarms
+		if i == 1 && !saidUp(h, "AllReduce", 4096) {
+			wrong = append(wrong, fmt.Sprintf("the load came, and the detector said %+v", h))
+		}
+	}
+	if counted := r.end.Daemons["run"].Status.Core.Alarms; all == 0 || all > counted {
+		wrong = append(wrong, fmt.Sprintf("%d alarms in the phases, %d in all", all, counted))
+	}
+	return wrong
+}
+
+// saidUp says that there was an alarm, in the phase.
+func saidUp(h *Heard, collective string, minBytes uint64) bool {
+	return h.Alarms > 0 && slices.ContainsFunc(h.Said, func(s Said) bool {
+		return s.Kind == "alarm-up" && s.Collective == collective && s.MinBytes == minBytes && s.FirstS < mostTime.Seconds()
+	})
+}
+
 // A daemon that dies makes its arm another: the run ends and says so.
 func TestLiveDaemonDies(t *testing.T) {
 	m := newMachine(t, "h200x4-nvlink-quiet")
 	m.kill = "dynamiccld serve"
 	said, code := m.bench("phase 1 of 1", syscall.SIGKILL, "--collectives", "AllReduce", "--sizes", "1K", "--phases", "quiet:30s")
-	if r := m.read(); code != 1 || !strings.Contains(said, "arm run: daemon") || !strings.Contains(said, "has ended") || len(r.phases) != 1 {
+	if r := m.read(); code != 1 || !strings.Contains(said, "arm run: daemon") || !strings.Contains(said, "has ended") || len(r.phases) != 1 || r.phases[0].Detector["run"].Error == "" {
 		t.Errorf("exit code %d, %d phases\n%s", code, len(r.phases), said)
 	}
 }

@@ -32,6 +32,9 @@ func (r *runner) report() error {
 		}
 		for _, a := range r.arms[1:] {
 			p.say(r.o.Report, a.Name)
+			if h := p.Detector[a.Name]; h != nil {
+				fmt.Fprintf(r.o.Report, "%s: %s\n", a.Name, h)
+			}
 		}
 	}
 	if r.o.Out != "" {

@@ -206,16 +206,16 @@ func (r *runner) phase(ctx, calls context.Context, index int, p Phase) error {
 			return fmt.Errorf("arm %s: %w", a.Name, err)
 		}
 	}
-	began := time.Now()
+	from := r.start(calls)
 	all := make([]*series, len(r.points))
 	for i, point := range r.points {
 		all[i] = &series{Point: point, us: make([][]float64, len(r.arms)), mean: make([][]float64, len(r.arms))}
 	}
 	r.progress.phase(index, p)
-	for round := 0; err == nil && ctx.Err() == nil && (time.Since(began) < p.For || round < r.o.LeastRounds); round++ {
-		err = r.round(ctx, calls, round, began, all)
+	for round := 0; err == nil && ctx.Err() == nil && (time.Since(from.at) < p.For || round < r.o.LeastRounds); round++ {
+		err = r.round(ctx, calls, round, from.at, all)
 	}
-	return errors.Join(err, r.finish(calls, index, p, time.Since(began).Seconds(), all))
+	return errors.Join(err, r.finish(calls, index, p, from, time.Since(from.at).Seconds(), all))
 }
 
 // round makes a batch of every point in every arm. One arm follows another at each point, so that what is compared lies

@@ -8,7 +8,7 @@ import (
 )
 
 // finish writes down what a phase gave, also one that was cut short.
-func (r *runner) finish(ctx context.Context, index int, p Phase, seconds float64, all []*series) error {
+func (r *runner) finish(ctx context.Context, index int, p Phase, from start, seconds float64, all []*series) error {
 	measured := make([]*series, 0, len(all))
 	for _, s := range all {
 		if len(s.at) > 0 {
@@ -35,9 +35,12 @@ func (r *runner) finish(ctx context.Context, index int, p Phase, seconds float64
 	}
 	summary := summarize(names, seconds, measured)
 	summary.Phase, summary.Load = index, p.Name()
-	for _, a := range r.arms {
+	for i, a := range r.arms {
 		if c := a.choices(ctx); c != nil {
 			summary.Choices[a.Name] = c
+		}
+		if h := a.heard(ctx, from.counted[i], from.at); h != nil {
+			summary.Detector[a.Name] = h
 		}
 	}
 	r.summary = append(r.summary, summary)
@@ -48,7 +51,7 @@ func (r *runner) finish(ctx context.Context, index int, p Phase, seconds float64
 func summarize(arms []string, seconds float64, all []*series) PhaseSummary {
 	p := PhaseSummary{Kind: kindPhase, Seconds: digits(seconds, 4), Rounds: math.MaxInt, Geomean: map[string]Ratio{},
 		Collective: map[string]map[string]Ratio{}, Whole: map[string]float64{}, Worst: map[string]PointName{}, Adapt: map[string]Adapted{},
-		Choices: map[string][]Choice{}}
+		Choices: map[string][]Choice{}, Detector: map[string]*Heard{}}
 	by := map[string][]*series{}
 	for _, s := range all {
 		p.Rounds = min(p.Rounds, len(s.at))

@@ -17,10 +17,13 @@ const runRows = 24
 // prefix begins every line that goes between a command's own.
 const prefix = "dynamiccld: "
 
-// Run writes what a run gained, by collective and size, and one line in total; when nothing was tuned, one line why; then what
-// our kernels took in CUDA graphs. One more line says which choices went into graphs without anything to go by.
+// Run writes what a run gained, by collective and size, and one line in total; when nothing was tuned, one line why; then what was
+// done for NCCL's Socket network, and what our kernels took in CUDA graphs. One more line says which choices went into graphs without anything to go by.
 func Run(w io.Writer, r control.RunReport) error {
 	if err := runGains(w, r); err != nil {
+		return err
+	}
+	if err := runTraffic(w, r.Traffic); err != nil {
 		return err
 	}
 	if err := runGraphs(w, r); err != nil {
@@ -87,7 +90,7 @@ func runGains(w io.Writer, r control.RunReport) error {
 			return nil
 		}
 	}
-	_, err := fmt.Fprintln(w, prefix+totalLine(total, faster, len(rows), calls))
+	_, err := fmt.Fprintln(w, prefix+totalLine(total, faster, len(rows), calls)+watchingCost(r))
 	return err
 }
 

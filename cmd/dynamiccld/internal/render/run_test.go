@@ -48,6 +48,20 @@ func TestRunSaysWhyNothing(t *testing.T) {
 	}
 }
 
+// What is done for sockets is said also where nothing was tuned, as it happened and without a gain.
+func TestRunSaysWhatWasDoneForSockets(t *testing.T) {
+	for want, traffic := range map[string]*control.Traffic{
+		"threads of ours moved 3 GiB of 4 GiB in messages of 64 KiB and more; 12 messages went in one packet with their size; what": {LongBytes: 4 << 30, MovedBytes: 3 << 30, Together: 12},
+		"threads of ours moved 0 B of 1 MiB in messages of 64 KiB and more; what that gained is not known":                          {LongBytes: 1 << 20},
+		"on this host: 7 messages went in one packet with their size; what":                                                         {Together: 7},
+	} {
+		got := say(t, control.RunReport{Traffic: traffic})
+		if !strings.Contains(got, "dynamiccld: over sockets, on this host: ") || !strings.Contains(got, want) || strings.Count(got, "\n") != 2 {
+			t.Errorf("want %q, got\n%s", want, got)
+		}
+	}
+}
+
 // What times mean is said where they are not the calls' own: also where they could not be told at all.
 func TestRunSaysTheReward(t *testing.T) {
 	b := bucket(24, "Ring/Simple/4", 1.2, &control.Ledger{Calls: 100, DefaultNs: 10e6, SavedNs: 2e6})

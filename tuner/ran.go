@@ -1,0 +1,40 @@
+package tuner
+
+import (
+	"dynamiccl/actions"
+	"dynamiccl/state"
+)
+
+// RanTotals say of each group call observed (Totals.Groups) whether what ran is what was chosen: every one is in one of them, whatever
+// its times are worth. What else ranks sampled no group call came of: Totals.Incomplete, Late, Unknown, and what rings dropped.
+type RanTotals struct {
+	Chosen     uint64 `json:"chosen"`     // what was chosen, perhaps on fewer channels or CTAs
+	Default    uint64 `json:"default"`    // NCCL was left to choose: whatever ran is right
+	Overruled  uint64 `json:"overruled"`  // another algorithm, protocol or kernel
+	NotKnown   uint64 `json:"not_known"`  // no rank could say what ran
+	Aggregated uint64 `json:"aggregated"` // in a group of calls that NCCL made one of, which has one algorithm
+	Disagreed  uint64 `json:"disagreed"`  // ranks do not say the same
+}
+
+// count puts a call into one of them.
+func (t *RanTotals) count(o state.Observation, aggregated, differs bool) {
+	switch {
+	case differs:
+		t.Disagreed++
+	case aggregated:
+		t.Aggregated++
+	case overrules(o.Ran, o.Action):
+		t.Overruled++
+	case o.Action.Path == actions.PathDefault:
+		t.Default++
+	case o.Ran.Path == actions.PathDefault:
+		t.NotKnown++
+	default:
+		t.Chosen++
+	}
+}
+
+// Groups are all calls counted.
+func (t *RanTotals) Groups() uint64 {
+	return t.Chosen + t.Default + t.Overruled + t.NotKnown + t.Aggregated + t.Disagreed
+}
