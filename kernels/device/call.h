@@ -11,8 +11,8 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout6
-#define DYN_KERNEL_LAYOUT_NAME "layout6"
+#define DYN_KERNEL_LAYOUT layout7
+#define DYN_KERNEL_LAYOUT_NAME "layout7"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
@@ -50,7 +50,7 @@ struct dyn_stamp {
 struct dyn_call {
   const void *send;
   void *recv;   /* may be send */
-  size_t count; /* elements of a part, at least 1; bytes where the kernel has no type */
+  size_t count; /* elements of a part, at least 1; bytes where the kernel has no type; where parts differ, lines of one that goes in lines, at most */
   int32_t op;   /* ncclRedOp_t, of those that add up: ncclSum to ncclAvg */
   uint32_t tag; /* what its times are kept under; 0: they are not */
   struct dyn_stamp *stamps; /* host memory: [DYN_STAMPS] */
@@ -100,6 +100,11 @@ struct dyn_parts {
  * memory are busy with (parts_differ.cuh), which is half of an H200's multiprocessors. */
 #define DYN_PARTS_CTAS 64
 #define DYN_PARTS_THREADS 512
+#define DYN_PARTS_LINES 2185 /* of a part over load and store that goes in lines, at most: 256 KiB. No table can hold it, for the same reason */
+/* As far as a slot has room for them and each block's word (parts_lines.cuh). */
+static inline size_t dyn_parts_lines(size_t slotLines, unsigned blocks) {
+  return slotLines <= blocks ? 0 : slotLines - blocks < DYN_PARTS_LINES ? slotLines - blocks : DYN_PARTS_LINES;
+}
 #define DYN_GIN_PARTS_CTAS 16
 #define DYN_GIN_PARTS_THREADS 256
 

@@ -62,6 +62,8 @@
 #define DYN_KERNEL_MUTATE_ONE_SIGNAL 34 /* over GIN, blocks that share a context have one signal for each peer */
 #define DYN_KERNEL_MUTATE_ONE_COUNT 35  /* over GIN, what was seen of a signal counts for all contexts */
 #define DYN_KERNEL_MUTATE_BOTH_SWAP 36  /* AllToAll in place: both of two ranks swap the same half of what they exchange */
+#define DYN_KERNEL_MUTATE_SILENT 37 /* where parts differ, ranks that send each other nothing do not hear of each other */
+#define DYN_KERNEL_MUTATE_UNTOLD 38 /* where parts differ, a rank with small ones does not ask whether others go in bulk */
 
 namespace dyn {
 

@@ -282,6 +282,7 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
                      .bulk = true, .recvWindow = x->recvWindow, .parts = &parts, .roles = choice.roles,
                      .ctas = choice.most,
                      .threads = overGin ? DYN_GIN_PARTS_THREADS : DYN_PARTS_THREADS};
+  if (!overGin) l.call.count = dyn_parts_lines(lsa->lanes[LANE_CALLS].domain.lines, l.ctas); /* all lanes have the same */
   int result = run(lsa, &l, x->stream, true); /* the stream may be captured */
   if (overGin && result == SUCCESS) dyn_gin_move(&l.life->state, DYN_GIN_IN_FLIGHT);
   return result;
