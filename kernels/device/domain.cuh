@@ -45,7 +45,13 @@ __attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer,
   uint64_t now = globalNs();
   if (*sinceNs == 0) *sinceNs = now;
   if (loadHost(d.stop) != 0) return false;
-  if (now - *sinceNs < d.waitNs) return true;
+  if (now - *sinceNs < d.waitNs) {
+    if (d.late == nullptr || now - *sinceNs < d.lateNs) return true;
+    storeHost(&d.late->about, d.about);
+    storeHost(&d.late->word, (uint64_t)(peer + 1) << kFaultPeer | call);
+    *sinceNs = now;
+    return true;
+  }
   storeHost(d.fault, (uint64_t)(peer + 1) << kFaultPeer | call);
   return false;
 }
