@@ -49,7 +49,8 @@ that hangs or gives wrong results costs its ranks, which are started again, and 
 sweep.
 
 --choices takes ALGORITHM/PROTOCOL/CHANNELS with * for any, and lsa/KERNEL/CTAS for our own
-kernels over load and store (oneshot, twoshot, bulk, and direct on registered memory),
+kernels over load and store (oneshot, twoshot, bulk, and direct on registered memory; lsa/KERNEL/CTAS/tN with
+N threads a CTA in place of the kernel's own, lsa/bulk/*/t256),
 gin/BACKEND/CTAS for those over NCCL's GIN (gdaki, proxy), which are measured wherever all ranks can run them. gin/BACKEND/CTAS/cN
 has the CTAs share N of GIN's contexts (gin/*/8/c2, gin/*/*/c1), of which NCCL grants 4 at
 most; without /cN they have all. Small calls get fewer channels or CTAs than asked for: such
