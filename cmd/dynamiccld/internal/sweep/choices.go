@@ -218,7 +218,7 @@ func sharing(set []actions.Action, marks tuner.MarkSet, patterns []Pattern) []ac
 			if a.Contexts = uint8(max(p.contexts, 0)); a.Path == actions.PathGIN && marks.Has(a) && !slices.Contains(set, a) {
 				set = append(set, a)
 			}
-			if a.Path == actions.PathLSA && p.warps > 0 {
+			if a.Path == actions.PathLSA && p.warps > 0 && (p.kernel == anything || p.kernel == int(a.Kernel)) {
 				a.Contexts, a.Warps = 0, uint8(p.warps)
 				if !slices.Contains(set, a) {
 					set = append(set, a)
