@@ -110,10 +110,7 @@ static void unbind(struct dyn_lsa *lsa) {
   pthread_mutex_unlock(&lock);
 }
 
-static bool has_windows(const struct dyn_lsa *lsa) {
-  const struct dyn_bound *b = of_lsa(lsa);
-  return b != NULL && b->windows != NULL;
-}
+static bool has_windows(const struct dyn_lsa *lsa) { return of_lsa(lsa) != NULL && of_lsa(lsa)->windows != NULL; }
 
 static void close_lsa(struct dyn_lsa *lsa) {
   unbind(lsa);
@@ -174,9 +171,8 @@ static bool find_windows(const struct dyn_bound *b, struct dyn_work *work, struc
 static bool has_symmetric(const struct dyn_work *work) {
   enum { SUM = 0, FLOAT16 = 6, FLOAT32 = 7, BFLOAT16 = 9, FLOAT8_E4M3 = 10, FLOAT8_E5M2 = 11 };
   int type = work->datatype;
-  bool adds = work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER;
   return work->collective == DYN_ALL_GATHER ||
-         (adds && work->op == SUM && (type == FLOAT16 || type == FLOAT32 || type == BFLOAT16 || type == FLOAT8_E4M3 || type == FLOAT8_E5M2));
+         ((work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER) && work->op == SUM && (type == FLOAT16 || type == FLOAT32 || type == BFLOAT16 || type == FLOAT8_E4M3 || type == FLOAT8_E5M2));
 }
 
 /* As NCCL sees it, by the addresses alone (windows.h). An AllToAll it makes of sends and receives, whose buffers may lie in windows on
