@@ -133,7 +133,7 @@ func (a Action) String() string {
 		s += "/" + FormatContexts(a.Contexts)
 	}
 	if a.Warps != 0 {
-		s += "/t" + strconv.Itoa(int(a.Warps)*WarpThreads)
+		s += "/" + FormatThreads(a.Warps)
 	}
 	if a.Flat {
 		s += "/" + flatName
@@ -179,6 +179,21 @@ func ParseContexts(s string) (uint8, bool) {
 	return uint8(n), is && err == nil && n > 0
 }
 
+// FormatThreads writes the threads of so many warps as String does; "": the kernel's own.
+func FormatThreads(warps uint8) string {
+	if warps == 0 {
+		return ""
+	}
+	return "t" + strconv.Itoa(int(warps)*WarpThreads)
+}
+
+// ParseThreads reads what FormatThreads writes, into warps; how many there can be is not asked here.
+func ParseThreads(s string) (uint8, bool) {
+	number, is := strings.CutPrefix(s, "t")
+	n, err := strconv.ParseUint(number, 10, 16)
+	return uint8(n / WarpThreads), is && err == nil && n > 0 && n%WarpThreads == 0 && n/WarpThreads <= 255
+}
+
 // Parse reads what String writes.
 func Parse(s string) (Action, error) {
 	parts := strings.Split(s, "/")
@@ -219,9 +234,9 @@ func Parse(s string) (Action, error) {
 		rest = parts[2:]
 	}
 	for i, part := range rest {
-		threads, isThreads := strings.CutPrefix(part, "t")
+		warps, isThreads := ParseThreads(part)
 		contexts, isContexts := ParseContexts(part)
-		n, err := strconv.ParseUint(threads, 10, 16)
+		n, err := strconv.ParseUint(part, 10, 16)
 		switch {
 		case part == flatName && a.Path == PathGIN && i == len(rest)-1:
 			a.Flat = true
@@ -229,9 +244,9 @@ func Parse(s string) (Action, error) {
 			a.Contexts = contexts
 		case strings.HasPrefix(part, "c"):
 			return Default, fmt.Errorf("action %q: only path gin has contexts, c1 to c%d behind its CTAs: %w", s, MaxContexts, ErrUnknownName)
-		case isThreads && i >= len(rest)-2 && a.Warps == 0 && err == nil && n > 0 && n%WarpThreads == 0 && n/WarpThreads <= 255:
-			a.Warps = uint8(n / WarpThreads)
-		case isThreads:
+		case isThreads && i >= len(rest)-2 && a.Warps == 0:
+			a.Warps = warps
+		case strings.HasPrefix(part, "t"):
 			return Default, fmt.Errorf("action %q: threads must be a multiple of %d up to %d: %w", s, WarpThreads, 255*WarpThreads, ErrUnknownName)
 		case i > 0 || err != nil || n == 0 || n > 255:
 			return Default, fmt.Errorf("action %q: channels must be 1 to 255: %w", s, ErrUnknownName)

@@ -10,11 +10,11 @@ import (
 // ErrUnknownName is returned when a collective, path, algorithm, protocol or kernel has a name that nobody uses.
 var ErrUnknownName = errors.New("unknown name")
 
-// Collective is ncclFunc_t of the collectives that NCCL asks a tuner about, AllToAll, about which it asks nobody, and three of them on
+// Collective is ncclFunc_t of the collectives that NCCL asks a tuner about, AllToAll, about which it asks nobody, and four of them on
 // memory that the program has registered with NCCL, where other kernels can run: collectives of their own to all that is learned.
 type Collective uint8
 
-// ncclFunc_t, src/include/nccl_common.h; the last one is DYN_ALL_TO_ALL of nccltuner/plugin/datatype.h, whose choices are
+// ncclFunc_t, src/include/nccl_common.h; AllToAll is DYN_ALL_TO_ALL of nccltuner/plugin/datatype.h, whose choices are
 // NCCL's default and our own kernels.
 const (
 	Broadcast     Collective = 0
@@ -27,19 +27,20 @@ const (
 	AllGatherRegistered     = AllGather + registered
 	ReduceScatterRegistered = ReduceScatter + registered
 	AllReduceRegistered     = AllReduce + registered
+	AllToAllRegistered      = AllToAll + registered
 
 	NumAsked       = 5 // NCCL asks about these
-	NumCollectives = 9
+	NumCollectives = 10
 
 	registered Collective = 4 // DYN_REGISTERED
 )
 
 // Registered says that it is one on registered memory.
-func (c Collective) Registered() bool { return c >= AllGatherRegistered && c <= AllReduceRegistered }
+func (c Collective) Registered() bool { return c >= AllGatherRegistered && c <= AllToAllRegistered }
 
-// OnRegistered is the same collective on registered memory; false: NCCL has nothing to run it there.
+// OnRegistered is the same collective on registered memory; false: it is no other there.
 func (c Collective) OnRegistered() (Collective, bool) {
-	return c + registered, c >= AllGather && c <= AllReduce
+	return c + registered, c >= AllGather && c <= AllToAll
 }
 
 // Plain is the same collective on whatever memory.
@@ -170,7 +171,7 @@ const (
 
 var (
 	collectiveNames = []string{"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AllToAll",
-		"AllGatherRegistered", "ReduceScatterRegistered", "AllReduceRegistered"}
+		"AllGatherRegistered", "ReduceScatterRegistered", "AllReduceRegistered", "AllToAllRegistered"}
 	symmetricNames = []string{"any", "LL", "LLMC", "ST", "STMC", "TmaST", "TmaSTMC", "LD", "LDMC", "TmaLD",
 		"AGxLL_R", "AGxLLMC_R", "RSxLD_AGxST", "RSxLDMC_AGxSTMC", "RSxTmaLD_AGxTmaST"}
 	pathNames      = []string{"default", "collective", "symmetric", "lsa", "gin"}

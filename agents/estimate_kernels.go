@@ -22,7 +22,8 @@ const (
 	meanPasses   = 0.3       // log cost of every doubling of the passes,
 	sdPasses     = 0.25      // and how sure that is; one for all kernels
 	kernelShares = 0.4       // of sdCommon's variance, what all kernels have in common,
-	countShares  = 0.2       // and what a kernel at this number of CTAs has to itself; the rest is the kernel's
+	countShares  = 0.2       // what a kernel at this number of CTAs has to itself,
+	threadShares = 0.1       // and with this number of threads; the rest is the kernel's
 )
 
 // tops are the greatest numbers in a set. Channels and CTAs are different things: what our kernels may run with must not
@@ -78,6 +79,9 @@ func kernelCovariance(a, b *features) float64 {
 	if a.action.Kernel == b.action.Kernel {
 		d := (a.octave - b.octave) / octaveScale
 		share = 1 - countShares + countShares*math.Exp(-d*d)
+		if a.action.Warps != b.action.Warps {
+			share -= threadShares
+		}
 	}
 	return share*sdCommon*sdCommon + sdPasses*sdPasses*a.octave*b.octave
 }

@@ -18,11 +18,11 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 11
+#define DYN_ABI_VERSION 12
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
-#define DYN_NUM_COLLECTIVES 9 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and
-                                 AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory */
+#define DYN_NUM_COLLECTIVES 10 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter, AllReduce
+                                  and AllToAll on memory that the program has registered (preload/windows.h), 4 more than on other memory */
 #define DYN_NUM_BUCKETS 48    /* floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket */
 #define DYN_NUM_PLANS 8       /* plan buffers of a record */
 #define DYN_NUM_CHANGES 8     /* length of the change log of a record */
@@ -102,8 +102,8 @@ struct dyn_plan {
   uint32_t numEntries;
   uint32_t sampleEvery; /* of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
                            calls each trial is sampled as well, but for an entry's first call (preload/watch.h) */
-  uint8_t index[9][48]; /* [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base */
-  uint64_t reserved0[7];
+  uint8_t index[10][48]; /* [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base */
+  uint64_t reserved0[1];
   struct dyn_entry entries[64];
 };
 
@@ -136,7 +136,7 @@ struct dyn_rank {
    * can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
    * backend: likewise by GIN, which is active; bit 22: it has several contexts there, and takes an action's number of them. On registered memory, where names decide: of Tree, Ring, NVLS and NVLSTree the bits
    * say that NCCL has not refused the name here, and of symmetric kernel s it is bit 5 + s up to 8, and 9 + s beyond. */
-  uint32_t marks[9][48];
+  uint32_t marks[10][48];
 };
 
 #define DYN_RANK_VETO 1        /* the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through */
@@ -149,7 +149,8 @@ struct dyn_rank {
 #define DYN_RANK_EVENT_TIMED 128 /* they are timed by CUDA events (preload/probe.c), trees on one node included */
 #define DYN_RANK_BINDS 256 /* it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN */
 
-#define DYN_RANK_NAMES 512 /* with DYN_RANK_BINDS, likewise: calls on registered memory count as such, and NCCL takes names for them */
+#define DYN_RANK_NAMES 512 /* with DYN_RANK_WINDOWS, likewise: NCCL takes names for calls on registered memory */
+#define DYN_RANK_WINDOWS 1024 /* with DYN_RANK_BINDS, likewise: it hears of all memory that the program registers, and calls there count as such */
 
 /* What connects the ranks of a communicator (plugin/transport.h). */
 #define DYN_TRANSPORT_UNKNOWN 0

@@ -7,9 +7,9 @@ import "structs"
 const (
 	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion              = 11
+	ABIVersion              = 12
 	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
-	NumCollectives          = 9     // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory
+	NumCollectives          = 10    // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter, AllReduce and AllToAll on memory that the program has registered (preload/windows.h), 4 more than on other memory
 	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
 	NumPlans                = 8     // plan buffers of a record
 	NumChanges              = 8     // length of the change log of a record
@@ -51,18 +51,19 @@ const (
 	KernelBulk              = 2 // without flags, with barriers; AllReduce in two shots
 	KernelDirect            = 3 // the same, into and out of buffers that all ranks have registered, where they have
 	NumKernels              = 4
-	BackendGdaki            = 1   // the GPU
-	BackendProxy            = 2   // a thread of NCCL's
-	RankVeto                = 1   // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
-	RankNoProfiler          = 2   // the tuner was loaded without our profiler: stored choices only, no exploration
-	RankPlanUnfit           = 4   // the plan in force failed its check: NCCL's defaults run in its place
-	RankNoExplore           = 8   // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
-	RankFixedNumerics       = 16  // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
-	RankDeviceLl            = 32  // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
-	RankNoTimes             = 64  // this rank's calls are not timed (plugin/capture.c): stored choices only
-	RankEventTimed          = 128 // they are timed by CUDA events (preload/probe.c), trees on one node included
-	RankBinds               = 256 // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
-	RankNames               = 512 // with DYN_RANK_BINDS, likewise: calls on registered memory count as such, and NCCL takes names for them
+	BackendGdaki            = 1    // the GPU
+	BackendProxy            = 2    // a thread of NCCL's
+	RankVeto                = 1    // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
+	RankNoProfiler          = 2    // the tuner was loaded without our profiler: stored choices only, no exploration
+	RankPlanUnfit           = 4    // the plan in force failed its check: NCCL's defaults run in its place
+	RankNoExplore           = 8    // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
+	RankFixedNumerics       = 16   // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
+	RankDeviceLl            = 32   // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
+	RankNoTimes             = 64   // this rank's calls are not timed (plugin/capture.c): stored choices only
+	RankEventTimed          = 128  // they are timed by CUDA events (preload/probe.c), trees on one node included
+	RankBinds               = 256  // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
+	RankNames               = 512  // with DYN_RANK_WINDOWS, likewise: NCCL takes names for calls on registered memory
+	RankWindows             = 1024 // with DYN_RANK_BINDS, likewise: it hears of all memory that the program registers, and calls there count as such
 	TransportUnknown        = 0
 	TransportNvlink         = 1 // one node, every GPU of it reaches every other one by NVLink
 	TransportPcie           = 2 // one node without NVLink
@@ -147,8 +148,8 @@ type ABIPlan struct {
 	// of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
 	// calls each trial is sampled as well, but for an entry's first call (preload/watch.h)
 	SampleEvery uint32
-	Index       [9][48]uint8 // [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base
-	Reserved0   [7]uint64
+	Index       [10][48]uint8 // [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base
+	Reserved0   [1]uint64
 	Entries     [64]ABIEntry
 }
 
@@ -184,7 +185,7 @@ type ABIRank struct {
 	// can run our kernel on any call of the bucket: all ranks have opened each other's memory, and it suffices. bit 23 +
 	// backend: likewise by GIN, which is active; bit 22: it has several contexts there, and takes an action's number of them. On registered memory, where names decide: of Tree, Ring, NVLS and NVLSTree the bits
 	// say that NCCL has not refused the name here, and of symmetric kernel s it is bit 5 + s up to 8, and 9 + s beyond.
-	Marks [9][48]uint32
+	Marks [10][48]uint32
 }
 
 // ABIRecord is struct dyn_record.

@@ -177,7 +177,8 @@ type RankView struct {
 	Fixed       bool       // the user wants NCCL's own choice for collectives that add up
 	DeviceLL    bool       // NCCL may run a device kernel where LL is chosen, if it is new enough
 	Kernels     bool       // it can run our own kernels, as all ranks could when it said so
-	Names       bool       // with them: calls on registered memory count as such, and NCCL can be told by name what to run
+	Windows     bool       // with them: calls on registered memory count as such
+	Names       bool       // with windows: NCCL can be told by name what to run there
 	GIN         [2]GINView // by each backend, in the order in which ranks make them
 	GPU         GPU        // that the communicator has there
 	Transport   string     // what connects the communicator's ranks: as state.Shape has it, "" when not known
@@ -275,6 +276,7 @@ func (k *RankView) setFlags(flags uint32) {
 	k.NoExplore = flags&RankNoExplore != 0
 	k.Fixed = flags&RankFixedNumerics != 0
 	k.DeviceLL = flags&RankDeviceLl != 0
+	k.Windows = flags&RankWindows != 0
 	k.Names = flags&RankNames != 0
 }
 

@@ -195,7 +195,7 @@ func TestDrainRefusesGarbage(t *testing.T) {
 func TestDrainCountsWhatItDoesNotBelieve(t *testing.T) {
 	r := heapRing(t, 16)
 	bad := goodSample()
-	bad.Collective = 9
+	bad.Collective = NumCollectives
 	put(r.abi, r.cells, &bad)
 	put(r.abi, r.cells, sent(1))
 	bad = goodSample()

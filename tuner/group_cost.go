@@ -60,7 +60,7 @@ func earlyNs(c actions.Collective, ran actions.Action) state.Ns {
 	switch {
 	case ran.Path == actions.PathLSA:
 		return 1_900
-	case ran.Path == actions.PathSymmetric, ran == actions.Default && c != actions.AllToAll: // symmetric kernels on other memory have no name
+	case ran.Path == actions.PathSymmetric, ran == actions.Default && c.Plain() != actions.AllToAll: // symmetric kernels on other memory have no name
 		return 1_600
 	case ran.Path == actions.PathCollective && ran.Channels >= 16:
 		return 1_500

@@ -49,7 +49,8 @@ that hangs or gives wrong results costs its ranks, which are started again, and 
 sweep.
 
 --choices takes ALGORITHM/PROTOCOL/CHANNELS with * for any, and lsa/KERNEL/CTAS for our own
-kernels over load and store (oneshot, twoshot, bulk, and direct on registered memory),
+kernels over load and store (oneshot, twoshot, bulk, and direct on registered memory; lsa/KERNEL/CTAS/tN with
+N threads a CTA in place of the kernel's own, lsa/bulk/*/t256),
 gin/BACKEND/CTAS for those over NCCL's GIN (gdaki, proxy), which are measured wherever all ranks can run them. gin/BACKEND/CTAS/cN
 has the CTAs share N of GIN's contexts (gin/*/8/c2, gin/*/*/c1), of which NCCL grants 4 at
 most; without /cN they have all. Small calls get fewer channels or CTAs than asked for: such
@@ -62,7 +63,7 @@ over loopback, cpu threads that spin, compute kernels on most multiprocessors, c
 to the next GPU.
 
 --buffers registered measures calls on memory that is registered with NCCL (ncclCommWindowRegister,
-NCCL 2.31 or newer): AllGather, ReduceScatter and AllReduce, with NCCL's default, our kernels, and all
+NCCL 2.31 or newer): AllGather, ReduceScatter, AllReduce and AllToAll, with NCCL's default, our kernels, and all
 of NCCL's that a call can name, its symmetric ones among them (--choices symmetric, ring/simple). Such
 calls have choices of their own, and rows under names of their own (AllReduceRegistered). Names that
 NCCL refuses here have no row, and TABLE.points.jsonl says so. It needs what our kernels need, for a

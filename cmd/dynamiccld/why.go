@@ -36,9 +36,9 @@ NCCL's default it is measured (with the 95% interval), its class of numerics (in
 order it adds up), what else was tried at which cost, and the last diagnosis; and what our
 kernels take in the CUDA graphs that hold them.
 COLLECTIVE is Broadcast, Reduce, AllGather, ReduceScatter, AllReduce or AllToAll, in any
-case; of calls on registered memory AllGatherRegistered, ReduceScatterRegistered or
-AllReduceRegistered. BYTES may have a suffix K, M, G (or KiB, ...), powers of 1024, and is
-what NCCL passes to a tuner plugin.`,
+case; of calls on registered memory AllGatherRegistered, ReduceScatterRegistered,
+AllReduceRegistered or AllToAllRegistered. BYTES may have a suffix K, M, G (or KiB, ...),
+powers of 1024, and is what NCCL passes to a tuner plugin.`,
 		Example: `  dynamiccld why AllReduce 64KiB
   dynamiccld why allgather 4M --comm 7f3a52c1009be011
   dynamiccld why reduce_scatter 65536 --store /var/lib/dynamiccl/store.db --json`,

@@ -82,10 +82,12 @@ static void checkMoves(Rank &k) {
   healthy(k);
 }
 
-/* direct: the result is told to lie in a window; what others say comes of seed. */
-static void launchDiffer(const Rank &k, const dyn_parts &parts, bool direct = false, unsigned seed = 0, int blocks = DYN_PARTS_CTAS, int threads = DYN_PARTS_THREADS) {
+/* direct: the result is told to lie in a window; what others say comes of seed. lines: small parts go in lines, as they are launched. */
+static void launchDiffer(const Rank &k, const dyn_parts &parts, bool direct = false, unsigned seed = 0, bool lines = true, int blocks = DYN_PARTS_CTAS,
+                         int threads = DYN_PARTS_THREADS) {
   static const cudaKernel_t kernel = kernelOf("allToAllV");
-  const Call c = {k.in, k.out, 0, (int32_t)Op::sum, 0, k.stamps, k.domain};
+  const size_t most = lines ? dyn_parts_lines(k.domain.lines, (unsigned)std::min(blocks, mostBlocks)) : 0;
+  const Call c = {k.in, k.out, most, (int32_t)Op::sum, 0, k.stamps, k.domain};
   launchOn(k, kernel, blocks, threads, c, direct ? told(k, c, seed, false) : k.bulk, parts);
 }
 
@@ -101,10 +103,11 @@ static void check(Rank &k) {
 #define CHECK_TYPE(NAME, TYPE) checkType<TYPE>(k);
   DYN_TYPES(CHECK_TYPE)
   checkMoves(k);
-  for (bool direct : {false, true}) {
-    unsigned calls = 0;
-    checkDiffering(k, {2, 100, 5000, 300001, 4 << 20, 20 << 20}, [&](const dyn_parts &p) { launchDiffer(k, p, direct, calls++); });
-  }
+  for (bool direct : {false, true})
+    for (bool lines : {false, true}) {
+      unsigned calls = 0;
+      checkDiffering(k, {2, 100, 5000, 300001, 4 << 20, 20 << 20}, [&](const dyn_parts &p) { launchDiffer(k, p, direct, calls++, lines); });
+    }
 #define CHECK_NORM(NAME, TYPE) checkFused<TYPE>(k, #NAME, {1, 7, 128, 4096, 5120, 8192}, {1, 3, 64, 100}, 16, kThreads);
   DYN_NORM_TYPES(CHECK_NORM)
   shared->wrong += (long)*k.wrong;
@@ -123,19 +126,21 @@ static void printTime(const char *collective, size_t bytes, const char *path, in
 }
 
 /* AllToAllv as it is launched, and with --grids otherwise: parts of so many bytes between all, at another place of a word where
- * they are sent from than where they go to, through scratch memory and with results in a window. */
+ * they are sent from than where they go to, through scratch memory and with results in a window; and without lines where it has them. */
 template <typename TimePath>
 static void timeDiffer(const Rank &k, size_t bytes, size_t part, TimePath timePath) {
-  static const char *const paths[] = {"AllToAllv, equal parts", "AllToAllv, not aligned", "AllToAllv, equal parts, direct", "AllToAllv, not aligned, direct"};
-  for (int kind = 0; kind < 4; kind++) {
+  static const char *const paths[] = {"AllToAllv, equal parts", "AllToAllv, not aligned", "AllToAllv, equal parts, direct", "AllToAllv, not aligned, direct",
+                                      "AllToAllv, equal parts, no lines", "AllToAllv, not aligned, no lines"};
+  for (int kind = 0; kind < 6; kind++) {
     if (!wanted(paths[kind])) continue;
     const size_t apart = kind % 2;
-    const bool direct = kind > 1;
+    const bool direct = kind / 2 == 1, lines = kind < 4;
+    if (!lines && dyn_lines(part) > dyn_parts_lines(k.domain.lines, DYN_PARTS_CTAS)) continue; /* in bulk anyway */
     dyn_parts equal = {};
     for (int r = 0; r < numRanks; r++) equal.sendBytes[r] = equal.recvBytes[r] = part, equal.sendAt[r] = r * part + apart, equal.recvAt[r] = r * part + 3 * apart;
-    const double us = timed(k, [&] { launchDiffer(k, equal, direct); });
+    const double us = timed(k, [&] { launchDiffer(k, equal, direct, 0, lines); });
     if (rank == 0) printTime("AllToAll", bytes, paths[kind], std::min(DYN_PARTS_CTAS, mostBlocks), DYN_PARTS_THREADS, us);
-    if (everyGrid) timePath(paths[kind], [&](int n, int t) { launchDiffer(k, equal, direct, 0, n, t); });
+    if (everyGrid) timePath(paths[kind], [&](int n, int t) { launchDiffer(k, equal, direct, 0, lines, n, t); });
   }
 }
 

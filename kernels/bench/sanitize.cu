@@ -142,17 +142,19 @@ static void moves(const Rank &k) {
 static void differing(const Rank &k) {
   const cudaKernel_t kernel = kernelOf("allToAllV");
   unsigned seed = 1;
-  for (int i = 0; i < 15; i++) {
+  for (int i = 0; i < 30; i++) { /* first in bulk alone, then also in lines */
     const size_t mosts[] = {2, 100, 900}, most = mosts[i % 3];
-    const bool direct = i > 2;
+    const bool direct = i % 15 > 2;
     const dyn_parts p = partsOf(++seed, most);
+    const unsigned blocks = seed % 2 ? 1 : 3;
+    const size_t lines = i < 15 ? 0 : std::min((size_t)3, dyn_parts_lines(k.domain.lines, blocks));
     const int last = numRanks - 1;
     const size_t received = p.recvAt[last] + p.recvBytes[last];
     const Exactly<Byte> in(p.sendAt[last] + p.sendBytes[last]), out(received, direct && i % 2 == 0);
     const Windows windows(k, direct, out.at, received, out.at);
-    const Call c = {in.at, out.at, 0, (int32_t)Op::sum, 0, k.stamps, k.domain};
+    const Call c = {in.at, out.at, lines, (int32_t)Op::sum, 0, k.stamps, k.domain};
     for (int r = 0; r < numRanks; r++) fill<Byte><<<1, kFewThreads, 0, k.stream>>>(in.at + p.sendAt[r], p.sendBytes[r], rank, Op::sum, seed * 16 + r);
-    launchOn(k, kernel, seed % 2 ? 1 : 3, kFewThreads, c, direct ? windows.told(c, seed, false) : k.bulk, p);
+    launchOn(k, kernel, (int)blocks, kFewThreads, c, direct ? windows.told(c, seed, false) : k.bulk, p);
     for (int r = 0; r < numRanks; r++) verifyMoved<<<1, kFewThreads, 0, k.stream>>>(out.at + p.recvAt[r], p.recvBytes[r], 1, r, 0, seed * 16 + rank, k.wrong);
     settle(k, received);
   }

@@ -27,6 +27,12 @@
  * by this, and the call. 0: all is well. */
 #define DYN_FAULT_PEER_SHIFT 32
 
+/* What a wait that lasts leaves in host memory, and goes on: watch.c says so. */
+struct dyn_late {
+  uint64_t about; /* dyn_domain.about, before: */
+  uint64_t word;  /* as of a fault; the host takes it away */
+};
+
 /* The ranks of one NVLink domain: domain.cuh. */
 struct dyn_domain {
   int32_t rank, nRanks;
@@ -36,6 +42,9 @@ struct dyn_domain {
   uint32_t *stop;                      /* host memory: not 0: give up, whatever is missing */
   uint64_t *fault;                     /* host memory */
   uint64_t waitNs;                     /* no line may take longer */
+  struct dyn_late *late;               /* host memory; NULL: nobody is told */
+  uint64_t lateNs;                     /* each time that a wait has lasted so long, which is less than waitNs only where that is for ever */
+  uint64_t about;                      /* what runs, for people: dyn_about */
 };
 
 /* What a kernel leaves of its times: stamp.cuh. */
@@ -52,7 +61,7 @@ struct dyn_stamp {
 struct dyn_call {
   const void *send;
   void *recv;   /* may be send */
-  size_t count; /* elements of a part, at least 1; bytes where the kernel has no type */
+  size_t count; /* elements of a part, at least 1; bytes where the kernel has no type; where parts differ, lines of one that goes in lines, at most */
   int32_t op;   /* ncclRedOp_t, of those that add up: ncclSum to ncclAvg */
   uint32_t tag; /* what its times are kept under; 0: they are not */
   struct dyn_stamp *stamps; /* host memory: [DYN_STAMPS], or of a timed call one */
@@ -102,6 +111,11 @@ struct dyn_parts {
  * memory are busy with (parts_differ.cuh), which is half of an H200's multiprocessors. */
 #define DYN_PARTS_CTAS 64
 #define DYN_PARTS_THREADS 512
+#define DYN_PARTS_LINES 2185 /* of a part over load and store that goes in lines, at most: 256 KiB. No table can hold it, for the same reason */
+/* As far as a slot has room for them and each block's word (parts_lines.cuh). */
+static inline size_t dyn_parts_lines(size_t slotLines, unsigned blocks) {
+  return slotLines <= blocks ? 0 : slotLines - blocks < DYN_PARTS_LINES ? slotLines - blocks : DYN_PARTS_LINES;
+}
 #define DYN_GIN_PARTS_CTAS 16
 #define DYN_GIN_PARTS_THREADS 256
 
@@ -127,6 +141,12 @@ DYN_BOTH static inline uint64_t dyn_window_word(uint64_t window, uint64_t offset
 }
 DYN_BOTH static inline uint64_t dyn_window_of_word(uint64_t word) { return word >> DYN_WINDOW_OFFSET_BITS; }
 DYN_BOTH static inline uint64_t dyn_offset_of_word(uint64_t word) { return word & (((uint64_t)1 << DYN_WINDOW_OFFSET_BITS) - 1); }
+
+/* ncclFunc_t up to AllToAll, or what NCCL has not; and bytes, where they are known. */
+#define DYN_ABOUT_EXCHANGE 6
+#define DYN_ABOUT_NORM 7
+#define DYN_ABOUT_SHIFT 56
+static inline uint64_t dyn_about(unsigned what, uint64_t bytes) { return (uint64_t)what << DYN_ABOUT_SHIFT | (bytes & (((uint64_t)1 << DYN_ABOUT_SHIFT) - 1)); }
 
 /* Of consecutive calls about one in DYN_STAMP_EVERY, in no step with a program's own rhythm. */
 DYN_BOTH static inline bool dyn_stamped(uint32_t call) { return call * 2654435769u < UINT32_MAX / DYN_STAMP_EVERY; }

@@ -14,7 +14,8 @@
  * rank p, never two: r ends call e + 1 only when it has a line of p's kernel e + 1, or a sum with p's part in it, so that
  * kernel had begun, and p's kernel e was over. So what r writes in call e + 2 lands in a half that p's call e has read to its
  * end. It holds for any sizes and numbers of blocks, since it is about whole kernels, and needs that every call depends on
- * something of every rank: an empty call is none, and a kernel that moves data without adding up must see to it.
+ * something of every rank: an empty call is none, and a kernel that moves data without adding up must see to it (move.cuh,
+ * parts_lines.cuh).
  */
 #ifndef DYN_DOMAIN_CUH
 #define DYN_DOMAIN_CUH
@@ -44,7 +45,13 @@ __attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer,
   uint64_t now = globalNs();
   if (*sinceNs == 0) *sinceNs = now;
   if (loadHost(d.stop) != 0) return false;
-  if (now - *sinceNs < d.waitNs) return true;
+  if (now - *sinceNs < d.waitNs) {
+    if (d.late == nullptr || now - *sinceNs < d.lateNs) return true;
+    storeHost(&d.late->about, d.about);
+    storeHost(&d.late->word, (uint64_t)(peer + 1) << kFaultPeer | call);
+    *sinceNs = now;
+    return true;
+  }
   storeHost(d.fault, (uint64_t)(peer + 1) << kFaultPeer | call);
   return false;
 }
@@ -69,6 +76,19 @@ __device__ __forceinline__ void awaitLines(const Domain &d, size_t i, uint32_t c
     if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_NO_NUMBER) missing &= bitsOfWarp(missing & ~come);
     else missing = 0;
     if ((spins & kSpins) == 0 && bitsOfWarp(missing != 0 && !goOn(d, lowestBit(missing), call, &since)) != 0) return;
+  }
+}
+
+/* This thread's piece of one peer's line, which other threads of its warp need not have, nor wait for. */
+__device__ __forceinline__ void awaitLine(const Domain &d, int peer, size_t i, uint32_t call, bool wanted, Piece &piece) {
+  const char *at = slot(d, d.rank, peer, call) + i * kLineBytes;
+  const uint32_t own = 1u << (threadIdx.x % kWarp / kLineLanes); /* of the warp's lines, a bit each */
+  uint32_t missing = bitsOfWarp(wanted ? own : 0);
+  uint64_t since = 0;
+  for (unsigned spins = 1; missing != 0; spins++) {
+    const bool come = (missing & own) == 0 || loadPiece(at, piece.words, call), waits = !come && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_NO_NUMBER;
+    missing = bitsOfWarp(waits ? own : 0);
+    if ((spins & kSpins) == 0 && bitsOfWarp(waits && !goOn(d, peer, call, &since)) != 0) return;
   }
 }
 

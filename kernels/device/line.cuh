@@ -64,6 +64,8 @@
 #define DYN_KERNEL_MUTATE_BOTH_SWAP 36  /* AllToAll in place: both of two ranks swap the same half of what they exchange */
 #define DYN_KERNEL_MUTATE_NARROW 37     /* what has been added up so far is rounded to the type, rank by rank */
 #define DYN_KERNEL_MUTATE_BY_TURN 38    /* calls that are timed leave their times when it is their number's turn, as those in graphs */
+#define DYN_KERNEL_MUTATE_SILENT 39    /* where parts differ, ranks that send each other nothing do not hear of each other */
+#define DYN_KERNEL_MUTATE_UNTOLD 40    /* where parts differ, a rank with small ones does not ask whether others go in bulk */
 
 namespace dyn {
 

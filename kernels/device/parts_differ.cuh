@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AllToAll whose parts are of any sizes, also none (AllToAllv), in bulk. A rank knows what it sends and gets and nothing of
- * what others exchange, but all must make as many rounds: so each tells all others of its largest part.
+ * AllToAll whose parts are of any sizes, also none (AllToAllv): small ones in lines (parts_lines.cuh), all others in bulk, if any rank
+ * has such a one. What follows is about those. A rank knows what it sends and gets and nothing of
+ * what others exchange, but all must make as many rounds: so each tells all others of its largest part that goes in bulk.
  *
  * Rounds are as in bulk.cuh, and the first is sent before anybody knows how many there are. What makes that possible:
  *   A part goes as it would if all were of its size: rounds of an odd number, equal but for the last ones, and of each round the
@@ -10,7 +11,7 @@
  *   The largest part has most rounds. In those that a smaller one has not there is nothing of it.
  *   The first round has the half of the call's lowest bit, however many follow.
  *   The first barrier is a meeting (meet.cuh), and what blocks tell each other there lies beside the slots. A rank may be a
- *   call ahead there, and never two, since each call meets, also one in which nobody sends anything.
+ *   call ahead there, and never two: domain.cuh.
  * Behind the meeting all have the same words, so rounds are of the same number on all ranks, an odd one, and what bulk.cuh
  * says of halves holds.
  *
@@ -36,18 +37,16 @@
 #define DYN_PARTS_DIFFER_CUH
 
 #include "bulk.cuh"
-#include "copy.cuh"
+#include "parts_lines.cuh"
 
 namespace dyn {
 
-using Parts = ::dyn_parts;
-
-/* Of those that it sends to others. All tell theirs, so what it gets is known, too. */
-__device__ __forceinline__ size_t largestPart(int rank, int nRanks, const Parts &p) {
+/* Of those that it sends to others in bulk. All tell theirs, so what it gets is known, too. */
+__device__ __forceinline__ size_t largestPart(int rank, int nRanks, const Parts &p, size_t lines = 0) {
   size_t most = 0;
 #pragma unroll 1
   for (int r = 0; r < nRanks; r++)
-    if (r != rank && p.sendBytes[r] > most) most = p.sendBytes[r];
+    if (r != rank && bulkBytes(p.sendBytes[r], lines) > most) most = p.sendBytes[r];
   return most;
 }
 
@@ -86,10 +85,10 @@ struct Differing {
 };
 
 /* What it tells all others alike. */
-__device__ __forceinline__ dyn_meeting wordsOf(const Domain &d, const Bulk &b, const Parts &p) {
+__device__ __forceinline__ dyn_meeting wordsOf(const Domain &d, const Bulk &b, const Parts &p, size_t lines) {
   dyn_meeting own = {};
   size_t end = 0;
-  own.largest = largestPart(d.rank, d.nRanks, p);
+  own.largest = largestPart(d.rank, d.nRanks, p, lines);
   if (b.recv.word == 0) return own;
 #pragma unroll 1
   for (int r = 0; r < d.nRanks; r++)
@@ -154,29 +153,38 @@ __device__ __forceinline__ Agreed agreed(const Domain &d, size_t slot) {
   return a;
 }
 
-/* Of send and recv parts begin anywhere; they do not overlap. */
-__device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
+/* This rank sends something in bulk, or gets it: so all go on in bulk, and it need not ask. */
+__device__ __forceinline__ bool goesInBulk(const Domain &d, const Parts &p, size_t lines) {
+  bool any = lines == 0; /* there is no room for words */
+#pragma unroll 1
+  for (int r = 0; r < d.nRanks; r++) any |= r != d.rank && (inBulk(p.sendBytes[r], lines) || inBulk(p.recvBytes[r], lines));
+  return any;
+}
+
+/* Rounds of the own part until so many are copied; owns: that are. */
+__device__ __forceinline__ void copyOwnPart(const Call &c, const Parts &p, uint32_t until, uint32_t &owns) {
+  const int rank = c.domain.rank;
+  const Pace &pace = inBlock<Differing>().sends[rank];
+#pragma unroll 1
+  for (; owns < until && owns < pace.rounds; owns++) {
+    const Share s = shareOf(p.sendBytes[rank], pace, owns);
+    copyBytes((Byte *)c.recv + p.recvAt[rank] + s.at, (const Byte *)c.send + p.sendAt[rank] + s.at, s.bytes);
+  }
+}
+
+/* What does not go in lines, once it is known that any rank has such a part. */
+__device__ __forceinline__ void exchangeInBulk(const Call &c, const Bulk &b, const Parts &p, uint32_t call, uint32_t owns) {
   const Domain &d = c.domain;
-  const uint32_t call = beginCall(d);
   const size_t slot = 2 * b.packs;
-  const dyn_meeting words = wordsOf(d, b, p);
+  const dyn_meeting words = wordsOf(d, b, p, c.count);
   const bool first = meetsFirst(words.recv, words.largest, slot);
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
-  Differing &parts = inBlock<Differing>();
+  const Differing &parts = inBlock<Differing>();
   const auto slotAt = [&](int of, int from, uint32_t round) { return (Byte *)(half(d, b, of, call, round) + from * slot); };
-  uint32_t passed = b.passed[blockIdx.x], rounds = 1, owns = 0; /* owns: rounds of the own part that are copied */
-  const auto copyOwn = [&](uint32_t until) {
-#pragma unroll 1
-    for (; owns < until && owns < parts.sends[d.rank].rounds; owns++) {
-      const Share s = shareOf(p.sendBytes[d.rank], parts.sends[d.rank], owns);
-      copyBytes(recv + p.recvAt[d.rank] + s.at, send + p.sendAt[d.rank] + s.at, s.bytes);
-    }
-  };
+  const auto copyOwn = [&](uint32_t until) { copyOwnPart(c, p, until, owns); };
+  uint32_t passed = b.passed[blockIdx.x], rounds = 1;
   Agreed all = {};
-#pragma unroll 1
-  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) parts.sends[r] = paceOf(p.sendBytes[r], slot), parts.takes[r] = paceOf(p.recvBytes[r], slot);
-  __syncthreads();
   bool met = false;
 #pragma unroll 1
   for (int64_t step = first ? -1 : 0; step <= rounds; step++) { /* sends round step, takes the one before; -1: meets */
@@ -212,6 +220,31 @@ __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
   }
   if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_REST) copyOwn(UINT32_MAX);
   if (threadIdx.x == 0) b.passed[blockIdx.x] = passed; /* all of the block have read it: they met */
+}
+
+/* Of send and recv parts begin anywhere; they do not overlap. c.count: lines of one that goes in lines, at most; the same on all ranks. */
+__device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
+  const Domain &d = c.domain;
+  const uint32_t call = beginCall(d);
+  const size_t slot = 2 * b.packs, lines = c.count;
+  const bool knows = goesInBulk(d, p, lines);
+  Differing &parts = inBlock<Differing>();
+  uint32_t owns = 0;
+  bool bulk = knows;
+  if (lines > 0) sendSmall(d, (const Byte *)c.send, p, lines, call, largestPart(d.rank, d.nRanks, p, lines) > 0);
+#pragma unroll 1
+  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
+    parts.sends[r] = paceOf(r == d.rank ? p.sendBytes[r] : bulkBytes(p.sendBytes[r], lines), slot);
+    parts.takes[r] = paceOf(bulkBytes(p.recvBytes[r], lines), slot);
+  }
+  __syncthreads();
+  if (!knows) {
+    copyOwnPart(c, p, UINT32_MAX, owns);
+    const bool told = takeSmall(d, (Byte *)c.recv, p, lines, call, true);
+    bulk = blockSum(told ? 1 : 0) != 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNTOLD;
+  }
+  if (bulk) exchangeInBulk(c, b, p, call, owns);
+  if (knows && lines > 0) takeSmall(d, (Byte *)c.recv, p, lines, call, false);
   endCall(d, call);
 }
 

@@ -142,6 +142,11 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
   return error;
 }
 
+static uint64_t about(const struct dyn_lsa *lsa, const struct launch *l) {
+  if (l->work != NULL) return dyn_about((unsigned)l->work->collective, dyn_work_bytes(l->work, lsa->nRanks));
+  return dyn_about(l->parts != NULL ? DYN_ABOUT_EXCHANGE : DYN_ABOUT_NORM, 0);
+}
+
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
   if (l->life != NULL) return dyn_gin_launch(l->life, lane, l->function, l->ctas * l->roles, l->threads, stream, l->gin, l->parts);
   struct dyn_bulk bulk = lsa->lanes[lane].bulk;
@@ -150,6 +155,7 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream)
   if (l->recvWindow != NULL) bulk.recv = *l->recvWindow;
   void *arguments[] = {&l->call, l->bulk ? &bulk : (void *)l->second, (void *)l->parts};
   l->call.domain = lsa->lanes[lane].domain;
+  l->call.domain.about = about(lsa, l);
   struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
   const struct dyn_launch config = {.gridX = l->ctas, .gridY = 1, .gridZ = 1, .blockX = l->threads, .blockY = 1, .blockZ = 1,
                                     .stream = stream, .attributes = &early, .numAttributes = lsa->module->early};
@@ -284,6 +290,7 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
                      .bulk = true, .recvWindow = x->recvWindow, .parts = &parts, .roles = choice.roles,
                      .ctas = choice.most,
                      .threads = overGin ? DYN_GIN_PARTS_THREADS : DYN_PARTS_THREADS};
+  if (!overGin) l.call.count = dyn_parts_lines(lsa->lanes[LANE_CALLS].domain.lines, l.ctas); /* all lanes have the same */
   int result = run(lsa, &l, x->stream, true); /* the stream may be captured */
   if (overGin && result == SUCCESS) dyn_gin_move(&l.life->state, DYN_GIN_IN_FLIGHT);
   return result;

@@ -25,7 +25,7 @@ struct scratch {
   dyn_gpu_address memory; /* 0, of 0 bytes: of GIN alone */
   size_t bytes;
   struct dyn_ipc_handle handle;
-  uint64_t *words; /* host memory that the GPU sees: stop, then fault; a page further, stamps */
+  uint64_t *words; /* host memory that the GPU sees: stop, then fault; at LATE_AT who is late; a page further, stamps */
   struct dyn_stamp *stamps; /* of its kernels in graphs */
   struct dyn_stamp *timed;  /* [DYN_TIMED_CALLS]: of calls that are timed, by their number */
   uint32_t numTimed;        /* so far, also of communicators that had it before */
@@ -33,9 +33,18 @@ struct scratch {
   struct scratch *next;
 };
 
+#define LATE_AT 8 /* of words; one of each lane */
+
 struct lane {
   struct dyn_domain domain;
   struct dyn_bulk bulk;
+};
+
+/* watch.c: a call of a lane that waits for a live peer. */
+struct waiting {
+  uint32_t call;
+  uint64_t sinceNs;
+  uint64_t saysNs; /* it is said again when it has lasted so long */
 };
 
 /* What graphs were captured with. */
@@ -79,6 +88,7 @@ struct dyn_lsa {
   _Atomic(uint32_t) numTags;
   struct dyn_stamp seen[DYN_STAMPS]; /* at the last look */
   uint64_t told[DYN_STAMPS];         /* words */
+  struct waiting waiting[NUM_LANES];
   bool diedOnce; /* watch.c: a peer was found dead in the round before */
   struct dyn_lsa *next; /* watch.c */
 };

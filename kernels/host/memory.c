@@ -26,6 +26,8 @@
 #define TIMED_BYTES (DYN_TIMED_CALLS * sizeof(struct dyn_stamp))
 #define DEFAULT_MIB 64
 #define MOST_MIB 4096
+#define DEFAULT_LATE_S 30
+#define MOST_LATE_S 86400
 
 /* As the core counts (tuner/places.go). */
 #define USUAL_MULTIPROCESSORS 132
@@ -162,6 +164,17 @@ static bool clear(const struct scratch *scratch) {
   return cleared;
 }
 
+/* 0: never. */
+static uint64_t late_seconds(void) {
+  const char *text = getenv("DYNAMICCL_LATE_S");
+  if (text == NULL || *text == '\0') return DEFAULT_LATE_S;
+  char *end;
+  unsigned long seconds = strtoul(text, &end, 10);
+  if (*text >= '0' && *text <= '9' && *end == '\0' && seconds <= MOST_LATE_S) return seconds;
+  dyn_host_say("DYNAMICCL_LATE_S=%s: want 0 to %d; taking %d", text, MOST_LATE_S, DEFAULT_LATE_S);
+  return DEFAULT_LATE_S;
+}
+
 static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t bytes) {
   size_t rest = bytes - HEAD_BYTES - PAGE, slots = 2 * lsa->nRanks;
   struct dyn_domain *d = &lane->domain;
@@ -182,7 +195,9 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
   b->passed = (uint32_t *)(own + FLAGS_BYTES + COUNTERS_BYTES);
   d->stop = (uint32_t *)lsa->scratch->words;
   d->fault = lsa->scratch->words + 1;
-  d->waitNs = UINT64_MAX; /* as NCCL's own kernels: a rank may be late by hours. Who is dead is found by watch.c */
+  d->waitNs = UINT64_MAX; /* as NCCL's own kernels: a rank may be late by hours. Who is dead is found by watch.c, which also says who is late */
+  d->lateNs = late_seconds() * 1000000000;
+  d->late = d->lateNs == 0 ? NULL : (struct dyn_late *)(lsa->scratch->words + LATE_AT) + (lane - lsa->lanes);
 }
 
 /* ---- a communicator ---- */

@@ -3,6 +3,10 @@
  * Ranks that die. A kernel waits for its peers as long as they live, as NCCL's do: a rank may be late by any time. So a
  * thread looks twice a second whether the processes of all peers still live, and where one is dead for a second the
  * communicator's kernels give up: what a rank wrote before it died has arrived by then. Others may look with it.
+ *
+ * A rank that lives and does not come is waited for, and people are told: a kernel whose wait lasts says whom it waits for (domain.cuh),
+ * and it is said here, on standard error as a death is, since NCCL's log shows nothing unless it is asked to. Each call once, and again
+ * whenever it has lasted twice as long. No call pays for it: a wait looks at its clock anyway.
  */
 #include "gin_life.h"
 
@@ -31,6 +35,30 @@ static int dead_rank(const struct dyn_lsa *lsa) {
   return -1;
 }
 
+static void say_late(const struct dyn_lsa *lsa, int lane, uint64_t word, uint64_t about, uint64_t ns) {
+  static const char *const names[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AllToAll", "AllToAllv", "AllReduce with RMSNorm"};
+  uint64_t what = about >> DYN_ABOUT_SHIFT, bytes = about & ((UINT64_C(1) << DYN_ABOUT_SHIFT) - 1), peer = (word >> DYN_FAULT_PEER_SHIFT) - 1;
+  char size[32] = "";
+  if (bytes > 0) snprintf(size, sizeof size, " of %llu bytes", (unsigned long long)bytes);
+  dyn_host_say("communicator %016llx: rank %u waits for rank %llu, process %u, since %llu s: %s%s, call %u of our kernels%s; it goes on waiting",
+               (unsigned long long)lsa->id, lsa->rank, (unsigned long long)peer, peer < lsa->nRanks ? lsa->peers[peer].pid : 0,
+               (unsigned long long)(ns / 1000000000), what < sizeof names / sizeof *names ? names[what] : "a call", size, (uint32_t)word,
+               lane == LANE_GRAPHS ? " in CUDA graphs" : "");
+}
+
+/* Each wait tells once in lateNs. What is told is of one call: a lane's kernels run one after the other. */
+static void look_late(struct dyn_lsa *lsa, int lane, uint64_t nowNs) {
+  const struct dyn_domain *d = &lsa->lanes[lane].domain;
+  struct waiting *w = &lsa->waiting[lane];
+  uint64_t word = d->late == NULL ? 0 : __atomic_exchange_n(&d->late->word, 0, __ATOMIC_RELAXED);
+  if (word == 0) return;
+  if (w->sinceNs == 0 || (uint32_t)word != w->call) *w = (struct waiting){(uint32_t)word, nowNs - d->lateNs, 0};
+  uint64_t ns = nowNs - w->sinceNs;
+  if (ns < w->saysNs) return;
+  w->saysNs = 2 * ns;
+  say_late(lsa, lane, word, __atomic_load_n(&d->late->about, __ATOMIC_RELAXED), ns);
+}
+
 static void look(struct dyn_lsa *lsa) {
   int rank = atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa) ? dead_rank(lsa) : -1;
   if (rank >= 0 && lsa->diedOnce) {
@@ -41,6 +69,7 @@ static void look(struct dyn_lsa *lsa) {
     if (waits) dyn_lsa_complain(lsa);
   }
   lsa->diedOnce = rank >= 0;
+  for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
   dyn_gin_look(lsa);
   if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);
 }

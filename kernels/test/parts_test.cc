@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AllToAll of parts of any sizes, over load and store and over GIN, on threads of a CPU (ranks.h, wires.h): each rank sends
- * each other one another number of bytes, often none, from and to anywhere, with calls of equal parts between them in the same
- * memory. Every byte is compared, and those between parts. Results lie in windows or not, as each rank has it.
+ * each other one another number of bytes, often none, from and to anywhere, small parts in lines or not, with calls of equal parts
+ * between them in the same memory. Every byte is compared, and those between parts. Results lie in windows or not, as each rank has it.
  */
 #include "../device/parts_bulk.cuh"
 #include "../device/parts_differ.cuh"
@@ -10,7 +10,7 @@
 #include "wires.h"
 #include "parts.h"
 
-constexpr size_t kSlotBytes = 1024, kMost = 2500, kSlotsAt = 128, kShift = 100;
+constexpr size_t kSlotLines = 8, kSlotBytes = 1024, kMost = 2500, kSlotsAt = 128, kShift = 100;
 enum { kIn, kOut, kSlots, kElse }; /* buffers */
 
 enum class Kind { near, nearAlike, overGin, ginAlike };
@@ -24,6 +24,7 @@ struct Step {
   Kind kind;
   unsigned blocks;
   int shape;
+  size_t lines; /* of a part that goes in lines, at most */
   Windows windows;
   uint64_t seed;
 };
@@ -35,6 +36,8 @@ static Step stepOf(uint64_t seed, uint64_t n) {
   s.kind = kinds[next(&r) % 6];
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
   s.shape = (int)(next(&r) % 8);
+  const uint64_t room = next(&r) % 3; /* none, few, or all that there is: some ranks' parts are in bulk, all, or none */
+  s.lines = room == 0 ? 0 : room == 1 ? 1 : dyn_parts_lines(kSlotLines, s.blocks);
   s.seed = next(&r);
   static constexpr Windows windows[] = {Windows::none, Windows::same, Windows::same, Windows::few, Windows::others, Windows::brief};
   s.windows = windows[next(&r) % 6];
@@ -89,7 +92,7 @@ static Bulk toldBy(World &w, const Step &s, int rank) {
 static void run(World &w, const Step &s, int rank, const Domain &d, const uint8_t *in, uint8_t *out) {
   const Parts p = partsOf(exchangeOf(s), w.nRanks, rank);
   const FakeNet net = {rank, blockIdx.x % kContexts, w.nRanks};
-  const Call c = {in, out, p.sendBytes[0], 0, 0, nullptr, d};
+  const Call c = {in, out, s.kind == Kind::near ? s.lines : p.sendBytes[0], 0, 0, nullptr, d};
   switch (s.kind) {
     case Kind::near: allToAllV(c, toldBy(w, s, rank), p); break;
     case Kind::nearAlike: allToAllBulk(c, bulkOf(w, rank)); break;
@@ -102,7 +105,7 @@ static void check(World &w, const Step &s, int rank, const uint8_t *out) {
   uint64_t wrong = partsDiffer(exchangeOf(s), partsOf(exchangeOf(s), w.nRanks, rank), w.nRanks, rank, out, w.compared);
   for (uint64_t fault : faults[rank]) wrong += fault != 0;
   if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
-    fprintf(stderr, "%s, rank %d of %d, shape %d, windows %d, %u blocks: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, s.shape, (int)s.windows, s.blocks, wrong);
+    fprintf(stderr, "%s, rank %d of %d, shape %d, %zu lines, windows %d, %u blocks: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, s.shape, s.lines, (int)s.windows, s.blocks, wrong);
 }
 
 static void playCall(World &w, uint64_t n, int rank, bool first) {
@@ -117,6 +120,6 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
          [&](const Domain &d) { run(w, s, rank, d, in, out); }, [&] { check(w, s, rank, out); });
 }
 
-static const Size size = {1, 20, kSlotsAt + DYN_GIN_SLOTS * kMaxRanks * kSlotBytes + kMaxRanks * (kMost + kGap) + 4 * kGap + 64 + kShift};
+static const Size size = {kSlotLines, 20, kSlotsAt + DYN_GIN_SLOTS * kMaxRanks * kSlotBytes + kMaxRanks * (kMost + kGap) + 4 * kGap + 64 + kShift};
 
 int main(int argc, char **argv) { return runAll(argc, argv, size, playCall, nullptr); }

@@ -11,9 +11,9 @@
  * its number, and asks nobody about ncclAlltoAll. */
 enum { DYN_BROADCAST, DYN_REDUCE, DYN_ALL_GATHER, DYN_REDUCE_SCATTER, DYN_ALL_REDUCE, DYN_ALL_TO_ALL, DYN_FIRST_REGISTERED };
 
-/* The last three, on memory that the program has registered: collectives of their own to plans, counts and marks. */
+/* The last four, on memory that the program has registered: collectives of their own to plans, counts and marks. */
 #define DYN_REGISTERED 4
-static inline int dyn_on_registered(int collective) { return collective + DYN_REGISTERED; } /* of AllGather, ReduceScatter, AllReduce */
+static inline int dyn_on_registered(int collective) { return collective + DYN_REGISTERED; } /* of AllGather, ReduceScatter, AllReduce, AllToAll */
 static inline int dyn_nccls(int collective) { return collective < DYN_FIRST_REGISTERED ? collective : collective - DYN_REGISTERED; }
 
 /* Bytes of an element, by ncclDataType_t, src/nccl.h.in v2.30.7; 0: a type that is not known here. */

@@ -95,15 +95,17 @@ void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *devic
 }
 
 void dyn_device_bind(struct dyn_comm *comm) {
-  comm->allBind = comm->names = true;
+  comm->allBind = comm->windows = comm->names = true;
   for (uint32_t i = 0; i < comm->nRanks; i++) {
     const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
     if (state_of(rank) < DYN_MEMORY_OPEN) comm->bound = -1; /* the memory goes with the communicator */
     uint32_t flags = __atomic_load_n(&rank->flags, __ATOMIC_RELAXED);
     comm->allBind &= (flags & DYN_RANK_BINDS) != 0;
+    comm->windows &= (flags & DYN_RANK_WINDOWS) != 0;
     comm->names &= (flags & DYN_RANK_NAMES) != 0;
   }
-  comm->names &= comm->allBind;
+  comm->windows &= comm->allBind;
+  comm->names &= comm->windows;
   if (comm->bound < 0) return;
   if (!comm->binds && !dyn_device_of(dyn_member_of(comm))->bind(comm->lsa, comm, dyn_choose_kernel)) return;
   comm->bound = 1;
@@ -145,7 +147,8 @@ void dyn_device_join(struct dyn_member *member) {
     dyn_say_once(comm->log, DYN_LOG_INFO, "one thread makes several communicators at once: no kernels over GIN for them");
   if (comm->lsa && !open && !comm->gin) dyn_device_leave(member);
   if (!comm->lsa) comm->binds = false;
-  uint32_t flags = !comm->binds ? 0 : open && device->names && device->names() ? DYN_RANK_BINDS | DYN_RANK_NAMES : DYN_RANK_BINDS;
+  uint32_t flags = comm->binds ? DYN_RANK_BINDS : 0;
+  if (comm->binds && open && device->windows && device->windows(comm->lsa)) flags |= DYN_RANK_WINDOWS | (device->names() ? DYN_RANK_NAMES : 0);
   __atomic_fetch_or(&comm->self->flags, flags, __ATOMIC_RELAXED);
   dyn_gin_say(comm, comm->gin ? DYN_GIN_WANTED : DYN_GIN_REFUSED);
   say_state(comm, open ? DYN_MEMORY_OPEN : DYN_MEMORY_REFUSED);
@@ -156,6 +159,6 @@ void dyn_device_leave(struct dyn_member *member) {
   if (comm->lsa) dyn_device_of(member)->close(comm->lsa);
   comm->lsa = NULL;
   comm->bound = 0;
-  comm->names = comm->ahead = false;
+  comm->windows = comm->names = comm->ahead = false;
   comm->gin = false;
 }

@@ -70,7 +70,8 @@ struct dyn_comm {
   bool gin;            /* it wants GIN, and begins with it once NCCL has made the communicator */
   bool binds;          /* the preload library knows, or will, which of NCCL's communicators this is */
   bool allBind;        /* on every rank, before its first call: so calls that NCCL asks nobody about count */
-  bool names;          /* likewise: calls on registered memory are counted apart, and NCCL can be told by name what is to run them */
+  bool windows;        /* likewise: calls on registered memory are counted apart */
+  bool names;          /* likewise, with windows: NCCL can be told by name what is to run them */
   uint64_t commId;
   uint32_t nRanks, nNodes;
   int32_t rank;        /* -1: not known */
@@ -120,7 +121,7 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
 /* preload.h: dyn_choose_function. Before NCCL sees the call: the plan's action if it is of path LSA with one of the kernels able (bits by DYN_KERNEL_*), or
  * of path GIN where that is able (DYN_ABLE_GIN), and then the call counts; else 0, and NCCL is to run it. AllToAll counts here either way, since NCCL asks nobody about it, or on
  * no rank at all. So do calls on registered memory
- * (DYN_ABLE_REGISTERED), where all ranks can name NCCL's kernels. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
+ * (DYN_ABLE_REGISTERED), where all ranks know the program's windows. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able);
 /* Newest decision of this collective and size among the last DYN_NUM_DECISIONS; 0: none. */
 int dyn_decision_find(struct dyn_comm *comm, int collective, uint64_t bytes, struct dyn_decision *out);

@@ -113,10 +113,13 @@ static DYN_HOT void tell_marks(struct dyn_comm *comm, int collective, int bucket
   __atomic_store_n(&comm->self->marks[collective][bucket], marks, __ATOMIC_RELAXED);
 }
 
-/* On registered memory NCCL's table of costs does not decide, names do. */
+/* On registered memory NCCL's table of costs does not decide, names do. None: there it has none, or refuses it here. */
+static uint32_t names_of(const struct dyn_comm *comm, int collective, int bucket) {
+  return comm->names ? dyn_named_marks(dyn_nccls(collective)) & ~comm->refused[collective - DYN_FIRST_REGISTERED][bucket] : 0;
+}
+
 static void publish_names(struct dyn_comm *comm, int collective, int bucket) {
-  uint32_t names = dyn_named_marks(dyn_nccls(collective)) & ~comm->refused[collective - DYN_FIRST_REGISTERED][bucket];
-  uint32_t now = DYN_MARKS_SEEN | names | (kernel_marks(&comm->places[collective][bucket]) & ~DYN_MARKS_GIN);
+  uint32_t now = DYN_MARKS_SEEN | names_of(comm, collective, bucket) | (kernel_marks(&comm->places[collective][bucket]) & ~DYN_MARKS_GIN);
   tell_marks(comm, collective, bucket, now);
 }
 
@@ -230,7 +233,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
     dyn_watch_call(comm, seq, collective, bytes, action);
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
-  if (DYN_RARELY(dyn_is_ours(action) || collective == DYN_ALL_TO_ALL)) dyn_tell_kernel(comm, seq, collective, bytes, action);
+  if (DYN_RARELY(dyn_is_ours(action) || dyn_nccls(collective) == DYN_ALL_TO_ALL)) dyn_tell_kernel(comm, seq, collective, bytes, action);
   /* Where events time calls, none of NCCL's is looked at but while the communicator is sampled (dyn_wanted). */
   if (DYN_RARELY(comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm)))) note(comm, seq, collective, bytes, action);
   if (DYN_RARELY(comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES))
@@ -315,7 +318,7 @@ static uint32_t choose_registered(struct dyn_comm *comm, int collective, uint64_
   publish_names(comm, collective, bucket);
   uint32_t action = next_action(comm, collective, bucket), mark = dyn_named_mark(action);
   bool ours = runs_here(action, able);
-  bool named = dyn_name_of(action) && mark & dyn_named_marks(dyn_nccls(collective)) & ~comm->refused[collective - DYN_FIRST_REGISTERED][bucket];
+  bool named = dyn_name_of(action) && mark & names_of(comm, collective, bucket);
   if (action && !ours && !named) {
     __atomic_store_n(&comm->self->ignored, comm->self->ignored + 1, __ATOMIC_RELAXED);
     action = 0;
@@ -349,7 +352,7 @@ static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, i
   if (able & DYN_ABLE_OVER) comm->ahead = false;
   if (able & (DYN_ABLE_REFUSED | DYN_ABLE_OVER)) return 0;
   if (!is_decided(comm, collective, bytes)) return 0;
-  if (able & DYN_ABLE_REGISTERED && comm->names) return choose_registered(comm, dyn_on_registered(collective), bytes, able);
+  if (able & DYN_ABLE_REGISTERED && comm->windows) return choose_registered(comm, dyn_on_registered(collective), bytes, able);
   comm->inGraph = dyn_in_graph(comm, dyn_thread_call(comm));
   int bucket = dyn_bucket_of(bytes);
   if (able & DYN_ABLE_WINDOWS) mark_windows(comm, collective, bucket);

@@ -32,6 +32,7 @@ static struct dyn_bound {
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
   struct dyn_bound *next; /* in its group */
   struct dyn_request held;
+  bool hadWindows; /* when it came */
   uint32_t action; /* LAUNCHED, GIVEN */
   struct dyn_coll_config config; /* GIVEN, by name */
 } __attribute__((aligned(64))) bounds[MAX_BOUND];
@@ -109,6 +110,8 @@ static void unbind(struct dyn_lsa *lsa) {
   pthread_mutex_unlock(&lock);
 }
 
+static bool has_windows(const struct dyn_lsa *lsa) { return of_lsa(lsa) != NULL && of_lsa(lsa)->windows != NULL; }
+
 static void close_lsa(struct dyn_lsa *lsa) {
   unbind(lsa);
   dyn_lsa_close(lsa);
@@ -132,7 +135,7 @@ static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_ho
 }
 static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave};
 
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, dyn_host_gpu, &hostsCalls};
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, has_windows, dyn_host_gpu, &hostsCalls};
 
 /* ---- calls ---- */
 
@@ -169,22 +172,23 @@ static bool has_symmetric(const struct dyn_work *work) {
   enum { SUM = 0, FLOAT16 = 6, FLOAT32 = 7, BFLOAT16 = 9, FLOAT8_E4M3 = 10, FLOAT8_E5M2 = 11 };
   int type = work->datatype;
   return work->collective == DYN_ALL_GATHER ||
-         (work->op == SUM && (type == FLOAT16 || type == FLOAT32 || type == BFLOAT16 || type == FLOAT8_E4M3 || type == FLOAT8_E5M2));
+         ((work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER) && work->op == SUM && (type == FLOAT16 || type == FLOAT32 || type == BFLOAT16 || type == FLOAT8_E4M3 || type == FLOAT8_E5M2));
 }
 
-/* As NCCL sees it, by the addresses alone (windows.h). */
-static bool registered(const struct dyn_bound *b, const struct dyn_request *request) {
-  const struct dyn_work *work = &request->work;
-  return request->named != NULL && work->count > 0 && dyn_windows_any(b->windows) && has_symmetric(work) &&
+/* As NCCL sees it, by the addresses alone (windows.h). An AllToAll it makes of sends and receives, whose buffers may lie in windows on
+ * some ranks alone: so all of a communicator that has had a window before count so, which nobody has to promise. */
+static bool registered(const struct dyn_bound *b, const struct dyn_work *work, bool hadWindows) {
+  if (counts(work)) return hadWindows;
+  return work->count > 0 && dyn_windows_any(b->windows) && has_symmetric(work) &&
          dyn_window_of(b->windows, work->send, 0, NULL) && dyn_window_of(b->windows, work->recv, 0, NULL);
 }
 
-static uint32_t able_of(const struct dyn_bound *b, const struct dyn_request *request) {
+static uint32_t able_of(const struct dyn_bound *b, const struct dyn_request *request, bool hadWindows) {
   struct dyn_work look = request->work;
   struct buffers in;
   uint32_t able = dyn_lsa_able(b->lsa, &look);
   if (able & 1u << DYN_KERNEL_DIRECT && find_windows(b, &look, &in)) able |= DYN_ABLE_WINDOWS;
-  return able | (registered(b, request) ? DYN_ABLE_REGISTERED : 0);
+  return able | (registered(b, &request->work, hadWindows) ? DYN_ABLE_REGISTERED : 0);
 }
 
 static DYN_HOT uint32_t ask(const struct dyn_bound *b, const struct dyn_work *work, uint32_t able) {
@@ -197,9 +201,9 @@ static bool is_of_interest(const struct dyn_bound *b, const struct dyn_work *wor
 }
 
 /* 0: the call is NCCL's, and counts there, if NCCL asks. */
-static DYN_HOT uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *request) {
+static DYN_HOT uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *request, bool hadWindows) {
   if (!is_of_interest(b, &request->work)) return 0;
-  uint32_t able = able_of(b, request);
+  uint32_t able = able_of(b, request, hadWindows);
   return able == 0 && !counts(&request->work) ? 0 : ask(b, &request->work, able);
 }
 
@@ -245,7 +249,7 @@ DYN_HOT bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptu
     *result = REMOTE_ERROR;
     return true;
   }
-  uint32_t action = action_of(b, request);
+  uint32_t action = action_of(b, request, dyn_windows_ever(b->windows));
   if (action == 0) return false;
   *result = is_nccls(action) ? give(b, request, perhapsCaptured, action) : launch(b, request, perhapsCaptured, action, dyn_this_call()->timed);
   if (is_nccls(action)) ask(b, &request->work, DYN_ABLE_OVER);
@@ -300,8 +304,9 @@ bool dyn_device_hold(const struct dyn_request *request) {
   struct dyn_bound *b = in_group(request->comm);
   if (b == NULL) return false;
   if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && is_of_interest(b, &request->work) &&
-      (counts(&request->work) || able_of(b, request) != 0)) {
+      (counts(&request->work) || able_of(b, request, false) != 0)) {
     b->held = *request;
+    b->hadWindows = dyn_windows_ever(b->windows);
     b->group = HELD;
     return true;
   }
@@ -328,7 +333,7 @@ static void give_held(struct dyn_bound *b) {
 static uint32_t action_of_held(const struct dyn_bound *b) {
   struct dyn_passage passage;
   dyn_passage_enter(&passage, b->held.work.stream, b->held.comm, 0);
-  uint32_t action = action_of(b, &b->held);
+  uint32_t action = action_of(b, &b->held, b->hadWindows);
   dyn_passage_leave(&passage, SUCCESS);
   return action;
 }

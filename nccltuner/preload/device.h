@@ -9,7 +9,7 @@
  * it. It is held back until the group ends or has another call of the communicator. Several calls of one communicator in
  * one group NCCL takes together, on all ranks or wrongly, so there ranks agree that they are NCCL's.
  *
- * Calls on registered memory (windows.h) may also be NCCL's by name (named.h). Such a call counts before NCCL sees it, and
+ * Calls on registered memory (windows.h) may also be NCCL's by name (named.h), from 2.31 on. Such a call counts before NCCL sees it, and
  * what NCCL asks the plugin about it meanwhile is no call. Outside of groups and captures the name is all that NCCL may run, and if it
  * refuses that, before anything runs and on every rank, the call is made again without and the name is not given again for calls of its
  * size. In them NCCL does as it likes where it cannot do as it is told, which comes to the same.
@@ -28,7 +28,7 @@ struct dyn_request {
   struct dyn_work work;
   void *comm;                                   /* ncclComm_t */
   int (*forward)(const struct dyn_request *it); /* to NCCL */
-  int (*named)(const struct dyn_request *it, const struct dyn_coll_config *config); /* likewise; NULL: never on registered memory */
+  int (*named)(const struct dyn_request *it, const struct dyn_coll_config *config); /* likewise; NULL: nothing of it has a name */
   struct dyn_intercepted *counted;
   const void *caller; /* an address in the program's library that calls */
 };

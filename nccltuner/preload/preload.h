@@ -56,12 +56,13 @@ struct dyn_about {
  * then it has counted as well, and the chooser hears when it is over. */
 typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t bytes, uint32_t able);
 #define DYN_CHOSEN_NCCL 15u              /* no path: NCCL is to run it as it likes */
-#define DYN_ABLE_REGISTERED (1u << 16)   /* all that the call reads and writes is memory that the program has registered */
+#define DYN_ABLE_REGISTERED (1u << 16)   /* the call reads and writes memory that the program has registered, as all ranks see alike (device.c) */
 #define DYN_ABLE_OVER (1u << 17)         /* no question: the call that was counted has been given to NCCL, and its group has ended */
 #define DYN_ABLE_REFUSED (1u << 18)      /* no question: NCCL has refused the name that was given for it, and runs it as it likes */
 #define DYN_ABLE_LOOK (1u << 19)         /* no question: not 0 if the plan has a kernel of ours for the coming call; nothing counts */
 
-/* The device path (kernels/host/host.h), for the plugin. id is commId in samples. names: calls can be given to NCCL by name.
+/* The device path (kernels/host/host.h), for the plugin. id is commId in samples. names: calls can be given to NCCL by name. windows: behind expect:
+ * none of the memory that the program registers with its communicator will be missed.
  * bind says, inside of a call of the communicator's, that lsa is
  * its: from then on choose is asked, with the chooser. False: not now.
  * expect says the same while NCCL makes the communicator (making.c). True: it is known which call of the program's makes it,
@@ -88,6 +89,7 @@ struct dyn_device_calls {
   bool (*alone)(const struct dyn_lsa *lsa); /* behind expect: the call that makes it makes no other communicator, in this thread */
   const struct dyn_gin_calls *gin;
   bool (*names)(void);
+  bool (*windows)(const struct dyn_lsa *lsa);
   void (*gpu)(uint8_t gpu[16], uint32_t *multiprocessors);
   const struct dyn_hosts_calls *hosts; /* hosts/hosts.h */
 };

@@ -102,6 +102,7 @@ bool dyn_window_of(const struct dyn_windows *windows, const void *at, size_t byt
 }
 
 bool dyn_windows_any(const struct dyn_windows *windows) { return windows != NULL && windows->n > 0; }
+bool dyn_windows_ever(const struct dyn_windows *windows) { return windows != NULL && windows->calls > 0; }
 bool dyn_windows_lost(const struct dyn_windows *windows) { return windows != NULL && windows->lost; }
 
 /* ---- changes ---- */

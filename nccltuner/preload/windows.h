@@ -63,6 +63,9 @@ struct dyn_windows *dyn_windows_of(const void *comm);
 bool dyn_window_of(const struct dyn_windows *windows, const void *at, size_t bytes, struct dyn_window_place *place);
 /* Any is registered now: what most programs never have. */
 bool dyn_windows_any(const struct dyn_windows *windows);
+/* The program has called for one, whatever became of it, and whether or not it is there yet: the same on all ranks, for such calls are
+ * collective, and promised by nobody. */
+bool dyn_windows_ever(const struct dyn_windows *windows);
 bool dyn_windows_lost(const struct dyn_windows *windows);
 
 /* calls.c: behind ncclCommWindowRegister, which gave result and is to leave the handle in win, and before ncclCommWindowDeregister. */

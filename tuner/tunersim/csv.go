@@ -177,12 +177,13 @@ func wayOf(s string) (contexts uint8, flat bool, err error) {
 	return contexts, flat, nil
 }
 
-// parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend, of path symmetric: NCCL's kernel), protocol (of path gin: contexts) and channels,
+// parseAction reads path, algorithm (of path lsa: kernel, of path gin: backend, of path symmetric: NCCL's kernel), protocol (of path gin: contexts, of path lsa: threads) and channels,
 // threads and backend; "-" is what the path does not have. registered: on such memory NCCL's kernels go by name, with its own channels.
 func parseAction(row []string, threads, backend string, registered bool) (a actions.Action, err error) {
 	if a.Path, err = actions.ParsePath(row[0]); err != nil {
 		return a, err
 	}
+	warps, inProtocol := actions.ParseThreads(row[2]) // of path lsa, where they have no column
 	switch {
 	case a.Path == actions.PathCollective:
 		if a.Algorithm, err = actions.ParseAlgorithm(row[1]); err != nil {
@@ -196,10 +197,11 @@ func parseAction(row []string, threads, backend string, registered bool) (a acti
 		if a.Symmetric, err = actions.ParseSymmetric(row[1]); err != nil {
 			return a, err
 		}
-	case a.Path == actions.PathLSA && row[2] == "-":
+	case a.Path == actions.PathLSA && (row[2] == "-" || inProtocol && threads == "-"):
 		if a.Kernel, err = actions.ParseKernel(row[1]); err != nil {
 			return a, err
 		}
+		a.Warps = warps
 	case a.Path == actions.PathGIN && backend == "-": // where there is no column of backends
 		if a.Backend, err = actions.ParseBackend(row[1]); err != nil {
 			return a, err

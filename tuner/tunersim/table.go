@@ -181,7 +181,7 @@ func (t *Table) addRow(r Row) error {
 // finish sorts the points and computes what follows from their rows.
 func (t *Table) finish() error {
 	t.points = slices.DeleteFunc(t.points, func(p *point) bool {
-		idle := p.collective == actions.AllToAll && len(p.order) == 0
+		idle := p.collective.Plain() == actions.AllToAll && len(p.order) == 0
 		if idle {
 			t.Skipped += p.defaults + len(p.costNs)
 		}

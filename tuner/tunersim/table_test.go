@@ -192,7 +192,7 @@ func TestReadTableIgnoresMoreColumns(t *testing.T) {
 // Our kernels stand in the algorithm's column; tables from before there were several have none there.
 func TestReadTableWithKernels(t *testing.T) {
 	in := header
-	for _, tail := range []string{"default,-,-,-,10", "lsa,-,-,4,5", "lsa,oneshot,-,16,6", "lsa,twoshot,-,16,4", "lsa,bulk,-,32,7", "lsa,bulk,-,-,8", "gin,proxy,-,4,9", "gin,proxy,c2,4,9.5", "gin,proxy,flat,4,9.6", "gin,proxy,c2/flat,4,9.7"} {
+	for _, tail := range []string{"default,-,-,-,10", "lsa,-,-,4,5", "lsa,oneshot,-,16,6", "lsa,twoshot,-,16,4", "lsa,bulk,-,32,7", "lsa,bulk,-,-,8", "lsa,bulk,t256,32,7.5", "gin,proxy,-,4,9", "gin,proxy,c2,4,9.5", "gin,proxy,flat,4,9.6", "gin,proxy,c2/flat,4,9.7"} {
 		in += "m,2.28.9,4,1,nvlink,quiet,AllReduce,65536," + tail + "\n"
 	}
 	table, err := ReadTable(strings.NewReader(in))
@@ -200,12 +200,12 @@ func TestReadTableWithKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := table.Buckets()[0]
-	for s, want := range map[string]float64{"lsa/oneshot/4": 5000, "lsa/oneshot/16": 6000, "lsa/twoshot/16": 4000, "lsa/bulk/32": 7000, "lsa/bulk": 8000, "gin/proxy/4": 9000, "gin/proxy/4/c2": 9500, "gin/proxy/4/flat": 9600, "gin/proxy/4/c2/flat": 9700} {
+	for s, want := range map[string]float64{"lsa/oneshot/4": 5000, "lsa/oneshot/16": 6000, "lsa/twoshot/16": 4000, "lsa/bulk/32": 7000, "lsa/bulk": 8000, "lsa/bulk/32/t256": 7500, "gin/proxy/4": 9000, "gin/proxy/4/c2": 9500, "gin/proxy/4/flat": 9600, "gin/proxy/4/c2/flat": 9700} {
 		if ns, ok := table.Cost(b, must(t, s)); !ok || ns != want {
 			t.Errorf("%s: %g, %v", s, ns, ok)
 		}
 	}
-	if best, ns, _ := table.Best(b); best != must(t, "lsa/twoshot/16") || ns != 4000 || len(table.Actions(b)) != 10 {
+	if best, ns, _ := table.Best(b); best != must(t, "lsa/twoshot/16") || ns != 4000 || len(table.Actions(b)) != 11 {
 		t.Errorf("best is %s, choices are %v", best, table.Actions(b))
 	}
 }

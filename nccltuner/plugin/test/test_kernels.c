@@ -28,13 +28,13 @@
 #define REFUSED SYMMETRIC(DYN_SYMMETRIC_RS_LDMC_AG_STMC) /* by this NCCL */
 #define NCCLS 0xf0u /* how ran says of a call on registered memory that it is NCCL's default */
 
-enum how { ALL, ONE_HAS_NO_NAMES, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
+enum how { ALL, ONE_HAS_NO_NAMES, ONE_MISSES_WINDOWS, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
 
 /* ---- what the parent sees ---- */
 
 static struct shared {
   atomic_int waiting, round;
-  uint32_t ran[RANKS][CALLS], exchanged[RANKS][CALLS], onWindows[RANKS][CALLS]; /* action of each call, as it ran */
+  uint32_t ran[RANKS][CALLS], exchanged[RANKS][CALLS], exchangedThere[RANKS][CALLS], onWindows[RANKS][CALLS]; /* action of each call, as it ran */
   uint32_t early[RANKS], state[RANKS], marks[RANKS]; /* before and after the first call */
   uint32_t named[RANKS]; /* marks on registered memory, at the end */
   uint64_t took[RANKS]; /* ms, to join */
@@ -112,14 +112,18 @@ static bool expect(struct dyn_lsa *it, void *ofComm, uint32_t (*function)(void *
   return true;
 }
 
-static bool names(void) { return how == ALL || (how == ONE_HAS_NO_NAMES && rank != 2); }
+static bool names(void) { return !(how == ONE_HAS_NO_NAMES && rank == 2); }
+static bool windows(const struct dyn_lsa *it) {
+  CHECK(it == &lsa);
+  return !(how == ONE_MISSES_WINDOWS && rank == 1);
+}
 
 static void gpu(uint8_t id[16], uint32_t *multiprocessors) {
   memset(id, 0x60 + rank, 16);
   *multiprocessors = 132;
 }
 
-static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names, gpu, NULL};
+static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names, windows, gpu, NULL};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
@@ -165,13 +169,14 @@ static uint32_t one_call(size_t bytes, uint32_t able) {
 static uint32_t exchange(uint32_t able) {
   call = (struct dyn_preload_call){.depth = 1, .looked = true};
   uint32_t action = choose == NULL ? 0 : choose(chooser, ALLTOALL, BYTES, able);
+  if (able & DYN_ABLE_REGISTERED && action != 0 && (action & 15) != DYN_PATH_LSA) CHECK(action == DYN_CHOSEN_NCCL && choose(chooser, ALLTOALL, BYTES, DYN_ABLE_OVER) == 0);
   call = (struct dyn_preload_call){0};
-  return action;
+  return action == DYN_CHOSEN_NCCL ? NCCLS : action;
 }
 
 /* On registered memory; NCCL asks about a call of its own before and after it has looked at its symmetric kernels. */
 static uint32_t registered(uint32_t able) {
-  bool apart = how == ALL;
+  bool apart = how <= ONE_HAS_NO_NAMES;
   uint64_t seq = comm->seq;
   uint32_t marks = comm->self->marks[ALLREDUCE][BUCKET - 1];
   call = (struct dyn_preload_call){.depth = 1, .looked = true};
@@ -206,7 +211,7 @@ static void publish(void) {
   struct publisher daemon_;
   struct dyn_plan plan;
   plan_clear(&plan);
-  plan.numEntries = 5;
+  plan.numEntries = 6;
   plan.sampleEvery = 1;
   plan.index[ALLREDUCE][BUCKET] = 1;
   plan.entries[1] = (struct dyn_entry){.id = 1, .base = LSA(2, 16), .numTrials = 5};
@@ -218,6 +223,8 @@ static void publish(void) {
   memcpy(plan.entries[3].trials, named, sizeof named);
   plan.index[ALLREDUCE][BUCKET - 3] = 4;
   plan.entries[4] = (struct dyn_entry){.id = 4, .numTrials = 1, .trials = {LSA(0, 8)}};
+  plan.index[ALLTOALL + 4][BUCKET] = 5;
+  plan.entries[5] = (struct dyn_entry){.id = 5, .base = LSA(2, 32), .numTrials = 2, .trials = {0, ACTION(1, 2, 0)}}; /* it has no names */
   CHECK(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan));
   publisher_close(&daemon_);
 }
@@ -253,8 +260,12 @@ static void rank_main(void) {
     if (i % 4 > 0) continue;
     seq = comm->seq;
     shared->exchanged[rank][i] = exchange(i % 8 ? ONE_SHOT : 0);
-    CHECK(comm->seq == seq + (how <= ONE_HAS_NO_NAMES), "an AllToAll counts where every rank is told of each");
-    CHECK(comm->self->marks[ALLTOALL][BUCKET] == (how <= ONE_HAS_NO_NAMES ? 1u << 31 | 5u << 26 : 0), "%x", comm->self->marks[ALLTOALL][BUCKET]);
+    CHECK(comm->seq == seq + (how <= ONE_MISSES_WINDOWS), "an AllToAll counts where every rank is told of each");
+    CHECK(comm->self->marks[ALLTOALL][BUCKET] == (how <= ONE_MISSES_WINDOWS ? 1u << 31 | 5u << 26 : 0), "%x", comm->self->marks[ALLTOALL][BUCKET]);
+    seq = comm->seq;
+    shared->exchangedThere[rank][i] = exchange(ONE_SHOT | BULK | DYN_ABLE_REGISTERED);
+    CHECK(comm->seq == seq + (how <= ONE_MISSES_WINDOWS), "nor does one behind windows count twice");
+    CHECK(comm->self->marks[ALLTOALL + 4][BUCKET] == (how <= ONE_HAS_NO_NAMES ? 1u << 31 | 5u << 26 : 0), "%x", comm->self->marks[ALLTOALL + 4][BUCKET]);
   }
   /* Registered buffers in one call say that this rank has them, where what is in bulk can run, and change nothing else. */
   if (choose != NULL && how == ALL) {
@@ -308,6 +319,7 @@ static void play(enum how which) {
   for (int r = 1; r < RANKS; r++)
     CHECK(memcmp(shared->ran[r], shared->ran[0], sizeof shared->ran[0]) == 0 &&
           memcmp(shared->exchanged[r], shared->exchanged[0], sizeof shared->exchanged[0]) == 0 &&
+          memcmp(shared->exchangedThere[r], shared->exchangedThere[0], sizeof shared->exchangedThere[0]) == 0 &&
           memcmp(shared->onWindows[r], shared->onWindows[0], sizeof shared->onWindows[0]) == 0, "%d: ranks 0 and %d ran different calls", which, r);
   test_record_path(COMM_ID, path, sizeof path);
   CHECK(access(path, F_OK) != 0, "%s stayed", path);
@@ -325,18 +337,7 @@ static int of_path(uint32_t path) {
   return n;
 }
 
-/* Calls on registered memory run their own trials, in their order: what a name of NCCL's can bring about, and our kernels. */
-static void check_registered(void) {
-  const uint32_t first = 7u << 3 | 7u | 1u << 14 | 1u << 17, symmetric = 1u << 19 | 1u << 20 | 1u << 21 | 1u << 22 | 1u << 23, refused = 1u << 22;
-  const uint32_t want[] = {ACTION(1, 2, 0), REFUSED, LSA(0, 8), NCCLS, NCCLS, NCCLS, NCCLS, NCCLS}; /* then the base */
-  int i = 1;
-  while (i < CALLS && shared->onWindows[0][i] != want[0]) i += 3;
-  CHECK(i > 0 && i < CALLS / 2, "before a plan is in force they are NCCL's");
-  for (int before = 1; before < i; before += 3) CHECK(shared->onWindows[0][before] == NCCLS);
-  for (size_t n = 0; n < 30; n++, i += 3)
-    CHECK(shared->onWindows[0][i] == (n < 8 ? want[n] : SYMMETRIC(DYN_SYMMETRIC_AG_LL)), "call %d: %x", (int)n, shared->onWindows[0][i]);
-  for (int r = 0; r < RANKS; r++) CHECK(shared->named[r] == (1u << 31 | 5u << 26 | first | (symmetric & ~refused)), "rank %d: marks %x", r, shared->named[r]);
-}
+#include "kernels_registered.h"
 
 static void without_kernels(enum how which) {
   play(which);
@@ -371,8 +372,13 @@ int main(void) {
   for (int i = 0; i < CALLS; i++) CHECK(shared->exchanged[0][i] == (i % 8 == 4 && i > 40 ? LSA(0, 4) : 0) || i <= 40);
 
   check_registered();
+  check_exchanged_there();
   play(ONE_HAS_NO_NAMES);
-  for (int i = 0; i < CALLS; i++) CHECK(shared->onWindows[0][i] == 0, "a rank cannot name kernels: to none is memory registered");
+  check_unnamed();
+  check_exchanged_there();
+  play(ONE_MISSES_WINDOWS);
+  for (int i = 0; i < CALLS; i++) CHECK(shared->onWindows[0][i] == 0, "a rank may miss windows: to none is memory registered");
+  for (int i = 0; i < CALLS; i++) CHECK(shared->exchangedThere[0][i] == 0 || shared->exchangedThere[0][i] == LSA(0, 4), "nor to an AllToAll: %x", shared->exchangedThere[0][i]);
   for (int r = 0; r < RANKS; r++) CHECK(shared->named[r] == 0);
 
   without_kernels(ONE_REFUSES);

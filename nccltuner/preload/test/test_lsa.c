@@ -243,6 +243,8 @@ static void invalidated(void) {
   }
 }
 
+#include "late_steps.h"
+
 static uint64_t now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -388,6 +390,7 @@ int main(int argc, char **argv) {
   play("invalidated", 2, invalidated);
   play("again", 3, again);
   play("death", 3, death);
+  play("late", 2, late);
   play("blind", 2, blind);
   play("aborts", 2, aborts);
   play("shrinks", 2, shrinks);

@@ -85,7 +85,7 @@ func (b *bucket) idle() bool {
 			return false
 		}
 	}
-	return b.Collective == actions.AllToAll && tuner.MarkSet(b.marks)&(tuner.MarkGDAKI|tuner.MarkProxy) == 0
+	return b.Collective.Plain() == actions.AllToAll && tuner.MarkSet(b.marks)&(tuner.MarkGDAKI|tuner.MarkProxy) == 0
 }
 
 // confirmed says that a choice rests on enough.

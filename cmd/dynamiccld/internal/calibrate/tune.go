@@ -106,7 +106,7 @@ func (t *tuning) defaults(ctx context.Context) error {
 		if b.us > 0 || b.done {
 			continue // measured before the ranks were started again
 		}
-		if slices.ContainsFunc(t.buckets, func(other *bucket) bool { return other.us > 0 && other.idle() }) && b.Collective == actions.AllToAll {
+		if slices.ContainsFunc(t.buckets, func(other *bucket) bool { return other.us > 0 && other.idle() }) && b.Collective.Plain() == actions.AllToAll {
 			b.done, b.err = true, errNoKernels
 			continue
 		}

@@ -16,7 +16,7 @@ import (
 // anything is a part of a pattern that every choice fits.
 const anything = -1
 
-// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS, gin/BACKEND/CTAS/CONTEXTS or symmetric/KERNEL, where * or a part that is missing at the end fits
+// Pattern picks choices: ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS/THREADS, gin/BACKEND/CTAS/CONTEXTS or symmetric/KERNEL, where * or a part that is missing at the end fits
 // everything, and "default", which is measured always, nothing.
 type Pattern struct {
 	path                int // what it names decides that
@@ -26,24 +26,32 @@ type Pattern struct {
 	number              int // of channels or CTAs
 	contexts            int // of gin
 	flat                int // of gin: 1, or not: 0
+	warps               int // of a CTA of lsa
 }
 
 var (
-	everything  = Pattern{anything, anything, anything, anything, anything, anything, anything, anything, anything}
-	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2, -2, -2, -2}
+	everything  = Pattern{anything, anything, anything, anything, anything, anything, anything, anything, anything, anything}
+	onlyDefault = Pattern{-2, -2, -2, -2, -2, -2, -2, -2, -2, -2}
 )
 
 // ParsePattern reads "ring/ll128/*", "tree/*/8", "ring", "lsa", "lsa/twoshot", "lsa/*/16", "gin", "gin/proxy/4",
 // "gin/*/8/c2", "gin/*/*/c1", "gin/*/8/*", "gin/*/8/flat", "gin/*/8/c1/flat", "symmetric", "symmetric/ST". flat is the kernel that is not
-// hierarchical; without it both are meant.
+// hierarchical; without it both are meant. "lsa/bulk/64/t256" has CTAs of 256 threads, and not as many as the kernel takes by itself.
 func ParsePattern(s string) (Pattern, error) {
 	if strings.EqualFold(s, actions.Default.String()) {
 		return onlyDefault, nil
 	}
 	p := everything
 	parts := strings.Split(s, "/")
-	if len(parts) > 3 && !(len(parts) <= 5 && strings.EqualFold(parts[0], actions.PathGIN.String())) {
-		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS or gin/BACKEND/CTAS[/cCONTEXTS][/flat] with * for any, like ring/ll128/*, tree/*/8, lsa/*/16, gin/*/4 or gin/*/8/c2", s)
+	most := 3
+	switch {
+	case strings.EqualFold(parts[0], actions.PathGIN.String()):
+		most = 5
+	case strings.EqualFold(parts[0], actions.PathLSA.String()):
+		most = 4
+	}
+	if len(parts) > most {
+		return p, fmt.Errorf("choice %q: want ALGORITHM/PROTOCOL/CHANNELS, lsa/KERNEL/CTAS[/tTHREADS] or gin/BACKEND/CTAS[/cCONTEXTS][/flat] with * for any, like ring/ll128/*, tree/*/8, lsa/*/16, gin/*/4 or gin/*/8/c2", s)
 	}
 	for i, part := range parts {
 		if part == "*" {
@@ -83,6 +91,8 @@ func ParsePattern(s string) (Pattern, error) {
 			p.number, err = parseNumber(part, p.path)
 		case i == len(parts)-1 && i >= 3 && strings.EqualFold(part, "flat"):
 			p.flat = 1
+		case i == 3 && p.path == int(actions.PathLSA):
+			p.warps, err = parseThreads(part)
 		case i == 3:
 			p.contexts, err = parseContexts(part)
 		default:
@@ -118,11 +128,19 @@ func parseContexts(text string) (int, error) {
 	return int(n), nil
 }
 
+func parseThreads(text string) (int, error) {
+	warps, is := actions.ParseThreads(text)
+	if !is || int(warps)*actions.WarpThreads > actions.CTAThreads {
+		return 0, fmt.Errorf("threads must be t%d to t%d, in steps of %d, or *", actions.WarpThreads, actions.CTAThreads, actions.WarpThreads)
+	}
+	return int(warps), nil
+}
+
 func (p Pattern) fits(a actions.Action) bool {
 	is := func(want int, has uint8) bool { return want == anything || want == int(has) }
 	return is(p.path, uint8(a.Path)) && is(p.algorithm, uint8(a.Algorithm)) && is(p.protocol, uint8(a.Protocol)) &&
 		is(p.kernel, uint8(a.Kernel)) && is(p.symmetric, uint8(a.Symmetric)) && is(p.backend, uint8(a.Backend)) && is(p.number, a.Channels) &&
-		is(p.contexts, a.Contexts) && (p.flat == anything || a.Flat == (p.flat == 1))
+		is(p.contexts, a.Contexts) && is(p.warps, a.Warps) && (p.flat == anything || a.Flat == (p.flat == 1))
 }
 
 // counted says that an algorithm is measured with channels of its own. A learner leaves PAT's number to NCCL, but recorded
@@ -150,7 +168,7 @@ func (p Pattern) named(a actions.Action) bool {
 // fits. Where all choices of LL are one device kernel it is there once, and others of LL only where a pattern names them: a
 // tree's by tree/ll, channels by their number.
 //
-// Of GIN's contexts it has what learners try, and numbers that a pattern names.
+// Of GIN's contexts and our kernels' threads it has what learners try, and numbers that a pattern names.
 func choices(b state.Bucket, marks uint32, maxChannels int, shape state.Shape, patterns []Pattern, channels []uint8) []actions.Action {
 	if len(channels) == 0 {
 		channels = counts(maxChannels)
@@ -193,12 +211,18 @@ func choices(b state.Bucket, marks uint32, maxChannels int, shape state.Shape, p
 	return all
 }
 
-// sharing adds what patterns name: CTAs on GIN that share so many contexts.
+// sharing adds what patterns name: CTAs on GIN that share so many contexts, and CTAs of our kernels with so many threads.
 func sharing(set []actions.Action, marks tuner.MarkSet, patterns []Pattern) []actions.Action {
 	for _, a := range set {
 		for _, p := range patterns {
 			if a.Contexts = uint8(max(p.contexts, 0)); a.Path == actions.PathGIN && marks.Has(a) && !slices.Contains(set, a) {
 				set = append(set, a)
+			}
+			if a.Path == actions.PathLSA && p.warps > 0 && (p.kernel == anything || p.kernel == int(a.Kernel)) {
+				a.Contexts, a.Warps = 0, uint8(p.warps)
+				if !slices.Contains(set, a) {
+					set = append(set, a)
+				}
 			}
 		}
 	}

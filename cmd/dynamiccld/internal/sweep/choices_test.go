@@ -67,6 +67,8 @@ func TestChoices(t *testing.T) {
 		{"one that is not there", []string{"Ring/LL", "lsa/oneshot"}, 0, []string{"lsa/bulk", "ring"}, []uint8{2}, "Ring/LL/2"},
 		{"any of them at 16", kernels, 0, []string{"lsa/*/16"}, nil, "lsa/oneshot/16 lsa/twoshot/16"},
 		{"CTAs that nobody tries", kernels, 0, []string{"lsa/oneshot/2", "lsa/twoshot/64"}, nil, "lsa/oneshot/2 lsa/twoshot/64"},
+		{"threads that somebody names", kernels, 0, []string{"lsa/oneshot/16/t256", "lsa/*/4/*"}, nil, "lsa/oneshot/4 lsa/oneshot/4/t256 lsa/oneshot/16/t256 lsa/twoshot/4"},
+		{"threads and CTAs that nobody tries", kernels, 0, []string{"lsa/twoshot/2/t128"}, nil, "lsa/twoshot/2/t128"},
 		{"GIN alone", gin, 0, []string{"gin"}, nil, "gin/proxy/1 gin/proxy/2 gin/proxy/4 gin/proxy/8"},
 		{"GIN beside others", gin, 0, []string{"GIN/Proxy/2", "lsa/*/4", "gin/*/1"}, nil, "lsa/oneshot/4 gin/proxy/1 gin/proxy/2"},
 		{"GIN that is not there", gin, 0, []string{"gin/gdaki"}, nil, ""},
@@ -100,7 +102,7 @@ func TestChoices(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.name, got, c.want)
 		}
 	}
-	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8", "lsa/ll", "lsa/16", "lsa/oneshot/129", "lsa/oneshot/0", "lsa/oneshot/16/1", "oneshot", "*/oneshot", "lsa//8", "gin/ll", "gin/4", "gin/proxy/0", "gin/proxy/4/1", "gin/proxy/4/c0", "gin/proxy/4/c5", "gin/proxy/4/c1/1", "gin/proxy/c1", "ring/ll/8/c1", "lsa/bulk/8/*", "gin/oneshot"} {
+	for _, text := range []string{"", "ring/ll/0", "ring/ll/256", "ring/ll/8/1", "ringo", "ring/ll64", "ring//8", "lsa/ll", "lsa/16", "lsa/oneshot/129", "lsa/oneshot/0", "lsa/oneshot/16/1", "oneshot", "*/oneshot", "lsa//8", "gin/ll", "gin/4", "gin/proxy/0", "gin/proxy/4/1", "gin/proxy/4/c0", "gin/proxy/4/c5", "gin/proxy/4/c1/1", "gin/proxy/c1", "ring/ll/8/c1", "lsa/bulk/8/c1", "lsa/bulk/8/t0", "lsa/bulk/8/t100", "lsa/bulk/8/t1024", "lsa/bulk/8/t256/1", "ring/ll/8/t256", "gin/oneshot"} {
 		if p, err := ParsePattern(text); err == nil {
 			t.Errorf("%q was read as %v", text, p)
 		}

@@ -77,7 +77,7 @@ func (p *progress) toCome() int {
 			if of, ok = p.known[p.collective]; !ok {
 				of = guess
 			}
-			if c == AllToAll {
+			if strings.HasPrefix(c, AllToAll) { // on whatever memory
 				of = 1
 			}
 		}

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"os"
@@ -60,7 +61,7 @@ func rows(points []Point) (keys []rowKey, us map[rowKey][]float64, err error) {
 const deviceKernel = "device kernel"
 
 // choiceColumns names a choice as tables do. They want a number of channels: where it was NCCL's own, what ran is told,
-// and 0 where that was a device kernel, which has none. Our kernels, and GIN's backend, stand in the algorithm's column, its contexts in the protocol's, CTAs in the channels'.
+// and 0 where that was a device kernel, which has none. Our kernels, and GIN's backend, stand in the algorithm's column, its contexts and their threads in the protocol's, CTAs in the channels'.
 func choiceColumns(p Point) (c [4]string, err error) {
 	a, err := actions.Parse(p.Action)
 	if err != nil {
@@ -87,7 +88,7 @@ func choiceColumns(p Point) (c [4]string, err error) {
 	case actions.PathGIN:
 		return [4]string{a.Path.String(), a.Backend.String(), a.FormatWay(), number}, nil
 	case actions.PathLSA:
-		return [4]string{a.Path.String(), a.Kernel.String(), "-", number}, nil
+		return [4]string{a.Path.String(), a.Kernel.String(), cmp.Or(actions.FormatThreads(a.Warps), "-"), number}, nil
 	}
 	return [4]string{a.Path.String(), a.Algorithm.String(), a.Protocol.String(), number}, nil
 }

@@ -67,6 +67,10 @@ func TestRowOfAKernelWithItsOwnCTAs(t *testing.T) {
 	if c, err := choiceColumns(gin); err != nil || c != [4]string{"gin", "proxy", "c2", "8"} || choiceName(c) != gin.Action {
 		t.Errorf("CTAs that share contexts: %v, %v", c, err)
 	}
+	threads := Point{Action: "lsa/bulk/64/t256", Ran: "lsa/bulk/64", MedianUs: 4, Outcome: OutcomeOK}
+	if c, err := choiceColumns(threads); err != nil || c != [4]string{"lsa", "bulk", "t256", "64"} || choiceName(c) != threads.Action {
+		t.Errorf("threads: %v, %v", c, err)
+	}
 	p.Ran = ""
 	if c, err := choiceColumns(p); err == nil {
 		t.Errorf("CTAs that nobody knows: %v", c)
