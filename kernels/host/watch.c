@@ -41,6 +41,7 @@ static void look(struct dyn_lsa *lsa) {
     if (waits) dyn_lsa_complain(lsa);
   }
   lsa->diedOnce = rank >= 0;
+  dyn_gin_check(lsa);
   dyn_gin_look(lsa);
   if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);
 }

@@ -232,7 +232,7 @@ static int give(const struct dyn_bound *b, const struct dyn_request *request, bo
 
 /* NCCL, or a kernel, would wait for the rank that is gone: the call fails. */
 static bool gave_up(const struct dyn_bound *b) {
-  if (!dyn_lsa_stopped(b->lsa)) return false;
+  if (!dyn_lsa_gave_up(b->lsa)) return false;
   dyn_lsa_complain(b->lsa);
   return true;
 }
@@ -391,5 +391,5 @@ bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t b
 
 int dyn_device_error(void *comm) {
   const struct dyn_bound *b = find(comm);
-  return b != NULL && !b->stopped && dyn_lsa_stopped(b->lsa) ? REMOTE_ERROR : SUCCESS;
+  return b != NULL && !b->stopped && dyn_lsa_gave_up(b->lsa) ? REMOTE_ERROR : SUCCESS;
 }
