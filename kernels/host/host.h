@@ -118,6 +118,8 @@ size_t dyn_gin_trips(struct dyn_lsa *lsa, struct dyn_trip *trips, size_t most);
 
 /* Called twice a second for each open communicator, which cannot close meanwhile. Set once, before the first is made. */
 extern void (*dyn_lsa_look)(struct dyn_lsa *lsa);
+/* Asked twice a second, likewise: whether a rank of it that is on another host has gone for good; why: which. */
+extern bool (*dyn_lsa_gone)(uint64_t id, uint32_t rank, char *why, size_t bytes);
 uint64_t dyn_lsa_id(const struct dyn_lsa *lsa);
 
 /* AllReduce of input, added to residual and normalised: dynamicclAllReduceAddRmsNorm (nccltuner/preload/dynamiccl.h). */

@@ -61,7 +61,7 @@ func TestHub(t *testing.T) {
 func TestHubPace(t *testing.T) { agreement(t, "test_pace") }
 
 func TestHubFindsPlantedMistakes(t *testing.T) {
-	for of, mistakes := range map[string]int{"hub": 6, "rank": 4, "fence": 4} {
+	for of, mistakes := range map[string]int{"hub": 9, "rank": 5, "fence": 4} {
 		for mistake := range mistakes {
 			agreement(t, "test_hub", of, strconv.Itoa(mistake+1))
 		}
@@ -74,7 +74,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "gin_begins", "gin_too_late", "gone")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -98,6 +98,13 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"hosts.c", "ids", "(given != NULL && *given != '\\0') ||", ""},
 		{"hosts.c", "ids", "switched_off() || ", ""},
 		{"hosts.c", "samples", "of->commId == s->rank.place.commId && ", ""},
+		{"hosts.c", "left", "  if (s != NULL && s->spoke) dyn_hosts_rank_bye(&s->rank);\n", ""},
+		{"hosts_gin.c", "gin_too_late", "if (s != NULL && s->spoke) dyn_hosts_rank_decline(&s->rank);", ""},
+		{"hosts_gin.c", "gone_with_hub", "s->rank.gone != 0 || has_lost_hub(s);", "s->rank.gone != 0;"},
+		{"hosts_gin.c", "gin_begins", "(s->over || away)", "true"},
+		{"hub.c", "gone", "    miss(hub, c, nowNs);\n", ""},
+		{"hub.c", "left", "    rank->left = true;\n", ""},
+		{"rank.c", "gin_hub_killed", "  if (r->verdict == DYN_ALL_UNDECIDED) r->verdict = DYN_ALL_DECLINE;\n", ""},
 		{"samples.c", "samples", " || state == at + DYN_RING_CELLS", ""},
 		{"samples.c", "samples", "|| head - next > DYN_RING_CELLS / 2", ""},
 		{"samples.c", "samples", "(sample->flags & none) == 0 &&", ""},
@@ -128,7 +135,7 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 	dir, objects, compiler := t.TempDir(), filepath.Join(preloadTests(), "agree"), cmp.Or(os.Getenv("CC"), "gcc")
 	path, program := mistaken(t, dir, "../hosts", file, is, mistake), filepath.Join(dir, "test_hosts")
 	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-I", "../hosts", "-include", "../hosts/test/hurry.h", "-o", program, path}
-	for _, part := range []string{"hosts", "hub", "rank", "wire", "ids", "samples", "plugin", "test_hosts"} {
+	for _, part := range []string{"hosts", "hosts_gin", "hub", "rank", "wire", "ids", "samples", "plugin", "test_hosts"} {
 		if part+".c" != file {
 			args = append(args, filepath.Join(objects, part+".o"))
 		}

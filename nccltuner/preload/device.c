@@ -130,7 +130,8 @@ static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_ho
   dyn_hosts_samples_at(hold_ring, release_ring);
   return dyn_making_root(place->nRanks, place->rank, &root) ? dyn_hosts_begin(place, &root, log) : NULL;
 }
-static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave};
+static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
+__attribute__((constructor)) static void begin(void) { dyn_lsa_gone = dyn_hosts_gone; }
 
 const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, dyn_host_gpu, &hostsCalls};
 

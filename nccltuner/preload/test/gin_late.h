@@ -55,7 +55,34 @@ static void later(void) {
   end(DYN_GIN_DESTROYED);
 }
 
+static bool is_gone(uint64_t id, uint32_t ofRank, char *why, size_t bytes) {
+  CHECK(id == 7 && ofRank == (uint32_t)rank);
+  snprintf(why, bytes, "rank %d, on another host, is gone", numRanks - 1);
+  return atomic_load(&shared->gone) != 0;
+}
+
+/* On another host: nobody sees its process, and what agrees with that host says when it has gone. Until then it may be late. */
+static void gone_elsewhere(void) {
+  elsewhere = true;
+  dyn_lsa_gone = is_gone;
+  alarm(20);
+  begin();
+  play_calls(1, 3);
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  fill(&s, 0);
+  if (rank == numRanks - 1) _exit(0);
+  CHECK(issue(&s, 0) == 0);
+  nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+  CHECK(!dyn_lsa_gave_up(lsa) && !dyn_lsa_settle(lsa, 0), "it waits");
+  atomic_store(&shared->gone, 1);
+  uint64_t began = now_ms();
+  wait_for_all();
+  CHECK(now_ms() - began < 2000 && dyn_lsa_stopped(lsa) && dyn_gin_now(lsa) == DYN_GIN_FAILED && strstr(lsa->stopped, "on another host, is gone") != NULL, "after %d ms", (int)(now_ms() - began));
+  dyn_lsa_close(lsa);
+}
+
 static void all_late(void) {
+  play("gone elsewhere", 3, gone_elsewhere);
   play("late", 3, late);
   play("late in a graph", 3, late_in_graph);
   play_on(2, "late", 4, late);
