@@ -111,7 +111,7 @@ static void judge(const struct dyn_hub *hub, struct dyn_hub_comm *c) {
   uint32_t want = 0, not = 0;
   if (!c->together || !is_apart(c) || c->verdict != DYN_ALL_UNDECIDED) return;
   for (uint32_t i = 0; i < c->nRanks; i++) want += c->members[i].wish == DYN_ALL_BEGIN, not += c->members[i].wish == DYN_ALL_DECLINE;
-  if (hub->has != NULL && !hub->has(hub->to, c->commId)) not++;
+  if (want > 0 && hub->has != NULL && !hub->has(hub->to, c->commId)) not++;
   if (not == 0 && want + (DYN_HUB_MUTATE == DYN_HUB_MUTATE_WISH) < c->nRanks) return;
   c->verdict = not == 0 ? DYN_ALL_BEGIN : DYN_ALL_DECLINE;
   for (uint32_t i = 0; i < c->nRanks; i++) say_verdict(hub, c, i);

@@ -103,6 +103,7 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"hosts_gin.c", "gone_with_hub", "s->rank.gone != 0 || has_lost_hub(s);", "s->rank.gone != 0;"},
 		{"hosts_gin.c", "gin_begins", "(s->over || away)", "true"},
 		{"hub.c", "gone", "    miss(hub, c, nowNs);\n", ""},
+		{"hub.c", "by_hand", "if (want > 0 && hub->has != NULL && !hub->has(hub->to, c->commId)) not++;", ""},
 		{"hub.c", "left", "    rank->left = true;\n", ""},
 		{"rank.c", "gin_hub_killed", "  if (r->verdict == DYN_ALL_UNDECIDED) r->verdict = DYN_ALL_DECLINE;\n", ""},
 		{"samples.c", "samples", " || state == at + DYN_RING_CELLS", ""},

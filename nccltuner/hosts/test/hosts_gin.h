@@ -38,7 +38,7 @@ static void gin_declined(void) {
 }
 
 static void leave_gin(void) {
-  while (!LOAD(members[0].comm.fence)) nap(MS);
+  while (!LOAD(shared->told[0][self].ready)) nap(MS);
   nap(200 * MS); /* it has spoken */
   dyn_hosts_decline(members[0].comm.fence);
   STORE(shared->now, 1);
