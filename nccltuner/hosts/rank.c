@@ -29,7 +29,8 @@ static uint32_t refusal_of_gin(const struct dyn_hosts_word *word, int collective
   uint32_t backend = action >> DYN_ACTION_BACKEND_SHIFT & 15, marks = word->marks[collective][bucket];
   if (collective >= DYN_NUM_ASKED || action >> DYN_ACTION_ALGO_SHIFT & 15 || (backend != DYN_BACKEND_GDAKI && backend != DYN_BACKEND_PROXY)) return DYN_REFUSED_UNFIT;
   if (word->flags & DYN_RANK_FIXED_NUMERICS && adds_up(collective)) return DYN_REFUSED_USER;
-  bool has = marks & DYN_MARKS_SEEN && marks >> (DYN_MARKS_GIN_SHIFT + backend) & 1;
+  bool some = (action >> DYN_ACTION_CONTEXTS_SHIFT & (DYN_GIN_FLAT - 1)) != 0; /* of its contexts, which all ranks are to take alike */
+  bool has = marks & DYN_MARKS_SEEN && marks >> (DYN_MARKS_GIN_SHIFT + backend) & 1 && (!some || marks & DYN_MARKS_CONTEXTS);
   return has || DYN_RANK_MUTATE == DYN_RANK_MUTATE_GIN ? DYN_REFUSED_NOT : DYN_REFUSED_MARKS;
 }
 

@@ -103,7 +103,7 @@ static int numPlans;
 
 static uint32_t random_action(void) {
   if (one_in(8)) return 0;
-  if (one_in(8)) return DYN_PATH_GIN | (one_in(20) ? chance(5) : DYN_BACKEND_GDAKI + chance(2)) << DYN_ACTION_BACKEND_SHIFT | 4 << DYN_ACTION_CHANNELS_SHIFT;
+  if (one_in(8)) return DYN_PATH_GIN | (one_in(20) ? chance(5) : DYN_BACKEND_GDAKI + chance(2)) << DYN_ACTION_BACKEND_SHIFT | chance(16) << DYN_ACTION_CONTEXTS_SHIFT | 4 << DYN_ACTION_CHANNELS_SHIFT;
   return DYN_PATH_COLLECTIVE | chance(7) << DYN_ACTION_ALGO_SHIFT | chance(3) << DYN_ACTION_PROTO_SHIFT | chance(3) << DYN_ACTION_CHANNELS_SHIFT;
 }
 
@@ -168,7 +168,7 @@ static bool may_run(uint32_t flags, uint32_t marks, int collective, uint32_t act
   bool adds = collective == 1 || collective == 3 || collective == 4;
   if (path == DYN_PATH_GIN) {
     uint32_t backend = action >> 12 & 15;
-    return collective <= 4 && (backend == DYN_BACKEND_GDAKI || backend == DYN_BACKEND_PROXY) && marks & SEEN && marks & UINT32_C(1) << (23 + backend) &&
+    return collective <= 4 && (backend == DYN_BACKEND_GDAKI || backend == DYN_BACKEND_PROXY) && marks & SEEN && marks & UINT32_C(1) << (23 + backend) && (!(protocol & 7) || marks & UINT32_C(1) << 22) &&
            !(adds && flags & DYN_RANK_FIXED_NUMERICS);
   }
   if (path != 1 || algorithm > 6 || protocol > 2 || collective > 4 || (adds && flags & DYN_RANK_FIXED_NUMERICS)) return false;
