@@ -28,9 +28,10 @@ static struct dyn_lsa *list; /* under lock */
 static bool started;         /* under lock */
 static atomic_bool ended;    /* the process ends, and CUDA's driver may be gone */
 
+/* Of one on another host nothing is known here, by which it lives. */
 static int dead_rank(const struct dyn_lsa *lsa) {
   for (uint32_t r = 0; r < lsa->nRanks; r++)
-    if (r != lsa->rank && lsa->peers[r].pid != 0 && !dyn_process_lives(lsa->peers[r].pid, lsa->peers[r].startTime)) return (int)r;
+    if (r != lsa->rank && !dyn_process_lives(lsa->peers[r].pid, lsa->peers[r].startTime)) return (int)r;
   return -1;
 }
 

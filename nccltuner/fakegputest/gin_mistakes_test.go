@@ -36,7 +36,6 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "able |= room(", "able = room(", "backends"},
 		{"gin_run.c", "if (!dyn_gin_usable(&life->state) || __atomic_load_n(&life->words->stop, __ATOMIC_ACQUIRE) == 0) continue;", "continue;", "late"},
 		{"gin_module.c", `DYN_GIN_LAYOUT_PREFIX "%d", version`, `DYN_GIN_LAYOUT_PREFIX "%d", 22809`, "backends"},
-		{"watch.c", "lsa->peers[r].pid != 0 && ", "", "late"},
 		{"watch.c", "dyn_lsa_gone(lsa->id, lsa->rank, why, sizeof why)", "false", "late"},
 		{"launch.c", "l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)", "l.life = &lsa->gin->each[0]", "backends"},
 	} {

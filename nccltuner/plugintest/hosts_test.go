@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -154,4 +155,30 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 		}
 	}
 	return true
+}
+
+// What a rank of this host does by each word of the others (plugin/test/gin_apart.h).
+func TestGINBetweenHostsFindsPlantedMistakes(t *testing.T) {
+	sources, err := filepath.Glob("../plugin/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range sources {
+		sources[i] = filepath.Base(sources[i])
+	}
+	for _, m := range []struct{ file, is, mistake string }{
+		{"gin.c", `{ return comm->gin && switched("1"); }`, "{ return comm->gin; }"},
+		{"gin.c", "  comm->bound = 1;\n  offers_here", "  comm->bound = 1, comm->allBind = true;\n  offers_here"},
+		{"gin.c", "dyn_host_ns() > until) break;", "false) break;"},
+		{"gin.c", "  device->hosts->decline(comm->fence);\n", ""},
+		{"gin.c", "return word == DYN_ALL_BEGIN;\n  device", "return true;\n  device"},
+		{"tuner.c", "return !comm->lost;", "return true;"},
+	} {
+		t.Run(m.file+" "+m.is, func(t *testing.T) {
+			t.Parallel()
+			if said, err := planted(t, "../plugin", "test_gin.c", append([]string{"test/support.c"}, sources...), m.file, m.is, m.mistake); err == nil || !strings.Contains(said, "gin_apart.h") && !strings.Contains(err.Error(), "killed") {
+				t.Errorf("not found: %v\n%s", err, said)
+			}
+		})
+	}
 }
