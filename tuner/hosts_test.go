@@ -62,7 +62,7 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// On several hosts NCCL's algorithms alone are choices, whatever marks say, for a rank would refuse others and all that is in the plan
+// On several hosts NCCL's algorithms and kernels over GIN alone are choices, whatever marks say, for a rank would refuse others and all that is in the plan
 // beside them; collectives that a rank may be done with early have none. What is stored comes before its marks, as on one host.
 func TestChoicesAcrossHosts(t *testing.T) {
 	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}
@@ -98,8 +98,11 @@ func TestChoicesAcrossHosts(t *testing.T) {
 		for _, c := range []actions.Collective{actions.AllReduce, actions.AllGatherRegistered, actions.Broadcast, actions.Reduce} {
 			core.Step(0, Marks{Comm: 1, Bucket: state.Bucket{Collective: c, Log2Bytes: 20}, Set: marks})
 			set := core.comms[1].buckets[c][20].set
-			if ours := slices.ContainsFunc(set, func(a actions.Action) bool { return a.Ours() || a.Path == actions.PathSymmetric }); ours == several {
+			if near := slices.ContainsFunc(set, func(a actions.Action) bool { return a.Path == actions.PathLSA || a.Path == actions.PathSymmetric }); near == several {
 				t.Errorf("several %v, %v: %v", several, c, set)
+			}
+			if gin := slices.ContainsFunc(set, onGIN); several && gin != (c == actions.AllReduce) {
+				t.Errorf("%v over GIN: %v", c, set)
 			}
 			if one := len(set) == 1; set[0] != actions.Default || one != (several && c != actions.AllReduce) {
 				t.Errorf("several %v, %v: %v", several, c, set)

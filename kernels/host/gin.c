@@ -18,6 +18,7 @@
 
 #define STEP_S 30                       /* of NCCL's: the first communicator of a process takes seconds */
 #define PROBE_S 5                       /* a wait of the probe, at most */
+#define MOST_PEER_WAIT_S 604800         /* a week */
 #define FAREWELL_NS UINT64_C(2000000000) /* one of the last exchange: ranks may end a communicator one after the other */
 #define SLOT_BYTES ((size_t)256 << 10)
 #define CELL_BYTES ((size_t)32 << 10) /* of buffers of hierarchical kernels */
@@ -52,10 +53,19 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct dyn_gin_lives *gin
   return false;
 }
 
-static unsigned step_seconds(void) {
-  const char *text = getenv("DYNAMICCL_GIN_WAIT_S");
-  int seconds = text == NULL ? 0 : atoi(text);
-  return seconds >= 1 && seconds <= 3600 ? (unsigned)seconds : STEP_S;
+/* otherwise: not set, or nothing that can be meant. */
+static unsigned seconds_of(const char *name, unsigned most, unsigned otherwise) {
+  const char *text = getenv(name);
+  long seconds = text == NULL ? 0 : strtol(text, NULL, 10);
+  return seconds >= 1 && (unsigned long)seconds <= most ? (unsigned)seconds : otherwise;
+}
+
+static unsigned step_seconds(void) { return seconds_of("DYNAMICCL_GIN_WAIT_S", 3600, STEP_S); }
+
+/* Of a kernel of a call, for one peer. A rank may be late by hours, so there is no end unless somebody wants it. Who is dead is found by watch.c. */
+static uint64_t call_wait_ns(void) {
+  unsigned seconds = seconds_of("DYNAMICCL_GIN_PEER_WAIT_S", MOST_PEER_WAIT_S, 0);
+  return seconds == 0 ? UINT64_MAX : seconds * UINT64_C(1000000000);
 }
 
 static unsigned probe_seconds(void) { return step_seconds() < PROBE_S ? step_seconds() : PROBE_S; }
@@ -172,7 +182,7 @@ static enum outcome prove(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *
   if (!make_window(lsa, life, stream)) return STUCK;
   if (dyn_gin_exchange(lsa, life, probe_seconds() * UINT64_C(1000000000), lsa->gin->why) != NULL)
     return !dyn_lsa_stopped(lsa) && dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS]) == 0 ? OVER : STUCK;
-  for (int l = 0; l < NUM_LANES; l++) life->lanes[l].waitNs = UINT64_MAX; /* a rank may be late by hours. Who is dead is found by watch.c */
+  for (int l = 0; l < NUM_LANES; l++) life->lanes[l].waitNs = call_wait_ns();
   return PROVEN;
 }
 
@@ -329,6 +339,7 @@ void dyn_gin_destroy(struct dyn_lsa *lsa) {
   }
   if (!dyn_context_enter(lsa->context, &pushed)) return;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
+  atomic_store(&lsa->gin->parting, true);
   bool done = farewell(lsa);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   dyn_context_leave(pushed);

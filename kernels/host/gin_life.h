@@ -96,6 +96,7 @@ struct dyn_gin_lives {
   const struct dyn_gin_nccl *nccl;
   void *comm; /* ncclComm_t, of GIN alone */
   unsigned lateS; /* by which peers may come later to a step of NCCL's, beside its own time */
+  atomic_bool parting; /* the last exchange: a peer that does not answer there is no loss */
   struct dyn_gin_life each[DYN_GIN_LIVES]; /* uninitialised: it was not begun */
 };
 /* The one that kernels of this backend can run on; NULL: there is none. */
@@ -128,5 +129,7 @@ struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life);
 void dyn_gin_stop(struct dyn_lsa *lsa);
 /* In the thread that watches: whether calls are over. */
 void dyn_gin_look(struct dyn_lsa *lsa);
+/* Whether a kernel of a call has waited too long, in any thread: then all of this communicator stops, for what the kernel left is no result. */
+void dyn_gin_check(struct dyn_lsa *lsa);
 
 #endif

@@ -24,15 +24,21 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, void *function, un
 
 /* ---- a word from and to every peer ---- */
 
-static const char *missing(const struct dyn_lsa *lsa, const struct dyn_gin_life *life, char why[512]) {
+/* A kernel has given up on a peer; NULL: none has. */
+static const char *fault_of(const struct dyn_lsa *lsa, const struct dyn_gin_words *words, char why[512]) {
   static const char *const what[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it", "room in its buffers"};
-  const struct dyn_gin_words *words = life->words;
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     uint64_t fault = __atomic_load_n(&words->faults[r], __ATOMIC_RELAXED);
     if (fault == 0) continue;
     snprintf(why, 512, "rank %u was waited for in vain: %s did not come", r, what[(fault >> 32) % DYN_GIN_STEPS]);
     return why;
   }
+  return NULL;
+}
+
+static const char *missing(const struct dyn_lsa *lsa, const struct dyn_gin_life *life, char why[512]) {
+  const struct dyn_gin_words *words = life->words;
+  if (fault_of(lsa, words, why) != NULL) return why;
   for (uint32_t r = 0; r < lsa->nRanks; r++)
     for (uint32_t c = 0; r != lsa->rank && c < life->state.contexts; c++) {
       const struct dyn_gin_stamp *s = &words->stamps[c * lsa->nRanks + r];
@@ -142,4 +148,18 @@ void dyn_gin_look(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
   for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++)
     if (atomic_load(&gin->each[i].state.now) == DYN_GIN_IN_FLIGHT && dyn_lsa_settle(lsa, 0)) dyn_gin_move(&gin->each[i].state, DYN_GIN_COMPLETE);
+}
+
+/* Its word comes before the kernel's end, which the program may see. */
+void dyn_gin_check(struct dyn_lsa *lsa) {
+  struct dyn_gin_lives *gin = lsa->gin;
+  if (gin == NULL || dyn_lsa_stopped(lsa) || atomic_load(&gin->parting)) return;
+  for (int i = 0; i < DYN_GIN_LIVES; i++) {
+    const struct dyn_gin_life *life = &gin->each[i];
+    if (!dyn_gin_usable(&life->state) || __atomic_load_n(&life->words->stop, __ATOMIC_ACQUIRE) == 0) continue;
+    char text[512], *why = fault_of(lsa, life->words, text) == NULL ? NULL : strdup(text); /* kept for who asks later */
+    dyn_lsa_stop(lsa, why == NULL ? "a rank was waited for in vain" : why);
+    dyn_lsa_complain(lsa);
+    return;
+  }
 }

@@ -129,6 +129,8 @@ size_t dyn_gin_trips(struct dyn_lsa *lsa, struct dyn_trip *trips, size_t most);
 
 /* Called twice a second for each open communicator, which cannot close meanwhile. Set once, before the first is made. */
 extern void (*dyn_lsa_look)(struct dyn_lsa *lsa);
+/* Asked twice a second, likewise: whether a rank of it that is on another host has gone for good; why: which. */
+extern bool (*dyn_lsa_gone)(uint64_t id, uint32_t rank, char *why, size_t bytes);
 uint64_t dyn_lsa_id(const struct dyn_lsa *lsa);
 
 /* AllReduce of input, added to residual and normalised: dynamicclAllReduceAddRmsNorm (nccltuner/preload/dynamiccl.h). */
@@ -168,6 +170,8 @@ uint32_t dyn_lsa_rank(const struct dyn_lsa *lsa);
  * most often no loss to anybody. */
 void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why);
 bool dyn_lsa_stopped(const struct dyn_lsa *lsa);
+/* The same, and looks whether a kernel on GIN has waited too long just now. */
+bool dyn_lsa_gave_up(struct dyn_lsa *lsa);
 /* Somebody waits for what will not come: says once why it was stopped. */
 void dyn_lsa_complain(struct dyn_lsa *lsa);
 /* Waits for what was launched, but for graphs, of which nobody knows. False: it is not over in time. */

@@ -194,7 +194,7 @@ static bool capture_is_lost(void *stream) {
 /* An ncclResult_t. */
 static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhapsCaptured) {
   bool pushed;
-  if (dyn_lsa_stopped(lsa)) return REMOTE_ERROR;
+  if (dyn_lsa_gave_up(lsa)) return REMOTE_ERROR;
   if (!dyn_context_enter(lsa->context, &pushed)) return UNHANDLED_CUDA_ERROR;
   int error = launch_in_order(lsa, l, stream, perhapsCaptured);
   bool lost = error != 0 && capture_is_lost(stream);
@@ -306,6 +306,11 @@ void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why) {
 }
 
 bool dyn_lsa_stopped(const struct dyn_lsa *lsa) { return atomic_load_explicit(&lsa->stopped, memory_order_acquire) != NULL; }
+
+bool dyn_lsa_gave_up(struct dyn_lsa *lsa) {
+  dyn_gin_check(lsa);
+  return dyn_lsa_stopped(lsa);
+}
 
 void dyn_lsa_complain(struct dyn_lsa *lsa) {
   const char *why = atomic_load(&lsa->stopped);

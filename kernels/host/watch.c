@@ -2,7 +2,8 @@
  *
  * Ranks that die. A kernel waits for its peers as long as they live, as NCCL's do: a rank may be late by any time. So a
  * thread looks twice a second whether the processes of all peers still live, and where one is dead for a second the
- * communicator's kernels give up: what a rank wrote before it died has arrived by then. Others may look with it.
+ * communicator's kernels give up: what a rank wrote before it died has arrived by then. Of peers on other hosts those tell that
+ * agree with them (nccltuner/hosts). Others may look with it.
  *
  * A rank that lives and does not come is waited for, and people are told: a kernel whose wait lasts says whom it waits for (domain.cuh),
  * and it is said here, on standard error as a death is, since NCCL's log shows nothing unless it is asked to. Each call once, and again
@@ -12,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +24,7 @@
 #define ROUND_NS 500000000
 
 void (*dyn_lsa_look)(struct dyn_lsa *lsa);
+bool (*dyn_lsa_gone)(uint64_t id, uint32_t rank, char *why, size_t bytes);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
@@ -29,6 +32,7 @@ static struct dyn_lsa *list; /* under lock */
 static bool started;         /* under lock */
 static atomic_bool ended;    /* the process ends, and CUDA's driver may be gone */
 
+/* Of one on another host nothing is known here, by which it lives. */
 static int dead_rank(const struct dyn_lsa *lsa) {
   for (uint32_t r = 0; r < lsa->nRanks; r++)
     if (r != lsa->rank && !dyn_process_lives(lsa->peers[r].pid, lsa->peers[r].startTime)) return (int)r;
@@ -59,17 +63,25 @@ static void look_late(struct dyn_lsa *lsa, int lane, uint64_t nowNs) {
   say_late(lsa, lane, word, __atomic_load_n(&d->late->about, __ATOMIC_RELAXED), ns);
 }
 
+static void give_up(struct dyn_lsa *lsa, const char *why) {
+  const char *kept = strdup(why); /* for who asks later */
+  bool waits = !dyn_lsa_settle(lsa, 0);
+  dyn_lsa_stop(lsa, kept == NULL ? "a rank is dead" : kept);
+  if (waits) dyn_lsa_complain(lsa);
+}
+
 static void look(struct dyn_lsa *lsa) {
+  char why[128];
   int rank = atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa) ? dead_rank(lsa) : -1;
   if (rank >= 0 && lsa->diedOnce) {
-    char *why = malloc(128); /* kept for who asks later */
-    if (why != NULL) snprintf(why, 128, "rank %d, process %u, is dead", rank, lsa->peers[rank].pid);
-    bool waits = !dyn_lsa_settle(lsa, 0);
-    dyn_lsa_stop(lsa, why == NULL ? "a rank is dead" : why);
-    if (waits) dyn_lsa_complain(lsa);
+    snprintf(why, sizeof why, "rank %d, process %u, is dead", rank, lsa->peers[rank].pid);
+    give_up(lsa, why);
+  } else if (rank < 0 && dyn_lsa_gone != NULL && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa) && dyn_lsa_gone(lsa->id, lsa->rank, why, sizeof why)) {
+    give_up(lsa, why);
   }
   lsa->diedOnce = rank >= 0;
   for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
+  dyn_gin_check(lsa);
   dyn_gin_look(lsa);
   if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);
 }

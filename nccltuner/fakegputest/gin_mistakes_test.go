@@ -17,33 +17,37 @@ import (
 // What NCCL 2.32.3 is asked for and what is read back of it, and that backends of one communicator have no part in each other:
 // whatever is left out must be found.
 func TestGINFindsPlantedMistakes(t *testing.T) {
-	for _, m := range []struct{ file, is, mistake string }{
-		{"gin_versions.c", ".ginType = wants->type", ".ginType = DYN_NCCL_GIN_ANY"},
-		{"gin_versions.c", ".ginConnectionType = DYN_NCCL_GIN_FULL,", ""},
-		{"gin_versions.c", ".size = sizeof asked,", ""},
-		{"gin_versions.c", ".ginStrongSignalsRequired = true,", ""},
-		{"gin_versions.c", ".lsaSize = d->lsaSize", ".lsaSize = old->lsaSize"},
-		{"gin_versions.c", ".signals = d->ginSignalCount", ".signals = old->ginSignalCount"},
-		{"gin_versions.c", "backend_of_all(d->ginNetDeviceTypes, least(d->ginConnectionCount, 4))", "backend_of_all(d->ginNetDeviceTypes, 4)"},
-		{"gin_versions.c", "if (has.ginSupport[known[i]]) types", "types"},
-		{"gin.c", "if (came < OVER) break;", ""},
-		{"gin.c", "gin->lateS = 4 * probe_seconds();", ""},
-		{"gin.c", "&self->ginSecond", "&self->gin"},
-		{"gin.c", "granted |= came != UNGRANTED;", "granted = came != UNGRANTED;"},
-		{"gin.c", "&& gin->each[i].state.backend == backend", ""},
-		{"gin_run.c", "able |= room(", "able = room("},
-		{"gin_module.c", `DYN_GIN_LAYOUT_PREFIX "%d", version`, `DYN_GIN_LAYOUT_PREFIX "%d", 22809`},
-		{"launch.c", "l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)", "l.life = &lsa->gin->each[0]"},
+	for _, m := range []struct{ file, is, mistake, what string }{
+		{"gin_versions.c", ".ginType = wants->type", ".ginType = DYN_NCCL_GIN_ANY", "backends"},
+		{"gin_versions.c", ".ginConnectionType = DYN_NCCL_GIN_FULL,", "", "backends"},
+		{"gin_versions.c", ".size = sizeof asked,", "", "backends"},
+		{"gin_versions.c", ".ginStrongSignalsRequired = true,", "", "backends"},
+		{"gin_versions.c", ".lsaSize = d->lsaSize", ".lsaSize = old->lsaSize", "backends"},
+		{"gin_versions.c", ".signals = d->ginSignalCount", ".signals = old->ginSignalCount", "backends"},
+		{"gin_versions.c", "backend_of_all(d->ginNetDeviceTypes, least(d->ginConnectionCount, 4))", "backend_of_all(d->ginNetDeviceTypes, 4)", "backends"},
+		{"gin_versions.c", "if (has.ginSupport[known[i]]) types", "types", "backends"},
+		{"gin.c", "if (came < OVER) break;", "", "backends"},
+		{"gin.c", "life->lanes[l].waitNs = call_wait_ns();", "life->lanes[l].waitNs = l == LANE_CALLS ? call_wait_ns() : UINT64_MAX;", "late"},
+		{"gin.c", "seconds == 0 ? UINT64_MAX", "seconds == 0 ? step_seconds() * UINT64_C(1000000000)", "late"},
+		{"gin.c", "gin->lateS = 4 * probe_seconds();", "", "backends"},
+		{"gin.c", "&self->ginSecond", "&self->gin", "backends"},
+		{"gin.c", "granted |= came != UNGRANTED;", "granted = came != UNGRANTED;", "backends"},
+		{"gin.c", "&& gin->each[i].state.backend == backend", "", "backends"},
+		{"gin_run.c", "able |= room(", "able = room(", "backends"},
+		{"gin_run.c", "if (!dyn_gin_usable(&life->state) || __atomic_load_n(&life->words->stop, __ATOMIC_ACQUIRE) == 0) continue;", "continue;", "late"},
+		{"gin_module.c", `DYN_GIN_LAYOUT_PREFIX "%d", version`, `DYN_GIN_LAYOUT_PREFIX "%d", 22809`, "backends"},
+		{"watch.c", "dyn_lsa_gone(lsa->id, lsa->rank, why, sizeof why)", "false", "late"},
+		{"launch.c", "l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)", "l.life = &lsa->gin->each[0]", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
-			findsGINMistake(t, m.file, m.is, m.mistake)
+			findsGINMistake(t, m.file, m.is, m.mistake, m.what)
 		})
 	}
 }
 
 // findsGINMistake links test_gin with a source in which text stands for what is there once, and runs it.
-func findsGINMistake(t *testing.T, file, is, mistake string) {
+func findsGINMistake(t *testing.T, file, is, mistake, what string) {
 	const host = "../../kernels/host"
 	dir := t.TempDir()
 	source, err := os.ReadFile(filepath.Join(host, file))
@@ -78,7 +82,7 @@ func findsGINMistake(t *testing.T, file, is, mistake string) {
 	}
 	var said string
 	for range 3 { // a wait that is too short shows only where another rank is late enough
-		run := exec.CommandContext(ctx, program, filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"), "backends")
+		run := exec.CommandContext(ctx, program, filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"), what)
 		run.Env = []string{"TMPDIR=" + dir, "FAKEGPU_DIR=" + dir, "FAKEGPU_TABLE=" + full}
 		out, err := run.CombinedOutput()
 		if err != nil && ctx.Err() == nil && strings.Contains(string(out), "test/") {

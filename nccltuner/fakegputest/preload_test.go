@@ -116,6 +116,8 @@ func gin(t *testing.T, program string, env ...string) {
 		"NCCL has none of the types that the kernels know here":                                                     2,
 		"its kernels do not load; NCCL runs its calls":                                                              2,
 		"is dead: kernels of this communicator of 3 ranks give up":                                                  2,
+		"rank 2, on another host, is gone: kernels of this communicator of 3 ranks give up":                         2,
+		"rank 2 was waited for in vain: its signal did not come: kernels of this communicator of 3 ranks give up":   2 + 2,
 		"is dead: kernels of this communicator of 4 ranks give up":                                                  3,
 	} {
 		if n := strings.Count(string(said), what); n != want {

@@ -15,7 +15,7 @@
 #include "../../kernels/host/thread.h"
 #include "hub.h"
 #include "samples.h"
-#include "wire.h"
+#include "speaker.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 #ifndef LOOK_MS /* tests are in more of a hurry */
@@ -35,19 +35,6 @@ enum { LOG_WARN = 2, LOG_INFO = 3 }; /* ncclDebugLogLevel */
     if ((s)->log) (s)->log(level, level == LOG_WARN ? ~0ul : 0x41ul, __FILE__, __LINE__, "DynamICCL: " __VA_ARGS__); \
   } while (0)
 
-/* A rank of this process. */
-struct speaker {
-  struct dyn_hosts_rank rank; /* first: its fence is what the plugin knows it by */
-  struct speaker *next;
-  struct dyn_root root;
-  struct dyn_wire wire;
-  bool over;  /* it needs nobody, or has given up */
-  bool spoke; /* on this connection */
-  bool broken;
-  uint64_t beganNs, triedNs, soughtNs; /* soughtNs: since when it has heard nothing of the hub; 0: it is there */
-  dyn_hosts_logger log;
-};
-
 /* A connection to this process's hub. */
 struct guest {
   struct guest *next;
@@ -57,9 +44,9 @@ struct guest {
   uint64_t cameNs;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* All under lock. */
-static struct speaker *speakers;
+pthread_mutex_t dyn_speakers_lock = PTHREAD_MUTEX_INITIALIZER;
+/* All under it. */
+struct speaker *dyn_speakers;
 static struct guest *guests;
 static unsigned numGuests;
 static int lastGuest;
@@ -89,6 +76,13 @@ static void drop_guest(void *to, int connection) {
   struct guest *g = guest_of(connection);
   (void)to;
   if (g != NULL) g->broken = true, g->greeted = false;
+}
+
+static bool has_rank(void *to, uint64_t commId) {
+  const struct speaker *s = dyn_speakers;
+  (void)to;
+  while (s != NULL && s->rank.place.commId != commId) s = s->next;
+  return s != NULL;
 }
 
 static bool take_from_guest(void *to, const struct dyn_hosts_message *m, const void *payload) {
@@ -227,7 +221,7 @@ static bool tells(const struct speaker *s, const struct dyn_sample *of) {
   return s->rank.elsewhere && of->commId == s->rank.place.commId && of->rank == (int32_t)s->rank.place.rank;
 }
 static bool is_wanted(const struct dyn_sample *sample) {
-  for (const struct speaker *s = speakers; s != NULL; s = s->next)
+  for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next)
     if (tells(s, sample)) return true;
   return false;
 }
@@ -236,9 +230,9 @@ static bool is_wanted(const struct dyn_sample *sample) {
 static void exchange_samples(void) {
   struct dyn_sample samples[DYN_HOSTS_LOOK], its[DYN_HOSTS_LOOK];
   bool any = false;
-  for (const struct speaker *s = speakers; s != NULL; s = s->next) any |= s->rank.elsewhere;
+  for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next) any |= s->rank.elsewhere;
   unsigned n = dyn_hosts_exchange(any ? is_wanted : NULL, samples);
-  for (struct speaker *s = speakers; s != NULL; s = s->next) {
+  for (struct speaker *s = dyn_speakers; s != NULL; s = s->next) {
     uint32_t count = 0;
     for (unsigned i = 0; i < n; i++)
       if (tells(s, &samples[i])) its[count++] = samples[i];
@@ -258,7 +252,7 @@ static unsigned add(struct pollfd *list, unsigned n, int fd, bool writes) {
 static struct pollfd *what_to_wait_for(nfds_t *n, int *timeoutMs) {
   unsigned most = 2 + numGuests, m = 0;
   bool busy = numGuests > 0 || full;
-  for (const struct speaker *s = speakers; s != NULL; s = s->next) most++, busy |= !s->over;
+  for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next) most++, busy |= !s->over;
   struct pollfd *list = malloc(most * sizeof *list);
   *timeoutMs = busy || list == NULL ? TICK_MS : -1;
   *n = 0;
@@ -266,36 +260,36 @@ static struct pollfd *what_to_wait_for(nfds_t *n, int *timeoutMs) {
   m = add(list, m, bell, false);
   m = add(list, m, full ? -1 : listener, false);
   for (const struct guest *g = guests; g != NULL; g = g->next) m = add(list, m, g->wire.fd, dyn_wire_waits(&g->wire));
-  for (const struct speaker *s = speakers; s != NULL; s = s->next) m = add(list, m, s->wire.fd, dyn_wire_waits(&s->wire));
+  for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next) m = add(list, m, s->wire.fd, dyn_wire_waits(&s->wire));
   *n = m;
   return list;
 }
 
 static void *run(void *nothing) {
   prctl(PR_SET_NAME, "dynamiccl-hosts");
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&dyn_speakers_lock);
   for (;;) {
     nfds_t n;
     int timeoutMs;
     uint64_t rings;
     struct pollfd *list = what_to_wait_for(&n, &timeoutMs);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&dyn_speakers_lock);
     poll(list, n, timeoutMs);
     free(list);
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&dyn_speakers_lock);
     if (read(bell, &rings, sizeof rings) < 0 && errno != EAGAIN) break;
     nowNs = dyn_host_ns();
     if (listener >= 0) admit();
     serve_guests();
-    for (struct speaker *s = speakers; s != NULL; s = s->next) serve_speaker(s);
+    for (struct speaker *s = dyn_speakers; s != NULL; s = s->next) serve_speaker(s);
     exchange_samples();
   }
   /* The program has closed what is not its own. Nobody may wait for this thread. */
-  for (struct speaker *s = speakers; s != NULL; s = s->next)
+  for (struct speaker *s = dyn_speakers; s != NULL; s = s->next)
     if (!s->over) give_up(s);
   bell = -1;
   running = false;
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&dyn_speakers_lock);
   return nothing;
 }
 
@@ -305,6 +299,7 @@ static bool start(void) {
   if (bell < 0) return false;
   hub.send = send_guest;
   hub.drop = drop_guest;
+  hub.has = has_rank;
   return running = dyn_thread_start(run, NULL);
 }
 
@@ -312,15 +307,15 @@ static void ring(void) { (void)!write(bell, &(uint64_t){1}, sizeof(uint64_t)); }
 
 /* ---- forks: the child has neither the thread nor a say on its parent's connections ---- */
 
-static void fork_prepare(void) { pthread_mutex_lock(&lock); }
-static void fork_parent(void) { pthread_mutex_unlock(&lock); }
+static void fork_prepare(void) { pthread_mutex_lock(&dyn_speakers_lock); }
+static void fork_parent(void) { pthread_mutex_unlock(&dyn_speakers_lock); }
 static void fork_child(void) {
   for (struct guest *g = guests; g != NULL; g = g->next) close(g->wire.fd);
-  for (struct speaker *s = speakers; s != NULL; s = s->next)
+  for (struct speaker *s = dyn_speakers; s != NULL; s = s->next)
     if (s->wire.fd >= 0) close(s->wire.fd);
   if (listener >= 0) close(listener);
   if (bell >= 0) close(bell);
-  speakers = NULL;
+  dyn_speakers = NULL;
   guests = NULL;
   numGuests = 0;
   hub = (struct dyn_hub){0};
@@ -328,7 +323,7 @@ static void fork_child(void) {
   listens = (struct dyn_root){0};
   running = false;
   dyn_hosts_forget_samples();
-  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  dyn_speakers_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 static void watch_forks(void) { pthread_atfork(fork_prepare, fork_parent, fork_child); }
 static void watch_forks_once(void) {
@@ -348,11 +343,11 @@ void dyn_hosts_mark(void *id) {
   const char *given = getenv("NCCL_COMM_ID");
   if (switched_off() || (given != NULL && *given != '\0') || !dyn_id_address(id, &at)) return;
   watch_forks_once();
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&dyn_speakers_lock);
   bool has = listener >= 0 ? dyn_root_same_host(&at, &listens) : (listener = dyn_root_listen(&at, &listens)) >= 0;
   if (has) dyn_id_mark(id, &listens);
   if (running) ring(); /* there is a listener now */
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&dyn_speakers_lock);
 }
 
 struct dyn_fence *dyn_hosts_begin(const struct dyn_hosts_place *place, const struct dyn_root *root, dyn_hosts_logger log) {
@@ -370,14 +365,14 @@ struct dyn_fence *dyn_hosts_begin(const struct dyn_hosts_place *place, const str
   s->beganNs = dyn_host_ns();
   s->log = log;
   watch_forks_once();
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&dyn_speakers_lock);
   bool started = start();
   if (started) {
-    s->next = speakers;
-    speakers = s;
+    s->next = dyn_speakers;
+    dyn_speakers = s;
     ring();
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&dyn_speakers_lock);
   if (started) return &s->rank.fence;
   free(s);
   return NULL;
@@ -385,15 +380,16 @@ struct dyn_fence *dyn_hosts_begin(const struct dyn_hosts_place *place, const str
 /* Another thread of the program's may be in the rank's call, and wait at the fence: the program aborts the communicator. */
 void dyn_hosts_leave(struct dyn_fence *fence) {
   struct speaker *s = NULL;
-  pthread_mutex_lock(&lock);
-  for (struct speaker **at = &speakers; *at != NULL && s == NULL; at = &(*at)->next) {
+  pthread_mutex_lock(&dyn_speakers_lock);
+  for (struct speaker **at = &dyn_speakers; *at != NULL && s == NULL; at = &(*at)->next) {
     if (&(*at)->rank.fence != fence) continue;
     s = *at;
     *at = s->next;
     break;
   }
+  if (s != NULL && s->spoke) dyn_hosts_rank_bye(&s->rank);
   if (s != NULL) dyn_wire_close(&s->wire);
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&dyn_speakers_lock);
   if (s == NULL) return;
   dyn_fence_lower(fence);
   if (__atomic_load_n(&fence->waiting, __ATOMIC_SEQ_CST) == 0) free(s); /* else it is left: the process is about to end */

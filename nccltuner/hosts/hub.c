@@ -21,6 +21,9 @@ struct member {
   bool came;      /* once */
   bool promised;  /* to the question that is open */
   bool told;      /* word is its */
+  bool left, gone; /* gone: all were told */
+  uint32_t wish;  /* DYN_ALL_*, about GIN */
+  uint64_t lostNs; /* since when it has no connection, as ticks found it; 0: it has one, or was not looked at since */
   uint64_t host, entered;
   struct dyn_hosts_word word;
 };
@@ -35,6 +38,8 @@ struct dyn_hub_comm {
   uint64_t took;           /* the last one that was decided for; later ones may have been dropped since */
   uint64_t emptyNs;        /* since when nobody is connected; 0: somebody is, or it was not looked at since */
   uint64_t margin, from, went; /* from: where the fastest rank was when it was asked; went: how far any has gone from there */
+  uint32_t verdict; /* DYN_ALL_*, about GIN; final */
+  struct dyn_hosts_gin gin; /* rank 0's */
   bool othersSent;
   struct dyn_hosts_word others; /* as rank 0 was told */
   struct member members[];
@@ -93,6 +98,54 @@ static void say_together(const struct dyn_hub *hub, const struct dyn_hub_comm *c
   say(hub, c, rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_TOGETHER, .count = ranks_beside(c, rank), .host = c->members[0].host}, NULL);
 }
 
+/* ---- GIN: all begin, or none ---- */
+
+static bool is_apart(const struct dyn_hub_comm *c) { return ranks_beside(c, 0) < c->nRanks; } /* one host has its record for all this */
+
+static void say_verdict(const struct dyn_hub *hub, const struct dyn_hub_comm *c, uint32_t rank) {
+  say(hub, c, rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_VERDICT, .refusal = c->verdict == DYN_ALL_BEGIN ? DYN_REFUSED_NOT : DYN_REFUSED_USER}, &c->gin);
+}
+
+/* Once all have met: one that cannot binds all, and all must be able to. */
+static void judge(const struct dyn_hub *hub, struct dyn_hub_comm *c) {
+  uint32_t want = 0, not = 0;
+  if (!c->together || !is_apart(c) || c->verdict != DYN_ALL_UNDECIDED) return;
+  for (uint32_t i = 0; i < c->nRanks; i++) want += c->members[i].wish == DYN_ALL_BEGIN, not += c->members[i].wish == DYN_ALL_DECLINE;
+  if (want > 0 && hub->has != NULL && !hub->has(hub->to, c->commId)) not++;
+  if (not == 0 && want + (DYN_HUB_MUTATE == DYN_HUB_MUTATE_WISH) < c->nRanks) return;
+  c->verdict = not == 0 ? DYN_ALL_BEGIN : DYN_ALL_DECLINE;
+  for (uint32_t i = 0; i < c->nRanks; i++) say_verdict(hub, c, i);
+}
+
+/* Whoever no longer wants it is late, if all have begun: the steps of NCCL's that it does not make end by the clock. */
+static void hear_wish(const struct dyn_hub *hub, struct dyn_hub_comm *c, const struct dyn_hosts_message *m, const struct dyn_hosts_gin *gin) {
+  if (c->verdict != DYN_ALL_UNDECIDED && DYN_HUB_MUTATE != DYN_HUB_MUTATE_TWICE) {
+    say_verdict(hub, c, m->rank);
+    return;
+  }
+  if (DYN_HUB_MUTATE == DYN_HUB_MUTATE_TWICE) c->verdict = DYN_ALL_UNDECIDED;
+  c->members[m->rank].wish = m->refusal == DYN_REFUSED_NOT ? DYN_ALL_BEGIN : DYN_ALL_DECLINE;
+  if (m->rank == 0) c->gin = *gin;
+  judge(hub, c);
+}
+
+/* ---- ranks that die: kernels over GIN wait for nobody else's word ---- */
+
+static void say_gone(const struct dyn_hub *hub, const struct dyn_hub_comm *c, uint32_t to, uint32_t gone) {
+  say(hub, c, to, (struct dyn_hosts_message){.kind = DYN_HOSTS_GONE, .rank = gone}, NULL);
+}
+
+static void miss(const struct dyn_hub *hub, struct dyn_hub_comm *c, uint64_t nowNs) {
+  for (uint32_t i = 0; i < c->nRanks && c->together; i++) {
+    struct member *m = &c->members[i];
+    if (m->connection != NOBODY || m->left || m->gone) continue;
+    if (m->lostNs == 0) m->lostNs = nowNs;
+    if (nowNs - m->lostNs < DYN_HOSTS_GONE_NS) continue;
+    m->gone = true;
+    for (uint32_t k = 0; k < c->nRanks; k++) say_gone(hub, c, k, i);
+  }
+}
+
 static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m) {
   struct dyn_hub_comm *c = comm_of(hub, m->commId);
   if (m->nRanks < 2 || m->nRanks > DYN_MAX_RANKS || m->rank >= m->nRanks) return false;
@@ -107,12 +160,16 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
   }
   rank->connection = connection;
   rank->came = true;
+  if (DYN_HUB_MUTATE != DYN_HUB_MUTATE_BACK) rank->lostNs = 0;
   rank->host = m->host;
   rank->entered = m->entered;
   bool first = !c->together;
   if (first && !(c->together = all_here(c))) return true;
   for (uint32_t i = 0; i < c->nRanks; i++)
     if (first || i == m->rank) say_together(hub, c, i);
+  for (uint32_t i = 0; i < c->nRanks; i++)
+    if (c->members[i].gone) say_gone(hub, c, m->rank, i);
+  judge(hub, c);
   if (m->rank == 0) c->othersSent = false;
   if (m->question != 0) {
     bool to = m->question == c->took && (DYN_HUB_MUTATE != DYN_HUB_MUTATE_LAST || m->question == c->question) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_FORGET;
@@ -125,7 +182,7 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
 /* One rank's flags bind all, but for what all must have. Marks: as all have them; where they differ, or one is missing in what another one has
  * seen, nothing can be had. */
 static void add_word(struct dyn_hosts_word *all, const struct dyn_hosts_word *one, bool first) {
-  const uint32_t shared = DYN_RANK_EVENT_TIMED;
+  const uint32_t shared = DYN_RANK_EVENT_TIMED, each = DYN_MARKS_GIN; /* each: a rank may be active alone, which is nothing to NCCL's choices */
   if (first) {
     *all = *one;
     return;
@@ -135,8 +192,8 @@ static void add_word(struct dyn_hosts_word *all, const struct dyn_hosts_word *on
   for (int c = 0; c < DYN_NUM_COLLECTIVES; c++)
     for (int b = 0; b < DYN_NUM_BUCKETS; b++) {
       uint32_t a = all->marks[c][b], o = one->marks[c][b];
-      if (a == o) continue;
-      all->marks[c][b] = a & o & DYN_MARKS_SEEN; /* not everybody was asked yet: nothing was seen */
+      bool seen = a & o & DYN_MARKS_SEEN; /* else not everybody was asked yet: nothing was seen */
+      all->marks[c][b] = !((a ^ o) & ~each) ? a & o : seen ? DYN_MARKS_SEEN : 0;
     }
 }
 
@@ -157,8 +214,7 @@ static void tell_others(struct dyn_hub *hub, struct dyn_hub_comm *c) {
 }
 
 static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *plan, uint64_t nowNs) {
-  bool apart = ranks_beside(c, 0) < c->nRanks; /* one host has its record for this */
-  if (c->asking || !c->together || !apart || !all_here(c)) {
+  if (c->asking || !c->together || !is_apart(c) || !all_here(c)) {
     uint32_t why = c->asking ? DYN_REFUSED_BUSY : DYN_REFUSED_SILENT, missing = 0;
     while (missing + 1 < c->nRanks && c->members[missing].connection != NOBODY) missing++;
     say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why, .rank = missing}, NULL);
@@ -209,6 +265,12 @@ bool dyn_hub_take(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
   case DYN_HOSTS_ANSWER:
     hear(hub, c, m);
     return true;
+  case DYN_HOSTS_WISH:
+    hear_wish(hub, c, m, payload);
+    return true;
+  case DYN_HOSTS_BYE:
+    rank->left = true;
+    return true;
   case DYN_HOSTS_SAMPLES:
     if (m->count > DYN_HOSTS_SAMPLES_AT_ONCE) return false;
     say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_SAMPLES, .count = m->count, .rank = m->rank}, payload);
@@ -249,6 +311,7 @@ void dyn_hub_tick(struct dyn_hub *hub, uint64_t nowNs) {
       continue;
     }
     at = &c->next;
+    miss(hub, c, nowNs);
     if (!c->asking || nowNs - c->askedNs < ANSWER_NS) continue;
     uint32_t silent = 0;
     while (silent + 1 < c->nRanks && c->members[silent].promised) silent++;

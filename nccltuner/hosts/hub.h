@@ -22,6 +22,9 @@
 #define DYN_HUB_MUTATE_FORGET 3   /* who comes back is told that it was dropped */
 #define DYN_HUB_MUTATE_GONE 4     /* whoever goes after its promise does not have it dropped, and what is decided is not kept for it */
 #define DYN_HUB_MUTATE_LAST 5     /* what was decided is known of the last question alone */
+#define DYN_HUB_MUTATE_WISH 7     /* one rank need not want what is begun */
+#define DYN_HUB_MUTATE_TWICE 8    /* a rank that no longer wants it has the verdict changed */
+#define DYN_HUB_MUTATE_BACK 9     /* a rank that came back in time is told to be gone */
 #define DYN_HUB_MUTATE_ANEW 6     /* who asks about what was forgotten is taken for a new one */
 
 struct dyn_hub_comm;
@@ -30,6 +33,8 @@ struct dyn_hub {
   /* To a connection; payload: message.bytes of it. What cannot be sent is a connection that is lost, of which the hub hears later. */
   void (*send)(void *to, int connection, const struct dyn_hosts_message *message, const void *payload);
   void (*drop)(void *to, int connection); /* another one took its place: it is to be closed, and nothing is said of it */
+  /* A rank of the communicator is in the hub's own process; NULL: so it is. Where GIN is, the hub must not end before them. */
+  bool (*has)(void *to, uint64_t commId);
   void *to;
 };
 

@@ -9,9 +9,12 @@
 
 #include "../abi.h"
 
-#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 2) /* plans, marks and flags are of the layout's version */
+#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 3) /* plans, marks and flags are of the layout's version */
 #ifndef DYN_HOSTS_SEEK_NS
 #define DYN_HOSTS_SEEK_NS UINT64_C(60000000000) /* for so long a rank tries to reach the hub, and no longer */
+#endif
+#ifndef DYN_HOSTS_GONE_NS
+#define DYN_HOSTS_GONE_NS UINT64_C(10000000000) /* whoever has not come back for so long kernels over GIN wait for no longer */
 #endif
 
 enum dyn_hosts_kind {
@@ -24,6 +27,10 @@ enum dyn_hosts_kind {
   DYN_HOSTS_ANSWER,    /* rank: refusal 0: its fence is up, and it will do as the hub decides */
   DYN_HOSTS_DECIDE,    /* hub: refusal 0: it comes into force. rank: who refused */
   DYN_HOSTS_SAMPLES,   /* rank on another host than rank 0, and hub to rank 0: struct dyn_hosts_samples, the first count of them */
+  DYN_HOSTS_WISH,      /* rank: struct dyn_hosts_gin. refusal 0: it can make GIN's own communicator with all others, and will; id: rank 0's */
+  DYN_HOSTS_VERDICT,   /* hub: struct dyn_hosts_gin. refusal 0: all can, and begin, with rank 0's id; else none of them does */
+  DYN_HOSTS_BYE,       /* rank: it leaves as programs do */
+  DYN_HOSTS_GONE,      /* hub: rank has gone without that, and does not come back */
   DYN_HOSTS_KINDS,
 };
 
@@ -57,6 +64,11 @@ struct dyn_hosts_samples {
   struct dyn_sample samples[DYN_HOSTS_SAMPLES_AT_ONCE];
 };
 
+/* For GIN's own communicator: its ncclUniqueId. */
+struct dyn_hosts_gin {
+  uint8_t id[128];
+};
+
 #define DYN_HOSTS_MOST_BYTES sizeof(struct dyn_plan)
 _Static_assert(sizeof(struct dyn_hosts_samples) <= DYN_HOSTS_MOST_BYTES, "the longest is a plan");
 _Static_assert(sizeof(struct dyn_hosts_word) <= DYN_HOSTS_MOST_BYTES, "the longest is a plan");
@@ -64,6 +76,7 @@ _Static_assert(sizeof(struct dyn_hosts_word) <= DYN_HOSTS_MOST_BYTES, "the longe
 /* How many bytes follow a message of this kind. */
 static inline uint32_t dyn_hosts_bytes(unsigned kind) {
   if (kind == DYN_HOSTS_SAMPLES) return sizeof(struct dyn_hosts_samples);
+  if (kind == DYN_HOSTS_WISH || kind == DYN_HOSTS_VERDICT) return sizeof(struct dyn_hosts_gin);
   if (kind == DYN_HOSTS_PROPOSE || kind == DYN_HOSTS_PREPARE) return sizeof(struct dyn_plan);
   return kind == DYN_HOSTS_TELL || kind == DYN_HOSTS_OTHERS ? sizeof(struct dyn_hosts_word) : 0;
 }

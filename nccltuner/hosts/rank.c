@@ -24,10 +24,21 @@ static struct dyn_hosts_word word_of(const struct dyn_hosts_rank *r) {
 
 static bool adds_up(int collective) { return collective == DYN_REDUCE || collective == DYN_REDUCE_SCATTER || collective == DYN_ALL_REDUCE; }
 
+/* A kernel over GIN this rank must have: what is promised has no other way. */
+static uint32_t refusal_of_gin(const struct dyn_hosts_word *word, int collective, int bucket, uint32_t action) {
+  uint32_t backend = action >> DYN_ACTION_BACKEND_SHIFT & 15, marks = word->marks[collective][bucket];
+  if (collective >= DYN_NUM_ASKED || action >> DYN_ACTION_ALGO_SHIFT & 15 || (backend != DYN_BACKEND_GDAKI && backend != DYN_BACKEND_PROXY)) return DYN_REFUSED_UNFIT;
+  if (word->flags & DYN_RANK_FIXED_NUMERICS && adds_up(collective)) return DYN_REFUSED_USER;
+  bool some = (action >> DYN_ACTION_CONTEXTS_SHIFT & (DYN_GIN_FLAT - 1)) != 0; /* of its contexts, which all ranks are to take alike */
+  bool has = marks & DYN_MARKS_SEEN && marks >> (DYN_MARKS_GIN_SHIFT + backend) & 1 && (!some || marks & DYN_MARKS_CONTEXTS);
+  return has || DYN_RANK_MUTATE == DYN_RANK_MUTATE_GIN ? DYN_REFUSED_NOT : DYN_REFUSED_MARKS;
+}
+
 /* What has not been asked yet NCCL allows on all ranks or on none, by its own word (decision 7). */
 static uint32_t refusal_of_action(const struct dyn_hosts_word *word, int collective, int bucket, uint32_t action) {
   uint32_t algorithm = action >> DYN_ACTION_ALGO_SHIFT & 15, protocol = action >> DYN_ACTION_PROTO_SHIFT & 15, marks = word->marks[collective][bucket];
   if (action == 0) return DYN_REFUSED_NOT;
+  if ((action & 15) == DYN_PATH_GIN) return refusal_of_gin(word, collective, bucket, action);
   if ((action & 15) != DYN_PATH_COLLECTIVE || collective >= DYN_NUM_ASKED || algorithm >= DYN_MARKS_ALGORITHMS || protocol >= DYN_MARKS_PROTOCOLS) return DYN_REFUSED_UNFIT;
   if (word->flags & DYN_RANK_FIXED_NUMERICS && adds_up(collective)) return DYN_REFUSED_USER;
   if (DYN_RANK_MUTATE == DYN_RANK_MUTATE_MARKS || !(marks & DYN_MARKS_SEEN)) return DYN_REFUSED_NOT;
@@ -63,10 +74,24 @@ static void say(const struct dyn_hosts_rank *r, struct dyn_hosts_message message
   r->send(r->to, &message, payload);
 }
 
+static void say_wish(const struct dyn_hosts_rank *r) {
+  struct dyn_hosts_gin gin = {0};
+  if (r->place.gin && r->place.rank == 0) memcpy(gin.id, r->place.record->ginId, sizeof gin.id);
+  say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_WISH, .refusal = r->place.gin ? DYN_REFUSED_NOT : DYN_REFUSED_USER}, &gin);
+}
+
 void dyn_hosts_rank_greet(struct dyn_hosts_rank *r) {
   r->proposing = r->toldOnce = false;
   say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_HELLO, .nonce = r->place.nonce, .host = r->place.host, .count = r->place.record->epochCalls,
                                     .question = dyn_fence_raised_at(&r->fence) != 0 ? r->question : 0}, NULL);
+  say_wish(r);
+}
+
+void dyn_hosts_rank_bye(const struct dyn_hosts_rank *r) { say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_BYE}, NULL); }
+
+void dyn_hosts_rank_decline(struct dyn_hosts_rank *r) {
+  r->place.gin = false;
+  say_wish(r);
 }
 
 /* The daemon writes a buffer anew only once another one is the newest: so if this one is the newest before and after, what was read is whole.
@@ -157,6 +182,19 @@ static bool hear_samples(const struct dyn_hosts_rank *r, uint32_t rank, const st
   return true;
 }
 
+static bool hear_verdict(struct dyn_hosts_rank *r, uint32_t refusal, const struct dyn_hosts_gin *gin) {
+  if (r->verdict != DYN_ALL_UNDECIDED) return true; /* said again to who has come back */
+  r->verdict = refusal == DYN_REFUSED_NOT ? DYN_ALL_BEGIN : DYN_ALL_DECLINE;
+  r->gin = *gin;
+  return true;
+}
+
+static bool hear_gone(struct dyn_hosts_rank *r, uint32_t rank) {
+  if (rank >= r->place.nRanks) return false;
+  if (rank != r->place.rank && r->gone == 0) r->gone = 1 + rank;
+  return true;
+}
+
 static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, uint64_t question, const struct dyn_plan *plan) {
   uint32_t refusal = DYN_REFUSED_BUSY;
   if (dyn_fence_is_down(&r->fence)) {
@@ -201,6 +239,8 @@ bool dyn_hosts_rank_take(struct dyn_hosts_rank *r, const struct dyn_hosts_messag
   case DYN_HOSTS_OTHERS: hear_others(r, payload); return true;
   case DYN_HOSTS_PREPARE: prepare(r, m->epoch, m->question, payload); return true;
   case DYN_HOSTS_DECIDE: decided(r, m, nowNs); return true;
+  case DYN_HOSTS_VERDICT: return hear_verdict(r, m->refusal, payload);
+  case DYN_HOSTS_GONE: return hear_gone(r, m->rank);
   case DYN_HOSTS_SAMPLES: return hear_samples(r, m->rank, payload, m->count);
   default: return false;
   }
@@ -215,5 +255,6 @@ void dyn_hosts_rank_cut(struct dyn_hosts_rank *r) {
 void dyn_hosts_rank_parted(struct dyn_hosts_rank *r) {
   uint64_t epoch = dyn_fence_raised_at(&r->fence);
   if (epoch != 0) dyn_fence_lose(&r->fence, epoch);
+  if (r->verdict == DYN_ALL_UNDECIDED) r->verdict = DYN_ALL_DECLINE;
   set_hosts(r, r->together ? DYN_HOSTS_PARTED : DYN_HOSTS_APART);
 }

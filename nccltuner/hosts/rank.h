@@ -19,6 +19,7 @@
 #define DYN_RANK_MUTATE_UNFIT 2    /* nor whether the plan is whole */
 #define DYN_RANK_MUTATE_STALE 3    /* a plan buffer that was written meanwhile is proposed */
 #define DYN_RANK_MUTATE_LOSES 4    /* a rank that is cut off takes its fence down */
+#define DYN_RANK_MUTATE_GIN 5      /* kernels over GIN are promised that this rank has not */
 
 /* Where the rank's own words are: of its record, mapped as long as this is used. */
 struct dyn_hosts_place {
@@ -26,6 +27,7 @@ struct dyn_hosts_place {
   struct dyn_rank *self, *others; /* others: the slot for all on other hosts, once hostRanks is known */
   uint64_t commId, nonce, host;
   uint32_t nRanks, rank;
+  bool gin;                      /* this rank can make GIN's own communicator, and wants to on several hosts; rank 0: with record->ginId */
 };
 
 struct dyn_hosts_rank {
@@ -35,6 +37,9 @@ struct dyn_hosts_rank {
   bool elsewhere;     /* on another host than rank 0, whose daemon plans: what calls took goes there */
   bool proposing;     /* rank 0: the hub has not answered yet */
   bool toldOnce;
+  uint32_t verdict;   /* DYN_ALL_*: whether GIN's own communicator is made, with id */
+  struct dyn_hosts_gin gin;
+  uint32_t gone;      /* 1 + a rank that has gone and does not come back; 0: none is known */
   uint64_t question;  /* that the fence was raised for last */
   uint64_t committed; /* version of the newest plan that came into force, or will */
   uint64_t proposed;  /* rank 0: the last one */
@@ -57,6 +62,10 @@ bool dyn_hosts_rank_take(struct dyn_hosts_rank *r, const struct dyn_hosts_messag
 void dyn_hosts_rank_tick(struct dyn_hosts_rank *r, uint64_t nowNs);
 /* What so many calls took that this rank is told of, once it is together and elsewhere. */
 void dyn_hosts_rank_tell(struct dyn_hosts_rank *r, const struct dyn_sample *samples, uint32_t count);
+/* This rank does not want GIN any more; the others may have begun. */
+void dyn_hosts_rank_decline(struct dyn_hosts_rank *r);
+/* It leaves, of itself: nobody is to take it for dead. */
+void dyn_hosts_rank_bye(const struct dyn_hosts_rank *r);
 /* The connection is gone, for now. */
 void dyn_hosts_rank_cut(struct dyn_hosts_rank *r);
 /* And will not come again. */

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "marks.h"
 #include "plugin.h"
 
 /* NCCL's log levels and subsystems: ncclDebugLogLevel and ncclDebugLogSubSys, src/include/nccl_common.h */
@@ -72,9 +73,6 @@ void dyn_record_leave(struct dyn_member *member, int waitMs); /* the mapping sta
 /* dyn_rank.marks of what is ours, from bits by DYN_KERNEL_*, DYN_ABLE_GIN and DYN_ABLE_CONTEXTS */
 #define DYN_MARKS_KERNELS_SHIFT 26
 #define DYN_MARKS_KERNELS (((1u << DYN_NUM_KERNELS) - 1) << DYN_MARKS_KERNELS_SHIFT)
-#define DYN_MARKS_GIN_SHIFT 23 /* and backend */
-#define DYN_MARKS_CONTEXTS (1u << 22)
-#define DYN_MARKS_GIN (DYN_MARKS_CONTEXTS | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_GDAKI) | 1u << (DYN_MARKS_GIN_SHIFT + DYN_BACKEND_PROXY))
 #define DYN_MARKS_HALF 16 /* they all lie above */
 
 /* device.c: kernels over load and store. Joining waits for all ranks, while NCCL makes the communicator. */
@@ -97,6 +95,7 @@ void dyn_answer_wait(struct dyn_comm *comm); /* the communicator is made; waits 
 /* gin.c: NCCL's GIN, likewise. */
 bool dyn_gin_wanted(const struct dyn_member *member);
 void dyn_gin_say(struct dyn_comm *comm, uint32_t state); /* DYN_GIN_REFUSED or WANTED */
+bool dyn_gin_between_hosts(const struct dyn_comm *comm); /* this rank can, and its user wants it there */
 void dyn_gin_begin(struct dyn_member *member); /* the communicator is made; waits for all ranks */
 
 /* process.c: to the preload library, how many ranks of this host have joined. */

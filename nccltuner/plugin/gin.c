@@ -9,23 +9,35 @@
  *
  * From that word on all ranks take part, and count calls of which NCCL asks nobody, whatever becomes of GIN itself: each rank
  * marks the sizes that it can run, and plans have GIN in them where all did.
+ *
+ * On several hosts no record has all ranks: there the process decides that made the communicator's id (hosts/hub.c), and each rank asks for its
+ * word. A rank that hears it too late leaves the others to the deadlines of NCCL's steps; so nothing is counted there but what NCCL asks about, and a
+ * plan with GIN in it comes into force only where each rank has promised that its own is active.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "../../kernels/host/host.h"
+#include "../hosts/hosts.h"
 #include "comm.h"
 
 #define WAIT_MS 2000 /* ranks come out of NCCL within milliseconds of each other */
+#define HOSTS_WAIT_MS 5000 /* and are met LOOK_MS of hosts.c later; where one has not our library they wait so long in vain */
 
-/* DYNAMICCL_GIN: 0 never, 1 also on one node. Of several nodes all ranks must be on this host, for only then they see one
- * record: nodes that NCCL_HOSTID makes out of one. */
-static bool asked_for(const struct dyn_comm *comm) {
-  const char *word = getenv("DYNAMICCL_GIN"), *host = getenv("NCCL_HOSTID");
-  if (word != NULL && strcmp(word, "0") == 0) return false;
-  return comm->nNodes > 1 ? host != NULL && *host != '\0' : word != NULL && strcmp(word, "1") == 0;
+static bool switched(const char *to) {
+  const char *word = getenv("DYNAMICCL_GIN");
+  return word != NULL && strcmp(word, to) == 0;
 }
+
+/* DYNAMICCL_GIN: 0 never, 1 also on one node, and between hosts. Else on nodes that NCCL_HOSTID makes out of one host. */
+static bool asked_for(const struct dyn_comm *comm) {
+  const char *host = getenv("NCCL_HOSTID");
+  if (switched("0")) return false;
+  return switched("1") || (comm->nNodes > 1 && host != NULL && *host != '\0');
+}
+
+bool dyn_gin_between_hosts(const struct dyn_comm *comm) { return comm->gin && switched("1"); }
 
 bool dyn_gin_wanted(const struct dyn_member *member) {
   const struct dyn_comm *comm = &member->comm;
@@ -75,12 +87,53 @@ static bool decide(const struct dyn_comm *comm, bool all) {
   return word == DYN_ALL_BEGIN;
 }
 
+/* Not all ranks are here, nor come: what those of all hosts have decided. *ours: they are here. */
+static bool hosts_want(const struct dyn_comm *comm, const struct dyn_device_calls *device, uint8_t id[128], bool *ours) {
+  uint64_t until = dyn_host_ns() + DYN_NS_PER_MS * (dyn_gin_between_hosts(comm) ? HOSTS_WAIT_MS : WAIT_MS);
+  uint32_t word = DYN_ALL_UNDECIDED;
+  while (!(*ours = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE) == comm->nRanks)) {
+    if ((word = device->hosts->gin(comm->fence, id)) != DYN_ALL_UNDECIDED || dyn_host_ns() > until) break;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+  if (*ours || word != DYN_ALL_UNDECIDED) return word == DYN_ALL_BEGIN;
+  device->hosts->decline(comm->fence);
+  if (dyn_gin_between_hosts(comm))
+    dyn_say_once(comm->log, DYN_LOG_INFO, "not all ranks of a communicator over several hosts said within %d ms whether they want GIN: none for it; start all "
+                 "with `dynamiccld run` and DYNAMICCL_GIN=1", HOSTS_WAIT_MS);
+  return false;
+}
+
+/* As dyn_device_offers, of those on this host: the others' are 0. */
+static void offers_here(const struct dyn_comm *comm, struct dyn_offer *offers) {
+  uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE);
+  memset(offers, 0, comm->nRanks * sizeof *offers);
+  for (uint32_t i = 0; i < joined && i < comm->nRanks; i++) {
+    const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
+    if (rank->rank >= 0 && (uint32_t)rank->rank < comm->nRanks) offers[rank->rank] = (struct dyn_offer){.pid = rank->pid, .startTime = rank->startTime};
+  }
+}
+
+/* Where it fails this rank's calls are NCCL's, and it promises no plan that has GIN. */
+static void begin_between_hosts(struct dyn_comm *comm, const struct dyn_device_calls *device, const uint8_t id[128]) {
+  struct dyn_offer offers[DYN_MAX_RANKS];
+  comm->bound = 1;
+  offers_here(comm, offers);
+  if (device->gin->make(comm->lsa, offers, id, comm->self)) dyn_device_room(comm, device);
+  else if (__atomic_load_n(&comm->self->gin, __ATOMIC_RELAXED) == DYN_GIN_WANTED) set_state(comm, DYN_GIN_FAILED);
+}
+
 void dyn_gin_begin(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   const struct dyn_device_calls *device = dyn_device_of(member);
   struct dyn_offer offers[DYN_MAX_RANKS];
+  uint8_t id[128];
+  bool ours = true, between = comm->fence != NULL && hosts_want(comm, device, id, &ours);
   comm->gin = false;
-  if (!decide(comm, all_want(comm))) {
+  if (between) {
+    begin_between_hosts(comm, device, id);
+    return;
+  }
+  if (!decide(comm, ours && all_want(comm))) {
     set_state(comm, DYN_GIN_REFUSED);
     if (comm->bound == 0) dyn_device_leave(member); /* there is no scratch memory either */
     return;

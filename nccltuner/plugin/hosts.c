@@ -40,7 +40,7 @@ void dyn_hosts_join(struct dyn_member *member) {
   const struct dyn_hosts_calls *hosts = hosts_of(member);
   if (!hosts || comm->nNodes < 2 || comm->rank < 0 || __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE) == comm->nRanks) return;
   struct dyn_hosts_place place = {.record = comm->record, .self = comm->self, .commId = comm->commId, .host = host_of(member), .nRanks = comm->nRanks,
-                                  .rank = (uint32_t)comm->rank};
+                                  .rank = (uint32_t)comm->rank, .gin = dyn_gin_between_hosts(comm)};
   if (place.host != 0) comm->fence = hosts->begin(&place, comm->log);
 }
 

@@ -343,7 +343,7 @@ static inline bool is_decided(struct dyn_comm *comm, int collective, uint64_t by
   if (comm->bound == 0) dyn_device_bind(comm);
   if (comm->bound < 0 || (collective == DYN_ALL_TO_ALL && !comm->allBind)) return false;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
-  return true;
+  return !comm->lost; /* NCCL asks about the call, and it fails */
 }
 
 static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, int collective, uint64_t bytes, uint32_t able) {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestHub(t *testing.T) {
 func TestHubPace(t *testing.T) { agreement(t, "test_pace") }
 
 func TestHubFindsPlantedMistakes(t *testing.T) {
-	for of, mistakes := range map[string]int{"hub": 6, "rank": 4, "fence": 4} {
+	for of, mistakes := range map[string]int{"hub": 9, "rank": 5, "fence": 4} {
 		for mistake := range mistakes {
 			agreement(t, "test_hub", of, strconv.Itoa(mistake+1))
 		}
@@ -74,7 +75,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "gin_begins", "gin_too_late", "gone")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -98,6 +99,14 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"hosts.c", "ids", "(given != NULL && *given != '\\0') ||", ""},
 		{"hosts.c", "ids", "switched_off() || ", ""},
 		{"hosts.c", "samples", "of->commId == s->rank.place.commId && ", ""},
+		{"hosts.c", "left", "  if (s != NULL && s->spoke) dyn_hosts_rank_bye(&s->rank);\n", ""},
+		{"hosts_gin.c", "gin_too_late", "if (s != NULL && s->spoke) dyn_hosts_rank_decline(&s->rank);", ""},
+		{"hosts_gin.c", "gone_with_hub", "s->rank.gone != 0 || has_lost_hub(s);", "s->rank.gone != 0;"},
+		{"hosts_gin.c", "gin_begins", "(s->over || away)", "true"},
+		{"hub.c", "gone", "    miss(hub, c, nowNs);\n", ""},
+		{"hub.c", "by_hand", "if (want > 0 && hub->has != NULL && !hub->has(hub->to, c->commId)) not++;", ""},
+		{"hub.c", "left", "    rank->left = true;\n", ""},
+		{"rank.c", "gin_hub_killed", "  if (r->verdict == DYN_ALL_UNDECIDED) r->verdict = DYN_ALL_DECLINE;\n", ""},
 		{"samples.c", "samples", " || state == at + DYN_RING_CELLS", ""},
 		{"samples.c", "samples", "|| head - next > DYN_RING_CELLS / 2", ""},
 		{"samples.c", "samples", "(sample->flags & none) == 0 &&", ""},
@@ -128,7 +137,7 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 	dir, objects, compiler := t.TempDir(), filepath.Join(preloadTests(), "agree"), cmp.Or(os.Getenv("CC"), "gcc")
 	path, program := mistaken(t, dir, "../hosts", file, is, mistake), filepath.Join(dir, "test_hosts")
 	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-I", "../hosts", "-include", "../hosts/test/hurry.h", "-o", program, path}
-	for _, part := range []string{"hosts", "hub", "rank", "wire", "ids", "samples", "plugin", "test_hosts"} {
+	for _, part := range []string{"hosts", "hosts_gin", "hub", "rank", "wire", "ids", "samples", "plugin", "test_hosts"} {
 		if part+".c" != file {
 			args = append(args, filepath.Join(objects, part+".o"))
 		}
@@ -146,4 +155,30 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 		}
 	}
 	return true
+}
+
+// What a rank of this host does by each word of the others (plugin/test/gin_apart.h).
+func TestGINBetweenHostsFindsPlantedMistakes(t *testing.T) {
+	sources, err := filepath.Glob("../plugin/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range sources {
+		sources[i] = filepath.Base(sources[i])
+	}
+	for _, m := range []struct{ file, is, mistake string }{
+		{"gin.c", `{ return comm->gin && switched("1"); }`, "{ return comm->gin; }"},
+		{"gin.c", "  comm->bound = 1;\n  offers_here", "  comm->bound = 1, comm->allBind = true;\n  offers_here"},
+		{"gin.c", "dyn_host_ns() > until) break;", "false) break;"},
+		{"gin.c", "  device->hosts->decline(comm->fence);\n", ""},
+		{"gin.c", "return word == DYN_ALL_BEGIN;\n  device", "return true;\n  device"},
+		{"tuner.c", "return !comm->lost;", "return true;"},
+	} {
+		t.Run(m.file+" "+m.is, func(t *testing.T) {
+			t.Parallel()
+			if said, err := planted(t, "../plugin", "test_gin.c", append([]string{"test/support.c"}, sources...), m.file, m.is, m.mistake); err == nil || !strings.Contains(said, "gin_apart.h") && !strings.Contains(err.Error(), "killed") {
+				t.Errorf("not found: %v\n%s", err, said)
+			}
+		})
+	}
 }

@@ -34,7 +34,7 @@ func planted(t *testing.T, folder, program string, sources []string, file, is, m
 	t.Helper()
 	dir := t.TempDir()
 	path := mistaken(t, dir, folder, file, is, mistake)
-	flags := []string{"-std=gnu11", "-O2", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-I", folder, "-o", filepath.Join(dir, "test"), filepath.Join(folder, "test", program)}
+	flags := []string{"-std=gnu11", "-O2", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-Wl,--export-dynamic-symbol=dynamiccl_preload", "-I", folder, "-o", filepath.Join(dir, "test"), filepath.Join(folder, "test", program)}
 	for _, name := range sources {
 		if name == file {
 			flags = append(flags, path)

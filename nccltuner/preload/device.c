@@ -133,7 +133,8 @@ static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_ho
   dyn_hosts_samples_at(hold_ring, release_ring);
   return dyn_making_root(place->nRanks, place->rank, &root) ? dyn_hosts_begin(place, &root, log) : NULL;
 }
-static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave};
+static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
+__attribute__((constructor)) static void begin(void) { dyn_lsa_gone = dyn_hosts_gone; }
 
 const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, has_windows, dyn_host_gpu, &hostsCalls};
 
@@ -237,7 +238,7 @@ static int give(const struct dyn_bound *b, const struct dyn_request *request, bo
 
 /* NCCL, or a kernel, would wait for the rank that is gone: the call fails. */
 static bool gave_up(const struct dyn_bound *b) {
-  if (!dyn_lsa_stopped(b->lsa)) return false;
+  if (!dyn_lsa_gave_up(b->lsa)) return false;
   dyn_lsa_complain(b->lsa);
   return true;
 }
@@ -397,5 +398,5 @@ bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t b
 
 int dyn_device_error(void *comm) {
   const struct dyn_bound *b = find(comm);
-  return b != NULL && !b->stopped && dyn_lsa_stopped(b->lsa) ? REMOTE_ERROR : SUCCESS;
+  return b != NULL && !b->stopped && dyn_lsa_gave_up(b->lsa) ? REMOTE_ERROR : SUCCESS;
 }

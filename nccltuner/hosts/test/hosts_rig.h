@@ -47,6 +47,9 @@ static struct shared {
   struct told { /* by a rank of a communicator */
     uint64_t epoch, version, changes;
     int lost, unsound, said, ahead, ready;
+    uint32_t verdict;
+    uint8_t id[128];
+    char gone[128]; /* "": nobody is said to be */
     uint32_t ran[EPOCHS]; /* version + 1 */
   } told[COMMS][RANKS];
   struct dyn_plan plans[COMMS]; /* the last that was published */
@@ -86,7 +89,9 @@ static uint64_t now(void) {
 
 static struct dyn_root root;
 static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log) { return dyn_hosts_begin(place, &root, log); }
-static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave};
+static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
+static int notGin = -1, held = -1; /* a rank that does not want GIN, and one that joins when it is told to */
+bool dyn_gin_between_hosts(const struct dyn_comm *comm) { return comm->rank != notGin; }
 const struct dyn_device_calls *dyn_device_of(const struct dyn_member *member) {
   static const struct dyn_device_calls calls = {.hosts = &hostsCalls};
   (void)member;
@@ -116,6 +121,7 @@ static void join(int c, int rank, struct dyn_member *member) {
   comm->record = &memory->record;
   comm->self = &memory->ranks[__atomic_fetch_add(&memory->record.joined, 1, __ATOMIC_ACQ_REL)];
   comm->self->flags = 0;
+  if (rank == 0) memset(comm->record->ginId, 0x47, sizeof comm->record->ginId);
   dyn_hosts_join(member);
 }
 
@@ -141,11 +147,15 @@ static void *run_rank(void *at) {
   struct dyn_member *member = at;
   int c = (int)(member - members);
   struct told *told = &shared->told[c][self];
+  while (self == held && !LOAD(shared->now)) nap(MS);
   join(c, self, member);
   CHECK(member->comm.fence != NULL);
   STORE(told->ready, 1);
   for (uint64_t turn = 0; !LOAD(shared->stop) && !told->lost && LOAD(member->comm.fence) && member->comm.fenceEpoch < EPOCHS; turn++) {
     pass(member, told);
+    STORE(told->verdict, dyn_hosts_gin(member->comm.fence, told->id));
+    char why[128];
+    if (!told->gone[0] && dyn_hosts_gone(member->comm.commId, (uint32_t)self, why, sizeof why)) memcpy(told->gone, why, sizeof why);
     if (LOAD(told->ahead) > 0) __atomic_fetch_sub(&told->ahead, 1, __ATOMIC_RELAXED);
     else nap(MS / 4 + (turn * 7919 + (uint64_t)self * 104729) % MS / 2);
   }

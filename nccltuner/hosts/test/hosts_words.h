@@ -118,6 +118,9 @@ static void by_hand(void) {
   give(a, out, put(out, DYN_HOSTS_ANSWER, 0, question, NULL), sizeof out);
   give(b, out, put(out, DYN_HOSTS_ANSWER, 1, question, NULL), sizeof out);
   CHECK(get(a, DYN_HOSTS_DECIDE, NULL).refusal == DYN_REFUSED_NOT && get(b, DYN_HOSTS_DECIDE, NULL).refusal == DYN_REFUSED_NOT);
+  struct dyn_hosts_gin gin = {{3}}, told;
+  give(b, out, put(out, DYN_HOSTS_WISH, 1, 0, &gin), sizeof out); /* the hub's process has no rank of this communicator, and may end before it */
+  CHECK(get(a, DYN_HOSTS_VERDICT, &told).refusal != DYN_REFUSED_NOT && get(b, DYN_HOSTS_VERDICT, &told).refusal != DYN_REFUSED_NOT);
   give(a, out, put(out, DYN_HOSTS_PROPOSE, 0, 0, &plan), sizeof out);
   CHECK(get(a, DYN_HOSTS_PREPARE, &heard).question > question && get(b, DYN_HOSTS_PREPARE, &heard).question > question);
   uint64_t closed = now();

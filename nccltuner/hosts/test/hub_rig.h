@@ -22,6 +22,7 @@
 #define EPOCHS (1 << 17)
 #define BUCKETS 4 /* that plans and marks are about: so few that they meet */
 #define SEEN (UINT32_C(1) << 31)
+#define GIN_MARKS (UINT32_C(13) << 22)
 #define MS UINT64_C(1000000)
 
 static uint64_t randomState, nowNs;
@@ -102,6 +103,7 @@ static int numPlans;
 
 static uint32_t random_action(void) {
   if (one_in(8)) return 0;
+  if (one_in(8)) return DYN_PATH_GIN | (one_in(20) ? chance(5) : DYN_BACKEND_GDAKI + chance(2)) << DYN_ACTION_BACKEND_SHIFT | chance(16) << DYN_ACTION_CONTEXTS_SHIFT | 4 << DYN_ACTION_CHANNELS_SHIFT;
   return DYN_PATH_COLLECTIVE | chance(7) << DYN_ACTION_ALGO_SHIFT | chance(3) << DYN_ACTION_PROTO_SHIFT | chance(3) << DYN_ACTION_CHANNELS_SHIFT;
 }
 
@@ -146,12 +148,29 @@ static void *racing_copy(void *to, const void *from, size_t bytes) {
   return memcpy(to, from, bytes);
 }
 
+/* ---- what ranks allow ---- */
+
+static void change_marks(struct dyn_rank *self) {
+  uint32_t *marks = &self->marks[chance(DYN_NUM_ASKED)][chance(BUCKETS)], usable = one_in(3) ? chance(1u << 21) : (1u << 21) - 1;
+  *marks = *marks & SEEN ? *marks & (usable | SEEN | GIN_MARKS) : SEEN | usable;
+  if (one_in(3)) *marks |= one_in(2) ? GIN_MARKS : chance(16) << 22 & GIN_MARKS;
+}
+static void change_flags(struct dyn_rank *self) {
+  static const uint32_t flags[] = {DYN_RANK_NO_EXPLORE, DYN_RANK_FIXED_NUMERICS, DYN_RANK_VETO, DYN_RANK_NO_PROFILER, DYN_RANK_EVENT_TIMED, DYN_RANK_EVENT_TIMED};
+  self->flags ^= flags[chance(sizeof flags / sizeof *flags)];
+}
+
 /* ---- what may be in force ---- */
 
 static bool may_run(uint32_t flags, uint32_t marks, int collective, uint32_t action) {
   if (action == 0) return true;
   uint32_t path = action & 15, algorithm = action >> 4 & 15, protocol = action >> 8 & 15;
   bool adds = collective == 1 || collective == 3 || collective == 4;
+  if (path == DYN_PATH_GIN) {
+    uint32_t backend = action >> 12 & 15;
+    return collective <= 4 && (backend == DYN_BACKEND_GDAKI || backend == DYN_BACKEND_PROXY) && marks & SEEN && marks & UINT32_C(1) << (23 + backend) && (!(protocol & 7) || marks & UINT32_C(1) << 22) &&
+           !(adds && flags & DYN_RANK_FIXED_NUMERICS);
+  }
   if (path != 1 || algorithm > 6 || protocol > 2 || collective > 4 || (adds && flags & DYN_RANK_FIXED_NUMERICS)) return false;
   return !(marks & SEEN) || marks & UINT32_C(1) << (3 * algorithm + protocol);
 }

@@ -218,6 +218,8 @@ static void aborted(void) {
   stop();
 }
 
+#include "hosts_gin.h"
+
 /* ---- ids ---- */
 
 static void check_ids(void) {
@@ -281,6 +283,7 @@ static const struct {
     {"ids", ids}, {"calm", calm}, {"rank_killed", rank_killed}, {"hub_killed", hub_killed}, {"hub_killed_somewhen", hub_killed_somewhen},
     {"hub_stopped", hub_stopped}, {"strangers", strangers}, {"by_hand", by_hand}, {"slow_peer", slow_peer}, {"others_there", others_there}, {"forked", forked}, {"child_ends", child_ends},
     {"no_descriptors", no_descriptors}, {"closed", closed}, {"aborted", aborted}, {"samples", samples}, {"busy", busy},
+    {"gin_begins", gin_begins}, {"gin_declined", gin_declined}, {"gin_too_late", gin_too_late}, {"gin_hub_killed", gin_hub_killed}, {"gone", gone}, {"left", left}, {"gone_with_hub", gone_with_hub},
 };
 
 int main(int argc, char **argv) {

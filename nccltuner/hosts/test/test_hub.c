@@ -6,6 +6,8 @@
  * ranks run ahead, leave and come back, the hub forgets or vanishes, NCCL's marks come and change, plans follow each other. Checked:
  *   all ranks that enter an epoch run one plan there, which was published, bit by bit, and which each rank could promise when it was asked;
  *   a rank's calls fail only if it has given up the hub;
+ *   about GIN all ranks hear one word, that all begin only where all wanted to, and with rank 0's id;
+ *   who is said to have gone for good has gone, for as long as that takes;
  *   where nothing breaks any more a rank waits no longer, and if all are there the newest plan comes into force on all of them.
  */
 #include "mistakes.h"
@@ -26,12 +28,15 @@ static struct rank {
   uint64_t soughtNs;       /* since when it has not heard of the hub, as in hosts.c */
   uint64_t asked;          /* last question that came, and whether it could promise */
   bool could;
+  bool wanted, declined, said, gone;/* about GIN, as the hub has heard; BYE, likewise; as it says of it */
+  uint64_t unseenNs;       /* since when the hub has no connection of it; 0: it has one, or never had */
 } ranks[RANKS];
 static struct dyn_hub hub;
 static int numRanks, numHosts;
 static bool gone, forgetful; /* the hub has vanished; it may forget */
 static uint64_t ran[EPOCHS], furthest; /* version + 1 that the first rank there ran */
-static uint64_t commits, waits, fails, tookLast;
+static uint64_t commits, waits, fails, tookLast, begins, goings;
+static uint32_t verdict; /* about GIN: 1 + the refusal that is told; 0: none yet */
 
 /* ---- the rank's own thread, as plugin/hosts.c ---- */
 
@@ -73,8 +78,26 @@ static void enter(struct rank *r) {
 
 /* ---- connections ---- */
 
+static void check_verdict(const struct dyn_hosts_message *m, const struct dyn_hosts_gin *gin) {
+  bool all = m->refusal == DYN_REFUSED_NOT;
+  begins += all && verdict == 0;
+  for (int i = 0; i < numRanks && all && verdict == 0; i++)
+    if (!ranks[i].wanted || ranks[i].declined) violated("GIN begins on all ranks, and one does not want it");
+  if (all && memcmp(gin->id, memories[0].record.ginId, sizeof gin->id) != 0) violated("GIN begins with another id than rank 0's");
+  if (verdict != 0 && verdict != 1 + m->refusal) violated("ranks hear different words about GIN");
+  verdict = 1 + m->refusal;
+}
+static void check_gone(struct rank *r) {
+  if (r->gone) return; /* said again to who has come back */
+  r->gone = true;
+  if (r->said || r->unseenNs == 0 || nowNs - r->unseenNs < DYN_HOSTS_GONE_NS) violated("a rank is said to have gone that has not");
+  goings++;
+}
+
 static void hub_sends(void *to, int number, const struct dyn_hosts_message *m, const void *payload) {
   (void)to;
+  if (m->kind == DYN_HOSTS_VERDICT) check_verdict(m, payload);
+  if (m->kind == DYN_HOSTS_GONE) check_gone(&ranks[m->rank]);
   if (m->kind == DYN_HOSTS_DECIDE && m->refusal == DYN_REFUSED_NOT)
     for (int i = 0; i < numRanks; i++)
       if (ranks[i].asked != m->question || !ranks[i].could) { /* asked again later: it has begun what was decided */
@@ -84,6 +107,7 @@ static void hub_sends(void *to, int number, const struct dyn_hosts_message *m, c
   if (connections[number].hubOpen) push(&connections[number].down, m, payload);
 }
 static void hub_closes(struct connection *c) {
+  if (c->greeted) ranks[c->rank].unseenNs = nowNs;
   c->hubOpen = c->greeted = false;
   empty(&c->up);
 }
@@ -140,8 +164,11 @@ static void to_hub(int number) {
   struct connection *c = &connections[number];
   struct letter *l = c->hubOpen && !gone ? pop(&c->up) : NULL;
   if (!l) return;
+  struct rank *r = &ranks[c->rank];
+  r->declined |= l->message.kind == DYN_HOSTS_WISH && c->greeted && l->message.refusal != DYN_REFUSED_NOT;
+  r->said |= l->message.kind == DYN_HOSTS_BYE && c->greeted;
   bool sound = dyn_hub_take(&hub, number, &l->message, l->payload, nowNs);
-  if (l->message.kind == DYN_HOSTS_HELLO) c->greeted = sound;
+  if (l->message.kind == DYN_HOSTS_HELLO && (c->greeted = sound)) r->unseenNs = 0;
   if (!sound) hub_notices(number);
   free(l);
 }
@@ -170,6 +197,7 @@ static void all_notice(void) {
 }
 
 static void leave(struct rank *r) {
+  if (r->connection >= 0) dyn_hosts_rank_bye(&r->speaks);
   rank_notices(r);
   dyn_fence_lower(&r->speaks.fence);
   r->left = true;
@@ -182,15 +210,6 @@ static void vanish(void) {
 }
 
 /* ---- chance ---- */
-
-static void change_marks(struct dyn_rank *self) {
-  uint32_t *marks = &self->marks[chance(DYN_NUM_ASKED)][chance(BUCKETS)], usable = one_in(3) ? chance(1u << 21) : (1u << 21) - 1;
-  *marks = *marks & SEEN ? *marks & (usable | SEEN) : SEEN | usable;
-}
-static void change_flags(struct dyn_rank *self) {
-  static const uint32_t flags[] = {DYN_RANK_NO_EXPLORE, DYN_RANK_FIXED_NUMERICS, DYN_RANK_VETO, DYN_RANK_NO_PROFILER, DYN_RANK_EVENT_TIMED, DYN_RANK_EVENT_TIMED};
-  self->flags ^= flags[chance(sizeof flags / sizeof *flags)];
-}
 
 /* How lively it is: of 256. */
 static struct {
@@ -206,9 +225,12 @@ static void begin(uint64_t seed) {
   memset(ran, 0, (furthest + 1) * sizeof *ran);
   memset(ranks, 0, sizeof ranks);
   furthest = 0;
+  verdict = 0;
+  for (size_t i = 0; i < sizeof memories[0].record.ginId; i++) memories[0].record.ginId[i] = (uint8_t)chance(256);
+  bool gin = !one_in(3);
   wrong = NULL;
   gone = calm = false;
-  forgetful = one_in(8);
+  forgetful = one_in(5);
   often.pace = 1 + chance(60);
   often.breaks = one_in(3) ? 1 : chance(30);
   often.changes = 2 + chance(20);
@@ -222,7 +244,8 @@ static void begin(uint64_t seed) {
     struct dyn_rank *self = &memory->ranks[memory->record.joined++];
     *r = (struct rank){.host = r->host, .connection = -1, .soughtNs = nowNs,
                        .speaks = {.place = {.record = &memory->record, .self = self, .commId = 7, .nonce = 1, .host = (uint64_t)r->host + 1, .nRanks = (uint32_t)numRanks,
-                                            .rank = (uint32_t)i}, .send = rank_sends}};
+                                            .rank = (uint32_t)i, .gin = gin || one_in(2)}, .send = rank_sends}};
+    r->wanted = r->speaks.place.gin;
     r->speaks.to = r;
     memory->record.epochCalls = DYN_EPOCH_CALLS;
     self->ncclVersion = 22703;
@@ -236,6 +259,7 @@ static void begin(uint64_t seed) {
 static void forget(void) {
   for (int i = 0; i < numConnections; i++) hub_notices(i);
   for (int i = 0; i < 4; i++, nowNs += 50000 * MS) dyn_hub_tick(&hub, nowNs);
+  verdict = 0; /* and who has not heard the word hears another one: NCCL's steps end by the clock */
 }
 
 static void breaks(struct rank *r) {
@@ -255,6 +279,7 @@ static void changes(struct rank *r) {
   else if (what < 220) change_marks(r->speaks.place.self);
   else if (what < 235) change_flags(r->speaks.place.self);
   else if (what < 236) memories[r->host].record.veto = 1;
+  else if (what < 238 && r->connection >= 0) dyn_hosts_rank_decline(&r->speaks);
 }
 
 static void happens(void) {
@@ -303,7 +328,8 @@ static void check_others(void) {
         uint32_t marks = ranks[i].speaks.place.self->marks[c][b];
         if (ranks[i].host == 0) continue;
         if (n++ == 0) first = marks;
-        same &= marks == first;
+        same &= !((marks ^ first) & ~GIN_MARKS);
+        first &= marks | ~GIN_MARKS;
         seen &= marks >> 31;
       }
       if (told->marks[c][b] != (same ? first : seen ? SEEN : 0)) violated("rank 0's daemon does not know the marks of other hosts");
@@ -340,6 +366,8 @@ static void settle(void) {
     if (ranks[i].speaks.together && ranks[i].host != 0 && hosts < DYN_HOSTS_MET) violated("a host that has met says that it has not");
   }
   if (!there) return;
+  for (int i = 0; i < numRanks; i++)
+    if (ranks[i].speaks.verdict == DYN_ALL_UNDECIDED || (!forgetful && ranks[i].speaks.verdict != ranks[0].speaks.verdict)) violated("ranks know different words about GIN");
   tookLast++;
   check_others();
   for (int h = 0; h < numHosts; h++)
@@ -364,7 +392,7 @@ int main(int argc, char **argv) {
     printf("%s: seed %llu: %s\n", planted ? "found" : "test_hub", (unsigned long long)seed, wrong);
     return !planted;
   }
-  printf("{\"seeds\":%llu,\"decisions\":%llu,\"waits\":%llu,\"fails\":%llu,\"settled\":%llu}\n", (unsigned long long)seeds, (unsigned long long)commits,
-         (unsigned long long)waits, (unsigned long long)fails, (unsigned long long)tookLast);
-  return planted || !commits || !waits || !fails || !tookLast;
+  printf("{\"seeds\":%llu,\"decisions\":%llu,\"waits\":%llu,\"fails\":%llu,\"settled\":%llu,\"begins\":%llu,\"goings\":%llu}\n", (unsigned long long)seeds, (unsigned long long)commits,
+         (unsigned long long)waits, (unsigned long long)fails, (unsigned long long)tookLast, (unsigned long long)begins, (unsigned long long)goings);
+  return planted || !commits || !waits || !fails || !tookLast || !begins || !goings;
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "../../../kernels/host/host.h"
+#include "../../hosts/hosts.h"
 
 #define RANKS 3
 #define COMM_ID 0x91ull
@@ -23,7 +24,7 @@
 #define ABLE (DYN_ABLE_GIN(DYN_BACKEND_PROXY) | DYN_ABLE_CONTEXTS)
 #define MARK (1u << (23 + DYN_BACKEND_PROXY) | 1u << 22)
 
-enum how { ALL, ONE_FAILS, ONE_CANNOT, ONE_NOT_ALONE, ONE_NOT_KNOWN, ONE_SWITCHED_OFF, ONE_LATE, ONE_STAYS_AWAY, NO_ID, VETO, NOT_ASKED, OTHER_HOSTS, FIRST_DECLINED };
+enum how { ALL, ONE_FAILS, ONE_CANNOT, ONE_NOT_ALONE, ONE_NOT_KNOWN, ONE_SWITCHED_OFF, ONE_LATE, ONE_STAYS_AWAY, NO_ID, VETO, NOT_ASKED, OTHER_HOSTS, FIRST_DECLINED, APART };
 
 /* ---- what the parent sees ---- */
 
@@ -64,6 +65,12 @@ static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
 static bool can_time(void) { return true; }
 static bool here(enum how which) { return how == which && rank == 1; }
 
+/* Of ranks on several hosts. */
+static struct apart {
+  bool meet, fails, wish;
+  uint32_t verdict;
+  int asked, declined, left;
+} apart;
 static bool can(void) { return !here(ONE_CANNOT); }
 static bool id_of(uint8_t id[128]) {
   CHECK(rank == 0, "the first rank's is for all");
@@ -77,10 +84,11 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t ownRank, str
 }
 static bool make(struct dyn_lsa *it, const struct dyn_offer *offers, const uint8_t id[128], struct dyn_rank *self) {
   atomic_fetch_add(&shared->made, 1);
-  for (int r = 0; r < RANKS; r++) CHECK(offers[r].pid != 0 && offers[r].startTime != 0, "rank %d is not told", r);
+  for (int r = 0; r < RANKS && how == APART; r++) CHECK(offers[r].pid == (r == rank ? (uint32_t)getpid() : 0) && id[0] == 0x33, "rank %d", r);
+  for (int r = 0; r < RANKS && how != APART; r++) CHECK(offers[r].pid != 0 && offers[r].startTime != 0, "rank %d is not told", r);
   CHECK(self->gin == DYN_GIN_WANTED);
   shared->ids[rank] = id[127];
-  it->made = !here(ONE_FAILS);
+  it->made = !here(ONE_FAILS) && !apart.fails;
   self->gin = it->made ? DYN_GIN_ACTIVE | DYN_BACKEND_PROXY << 8 | 4 << 16 : DYN_GIN_FAILED;
   return it->made;
 }
@@ -115,9 +123,23 @@ static void close_it(struct dyn_lsa *it) {
   __atomic_fetch_add(&shared->closed, 1, __ATOMIC_SEQ_CST);
 }
 
+static struct dyn_fence fence;
+static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log) {
+  (void)log;
+  apart.wish = place->gin;
+  return apart.meet ? &fence : NULL;
+}
+static void leave_hosts(struct dyn_fence *it) { apart.left += it == &fence; }
+static uint32_t verdict_of(struct dyn_fence *it, uint8_t id[128]) {
+  memset(id, 0x33, 128);
+  return it == &fence && apart.asked++ > 3 ? apart.verdict : DYN_ALL_UNDECIDED;
+}
+static void decline(struct dyn_fence *it) { apart.declined += it == &fence; }
+static const struct dyn_hosts_calls hostsCalls = {begin_hosts, leave_hosts, verdict_of, decline};
+
 static const struct dyn_gin_calls ginCalls = {can, id_of, offer, make};
 static void no_gpu(uint8_t id[16], uint32_t *multiprocessors) { (void)id, (void)multiprocessors; }
-static const struct dyn_device_calls device = {no_offer, NULL, room, never_bind, expect, close_it, alone, &ginCalls, NULL, no_gpu, NULL};
+static const struct dyn_device_calls device = {no_offer, NULL, room, never_bind, expect, close_it, alone, &ginCalls, NULL, no_gpu, &hostsCalls};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
@@ -244,6 +266,8 @@ static void play(enum how which) {
   CHECK(shared->counts == 0 || shared->counts == RANKS, "%d: AllToAll counts on %d ranks", which, shared->counts);
 }
 
+#include "gin_apart.h"
+
 static int count(uint32_t action, uint32_t actions[CALLS]) {
   int n = 0;
   for (int i = 0; i < CALLS; i++) n += actions[i] == action;
@@ -272,6 +296,7 @@ int main(void) {
   CHECK(shared != MAP_FAILED);
 
   own_communicator();
+  all_apart();
   play(ALL);
   for (int r = 0; r < RANKS; r++)
     CHECK(shared->state[r] == DYN_GIN_ACTIVE && (shared->marks[r] & MARK) == MARK && shared->took[r] < 1500 && shared->ids[r] == 0x5a, "rank %d: %u, %x, %d ms", r,
@@ -285,7 +310,7 @@ int main(void) {
     CHECK(shared->state[r] == (r == 1 ? DYN_GIN_FAILED : DYN_GIN_ACTIVE) && !(shared->marks[r] & MARK) == (r == 1), "rank %d: %u, %x", r, shared->state[r], shared->marks[r]);
   CHECK(shared->made == RANKS && shared->counts == RANKS && count(ACTION(1, 1, 4), shared->ran[0]) > CALLS / 2);
 
-  for (enum how which = ONE_CANNOT; which <= FIRST_DECLINED; which++) {
+  for (enum how which = ONE_CANNOT; which < APART; which++) {
     play(which);
     CHECK(shared->made == 0 && shared->counts == 0, "%d: %d ranks made it, AllToAll counts on %d", which, shared->made, shared->counts);
     for (int r = 0; r < RANKS; r++) {

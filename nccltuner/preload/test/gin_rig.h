@@ -38,13 +38,14 @@ enum { MAX_RANKS = 6, STREAMS = 3, SLOTS = 4, FLOAT32 = 7, SUM = 0 };
 static int rank = -1, numRanks, numNodes = 1; /* as many ranks on each, in a row */
 static const char *driverPath, *ncclPath;
 static struct shared {
-  atomic_int waiting, round;
+  atomic_int waiting, round, gone;
   uint8_t id[128];
   struct dyn_offer offers[MAX_RANKS];
 } *shared;
 static struct dyn_rank self; /* where the state is told */
 static inline uint32_t told(void) { return __atomic_load_n(&self.gin, __ATOMIC_ACQUIRE); }
 static struct dyn_lsa *lsa;
+static bool elsewhere; /* of each rank's peers, that are on other hosts, no process is known */
 static CUstream streams[STREAMS];
 static float *in[SLOTS], *out[SLOTS];
 
@@ -88,7 +89,11 @@ static inline bool make_gin(void) {
   if (rank == 0) CHECK(dyn_gin_id(shared->id), "no id");
   meet();
   CHECK(dyn_lsa_able(lsa, &(struct dyn_work){.collective = DYN_ALL_REDUCE, .count = 1, .datatype = FLOAT32}) == 0, "nothing is there yet");
-  return dyn_gin_make(lsa, shared->offers, shared->id, &self);
+  struct dyn_offer offers[MAX_RANKS];
+  memcpy(offers, shared->offers, sizeof offers);
+  for (int r = 0; r < numRanks; r++)
+    if (elsewhere && r != rank) offers[r] = (struct dyn_offer){0};
+  return dyn_gin_make(lsa, offers, shared->id, &self);
 }
 
 /* Before the first rank: a file of kernels, which the caller removes, and memory that ranks share. */

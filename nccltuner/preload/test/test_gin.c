@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   test_gin LIBCUDA LIBNCCL [backends]    the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs; backends: of 2.32.3 alone, where
- *                                          a communicator may have several
+ *   test_gin LIBCUDA LIBNCCL [backends|late]    the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs; backends: of 2.32.3 alone, where
+ *                                               a communicator may have several; late: ranks that are late alone
  * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
  * element compared; what puts take; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank
  * dies, or leaves early.
@@ -308,6 +308,7 @@ static void leaves(void) {
   meet();
 }
 
+#include "gin_late.h"
 #include "gin_backends.h"
 
 static void other_version(void) {
@@ -337,6 +338,7 @@ static void all_of_one(void) {
   play_but("dies", 3, dies, 3);
   play("death", 3, death);
   play_on(2, "death", 4, death);
+  all_late();
   play("leaves", 2, leaves);
 }
 
@@ -348,10 +350,9 @@ int main(int argc, char **argv) {
   states();
   write_kernels(kernels);
   setenv("DYNAMICCL_GIN_WAIT_S", "2", 1);
-  if (argc == 3) {
-    setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
-    all_of_one();
-  }
+  setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
+  if (argc == 3) all_of_one();
+  if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
   if (argc == 3) all_of_newer();
   all_of_several();

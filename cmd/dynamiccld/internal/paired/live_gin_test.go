@@ -5,6 +5,33 @@ import (
 	"testing"
 )
 
+// Ranks on several hosts, each with shared files and a daemon of its own, agree on kernels over GIN, learn them, and every element is right.
+func TestLiveHostsGIN(t *testing.T) {
+	m := newMachine(t, "h200x4-socket-2nodes-quiet", "DYNAMICCL_NO_KERNELS=", "DYNAMICCL_GIN=1", "DYNAMICCL_GIN_KERNELS="+fatbin(t), "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_GIN_TYPES=2", "FAKEGPU_KERNEL_US=4")
+	said, code := m.bench("", 0, "--nodes", "2", "--hosts", "--arms", "plain,run", "--collectives", "AllReduce,AllGather", "--sizes", "1K,64K", "--phases", "quiet:8s", "--min-rounds", "100",
+		"--explore-budget", "30%", "--calls", "20")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	r, ours := m.read(), 0
+	for _, c := range r.phases[0].Choices["run"] {
+		if strings.HasPrefix(c.Choice, "gin/") {
+			ours++
+		}
+	}
+	if ours < 2 {
+		t.Errorf("%d choices are kernels on GIN: %+v\n%s", ours, r.phases[0].Choices["run"], said)
+	}
+	for _, p := range r.phases[0].Points {
+		if p.Bytes == 64<<10 && p.Us["run"] > 8 {
+			t.Errorf("%s %d: %.2f us, where kernels on GIN take 4 and NCCL %.2f", p.Collective, p.Bytes, p.Us["run"], p.Us["plain"])
+		}
+	}
+	if d := r.end.Daemons["run"]; d == nil || len(d.Status.Comms) != 1 || d.Status.Comms[0].Hosts != "met" || d.Status.Comms[0].RanksJoined != 2 {
+		t.Errorf("what the daemon of rank 0's host says: %+v", d)
+	}
+}
+
 // Between pretended nodes kernels on GIN are learnt like any other choice, every element right, and the daemon hears from both
 // ranks of each pair what their puts take, on each context.
 func TestLiveGIN(t *testing.T) { learnsGIN(t, "--nccl 2.28.9", "3s", "proxy") }

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks of this process, between the thread that speaks for them (hosts.c) and who asks what it has heard (hosts_gin.c).
+ */
+#ifndef DYN_SPEAKER_H
+#define DYN_SPEAKER_H
+
+#include <pthread.h>
+
+#include "hosts.h"
+#include "wire.h"
+
+/* A rank of this process. */
+struct speaker {
+  struct dyn_hosts_rank rank; /* first: its fence is what the plugin knows it by */
+  struct speaker *next;
+  struct dyn_root root;
+  struct dyn_wire wire;
+  bool over;  /* it needs nobody, or has given up */
+  bool spoke; /* on this connection */
+  bool broken;
+  uint64_t beganNs, triedNs, soughtNs; /* soughtNs: since when it has heard nothing of the hub; 0: it is there */
+  dyn_hosts_logger log;
+};
+
+extern pthread_mutex_t dyn_speakers_lock;
+extern struct speaker *dyn_speakers; /* under it, and all that is in them */
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Of test_gin: ranks that are late, whose processes live. Included by it.
+ */
+#ifndef DYN_GIN_LATE_H
+#define DYN_GIN_LATE_H
+
+/* Kernels wait as long as they are told to, and who did not come, and for what they waited, is said before the program sees that they are over. */
+static void too_late(bool inGraph) {
+  CUgraph captured;
+  CUgraphExec graph = NULL;
+  char who[80];
+  bool flat = numNodes == 1;
+  alarm(20); /* where it waits for ever */
+  struct step s = {.collective = flat ? DYN_ALL_REDUCE : DYN_ALL_GATHER, .count = 100, .ctas = 1};
+  setenv("DYNAMICCL_GIN_PEER_WAIT_S", "1", 1);
+  begin();
+  fill(&s, 0);
+  if (inGraph) {
+    CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0 && issue(&s, 0) == 0);
+    CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphInstantiateWithFlags(&graph, captured, 0) == 0);
+  }
+  CHECK(!dyn_lsa_gave_up(lsa));
+  meet();
+  if (rank < numRanks - 1) {
+    struct dyn_work again = work_of(&s, 0);
+    unsigned ctas;
+    uint64_t began = now_ms();
+    CHECK((inGraph ? cuda.cuGraphLaunch(graph, streams[0]) : issue(&s, 0)) == 0);
+    wait_for_all();
+    int took = (int)(now_ms() - began);
+    CHECK(took >= 990 && took < 4000, "after %d ms", took);
+    CHECK(dyn_lsa_gave_up(lsa) && dyn_gin_now(lsa) == DYN_GIN_FAILED && dyn_lsa_able(lsa, &again) == 0, "what a kernel left that gave up is no result");
+    CHECK(dyn_lsa_launch(lsa, &again, GIN(backends[0], 1, 0), &ctas) == 6, "ncclRemoteError");
+    snprintf(who, sizeof who, "rank %d was waited for in vain: its signal did not come", numRanks - 1);
+    CHECK(strcmp(lsa->stopped, who) == 0 || (!flat && strstr(lsa->stopped, "was waited for in vain: ") != NULL), "%s", lsa->stopped);
+  }
+  meet();
+  dyn_lsa_close(lsa);
+}
+static void late(void) { too_late(false); }
+static void late_in_graph(void) { too_late(true); }
+
+/* Else as long as it takes, whatever a step of making GIN may take. */
+static void later(void) {
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1, .seed = 5};
+  begin();
+  fill(&s, 0);
+  if (rank == 1) nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+  CHECK(issue(&s, 0) == 0);
+  wait_for_all();
+  compare(&s, 0);
+  CHECK(!dyn_lsa_gave_up(lsa));
+  meet();
+  end(DYN_GIN_DESTROYED);
+}
+
+static bool is_gone(uint64_t id, uint32_t ofRank, char *why, size_t bytes) {
+  CHECK(id == 7 && ofRank == (uint32_t)rank);
+  snprintf(why, bytes, "rank %d, on another host, is gone", numRanks - 1);
+  return atomic_load(&shared->gone) != 0;
+}
+
+/* On another host: nobody sees its process, and what agrees with that host says when it has gone. Until then it may be late. */
+static void gone_elsewhere(void) {
+  elsewhere = true;
+  dyn_lsa_gone = is_gone;
+  alarm(20);
+  begin();
+  play_calls(1, 3);
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  fill(&s, 0);
+  if (rank == numRanks - 1) _exit(0);
+  CHECK(issue(&s, 0) == 0);
+  nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+  CHECK(!dyn_lsa_gave_up(lsa) && !dyn_lsa_settle(lsa, 0), "it waits");
+  atomic_store(&shared->gone, 1);
+  uint64_t began = now_ms();
+  wait_for_all();
+  CHECK(now_ms() - began < 2000 && dyn_lsa_stopped(lsa) && dyn_gin_now(lsa) == DYN_GIN_FAILED && strstr(lsa->stopped, "on another host, is gone") != NULL, "after %d ms", (int)(now_ms() - began));
+  dyn_lsa_close(lsa);
+}
+
+static void all_late(void) {
+  play("gone elsewhere", 3, gone_elsewhere);
+  play("late", 3, late);
+  play("late in a graph", 3, late_in_graph);
+  play_on(2, "late", 4, late);
+  play("later", 2, later);
+}
+
+#endif
