@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion              = 11
+	ABIVersion              = 12
 	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives          = 9     // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter and AllReduce on memory that the program has registered (preload/windows.h), 4 more than on other memory
 	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -28,6 +28,7 @@ const (
 	ActionProtoShift        = 8
 	ActionContextsShift     = 8
 	ActionBackendShift      = 12
+	GinClosely              = 1 // in the algorithm's place, in no plan and no sample: from the plugin to what launches the kernel, whose puts are timed in one call of 16
 	GinFlat                 = 8 // above contexts: the kernel whose ranks put to each other alike, also where there is a hierarchical one
 	ActionChannelsShift     = 16
 	ActionWarpsShift        = 24
@@ -148,7 +149,8 @@ type ABIPlan struct {
 	// calls each trial is sampled as well, but for an entry's first call (preload/watch.h)
 	SampleEvery uint32
 	Index       [9][48]uint8 // [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base
-	Reserved0   [7]uint64
+	CloseEpochs uint64       // so long from its coming into force puts over GIN are timed closely (DYN_GIN_CLOSELY): it ends by itself, daemon or no daemon
+	Reserved0   [6]uint64
 	Entries     [64]ABIEntry
 }
 

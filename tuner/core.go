@@ -367,6 +367,9 @@ func (c *Core) tick(nowNs state.Ns) {
 				c.learned(m, b)
 			}
 		}
+		if m.trips != nil {
+			m.dirty = m.trips.closer.look(nowNs) || m.dirty
+		}
 		if every := m.sampleEvery(c.cfg); m.dirty || every != m.every {
 			m.dirty, m.every = false, every
 			c.totals.Plans++

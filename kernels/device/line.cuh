@@ -62,6 +62,7 @@
 #define DYN_KERNEL_MUTATE_ONE_SIGNAL 34 /* over GIN, blocks that share a context have one signal for each peer */
 #define DYN_KERNEL_MUTATE_ONE_COUNT 35  /* over GIN, what was seen of a signal counts for all contexts */
 #define DYN_KERNEL_MUTATE_BOTH_SWAP 36  /* AllToAll in place: both of two ranks swap the same half of what they exchange */
+#define DYN_KERNEL_MUTATE_RARELY 37     /* over GIN, a rank times one call in many where its peers time one in few */
 
 namespace dyn {
 

@@ -34,6 +34,8 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "able |= room(", "able = room("},
 		{"gin_module.c", `DYN_GIN_LAYOUT_PREFIX "%d", version`, `DYN_GIN_LAYOUT_PREFIX "%d", 22809`},
 		{"launch.c", "l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)", "l.life = &lsa->gin->each[0]"},
+		{"gin_run.c", "lane == LANE_CALLS && closely", "closely"},
+		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
