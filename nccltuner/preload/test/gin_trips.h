@@ -62,7 +62,7 @@ static void trips_over(unsigned contexts, bool closely) {
   pthread_mutex_lock(&tripsLock);
   for (size_t i = 0; i < numTrips; i++) {
     const struct dyn_trip *t = &trips[i];
-    CHECK(dyn_gin_timed(t->number, closely && !t->inGraph) && t->backend == DYN_BACKEND_PROXY && t->ctas == 2 && t->contexts == (contexts == 0 ? 2 : contexts) && t->counterNs > 0 && t->signalNs > 0);
+    CHECK(dyn_gin_timed(t->number, closely && !t->inGraph) && t->backend == backends[0] && t->ctas == 2 && t->contexts == (contexts == 0 ? 2 : contexts) && t->counterNs > 0 && t->signalNs > 0);
     CHECK(t->bytes == (t->inGraph ? 2000 : t->context == 0 ? 4016 : 4000), "%lu bytes", t->bytes);
   }
   pthread_mutex_unlock(&tripsLock);
