@@ -246,6 +246,9 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	}
 	if !bad {
 		m.connected.ran(o.Ran)
+		if o.Ran.Path == actions.PathGIN {
+			c.totals.OverGIN++
+		}
 	}
 	if m.joiner.slow {
 		m.watch.slow(made, share)

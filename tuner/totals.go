@@ -13,6 +13,7 @@ type Totals struct {
 	Overruled  uint64 `json:"overruled"`  // group calls that ran another algorithm, protocol or kernel than asked for
 	Cold       uint64 `json:"cold"`       // group calls that were a kernel's first ones, or had it warm up
 	Waited     uint64 `json:"waited"`     // short group calls that a GPU waited for, where it waits for few (tuner/idle.go)
+	OverGIN    uint64 `json:"over_gin"`   // group calls that our kernels ran over GIN
 	Slow       uint64 `json:"slow"`       // group calls without times: a rank's host took too long to enqueue its call
 	Unknown    uint64 `json:"unknown"`    // samples of communicators or buckets that are not known
 	Plans      uint64 `json:"plans"`
