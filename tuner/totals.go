@@ -1,5 +1,7 @@
 package tuner
 
+import "dynamiccl/actions"
+
 // Totals only grow. Their JSON keys are an interface: add, never rename.
 type Totals struct {
 	Samples    uint64 `json:"samples"`    // taken in
@@ -22,6 +24,12 @@ type Totals struct {
 
 	Replays ReplayTotals `json:"replays"` // of our kernels in CUDA graphs, which are no calls: nowhere else in here
 	Trips   TripTotals   `json:"trips"`   // of puts over GIN, likewise
+}
+
+func (t *Totals) ran(a actions.Action) {
+	if a.Path == actions.PathGIN {
+		t.OverGIN++
+	}
 }
 
 func (t *Totals) addJoiner(j *joiner) {

@@ -133,7 +133,7 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 	return WatchedPut{Rank: l.rank, Peer: l.peer, Context: l.context, Bucket: b, Observation: o, Alarm: a.Raised, Diagnosis: v.Diagnosis}, changed
 }
 
-// trip takes in what one rank tells of one put. It is no call: plans, learners and what is known of calls stay as they are.
+// trip takes in what one rank tells of one put. It is no call: choices, learners and what is known of calls stay as they are.
 func (c *Core) trip(nowNs state.Ns, e *Trip) {
 	t := &c.totals.Trips
 	t.Samples++
@@ -177,7 +177,6 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 		t.Unkept++
 		return
 	}
-	m.touched = true
 	put, changed := l.observe(nowNs, way, c.design, m.trips)
 	if put.Alarm {
 		t.Alarms++

@@ -62,3 +62,6 @@ func (l *link) wanting(d *agents.Detector) bool {
 	s := d.Stat()
 	return d.Warming() || l.diagnoser.Undecided() || max(s.Signal, s.Counter) >= nearThreshold
 }
+
+// wantsCloser reports whether a plan has to say something else than the last one about how often puts are timed.
+func (m *comm) wantsCloser(nowNs state.Ns) bool { return m.trips != nil && m.trips.closer.look(nowNs) }
