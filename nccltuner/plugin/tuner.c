@@ -365,9 +365,10 @@ static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, i
   return action;
 }
 
-/* A peer of a put that is timed has to answer it, so all ranks go by the plan and the epoch alone. */
+/* A peer of a put that is timed has to answer it, so all ranks go by the plan and the epoch alone, and by nothing that only some of
+ * them know, as whether others are elsewhere (comm->fence): a daemon asks for it where none are. */
 static bool times_closely(const struct dyn_comm *comm) {
-  return comm->fence == NULL && comm->epoch - comm->planEpoch < comm->plan.closeEpochs;
+  return comm->epoch - comm->planEpoch < comm->plan.closeEpochs;
 }
 
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
