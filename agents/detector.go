@@ -60,6 +60,7 @@ type Detector struct {
 	calls    uint64
 	ignored  uint64
 	lastSlot int
+	puts     bool // of single puts over GIN, not of calls
 }
 
 // expectationKey: which calls are expected to cost the same.
@@ -86,6 +87,21 @@ type reference struct {
 // NewDetector makes the detector of one bucket.
 func NewDetector(d Design) *Detector { return &Detector{design: d} }
 
+// NewPutDetector makes the detector of one size of puts over GIN.
+func NewPutDetector(d Design) *Detector { return &Detector{design: d, puts: true} }
+
+// crowdedLogScale is the least deviation that is believed of a put whose context several CTAs of its kernel share. It is the second,
+// third or fourth in the queue as it comes: 16 CTAs on 4 contexts take 5, 8, 11 or 14 us to the counter on 2x H200, and the 16 calls
+// of a warm-up may well have had one of these alone.
+const crowdedLogScale = 0.25
+
+func (d *Detector) leastScale(a actions.Action) float64 {
+	if d.puts && a.Contexts > 0 && a.Channels > a.Contexts {
+		return crowdedLogScale
+	}
+	return d.design.minLogScale
+}
+
 // FabricNoise is one communicator's: see Share.
 type FabricNoise struct{ signal, counter sharedNoise }
 
@@ -100,6 +116,11 @@ func (d *Detector) Ignored() uint64 { return d.ignored }
 // Stat tells how near an alarm is.
 func (d *Detector) Stat() Stat {
 	return Stat{Counter: d.counter.height(), Signal: d.signal.height()}
+}
+
+// Warming says that too few calls of the action observed last were seen to expect anything of it.
+func (d *Detector) Warming() bool {
+	return d.lastSlot < len(d.actions) && !d.actions[d.lastSlot].signal.ready()
 }
 
 // Observe takes in one group call. It allocates only when an action is seen for the first time.
@@ -122,17 +143,17 @@ func (d *Detector) Observe(o state.Observation) Alarm {
 	}
 	var a Alarm
 	var r residual
-	known := e.signal.ready()
+	known, least := e.signal.ready(), d.leastScale(o.Action)
 	if known {
 		r.signal = logSignal - e.signal.mean
-		a.BySignal = d.signal.step(&e.signal, logSignal, d.design.k, d.design.signalH, d.design.minLogScale)
+		a.BySignal = d.signal.step(&e.signal, logSignal, d.design.k, d.design.signalH, least)
 	} else {
 		e.signal.warmUp(logSignal)
 	}
 	switch {
 	case counted && e.counter.ready():
 		r.counter, r.counterKnown = logCounter-e.counter.mean, true
-		a.ByCounter = d.counter.step(&e.counter, logCounter, d.design.k, d.design.counterH, d.design.minLogScale)
+		a.ByCounter = d.counter.step(&e.counter, logCounter, d.design.k, d.design.counterH, least)
 	case counted:
 		e.counter.warmUp(logCounter)
 	}

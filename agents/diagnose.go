@@ -66,10 +66,12 @@ type Diagnoser struct {
 	slowNs    state.Ns
 	slowAt    uint64 // call with which it was found
 	verdict   Verdict
-	moved     float64 // log units that the open episode moved costs
-	standing  Verdict // before the open episode; back in force when the episode turns out to be nothing that lasts
-	risen     float64 // log units that costs stand above those before the first change, open episode not counted
-	shifts    []shift // scratch
+	moved     float64  // log units that the open episode moved costs
+	standing  Verdict  // before the open episode; back in force when the episode turns out to be nothing that lasts
+	risen     float64  // log units that costs stand above those before the first change, open episode not counted
+	shifts    []shift  // scratch
+	alarmNs   state.Ns // of the alarm that opened the episode
+	beside    []*Diagnoser
 }
 
 // NewDiagnoser makes the diagnoser of one communicator.
@@ -102,6 +104,7 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	switch {
 	case a.Raised && (!d.open || !e.same(a, d.up, d.lastAlarm, d.calls)):
 		d.begin(e, a)
+		d.alarmNs = o.AtNs
 		d.judge()
 		d.verdict.New = true
 	case a.Raised:
@@ -169,6 +172,9 @@ func (d *Diagnoser) join(e *evidence, s sighting, a Alarm) {
 	}
 }
 
+// Undecided says that costs have changed and nobody knows how: more calls would tell.
+func (d *Diagnoser) Undecided() bool { return d.open && !d.decided }
+
 func (d *Diagnoser) enoughCalls() uint64 { return uint64(max(lateCalls, settledCalls*len(d.order))) }
 
 // judge makes the verdict of the open episode from what is there.
@@ -191,7 +197,9 @@ func (d *Diagnoser) judge() {
 	}
 	if len(d.shifts) > 0 {
 		v.describe(d.shifts)
-		v.Diagnosis = classify(d.shifts, is)
+		if v.Diagnosis = classify(d.shifts, is); v.Diagnosis == DiagnosisUnknown {
+			v.Diagnosis = d.askBeside(is)
+		}
 	}
 	d.moved = math.Log(v.Signal)
 	switch {

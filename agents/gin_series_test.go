@@ -82,7 +82,7 @@ func (w *ginWatch) observe(o state.Observation) (Alarm, Verdict) {
 	b, _ := state.BucketOf(actions.AllToAll, o.Bytes)
 	d := w.detectors[b]
 	if d == nil {
-		d = NewDetector(w.design)
+		d = NewPutDetector(w.design)
 		d.Share(w.noise)
 		w.detectors[b] = d
 	}

@@ -45,6 +45,7 @@
 #define DYN_ACTION_PROTO_SHIFT 8
 #define DYN_ACTION_CONTEXTS_SHIFT 8
 #define DYN_ACTION_BACKEND_SHIFT 12
+#define DYN_GIN_CLOSELY 1 /* in the algorithm's place, in no plan and no sample: from the plugin to what launches the kernel, whose puts are timed in one call of 16 */
 #define DYN_GIN_FLAT 8 /* above contexts: the kernel whose ranks put to each other alike, also where there is a hierarchical one */
 #define DYN_ACTION_CHANNELS_SHIFT 16
 #define DYN_ACTION_WARPS_SHIFT 24
@@ -103,7 +104,7 @@ struct dyn_plan {
   uint32_t sampleEvery; /* of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
                            calls each trial is sampled as well, but for an entry's first call (preload/watch.h) */
   uint8_t index[10][48]; /* [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base */
-  uint64_t reserved0[1];
+  uint64_t closeEpochs; /* so long from its coming into force puts over GIN are timed closely (DYN_GIN_CLOSELY): it ends by itself, daemon or no daemon */
   struct dyn_entry entries[64];
 };
 

@@ -28,6 +28,7 @@ const (
 	ActionProtoShift        = 8
 	ActionContextsShift     = 8
 	ActionBackendShift      = 12
+	GinClosely              = 1 // in the algorithm's place, in no plan and no sample: from the plugin to what launches the kernel, whose puts are timed in one call of 16
 	GinFlat                 = 8 // above contexts: the kernel whose ranks put to each other alike, also where there is a hierarchical one
 	ActionChannelsShift     = 16
 	ActionWarpsShift        = 24
@@ -149,7 +150,7 @@ type ABIPlan struct {
 	// calls each trial is sampled as well, but for an entry's first call (preload/watch.h)
 	SampleEvery uint32
 	Index       [10][48]uint8 // [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base
-	Reserved0   [1]uint64
+	CloseEpochs uint64        // so long from its coming into force puts over GIN are timed closely (DYN_GIN_CLOSELY): it ends by itself, daemon or no daemon
 	Entries     [64]ABIEntry
 }
 

@@ -10,6 +10,7 @@ import (
 // PlanSpec is what a plan should say. A bucket that is not listed passes through.
 type PlanSpec struct {
 	SampleEvery uint32 // epochs; power of two; 0: no sampling
+	CloseEpochs uint64 // from its coming into force on: so long puts over GIN are timed closely
 	Entries     []EntrySpec
 }
 
@@ -28,7 +29,7 @@ func encodePlan(p *ABIPlan, spec *PlanSpec) error {
 	if spec.SampleEvery&(spec.SampleEvery-1) != 0 {
 		return fmt.Errorf("sampling every %d epochs, want a power of two: %w", spec.SampleEvery, ErrBadPlan)
 	}
-	*p = ABIPlan{SampleEvery: spec.SampleEvery, NumEntries: 1} // entry 0 is never used
+	*p = ABIPlan{SampleEvery: spec.SampleEvery, CloseEpochs: spec.CloseEpochs, NumEntries: 1} // entry 0 is never used
 	for i := range spec.Entries {
 		e := &spec.Entries[i]
 		b := e.Bucket

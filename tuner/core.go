@@ -249,6 +249,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	}
 	if !bad {
 		m.connected.ran(o.Ran)
+		c.totals.ran(o.Ran)
 	}
 	if m.joiner.slow {
 		m.watch.slow(made, share)
@@ -342,34 +343,16 @@ func (c *Core) find(nowNs state.Ns, m *comm, b state.Bucket, d agents.Diagnosis,
 func (c *Core) tick(nowNs state.Ns) {
 	for _, id := range c.order {
 		m := c.comms[id]
-		if m.parted || !m.touched && !m.dirty && nowNs-m.tickedNs < lookAfterNs {
-			continue // nothing was observed since the last tick, and nothing can be overdue
+		again, every := m.wantsCloser(nowNs), m.every
+		idle := !m.touched && !m.dirty && nowNs-m.tickedNs < lookAfterNs // nothing was observed since the last tick, and nothing can be overdue
+		if m.parted {
+			continue
 		}
-		m.touched, m.tickedNs = false, nowNs
-		for _, b := range m.turns() {
-			before := b.entry.Base
-			b = c.hush(nowNs, m, b)
-			if m.awaits(b) {
-				b.look.heardAt, b.look.heardNs = m.newest, nowNs
-			}
-			if m.single() {
-				b.overdue(m.newest, nowNs)
-			}
-			trials := MaxTrials
-			if m.waits(c.cfg) || !m.mayTry(b) {
-				trials = 0
-			}
-			if b.propose(nowNs, c.cfg.Explore && m.Explore, m.single(), trials, &m.LastID) {
-				m.dirty = true
-				if len(b.entry.Trials) > 0 {
-					m.tried = b
-				}
-			}
-			if b.entry.Base != before || b.diagUntold || b.calls >= b.learnedAt+learnEvery {
-				c.learned(m, b)
-			}
+		if !idle {
+			c.ask(nowNs, m)
+			every = m.sampleEvery(c.cfg)
 		}
-		if every := m.sampleEvery(c.cfg); m.dirty || every != m.every {
+		if m.dirty || again || every != m.every {
 			m.dirty, m.every = false, every
 			c.totals.Plans++
 			c.out.Plans = append(c.out.Plans, m.plan())

@@ -1,5 +1,7 @@
 package tuner
 
+import "dynamiccl/actions"
+
 // Totals only grow. Their JSON keys are an interface: add, never rename.
 type Totals struct {
 	Samples    uint64    `json:"samples"`    // taken in
@@ -14,6 +16,7 @@ type Totals struct {
 	Ran        RanTotals `json:"ran"`        // what became of all that was asked for
 	Cold       uint64    `json:"cold"`       // group calls that were a kernel's first ones, or had it warm up
 	Waited     uint64    `json:"waited"`     // short group calls that a GPU waited for, where it waits for few (tuner/idle.go)
+	OverGIN    uint64    `json:"over_gin"`   // group calls that our kernels ran over GIN
 	Slow       uint64    `json:"slow"`       // group calls without times: a rank's host took too long to enqueue its call
 	Unknown    uint64    `json:"unknown"`    // samples of communicators or buckets that are not known
 	Plans      uint64    `json:"plans"`
@@ -22,6 +25,12 @@ type Totals struct {
 
 	Replays ReplayTotals `json:"replays"` // of our kernels in CUDA graphs, which are no calls: nowhere else in here
 	Trips   TripTotals   `json:"trips"`   // of puts over GIN, likewise
+}
+
+func (t *Totals) ran(a actions.Action) {
+	if a.Path == actions.PathGIN {
+		t.OverGIN++
+	}
 }
 
 func (t *Totals) addJoiner(j *joiner) {

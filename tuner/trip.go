@@ -60,6 +60,7 @@ type LinkSize struct {
 // trips is what one communicator's puts over GIN take.
 type trips struct {
 	joiner tripJoiner
+	closer closer
 	noise  agents.FabricNoise // of its own, as that of replays
 	links  map[linkKey]*link
 	said   map[agents.Diagnosis]state.Ns // when a diagnosis was last told of
@@ -84,6 +85,7 @@ type link struct {
 	changedNs       state.Ns
 	loads           map[loadKey]*load
 	saturated       map[uint64]Saturation // by bytes of a put
+	beside          []*link               // between the same ranks
 }
 
 type linkSize struct {
@@ -94,7 +96,7 @@ type linkSize struct {
 func (l *link) size(b state.Bucket, d agents.Design, noise *agents.FabricNoise) *linkSize {
 	s := l.sizes[b]
 	if s == nil {
-		s = &linkSize{detector: agents.NewDetector(d)}
+		s = &linkSize{detector: agents.NewPutDetector(d)}
 		s.detector.Share(noise)
 		l.sizes[b] = s
 	}
@@ -121,6 +123,9 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 	}
 	s.level.add(replayCost{o.SignalNs, o.CounterNs}, in.rng)
 	v := l.diagnoser.Observe(b, s.detector, o, a)
+	if l.wanting(s.detector) {
+		in.closer.wantNs = nowNs
+	}
 	if changed = v.Diagnosis != l.verdict.Diagnosis; changed {
 		l.changedNs = nowNs
 	}
@@ -128,7 +133,7 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 	return WatchedPut{Rank: l.rank, Peer: l.peer, Context: l.context, Bucket: b, Observation: o, Alarm: a.Raised, Diagnosis: v.Diagnosis}, changed
 }
 
-// trip takes in what one rank tells of one put. It is no call: plans, learners and what is known of calls stay as they are.
+// trip takes in what one rank tells of one put. It is no call: choices, learners and what is known of calls stay as they are.
 func (c *Core) trip(nowNs state.Ns, e *Trip) {
 	t := &c.totals.Trips
 	t.Samples++
@@ -141,6 +146,7 @@ func (c *Core) trip(nowNs state.Ns, e *Trip) {
 		m.trips = &trips{joiner: tripJoiner{ranks: int32(m.Shape.Ranks)}, links: map[linkKey]*link{}, said: map[agents.Diagnosis]state.Ns{},
 			rng: rand.New(rand.NewPCG(c.cfg.Seed, uint64(m.Comm)))}
 	}
+	m.trips.closer.heard(e)
 	for _, way := range m.trips.joiner.add(t, e) {
 		c.follow(nowNs, m, &way)
 	}
@@ -159,6 +165,12 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 	if l == nil && len(m.trips.links) < maxLinks {
 		l = &link{linkKey: way.linkKey, sizes: map[state.Bucket]*linkSize{}, diagnoser: agents.NewDiagnoser(), verdict: agents.Verdict{Rank: -1, Signal: 1},
 			loads: map[loadKey]*load{}, saturated: map[uint64]Saturation{}}
+		for _, other := range m.trips.links {
+			if other.backend == l.backend && min(other.rank, other.peer) == min(l.rank, l.peer) && max(other.rank, other.peer) == max(l.rank, l.peer) {
+				l.diagnoser.Beside(other.diagnoser)
+				l.beside, other.beside = append(l.beside, other), append(other.beside, l)
+			}
+		}
 		m.trips.links[way.linkKey] = l
 	}
 	if l == nil {
@@ -176,14 +188,28 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 	if s, found := l.weigh(way); found {
 		c.tellLink(nowNs, m, l, way.bytes, agents.DiagnosisSaturated, s.String())
 	}
-	if !changed || l.verdict.Diagnosis == agents.DiagnosisNone {
+	if !changed {
 		return
 	}
-	t.Changes++
+	c.changed(nowNs, m, l, way.bytes)
+	for _, other := range l.beside {
+		if v := other.diagnoser.Again(); v.New {
+			other.verdict, other.changedNs = v, nowNs
+			c.changed(nowNs, m, other, way.bytes)
+		}
+	}
+}
+
+// changed says what a way is now taken for.
+func (c *Core) changed(nowNs state.Ns, m *comm, l *link, bytes uint64) {
+	if l.verdict.Diagnosis == agents.DiagnosisNone {
+		return
+	}
+	c.totals.Trips.Changes++
 	if l.verdict.Diagnosis == agents.DiagnosisRecovered {
 		m.stir(nil)
 	}
-	c.tellLink(nowNs, m, l, way.bytes, l.verdict.Diagnosis, l.verdict.Detail())
+	c.tellLink(nowNs, m, l, bytes, l.verdict.Diagnosis, l.verdict.Detail())
 }
 
 // tellLink makes it a finding of the communicator, unless a link of it has just said the same.

@@ -182,7 +182,8 @@ func (Tick) event()        {}
 // Plan is what Step wants published for a communicator. Entries are complete: a bucket that is not listed passes through.
 type Plan struct {
 	Comm        CommID
-	SampleEvery int // epochs; power of two; 0: no sampling
+	SampleEvery int  // epochs; power of two; 0: no sampling
+	Closely     bool // puts over GIN are timed more often: 1 call in 16
 	Entries     []Entry
 }
 

@@ -2,11 +2,11 @@
  *
  * The kernels of ../gin on the GPUs of one machine, a process a GPU, and the two latencies that they see: counter (the source
  * is read) and signal (the data is there).
- *   gin [--ranks N] [--nodes N] [--check] [--time] [--trips] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes B,B,...]
- *       [--contexts N] [--no-nccl] [--kernels FILE]
+ *   gin [--ranks N] [--nodes N] [--check] [--time] [--trips] [--traffic MESSAGES] [--kill] [--largest LOG2] [--stops US]
+ *       [--series FILE] [--sizes B,B,...] [--contexts N] [--no-nccl] [--kernels FILE]
  * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID); ranks of different ones may share a GPU, where times say little. --check compares every element; --time measures; both
  * without any. --trips: of the times only one put's, on one context, and copies' of as many bytes beside it. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
- * byte compared when its signal is seen. --kill: the last rank is killed while there is traffic, and every other one has to
+ * byte compared when its signal is seen; --largest: of up to 2 to the power of so many bytes, 1 to 20 (13); --stops: senders and receivers stop now and then, for up to so long. --kill: the last rank is killed while there is traffic, and every other one has to
  * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
  * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
  * --kernels: lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin, of which hierarchical kernels and AllToAllv are checked and timed, beside flat ones: where
@@ -35,7 +35,7 @@ static void runRank(const Jobs &jobs) {
   bufferBytes = std::max<size_t>(2 * largest, 4 << 20);
   const Rank k = startGin(life);
   step("windows", 60);
-  const size_t bytes = std::max<size_t>(kGinMaxContexts * (largest + 8), kGinMaxContexts * (size_t)numRanks * kSlots * kSlotBytes);
+  const size_t bytes = std::max<size_t>(kGinMaxContexts * (largest + 8), kGinMaxContexts * (size_t)numRanks * kSlots * trafficSlotBytes());
   for (GinWindow *w : {&b.send, &b.recv}) needAll(life, ginWindow(life, bytes, w));
   if (jobs.checks) checkAll(k, life, b);
   const ShippedGin shipped = loadShipped(jobs.kernels);
@@ -122,6 +122,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--time")) jobs.times = true;
     else if (!strcmp(argv[i], "--trips")) jobs.trips = true;
     else if (!strcmp(argv[i], "--traffic") && more) jobs.messages = (uint32_t)atol(argv[++i]);
+    else if (!strcmp(argv[i], "--largest") && more) trafficLogBytes = (uint32_t)atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--stops") && more) trafficStopNs = (uint64_t)(atof(argv[++i]) * 1e3);
     else if (!strcmp(argv[i], "--kill")) jobs.kills = true;
     else if (!strcmp(argv[i], "--series") && more) jobs.series = argv[++i];
     else if (!strcmp(argv[i], "--kernels") && more) jobs.kernels = argv[++i];
@@ -131,8 +133,8 @@ int main(int argc, char **argv) {
       for (char *at = strtok(argv[++i], ","); at != nullptr; at = strtok(nullptr, ",")) jobs.sizes.push_back(std::max<size_t>(strtoull(at, nullptr, 10), 1));
     } else understood = false;
   }
-  if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > kGinMaxContexts) {
-    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--trips] [--traffic MESSAGES] [--kill] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl] [--kernels FILE]\n",
+  if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > kGinMaxContexts || trafficLogBytes < 1 || trafficLogBytes > 20) {
+    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check] [--time] [--trips] [--traffic MESSAGES] [--kill] [--largest 1..20] [--stops US] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl] [--kernels FILE]\n",
             kGinMaxContexts);
     return 2;
   }

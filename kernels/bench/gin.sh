@@ -9,6 +9,7 @@
 # Hierarchical kernels, which 4/2 has ranks enough for, and AllToAllv are those of lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin (make kernels); without
 # it a line says that they were left out.
 # Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; MESSAGES=60000 of the traffic, from each rank to each on each context, 0: none;
+# a tenth of these are of up to 1 MiB, with stops; RANKS=N of the traffic, and of the rank that is killed: more than GPUs are a node each;
 # MPS=1 has processes that share a GPU run beside each other (CUDA's multi-process service) and timed, on two contexts: with more of
 # them the carrier's kernels and the programs' wait for each other's queues, 2 ms each time;
 # LIMIT=300 seconds for each; NCCL_LIB=FILE another libnccl.so.2, and NCCL_HOME=FOLDER the headers of its version (FOLDER/include);
@@ -71,11 +72,17 @@ for table in ${TABLES:-$tables}; do
   fi
   gin "${table%/*}" "$nodes" $shared "$@"
 done
-messages=${MESSAGES:-60000}
+messages=${MESSAGES:-60000} ranks=${RANKS:-$gpus} alone=1 few=
+if [ "$ranks" -gt "$gpus" ]; then # NCCL lets ranks of pretended nodes share a GPU, and none of one node
+  alone=$ranks
+  [ "${MPS:-}" != 1 ] || { mps_begin "$tmp"; few="--contexts 2"; }
+fi
 if [ "$messages" -gt 0 ]; then
-  gin "$gpus" 1 --traffic "$messages"
-  [ "${DYNAMICCL_CARRIER:-}" != 1 ] || DYNAMICCL_CARRIER_LATENCY_US=1.3 gin "$gpus" "$gpus" --traffic "$messages"
-  [ "${DYNAMICCL_CARRIER:-}" != 1 ] || DYNAMICCL_CARRIER_LATENCY_US=20 DYNAMICCL_CARRIER_GBS=5 gin "$gpus" 1 --traffic $((messages / 3))
-  gin "$gpus" 1 --kill
+  gin "$ranks" "$alone" $few --traffic "$messages"
+  gin "$ranks" "$alone" $few --traffic $((messages / 10)) --largest 20 --stops 200
+  [ "${DYNAMICCL_CARRIER:-}" != 1 ] || DYNAMICCL_CARRIER_LATENCY_US=1.3 gin "$ranks" "$ranks" $few --traffic "$messages"
+  [ "${DYNAMICCL_CARRIER:-}" != 1 ] || DYNAMICCL_CARRIER_LATENCY_US=20 DYNAMICCL_CARRIER_GBS=5 gin "$ranks" "$alone" $few --traffic $((messages / 3))
+  mps_end # which a client that is killed may take others along with
+  gin "$ranks" "$alone" $few --kill
 fi
 exit $failed

@@ -3,7 +3,8 @@
  * Random traffic over GIN: on every context each rank sends numbered messages of random sizes and places to random peers, as
  * puts with a signal, with a signal and a counter, with neither, and as signals alone. What a signal stands for is compared byte
  * by byte at the moment at which it is seen: its own message and all before it that had none. A source whose counter has
- * come is overwritten at once. A slot is used again when the receiver has acknowledged, by a signal, what was in it.
+ * come is overwritten at once. A slot is used again when the receiver has acknowledged, by a signal, what was in it. Senders and
+ * receivers may stop for random times, so that queues, slots and acknowledgements run empty and full.
  */
 #ifndef DYN_BENCH_GIN_TRAFFIC_CUH
 #define DYN_BENCH_GIN_TRAFFIC_CUH
@@ -12,11 +13,16 @@
 
 #include "gin_rank.cuh"
 
-constexpr uint32_t kSlots = 8;
-constexpr size_t kSlotBytes = 16 << 10;
+constexpr uint32_t kSlots = 8, kShift = 64; /* bytes by which a message may lie further behind in its slot */
+static uint32_t trafficLogBytes = 13; /* messages have at most 2 to the power of it */
+static uint64_t trafficStopNs;        /* and ranks stop for at most so long */
+static size_t trafficSlotBytes() { return ((size_t)1 << trafficLogBytes) + 2 * kShift; }
 
 struct Traffic {
-  ncclWindow_t send, recv; /* [blocks][nRanks][kSlots][kSlotBytes] */
+  ncclWindow_t send, recv; /* [blocks][nRanks][kSlots][slotBytes] */
+  size_t slotBytes;
+  uint32_t logBytes;
+  uint64_t stopNs;
   uint32_t messages;       /* from each rank to each other one, on each context */
   uint64_t seed;
 };
@@ -42,13 +48,21 @@ __device__ __forceinline__ Message messageOf(const Traffic &t, unsigned block, i
   Message m;
   m.signals = kind < 5 || k % 4 == 3 || k + 1 == t.messages;
   m.counted = kind < 2;
-  m.bytes = kind == 4 ? 0 : 1 + (uint32_t)((y & 0xffffffff) % (1u << (1 + (y >> 32) % 13))); /* small ones as often as large ones */
-  m.from = (uint32_t)(y >> 40) % 64, m.to = (uint32_t)(y >> 50) % 64;
+  m.bytes = kind == 4 ? 0 : 1 + (uint32_t)((y & 0xffffffff) % (1u << (1 + (y >> 32 & 0xff) % t.logBytes))); /* small ones as often as large ones */
+  m.from = (uint32_t)(y >> 40) % kShift, m.to = (uint32_t)(y >> 50) % kShift;
   m.pattern = y;
   return m;
 }
 __device__ __forceinline__ char byteOf(const Message &m, uint32_t i) { return (char)(m.pattern + i * 167 + (i >> 8) * 59); }
-__device__ __forceinline__ size_t slotOf(int nRanks, unsigned block, int peer, uint32_t k) { return (((size_t)block * nRanks + peer) * kSlots + k % kSlots) * kSlotBytes; }
+__device__ __forceinline__ size_t slotOf(const Traffic &t, int nRanks, unsigned block, int peer, uint32_t k) { return (((size_t)block * nRanks + peer) * kSlots + k % kSlots) * t.slotBytes; }
+
+/* Once in eight messages, a sender's or a receiver's. */
+__device__ __forceinline__ void stopAWhile(const Gin &g, const Traffic &t, const Message &m, unsigned who) {
+  const uint64_t x = scrambled(m.pattern + who);
+  if (t.stopNs == 0 || x % 8 != 0) return;
+  const uint64_t until = globalNs() + (x >> 8) % t.stopNs;
+  while (globalNs() < until && loadHost(g.stop) == 0) continue;
+}
 
 /* How far a rank is with one peer: messages, and how many of them had a signal. */
 struct Progress {
@@ -62,7 +76,8 @@ __device__ __forceinline__ bool sendOne(const GinNet &net, const Gin &g, const T
   __syncwarp();
   if (p.next >= p.done + kSlots) return false;
   const Message m = messageOf(t, blockIdx.x, g.rank, peer, p.next);
-  const size_t at = slotOf(g.nRanks, blockIdx.x, peer, p.next) + m.from, to = slotOf(g.nRanks, blockIdx.x, g.rank, p.next) + m.to;
+  const size_t at = slotOf(t, g.nRanks, blockIdx.x, peer, p.next) + m.from, to = slotOf(t, g.nRanks, blockIdx.x, g.rank, p.next) + m.to;
+  stopAWhile(g, t, m, 0);
   char *source = net.local(t.send, at);
   for (uint32_t i = threadIdx.x; i < m.bytes; i += kWarp) source[i] = byteOf(m, i);
   __syncwarp();
@@ -98,9 +113,10 @@ __device__ __forceinline__ bool receiveOne(const GinNet &net, const Gin &g, cons
   if (!came) return false;
   for (uint32_t k = first; k < p.next; k++) {
     const Message m = messageOf(t, blockIdx.x, peer, g.rank, k);
-    const volatile char *data = net.local(t.recv, slotOf(g.nRanks, blockIdx.x, peer, k) + m.to);
+    const volatile char *data = net.local(t.recv, slotOf(t, g.nRanks, blockIdx.x, peer, k) + m.to);
     for (uint32_t i = threadIdx.x % kWarp; i < m.bytes; i += kWarp) count.wrong += data[i] != byteOf(m, i);
     if (threadIdx.x % kWarp == 0) count.compared += m.bytes;
+    if (k + 1 == p.next) stopAWhile(g, t, m, 1);
   }
   __syncwarp();
   if (threadIdx.x % kWarp == 0) net.raise(peer, ownSignal(g, DYN_GIN_READY)), count.signals++;
@@ -148,7 +164,7 @@ static bool runTraffic(const Rank &k, GinLife &life, const GinBuffers &b, uint32
   *count = {};
   barrier();
   const auto begin = std::chrono::steady_clock::now();
-  trafficKernel<<<blocks, kWarp * numRanks, 0, k.stream>>>(life.device, life.gin, {b.send.window, b.recv.window, messages, seed}, count);
+  trafficKernel<<<blocks, kWarp * numRanks, 0, k.stream>>>(life.device, life.gin, {b.send.window, b.recv.window, trafficSlotBytes(), trafficLogBytes, trafficStopNs, messages, seed}, count);
   CUDA(cudaGetLastError());
   CUDA(cudaStreamSynchronize(k.stream));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -156,9 +172,9 @@ static bool runTraffic(const Rank &k, GinLife &life, const GinBuffers &b, uint32
   ginLookKernel<<<DYN_GIN_MAX_BLOCKS, 32, 0, k.stream>>>(life.device, life.gin);
   CUDA(cudaGetLastError());
   CUDA(cudaStreamSynchronize(k.stream));
-  printf("{\"figure\":\"gin traffic\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"type\":\"%s\",\"contexts\":%d,\"latency_us\":%s,\"gbs\":%s,\"puts\":%llu,\"signals\":%llu,\"counters\":%llu,"
+  printf("{\"figure\":\"gin traffic\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"type\":\"%s\",\"contexts\":%d,\"latency_us\":%s,\"gbs\":%s,\"most_bytes\":%u,\"most_stop_us\":%g,\"puts\":%llu,\"signals\":%llu,\"counters\":%llu,"
          "\"bytes\":%llu,\"compared\":%llu,\"wrong\":%llu,\"not_sent_or_not_come\":%llu,\"seconds\":%.2f}\n", numRanks, numNodes, rank, ginTypeName(ginTypeOf(life.device, 0)), blocks,
-         variable("DYNAMICCL_CARRIER_LATENCY_US").c_str(), variable("DYNAMICCL_CARRIER_GBS").c_str(), count->puts, count->signals, count->counters, count->bytes, count->compared,
+         variable("DYNAMICCL_CARRIER_LATENCY_US").c_str(), variable("DYNAMICCL_CARRIER_GBS").c_str(), 1u << trafficLogBytes, (double)trafficStopNs / 1e3, count->puts, count->signals, count->counters, count->bytes, count->compared,
          count->wrong, count->missing, seconds);
   shared->wrong += (long)(count->wrong + count->missing);
   return count->missing == 0;

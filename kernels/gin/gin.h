@@ -27,8 +27,8 @@
 /* Name of a kernel that does nothing. It changes with what stands in this file, and has the version of NCCL in it whose
  * structures the kernels know (host/nccl_gin.h), so that a library and kernels of different builds do not meet. */
 #define DYN_GIN_LAYOUT(version) DYN_GIN_LAYOUT_JOINED(version)
-#define DYN_GIN_LAYOUT_JOINED(version) ginLayout7_##version
-#define DYN_GIN_LAYOUT_PREFIX "ginLayout7_"
+#define DYN_GIN_LAYOUT_JOINED(version) ginLayout8_##version
+#define DYN_GIN_LAYOUT_PREFIX "ginLayout8_"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
@@ -38,8 +38,14 @@ enum dyn_gin_step { DYN_GIN_NOTHING, DYN_GIN_WAIT_READY, DYN_GIN_WAIT_DATA, DYN_
 /* What is timed of a call (trip.cuh). */
 #ifndef DYN_GIN_TRIP_EVERY
 #define DYN_GIN_TRIP_EVERY 256 /* calls: an answer takes as long as the put */
+#define DYN_GIN_TRIP_CLOSELY 16 /* and where the plan has puts timed closely; a divisor of the former */
+/* Calls of which trips are kept: the host looks twice a second, and has to see each twice. Those that are timed closely have places
+ * of their own, so that however fast they come they drive out none of the others. */
+#define DYN_GIN_TRIPS_RARE 256
+#define DYN_GIN_TRIPS_CLOSE 512
 #endif
-#define DYN_GIN_TRIPS 256 /* calls of which trips are kept: the host looks twice a second, and has to see each twice */
+#define DYN_GIN_TRIPS (DYN_GIN_TRIPS_RARE + DYN_GIN_TRIPS_CLOSE)
+#define DYN_GIN_UNTIMED UINT32_MAX
 #define DYN_GIN_TRIP_BLOCKS DYN_GIN_MAX_CONTEXTS /* of a call the first blocks, as many as it has contexts: each has another one */
 
 /* Of a block and a peer, in memory of the device. 0: it did not come to that. */
@@ -67,6 +73,7 @@ struct dyn_gin {
   struct dyn_gin_legs *legs;  /* [DYN_GIN_TRIP_BLOCKS][nRanks], this rank's alone */
   struct dyn_gin_trip *trips; /* host memory, [DYN_GIN_TRIPS][DYN_GIN_TRIP_BLOCKS][nRanks]; NULL, on all ranks: nothing is timed */
   uint32_t contexts; /* of this call, the same on all ranks, 1 to DYN_GIN_MAX_CONTEXTS; granted are no fewer */
+  uint32_t closely;  /* likewise: not 0: timed as one of DYN_GIN_TRIP_CLOSELY calls */
   /* Of hierarchical kernels (pipes.h): ranks of a node, where their buffers begin, room of a cell, a multiple of
    * DYN_GIN_UNIT, and [DYN_GIN_FLAG_WORDS] of this rank's alone: what its flags have reached. */
   int32_t localRanks;
@@ -100,8 +107,14 @@ DYN_BOTH static inline uint32_t dyn_gin_signals(int nRanks) { return DYN_GIN_KIN
 DYN_BOTH static inline uint32_t dyn_gin_counters(int nRanks) { return DYN_GIN_MAX_BLOCKS * (uint32_t)nRanks; }
 DYN_BOTH static inline uint32_t dyn_gin_seen(int nRanks) { return dyn_gin_signals(nRanks) + dyn_gin_counters(nRanks); }
 
-/* Of consecutive numbers of calls about one in DYN_GIN_TRIP_EVERY, as dyn_stamped. */
-DYN_BOTH static inline bool dyn_gin_timed(uint32_t call) { return call * 2654435769u < UINT32_MAX / DYN_GIN_TRIP_EVERY; }
+/* Of consecutive numbers of calls about one in so many, as dyn_stamped. */
+DYN_BOTH static inline bool dyn_gin_one_in(uint32_t call, uint32_t every) { return call * 2654435769u < UINT32_MAX / every; }
+/* The place among DYN_GIN_TRIPS of what a call tells; DYN_GIN_UNTIMED: it is not timed. */
+DYN_BOTH static inline uint32_t dyn_gin_trip_place(uint32_t call, bool closely) {
+  if (dyn_gin_one_in(call, DYN_GIN_TRIP_EVERY)) return call / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS_RARE;
+  return closely && dyn_gin_one_in(call, DYN_GIN_TRIP_CLOSELY) ? DYN_GIN_TRIPS_RARE + call / DYN_GIN_TRIP_CLOSELY % DYN_GIN_TRIPS_CLOSE : DYN_GIN_UNTIMED;
+}
+DYN_BOTH static inline bool dyn_gin_timed(uint32_t call, bool closely) { return dyn_gin_trip_place(call, closely) != DYN_GIN_UNTIMED; }
 /* blocks: of the kernel, below 64; contexts that these have, below 8; bytes: put to the peer, below 8 MiB. */
 DYN_BOTH static inline uint64_t dyn_gin_trip_word(uint32_t call, unsigned blocks, unsigned contexts, size_t bytes) {
   return (uint64_t)call << 32 | (uint64_t)blocks << 26 | (uint64_t)contexts << 23 | (bytes & 0x7fffff);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call's puts take, one call in DYN_GIN_TRIP_EVERY, of its first block on each context to each peer: until the counter says that
+ * What a call's puts take, one call in DYN_GIN_TRIP_EVERY or, where its plan says so, DYN_GIN_TRIP_CLOSELY, of its first block on each context to each peer: until the counter says that
  * the source is read, and until the peer's answer says that it has seen the signal. Clocks of two GPUs are not one, so only
  * the way there and back can be timed, and in a timed call every peer answers as soon as it sees the signal.
  *
@@ -15,7 +15,10 @@
 namespace dyn {
 
 /* The same on all ranks: they count calls alike, and all have memory for it or none has. */
-__device__ __forceinline__ bool ginTimes(const Gin &g, uint32_t call) { return g.trips != nullptr && dyn_gin_timed(call) && blockIdx.x < g.contexts; }
+__device__ __forceinline__ bool ginTimes(const Gin &g, uint32_t call) {
+  const bool closely = g.closely != 0 && (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_RARELY || g.rank != 0);
+  return g.trips != nullptr && dyn_gin_timed(call, closely) && blockIdx.x < g.contexts;
+}
 
 __device__ __forceinline__ dyn_gin_legs *ginLegs(const Gin &g, int peer) { return &g.legs[blockIdx.x * g.nRanks + peer]; }
 
@@ -55,7 +58,7 @@ template <typename Bytes>
 __device__ __forceinline__ void ginTellTrips(const Gin &g, uint32_t call, Bytes bytesTo) {
   eachGinPeer(g, [&](int peer) {
     const dyn_gin_legs legs = *ginLegs(g, peer);
-    dyn_gin_trip *at = &g.trips[(call / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS * DYN_GIN_TRIP_BLOCKS + blockIdx.x) * g.nRanks + peer];
+    dyn_gin_trip *at = &g.trips[(dyn_gin_trip_place(call, true) * DYN_GIN_TRIP_BLOCKS + blockIdx.x) * g.nRanks + peer];
     if (legs.signalNs == 0) return; /* given up */
     storeHost(&at->times, dyn_gin_trip_times(legs.issuedNs, legs.counterNs, legs.signalNs));
     storeHost(&at->word, dyn_gin_trip_word(call, gridDim.x, g.contexts, bytesTo(peer)));

@@ -15,8 +15,9 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, void *function, un
                    const struct dyn_parts *parts) {
   void *arguments[] = {(void *)&life->device, call, (void *)parts};
   const struct dyn_launch config = {.gridX = blocks, .gridY = 1, .gridZ = 1, .blockX = threads, .blockY = 1, .blockZ = 1, .stream = stream};
-  uint32_t contexts = call->gin.contexts;
+  uint32_t contexts = call->gin.contexts, closely = call->gin.closely;
   call->gin = life->lanes[lane];
+  call->gin.closely = lane == LANE_CALLS && closely; /* what a graph holds it runs for ever */
   if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
   return dyn_host_driver()->cuLaunchKernelEx(&config, function, arguments, NULL);

@@ -45,7 +45,7 @@ void dyn_trips_free(struct dyn_gin_life *life) {
 static bool understand(const struct dyn_lsa *lsa, const struct dyn_gin_life *life, int lane, size_t cell, const struct dyn_gin_trip *t, struct dyn_trip *trip) {
   uint32_t number = (uint32_t)(t->word >> 32), counterNs = (uint32_t)(t->times >> 32), signalNs = (uint32_t)t->times;
   unsigned peer = cell % lsa->nRanks, block = cell / lsa->nRanks % DYN_GIN_TRIP_BLOCKS, blocks = dyn_gin_trip_blocks(t->word), contexts = dyn_gin_trip_contexts(t->word);
-  if (!dyn_gin_timed(number) || number / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS != cell / lsa->nRanks / DYN_GIN_TRIP_BLOCKS) return false;
+  if (dyn_gin_trip_place(number, true) != cell / lsa->nRanks / DYN_GIN_TRIP_BLOCKS) return false;
   if (peer == lsa->rank || block >= blocks || blocks > DYN_GIN_MAX_BLOCKS || signalNs == 0) return false;
   if (block >= contexts || contexts > life->state.contexts) return false; /* of a context its first block speaks */
   *trip = (struct dyn_trip){.number = number, .inGraph = lane == LANE_GRAPHS, .backend = life->state.backend, .context = block,

@@ -110,7 +110,8 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
 
 /* Shares of the call, at most. */
 static size_t choose_gin(const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
-  *call = (struct dyn_gin_call){.send = work->send, .recv = work->recv, .op = work->op, .gin.contexts = l->action >> DYN_ACTION_CONTEXTS_SHIFT & (DYN_GIN_FLAT - 1)};
+  *call = (struct dyn_gin_call){.send = work->send, .recv = work->recv, .op = work->op, .gin.contexts = l->action >> DYN_ACTION_CONTEXTS_SHIFT & (DYN_GIN_FLAT - 1),
+                                 .gin.closely = l->action >> DYN_ACTION_ALGO_SHIFT & DYN_GIN_CLOSELY};
   struct dyn_gin_choice choice = dyn_gin_choose(l->life, work, (l->action >> DYN_ACTION_CONTEXTS_SHIFT & DYN_GIN_FLAT) != 0, call);
   l->function = choice.function;
   l->items = dyn_packs(choice.bytes, DYN_GIN_UNIT);

@@ -159,9 +159,10 @@ func TestGin(t *testing.T) {
 		{"the plugin for development", []string{"TABLES=2", "DYNAMICCL_CARRIER=1"}, "dynamiccl-carrier --ranks 2 --nodes 1", 0},
 		{"another plugin", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_NET_PLUGIN=other"}, "other --ranks 2 --nodes 1", 0},
 		{"a table without GIN keeps no other from being made", []string{"TABLES=2 4", "NO_GIN=2"}, " --ranks 2 --nodes 1,status 3, --ranks 4 --nodes 1", 1},
-		{"traffic, and a rank that is killed", []string{"TABLES=2", "MESSAGES=30"}, " --ranks 2 --nodes 1, --ranks 4 --nodes 1 --traffic 30, --ranks 4 --nodes 1 --kill", 0},
+		{"traffic, and a rank that is killed", []string{"TABLES=2", "MESSAGES=30"}, " --ranks 2 --nodes 1, --ranks 4 --nodes 1 --traffic 30, --ranks 4 --nodes 1 --traffic 3 --largest 20 --stops 200, --ranks 4 --nodes 1 --kill", 0},
+		{"traffic of ranks that share GPUs", []string{"TABLES=2", "MESSAGES=30", "RANKS=6"}, " --ranks 2 --nodes 1, --ranks 6 --nodes 6 --traffic 30, --ranks 6 --nodes 6 --traffic 3 --largest 20 --stops 200, --ranks 6 --nodes 6 --kill", 0},
 		{"with delays where the carrier can have them", []string{"TABLES=2", "MESSAGES=30", "DYNAMICCL_CARRIER=1"},
-			"dynamiccl-carrier --ranks 2 --nodes 1,dynamiccl-carrier --ranks 4 --nodes 1 --traffic 30,dynamiccl-carrier --ranks 4 --nodes 4 --traffic 30," +
+			"dynamiccl-carrier --ranks 2 --nodes 1,dynamiccl-carrier --ranks 4 --nodes 1 --traffic 30,dynamiccl-carrier --ranks 4 --nodes 1 --traffic 3 --largest 20 --stops 200,dynamiccl-carrier --ranks 4 --nodes 4 --traffic 30," +
 				"dynamiccl-carrier --ranks 4 --nodes 1 --traffic 10,dynamiccl-carrier --ranks 4 --nodes 1 --kill", 0},
 		{"nor does one that hangs", []string{"TABLES=2 4", "LATE=2", "LIMIT=1"}, " --ranks 2 --nodes 1,status 124, --ranks 4 --nodes 1", 1},
 	} {

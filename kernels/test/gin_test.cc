@@ -7,6 +7,9 @@
 #include <cmath>
 
 #define DYN_GIN_TRIP_EVERY 8
+#define DYN_GIN_TRIP_CLOSELY 2
+#define DYN_GIN_TRIPS_RARE 64
+#define DYN_GIN_TRIPS_CLOSE 32
 #include "../gin/all_reduce.cuh"
 #include "../gin/all_to_all.cuh"
 #include "../gin/ping_pong.cuh"
@@ -29,6 +32,7 @@ struct Step {
   unsigned blocks, contexts;
   size_t count, shiftIn, shiftOut; /* elements, or bytes of a part */
   uint64_t seed;
+  bool closely; /* its puts are timed as one of few calls is */
 };
 
 static Step stepOf(uint64_t seed, uint64_t n) {
@@ -47,6 +51,7 @@ static Step stepOf(uint64_t seed, uint64_t n) {
   s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
   s.seed = next(&r);
   s.contexts = 1 + (unsigned)(next(&r) % kContexts);
+  s.closely = next(&r) % 2;
   return s;
 }
 
@@ -61,10 +66,10 @@ struct Trips {
 };
 static Trips tripsOf[kMaxRanks];
 
-static Gin ginOf(World &w, int rank, const Domain &d, unsigned contexts) {
+static Gin ginOf(World &w, int rank, const Domain &d, const Step &s) {
   static uint64_t seen[kMaxRanks][kSeen];
   Trips &trips = tripsOf[rank];
-  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, contexts, 1, 0, 0, nullptr};
+  return {rank, w.nRanks, kSlotBytes, d.calls, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, s.contexts, s.closely, 1, 0, 0, nullptr};
 }
 
 /* What the call that has just ended, before this rank begins another, told of a put of so many bytes: not 0 until the
@@ -84,13 +89,13 @@ static uint64_t differOf(const World &w, const Step &s, int rank, unsigned block
 static uint64_t tripsDiffer(World &w, const Step &s, int rank, unsigned blocks, bool collective, bool whole) {
   Trips &t = tripsOf[rank];
   const uint32_t call = t.last + 1 != 0 ? t.last + 1 : 2;
-  const bool timed = collective && dyn_gin_timed(call);
+  const bool timed = collective && dyn_gin_timed(call, s.closely);
   uint64_t wrong = 0;
   for (unsigned cell = 0; cell < DYN_GIN_TRIPS; cell++)
     for (unsigned b = 0; b < DYN_GIN_TRIP_BLOCKS; b++)
       for (int r = 0; r < w.nRanks; r++) {
         const size_t at = (cell * DYN_GIN_TRIP_BLOCKS + b) * w.nRanks + r;
-        const bool changed = memcmp(&t.told[at], &t.known[at], sizeof t.told[at]) != 0, wanted = timed && cell == call / DYN_GIN_TRIP_EVERY % DYN_GIN_TRIPS && b < blocks && b < s.contexts && r != rank;
+        const bool changed = memcmp(&t.told[at], &t.known[at], sizeof t.told[at]) != 0, wanted = timed && cell == dyn_gin_trip_place(call, s.closely) && b < blocks && b < s.contexts && r != rank;
         wrong += changed != wanted;
         if (changed && wanted) wrong += differOf(w, s, rank, b, r, call, whole, t.told[at]), w.stamped++;
         t.known[at] = t.told[at];
@@ -151,7 +156,7 @@ static void playSum(World &w, const Step &s, int rank, bool first) {
            memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
            for (size_t i = 0; i < s.count; i++) in[i] = valueOf<T>(s, rank, i);
          },
-         [&](const Domain &d) { ginAllReduce<T>(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), in, out, s.count, s.op); },
+         [&](const Domain &d) { ginAllReduce<T>(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s), windowOf(w, kSlots), in, out, s.count, s.op); },
          [&] {
            std::vector<T> want(s.count);
            for (size_t i = 0; i < s.count; i++) want[i] = wantedOf<T>(s, w.nRanks, i);
@@ -169,8 +174,8 @@ static void playExchange(World &w, const Step &s, int rank, bool first) {
            for (size_t i = 0; i < s.count * w.nRanks; i++) in[i] = (uint8_t)valueOf<int8_t>(s, rank, i);
          },
          [&](const Domain &d) {
-           if (s.kind == Kind::allToAllSlots) ginAllToAllSlots(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
-           else ginAllToAll(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kIn), inAt, windowOf(w, kOut), outAt, s.count,
+           if (s.kind == Kind::allToAllSlots) ginAllToAllSlots(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
+           else ginAllToAll(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s), windowOf(w, kIn), inAt, windowOf(w, kOut), outAt, s.count,
                        s.kind == Kind::allToAllFlush ? Locally::flush : Locally::counter);
          },
          [&] {
@@ -189,7 +194,7 @@ static void playGather(World &w, const Step &s, int rank, bool first) {
            for (size_t i = 0; i < s.count; i++) in[i] = (uint8_t)valueOf<int8_t>(s, rank, i);
          },
          [&](const Domain &d) {
-           ginAllGather(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
+           ginAllGather(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s), windowOf(w, kSlots), (const char *)in, (char *)out, s.count);
          },
          [&] {
            std::vector<uint8_t> want(s.count * w.nRanks);
@@ -208,7 +213,7 @@ static void playScatter(World &w, const Step &s, int rank, bool first) {
            for (size_t i = 0; i < s.count * w.nRanks; i++) in[i] = valueOf<T>(s, rank, i);
          },
          [&](const Domain &d) {
-           ginReduceScatter<T>(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), in, out, s.count, s.op);
+           ginReduceScatter<T>(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s), windowOf(w, kSlots), in, out, s.count, s.op);
          },
          [&] {
            std::vector<T> want(s.count);
@@ -222,7 +227,7 @@ static void playScatter(World &w, const Step &s, int rank, bool first) {
 static void playProbe(World &w, const Step &s, int rank, bool first) {
   static dyn_gin_stamp stamps[kMaxRanks][kBlocks * kMaxRanks];
   inRank(w, rank, first, s.blocks, [&] { memset(stamps[rank], 0, sizeof stamps[rank]); },
-         [&](const Domain &d) { ginProbe(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s.contexts), windowOf(w, kSlots), stamps[rank]); },
+         [&](const Domain &d) { ginProbe(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s), windowOf(w, kSlots), stamps[rank]); },
          [&] {
            uint64_t wrong = 0;
            for (unsigned b = 0; b < s.blocks; b++)
@@ -245,8 +250,8 @@ static void playRounds(World &w, const Step &s, int rank, bool first) {
   inRank(w, rank, first, s.blocks, [&] { if (rank == 0) memset(stamps, 0, sizeof stamps); },
          [&](const Domain &d) {
            const FakeNet net = {rank, blockIdx.x % s.contexts, w.nRanks};
-           if (rank == 0) ginPing(net, ginOf(w, rank, d, s.contexts), path, stamps);
-           else ginPong(net, ginOf(w, rank, d, s.contexts), path, missing);
+           if (rank == 0) ginPing(net, ginOf(w, rank, d, s), path, stamps);
+           else ginPong(net, ginOf(w, rank, d, s), path, missing);
          },
          [&] {
            uint64_t wrong = 0;
@@ -276,7 +281,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
 static const char *silence() {
   uint32_t calls[DYN_GIN_CALLS] = {}, stop = 0;
   uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
-  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 1, 0, 0, nullptr};
+  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 0, 1, 0, 0, nullptr};
   const FakeNet net = {0, 0, 3};
   blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
   if (awaitSignal(net, g, DYN_GIN_DATA, 2, 7)) return "a signal was seen that nobody raised";

@@ -205,7 +205,7 @@ static const char *silence() {
       std::vector<std::vector<char>> memory(4, std::vector<char>(bytes));
       uint32_t calls[DYN_GIN_CALLS] = {}, items[DYN_GIN_FLAG_WORDS] = {}, stop = 0;
       uint64_t seen[(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * 4] = {}, fault[4] = {};
-      Gin g = {0, 4, kSlotBytes, calls, seen, &stop, fault, 2000000, 128, kFirst, kFirst, nullptr, nullptr, 1, 2, kPipesAt, kCellBytes, items};
+      Gin g = {0, 4, kSlotBytes, calls, seen, &stop, fault, 2000000, 128, kFirst, kFirst, nullptr, nullptr, 1, 0, 2, kPipesAt, kCellBytes, items};
       Windowed window = {};
       for (int r = 0; r < 4; r++) window.memory[r] = memory[r].data();
       const FakeNet net = {0, 0, 4, 2};

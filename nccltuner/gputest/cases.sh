@@ -11,14 +11,14 @@ serve
 sleep 1
 # First that wrong results are noticed: one in 20 is made wrong.
 code=0
-timeout -k 10 180 "$build/mix" random --ranks "$ranks" --seconds 2 --spoil 20 >"$logs/spoiled.log" 2>&1 || code=$?
+timeout -k 10 180 "$build/mix" random --ranks "$ranks" "${options[@]}" --seconds 2 --spoil 20 >"$logs/spoiled.log" 2>&1 || code=$?
 if [ "$code" -ne 1 ]; then
   tail -n 40 "$logs/spoiled.log" >&2
   echo "results were made wrong, and mix ended with $code, not 1" >&2
   exit 1
 fi
 echo "wrong results are noticed, such as: $(grep -m 1 WRONG "$logs/spoiled.log")"
-timeout -k 10 1800 "$build/mix" cases --ranks "$ranks" --out "$out" "$@" &
+timeout -k 10 1800 "$build/mix" cases --ranks "$ranks" "${options[@]}" --out "$out" "$@" &
 job=$!
 tick=0
 while kill -0 "$job" 2>/dev/null; do

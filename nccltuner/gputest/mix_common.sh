@@ -1,6 +1,9 @@
 # Sourced by cases.sh and stress.sh: builds mix, sets the plugin's environment, starts the daemon at full exploration.
 # Environment: GPUS=N uses the first N; MPS=1 and RANKS=N, more than GPUs: so many share them under CUDA's multi-process service, which
-# NCCL lets them from 2.30 on; NCCL_LIB=FILE tests another libnccl.so.2; MIX_BUILD=DIR keeps the build;
+# NCCL lets them from 2.30 on;
+# GIN=1: kernels over GIN are among the choices, by the carrier, between NODES pretended nodes (as many as ranks); needs NCCL 2.28.9 or
+# 2.32.3 and `make kernels carrier`; DEAD_RANK=R with it: that rank's puts go nowhere, so the ranks have to agree on other paths;
+# NCCL_LIB=FILE tests another libnccl.so.2; MIX_BUILD=DIR keeps the build;
 # MIX_LOGS=DIR keeps the daemon's log and the statuses; SERVE_OPTIONS are more options of `dynamiccld serve`.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -61,6 +64,28 @@ if [ "$ranks" -gt "$gpus" ]; then
   mps_begin "$tmp"
 fi
 
+options=() # of mix, that are not the user's
+if [ "${GIN:-}" = 1 ]; then
+  [ -e "$root/lib/libnccl-net-dynamiccl-carrier.so" ] && [ -e "$root/lib/dynamiccl-gin.fatbin" ] || unfit "lib/ has no carrier or no kernels on GIN: run make carrier kernels first"
+  [ "$ranks" -ge 2 ] || unfit "GIN is between two ranks at least: MPS=1 RANKS=2 has them share a GPU"
+  options=(--nodes "${NODES:-$ranks}")
+  export DYNAMICCL_CARRIER=1 NCCL_IB_DISABLE=1 CUDA_MODULE_LOADING=EAGER
+  if [ "$code" = 22809 ]; then
+    export NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier
+  elif [ "$code" = 23203 ]; then
+    export NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so NCCL_NET=Socket
+  else
+    unfit "kernels on GIN are for NCCL 2.28.9 and 2.32.3, and this is ${code:-unknown}: NCCL_LIB=FILE"
+  fi
+  [ -z "${DEAD_RANK:-}" ] || export DYNAMICCL_CARRIER_DEAD_RANK=$DEAD_RANK
+  if [ "$ranks" -gt "$gpus" ]; then # there are fewer queues for each process (docs/design/measuring.md)
+    export NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-2}
+  else
+    export CUDA_DEVICE_MAX_CONNECTIONS=32
+  fi
+  lib=$lib:$root/lib
+fi
+
 MIX_DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
 MIX_DATE=$(date -u +%FT%TZ)
 MIX_COMMIT=${MIX_COMMIT:-$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)}
@@ -113,6 +138,7 @@ for key in ("incomplete", "disagreed", "overruled", "slow"):
 for key in ("chosen", "default", "overruled", "not_known", "aggregated", "disagreed"):
     line["ran_" + key] = sum(c.get("ran", {}).get(key, 0) for c in cores)
 line["plans_agreed"] = sum(c.get("plans_agreed", 0) for c in cores)  # by ranks that are on several hosts
+line["over_gin"] = sum(c.get("over_gin", 0) for c in cores)
 for key in ("decisions", "ignored"):  # of the communicators that lived then
     line[key + "_most_in_a_status"] = max((s.get(key, 0) for s in statuses), default=0)
 line["log_warnings"] = sum("level=WARN" in l or "level=ERROR" in l for l in log.splitlines())
@@ -123,6 +149,9 @@ print(text)
 open(out, "a").write(text + "\n")
 if not line["samples"] or not line["publications"]:
     print("nothing was tuned: no samples or no plans; see the daemon's log (MIX_LOGS=DIR keeps it)", file=sys.stderr)
+    sys.exit(1)
+if os.environ.get("GIN") == "1" and bool(line["over_gin"]) == bool(os.environ.get("DEAD_RANK")):
+    print(f"{line['over_gin']} calls ran over GIN" + (", over which nothing comes from a rank" if line["over_gin"] else ": see DYNAMICCL's lines above"), file=sys.stderr)
     sys.exit(1)
 if sum(v for k, v in line.items() if k.startswith("ran_")) != line["group_calls"]:
     print("what ran is not accounted for in all group calls: daemon and scripts differ in version", file=sys.stderr)

@@ -17,7 +17,7 @@ fi
 serve 1
 sleep 1
 # Communicators take a while to come and go; a hang is found by mix itself after 60 s.
-timeout -k 10 $((seconds + 240)) "$build/mix" random --ranks "$ranks" --seconds "$seconds" --out "$out" ${HOSTS:+--node-env "DYNAMICCL_DIR=$tmp/node-%d"} "$@" &
+timeout -k 10 $((seconds + 240)) "$build/mix" random --ranks "$ranks" "${options[@]}" --seconds "$seconds" --out "$out" ${HOSTS:+--node-env "DYNAMICCL_DIR=$tmp/node-%d"} "$@" &
 job=$!
 running() { kill -0 "$job" 2>/dev/null; }
 kills=0

@@ -48,6 +48,7 @@ static bool sums_anywhere(const struct dyn_comm *comm) {
 
 static void adopt(struct dyn_comm *comm, uint8_t slot) {
   comm->slot = slot;
+  comm->planEpoch = comm->epoch;
   bool fit = false;
   if (slot) {
     memcpy(&comm->plan, &comm->record->plans[slot - 1], sizeof comm->plan);
@@ -367,9 +368,16 @@ static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, i
   return action;
 }
 
+/* A peer of a put that is timed has to answer it, so all ranks go by the plan and the epoch alone, and by nothing that only some of
+ * them know, as whether others are elsewhere (comm->fence): a daemon asks for it where none are. */
+static bool times_closely(const struct dyn_comm *comm) {
+  return comm->epoch - comm->planEpoch < comm->plan.closeEpochs;
+}
+
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   if (able == DYN_ABLE_LOOK) return is_decided(chooser, collective, bytes) && may_be_ours(chooser, collective, dyn_bucket_of(bytes));
-  return choose_kernel(chooser, collective, bytes, able);
+  uint32_t action = choose_kernel(chooser, collective, bytes, able);
+  return (action & 15) == DYN_PATH_GIN && times_closely(chooser) ? action | DYN_GIN_CLOSELY << DYN_ACTION_ALGO_SHIFT : action;
 }
 
 /* ---- what the profiler half asks ---- */

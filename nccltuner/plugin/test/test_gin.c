@@ -20,6 +20,8 @@
 #define BYTES ((size_t)1 << 14)
 #define BUCKET 14
 #define CALLS 200
+#define CLOSE_EPOCHS 5 /* of some fifteen */
+#define CLOSELY ((uint32_t)DYN_GIN_CLOSELY << DYN_ACTION_ALGO_SHIFT)
 #define GIN(backend, ctas) (DYN_PATH_GIN | (uint32_t)(backend) << DYN_ACTION_BACKEND_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
 #define ABLE (DYN_ABLE_GIN(DYN_BACKEND_PROXY) | DYN_ABLE_CONTEXTS)
 #define MARK (1u << (23 + DYN_BACKEND_PROXY) | 1u << 22)
@@ -30,6 +32,7 @@ enum how { ALL, ONE_FAILS, ONE_CANNOT, ONE_NOT_ALONE, ONE_NOT_KNOWN, ONE_SWITCHE
 
 static struct shared {
   atomic_int waiting, round, made;
+  bool closely[RANKS][CALLS]; /* its puts were to be timed so */
   uint32_t ran[RANKS][CALLS], exchanged[RANKS][CALLS]; /* action of each call, as it ran */
   uint32_t state[RANKS], marks[RANKS];
   uint64_t took[RANKS]; /* ms, behind NCCL's making */
@@ -187,6 +190,7 @@ static void publish(void) {
   plan_clear(&plan);
   plan.numEntries = 3;
   plan.sampleEvery = 1;
+  plan.closeEpochs = CLOSE_EPOCHS;
   plan.index[ALLREDUCE][BUCKET] = 1;
   plan.entries[1] = (struct dyn_entry){.id = 1, .base = all ? GIN(DYN_BACKEND_PROXY, 4) : ACTION(1, 1, 4), .numTrials = 2};
   plan.entries[1].trials[0] = GIN(DYN_BACKEND_GDAKI, 4); /* which nobody has */
@@ -221,14 +225,15 @@ static void rank_main(void) {
   meet();
   for (int i = 0; i < CALLS; i++) {
     seq = comm->seq;
-    uint32_t action = shared->ran[rank][i] = one_call();
+    uint32_t told = one_call(), action = shared->ran[rank][i] = (told & 15) == DYN_PATH_GIN ? told & ~CLOSELY : told;
+    shared->closely[rank][i] = told != action;
     CHECK(comm->seq == seq + 1, "call %d counts %d times", i, (int)(comm->seq - seq));
     if (comm->sampling && (action & 15) == DYN_PATH_GIN && timed.asked > 0)
       CHECK(timed.asked == 1 && timed.sample.flags & DYN_SAMPLE_GIN && !(timed.sample.flags & DYN_SAMPLE_LSA) && timed.sample.algorithm == DYN_BACKEND_PROXY &&
             timed.sample.action == action && timed.sample.channels == 4);
     seq = comm->seq;
     if (i % 4 == 0) {
-      shared->exchanged[rank][i] = exchange();
+      shared->exchanged[rank][i] = exchange() & ~CLOSELY;
       CHECK(comm->seq == seq + counts, "an AllToAll counts as it did");
     }
   }
@@ -261,7 +266,7 @@ static void play(enum how which) {
     CHECK(waitpid(ranks[r], &status, 0) == ranks[r] && status == 0, "%d: rank %d: status %x", which, r, status);
   }
   for (int r = 1; r < RANKS; r++)
-    CHECK(memcmp(shared->ran[r], shared->ran[0], sizeof shared->ran[0]) == 0 &&
+    CHECK(memcmp(shared->closely[r], shared->closely[0], sizeof shared->closely[0]) == 0 && memcmp(shared->ran[r], shared->ran[0], sizeof shared->ran[0]) == 0 &&
           memcmp(shared->exchanged[r], shared->exchanged[0], sizeof shared->exchanged[0]) == 0, "%d: ranks 0 and %d ran different calls", which, r);
   CHECK(shared->counts == 0 || shared->counts == RANKS, "%d: AllToAll counts on %d ranks", which, shared->counts);
 }
@@ -304,6 +309,9 @@ int main(void) {
   CHECK(shared->made == RANKS && shared->counts == RANKS && shared->closed == RANKS);
   CHECK(count(GIN(DYN_BACKEND_PROXY, 4), shared->ran[0]) > CALLS / 2 && count(GIN(DYN_BACKEND_GDAKI, 4), shared->ran[0]) == 0, "what no rank can run is NCCL's");
   CHECK(count(GIN(DYN_BACKEND_PROXY, 2), shared->exchanged[0]) > CALLS / 8);
+  int closely = 0, last = 0;
+  for (int i = 0; i < CALLS; i++) closely += shared->closely[0][i], last = shared->closely[0][i] ? i : last;
+  CHECK(closely > 16 * (CLOSE_EPOCHS - 2) / 2 && closely <= 16 * CLOSE_EPOCHS && last < CALLS / 2, "%d calls, the last is %d: it ends by itself", closely, last);
 
   play(ONE_FAILS); /* where it began all count alike, whatever becomes of it */
   for (int r = 0; r < RANKS; r++)

@@ -124,6 +124,7 @@ static void all_of_several(void) {
   play_on(2, "choice of both", 4, choice);
   play_on(2, "both", 4, both);
   play("both in graphs", 2, both_in_graphs);
+  play("trips by the first of both", 2, trips_told_closely);
   setenv("DYNAMICCL_GIN_WAIT_S", "1", 1);
   fault("silent", "1", "3");
   play("first silent", 3, first_silent);

@@ -31,7 +31,7 @@ static void too_late(bool inGraph) {
     int took = (int)(now_ms() - began);
     CHECK(took >= 990 && took < 4000, "after %d ms", took);
     CHECK(dyn_lsa_gave_up(lsa) && dyn_gin_now(lsa) == DYN_GIN_FAILED && dyn_lsa_able(lsa, &again) == 0, "what a kernel left that gave up is no result");
-    CHECK(dyn_lsa_launch(lsa, &again, GIN(backends[0], 1, 0), &ctas) == 6, "ncclRemoteError");
+    CHECK(dyn_lsa_launch(lsa, &again, GIN(backends[0], 1, 0), &ctas, NULL) == 6, "ncclRemoteError");
     snprintf(who, sizeof who, "rank %d was waited for in vain: its signal did not come", numRanks - 1);
     CHECK(strcmp(lsa->stopped, who) == 0 || (!flat && strstr(lsa->stopped, "was waited for in vain: ") != NULL), "%s", lsa->stopped);
   }

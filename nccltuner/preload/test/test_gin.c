@@ -48,6 +48,7 @@ struct step {
   unsigned ctas, contexts, stream;
   uint32_t backend;
   uint64_t seed;
+  bool closely; /* timed */
 };
 
 static struct step step_of(uint64_t n) {
@@ -93,7 +94,7 @@ static int issue(const struct step *s, int slot) {
   uint32_t backend = s->backend == 0 ? backends[0] : s->backend, able = DYN_ABLE_CONTEXTS;
   for (int i = 0; i < usable(); i++) able |= DYN_ABLE_GIN(backends[i]);
   CHECK(dyn_lsa_able(lsa, &work) == able, "%zu elements", s->count);
-  int result = dyn_lsa_launch(lsa, &work, GIN(backend, s->ctas, s->contexts), &ctas, NULL);
+  int result = dyn_lsa_launch(lsa, &work, GIN(backend, s->ctas, s->contexts) | (s->closely ? DYN_GIN_CLOSELY << DYN_ACTION_ALGO_SHIFT : 0), &ctas, NULL);
   CHECK(result != 0 || (ctas >= 1 && ctas <= (s->ctas == 0 ? 2 : s->ctas)), "%u CTAs of %u", ctas, s->ctas);
   return result;
 }
@@ -327,6 +328,7 @@ static void all_of_one(void) {
   play("graphs", 3, graphs);
   play("trips", 3, trips_of_calls);
   play("trips of CTAs on one context", 3, trips_of_shared);
+  play("trips told closely", 3, trips_told_closely);
   play_on(2, "graphs", 4, graphs);
   play("choice", 2, choice);
   play_on(2, "choice", 2, choice);

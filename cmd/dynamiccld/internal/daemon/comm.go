@@ -182,8 +182,15 @@ func (c *comm) answer() error {
 	return c.record.Answer(what)
 }
 
+// closeEpochs is how long a plan has puts over GIN timed closely: 65,536 calls, whatever becomes of the daemon. One that lives says
+// so anew before that (tuner/trip_close.go).
+const closeEpochs = 4096
+
 func planSpec(p *tuner.Plan) *nccltuner.PlanSpec {
 	spec := &nccltuner.PlanSpec{SampleEvery: uint32(p.SampleEvery)}
+	if p.Closely {
+		spec.CloseEpochs = closeEpochs
+	}
 	for _, e := range p.Entries {
 		entry := nccltuner.EntrySpec{Bucket: e.Bucket, ID: e.ID, Base: e.Base.Word(), Skip: uint32(e.Skip)}
 		for _, t := range e.Trials {
