@@ -48,11 +48,6 @@
 #define NIC_MUTATE_UNANSWERED 15 /* a request that blocks copy unasked is done before they have answered */
 #define NIC_MUTATE_UNFENCED 16   /* they begin though something was written since the last fence: the thread sanitizer has to find it */
 
-/* 0, to measure without: other blocks read what is large themselves and are not asked. */
-#ifndef NIC_UNASKED
-#define NIC_UNASKED 1
-#endif
-
 namespace dyn {
 
 using Nic = ::nic;
@@ -191,34 +186,31 @@ __device__ __forceinline__ void nicLetBegin(const Nic &n, const NicView &view, N
 /* By all warps that copy, and with other blocks where it is much and they are there. */
 __device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, uint64_t to, uint64_t from, uint32_t bytes,
                                         NicAddition &add) {
-  const bool few = bytes <= n.sizes.warp;
-  uint32_t helpers = 0;
-  bool asks = false;
+  q.large = false;
   NIC_STAMP(begin(bytes));
-  NicWarpCopy alone((char *)to, (const char *)from, few ? bytes : 0);
-  if (!few) {
-    helpers = nicHelpers(n.sizes, bytes, q.unasked != 0 ? q.unasked : view.helpers);
-    asks = helpers > 0 && q.unasked == 0;
-    const uint32_t own = helpers > 0 ? n.sizes.block : bytes;
-    if (asks) {
-      q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
-      postJob(&n.jobs[q.peer], q.job, to + own, from + own, bytes - own, nicBlocks(n, q, view.helpers), q.unordered);
-    }
-    NIC_STAMP(note(NIC_ASKED));
-    block.beginCopy((char *)to, (const char *)from, own);
-  }
-  nicReadAhead(n, view, q, r, which, add);
-  if (few) {
-    alone.end((char *)to);
+  if (bytes <= n.sizes.warp) {
+    copyByWarp((char *)to, (const char *)from, bytes);
     joinWarp();
-  } else {
-    if (NIC_MUTATE == NIC_MUTATE_PAIR && add.pair) addReleased((uint64_t *)add.at, add.value), add.value = 0;
-    block.endCopy();
+    NIC_STAMP(note(NIC_COPIED));
+    q.unordered = true;
+    nicReadAhead(n, view, q, r, which, add); /* while the bytes are on their way */
+    return;
   }
+  const uint32_t helpers = nicHelpers(n.sizes, bytes, q.unasked != 0 ? q.unasked : view.helpers), own = helpers > 0 ? n.sizes.block : bytes;
+  q.large = helpers > 0;
+  const bool asks = helpers > 0 && q.unasked == 0;
+  if (asks) {
+    q.job = ((q.job | NIC_JOB_HELPERS) + 1) | helpers;
+    postJob(&n.jobs[q.peer], q.job, to + own, from + own, bytes - own, nicBlocks(n, q, view.helpers), q.unordered);
+  }
+  NIC_STAMP(note(NIC_ASKED));
+  block.beginCopy((char *)to, (const char *)from, own);
+  nicReadAhead(n, view, q, r, which, add);
+  if (NIC_MUTATE == NIC_MUTATE_PAIR && add.pair) addReleased((uint64_t *)add.at, add.value), add.value = 0;
+  block.endCopy();
   NIC_STAMP(note(NIC_COPIED));
   const uint32_t wanted = NIC_MUTATE == NIC_MUTATE_HALF && helpers > 1 ? 1 : helpers;
   while (asks && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], wanted, q.job)) continue;
-  q.large = NIC_UNASKED && helpers > 0;
   q.unordered = true;
 }
 

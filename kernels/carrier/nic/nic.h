@@ -35,7 +35,7 @@ struct nic_sizes {
   uint32_t block;    /* what lies behind so many, other blocks: about what this one copies until they are asked and have answered */
   uint32_t partBits; /* a part of theirs has no less than 2 to the power of this */
 };
-#define NIC_SIZES ((struct nic_sizes){4096, 65536, 13})
+#define NIC_SIZES ((struct nic_sizes){4096, 32768, 13})
 
 enum nic_side { NIC_MAIN, NIC_SIDE, NIC_SIDES };
 

@@ -128,29 +128,7 @@ __device__ __forceinline__ void copyBytes(char *to, const char *from, uint32_t b
   else if (apart % 4 == 0) copyUnits<uint32_t, 2, 8, kBy>(to, from, bytes, thread);
   else copyAs<char, 8, kBy>(to, from, bytes, thread);
 }
-/* By one warp, which has its time for something else while the loads are on their way: where a lane has one of 8 or 16 bytes at most
- * and they are aligned. All else is copied at once: more that is held that long takes more registers than there are. */
-struct NicWarpCopy {
-  uint4 own;
-  uint32_t bytes; /* of each lane that has some; 0: nothing is left */
-  __device__ __forceinline__ NicWarpCopy(char *to, const char *from, uint32_t all) : bytes(0) {
-    const uint32_t odd = (uint32_t)(uintptr_t)to | (uint32_t)(uintptr_t)from | all, begin8 = nicLane() * 8, begin16 = nicLane() * 16;
-    if (odd % 8 == 0 && all <= 8 * kNicLanes) {
-      bytes = begin8 < all ? 8 : 0;
-      if (bytes > 0) asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(own.x), "=r"(own.y) : "l"(from + begin8) : "memory");
-    } else if (odd % 16 == 0 && all <= 16 * kNicLanes) {
-      bytes = begin16 < all ? 16 : 0;
-      if (bytes > 0) asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(own.x), "=r"(own.y), "=r"(own.z), "=r"(own.w) : "l"(from + begin16) : "memory");
-    } else {
-      copyBytes<kNicLanes>(to, from, all, nicLane());
-    }
-  }
-  __device__ __forceinline__ void end(char *to) const {
-    __builtin_assume(__isGlobal(to));
-    if (bytes == 8) ((uint2 *)to)[nicLane()] = {own.x, own.y};
-    if (bytes == 16) ((uint4 *)to)[nicLane()] = own;
-  }
-};
+__device__ __forceinline__ void copyByWarp(char *to, const char *from, uint32_t bytes) { copyBytes<kNicLanes>(to, from, bytes, nicLane()); }
 
 /* Behind joinWarp: what all lanes wrote, and saw, is there for who sees the sum. As a fence, which also stands before jobs. */
 __device__ __forceinline__ void addReleased(uint64_t *at, uint64_t value) {

@@ -164,12 +164,7 @@ inline void copyBytes(char *to, const char *from, uint64_t bytes, unsigned lane,
   memcpy(to + begin, from + begin, (middle < end ? middle : end) - begin);
 }
 
-struct NicWarpCopy {
-  const char *from;
-  uint32_t bytes;
-  NicWarpCopy(char *, const char *from_, uint32_t bytes_) : from(from_), bytes(bytes_) {}
-  void end(char *to) { copyBytes(to, from, bytes, 0, 1); }
-};
+inline void copyByWarp(char *to, const char *from, uint64_t bytes) { copyBytes(to, from, bytes, 0, 1); }
 
 /* A fence orders what was before it with what this warp plainly stores later, and so with who takes its job. C++ has fences, and the
  * thread sanitizer knows nothing of them: so one is a release of this word, which the job's taker acquires. */
