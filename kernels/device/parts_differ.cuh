@@ -153,14 +153,6 @@ __device__ __forceinline__ Agreed agreed(const Domain &d, size_t slot) {
   return a;
 }
 
-/* This rank sends something in bulk, or gets it: so all go on in bulk, and it need not ask. */
-__device__ __forceinline__ bool goesInBulk(const Domain &d, const Parts &p, size_t lines) {
-  bool any = lines == 0; /* there is no room for words */
-#pragma unroll 1
-  for (int r = 0; r < d.nRanks; r++) any |= r != d.rank && (inBulk(p.sendBytes[r], lines) || inBulk(p.recvBytes[r], lines));
-  return any;
-}
-
 /* Rounds of the own part until so many are copied; owns: that are. */
 __device__ __forceinline__ void copyOwnPart(const Call &c, const Parts &p, uint32_t until, uint32_t &owns) {
   const int rank = c.domain.rank;
@@ -222,16 +214,24 @@ __device__ __forceinline__ void exchangeInBulk(const Call &c, const Bulk &b, con
   if (threadIdx.x == 0) b.passed[blockIdx.x] = passed; /* all of the block have read it: they met */
 }
 
-/* Of send and recv parts begin anywhere; they do not overlap. c.count: lines of one that goes in lines, at most; the same on all ranks. */
+/* Of send and recv parts begin anywhere; they do not overlap. c.count: lines of one that goes in lines, at most; the same on all ranks;
+ * 0: there is no room for lines, and all goes in bulk. */
 __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
   const Domain &d = c.domain;
   const uint32_t call = beginCall(d);
   const size_t slot = 2 * b.packs, lines = c.count;
-  const bool knows = goesInBulk(d, p, lines);
+  const Kinds has = kindsOf(d, p, lines);
+  const bool knows = has.bulk || lines == 0; /* this rank sends something in bulk, or gets it: all go on in bulk, and it need not ask */
+  const Byte *send = (const Byte *)c.send;
+  Byte *recv = (Byte *)c.recv;
   Differing &parts = inBlock<Differing>();
   uint32_t owns = 0;
   bool bulk = knows;
-  if (lines > 0) sendSmall(d, (const Byte *)c.send, p, lines, call, largestPart(d.rank, d.nRanks, p, lines) > 0);
+  if (lines > 0) {
+    if (!knows) sendSmall(d, send, p, lines, call, false);
+    else if (has.small) sendSmallBeside(d, send, p, lines, call, has.sendsBulk);
+    else sendWords(d, call, has.sendsBulk);
+  }
 #pragma unroll 1
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     parts.sends[r] = paceOf(r == d.rank ? p.sendBytes[r] : bulkBytes(p.sendBytes[r], lines), slot);
@@ -240,11 +240,11 @@ __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
   __syncthreads();
   if (!knows) {
     copyOwnPart(c, p, UINT32_MAX, owns);
-    const bool told = takeSmall(d, (Byte *)c.recv, p, lines, call, true);
-    bulk = blockSum(told ? 1 : 0) != 0 && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNTOLD;
+    const bool told = takeSmall(d, recv, p, lines, call, true);
+    bulk = anyOfBlock(told) && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_UNTOLD;
   }
   if (bulk) exchangeInBulk(c, b, p, call, owns);
-  if (knows && lines > 0) takeSmall(d, (Byte *)c.recv, p, lines, call, false);
+  if (has.small && knows && lines > 0) takeSmallBehind(d, recv, p, lines, call);
   endCall(d, call);
 }
 

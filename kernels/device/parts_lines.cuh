@@ -24,10 +24,38 @@ namespace dyn {
 using Parts = ::dyn_parts;
 using AnyShape = Shape<false, kMaxRanks>; /* parts begin anywhere */
 
-__device__ __forceinline__ bool inBulk(size_t bytes, size_t most) { return dyn_lines(bytes) > most; }
+__device__ __forceinline__ bool inBulk(size_t bytes, size_t most) { return bytes > most * kLineData; }
 /* Of a part, what goes in bulk, and the lines of what does not: all of it, or nothing. */
 __device__ __forceinline__ size_t bulkBytes(size_t bytes, size_t most) { return inBulk(bytes, most) ? bytes : 0; }
 __device__ __forceinline__ uint32_t smallLines(size_t bytes, size_t most) { return inBulk(bytes, most) ? 0 : (uint32_t)dyn_lines(bytes); }
+
+/* What this rank has for the others and gets of them. */
+struct Kinds {
+  bool sendsBulk, bulk, small;
+};
+__device__ __forceinline__ Kinds kindsOf(const Domain &d, const Parts &p, size_t most) {
+  Kinds k = {};
+#pragma unroll 1
+  for (int r = 0; r < d.nRanks; r++) {
+    if (r == d.rank) continue;
+    const size_t sends = p.sendBytes[r], gets = p.recvBytes[r];
+    k.sendsBulk |= inBulk(sends, most);
+    k.bulk |= inBulk(sends, most) || inBulk(gets, most);
+    k.small |= (sends > 0 && !inBulk(sends, most)) || (gets > 0 && !inBulk(gets, most));
+  }
+  return k;
+}
+
+/* The block's word alone, of a rank that has nothing small: by the block's last threads, for the first ones have other work. */
+__device__ __forceinline__ void sendWords(const Domain &d, uint32_t call, bool bulk) {
+  const uint32_t lines = blockDim.x / kLineLanes;
+#pragma unroll 1
+  for (uint32_t n = lines - 1 - threadIdx.x / kLineLanes; n + 1 < (uint32_t)d.nRanks; n += lines) {
+    Piece piece = {};
+    piece.words[0] = make_uint2(bulk, 0); /* of the line's first thread */
+    sendLineTo(d, peerOf(d, 1 + (int)n), blockIdx.x, piece, call);
+  }
+}
 
 /* what(peer, row, line) for each of the block's lines of all peers, row 0 the block's word: as many for each thread of a warp, so some
  * are behind the end. bytes: by peer. */
@@ -75,6 +103,14 @@ __device__ __forceinline__ bool takeSmall(const Domain &d, Byte *recv, const Par
     if (part) Buffer<AnyShape, Byte>(recv + p.recvAt[r], p.recvBytes[r]).storeLine(line - gridDim.x, piece);
   });
   return bulk;
+}
+
+/* The same of a rank that has parts of both kinds, which is rare: out of the way of the others. */
+__attribute__((noinline)) inline __device__ void sendSmallBeside(const Domain &d, const Byte *send, const Parts &p, size_t most, uint32_t call, bool bulk) {
+  sendSmall(d, send, p, most, call, bulk);
+}
+__attribute__((noinline)) inline __device__ void takeSmallBehind(const Domain &d, Byte *recv, const Parts &p, size_t most, uint32_t call) {
+  takeSmall(d, recv, p, most, call, false);
 }
 
 }  // namespace dyn
