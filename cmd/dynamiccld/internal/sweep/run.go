@@ -78,7 +78,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	if o.Buffers == BuffersRegistered {
 		if err := first.Named(); err != nil {
-			fmt.Fprintf(o.Progress, "%v; NCCL's default alone is measured\n", err)
+			fmt.Fprintf(o.Progress, "%v; NCCL's default and our kernels are measured\n", err)
 		}
 	}
 	if o.Transport == "" {
