@@ -23,9 +23,30 @@ namespace dyn {
 #if NCCL_VERSION_CODE >= 23005
 using GinSignalInc = ncclGin_StrongSignalInc;
 using GinCounterInc = ncclGin_WeakCounterInc;
+/* A handle is of a connection, with its contexts one behind the other. */
+__device__ __forceinline__ int ginPlaceOf(const ncclGinCtx &ctx) { return (int)ctx.contextId; }
 #else
 using GinSignalInc = ncclGin_SignalInc;
 using GinCounterInc = ncclGin_CounterInc;
+__device__ __forceinline__ int ginPlaceOf(const ncclGinCtx &) { return 0; }
+#endif
+
+/* Entries of a context's queue to a peer, by backend, from where NCCL's own device code looks for room: a power of two. A put with
+ * a signal takes two of GDAKI's and one of Proxy's. */
+template <ncclNetDeviceType backend>
+struct GinDepth;
+template <>
+struct GinDepth<NCCL_NET_DEVICE_GIN_PROXY> {
+  static __device__ __forceinline__ uint64_t call(ncclGinCtx ctx, int) { return nccl::utility::loadConst(&((ncclGinProxyGpuCtx_t *)ctx.handle + ginPlaceOf(ctx))->queueSize); }
+};
+#if NCCL_GIN_GDAKI_ENABLE /* not where nvcc compiles for the host */
+template <>
+struct GinDepth<NCCL_NET_DEVICE_GIN_GDAKI> {
+  static __device__ __forceinline__ uint64_t call(ncclGinCtx ctx, int peer) {
+    const ncclGinGdakiGPUContext *own = (ncclGinGdakiGPUContext *)ctx.handle + ginPlaceOf(ctx);
+    return nccl::utility::loadConst(&(nccl::utility::loadConst(&own->gdqp) + peer)->sq_wqe_num);
+  }
+};
 #endif
 
 struct GinNet {
@@ -56,6 +77,9 @@ struct GinNet {
   /* With acquire: what the signal stands behind is there for who has seen it, and for its block behind a barrier. */
   __device__ __forceinline__ uint64_t signalValue(uint32_t signal) const { return gin.readSignal(signal, kSignalBits); }
   __device__ __forceinline__ uint64_t counterValue(uint32_t counter) const { return gin.readCounter(counter, kCounterBits); }
+
+  /* To a peer, which has its own number in NCCL's connection: that is of all ranks. */
+  __device__ __forceinline__ uint64_t depth(int peer) const { return ncclGinCall<GinDepth>(gin._makeCtx(), peer); }
 
   /* All that this context has to send is read. All threads of the block come here. */
   __device__ __forceinline__ void flush() const { gin.flush(ncclCoopCta{}); }

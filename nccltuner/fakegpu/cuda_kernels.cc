@@ -69,6 +69,7 @@ struct GinNet {
   }
   uint64_t signalValue(uint32_t signal) const { return load(gin->signals[comm.rank] + context * FAKE_GIN_SIGNALS, signal); }
   uint64_t counterValue(uint32_t counter) const { return load(gin->counters[context], counter); }
+  uint64_t depth(int peer) const { return gin->depths[context][peer]; }
   void flush() const { __syncthreads(); }
   char *local(Window window, size_t at) const { return window->at[comm.rank] + at; }
   char *near(Window window, size_t at, int peer) const { return window->at[comm.rank - comm.lsaRank + peer] + at; }
