@@ -4,8 +4,8 @@
  * NCCL's in it.
  *
  * Signals. Each block has one for every peer and kind, so a wait knows whom it waits for, and who does not come can be named.
- * Each is only ever increased by one (GinSignalInc); how far it has come this rank keeps in memory of its own, since a
- * signal goes on counting through calls, and through device communicators. READY says without data that a rank has come so far:
+ * Each is only ever added to (GinSignalAdd), by one, or by several cells at once (pipes.cuh); how far it has come this rank keeps in
+ * memory of its own, since a signal goes on counting through calls, and through device communicators. READY says without data that a rank has come so far:
  * that others may put (all_to_all.cuh), or, in answer, that their data has come (trip.cuh).
  *
  * Contexts. Block b of a call has context b % contexts, on all ranks: NCCL orders a signal behind the puts before it on the same
