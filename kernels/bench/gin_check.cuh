@@ -10,6 +10,7 @@
 #include "../gin/all_to_all.cuh"
 #include "../gin/rounds.cuh"
 #include "gin_rank.cuh"
+#include "gin_values.cuh"
 
 template <typename T>
 __global__ void ginAllReduceKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const T *send, T *recv, size_t count, Op op) {
@@ -165,6 +166,10 @@ static void printCheck(const Rank &k, const char *what) {
 }
 
 static void checkAll(const Rank &k, GinLife &life, const GinBuffers &b) {
+  step("check of values and signals", 120);
+  const bool values = checkValues(k, life, b.recv);
+  needHealthy(life);
+  printCheck(k, values ? "values, signals" : "signals; no values, which this Proxy has not");
   step("check of AllToAll", 120);
   checkExchanges(k, life, b);
   needHealthy(life);
