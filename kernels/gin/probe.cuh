@@ -45,7 +45,7 @@ template <typename Net>
 __device__ __forceinline__ void ginLook(const Net &net, const Gin &g, dyn_gin_stamp *stamps) {
   uint64_t *seen = ginSeenOf(net, g);
   for (int peer = (int)threadIdx.x; peer < g.nRanks; peer += (int)blockDim.x) {
-    if (blockIdx.x == 0) storeHost(&stamps[net.context * g.nRanks + peer].depth, net.depth(peer));
+    if (blockIdx.x == 0 && peer != g.rank) storeHost(&stamps[net.context * g.nRanks + peer].depth, net.depth(peer));
     for (int kind = 0; kind < DYN_GIN_KINDS; kind++) {
       const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
       seen[signal] = net.signalValue(g.firstSignal + signal);
