@@ -123,6 +123,10 @@ gpu-gin: ## the kernels on NCCL's GIN probed, checked and timed on the GPUs of t
 gpu-sanitize: ## the kernels of kernels/ under compute-sanitizer, on two GPUs of this machine, or one
 	kernels/bench/sanitize.sh
 
+.PHONY: gpu-sanitize-gin
+gpu-sanitize-gin: ## the kernels on NCCL's GIN under compute-sanitizer, on two GPUs of this machine, over the carrier
+	kernels/bench/sanitize_gin.sh
+
 .PHONY: gpu-stress
 gpu-stress: all ## ten minutes of a random mix on the GPUs of this machine, the daemon killed every 10 s
 	nccltuner/gputest/stress.sh 600

@@ -120,7 +120,7 @@ struct dyn_rank {
   uint64_t ignored;   /* atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen */
   uint64_t run;       /* DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none */
   uint32_t memoryState; /* atomic, rank: DYN_MEMORY_* */
-  uint32_t gin;         /* atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16; of the first backend that is made */
+  uint32_t gin;         /* atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16 | depth << 24; of the first backend that is made. depth: log2 of the entries of the shortest queue to a peer, plus 1; 0: not told */
   uint64_t memoryAt;    /* once offered: the address in this process, which peers in the same use */
   uint64_t memoryBytes; /* once offered */
   uint32_t ginSignals;  /* atomic, rank: once granted, of each context; and counters */

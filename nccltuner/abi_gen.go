@@ -169,7 +169,7 @@ type ABIRank struct {
 	Ignored         uint64 // atomic, rank: planned actions that NCCL's cost table marked -1 here, hence not chosen
 	Run             uint64 // DYNAMICCL_RUN: the `dynamiccld run` that started this process; 0: none
 	MemoryState     uint32 // atomic, rank: DYN_MEMORY_*
-	Gin             uint32 // atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16; of the first backend that is made
+	Gin             uint32 // atomic, rank: DYN_GIN_*, and once granted backend << 8 | contexts << 16 | depth << 24; of the first backend that is made. depth: log2 of the entries of the shortest queue to a peer, plus 1; 0: not told
 	MemoryAt        uint64 // once offered: the address in this process, which peers in the same use
 	MemoryBytes     uint64 // once offered
 	GinSignals      uint32 // atomic, rank: once granted, of each context; and counters

@@ -1,6 +1,7 @@
 package nccltuner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ type GINView struct {
 	State             GINState
 	Backend           actions.Backend // BackendNone: nothing was granted yet
 	Contexts          int
+	Depth             int // entries of the shortest queue to a peer; 0: not told
 	Signals, Counters int // of each context
 }
 
@@ -44,7 +46,7 @@ func ginViews(rank *ABIRank) (views [2]GINView) {
 }
 
 func ginView(rank *ABIRank, word uint32) GINView {
-	v := GINView{State: GINState(word), Backend: actions.Backend(word >> 8), Contexts: int(word >> 16 & 255)}
+	v := GINView{State: GINState(word), Backend: actions.Backend(word >> 8), Contexts: int(word >> 16 & 255), Depth: depthOf(word >> 24)}
 	if v.Backend >= actions.NumBackends {
 		v.Backend = actions.BackendNone
 	}
@@ -52,6 +54,14 @@ func ginView(rank *ABIRank, word uint32) GINView {
 		v.Signals, v.Counters = int(atomic.LoadUint32(&rank.GinSignals)), int(atomic.LoadUint32(&rank.GinCounters))
 	}
 	return v
+}
+
+// depthOf reads what abi.h has for it.
+func depthOf(code uint32) int {
+	if code == 0 || code > 31 {
+		return 0
+	}
+	return 1 << (code - 1)
 }
 
 // GINText says in words what came of NCCL's GIN on a communicator, by each backend: what was granted where every rank runs kernels
@@ -76,13 +86,22 @@ func ginText(ranks []RankView, views []GINView) string {
 	}
 	if !slices.ContainsFunc(views, func(v GINView) bool { return !v.State.Usable() }) {
 		g := views[0]
-		return fmt.Sprintf("%s, %s, %d contexts, %d signals and %d counters each", commonState(views), g.Backend, g.Contexts, g.Signals, g.Counters)
+		return fmt.Sprintf("%s, %s, %d contexts, %s, %d signals and %d counters each", commonState(views), g.Backend, g.Contexts, queuesText(views), g.Signals, g.Counters)
 	}
 	var parts []string
 	for i, v := range views {
 		parts = append(parts, fmt.Sprintf("%s on rank %d", v.State, ranks[i].Rank))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// queuesText is of the rank whose queues are shortest.
+func queuesText(views []GINView) string {
+	depth := slices.MinFunc(views, func(a, b GINView) int { return cmp.Compare(a.Depth, b.Depth) }).Depth
+	if depth == 0 {
+		return "depth of queues not told by NCCL"
+	}
+	return fmt.Sprintf("queues of %d", depth)
 }
 
 // commonState is that of all ranks, or active: one may have a call in flight where another's is complete.

@@ -130,8 +130,8 @@ static void printGranted(const GinLife &life, unsigned long long timerStepNs) {
   std::string types;
   for (int c = 0; c < (int)d.ginContextCount; c++) types += std::string(c == 0 ? "" : " ") + ginTypeName(ginTypeOf(d, c));
   printf("{\"figure\":\"gin granted\",\"gpus\":%d,\"ranks\":%d,\"nodes\":%d,\"nccl\":%d,\"type\":\"%s\",\"contexts_wanted\":%d,\"contexts\":%d,\"signals\":%d,\"signal_base\":%u,"
-         "\"counters\":%d,\"counter_base\":%u,\"lsa_ranks\":%d,\"timer_step_ns\":%llu}\n", std::min(numGpus, numRanks), numRanks, numNodes, NCCL_VERSION_CODE, types.c_str(), mostContexts,
-         (int)d.ginContextCount, d.ginSignalCount, ginSignalBase(d), d.ginCounterCount, ginCounterBase(d), d.lsaSize, timerStepNs);
+         "\"counters\":%d,\"counter_base\":%u,\"queue_depth\":%llu,\"lsa_ranks\":%d,\"timer_step_ns\":%llu}\n", std::min(numGpus, numRanks), numRanks, numNodes, NCCL_VERSION_CODE, types.c_str(), mostContexts,
+         (int)d.ginContextCount, d.ginSignalCount, ginSignalBase(d), d.ginCounterCount, ginCounterBase(d), (unsigned long long)ginDepthOf(life), d.lsaSize, timerStepNs);
 }
 
 static void printProbe(const GinLife &life) {

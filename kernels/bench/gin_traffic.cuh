@@ -169,7 +169,7 @@ static bool runTraffic(const Rank &k, GinLife &life, const GinBuffers &b, uint32
   CUDA(cudaStreamSynchronize(k.stream));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   /* What comes next begins with what signals and counters have come to. */
-  ginLookKernel<<<DYN_GIN_MAX_BLOCKS, 32, 0, k.stream>>>(life.device, life.gin);
+  ginLookKernel<<<DYN_GIN_MAX_BLOCKS, 32, 0, k.stream>>>(life.device, life.gin, life.stamps);
   CUDA(cudaGetLastError());
   CUDA(cudaStreamSynchronize(k.stream));
   printf("{\"figure\":\"gin traffic\",\"ranks\":%d,\"nodes\":%d,\"rank\":%d,\"type\":\"%s\",\"contexts\":%d,\"latency_us\":%s,\"gbs\":%s,\"most_bytes\":%u,\"most_stop_us\":%g,\"puts\":%llu,\"signals\":%llu,\"counters\":%llu,"

@@ -4,8 +4,8 @@
  * NCCL's in it.
  *
  * Signals. Each block has one for every peer and kind, so a wait knows whom it waits for, and who does not come can be named.
- * Each is only ever increased by one (GinSignalInc); how far it has come this rank keeps in memory of its own, since a
- * signal goes on counting through calls, and through device communicators. READY says without data that a rank has come so far:
+ * Each is only ever added to (GinSignalAdd), by one, or by several cells at once (pipes.cuh); how far it has come this rank keeps in
+ * memory of its own, since a signal goes on counting through calls, and through device communicators. READY says without data that a rank has come so far:
  * that others may put (all_to_all.cuh), or, in answer, that their data has come (trip.cuh).
  *
  * Contexts. Block b of a call has context b % contexts, on all ranks: NCCL orders a signal behind the puts before it on the same
@@ -27,8 +27,8 @@
 /* Name of a kernel that does nothing. It changes with what stands in this file, and has the version of NCCL in it whose
  * structures the kernels know (host/nccl_gin.h), so that a library and kernels of different builds do not meet. */
 #define DYN_GIN_LAYOUT(version) DYN_GIN_LAYOUT_JOINED(version)
-#define DYN_GIN_LAYOUT_JOINED(version) ginLayout8_##version
-#define DYN_GIN_LAYOUT_PREFIX "ginLayout8_"
+#define DYN_GIN_LAYOUT_JOINED(version) ginLayout9_##version
+#define DYN_GIN_LAYOUT_PREFIX "ginLayout9_"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
@@ -90,7 +90,7 @@ struct dyn_gin_call {
   size_t count; /* elements, of ReduceScatter those of a rank's part; of AllToAll and AllGather bytes of a part */
   int32_t op;   /* ncclRedOp_t, of those that add up */
   int32_t same; /* ginMove: all ranks get the same part: AllGather, and not AllToAll */
-  struct dyn_gin_stamp *stamps; /* of the probe */
+  struct dyn_gin_stamp *stamps; /* of the probe, and of ginLook, which leaves depths there */
 };
 
 /* What a kernel leaves of one put, of a peer's or its own. 0: it did not come to that. */
@@ -100,6 +100,7 @@ struct dyn_gin_stamp {
   uint64_t counterNs; /* the counter was seen: the source is read */
   uint64_t signalNs;  /* the signal was seen: of the peer's put, or of its answer */
   uint64_t right;     /* the data was there when the signal was */
+  uint64_t depth;     /* entries of the queue that it goes into, as ginLook read them; 0: NCCL did not tell */
 };
 
 /* Of a lane, on each context. */

@@ -51,7 +51,7 @@ DYN_NORM_TYPES(DYN_GIN_SUMS)
 #undef DYN_GIN_SUMS
 DYN_GIN_KERNEL(ginProbe) { dyn::ginProbe(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, c.stamps); }
 DYN_GIN_KERNEL(ginLook) {
-  for (unsigned context = 0; context < c.gin.contexts; context++) dyn::ginLook(dyn::GinNet(comm, context), c.gin);
+  for (unsigned context = 0; context < c.gin.contexts; context++) dyn::ginLook(dyn::GinNet(comm, context), c.gin, c.stamps);
 }
 #undef DYN_GIN_TYPED
 #undef DYN_GIN_KERNEL

@@ -58,8 +58,8 @@ struct GinLife {
   dyn_gin_stamp *stamps; /* of the probe, host memory: [contexts][nRanks] */
 };
 
-static __global__ void ginLookKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g) {
-  for (unsigned context = 0; context < g.contexts; context++) ginLook(GinNet(comm, context), g);
+static __global__ void ginLookKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, dyn_gin_stamp *stamps) {
+  for (unsigned context = 0; context < g.contexts; context++) ginLook(GinNet(comm, context), g, stamps);
 }
 static __global__ void ginProbeKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, dyn_gin_stamp *stamps) {
   ginProbe(GinNet(comm, g), g, slots, stamps);
@@ -152,12 +152,21 @@ inline bool ginCreate(GinLife &life, ncclComm_t comm, const GinWanted &wanted) {
   if (life.device.ginSignalCount < wants.ginSignalCount || life.device.ginCounterCount < wants.ginCounterCount)
     return ginFailed(life, "fewer signals or counters were granted than were asked for");
   if (!ginMemory(life, rank, nRanks, wanted)) return false;
-  ginLookKernel<<<DYN_GIN_MAX_BLOCKS, 32>>>(life.device, life.gin);
+  ginLookKernel<<<DYN_GIN_MAX_BLOCKS, 32>>>(life.device, life.gin, life.stamps);
   if (!ginGood(life, cudaGetLastError(), "ginLook") || !ginGood(life, cudaDeviceSynchronize(), "ginLook")) return false;
   return ginWindow(life, life.gin.pipesAt + dyn_gin_pipe_bytes(nRanks, life.gin.localRanks, wanted.cellBytes), &life.slots);
 }
 
 inline const char *ginTypeName(int type) { return type == NCCL_NET_DEVICE_GIN_PROXY ? "proxy" : type == NCCL_NET_DEVICE_GIN_GDAKI ? "gdaki" : "unknown"; }
+
+/* Entries of the shortest queue to a peer. */
+inline uint64_t ginDepthOf(const GinLife &life) {
+  uint64_t depth = UINT64_MAX;
+  for (int c = 0; c < (int)life.gin.contexts; c++)
+    for (int r = 0; r < life.gin.nRanks; r++)
+      if (r != life.gin.rank && life.stamps[c * life.gin.nRanks + r].depth < depth) depth = life.stamps[c * life.gin.nRanks + r].depth;
+  return depth;
+}
 
 /* A kernel gave up on a peer, or NCCL has an error of its own. */
 inline bool ginFaulty(GinLife &life) {

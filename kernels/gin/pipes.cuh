@@ -3,7 +3,8 @@
  * Circular buffers between the ranks of a rail, over GIN, and between those of a node, over load and store: what hierarchical
  * kernels move data through. Who fills one waits until its next cell is empty, who empties one until it is full:
  *   tail  items put in so far. On a rail a signal that comes with the put; in a node a word in the taker's memory.
- *   head  items taken out so far. On a rail a signal alone; in a node a word in the filler's memory.
+ *   head  items taken out so far. On a rail a signal alone, one for the last cells of a call where it is known how many these are
+ *         (ginHead); in a node a word in the filler's memory.
  * Each has one block that fills and one that empties, of the same channel. A head also says that what was sent from is read:
  * no put needs a counter.
  *
@@ -38,6 +39,14 @@ __device__ __forceinline__ void ginPlay(const Move &move) {
 /* Of a rank's own blocks, who tells whom how far it is: places among the flags behind those of its node's ranks. */
 enum GinOwnFlag { kSenderToForwarder = DYN_GIN_MAX_LOCAL, kSenderToReceiver, kForwarderToReceiver };
 static_assert(kForwarderToReceiver < DYN_KERNEL_MAX_RANKS && DYN_GIN_FLAG_WORDS * sizeof(uint32_t) <= DYN_GIN_FLAG_BYTES, "flags lie apart");
+
+/* By how much the head goes up when item of so many of a call is taken. Who fills waits for room for the last item until the one
+ * DYN_GIN_CELLS before it is taken, and then for nothing but all: so the last cells have one head, and its message, between them. */
+__device__ __forceinline__ uint32_t ginHead(uint32_t item, uint32_t items) {
+  const uint32_t last = items < DYN_GIN_CELLS ? items : DYN_GIN_CELLS;
+  if (item + DYN_GIN_CELLS < items) return 1;
+  return item == (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_JOINT_EARLY ? items - last : items - 1) ? last : 0;
+}
 
 /* Of one block in one call. Items are numbered from 0 in each buffer and call. */
 template <typename Net>
@@ -98,7 +107,9 @@ struct GinPipes {
   __device__ __forceinline__ void railPut(int ofNode, size_t from, uint32_t item, size_t bytes) const {
     net.put(rail(ofNode), window, fromNode(node, item), window, from, bytes, g.firstSignal + signalFrom(DYN_GIN_DATA, g.rank));
   }
-  __device__ __forceinline__ void railTaken(int ofNode) const { net.raise(rail(ofNode), g.firstSignal + signalFrom(DYN_GIN_READY, g.rank)); }
+  __device__ __forceinline__ void railTaken(int ofNode, uint32_t by = 1) const {
+    if (by > 0) net.raise(rail(ofNode), g.firstSignal + signalFrom(DYN_GIN_READY, g.rank), by);
+  }
   /* At the end, by who waited: so many items came of a node, or of every one, or were taken there. */
   __device__ __forceinline__ void railCounted(int kind, int ofNode, uint32_t items) const { ginSeenOf(net, g)[signalFrom(kind, rail(ofNode))] += items; }
   __device__ __forceinline__ void railsCounted(int kind, uint32_t items) const {

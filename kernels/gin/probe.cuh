@@ -39,11 +39,13 @@ __device__ __forceinline__ void ginProbe(const Net &net, const Gin &g, typename 
 }
 
 /* What signals and counters hold before anybody uses them: NCCL does not begin at 0 with a device communicator that gets
- * those of one before it. A block for each of the blocks that there may be, of each context. */
+ * those of one before it. A block for each of the blocks that there may be, of each context. And how deep queues are that were
+ * granted, which stands nowhere but in what the device code is handed. stamps: as the probe's, [contexts][nRanks]. */
 template <typename Net>
-__device__ __forceinline__ void ginLook(const Net &net, const Gin &g) {
+__device__ __forceinline__ void ginLook(const Net &net, const Gin &g, dyn_gin_stamp *stamps) {
   uint64_t *seen = ginSeenOf(net, g);
   for (int peer = (int)threadIdx.x; peer < g.nRanks; peer += (int)blockDim.x) {
+    if (blockIdx.x == 0 && peer != g.rank) storeHost(&stamps[net.context * g.nRanks + peer].depth, net.depth(peer));
     for (int kind = 0; kind < DYN_GIN_KINDS; kind++) {
       const uint32_t signal = ginSignalOf(g.nRanks, kind, blockIdx.x, peer);
       seen[signal] = net.signalValue(g.firstSignal + signal);

@@ -39,6 +39,11 @@ struct GinMove {
     if (s < rounds.count) *share = ginRoundShare(rounds, part, s, p.channel);
     return s < rounds.count && share->begin < share->end;
   }
+  /* Shares that there are, if any: of the last round this channel may have none. */
+  __device__ __forceinline__ uint32_t items() const {
+    GinShare last;
+    return share(rounds.count - 1, &last) ? rounds.count : rounds.count - 1;
+  }
   __device__ __forceinline__ const char *from(int node, int local) const { return same ? send : send + (size_t)(node * p.locals + local) * part; }
   __device__ __forceinline__ char *to(int node, int local) const { return recv + (size_t)(node * p.locals + local) * part; }
   __device__ __forceinline__ size_t inCell(int local) const { return same ? 0 : local * rounds.each; }
@@ -69,7 +74,7 @@ struct GinMove {
     const uint32_t item = s * p.nodes + k;
     bool fine = true;
     if (threadIdx.x == 0 && k > 0) fine = p.railFull(n, s);
-    if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_EARLY_HEAD && threadIdx.x == 0 && k > 0) p.railTaken(n);
+    if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_EARLY_HEAD && threadIdx.x == 0 && k > 0) p.railTaken(n, ginHead(s, items()));
     if (threadIdx.x == 0 && k > 0 && inPlace()) fine = p.told(kSenderToForwarder, s) && fine;
     p.eachNear([&](int l) { fine = p.nearRoom(l, item) && fine; });
     if (!p.net.all(fine)) return false;
@@ -82,7 +87,7 @@ struct GinMove {
     if (own != source(p.local)) ginCopy(own, source(p.local), at.end - at.begin);
     ginMoved();
     p.eachNear([&](int l) { p.nearPut(l, item); });
-    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_EARLY_HEAD && threadIdx.x == 0 && k > 0) p.railTaken(n);
+    if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_EARLY_HEAD && threadIdx.x == 0 && k > 0) p.railTaken(n, ginHead(s, items()));
     if (threadIdx.x == 0 && k == 0 && inPlace()) p.tell(kForwarderToReceiver, s);
     return true;
   }

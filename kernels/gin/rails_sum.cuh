@@ -51,6 +51,10 @@ struct GinMoveSums {
     if (s < rounds.count) *share = ginRoundShare(rounds, count * sizeof(T), s, p.channel);
     return s < rounds.count && share->begin < share->end;
   }
+  __device__ __forceinline__ uint32_t items() const { /* as in rails.cuh */
+    GinShare last;
+    return share(rounds.count - 1, &last) ? rounds.count : rounds.count - 1;
+  }
   __device__ __forceinline__ Elements part(int node, int local, const GinShare &at) const {
     return Elements(send + (size_t)(node * p.locals + local) * count + at.begin / sizeof(T), (at.end - at.begin) / sizeof(T));
   }
@@ -118,7 +122,7 @@ struct GinMoveSums {
                    return *(const uint4 *)(p.own(n == p.node ? p.fromNear(p.local, s) : p.fromNode(n, s)) + i * sizeof(uint4));
                  }));
       ginMoved();
-      p.eachNode([&](int n) { p.railTaken(n); });
+      p.eachNode([&](int n) { p.railTaken(n, ginHead(s, items())); });
       if (threadIdx.x == 0) p.nearTaken(p.local, s);
     }
     p.railsCounted(DYN_GIN_DATA, s);

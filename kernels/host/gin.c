@@ -152,12 +152,26 @@ static bool make_numbers(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *s
   return dyn_trips_make(life, lsa->nRanks) || fail(lsa->gin, "there is no memory");
 }
 
-/* Where signals and counters stand: NCCL 2.28.9 does not begin at 0 with a device communicator that gets those of one before it. */
+/* Entries of the shortest queue to a peer: no rank puts to itself. 0: NCCL did not tell, or what cannot be. */
+static uint32_t shortest_queue(const struct dyn_lsa *lsa, const struct dyn_gin_life *life) {
+  uint64_t depth = UINT64_MAX;
+  for (uint32_t c = 0; c < life->state.contexts; c++)
+    for (uint32_t r = 0; r < lsa->nRanks; r++) {
+      uint64_t of = life->words->stamps[c * lsa->nRanks + r].depth;
+      if (r != lsa->rank && of < depth) depth = of;
+    }
+  return depth <= DYN_GIN_MOST_DEPTH && (depth & (depth - 1)) == 0 ? (uint32_t)depth : 0;
+}
+
+/* Where signals and counters stand: NCCL 2.28.9 does not begin at 0 with a device communicator that gets those of one before it. And
+ * how deep queues are. */
 static bool look(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *stream) {
+  struct dyn_gin_call call = {.stamps = life->words->stamps};
   int error = 0;
   for (int l = 0; l < NUM_LANES && error == 0; l++)
-    error = dyn_gin_launch(life, l, life->module->look, DYN_GIN_MAX_BLOCKS, 32, stream, &(struct dyn_gin_call){0}, NULL);
+    error = dyn_gin_launch(life, l, life->module->look, DYN_GIN_MAX_BLOCKS, 32, stream, &call, NULL);
   if (error == 0) error = dyn_host_driver()->cuStreamSynchronize(stream);
+  if (error == 0) life->state.depth = shortest_queue(lsa, life);
   return error == 0 || fail(lsa->gin, "CUDA error %d of the first kernel", error);
 }
 
@@ -260,8 +274,8 @@ static void tell(const struct dyn_lsa *lsa, struct dyn_rank *self) {
     __atomic_store_n(&self->ginSignals, (uint32_t)life->granted.signals, __ATOMIC_RELAXED); /* asked for alike of each backend */
     __atomic_store_n(&self->ginCounters, (uint32_t)life->granted.counters, __ATOMIC_RELAXED);
     if (counts != NULL && strcmp(counts, "1") == 0)
-      dyn_host_say("rank %u of %u: GIN is %s: %s, %u contexts, %d signals, %d counters", lsa->rank, lsa->nRanks, dyn_gin_state_name(atomic_load(&life->state.now)),
-                   dyn_gin_backend_name(life->state.backend), life->state.contexts, life->granted.signals, life->granted.counters);
+      dyn_host_say("rank %u of %u: GIN is %s: %s, %u contexts, queues of %u, %d signals, %d counters", lsa->rank, lsa->nRanks, dyn_gin_state_name(atomic_load(&life->state.now)),
+                   dyn_gin_backend_name(life->state.backend), life->state.contexts, life->state.depth, life->granted.signals, life->granted.counters);
   }
 }
 

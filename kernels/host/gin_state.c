@@ -11,7 +11,7 @@
  * wanted: this rank can. It begins where all ranks of the communicator say so, and that they decide in one word of the record.
  *   A second backend begins where the first one has come to its end, active or failed.
  * initialising: NCCL makes a communicator of the same ranks, and a device communicator on it.
- * granted: what NCCL gave was read back: GDAKI or Proxy, contexts, signals, counters. That it works nobody knows yet: windows
+ * granted: what NCCL gave was read back: GDAKI or Proxy, contexts, depth of queues, signals, counters. That it works nobody knows yet: windows
  *   are made, and the probe is the only kernel that may run.
  * active: every signal and counter of the probe has come, on every context, with its data. From here on ranks mark the sizes
  *   that they can run; plans have GIN in them where all ranks did.
@@ -38,11 +38,14 @@ static const uint32_t moves[DYN_NUM_GIN_STATES] = {
 
 static bool granted(uint32_t state) { return state >= DYN_GIN_GRANTED && state < DYN_GIN_FAILED; }
 
+/* As in abi.h. */
+static uint32_t depth_code(uint32_t depth) { return depth == 0 ? 0 : (uint32_t)__builtin_ctz(depth) + 1; }
+
 /* had: something was granted. Two threads may move, and each tells what holds when it has told. */
 static void tell(struct dyn_gin_state *state, bool had) {
   uint32_t now = atomic_load(&state->now), told;
   do {
-    uint32_t word = had || granted(now) ? now | state->backend << 8 | state->contexts << 16 : now;
+    uint32_t word = had || granted(now) ? now | state->backend << 8 | state->contexts << 16 | depth_code(state->depth) << 24 : now;
     __atomic_store_n(state->told, word, __ATOMIC_SEQ_CST);
     told = now;
   } while ((now = atomic_load(&state->now)) != told);

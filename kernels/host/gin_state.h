@@ -11,9 +11,12 @@
 
 #include "../../nccltuner/abi.h"
 
+#define DYN_GIN_MOST_DEPTH (UINT32_C(1) << 30)
+
 struct dyn_gin_state {
   _Atomic(uint32_t) now;
   uint32_t backend, contexts; /* once granted */
+  uint32_t depth;             /* likewise: entries of the shortest queue to a peer, a power of two; 0: not told */
   uint32_t *told;             /* where others read it; NULL: nowhere */
 };
 

@@ -29,7 +29,8 @@ var standIns = map[string]string{
 		echo '{"figure":"mps","said":"mps '"${1:-$(cat)}"'"}' >>"$HOME/out.jsonl"`,
 	"lsa": `echo '{"figure":"lsa","said":"'"${CUDA_MPS_PIPE_DIRECTORY:+shared by $CUDA_DEVICE_MAX_CONNECTIONS }$*"'"}'
 		case "$* $LSA_STATUS" in *no-symmetric*) ;; *) exit "${LSA_STATUS:-0}" ;; esac`,
-	"gin": `echo '{"figure":"gin end","said":"'"$NCCL_NET_PLUGIN $*"'"}'
+	"gin": `case "$*" in *--small*) echo '{"figure":"gin check","what":"allreduce","elements":11,"wrong":0}' ;; esac
+		echo '{"figure":"gin end","said":"'"$NCCL_NET_PLUGIN $*"'","wrong":0}'
 		[ "$2" != "$LATE" ] || sleep 60
 		[ "$2" != "$NO_GIN" ] || exit 3`,
 	"sanitize": `[ "$1" = 1 ] || [ -n "$HANGS" ] || echo '{"figure":"lsa sanitize","ranks":2,"calls":7,"elements":9,"wrong":0}'
@@ -44,7 +45,8 @@ var standIns = map[string]string{
 		racecheck) echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" ;;
 		synccheck) echo "========= ERROR SUMMARY: 2 errors" ;;
 		*) echo "========= ERROR SUMMARY: 0 errors" ;;
-		esac >"$log"
+		esac >"${log/\%p/1}"
+		[ "$log" = "${log/\%p/2}" ] || [ "$tool" = "$ONE_LOG" ] || cp "${log/\%p/1}" "${log/\%p/2}"
 		[ "$tool" != synccheck ] || exit 9`,
 }
 
@@ -57,7 +59,10 @@ func script(t *testing.T, name string, variables ...string) ([]map[string]any, i
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{"kernels/bench/" + name: string(text), "lib/dynamiccl-kernels.fatbin": "", "lib/libnccl.so.2": ""}
+	files := map[string]string{"kernels/bench/" + name: string(text), "lib/libnccl.so.2": ""}
+	for _, built := range []string{"dynamiccl-kernels.fatbin", "dynamiccl-gin.fatbin", "libnccl-net-dynamiccl-carrier.so"} {
+		files["lib/"+built] = ""
+	}
 	mps, err := os.ReadFile(filepath.Join("..", "bench", "mps.sh"))
 	if err != nil {
 		t.Fatal(err)
@@ -219,5 +224,42 @@ func TestSanitizeThatHangs(t *testing.T) {
 	lines, status := script(t, "sanitize.sh", "HANGS=1", "LIMIT=1")
 	if len(lines) != 1 || lines[0]["ended"] != false || status != 1 {
 		t.Errorf("%v, exit %d; want one line that did not end, 1", lines, status)
+	}
+}
+
+// A tool that follows one of the two ranks alone has not ended.
+func TestSanitizeGIN(t *testing.T) {
+	lines, status := script(t, "sanitize_gin.sh", "ONE_LOG=initcheck", "GIN_TOOLS=memcheck initcheck synccheck")
+	for i, want := range []struct {
+		tool   string
+		ended  bool
+		errors any
+	}{{"none", true, 0.0}, {"memcheck", true, 0.0}, {"initcheck", false, nil}, {"synccheck", true, 4.0}} {
+		if i >= len(lines) {
+			break
+		}
+		got := lines[i]
+		if got["tool"] != want.tool || got["errors"] != want.errors || got["ended"] != want.ended || got["elements"] != 11.0 || got["wrong"] != 0.0 {
+			t.Errorf("%v; want %v", got, want)
+		}
+	}
+	if len(lines) != 4 || status != 1 {
+		t.Errorf("%d lines, exit %d; want 4, 1", len(lines), status)
+	}
+	if lines, status := script(t, "sanitize_gin.sh", "GIN_TOOLS=memcheck"); len(lines) != 2 || status != 0 {
+		t.Errorf("%v, exit %d; want two lines, 0", lines, status)
+	}
+}
+
+// Without GIN no tool is tried; a program that hangs is ended.
+func TestSanitizeWithoutGIN(t *testing.T) {
+	for variable, want := range map[string]float64{"NO_GIN=2": 3, "LATE=2": 124} {
+		lines, status := script(t, "sanitize_gin.sh", variable, "GIN_LIMIT=1")
+		if len(lines) != 1 || lines[0]["ended"] != false || lines[0]["status"] != want || status != 1 {
+			t.Errorf("%s: %v, exit %d; want one line that did not end, 1", variable, lines, status)
+		}
+	}
+	if lines, status := script(t, "sanitize_gin.sh", "GPUS=1"); len(lines) != 0 || status != 2 {
+		t.Errorf("on one GPU: %v, exit %d; want nothing, 2", lines, status)
 	}
 }

@@ -222,9 +222,24 @@ static const char *silence() {
   return nullptr;
 }
 
+/* Heads of a call's cells: no later than whoever fills waits for them, as many as cells in the end, and one for the last ones. */
+static const char *heads() {
+  for (uint32_t items = 1; items < 20; items++) {
+    uint32_t head = 0, messages = 0;
+    for (uint32_t item = 0; item < items; item++) {
+      const uint32_t by = ginHead(item, items);
+      head += by, messages += by > 0;
+      if (head > item + 1 || (item + DYN_GIN_CELLS < items && head != item + 1)) return "a head comes before its cell is taken, or too late";
+    }
+    if (head != items || messages != (items <= DYN_GIN_CELLS ? 1 : items - DYN_GIN_CELLS + 1)) return "heads are not those of all cells, or too many";
+  }
+  return nullptr;
+}
+
 /* What of the window and of flags belongs to whom. */
 static const char *alone() {
   if (const char *said = silence()) return said;
+  if (const char *said = heads()) return said;
   for (int n = 2; n <= kMaxRanks; n++)
     for (int locals = 1; locals <= n; locals++) {
       const bool is = dyn_gin_hierarchical(n, locals);

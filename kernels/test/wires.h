@@ -22,7 +22,7 @@ struct Put {
   char *to;
   const char *from;
   size_t bytes;
-  uint32_t signal, counter;
+  uint32_t signal, counter, by; /* by: to the signal */
 };
 
 struct Wires {
@@ -51,7 +51,7 @@ static void deliver(int rank, unsigned context, int peer, const Put &p) {
   if (early && p.counter != kNone) wiresOf[rank].counters[context][p.counter].fetch_add(1, std::memory_order_release);
   perhapsWait();
   if (p.signal != kNone) wiresOf[peer].settledNs[context][p.signal] = globalNs();
-  if (p.signal != kNone) wiresOf[peer].signals[context][p.signal].fetch_add(1, std::memory_order_release);
+  if (p.signal != kNone) wiresOf[peer].signals[context][p.signal].fetch_add(p.by, std::memory_order_release);
   if (!early && p.counter != kNone) wiresOf[rank].counters[context][p.counter].fetch_add(1, std::memory_order_release);
 }
 
@@ -87,12 +87,12 @@ struct FakeNet {
     wiresOf[rank].queues[context][peer].push_back(p);
   }
   void put(int peer, const Window &to, size_t toAt, const Window &from, size_t fromAt, size_t bytes, uint32_t signal) const {
-    post(peer, {to.memory[peer] + toAt, from.memory[rank] + fromAt, bytes, signal, kNone});
+    post(peer, {to.memory[peer] + toAt, from.memory[rank] + fromAt, bytes, signal, kNone, 1});
   }
   void putCounted(int peer, const Window &to, size_t toAt, const Window &from, size_t fromAt, size_t bytes, uint32_t signal, uint32_t counter) const {
-    post(peer, {to.memory[peer] + toAt, from.memory[rank] + fromAt, bytes, signal, counter});
+    post(peer, {to.memory[peer] + toAt, from.memory[rank] + fromAt, bytes, signal, counter, 1});
   }
-  void raise(int peer, uint32_t signal) const { post(peer, {nullptr, nullptr, 0, signal, kNone}); }
+  void raise(int peer, uint32_t signal, uint32_t by = 1) const { post(peer, {nullptr, nullptr, 0, signal, kNone, by}); }
   uint64_t signalValue(uint32_t signal) const { return wiresOf[rank].signals[context][signal].load(std::memory_order_acquire); }
   uint64_t counterValue(uint32_t counter) const { return wiresOf[rank].counters[context][counter].load(std::memory_order_acquire) & (~0ull >> (64 - kCounterBits)); }
   char *local(const Window &window, size_t at) const { return window.memory[rank] + at; }
@@ -106,7 +106,7 @@ struct FakeNet {
       const uint64_t before = done.load();
       int peers = 0;
       for (int r = 0; r < numRanks; r++)
-        if (r != rank) post(r, {nullptr, nullptr, 0, kNone, kFirst + (DYN_GIN_MAX_BLOCKS - 1) * kMaxRanks + blockIdx.x}), peers++;
+        if (r != rank) post(r, {nullptr, nullptr, 0, kNone, kFirst + (DYN_GIN_MAX_BLOCKS - 1) * kMaxRanks + blockIdx.x, 0}), peers++;
       while (done.load(std::memory_order_acquire) < before + peers) letOthersRun();
     }
     __syncthreads();

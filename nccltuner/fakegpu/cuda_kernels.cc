@@ -54,10 +54,10 @@ struct GinNet {
   GinNet(const ncclDevComm &comm, unsigned context) : comm(comm), gin(comm.gin), context(context) {}
   GinNet(const ncclDevComm &comm, const Gin &g, unsigned block) : GinNet(comm, block % g.contexts) {}
   GinNet(const ncclDevComm &comm, const Gin &g) : GinNet(comm, g, blockIdx.x) {}
-  static void add(uint64_t *words, uint32_t i) { ((std::atomic<uint64_t> *)&words[i])->fetch_add(1, std::memory_order_acq_rel); }
+  static void add(uint64_t *words, uint32_t i, uint32_t by = 1) { ((std::atomic<uint64_t> *)&words[i])->fetch_add(by, std::memory_order_acq_rel); }
   static uint64_t load(const uint64_t *words, uint32_t i) { return ((const std::atomic<uint64_t> *)&words[i])->load(std::memory_order_acquire); }
-  void raise(int peer, uint32_t signal) const {
-    if (!gin->silent) add(gin->signals[peer] + context * FAKE_GIN_SIGNALS, signal);
+  void raise(int peer, uint32_t signal, uint32_t by = 1) const {
+    if (!gin->silent) add(gin->signals[peer] + context * FAKE_GIN_SIGNALS, signal, by);
   }
   void put(int peer, Window to, size_t toAt, Window from, size_t fromAt, size_t bytes, uint32_t signal) const {
     memcpy(to->at[peer] + toAt, from->at[comm.rank] + fromAt, bytes);
@@ -69,6 +69,7 @@ struct GinNet {
   }
   uint64_t signalValue(uint32_t signal) const { return load(gin->signals[comm.rank] + context * FAKE_GIN_SIGNALS, signal); }
   uint64_t counterValue(uint32_t counter) const { return load(gin->counters[context], counter); }
+  uint64_t depth(int peer) const { return gin->depths[context][peer]; }
   void flush() const { __syncthreads(); }
   char *local(Window window, size_t at) const { return window->at[comm.rank] + at; }
   char *near(Window window, size_t at, int peer) const { return window->at[comm.rank - comm.lsaRank + peer] + at; }

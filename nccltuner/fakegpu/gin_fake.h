@@ -17,6 +17,7 @@ enum { FAKE_GIN_CONTEXTS = 2 }; /* as many blocks of a grid run (cuda_grid.h) */
 struct fake_gin { /* ncclDevComm.ginHandles[0] */
   uint64_t *signals[DYN_KERNEL_MAX_RANKS]; /* of every rank: [FAKE_GIN_CONTEXTS][FAKE_GIN_SIGNALS] */
   uint64_t counters[FAKE_GIN_CONTEXTS][FAKE_GIN_SIGNALS];
+  uint32_t depths[FAKE_GIN_CONTEXTS][DYN_KERNEL_MAX_RANKS]; /* of queues */
   int silent; /* its signals never arrive */
 };
 

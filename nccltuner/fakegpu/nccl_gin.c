@@ -215,6 +215,15 @@ static void grant_new(const struct step *step, struct fake_gin *gin, int locals)
       .ginStrongLegacySignals = true};
 }
 
+/* Of GDAKI as NCCL's, of Proxy shorter, so that who takes one for the other is found; that to itself, which nobody has to count, is the
+ * shortest, and of all others one, on the last context. */
+static void make_queues(const struct ncclComm *comm, int type, struct fake_gin *gin) {
+  uint32_t depth = type == DYN_NCCL_GIN_GDAKI ? 128 : 64;
+  for (int c = 0; c < FAKE_GIN_CONTEXTS; c++)
+    for (int r = 0; r < comm->plan->nRanks; r++) gin->depths[c][r] = r == comm->rank.rank ? 1 : 2 * depth;
+  gin->depths[FAKE_GIN_CONTEXTS - 1][(comm->rank.rank + 1) % comm->plan->nRanks] = comm->plan->nRanks > 1 ? depth : 1;
+}
+
 static ncclResult_t make_device(const struct step *step) {
   struct ncclComm *comm = step->comm;
   CUdeviceptr signals;
@@ -226,6 +235,7 @@ static ncclResult_t make_device(const struct step *step) {
   if (gin == NULL || cuMemAlloc_v2(&signals, bytes) != 0 || cuMemsetD8_v2(signals, 0, bytes) != 0) return nccl_fail(ncclSystemError, "out of memory");
   ncclResult_t result = share(comm, (char *)(uintptr_t)signals, (char **)gin->signals);
   gin->silent = goes_wrong(comm, step->type, "silent");
+  make_queues(comm, step->type, gin);
   (is_new() ? grant_new : grant_old)(step, gin, lsa_size(comm));
   return result;
 }

@@ -22,14 +22,16 @@ static void states(void) {
       {DYN_GIN_ACTIVE, DYN_GIN_DESTROYED}, {DYN_GIN_ACTIVE, DYN_GIN_FAILED}, {DYN_GIN_IN_FLIGHT, DYN_GIN_IN_FLIGHT},
       {DYN_GIN_IN_FLIGHT, DYN_GIN_COMPLETE}, {DYN_GIN_IN_FLIGHT, DYN_GIN_FAILED}, {DYN_GIN_COMPLETE, DYN_GIN_IN_FLIGHT},
       {DYN_GIN_COMPLETE, DYN_GIN_COMPLETE}, {DYN_GIN_COMPLETE, DYN_GIN_DESTROYED}, {DYN_GIN_COMPLETE, DYN_GIN_FAILED}};
+  static const uint32_t depths[][2] = {{0, 0}, {1, 1}, {128, 8}, {DYN_GIN_MOST_DEPTH, 31}}; /* and how they are told */
   for (uint32_t from = 0; from < DYN_NUM_GIN_STATES + 2; from++)
     for (uint32_t to = 0; to < DYN_NUM_GIN_STATES + 2; to++) {
+      const uint32_t *depth = depths[(from + to) % 4];
       struct dyn_rank told = {.gin = 77};
-      struct dyn_gin_state s = {.now = from, .backend = DYN_BACKEND_PROXY, .contexts = 4, .told = &told.gin};
+      struct dyn_gin_state s = {.now = from, .backend = DYN_BACKEND_PROXY, .contexts = 4, .depth = depth[0], .told = &told.gin};
       bool is = false, had = from >= DYN_GIN_GRANTED || to == DYN_GIN_GRANTED;
       for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) is |= allowed[i][0] == from && allowed[i][1] == to;
       CHECK(dyn_gin_move(&s, to) == is && s.now == (is ? to : from), "%u to %u", from, to);
-      uint32_t word = !is || from == to ? 77 : had ? to | DYN_BACKEND_PROXY << 8 | 4 << 16 : to;
+      uint32_t word = !is || from == to ? 77 : had ? to | DYN_BACKEND_PROXY << 8 | 4 << 16 | depth[1] << 24 : to;
       CHECK(told.gin == word, "%u to %u: told %x, want %x", from, to, told.gin, word);
       CHECK(dyn_gin_usable(&s) == (s.now == DYN_GIN_ACTIVE || s.now == DYN_GIN_IN_FLIGHT || s.now == DYN_GIN_COMPLETE));
     }
@@ -103,11 +105,14 @@ static void wait_for_all(void) {
   for (int i = 0; i < STREAMS; i++) CHECK(cuda.cuStreamSynchronize(streams[i]) == 0);
 }
 
+/* Two contexts, and queues of 64 entries or, of GDAKI, 128. */
+static uint32_t granted_of(uint32_t backend) { return backend << 8 | 2 << 16 | (backend == DYN_BACKEND_GDAKI ? 8u : 7u) << 24; }
+
 static void begin(void) {
   load();
   CHECK(dyn_gin_can() && make_gin(), "it is not made");
-  CHECK(dyn_gin_now(lsa) == DYN_GIN_ACTIVE && told() == (DYN_GIN_ACTIVE | backends[0] << 8 | 2 << 16), "told %x", told());
-  CHECK(self.ginSecond == (backends[1] == 0 ? 0 : DYN_GIN_ACTIVE | backends[1] << 8 | 2 << 16), "told %x of the second", self.ginSecond);
+  CHECK(dyn_gin_now(lsa) == DYN_GIN_ACTIVE && told() == (DYN_GIN_ACTIVE | granted_of(backends[0])), "told %x", told());
+  CHECK(self.ginSecond == (backends[1] == 0 ? 0 : DYN_GIN_ACTIVE | granted_of(backends[1])), "told %x of the second", self.ginSecond);
   CHECK(self.ginSignals >= 2 * 2 * 16 * (unsigned)numRanks && self.ginCounters >= 2 * 16 * (unsigned)numRanks);
   meet();
 }

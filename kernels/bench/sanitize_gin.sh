@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# The kernels on GIN under compute-sanitizer, on the first two GPUs of this machine: `gin --check --small` of two ranks over the carrier's
+# type Proxy, whose kernels are NCCL's real ones. A JSON line a tool, with what it found, or that it did not end.
+#   kernels/bench/sanitize_gin.sh [RESULTS.jsonl]
+# First without a tool, so that a machine on which GIN does not run at all is not taken for one with findings.
+# Needs two GPUs that reach each other, compute-sanitizer, nvcc, Python's nvidia.nccl 2.28.9 and lib/ of `make kernels carrier`. GIN_LIMIT=300
+# seconds a tool; GIN_TOOLS="memcheck synccheck"; GIN_TOOL_OPTIONS: more for the tool, such as which kernels it looks at;
+# COMPUTE_SANITIZER=PROGRAM; NCCL_LIB=FILE; GIN=PROGRAM, as of gin.sh; LOGS=DIR keeps what was printed. Exit: 0 if all ended and found nothing.
+#
+# The type is Proxy because the card of type GDAKI is a kernel that stays: the tool would slow it down by as much as what it looks at,
+# and it waits for queues that the tool knows nothing of. Ranks are children of one process that has no CUDA, so the tool has to
+# follow them. One rank's kernel waits for what the other's puts, and for a launch of the carrier's: none may wait for the end of another.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-docs/figures/gpu-sanitize-gin-$(date -u +%F).jsonl}
+command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+[ "$(nvidia-smi -L | wc -l)" -gt 1 ] || { echo "this needs two GPUs: on one the ranks' kernels would take turns, and a tool makes each turn long" >&2; exit 2; }
+sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
+[ -x "$sanitizer" ] || { echo "compute-sanitizer is not here: it comes with CUDA's toolkit; COMPUTE_SANITIZER=PROGRAM names it" >&2; exit 2; }
+if [ -z "${NCCL_LIB:-}" ]; then
+  home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') || { echo "NCCL is not here: pip install nvidia-nccl-cu13==2.28.9" >&2; exit 2; }
+  NCCL_LIB=$home/lib/libnccl.so.2
+fi
+[ -e lib/dynamiccl-gin.fatbin ] || make -s kernels
+[ -e lib/libnccl-net-dynamiccl-carrier.so ] || make -s carrier
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
+if [ -z "${GIN:-}" ]; then
+  make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
+  GIN=.cache/kernels/gin
+fi
+logs=${LOGS:-$tmp}
+mkdir -p "$(dirname "$out")" "$logs"
+export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" CUDA_DEVICE_MAX_CONNECTIONS=32
+export DYNAMICCL_CARRIER=1 DYNAMICCL_CARRIER_TYPE=proxy NCCL_NET_PLUGIN=dynamiccl-carrier
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd ';')
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
+version=$("$sanitizer" --version | sed -n 's/^Version \([0-9.]*\).*/\1/p')
+commit=${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
+
+failed=0
+for tool in none ${GIN_TOOLS:-memcheck synccheck}; do
+  rm -f "$logs/gin-$tool"-*.log
+  began=$(date +%s%N) status=0 command=()
+  # shellcheck disable=SC2086 # options are words
+  [ "$tool" = none ] || command=("$sanitizer" --tool "$tool" --target-processes all --error-exitcode 9 --print-limit 20
+    --log-file "$logs/gin-$tool-%p.log" ${GIN_TOOL_OPTIONS:-})
+  timeout -k 5 "${GIN_LIMIT:-300}" "${command[@]}" "$GIN" --ranks 2 --check --small --contexts 2 >"$logs/gin-$tool.out" 2>&1 || status=$?
+  seconds=$(awk "BEGIN { printf \"%.1f\", $(($(date +%s%N) - began)) / 1e9 }")
+  wrong=$(sed -n 's/^{"figure":"gin end".*"wrong":\([0-9]*\)}.*/\1/p' "$logs/gin-$tool.out")
+  elements=$(sed -n 's/^{"figure":"gin check".*"elements":\([0-9]*\),.*/\1/p' "$logs/gin-$tool.out" | tail -n 1)
+  errors=0
+  if [ "$tool" != none ]; then # a summary of each rank; a tool that was killed, or that followed none, has fewer
+    found=$(sed -nE 's/.*ERROR SUMMARY: ([0-9]+) .*/\1/p' "$logs/gin-$tool"-*.log 2>/dev/null || true)
+    [ "$(wc -w <<<"$found")" -ge 2 ] && errors=$((${found//$'\n'/+})) || errors=null
+  fi
+  ended=true
+  [ -n "$wrong" ] && [ "$errors" != null ] && [[ $status =~ ^[019]$ ]] || ended=false
+  printf '{"figure":"gin sanitize","tool":"%s","version":"%s","ended":%s,"errors":%s,"status":%s,"elements":%s,"wrong":%s,"seconds":%s,"gpus":"%s","driver":"%s","date":"%s","commit":"%s"}\n' \
+    "$tool" "$version" "$ended" "$errors" "$status" "${elements:-0}" "${wrong:-null}" "$seconds" "$gpus" "$driver" "$(date -u +%FT%TZ)" "$commit" | tee -a "$out"
+  [ "$status $ended $errors $wrong" = "0 true 0 0" ] && continue
+  failed=1
+  for file in "$logs/gin-$tool".out "$logs/gin-$tool"-*.log; do
+    [ -e "$file" ] || continue
+    echo "--- $file" >&2
+    head -n 60 "$file" >&2
+  done
+  [ "$tool" != none ] || { echo "GIN does not run here without a tool: no tool is tried" >&2; exit 1; }
+done
+exit $failed
