@@ -60,10 +60,16 @@ func TestStampsFindPlantedMistakes(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			folder := filepath.Join(testbuild.Objects(build, preload), "test")
-			run := exec.CommandContext(ctx, filepath.Join(folder, "test_stamps"), folder, filepath.Join(build, "libcuda.so.1"))
-			run.Env = []string{"TMPDIR=" + dir, "LD_PRELOAD=" + library, "TEST_ALARM_S=15"}
-			if out, err := run.CombinedOutput(); err == nil || ctx.Err() != nil || !strings.Contains(string(out), "test/") {
-				t.Errorf("not found: %v: %s", err, out)
+			for try := 1; ; try++ { // some need two ranks to be in step, which a busy machine has them not be now and then
+				run := exec.CommandContext(ctx, filepath.Join(folder, "test_stamps"), folder, filepath.Join(build, "libcuda.so.1"))
+				run.Env = []string{"TMPDIR=" + dir, "LD_PRELOAD=" + library, "TEST_ALARM_S=15"}
+				out, err := run.CombinedOutput()
+				if err != nil && ctx.Err() == nil && strings.Contains(string(out), "test/") {
+					return
+				}
+				if try == 3 {
+					t.Fatalf("not found: %v: %s", err, out)
+				}
 			}
 		})
 	}

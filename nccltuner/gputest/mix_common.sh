@@ -69,7 +69,9 @@ if [ "${GIN:-}" = 1 ]; then
   [ -e "$root/lib/libnccl-net-dynamiccl-carrier.so" ] && [ -e "$root/lib/dynamiccl-gin.fatbin" ] || unfit "lib/ has no carrier or no kernels on GIN: run make carrier kernels first"
   [ "$ranks" -ge 2 ] || unfit "GIN is between two ranks at least: MPS=1 RANKS=2 has them share a GPU"
   options=(--nodes "${NODES:-$ranks}")
-  export DYNAMICCL_CARRIER=1 NCCL_IB_DISABLE=1 CUDA_MODULE_LOADING=EAGER
+  # A launch that waits for others (a full queue, memory for a larger stack) keeps the context's lock, so the carrier cannot start its
+  # kernel again meanwhile: that one stays longer than it would by itself (docs/design/carrier.md, decision 31).
+  export DYNAMICCL_CARRIER=1 NCCL_IB_DISABLE=1 CUDA_MODULE_LOADING=EAGER DYNAMICCL_CARRIER_IDLE_US=${DYNAMICCL_CARRIER_IDLE_US:-300000}
   if [ "$code" = 22809 ]; then
     export NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier
   elif [ "$code" = 23203 ]; then
@@ -90,7 +92,7 @@ MIX_DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
 MIX_DATE=$(date -u +%FT%TZ)
 MIX_COMMIT=${MIX_COMMIT:-$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)}
 export MIX_DRIVER MIX_DATE MIX_COMMIT
-export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$plugin
+export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$plugin NCCL_SET_STACK_SIZE=${NCCL_SET_STACK_SIZE:-1} # as `run` has it: decision 2.6
 export NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
 export NCCL_NVLS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN} LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}

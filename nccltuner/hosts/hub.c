@@ -146,39 +146,6 @@ static void miss(const struct dyn_hub *hub, struct dyn_hub_comm *c, uint64_t now
   }
 }
 
-static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m) {
-  struct dyn_hub_comm *c = comm_of(hub, m->commId);
-  if (m->nRanks < 2 || m->nRanks > DYN_MAX_RANKS || m->rank >= m->nRanks) return false;
-  if (m->question > (c == NULL ? 0 : c->question) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_ANEW) return false; /* that was asked before all had gone and it was forgotten: nobody can say what was decided */
-  if (c == NULL && (c = new_comm(hub, m)) == NULL) return false;
-  struct member *rank = &c->members[m->rank];
-  if (c->nRanks != m->nRanks || c->epochCalls != m->count || (rank->came && rank->host != m->host)) return false;
-  if (rank->connection != NOBODY) { /* the network has told the rank, and not us */
-    int old = rank->connection;
-    dyn_hub_lost(hub, old);
-    hub->drop(hub->to, old);
-  }
-  rank->connection = connection;
-  rank->came = true;
-  if (DYN_HUB_MUTATE != DYN_HUB_MUTATE_BACK) rank->lostNs = 0;
-  rank->host = m->host;
-  rank->entered = m->entered;
-  bool first = !c->together;
-  if (first && !(c->together = all_here(c))) return true;
-  for (uint32_t i = 0; i < c->nRanks; i++)
-    if (first || i == m->rank) say_together(hub, c, i);
-  for (uint32_t i = 0; i < c->nRanks; i++)
-    if (c->members[i].gone) say_gone(hub, c, m->rank, i);
-  judge(hub, c);
-  if (m->rank == 0) c->othersSent = false;
-  if (m->question != 0) {
-    bool to = m->question == c->took && (DYN_HUB_MUTATE != DYN_HUB_MUTATE_LAST || m->question == c->question) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_FORGET;
-    say(hub, c, m->rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .question = m->question, .refusal = to ? DYN_REFUSED_NOT : DYN_REFUSED_SILENT,
-                                                    .rank = m->rank}, NULL);
-  }
-  return true;
-}
-
 /* One rank's flags bind all, but for what all must have. Marks: as all have them; where they differ, or one is missing in what another one has
  * seen, nothing can be had. */
 static void add_word(struct dyn_hosts_word *all, const struct dyn_hosts_word *one, bool first) {
@@ -211,6 +178,40 @@ static void tell_others(struct dyn_hub *hub, struct dyn_hub_comm *c) {
   c->others = all;
   c->othersSent = true;
   say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_OTHERS}, &all);
+}
+
+static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m) {
+  struct dyn_hub_comm *c = comm_of(hub, m->commId);
+  if (m->nRanks < 2 || m->nRanks > DYN_MAX_RANKS || m->rank >= m->nRanks) return false;
+  if (m->question > (c == NULL ? 0 : c->question) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_ANEW) return false; /* that was asked before all had gone and it was forgotten: nobody can say what was decided */
+  if (c == NULL && (c = new_comm(hub, m)) == NULL) return false;
+  struct member *rank = &c->members[m->rank];
+  if (c->nRanks != m->nRanks || c->epochCalls != m->count || (rank->came && rank->host != m->host)) return false;
+  if (rank->connection != NOBODY) { /* the network has told the rank, and not us */
+    int old = rank->connection;
+    dyn_hub_lost(hub, old);
+    hub->drop(hub->to, old);
+  }
+  rank->connection = connection;
+  rank->came = true;
+  if (DYN_HUB_MUTATE != DYN_HUB_MUTATE_BACK) rank->lostNs = 0;
+  rank->host = m->host;
+  rank->entered = m->entered;
+  bool first = !c->together;
+  if (first && !(c->together = all_here(c))) return true;
+  for (uint32_t i = 0; i < c->nRanks; i++)
+    if (first || i == m->rank) say_together(hub, c, i);
+  for (uint32_t i = 0; i < c->nRanks; i++)
+    if (c->members[i].gone) say_gone(hub, c, m->rank, i);
+  judge(hub, c);
+  if (m->rank == 0) c->othersSent = false;
+  if (m->question != 0) {
+    bool to = m->question == c->took && (DYN_HUB_MUTATE != DYN_HUB_MUTATE_LAST || m->question == c->question) && DYN_HUB_MUTATE != DYN_HUB_MUTATE_FORGET;
+    say(hub, c, m->rank, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .question = m->question, .refusal = to ? DYN_REFUSED_NOT : DYN_REFUSED_SILENT,
+                                                    .rank = m->rank}, NULL);
+  }
+  tell_others(hub, c); /* who told before the last one came said it to nobody */
+  return true;
 }
 
 static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *plan, uint64_t nowNs) {
