@@ -5,7 +5,7 @@
  * [--only NAME,...]           named cases, each in processes of its own, a JSON line each mix random [--seconds S]
  * [--seed X]    a random mix of calls, communicators, streams, graphs and groups, one JSON line Options of both:
  * --ranks N (on the GPUs in turn; more than GPUs: with NCCL 2.30 or newer and what mix_common.sh sets), --nodes N (ranks
- * that pretend to be on N hosts), --node-env NAME=VALUE (a variable of a node's ranks, %d is the node's number), --seed X, --out FILE (JSON lines are appended), --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed); of random: --one-process (a
+ * that pretend to be on N hosts), --node-env NAME=VALUE (a variable of a node's ranks, %d is the node's number), --seed X, --out FILE (JSON lines are appended), --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed), --ahead N (replays of a graph that are in flight, 16); of random: --one-process (a
  * thread a GPU). Exit: 0 all right, 1 wrong elements, 2 usage, 3 a hang, 4 a rank failed. See cases.sh and stress.sh.
  */
 #include "mix_job.h"
@@ -108,7 +108,7 @@ static int runCases() {
 static int usage(const char *text, const char *what) {
   fprintf(stderr,
           "mix: %s%s\nusage: mix cases|random [--ranks N] [--nodes N] [--node-env NAME=VALUE] [--one-process] [--seconds S] [--seed X] "
-          "[--only CASE,...] [--out FILE] [--spoil N] [--hang-seconds S]\ncases:",
+          "[--only CASE,...] [--out FILE] [--spoil N] [--ahead N] [--hang-seconds S]\ncases:",
           text, what);
   for (const Job &job : kCases) fprintf(stderr, " %s", job.name);
   fputc('\n', stderr);
@@ -143,6 +143,8 @@ int main(int argc, char **argv) {
       options.only = value;
     else if (name == "--out")
       options.out = value;
+    else if (name == "--ahead")
+      options.ahead = atoi(value);
     else if (name == "--hang-seconds")
       options.hangSeconds = atof(value);
     else
@@ -150,6 +152,7 @@ int main(int argc, char **argv) {
   }
   if (options.ranks < 1 || options.ranks > kMaxRanks) return usage("--ranks must be 1 to 16", "");
   if (options.nodes < 1 || options.nodes > options.ranks) return usage("--nodes must be 1 to the number of ranks", "");
+  if (options.ahead < 1) return usage("--ahead must be 1 or more", "");
   if (options.oneProcess && options.nodes > 1) return usage("one process cannot be several nodes", "");
   void *at = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) fail("mapping shared memory: %s", strerror(errno));

@@ -62,6 +62,7 @@ struct Options {
   bool oneProcess;
   std::string out, only;
   std::string nodeEnv;  // NAME=VALUE of a node's ranks, with its number for %d; empty: none
+  int ahead = 16;       // replays of a graph in flight, at most
   bool float8 = false;  // NCCL and all GPUs take floats of 8 bits
 };
 

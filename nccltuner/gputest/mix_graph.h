@@ -8,8 +8,6 @@
 
 #include "mix_rank.h"
 
-static const int kReplaysInFlight = 16;
-
 struct Graph {
   Rank *owner = nullptr;
   int index = 0;             // whose buffers and counter of the owner's it uses
@@ -87,7 +85,7 @@ struct Graph {
 
   void replay(int stream) {
     Rank &r = *owner;
-    if (inFlight == kReplaysInFlight) wait();
+    if (inFlight >= options.ahead) wait();
     doing("replaying graph %d of %d calls", index, calls);
     if (launched) CU(cudaStreamWaitEvent(r.streams[stream], done, 0));
     for (int l = 0; l < kLanes; l++)
