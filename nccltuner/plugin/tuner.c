@@ -62,6 +62,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
   comm->patSums = fit && sums_anywhere(comm);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
+  comm->closeEpochs = comm->plan.closeEpochs;
 }
 
 static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
@@ -368,16 +369,14 @@ static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, i
   return action;
 }
 
-/* A peer of a put that is timed has to answer it, so all ranks go by the plan and the epoch alone, and by nothing that only some of
- * them know, as whether others are elsewhere (comm->fence): a daemon asks for it where none are. */
-static bool times_closely(const struct dyn_comm *comm) {
-  return comm->epoch - comm->planEpoch < comm->plan.closeEpochs;
-}
-
+/* A peer of a put that is timed closely has to answer it, so all ranks go by the plan and the epoch alone, and by nothing that only some of
+ * them know, as whether others are elsewhere (comm->fence). */
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
+  const struct dyn_comm *comm = chooser;
   if (able == DYN_ABLE_LOOK) return is_decided(chooser, collective, bytes) && may_be_ours(chooser, collective, dyn_bucket_of(bytes));
   uint32_t action = choose_kernel(chooser, collective, bytes, able);
-  return (action & 15) == DYN_PATH_GIN && times_closely(chooser) ? action | DYN_GIN_CLOSELY << DYN_ACTION_ALGO_SHIFT : action;
+  bool closely = (action & 15) == DYN_PATH_GIN && comm->epoch - comm->planEpoch < comm->closeEpochs;
+  return closely ? action | DYN_GIN_CLOSELY << DYN_ACTION_ALGO_SHIFT : action;
 }
 
 /* ---- what the profiler half asks ---- */
