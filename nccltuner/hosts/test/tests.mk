@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of agreement among hosts, which is part of the preload library: ../preload/Makefile has this file. nccltuner/plugintest runs them.
 HOSTS := ../hosts
+# What is linked with the plugin's part has its headers, too.
+$(T)/agree/plugin.o $(T)/agree/test_hosts.o $(T)/threads/test_hosts: $(wildcard ../plugin/*.h)
 tests: $(T)/fence_check $(T)/test_hub $(T)/test_pace $(T)/test_hosts $(T)/threads/test_hosts
 
 $(T)/test_pace: $(HOSTS)/test/test_pace.c $(HOSTS)/hub.c $(HEADERS) | $(T)
