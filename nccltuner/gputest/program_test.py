@@ -127,7 +127,7 @@ class Run(unittest.TestCase):
             # The worker has a session of its own and does not hear SIGTERM, as a rank that hangs in a kernel.
             script = f"setsid bash -c \"trap '' TERM; echo \\$\\$ >{d}/pid; exec sleep 300\" & sleep 300"
             lines, began = [], time.monotonic()
-            code, _, late = program_run.run(["bash", "-c", script], dict(os.environ), 1, f"{d}/err", lines.append, grace=1)
+            code, _, late = program_run.run(["bash", "-c", script], dict(os.environ), 1, f"{d}/err", lines.append, grace=10)
             self.assertTrue(late)
             self.assertEqual(code, -signal.SIGTERM)
             self.assertLess(time.monotonic() - began, 20)
