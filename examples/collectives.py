@@ -101,18 +101,6 @@ def wrong_elements(collective, run, device):
     return int(wrong.item())
 
 
-def captured(call, calls):
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    torch.cuda.synchronize()
-    dist.barrier()
-    torch.cuda.synchronize()
-    # thread_local: NCCL's watchdog thread of PyTorch asks for events meanwhile.
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        for _ in range(calls):
-            call()
-    return graph
-
-
 def timed(batch, args, device):
     """Quartiles of a call's microseconds."""
     watch = common.Stopwatch(device)
@@ -141,16 +129,14 @@ def main():
             for mode in args.modes:
                 graphs = []
                 if mode == "graph":
-                    graphs = [captured(collective.call, 1), captured(collective.call, args.calls)]
+                    graphs = [common.captured(collective.call, n) for n in (1, args.calls)]
                     once, batch = graphs[0].replay, graphs[1].replay
                 else:
                     once, batch = collective.call, lambda: [collective.call() for _ in range(args.calls)]
                 wrong = wrong_elements(collective, once, device)
                 failed |= wrong != 0
                 common.show(**head, graph=bool(graphs), batches=args.batches, **timed(batch, args, device), wrong=wrong)
-                for graph in graphs:  # before the group: NCCL keeps a communicator for as long as a graph uses it
-                    common.synchronize(device)
-                    graph.reset()
+                common.end(graphs, device)
     common.leave()
     return int(failed)
 

@@ -69,6 +69,26 @@ class Stopwatch:
         return slowest.tolist()
 
 
+def captured(call, calls):
+    """A graph of so many calls."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.synchronize()
+    # thread_local: NCCL's watchdog thread of PyTorch asks for events meanwhile.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        for _ in range(calls):
+            call()
+    return graph
+
+
+def end(graphs, device):
+    """Before the group: NCCL keeps a communicator for as long as a graph uses it."""
+    for graph in graphs:
+        synchronize(device)
+        graph.reset()
+
+
 def quartiles(values_us):
     low, middle, high = statistics.quantiles(values_us, n=4, method="inclusive")
     return {"median_us": round(middle, 2), "p25_us": round(low, 2), "p75_us": round(high, 2)}

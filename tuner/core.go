@@ -249,7 +249,9 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	}
 	if !bad {
 		m.connected.ran(o.Ran)
-		c.totals.ran(o.Ran)
+		if o.Ran.Path == actions.PathGIN {
+			c.totals.OverGIN++
+		}
 	}
 	if m.joiner.slow {
 		m.watch.slow(made, share)

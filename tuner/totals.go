@@ -1,7 +1,5 @@
 package tuner
 
-import "dynamiccl/actions"
-
 // Totals only grow. Their JSON keys are an interface: add, never rename.
 type Totals struct {
 	Samples    uint64    `json:"samples"`    // taken in
@@ -25,12 +23,6 @@ type Totals struct {
 
 	Replays ReplayTotals `json:"replays"` // of our kernels in CUDA graphs, which are no calls: nowhere else in here
 	Trips   TripTotals   `json:"trips"`   // of puts over GIN, likewise
-}
-
-func (t *Totals) ran(a actions.Action) {
-	if a.Path == actions.PathGIN {
-		t.OverGIN++
-	}
 }
 
 func (t *Totals) addJoiner(j *joiner) {

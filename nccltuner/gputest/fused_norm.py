@@ -146,14 +146,7 @@ class Layer:
 
 def captured(layer, calls):
     """A graph of so many calls, and what does the last one again."""
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    dist.barrier()
-    torch.cuda.synchronize()
-    # thread_local: NCCL's watchdog thread of PyTorch asks for events meanwhile.
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        for _ in range(calls):
-            layer.call()
+    graph = common.captured(layer.call, calls)
     out = layer.out
 
     def replay():
@@ -199,9 +192,7 @@ def main():
             failed |= wrong != 0
             common.show(program="fused norm", how=options.how, kernels=ready, tokens=tokens, hidden=options.hidden, graph=bool(graphs),
                         median_us=timed(batch, options.batches, device), wrong=wrong, missing_kernels=int(_without > 0), off_float64=round(off, 5), **common.describe(device))
-            for graph in graphs:  # before the group: NCCL keeps a communicator for as long as a graph uses it
-                common.synchronize(device)
-                graph.reset()
+            common.end(graphs, device)
     common.leave()
     return int(failed)
 

@@ -48,7 +48,6 @@ static bool sums_anywhere(const struct dyn_comm *comm) {
 
 static void adopt(struct dyn_comm *comm, uint8_t slot) {
   comm->slot = slot;
-  comm->planEpoch = comm->epoch;
   bool fit = false;
   if (slot) {
     memcpy(&comm->plan, &comm->record->plans[slot - 1], sizeof comm->plan);
@@ -62,7 +61,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
   comm->patSums = fit && sums_anywhere(comm);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
-  comm->closeEpochs = comm->plan.closeEpochs;
+  comm->closeUntil = comm->epoch + comm->plan.closeEpochs;
 }
 
 static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
@@ -375,7 +374,7 @@ uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32
   const struct dyn_comm *comm = chooser;
   if (able == DYN_ABLE_LOOK) return is_decided(chooser, collective, bytes) && may_be_ours(chooser, collective, dyn_bucket_of(bytes));
   uint32_t action = choose_kernel(chooser, collective, bytes, able);
-  bool closely = (action & 15) == DYN_PATH_GIN && comm->epoch - comm->planEpoch < comm->closeEpochs;
+  bool closely = (action & 15) == DYN_PATH_GIN && comm->epoch < comm->closeUntil;
   return closely ? action | DYN_GIN_CLOSELY << DYN_ACTION_ALGO_SHIFT : action;
 }
 

@@ -66,11 +66,7 @@ func slowerKernels(t *testing.T, sentUs int) map[string]int {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for rank, c := range called {
-				if c.Wrong > 0 {
-					t.Fatalf("rank %d: %d elements are wrong", rank, c.Wrong)
-				}
-			}
+			allRight(t, called)
 		}
 		buckets, err := client.Buckets(t.Context())
 		if err != nil {

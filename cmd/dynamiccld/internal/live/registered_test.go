@@ -39,11 +39,7 @@ func TestClosedLoopOnRegisteredMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for rank, c := range called {
-			if c.Wrong > 0 {
-				t.Fatalf("rank %d: %d elements are wrong", rank, c.Wrong)
-			}
-		}
+		allRight(t, called)
 		buckets, err := client.Buckets(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -110,4 +106,13 @@ func ringTable(t *testing.T, simpleUs float64) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+func allRight(t *testing.T, called []workers.Called) {
+	t.Helper()
+	for rank, c := range called {
+		if c.Wrong > 0 {
+			t.Fatalf("rank %d: %d elements are wrong", rank, c.Wrong)
+		}
+	}
 }
