@@ -130,7 +130,7 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 		l.changedNs = nowNs
 	}
 	l.verdict = v
-	return WatchedPut{Rank: l.rank, Peer: l.peer, Context: l.context, Bucket: b, Observation: o, Alarm: a.Raised, Diagnosis: v.Diagnosis}, changed
+	return WatchedPut{Rank: l.rank, Peer: l.peer, Context: l.context, Number: t.number, Bucket: b, Observation: o, Alarm: a.Raised, Diagnosis: v.Diagnosis}, changed
 }
 
 // trip takes in what one rank tells of one put. It is no call: choices, learners and what is known of calls stay as they are.

@@ -27,6 +27,7 @@ func (*Trip) event() {}
 // joinedTrip is one way of a put of which both ranks have told.
 type joinedTrip struct {
 	linkKey
+	number              uint32
 	bytes               uint64
 	action              actions.Action
 	counterNs, signalNs state.Ns
@@ -73,7 +74,7 @@ func (j *tripJoiner) add(t *TripTotals, e *Trip) []joinedTrip {
 	delete(j.open, key)
 	signal := min(first.SignalNs, e.SignalNs)
 	for i, w := range [2]*Trip{&first, e} {
-		j.both[i] = joinedTrip{linkKey{w.Rank, w.Peer, w.Context, w.Action.Backend}, w.Bytes, w.Action, w.CounterNs, signal}
+		j.both[i] = joinedTrip{linkKey{w.Rank, w.Peer, w.Context, w.Action.Backend}, w.Number, w.Bytes, w.Action, w.CounterNs, signal}
 	}
 	return j.both[:]
 }

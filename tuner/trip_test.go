@@ -58,8 +58,8 @@ func TestTripJoinerAgainstOracle(t *testing.T) {
 			default:
 				delete(first, key)
 				signal := min(e.SignalNs, other.SignalNs)
-				if len(both) != 2 || both[0] != (joinedTrip{linkKey{other.Rank, other.Peer, e.Context, e.Action.Backend}, 64, e.Action, other.CounterNs, signal}) ||
-					both[1] != (joinedTrip{linkKey{e.Rank, e.Peer, e.Context, e.Action.Backend}, 64, e.Action, e.CounterNs, signal}) {
+				if len(both) != 2 || both[0] != (joinedTrip{linkKey{other.Rank, other.Peer, e.Context, e.Action.Backend}, e.Number, 64, e.Action, other.CounterNs, signal}) ||
+					both[1] != (joinedTrip{linkKey{e.Rank, e.Peer, e.Context, e.Action.Backend}, e.Number, 64, e.Action, e.CounterNs, signal}) {
 					t.Fatalf("%+v and %+v gave %+v", other, e, both)
 				}
 			}

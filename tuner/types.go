@@ -269,6 +269,7 @@ type WatchedPut struct {
 	Comm        CommID
 	Rank, Peer  int32
 	Context     uint8
+	Number      uint32       // of the call in its lane
 	Bucket      state.Bucket // of its bytes; AllToAll stands for puts
 	Observation state.Observation
 	Alarm       bool

@@ -5,7 +5,8 @@
 # A line for each trial and each quiet part, and one of totals (gin_trials_count.py): puts told of until an alarm and until the right
 # diagnosis, what the ways say at the end, and alarms in the quiet parts. A way from a rank to another one over a context is a trial.
 # Needs what gin_live.sh needs, and Python. Environment: TRIALS=16; QUIET=8, FAULT=8, WARM=20 seconds; GBS=0.2; NODES=2; COLLECTIVES,
-# SIZES; LATENCY_US=1.3; MPS=1 and RANKS=N as in gin_live.sh. With these 16 trials take five minutes. Exit: as of bench.
+# SIZES; LATENCY_US=1.3; MPS=1 and RANKS=N as in gin_live.sh; TRACE=FILE.gz keeps switches and what the daemon saw. With these 16 trials
+# take five minutes. Exit: as of bench.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-trials-$(date -u +%F).jsonl}
@@ -42,6 +43,7 @@ status=0
 wait "$bench" || status=$?
 bench=
 python3 nccltuner/gputest/gin_trials_count.py "$tmp/trace.csv" "$tmp/switches.jsonl" >"$tmp/trials.jsonl" || status=1
+[ -z "${TRACE:-}" ] || { cat "$tmp/switches.jsonl"; cat "$tmp/trace.csv"; } | gzip >"$TRACE"
 cat "$tmp/trials.jsonl" >>"$out"
 tail -n 1 "$tmp/trials.jsonl"
 exit "$status"

@@ -26,13 +26,18 @@ class Count(unittest.TestCase):
         self.assertEqual((lines[1]["ways"], lines[1]["alarm_after_puts"], lines[1]["right_after_puts"], lines[1]["right_after_s"]), (2, [1, 2], [3], [3]))
         self.assertEqual(lines[2]["over"], 1)
         total = lines[-1]
-        self.assertEqual((total["quiet_puts"], total["quiet_alarms"]), (4, 1), "what is told of at once behind a switch back is of before")
+        self.assertEqual((total["quiet_puts"], total["quiet_alarms"]), (2, 0))
+        self.assertEqual((total["puts_behind_faults"], total["alarms_behind_faults"]), (2, 1), "what is made at once behind a switch back is its own")
         self.assertEqual(total["backend-fallback"], {"trials": 2, "right": 1, "other": 1, "detected": 2, "detected_within_32": 2, "alarm_after_puts_median": 2})
         self.assertEqual(total["congestion"], {"trials": 1, "right": 1, "other": 0, "detected": 1, "detected_within_32": 0, "alarm_after_puts_median": 33})
 
     def test_reads_a_trace(self):
-        rows = "7000000000,ab,3,AllReduce,9,512,default,-,1,2,3,0,1,true,0,,,,,false\n8500000000,ab,,put,9,512,gin/gdaki/1,-,5,10,,,,,1,0,1,2,unknown,\n"
-        self.assertEqual(list(read_puts((HEAD + rows).splitlines(True))), [(8.5, ("ab", "0", "1", "2"), True, "unknown")])
+        rows = "7000000000,ab,3,AllReduce,9,512,default,-,1,2,3,0,1,true,0,,,,,false\n8500000000,ab,4,put,9,512,gin/gdaki/1,-,5,10,,,,,1,0,1,2,unknown,\n"
+        self.assertEqual(list(read_puts((HEAD + rows).splitlines(True))), [(8.0, ("ab", "0", "1", "2"), True, "unknown")])
+
+    def test_numbers_say_when_a_put_was_made(self):
+        rows = "".join(f"{at}000000000,ab,{n},put,9,512,gin/gdaki/1,-,5,10,,,,,0,0,1,2,none,\n" for at, n in ((8, 100), (9, 150), (9, 200), (9, 125), (10, 300)))
+        self.assertEqual([p[0] for p in read_puts((HEAD + rows).splitlines(True))], [7.5, 8.0, 8.5, 7.75, 9.5])
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ import (
 var traceColumns = []string{"at_ns", "comm", "seq", "collective", "log2_bytes", "bytes", "action", "ran", "counter_ns", "signal_ns",
 	"skew_ns", "first_rank", "plan", "sound", "alarms", "rank", "peer", "context", "diagnosis", "idle"}
 
-// tracedPut is the collective of lines about puts over GIN: of one, from a rank to a peer over a context. Other lines leave those
-// columns empty, and these the ones that calls alone have.
+// tracedPut is the collective of lines about puts over GIN: of one, from a rank to a peer over a context; seq is the call's number among
+// those over GIN. Other lines leave those columns empty, and these the ones that calls alone have.
 const tracedPut = "put"
 
 // trace writes every watched call. A disk that is full ends it and nothing else.
@@ -103,7 +103,7 @@ func (t *trace) writePut(x *tuner.WatchedPut) {
 	if x.Alarm {
 		alarms = "1"
 	}
-	t.row = append(t.row[:0], ns(o.AtNs), strconv.FormatUint(uint64(x.Comm), 16), "", tracedPut, strconv.Itoa(int(x.Bucket.Log2Bytes)),
+	t.row = append(t.row[:0], ns(o.AtNs), strconv.FormatUint(uint64(x.Comm), 16), strconv.FormatUint(uint64(x.Number), 10), tracedPut, strconv.Itoa(int(x.Bucket.Log2Bytes)),
 		strconv.FormatUint(o.Bytes, 10), o.Action.String(), "-", ns(o.CounterNs), ns(o.SignalNs), "", "", "", "", alarms,
 		strconv.Itoa(int(x.Rank)), strconv.Itoa(int(x.Peer)), strconv.Itoa(int(x.Context)), x.Diagnosis.String(), "")
 	_ = t.w.Write(t.row)

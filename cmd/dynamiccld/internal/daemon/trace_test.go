@@ -26,7 +26,7 @@ func TestTraceAppends(t *testing.T) {
 		d, _ := open(t, cfg)
 		d.traceOut(&tuner.Output{Watched: []tuner.Watched{{Comm: 0xabc, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Alarms: life,
 			Observation: state.Observation{AtNs: 5, Seq: 7, Action: ring, Ran: ring, Bytes: 65536, SignalNs: 9000, FirstRank: 2, Idle: true}, Sound: true}},
-			Puts: []tuner.WatchedPut{{Comm: 0xabc, Rank: 1, Peer: 3, Context: 2, Bucket: state.Bucket{Collective: actions.AllToAll, Log2Bytes: 9}, Alarm: true,
+			Puts: []tuner.WatchedPut{{Comm: 0xabc, Rank: 1, Peer: 3, Context: 2, Number: 77, Bucket: state.Bucket{Collective: actions.AllToAll, Log2Bytes: 9}, Alarm: true,
 				Observation: state.Observation{AtNs: 6, Action: put, Bytes: 640, CounterNs: 5000, SignalNs: 11000}, Diagnosis: agents.DiagnosisBackendFallback}}})
 		d.flushTrace()
 		if err := d.Close(); err != nil {
@@ -45,7 +45,7 @@ func TestTraceAppends(t *testing.T) {
 	if got := strings.Join(rows[3], ","); got != "5,abc,7,AllReduce,16,65536,Ring/LL/4,Ring/LL/4,0,9000,0,2,0,true,1,,,,,true" {
 		t.Errorf("row %s", got)
 	}
-	if got := strings.Join(rows[4], ","); got != "6,abc,,put,9,640,gin/gdaki/4,-,5000,11000,,,,,1,1,3,2,backend-fallback," {
+	if got := strings.Join(rows[4], ","); got != "6,abc,77,put,9,640,gin/gdaki/4,-,5000,11000,,,,,1,1,3,2,backend-fallback," {
 		t.Errorf("row of a put %s", got)
 	}
 }
