@@ -20,34 +20,8 @@ const (
 	leastBulkLog2 = 19
 )
 
-// threads is a number of threads of a CTA that is tried beside the kernel's own: of one kernel, from one size to another, with the
-// greatest number of CTAs that the set has of it, so that a size has one trial more of each kernel.
-type threads struct {
-	kernel      actions.Kernel
-	least, most uint8 // floor(log2(bytes))
-	warps       uint8
-}
-
-// threadChoices has none before a table shows where one pays; what stands in it is tried in running programs. To be measured:
-//
-//	dynamiccld sweep --min 512K --max 64M --choices 'lsa/bulk/*/t256,lsa/bulk,lsa/direct/*/t256,lsa/direct'
-//	dynamiccld sweep --min 4K --max 1M --choices 'lsa/oneshot/*/t128,lsa/oneshot/*/t512,lsa/oneshot,lsa/twoshot/*/t128,lsa/twoshot/*/t512,lsa/twoshot'
-//
-// A line for bulk from 512 KiB on would be {actions.Bulk, leastBulkLog2, state.NumBuckets - 1, 8}.
-var threadChoices []threads
-
-// withThreads adds what threadChoices has for a kernel whose last choice in the set is a.
-func withThreads(set []actions.Action, b state.Bucket, a actions.Action) []actions.Action {
-	for _, t := range threadChoices {
-		if t.kernel == a.Kernel && b.Log2Bytes >= t.least && b.Log2Bytes <= t.most {
-			a.Warps = t.warps
-			set = append(set, a)
-		}
-	}
-	return set
-}
-
-// lsaSet lists our kernels that every rank can run in the bucket. The first number of CTAs that covers the bucket's smallest
+// lsaSet lists our kernels that every rank can run in the bucket, with threads of their own number: no other one was faster on 2 H200
+// by more than 1.5% at any size (docs/design/choices.md). The first number of CTAs that covers the bucket's smallest
 // call in one pass of a quarter of their threads is the last: more would have nothing to do.
 func lsaSet(b state.Bucket, marks MarkSet) (set []actions.Action) {
 	for k := range actions.Kernel(actions.NumKernels) {
@@ -66,7 +40,6 @@ func lsaSet(b state.Bucket, marks MarkSet) (set []actions.Action) {
 				break
 			}
 		}
-		set = withThreads(set, b, a)
 	}
 	return set
 }

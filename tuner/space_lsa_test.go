@@ -22,34 +22,6 @@ func names(set []actions.Action) string {
 
 func ours(a actions.Action) bool { return a.Path == actions.PathLSA }
 
-// Threads are no choice before something is in their table; then a kernel has one choice more for each line, where it has most CTAs.
-func TestThreadsOfASet(t *testing.T) {
-	if len(threadChoices) != 0 {
-		t.Fatalf("%v: a table that shows what they are worth belongs to docs/figures, and this test changed", threadChoices)
-	}
-	t.Cleanup(func() { threadChoices = nil })
-	threadChoices = []threads{{actions.Bulk, leastBulkLog2, state.NumBuckets - 1, 8}, {actions.OneShot, 14, 16, 4}, {actions.OneShot, 16, 18, 16}}
-	for log2, want := range map[uint8]string{
-		10: "lsa/oneshot/1",
-		14: "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/16/t128",
-		16: "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/32 lsa/oneshot/64 lsa/oneshot/64/t128 lsa/oneshot/64/t512",
-		20: "lsa/oneshot/1 lsa/oneshot/4 lsa/oneshot/16 lsa/oneshot/32 lsa/oneshot/64 lsa/bulk/32 lsa/bulk/64 lsa/bulk/64/t256",
-	} {
-		set := lsaSet(state.Bucket{Collective: actions.AllReduce, Log2Bytes: log2}, MarkOneShot|MarkBulk)
-		if got := names(set); got != want {
-			t.Errorf("2^%d: %s, want %s", log2, got, want)
-		}
-		for _, a := range set {
-			if err := a.Check(); err != nil {
-				t.Error(err)
-			}
-		}
-		if got := names(setWithin(set, 32)); strings.Contains(got, "/64") {
-			t.Errorf("within 32 CTAs: %s", got)
-		}
-	}
-}
-
 // A bucket has the kernels whose bits all ranks set, with CTAs up to the first number that covers its smallest call in one
 // pass; where only kernels' own times are told it has none.
 func TestKernelsOfASet(t *testing.T) {
