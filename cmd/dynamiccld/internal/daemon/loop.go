@@ -329,7 +329,7 @@ func (d *Daemon) dropRing(r *nccltuner.Ring) {
 }
 
 func (d *Daemon) giveUpRing(r *nccltuner.Ring, err error) {
-	d.log.Error("the samples of a process cannot be read any more; its choices stay", "pid", r.Process().PID, "err", err)
+	d.log.Error("the samples of a process cannot be read any more; its choices stay until it is started again", "pid", r.Process().PID, "err", err)
 	delete(d.runOf, r.Process())
 	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })
 }

@@ -89,6 +89,9 @@ func checkStore(r *Report, h Host, daemon *control.Status) {
 	case err == nil && len(bad) > 0:
 		r.warn(check, fmt.Sprintf("%s holds %d choices and %d records that cannot be read, the first: %s", h.StorePath, len(buckets), len(bad), bad[0]),
 			"none needed: they are learned again")
+	case err == nil && !mayWrite(h.StorePath):
+		r.warn(check, fmt.Sprintf("%s holds %s and cannot be written: what is learned ends with the daemon", h.StorePath, units.Count(len(buckets), "choice")),
+			"let the daemon's user write it, or name another file with --store or DYNAMICCL_STORE")
 	case err == nil:
 		r.ok(check, h.StorePath+" holds "+units.Count(len(buckets), "choice"))
 	case errors.Is(err, store.ErrMissing) && !mayMake(h.StorePath):
