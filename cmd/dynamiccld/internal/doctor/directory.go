@@ -15,7 +15,7 @@ import (
 	"dynamiccl/state"
 )
 
-// A ring of 65,536 samples takes 4.5 MiB a rank process; with less than lowSpace eight ranks do not fit.
+// A ring of 65,536 samples takes 5.5 MiB a rank process; with less than lowSpace eight ranks do not fit.
 const (
 	lowSpace = 64 << 20
 	minSpace = 8 << 20
@@ -100,7 +100,7 @@ func checkSpace(r *Report, dir string) {
 	case free < minSpace:
 		r.fail("space", text+": ranks cannot make their files and run plain NCCL", remedy)
 	case free < lowSpace:
-		r.warn("space", text+": enough for a few ranks only (5 MiB each)", remedy)
+		r.warn("space", text+": enough for a few ranks only (6 MiB each)", remedy)
 	default:
 		r.ok("space", text)
 	}
