@@ -97,7 +97,7 @@ func (a *app) readRules(name string) (text string, rules []actions.Rule, err err
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			return "", nil, fmt.Errorf("reading rules: %w", err)
+			return "", nil, fmt.Errorf("reading rules: %w; name a CSV file, or - for standard input", err)
 		}
 		defer f.Close()
 		r = f

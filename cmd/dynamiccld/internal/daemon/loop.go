@@ -261,7 +261,7 @@ func (d *Daemon) take(ch *nccltuner.Changes) {
 				"use plugin and daemon of one release", other.Found, nccltuner.ABIVersion))
 			continue
 		}
-		d.log.Warn("a file in the directory cannot be used and is left alone", "err", err)
+		d.log.Warn("a file in the directory cannot be used and is left alone; remove it if it is nobody's", "dir", d.cfg.Dir, "err", err)
 	}
 	for _, r := range ch.GoneRings {
 		d.dropRing(r)
