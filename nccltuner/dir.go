@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // DirVariable names the directory in the environment of ranks and daemon alike.
@@ -67,8 +69,11 @@ func OpenDir(path string) (*Dir, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %s: %w; make its parent, or set %s: %w", path, err, DirVariable, ErrDirectory)
 	}
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		return nil, fmt.Errorf("directory %s: %w; set %s to a directory of %s: %w", path, err, DirVariable, userName(uid), ErrDirectory)
+	}
+	if errors.Is(err, unix.ENOSPC) {
+		return nil, fmt.Errorf("directory %s: %w; free some space, or set %s to a directory with more: %w", path, err, DirVariable, ErrDirectory)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("directory %s: %w; remove what is there, or set %s to a directory of %s: %w",
@@ -126,7 +131,7 @@ func (d *Dir) Lock() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("directory %s: %w", d.path, err)
+		return fmt.Errorf("directory %s: %w; set %s to one that can be written: %w", d.path, err, DirVariable, ErrDirectory)
 	}
 	if held {
 		holder := "a process that has not said its pid yet"
@@ -143,7 +148,7 @@ func (d *Dir) Lock() error {
 	}
 	// The pid is for the message above, the layout for ranks that join (plugin/record.c); the lock itself is what counts.
 	if err := replaceContent(fd, fmt.Sprintf("%d\n%d\n", os.Getpid(), ABIVersion)); err != nil {
-		return errors.Join(fmt.Errorf("directory %s: writing %s: %w", d.path, DaemonLockName, err), closeFD(fd))
+		return errors.Join(fmt.Errorf("directory %s: writing %s: %w; free some space, or set %s to a directory with more: %w", d.path, DaemonLockName, err, DirVariable, ErrDirectory), closeFD(fd))
 	}
 	d.lock = fd
 	shareLock(d.fd) // systemd-tmpfiles passes over directories that somebody has locked (tmpfiles.d(5), "Age")

@@ -120,6 +120,36 @@ func TestOpenDirWithoutPermission(t *testing.T) {
 	}
 }
 
+// A disk without room, and one that is mounted read-only: what cannot be made is named, with what to do about it.
+func TestDirThatCannotBeWritten(t *testing.T) {
+	base := t.TempDir()
+	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "size=8k,mode=0700"); err != nil {
+		t.Skipf("no tmpfs as root in a container that may mount alone: %v", err)
+	}
+	defer unix.Unmount(base, unix.MNT_DETACH)
+	d, err := OpenDir(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	wants := func(what string, err error, words ...string) {
+		t.Helper()
+		for _, w := range append(words, "DYNAMICCL_DIR", base) {
+			if !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: got %v, want an error with %q", what, err, w)
+			}
+		}
+	}
+	_ = os.WriteFile(filepath.Join(base, "ballast"), make([]byte, 8<<10), 0o600) // some of it does not fit
+	wants("no room", d.Lock(), "writing daemon.lock: no space left on device", "free some space")
+	if err := unix.Mount("", base, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	wants("the lock", d.Lock(), "read-only file system", "one that can be written")
+	_, err = OpenDir(filepath.Join(base, "new"))
+	wants("a new one", err, "making it: read-only file system; set DYNAMICCL_DIR")
+}
+
 // Another user's directory: the message names the path, both users and the remedy.
 func TestCheckDirNamesBothUsers(t *testing.T) {
 	err := checkDir("/some/dir", dirStatus{uid: 4294967000, perm: 0o700}, 4294967001)

@@ -149,15 +149,13 @@ func (r *Ring) drain(into []Sample, n *int) error {
 
 // skip passes over a cell that a dead process claimed and never filled. done: nothing more to read now.
 func (r *Ring) skip() (done bool, err error) {
-	if !r.dead {
-		return true, nil
-	}
+	// No producer claims a cell that was not freed before: a head that is further away is torn, and ranks that read it drop all they have.
 	waiting := atomic.LoadUint64(&r.abi.Head) - r.tail
-	if waiting == 0 {
-		return true, nil
-	}
 	if waiting > uint64(len(r.cells)) {
-		return false, fmt.Errorf("%s: head is %d before tail %d: %w", r.memory.name, waiting, r.tail, ErrGarbage)
+		return false, fmt.Errorf("%s: head is %d cells from tail %d in a ring of %d: %w", r.memory.name, int64(waiting), r.tail, len(r.cells), ErrGarbage)
+	}
+	if waiting == 0 || !r.dead {
+		return true, nil
 	}
 	r.tail++
 	r.stats.Skipped++

@@ -174,12 +174,14 @@ func TestNextDaemonFindsTheTail(t *testing.T) {
 
 func TestDrainRefusesGarbage(t *testing.T) {
 	for name, damage := range map[string]func(r *Ring){
-		"cell ahead":  func(r *Ring) { r.cells[0].Cell = 5 },
-		"cell behind": func(r *Ring) { r.cells[0].Cell = ^uint64(0) },
-		"cell far":    func(r *Ring) { r.cells[0].Cell = 1 << 60 },
-		"tail":        func(r *Ring) { r.tail = 1 << 40 },
-		"head, dead":  func(r *Ring) { r.abi.Head = 1 << 40; r.MarkDead() },
-		"head behind": func(r *Ring) { r.abi.Head = ^uint64(0); r.MarkDead() },
+		"cell ahead":   func(r *Ring) { r.cells[0].Cell = 5 },
+		"cell behind":  func(r *Ring) { r.cells[0].Cell = ^uint64(0) },
+		"cell far":     func(r *Ring) { r.cells[0].Cell = 1 << 60 },
+		"tail":         func(r *Ring) { r.tail = 1 << 40 },
+		"head":         func(r *Ring) { r.abi.Head = 1 << 40 },
+		"head, dead":   func(r *Ring) { r.abi.Head = 1 << 40; r.MarkDead() },
+		"head behind":  func(r *Ring) { r.abi.Head = ^uint64(0) },
+		"head past it": func(r *Ring) { r.abi.Head = 9 },
 	} {
 		r := heapRing(t, 8)
 		damage(r)

@@ -4,11 +4,12 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"dynamiccl/cmd/internal/ending"
 )
 
 // version is set by the linker (-X main.version=...); "": what the Go tool knows.
@@ -21,9 +22,7 @@ func main() {
 	}
 	// Who read what is said may be gone with the connection; that must not end training, least of all before all is kept.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
-	// The first signal ends training in order; a second one must end it at once.
-	context.AfterFunc(ctx, stop)
+	ctx := ending.Context(signals...) // the first signal ends training in order; a second one must end it at once
 	p := &program{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now, commit: commit(), start: newTrainer}
 	os.Exit(p.main(ctx, os.Args[1:]))
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"dynamiccl/cmd/internal/ending"
 )
 
 // process is the program running on its own.
@@ -106,6 +108,22 @@ func TestSignalKeepsAll(t *testing.T) {
 	}
 }
 
+// timeout(1) sends its signal twice in a row, to the program and to the program's group.
+func TestSignalOfAGroupIsOne(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "p")
+	p := startProgram(t, "--synthetic", "1", "--updates", "1000", "--out", out)
+	p.until("1000 updates")
+	p.signal(syscall.SIGTERM)
+	time.Sleep(ending.Told / 6)
+	p.signal(syscall.SIGTERM)
+	if status := p.wait(); status.ExitStatus() != exitInterrupted {
+		t.Fatalf("status %v: %s", status, p.said.String())
+	}
+	if _, err := os.Stat(out); err != nil {
+		t.Error(err)
+	}
+}
+
 // A second signal does not wait for the validation; the checkpoint was written before.
 func TestSecondSignalStopsAtOnce(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "p")
@@ -113,6 +131,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	p.until("1000 updates")
 	p.signal(syscall.SIGINT)
 	p.until("a second signal stops at once")
+	time.Sleep(2 * ending.Told)
 	p.signal(syscall.SIGINT)
 	if status := p.wait(); !status.Signaled() || status.Signal() != syscall.SIGINT {
 		t.Fatalf("status %v: %s", status, p.said.String())

@@ -98,6 +98,7 @@ ends the run and keeps what was measured.`,
 	flags.DurationVar(&f.o.Batch, "batch", 100*time.Millisecond, "time that a batch should not exceed")
 	flags.StringVar(&f.o.Time, "time", paired.TimeStream, "what is timed: stream, gpu, host or graph")
 	flags.IntVar(&f.o.CPUs, "cpus-per-rank", -1, "CPUs that a rank stays on, the same in all arms; 0: any (default 4, where these are no more than half of all)")
+	flags.Lookup("cpus-per-rank").DefValue = "0" // help has the default in words
 	flags.IntVar(&f.o.LoadSize, "load-size", 0, "connections or threads of a load (default 24, or one a CPU)")
 	flags.StringVar(&f.o.Store, "store", "", "store of the arm that learns (default: begins empty and is thrown away)")
 	a.settingFlags(cmd, benchSettings...)

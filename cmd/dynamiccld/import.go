@@ -46,10 +46,10 @@ checked before the first one counts. A rule must be measured better than NCCL's 
 before it stays. Rules on numPipeOps or regBuff are passed over: ranks of one call may
 differ in these, and would then choose differently.
 
-A store file keeps choices by machine, GPU, NCCL version, ranks and nodes: name those of
-serve (its log says them), and --ranks and --nodes where rules leave them open.`,
+A store file keeps choices by machine, GPU, NCCL version, ranks and nodes: name those that
+serve logs when a communicator joins, and --ranks and --nodes where rules leave them open.`,
 		Example: `  dynamiccld import nccl_tuner.conf
-  dynamiccld import nccl_tuner.conf --store learned.db --nccl-version 2.30.7 --machine "8x H200" --ranks 8 --nodes 1`,
+  dynamiccld import nccl_tuner.conf --store learned.db --nccl-version 2.28.9 --machine "8x NVIDIA H200, 0 NICs" --gpu-arch sm_90 --ranks 8`,
 		Args: wantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range []string{"machine", "gpu-arch", "nccl-version", "ranks", "nodes"} {
@@ -97,7 +97,7 @@ func (a *app) readRules(name string) (text string, rules []actions.Rule, err err
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			return "", nil, fmt.Errorf("reading rules: %w", err)
+			return "", nil, fmt.Errorf("reading rules: %w; name a CSV file, or - for standard input", err)
 		}
 		defer f.Close()
 		r = f
@@ -126,6 +126,9 @@ func (f importFlags) intoStore(report *importReport, path string, rules []action
 	code, err := control.ParseNCCLVersion(f.ncclVersion)
 	if err != nil {
 		return usageError(err)
+	}
+	if f.machine == "" || code == 0 {
+		return usageError(errors.New("no daemon looks for rules without --machine and --nccl-version; the log of `dynamiccld serve` has them, and --gpu-arch, where a communicator joins"))
 	}
 	shapes, err := f.shapes(rules)
 	if err != nil {

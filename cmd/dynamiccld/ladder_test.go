@@ -26,7 +26,7 @@ var ladder = map[string][]string{
 	"models":            {"actions", "state", "agents"},
 	"models/train":      {"actions", "state", "agents", "tuner/tunersim"},
 
-	"cmd/dynamiccld-train": {"actions", "state", "agents", "tuner", "tuner/tunersim", "tuner/store", "models/train", "cmd/internal/tracefile", "cmd/internal/bar", "cmd/internal/wholefile"},
+	"cmd/dynamiccld-train": {"actions", "state", "agents", "tuner", "tuner/tunersim", "tuner/store", "models/train", "cmd/internal/tracefile", "cmd/internal/bar", "cmd/internal/ending", "cmd/internal/wholefile"},
 	"cmd":                  {"tuner/tunersim"}, // cmd/internal: what both programs use
 
 	"kernels/carriertest":           {},

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/launch"
+	"dynamiccl/cmd/internal/ending"
 )
 
 // version is set by the linker (-X main.version=...); "": what the Go tool knows.
@@ -15,13 +15,11 @@ var version string
 
 func main() {
 	// A signal that was ignored from the start stays ignored (nohup, a shell's &), for a command of `run` as well.
-	ending := []os.Signal{syscall.SIGTERM}
+	ends := []os.Signal{syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGINT) {
-		ending = append(ending, syscall.SIGINT)
+		ends = append(ends, syscall.SIGINT)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), ending...)
-	// The first signal drains; a second one must not be swallowed.
-	context.AfterFunc(ctx, stop)
+	ctx := ending.Context(ends...) // the first signal drains; a second one must not be swallowed
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		getenv: os.Getenv, environ: os.Environ(), euid: os.Geteuid(),

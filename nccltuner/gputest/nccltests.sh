@@ -33,6 +33,7 @@ targets=("${tests[@]/#/$build/}")
 timeout 600 make --no-print-directory -C "$source/src" -j "$(nproc)" MPI=0 BUILDDIR="$build" NCCL_HOME="$build/home" \
   CUDA_HOME="$cuda" CUDA_LIB="$cudart" NVCC="$nvcc" NVCC_GENCODE="-arch=${ARCH:-native}" "${targets[@]/%/_perf}" >&2
 [ -z "${BUILD_ONLY:-}" ] || exit 0
+[ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 ranks=(-t 1 -g "$gpus")
 [ -z "${THREADS:-}" ] || ranks=(-t "$gpus" -g 1)

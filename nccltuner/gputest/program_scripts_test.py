@@ -179,6 +179,14 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         self.assertEqual([(x["comparison"], x["speedup"]) for x in out if x.get("key") == {"shape": "70b", "batch": 1, "positions": 1024}],
                          [("run against plain", 1.0), ("stored against plain", 1.0)])
 
+    def test_no_gpu(self):
+        os.remove(self.path("tools/nvidia-smi"))
+        if shutil.which("nvidia-smi"):
+            self.skipTest("nvidia-smi is here")
+        for name in "torch", "decode", "ddp", "overlap", "fused", "kill":
+            done = self.start(f"program_{name}.sh", self.path("out"))
+            self.assertEqual((done.returncode, done.stderr), (2, "nvidia-smi is not here: this needs a machine with NVIDIA GPUs\n"), name)
+
     def test_decode_calibrates_first(self):
         with open(self.path("newer.so"), "w"):
             pass

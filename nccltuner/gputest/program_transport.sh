@@ -2,6 +2,7 @@
 # Environment: GPUS=N uses the first N; NODES=N machines that sockets stand between (one a GPU); MPS=1 and RANKS=N: over sockets so many
 # ranks, each a node of its own, share the GPUs under CUDA's multi-process service, and all of them compute on them.
 . kernels/bench/mps.sh
+[ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 shared=$(mktemp -d)
 trap 'mps_end; rm -rf "$shared"' EXIT

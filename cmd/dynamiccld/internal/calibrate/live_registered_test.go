@@ -101,7 +101,7 @@ func TestLiveNothingRegistered(t *testing.T) {
 		{"2.32.3", "DYNAMICCL_NO_KERNELS=1", "where our own kernels are not", []string{"--buffers", "registered"}, 1, 0},
 		{"2.32.3", "", "registered buffers on 2 nodes: NCCL's symmetric kernels are those of one NVLink domain", []string{"--buffers", "registered", "--nodes", "1,2"}, 2, 0},
 		{"2.32.3", "", "collective Broadcast: NCCL has nothing else for it on registered buffers", []string{"--buffers", "registered", "--collectives", "AllReduce,Broadcast"}, 2, 0},
-		{"2.32.3", "", "want one of [plain registered all]", []string{"--buffers", "other"}, 2, 0},
+		{"2.32.3", "", "want one of plain, registered, all", []string{"--buffers", "other"}, 2, 0},
 	} {
 		h := newNamedHost(t, c.nccl)
 		h.environ = append(h.environ, c.more)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"dynamiccl/agents"
@@ -65,7 +66,7 @@ func (o *Options) Check() error {
 	}
 	for _, c := range o.Collectives {
 		if !slices.Contains(Collectives, c) {
-			return fmt.Errorf("collective %q: want one of %v", c, Collectives)
+			return fmt.Errorf("collective %q: want one of %s", c, strings.Join(Collectives, ", "))
 		}
 	}
 	return o.checkBuffers()

@@ -106,6 +106,8 @@ func TestErrors(t *testing.T) {
 		want       []string
 	}{
 		{"mistyped key", "lerner: ucb", nil, nil, []string{"config.yaml", `"lerner"`, `did you mean "learner"`}},
+		{"no key at all", "foo: 1", nil, nil, []string{`unknown key "foo"; ` + "`dynamiccld serve --print-config`"}},
+		{"list", "tick: [1, 2]", nil, nil, []string{"tick: holds a list; give a single value"}},
 		{"underscore", "log_level: debug", nil, nil, []string{`did you mean "log-level"`}},
 		{"nested", "log:\n  level: debug", nil, nil, []string{`"log.level"`, `did you mean "log-level"`}},
 		{"list", "tick: [1, 2]", nil, nil, []string{"config.yaml", "tick", "single value"}},

@@ -200,7 +200,7 @@ func (l *Loaded) apply(k *koanf.Koanf, shell bool, origin func(key string) strin
 func (l *Loaded) applyKey(key string, value any, shell bool) error {
 	f, ok := fieldOf(key)
 	if !ok {
-		return fmt.Errorf("unknown key %q; did you mean %q? (`dynamiccld serve --print-config` lists all)", key, nearestKey(key))
+		return fmt.Errorf("unknown key %q; %s`dynamiccld serve --print-config` lists all", key, meant(key))
 	}
 	text, err := scalar(value)
 	if err == nil && f.kind == "path" && !shell && text != "" && text != StoreNone && !filepath.IsAbs(text) {
@@ -226,5 +226,5 @@ func scalar(v any) (string, error) {
 	case string, bool, int, int64, uint64, float64:
 		return fmt.Sprint(v), nil
 	}
-	return "", fmt.Errorf("holds a %T; give a single value", v)
+	return "", errors.New("holds a list; give a single value") // of what holds others each is a key
 }

@@ -4,7 +4,7 @@ import "strings"
 
 // nearestKey is the key that a mistyped one most probably meant.
 func nearestKey(wrong string) string {
-	folded := strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(wrong))
+	folded := fold(wrong)
 	best, bestDistance := "", -1
 	for _, f := range fields {
 		if d := distance(folded, f.key); bestDistance < 0 || d < bestDistance {
@@ -12,6 +12,18 @@ func nearestKey(wrong string) string {
 		}
 	}
 	return best
+}
+
+// meant asks for the key that a mistyped one most probably meant, if one is near.
+func meant(wrong string) string {
+	if key := nearestKey(wrong); distance(fold(wrong), key) <= len(wrong)/2 {
+		return "did you mean \"" + key + "\"? "
+	}
+	return ""
+}
+
+func fold(key string) string {
+	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(key))
 }
 
 // nearestEnv is the variable that a mistyped one most probably meant, of ranks' as of the daemon's.

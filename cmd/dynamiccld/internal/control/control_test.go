@@ -22,6 +22,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/fakebackend"
+	"dynamiccl/nccltuner"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -201,6 +202,23 @@ func TestNoDaemon(t *testing.T) {
 	staleSocket(t, dir)
 	if err := ask(); !errors.Is(err, control.ErrNoDaemon) {
 		t.Errorf("dead socket: %v", err)
+	}
+	// Another daemon would not get past one whose socket somebody removed.
+	held, err := nccltuner.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); !errors.Is(err, control.ErrNoDaemon) || strings.Contains(err.Error(), "dynamiccld serve") || !strings.Contains(err.Error(), fmt.Sprintf("process %d serves the directory", os.Getpid())) {
+		t.Errorf("a daemon without its socket: %v", err)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if holder := control.Holder(dir); holder != "" {
+		t.Errorf("%s holds what nobody does", holder)
 	}
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -84,6 +84,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
+// ReadOnlyPaths are what AddReadOnly adds, for who asks for something else.
+var ReadOnlyPaths = []string{"/v1/status", "/v1/buckets", "/v1/findings", "/v1/alarms", "/v1/replays", "/v1/links"}
+
 // AddReadOnly adds what may also be served on --listen: nothing there changes anything.
 func (s *Server) AddReadOnly(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/status", s.view(s.status))

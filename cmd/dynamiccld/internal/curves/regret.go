@@ -19,7 +19,7 @@ import (
 // Folder makes the folder of the plots where it is missing.
 func Folder(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making the folder of the plots: %w", err)
+		return fmt.Errorf("making the folder of the plots: %w; name another with --plot", err)
 	}
 	return nil
 }

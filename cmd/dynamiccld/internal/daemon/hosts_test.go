@@ -138,6 +138,10 @@ func TestHostOfRank0Leads(t *testing.T) {
 	if !c.Active || c.Follows || c.Why != "" || c.Hosts != "met" || c.PlanVersion == 0 || c.PlanAgreed != 0 || c.Transport != "socket" || c.Ranks != 6 || c.NCCLVersion != "2.32.3" {
 		t.Errorf("met: %+v\n%s", c, a.log)
 	}
+	// What `import --store` files rules under.
+	if said := a.log.String(); !strings.Contains(said, "machine=\""+a.d.comms[5].machine(a.d.cfg.Machine)+"\" gpu_arch=") || !strings.Contains(said, " nccl=2.32.3 ") {
+		t.Errorf("the log does not say what choices are stored under: %s", said)
+	}
 	bucket := func() string {
 		for _, v := range a.d.core.Buckets() {
 			if v.Bucket == (state.Bucket{Collective: acrossColl, Log2Bytes: acrossLog2}) {

@@ -261,7 +261,7 @@ func (d *Daemon) take(ch *nccltuner.Changes) {
 				"use plugin and daemon of one release", other.Found, nccltuner.ABIVersion))
 			continue
 		}
-		d.log.Warn("a file in the directory cannot be used and is left alone", "err", err)
+		d.log.Warn("a file in the directory cannot be used and is left alone; remove it if it is nobody's", "dir", d.cfg.Dir, "err", err)
 	}
 	for _, r := range ch.GoneRings {
 		d.dropRing(r)
@@ -329,7 +329,7 @@ func (d *Daemon) dropRing(r *nccltuner.Ring) {
 }
 
 func (d *Daemon) giveUpRing(r *nccltuner.Ring, err error) {
-	d.log.Error("the samples of a process cannot be read any more; its choices stay", "pid", r.Process().PID, "err", err)
+	d.log.Error("the samples of a process cannot be read any more; its choices stay until it is started again", "pid", r.Process().PID, "err", err)
 	delete(d.runOf, r.Process())
 	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })
 }

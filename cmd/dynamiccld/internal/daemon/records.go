@@ -141,11 +141,12 @@ func (d *Daemon) activate(c *comm) {
 	c.active, c.why = true, ""
 	explore := c.measured() && !c.noExplore()
 	version, topology := c.ncclVersion(), c.topology()
-	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", topology.Shape.String(), "nccl", control.FormatNCCLVersion(version), "explore", explore, "fixed_numerics", c.fixedNumerics())
+	machine := c.machine(d.cfg.Machine)
+	d.log.Info("communicator joined", "comm", control.CommID(c.id()), "shape", topology.Shape.String(), "machine", machine, "gpu_arch", d.cfg.GPUArch,
+		"nccl", control.FormatNCCLVersion(version), "explore", explore, "fixed_numerics", c.fixedNumerics())
 	if !c.measured() && !c.noTimes() {
 		d.onceWarn("a rank runs without our profiler plugin: stored choices are used, nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl, and name your own profiler in DYNAMICCL_CHAIN_PROFILER")
 	}
-	machine := c.machine(d.cfg.Machine)
 	heard := uint64(0)
 	if c.view.Several() {
 		heard, _ = c.view.Heard()

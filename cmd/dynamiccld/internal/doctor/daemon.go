@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
 	"dynamiccl/cmd/dynamiccld/internal/units"
@@ -44,7 +42,7 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 		r.fail(check, "the daemon answers: "+refused.Message, "look at its log, or restart it")
 	case errors.As(err, &silent):
 		r.fail(check, silent.Text(), silent.Remedy())
-	case !locked(filepath.Join(h.Dir, nccltuner.DaemonLockName)):
+	case control.Holder(h.Dir) == "":
 		text := "no daemon runs: ranks use plain NCCL, or the last plan, until one does"
 		if _, err := os.Lstat(filepath.Join(h.Dir, control.SocketName)); err == nil {
 			text += "; the socket of a dead one is left"
@@ -56,16 +54,6 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 		r.fail(check, err.Error(), "look at its log, or restart it")
 	}
 	return nil
-}
-
-// locked says whether somebody holds the lock, without creating or keeping it.
-func locked(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // checkStore looks at the store file, or takes the word of the daemon that uses it.
@@ -89,6 +77,9 @@ func checkStore(r *Report, h Host, daemon *control.Status) {
 	case err == nil && len(bad) > 0:
 		r.warn(check, fmt.Sprintf("%s holds %d choices and %d records that cannot be read, the first: %s", h.StorePath, len(buckets), len(bad), bad[0]),
 			"none needed: they are learned again")
+	case err == nil && !mayWrite(h.StorePath):
+		r.warn(check, fmt.Sprintf("%s holds %s and cannot be written: what is learned ends with the daemon", h.StorePath, units.Count(len(buckets), "choice")),
+			"let the daemon's user write it, or name another file with --store or DYNAMICCL_STORE")
 	case err == nil:
 		r.ok(check, h.StorePath+" holds "+units.Count(len(buckets), "choice"))
 	case errors.Is(err, store.ErrMissing) && !mayMake(h.StorePath):

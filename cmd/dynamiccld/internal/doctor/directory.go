@@ -15,7 +15,7 @@ import (
 	"dynamiccl/state"
 )
 
-// A ring of 65,536 samples takes 4.5 MiB a rank process; with less than lowSpace eight ranks do not fit.
+// A ring of 65,536 samples takes 5.5 MiB a rank process; with less than lowSpace eight ranks do not fit.
 const (
 	lowSpace = 64 << 20
 	minSpace = 8 << 20
@@ -60,6 +60,9 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 		r.fail(check, fmt.Sprintf("%s belongs to uid %d and this is uid %d: ranks of yours refuse it", h.Dir, owner, h.EUID), "run ranks, daemon and doctor as one user, or "+remedyOther)
 	case info.Mode().Perm() != 0o700:
 		r.fail(check, fmt.Sprintf("%s has mode %04o: ranks refuse it, others could plant files there", h.Dir, info.Mode().Perm()), "name one that nothing else uses with DYNAMICCL_DIR, or, if this is it, chmod 0700 "+units.Word(h.Dir))
+	case !mayMake(filepath.Join(h.Dir, "file")):
+		r.fail(check, h.Dir+" cannot be written: ranks can make no files there and run plain NCCL", "mount its file system writable, or "+remedyOther)
+		return true
 	default:
 		r.ok(check, h.Dir+" is yours alone")
 		checkSpace(r, h.Dir)
@@ -79,6 +82,11 @@ func mayMake(path string) bool {
 	}
 }
 
+// mayWrite reports whether this user may write what is there; root may not on a file system that is mounted read-only.
+func mayWrite(path string) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
+}
+
 func checkSpace(r *Report, dir string) {
 	var fsys syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fsys); err != nil {
@@ -92,7 +100,7 @@ func checkSpace(r *Report, dir string) {
 	case free < minSpace:
 		r.fail("space", text+": ranks cannot make their files and run plain NCCL", remedy)
 	case free < lowSpace:
-		r.warn("space", text+": enough for a few ranks only (5 MiB each)", remedy)
+		r.warn("space", text+": enough for a few ranks only (6 MiB each)", remedy)
 	default:
 		r.ok("space", text)
 	}

@@ -181,6 +181,24 @@ func TestMissingWithoutPermission(t *testing.T) {
 	p.wants("store", Warn, "new/store.db does not exist, and you may not make it", "--store")
 }
 
+// A file system that is mounted read-only refuses root as well, and modes do not show it.
+func TestReadOnly(t *testing.T) {
+	p := newPatient(t)
+	p.makeStore()
+	state := filepath.Dir(p.host.StorePath)
+	if err := unix.Mount(state, state, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("a folder is bound to itself as root in a container that may mount alone: %v", err)
+	}
+	defer func() { _ = unix.Unmount(state, unix.MNT_DETACH) }()
+	p.wants("directory", OK)
+	p.wants("store", OK)
+	if err := unix.Mount("", state, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	p.wants("directory", Fail, "cannot be written", "DYNAMICCL_DIR")
+	p.wants("store", Warn, "cannot be written", "--store")
+}
+
 // Versions and files that are named are those of the kernels' source.
 func TestGINVersions(t *testing.T) {
 	header, err := os.ReadFile("../../../../kernels/host/nccl_gin.h")

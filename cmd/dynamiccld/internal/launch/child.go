@@ -112,5 +112,5 @@ func notStarted(name string, err error) End {
 	case errors.Is(err, fs.ErrPermission):
 		return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: not executable (%w); chmod +x it, or name its interpreter", name, err)}
 	}
-	return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: cannot be started: %w", name, err)}
+	return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: cannot be started: %w; name a program", name, err)}
 }

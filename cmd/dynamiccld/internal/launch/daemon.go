@@ -15,6 +15,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/lease"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/nccltuner"
 )
 
@@ -140,7 +141,10 @@ func lastLine(path string) string {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.TrimPrefix(lines[len(lines)-1], "dynamiccld: ")
+	if last := strings.TrimPrefix(lines[len(lines)-1], "dynamiccld: "); last != "" {
+		return last
+	}
+	return path + " does not say why, as on a full disk (`df " + units.Word(filepath.Dir(path)) + "`); `dynamiccld serve` says it here"
 }
 
 // Alive says whether the daemon's process still runs; where it is not known it does.

@@ -38,6 +38,17 @@ func TestLogThatIsAPipe(t *testing.T) {
 	}
 }
 
+// On a full disk the log has no line.
+func TestDaemonThatSaysNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	_, err := Need(t.Context(), Host{Dir: dir, Executable: "/bin/false"})
+	for _, want := range []string{"did not start: ", filepath.Join(dir, nccltuner.DaemonLogName) + " does not say why", "df ", "dynamiccld serve"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: no %q", err, want)
+		}
+	}
+}
+
 // A daemon that takes long to start holds the command up for a moment only, and is left to it: whoever kills what is slow once
 // is never tuned.
 func TestDaemonThatStartsSlowly(t *testing.T) {

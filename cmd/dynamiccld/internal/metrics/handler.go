@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -25,6 +26,9 @@ func Handler(b control.Backend, build version.Info, log *slog.Logger, readOnly f
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { health(w, r, b) })
 	readOnly(mux)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, fmt.Sprintf("no %s %s here; there are /metrics, /healthz, %s", r.Method, r.URL.Path, strings.Join(control.ReadOnlyPaths, ", ")), http.StatusNotFound)
+	})
 	return mux
 }
 

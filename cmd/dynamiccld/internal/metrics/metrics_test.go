@@ -229,6 +229,8 @@ func TestHandler(t *testing.T) {
 	for path, want := range map[string]int{"/metrics": 200, "/healthz": 200, "/v1/status": 200, "/v1/import": 404, "/": 404} {
 		if got := get(t, sampleBackend(), path); got.Code != want {
 			t.Errorf("%s: %d, want %d", path, got.Code, want)
+		} else if want == 404 && !strings.Contains(got.Body.String(), "no GET "+path+" here; there are /metrics, /healthz, /v1/status, ") {
+			t.Errorf("%s: %s", path, got.Body)
 		}
 	}
 }

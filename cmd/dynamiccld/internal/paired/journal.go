@@ -129,7 +129,7 @@ func openJournal(path string) (*journal, error) {
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
+		return nil, fmt.Errorf("--out: %w; name a file that you may write, in a folder that exists", err)
 	}
 	if err := endLine(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("--out %s: %w", path, err), f.Close())

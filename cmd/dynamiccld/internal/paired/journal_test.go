@@ -38,3 +38,9 @@ func TestJournalGoesOn(t *testing.T) {
 		}
 	}
 }
+
+func TestJournalThatCannotBeWritten(t *testing.T) {
+	if _, err := openJournal(filepath.Join(t.TempDir(), "missing", "out")); err == nil || !strings.Contains(err.Error(), "missing/out") || !strings.Contains(err.Error(), "in a folder that exists") {
+		t.Error(err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pterm/pterm"
 
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/cmd/internal/bar"
 )
 
@@ -48,7 +49,7 @@ func (p *progress) begin(h Head) {
 	for i, a := range h.Arms {
 		names[i] = a.Name
 	}
-	p.say("%s, NCCL %s, %d ranks, %d nodes, arms %s, %v", id.Machine, id.NCCL, id.Ranks, id.Nodes, strings.Join(names, ", "), p.total())
+	p.say("%s, NCCL %s, %s, %s, arms %s, %v", id.Machine, id.NCCL, units.Count(id.Ranks, "rank"), units.Count(id.Nodes, "node"), strings.Join(names, ", "), p.total())
 	if text := id.Shared(); text != "" {
 		p.say("%s", text)
 	}

@@ -51,7 +51,7 @@ func Status(w io.Writer, r StatusReport, now time.Time) error {
 			o.Processes, o.Layout, st.Layout)
 	}
 	if len(st.Comms) > 0 || len(st.Others) == 0 {
-		if err := comms(w, st.Comms); err != nil {
+		if err := comms(w, st.Comms, st.Decisions+st.Samples > 0); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,12 @@ func Status(w io.Writer, r StatusReport, now time.Time) error {
 	return nil
 }
 
-func comms(w io.Writer, all []control.CommStatus) error {
+// comms writes those that live; left says that there were others before.
+func comms(w io.Writer, all []control.CommStatus, left bool) error {
+	if len(all) == 0 && left {
+		_, err := fmt.Fprintln(w, "\nno communicators: those that were here have left; `dynamiccld table --store FILE` shows what they left in the store")
+		return err
+	}
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "\nno communicators: no rank with the plugin has started in this directory; `dynamiccld doctor` says what is missing")
 		return err

@@ -20,6 +20,23 @@ func TestStatusOfATraceThatEnded(t *testing.T) {
 	}
 }
 
+// Programs that have ended are no reason to look for a plugin that is missing.
+func TestStatusWithoutCommunicators(t *testing.T) {
+	for want, st := range map[string]control.Status{
+		"no rank with the plugin has started":                   {},
+		"those that were here have left; `dynamiccld table --s": {Decisions: 3},
+		"those that were here have left":                        {Samples: 1},
+	} {
+		var b strings.Builder
+		if err := Status(&b, StatusReport{Status: st}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), "\nno communicators: "+want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+}
+
 func TestStatusTransport(t *testing.T) {
 	for want, c := range map[string]control.CommStatus{
 		"  2      -             -  ": {Nodes: 2},
@@ -28,7 +45,7 @@ func TestStatusTransport(t *testing.T) {
 		"  2      rdma, 8 NICs  -  ": {Nodes: 2, Transport: "rdma", NICs: 8},
 	} {
 		var b strings.Builder
-		if err := comms(&b, []control.CommStatus{c, {Nodes: 2, Transport: "rdma", NICs: 8}}); err != nil {
+		if err := comms(&b, []control.CommStatus{c, {Nodes: 2, Transport: "rdma", NICs: 8}}, false); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(strings.Split(b.String(), "\n")[2], want) {
@@ -44,7 +61,7 @@ func TestStatusOfSeveralHosts(t *testing.T) {
 		"  tuned: plan 9 is not in force":                                     {Active: true, Hosts: "met", Why: "plan 9 is not in force"},
 	} {
 		var b strings.Builder
-		if err := comms(&b, []control.CommStatus{c}); err != nil {
+		if err := comms(&b, []control.CommStatus{c}, false); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), want+"\n") {

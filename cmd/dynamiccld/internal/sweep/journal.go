@@ -103,7 +103,7 @@ var errBadPoint = errors.New("bad point")
 func openJournal(path string, anew bool) (*journal, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--out: %w; name a file that you may write, in a folder that exists", err)
 	}
 	j := &journal{file: f, at: map[pointKey]int{}}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {

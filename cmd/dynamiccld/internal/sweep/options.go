@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"dynamiccl/actions"
@@ -133,7 +134,7 @@ func (o *Options) Check() error {
 	case o.Samples != "" && o.Calls != workers.Stream:
 		return errors.New("samples need stream calls: what goes into a graph is not timed; add --calls stream")
 	case !slices.Contains(Loads, o.Load):
-		return fmt.Errorf("load %q: want one of %v", o.Load, Loads)
+		return fmt.Errorf("load %q: want one of %s", o.Load, strings.Join(Loads, ", "))
 	case o.Buffers != "" && o.Buffers != BuffersPlain && o.Buffers != BuffersRegistered:
 		return fmt.Errorf("buffers %q: want %s or %s", o.Buffers, BuffersPlain, BuffersRegistered)
 	case o.Buffers == BuffersRegistered && o.Nodes > 1:
@@ -148,7 +149,7 @@ func (o *Options) Check() error {
 	for _, c := range o.Collectives {
 		if known, err := actions.ParseCollective(c); err != nil || !slices.Contains(Collectives, known.Plain().String()) ||
 			known.Registered() != (o.Buffers == BuffersRegistered) {
-			return fmt.Errorf("collective %q: want one of %v", c, Collectives)
+			return fmt.Errorf("collective %q: want one of %s", c, strings.Join(Collectives, ", "))
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pterm/pterm"
 
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/cmd/internal/bar"
 	"dynamiccl/state"
 )
@@ -43,7 +44,7 @@ func newProgress(o *Options, d *Description) *progress {
 	p.began = p.now()
 	p.last = p.began
 	id := d.Identity
-	fmt.Fprintf(p.out, "%s, NCCL %s, %d ranks, %d nodes, %s, %s, %s calls, into %s\n", id.Machine, id.NCCL, id.Ranks, id.Nodes, id.Transport,
+	fmt.Fprintf(p.out, "%s, NCCL %s, %s, %s, %s, %s, %s calls, into %s\n", id.Machine, id.NCCL, units.Count(id.Ranks, "rank"), units.Count(id.Nodes, "node"), id.Transport,
 		id.Condition, id.Calls, o.Out)
 	if text := id.Shared(); text != "" {
 		fmt.Fprintln(p.out, text)

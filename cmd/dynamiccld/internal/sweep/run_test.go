@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -249,5 +250,11 @@ func TestOtherSweepsFiles(t *testing.T) {
 	}
 	if got := readTable(t, o.Out); got.Condition != "cpu-load" {
 		t.Errorf("begun anew: %s", got.Condition)
+	}
+}
+
+func TestJournalThatCannotBeWritten(t *testing.T) {
+	if _, err := openJournal(filepath.Join(t.TempDir(), "missing", "t.points.jsonl"), true); err == nil || !strings.Contains(err.Error(), "--out: ") || !strings.Contains(err.Error(), "in a folder that exists") {
+		t.Error(err)
 	}
 }
