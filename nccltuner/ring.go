@@ -40,9 +40,12 @@ type RingTraffic struct {
 	Together   uint64 // messages that went in one packet with their size
 }
 
+// RingBytes is the size of a process's ring.
+const RingBytes = ringSize + RingCells*cellSize
+
 // OpenRing maps the ring of a process after checking everything that can be checked.
 func (d *Dir) OpenRing(p Process) (*Ring, error) {
-	m, err := mapFile(d.fd, ringName(p), d.uid, ringSize+RingCells*cellSize)
+	m, err := mapFile(d.fd, ringName(p), d.uid, RingBytes)
 	if err != nil {
 		return nil, err
 	}

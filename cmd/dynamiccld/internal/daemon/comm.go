@@ -32,6 +32,7 @@ type comm struct {
 	hosts     hosts
 	presence  presence
 	told      tuner.Outstanding // what the core has heard
+	rings     ringed
 }
 
 func newComm(record *nccltuner.Record) (*comm, error) {

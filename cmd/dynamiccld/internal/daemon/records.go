@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -116,6 +117,11 @@ func (d *Daemon) readRecord(c *comm) {
 	if c.noTimes() && c.why == "" {
 		c.why = whyNoTimes
 		d.onceWarn(whyNoTimes)
+	}
+	if pid := c.rings.missing(d.now(), c.view.Ranks, d.rings); pid != 0 && c.why == "" {
+		c.why = fmt.Sprintf("no samples come from process %d: it could make no ring in %s; make room there (%.1f MiB a process), or set DYNAMICCL_DIR; NCCL_DEBUG=WARN has the reason",
+			pid, d.cfg.Dir, float64(nccltuner.RingBytes)/(1<<20))
+		d.onceWarn(c.why)
 	}
 	if calls, _ := c.calls(); calls == c.readAt && calls > 0 && !c.view.Several() {
 		return // no epoch has passed since: marks are as they were

@@ -137,6 +137,17 @@ func runWithoutTimes(t *testing.T, variable string) {
 	p.wants("nothing was tuned: a rank's calls are not timed", "libdynamiccl.so")
 }
 
+// Ranks that have no room for their rings are tuned by nothing that they measure, and run says so: NCCL's own warning is seen by few.
+func TestRunWithoutRings(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	p := r.run(append([]string{"--", "bash", "-c", `ulimit -f 4096; exec "$@"`, "bash"}, r.ranks("rings", 6000, 2000)...)...)
+	if code := p.all(); code != 0 {
+		t.Fatal(p.err.String())
+	}
+	p.wants("no samples come from process ", "it could make no ring in "+r.dir, "make room there (5.5 MiB a process), or set DYNAMICCL_DIR")
+}
+
 // With fixed numerics every collective that adds up runs NCCL's own choice, on every call; the others are tuned. A run
 // without it beside, on the same daemon, is tuned altogether.
 func TestFixedNumerics(t *testing.T) {

@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"slices"
+
+	"dynamiccl/nccltuner"
+	"dynamiccl/state"
+)
+
+// ringGrace is how long a process has none before that is said: its ring and a record that it has joined are two files, which
+// one look may see apart.
+const ringGrace = state.Ns(1e9)
+
+// ringed knows of a communicator which of its processes have had a ring.
+type ringed struct {
+	had     []nccltuner.Process
+	sinceNs state.Ns // that one has had none; 0: all have
+}
+
+// missing is the pid of a process that has joined and never had a ring, so that nothing it measures is heard; 0: none.
+func (r *ringed) missing(nowNs state.Ns, ranks []nccltuner.RankView, rings []*nccltuner.Ring) (pid uint32) {
+	for _, rank := range ranks {
+		p := rank.Process
+		switch {
+		case p.PID == 0 || slices.Contains(r.had, p):
+		case slices.ContainsFunc(rings, func(ring *nccltuner.Ring) bool { return ring.Process() == p }):
+			r.had = append(r.had, p)
+		default:
+			pid = p.PID
+		}
+	}
+	switch {
+	case pid == 0:
+		r.sinceNs = 0
+	case r.sinceNs == 0:
+		r.sinceNs = nowNs
+	}
+	if nowNs-r.sinceNs < ringGrace {
+		return 0
+	}
+	return pid
+}
