@@ -336,7 +336,7 @@ void nic_progress(struct nic_card *card) {
   if (card->broken) return;
   const bool isLast = told_of(&card->shared->report.begun) == card->nic.number, inUse = is_in_use(card, now), news = is_news(card, false);
   if (isLast && !inUse) let_end(card, card->nic.number + 1);
-  if (card->runs && !news && !(isLast && inUse) && now - card->askedNs < QUERY_MS * (uint64_t)1000000) return; /* without CUDA, whose lock the program may want */
+  if (card->runs && !news && !isLast && now - card->askedNs < QUERY_MS * (uint64_t)1000000) return; /* without CUDA, whose lock the program may want */
   if (!carrier_enter(card->carrier->context, &entered)) return;
   card->askedNs = now;
   if (news) card->broken = !tell(card);
