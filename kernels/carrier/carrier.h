@@ -38,6 +38,7 @@ struct carrier_instance {
   } *said;
   carrier_address link; /* with GIN of type GDAKI, nic/card.c: when the link is free, for all contexts */
   int cards;            /* that share it */
+  struct nic_card *card; /* the first of them; the program's threads' */
 };
 
 /* Memory that all ranks registered at the same time. Where a rank's lies for this process: 0, nowhere. */

@@ -113,7 +113,8 @@ func TestNicThreads(t *testing.T) {
 // What is planted in it is found, and by what should find it; one that makes it begin again may also hang it.
 func TestNicPlantedMistakes(t *testing.T) {
 	const early = "a signal behind it is here and its data is not"
-	for mistake, sign := range map[int]string{1: early, 2: early, 3: early, 4: "a byte behind the target was done", 5: "", 6: early, 8: "", 10: "", 11: early, 12: early, 13: "", 14: "and behind the others was done", 15: ""} {
+	for mistake, sign := range map[int]string{1: early, 2: early, 3: early, 4: "a byte behind the target was done", 5: "", 6: early, 8: "", 10: "", 11: early, 12: early, 13: "", 14: "and behind the others was done", 15: "",
+		17: "none stands behind it", 18: "it stays though it found nothing", 19: "a watch does not see what is ready"} {
 		if said, err := nic(t, "nic_test", "20000", fmt.Sprint(mistake)); err != nil || !strings.Contains(said, sign) {
 			t.Errorf("mistake %d was not found: %v", mistake, err)
 		}
@@ -129,6 +130,15 @@ func TestNicPlantedMistakes(t *testing.T) {
 // stand-in for CUDA's driver has.
 func card(t *testing.T, name, library string, args ...string) string {
 	t.Helper()
+	said, err := runCard(t, name, library, args...)
+	if err != nil {
+		t.Errorf("%s: %v", strings.Join(args, " "), err)
+	}
+	return said
+}
+
+func runCard(t *testing.T, name, library string, args ...string) (string, error) {
+	t.Helper()
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "dynamiccl-carrier.fatbin"), []byte("\x50\xed\x55\xba"), 0o600); err != nil {
 		t.Fatal(err)
@@ -140,11 +150,7 @@ func card(t *testing.T, name, library string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := program(t, name, "11", relative, args...)
-	if err != nil {
-		t.Errorf("%s: %v", strings.Join(args, " "), err)
-	}
-	return said
+	return program(t, name, "11", relative, args...)
 }
 
 // Ranks put through network cards in software, with memory that comes and goes.
@@ -157,7 +163,7 @@ func TestCardTraffic(t *testing.T) {
 }
 
 func TestCardThreads(t *testing.T) {
-	for _, args := range [][]string{{"traffic", "2", puts("3000"), seed()}, {"killed", seed()}, {"refused"}} {
+	for _, args := range [][]string{{"traffic", "2", puts("3000"), seed()}, {"killed", seed()}, {"refused"}, {"locked"}} {
 		if said := card(t, "threads/card_test", "obj/carrier/test/threads/carrier.so", args...); strings.Contains(said, "WARNING: ThreadSanitizer") {
 			t.Errorf("%v", args)
 		}
@@ -172,6 +178,20 @@ func TestCardKilledRank(t *testing.T) {
 
 // Its kernel ends and comes again; what it refuses; faults on purpose.
 func TestCardLives(t *testing.T) { card(t, "card_test", shipped, "lives") }
+
+// The program frees memory and keeps CUDA's lock, while its GPU waits for the card; and it waits for all kernels while cards come and go.
+func TestCardBehindLock(t *testing.T) { card(t, "card_test", shipped, "locked") }
+func TestCardLetsWait(t *testing.T)   { card(t, "card_test", shipped, "waits") }
+
+// A card that goes though none stands behind it, and one that stays though one does, are found.
+func TestCardPlantedMistakes(t *testing.T) {
+	for _, run := range [][]string{{"mistake4.so", "locked", "signal 0: 1 of 2"}, {"mistake5.so", "waits", "cudaDeviceSynchronize took"}} {
+		if said, err := runCard(t, "card_test", "obj/carrier/test/"+run[0], run[1]); err == nil || !strings.Contains(said, run[2]) {
+			t.Errorf("%s was not found: %v", run[0], err)
+		}
+	}
+}
+
 func TestCardCannotStart(t *testing.T) {
 	for range 3 {
 		card(t, "card_test", shipped, "start")

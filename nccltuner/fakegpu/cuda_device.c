@@ -118,7 +118,7 @@ static struct CUctx_st contexts[64];
 
 __attribute__((constructor)) static void make_contexts(void) {
   for (int i = 0; i < (int)(sizeof contexts / sizeof *contexts); i++)
-    contexts[i] = (struct CUctx_st){i, {.context = &contexts[i], .nowNs = STREAM_BEGIN_NS}};
+    contexts[i] = (struct CUctx_st){.device = i, .legacy = {.context = &contexts[i], .nowNs = STREAM_BEGIN_NS}};
 }
 
 FAKEGPU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -157,6 +157,7 @@ FAKEGPU_API CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
 
 FAKEGPU_API CUresult cuCtxPushCurrent_v2(CUcontext context) {
   if (pushed != NULL || context == NULL) return CUDA_ERROR_INVALID_VALUE;
+  lock_pass(context);
   pushed = current;
   current = context;
   return 0;

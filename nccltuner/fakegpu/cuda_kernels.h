@@ -42,10 +42,11 @@ struct kernel_launch {
 };
 
 const struct kernel *kernel_find(const char *name); /* NULL: there is none */
-/* cuda_nic.cc: the kernel that plays a network card for NCCL's GIN (kernels/carrier/nic), in threads of its own, until it ends. */
+/* cuda_nic.cc: the kernels that play a network card for NCCL's GIN (kernels/carrier/nic), in threads of their own, until they end. */
 struct nic;
-extern const char nic_kernel_name[];
+extern const char nic_kernel_name[], nic_watch_name[];
 void nic_run(const struct nic *nic);
+void nic_watch(const struct nic *nic);
 
 /* What one thread of a launch does; shared, KERNEL_SHARED numbers and one for each, is for the launch's threads of this block. */
 #define KERNEL_SHARED 128

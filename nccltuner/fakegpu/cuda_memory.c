@@ -131,8 +131,10 @@ static CUresult free_of(uintptr_t address, int kind) {
   struct memory *memory = take(address, kind);
   pthread_mutex_unlock(&lock);
   if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
+  lock_keep(memory->context);
   CUresult result = stream_wait(NULL);
   queue_wait_context(memory->context);
+  lock_give(memory->context);
   destroy(memory);
   return result;
 }

@@ -17,7 +17,8 @@ static const char fatbinMagic[] = "\x50\xed\x55\xba";
 
 struct CUfunc_st {
   uint32_t magic;
-  const struct kernel *kernel; /* NULL: the network card's (cuda_nic.cc) */
+  const struct kernel *kernel; /* NULL: one of the network card's (cuda_nic.cc) */
+  int watches;                 /* which */
   CUmodule module;
   struct CUfunc_st *next;
 };
@@ -68,10 +69,11 @@ FAKEGPU_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, 
     return *function == NULL ? CUDA_ERROR_INVALID_VALUE : 0;
   }
   const struct kernel *kernel = kernel_find(name);
-  if (kernel == NULL && strcmp(name, nic_kernel_name) != 0) return CUDA_ERROR_NOT_FOUND;
+  const int watches = strcmp(name, nic_watch_name) == 0;
+  if (kernel == NULL && !watches && strcmp(name, nic_kernel_name) != 0) return CUDA_ERROR_NOT_FOUND;
   *function = calloc(1, sizeof **function);
   if (*function == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  **function = (struct CUfunc_st){MAGIC_OURS, kernel, module, module->functions};
+  **function = (struct CUfunc_st){MAGIC_OURS, kernel, watches, module, module->functions};
   module->functions = *function;
   return 0;
 }
@@ -139,17 +141,18 @@ static atomic_int nicResult;
 FAKEGPU_API void fakegpu_nic_result(int result);
 FAKEGPU_API void fakegpu_nic_result(int result) { atomic_store(&nicResult, result); }
 
-/* Its first blocks are of queues, each of a peer. */
+/* Its first blocks are of queues, each of a peer. It runs whether the host waits for anything or not, as the card that it plays would. */
 static CUresult launch_nic(CUfunction function, unsigned grid, CUstream stream, void **arguments) {
-  struct job job = {.kind = JOB_NIC};
+  struct job job = {.kind = function->watches ? JOB_WATCH : JOB_NIC};
   memcpy(&job.nic, arguments[0], sizeof job.nic);
   if (fakegpu_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   if (atomic_load(&nicResult) != 0) return (CUresult)atomic_load(&nicResult);
   if (stream_of(stream)->context != function->module->context) return CUDA_ERROR_INVALID_HANDLE;
-  if (job.nic.nRanks < 1 || job.nic.nRanks > NIC_MAX_RANKS || grid < (unsigned)job.nic.nRanks) return CUDA_ERROR_INVALID_VALUE;
+  if (job.nic.nRanks < 1 || job.nic.nRanks > NIC_MAX_RANKS || (!function->watches && grid < (unsigned)job.nic.nRanks)) return CUDA_ERROR_INVALID_VALUE;
   if (capture_refuses(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_make_way();
   queue_add(stream_of(stream), &job);
+  queue_is_done(stream_of(stream), queue_added(stream_of(stream))); /* begins it */
   return 0;
 }
 
@@ -184,6 +187,7 @@ FAKEGPU_API CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigne
   if (function == NULL || arguments == NULL || gridX * gridY * gridZ == 0 || blockX * blockY * blockZ > 1024 ||
       sharedBytes > 232448)
     return CUDA_ERROR_INVALID_VALUE;
+  lock_pass(stream_of(stream)->context);
   if (!is_ours(function)) return add_is(function) ? add_launch(stream, arguments) : stream_occupy(stream);
   if (gridX > DYN_KERNEL_MAX_BLOCKS || blockX == 0 || blockX > DYN_KERNEL_THREADS || gridY * gridZ * blockY * blockZ != 1 ||
       sharedBytes != 0 || extra != NULL)

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda_grid.h"
 #include "cuda_stream.h"
@@ -13,6 +14,10 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static CUstream all;
+
+static void hold(const uint32_t *word) {
+  while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) usleep(50);
+}
 
 static void *run_jobs(void *stream) {
   struct queue *queue = &((CUstream)stream)->queue;
@@ -29,6 +34,8 @@ static void *run_jobs(void *stream) {
       else if (job->kind == JOB_COPY) copy_run(job);
       else if (job->kind == JOB_ADD) add_run(job);
       else if (job->kind == JOB_NIC) nic_run(&job->nic);
+      else if (job->kind == JOB_WATCH) nic_watch(&job->nic);
+      else if (job->kind == JOB_HOLD) hold(job->hold);
       else memset(job->fill.at, job->fill.value, job->fill.bytes);
       pthread_mutex_lock(&lock);
     }

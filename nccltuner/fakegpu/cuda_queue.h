@@ -15,13 +15,14 @@
 
 struct job {
   struct job *next;
-  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD, JOB_NIC } kind;
+  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD, JOB_NIC, JOB_WATCH, JOB_HOLD } kind;
   union {
     struct kernel_launch launch;
     struct { void *at; int value; size_t bytes; } fill;
     struct { void *to, *from, *owned; size_t bytes; } copy; /* owned: freed then, and what is copied if it is not NULL */
     struct { uint64_t *at, value; } add;
-    struct nic nic;
+    struct nic nic; /* of both of the card's kernels */
+    const uint32_t *hold; /* until the word is not 0 */
     struct { CUstream stream; uint64_t jobs; } after; /* that many of another stream's jobs must be done */
   };
 };

@@ -2,6 +2,8 @@
 #ifndef FAKEGPU_CUDA_STREAM_H
 #define FAKEGPU_CUDA_STREAM_H
 
+#include <pthread.h>
+
 #include "cuda_queue.h"
 #include "fakegpu.h"
 
@@ -19,6 +21,8 @@ struct CUstream_st {
 struct CUctx_st {
   int device;
   struct CUstream_st legacy;
+  pthread_t keeper; /* who has the context's lock while it waits, */
+  int keeps;        /* if anybody does */
 };
 
 #define STREAM_BEGIN_NS 1e9 /* virtual, as the harness: 0 would be no time */
@@ -28,6 +32,10 @@ int device_exists(CUdevice device);
 struct CUstream_st *stream_of(CUstream stream); /* the current context's legacy stream for NULL */
 /* Everything before is done when it returns, NULL: on all streams of the current context; settles what NCCL has pending. */
 CUresult stream_wait(CUstream stream);
+/* cuda_lock.c: while a thread keeps a context's lock others do not pass, NULL: there is none. */
+void lock_pass(CUcontext context);
+void lock_keep(CUcontext context);
+void lock_give(CUcontext context);
 /* NCCL's collectives before what comes now into this stream move their data. */
 void stream_settle(CUstream stream);
 /* The same of all streams, if there are any: a kernel comes, which runs before what NCCL has pending. */

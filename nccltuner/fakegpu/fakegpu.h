@@ -20,8 +20,9 @@
  *   Asking after an event starts them as well, and it is not over before they are. Then all streams of the process run, each
  *   in threads of its own; who waits waits for its stream, or the streams of its context. A process that never waits keeps
  *   its peers waiting.
- * - A launch waits for nobody, but behind collectives of NCCL's that have not moved their data it has that done first, as
- *   has a wait of one stream for another's event: then peers must get as far.
+ * - A launch waits for nobody but a thread that frees memory of the same context, which keeps the context's lock until its kernels are done.
+ *   But behind collectives of NCCL's that have not moved their data it has that done first, as has a wait of one stream for another's
+ *   event: then peers must get as far.
  * - Of a grid two blocks of two threads run at most, for the kernels give the same with any grid that is the same on all
  *   ranks. So a grid that differs between ranks is not noticed.
  * - A launch is refused (CUDA_ERROR_INVALID_VALUE) where a GPU would overrun memory: more than 64 blocks. A function

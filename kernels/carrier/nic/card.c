@@ -10,12 +10,20 @@
 #include "kernel.h"
 #include "nic.h"
 
+/* What tests plant. 4: launches go though none stands behind them. 5: one stays until it has found that none does. */
+#ifndef CARRIER_MISTAKE
+#define CARRIER_MISTAKE 0
+#endif
+
 enum {
   COUNTERS_KEY = 1,
   FIRST_KEY = 2, /* of what all ranks register, signals too */
   KEYS = FIRST_KEY + CARRIER_MAX_REGIONS,
   HELPERS = 16, /* blocks beside those of queues, unless sizes() is told otherwise */
   IDLE_US = 3000,
+  WATCH_US = 1000,   /* that a watch stays with nothing to do, if another launch stands behind it */
+  LATE_MS = 1000,    /* since something was put: so long launches follow each other, and none goes before the next one is there */
+  QUERY_MS = 20,     /* between questions whether CUDA has met an error */
 };
 
 /* In host memory that the GPU sees. */
@@ -27,6 +35,7 @@ struct shared {
 
 struct nic_card {
   struct carrier *carrier;
+  struct nic_card *other; /* of the communicator */
   struct nic nic;
   struct nic_kernel *kernel;
   unsigned helpers; /* blocks beside those of queues */
@@ -37,7 +46,9 @@ struct nic_card {
   struct shared *shared;
   uint32_t told[NIC_KEYS]; /* what the GPU was told last */
   uint32_t keys; /* changes of keys: what the kernel remembers of them is worth nothing then; the program's threads' */
-  bool runs, said;
+  uint64_t usedNs, askedNs; /* when something was known to be done last, and when CUDA was asked */
+  uint32_t used; /* the last launch that was known to do anything */
+  bool runs, said; /* runs: a launch may be there */
   atomic_bool broken; /* CUDA refused something; NCCL asks in another thread */
 };
 
@@ -66,6 +77,7 @@ static struct places lay_out(struct nic_card *card) {
   TAKE(control, NIC_CONTROLS * sizeof *n->control);
   TAKE(doorbells, NIC_MAX_RANKS * NIC_SIDES * sizeof *n->doorbells);
   TAKE(consumed, queues * sizeof *n->consumed);
+  TAKE(usedNs, sizeof *n->usedNs);
   TAKE(launch, NIC_LAUNCHES * sizeof *n->launch);
   TAKE(jobs, ranks * sizeof *n->jobs);
   TAKE(copied, ranks * NIC_MAX_HELPERS * sizeof *n->copied);
@@ -199,12 +211,20 @@ static bool share_link(struct nic_card *card) {
        failed(nic_kernel_clear(card->kernel, instance->link, 0, sizeof(uint64_t)), "clearing a word")))
     return false;
   card->nic.linkFreeNs = (uint64_t *)(uintptr_t)instance->link;
+  card->other = instance->card;
+  instance->card = card;
   return true;
 }
 
 static void leave_link(struct nic_card *card) {
   struct carrier_instance *instance = card->carrier->instance;
-  if (card->kernel == NULL || --instance->cards > 0) return;
+  if (card->kernel == NULL) return;
+  for (struct nic_card **at = &instance->card; *at != NULL; at = &(*at)->other)
+    if (*at == card) {
+      *at = card->other;
+      break;
+    }
+  if (--instance->cards > 0) return;
   if (instance->link != 0) carrier_driver(NULL)->cuMemFree_v2(instance->link);
   instance->link = 0;
 }
@@ -226,6 +246,8 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
   card->nic.rank = c->rank;
   card->nic.nRanks = c->nRanks;
   card->nic.sizes = sizes(&card->helpers);
+  card->nic.watchNs = WATCH_US * 1000;
+  card->nic.lateNs = LATE_MS * 1000000u;
   if (failed(nic_kernel_clear(card->kernel, card->memory, 0, card->bytes), "clearing queues") ||
       failed(nic_kernel_clear(card->kernel, (carrier_address)(uintptr_t)card->nic.completions, 0xff, card->memory + card->bytes - (carrier_address)(uintptr_t)card->nic.completions),
              "clearing completions") ||
@@ -238,31 +260,10 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
   return fill_keys(card, &p) && fill_context(card, &p) && set_key(card, COUNTERS_KEY, counters) && set_region(card, card->signalRegion, true);
 }
 
-struct nic_card *nic_make(struct carrier *c, int nSignals, int nCounters) {
-  struct carrier_entered entered;
-  if (c->nRanks > NIC_MAX_RANKS) {
-    carrier_warn("GIN of type GDAKI is for at most %d ranks here; DYNAMICCL_CARRIER_TYPE=proxy is for more", NIC_MAX_RANKS);
-    return NULL;
-  }
-  struct nic_card *card = calloc(1, sizeof *card);
-  if (card == NULL || !carrier_enter(c->context, &entered)) {
-    free(card);
-    return NULL;
-  }
-  card->carrier = c;
-  card->kernel = nic_kernel_make();
-  bool fine = card->kernel != NULL && share_link(card) && make_tables(card, nSignals, nCounters);
-  carrier_leave(&entered);
-  if (fine) return card;
-  nic_free(card);
-  return NULL;
-}
-
-void *nic_context(struct nic_card *card) { return (void *)(uintptr_t)card->context; }
-
 /* ---- progress ---- */
 
-static bool tell(struct nic_card *card, bool stop) {
+/* What the kernel is to be told. False: it was. */
+static bool is_news(struct nic_card *card, bool stop) {
   struct carrier *c = card->carrier;
   uint32_t *now = card->shared->control;
   const struct carrier_faults *faults = &c->instance->faults;
@@ -275,9 +276,12 @@ static bool tell(struct nic_card *card, bool stop) {
   now[NIC_LATENCY_NS] = faults->latencyNs < UINT32_MAX ? (uint32_t)faults->latencyNs : UINT32_MAX;
   now[NIC_BYTES_PER_US] = faults->gbs == 0 ? 0 : faults->gbs < 1e-3 ? 1 : (uint32_t)(faults->gbs * 1000);
   now[NIC_IDLE_LOOKS] = idle_looks();
-  if (memcmp(now, card->told, sizeof card->told) == 0) return true;
-  memcpy(card->told, now, sizeof card->told);
-  return fill(card, control_at(card, 0), now, sizeof card->told);
+  return memcmp(now, card->told, sizeof card->told) != 0;
+}
+
+static bool tell(struct nic_card *card) {
+  memcpy(card->told, card->shared->control, sizeof card->told);
+  return fill(card, control_at(card, 0), card->shared->control, sizeof card->told);
 }
 
 /* Requests that were rung for and not done, of peers for whom anything is done. While no kernel is there to look at doorbells
@@ -301,16 +305,47 @@ static void warn_of_failure(struct nic_card *card) {
                why[failure < sizeof why / sizeof *why ? failure : NIC_BAD_REQUEST]);
 }
 
+static uint32_t told_of(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+/* The last launch does something, or something was done not long ago. */
+static bool is_in_use(struct nic_card *card, uint64_t now) {
+  const uint32_t used = told_of(&card->shared->report.used);
+  if (used != card->used || used == card->nic.number) card->usedNs = now;
+  card->used = used;
+  return now - card->usedNs < LATE_MS * (uint64_t)1000000;
+}
+
+/* Launches below this one may end. */
+static void let_end(struct nic_card *card, uint32_t number) { __atomic_store_n(&card->shared->report.next, number, __ATOMIC_RELEASE); }
+
+static void start(struct nic_card *card) {
+  card->nic.number++;
+  card->broken = !nic_kernel_start(card->kernel, &card->nic, (unsigned)card->carrier->nRanks + card->helpers);
+  card->runs = !card->broken;
+  if (card->runs && CARRIER_MISTAKE != 5) let_end(card, card->nic.number + (CARRIER_MISTAKE == 4));
+}
+
+/* A launch ends only when the next one stands in the stream behind it, so where this thread is kept away for long, by who has CUDA's
+ * lock, the GPU has one all the same that needs nobody to start it. As soon as a launch's watch is there the next one is made, while
+ * the card is in use; then the last one may end, and doorbells are looked at here. */
 void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
+  const uint64_t now = carrier_now_ns();
   carrier_watch(card->carrier);
   warn_of_failure(card);
+  if (card->broken) return;
+  const bool isLast = told_of(&card->shared->report.begun) == card->nic.number, inUse = is_in_use(card, now), news = is_news(card, false);
+  if (isLast && !inUse) let_end(card, card->nic.number + 1);
+  if (card->runs && !news && !isLast && now - card->askedNs < QUERY_MS * (uint64_t)1000000) return; /* without CUDA, whose lock the program may want */
   if (!carrier_enter(card->carrier->context, &entered)) return;
-  if (!card->broken) card->broken = !tell(card, false);
+  card->askedNs = now;
+  if (news) card->broken = !tell(card);
   if (card->runs && nic_kernel_ended(card->kernel, &card->broken)) card->runs = false;
-  if (!card->runs && !card->broken && is_behind(card)) card->broken = !(card->runs = nic_kernel_start(card->kernel, &card->nic, (unsigned)card->carrier->nRanks + card->helpers));
+  if (!card->broken && (inUse ? isLast || !card->runs : !card->runs && is_behind(card))) start(card);
   carrier_leave(&entered);
 }
+
+void *nic_context(struct nic_card *card) { return (void *)(uintptr_t)card->context; }
 
 bool nic_is_wanted(void) {
   const char *type = getenv("DYNAMICCL_CARRIER_TYPE");
@@ -320,13 +355,37 @@ bool nic_is_wanted(void) {
 
 bool nic_failed(struct nic_card *card) { return card->broken || *(const volatile uint32_t *)&card->shared->report.failed != NIC_FINE; }
 
+struct nic_card *nic_make(struct carrier *c, int nSignals, int nCounters) {
+  struct carrier_entered entered;
+  if (c->nRanks > NIC_MAX_RANKS) {
+    carrier_warn("GIN of type GDAKI is for at most %d ranks here; DYNAMICCL_CARRIER_TYPE=proxy is for more", NIC_MAX_RANKS);
+    return NULL;
+  }
+  struct nic_card *card = calloc(1, sizeof *card);
+  if (card == NULL || !carrier_enter(c->context, &entered)) {
+    free(card);
+    return NULL;
+  }
+  card->carrier = c;
+  card->kernel = nic_kernel_make();
+  card->usedNs = carrier_now_ns(); /* so NCCL's thread starts it at once */
+  bool fine = card->kernel != NULL && share_link(card) && make_tables(card, nSignals, nCounters);
+  carrier_leave(&entered);
+  if (fine) return card;
+  nic_free(card);
+  return NULL;
+}
+
 void nic_free(struct nic_card *card) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
   if (card == NULL) return;
+  /* NCCL's thread has ended: nothing comes behind any of the communicator's launches, and what is freed here waits for them all. */
+  for (struct nic_card *other = card->carrier->instance->card; other != NULL; other = other->other)
+    if (other->shared != NULL) let_end(other, other->nic.number + 1);
   bool in = carrier_enter(card->carrier->context, &entered);
   if (in) {
-    if (card->runs) tell(card, true);
+    if (card->nic.number > 0 && is_news(card, true)) tell(card);
     leave_link(card);
     nic_kernel_free(card->kernel);
     if (card->signalRegion != NULL) carrier_deregister(card->carrier, card->signalRegion);

@@ -10,10 +10,11 @@
 #include "../say.h"
 
 #define NAME "dynamicclCarrierNic"
+#define WATCH_NAME "dynamicclCarrierWatch"
 #define FILE_NAME "dynamiccl-carrier.fatbin"
 
 struct nic_kernel {
-  void *module, *function;
+  void *module, *function, *watch;
   void *stream, *asks, *looks; /* the kernel's; what is written while it runs; what is read while none does */
   void *ended, *looked;
   bool looking;
@@ -60,6 +61,7 @@ static bool load(struct nic_kernel *k) {
   /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
   return loaded && !failed(cuda->cuModuleGetFunction(&k->function, k->module, NAME), "cuModuleGetFunction") &&
          !failed(cuda->cuFuncLoad(k->function), "cuFuncLoad") &&
+         !failed(cuda->cuModuleGetFunction(&k->watch, k->module, WATCH_NAME), "cuModuleGetFunction") && !failed(cuda->cuFuncLoad(k->watch), "cuFuncLoad") &&
          !failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") &&
          !failed(cuda->cuStreamCreateWithPriority(&k->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
          !failed(cuda->cuStreamCreateWithPriority(&k->asks, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
@@ -91,6 +93,7 @@ bool nic_kernel_start(struct nic_kernel *k, struct nic *nic, unsigned blocks) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   void *arguments[] = {nic};
   return !failed(cuda->cuMemsetD8Async((carrier_address)(uintptr_t)nic->launch, 0, NIC_LAUNCHES * sizeof *nic->launch, k->stream), "the kernel's start") &&
+         !failed(cuda->cuLaunchKernel(k->watch, 1, 1, 1, NIC_WATCH_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
          !failed(cuda->cuLaunchKernel(k->function, blocks, 1, 1, NIC_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
          !failed(cuda->cuEventRecord(k->ended, k->stream), "the kernel's start");
 }

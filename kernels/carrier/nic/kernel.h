@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel of nic.cu as CUDA's driver has it. In the current context.
+ * The kernels of nic.cu as CUDA's driver has it. In the current context.
  */
 #ifndef DYN_NIC_KERNEL_H
 #define DYN_NIC_KERNEL_H
@@ -19,6 +19,7 @@ struct nic_kernel *nic_kernel_make(void);
 /* Both are done when they return; results are CUDA's. */
 int nic_kernel_fill(struct nic_kernel *kernel, carrier_address to, const void *from, size_t bytes);
 int nic_kernel_clear(struct nic_kernel *kernel, carrier_address at, unsigned char byte, size_t bytes);
+/* The watch, and the card behind it (nic_watch.cuh). */
 bool nic_kernel_start(struct nic_kernel *kernel, struct nic *nic, unsigned blocks);
 /* *broken: what CUDA says is an error. */
 bool nic_kernel_ended(struct nic_kernel *kernel, atomic_bool *broken);

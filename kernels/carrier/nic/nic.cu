@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The network card in software, for a GPU: a block for each peer, and blocks that help them to copy. Which of those are there
- * is counted when they are: on a GPU that is full of other kernels the first alone are enough.
+ * is counted when they are: on a GPU that is full of other kernels the first alone are enough. And the watch that comes before it.
  */
 #include "nic.cuh"
+
+extern "C" __global__ void __launch_bounds__(NIC_WATCH_THREADS) dynamicclCarrierWatch(const __grid_constant__ nic n) { dyn::nicWatch(n); }
 
 extern "C" __global__ void __launch_bounds__(NIC_THREADS, 1) dynamicclCarrierNic(const __grid_constant__ nic n) {
   __shared__ dyn::NicBlock block;

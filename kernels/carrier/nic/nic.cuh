@@ -47,10 +47,13 @@
 #define NIC_MUTATE_UNLOOKED 14 /* an addition behind a copy counts as done though it cannot be made */
 #define NIC_MUTATE_UNANSWERED 15 /* a request that blocks copy unasked is done before they have answered */
 #define NIC_MUTATE_UNFENCED 16   /* they begin though something was written since the last fence: the thread sanitizer has to find it */
+#define NIC_MUTATE_LEAVES 17     /* a kernel ends though none stands behind it */
+#define NIC_MUTATE_STAYS 18      /* one that finds nothing when it comes stays as long as one that did something */
+#define NIC_MUTATE_SLEEPS 19     /* a watch sees no counters' queues */
+
+#include "nic_watch.cuh"
 
 namespace dyn {
-
-using Nic = ::nic;
 
 /* A key that was looked up last, as a request has it. */
 struct NicKey {
@@ -312,7 +315,8 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
   q.job = lastJob(&n.jobs[peer]), q.unordered = true;
   NicView view(n.control, NIC_MUTATE == NIC_MUTATE_AHEAD ? &q.posted->reserved : &q.posted->ready, n.launch);
   uint32_t looks = 0, keys = 0;
-  bool idle = false;
+  uint64_t usedNs = 0; /* since it would go: when a request was done last */
+  bool idle = false, used = NIC_MUTATE == NIC_MUTATE_STAYS;
   for (NicSlots slots = nicSlots(q);;) {
     view.look();
     if (q.consumed < view.rung) joinWarp(), slots.load(); /* at once: it takes as long as a look */
@@ -324,7 +328,13 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */
     if (did) slots = nicSlots(q);
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
-    if (idle != (looks > view.control[NIC_IDLE_LOOKS])) idle = !idle, noteIdle(n.launch, 1u << at, all, idle);
+    if (looks == 0 && !used) used = true, tellUsed(n.report, n.number);
+    /* A kernel that finds nothing when it comes does not stay. */
+    bool isOver = !used || looks > view.control[NIC_IDLE_LOOKS];
+    if (!isOver) usedNs = 0;
+    else if (usedNs == 0) usedNs = nicUsed(n, used);
+    isOver = isOver && nicMayEnd(n, usedNs);
+    if (idle != isOver) idle = isOver, noteIdle(n.launch, 1u << at, all, idle);
   }
   if (side == NIC_MAIN) storeNext(&n.jobs[peer], q.job & ~NIC_JOB_HELPERS, 0); /* nobody: a later kernel has other blocks */
   if (NIC_MUTATE != NIC_MUTATE_FORGETS) storeConsumed(&n.consumed[at], &n.report->consumed[peer][side], q.consumed, q.failed);

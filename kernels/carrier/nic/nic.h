@@ -8,6 +8,10 @@
  * ready; it does what the request says, over the mappings of peers' memory, and writes the completion that NCCL waits for. The
  * doorbell is a word of GPU memory, which the host looks at while no kernel runs: it is rung a fence of the GPU later.
  *
+ * A launch is two kernels, one behind the other: a watch of one warp, which stays until a request is ready, and the card, which
+ * stays until there has been none for a while. Neither goes before the next launch stands in the stream behind them: who would
+ * start the card when it is needed may be kept away by then (card.c).
+ *
  * Each peer, this rank itself too, has a main queue, for what goes to the peer, and a side queue for counters: NCCL puts a
  * request there that waits for a completion of the main queue, and one that adds to the counter. A block serves both, with a
  * warp for each; its other warps help to copy, and for what is large other blocks do.
@@ -21,6 +25,7 @@ enum {
   NIC_MAX_RANKS = 8,
   NIC_MAX_HELPERS = 32, /* blocks that copy what is large: as many as a warp has lanes */
   NIC_THREADS = 512,
+  NIC_WATCH_THREADS = 32,
   NIC_DEEP = 10, /* loads of 16 bytes that a thread has under way: 64 KiB are a round of all that copy */
   NIC_DEPTH = 512, /* requests of a queue, and completions; a power of two, at most 32,768 (the device code's 16 bits) */
   NIC_REQUEST_BYTES = 64,
@@ -86,16 +91,22 @@ enum nic_launch {
   NIC_LAUNCHES,
 };
 
-/* Of a kernel, to the host. In host memory. */
+/* Of a kernel, to the host, and back. In host memory: the host needs no call of CUDA's, whose lock may be another thread's. */
 struct nic_report {
   uint64_t consumed[NIC_MAX_RANKS][NIC_SIDES]; /* requests, when it ended */
   uint32_t failed; /* the first nic_failure */
   uint32_t peer;   /* of which peer's queue */
+  uint32_t begun;  /* number of the last launch whose watch is there */
+  uint32_t used;   /* number of the last launch that did anything */
+  uint32_t next;   /* of the host: launches below it may end, for another stands in the stream behind them, or none is needed */
 };
 
 /* What the kernel is launched with. All but the report is in GPU memory. */
 struct nic {
   int32_t rank, nRanks;
+  uint32_t number;             /* of the launch, which wraps */
+  uint32_t watchNs, lateNs;    /* how long its watch stays with nothing to do; since the last request neither goes without a successor */
+  uint64_t *usedNs;            /* when the last request was done */
   const struct nic_part *keys; /* [nKeys][nRanks]; key 0 is none, so the first is [1] */
   uint32_t nKeys;
   struct nic_sizes sizes;

@@ -34,6 +34,22 @@ __device__ __forceinline__ uint32_t loadCount(const uint32_t *at) {
 }
 __device__ __forceinline__ void storeCount(uint32_t *at, uint32_t value) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory"); }
 
+/* Words of host memory. */
+__device__ __forceinline__ uint32_t loadHost(const uint32_t *at) { return *(const volatile uint32_t *)at; }
+__device__ __forceinline__ void storeHost(uint32_t *at, uint32_t value) { *(volatile uint32_t *)at = value; }
+/* By any warp, of one kernel after the other's. */
+__device__ __forceinline__ uint64_t loadNs(const uint64_t *at) { return *(const volatile uint64_t *)at; }
+__device__ __forceinline__ void storeNs(uint64_t *at, uint64_t ns) {
+  if (nicLane() == 0) *(volatile uint64_t *)at = ns;
+}
+__device__ __forceinline__ void tellUsed(nic_report *report, uint32_t number) {
+  if (nicLane() == 0) storeHost(&report->used, number);
+}
+__device__ __forceinline__ uint64_t loadReady(const gdaki_queue *queue) { return *(const volatile uint64_t *)&queue->ready; }
+__device__ __forceinline__ bool anyLane(bool is) { return __any_sync(kEverybody, is) != 0; }
+/* What it looks at is other kernels' memory, too, whom it should not slow down. */
+__device__ __forceinline__ void nicNap() { __nanosleep(200); }
+
 /* A request and the one behind it, in shared memory: shuffles of every word take longer, each with a look for lanes that are apart. */
 struct NicRequests {
   const uint32_t *words;

@@ -99,6 +99,15 @@ inline uint64_t nicNowNs() {
 inline uint32_t loadCount(const uint32_t *at) { return nicWord(at).load(std::memory_order_acquire); }
 inline void storeCount(uint32_t *at, uint32_t value) { nicWord(at).store(value, std::memory_order_release); }
 
+inline uint32_t loadHost(const uint32_t *at) { return loadCount(at); }
+inline void storeHost(uint32_t *at, uint32_t value) { storeCount(at, value); }
+inline uint64_t loadNs(const uint64_t *at) { return nicWord(at).load(std::memory_order_relaxed); }
+inline void storeNs(uint64_t *at, uint64_t ns) { nicWord(at).store(ns, std::memory_order_relaxed); }
+inline void tellUsed(nic_report *report, uint32_t number) { storeHost(&report->used, number); }
+inline uint64_t loadReady(const gdaki_queue *queue) { return nicWord(&queue->ready).load(std::memory_order_relaxed); }
+inline bool anyLane(bool is) { return is; }
+inline void nicNap() { usleep(50); }
+
 /* The one behind may be being written: then nobody looks at it. */
 struct NicRequests {
   uint32_t words[2][GDAKI_WORDS];

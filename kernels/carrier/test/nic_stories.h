@@ -249,7 +249,56 @@ static void lives() {
   CHECK(c.runs && c.launches == 6, "it was to stay");
 }
 
+/* Neither a kernel nor its watch goes before another stands behind it, and one that finds nothing to do goes then at once. */
+static void successors() {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  posting p = putOf(w, 100, true);
+  storeHost(&c.report.next, 0);
+  post(&p);
+  while (poster_load(&w.card(0, 1).signals[0]) < 1) usleep(20);
+  usleep(200000);
+  CHECK(c.runs && c.launches == 1, "it ended though none stands behind it");
+  post(&p);
+  while (poster_load(&w.card(0, 1).signals[0]) < 2) usleep(20);
+  storeHost(&c.report.next, 1);
+  awaitEnd(c);
+  c.ends = true; /* from here on nobody else starts it */
+  c.host.join();
+  CHECK(c.launches == 1, "%lu launches", c.launches.load());
+
+  std::atomic<bool> over{false};
+  c.tell(NIC_IDLE_LOOKS, 1u << 30);
+  for (uint32_t &word : c.launch) word = 0;
+  std::thread kernel([&] { over = nicRunGrid(dynamicclCarrierNic, c.n, 1); });
+  for (int i = 0; i < 3000 && !over; i++) usleep(1000);
+  CHECK(over, "it stays though it found nothing to do");
+  kernel.join();
+
+  nic n = c.n;
+  n.number = 7, n.watchNs = 1000000;
+  for (int side : {NIC_MAIN, NIC_SIDE}) {
+    over = false;
+    storeHost(&c.report.next, 7);
+    std::thread stays([&] { dynamicclCarrierWatch(n), over = true; });
+    usleep(50000);
+    CHECK(!over && loadHost(&c.report.begun) == 7, "a watch went though none stands behind it");
+    storeHost(&c.report.next, 8);
+    stays.join();
+    storeHost(&c.report.next, 7), over = false;
+    std::thread sees([&] { dynamicclCarrierWatch(n), over = true; });
+    gdaki_queue &q = c.queue(1, side);
+    const uint64_t at = poster_reserve(&q, 1);
+    poster_ready(&q, at, 1);
+    for (int i = 0; i < 3000 && !over; i++) usleep(1000);
+    CHECK(over, "a watch does not see what is ready");
+    sees.join();
+    q.ready = at; /* it was none */
+  }
+}
+
 static void playStories() {
+  successors();
   overlapping();
   lives();
   refusals();

@@ -65,6 +65,7 @@ struct Card {
   std::vector<uint64_t> signals, counters;
   gdaki_context context = {};
   nic_report report = {};
+  uint64_t usedNs = 0;
   std::thread host;
   std::atomic<bool> ends{false}, runs{false};
   std::atomic<uint64_t> launches{0};
@@ -109,6 +110,7 @@ inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
     }
   context.queues = &queue(0), context.sideQueues = &queue(0, NIC_SIDE), context.sinkKey = swapBytes(1000);
   control[NIC_IDLE_LOOKS] = 200;
+  n.usedNs = &usedNs, n.lateNs = UINT32_MAX, report.next = 1; /* kernels are started as they are needed; n.number is 0 */
   for (nic_job &job : jobs) job.words[0] = job.words[NIC_JOB_NEXT] = (uint64_t)(UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1)) << 32; /* numbers go on behind their end */
 }
 
@@ -170,7 +172,8 @@ inline World::World(int ranks, int contexts, size_t each, uint64_t begin) : nRan
 
 inline World::~World() {
   for (auto &c : cards) c->ends = true, c->tell(NIC_STOP, 1);
-  for (auto &c : cards) c->host.join();
+  for (auto &c : cards)
+    if (c->host.joinable()) c->host.join();
 }
 
 #endif

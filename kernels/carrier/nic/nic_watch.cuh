@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The watch of the network card in software: a kernel of one warp before each launch of the card. The card takes whole
+ * multiprocessors, so it goes when nobody posts; but who would start it again may be kept away by whoever has CUDA's lock, the
+ * longer the more the GPU waits for the card. So one of both is always there, and neither goes before the next launch of both
+ * stands in the stream behind it. Launches follow each other all the same, for a program that waits for all kernels waits for
+ * those that it finds.
+ */
+#ifndef DYN_NIC_WATCH_CUH
+#define DYN_NIC_WATCH_CUH
+
+namespace dyn {
+
+using Nic = ::nic;
+
+/* Another launch stands behind this one, or none is needed. Who frees memory has CUDA's lock and waits for this kernel: then none comes,
+ * and it goes when nothing was asked for long enough. */
+__device__ __forceinline__ bool nicMayEnd(const Nic &n, uint64_t usedNs) {
+  return NIC_MUTATE == NIC_MUTATE_LEAVES || (int32_t)(loadHost(&n.report->next) - n.number) > 0 || nicNowNs() - usedNs > n.lateNs;
+}
+
+/* When a request was done last: just now, or before this launch. */
+__device__ __forceinline__ uint64_t nicUsed(const Nic &n, bool now) {
+  if (!now) return loadNs(n.usedNs);
+  const uint64_t ns = nicNowNs();
+  storeNs(n.usedNs, ns);
+  return ns;
+}
+
+/* A warp, until a request is ready; where none is it goes after a while, so that who waits for all kernels does not wait for ever. */
+__device__ __forceinline__ void nicWatch(const Nic &n) {
+  const uint32_t queues = (uint32_t)n.nRanks * NIC_SIDES;
+  const uint64_t from = nicNowNs(), usedNs = nicUsed(n, false);
+  if (nicLane() == 0) storeHost(&n.report->begun, n.number);
+  for (;; nicNap()) {
+    const uint32_t dead = loadCount(&n.control[NIC_DEAD]);
+    bool over = loadCount(&n.control[NIC_STOP]) != 0 || (nicNowNs() - from > n.watchNs && nicMayEnd(n, usedNs));
+    for (uint32_t at = nicLane(); at < queues && !over; at += NIC_MUTATE == NIC_MUTATE_SLEEPS ? 2 * kNicLanes : kNicLanes)
+      over = !(dead >> at / NIC_SIDES & 1) && loadReady(&n.queues[at % NIC_SIDES * (uint32_t)n.nRanks + at / NIC_SIDES]) != (loadConsumed(&n.consumed[at]) & NIC_CONSUMED);
+    if (anyLane(over)) return;
+  }
+}
+
+}  // namespace dyn
+
+#endif

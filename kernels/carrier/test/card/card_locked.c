@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "card_locked.h"
+
+#include <dlfcn.h>
+
+#include "card_rig.h"
+
+enum { BYTES = 1 << 20, ROUNDS = 20 };
+
+static struct memory from, to;
+static int (*cudaStream)(void **stream, unsigned flags), (*cudaHold)(void *stream, const uint32_t *word);
+static int (*cudaContext)(void **context), (*cudaSetContext)(void *context);
+static void *stream, *context, *spare;
+static uint32_t released; /* what the program's kernel waits for */
+static atomic_bool freed;
+
+static void start(void) {
+  alarm(60); /* what is looked for here are hangs */
+  initialise();
+  cards_connect();
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  *(void **)&cudaStream = dlsym(driver, "cuStreamCreate");
+  *(void **)&cudaHold = dlsym(driver, "fakegpu_hold");
+  *(void **)&cudaContext = dlsym(driver, "cuCtxGetCurrent");
+  *(void **)&cudaSetContext = dlsym(driver, "cuCtxSetCurrent");
+  CHECK(cudaHold != NULL && cudaContext(&context) == 0 && cudaStream(&stream, 0) == 0);
+  cards_start();
+  from = (struct memory){.at = device_memory(BYTES, 2), .bytes = BYTES};
+  to = (struct memory){.at = device_memory(BYTES, 1), .bytes = BYTES};
+  spare = device_memory(BYTES, 2);
+  memory_register(&from);
+  memory_register(&to);
+  meet();
+}
+
+static void end(void) {
+  meet();
+  cards_stop();
+  cards_end();
+}
+
+/* There on all contexts, whose cards are there each for itself. */
+static void exchange(uint64_t round) {
+  memset(from.at, (int)round, BYTES);
+  for (int c = 0; c < CONTEXTS; c++) {
+    struct posting p = card_put(c, 1 - rank, &from, 0, &to, (size_t)c * 100000, 70000);
+    card_signal(&p, c, 1 - rank, 0, 1);
+    card_count(&p, c, 0);
+    post(&p);
+  }
+  for (int c = 0; c < CONTEXTS; c++) await_signal(c, 0, round), await_counter(c, 0, round);
+  for (int c = 0; c < CONTEXTS; c++) CHECK(to.at[c * 100000] == (unsigned char)round && to.at[c * 100000 + 69999] == (unsigned char)round);
+  meet();
+}
+
+static void *free_spare(void *unused) {
+  CHECK(cudaSetContext(context) == 0 && cudaFree((uint64_t)(uintptr_t)spare) == 0);
+  atomic_store(&freed, true);
+  return unused;
+}
+
+/* The program frees memory while a kernel of its waits for other ranks: it keeps CUDA's lock, and waits for that kernel. Whatever ranks
+ * put meanwhile arrives, also when they put nothing for a while. */
+static void locked(void) {
+  pthread_t program;
+  start();
+  exchange(1);
+  CHECK(cudaHold(stream, &released) == 0 && pthread_create(&program, NULL, free_spare, NULL) == 0);
+  for (uint64_t round = 2; round <= ROUNDS; round++) {
+    usleep(round % 4 == 2 ? 100000 : 3000); /* the card's kernel would have ended by then */
+    exchange(round);
+  }
+  CHECK(!atomic_load(&freed), "nobody had the lock");
+  __atomic_store_n(&released, 1, __ATOMIC_RELEASE);
+  CHECK(pthread_join(program, NULL) == 0);
+  exchange(ROUNDS + 1);
+  end();
+}
+
+/* A program waits for all of its GPU's kernels while cards come and go: not for those that come later, nor for one to find out that none
+ * stands behind it (a second). A busy machine may be late in each round but one. And memory is freed when nothing was put for a second. */
+static void waits(void) {
+  uint64_t least = UINT64_MAX;
+  start();
+  for (uint64_t round = 1; round <= ROUNDS; round++) {
+    exchange(round);
+    const uint64_t since = ms_now();
+    CHECK(cudaSynchronize() == 0);
+    const uint64_t took = ms_now() - since;
+    if (took < least) least = took;
+  }
+  CHECK(least < 300, "cudaDeviceSynchronize took %ld ms", (long)least);
+  const uint64_t since = ms_now();
+  CHECK(cudaFree((uint64_t)(uintptr_t)spare) == 0 && ms_now() - since < 10000, "cudaFree took %ld ms", (long)(ms_now() - since));
+  exchange(ROUNDS + 1);
+  usleep(1200000);
+  exchange(ROUNDS + 2); /* behind a time without cards */
+  end();
+}
+
+void play_locked(void) {
+  setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
+  play("locked", 2, -1, locked);
+}
+
+void play_waits(void) {
+  setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
+  play("waits", 2, -1, waits);
+}
