@@ -13,8 +13,9 @@ var byRing = actions.Action{Path: actions.PathCollective, Algorithm: actions.Rin
 
 // farRig is a joiner of ranks 0 and 1; 2 and 3 are elsewhere.
 type farRig struct {
-	t *testing.T
-	j joiner
+	t   *testing.T
+	j   joiner
+	now state.Ns
 }
 
 func newFarRig(t *testing.T) *farRig {
@@ -23,7 +24,7 @@ func newFarRig(t *testing.T) *farRig {
 
 // tells reports what a rank tells of a call, and gives what the call came to.
 func (r *farRig) tells(seq uint64, rank int32, us int) (state.Observation, bool) {
-	o, bad, done := r.j.add(0, &Sample{Seq: seq, Rank: rank, SignalNs: state.Ns(us) * 1000, CounterNs: state.Ns(us) * 1000, EventTimed: true, Slow: us == 0,
+	o, bad, done := r.j.add(r.now, &Sample{Seq: seq, Rank: rank, SignalNs: state.Ns(us) * 1000, CounterNs: state.Ns(us) * 1000, EventTimed: true, Slow: us == 0,
 		Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}, Bytes: 1 << 20, Action: byRing, Ran: byRing})
 	if bad && r.j.unclocked == 0 {
 		r.t.Errorf("call %d is bad", seq)
@@ -95,6 +96,45 @@ func TestElsewhereSilent(t *testing.T) {
 	r.wants(seq, 0, 500, 0)
 	r.wants(seq, 1, 400, 0)
 	r.wants(seq, 2, 100, 100)
+}
+
+// Where calls are rare it is given up by time, from the first call on that waits for it; that there is no call for long is no silence.
+func TestElsewhereSilentForLong(t *testing.T) {
+	r := newFarRig(t)
+	const stops = 100 // rank 3 tells of calls before
+	seq, done := uint64(0), 0
+	call := func() {
+		seq++
+		r.tells(seq, 0, 500)
+		if _, is := r.tells(seq, 1, 400); is {
+			done++
+		}
+		r.tells(seq, 2, 100)
+		if seq < stops {
+			r.tells(seq, 3, 100)
+		}
+	}
+	for ; seq < stops+60; r.now += 1e9 {
+		if seq == stops/2 {
+			r.now += 20 * farSilentNs
+		}
+		call()
+		if is := r.j.far.telling; is != 0b1100 && seq <= stops+30 || is != 0b0100 && seq > stops+30 {
+			t.Fatalf("call %d: %b tell", seq, is)
+		}
+	}
+	if r.j.told != 2*stops-1+60 || done != 0 || r.j.incomplete != 0 {
+		t.Errorf("%d told, %d complete with this host's ranks, %d incomplete", r.j.told, done, r.j.incomplete)
+	}
+	if is := r.j.open(); is != 31 {
+		t.Errorf("%d calls waited for it, want 31", is)
+	}
+	r.tells(seq, 3, 100) // of a call that is over
+	r.now += 1e9
+	r.wants(seq+1, 0, 500, 0)
+	r.wants(seq+1, 1, 400, 0)
+	r.wants(seq+1, 2, 100, 0)
+	r.wants(seq+1, 3, 90, 90)
 }
 
 // Where ranks elsewhere come late, by chance and by more than choices differ, what they tell is what is learnt by. Fixed seeds; what a

@@ -104,7 +104,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 		if g.seen != g.needs {
 			j.giveUp(g)
 		}
-		*g = group{seq: s.Seq, seen: bit, needs: j.heard | j.far.telling, bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan,
+		*g = group{seq: s.Seq, seen: bit, needs: j.heard | j.far.opens(now), bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan,
 			made: s.Made, entryCall: s.EntryCall, bad: s.Aggregated}
 	case g.seq > s.Seq || g.seen&bit != 0:
 		j.late++

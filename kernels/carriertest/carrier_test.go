@@ -174,6 +174,7 @@ func TestCardKilledRank(t *testing.T) {
 	for range 3 {
 		card(t, "card_test", shipped, "killed", seed())
 	}
+	card(t, "card_test", shipped, "killed", seed(), "20000")
 }
 
 // Its kernel ends and comes again; what it refuses; faults on purpose.
@@ -236,11 +237,13 @@ func story(t *testing.T, args ...string) {
 	}
 }
 
-// A rank that dies while puts are on their way to it and from it, at another place each time.
+// A rank that dies while puts are on their way to it and from it, at another place each time; last one so slow that the others are
+// done long before it has sent as much as it dies of.
 func TestKilledRank(t *testing.T) {
 	for range 3 {
 		story(t, "killed", seed())
 	}
+	story(t, "killed", seed(), "10000")
 }
 
 func TestRankThatLeaves(t *testing.T) { story(t, "left") }

@@ -167,20 +167,11 @@ static bool find_windows(const struct dyn_bound *b, struct dyn_work *work, struc
   return (scatters ? work->sendWindow : work->recvWindow) != NULL;
 }
 
-/* NCCL looks at registration only where it has symmetric kernels: AllGather, and sums of these types (src/device/symmetric/generate.py).
- * So here: a program that registers on one rank and not on another is wrong to us where it is wrong to NCCL. */
-static bool has_symmetric(const struct dyn_work *work) {
-  enum { SUM = 0, FLOAT16 = 6, FLOAT32 = 7, BFLOAT16 = 9, FLOAT8_E4M3 = 10, FLOAT8_E5M2 = 11 };
-  int type = work->datatype;
-  return work->collective == DYN_ALL_GATHER ||
-         ((work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER) && work->op == SUM && (type == FLOAT16 || type == FLOAT32 || type == BFLOAT16 || type == FLOAT8_E4M3 || type == FLOAT8_E5M2));
-}
-
 /* As NCCL sees it, by the addresses alone (windows.h). An AllToAll it makes of sends and receives, whose buffers may lie in windows on
  * some ranks alone: so all of a communicator that has had a window before count so, which nobody has to promise. */
 static bool registered(const struct dyn_bound *b, const struct dyn_work *work, bool hadWindows) {
   if (counts(work)) return hadWindows;
-  return work->count > 0 && dyn_windows_any(b->windows) && has_symmetric(work) &&
+  return work->count > 0 && dyn_windows_any(b->windows) && dyn_windows_matter(work->collective, work->op, work->datatype) &&
          dyn_window_of(b->windows, work->send, 0, NULL) && dyn_window_of(b->windows, work->recv, 0, NULL);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../plugin/datatype.h"
 #include "forward.h"
 
 #define RESERVED 1 /* no address */
@@ -167,4 +168,11 @@ static void settle(struct dyn_windows *windows, int result) {
 
 void dyn_windows_group_ended(int result) {
   for (; grouped != NULL; grouped = grouped->next) settle(grouped, result);
+}
+
+bool dyn_windows_matter(int collective, int op, int datatype) {
+  enum { SUM = 0, FLOAT16 = 6, FLOAT32 = 7, BFLOAT16 = 9, FLOAT8_E4M3 = 10, FLOAT8_E5M2 = 11 };
+  if (collective == DYN_ALL_GATHER) return true;
+  return (collective == DYN_ALL_REDUCE || collective == DYN_REDUCE_SCATTER) && op == SUM &&
+         (datatype == FLOAT16 || datatype == FLOAT32 || datatype == BFLOAT16 || datatype == FLOAT8_E4M3 || datatype == FLOAT8_E5M2);
 }

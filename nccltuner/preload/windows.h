@@ -68,6 +68,10 @@ bool dyn_windows_any(const struct dyn_windows *windows);
 bool dyn_windows_ever(const struct dyn_windows *windows);
 bool dyn_windows_lost(const struct dyn_windows *windows);
 
+/* NCCL looks at registration only where it has symmetric kernels: AllGather, and sums of these types (src/device/symmetric/generate.py).
+ * So here: a program that registers on one rank and not on another is wrong to us where it is wrong to NCCL. */
+bool dyn_windows_matter(int collective, int op, int datatype);
+
 /* calls.c: behind ncclCommWindowRegister, which gave result and is to leave the handle in win, and before ncclCommWindowDeregister. */
 void dyn_window_comes(const void *comm, const void *at, size_t bytes, void **win, int flags, int result);
 void dyn_window_goes(const void *comm, const void *handle);

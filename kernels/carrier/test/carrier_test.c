@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * carrier_test traffic RANKS PUTS [SEED]   PUTS random puts and signals, all data compared when its signal is seen
- * carrier_test killed [SEED]               the same of three ranks, one of which is killed
+ * carrier_test killed [SEED [US]]          the same of three ranks, one of which is killed; US: and slow until then
  * carrier_test left | refusals | unwanted | latency | bandwidth | dead
  * carrier_test file PATH                   faults on purpose that come and go in a file there
  * carrier_test gets RANKS GETS [SEED]      version 14 alone: trips.c
@@ -305,7 +305,7 @@ int main(int count, char **arguments) {
     play(what, atoi(arguments[2]), -1, there_and_back);
   } else if (strcmp(what, "killed") == 0) {
     if (count > 2) seed = strtoul(arguments[2], NULL, 0);
-    traffic = (struct traffic){.seed = seed, .each = 1000, .dies = 2, .diesAt = 500 + seed % 1000};
+    traffic = (struct traffic){.seed = seed, .each = 1000, .dies = 2, .diesAt = 500 + seed % 1000, .slowUs = count > 3 ? (unsigned)atoi(arguments[3]) : 0};
     play(what, 3, 2, with_killed);
   } else if (strcmp(what, "left") == 0) {
     play(what, 2, -1, one_leaves);

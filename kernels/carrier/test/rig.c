@@ -213,6 +213,11 @@ void write_faults(const char *lines) {
   meet();
 }
 
+void die(void) {
+  atomic_store(&shared->died, 1);
+  kill(getpid(), SIGKILL);
+}
+
 void play(const char *name, int ranks, int dies, void (*story)(void)) {
   pid_t children[MAX_RANKS];
   numRanks = ranks;
@@ -234,9 +239,9 @@ void play(const char *name, int ranks, int dies, void (*story)(void)) {
     int status, r = 0;
     pid_t child = wait(&status);
     while (r < ranks && children[r] != child) r++;
-    if (r != dies && status != 0) fprintf(stderr, "%s: rank %d: status %x\n", name, r, status);
-    children[r] = 0;
     int good = r == dies ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
+    if (!good) fprintf(stderr, "%s: rank %d: status %x\n", name, r, status);
+    children[r] = 0;
     if (!good && failures++ == 0)
       for (int o = 0; o < ranks; o++) /* who failed said why; the others would wait */
         if (children[o] > 0) kill(children[o], SIGTERM);

@@ -44,7 +44,7 @@ extern struct shared {
   atomic_int waiting, round;
   unsigned char handles[MAX_RANKS][NCCL_NET_HANDLE_MAXSIZE];
   atomic_uint_fast64_t acknowledged[CONTEXTS][MAX_RANKS][MAX_RANKS]; /* by context, source, target */
-  atomic_int ended;
+  atomic_int ended, died;
 } *shared;
 
 struct window { /* on the GPU, or on the host */
@@ -94,6 +94,9 @@ extern int quiet;
 
 /* Runs it in as many processes, each a rank. The status of a rank that is to die is SIGKILL. */
 void play(const char *name, int ranks, int dies, void (*story)(void));
+void die(void); /* what the rank that is to does at its end */
+/* Not yet: what it needs of the others they must still do, however far behind it is, and it of itself. */
+static inline int will_die(int dies) { return dies >= 0 && !atomic_load(&shared->died); }
 
 static inline uint64_t random_of(uint64_t seed) { /* splitmix64 */
   uint64_t z = seed + 0x9E3779B97F4A7C15u;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "traffic.h"
 
-#include <signal.h>
-
 struct op {
   enum { PUT, PUT_SIGNAL, PUT_INLINE, SIGNAL, EMPTY } kind;
   int add; /* or increment */
@@ -113,7 +111,7 @@ static void maybe_send(struct traffic *t, int context, int target, uint64_t *luc
   *luck = random_of(*luck);
   if (*luck % 4 == 0) return; /* kernels do not always have something */
   send_op(t, context, target);
-  if (rank == t->dies && atomic_load(&t->puts) == t->diesAt) kill(getpid(), SIGKILL);
+  if (rank == t->dies && atomic_load(&t->puts) == t->diesAt) die();
 }
 
 static void *proxy(void *argument) {
@@ -127,6 +125,7 @@ static void *proxy(void *argument) {
         CHECK(progress(c) == 0);
       }
     }
+    if (rank == t->dies && t->slowUs > 0) usleep(t->slowUs);
     sched_yield();
   }
   return NULL;
@@ -152,7 +151,7 @@ static uint64_t check_until(const struct traffic *t, int context, int source, ui
 void traffic_check(struct traffic *t) {
   uint64_t at[CONTEXTS][MAX_RANKS] = {0}, sum[CONTEXTS][MAX_RANKS] = {0};
   int expected = CONTEXTS * numRanks - (t->dies < 0 ? 0 : CONTEXTS), complete = 0;
-  while (complete < expected) {
+  while (complete < expected || will_die(t->dies)) {
     complete = 0;
     for (int c = 0; c < CONTEXTS; c++)
       for (int source = 0; source < numRanks; source++) {

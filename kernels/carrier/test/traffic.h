@@ -17,12 +17,13 @@ struct traffic {
   uint64_t each;     /* of each context, from each rank to each */
   int dies;          /* -1, or the rank that kills itself, */
   uint64_t diesAt;   /* after so many of its own */
+  unsigned slowUs;   /* and whose proxy takes so much longer for each turn: the others are done before it dies */
   atomic_int stop;   /* the proxy thread shall end */
   atomic_uint_fast64_t puts, signals, done, failed;
 };
 
 void traffic_start(struct traffic *t, pthread_t *thread);
-/* Until everything that lives to arrive has; it was compared. */
+/* Until everything that lives to arrive has, and who is to die has died; it was compared. */
 void traffic_check(struct traffic *t);
 
 #endif

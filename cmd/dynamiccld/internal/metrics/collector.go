@@ -73,6 +73,7 @@ func (ch emit) daemon(st control.Status) {
 	ch.counter(samples, st.Samples)
 	ch.counter(samplesDropped, st.Dropped)
 	ch.counter(samplesUnjoined, st.Unjoined)
+	ch.counter(samplesElsewhere, st.Core.Elsewhere)
 	ch.counter(samplesRejected, st.Core.Late, "late")
 	ch.counter(samplesRejected, st.Core.Unknown, "unknown")
 	ch.counter(groups, st.Core.Groups)

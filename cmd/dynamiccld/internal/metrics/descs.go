@@ -13,13 +13,14 @@ var (
 	snapshotSuccess = desc("snapshot_success", "Whether the daemon's loop answered this scrape in time.")
 	storeOK         = desc("store_ok", "Whether what is learned reaches the store file; 0: it is kept in memory only.")
 
-	samples         = desc("samples_total", "Samples read from the rings of rank processes.")
-	samplesDropped  = desc("samples_dropped_total", "Samples that ranks dropped because a ring was full.")
-	samplesUnjoined = desc("samples_unjoined_total", "Samples that match no getCollInfo call.")
-	samplesRejected = desc("samples_rejected_total", "Samples that fit no open group call or nothing known.", "reason")
-	groups          = desc("group_calls_total", "Collective calls of a whole communicator that were observed.")
-	groupsRejected  = desc("group_calls_rejected_total", "Group calls that are no measurement of a choice.", "reason")
-	groupsRan       = desc("group_calls_ran_total", "Group calls by what became of what was asked for: each is in one.", "ran")
+	samples          = desc("samples_total", "Samples read from the rings of rank processes.")
+	samplesDropped   = desc("samples_dropped_total", "Samples that ranks dropped because a ring was full.")
+	samplesUnjoined  = desc("samples_unjoined_total", "Samples that match no getCollInfo call.")
+	samplesElsewhere = desc("samples_elsewhere_total", "Samples of ranks on other hosts than their communicator's rank 0.")
+	samplesRejected  = desc("samples_rejected_total", "Samples that fit no open group call or nothing known.", "reason")
+	groups           = desc("group_calls_total", "Collective calls of a whole communicator that were observed.")
+	groupsRejected   = desc("group_calls_rejected_total", "Group calls that are no measurement of a choice.", "reason")
+	groupsRan        = desc("group_calls_ran_total", "Group calls by what became of what was asked for: each is in one.", "ran")
 
 	decisions    = desc("decisions_total", "getCollInfo calls of all ranks.")
 	ignored      = desc("decisions_ignored_total", "Planned actions that NCCL had marked as impossible after all.")
@@ -58,7 +59,7 @@ var (
 )
 
 var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
-	samples, samplesDropped, samplesUnjoined, samplesRejected, groups, groupsRejected, groupsRan,
+	samples, samplesDropped, samplesUnjoined, samplesElsewhere, samplesRejected, groups, groupsRejected, groupsRan,
 	decisions, ignored, plans, plansAgreed, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
 	ginTrips, ginCounters, ginSeconds, ginChanges, ginRejected, communicators, omitted, buckets, speedUp,
 	commRanks, commJoined, commEpoch, commPlan, commHosts, commAgreed, commSpeedUp, commAlarm, commState}

@@ -57,7 +57,7 @@ func sampleBackend() *fakeBackend {
 	replays.By[actions.AllReduce] = tuner.ReplaySums{Replays: 300, SignalNs: 1_500_000, CounterNs: 600_000, Changes: 2}
 	return &fakeBackend{
 		status: control.Status{StartedAt: time.Unix(1_700_000_000, 0), StoreState: "ok", Samples: 11, Dropped: 2, Unjoined: 3,
-			Decisions: 4000, Ignored: 5, Publications: 6, Core: tuner.Totals{Groups: 7, Ran: tuner.RanTotals{Chosen: 3, Default: 2, NotKnown: 1, Aggregated: 1}, Late: 1, Alarms: 8, Plans: 9, Replays: replays},
+			Decisions: 4000, Ignored: 5, Publications: 6, Core: tuner.Totals{Groups: 7, Ran: tuner.RanTotals{Chosen: 3, Default: 2, NotKnown: 1, Aggregated: 1}, Late: 1, Elsewhere: 21, Alarms: 8, Plans: 9, Replays: replays},
 			FindingCounts: map[string]uint64{"congestion": 2},
 			Comms: []control.CommStatus{{ID: "000000000000beef", Ranks: 8, RanksJoined: 8, Active: true, Epoch: 12, PlanVersion: 3},
 				{ID: "000000000000cafe", Ranks: 4, RanksJoined: 1, Hosts: "apart"},
@@ -132,13 +132,16 @@ dynamiccl_group_calls_ran_total{ran="overruled"} 0
 # HELP dynamiccl_samples_dropped_total Samples that ranks dropped because a ring was full.
 # TYPE dynamiccl_samples_dropped_total counter
 dynamiccl_samples_dropped_total 2
+# HELP dynamiccl_samples_elsewhere_total Samples of ranks on other hosts than their communicator's rank 0.
+# TYPE dynamiccl_samples_elsewhere_total counter
+dynamiccl_samples_elsewhere_total 21
 # HELP dynamiccl_speedup_ratio Time of NCCL's default over time of what is chosen, all communicators.
 # TYPE dynamiccl_speedup_ratio gauge
 dynamiccl_speedup_ratio{collective="AllReduce"} 1.5
 `
 	err := testutil.CollectAndCompare(collectorOf(sampleBackend()), strings.NewReader(want), "dynamiccl_communicator_detector_ratio", "dynamiccl_communicator_hosts", "dynamiccl_communicator_plan_agreed",
 		"dynamiccl_communicator_speedup_ratio", "dynamiccl_communicators", "dynamiccl_graph_replays_rejected_total", "dynamiccl_graph_samples_rejected_total",
-		"dynamiccl_group_calls_ran_total", "dynamiccl_samples_dropped_total", "dynamiccl_speedup_ratio")
+		"dynamiccl_group_calls_ran_total", "dynamiccl_samples_dropped_total", "dynamiccl_samples_elsewhere_total", "dynamiccl_speedup_ratio")
 	if err != nil {
 		t.Error(err)
 	}

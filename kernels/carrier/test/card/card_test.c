@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * card_test traffic RANKS OPERATIONS [SEED]   random operations, all data compared when its signal is seen; memory comes and goes
- * card_test killed [SEED]                     the same of three ranks, one of which is killed
+ * card_test killed [SEED [US]]                the same of three ranks, one of which is killed; US: and slow until then
  * card_test lives | locked | waits | refused | start | latency | bandwidth | dead | file PATH | types KERNEL
  * CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
  */
@@ -10,6 +10,7 @@
 
 static struct traffic traffic;
 static uint64_t seed = 1;
+static unsigned slowUs;
 static struct memory near, far; /* of single cases: to put from, and to put to */
 enum { BYTES = 1 << 20 };
 
@@ -77,6 +78,17 @@ static void all_traffic(void) {
   end();
 }
 
+/* Until its death is heard of, a put to the dead rank still writes into its memory. */
+static void await_refusal(int context) {
+  const struct posting p = card_put(context, traffic.dies, &traffic.send, 0, &traffic.receive, 0, 64);
+  for (uint64_t from = ms_now(), done = 0; done != GDAKI_DONE_BADLY; usleep(100)) {
+    CHECK(ms_now() - from < 20000, "a put to a dead rank was done");
+    const uint64_t index = post(&p);
+    poster_flush(p.queue);
+    done = p.queue->done.at[(index % p.queue->count + 1) * p.queue->done.bytes - 1] >> 4;
+  }
+}
+
 /* What was on its way to the dead rank ends in errors, which NCCL can ask for; the others' all arrives. */
 static void with_killed(void) {
   start();
@@ -85,10 +97,7 @@ static void with_killed(void) {
   atomic_fetch_add(&shared->ended, 1);
   while (atomic_load(&shared->ended) < numRanks - 1) usleep(1000); /* who closes is gone, too */
   for (int c = 0; c < CONTEXTS; c++) {
-    struct posting p = card_put(c, traffic.dies, &traffic.send, 0, &traffic.receive, 0, 64);
-    const uint64_t index = post(&p);
-    poster_flush(p.queue);
-    CHECK(p.queue->done.at[(index % p.queue->count + 1) * p.queue->done.bytes - 1] >> 4 == GDAKI_DONE_BADLY, "a put to a dead rank was done");
+    await_refusal(c);
     CHECK(card_failed(c), "NCCL is told of no error");
   }
   for (uint64_t from = ms_now(); atomic_load(&warnings) < 2 + CONTEXTS; usleep(100)) CHECK(ms_now() - from < 20000, "%s", lastWarning);
@@ -283,7 +292,7 @@ static void types(void) {
 }
 
 static void play_traffic(const char *what, int ranks, uint64_t each, int dies) {
-  traffic = (struct traffic){.seed = seed, .each = each, .dies = dies, .diesAt = 200 + seed % 1000};
+  traffic = (struct traffic){.seed = seed, .each = each, .dies = dies, .diesAt = 200 + seed % 1000, .slowUs = slowUs};
   traffic_share(&traffic);
   setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0); /* so that kernels come and go */
   play(what, ranks, dies, dies < 0 ? all_traffic : with_killed);
@@ -299,6 +308,7 @@ int main(int count, char **arguments) {
     play_traffic(what, (int)ranks, strtoul(arguments[3], NULL, 0) / (CONTEXTS * POSTERS * ranks * ranks) + 1, -1);
   } else if (strcmp(what, "killed") == 0) {
     if (count > 2) seed = strtoul(arguments[2], NULL, 0);
+    if (count > 3) slowUs = (unsigned)atoi(arguments[3]);
     play_traffic(what, 3, 300, 2);
   } else if (strcmp(what, "lives") == 0) {
     setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "card_traffic.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 
 struct op {
@@ -100,7 +99,8 @@ static void *post_all(void *argument) {
   for (uint64_t k = 0; k < t->each; k++) {
     while (k - atomic_load(&(*t->checked)[p->context][rank][p->target][p->number]) >= PLACES && !is_lost(p)) usleep(20);
     post_op(p, k, &luck);
-    if (rank == t->dies && atomic_load(&t->posted) >= t->diesAt) kill(getpid(), SIGKILL);
+    if (rank == t->dies && atomic_load(&t->posted) >= t->diesAt) die();
+    if (rank == t->dies && t->slowUs > 0) usleep(t->slowUs);
   }
   poster_flush(&cards[p->context].device->queues[p->target]);
   await_counter(p->context, number_of(p->target, p->number), p->counted);
@@ -127,7 +127,7 @@ static void *receive_all(void *argument) {
   struct traffic *t = argument;
   static uint64_t at[CONTEXTS][MAX_RANKS][POSTERS], sum[CONTEXTS][MAX_RANKS][POSTERS];
   const int expected = CONTEXTS * (numRanks - (t->dies >= 0)) * POSTERS;
-  for (int complete = 0; complete < expected; usleep(20)) {
+  for (int complete = 0; complete < expected || will_die(t->dies); usleep(20)) {
     complete = 0;
     for (int c = 0; c < CONTEXTS; c++)
       for (int source = 0; source < numRanks; source++)

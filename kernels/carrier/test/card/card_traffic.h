@@ -16,6 +16,7 @@ struct traffic {
   uint64_t seed, each; /* of each poster */
   int dies;            /* -1, or the rank that kills itself, */
   uint64_t diesAt;     /* after so many of its own */
+  unsigned slowUs;     /* and whose posters wait so long after each: the others are done before it dies */
   struct memory send, receive;
   /* Of all ranks: how many a target has checked, by context, source, target and poster. */
   atomic_uint_fast64_t (*checked)[CONTEXTS][MAX_RANKS][MAX_RANKS][POSTERS];
@@ -25,7 +26,7 @@ struct traffic {
 /* Before play. */
 void traffic_share(struct traffic *t);
 void traffic_start(struct traffic *t);
-/* Until everything that lives to arrive has, and all posters are done. */
+/* Until everything that lives to arrive has, who is to die has died, and all posters are done. */
 void traffic_join(struct traffic *t);
 
 #endif
