@@ -141,6 +141,23 @@ func (c *chart) step(e *expectation, x, k, h, minScale float64) bool {
 	return c.up.sum >= h || c.down.sum >= h
 }
 
+// withShare is the part of its threshold that one latency's chart has to have reached where the other's alarms.
+const withShare = 0.1
+
+// goesWith says that c begins to rise on the side on which other has reached its threshold. A put's counter has bursts of its own: every
+// fault that there is a name for moves the signal, too, which is what a choice is charged.
+func (c *chart) goesWith(other *chart) bool {
+	if other.up.sum >= other.down.sum {
+		return c.up.sum > withShare*c.limit
+	}
+	return c.down.sum > withShare*c.limit
+}
+
+// top keeps sums at the threshold.
+func (c *chart) top() {
+	c.up.sum, c.down.sum = math.Min(c.up.sum, c.limit), math.Min(c.down.sum, c.limit)
+}
+
 // height is the larger side as a fraction of the threshold.
 func (c *chart) height() float64 {
 	if c.limit == 0 {

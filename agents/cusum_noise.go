@@ -19,6 +19,7 @@ type sumNoise struct {
 	pairs  [noiseLengths]noisePair
 	fabric *sharedNoise // what all buckets of the communicator saw; may be nil
 	rounds [noiseLengths]uint32
+	least  float64 // inflation that is taken for granted; 0: none
 }
 
 // noiseScale is one length of sums.
@@ -108,7 +109,7 @@ func (s *sumNoise) inflation() float64 {
 			most = math.Max(most, excess)
 		}
 	}
-	return 1 + most
+	return math.Max(s.least, 1+most)
 }
 
 // interrupt begins new sums: the calls to come are judged against other expectations.

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"math"
+	"slices"
 
 	"dynamiccl/actions"
 	"dynamiccl/state"
@@ -88,7 +89,16 @@ type reference struct {
 func NewDetector(d Design) *Detector { return &Detector{design: d} }
 
 // NewPutDetector makes the detector of one size of puts over GIN.
-func NewPutDetector(d Design) *Detector { return &Detector{design: d, puts: true} }
+func NewPutDetector(d Design) *Detector {
+	p := &Detector{design: d, puts: true}
+	p.signal.noise.least, p.counter.noise.least = putNoise, putNoise
+	return p
+}
+
+// putNoise is what sums of puts are taken to vary more than independent ones before anything is measured. Those that are timed come in
+// twos to fours within a millisecond, in which the card and its queue are in one state. Of two live programs, sums of 16 vary 0.7 to 3.4
+// times as much, and a measurement that is beyond doubt takes longer than a first false alarm.
+const putNoise = 1.5
 
 // crowdedLogScale is the least deviation that is believed of a put whose context several CTAs of its kernel share. It is the second,
 // third or fourth in the queue as it comes: 16 CTAs on 4 contexts take 5, 8, 11 or 14 us to the counter on 2x H200, and the 16 calls
@@ -163,6 +173,10 @@ func (d *Detector) Observe(o state.Observation) Alarm {
 		d.counter.up.add(r)
 		d.counter.down.add(r)
 	}
+	if d.puts && a.ByCounter && !a.BySignal && !d.signal.goesWith(&d.counter) {
+		a.ByCounter = false
+		d.counter.top()
+	}
 	if a.BySignal || a.ByCounter {
 		d.alarm(&a, e)
 	}
@@ -220,6 +234,16 @@ func (d *Detector) appendReferences(dst []reference) []reference {
 		dst = append(dst, r)
 	}
 	return dst
+}
+
+// unlearn drops expectations whose latest call came behind the first of these calls and no later than the second.
+func (d *Detector) unlearn(since, until uint64) {
+	kept := slices.DeleteFunc(d.actions, func(e actionExpectation) bool { return e.usedAt > since && e.usedAt <= until })
+	if len(kept) < len(d.actions) {
+		d.actions, d.lastSlot = kept, len(kept)
+		d.signal.restart()
+		d.counter.restart()
+	}
 }
 
 // slot finds or makes the expectation of a key. Calls mostly repeat the action of the call before.

@@ -118,6 +118,7 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	if !a.Raised && d.calls%judgeLateCalls == 0 && d.open && d.verdict.Diagnosis.rise() && d.calls-d.since > overCalls {
 		if v, is := d.over(d.calls-d.since > d.enoughCalls()); is {
 			d.verdict, d.open, d.decided, d.risen, d.moved = v, false, false, 0, 0
+			d.unlearn(false)
 		}
 	}
 	if a.Raised {
@@ -139,6 +140,9 @@ func (d *Diagnoser) begin(e *evidence, a Alarm) {
 	default:
 		d.standing = d.verdict
 	}
+	for _, e := range d.order {
+		e.risen = d.rise(e)
+	}
 	d.risen = math.Max(0, d.risen+d.moved)
 	d.open, d.up, d.decided, d.moved = true, a.Up, false, 0
 	d.since = e.callsAgo(a.Calls, d.calls)
@@ -150,7 +154,8 @@ func (d *Diagnoser) begin(e *evidence, a Alarm) {
 		}
 		other.start(d.since)
 		if d.risen == 0 && a.Up {
-			other.healthy, other.moved = append(other.healthy[:0], other.frozen...), false
+			other.healthy, other.moved, other.risen = append(other.healthy[:0], other.frozen...), false, 0
+			other.learntAt = other.detector.calls - uint64(other.taken)
 		}
 	}
 	e.moved = e.moved || a.Up
@@ -222,6 +227,9 @@ func (d *Diagnoser) judge() {
 			v.Diagnosis, v.Rank, v.LateNs = d.verdict.Diagnosis, d.verdict.Rank, d.verdict.LateNs
 		}
 	default:
+		if v.Diagnosis == DiagnosisRecovered && (!d.decided || d.verdict.Diagnosis != DiagnosisRecovered) && d.risen > 0 {
+			d.unlearn(true)
+		}
 		d.decided = true
 	}
 	v.New = d.verdict.New

@@ -45,11 +45,15 @@ type evidence struct {
 	frozen    []reference
 	healthy   []reference // frozen, as of the first of the changes that are in force
 	moved     bool        // it has alarmed since then
+	risen     float64     // log units that its calls stand above them, open episode not counted
+	learntAt  uint64      // detector's call with which the first of these changes began
+	told      bool        // its latest calls say that they are over
 	after     [recentCalls + evidenceCalls]deviation
 	taken     int // in after
 	excursion int // of these, the first so many made the alarm: they are high by selection
 	alarmed   bool
-	summed    shift // what shift gave when taken and excursion were summedAt: most buckets have no new call between two judgements
+	most      float64 // the most that shift has said: calls behind the end of a fault come among the others
+	summed    shift   // what shift gave when taken and excursion were summedAt: most buckets have no new call between two judgements
 	summedAt  [2]int
 }
 
@@ -96,7 +100,7 @@ func (e *evidence) callsAgo(n int, now uint64) uint64 {
 // start takes the remembered calls since the change as first evidence against the frozen expectations. The calls before
 // it correct them where a detector has not found a small shift yet: that shift is older than this change.
 func (e *evidence) start(since uint64) {
-	e.taken, e.excursion, e.summedAt = 0, 0, [2]int{}
+	e.taken, e.excursion, e.summedAt, e.most = 0, 0, [2]int{}, 0
 	var signal, counter [recentCalls]float64
 	n, counted := 0, 0
 	oldest := max(0, e.seen-recentCalls)

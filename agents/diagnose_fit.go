@@ -53,6 +53,9 @@ func (e *evidence) shift() (shift, bool) {
 	}
 	if at := [...]int{e.taken, e.excursion}; e.summedAt != at {
 		e.summed, e.summedAt = e.sum(), at
+		if e.taken >= staleCalls {
+			e.most = math.Max(e.most, e.summed.signal)
+		}
 	}
 	e.summed.bytes, e.summed.alarmed = e.bytes, e.alarmed
 	return e.summed, true

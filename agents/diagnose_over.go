@@ -15,9 +15,9 @@ const overCalls = 2 * settledCalls
 // are as ever all the while.
 func (d *Diagnoser) over(few bool) (v Verdict, is bool) {
 	v = Verdict{Diagnosis: DiagnosisRecovered, Rank: -1}
-	rise := d.risen + d.moved
-	now, weights, moved := 0.0, 0.0, 0
+	rise, now, weights, moved := 0.0, 0.0, 0.0, 0
 	for _, e := range d.order {
+		e.told = false
 		if !e.moved || len(e.healthy) == 0 {
 			continue
 		}
@@ -26,10 +26,15 @@ func (d *Diagnoser) over(few bool) (v Verdict, is bool) {
 		if n == 0 {
 			continue
 		}
-		now, weights = now+above/variance, weights+1/variance
+		own := d.rise(e)
+		if own == 0 { // too few of its calls were made under the change
+			own = d.risen + d.moved
+		}
+		e.told = above < (1-overShare)*own
+		rise, now, weights = rise+own/variance, now+above/variance, weights+1/variance
 		if v.Buckets == 0 || e.bytes < v.AtBytes {
 			v.AtBytes = e.bytes
-			v.AddedNs = math.Exp(e.recent[(e.seen-1)%recentCalls].signal-above) * (math.Exp(above) - math.Exp(rise))
+			v.AddedNs = math.Exp(e.recent[(e.seen-1)%recentCalls].signal-above) * (math.Exp(above) - math.Exp(own))
 		}
 		v.Buckets++
 		v.Calls += n
@@ -37,9 +42,22 @@ func (d *Diagnoser) over(few bool) (v Verdict, is bool) {
 	if weights == 0 || !few && (v.Buckets < 2 || 2*v.Buckets < moved || d.verdict.Diagnosis == DiagnosisCPUContention) {
 		return v, false
 	}
-	now /= weights
+	now, rise = now/weights, rise/weights
 	v.Signal = math.Exp(now - rise)
 	return v, rise > minLogShift && now+2/math.Sqrt(weights) < (1-overShare)*rise
+}
+
+// rise is how far a bucket's calls have risen since costs were as ever: its own, for a link of 0.2 GB/s makes puts of 1 KiB half as long
+// again and those of 32 KiB thirty times as long, and a program leaves it in the latter only.
+func (d *Diagnoser) rise(e *evidence) float64 {
+	s, ok := e.shift()
+	switch {
+	case !ok || !d.open || d.moved == 0:
+		return e.risen
+	case d.up:
+		return e.risen + math.Max(e.most, math.Max(0, s.signal))
+	}
+	return math.Max(0, e.risen+s.signal)
 }
 
 // latest is how far the bucket's newest calls are above what was expected while costs were as ever (logarithms, their median); n 0:
@@ -65,4 +83,20 @@ func (e *evidence) latest(since uint64) (above, variance float64, n int) {
 		buf[i] = math.Abs(buf[i] - above)
 	}
 	return above, medianVariance(sigmaPerMAD*medianOf(buf[:n]), n, expectedBy), n
+}
+
+// unlearn has detectors forget what they have learnt since costs rose first. What a size took under a fault, and does not show now because
+// the program has left it, would alarm when it comes back: as an end that is long known, or, where the next fault has begun by then, as
+// a recovery in the middle of it. It stays where it is known to be of now: of detectors with an alarm of their own in this episode, which
+// have begun anew, or, where none told of the end, in the latest calls that did.
+func (d *Diagnoser) unlearn(byAlarm bool) {
+	for _, e := range d.order {
+		switch {
+		case byAlarm && e.alarmed:
+		case !byAlarm && e.told:
+			e.detector.unlearn(e.learntAt, e.detector.calls-settledCalls)
+		default:
+			e.detector.unlearn(e.learntAt, e.detector.calls)
+		}
+	}
 }

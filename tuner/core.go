@@ -117,7 +117,7 @@ func (c *Core) Step(nowNs state.Ns, e Event) Output {
 	case CommJoined:
 		c.joined(e)
 	case CommLeft:
-		c.left(e)
+		c.left(nowNs, e)
 	case KernelsOpen:
 		c.kernelsOpen(e)
 	case Outstanding:
@@ -153,11 +153,12 @@ func (c *Core) joined(e CommJoined) {
 	c.order = append(c.order, e.Comm)
 }
 
-func (c *Core) left(e CommLeft) {
+func (c *Core) left(nowNs state.Ns, e CommLeft) {
 	m := c.comms[e.Comm]
 	if m == nil {
 		return
 	}
+	c.followHeld(nowNs, m)
 	m.eachBucket(func(b *bucket) { c.learned(m, b) })
 	m.joiner.restart() // nobody tells of its open calls any more
 	c.gone.addJoiner(&m.joiner)
@@ -345,6 +346,7 @@ func (c *Core) find(nowNs state.Ns, m *comm, b state.Bucket, d agents.Diagnosis,
 func (c *Core) tick(nowNs state.Ns) {
 	for _, id := range c.order {
 		m := c.comms[id]
+		c.followHeld(nowNs, m)
 		again, every := m.wantsCloser(nowNs), m.every
 		idle := !m.touched && !m.dirty && nowNs-m.tickedNs < lookAfterNs // nothing was observed since the last tick, and nothing can be overdue
 		if m.parted {

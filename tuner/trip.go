@@ -64,6 +64,7 @@ type trips struct {
 	noise  agents.FabricNoise // of its own, as that of replays
 	links  map[linkKey]*link
 	said   map[agents.Diagnosis]state.Ns // when a diagnosis was last told of
+	held   []joinedTrip                  // since the last Tick, at most tripWindow and one
 	rng    *rand.Rand
 }
 
@@ -147,8 +148,9 @@ func (c *Core) trip(nowNs state.Ns, e *Trip) {
 			rng: rand.New(rand.NewPCG(c.cfg.Seed, uint64(m.Comm)))}
 	}
 	m.trips.closer.heard(e)
-	for _, way := range m.trips.joiner.add(t, e) {
-		c.follow(nowNs, m, &way)
+	m.trips.held = append(m.trips.held, m.trips.joiner.add(t, e)...)
+	if len(m.trips.held) >= tripWindow {
+		c.followHeld(nowNs, m)
 	}
 }
 

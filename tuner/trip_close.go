@@ -15,7 +15,7 @@ const (
 	closeLeast    = closeMost / 5  // that is there when it begins
 	closeHold     = state.Ns(1e9)  // a reason is good for so long: ranks look twice a second
 	closeAgain    = state.Ns(2e9)  // after which a plan says so anew, for ranks stop by themselves (DYN_GIN_CLOSELY)
-	nearThreshold = 0.5            // a detector's statistic, as a share
+	nearThreshold = 1. / 3         // a detector's statistic, as a share
 )
 
 // closer decides about one communicator.

@@ -163,7 +163,6 @@ func (p *livePlayer) play(phases int) (said []map[agents.Diagnosis]int) {
 		next := 0
 		for at := state.Ns(0); at < playedPhaseNs; at += tickNs {
 			nowNs := 1e9 + state.Ns(phase)*playedPhaseNs + at
-			p.step(nowNs, Tick{})
 			if p.closer {
 				p.onNs += tickNs
 			}
@@ -173,6 +172,7 @@ func (p *livePlayer) play(phases int) (said []map[agents.Diagnosis]int) {
 					p.more(nowNs, of, &of[next])
 				}
 			}
+			p.step(nowNs, Tick{})
 		}
 		n := map[agents.Diagnosis]int{}
 		for _, l := range p.core.LinksOf(1) {

@@ -31,6 +31,7 @@ type joinedTrip struct {
 	bytes               uint64
 	action              actions.Action
 	counterNs, signalNs state.Ns
+	inGraph             bool
 }
 
 // tripKey names a put and the one that came the other way, in the same call. Each backend counts calls by itself.
@@ -74,7 +75,7 @@ func (j *tripJoiner) add(t *TripTotals, e *Trip) []joinedTrip {
 	delete(j.open, key)
 	signal := min(first.SignalNs, e.SignalNs)
 	for i, w := range [2]*Trip{&first, e} {
-		j.both[i] = joinedTrip{linkKey{w.Rank, w.Peer, w.Context, w.Action.Backend}, w.Number, w.Bytes, w.Action, w.CounterNs, signal}
+		j.both[i] = joinedTrip{linkKey{w.Rank, w.Peer, w.Context, w.Action.Backend}, w.Number, w.Bytes, w.Action, w.CounterNs, signal, w.InGraph}
 	}
 	return j.both[:]
 }

@@ -58,8 +58,8 @@ func TestTripJoinerAgainstOracle(t *testing.T) {
 			default:
 				delete(first, key)
 				signal := min(e.SignalNs, other.SignalNs)
-				if len(both) != 2 || both[0] != (joinedTrip{linkKey{other.Rank, other.Peer, e.Context, e.Action.Backend}, e.Number, 64, e.Action, other.CounterNs, signal}) ||
-					both[1] != (joinedTrip{linkKey{e.Rank, e.Peer, e.Context, e.Action.Backend}, e.Number, 64, e.Action, e.CounterNs, signal}) {
+				if len(both) != 2 || both[0] != (joinedTrip{linkKey{other.Rank, other.Peer, e.Context, e.Action.Backend}, e.Number, 64, e.Action, other.CounterNs, signal, e.InGraph}) ||
+					both[1] != (joinedTrip{linkKey{e.Rank, e.Peer, e.Context, e.Action.Backend}, e.Number, 64, e.Action, e.CounterNs, signal, e.InGraph}) {
 					t.Fatalf("%+v and %+v gave %+v", other, e, both)
 				}
 			}
@@ -148,6 +148,7 @@ func (p *putter) call() {
 			}
 		}
 	}
+	p.found = append(p.found, p.core.Step(p.now, Tick{}).Findings...)
 }
 
 func (p *putter) calls(n int) {
@@ -268,10 +269,13 @@ func TestTripsTellOfSaturation(t *testing.T) {
 			for rank := range int32(2) {
 				out := core.Step(state.Ns(i)*1e6, &Trip{Comm: 1, Number: i, Rank: rank, Peer: 1 - rank, Bytes: 65536, CounterNs: 9000,
 					SignalNs: state.Ns(1e3 * c.takes(float64(ctas)) * math.Exp(0.05*rng.NormFloat64())), Action: actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: ctas}})
-				for _, f := range out.Findings {
-					if f.Diagnosis == agents.DiagnosisSaturated {
-						found = append(found, f)
-					}
+				if len(out.Findings) > 0 {
+					t.Fatalf("%+v before the tick", out.Findings)
+				}
+			}
+			for _, f := range core.Step(state.Ns(i)*1e6, Tick{}).Findings {
+				if f.Diagnosis == agents.DiagnosisSaturated {
+					found = append(found, f)
 				}
 			}
 		}
@@ -310,6 +314,7 @@ func TestTripsOfManySizesTellOfSaturation(t *testing.T) {
 				SignalNs: state.Ns(20e3 * float64(ctas) * math.Exp(0.05*rng.NormFloat64())), Action: actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: ctas}})
 		}
 	}
+	core.Step(4e9, Tick{})
 	for _, l := range core.LinksOf(1) {
 		if len(l.Saturated) != 1 || l.Saturated[0].Bytes != 65536 || l.Saturated[0].CTAs != 1 {
 			t.Errorf("link %d to %d: %+v", l.Rank, l.Peer, l.Saturated)
@@ -345,10 +350,13 @@ func TestTripsTellOfContextsInVain(t *testing.T) {
 				out := core.Step(state.Ns(i)*1e6, &Trip{Comm: 1, Number: i, Rank: rank, Peer: 1 - rank, Bytes: 65536, CounterNs: 9000,
 					SignalNs: state.Ns(1e3 * c.takes(float64(ctas), float64(contexts)) * math.Exp(0.05*rng.NormFloat64())),
 					Action:   actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: ctas, Contexts: contexts}})
-				for _, f := range out.Findings {
-					if f.Diagnosis == agents.DiagnosisSaturated {
-						found = append(found, f)
-					}
+				if len(out.Findings) > 0 {
+					t.Fatalf("%+v before the tick", out.Findings)
+				}
+			}
+			for _, f := range core.Step(state.Ns(i)*1e6, Tick{}).Findings {
+				if f.Diagnosis == agents.DiagnosisSaturated {
+					found = append(found, f)
 				}
 			}
 		}
