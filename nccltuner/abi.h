@@ -203,6 +203,7 @@ struct dyn_rank {
 #define DYN_REFUSED_MARKS 4 /* NCCL marks -1 on a rank what it chooses */
 #define DYN_REFUSED_USER 5  /* a rank's user wants it otherwise: DYN_RANK_VETO, NO_EXPLORE, FIXED_NUMERICS */
 #define DYN_REFUSED_SILENT 6 /* a rank did not answer, or went */
+#define DYN_REFUSED_APART 7 /* a rank counts AllToAll as a call, or does not, where rank 0 does otherwise: no plan ever comes into force */
 
 /* Agreement of one communicator on one host. Layout in cache lines of 64 bytes. */
 struct dyn_record {

@@ -102,6 +102,7 @@ const (
 	RefusedMarks            = 4    // NCCL marks -1 on a rank what it chooses
 	RefusedUser             = 5    // a rank's user wants it otherwise: DYN_RANK_VETO, NO_EXPLORE, FIXED_NUMERICS
 	RefusedSilent           = 6    // a rank did not answer, or went
+	RefusedApart            = 7    // a rank counts AllToAll as a call, or does not, where rank 0 does otherwise: no plan ever comes into force
 	SampleAggregated        = 1    // several collectives shared one getCollInfo call (ncclGroup): not a cost of the bucket
 	SampleUnjoined          = 2    // no getCollInfo call matched: seq is the profiler's own
 	SampleHostTimed         = 4    // timed by the host (profiler v1-v3 give no GPU time)

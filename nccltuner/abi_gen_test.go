@@ -225,6 +225,7 @@ var abiInts = map[string]uint64{
 	"DYN_REFUSED_MARKS":                 RefusedMarks,
 	"DYN_REFUSED_USER":                  RefusedUser,
 	"DYN_REFUSED_SILENT":                RefusedSilent,
+	"DYN_REFUSED_APART":                 RefusedApart,
 	"DYN_SAMPLE_AGGREGATED":             SampleAggregated,
 	"DYN_SAMPLE_UNJOINED":               SampleUnjoined,
 	"DYN_SAMPLE_HOST_TIMED":             SampleHostTimed,

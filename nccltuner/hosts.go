@@ -15,6 +15,7 @@ var refusals = [...]string{
 	RefusedMarks:  "NCCL does not allow there what the plan chooses",
 	RefusedUser:   "its user wants it otherwise",
 	RefusedSilent: "it did not answer, or has gone",
+	RefusedApart:  "it counts AllToAll where rank 0 does not, or the other way round: it heard too late whether all begin with GIN, and no plan can come into force",
 }
 
 // hosts reads who is here, before joined: ranks are counted, and their number written, before they have met.

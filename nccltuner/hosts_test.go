@@ -123,7 +123,8 @@ func TestRefused(t *testing.T) {
 		{4, 4, 3, RefusedMarks, 5, "NCCL does not allow"},
 		{4, 4, 3, RefusedUser, 5, "its user"},
 		{4, 4, 3, RefusedSilent, 6, "of a rank, it did not answer, or has gone"},
-		{4, 4, 3, RefusedSilent + 1, 5, "does not know"},
+		{4, 4, 3, RefusedApart, 5, "rank 5, it counts AllToAll"},
+		{4, 4, 3, RefusedApart + 1, 5, "does not know"},
 		{4, 4, 3, 1 << 31, 1 << 31, "does not know"},
 	} {
 		r := acrossRecord(t, 0, 1)

@@ -44,11 +44,11 @@ func (e *CommJoined) heard() uint64 {
 func (e *CommJoined) several() bool { return e.heard() != allRanks(e.Shape.Ranks) }
 
 // acrossHosts leaves out what ranks on several hosts refuse (nccltuner/hosts/rank.c), with all that is in a plan beside it: all but
-// NCCL's algorithms, and kernels over GIN, for calls that its tuners are asked about. And what cannot be measured where clocks of some ranks are not known: of
-// Broadcast and Reduce a rank may be done long before the last one, so NCCL's default stays.
+// NCCL's algorithms, for calls that its tuners are asked about, and kernels over GIN for these and AllToAll. And what cannot be measured where
+// clocks of some ranks are not known: of Broadcast and Reduce a rank may be done long before the last one, so NCCL's default stays.
 func acrossHosts(set []actions.Action, c actions.Collective) []actions.Action {
 	return slices.DeleteFunc(set, func(a actions.Action) bool {
-		return a != actions.Default && (a.Path != actions.PathCollective && !onGIN(a) || a == deviceLL || c == actions.AllToAll || c.Registered() || endsApart(c))
+		return a != actions.Default && (a.Path != actions.PathCollective && !onGIN(a) || a == deviceLL || c == actions.AllToAll && !onGIN(a) || c.Registered() || endsApart(c))
 	})
 }
 

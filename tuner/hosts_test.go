@@ -71,6 +71,7 @@ func TestChoicesAcrossHosts(t *testing.T) {
 		return Learned{Key: Key{Bucket: state.Bucket{Collective: c, Log2Bytes: 20}}, Action: a, Calls: 9, CostNs: 1, Default: 2}
 	}
 	name := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple}
+	has := func(c actions.Collective) bool { return c == actions.AllReduce || c == actions.AllToAll }
 	prior := []Learned{stored(actions.AllReduce, ring), stored(actions.Reduce, ring), stored(actions.AllGatherRegistered, name),
 		stored(actions.AllToAll, actions.Action{Path: actions.PathLSA, Channels: 4})}
 	for _, several := range []bool{false, true} {
@@ -95,16 +96,19 @@ func TestChoicesAcrossHosts(t *testing.T) {
 			t.Errorf("several %v: the first plan has %+v", several, early)
 		}
 		const marks = 0b111_111 | MarkOneShot | MarkBulk | MarkProxy | MarkContexts
-		for _, c := range []actions.Collective{actions.AllReduce, actions.AllGatherRegistered, actions.Broadcast, actions.Reduce} {
+		for _, c := range []actions.Collective{actions.AllReduce, actions.AllToAll, actions.AllGatherRegistered, actions.Broadcast, actions.Reduce} {
 			core.Step(0, Marks{Comm: 1, Bucket: state.Bucket{Collective: c, Log2Bytes: 20}, Set: marks})
 			set := core.comms[1].buckets[c][20].set
 			if near := slices.ContainsFunc(set, func(a actions.Action) bool { return a.Path == actions.PathLSA || a.Path == actions.PathSymmetric }); near == several {
 				t.Errorf("several %v, %v: %v", several, c, set)
 			}
-			if gin := slices.ContainsFunc(set, onGIN); several && gin != (c == actions.AllReduce) {
+			if nccls := slices.ContainsFunc(set, func(a actions.Action) bool { return a.Path == actions.PathCollective }); several && nccls != (c == actions.AllReduce) {
+				t.Errorf("several %v, %v: %v", several, c, set)
+			}
+			if gin := slices.ContainsFunc(set, onGIN); several && gin != has(c) {
 				t.Errorf("%v over GIN: %v", c, set)
 			}
-			if one := len(set) == 1; set[0] != actions.Default || one != (several && c != actions.AllReduce) {
+			if one := len(set) == 1; set[0] != actions.Default || one != (several && !has(c)) {
 				t.Errorf("several %v, %v: %v", several, c, set)
 			}
 		}
@@ -114,7 +118,7 @@ func TestChoicesAcrossHosts(t *testing.T) {
 			t.Errorf("several %v: %v", several, set)
 		}
 		for _, v := range core.BucketsOf(1) {
-			if said := strings.Contains(v.Note, "on several hosts"); said != (several && v.Bucket.Collective != actions.AllReduce) {
+			if said := strings.Contains(v.Note, "on several hosts"); said != (several && !has(v.Bucket.Collective)) {
 				t.Errorf("several %v, %s: %q", several, v.Bucket, v.Note)
 			}
 		}

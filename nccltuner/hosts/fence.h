@@ -37,6 +37,7 @@ struct dyn_fence {
   uint64_t entered; /* atomic, rank: the last epoch that it has entered, or is about to */
   uint64_t word;    /* atomic: epoch << 2 | dyn_fence_state. The rank changes OPEN to DOWN, the other thread all else */
   uint64_t waiting; /* atomic, rank: it waits at the fence */
+  uint32_t exchanges; /* atomic, rank, once: DYN_ALL_*, whether it counts AllToAll, of which NCCL asks nobody, from its first call on */
   struct dyn_plan plan; /* of a raised or open fence: written before it is raised, and not before it is down again */
 };
 

@@ -206,6 +206,7 @@ static void talk(struct speaker *s) {
 static void serve_speaker(struct speaker *s) {
   const struct dyn_record *record = s->rank.place.record;
   if (s->over) return;
+  s->away = s->soughtNs != 0 && nowNs - s->soughtNs > DYN_HOSTS_GONE_NS;
   if (!s->rank.together && __atomic_load_n(&record->joined, __ATOMIC_ACQUIRE) == s->rank.place.nRanks) finish(s);
   else if (s->soughtNs != 0 && nowNs - s->soughtNs > DYN_HOSTS_SEEK_NS) give_up(s);
   else if (s->wire.fd >= 0) talk(s);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../kernels/host/host.h"
 #include "speaker.h"
 
 /* Under lock. */
@@ -33,10 +32,7 @@ void dyn_hosts_decline(struct dyn_fence *fence) {
 }
 
 /* The hub's process has a rank (hub.h): it has gone with it. */
-static bool has_lost_hub(const struct speaker *s) {
-  bool away = s->soughtNs != 0 && dyn_host_ns() - s->soughtNs > DYN_HOSTS_GONE_NS;
-  return s->rank.together && s->rank.place.others != NULL && (s->over || away);
-}
+static bool has_lost_hub(const struct speaker *s) { return s->rank.together && s->rank.place.others != NULL && (s->over || s->away); }
 
 bool dyn_hosts_gone(uint64_t commId, uint32_t rank, char *why, size_t bytes) {
   bool gone = false;

@@ -23,6 +23,7 @@ struct member {
   bool told;      /* word is its */
   bool left, gone; /* gone: all were told */
   uint32_t wish;  /* DYN_ALL_*, about GIN */
+  uint32_t exchanges; /* DYN_ALL_*, as it counts AllToAll, once it has promised */
   uint64_t lostNs; /* since when it has no connection, as ticks found it; 0: it has one, or was not looked at since */
   uint64_t host, entered;
   struct dyn_hosts_word word;
@@ -34,6 +35,7 @@ struct dyn_hub_comm {
   uint32_t nRanks, epochCalls;
   bool together; /* all have come */
   bool asking;
+  uint32_t apart; /* a rank that counts other calls than rank 0, for ever; 0: none is known */
   uint64_t question, askedNs; /* the last one */
   uint64_t took;           /* the last one that was decided for; later ones may have been dropped since */
   uint64_t emptyNs;        /* since when nobody is connected; 0: somebody is, or it was not looked at since */
@@ -117,14 +119,16 @@ static void judge(const struct dyn_hub *hub, struct dyn_hub_comm *c) {
   for (uint32_t i = 0; i < c->nRanks; i++) say_verdict(hub, c, i);
 }
 
-/* Whoever no longer wants it is late, if all have begun: the steps of NCCL's that it does not make end by the clock. */
+/* Whoever no longer wants it is late, if all have begun: the steps of NCCL's that it does not make end by the clock. It never wants it again:
+ * what says so was said before, on a connection that was heard later. */
 static void hear_wish(const struct dyn_hub *hub, struct dyn_hub_comm *c, const struct dyn_hosts_message *m, const struct dyn_hosts_gin *gin) {
   if (c->verdict != DYN_ALL_UNDECIDED && DYN_HUB_MUTATE != DYN_HUB_MUTATE_TWICE) {
     say_verdict(hub, c, m->rank);
     return;
   }
   if (DYN_HUB_MUTATE == DYN_HUB_MUTATE_TWICE) c->verdict = DYN_ALL_UNDECIDED;
-  c->members[m->rank].wish = m->refusal == DYN_REFUSED_NOT ? DYN_ALL_BEGIN : DYN_ALL_DECLINE;
+  if (m->refusal != DYN_REFUSED_NOT) c->members[m->rank].wish = DYN_ALL_DECLINE;
+  else if (c->members[m->rank].wish == DYN_ALL_UNDECIDED || DYN_HUB_MUTATE == DYN_HUB_MUTATE_AGAIN) c->members[m->rank].wish = DYN_ALL_BEGIN;
   if (m->rank == 0) c->gin = *gin;
   judge(hub, c);
 }
@@ -215,10 +219,10 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
 }
 
 static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *plan, uint64_t nowNs) {
-  if (c->asking || !c->together || !is_apart(c) || !all_here(c)) {
-    uint32_t why = c->asking ? DYN_REFUSED_BUSY : DYN_REFUSED_SILENT, missing = 0;
+  if (c->asking || !c->together || !is_apart(c) || !all_here(c) || c->apart != 0) {
+    uint32_t why = c->asking ? DYN_REFUSED_BUSY : c->apart != 0 ? DYN_REFUSED_APART : DYN_REFUSED_SILENT, missing = 0;
     while (missing + 1 < c->nRanks && c->members[missing].connection != NOBODY) missing++;
-    say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why, .rank = missing}, NULL);
+    say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why, .rank = c->apart != 0 ? c->apart : missing}, NULL);
     return;
   }
   uint64_t furthest = 0;
@@ -234,6 +238,13 @@ static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *pla
   for (uint32_t i = 0; i < c->nRanks; i++) say(hub, c, i, (struct dyn_hosts_message){.kind = DYN_HOSTS_PREPARE, .epoch = furthest + c->margin, .question = c->question}, plan);
 }
 
+/* 0: there is none. */
+static uint32_t counts_apart(const struct dyn_hub_comm *c) {
+  uint32_t i = c->nRanks - 1;
+  while (i > 0 && c->members[i].exchanges == c->members[0].exchanges) i--;
+  return DYN_HUB_MUTATE == DYN_HUB_MUTATE_APART ? 0 : i;
+}
+
 static void hear(struct dyn_hub *hub, struct dyn_hub_comm *c, const struct dyn_hosts_message *m) {
   if (!c->asking || m->question != c->question) return; /* one that was dropped */
   uint32_t promised = 0;
@@ -243,8 +254,11 @@ static void hear(struct dyn_hub *hub, struct dyn_hub_comm *c, const struct dyn_h
     return;
   }
   c->members[m->rank].promised = true;
+  c->members[m->rank].exchanges = m->count;
   for (uint32_t i = 0; i < c->nRanks; i++) promised += c->members[i].promised;
-  if (promised + (DYN_HUB_MUTATE == DYN_HUB_MUTATE_MAJORITY) >= c->nRanks) decide(hub, c, DYN_REFUSED_NOT, 0);
+  if (promised + (DYN_HUB_MUTATE == DYN_HUB_MUTATE_MAJORITY) < c->nRanks) return;
+  c->apart = counts_apart(c);
+  decide(hub, c, c->apart != 0 ? DYN_REFUSED_APART : DYN_REFUSED_NOT, c->apart);
 }
 
 bool dyn_hub_take(struct dyn_hub *hub, int connection, const struct dyn_hosts_message *m, const void *payload, uint64_t nowNs) {

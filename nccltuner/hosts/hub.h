@@ -2,7 +2,8 @@
  *
  * The hub: in the process that made a communicator's ncclUniqueId, where all its ranks meet. It asks all of them whether a plan may
  * come into force at an epoch, and decides: only if each has promised, on its connection of now. Whoever is silent, refuses or goes
- * before that has it dropped; once decided it stays so, and a rank that was cut off in between is told when it comes back.
+ * before that has it dropped; once decided it stays so, and a rank that was cut off in between is told when it comes back. An epoch is a
+ * number of calls: ranks that do not all count the same ones never have a plan.
  *
  * No socket, thread or clock: connections are numbers, instants are arguments.
  */
@@ -25,6 +26,8 @@
 #define DYN_HUB_MUTATE_WISH 7     /* one rank need not want what is begun */
 #define DYN_HUB_MUTATE_TWICE 8    /* a rank that no longer wants it has the verdict changed */
 #define DYN_HUB_MUTATE_BACK 9     /* a rank that came back in time is told to be gone */
+#define DYN_HUB_MUTATE_APART 10   /* ranks that count AllToAll and ranks that do not have plans together */
+#define DYN_HUB_MUTATE_AGAIN 11   /* a rank that no longer wants it is taken to want it again */
 #define DYN_HUB_MUTATE_ANEW 6     /* who asks about what was forgotten is taken for a new one */
 
 struct dyn_hub_comm;

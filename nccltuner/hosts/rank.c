@@ -24,10 +24,10 @@ static struct dyn_hosts_word word_of(const struct dyn_hosts_rank *r) {
 
 static bool adds_up(int collective) { return collective == DYN_REDUCE || collective == DYN_REDUCE_SCATTER || collective == DYN_ALL_REDUCE; }
 
-/* A kernel over GIN this rank must have: what is promised has no other way. */
+/* A kernel over GIN this rank must have: what is promised has no other way. Who does not count AllToAll has marked nothing of it. */
 static uint32_t refusal_of_gin(const struct dyn_hosts_word *word, int collective, int bucket, uint32_t action) {
   uint32_t backend = action >> DYN_ACTION_BACKEND_SHIFT & 15, marks = word->marks[collective][bucket];
-  if (collective >= DYN_NUM_ASKED || action >> DYN_ACTION_ALGO_SHIFT & 15 || (backend != DYN_BACKEND_GDAKI && backend != DYN_BACKEND_PROXY)) return DYN_REFUSED_UNFIT;
+  if ((collective >= DYN_NUM_ASKED && collective != DYN_ALL_TO_ALL) || action >> DYN_ACTION_ALGO_SHIFT & 15 || (backend != DYN_BACKEND_GDAKI && backend != DYN_BACKEND_PROXY)) return DYN_REFUSED_UNFIT;
   if (word->flags & DYN_RANK_FIXED_NUMERICS && adds_up(collective)) return DYN_REFUSED_USER;
   bool some = (action >> DYN_ACTION_CONTEXTS_SHIFT & (DYN_GIN_FLAT - 1)) != 0; /* of its contexts, which all ranks are to take alike */
   bool has = marks & DYN_MARKS_SEEN && marks >> (DYN_MARKS_GIN_SHIFT + backend) & 1 && (!some || marks & DYN_MARKS_CONTEXTS);
@@ -195,9 +195,11 @@ static bool hear_gone(struct dyn_hosts_rank *r, uint32_t rank) {
   return true;
 }
 
+/* Where the plan begins is a number of calls, so nothing is promised before it is settled which calls this rank counts. */
 static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, uint64_t question, const struct dyn_plan *plan) {
-  uint32_t refusal = DYN_REFUSED_BUSY;
-  if (dyn_fence_is_down(&r->fence)) {
+  uint32_t refusal = DYN_REFUSED_BUSY, exchanges = __atomic_load_n(&r->fence.exchanges, __ATOMIC_ACQUIRE);
+  bool settled = exchanges != DYN_ALL_UNDECIDED || DYN_RANK_MUTATE == DYN_RANK_MUTATE_EXCHANGES;
+  if (settled && dyn_fence_is_down(&r->fence)) {
     refusal = refusal_of(r, plan);
     if (refusal == DYN_REFUSED_NOT) {
       memcpy(&r->fence.plan, plan, sizeof *plan);
@@ -209,7 +211,7 @@ static void prepare(struct dyn_hosts_rank *r, uint64_t epoch, uint64_t question,
       }
     }
   }
-  say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_ANSWER, .question = question, .refusal = refusal}, NULL);
+  say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_ANSWER, .question = question, .refusal = refusal, .count = exchanges}, NULL);
 }
 
 static void hear_refusal(struct dyn_hosts_rank *r, const struct dyn_hosts_message *m, uint64_t nowNs) {

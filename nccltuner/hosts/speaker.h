@@ -19,6 +19,7 @@ struct speaker {
   bool over;  /* it needs nobody, or has given up */
   bool spoke; /* on this connection */
   bool broken;
+  bool away;  /* it has not reached the hub for DYN_HOSTS_GONE_NS, by the clock of the thread that seeks it */
   uint64_t beganNs, triedNs, soughtNs; /* soughtNs: since when it has heard nothing of the hub; 0: it is there */
   dyn_hosts_logger log;
 };

@@ -88,6 +88,7 @@ void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *devic
 void dyn_hosts_join(struct dyn_member *member);
 void dyn_hosts_part(struct dyn_member *member);
 void dyn_hosts_pass(struct dyn_comm *comm); /* an epoch begins; waits at a raised fence */
+bool dyn_hosts_exchanges(const struct dyn_comm *comm, bool counts); /* once, before the first call: whether AllToAll counts; as it is settled */
 
 /* answer.c */
 void dyn_answer_wait(struct dyn_comm *comm); /* the communicator is made; waits for the daemon's first plan, for milliseconds at most */

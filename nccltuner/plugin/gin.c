@@ -11,8 +11,8 @@
  * marks the sizes that it can run, and plans have GIN in them where all did.
  *
  * On several hosts no record has all ranks: there the process decides that made the communicator's id (hosts/hub.c), and each rank asks for its
- * word. A rank that hears it too late leaves the others to the deadlines of NCCL's steps; so nothing is counted there but what NCCL asks about, and a
- * plan with GIN in it comes into force only where each rank has promised that its own is active.
+ * word. A rank that hears it too late leaves the others to the deadlines of NCCL's steps, and does not count what they count: so with each promise
+ * of a plan a rank says which calls it counts, and none comes into force where they differ, or where a rank's own GIN is not active.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +117,7 @@ static void offers_here(const struct dyn_comm *comm, struct dyn_offer *offers) {
 static void begin_between_hosts(struct dyn_comm *comm, const struct dyn_device_calls *device, const uint8_t id[128]) {
   struct dyn_offer offers[DYN_MAX_RANKS];
   comm->bound = 1;
+  comm->allBind = dyn_hosts_exchanges(comm, true);
   offers_here(comm, offers);
   if (device->gin->make(comm->lsa, offers, id, comm->self)) dyn_device_room(comm, device);
   else if (__atomic_load_n(&comm->self->gin, __ATOMIC_RELAXED) == DYN_GIN_WANTED) set_state(comm, DYN_GIN_FAILED);
@@ -133,6 +134,7 @@ void dyn_gin_begin(struct dyn_member *member) {
     begin_between_hosts(comm, device, id);
     return;
   }
+  dyn_hosts_exchanges(comm, false);
   if (!decide(comm, ours && all_want(comm))) {
     set_state(comm, DYN_GIN_REFUSED);
     if (comm->bound == 0) dyn_device_leave(member); /* there is no scratch memory either */

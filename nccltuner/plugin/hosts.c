@@ -34,6 +34,13 @@ static uint64_t host_of(const struct dyn_member *member) {
   return (h ^ h >> 32) | 1;
 }
 
+/* No rank can know for certain what the others have heard, so each says what it does, and the hub has no plan where one does otherwise. */
+bool dyn_hosts_exchanges(const struct dyn_comm *comm, bool counts) {
+  uint32_t settled = DYN_ALL_UNDECIDED, word = counts ? DYN_ALL_BEGIN : DYN_ALL_DECLINE;
+  if (comm->fence == NULL) return false;
+  return __atomic_compare_exchange_n(&comm->fence->exchanges, &settled, word, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ? counts : settled == DYN_ALL_BEGIN;
+}
+
 /* NCCL makes the communicator; nothing is waited for. */
 void dyn_hosts_join(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
@@ -42,6 +49,7 @@ void dyn_hosts_join(struct dyn_member *member) {
   struct dyn_hosts_place place = {.record = comm->record, .self = comm->self, .commId = comm->commId, .host = host_of(member), .nRanks = comm->nRanks,
                                   .rank = (uint32_t)comm->rank, .gin = dyn_gin_between_hosts(comm)};
   if (place.host != 0) comm->fence = hosts->begin(&place, comm->log);
+  if (!place.gin) dyn_hosts_exchanges(comm, false);
 }
 
 void dyn_hosts_part(struct dyn_member *member) {
@@ -80,7 +88,7 @@ static void take_plan(struct dyn_comm *comm, struct dyn_fence *fence) {
 
 void dyn_hosts_pass(struct dyn_comm *comm) {
   struct dyn_fence *fence = comm->fence;
-  comm->fenceEpoch++;
+  if (comm->fenceEpoch++ == 0) dyn_hosts_exchanges(comm, false); /* unless it is settled: calls were made */
   dyn_fence_enter(fence, comm->fenceEpoch);
   enum dyn_fence_answer answer = dyn_fence_ask(fence, comm->fenceEpoch);
   if (DYN_RARELY(answer == DYN_FENCE_WAIT)) answer = wait_for_word(comm, fence);

@@ -69,7 +69,7 @@ struct dyn_comm {
   bool own;            /* made by ourselves, for GIN: plain NCCL */
   bool gin;            /* it wants GIN, and begins with it once NCCL has made the communicator */
   bool binds;          /* the preload library knows, or will, which of NCCL's communicators this is */
-  bool allBind;        /* on every rank, before its first call: so calls that NCCL asks nobody about count */
+  bool allBind;        /* on every rank, before its first call: so calls that NCCL asks nobody about count. Between hosts on this one, as its promises say */
   bool windows;        /* likewise: calls on registered memory are counted apart */
   bool names;          /* likewise, with windows: NCCL can be told by name what is to run them */
   uint64_t commId;

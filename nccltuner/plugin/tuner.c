@@ -344,7 +344,7 @@ static inline bool is_decided(struct dyn_comm *comm, int collective, uint64_t by
   if (comm->bound == 0) dyn_device_bind(comm);
   if (comm->bound < 0 || (collective == DYN_ALL_TO_ALL && !comm->allBind)) return false;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
-  return !comm->lost; /* NCCL asks about the call, and it fails */
+  return !comm->lost; /* NCCL asks about the call, and it fails; but of an AllToAll */
 }
 
 static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, int collective, uint64_t bytes, uint32_t able) {
@@ -352,7 +352,7 @@ static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, i
   if (able & DYN_ABLE_REFUSED) refuse(comm, dyn_on_registered(collective), bytes);
   if (able & DYN_ABLE_OVER) comm->ahead = false;
   if (able & (DYN_ABLE_REFUSED | DYN_ABLE_OVER)) return 0;
-  if (!is_decided(comm, collective, bytes)) return 0;
+  if (!is_decided(comm, collective, bytes)) return comm->lost && !asked && comm->allBind ? DYN_CHOSEN_LOST : 0;
   if (able & DYN_ABLE_REGISTERED && comm->windows) return choose_registered(comm, dyn_on_registered(collective), bytes, able);
   comm->inGraph = dyn_in_graph(comm, dyn_thread_call(comm));
   int bucket = dyn_bucket_of(bytes);

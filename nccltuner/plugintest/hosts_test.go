@@ -62,7 +62,7 @@ func TestHub(t *testing.T) {
 func TestHubPace(t *testing.T) { agreement(t, "test_pace") }
 
 func TestHubFindsPlantedMistakes(t *testing.T) {
-	for of, mistakes := range map[string]int{"hub": 9, "rank": 5, "fence": 4} {
+	for of, mistakes := range map[string]int{"hub": 11, "rank": 6, "fence": 4} {
 		for mistake := range mistakes {
 			agreement(t, "test_hub", of, strconv.Itoa(mistake+1))
 		}
@@ -75,7 +75,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "gin_begins", "gin_too_late", "gone")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "gin_begins", "count_apart", "gin_too_late", "gone")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -102,10 +102,12 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"hosts.c", "left", "  if (s != NULL && s->spoke) dyn_hosts_rank_bye(&s->rank);\n", ""},
 		{"hosts_gin.c", "gin_too_late", "if (s != NULL && s->spoke) dyn_hosts_rank_decline(&s->rank);", ""},
 		{"hosts_gin.c", "gone_with_hub", "s->rank.gone != 0 || has_lost_hub(s);", "s->rank.gone != 0;"},
-		{"hosts_gin.c", "gin_begins", "(s->over || away)", "true"},
+		{"hosts_gin.c", "gin_begins", "(s->over || s->away)", "true"},
 		{"hub.c", "gone", "    miss(hub, c, nowNs);\n", ""},
 		{"hub.c", "by_hand", "if (want > 0 && hub->has != NULL && !hub->has(hub->to, c->commId)) not++;", ""},
 		{"hub.c", "left", "    rank->left = true;\n", ""},
+		{"hub.c", "count_apart", "  c->apart = counts_apart(c);\n", ""},
+		{"rank.c", "count_apart", ", .count = exchanges", ""},
 		{"rank.c", "gin_hub_killed", "  if (r->verdict == DYN_ALL_UNDECIDED) r->verdict = DYN_ALL_DECLINE;\n", ""},
 		{"samples.c", "samples", " || state == at + DYN_RING_CELLS", ""},
 		{"samples.c", "samples", "|| head - next > DYN_RING_CELLS / 2", ""},
@@ -168,7 +170,13 @@ func TestGINBetweenHostsFindsPlantedMistakes(t *testing.T) {
 	}
 	for _, m := range []struct{ file, is, mistake string }{
 		{"gin.c", `{ return comm->gin && switched("1"); }`, "{ return comm->gin; }"},
-		{"gin.c", "  comm->bound = 1;\n  offers_here", "  comm->bound = 1, comm->allBind = true;\n  offers_here"},
+		{"gin.c", "comm->allBind = dyn_hosts_exchanges(comm, true)", "comm->allBind = false"},
+		{"gin.c", "comm->allBind = dyn_hosts_exchanges(comm, true)", "comm->allBind = true"},
+		{"gin.c", "  dyn_hosts_exchanges(comm, false);\n", ""},
+		{"hosts.c", "dyn_hosts_exchanges(comm, false); /* unless", "; /* unless"},
+		{"hosts.c", "  if (!place.gin) dyn_hosts_exchanges(comm, false);\n", ""},
+		{"hosts.c", ": settled == DYN_ALL_BEGIN;", ": counts;"},
+		{"tuner.c", "comm->lost && !asked && comm->allBind ? DYN_CHOSEN_LOST : 0", "0"},
 		{"gin.c", "dyn_host_ns() > until) break;", "false) break;"},
 		{"gin.c", "  device->hosts->decline(comm->fence);\n", ""},
 		{"gin.c", "return word == DYN_ALL_BEGIN;\n  device", "return true;\n  device"},

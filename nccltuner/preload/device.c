@@ -200,12 +200,13 @@ static DYN_HOT uint32_t action_of(const struct dyn_bound *b, const struct dyn_re
 }
 
 /* It has counted, and NCCL runs it. */
-static bool is_nccls(uint32_t action) { return (action & 15) != DYN_PATH_LSA && (action & 15) != DYN_PATH_GIN; }
+static bool is_nccls(uint32_t action) { return (action & 15) != DYN_PATH_LSA && (action & 15) != DYN_PATH_GIN && action != DYN_CHOSEN_LOST; }
 
 static int launch(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action, struct dyn_timed *timed) {
   struct dyn_work work = request->work;
   struct buffers in;
   unsigned ctas = 0;
+  if (action == DYN_CHOSEN_LOST) return REMOTE_ERROR;
   work.perhapsCaptured = perhapsCaptured;
   if (dyn_is_direct(action)) find_windows(b, &work, &in);
   bool told = timed != NULL && timed->asked == 1; /* else nothing comes of its times */

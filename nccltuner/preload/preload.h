@@ -16,7 +16,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 14
+#define DYN_PRELOAD_VERSION 15
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -56,6 +56,7 @@ struct dyn_about {
  * then it has counted as well, and the chooser hears when it is over. */
 typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t bytes, uint32_t able);
 #define DYN_CHOSEN_NCCL 15u              /* no path: NCCL is to run it as it likes */
+#define DYN_CHOSEN_LOST 14u              /* no path: nobody can say what other ranks run, and NCCL would ask nobody: the call fails */
 #define DYN_ABLE_REGISTERED (1u << 16)   /* the call reads and writes memory that the program has registered, as all ranks see alike (device.c) */
 #define DYN_ABLE_OVER (1u << 17)         /* no question: the call that was counted has been given to NCCL, and its group has ended */
 #define DYN_ABLE_REFUSED (1u << 18)      /* no question: NCCL has refused the name that was given for it, and runs it as it likes */

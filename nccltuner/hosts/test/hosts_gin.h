@@ -27,6 +27,25 @@ static void gin_begins(void) {
   nobody_is_gone();
 }
 
+/* All count AllToAll, or none does; where ranks heard different words no plan comes, and they go on. */
+static void count_apart(void) {
+  counting = 15;
+  start(4, 3, 1, -1, NULL);
+  settle();
+  stop();
+  counting = 15 & ~1u << 2;
+  start(4, 3, 1, -1, NULL);
+  AWAIT(all_met(), 5000);
+  publish(0);
+  const struct dyn_record *record = &shared->memories[0][0].record;
+  AWAIT(LOAD(record->refusal) == DYN_REFUSED_APART && LOAD(record->refuser) == 3, 5000);
+  nap(1500 * MS); /* it is proposed again */
+  CHECK(all_have(0, 0) && LOAD(record->refusal) == DYN_REFUSED_APART && LOAD(record->refuser) == 3);
+  for (int i = 0; i < 4; i++) CHECK(go_on(i));
+  stop();
+  counting = 0;
+}
+
 /* One rank binds all; and so does one that does not come, of which only clocks know. */
 static void gin_declined(void) {
   notGin = 2;

@@ -90,6 +90,7 @@ static uint64_t now(void) {
 static struct dyn_root root;
 static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log) { return dyn_hosts_begin(place, &root, log); }
 static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
+static unsigned counting; /* bits of ranks that count AllToAll */
 static int notGin = -1, held = -1; /* a rank that does not want GIN, and one that joins when it is told to */
 bool dyn_gin_between_hosts(const struct dyn_comm *comm) { return comm->rank != notGin; }
 const struct dyn_device_calls *dyn_device_of(const struct dyn_member *member) {
@@ -123,6 +124,7 @@ static void join(int c, int rank, struct dyn_member *member) {
   comm->self->flags = 0;
   if (rank == 0) memset(comm->record->ginId, 0x47, sizeof comm->record->ginId);
   dyn_hosts_join(member);
+  if (counting >> rank & 1) CHECK(dyn_hosts_exchanges(comm, true));
 }
 
 /* An epoch, and what is in force there. */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../plugin/datatype.h"
 #include "../../plugin/plan.h"
 #include "../hub.h"
 
@@ -101,9 +102,12 @@ static struct dyn_plan plans[PLANS]; /* version is index + 1 */
 static bool published[PLANS];
 static int numPlans;
 
+static uint32_t random_gin(void) {
+  return DYN_PATH_GIN | (one_in(20) ? chance(5) : DYN_BACKEND_GDAKI + chance(2)) << DYN_ACTION_BACKEND_SHIFT | chance(16) << DYN_ACTION_CONTEXTS_SHIFT | 4 << DYN_ACTION_CHANNELS_SHIFT;
+}
 static uint32_t random_action(void) {
   if (one_in(8)) return 0;
-  if (one_in(8)) return DYN_PATH_GIN | (one_in(20) ? chance(5) : DYN_BACKEND_GDAKI + chance(2)) << DYN_ACTION_BACKEND_SHIFT | chance(16) << DYN_ACTION_CONTEXTS_SHIFT | 4 << DYN_ACTION_CHANNELS_SHIFT;
+  if (one_in(8)) return random_gin();
   return DYN_PATH_COLLECTIVE | chance(7) << DYN_ACTION_ALGO_SHIFT | chance(3) << DYN_ACTION_PROTO_SHIFT | chance(3) << DYN_ACTION_CHANNELS_SHIFT;
 }
 
@@ -120,7 +124,9 @@ static struct dyn_plan *write_plan(bool plain) { /* plain: it chooses nothing */
     entry->numTrials = one_in(3) ? 1 + chance(3) : 0;
     for (uint32_t k = 0; k < entry->numTrials; k++) entry->trials[k] = random_action();
     if (one_in(30)) entry->base = DYN_PATH_LSA;
-    plan->index[chance(one_in(40) ? DYN_NUM_COLLECTIVES : DYN_NUM_ASKED)][chance(BUCKETS)] = (uint8_t)i;
+    int collective = (int)chance(one_in(40) ? DYN_NUM_COLLECTIVES : DYN_NUM_ASKED);
+    if (one_in(8)) collective = DYN_ALL_TO_ALL, entry->base = random_gin(), entry->numTrials = 0;
+    plan->index[collective][chance(BUCKETS)] = (uint8_t)i;
   }
   plan->checksum = dyn_plan_checksum(plan);
   return plan;
@@ -151,7 +157,7 @@ static void *racing_copy(void *to, const void *from, size_t bytes) {
 /* ---- what ranks allow ---- */
 
 static void change_marks(struct dyn_rank *self) {
-  uint32_t *marks = &self->marks[chance(DYN_NUM_ASKED)][chance(BUCKETS)], usable = one_in(3) ? chance(1u << 21) : (1u << 21) - 1;
+  uint32_t *marks = &self->marks[chance(DYN_ALL_TO_ALL + 1)][chance(BUCKETS)], usable = one_in(3) ? chance(1u << 21) : (1u << 21) - 1;
   *marks = *marks & SEEN ? *marks & (usable | SEEN | GIN_MARKS) : SEEN | usable;
   if (one_in(3)) *marks |= one_in(2) ? GIN_MARKS : chance(16) << 22 & GIN_MARKS;
 }
@@ -168,7 +174,7 @@ static bool may_run(uint32_t flags, uint32_t marks, int collective, uint32_t act
   bool adds = collective == 1 || collective == 3 || collective == 4;
   if (path == DYN_PATH_GIN) {
     uint32_t backend = action >> 12 & 15;
-    return collective <= 4 && (backend == DYN_BACKEND_GDAKI || backend == DYN_BACKEND_PROXY) && marks & SEEN && marks & UINT32_C(1) << (23 + backend) && (!(protocol & 7) || marks & UINT32_C(1) << 22) &&
+    return collective <= 5 && (backend == DYN_BACKEND_GDAKI || backend == DYN_BACKEND_PROXY) && marks & SEEN && marks & UINT32_C(1) << (23 + backend) && (!(protocol & 7) || marks & UINT32_C(1) << 22) &&
            !(adds && flags & DYN_RANK_FIXED_NUMERICS);
   }
   if (path != 1 || algorithm > 6 || protocol > 2 || collective > 4 || (adds && flags & DYN_RANK_FIXED_NUMERICS)) return false;

@@ -11,7 +11,7 @@ $(T)/test_pace: $(HOSTS)/test/test_pace.c $(HOSTS)/hub.c $(HEADERS) | $(T)
 $(T)/fence_check: $(HOSTS)/test/fence_check.c $(HOSTS)/test/mistakes.h ../plugin/test/states.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $<
 
-$(T)/test_hub: $(HOSTS)/test/test_hub.c $(HOSTS)/test/hub_rig.h $(HOSTS)/test/mistakes.h $(HOSTS)/hub.c $(HOSTS)/rank.c $(HEADERS) | $(T)
+$(T)/test_hub: $(HOSTS)/test/test_hub.c $(HOSTS)/test/hub_rig.h $(HOSTS)/test/hub_gin.h $(HOSTS)/test/mistakes.h $(HOSTS)/hub.c $(HOSTS)/rank.c $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -include $(HOSTS)/test/mistakes.h -o $@ $< $(HOSTS)/hub.c
 
 # With the plugin's part, and all that waits in a hurry. Planted mistakes are linked with these objects (nccltuner/plugintest).

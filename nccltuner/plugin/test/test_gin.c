@@ -70,7 +70,7 @@ static bool here(enum how which) { return how == which && rank == 1; }
 
 /* Of ranks on several hosts. */
 static struct apart {
-  bool meet, fails, wish;
+  bool meet, fails, late, wish; /* late: NCCL is making the communicator when the program calls, which it does not wait for */
   uint32_t verdict;
   int asked, declined, left;
 } apart;

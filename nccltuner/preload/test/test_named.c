@@ -204,6 +204,22 @@ static void all_to_all_in_groups(void) {
   }
 }
 
+/* Nobody can say what the ranks of other hosts run, and NCCL asks nobody about an AllToAll: it fails before NCCL has it, in a group or not. */
+static void lost(void) {
+  enum { REMOTE_ERROR = 6 };
+  struct step call = {.collective = ALL_TO_ALL, .count = 10, .stream = streams[0]};
+  make_comm();
+  registers(in[0], all, 0);
+  planned = DYN_CHOSEN_LOST;
+  fake->inside = nccl;
+  story[0] = '\0';
+  CHECK(issue(&call, 0, COMM) == REMOTE_ERROR && strcmp(story, "registered ") == 0, "%s", story);
+  group_start();
+  story[0] = '\0';
+  CHECK(issue(&call, 0, COMM) == 0 && find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == REMOTE_ERROR && strcmp(story, "registered end ") == 0, "%s", story);
+  fake->inside = succeed;
+}
+
 /* In a capture a refusal would come too late. */
 static void captures(void) {
   CUgraph graph;
@@ -240,6 +256,7 @@ int main(int argc, char **argv) {
   play("groups", 2, groups);
   play("all-to-all", 2, all_to_all);
   play("all-to-all in groups", 2, all_to_all_in_groups);
+  play("lost", 2, lost);
   play("captures", 2, captures);
   setenv("FAKE_NCCL_VERSION", "23100", 1);
   play("first with names", 2, groups);
