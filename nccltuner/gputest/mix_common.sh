@@ -68,10 +68,8 @@ options=() # of mix, that are not the user's
 if [ "${GIN:-}" = 1 ]; then
   [ -e "$root/lib/libnccl-net-dynamiccl-carrier.so" ] && [ -e "$root/lib/dynamiccl-gin.fatbin" ] || unfit "lib/ has no carrier or no kernels on GIN: run make carrier kernels first"
   [ "$ranks" -ge 2 ] || unfit "GIN is between two ranks at least: MPS=1 RANKS=2 has them share a GPU"
-  options=(--nodes "${NODES:-$ranks}" --ahead 2) # until a mix that runs further ahead has passed on GPUs
-  # Who keeps the context's lock while the GPU waits keeps the carrier from starting its kernel. Its kernels do not go without a successor
-  # for a second (docs/design/carrier.md, decision 31); until that has run on GPUs, they stay longer besides. 3000: as they would.
-  export DYNAMICCL_CARRIER=1 NCCL_IB_DISABLE=1 CUDA_MODULE_LOADING=EAGER DYNAMICCL_CARRIER_IDLE_US=${DYNAMICCL_CARRIER_IDLE_US:-300000}
+  options=(--nodes "${NODES:-$ranks}")
+  export DYNAMICCL_CARRIER=1 NCCL_IB_DISABLE=1 CUDA_MODULE_LOADING=EAGER
   if [ "$code" = 22809 ]; then
     export NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier
   elif [ "$code" = 23203 ]; then

@@ -330,10 +330,10 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
     if (looks == 0 && !used) used = true, tellUsed(n.report, n.number);
     /* A kernel that finds nothing when it comes does not stay. */
-    bool isOver = !used || looks > view.control[NIC_IDLE_LOOKS];
-    if (!isOver) usedNs = 0;
+    const bool wants = !used || looks > view.control[NIC_IDLE_LOOKS];
+    if (!wants) usedNs = 0;
     else if (usedNs == 0) usedNs = nicUsed(n, used);
-    isOver = isOver && nicMayEnd(n, usedNs);
+    const bool isOver = wants && (idle || (looks % kAskLooks == 0 && nicMayEnd(n, usedNs)));
     if (idle != isOver) idle = isOver, noteIdle(n.launch, 1u << at, all, idle);
   }
   if (side == NIC_MAIN) storeNext(&n.jobs[peer], q.job & ~NIC_JOB_HELPERS, 0); /* nobody: a later kernel has other blocks */

@@ -13,6 +13,10 @@ namespace dyn {
 
 using Nic = ::nic;
 
+/* Of a queue that nothing is asked of, the looks from one question whether the launch may end to the next, 0.1 ms: that is a read of host
+ * memory, for which the fences of other queues' warps wait. Asked at each look, it cost what goes there and back 3 us. */
+constexpr uint32_t kAskLooks = 256;
+
 /* Another launch stands behind this one, or none is needed. Who frees memory has CUDA's lock and waits for this kernel: then none comes,
  * and it goes when nothing was asked for long enough. */
 __device__ __forceinline__ bool nicMayEnd(const Nic &n, uint64_t usedNs) {
