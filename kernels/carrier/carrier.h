@@ -37,8 +37,7 @@ struct carrier_instance {
     int rank;
   } *said;
   carrier_address link; /* with GIN of type GDAKI, nic/card.c: when the link is free, for all contexts */
-  int cards;            /* that share it */
-  struct nic_card *card; /* the first of them; the program's threads' */
+  struct nic_card *card; /* the first of the cards that share it; the program's threads' */
 };
 
 /* Memory that all ranks registered at the same time. Where a rank's lies for this process: 0, nowhere. */

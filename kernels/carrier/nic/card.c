@@ -206,7 +206,7 @@ static struct nic_sizes sizes(unsigned *helpers) {
 /* The contexts of a communicator share one link, so one word; the last of them gives it back. */
 static bool share_link(struct nic_card *card) {
   struct carrier_instance *instance = card->carrier->instance;
-  if (instance->cards++ == 0 &&
+  if (instance->link == 0 &&
       (failed(carrier_driver(NULL)->cuMemAlloc_v2(&instance->link, sizeof(uint64_t)), "memory for a word") ||
        failed(nic_kernel_clear(card->kernel, instance->link, 0, sizeof(uint64_t)), "clearing a word")))
     return false;
@@ -224,7 +224,7 @@ static void leave_link(struct nic_card *card) {
       *at = card->other;
       break;
     }
-  if (--instance->cards > 0) return;
+  if (instance->card != NULL) return;
   if (instance->link != 0) carrier_driver(NULL)->cuMemFree_v2(instance->link);
   instance->link = 0;
 }

@@ -84,17 +84,28 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// ReadOnlyPaths are what AddReadOnly adds, for who asks for something else.
-var ReadOnlyPaths = []string{"/v1/status", "/v1/buckets", "/v1/findings", "/v1/alarms", "/v1/replays", "/v1/links"}
+// readOnly is what may also be served on --listen: nothing there changes anything.
+var readOnly = []struct {
+	path string
+	of   func(*Server, context.Context, Status) (any, error)
+}{
+	{"/v1/status", (*Server).status}, {"/v1/buckets", (*Server).buckets}, {"/v1/findings", (*Server).findings},
+	{"/v1/alarms", (*Server).alarms}, {"/v1/replays", (*Server).replays}, {"/v1/links", (*Server).links},
+}
 
-// AddReadOnly adds what may also be served on --listen: nothing there changes anything.
+// ReadOnlyPaths are what AddReadOnly adds, for who asks for something else.
+func ReadOnlyPaths() (paths []string) {
+	for _, r := range readOnly {
+		paths = append(paths, r.path)
+	}
+	return paths
+}
+
+// AddReadOnly adds readOnly.
 func (s *Server) AddReadOnly(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/status", s.view(s.status))
-	mux.HandleFunc("GET /v1/buckets", s.view(s.buckets))
-	mux.HandleFunc("GET /v1/findings", s.view(s.findings))
-	mux.HandleFunc("GET /v1/alarms", s.view(s.alarms))
-	mux.HandleFunc("GET /v1/replays", s.view(s.replays))
-	mux.HandleFunc("GET /v1/links", s.view(s.links))
+	for _, r := range readOnly {
+		mux.HandleFunc("GET "+r.path, s.view(func(ctx context.Context, st Status) (any, error) { return r.of(s, ctx, st) }))
+	}
 }
 
 type connKey struct{}

@@ -17,13 +17,17 @@ type ringed struct {
 	sinceNs state.Ns // that one has had none; 0: all have
 }
 
+func hasRing(rings []*nccltuner.Ring, p nccltuner.Process) bool {
+	return slices.ContainsFunc(rings, func(r *nccltuner.Ring) bool { return r.Process() == p })
+}
+
 // missing is the pid of a process that has joined and never had a ring, so that nothing it measures is heard; 0: none.
 func (r *ringed) missing(nowNs state.Ns, ranks []nccltuner.RankView, rings []*nccltuner.Ring) (pid uint32) {
 	for _, rank := range ranks {
 		p := rank.Process
 		switch {
 		case p.PID == 0 || slices.Contains(r.had, p):
-		case slices.ContainsFunc(rings, func(ring *nccltuner.Ring) bool { return ring.Process() == p }):
+		case hasRing(rings, p):
 			r.had = append(r.had, p)
 		default:
 			pid = p.PID

@@ -16,7 +16,7 @@ type traffic struct {
 // belongs notes whose run the ranks of a communicator that goes are: their processes may live on for a while, and tell.
 func (d *Daemon) belongs(c *comm) {
 	for _, r := range c.view.Ranks {
-		if r.Run != 0 && slices.ContainsFunc(d.rings, func(x *nccltuner.Ring) bool { return x.Process() == r.Process }) {
+		if r.Run != 0 && hasRing(d.rings, r.Process) {
 			d.runOf[r.Process] = r.Run
 		}
 	}

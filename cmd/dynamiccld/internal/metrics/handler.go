@@ -27,7 +27,7 @@ func Handler(b control.Backend, build version.Info, log *slog.Logger, readOnly f
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { health(w, r, b) })
 	readOnly(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, fmt.Sprintf("no %s %s here; there are /metrics, /healthz, %s", r.Method, r.URL.Path, strings.Join(control.ReadOnlyPaths, ", ")), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("no %s %s here; there are /metrics, /healthz, %s", r.Method, r.URL.Path, strings.Join(control.ReadOnlyPaths(), ", ")), http.StatusNotFound)
 	})
 	return mux
 }
