@@ -2,10 +2,10 @@ package agents
 
 import (
 	"math/rand/v2"
-	"strconv"
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/internal/testrecord"
 	"dynamiccl/state"
 )
 
@@ -20,14 +20,8 @@ type livePut struct {
 // readGinLive reads what puts of a live program took.
 func readGinLive(t testing.TB, name string) (all []livePut) {
 	t.Helper()
-	number := func(s string) int64 {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	for _, r := range gzippedRows(t, name) {
+	number := func(s string) int64 { return testrecord.Number(t, s) }
+	for _, r := range testrecord.Rows(t, realNoise+name) {
 		a, err := actions.Parse("gin/gdaki/" + r[4])
 		if err != nil {
 			t.Fatal(err)

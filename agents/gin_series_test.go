@@ -1,14 +1,12 @@
 package agents
 
 import (
-	"compress/gzip"
-	"encoding/csv"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/internal/testrecord"
 	"dynamiccl/state"
 )
 
@@ -24,30 +22,14 @@ type ginTrial struct {
 	phases [2][]ginCall
 }
 
-// gzippedRows gives a table of testdata/realnoise (PROVENANCE.md there) without its head.
-func gzippedRows(t testing.TB, name string) [][]string {
-	t.Helper()
-	file, err := os.Open("testdata/realnoise/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	text, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(text).ReadAll()
-	if err != nil || len(rows) < 2 {
-		t.Fatalf("%s: %d rows, %v", name, len(rows), err)
-	}
-	return rows[1:]
-}
+// realNoise has recorded tables (PROVENANCE.md there).
+const realNoise = "testdata/realnoise/"
 
 // readGinSeries reads what `gin --series` measured.
 func readGinSeries(t testing.TB) (trials []*ginTrial) {
 	t.Helper()
 	byName := map[string]*ginTrial{}
-	for _, r := range gzippedRows(t, "gin-series.csv.gz") {
+	for _, r := range testrecord.Rows(t, realNoise+"gin-series.csv.gz") {
 		var n [4]uint64
 		for i := range n {
 			var err error

@@ -1,16 +1,14 @@
 package tuner
 
 import (
-	"compress/gzip"
-	"encoding/csv"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
 
 	"dynamiccl/actions"
 	"dynamiccl/agents"
+	"dynamiccl/internal/testrecord"
 	"dynamiccl/state"
 )
 
@@ -29,34 +27,31 @@ func (c *liveCall) like(o *liveCall) bool {
 	return c.context == o.context && c.bytes == o.bytes && c.action == o.action
 }
 
+// realNoise has recorded tables of puts (PROVENANCE.md there).
+const realNoise = "../agents/testdata/realnoise/"
+
+// recordedPut gives a row's numbers, and its action, which stands in one of the columns.
+func recordedPut(t *testing.T, row []string, actionAt int) ([]int64, actions.Action) {
+	t.Helper()
+	n := make([]int64, len(row))
+	for i := range n {
+		if i != actionAt {
+			n[i] = testrecord.Number(t, row[i])
+		}
+	}
+	action, err := actions.Parse("gin/gdaki/" + row[actionAt])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, action
+}
+
 // readLiveCalls reads a table of agents/testdata/realnoise (PROVENANCE.md there).
 func readLiveCalls(t *testing.T, name string) (all []liveCall) {
 	t.Helper()
-	file, err := os.Open("../agents/testdata/realnoise/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	text, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(text).ReadAll()
-	if err != nil || len(rows) < 2 {
-		t.Fatalf("%s: %d rows, %v", name, len(rows), err)
-	}
 	waits := map[string][]liveCall{} // for the other rank's word
-	for _, r := range rows[1:] {
-		var n [7]int64
-		for i := range n {
-			if n[i], err = strconv.ParseInt(r[i], 10, 64); err != nil && i != 4 {
-				t.Fatal(err)
-			}
-		}
-		action, err := actions.Parse("gin/gdaki/" + r[4])
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range testrecord.Rows(t, realNoise+name) {
+		n, action := recordedPut(t, r, 4)
 		rank := n[1]
 		key := r[2] + " " + r[3] + " " + r[4] + " " + r[6]
 		took := liveTook{state.Ns(n[5]), state.Ns(n[6])}

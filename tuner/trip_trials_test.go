@@ -1,15 +1,11 @@
 package tuner
 
 import (
-	"compress/gzip"
-	"encoding/csv"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
-	"dynamiccl/actions"
 	"dynamiccl/agents"
+	"dynamiccl/internal/testrecord"
 	"dynamiccl/state"
 )
 
@@ -42,18 +38,9 @@ type ginTold struct {
 // playTrials tells a core what ranks told in that run, look by look.
 func playTrials(t *testing.T) (all []ginTold) {
 	t.Helper()
-	file, err := os.Open("../agents/testdata/realnoise/gin-trials.csv.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	text, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(text).ReadAll()
-	if err != nil || len(rows) < 50_000 {
-		t.Fatalf("%d rows, %v", len(rows), err)
+	rows := testrecord.Rows(t, realNoise+"gin-trials.csv.gz")
+	if len(rows) < 49_999 {
+		t.Fatalf("%d rows", len(rows))
 	}
 	core := coreOf(t, agents.NameUCB, Config{Trace: true}, CommJoined{Shape: state.Shape{Ranks: 2, Nodes: 2}})
 	nowNs, number := state.Ns(1e9), uint32(0)
@@ -62,17 +49,8 @@ func playTrials(t *testing.T) (all []ginTold) {
 			all = append(all, ginTold{linkKey{p.Rank, p.Peer, p.Context, p.Observation.Action.Backend}, p.Number, p.Alarm, p.Diagnosis})
 		}
 	}
-	for _, r := range rows[1:] {
-		var n [9]int64
-		for i := range n {
-			if n[i], err = strconv.ParseInt(r[i], 10, 64); err != nil && i != 5 {
-				t.Fatal(err)
-			}
-		}
-		action, err := actions.Parse("gin/gdaki/" + r[5])
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range rows {
+		n, action := recordedPut(t, r, 5)
 		if n[0] > 20_000 { // a look later
 			tick()
 		}

@@ -31,6 +31,7 @@ var ladder = map[string][]string{
 
 	"kernels/carriertest":           {},
 	"internal/testbuild":            {}, // C programs and libraries for tests
+	"internal/testrecord":           {}, // what was recorded of real runs, for tests
 	"internal/testproc":             {}, // what is left of processes of tests
 	"kernels/kernelstest":           {},
 	"nccltuner/fakegputest":         {},

@@ -55,17 +55,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 func findsGINMistake(t *testing.T, file, is, mistake, what string) {
 	const host = "../../kernels/host"
 	dir := t.TempDir()
-	source, err := os.ReadFile(filepath.Join(host, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), is); n != 1 {
-		t.Fatalf("%q is there %d times", is, n)
-	}
-	planted, program := filepath.Join(dir, file), filepath.Join(dir, "test")
-	if err := os.WriteFile(planted, []byte(strings.Replace(string(source), is, mistake, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	planted, program := testbuild.Mistaken(t, dir, host, file, is, mistake), filepath.Join(dir, "test")
 	objects, err := filepath.Glob(filepath.Join(testbuild.Objects(build, "../preload"), "host", "*.o"))
 	if err != nil || len(objects) == 0 {
 		t.Fatalf("no objects: %v", err)

@@ -137,7 +137,7 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 func agrees(t *testing.T, file, is, mistake, what string) bool {
 	t.Helper()
 	dir, objects, compiler := t.TempDir(), filepath.Join(preloadTests(), "agree"), cmp.Or(os.Getenv("CC"), "gcc")
-	path, program := mistaken(t, dir, "../hosts", file, is, mistake), filepath.Join(dir, "test_hosts")
+	path, program := testbuild.Mistaken(t, dir, "../hosts", file, is, mistake), filepath.Join(dir, "test_hosts")
 	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-I", "../hosts", "-include", "../hosts/test/hurry.h", "-o", program, path}
 	for _, part := range []string{"hosts", "hosts_gin", "hub", "rank", "wire", "ids", "samples", "plugin", "test_hosts"} {
 		if part+".c" != file {

@@ -1,10 +1,7 @@
 package workertest
 
 import (
-	"cmp"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -157,12 +154,12 @@ func TestRankKilledBetweenHosts(t *testing.T) {
 // Where the hub does not say who is gone, or nobody asks, kernels on the other host wait for the dead rank.
 func TestRankKilledBetweenHostsFindsPlantedMistakes(t *testing.T) {
 	for _, m := range []struct{ folder, file, is, mistake string }{
-		{"hosts", "hub.c", "    miss(hub, c, nowNs);\n", ""},
-		{"preload", "device.c", "dyn_lsa_gone = dyn_hosts_gone;", ";"},
+		{"../hosts", "hub.c", "    miss(hub, c, nowNs);\n", ""},
+		{"../preload", "device.c", "dyn_lsa_gone = dyn_hosts_gone;", ";"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
-			g := startHosts(t, mistakenPreload(t, m.folder, m.file, m.is, m.mistake), actions.AllReduce)
+			g := startHosts(t, testbuild.MistakenPreload(t, build, t.TempDir(), "../preload", m.folder, m.file, m.is, m.mistake), actions.AllReduce)
 			for rank, e := range g.killAmidst(actions.AllReduce, 3, goneSoon) {
 				if rank/onHost != 3/onHost && e.told {
 					t.Errorf("not found: rank %d, after %v: %+v", rank, e.after, e.reply)
@@ -170,39 +167,4 @@ func TestRankKilledBetweenHostsFindsPlantedMistakes(t *testing.T) {
 			}
 		})
 	}
-}
-
-// mistakenPreload is the preload library with a mistake in a file for what is there once.
-func mistakenPreload(t *testing.T, folder, file, is, mistake string) string {
-	t.Helper()
-	source, err := os.ReadFile(filepath.Join("..", folder, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), is); n != 1 {
-		t.Fatalf("%q is there %d times", is, n)
-	}
-	dir, objects := t.TempDir(), testbuild.Objects(build, "../preload")
-	path, library, own := filepath.Join(dir, file), filepath.Join(dir, "libdynamiccl.so"), strings.TrimSuffix(file, ".c")+".o"
-	write(t, path, strings.Replace(string(source), is, mistake, 1))
-	args := []string{"-std=gnu11", "-O2", "-w", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-include", "../glibc.h", "-I", filepath.Join("..", folder),
-		"-shared", "-Wl,-Bsymbolic", "-o", library, path}
-	if folder == "hosts" {
-		own = filepath.Join("hosts", own)
-	}
-	for _, parts := range []string{"*.o", "host/*.o", "hosts/*.o"} {
-		all, err := filepath.Glob(filepath.Join(objects, parts))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range all {
-			if o != filepath.Join(objects, own) {
-				args = append(args, o)
-			}
-		}
-	}
-	if out, err := exec.Command(cmp.Or(os.Getenv("CC"), "gcc"), append(args, "-pthread", "-ldl")...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return library
 }
