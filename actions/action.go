@@ -47,8 +47,11 @@ func (a Action) Word() uint32 {
 		uint32(a.Channels)<<16 | uint32(a.Warps)<<24
 }
 
-// GINFlat is DYN_GIN_FLAT of nccltuner/abi.h.
-const GINFlat = 8
+// DYN_GIN_FLAT of nccltuner/abi.h, and DYN_GIN_SLOT_BYTES: AllReduce over GIN of fewer bytes has no hierarchical kernel.
+const (
+	GINFlat      = 8
+	GINSlotBytes = 256 << 10
+)
 
 func flatBit(flat bool) uint32 {
 	if flat {

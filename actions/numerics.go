@@ -24,8 +24,8 @@ func ReductionOrderMatters(c Collective) bool {
 	return true // Reduce, ReduceScatter, AllReduce; a collective that we do not know may sum
 }
 
-// Numerics is an action's class: in which order it adds up. A pure function of the action, the collective and whether nodes
-// have several ranks. Integers of all types, max and min are exact in any class.
+// Numerics is an action's class: in which order it adds up. A pure function of the action, the collective, its size and whether
+// nodes have several ranks. Integers of all types, max and min are exact in any class.
 type Numerics string
 
 // Classes. Those of NCCL's algorithms are named after them ("nccl-ring").
@@ -39,12 +39,13 @@ const (
 	ncclNumerics = "nccl-"
 )
 
-// Numerics is the class of the action where a collective runs it. severalANode: nodes, more than one, have several ranks.
-func (a Action) Numerics(c Collective, severalANode bool) Numerics {
+// Numerics is the class of the action where a collective of so many bytes runs it. severalANode: nodes, more than one, have several
+// ranks.
+func (a Action) Numerics(c Collective, bytes uint64, severalANode bool) Numerics {
 	switch {
 	case !ReductionOrderMatters(c):
 		return NoSums
-	case a.Path == PathGIN && c.Plain() != AllReduce && severalANode && !a.Flat:
+	case a.Path == PathGIN && severalANode && !a.Flat && (c.Plain() != AllReduce || bytes >= GINSlotBytes):
 		return NodeOrder // kernels/gin/rails_sum.cuh
 	case a.Ours():
 		return RankOrder

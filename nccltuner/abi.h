@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 12
+#define DYN_ABI_VERSION 13
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
 #define DYN_NUM_COLLECTIVES 10 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter, AllReduce
@@ -47,6 +47,7 @@
 #define DYN_ACTION_BACKEND_SHIFT 12
 #define DYN_GIN_CLOSELY 1 /* in the algorithm's place, in no plan and no sample: from the plugin to what launches the kernel, whose puts are timed in one call of 16 */
 #define DYN_GIN_FLAT 8 /* above contexts: the kernel whose ranks put to each other alike, also where there is a hierarchical one */
+#define DYN_GIN_SLOT_BYTES 262144 /* AllReduce over GIN of fewer bytes has no hierarchical kernel: ranks put whole buffers to each other */
 #define DYN_ACTION_CHANNELS_SHIFT 16
 #define DYN_ACTION_WARPS_SHIFT 24
 

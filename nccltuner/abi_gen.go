@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion              = 12
+	ABIVersion              = 13
 	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives          = 10    // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter, AllReduce and AllToAll on memory that the program has registered (preload/windows.h), 4 more than on other memory
 	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -28,8 +28,9 @@ const (
 	ActionProtoShift        = 8
 	ActionContextsShift     = 8
 	ActionBackendShift      = 12
-	GinClosely              = 1 // in the algorithm's place, in no plan and no sample: from the plugin to what launches the kernel, whose puts are timed in one call of 16
-	GinFlat                 = 8 // above contexts: the kernel whose ranks put to each other alike, also where there is a hierarchical one
+	GinClosely              = 1      // in the algorithm's place, in no plan and no sample: from the plugin to what launches the kernel, whose puts are timed in one call of 16
+	GinFlat                 = 8      // above contexts: the kernel whose ranks put to each other alike, also where there is a hierarchical one
+	GinSlotBytes            = 262144 // AllReduce over GIN of fewer bytes has no hierarchical kernel: ranks put whole buffers to each other
 	ActionChannelsShift     = 16
 	ActionWarpsShift        = 24
 	SymmetricLl             = 1 // AllGather, ReduceScatter

@@ -153,6 +153,7 @@ var abiInts = map[string]uint64{
 	"DYN_ACTION_BACKEND_SHIFT":          ActionBackendShift,
 	"DYN_GIN_CLOSELY":                   GinClosely,
 	"DYN_GIN_FLAT":                      GinFlat,
+	"DYN_GIN_SLOT_BYTES":                GinSlotBytes,
 	"DYN_ACTION_CHANNELS_SHIFT":         ActionChannelsShift,
 	"DYN_ACTION_WARPS_SHIFT":            ActionWarpsShift,
 	"DYN_SYMMETRIC_LL":                  SymmetricLl,

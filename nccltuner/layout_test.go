@@ -107,6 +107,7 @@ func TestNumbersAgree(t *testing.T) {
 		{"symmetric path", PathSymmetric, int(actions.PathSymmetric)},
 		{"GIN's path", PathGin, int(actions.PathGIN)},
 		{"GIN's flat bit", GinFlat, actions.GINFlat},
+		{"room of a slot of GIN's", GinSlotBytes, actions.GINSlotBytes},
 		{"marks", knownMarks, 1<<(actions.NumAlgorithms*actions.NumProtocols) - 1},
 		{"trials of an entry", NumTrials, len(ABIEntry{}.Trials)},
 		{"entries of a plan", NumEntries, len(ABIPlan{}.Entries)},

@@ -98,7 +98,7 @@ func byWord(a, b actions.Action) int { return cmp.Compare(a.Word(), b.Word()) }
 // Choices is the action set of a bucket: what all ranks can run, as far as it can be measured on communicators of that shape,
 // each kernel once; eventTimed: by CUDA events and not by the kernels' own times.
 func Choices(b state.Bucket, marks MarkSet, maxChannels int, shape state.Shape, eventTimed bool) []actions.Action {
-	return OnRails(measurable(ActionSet(b, marks, maxChannels), shape.Nodes, eventTimed), b.Collective, shape)
+	return OnRails(measurable(ActionSet(b, marks, maxChannels), shape.Nodes, eventTimed), b, shape)
 }
 
 // measurable leaves out what kernel times cannot tell on the communicator. In a tree the thread that stamps them sends up,

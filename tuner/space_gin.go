@@ -23,12 +23,12 @@ const ginCTABytes = actions.CTAThreads / 4 * 16
 // railChannels are as many as hierarchical kernels have (DYN_GIN_CHANNELS of kernels/gin/pipes.h): an action of more CTAs runs them.
 const railChannels = 8
 
-// OnRails gives a set both ways of the kernels on GIN where nodes have several ranks each: for all collectives but AllReduce there is a
-// hierarchical kernel then (docs/design.md, decision 30), of ReduceScatter for common types alone, which a bucket does not know. Which
-// is faster is the network's affair. Hierarchical ones have no contexts to share, for the three CTAs of a channel do already, and no
+// OnRails gives a set both ways of the kernels on GIN where nodes have several ranks each: for all collectives but small AllReduces there
+// is a hierarchical kernel then (docs/design.md, decision 30), of those that add up for common types alone, which a bucket does not know.
+// Which is faster is the network's affair. Hierarchical ones have no contexts to share, for the three CTAs of a channel do already, and no
 // more than railChannels.
-func OnRails(set []actions.Action, c actions.Collective, shape state.Shape) []actions.Action {
-	if shape.Nodes < 2 || shape.Ranks <= shape.Nodes || c == actions.AllReduce {
+func OnRails(set []actions.Action, b state.Bucket, shape state.Shape) []actions.Action {
+	if shape.Nodes < 2 || shape.Ranks <= shape.Nodes || b.Collective == actions.AllReduce && 1<<b.Log2Bytes < actions.GINSlotBytes {
 		return set
 	}
 	both := make([]actions.Action, 0, 2*len(set))

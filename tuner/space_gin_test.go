@@ -57,7 +57,7 @@ func TestGINOnRails(t *testing.T) {
 	}{
 		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 2}, both},
 		{actions.ReduceScatter, state.Shape{Ranks: 6, Nodes: 3}, both},
-		{actions.AllReduce, state.Shape{Ranks: 4, Nodes: 2}, flat},
+		{actions.AllReduce, state.Shape{Ranks: 4, Nodes: 2}, both},
 		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 4}, flat},
 		{actions.AllToAll, state.Shape{Ranks: 4, Nodes: 1}, flat},
 	} {
@@ -65,6 +65,10 @@ func TestGINOnRails(t *testing.T) {
 		if set[0] != actions.Default || names(set[1:]) != c.want {
 			t.Errorf("%v, %+v: %v", c.collective, c.shape, set)
 		}
+	}
+	small := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 17} // below actions.GINSlotBytes there is one kernel
+	if set := Choices(small, MarkProxy|MarkContexts, 2, state.Shape{Ranks: 4, Nodes: 2}, true); names(set[1:]) != flat {
+		t.Errorf("AllReduce of 128 KiB: %v", set)
 	}
 }
 

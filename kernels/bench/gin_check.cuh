@@ -18,6 +18,10 @@ template <typename T>
 __global__ void ginAllReduceKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const T *send, T *recv, size_t count, Op op) {
   ginAllReduce<T>(GinNet(comm, g), g, slots, send, recv, count, op);
 }
+template <typename T>
+__global__ void ginAllReduceInRoundsKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t slots, const T *send, T *recv, size_t count, Op op) {
+  ginAllReduceInRounds<T>(GinNet(comm, g), g, slots, send, recv, count, op);
+}
 static __global__ void ginAllToAllKernel(__grid_constant__ const ncclDevComm comm, __grid_constant__ const Gin g, ncclWindow_t send, size_t sendAt, ncclWindow_t recv,
                                          size_t recvAt, size_t part, Locally locally) {
   ginAllToAll(GinNet(comm, g), g, send, sendAt, recv, recvAt, part, locally);
@@ -43,7 +47,8 @@ struct GinBuffers {
 
 template <typename T>
 static void sumOver(const Rank &k, const GinLife &life, const Gin &g, const T *in, T *out, size_t count, Op op, int blocks) {
-  ginAllReduceKernel<T><<<blocks, kGinThreads, 0, k.stream>>>(life.device, g, life.slots.window, in, out, count, op);
+  const auto kernel = count * sizeof(T) > g.slotBytes ? ginAllReduceInRoundsKernel<T> : ginAllReduceKernel<T>;
+  kernel<<<blocks, kGinThreads, 0, k.stream>>>(life.device, g, life.slots.window, in, out, count, op);
   CUDA(cudaGetLastError());
 }
 static void exchangeOver(const Rank &k, const GinLife &life, const Gin &g, const GinBuffers &b, size_t shift, size_t part, Locally locally, int blocks) {
@@ -64,7 +69,7 @@ template <typename T>
 static void checkSums(const Rank &k, const GinLife &life) {
   unsigned seed = 1;
   for (Op op : {Op::sum, Op::max, Op::avg})
-    for (size_t count : {1, 3, 8, 63, 1000, 4097, 65536})
+    for (size_t count : {(size_t)1, (size_t)3, (size_t)8, (size_t)63, (size_t)1000, (size_t)4097, (size_t)65536, 3 * ginSlotBytes / sizeof(T) + 5}) /* the last in rounds */
       for (size_t shift = 0; shift < 2; shift++, seed++) {
         if (count > mostChecked) continue;
         T *in = (T *)k.in + shift, *out = seed % 2 ? in : (T *)k.out + shift;

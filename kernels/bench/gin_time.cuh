@@ -107,7 +107,7 @@ static void timeOverGin(const Rank &k, GinLife &life, const GinBuffers &b, size_
     printTime("alltoall", part * numRanks, "gin, counter", contexts, timed(k, [&] { exchangeOver(k, life, life.gin, b, 0, part, Locally::counter, contexts); }));
     printTime("alltoall", part * numRanks, "gin, flush", contexts, timed(k, [&] { exchangeOver(k, life, life.gin, b, 0, part, Locally::flush, contexts); }));
   }
-  if (bytes <= ginSlotBytes && bytes >= sizeof(T))
+  if (bytes >= sizeof(T))
     printTime("allreduce", bytes, "gin", contexts, timed(k, [&] { sumOver<T>(k, life, life.gin, (T *)k.in, (T *)k.out, bytes / sizeof(T), Op::sum, contexts); }));
   needHealthy(life);
 }

@@ -68,6 +68,7 @@
 #define DYN_KERNEL_MUTATE_UNTOLD 40    /* where parts differ, a rank with small ones does not ask whether others go in bulk */
 #define DYN_KERNEL_MUTATE_RARELY 41     /* over GIN, a rank times one call in many where its peers time one in few */
 #define DYN_KERNEL_MUTATE_JOINT_EARLY 42 /* the head that a call's last cells share comes when the first of them is taken */
+#define DYN_KERNEL_MUTATE_ROUNDS_ONCE 43 /* AllReduce over GIN in rounds counts those of sums alone */
 
 namespace dyn {
 

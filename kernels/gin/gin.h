@@ -27,8 +27,8 @@
 /* Name of a kernel that does nothing. It changes with what stands in this file, and has the version of NCCL in it whose
  * structures the kernels know (host/nccl_gin.h), so that a library and kernels of different builds do not meet. */
 #define DYN_GIN_LAYOUT(version) DYN_GIN_LAYOUT_JOINED(version)
-#define DYN_GIN_LAYOUT_JOINED(version) ginLayout9_##version
-#define DYN_GIN_LAYOUT_PREFIX "ginLayout9_"
+#define DYN_GIN_LAYOUT_JOINED(version) ginLayout10_##version
+#define DYN_GIN_LAYOUT_PREFIX "ginLayout10_"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 

@@ -49,6 +49,13 @@ extern "C" __global__ void __launch_bounds__(DYN_KERNEL_THREADS, 1)
   }
 DYN_NORM_TYPES(DYN_GIN_SUMS)
 #undef DYN_GIN_SUMS
+/* Larger ones than ginAllReduce has room for, flat. */
+#define DYN_GIN_ROUNDS(NAME, TYPE) \
+  DYN_GIN_KERNEL(ginAllReduceInRounds_##NAME) { \
+    dyn::ginAllReduceInRounds<TYPE>(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, (const TYPE *)c.send, (TYPE *)c.recv, c.count, (dyn::Op)c.op); \
+  }
+DYN_NORM_TYPES(DYN_GIN_ROUNDS)
+#undef DYN_GIN_ROUNDS
 DYN_GIN_KERNEL(ginProbe) { dyn::ginProbe(dyn::GinNet(comm, c.gin), c.gin, (dyn::GinNet::Window)c.slots, c.stamps); }
 DYN_GIN_KERNEL(ginLook) {
   for (unsigned context = 0; context < c.gin.contexts; context++) dyn::ginLook(dyn::GinNet(comm, context), c.gin, c.stamps);

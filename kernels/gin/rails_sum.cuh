@@ -14,25 +14,9 @@
 
 #include "pipes.cuh"
 #include "rounds.cuh"
+#include "sum.cuh"
 
 namespace dyn {
-
-/* Pack of so many, which of(i) gives, added up in their order. */
-template <typename T, typename Of>
-__device__ __forceinline__ uint4 ginSumOf(int many, int own, Op op, Of of) {
-  using N = Number<T>;
-  constexpr int kElements = Pack<T, uint4>::kElements;
-  typename N::Wide sum[kElements] = {};
-  for (int k = 0; k < many; k++) {
-    const Pack<T, uint4> p = packOf<T>(of(DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (own + k) % many : k));
-#pragma unroll
-    for (int e = 0; e < kElements; e++) sum[e] = k == 0 ? N::up(p.elements[e]) : combine(op, sum[e], N::up(p.elements[e]));
-  }
-  Pack<T, uint4> out;
-#pragma unroll
-  for (int e = 0; e < kElements; e++) out.elements[e] = N::down(finish(op, sum[e], many));
-  return out.bits;
-}
 
 template <typename T, typename Net>
 struct GinMoveSums {

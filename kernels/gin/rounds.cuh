@@ -14,7 +14,7 @@
 #ifndef DYN_GIN_ROUNDS_CUH
 #define DYN_GIN_ROUNDS_CUH
 
-#include "../device/shape.cuh"
+#include "sum.cuh"
 #include "trip.cuh"
 
 namespace dyn {
@@ -99,26 +99,13 @@ __device__ __forceinline__ void ginAllGather(const Net &net, const Gin &g, typen
 /* count: elements for each rank. Sums are in the order of ranks, so they have the bits that AllReduce gives. */
 template <typename T, typename Net>
 __device__ __forceinline__ void ginReduceScatter(const Net &net, const Gin &g, typename Net::Window window, const T *send, T *recv, size_t count, Op op) {
-  using N = Number<T>;
   using Elements = Buffer<Shape<false, kMaxRanks>, T, uint4>;
-  constexpr int kElements = Pack<T, uint4>::kElements;
   const auto from = [&](int peer) { return (const char *)(send + peer * count); };
   ginInRounds<false>(net, g, window, count * sizeof(T), from, [&](const GinShare &share, auto slotOf) {
     const size_t first = share.begin / sizeof(T), elements = (share.end - share.begin) / sizeof(T);
     const Elements own((const T *)from(g.rank) + first, elements), to(recv + first, elements);
-    for (size_t i = threadIdx.x; i < dyn_packs(share.end - share.begin, sizeof(uint4)); i += blockDim.x) {
-      typename N::Wide sum[kElements] = {};
-      for (int k = 0; k < g.nRanks; k++) {
-        const int r = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ORDER ? (g.rank + k) % g.nRanks : k;
-        const Pack<T, uint4> p = packOf<T>(r == g.rank ? own.load(i) : *(const uint4 *)(slotOf(r) + i * sizeof(uint4)));
-#pragma unroll
-        for (int e = 0; e < kElements; e++) sum[e] = k == 0 ? N::up(p.elements[e]) : combine(op, sum[e], N::up(p.elements[e]));
-      }
-      Pack<T, uint4> out;
-#pragma unroll
-      for (int e = 0; e < kElements; e++) out.elements[e] = N::down(finish(op, sum[e], g.nRanks));
-      to.store(i, out.bits);
-    }
+    for (size_t i = threadIdx.x; i < dyn_packs(share.end - share.begin, sizeof(uint4)); i += blockDim.x)
+      to.store(i, ginSumOf<T>(g.nRanks, g.rank, op, [&](int r) { return r == g.rank ? own.load(i) : *(const uint4 *)(slotOf(r) + i * sizeof(uint4)); }));
   });
 }
 

@@ -20,7 +20,6 @@
 #define PROBE_S 5                       /* a wait of the probe, at most */
 #define MOST_PEER_WAIT_S 604800         /* a week */
 #define FAREWELL_NS UINT64_C(2000000000) /* one of the last exchange: ranks may end a communicator one after the other */
-#define SLOT_BYTES ((size_t)256 << 10)
 #define CELL_BYTES ((size_t)32 << 10) /* of buffers of hierarchical kernels */
 
 bool dyn_gin_can(void) {
@@ -124,7 +123,7 @@ static bool make_device(struct dyn_lsa *lsa, struct dyn_gin_life *life, int type
 
 /* ---- memory ---- */
 
-static size_t slot_bytes(const struct dyn_lsa *lsa) { return DYN_GIN_SLOTS * lsa->nRanks * SLOT_BYTES; }
+static size_t slot_bytes(const struct dyn_lsa *lsa) { return (size_t)DYN_GIN_SLOTS * lsa->nRanks * DYN_GIN_SLOT_BYTES; }
 static size_t window_bytes(const struct dyn_lsa *lsa, const struct dyn_gin_life *life) { /* of a lane */
   return slot_bytes(lsa) + dyn_gin_pipe_bytes((int)lsa->nRanks, life->granted.lsaSize, CELL_BYTES);
 }
@@ -141,7 +140,7 @@ static bool make_numbers(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *s
   life->words = words;
   for (int l = 0; l < NUM_LANES; l++) {
     char *at = (char *)(uintptr_t)life->numbers + (size_t)l * lane;
-    life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = SLOT_BYTES, .seen = (uint64_t *)at, .contexts = life->state.contexts,
+    life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = DYN_GIN_SLOT_BYTES, .seen = (uint64_t *)at, .contexts = life->state.contexts,
                                       .legs = (struct dyn_gin_legs *)(at + seen), .calls = (uint32_t *)(at + seen + legs),
                                       .items = (uint32_t *)(at + seen + legs) + DYN_GIN_CALLS,
                                       .stop = &words->stop, .fault = words->faults, .localRanks = life->granted.lsaSize,
@@ -167,9 +166,10 @@ static uint32_t shortest_queue(const struct dyn_lsa *lsa, const struct dyn_gin_l
  * how deep queues are. */
 static bool look(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *stream) {
   struct dyn_gin_call call = {.stamps = life->words->stamps};
+  const struct dyn_gin_grid grid = {life->module->look, DYN_GIN_MAX_BLOCKS, 32};
   int error = 0;
   for (int l = 0; l < NUM_LANES && error == 0; l++)
-    error = dyn_gin_launch(life, l, life->module->look, DYN_GIN_MAX_BLOCKS, 32, stream, &call, NULL);
+    error = dyn_gin_launch(life, l, &grid, stream, &call, NULL);
   if (error == 0) error = dyn_host_driver()->cuStreamSynchronize(stream);
   if (error == 0) life->state.depth = shortest_queue(lsa, life);
   return error == 0 || fail(lsa->gin, "CUDA error %d of the first kernel", error);

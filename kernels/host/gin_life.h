@@ -63,7 +63,8 @@ struct dyn_gin_module {
   unsigned long long contextId;
   void *allReduce[DYN_NUM_TYPES], *reduceScatter[DYN_NUM_TYPES];
   void *allGather, *allToAll, *allToAllV, *probe, *look;
-  void *moveSums[DYN_NUM_TYPES], *move, *moveParts; /* hierarchical; sums of floats alone, else NULL */
+  void *allReduceInRounds[DYN_NUM_TYPES], *moveSums[DYN_NUM_TYPES]; /* of half, float and bfloat16; else NULL */
+  void *move, *moveParts; /* hierarchical, as moveSums are */
   struct dyn_gin_module *next;
 };
 bool dyn_gin_module_there(int version); /* of NCCL's */
@@ -109,13 +110,18 @@ void dyn_trips_free(struct dyn_gin_life *life);
 /* gin_run.c */
 /* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. call->gin.contexts: as many
  * as it may have, 0: all. An error of CUDA's, 0: none. */
-int dyn_gin_launch(const struct dyn_gin_life *life, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
-                   const struct dyn_parts *parts);
+struct dyn_gin_grid {
+  void *function;
+  unsigned blocks, threads;
+};
+int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call, const struct dyn_parts *parts);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
  * and the kernel may still run. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]);
 /* DYN_ABLE_GIN of each backend, and DYN_ABLE_CONTEXTS; or 0. */
 uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
+/* Large sums are there of few types: a question of type and size alone, so all ranks have the same answer. */
+bool dyn_gin_adds(const struct dyn_work *work);
 /* What runs a call: a CTA for each of its shares, or roles of them; bytes that it moves for each peer. */
 struct dyn_gin_choice {
   void *function;
@@ -124,6 +130,8 @@ struct dyn_gin_choice {
 };
 /* The same on all ranks. asFlat: not the hierarchical kernel, where there is one. Fills count and same of the kernel's arguments. */
 struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, struct dyn_gin_call *call);
+/* The hierarchical AllReduce, which is the kernels of ReduceScatter and AllGather one behind the other; grid: of the first. */
+int dyn_gin_launch_in_three(const struct dyn_gin_life *life, int lane, const struct dyn_work *work, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call);
 /* Of AllToAllv, whose shares do not follow from bytes: ranks do not know each other's. */
 struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life);
 void dyn_gin_stop(struct dyn_lsa *lsa);

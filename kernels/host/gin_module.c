@@ -38,6 +38,8 @@ static bool get_all(void *module, int version, struct dyn_gin_module *m) {
     if (!dyn_is_norm_type(t)) continue;
     snprintf(name, sizeof name, "ginMoveSums_%s", dyn_type_names[t]);
     all = dyn_function_get(module, name, &m->moveSums[t]);
+    snprintf(name, sizeof name, "ginAllReduceInRounds_%s", dyn_type_names[t]);
+    all = all && dyn_function_get(module, name, &m->allReduceInRounds[t]);
   }
   return all;
 }

@@ -11,16 +11,15 @@
 
 #define MOST_BYTES ((uint64_t)1 << 30) /* of what goes in rounds */
 
-int dyn_gin_launch(const struct dyn_gin_life *life, int lane, void *function, unsigned blocks, unsigned threads, void *stream, struct dyn_gin_call *call,
-                   const struct dyn_parts *parts) {
+int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call, const struct dyn_parts *parts) {
   void *arguments[] = {(void *)&life->device, call, (void *)parts};
-  const struct dyn_launch config = {.gridX = blocks, .gridY = 1, .gridZ = 1, .blockX = threads, .blockY = 1, .blockZ = 1, .stream = stream};
+  const struct dyn_launch config = {.gridX = grid->blocks, .gridY = 1, .gridZ = 1, .blockX = grid->threads, .blockY = 1, .blockZ = 1, .stream = stream};
   uint32_t contexts = call->gin.contexts, closely = call->gin.closely;
   call->gin = life->lanes[lane];
   call->gin.closely = lane == LANE_CALLS && closely; /* what a graph holds it runs for ever */
   if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
-  return dyn_host_driver()->cuLaunchKernelEx(&config, function, arguments, NULL);
+  return dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
 }
 
 /* ---- a word from and to every peer ---- */
@@ -65,13 +64,14 @@ static const char *await_exchange(struct dyn_lsa *lsa, const struct dyn_gin_life
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   struct dyn_gin_call call = {.stamps = life->words->stamps};
+  const struct dyn_gin_grid grid = {life->module->probe, life->state.contexts, 32};
   const char *said = NULL;
   void *stream;
   memset(life->words->stamps, 0, sizeof life->words->stamps);
   if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return snprintf(why, 512, "CUDA refuses a stream"), why;
   uint64_t before = life->lanes[LANE_CALLS].waitNs;
   life->lanes[LANE_CALLS].waitNs = waitNs;
-  int error = dyn_gin_launch(life, LANE_CALLS, life->module->probe, life->state.contexts, 32, stream, &call, NULL);
+  int error = dyn_gin_launch(life, LANE_CALLS, &grid, stream, &call, NULL);
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
   life->lanes[LANE_CALLS].waitNs = before;
   if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;
@@ -84,8 +84,8 @@ const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uin
 
 static uint32_t room(const struct dyn_gin_life *life, int collective, uint64_t bytes) {
   if (!dyn_gin_usable(&life->state)) return 0;
-  bool rounds = collective == DYN_ALL_TO_ALL || collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER;
-  uint64_t most = collective == DYN_ALL_REDUCE ? life->lanes[LANE_CALLS].slotBytes : rounds ? MOST_BYTES : 0;
+  bool has = collective == DYN_ALL_REDUCE || collective == DYN_ALL_TO_ALL || collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER;
+  uint64_t most = has ? MOST_BYTES : 0;
   return bytes > most ? 0 : DYN_ABLE_GIN(life->state.backend) | (life->state.contexts > 1 ? DYN_ABLE_CONTEXTS : 0);
 }
 
@@ -97,9 +97,15 @@ uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes)
   return able;
 }
 
+static size_t bytes_of(const struct dyn_work *work) { return work->count * dyn_datatype_number_bytes(work->datatype); }
+
+bool dyn_gin_adds(const struct dyn_work *work) {
+  return work->collective != DYN_ALL_REDUCE || bytes_of(work) <= DYN_GIN_SLOT_BYTES || dyn_is_norm_type(work->datatype);
+}
+
 static void *flat(const struct dyn_gin_module *m, const struct dyn_work *work) {
   switch (work->collective) {
-    case DYN_ALL_REDUCE: return m->allReduce[work->datatype];
+    case DYN_ALL_REDUCE: return (bytes_of(work) > DYN_GIN_SLOT_BYTES ? m->allReduceInRounds : m->allReduce)[work->datatype];
     case DYN_REDUCE_SCATTER: return m->reduceScatter[work->datatype];
     default: return work->collective == DYN_ALL_GATHER ? m->allGather : m->allToAll;
   }
@@ -115,6 +121,8 @@ static void *hierarchical(const struct dyn_gin_life *life, const struct dyn_work
   switch (work->collective) {
     case DYN_ALL_GATHER:
     case DYN_ALL_TO_ALL: return life->module->move;
+    case DYN_ALL_REDUCE:
+      if (bytes_of(work) < DYN_GIN_SLOT_BYTES) return NULL; /* falls through */
     case DYN_REDUCE_SCATTER: return life->module->moveSums[work->datatype];
     default: return NULL;
   }
@@ -122,12 +130,27 @@ static void *hierarchical(const struct dyn_gin_life *life, const struct dyn_work
 
 struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, struct dyn_gin_call *call) {
   bool adds = work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER;
-  struct dyn_gin_choice choice = {.function = asFlat ? NULL : hierarchical(life, work), .bytes = work->count * dyn_datatype_number_bytes(work->datatype),
-                                  .roles = DYN_GIN_ROLES, .most = DYN_GIN_CHANNELS};
+  struct dyn_gin_choice choice = {.function = asFlat ? NULL : hierarchical(life, work), .bytes = bytes_of(work), .roles = DYN_GIN_ROLES, .most = DYN_GIN_CHANNELS};
   if (choice.function == NULL) choice = (struct dyn_gin_choice){flat(life->module, work), choice.bytes, 1, DYN_GIN_MAX_BLOCKS};
   call->count = adds ? work->count : choice.bytes;
   call->same = work->collective == DYN_ALL_GATHER;
+  if (work->collective == DYN_ALL_REDUCE && choice.bytes > DYN_GIN_SLOT_BYTES) choice.bytes /= (size_t)life->lanes[0].nRanks; /* a rank's part */
   return choice;
+}
+
+/* Of AllReduce: sums to the ranks' parts of the result, these to all, and what does not divide among the ranks by itself. */
+int dyn_gin_launch_in_three(const struct dyn_gin_life *life, int lane, const struct dyn_work *work, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call) {
+  size_t size = dyn_datatype_number_bytes(work->datatype), nRanks = (size_t)life->lanes[0].nRanks, part = work->count / nRanks, rest = work->count % nRanks;
+  char *own = (char *)work->recv + (size_t)life->lanes[0].rank * part * size;
+  call->recv = own, call->count = part;
+  int error = dyn_gin_launch(life, lane, grid, stream, call, NULL);
+  struct dyn_gin_grid all = *grid, few = {life->module->allReduce[work->datatype], 1, grid->threads};
+  all.function = life->module->move;
+  *call = (struct dyn_gin_call){.gin = call->gin, .send = own, .recv = work->recv, .count = part * size, .same = true};
+  if (error == 0) error = dyn_gin_launch(life, lane, &all, stream, call, NULL);
+  *call = (struct dyn_gin_call){.gin = call->gin, .send = (const char *)work->send + part * nRanks * size, .recv = (char *)work->recv + part * nRanks * size, .count = rest, .op = work->op};
+  if (error == 0 && rest > 0) error = dyn_gin_launch(life, lane, &few, stream, call, NULL);
+  return error;
 }
 
 struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life) {

@@ -83,6 +83,7 @@ static inline bool dyn_is_direct(uint32_t action) { return (action & 15) == DYN_
 #define DYN_ABLE_GIN(backend) (1u << (8 + (backend)))
 /* Beside it: there are several contexts, and a call has as many of them as its action says. */
 #define DYN_ABLE_CONTEXTS (1u << 11)
+#define DYN_ABLE_OVER_GIN (DYN_ABLE_GIN(DYN_BACKEND_PROXY) | DYN_ABLE_GIN(DYN_BACKEND_GDAKI) | DYN_ABLE_CONTEXTS)
 
 /* It has scratch memory that all ranks have opened. */
 bool dyn_lsa_near(const struct dyn_lsa *lsa);

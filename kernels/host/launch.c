@@ -63,6 +63,7 @@ uint32_t dyn_lsa_able(const struct dyn_lsa *lsa, const struct dyn_work *work) {
   if (adds && (work->op < 0 || work->op >= NUM_OPS || work->datatype >= DYN_NUM_TYPES)) return 0;
   if (work->collective == DYN_BROADCAST && (work->root < 0 || (uint32_t)work->root >= lsa->nRanks)) return 0;
   uint32_t room = dyn_lsa_room(lsa, work->collective, dyn_work_bytes(work, lsa->nRanks));
+  if (!dyn_gin_adds(work)) room &= ~DYN_ABLE_OVER_GIN;
   return room & 1u << DYN_KERNEL_BULK ? room | 1u << DYN_KERNEL_DIRECT : room;
 }
 
@@ -148,8 +149,15 @@ static uint64_t about(const struct dyn_lsa *lsa, const struct launch *l) {
   return dyn_about(l->parts != NULL ? DYN_ABOUT_EXCHANGE : DYN_ABOUT_NORM, 0);
 }
 
+static int launch_gin(struct launch *l, int lane, void *stream) {
+  const struct dyn_gin_grid grid = {l->function, l->ctas * l->roles, l->threads};
+  bool threeKernels = l->work != NULL && l->work->collective == DYN_ALL_REDUCE && l->roles > 1;
+  if (threeKernels) return dyn_gin_launch_in_three(l->life, lane, l->work, &grid, stream, l->gin);
+  return dyn_gin_launch(l->life, lane, &grid, stream, l->gin, l->parts);
+}
+
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
-  if (l->life != NULL) return dyn_gin_launch(l->life, lane, l->function, l->ctas * l->roles, l->threads, stream, l->gin, l->parts);
+  if (l->life != NULL) return launch_gin(l, lane, stream);
   struct dyn_bulk bulk = lsa->lanes[lane].bulk;
   if (l->work != NULL) bulk.root = l->work->root;
   if (l->sendWindow != NULL) bulk.send = *l->sendWindow;

@@ -21,8 +21,8 @@ constexpr size_t kSlotBytes = 2048, kMostPart = 700, kMostRounds = 6000, kGuard 
 enum { kIn, kOut, kSlots, kPath }; /* buffers */
 
 enum class Type { f32, bf16, i8, count };
-enum class Kind { allReduce, allToAllCounter, allToAllFlush, allToAllSlots, allGather, reduceScatter, probe, rounds };
-static const char *const kindNames[] = {"AllReduce", "AllToAll, counter", "AllToAll, flush", "AllToAll, slots", "AllGather", "ReduceScatter", "probe", "rounds"};
+enum class Kind { allReduce, allReduceInRounds, allToAllCounter, allToAllFlush, allToAllSlots, allGather, reduceScatter, probe, rounds };
+static const char *const kindNames[] = {"AllReduce", "AllReduce in rounds", "AllToAll, counter", "AllToAll, flush", "AllToAll, slots", "AllGather", "ReduceScatter", "probe", "rounds"};
 
 /* One call, the same on all ranks. */
 struct Step {
@@ -38,14 +38,14 @@ struct Step {
 static Step stepOf(uint64_t seed, uint64_t n) {
   uint64_t r = seed ^ n * 0xD1342543DE82EF95u;
   Step s;
-  static constexpr Kind kinds[] = {Kind::allReduce, Kind::allReduce, Kind::allReduce, Kind::allReduce, Kind::allToAllCounter, Kind::allToAllCounter, Kind::allToAllFlush,
+  static constexpr Kind kinds[] = {Kind::allReduce, Kind::allReduce, Kind::allReduceInRounds, Kind::allReduceInRounds, Kind::allToAllCounter, Kind::allToAllCounter, Kind::allToAllFlush,
                                    Kind::allToAllFlush, Kind::allToAllSlots, Kind::allToAllSlots, Kind::allGather, Kind::allGather, Kind::reduceScatter, Kind::reduceScatter,
                                    Kind::probe, Kind::rounds};
   s.kind = kinds[next(&r) % 16];
   s.type = (Type)(next(&r) % (int)Type::count);
   s.op = next(&r) % 3 == 0 ? Op::avg : next(&r) % 4 == 0 ? Op::max : Op::sum;
   s.blocks = 1 + (unsigned)(next(&r) % kBlocks);
-  s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : s.kind == Kind::reduceScatter ? kMostRounds / 4 : s.kind == Kind::allToAllSlots || s.kind == Kind::allGather ? kMostRounds : kMostPart) : 40);
+  s.count = 1 + next(&r) % (next(&r) % 3 == 0 ? (s.kind == Kind::allReduce ? kSlotBytes / 4 : s.kind == Kind::allReduceInRounds ? kMostRounds : s.kind == Kind::reduceScatter ? kMostRounds / 4 : s.kind == Kind::allToAllSlots || s.kind == Kind::allGather ? kMostRounds : kMostPart) : 40);
   if (s.kind == Kind::allToAllSlots && next(&r) % 4 != 0) /* in the last round all blocks but one have nothing to move */
     s.blocks = kBlocks, s.count = (1 + next(&r) % 2) * (kSlotBytes / DYN_GIN_UNIT / kBlocks) * kBlocks * DYN_GIN_UNIT + 1 + next(&r) % DYN_GIN_UNIT;
   s.shiftIn = next(&r) % 2 ? 0 : next(&r) % 4, s.shiftOut = next(&r) % 2 ? 0 : next(&r) % 4;
@@ -135,13 +135,14 @@ static Windowed windowOf(World &w, int buffer) {
 }
 
 static void count(World &w, const Step &s, int rank, uint64_t wrong, size_t compared) {
-  const bool collective = s.kind == Kind::allReduce || s.kind == Kind::allToAllSlots || s.kind == Kind::allGather || s.kind == Kind::reduceScatter;
-  const size_t size = s.kind != Kind::allReduce && s.kind != Kind::reduceScatter ? 1 : s.type == Type::f32 ? 4 : s.type == Type::bf16 ? 2 : 1;
+  const bool collective = s.kind == Kind::allReduce || s.kind == Kind::allReduceInRounds || s.kind == Kind::allToAllSlots || s.kind == Kind::allGather || s.kind == Kind::reduceScatter;
+  const size_t size = s.kind != Kind::allReduce && s.kind != Kind::allReduceInRounds && s.kind != Kind::reduceScatter ? 1 : s.type == Type::f32 ? 4 : s.type == Type::bf16 ? 2 : 1;
   unsigned blocks = s.blocks;
-  if (s.kind == Kind::allReduce) /* blocks that have nothing put nothing */
+  const bool whole = s.kind == Kind::allReduce;
+  if (whole) /* blocks that have nothing put nothing */
     while (ginShareOf(s.count * size, s.blocks, blocks - 1).begin == s.count * size) blocks--;
   for (uint64_t fault : faults[rank]) wrong += fault != 0;
-  wrong += tripsDiffer(w, s, rank, blocks, collective, s.kind == Kind::allReduce || ginRoundsOf(s.count * size, kSlotBytes, s.blocks).count == 1);
+  wrong += tripsDiffer(w, s, rank, blocks, collective, whole || (s.kind != Kind::allReduceInRounds && ginRoundsOf(s.count * size, kSlotBytes, s.blocks).count == 1));
   if (wrong > 0 && w.wrong.fetch_add(wrong) == 0 && planted == 0)
     fprintf(stderr, "%s, rank %d of %d, type %d, operator %d, %zu elements, %u blocks, %u contexts: %lu wrong\n", kindNames[(int)s.kind], rank, w.nRanks, (int)s.type, (int)s.op,
             s.count, s.blocks, s.contexts, wrong);
@@ -150,13 +151,18 @@ static void count(World &w, const Step &s, int rank, uint64_t wrong, size_t comp
 
 template <typename T>
 static void playSum(World &w, const Step &s, int rank, bool first) {
-  T *in = (T *)(w.buffers[kIn][rank].get() + kGuard) + s.shiftIn, *out = (T *)(w.buffers[kOut][rank].get() + kGuard) + s.shiftOut;
+  const bool inPlace = s.seed % 4 == 0;
+  T *in = (T *)(w.buffers[inPlace ? kOut : kIn][rank].get() + kGuard) + (inPlace ? s.shiftOut : s.shiftIn), *out = (T *)(w.buffers[kOut][rank].get() + kGuard) + s.shiftOut;
   inRank(w, rank, first, s.blocks,
          [&] {
            memset(w.buffers[kOut][rank].get(), 0xa5, w.size.room);
            for (size_t i = 0; i < s.count; i++) in[i] = valueOf<T>(s, rank, i);
          },
-         [&](const Domain &d) { ginAllReduce<T>(FakeNet{rank, blockIdx.x % s.contexts, w.nRanks}, ginOf(w, rank, d, s), windowOf(w, kSlots), in, out, s.count, s.op); },
+         [&](const Domain &d) {
+           const FakeNet net = {rank, blockIdx.x % s.contexts, w.nRanks};
+           if (s.kind == Kind::allReduceInRounds) ginAllReduceInRounds<T>(net, ginOf(w, rank, d, s), windowOf(w, kSlots), in, out, s.count, s.op);
+           else ginAllReduce<T>(net, ginOf(w, rank, d, s), windowOf(w, kSlots), in, out, s.count, s.op);
+         },
          [&] {
            std::vector<T> want(s.count);
            for (size_t i = 0; i < s.count; i++) want[i] = wantedOf<T>(s, w.nRanks, i);
@@ -271,7 +277,7 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
   else if (s.kind == Kind::reduceScatter && s.type == Type::f32) playScatter<float>(w, s, rank, first);
   else if (s.kind == Kind::reduceScatter && s.type == Type::bf16) playScatter<__nv_bfloat16>(w, s, rank, first);
   else if (s.kind == Kind::reduceScatter) playScatter<int8_t>(w, s, rank, first);
-  else if (s.kind != Kind::allReduce) playExchange(w, s, rank, first);
+  else if (s.kind != Kind::allReduce && s.kind != Kind::allReduceInRounds) playExchange(w, s, rank, first);
   else if (s.type == Type::f32) playSum<float>(w, s, rank, first);
   else if (s.type == Type::bf16) playSum<__nv_bfloat16>(w, s, rank, first);
   else playSum<int8_t>(w, s, rank, first);

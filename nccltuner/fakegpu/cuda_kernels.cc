@@ -82,7 +82,7 @@ struct GinNet {
 #define ONE(NAME, BYTES) {#NAME, BYTES, 0, [](const kernel_arguments *a) { NAME(a->call); }, 0, 0},
 #define GIN(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(viewOf(a->comm), a->gin); }, 1, 0},
 #define GIN_ROLES(NAME, BYTES) {#NAME, BYTES, sizeof(dyn_gin_call), [](const kernel_arguments *a) { NAME(viewOf(a->comm), a->gin); }, DYN_GIN_ROLES, 0},
-#define GIN_SUMS(NAME, TYPE) GIN_ROLES(ginMoveSums_##NAME, sizeof(TYPE))
+#define GIN_SUMS(NAME, TYPE) GIN_ROLES(ginMoveSums_##NAME, sizeof(TYPE)) GIN(ginAllReduceInRounds_##NAME, sizeof(TYPE))
 #define GIN_LAYOUT(VERSION) {DYN_GIN_LAYOUT_PREFIX #VERSION, 1, 0, [](const kernel_arguments *) {}, 0, 0},
 #define GIN_TYPED(NAME, TYPE) GIN(ginAllReduce_##NAME, sizeof(TYPE)) GIN(ginReduceScatter_##NAME, sizeof(TYPE))
 #define TYPED(NAME, TYPE) \

@@ -51,15 +51,17 @@ struct step {
   uint32_t backend;
   uint64_t seed;
   bool closely; /* timed */
+  bool inPlace; /* AllReduce */
 };
 
 static struct step step_of(uint64_t n) {
   uint64_t r = random_of(n);
   static const int all[] = {DYN_ALL_REDUCE, DYN_ALL_TO_ALL, DYN_ALL_GATHER, DYN_REDUCE_SCATTER};
   struct step s = {.collective = all[r & 3], .ctas = (unsigned)(r >> 4) % 5, .contexts = (unsigned)(r >> 12) % 4, .stream = (unsigned)(r >> 8) % STREAMS, .seed = r};
-  size_t most = (r >> 16 & 7) == 0 ? (s.collective == DYN_ALL_REDUCE ? 60000 : MOST) : 300;
+  size_t most = (r >> 16 & 7) == 0 ? (s.collective == DYN_ALL_REDUCE && r >> 19 & 1 ? 60000 : MOST) : 300; /* AllReduce in one piece and in several */
   s.count = 1 + (r >> 20) % most;
   s.backend = backends[(r >> 40) % (uint64_t)usable()];
+  s.inPlace = s.collective == DYN_ALL_REDUCE && r >> 44 & 1;
   return s;
 }
 
@@ -71,7 +73,7 @@ static size_t got(const struct step *s) { return s->count * (s->collective == DY
 
 static void fill(const struct step *s, int slot) {
   for (size_t i = 0; i < sent(s); i++) in[slot][i] = value_of(s, rank, i);
-  for (size_t i = 0; i <= got(s); i++) out[slot][i] = -1;
+  for (size_t i = 0; i <= got(s); i++) out[slot][i] = s->inPlace && i < s->count ? in[slot][i] : -1;
 }
 
 static void compare(const struct step *s, int slot) {
@@ -87,7 +89,7 @@ static void compare(const struct step *s, int slot) {
 }
 
 static struct dyn_work work_of(const struct step *s, int slot) {
-  return (struct dyn_work){s->collective, in[slot], out[slot], s->count, FLOAT32, SUM, 0, streams[s->stream], true, NULL, NULL};
+  return (struct dyn_work){s->collective, s->inPlace ? out[slot] : in[slot], out[slot], s->count, FLOAT32, SUM, 0, streams[s->stream], true, NULL, NULL};
 }
 
 static int issue(const struct step *s, int slot) {
@@ -223,9 +225,15 @@ static void able(void) {
   begin();
   struct dyn_work work = {DYN_ALL_REDUCE, in[0], out[0], 65536, FLOAT32, SUM, 0, NULL, true, NULL, NULL};
   CHECK(dyn_lsa_able(lsa, &work) != 0, "256 KiB");
+  work.count = 1 << 28;
+  CHECK(dyn_lsa_able(lsa, &work) != 0, "1 GiB in rounds");
   work.count++;
-  CHECK(dyn_lsa_able(lsa, &work) == 0, "more than a slot");
-  work.count = 10, work.op = 5;
+  CHECK(dyn_lsa_able(lsa, &work) == 0, "more");
+  work.count = DYN_GIN_SLOT_BYTES / 4, work.datatype = 2;
+  CHECK(dyn_lsa_able(lsa, &work) != 0, "integers in one piece");
+  work.count++;
+  CHECK(dyn_lsa_able(lsa, &work) == 0, "and in rounds");
+  work.count = 10, work.datatype = FLOAT32, work.op = 5;
   CHECK(dyn_lsa_able(lsa, &work) == 0, "an operator of the program's");
   work.op = SUM, work.collective = DYN_BROADCAST;
   CHECK(dyn_lsa_able(lsa, &work) == 0, "Broadcast");
@@ -233,19 +241,20 @@ static void able(void) {
   CHECK(dyn_lsa_able(lsa, &work) != 0, "1 GiB");
   work.count++;
   CHECK(dyn_lsa_able(lsa, &work) == 0, "more");
-  CHECK(dyn_lsa_room(lsa, DYN_ALL_REDUCE, 1 << 18) != 0 && dyn_lsa_room(lsa, DYN_ALL_REDUCE, (1 << 18) + 1) == 0 && !dyn_lsa_near(lsa));
+  CHECK(dyn_lsa_room(lsa, DYN_ALL_REDUCE, 1 << 30) != 0 && dyn_lsa_room(lsa, DYN_ALL_REDUCE, (1 << 30) + 1) == 0 && !dyn_lsa_near(lsa));
 }
 
 /* Hierarchical kernels run where nodes have several ranks, but for calls that are to be flat, and what has none stays flat. */
 static void choice(void) {
-  static const struct { int collective, datatype; bool hierarchical; } wants[] = {
-      {DYN_ALL_GATHER, FLOAT32, true}, {DYN_ALL_TO_ALL, 0, true}, {DYN_REDUCE_SCATTER, FLOAT32, true}, {DYN_REDUCE_SCATTER, 6, true},
-      {DYN_REDUCE_SCATTER, 9, true}, {DYN_REDUCE_SCATTER, 0, false}, {DYN_REDUCE_SCATTER, 8, false}, {DYN_REDUCE_SCATTER, 2, false}, {DYN_ALL_REDUCE, FLOAT32, false}};
+  static const struct { int collective, datatype; bool hierarchical; size_t count; } wants[] = {
+      {DYN_ALL_GATHER, FLOAT32, true, 100}, {DYN_ALL_TO_ALL, 0, true, 100}, {DYN_REDUCE_SCATTER, FLOAT32, true, 100}, {DYN_REDUCE_SCATTER, 6, true, 100},
+      {DYN_REDUCE_SCATTER, 9, true, 100}, {DYN_REDUCE_SCATTER, 0, false, 100}, {DYN_REDUCE_SCATTER, 8, false, 100}, {DYN_REDUCE_SCATTER, 2, false, 100},
+      {DYN_ALL_REDUCE, FLOAT32, false, 100}, {DYN_ALL_REDUCE, FLOAT32, false, DYN_GIN_SLOT_BYTES / 4 - 1}, {DYN_ALL_REDUCE, FLOAT32, true, DYN_GIN_SLOT_BYTES / 4}, {DYN_ALL_REDUCE, 2, false, DYN_GIN_SLOT_BYTES / 4}};
   begin();
   bool several = numNodes > 1 && numRanks > numNodes;
   CHECK(lsa->gin->each[0].granted.lsaSize == numRanks / numNodes && lsa->gin->each[0].granted.lsaRank == rank % (numRanks / numNodes), "%d of %d", lsa->gin->each[0].granted.lsaRank, lsa->gin->each[0].granted.lsaSize);
   for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
-    struct dyn_work work = {.collective = wants[i].collective, .count = 100, .datatype = wants[i].datatype};
+    struct dyn_work work = {.collective = wants[i].collective, .count = wants[i].count, .datatype = wants[i].datatype};
     struct dyn_gin_call call = {0};
     struct dyn_gin_choice got = dyn_gin_choose(&lsa->gin->each[0], &work, false, &call), asked = dyn_gin_choose(&lsa->gin->each[0], &work, true, &call);
     CHECK(asked.roles == 1 && (asked.function == got.function) == (got.roles == 1), "%zu: the flat kernel is another one only where there are two", i);

@@ -221,7 +221,7 @@ func tried(a actions.Action, e tuner.Estimate, b state.Bucket, shape state.Shape
 }
 
 func numerics(a actions.Action, b state.Bucket, shape state.Shape) string {
-	return string(a.Numerics(b.Collective, shape.Nodes > 1 && shape.Ranks > shape.Nodes))
+	return string(a.Numerics(b.Collective, 1<<b.Log2Bytes, shape.Nodes > 1 && shape.Ranks > shape.Nodes))
 }
 
 func fromFinding(f tuner.Finding, nowNs state.Ns, now time.Time) Finding {

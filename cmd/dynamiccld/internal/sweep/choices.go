@@ -175,7 +175,7 @@ func choices(b state.Bucket, marks uint32, maxChannels int, shape state.Shape, p
 	}
 	var all []actions.Action
 	device := tuner.MarkSet(marks)&tuner.MarkDeviceLL != 0
-	for _, a := range tuner.OnRails(sharing(tuner.ActionSet(b, tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:], tuner.MarkSet(marks), patterns), b.Collective, shape) {
+	for _, a := range tuner.OnRails(sharing(tuner.ActionSet(b, tuner.MarkSet(marks)&^tuner.MarkDeviceLL, maxChannels)[1:], tuner.MarkSet(marks), patterns), b, shape) {
 		numbers := []uint8{0} // NCCL's own
 		once := device && a.Path == actions.PathCollective && a.Protocol == actions.LL
 		switch {
