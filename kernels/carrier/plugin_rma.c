@@ -33,7 +33,7 @@ static int rma_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
 }
 
 /* One slow device on no bus, as the network's of v11, that NCCL's topology has near every GPU. */
-static int rma_properties(int dev, ncclNetProperties_v12_t *props) {
+int rma_properties(int dev, ncclNetProperties_v12_t *props) {
   static char name[] = NAME " (development only)";
   if (dev != 0) return ncclInvalidArgument;
   *props = (ncclNetProperties_v12_t){.name = name,

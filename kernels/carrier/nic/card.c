@@ -9,12 +9,14 @@
 #include "gdaki_abi.h"
 #include "kernel.h"
 #include "nic.h"
+#include "queues.h"
 
 enum {
   COUNTERS_KEY = 1,
-  FIRST_KEY = 2, /* of what all ranks register, signals too */
-  KEYS = FIRST_KEY + CARRIER_MAX_REGIONS,
-  HELPERS = 16, /* blocks beside those of queues, unless sizes() is told otherwise */
+  FIRST_KEY = NIC_CARD_KEYS - CARRIER_MAX_REGIONS,
+  HELPERS = 16,      /* blocks beside those of queues, unless sizes() is told otherwise */
+  MOST_HELPERS = 64, /* of all cards of a connection: queues' blocks, which cannot be left out, are to find a place */
+  SIGNALS_LEAST = 2 << 20, /* bytes: CUDA puts smaller allocations together, and peers are to map nothing else */
   IDLE_US = 3000,
 };
 
@@ -26,12 +28,14 @@ struct shared {
 };
 
 struct nic_card {
+  struct nic_port *port;
+  struct nic_card *next; /* of the port */
   struct carrier *carrier;
   struct nic nic;
   struct nic_kernel *kernel;
   unsigned helpers; /* blocks beside those of queues */
   carrier_address memory, signals, counters;
-  carrier_address handles, context; /* of device code */
+  carrier_address queues, got, seen; /* of device code; the last two 200's */
   size_t bytes;
   struct carrier_region *signalRegion;
   struct shared *shared;
@@ -55,12 +59,9 @@ static carrier_address take(struct nic_card *card, size_t bytes) {
   return at;
 }
 
-struct places { carrier_address keyLists, queues; };
-
-static struct places lay_out(struct nic_card *card) {
+static void lay_out(struct nic_card *card) {
   struct nic *n = &card->nic;
   size_t ranks = (size_t)card->carrier->nRanks, queues = ranks * NIC_SIDES;
-  struct places p;
   card->bytes = 0;
 #define TAKE(field, bytes) n->field = (void *)(uintptr_t)take(card, bytes)
   TAKE(control, NIC_CONTROLS * sizeof *n->control);
@@ -69,80 +70,55 @@ static struct places lay_out(struct nic_card *card) {
   TAKE(launch, NIC_LAUNCHES * sizeof *n->launch);
   TAKE(jobs, ranks * sizeof *n->jobs);
   TAKE(copied, ranks * NIC_MAX_HELPERS * sizeof *n->copied);
-  TAKE(keys, KEYS * ranks * sizeof *n->keys);
-  card->handles = take(card, KEYS * sizeof(struct gdaki_memory));
-  p.keyLists = take(card, KEYS * ranks * sizeof(uint32_t));
-  card->context = take(card, sizeof(struct gdaki_context));
-  p.queues = take(card, queues * sizeof(struct gdaki_queue));
+  TAKE(keys, NIC_CARD_KEYS * ranks * sizeof *n->keys);
+  TAKE(posted, queues * sizeof *n->posted);
+  card->got = take(card, ranks * sizeof(uint64_t));
+  card->seen = take(card, ranks * sizeof(uint64_t));
+  card->queues = take(card, queues * nic_queue_bytes(card->port->layout));
   TAKE(requests, queues * NIC_DEPTH * NIC_REQUEST_BYTES);
   TAKE(completions, queues * NIC_DEPTH * NIC_COMPLETION_BYTES);
 #undef TAKE
-  n->nKeys = KEYS;
-  n->queues = (struct gdaki_queue *)(uintptr_t)p.queues;
-  return p;
+  n->nKeys = NIC_CARD_KEYS;
 }
 
 static bool fill(const struct nic_card *card, carrier_address to, const void *from, size_t bytes) {
   return !failed(nic_kernel_fill(card->kernel, to, from, bytes), "writing what a kernel is to read");
 }
 
-static uint32_t swapped(uint32_t word) { return __builtin_bswap32(word); }
-
-static bool fill_keys(struct nic_card *card, const struct places *p) {
-  size_t ranks = (size_t)card->carrier->nRanks;
-  struct gdaki_memory *handles = calloc(KEYS, sizeof *handles);
-  uint32_t *lists = calloc(KEYS * ranks, sizeof *lists);
-  bool fine = handles != NULL && lists != NULL;
-  for (uint32_t key = 0; fine && key < KEYS; key++) {
-    handles[key] = (struct gdaki_memory){(uint32_t *)(uintptr_t)(p->keyLists + key * ranks * sizeof *lists), swapped(key)};
-    for (size_t r = 0; r < ranks; r++) lists[key * ranks + r] = swapped(key); /* whose memory it is, the queue says */
+/* The device code has them by sides, and the kernel by peers. */
+static bool fill_queues(struct nic_card *card) {
+  const size_t ranks = (size_t)card->carrier->nRanks, all = ranks * NIC_SIDES, each = nic_queue_bytes(card->port->layout);
+  uint8_t *queues = calloc(all, each);
+  struct nic_posted *posted = calloc(all, sizeof *posted);
+  bool fine = queues != NULL && posted != NULL;
+  for (size_t at = 0; fine && at < all; at++) {
+    const size_t peer = at / NIC_SIDES, side = at % NIC_SIDES, place = (side * ranks + peer) * each;
+    const struct nic_queue_at lies = {.number = (uint32_t)at + 1, /* nicNumberOf */
+                                      .requests = card->nic.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES,
+                                      .completions = card->nic.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES,
+                                      .doorbell = card->nic.doorbells + at};
+    nic_fill_queue(card->port->layout, queues + place, &lies);
+    posted[at] = nic_posted_of(card->port->layout, card->queues + place, lies.doorbell);
   }
-  fine = fine && fill(card, card->handles, handles, KEYS * sizeof *handles) && fill(card, p->keyLists, lists, KEYS * ranks * sizeof *lists);
-  free(handles);
-  free(lists);
-  return fine;
-}
-
-static void make_queue(struct nic_card *card, struct gdaki_queue *q, int peer, int side) {
-  size_t at = (size_t)(peer * NIC_SIDES + side);
-  uint32_t number = (uint32_t)at + 1; /* nicNumberOf */
-  *q = (struct gdaki_queue){.number = number,
-                            .shifted = number << 8,
-                            .shiftedBe = swapped(number << 8),
-                            .count = NIC_DEPTH,
-                            .mask = NIC_DEPTH - 1,
-                            .requests = card->nic.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES,
-                            .doorbell = card->nic.doorbells + at,
-                            .done = {.at = card->nic.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES,
-                                     .number = number,
-                                     .count = NIC_DEPTH,
-                                     .mask = NIC_DEPTH - 1,
-                                     .bytes = NIC_COMPLETION_BYTES,
-                                     .memory = GDAKI_MEMORY_OF_GPU},
-                            .ringer = GDAKI_RING_FOR_PROXY,
-                            .memory = GDAKI_MEMORY_OF_GPU};
-  for (uint32_t segments = 1; segments <= 4; segments++) q->shiftedBeOf[segments - 1] = swapped(number << 8 | segments);
-}
-
-static bool fill_context(struct nic_card *card, const struct places *p) {
-  int ranks = card->carrier->nRanks;
-  struct gdaki_queue *queues = calloc((size_t)ranks * NIC_SIDES, sizeof *queues);
-  if (queues == NULL) return false;
-  for (int side = 0; side < NIC_SIDES; side++)
-    for (int peer = 0; peer < ranks; peer++) make_queue(card, &queues[side * ranks + peer], peer, side);
-  uint32_t signalKey = FIRST_KEY + card->signalRegion->number % CARRIER_MAX_REGIONS;
-  struct gdaki_queue *at = (struct gdaki_queue *)(uintptr_t)p->queues;
-  struct gdaki_context context = {
-      .queues = at,
-      .sideQueues = at + ranks,
-      .counters = {(uint64_t *)(uintptr_t)card->counters, (uint32_t *)(uintptr_t)(p->keyLists + COUNTERS_KEY * (size_t)ranks * sizeof(uint32_t)),
-                   swapped(COUNTERS_KEY)},
-      .signals = {(uint64_t *)(uintptr_t)card->signals, (uint32_t *)(uintptr_t)(p->keyLists + signalKey * (size_t)ranks * sizeof(uint32_t)),
-                  swapped(signalKey)},
-      .sinkKey = swapped(KEYS)};
-  bool fine = fill(card, p->queues, queues, (size_t)ranks * NIC_SIDES * sizeof *queues) && fill(card, card->context, &context, sizeof context);
+  fine = fine && fill(card, card->queues, queues, all * each) && fill(card, (carrier_address)(uintptr_t)card->nic.posted, posted, all * sizeof *posted);
   free(queues);
+  free(posted);
   return fine;
+}
+
+uint32_t nic_key_of(const struct carrier_region *region) { return FIRST_KEY + region->number % CARRIER_MAX_REGIONS; }
+
+/* A get's completion says that its bytes are here, so a flush needs no request of its own. */
+void nic_describe(const struct nic_card *card, struct gdaki_context *context) {
+  const size_t side = (size_t)card->carrier->nRanks * nic_queue_bytes(card->port->layout);
+  const uint32_t signals = nic_key_of(card->signalRegion);
+  *context = (struct gdaki_context){.queues = (void *)(uintptr_t)card->queues,
+                                    .sideQueues = (void *)(uintptr_t)(card->queues + side),
+                                    .counters = {(uint64_t *)(uintptr_t)card->counters, nic_key_list(card->port, COUNTERS_KEY), __builtin_bswap32(COUNTERS_KEY), 0},
+                                    .signals = {(uint64_t *)(uintptr_t)card->signals, nic_key_list(card->port, signals), __builtin_bswap32(signals), 0},
+                                    .sinkKey = __builtin_bswap32(NIC_CARD_KEYS),
+                                    .got = (uint64_t *)(uintptr_t)card->got,
+                                    .seen = (uint64_t *)(uintptr_t)card->seen};
 }
 
 /* ---- keys ---- */
@@ -156,18 +132,41 @@ static bool set_key(struct nic_card *card, uint32_t key, const struct nic_part *
          fill(card, control_at(card, NIC_KEYS), &changes, sizeof changes);
 }
 
-static bool set_region(struct nic_card *card, const struct carrier_region *region, bool there) {
+bool nic_set_region(struct nic_card *card, const struct carrier_region *region, bool there) {
   struct nic_part parts[NIC_MAX_RANKS] = {{0}};
   for (int r = 0; there && r < card->carrier->nRanks; r++) parts[r] = (struct nic_part){region->parts[r].at, region->parts[r].bytes};
-  return set_key(card, FIRST_KEY + region->number % CARRIER_MAX_REGIONS, parts);
+  return set_key(card, nic_key_of(region), parts);
 }
 
-void *nic_memory(struct nic_card *card, const struct carrier_region *region) {
-  if (!set_region(card, region, true)) return NULL;
-  return (void *)(uintptr_t)(card->handles + (FIRST_KEY + region->number % CARRIER_MAX_REGIONS) * sizeof(struct gdaki_memory));
+/* From here on it hears of what is registered, and what is it knows. */
+static bool join_port(struct nic_card *card) {
+  struct nic_port *port = card->port;
+  bool fine = true;
+  pthread_mutex_lock(&port->lock);
+  for (int n = 0; fine && n < CARRIER_MAX_REGIONS; n++) {
+    const struct carrier_region *region = atomic_load(&card->carrier->regions[n]);
+    if (region != NULL) fine = nic_set_region(card, region, true);
+  }
+  card->next = port->cards;
+  port->cards = card;
+  atomic_fetch_add(&port->numCards, 1);
+  pthread_mutex_unlock(&port->lock);
+  return fine;
 }
 
-void nic_forget(struct nic_card *card, const struct carrier_region *region) { set_region(card, region, false); }
+static void leave_port(struct nic_card *card) {
+  struct nic_port *port = card->port;
+  pthread_mutex_lock(&port->lock);
+  struct nic_card **at = &port->cards;
+  while (*at != NULL && *at != card) at = &(*at)->next;
+  if (*at != NULL) {
+    *at = card->next;
+    atomic_fetch_sub(&port->numCards, 1);
+  }
+  pthread_mutex_unlock(&port->lock);
+}
+
+struct nic_card *nic_next(struct nic_card *card) { return card->next; }
 
 /* ---- life ---- */
 
@@ -218,10 +217,10 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
   if (failed(cuda->cuMemAllocHost_v2((void **)&card->shared, sizeof *card->shared), "memory for doorbell records")) return false;
   memset(card->shared, 0, sizeof *card->shared);
   if (failed(cuda->cuMemAlloc_v2(&card->memory, card->bytes), "memory for queues") ||
-      failed(cuda->cuMemAlloc_v2(&card->signals, signalBytes + 8), "memory for signals") ||
+      failed(cuda->cuMemAlloc_v2(&card->signals, signalBytes + 8 > SIGNALS_LEAST ? signalBytes + 8 : SIGNALS_LEAST), "memory for signals") ||
       failed(cuda->cuMemAlloc_v2(&card->counters, counterBytes + 8), "memory for counters"))
     return false;
-  struct places p = lay_out(card);
+  lay_out(card);
   card->nic.report = &card->shared->report;
   card->nic.rank = c->rank;
   card->nic.nRanks = c->nRanks;
@@ -235,10 +234,11 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
   if (carrier_register(c, (void *)(uintptr_t)card->signals, signalBytes, NCCL_PTR_CUDA, 0, &card->signalRegion) != ncclSuccess) return false;
   counters[c->rank] = (struct nic_part){card->counters, counterBytes};
   card->told[NIC_IDLE_LOOKS] = ~idle_looks(); /* so that it is told */
-  return fill_keys(card, &p) && fill_context(card, &p) && set_key(card, COUNTERS_KEY, counters) && set_region(card, card->signalRegion, true);
+  return fill_queues(card) && set_key(card, COUNTERS_KEY, counters) && join_port(card);
 }
 
-struct nic_card *nic_make(struct carrier *c, int nSignals, int nCounters) {
+struct nic_card *nic_make(struct nic_port *port, int nSignals, int nCounters) {
+  struct carrier *c = port->carrier;
   struct carrier_entered entered;
   if (c->nRanks > NIC_MAX_RANKS) {
     carrier_warn("GIN of type GDAKI is for at most %d ranks here; DYNAMICCL_CARRIER_TYPE=proxy is for more", NIC_MAX_RANKS);
@@ -249,6 +249,7 @@ struct nic_card *nic_make(struct carrier *c, int nSignals, int nCounters) {
     free(card);
     return NULL;
   }
+  card->port = port;
   card->carrier = c;
   card->kernel = nic_kernel_make();
   bool fine = card->kernel != NULL && share_link(card) && make_tables(card, nSignals, nCounters);
@@ -257,8 +258,6 @@ struct nic_card *nic_make(struct carrier *c, int nSignals, int nCounters) {
   nic_free(card);
   return NULL;
 }
-
-void *nic_context(struct nic_card *card) { return (void *)(uintptr_t)card->context; }
 
 /* ---- progress ---- */
 
@@ -301,6 +300,11 @@ static void warn_of_failure(struct nic_card *card) {
                why[failure < sizeof why / sizeof *why ? failure : NIC_BAD_REQUEST]);
 }
 
+static unsigned helpers(struct nic_card *card) {
+  const unsigned share = (unsigned)(MOST_HELPERS / atomic_load(&card->port->numCards));
+  return card->helpers < share ? card->helpers : share;
+}
+
 void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
   carrier_watch(card->carrier);
@@ -308,7 +312,7 @@ void nic_progress(struct nic_card *card) {
   if (!carrier_enter(card->carrier->context, &entered)) return;
   if (!card->broken) card->broken = !tell(card, false);
   if (card->runs && nic_kernel_ended(card->kernel, &card->broken)) card->runs = false;
-  if (!card->runs && !card->broken && is_behind(card)) card->broken = !(card->runs = nic_kernel_start(card->kernel, &card->nic, (unsigned)card->carrier->nRanks + card->helpers));
+  if (!card->runs && !card->broken && is_behind(card)) card->broken = !(card->runs = nic_kernel_start(card->kernel, &card->nic, (unsigned)card->carrier->nRanks + helpers(card)));
   carrier_leave(&entered);
 }
 
@@ -324,6 +328,7 @@ void nic_free(struct nic_card *card) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
   if (card == NULL) return;
+  leave_port(card);
   bool in = carrier_enter(card->carrier->context, &entered);
   if (in) {
     if (card->runs) tell(card, true);

@@ -138,6 +138,11 @@ __device__ __forceinline__ void addReleased(uint64_t *at, uint64_t value) {
 __device__ __forceinline__ void raiseKnown(uint64_t *at, uint64_t value) {
   if (nicLane() == 0) asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
+/* What a get brought into this rank's memory is there for who sees its completion, on this GPU. By all lanes. */
+__device__ __forceinline__ void releaseGot() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  __syncwarp();
+}
 /* No release: what stands for the source alone waits for no peer. */
 __device__ __forceinline__ void addPlain(uint64_t *at, uint64_t value) {
   if (nicLane() == 0) asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
@@ -288,7 +293,7 @@ struct NicBoard {
 #pragma unroll
     for (int k = 0; k < kLoads; k++) {
       const int peer = (int)nicLane() / kGroup + k * (int)kNicLanes / kGroup, p = peer < n.nRanks ? peer : 0, word = (int)nicLane() % kGroup;
-      at[k] = word < kReady ? &n.jobs[p].words[word] : &n.queues[p].ready;
+      at[k] = word < kReady ? &n.jobs[p].words[word] : n.posted[p * NIC_SIDES].rung;
     }
     peers = (1u << n.nRanks) - 1;
   }

@@ -51,6 +51,7 @@ nccl_headers:
 	  -e 's/$${nccl:Suffix}//' $(NCCL_TREE)/src/nccl.h.in > $(T)/nccl/nccl.h
 	@sed -n '/^#define DYN_CARRIER_LAYOUT/,/[^\\]$$/p' nccl_net_abi.h > $(T)/nccl/layout.h
 	@sed -n '/^#define DYN_CARRIER_RMA_LAYOUT/,/[^\\]$$/p' nccl_rma_abi.h > $(T)/nccl/rma_layout.h
+	@sed -n '/^#define DYN_CARRIER_GIN_LAYOUT/,/[^\\]$$/p' nccl_gin_abi.h > $(T)/nccl/gin_layout.h
 
 abi: nccl_headers
 	$(NCCL_CXX) -fsyntax-only test/abi_check.cc

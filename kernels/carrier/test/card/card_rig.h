@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rank processes that play NCCL 2.28.9 with GIN of type GDAKI towards the carrier: src/gin/gin_host.cc's calls, with its progress
- * thread, over the stand-in for CUDA's driver, which runs the network card's kernel. What kernels of a program do on a GPU
- * threads do here (poster.h), with what createContext and regMrSym return.
+ * Rank processes that play NCCL with GIN of type GDAKI towards the carrier: src/gin/gin_host.cc's calls, with its progress thread,
+ * over the stand-in for CUDA's driver, which runs the network card's kernel. What kernels of a program do on a GPU threads do here
+ * (poster.h), with what createContext and regMrSym return. NCCL 2.28.9 has a connection for each context; 2.32.3, with the table of
+ * version 14, has one, and here a device communicator for each context, whose other contexts nobody uses.
  */
 #ifndef CARRIER_TEST_CARD_RIG_H
 #define CARRIER_TEST_CARD_RIG_H
@@ -15,12 +16,13 @@ enum { CARD_SIGNALS = 16384, CARD_COUNTERS = 64, SPARE = 63 /* a signal, and a c
 extern struct card {
   void *coll, *ginContext;
   struct gdaki_context *device;
+  struct poster_queue queues[MAX_RANKS], sideQueues[MAX_RANKS];
 } cards[CONTEXTS];
 
 struct memory { /* on the GPU */
   unsigned char *at;
   size_t bytes;
-  void *host[CONTEXTS];
+  void *host[CONTEXTS]; /* version 14: one and the same */
   struct gdaki_memory *device[CONTEXTS];
 };
 
@@ -38,6 +40,8 @@ void memory_deregister(struct memory *memory);
 
 /* From this rank's memory to a rank's, on a context; without signal and counter. */
 struct posting card_put(int context, int target, const struct memory *from, size_t fromAt, const struct memory *to, size_t toAt, size_t bytes);
+/* Version 14: from a rank's memory to this rank's. */
+struct posting card_get(int context, int source, const struct memory *from, size_t fromAt, const struct memory *to, size_t toAt, size_t bytes);
 void card_signal(struct posting *p, int context, int target, int signal, uint64_t add);
 void card_count(struct posting *p, int context, int counter);
 

@@ -2,8 +2,8 @@
  *
  * card_test traffic RANKS OPERATIONS [SEED]   random operations, all data compared when its signal is seen; memory comes and goes
  * card_test killed [SEED]                     the same of three ranks, one of which is killed
- * card_test lives | refused | latency | bandwidth | dead | file PATH | types KERNEL
- * CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
+ * card_test lives | refused | latency | bandwidth | dead | file PATH | types KERNEL, and with TABLE=14 shared | unfit
+ * It plays NCCL 2.28.9, or 2.32.3 with TABLE=14. CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
  */
 #include "card_traffic.h"
 
@@ -57,8 +57,8 @@ static void use_more(int round) {
 
 static void tell(void) {
   if (rank == 0)
-    printf("%d ranks: rank 0 posted %lu, %lu MiB, %lu sources changed at once\n", numRanks, (long)atomic_load(&traffic.posted), (long)atomic_load(&traffic.bytes) >> 20,
-           (long)atomic_load(&traffic.changed));
+    printf("%d ranks: rank 0 posted %lu, %lu MiB, %lu sources changed at once, %lu got back\n", numRanks, (long)atomic_load(&traffic.posted),
+           (long)atomic_load(&traffic.bytes) >> 20, (long)atomic_load(&traffic.changed), (long)atomic_load(&traffic.got));
   fflush(stdout);
 }
 
@@ -72,6 +72,7 @@ static void all_traffic(void) {
   CHECK(atomic_load(&warnings) == 1, "%s", lastWarning); /* development only */
   memory_deregister(&traffic.receive);
   memory_deregister(&traffic.send);
+  memory_deregister(&traffic.back);
   tell();
   end();
 }
@@ -262,6 +263,57 @@ static void fault_file(void) {
   end();
 }
 
+/* Version 14 alone. A connection is shared: a device communicator comes and goes, which knows memory that was registered before it and
+ * of which others hear what is registered after; a signal may be anywhere in memory; and a get that does not lie within it is an
+ * error of its context alone. */
+static void shared_connection(void) {
+  ncclNetDeviceHandle_v11_t *device;
+  ncclGinConfig_v14_t config = {8, 8, 3, 0, -1, GDAKI_BACKEND, 2};
+  start_small();
+  const int other = 1 - rank;
+  for (uint64_t round = 1; round <= 3; round++) {
+    void *ginContext;
+    meet();
+    CHECK(gdaki->createContext(cards[0].coll, &config, &ginContext, &device) == 0, "%s", lastWarning);
+    CHECK(gdaki->destroyContext(ginContext) == 0);
+    struct posting p = card_put(0, other, &near, 0, &far, 0, 20000), get = card_get(1, other, &near, 100, &far, 1 << 19, 30000);
+    p.signals = true, p.add = round;
+    p.signal = (struct place){BYTES - 8, far.device[0]->keys[other]};
+    post(&p), post(&get);
+    CHECK(poster_flush(p.queue) && poster_flush(get.queue) && memcmp(far.at + (1 << 19), near.at + 100, 30000) == 0, "round %lu", (long)round);
+    const uint64_t wanted = round * (round + 1) / 2;
+    for (uint64_t from = ms_now(); poster_load((uint64_t *)(void *)(far.at + BYTES - 8)) < wanted; usleep(50)) CHECK(ms_now() - from < 20000, "a signal in memory");
+    CHECK(memcmp(far.at, near.at, 20000) == 0 && !card_failed(0) && !card_failed(1));
+  }
+  meet();
+  struct posting get = card_get(0, other, &near, BYTES - 63, &far, BYTES / 4, 64);
+  post(&get);
+  poster_flush(get.queue);
+  await_error(0);
+  CHECK(!card_failed(1) && far.at[BYTES / 4] == 0 && far.at[BYTES / 4 + 63] == 0);
+  meet();
+  end();
+}
+
+/* What NCCL may ask of version 14 and not get: an error, which says why, and nothing is left of it. */
+static void unfit(void) {
+  static const ncclGinConfig_v14_t asked[] = {{8, 8, 1, 0, -1, 1, 1}, {8, 8, 1, 0, -1, 3, 1}, {8, 8, 1, 513, -1, 2, 1}, {8, 8, 0, 0, -1, 2, 1}};
+  static const char *const why[] = {"before 2.30.5", "than 2.32 does", "deeper than the card's", "too few"};
+  start();
+  for (int i = 0; i < 4; i++) {
+    ncclGinConfig_v14_t config = asked[i];
+    void *ginContext = NULL;
+    ncclNetDeviceHandle_v11_t *device = NULL;
+    CHECK(gdaki->createContext(cards[0].coll, &config, &ginContext, &device) == ncclInvalidUsage && ginContext == NULL && device == NULL);
+    CHECK(strstr(lastWarning, why[i]) != NULL, "%s", lastWarning);
+  }
+  setenv("DYNAMICCL_CARRIER_TYPE", "proxy", 1); /* then NCCL goes on without */
+  const int before = atomic_load(&warnings);
+  void *instance = NULL;
+  CHECK(gdaki->init(&instance, 7, NULL) != 0 && instance == NULL && atomic_load(&warnings) == before);
+  end();
+}
+
 /* Which type there is without DYNAMICCL_CARRIER_TYPE, and with it. */
 static int kernelIsThere;
 static void types(void) {
@@ -288,7 +340,8 @@ static void play_traffic(const char *what, int ranks, uint64_t each, int dies) {
 }
 
 int main(int count, char **arguments) {
-  const char *what = count > 1 ? arguments[1] : "";
+  const char *what = count > 1 ? arguments[1] : "", *table = getenv("TABLE");
+  playGdaki = table != NULL && strcmp(table, "14") == 0;
   deviceType = NCCL_NET_DEVICE_GIN_GDAKI;
   setenv("DYNAMICCL_CARRIER_SETUP_S", "20", 0);
   if (strcmp(what, "traffic") == 0 && count > 3) {
@@ -322,6 +375,13 @@ int main(int count, char **arguments) {
     quiet = 1;
     setenv("DYNAMICCL_CARRIER_FAULTS", arguments[2], 1);
     play(what, 2, -1, fault_file);
+  } else if (strcmp(what, "shared") == 0 && playGdaki) {
+    quiet = 1;
+    setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
+    play(what, 2, -1, shared_connection);
+  } else if (strcmp(what, "unfit") == 0 && playGdaki) {
+    quiet = 1;
+    play(what, 1, -1, unfit);
   } else if (strcmp(what, "types") == 0 && count > 2) {
     quiet = 1;
     kernelIsThere = atoi(arguments[2]);
