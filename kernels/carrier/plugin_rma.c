@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table that NCCL 2.30.5 and later look for, RMA v14: NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so. Read from 2.30.7's source
- * and, where 2.32.3 may differ, from its library.
+ * The table that NCCL 2.30.5 and later put GIN of type Proxy on, RMA v14: NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so. Read from
+ * 2.30.7's source and, where 2.32.3 may differ, from its library.
  *
  * What is another way than with v11 (src/plugin/rma.cc, gin.cc, src/gin/gin_host_proxy.cc of NCCL 2.30.7):
  *   - GIN of type proxy is NCCL's alone and stands on the communicator's RMA plugin; a GIN plugin of that type is passed over.

@@ -213,11 +213,12 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct nic_part counters[NIC_MAX_RANKS] = {{0}};
   size_t signalBytes = (size_t)nSignals * sizeof(uint64_t), counterBytes = (size_t)nCounters * sizeof(uint64_t);
+  const size_t signalRoom = signalBytes + 8 > SIGNALS_LEAST ? signalBytes + 8 : SIGNALS_LEAST;
   lay_out(card);
   if (failed(cuda->cuMemAllocHost_v2((void **)&card->shared, sizeof *card->shared), "memory for doorbell records")) return false;
   memset(card->shared, 0, sizeof *card->shared);
   if (failed(cuda->cuMemAlloc_v2(&card->memory, card->bytes), "memory for queues") ||
-      failed(cuda->cuMemAlloc_v2(&card->signals, signalBytes + 8 > SIGNALS_LEAST ? signalBytes + 8 : SIGNALS_LEAST), "memory for signals") ||
+      failed(cuda->cuMemAlloc_v2(&card->signals, signalRoom), "memory for signals") ||
       failed(cuda->cuMemAlloc_v2(&card->counters, counterBytes + 8), "memory for counters"))
     return false;
   lay_out(card);

@@ -48,8 +48,8 @@ static inline void nic_fill_queue(int layout, void *queue, const struct nic_queu
 
 /* What a queue of that layout, at that address, is looked at by. In 2.28.9 the count of what is ready has a release of the GPU in
  * front of it, and the doorbell comes a fence later. In 2.32.3 a program may say that a queue is a thread's, or a block's, alone
- * (ncclGinResourceSharingMode): then what is ready has no release of the GPU, or none at all, and only the doorbell has. And with
- * no such word the doorbell comes at once behind what is ready. */
+ * (ncclGinResourceSharingMode): then what is ready has no release of the GPU, or none at all, and only the doorbell has. Of other
+ * queues the doorbell comes at once behind what is ready. */
 static inline struct nic_posted nic_posted_of(int layout, uint64_t queue, uint64_t *doorbell) {
   struct nic_posted p;
   p.rung = layout == GDAKI_200 ? doorbell : (uint64_t *)(uintptr_t)(queue + offsetof(struct gdaki_queue100, ready));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Compiled against an NCCL source tree (make abi NCCL_TREE=...): do its structs have the layout that nccl_net_abi.h states, or, where
- * NCCL has RMA plugins, nccl_rma_abi.h and nccl_gin_abi.h? The layout lists are taken from there by the Makefile, for these headers and NCCL's
- * cannot be in one file.
+ * NCCL has RMA plugins, nccl_rma_abi.h and nccl_gin_abi.h? The layout lists are taken from there by the Makefile, for these headers
+ * and NCCL's cannot be in one file.
  */
 #include <cstddef>
 #include <cstdint>
