@@ -28,13 +28,12 @@ static bool is_wanted(void) {
   return text != NULL && strcmp(text, "1") == 0;
 }
 
-int plugin_announce(const char *by) {
-  static atomic_flag said = ATOMIC_FLAG_INIT;
+int plugin_announce(atomic_flag *said, const char *by) {
   if (!is_wanted()) {
     carrier_warn("not started: it is for development and tests; DYNAMICCL_CARRIER=1 says that this is meant");
     return ncclInvalidUsage;
   }
-  if (!atomic_flag_test_and_set(&said))
+  if (!atomic_flag_test_and_set(said))
     carrier_warn("development only: GIN between processes of this host, by %s; it is no network for anything else", by);
   return ncclSuccess;
 }
@@ -42,10 +41,11 @@ int plugin_announce(const char *by) {
 /* ---- the network, which carries nothing ---- */
 
 static int net_init(void **ctx, uint64_t commId, void *config, ncclDebugLogger_t logger, void *profiler) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
   (void)commId, (void)config, (void)profiler;
   *ctx = NULL;
   carrier_logger(logger);
-  return plugin_announce(nic_is_wanted() ? "a kernel that plays the network card" : "copies that the host drives");
+  return plugin_announce(&said, nic_is_wanted() ? "a kernel that plays the network card" : "copies that the host drives");
 }
 
 int one_device(int *ndev) {

@@ -11,7 +11,8 @@
 #define NAME "dynamiccl-carrier"
 #define EXPORT __attribute__((visibility("default")))
 
-int plugin_announce(const char *by); /* who moves the data; not ncclSuccess: nobody said that it is meant */
+/* Who moves the data, which is said once for each `said`. Not ncclSuccess: nobody said that it is meant. */
+int plugin_announce(atomic_flag *said, const char *by);
 int one_device(int *ndev);
 int rma_properties(int dev, ncclNetProperties_v12_t *props); /* version 14 */
 

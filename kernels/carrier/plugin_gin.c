@@ -25,10 +25,11 @@ struct granted { /* ginCtx */
 };
 
 static int gdaki_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
   *ctx = NULL;
   carrier_logger(logger);
   if (!nic_is_wanted()) return ncclInvalidUsage; /* the proxy is there all the same */
-  int result = plugin_announce("a kernel that plays the network card");
+  int result = plugin_announce(&said, "a kernel that plays the network card");
   return result == ncclSuccess ? gin_init(ctx, commId, logger) : result;
 }
 

@@ -26,9 +26,10 @@ struct contexts { /* rmaCtx */
 };
 
 static int rma_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
   *ctx = NULL;
   carrier_logger(logger);
-  int result = plugin_announce("copies that the host drives");
+  int result = plugin_announce(&said, "copies that the host drives");
   return result == ncclSuccess ? gin_init(ctx, commId, logger) : result;
 }
 
