@@ -40,6 +40,7 @@ version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.
 if [ "${DYNAMICCL_CARRIER:-}" = 1 ]; then # the plugin is another one from 2.30.5 on (docs/design.md, decision 29)
   if [ "$version" -ge 23005 ]; then
     export NCCL_RMA_PLUGIN=${NCCL_RMA_PLUGIN:-libnccl-net-dynamiccl-carrier.so} NCCL_GIN_TYPE=${NCCL_GIN_TYPE:-2}
+    [ "$NCCL_GIN_TYPE" != 3 ] || export NCCL_GIN_PLUGIN=${NCCL_GIN_PLUGIN:-libnccl-net-dynamiccl-carrier.so} # GDAKI
   else
     export NCCL_NET_PLUGIN=${NCCL_NET_PLUGIN:-dynamiccl-carrier}
   fi
