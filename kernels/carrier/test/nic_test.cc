@@ -16,7 +16,7 @@ static bool isFine(Play play) {
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) {
-    alarm(planted ? 4 : 120);
+    alarm(planted == 0 ? 120 : planted < NIC_MUTATE_LEAVES ? 4 : 40); /* the others hang nothing, and their stories take a while */
     play();
     fflush(stdout);
     _exit(0);
@@ -32,6 +32,7 @@ int main(int argc, char **argv) {
   planted = argc > 2 ? atoi(argv[2]) : 0;
   bool fine = true;
   for (int of : {GDAKI_100, GDAKI_200}) {
+    if (of == GDAKI_100 && planted >= NIC_MUTATE_BACKWARDS) continue; /* which it does not have */
     layout = of;
     const bool byTraffic = planted != 0 && planted != NIC_MUTATE_KEYS && planted != NIC_MUTATE_BLIND && planted < NIC_MUTATE_UNLOOKED;
     fine = fine && (byTraffic || isFine(playStories));
