@@ -5,7 +5,8 @@
 # that is killed in it.
 #   kernels/bench/gin.sh [RESULTS.jsonl] [option of gin]...
 # Needs two or more GPUs that reach each other, nvcc, Python's nvidia.nccl of the version that the kernels are compiled with, and
-# NICs that NCCL drives, or a plugin that brings GIN: DYNAMICCL_CARRIER=1 takes the one for development, dynamiccl-carrier.
+# NICs that NCCL drives, or a plugin that brings GIN: DYNAMICCL_CARRIER=1 takes the one for development, dynamiccl-carrier, with NCCL
+# 2.30.5 and later of the type GIN_TYPE: 2 Proxy, 3 GDAKI (carrier.sh).
 # Hierarchical kernels, which 4/2 has ranks enough for, and AllToAllv are those of lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin (make kernels); without
 # it a line says that they were left out.
 # Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; MESSAGES=60000 of the traffic, from each rank to each on each context, 0: none;
@@ -37,17 +38,12 @@ if [ -z "${GIN:-}" ]; then
 fi
 export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$tmp/libnccl.so.2") || version=0
-if [ "${DYNAMICCL_CARRIER:-}" = 1 ]; then # the plugin is another one from 2.30.5 on (docs/design.md, decision 29)
-  if [ "$version" -ge 23005 ]; then
-    export NCCL_RMA_PLUGIN=${NCCL_RMA_PLUGIN:-libnccl-net-dynamiccl-carrier.so} NCCL_GIN_TYPE=${NCCL_GIN_TYPE:-2}
-  else
-    export NCCL_NET_PLUGIN=${NCCL_NET_PLUGIN:-dynamiccl-carrier}
-  fi
-fi
+. kernels/bench/carrier.sh
+[ "${DYNAMICCL_CARRIER:-}" != 1 ] || carrier_names "$version"
 mkdir -p "$(dirname "$out")"
 printf '{"figure":"gin machine","gpus":"%s","driver":"%s","nccl":%s,"plugin":"%s","carrier":%s,"date":"%s","commit":"%s"}\n' \
   "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd ';')" \
-  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$version" "${NCCL_NET_PLUGIN:-${NCCL_RMA_PLUGIN:-}}" \
+  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$version" "${NCCL_NET_PLUGIN:-${NCCL_GIN_PLUGIN:-${NCCL_RMA_PLUGIN:-}}}" \
   "$([ "${DYNAMICCL_CARRIER:-}" = 1 ] && echo true || echo false)" "$(date -u +%FT%TZ)" \
   "${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}" | tee -a "$out"
 failed=0

@@ -63,7 +63,7 @@ static void printConditions() {
     attributeOf(&dmaBuf, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, rank % numGpus);
   }
   std::string set;
-  for (const char *name : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE", "NCCL_NET_PLUGIN", "NCCL_RMA_PLUGIN", "NCCL_NET", "NCCL_GIN_ENABLE", "NCCL_GIN_TYPE",
+  for (const char *name : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE", "NCCL_NET_PLUGIN", "NCCL_GIN_PLUGIN", "NCCL_RMA_PLUGIN", "NCCL_NET", "NCCL_GIN_ENABLE", "NCCL_GIN_TYPE",
                            "NCCL_GIN_NCONTEXTS", "NCCL_GIN_NCONNECTIONS", "NCCL_GIN_PROXY_NTHREADS", "NCCL_GIN_SIGNAL_POOL_SIZE", "NCCL_GIN_COUNTER_POOL_SIZE", "NCCL_GIN_PROXY_QUEUE_SIZE", "NCCL_HOSTID", "DYNAMICCL_CARRIER"})
     set += std::string(set.empty() ? "" : ",") + '"' + name + "\":" + variable(name);
   printf("{\"figure\":\"gin conditions\",\"rank\":%d,\"nccl\":%d,\"compiled_with\":%d,\"cuda_driver\":%d,\"peers_of_node\":%d,\"peers_reached\":%d,\"cumem\":%d,"

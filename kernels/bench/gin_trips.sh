@@ -6,7 +6,8 @@
 # Environment: TUNINGS="WARP,BLOCK,PART,HELPERS ..." (DYNAMICCL_CARRIER_SIZES of each run: bytes that are a warp's,
 # that are one block's, that another block's part has at least, and how many such blocks; - is what the card has by itself);
 # COMMIT=NAME where there is no git; SIZES=BYTES,...; FATBINS="FILE ..." kernels of the card to be measured in place of lib/dynamiccl-carrier.fatbin, each with all
-# tunings, or with one: FILE=TUNING; LIMIT=20 seconds for each run; NCCL_LIB=FILE libnccl.so.2, and GIN=PROGRAM, as gin.sh has them.
+# tunings, or with one: FILE=TUNING; LIMIT=20 seconds for each run; NCCL_LIB=FILE libnccl.so.2, GIN=PROGRAM and, with NCCL 2.30.5 and
+# later, GIN_TYPE, as gin.sh has them: GIN_TYPE=3 is the card, 2 copies that the host drives, which no tuning is for (TUNINGS=-).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-/dev/null}
@@ -19,11 +20,13 @@ if [ -z "${GIN:-}" ]; then
   make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
   GIN=.cache/kernels/gin
 fi
-export DYNAMICCL_CARRIER=1 NCCL_NET_PLUGIN=dynamiccl-carrier NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$tmp/libnccl.so.2") || version=0
+. kernels/bench/carrier.sh
+carrier_names "$version"
 printf '{"figure":"gin machine","gpus":"%s","driver":"%s","nccl":%s,"plugin":"%s","carrier":true,"date":"%s","commit":"%s"}\n' \
   "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd ';')" \
-  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$version" "$NCCL_NET_PLUGIN" "$(date -u +%FT%TZ)" \
+  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$version" "${NCCL_NET_PLUGIN:-${NCCL_GIN_PLUGIN:-${NCCL_RMA_PLUGIN:-}}}" "$(date -u +%FT%TZ)" \
   "${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}" | tee -a "$out"
 failed=0
 for fatbin in ${FATBINS:-lib/dynamiccl-carrier.fatbin}; do

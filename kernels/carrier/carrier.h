@@ -95,8 +95,8 @@ struct carrier {
   int device;
   struct mover *adder;
   struct carrier_lane *lanes; /* all; version 11: the one */
-  struct nic_card *card; /* with type GDAKI, once NCCL made its context */
-  void *deviceHandle;    /* likewise: what NCCL was given, ours */
+  struct nic_port *port; /* with type GDAKI (nic/port.h) */
+  struct nic_contexts *contexts; /* likewise, version 11: once NCCL made its context */
   struct board *board; /* own: peers write here */
   uint32_t registered; /* so far */
   _Atomic(struct carrier_region *) regions[CARRIER_MAX_REGIONS];

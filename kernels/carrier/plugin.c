@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two tables that NCCL looks for, v11: libnccl-net-dynamiccl-carrier.so with NCCL_NET_PLUGIN=dynamiccl-carrier. NCCL's own GIN
+ * The two tables that NCCL 2.28.9 looks for, v11: libnccl-net-dynamiccl-carrier.so with NCCL_NET_PLUGIN=dynamiccl-carrier. NCCL's own GIN
  * proxy then carries what kernels put, signal and flush from process to process of this host, without a NIC. For development
- * and tests: it refuses to start without DYNAMICCL_CARRIER=1. From 2.30.5 on NCCL takes another table: plugin_rma.c.
+ * and tests: it refuses to start without DYNAMICCL_CARRIER=1. From 2.30.5 on NCCL takes other tables: plugin_rma.c, plugin_gin.c.
  *
  * Why there is a network table (src/plugin/net.cc of NCCL 2.28.9): ncclNetPluginLoad drops a library without ncclNetPlugin_v*,
  * whatever else it has; ncclNetPluginInit disables the GIN table together with a net table whose init fails or that has no
@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "nic/card.h"
+#include "nic/gdaki_abi.h"
+#include "nic/port.h"
 #include "plugin.h"
 #include "say.h"
 #include "wire.h"
@@ -27,13 +28,12 @@ static bool is_wanted(void) {
   return text != NULL && strcmp(text, "1") == 0;
 }
 
-int plugin_announce(const char *by) {
-  static atomic_flag said = ATOMIC_FLAG_INIT;
+int plugin_announce(atomic_flag *said, const char *by) {
   if (!is_wanted()) {
     carrier_warn("not started: it is for development and tests; DYNAMICCL_CARRIER=1 says that this is meant");
     return ncclInvalidUsage;
   }
-  if (!atomic_flag_test_and_set(&said))
+  if (!atomic_flag_test_and_set(said))
     carrier_warn("development only: GIN between processes of this host, by %s; it is no network for anything else", by);
   return ncclSuccess;
 }
@@ -41,10 +41,11 @@ int plugin_announce(const char *by) {
 /* ---- the network, which carries nothing ---- */
 
 static int net_init(void **ctx, uint64_t commId, void *config, ncclDebugLogger_t logger, void *profiler) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
   (void)commId, (void)config, (void)profiler;
   *ctx = NULL;
   carrier_logger(logger);
-  return plugin_announce(nic_is_wanted() ? "a kernel that plays the network card" : "copies that the host drives");
+  return plugin_announce(&said, nic_is_wanted() ? "a kernel that plays the network card" : "copies that the host drives");
 }
 
 int one_device(int *ndev) {
@@ -151,10 +152,23 @@ int gin_connect(void *ctx, void *handles[], int nranks, int rank, void *listenCo
   return carrier_connect(listener->instance, handles, nranks, rank, listener->fd, (struct carrier **)collComm);
 }
 
+int gin_connect_port(void *ctx, void *handles[], int nranks, int rank, void *listenComm, int layout, void **collComm) {
+  struct carrier *c = NULL;
+  int result = gin_connect(ctx, handles, nranks, rank, listenComm, (void **)&c);
+  if (result != ncclSuccess) return result;
+  if ((c->port = nic_open(c, layout)) == NULL) {
+    carrier_close(c);
+    return ncclSystemError;
+  }
+  *collComm = c;
+  return ncclSuccess;
+}
+
 /* A connection is a context, to which a lane belongs with the proxy. */
 static int gin_connect_context(void *ctx, void *handles[], int nranks, int rank, void *listenComm, void **collComm) {
+  if (nic_is_wanted()) return gin_connect_port(ctx, handles, nranks, rank, listenComm, GDAKI_100, collComm);
   int result = gin_connect(ctx, handles, nranks, rank, listenComm, collComm);
-  if (result != ncclSuccess || nic_is_wanted() || carrier_lane_make(*collComm) != NULL) return result;
+  if (result != ncclSuccess || carrier_lane_make(*collComm) != NULL) return result;
   carrier_close(*collComm);
   *collComm = NULL;
   return ncclSystemError;
@@ -162,13 +176,13 @@ static int gin_connect_context(void *ctx, void *handles[], int nranks, int rank,
 
 static struct carrier_lane *lane_of(void *collComm) { return ((struct carrier *)collComm)->lanes; }
 
-static int gin_register(void *collComm, void *data, size_t size, int type, uint64_t flags, void **mhandle, void **ginHandle) {
+int gin_register(void *collComm, void *data, size_t size, int type, uint64_t flags, void **mhandle, void **ginHandle) {
   struct carrier *c = collComm;
   struct carrier_region *region = NULL;
   int result = carrier_register(c, data, size, type, flags, &region);
   *mhandle = *ginHandle = region;
-  if (result != ncclSuccess || c->card == NULL) return result;
-  if ((*ginHandle = nic_memory(c->card, region)) != NULL) return ncclSuccess;
+  if (result != ncclSuccess || c->port == NULL) return result;
+  if ((*ginHandle = nic_memory(c->port, region)) != NULL) return ncclSuccess;
   carrier_deregister(c, region);
   *mhandle = NULL;
   return ncclSystemError;
@@ -177,7 +191,7 @@ static int gin_register(void *collComm, void *data, size_t size, int type, uint6
 int gin_deregister(void *collComm, void *mhandle) {
   struct carrier *c = collComm;
   if (mhandle == NULL) return ncclSuccess;
-  if (c->card != NULL) nic_forget(c->card, mhandle);
+  if (c->port != NULL) nic_forget(c->port, mhandle);
   carrier_deregister(c, mhandle);
   return ncclSuccess;
 }
@@ -185,40 +199,32 @@ int gin_deregister(void *collComm, void *mhandle) {
 /* Of type GDAKI alone: with the proxy contexts are NCCL's own. */
 static int gin_context(void *collComm, int nSignals, int nCounters, void **ginCtx, void **devHandle) {
   struct carrier *c = collComm;
-  ncclNetDeviceHandle_v11_t *handle = calloc(1, sizeof *handle);
-  if (handle == NULL || (c->card = nic_make(c, nSignals, nCounters)) == NULL) {
-    free(handle);
-    return ncclSystemError;
-  }
-  *handle = (ncclNetDeviceHandle_v11_t){.netDeviceType = NCCL_NET_DEVICE_GIN_GDAKI,
-                                        .netDeviceVersion = NCCL_GIN_GDAKI_VERSION,
-                                        .handle = nic_context(c->card),
-                                        .needsProxyProgress = 1};
-  c->deviceHandle = handle;
+  if (c->port == NULL || (c->contexts = nic_contexts_make(c->port, 1, nSignals, nCounters)) == NULL) return ncclSystemError;
   *ginCtx = c;
-  *devHandle = handle;
+  *devHandle = nic_contexts_handle(c->contexts);
   return ncclSuccess;
 }
 
 static int gin_context_end(void *ginCtx) {
   struct carrier *c = ginCtx;
   if (c == NULL) return ncclSuccess;
-  nic_free(c->card);
-  free(c->deviceHandle);
-  c->card = NULL;
-  c->deviceHandle = NULL;
+  nic_contexts_free(c->contexts);
+  c->contexts = NULL;
   return ncclSuccess;
 }
 
 /* A rank that died is an error even if nothing is on its way to it: who waits for a signal of its waits for ever. */
 static int gin_last_error(void *ginCtx, bool *hasError) {
   struct carrier *c = ginCtx;
-  *hasError = c->lost || (c->card != NULL && nic_failed(c->card));
+  *hasError = c->lost || (c->contexts != NULL && nic_contexts_failed(c->contexts));
   return ncclSuccess;
 }
 
 int gin_close(void *collComm) {
-  if (collComm != NULL) carrier_close(collComm);
+  struct carrier *c = collComm;
+  if (c == NULL) return ncclSuccess;
+  nic_close(c->port);
+  carrier_close(c);
   return ncclSuccess;
 }
 
@@ -260,11 +266,11 @@ int gin_test(void *collComm, void *request, int *done) {
 
 static int gin_progress(void *collComm) {
   struct carrier *c = collComm;
-  if (c->card == NULL) {
+  if (c->port == NULL) {
     carrier_advance(lane_of(c));
     return carrier_receive(c);
   }
-  nic_progress(c->card);
+  if (c->contexts != NULL) nic_contexts_progress(c->contexts);
   return ncclSuccess; /* NCCL's thread would end with an error, and starts the kernel; NCCL asks for errors besides */
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table that NCCL 2.30.5 and later look for, RMA v14: NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so. Read from 2.30.7's source
- * and, where 2.32.3 may differ, from its library.
+ * The table that NCCL 2.30.5 and later put GIN of type Proxy on, RMA v14: NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so. Read from
+ * 2.30.7's source and, where 2.32.3 may differ, from its library.
  *
  * What is another way than with v11 (src/plugin/rma.cc, gin.cc, src/gin/gin_host_proxy.cc of NCCL 2.30.7):
  *   - GIN of type proxy is NCCL's alone and stands on the communicator's RMA plugin; a GIN plugin of that type is passed over.
@@ -26,14 +26,15 @@ struct contexts { /* rmaCtx */
 };
 
 static int rma_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
   *ctx = NULL;
   carrier_logger(logger);
-  int result = plugin_announce("copies that the host drives");
+  int result = plugin_announce(&said, "copies that the host drives");
   return result == ncclSuccess ? gin_init(ctx, commId, logger) : result;
 }
 
 /* One slow device on no bus, as the network's of v11, that NCCL's topology has near every GPU. */
-static int rma_properties(int dev, ncclNetProperties_v12_t *props) {
+int rma_properties(int dev, ncclNetProperties_v12_t *props) {
   static char name[] = NAME " (development only)";
   if (dev != 0) return ncclInvalidArgument;
   *props = (ncclNetProperties_v12_t){.name = name,

@@ -21,7 +21,7 @@ var standIns = map[string]string{
 		esac`,
 	"python3": `case "$*" in
 		*nvidia.nccl*) echo "$HOME" ;;
-		*ncclGetVersion*) echo 22809 ;;
+		*ncclGetVersion*) echo "${NCCL_IS:-22809}" ;;
 		*"import torch"*) [ -z "$NO_TORCH" ] ;;
 		*) echo '{"figure":"symm_mem time","said":"'"$*"'"}' ;;
 		esac`,
@@ -30,7 +30,7 @@ var standIns = map[string]string{
 	"lsa": `echo '{"figure":"lsa","said":"'"${CUDA_MPS_PIPE_DIRECTORY:+shared by $CUDA_DEVICE_MAX_CONNECTIONS }$*"'"}'
 		case "$* $LSA_STATUS" in *no-symmetric*) ;; *) exit "${LSA_STATUS:-0}" ;; esac`,
 	"gin": `case "$*" in *--small*) echo '{"figure":"gin check","what":"allreduce","elements":11,"wrong":0}' ;; esac
-		echo '{"figure":"gin end","said":"'"$NCCL_NET_PLUGIN $*"'","wrong":0}'
+		echo '{"figure":"gin end","said":"'"$NCCL_NET_PLUGIN${NCCL_RMA_PLUGIN:+RMA }${NCCL_GIN_PLUGIN:+GIN }$NCCL_GIN_TYPE $*"'","wrong":0}'
 		[ "$2" != "$LATE" ] || sleep 60
 		[ "$2" != "$NO_GIN" ] || exit 3`,
 	"sanitize": `[ "$1" = 1 ] || [ -n "$HANGS" ] || echo '{"figure":"lsa sanitize","ranks":2,"calls":7,"elements":9,"wrong":0}'
@@ -63,11 +63,13 @@ func script(t *testing.T, name string, variables ...string) ([]map[string]any, i
 	for _, built := range []string{"dynamiccl-kernels.fatbin", "dynamiccl-gin.fatbin", "libnccl-net-dynamiccl-carrier.so"} {
 		files["lib/"+built] = ""
 	}
-	mps, err := os.ReadFile(filepath.Join("..", "bench", "mps.sh"))
-	if err != nil {
-		t.Fatal(err)
+	for _, sourced := range []string{"mps.sh", "carrier.sh"} {
+		text, err := os.ReadFile(filepath.Join("..", "bench", sourced))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["kernels/bench/"+sourced] = string(text)
 	}
-	files["kernels/bench/mps.sh"] = string(mps)
 	for program, lines := range standIns {
 		files["bin/"+program] = "#!/usr/bin/env bash\n" + lines + "\n"
 	}
@@ -163,6 +165,10 @@ func TestGin(t *testing.T) {
 		{"which run beside each other", []string{"TABLES=2 6/3 8/4", "MPS=1"}, " --ranks 2 --nodes 1,mps -d, --ranks 6 --nodes 3 --check --time --contexts 2, --ranks 8 --nodes 4 --check --time --contexts 2,mps quit", 0},
 		{"the plugin for development", []string{"TABLES=2", "DYNAMICCL_CARRIER=1"}, "dynamiccl-carrier --ranks 2 --nodes 1", 0},
 		{"another plugin", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_NET_PLUGIN=other"}, "other --ranks 2 --nodes 1", 0},
+		{"the newer NCCL's", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_IS=23203"}, "RMA 2 --ranks 2 --nodes 1", 0},
+		{"of type GDAKI", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_IS=23203", "GIN_TYPE=3"}, "GIN 3 --ranks 2 --nodes 1", 0},
+		{"and named as NCCL has it", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_IS=23203", "NCCL_GIN_TYPE=3"}, "GIN 3 --ranks 2 --nodes 1", 0},
+		{"of both types", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_IS=23203", "GIN_TYPE=both", "NCCL_GIN_TYPE=2"}, "RMA GIN  --ranks 2 --nodes 1", 0},
 		{"a table without GIN keeps no other from being made", []string{"TABLES=2 4", "NO_GIN=2"}, " --ranks 2 --nodes 1,status 3, --ranks 4 --nodes 1", 1},
 		{"traffic, and a rank that is killed", []string{"TABLES=2", "MESSAGES=30"}, " --ranks 2 --nodes 1, --ranks 4 --nodes 1 --traffic 30, --ranks 4 --nodes 1 --traffic 3 --largest 20 --stops 200, --ranks 4 --nodes 1 --kill", 0},
 		{"traffic of ranks that share GPUs", []string{"TABLES=2", "MESSAGES=30", "RANKS=6"}, " --ranks 2 --nodes 1, --ranks 6 --nodes 6 --traffic 30, --ranks 6 --nodes 6 --traffic 3 --largest 20 --stops 200, --ranks 6 --nodes 6 --kill", 0},
@@ -173,7 +179,7 @@ func TestGin(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lines, status := script(t, "gin.sh", append([]string{"MESSAGES=0"}, c.variables...)...)
-			if lines[0]["commit"] != "abc" || lines[0]["driver"] != "580.1" || lines[0]["nccl"] != 22809.0 {
+			if lines[0]["commit"] != "abc" || lines[0]["driver"] != "580.1" || (lines[0]["nccl"] != 22809.0 && lines[0]["nccl"] != 23203.0) {
 				t.Errorf("machine: %v", lines[0])
 			}
 			var got []string

@@ -30,6 +30,7 @@ for source in kernels/bench/*.cu; do build "$(basename "$source" .cu)" "$source"
 build mix nccltuner/gputest/mix.cu
 build gin_first kernels/carrier/test/gin_first.cu
 build gin-2.32.3 kernels/bench/gin.cu "$newer/include"
+build gin_first-2.32.3 kernels/carrier/test/gin_first.cu "$newer/include"
 rm -r .cache/gpu/nccl
 git describe --always --dirty >.cache/gpu/commit
 du -shc bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu | sed 's/^/carry: /'
@@ -42,8 +43,10 @@ There, in the repository's folder:
   GIN=.cache/gpu/gin DYNAMICCL_CARRIER=1 kernels/bench/gin.sh RESULTS.jsonl   # without DYNAMICCL_CARRIER where there are NICs
   # The same in programs: LD_LIBRARY_PATH=$PWD/lib:FOLDER_OF_NCCL_2.28.9, NCCL_NVLS_ENABLE=0 and, without NICs, DYNAMICCL_CARRIER=1
   # NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier CUDA_DEVICE_MAX_CONNECTIONS=32
-  # (NCCL 2.32.3: NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so in place of NCCL_NET_PLUGIN and DYNAMICCL_GIN_NET, and .cache/gpu/gin-2.32.3)
+  # (NCCL 2.32.3: NCCL_RMA_PLUGIN and, for GDAKI too, NCCL_GIN_PLUGIN=libnccl-net-dynamiccl-carrier.so in place of NCCL_NET_PLUGIN and DYNAMICCL_GIN_NET, and .cache/gpu/gin-2.32.3)
   bin/dynamiccld sweep --nodes 2 --choices gin,ring --collectives AllReduce,AllToAll --sizes 1K,16K,256K,1M --out gin.csv
+  GIN=.cache/gpu/gin-2.32.3 NCCL_LIB=FILE GIN_TYPE=3 DYNAMICCL_CARRIER=1 kernels/bench/gin.sh RESULTS.jsonl      # 2.32.3's GDAKI; 2: Proxy
+  GIN=.cache/gpu/gin-2.32.3 NCCL_LIB=FILE nccltuner/gputest/gin_types.sh RESULTS.jsonl      # both types beside each other
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl; GIN=.cache/gpu/gin kernels/bench/sanitize_gin.sh RESULTS.jsonl
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
   for p in fallbacks torch fused decode kill ddp overlap; do nccltuner/gputest/program_$p.sh RESULTS.jsonl; done      # PyTorch

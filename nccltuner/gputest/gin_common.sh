@@ -1,5 +1,6 @@
 # What scripts have in common that run `dynamiccld bench` over the carrier while its faults change. Sourced from the tree's root;
-# leaves arms and more, options of bench, and tmp; fault LINE... says what is in force. out: the file of results.
+# leaves arms and more, options of bench, and tmp; fault LINE... says what is in force. out: the file of results; GIN_TYPE: of which
+# type GIN is with NCCL 2.30.5 and later (kernels/bench/carrier.sh).
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 [ -e lib/libnccl-net-dynamiccl-carrier.so ] && [ -e lib/dynamiccl-gin.fatbin ] || { echo "lib/ has no carrier or no kernels: run make all carrier kernels first" >&2; exit 2; }
 if [ -z "${NCCL_LIB:-}" ]; then
@@ -26,17 +27,18 @@ fault() { # LINE...: renamed into place, so that no half of it is read
 }
 fault "# none"
 ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
+. kernels/bench/carrier.sh
+carrier_names "$version"
 if [ "$version" -ge 23005 ]; then # GIN stands on a plugin of its own, and NCCL's Socket network stays (docs/design.md, decision 29)
   [ -e lib/dynamiccl-gin-2.32.3.fatbin ] || { echo "lib/dynamiccl-gin-2.32.3.fatbin is not there: run make kernels first" >&2; exit 2; }
-  export NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so NCCL_NET=Socket
+  export NCCL_NET=Socket
   arms=plain,run
   # NCCL's threads and the carrier's spin there: with bench's 4 CPUs a rank they take them from each other.
   [ "$(nproc)" -lt 32 ] || more=(--cpus-per-rank 8)
 else
-  export NCCL_NET_PLUGIN=dynamiccl-carrier
   arms=plain+NCCL_NET=Socket,run+DYNAMICCL_GIN_NET=dynamiccl-carrier
 fi
-export NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 DYNAMICCL_CARRIER=1 DYNAMICCL_CARRIER_FAULTS=$tmp/faults
+export NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 DYNAMICCL_CARRIER_FAULTS=$tmp/faults
 export LD_LIBRARY_PATH=$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER
 if [ "${MPS:-}" = 1 ]; then # there are fewer queues for each process then
   export CUDA_DEVICE_MAX_CONNECTIONS=16 NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-2}

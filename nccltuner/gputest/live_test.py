@@ -1,4 +1,4 @@
-"""Tests of cases.sh, stress.sh and live.sh without a GPU: what they call are shell scripts."""
+"""Tests of cases.sh, stress.sh, live.sh and gin_types.sh without a GPU: what they call are shell scripts."""
 import json
 import os
 import shutil
@@ -110,6 +110,41 @@ class Live(Tree):
         done = self.start("live.sh", self.path("out"), STEPS="socket-settings host")  # bench fails where there are two nodes, twice
         self.assertEqual((done.returncode, len(self.read("bin/dynamiccld.log").splitlines())), (1, 3), done.stderr)
         self.assertEqual(self.start("live.sh", self.path("out"), STEPS="nothing").returncode, 2)
+
+
+class GinTypes(Tree):
+    """Each type's puts are timed with that type's plugin alone, and one program has both."""
+    NAMES = "${NCCL_GIN_PLUGIN:+gin }${NCCL_RMA_PLUGIN:+rma }${NCCL_GIN_TYPE:-any}"
+
+    def setUp(self):
+        super().setUp()
+        for name in ("gin_types.sh", "gin_common.sh"):
+            shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
+        shutil.copy(os.path.join(HERE, "../../kernels/bench/gin_trips.sh"), self.path("kernels/bench"))
+        for name in ("libnccl-net-dynamiccl-carrier.so", "dynamiccl-gin.fatbin", "dynamiccl-gin-2.32.3.fatbin", "dynamiccl-carrier.fatbin", "nccl"):
+            self.script("lib/" + name, "")
+        self.script("tools/python3", 'echo "$NCCL_IS"')
+        self.script("tools/nvidia-smi", "echo 580.1")
+        self.script("tools/gin", f'echo "{self.NAMES} $*" >>"$0.log"; echo "{{}}"')
+        self.script("bin/dynamiccld", f'echo "{self.NAMES} $*" >>"$0.log"; while [ "$1" != --out ]; do shift; done; printf "%s\\n" $GRANTED >"$2"')
+
+    def types(self, nccl="23203", granted="gin/gdaki/4 gin/proxy/4", **env):
+        return self.start("gin_types.sh", self.path("out.jsonl"), NCCL_IS=nccl, NCCL_LIB=self.path("lib/nccl"), GIN=self.path("tools/gin"), GRANTED=granted, COMMIT="c", **env)
+
+    def test_each_and_both(self):
+        done = self.types(NCCL_GIN_TYPE="2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([x.split(" --ranks 2 --contexts 1 --trips ")[0] for x in self.read("tools/gin.log").splitlines()], ["gin 3", "rma 2"] * 2)
+        self.assertIn("gin rma any sweep --nodes 2 --choices gin,ring ", self.read("bin/dynamiccld.log"))
+        self.assertEqual([json.loads(x)["plugin"] for x in self.read("out.jsonl").splitlines() if "plugin" in x], ["libnccl-net-dynamiccl-carrier.so"] * 4)
+
+    def test_one_that_is_not_granted(self):
+        done = self.types(granted="gin/proxy/4")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no choice gin/gdaki/N", done.stderr)
+
+    def test_another_nccl(self):
+        self.assertEqual(self.types(nccl="22809").returncode, 2)
 
 
 if __name__ == "__main__":

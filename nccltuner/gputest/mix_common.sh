@@ -2,7 +2,7 @@
 # Environment: GPUS=N uses the first N; MPS=1 and RANKS=N, more than GPUs: so many share them under CUDA's multi-process service, which
 # NCCL lets them from 2.30 on;
 # GIN=1: kernels over GIN are among the choices, by the carrier, between NODES pretended nodes (as many as ranks); needs NCCL 2.28.9 or
-# 2.32.3 and `make kernels carrier`; DEAD_RANK=R with it: that rank's puts go nowhere, so the ranks have to agree on other paths;
+# 2.32.3 (GIN_TYPE=2, Proxy, 3, GDAKI, or both: kernels/bench/carrier.sh) and `make kernels carrier`; DEAD_RANK=R with it: that rank's puts go nowhere, so the ranks have to agree on other paths;
 # NCCL_LIB=FILE tests another libnccl.so.2; MIX_BUILD=DIR keeps the build;
 # MIX_LOGS=DIR keeps the daemon's log and the statuses; SERVE_OPTIONS are more options of `dynamiccld serve`.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -69,14 +69,14 @@ if [ "${GIN:-}" = 1 ]; then
   [ -e "$root/lib/libnccl-net-dynamiccl-carrier.so" ] && [ -e "$root/lib/dynamiccl-gin.fatbin" ] || unfit "lib/ has no carrier or no kernels on GIN: run make carrier kernels first"
   [ "$ranks" -ge 2 ] || unfit "GIN is between two ranks at least: MPS=1 RANKS=2 has them share a GPU"
   options=(--nodes "${NODES:-$ranks}")
-  export DYNAMICCL_CARRIER=1 NCCL_IB_DISABLE=1 CUDA_MODULE_LOADING=EAGER
-  if [ "$code" = 22809 ]; then
-    export NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier
-  elif [ "$code" = 23203 ]; then
-    export NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so NCCL_NET=Socket
-  else
-    unfit "kernels on GIN are for NCCL 2.28.9 and 2.32.3, and this is ${code:-unknown}: NCCL_LIB=FILE"
-  fi
+  export NCCL_IB_DISABLE=1 CUDA_MODULE_LOADING=EAGER
+  case $code in
+    22809) export DYNAMICCL_GIN_NET=dynamiccl-carrier ;;
+    23203) export NCCL_NET=Socket ;;
+    *) unfit "kernels on GIN are for NCCL 2.28.9 and 2.32.3, and this is ${code:-unknown}: NCCL_LIB=FILE" ;;
+  esac
+  . "$root/kernels/bench/carrier.sh"
+  carrier_names "$code"
   [ -z "${DEAD_RANK:-}" ] || export DYNAMICCL_CARRIER_DEAD_RANK=$DEAD_RANK
   if [ "$ranks" -gt "$gpus" ]; then # there are fewer queues for each process (docs/design/measuring.md)
     export NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-2}

@@ -49,7 +49,8 @@ class Tree(unittest.TestCase):
             if name.startswith(("program_", "nccltests")) and not name.endswith("_test.py"):
                 shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
         os.makedirs(self.path("kernels/bench"))
-        shutil.copy(os.path.join(HERE, "../../kernels/bench/mps.sh"), self.path("kernels/bench"))
+        for name in ("mps.sh", "carrier.sh"):
+            shutil.copy(os.path.join(HERE, "../../kernels/bench", name), self.path("kernels/bench"))
         self.script("bin/dynamiccld", DAEMON)
         self.script("tools/nvidia-smi", 'case "$*" in *query*) echo "NVIDIA Test, 580.1"; echo "NVIDIA Test, 580.1" ;; *) echo "GPU 0"; echo "GPU 1" ;; esac')
 

@@ -77,11 +77,13 @@ struct nic_kernel *nic_kernel_make(void) {
   return NULL;
 }
 
-int nic_kernel_fill(struct nic_kernel *k, carrier_address to, const void *from, size_t bytes) {
+int nic_write(void *stream, carrier_address to, const void *from, size_t bytes) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
-  int result = cuda->cuMemcpyHtoDAsync_v2(to, from, bytes, k->asks);
-  return result != 0 ? result : cuda->cuStreamSynchronize(k->asks);
+  int result = cuda->cuMemcpyHtoDAsync_v2(to, from, bytes, stream);
+  return result != 0 ? result : cuda->cuStreamSynchronize(stream);
 }
+
+int nic_kernel_fill(struct nic_kernel *k, carrier_address to, const void *from, size_t bytes) { return nic_write(k->asks, to, from, bytes); }
 
 int nic_kernel_clear(struct nic_kernel *k, carrier_address at, unsigned char byte, size_t bytes) {
   const struct carrier_driver *cuda = carrier_driver(NULL);

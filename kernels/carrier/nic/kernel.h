@@ -16,7 +16,8 @@ struct nic_kernel;
 const char *nic_kernel_file(void);
 /* NULL: it was said why. */
 struct nic_kernel *nic_kernel_make(void);
-/* Both are done when they return; results are CUDA's. */
+/* All three are done when they return; results are CUDA's. */
+int nic_write(void *stream, carrier_address to, const void *from, size_t bytes);
 int nic_kernel_fill(struct nic_kernel *kernel, carrier_address to, const void *from, size_t bytes);
 int nic_kernel_clear(struct nic_kernel *kernel, carrier_address at, unsigned char byte, size_t bytes);
 /* The watch, and the card behind it (nic_watch.cuh). */

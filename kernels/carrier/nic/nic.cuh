@@ -5,7 +5,8 @@
  * Order, which is what GIN promises. A warp does a queue's requests one after the other. An addition to a signal is a release
  * over the whole system, behind all that the warp and its helpers wrote: who sees the sum sees the data of its put and of all
  * puts before it in the queue. A completion says that the source is read, no more: so that of an addition, which has no source,
- * comes before it is made, and a counter waits for no peer.
+ * comes before it is made, and a counter waits for no peer. That of a get says that its bytes are here, so it is a release over the
+ * GPU.
  *
  * Why one fence of the system is enough. A helper's threads meet, and one tells the queue's warp with a release over the GPU, which
  * the warp acquires. Causality in PTX's memory model is transitive, whatever the scopes of its links, as long as both ends of
@@ -28,29 +29,7 @@
 #include "../test/nic_machine.h"
 #endif
 
-/* Only the test on a CPU has another number here: each plants one mistake that it has to find. */
-#ifndef NIC_MUTATE
-#define NIC_MUTATE 0
-#endif
-#define NIC_MUTATE_EARLY 1   /* the last bytes of a put come later (test/nic_machine.h) */
-#define NIC_MUTATE_NO_WAIT 2 /* a counter that does not wait for its put */
-#define NIC_MUTATE_OWNER 3   /* completions look the same in each lap */
-#define NIC_MUTATE_KEYS 4    /* keys stand for any number of bytes */
-#define NIC_MUTATE_FORGETS 5 /* a kernel that ends forgets how far it came */
-#define NIC_MUTATE_HALF 6    /* a copy is done when its first helper is */
-#define NIC_MUTATE_TORN 8    /* a helper takes a job as soon as one word of it is there */
-#define NIC_MUTATE_BLIND 9   /* a helper does not look at what is ready itself: the thread sanitizer has to find it */
-#define NIC_MUTATE_AHEAD 10  /* requests are taken when their places are reserved */
-#define NIC_MUTATE_SHORT 11  /* what is left over when a copy is parted belongs to nobody */
-#define NIC_MUTATE_PAIR 12     /* an addition behind a copy does not wait for it */
-#define NIC_MUTATE_UNREADY 13  /* the request behind a copy is read though it is not ready */
-#define NIC_MUTATE_UNLOOKED 14 /* an addition behind a copy counts as done though it cannot be made */
-#define NIC_MUTATE_UNANSWERED 15 /* a request that blocks copy unasked is done before they have answered */
-#define NIC_MUTATE_UNFENCED 16   /* they begin though something was written since the last fence: the thread sanitizer has to find it */
-#define NIC_MUTATE_LEAVES 17     /* a kernel ends though none stands behind it */
-#define NIC_MUTATE_STAYS 18      /* one that finds nothing when it comes stays as long as one that did something */
-#define NIC_MUTATE_SLEEPS 19     /* a watch sees no counters' queues */
-
+#include "nic_mistakes.h"
 #include "nic_watch.cuh"
 
 namespace dyn {
@@ -65,11 +44,11 @@ struct NicKey {
 struct NicQueue {
   int peer, side;
   uint8_t *requests, *completions;
-  gdaki_queue *posted;
+  uint64_t *known; /* to posters, as done */
   uint64_t consumed;
   uint64_t dueNs; /* of the request at its head; 0: not reckoned yet */
   uint32_t failed;
-  NicKey remote, local, target; /* of writes, and of additions */
+  NicKey remote, local, target; /* of writes and reads, and of additions */
   uint32_t job;   /* number of the last one */
   uint32_t unasked; /* so many blocks copy their parts of the request at its head unasked, if it has any */
   bool large;     /* the last write was also theirs: only then the next one may be */
@@ -77,17 +56,19 @@ struct NicQueue {
   uint32_t blocks; /* as jobs have it: how many help, and with which of them this queue's copies begin */
 };
 
-/* With faults on purpose, of a warp, where it needs no registers: requests rung for, and when that was seen; and the ring before. */
+/* Of a warp, where it needs no registers. With faults on purpose: requests rung for, and when that was seen; and the ring before. */
 struct NicRings {
   uint64_t rung, ns, rungBefore, nsBefore;
+  uint64_t usedNs; /* since it would go: when a request was done last */
 };
 
 enum class NicStep { done, later, failed };
 
-/* What is left to be done behind the completion. at 0: nothing. pair: of the request behind this one, which is done with it. */
+/* What is left to be done behind the completion. at 0: nothing. pair: of the request behind this one, which is done with it. And in
+ * front of it, where a get brought something. */
 struct NicAddition {
   uint64_t at, value;
-  bool pair;
+  bool pair, got;
 };
 
 __device__ __forceinline__ uint32_t nicNumberOf(int peer, int side) { return (uint32_t)(peer * NIC_SIDES + side + 1); }
@@ -123,7 +104,7 @@ __device__ __forceinline__ uint64_t nicDue(const Nic &n, const NicView &view, co
 __device__ __forceinline__ void nicNoteRing(NicRings &rings, uint64_t rung) {
   const bool is = rung != rings.rung;
   joinWarp(); /* all have looked */
-  if (is && nicLane() == 0) rings = {rung, nicNowNs(), rings.rung, rings.ns};
+  if (is && nicLane() == 0) rings = {rung, nicNowNs(), rings.rung, rings.ns, rings.usedNs};
   joinWarp();
 }
 
@@ -151,19 +132,23 @@ __device__ __forceinline__ void nicReadAhead(const Nic &n, const NicView &view, 
   add.pair = nicReadAddition(n, q, r, 1, add) == NIC_FINE || NIC_MUTATE == NIC_MUTATE_UNLOOKED;
 }
 
-/* What a request to write wants. */
-struct NicWrite {
+/* What a request to write, or to read, wants. */
+struct NicMove {
   uint32_t form;
-  __device__ __forceinline__ explicit NicWrite(const NicRequests &r, int which) : form(swapBytes(r.word(which, GDAKI_BYTES))) {}
+  bool gets;
+  __device__ __forceinline__ NicMove(const NicRequests &r, int which, uint32_t opcode) : form(swapBytes(r.word(which, GDAKI_BYTES))), gets(opcode == GDAKI_READ) {}
   __device__ __forceinline__ bool isInline() const { return (form & GDAKI_INLINE) != 0; }
   __device__ __forceinline__ uint32_t bytes() const { return form & ~GDAKI_INLINE; }
-  __device__ __forceinline__ uint64_t to(const Nic &n, int peer, NicKey &known, const NicRequests &r, int which) const {
+  __device__ __forceinline__ uint64_t remote(const Nic &n, int peer, NicKey &known, const NicRequests &r, int which) const {
     return nicAddress(n, peer, known, r.word(which, GDAKI_REMOTE_KEY), longAt(r, which, GDAKI_REMOTE), bytes());
   }
-  __device__ __forceinline__ uint64_t from(const Nic &n, NicKey &known, const NicRequests &r, int which) const {
-    return nicAddress(n, n.rank, known, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes());
+  __device__ __forceinline__ uint64_t local(const Nic &n, int peer, NicKey &known, const NicRequests &r, int which) const {
+    return nicAddress(n, NIC_MUTATE == NIC_MUTATE_LOCAL && gets ? peer : n.rank, known, r.word(which, GDAKI_LOCAL_KEY), longAt(r, which, GDAKI_LOCAL), bytes());
   }
+  __device__ __forceinline__ uint64_t to(uint64_t remote, uint64_t local) const { return gets && NIC_MUTATE != NIC_MUTATE_BACKWARDS ? local : remote; }
+  __device__ __forceinline__ uint64_t from(uint64_t remote, uint64_t local) const { return gets && NIC_MUTATE != NIC_MUTATE_BACKWARDS ? remote : local; }
 };
+__device__ __forceinline__ bool nicMoves(uint32_t opcode) { return opcode == GDAKI_WRITE || opcode == GDAKI_READ; }
 
 /* How many of so many blocks help with so many bytes. */
 __device__ __forceinline__ uint32_t nicHelpers(const nic_sizes &sizes, uint32_t bytes, uint32_t there) {
@@ -217,14 +202,15 @@ __device__ __forceinline__ void nicCopy(const Nic &n, NicBlock &block, const Nic
   q.unordered = true;
 }
 
-__device__ __forceinline__ NicStep nicWrite(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, NicAddition &add) {
-  const NicWrite write(r, which);
-  const uint64_t to = write.to(n, q.peer, q.remote, r, which);
-  uint64_t from = 0;
-  if (!write.isInline()) from = write.from(n, q.local, r, which);
-  else if (write.bytes() <= 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) from = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
-  if (to == 0 || from == 0) return nicFail(q, NIC_BAD_KEY);
-  nicCopy(n, block, view, q, r, which, to, from, write.bytes(), add);
+__device__ __forceinline__ NicStep nicMove(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRequests &r, int which, uint32_t opcode, NicAddition &add) {
+  const NicMove move(r, which, opcode);
+  const uint64_t remote = move.remote(n, q.peer, q.remote, r, which);
+  uint64_t local = 0;
+  if (!move.isInline()) local = move.local(n, q.peer, q.local, r, which);
+  else if (!move.gets && move.bytes() <= 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY)) local = (uint64_t)(q.requests + q.consumed % NIC_DEPTH * NIC_REQUEST_BYTES + 4 * GDAKI_LOCAL_KEY);
+  if (remote == 0 || local == 0) return nicFail(q, NIC_BAD_KEY);
+  nicCopy(n, block, view, q, r, which, move.to(remote, local), move.from(remote, local), move.bytes(), add);
+  add.got = move.gets;
   return NicStep::done;
 }
 
@@ -240,14 +226,15 @@ __device__ __forceinline__ NicStep nicDo(const Nic &n, NicBlock &block, const Ni
     }
     if (view.control[NIC_GONE] >> q.peer & 1) return nicFail(q, NIC_PEER_GONE);
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) {
-      if (q.dueNs == 0) q.dueNs = nicDue(n, view, q, rings, opcode == GDAKI_WRITE ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
+      if (q.dueNs == 0) q.dueNs = nicDue(n, view, q, rings, nicMoves(opcode) ? swapBytes(r.word(which, GDAKI_BYTES)) & ~GDAKI_INLINE : 0);
       const uint64_t now = nicNowNs();
       if (now + NIC_LATE_NS < q.dueNs) return NicStep::later;
       while (nicNowNs() < q.dueNs) continue; /* to come back would make it later still */
     }
   }
   if (opcode == GDAKI_NOP) return NicStep::done;
-  if (opcode == GDAKI_WRITE && q.side == NIC_MAIN) return nicWrite(n, block, view, q, r, which, add);
+  if (nicMoves(opcode) && q.side == NIC_MAIN) return nicMove(n, block, view, q, r, which, opcode, add);
+  if (opcode == GDAKI_DUMP && q.side == NIC_MAIN) return NicStep::done; /* what gets before it brought is here when they are done */
   if (opcode == GDAKI_FETCH_ADD) {
     const nic_failure why = nicReadAddition(n, q, r, which, add);
     return why == NIC_FINE ? NicStep::done : nicFail(q, why);
@@ -285,6 +272,7 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       while (q.unasked != 0 && NIC_MUTATE != NIC_MUTATE_UNANSWERED && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], q.unasked, q.job)) continue;
       q.unasked = 0;
       NIC_STAMP(note(NIC_ANSWERED));
+      if (add.got) releaseGot();
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
       if (add.pair) {
@@ -292,7 +280,7 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
         q.consumed++, which++;
       }
       q.dueNs = 0;
-      raiseKnown(&q.posted->done.consumed, q.consumed);
+      raiseKnown(q.known, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
       NIC_STAMP(note(NIC_TOLD));
       if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
@@ -309,13 +297,12 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
   rings = {};
   const size_t at = (size_t)(peer * NIC_SIDES + side);
   const uint32_t all = (1u << n.nRanks * NIC_SIDES) - 1;
-  NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES, &n.queues[side * n.nRanks + peer]};
+  NicQueue q = {peer, side, n.requests + at * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + at * NIC_DEPTH * NIC_COMPLETION_BYTES, n.posted[at].known};
   const uint64_t kept = loadConsumed(&n.consumed[at]);
   q.consumed = kept & NIC_CONSUMED, q.failed = (uint32_t)(kept >> NIC_CONSUMED_BITS);
   q.job = lastJob(&n.jobs[peer]), q.unordered = true;
-  NicView view(n.control, NIC_MUTATE == NIC_MUTATE_AHEAD ? &q.posted->reserved : &q.posted->ready, n.launch);
+  NicView view(n.control, n.posted[at].rung, n.launch);
   uint32_t looks = 0, keys = 0;
-  uint64_t usedNs = 0; /* since it would go: when a request was done last */
   bool idle = false, used = NIC_MUTATE == NIC_MUTATE_STAYS;
   for (NicSlots slots = nicSlots(q);;) {
     view.look();
@@ -328,12 +315,12 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */
     if (did) slots = nicSlots(q);
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
+    if (looks == 0) rings.usedNs = 0;
     if (looks == 0 && !used) used = true, tellUsed(n.report, n.number);
     /* A kernel that finds nothing when it comes does not stay. */
     const bool wants = !used || looks > view.control[NIC_IDLE_LOOKS];
-    if (!wants) usedNs = 0;
-    else if (usedNs == 0) usedNs = nicUsed(n, used);
-    const bool isOver = wants && (idle || (looks % kAskLooks == 0 && nicMayEnd(n, usedNs)));
+    if (wants && rings.usedNs == 0) rings.usedNs = nicUsed(n, used);
+    const bool isOver = wants && (idle || (looks % kAskLooks == 0 && nicMayEnd(n, rings.usedNs)));
     if (idle != isOver) idle = isOver, noteIdle(n.launch, 1u << at, all, idle);
   }
   if (side == NIC_MAIN) storeNext(&n.jobs[peer], q.job & ~NIC_JOB_HELPERS, 0); /* nobody: a later kernel has other blocks */
@@ -353,13 +340,15 @@ struct NicReader {
     uint32_t now;
     const NicRequests r = block.loadRequest(n.requests + (size_t)p * NIC_SIDES * NIC_DEPTH * NIC_REQUEST_BYTES, (uint16_t)(job.blocks - 1) % NIC_DEPTH, &n.control[NIC_KEYS], &now);
     if (p != peer || now != keys) remote = local = {}, peer = p, keys = now;
-    const NicWrite write(r, 0);
-    const uint32_t helpers = (swapBytes(r.word(0, GDAKI_OPCODE)) & 0xff) != GDAKI_WRITE || write.isInline() ? 0 : nicHelpers(n.sizes, write.bytes(), job.number & NIC_JOB_HELPERS);
+    const uint32_t opcode = swapBytes(r.word(0, GDAKI_OPCODE)) & 0xff;
+    const NicMove move(r, 0, opcode);
+    const bool moves = NIC_MUTATE == NIC_MUTATE_PASSED ? opcode == GDAKI_WRITE : nicMoves(opcode);
+    const uint32_t helpers = !moves || move.isInline() ? 0 : nicHelpers(n.sizes, move.bytes(), job.number & NIC_JOB_HELPERS);
     job.bytes = 0, job.helpers = helpers;
     if (helpers == 0) return;
-    const uint64_t to = write.to(n, p, remote, r, 0), from = write.from(n, local, r, 0);
-    if (to == 0 || from == 0) return; /* the queue's warp finds it, too */
-    job.to = to + n.sizes.block, job.from = from + n.sizes.block, job.bytes = write.bytes() - n.sizes.block;
+    const uint64_t there = move.remote(n, p, remote, r, 0), here = move.local(n, p, local, r, 0);
+    if (there == 0 || here == 0) return; /* the queue's warp finds it, too */
+    job.to = move.to(there, here) + n.sizes.block, job.from = move.from(there, here) + n.sizes.block, job.bytes = move.bytes() - n.sizes.block;
   }
 };
 

@@ -4,11 +4,11 @@
  * communicator.
  *
  * NCCL's device code for GIN of type GDAKI drives an NVIDIA NIC from the GPU: it writes work requests into a queue in GPU
- * memory, counts it as ready, and rings a doorbell, which on a NIC is a register. A kernel of ours looks at the count of what is
- * ready; it does what the request says, over the mappings of peers' memory, and writes the completion that NCCL waits for. The
- * doorbell is a word of GPU memory, which the host looks at while no kernel runs: it is rung a fence of the GPU later.
+ * memory, counts it as ready, and rings a doorbell, which on a NIC is a register. A kernel of ours looks at that count, or at the
+ * doorbell (queues.h); it does what the request says, over the mappings of peers' memory, and writes the completion that NCCL waits
+ * for. The doorbell is a word of GPU memory, which the host looks at while no kernel runs.
  *
- * A launch is two kernels, one behind the other: a watch of one warp, which stays until a request is ready, and the card, which
+ * A launch is two kernels, one behind the other: a watch of one warp, which stays until a request may be taken, and the card, which
  * stays until there has been none for a while. Neither goes before the next launch stands in the stream behind them: who would
  * start the card when it is needed may be kept away by then (card.c).
  *
@@ -48,11 +48,14 @@ enum nic_side { NIC_MAIN, NIC_SIDE, NIC_SIDES };
 enum nic_failure {
   NIC_FINE,
   NIC_BAD_KEY,     /* memory that is not registered, or not so much of it */
-  NIC_BAD_REQUEST, /* an operation, or a form of it, that NCCL 2.28.9 does not use */
+  NIC_BAD_REQUEST, /* an operation, or a form of it, that NCCL does not use */
   NIC_PEER_GONE,
 };
 
 struct nic_part { uint64_t at, bytes; }; /* registered memory of one rank, where this process has it mapped */
+
+/* Of one queue, whatever its layout: how many requests may be taken, and how many posters know as done. */
+struct nic_posted { uint64_t *rung, *known; };
 
 /* A copy by other blocks, in parts of the same size but for the last, of which there is a power of two: nobody divides. Each word
  * has the job's number in its upper half, so that it needs no order among them: a job is there when all have the same. The
@@ -114,7 +117,7 @@ struct nic {
   uint64_t *consumed;          /* [nRanks][NIC_SIDES]: between launches; the highest byte: why the queue has failed */
   uint8_t *requests;           /* [nRanks][NIC_SIDES][NIC_DEPTH][NIC_REQUEST_BYTES] */
   uint8_t *completions;        /* likewise */
-  struct gdaki_queue *queues;  /* [NIC_SIDES][nRanks], which the device code has: requests that are ready, and that are known as done */
+  const struct nic_posted *posted; /* [nRanks][NIC_SIDES]: words of the queues that the device code has */
   struct nic_job *jobs;        /* [nRanks] */
   uint32_t *copied;            /* [nRanks][NIC_MAX_HELPERS]: numbers of jobs */
   uint32_t *launch;            /* [NIC_LAUNCHES] */

@@ -45,7 +45,7 @@ __device__ __forceinline__ void storeNs(uint64_t *at, uint64_t ns) {
 __device__ __forceinline__ void tellUsed(nic_report *report, uint32_t number) {
   if (nicLane() == 0) storeHost(&report->used, number);
 }
-__device__ __forceinline__ uint64_t loadReady(const gdaki_queue *queue) { return *(const volatile uint64_t *)&queue->ready; }
+__device__ __forceinline__ uint64_t loadRung(const nic_posted &posted) { return *(const volatile uint64_t *)posted.rung; }
 __device__ __forceinline__ bool anyLane(bool is) { return __any_sync(kEverybody, is) != 0; }
 /* What it looks at is other kernels' memory, too, whom it should not slow down. */
 __device__ __forceinline__ void nicNap() { __nanosleep(200); }
@@ -153,6 +153,11 @@ __device__ __forceinline__ void addReleased(uint64_t *at, uint64_t value) {
 /* What posters know of it: those who find room in their queue so need not look at completions. */
 __device__ __forceinline__ void raiseKnown(uint64_t *at, uint64_t value) {
   if (nicLane() == 0) asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+/* What a get brought into this rank's memory is there for who sees its completion, on this GPU. By all lanes. */
+__device__ __forceinline__ void releaseGot() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  __syncwarp();
 }
 /* No release: what stands for the source alone waits for no peer. */
 __device__ __forceinline__ void addPlain(uint64_t *at, uint64_t value) {
@@ -304,7 +309,7 @@ struct NicBoard {
 #pragma unroll
     for (int k = 0; k < kLoads; k++) {
       const int peer = (int)nicLane() / kGroup + k * (int)kNicLanes / kGroup, p = peer < n.nRanks ? peer : 0, word = (int)nicLane() % kGroup;
-      at[k] = word < kReady ? &n.jobs[p].words[word] : &n.queues[p].ready;
+      at[k] = word < kReady ? &n.jobs[p].words[word] : n.posted[p * NIC_SIDES].rung;
     }
     peers = (1u << n.nRanks) - 1;
   }

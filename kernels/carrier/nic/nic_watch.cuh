@@ -31,7 +31,7 @@ __device__ __forceinline__ uint64_t nicUsed(const Nic &n, bool now) {
   return ns;
 }
 
-/* A warp, until a request is ready; where none is it goes after a while, so that who waits for all kernels does not wait for ever. */
+/* A warp, until a request may be taken (queues.h: what is ready, or rung for); where none is it goes after a while, so that who waits for all kernels does not wait for ever. */
 __device__ __forceinline__ void nicWatch(const Nic &n) {
   const uint32_t queues = (uint32_t)n.nRanks * NIC_SIDES;
   const uint64_t from = nicNowNs(), usedNs = nicUsed(n, false);
@@ -40,7 +40,7 @@ __device__ __forceinline__ void nicWatch(const Nic &n) {
     const uint32_t dead = loadCount(&n.control[NIC_DEAD]);
     bool over = loadCount(&n.control[NIC_STOP]) != 0 || (nicNowNs() - from > n.watchNs && nicMayEnd(n, usedNs));
     for (uint32_t at = nicLane(); at < queues && !over; at += NIC_MUTATE == NIC_MUTATE_SLEEPS ? 2 * kNicLanes : kNicLanes)
-      over = !(dead >> at / NIC_SIDES & 1) && loadReady(&n.queues[at % NIC_SIDES * (uint32_t)n.nRanks + at / NIC_SIDES]) != (loadConsumed(&n.consumed[at]) & NIC_CONSUMED);
+      over = !(dead >> at / NIC_SIDES & 1) && loadRung(n.posted[at]) != (loadConsumed(&n.consumed[at]) & NIC_CONSUMED);
     if (anyLane(over)) return;
   }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Compiled against an NCCL source tree (make abi NCCL_TREE=...): do its structs have the layout that nccl_net_abi.h states, or, where
- * NCCL has RMA plugins, nccl_rma_abi.h? The layout lists are taken from there by the Makefile, for both headers cannot be in one
- * file.
+ * NCCL has RMA plugins, nccl_rma_abi.h and nccl_gin_abi.h? The layout lists are taken from there by the Makefile, for these headers
+ * and NCCL's cannot be in one file.
  */
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +23,8 @@ DYN_CARRIER_LAYOUT(SIZE, OFFSET)
 #include "nccl_rma.h"
 #include "rma_layout.h"
 DYN_CARRIER_RMA_LAYOUT(SIZE, OFFSET)
+#include "gin_layout.h"
+DYN_CARRIER_GIN_LAYOUT(SIZE, OFFSET)
 static_assert(NCCL_NET_MR_FLAG_SIGNAL_NEVER_RESET == 2 && NCCL_NET_ID_UNDEF == -1 && NCCL_NET_MAX_REQUESTS == 32);
 #endif
 static_assert(NCCL_GIN_PROXY_VERSION == 100 && NCCL_NET_DEVICE_GIN_PROXY == 2 && NCCL_NET_DEVICE_GIN_GDAKI == 3 && NCCL_NET_HANDLE_MAXSIZE == 128);

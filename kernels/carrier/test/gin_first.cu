@@ -14,6 +14,7 @@
  * NCCL 2.30.5 and later (nccl: the folder of a wheel, with include and lib), after the same export:
  *   make -C kernels/carrier gin ARCH=sm_90 NCCL_HOME=.../nvidia/nccl
  *   NCCL_RMA_PLUGIN=libnccl-net-dynamiccl-carrier.so NCCL_GIN_TYPE=2 .cache/carrier/gin_first 2 10
+ *   NCCL_GIN_PLUGIN=libnccl-net-dynamiccl-carrier.so NCCL_GIN_TYPE=3 .cache/carrier/gin_first 2 10   (GDAKI)
  * A library takes only what was compiled with headers of its version: the structure of a device communicator differs.
  */
 #include <atomic>

@@ -49,14 +49,11 @@ inline void nicRest(unsigned vain) {
   else sched_yield();
 }
 
-/* Number of the mistake that is planted (nic.cuh); 0: none. */
+/* Number of the mistake that is planted; 0: none. */
 extern int planted;
 #define NIC_MUTATE planted
 #endif
-#define NIC_MUTATE_EARLY 1      /* as in nic.cuh */
-#define NIC_MUTATE_UNRELEASED 7 /* an addition that orders nothing: the thread sanitizer has to find it */
-#define NIC_MUTATE_TORN 8       /* as in nic.cuh */
-#define NIC_MUTATE_BLIND 9
+#include "../nic/nic_mistakes.h"
 
 namespace dyn {
 
@@ -104,7 +101,7 @@ inline void storeHost(uint32_t *at, uint32_t value) { storeCount(at, value); }
 inline uint64_t loadNs(const uint64_t *at) { return nicWord(at).load(std::memory_order_relaxed); }
 inline void storeNs(uint64_t *at, uint64_t ns) { nicWord(at).store(ns, std::memory_order_relaxed); }
 inline void tellUsed(nic_report *report, uint32_t number) { storeHost(&report->used, number); }
-inline uint64_t loadReady(const gdaki_queue *queue) { return nicWord(&queue->ready).load(std::memory_order_relaxed); }
+inline uint64_t loadRung(const nic_posted &posted) { return nicWord(posted.rung).load(std::memory_order_relaxed); }
 inline bool anyLane(bool is) { return is; }
 inline void nicNap() { usleep(50); }
 
@@ -189,6 +186,8 @@ inline void raiseKnown(uint64_t *at, uint64_t value) {
   for (uint64_t seen = word.load(std::memory_order_relaxed); seen < value;)
     if (word.compare_exchange_weak(seen, value, std::memory_order_release, std::memory_order_relaxed)) break;
 }
+/* Completions are releases here. */
+inline void releaseGot() {}
 /* The source that it stands for was read. */
 inline void addPlain(uint64_t *at, uint64_t value) { nicWord(at).fetch_add(value, std::memory_order_release); }
 inline void storeCompletion(uint8_t *completions, uint32_t index, uint32_t word) {
@@ -298,7 +297,7 @@ struct NicBoard {
     if (vain++ > 0) usleep(vain % 8 == 0 ? 300 : 20);
     for (int p = 0; p < n.nRanks; p++) {
       for (int i = NIC_JOB_NEXT; i >= 0; i--) now[p][i] = nicWord(&n.jobs[p].words[i]).load(std::memory_order_acquire);
-      if (NIC_MUTATE != NIC_MUTATE_BLIND) ready[p] = nicWord(&n.queues[p].ready).load(std::memory_order_acquire);
+      if (NIC_MUTATE != NIC_MUTATE_BLIND) ready[p] = nicWord(n.posted[p * NIC_SIDES].rung).load(std::memory_order_acquire);
     }
   }
   bool haveEnded(const nic &) { return loadCount(&n.launch[NIC_ENDED]) == (uint32_t)(n.nRanks * NIC_SIDES); }

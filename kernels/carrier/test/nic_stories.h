@@ -25,7 +25,7 @@ static posting putOf(World &w, uint64_t bytes, bool signals, int context = 0, in
 }
 
 /* GDAKI_DONE, ..., of a queue in its first lap. */
-static int whatOf(const gdaki_queue &q, uint64_t index) { return __atomic_load_n(q.done.at + index * NIC_COMPLETION_BYTES + NIC_COMPLETION_BYTES - 1, __ATOMIC_ACQUIRE) >> 4; }
+static int whatOf(const poster_queue &q, uint64_t index) { return __atomic_load_n(q.done.at + index * NIC_COMPLETION_BYTES + NIC_COMPLETION_BYTES - 1, __ATOMIC_ACQUIRE) >> 4; }
 
 static void checkFailure(const Card &c, uint32_t why, const char *what) {
   const uint32_t failed = loadCount(&c.report.failed), peer = loadCount(&c.report.peer);
@@ -43,10 +43,10 @@ static void checkMemory(World &w, size_t written) {
 }
 
 /* A queue that got a request like this one does it badly, and all behind it; other queues go on. */
-static void refused(const char *what, uint32_t why, const std::function<void(World &w, gdaki_queue *q, uint64_t at)> &write, int side = NIC_MAIN) {
+static void refused(const char *what, uint32_t why, const std::function<void(World &w, poster_queue *q, uint64_t at)> &write, int side = NIC_MAIN) {
   World w(2, 1, kStoryBytes);
   Card &c = w.card(0, 0);
-  gdaki_queue &q = c.queue(1, side);
+  poster_queue &q = c.queue(1, side);
   const uint64_t at = poster_reserve(&q, 1);
   write(w, &q, at);
   poster_ready(&q, at, 1);
@@ -66,14 +66,14 @@ static void refused(const char *what, uint32_t why, const std::function<void(Wor
   /* A kernel that comes later knows of it. */
   awaitEnd(c);
   post(&good);
-  while (poster_load(&c.queue(1).done.consumed) < behind + 4) usleep(20);
+  while (poster_load(c.queue(1).done.consumed) < behind + 4) usleep(20);
   CHECK(side == NIC_SIDE || poster_load(&w.card(0, 1).signals[0]) == 0, "%s: a queue that failed signals again", what);
   CHECK(poster_load(&c.counters[0]) == 0, "%s: a queue that failed counts again", what);
   checkMemory(w, side == NIC_SIDE ? 100 : 0);
 }
 
 static void refusals() {
-  const auto write = [](place to, place from, uint32_t bytes) { return [=](World &, gdaki_queue *q, uint64_t at) { poster_data(q, at, to, from, bytes); }; };
+  const auto write = [](place to, place from, uint32_t bytes) { return [=](World &, poster_queue *q, uint64_t at) { poster_data(q, at, to, from, bytes); }; };
   const auto key = [](uint32_t number) { return swapBytes(number); };
   const place to = {0, key(kReceiveKey)}, from = {0, key(kSendKey)};
   const uint64_t end = kStoryBytes;
@@ -85,19 +85,30 @@ static void refusals() {
   refused("a key that is too large", NIC_BAD_KEY, write({0, key(kKeys)}, from, 64));
   refused("a key of nothing", NIC_BAD_KEY, write(to, {0, key(kOtherKey)}, 64));
   refused("a counter of another rank", NIC_BAD_KEY, write({0, key(kCounterKey)}, from, 8));
-  refused("a value that is too long", NIC_BAD_KEY, [=](World &, gdaki_queue *q, uint64_t at) { poster_value(q, at, to, 7, 29); });
-  refused("a value behind the target", NIC_BAD_KEY, [=](World &, gdaki_queue *q, uint64_t at) { poster_value(q, at, {end - 7, to.key}, 7, 8); });
-  refused("a signal behind the others", NIC_BAD_KEY, [=](World &, gdaki_queue *q, uint64_t at) { poster_add(q, at, {kSignals * 8, key(kSignalKey)}, 1, 0); });
-  refused("a signal askew", NIC_BAD_REQUEST, [=](World &, gdaki_queue *q, uint64_t at) { poster_add(q, at, {4, key(kSignalKey)}, 1, 0); });
-  refused("a read", NIC_BAD_REQUEST, [=](World &, gdaki_queue *q, uint64_t at) {
-    uint32_t words[GDAKI_WORDS];
-    poster_head(q, words, at, 0x10, 3);
-    poster_write(q, at, words, 3);
-  });
-  const auto wait = [](uint32_t completions) { return [=](World &, gdaki_queue *q, uint64_t at) { poster_wait(q, at, 0, completions); }; };
+  refused("a value that is too long", NIC_BAD_KEY, [=](World &, poster_queue *q, uint64_t at) { poster_value(q, at, to, 7, 29); });
+  refused("a value behind the target", NIC_BAD_KEY, [=](World &, poster_queue *q, uint64_t at) { poster_value(q, at, {end - 7, to.key}, 7, 8); });
+  refused("a signal behind the others", NIC_BAD_KEY, [=](World &, poster_queue *q, uint64_t at) { poster_add(q, at, {kSignals * 8, key(kSignalKey)}, 1, 0); });
+  refused("a signal askew", NIC_BAD_REQUEST, [=](World &, poster_queue *q, uint64_t at) { poster_add(q, at, {4, key(kSignalKey)}, 1, 0); });
+  const auto other = [](uint32_t opcode) {
+    return [=](World &, poster_queue *q, uint64_t at) {
+      uint32_t words[GDAKI_WORDS];
+      poster_head(q, words, at, opcode, 3);
+      poster_write(q, at, words, 3);
+    };
+  };
+  refused("a write with an immediate", NIC_BAD_REQUEST, other(0x09));
+  refused("an addition with a mask", NIC_BAD_REQUEST, other(0x15));
+  const auto get = [](place remote, place local, uint32_t bytes) { return [=](World &, poster_queue *q, uint64_t at) { poster_get(q, at, local, remote, bytes); }; };
+  refused("a get from behind the other's memory", NIC_BAD_KEY, get({end - 63, from.key}, to, 64));
+  refused("a get to behind one's own", NIC_BAD_KEY, get(from, {end - 63, to.key}, 64));
+  refused("a get to a counter", NIC_BAD_KEY, get(from, {kCounters * sizeof(uint64_t), key(kCounterKey)}, 8));
+  refused("a get with no key", NIC_BAD_KEY, get({0, 0}, to, 64));
+  refused("a get into a request", NIC_BAD_KEY, get(from, to, GDAKI_INLINE | 8));
+  const auto wait = [](uint32_t completions) { return [=](World &, poster_queue *q, uint64_t at) { poster_wait(q, at, 0, completions); }; };
   refused("a wait in the main queue", NIC_BAD_REQUEST, wait(nicNumberOf(1, NIC_MAIN)));
   refused("a wait for another queue", NIC_BAD_REQUEST, wait(nicNumberOf(0, NIC_MAIN)), NIC_SIDE);
   refused("a write in the side queue", NIC_BAD_REQUEST, write(to, from, 8), NIC_SIDE);
+  refused("a get in the side queue", NIC_BAD_REQUEST, get(from, to, 8), NIC_SIDE);
 }
 
 /* A put whose signal cannot be made, which is found while it is copied: the put is done, and the signal badly. */
@@ -131,7 +142,53 @@ static void overlapping() {
     if (!p.signals) continue;
     for (signals++; poster_load(&w.card(0, 1).signals[0]) < signals;) sched_yield();
     CHECK(memcmp(w.receive[1].get(), wanted.data(), kStoryBytes) == 0, "put %d and those before: what came before lies on top, or is missing", i);
+    for (size_t k = (size_t)i % 64; k < kStoryBytes; k += 64) w.send[0][k]++; /* what others read of it is theirs to order */
     if (i % 30 == 29) c.tell(NIC_STOP, 1), awaitEnd(c), c.tell(NIC_STOP, 0); /* the next one has other blocks */
+  }
+}
+
+/* What was put is got back behind it, by blocks that were asked and by those that began unasked, since a large put with its signal
+ * came before; with what a NIC needs behind gets, and without. */
+static void gets(bool dumps) {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  poster_queue &q = c.queue(1);
+  q.dumps = dumps;
+  unsigned char *const got = w.store[0].get() + kStoryBytes;
+  uint64_t random = 3, signals = 0;
+  for (uint64_t bytes : {1, 8, 100, 4096, 5000, 33000, 70000, 150000})
+    for (int large = 0; large < 3; large++) {
+      for (size_t i = 0; i < kStoryBytes; i++) w.send[0][i] = (unsigned char)next(&random);
+      posting put = putOf(w, bytes, false), before = putOf(w, 120000, true), get = put;
+      put.to = c.at(kStoreKey, 1, next(&random) % 5000), put.from.offset = next(&random) % 5000;
+      get.what = POST_GET, get.from = put.to, get.to = c.at(kStoreKey, 0, kStoryBytes + 16 + next(&random) % 5000);
+      post(&put);
+      if (large > 0) post(&before), signals++; /* 2: which is over, so that others are told */
+      while (large == 2 && poster_load(&w.card(0, 1).signals[0]) < signals) usleep(20);
+      post(&get);
+      CHECK(poster_flush(&q), "a get of %lu bytes", bytes);
+      const size_t at = get.to.offset - kStoryBytes;
+      CHECK(memcmp(got + at, w.send[0].get() + put.from.offset, bytes) == 0, "a get of %lu bytes is done and they are not here, %d", bytes, large);
+      memset(got + at, 0xa5, bytes);
+      for (size_t i = 0; i < kStoryBytes; i++) CHECK(got[i] == 0xa5, "a get of %lu bytes wrote beside them", bytes);
+    }
+  CHECK(c.report.failed == NIC_FINE && poster_load(q.got) > 0 && dumps == (poster_load(q.seen) > 0), "gets that were counted, and flushes behind them");
+}
+
+/* A queue that is one thread's: what is ready says nothing before it is rung for. */
+static void alone() {
+  World w(2, 1, kStoryBytes);
+  Card &c = w.card(0, 0);
+  c.queue(1).alone = true;
+  for (uint64_t i = 1; i <= 2000; i++) {
+    posting p = putOf(w, 1 + i % 700, true);
+    p.to.offset = i % 64, p.from.offset = i % 4096;
+    memset(w.send[0].get() + p.from.offset, (int)i, p.bytes);
+    const uint64_t from = nicNowNs();
+    post(&p);
+    while (poster_load(&w.card(0, 1).signals[0]) < i)
+      CHECK(loadCount(&c.report.failed) == NIC_FINE && nicNowNs() - from < 10000000000u, "put %lu of a thread's own queue was taken before it was rung for", i);
+    for (size_t k = 0; k < p.bytes; k++) CHECK(w.receive[1][p.to.offset + k] == (unsigned char)i, "put %lu of a thread's own queue: byte %zu", i, k);
   }
 }
 
@@ -181,7 +238,7 @@ static void dead(bool lateBefore) {
   for (int i = 0; i < 10; i++) post(&other);
   CHECK(poster_flush(&c.queue(2)), "a queue to another peer");
   usleep(20000);
-  CHECK(whatOf(c.queue(1), 0) == GDAKI_NOT_YET && poster_load(&c.queue(1).done.consumed) == 0, "something was done");
+  CHECK(whatOf(c.queue(1), 0) == GDAKI_NOT_YET && poster_load(c.queue(1).done.consumed) == 0, "something was done");
   awaitEnd(c);
   const uint64_t launches = c.launches;
   usleep(20000);
@@ -287,19 +344,23 @@ static void successors() {
     stays.join();
     storeHost(&c.report.next, 7), over = false;
     std::thread sees([&] { dynamicclCarrierWatch(n), over = true; });
-    gdaki_queue &q = c.queue(1, side);
+    poster_queue &q = c.queue(1, side);
     const uint64_t at = poster_reserve(&q, 1);
-    poster_ready(&q, at, 1);
+    if (layout == GDAKI_200) poster_ring(&q, at + 1); /* of a queue that is one thread's that may be seen first */
+    else poster_ready(&q, at, 1);
     for (int i = 0; i < 3000 && !over; i++) usleep(1000);
-    CHECK(over, "a watch does not see what is ready");
+    CHECK(over, "a watch does not see what may be taken");
     sees.join();
-    q.ready = at; /* it was none */
+    *q.ready = *q.doorbell = at; /* it was none */
   }
 }
 
 static void playStories() {
+  if (layout == GDAKI_200) alone();
   successors();
   overlapping();
+  for (bool dumps : {false, true})
+    if (layout == GDAKI_200) gets(dumps);
   lives();
   refusals();
   for (uint64_t bytes : {100, 20000, 150000}) refusedBehind(bytes);

@@ -2,7 +2,8 @@
  *
  * Random puts, values, signals and counters between all ranks, on several contexts, from several threads a queue, of any size and
  * alignment, while kernels end, or are ended, and are started again. When a signal is seen, all data of what was posted before it
- * in the queue is compared; who posts changes a source as soon as a counter or a flush says that it may.
+ * in the queue is compared; who posts changes a source as soon as a counter or a flush says that it may. With the layout that has
+ * gets posters also get back what they have just put.
  */
 #ifndef CARRIER_TEST_NIC_TRAFFIC_H
 #define CARRIER_TEST_NIC_TRAFFIC_H
@@ -23,7 +24,7 @@ constexpr size_t areaBytes() {
 }
 
 struct Op {
-  int poster, sizeClass; /* -1: no bytes in memory */
+  int poster, sizeClass; /* -1: nobody's; no bytes that the receiver compares */
   int what;
   bool signals, counts, shared, last; /* shared: to the signal that all ranks add to */
   uint64_t bytes, sourceAt, targetAt, placeAt, pattern, value, add;
@@ -103,7 +104,11 @@ struct Poster {
   }
 
   void flush() {
-    CHECK(poster_flush(&card.queue(f.target)), "a completion says that something failed");
+    posting p = {};
+    p.reserved = note, p.owner = this;
+    current = {};
+    current.poster = current.sizeClass = -1;
+    CHECK(poster_flush_as(&card.queue(f.target), &p), "a completion says that something failed");
     for (const Op &op : pending) change(op);
     pending.clear();
   }
@@ -116,24 +121,52 @@ struct Poster {
   }
   Op current;
 
+  void postAs(posting &p, const Op &op) {
+    p.queue = &card.queue(f.target), p.side = &card.queue(f.target, NIC_SIDE);
+    p.bytes = op.bytes, p.most = 4096 << draw(8);
+    p.sinkKey = card.context.sinkKey, p.reserved = note, p.owner = this;
+    current = op;
+    post(&p);
+    done++, t.operations++;
+    t.bytes += op.bytes;
+  }
+
+  /* What was put is got back behind it, and compared when a flush says that it is here. */
+  void goThereAndBack() {
+    constexpr size_t kOut = kMostBytes + 4096;
+    static_assert(kOut + kMostBytes + 2048 < areaBytes());
+    const size_t own = t.w.bytes + areaAt(t, f.context, f.target, number), other = areaAt(t, f.context, f.source, number);
+    unsigned char *const store = t.w.store[f.source].get();
+    Op op = {};
+    op.poster = number, op.sizeClass = -1, op.pattern = next(&random);
+    op.bytes = 1 + draw(draw(heavy ? 2 : 16) == 0 ? kMostBytes : draw(4) == 0 ? 8000 : 128);
+    posting put = {}, get = {};
+    put.what = POST_DATA, put.from = card.at(kStoreKey, f.source, own + kOut + draw(64)), put.to = card.at(kStoreKey, f.target, other + draw(64));
+    get.what = POST_GET, get.from = put.to, get.to = card.at(kStoreKey, f.source, own + kGuard + draw(64));
+    unsigned char *const got = store + get.to.offset;
+    fillPattern(store + put.from.offset, op.bytes, op.pattern);
+    postAs(put, op);
+    postAs(get, op);
+    flush();
+    CHECK(hasPattern(got, op.bytes, op.pattern), "context %d, rank %d: %lu bytes from rank %d were got, and are not here", f.context, f.source, op.bytes, f.target);
+    memset(got, 0xa5, op.bytes);
+    CHECK(isUntouched(got - kGuard, op.bytes + 2 * kGuard), "context %d, rank %d: a get wrote beside its bytes", f.context, f.source);
+    unsignalled = true;
+  }
+
   void send(const Op &op) {
     posting p = {};
-    p.queue = &card.queue(f.target), p.side = &card.queue(f.target, NIC_SIDE);
-    p.what = op.what, p.bytes = op.bytes, p.most = 4096 << draw(8), p.value = op.value;
+    p.what = op.what, p.value = op.value;
     p.to = card.at(kReceiveKey, f.target, op.targetAt), p.from = card.at(kSendKey, f.source, op.sourceAt);
     p.signals = op.signals, p.add = op.add;
     p.signal = card.at(kSignalKey, f.target, sizeof(uint64_t) * (op.shared ? kSharedSignal : orderSignal(f)));
     p.counts = op.counts, p.counter = card.at(kCounterKey, f.source, sizeof(uint64_t) * counterOf(f.target, number));
-    p.sinkKey = card.context.sinkKey, p.reserved = note, p.owner = this;
     if (op.what == POST_DATA) fillPattern(source(op), op.bytes, op.pattern);
-    current = op;
-    post(&p);
-    done++, t.operations++;
+    postAs(p, op);
     unsignalled = !op.signals || op.shared;
     if (op.shared && op.signals) f.shared += op.add;
     if (op.counts) f.counted[number]++;
     pending.push_back(op);
-    t.bytes += op.bytes;
   }
 
   /* Until the receiver has checked so many of this poster's. */
@@ -184,6 +217,7 @@ struct Poster {
     while (done < (heavy ? t.each / 8 : t.each)) {
       Op op = drawOp();
       await(f.checked[number], done < kAhead ? 0 : done - kAhead + 1);
+      if (layout == GDAKI_200 && draw(12) == 0) goThereAndBack();
       if (op.sizeClass >= 0) takePlace(op);
       send(op);
       if (op.counts && draw(2)) {
@@ -231,7 +265,7 @@ struct Receiver {
       if (op.signals && !op.shared) sum += op.add;
       if (op.last) left--;
       if (op.sizeClass >= 0) f.freed[op.poster][op.sizeClass]++;
-      f.checked[op.poster]++;
+      if (op.poster >= 0) f.checked[op.poster]++;
     }
     return did;
   }
@@ -297,7 +331,7 @@ static void playTraffic(int ranks, int contexts, uint64_t operations, uint64_t s
       launches += w.card(context, r).launches;
       CHECK(isUntouched(w.receive[r].get(), w.bytes), "rank %d: bytes were written that nobody put", r);
     }
-  printf("{\"ranks\":%d,\"contexts\":%d,\"operations\":%lu,\"MiB\":%lu,\"laps\":%lu,\"launches\":%lu,\"sources changed\":%lu}\n", ranks, contexts, t.operations.load(), t.bytes >> 20,
+  printf("{\"layout\":%d,\"ranks\":%d,\"contexts\":%d,\"operations\":%lu,\"MiB\":%lu,\"laps\":%lu,\"launches\":%lu,\"sources changed\":%lu}\n", layout, ranks, contexts, t.operations.load(), t.bytes >> 20,
          requests / NIC_DEPTH / t.flows.size(), launches, t.changed.load());
 }
 

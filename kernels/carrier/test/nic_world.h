@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../nic/nic.cu"
+#include "../nic/queues.h"
 
 #define POSTER_PAUSE() perhapsWait()
 #include "poster.h"
@@ -20,6 +21,7 @@
 using namespace dyn;
 
 int planted;
+static int layout = GDAKI_100; /* of queues, in this process */
 thread_local Index threadIdx, blockIdx, blockDim;
 static std::atomic<uint64_t> seeds{1};
 
@@ -51,16 +53,18 @@ void perhapsWait() {
 constexpr int kMaxRanks = 4;
 constexpr unsigned kMostHelpers = 4; /* a GPU has so many left for the kernel, or fewer */
 constexpr int kSignals = 64, kCounters = 64;
-enum { kCounterKey = 1, kSignalKey, kReceiveKey, kSendKey, kOtherKey, kKeys };
+enum { kCounterKey = 1, kSignalKey, kReceiveKey, kSendKey, kStoreKey, kOtherKey, kKeys };
 
 struct Card {
   nic n = {};
   int nRanks;
   std::vector<nic_part> keys;
-  std::vector<uint64_t> doorbells, consumed, requests, completions;
+  std::vector<uint64_t> doorbells, consumed, requests, completions, got, seen;
   std::vector<nic_job> jobs;
   std::vector<uint32_t> copied, launch, control, keyLists;
-  std::vector<gdaki_queue> queues; /* [NIC_SIDES][nRanks] */
+  std::vector<uint64_t> words;        /* of queues [NIC_SIDES][nRanks] in either layout */
+  std::vector<poster_queue> queues;   /* likewise, to post to */
+  std::vector<nic_posted> posted;
   std::vector<gdaki_memory> handles;
   std::vector<uint64_t> signals, counters;
   gdaki_context context = {};
@@ -71,7 +75,7 @@ struct Card {
   std::atomic<uint64_t> launches{0};
 
   Card(int rank, int ranks, uint64_t *link, uint64_t begin);
-  gdaki_queue &queue(int peer, int side = NIC_MAIN) { return queues[side * nRanks + peer]; }
+  poster_queue &queue(int peer, int side = NIC_MAIN) { return queues[side * nRanks + peer]; }
   void tell(nic_control what, uint32_t value) { storeCount(&control[what], value); }
   void setKey(uint32_t key, int rank, nic_part part) {
     nicWord(&keys[key * nRanks + rank].at).store(part.at, std::memory_order_relaxed);
@@ -85,30 +89,32 @@ struct Card {
 
 inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
     : nRanks(ranks), keys(kKeys * ranks), doorbells(ranks * NIC_SIDES, begin), consumed(ranks * NIC_SIDES, begin), requests(ranks * NIC_SIDES * NIC_DEPTH * NIC_REQUEST_BYTES / 8),
-      completions(ranks * NIC_SIDES * NIC_DEPTH * NIC_COMPLETION_BYTES / 8, UINT64_MAX), jobs(ranks), copied(ranks * NIC_MAX_HELPERS), launch(NIC_LAUNCHES),
-      control(NIC_CONTROLS), keyLists(kKeys * ranks), queues(ranks * NIC_SIDES), handles(kKeys), signals(kSignals), counters(kCounters) {
+      completions(ranks * NIC_SIDES * NIC_DEPTH * NIC_COMPLETION_BYTES / 8, UINT64_MAX), got(ranks), seen(ranks), jobs(ranks), copied(ranks * NIC_MAX_HELPERS), launch(NIC_LAUNCHES),
+      control(NIC_CONTROLS), keyLists(kKeys * ranks), words(ranks * NIC_SIDES * nic_queue_bytes(layout) / 8), queues(ranks * NIC_SIDES), posted(ranks * NIC_SIDES), handles(kKeys),
+      signals(kSignals), counters(kCounters) {
   n.rank = rank, n.nRanks = ranks, n.keys = keys.data(), n.nKeys = kKeys;
   n.doorbells = doorbells.data(), n.consumed = consumed.data();
   n.requests = (uint8_t *)requests.data(), n.completions = (uint8_t *)completions.data();
-  n.queues = queues.data(), n.sizes = {4096, 32768, 12};
+  n.posted = posted.data(), n.sizes = {4096, 32768, 12};
   n.jobs = jobs.data(), n.copied = copied.data(), n.launch = launch.data(), n.linkFreeNs = link, n.control = control.data(), n.report = &report;
   for (uint32_t key = 0; key < kKeys; key++) {
     handles[key] = {&keyLists[key * ranks], swapBytes(key)};
     for (int r = 0; r < ranks; r++) keyLists[key * ranks + r] = swapBytes(key);
   }
+  context.queues = words.data(), context.sideQueues = &words[ranks * nic_queue_bytes(layout) / 8], context.sinkKey = swapBytes(1000);
+  context.got = got.data(), context.seen = seen.data(), context.dumps = rank % 2; /* both ways to flush */
   for (int side = 0; side < NIC_SIDES; side++)
     for (int peer = 0; peer < ranks; peer++) {
       const size_t place = peer * NIC_SIDES + side;
-      const uint32_t number = nicNumberOf(peer, side);
-      gdaki_queue &q = queue(peer, side);
-      q.number = number, q.shifted = number << 8, q.shiftedBe = swapBytes(number << 8), q.count = NIC_DEPTH, q.mask = NIC_DEPTH - 1;
-      for (uint32_t s = 1; s <= 4; s++) q.shiftedBeOf[s - 1] = swapBytes(number << 8 | s);
-      q.requests = n.requests + place * NIC_DEPTH * NIC_REQUEST_BYTES, q.doorbell = &doorbells[place];
-      q.done.at = n.completions + place * NIC_DEPTH * NIC_COMPLETION_BYTES, q.done.number = number, q.done.count = NIC_DEPTH, q.done.mask = NIC_DEPTH - 1;
-      q.done.bytes = NIC_COMPLETION_BYTES;
-      q.reserved = q.ready = q.done.consumed = report.consumed[peer][side] = begin;
+      uint8_t *const at = (uint8_t *)words.data() + (side * ranks + peer) * nic_queue_bytes(layout);
+      const nic_queue_at lies = {nicNumberOf(peer, side), n.requests + place * NIC_DEPTH * NIC_REQUEST_BYTES, n.completions + place * NIC_DEPTH * NIC_COMPLETION_BYTES, &doorbells[place]};
+      nic_fill_queue(layout, at, &lies);
+      posted[place] = nic_posted_of(layout, (uint64_t)at, &doorbells[place]);
+      poster_queue &q = queue(peer, side) = poster_queue_of(layout, &context, peer, side == NIC_SIDE);
+      if (planted == NIC_MUTATE_AHEAD) posted[place].rung = q.reserved;
+      if (planted == NIC_MUTATE_READY) posted[place].rung = q.ready;
+      *q.reserved = *q.ready = *q.done.consumed = report.consumed[peer][side] = begin;
     }
-  context.queues = &queue(0), context.sideQueues = &queue(0, NIC_SIDE), context.sinkKey = swapBytes(1000);
   control[NIC_IDLE_LOOKS] = 200;
   n.usedNs = &usedNs, n.lateNs = UINT32_MAX, report.next = 1; /* kernels are started as they are needed; n.number is 0 */
   for (nic_job &job : jobs) job.words[0] = job.words[NIC_JOB_NEXT] = (uint64_t)(UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1)) << 32; /* numbers go on behind their end */
@@ -139,7 +145,7 @@ inline void Card::serve() {
 struct World {
   int nRanks, nContexts;
   size_t bytes; /* of what each rank receives into, and of what it sends from */
-  std::vector<std::unique_ptr<unsigned char[]>> receive, send;
+  std::vector<std::unique_ptr<unsigned char[]>> receive, send, store; /* store: to put to and to get from, in its first half; what was got, in the other */
   std::vector<uint64_t> links;
   std::vector<std::unique_ptr<Card>> cards;
 
@@ -152,8 +158,8 @@ inline nic_part partOf(const void *at, size_t bytes) { return {(uint64_t)at, byt
 
 inline World::World(int ranks, int contexts, size_t each, uint64_t begin) : nRanks(ranks), nContexts(contexts), bytes(each), links(ranks) {
   for (int r = 0; r < ranks; r++) {
-    receive.emplace_back(new unsigned char[bytes]), send.emplace_back(new unsigned char[bytes]);
-    memset(receive[r].get(), 0xa5, bytes), memset(send[r].get(), 0x5a, bytes);
+    receive.emplace_back(new unsigned char[bytes]), send.emplace_back(new unsigned char[bytes]), store.emplace_back(new unsigned char[2 * bytes]);
+    memset(receive[r].get(), 0xa5, bytes), memset(send[r].get(), 0x5a, bytes), memset(store[r].get(), 0xa5, 2 * bytes);
   }
   for (int c = 0; c < contexts; c++)
     for (int r = 0; r < ranks; r++) cards.emplace_back(new Card(r, ranks, &links[r], begin));
@@ -165,6 +171,7 @@ inline World::World(int ranks, int contexts, size_t each, uint64_t begin) : nRan
         own.setKey(kSignalKey, peer, partOf(card(c, peer).signals.data(), kSignals * sizeof(uint64_t)));
         own.setKey(kReceiveKey, peer, partOf(receive[peer].get(), bytes));
         own.setKey(kSendKey, peer, partOf(send[peer].get(), bytes));
+        own.setKey(kStoreKey, peer, partOf(store[peer].get(), 2 * bytes));
       }
       own.host = std::thread(&Card::serve, &own);
     }

@@ -7,10 +7,11 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-int rank = -1, numRanks, quiet, playRma, deviceType = NCCL_NET_DEVICE_GIN_PROXY;
+int rank = -1, numRanks, quiet, playRma, playGdaki, deviceType = NCCL_NET_DEVICE_GIN_PROXY;
 ncclNet_v11_t *net;
 ncclGin_v11_t *gin;
 ncclRma_v14_t *rma;
+ncclGin_v14_t *gdaki;
 struct shared *shared;
 struct comm comm;
 atomic_int warnings;
@@ -80,6 +81,7 @@ void begin(void) {
   net = find(library, "ncclNetPlugin_v11");
   gin = find(library, "ncclGinPlugin_v11");
   if (playRma) rma = find(library, "ncclRmaPlugin_v14");
+  if (playGdaki) gdaki = find(library, "ncclGinPlugin_v14");
 }
 
 /* ncclRmaInit, ncclGinInit with NCCL's proxy, which has passed on init to the table that RMA took, and the topology's question. */
@@ -92,6 +94,17 @@ static void initialise_rma(void) {
   CHECK(props.railId == NCCL_NET_ID_UNDEF && props.planeId == NCCL_NET_ID_UNDEF && strstr(props.name, "development only") != NULL);
 }
 
+/* Of 2.32.3: ncclGinInit, then the topology's question. */
+static void initialise_gdaki(void) {
+  ncclGinProperties_v14_t can = {false, false};
+  ncclNetProperties_v12_t props;
+  int devices = 0;
+  CHECK(gdaki->init(&comm.ginInstance, 7, log_line) == 0 && gdaki->devices(&devices) == 0 && devices == 1);
+  CHECK(gdaki->getProperties(0, &props) == 0 && props.netDeviceType == NCCL_NET_DEVICE_GIN_GDAKI && strstr(props.name, "development only") != NULL);
+  CHECK(gdaki->getGinProperties(&can) == 0 && can.supportsStrongSignals && can.supportsVASignals);
+  comm.ginContext = comm.ginInstance;
+}
+
 /* ncclNetPluginInit, then the first lines of ncclGinConnectOnce. */
 void initialise(void) {
   ncclNetProperties_v11_t props;
@@ -99,6 +112,10 @@ void initialise(void) {
   int devices = 0;
   if (rma != NULL) {
     initialise_rma();
+    return;
+  }
+  if (gdaki != NULL) {
+    initialise_gdaki();
     return;
   }
   CHECK(net->init(&netContext, 7, NULL, log_line, NULL) == 0 && net->devices(&devices) == 0 && devices == 1);

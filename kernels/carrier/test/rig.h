@@ -15,7 +15,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "../nccl_rma_abi.h"
+#include "../nccl_gin_abi.h"
 
 #define CHECK(cond, ...) \
   do { \
@@ -33,7 +33,8 @@ extern int rank, numRanks;
 extern ncclNet_v11_t *net;
 extern ncclGin_v11_t *gin;
 extern ncclRma_v14_t *rma; /* NULL: it is version 11 that is played */
-extern int playRma;        /* set before play */
+extern ncclGin_v14_t *gdaki; /* likewise; of GIN of type GDAKI */
+extern int playRma, playGdaki; /* set before play */
 extern int deviceType;     /* which GIN version 11 is to be of */
 
 /* Of whichever table is played, where both have the same. */

@@ -3,7 +3,7 @@
 # libcuda.so.1 of nccltuner/fakegpu.
 T := $(BUILD)/test
 TEST_SOURCES := $(wildcard test/*.c)
-MISTAKES := $(foreach n,1 2 3 4 5,$(T)/mistake$(n).so)
+MISTAKES := $(foreach n,1 2 3 4 5 6,$(T)/mistake$(n).so)
 
 tests: all $(T)/carrier_test $(MISTAKES) $(T)/threads/carrier_test $(T)/threads/carrier.so $(T)/card_test $(T)/threads/card_test \
   $(T)/nic_test $(T)/threads/nic_test
@@ -51,17 +51,20 @@ nccl_headers:
 	  -e 's/$${nccl:Suffix}//' $(NCCL_TREE)/src/nccl.h.in > $(T)/nccl/nccl.h
 	@sed -n '/^#define DYN_CARRIER_LAYOUT/,/[^\\]$$/p' nccl_net_abi.h > $(T)/nccl/layout.h
 	@sed -n '/^#define DYN_CARRIER_RMA_LAYOUT/,/[^\\]$$/p' nccl_rma_abi.h > $(T)/nccl/rma_layout.h
+	@sed -n '/^#define DYN_CARRIER_GIN_LAYOUT/,/[^\\]$$/p' nccl_gin_abi.h > $(T)/nccl/gin_layout.h
 
 abi: nccl_headers
 	$(NCCL_CXX) -fsyntax-only test/abi_check.cc
 
-PROXY_OF_NCCL = $(if $(wildcard $(NCCL_TREE)/src/plugin/rma.cc), \
-  test/proxy/rma_test.cc test/proxy/rma_stubs.cc $(addprefix $(NCCL_TREE)/src/,gin/gin_host.cc plugin/rma.cc plugin/rma/rma_v13.cc \
-    plugin/rma/rma_v14.cc plugin/gin.cc plugin/gin/gin_v13.cc plugin/gin/gin_v14.cc plugin/plugin_open.cc), test/proxy/proxy_test.cc)
+RMA_OF_NCCL = $(addprefix $(NCCL_TREE)/src/,gin/gin_host.cc plugin/rma.cc plugin/rma/rma_v13.cc plugin/rma/rma_v14.cc plugin/gin.cc \
+  plugin/gin/gin_v13.cc plugin/gin/gin_v14.cc plugin/plugin_open.cc) test/proxy/rma_stubs.cc
+HAS_RMA = $(wildcard $(NCCL_TREE)/src/plugin/rma.cc)
 proxy: nccl_headers all
 	$(CC) $(CFLAGS) -c -o $(T)/nccl/rig.o test/rig.c
 	$(CC) $(CFLAGS) -c -o $(T)/nccl/proxy_rig.o test/proxy/proxy_rig.c
-	$(NCCL_CXX) -Itest/proxy -o $(T)/proxy_test test/proxy/nccl_stubs.cc $(PROXY_OF_NCCL) $(NCCL_TREE)/src/gin/gin_host_proxy.cc \
-	  $(T)/nccl/rig.o $(T)/nccl/proxy_rig.o -ldl
+	for name in $(if $(HAS_RMA),rma gdaki,proxy); do \
+	  $(NCCL_CXX) -Itest/proxy -o $(T)/$$(test $$name = gdaki && echo gdaki || echo proxy)_test test/proxy/nccl_stubs.cc test/proxy/$${name}_test.cc $(if $(HAS_RMA),$(RMA_OF_NCCL)) \
+	    $(NCCL_TREE)/src/gin/gin_host_proxy.cc $(T)/nccl/rig.o $(T)/nccl/proxy_rig.o -ldl || exit 1; \
+	done
 
 .PHONY: tests nccl_headers abi proxy

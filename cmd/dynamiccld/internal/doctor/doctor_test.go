@@ -104,16 +104,17 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"kernels over GIN elsewhere", func(p *patient) { p.env["DYNAMICCL_GIN_KERNELS"] = "/elsewhere" }, "gin", Fail, []string{"/elsewhere", "unset DYNAMICCL_GIN_KERNELS"}},
 		{"kernels over GIN unwanted", func(p *patient) { p.gin(); p.env["DYNAMICCL_GIN"] = "0" }, "gin", OK, []string{"DYNAMICCL_GIN=0"}},
 		{"carrier", func(p *patient) { p.carrier() }, "carrier", Warn, []string{"type Proxy alone", "for development", "unset NCCL_NET_PLUGIN"}},
-		{"carrier with its card", func(p *patient) {
-			p.carrier()
-			p.write(filepath.Join(p.lib, "dynamiccl-carrier.fatbin"), "x")
-		}, "carrier", Warn, []string{"Proxy and GDAKI"}},
-		{"carrier for RMA", func(p *patient) {
-			p.carrier()
-			delete(p.env, "NCCL_NET_PLUGIN")
-			delete(p.env, "DYNAMICCL_GIN_NET")
-			p.env["NCCL_RMA_PLUGIN"] = "libnccl-net-dynamiccl-carrier.so"
-		}, "carrier", Warn, []string{"type Proxy, with NCCL 2.30.5", "unset NCCL_RMA_PLUGIN"}},
+		{"carrier with its card", func(p *patient) { p.carrier(); p.card() }, "carrier", Warn, []string{"Proxy and GDAKI"}},
+		{"carrier for RMA", func(p *patient) { p.carrierFor("NCCL_RMA_PLUGIN") }, "carrier", Warn, []string{"type Proxy, with NCCL 2.30.5", "unset NCCL_RMA_PLUGIN"}},
+		{"carrier for GIN", func(p *patient) { p.carrierFor("NCCL_GIN_PLUGIN"); p.card() }, "carrier", Warn, []string{"type GDAKI, with NCCL 2.30.5", "unset NCCL_GIN_PLUGIN"}},
+		{"carrier for GIN without its card", func(p *patient) { p.carrierFor("NCCL_GIN_PLUGIN") }, "carrier", Warn, []string{"no GIN of it", "dynamiccl-carrier.fatbin is not beside it"}},
+		{"carrier for GIN and RMA", func(p *patient) { p.carrierFor("NCCL_GIN_PLUGIN", "NCCL_RMA_PLUGIN"); p.card() }, "carrier", Warn, []string{"Proxy and GDAKI, with NCCL 2.30.5", "unset NCCL_GIN_PLUGIN NCCL_RMA_PLUGIN"}},
+		{"carrier for GIN and RMA without its card", func(p *patient) { p.carrierFor("NCCL_GIN_PLUGIN", "NCCL_RMA_PLUGIN") }, "carrier", Warn, []string{"type Proxy alone, with NCCL 2.30.5", "which GDAKI wants"}},
+		{"carrier for GIN gone", func(p *patient) { p.env["NCCL_GIN_PLUGIN"] = "libnccl-net-dynamiccl-carrier.so" }, "carrier", Fail, []string{"NCCL_GIN_PLUGIN names the carrier", "is not there", "make carrier"}},
+		{"carrier of an old build for GIN", func(p *patient) {
+			p.carrierFor("NCCL_GIN_PLUGIN")
+			p.compile(carrierFile, "int ncclGinPlugin_v11, ncclRmaPlugin_v14;")
+		}, "carrier", Fail, []string{"an old build"}},
 		{"carrier for RMA gone", func(p *patient) { p.env["NCCL_RMA_PLUGIN"] = "libnccl-net-dynamiccl-carrier.so" }, "carrier", Fail, []string{"NCCL_RMA_PLUGIN names the carrier", "is not there", "make carrier"}},
 		{"carrier not meant", func(p *patient) { p.carrier(); delete(p.env, "DYNAMICCL_CARRIER") }, "carrier", Fail, []string{"refuses to start", "DYNAMICCL_CARRIER=1"}},
 		{"carrier gone", func(p *patient) { p.env["NCCL_NET_PLUGIN"] = "dynamiccl-carrier" }, "carrier", Fail, []string{"is not there", "make carrier"}},

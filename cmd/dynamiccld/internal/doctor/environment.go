@@ -13,7 +13,7 @@ type setting struct{ value, origin string }
 const fromEnvironment = "environment" // what is not has a file's path for its origin
 
 // variables are those that decide about us, or about what is advised.
-var variables = []string{"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ALGO", "NCCL_PROTO", "NCCL_NET_PLUGIN", "NCCL_RMA_PLUGIN", "NCCL_SET_STACK_SIZE", "NCCL_SYM_NOWIN_ENABLE", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}
+var variables = []string{"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ALGO", "NCCL_PROTO", "NCCL_NET_PLUGIN", "NCCL_GIN_PLUGIN", "NCCL_RMA_PLUGIN", "NCCL_SET_STACK_SIZE", "NCCL_SYM_NOWIN_ENABLE", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}
 
 // NCCLSettings gives the variables that decide about us as NCCL sees them; one that is not set is not in the map.
 func NCCLSettings(h Host) map[string]string {

@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -85,50 +84,60 @@ func checkGIN(r *Report, h Host, dir, nccl string) {
 // checkCarrier looks for the files of the network plugin for development hosts (kernels/carrier) where something names it.
 func checkCarrier(r *Report, h Host, env map[string]setting) {
 	const check = "carrier"
-	by := ""
-	net, rma := env["NCCL_NET_PLUGIN"].value, env["NCCL_RMA_PLUGIN"].value
-	for name, value := range map[string]string{"NCCL_NET_PLUGIN": net, "NCCL_RMA_PLUGIN": rma, "DYNAMICCL_GIN_NET": h.Getenv("DYNAMICCL_GIN_NET")} {
-		if strings.Contains(value, carrierName) {
-			by = max(by, name)
-		}
-	}
-	if by == "" {
+	named := func(name string) string { return cmp.Or(env[name].value, h.Getenv(name)) }
+	by := slices.DeleteFunc(slices.Clone(carrierNames), func(name string) bool { return !strings.Contains(named(name), carrierName) })
+	if len(by) == 0 {
 		return // it is not for those who do not ask for it
 	}
-	value, remedy := net, "build it with `make carrier`, and put its folder into LD_LIBRARY_PATH"
-	alone := !strings.Contains(net, carrierName) && strings.Contains(rma, carrierName) // NCCL 2.30.5 and later (decision 29)
-	if alone {
-		value = rma
-	}
+	const remedy = "build it with `make carrier`, and put its folder into LD_LIBRARY_PATH"
 	path := ""
-	switch {
+	switch value := named(by[0]); {
+	case by[0] == "DYNAMICCL_GIN_NET":
+		r.warn(check, fmt.Sprintf("%s names the carrier and NCCL_NET_PLUGIN does not: NCCL does not load it", by[0]), "export NCCL_NET_PLUGIN="+carrierName)
+		return
 	case strings.Contains(value, "/"):
 		path = regular(value)
-	case strings.Contains(value, carrierName):
-		path = find(h, carrierFile)
 	default:
-		r.warn(check, fmt.Sprintf("%s names the carrier and NCCL_NET_PLUGIN does not: NCCL does not load it", by), "export NCCL_NET_PLUGIN="+carrierName)
-		return
+		path = find(h, carrierFile)
 	}
 	if path == "" {
-		r.fail(check, fmt.Sprintf("%s names the carrier, and %s is not there", by, carrierFile), remedy)
+		r.fail(check, fmt.Sprintf("%s names the carrier, and %s is not there", by[0], carrierFile), remedy)
 		return
 	}
+	unset := "unset " + strings.Join(by, " ")
 	lib, err := inspect(path)
 	switch {
 	case err != nil:
 		r.fail(check, fmt.Sprintf("%s cannot be read as a library: %v", path, err), remedy)
-	case !lib.symbols["ncclGinPlugin_v11"] || !lib.symbols["ncclRmaPlugin_v14"]:
+	case !lib.symbols["ncclGinPlugin_v11"] || !lib.symbols["ncclGinPlugin_v14"] || !lib.symbols["ncclRmaPlugin_v14"]:
 		r.fail(check, path+" is another library, or an old build", remedy)
 	case h.Getenv("DYNAMICCL_CARRIER") != "1":
-		r.fail(check, path+" refuses to start: it is for development and tests", "export DYNAMICCL_CARRIER=1 if that is meant, else unset "+by)
+		r.fail(check, path+" refuses to start: it is for development and tests", "export DYNAMICCL_CARRIER=1 if that is meant, else "+unset)
 	default:
-		types := "GIN of type Proxy alone: " + carrierKernelFile + " is not beside it"
-		if alone {
-			types = "GIN of type Proxy, with NCCL 2.30.5 and later"
-		} else if info, err := os.Stat(filepath.Join(filepath.Dir(path), carrierKernelFile)); err == nil && info.Mode().IsRegular() {
-			types = "GIN of types Proxy and GDAKI: " + carrierKernelFile + " is beside it"
-		}
-		r.warn(check, fmt.Sprintf("%s stands for a NIC, for development and tests; %s", path, types), "unset "+by+" where real work is done")
+		r.warn(check, fmt.Sprintf("%s stands for a NIC, for development and tests; %s", path, carrierTypes(path, by)), unset+" where real work is done")
 	}
+}
+
+// carrierNames are the variables that name the carrier: NCCL 2.28.9's, those of 2.30.5 and later (decision 29), and ours.
+var carrierNames = []string{"NCCL_NET_PLUGIN", "NCCL_GIN_PLUGIN", "NCCL_RMA_PLUGIN", "DYNAMICCL_GIN_NET"}
+
+// carrierTypes says which types of GIN the carrier gives where these variables name it. GDAKI wants the kernel beside it.
+func carrierTypes(path string, by []string) string {
+	hasCard := regular(filepath.Join(filepath.Dir(path), carrierKernelFile)) != ""
+	gdaki, proxy := slices.Contains(by, "NCCL_GIN_PLUGIN"), slices.Contains(by, "NCCL_RMA_PLUGIN")
+	switch {
+	case slices.Contains(by, "NCCL_NET_PLUGIN") && hasCard:
+		return "GIN of types Proxy and GDAKI: " + carrierKernelFile + " is beside it"
+	case slices.Contains(by, "NCCL_NET_PLUGIN"):
+		return "GIN of type Proxy alone: " + carrierKernelFile + " is not beside it"
+	case gdaki && proxy && hasCard:
+		return "GIN of types Proxy and GDAKI, with NCCL 2.30.5 and later"
+	case gdaki && hasCard:
+		return "GIN of type GDAKI, with NCCL 2.30.5 and later"
+	case gdaki && proxy:
+		return "GIN of type Proxy alone, with NCCL 2.30.5 and later: " + carrierKernelFile + ", which GDAKI wants, is not beside it"
+	case gdaki:
+		return "no GIN of it: NCCL_GIN_PLUGIN is type GDAKI's, and " + carrierKernelFile + " is not beside it"
+	}
+	return "GIN of type Proxy, with NCCL 2.30.5 and later"
 }

@@ -152,9 +152,21 @@ func (p *patient) nccl(version string) {
 func (p *patient) gin() { p.write(filepath.Join(p.lib, ginFiles[0].file), "x") }
 
 func (p *patient) carrier() {
-	p.compile(carrierFile, "int ncclNetPlugin_v11, ncclGinPlugin_v11, ncclRmaPlugin_v14;")
+	p.compile(carrierFile, "int ncclNetPlugin_v11, ncclGinPlugin_v11, ncclGinPlugin_v14, ncclRmaPlugin_v14;")
 	p.env["NCCL_NET_PLUGIN"], p.env["DYNAMICCL_GIN_NET"], p.env["DYNAMICCL_CARRIER"] = "dynamiccl-carrier", "dynamiccl-carrier", "1"
 }
+
+// carrierFor has NCCL 2.30.5 and later take it, by these variables.
+func (p *patient) carrierFor(names ...string) {
+	p.carrier()
+	delete(p.env, "NCCL_NET_PLUGIN")
+	delete(p.env, "DYNAMICCL_GIN_NET")
+	for _, name := range names {
+		p.env[name] = carrierFile
+	}
+}
+
+func (p *patient) card() { p.write(filepath.Join(p.lib, carrierKernelFile), "x") }
 
 func (p *patient) replaceTuner(code string) {
 	p.t.Helper()

@@ -5,7 +5,7 @@
 
 #include "card_rig.h"
 
-enum { BYTES = 1 << 20, ROUNDS = 20 };
+enum { ROUNDS = 20 };
 
 static struct memory from, to;
 static int (*cudaStream)(void **stream, unsigned flags), (*cudaHold)(void *stream, const uint32_t *word);
@@ -59,13 +59,12 @@ static void *free_spare(void *unused) {
   return unused;
 }
 
-/* The program frees memory while a kernel of its waits for other ranks: it keeps CUDA's lock, and waits for that kernel. Whatever ranks
- * put meanwhile arrives, also when they put nothing for a while. */
-static void locked(void) {
+/* A thread of the program frees memory while a kernel of its waits for other ranks: it keeps CUDA's lock, and waits for that kernel.
+ * Whatever ranks put meanwhile arrives, also when they put nothing for a while. */
+static void exchange_behind(void *(*frees)(void *)) {
   pthread_t program;
-  start();
   exchange(1);
-  CHECK(cudaHold(stream, &released) == 0 && pthread_create(&program, NULL, free_spare, NULL) == 0);
+  CHECK(cudaHold(stream, &released) == 0 && pthread_create(&program, NULL, frees, NULL) == 0);
   for (uint64_t round = 2; round <= ROUNDS; round++) {
     usleep(round % 4 == 2 ? 100000 : 3000); /* the card's kernel would have ended by then */
     exchange(round);
@@ -73,6 +72,36 @@ static void locked(void) {
   CHECK(!atomic_load(&freed), "nobody had the lock");
   __atomic_store_n(&released, 1, __ATOMIC_RELEASE);
   CHECK(pthread_join(program, NULL) == 0);
+}
+
+static void locked(void) {
+  start();
+  exchange_behind(free_spare);
+  exchange(ROUNDS + 1);
+  end();
+}
+
+static void *gone; /* contexts of a device communicator */
+
+static void *leave(void *unused) {
+  CHECK(cudaSetContext(context) == 0);
+  cards_beside(NULL, true); /* NCCL's thread waits for the lock, too */
+  CHECK(gdaki->destroyContext(gone) == 0);
+  atomic_store(&freed, true);
+  return unused;
+}
+
+/* With version 14: what frees is a device communicator that goes, whose contexts were used until then. */
+static void leaves(void) {
+  ncclNetDeviceHandle_v11_t *device;
+  ncclGinConfig_v14_t config = {8, 8, 2, 0, -1, GDAKI_BACKEND, 2};
+  start();
+  CHECK(gdaki->createContext(cards[0].coll, &config, &gone, &device) == 0, "%s", lastWarning);
+  cards_beside(gone, false);
+  cards_turn();
+  meet();
+  exchange_behind(leave);
+  cards_beside(NULL, false);
   exchange(ROUNDS + 1);
   end();
 }
@@ -106,4 +135,9 @@ void play_locked(void) {
 void play_waits(void) {
   setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
   play("waits", 2, -1, waits);
+}
+
+void play_leaves(void) {
+  setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
+  play("leaves", 2, -1, leaves);
 }

@@ -7,5 +7,6 @@
 
 void play_locked(void);
 void play_waits(void);
+void play_leaves(void); /* version 14 */
 
 #endif

@@ -5,10 +5,49 @@
 #include <time.h>
 
 struct card cards[CONTEXTS];
+struct memory near, far;
 int (*cudaSynchronize)(void), (*cudaFree)(uint64_t);
 void (*cardsResult)(int result);
 static pthread_t progressing;
 static atomic_int stops, turns;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* NCCL has one around each, too */
+static void *other;
+static bool pauses;
+
+#define LAYOUT (gdaki != NULL ? GDAKI_200 : GDAKI_100)
+
+static struct gdaki_context *context_of(const ncclNetDeviceHandle_v11_t *handle, int which) {
+  CHECK(handle->netDeviceType == NCCL_NET_DEVICE_GIN_GDAKI && handle->netDeviceVersion == LAYOUT && handle->needsProxyProgress == 1);
+  return (struct gdaki_context *)handle->handle + which;
+}
+
+static void connect_gin(int c) {
+  void *handles[MAX_RANKS], *listener, *device;
+  CHECK(gin->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);
+  meet();
+  for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
+  CHECK(gin->connect(comm.ginContext, handles, numRanks, rank, listener, &cards[c].coll) == 0);
+  CHECK(gin->createContext(cards[c].coll, CARD_SIGNALS, CARD_COUNTERS, &cards[c].ginContext, &device) == 0);
+  cards[c].device = context_of(device, 0);
+  CHECK(gin->closeListen(listener) == 0);
+  meet(); /* who is behind may still read the handles */
+}
+
+static void connect_gdaki(int c) {
+  ncclNetDeviceHandle_v11_t *device;
+  ncclGinConfig_v14_t config = {CARD_SIGNALS, CARD_COUNTERS, 1 + c, c == 0 ? 0 : 128, -1, GDAKI_BACKEND, 1};
+  if (c == 0) {
+    void *handles[MAX_RANKS], *listener;
+    CHECK(gdaki->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);
+    meet();
+    for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
+    CHECK(gdaki->connect(comm.ginContext, handles, numRanks, rank, listener, &cards[0].coll) == 0 && gdaki->closeListen(listener) == 0);
+    meet();
+  }
+  cards[c].coll = cards[0].coll;
+  CHECK(gdaki->createContext(cards[c].coll, &config, &cards[c].ginContext, &device) == 0);
+  cards[c].device = context_of(device, c);
+}
 
 void cards_connect(void) {
   void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -17,23 +56,21 @@ void cards_connect(void) {
   *(void **)&cardsResult = dlsym(driver, "fakegpu_nic_result");
   CHECK(cudaSynchronize != NULL && cudaFree != NULL && cardsResult != NULL);
   for (int c = 0; c < CONTEXTS; c++) {
-    void *handles[MAX_RANKS], *listener, *device;
-    CHECK(gin->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);
-    meet();
-    for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
-    CHECK(gin->connect(comm.ginContext, handles, numRanks, rank, listener, &cards[c].coll) == 0);
-    CHECK(gin->createContext(cards[c].coll, CARD_SIGNALS, CARD_COUNTERS, &cards[c].ginContext, &device) == 0);
-    const ncclNetDeviceHandle_v11_t *handle = device;
-    CHECK(handle->netDeviceType == NCCL_NET_DEVICE_GIN_GDAKI && handle->netDeviceVersion == NCCL_GIN_GDAKI_VERSION && handle->needsProxyProgress == 1);
-    cards[c].device = handle->handle;
-    CHECK(gin->closeListen(listener) == 0);
-    meet(); /* who is behind may still read the handles */
+    if (gdaki != NULL) connect_gdaki(c);
+    else connect_gin(c);
+    for (int r = 0; r < numRanks; r++) {
+      cards[c].queues[r] = poster_queue_of(LAYOUT, cards[c].device, r, false);
+      cards[c].sideQueues[r] = poster_queue_of(LAYOUT, cards[c].device, r, true);
+    }
   }
 }
 
 static void *progress_all(void *unused) {
   while (!atomic_load(&stops)) {
-    for (int c = 0; c < CONTEXTS; c++) CHECK(gin->ginProgress(cards[c].coll) == 0);
+    pthread_mutex_lock(&turn);
+    for (int c = 0; c < CONTEXTS && !pauses; c++) CHECK((gdaki != NULL ? gdaki->ginProgress(cards[c].ginContext) : gin->ginProgress(cards[c].coll)) == 0);
+    if (other != NULL && !pauses) CHECK(gdaki->ginProgress(other) == 0);
+    pthread_mutex_unlock(&turn);
     atomic_fetch_add(&turns, 1);
     usleep(20); /* NCCL's thread does not sleep; others need the CPU here */
   }
@@ -46,49 +83,72 @@ void cards_turn(void) {
   for (int from = atomic_load(&turns); atomic_load(&turns) < from + 2;) usleep(100);
 }
 
+void cards_beside(void *ginContext, bool waits) {
+  pthread_mutex_lock(&turn);
+  other = ginContext;
+  pauses = waits;
+  pthread_mutex_unlock(&turn);
+}
+
 void cards_stop(void) {
   atomic_store(&stops, 1);
   pthread_join(progressing, NULL);
 }
 
 void cards_end(void) {
+  if (gdaki != NULL) {
+    for (int c = 0; c < CONTEXTS; c++) CHECK(gdaki->destroyContext(cards[c].ginContext) == 0);
+    CHECK(gdaki->closeColl(cards[0].coll) == 0 && gdaki->finalize(comm.ginInstance) == 0);
+    return;
+  }
   for (int c = 0; c < CONTEXTS; c++) CHECK(gin->destroyContext(cards[c].ginContext) == 0 && gin->closeColl(cards[c].coll) == 0);
   CHECK(gin->finalize(comm.ginInstance) == 0 && gin->finalize(comm.ginContext) == 0 && net->finalize(NULL) == 0);
 }
 
 void memory_register(struct memory *m) {
   for (int c = 0; c < CONTEXTS; c++) {
-    void *device;
-    CHECK(gin->regMrSym(cards[c].coll, m->at, m->bytes, NCCL_PTR_CUDA, 0, &m->host[c], &device) == 0 && device != NULL && device != m->host[c]);
+    void *device = m->device[0];
+    if (gdaki == NULL) CHECK(gin->regMrSym(cards[c].coll, m->at, m->bytes, NCCL_PTR_CUDA, 0, &m->host[c], &device) == 0);
+    else if (c == 0) CHECK(gdaki->regMrSym(cards[0].coll, m->at, m->bytes, NCCL_PTR_CUDA, NCCL_NET_MR_FLAG_FORCE_SO, &m->host[0], &device) == 0);
+    CHECK(device != NULL && device != m->host[c]);
     m->device[c] = device;
   }
 }
 
 void memory_deregister(struct memory *m) {
-  for (int c = 0; c < CONTEXTS; c++) CHECK(gin->deregMrSym(cards[c].coll, m->host[c]) == 0);
+  for (int c = 0; c < CONTEXTS && gdaki == NULL; c++) CHECK(gin->deregMrSym(cards[c].coll, m->host[c]) == 0);
+  if (gdaki != NULL) CHECK(gdaki->deregMrSym(cards[0].coll, m->host[0]) == 0);
 }
 
 struct posting card_put(int context, int target, const struct memory *from, size_t fromAt, const struct memory *to, size_t toAt, size_t bytes) {
-  struct gdaki_context *d = cards[context].device;
-  return (struct posting){.queue = &d->queues[target],
-                          .side = &d->sideQueues[target],
+  struct card *card = &cards[context];
+  return (struct posting){.queue = &card->queues[target],
+                          .side = &card->sideQueues[target],
                           .what = POST_DATA,
                           .to = {toAt, to->device[context]->keys[target]},
                           .from = {fromAt, from->device[context]->key},
                           .bytes = bytes,
                           .most = (uint64_t)1 << 30,
-                          .sinkKey = d->sinkKey};
+                          .sinkKey = card->device->sinkKey};
+}
+
+struct posting card_get(int context, int source, const struct memory *from, size_t fromAt, const struct memory *to, size_t toAt, size_t bytes) {
+  struct posting p = card_put(context, source, to, toAt, from, fromAt, bytes);
+  p.what = POST_GET;
+  p.from = (struct place){fromAt, from->device[context]->keys[source]};
+  p.to = (struct place){toAt, to->device[context]->key};
+  return p;
 }
 
 void card_signal(struct posting *p, int context, int target, int signal, uint64_t add) {
   p->signals = true;
   p->add = add;
-  p->signal = (struct place){sizeof(uint64_t) * (uint64_t)signal, cards[context].device->signals.keys[target]};
+  p->signal = (struct place){sizeof(uint64_t) * (uint64_t)(signal + (int)cards[context].device->signals.first), cards[context].device->signals.keys[target]};
 }
 
 void card_count(struct posting *p, int context, int counter) {
   p->counts = true;
-  p->counter = (struct place){sizeof(uint64_t) * (uint64_t)counter, cards[context].device->counters.keys[rank]};
+  p->counter = (struct place){sizeof(uint64_t) * (uint64_t)(counter + (int)cards[context].device->counters.first), cards[context].device->counters.keys[rank]};
 }
 
 uint64_t signal_value(int context, int signal) { return poster_load(&cards[context].device->signals.at[signal]); }
@@ -96,7 +156,7 @@ uint64_t counter_value(int context, int counter) { return poster_load(&cards[con
 
 bool card_failed(int context) {
   bool error = false;
-  CHECK(gin->queryLastError(cards[context].ginContext, &error) == 0);
+  CHECK((gdaki != NULL ? gdaki->queryLastError : gin->queryLastError)(cards[context].ginContext, &error) == 0);
   return error;
 }
 
@@ -114,4 +174,29 @@ void await_signal(int context, int signal, uint64_t least) {
 void await_counter(int context, int counter, uint64_t least) {
   for (uint64_t from = ms_now(); counter_value(context, counter) < least; usleep(50))
     CHECK(ms_now() - from < 20000, "context %d, counter %d: %lu of %lu", context, counter, (long)counter_value(context, counter), (long)least);
+}
+
+void await_error(int context) {
+  for (uint64_t from = ms_now(); !card_failed(context); usleep(100)) CHECK(ms_now() - from < 20000, "context %d: NCCL is told of no error", context);
+}
+
+void cards_begin(void) {
+  initialise();
+  cards_connect();
+  cards_start();
+}
+
+void cards_begin_small(void) {
+  cards_begin();
+  near = (struct memory){.at = device_memory(BYTES, 2), .bytes = BYTES};
+  far = (struct memory){.at = device_memory(BYTES, 1), .bytes = BYTES};
+  memset(near.at, 0x5a, BYTES);
+  memory_register(&near);
+  memory_register(&far);
+  meet();
+}
+
+void cards_finish(void) {
+  cards_stop();
+  cards_end();
 }

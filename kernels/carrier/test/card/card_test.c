@@ -2,38 +2,16 @@
  *
  * card_test traffic RANKS OPERATIONS [SEED]   random operations, all data compared when its signal is seen; memory comes and goes
  * card_test killed [SEED [US]]                the same of three ranks, one of which is killed; US: and slow until then
- * card_test lives | locked | waits | refused | start | latency | bandwidth | dead | file PATH | types KERNEL
- * CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
+ * card_test lives | locked | waits | refused | start | latency | bandwidth | dead | file PATH | types KERNEL, and with TABLE=14 shared | leaves | unfit
+ * It plays NCCL 2.28.9, or 2.32.3 with TABLE=14. CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
  */
 #include "card_locked.h"
+#include "card_shared.h"
 #include "card_traffic.h"
 
 static struct traffic traffic;
 static uint64_t seed = 1;
 static unsigned slowUs;
-static struct memory near, far; /* of single cases: to put from, and to put to */
-enum { BYTES = 1 << 20 };
-
-static void start(void) {
-  initialise();
-  cards_connect();
-  cards_start();
-}
-
-static void start_small(void) {
-  start();
-  near = (struct memory){.at = device_memory(BYTES, 2), .bytes = BYTES};
-  far = (struct memory){.at = device_memory(BYTES, 1), .bytes = BYTES};
-  memset(near.at, 0x5a, BYTES);
-  memory_register(&near);
-  memory_register(&far);
-  meet();
-}
-
-static void end(void) {
-  cards_stop();
-  cards_end();
-}
 
 /* ---- traffic ---- */
 
@@ -59,13 +37,13 @@ static void use_more(int round) {
 
 static void tell(void) {
   if (rank == 0)
-    printf("%d ranks: rank 0 posted %lu, %lu MiB, %lu sources changed at once\n", numRanks, (long)atomic_load(&traffic.posted), (long)atomic_load(&traffic.bytes) >> 20,
-           (long)atomic_load(&traffic.changed));
+    printf("%d ranks: rank 0 posted %lu, %lu MiB, %lu sources changed at once, %lu got back\n", numRanks, (long)atomic_load(&traffic.posted),
+           (long)atomic_load(&traffic.bytes) >> 20, (long)atomic_load(&traffic.changed), (long)atomic_load(&traffic.got));
   fflush(stdout);
 }
 
 static void all_traffic(void) {
-  start();
+  cards_begin();
   traffic_start(&traffic);
   for (int round = 0; round < 20; round++) use_more(round);
   traffic_join(&traffic);
@@ -74,8 +52,9 @@ static void all_traffic(void) {
   CHECK(atomic_load(&warnings) == 1, "%s", lastWarning); /* development only */
   memory_deregister(&traffic.receive);
   memory_deregister(&traffic.send);
+  memory_deregister(&traffic.back);
   tell();
-  end();
+  cards_finish();
 }
 
 /* Until its death is heard of, a put to the dead rank still writes into its memory. */
@@ -91,7 +70,7 @@ static void await_refusal(int context) {
 
 /* What was on its way to the dead rank ends in errors, which NCCL can ask for; the others' all arrives. */
 static void with_killed(void) {
-  start();
+  cards_begin();
   traffic_start(&traffic);
   traffic_join(&traffic);
   atomic_fetch_add(&shared->ended, 1);
@@ -104,18 +83,14 @@ static void with_killed(void) {
   CHECK(atomic_load(&warnings) == 2 + CONTEXTS, "%d: %s", atomic_load(&warnings), lastWarning); /* development only, who died, and each context's failure */
   CHECK(strstr(lastWarning, "a peer is gone") != NULL, "%s", lastWarning);
   tell();
-  end();
+  cards_finish();
 }
 
 /* ---- single cases ---- */
 
-static void await_error(int context) {
-  for (uint64_t from = ms_now(); !card_failed(context); usleep(100)) CHECK(ms_now() - from < 20000, "context %d: NCCL is told of no error", context);
-}
-
 /* The kernel ends when nobody posts, so that a program's cudaDeviceSynchronize and cudaFree come to an end, and comes again. */
 static void lives(void) {
-  start_small();
+  cards_begin_small();
   for (uint64_t round = 1; round <= 5; round++) {
     for (int c = 0; c < CONTEXTS; c++) {
       struct posting p = card_put(c, 1 - rank, &near, 0, &far, 0, 70000);
@@ -134,12 +109,12 @@ static void lives(void) {
   for (int i = 0; i < 100; i++) post(&p);
   CHECK(cudaFree((uint64_t)(uintptr_t)extra) == 0 && poster_flush(p.queue));
   meet();
-  end();
+  cards_finish();
 }
 
 /* A put of rank 0 that does not lie within the memory: an error there, and only there. */
 static void refused(void) {
-  start_small();
+  cards_begin_small();
   if (rank == 0) {
     struct posting p = card_put(1, 1, &near, 0, &far, BYTES - 63, 64);
     card_signal(&p, 1, 1, 0, 1);
@@ -159,14 +134,14 @@ static void refused(void) {
   CHECK(memcmp(far.at, near.at, 64) == 0 && signal_value(1, 0) == 0 && (rank == 0 || !card_failed(1)));
   for (size_t i = 64; i < BYTES; i++) CHECK(far.at[i] == 0, "byte %zu", i);
   meet();
-  end();
+  cards_finish();
 }
 
 /* CUDA starts kernels of rank 0 no more: an error there on each context, said with CUDA's name for it. Those that are there stay for a
  * second, and what is asked for behind them never arrives. The other rank goes on, and all of it ends. */
 static void cannot_start(void) {
   enum { OUT_OF_MEMORY = 2 }; /* CUDA_ERROR_OUT_OF_MEMORY */
-  start_small();
+  cards_begin_small();
   struct posting p = card_put(0, 1 - rank, &near, 0, &far, 0, 64);
   card_signal(&p, 0, 1 - rank, 0, 1);
   post(&p);
@@ -190,7 +165,7 @@ static void cannot_start(void) {
     CHECK(signal_value(1, 0) == 0 && far.at[4096] == 0 && !card_failed(0) && !card_failed(1));
   }
   meet();
-  end();
+  cards_finish();
 }
 
 static int round_ms(int target, size_t bytes, int times) {
@@ -207,25 +182,25 @@ static int round_ms(int target, size_t bytes, int times) {
 
 /* 50 ms: set by main. */
 static void latency(void) {
-  start_small();
+  cards_begin_small();
   const int took = round_ms(1 - rank, 4096, 1);
   CHECK(took >= 49, "%d ms", took);
   meet();
-  end();
+  cards_finish();
 }
 
 /* 0.01 GB/s: 16 puts of 64 KiB take 105 ms. */
 static void bandwidth(void) {
-  start_small();
+  cards_begin_small();
   const int took = round_ms(1 - rank, 64 << 10, 16);
   CHECK(took >= 104, "%d ms", took);
   meet();
-  end();
+  cards_finish();
 }
 
 /* Rank 2 of 3 is dead: set by main. Nothing comes of what is for it, not even an error, and what is for others is done. */
 static void dead(void) {
-  start_small();
+  cards_begin_small();
   struct posting p = card_put(0, 2, &near, 0, &far, 0, 64), other = card_put(0, 0, &near, 0, &far, 4096, 64);
   card_signal(&p, 0, 2, rank, 1), card_count(&p, 0, 0);
   card_signal(&other, 0, 0, rank, 1);
@@ -239,7 +214,7 @@ static void dead(void) {
   CHECK(rank != 0 || (signal_value(0, 0) == 1 && signal_value(0, 1) == 1));
   CHECK(rank != 2 || (signal_value(0, 0) == 0 && signal_value(0, 1) == 0));
   meet();
-  end();
+  cards_finish();
 }
 
 static void faults_are(const char *lines, const char *said) {
@@ -253,7 +228,7 @@ static void faults_are(const char *lines, const char *said) {
 }
 
 static void fault_file(void) {
-  start_small();
+  cards_begin_small();
   faults_are("latency_us 60000\n", "faults on purpose: 60000 us later");
   int took = round_ms(1 - rank, 64, 1);
   CHECK(took >= 59, "%d ms", took);
@@ -270,7 +245,7 @@ static void fault_file(void) {
   await_signal(0, 0, 1), await_counter(0, 0, 1);
   CHECK(memcmp(far.at + BYTES / 2, near.at, 64) == 0);
   meet();
-  end();
+  cards_finish();
 }
 
 /* Which type there is without DYNAMICCL_CARRIER_TYPE, and with it. */
@@ -299,7 +274,8 @@ static void play_traffic(const char *what, int ranks, uint64_t each, int dies) {
 }
 
 int main(int count, char **arguments) {
-  const char *what = count > 1 ? arguments[1] : "";
+  const char *what = count > 1 ? arguments[1] : "", *table = getenv("TABLE");
+  playGdaki = table != NULL && strcmp(table, "14") == 0;
   deviceType = NCCL_NET_DEVICE_GIN_GDAKI;
   setenv("DYNAMICCL_CARRIER_SETUP_S", "20", 0);
   if (strcmp(what, "traffic") == 0 && count > 3) {
@@ -338,6 +314,12 @@ int main(int count, char **arguments) {
     quiet = 1;
     setenv("DYNAMICCL_CARRIER_FAULTS", arguments[2], 1);
     play(what, 2, -1, fault_file);
+  } else if (strcmp(what, "shared") == 0 && playGdaki) {
+    play_shared();
+  } else if (strcmp(what, "leaves") == 0 && playGdaki) {
+    play_leaves();
+  } else if (strcmp(what, "unfit") == 0 && playGdaki) {
+    play_unfit();
   } else if (strcmp(what, "types") == 0 && count > 2) {
     quiet = 1;
     kernelIsThere = atoi(arguments[2]);

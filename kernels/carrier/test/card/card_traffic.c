@@ -67,6 +67,17 @@ static void change(struct poster *p, const struct op *op) {
   atomic_fetch_add(&p->t->changed, 1);
 }
 
+/* Behind its put, on the same queue. */
+static void get_back(struct poster *p, const struct op *op) {
+  struct traffic *t = p->t;
+  struct posting get = card_get(p->context, p->target, &t->receive, op->targetAt, &t->back, op->sourceAt, op->bytes);
+  post(&get);
+  const bool fine = poster_flush(get.queue);
+  CHECK(fine || p->target == t->dies, "a flush behind a get says that something failed");
+  CHECK(p->target == t->dies || is_filled(t->back.at + op->sourceAt, op), "context %d: %zu bytes were got from rank %d, and are not here", p->context, op->bytes, p->target);
+  atomic_fetch_add(&t->got, 1);
+}
+
 static void post_op(struct poster *p, uint64_t k, uint64_t *luck) {
   struct traffic *t = p->t;
   const struct op op = op_of(t, p->context, rank, p->target, p->number, k);
@@ -82,6 +93,7 @@ static void post_op(struct poster *p, uint64_t k, uint64_t *luck) {
   atomic_fetch_add(&t->posted, 1);
   atomic_fetch_add(&t->bytes, op.bytes);
   *luck = random_of(*luck);
+  if (gdaki != NULL && op.what == POST_DATA && *luck % 16 == 5) get_back(p, &op);
   if (op.counts && *luck % 2 == 0) {
     await_counter(p->context, number_of(p->target, p->number), p->counted);
     change(p, &op);
@@ -102,7 +114,7 @@ static void *post_all(void *argument) {
     if (rank == t->dies && atomic_load(&t->posted) >= t->diesAt) die();
     if (rank == t->dies && t->slowUs > 0) usleep(t->slowUs);
   }
-  poster_flush(&cards[p->context].device->queues[p->target]);
+  poster_flush(&cards[p->context].queues[p->target]);
   await_counter(p->context, number_of(p->target, p->number), p->counted);
   return NULL;
 }
@@ -154,6 +166,8 @@ void traffic_start(struct traffic *t) {
   t->send = (struct memory){.at = device_memory(traffic_bytes(), 2), .bytes = traffic_bytes()};
   memory_register(&t->receive);
   memory_register(&t->send);
+  t->back = (struct memory){.at = device_memory(traffic_bytes(), 1), .bytes = traffic_bytes()};
+  memory_register(&t->back);
   meet();
   CHECK(pthread_create(&receiving, NULL, receive_all, t) == 0);
   for (int c = 0; c < CONTEXTS; c++)

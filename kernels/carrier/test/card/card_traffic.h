@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Random puts, values, signals and counters between all ranks, each of which both ends know: threads post them, two to a queue,
- * and one looks at this rank's signals and compares all data that a signal says is there.
+ * and one looks at this rank's signals and compares all data that a signal says is there. With the table of version 14 they also get
+ * back what they have put.
  */
 #ifndef CARRIER_TEST_CARD_TRAFFIC_H
 #define CARRIER_TEST_CARD_TRAFFIC_H
@@ -17,10 +18,10 @@ struct traffic {
   int dies;            /* -1, or the rank that kills itself, */
   uint64_t diesAt;     /* after so many of its own */
   unsigned slowUs;     /* and whose posters wait so long after each: the others are done before it dies */
-  struct memory send, receive;
+  struct memory send, receive, back; /* back: version 14; what was put is got into it */
   /* Of all ranks: how many a target has checked, by context, source, target and poster. */
   atomic_uint_fast64_t (*checked)[CONTEXTS][MAX_RANKS][MAX_RANKS][POSTERS];
-  atomic_uint_fast64_t posted, bytes, changed; /* changed: sources, as soon as that was allowed */
+  atomic_uint_fast64_t posted, bytes, changed, got; /* changed: sources, as soon as that was allowed */
 };
 
 /* Before play. */

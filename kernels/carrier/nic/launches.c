@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launches.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../say.h"
+#include "gdaki_abi.h"
+
+/* What tests plant. 4: launches go though none stands behind them. 5: one stays until it has found that none does. 6: with a context those
+ * of others may go, too. */
+#ifndef CARRIER_MISTAKE
+#define CARRIER_MISTAKE 0
+#endif
+
+enum {
+  MOST_HELPERS = 64, /* of all cards of a connection: queues' blocks, which cannot be left out, are to find a place */
+  IDLE_US = 3000,
+  WATCH_US = 1000, /* that a watch stays with nothing to do, if another launch stands behind it */
+  LATE_MS = 1000,  /* since something was put: so long launches follow each other, and none goes before the next one is there */
+  QUERY_MS = 20,   /* between questions whether CUDA has met an error */
+};
+
+static uint32_t idle_looks(void) {
+  const char *text = getenv("DYNAMICCL_CARRIER_IDLE_US");
+  long us = text == NULL ? 0 : atol(text);
+  if (us < 1 || us > 10000000) us = IDLE_US;
+  return (uint32_t)us * 2; /* a look takes about 0.5 us on a GPU of 2022 */
+}
+
+void nic_begin(struct nic_card *card) {
+  card->nic.watchNs = WATCH_US * 1000;
+  card->nic.lateNs = LATE_MS * 1000000u;
+  card->told[NIC_IDLE_LOOKS] = ~idle_looks(); /* so that it is told */
+  card->usedNs = carrier_now_ns();            /* so NCCL's thread starts it at once */
+}
+
+/* What the kernel is to be told. False: it was. */
+static bool is_news(struct nic_card *card) {
+  struct carrier *c = card->carrier;
+  uint32_t *now = card->shared->control;
+  const struct carrier_faults *faults = &c->instance->faults;
+  now[NIC_STOP] = 0;
+  now[NIC_GONE] = now[NIC_DEAD] = 0;
+  for (int r = 0; r < c->nRanks; r++) {
+    now[NIC_GONE] |= (uint32_t)c->peers[r].gone << r;
+    now[NIC_DEAD] |= (uint32_t)(faults->deadRank == r || faults->deadRank == c->rank) << r;
+  }
+  now[NIC_LATENCY_NS] = faults->latencyNs < UINT32_MAX ? (uint32_t)faults->latencyNs : UINT32_MAX;
+  now[NIC_BYTES_PER_US] = faults->gbs == 0 ? 0 : faults->gbs < 1e-3 ? 1 : (uint32_t)(faults->gbs * 1000);
+  now[NIC_IDLE_LOOKS] = idle_looks();
+  return memcmp(now, card->told, sizeof card->told) != 0;
+}
+
+static bool tell(struct nic_card *card) {
+  memcpy(card->told, card->shared->control, sizeof card->told);
+  const int result = nic_kernel_fill(card->kernel, (carrier_address)(uintptr_t)card->nic.control, card->shared->control, sizeof card->told);
+  if (result != 0) carrier_warn("writing what a kernel is to read: %s", carrier_cuda_error(result));
+  return result == 0;
+}
+
+/* Requests that were rung for and not done, of peers for whom anything is done. While no kernel is there to look at doorbells
+ * they are copied here, again and again: posters that told the host themselves would take longer for every request. */
+static bool is_behind(struct nic_card *card) {
+  const struct nic_shared *s = card->shared;
+  if (!nic_kernel_looked(card->kernel, card->shared->doorbells, (carrier_address)(uintptr_t)card->nic.doorbells, sizeof s->doorbells, &card->broken)) return false;
+  for (int peer = 0; peer < card->carrier->nRanks; peer++)
+    for (int side = 0; side < NIC_SIDES && !(card->told[NIC_DEAD] >> peer & 1); side++)
+      if (s->doorbells[peer * NIC_SIDES + side] != s->report.consumed[peer][side]) return true;
+  return false;
+}
+
+static void warn_of_failure(struct nic_card *card) {
+  static const char *const why[] = {"", "a put or signal is not within registered memory", "a request of a kind that is not known", "a peer is gone"};
+  const struct nic_report *report = &card->shared->report;
+  uint32_t failure = *(const volatile uint32_t *)&report->failed;
+  if (failure == NIC_FINE || card->said) return;
+  card->said = true;
+  carrier_warn("rank %d to rank %u: %s: nothing more goes there on this context", card->carrier->rank, report->peer,
+               why[failure < sizeof why / sizeof *why ? failure : NIC_BAD_REQUEST]);
+}
+
+static uint32_t told_of(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+/* The last launch does something, or something was done not long ago. */
+static bool is_in_use(struct nic_card *card, uint64_t now) {
+  const uint32_t used = told_of(&card->shared->report.used);
+  if (used != card->used || used == card->nic.number) card->usedNs = now;
+  card->used = used;
+  return now - card->usedNs < LATE_MS * (uint64_t)1000000;
+}
+
+/* Launches below this one may end. */
+static void let_end(struct nic_card *card, uint32_t number) { __atomic_store_n(&card->shared->report.next, number, __ATOMIC_RELEASE); }
+
+static unsigned blocks(const struct nic_card *card) {
+  const unsigned share = (unsigned)(MOST_HELPERS / atomic_load(&card->port->numCards));
+  return (unsigned)card->carrier->nRanks + (card->helpers < share ? card->helpers : share);
+}
+
+static void start(struct nic_card *card) {
+  card->nic.number++;
+  card->broken = !nic_kernel_start(card->kernel, &card->nic, blocks(card));
+  card->runs = !card->broken;
+  if (card->runs && CARRIER_MISTAKE != 5) let_end(card, card->nic.number + (CARRIER_MISTAKE == 4));
+}
+
+/* A launch ends only when the next one stands in the stream behind it, so where this thread is kept away for long, by who has CUDA's
+ * lock, the GPU has one all the same that needs nobody to start it. As soon as a launch's watch is there the next one is made, while
+ * the card is in use; then the last one may end, and doorbells are looked at here. */
+void nic_progress(struct nic_card *card) {
+  struct carrier_entered entered;
+  const uint64_t now = carrier_now_ns();
+  carrier_watch(card->carrier);
+  warn_of_failure(card);
+  if (card->broken) return;
+  const bool isLast = told_of(&card->shared->report.begun) == card->nic.number, inUse = is_in_use(card, now), news = is_news(card);
+  if (isLast && !inUse) let_end(card, card->nic.number + 1);
+  if (card->runs && !news && !isLast && now - card->askedNs < QUERY_MS * (uint64_t)1000000) return; /* without CUDA, whose lock the program may want */
+  if (!carrier_enter(card->carrier->context, &entered)) return;
+  card->askedNs = now;
+  if (news) card->broken = !tell(card);
+  if (card->runs && nic_kernel_ended(card->kernel, &card->broken)) card->runs = false;
+  if (!card->broken && (inUse ? isLast || !card->runs : !card->runs && is_behind(card))) start(card);
+  carrier_leave(&entered);
+}
+
+bool nic_failed(struct nic_card *card) { return card->broken || *(const volatile uint32_t *)&card->shared->report.failed != NIC_FINE; }
+
+/* Nothing comes behind its launches, and who frees memory waits for them. Of version 11 NCCL's thread has ended by then, so it is all of the
+ * communicator's; with version 14 the thread goes on with other contexts, whose kernels may be waited for by the program's. */
+void nic_let_go(struct nic_card *card) {
+  if (card->port->layout == GDAKI_200 && CARRIER_MISTAKE != 6) {
+    let_end(card, card->nic.number + 1);
+    return;
+  }
+  for (struct nic_card *other = card->carrier->instance->card; other != NULL; other = other->other)
+    if (other->shared != NULL) let_end(other, other->nic.number + 1);
+}
+
+/* What others of the connection are told is NCCL's thread's affair, so nothing is asked anew. */
+void nic_stop(struct nic_card *card) {
+  if (card->nic.number == 0) return;
+  memcpy(card->shared->control, card->told, sizeof card->told);
+  card->shared->control[NIC_STOP] = 1;
+  tell(card);
+}

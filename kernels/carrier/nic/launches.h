@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a card is (card.h), for who makes it (card.c) and for who launches its kernels (launches.c).
+ */
+#ifndef DYN_NIC_LAUNCHES_H
+#define DYN_NIC_LAUNCHES_H
+
+#include "card.h"
+#include "kernel.h"
+#include "nic.h"
+
+/* In host memory that the GPU sees. */
+struct nic_shared {
+  struct nic_report report;
+  uint64_t doorbells[NIC_MAX_RANKS * NIC_SIDES]; /* as they were at the last look */
+  uint32_t control[NIC_KEYS];                    /* what is copied to the GPU */
+};
+
+struct nic_card {
+  struct nic_port *port;
+  struct nic_card *next; /* of the port */
+  struct carrier *carrier;
+  struct nic_card *other; /* of the communicator */
+  struct nic nic;
+  struct nic_kernel *kernel;
+  unsigned helpers; /* blocks beside those of queues */
+  carrier_address memory, signals, counters;
+  carrier_address queues, got, seen; /* of device code; the last two 200's */
+  size_t bytes;
+  struct carrier_region *signalRegion;
+  struct nic_shared *shared;
+  uint32_t told[NIC_KEYS]; /* what the GPU was told last */
+  uint32_t keys; /* changes of keys: what the kernel remembers of them is worth nothing then; the program's threads' */
+  uint64_t usedNs, askedNs; /* when something was known to be done last, and when CUDA was asked */
+  uint32_t used; /* the last launch that was known to do anything */
+  bool runs, said; /* runs: a launch may be there */
+  atomic_bool broken; /* CUDA refused something; NCCL asks in another thread */
+};
+
+/* A card that was just made: from here on NCCL's thread launches its kernels. */
+void nic_begin(struct nic_card *card);
+/* NCCL's thread has done with it: its kernels end. */
+void nic_stop(struct nic_card *card);
+
+#endif

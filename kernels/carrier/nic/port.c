@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "port.h"
+
+#include <stdlib.h>
+
+#include "../say.h"
+#include "gdaki_abi.h"
+#include "kernel.h"
+
+struct nic_contexts {
+  struct nic_port *port;
+  carrier_address array; /* of the device code's */
+  ncclNetDeviceHandle_v11_t handle;
+  int count;
+  struct nic_card *cards[];
+};
+
+static bool failed(int result, const char *what) {
+  if (result != 0) carrier_warn("%s: %s", what, carrier_cuda_error(result));
+  return result != 0;
+}
+
+static bool fill(const struct nic_port *port, carrier_address to, const void *from, size_t bytes) {
+  return !failed(nic_write(port->stream, to, from, bytes), "writing what a kernel is to read");
+}
+
+/* ---- memory ---- */
+
+/* A key is the same number on all ranks and in all cards: whose memory it stands for, a queue says, and where that is, the card. So
+ * what device code reads never changes. */
+static bool fill_keys(struct nic_port *port) {
+  size_t ranks = (size_t)port->carrier->nRanks;
+  struct gdaki_memory *handles = calloc(NIC_CARD_KEYS, sizeof *handles);
+  uint32_t *lists = calloc(NIC_CARD_KEYS * ranks, sizeof *lists);
+  bool fine = handles != NULL && lists != NULL;
+  for (uint32_t key = 0; fine && key < NIC_CARD_KEYS; key++) {
+    handles[key] = (struct gdaki_memory){nic_key_list(port, key), __builtin_bswap32(key)};
+    for (size_t r = 0; r < ranks; r++) lists[key * ranks + r] = __builtin_bswap32(key);
+  }
+  fine = fine && fill(port, port->handles, handles, NIC_CARD_KEYS * sizeof *handles) && fill(port, port->keyLists, lists, NIC_CARD_KEYS * ranks * sizeof *lists);
+  free(handles);
+  free(lists);
+  return fine;
+}
+
+uint32_t *nic_key_list(const struct nic_port *port, uint32_t key) {
+  return (uint32_t *)(uintptr_t)(port->keyLists + (size_t)key * (size_t)port->carrier->nRanks * sizeof(uint32_t));
+}
+
+static bool make_tables(struct nic_port *port) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  const size_t handles = NIC_CARD_KEYS * sizeof(struct gdaki_memory), lists = NIC_CARD_KEYS * (size_t)port->carrier->nRanks * sizeof(uint32_t);
+  if (failed(cuda->cuStreamCreateWithPriority(&port->stream, CARRIER_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority") ||
+      failed(cuda->cuMemAlloc_v2(&port->handles, handles + lists), "memory for keys"))
+    return false;
+  port->keyLists = port->handles + handles;
+  return fill_keys(port);
+}
+
+struct nic_port *nic_open(struct carrier *c, int layout) {
+  struct carrier_entered entered;
+  struct nic_port *port = calloc(1, sizeof *port);
+  if (port == NULL || !carrier_enter(c->context, &entered)) {
+    free(port);
+    return NULL;
+  }
+  port->carrier = c;
+  port->layout = layout;
+  pthread_mutex_init(&port->lock, NULL);
+  bool fine = make_tables(port);
+  carrier_leave(&entered);
+  if (fine) return port;
+  nic_close(port);
+  return NULL;
+}
+
+void nic_close(struct nic_port *port) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  struct carrier_entered entered;
+  if (port == NULL) return;
+  if (carrier_enter(port->carrier->context, &entered)) {
+    if (port->stream != NULL) cuda->cuStreamDestroy_v2(port->stream);
+    if (port->handles != 0) cuda->cuMemFree_v2(port->handles);
+    carrier_leave(&entered);
+  }
+  pthread_mutex_destroy(&port->lock);
+  free(port);
+}
+
+static bool set_regions(struct nic_port *port, const struct carrier_region *region, bool there) {
+  bool fine = true;
+  pthread_mutex_lock(&port->lock);
+  for (struct nic_card *card = port->cards; card != NULL; card = nic_next(card)) fine = nic_set_region(card, region, there) && fine;
+  pthread_mutex_unlock(&port->lock);
+  return fine;
+}
+
+void *nic_memory(struct nic_port *port, const struct carrier_region *region) {
+  if (!set_regions(port, region, true)) return NULL;
+  return (void *)(uintptr_t)(port->handles + nic_key_of(region) * sizeof(struct gdaki_memory));
+}
+
+void nic_forget(struct nic_port *port, const struct carrier_region *region) { set_regions(port, region, false); }
+
+/* ---- contexts ---- */
+
+static bool make_cards(struct nic_contexts *contexts, int count, int nSignals, int nCounters) {
+  for (; contexts->count < count; contexts->count++)
+    if ((contexts->cards[contexts->count] = nic_make(contexts->port, nSignals, nCounters)) == NULL) return false;
+  return true;
+}
+
+static bool describe(struct nic_contexts *contexts) {
+  struct gdaki_context *array = calloc((size_t)contexts->count, sizeof *array);
+  const size_t bytes = (size_t)contexts->count * sizeof *array;
+  struct carrier_entered entered;
+  if (array == NULL || !carrier_enter(contexts->port->carrier->context, &entered)) {
+    free(array);
+    return false;
+  }
+  for (int n = 0; n < contexts->count; n++) nic_describe(contexts->cards[n], &array[n]);
+  bool fine = !failed(carrier_driver(NULL)->cuMemAlloc_v2(&contexts->array, bytes), "memory for contexts") && fill(contexts->port, contexts->array, array, bytes);
+  carrier_leave(&entered);
+  free(array);
+  return fine;
+}
+
+struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSignals, int nCounters) {
+  struct nic_contexts *contexts = calloc(1, sizeof *contexts + (size_t)count * sizeof *contexts->cards);
+  if (contexts == NULL) return NULL;
+  contexts->port = port;
+  if (!make_cards(contexts, count, nSignals, nCounters) || !describe(contexts)) {
+    nic_contexts_free(contexts);
+    return NULL;
+  }
+  contexts->handle = (ncclNetDeviceHandle_v11_t){.netDeviceType = NCCL_NET_DEVICE_GIN_GDAKI,
+                                                 .netDeviceVersion = port->layout,
+                                                 .handle = (void *)(uintptr_t)contexts->array,
+                                                 .needsProxyProgress = 1};
+  return contexts;
+}
+
+void nic_contexts_free(struct nic_contexts *contexts) {
+  struct carrier_entered entered;
+  if (contexts == NULL) return;
+  for (int n = 0; n < contexts->count; n++) nic_let_go(contexts->cards[n]);
+  for (int n = 0; n < contexts->count; n++) nic_free(contexts->cards[n]);
+  if (contexts->array != 0 && carrier_enter(contexts->port->carrier->context, &entered)) {
+    carrier_driver(NULL)->cuMemFree_v2(contexts->array);
+    carrier_leave(&entered);
+  }
+  free(contexts);
+}
+
+ncclNetDeviceHandle_v11_t *nic_contexts_handle(struct nic_contexts *contexts) { return &contexts->handle; }
+
+void nic_contexts_progress(struct nic_contexts *contexts) {
+  for (int n = 0; n < contexts->count; n++) nic_progress(contexts->cards[n]);
+}
+
+bool nic_contexts_failed(struct nic_contexts *contexts) {
+  for (int n = 0; n < contexts->count; n++)
+    if (nic_failed(contexts->cards[n])) return true;
+  return false;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "card_shared.h"
+
+#include "card_rig.h"
+
+/* A connection is shared: a device communicator comes and goes, which knows memory that was registered before it and
+ * of which others hear what is registered after; a signal may be anywhere in memory; and a get that does not lie within it is an
+ * error of its context alone. */
+static void shared_connection(void) {
+  ncclNetDeviceHandle_v11_t *device;
+  ncclGinConfig_v14_t config = {8, 8, 3, 0, -1, GDAKI_BACKEND, 2};
+  cards_begin_small();
+  const int other = 1 - rank;
+  for (uint64_t round = 1; round <= 3; round++) {
+    void *ginContext;
+    meet();
+    CHECK(gdaki->createContext(cards[0].coll, &config, &ginContext, &device) == 0, "%s", lastWarning);
+    if (round > 1) cards_beside(ginContext, false), cards_turn(), cards_beside(NULL, false); /* its kernels came */
+    CHECK(gdaki->destroyContext(ginContext) == 0);
+    struct posting p = card_put(0, other, &near, 0, &far, 0, 20000), get = card_get(1, other, &near, 100, &far, 1 << 19, 30000);
+    p.signals = true, p.add = round;
+    p.signal = (struct place){BYTES - 8, far.device[0]->keys[other]};
+    post(&p), post(&get);
+    CHECK(poster_flush(p.queue) && poster_flush(get.queue) && memcmp(far.at + (1 << 19), near.at + 100, 30000) == 0, "round %lu", (long)round);
+    const uint64_t wanted = round * (round + 1) / 2;
+    for (uint64_t from = ms_now(); poster_load((uint64_t *)(void *)(far.at + BYTES - 8)) < wanted; usleep(50)) CHECK(ms_now() - from < 20000, "a signal in memory");
+    CHECK(memcmp(far.at, near.at, 20000) == 0 && !card_failed(0) && !card_failed(1));
+  }
+  meet();
+  struct posting get = card_get(0, other, &near, BYTES - 63, &far, BYTES / 4, 64);
+  post(&get);
+  poster_flush(get.queue);
+  await_error(0);
+  CHECK(!card_failed(1) && far.at[BYTES / 4] == 0 && far.at[BYTES / 4 + 63] == 0);
+  meet();
+  cards_finish();
+}
+
+/* What NCCL may ask of version 14 and not get: an error, which says why, and nothing is left of it. */
+static void unfit(void) {
+  static const ncclGinConfig_v14_t asked[] = {{8, 8, 1, 0, -1, 1, 1}, {8, 8, 1, 0, -1, 3, 1}, {8, 8, 1, 513, -1, 2, 1}, {8, 8, 0, 0, -1, 2, 1}};
+  static const char *const why[] = {"before 2.30.5", "than 2.32 does", "deeper than the card's", "too few"};
+  cards_begin();
+  for (int i = 0; i < 4; i++) {
+    ncclGinConfig_v14_t config = asked[i];
+    void *ginContext = NULL;
+    ncclNetDeviceHandle_v11_t *device = NULL;
+    CHECK(gdaki->createContext(cards[0].coll, &config, &ginContext, &device) == ncclInvalidUsage && ginContext == NULL && device == NULL);
+    CHECK(strstr(lastWarning, why[i]) != NULL, "%s", lastWarning);
+  }
+  setenv("DYNAMICCL_CARRIER_TYPE", "proxy", 1); /* then NCCL goes on without */
+  const int before = atomic_load(&warnings);
+  void *instance = NULL;
+  CHECK(gdaki->init(&instance, 7, NULL) != 0 && instance == NULL && atomic_load(&warnings) == before);
+  cards_finish();
+}
+
+void play_shared(void) {
+  quiet = 1;
+  setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
+  play("shared", 2, -1, shared_connection);
+}
+
+void play_unfit(void) {
+  quiet = 1;
+  play("unfit", 1, -1, unfit);
+}
