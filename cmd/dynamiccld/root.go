@@ -137,6 +137,9 @@ asked for, and --json has an empty answer. run's are its program's, and train ha
 			}
 			err = fmt.Errorf("--%s: %q is not %s", bad.GetFlag().Name, number.Num, want)
 		}
+		if why := errors.Unwrap(bad); why != nil && strings.HasPrefix(why.Error(), "time: ") { // likewise
+			err = fmt.Errorf("--%s: %q is not a duration; write a number with a unit, like 10ms", bad.GetFlag().Name, bad.GetValue())
+		}
 		return usageError(fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath()))
 	})
 	root.AddCommand(a.runCommand(), a.envCommand(), a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(), a.linksCommand(),

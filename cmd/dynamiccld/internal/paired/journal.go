@@ -167,8 +167,10 @@ func (j *journal) add(line any) error {
 	if err != nil {
 		return err
 	}
-	_, err = j.file.Write(append(text, '\n'))
-	return err
+	if _, err := j.file.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("writing %s: %w; make room, or give another --out", j.file.Name(), err)
+	}
+	return nil
 }
 
 func (j *journal) close() error {
