@@ -47,8 +47,10 @@ func TestJournalThatCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := full.add("x"); err == nil || !strings.Contains(err.Error(), "writing /dev/full: ") || !strings.Contains(err.Error(), "make room, or give another --out") {
+	if err := full.add("x"); err == nil || !strings.Contains(err.Error(), "--out: write /dev/full: ") || !strings.Contains(err.Error(), "make room, or give another file") {
 		t.Error(err)
 	}
-	_ = full.close() // nothing is held there
+	if again, closing := full.add("y"), full.close(); again != nil || closing != nil {
+		t.Errorf("once it is said: %v, %v", again, closing)
+	}
 }
