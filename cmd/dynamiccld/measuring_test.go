@@ -90,6 +90,8 @@ func TestBadFlagsNeedNoGPUs(t *testing.T) {
 		"bench --ranks 1":            "1 ranks: want 2 or more",
 		"sweep --calls foo":          `--calls "foo"`,
 		"sweep --budget 5":           `--budget: "5" is not a duration; write a number with a unit, like 10ms`,
+		"bench --batch 0":            "--batch 0s: want",
+		"bench --timeout 0":          "--timeout 0s of a point: want",
 		"bench --hosts":              "--hosts: one node",
 		"bench --min-rounds -1":      "--min-rounds -1: want",
 		"calibrate --nodes 1,0":      "2 ranks on 0 nodes",

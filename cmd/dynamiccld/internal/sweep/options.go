@@ -143,8 +143,10 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--load-size %d: want 1 to %d", o.LoadSize, maxLoad)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
 		return fmt.Errorf("--rounds %d: want 1 to %d", o.Rounds, maxRounds)
-	case o.Budget <= 0 || o.Timeout < time.Second:
-		return fmt.Errorf("--budget %v and --timeout %v of a point: want more than none, and at least a second", o.Budget, o.Timeout)
+	case o.Budget <= 0:
+		return fmt.Errorf("--budget %v of a point: want more than none", o.Budget)
+	case o.Timeout < time.Second:
+		return fmt.Errorf("--timeout %v of a point: want at least a second", o.Timeout)
 	}
 	for _, c := range o.Collectives {
 		if known, err := actions.ParseCollective(c); err != nil || !slices.Contains(Collectives, known.Plain().String()) ||
