@@ -34,15 +34,7 @@ func TestHeldOutFigures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, err := os.Open(filepath.Join("..", "tuner", "tunersim", "testdata", "measurements", name+".csv"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			table, err := tunersim.ReadTable(f)
-			if err := errors.Join(err, f.Close()); err != nil {
-				t.Fatal(err)
-			}
-			scenarios, err := tunersim.Scenarios([]tunersim.Trace{{Name: name, Table: table}}, false)
+			scenarios, err := tunersim.Scenarios([]tunersim.Trace{{Name: name, Table: Recorded(t, name)}}, false)
 			if err != nil {
 				t.Fatal(err)
 			}

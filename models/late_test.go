@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
@@ -62,14 +61,5 @@ func TestPolicyLearnsHoweverManyCallsPassBetweenPlans(t *testing.T) {
 
 func recorded(t *testing.T, condition string) *tunersim.Table {
 	t.Helper()
-	f, err := os.Open("../tuner/tunersim/testdata/measurements/h200x4-socket-2nodes-" + condition + ".csv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	table, err := tunersim.ReadTable(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+	return models.Recorded(t, "h200x4-socket-2nodes-"+condition)
 }

@@ -105,15 +105,7 @@ func TestHeldOutPolicies(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
-		f, err := os.Open("../tuner/tunersim/testdata/measurements/" + name + ".csv")
-		if err != nil {
-			t.Errorf("%s is named after no table: %v", file, err)
-			continue
-		}
-		table, err := tunersim.ReadTable(f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		table := Recorded(t, name) // that it is named after
 		// A card names tables by their files or by what was measured.
 		title := fmt.Sprintf("%s NCCL %s %s %d nodes %s", table.Machine, table.NCCL, table.Shape.Transport, table.Shape.Nodes, table.Condition)
 		isTable := func(s string) bool { return s == name || s == title }
@@ -124,4 +116,18 @@ func TestHeldOutPolicies(t *testing.T) {
 			t.Errorf("%s: its card lists the data %q", file, card.Data)
 		}
 	}
+}
+
+// Recorded is a table of measurements.
+func Recorded(t testing.TB, name string) *tunersim.Table {
+	t.Helper()
+	f, err := os.Open("../tuner/tunersim/testdata/measurements/" + name + ".csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := tunersim.ReadTable(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return table
 }

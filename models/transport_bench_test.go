@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -39,15 +38,7 @@ func BenchmarkTransportShown(b *testing.B) {
 		}
 		for policy, learner := range policies {
 			b.Run(name+"/"+policy, func(b *testing.B) {
-				f, err := os.Open(filepath.Join("..", "tuner", "tunersim", "testdata", "measurements", name+".csv"))
-				if err != nil {
-					b.Fatal(err)
-				}
-				table, err := tunersim.ReadTable(f)
-				if err := errors.Join(err, f.Close()); err != nil {
-					b.Fatal(err)
-				}
-				scenarios, err := tunersim.Scenarios([]tunersim.Trace{{Name: name, Table: table}}, false)
+				scenarios, err := tunersim.Scenarios([]tunersim.Trace{{Name: name, Table: Recorded(b, name)}}, false)
 				if err != nil {
 					b.Fatal(err)
 				}

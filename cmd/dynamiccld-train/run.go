@@ -47,7 +47,7 @@ func (p *program) train(ctx context.Context, o options) (err error) {
 	}
 	if o.curve != "" {
 		if err := os.MkdirAll(o.curve, 0o755); err != nil {
-			return fmt.Errorf("making the folder of the curve: %w", err)
+			return fmt.Errorf("making the folder of the curve: %w; name another with --curve", err)
 		}
 	}
 	if err := o.distinct(); err != nil {

@@ -63,8 +63,9 @@ them is chosen have no line either, and how many they are is said on standard er
 				}
 			}
 			buckets, name, err := a.buckets(cmd.Context(), from)
+			report := exportReport{Source: name, Format: format, Rules: []rulefile.JSON{}}
 			if err != nil {
-				return err
+				return a.nothing(err, asJSON, report)
 			}
 			var k kind
 			for flag, v := range map[string]struct {
@@ -75,11 +76,9 @@ them is chosen have no line either, and how many they are is said on standard er
 					*v.set = v.text
 				}
 			}
-			if len(buckets) == 0 {
-				return nothingKnown(name, from)
-			}
 			if buckets = slices.DeleteFunc(buckets, func(b control.Bucket) bool { return !k.has(b) }); len(buckets) == 0 {
-				return &exitError{exitUnknown, fmt.Errorf("%s holds choices, none of them of what --machine, --gpu-arch, --nccl-version and --transport name; `dynamiccld table%s` shows what it holds", name, from.flag())}
+				return a.nothing(unknown("%s holds choices, none of them of what --machine, --gpu-arch, --nccl-version and --transport name; `dynamiccld table%s` shows what it holds",
+					name, from.flag()), asJSON, report)
 			}
 			buckets, ours := rulefile.Sayable(buckets)
 			rules, err := rulefile.Rules(buckets)
@@ -90,7 +89,8 @@ them is chosen have no line either, and how many they are is said on standard er
 				fmt.Fprintf(a.stderr, "dynamiccld: %s left out: our own kernels (lsa/..., gin/...) are chosen there, which %s cannot say; NCCL's default is what it leaves\n",
 					units.Count(ours, "size"), format)
 			}
-			return a.writeRules(exportReport{Source: name, Format: format, Output: output, Rules: rulefile.ToJSON(rules), LeftOut: ours}, rules, asJSON)
+			report.Output, report.Rules, report.LeftOut = output, rulefile.ToJSON(rules), ours
+			return a.writeRules(report, rules, asJSON)
 		},
 	}
 	a.sourceFlags(cmd, &from)

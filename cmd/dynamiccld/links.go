@@ -22,7 +22,7 @@ one call in 256 is timed. The wait for ranks that come late is not in it.`,
 		Example: "  dynamiccld links\n  dynamiccld links --comm 7f3a52c1009be011 --json",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, _, err := a.client(cmd.Flags())
+			client, cfg, err := a.client(cmd.Flags())
 			if err != nil {
 				return err
 			}
@@ -30,11 +30,14 @@ one call in 256 is timed. The wait for ranks that come late is not in it.`,
 			if err != nil {
 				return err
 			}
+			of := ""
 			if comm != "" {
-				if comm, err = control.ParseCommID(comm); err != nil {
-					return usageError(err)
-				}
+				of = " of communicator " + comm
 				all = slices.DeleteFunc(all, func(l control.Link) bool { return l.Comm != comm })
+			}
+			if len(all) == 0 {
+				return a.nothing(unknown("daemon of %s has seen no puts over GIN%s: about one call in 256 of the kernels gin/... is timed; `dynamiccld status` shows which communicators have GIN",
+					cfg.Dir, of), asJSON, []control.Link{})
 			}
 			if asJSON {
 				return render.JSON(a.stdout, all)
@@ -43,7 +46,7 @@ one call in 256 is timed. The wait for ranks that come late is not in it.`,
 		},
 	}
 	a.dirFlag(cmd)
-	cmd.Flags().StringVar(&comm, "comm", "", "only this communicator (hexadecimal, from 'dynamiccld status')")
+	commFlag(cmd, &comm)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

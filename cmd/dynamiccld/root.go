@@ -24,7 +24,7 @@ const (
 	exitFailed   = 1 // also: doctor found something that fails
 	exitUsage    = 2 // wrong command, flag, argument or setting
 	exitNoDaemon = 3
-	exitUnknown  = 4 // why, table, export: nothing is known of what was asked for
+	exitUnknown  = 4 // table, why, links, export: nothing is known of what was asked for
 )
 
 // app is the process that the commands run in.
@@ -110,7 +110,8 @@ and ask:
   dynamiccld why AllReduce 64K   and why?
 
 Exit codes: 0 done; 1 failed, or doctor found a failure; 2 wrong command, flag or
-setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
+setting; 3 no daemon answers; 4 table, why, links or export know nothing of what was
+asked for, and --json has an empty answer. run's are its program's, and train has more.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       build().Version, // --version; the command says more
@@ -135,6 +136,9 @@ setting; 3 no daemon answers; 4 nothing is known of what was asked for.`,
 				want = "a number"
 			}
 			err = fmt.Errorf("--%s: %q is not %s", bad.GetFlag().Name, number.Num, want)
+		}
+		if why := errors.Unwrap(bad); why != nil && strings.HasPrefix(why.Error(), "time: ") { // likewise
+			err = fmt.Errorf("--%s: %q is not a duration; write a number with a unit, like 10ms", bad.GetFlag().Name, bad.GetValue())
 		}
 		return usageError(fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath()))
 	})

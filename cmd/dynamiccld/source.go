@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/state"
@@ -51,8 +53,15 @@ func (a *app) sourceFlags(cmd *cobra.Command, s *source) {
 }
 
 func (a *app) commFlag(cmd *cobra.Command, s *source) {
-	cmd.Flags().StringVar(&s.comm, "comm", "", "only this communicator (hexadecimal, from 'dynamiccld status')")
+	commFlag(cmd, &s.comm)
 	cmd.MarkFlagsMutuallyExclusive("comm", "store")
+}
+
+func commFlag(cmd *cobra.Command, id *string) {
+	cmd.Flags().Func("comm", "only this communicator (hexadecimal `id`, from 'dynamiccld status')", func(text string) (err error) {
+		*id, err = control.ParseCommID(text)
+		return err
+	})
 }
 
 func complete(cmd *cobra.Command, flag string, values []string) {
@@ -62,14 +71,18 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 	}
 }
 
-// buckets gives all buckets of the source and its name.
+// buckets gives all buckets of the source and its name. That it has none ends a command with exitUnknown.
 func (a *app) buckets(ctx context.Context, s source) (all []control.Bucket, from string, err error) {
 	if s.store != "" {
 		all, bad, err := storefile.Read(s.store, a.now())
 		for _, text := range bad {
 			fmt.Fprintf(a.stderr, "dynamiccld: %s\n", text)
 		}
-		return all, "store " + s.store, err
+		from = "store " + s.store
+		if err == nil && len(all) == 0 {
+			err = unknown("%s holds no choices; is it the file that serve --store names?", from)
+		}
+		return all, from, err
 	}
 	client, cfg, err := a.client(s.dir)
 	if err != nil {
@@ -79,15 +92,22 @@ func (a *app) buckets(ctx context.Context, s source) (all []control.Bucket, from
 	if err != nil {
 		return nil, "", orStore(err, cfg.Store)
 	}
+	from = "daemon of " + cfg.Dir
 	if s.comm != "" {
-		all, err = onlyComm(all, s.comm, func() string { return a.elsewhere(ctx, s) })
+		all = slices.DeleteFunc(all, func(b control.Bucket) bool { return b.Comm != s.comm })
 	}
-	return all, "daemon of " + cfg.Dir, err
+	switch {
+	case len(all) > 0:
+	case s.comm != "":
+		err = unknown("nothing is known of communicator %s; `dynamiccld status` lists those that live%s", s.comm, a.elsewhere(ctx, s))
+	default:
+		err = unknown("%s has seen no collective yet; `dynamiccld status` shows communicators, `dynamiccld doctor` what is missing%s", from, a.elsewhere(ctx, s))
+	}
+	return all, from, err
 }
 
 // elsewhere says that another host's daemon knows of the source's communicator, or of one; "": it does not, or nobody can say.
 func (a *app) elsewhere(ctx context.Context, s source) string {
-	id, _ := control.ParseCommID(s.comm) // who asks has read it before
 	if s.store != "" {
 		return ""
 	}
@@ -100,7 +120,7 @@ func (a *app) elsewhere(ctx context.Context, s source) string {
 		return ""
 	}
 	for _, c := range st.Comms {
-		if c.Follows && (s.comm == "" || c.ID == id) {
+		if c.Follows && (s.comm == "" || c.ID == s.comm) {
 			return fmt.Sprintf("; ask on the host of rank 0 of communicator %s, whose daemon tunes it", c.ID)
 		}
 	}
@@ -120,13 +140,7 @@ func (a *app) replays(ctx context.Context, s source, want state.Bucket) ([]contr
 	if err != nil {
 		return nil, err
 	}
-	comm := ""
-	if s.comm != "" {
-		if comm, err = control.ParseCommID(s.comm); err != nil {
-			return nil, usageError(err)
-		}
-	}
-	return slices.DeleteFunc(all, func(r control.Replay) bool { return r.Bucket != want || comm != "" && r.Comm != comm }), nil
+	return slices.DeleteFunc(all, func(r control.Replay) bool { return r.Bucket != want || s.comm != "" && r.Comm != s.comm }), nil
 }
 
 // client asks the daemon of --dir; without the flag it follows the same settings as serve.
@@ -153,19 +167,20 @@ func orStore(err error, path string) error {
 	return err
 }
 
-func onlyComm(all []control.Bucket, text string, elsewhere func() string) ([]control.Bucket, error) {
-	id, err := control.ParseCommID(text)
-	if err != nil {
-		return nil, usageError(err)
+// unknown is what ends a reading command that has nothing to show.
+func unknown(format string, args ...any) error {
+	return &exitError{exitUnknown, fmt.Errorf(format, args...)}
+}
+
+func isUnknown(err error) bool {
+	exit := new(exitError)
+	return errors.As(err, &exit) && exit.code == exitUnknown
+}
+
+// nothing ends a command with err; where that is exitUnknown, --json has its empty answer all the same.
+func (a *app) nothing(err error, asJSON bool, empty any) error {
+	if asJSON && isUnknown(err) {
+		return cmp.Or(render.JSON(a.stdout, empty), err)
 	}
-	var own []control.Bucket
-	for _, b := range all {
-		if b.Comm == id {
-			own = append(own, b)
-		}
-	}
-	if len(own) == 0 {
-		return nil, &exitError{exitUnknown, fmt.Errorf("nothing is known of communicator %s; `dynamiccld status` lists those that live%s", id, elsewhere())}
-	}
-	return own, nil
+	return err
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -30,29 +28,16 @@ NCCL's default beside it. A size stands for everything up to twice of it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			buckets, name, err := a.buckets(cmd.Context(), from)
 			if err != nil {
-				return err
+				return a.nothing(err, asJSON, tableReport{name, []control.Bucket{}})
 			}
 			if asJSON {
-				err = render.JSON(a.stdout, tableReport{name, append([]control.Bucket{}, buckets...)})
-			} else {
-				err = render.Table(a.stdout, buckets)
+				return render.JSON(a.stdout, tableReport{name, buckets})
 			}
-			if err == nil && len(buckets) == 0 {
-				err = nothingKnown(name, from)
-			}
-			return err
+			return render.Table(a.stdout, buckets)
 		},
 	}
 	a.sourceFlags(cmd, &from)
 	a.commFlag(cmd, &from)
 	jsonFlag(cmd, &asJSON)
 	return cmd
-}
-
-// nothingKnown says what to do when a source is empty.
-func nothingKnown(name string, from source) error {
-	if from.store != "" {
-		return &exitError{exitUnknown, fmt.Errorf("%s holds no choices; is it the file that serve --store names?", name)}
-	}
-	return &exitError{exitUnknown, fmt.Errorf("%s has seen no collective yet; `dynamiccld status` shows communicators, `dynamiccld doctor` what is missing", name)}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,9 +56,9 @@ powers of 1024, and is what NCCL passes to a tuner plugin.`,
 			if err != nil {
 				return usageError(err)
 			}
-			all, name, err := a.buckets(cmd.Context(), from)
-			if err != nil {
-				return err
+			all, name, none := a.buckets(cmd.Context(), from)
+			if none != nil && !isUnknown(none) {
+				return none
 			}
 			report := whyReport{Source: name, Collective: want.Collective.String(), Bytes: bytes, Answers: []control.Bucket{}}
 			for _, b := range all {
@@ -70,8 +69,12 @@ powers of 1024, and is what NCCL passes to a tuner plugin.`,
 			if report.Graphs, err = a.replays(cmd.Context(), from, want); err != nil {
 				return err
 			}
-			if len(report.Answers)+len(report.Graphs) == 0 {
-				report.Reason = reason(want, all, name, from) + a.elsewhere(cmd.Context(), from)
+			switch {
+			case len(report.Answers)+len(report.Graphs) > 0:
+			case none != nil:
+				report.Reason = none.Error()
+			default:
+				report.Reason = reason(want, all, name) + a.elsewhere(cmd.Context(), from)
 			}
 			return a.writeWhy(report, asJSON)
 		},
@@ -115,7 +118,7 @@ func (a *app) writeWhy(report whyReport, asJSON bool) error {
 		}
 	}
 	if report.Reason != "" {
-		return &exitError{exitUnknown, errors.New(report.Reason)}
+		return unknown("%s", report.Reason)
 	}
 	return nil
 }
@@ -132,10 +135,7 @@ func explained(report whyReport) []control.Bucket {
 }
 
 // reason says why nothing is known and what would change that.
-func reason(want state.Bucket, all []control.Bucket, name string, from source) string {
-	if len(all) == 0 {
-		return nothingKnown(name, from).Error()
-	}
+func reason(want state.Bucket, all []control.Bucket, name string) string {
 	var seen []uint64
 	for _, b := range all {
 		if b.Bucket.Collective == want.Collective {

@@ -15,7 +15,7 @@ import (
 // ErrNoTraces is returned when a pattern names no file.
 var ErrNoTraces = errors.New("no traces")
 
-// Remedy is what to do about ErrNoTraces.
+// Remedy is what to do about ErrNoTraces, and about a file that is no table.
 const Remedy = "give CSV files with the columns of the measurements, like --traces 'measurements/*.csv'"
 
 // Find gives the files that patterns name, each once, in the order of patterns and names.
@@ -50,7 +50,7 @@ func Read(file string) (*tunersim.Table, error) {
 	defer f.Close()
 	table, err := tunersim.ReadTable(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w; %s", file, err, Remedy)
 	}
 	if len(table.Buckets()) == 0 {
 		return nil, fmt.Errorf("%s: no collective that NCCL asks a tuner about: %w", file, tunersim.ErrBadTable)

@@ -55,9 +55,9 @@ func (o *Options) Check() error {
 		return fmt.Errorf("sizes from %s to %s, between nodes to %s: want 8 bytes to 1 GiB, the smallest first",
 			state.FormatBytes(o.Smallest), state.FormatBytes(o.Largest), state.FormatBytes(o.LargestNet))
 	case o.Budget < leastBudget:
-		return fmt.Errorf("budget %v: want at least %v, for the ranks alone take seconds to start", o.Budget, leastBudget)
+		return fmt.Errorf("--budget %v: want at least %v, for the ranks alone take seconds to start", o.Budget, leastBudget)
 	case o.Timeout < time.Second:
-		return fmt.Errorf("timeout %v of a point: want at least a second", o.Timeout)
+		return fmt.Errorf("--timeout %v of a point: want at least a second", o.Timeout)
 	}
 	for _, s := range o.Shapes {
 		if s.Ranks < 2 || s.Ranks > maxRanks || s.Nodes < 1 || s.Ranks%s.Nodes != 0 {
@@ -66,7 +66,7 @@ func (o *Options) Check() error {
 	}
 	for _, c := range o.Collectives {
 		if !slices.Contains(Collectives, c) {
-			return fmt.Errorf("collective %q: want one of %s", c, strings.Join(Collectives, ", "))
+			return fmt.Errorf("--collectives %q: want one of %s", c, strings.Join(Collectives, ", "))
 		}
 	}
 	return o.checkBuffers()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/cmd/internal/tracefile"
 	"dynamiccl/models"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -45,12 +45,7 @@ const figures = "../../../../docs/figures/"
 
 func newWorld(t *testing.T, table string) *world {
 	t.Helper()
-	f, err := os.Open(filepath.Join("../../../../tuner/tunersim/testdata/measurements", table+".csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	read, err := tunersim.ReadTable(f)
+	read, err := tracefile.Read(filepath.Join("../../../../tuner/tunersim/testdata/measurements", table+".csv"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (o *Options) checkBuffers() error {
 	case o.Buffers == "" || o.Buffers == sweep.BuffersPlain:
 		return nil
 	case !slices.Contains(Buffers, o.Buffers):
-		return fmt.Errorf("buffers %q: want one of %s", o.Buffers, strings.Join(Buffers, ", "))
+		return fmt.Errorf("--buffers %q: want one of %s", o.Buffers, strings.Join(Buffers, ", "))
 	}
 	if on, err := sweep.OnRegistered(o.Collectives, false); err != nil || len(on) == 0 {
 		_, err = sweep.OnRegistered(o.Collectives, true) // it says why there is none

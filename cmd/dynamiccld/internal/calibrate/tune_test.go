@@ -318,9 +318,9 @@ func TestCheck(t *testing.T) {
 		"every node":                       func(o *Options) { o.Shapes[0].Nodes = 3 },
 		"smallest first":                   func(o *Options) { o.Largest = 512 },
 		"at least 5s":                      func(o *Options) { o.Budget = time.Second },
-		"timeout":                          func(o *Options) { o.Timeout = 0 },
-		`collective "All"`:                 func(o *Options) { o.Collectives = []string{"All"} },
-		`buffers "other"`:                  func(o *Options) { o.Buffers = "other" },
+		"--timeout 0s":                     func(o *Options) { o.Timeout = 0 },
+		`--collectives "All"`:              func(o *Options) { o.Collectives = []string{"All"} },
+		`--buffers "other"`:                func(o *Options) { o.Buffers = "other" },
 		"Broadcast: NCCL has nothing else": func(o *Options) { o.Buffers, o.Collectives = BuffersAll, []string{"Broadcast"} },
 		"registered buffers on 2 nodes":    func(o *Options) { o.Buffers, o.Shapes[0].Nodes = BuffersAll, 2 },
 		"registered buffers on 4 nodes": func(o *Options) {

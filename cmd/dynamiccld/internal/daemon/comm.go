@@ -60,8 +60,8 @@ func (c *comm) ready() (bool, string) {
 		return c.readyAcross()
 	case c.record.Complete(&c.view):
 		return true, ""
-	case c.view.Hosts == nccltuner.HostsApart || info.NNodes > 1:
-		return false, fmt.Sprintf("%d of %d ranks are on this host: it is tuned once all ranks of all hosts run under `dynamiccld run` and reach each other", c.view.Joined, info.NRanks)
+	case c.view.Hosts == nccltuner.HostsApart || info.NNodes > 1: // ranks that come late, of nodes pretended here, look like those of other hosts
+		return false, fmt.Sprintf("%d of %d ranks have joined on this host: it is tuned once the others have, here, or on hosts that reach it and under `dynamiccld run`", c.view.Joined, info.NRanks)
 	}
 	return false, fmt.Sprintf("%d of %d ranks have joined", c.view.Joined, info.NRanks)
 }

@@ -117,7 +117,7 @@ func TestHostOfRank0Leads(t *testing.T) {
 	if c.Active || c.Follows || c.PlanVersion != 0 || c.Hosts != "apart" || c.RanksJoined != 2 || c.Ranks != 6 {
 		t.Errorf("apart: %+v", c)
 	}
-	says(t, c, "2 of 6 ranks are on this host", "once all ranks of all hosts run under `dynamiccld run`")
+	says(t, c, "2 of 6 ranks have joined on this host", "once the others have, here, or on hosts", "under `dynamiccld run`")
 
 	// Another rank of this host says that they have met before rank 0 has heard what the others allow.
 	a.word(a.rank(2, unsafe.Offsetof(a.ranks[0].Flags)), 0)

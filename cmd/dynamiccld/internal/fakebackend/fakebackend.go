@@ -132,7 +132,7 @@ func Busy() *Backend {
 	b.state.Comms = []control.CommStatus{
 		{ID: "00000000deadbeef", Nodes: 1, RanksJoined: 8, Ranks: 8, Transport: "nvlink", NCCLVersion: "2.30.7", Active: true, Epoch: 640, PlanVersion: 9, Calls: 10_240,
 			Processes: []int{101, 102, 103, 104, 105, 106, 107, 108}},
-		{ID: "0000000000c0ffee", Nodes: 2, RanksJoined: 2, Ranks: 4, Hosts: "apart", Why: "2 of 4 ranks are on this host", Processes: []int{101, 102}},
+		{ID: "0000000000c0ffee", Nodes: 2, RanksJoined: 2, Ranks: 4, Hosts: "apart", Why: "2 of 4 ranks have joined on this host", Processes: []int{101, 102}},
 		{ID: "0000000000facade", Nodes: 2, RanksJoined: 2, Ranks: 4, Transport: "socket", NCCLVersion: "2.30.7", Hosts: "met", Follows: true, PlanVersion: 7, PlanAgreed: 7, Epoch: 640,
 			Calls: 10_240, Why: "the daemon of rank 0's host tunes it: plan 7 is in force", Processes: []int{103, 104}},
 	}
@@ -149,7 +149,7 @@ func Busy() *Backend {
 			SpeedUp: 1.25, SpeedUpLow: 1.1, SpeedUpHigh: 1.42, Ledger: tuner.Ledger{Calls: 200, DefaultNs: 2.5e6, SavedNs: 0.25e6, TrialNs: -0.01e6, Trials: 9}, Expected: 1.19, ExpectedSD: 0.07, Calls: 900, Diagnosis: agents.DiagnosisSlowRank, DiagnosisNs: ns(119*time.Minute + 50*time.Second),
 			Choices: []tuner.ActionView{measured(actions.Default, 100, 12_500, 0.01), measured(tree, 100, 10_000, 0.01)}},
 		{Comm: 0xc0ffee, Shape: state.Shape{Ranks: 4, Nodes: 2}, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}, Choice: actions.Default,
-			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 10, Note: "not tuned: 2 of 4 ranks are on this host"},
+			SpeedUp: 1, SpeedUpLow: 1, SpeedUpHigh: 1, Calls: 10, Note: "not tuned: 2 of 4 ranks have joined on this host"},
 	}
 	b.replays = graphs()
 	b.state.Graphs = control.GraphsOf(tuner.ReplayCounts{Replays: 1_040, Choices: len(b.replays), Changed: 1})

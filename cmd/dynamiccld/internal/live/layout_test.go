@@ -89,7 +89,7 @@ func TestDaemonOfAnotherLayout(t *testing.T) {
 			for _, c := range []struct {
 				args []string
 				code int
-			}{{[]string{"why", "AllReduce", "64K"}, 4}, {[]string{"links"}, 0}, {[]string{"table"}, 4}} {
+			}{{[]string{"why", "AllReduce", "64K"}, 4}, {[]string{"links"}, 4}, {[]string{"table"}, 4}} {
 				if out, code := r.ask(c.args...); code != c.code {
 					t.Errorf("%v: exit code %d, want %d:\n%s", c.args, code, c.code, out)
 				}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/sweep"
@@ -60,6 +61,9 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 		environ = append(slices.Clone(environ), launch.RunVariable+"="+control.RunID(a.run))
 		if a.daemon, err = launch.Need(ctx, launch.Host{Dir: a.dir, Executable: o.Executable, Args: a.serveArgs(o), Environ: o.Plain}); err != nil {
 			return err
+		}
+		if why := a.daemon.Status.StoreState; a.Kind == ArmRun && o.Store != "" && o.Store != config.StoreNone && why != "ok" {
+			return fmt.Errorf("--store: %s", why)
 		}
 		a.client = control.NewClient(a.dir)
 	}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/sweep"
 )
@@ -121,7 +123,10 @@ type End struct {
 }
 
 // journal appends lines to a file; without a file it keeps nothing.
-type journal struct{ file *os.File }
+type journal struct {
+	file *os.File
+	over bool // a line could not be written, which was said
+}
 
 func openJournal(path string) (*journal, error) {
 	if path == "" {
@@ -134,7 +139,7 @@ func openJournal(path string) (*journal, error) {
 	if err := endLine(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("--out %s: %w", path, err), f.Close())
 	}
-	return &journal{f}, nil
+	return &journal{file: f}, nil
 }
 
 // endLine refuses a file that does not begin with a JSON line, and ends a last line that was cut off: the next one is whole then.
@@ -160,22 +165,29 @@ func endLine(f *os.File) error {
 }
 
 func (j *journal) add(line any) error {
-	if j.file == nil {
+	if j.file == nil || j.over {
 		return nil
 	}
 	text, err := json.Marshal(line)
 	if err != nil {
 		return err
 	}
-	_, err = j.file.Write(append(text, '\n'))
-	return err
+	if _, err := j.file.Write(append(text, '\n')); err != nil {
+		j.over = true
+		return fmt.Errorf("--out: %w; make room, or give another file", err)
+	}
+	return nil
 }
 
 func (j *journal) close() error {
 	if j.file == nil {
 		return nil
 	}
-	return errors.Join(j.file.Sync(), j.file.Close())
+	err := j.file.Sync()
+	if errors.Is(err, unix.EINVAL) { // a pipe has nothing to be kept on
+		err = nil
+	}
+	return errors.Join(err, j.file.Close())
 }
 
 // mostValues of a phase are kept, so that the file stays small enough for a repository: 6 bytes each.

@@ -43,4 +43,14 @@ func TestJournalThatCannotBeWritten(t *testing.T) {
 	if _, err := openJournal(filepath.Join(t.TempDir(), "missing", "out")); err == nil || !strings.Contains(err.Error(), "missing/out") || !strings.Contains(err.Error(), "in a folder that exists") {
 		t.Error(err)
 	}
+	full, err := openJournal("/dev/full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := full.add("x"); err == nil || !strings.Contains(err.Error(), "--out: write /dev/full: ") || !strings.Contains(err.Error(), "make room, or give another file") {
+		t.Error(err)
+	}
+	if again, closing := full.add("y"), full.close(); again != nil || closing != nil {
+		t.Errorf("once it is said: %v, %v", again, closing)
+	}
 }

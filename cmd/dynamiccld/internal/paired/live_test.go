@@ -348,6 +348,7 @@ func TestLiveWhatCannotBe(t *testing.T) {
 		{"too few GPUs", "FAKEGPU_GPUS=1", nil, 1, "rank 1"},
 		{"no folder for results", "", []string{"--out", m.path("none/out.jsonl")}, 1, "--out"},
 		{"no store", "", []string{"--store", m.path("none/store/s.db"), "--arms", "plain,plugin"}, 2, "one arm's"},
+		{"no file for a store", "", []string{"--store", m.dir}, 1, "not a DynamICCL store"},
 	} {
 		m.environ = good
 		if c.environ != "" {

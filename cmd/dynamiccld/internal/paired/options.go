@@ -153,17 +153,20 @@ func (o *Options) Check() error {
 			return err
 		}
 	} else if o.Buffers != "" && o.Buffers != sweep.BuffersPlain {
-		return fmt.Errorf("buffers %q: want %s or %s", o.Buffers, sweep.BuffersPlain, sweep.BuffersRegistered)
+		return fmt.Errorf("--buffers %q: want %s or %s", o.Buffers, sweep.BuffersPlain, sweep.BuffersRegistered)
 	}
 	like := sweep.Options{Ranks: o.Ranks, Nodes: o.Nodes, Collectives: o.Collectives, Sizes: o.Sizes, Calls: workers.Stream,
 		Load: sweep.LoadNone, LoadSize: o.LoadSize, Rounds: 1, Budget: o.Batch, Timeout: o.Timeout}
+	if o.Batch <= 0 {
+		return fmt.Errorf("--batch %v: want more than none", o.Batch)
+	}
 	if err := like.Check(); err != nil {
 		return err
 	}
 	learning := 0
 	for i, a := range o.Arms {
 		if slices.ContainsFunc(o.Arms[:i], func(b Arm) bool { return b.Name == a.Name }) {
-			return fmt.Errorf("arm %s is named twice", a.Name)
+			return fmt.Errorf("--arms: %s is named twice", a.Name)
 		}
 		if a.Kind == ArmRun {
 			learning++
@@ -173,21 +176,21 @@ func (o *Options) Check() error {
 	case o.Ranks < 2:
 		return fmt.Errorf("%d ranks: want 2 or more, nothing is communicated otherwise", o.Ranks)
 	case o.Hosts && o.Nodes < 2:
-		return errors.New("hosts: one node has one daemon: want 2 nodes or more")
+		return errors.New("--hosts: one node has one daemon: want 2 nodes or more")
 	case o.CPUs < 0 || o.CPUs*o.Ranks > runtime.NumCPU():
-		return fmt.Errorf("%d CPUs per rank: want 0 to %d, for %d ranks on %d", o.CPUs, runtime.NumCPU()/o.Ranks, o.Ranks, runtime.NumCPU())
+		return fmt.Errorf("--cpus-per-rank %d: want 0 to %d, for %d ranks on %d", o.CPUs, runtime.NumCPU()/o.Ranks, o.Ranks, runtime.NumCPU())
 	case len(o.Arms) < 2 || len(o.Arms) > mostArms:
-		return fmt.Errorf("%d arms: want 2 to %d, the first of which is the base", len(o.Arms), mostArms)
+		return fmt.Errorf("--arms: %d of them; want 2 to %d, the first of which is the base", len(o.Arms), mostArms)
 	case o.LeastRounds < 0:
-		return fmt.Errorf("%d rounds of a phase at least: want 0 or more", o.LeastRounds)
+		return fmt.Errorf("--min-rounds %d: want 0 or more", o.LeastRounds)
 	case len(o.Phases) == 0:
 		return errors.New("no phases")
 	case o.Calls < 1 || o.Calls > mostCalls:
-		return fmt.Errorf("%d calls of a batch: want 1 to %d", o.Calls, mostCalls)
+		return fmt.Errorf("--calls %d: want 1 to %d", o.Calls, mostCalls)
 	case modes[o.Time] == "":
-		return fmt.Errorf("time %q: want %s", o.Time, strings.Join(Times, ", "))
+		return fmt.Errorf("--time %q: want one of %s", o.Time, strings.Join(Times, ", "))
 	case o.Store != "" && learning != 1:
-		return fmt.Errorf("a store is one arm's, and %d of kind %s are asked for: name one", learning, ArmRun)
+		return fmt.Errorf("--store is one arm's, and %d of kind %s are asked for: name one", learning, ArmRun)
 	}
 	return nil
 }

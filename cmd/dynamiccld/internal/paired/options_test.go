@@ -50,20 +50,21 @@ func TestCheck(t *testing.T) {
 		t.Fatal(o.Check())
 	}
 	for says, spoil := range map[string]func(o *Options){
-		"2 or more":      func(o *Options) { o.Ranks, o.Nodes = 1, 1 },
-		"same number":    func(o *Options) { o.Nodes = 3 },
-		"named twice":    func(o *Options) { o.Arms = append(o.Arms, o.Arms[1]) },
-		"the base":       func(o *Options) { o.Arms = o.Arms[:1] },
-		"-1 rounds":      func(o *Options) { o.LeastRounds = -1 },
-		"no collectives": func(o *Options) { o.Collectives = nil },
-		"size 0":         func(o *Options) { o.Sizes = []uint64{0} },
-		"load of -5":     func(o *Options) { o.LoadSize = -5 },
-		"no phases":      func(o *Options) { o.Phases = nil },
-		"1000 calls":     func(o *Options) { o.Calls = 1000 },
-		"stream, gpu, ":  func(o *Options) { o.Time = "clock" },
-		"one arm's":      func(o *Options) { o.Arms[1].Kind = ArmPlugin },
-		"32 bytes":       func(o *Options) { o.Sizes, o.Collectives = []uint64{64}, []string{"AllGather"} },
-		`collective "X"`: func(o *Options) { o.Collectives = []string{"X"} },
+		"2 or more":         func(o *Options) { o.Ranks, o.Nodes = 1, 1 },
+		"same number":       func(o *Options) { o.Nodes = 3 },
+		"named twice":       func(o *Options) { o.Arms = append(o.Arms, o.Arms[1]) },
+		"the base":          func(o *Options) { o.Arms = o.Arms[:1] },
+		"--min-rounds -1":   func(o *Options) { o.LeastRounds = -1 },
+		"no collectives":    func(o *Options) { o.Collectives = nil },
+		"--sizes 0":         func(o *Options) { o.Sizes = []uint64{0} },
+		"--load-size -5":    func(o *Options) { o.LoadSize = -5 },
+		"--batch 0s":        func(o *Options) { o.Batch = 0 },
+		"no phases":         func(o *Options) { o.Phases = nil },
+		"--calls 1000":      func(o *Options) { o.Calls = 1000 },
+		"stream, gpu, ":     func(o *Options) { o.Time = "clock" },
+		"one arm's":         func(o *Options) { o.Arms[1].Kind = ArmPlugin },
+		"32 bytes":          func(o *Options) { o.Sizes, o.Collectives = []uint64{64}, []string{"AllGather"} },
+		`--collectives "X"`: func(o *Options) { o.Collectives = []string{"X"} },
 	} {
 		o := good()
 		spoil(&o)

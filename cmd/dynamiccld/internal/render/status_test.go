@@ -57,7 +57,7 @@ func TestStatusTransport(t *testing.T) {
 func TestStatusOfSeveralHosts(t *testing.T) {
 	for want, c := range map[string]control.CommStatus{
 		"  follows: the daemon of rank 0's host tunes it: plan 7 is in force": {Follows: true, Hosts: "met", Why: "the daemon of rank 0's host tunes it: plan 7 is in force"},
-		"  passes through: 2 of 6 ranks are on this host":                     {Hosts: "apart", Why: "2 of 6 ranks are on this host"},
+		"  passes through: 2 of 6 ranks have joined on this host":             {Hosts: "apart", Why: "2 of 6 ranks have joined on this host"},
 		"  tuned: plan 9 is not in force":                                     {Active: true, Hosts: "met", Why: "plan 9 is not in force"},
 	} {
 		var b strings.Builder

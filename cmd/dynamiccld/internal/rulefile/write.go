@@ -22,7 +22,7 @@ func Write(path string, rules []actions.Rule) error {
 func Read(name string, r io.Reader, limit int64) (text string, rules []actions.Rule, err error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
-		return "", nil, fmt.Errorf("reading %s: %w", name, err)
+		return "", nil, fmt.Errorf("reading %s: %w; name a CSV file, or - for standard input", name, err)
 	}
 	if int64(len(data)) > limit {
 		return "", nil, fmt.Errorf("%s is larger than %d bytes; split it", name, limit)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/cmd/internal/tracefile"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 	"dynamiccl/tuner/tunersim"
@@ -22,14 +22,9 @@ const recorded = "h200x4-socket-4nodes-quiet"
 
 func readTable(t *testing.T, path string) *tunersim.Table {
 	t.Helper()
-	f, err := os.Open(path)
+	table, err := tracefile.Read(path)
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer f.Close()
-	table, err := tunersim.ReadTable(f)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
 	}
 	return table
 }

@@ -193,22 +193,22 @@ func TestCheck(t *testing.T) {
 		t.Fatal(o.Check())
 	}
 	for says, change := range map[string]func(*Options){
-		"want 1 to 64":        func(o *Options) { o.Ranks = 65 },
-		"every node":          func(o *Options) { o.Nodes = 3 },
-		"no sizes":            func(o *Options) { o.Sizes = nil },
-		"begin at 128":        func(o *Options) { o.Sizes = []uint64{64} },
-		"no collectives":      func(o *Options) { o.Collectives = nil },
-		"size 0":              func(o *Options) { o.Sizes, o.Collectives = []uint64{0, 8}, []string{"AllReduce"} },
-		"load of -1":          func(o *Options) { o.LoadSize = -1 },
-		"load of 1000000":     func(o *Options) { o.LoadSize = 1_000_000 },
-		"want at most":        func(o *Options) { o.Sizes = []uint64{1 << 40} },
-		"graph or stream":     func(o *Options) { o.Calls = "eager" },
-		"add --calls stream":  func(o *Options) { o.Samples = "s.csv" },
-		`load "rain"`:         func(o *Options) { o.Load = "rain" },
-		"rounds":              func(o *Options) { o.Rounds = 0 },
-		"budget":              func(o *Options) { o.Budget = 0 },
-		"timeout":             func(o *Options) { o.Timeout = time.Millisecond },
-		`collective "Gather"`: func(o *Options) { o.Collectives = []string{"Gather"} },
+		"want 1 to 64":           func(o *Options) { o.Ranks = 65 },
+		"every node":             func(o *Options) { o.Nodes = 3 },
+		"no sizes":               func(o *Options) { o.Sizes = nil },
+		"begin at 128":           func(o *Options) { o.Sizes = []uint64{64} },
+		"no collectives":         func(o *Options) { o.Collectives = nil },
+		"--sizes 0":              func(o *Options) { o.Sizes, o.Collectives = []uint64{0, 8}, []string{"AllReduce"} },
+		"--load-size -1":         func(o *Options) { o.LoadSize = -1 },
+		"--load-size 1000000":    func(o *Options) { o.LoadSize = 1_000_000 },
+		"want at most":           func(o *Options) { o.Sizes = []uint64{1 << 40} },
+		`--calls "eager"`:        func(o *Options) { o.Calls = "eager" },
+		"add --calls stream":     func(o *Options) { o.Samples = "s.csv" },
+		`--load "rain"`:          func(o *Options) { o.Load = "rain" },
+		"--rounds 0":             func(o *Options) { o.Rounds = 0 },
+		"budget":                 func(o *Options) { o.Budget = 0 },
+		"timeout":                func(o *Options) { o.Timeout = time.Millisecond },
+		`--collectives "Gather"`: func(o *Options) { o.Collectives = []string{"Gather"} },
 	} {
 		o := good()
 		change(&o)

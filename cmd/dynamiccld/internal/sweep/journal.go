@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func readJournal(path string) (points []Point, length int64, err error) {
 		line = line[:bytes.IndexByte(line, '\n')+1]
 		var p Point
 		if err := json.Unmarshal(line, &p); err != nil || p.Outcome == "" || p.Collective == "" {
-			return nil, 0, fmt.Errorf("%s: line %d is no point of a sweep (%w); move the file away, or give --restart", path, n, errors.Join(err, errBadPoint))
+			return nil, 0, fmt.Errorf("%s: line %d is no point of a sweep (%w); move the file away, or give --restart", path, n, cmp.Or(err, errBadPoint))
 		}
 		points = append(points, p)
 		length += int64(len(line))
@@ -96,7 +97,7 @@ func readJournal(path string) (points []Point, length int64, err error) {
 	return points, length, nil
 }
 
-var errBadPoint = errors.New("bad point")
+var errBadPoint = errors.New("it names no collective or outcome")
 
 // openJournal opens the journal for more lines, or for the first when it begins anew. It is locked until it is closed: two
 // sweeps must not write one table.
@@ -145,7 +146,7 @@ func (j *journal) add(p Point) error {
 		return err
 	}
 	if _, err := j.file.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("writing %s: %w; make room and run the same command again", j.file.Name(), err)
+		return fmt.Errorf("--out: %w; make room and run the same command again", err)
 	}
 	j.remember(p)
 	return nil

@@ -31,12 +31,12 @@ func OnRegistered(collectives []string, named bool) (on []string, err error) {
 	for _, name := range collectives {
 		c, err := actions.ParseCollective(name)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--collectives: %w", err)
 		}
 		if other, ok := c.Plain().OnRegistered(); ok {
 			on = append(on, other.String())
 		} else if named {
-			return nil, fmt.Errorf("collective %s: NCCL has nothing else for it on registered buffers; measure it on plain ones", name)
+			return nil, fmt.Errorf("--collectives %s: NCCL has nothing else for it on registered buffers; measure it on plain ones", name)
 		}
 	}
 	return on, nil
@@ -114,7 +114,7 @@ func (o *Options) Check() error {
 	case o.Ranks < 1 || o.Ranks > maxRanks:
 		return fmt.Errorf("%d ranks: want 1 to %d", o.Ranks, maxRanks)
 	case o.Nodes < 1:
-		return fmt.Errorf("%d nodes: want 1 or more", o.Nodes)
+		return fmt.Errorf("--nodes %d: want 1 or more", o.Nodes)
 	case o.Ranks%o.Nodes != 0:
 		return fmt.Errorf("%d ranks on %d nodes: want the same number of ranks on every node", o.Ranks, o.Nodes)
 	case len(o.Sizes) == 0:
@@ -122,34 +122,36 @@ func (o *Options) Check() error {
 	case len(o.Collectives) == 0:
 		return fmt.Errorf("no collectives to measure: want some of %v", Collectives)
 	case slices.Min(o.Sizes) == 0:
-		return errors.New("size 0: want 1 byte or more")
+		return errors.New("--sizes 0: want 1 byte or more")
 	case slices.Min(o.Sizes) < 2*uint64(o.Ranks)*16 && slices.ContainsFunc(o.Collectives, forced.Shared):
-		return fmt.Errorf("size %d: a rank's share would be less than 32 bytes; begin at %d", slices.Min(o.Sizes), 32*o.Ranks)
+		return fmt.Errorf("--sizes %d: a rank's share would be less than 32 bytes; begin at %d", slices.Min(o.Sizes), 32*o.Ranks)
 	case slices.Max(o.Sizes) > maxBytes:
-		return fmt.Errorf("size %d: want at most %d", slices.Max(o.Sizes), uint64(maxBytes))
+		return fmt.Errorf("--sizes %d: want at most %d", slices.Max(o.Sizes), uint64(maxBytes))
 	case o.Calls != workers.Graph && o.Calls != workers.Stream:
-		return fmt.Errorf("calls %q: want %s or %s", o.Calls, workers.Graph, workers.Stream)
+		return fmt.Errorf("--calls %q: want %s or %s", o.Calls, workers.Graph, workers.Stream)
 	case o.Single < 0 || o.Single > maxSingle:
-		return fmt.Errorf("%d single calls: want 1 to %d", o.Single, maxSingle)
+		return fmt.Errorf("--single-calls %d: want 1 to %d", o.Single, maxSingle)
 	case o.Samples != "" && o.Calls != workers.Stream:
 		return errors.New("samples need stream calls: what goes into a graph is not timed; add --calls stream")
 	case !slices.Contains(Loads, o.Load):
-		return fmt.Errorf("load %q: want one of %s", o.Load, strings.Join(Loads, ", "))
+		return fmt.Errorf("--load %q: want one of %s", o.Load, strings.Join(Loads, ", "))
 	case o.Buffers != "" && o.Buffers != BuffersPlain && o.Buffers != BuffersRegistered:
-		return fmt.Errorf("buffers %q: want %s or %s", o.Buffers, BuffersPlain, BuffersRegistered)
+		return fmt.Errorf("--buffers %q: want %s or %s", o.Buffers, BuffersPlain, BuffersRegistered)
 	case o.Buffers == BuffersRegistered && o.Nodes > 1:
 		return RegisteredOnNodes(o.Nodes)
 	case o.LoadSize < 0 || o.LoadSize > maxLoad:
-		return fmt.Errorf("load of %d connections or threads: want 1 to %d", o.LoadSize, maxLoad)
+		return fmt.Errorf("--load-size %d: want 1 to %d", o.LoadSize, maxLoad)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
-		return fmt.Errorf("%d rounds: want 1 to %d", o.Rounds, maxRounds)
-	case o.Budget <= 0 || o.Timeout < time.Second:
-		return fmt.Errorf("budget %v and timeout %v of a point: want more than none, and at least a second", o.Budget, o.Timeout)
+		return fmt.Errorf("--rounds %d: want 1 to %d", o.Rounds, maxRounds)
+	case o.Budget <= 0:
+		return fmt.Errorf("--budget %v of a point: want more than none", o.Budget)
+	case o.Timeout < time.Second:
+		return fmt.Errorf("--timeout %v of a point: want at least a second", o.Timeout)
 	}
 	for _, c := range o.Collectives {
 		if known, err := actions.ParseCollective(c); err != nil || !slices.Contains(Collectives, known.Plain().String()) ||
 			known.Registered() != (o.Buffers == BuffersRegistered) {
-			return fmt.Errorf("collective %q: want one of %s", c, strings.Join(Collectives, ", "))
+			return fmt.Errorf("--collectives %q: want one of %s", c, strings.Join(Collectives, ", "))
 		}
 	}
 	return nil
