@@ -16,21 +16,40 @@ const memoryCalls = 2048
 // all residuals judged against it and would otherwise add up like a shift.
 const widening = 4.0
 
+// middleStep is by how many standard deviations of one call a median moves, over the calls so far: 1/(2f), f the density of normal noise
+// there (Robbins and Monro, A stochastic approximation method, Ann. Math. Stat. 22 (1951)).
+const middleStep = 1.2533
+
+// level is what was learnt of calls.
+type level struct {
+	n        float64 // calls in mean and variance; below warmUpCalls: still warming up
+	mean     float64 // of log ns
+	variance float64 // sample variance of log ns
+	middle   float64 // median of log ns: what medians are held against, for a mean of skewed noise lies above it
+}
+
 // expectation is what log latency is expected to be for one action: mean and variance, learned from the calls
 // themselves. Calls are held back while the chart is away from zero and taken in when it returns, so that a shift in
 // progress does not teach the expectation to expect it (a plain self-starting CUSUM misses most early shifts).
 type expectation struct {
-	n        float64 // calls in mean and variance; below warmUpCalls: still warming up
-	mean     float64 // of log ns
-	variance float64 // sample variance of log ns
+	level
 	held     float64 // calls held back
 	heldSum  float64 // of deviations from mean
 	heldSq   float64
-	heldIn   uint32 // excursion of the chart that the held calls belong to
+	heldOver float64 // of them, those above the middle less those below
+	heldIn   uint32  // excursion of the chart that the held calls belong to
 	warm     [warmUpCalls]float64
 }
 
-func (e *expectation) ready() bool { return e.n >= warmUpCalls }
+func (e *level) ready() bool { return e.n >= warmUpCalls }
+
+// restore expects again what was expected before a fault, as if a first few calls had said so: much may have changed since.
+func (e *level) restore(before level) {
+	if before.ready() {
+		*e = before
+		e.n = warmUpCalls
+	}
+}
 
 // warmUp takes in one of the first calls. The last of them sets mean and variance, spikes pulled in to 4 robust standard
 // deviations first: one 5x spike among 16 calls would otherwise blind the detector for hundreds of calls.
@@ -52,7 +71,7 @@ func (e *expectation) warmUp(x float64) {
 		sum += d
 		sq += d * d
 	}
-	e.mean = mid + sum/warmUpCalls
+	e.mean, e.middle = mid+sum/warmUpCalls, mid
 	e.variance = (sq - sum*sum/warmUpCalls) / (warmUpCalls - 1)
 }
 
@@ -65,10 +84,13 @@ func (e *expectation) standardise(x, minScale float64) (z, deviation float64) {
 	return clamp(normalFromT(t, e.n-1), winsorAt), clamp(x-e.mean, winsorAt*scale*predict)
 }
 
-func (e *expectation) hold(deviation float64, excursion uint32) {
+func (e *expectation) hold(x, deviation float64, excursion uint32) {
 	e.held++
 	e.heldSum += deviation
 	e.heldSq += deviation * deviation
+	if x != e.middle {
+		e.heldOver += math.Copysign(1, x-e.middle)
+	}
 	e.heldIn = excursion
 }
 
@@ -78,9 +100,10 @@ func (e *expectation) takeIn() {
 	shift := e.heldSum / e.held
 	squares := e.variance*(e.n-1) + e.heldSq - e.held*shift*shift + shift*shift*e.n*e.held/n
 	e.mean += shift * e.held / n
+	e.middle += middleStep * math.Sqrt(e.variance) * e.heldOver / n
 	e.variance = squares / (n - 1)
 	e.n = math.Min(n, memoryCalls)
-	e.held, e.heldSum, e.heldSq = 0, 0, 0
+	e.held, e.heldSum, e.heldSq, e.heldOver = 0, 0, 0, 0
 }
 
 // side is one direction of a two-sided CUSUM (Page 1954): rises with residuals beyond the reference value, never below
@@ -119,6 +142,7 @@ type chart struct {
 	excursion uint32 // counts returns of both sides to zero
 	noise     sumNoise
 	limit     float64 // threshold at the last call, standard deviations
+	latest    float64 // residual, likewise
 }
 
 // step judges one call against e and keeps it for e. It reports whether either side has reached h.
@@ -127,17 +151,23 @@ func (c *chart) step(e *expectation, x, k, h, minScale float64) bool {
 		e.takeIn()
 	}
 	z, deviation := e.standardise(x, minScale)
-	c.noise.add(z)
-	r := c.noise.inflation()
-	k += widening * r / e.n
-	h *= r
-	c.limit = h
-	c.up.step(z, k)
-	c.down.step(-z, k)
-	e.hold(deviation, c.excursion)
+	reached := c.judge(z, k, h, e.n)
+	e.hold(x, deviation, c.excursion)
 	if c.up.sum == 0 && c.down.sum == 0 {
 		c.excursion++
 	}
+	return reached
+}
+
+// judge takes in one standardised residual against an expectation from n calls.
+func (c *chart) judge(z, k, h, n float64) bool {
+	c.noise.add(z)
+	r := c.noise.inflation()
+	k += widening * r / n
+	h *= r
+	c.latest, c.limit = z, h
+	c.up.step(z, k)
+	c.down.step(-z, k)
 	return c.up.sum >= h || c.down.sum >= h
 }
 

@@ -39,6 +39,7 @@ type Alarm struct {
 	BySignal  bool // the signal's chart crossed its threshold
 	ByCounter bool // likewise the counter's; both may be set
 	Calls     int  // calls since the change began, by estimate
+	Together  int  // likewise of all sizes of a way, where these raised it together
 	Signal    Change
 	Counter   Change
 }
@@ -50,8 +51,8 @@ type Stat struct{ Counter, Signal float64 }
 //
 // A change of action is no change of the fabric: every action (and quarter of the bucket's size range, since a call of
 // twice the bytes may take twice the time) has its own expectation, and warms up before it counts. After an alarm all
-// expectations start afresh, but not what is known of the noise. Run lengths are stated for independent residuals; time and
-// order of clocks play no role.
+// expectations start afresh, but not what is known of the noise; behind a fault those before it are put back. Run lengths are
+// stated for independent residuals; time and order of clocks play no role.
 type Detector struct {
 	design   Design
 	signal   chart
@@ -62,6 +63,11 @@ type Detector struct {
 	ignored  uint64
 	lastSlot int
 	puts     bool // of single puts over GIN, not of calls
+	latest   struct {
+		z     float64 // standardised residual of the signal
+		n     float64 // calls behind what it was held against
+		known bool
+	}
 }
 
 // expectationKey: which calls are expected to cost the same.
@@ -83,6 +89,7 @@ type reference struct {
 	signal     float64 // log ns
 	counter    float64 // log ns, 0: not measured
 	expectedBy float64
+	levels     [2]level // of signal and counter, as they were
 }
 
 // NewDetector makes the detector of one bucket.
@@ -135,6 +142,7 @@ func (d *Detector) Warming() bool {
 
 // Observe takes in one group call. It allocates only when an action is seen for the first time.
 func (d *Detector) Observe(o state.Observation) Alarm {
+	d.latest.known = false
 	if o.SignalNs <= 0 || o.SignalNs > maxPlausibleNs {
 		d.ignored++
 		return Alarm{}
@@ -154,9 +162,11 @@ func (d *Detector) Observe(o state.Observation) Alarm {
 	var a Alarm
 	var r residual
 	known, least := e.signal.ready(), d.leastScale(o.Action)
+	d.latest.known, d.latest.n = known, e.signal.n
 	if known {
 		r.signal = logSignal - e.signal.mean
 		a.BySignal = d.signal.step(&e.signal, logSignal, d.design.k, d.design.signalH, least)
+		d.latest.z = d.signal.latest
 	} else {
 		e.signal.warmUp(logSignal)
 	}
@@ -189,9 +199,15 @@ func (d *Detector) alarm(a *Alarm, e *actionExpectation) {
 	if !a.BySignal {
 		c = &d.counter
 	}
+	a.Up = c.up.sum >= c.down.sum
+	d.raise(a, e, c)
+}
+
+// raise is alarm where it is known which way costs went.
+func (d *Detector) raise(a *Alarm, e *actionExpectation, c *chart) {
 	s := &c.down
-	if c.up.sum >= c.down.sum {
-		s, a.Up = &c.up, true
+	if a.Up {
+		s = &c.up
 	}
 	a.Raised, a.Calls = true, s.calls
 	if s.calls > 0 && e.signal.ready() {
@@ -220,6 +236,13 @@ func (d *Detector) Trip() Alarm {
 	return a
 }
 
+// trip is Trip where all sizes together tell which way costs went, and since how many of their calls.
+func (d *Detector) trip(up bool, together int) Alarm {
+	a := Alarm{BySignal: true, Up: up, Together: together}
+	d.raise(&a, &d.actions[d.lastSlot], &d.signal)
+	return a
+}
+
 // appendReferences adds the present expectations to dst.
 func (d *Detector) appendReferences(dst []reference) []reference {
 	for i := range d.actions {
@@ -227,23 +250,31 @@ func (d *Detector) appendReferences(dst []reference) []reference {
 		if !e.signal.ready() {
 			continue
 		}
-		r := reference{key: e.key, signal: e.signal.mean, expectedBy: e.signal.n}
+		r := reference{key: e.key, signal: e.signal.middle, expectedBy: e.signal.n, levels: [2]level{e.signal.level, e.counter.level}}
 		if e.counter.ready() {
-			r.counter = e.counter.mean
+			r.counter = e.counter.middle
 		}
 		dst = append(dst, r)
 	}
 	return dst
 }
 
-// unlearn drops expectations whose latest call came behind the first of these calls and no later than the second.
-func (d *Detector) unlearn(since, until uint64) {
-	kept := slices.DeleteFunc(d.actions, func(e actionExpectation) bool { return e.usedAt > since && e.usedAt <= until })
-	if len(kept) < len(d.actions) {
-		d.actions, d.lastSlot = kept, len(kept)
-		d.signal.restart()
-		d.counter.restart()
+// unlearn drops what was learnt since that call, and puts back what was expected of the same calls before.
+func (d *Detector) unlearn(since uint64, before []reference) {
+	d.actions = slices.DeleteFunc(d.actions, func(e actionExpectation) bool { return e.usedAt > since })
+	for i := range before {
+		r := &before[i]
+		if len(d.actions) == maxExpectations || slices.ContainsFunc(d.actions, func(e actionExpectation) bool { return e.key == r.key }) {
+			continue
+		}
+		e := actionExpectation{key: r.key, usedAt: since}
+		e.signal.level.restore(r.levels[0])
+		e.counter.level.restore(r.levels[1])
+		d.actions = append(d.actions, e)
 	}
+	d.lastSlot = len(d.actions)
+	d.signal.restart()
+	d.counter.restart()
 }
 
 // slot finds or makes the expectation of a key. Calls mostly repeat the action of the call before.

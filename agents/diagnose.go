@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"dynamiccl/actions"
 	"dynamiccl/state"
 )
 
@@ -72,6 +73,7 @@ type Diagnoser struct {
 	shifts    []shift  // scratch
 	alarmNs   state.Ns // of the alarm that opened the episode
 	beside    []*Diagnoser
+	back      back
 }
 
 // NewDiagnoser makes the diagnoser of one communicator.
@@ -97,6 +99,7 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	if o.Bytes > 0 {
 		e.bytes = float64(o.Bytes)
 	}
+	e.byGPU = o.Action.Backend == actions.BackendGDAKI && det.puts
 	s := e.remember(d.calls, o)
 	d.late.add(d.calls, o)
 
@@ -115,10 +118,11 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	case d.open && !d.decided && d.calls%judgeLateCalls == 0: // some size may have stopped coming
 		d.judge()
 	}
-	if !a.Raised && d.calls%judgeLateCalls == 0 && d.open && d.verdict.Diagnosis.rise() && d.calls-d.since > overCalls {
+	if v, is := d.isBack(e, s); is {
+		d.isOver(v)
+	} else if !a.Raised && d.calls%judgeLateCalls == 0 && d.open && d.verdict.Diagnosis.rise() && d.calls-d.since > overCalls {
 		if v, is := d.over(d.calls-d.since > d.enoughCalls()); is {
-			d.verdict, d.open, d.decided, d.risen, d.moved = v, false, false, 0, 0
-			d.unlearn(false)
+			d.isOver(v)
 		}
 	}
 	if a.Raised {
@@ -128,6 +132,12 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	}
 	d.verdict.New = d.verdict.New || d.verdict.Diagnosis != last
 	return d.verdict
+}
+
+// isOver ends what is open without an alarm.
+func (d *Diagnoser) isOver(v Verdict) {
+	d.verdict, d.open, d.decided, d.risen, d.moved = v, false, false, 0, 0
+	d.unlearn()
 }
 
 // begin opens an episode with the alarm of e.
@@ -144,8 +154,11 @@ func (d *Diagnoser) begin(e *evidence, a Alarm) {
 		e.risen = d.rise(e)
 	}
 	d.risen = math.Max(0, d.risen+d.moved)
-	d.open, d.up, d.decided, d.moved = true, a.Up, false, 0
+	d.open, d.up, d.decided, d.moved, d.back = true, a.Up, false, 0, back{}
 	d.since = e.callsAgo(a.Calls, d.calls)
+	if a.Together > 0 {
+		d.since = min(d.since, d.calls-uint64(a.Together)+1)
+	}
 	for _, other := range d.order {
 		if other.alarmed = other == e; other.alarmed {
 			other.frozen = append(other.frozen[:0], e.detector.before...)
@@ -156,6 +169,7 @@ func (d *Diagnoser) begin(e *evidence, a Alarm) {
 		if d.risen == 0 && a.Up {
 			other.healthy, other.moved, other.risen = append(other.healthy[:0], other.frozen...), false, 0
 			other.learntAt = other.detector.calls - uint64(other.taken)
+			other.learnSince(d.since, d.calls)
 		}
 	}
 	e.moved = e.moved || a.Up
@@ -175,6 +189,11 @@ func (d *Diagnoser) join(e *evidence, s sighting, a Alarm) {
 	if e.taken < a.Calls+sameChangeCalls {
 		e.excursion = min(e.taken, a.Calls, recentCalls)
 	}
+}
+
+// Quiet says that no change is in force or looked into.
+func (d *Diagnoser) Quiet() bool {
+	return d.verdict.Diagnosis == DiagnosisNone || d.verdict.Diagnosis == DiagnosisRecovered
 }
 
 // Undecided says that costs have changed and nobody knows how: more calls would tell.
@@ -228,7 +247,7 @@ func (d *Diagnoser) judge() {
 		}
 	default:
 		if v.Diagnosis == DiagnosisRecovered && (!d.decided || d.verdict.Diagnosis != DiagnosisRecovered) && d.risen > 0 {
-			d.unlearn(true)
+			d.unlearn()
 		}
 		d.decided = true
 	}

@@ -40,14 +40,17 @@ const (
 type evidence struct {
 	detector  *Detector
 	bytes     float64
+	byGPU     bool // its calls are puts that the GPU itself gives to the NIC
 	recent    [recentCalls]sighting
 	seen      int // sightings ever stored in recent
 	frozen    []reference
 	healthy   []reference // frozen, as of the first of the changes that are in force
-	moved     bool        // it has alarmed since then
-	risen     float64     // log units that its calls stand above them, open episode not counted
-	learntAt  uint64      // detector's call with which the first of these changes began
-	told      bool        // its latest calls say that they are over
+	under     []underFault
+	toldSince uint64  // back.since of the sum that it is part of
+	moved     bool    // it has alarmed since then
+	risen     float64 // log units that its calls stand above them, open episode not counted
+	learntAt  uint64  // detector's call with which the first of these changes began
+	wellAt    uint64  // call of the communicator behind which no change is known that has ended
 	after     [recentCalls + evidenceCalls]deviation
 	taken     int // in after
 	excursion int // of these, the first so many made the alarm: they are high by selection
@@ -106,7 +109,7 @@ func (e *evidence) start(since uint64) {
 	oldest := max(0, e.seen-recentCalls)
 	for i := oldest; i < e.seen; i++ {
 		s := e.recent[i%recentCalls]
-		if r := e.reference(s.key); r != nil && s.call < since {
+		if r := e.reference(s.key); r != nil && s.call > e.wellAt && s.call < since {
 			signal[n] = s.signal - r.signal
 			n++
 			if s.counter != 0 && r.counter != 0 {

@@ -18,7 +18,8 @@ const (
 	minQuantumRatio  = 8
 	hugeRatio        = 32
 	maxSmallBytes    = 64 << 10
-	minSizesApart    = 4.0 // sizes closer than this cannot tell a constant from growth
+	minSizesApart    = 4.0 // sizes of calls closer than this cannot tell a constant from growth
+	minPutsApart     = 2.0 // those of puts: each is one message, which takes its bytes' time and no other algorithm's
 	minTimesApart    = 1.5 // times nearer than this say as little of a multiple of the time
 	decisiveLogOdds  = 3.0 // while more evidence will come
 	completeLogOdds  = 1.0 // when no more will
@@ -41,6 +42,8 @@ type shift struct {
 	countedNs    float64 // the counter before
 	counterKnown bool
 	alarmed      bool
+	put          bool // and no call
+	byGPU        bool // no CPU has a part in it
 	after        []deviation
 }
 
@@ -57,7 +60,8 @@ func (e *evidence) shift() (shift, bool) {
 			e.most = math.Max(e.most, e.summed.signal)
 		}
 	}
-	e.summed.bytes, e.summed.alarmed = e.bytes, e.alarmed
+	e.summed.bytes, e.summed.alarmed, e.summed.put = e.bytes, e.alarmed, e.detector != nil && e.detector.puts
+	e.summed.byGPU = e.byGPU
 	return e.summed, true
 }
 
@@ -178,7 +182,7 @@ func classify(shifts []shift, is circumstances) Diagnosis {
 	}
 
 	fit := compareShapes(shifts)
-	if smallest.addedNs() >= minQuantumNs && math.Exp(smallest.signal) >= minQuantumRatio {
+	if !smallest.byGPU && smallest.addedNs() >= minQuantumNs && math.Exp(smallest.signal) >= minQuantumRatio {
 		small := smallest.bytes <= maxSmallBytes && (fit.odds > -decisiveLogOdds || math.Exp(smallest.signal) >= hugeRatio)
 		if small || fit.odds >= decisiveLogOdds || quantised(shifts) {
 			return DiagnosisCPUContention
@@ -205,7 +209,7 @@ func classify(shifts []shift, is circumstances) Diagnosis {
 // call waits, that may be luck while there are few.
 func waiting(shifts []shift) bool {
 	for i := range shifts {
-		if s := &shifts[i]; s.addedNs() >= minQuantumNs && math.Exp(s.signal) >= minQuantumRatio {
+		if s := &shifts[i]; !s.byGPU && s.addedNs() >= minQuantumNs && math.Exp(s.signal) >= minQuantumRatio {
 			return true
 		}
 	}
@@ -234,7 +238,11 @@ func compareShapes(shifts []shift) fit {
 		least, longest = math.Min(least, shifts[i].beforeNs), math.Max(longest, shifts[i].beforeNs)
 		counted = counted && shifts[i].counterKnown
 	}
-	if len(shifts) < 2 || hi < minSizesApart*lo {
+	apart := minSizesApart
+	if shifts[0].put {
+		apart = minPutsApart
+	}
+	if hi < apart*lo {
 		return fit{}
 	}
 	constant, byTime, byBytes := misfits(shifts, func(s *shift) (float64, float64) { return s.signal, s.beforeNs })

@@ -17,7 +17,6 @@ func (d *Diagnoser) over(few bool) (v Verdict, is bool) {
 	v = Verdict{Diagnosis: DiagnosisRecovered, Rank: -1}
 	rise, now, weights, moved := 0.0, 0.0, 0.0, 0
 	for _, e := range d.order {
-		e.told = false
 		if !e.moved || len(e.healthy) == 0 {
 			continue
 		}
@@ -30,7 +29,6 @@ func (d *Diagnoser) over(few bool) (v Verdict, is bool) {
 		if own == 0 { // too few of its calls were made under the change
 			own = d.risen + d.moved
 		}
-		e.told = above < (1-overShare)*own
 		rise, now, weights = rise+own/variance, now+above/variance, weights+1/variance
 		if v.Buckets == 0 || e.bytes < v.AtBytes {
 			v.AtBytes = e.bytes
@@ -71,6 +69,9 @@ func (e *evidence) latest(since uint64) (above, variance float64, n int) {
 		if s.call <= since || r == nil {
 			continue
 		}
+		if rise, known := e.shown(s.key); known && rise < 2*minLogShift { // it says the same whether the fault is on or not
+			continue
+		}
 		buf[n] = s.signal - r.signal
 		expectedBy = math.Min(expectedBy, r.expectedBy)
 		n++
@@ -85,18 +86,11 @@ func (e *evidence) latest(since uint64) (above, variance float64, n int) {
 	return above, medianVariance(sigmaPerMAD*medianOf(buf[:n]), n, expectedBy), n
 }
 
-// unlearn has detectors forget what they have learnt since costs rose first. What a size took under a fault, and does not show now because
-// the program has left it, would alarm when it comes back: as an end that is long known, or, where the next fault has begun by then, as
-// a recovery in the middle of it. It stays where it is known to be of now: of detectors with an alarm of their own in this episode, which
-// have begun anew, or, where none told of the end, in the latest calls that did.
-func (d *Diagnoser) unlearn(byAlarm bool) {
+// unlearn has detectors forget what they have learnt since costs rose first, and expect again what they did before.
+func (d *Diagnoser) unlearn() {
+	d.back = back{}
 	for _, e := range d.order {
-		switch {
-		case byAlarm && e.alarmed:
-		case !byAlarm && e.told:
-			e.detector.unlearn(e.learntAt, e.detector.calls-settledCalls)
-		default:
-			e.detector.unlearn(e.learntAt, e.detector.calls)
-		}
+		e.detector.unlearn(e.learntAt, e.healthy)
+		e.wellAt = d.calls
 	}
 }

@@ -48,11 +48,12 @@ func readGinSeries(t testing.TB) (trials []*ginTrial) {
 	return trials
 }
 
-// ginWatch is what a daemon has for one communicator: a detector for each size, and the diagnosis.
+// ginWatch is what a daemon has for one way: a detector for each size, one for all of them, and the diagnosis.
 type ginWatch struct {
 	design    Design
 	noise     *FabricNoise
 	detectors map[state.Bucket]*Detector
+	together  *Together
 	diagnoser *Diagnoser
 }
 
@@ -68,12 +69,12 @@ func (w *ginWatch) observe(o state.Observation) (Alarm, Verdict) {
 		d.Share(w.noise)
 		w.detectors[b] = d
 	}
-	a := d.Observe(o)
+	a := w.together.Observe(d, d.Observe(o), w.diagnoser.Quiet())
 	return a, w.diagnoser.Observe(b, d, o, a)
 }
 
 func newGinWatch(d Design) *ginWatch {
-	return &ginWatch{design: d, noise: &FabricNoise{}, detectors: map[state.Bucket]*Detector{}, diagnoser: NewDiagnoser()}
+	return &ginWatch{design: d, noise: &FabricNoise{}, detectors: map[state.Bucket]*Detector{}, together: NewTogether(d), diagnoser: NewDiagnoser()}
 }
 
 // What the issue asks for: a fault is noticed within 32 calls, its diagnosis is right in 95% of 100 trials, and 100,000 quiet

@@ -3,6 +3,7 @@ package tuner
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -81,6 +82,7 @@ type link struct {
 	seen            uint64
 	firstNs, lastNs state.Ns
 	sizes           map[state.Bucket]*linkSize
+	together        *agents.Together
 	diagnoser       *agents.Diagnoser
 	verdict         agents.Verdict
 	changedNs       state.Ns
@@ -114,7 +116,7 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 	b, _ := state.BucketOf(actions.AllToAll, max(t.bytes, 1))
 	s := l.size(b, d, &in.noise)
 	o := state.Observation{AtNs: nowNs, Action: t.action, Bytes: t.bytes, SignalNs: t.signalNs, CounterNs: t.counterNs}
-	a := s.detector.Observe(o)
+	a := l.together.Observe(s.detector, s.detector.Observe(o), l.diagnoser.Quiet())
 	if a.Raised {
 		for _, other := range l.sizes {
 			other.level = costLevel{}
@@ -165,9 +167,9 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 	}
 	l := m.trips.links[way.linkKey]
 	if l == nil && len(m.trips.links) < maxLinks {
-		l = &link{linkKey: way.linkKey, sizes: map[state.Bucket]*linkSize{}, diagnoser: agents.NewDiagnoser(), verdict: agents.Verdict{Rank: -1, Signal: 1},
+		l = &link{linkKey: way.linkKey, sizes: map[state.Bucket]*linkSize{}, together: agents.NewTogether(c.design), diagnoser: agents.NewDiagnoser(), verdict: agents.Verdict{Rank: -1, Signal: 1},
 			loads: map[loadKey]*load{}, saturated: map[uint64]Saturation{}}
-		for _, other := range m.trips.links {
+		for _, other := range slices.SortedFunc(maps.Values(m.trips.links), byWay) { // the same puts give the same verdicts
 			if other.backend == l.backend && min(other.rank, other.peer) == min(l.rank, l.peer) && max(other.rank, other.peer) == max(l.rank, l.peer) {
 				l.diagnoser.Beside(other.diagnoser)
 				l.beside, other.beside = append(l.beside, other), append(other.beside, l)
@@ -200,6 +202,10 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 			c.changed(nowNs, m, other, way.bytes)
 		}
 	}
+}
+
+func byWay(a, b *link) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.peer, b.peer), cmp.Compare(a.context, b.context), cmp.Compare(a.backend, b.backend))
 }
 
 // changed says what a way is now taken for.

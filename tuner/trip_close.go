@@ -60,7 +60,7 @@ func (c *closer) look(nowNs state.Ns) bool {
 // wanting says that the puts of a way which were told of are not enough.
 func (l *link) wanting(d *agents.Detector) bool {
 	s := d.Stat()
-	return d.Warming() || l.diagnoser.Undecided() || max(s.Signal, s.Counter) >= nearThreshold
+	return d.Warming() || l.diagnoser.Undecided() || max(s.Signal, s.Counter, l.together.Stat()) >= nearThreshold
 }
 
 // wantsCloser reports whether a plan has to say something else than the last one about how often puts are timed.
