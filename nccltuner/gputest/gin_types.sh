@@ -19,6 +19,6 @@ done
 table=${out%.jsonl}.csv
 bin/dynamiccld sweep --nodes 2 --choices gin,ring --collectives "${COLLECTIVES:-AllReduce,AllToAll}" --sizes "${SIZES:-1K,16K,64K,256K,1M}" --out "$table" || failed=1
 for type in gdaki proxy; do
-  grep -q "gin/$type/" "$table" 2>/dev/null || { echo "$table has no choice gin/$type/N: NCCL granted no GIN of that type" >&2; failed=1; }
+  grep -q ",gin,$type," "$table" 2>/dev/null || { echo "$table has no choice gin/$type/N: NCCL granted no GIN of that type" >&2; failed=1; }
 done
 exit $failed

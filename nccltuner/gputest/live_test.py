@@ -128,7 +128,7 @@ class GinTypes(Tree):
         self.script("tools/gin", f'echo "{self.NAMES} $*" >>"$0.log"; echo "{{}}"')
         self.script("bin/dynamiccld", f'echo "{self.NAMES} $*" >>"$0.log"; while [ "$1" != --out ]; do shift; done; printf "%s\\n" $GRANTED >"$2"')
 
-    def types(self, nccl="23203", granted="gin/gdaki/4 gin/proxy/4", **env):
+    def types(self, nccl="23203", granted="AllReduce,1024,gin,gdaki,-,4,9.1 AllReduce,1024,gin,proxy,-,4,84.1", **env):
         return self.start("gin_types.sh", self.path("out.jsonl"), NCCL_IS=nccl, NCCL_LIB=self.path("lib/nccl"), GIN=self.path("tools/gin"), GRANTED=granted, COMMIT="c", **env)
 
     def test_each_and_both(self):
@@ -139,7 +139,7 @@ class GinTypes(Tree):
         self.assertEqual([json.loads(x)["plugin"] for x in self.read("out.jsonl").splitlines() if "plugin" in x], ["libnccl-net-dynamiccl-carrier.so"] * 4)
 
     def test_one_that_is_not_granted(self):
-        done = self.types(granted="gin/proxy/4")
+        done = self.types(granted="AllReduce,1024,gin,proxy,-,4,84.1")
         self.assertEqual(done.returncode, 1)
         self.assertIn("no choice gin/gdaki/N", done.stderr)
 
