@@ -130,8 +130,10 @@ struct dyn_gin_choice {
 };
 /* The same on all ranks. asFlat: not the hierarchical kernel, where there is one. Fills count and same of the kernel's arguments. */
 struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, struct dyn_gin_call *call);
-/* The hierarchical AllReduce, which is the kernels of ReduceScatter and AllGather one behind the other; grid: of the first. */
-int dyn_gin_launch_in_three(const struct dyn_gin_life *life, int lane, const struct dyn_work *work, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call);
+/* Kernels that this call is, one behind the other: the hierarchical AllReduce is those of ReduceScatter and AllGather. */
+unsigned dyn_gin_kernels(const struct dyn_gin_life *life, const struct dyn_work *work, const struct dyn_gin_choice *choice);
+/* Makes the k-th of several, from 0 on, of the grid of the first. */
+void dyn_gin_kernel(const struct dyn_gin_life *life, const struct dyn_work *work, unsigned k, struct dyn_gin_grid *grid, struct dyn_gin_call *call);
 /* Of AllToAllv, whose shares do not follow from bytes: ranks do not know each other's. */
 struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life);
 void dyn_gin_stop(struct dyn_lsa *lsa);

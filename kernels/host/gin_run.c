@@ -138,19 +138,23 @@ struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const stru
   return choice;
 }
 
-/* Of AllReduce: sums to the ranks' parts of the result, these to all, and what does not divide among the ranks by itself. */
-int dyn_gin_launch_in_three(const struct dyn_gin_life *life, int lane, const struct dyn_work *work, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call) {
-  size_t size = dyn_datatype_number_bytes(work->datatype), nRanks = (size_t)life->lanes[0].nRanks, part = work->count / nRanks, rest = work->count % nRanks;
+unsigned dyn_gin_kernels(const struct dyn_gin_life *life, const struct dyn_work *work, const struct dyn_gin_choice *choice) {
+  if (work->collective != DYN_ALL_REDUCE || choice->roles == 1) return 1;
+  return work->count % (size_t)life->lanes[0].nRanks == 0 ? 2 : 3;
+}
+
+/* Of AllReduce: sums to the ranks' parts of the result; these to all; what does not divide among the ranks, by itself. */
+void dyn_gin_kernel(const struct dyn_gin_life *life, const struct dyn_work *work, unsigned k, struct dyn_gin_grid *grid, struct dyn_gin_call *call) {
+  size_t size = dyn_datatype_number_bytes(work->datatype), nRanks = (size_t)life->lanes[0].nRanks, part = work->count / nRanks, whole = part * nRanks;
   char *own = (char *)work->recv + (size_t)life->lanes[0].rank * part * size;
-  call->recv = own, call->count = part;
-  int error = dyn_gin_launch(life, lane, grid, stream, call, NULL);
-  struct dyn_gin_grid all = *grid, few = {life->module->allReduce[work->datatype], 1, grid->threads};
-  all.function = life->module->move;
-  *call = (struct dyn_gin_call){.gin = call->gin, .send = own, .recv = work->recv, .count = part * size, .same = true};
-  if (error == 0) error = dyn_gin_launch(life, lane, &all, stream, call, NULL);
-  *call = (struct dyn_gin_call){.gin = call->gin, .send = (const char *)work->send + part * nRanks * size, .recv = (char *)work->recv + part * nRanks * size, .count = rest, .op = work->op};
-  if (error == 0 && rest > 0) error = dyn_gin_launch(life, lane, &few, stream, call, NULL);
-  return error;
+  *call = (struct dyn_gin_call){.gin = call->gin, .send = work->send, .recv = own, .count = part, .op = work->op};
+  if (k == 1) {
+    grid->function = life->module->move;
+    call->send = own, call->recv = work->recv, call->count = part * size, call->same = true;
+  } else if (k == 2) {
+    *grid = (struct dyn_gin_grid){life->module->allReduce[work->datatype], 1, grid->threads};
+    call->send = (const char *)work->send + whole * size, call->recv = (char *)work->recv + whole * size, call->count = work->count - whole;
+  }
 }
 
 struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life) {

@@ -84,6 +84,7 @@ struct launch {
   const struct dyn_parts *parts; /* last argument of those that have them */
   unsigned ctas, threads;
   unsigned roles; /* over GIN: of each CTA that was asked for there are so many, which share its context */
+  unsigned kernels; /* over GIN, one behind the other; 0: one */
 };
 
 static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t kernel, struct launch *l) {
@@ -117,6 +118,7 @@ static size_t choose_gin(const struct dyn_work *work, struct dyn_gin_call *call,
   l->function = choice.function;
   l->items = dyn_packs(choice.bytes, DYN_GIN_UNIT);
   l->roles = choice.roles;
+  l->kernels = dyn_gin_kernels(l->life, work, &choice);
   l->gin = call;
   return choice.most;
 }
@@ -149,15 +151,17 @@ static uint64_t about(const struct dyn_lsa *lsa, const struct launch *l) {
   return dyn_about(l->parts != NULL ? DYN_ABOUT_EXCHANGE : DYN_ABOUT_NORM, 0);
 }
 
-static int launch_gin(struct launch *l, int lane, void *stream) {
-  const struct dyn_gin_grid grid = {l->function, l->ctas * l->roles, l->threads};
-  bool threeKernels = l->work != NULL && l->work->collective == DYN_ALL_REDUCE && l->roles > 1;
-  if (threeKernels) return dyn_gin_launch_in_three(l->life, lane, l->work, &grid, stream, l->gin);
+static int launch_gin(struct launch *l, unsigned k, int lane, void *stream) {
+  struct dyn_gin_grid grid = {l->function, l->ctas * l->roles, l->threads};
+  if (l->kernels > 1) dyn_gin_kernel(l->life, l->work, k, &grid, l->gin);
   return dyn_gin_launch(l->life, lane, &grid, stream, l->gin, l->parts);
 }
 
-static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream) {
-  if (l->life != NULL) return launch_gin(l, lane, stream);
+static unsigned kernels(const struct launch *l) { return l->kernels == 0 ? 1 : l->kernels; }
+
+/* The k-th of its kernels. */
+static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, unsigned k, void *stream) {
+  if (l->life != NULL) return launch_gin(l, k, lane, stream);
   struct dyn_bulk bulk = lsa->lanes[lane].bulk;
   if (l->work != NULL) bulk.root = l->work->root;
   if (l->sendWindow != NULL) bulk.send = *l->sendWindow;
@@ -174,9 +178,13 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, void *stream)
 static int launch_captured(struct dyn_lsa *lsa, struct launch *l, void *stream, uint64_t captureId) {
   if (l->work != NULL && l->life == NULL) l->call.tag = dyn_tag_of(lsa, l->work, l->action, l->ctas);
   l->call.stamps = lsa->scratch->stamps;
-  int error = dyn_graph_before(lsa, stream, captureId);
-  if (error == 0) error = launch(lsa, LANE_GRAPHS, l, stream);
-  return error != 0 ? error : dyn_graph_after(lsa, stream);
+  int error = 0;
+  for (unsigned k = 0; k < kernels(l) && error == 0; k++) {
+    error = dyn_graph_before(lsa, stream, captureId);
+    if (error == 0) error = launch(lsa, LANE_GRAPHS, l, k, stream);
+    if (error == 0) error = dyn_graph_after(lsa, stream);
+  }
+  return error;
 }
 
 static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhapsCaptured) {
@@ -188,7 +196,7 @@ static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, void *stream, 
   if (status == DYN_CAPTURE_ACTIVE) return launch_captured(lsa, l, stream, captureId);
   if (l->timing != NULL && l->life == NULL) dyn_timing_begin(lsa->scratch, l->timing, &l->call);
   error = order_before(lsa, stream);
-  if (error == 0) error = launch(lsa, LANE_CALLS, l, stream);
+  for (unsigned k = 0; k < kernels(l) && error == 0; k++) error = launch(lsa, LANE_CALLS, l, k, stream);
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
   atomic_store_explicit(&lsa->called, true, memory_order_release);
   return error;

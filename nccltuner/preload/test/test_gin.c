@@ -219,6 +219,7 @@ static void graphs(void) {
 }
 
 #include "gin_trips.h"
+#include "gin_captured.h"
 
 /* Sizes, types and operators beyond what it has are NCCL's, on all ranks alike. */
 static void able(void) {
@@ -344,6 +345,7 @@ static void all_of_one(void) {
   play("trips of CTAs on one context", 3, trips_of_shared);
   play("trips told closely", 3, trips_told_closely);
   play_on(2, "graphs", 4, graphs);
+  play_on(2, "several kernels of a call in a graph", 4, captured_kernels);
   play("choice", 2, choice);
   play_on(2, "choice", 2, choice);
   play_on(2, "choice", 4, choice);
