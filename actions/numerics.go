@@ -69,7 +69,7 @@ func (n Numerics) Means() string {
 	case RankOrder:
 		return "in the order of ranks, in float or wider, rounded once: all our kernels of this class, and all ranks, give the same bits"
 	case NodeOrder:
-		return "half, float and bfloat16 in the order of each node's ranks, rounded, then in that of nodes: the same bits whatever the CTAs; other types in the order of ranks"
+		return "half, float and bfloat16 in the order of each node's ranks, rounded, then in that of nodes: the same bits whatever the CTAs; other types, and of AllReduce what does not divide among the ranks, in the order of ranks"
 	case NCCLDefault:
 		return "in the order of what NCCL chooses, which it does not tell; all ranks have the same bits"
 	case NCCLSymmetric:
