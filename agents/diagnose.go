@@ -75,6 +75,7 @@ type Diagnoser struct {
 	added     added    // by what the open episode's diagnosis says
 	alarmNs   state.Ns // of the alarm that opened the episode
 	beside    []*Diagnoser
+	pool      []pooled // scratch of asking them
 	back      back
 }
 

@@ -77,7 +77,10 @@ func (e *evidence) sum() shift {
 		after = after[e.excursion:]
 	}
 	s := sumOf(after)
-	s.kinds = e.apart(after)
+	if e.longest > 1 {
+		e.kinds = apart(after, e.longest, e.kinds[:0])
+		s.kinds = &e.kinds
+	}
 	return s
 }
 
@@ -85,7 +88,11 @@ func (e *evidence) sum() shift {
 func sumOf(after []deviation) shift {
 	s := shift{after: after, queue: 1}
 	n := len(s.after)
-	var buf [recentCalls + evidenceCalls]float64
+	var few [recentCalls + evidenceCalls]float64
+	buf := few[:]
+	if n > len(buf) {
+		buf = make([]float64, n)
+	}
 	column := func(f func(*deviation) float64) float64 {
 		for i := range s.after {
 			buf[i] = f(&s.after[i])

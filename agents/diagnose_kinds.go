@@ -18,14 +18,10 @@ func (e *evidence) queue(a actions.Action) uint8 {
 	return uint8(max(1, (int(a.Channels)+int(a.Contexts)-1)/int(a.Contexts)))
 }
 
-// apart sums up calls by how long their queues are; nil where none is longer than one.
-func (e *evidence) apart(after []deviation) *[]shift {
-	if e.longest <= 1 {
-		return nil
-	}
-	e.kinds = e.kinds[:0]
+// apart adds calls to kinds, summed up by how long their queues are.
+func apart(after []deviation, longest uint8, kinds []shift) []shift {
 	var buf [recentCalls + evidenceCalls]deviation
-	for queue := 1; queue <= int(e.longest); queue++ {
+	for queue := 1; queue <= int(longest); queue++ {
 		own := buf[:0]
 		for i := range after {
 			if int(after[i].queue) == queue {
@@ -35,10 +31,10 @@ func (e *evidence) apart(after []deviation) *[]shift {
 		if len(own) >= minShiftCalls {
 			s := sumOf(own)
 			s.after, s.queue = nil, uint8(queue)
-			e.kinds = append(e.kinds, s)
+			kinds = append(kinds, s)
 		}
 	}
-	return &e.kinds
+	return kinds
 }
 
 // kindsOf gives shifts apart by how long their queues are, as many as are fitted.
