@@ -71,8 +71,11 @@ type Diagnoser struct {
 	standing  Verdict  // before the open episode; back in force when the episode turns out to be nothing that lasts
 	risen     float64  // log units that costs stand above those before the first change, open episode not counted
 	shifts    []shift  // scratch
+	offs      []off    // likewise
+	added     added    // by what the open episode's diagnosis says
 	alarmNs   state.Ns // of the alarm that opened the episode
 	beside    []*Diagnoser
+	pool      []pooled // scratch of asking them
 	back      back
 }
 
@@ -105,7 +108,7 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 
 	last := d.verdict.Diagnosis
 	switch {
-	case a.Raised && (!d.open || !e.same(a, d.up, d.lastAlarm, d.calls)):
+	case a.Raised && (!d.open || !e.same(a, d.up, d.lastAlarm, d.calls) && !d.foretold(e, a)):
 		d.begin(e, a)
 		d.alarmNs = o.AtNs
 		d.judge()
@@ -154,7 +157,7 @@ func (d *Diagnoser) begin(e *evidence, a Alarm) {
 		e.risen = d.rise(e)
 	}
 	d.risen = math.Max(0, d.risen+d.moved)
-	d.open, d.up, d.decided, d.moved, d.back = true, a.Up, false, 0, back{}
+	d.open, d.up, d.decided, d.moved, d.back, d.added = true, a.Up, false, 0, back{}, added{}
 	d.since = e.callsAgo(a.Calls, d.calls)
 	if a.Together > 0 {
 		d.since = min(d.since, d.calls-uint64(a.Together)+1)
@@ -165,6 +168,9 @@ func (d *Diagnoser) begin(e *evidence, a Alarm) {
 		} else {
 			other.frozen = other.detector.appendReferences(other.frozen[:0])
 		}
+	}
+	d.since = d.onset(d.since, a.Up)
+	for _, other := range d.order {
 		other.start(d.since)
 		if d.risen == 0 && a.Up {
 			other.healthy, other.moved, other.risen = append(other.healthy[:0], other.frozen...), false, 0
@@ -253,6 +259,7 @@ func (d *Diagnoser) judge() {
 	}
 	v.New = d.verdict.New
 	d.verdict = v
+	d.measure()
 }
 
 // judgeRanks looks for a late rank where no cost changed: waiting for a rank is never charged to a choice, so the

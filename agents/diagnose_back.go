@@ -86,7 +86,10 @@ func (d *Diagnoser) isBack(e *evidence, s sighting) (Verdict, bool) {
 		d.back = back{}
 		return Verdict{}, false
 	}
-	if !known || own < 2*minLogShift {
+	if !known {
+		own, _ = d.foretells(e, r)
+	}
+	if own < 2*minLogShift {
 		return Verdict{}, false
 	}
 	sigma := math.Max(math.Sqrt(r.levels[0].variance*(1+1/r.expectedBy)), e.detector.leastScale(s.key.action))

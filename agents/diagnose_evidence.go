@@ -2,6 +2,7 @@ package agents
 
 import (
 	"math"
+	"slices"
 
 	"dynamiccl/state"
 )
@@ -15,6 +16,9 @@ const settledCalls = 16
 
 // sameChangeCalls is how many calls of an open episode before an alarm tell whether they already show what alarmed.
 const sameChangeCalls = 4
+
+// selected is the part of an alarm's rise by which it may miss what was known: the calls that make one are high by selection, hence no less.
+const selected = 2.0 / 3
 
 // staleCalls is how many calls before a change can say that an expectation was off already.
 const staleCalls = 8
@@ -56,6 +60,8 @@ type evidence struct {
 	excursion int // of these, the first so many made the alarm: they are high by selection
 	alarmed   bool
 	most      float64 // the most that shift has said: calls behind the end of a fault come among the others
+	longest   uint8   // queue of those in after
+	kinds     []shift // that shift told apart: scratch
 	summed    shift   // what shift gave when taken and excursion were summedAt: most buckets have no new call between two judgements
 	summedAt  [2]int
 }
@@ -76,6 +82,7 @@ type deviation struct {
 	before       float64 // expected signal, log ns
 	beforeCount  float64 // expected counter, likewise, if it is known
 	expectedBy   float64 // calls that the expectation rests on
+	queue        uint8   // puts that there may be in its queue
 }
 
 func (e *evidence) remember(call uint64, o state.Observation) sighting {
@@ -103,13 +110,26 @@ func (e *evidence) callsAgo(n int, now uint64) uint64 {
 // start takes the remembered calls since the change as first evidence against the frozen expectations. The calls before
 // it correct them where a detector has not found a small shift yet: that shift is older than this change.
 func (e *evidence) start(since uint64) {
-	e.taken, e.excursion, e.summedAt, e.most = 0, 0, [2]int{}, 0
+	e.taken, e.excursion, e.summedAt, e.most, e.longest = 0, 0, [2]int{}, 0, 1
+	for i := range e.frozen {
+		if q := e.queue(e.frozen[i].key.action); !slices.ContainsFunc(e.frozen[:i], func(r reference) bool { return e.queue(r.key.action) == q }) {
+			e.correct(since, q)
+		}
+	}
+	for i := max(0, e.seen-recentCalls); i < e.seen; i++ {
+		if s := e.recent[i%recentCalls]; s.call >= since {
+			e.take(s)
+		}
+	}
+}
+
+// correct moves the frozen expectations of calls with queues of one length to what those remembered from before the change were.
+func (e *evidence) correct(since uint64, queue uint8) {
 	var signal, counter [recentCalls]float64
 	n, counted := 0, 0
-	oldest := max(0, e.seen-recentCalls)
-	for i := oldest; i < e.seen; i++ {
+	for i := max(0, e.seen-recentCalls); i < e.seen; i++ {
 		s := e.recent[i%recentCalls]
-		if r := e.reference(s.key); r != nil && s.call > e.wellAt && s.call < since {
+		if r := e.reference(s.key); r != nil && s.call > e.wellAt && s.call < since && e.queue(s.key.action) == queue {
 			signal[n] = s.signal - r.signal
 			n++
 			if s.counter != 0 && r.counter != 0 {
@@ -118,20 +138,19 @@ func (e *evidence) start(since uint64) {
 			}
 		}
 	}
-	if n >= staleCalls {
-		if stale := medianOf(signal[:n]); math.Abs(stale) > minLogShift {
-			for i := range e.frozen {
-				r := &e.frozen[i]
-				r.signal, r.expectedBy = r.signal+stale, math.Min(r.expectedBy, float64(n))
-				if r.counter != 0 && counted >= staleCalls {
-					r.counter += medianOf(counter[:counted])
-				}
-			}
-		}
+	if n < staleCalls {
+		return
 	}
-	for i := oldest; i < e.seen; i++ {
-		if s := e.recent[i%recentCalls]; s.call >= since {
-			e.take(s)
+	stale, moved := medianOf(signal[:n]), medianOf(counter[:counted])
+	if math.Abs(stale) <= minLogShift {
+		return
+	}
+	for i := range e.frozen {
+		if r := &e.frozen[i]; e.queue(r.key.action) == queue {
+			r.signal, r.expectedBy = r.signal+stale, math.Min(r.expectedBy, float64(n))
+			if r.counter != 0 && counted >= staleCalls {
+				r.counter += moved
+			}
 		}
 	}
 }
@@ -153,11 +172,11 @@ func (e *evidence) take(s sighting) bool {
 	if r == nil || e.fresh() >= evidenceCalls || e.taken == len(e.after) {
 		return false
 	}
-	v := deviation{signal: s.signal - r.signal, before: r.signal, expectedBy: r.expectedBy}
+	v := deviation{signal: s.signal - r.signal, before: r.signal, expectedBy: r.expectedBy, queue: e.queue(s.key.action)}
 	if s.counter != 0 && r.counter != 0 {
 		v.counter, v.beforeCount, v.counterKnown = s.counter-r.counter, r.counter, true
 	}
-	e.after[e.taken] = v
+	e.after[e.taken], e.longest = v, max(e.longest, v.queue)
 	e.taken++
 	return true
 }
@@ -183,6 +202,5 @@ func (e *evidence) same(a Alarm, up bool, lastAlarm, now uint64) bool {
 		buf[i] = e.after[i].signal
 	}
 	known := r.signal + medianOf(buf[:earlier])
-	// The calls that make an alarm are high by selection, hence two thirds and not less.
-	return math.Abs(math.Log(a.Signal.AfterNs)-known) <= math.Max(minLogShift, math.Abs(math.Log(a.Signal.Ratio()))*2/3)
+	return math.Abs(math.Log(a.Signal.AfterNs)-known) <= math.Max(minLogShift, math.Abs(math.Log(a.Signal.Ratio()))*selected)
 }

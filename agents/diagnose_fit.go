@@ -1,6 +1,9 @@
 package agents
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 const (
 	minShiftCalls = 4 // calls after the change before a bucket has a say
@@ -42,9 +45,11 @@ type shift struct {
 	countedNs    float64 // the counter before
 	counterKnown bool
 	alarmed      bool
-	put          bool // and no call
-	byGPU        bool // no CPU has a part in it
+	put          bool  // and no call
+	byGPU        bool  // no CPU has a part in it
+	queue        uint8 // puts that there may be in a put's queue
 	after        []deviation
+	kinds        *[]shift // apart by queue; nil: all are of one put
 }
 
 func (s *shift) addedNs() float64 { return s.beforeNs * (math.Exp(s.signal) - 1) }
@@ -67,12 +72,27 @@ func (e *evidence) shift() (shift, bool) {
 
 // sum is shift but for what may change without a call.
 func (e *evidence) sum() shift {
-	s := shift{after: e.after[:e.taken]}
+	after := e.after[:e.taken]
 	if e.fresh() >= evidenceCalls/2 { // enough without the calls that made the alarm
-		s.after = s.after[e.excursion:]
+		after = after[e.excursion:]
 	}
+	s := sumOf(after)
+	if e.longest > 1 {
+		e.kinds = apart(after, e.longest, e.kinds[:0])
+		s.kinds = &e.kinds
+	}
+	return s
+}
+
+// sumOf sums up some of the calls of a bucket.
+func sumOf(after []deviation) shift {
+	s := shift{after: after, queue: 1}
 	n := len(s.after)
-	var buf [len(e.after)]float64
+	var few [recentCalls + evidenceCalls]float64
+	buf := few[:]
+	if n > len(buf) {
+		buf = make([]float64, n)
+	}
 	column := func(f func(*deviation) float64) float64 {
 		for i := range s.after {
 			buf[i] = f(&s.after[i])
@@ -230,13 +250,19 @@ type fit struct {
 // What was added to counters is asked, too, where all are known: a slower backend adds as much to them, and they are less
 // than signals, so a constant shows more. Both count by half, for they are of the same calls.
 func compareShapes(shifts []shift) fit {
+	if shifts = kindsOf(shifts); len(shifts) == 0 {
+		return fit{}
+	}
 	lo, hi := math.Inf(1), 0.0
 	least, longest := math.Inf(1), 0.0
-	counted := true
+	counted, alone := true, slices.ContainsFunc(shifts, func(s shift) bool { return s.queue == 1 })
 	for i := range shifts {
-		lo, hi = math.Min(lo, shifts[i].bytes), math.Max(hi, shifts[i].bytes)
-		least, longest = math.Min(least, shifts[i].beforeNs), math.Max(longest, shifts[i].beforeNs)
-		counted = counted && shifts[i].counterKnown
+		s := &shifts[i]
+		lo, hi = math.Min(lo, s.bytes), math.Max(hi, s.bytes)
+		if s.queue == 1 || !alone { // others wait for their queue, too
+			least, longest = math.Min(least, s.beforeNs), math.Max(longest, s.beforeNs)
+		}
+		counted = counted && s.counterKnown
 	}
 	apart := minSizesApart
 	if shifts[0].put {
@@ -263,22 +289,24 @@ func compareShapes(shifts []shift) fit {
 
 // misfits of one latency by the three models; of gives its log ratio and what it was before.
 func misfits(shifts []shift, of func(*shift) (ratio, beforeNs float64)) (constant, byTime, byBytes float64) {
-	shifts = shifts[:min(len(shifts), maxFitted)]
-	var ratios, profile [maxFitted]float64
-	model := func(p func(bytes, beforeNs float64) float64) float64 {
+	var ratios, profile, most [maxFitted]float64
+	model := func(each bool, p func(bytes, beforeNs float64) float64) float64 {
 		for i := range shifts {
 			ratio, beforeNs := of(&shifts[i])
 			ratios[i], profile[i] = ratio, p(shifts[i].bytes, beforeNs)
+			if most[i] = profile[i]; each {
+				most[i] *= float64(shifts[i].queue)
+			}
 		}
-		return misfit(shifts, ratios[:len(shifts)], profile[:len(shifts)])
+		return misfit(shifts, ratios[:len(shifts)], profile[:len(shifts)], most[:len(shifts)])
 	}
-	return model(func(_, beforeNs float64) float64 { return 1 / beforeNs }),
-		model(func(_, _ float64) float64 { return 1 }),
-		model(func(bytes, beforeNs float64) float64 { return bytes / beforeNs })
+	return model(true, func(_, beforeNs float64) float64 { return 1 / beforeNs }),
+		model(false, func(_, _ float64) float64 { return 1 }),
+		model(true, func(bytes, beforeNs float64) float64 { return bytes / beforeNs })
 }
 
-// misfit is the chi-square of the best c >= 0 in after = before * (1 + c*p), p the model's profile by bucket.
-func misfit(shifts []shift, ratios, p []float64) float64 {
+// misfit is the chi-square of the best c >= 0 in after = before * (1 + c*p), p the model's profile by bucket, from p to atMost.
+func misfit(shifts []shift, ratios, p, atMost []float64) float64 {
 	most := 0.0
 	for i := range shifts {
 		most = math.Max(most, (math.Exp(ratios[i])-1)/p[i])
@@ -289,7 +317,11 @@ func misfit(shifts []shift, ratios, p []float64) float64 {
 	at := func(c float64) float64 {
 		sum := 0.0
 		for i := range shifts {
-			sum += sq(ratios[i]-math.Log1p(c*p[i])) / shifts[i].signalVar
+			off := ratios[i] - math.Log1p(c*p[i])
+			if off > 0 && atMost[i] > p[i] {
+				off = math.Max(0, ratios[i]-math.Log1p(c*atMost[i]))
+			}
+			sum += sq(off) / shifts[i].signalVar
 		}
 		return sum
 	}

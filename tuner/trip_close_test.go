@@ -212,7 +212,7 @@ func TestDiagnosesInTenSeconds(t *testing.T) {
 				t.Errorf("phase %d: %s is said of %d of %d ways", i, d, said[i][d], ways)
 			}
 		}
-		if never && right > 1 {
+		if never && right > 2 { // that nothing is wrong, before and again
 			t.Errorf("%d of %d phases are told as well by one call in 256", right, len(want))
 		}
 	}
