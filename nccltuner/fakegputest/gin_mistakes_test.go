@@ -42,8 +42,8 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"watch.c", "dyn_lsa_gone(lsa->id, lsa->rank, why, sizeof why)", "false", "late"},
 		{"launch.c", "l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)", "l.life = &lsa->gin->each[0]", "backends"},
 		{"gin_run.c", "lane == LANE_CALLS && closely", "closely", "backends"},
-		{"gin_run.c", "if (error == 0 && rest > 0)", "if (false)", "backends"},
-		{"gin_run.c", "call->recv = own, call->count = part;", "call->count = part;", "backends"},
+		{"gin_run.c", "return work->count % (size_t)life->lanes[0].nRanks == 0 ? 2 : 3;", "return 2;", "backends"},
+		{"gin_run.c", ".recv = own, .count = part,", ".recv = work->recv, .count = part,", "backends"},
 		{"gin_run.c", "if (bytes_of(work) < DYN_GIN_SLOT_BYTES) return NULL;", "", "backends"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
