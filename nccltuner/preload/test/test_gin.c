@@ -58,7 +58,7 @@ static struct step step_of(uint64_t n) {
   uint64_t r = random_of(n);
   static const int all[] = {DYN_ALL_REDUCE, DYN_ALL_TO_ALL, DYN_ALL_GATHER, DYN_REDUCE_SCATTER};
   struct step s = {.collective = all[r & 3], .ctas = (unsigned)(r >> 4) % 5, .contexts = (unsigned)(r >> 12) % 4, .stream = (unsigned)(r >> 8) % STREAMS, .seed = r};
-  size_t most = (r >> 16 & 7) == 0 ? (s.collective == DYN_ALL_REDUCE && r >> 19 & 1 ? 60000 : MOST) : 300; /* AllReduce in one piece and in several */
+  size_t most = (r >> 16 & 7) == 0 ? (s.collective == DYN_ALL_REDUCE && (r >> 19 & 3) != 0 ? 60000 : MOST) : 300; /* AllReduce in one piece and in several */
   s.count = 1 + (r >> 20) % most;
   s.backend = backends[(r >> 40) % (uint64_t)usable()];
   s.inPlace = s.collective == DYN_ALL_REDUCE && r >> 44 & 1;
