@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include "say.h"
+
 static struct carrier_driver functions;
 static const char *lacking = "libcuda.so.1";
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -32,6 +34,11 @@ const struct carrier_driver *carrier_driver(const char **missing) {
 const char *carrier_cuda_error(int error) {
   const char *name = NULL;
   return functions.cuGetErrorName(error, &name) == 0 && name != NULL ? name : "unknown CUDA error";
+}
+
+bool carrier_failed_at(const char *file, int line, int result, const char *what) {
+  if (result != 0) carrier_say(NCCL_LOG_WARN, file, line, "%s: %s", what, carrier_cuda_error(result));
+  return result != 0;
 }
 
 bool carrier_enter(carrier_context context, struct carrier_entered *entered) {

@@ -77,6 +77,9 @@ struct carrier_driver {
 /* NULL: the program has not loaded the driver, or it is older; *missing names what it lacks. */
 const struct carrier_driver *carrier_driver(const char **missing);
 const char *carrier_cuda_error(int error); /* "CUDA_ERROR_..." */
+/* Is it an error? Then it is said what failed, as carrier_warn has it. */
+#define carrier_failed(result, what) carrier_failed_at(__FILE__, __LINE__, result, what)
+bool carrier_failed_at(const char *file, int line, int result, const char *what);
 
 /* NCCL's proxy thread has no context, and a capture on another thread must not forbid what is done here. */
 struct carrier_entered { bool pushed; int mode; };

@@ -41,26 +41,21 @@ static const char addText[] =
     "ret;\n"
     "}\n";
 
-static bool failed(int result, const char *what) {
-  if (result != 0) carrier_warn("%s: %s", what, carrier_cuda_error(result));
-  return result != 0;
-}
-
 static bool build(struct mover *m, enum mover_kind kind) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   int least, greatest;
-  if (failed(cuda->cuCtxGetCurrent(&m->context), "cuCtxGetCurrent")) return false;
+  if (carrier_failed(cuda->cuCtxGetCurrent(&m->context), "cuCtxGetCurrent")) return false;
   if (m->context == NULL) {
     carrier_warn("no CUDA context is current where NCCL connects");
     return false;
   }
-  if (failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
-      failed(cuda->cuStreamCreateWithPriority(&m->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
+  if (carrier_failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
+      carrier_failed(cuda->cuStreamCreateWithPriority(&m->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
     return false;
   /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
   return kind == MOVER_PUTS ||
-         !(failed(cuda->cuModuleLoadData(&m->module, addText), "loading the kernel that adds to signals (no compiler in the driver?)") ||
-           failed(cuda->cuModuleGetFunction(&m->add, m->module, ADD_NAME), "cuModuleGetFunction") || failed(cuda->cuFuncLoad(m->add), "cuFuncLoad"));
+         !(carrier_failed(cuda->cuModuleLoadData(&m->module, addText), "loading the kernel that adds to signals (no compiler in the driver?)") ||
+           carrier_failed(cuda->cuModuleGetFunction(&m->add, m->module, ADD_NAME), "cuModuleGetFunction") || carrier_failed(cuda->cuFuncLoad(m->add), "cuFuncLoad"));
 }
 
 struct mover *mover_make(enum mover_kind kind) {
@@ -77,7 +72,7 @@ static struct move *take(struct mover *m) {
     return move;
   }
   move = calloc(1, sizeof *move);
-  if (move == NULL || failed(carrier_driver(NULL)->cuEventCreate(&move->event, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate")) {
+  if (move == NULL || carrier_failed(carrier_driver(NULL)->cuEventCreate(&move->event, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate")) {
     free(move);
     return NULL;
   }
@@ -99,7 +94,7 @@ struct move *mover_put(struct mover *m, carrier_address to, uint64_t from, size_
   int copied = move == NULL ? 0
                : host       ? cuda->cuMemcpyHtoDAsync_v2(to, (const void *)(uintptr_t)from, bytes, m->stream)
                             : cuda->cuMemcpyDtoDAsync_v2(to, from, bytes, m->stream);
-  if (move != NULL && (failed(copied, "a copy") || failed(cuda->cuEventRecord(move->event, m->stream), "cuEventRecord"))) {
+  if (move != NULL && (carrier_failed(copied, "a copy") || carrier_failed(cuda->cuEventRecord(move->event, m->stream), "cuEventRecord"))) {
     give(m, move);
     move = NULL;
   }
@@ -114,7 +109,7 @@ int mover_done(struct mover *m, struct move *move) {
   carrier_leave(&entered);
   if (state == CARRIER_NOT_READY) return 0;
   give(m, move);
-  return failed(state, "a copy") ? -1 : 1;
+  return carrier_failed(state, "a copy") ? -1 : 1;
 }
 
 bool mover_add(struct mover *m, carrier_address at, uint64_t value) {
@@ -123,7 +118,7 @@ bool mover_add(struct mover *m, carrier_address at, uint64_t value) {
   if (!carrier_enter(m->context, &entered)) return false;
   int launched = carrier_driver(NULL)->cuLaunchKernel(m->add, 1, 1, 1, 1, 1, 1, 0, m->stream, arguments, NULL);
   carrier_leave(&entered);
-  return !failed(launched, "the kernel that adds to signals");
+  return !carrier_failed(launched, "the kernel that adds to signals");
 }
 
 void mover_free(struct mover *m) {

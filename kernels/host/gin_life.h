@@ -108,12 +108,12 @@ bool dyn_trips_make(struct dyn_gin_life *life, uint32_t nRanks);
 void dyn_trips_free(struct dyn_gin_life *life);
 
 /* gin_run.c */
-/* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. call->gin.contexts: as many
- * as it may have, 0: all. An error of CUDA's, 0: none. */
 struct dyn_gin_grid {
   void *function;
   unsigned blocks, threads;
 };
+/* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. call->gin.contexts: as many
+ * as it may have, 0: all. An error of CUDA's, 0: none. */
 int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call, const struct dyn_parts *parts);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
  * and the kernel may still run. */

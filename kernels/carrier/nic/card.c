@@ -19,11 +19,6 @@ enum {
 
 /* ---- memory ---- */
 
-static bool failed(int result, const char *what) {
-  if (result != 0) carrier_warn("%s: %s", what, carrier_cuda_error(result));
-  return result != 0;
-}
-
 /* A piece of the one allocation; with memory 0 only its size is reckoned. */
 static carrier_address take(struct nic_card *card, size_t bytes) {
   carrier_address at = card->memory + card->bytes;
@@ -55,7 +50,7 @@ static void lay_out(struct nic_card *card) {
 }
 
 static bool fill(const struct nic_card *card, carrier_address to, const void *from, size_t bytes) {
-  return !failed(nic_kernel_fill(card->kernel, to, from, bytes), "writing what a kernel is to read");
+  return !carrier_failed(nic_kernel_fill(card->kernel, to, from, bytes), "writing what a kernel is to read");
 }
 
 /* The device code has them by sides, and the kernel by peers. */
@@ -160,8 +155,8 @@ static struct nic_sizes sizes(unsigned *helpers) {
 static bool share_link(struct nic_card *card) {
   struct carrier_instance *instance = card->carrier->instance;
   if (instance->link == 0 &&
-      (failed(carrier_driver(NULL)->cuMemAlloc_v2(&instance->link, sizeof(uint64_t)), "memory for a word") ||
-       failed(nic_kernel_clear(card->kernel, instance->link, 0, sizeof(uint64_t)), "clearing a word")))
+      (carrier_failed(carrier_driver(NULL)->cuMemAlloc_v2(&instance->link, sizeof(uint64_t)), "memory for a word") ||
+       carrier_failed(nic_kernel_clear(card->kernel, instance->link, 0, sizeof(uint64_t)), "clearing a word")))
     return false;
   card->nic.linkFreeNs = (uint64_t *)(uintptr_t)instance->link;
   card->other = instance->card;
@@ -189,22 +184,22 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
   size_t signalBytes = (size_t)nSignals * sizeof(uint64_t), counterBytes = (size_t)nCounters * sizeof(uint64_t);
   const size_t signalRoom = signalBytes + 8 > SIGNALS_LEAST ? signalBytes + 8 : SIGNALS_LEAST;
   lay_out(card);
-  if (failed(cuda->cuMemAllocHost_v2((void **)&card->shared, sizeof *card->shared), "memory for doorbell records")) return false;
+  if (carrier_failed(cuda->cuMemAllocHost_v2((void **)&card->shared, sizeof *card->shared), "memory for doorbell records")) return false;
   memset(card->shared, 0, sizeof *card->shared);
-  if (failed(cuda->cuMemAlloc_v2(&card->memory, card->bytes), "memory for queues") ||
-      failed(cuda->cuMemAlloc_v2(&card->signals, signalRoom), "memory for signals") ||
-      failed(cuda->cuMemAlloc_v2(&card->counters, counterBytes + 8), "memory for counters"))
+  if (carrier_failed(cuda->cuMemAlloc_v2(&card->memory, card->bytes), "memory for queues") ||
+      carrier_failed(cuda->cuMemAlloc_v2(&card->signals, signalRoom), "memory for signals") ||
+      carrier_failed(cuda->cuMemAlloc_v2(&card->counters, counterBytes + 8), "memory for counters"))
     return false;
   lay_out(card);
   card->nic.report = &card->shared->report;
   card->nic.rank = c->rank;
   card->nic.nRanks = c->nRanks;
   card->nic.sizes = sizes(&card->helpers);
-  if (failed(nic_kernel_clear(card->kernel, card->memory, 0, card->bytes), "clearing queues") ||
-      failed(nic_kernel_clear(card->kernel, (carrier_address)(uintptr_t)card->nic.completions, 0xff, card->memory + card->bytes - (carrier_address)(uintptr_t)card->nic.completions),
+  if (carrier_failed(nic_kernel_clear(card->kernel, card->memory, 0, card->bytes), "clearing queues") ||
+      carrier_failed(nic_kernel_clear(card->kernel, (carrier_address)(uintptr_t)card->nic.completions, 0xff, card->memory + card->bytes - (carrier_address)(uintptr_t)card->nic.completions),
              "clearing completions") ||
-      failed(nic_kernel_clear(card->kernel, card->signals, 0, signalBytes + 8), "clearing signals") ||
-      failed(nic_kernel_clear(card->kernel, card->counters, 0, counterBytes + 8), "clearing counters"))
+      carrier_failed(nic_kernel_clear(card->kernel, card->signals, 0, signalBytes + 8), "clearing signals") ||
+      carrier_failed(nic_kernel_clear(card->kernel, card->counters, 0, counterBytes + 8), "clearing counters"))
     return false;
   if (carrier_register(c, (void *)(uintptr_t)card->signals, signalBytes, NCCL_PTR_CUDA, 0, &card->signalRegion) != ncclSuccess) return false;
   counters[c->rank] = (struct nic_part){card->counters, counterBytes};

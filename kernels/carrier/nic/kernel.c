@@ -20,11 +20,6 @@ struct nic_kernel {
   bool looking;
 };
 
-static bool failed(int result, const char *what) {
-  if (result != 0) carrier_warn("%s: %s", what, carrier_cuda_error(result));
-  return result != 0;
-}
-
 const char *nic_kernel_file(void) {
   static _Thread_local char path[4096];
   Dl_info self;
@@ -56,18 +51,18 @@ static bool load(struct nic_kernel *k) {
     carrier_warn("the kernel is not to be read: %s; `make carrier` builds it with CUDA's compiler", path == NULL ? FILE_NAME : path);
     return false;
   }
-  bool loaded = !failed(cuda->cuModuleLoadData(&k->module, image), path);
+  bool loaded = !carrier_failed(cuda->cuModuleLoadData(&k->module, image), path);
   free(image);
   /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
-  return loaded && !failed(cuda->cuModuleGetFunction(&k->function, k->module, NAME), "cuModuleGetFunction") &&
-         !failed(cuda->cuFuncLoad(k->function), "cuFuncLoad") &&
-         !failed(cuda->cuModuleGetFunction(&k->watch, k->module, WATCH_NAME), "cuModuleGetFunction") && !failed(cuda->cuFuncLoad(k->watch), "cuFuncLoad") &&
-         !failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") &&
-         !failed(cuda->cuStreamCreateWithPriority(&k->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
-         !failed(cuda->cuStreamCreateWithPriority(&k->asks, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
-         !failed(cuda->cuStreamCreateWithPriority(&k->looks, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
-         !failed(cuda->cuEventCreate(&k->ended, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate") &&
-         !failed(cuda->cuEventCreate(&k->looked, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate");
+  return loaded && !carrier_failed(cuda->cuModuleGetFunction(&k->function, k->module, NAME), "cuModuleGetFunction") &&
+         !carrier_failed(cuda->cuFuncLoad(k->function), "cuFuncLoad") &&
+         !carrier_failed(cuda->cuModuleGetFunction(&k->watch, k->module, WATCH_NAME), "cuModuleGetFunction") && !carrier_failed(cuda->cuFuncLoad(k->watch), "cuFuncLoad") &&
+         !carrier_failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") &&
+         !carrier_failed(cuda->cuStreamCreateWithPriority(&k->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
+         !carrier_failed(cuda->cuStreamCreateWithPriority(&k->asks, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
+         !carrier_failed(cuda->cuStreamCreateWithPriority(&k->looks, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority") &&
+         !carrier_failed(cuda->cuEventCreate(&k->ended, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate") &&
+         !carrier_failed(cuda->cuEventCreate(&k->looked, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
 struct nic_kernel *nic_kernel_make(void) {
@@ -94,16 +89,16 @@ int nic_kernel_clear(struct nic_kernel *k, carrier_address at, unsigned char byt
 bool nic_kernel_start(struct nic_kernel *k, struct nic *nic, unsigned blocks) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   void *arguments[] = {nic};
-  return !failed(cuda->cuMemsetD8Async((carrier_address)(uintptr_t)nic->launch, 0, NIC_LAUNCHES * sizeof *nic->launch, k->stream), "the kernel's start") &&
-         !failed(cuda->cuLaunchKernel(k->watch, 1, 1, 1, NIC_WATCH_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
-         !failed(cuda->cuLaunchKernel(k->function, blocks, 1, 1, NIC_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
-         !failed(cuda->cuEventRecord(k->ended, k->stream), "the kernel's start");
+  return !carrier_failed(cuda->cuMemsetD8Async((carrier_address)(uintptr_t)nic->launch, 0, NIC_LAUNCHES * sizeof *nic->launch, k->stream), "the kernel's start") &&
+         !carrier_failed(cuda->cuLaunchKernel(k->watch, 1, 1, 1, NIC_WATCH_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
+         !carrier_failed(cuda->cuLaunchKernel(k->function, blocks, 1, 1, NIC_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
+         !carrier_failed(cuda->cuEventRecord(k->ended, k->stream), "the kernel's start");
 }
 
 static bool is_over(void *event, const char *what, atomic_bool *broken) {
   int state = carrier_driver(NULL)->cuEventQuery(event);
   if (state == CARRIER_NOT_READY) return false;
-  *broken = *broken || failed(state, what);
+  *broken = *broken || carrier_failed(state, what);
   return true;
 }
 
@@ -117,8 +112,8 @@ bool nic_kernel_looked(struct nic_kernel *k, void *to, carrier_address from, siz
   }
   if (k->looking) return false;
   k->looking = true;
-  *broken = failed(cuda->cuMemcpyDtoHAsync_v2(to, from, bytes, k->looks), "a look at doorbells") ||
-            failed(cuda->cuEventRecord(k->looked, k->looks), "a look at doorbells");
+  *broken = carrier_failed(cuda->cuMemcpyDtoHAsync_v2(to, from, bytes, k->looks), "a look at doorbells") ||
+            carrier_failed(cuda->cuEventRecord(k->looked, k->looks), "a look at doorbells");
   return false;
 }
 

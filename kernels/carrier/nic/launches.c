@@ -54,9 +54,8 @@ static bool is_news(struct nic_card *card) {
 
 static bool tell(struct nic_card *card) {
   memcpy(card->told, card->shared->control, sizeof card->told);
-  const int result = nic_kernel_fill(card->kernel, (carrier_address)(uintptr_t)card->nic.control, card->shared->control, sizeof card->told);
-  if (result != 0) carrier_warn("writing what a kernel is to read: %s", carrier_cuda_error(result));
-  return result == 0;
+  return !carrier_failed(nic_kernel_fill(card->kernel, (carrier_address)(uintptr_t)card->nic.control, card->shared->control, sizeof card->told),
+                         "writing what a kernel is to read");
 }
 
 /* Requests that were rung for and not done, of peers for whom anything is done. While no kernel is there to look at doorbells

@@ -15,13 +15,8 @@ struct nic_contexts {
   struct nic_card *cards[];
 };
 
-static bool failed(int result, const char *what) {
-  if (result != 0) carrier_warn("%s: %s", what, carrier_cuda_error(result));
-  return result != 0;
-}
-
 static bool fill(const struct nic_port *port, carrier_address to, const void *from, size_t bytes) {
-  return !failed(nic_write(port->stream, to, from, bytes), "writing what a kernel is to read");
+  return !carrier_failed(nic_write(port->stream, to, from, bytes), "writing what a kernel is to read");
 }
 
 /* ---- memory ---- */
@@ -50,8 +45,8 @@ uint32_t *nic_key_list(const struct nic_port *port, uint32_t key) {
 static bool make_tables(struct nic_port *port) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   const size_t handles = NIC_CARD_KEYS * sizeof(struct gdaki_memory), lists = NIC_CARD_KEYS * (size_t)port->carrier->nRanks * sizeof(uint32_t);
-  if (failed(cuda->cuStreamCreateWithPriority(&port->stream, CARRIER_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority") ||
-      failed(cuda->cuMemAlloc_v2(&port->handles, handles + lists), "memory for keys"))
+  if (carrier_failed(cuda->cuStreamCreateWithPriority(&port->stream, CARRIER_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority") ||
+      carrier_failed(cuda->cuMemAlloc_v2(&port->handles, handles + lists), "memory for keys"))
     return false;
   port->keyLists = port->handles + handles;
   return fill_keys(port);
@@ -119,7 +114,7 @@ static bool describe(struct nic_contexts *contexts) {
     return false;
   }
   for (int n = 0; n < contexts->count; n++) nic_describe(contexts->cards[n], &array[n]);
-  bool fine = !failed(carrier_driver(NULL)->cuMemAlloc_v2(&contexts->array, bytes), "memory for contexts") && fill(contexts->port, contexts->array, array, bytes);
+  bool fine = !carrier_failed(carrier_driver(NULL)->cuMemAlloc_v2(&contexts->array, bytes), "memory for contexts") && fill(contexts->port, contexts->array, array, bytes);
   carrier_leave(&entered);
   free(array);
   return fine;
