@@ -31,7 +31,27 @@ func TestLiveHostsGIN(t *testing.T) {
 	if d == nil || len(d.Status.Comms) != 1 || d.Status.Comms[0].Hosts != "met" || d.Status.Comms[0].RanksJoined != 2 {
 		t.Fatalf("what the daemon of rank 0's host says: %+v", d)
 	}
-	t.Logf("%+v\n%+v", d.Status.Links, d.Status.Core.Trips)
+	// Of each pair, on one host or two, both ways on both contexts, and all that one of its ranks told of the other one did, too, but for what came last.
+	ways := map[[2]int32]int{}
+	for _, l := range d.Links {
+		if l.Trips >= 10 {
+			ways[[2]int32{l.Rank, l.Peer}]++
+		}
+	}
+	for rank := range int32(4) {
+		for peer := range int32(4) {
+			if want := 2; rank != peer && ways[[2]int32{rank, peer}] != want {
+				t.Errorf("%d ways from rank %d to rank %d, want %d", ways[[2]int32{rank, peer}], rank, peer, want)
+			}
+		}
+	}
+	trips := d.Status.Core.Trips
+	if trips.Joined < 500 || trips.Elsewhere < trips.Samples/4 || trips.Samples > trips.Joined+trips.Joined/2 || trips.Rejected+trips.Unkept+d.Status.Untold > 0 {
+		t.Errorf("%+v, %d found no room", trips, d.Status.Untold)
+	}
+	if t.Failed() {
+		t.Logf("%s\n%+v", said, d)
+	}
 }
 
 // Between pretended nodes kernels on GIN are learnt like any other choice, every element right, and the daemon hears from both
