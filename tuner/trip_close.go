@@ -64,6 +64,4 @@ func (l *link) wanting(d *agents.Detector) bool {
 }
 
 // wantsCloser reports whether a plan has to say something else than the last one about how often puts are timed.
-func (m *comm) wantsCloser(nowNs state.Ns) bool {
-	return m.trips != nil && !m.several() && m.trips.closer.look(nowNs)
-}
+func (m *comm) wantsCloser(nowNs state.Ns) bool { return m.trips != nil && m.trips.closer.look(nowNs) }

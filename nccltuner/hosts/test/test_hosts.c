@@ -19,11 +19,12 @@ static void calm(void) {
   AWAIT(all_met(), 5000);
   for (int i = 0; i < 8; i++) {
     settle();
+    nap(30 * MS); /* puts are timed rarely again, by then or in the middle of the next plan */
     if (i == 4) STORE(shared->told[0][3].ahead, 1000); /* epochs, at once */
   }
   stop();
   for (int c = 0; c < 2; c++)
-    for (int i = 0; i < 5; i++) CHECK(shared->told[c][i].changes >= 8 && !shared->told[c][i].lost);
+    for (int i = 0; i < 5; i++) CHECK(shared->told[c][i].changes >= 8 && !shared->told[c][i].lost && shared->told[c][i].closely > 30 && shared->told[c][i].closely <= 7 * (1 + 2 + 3) * 2);
 }
 
 static void rank_killed(void) {
