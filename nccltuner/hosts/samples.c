@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "../../kernels/host/host.h"
 #include "../plugin/ring.h"
 
 #define MOST_HEARD 1024 /* that wait for the ring; once half of them do no more puts are taken */
@@ -103,14 +104,22 @@ static unsigned look(const struct dyn_ring *ring, bool (*wanted)(const struct dy
   return n;
 }
 
+/* Puts for no daemon that is there: they would fill the ring, and tell a later one of what is over. */
+static void store_heard(struct dyn_ring *ring) {
+  static struct dyn_reader daemon;
+  bool read = numHeard > 0 && dyn_ring_is_read(&daemon, ring, dyn_host_ns());
+  for (unsigned i = 0; i < numHeard; i++)
+    if (read || !is_of_put(&heard[i])) dyn_ring_store(ring, &heard[i]);
+  numHeard = 0;
+}
+
 unsigned dyn_hosts_exchange(bool (*wanted)(const struct dyn_sample *), struct dyn_sample samples[DYN_HOSTS_LOOK], unsigned *calls) {
   struct dyn_ring *(*holds)(void) = __atomic_load_n(&hold, __ATOMIC_ACQUIRE);
   struct dyn_ring *ring = holds != NULL && (wanted != NULL || numHeard > 0 || lost > 0) ? holds() : NULL;
   if (wanted == NULL) of = NULL, numPuts = 0; /* what is told while nobody wants any is not for who does later */
   *calls = 0;
   if (ring == NULL) return 0;
-  for (unsigned i = 0; i < numHeard; i++) dyn_ring_store(ring, &heard[i]);
-  numHeard = 0;
+  store_heard(ring);
   unsigned n = *calls = wanted != NULL ? look(ring, wanted, samples) : 0;
   for (unsigned i = 0; i < DYN_HOSTS_PUTS && n < DYN_HOSTS_LOOK && numPuts > 0; i++, numPuts--, firstPut = (firstPut + 1) % MOST_PUTS) samples[n++] = puts[firstPut];
   if (lost > 0) __atomic_fetch_add(&ring->untold, lost, __ATOMIC_RELAXED);

@@ -75,7 +75,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "trips", "trips_busy", "trips_lost", "gin_begins", "count_apart", "gin_too_late", "gone")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "trips", "trips_busy", "trips_lost", "trips_unread", "gin_begins", "count_apart", "gin_too_late", "gone")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -114,7 +114,9 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"samples.c", "samples", "(sample->flags & none) == 0 &&", ""},
 		{"samples.c", "busy", "all += is_of_call(cell) && wanted(cell);", "all += is_of_call(cell);"},
 		{"samples.c", "busy", "n < DYN_HOSTS_LOOK && is_of_call(cell) && wanted(cell)", "n < DYN_HOSTS_LOOK"},
-		{"samples.c", "samples", "  numHeard = 0;\n  unsigned n = *calls", "  unsigned n = *calls"},
+		{"samples.c", "samples", "dyn_ring_store(ring, &heard[i]);\n  numHeard = 0;\n", "dyn_ring_store(ring, &heard[i]);\n"},
+		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "true"},
+		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "read"},
 		{"samples.c", "trips", "(uint32_t)put->seq * 2654435769u", "((uint32_t)put->seq + (uint32_t)put->rank) * 2654435769u"}, // each rank tells of calls of its own
 		{"samples.c", "trips", "all += is_of_call(cell) && wanted(cell);", "all += wanted(cell);"},
 		{"samples.c", "trips", "  while (least > 0 && by[least - 1] <= room) room -= by[--least];\n", "  least = 0;\n"},
@@ -126,7 +128,7 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"hosts_samples.c", "trips", "DYN_HOSTS_TRIPS, samples + calls", "DYN_HOSTS_SAMPLES, samples + calls"},
 		{"hub.c", "trips", "  case DYN_HOSTS_TRIPS:\n", ""},
 		{"rank.c", "trips", "    if (((sample.flags & DYN_SAMPLE_TRIP) != 0) != (m->kind == DYN_HOSTS_TRIPS)) continue;\n", ""},
-		{"plugin/hosts.c", "calm", "comm->closeLeft = comm->plan.closeEpochs;", "comm->closeLeft = comm->plan.closeEpochs + (uint64_t)(comm->rank == 1);"}, // one rank times a call that no peer answers
+		{"plugin/hosts.c", "calm", "comm->closeLeft = comm->plan.closeEpochs;", "comm->closeLeft = comm->plan.closeEpochs + (uint64_t)(comm->rank == 1);"},                  // one rank times a call that no peer answers
 		{"plugin/hosts.c", "calm", "comm->closeLeft = comm->plan.closeEpochs;", "comm->closeLeft = comm->self == (void *)(comm->record + 1) ? comm->plan.closeEpochs : 0;"}, // who came first on a host
 		{"plugin/hosts.c", "calm", "comm->closeLeft = comm->plan.closeEpochs;", ""},
 		{"hub.c", "strangers", "|| (rank->came && rank->host != m->host)", ""},

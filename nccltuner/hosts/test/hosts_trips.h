@@ -45,6 +45,7 @@ static uint64_t tell_puts(uint64_t number, int calls) {
 static int find_puts(void) {
   struct dyn_sample sample;
   int calls = 0;
+  STORE(rings[0]->header.heartbeat, rings[0]->header.heartbeat + 1);
   while (drain(0, &sample)) {
     int r = sample.rank;
     if (!(sample.flags & DYN_SAMPLE_TRIP)) {
@@ -76,6 +77,7 @@ static uint64_t begin_puts(void) {
   memset(came, 0, sizeof came);
   memset(newest, 0, sizeof newest);
   make_rings();
+  STORE(rings[0]->wantMask, 1);
   start(4, 2, 1, -1, NULL);
   AWAIT(all_met(), 5000);
   settle();
@@ -154,6 +156,26 @@ static void trips(void) {
   end_puts();
 }
 
+/* Its daemon has gone: calls go into the ring as ever, and no put, until another one has come. */
+static void trips_unread(void) {
+  uint64_t number = begin_puts(), head = LOAD(rings[0]->head);
+  for (int i = 0; i < 10; i++) number = tell_puts(number, 2), nap(10 * MS);
+  AWAIT(LOAD(rings[0]->head) > head, 3000);
+  nap(DYN_READER_SILENT_NS + 100 * MS);
+  head = LOAD(rings[0]->head);
+  number = tell_puts(number, 50);
+  struct dyn_sample sample = sample_of(1, 7);
+  CHECK(dyn_ring_store(rings[1], &sample));
+  AWAIT(LOAD(rings[0]->head) > head, 3000);
+  nap(200 * MS);
+  CHECK(LOAD(rings[0]->head) == head + 1);
+  find_puts();
+  uint64_t from = number;
+  number = tell_puts(number, 50);
+  AWAIT(num_came(1, from, number) == 50 && num_came(3, from, number) == 50, 3000);
+  end_puts();
+}
+
 /* Beside as many calls as there is room for: these come as if there were no puts, which have what is left. */
 static void trips_busy(void) {
   uint64_t number = begin_puts(), seq = 0, most = 0, heard = 0, from = number;
@@ -179,6 +201,7 @@ static void trips_lost(void) {
   halt(0);
   for (int i = 0; i < 40; i++) {
     number = tell_puts(number, 40);
+    find_puts(); /* it lives */
     nap(25 * MS);
   }
   struct dyn_sample sample = sample_of(1, 7);
