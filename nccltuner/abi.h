@@ -304,7 +304,8 @@ struct dyn_ring {
   uint64_t longBytes;
   uint64_t movedBytes;
   uint64_t together;
-  uint64_t reserved1[2];
+  uint64_t untold; /* atomic, producers: samples that found no room on their way between hosts (hosts/samples.h) */
+  uint64_t reserved1[1];
 
   uint64_t tail; /* atomic, consumer: next position to read */
   uint64_t reserved2[7];

@@ -274,7 +274,8 @@ type ABIRing struct {
 	LongBytes  uint64 // atomic, producers: what the preload library did for NCCL's Socket network in this process (struct dyn_traffic)
 	MovedBytes uint64
 	Together   uint64
-	Reserved1  [2]uint64
+	Untold     uint64 // atomic, producers: samples that found no room on their way between hosts (hosts/samples.h)
+	Reserved1  [1]uint64
 	Tail       uint64 // atomic, consumer: next position to read
 	Reserved2  [7]uint64
 	// atomic, daemon: profiler events wanted in this process; ranks stop when heartbeat stands still. ncclProfileKernelCh

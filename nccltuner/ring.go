@@ -26,6 +26,7 @@ type RingStats struct {
 	Samples    uint64
 	Dropped    uint64             // since creation: the ring was full
 	Unjoined   uint64             // since creation: samples without a getCollInfo call
+	Untold     uint64             // since creation: samples that found no room on their way between hosts
 	Rejected   [NumRejects]uint64 // not believed, by reason
 	UnknownRan uint64             // algorithm or protocol that ran has no name here; kept
 	Saturated  uint64             // a duration of 4.29 s or more; kept
@@ -195,7 +196,7 @@ func (r *Ring) Drained() bool {
 func (r *Ring) Stats() (RingStats, error) {
 	s := r.stats
 	err := r.memory.guard(func() {
-		s.Dropped, s.Unjoined = atomic.LoadUint64(&r.abi.Dropped), atomic.LoadUint64(&r.abi.Unjoined)
+		s.Dropped, s.Unjoined, s.Untold = atomic.LoadUint64(&r.abi.Dropped), atomic.LoadUint64(&r.abi.Unjoined), atomic.LoadUint64(&r.abi.Untold)
 		s.Traffic = RingTraffic{atomic.LoadUint64(&r.abi.LongBytes), atomic.LoadUint64(&r.abi.MovedBytes), atomic.LoadUint64(&r.abi.Together)}
 	})
 	return s, err

@@ -208,10 +208,11 @@ func TestDrainCountsWhatItDoesNotBelieve(t *testing.T) {
 	odd.Algorithm, odd.SignalNs, odd.Seq = 255, 1<<32-1, 2
 	put(r.abi, r.cells, &odd)
 	atomic.AddUint64(&r.abi.Unjoined, 7)
+	atomic.AddUint64(&r.abi.Untold, 8)
 	if got := drainAll(t, r); len(got) != 2 || got[0] != 1 || got[1] != 2 {
 		t.Errorf("got %v", got)
 	}
-	want := RingStats{Samples: 2, Unjoined: 7, UnknownRan: 1, Saturated: 1}
+	want := RingStats{Samples: 2, Unjoined: 7, Untold: 8, UnknownRan: 1, Saturated: 1}
 	want.Rejected[RejectCollective], want.Rejected[RejectBytes] = 1, 2
 	if s, err := r.Stats(); err != nil || s != want {
 		t.Errorf("got %+v, %v, want %+v", s, err, want)

@@ -199,7 +199,7 @@ func (m *comm) sampleEvery(cfg Config) int {
 
 // plan gathers what every bucket wants.
 func (m *comm) plan() Plan {
-	p := Plan{Comm: m.Comm, SampleEvery: m.every, Closely: m.trips != nil && m.trips.closer.on && !m.several()}
+	p := Plan{Comm: m.Comm, SampleEvery: m.every, Closely: m.trips != nil && m.trips.closer.on}
 	var all []*bucket
 	m.eachBucket(func(b *bucket) {
 		if !b.differ {

@@ -220,3 +220,54 @@ func TestPartedHostsTryNothing(t *testing.T) {
 	p.core.Step(2e10, Parted{Comm: 1}) // which nobody knows any more
 	p.core.Step(2e10, Agreed{Comm: 1})
 }
+
+// Of puts over GIN ranks of all hosts tell, and what the two of a pair say is joined wherever they are. Words that stay alone, for a host's
+// ranks tell nothing, are neither a finding nor a reason for another plan, and are not kept without end.
+func TestTripsOfRanksElsewhere(t *testing.T) {
+	core := coreOf(t, agents.NameUCB, Config{}, CommJoined{Shape: state.Shape{Ranks: 4, Nodes: 2}, Heard: 0b0011})
+	core.Step(0, Tick{})
+	plans, closely, findings := 0, 0, 0
+	step := func(nowNs state.Ns, e Event) {
+		out := core.Step(nowNs, e)
+		plans, findings = plans+len(out.Plans), findings+len(out.Findings)
+		for _, p := range out.Plans {
+			closely += b2i(p.Closely)
+		}
+	}
+	number := uint32(0)
+	call := func(silent int32) {
+		number++
+		for rank := range int32(4) {
+			for peer := range int32(4) {
+				if rank != peer && rank != silent {
+					step(state.Ns(number)*1e6, &Trip{Comm: 1, Number: number, Rank: rank, Peer: peer, Action: gin4, Bytes: 64, SignalNs: state.Ns(10_000 + number%7), CounterNs: 5000})
+				}
+			}
+		}
+		if number%40 == 0 {
+			step(state.Ns(number)*1e6, Tick{})
+		}
+	}
+	for range 2000 {
+		call(-1)
+	}
+	n := core.Totals().Trips
+	if links := core.LinksOf(1); len(links) != 12 || n.Joined != 2000*12 || n.Elsewhere != 2000*6 || n.Rejected+n.Unkept+n.Unknown != 0 {
+		t.Errorf("%d ways, %+v", len(links), n)
+	}
+	if closely == 0 { // what is to be expected of a way is not known at first
+		t.Errorf("of %d plans none has puts timed closely", plans)
+	}
+	plans = 0
+	const alone = 40_000
+	for range alone {
+		call(3)
+	}
+	n = core.Totals().Trips
+	if m := core.comms[1].trips; len(m.joiner.open) > tripWindow || len(m.joiner.queue) > tripWindow || n.Incomplete < 3*alone-tripWindow || n.Joined != (2000+alone)*12-alone*6 {
+		t.Errorf("%d wait, %+v", len(m.joiner.open), n)
+	}
+	if findings+plans != 0 {
+		t.Errorf("%d findings, %d plans", findings, plans)
+	}
+}

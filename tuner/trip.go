@@ -27,6 +27,7 @@ type TripTotals struct {
 	Incomplete uint64 `json:"incomplete"` // given up because the other rank told nothing
 	Rejected   uint64 `json:"rejected"`   // told twice, by ranks that are not there, or by ranks that differ
 	Unknown    uint64 `json:"unknown"`    // of communicators that are not known
+	Elsewhere  uint64 `json:"elsewhere"`  // of Samples, those of ranks on other hosts
 	Unkept     uint64 `json:"unkept"`     // joined ones of more links than are kept
 	Alarms     uint64 `json:"alarms"`     // of the detector
 	Changes    uint64 `json:"changes"`    // that the diagnosis has a name for
@@ -148,6 +149,9 @@ func (c *Core) trip(nowNs state.Ns, e *Trip) {
 	if m.trips == nil {
 		m.trips = &trips{joiner: tripJoiner{ranks: int32(m.Shape.Ranks)}, links: map[linkKey]*link{}, said: map[agents.Diagnosis]state.Ns{},
 			rng: rand.New(rand.NewPCG(c.cfg.Seed, uint64(m.Comm)))}
+	}
+	if e.Rank >= 0 && e.Rank < int32(m.Shape.Ranks) && !tells(m.heard(), e.Rank) {
+		t.Elsewhere++
 	}
 	m.trips.closer.heard(e)
 	m.trips.held = append(m.trips.held, m.trips.joiner.add(t, e)...)

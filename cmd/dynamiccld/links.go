@@ -18,7 +18,8 @@ func (a *app) linksCommand() *cobra.Command {
 		Long: `Show what the puts of our kernels on NCCL's GIN take on each way from a rank to a peer
 over each context: until the source was read (counter), and until the peer's answer to the
 signal was back (signal), as medians by size; and what the detector made of a change. About
-one call in 256 is timed. The wait for ranks that come late is not in it.`,
+one call in 256 is timed. The wait for ranks that come late is not in it. Of ranks on several
+hosts the daemon of rank 0's host knows.`,
 		Example: "  dynamiccld links\n  dynamiccld links --comm 7f3a52c1009be011 --json",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,7 +37,7 @@ one call in 256 is timed. The wait for ranks that come late is not in it.`,
 				all = slices.DeleteFunc(all, func(l control.Link) bool { return l.Comm != comm })
 			}
 			if len(all) == 0 {
-				return a.nothing(unknown("daemon of %s has seen no puts over GIN%s: about one call in 256 of the kernels gin/... is timed; `dynamiccld status` shows which communicators have GIN",
+				return a.nothing(unknown("daemon of %s has seen no puts over GIN%s: about one call in 256 of the kernels gin/... is timed, and of ranks on several hosts the daemon of rank 0's host knows; `dynamiccld status` shows which communicators have GIN",
 					cfg.Dir, of), asJSON, []control.Link{})
 			}
 			if asJSON {

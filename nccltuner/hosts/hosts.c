@@ -68,7 +68,11 @@ static struct guest *guest_of(int number) {
 static void send_guest(void *to, int connection, const struct dyn_hosts_message *m, const void *payload) {
   struct guest *g = guest_of(connection);
   (void)to;
-  if (m->kind == DYN_HOSTS_SAMPLES && g != NULL && g->wire.numOut > MOST_SAMPLES) return; /* plans go first */
+  size_t most = m->kind == DYN_HOSTS_TRIPS ? MOST_SAMPLES / 2 : MOST_SAMPLES; /* plans go first, then calls */
+  if ((m->kind == DYN_HOSTS_SAMPLES || m->kind == DYN_HOSTS_TRIPS) && g != NULL && g->wire.numOut > most) {
+    dyn_hosts_lose(m->count);
+    return;
+  }
   if (g != NULL && !g->broken) g->broken = !dyn_wire_send(&g->wire, m, payload); /* the hub hears of it when it is not at work */
 }
 
@@ -218,29 +222,6 @@ static void serve_speaker(struct speaker *s) {
   }
 }
 
-static bool tells(const struct speaker *s, const struct dyn_sample *of) {
-  return s->rank.elsewhere && of->commId == s->rank.place.commId && of->rank == (int32_t)s->rank.place.rank;
-}
-static bool is_wanted(const struct dyn_sample *sample) {
-  for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next)
-    if (tells(s, sample)) return true;
-  return false;
-}
-
-/* A connection that takes no more at once has none of them. */
-static void exchange_samples(void) {
-  struct dyn_sample samples[DYN_HOSTS_LOOK], its[DYN_HOSTS_LOOK];
-  bool any = false;
-  for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next) any |= s->rank.elsewhere;
-  unsigned n = dyn_hosts_exchange(any ? is_wanted : NULL, samples);
-  for (struct speaker *s = dyn_speakers; s != NULL; s = s->next) {
-    uint32_t count = 0;
-    for (unsigned i = 0; i < n; i++)
-      if (tells(s, &samples[i])) its[count++] = samples[i];
-    if (!s->over && !s->broken && s->spoke && s->wire.numOut == 0) dyn_hosts_rank_tell(&s->rank, its, count);
-  }
-}
-
 /* ---- the thread ---- */
 
 static unsigned add(struct pollfd *list, unsigned n, int fd, bool writes) {
@@ -283,7 +264,7 @@ static void *run(void *nothing) {
     if (listener >= 0) admit();
     serve_guests();
     for (struct speaker *s = dyn_speakers; s != NULL; s = s->next) serve_speaker(s);
-    exchange_samples();
+    dyn_speakers_exchange();
   }
   /* The program has closed what is not its own. Nobody may wait for this thread. */
   for (struct speaker *s = dyn_speakers; s != NULL; s = s->next)

@@ -287,8 +287,9 @@ bool dyn_hub_take(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
     rank->left = true;
     return true;
   case DYN_HOSTS_SAMPLES:
+  case DYN_HOSTS_TRIPS:
     if (m->count > DYN_HOSTS_SAMPLES_AT_ONCE) return false;
-    say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_SAMPLES, .count = m->count, .rank = m->rank}, payload);
+    say(hub, c, 0, (struct dyn_hosts_message){.kind = m->kind, .count = m->count, .rank = m->rank}, payload);
     return true;
   default:
     return false;

@@ -9,7 +9,7 @@
 
 #include "../abi.h"
 
-#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 4) /* plans, marks and flags are of the layout's version */
+#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 5) /* plans, marks and flags are of the layout's version */
 #ifndef DYN_HOSTS_SEEK_NS
 #define DYN_HOSTS_SEEK_NS UINT64_C(60000000000) /* for so long a rank tries to reach the hub, and no longer */
 #endif
@@ -26,7 +26,8 @@ enum dyn_hosts_kind {
   DYN_HOSTS_PREPARE,   /* hub: struct dyn_plan, to come into force at epoch */
   DYN_HOSTS_ANSWER,    /* rank: refusal 0: its fence is up, and it will do as the hub decides. count: DYN_ALL_*, as it counts AllToAll */
   DYN_HOSTS_DECIDE,    /* hub: refusal 0: it comes into force. rank: who refused */
-  DYN_HOSTS_SAMPLES,   /* rank on another host than rank 0, and hub to rank 0: struct dyn_hosts_samples, the first count of them */
+  DYN_HOSTS_SAMPLES,   /* rank on another host than rank 0, and hub to rank 0: struct dyn_hosts_samples, the first count of them: calls */
+  DYN_HOSTS_TRIPS,     /* likewise: puts (DYN_SAMPLE_TRIP) */
   DYN_HOSTS_WISH,      /* rank: struct dyn_hosts_gin. refusal 0: it can make GIN's own communicator with all others, and will; id: rank 0's */
   DYN_HOSTS_VERDICT,   /* hub: struct dyn_hosts_gin. refusal 0: all can, and begin, with rank 0's id; else none of them does */
   DYN_HOSTS_BYE,       /* rank: it leaves as programs do */
@@ -46,7 +47,7 @@ struct dyn_hosts_message {
   uint64_t entered; /* rank: the last epoch that it has entered */
   uint32_t nRanks;
   uint32_t rank;
-  uint32_t count;   /* HELLO: calls of an epoch. SAMPLES: how many. ANSWER: DYN_ALL_* */
+  uint32_t count;   /* HELLO: calls of an epoch. SAMPLES, TRIPS: how many. ANSWER: DYN_ALL_* */
   uint32_t refusal; /* DYN_REFUSED_* */
 };
 _Static_assert(sizeof(struct dyn_hosts_message) == 72, "without padding");
@@ -75,7 +76,7 @@ _Static_assert(sizeof(struct dyn_hosts_word) <= DYN_HOSTS_MOST_BYTES, "the longe
 
 /* How many bytes follow a message of this kind. */
 static inline uint32_t dyn_hosts_bytes(unsigned kind) {
-  if (kind == DYN_HOSTS_SAMPLES) return sizeof(struct dyn_hosts_samples);
+  if (kind == DYN_HOSTS_SAMPLES || kind == DYN_HOSTS_TRIPS) return sizeof(struct dyn_hosts_samples);
   if (kind == DYN_HOSTS_WISH || kind == DYN_HOSTS_VERDICT) return sizeof(struct dyn_hosts_gin);
   if (kind == DYN_HOSTS_PROPOSE || kind == DYN_HOSTS_PREPARE) return sizeof(struct dyn_plan);
   return kind == DYN_HOSTS_TELL || kind == DYN_HOSTS_OTHERS ? sizeof(struct dyn_hosts_word) : 0;

@@ -128,12 +128,12 @@ void dyn_hosts_rank_tick(struct dyn_hosts_rank *r, uint64_t nowNs) {
   if (r->place.rank == 0) propose_newest(r, nowNs);
 }
 
-void dyn_hosts_rank_tell(struct dyn_hosts_rank *r, const struct dyn_sample *samples, uint32_t count) {
+void dyn_hosts_rank_tell(struct dyn_hosts_rank *r, enum dyn_hosts_kind kind, const struct dyn_sample *samples, uint32_t count) {
   for (uint32_t at = 0, n; at < count; at += n) {
     struct dyn_hosts_samples some = {0};
     n = count - at < DYN_HOSTS_SAMPLES_AT_ONCE ? count - at : DYN_HOSTS_SAMPLES_AT_ONCE;
     memcpy(some.samples, samples + at, n * sizeof *samples);
-    say(r, (struct dyn_hosts_message){.kind = DYN_HOSTS_SAMPLES, .count = n}, &some);
+    say(r, (struct dyn_hosts_message){.kind = kind, .count = n}, &some);
   }
 }
 
@@ -170,13 +170,14 @@ static void hear_others(struct dyn_hosts_rank *r, const struct dyn_hosts_word *w
   set_hosts(r, DYN_HOSTS_MET);
 }
 
-/* As if the rank were of this process. */
-static bool hear_samples(const struct dyn_hosts_rank *r, uint32_t rank, const struct dyn_hosts_samples *all, uint32_t count) {
-  if (r->place.rank != 0 || rank == 0 || rank >= r->place.nRanks || count > DYN_HOSTS_SAMPLES_AT_ONCE) return false;
-  for (uint32_t i = 0; i < count && r->hear != NULL; i++) {
+/* As if the rank were of this process. Puts come as such: who has room for calls alone goes by the message. */
+static bool hear_samples(const struct dyn_hosts_rank *r, const struct dyn_hosts_message *m, const struct dyn_hosts_samples *all) {
+  if (r->place.rank != 0 || m->rank == 0 || m->rank >= r->place.nRanks || m->count > DYN_HOSTS_SAMPLES_AT_ONCE) return false;
+  for (uint32_t i = 0; i < m->count && r->hear != NULL; i++) {
     struct dyn_sample sample = all->samples[i];
+    if (((sample.flags & DYN_SAMPLE_TRIP) != 0) != (m->kind == DYN_HOSTS_TRIPS)) continue;
     sample.commId = r->place.commId;
-    sample.rank = (int32_t)rank;
+    sample.rank = (int32_t)m->rank;
     r->hear(&sample);
   }
   return true;
@@ -243,7 +244,8 @@ bool dyn_hosts_rank_take(struct dyn_hosts_rank *r, const struct dyn_hosts_messag
   case DYN_HOSTS_DECIDE: decided(r, m, nowNs); return true;
   case DYN_HOSTS_VERDICT: return hear_verdict(r, m->refusal, payload);
   case DYN_HOSTS_GONE: return hear_gone(r, m->rank);
-  case DYN_HOSTS_SAMPLES: return hear_samples(r, m->rank, payload, m->count);
+  case DYN_HOSTS_SAMPLES:
+  case DYN_HOSTS_TRIPS: return hear_samples(r, m, payload);
   default: return false;
   }
 }

@@ -48,7 +48,7 @@ struct dyn_hosts_rank {
   struct dyn_hosts_word told;
   /* To the hub; payload: message.bytes of it. */
   void (*send)(void *to, const struct dyn_hosts_message *message, const void *payload);
-  /* Rank 0: what a call took on a rank elsewhere. */
+  /* Rank 0: what a call or a put took on a rank elsewhere. */
   void (*hear)(const struct dyn_sample *sample);
   void *to;
 };
@@ -61,8 +61,8 @@ void dyn_hosts_rank_greet(struct dyn_hosts_rank *r);
 bool dyn_hosts_rank_take(struct dyn_hosts_rank *r, const struct dyn_hosts_message *message, const void *payload, uint64_t nowNs);
 /* While it is connected. */
 void dyn_hosts_rank_tick(struct dyn_hosts_rank *r, uint64_t nowNs);
-/* What so many calls took that this rank is told of, once it is together and elsewhere. */
-void dyn_hosts_rank_tell(struct dyn_hosts_rank *r, const struct dyn_sample *samples, uint32_t count);
+/* What so many calls took, or puts, that this rank is told of, once it is together and elsewhere. */
+void dyn_hosts_rank_tell(struct dyn_hosts_rank *r, enum dyn_hosts_kind kind, const struct dyn_sample *samples, uint32_t count);
 /* This rank does not want GIN any more; the others may have begun. */
 void dyn_hosts_rank_decline(struct dyn_hosts_rank *r);
 /* It leaves, of itself: nobody is to take it for dead. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ranks of this process, between the thread that speaks for them (hosts.c) and who asks what it has heard (hosts_gin.c).
+ * The ranks of this process, between the thread that speaks for them (hosts.c), who asks what it has heard (hosts_gin.c), and what that
+ * thread tells of their calls and puts (hosts_samples.c).
  */
 #ifndef DYN_SPEAKER_H
 #define DYN_SPEAKER_H
@@ -26,5 +27,8 @@ struct speaker {
 
 extern pthread_mutex_t dyn_speakers_lock;
 extern struct speaker *dyn_speakers; /* under it, and all that is in them */
+
+/* What was told since the last time goes where it is wanted. */
+void dyn_speakers_exchange(void);
 
 #endif

@@ -51,6 +51,9 @@ struct dyn_member {
 
 static inline struct dyn_member *dyn_member_of(struct dyn_comm *comm) { return (struct dyn_member *)comm; }
 
+/* An epoch begins, in which a plan may come into force: whatever becomes of this rank's record, as it is no other rank's on another host. */
+static inline void dyn_pass_close(struct dyn_comm *comm) { comm->closeLeft -= comm->closeLeft > 0; }
+
 /* They stand behind it. */
 static inline struct dyn_rank *dyn_ranks_of(struct dyn_record *record) { return (struct dyn_rank *)(record + 1); }
 

@@ -82,7 +82,7 @@ static void take_plan(struct dyn_comm *comm, struct dyn_fence *fence) {
   dyn_fence_taken(fence);
   comm->deviceLL = false; /* of one node */
   comm->patSums = true;   /* what other hosts' NCCL is nobody here knows for certain */
-  comm->closeUntil = 0; /* no daemon hears of both ends of a put between hosts */
+  comm->closeLeft = comm->plan.closeEpochs; /* from here on, which is the same call on all ranks */
   __atomic_store_n(&comm->self->agreed, comm->plan.version, __ATOMIC_RELEASE);
 }
 

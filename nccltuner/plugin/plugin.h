@@ -81,7 +81,7 @@ struct dyn_comm {
   int tunerLive;
   uint64_t epoch;
   uint32_t slot;       /* plan buffer + 1 in force, 0: NCCL's defaults */
-  uint64_t closeUntil; /* the epoch from which puts over GIN are timed rarely again, the same on all ranks */
+  uint64_t closeLeft;  /* epochs in which puts over GIN are timed closely, this one among them; the same on all ranks (dyn_pass_close) */
   uint64_t windowSeq;  /* the call in which sampling last began: no sample, since its timing had not begun before it */
   int deviceLL;        /* in the plan in force LL means a device kernel where there is one */
   bool patSums;        /* a rank's NCCL may run averages as sums in PAT: no ReduceScatter is told to */

@@ -36,4 +36,19 @@ static inline int dyn_ring_store(struct dyn_ring *ring, const struct dyn_sample 
   return 0;
 }
 
+#define DYN_READER_SILENT_NS UINT64_C(2000000000)
+
+/* What one thread has seen of a ring's daemon. */
+struct dyn_reader {
+  const struct dyn_ring *of;
+  uint64_t heartbeat, heardNs;
+};
+
+/* Somebody empties it. A daemon that has gone leaves a heartbeat that stands still. */
+static inline bool dyn_ring_is_read(struct dyn_reader *seen, const struct dyn_ring *ring, uint64_t nowNs) {
+  uint64_t beat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
+  if (seen->of != ring || beat != seen->heartbeat) *seen = (struct dyn_reader){ring, beat, nowNs};
+  return __atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) != 0 && nowNs - seen->heardNs < DYN_READER_SILENT_NS;
+}
+
 #endif

@@ -61,7 +61,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
   comm->patSums = fit && sums_anywhere(comm);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
-  comm->closeUntil = comm->epoch + comm->plan.closeEpochs;
+  comm->closeLeft = comm->plan.closeEpochs;
 }
 
 static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
@@ -69,6 +69,7 @@ static __attribute__((noinline)) void enter_epoch(struct dyn_member *member) {
   struct dyn_epoch_memory memory = dyn_epoch_memory_of(comm->record, comm->nRanks);
   uint8_t slot;
   comm->callsLeft = member->epochCalls;
+  dyn_pass_close(comm);
   if (DYN_RARELY(comm->fence != NULL)) dyn_hosts_pass(comm); /* whatever the record says: it has promised to */
   if (member->broken) return;
   comm->epoch++;
@@ -368,13 +369,13 @@ static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, i
   return action;
 }
 
-/* A peer of a put that is timed closely has to answer it, so all ranks go by the plan and the epoch alone, and by nothing that only some of
- * them know, as whether others are elsewhere (comm->fence). */
+/* A peer of a put that is timed closely has to answer it, so all ranks go by the plan and how many epochs it has been in force, and by nothing
+ * that only some of them know, as whether others are elsewhere (comm->fence). */
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   const struct dyn_comm *comm = chooser;
   if (able == DYN_ABLE_LOOK) return is_decided(chooser, collective, bytes) && may_be_ours(chooser, collective, dyn_bucket_of(bytes));
   uint32_t action = choose_kernel(chooser, collective, bytes, able);
-  bool closely = (action & 15) == DYN_PATH_GIN && comm->epoch < comm->closeUntil;
+  bool closely = (action & 15) == DYN_PATH_GIN && comm->closeLeft > 0;
   return closely ? action | DYN_GIN_CLOSELY << DYN_ACTION_ALGO_SHIFT : action;
 }
 

@@ -75,7 +75,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "gin_begins", "count_apart", "gin_too_late", "gone")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "trips", "trips_busy", "trips_lost", "trips_unread", "gin_begins", "count_apart", "gin_too_late", "gone")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -98,7 +98,7 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"hosts.c", "aborted", "  dyn_fence_lower(fence);\n", ""},
 		{"hosts.c", "ids", "(given != NULL && *given != '\\0') ||", ""},
 		{"hosts.c", "ids", "switched_off() || ", ""},
-		{"hosts.c", "samples", "of->commId == s->rank.place.commId && ", ""},
+		{"hosts_samples.c", "samples", "of->commId == s->rank.place.commId && ", ""},
 		{"hosts.c", "left", "  if (s != NULL && s->spoke) dyn_hosts_rank_bye(&s->rank);\n", ""},
 		{"hosts_gin.c", "gin_too_late", "if (s != NULL && s->spoke) dyn_hosts_rank_decline(&s->rank);", ""},
 		{"hosts_gin.c", "gone_with_hub", "s->rank.gone != 0 || has_lost_hub(s);", "s->rank.gone != 0;"},
@@ -112,9 +112,25 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"samples.c", "samples", " || state == at + DYN_RING_CELLS", ""},
 		{"samples.c", "samples", "|| head - next > DYN_RING_CELLS / 2", ""},
 		{"samples.c", "samples", "(sample->flags & none) == 0 &&", ""},
-		{"samples.c", "busy", " && wanted(cell_at(ring, until))", ""},
+		{"samples.c", "busy", "all += is_of_call(cell) && wanted(cell);", "all += is_of_call(cell);"},
 		{"samples.c", "busy", "n < DYN_HOSTS_LOOK && is_of_call(cell) && wanted(cell)", "n < DYN_HOSTS_LOOK"},
-		{"samples.c", "samples", "  numHeard = 0;\n  unsigned n", "  unsigned n"},
+		{"samples.c", "samples", "dyn_ring_store(ring, &heard[i]);\n  numHeard = 0;\n", "dyn_ring_store(ring, &heard[i]);\n"},
+		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "true"},
+		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "read"},
+		{"samples.c", "trips", "(uint32_t)put->seq * 2654435769u", "((uint32_t)put->seq + (uint32_t)put->rank) * 2654435769u"}, // each rank tells of calls of its own
+		{"samples.c", "trips", "all += is_of_call(cell) && wanted(cell);", "all += wanted(cell);"},
+		{"samples.c", "trips", "  while (least > 0 && by[least - 1] <= room) room -= by[--least];\n", "  least = 0;\n"},
+		{"samples.c", "trips", "some[numSome++] = cell;\n    else lost++;", "some[numSome++] = cell;"},
+		{"samples.c", "trips", "at > 0 && is_before(put, some[at - 1])", "false"},
+		{"samples.c", "trips", "numPuts--, firstPut = (firstPut + 1) % MOST_PUTS", "numPuts--"},
+		{"samples.c", "trips_lost", "is_of_put(sample) ? MOST_HEARD / 2 : MOST_HEARD", "MOST_HEARD"},
+		{"samples.c", "trips_lost", "heard[numHeard++] = *sample;\n  else lost++;", "heard[numHeard++] = *sample;"},
+		{"hosts_samples.c", "trips", "DYN_HOSTS_TRIPS, samples + calls", "DYN_HOSTS_SAMPLES, samples + calls"},
+		{"hub.c", "trips", "  case DYN_HOSTS_TRIPS:\n", ""},
+		{"rank.c", "trips", "    if (((sample.flags & DYN_SAMPLE_TRIP) != 0) != (m->kind == DYN_HOSTS_TRIPS)) continue;\n", ""},
+		{"plugin/hosts.c", "calm", "comm->closeLeft = comm->plan.closeEpochs;", "comm->closeLeft = comm->plan.closeEpochs + (uint64_t)(comm->rank == 1);"},                  // one rank times a call that no peer answers
+		{"plugin/hosts.c", "calm", "comm->closeLeft = comm->plan.closeEpochs;", "comm->closeLeft = comm->self == (void *)(comm->record + 1) ? comm->plan.closeEpochs : 0;"}, // who came first on a host
+		{"plugin/hosts.c", "calm", "comm->closeLeft = comm->plan.closeEpochs;", ""},
 		{"hub.c", "strangers", "|| (rank->came && rank->host != m->host)", ""},
 		{"ids.c", "ids", "if (id[i] != 0) return false;", ";"},
 		{"ids.c", "ids", "|| mark.version != DYN_HOSTS_VERSION", ""},
@@ -137,10 +153,14 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 func agrees(t *testing.T, file, is, mistake, what string) bool {
 	t.Helper()
 	dir, objects, compiler := t.TempDir(), filepath.Join(preloadTests(), "agree"), cmp.Or(os.Getenv("CC"), "gcc")
-	path, program := testbuild.Mistaken(t, dir, "../hosts", file, is, mistake), filepath.Join(dir, "test_hosts")
-	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-I", "../hosts", "-include", "../hosts/test/hurry.h", "-o", program, path}
-	for _, part := range []string{"hosts", "hosts_gin", "hub", "rank", "wire", "ids", "samples", "plugin", "test_hosts"} {
-		if part+".c" != file {
+	folder, object := "../hosts", strings.TrimSuffix(file, ".c")
+	if strings.HasPrefix(file, "plugin/") { // of the two files that are called hosts.c
+		folder, file, object = "../plugin", filepath.Base(file), "plugin"
+	}
+	path, program := testbuild.Mistaken(t, dir, folder, file, is, mistake), filepath.Join(dir, "test_hosts")
+	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-I", folder, "-include", "../hosts/test/hurry.h", "-o", program, path}
+	for _, part := range []string{"hosts", "hosts_gin", "hosts_samples", "hub", "rank", "wire", "ids", "samples", "plugin", "test_hosts"} {
+		if part != object {
 			args = append(args, filepath.Join(objects, part+".o"))
 		}
 	}
@@ -181,6 +201,8 @@ func TestGINBetweenHostsFindsPlantedMistakes(t *testing.T) {
 		{"gin.c", "  device->hosts->decline(comm->fence);\n", ""},
 		{"gin.c", "return word == DYN_ALL_BEGIN;\n  device", "return true;\n  device"},
 		{"tuner.c", "return !comm->lost;", "return true;"},
+		{"tuner.c", "  dyn_pass_close(comm);\n", ""},
+		{"tuner.c", "  dyn_pass_close(comm);\n", "  if (!member->broken) dyn_pass_close(comm);\n"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()

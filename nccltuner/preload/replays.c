@@ -7,7 +7,6 @@
 #include "device.h"
 
 #define AT_ONCE 1024 /* as many as kernels in graphs leave (DYN_STAMPS): none has to wait for the next look, when it may be gone */
-#define SILENT_NS UINT64_C(2000000000)
 
 static struct dyn_sample of_replay(const struct dyn_lsa *lsa, const struct dyn_replay *r) {
   return (struct dyn_sample){
@@ -44,27 +43,17 @@ static struct dyn_sample of_trip(const struct dyn_lsa *lsa, const struct dyn_tri
   };
 }
 
-/* Somebody empties it. A daemon that has gone leaves a heartbeat that stands still. */
-static bool is_read(const struct dyn_ring *ring) {
-  static uint64_t heartbeat, heardNs;
-  static const struct dyn_ring *of;
-  uint64_t beat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
-  if (of != ring || beat != heartbeat) heardNs = dyn_host_ns();
-  of = ring;
-  heartbeat = beat;
-  return __atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) != 0 && dyn_host_ns() - heardNs < SILENT_NS;
-}
-
 /* In the thread that watches over peers. */
 static void look(struct dyn_lsa *lsa) {
   static struct dyn_replay replays[AT_ONCE];
   static struct dyn_trip trips[AT_ONCE];
+  static struct dyn_reader daemon;
   /* Also where nobody reads: what is old is of no use later. */
   size_t numReplays = dyn_lsa_replays(lsa, replays, AT_ONCE), numTrips = dyn_gin_trips(lsa, trips, AT_ONCE);
   if (numReplays + numTrips == 0) return;
   pthread_mutex_lock(&dynamiccl_preload.roundLock);
   struct dyn_ring *ring = dynamiccl_preload.ring;
-  if (ring != NULL && is_read(ring)) {
+  if (ring != NULL && dyn_ring_is_read(&daemon, ring, dyn_host_ns())) {
     for (size_t i = 0; i < numReplays; i++) {
       struct dyn_sample sample = of_replay(lsa, &replays[i]);
       dyn_ring_store(ring, &sample);

@@ -30,6 +30,7 @@
 #define RANKS 6
 #define COMMS 2 /* of all processes, with one id */
 #define EPOCHS (1 << 16)
+#define CLOSELY (1u << 31) /* puts were to be timed so, which peers have to answer */
 #define MS UINT64_C(1000000)
 
 struct memory {
@@ -50,7 +51,8 @@ static struct shared {
     uint32_t verdict;
     uint8_t id[128];
     char gone[128]; /* "": nobody is said to be */
-    uint32_t ran[EPOCHS]; /* version + 1 */
+    uint32_t ran[EPOCHS]; /* version + 1, and CLOSELY */
+    int closely;          /* epochs */
   } told[COMMS][RANKS];
   struct dyn_plan plans[COMMS]; /* the last that was published */
 } *shared;
@@ -132,6 +134,7 @@ static void pass(struct dyn_member *member, struct told *told) {
   struct dyn_comm *comm = &member->comm;
   uint64_t before = comm->plan.version;
   STORE(told->epoch, comm->fenceEpoch + 1);
+  dyn_pass_close(comm);
   dyn_hosts_pass(comm);
   if (comm->lost) {
     STORE(told->lost, 1);
@@ -142,7 +145,9 @@ static void pass(struct dyn_member *member, struct told *told) {
     if (!dyn_plan_valid(&comm->plan)) STORE(told->unsound, 1);
   }
   STORE(told->version, comm->plan.version);
-  if (comm->fenceEpoch < EPOCHS) STORE(told->ran[comm->fenceEpoch], (uint32_t)comm->plan.version + 1);
+  uint32_t closely = comm->closeLeft > 0 ? CLOSELY : 0;
+  told->closely += closely != 0;
+  if (comm->fenceEpoch < EPOCHS) STORE(told->ran[comm->fenceEpoch], ((uint32_t)comm->plan.version + 1) | closely);
 }
 
 static void *run_rank(void *at) {
@@ -233,7 +238,7 @@ static void halt(int i) {
   CHECK(waitpid(shared->pids[i], &status, WUNTRACED) == shared->pids[i] && WIFSTOPPED(status));
 }
 
-/* All that ran an epoch ran it by one plan, and each plan was whole. */
+/* All that ran an epoch ran it by one plan, and timed puts in it alike, and each plan was whole. */
 static void agree(void) {
   for (int c = 0; c < shared->numComms; c++)
     for (int e = 1; e < EPOCHS; e++) {
@@ -265,6 +270,7 @@ static uint64_t publish(int c) {
   memset(plan, 0, sizeof *plan);
   plan->version = version;
   plan->numEntries = 2;
+  plan->closeEpochs = version % 4 * 7;
   plan->entries[1] = (struct dyn_entry){.id = (uint32_t)version, .base = DYN_PATH_COLLECTIVE | 1 << DYN_ACTION_ALGO_SHIFT};
   plan->index[DYN_ALL_REDUCE][version % 20] = 1;
   plan->checksum = dyn_plan_checksum(plan);

@@ -16,17 +16,17 @@ $(T)/test_hub: $(HOSTS)/test/test_hub.c $(HOSTS)/test/hub_rig.h $(HOSTS)/test/hu
 
 # With the plugin's part, and all that waits in a hurry. Planted mistakes are linked with these objects (nccltuner/plugintest).
 HURRY := -include $(HOSTS)/test/hurry.h
-AGREE := hosts hosts_gin hub rank wire ids samples plugin
+AGREE := hosts hosts_gin hosts_samples hub rank wire ids samples plugin
 $(T)/agree:
 	@mkdir -p $@
 $(T)/agree/plugin.o: ../plugin/hosts.c $(HOSTS)/test/hurry.h $(HEADERS) | $(T)/agree
 	@echo "cc $@"; $(CC) $(CFLAGS) $(HURRY) -c -o $@ $<
-$(T)/agree/test_hosts.o: $(HOSTS)/test/test_hosts.c $(HOSTS)/test/hosts_rig.h $(HOSTS)/test/hosts_words.h $(HOSTS)/test/hosts_samples.h $(HOSTS)/test/hosts_gin.h $(HOSTS)/test/hurry.h $(HEADERS) | $(T)/agree
+$(T)/agree/test_hosts.o: $(HOSTS)/test/test_hosts.c $(HOSTS)/test/hosts_rig.h $(HOSTS)/test/hosts_words.h $(HOSTS)/test/hosts_samples.h $(HOSTS)/test/hosts_trips.h $(HOSTS)/test/hosts_gin.h $(HOSTS)/test/hurry.h $(HEADERS) | $(T)/agree
 	@echo "cc $@"; $(CC) $(CFLAGS) $(HURRY) -c -o $@ $<
 $(T)/agree/%.o: $(HOSTS)/%.c $(HOSTS)/test/hurry.h $(HEADERS) | $(T)/agree
 	@echo "cc $@"; $(CC) $(CFLAGS) $(HURRY) -c -o $@ $<
 $(T)/test_hosts: $(AGREE:%=$(T)/agree/%.o) $(T)/agree/test_hosts.o | $(T)
 	@echo "ld $@"; $(CC) $(CFLAGS) -o $@ $^ -pthread
-$(T)/threads/test_hosts: $(HOSTS)/test/test_hosts.c $(HOSTS)/test/hosts_rig.h $(HOSTS)/test/hosts_words.h $(HOSTS)/test/hosts_samples.h $(HOSTS)/test/hosts_gin.h $(HOSTS)/test/hurry.h ../plugin/hosts.c $(filter-out %/plugin.c,$(AGREE:%=$(HOSTS)/%.c)) $(HEADERS)
+$(T)/threads/test_hosts: $(HOSTS)/test/test_hosts.c $(HOSTS)/test/hosts_rig.h $(HOSTS)/test/hosts_words.h $(HOSTS)/test/hosts_samples.h $(HOSTS)/test/hosts_trips.h $(HOSTS)/test/hosts_gin.h $(HOSTS)/test/hurry.h ../plugin/hosts.c $(filter-out %/plugin.c,$(AGREE:%=$(HOSTS)/%.c)) $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) $(HURRY) -o $@ $(filter %.c,$^) -pthread

@@ -71,6 +71,7 @@ type Status struct {
 	Samples      uint64 `json:"samples"`      // read from rings
 	Dropped      uint64 `json:"dropped"`      // by ranks, because a ring was full
 	Unjoined     uint64 `json:"unjoined"`     // matched no getCollInfo call
+	Untold       uint64 `json:"untold"`       // found no room on their way between hosts
 	Decisions    uint64 `json:"decisions"`    // getCollInfo calls of all communicators so far, as ranks report them
 	Ignored      uint64 `json:"ignored"`      // planned actions that NCCL marked -1 after all
 	Publications uint64 `json:"publications"` // plans written into records

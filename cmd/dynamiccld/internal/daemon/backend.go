@@ -19,7 +19,7 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 	err = d.do(ctx, func() {
 		s = control.Status{PID: os.Getpid(), Version: d.version, Layout: nccltuner.ABIVersion, StartedAt: d.startedAt(), Dir: d.dir.Path(), StorePath: d.cfg.Store,
 			StoreState: d.storeState(), TraceError: d.traceError, Learner: d.cfg.Learner, Explore: !d.cfg.NoExplore, NowNs: d.now(), Samples: d.sampleCount,
-			Dropped: d.goneDropped, Unjoined: d.goneUnjoined, Decisions: d.goneCalls, Ignored: d.goneIgnored,
+			Dropped: d.goneDropped, Unjoined: d.goneUnjoined, Untold: d.goneUntold, Decisions: d.goneCalls, Ignored: d.goneIgnored,
 			Publications: d.publications, Graphs: control.GraphsOf(d.core.CountReplays()), Links: control.LinksOf(d.core.CountLinks()), Processes: len(d.rings), UntilUnused: d.cfg.UntilUnused, Core: d.core.Totals(), FindingCounts: map[string]uint64{}}
 		others := d.scanner.OtherLayouts()
 		for _, layout := range slices.Sorted(maps.Keys(others)) {
@@ -32,6 +32,7 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 			if stats, err := r.Stats(); err == nil {
 				s.Dropped += stats.Dropped
 				s.Unjoined += stats.Unjoined
+				s.Untold += stats.Untold
 			}
 		}
 		seen := fates{}

@@ -85,8 +85,8 @@ type Daemon struct {
 	traceError    string
 	lost          error // the directory may have another daemon: nothing is published any more
 
-	sampleCount, publications                         uint64
-	goneDropped, goneUnjoined, goneCalls, goneIgnored uint64 // of rings and communicators that have left
+	sampleCount, publications                                     uint64
+	goneDropped, goneUnjoined, goneUntold, goneCalls, goneIgnored uint64 // of rings and communicators that have left
 }
 
 // Open takes the directory's lock and opens the store. It starts nothing.

@@ -322,6 +322,7 @@ func (d *Daemon) dropRing(r *nccltuner.Ring) {
 	if s, err := r.Stats(); err == nil {
 		d.goneDropped += s.Dropped
 		d.goneUnjoined += s.Unjoined
+		d.goneUntold += s.Untold
 		d.goneTraffic(r.Process(), s.Traffic)
 	}
 	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })

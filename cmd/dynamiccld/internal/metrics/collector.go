@@ -73,6 +73,7 @@ func (ch emit) daemon(st control.Status) {
 	ch.counter(samples, st.Samples)
 	ch.counter(samplesDropped, st.Dropped)
 	ch.counter(samplesUnjoined, st.Unjoined)
+	ch.counter(samplesUntold, st.Untold)
 	ch.counter(samplesElsewhere, st.Core.Elsewhere)
 	ch.counter(samplesRejected, st.Core.Late, "late")
 	ch.counter(samplesRejected, st.Core.Unknown, "unknown")
@@ -132,6 +133,7 @@ func (ch emit) graphs(t tuner.ReplayTotals) {
 func (ch emit) trips(t tuner.TripTotals) {
 	ch.counter(ginTrips, t.Joined)
 	ch.counter(ginCounters, t.Counters)
+	ch.counter(ginElsewhere, t.Elsewhere)
 	ch.seconds(ginSeconds, t.SignalNs, "signal")
 	ch.seconds(ginSeconds, t.CounterNs, "counter")
 	ch.counter(ginChanges, t.Changes)

@@ -16,6 +16,7 @@ var (
 	samples          = desc("samples_total", "Samples read from the rings of rank processes.")
 	samplesDropped   = desc("samples_dropped_total", "Samples that ranks dropped because a ring was full.")
 	samplesUnjoined  = desc("samples_unjoined_total", "Samples that match no getCollInfo call.")
+	samplesUntold    = desc("samples_untold_total", "Samples that found no room on their way between hosts.")
 	samplesElsewhere = desc("samples_elsewhere_total", "Samples of ranks on other hosts than their communicator's rank 0.")
 	samplesRejected  = desc("samples_rejected_total", "Samples that fit no open group call or nothing known.", "reason")
 	groups           = desc("group_calls_total", "Collective calls of a whole communicator that were observed.")
@@ -36,11 +37,12 @@ var (
 	graphRejected = desc("graph_replays_rejected_total", "Replays that are no measurement of a choice.", "reason")
 	graphSamples  = desc("graph_samples_rejected_total", "Samples of replays that fit none or nothing known.", "reason")
 
-	ginTrips    = desc("gin_trips_total", "Puts over GIN, there and back, that both ranks told of, each way of each.")
-	ginCounters = desc("gin_counters_total", "Of these, those whose counter was timed, too.")
-	ginSeconds  = desc("gin_trips_seconds_total", "Time that these took: there and back (signal), until the source was read (counter).", "latency")
-	ginChanges  = desc("gin_link_changes_total", "Changes of what puts take on a way that the diagnosis has a name for.")
-	ginRejected = desc("gin_trips_rejected_total", "What ranks told of puts that is no measurement of a way.", "reason")
+	ginTrips     = desc("gin_trips_total", "Puts over GIN, there and back, that both ranks told of, each way of each.")
+	ginCounters  = desc("gin_counters_total", "Of these, those whose counter was timed, too.")
+	ginElsewhere = desc("gin_trips_elsewhere_total", "What ranks on other hosts than rank 0's told of puts over GIN.")
+	ginSeconds   = desc("gin_trips_seconds_total", "Time that these took: there and back (signal), until the source was read (counter).", "latency")
+	ginChanges   = desc("gin_link_changes_total", "Changes of what puts take on a way that the diagnosis has a name for.")
+	ginRejected  = desc("gin_trips_rejected_total", "What ranks told of puts that is no measurement of a way.", "reason")
 
 	communicators = desc("communicators", "Communicators alive, by whether they are tuned or pass through.", "state")
 	omitted       = desc("communicators_omitted", "Communicators alive without series of their own, because there are too many.")
@@ -59,7 +61,7 @@ var (
 )
 
 var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
-	samples, samplesDropped, samplesUnjoined, samplesElsewhere, samplesRejected, groups, groupsRejected, groupsRan,
+	samples, samplesDropped, samplesUnjoined, samplesUntold, samplesElsewhere, samplesRejected, groups, groupsRejected, groupsRan,
 	decisions, ignored, plans, plansAgreed, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
-	ginTrips, ginCounters, ginSeconds, ginChanges, ginRejected, communicators, omitted, buckets, speedUp,
+	ginTrips, ginCounters, ginElsewhere, ginSeconds, ginChanges, ginRejected, communicators, omitted, buckets, speedUp,
 	commRanks, commJoined, commEpoch, commPlan, commHosts, commAgreed, commSpeedUp, commAlarm, commState}

@@ -193,10 +193,13 @@ func (a *arm) said(ctx context.Context) *Daemon {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	d := &Daemon{}
-	var err, err2 error
+	var err, err2, err3 error
 	d.Status, err = a.client.Status(ctx)
 	d.Report, err2 = a.daemon.Report(ctx, a.run)
-	if err = errors.Join(err, err2); err != nil {
+	if d.Status.Links != nil {
+		d.Links, err3 = a.client.Links(ctx)
+	}
+	if err = errors.Join(err, err2, err3); err != nil {
 		d.Error = strings.TrimSpace(err.Error())
 	}
 	return d

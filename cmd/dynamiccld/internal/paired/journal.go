@@ -110,6 +110,7 @@ type Choice struct {
 type Daemon struct {
 	Status control.Status    `json:"status"`
 	Report control.RunReport `json:"report"`
+	Links  []control.Link    `json:"links,omitempty"`
 	Error  string            `json:"error,omitempty"`
 }
 

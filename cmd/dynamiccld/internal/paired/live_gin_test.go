@@ -27,8 +27,30 @@ func TestLiveHostsGIN(t *testing.T) {
 			t.Errorf("%s %d: %.2f us, where kernels on GIN take 4 and NCCL %.2f", p.Collective, p.Bytes, p.Us["run"], p.Us["plain"])
 		}
 	}
-	if d := r.end.Daemons["run"]; d == nil || len(d.Status.Comms) != 1 || d.Status.Comms[0].Hosts != "met" || d.Status.Comms[0].RanksJoined != 2 {
-		t.Errorf("what the daemon of rank 0's host says: %+v", d)
+	d := r.end.Daemons["run"]
+	if d == nil || len(d.Status.Comms) != 1 || d.Status.Comms[0].Hosts != "met" || d.Status.Comms[0].RanksJoined != 2 {
+		t.Fatalf("what the daemon of rank 0's host says: %+v", d)
+	}
+	// Of each pair, on one host or two, both ways on both contexts; where puts are timed closely hosts tell each other of some.
+	ways := map[[2]int32]int{}
+	for _, l := range d.Links {
+		if l.Trips >= 10 {
+			ways[[2]int32{l.Rank, l.Peer}]++
+		}
+	}
+	for rank := range int32(4) {
+		for peer := range int32(4) {
+			if want := 2; rank != peer && ways[[2]int32{rank, peer}] != want {
+				t.Errorf("%d ways from rank %d to rank %d, want %d", ways[[2]int32{rank, peer}], rank, peer, want)
+			}
+		}
+	}
+	trips := d.Status.Core.Trips
+	if trips.Joined < 500 || trips.Elsewhere < trips.Samples/4 || trips.Samples > 2*trips.Joined || trips.Rejected+trips.Unkept > 0 {
+		t.Errorf("%+v", trips)
+	}
+	if t.Failed() {
+		t.Logf("%s\n%+v", said, d)
 	}
 }
 
