@@ -1,10 +1,14 @@
 """The timed loop of the training examples."""
 import math
+import sys
+import time
 
 import torch
 import torch.distributed as dist
 
 import common
+
+PROGRESS_S = 5
 
 
 def flags(parser):
@@ -21,7 +25,11 @@ def train(args, device, step):
         raise SystemExit(f"--steps {args.steps}: quartiles need at least 2")
     random = torch.Generator(device).manual_seed(args.seed * 1000 + dist.get_rank())
     watch = common.Stopwatch(device)
+    said = time.monotonic()
     for i in range(args.warmup + args.steps):
+        if dist.get_rank() == 0 and time.monotonic() - said > PROGRESS_S:
+            said = time.monotonic()
+            print(f"step {i + 1} of {args.warmup + args.steps} begins on the host", file=sys.stderr, flush=True)
         if i == args.warmup:
             common.synchronize(device)
             watch.mark()
