@@ -311,8 +311,11 @@ static bool give_back_life(struct dyn_lsa *lsa, struct dyn_gin_life *life) {
     return false;
   dyn_trips_free(life);
   driver->cuMemFree_v2(life->numbers);
-  driver->cuMemFreeHost(life->words);
+  dyn_watch_hold(); /* who finds a rank gone now stops what is there (dyn_gin_stop), and that is no more */
+  struct dyn_gin_words *words = life->words;
   life->words = NULL;
+  dyn_watch_go_on();
+  driver->cuMemFreeHost(words);
   return true;
 }
 
