@@ -55,8 +55,9 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct dyn_gin_lives *gin
 /* otherwise: not set, or nothing that can be meant. */
 static unsigned seconds_of(const char *name, unsigned most, unsigned otherwise) {
   const char *text = getenv(name);
-  long seconds = text == NULL ? 0 : strtol(text, NULL, 10);
-  return seconds >= 1 && (unsigned long)seconds <= most ? (unsigned)seconds : otherwise;
+  char *end = NULL;
+  unsigned long seconds = text != NULL && *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+  return seconds >= 1 && seconds <= most && *end == '\0' ? (unsigned)seconds : otherwise;
 }
 
 static unsigned step_seconds(void) { return seconds_of("DYNAMICCL_GIN_WAIT_S", 3600, STEP_S); }

@@ -44,5 +44,5 @@ func rankWarning(name, value string) string {
 	if !ok || value == "" || rule.is(value) {
 		return ""
 	}
-	return fmt.Sprintf("environment variable %s is %q, which ranks do not understand; want %s", name, value, rule.want)
+	return fmt.Sprintf("environment variable %s is %q, and ranks want %s", name, value, rule.want)
 }
