@@ -110,9 +110,6 @@ func userName(uid uint32) string {
 // Path is the directory's path as opened.
 func (d *Dir) Path() string { return d.path }
 
-// SocketPath is where the control socket belongs.
-func (d *Dir) SocketPath() string { return filepath.Join(d.path, SocketName) }
-
 // lookedAtFor bounds how long ranks that join may hold the daemon's lock one after the other: each takes it shared for
 // two system calls, to see whether a daemon has it (plugin/directory.c).
 const lookedAtFor = 50 * time.Millisecond

@@ -33,7 +33,7 @@ var (
 	// another daemon may have locked a new one.
 	ErrLockLost = errors.New("the daemon's lock is gone")
 
-	// ErrBusy is returned when a file cannot be removed yet: somebody is joining, a process lives, or samples are left.
+	// ErrBusy is returned when a file cannot be removed yet: its process lives, or samples are left.
 	ErrBusy = errors.New("file is in use")
 
 	// ErrNoFreeBuffer is returned when no plan buffer is proved free. The caller keeps its plan and tries again later:

@@ -150,14 +150,3 @@ func (d *Dir) RemoveRing(r *Ring) error {
 	}
 	return d.remove(r.memory.name, r.memory.id)
 }
-
-// RemoveRecord deletes the file of a record in which every registered rank has left or died; else, or while a rank is
-// joining, ErrBusy.
-func (d *Dir) RemoveRecord(r *Record) error {
-	s := Scanner{dir: d, alive: Process.Alive}
-	removed, err := s.sweepRecord(r, s.alive)
-	if err == nil && !removed {
-		err = fmt.Errorf("removing %s: %w", r.memory.name, ErrBusy)
-	}
-	return err
-}

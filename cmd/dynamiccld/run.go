@@ -162,6 +162,9 @@ func (r *runner) arrange(ctx context.Context, flags *pflag.FlagSet) bool {
 		r.say("running as plain NCCL: %v", err)
 		return false
 	}
+	for _, warning := range loaded.Warnings {
+		r.say("%s", warning)
+	}
 	r.cfg = loaded.Config
 	r.setup = r.prepare(r.app, r.cfg)
 	for _, note := range r.setup.Notes {

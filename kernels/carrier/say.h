@@ -9,7 +9,6 @@
 
 void carrier_logger(ncclDebugLogger_t logger);
 #define carrier_warn(...) carrier_say(NCCL_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
-#define carrier_info(...) carrier_say(NCCL_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
 void carrier_say(int level, const char *file, int line, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -55,8 +55,9 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct dyn_gin_lives *gin
 /* otherwise: not set, or nothing that can be meant. */
 static unsigned seconds_of(const char *name, unsigned most, unsigned otherwise) {
   const char *text = getenv(name);
-  long seconds = text == NULL ? 0 : strtol(text, NULL, 10);
-  return seconds >= 1 && (unsigned long)seconds <= most ? (unsigned)seconds : otherwise;
+  char *end = NULL;
+  unsigned long seconds = text != NULL && *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+  return seconds >= 1 && seconds <= most && *end == '\0' ? (unsigned)seconds : otherwise;
 }
 
 static unsigned step_seconds(void) { return seconds_of("DYNAMICCL_GIN_WAIT_S", 3600, STEP_S); }
@@ -311,8 +312,11 @@ static bool give_back_life(struct dyn_lsa *lsa, struct dyn_gin_life *life) {
     return false;
   dyn_trips_free(life);
   driver->cuMemFree_v2(life->numbers);
-  driver->cuMemFreeHost(life->words);
+  dyn_watch_hold(); /* who finds a rank gone now stops what is there (dyn_gin_stop), and that is no more */
+  struct dyn_gin_words *words = life->words;
   life->words = NULL;
+  dyn_watch_go_on();
+  driver->cuMemFreeHost(words);
   return true;
 }
 

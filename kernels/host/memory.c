@@ -71,15 +71,17 @@ void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors) {
 
 /* ---- scratch memory ---- */
 
-static size_t scratch_mib(void) {
-  const char *text = getenv("DYNAMICCL_SCRATCH_MIB");
-  if (text == NULL || *text == '\0') return DEFAULT_MIB;
+static unsigned long setting(const char *name, unsigned long least, unsigned long most, unsigned long otherwise) {
+  const char *text = getenv(name);
+  if (text == NULL || *text == '\0') return otherwise;
   char *end;
-  unsigned long mib = strtoul(text, &end, 10);
-  if (*text >= '0' && *text <= '9' && *end == '\0' && mib >= 1 && mib <= MOST_MIB) return mib;
-  dyn_host_say("DYNAMICCL_SCRATCH_MIB=%s: want 1 to %d; taking %d", text, MOST_MIB, DEFAULT_MIB);
-  return DEFAULT_MIB;
+  unsigned long n = strtoul(text, &end, 10);
+  if (*text >= '0' && *text <= '9' && *end == '\0' && n >= least && n <= most) return n;
+  dyn_host_say("%s=%s: want %lu to %lu; taking %lu", name, text, least, most, otherwise);
+  return otherwise;
 }
+
+static size_t scratch_mib(void) { return setting("DYNAMICCL_SCRATCH_MIB", 1, MOST_MIB, DEFAULT_MIB); }
 /* All ranks must agree on it: where one differs, none gets kernels (dyn_lsa_open). What comes on top: the first pages
  * of a lane, and one for slots, so that they have a line more than a power of two, which a broadcast needs. */
 static size_t scratch_bytes(void) { return scratch_mib() * MIB + NUM_LANES * (HEAD_BYTES + PAGE); }
@@ -165,15 +167,7 @@ static bool clear(const struct scratch *scratch) {
 }
 
 /* 0: never. */
-static uint64_t late_seconds(void) {
-  const char *text = getenv("DYNAMICCL_LATE_S");
-  if (text == NULL || *text == '\0') return DEFAULT_LATE_S;
-  char *end;
-  unsigned long seconds = strtoul(text, &end, 10);
-  if (*text >= '0' && *text <= '9' && *end == '\0' && seconds <= MOST_LATE_S) return seconds;
-  dyn_host_say("DYNAMICCL_LATE_S=%s: want 0 to %d; taking %d", text, MOST_LATE_S, DEFAULT_LATE_S);
-  return DEFAULT_LATE_S;
-}
+static uint64_t late_seconds(void) { return setting("DYNAMICCL_LATE_S", 0, MOST_LATE_S, DEFAULT_LATE_S); }
 
 static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t bytes) {
   size_t rest = bytes - HEAD_BYTES - PAGE, slots = 2 * lsa->nRanks;

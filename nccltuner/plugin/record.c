@@ -136,6 +136,7 @@ static struct dyn_record *open_or_create(struct dyn_member *member, const char *
   enum finding finding = inspect_header(fd, path, comm->log, &head);
   if (finding == RECORD_JOINABLE) {
     record = map_record(member, fd, record_bytes(head.nRanks));
+    if (!record) dyn_say(comm->log, DYN_LOG_WARN, "cannot map %s: %s: running plain NCCL; free some memory, or raise the limit on it (ulimit -v)", path, strerror(errno));
     finding = record ? inspect_ranks(member, record, path) : RECORD_REFUSED;
     if (record && finding != RECORD_JOINABLE) munmap(record, record_bytes(head.nRanks));
   }
@@ -143,8 +144,9 @@ static struct dyn_record *open_or_create(struct dyn_member *member, const char *
   if (finding == RECORD_REFUSED) return NULL;
   if (finding == RECORD_JOINABLE) return record;
   /* Whoever still maps the stale generation keeps its memory; the name is free for the next one. */
-  if (unlink(path) != 0) return NULL;
-  return create(member, path);
+  if (unlink(path) == 0) return create(member, path);
+  dyn_say(comm->log, DYN_LOG_WARN, "cannot remove %s, which ranks that are gone have left: %s: running plain NCCL; remove it", path, strerror(errno));
+  return NULL;
 }
 
 /* Nobody who joined it lives. Its creator may have died before its magic, as in inspect_header; no other file is judged. */

@@ -256,6 +256,18 @@ static void stale_records(void) {
   stale_record("dead, other shape");
 }
 
+/* A name that cannot be given to the next generation, as one that something is mounted on. Only root can have it. */
+static void kept_record(void) {
+  size_t size;
+  struct dyn_record *record = good_record(&size);
+  ((struct dyn_rank *)(record + 1))->position = UINT64_MAX;
+  write_record(record, size);
+  free(record);
+  if (mount(path, path, NULL, MS_BIND, NULL) != 0) return;
+  expect_plain("cannot remove", "busy: running plain NCCL; remove it");
+  check(umount(path) == 0, "umount");
+}
+
 static void killed_rank(void) {
   void *context;
   int status, ready[2];
@@ -358,6 +370,7 @@ int main(void) {
   run("garbage", garbage_records);
   run("changed records", changed_records);
   run("stale records", stale_records);
+  run("kept record", kept_record);
   run("killed rank", killed_rank);
   run("linked record", linked_record);
   run("pipe", pipe_record);

@@ -81,8 +81,40 @@ static void gone_elsewhere(void) {
   dyn_lsa_close(lsa);
 }
 
+/* A rank goes while all is given back: who watches finds that out behind the last look at these words, which by then may be anybody's. */
+static struct dyn_gin_words *given;
+static atomic_bool givesBack;
+static int (*realFreeHost)(void *at);
+static int free_host_late(void *at) {
+  if (at == given) {
+    atomic_store(&givesBack, true);
+    for (uint64_t began = now_ms(); !dyn_lsa_stopped(lsa) && now_ms() - began < 5000;) usleep(1000);
+    CHECK(dyn_lsa_stopped(lsa) && given->stop == 0, "it writes what was given back");
+  }
+  return realFreeHost(at);
+}
+static bool is_gone_then(uint64_t id, uint32_t ofRank, char *why, size_t bytes) {
+  (void)id;
+  snprintf(why, bytes, "rank %u is gone", ofRank);
+  return atomic_load(&givesBack);
+}
+static void gone_at_the_end(void) {
+  dyn_lsa_gone = is_gone_then;
+  begin();
+  play_calls(1, 3);
+  given = lsa->gin->each[0].words;
+  struct dyn_host_driver *driver = (struct dyn_host_driver *)(uintptr_t)dyn_host_driver();
+  realFreeHost = driver->cuMemFreeHost;
+  driver->cuMemFreeHost = free_host_late;
+  dyn_lsa_settle(lsa, 1000000000);
+  dyn_gin_destroy(lsa);
+  CHECK(atomic_load(&givesBack));
+  dyn_lsa_close(lsa);
+}
+
 static void all_late(void) {
   play("gone elsewhere", 3, gone_elsewhere);
+  play("gone at the end", 2, gone_at_the_end);
   play("late", 3, late);
   play("late in a graph", 3, late_in_graph);
   play_on(2, "late", 4, late);

@@ -170,6 +170,9 @@ func (l *Loaded) loadEnv(environ []string) error {
 			if !isOther(name) && !slices.ContainsFunc(fields, func(f field) bool { return f.env() == name }) {
 				l.Warnings = append(l.Warnings, fmt.Sprintf("environment variable %s is not known; did you mean %s?", name, nearestEnv(name)))
 			}
+			if text := rankWarning(name, value); text != "" {
+				l.Warnings = append(l.Warnings, text)
+			}
 			return "", nil
 		},
 	})

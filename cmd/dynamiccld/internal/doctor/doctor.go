@@ -72,7 +72,7 @@ func Run(ctx context.Context, h Host) Report {
 		r.ok("settings", "settings load")
 	}
 	for _, text := range h.ConfigWarnings {
-		r.warn("settings", text, "correct its name, or unset it; nothing reads it as it is")
+		r.warn("settings", text, "correct it, or unset it; nothing reads it as it is")
 	}
 	env := environment(h)
 	checkPlugins(&r, h, env, checkNCCL(&r, h))

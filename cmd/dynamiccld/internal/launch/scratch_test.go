@@ -22,7 +22,7 @@ func TestScratchIsThatOfRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{fmt.Sprintf("#define DEFAULT_MIB %d\n", DefaultScratchMiB), fmt.Sprintf("#define MOST_MIB %d\n", MostScratchMiB), `getenv("` + ScratchVariable + `")`} {
+	for _, line := range []string{fmt.Sprintf("#define DEFAULT_MIB %d\n", DefaultScratchMiB), fmt.Sprintf("#define MOST_MIB %d\n", MostScratchMiB), `setting("` + ScratchVariable + `", 1, MOST_MIB, DEFAULT_MIB)`} {
 		if !strings.Contains(string(source), line) {
 			t.Errorf("kernels/host/memory.c has no %q", line)
 		}

@@ -61,9 +61,20 @@ func open(dir, name string) (*Lock, error) {
 	path := filepath.Join(dir, name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w; remove what is there, or set %s to another directory", path, err, nccltuner.DirVariable)
+		return nil, notOpened(err)
 	}
 	return &Lock{f}, nil
+}
+
+// notOpened has the path in err, as package os says it.
+func notOpened(err error) error {
+	switch {
+	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w; set %s to a directory that can be written", err, nccltuner.DirVariable)
+	case errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("%w; free some space, or set %s to a directory with more", err, nccltuner.DirVariable)
+	}
+	return fmt.Errorf("%w; remove what is there, or set %s to another directory", err, nccltuner.DirVariable)
 }
 
 func (l *Lock) try(how int) (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"dynamiccl/nccltuner"
 )
@@ -147,5 +149,19 @@ func TestNoLinkIsFollowed(t *testing.T) {
 	}
 	if _, err := TryEnd(filepath.Join(dir, "missing")); err == nil {
 		t.Error("a lock in a directory that does not exist")
+	}
+}
+
+func TestNotOpenedNamesFileAndRemedy(t *testing.T) {
+	for errno, want := range map[error]string{
+		unix.EROFS:  "open /a/runs.lock: read-only file system; set DYNAMICCL_DIR to a directory that can be written",
+		unix.EACCES: "open /a/runs.lock: permission denied; set DYNAMICCL_DIR to a directory that can be written",
+		unix.ENOSPC: "open /a/runs.lock: no space left on device; free some space, or set DYNAMICCL_DIR to a directory with more",
+		unix.ELOOP:  "open /a/runs.lock: too many levels of symbolic links; remove what is there, or set DYNAMICCL_DIR to another directory",
+	} {
+		err := notOpened(&fs.PathError{Op: "open", Path: "/a/runs.lock", Err: errno})
+		if !errors.Is(err, errno) || err.Error() != want {
+			t.Errorf("%v: %q, want %q", errno, err, want)
+		}
 	}
 }
