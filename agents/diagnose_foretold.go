@@ -35,6 +35,10 @@ func (d *Diagnoser) measure() {
 			n++
 		}
 	}
+	if n == 0 && d.like != nil && d.like.tells() { // too few of each size
+		d.added = d.like.added
+		return
+	}
 	d.added = added{medianOf(least[:n]), medianOf(most[:n]), perByte}
 }
 
@@ -53,7 +57,7 @@ func (d *Diagnoser) foretold(e *evidence, a Alarm) bool {
 	if !d.decided || !d.up || !a.Up || e.alarmed || a.Signal.AfterNs == 0 || d.added.most <= 0 {
 		return false
 	}
-	r := e.reference(e.recent[(e.seen-1)%recentCalls].key)
+	r := e.reference(e.newest().key)
 	if r == nil {
 		return false
 	}
