@@ -38,6 +38,7 @@ func (d *Diagnoser) shares() Alarm {
 // joinBeside begins an episode by the word of another way, with the alarm of e that this has raised.
 func (d *Diagnoser) joinBeside(e *evidence, a Alarm) {
 	d.begin(e, a)
+	d.added = d.like.added
 	d.verdict.New, d.verdict.Joined = true, true
 	d.judge()
 }

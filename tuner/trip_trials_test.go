@@ -72,7 +72,7 @@ var ginRuns = []ginRun{
 	}},
 }
 
-// ginTold is what was said of a way's put.
+// ginTold is what was said of a way's put; or, where signalNs is 0, of a way behind a look, by what others' puts told.
 type ginTold struct {
 	way       linkKey
 	number    uint32
@@ -87,11 +87,19 @@ func (run *ginRun) play(t *testing.T, seed uint64) (all []ginTold) {
 	t.Helper()
 	rows := testrecord.Rows(t, realNoise+run.file)
 	core := coreOf(t, agents.NameUCB, Config{Trace: true}, CommJoined{Shape: state.Shape{Ranks: 2, Nodes: 2}})
-	nowNs, number := state.Ns(1e9), uint32(0)
+	nowNs, number, said := state.Ns(1e9), uint32(0), map[linkKey]agents.Diagnosis{}
 	tick := func() {
 		for _, p := range core.Step(nowNs, Tick{}).Puts {
-			all = append(all, ginTold{linkKey{p.Rank, p.Peer, p.Context, p.Observation.Action.Backend}, p.Number, p.Alarm, p.Diagnosis,
+			way := linkKey{p.Rank, p.Peer, p.Context, p.Observation.Action.Backend}
+			all = append(all, ginTold{way, p.Number, p.Alarm, p.Diagnosis,
 				putKind{p.Observation.Bytes, p.Observation.Action.Channels, p.Observation.Action.Contexts}, p.Observation.SignalNs})
+			said[way] = p.Diagnosis
+		}
+		for _, l := range core.LinksOf(1) {
+			way := linkKey{l.Rank, l.Peer, l.Context, l.Backend}
+			if d := l.Verdict.Diagnosis; said[way] != d {
+				all, said[way] = append(all, ginTold{way: way, number: all[len(all)-1].number, diagnosis: d}), d
+			}
 		}
 	}
 	rng := rand.New(rand.NewPCG(seed, 5))
@@ -165,11 +173,17 @@ func (run *ginRun) count(t *testing.T, seed uint64) (tallies [2]ginTally) {
 		}
 		said[p.way] = p.diagnosis
 		now, n, end := &run.parts[part], tally(), all[len(all)-1].number
+		if p.signalNs == 0 {
+			if p.alarm = now.fault != agents.DiagnosisNone && p.diagnosis == now.fault; !p.alarm {
+				continue
+			}
+		} else {
+			puts[p.way]++
+			shown[p.way] += b2i(p.number >= now.shown)
+		}
 		if part+1 < len(run.parts) {
 			end = run.parts[part+1].from
 		}
-		puts[p.way]++
-		shown[p.way] += b2i(p.number >= now.shown)
 		switch {
 		case part == 0:
 			n.quiet++
