@@ -24,7 +24,8 @@ type ginRun struct {
 	parts  []ginPart
 }
 
-// ginRuns are those of agents/testdata/realnoise. The first was played again when what the second one showed was mended.
+// ginRuns are those of agents/testdata/realnoise. The first was played again when what the second one showed was mended, and so on: the
+// fourth one is a hold-out no more.
 var ginRuns = []ginRun{
 	{"gin-trials.csv.gz", 7, []ginPart{
 		{agents.DiagnosisNone, 0, 0},
