@@ -14,6 +14,7 @@ type Verdict struct {
 	New       bool  // a change began with this call, or the diagnosis is another one than after the call before
 	Rank      int32 // the late rank, -1: no single one
 	LateNs    state.Ns
+	Joined    bool    // likewise, by what a way beside this one tells
 	Buckets   int     // that the diagnosis rests on
 	Calls     int     // after the change, that it rests on
 	Signal    float64 // ratio after over before, geometric mean over buckets; 1 when unknown
@@ -75,7 +76,10 @@ type Diagnoser struct {
 	added     added    // by what the open episode's diagnosis says
 	alarmNs   state.Ns // of the alarm that opened the episode
 	beside    []*Diagnoser
-	pool      []pooled // scratch of asking them
+	pool      []pooled    // scratch of asking them
+	like      *Diagnoser  // by whose word the open episode began; nil: an alarm of its own
+	expects   []reference // scratch of asking that
+	sinceNs   state.Ns    // when the open episode began
 	back      back
 }
 
@@ -87,7 +91,7 @@ func NewDiagnoser() *Diagnoser {
 
 // Observe takes in one call of bucket b, already shown to its detector, which answered a.
 func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, a Alarm) Verdict {
-	d.verdict.New = false
+	d.verdict.New, d.verdict.Joined = false, false
 	if o.SignalNs <= 0 || o.SignalNs > maxPlausibleNs {
 		return d.verdict
 	}
@@ -106,11 +110,17 @@ func (d *Diagnoser) Observe(b state.Bucket, det *Detector, o state.Observation, 
 	s := e.remember(d.calls, o)
 	d.late.add(d.calls, o)
 
-	last := d.verdict.Diagnosis
+	last, joined := d.verdict.Diagnosis, false
+	if !a.Raised {
+		a = d.shares()
+		joined = a.Raised
+	}
 	switch {
+	case joined:
+		d.joinBeside(e, a)
 	case a.Raised && (!d.open || !e.same(a, d.up, d.lastAlarm, d.calls) && !d.foretold(e, a)):
+		d.like = nil
 		d.begin(e, a)
-		d.alarmNs = o.AtNs
 		d.judge()
 		d.verdict.New = true
 	case a.Raised:
@@ -170,6 +180,7 @@ func (d *Diagnoser) begin(e *evidence, a Alarm) {
 		}
 	}
 	d.since = d.onset(d.since, a.Up)
+	d.alarmNs, d.sinceNs = e.newest().atNs, d.begunAt()
 	for _, other := range d.order {
 		other.start(d.since)
 		if d.risen == 0 && a.Up {
@@ -231,6 +242,7 @@ func (d *Diagnoser) judge() {
 			v.Diagnosis = d.askBeside(is)
 		}
 	}
+	d.takeOver(&v)
 	d.moved = math.Log(v.Signal)
 	switch {
 	case !d.up:
@@ -257,7 +269,7 @@ func (d *Diagnoser) judge() {
 		}
 		d.decided = true
 	}
-	v.New = d.verdict.New
+	v.New, v.Joined = d.verdict.New, d.verdict.Joined
 	d.verdict = v
 	d.measure()
 }

@@ -111,13 +111,16 @@ func (d *Diagnoser) askBeside(is circumstances) Diagnosis {
 	return DiagnosisUnknown
 }
 
-// Again judges an episode that has no diagnosis once more, since a way beside it has one now: a program may have left this way.
+// Again judges a way once more, since one beside it has another diagnosis now: a program may have left this way.
 func (d *Diagnoser) Again() Verdict {
-	d.verdict.New = false
-	if d.Undecided() && len(d.beside) > 0 {
-		last := d.verdict.Diagnosis
+	d.verdict.New, d.verdict.Joined = false, false
+	last := d.verdict.Diagnosis
+	if a := d.shares(); a.Raised {
+		d.joinBeside(d.newest(), a)
+		d.lastAlarm = d.calls
+	} else if d.Undecided() && len(d.beside) > 0 {
 		d.judge()
-		d.verdict.New = d.verdict.Diagnosis != last
 	}
+	d.verdict.New = d.verdict.New || d.verdict.Diagnosis != last
 	return d.verdict
 }

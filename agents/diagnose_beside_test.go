@@ -11,10 +11,11 @@ import (
 
 // waysBeside are ways between the same two ranks, whose diagnosers know of each other, or do not.
 type waysBeside struct {
-	rng  *rand.Rand
-	ways [6]*ginWatch
-	said [6]Diagnosis
-	at   state.Ns
+	rng   *rand.Rand
+	ways  [6]*ginWatch
+	said  [6]Diagnosis
+	begun [6]int // changes
+	at    state.Ns
 }
 
 func newWaysBeside(design Design, seed uint64, beside bool) *waysBeside {
@@ -34,19 +35,27 @@ func newWaysBeside(design Design, seed uint64, beside bool) *waysBeside {
 func (w *waysBeside) puts(n int, addedNs func(way int, bytes uint64) float64) {
 	for i := range n {
 		bytes := []uint64{2048, 8192, 16384, 32768}[i%4]
-		for way, watch := range w.ways {
-			w.at += 1e5
-			ns := (10e3 + addedNs(way, bytes)) * math.Exp(0.05*w.rng.NormFloat64())
-			o := state.Observation{AtNs: w.at, Action: actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: 4, Contexts: 4}, Bytes: bytes,
-				SignalNs: state.Ns(ns), CounterNs: state.Ns(ns / 2)}
-			_, v := watch.observe(o)
-			changed := v.Diagnosis != w.said[way]
-			if w.said[way] = v.Diagnosis; changed {
-				for other := range w.ways {
-					if other != way {
-						w.said[other] = w.ways[other].diagnoser.Again().Diagnosis
-					}
-				}
+		for way := range w.ways {
+			w.put(way, bytes, addedNs(way, bytes))
+		}
+	}
+}
+
+// put makes one.
+func (w *waysBeside) put(way int, bytes uint64, addedNs float64) {
+	w.at += 1e5
+	ns := (10e3 + addedNs) * math.Exp(0.05*w.rng.NormFloat64())
+	o := state.Observation{AtNs: w.at, Action: actions.Action{Path: actions.PathGIN, Backend: actions.BackendGDAKI, Channels: 4, Contexts: 4}, Bytes: bytes,
+		SignalNs: state.Ns(ns), CounterNs: state.Ns(ns / 2)}
+	a, v := w.ways[way].observe(o)
+	w.begun[way] += b2i(a.Raised || v.Joined)
+	changed := v.Diagnosis != w.said[way]
+	if w.said[way] = v.Diagnosis; changed {
+		for other := range w.ways {
+			if other != way {
+				v := w.ways[other].diagnoser.Again()
+				w.said[other] = v.Diagnosis
+				w.begun[other] += b2i(v.Joined)
 			}
 		}
 	}

@@ -69,6 +69,7 @@ type evidence struct {
 // sighting is one call as it was seen; logarithms of ns.
 type sighting struct {
 	call    uint64 // of the communicator
+	atNs    state.Ns
 	key     expectationKey
 	signal  float64
 	counter float64 // 0: not measured
@@ -86,7 +87,7 @@ type deviation struct {
 }
 
 func (e *evidence) remember(call uint64, o state.Observation) sighting {
-	s := sighting{call: call, key: keyOf(o), signal: math.Log(float64(o.SignalNs))}
+	s := sighting{call: call, atNs: o.AtNs, key: keyOf(o), signal: math.Log(float64(o.SignalNs))}
 	if o.CounterNs > 0 && o.CounterNs <= maxPlausibleNs {
 		s.counter = math.Log(float64(o.CounterNs))
 	}
@@ -94,6 +95,9 @@ func (e *evidence) remember(call uint64, o state.Observation) sighting {
 	e.seen++
 	return s
 }
+
+// newest is the latest of them.
+func (e *evidence) newest() *sighting { return &e.recent[(e.seen-1)%recentCalls] }
 
 // fresh counts calls since the change that the alarm does not rest on.
 func (e *evidence) fresh() int { return e.taken - e.excursion }
@@ -193,7 +197,7 @@ func (e *evidence) same(a Alarm, up bool, lastAlarm, now uint64) bool {
 	if earlier < sameChangeCalls {
 		return first
 	}
-	r := e.reference(e.recent[(e.seen-1)%recentCalls].key)
+	r := e.reference(e.newest().key)
 	if r == nil || a.Signal.AfterNs == 0 {
 		return false
 	}

@@ -1,6 +1,9 @@
 package agents
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // What has a diagnosis says what it does to each size, and so to those that nothing is known of yet.
 //   - A size that is rare, or varies much, alarms long after others, when these have got used to the fault. Held against what they have
@@ -23,9 +26,16 @@ func (d *Diagnoser) measure() {
 	if d.back.calls > 0 && d.added.perByte == perByte && d.added.most > 0 { // it may be over
 		return
 	}
+	shifts := d.shifts
+	if !slices.ContainsFunc(shifts, func(s shift) bool { return s.alarmed }) { // too few calls of those: others have told
+		if d.added.perByte == perByte && d.added.most > 0 {
+			return
+		}
+		shifts, _, _ = d.together()
+	}
 	var least, most [maxFitted]float64
 	n := 0
-	for _, k := range kindsOf(d.shifts) {
+	for _, k := range kindsOf(shifts) {
 		if k.alarmed {
 			each := k.addedNs()
 			if perByte {
@@ -53,7 +63,7 @@ func (d *Diagnoser) foretold(e *evidence, a Alarm) bool {
 	if !d.decided || !d.up || !a.Up || e.alarmed || a.Signal.AfterNs == 0 || d.added.most <= 0 {
 		return false
 	}
-	r := e.reference(e.recent[(e.seen-1)%recentCalls].key)
+	r := e.reference(e.newest().key)
 	if r == nil {
 		return false
 	}

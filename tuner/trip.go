@@ -90,6 +90,7 @@ type link struct {
 	loads           map[loadKey]*load
 	saturated       map[uint64]Saturation // by bytes of a put
 	beside          []*link               // between the same ranks
+	joined          bool                  // since its last put, a change of its began by what another one tells
 }
 
 type linkSize struct {
@@ -118,15 +119,11 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 	s := l.size(b, d, &in.noise)
 	o := state.Observation{AtNs: nowNs, Action: t.action, Bytes: t.bytes, SignalNs: t.signalNs, CounterNs: t.counterNs}
 	a := l.together.Observe(s.detector, s.detector.Observe(o), l.diagnoser.Quiet())
-	if a.Raised {
-		for _, other := range l.sizes {
-			other.level = costLevel{}
-		}
-		clear(l.loads)
-		clear(l.saturated)
+	v := l.diagnoser.Observe(b, s.detector, o, a)
+	if a.Raised || v.Joined {
+		l.beginAnew()
 	}
 	s.level.add(replayCost{o.SignalNs, o.CounterNs}, in.rng)
-	v := l.diagnoser.Observe(b, s.detector, o, a)
 	if l.wanting(s.detector) {
 		in.closer.wantNs = nowNs
 	}
@@ -134,7 +131,18 @@ func (l *link) observe(nowNs state.Ns, t *joinedTrip, d agents.Design, in *trips
 		l.changedNs = nowNs
 	}
 	l.verdict = v
-	return WatchedPut{Rank: l.rank, Peer: l.peer, Context: l.context, Number: t.number, Bucket: b, Observation: o, Alarm: a.Raised, Diagnosis: v.Diagnosis}, changed
+	put = WatchedPut{Rank: l.rank, Peer: l.peer, Context: l.context, Number: t.number, Bucket: b, Observation: o, Alarm: a.Raised || v.Joined || l.joined, Diagnosis: v.Diagnosis}
+	l.joined = false
+	return put, changed
+}
+
+// beginAnew forgets what puts took before a change.
+func (l *link) beginAnew() {
+	for _, s := range l.sizes {
+		s.level = costLevel{}
+	}
+	clear(l.loads)
+	clear(l.saturated)
 }
 
 // trip takes in what one rank tells of one put. It is no call: choices, learners and what is known of calls stay as they are.
@@ -203,6 +211,10 @@ func (c *Core) follow(nowNs state.Ns, m *comm, way *joinedTrip) {
 	for _, other := range l.beside {
 		if v := other.diagnoser.Again(); v.New {
 			other.verdict, other.changedNs = v, nowNs
+			if v.Joined {
+				other.beginAnew()
+				other.joined = true
+			}
 			c.changed(nowNs, m, other, way.bytes)
 		}
 	}

@@ -272,7 +272,7 @@ type WatchedPut struct {
 	Number      uint32       // of the call in its lane
 	Bucket      state.Bucket // of its bytes; AllToAll stands for puts
 	Observation state.Observation
-	Alarm       bool
+	Alarm       bool             // with this put, or since the way's last one by what a way beside it tells
 	Diagnosis   agents.Diagnosis // in force of its link
 }
 
