@@ -5,6 +5,7 @@ package testbuild
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -46,6 +47,10 @@ func run(m *testing.M, build *string, what []string) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(*build)) }()
 	if err = makeAll(cache, *build, what); err != nil {
+		return 1, err
+	}
+	// Such tests wait for processes more than they compute. Who runs them may say -parallel, which is read later.
+	if err = flag.Set("test.parallel", "4"); err != nil {
 		return 1, err
 	}
 	if code = m.Run(); code == 0 {

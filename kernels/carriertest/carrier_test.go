@@ -110,12 +110,12 @@ func TestNicThreads(t *testing.T) {
 	}
 }
 
-// What is planted in it is found, and by what should find it; one that makes it begin again may also hang it.
+// What is planted in it is found, and by what should find it; those without a sign may also hang it.
 func TestNicPlantedMistakes(t *testing.T) {
 	const early = "a signal behind it is here and its data is not"
 	for mistake, sign := range map[int]string{1: early, 2: early, 3: early, 4: "a byte behind the target was done", 5: "", 6: early, 8: "", 10: "", 11: early, 12: early, 13: "", 14: "and behind the others was done", 15: "",
 		17: "none stands behind it", 18: "it stays though it found nothing", 19: "a watch does not see what may be taken",
-		20: "is done and they are not here", 21: "is done and they are not here", 22: "is done and they are not here", 23: "of a thread's own queue"} {
+		20: "is done and they are not here", 21: "is done and they are not here", 22: "is done and they are not here", 23: ""} {
 		if said, err := nic(t, "nic_test", "20000", fmt.Sprint(mistake)); err != nil || !strings.Contains(said, sign) {
 			t.Errorf("mistake %d was not found: %v", mistake, err)
 		}
@@ -203,14 +203,17 @@ func TestCardLetsWait(t *testing.T) { cards(t, "waits") }
 func TestCardPlantedMistakes(t *testing.T) {
 	const hangs, stays = "ms_now() - from < 20000", "cudaDeviceSynchronize took"
 	for _, run := range [][]string{{"mistake4.so", "11", "locked", hangs}, {"mistake5.so", "11", "waits", stays}, {"mistake6.so", "14", "leaves", hangs}} {
-		found := false
-		for try := 0; try < 3 && !found; try++ {
-			said, err := runCard(t, "card_test", run[1], "obj/carrier/test/"+run[0], run[2])
-			found = err != nil && strings.Contains(said, run[3])
-		}
-		if !found {
-			t.Errorf("table %s, %s was not found", run[1], run[0])
-		}
+		t.Run(run[0], func(t *testing.T) {
+			t.Parallel() // they wait
+			found := false
+			for try := 0; try < 3 && !found; try++ {
+				said, err := runCard(t, "card_test", run[1], "obj/carrier/test/"+run[0], run[2])
+				found = err != nil && strings.Contains(said, run[3])
+			}
+			if !found {
+				t.Errorf("table %s, %s was not found", run[1], run[0])
+			}
+		})
 	}
 }
 

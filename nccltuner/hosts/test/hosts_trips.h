@@ -81,9 +81,9 @@ static uint64_t begin_puts(void) {
   start(4, 2, 1, -1, NULL);
   AWAIT(all_met(), 5000);
   settle();
-  while (num_came(1, 0, number) == 0 || num_came(3, 0, number) == 0) {
+  for (uint64_t until = now() + 3000 * MS; num_came(1, 0, number) == 0 || num_came(3, 0, number) == 0; nap(5 * MS)) {
+    CHECK(now() < until);
     number = tell_puts(number, 1);
-    nap(5 * MS);
   }
   nap(100 * MS);
   find_puts();
