@@ -38,14 +38,14 @@ extern thread_local Index threadIdx, blockIdx, blockDim;
 /* As 0, by who runs the kernel and tests something else: nobody stands still, and who finds nothing to do leaves the CPU to others. */
 inline void perhapsWait() {}
 inline void nicRest(unsigned vain) {
-  if (vain % 16 == 15) usleep(vain < 512 ? 20 : 200);
-  else sched_yield();
+  if (vain % 16 == 15) usleep(vain < 64 ? 20 : 200);
+  else if (vain < 64) sched_yield();
 }
 #else
 /* Now and then a thread stands still here. */
 void perhapsWait();
 inline void nicRest(unsigned vain) {
-  if (vain > 3) usleep(20);
+  if (vain > 3) usleep(vain < 32 ? 20 : 100);
   else sched_yield();
 }
 
@@ -103,7 +103,7 @@ inline void storeNs(uint64_t *at, uint64_t ns) { nicWord(at).store(ns, std::memo
 inline void tellUsed(nic_report *report, uint32_t number) { storeHost(&report->used, number); }
 inline uint64_t loadRung(const nic_posted &posted) { return nicWord(posted.rung).load(std::memory_order_relaxed); }
 inline bool anyLane(bool is) { return is; }
-inline void nicNap() { usleep(50); }
+inline void nicNap() { usleep(200); }
 
 /* The one behind may be being written: then nobody looks at it. */
 struct NicRequests {
@@ -294,7 +294,7 @@ struct NicBoard {
   unsigned vain = 0;
   explicit NicBoard(const nic &n_) : n(n_) {}
   void look() {
-    if (vain++ > 0) usleep(vain % 8 == 0 ? 300 : 20);
+    if (vain++ > 0) usleep(vain < 16 ? 20 : 200);
     for (int p = 0; p < n.nRanks; p++) {
       for (int i = NIC_JOB_NEXT; i >= 0; i--) now[p][i] = nicWord(&n.jobs[p].words[i]).load(std::memory_order_acquire);
       if (NIC_MUTATE != NIC_MUTATE_BLIND) ready[p] = nicWord(n.posted[p * NIC_SIDES].rung).load(std::memory_order_acquire);
