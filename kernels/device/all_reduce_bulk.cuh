@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
   Barriers<S> barriers(c, b, call, passed, kSend | kRecv);
   const bool reads = barriers.all == (kSend | kRecv);
   const Rounds rounds(part, reads ? part : b.packs);
-  for (uint32_t step = 0; step < rounds.count + 2; step++) {
+  for (uint32_t step = 0; step < rounds.count + 2 && barriers.fine; step++) {
     const uint32_t second = step - 1, third = step - 2;
     const bool writes = barriers.all & kRecv; /* known behind the first step */
     if (step < rounds.count && !reads) {

@@ -31,7 +31,7 @@ __device__ __forceinline__ uint32_t broadcastBulkOf(const Call &c, const Bulk &b
     return direct ? (uint4 *)recvOf(d, b, r) + partOf(of) + rounds.first(round) : half(d, b, r, call, round) + from * slot;
   };
   if (d.rank == root && send.at != recv.at) eachPack<4>(packs, [&](size_t i) { return send.load(i); }, [&](size_t i, uint4 bits) { recv.store(i, bits); });
-  for (uint32_t step = 0; step < rounds.count + 2; step++) {
+  for (uint32_t step = 0; step < rounds.count + 2 && barriers.fine; step++) {
     const uint32_t second = step - 1, third = step - 2;
     if (step < rounds.count && d.rank == root) {
       const size_t from = rounds.first(step);

@@ -32,7 +32,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
   Barriers<S> barriers(c, b, call, passed, kSend);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
-  for (uint32_t step = 0; step <= rounds.count; step++) {
+  for (uint32_t step = 0; step <= rounds.count && barriers.fine; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
     if (step < rounds.count && !direct)
       sendPacks<S>(d, rounds.in(step), send, c.count, from, [&](int r) { return half(d, b, r, call, step) + d.rank * slot; });
@@ -68,7 +68,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
   Barriers<S> barriers(c, b, call, passed, kRecv);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
-  for (uint32_t step = 0; step <= rounds.count; step++) {
+  for (uint32_t step = 0; step <= rounds.count && barriers.fine; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
     const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
     if (step < rounds.count)
@@ -116,7 +116,7 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
   Barriers<S> barriers(c, b, call, passed, swaps ? kSend : kRecv);
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
-  for (uint32_t step = 0; step <= rounds.count; step++) {
+  for (uint32_t step = 0; step <= rounds.count && barriers.fine; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
     const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
     if (step < rounds.count) {

@@ -41,7 +41,7 @@ namespace dyn {
 constexpr unsigned kGinSpins = kSpins & 0xff; /* a look at a signal takes longer than one at a line */
 constexpr int kSignalBits = 64, kCounterBits = 56;
 
-__device__ __forceinline__ uint32_t ginBegin(const Gin &g) { return nextCall(g.calls); }
+__device__ __forceinline__ uint32_t ginBegin(const Gin &g) { return nextCall(g.calls, DYN_GIN_CALLS); }
 /* Behind the block's last use of the slots. */
 __device__ __forceinline__ void ginEnd(const Gin &g, uint32_t call) { countCall(g.calls, DYN_GIN_CALLS, call); }
 
@@ -70,7 +70,7 @@ __device__ __forceinline__ void eachGinPeerFrom(const Gin &g, unsigned thread, D
 }
 
 /* Until reached(). False: it took too long, which the host can read, or the host has had enough. Who has given up on one peer
- * gives up on all, at once, in all kernels to come: a graph of many calls ends soon. */
+ * gives up on all, at once, and takes no part in kernels to come (device/count.cuh): a graph of many calls ends soon. */
 template <typename Reached>
 __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint32_t call, Reached reached) {
   uint64_t since = 0;
@@ -78,8 +78,10 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
     if ((spins & kGinSpins) != 0) continue;
     const uint64_t now = globalNs();
     if (since == 0) since = now;
-    if (loadHost(g.stop) != 0) return false;
-    if (now - since < g.waitNs) continue;
+    const bool stopped = loadHost(g.stop) != 0;
+    if (!stopped && now - since < g.waitNs) continue;
+    giveUp(g.calls, DYN_GIN_CALLS);
+    if (stopped) return false;
     storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
     storeRelease(g.stop, 1);
     return false;
