@@ -101,8 +101,8 @@ __device__ __forceinline__ bool blockBarrier(const Call &c, const Bulk &b, uint3
 }
 
 /* The barriers of a call, of which the first is the meeting (meet.cuh). wants: the buffers that go directly where all ranks
- * have them in windows. Buffers that are not whole packs are taken for in none: there is less to compile. Where it is fine no more a
- * peer did not come, and the block does nothing further (count.cuh). */
+ * have them in windows. Buffers that are not whole packs are taken for in none: there is less to compile. Where it is not fine, or next()
+ * says so, a peer did not come, and the block does nothing further (count.cuh). */
 template <class S>
 struct Barriers {
   static constexpr bool kWindows = S::kWhole;
@@ -127,10 +127,10 @@ struct Barriers {
     return (answer >> 16 & kMetFirst) && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_LATE;
   }
   /* Also behind the last use of windows: a rank must not end while a peer writes into its own, or reads it. */
-  __device__ __forceinline__ void next() {
-    if (!met && !(meetNow() && fine)) return;
-    if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return;
-    fine = blockBarrier(c, b, call, ++passed);
+  __device__ __forceinline__ bool next() {
+    if (!met && !(meetNow() && fine)) return fine;
+    if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return true;
+    return blockBarrier(c, b, call, ++passed);
   }
 };
 
