@@ -10,6 +10,10 @@
  * b + 2n, ...), so all counters are equal between kernels. Kernels of one communicator run one after the other on each rank,
  * as NCCL's own do: the host sees to that.
  *
+ * Numbers come again after 2^32 - 2 calls. A line that lies there from then is taken for a new one only where no call between the two
+ * had as many lines, and this one has: exactly so many calls behind the last that had. Kernels that have given up count no calls, and
+ * memory that another communicator had before is cleared before peers know it (host/memory.c).
+ *
  * Why two halves of the scratch memory suffice. Call e writes into half e % 2 of its peers. Rank r may be a call ahead of
  * rank p, never two: r ends call e + 1 only when it has a line of p's kernel e + 1, or a sum with p's part in it, so that
  * kernel had begun, and p's kernel e was over. So what r writes in call e + 2 lands in a half that p's call e has read to its

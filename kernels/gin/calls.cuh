@@ -27,6 +27,10 @@
  *   Queues. A block has at most a put, an answer and a counter on its way to a peer, so 16 blocks of one context have 16 places of
  *   each, and a queue that is shorter has them wait for the NIC, or NCCL's thread, and for no kernel.
  *
+ * Why slots are read with plain loads. Who waits acquires over the system, which empties its multiprocessor's first-level cache, and its
+ * block reads behind a barrier. A share begins at any 16 bytes, so another block there may have had the cache take the first bytes of this
+ * share before they came; but not between this block's acquire and its loads, for then they are there.
+ *
  * It needs, as there, that kernels of one communicator run one after the other on each rank, in one order on all of them, and
  * that every call waits for something of every rank.
  */

@@ -155,7 +155,8 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
   return NULL;
 }
 
-/* On a stream of its own: the program's may be waiting for peers. */
+/* On a stream of its own: the program's may be waiting for peers. Nothing that peers sent the communicator before comes later: a rank ends a
+ * call with all lines, flags and packs that are sent to it in that call, and where one has not ended the memory was not kept. */
 static bool clear(const struct scratch *scratch) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   void *stream;
