@@ -232,7 +232,8 @@ static const char *givesUp() {
   return w.fault == ((uint64_t)3 << kFaultPeer | 7) ? nullptr : "a rank that does not come is not told of";
 }
 
-/* Rank 0 gives up on rank 2, which comes later, in a call of this kernel, behind which so many others stand. For whom the other two wait in vain, counted from 1. */
+/* Rank 0 gives up on rank 2, which comes later, in a call of this kernel, behind which so many others stand. For whom the other two
+ * wait in vain, counted from 1: long enough to find each other on a busy machine. */
 template <typename Kernel>
 static uint64_t missedBehind(int next, Kernel kernel) {
   static std::vector<std::unique_ptr<World>> worlds;
@@ -248,8 +249,8 @@ static uint64_t missedBehind(int next, Kernel kernel) {
   std::vector<std::thread> threads;
   for (int r = 1; r < 3; r++)
     threads.emplace_back([&, r] {
-      playAlone(w, r, 100000000, kernel);
-      for (int i = 0; i < next; i++) playAlone(w, r, 100000000, behind);
+      playAlone(w, r, 1000000000, kernel);
+      for (int i = 0; i < next; i++) playAlone(w, r, 1000000000, behind);
     });
   for (auto &t : threads) t.join();
   return w.fault >> kFaultPeer;
