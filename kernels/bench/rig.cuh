@@ -230,8 +230,8 @@ static dyn_windowed windowOf(const Rank &k, const void *at) {
   k.bulk.packs = roundPacks;
   CUDA(cudaMalloc(&k.bulk.passed, kMaxBlocks * sizeof(uint32_t)));
   CUDA(cudaMemset(k.bulk.passed, 0, kMaxBlocks * sizeof(uint32_t)));
-  CUDA(cudaMalloc(&d.calls, kMaxBlocks * sizeof *d.calls));
-  CUDA(cudaMemset(d.calls, 0, kMaxBlocks * sizeof *d.calls));
+  CUDA(cudaMalloc(&d.calls, DYN_KERNEL_COUNTERS * sizeof *d.calls));
+  CUDA(cudaMemset(d.calls, 0, DYN_KERNEL_COUNTERS * sizeof *d.calls));
   uint32_t *stop;
   CUDA(cudaHostAlloc(&stop, sizeof *stop, cudaHostAllocMapped));
   CUDA(cudaHostAlloc(&k.fault, sizeof *k.fault, cudaHostAllocMapped));

@@ -19,10 +19,11 @@ __device__ __forceinline__ bool aligned(const Call &c, size_t partBytes, size_t 
   return (((size_t)c.send | (size_t)c.recv | partBytes) & (packBytes - 1)) == 0;
 }
 
-/* body(shape, call) between the call's beginning and its end. whole: its packs are. */
+/* body(shape, call) between the call's beginning and its end, unless this rank has given up. whole: its packs are. */
 template <typename T, typename Body>
 __device__ __forceinline__ void inCall(const Call &c, bool whole, Body body) {
   const uint32_t call = beginCall(c.domain);
+  if (call == 0) return;
   stampBegin(c, call);
   inShape<T>(c.domain, whole, [&](auto shape) { body(shape, call); });
   endCall(c.domain, call);
@@ -84,11 +85,11 @@ __device__ __forceinline__ Bits sumRanks(const Domain &d, Op op, const Bits (&pa
   return sumSlowly<T>(d.nRanks, op, all);
 }
 
-/* The same of line i of all peers and this thread's own piece. */
+/* The same of line i of all peers and this thread's own piece, if all came. */
 template <class S, typename T>
-__device__ __forceinline__ Piece sumLines(const Domain &d, Op op, size_t i, uint32_t call, bool wanted, const Piece &own) {
-  Piece pieces[S::kRanks], sum;
-  awaitLines(d, i, call, [&](int) { return wanted; }, pieces);
+__device__ __forceinline__ bool sumLines(const Domain &d, Op op, size_t i, uint32_t call, bool wanted, const Piece &own, Piece &sum) {
+  Piece pieces[S::kRanks];
+  const bool all = awaitLines(d, i, call, [&](int) { return wanted; }, pieces);
 #pragma unroll
   for (int w = 0; w < kLineWords; w++) {
     uint2 parts[S::kRanks];
@@ -96,6 +97,12 @@ __device__ __forceinline__ Piece sumLines(const Domain &d, Op op, size_t i, uint
     for (int r = 0; r < S::kRanks; r++) parts[r] = r == d.rank ? own.words[w] : pieces[r].words[w];
     sum.words[w] = sumRanks<S, T>(d, op, parts);
   }
+  return all;
+}
+template <class S, typename T>
+__device__ __forceinline__ Piece sumLines(const Domain &d, Op op, size_t i, uint32_t call, bool wanted, const Piece &own) {
+  Piece sum;
+  sumLines<S, T>(d, op, i, call, wanted, own, sum);
   return sum;
 }
 
@@ -128,8 +135,9 @@ __device__ __forceinline__ void allReduceTwoShotOf(const Call &c, uint32_t call)
   });
   eachLine(part, [&](size_t i) {
     const bool mine = there(d.rank, i);
-    const Piece sum = sumLines<S, T>(d, (Op)c.op, i, call, mine, send.loadLine(d.rank * part + i));
-    if (!mine) return;
+    Piece sum;
+    const bool all = sumLines<S, T>(d, (Op)c.op, i, call, mine, send.loadLine(d.rank * part + i), sum);
+    if (!mine || !(all || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_SUMS_ON)) return;
     sendLine<S::kRanks>(d, part + i, sum, call);
     recv.storeLine(d.rank * part + i, sum);
   });

@@ -23,6 +23,7 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
   const Buffer<S, T, uint4> send(c.send, c.count), recv(c.recv, c.count);
   const size_t packs = dyn_packs(c.count * sizeof(T), kBulkBytes), part = dyn_part(packs, d.nRanks), outbox = b.packs * d.nRanks;
   Barriers<S> barriers(c, b, call, passed, kSend | kRecv);
+  if (!barriers.fine) return passed;
   const bool reads = barriers.all == (kSend | kRecv);
   const Rounds rounds(part, reads ? part : b.packs);
   for (uint32_t step = 0; step < rounds.count + 2; step++) {
@@ -52,7 +53,7 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
       eachPeersPack<S>(d, rounds.in(third), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return sums[r * b.packs + i]; },
                        [&](int r, size_t i, uint4 bits) { recv.store(r * part + from + i, bits); });
     }
-    if (step <= rounds.count && !(reads && step == 0)) barriers.next();
+    if (step <= rounds.count && !(reads && step == 0) && !barriers.next()) break;
   }
   return barriers.passed;
 }

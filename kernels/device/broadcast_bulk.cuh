@@ -24,6 +24,7 @@ __device__ __forceinline__ uint32_t broadcastBulkOf(const Call &c, const Bulk &b
   const size_t packs = dyn_packs(c.count, kBulkBytes), part = dyn_part(packs, d.nRanks - 1), slot = 2 * b.packs;
   const auto partOf = [&](int r) { return (size_t)(r - root - 1 + (r > root ? 0 : d.nRanks)) * part; };
   Barriers<S> barriers(c, b, call, passed, kRecv);
+  if (!barriers.fine) return passed;
   const bool direct = barriers.all != 0;
   const Rounds rounds(part, slot);
   /* Where what rank r is to have from part of, in this round, is left by rank from. */
@@ -55,7 +56,7 @@ __device__ __forceinline__ uint32_t broadcastBulkOf(const Call &c, const Bulk &b
                        [&](int r, size_t i) { return half(d, b, d.rank, call, third)[r * slot + i]; },
                        [&](int r, size_t i, uint4 bits) { recv.store(partOf(r) + from + i, bits); });
     }
-    if (step <= rounds.count) barriers.next();
+    if (step <= rounds.count && !barriers.next()) break;
   }
   return barriers.passed;
 }

@@ -81,25 +81,28 @@ __device__ __forceinline__ void arrive(const Call &c, const Bulk &b, uint32_t ca
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x)
     if (r != d.rank) storeRelease(&b.flags[r][blockIdx.x * kMaxRanks + d.rank], number);
 }
-/* They have come, too. */
-__device__ __forceinline__ void awaitLikes(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
+/* They have come, too. False, to all of the block: one has not, and is not waited for any longer. */
+__device__ __forceinline__ bool awaitLikes(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
   const Domain &d = c.domain;
+  bool inVain = false;
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     if (r == d.rank) continue;
     const uint32_t *come = &b.flags[d.rank][blockIdx.x * kMaxRanks + r];
     uint64_t since = 0;
-    for (unsigned spins = 0; (int32_t)(loadAcquire(come) - number) < 0;)
-      if ((++spins & kSpins) == 0 && !goOn(d, r, call, &since)) break;
+    for (unsigned spins = 0; !inVain && (int32_t)(loadAcquire(come) - number) < 0;)
+      if ((++spins & kSpins) == 0 && !goOn(d, r, call, &since)) inVain = true;
   }
-  if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_HASTE) __syncthreads();
+  if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_HASTE) return true;
+  return !anyOfBlock(inVain) || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_PASSES_ON;
 }
-__device__ __forceinline__ void blockBarrier(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
+__device__ __forceinline__ bool blockBarrier(const Call &c, const Bulk &b, uint32_t call, uint32_t number) {
   arrive(c, b, call, number);
-  awaitLikes(c, b, call, number);
+  return awaitLikes(c, b, call, number);
 }
 
 /* The barriers of a call, of which the first is the meeting (meet.cuh). wants: the buffers that go directly where all ranks
- * have them in windows. Buffers that are not whole packs are taken for in none: there is less to compile. */
+ * have them in windows. Buffers that are not whole packs are taken for in none: there is less to compile. Where it is not fine, or next()
+ * says so, a peer did not come, and the block does nothing further (count.cuh). */
 template <class S>
 struct Barriers {
   static constexpr bool kWindows = S::kWhole;
@@ -107,13 +110,16 @@ struct Barriers {
   const Bulk &b;
   const uint32_t call, wants, has;
   uint32_t passed, all = 0; /* barriers; buffers that all ranks have in windows, once it is known */
-  bool met = false;
+  bool met = false, fine = true;
 
   __device__ __forceinline__ Barriers(const Call &c, const Bulk &b, uint32_t call, uint32_t passed, uint32_t wants)
       : c(c), b(b), call(call), wants(wants), has(kWindows ? wants & ((b.send.word != 0 ? kSend : 0) | (b.recv.word != 0 ? kRecv : 0)) : 0), passed(passed) {
     if (kWindows && has == wants) know(meetFirst(c, b, call, has));
   }
-  __device__ __forceinline__ void know(uint32_t answer) { met = true, all = kWindows ? answer & wants : 0; }
+  __device__ __forceinline__ void know(uint32_t answer) {
+    met = true, all = kWindows ? answer & wants : 0;
+    fine = !(answer >> 16 & kGaveUp) || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_PASSES_ON;
+  }
   /* True: a rank that met before it sent may have to send yet. */
   __device__ __forceinline__ bool meetNow() {
     const uint32_t answer = meet(c, b, call, has);
@@ -121,10 +127,10 @@ struct Barriers {
     return (answer >> 16 & kMetFirst) && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_LATE;
   }
   /* Also behind the last use of windows: a rank must not end while a peer writes into its own, or reads it. */
-  __device__ __forceinline__ void next() {
-    if (!met && !meetNow()) return;
-    if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return;
-    blockBarrier(c, b, call, ++passed);
+  __device__ __forceinline__ bool next() {
+    if (!met && !(meetNow() && fine)) return fine;
+    if (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED && all != 0) return true;
+    return blockBarrier(c, b, call, ++passed);
   }
 };
 

@@ -11,11 +11,12 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout7
-#define DYN_KERNEL_LAYOUT_NAME "layout7"
+#define DYN_KERNEL_LAYOUT layout8
+#define DYN_KERNEL_LAYOUT_NAME "layout8"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
+#define DYN_KERNEL_COUNTERS (DYN_KERNEL_MAX_BLOCKS + 1) /* of calls, and behind them the one in which this rank has given up (count.cuh) */
 #define DYN_KERNEL_THREADS 512 /* of a block, at most */
 
 #define DYN_LINE_BYTES 128 /* in memory; of these DYN_LINE_DATA are data: line.cuh */
@@ -38,7 +39,7 @@ struct dyn_domain {
   int32_t rank, nRanks;
   char *scratch[DYN_KERNEL_MAX_RANKS]; /* of every rank, as this process addresses it: 2 halves of nRanks slots */
   size_t lines;                        /* room of a slot, which has what one peer writes */
-  uint32_t *calls;                     /* [DYN_KERNEL_MAX_BLOCKS], this rank's alone */
+  uint32_t *calls;                     /* [DYN_KERNEL_COUNTERS], this rank's alone */
   uint32_t *stop;                      /* host memory: not 0: give up, whatever is missing */
   uint64_t *fault;                     /* host memory */
   uint64_t waitNs;                     /* no line may take longer */
@@ -82,6 +83,7 @@ struct dyn_meeting {
 #define DYN_IN_SEND_WINDOW 1u
 #define DYN_IN_RECV_WINDOW 2u
 #define DYN_MET_FIRST 4u /* before it sent anything */
+#define DYN_MET_IN_VAIN 8u /* told by nobody: of a peer that did not come */
 
 /* A buffer of this rank's that lies in memory which all ranks have registered together. */
 struct dyn_windowed {

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Numbers of calls, in device memory, a counter for each block (domain.cuh says why), and peers.
+ *
+ * Who has given up sends nothing more. A wait that ended in vain, or was ended (ncclCommAbort on this rank alone, while the rank that
+ * it waited for is late and comes), leaves no result, but peers that live do not know it. Calls that stand in the stream behind it, or
+ * in a graph, would give them sums of what is no result, and would write, with nobody to wait for, where a peer still reads what this
+ * rank sent in an earlier call. So the call's number stays behind the counters, and every later kernel does nothing: peers
+ * wait for this rank, as for one that is dead, until they are stopped or told. A block of the same kernel goes on, also one that
+ * begins behind the word: what it waits for has come or it gives up as well, and all its threads see one or the other.
  */
 #ifndef DYN_COUNT_CUH
 #define DYN_COUNT_CUH
@@ -9,11 +16,18 @@
 
 namespace dyn {
 
-__device__ __forceinline__ uint32_t nextCall(const uint32_t *calls) {
-  awaitStream();
-  uint32_t next = calls[blockIdx.x] + 1;
+__device__ __forceinline__ uint32_t numberBehind(uint32_t call) {
+  const uint32_t next = call + 1;
   return next != 0 ? next : 2; /* 0 is what fresh memory holds, and halves go on to take turns */
 }
+/* 0: this rank has given up in an earlier one. */
+__device__ __forceinline__ uint32_t nextCall(const uint32_t *calls, unsigned counters) {
+  awaitStream();
+  const uint32_t next = numberBehind(calls[blockIdx.x]), gaveUp = loadHost(&calls[counters]);
+  return gaveUp == 0 || gaveUp == next || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_SENDS_ON ? next : 0;
+}
+/* In this call. */
+__device__ __forceinline__ void giveUp(uint32_t *calls, unsigned counters) { storeRelease(&calls[counters], numberBehind(calls[blockIdx.x])); }
 
 /* Of so many counters, this block's and those of blocks that are missing. Behind all that the block does in the call. */
 __device__ __forceinline__ void countCall(uint32_t *calls, unsigned counters, uint32_t call) {

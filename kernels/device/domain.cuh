@@ -10,6 +10,10 @@
  * b + 2n, ...), so all counters are equal between kernels. Kernels of one communicator run one after the other on each rank,
  * as NCCL's own do: the host sees to that.
  *
+ * Numbers come again after 2^32 - 2 calls. A line that lies there from then is taken for a new one only where no call between the two
+ * had as many lines, and this one has: exactly so many calls behind the last that had. Kernels that have given up count no calls, and
+ * memory that another communicator had before is cleared before peers know it (host/memory.c).
+ *
  * Why two halves of the scratch memory suffice. Call e writes into half e % 2 of its peers. Rank r may be a call ahead of
  * rank p, never two: r ends call e + 1 only when it has a line of p's kernel e + 1, or a sum with p's part in it, so that
  * kernel had begun, and p's kernel e was over. So what r writes in call e + 2 lands in a half that p's call e has read to its
@@ -28,7 +32,7 @@ using Domain = ::dyn_domain;
 
 constexpr int kMaxRanks = DYN_KERNEL_MAX_RANKS, kMaxBlocks = DYN_KERNEL_MAX_BLOCKS, kFaultPeer = DYN_FAULT_PEER_SHIFT;
 
-__device__ __forceinline__ uint32_t beginCall(const Domain &d) { return nextCall(d.calls); }
+__device__ __forceinline__ uint32_t beginCall(const Domain &d) { return nextCall(d.calls, kMaxBlocks); }
 /* Behind the block's last use of the scratch memory. */
 __device__ __forceinline__ void endCall(const Domain &d, uint32_t call) { countCall(d.calls, kMaxBlocks, call); }
 
@@ -44,23 +48,24 @@ __device__ __forceinline__ char *slot(const Domain &d, int at, int from, uint32_
 __attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer, uint32_t call, uint64_t *sinceNs) {
   uint64_t now = globalNs();
   if (*sinceNs == 0) *sinceNs = now;
-  if (loadHost(d.stop) != 0) return false;
-  if (now - *sinceNs < d.waitNs) {
+  const bool stopped = loadHost(d.stop) != 0;
+  if (!stopped && now - *sinceNs < d.waitNs) {
     if (d.late == nullptr || now - *sinceNs < d.lateNs) return true;
     storeHost(&d.late->about, d.about);
     storeHost(&d.late->word, (uint64_t)(peer + 1) << kFaultPeer | call);
     *sinceNs = now;
     return true;
   }
-  storeHost(d.fault, (uint64_t)(peer + 1) << kFaultPeer | call);
+  if (!stopped) storeHost(d.fault, (uint64_t)(peer + 1) << kFaultPeer | call);
+  giveUp(d.calls, kMaxBlocks);
   return false;
 }
 
 /* This thread's pieces of line i of those peers that are wanted: all are asked for before any is looked at, so that waiting
- * for one is waiting for all. Threads of a warp wait together, each for its own. Who does not come leaves anything: the host
- * finds the fault, and the result is of no use. */
+ * for one is waiting for all. Threads of a warp wait together, each for its own. False: one does not come, and leaves anything. The host
+ * finds the fault, and the result is of no use; it must not go to peers. */
 template <int kRanks, typename Wanted>
-__device__ __forceinline__ void awaitLines(const Domain &d, size_t i, uint32_t call, Wanted wanted, Piece (&pieces)[kRanks]) {
+__device__ __forceinline__ bool awaitLines(const Domain &d, size_t i, uint32_t call, Wanted wanted, Piece (&pieces)[kRanks]) {
   const char *at = slot(d, d.rank, 0, call) + i * kLineBytes;
   const size_t apart = d.lines * kLineBytes;
   uint32_t missing = 0;
@@ -75,8 +80,9 @@ __device__ __forceinline__ void awaitLines(const Domain &d, size_t i, uint32_t c
       if (missing >> r & 1) come |= (uint32_t)loadPiece(at + r * apart, pieces[r].words, call) << r;
     if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_NO_NUMBER) missing &= bitsOfWarp(missing & ~come);
     else missing = 0;
-    if ((spins & kSpins) == 0 && bitsOfWarp(missing != 0 && !goOn(d, lowestBit(missing), call, &since)) != 0) return;
+    if ((spins & kSpins) == 0 && bitsOfWarp(missing != 0 && !goOn(d, lowestBit(missing), call, &since)) != 0) return false;
   }
+  return true;
 }
 
 /* This thread's piece of one peer's line, which other threads of its warp need not have, nor wait for. */

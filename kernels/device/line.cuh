@@ -69,6 +69,9 @@
 #define DYN_KERNEL_MUTATE_RARELY 41     /* over GIN, a rank times one call in many where its peers time one in few */
 #define DYN_KERNEL_MUTATE_JOINT_EARLY 42 /* the head that a call's last cells share comes when the first of them is taken */
 #define DYN_KERNEL_MUTATE_ROUNDS_ONCE 43 /* AllReduce over GIN in rounds counts those of sums alone */
+#define DYN_KERNEL_MUTATE_SENDS_ON 44   /* who has given up takes part in calls to come */
+#define DYN_KERNEL_MUTATE_SUMS_ON 45    /* or sends on sums of what did not come */
+#define DYN_KERNEL_MUTATE_PASSES_ON 46  /* or says that it is through barriers */
 
 namespace dyn {
 

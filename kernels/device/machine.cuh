@@ -60,7 +60,8 @@ __device__ __forceinline__ void storeWord(uint4 *at, const uint4 &word) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w) : "memory");
 }
 
-/* What this thread wrote, or saw others of its block write, is seen by who loads the value. */
+/* What this thread wrote, or saw others of its block write, is seen by who loads the value: in PTX's memory model a barrier of the block
+ * and a release behind it are links of one chain, as are an acquire and a barrier behind it, and one thread's fence speaks for all. */
 __device__ __forceinline__ void storeRelease(uint32_t *at, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }

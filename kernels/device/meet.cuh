@@ -22,7 +22,7 @@
 namespace dyn {
 
 using Bulk = ::dyn_bulk;
-constexpr uint32_t kSend = DYN_IN_SEND_WINDOW, kRecv = DYN_IN_RECV_WINDOW, kMetFirst = DYN_MET_FIRST;
+constexpr uint32_t kSend = DYN_IN_SEND_WINDOW, kRecv = DYN_IN_RECV_WINDOW, kMetFirst = DYN_MET_FIRST, kGaveUp = DYN_MET_IN_VAIN;
 
 /* What a block knows of all ranks behind a meeting. */
 struct Met {
@@ -62,11 +62,11 @@ __device__ __forceinline__ dyn_meeting ownWords(const Bulk &b) { return {0, b.se
 __device__ __forceinline__ unsigned meetingPlace(uint32_t call) {
   return ((DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_ONE_PLACE ? 0 : call & 1) * kMaxBlocks + blockIdx.x) * kMaxRanks;
 }
-/* What the peer came with, the call below; 0: it is not waited for any longer. */
+/* What the peer came with, the call below, or kGaveUp in its place: it is not waited for any longer. */
 __device__ __forceinline__ uint64_t awaitMeeting(const Domain &d, const dyn_meeting *from, int peer, uint32_t call) {
   uint64_t come = loadAcquire(&from->come), since = 0;
   for (unsigned spins = 0; (uint32_t)come != call; come = loadAcquire(&from->come))
-    if ((++spins & kSpins) == 0 && !goOn(d, peer, call, &since)) return 0;
+    if ((++spins & kSpins) == 0 && !goOn(d, peer, call, &since)) return (uint64_t)kGaveUp << 32;
   return come;
 }
 
@@ -79,7 +79,7 @@ __attribute__((noinline)) inline __device__ uint32_t compareWords(const Call &c,
     const dyn_meeting *from = &b.meetings[d.rank][meetingPlace(call) + r];
     const uint64_t come = r == d.rank ? 0 : loadAcquire(&from->come);
     if (r == d.rank) note(met, r, says, ownWords(b));
-    else note(met, r, (uint32_t)come == call ? (uint32_t)(come >> 32) : 0, *from);
+    else note(met, r, (uint32_t)come == call ? (uint32_t)(come >> 32) : kGaveUp, *from);
   }
   __syncthreads();
   uint32_t all = says, any = 0;

@@ -58,13 +58,21 @@ struct Number<__nv_fp8_e5m2> {
   static __device__ __nv_fp8_e5m2 down(Wide x) { return __nv_fp8_e5m2(x); }
 };
 
-/* The operator is an argument and no template's: every thread takes the same branch, and there is a fifth of the kernels. */
+template <typename Wide>
+__device__ __forceinline__ bool isNaN(Wide) { return false; }
+template <>
+__device__ __forceinline__ bool isNaN(float x) { return x != x; }
+template <>
+__device__ __forceinline__ bool isNaN(double x) { return x != x; }
+
+/* The operator is an argument and no template's: every thread takes the same branch, and there is a fifth of the kernels.
+ * Of a number and NaN min and max are the number, as NCCL's are: so nothing gets lost in whatever order ranks come. */
 template <typename Wide>
 __device__ __forceinline__ Wide combine(Op op, Wide a, Wide b) {
   switch (op) {
     case Op::prod: return a * b;
-    case Op::min: return b < a ? b : a;
-    case Op::max: return a < b ? b : a;
+    case Op::min: return b < a || isNaN(a) ? b : a;
+    case Op::max: return a < b || isNaN(a) ? b : a;
     default: return a + b;
   }
 }

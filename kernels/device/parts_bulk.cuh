@@ -30,6 +30,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
   const size_t slot = 2 * b.packs, packs = dyn_packs(c.count * sizeof(T), kBulkBytes);
   const Buffer<S, T, uint4> own(send + d.rank * c.count, c.count), recv(c.recv, c.count);
   Barriers<S> barriers(c, b, call, passed, kSend);
+  if (!barriers.fine) return passed;
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
@@ -42,7 +43,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
       eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, own.load(before + i), at); },
                   [&](size_t i, uint4 sum) { recv.store(before + i, sum); });
     }
-    if (direct ? step > 0 : step < rounds.count) barriers.next();
+    if ((direct ? step > 0 : step < rounds.count) && !barriers.next()) break;
   }
   return barriers.passed;
 }
@@ -66,6 +67,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
   const Buffer<S, Byte, uint4> send(c.send, c.count), own(mine, c.count);
   const size_t slot = 2 * b.packs, packs = dyn_packs(c.count, kBulkBytes);
   Barriers<S> barriers(c, b, call, passed, kRecv);
+  if (!barriers.fine) return passed;
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
@@ -80,7 +82,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
                     if (send.at != mine) own.store(from + i, bits);
                   });
     if (step > 0 && !direct) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
-    if (step < rounds.count) barriers.next();
+    if (step < rounds.count && !barriers.next()) break;
   }
   return barriers.passed;
 }
@@ -114,6 +116,7 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
   const Buffer<S, Byte, uint4> given(send + d.rank * c.count, c.count), own(recv + d.rank * c.count, c.count);
   const bool swaps = send == recv && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_INTO_SENDS;
   Barriers<S> barriers(c, b, call, passed, swaps ? kSend : kRecv);
+  if (!barriers.fine) return passed;
   const bool direct = barriers.all != 0;
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
@@ -126,7 +129,7 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
         eachPack<4>(rounds.in(step), [&](size_t i) { return given.load(from + i); }, [&](size_t i, uint4 bits) { own.store(from + i, bits); });
     }
     if (step > 0 && !direct) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
-    if (step < rounds.count) barriers.next();
+    if (step < rounds.count && !barriers.next()) break;
   }
   return barriers.passed;
 }

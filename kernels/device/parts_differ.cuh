@@ -114,9 +114,11 @@ __device__ __forceinline__ void tellParts(const Call &c, const Bulk &b, const Pa
     storeRelease(&to->come, (uint64_t)(own.recv != 0 ? kRecv : 0) << 32 | call); /* its largest part tells who met first */
   }
 }
-__device__ __forceinline__ void awaitParts(const Call &c, const Bulk &b, const Parts &p, uint32_t call, const dyn_meeting &own) {
+/* False, to all of the block: one did not come. */
+__device__ __forceinline__ bool awaitParts(const Call &c, const Bulk &b, const Parts &p, uint32_t call, const dyn_meeting &own) {
   const Domain &d = c.domain;
   Differing &told = inBlock<Differing>();
+  bool inVain = false;
 #pragma unroll 1
   for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     if (r == d.rank) {
@@ -126,11 +128,12 @@ __device__ __forceinline__ void awaitParts(const Call &c, const Bulk &b, const P
     const dyn_meeting *from = &b.meetings[d.rank][meetingPlace(call) + r];
     const uint64_t come = awaitMeeting(d, from, r, call);
     const bool in = come >> 32 & kRecv;
-    told.largest[r] = come != 0 ? from->largest : 0;
+    inVain |= (come >> 32 & kGaveUp) != 0;
+    told.largest[r] = from->largest;
     told.words[r] = in ? from->recv : 0, told.reach[r] = in ? from->recvMost : 0;
     told.there[r] = (Byte *)b.recv.base[r] + (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_OFFSET ? partAt(b, p, r) : from->partAt);
   }
-  __syncthreads();
+  return !anyOfBlock(inVain) || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_PASSES_ON;
 }
 
 /* What follows from what all ranks have told, on each of them alike. */
@@ -200,7 +203,7 @@ __device__ __forceinline__ void exchangeInBulk(const Call &c, const Bulk &b, con
     if (!met) {
       tellParts(c, b, p, call, words);
       copyOwn(1);
-      awaitParts(c, b, p, call, words);
+      if (!awaitParts(c, b, p, call, words)) return;
       all = agreed(d, slot), met = true;
       rounds = all.direct ? 1 : paceOf(all.largest, slot).rounds;
       if (first || !all.first || DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_LATE) continue; /* else who met first has yet to send */
@@ -208,7 +211,7 @@ __device__ __forceinline__ void exchangeInBulk(const Call &c, const Bulk &b, con
     if (step >= rounds || (all.direct && DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_UNCLOSED)) continue;
     arrive(c, b, call, ++passed);
     copyOwn(all.direct ? UINT32_MAX : owns + 1);
-    awaitLikes(c, b, call, passed);
+    if (!awaitLikes(c, b, call, passed)) return;
   }
   if (DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_REST) copyOwn(UINT32_MAX);
   if (threadIdx.x == 0) b.passed[blockIdx.x] = passed; /* all of the block have read it: they met */
@@ -219,6 +222,7 @@ __device__ __forceinline__ void exchangeInBulk(const Call &c, const Bulk &b, con
 __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
   const Domain &d = c.domain;
   const uint32_t call = beginCall(d);
+  if (call == 0) return;
   const size_t slot = 2 * b.packs, lines = c.count;
   const Kinds has = kindsOf(d, p, lines);
   const bool knows = has.bulk || lines == 0; /* this rank sends something in bulk, or gets it: all go on in bulk, and it need not ask */

@@ -18,6 +18,7 @@ namespace dyn {
 template <typename T, typename Net>
 __device__ __forceinline__ void ginAllReduce(const Net &net, const Gin &g, typename Net::Window window, const T *send, T *recv, size_t count, Op op) {
   const uint32_t call = ginBegin(g);
+  if (call == 0) return;
   const GinShare share = ginShareOf(count * sizeof(T), gridDim.x, blockIdx.x);
   char *slots = net.local(window, 0);
   const Buffer<Shape<false, kMaxRanks>, T, uint4> from(send, count), to(recv, count);
@@ -45,6 +46,7 @@ template <typename T, typename Net>
 __device__ __forceinline__ void ginAllReduceInRounds(const Net &net, const Gin &g, typename Net::Window window, const T *send, T *recv, size_t count, Op op) {
   using Elements = Buffer<Shape<false, kMaxRanks>, T, uint4>;
   const uint32_t call = ginBegin(g);
+  if (call == 0) return;
   const size_t bytes = count * sizeof(T), part = dyn_packs(bytes, (size_t)g.nRanks * DYN_GIN_UNIT) * DYN_GIN_UNIT;
   const GinRounds rounds = ginRoundsOf(part, g.slotBytes, gridDim.x);
   char *slots = net.local(window, 0);

@@ -27,6 +27,10 @@
  *   Queues. A block has at most a put, an answer and a counter on its way to a peer, so 16 blocks of one context have 16 places of
  *   each, and a queue that is shorter has them wait for the NIC, or NCCL's thread, and for no kernel.
  *
+ * Why slots are read with plain loads. Who waits acquires over the system, which empties its multiprocessor's first-level cache, and its
+ * block reads behind a barrier. A share begins at any 16 bytes, so another block there may have had the cache take the first bytes of this
+ * share before they came; but not between this block's acquire and its loads, for then they are there.
+ *
  * It needs, as there, that kernels of one communicator run one after the other on each rank, in one order on all of them, and
  * that every call waits for something of every rank.
  */
@@ -41,7 +45,7 @@ namespace dyn {
 constexpr unsigned kGinSpins = kSpins & 0xff; /* a look at a signal takes longer than one at a line */
 constexpr int kSignalBits = 64, kCounterBits = 56;
 
-__device__ __forceinline__ uint32_t ginBegin(const Gin &g) { return nextCall(g.calls); }
+__device__ __forceinline__ uint32_t ginBegin(const Gin &g) { return nextCall(g.calls, DYN_GIN_CALLS); }
 /* Behind the block's last use of the slots. */
 __device__ __forceinline__ void ginEnd(const Gin &g, uint32_t call) { countCall(g.calls, DYN_GIN_CALLS, call); }
 
@@ -70,7 +74,7 @@ __device__ __forceinline__ void eachGinPeerFrom(const Gin &g, unsigned thread, D
 }
 
 /* Until reached(). False: it took too long, which the host can read, or the host has had enough. Who has given up on one peer
- * gives up on all, at once, in all kernels to come: a graph of many calls ends soon. */
+ * gives up on all, at once, and takes no part in kernels to come (device/count.cuh): a graph of many calls ends soon. */
 template <typename Reached>
 __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint32_t call, Reached reached) {
   uint64_t since = 0;
@@ -78,8 +82,10 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
     if ((spins & kGinSpins) != 0) continue;
     const uint64_t now = globalNs();
     if (since == 0) since = now;
-    if (loadHost(g.stop) != 0) return false;
-    if (now - since < g.waitNs) continue;
+    const bool stopped = loadHost(g.stop) != 0;
+    if (!stopped && now - since < g.waitNs) continue;
+    giveUp(g.calls, DYN_GIN_CALLS);
+    if (stopped) return false;
     storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
     storeRelease(g.stop, 1);
     return false;

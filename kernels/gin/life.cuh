@@ -94,10 +94,10 @@ inline bool ginMemory(GinLife &life, int rank, int nRanks, const GinWanted &want
   g.rank = rank, g.nRanks = nRanks, g.slotBytes = wanted.slotBytes, g.waitNs = wanted.waitNs;
   g.contexts = (uint32_t)life.device.ginContextCount;
   g.localRanks = life.device.lsaSize, g.pipesAt = DYN_GIN_SLOTS * (size_t)nRanks * wanted.slotBytes, g.cellBytes = wanted.cellBytes;
-  const size_t calls = (DYN_GIN_CALLS + DYN_GIN_FLAG_WORDS) * sizeof *g.calls, seen = g.contexts * ginSeen(nRanks) * sizeof *g.seen, faults = nRanks * sizeof *g.fault;
+  const size_t calls = (DYN_GIN_COUNTERS + DYN_GIN_FLAG_WORDS) * sizeof *g.calls, seen = g.contexts * ginSeen(nRanks) * sizeof *g.seen, faults = nRanks * sizeof *g.fault;
   const size_t stamps = kGinMaxContexts * nRanks * sizeof *life.stamps;
   if (!ginGood(life, cudaMalloc(&g.calls, calls), "cudaMalloc") || !ginGood(life, cudaMemset(g.calls, 0, calls), "cudaMemset")) return false;
-  g.items = g.calls + DYN_GIN_CALLS;
+  g.items = g.calls + DYN_GIN_COUNTERS;
   if (!ginGood(life, cudaMalloc(&g.seen, seen), "cudaMalloc") || !ginGood(life, cudaMemset(g.seen, 0, seen), "cudaMemset")) return false;
   if (!ginGood(life, cudaHostAlloc(&g.stop, sizeof *g.stop, cudaHostAllocMapped), "cudaHostAlloc")) return false;
   if (!ginGood(life, cudaHostAlloc(&g.fault, faults, cudaHostAllocMapped), "cudaHostAlloc")) return false;

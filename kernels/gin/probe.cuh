@@ -15,6 +15,7 @@ namespace dyn {
 template <typename Net>
 __device__ __forceinline__ void ginProbe(const Net &net, const Gin &g, typename Net::Window window, dyn_gin_stamp *stamps) {
   const uint32_t call = ginBegin(g);
+  if (call == 0) return;
   const size_t at = blockIdx.x * sizeof(uint64_t), own = ginSlot(g, g.rank, call) + at;
   if (threadIdx.x == 0) *(uint64_t *)net.local(window, own) = ginProbeWord(g.rank, blockIdx.x, call);
   __syncthreads();

@@ -127,6 +127,7 @@ struct GinMove {
 template <typename Net>
 __device__ __forceinline__ void ginMove(const Net &net, const Gin &g, typename Net::Window window, const char *send, char *recv, size_t part, bool same) {
   const uint32_t call = ginBegin(g);
+  if (call == 0) return;
   const GinMove<Net> move(GinPipes<Net>(net, g, window, call), send, recv, part, same);
   ginPlay(move);
   ginEnd(g, call);

@@ -198,6 +198,7 @@ struct GinMoveParts {
 template <typename Net>
 __device__ __forceinline__ void ginMoveParts(const Net &net, const Gin &g, typename Net::Window window, const char *send, char *recv, const Parts &parts) {
   const uint32_t call = ginBegin(g);
+  if (call == 0) return;
   const GinMoveParts<Net> move(GinPipes<Net>(net, g, window, call), send, recv, parts);
   ginPlay(move);
   ginEnd(g, call);

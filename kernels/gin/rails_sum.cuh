@@ -118,6 +118,7 @@ struct GinMoveSums {
 template <typename T, typename Net>
 __device__ __forceinline__ void ginMoveSums(const Net &net, const Gin &g, typename Net::Window window, const T *send, T *recv, size_t count, Op op) {
   const uint32_t call = ginBegin(g);
+  if (call == 0) return;
   const GinMoveSums<T, Net> move(GinPipes<Net>(net, g, window, call), send, recv, count, op);
   ginPlay(move);
   ginEnd(g, call);

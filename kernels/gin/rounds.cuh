@@ -56,6 +56,7 @@ __device__ __forceinline__ bool ginOneRound(const Net &net, const Gin &g, typena
 template <bool kSame, typename Net, typename From, typename Take>
 __device__ __forceinline__ void ginInRounds(const Net &net, const Gin &g, typename Net::Window window, size_t part, From from, Take take) {
   const uint32_t call = ginBegin(g);
+  if (call == 0) return;
   const GinRounds rounds = ginRoundsOf(part, g.slotBytes, gridDim.x);
   char *slots = net.local(window, 0);
   const size_t in = blockIdx.x * rounds.each;

@@ -15,6 +15,7 @@ namespace dyn {
 template <typename Net>
 __device__ __forceinline__ void ginAllToAllV(const Net &net, const Gin &g, typename Net::Window window, const char *send, char *recv, const Parts &p) {
   const uint32_t call = ginBegin(g);
+  if (call == 0) return;
   char *slots = net.local(window, 0);
   const size_t most = g.slotBytes / DYN_GIN_UNIT / gridDim.x * DYN_GIN_UNIT;
   const size_t in = (DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_MIXED_PLACES ? 0 : blockIdx.x) * most;
@@ -24,12 +25,13 @@ __device__ __forceinline__ void ginAllToAllV(const Net &net, const Gin &g, typen
   const size_t stated = ginStage(g, g.rank, call) + in;
   if (threadIdx.x == 0) *(uint64_t *)(slots + stated) = largest;
   bool fine = ginOneRound(net, g, window, call, in, [&](int) { return sizeof(uint64_t); }, [&](int) { return stated; }, true, ginTimes(g, call));
-  for (int k = 1; k < g.nRanks && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_ROUNDS; k++) {
+  bool all = net.all(fine);
+  for (int k = 1; k < g.nRanks && all && DYN_KERNEL_MUTATE != DYN_KERNEL_MUTATE_OWN_ROUNDS; k++) {
     const size_t of = *(const uint64_t *)(slots + ginSlot(g, ginPeer(g, k), call) + in);
     if (of > largest) largest = of;
   }
   const GinRounds rounds = largest == 0 ? GinRounds{0, gridDim.x, 0} : ginRoundsOf(largest, g.slotBytes, gridDim.x);
-  for (uint32_t round = 0; net.all(fine) && round < rounds.count; round++) {
+  for (uint32_t round = 0; all && round < rounds.count; round++, all = net.all(fine)) {
     const uint32_t number = call + 1 + round;
     const auto bytesOf = [&](const size_t (&parts)[kMaxRanks], int peer) {
       const GinShare share = ginRoundShare(rounds, parts[peer], round, blockIdx.x);

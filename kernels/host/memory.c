@@ -17,10 +17,11 @@
 #include "../../nccltuner/plugin/process_start.h"
 
 #define FLAGS_BYTES (DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t))
-#define COUNTERS_BYTES (DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t))
+#define CALLS_BYTES ((DYN_KERNEL_COUNTERS * sizeof(uint32_t) + 63) / 64 * 64)
+#define PASSED_BYTES (DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t))
 #define PAGE ((size_t)4096)
 #define MEETINGS_BYTES (DYN_MEETINGS * sizeof(struct dyn_meeting))
-#define HEAD_BYTES ((FLAGS_BYTES + 2 * COUNTERS_BYTES + MEETINGS_BYTES + PAGE - 1) / PAGE * PAGE)
+#define HEAD_BYTES ((FLAGS_BYTES + CALLS_BYTES + PASSED_BYTES + MEETINGS_BYTES + PAGE - 1) / PAGE * PAGE)
 #define MIB ((size_t)1 << 20)
 #define WORDS_BYTES (PAGE + DYN_STAMPS * sizeof(struct dyn_stamp)) /* of one communicator; what follows goes by the numbers of calls */
 #define TIMED_BYTES (DYN_TIMED_CALLS * sizeof(struct dyn_stamp))
@@ -154,7 +155,8 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
   return NULL;
 }
 
-/* On a stream of its own: the program's may be waiting for peers. */
+/* On a stream of its own: the program's may be waiting for peers. Nothing that peers sent the communicator before comes later: a rank ends a
+ * call with all lines, flags and packs that are sent to it in that call, and where one has not ended the memory was not kept. */
 static bool clear(const struct scratch *scratch) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   void *stream;
@@ -182,11 +184,11 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
     d->scratch[r] = base + HEAD_BYTES;
     b->memory[r] = base + HEAD_BYTES + slots * d->lines * DYN_LINE_BYTES;
     b->flags[r] = (uint32_t *)base;
-    b->meetings[r] = (struct dyn_meeting *)(base + FLAGS_BYTES + 2 * COUNTERS_BYTES);
+    b->meetings[r] = (struct dyn_meeting *)(base + FLAGS_BYTES + CALLS_BYTES + PASSED_BYTES);
   }
   char *own = (char *)(uintptr_t)lsa->bases[lsa->rank] + at;
   d->calls = (uint32_t *)(own + FLAGS_BYTES);
-  b->passed = (uint32_t *)(own + FLAGS_BYTES + COUNTERS_BYTES);
+  b->passed = (uint32_t *)(own + FLAGS_BYTES + CALLS_BYTES);
   d->stop = (uint32_t *)lsa->scratch->words;
   d->fault = lsa->scratch->words + 1;
   d->waitNs = UINT64_MAX; /* as NCCL's own kernels: a rank may be late by hours. Who is dead is found by watch.c, which also says who is late */

@@ -50,7 +50,7 @@ static uint64_t faults[kMaxRanks][kMaxRanks];
 
 static Gin ginOf(World &w, int rank, const Domain &d) {
   static uint64_t seen[kMaxRanks][kSeen];
-  static uint32_t calls[kMaxRanks][DYN_GIN_CALLS];
+  static uint32_t calls[kMaxRanks][DYN_GIN_COUNTERS];
   Gin g = {};
   g.rank = rank, g.nRanks = w.nRanks, g.slotBytes = kSlotBytes, g.calls = calls[rank], g.seen = seen[rank], g.stop = d.stop, g.fault = faults[rank], g.waitNs = d.waitNs;
   g.slotsAt = kSlotsAt, g.firstSignal = g.firstCounter = kFirst, g.localRanks = 1, g.contexts = kContexts;

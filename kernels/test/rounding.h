@@ -8,7 +8,7 @@
  *     g A                  of n - 1 additions; of a product, A is its absolute value
  *   + u |mean|             of an average's division
  *   + half an ulp of T     of what is rounded to T, where T is not W
- * of the exact one. Min and max are exact. The reference is computed in double, from the last rank to the first, so no kernel's order is
+ * of the exact one. Min and max are exact, and NaN only where all ranks have that. The reference is computed in double, from the last rank to the first, so no kernel's order is
  * copied; what it may be off itself, the same with 2^-53 for u, is added.
  */
 #ifndef DYN_TEST_ROUNDING_H
@@ -43,11 +43,12 @@ __device__ inline uint64_t mixed(uint64_t z) { /* splitmix64's */
   return z ^ z >> 31;
 }
 
-/* Any sign, exponent and significand; factors are between 1/2 and 2. */
+/* Any sign, exponent and significand; factors are between 1/2 and 2. Of min and max some are NaN, here and there on all ranks. */
 template <typename T>
 __device__ inline T roundingValue(Op op, uint64_t seed, int rank, size_t i) {
   using F = Floating<T>;
   const uint64_t x = mixed(mixed(seed * 0x9E3779B97F4A7C15u + (uint64_t)rank + 1) + i * 0xD1342543DE82EF95u);
+  if ((op == Op::min || op == Op::max) && ((x & 0xe00) == 0 || mixed(seed + i) % 16 == 0)) return Number<T>::down((typename Number<T>::Wide)NAN);
   const int exponent = op == Op::prod ? (int)(x & 1) - 1 : F::kFrom + (int)((x & 0xff) % (unsigned)(F::kTo - F::kFrom + 1));
   const double significand = 1 + (double)(x >> 12) / (double)((uint64_t)1 << 52);
   return Number<T>::down((typename Number<T>::Wide)std::ldexp(x & 0x100 ? -significand : significand, exponent));
@@ -68,7 +69,7 @@ __device__ inline Exact exactOf(Op op, int nRanks, Value value) {
   double all = (double)Number<T>::up(value(nRanks - 1)), absolute = std::fabs(all);
   for (int r = nRanks - 2; r >= 0; r--) {
     const double x = (double)Number<T>::up(value(r));
-    all = combine(op, all, x);
+    all = op == Op::min ? std::fmin(all, x) : op == Op::max ? std::fmax(all, x) : combine(op, all, x);
     absolute += std::fabs(x);
   }
   if (exact) return {all, 0};
@@ -84,7 +85,8 @@ __device__ inline Exact exactOf(Op op, int nRanks, Value value) {
 
 template <typename T>
 __device__ inline bool within(const Exact &e, T got) {
-  return std::fabs((double)Number<T>::up(got) - e.value) <= e.allowed; /* and no NaN */
+  const double x = (double)Number<T>::up(got);
+  return std::isnan(e.value) ? std::isnan(x) : std::fabs(x - e.value) <= e.allowed; /* else no NaN */
 }
 
 }  // namespace dyn

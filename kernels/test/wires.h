@@ -18,6 +18,9 @@ constexpr unsigned kContexts = 3; /* that were granted. Calls have as many or fe
 constexpr size_t kSeen = kContexts * (size_t)(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * kMaxRanks;
 constexpr uint32_t kNone = UINT32_MAX, kFirst = 3; /* signals and counters are used from there on */
 
+/* Of the counters of kernels over load and store the last ones: behind them is the same word. */
+static inline uint32_t *ginCalls(const Domain &d) { return d.calls + (DYN_KERNEL_COUNTERS - DYN_GIN_COUNTERS); }
+
 struct Put {
   char *to;
   const char *from;

@@ -14,6 +14,7 @@
 
 #include "../../kernels/host/host.h"
 #include "comm.h"
+#include "transport.h"
 
 #define OPEN_WAIT_MS 5000    /* ranks come within milliseconds of each other; one that loads libraries from far away may not */
 #define NO_WAIT_MS 100       /* where one did not come before */
@@ -33,11 +34,18 @@ static bool peers_forbidden(void) {
   return (disable && strtoll(disable, NULL, 0) != 0) || (level && (strcmp(level, "LOC") == 0 || strcmp(level, "0") == 0));
 }
 
+/* Lines arrive whole over NVLink (kernels/device/line.cuh), and no other link promises that: NCCL has LL128 there alone. */
+static bool lines_may_tear(const struct dyn_comm *comm) {
+  bool may = dyn_transport_apart(&dyn_this_machine);
+  if (may) dyn_say_once(comm->log, DYN_LOG_INFO, "not all GPUs of this host are joined by NVLink: no kernels of ours over load and store");
+  return may;
+}
+
 /* All on one node, so all are in the record; not where the user has decided. */
 static bool wanted(const struct dyn_member *member) {
   const struct dyn_comm *comm = &member->comm;
   return dyn_device_of(member) && comm->nNodes == 1 && comm->nRanks >= 2 && comm->rank >= 0 && dyn_event_timed() && !peers_forbidden() &&
-         !dyn_switched_on("DYNAMICCL_NO_KERNELS") && !__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED);
+         !dyn_switched_on("DYNAMICCL_NO_KERNELS") && !__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) && !lines_may_tear(comm);
 }
 
 /* Ranks that have not decided; counts those that refused. */

@@ -29,6 +29,9 @@ extern const struct dyn_machine dyn_this_machine;
 /* networks: DYN_NETWORK_* (preload/preload.h), what configs of this process's communicators have named; 0: not known. */
 struct dyn_transport dyn_transport_find(const struct dyn_machine *machine, uint32_t nRanks, uint32_t nNodes, unsigned networks);
 
+/* Some GPUs of this host are known not to be joined by NVLink. False also where nobody knows. */
+bool dyn_transport_apart(const struct dyn_machine *machine);
+
 /* Of one node: transport_node.c. Of several: transport_net.c. */
 uint32_t dyn_transport_node(const struct dyn_machine *machine, uint32_t nRanks);
 struct dyn_transport dyn_transport_net(const struct dyn_machine *machine, unsigned networks);

@@ -47,6 +47,8 @@ static bool split(const struct nvml *nvml, device of) {
   return nvml->mig && nvml->mig(of, &current, &pending) == SUCCESS && current == ENABLED;
 }
 
+#define APART UINT32_C(256) /* beside a kind: a pair is known to have no NVLink */
+
 /* Of all pairs of these n. */
 static uint32_t of_pairs(const struct nvml *nvml, unsigned n) {
   device gpus[MOST_GPUS];
@@ -69,7 +71,7 @@ static uint32_t of_pairs(const struct nvml *nvml, unsigned n) {
   }
   unsigned pairs = n * (n - 1) / 2;
   if (joined == pairs) return DYN_TRANSPORT_NVLINK;
-  return apart == pairs && !links ? DYN_TRANSPORT_PCIE : DYN_TRANSPORT_UNKNOWN;
+  return (apart == pairs && !links ? DYN_TRANSPORT_PCIE : DYN_TRANSPORT_UNKNOWN) | (apart > 0 ? APART : 0);
 }
 
 /* With one of these NCCL may go another way than the machine's. */
@@ -83,7 +85,7 @@ static bool told_otherwise(void) {
   return false;
 }
 
-/* GPUs in sight << 32 | kind; 0: NVML is not there, or does not answer. */
+/* GPUs in sight << 32 | kind, perhaps with APART; 0: NVML is not there, or does not answer. */
 static uint64_t ask(const struct dyn_machine *machine) {
   struct nvml nvml;
   unsigned n = 0;
@@ -95,10 +97,17 @@ static uint64_t ask(const struct dyn_machine *machine) {
   return answers ? (uint64_t)n << 32 | kind : 0;
 }
 
-uint32_t dyn_transport_node(const struct dyn_machine *machine, uint32_t nRanks) {
-  if (told_otherwise()) return DYN_TRANSPORT_UNKNOWN;
+static uint64_t ask_once(const struct dyn_machine *machine) {
   uint64_t links = machine->links ? *machine->links : 0;
   if (links == 0) links = ask(machine);
   if (machine->links) *machine->links = links;
-  return links >> 32 < nRanks ? DYN_TRANSPORT_UNKNOWN : (uint32_t)links; /* else some GPU is out of sight, or shared */
+  return links;
+}
+
+bool dyn_transport_apart(const struct dyn_machine *machine) { return (ask_once(machine) & APART) != 0; }
+
+uint32_t dyn_transport_node(const struct dyn_machine *machine, uint32_t nRanks) {
+  if (told_otherwise()) return DYN_TRANSPORT_UNKNOWN;
+  uint64_t links = ask_once(machine);
+  return links >> 32 < nRanks ? DYN_TRANSPORT_UNKNOWN : (uint32_t)links & ~APART; /* else some GPU is out of sight, or shared */
 }

@@ -120,6 +120,8 @@ func TestTransportFindsPlantedMistakes(t *testing.T) {
 		{"transport_node.c", "&& !links", ""},
 		{"transport_node.c", "MOST_LINKS 18", "MOST_LINKS 17"},
 		{"transport_node.c", "apart == pairs", "apart > 0"},
+		{"transport_node.c", "(apart > 0 ? APART : 0)", "0"},
+		{"transport_node.c", "& ~APART", ""},
 		{"transport_node.c", "if (told_otherwise()) return DYN_TRANSPORT_UNKNOWN;", ""},
 		{"transport_node.c", "value && *value", "value"},
 		{"transport_net.c", "if (!dir) return -1;", "if (!dir) return 0;"},

@@ -40,8 +40,8 @@ void rank_open(struct rank *r, int rank, int nRanks) {
   MUST(cuMemAlloc_v2(&r->shared, scratch_bytes(nRanks) + bulk_bytes(nRanks) + flagBytes + meetingBytes));
   MUST(cuMemAlloc_v2(&r->in, MAX_CALLS * slotBytes));
   MUST(cuMemAlloc_v2(&r->out, MAX_CALLS * slotBytes));
-  MUST(cuMemAlloc_v2(&r->counters, 2 * DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t)));
-  MUST(cuMemsetD8_v2(r->counters, 0, 2 * DYN_KERNEL_MAX_BLOCKS * sizeof(uint32_t)));
+  MUST(cuMemAlloc_v2(&r->counters, (DYN_KERNEL_COUNTERS + DYN_KERNEL_MAX_BLOCKS) * sizeof(uint32_t)));
+  MUST(cuMemsetD8_v2(r->counters, 0, (DYN_KERNEL_COUNTERS + DYN_KERNEL_MAX_BLOCKS) * sizeof(uint32_t)));
   MUST(cuMemAllocHost_v2((void **)&r->stop, sizeof *r->stop));
   MUST(cuMemAllocHost_v2((void **)&r->fault, sizeof *r->fault));
 }
@@ -50,7 +50,7 @@ void rank_connect(struct rank *r, const CUdeviceptr *shared) {
   struct dyn_domain *d = &r->domain;
   *d = (struct dyn_domain){.rank = r->rank, .nRanks = r->nRanks, .lines = lines, .calls = pointer(r->counters),
                            .stop = r->stop, .fault = r->fault, .waitNs = waitNs};
-  r->bulk = (struct dyn_bulk){.passed = d->calls + DYN_KERNEL_MAX_BLOCKS, .packs = bulkPacks};
+  r->bulk = (struct dyn_bulk){.passed = d->calls + DYN_KERNEL_COUNTERS, .packs = bulkPacks};
   for (int p = 0; p < r->nRanks; p++) {
     d->scratch[p] = pointer(shared[p]);
     r->bulk.memory[p] = d->scratch[p] + scratch_bytes(r->nRanks);

@@ -91,8 +91,10 @@ static void one_node(void) {
   expect("of 8 GPUs 2", 2, 1, 0, DYN_TRANSPORT_NVLINK, 0);
   expect("one rank", 1, 1, 0, DYN_TRANSPORT_UNKNOWN, 0);
   expect("GPUs out of sight, or shared", 9, 1, 0, DYN_TRANSPORT_UNKNOWN, 0);
+  check(!dyn_transport_apart(&machine), "NVLink everywhere");
   odd(NVLINK_CAP, NOT_SUPPORTED);
   NODE("a pair without", UNKNOWN);
+  check(dyn_transport_apart(&machine), "a pair without NVLink");
   for (unsigned cap = 0; cap < 2; cap++) {
     odd(cap, NOT_SUPPORTED);
     NODE("a pair that may not read or write", UNKNOWN);
@@ -103,6 +105,7 @@ static void one_node(void) {
   }
   odd(NVLINK_CAP, STATUS_UNKNOWN);
   NODE("a pair that NVML does not know", UNKNOWN);
+  check(!dyn_transport_apart(&machine), "a pair that NVML does not know");
   eight_gpus(), gpus.mig = true;
   NODE("a GPU in parts", UNKNOWN);
   eight_gpus(), gpus.missing = "nvmlDeviceGetMigMode";
@@ -116,6 +119,7 @@ static void one_node(void) {
   NODE("a GPU that is lost", UNKNOWN);
   eight_gpus(), gpus.libraries = "";
   NODE("no NVML", UNKNOWN);
+  check(!dyn_transport_apart(&machine), "no NVML");
   eight_gpus(), gpus.libraries = NVML "libnccl-env.so";
   NODE("variables by a plugin", UNKNOWN);
   eight_gpus(), gpus.gpus = 65;
@@ -123,6 +127,7 @@ static void one_node(void) {
 
   no_links();
   NODE("PCIe", PCIE);
+  check(dyn_transport_apart(&machine), "PCIe");
   gpus.links = true;
   NODE("PCIe, and a link to who knows where", UNKNOWN);
   no_links(), odd(NVLINK_CAP, STATUS_UNKNOWN);

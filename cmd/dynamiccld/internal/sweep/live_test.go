@@ -98,6 +98,26 @@ func TestLiveKernels(t *testing.T) {
 	}
 }
 
+// Lines may tear on other links than NVLink, so where a pair of GPUs has none there are no kernels over load and store.
+func TestLiveKernelsOverNVLinkAlone(t *testing.T) {
+	for links, want := range map[string]bool{"nvlink": true, "bridges": false, "pcie": false} {
+		m := newMachine(t, "h200x4-nvlink-quiet", kernels(t, "FAKEGPU_LINKS="+links, "DYNAMICCL_SCRATCH_MIB=16")...)
+		m.must("--ranks", "4", "--sizes", "1K", "--collectives", "AllReduce", "--choices", "lsa,ring/ll/8", "--budget", "1ms", "--out", "t.csv")
+		points, _, err := readJournal(m.path("t.points.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := false
+		for _, p := range points {
+			ran = ran || strings.HasPrefix(p.Action, "lsa/") && p.Outcome == OutcomeOK
+		}
+		if ran != want {
+			t.Errorf("%s: our kernels ran: %v", links, ran)
+		}
+		m.alone()
+	}
+}
+
 // Ranks of a node that share a GPU leave each other places on it, whatever is asked for (docs/design.md, decision 2.4).
 func TestLiveSharedGPUs(t *testing.T) {
 	for gpus, most := range map[string]int{"4": 64, "2": 35, "1": 15} {
