@@ -128,4 +128,4 @@ unsigned dyn_hosts_exchange(bool (*wanted)(const struct dyn_sample *), struct dy
   return n;
 }
 
-void dyn_hosts_forget_samples(void) { numHeard = numPuts = 0; }
+void dyn_hosts_forget_samples(void) { numHeard = numPuts = 0, lost = 0; }

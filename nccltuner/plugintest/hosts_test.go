@@ -115,6 +115,7 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"samples.c", "busy", "all += is_of_call(cell) && wanted(cell);", "all += is_of_call(cell);"},
 		{"samples.c", "busy", "n < DYN_HOSTS_LOOK && is_of_call(cell) && wanted(cell)", "n < DYN_HOSTS_LOOK"},
 		{"samples.c", "samples", "dyn_ring_store(ring, &heard[i]);\n  numHeard = 0;\n", "dyn_ring_store(ring, &heard[i]);\n"},
+		{"samples.c", "lost_forked", "numPuts = 0, lost = 0;", "numPuts = 0;"},
 		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "true"},
 		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "read"},
 		{"samples.c", "trips", "(uint32_t)put->seq * 2654435769u", "((uint32_t)put->seq + (uint32_t)put->rank) * 2654435769u"}, // each rank tells of calls of its own
