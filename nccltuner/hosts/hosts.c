@@ -22,7 +22,7 @@
 #define LOOK_MS 300     /* all ranks of one host have registered by then, and need nobody */
 #define CONNECT_MS 5000
 #define AGAIN_MS 1000   /* between tries to reach the hub */
-#define TICK_MS 20      /* how late it is seen that a daemon has published */
+#define TICK_MS 20      /* how late it is seen that a daemon has published; and what was told is looked at no more often */
 #define STRANGERS_MS 5000 /* who has connected and said nothing for so long is none of ours */
 #endif
 #define MOST_GUESTS 4096 /* of one hub: ranks times communicators, and strangers; and one in so many of the descriptors that the program may have */
@@ -55,7 +55,7 @@ static struct dyn_hub hub;
 static int listener = -1, bell = -1;
 static struct dyn_root listens; /* where, and the number that who connects must know */
 static bool running;
-static uint64_t nowNs;
+static uint64_t nowNs, lookedNs;
 
 /* ---- the hub's side ---- */
 
@@ -236,7 +236,7 @@ static struct pollfd *what_to_wait_for(nfds_t *n, int *timeoutMs) {
   bool busy = numGuests > 0 || full;
   for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next) most++, busy |= !s->over;
   struct pollfd *list = malloc(most * sizeof *list);
-  *timeoutMs = busy || list == NULL ? TICK_MS : -1;
+  *timeoutMs = busy || list == NULL ? TICK_MS - (int)((nowNs - lookedNs) / NS_PER_MS) : -1;
   *n = 0;
   if (list == NULL) return NULL;
   m = add(list, m, bell, false);
@@ -264,7 +264,9 @@ static void *run(void *nothing) {
     if (listener >= 0) admit();
     serve_guests();
     for (struct speaker *s = dyn_speakers; s != NULL; s = s->next) serve_speaker(s);
-    dyn_speakers_exchange();
+    bool looks = nowNs - lookedNs >= NS_PER_MS * TICK_MS;
+    if (looks) lookedNs = nowNs;
+    dyn_speakers_exchange(looks);
   }
   /* The program has closed what is not its own. Nobody may wait for this thread. */
   for (struct speaker *s = dyn_speakers; s != NULL; s = s->next)

@@ -75,7 +75,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "trips", "trips_busy", "trips_lost", "trips_unread", "gin_begins", "count_apart", "gin_too_late", "gone")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "rung", "trips", "trips_busy", "trips_lost", "trips_unread", "gin_begins", "count_apart", "gin_too_late", "gone")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -116,6 +116,7 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"samples.c", "busy", "n < DYN_HOSTS_LOOK && is_of_call(cell) && wanted(cell)", "n < DYN_HOSTS_LOOK"},
 		{"samples.c", "samples", "dyn_ring_store(ring, &heard[i]);\n  numHeard = 0;\n", "dyn_ring_store(ring, &heard[i]);\n"},
 		{"samples.c", "lost_forked", "numPuts = 0, lost = 0;", "numPuts = 0;"},
+		{"hosts.c", "rung", "bool looks = nowNs - lookedNs >= NS_PER_MS * TICK_MS;", "bool looks = true;"},
 		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "true"},
 		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "read"},
 		{"samples.c", "trips", "(uint32_t)put->seq * 2654435769u", "((uint32_t)put->seq + (uint32_t)put->rank) * 2654435769u"}, // each rank tells of calls of its own

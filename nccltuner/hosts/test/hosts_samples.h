@@ -140,6 +140,31 @@ static void busy(void) {
   memset(rings, 0, sizeof rings);
 }
 
+/* A thread that has much to hear looks at what was told no more often than one that has nothing: what there is room for is of a second. */
+static void ring_often(void) {
+  unsigned char id[DYN_ID_BYTES];
+  while (!LOAD(shared->now)) nap(MS);
+  int before = LOAD(shared->holds[self]);
+  uint64_t began = now();
+  for (int i = 0; i < 400; i++) {
+    plain_id(id);
+    dyn_hosts_mark(id);
+    nap(MS);
+  }
+  STORE(shared->done, (int)((now() - began) / MS));
+  CHECK(LOAD(shared->holds[self]) - before <= shared->done / TICK_MS + 2);
+  CHECK(LOAD(shared->holds[self]) - before > shared->done / TICK_MS / 2);
+}
+static void rung(void) {
+  start(3, 3, 1, 1, ring_often);
+  AWAIT(all_met(), 5000);
+  settle();
+  STORE(shared->now, 1);
+  AWAIT(LOAD(shared->done), 5000);
+  settle();
+  stop();
+}
+
 /* What a process has lost its child has not. */
 static void lost_in_parent(void) {
   struct dyn_sample told[DYN_HOSTS_LOOK];

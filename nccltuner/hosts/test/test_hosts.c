@@ -284,7 +284,7 @@ static const struct {
 } cases[] = {
     {"ids", ids}, {"calm", calm}, {"rank_killed", rank_killed}, {"hub_killed", hub_killed}, {"hub_killed_somewhen", hub_killed_somewhen},
     {"hub_stopped", hub_stopped}, {"strangers", strangers}, {"by_hand", by_hand}, {"slow_peer", slow_peer}, {"others_there", others_there}, {"forked", forked}, {"child_ends", child_ends},
-    {"no_descriptors", no_descriptors}, {"closed", closed}, {"aborted", aborted}, {"samples", samples}, {"busy", busy}, {"lost_forked", lost_forked}, {"trips", trips}, {"trips_busy", trips_busy}, {"trips_lost", trips_lost}, {"trips_unread", trips_unread},
+    {"no_descriptors", no_descriptors}, {"closed", closed}, {"aborted", aborted}, {"samples", samples}, {"busy", busy}, {"rung", rung}, {"lost_forked", lost_forked}, {"trips", trips}, {"trips_busy", trips_busy}, {"trips_lost", trips_lost}, {"trips_unread", trips_unread},
     {"gin_begins", gin_begins}, {"count_apart", count_apart}, {"gin_declined", gin_declined}, {"gin_too_late", gin_too_late}, {"gin_hub_killed", gin_hub_killed}, {"gone", gone}, {"left", left}, {"gone_with_hub", gone_with_hub},
 };
 
