@@ -351,7 +351,7 @@ void dyn_gin_destroy(struct dyn_lsa *lsa) {
   bool pushed;
   if (!usable(lsa->gin) || lsa->numCaptures > 0) return;
   dyn_gin_look(lsa);
-  if (dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0)) {
+  if (dyn_lsa_stopped(lsa) || !dyn_context_lives(lsa) || !dyn_lsa_settle(lsa, 0)) {
     move_all(lsa->gin, DYN_GIN_FAILED);
     return;
   }

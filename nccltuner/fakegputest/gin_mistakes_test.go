@@ -40,6 +40,8 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin.c", "if (r != lsa->rank && of < depth) depth = of;", "if (r != lsa->rank) depth = of;", "backends"},
 		{"gin.c", "life->state.depth = shortest_queue(lsa, life);", "life->state.depth = shortest_queue(lsa, &lsa->gin->each[0]);", "backends"},
 		{"gin_module.c", `DYN_GIN_LAYOUT_PREFIX "%d", version`, `DYN_GIN_LAYOUT_PREFIX "%d", 22809`, "backends"},
+		{"watch.c", "  if (!dyn_context_lives(lsa)) return;\n", "", "late"},
+		{"gin.c", "|| !dyn_context_lives(lsa) ", "", "late"},
 		{"watch.c", "dyn_lsa_gone(lsa->id, lsa->rank, why, sizeof why)", "false", "late"},
 		{"launch.c", "l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)", "l.life = &lsa->gin->each[0]", "backends"},
 		{"gin_run.c", "lane == LANE_CALLS && closely", "closely", "backends"},

@@ -192,6 +192,22 @@ static void death(void) {
   preload->device->close(lsa);
 }
 
+/* The program destroys the CUDA context and goes on, with cudaDeviceReset: who watches touches none of its memory, nor does what gives the
+ * communicator up later. */
+static void reset(void) {
+  begin();
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(0, 1)};
+  fill(&s, 0);
+  make_call(&s, 0, 0);
+  wait_for_all();
+  compare(&s, 0, true);
+  meet();
+  CHECK(((CUresult(*)(CUdevice))of_driver("cuDevicePrimaryCtxReset_v2"))(rank) == 0);
+  usleep(1200000);
+  CHECK(find(rank == 0 ? "ncclCommAbort" : "ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  preload->device->close(lsa);
+}
+
 /* A process that can open nothing cannot look after its peers, which live on. */
 static void blind(void) {
   begin();
@@ -307,6 +323,7 @@ int main(int argc, char **argv) {
   play("again", 3, again);
   play("death", 3, death);
   play("late", 2, late);
+  play("reset", 2, reset);
   play("blind", 2, blind);
   play("aborts", 2, aborts);
   play("shrinks", 2, shrinks);
