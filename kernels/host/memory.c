@@ -138,6 +138,16 @@ static bool make_events(const struct dyn_host_driver *driver, struct scratch *sc
   return true;
 }
 
+/* Of which nobody has had anything yet. */
+static void free_scratch(struct scratch *s) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  for (int l = 0; l < NUM_LANES; l++)
+    if (s->done[l] != NULL) driver->cuEventDestroy_v2(s->done[l]);
+  if (s->words != NULL) driver->cuMemFreeHost(s->words);
+  if (s->memory != 0) driver->cuMemFree_v2(s->memory);
+  free(s);
+}
+
 static struct scratch *make_scratch(dyn_context context, unsigned long long id, size_t bytes) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   struct scratch *s = calloc(1, sizeof *s);
@@ -155,9 +165,8 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
     return s;
   } else {
     dyn_host_say("CUDA gives no handle for memory that other processes are to open, or no host memory: NCCL runs all calls");
-    if (bytes > 0) driver->cuMemFree_v2(s->memory);
   }
-  free(s);
+  free_scratch(s);
   return NULL;
 }
 
