@@ -75,7 +75,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "rung", "trips", "trips_busy", "trips_lost", "trips_unread", "gin_begins", "count_apart", "gin_too_late", "gone")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "closed_for_files", "samples", "busy", "rung", "trips", "trips_busy", "trips_lost", "trips_unread", "gin_begins", "count_apart", "gin_too_late", "gone")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -87,9 +87,11 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 	for _, m := range []struct{ file, what, is, mistake string }{
 		{"hosts.c", "others_there", "    s->spoke = true;\n", "    s->spoke = true, s->soughtNs = 0;\n"}, // whoever listens is the hub
 		{"hosts.c", "no_descriptors", "full = errno != EAGAIN && errno != EWOULDBLOCK;", "full = false;"},
-		{"hosts.c", "forked", "for (struct guest *g = guests; g != NULL; g = g->next) close(g->wire.fd);", ""},
-		{"hosts.c", "forked", "if (s->wire.fd >= 0) close(s->wire.fd);", ";"},
-		{"hosts.c", "forked", "if (listener >= 0) close(listener);", ""},
+		{"hosts.c", "forked", "for (struct guest *g = guests; g != NULL; g = g->next) dyn_close_file(g->wire.fd, &g->wire.file);", ""},
+		{"hosts.c", "forked", "dyn_close_file(s->wire.fd, &s->wire.file);", ";"},
+		{"hosts.c", "forked", "dyn_close_file(listener, &listenerIs);", ""},
+		{"wire.c", "closed_for_files", "dyn_close_file(w->fd, &w->file);", "if (w->fd >= 0) close(w->fd);"},
+		{"hosts.c", "closed_for_files", "dyn_close_file(listener, &listenerIs);", "if (listener >= 0) close(listener);"},
 		{"hosts.c", "rank_killed", "if (g->greeted) dyn_hub_lost(&hub, g->number);", ""},
 		{"hosts.c", "closed", "if (!s->over) give_up(s);", ";"},
 		{"hosts.c", "hub_killed", "else if (s->soughtNs != 0 && nowNs - s->soughtNs > DYN_HOSTS_SEEK_NS) give_up(s);", ""},
