@@ -329,6 +329,8 @@ bool dyn_lsa_gave_up(struct dyn_lsa *lsa) {
   return dyn_lsa_stopped(lsa);
 }
 
+bool dyn_lsa_failed(struct dyn_lsa *lsa) { return dyn_context_lives(lsa) ? dyn_lsa_gave_up(lsa) : dyn_lsa_stopped(lsa); }
+
 void dyn_lsa_complain(struct dyn_lsa *lsa) {
   const char *why = atomic_load(&lsa->stopped);
   if (why == NULL || atomic_flag_test_and_set(&lsa->complained)) return;

@@ -42,6 +42,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_module.c", `DYN_GIN_LAYOUT_PREFIX "%d", version`, `DYN_GIN_LAYOUT_PREFIX "%d", 22809`, "backends"},
 		{"watch.c", "  if (!dyn_context_lives(lsa)) return;\n", "", "late"},
 		{"gin.c", "|| !dyn_context_lives(lsa) ", "", "late"},
+		{"launch.c", "return dyn_context_lives(lsa) ? dyn_lsa_gave_up(lsa) : dyn_lsa_stopped(lsa);", "return dyn_lsa_gave_up(lsa);", "late"},
 		{"gin.c", "  give_back_numbers(life);\n  return fail", "  return fail", "memory"},
 		{"memory.c", "if (s->done[l] != NULL) driver->cuEventDestroy_v2(s->done[l]);", ";", "memory"},
 		{"watch.c", "dyn_lsa_gone(lsa->id, lsa->rank, why, sizeof why)", "false", "late"},
