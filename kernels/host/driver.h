@@ -78,6 +78,7 @@ enum { /* cuda.h */
   X(cuStreamGetCaptureInfo_v3, (void *stream, int *status, uint64_t *id, dyn_graph *graph, const dyn_node **nodes, \
                                 const struct dyn_edge **edges, size_t *count)) \
   X(cuEventCreate, (dyn_event * event, unsigned flags)) \
+  X(cuEventDestroy_v2, (dyn_event event)) \
   X(cuEventRecord, (dyn_event event, void *stream)) \
   X(cuEventQuery, (dyn_event event)) \
   X(cuGraphAddEventRecordNode, (dyn_node * node, dyn_graph graph, const dyn_node *after, size_t count, dyn_event event)) \

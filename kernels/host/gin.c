@@ -129,17 +129,28 @@ static size_t window_bytes(const struct dyn_lsa *lsa, const struct dyn_gin_life 
   return slot_bytes(lsa) + dyn_gin_pipe_bytes((int)lsa->nRanks, life->granted.lsaSize, CELL_BYTES);
 }
 
+/* No kernel that has them runs. */
+static void give_back_numbers(struct dyn_gin_life *life) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  if (life->numbers != 0) driver->cuMemFree_v2(life->numbers);
+  life->numbers = 0;
+  dyn_watch_hold(); /* who finds a rank gone now stops what is there (dyn_gin_stop), and that is no more */
+  struct dyn_gin_words *words = life->words;
+  life->words = NULL;
+  dyn_watch_go_on();
+  if (words != NULL) driver->cuMemFreeHost(words);
+}
+
 static bool make_numbers(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *stream) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   size_t calls = (DYN_GIN_COUNTERS + DYN_GIN_FLAG_WORDS) * sizeof(uint32_t), seen = life->state.contexts * dyn_gin_seen((int)lsa->nRanks) * sizeof(uint64_t);
-  struct dyn_gin_words *words;
+  struct dyn_gin_words *words = NULL;
   size_t legs = DYN_GIN_TRIP_BLOCKS * lsa->nRanks * sizeof(struct dyn_gin_legs), lane = seen + legs + calls;
-  if (driver->cuMemAlloc_v2(&life->numbers, NUM_LANES * lane) != 0 || driver->cuMemsetD8Async(life->numbers, 0, NUM_LANES * lane, stream) != 0 ||
-      driver->cuMemAllocHost_v2((void **)&words, sizeof *words) != 0 || driver->cuStreamSynchronize(stream) != 0)
-    return fail(lsa->gin, "CUDA gives no memory");
-  memset(words, 0, sizeof *words);
-  life->words = words;
-  for (int l = 0; l < NUM_LANES; l++) {
+  bool made = driver->cuMemAlloc_v2(&life->numbers, NUM_LANES * lane) == 0 && driver->cuMemsetD8Async(life->numbers, 0, NUM_LANES * lane, stream) == 0 &&
+              driver->cuMemAllocHost_v2((void **)&words, sizeof *words) == 0;
+  if (made) life->words = memset(words, 0, sizeof *words);
+  made = made && driver->cuStreamSynchronize(stream) == 0;
+  for (int l = 0; l < NUM_LANES && made; l++) {
     char *at = (char *)(uintptr_t)life->numbers + (size_t)l * lane;
     life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = DYN_GIN_SLOT_BYTES, .seen = (uint64_t *)at, .contexts = life->state.contexts,
                                       .legs = (struct dyn_gin_legs *)(at + seen), .calls = (uint32_t *)(at + seen + legs),
@@ -149,7 +160,9 @@ static bool make_numbers(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *s
                                       .cellBytes = CELL_BYTES, .firstSignal = (uint32_t)l * dyn_gin_signals((int)lsa->nRanks),
                                       .firstCounter = (uint32_t)l * dyn_gin_counters((int)lsa->nRanks)};
   }
-  return dyn_trips_make(life, lsa->nRanks) || fail(lsa->gin, "there is no memory");
+  if (made && dyn_trips_make(life, lsa->nRanks)) return true;
+  give_back_numbers(life);
+  return fail(lsa->gin, "CUDA gives no memory");
 }
 
 /* Entries of the shortest queue to a peer: no rank puts to itself. 0: NCCL did not tell, or what cannot be. */
@@ -304,19 +317,13 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
 /* ---- the end ---- */
 
 static bool give_back_life(struct dyn_lsa *lsa, struct dyn_gin_life *life) {
-  const struct dyn_host_driver *driver = dyn_host_driver();
   const struct dyn_gin_lives *gin = lsa->gin;
   if (!ended(lsa, gin->nccl->ncclDevCommDestroy(gin->comm, &life->device), "ncclDevCommDestroy") ||
       !ended(lsa, gin->nccl->ncclCommWindowDeregister(gin->comm, life->window), "ncclCommWindowDeregister") ||
       !ended(lsa, gin->nccl->ncclMemFree(life->memory), "ncclMemFree"))
     return false;
   dyn_trips_free(life);
-  driver->cuMemFree_v2(life->numbers);
-  dyn_watch_hold(); /* who finds a rank gone now stops what is there (dyn_gin_stop), and that is no more */
-  struct dyn_gin_words *words = life->words;
-  life->words = NULL;
-  dyn_watch_go_on();
-  driver->cuMemFreeHost(words);
+  give_back_numbers(life);
   return true;
 }
 
@@ -351,7 +358,7 @@ void dyn_gin_destroy(struct dyn_lsa *lsa) {
   bool pushed;
   if (!usable(lsa->gin) || lsa->numCaptures > 0) return;
   dyn_gin_look(lsa);
-  if (dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0)) {
+  if (dyn_lsa_stopped(lsa) || !dyn_context_lives(lsa) || !dyn_lsa_settle(lsa, 0)) {
     move_all(lsa->gin, DYN_GIN_FAILED);
     return;
   }

@@ -173,6 +173,8 @@ void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why);
 bool dyn_lsa_stopped(const struct dyn_lsa *lsa);
 /* The same, and looks whether a kernel on GIN has waited too long just now. */
 bool dyn_lsa_gave_up(struct dyn_lsa *lsa);
+/* For who asks for errors, perhaps when the program has destroyed the CUDA context. */
+bool dyn_lsa_failed(struct dyn_lsa *lsa);
 /* Somebody waits for what will not come: says once why it was stopped. */
 void dyn_lsa_complain(struct dyn_lsa *lsa);
 /* Waits for what was launched, but for graphs, of which nobody knows. False: it is not over in time. */

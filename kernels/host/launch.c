@@ -317,7 +317,7 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
 
 void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why) {
   const char *none = NULL;
-  if (!atomic_compare_exchange_strong(&lsa->stopped, &none, why)) return;
+  if (!atomic_compare_exchange_strong(&lsa->stopped, &none, why) || !dyn_context_lives(lsa)) return;
   __atomic_store_n((uint32_t *)lsa->scratch->words, 1, __ATOMIC_RELEASE);
   dyn_gin_stop(lsa);
 }
@@ -329,6 +329,8 @@ bool dyn_lsa_gave_up(struct dyn_lsa *lsa) {
   return dyn_lsa_stopped(lsa);
 }
 
+bool dyn_lsa_failed(struct dyn_lsa *lsa) { return dyn_context_lives(lsa) ? dyn_lsa_gave_up(lsa) : dyn_lsa_stopped(lsa); }
+
 void dyn_lsa_complain(struct dyn_lsa *lsa) {
   const char *why = atomic_load(&lsa->stopped);
   if (why == NULL || atomic_flag_test_and_set(&lsa->complained)) return;
@@ -339,7 +341,7 @@ bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   uint64_t began = dyn_host_ns();
   int mode = DYN_RELAXED_CAPTURE, result; /* asking would break captures of other threads that forbid it to all */
-  if (!atomic_load(&lsa->called)) return true;
+  if (!atomic_load(&lsa->called) || !dyn_context_lives(lsa)) return true;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   while ((result = driver->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() - began < ns)
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);

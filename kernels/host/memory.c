@@ -62,6 +62,13 @@ void dyn_context_leave(bool pushed) {
   if (pushed) dyn_host_driver()->cuCtxPopCurrent_v2(&was);
 }
 
+/* What belonged to a context went with it, page-locked memory of the host's, too: a program that calls cudaDeviceReset need not have destroyed
+ * its communicators. */
+bool dyn_context_lives(const struct dyn_lsa *lsa) {
+  unsigned long long id;
+  return dyn_host_driver()->cuCtxGetId(lsa->context, &id) == 0 && id == lsa->scratch->contextId;
+}
+
 void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   int device, count;
@@ -132,6 +139,16 @@ static bool make_events(const struct dyn_host_driver *driver, struct scratch *sc
   return true;
 }
 
+/* Of which nobody has had anything yet. */
+static void free_scratch(struct scratch *s) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  for (int l = 0; l < NUM_LANES; l++)
+    if (s->done[l] != NULL) driver->cuEventDestroy_v2(s->done[l]);
+  if (s->words != NULL) driver->cuMemFreeHost(s->words);
+  if (s->memory != 0) driver->cuMemFree_v2(s->memory);
+  free(s);
+}
+
 static struct scratch *make_scratch(dyn_context context, unsigned long long id, size_t bytes) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   struct scratch *s = calloc(1, sizeof *s);
@@ -149,9 +166,8 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
     return s;
   } else {
     dyn_host_say("CUDA gives no handle for memory that other processes are to open, or no host memory: NCCL runs all calls");
-    if (bytes > 0) driver->cuMemFree_v2(s->memory);
   }
-  free(s);
+  free_scratch(s);
   return NULL;
 }
 
@@ -321,11 +337,11 @@ void dyn_lsa_close(struct dyn_lsa *lsa) {
   /* A graph may be replayed, and a stopped kernel's peers may write: then memory stays as it is, for nobody else. */
   bool busy = lsa->numCaptures > 0 || dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
   if (busy) abandon();
-  if (!busy && dyn_context_enter(lsa->context, &pushed)) {
+  if (!busy && lsa->scratch != NULL && dyn_context_lives(lsa) && dyn_context_enter(lsa->context, &pushed)) {
     for (uint32_t r = 0; r < lsa->nRanks; r++)
       if (lsa->opened[r]) driver->cuIpcCloseMemHandle(lsa->bases[r]);
     dyn_context_leave(pushed);
-    if (lsa->scratch != NULL) keep(lsa->scratch);
+    keep(lsa->scratch);
   }
   free(lsa);
 }

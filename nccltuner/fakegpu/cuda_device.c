@@ -127,6 +127,15 @@ FAKEGPU_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
   return 0;
 }
 
+/* It is there again as soon as somebody uses it, and is another one: as after cudaDeviceReset. */
+FAKEGPU_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  if (device < 0 || device >= 64) return CUDA_ERROR_INVALID_DEVICE;
+  queue_wait_context(&contexts[device]);
+  __atomic_fetch_add(&contexts[device].resets, 1, __ATOMIC_SEQ_CST);
+  memory_reset(&contexts[device]);
+  return 0;
+}
+
 /* Of each thread; one more is pushed at most. */
 static _Thread_local CUcontext current, pushed;
 
@@ -151,8 +160,9 @@ FAKEGPU_API CUresult cuCtxGetDevice(CUdevice *device) {
 }
 
 FAKEGPU_API CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
-  *id = (unsigned long long)(uintptr_t)context; /* no context ever goes */
-  return context == NULL ? CUDA_ERROR_INVALID_VALUE : 0;
+  if (context == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *id = (unsigned long long)(uintptr_t)context << 8 | __atomic_load_n(&context->resets, __ATOMIC_SEQ_CST);
+  return 0;
 }
 
 FAKEGPU_API CUresult cuCtxPushCurrent_v2(CUcontext context) {

@@ -64,7 +64,7 @@ static void add(struct memory *memory) {
 }
 
 static void destroy(struct memory *memory) {
-  if (memory->handle.bytes == 0) free(memory->at);
+  if (memory->kind != PINNED && memory->handle.bytes == 0) free(memory->at);
   else munmap(memory->at, memory->bytes);
   if (memory->fd >= 0) close(memory->fd);
   free(memory);
@@ -80,7 +80,7 @@ static int identify(int fd, struct handle *handle) {
 
 /* Maps all of it; NULL: it cannot. */
 static void *map(int fd, size_t bytes) {
-  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
   return at == MAP_FAILED ? NULL : at;
 }
 
@@ -99,6 +99,7 @@ static CUresult allocate(struct memory **out, size_t bytes, int kind) {
   memory->bytes = bytes;
   memory->fd = -1;
   if (kind == OWN && bytes >= leastShared) map_new(memory);
+  else if (kind == PINNED) memory->at = map(-1, bytes); /* who touches it when it is gone is told */
   else memory->at = calloc(1, bytes);
   if (memory->at == NULL) {
     free(memory);
@@ -141,6 +142,26 @@ static CUresult free_of(uintptr_t address, int kind) {
 
 FAKEGPU_API CUresult cuMemFree_v2(CUdeviceptr address) { return address == 0 ? 0 : free_of((uintptr_t)address, OWN); }
 FAKEGPU_API CUresult cuMemFreeHost(void *address) { return free_of((uintptr_t)address, PINNED); }
+
+/* What belongs to a context goes with it; of memory alone what the host touches. */
+void memory_reset(CUcontext context) {
+  struct memory *gone = NULL;
+  pthread_mutex_lock(&lock);
+  for (struct memory **at = &all, *memory; (memory = *at) != NULL;) {
+    if (memory->kind != PINNED || memory->context != context) {
+      at = &memory->next;
+      continue;
+    }
+    *at = memory->next;
+    memory->next = gone;
+    gone = memory;
+  }
+  pthread_mutex_unlock(&lock);
+  for (struct memory *memory = gone, *next; memory != NULL; memory = next) {
+    next = memory->next;
+    destroy(memory);
+  }
+}
 
 FAKEGPU_API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
   CUresult result = stream_wait(NULL);

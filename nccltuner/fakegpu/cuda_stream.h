@@ -20,6 +20,7 @@ struct CUstream_st {
 
 struct CUctx_st {
   int device;
+  unsigned resets;
   struct CUstream_st legacy;
   pthread_t keeper; /* who has the context's lock while it waits, */
   int keeps;        /* if anybody does */
@@ -53,5 +54,6 @@ int capture_refuses(struct CUstream_st *stream);
 CUresult capture_wait(struct CUstream_st *stream, struct CUgraph_st *capture, unsigned long long captureId, CUgraphNode node);
 /* cuda_memory.c: where what cuMemAlloc gave begins. False: it gave no such address. */
 int memory_range(CUdeviceptr *base, size_t *bytes, uintptr_t address);
+void memory_reset(CUcontext context);
 
 #endif

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "../../kernels/host/host.h"
 #include "../../kernels/host/thread.h"
 #include "hub.h"
+#include "own.h"
 #include "samples.h"
 #include "speaker.h"
 
@@ -22,7 +22,7 @@
 #define LOOK_MS 300     /* all ranks of one host have registered by then, and need nobody */
 #define CONNECT_MS 5000
 #define AGAIN_MS 1000   /* between tries to reach the hub */
-#define TICK_MS 20      /* how late it is seen that a daemon has published */
+#define TICK_MS 20      /* how late it is seen that a daemon has published; and what was told is looked at no more often */
 #define STRANGERS_MS 5000 /* who has connected and said nothing for so long is none of ours */
 #endif
 #define MOST_GUESTS 4096 /* of one hub: ranks times communicators, and strangers; and one in so many of the descriptors that the program may have */
@@ -52,10 +52,12 @@ static unsigned numGuests;
 static int lastGuest;
 static bool full; /* there was no descriptor for who comes: asked again in a while, and not at once */
 static struct dyn_hub hub;
-static int listener = -1, bell = -1;
+static int listener = -1;
+static struct dyn_file listenerIs;
+static struct dyn_bell bell = DYN_BELL_NONE;
 static struct dyn_root listens; /* where, and the number that who connects must know */
 static bool running;
-static uint64_t nowNs;
+static uint64_t nowNs, lookedNs;
 
 /* ---- the hub's side ---- */
 
@@ -224,6 +226,19 @@ static void serve_speaker(struct speaker *s) {
 
 /* ---- the thread ---- */
 
+/* What the program has not closed. Guests' memory stays, as in a child of a fork, which gives nothing back. */
+static void close_all(void) {
+  for (struct guest *g = guests; g != NULL; g = g->next) dyn_close_file(g->wire.fd, &g->wire.file);
+  for (struct speaker *s = dyn_speakers; s != NULL; s = s->next) dyn_close_file(s->wire.fd, &s->wire.file);
+  dyn_close_file(listener, &listenerIs);
+  dyn_bell_close(&bell);
+  guests = NULL;
+  numGuests = 0;
+  listener = -1;
+  listens = (struct dyn_root){0};
+  running = false;
+}
+
 static unsigned add(struct pollfd *list, unsigned n, int fd, bool writes) {
   if (fd < 0) return n;
   list[n] = (struct pollfd){.fd = fd, .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
@@ -236,10 +251,10 @@ static struct pollfd *what_to_wait_for(nfds_t *n, int *timeoutMs) {
   bool busy = numGuests > 0 || full;
   for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next) most++, busy |= !s->over;
   struct pollfd *list = malloc(most * sizeof *list);
-  *timeoutMs = busy || list == NULL ? TICK_MS : -1;
+  *timeoutMs = busy || list == NULL ? TICK_MS - (int)((nowNs - lookedNs) / NS_PER_MS) : -1;
   *n = 0;
   if (list == NULL) return NULL;
-  m = add(list, m, bell, false);
+  m = add(list, m, bell.ends[0], false);
   m = add(list, m, full ? -1 : listener, false);
   for (const struct guest *g = guests; g != NULL; g = g->next) m = add(list, m, g->wire.fd, dyn_wire_waits(&g->wire));
   for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next) m = add(list, m, s->wire.fd, dyn_wire_waits(&s->wire));
@@ -253,57 +268,46 @@ static void *run(void *nothing) {
   for (;;) {
     nfds_t n;
     int timeoutMs;
-    uint64_t rings;
     struct pollfd *list = what_to_wait_for(&n, &timeoutMs);
     pthread_mutex_unlock(&dyn_speakers_lock);
     poll(list, n, timeoutMs);
     free(list);
     pthread_mutex_lock(&dyn_speakers_lock);
-    if (read(bell, &rings, sizeof rings) < 0 && errno != EAGAIN) break;
+    if (!dyn_bell_hear(&bell)) break;
     nowNs = dyn_host_ns();
     if (listener >= 0) admit();
     serve_guests();
     for (struct speaker *s = dyn_speakers; s != NULL; s = s->next) serve_speaker(s);
-    dyn_speakers_exchange();
+    bool looks = nowNs - lookedNs >= NS_PER_MS * TICK_MS;
+    if (looks) lookedNs = nowNs;
+    dyn_speakers_exchange(looks);
   }
   /* The program has closed what is not its own. Nobody may wait for this thread. */
   for (struct speaker *s = dyn_speakers; s != NULL; s = s->next)
     if (!s->over) give_up(s);
-  bell = -1;
-  running = false;
+  close_all();
+  dyn_hub_free(&hub);
   pthread_mutex_unlock(&dyn_speakers_lock);
   return nothing;
 }
 
 static bool start(void) {
   if (running) return true;
-  if (bell < 0) bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (bell < 0) return false;
+  if (!dyn_bell_make(&bell)) return false;
   hub.send = send_guest;
   hub.drop = drop_guest;
   hub.has = has_rank;
   return running = dyn_thread_start(run, NULL);
 }
 
-static void ring(void) { (void)!write(bell, &(uint64_t){1}, sizeof(uint64_t)); } /* or it is ringing */
-
 /* ---- forks: the child has neither the thread nor a say on its parent's connections ---- */
 
 static void fork_prepare(void) { pthread_mutex_lock(&dyn_speakers_lock); }
 static void fork_parent(void) { pthread_mutex_unlock(&dyn_speakers_lock); }
 static void fork_child(void) {
-  for (struct guest *g = guests; g != NULL; g = g->next) close(g->wire.fd);
-  for (struct speaker *s = dyn_speakers; s != NULL; s = s->next)
-    if (s->wire.fd >= 0) close(s->wire.fd);
-  if (listener >= 0) close(listener);
-  if (bell >= 0) close(bell);
+  close_all();
   dyn_speakers = NULL;
-  guests = NULL;
-  numGuests = 0;
   hub = (struct dyn_hub){0};
-  listener = bell = -1;
-  listens = (struct dyn_root){0};
-  running = false;
   dyn_hosts_forget_samples();
   dyn_speakers_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
@@ -326,9 +330,13 @@ void dyn_hosts_mark(void *id) {
   if (switched_off() || (given != NULL && *given != '\0') || !dyn_id_address(id, &at)) return;
   watch_forks_once();
   pthread_mutex_lock(&dyn_speakers_lock);
-  bool has = listener >= 0 ? dyn_root_same_host(&at, &listens) : (listener = dyn_root_listen(&at, &listens)) >= 0;
+  if (!dyn_is_file(listener, &listenerIs)) {
+    listener = dyn_root_listen(&at, &listens);
+    listenerIs = dyn_file_of(listener);
+  }
+  bool has = listener >= 0 && dyn_root_same_host(&at, &listens);
   if (has) dyn_id_mark(id, &listens);
-  if (running) ring(); /* there is a listener now */
+  if (running) dyn_bell_ring(&bell); /* there is a listener now */
   pthread_mutex_unlock(&dyn_speakers_lock);
 }
 
@@ -352,7 +360,7 @@ struct dyn_fence *dyn_hosts_begin(const struct dyn_hosts_place *place, const str
   if (started) {
     s->next = dyn_speakers;
     dyn_speakers = s;
-    ring();
+    dyn_bell_ring(&bell);
   }
   pthread_mutex_unlock(&dyn_speakers_lock);
   if (started) return &s->rank.fence;

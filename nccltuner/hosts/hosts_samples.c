@@ -21,13 +21,13 @@ static void tell(struct speaker *s, enum dyn_hosts_kind kind, const struct dyn_s
   else dyn_hosts_lose(count);
 }
 
-void dyn_speakers_exchange(void) {
+void dyn_speakers_exchange(bool looks) {
   struct dyn_sample samples[DYN_HOSTS_LOOK];
   unsigned calls = 0;
   bool any = false;
   for (const struct speaker *s = dyn_speakers; s != NULL; s = s->next) any |= s->rank.elsewhere;
-  unsigned n = dyn_hosts_exchange(any ? is_wanted : NULL, samples, &calls);
-  for (struct speaker *s = dyn_speakers; s != NULL; s = s->next) {
+  unsigned n = dyn_hosts_exchange(any ? is_wanted : NULL, looks ? samples : NULL, &calls);
+  for (struct speaker *s = dyn_speakers; n > 0 && s != NULL; s = s->next) {
     tell(s, DYN_HOSTS_SAMPLES, samples, calls);
     tell(s, DYN_HOSTS_TRIPS, samples + calls, n - calls);
   }

@@ -113,19 +113,20 @@ static void store_heard(struct dyn_ring *ring) {
   numHeard = 0;
 }
 
-unsigned dyn_hosts_exchange(bool (*wanted)(const struct dyn_sample *), struct dyn_sample samples[DYN_HOSTS_LOOK], unsigned *calls) {
+unsigned dyn_hosts_exchange(bool (*wanted)(const struct dyn_sample *), struct dyn_sample *samples, unsigned *calls) {
   struct dyn_ring *(*holds)(void) = __atomic_load_n(&hold, __ATOMIC_ACQUIRE);
-  struct dyn_ring *ring = holds != NULL && (wanted != NULL || numHeard > 0 || lost > 0) ? holds() : NULL;
+  bool looks = wanted != NULL && samples != NULL;
+  struct dyn_ring *ring = holds != NULL && (looks || numHeard > 0 || lost > 0) ? holds() : NULL;
   if (wanted == NULL) of = NULL, numPuts = 0; /* what is told while nobody wants any is not for who does later */
   *calls = 0;
   if (ring == NULL) return 0;
   store_heard(ring);
-  unsigned n = *calls = wanted != NULL ? look(ring, wanted, samples) : 0;
-  for (unsigned i = 0; i < DYN_HOSTS_PUTS && n < DYN_HOSTS_LOOK && numPuts > 0; i++, numPuts--, firstPut = (firstPut + 1) % MOST_PUTS) samples[n++] = puts[firstPut];
+  unsigned n = *calls = looks ? look(ring, wanted, samples) : 0;
+  for (unsigned i = 0; looks && i < DYN_HOSTS_PUTS && n < DYN_HOSTS_LOOK && numPuts > 0; i++, numPuts--, firstPut = (firstPut + 1) % MOST_PUTS) samples[n++] = puts[firstPut];
   if (lost > 0) __atomic_fetch_add(&ring->untold, lost, __ATOMIC_RELAXED);
   lost = 0;
   __atomic_load_n(&release, __ATOMIC_RELAXED)();
   return n;
 }
 
-void dyn_hosts_forget_samples(void) { numHeard = numPuts = 0; }
+void dyn_hosts_forget_samples(void) { numHeard = numPuts = 0, lost = 0; }

@@ -10,7 +10,7 @@
 
 #include "../abi.h"
 
-#define DYN_HOSTS_LOOK 64 /* samples of one look: 3,200 a second, 0.3 MB/s; of more calls some are left out, for choices are settled by few */
+#define DYN_HOSTS_LOOK 64 /* samples of one look: 3,200 a second, 0.3 MB/s, where there are 50 looks; of more calls some are left out, for choices are settled by few */
 #define DYN_HOSTS_PUTS 16 /* and of puts among these, where calls leave room for them: 800 a second */
 
 /* Where this process's samples are: hold gives the ring until it is released, or NULL: there is none, or it cannot be had at once. */
@@ -22,9 +22,9 @@ void dyn_hosts_hear(const struct dyn_sample *sample);
 /* So many samples found no room on their way: counted in the ring. */
 void dyn_hosts_lose(uint64_t count);
 
-/* wanted: of samples that calls and puts of this process have left since the exchange before; NULL: of none. How many there are, those of
- * calls first. */
-unsigned dyn_hosts_exchange(bool (*wanted)(const struct dyn_sample *sample), struct dyn_sample samples[DYN_HOSTS_LOOK], unsigned *calls);
+/* What was heard goes into the ring. wanted: of samples that calls and puts of this process have left since the look before; NULL: of none.
+ * How many there are, those of calls first. samples: DYN_HOSTS_LOOK; NULL: this is no time to look. */
+unsigned dyn_hosts_exchange(bool (*wanted)(const struct dyn_sample *sample), struct dyn_sample *samples, unsigned *calls);
 
 void dyn_hosts_forget_samples(void);
 

@@ -28,7 +28,7 @@ struct speaker {
 extern pthread_mutex_t dyn_speakers_lock;
 extern struct speaker *dyn_speakers; /* under it, and all that is in them */
 
-/* What was told since the last time goes where it is wanted. */
-void dyn_speakers_exchange(void);
+/* What was heard since the last time goes into the ring; looks: and what was told since the last look, where it is wanted. */
+void dyn_speakers_exchange(bool looks);
 
 #endif

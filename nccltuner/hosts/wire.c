@@ -20,6 +20,7 @@ static void set(int fd, int level, int option, int value) { setsockopt(fd, level
 static void set_up(struct dyn_wire *w, int fd) {
   *w = DYN_WIRE_NONE;
   w->fd = fd;
+  w->file = dyn_file_of(fd);
   set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S);
@@ -41,7 +42,7 @@ bool dyn_wire_connect(struct dyn_wire *w, const struct sockaddr *to, socklen_t b
 void dyn_wire_adopt(struct dyn_wire *w, int fd) { set_up(w, fd); }
 
 void dyn_wire_close(struct dyn_wire *w) {
-  if (w->fd >= 0) close(w->fd);
+  dyn_close_file(w->fd, &w->file);
   free(w->out);
   *w = DYN_WIRE_NONE;
 }

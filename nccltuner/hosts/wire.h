@@ -10,9 +10,11 @@
 #include <sys/socket.h>
 
 #include "message.h"
+#include "own.h"
 
 struct dyn_wire {
   int fd;          /* -1: none */
+  struct dyn_file file; /* that it is */
   bool connecting;
   size_t numIn, numOut, roomOut;
   unsigned char *out; /* kept */

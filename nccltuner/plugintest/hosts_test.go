@@ -75,7 +75,7 @@ func TestHosts(t *testing.T) {
 		t.Run(map[bool]string{false: "all", true: "threads"}[threads], func(t *testing.T) {
 			t.Parallel()
 			if threads {
-				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "trips", "trips_busy", "trips_lost", "trips_unread", "gin_begins", "count_apart", "gin_too_late", "gone")
+				agreement(t, "threads/test_hosts", "ids", "calm", "hub_stopped", "strangers", "by_hand", "forked", "no_descriptors", "closed", "samples", "busy", "rung", "trips", "trips_busy", "trips_lost", "trips_unread", "gin_begins", "count_apart", "gin_too_late", "gone")
 			} else {
 				agreement(t, "test_hosts")
 			}
@@ -87,9 +87,11 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 	for _, m := range []struct{ file, what, is, mistake string }{
 		{"hosts.c", "others_there", "    s->spoke = true;\n", "    s->spoke = true, s->soughtNs = 0;\n"}, // whoever listens is the hub
 		{"hosts.c", "no_descriptors", "full = errno != EAGAIN && errno != EWOULDBLOCK;", "full = false;"},
-		{"hosts.c", "forked", "for (struct guest *g = guests; g != NULL; g = g->next) close(g->wire.fd);", ""},
-		{"hosts.c", "forked", "if (s->wire.fd >= 0) close(s->wire.fd);", ";"},
-		{"hosts.c", "forked", "if (listener >= 0) close(listener);", ""},
+		{"hosts.c", "forked", "for (struct guest *g = guests; g != NULL; g = g->next) dyn_close_file(g->wire.fd, &g->wire.file);", ""},
+		{"hosts.c", "forked", "dyn_close_file(s->wire.fd, &s->wire.file);", ";"},
+		{"hosts.c", "forked", "dyn_close_file(listener, &listenerIs);", ""},
+		{"wire.c", "closed_for_files", "dyn_close_file(w->fd, &w->file);", "if (w->fd >= 0) close(w->fd);"},
+		{"hosts.c", "closed_for_files", "dyn_close_file(listener, &listenerIs);", "if (listener >= 0) close(listener);"},
 		{"hosts.c", "rank_killed", "if (g->greeted) dyn_hub_lost(&hub, g->number);", ""},
 		{"hosts.c", "closed", "if (!s->over) give_up(s);", ";"},
 		{"hosts.c", "hub_killed", "else if (s->soughtNs != 0 && nowNs - s->soughtNs > DYN_HOSTS_SEEK_NS) give_up(s);", ""},
@@ -115,6 +117,8 @@ func TestHostsFindPlantedMistakes(t *testing.T) {
 		{"samples.c", "busy", "all += is_of_call(cell) && wanted(cell);", "all += is_of_call(cell);"},
 		{"samples.c", "busy", "n < DYN_HOSTS_LOOK && is_of_call(cell) && wanted(cell)", "n < DYN_HOSTS_LOOK"},
 		{"samples.c", "samples", "dyn_ring_store(ring, &heard[i]);\n  numHeard = 0;\n", "dyn_ring_store(ring, &heard[i]);\n"},
+		{"samples.c", "lost_forked", "numPuts = 0, lost = 0;", "numPuts = 0;"},
+		{"hosts.c", "rung", "bool looks = nowNs - lookedNs >= NS_PER_MS * TICK_MS;", "bool looks = true;"},
 		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "true"},
 		{"samples.c", "trips_unread", "read || !is_of_put(&heard[i])", "read"},
 		{"samples.c", "trips", "(uint32_t)put->seq * 2654435769u", "((uint32_t)put->seq + (uint32_t)put->rank) * 2654435769u"}, // each rank tells of calls of its own

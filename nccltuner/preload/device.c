@@ -15,6 +15,9 @@
 #define MAX_BOUND 256 /* communicators of a process that have kernels; more go without */
 #define RESERVED 1 /* no address */
 #define SETTLE_NS UINT64_C(10000000000)
+/* What runs ends at once when it is stopped. What stands behind a call that NCCL has yet to abort, of this communicator or another, does not
+ * begin before that; its memory stays. */
+#define ABORT_NS UINT64_C(200000000)
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
 
@@ -371,7 +374,7 @@ void dyn_device_goes(void *comm, bool aborted) {
   if (b == NULL) return;
   leave_group(b);
   if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator");
-  dyn_lsa_settle(b->lsa, SETTLE_NS);
+  dyn_lsa_settle(b->lsa, aborted ? ABORT_NS : SETTLE_NS);
   dyn_gin_destroy(b->lsa);
   unbind(b->lsa);
 }
@@ -390,5 +393,5 @@ bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t b
 
 int dyn_device_error(void *comm) {
   const struct dyn_bound *b = find(comm);
-  return b != NULL && !b->stopped && dyn_lsa_gave_up(b->lsa) ? REMOTE_ERROR : SUCCESS;
+  return b != NULL && !b->stopped && dyn_lsa_failed(b->lsa) ? REMOTE_ERROR : SUCCESS;
 }

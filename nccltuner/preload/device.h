@@ -71,7 +71,7 @@ void dyn_device_plain(void *comm);
 void dyn_device_group_ends(bool simulated);
 int dyn_device_launch(int result);
 
-/* The communicator goes; what was launched is waited for, unless it is aborted. */
+/* The communicator goes; what was launched is waited for, if it is aborted no longer than what runs takes to end. */
 void dyn_device_goes(void *comm, bool aborted);
 /* The program stops what is under way and keeps the communicator: kernels end, further calls fail. NCCL
  * has no error for it, and dyn_device_error none. */

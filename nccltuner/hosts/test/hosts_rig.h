@@ -40,6 +40,7 @@ struct memory {
 static struct shared {
   int numRanks, numComms, numHosts, marked, present, stop;
   int now, done; /* for a rank that does something else, too */
+  int holds[RANKS]; /* how often a rank's samples were looked at */
   pid_t child;
   unsigned char id[DYN_ID_BYTES];
   int host[RANKS];
@@ -170,7 +171,10 @@ static void *run_rank(void *at) {
   return NULL;
 }
 
-static struct dyn_ring *own_ring(void) { return rings[self]; }
+static struct dyn_ring *own_ring(void) {
+  __atomic_fetch_add(&shared->holds[self], 1, __ATOMIC_RELAXED);
+  return rings[self];
+}
 static void give_back(void) {}
 
 /* Its address, as NCCL's bootstrap tells it. */

@@ -140,4 +140,61 @@ static void busy(void) {
   memset(rings, 0, sizeof rings);
 }
 
+/* A thread that has much to hear looks at what was told no more often than one that has nothing: what there is room for is of a second. */
+static void ring_often(void) {
+  unsigned char id[DYN_ID_BYTES];
+  while (!LOAD(shared->now)) nap(MS);
+  int before = LOAD(shared->holds[self]);
+  uint64_t began = now();
+  for (int i = 0; i < 400; i++) {
+    plain_id(id);
+    dyn_hosts_mark(id);
+    nap(MS);
+  }
+  STORE(shared->done, (int)((now() - began) / MS));
+  CHECK(LOAD(shared->holds[self]) - before <= shared->done / TICK_MS + 2);
+  CHECK(LOAD(shared->holds[self]) - before > 5);
+}
+static void rung(void) {
+  start(3, 3, 1, 1, ring_often);
+  AWAIT(all_met(), 5000);
+  settle();
+  STORE(shared->now, 1);
+  AWAIT(LOAD(shared->done), 5000);
+  settle();
+  stop();
+}
+
+/* What a process has lost its child has not. */
+static void lost_in_parent(void) {
+  struct dyn_sample told[DYN_HOSTS_LOOK];
+  unsigned char id[DYN_ID_BYTES];
+  unsigned calls;
+  int status;
+  make_rings();
+  self = 0;
+  plain_id(id);
+  dyn_hosts_mark(id);
+  dyn_hosts_samples_at(own_ring, give_back);
+  dyn_hosts_lose(3);
+  pid_t grandchild = fork();
+  if (grandchild == 0) {
+    dyn_hosts_lose(1);
+    CHECK(dyn_hosts_exchange(NULL, told, &calls) == 0 && LOAD(rings[0]->untold) == 1);
+    exit(0);
+  }
+  CHECK(waitpid(grandchild, &status, 0) == grandchild && status == 0);
+  CHECK(dyn_hosts_exchange(NULL, told, &calls) == 0 && LOAD(rings[0]->untold) == 1 + 3);
+}
+static void lost_forked(void) {
+  int status;
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    lost_in_parent();
+    exit(0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 #endif

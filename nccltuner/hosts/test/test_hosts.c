@@ -5,6 +5,7 @@
  * close what is not theirs, and strangers call. All that run an epoch run it by one plan, or a rank fails because the hub is gone.
  */
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "hosts_rig.h"
@@ -196,6 +197,41 @@ static void closed(void) {
   stop();
 }
 
+/* Numbers of what was closed are those of files of its own from then on: nobody else writes, reads or closes these. */
+static void close_all_for_files(void) {
+  enum { FILES = 40 };
+  int files[FILES], fd = 3;
+  unsigned char id[DYN_ID_BYTES];
+  await_word();
+  for (; fd < 200; fd++) syscall(SYS_close, fd);
+  for (int i = 0; i < FILES; i++) CHECK((files[i] = (int)syscall(SYS_memfd_create, "own", 0u)) >= 3 && write(files[i], "12345678901234567890", 20) == 20 && lseek(files[i], 0, SEEK_SET) == 0);
+  STORE(shared->done, 1);
+  while (LOAD(shared->now) == 1) nap(MS);
+  plain_id(id);
+  dyn_hosts_mark(id);
+  if (self != 0) dyn_hosts_part(&members[0]);
+  nap(50 * MS);
+  for (int i = 0; i < FILES; i++) {
+    struct stat is;
+    CHECK(fstat(files[i], &is) == 0 && is.st_size == 20 && lseek(files[i], 0, SEEK_CUR) == 0);
+    CHECK(close(files[i]) == 0);
+  }
+  STORE(shared->done, 2);
+}
+static void closed_for_files(void) {
+  for (int rank = 0; rank < 2; rank++) {
+    start(3, 3, 1, rank, close_all_for_files);
+    settle();
+    STORE(shared->now, 1);
+    AWAIT(LOAD(shared->done) == 1, 3000);
+    AWAIT(LOAD(shared->memories[0][rank].record.hosts) == DYN_HOSTS_PARTED, 3000);
+    if (rank == 0) AWAIT(LOAD(shared->memories[0][1].record.hosts) == DYN_HOSTS_PARTED && LOAD(shared->memories[0][2].record.hosts) == DYN_HOSTS_PARTED, 4000);
+    STORE(shared->now, 2);
+    AWAIT(LOAD(shared->done) == 2, 3000);
+    stop();
+  }
+}
+
 static void leave_from_here(void) {
   await_word();
   dyn_hosts_part(&members[0]);
@@ -284,7 +320,7 @@ static const struct {
 } cases[] = {
     {"ids", ids}, {"calm", calm}, {"rank_killed", rank_killed}, {"hub_killed", hub_killed}, {"hub_killed_somewhen", hub_killed_somewhen},
     {"hub_stopped", hub_stopped}, {"strangers", strangers}, {"by_hand", by_hand}, {"slow_peer", slow_peer}, {"others_there", others_there}, {"forked", forked}, {"child_ends", child_ends},
-    {"no_descriptors", no_descriptors}, {"closed", closed}, {"aborted", aborted}, {"samples", samples}, {"busy", busy}, {"trips", trips}, {"trips_busy", trips_busy}, {"trips_lost", trips_lost}, {"trips_unread", trips_unread},
+    {"no_descriptors", no_descriptors}, {"closed", closed}, {"closed_for_files", closed_for_files}, {"aborted", aborted}, {"samples", samples}, {"busy", busy}, {"rung", rung}, {"lost_forked", lost_forked}, {"trips", trips}, {"trips_busy", trips_busy}, {"trips_lost", trips_lost}, {"trips_unread", trips_unread},
     {"gin_begins", gin_begins}, {"count_apart", count_apart}, {"gin_declined", gin_declined}, {"gin_too_late", gin_too_late}, {"gin_hub_killed", gin_hub_killed}, {"gone", gone}, {"left", left}, {"gone_with_hub", gone_with_hub},
 };
 

@@ -112,7 +112,22 @@ static void gone_at_the_end(void) {
   dyn_lsa_close(lsa);
 }
 
+/* The program destroys the CUDA context first. */
+static void reset(void) {
+  begin();
+  play_calls(1, 3);
+  meet();
+  int (*resets)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "cuDevicePrimaryCtxReset_v2");
+  CHECK(resets != NULL && resets(rank) == 0 && !dyn_lsa_failed(lsa));
+  usleep(1200000);
+  dyn_lsa_settle(lsa, 1000000000);
+  dyn_gin_destroy(lsa);
+  CHECK(dyn_gin_now(lsa) == DYN_GIN_FAILED);
+  dyn_lsa_close(lsa);
+}
+
 static void all_late(void) {
+  play("reset", 2, reset);
   play("gone elsewhere", 3, gone_elsewhere);
   play("gone at the end", 2, gone_at_the_end);
   play("late", 3, late);

@@ -325,6 +325,7 @@ static void leaves(void) {
 }
 
 #include "gin_late.h"
+#include "gin_memory.h"
 #include "gin_backends.h"
 
 static void other_version(void) {
@@ -357,6 +358,7 @@ static void all_of_one(void) {
   play("death", 3, death);
   play_on(2, "death", 4, death);
   all_late();
+  play("no memory", 2, no_memory);
   play("leaves", 2, leaves);
 }
 
@@ -371,6 +373,7 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   if (argc == 3) all_of_one();
   if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "memory") == 0) return play("no memory", 2, no_memory), unlink(kernels) != 0;
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
   if (argc == 3) all_of_newer();
   all_of_several();

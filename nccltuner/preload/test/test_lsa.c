@@ -192,6 +192,22 @@ static void death(void) {
   preload->device->close(lsa);
 }
 
+/* The program destroys the CUDA context and goes on, with cudaDeviceReset: who watches touches none of its memory, nor does what gives the
+ * communicator up later. */
+static void reset(void) {
+  begin();
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(0, 1)};
+  fill(&s, 0);
+  make_call(&s, 0, 0);
+  wait_for_all();
+  compare(&s, 0, true);
+  meet();
+  CHECK(((CUresult(*)(CUdevice))of_driver("cuDevicePrimaryCtxReset_v2"))(rank) == 0);
+  usleep(1200000);
+  CHECK(find(rank == 0 ? "ncclCommAbort" : "ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  preload->device->close(lsa);
+}
+
 /* A process that can open nothing cannot look after its peers, which live on. */
 static void blind(void) {
   begin();
@@ -235,6 +251,30 @@ static void ends(bool shrinks) {
 
 static void aborts(void) { ends(false); }
 static void shrinks(void) { ends(true); }
+
+/* What is aborted stands behind a call that somebody has yet to abort, as NCCL's of the same communicator: that comes as soon. */
+static void aborts_behind(void) {
+  begin();
+  struct dyn_lsa *behind = lsa;
+  struct step s = {.collective = ALL_REDUCE, .count = 1, .stream = streams[0], .action = LSA(2, 1)};
+  make();
+  fake->inside = do_bind;
+  CHECK(issue(&s, 0, OTHER_COMM) == 0);
+  fake->inside = succeed;
+  planned = s.action;
+  if (rank == 0) {
+    s.count = 100;
+    CHECK(issue(&s, 0, OTHER_COMM) == 0 && issue(&s, 1, COMM) == 0 && asked == 2);
+    uint64_t began = now_ms();
+    CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    CHECK(now_ms() - began < 3000, "after %d ms", (int)(now_ms() - began));
+    preload->device->close(behind);
+    CHECK(find("ncclCommAbort")(OTHER_COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    wait_for_all();
+    preload->device->close(lsa);
+  }
+  meet();
+}
 
 /* Memory of a communicator that is gone serves the next, as fresh as the first. */
 static void again(void) {
@@ -307,8 +347,10 @@ int main(int argc, char **argv) {
   play("again", 3, again);
   play("death", 3, death);
   play("late", 2, late);
+  play("reset", 2, reset);
   play("blind", 2, blind);
   play("aborts", 2, aborts);
+  play("aborts behind another", 2, aborts_behind);
   play("shrinks", 2, shrinks);
   play("abandoned", 2, abandoned);
   play("refused", 2, refused);
