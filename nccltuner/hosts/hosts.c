@@ -381,6 +381,8 @@ void dyn_hosts_leave(struct dyn_fence *fence) {
   if (s != NULL) dyn_wire_close(&s->wire);
   pthread_mutex_unlock(&dyn_speakers_lock);
   if (s == NULL) return;
-  dyn_fence_lower(fence);
+  /* The others may take the plan that this rank has promised to take: who waits there must not run its call by another one. */
+  uint64_t raised = dyn_fence_raised_at(fence);
+  if (raised != 0) dyn_fence_lose(fence, raised);
   if (__atomic_load_n(&fence->waiting, __ATOMIC_SEQ_CST) == 0) free(s); /* else it is left: the process is about to end */
 }

@@ -55,7 +55,7 @@ void dyn_hosts_join(struct dyn_member *member) {
 void dyn_hosts_part(struct dyn_member *member) {
   const struct dyn_hosts_calls *hosts = hosts_of(member);
   struct dyn_fence *fence = member->comm.fence;
-  member->comm.fence = NULL;
+  __atomic_store_n(&member->comm.fence, NULL, __ATOMIC_RELAXED);
   if (fence && hosts) hosts->leave(fence);
 }
 
@@ -95,6 +95,7 @@ void dyn_hosts_pass(struct dyn_comm *comm) {
   if (answer == DYN_FENCE_TAKE) take_plan(comm, fence);
   if (answer != DYN_FENCE_FAIL || comm->lost) return;
   comm->lost = true;
+  if (__atomic_load_n(&comm->fence, __ATOMIC_RELAXED) != fence) return; /* the program aborts the communicator */
   dyn_say(comm->log, DYN_LOG_WARN, "rank %d has lost the process that made its communicator's id while it was to say whether a plan is in force: other ranks may "
           "run it and this one cannot know, so its calls fail", comm->rank);
 }
