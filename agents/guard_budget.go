@@ -83,6 +83,9 @@ func (b *budget) shift(g *Guard) {
 // reconfigure changes the budget while it is in use. Nothing is earned or lost for the calls so far; what is left now is
 // cut to what may be carried, and a greater allowance is granted.
 func (b *budget) reconfigure(g *Guard, cfg GuardConfig) {
+	if cfg == g.cfg {
+		return
+	}
 	left := min(b.available(g)+max(0, cfg.Allowance-b.cfg.Allowance), cfg.CarryCap)
 	g.cfg = cfg
 	b.carry += left - b.available(g)
