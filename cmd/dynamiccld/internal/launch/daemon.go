@@ -108,7 +108,10 @@ func (d *Daemon) start(ctx context.Context, h Host) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	// A session of its own: it outlives Ctrl-C and the terminal, for other runs may have joined.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	release := withhold()
+	err = cmd.Start()
+	release()
+	if err != nil {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}
 	ended := make(chan struct{})
