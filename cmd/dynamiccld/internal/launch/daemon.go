@@ -152,7 +152,7 @@ func lastLine(path string) string {
 
 // Alive says whether the daemon's process still runs; where it is not known it does.
 func (d *Daemon) Alive() bool {
-	return d.Status.PID == 0 || !errors.Is(unix.Kill(d.Status.PID, 0), unix.ESRCH)
+	return d.Status.PID == 0 || !errors.Is(unix.Kill(d.Status.PID, 0), unix.ESRCH) && !nccltuner.Ended(d.Status.PID)
 }
 
 // Report is what the communicators of a run did.
