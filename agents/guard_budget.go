@@ -80,9 +80,16 @@ func (b *budget) shift(g *Guard) {
 	b.sumNs, b.calls, b.unseen = 0, 0, 0
 }
 
+// Inherit has what exploration may lose go on where another guard of the bucket left it: choices that come and go must not earn an
+// allowance each time.
+func (g *Guard) Inherit(from *Guard) { g.budget.carry = from.budget.available(from) }
+
 // reconfigure changes the budget while it is in use. Nothing is earned or lost for the calls so far; what is left now is
 // cut to what may be carried, and a greater allowance is granted.
 func (b *budget) reconfigure(g *Guard, cfg GuardConfig) {
+	if cfg == g.cfg {
+		return
+	}
 	left := min(b.available(g)+max(0, cfg.Allowance-b.cfg.Allowance), cfg.CarryCap)
 	g.cfg = cfg
 	b.carry += left - b.available(g)

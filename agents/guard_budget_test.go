@@ -101,6 +101,17 @@ func TestReconfigure(t *testing.T) {
 	}
 }
 
+// A daemon that reads its settings again for another's sake changes none: what was earned for long is not cut.
+func TestReconfigureToTheSameChangesNothing(t *testing.T) {
+	g := guardOf(&stubborn{base: ring}, ring, tree)
+	feed(g, actions.Default, 100e3, 10_000)
+	before := g.budget.available(g)
+	g.Reconfigure(DefaultGuardConfig())
+	if left := g.budget.available(g); left != before || left < 100 {
+		t.Errorf("%g left, before %g", left, before)
+	}
+}
+
 // When more was lost than was granted, a prediction is not enough any more: what is tried must be measured cheaper.
 func TestOverdrawnBudgetTriesNothingUnmeasured(t *testing.T) {
 	set := []actions.Action{actions.Default, ring, tree}

@@ -7,6 +7,7 @@ import "dynamiccl/state"
 type Peers struct {
 	arms  map[state.Bucket]*arms
 	order []state.Bucket // of joining, so that nothing depends on map order
+	gone  int            // calls that learners saw whose place another one took
 	trust calibration    // of the policy's predictions
 	noise noiseMeter
 	votes votes
@@ -44,7 +45,9 @@ func (p *Peers) join(b state.Bucket, a *arms) {
 	if p == nil {
 		return
 	}
-	if _, known := p.arms[b]; !known {
+	if old, known := p.arms[b]; known {
+		p.gone += old.ever
+	} else {
 		p.order = append(p.order, b)
 	}
 	p.arms[b] = a

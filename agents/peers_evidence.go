@@ -172,6 +172,7 @@ type opinion struct {
 func (p *Peers) now() int {
 	sum := 0
 	if p != nil {
+		sum = p.gone // a clock that falls has what was measured long ago be of now
 		for _, b := range p.order {
 			sum += p.arms[b].ever
 		}

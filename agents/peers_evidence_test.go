@@ -107,6 +107,30 @@ func TestEvidenceIsOfThisCondition(t *testing.T) {
 	}
 }
 
+// The clock that tells conditions apart goes on where a bucket begins anew with other choices, as it does when ranks can run more of them.
+func TestEvidenceStaysOldWhereABucketBeginsAnew(t *testing.T) {
+	set := fullSet()[:3]
+	p := NewPeers()
+	task := func(b uint8) Task {
+		return Task{Set: set, Bucket: bucketOf(b), Peers: p, Rand: rand.New(rand.NewPCG(1, 1))}
+	}
+	other, peer, own := newUCB(task(14)).(*ucb), newUCB(task(12)).(*ucb), newUCB(task(10)).(*ucb)
+	measure(other.arms, 0, 1000, 1000)
+	peer.Shift(DiagnosisCongestion)
+	measure(peer.arms, 0, 1000, window)
+	measure(peer.arms, 1, 900, window)
+	before := p.now()
+	newUCB(task(14))
+	if now := p.now(); now != before {
+		t.Errorf("the clock went from %d to %d", before, now)
+	}
+	measure(own.arms, 0, 1000, 500)
+	own.Shift(DiagnosisCongestion)
+	if own.others.gather(0.05); own.others.precision[1] > 0 {
+		t.Error("a peer is heard that measured 500 calls before the change")
+	}
+}
+
 // A peer that compares an action of one condition with a default of another is not believed.
 func TestEvidenceMustBePlausible(t *testing.T) {
 	e, of := evidenceOf(fullSet(), 10, 11)

@@ -42,6 +42,13 @@ func Stopped(pid int) bool {
 	return err == nil && (st.state == 'T' || st.state == 't')
 }
 
+// Ended says that a process has ended, and only its number is kept for a parent that has not asked yet, or never does, as process 1 of
+// many containers.
+func Ended(pid int) bool {
+	st, err := readStat(pid)
+	return err == nil && st.gone()
+}
+
 // statBytes is more than /proc/PID/stat has: numbers of at most 20 digits, and a name of 16 bytes.
 const statBytes = 1024
 

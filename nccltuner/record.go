@@ -189,18 +189,21 @@ type RecordView struct {
 	OthersTold bool // and they have begun to
 }
 
-// View reads the record into v, whose slice is reused.
+// View reads the record into v, whose slice is reused. With an error v is as it was, or nearly: some of its ranks may be read anew.
 func (r *Record) View(v *RecordView) error {
+	next := RecordView{Ranks: v.Ranks[:0]}
 	var bad error
-	if err := r.memory.guard(func() { bad = r.view(v) }); err != nil {
+	if err := r.memory.guard(func() { bad = r.view(&next) }); err != nil {
 		return err
+	}
+	if bad == nil {
+		*v = next
 	}
 	return bad
 }
 
 func (r *Record) view(v *RecordView) error {
-	next := RecordView{Ranks: v.Ranks[:0]}
-	if err := r.hosts(&next); err != nil {
+	if err := r.hosts(v); err != nil {
 		return err
 	}
 	// joined before ranks: the words of a rank are written before it is counted.
@@ -209,7 +212,6 @@ func (r *Record) view(v *RecordView) error {
 		return fmt.Errorf("%s: %d of %d ranks joined: %w", r.memory.name, joined, r.info.NRanks, ErrGarbage)
 	}
 	newest := atomic.LoadUint64(&r.abi.Newest)
-	*v = next
 	v.Joined, v.Veto = int(joined), atomic.LoadUint32(&r.abi.Veto) != 0
 	v.NewestVersion, v.Epoch = newest>>8, atomic.LoadUint64(&r.abi.Frontier)>>8
 	for i := range r.ranks[:joined] {

@@ -245,6 +245,9 @@ func TestRecordView(t *testing.T) {
 		if err := r.View(&v); !errors.Is(err, ErrGarbage) {
 			t.Errorf("%s: got %v", name, err)
 		}
+		if len(v.Ranks) != 3 || !r.Complete(&v) || v.Epoch != 9 || v.Ranks[0].Calls != 112 { // totals must not fall
+			t.Errorf("%s: the view before is gone: %+v", name, v)
+		}
 		copy(r.memory.data, saved)
 	}
 }

@@ -74,6 +74,9 @@ func (m *comm) eachBucket(f func(*bucket)) {
 
 // put has b be its bucket.
 func (m *comm) put(b *bucket) {
+	if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil && old == m.tried {
+		m.tried = b // and nobody waits for what the other one had under way
+	}
 	m.buckets[b.Collective][b.Log2Bytes] = b
 	m.order = m.order[:0]
 	for c := range m.buckets {

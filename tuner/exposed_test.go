@@ -261,3 +261,23 @@ func TestRhythmOfEqualCalls(t *testing.T) {
 		}
 	}
 }
+
+// Where calls are charged what they add to a step one bucket tries at a time. One that begins anew, as it does when ranks can run more,
+// tries nothing until it is asked: nobody waits for what it had under way.
+func TestNobodyWaitsForABucketThatBeganAnew(t *testing.T) {
+	core := coreOf(t, agents.NameDefault, Config{Explore: true, Reward: RewardExposed}, CommJoined{})
+	m := core.comms[1]
+	for log2 := range uint8(2) {
+		core.Step(0, Marks{Comm: 1, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 10 + log2}, Set: 0b111})
+	}
+	m.exposure.rhythm.period = 1
+	first, second := m.order[0], m.order[1]
+	first.entry.Trials, m.tried = []actions.Action{treeSimple}, first
+	if m.mayTry(second) || !m.mayTry(first) {
+		t.Fatal("two buckets try at once, or the one that does may not go on")
+	}
+	core.Step(0, Marks{Comm: 1, Bucket: first.Bucket, Set: 0b111_111})
+	if m.order[0] == first || !m.mayTry(second) || !m.mayTry(m.order[0]) {
+		t.Error("a bucket that began anew keeps others from trying")
+	}
+}

@@ -7,6 +7,7 @@ const (
 	clockSlotNs  = 64_000_000 // of GPU time; in each the sample that was told soonest counts
 	clockMemory  = 8_000_000_000
 	clockMinimum = 8    // samples before the clock is believed
+	clockLate    = 64   // samples in a row of slots that are over: one was far ahead of its time, or the clock was set back
 	clockMaxRate = 2e-5 // oscillators are better than 20 ppm; a steeper line is noise
 )
 
@@ -18,6 +19,7 @@ type rankClock struct {
 	points  [clockSlots]clockPoint // oldest first
 	n       int
 	samples int
+	late    int        // in a row
 	base    clockPoint // points count from here, so that float64 holds them exactly
 	at      float64    // the line: difference at time 0 of base ...
 	rate    float64    // ... and what it grows by in a nanosecond
@@ -46,15 +48,21 @@ func (c *rankClock) hear(gpuNs, aheadNs int64) {
 	last := max(0, c.n-1)
 	switch {
 	case c.n > 0 && gpuNs/clockSlotNs < c.points[last].gpuNs/clockSlotNs:
-		return // a straggler of a slot that is over
+		if c.late++; c.late < clockLate {
+			return // a straggler of a slot that is over
+		}
+		*c = rankClock{samples: 1, base: p}
+		c.open(p)
 	case c.n > 0 && gpuNs/clockSlotNs == c.points[last].gpuNs/clockSlotNs:
 		if aheadNs >= c.points[last].aheadNs {
+			c.late = 0
 			return
 		}
 		c.points[last] = p
 	default:
 		c.open(p)
 	}
+	c.late = 0
 	c.fit()
 }
 

@@ -41,6 +41,48 @@ func TestRankClockWithFewSamples(t *testing.T) {
 	}
 }
 
+// One instant that a broken process made up, far ahead of all others, or a clock that was set back, does not end what is heard: the
+// clock drifts on, and at 8 us a second an old line has all calls contradict themselves.
+func TestRankClockOutlivesAWildInstant(t *testing.T) {
+	for name, spoil := range map[string]func(c *rankClock, gpu int64) (back int64){
+		"ahead":    func(c *rankClock, gpu int64) int64 { c.hear(gpu+1e15, 77); return 0 },
+		"set back": func(*rankClock, int64) int64 { return 1e12 },
+	} {
+		rng := rand.New(rand.NewPCG(7, 1))
+		var c rankClock
+		worst, back := 0.0, int64(0)
+		for at := int64(0); at < 10e9; at += 200_000 {
+			if at == 2e9 {
+				back = spoil(&c, 1e15+at)
+			}
+			gpu, ahead := 1e15+at-back, 77+back+int64(8e-6*float64(at))
+			c.hear(gpu, ahead+500+int64(4000*rng.ExpFloat64()))
+			if at > 4e9 {
+				worst = max(worst, math.Abs(float64(c.toHost(gpu)-gpu-ahead-500)))
+			}
+		}
+		if worst > 300 {
+			t.Errorf("%s: off by %.0f ns", name, worst)
+		}
+	}
+}
+
+// A few that are told late, of slots that are over, change nothing.
+func TestRankClockPassesOverStragglers(t *testing.T) {
+	var c rankClock
+	for at := int64(0); at < 2e9; at += 1_000_000 {
+		c.hear(at, 500)
+		if at > 1e9 {
+			for range 4 {
+				c.hear(at-500_000_000, 100_000)
+			}
+		}
+		if off := c.toHost(at) - at - 500; at > 1e8 && off != 0 || c.known() != (at >= (clockMinimum-1)*1_000_000) {
+			t.Fatalf("after %d ms: off by %d ns, known %v", at/1e6, off, c.known())
+		}
+	}
+}
+
 // The line never lies above a point: nothing is told before it happened.
 func FuzzRankClock(f *testing.F) {
 	f.Add(uint64(1), uint16(100), int64(1e6))

@@ -159,6 +159,7 @@ func (c *Core) hush(nowNs state.Ns, m *comm, b *bucket) *bucket {
 		return b
 	}
 	made := c.refit(m, b, b.allowed)
+	made.guard.Inherit(b.guard)
 	m.put(made)
 	return made
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/agents"
 	"dynamiccl/state"
 )
 
@@ -104,6 +105,39 @@ func TestWhatWasSilentComesBack(t *testing.T) {
 	s.play(5000)
 	if v := s.core.Buckets()[0]; !isBulk(v.Choice) || len(v.Silent) > 0 {
 		t.Errorf("%s is in force, %s have left", v.Choice, names(v.Silent))
+	}
+}
+
+// Choices that come and go, since their host is too slow by turns, are granted no allowance each time: what they lose stays within what
+// exploration may, but for a batch's or two's.
+func TestComingAndGoingEarnsNoAllowance(t *testing.T) {
+	for _, c := range []struct {
+		share float64
+		turn  int
+	}{{0.01, 50}, {0.003, 100}} {
+		s := newSilentCase(t, "coordinate-descent", nil)
+		s.core.SetGuard(agents.DefaultGuardConfig().Budgeted(c.share))
+		const first, other = 40_000, 50_000 // NCCL's default is the best
+		lost, most, remade := 0.0, 0.0, 0
+		bucket := s.core.comms[1].order[0]
+		for i := range 8000 {
+			a, ns := s.next(), state.Ns(first)
+			if a != actions.Default {
+				ns = other
+			}
+			if !isBulk(a) || i/c.turn%2 == 0 {
+				lost += float64(ns-first) / first
+				s.tell(state.Ns(i)*50_000, uint64(i+1), a, a, ns)
+			}
+			most = max(most, lost-c.share*float64(400+i))
+			if s.tick(state.Ns(i) * 50_000); s.core.comms[1].order[0] != bucket {
+				bucket = s.core.comms[1].order[0]
+				remade++
+			}
+		}
+		if most > 8 || remade < 2 {
+			t.Errorf("budget of %g, turns of %d: %.1f calls of the default beyond it are lost; choices came or went %d times", c.share, c.turn, most, remade)
+		}
 	}
 }
 

@@ -319,20 +319,29 @@ func (d *Daemon) dropRing(r *nccltuner.Ring) {
 			break
 		}
 	}
-	if s, err := r.Stats(); err == nil {
-		d.goneDropped += s.Dropped
-		d.goneUnjoined += s.Unjoined
-		d.goneUntold += s.Untold
-		d.goneTraffic(r.Process(), s.Traffic)
-	}
-	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })
+	d.leaveRing(r)
 	d.report(r.Close())
 }
 
 func (d *Daemon) giveUpRing(r *nccltuner.Ring, err error) {
 	d.log.Error("the samples of a process cannot be read any more; its choices stay until it is started again", "pid", r.Process().PID, "err", err)
-	delete(d.runOf, r.Process())
-	d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r })
+	d.leaveRing(r)
+}
+
+// leaveRing keeps what a ring has counted, once: totals must not fall where one is given up, and its file goes later.
+func (d *Daemon) leaveRing(r *nccltuner.Ring) {
+	before := len(d.rings)
+	if d.rings = slices.DeleteFunc(d.rings, func(x *nccltuner.Ring) bool { return x == r }); len(d.rings) == before {
+		return
+	}
+	s, err := r.Stats()
+	if err != nil {
+		s = nccltuner.RingStats{} // nobody can read it any more
+	}
+	d.goneDropped += s.Dropped
+	d.goneUnjoined += s.Unjoined
+	d.goneUntold += s.Untold
+	d.goneTraffic(r.Process(), s.Traffic)
 }
 
 // report logs trouble with shared memory, each text once.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"dynamiccl/nccltuner"
 )
 
 // ScratchPrefix begins the names of these folders.
@@ -72,7 +74,7 @@ func removeStale(parent, prefix string) {
 	}
 	for _, folder := range left {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), prefix), "-")
-		if n, err := strconv.Atoi(pid); err != nil || n <= 0 || unix.Kill(n, 0) != unix.ESRCH {
+		if n, err := strconv.Atoi(pid); err != nil || n <= 0 || unix.Kill(n, 0) != unix.ESRCH && !nccltuner.Ended(n) {
 			continue
 		}
 		if fd, err := lock(folder); err == nil {

@@ -7,8 +7,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dynamiccl/nccltuner"
 )
 
 // What programs that were killed left goes, logs included; what is of a living one, or of nobody known, stays.
@@ -29,7 +32,17 @@ func TestStaleFoldersAreRemoved(t *testing.T) {
 		return folder
 	}
 	dead := fmt.Sprint(ScratchPrefix, died.Process.Pid, "-")
-	stale := make(dead + "1")
+	zombie, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = zombie.Wait() }() // not before
+	for deadline := time.Now().Add(5 * time.Second); !nccltuner.Ended(zombie.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not end")
+		}
+	}
+	stale := []string{make(dead + "1"), make(fmt.Sprint(ScratchPrefix, zombie.Pid, "-1"))}
 	kept := []string{make(fmt.Sprint(ScratchPrefix, os.Getpid(), "-1")), make(ScratchPrefix + "mine"), make(ScratchPrefix + "-1-2"), make("other-1-1"),
 		make(dead + "container")}
 	held, err := lock(kept[4]) // by a process that has this number where it runs
@@ -53,8 +66,10 @@ func TestStaleFoldersAreRemoved(t *testing.T) {
 	if _, err := lock(own); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("its own folder is not locked: %v", err)
 	}
-	if _, err := os.Stat(stale); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", stale, err)
+	for _, folder := range stale {
+		if _, err := os.Stat(folder); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", folder, err)
+		}
 	}
 	for _, folder := range kept {
 		if _, err := os.Stat(filepath.Join(folder, "logs", "rank0.log")); err != nil {

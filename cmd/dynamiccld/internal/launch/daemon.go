@@ -108,7 +108,10 @@ func (d *Daemon) start(ctx context.Context, h Host) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	// A session of its own: it outlives Ctrl-C and the terminal, for other runs may have joined.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	release := withhold()
+	err = cmd.Start()
+	release()
+	if err != nil {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}
 	ended := make(chan struct{})
@@ -149,7 +152,7 @@ func lastLine(path string) string {
 
 // Alive says whether the daemon's process still runs; where it is not known it does.
 func (d *Daemon) Alive() bool {
-	return d.Status.PID == 0 || !errors.Is(unix.Kill(d.Status.PID, 0), unix.ESRCH)
+	return d.Status.PID == 0 || !errors.Is(unix.Kill(d.Status.PID, 0), unix.ESRCH) && !nccltuner.Ended(d.Status.PID)
 }
 
 // Report is what the communicators of a run did.

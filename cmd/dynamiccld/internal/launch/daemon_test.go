@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/lease"
 	"dynamiccl/nccltuner"
 )
 
@@ -69,5 +71,30 @@ func TestDaemonThatStartsSlowly(t *testing.T) {
 	began = time.Now()
 	if !d.End(t.Context(), false) || time.Since(began) > time.Second {
 		t.Error("the end waits for a daemon that never answered")
+	}
+}
+
+// A daemon that another run had started belongs to process 1 once that has ended, which in many containers asks no child how it ended:
+// the daemon has ended all the same, and nobody waits for its number.
+func TestDaemonThatNobodyAskedHasEnded(t *testing.T) {
+	process, err := os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{Status: control.Status{PID: process.Pid, UntilUnused: true}}
+	if d.lease, err = lease.Join(t.Context(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	if !d.Alive() {
+		t.Error("it lives, and is said to have ended")
+	}
+	if err := process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = process.Wait() }() // not before: it is a zombie until then
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if !d.End(ctx, false) || d.Alive() {
+		t.Error("it has ended, and is said to take long to")
 	}
 }

@@ -46,6 +46,7 @@ func post() *sentinel {
 func (s *sentinel) relieve() {
 	if s != nil {
 		s.hold.Close()
+		_ = s.process.Process.Kill() // stopped, it would not hear of that; it may have ended
 		<-s.died
 	}
 }

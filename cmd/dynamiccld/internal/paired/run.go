@@ -191,12 +191,12 @@ func (r *runner) check(a *arm, p Point, rank int, wrong uint64) {
 }
 
 // phase makes rounds until its time is over and writes down what they gave.
-func (r *runner) phase(ctx, calls context.Context, index int, p Phase) error {
+func (r *runner) phase(ctx, calls context.Context, index int, p Phase) (err error) {
 	stop, err := sweep.StartLoad(ctx, r.o.Executable, p.Load, r.o.LoadSize)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 	load := p.Load
 	if load != sweep.LoadCompute && load != sweep.LoadCopy {
 		load = sweep.LoadNone

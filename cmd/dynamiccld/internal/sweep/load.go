@@ -1,6 +1,8 @@
 package sweep
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -39,12 +42,15 @@ func HostLoad(load string, wanted int) int {
 func (o *Options) loadSize() int { return HostLoad(o.Load, o.LoadSize) }
 
 // StartLoad starts the load of this host, if it is one (HostLoad), by the executable, dynamiccld. It ends with stop, and
-// with this process however that ends.
-func StartLoad(ctx context.Context, executable, load string, size int) (stop func(), err error) {
+// with this process however that ends. A load that ends by itself is an error, at once or of stop: what is measured without it
+// must not be taken for what is measured under it.
+func StartLoad(ctx context.Context, executable, load string, size int) (stop func() error, err error) {
 	if size = HostLoad(load, size); size == 0 {
-		return func() {}, nil
+		return func() error { return nil }, nil
 	}
+	var said bytes.Buffer
 	cmd := exec.Command(executable, LoadCommand, load, strconv.Itoa(size))
+	cmd.Stderr = &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -53,15 +59,29 @@ func StartLoad(ctx context.Context, executable, load string, size int) (stop fun
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the load: %w", err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its state has the reason
+		close(ended)
+	}()
+	stop = func() error {
+		select {
+		case <-ended:
+			return fmt.Errorf("load %s has ended by itself (%v): what was measured since is without it; %s", load, cmd.ProcessState, cmp.Or(strings.TrimSpace(said.String()), "it said nothing"))
+		default:
+		}
+		_ = stdin.Close()
+		_ = cmd.Process.Kill()
+		<-ended // killed is what was asked for
+		return nil
+	}
 	select {
 	case <-time.After(settle):
 	case <-ctx.Done():
+	case <-ended:
+		return nil, stop()
 	}
-	return func() {
-		_ = stdin.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed is what was asked for
-	}, nil
+	return stop, nil
 }
 
 // MakeLoad makes load until the reader ends.

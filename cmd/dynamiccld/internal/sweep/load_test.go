@@ -2,6 +2,8 @@ package sweep
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,5 +54,35 @@ func TestMakeLoad(t *testing.T) {
 	}
 	if err := MakeLoad(LoadCPU, 0, strings.NewReader("")); err == nil {
 		t.Error("load of no threads")
+	}
+}
+
+// A load that ends by itself, since the host has no room for it or somebody killed it, is said: times without it are none under it.
+func TestLoadThatEndsIsSaid(t *testing.T) {
+	program := func(script string) string {
+		path := filepath.Join(t.TempDir(), "load")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if _, err := StartLoad(t.Context(), program("echo dial: too many open files >&2; exit 1"), LoadNetwork, 0); err == nil ||
+		!strings.Contains(err.Error(), "load network has ended by itself (exit status 1)") || !strings.Contains(err.Error(), "too many open files") {
+		t.Errorf("ended at once: %v", err)
+	}
+	over := filepath.Join(t.TempDir(), "go")
+	stop, err := StartLoad(t.Context(), program("while [ ! -e "+over+" ]; do sleep 0.01; done"), LoadCPU, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(over, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(settle)
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "load cpu has ended by itself (exit status 0)") || !strings.Contains(err.Error(), "it said nothing") {
+		t.Errorf("ended while it was measured: %v", err)
+	}
+	if stop, err = StartLoad(t.Context(), program("exec sleep 60"), LoadCPU, 1); err != nil || stop() != nil {
+		t.Errorf("a load that stays: %v, or its end", err)
 	}
 }

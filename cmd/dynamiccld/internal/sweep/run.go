@@ -60,7 +60,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(folder))
 	}
-	defer stopLoad()
+	defer func() { err = errors.Join(err, stopLoad()) }()
 	sessions := 0
 	open := func(ctx context.Context) (*session, error) {
 		sessions++
