@@ -317,7 +317,7 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
 
 void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why) {
   const char *none = NULL;
-  if (!atomic_compare_exchange_strong(&lsa->stopped, &none, why) || !dyn_context_lives(lsa)) return;
+  if (!atomic_compare_exchange_strong(&lsa->stopped, &none, why) || !dyn_words_there(lsa)) return;
   __atomic_store_n((uint32_t *)lsa->scratch->words, 1, __ATOMIC_RELEASE);
   dyn_gin_stop(lsa);
 }
@@ -329,7 +329,7 @@ bool dyn_lsa_gave_up(struct dyn_lsa *lsa) {
   return dyn_lsa_stopped(lsa);
 }
 
-bool dyn_lsa_failed(struct dyn_lsa *lsa) { return dyn_context_lives(lsa) ? dyn_lsa_gave_up(lsa) : dyn_lsa_stopped(lsa); }
+bool dyn_lsa_failed(struct dyn_lsa *lsa) { return dyn_words_there(lsa) ? dyn_lsa_gave_up(lsa) : dyn_lsa_stopped(lsa); }
 
 void dyn_lsa_complain(struct dyn_lsa *lsa) {
   const char *why = atomic_load(&lsa->stopped);

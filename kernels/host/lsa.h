@@ -105,6 +105,7 @@ void dyn_gin_forget(struct dyn_lsa *lsa);
 bool dyn_context_enter(dyn_context context, bool *pushed);
 void dyn_context_leave(bool pushed);
 bool dyn_context_lives(const struct dyn_lsa *lsa); /* its memory is there, and its events */
+bool dyn_words_there(const struct dyn_lsa *lsa);   /* the host's part of it; waits for nobody */
 
 /* graphs.c: around a launch into a capture. An error of CUDA's, 0: none. */
 int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId);

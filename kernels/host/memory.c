@@ -8,10 +8,12 @@
  */
 #include "lsa.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "../../nccltuner/plugin/process_start.h"
@@ -67,6 +69,12 @@ void dyn_context_leave(bool pushed) {
 bool dyn_context_lives(const struct dyn_lsa *lsa) {
   unsigned long long id;
   return dyn_host_driver()->cuCtxGetId(lsa->context, &id) == 0 && id == lsa->scratch->contextId;
+}
+
+/* As the kernel of the system has it: CUDA is not asked where a rank is to be stopped, for who has CUDA's lock may wait for that. */
+bool dyn_words_there(const struct dyn_lsa *lsa) {
+  unsigned char in;
+  return mincore((void *)((uintptr_t)lsa->scratch->words / PAGE * PAGE), 1, &in) == 0 || errno != ENOMEM;
 }
 
 void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors) {

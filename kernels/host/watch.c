@@ -72,7 +72,7 @@ static void give_up(struct dyn_lsa *lsa, const char *why) {
 
 static void look(struct dyn_lsa *lsa) {
   char why[128];
-  if (!dyn_context_lives(lsa)) return;
+  if (!dyn_words_there(lsa)) return;
   int rank = atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa) ? dead_rank(lsa) : -1;
   if (rank >= 0 && lsa->diedOnce) {
     snprintf(why, sizeof why, "rank %d, process %u, is dead", rank, lsa->peers[rank].pid);
