@@ -102,6 +102,7 @@ static void holds(const char *name, std::function<void()> call, std::function<vo
     h->stop = 0; h->word[0][0] = h->word[1][0] = 0;
     CUevent ev; CK(cuEventCreate(&ev, CU_EVENT_DISABLE_TIMING)); CK(cuEventRecord(ev, hi[10])); CK(cuEventSynchronize(ev));
     Asked a("cuEventQuery", true, [&] { cuEventQuery(ev); }), p("cuCtxPushCurrent", false, [] { cuCtxPushCurrent(ctx); CUcontext c; cuCtxPopCurrent(&c); }),
+        g("cuCtxGetId, no context", false, [] { unsigned long long id; cuCtxGetId(ctx, &id); }),
         e("launch", true, [] { say<<<1, 1, 0, (cudaStream_t)hi[13]>>>(&h->flag[42][0], 1); }), c("the call", true, call);
     if (kind == 1) spin<<<1, 32, 0, (cudaStream_t)hi[0]>>>(&h->stop, 4000000000ull);
     if (kind == 2) { cuStreamWaitValue32(hi[0], (CUdeviceptr)&h->word[0][0], 1, CU_STREAM_WAIT_VALUE_GEQ); say<<<1, 1, 0, (cudaStream_t)hi[0]>>>(&h->flag[0][0], 1); }
@@ -111,8 +112,9 @@ static void holds(const char *name, std::function<void()> call, std::function<vo
     bool back = c.ask(30000, false);
     if (back) { SAY("%.2f ms\n", c.us / 1000); }
     else {
-      bool q = a.ask(20000, false), r = p.ask(20000, false), s = e.ask(20000, false);
-      SAY("WAITS; meanwhile others' cuEventQuery %s, cuCtxPushCurrent %s, launch %s; ", q ? "passes" : "BLOCKED", r ? "passes" : "BLOCKED", s ? "passes" : "BLOCKED");
+      bool q = a.ask(20000, false), r = p.ask(20000, false), i = g.ask(20000, false), s = e.ask(20000, false);
+      const auto is = [](bool passes) { return passes ? "passes" : "BLOCKED"; };
+      SAY("WAITS; meanwhile others' cuEventQuery %s, cuCtxPushCurrent %s, cuCtxGetId %s, launch %s; ", is(q), is(r), is(i), is(s));
       while (now() - t0 < 250000) usleep(500);
       double at = now(); h->stop = 1; h->word[0][0] = 1;
       while (c.state != 2 && now() - at < 3e6) usleep(50);
