@@ -100,7 +100,7 @@ func newKernels(t *testing.T, table string) *machine {
 // Graphs hold what an earlier run learnt, and the daemon hears from all ranks what our kernels take when they are replayed.
 func TestLiveReplays(t *testing.T) {
 	m := newKernels(t, "h200x4-nvlink-quiet")
-	for _, args := range [][]string{{"--out", "eager.jsonl", "--explore-budget", "30%", "--min-rounds", "300"}, {"--time", "graph", "--min-rounds", "80"}} {
+	for _, args := range [][]string{{"--out", "eager.jsonl", "--explore-budget", "30%", "--min-rounds", "300"}, {"--time", "graph", "--min-rounds", "160"}} {
 		if said, code := m.bench("", 0, append(args, "--arms", "plain,run", "--collectives", "AllGather", "--sizes", "1K,4K", "--phases", "quiet:2s",
 			"--calls", "20", "--store", "learnt.db")...); code != 0 {
 			t.Fatalf("exit code %d\n%s", code, said)
