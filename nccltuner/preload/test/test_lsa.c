@@ -173,14 +173,20 @@ static int async_error(void) {
   return error;
 }
 
-/* The others' kernels give up, and the program hears of it. */
-static void death(void) {
+/* What is tested begins behind a call that is right. */
+static struct step begin_with_call(void) {
   begin();
   struct step s = {.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(0, 1)};
   fill(&s, 0);
   make_call(&s, 0, 0);
   wait_for_all();
   compare(&s, 0, true);
+  return s;
+}
+
+/* The others' kernels give up, and the program hears of it. */
+static void death(void) {
+  struct step s = begin_with_call();
   CHECK(async_error() == 0);
   if (rank == numRanks - 1) _exit(0);
   uint64_t began = now_ms();
@@ -195,12 +201,7 @@ static void death(void) {
 /* The program destroys the CUDA context and goes on, with cudaDeviceReset: who watches touches none of its memory, nor does what gives the
  * communicator up later. */
 static void reset(void) {
-  begin();
-  struct step s = {.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(0, 1)};
-  fill(&s, 0);
-  make_call(&s, 0, 0);
-  wait_for_all();
-  compare(&s, 0, true);
+  begin_with_call();
   meet();
   CHECK(((CUresult(*)(CUdevice))of_driver("cuDevicePrimaryCtxReset_v2"))(rank) == 0);
   usleep(1200000);
