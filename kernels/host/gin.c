@@ -145,7 +145,7 @@ static bool make_numbers(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *s
   const struct dyn_host_driver *driver = dyn_host_driver();
   size_t calls = (DYN_GIN_COUNTERS + DYN_GIN_FLAG_WORDS) * sizeof(uint32_t), seen = life->state.contexts * dyn_gin_seen((int)lsa->nRanks) * sizeof(uint64_t);
   struct dyn_gin_words *words = NULL;
-  size_t legs = DYN_GIN_TRIP_BLOCKS * lsa->nRanks * sizeof(struct dyn_gin_legs), lane = seen + legs + calls;
+  size_t legs = DYN_GIN_TRIP_BLOCKS * lsa->nRanks * sizeof(struct dyn_gin_legs), lane = (seen + legs + calls + 63) / 64 * 64; /* a GPU wants all aligned */
   bool made = driver->cuMemAlloc_v2(&life->numbers, NUM_LANES * lane) == 0 && driver->cuMemsetD8Async(life->numbers, 0, NUM_LANES * lane, stream) == 0 &&
               driver->cuMemAllocHost_v2((void **)&words, sizeof *words) == 0;
   if (made) life->words = memset(words, 0, sizeof *words);
