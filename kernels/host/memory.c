@@ -13,7 +13,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../../nccltuner/plugin/process_start.h"
@@ -71,11 +71,10 @@ bool dyn_context_lives(const struct dyn_lsa *lsa) {
   return dyn_host_driver()->cuCtxGetId(lsa->context, &id) == 0 && id == lsa->scratch->contextId;
 }
 
-/* As the kernel of the system has it: CUDA is not asked where a rank is to be stopped, for who has CUDA's lock may wait for that. */
-bool dyn_words_there(const struct dyn_lsa *lsa) {
-  unsigned char in;
-  return mincore((void *)((uintptr_t)lsa->scratch->words / PAGE * PAGE), 1, &in) == 0 || errno != ENOMEM;
-}
+/* As the kernel of the system has it: CUDA is not asked where a rank is to be stopped, for who has CUDA's lock may wait for that. The call
+ * reads a set of signals and then knows nothing that is called -1; that the address is taken (mincore) would not do, for the driver
+ * may keep it, for nobody to read. */
+bool dyn_words_there(const struct dyn_lsa *lsa) { return syscall(SYS_rt_sigprocmask, -1, lsa->scratch->words, NULL, sizeof(uint64_t)) == 0 || errno != EFAULT; }
 
 void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors) {
   const struct dyn_host_driver *driver = dyn_host_driver();

@@ -143,7 +143,8 @@ static CUresult free_of(uintptr_t address, int kind) {
 FAKEGPU_API CUresult cuMemFree_v2(CUdeviceptr address) { return address == 0 ? 0 : free_of((uintptr_t)address, OWN); }
 FAKEGPU_API CUresult cuMemFreeHost(void *address) { return free_of((uintptr_t)address, PINNED); }
 
-/* What belongs to a context goes with it; of memory alone what the host touches. */
+/* What belongs to a context goes with it; of memory alone what the host touches. Its addresses stay taken, as the driver keeps them: who
+ * touches them dies, and they are not seen to be free. */
 void memory_reset(CUcontext context) {
   struct memory *gone = NULL;
   pthread_mutex_lock(&lock);
@@ -159,7 +160,8 @@ void memory_reset(CUcontext context) {
   pthread_mutex_unlock(&lock);
   for (struct memory *memory = gone, *next; memory != NULL; memory = next) {
     next = memory->next;
-    destroy(memory);
+    mmap(memory->at, memory->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    free(memory);
   }
 }
 
