@@ -53,6 +53,7 @@ static void runRank(const Jobs &jobs) {
     const bool fine = runTraffic(k, life, b, jobs.messages, 1);
     if (jobs.kills) { /* nobody can be waited for any more */
       if (ginFaulty(life)) printFailed(life.why);
+      shared->us[rank] = ((volatile uint64_t *)life.gin.fault)[numRanks - 1] != 0; /* for the parent: it has named who was killed */
       fflush(stdout);
       _exit(fine ? 1 : kNoGin);
     }
@@ -92,22 +93,27 @@ static int awaitRanks(pid_t *children) {
   return failed;
 }
 
-/* 0: all others said within the bound whom they lost, and no kernel of theirs was left. */
+/* 0: all others said within the bound that they lost somebody, and no kernel of theirs was left. A rank names the first one that it has
+ * waited for too long, which may be another one that waits itself. */
 static int killOne(const pid_t *children) {
-  while (strcmp(stepOf[numRanks - 1] != nullptr ? stepOf[numRanks - 1] : "", "traffic") != 0 && waitpid(children[numRanks - 1], nullptr, WNOHANG) == 0) usleep(10000);
+  const pid_t last = children[numRanks - 1];
+  while (strcmp(stepOf[numRanks - 1] != nullptr ? stepOf[numRanks - 1] : "", "traffic") != 0 && waitpid(last, nullptr, WNOHANG) == 0) usleep(10000);
   sleep(1);
+  std::fill(shared->us, shared->us + numRanks, 0.0);
   const auto begin = std::chrono::steady_clock::now();
-  kill(children[numRanks - 1], SIGKILL);
-  int named = 0;
-  for (int r = 0; r < numRanks - 1; r++) {
-    int status = 0;
-    waitpid(children[r], &status, 0);
-    named += WIFEXITED(status) && WEXITSTATUS(status) == kNoGin;
-  }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  printf("{\"figure\":\"gin kill\",\"ranks\":%d,\"nodes\":%d,\"killed\":%d,\"bound_s\":%.1f,\"said_so_and_ended\":%d,\"seconds\":%.2f}\n", numRanks, numNodes, numRanks - 1,
-         (double)waitNs / 1e9, named, seconds);
-  return named == numRanks - 1 ? 0 : 1;
+  const auto since = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  kill(last, SIGKILL);
+  int said = 0, named = 0;
+  double each[kMaxRanks] = {}; /* until it had ended */
+  pid_t ended;
+  for (int status = 0; (ended = wait(&status)) > 0;)
+    for (int r = 0; r < numRanks - 1; r++)
+      if (children[r] == ended) each[r] = since(), said += WIFEXITED(status) && WEXITSTATUS(status) == kNoGin, named += shared->us[r] != 0;
+  std::string all;
+  for (int r = 0; r < numRanks - 1; r++) all += (r == 0 ? "" : ",") + std::to_string(each[r]).substr(0, 5);
+  printf("{\"figure\":\"gin kill\",\"ranks\":%d,\"nodes\":%d,\"killed\":%d,\"bound_s\":%.1f,\"said_so_and_ended\":%d,\"named_the_killed\":%d,\"seconds\":%.2f,\"seconds_each\":[%s]}\n",
+         numRanks, numNodes, numRanks - 1, (double)waitNs / 1e9, said, named, *std::max_element(each, each + numRanks), all.c_str());
+  return said == numRanks - 1 ? 0 : 1;
 }
 
 int main(int argc, char **argv) {

@@ -9,7 +9,7 @@
 # 2.30.5 and later of the type GIN_TYPE: 2 Proxy, 3 GDAKI (carrier.sh).
 # Hierarchical kernels, which 4/2 has ranks enough for, and AllToAllv are those of lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin (make kernels); without
 # it a line says that they were left out.
-# Environment: TABLES="2 4 4/2" ranks, or ranks/hosts; MESSAGES=60000 of the traffic, from each rank to each on each context, 0: none;
+# Environment: TABLES="2 4 4/2" ranks, or ranks/hosts, " " none; MESSAGES=60000 of the traffic, from each rank to each on each context, 0: none;
 # a tenth of these are of up to 1 MiB, with stops; RANKS=N of the traffic, and of the rank that is killed: more than GPUs are a node each;
 # MPS=1 has processes that share a GPU run beside each other (CUDA's multi-process service) and timed, on two contexts: with more of
 # them the carrier's kernels and the programs' wait for each other's queues, 2 ms each time;
@@ -80,5 +80,13 @@ if [ "$messages" -gt 0 ]; then
   [ "${DYNAMICCL_CARRIER:-}" != 1 ] || DYNAMICCL_CARRIER_LATENCY_US=20 DYNAMICCL_CARRIER_GBS=5 gin "$ranks" "$alone" $few --traffic $((messages / 3))
   mps_end # which a client that is killed may take others along with
   gin "$ranks" "$alone" $few --kill
+  # Is anything left on a GPU? What nvidia-smi says is of up to a second before.
+  for ((look = 0; look < 10; look++)); do
+    busy=$(nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits | paste -sd ,)
+    [[ $busy =~ [1-9] ]] || break
+    sleep 1
+  done
+  printf '{"figure":"gin kill left","ranks":%s,"nodes":%s,"utilization":"%s"}\n' "$ranks" "$alone" "$busy" | tee -a "$out"
+  [[ ! $busy =~ [1-9] ]] || { failed=1; echo "GPUs have something to do behind the killed rank: $busy %" >&2; }
 fi
 exit $failed

@@ -17,6 +17,7 @@ var standIns = map[string]string{
 	"nvidia-smi": `case "$*" in
 		-L) seq "$GPUS" ;;
 		*driver_version*) echo 580.1 ;;
+		*utilization*) yes "${BUSY:-0}" | head -n "$GPUS" ;;
 		*) yes "NVIDIA H200" | head -n "$GPUS" ;;
 		esac`,
 	"python3": `case "$*" in
@@ -171,11 +172,15 @@ func TestGin(t *testing.T) {
 		{"and named as NCCL has it", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_IS=23203", "NCCL_GIN_TYPE=3"}, "GIN 3 --ranks 2 --nodes 1", 0},
 		{"of both types", []string{"TABLES=2", "DYNAMICCL_CARRIER=1", "NCCL_IS=23203", "GIN_TYPE=both", "NCCL_GIN_TYPE=2"}, "RMA GIN  --ranks 2 --nodes 1", 0},
 		{"a table without GIN keeps no other from being made", []string{"TABLES=2 4", "NO_GIN=2"}, " --ranks 2 --nodes 1,status 3, --ranks 4 --nodes 1", 1},
-		{"traffic, and a rank that is killed", []string{"TABLES=2", "MESSAGES=30"}, " --ranks 2 --nodes 1, --ranks 4 --nodes 1 --traffic 30, --ranks 4 --nodes 1 --traffic 3 --largest 20 --stops 200, --ranks 4 --nodes 1 --kill", 0},
-		{"traffic of ranks that share GPUs", []string{"TABLES=2", "MESSAGES=30", "RANKS=6"}, " --ranks 2 --nodes 1, --ranks 6 --nodes 6 --traffic 30, --ranks 6 --nodes 6 --traffic 3 --largest 20 --stops 200, --ranks 6 --nodes 6 --kill", 0},
+		{"traffic, and a rank that is killed", []string{"TABLES=2", "MESSAGES=30"}, " --ranks 2 --nodes 1, --ranks 4 --nodes 1 --traffic 30, --ranks 4 --nodes 1 --traffic 3 --largest 20 --stops 200, --ranks 4 --nodes 1 --kill,left 0,0,0,0", 0},
+		{"traffic of ranks that share GPUs", []string{"TABLES=2", "MESSAGES=30", "RANKS=6"}, " --ranks 2 --nodes 1, --ranks 6 --nodes 6 --traffic 30, --ranks 6 --nodes 6 --traffic 3 --largest 20 --stops 200, --ranks 6 --nodes 6 --kill,left 0,0,0,0", 0},
 		{"with delays where the carrier can have them", []string{"TABLES=2", "MESSAGES=30", "DYNAMICCL_CARRIER=1"},
 			"dynamiccl-carrier --ranks 2 --nodes 1,dynamiccl-carrier --ranks 4 --nodes 1 --traffic 30,dynamiccl-carrier --ranks 4 --nodes 1 --traffic 3 --largest 20 --stops 200,dynamiccl-carrier --ranks 4 --nodes 4 --traffic 30," +
-				"dynamiccl-carrier --ranks 4 --nodes 1 --traffic 10,dynamiccl-carrier --ranks 4 --nodes 1 --kill", 0},
+				"dynamiccl-carrier --ranks 4 --nodes 1 --traffic 10,dynamiccl-carrier --ranks 4 --nodes 1 --kill,left 0,0,0,0", 0},
+		{"no table, and four ranks on two GPUs beside each other, but for the one that is killed", []string{"TABLES= ", "MESSAGES=30", "DYNAMICCL_CARRIER=1", "MPS=1", "GPUS=2", "RANKS=4"},
+			"mps -d,dynamiccl-carrier --ranks 4 --nodes 4 --contexts 2 --traffic 30,dynamiccl-carrier --ranks 4 --nodes 4 --contexts 2 --traffic 3 --largest 20 --stops 200," +
+				"dynamiccl-carrier --ranks 4 --nodes 4 --contexts 2 --traffic 30,dynamiccl-carrier --ranks 4 --nodes 4 --contexts 2 --traffic 10,mps quit,dynamiccl-carrier --ranks 4 --nodes 4 --contexts 2 --kill,left 0,0", 0},
+		{"a kernel is left", []string{"TABLES= ", "MESSAGES=30", "GPUS=2", "BUSY=100"}, " --ranks 2 --nodes 1 --traffic 30, --ranks 2 --nodes 1 --traffic 3 --largest 20 --stops 200, --ranks 2 --nodes 1 --kill,left 100,100", 1},
 		{"nor does one that hangs", []string{"TABLES=2 4", "LATE=2", "LIMIT=1"}, " --ranks 2 --nodes 1,status 124, --ranks 4 --nodes 1", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -185,9 +190,12 @@ func TestGin(t *testing.T) {
 			}
 			var got []string
 			for _, line := range lines[1:] {
-				if line["figure"] == "gin table" {
+				switch line["figure"] {
+				case "gin table":
 					got = append(got, fmt.Sprint("status ", line["status"]))
-				} else {
+				case "gin kill left":
+					got = append(got, fmt.Sprint("left ", line["utilization"]))
+				default:
 					got = append(got, line["said"].(string))
 				}
 			}
