@@ -207,6 +207,17 @@ func TestGin(t *testing.T) {
 	}
 }
 
+// Over the carrier, and with an end to it.
+func TestGinWaits(t *testing.T) {
+	lines, status := script(t, "gin_waits.sh")
+	if len(lines) != 2 || status != 0 || lines[0]["commit"] != "abc" || lines[1]["said"] != "dynamiccl-carrier --ranks 2 --contexts 1 --waits" {
+		t.Errorf("%v, exit %d; want a machine, what was run, 0", lines, status)
+	}
+	if lines, status := script(t, "gin_waits.sh", "NO_GIN=2"); len(lines) != 2 || status != 3 {
+		t.Errorf("without GIN: %v, exit %d; want two lines, 3", lines, status)
+	}
+}
+
 func TestSanitize(t *testing.T) {
 	lines, status := script(t, "sanitize.sh")
 	for i, want := range []struct {
