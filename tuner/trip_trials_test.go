@@ -99,7 +99,7 @@ type ginTold struct {
 }
 
 // play tells a core what ranks told in that run, look by look; of each five puts but four, as chance says, where there is a seed.
-func (run *ginRun) play(t *testing.T, seed uint64) (all []ginTold) {
+func (run *ginRun) play(t testing.TB, seed uint64) (all []ginTold) {
 	t.Helper()
 	rows := testrecord.Rows(t, realNoise+run.file)
 	core := coreOf(t, agents.NameUCB, Config{Trace: true}, CommJoined{Shape: state.Shape{Ranks: 2, Nodes: 2}})
@@ -154,7 +154,7 @@ type ginTally struct {
 }
 
 // count plays the run and counts its first parts and the others.
-func (run *ginRun) count(t *testing.T, seed uint64) (tallies [2]ginTally) {
+func (run *ginRun) count(t testing.TB, seed uint64) (tallies [2]ginTally) {
 	said := map[linkKey]agents.Diagnosis{}
 	puts, shown, noticed := map[linkKey]int{}, map[linkKey]int{}, map[linkKey]bool{}
 	part := 0
@@ -263,6 +263,24 @@ func TestDiagnosesTrialsOfThinnedRuns(t *testing.T) {
 			run.file, all.ways, all.right, all.early, all.shown, all.over, all.ends, all.unused, all.quietAlarms, all.quiet, all.behindAlarms, all.behind)
 		if 100*all.right < 95*all.ways || 100*all.over < 95*all.ends || 100*all.shown < 95*all.ways {
 			t.Error("want 95 of 100")
+		}
+	}
+}
+
+// BenchmarkGinFaultsPlayed prints what runs come to when they are played as JSON lines, for the record that `make bench` keeps.
+func BenchmarkGinFaultsPlayed(b *testing.B) {
+	for b.Loop() {
+		for _, run := range ginRuns {
+			for h, n := range run.count(b, 0) {
+				if n.ways == 0 {
+					continue
+				}
+				slices.Sort(n.delays)
+				testrecord.Print(b, map[string]any{"figure": "gin trials played", "recorded": run.file, "causes_looked_into": h == 0, "trials": n.ways, "right": n.right,
+					"detected_within_32": n.early, "detected_within_32_that_show_it": n.shown, "alarm_after_puts_median": n.delays[len(n.delays)/2],
+					"alarm_after_puts_most": n.delays[len(n.delays)-1], "ways_without_a_put": n.unused, "ends": n.ends, "ends_told": n.over,
+					"quiet_puts": n.quiet, "quiet_alarms": n.quietAlarms, "puts_behind_faults": n.behind, "alarms_behind_faults": n.behindAlarms})
+			}
 		}
 	}
 }
