@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -77,19 +78,30 @@ func newGinWatch(d Design) *ginWatch {
 	return &ginWatch{design: d, noise: &FabricNoise{}, detectors: map[state.Bucket]*Detector{}, together: NewTogether(d), diagnoser: NewDiagnoser()}
 }
 
-// What the issue asks for: a fault is noticed within 32 calls, its diagnosis is right in 95% of 100 trials, and 100,000 quiet
-// calls have one alarm at most.
-func TestDiagnosesGinFaults(t *testing.T) {
-	type tally struct {
-		trials, right, early int
-		delays               []int
-		said                 map[Diagnosis]int
+// ginTally is what trials of a fault came to.
+type ginTally struct {
+	trials, right, early int // early: alarms before the fault
+	delays               []int
+	said                 map[Diagnosis]int
+}
+
+// within counts the trials that were noticed within so many calls.
+func (n *ginTally) within(calls int) (trials int) {
+	for _, delay := range n.delays {
+		if delay <= calls {
+			trials++
+		}
 	}
-	found := map[string]*tally{}
+	return trials
+}
+
+// playGinSeries tells detectors what was measured: calls without a fault and alarms in them, and what trials of each fault came to.
+func playGinSeries(t testing.TB) (quiet, alarms int, found map[string]*ginTally) {
+	t.Helper()
+	found = map[string]*ginTally{}
 	// In some 95 calls the queue is once around, and NCCL's device code looks for room from then on, which takes 0.7 us: a
 	// change that alarms are right to tell of.
 	const firstLap = 300
-	quiet, alarms := 0, 0
 	for _, trial := range readGinSeries(t) {
 		w := newGinWatch(mustDesign(t))
 		if trial.fault == "none" {
@@ -103,7 +115,7 @@ func TestDiagnosesGinFaults(t *testing.T) {
 		}
 		n := found[trial.fault]
 		if n == nil {
-			n = &tally{said: map[Diagnosis]int{}}
+			n = &ginTally{said: map[Diagnosis]int{}}
 			found[trial.fault] = n
 		}
 		n.trials++
@@ -126,12 +138,21 @@ func TestDiagnosesGinFaults(t *testing.T) {
 			n.right++
 		}
 	}
+	for _, n := range found {
+		slices.Sort(n.delays)
+	}
+	return quiet, alarms, found
+}
+
+// What the issue asks for: a fault is noticed within 32 calls, its diagnosis is right in 95% of 100 trials, and 100,000 quiet
+// calls have one alarm at most.
+func TestDiagnosesGinFaults(t *testing.T) {
+	quiet, alarms, found := playGinSeries(t)
 	t.Logf("%d quiet calls, %d alarms", quiet, alarms)
 	if alarms*100_000 > quiet {
 		t.Errorf("%d alarms in %d quiet calls, more than one in 100,000", alarms, quiet)
 	}
 	for fault, n := range found {
-		slices.Sort(n.delays)
 		t.Logf("%s: %d trials, %d right, noticed after %d calls in the median, %d at most; %d alarms before; said %v",
 			fault, n.trials, n.right, n.delays[len(n.delays)/2], n.delays[len(n.delays)-1], n.early, n.said)
 		if late := n.delays[len(n.delays)*95/100]; late > 32 {
@@ -143,5 +164,19 @@ func TestDiagnosesGinFaults(t *testing.T) {
 	}
 	if len(found) != 2 {
 		t.Errorf("faults %v", found)
+	}
+}
+
+// BenchmarkGinFaultsPlayed prints the same as JSON lines for the record that `make bench` keeps.
+func BenchmarkGinFaultsPlayed(b *testing.B) {
+	for b.Loop() {
+		quiet, alarms, found := playGinSeries(b)
+		testrecord.Print(b, map[string]any{"figure": "gin series played", "recorded": "gin-series.csv.gz", "fault": "none", "calls": quiet, "alarms": alarms})
+		for _, fault := range slices.Sorted(maps.Keys(found)) {
+			n := found[fault]
+			testrecord.Print(b, map[string]any{"figure": "gin series played", "recorded": "gin-series.csv.gz", "fault": fault, "trials": n.trials, "right": n.right,
+				"detected_within_32": n.within(32), "alarm_after_calls_median": n.delays[len(n.delays)/2], "alarm_after_calls_most": n.delays[len(n.delays)-1],
+				"alarms_before": n.early})
+		}
 	}
 }

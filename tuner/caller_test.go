@@ -24,7 +24,7 @@ type caller struct {
 
 // coreOf is a core with the named learner and communicator 1, which may be explored and whose calls CUDA events time; one rank on two
 // nodes, if nothing is said.
-func coreOf(t *testing.T, learner string, cfg Config, e CommJoined) *Core {
+func coreOf(t testing.TB, learner string, cfg Config, e CommJoined) *Core {
 	t.Helper()
 	var err error
 	if cfg.NewLearner, err = models.New(learner); err != nil {

@@ -31,7 +31,7 @@ func (c *liveCall) like(o *liveCall) bool {
 const realNoise = "../agents/testdata/realnoise/"
 
 // recordedPut gives a row's numbers, and its action, which stands in one of the columns.
-func recordedPut(t *testing.T, row []string, actionAt int) ([]int64, actions.Action) {
+func recordedPut(t testing.TB, row []string, actionAt int) ([]int64, actions.Action) {
 	t.Helper()
 	n := make([]int64, len(row))
 	for i := range n {

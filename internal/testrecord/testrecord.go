@@ -1,9 +1,11 @@
-// Package testrecord reads what was recorded of real runs, for tests.
+// Package testrecord reads what was recorded of real runs, for tests, and prints what `make bench` keeps of them.
 package testrecord
 
 import (
 	"compress/gzip"
 	"encoding/csv"
+	"encoding/json"
+	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -36,4 +38,14 @@ func Number(t testing.TB, text string) int64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// Print writes a line of JSON on standard output, of which `make bench` keeps those.
+func Print(t testing.TB, fields map[string]any) {
+	t.Helper()
+	line, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(string(line))
 }

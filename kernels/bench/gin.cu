@@ -3,12 +3,13 @@
  * The kernels of ../gin on the GPUs of one machine, a process a GPU, and the two latencies that they see: counter (the source
  * is read) and signal (the data is there).
  *   gin [--ranks N] [--nodes N] [--check [--small]] [--time] [--trips] [--traffic MESSAGES] [--kill] [--largest LOG2] [--stops US]
- *       [--series FILE] [--sizes B,B,...] [--contexts N] [--no-nccl] [--kernels FILE]
+ *       [--series FILE] [--waits] [--sizes B,B,...] [--contexts N] [--no-nccl] [--kernels FILE]
  * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID); ranks of different ones may share a GPU, where times say little. --check compares every element, --small with calls of few, in slots of 64 KiB, for tools that make kernels slow; --time measures; both
  * without any. --trips: of the times only one put's, on one context, and copies' of as many bytes beside it. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
  * byte compared when its signal is seen; --largest: of up to 2 to the power of so many bytes, 1 to 20 (13); --stops: senders and receivers stop now and then, for up to so long. --kill: the last rank is killed while there is traffic, and every other one has to
  * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
- * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
+ * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --waits: what cudaDeviceSynchronize, cudaFree and their like take behind a put and on a GPU
+ * without NCCL (WAITS=20 of each), and communicators that go (TEARDOWNS=5). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
  * --kernels: lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin, of which hierarchical kernels and AllToAllv are checked and timed, beside flat ones: where
  * nodes have several ranks, so that --nodes 2 wants four ranks (--ranks 4). Without it, or with another NCCL than 2.28.9, they are left out, and a line says so.
  * GIN needs NICs that NCCL drives, or a net plugin that brings GIN (NCCL_NET_PLUGIN).
@@ -20,10 +21,11 @@
 #include "gin_rails.cuh"
 #include "gin_series.cuh"
 #include "gin_traffic.cuh"
+#include "gin_waits.cuh"
 
 struct Jobs {
   std::vector<size_t> sizes = {8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
-  bool checks, times, trips, nccl = true, kills;
+  bool checks, times, trips, nccl = true, kills, waits;
   uint32_t messages;
   const char *series, *kernels = NCCL_VERSION_CODE == 22809 ? "lib/dynamiccl-gin.fatbin" : "lib/dynamiccl-gin-2.32.3.fatbin";
 };
@@ -33,6 +35,8 @@ static void runRank(const Jobs &jobs) {
   GinBuffers b;
   const size_t largest = *std::max_element(jobs.sizes.begin(), jobs.sizes.end());
   bufferBytes = std::max<size_t>(2 * largest, 4 << 20);
+  const auto from = [](const char *name, int otherwise) { return getenv(name) == nullptr ? otherwise : atoi(getenv(name)); };
+  if (jobs.waits) timeWaitsAlone(std::max(from("WAITS", 20), 1));
   const Rank k = startGin(life);
   step("windows", 60);
   const size_t bytes = std::max<size_t>(kGinMaxContexts * (largest + 8), kGinMaxContexts * (size_t)numRanks * kSlots * trafficSlotBytes());
@@ -44,10 +48,10 @@ static void runRank(const Jobs &jobs) {
   if (jobs.times) timeAll(k, life, b, jobs.sizes, jobs.nccl);
   if (jobs.times && shipped.there) timeShipped(k, life, shipped, jobs.sizes, jobs.nccl);
   if (jobs.series != nullptr) {
-    const auto from = [](const char *name, int otherwise) { return getenv(name) == nullptr ? otherwise : atoi(getenv(name)); };
     step("series", 400);
     writeSeries(k, life, b, jobs.series, from("TRIALS", 100), from("QUIET", 120000));
   }
+  if (jobs.waits) timeWaitsBeside(k, life, b, std::max(from("WAITS", 20), 1), std::max(from("TEARDOWNS", 5), 0));
   if (jobs.messages > 0) {
     step("traffic", jobs.kills ? 30 : 400);
     const bool fine = runTraffic(k, life, b, jobs.messages, 1);
@@ -134,6 +138,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--kill")) jobs.kills = true;
     else if (!strcmp(argv[i], "--series") && more) jobs.series = argv[++i];
     else if (!strcmp(argv[i], "--kernels") && more) jobs.kernels = argv[++i];
+    else if (!strcmp(argv[i], "--waits")) jobs.waits = true;
     else if (!strcmp(argv[i], "--no-nccl")) jobs.nccl = false;
     else if (!strcmp(argv[i], "--sizes") && more) {
       jobs.sizes.clear();
@@ -141,7 +146,7 @@ int main(int argc, char **argv) {
     } else understood = false;
   }
   if (!understood || jobs.sizes.empty() || mostContexts < 1 || mostContexts > kGinMaxContexts || trafficLogBytes < 1 || trafficLogBytes > 20) {
-    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check [--small]] [--time] [--trips] [--traffic MESSAGES] [--kill] [--largest 1..20] [--stops US] [--series FILE] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl] [--kernels FILE]\n",
+    fprintf(stderr, "usage: gin [--ranks N] [--nodes N] [--check [--small]] [--time] [--trips] [--traffic MESSAGES] [--kill] [--largest 1..20] [--stops US] [--series FILE] [--waits] [--sizes BYTES,...] [--contexts 1..%d] [--no-nccl] [--kernels FILE]\n",
             kGinMaxContexts);
     return 2;
   }
@@ -150,7 +155,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "gin: --series: DYNAMICCL_CARRIER_FAULTS=FILE names the file that faults are written to\n");
     return 2;
   }
-  if (!jobs.checks && !jobs.times && !jobs.trips && jobs.messages == 0 && jobs.series == nullptr) jobs.checks = jobs.times = true;
+  if (!jobs.checks && !jobs.times && !jobs.trips && jobs.messages == 0 && jobs.series == nullptr && !jobs.waits) jobs.checks = jobs.times = true;
   shared = (Shared *)mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   stepOf = (const char **)mmap(nullptr, kMaxRanks * sizeof *stepOf, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   numGpus = countGpus();

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The kernels on GIN under compute-sanitizer, on the first two GPUs of this machine: `gin --check --small` of two ranks over the carrier's
-# type Proxy, whose kernels are NCCL's real ones. A JSON line a tool, with what it found, or that it did not end.
+# The kernels on GIN under compute-sanitizer, on the first two GPUs of this machine: `gin --check --small` of RANKS ranks on NODES pretended
+# nodes (2 on 1) over the carrier's type Proxy, whose kernels are NCCL's real ones. A JSON line a tool, with what it found, or that it did not end.
 #   kernels/bench/sanitize_gin.sh [RESULTS.jsonl]
+# RANKS=4 NODES=2 looks at hierarchical kernels, too: on two GPUs two ranks share each and take turns on it, which takes longer (GIN_LIMIT).
 # First without a tool, so that a machine on which GIN does not run at all is not taken for one with findings.
 # Needs two GPUs that reach each other, compute-sanitizer, nvcc, Python's nvidia.nccl 2.28.9 and lib/ of `make kernels carrier`. GIN_LIMIT=300
 # seconds a tool; GIN_TOOLS="memcheck synccheck"; GIN_TOOL_OPTIONS: more for the tool, such as which kernels it looks at;
@@ -39,6 +40,7 @@ gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
 version=$("$sanitizer" --version | sed -n 's/^Version \([0-9.]*\).*/\1/p')
 commit=${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
+ranks=${RANKS:-2} nodes=${NODES:-1}
 
 failed=0
 for tool in none ${GIN_TOOLS:-memcheck synccheck}; do
@@ -48,7 +50,7 @@ for tool in none ${GIN_TOOLS:-memcheck synccheck}; do
   [ "$tool" = none ] || command=("$sanitizer" --tool "$tool" --target-processes all --error-exitcode 9 --print-limit 20
     --log-file "$logs/gin-$tool-%p.log" ${GIN_TOOL_OPTIONS:-})
   [ "$tool" != memcheck ] || command+=(--report-api-errors no)
-  timeout -k 5 "${GIN_LIMIT:-300}" "${command[@]}" "$GIN" --ranks 2 --check --small --contexts 2 >"$logs/gin-$tool.out" 2>&1 || status=$?
+  timeout -k 5 "${GIN_LIMIT:-300}" "${command[@]}" "$GIN" --ranks "$ranks" --nodes "$nodes" --check --small --contexts 2 >"$logs/gin-$tool.out" 2>&1 || status=$?
   seconds=$(awk "BEGIN { printf \"%.1f\", $(($(date +%s%N) - began)) / 1e9 }")
   wrong=$(sed -n 's/^{"figure":"gin end".*"wrong":\([0-9]*\)}.*/\1/p' "$logs/gin-$tool.out")
   elements=$(sed -n 's/^{"figure":"gin check".*"elements":\([0-9]*\),.*/\1/p' "$logs/gin-$tool.out" | tail -n 1)
@@ -56,12 +58,13 @@ for tool in none ${GIN_TOOLS:-memcheck synccheck}; do
   errors=0
   if [ "$tool" != none ]; then # a tool that was killed has no summary
     found=$(sed -nE 's/.*ERROR SUMMARY: ([0-9]+) .*/\1/p' "$logs/gin-$tool"-*.log 2>/dev/null || true)
-    [ -n "$found" ] && [ "$followed" -eq 2 ] && errors=$((${found//$'\n'/+})) || errors=null
+    [ -n "$found" ] && [ "$followed" -eq "$ranks" ] && errors=$((${found//$'\n'/+})) || errors=null
   fi
   ended=true
   [ -n "$wrong" ] && [ "$errors" != null ] && [[ $status =~ ^[019]$ ]] || ended=false
-  printf '{"figure":"gin sanitize","tool":"%s","version":"%s","ended":%s,"errors":%s,"followed":%s,"status":%s,"elements":%s,"wrong":%s,"seconds":%s,"gpus":"%s","driver":"%s","date":"%s","commit":"%s"}\n' \
-    "$tool" "$version" "$ended" "$errors" "$followed" "$status" "${elements:-0}" "${wrong:-null}" "$seconds" "$gpus" "$driver" "$(date -u +%FT%TZ)" "$commit" | tee -a "$out"
+  printf '{"figure":"gin sanitize","ranks":%s,"nodes":%s,"tool":"%s","version":"%s","ended":%s,"errors":%s,"followed":%s,"status":%s,"elements":%s,"wrong":%s,"seconds":%s,"gpus":"%s","driver":"%s","date":"%s","commit":"%s"}\n' \
+    "$ranks" "$nodes" "$tool" "$version" "$ended" "$errors" "$followed" "$status" "${elements:-0}" "${wrong:-null}" "$seconds" "$gpus" "$driver" "$(date -u +%FT%TZ)" "$commit" | tee -a "$out"
+  if grep '"left_out"' "$logs/gin-$tool.out" >&2; then failed=1; fi # kernels that nobody looked at
   [ "$status $ended $errors $wrong" = "0 true 0 0" ] && continue
   failed=1
   for file in "$logs/gin-$tool".out "$logs/gin-$tool"-*.log; do

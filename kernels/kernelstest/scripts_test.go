@@ -31,8 +31,9 @@ var standIns = map[string]string{
 	"lsa": `echo '{"figure":"lsa","said":"'"${CUDA_MPS_PIPE_DIRECTORY:+shared by $CUDA_DEVICE_MAX_CONNECTIONS }$*"'"}'
 		case "$* $LSA_STATUS" in *no-symmetric*) ;; *) exit "${LSA_STATUS:-0}" ;; esac`,
 	"gin": `case "$*" in *--small*) echo '{"figure":"gin check","what":"allreduce","elements":11,"wrong":0}' ;; esac
+		[ -z "$NO_KERNELS" ] || echo '{"figure":"gin rails","left_out":"a file"}'
 		[ -z "$TOOL" ] || echo '{"figure":"gin followed","rank":0}'
-		[ -z "$TOOL" ] || [ "$TOOL" = "$ONE_RANK" ] || echo '{"figure":"gin followed","rank":1}'
+		[ -z "$TOOL" ] || [ "$TOOL" = "$ONE_RANK" ] || for ((r = 1; r < $2; r++)); do echo '{"figure":"gin followed","rank":'$r'}'; done
 		echo '{"figure":"gin end","said":"'"$NCCL_NET_PLUGIN${NCCL_RMA_PLUGIN:+RMA }${NCCL_GIN_PLUGIN:+GIN }$NCCL_GIN_TYPE $*"'","wrong":0}'
 		[ "$2" != "$LATE" ] || sleep 60
 		[ "$2" != "$NO_GIN" ] || exit 3`,
@@ -206,6 +207,17 @@ func TestGin(t *testing.T) {
 	}
 }
 
+// Over the carrier, and with an end to it.
+func TestGinWaits(t *testing.T) {
+	lines, status := script(t, "gin_waits.sh")
+	if len(lines) != 2 || status != 0 || lines[0]["commit"] != "abc" || lines[1]["said"] != "dynamiccl-carrier --ranks 2 --contexts 1 --waits" {
+		t.Errorf("%v, exit %d; want a machine, what was run, 0", lines, status)
+	}
+	if lines, status := script(t, "gin_waits.sh", "NO_GIN=2"); len(lines) != 2 || status != 3 {
+		t.Errorf("without GIN: %v, exit %d; want two lines, 3", lines, status)
+	}
+}
+
 func TestSanitize(t *testing.T) {
 	lines, status := script(t, "sanitize.sh")
 	for i, want := range []struct {
@@ -261,8 +273,14 @@ func TestSanitizeGIN(t *testing.T) {
 	if len(lines) != 4 || status != 1 {
 		t.Errorf("%d lines, exit %d; want 4, 1", len(lines), status)
 	}
-	if lines, status := script(t, "sanitize_gin.sh", "GIN_TOOLS=memcheck"); len(lines) != 2 || status != 0 {
-		t.Errorf("%v, exit %d; want two lines, 0", lines, status)
+	if lines, status := script(t, "sanitize_gin.sh", "GIN_TOOLS=memcheck"); len(lines) != 2 || status != 0 || lines[1]["ranks"] != 2.0 || lines[1]["nodes"] != 1.0 {
+		t.Errorf("%v, exit %d; want two lines of two ranks, 0", lines, status)
+	}
+	if lines, status := script(t, "sanitize_gin.sh", "GIN_TOOLS=memcheck", "RANKS=4", "NODES=2"); len(lines) != 2 || status != 0 || lines[1]["ranks"] != 4.0 || lines[1]["nodes"] != 2.0 || lines[1]["followed"] != 4.0 {
+		t.Errorf("%v, exit %d; want two lines of four ranks, 0", lines, status)
+	}
+	if _, status := script(t, "sanitize_gin.sh", "GIN_TOOLS=memcheck", "NO_KERNELS=1"); status != 1 {
+		t.Errorf("kernels were left out: exit %d; want 1", status)
 	}
 }
 

@@ -41,6 +41,7 @@ There, in the repository's folder:
   LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   .cache/gpu/gin_first 2 10      # with the environment that kernels/carrier/Makefile names; then
   GIN=.cache/gpu/gin DYNAMICCL_CARRIER=1 kernels/bench/gin.sh RESULTS.jsonl   # without DYNAMICCL_CARRIER where there are NICs
+  GIN=.cache/gpu/gin kernels/bench/gin_waits.sh RESULTS.jsonl   # cudaDeviceSynchronize, cudaFree and their like beside the carrier's card
   # The same in programs: LD_LIBRARY_PATH=$PWD/lib:FOLDER_OF_NCCL_2.28.9, NCCL_NVLS_ENABLE=0 and, without NICs, DYNAMICCL_CARRIER=1
   # NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier CUDA_DEVICE_MAX_CONNECTIONS=32
   # (NCCL 2.32.3: NCCL_RMA_PLUGIN and, for GDAKI too, NCCL_GIN_PLUGIN=libnccl-net-dynamiccl-carrier.so in place of NCCL_NET_PLUGIN and DYNAMICCL_GIN_NET, and .cache/gpu/gin-2.32.3)

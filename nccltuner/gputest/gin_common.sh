@@ -1,5 +1,5 @@
 # What scripts have in common that run `dynamiccld bench` over the carrier while its faults change. Sourced from the tree's root;
-# leaves arms and more, options of bench, and tmp; fault LINE... says what is in force. out: the file of results; GIN_TYPE: of which
+# leaves arms and more, options of bench, and tmp; fault LINE... says what is in force; arm_dir, with bench the number of bench's process, where to ask its daemon. out: the file of results; GIN_TYPE: of which
 # type GIN is with NCCL 2.30.5 and later (kernels/bench/carrier.sh).
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 [ -e lib/libnccl-net-dynamiccl-carrier.so ] && [ -e lib/dynamiccl-gin.fatbin ] || { echo "lib/ has no carrier or no kernels: run make all carrier kernels first" >&2; exit 2; }
@@ -26,6 +26,9 @@ fault() { # LINE...: renamed into place, so that no half of it is read
   mv "$tmp/new" "$tmp/faults"
 }
 fault "# none"
+arm_dir() { # where the daemon of the arm that learns answers
+  compgen -G "/dev/shm/dynamiccl-bench-$bench-*/1/run" || compgen -G "${TMPDIR:-/tmp}/dynamiccl-bench-$bench-*/1/run"
+}
 ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
 . kernels/bench/carrier.sh
 carrier_names "$version"

@@ -2,7 +2,8 @@
 # How soon a daemon tells of faults on live kernels over GIN, how often rightly, and what it says where there is none: a program calls
 # over the carrier while the carrier's faults are switched on and off under it. Odd trials: each put 1.3 us late (backend-fallback);
 # even ones: a link of GBS GB/s (congestion).     nccltuner/gputest/gin_trials.sh [RESULTS.jsonl] [option of bench]...
-# A line for each trial and each quiet part, and one of totals (gin_trials_count.py): puts told of until an alarm and until the right
+# A line for each trial and each quiet part of what was in force at its end for each collective and size (figure "gin trial choices"), one of
+# what was said, and one of totals (gin_trials_count.py): puts told of, calls and seconds until an alarm, puts and seconds until the right
 # diagnosis, what the ways say at the end, and alarms in the quiet parts. A way from a rank to another one over a context is a trial.
 # Needs what gin_live.sh needs, and Python. Environment: TRIALS=16; QUIET=8, FAULT=8, WARM=20 seconds; GBS=0.2; NODES=2; COLLECTIVES,
 # SIZES; LATENCY_US=1.3; MPS=1 and RANKS=N as in gin_live.sh; TRACE=FILE.gz keeps switches and what the daemon saw. With these 16 trials
@@ -17,7 +18,15 @@ total=$((WARM + TRIALS * (QUIET + FAULT) + QUIET))
 bin/dynamiccld bench --nodes "${NODES:-2}" ${RANKS:+--ranks "$RANKS"} --arms "$arms" --collectives "${COLLECTIVES:-AllReduce,AllToAll}" \
   --sizes "${SIZES:-1K,16K,64K,256K,1M}" --phases "quiet:${total}s" --trace "$tmp/trace.csv" --out "$tmp/bench.jsonl" "${more[@]}" "$@" &
 bench=$!
+part=-1 now=
+choices() { # what is in force at the end of a part
+  local dir said
+  dir=$(arm_dir) && said=$(bin/dynamiccld table --dir "$dir" --json 2>/dev/null) || return 0 # the program may have ended
+  printf '{"trial":%d,"fault":"%s","table":%s}\n' "$part" "$now" "$(tr -d '\n' <<<"$said")" >>"$tmp/tables.jsonl"
+}
 switch() { # NAME LINE: from now on
+  [ "$part" = -1 ] || choices
+  part=$((part + 1)) now=$1
   fault "$2"
   printf '{"at":%s,"fault":"%s"}\n' "$(date +%s.%N)" "$1" >>"$tmp/switches.jsonl"
 }
@@ -42,7 +51,8 @@ switch none "# none" # the end of the last part
 status=0
 wait "$bench" || status=$?
 bench=
-python3 nccltuner/gputest/gin_trials_count.py "$tmp/trace.csv" "$tmp/switches.jsonl" >"$tmp/trials.jsonl" || status=1
+touch "$tmp/tables.jsonl"
+python3 nccltuner/gputest/gin_trials_count.py "$tmp/trace.csv" "$tmp/switches.jsonl" "$tmp/tables.jsonl" >"$tmp/trials.jsonl" || status=1
 [ -z "${TRACE:-}" ] || { cat "$tmp/switches.jsonl"; cat "$tmp/trace.csv"; } | gzip >"$TRACE"
 cat "$tmp/trials.jsonl" >>"$out"
 tail -n 1 "$tmp/trials.jsonl"
