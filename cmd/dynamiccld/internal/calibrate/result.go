@@ -27,18 +27,19 @@ type Result struct {
 
 // ShapeResult is one communicator shape on one kind of buffers.
 type ShapeResult struct {
-	Machine string         `json:"machine"` // as the store has it
-	NCCL    string         `json:"nccl"`
-	Ranks   int            `json:"ranks"`
-	Nodes   int            `json:"nodes"`
-	Buffers string         `json:"buffers"` // plain or registered
-	Seconds float64        `json:"seconds"`
-	Points  int            `json:"points"`
-	Buckets []BucketResult `json:"buckets"` // by collective and size
+	Machine    string         `json:"machine"` // as the store has it
+	NCCL       string         `json:"nccl"`
+	Ranks      int            `json:"ranks"`
+	Nodes      int            `json:"nodes"`
+	OneProcess bool           `json:"one_process"` // ranks were threads
+	Buffers    string         `json:"buffers"`     // plain or registered
+	Seconds    float64        `json:"seconds"`
+	Points     int            `json:"points"`
+	Buckets    []BucketResult `json:"buckets"` // by collective and size
 }
 
 func (s ShapeResult) target() target {
-	return target{Shape: state.Shape{Ranks: s.Ranks, Nodes: s.Nodes}, registered: s.Buffers == sweep.BuffersRegistered}
+	return target{Shape: state.Shape{Ranks: s.Ranks, Nodes: s.Nodes}, registered: s.Buffers == sweep.BuffersRegistered, oneProcess: s.OneProcess}
 }
 
 // BucketResult is one collective and size.
@@ -59,7 +60,7 @@ const noisy = 1.15
 
 // add takes in a shape that has ended.
 func (r *Result) add(t *tuning, key tuner.Key, took time.Duration) {
-	s := ShapeResult{Machine: key.Machine, NCCL: version(key), Ranks: key.Shape.Ranks, Nodes: key.Shape.Nodes, Buffers: t.at.buffers(), Seconds: took.Seconds(), Points: t.points,
+	s := ShapeResult{Machine: key.Machine, NCCL: version(key), Ranks: key.Shape.Ranks, Nodes: key.Shape.Nodes, OneProcess: t.at.oneProcess, Buffers: t.at.buffers(), Seconds: took.Seconds(), Points: t.points,
 		Buckets: []BucketResult{}}
 	var worst *bucket
 	loud := 0
