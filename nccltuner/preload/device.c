@@ -49,11 +49,24 @@ static struct dyn_bound *find(const void *comm) {
   return NULL;
 }
 
+/* What the child of a fork has of communicators is its parent's, whose calls go on: a program that aborts them there, at its end say, must not
+ * stop these by words that the driver maps for both, nor end a group with their calls in it. So NCCL alone hears of it. */
+static void forget_all(void) {
+  int n = atomic_exchange(&dynamiccl_preload.bounds, 0);
+  for (int i = 0; i < n; i++) dyn_windows_release(bounds[i].windows);
+  memset(bounds, 0, (size_t)n * sizeof *bounds);
+  grouped = NULL;
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_all); }
+
 /* ---- what the plugin calls ---- */
 
 /* Under lock. NULL: there is no room. */
 static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   int i = 0, n = atomic_load(&dynamiccl_preload.bounds);
+  pthread_once(&once, watch_forks);
   while (i < n && atomic_load(&bounds[i].comm) != 0) i++;
   if (i == MAX_BOUND) return NULL;
   bounds[i].lsa = lsa;
