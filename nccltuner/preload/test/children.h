@@ -15,7 +15,7 @@ enum { ENDS_AT_ONCE, EXITS, EXECS, LIVES, WAYS };
 static pid_t children[WAYS];
 
 /* Descriptors that a program which the process executes would have. */
-static int inherited(void) {
+static inline int inherited(void) {
   int n = 0;
   for (int fd = 3; fd < 1024; fd++) {
     int flags = fcntl(fd, F_GETFD);
