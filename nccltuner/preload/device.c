@@ -208,9 +208,8 @@ static bool is_of_interest(const struct dyn_bound *b, const struct dyn_work *wor
   return counts(work) || dyn_windows_any(b->windows) || ask(b, work, DYN_ABLE_LOOK) != 0;
 }
 
-/* 0: the call is NCCL's, and counts there, if NCCL asks. */
+/* Of one that is. 0: the call is NCCL's, and counts there, if NCCL asks. */
 static DYN_HOT uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *request, bool hadWindows) {
-  if (!is_of_interest(b, &request->work)) return 0;
   uint32_t able = able_of(b, request, hadWindows);
   return able == 0 && !counts(&request->work) ? 0 : ask(b, &request->work, able);
 }
@@ -258,7 +257,7 @@ DYN_HOT bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptu
     *result = REMOTE_ERROR;
     return true;
   }
-  uint32_t action = action_of(b, request, dyn_windows_ever(b->windows));
+  uint32_t action = is_of_interest(b, &request->work) ? action_of(b, request, dyn_windows_ever(b->windows)) : 0;
   if (action == 0) return false;
   *result = is_nccls(action) ? give(b, request, perhapsCaptured, action) : launch(b, request, perhapsCaptured, action, dyn_this_call()->timed);
   if (is_nccls(action)) ask(b, &request->work, DYN_ABLE_OVER);
@@ -342,7 +341,7 @@ static void give_held(struct dyn_bound *b) {
 static uint32_t action_of_held(const struct dyn_bound *b) {
   struct dyn_passage passage;
   dyn_passage_enter(&passage, b->held.work.stream, b->held.comm, 0);
-  uint32_t action = action_of(b, &b->held, b->hadWindows);
+  uint32_t action = is_of_interest(b, &b->held.work) ? action_of(b, &b->held, b->hadWindows) : 0;
   dyn_passage_leave(&passage, SUCCESS);
   return action;
 }
