@@ -52,8 +52,8 @@ by more than 2% beyond doubt. It holds for the machine, NCCL and communicator sh
 were measured, and for NCCL_SYM_NOWIN_ENABLE as it is here: 'run' and 'env' set it alike.
 
 --buffers registered calibrates calls on memory that is registered with NCCL (ncclCommWindowRegister;
-NCCL 2.31 or newer, on one node): AllGather, ReduceScatter, AllReduce and AllToAll, with NCCL's default,
-our kernels, and all of NCCL's that a call can name, its symmetric ones among them. They are stored
+on one node): AllGather, ReduceScatter, AllReduce and AllToAll, with NCCL's default, our kernels, and from
+NCCL 2.31 on all of NCCL's that a call can name, its symmetric ones among them. They are stored
 as collectives of their own (AllReduceRegistered), and are those of programs that register what they
 call with; 'run' says so where one captured them unmeasured. all does both, one after the other,
 with ranks of their own. Plain is the default: most programs register nothing, and ranks that

@@ -62,8 +62,8 @@ the network, here over this machine's own. --load makes other work beside: netwo
 over loopback, cpu threads that spin, compute kernels on most multiprocessors, copy copies
 to the next GPU.
 
---buffers registered measures calls on memory that is registered with NCCL (ncclCommWindowRegister,
-NCCL 2.31 or newer): AllGather, ReduceScatter, AllReduce and AllToAll, with NCCL's default, our kernels, and all
+--buffers registered measures calls on memory that is registered with NCCL (ncclCommWindowRegister):
+AllGather, ReduceScatter, AllReduce and AllToAll, with NCCL's default, our kernels, and from NCCL 2.31 on all
 of NCCL's that a call can name, its symmetric ones among them (--choices symmetric, ring/simple). Such
 calls have choices of their own, and rows under names of their own (AllReduceRegistered). Names that
 NCCL refuses here have no row, and TABLE.points.jsonl says so. It needs what our kernels need, for a

@@ -26,6 +26,7 @@ static const Job kCases[] = {
     {"shrink-abort", kProcesses, caseShrinkAbort, 2},
     {"abort", kProcesses, caseAbort, 2},
     {"non-blocking", kProcesses, caseNonBlocking, 1},
+    {"children", kProcesses, caseChildren, 2},
     {"rank-killed", kProcesses, caseKilled, 2, 1, true},  // under CUDA's multi-process service others may die with it
     // NCCL would let ranks of a process share a GPU, but they share its queues there, too: a kernel that waits for one
     // behind it in a queue waits for ever.

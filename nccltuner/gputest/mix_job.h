@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "mix_children.h"
 #include "mix_comm_cases.h"
 #include "mix_exchange.h"
 

@@ -75,6 +75,8 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   cudaStream_t stream = (REQUEST)->work.stream;
 #define NOT_NAMED(NAME) NULL
 #define NAMED(NAME) named_##NAME
+#define REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME) \
+  {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, HOW(NAME), &counted_##NAME, __builtin_return_address(0)}
 #define DEVICE(FUNC, SEND, RECV, OP, ROOT, HOW, NAME, PARAMETERS, ...) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
@@ -85,23 +87,43 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   } \
   EXPORT DYN_HOT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    struct dyn_request request = {{FUNC, SEND, RECV, count, datatype, OP, ROOT, stream, true, NULL, NULL}, comm, forward_##NAME, HOW(NAME), &counted_##NAME, __builtin_return_address(0)}; \
-    return collective(&request, KEY(FUNC)); \
+    if (DYN_RARELY(!is_single(count))) { \
+      struct dyn_request request = REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME); \
+      return run_other(&request, KEY(FUNC)); \
+    } \
+    if (no_kernels() || dyn_is_lone(comm)) { \
+      ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)FIND(NAME); \
+      if (real == NULL) return DYN_SYSTEM_ERROR; \
+      if (dyn_is_lone(comm)) return real(__VA_ARGS__); \
+      struct dyn_passage passage; \
+      dyn_passage_enter(&passage, stream, comm, KEY(FUNC)); \
+      ncclResult_t result = real(__VA_ARGS__); \
+      dyn_passage_leave(&passage, result); \
+      return result; \
+    } \
+    struct dyn_request request = REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME); \
+    return run_single(&request, KEY(FUNC)); \
   }
 
-DYN_HOT static ncclResult_t collective(const struct dyn_request *request, uint64_t key) {
-  if (DYN_RARELY(dyn_this_call()->depth > 0)) return dyn_forward(request, key); /* NCCL calls itself */
-  if (DYN_RARELY(dyn_in_group())) {
-    dyn_grouped_add(request->comm, request->work.stream, key);
-    return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
-  }
-  if (DYN_RARELY(request->work.count == 0)) return dyn_forward_empty(request);
+/* One of the program's by itself, and not of nothing. */
+static inline bool is_single(size_t count) { return dyn_this_call()->depth == 0 && !dyn_in_group() && count > 0; }
+/* In this process, so there is nothing to ask: as in most jobs over several hosts. */
+static inline bool no_kernels(void) { return atomic_load_explicit(&dynamiccl_preload.bounds, memory_order_acquire) == 0; }
+
+DYN_HOT static ncclResult_t run_single(const struct dyn_request *request, uint64_t key) {
   struct dyn_passage passage;
   dyn_passage_enter(&passage, request->work.stream, request->comm, key);
   ncclResult_t result;
   if (!dyn_device_run(request, dyn_this_call()->captured, &result)) result = request->forward(request);
   dyn_passage_leave(&passage, result);
   return result;
+}
+
+static ncclResult_t run_other(const struct dyn_request *request, uint64_t key) {
+  if (DYN_RARELY(dyn_this_call()->depth > 0)) return dyn_forward(request, key); /* NCCL calls itself */
+  if (!dyn_in_group()) return dyn_forward_empty(request);
+  dyn_grouped_add(request->comm, request->work.stream, key);
+  return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
 }
 
 /* A call that makes so many communicators, of so many ranks each, for ranks from RANK on; -1: not known. ID: by which ranks meet, or PARENT: of

@@ -49,11 +49,24 @@ static struct dyn_bound *find(const void *comm) {
   return NULL;
 }
 
+/* What the child of a fork has of communicators is its parent's, whose calls go on: a program that aborts them there, at its end say, must not
+ * stop these by words that the driver maps for both, nor end a group with their calls in it. So NCCL alone hears of it. */
+static void forget_all(void) {
+  int n = atomic_exchange(&dynamiccl_preload.bounds, 0);
+  for (int i = 0; i < n; i++) dyn_windows_release(bounds[i].windows);
+  memset(bounds, 0, (size_t)n * sizeof *bounds);
+  grouped = NULL;
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_all); }
+
 /* ---- what the plugin calls ---- */
 
 /* Under lock. NULL: there is no room. */
 static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   int i = 0, n = atomic_load(&dynamiccl_preload.bounds);
+  pthread_once(&once, watch_forks);
   while (i < n && atomic_load(&bounds[i].comm) != 0) i++;
   if (i == MAX_BOUND) return NULL;
   bounds[i].lsa = lsa;
@@ -195,9 +208,8 @@ static bool is_of_interest(const struct dyn_bound *b, const struct dyn_work *wor
   return counts(work) || dyn_windows_any(b->windows) || ask(b, work, DYN_ABLE_LOOK) != 0;
 }
 
-/* 0: the call is NCCL's, and counts there, if NCCL asks. */
+/* Of one that is. 0: the call is NCCL's, and counts there, if NCCL asks. */
 static DYN_HOT uint32_t action_of(const struct dyn_bound *b, const struct dyn_request *request, bool hadWindows) {
-  if (!is_of_interest(b, &request->work)) return 0;
   uint32_t able = able_of(b, request, hadWindows);
   return able == 0 && !counts(&request->work) ? 0 : ask(b, &request->work, able);
 }
@@ -245,7 +257,7 @@ DYN_HOT bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptu
     *result = REMOTE_ERROR;
     return true;
   }
-  uint32_t action = action_of(b, request, dyn_windows_ever(b->windows));
+  uint32_t action = is_of_interest(b, &request->work) ? action_of(b, request, dyn_windows_ever(b->windows)) : 0;
   if (action == 0) return false;
   *result = is_nccls(action) ? give(b, request, perhapsCaptured, action) : launch(b, request, perhapsCaptured, action, dyn_this_call()->timed);
   if (is_nccls(action)) ask(b, &request->work, DYN_ABLE_OVER);
@@ -329,7 +341,7 @@ static void give_held(struct dyn_bound *b) {
 static uint32_t action_of_held(const struct dyn_bound *b) {
   struct dyn_passage passage;
   dyn_passage_enter(&passage, b->held.work.stream, b->held.comm, 0);
-  uint32_t action = action_of(b, &b->held, b->hadWindows);
+  uint32_t action = is_of_interest(b, &b->held.work) ? action_of(b, &b->held, b->hadWindows) : 0;
   dyn_passage_leave(&passage, SUCCESS);
   return action;
 }

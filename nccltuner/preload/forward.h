@@ -49,6 +49,15 @@ _Static_assert(sizeof(struct dyn_thread) == 64, "one line of cache");
 extern __thread struct dyn_thread dyn_thread;
 static inline const struct dyn_preload_call *dyn_this_call(void) { return &dyn_thread.call; }
 
+/* Communicators of one rank: NCCL copies, and asks no tuner and no profiler (taskAppend, src/enqueue.cc), so a collective of theirs goes on at once.
+ * The few that find no place in the list go the way of all others. */
+bool dyn_lone_has(const void *comm);
+static inline bool dyn_is_lone(const void *comm) {
+  return DYN_RARELY(atomic_load_explicit(&dynamiccl_preload.lone, memory_order_relaxed) > 0) && dyn_lone_has(comm);
+}
+/* The program gets a communicator of so many ranks, or none any more at this address: 0. */
+void dyn_lone_set(const void *comm, int nRanks);
+
 /* Whether the stream is captured; also where the driver does not say. */
 bool dyn_captured(void *stream, bool *known);
 

@@ -35,7 +35,12 @@ static void tell(void) {
   }
 }
 
+/* The child of a fork tells of its own calls. */
+static void forget(void) {
+  for (struct dyn_intercepted *it = table; it != NULL; it = it->next) it->calls = it->kernels = 0;
+}
+
 __attribute__((constructor)) static void begin(void) {
   const char *wanted = getenv("DYNAMICCL_COUNT_CALLS");
-  if (wanted != NULL && strcmp(wanted, "1") == 0) atexit(tell);
+  if (wanted != NULL && strcmp(wanted, "1") == 0 && atexit(tell) == 0) pthread_atfork(NULL, NULL, forget);
 }

@@ -137,6 +137,40 @@ void dyn_making_forget(const struct dyn_bound *bound) {
   pthread_mutex_unlock(&lock);
 }
 
+/* ---- of one rank ---- */
+
+#define LONE 8
+static struct {
+  atomic_uintptr_t comms[LONE]; /* 0: free */
+} lone __attribute__((aligned(64)));
+
+bool dyn_lone_has(const void *comm) {
+  for (int i = 0; i < LONE && comm != NULL; i++)
+    if (atomic_load_explicit(&lone.comms[i], memory_order_relaxed) == (uintptr_t)comm) return true;
+  return false;
+}
+
+void dyn_lone_set(const void *comm, int nRanks) {
+  bool is = nRanks == 1;
+  if (comm == NULL || (!is && atomic_load(&dynamiccl_preload.lone) == 0)) return;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < LONE; i++) {
+    uintptr_t at = atomic_load(&lone.comms[i]);
+    if (at != (uintptr_t)comm && (at != 0 || !is)) continue;
+    atomic_store(&lone.comms[i], is ? (uintptr_t)comm : 0);
+    atomic_fetch_add(&dynamiccl_preload.lone, (int)is - (at != 0));
+    is = false; /* behind its first place it has none */
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+/* Of children nobody has said it. 0: NCCL does not tell. */
+static int ranks_of(const void *comm, int known) {
+  static dyn_real cache;
+  int (*count)(const void *, int *) = known > 0 ? NULL : (int (*)(const void *, int *))dyn_find(&cache, "ncclCommCount", NULL, NULL);
+  return known > 0 ? known : count != NULL && count(comm, &known) == SUCCESS ? known : 0;
+}
+
 /* Takes one of this thread's out of the list, unless it stays there. */
 static struct making take(int result) {
   struct making it = {0};
@@ -189,6 +223,7 @@ static void finish(const struct making *it, int result) {
 void dyn_making_ends(int result) {
   for (; own > 0; own--) {
     struct making it = take(result);
+    if (it.used && result == SUCCESS) dyn_lone_set(*it.comm, ranks_of(*it.comm, it.nRanks));
     if (it.bound != NULL) finish(&it, result);
   }
   if (ownUnlisted == 0) return;

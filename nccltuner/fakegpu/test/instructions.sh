@@ -13,6 +13,7 @@ printf '\x50\xed\x55\xba' >"$dir/kernels.fatbin"
 "$root/bin/dynamiccld" serve --dir "$dir" --store none --no-explore --sample-every 512 --log-level error &
 sleep 1
 mkfifo "$dir/in"
+: >"$dir/said"
 exec 9<>"$dir/in"
 if [ "${KERNELS:-0}" = 1 ]; then kernels=FAKEGPU_KERNEL_US=9; else kernels=DYNAMICCL_NO_KERNELS=1; fi
 env LD_LIBRARY_PATH="$fake" LD_PRELOAD="$root/lib/libdynamiccl.so:$fake/libnccl.so.2" FAKEGPU_DIR="$dir" FAKEGPU_OPTIONS="--nccl 2.28.9" \

@@ -29,6 +29,8 @@ struct fake_peers {
   char *base[8]; /* where it begins, of each rank */
 };
 
+#define FAKE_LONE 0x7100u /* and the 255 behind it: communicators of one rank */
+
 /* Streams of the fake driver; any other is not captured. */
 #define FAKE_CAPTURED 0x1000u
 #define FAKE_INVALIDATED 0x2000u /* CU_STREAM_CAPTURE_STATUS_INVALIDATED */

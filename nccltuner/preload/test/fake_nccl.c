@@ -67,10 +67,10 @@ EXPORT int ncclGetLsaDevicePointer(const struct fake_peers *window, size_t offse
   *out = window->base[lsaRank] + offset;
   return 0;
 }
-/* Communicators are numbers here: ranks of 8. */
+/* Communicators are numbers here: ranks of 8, or alone. */
 EXPORT int ncclCommCount(uintptr_t comm, int *count);
 EXPORT int ncclCommCount(uintptr_t comm, int *count) {
-  *count = comm == 0 ? 0 : 8;
+  *count = comm == 0 ? 0 : comm >> 8 == FAKE_LONE >> 8 ? 1 : 8;
   return 0;
 }
 EXPORT int ncclCommUserRank(uintptr_t comm, int *rank);

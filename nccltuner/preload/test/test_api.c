@@ -315,6 +315,10 @@ static int trace(void) {
   load();
   for (int i = 0; i < 3; i++) CHECK(find("ncclAllGather")(0, 0, 4, FLOAT32, OTHER_COMM, 0, 0, 0, 0) == 0);
   CHECK(find("ncclBcast")(0, 4, FLOAT32, 0, OTHER_COMM, 0, 0, 0, 0) == 0);
+  int status;
+  pid_t child = fork(); /* which tells of its own calls */
+  if (child == 0) CHECK(find("ncclReduce")(0, 0, 4, FLOAT32, 0, 0, OTHER_COMM, 0, 0) == 0);
+  if (child > 0) CHECK(waitpid(child, &status, 0) == child && status == 0);
   return 0;
 }
 

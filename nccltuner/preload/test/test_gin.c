@@ -4,7 +4,7 @@
  *                                               a communicator may have several; late: ranks that are late alone
  * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
  * element compared; what puts take; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank
- * dies, or leaves early.
+ * dies, leaves early, or forks.
  */
 #include <pthread.h>
 
@@ -325,6 +325,7 @@ static void leaves(void) {
 }
 
 #include "gin_late.h"
+#include "gin_children.h"
 #include "gin_memory.h"
 #include "gin_backends.h"
 
@@ -357,6 +358,7 @@ static void all_of_one(void) {
   play_but("dies", 3, dies, 3);
   play("death", 3, death);
   play_on(2, "death", 4, death);
+  play("children", 2, children_of_ranks);
   all_late();
   play("no memory", 2, no_memory);
   play("leaves", 2, leaves);

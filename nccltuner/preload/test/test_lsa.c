@@ -2,7 +2,7 @@
  *
  *   LD_PRELOAD=libdynamiccl.so test_lsa FOLDER LIBCUDA     FOLDER has the fake libnccl.so.2
  * Which calls become kernels and which NCCL's, in and out of groups, on several streams and in CUDA graphs, with every
- * element compared; and what becomes of those who wait for a rank that dies.
+ * element compared; what becomes of those who wait for a rank that dies, and of ranks that fork.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -184,6 +184,8 @@ static struct step begin_with_call(void) {
   return s;
 }
 
+#include "child_steps.h"
+
 /* The others' kernels give up, and the program hears of it. */
 static void death(void) {
   struct step s = begin_with_call();
@@ -346,6 +348,7 @@ int main(int argc, char **argv) {
   play("forked", 2, forked);
   play("invalidated", 2, invalidated);
   play("again", 3, again);
+  play("children", 2, children_of_ranks);
   play("death", 3, death);
   play("late", 2, late);
   play("reset", 2, reset);

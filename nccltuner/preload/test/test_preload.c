@@ -112,6 +112,59 @@ static void costs(struct fake_call *fake) {
   fake->inside = NULL;
 }
 
+/* Collectives of communicators of one rank, which NCCL copies: nothing is asked, captured or not; as of others in groups, and what goes from
+ * rank to rank. */
+static uintptr_t made;
+static int make_that(void) { return *(uintptr_t *)last()->arguments[0] = made, 0; }
+static int split_that(void) { return *(uintptr_t *)last()->arguments[3] = made, 0; }
+static uintptr_t make(uintptr_t at, int ranks, struct fake_call *fake) {
+  uintptr_t comm = 0;
+  made = at;
+  fake->inside = ranks > 0 ? make_that : split_that;
+  if (ranks > 0) CHECK(((init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRank"))((uintptr_t)&comm, ranks, (struct fake_id){""}, 0, 0) == 0);
+  else CHECK(find("ncclCommSplit")(5, 0, 0, (uintptr_t)&comm, 0, 0, 0, 0, 0) == 0);
+  CHECK(comm == at);
+  fake->inside = note_inside;
+  return comm;
+}
+static void is_lone(uintptr_t comm, bool is, const char *what) {
+  for (int captured = 0; captured < 2; captured++) {
+    uintptr_t stream = captured ? FAKE_CAPTURED : 0x5000;
+    inside.depth = 7;
+    cost_begins();
+    CHECK(find("ncclAllReduce")(1, 2, 8, 7, 0, comm, stream, 0, 0) == FAKE_RESULT && find("ncclAllGather")(1, 2, 8, 7, comm, stream, 0, 0, 0) == FAKE_RESULT);
+    if (is || !captured) cost_is(is ? 0 : 2, what);
+    CHECK(inside.depth == !is && inside.captured == (!is && captured), "%s", what);
+  }
+}
+static void lone(struct fake_call *fake) {
+  atomic_store(&preload->mask, mask);
+  uintptr_t first = make(FAKE_LONE, 1, fake);
+  is_lone(first, true, "made of one rank");
+  is_lone(0x6000, false, "another");
+  is_lone(0, false, "none");
+  find("ncclSend")(1, 0, 7, 0, first, FAKE_CAPTURED, 0, 0, 0);
+  CHECK(inside.captured);
+  fake->inside = succeed;
+  find("ncclGroupStart")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  fake->inside = note_inside;
+  find("ncclAllReduce")(1, 2, 8, 7, 0, first, FAKE_CAPTURED, 0, 0);
+  CHECK(inside.captured, "in a group");
+  fake->inside = succeed;
+  find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  find("ncclCommDestroy")(first, 0, 0, 0, 0, 0, 0, 0, 0);
+  fake->inside = note_inside;
+  is_lone(first, false, "destroyed");
+  is_lone(make(FAKE_LONE + 1, 0, fake), true, "split off");
+  is_lone(make(FAKE_LONE + 1, 4, fake), false, "of four ranks at the address of one, which went unseen");
+  is_lone(make(0x6000, 0, fake), false, "split off with others");
+  for (int i = 0; i < 9; i++) is_lone(make(FAKE_LONE + 0x10 + (uintptr_t)i, 1, fake), i < 8, "one more");
+  is_lone(make(FAKE_LONE + 0x10, 1, fake), true, "again");
+  for (int i = 0; i < 9; i++) find(i & 1 ? "ncclCommDestroy" : "ncclCommAbort")(FAKE_LONE + 0x10 + (uintptr_t)i, 0, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(atomic_load(&preload->lone) == 0);
+  fake->inside = NULL;
+}
+
 /* The thread's capture mode as NCCL finds it. */
 static int (*exchange)(int *);
 static int modeInside;
@@ -332,6 +385,7 @@ int main(int argc, char **argv) {
   CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
   guards(fake);
   costs(fake);
+  lone(fake);
   announces(fake);
   networks(fake);
   relaxes(fake);

@@ -130,8 +130,11 @@ func (r *runner) start(ctx context.Context, at target) (ranks, error) {
 	case !at.registered:
 		return open, nil
 	}
-	if err := open.Named(); err != nil {
+	if err := open.Apart(); err != nil {
 		return nil, errors.Join(&unregistered{err}, open.Kill())
+	}
+	if err := open.Named(); err != nil {
+		r.progress.say("%v; NCCL's default and our kernels are measured", err)
 	}
 	return open, nil
 }

@@ -37,7 +37,7 @@ type world struct {
 	open    int  // sets of ranks that have not ended
 	opened  int
 	most    int   // entries of a plan
-	unnamed error // why calls on registered buffers are nothing of their own
+	same    error // why calls on registered buffers are nothing of their own
 }
 
 // figures is where tables of our own kernels are, seen from the other tables.
@@ -269,7 +269,8 @@ func (w *tableRanks) Allowed(collective string, bytes uint64) (uint32, error) {
 	return w.marks(b), err
 }
 
-func (w *tableRanks) Named() error             { return w.unnamed }
+func (w *tableRanks) Apart() error             { return w.same }
+func (w *tableRanks) Named() error             { return w.same }
 func (w *tableRanks) MaxChannels() int         { return 0 }
 func (w *tableRanks) Topology() state.Topology { return w.table.Topology() }
 func (w *tableRanks) View() *nccltuner.RecordView {

@@ -54,6 +54,7 @@ type ranks interface {
 	Call(ctx context.Context, collective string, bytes uint64, calls int) (us float64, err error)
 	Measure(ctx context.Context, collective string, bytes uint64, callUs float64, e forced.Effort) ([]workers.Measured, int, error)
 	Allowed(collective string, bytes uint64) (uint32, error)
+	Apart() error
 	Named() error
 	MaxChannels() int
 	Topology() state.Topology

@@ -9,9 +9,6 @@ import (
 // DeviceVersion is the first NCCL that reads NCCL_SYM_NOWIN_ENABLE and then may run a device kernel where LL is asked for.
 const DeviceVersion = 22907
 
-// NamesVersion is the first NCCL that can be told by name what is to run a call (nccltuner/preload/named.c).
-const NamesVersion = 23100
-
 // NCCLVersion is that of the ranks, 0 when they differ or do not know.
 func NCCLVersion(ranks []nccltuner.RankView) int {
 	version := 0
