@@ -189,6 +189,7 @@ static void finish(const struct making *it, int result) {
 void dyn_making_ends(int result) {
   for (; own > 0; own--) {
     struct making it = take(result);
+    if (result == SUCCESS) dyn_plugin_look(it.rank);
     if (it.bound != NULL) finish(&it, result);
   }
   if (ownUnlisted == 0) return;
