@@ -104,7 +104,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: gpu-bundle
-gpu-bundle: ## all that the GPU scripts run, built here for a machine with GPUs, but neither Go nor a network; ARCH=sm_90
+gpu-bundle: ## all that the GPU scripts run, built here for a machine with GPUs, but neither Go nor a network; ARCH=sm_90; NCCL_TESTS=DIR: nccl-tests too
 	nccltuner/gputest/bundle.sh $(ARCH)
 
 .PHONY: gpu-test
@@ -141,5 +141,5 @@ gpu-sweep: all ## tables of real NCCL on the GPUs of this machine, and the noise
 	--choices ring/ll/8,ring/ll128/16 --out noise-$$calls.csv || exit 1; done
 
 .PHONY: gpu-bench
-gpu-bench: all ## the kernels as gpu-kernels has them, and unmodified programs with and without DynamICCL, on the GPUs of this machine (an hour and a half); NCCL_TESTS=DIR: nccl-tests too
-	failed=0; kernels/bench/run.sh || failed=1; nccltuner/gputest/live.sh || failed=1; for p in fallbacks torch fused decode kill ddp overlap $${NCCL_TESTS:+nccltests}; do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed
+gpu-bench: all ## the kernels as gpu-kernels has them, and unmodified programs with and without DynamICCL, on the GPUs of this machine (an hour and a half); NCCL_TESTS=DIR or NCCL_TESTS_BUILT=DIR: nccl-tests too
+	failed=0; kernels/bench/run.sh || failed=1; nccltuner/gputest/live.sh || failed=1; for p in fallbacks torch fused decode kill ddp overlap $$([ -z "$${NCCL_TESTS:-}$${NCCL_TESTS_BUILT:-}" ] || echo nccltests); do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed

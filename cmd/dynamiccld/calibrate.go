@@ -41,8 +41,7 @@ CUDA graphs at its start, as serving programs do, never asks again: what was not
 then is NCCL's default for ever.
 
 The learner itself asks for the measurements that tell it most: collectives, sizes of 8
-bytes to 64 MiB, communicators of all GPUs and of half of them; with --nodes 1,2 also over
-the network, with nodes faked on this machine. CUDA graphs are timed, as a serving program
+bytes to 64 MiB, communicators of all GPUs and of half of them. CUDA graphs are timed, as a serving program
 replays them, and every result is checked. What is certain goes into the store of serve
 and run, and a table says what was found. The machine should be idle; a warning says when
 it was not. Ctrl-C keeps what was settled.
@@ -50,6 +49,13 @@ it was not. Ctrl-C keeps what was settled.
 A choice needs three measurements of NCCL's default and two of its own, and to be better
 by more than 2% beyond doubt. It holds for the machine, NCCL and communicator shape that
 were measured, and for NCCL_SYM_NOWIN_ENABLE as it is here: 'run' and 'env' set it alike.
+
+A network is measured only where you ask for it: --nodes 1,2 adds nodes that are pretended on this
+machine, over sockets or its NICs, and the budget is shared among all communicators. One machine
+cannot measure what lies between machines, and the store cannot tell its pretended nodes from
+real hosts: a program over as many hosts would start from choices of the loopback, and hold them
+for ever in a CUDA graph. So calibrate pretended nodes for programs that pretend them (NCCL_HOSTID),
+and programs over hosts learn while they run.
 
 --buffers registered calibrates calls on memory that is registered with NCCL (ncclCommWindowRegister;
 on one node): AllGather, ReduceScatter, AllReduce and AllToAll, with NCCL's default, our kernels, and from

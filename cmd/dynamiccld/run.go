@@ -138,6 +138,9 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	if r.arrange(ctx, cmd.Flags()) {
 		r.id = control.NewRun()
 		variables := append(slices.Clone(r.setup.Variables), launch.Variable{Name: launch.RunVariable, Value: control.RunID(r.id)})
+		if r.quiet {
+			variables = append(variables, launch.Variable{Name: launch.QuietVariable, Value: "1"})
+		}
 		environ = launch.Environ(environ, variables)
 	}
 	stopWatch := r.watch()

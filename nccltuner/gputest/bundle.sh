@@ -3,6 +3,7 @@
 #   nccltuner/gputest/bundle.sh [ARCH, default sm_90]
 # leaves bin/, lib/ with the kernels of that architecture alone, and in .cache/gpu the CUDA programs, and says what to carry
 # beside the repository's files and how to call the scripts there.
+# NCCL_TESTS=SOURCES (https://github.com/NVIDIA/nccl-tests) builds nccl-tests as well, into .cache/gpu/nccl-tests; TESTS="all_reduce ..." others of them.
 # libnccl.so.2 is not needed here: programs are linked with a library of its names, and find the real one where they run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -11,6 +12,7 @@ arch=${1:-sm_90}
 nvcc=$(.ci/cuda --only-get)
 home=${NCCL_HOME:-$(dirname "$nvcc")/../../nccl}
 make -s all carrier
+rm -rf .cache/gpu/nccl
 mkdir -p .cache/gpu/nccl
 names=$(grep -hoE '\bp?nccl[A-Z][A-Za-z0-9]*[[:space:]]*\(' "$home/include/nccl.h" "$home/include/nccl_device/core.h" | tr -d '( ' | sort -u)
 for name in $names; do echo "void $name(void) {}"; done | gcc -x c -w -fPIC -shared -Wl,-soname,libnccl.so.2 -o .cache/gpu/nccl/libnccl.so.2 -
@@ -31,6 +33,15 @@ build mix nccltuner/gputest/mix.cu
 build gin_first kernels/carrier/test/gin_first.cu
 build gin-2.32.3 kernels/bench/gin.cu "$newer/include"
 build gin_first-2.32.3 kernels/carrier/test/gin_first.cu "$newer/include"
+rm -rf .cache/gpu/nccl-tests
+if [ -n "${NCCL_TESTS:-}" ]; then
+  mkdir .cache/gpu/nccl/lib .cache/gpu/nccl-tests
+  ln -s "$home/include" .cache/gpu/nccl/include
+  ln .cache/gpu/nccl/libnccl.so.2 .cache/gpu/nccl/lib
+  # CUDA's runtime within them: where they run nobody need have it.
+  BUILD_ONLY=1 MAKE_LIMIT=3600 ARCH=$arch BUILD=.cache/nccl-tests-$arch NVCC=$nvcc CUDARTLIB=cudart_static NCCL_HOME=.cache/gpu/nccl NCCL_TESTS_BUILT="" nccltuner/gputest/nccltests.sh
+  for test in ${TESTS:-all_reduce all_gather reduce_scatter}; do cp ".cache/nccl-tests-$arch/${test}_perf" .cache/gpu/nccl-tests; done
+fi
 rm -r .cache/gpu/nccl
 git describe --always --dirty >.cache/gpu/commit
 du -shc bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu | sed 's/^/carry: /'
@@ -51,7 +62,7 @@ There, in the repository's folder:
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl; GIN=.cache/gpu/gin kernels/bench/sanitize_gin.sh RESULTS.jsonl
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
   for p in fallbacks torch fused decode kill ddp overlap; do nccltuner/gputest/program_$p.sh RESULTS.jsonl; done      # PyTorch
-  NCCL_TESTS=SOURCES nccltuner/gputest/program_nccltests.sh RESULTS.jsonl      # nvcc
+  NCCL_TESTS_BUILT=.cache/gpu/nccl-tests nccltuner/gputest/program_nccltests.sh RESULTS.jsonl      # where NCCL_TESTS was given here; else NCCL_TESTS=SOURCES and nvcc
   # On one GPU, which ranks share then: ours; and NCCL of 2.30 or newer
   MPS=1 RANKS="4 8" LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/cases.sh RESULTS.jsonl; MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/stress.sh 60 RESULTS.jsonl

@@ -10,34 +10,49 @@
 # WARMUP=20; GRAPH=N replays a graph of the ITERS calls N times (0: no graph); REGISTER=1 registers the buffers (ncclCommRegister), 2 as
 # symmetric windows (ncclCommWindowRegister), 0: neither; LIMIT=300 seconds for one test;
 # ARCH=native, or for example sm_90 to build without a GPU; BUILD=DIR keeps the build; BUILD_ONLY=1 builds and ends.
+# NCCL_TESTS_BUILT=DIR in place of NCCL_TESTS: programs that bundle.sh has built; neither sources nor nvcc nor make are needed then.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-source=${NCCL_TESTS:?set NCCL_TESTS to the sources: git clone https://github.com/NVIDIA/nccl-tests}
-[ -f "$source/src/common.cu" ] || { echo "NCCL_TESTS=$source holds no src/common.cu: it is not nccl-tests" >&2; exit 2; }
 read -ra tests <<<"${TESTS:-all_reduce all_gather reduce_scatter}"
-build=${BUILD:-$here/../../.cache/nccl-tests}
-mkdir -p "$build/home/lib"
-build=$(cd "$build" && pwd)
-nccl=${NCCL_HOME:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')}
-nccl=$(cd "$nccl" && pwd)
-[ -f "$nccl/include/nccl.h" ] || { echo "$nccl holds no include/nccl.h; set NCCL_HOME" >&2; exit 2; }
-# The wheel has no libnccl.so, for which nccl-tests asks the linker.
-ln -sfn "$nccl/include" "$build/home/include"
-ln -sf "$nccl/lib/libnccl.so.2" "$build/home/lib/libnccl.so"
-nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
-cuda=${CUDA_HOME:-$(dirname "$(dirname "$(readlink -f "$nvcc")")")}
-cudart=$cuda/lib64
-[ -d "$cudart" ] || cudart=$cuda/lib
-targets=("${tests[@]/#/$build/}")
-# src alone, so that only what is run is built. A limit: a build that hangs must not take the GPUs' time.
-timeout 600 make --no-print-directory -C "$source/src" -j "$(nproc)" MPI=0 BUILDDIR="$build" NCCL_HOME="$build/home" \
-  CUDA_HOME="$cuda" CUDA_LIB="$cudart" NVCC="$nvcc" NVCC_GENCODE="-arch=${ARCH:-native}" "${targets[@]/%/_perf}" >&2
+find_nccl() {
+  nccl=${NCCL_HOME:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')}
+  nccl=$(cd "$nccl" && pwd)
+}
+built() { # DIR: nothing is built, so all has to be there
+  local test missing=
+  for test in "${tests[@]}"; do [ -x "$1/${test}_perf" ] || missing+=" ${test}_perf"; done
+  [ -z "$missing" ] || { echo "NCCL_TESTS_BUILT=$1 lacks$missing: build them with NCCL_TESTS=SOURCES TESTS=\"${tests[*]}\" nccltuner/gputest/bundle.sh, and carry .cache/gpu" >&2; exit 2; }
+  find_nccl
+  [ -f "$nccl/lib/libnccl.so.2" ] || { echo "$nccl holds no lib/libnccl.so.2; set NCCL_HOME" >&2; exit 2; }
+  build=$(cd "$1" && pwd) libraries=$nccl/lib
+}
+make_them() {
+  local source=${NCCL_TESTS:?set NCCL_TESTS to the sources: git clone https://github.com/NVIDIA/nccl-tests} nvcc cuda cudart targets
+  [ -f "$source/src/common.cu" ] || { echo "NCCL_TESTS=$source holds no src/common.cu: it is not nccl-tests" >&2; exit 2; }
+  build=${BUILD:-$here/../../.cache/nccl-tests}
+  mkdir -p "$build/home/lib"
+  build=$(cd "$build" && pwd)
+  find_nccl
+  [ -f "$nccl/include/nccl.h" ] || { echo "$nccl holds no include/nccl.h; set NCCL_HOME" >&2; exit 2; }
+  # The wheel has no libnccl.so, for which nccl-tests asks the linker.
+  ln -sfn "$nccl/include" "$build/home/include"
+  ln -sf "$nccl/lib/libnccl.so.2" "$build/home/lib/libnccl.so"
+  nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
+  cuda=${CUDA_HOME:-$(dirname "$(dirname "$(readlink -f "$nvcc")")")}
+  cudart=$cuda/lib64
+  [ -d "$cudart" ] || cudart=$cuda/lib
+  targets=("${tests[@]/#/$build/}") libraries=$nccl/lib:$cudart
+  # src alone, so that only what is run is built. A limit: a build that hangs must not take the GPUs' time.
+  timeout "${MAKE_LIMIT:-600}" make --no-print-directory -C "$source/src" -j "$(nproc)" MPI=0 BUILDDIR="$build" NCCL_HOME="$build/home" \
+    CUDA_HOME="$cuda" CUDA_LIB="$cudart" NVCC="$nvcc" NVCC_GENCODE="-arch=${ARCH:-native}" "${targets[@]/%/_perf}" >&2
+}
+if [ -n "${NCCL_TESTS_BUILT:-}" ]; then built "$NCCL_TESTS_BUILT"; else make_them; fi
 [ -z "${BUILD_ONLY:-}" ] || exit 0
 [ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 ranks=(-t 1 -g "$gpus")
 [ -z "${THREADS:-}" ] || ranks=(-t "$gpus" -g 1)
-export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH=$nccl/lib:$cudart${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 failed=0
 for test in "${tests[@]}"; do
   timeout "${LIMIT:-300}" env ${NCCL_LIB:+LD_PRELOAD="$NCCL_LIB"} "$build/${test}_perf" "${ranks[@]}" -b "${MIN:-1K}" -e "${MAX:-256M}" \

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # nccl-tests, as they are, with and without DynamICCL, by size, interleaved:
-#   NCCL_TESTS=DIR nccltuner/gputest/program_nccltests.sh [RESULTS.jsonl]
+#   NCCL_TESTS=DIR nccltuner/gputest/program_nccltests.sh [RESULTS.jsonl]      or, with what bundle.sh has built,
+#   NCCL_TESTS_BUILT=.cache/gpu/nccl-tests nccltuner/gputest/program_nccltests.sh [RESULTS.jsonl]
 # learn: what learning gains. watch: what watching costs (samples are taken, nothing is ever chosen), and what the plugin costs
 # without a daemon. graph, graph-threads: the same for replays of a graph that one thread, or a thread for every GPU, captured.
 # calibrated, calibrated-graph: with what `dynamiccld calibrate` found before, and no trials: plain calls, and replays.

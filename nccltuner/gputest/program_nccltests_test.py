@@ -1,6 +1,7 @@
 """Tests of nccltests.sh and program_nccltests.sh without a GPU: what they call are shell scripts."""
 import json
 import os
+import shutil
 import unittest
 
 from program_scripts_test import Tree
@@ -54,6 +55,23 @@ class NcclTests(Tree):
             ("nccl-tests, learn", "run", None), ("nccl-tests, learn", "plain", 0), ("nccl-tests, learn", "run", 0),
             ("nccl-tests, graph-threads", "plain", 0), ("nccl-tests, graph-threads", "observe", 0), ("nccl-tests, graph-threads", "plugin", 0)])
         self.assertIn({"collective": "AllReduce", "bytes": 1024, "in_place": True}, [x["key"] for x in out if "comparison" in x])
+
+    def test_a_finished_build(self):
+        self.run_script("nccltests.sh", **self.env, BUILD=self.path("built"), BUILD_ONLY="1", TESTS="all_reduce all_gather")
+        shutil.rmtree(self.path("source"))  # nothing is there to make them from
+        self.script("tools/make", f"touch {self.path('made')}; exit 1")
+        env = {"NCCL_TESTS_BUILT": self.path("built"), "NCCL_HOME": self.path("nccl"), "REPEAT": "1", "FIGURES": "graph"}
+        code, _, said = self.run_script("program_nccltests.sh", self.path("out"), **env, TESTS="all_reduce all_gather")
+        self.assertEqual(code, 0, said)
+        self.assertEqual({json.loads(x)["arm"] for x in self.read("out").splitlines() if "arm" in json.loads(x)}, {"plain", "observe", "plugin"})
+        code, _, said = self.run_script("program_nccltests.sh", self.path("none"), **env, TESTS="all_reduce broadcast reduce_scatter")
+        self.assertEqual(code, 2)
+        self.assertIn("lacks broadcast_perf reduce_scatter_perf: build them with NCCL_TESTS=SOURCES", said)
+        os.remove(self.path("nccl/lib/libnccl.so.2"))
+        code, _, said = self.run_script("nccltests.sh", **env, TESTS="all_reduce")
+        self.assertEqual(code, 2)
+        self.assertIn("holds no lib/libnccl.so.2; set NCCL_HOME", said)
+        self.assertFalse(os.path.exists(self.path("made")) or os.path.exists(self.path("none")))
 
     def stored(self, figures, **env):
         """(exit code, how it was calibrated, how each arm's nccl-tests was called, runs of the driver)"""

@@ -29,11 +29,18 @@ while [ "$1" != -- ]; do shift; done
 shift
 UNDER=run exec "$@"
 """
-# Stands in for NCCL with the plugin.
+# Stands in for NCCL with the plugin; under run that has said what it knows.
 PROGRAM = """
+say() { [ -n "${DYNAMICCL_QUIET:-}" ] || echo "dynamiccl: $*" >&2; }
 case "${NCCL_TUNER_PLUGIN:-}" in
-  */nonexistent/*) echo "NCCL INFO TUNER/Plugin: Could not find: $NCCL_TUNER_PLUGIN" ;;
-  ?*) echo "NCCL INFO DynamICCL: no daemon in $DYNAMICCL_DIR"; [ -z "${NCCL_ALGO:-}" ] || echo "NCCL WARN DynamICCL: NCCL_ALGO=$NCCL_ALGO is set: it is respected" ;;
+  */nonexistent/*) [ -n "${NCCL_DEBUG:-}" ] && echo "NCCL INFO TUNER/Plugin: Could not find: $NCCL_TUNER_PLUGIN" ||
+    { [ -z "${LD_PRELOAD:-}" ] || say "NCCL_TUNER_PLUGIN=$NCCL_TUNER_PLUGIN cannot be read: running plain NCCL"; } ;;
+  ?*) if [ -n "${NCCL_DEBUG:-}" ]; then echo "NCCL INFO DynamICCL: no daemon in $DYNAMICCL_DIR"
+    elif [ -n "${NCCL_ALGO:-}" ]; then say "NCCL_ALGO=$NCCL_ALGO is set: it is respected"
+    elif [ -f "$DYNAMICCL_DIR/daemon.lock" ]; then
+      flock -n "$DYNAMICCL_DIR/daemon.lock" true && echo "nobody has the lock" || say "the daemon of $DYNAMICCL_DIR speaks shared-memory layout $(sed -n 2p "$DYNAMICCL_DIR/daemon.lock") and this library 7: running plain NCCL"
+    elif [ -d "$DYNAMICCL_DIR" ]; then say "no daemon in $DYNAMICCL_DIR: running plain NCCL until one comes"
+    else say "x (uid 1) cannot create the directory $DYNAMICCL_DIR: Not a directory: running plain NCCL"; fi ;;
 esac
 echo "NCCL version 2.28.9+cuda13.0"
 exit ${CODE:-0}
@@ -82,7 +89,7 @@ class Fallbacks(Tree):
         self.script("tools/program", PROGRAM)
         code, lines, said = self.run_script("program_fallbacks.sh", PROGRAM="program")
         self.assertEqual((code, [x["case"] for x in lines if not x["pass"]]), (0, []), said)
-        self.assertEqual(len(lines), 7)
+        self.assertEqual(len(lines), 12)
         self.assertEqual({(x["gpus"], x["nccl"], x["commit"]) for x in lines}, {(2, "2.28.9", "c")})
 
     def test_one_gpu_that_ranks_share(self):
@@ -90,7 +97,7 @@ class Fallbacks(Tree):
         self.script("tools/nvidia-cuda-mps-control", f'[ $# = 1 ] || read -r word; echo "${{word:-$*}}" >>{self.path("service")}')
         self.script("tools/torchrun", f'echo "$NODES $CUDA_DEVICE_MAX_CONNECTIONS ${{CUDA_MPS_PIPE_DIRECTORY:+shared}} $*" >>{self.path("calls")}\n' + PROGRAM)
         code, lines, said = self.run_script("program_fallbacks.sh", MPS="1", RANKS="2")
-        self.assertEqual((code, [(x["gpus"], x["nodes"], x["pass"]) for x in lines]), (0, 7 * [(1, 2, True)]), said)
+        self.assertEqual((code, [(x["gpus"], x["nodes"], x["pass"]) for x in lines]), (0, 12 * [(1, 2, True)]), said)
         self.assertTrue(all(x.startswith("2 16 shared --nproc-per-node 2 --no-python ") and "examples/ddp.py" in x for x in self.read("calls").splitlines()))
         self.assertEqual(self.read("service").split(), ["-d", "quit"])
 
@@ -99,7 +106,7 @@ class Fallbacks(Tree):
         self.script("bin/dynamiccld", f"""echo "$LD_PRELOAD" >>{self.path("before")}
 while [ "$1" != -- ]; do shift; done; shift
 OURS=1 exec "$@\"""")
-        self.script("tools/program", '[ -z "$OURS" ] || [ "${LD_PRELOAD##*/}" != old.so ] || echo "NCCL WARN DynamICCL: NCCL 2.26: running plain NCCL"')
+        self.script("tools/program", '[ -z "$OURS" ] || [ "${LD_PRELOAD##*/}" != old.so ] || echo "dynamiccl: NCCL 2.26: running plain NCCL; tuning needs NCCL 2.28"')
         with open(self.path("old.so"), "w"):
             pass
         _, lines, _ = self.run_script("program_fallbacks.sh", PROGRAM="program", OLD_NCCL=self.path("old.so"))
@@ -111,8 +118,15 @@ OURS=1 exec "$@\"""")
         code, lines, _ = self.run_script("program_fallbacks.sh", PROGRAM="env CODE=3 program")
         self.assertEqual((code, {(x["pass"], x["exit_code"]) for x in lines}), (1, {(False, 3)}))
         code, lines, said = self.run_script("program_fallbacks.sh", PROGRAM="true")
-        self.assertEqual((code, [x["case"] for x in lines if not x["pass"]]), (1, ["no daemon", "plugin file missing", "NCCL_ALGO set, plugin"]))
-        self.assertIn("not found", said)
+        self.assertEqual((code, [x["case"] for x in lines if not x["pass"]]), (1, ["no daemon", "no daemon, NCCL_DEBUG=INFO", "directory not usable", "a daemon of another layout", "plugin file missing", "plugin file missing, nothing of ours, NCCL_DEBUG=INFO", "NCCL_ALGO set, plugin"]))
+        self.assertIn("0 lines", said)
+
+
+    def test_a_line_twice(self):
+        self.script("tools/program", PROGRAM.replace('echo "dynamiccl: $*" >&2', 'echo "dynamiccl: $*" >&2; echo "dynamiccl: $*"'))
+        _, lines, _ = self.run_script("program_fallbacks.sh", PROGRAM="program")
+        self.assertEqual({x["case"]: x["lines"] for x in lines if not x["pass"]},
+                         {"no daemon": 2, "no daemon, DYNAMICCL_QUIET": 1, "directory not usable": 2, "a daemon of another layout": 2, "plugin file missing": 2, "NCCL_ALGO set, plugin": 2})
 
 
 class Programs(Tree):

@@ -39,7 +39,7 @@ void nccl_log(int level, unsigned long flags, const char *file, int line, const 
   const char *debug = getenv("NCCL_DEBUG"), *subsystems = getenv("NCCL_DEBUG_SUBSYS");
   unsigned long shown = subsystems == NULL ? NCCL_SUBSYS_INIT | NCCL_SUBSYS_ENV : ~0ul; /* src/debug.cc */
   if (level == NCCL_LOG_WARN) atomic_fetch_add(&warnings, 1);
-  if (level != NCCL_LOG_WARN && (debug == NULL || strcasecmp(debug, "INFO") != 0)) return;
+  if (debug == NULL || (strcasecmp(debug, "INFO") != 0 && (level != NCCL_LOG_WARN || strcasecmp(debug, "WARN") != 0))) return;
   if ((flags & shown) == 0) return;
   char text[2048];
   va_list args;

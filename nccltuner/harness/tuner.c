@@ -22,7 +22,7 @@ static void *library, *table; /* table: ncclTuner_vN_t of version abi */
 void nccl_version_set(int code, int maxTunerAbi, int maxProfilerAbi) {
   nccl_version_code(code);
   /* getNcclTuner_v6 from 2.30; profiler v6 from 2.29, v7 in 2.32.3. */
-  int tuner = code >= 23000 ? 6 : 5, profiler = code >= 23200 ? 7 : code >= 22900 ? 6 : 5;
+  int tuner = code >= 23000 ? 6 : code >= 22100 ? 5 : 1, profiler = code >= 23200 ? 7 : code >= 22900 ? 6 : code >= 22100 ? 5 : 0;
   newestAbi = maxTunerAbi > 0 && maxTunerAbi < tuner ? maxTunerAbi : tuner;
   profiler_abi_limit(maxProfilerAbi > 0 && maxProfilerAbi < profiler ? maxProfilerAbi : profiler);
 }

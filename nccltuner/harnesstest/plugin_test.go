@@ -93,6 +93,35 @@ func TestPluginWithoutDaemon(t *testing.T) {
 	}
 }
 
+// With NCCL_DEBUG not set, one line on standard error says why ranks run plain NCCL: one rank's, where ranks know that they share the reason,
+// else one of each process. DYNAMICCL_QUIET leaves it out.
+func TestWhyPlainNCCL(t *testing.T) {
+	table := oneNode.write(t)
+	for _, c := range []struct {
+		name, says string
+		env        []string
+		args       []string
+		lines      int
+	}{
+		{name: "no daemon", says: "no daemon in $DIR: running plain NCCL", args: []string{"--spawn"}, lines: 1},
+		{name: "no daemon, threads", says: "no daemon in $DIR: running plain NCCL", args: []string{"--threads=8"}, lines: 1},
+		{name: "no daemon, as NCCL 2.27", says: "no daemon in $DIR", args: []string{"--spawn", "--max-tuner-abi=4", "--max-profiler-abi=4"}, lines: 1},
+		{name: "quiet", env: []string{"DYNAMICCL_QUIET=true"}, args: []string{"--spawn"}},
+		{name: "directory", says: "cannot create the directory /proc/none", env: []string{"DYNAMICCL_DIR=/proc/none"}, args: []string{"--spawn"}, lines: 1},
+		{name: "NCCL_PROTO", says: "NCCL_PROTO=LL is set: it is respected", env: []string{"NCCL_PROTO=LL"}, args: []string{"--spawn"}, lines: 1},
+		{name: "NCCL 2.26", says: "this NCCL tells the tuner no communicator id: running plain NCCL", args: []string{"--spawn", "--max-tuner-abi=4", "--max-profiler-abi=3"}, lines: 8},
+		{name: "NCCL 2.23", says: "this NCCL speaks tuner v3", args: []string{"--spawn", "--max-tuner-abi=3", "--max-profiler-abi=1"}, lines: 8},
+		{name: "NCCL 2.23, threads", says: "this NCCL speaks tuner v3", args: []string{"--threads=8", "--max-tuner-abi=3", "--max-profiler-abi=1"}, lines: 1},
+	} {
+		env, dir := pluginEnv(t)
+		r := mustRun(t, append(env, c.env...), append(c.args, "--table", table, "--calls", "100", "--comms", "3", "--require-plugin")...)
+		says := strings.ReplaceAll(c.says, "$DIR", dir)
+		if lines := strings.Count(r.stderr, "\n"); lines != c.lines || c.lines > 0 && strings.Count(r.stderr, says) != lines || strings.Count(r.stderr, "dynamiccl: ") != lines {
+			t.Errorf("%s: %d lines, want %d with %q:\n%s", c.name, lines, c.lines, says, r.stderr)
+		}
+	}
+}
+
 // Releases of NCCL that forget to divide are named once a process, where they may take PAT and the user has not forbidden it.
 func TestSumsForAveragesAreSaid(t *testing.T) {
 	near, far := oneNode.write(t), shape{ranks: 4, nodes: 4, condition: "quiet", sizes: oneNode.sizes, factor: 1}.write(t)

@@ -38,6 +38,7 @@ static void fork_child(void) {
   }
   dyn_process_fork_child();
   dyn_directory_forget();
+  dyn_why_fork_child();
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
@@ -112,7 +113,9 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
       dyn_say_once(log, DYN_LOG_INFO, "the tuner runs without DynamICCL's profiler: a daemon's stored choices are used, "
                    "nothing is explored; set NCCL_PROFILER_PLUGIN=dynamiccl (and DYNAMICCL_CHAIN_PROFILER for your own)");
     if (!hasId) {
-      dyn_say_once(log, DYN_LOG_INFO, "this NCCL tells the tuner no communicator id: running plain NCCL");
+      dyn_say_why_once(log, DYN_LOG_INFO, "this NCCL tells the tuner no communicator id: running plain NCCL; tuning needs NCCL 2.28, or 2.27 with "
+                       "DynamICCL's profiler (NCCL_PROFILER_PLUGIN=dynamiccl)");
+      dyn_why_tell(true);
       member->comm.tunerLive = 1;
       return &member->comm;
     }

@@ -34,6 +34,18 @@
     if (!atomic_flag_test_and_set(&said)) dyn_say(log, level, __VA_ARGS__); \
   } while (0)
 
+/* why.c: why communicators run plain NCCL, and what to do. NCCL's log has it at once; dyn_why_tell puts it on standard error where that does not
+ * show it: once a process, and not with DYNAMICCL_QUIET. Ranks that share a reason need one that speaks; the others drop theirs. */
+void dyn_why(dyn_logger log, int level, const char *file, int line, const char *format, ...) __attribute__((format(printf, 5, 6)));
+void dyn_why_tell(bool speaks);
+void dyn_why_fork_child(void);
+#define dyn_say_why(log, level, ...) dyn_why(log, level, __FILE__, __LINE__, __VA_ARGS__)
+#define dyn_say_why_once(log, level, ...) \
+  do { \
+    static atomic_flag said = ATOMIC_FLAG_INIT; \
+    if (!atomic_flag_test_and_set(&said)) dyn_say_why(log, level, __VA_ARGS__); \
+  } while (0)
+
 #define DYN_NS_PER_MS UINT64_C(1000000)
 #define DYN_JOIN_WAIT_MS 2000 /* 64 ranks join in 0.2 s; who holds the lock for longer is stuck */
 #define DYN_LEAVE_WAIT_MS 200 /* leaving needs the lock only to tidy up, which the daemon does as well */

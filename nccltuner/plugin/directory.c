@@ -51,7 +51,7 @@ static bool choose(dyn_logger log) {
     length = snprintf(chosen, sizeof chosen, "/tmp/dynamiccl-%u", geteuid());
   }
   if ((size_t)length >= sizeof chosen || chosen[0] != '/') {
-    dyn_say(log, DYN_LOG_WARN, "directory '%.200s' is %s: running plain NCCL; set DYNAMICCL_DIR to a short absolute "
+    dyn_say_why(log, DYN_LOG_WARN, "directory '%.200s' is %s: running plain NCCL; set DYNAMICCL_DIR to a short absolute "
             "path", chosen, chosen[0] == '/' ? "too long" : "not absolute, so ranks could differ about it");
     return false;
   }
@@ -76,33 +76,33 @@ static bool check(dyn_logger log) {
   struct stat st;
   user_name(geteuid(), user, sizeof user);
   if (mkdir(chosen, 0700) != 0 && errno != EEXIST) {
-    dyn_say(log, DYN_LOG_WARN, "%s cannot create the directory %s: %s: running plain NCCL; create it (mode 0700, owned "
+    dyn_say_why(log, DYN_LOG_WARN, "%s cannot create the directory %s: %s: running plain NCCL; create it (mode 0700, owned "
             "by %s) or set DYNAMICCL_DIR", user, chosen, strerror(errno), user);
     return false;
   }
   if (lstat(chosen, &st) != 0) {
-    dyn_say(log, DYN_LOG_WARN, "%s cannot look at %s: %s: running plain NCCL; set DYNAMICCL_DIR", user, chosen,
+    dyn_say_why(log, DYN_LOG_WARN, "%s cannot look at %s: %s: running plain NCCL; set DYNAMICCL_DIR", user, chosen,
             strerror(errno));
     return false;
   }
   if (!S_ISDIR(st.st_mode)) {
-    dyn_say(log, DYN_LOG_WARN, "%s is a %s and not a directory: %s runs plain NCCL; set DYNAMICCL_DIR to the directory "
+    dyn_say_why(log, DYN_LOG_WARN, "%s is a %s and not a directory: %s runs plain NCCL; set DYNAMICCL_DIR to the directory "
             "itself", chosen, S_ISLNK(st.st_mode) ? "symbolic link" : "file", user);
     return false;
   }
   if (st.st_uid != geteuid()) {
-    dyn_say(log, DYN_LOG_WARN, "%s belongs to %s but this rank runs as %s: running plain NCCL; run ranks and "
+    dyn_say_why(log, DYN_LOG_WARN, "%s belongs to %s but this rank runs as %s: running plain NCCL; run ranks and "
             "dynamiccld as one user, or give this user its own DYNAMICCL_DIR", chosen,
             user_name(st.st_uid, owner, sizeof owner), user);
     return false;
   }
   if (st.st_mode & 077) {
-    dyn_say(log, DYN_LOG_WARN, "%s is open to other users (mode %04o): %s runs plain NCCL; set DYNAMICCL_DIR to a "
+    dyn_say_why(log, DYN_LOG_WARN, "%s is open to other users (mode %04o): %s runs plain NCCL; set DYNAMICCL_DIR to a "
             "directory that nothing else uses, or, if this is it, run: chmod 700 %s", chosen, st.st_mode & 07777, user, chosen);
     return false;
   }
   if (is_network_filesystem(chosen)) {
-    dyn_say(log, DYN_LOG_WARN, "%s lies on a network file system, where memory is not shared: %s runs plain NCCL; set "
+    dyn_say_why(log, DYN_LOG_WARN, "%s lies on a network file system, where memory is not shared: %s runs plain NCCL; set "
             "DYNAMICCL_DIR to a local directory, best a tmpfs", chosen, user);
     return false;
   }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "comm.h"
+#include "shows.h"
 #include "transport.h"
 
 #define DYN_MAX_EPOCH_CALLS 65536 /* a record that states more is not one of ours */
@@ -40,7 +41,7 @@ enum finding { RECORD_JOINABLE, RECORD_STALE, RECORD_REFUSED };
 static enum finding inspect_header(int fd, const char *path, dyn_logger log, struct dyn_record *head) {
   struct stat st;
   if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
-    dyn_say(log, DYN_LOG_WARN, "%s is not a file of this user: running plain NCCL; remove it", path);
+    dyn_say_why(log, DYN_LOG_WARN, "%s is not a file of this user: running plain NCCL; remove it", path);
     return RECORD_REFUSED;
   }
   memset(head, 0, sizeof *head);
@@ -48,14 +49,14 @@ static enum finding inspect_header(int fd, const char *path, dyn_logger log, str
   /* The magic is written last and under the lock that we hold: its writer died before it was done. */
   if (got < (ssize_t)sizeof head->header || head->header.magic == 0) return RECORD_STALE;
   if (head->header.magic != DYN_RECORD_MAGIC) {
-    dyn_say(log, DYN_LOG_WARN, "%s is not a DynamICCL record: running plain NCCL; remove it", path);
+    dyn_say_why(log, DYN_LOG_WARN, "%s is not a DynamICCL record: running plain NCCL; remove it", path);
   } else if (head->header.version != DYN_ABI_VERSION) {
-    dyn_say(log, DYN_LOG_WARN, "%s has version %u and this library speaks %u: running plain NCCL; load the same "
+    dyn_say_why(log, DYN_LOG_WARN, "%s has version %u and this library speaks %u: running plain NCCL; load the same "
             "library in every rank", path, head->header.version, DYN_ABI_VERSION);
   } else if (head->nRanks < 1 || head->nRanks > DYN_MAX_RANKS || head->header.sizeBytes != record_bytes(head->nRanks) ||
              (uint64_t)st.st_size < head->header.sizeBytes || head->epochCalls < 1 ||
              head->epochCalls > DYN_MAX_EPOCH_CALLS) {
-    dyn_say(log, DYN_LOG_WARN, "%s is damaged (%" PRIu64 " bytes stated, %lld there): running plain NCCL; remove it",
+    dyn_say_why(log, DYN_LOG_WARN, "%s is damaged (%" PRIu64 " bytes stated, %lld there): running plain NCCL; remove it",
             path, head->header.sizeBytes, (long long)st.st_size);
   } else {
     return RECORD_JOINABLE;
@@ -70,19 +71,19 @@ static enum finding inspect_ranks(const struct dyn_member *member, struct dyn_re
   for (uint32_t i = 0; i < joined; i++)
     if (is_over(&dyn_ranks_of(record)[i])) return RECORD_STALE;
   if (record->nRanks != comm->nRanks || record->nNodes != comm->nNodes) {
-    dyn_say(comm->log, DYN_LOG_WARN, "ranks of communicator %016" PRIx64 " differ about its shape (%u ranks on %u "
+    dyn_say_why(comm->log, DYN_LOG_WARN, "ranks of communicator %016" PRIx64 " differ about its shape (%u ranks on %u "
             "nodes, here %u on %u): running plain NCCL", comm->commId, record->nRanks, record->nNodes, comm->nRanks,
             comm->nNodes);
     return RECORD_REFUSED;
   }
   for (uint32_t i = 0; i < joined; i++) {
     if (comm->rank < 0 || dyn_ranks_of(record)[i].rank != comm->rank) continue;
-    dyn_say(comm->log, DYN_LOG_WARN, "rank %d of communicator %016" PRIx64 " has joined already, as process %u: "
+    dyn_say_why(comm->log, DYN_LOG_WARN, "rank %d of communicator %016" PRIx64 " has joined already, as process %u: "
             "running plain NCCL", comm->rank, comm->commId, dyn_ranks_of(record)[i].pid);
     return RECORD_REFUSED;
   }
   if (joined == record->nRanks) {
-    dyn_say(comm->log, DYN_LOG_WARN, "%s has all its %u ranks: running plain NCCL", path, joined);
+    dyn_say_why(comm->log, DYN_LOG_WARN, "%s has all its %u ranks: running plain NCCL", path, joined);
     return RECORD_REFUSED;
   }
   return RECORD_JOINABLE;
@@ -107,7 +108,7 @@ static struct dyn_record *create(struct dyn_member *member, const char *path) {
   int fd = dyn_create_file(path, bytes);
   struct dyn_record *record = fd < 0 ? NULL : map_record(member, fd, bytes);
   if (!record) {
-    dyn_say(comm->log, DYN_LOG_WARN, "cannot create %s (%zu bytes): %s: running plain NCCL; make room there or set "
+    dyn_say_why(comm->log, DYN_LOG_WARN, "cannot create %s (%zu bytes): %s: running plain NCCL; make room there or set "
             "DYNAMICCL_DIR", path, bytes, strerror(errno));
     if (fd >= 0) unlink(path), close(fd);
     return NULL;
@@ -130,13 +131,13 @@ static struct dyn_record *open_or_create(struct dyn_member *member, const char *
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return create(member, path);
   if (fd < 0) {
-    dyn_say(comm->log, DYN_LOG_WARN, "cannot open %s: %s: running plain NCCL; remove it", path, strerror(errno));
+    dyn_say_why(comm->log, DYN_LOG_WARN, "cannot open %s: %s: running plain NCCL; remove it", path, strerror(errno));
     return NULL;
   }
   enum finding finding = inspect_header(fd, path, comm->log, &head);
   if (finding == RECORD_JOINABLE) {
     record = map_record(member, fd, record_bytes(head.nRanks));
-    if (!record) dyn_say(comm->log, DYN_LOG_WARN, "cannot map %s: %s: running plain NCCL; free some memory, or raise the limit on it (ulimit -v)", path, strerror(errno));
+    if (!record) dyn_say_why(comm->log, DYN_LOG_WARN, "cannot map %s: %s: running plain NCCL; free some memory, or raise the limit on it (ulimit -v)", path, strerror(errno));
     finding = record ? inspect_ranks(member, record, path) : RECORD_REFUSED;
     if (record && finding != RECORD_JOINABLE) munmap(record, record_bytes(head.nRanks));
   }
@@ -145,7 +146,7 @@ static struct dyn_record *open_or_create(struct dyn_member *member, const char *
   if (finding == RECORD_JOINABLE) return record;
   /* Whoever still maps the stale generation keeps its memory; the name is free for the next one. */
   if (unlink(path) == 0) return create(member, path);
-  dyn_say(comm->log, DYN_LOG_WARN, "cannot remove %s, which ranks that are gone have left: %s: running plain NCCL; remove it", path, strerror(errno));
+  dyn_say_why(comm->log, DYN_LOG_WARN, "cannot remove %s, which ranks that are gone have left: %s: running plain NCCL; remove it", path, strerror(errno));
   return NULL;
 }
 
@@ -184,21 +185,13 @@ static void sweep(const char *directory, dyn_logger log) {
   if (dir) closedir(dir);
 }
 
-static bool user_decides(dyn_logger log) {
+/* A variable with which the user decides; NULL: none. */
+static const char *user_decides(void) {
   const char *algo = getenv("NCCL_ALGO"), *proto = getenv("NCCL_PROTO");
-  bool set = (algo && *algo) || (proto && *proto);
-  if (set)
-    dyn_say_once(log, DYN_LOG_WARN, "%s=%s is set: it is respected, and communicators of this process are not tuned; "
-                 "unset it to let DynamICCL choose", algo && *algo ? "NCCL_ALGO" : "NCCL_PROTO",
-                 algo && *algo ? algo : proto);
-  return set;
+  return algo && *algo ? "NCCL_ALGO" : proto && *proto ? "NCCL_PROTO" : NULL;
 }
 
-/* strconv.ParseBool's words for true begin with these letters. */
-int dyn_switched_on(const char *name) {
-  const char *value = getenv(name);
-  return value && *value && strchr("1tT", *value);
-}
+int dyn_switched_on(const char *name) { return dyn_is_on(getenv(name)); }
 
 static bool device_kernels(void) {
   const char *value = getenv("NCCL_SYM_NOWIN_ENABLE");
@@ -216,8 +209,10 @@ static unsigned named_networks(const struct dyn_comm *comm) {
   return preload ? atomic_load(&preload->networks) : 0;
 }
 
-static void register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime,
+/* Whether this rank is the first one of the record whose user decides. */
+static bool register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime,
                           uint32_t ncclVersion, struct dyn_transport transport) {
+  bool vetoes = false;
   struct dyn_comm *comm = &member->comm;
   struct dyn_rank *self = &dyn_ranks_of(record)[record->joined];
   self->pid = (uint32_t)getpid();
@@ -234,15 +229,27 @@ static void register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
   if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
   self->run = run_id();
-  if (user_decides(comm->log)) {
+  if (user_decides()) {
     self->flags |= DYN_RANK_VETO;
-    __atomic_store_n(&record->veto, 1, __ATOMIC_SEQ_CST);
+    vetoes = __atomic_exchange_n(&record->veto, 1, __ATOMIC_SEQ_CST) == 0;
   }
   comm->record = record;
   comm->self = self;
   comm->recordBytes = record_bytes(comm->nRanks);
   member->epochCalls = record->epochCalls;
   __atomic_fetch_add(&record->joined, 1, __ATOMIC_SEQ_CST);
+  return vetoes;
+}
+
+/* `dynamiccld run` says itself, before the program or behind it, what it knows of a communicator that has joined. */
+static bool run_says(const struct dyn_comm *comm) { return comm->self->run != 0; }
+
+static void say_who_decides(const struct dyn_comm *comm, bool first) {
+  const char *name = user_decides();
+  if (!name) return;
+  dyn_say_why_once(comm->log, DYN_LOG_WARN, "%s=%s is set: it is respected, and communicators of this process are not tuned; "
+                   "unset it to let DynamICCL choose", name, getenv(name));
+  dyn_why_tell(first && !run_says(comm));
 }
 
 /* Once a process: why nothing is chosen, though the plugin is there: no daemon, or one of another release. Not where the user decides, and not where a daemon
@@ -251,12 +258,17 @@ static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
   if (__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&comm->record->newest, __ATOMIC_RELAXED))
     return;
   int layout = dyn_daemon_layout(comm->log);
-  if (layout > 0 && layout != DYN_ABI_VERSION)
-    dyn_say_once(comm->log, DYN_LOG_WARN, "the daemon of %s speaks shared-memory layout %d and this library %d: running plain NCCL; "
-                 "restart the daemon from the release of this library", directory, layout, DYN_ABI_VERSION);
-  if (layout < 0)
-    dyn_say_once(comm->log, DYN_LOG_INFO, "no daemon in %s: running plain NCCL until one comes; start it with "
-                 "`dynamiccld serve`, or the program with `dynamiccld run`", directory);
+  bool first = comm->self == dyn_ranks_of(comm->record); /* of this host: whoever joins later has found the same */
+  if (layout > 0 && layout != DYN_ABI_VERSION) {
+    dyn_say_why_once(comm->log, DYN_LOG_WARN, "the daemon of %s speaks shared-memory layout %d and this library %d: running plain NCCL; "
+                     "restart the daemon from the release of this library", directory, layout, DYN_ABI_VERSION);
+    dyn_why_tell(first && !run_says(comm));
+  }
+  if (layout < 0) { /* under a run, too: it may have started one on another host alone */
+    dyn_say_why_once(comm->log, DYN_LOG_INFO, "no daemon in %s: running plain NCCL until one comes; start it with "
+                     "`dynamiccld serve`, or the program with `dynamiccld run`; DYNAMICCL_QUIET=1 leaves out this line", directory);
+    dyn_why_tell(first);
+  }
 }
 
 /* tuner.c has why. What NCCL runs by itself is left to it: other hosts may run no plugin, and all ranks must choose alike. */
@@ -266,36 +278,48 @@ static void warn_of_sums(const struct dyn_comm *comm, uint32_t ncclVersion) {
                "small calls with one rank a node: set NCCL_PAT_ENABLE=0 on all hosts", ncclVersion / 10000, ncclVersion / 100 % 100, ncclVersion % 100);
 }
 
-void dyn_record_join(struct dyn_member *member) {
+/* Of ranks on one host, which fail alike, rank 0 speaks; one that is not told its rank speaks for itself. */
+static bool speaks(const struct dyn_comm *comm) { return comm->rank <= 0; }
+
+static void join(struct dyn_member *member, const char *directory) {
   struct dyn_comm *comm = &member->comm;
   char path[PATH_MAX];
-  if (comm->nRanks < 1 || comm->nRanks > DYN_MAX_RANKS) {
-    dyn_say_once(comm->log, DYN_LOG_INFO, "communicators of more than %d ranks run plain NCCL (this one has %u)",
-                 DYN_MAX_RANKS, comm->nRanks);
-    return;
-  }
-  const char *directory = dyn_directory(comm->log);
   uint64_t startTime = dyn_process_start((uint32_t)getpid());
   uint32_t ncclVersion = dyn_nccl_version(comm->log);
   warn_of_sums(comm, ncclVersion);
   if (!directory) return;
   if (startTime == 0) {
-    dyn_say_once(comm->log, DYN_LOG_WARN, "cannot read /proc/%d/stat: running plain NCCL; mount /proc", getpid());
+    dyn_say_why_once(comm->log, DYN_LOG_WARN, "cannot read /proc/%d/stat: running plain NCCL; mount /proc", getpid());
     return;
   }
   struct dyn_transport transport = dyn_transport_find(&dyn_this_machine, comm->nRanks, comm->nNodes, named_networks(comm));
   int lock = dyn_join_lock(directory, DYN_JOIN_WAIT_MS);
   if (lock < 0) {
-    dyn_say(comm->log, DYN_LOG_WARN, "%s/join.lock could not be had within %d ms: running plain NCCL; see who holds it "
-            "with: fuser %s/join.lock", directory, DYN_JOIN_WAIT_MS, directory);
+    dyn_say_why(comm->log, DYN_LOG_WARN, "%s/join.lock could not be had within %d ms: running plain NCCL; see who holds it "
+                "with: fuser %s/join.lock", directory, DYN_JOIN_WAIT_MS, directory);
     return;
   }
   sweep(directory, comm->log);
   record_path(member, directory, path);
   struct dyn_record *record = open_or_create(member, path);
-  if (record) register_rank(member, record, startTime, ncclVersion, transport);
-  dyn_join_unlock(lock);
-  if (record) miss_daemon(comm, directory);
+  bool firstVeto = record && register_rank(member, record, startTime, ncclVersion, transport);
+  dyn_join_unlock(lock); /* what is said below may wait for who reads it */
+  if (!record) return;
+  say_who_decides(comm, firstVeto);
+  miss_daemon(comm, directory);
+}
+
+void dyn_record_join(struct dyn_member *member) {
+  const struct dyn_comm *comm = &member->comm;
+  if (comm->nRanks < 1 || comm->nRanks > DYN_MAX_RANKS) {
+    dyn_say_why_once(comm->log, DYN_LOG_INFO, "communicators of more than %d ranks run plain NCCL (this one has %u)",
+                     DYN_MAX_RANKS, comm->nRanks);
+    dyn_why_tell(speaks(comm));
+    return;
+  }
+  join(member, dyn_directory(comm->log));
+  /* Hosts fail each for themselves. */
+  if (!comm->record) dyn_why_tell(speaks(comm) || comm->nNodes > 1);
 }
 
 void dyn_record_leave(struct dyn_member *member, int waitMs) {

@@ -159,6 +159,10 @@ func TestProcesses(t *testing.T) { program(t, "test_processes") }
 
 func TestAbsentDaemonIsSaid(t *testing.T) { program(t, "test_daemon") }
 
+func TestWhyIsSaid(t *testing.T) {
+	program(t, "test_why", filepath.Join(build, "libnccl-tuner-dynamiccl.so"))
+}
+
 func TestNoSystemCallNoAllocation(t *testing.T) { program(t, "test_no_syscall") }
 
 func TestLifecycle(t *testing.T) {

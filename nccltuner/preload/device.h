@@ -48,6 +48,8 @@ void dyn_making_gone(const void *comm); /* the program has it no more */
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
 bool dyn_making_alone(const struct dyn_lsa *lsa);
 bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root); /* where the ranks of the one that is being made meet */
+/* absent.c: a communicator is made, of which this process has that rank; negative: not known */
+void dyn_plugin_look(int rank);
 /* device.c: the place of one that is being made, and what becomes of it; NULL: nothing. */
 struct dyn_bound;
 struct dyn_lsa *dyn_bound_lsa(const struct dyn_bound *bound);

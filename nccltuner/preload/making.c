@@ -224,6 +224,7 @@ void dyn_making_ends(int result) {
   for (; own > 0; own--) {
     struct making it = take(result);
     if (it.used && result == SUCCESS) dyn_lone_set(*it.comm, ranks_of(*it.comm, it.nRanks));
+    if (result == SUCCESS) dyn_plugin_look(it.rank);
     if (it.bound != NULL) finish(&it, result);
   }
   if (ownUnlisted == 0) return;

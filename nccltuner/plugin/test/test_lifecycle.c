@@ -170,6 +170,7 @@ static void ranks_in_threads(void) {
 }
 
 int main(int argc, char **argv) {
+  setenv("DYNAMICCL_QUIET", "1", 1); /* a process that has said why it runs plain NCCL keeps the library, to say it once (why.c) */
   check(argc > 1, "usage: test_lifecycle LIBRARY [N]");
   test_directory();
   create_and_destroy(argc > 2 ? atoi(argv[2]) : 5000);

@@ -124,6 +124,9 @@ func TestLiveFinds(t *testing.T) {
 		if len(s.Buckets) != 64 || near*10 < len(s.Buckets)*9 || r.Seconds > 40 || len(r.Warnings) > 0 {
 			t.Errorf("%s: %d of %d near, %.1f s, %q", c.table, near, len(s.Buckets), r.Seconds, r.Warnings)
 		}
+		if want := map[bool]string{false: "socket", true: "nvlink"}[s.Nodes == 1]; s.Over != want {
+			t.Errorf("%s: measured over %q, want %s", c.table, s.Over, want)
+		}
 		if s.NCCL != "2.28.9" || s.Machine != "no GPU, 0 NICs" {
 			t.Errorf("stored under %q, NCCL %s", s.Machine, s.NCCL)
 		}

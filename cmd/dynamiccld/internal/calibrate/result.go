@@ -32,6 +32,7 @@ type ShapeResult struct {
 	Ranks      int            `json:"ranks"`
 	Nodes      int            `json:"nodes"`
 	OneProcess bool           `json:"one_process"` // ranks were threads
+	Over       string         `json:"transport"`   // between the ranks; "": not known
 	Buffers    string         `json:"buffers"`     // plain or registered
 	Seconds    float64        `json:"seconds"`
 	Points     int            `json:"points"`
@@ -60,7 +61,7 @@ const noisy = 1.15
 
 // add takes in a shape that has ended.
 func (r *Result) add(t *tuning, key tuner.Key, took time.Duration) {
-	s := ShapeResult{Machine: key.Machine, NCCL: version(key), Ranks: key.Shape.Ranks, Nodes: key.Shape.Nodes, OneProcess: t.at.oneProcess, Buffers: t.at.buffers(), Seconds: took.Seconds(), Points: t.points,
+	s := ShapeResult{Machine: key.Machine, NCCL: version(key), Ranks: key.Shape.Ranks, Nodes: key.Shape.Nodes, OneProcess: t.at.oneProcess, Over: key.Shape.Transport, Buffers: t.at.buffers(), Seconds: took.Seconds(), Points: t.points,
 		Buckets: []BucketResult{}}
 	var worst *bucket
 	loud := 0
@@ -108,7 +109,11 @@ func (r BucketResult) unsettled() bool { return !r.Stored && r.Choice == "" }
 func (r *Result) Write(w io.Writer) error {
 	stored, missing := 0, 0
 	for _, s := range r.Shapes {
-		fmt.Fprintf(w, "%s: %s, NCCL %s, %d measurements in %.1f s\n", s.target(), s.Machine, s.NCCL, s.Points, s.Seconds)
+		over := ""
+		if s.Over != "" {
+			over = "over " + s.Over + ", "
+		}
+		fmt.Fprintf(w, "%s: %s%s, NCCL %s, %d measurements in %.1f s\n", s.target(), over, s.Machine, s.NCCL, s.Points, s.Seconds)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "  collective\tsize\tchoice\tdefault us\tchoice us\tratio")
 		for _, b := range s.Buckets {
@@ -147,7 +152,19 @@ func (r *Result) Write(w io.Writer) error {
 		_, err = fmt.Fprint(w, "Those on registered buffers hold once a warm-up step has called the collective on such a buffer, with any size, and a daemon has had\n"+
 			"0.2 s since.\n")
 	}
+	if err == nil {
+		_, err = fmt.Fprint(w, r.network())
+	}
 	return err
+}
+
+// network says what of what was found holds between nodes.
+func (r *Result) network() string {
+	if slices.ContainsFunc(r.Shapes, func(s ShapeResult) bool { return s.Nodes > 1 }) {
+		return "Nodes were pretended on this machine. Programs of as many ranks and nodes over real hosts find these choices, too, and their network is another:\n" +
+			"where such run from this store, calibrate pretended nodes into one of their own (--store).\n"
+	}
+	return "Nothing was measured over a network: --nodes 1,2 does so with nodes that are pretended on this machine.\n"
 }
 
 // writeMissing names what was not settled, sizes that adjoin as one range.

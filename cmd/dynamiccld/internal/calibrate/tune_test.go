@@ -17,8 +17,6 @@ import (
 	"dynamiccl/tuner"
 )
 
-// Everything is settled in the time, and near the best: with no noise, with points that differ, and with some that were
-// disturbed.
 // Where nothing was settled nothing is said of how to use it.
 func TestResultWithoutChoices(t *testing.T) {
 	var text strings.Builder
@@ -30,6 +28,28 @@ func TestResultWithoutChoices(t *testing.T) {
 	}
 }
 
+// What was measured of which shape is said, and what holds between nodes.
+func TestResultNamesTheNetwork(t *testing.T) {
+	const none, pretended = "Nothing was measured over a network: --nodes 1,2 does so", "Nodes were pretended on this machine. Programs of as many ranks and nodes over real hosts find these choices, too"
+	found := []BucketResult{{Collective: "AllReduce", MinBytes: 1024, Choice: "Ring/LL", Stored: true}}
+	one, four := ShapeResult{Ranks: 4, Nodes: 1, Over: "nvlink", Machine: "4x X", NCCL: "2.28.9", Buckets: found}, ShapeResult{Ranks: 4, Nodes: 4, Over: "socket", Machine: "4x X", NCCL: "2.28.9", Buckets: found}
+	for _, c := range []struct {
+		shapes         []ShapeResult
+		want, unwanted string
+	}{{[]ShapeResult{one}, none, pretended}, {[]ShapeResult{one, four}, pretended, none}} {
+		var text strings.Builder
+		if err := (&Result{Store: "s.db", Shapes: c.shapes}).Write(&text); err != nil {
+			t.Fatal(err)
+		}
+		if said := text.String(); !strings.Contains(said, "4 ranks: over nvlink, 4x X, NCCL 2.28.9, ") || strings.Contains(said, "4 ranks on 4 nodes: over socket, 4x X, ") != (len(c.shapes) > 1) ||
+			!strings.Contains(said, c.want) || strings.Contains(said, c.unwanted) {
+			t.Errorf("%d shapes: it says\n%s", len(c.shapes), said)
+		}
+	}
+}
+
+// Everything is settled in the time, and near the best: with no noise, with points that differ, and with some that were
+// disturbed.
 func TestFinds(t *testing.T) {
 	for _, c := range []struct {
 		table          string

@@ -40,7 +40,8 @@ func SwitchedOn(getenv func(string) string, name string) bool {
 // which develops, begin with carrierPrefix.
 var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN", NoGraphsVariable, KernelEventsVariable,
 	EnvPrefix + "NO_KERNELS", EnvPrefix + "KERNELS", EnvPrefix + "SCRATCH_MIB", EnvPrefix + "LATE_S", EnvPrefix + "COUNT_CALLS",
-	EnvPrefix + "GIN", EnvPrefix + "GIN_NET", EnvPrefix + "GIN_WAIT_S", EnvPrefix + "GIN_PEER_WAIT_S", EnvPrefix + "GIN_KERNELS", EnvPrefix + "SOCKET_THREADS", EnvPrefix + "HOSTS"}
+	EnvPrefix + "GIN", EnvPrefix + "GIN_NET", EnvPrefix + "GIN_WAIT_S", EnvPrefix + "GIN_PEER_WAIT_S", EnvPrefix + "GIN_KERNELS", EnvPrefix + "SOCKET_THREADS", EnvPrefix + "HOSTS",
+	EnvPrefix + "QUIET"}
 
 const carrierPrefix = EnvPrefix + "CARRIER"
 

@@ -14,6 +14,9 @@ import (
 // RunVariable holds the id of the `dynamiccld run` that a rank belongs to.
 const RunVariable = config.EnvPrefix + "RUN"
 
+// QuietVariable keeps ranks from saying on standard error why they run plain NCCL.
+const QuietVariable = config.EnvPrefix + "QUIET"
+
 // Names of other variables.
 const (
 	tunerVariable    = "NCCL_TUNER_PLUGIN"

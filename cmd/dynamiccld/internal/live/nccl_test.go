@@ -1,6 +1,7 @@
 package live
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -13,16 +14,18 @@ func TestNCCLVersions(t *testing.T) {
 		name  string
 		args  []string
 		tuned bool
+		says  string // by each rank, on standard error; "": nothing
 	}{
-		{"2.28.9", []string{"--nccl", "2.28.9"}, true},
-		{"2.30.7", []string{"--nccl", "2.30.7"}, true},
-		{"2.32.3", []string{"--nccl", "2.32.3"}, true},
-		{"tuner 4 beside profiler 4, as NCCL 2.27", []string{"--max-tuner-abi", "4", "--max-profiler-abi", "4"}, true},
-		{"tuner 3 beside profiler 3: no communicator id", []string{"--max-tuner-abi", "3", "--max-profiler-abi", "3"}, false},
-		{"tuner 2 beside profiler 1", []string{"--max-tuner-abi", "2", "--max-profiler-abi", "1"}, false},
-		{"ranks as threads of one process", []string{"--threads", "4"}, true},
-		{"several communicators", []string{"--comms", "3"}, true},
-		{"groups", []string{"--group", "4,0.5"}, true},
+		{"2.28.9", []string{"--nccl", "2.28.9"}, true, ""},
+		{"2.30.7", []string{"--nccl", "2.30.7"}, true, ""},
+		{"2.32.3", []string{"--nccl", "2.32.3"}, true, ""},
+		{"tuner 4 beside profiler 4, as NCCL 2.27", []string{"--max-tuner-abi", "4", "--max-profiler-abi", "4"}, true, ""},
+		{"tuner 3 beside profiler 3: no communicator id", []string{"--max-tuner-abi", "3", "--max-profiler-abi", "3"}, false, "this NCCL speaks tuner v3, which names no communicator: running plain NCCL; tuning needs NCCL 2.28"},
+		{"tuner 2 beside profiler 1", []string{"--max-tuner-abi", "2", "--max-profiler-abi", "1"}, false, "this NCCL speaks tuner v2, which names no communicator: running plain NCCL; tuning needs NCCL 2.28"},
+		{"tuner 4 beside profiler 3, as NCCL 2.26", []string{"--max-tuner-abi", "4", "--max-profiler-abi", "3"}, false, "this NCCL tells the tuner no communicator id: running plain NCCL; tuning needs NCCL 2.28"},
+		{"ranks as threads of one process", []string{"--threads", "4"}, true, ""},
+		{"several communicators", []string{"--comms", "3"}, true, ""},
+		{"groups", []string{"--group", "4,0.5"}, true, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -34,6 +37,14 @@ func TestNCCLVersions(t *testing.T) {
 			rep := r.finish(run)
 			if (rep.Chosen > 0) != tc.tuned {
 				t.Errorf("%d of %d calls chosen, want tuned = %v", rep.Chosen, rep.Compared, tc.tuned)
+			}
+			said, err := os.ReadFile(run.Output())
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, why := strings.Count(string(said), "dynamiccl: "), strings.Count(string(said), "dynamiccl: "+tc.says)
+			if tc.says == "" && lines != 0 || tc.says != "" && (lines != 4 || why != 4) {
+				t.Errorf("%d lines, %d of them with %q:\n%s", lines, why, tc.says, said)
 			}
 			r.noFilesLeft()
 		})

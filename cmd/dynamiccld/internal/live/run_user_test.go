@@ -104,7 +104,7 @@ func TestRunPassesThrough(t *testing.T) {
 	if rep := r.compare("proto"); rep.Chosen != 0 {
 		t.Errorf("%d calls chosen", rep.Chosen)
 	}
-	if n := strings.Count(p.err.String(), "dynamiccld: "); n != 1 {
+	if n := strings.Count(p.err.String(), "dynamiccl"); n != 1 { // ranks say nothing of it themselves
 		t.Errorf("%d lines of our own, want 1:\n%s", n, p.err.String())
 	}
 	// Where only the ranks know, the end says it.
@@ -113,6 +113,28 @@ func TestRunPassesThrough(t *testing.T) {
 		t.Fatal(p.err.String())
 	}
 	p.wants("nothing was tuned: NCCL_ALGO or NCCL_PROTO is set on a rank")
+	if strings.Contains(p.err.String(), "dynamiccl: ") {
+		t.Errorf("ranks say it as well:\n%s", p.err.String())
+	}
+}
+
+// What run cannot know its ranks say, with NCCL_DEBUG not set: that their NCCL is too old. Not with --quiet.
+func TestRunOfAnOldNCCL(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	for _, quiet := range []string{"--quiet=false", "--quiet"} {
+		p := r.run(append([]string{quiet, "--"}, r.ranks("old", 1000, 3000, "--max-tuner-abi", "3", "--max-profiler-abi", "1")...)...)
+		if code := p.all(); code != 0 {
+			t.Fatal(p.err.String())
+		}
+		if rep := r.compare("old"); rep.Chosen != 0 {
+			t.Errorf("%d calls chosen", rep.Chosen)
+		}
+		said := strings.Count(p.err.String(), "dynamiccl: this NCCL speaks tuner v3, which names no communicator: running plain NCCL")
+		if quiet == "--quiet" && p.err.String() != "" || quiet != "--quiet" && (said != 4 || strings.Count(p.err.String(), "\n") != 5) {
+			t.Errorf("%s: %d of 4 ranks say why, and the end one line:\n%s", quiet, said, p.err.String())
+		}
+	}
 }
 
 // A program that did not ask for kernel events, or neither promises to capture no CUDA graphs nor calls NCCL through the

@@ -111,7 +111,7 @@ func whyNothing(r control.RunReport, passed []string) string {
 	case r.Elsewhere > 0:
 		return "the run of another rank reports the communicators of this one"
 	}
-	return "no communicator joined: the command made none, or its NCCL did not load the plugin (NCCL_DEBUG=INFO says why)"
+	return "no communicator joined: the command made none, its ranks have said why not, or its NCCL did not load the plugin (NCCL_DEBUG=INFO says why)"
 }
 
 // merge makes one row of a collective and size that several communicators of one shape have: choice and advantage are
