@@ -17,6 +17,10 @@ func TestLiveOneProcess(t *testing.T) {
 	if code != 0 || len(r.Shapes) != 1 || !r.Shapes[0].OneProcess || !strings.Contains(said, "4 ranks in one process: the ranks start") {
 		t.Fatalf("exit code %d, %+v\n%s", code, r, said)
 	}
+	var text strings.Builder
+	if err := r.Write(&text); err != nil || !strings.Contains(text.String(), "They are for ranks that are all of one process, and for no others") || r.Shapes[0].Over != "nvlink-direct" {
+		t.Errorf("%v, over %q\n%s", err, r.Shapes[0].Over, text.String())
+	}
 	found := r.Shapes[0].Buckets
 	for _, b := range found {
 		if b.Choice == actions.Default.String() || !b.Stored {

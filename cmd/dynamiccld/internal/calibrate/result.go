@@ -164,6 +164,9 @@ func (r *Result) network() string {
 		return "Nodes were pretended on this machine. Programs of as many ranks and nodes over real hosts find these choices, too, and their network is another:\n" +
 			"where such run from this store, calibrate pretended nodes into one of their own (--store).\n"
 	}
+	if slices.ContainsFunc(r.Shapes, func(s ShapeResult) bool { return s.OneProcess }) {
+		return "They are for ranks that are all of one process, and for no others: without --one-process calibrate measures those of a process each.\n"
+	}
 	return "Nothing was measured over a network: --nodes 1,2 does so with nodes that are pretended on this machine.\n"
 }
 
