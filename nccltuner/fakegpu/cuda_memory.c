@@ -78,7 +78,7 @@ static int identify(int fd, struct handle *handle) {
   return 0;
 }
 
-/* Maps all of it, for the child of a fork as well: what the driver maps is the device's and no page of the process's own. NULL: it cannot. */
+/* Maps all of it, for the child of a fork as well, as the driver may: who writes there by mistake is found out. NULL: it cannot. */
 static void *map(int fd, size_t bytes) {
   void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
   return at == MAP_FAILED ? NULL : at;

@@ -228,19 +228,23 @@ static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t byt
   __atomic_store_n(&d->seq, seq, __ATOMIC_RELEASE);
 }
 
-/* A call is decided: those who ask for it later find it, and it counts. */
-static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
+/* Those who ask for it later find it. */
+static __attribute__((noinline)) void tell(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
   uint64_t seq = comm->seq;
-  if (DYN_RARELY((comm->sampling || comm->coming || comm->watched) && dyn_timed_by_events(comm)))
-    dyn_watch_call(comm, seq, collective, bytes, action);
+  if ((comm->sampling || comm->coming || comm->watched) && dyn_timed_by_events(comm)) dyn_watch_call(comm, seq, collective, bytes, action);
+  if (dyn_is_ours(action) || dyn_nccls(collective) == DYN_ALL_TO_ALL) dyn_tell_kernel(comm, seq, collective, bytes, action);
+  /* Where events time calls, none of NCCL's is looked at but while the communicator is sampled (dyn_wanted). */
+  if (comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm))) note(comm, seq, collective, bytes, action);
+  if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES) dyn_tell_captured(comm, seq, collective, bytes, action);
+}
+
+/* A call is decided, and it counts; of most nobody asks. */
+static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
+  bool asked = comm->sampling || comm->coming || comm->watched || comm->inGraph || (comm->hasProfiler && !dyn_timed_by_events(comm));
+  if (DYN_RARELY(asked || dyn_is_ours(action) || dyn_nccls(collective) == DYN_ALL_TO_ALL)) tell(comm, collective, bytes, action);
   comm->entryCall = 0;
   comm->trial = comm->coming = false;
-  if (DYN_RARELY(dyn_is_ours(action) || dyn_nccls(collective) == DYN_ALL_TO_ALL)) dyn_tell_kernel(comm, seq, collective, bytes, action);
-  /* Where events time calls, none of NCCL's is looked at but while the communicator is sampled (dyn_wanted). */
-  if (DYN_RARELY(comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm)))) note(comm, seq, collective, bytes, action);
-  if (DYN_RARELY(comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES))
-    dyn_tell_captured(comm, seq, collective, bytes, action);
-  __atomic_store_n(&comm->seq, seq + 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&comm->seq, comm->seq + 1, __ATOMIC_RELEASE);
 }
 
 DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,

@@ -50,7 +50,7 @@ static struct dyn_bound *find(const void *comm) {
 }
 
 /* What the child of a fork has of communicators is its parent's, whose calls go on: a program that aborts them there, at its end say, must not
- * stop these by words that the driver maps for both, nor end a group with their calls in it. So NCCL alone hears of it. */
+ * stop these by words that the driver may map for both, nor end a group with their calls in it. So NCCL alone hears of it. */
 static void forget_all(void) {
   int n = atomic_exchange(&dynamiccl_preload.bounds, 0);
   for (int i = 0; i < n; i++) dyn_windows_release(bounds[i].windows);
