@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"dynamiccl/agents"
+	"dynamiccl/cmd/dynamiccld/internal/sweep"
 	"dynamiccl/state"
 )
 
@@ -66,7 +67,7 @@ func (o *Options) Check() error {
 		}
 	}
 	if i := slices.IndexFunc(o.Shapes, func(s state.Shape) bool { return s.Nodes > 1 }); o.OneProcess && i >= 0 {
-		return fmt.Errorf("--one-process: its ranks are on one node, and --nodes asks for %d", o.Shapes[i].Nodes)
+		return sweep.OneProcessOnNodes(o.Shapes[i].Nodes)
 	}
 	for _, c := range o.Collectives {
 		if !slices.Contains(Collectives, c) {
