@@ -26,6 +26,7 @@ var standIns = map[string]string{
 		*"import torch"*) [ -z "$NO_TORCH" ] ;;
 		*) echo '{"figure":"symm_mem time","said":"'"$*"'"}' ;;
 		esac`,
+	"sleep": `[ "$1" = 1 ] || exec /bin/sleep "$1"`, // a look at GPUs that stay busy is not worth its seconds here
 	"nvidia-cuda-mps-control": `[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && [ "$1$CUDA_VISIBLE_DEVICES" != -d0 ] || exit 1
 		echo '{"figure":"mps","said":"mps '"${1:-$(cat)}"'"}' >>"$HOME/out.jsonl"`,
 	"lsa": `echo '{"figure":"lsa","said":"'"${CUDA_MPS_PIPE_DIRECTORY:+shared by $CUDA_DEVICE_MAX_CONNECTIONS }$*"'"}'
