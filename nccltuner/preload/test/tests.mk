@@ -101,7 +101,7 @@ check: tests
 	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_probe $(abspath $(T))/threads
 	$(T)/test_watch
 	$(T)/test_movers
-	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_movers
+	TSAN_OPTIONS="die_after_fork=0 atexit_sleep_ms=0" $(T)/threads/test_movers moves closes breaks ends beside alone at_a_time
 	$(T)/test_windows
 	$(T)/threads/test_windows
 	$(T)/test_peers
