@@ -21,23 +21,15 @@ cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-$(date -u +%F).jsonl}
 shift $(($# > 0))
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
-if [ -z "${NCCL_LIB:-}" ]; then
-  home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
-    { echo "NCCL is not here: pip install nvidia-nccl-cu13==2.28.9" >&2; exit 2; }
-  NCCL_LIB=$home/lib/libnccl.so.2
-fi
+. kernels/bench/gin_program.sh
+find_nccl
 gpus=$(nvidia-smi -L | wc -l)
 [ "$gpus" -ge 4 ] && tables="2 4 2/2 4/2" || tables="2 2/2 4/2"
 tmp=$(mktemp -d)
 . kernels/bench/mps.sh
 trap 'mps_end; rm -rf "$tmp"' EXIT
-ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
-if [ -z "${GIN:-}" ]; then
-  make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
-  GIN=.cache/kernels/gin
-fi
-export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$tmp/libnccl.so.2") || version=0
+gin_program "$tmp"
+version=$(gin_version "$tmp")
 . kernels/bench/carrier.sh
 [ "${DYNAMICCL_CARRIER:-}" != 1 ] || carrier_names "$version"
 mkdir -p "$(dirname "$out")"

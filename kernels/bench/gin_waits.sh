@@ -10,16 +10,13 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-waits-$(date -u +%F).jsonl}
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
-[ -n "${NCCL_LIB:-}" ] || NCCL_LIB=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')/lib/libnccl.so.2
+. kernels/bench/gin_program.sh
+find_nccl
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
-if [ -z "${GIN:-}" ]; then
-  make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
-  GIN=.cache/kernels/gin
-fi
-export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
-version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$tmp/libnccl.so.2") || version=0
+gin_program "$tmp"
+export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
+version=$(gin_version "$tmp")
 . kernels/bench/carrier.sh
 carrier_names "$version"
 mkdir -p "$(dirname "$out")"

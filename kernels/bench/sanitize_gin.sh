@@ -19,23 +19,16 @@ command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a
 [ "$(nvidia-smi -L | wc -l)" -gt 1 ] || { echo "this needs two GPUs: on one the ranks' kernels would take turns, and a tool makes each turn long" >&2; exit 2; }
 sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
 [ -x "$sanitizer" ] || { echo "compute-sanitizer is not here: it comes with CUDA's toolkit; COMPUTE_SANITIZER=PROGRAM names it" >&2; exit 2; }
-if [ -z "${NCCL_LIB:-}" ]; then
-  home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') || { echo "NCCL is not here: pip install nvidia-nccl-cu13==2.28.9" >&2; exit 2; }
-  NCCL_LIB=$home/lib/libnccl.so.2
-fi
+. kernels/bench/gin_program.sh
+find_nccl
 [ -e lib/dynamiccl-gin.fatbin ] || make -s kernels
 [ -e lib/libnccl-net-dynamiccl-carrier.so ] || make -s carrier
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"
-if [ -z "${GIN:-}" ]; then
-  make -s -C kernels gin NCCL_LIB="$tmp" ${NVCC:+NVCC="$NVCC"}
-  GIN=.cache/kernels/gin
-fi
+gin_program "$tmp"
 logs=${LOGS:-$tmp}
 mkdir -p "$(dirname "$out")" "$logs"
-export NCCL_NVLS_ENABLE=0 LD_LIBRARY_PATH="$tmp:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" CUDA_DEVICE_MAX_CONNECTIONS=32
-export DYNAMICCL_CARRIER=1 DYNAMICCL_CARRIER_TYPE=proxy NCCL_NET_PLUGIN=dynamiccl-carrier
+export CUDA_DEVICE_MAX_CONNECTIONS=32 DYNAMICCL_CARRIER=1 DYNAMICCL_CARRIER_TYPE=proxy NCCL_NET_PLUGIN=dynamiccl-carrier
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd ';')
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
 version=$("$sanitizer" --version | sed -n 's/^Version \([0-9.]*\).*/\1/p')

@@ -17,7 +17,6 @@
 
 #include "worker.h"
 
-
 static const char usage[] =
     "dynamiccl-worker is one rank of what `dynamiccld sweep` and `dynamiccld calibrate` measure: it reads one\n"
     "command a line on standard input and writes one reply a line on standard output, both JSON objects.\n\n"
