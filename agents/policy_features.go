@@ -150,7 +150,7 @@ func encodeMachine(dst []float64, b state.Bucket, t state.Topology, set int) {
 		dst[17] = 1
 	}
 	for i, name := range state.Transports { // one that is not known is none of these
-		if t.Links() == name {
+		if t.Transport == name {
 			dst[18+i] = 1
 		}
 	}

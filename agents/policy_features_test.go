@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"dynamiccl/actions"
-	"dynamiccl/state"
 )
 
 // Of the path, one shot is what it was before there were kernels; the others say which they are in the slots of protocols,
@@ -44,16 +43,5 @@ func TestKernelsMoveNoChannels(t *testing.T) {
 		if [staticWidth]float64(with.row(i)[:staticWidth]) != [staticWidth]float64(without.row(i)[:staticWidth]) {
 			t.Errorf("%s has other features beside kernels", with.set[i])
 		}
-	}
-}
-
-// A policy that has learned over links knows them where the ranks are one process, too.
-func TestFeaturesOfOneProcess(t *testing.T) {
-	encode := func(transport string) (f [machineWidth]float64) {
-		encodeMachine(f[:], bucketOf(20), state.Topology{Shape: state.Shape{Ranks: 4, Nodes: 1, Transport: transport}}, 8)
-		return f
-	}
-	if encode("nvlink-direct") != encode("nvlink") || encode("pcie-direct") != encode("pcie") || encode("nvlink") == encode("pcie") {
-		t.Error("the process is a feature")
 	}
 }

@@ -3,7 +3,6 @@ package state
 import (
 	"fmt"
 	"math/bits"
-	"strings"
 
 	"dynamiccl/actions"
 )
@@ -52,19 +51,6 @@ func FormatBytes(n uint64) string {
 // Transports that are told apart, as tables, learners and people name them. The last two connect nodes.
 var Transports = []string{"nvlink", "pcie", "socket", "rdma"}
 
-// directSuffix marks what connects ranks that are all of one process.
-const directSuffix = "-direct"
-
-// Direct is the transport of ranks of one node that are all of one process: "nvlink-direct", "pcie-direct". NCCL reads and writes the
-// program's buffers there ("P2P/direct pointer"; src/transport/p2p.cc, P2P_SAME_PID) and goes through its own between processes, so what
-// is fastest for one is not for the other: 2x H100, AllToAll of 16 MiB by NCCL 38 us and 53.
-func Direct(transport string) string {
-	if transport != "nvlink" && transport != "pcie" {
-		return transport
-	}
-	return transport + directSuffix
-}
-
 // UnknownTransport is what tables and people call one that is not known; in a Shape it is "".
 const UnknownTransport = "unknown"
 
@@ -72,14 +58,8 @@ const UnknownTransport = "unknown"
 type Shape struct {
 	Ranks     int
 	Nodes     int
-	Transport string // one of Transports, or Direct of one; "" when not known
+	Transport string // one of Transports; "" when not known
 }
-
-// Links is the transport without how many processes the ranks are.
-func (s Shape) Links() string { return strings.TrimSuffix(s.Transport, directSuffix) }
-
-// OneProcess says that all ranks are known to be of one process.
-func (s Shape) OneProcess() bool { return strings.HasSuffix(s.Transport, directSuffix) }
 
 func (s Shape) String() string {
 	text := fmt.Sprintf("%d ranks, %d nodes", s.Ranks, s.Nodes)

@@ -92,7 +92,6 @@ ends the run and keeps what was measured.`,
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
 	flags.BoolVar(&f.o.Hosts, "hosts", false, "every node has shared files and a daemon of its own, as on several hosts")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter"}, "what is called; also Broadcast, Reduce, AllToAll")
-	flags.BoolVar(&f.o.OneProcess, "one-process", false, "ranks of an arm are threads of one process, as of JAX and nccl-tests' -g (default: a process each)")
 	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels")
 	flags.StringSliceVar(&f.sizes, "sizes", []string{"1K", "16K", "64K", "256K", "1M", "4M"}, "sizes, as nccl-tests count: of the whole buffer")
 	flags.IntVar(&f.o.Calls, "calls", 40, "calls of a batch that are timed")

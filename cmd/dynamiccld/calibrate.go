@@ -65,10 +65,6 @@ call with; 'run' says so where one captured them unmeasured. all does both, one 
 with ranks of their own. Plain is the default: most programs register nothing, and ranks that
 are started twice leave half the time to each.
 
---one-process has the ranks as threads of one process, as JAX and nccl-tests' -g have them: NCCL
-moves data between such ranks in another way than between processes, so each is stored and
-chosen by itself ("nvlink" and "nvlink-direct").
-
 The first 16 calls of a communicator are NCCL's default whatever is stored. A program that
 makes some warm-up calls before it captures has the choices in its graphs; run it with
 --no-explore, so that no trial is captured.`,
@@ -76,7 +72,6 @@ makes some warm-up calls before it captures has the choices in its graphs; run i
   dynamiccld calibrate --ranks 8,4,2 --budget 2m
   dynamiccld calibrate --nodes 1,2 --collectives AllReduce --max 16M
   dynamiccld calibrate --buffers registered
-  dynamiccld calibrate --one-process
   dynamiccld calibrate && dynamiccld run --no-explore -- vllm serve ...`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -91,7 +86,6 @@ makes some warm-up calls before it captures has the choices in its graphs; run i
 	flags.IntSliceVar(&f.nodes, "nodes", []int{1}, "nodes; more than 1: the first of --ranks on nodes that are faked over this machine's network")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", calibrate.Collectives, "what is measured")
 	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels; all: both")
-	flags.BoolVar(&f.o.OneProcess, "one-process", false, "ranks are threads of one process, on one node")
 	flags.StringVar(&f.smallest, "min", "8", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 64M, on several nodes 4M)")
 	a.settingFlags(cmd, "store", "learner", "policy", "machine", "gpu-arch", "seed")

@@ -36,17 +36,6 @@ func (k kind) has(b control.Bucket) bool {
 		same(k.transport, cmp.Or(b.Transport, state.UnknownTransport))
 }
 
-// transports that choices are stored for.
-func transports() (all []string) {
-	for _, t := range state.Transports {
-		all = append(all, t)
-		if direct := state.Direct(t); direct != t {
-			all = append(all, direct)
-		}
-	}
-	return all
-}
-
 func (a *app) exportCommand() *cobra.Command {
 	var asJSON bool
 	var format, output, machine, gpuArch, ncclVersion, transport string
@@ -65,8 +54,8 @@ them is chosen have no line either, and how many they are is said on standard er
 			if format != formatNCCL {
 				return usageError(fmt.Errorf("--format %q is not known; use %s", format, formatNCCL))
 			}
-			if cmd.Flags().Changed("transport") && transport != state.UnknownTransport && !slices.Contains(transports(), transport) {
-				return usageError(fmt.Errorf("--transport %q is not known; one of %s, %s", transport, strings.Join(transports(), ", "), state.UnknownTransport))
+			if cmd.Flags().Changed("transport") && transport != state.UnknownTransport && !slices.Contains(state.Transports, transport) {
+				return usageError(fmt.Errorf("--transport %q is not known; one of %s, %s", transport, strings.Join(state.Transports, ", "), state.UnknownTransport))
 			}
 			if cmd.Flags().Changed("nccl-version") {
 				if _, err := control.ParseNCCLVersion(ncclVersion); err != nil {
@@ -112,7 +101,7 @@ them is chosen have no line either, and how many they are is said on standard er
 	cmd.Flags().StringVar(&gpuArch, "gpu-arch", "", "only choices learned on this GPU architecture")
 	cmd.Flags().StringVar(&ncclVersion, "nccl-version", "", "only choices learned with this NCCL version, like 2.30.7")
 	cmd.Flags().StringVar(&transport, "transport", "", "only choices learned over it: nvlink, pcie, socket, rdma or unknown")
-	complete(cmd, "transport", append(transports(), state.UnknownTransport))
+	complete(cmd, "transport", append(slices.Clone(state.Transports), state.UnknownTransport))
 	complete(cmd, "format", []string{formatNCCL})
 	jsonFlag(cmd, &asJSON)
 	return cmd

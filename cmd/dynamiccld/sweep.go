@@ -95,7 +95,6 @@ communicator is destroyed.`,
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", sweep.AllToAll},
 		"what to measure; Reduce can be named, too; of AllToAll there are NCCL's default and our kernels")
-	flags.BoolVar(&f.o.OneProcess, "one-process", false, "ranks are threads of one process, as of JAX and nccl-tests' -g (default: a process each)")
 	flags.StringVar(&f.o.Buffers, "buffers", sweep.BuffersPlain, "plain: as cudaMalloc gives them; registered: NCCL's own memory, registered for its symmetric kernels")
 	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 256M, on several nodes 4M)")

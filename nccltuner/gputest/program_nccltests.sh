@@ -30,8 +30,8 @@ stored() { # plain|registered KERNELS(0: none of ours): the options of the drive
   local buffers=${BUFFERS:-$1} store
   store=$tmp/$buffers-$2.db
   if [ ! -e "$store" ]; then
-    # What nccl-tests are linked with, which need not be the loader's: choices are of one version alone. And they are one process.
-    env $([ "$2" = 1 ] || echo DYNAMICCL_NO_KERNELS=1) bin/dynamiccld calibrate --one-process --buffers "$buffers" --store "$store" \
+    # What nccl-tests are linked with, which need not be the loader's: choices are of one version alone.
+    env $([ "$2" = 1 ] || echo DYNAMICCL_NO_KERNELS=1) bin/dynamiccld calibrate --buffers "$buffers" --store "$store" \
       --nccl-lib "${nccl_lib:-${NCCL_HOME:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')}/lib/libnccl.so.2}" >&2 || return
   fi
   more=(--store "$store")

@@ -96,18 +96,18 @@ exec "$@\"""")
 
     def test_registered_buffers(self):
         code, calibrated, calls, runs = self.stored("registered registered-graph calibrated")
-        self.assertEqual((code, calibrated), (0, [f"0 calibrate --one-process --buffers {x} {x}-1.db --nccl-lib /newer.so" for x in ("registered", "plain")]))
+        self.assertEqual((code, calibrated), (0, [f"0 calibrate --buffers {x} {x}-1.db --nccl-lib /newer.so" for x in ("registered", "plain")]))
         self.assertEqual([("-R 2" in x, "-G 50" in x) for x in calls], 2 * [(True, False)] + 2 * [(True, True)] + 2 * [(False, False)])
         self.assertEqual([(x, y) for x, y, _ in runs[:2]], [("nccl-tests, registered", "plain"), ("nccl-tests, registered", "stored")])
 
     def test_registered_otherwise(self):
         code, calibrated, calls, _ = self.stored("registered", REGISTER="1")
-        self.assertEqual((code, calibrated[0].split()[4], "-R 1" in calls[0]), (0, "plain", True))
+        self.assertEqual((code, calibrated[0].split()[3], "-R 1" in calls[0]), (0, "plain", True))
         self.assertEqual(self.start("program_nccltests.sh", self.path("out"), **self.env, REGISTER="3").returncode, 2)
 
     def test_everything_calibrated_at_once(self):
         _, calibrated, _, _ = self.stored("registered calibrated", BUFFERS="all")
-        self.assertEqual(calibrated, ["0 calibrate --one-process --buffers all all-1.db --nccl-lib /newer.so"])
+        self.assertEqual(calibrated, ["0 calibrate --buffers all all-1.db --nccl-lib /newer.so"])
 
     def test_nccls_own_choices_alone(self):
         code, calibrated, calls, runs = self.stored("nccl-choices-graph calibrated", ARMS="")

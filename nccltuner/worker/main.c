@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dynamiccl-worker: options, the loop over commands, and the ways in which it ends. A rank is a thread, and most processes have one.
+ * dynamiccl-worker: options, the loop over commands, and the ways in which it ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,11 +17,13 @@
 
 #include "worker.h"
 
+static int replies = -1; /* what standard output was */
+
 static const char usage[] =
     "dynamiccl-worker is one rank of what `dynamiccld sweep` and `dynamiccld calibrate` measure: it reads one\n"
     "command a line on standard input and writes one reply a line on standard output, both JSON objects.\n\n"
     "  dynamiccl-worker --rank R --ranks N --device D [--per-node P] [--nccl FILE] [--max-bytes B]\n"
-    "                   [--cpus C] [--registered 1] [--here H]\n\n"
+    "                   [--cpus C] [--registered 1]\n\n"
     "  --rank R       this rank, from 0\n"
     "  --ranks N      ranks of the communicator, 1 to 64\n"
     "  --device D     GPU, counted from 0 among the visible ones\n"
@@ -29,9 +31,7 @@ static const char usage[] =
     "  --nccl FILE    libnccl to measure (libnccl.so.2)\n"
     "  --max-bytes B  largest size that can be asked for (268435456); twice as much GPU memory is taken\n"
     "  --cpus C       run on C CPUs that no other rank of this communicator has (0: on any)\n"
-    "  --registered 1 buffers are memory of NCCL's own, registered for symmetric kernels (0: they are not)\n"
-    "  --here H       ranks R to R+H-1 are threads of this process, on GPUs D to D+H-1 (1); the i-th behind the first reads\n"
-    "                 descriptor 1+2i and writes 2+2i\n\n"
+    "  --registered 1 buffers are memory of NCCL's own, registered for symmetric kernels (0: they are not)\n\n"
     "  {\"do\":\"id\"}                    rank 0 makes the id that every rank's init needs\n"
     "  {\"do\":\"init\",\"id\":ID}          communicator and buffers\n"
     "  {\"do\":\"call\",\"collective\":C,\"bytes\":B,\"calls\":K}\n"
@@ -171,10 +171,10 @@ static int run_line(struct worker *worker, char *line, struct reply *reply) {
   return command->run(worker, &json, reply);
 }
 
-static void send_reply(const struct worker *worker, struct reply *reply) {
+static void send_reply(struct reply *reply) {
   reply_format(reply, "\n");
   for (size_t at = 0; at < reply->used;) {
-    ssize_t n = write(worker->replies, reply->text + at, reply->used - at);
+    ssize_t n = write(replies, reply->text + at, reply->used - at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) _exit(0); /* nobody listens any more */
     at += (size_t)n;
@@ -186,7 +186,7 @@ static void loop(struct worker *worker) {
   struct reply reply = {0};
   char *line = NULL;
   size_t room = 0;
-  for (ssize_t n; (n = getline(&line, &room, worker->commands)) > 0;) {
+  for (ssize_t n; (n = getline(&line, &room, stdin)) > 0;) {
     int failed = strlen(line) != (size_t)n ? worker_fail(worker, "command: want no zero byte")
                                            : run_line(worker, line, &reply);
     if (failed) {
@@ -195,7 +195,7 @@ static void loop(struct worker *worker) {
       reply_quote(&reply, worker->error);
       reply_format(&reply, "}");
     }
-    send_reply(worker, &reply);
+    send_reply(&reply);
     if (worker->unusable) _exit(1);
   }
   _exit(0);
@@ -203,8 +203,8 @@ static void loop(struct worker *worker) {
 
 /* A rank whose peers are gone waits inside NCCL for ever; the end of its parent must reach it there. */
 static void *watch(void *argument) {
-  const struct worker *worker = argument;
-  struct pollfd ends[] = {{.fd = STDIN_FILENO}, {.fd = worker->replies}}; /* hang-ups and errors are told unasked */
+  (void)argument;
+  struct pollfd ends[] = {{.fd = STDIN_FILENO}, {.fd = replies}}; /* hang-ups and errors are told unasked */
   while (poll(ends, 2, -1) < 0 && errno == EINTR) continue;
   /* What is there but not read yet may be an order to end: half a second is for that, none for anything longer. */
   if (!(ends[1].revents & (POLLERR | POLLNVAL))) usleep(500000);
@@ -213,9 +213,8 @@ static void *watch(void *argument) {
 
 /* Only the first ones of this rank's share of the CPUs, before any thread is made. Processes that are compared run by turns
  * on the same ones then: which CPUs a process had happened to get made up to 6% of a call (2x H200, sockets). */
-static int stay(struct worker *worker) {
+static int stay(struct worker *worker, int cpus) {
   cpu_set_t allowed, mine;
-  int cpus = worker->cpus;
   if (cpus == 0) return 0;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return worker_fail(worker, "CPUs: %s", strerror(errno));
   if (CPU_COUNT(&allowed) < cpus * worker->nRanks)
@@ -232,10 +231,10 @@ static int stay(struct worker *worker) {
 }
 
 static int parse(struct worker *worker, int argc, char **argv) {
-  enum { NUMBERS = 8 };
-  double values[NUMBERS] = {-1, -1, -1, 256u << 20, 0, 0, 0, 1};
-  static const char *const names[] = {"--rank", "--ranks", "--device", "--max-bytes", "--cpus", "--registered", "--per-node", "--here"};
-  static const double least[] = {0, 1, 0, 4096, 0, 0, 0, 1}, most[] = {MAX_RANKS - 1, MAX_RANKS, 1023, 1e13, CPU_SETSIZE, 1, MAX_RANKS, MAX_RANKS};
+  enum { NUMBERS = 7 };
+  double values[NUMBERS] = {-1, -1, -1, 256u << 20, 0, 0, 0};
+  static const char *const names[] = {"--rank", "--ranks", "--device", "--max-bytes", "--cpus", "--registered", "--per-node"};
+  static const double least[] = {0, 1, 0, 4096, 0, 0, 0}, most[] = {MAX_RANKS - 1, MAX_RANKS, 1023, 1e13, CPU_SETSIZE, 1, MAX_RANKS};
   for (int i = 1; i < argc; i += 2) {
     int which = 0;
     if (strcmp(argv[i], "--help") == 0) {
@@ -259,64 +258,29 @@ static int parse(struct worker *worker, int argc, char **argv) {
   for (int i = 0; i < NUMBERS; i++)
     if (values[i] < 0) return worker_fail(worker, "option %s is missing", names[i]);
   if (values[0] >= values[1]) return worker_fail(worker, "option --rank: want a rank below --ranks");
-  if (values[0] + values[7] > values[1]) return worker_fail(worker, "option --here: want no more ranks than there are from --rank on");
   worker->rank = (int)values[0];
   worker->nRanks = (int)values[1];
   worker->device = (int)values[2];
   worker->maxBytes = (size_t)values[3] / 64 * 64;
   worker->registered = (int)values[5];
   worker->perNode = (int)values[6];
-  worker->cpus = (int)values[4];
-  return (int)values[7];
-}
-
-/* Threads that this one makes stay there, too. */
-static void stay_or_end(struct worker *worker) {
-  if (stay(worker) == 0) return;
-  fprintf(stderr, "dynamiccl-worker: %s: see --help\n", worker->error);
-  _exit(2);
-}
-
-static void *run_rank(void *argument) {
-  stay_or_end(argument);
-  loop(argument);
-  return NULL;
+  return stay(worker, (int)values[4]);
 }
 
 int main(int argc, char **argv) {
-  static struct worker workers[MAX_RANKS];
-  struct worker *first = &workers[0];
-  pthread_t thread;
+  static struct worker worker;
+  pthread_t watcher;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
-  int here = parse(first, argc, argv);
-  if (here < 1) {
-    fprintf(stderr, "dynamiccl-worker: %s: see --help\n", first->error);
+  if (parse(&worker, argc, argv) != 0) {
+    fprintf(stderr, "dynamiccl-worker: %s: see --help\n", worker.error);
     return 2;
   }
   /* NCCL and its plugins may write to standard output; that goes to standard error from here on. */
-  first->commands = stdin;
-  first->replies = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 1 + 2 * here);
-  if (first->replies < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    fprintf(stderr, "dynamiccl-worker: standard output: %s\n", strerror(errno));
+  replies = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+  if (replies < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0 || pthread_create(&watcher, NULL, watch, NULL) != 0) {
+    fprintf(stderr, "dynamiccl-worker: standard output or a thread: %s\n", strerror(errno));
     return 2;
   }
-  for (int i = 1; i < here; i++) {
-    struct worker *worker = &workers[i];
-    *worker = *first;
-    worker->rank += i;
-    worker->device += i;
-    worker->replies = 2 + 2 * i;
-    worker->commands = fdopen(1 + 2 * i, "r");
-    if (worker->commands == NULL || fcntl(worker->replies, F_SETFD, FD_CLOEXEC) != 0 || pthread_create(&thread, NULL, run_rank, worker) != 0) {
-      fprintf(stderr, "dynamiccl-worker: rank %d: its descriptors or a thread: %s\n", worker->rank, strerror(errno));
-      return 2;
-    }
-  }
-  stay_or_end(first);
-  if (pthread_create(&thread, NULL, watch, first) != 0) {
-    fprintf(stderr, "dynamiccl-worker: a thread: %s\n", strerror(errno));
-    return 2;
-  }
-  loop(first);
+  loop(&worker);
 }

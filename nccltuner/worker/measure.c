@@ -13,13 +13,11 @@
 
 #define MAX_REPLAYS 10000
 
-/* Of each rank. Threads that others make have these too, on stacks that may be small: so the long ones are allocated. */
-static __thread CUevent *events; /* [2 * MAX_REPLAYS], of each replay its begin and its end */
-static __thread double *hostUs;  /* [MAX_REPLAYS], of its calls, until the last one was enqueued */
-static __thread double *replayUs; /* [MAX_REPLAYS] */
-static __thread int numEvents;
-static __thread volatile unsigned *gate; /* pinned: the replay up to which stream calls may run */
-static __thread unsigned gated;
+static CUevent events[2 * MAX_REPLAYS]; /* of each replay its begin and its end */
+static double hostUs[MAX_REPLAYS];      /* of its calls, until the last one was enqueued */
+static int numEvents;
+static volatile unsigned *gate; /* pinned: the replay up to which stream calls may run */
+static unsigned gated;
 
 double now_us(void) {
   struct timespec now;
@@ -117,10 +115,6 @@ static int capture(struct worker *worker, struct replay *replay, unsigned *grid)
 }
 
 static int prepare(struct worker *worker, int replays) {
-  if (events == NULL) events = calloc(2 * MAX_REPLAYS, sizeof *events);
-  if (hostUs == NULL) hostUs = calloc(MAX_REPLAYS, sizeof *hostUs);
-  if (replayUs == NULL) replayUs = calloc(MAX_REPLAYS, sizeof *replayUs);
-  if (events == NULL || hostUs == NULL || replayUs == NULL) return worker_fail(worker, "memory is exhausted");
   for (; numEvents < 2 * replays; numEvents++) CUDA(worker, cuEventCreate, &events[numEvents], CU_EVENT_DEFAULT);
   if (gate == NULL) CUDA(worker, cuMemAllocHost_v2, (void **)&gate, sizeof *gate);
   *gate = gated;
@@ -181,6 +175,7 @@ static int replay_spoiled(struct worker *worker, const struct replay *replay) {
 }
 
 int measure(struct worker *worker, const struct shape *shape, const struct measurement *want, struct reply *reply) {
+  static double us[MAX_REPLAYS];
   struct replay replay = {shape, want->calls, want->mode, NULL};
   unsigned grid = 0;
   size_t wrong;
@@ -192,13 +187,13 @@ int measure(struct worker *worker, const struct shape *shape, const struct measu
     if (capture(worker, &replay, &grid) != 0) return -1;
     captureUs = now_us() - began;
   }
-  if (load_turn(worker, 1) != 0 || timed(worker, &replay, want, replayUs, &replays) != 0 ||
+  if (load_turn(worker, 1) != 0 || timed(worker, &replay, want, us, &replays) != 0 ||
       replay_spoiled(worker, &replay) != 0 || load_turn(worker, 0) != 0)
     return -1;
   if (pattern_verify(worker, shape, &wrong) != 0) return -1;
   if (replay.exec != NULL) CUDA(worker, cuGraphExecDestroy, replay.exec);
   reply_format(reply, "{\"us\":[");
-  for (int i = 0; i < replays; i++) reply_format(reply, "%s%.4f", i == 0 ? "" : ",", replayUs[i] / want->calls);
+  for (int i = 0; i < replays; i++) reply_format(reply, "%s%.4f", i == 0 ? "" : ",", us[i] / want->calls);
   reply_format(reply, "],\"wrong\":%zu,\"grid\":%u,\"capture_us\":%.1f}", wrong, grid, captureUs);
   return 0;
 }

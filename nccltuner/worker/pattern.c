@@ -4,8 +4,6 @@
  * 256 and exact in bf16 whatever the order. The numbers come from a table whose length is prime, each rank starting at
  * another place of it: a share, chunk or rank in the wrong place shows, since their sizes are round.
  */
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +12,6 @@
 #define PERIOD 4099
 
 static uint16_t tables[MAX_RANKS + 1][PERIOD]; /* of each rank, and of the sum; from element 0 of a send buffer */
-static pthread_mutex_t building = PTHREAD_MUTEX_INITIALIZER;
 
 static uint16_t bf16_of(float value) {
   uint32_t bits;
@@ -41,11 +38,7 @@ static void build(const struct worker *worker) {
 }
 
 int pattern_fill(struct worker *worker) {
-  static bool built; /* ranks of a process are of one communicator */
-  pthread_mutex_lock(&building);
-  if (!built) build(worker);
-  built = true;
-  pthread_mutex_unlock(&building);
+  build(worker);
   uint16_t *staging = worker->staging;
   size_t total = worker->maxBytes / 2, room = STAGING_BYTES / 2;
   for (size_t at = 0; at < total; at += room) {

@@ -3,8 +3,6 @@
  * Device, buffers and communicator of the rank. The context is the device's primary one: NCCL uses CUDA's runtime,
  * which has no other.
  */
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,19 +10,9 @@
 #include "nccl_hash.h"
 #include "worker.h"
 
-/* Threads of a process find the same libraries. */
-static int load_libraries(struct worker *worker, bool cudaToo) {
-  static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-  pthread_mutex_lock(&loading);
-  int result = cudaToo ? cuda_load(worker) : 0;
-  if (result == 0) result = nccl_load(worker);
-  pthread_mutex_unlock(&loading);
-  return result;
-}
-
 int rank_id(struct worker *worker, struct reply *reply) {
   ncclUniqueId id;
-  if (load_libraries(worker, false) != 0) return -1;
+  if (nccl_load(worker) != 0) return -1;
   NCCL(worker, ncclGetUniqueId, &id);
   reply_format(reply, "{\"id\":\"");
   for (size_t i = 0; i < sizeof id; i++) reply_format(reply, "%02x", (unsigned char)id.internal[i]);
@@ -124,7 +112,7 @@ int rank_init(struct worker *worker, const char *hex, struct reply *reply) {
     return worker_fail(worker, "id: want the %zu hexadecimal digits that rank 0 gave", 2 * sizeof id);
   if (worker->comm != NULL)
     return worker_fail(worker, "init: there is a communicator already: send {\"do\":\"destroy\"} first");
-  if (load_libraries(worker, true) != 0 || start_device(worker) != 0) return -1;
+  if (cuda_load(worker) != 0 || nccl_load(worker) != 0 || start_device(worker) != 0) return -1;
   NCCL(worker, ncclCommInitRank, &worker->comm, worker->nRanks, id, worker->rank);
   if (register_buffers(worker) != 0) return -1;
   /* Ready means that all ranks are; and what this needs is connected before any load runs. */

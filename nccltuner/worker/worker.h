@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dynamiccl-worker: one rank on one GPU, or several as threads, that call NCCL's collectives, check and time them, by commands on
- * standard input. The program that starts it says what is measured and looks at all ranks together.
+ * dynamiccl-worker: one rank on one GPU that calls NCCL's collectives, checks and times them, by commands on standard
+ * input. The program that starts it says what is measured and looks at all ranks together.
  */
 #ifndef WORKER_H
 #define WORKER_H
-
-#include <stdio.h>
 
 #include "cuda_api.h"
 #include "json.h"
@@ -23,9 +21,6 @@ struct worker {
   const char *ncclPath; /* NULL: libnccl.so.2 by the linker's rules */
   size_t maxBytes;
   int registered; /* send and recv are memory of NCCL's, and registered */
-  int cpus;       /* that it stays on; 0: on any */
-  FILE *commands;
-  int replies; /* descriptor */
 
   int ncclVersion; /* 0: NCCL is not loaded yet */
   CUdevice gpu;

@@ -42,7 +42,6 @@ func TestOptions(t *testing.T) {
 		{"", "option --rank is missing"},
 		{"--rank 0 --ranks 2", "option --device is missing"},
 		{"--rank 2 --ranks 2 --device 0", "option --rank: want a rank below --ranks"},
-		{"--rank 1 --ranks 4 --device 1 --here 4", "option --here: want no more ranks than there are from --rank on"},
 		{"--rank 0 --ranks 65 --device 0", "option --ranks 65: want a whole number from 1 to 64"},
 		{"--rank 0x --ranks 2 --device 0", "option --rank 0x: want a whole number from 0 to 63"},
 		{"--rank 0 --ranks 2 --device 0 --max-bytes 1", "option --max-bytes 1: want a whole number from 4096"},

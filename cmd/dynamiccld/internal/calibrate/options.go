@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"dynamiccl/agents"
-	"dynamiccl/cmd/dynamiccld/internal/sweep"
 	"dynamiccl/state"
 )
 
@@ -22,7 +21,6 @@ type Options struct {
 	NCCL        string // libnccl.so.2; "": the loader's
 	Shapes      []state.Shape
 	Buffers     string        // "": plain
-	OneProcess  bool          // ranks are threads of one process
 	Collectives []string      // by their names on plain buffers
 	Smallest    uint64        // sizes by powers of two from here ...
 	Largest     uint64        // ... to here on one node ...
@@ -65,9 +63,6 @@ func (o *Options) Check() error {
 		if s.Ranks < 2 || s.Ranks > maxRanks || s.Nodes < 1 || s.Ranks%s.Nodes != 0 {
 			return fmt.Errorf("%d ranks on %d nodes: want 2 to %d ranks, the same number on every node", s.Ranks, s.Nodes, maxRanks)
 		}
-	}
-	if i := slices.IndexFunc(o.Shapes, func(s state.Shape) bool { return s.Nodes > 1 }); o.OneProcess && i >= 0 {
-		return sweep.OneProcessOnNodes(o.Shapes[i].Nodes)
 	}
 	for _, c := range o.Collectives {
 		if !slices.Contains(Collectives, c) {

@@ -27,20 +27,19 @@ type Result struct {
 
 // ShapeResult is one communicator shape on one kind of buffers.
 type ShapeResult struct {
-	Machine    string         `json:"machine"` // as the store has it
-	NCCL       string         `json:"nccl"`
-	Ranks      int            `json:"ranks"`
-	Nodes      int            `json:"nodes"`
-	OneProcess bool           `json:"one_process"` // ranks were threads
-	Over       string         `json:"transport"`   // between the ranks; "": not known
-	Buffers    string         `json:"buffers"`     // plain or registered
-	Seconds    float64        `json:"seconds"`
-	Points     int            `json:"points"`
-	Buckets    []BucketResult `json:"buckets"` // by collective and size
+	Machine string         `json:"machine"` // as the store has it
+	NCCL    string         `json:"nccl"`
+	Ranks   int            `json:"ranks"`
+	Nodes   int            `json:"nodes"`
+	Over    string         `json:"transport"` // between the ranks; "": not known
+	Buffers string         `json:"buffers"`   // plain or registered
+	Seconds float64        `json:"seconds"`
+	Points  int            `json:"points"`
+	Buckets []BucketResult `json:"buckets"` // by collective and size
 }
 
 func (s ShapeResult) target() target {
-	return target{Shape: state.Shape{Ranks: s.Ranks, Nodes: s.Nodes}, registered: s.Buffers == sweep.BuffersRegistered, oneProcess: s.OneProcess}
+	return target{Shape: state.Shape{Ranks: s.Ranks, Nodes: s.Nodes}, registered: s.Buffers == sweep.BuffersRegistered}
 }
 
 // BucketResult is one collective and size.
@@ -61,7 +60,7 @@ const noisy = 1.15
 
 // add takes in a shape that has ended.
 func (r *Result) add(t *tuning, key tuner.Key, took time.Duration) {
-	s := ShapeResult{Machine: key.Machine, NCCL: version(key), Ranks: key.Shape.Ranks, Nodes: key.Shape.Nodes, OneProcess: t.at.oneProcess, Over: key.Shape.Transport, Buffers: t.at.buffers(), Seconds: took.Seconds(), Points: t.points,
+	s := ShapeResult{Machine: key.Machine, NCCL: version(key), Ranks: key.Shape.Ranks, Nodes: key.Shape.Nodes, Over: key.Shape.Transport, Buffers: t.at.buffers(), Seconds: took.Seconds(), Points: t.points,
 		Buckets: []BucketResult{}}
 	var worst *bucket
 	loud := 0
@@ -163,9 +162,6 @@ func (r *Result) network() string {
 	if slices.ContainsFunc(r.Shapes, func(s ShapeResult) bool { return s.Nodes > 1 }) {
 		return "Nodes were pretended on this machine. Programs of as many ranks and nodes over real hosts find these choices, too, and their network is another:\n" +
 			"where such run from this store, calibrate pretended nodes into one of their own (--store).\n"
-	}
-	if slices.ContainsFunc(r.Shapes, func(s ShapeResult) bool { return s.OneProcess }) {
-		return "They are for ranks that are all of one process, and for no others: without --one-process calibrate measures those of a process each.\n"
 	}
 	return "Nothing was measured over a network: --nodes 1,2 does so with nodes that are pretended on this machine.\n"
 }

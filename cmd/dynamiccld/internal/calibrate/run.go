@@ -63,7 +63,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r.open = func(ctx context.Context, at target) (ranks, error) {
 		sessions++
 		return forced.Open(ctx, forced.Config{Worker: o.Worker, NCCL: o.NCCL, Ranks: at.Ranks, Nodes: at.Nodes, MaxBytes: at.most(&o),
-			Registered: at.registered, OneProcess: at.oneProcess, Calls: workers.Graph, Beat: true, Timeout: o.Timeout, Environ: o.Environ}, filepath.Join(folder, fmt.Sprint(sessions)))
+			Registered: at.registered, Calls: workers.Graph, Beat: true, Timeout: o.Timeout, Environ: o.Environ}, filepath.Join(folder, fmt.Sprint(sessions)))
 	}
 	err = r.run(ctx)
 	err = errors.Join(err, s.Close())

@@ -18,20 +18,20 @@ var Buffers = []string{sweep.BuffersPlain, sweep.BuffersRegistered, BuffersAll}
 // target is one communicator and what it is called with: ranks have buffers of one kind all their life.
 type target struct {
 	state.Shape
-	registered, oneProcess bool
+	registered bool
 }
 
 // targets lists what is calibrated. Most programs register nothing, so what they call comes first.
 func (o *Options) targets() (all []target) {
 	if o.Buffers != sweep.BuffersRegistered {
 		for _, s := range o.Shapes {
-			all = append(all, target{Shape: s, oneProcess: o.OneProcess})
+			all = append(all, target{Shape: s})
 		}
 	}
 	if o.Buffers == sweep.BuffersRegistered || o.Buffers == BuffersAll {
 		for _, s := range o.Shapes {
 			if s.Nodes == 1 {
-				all = append(all, target{Shape: s, registered: true, oneProcess: o.OneProcess})
+				all = append(all, target{Shape: s, registered: true})
 			}
 		}
 	}
@@ -95,9 +95,6 @@ func (t target) String() string {
 	text := fmt.Sprintf("%d ranks", t.Ranks)
 	if t.Nodes > 1 {
 		text += fmt.Sprintf(" on %d nodes", t.Nodes)
-	}
-	if t.oneProcess {
-		text += " in one process"
 	}
 	if t.registered {
 		text += ", registered buffers"

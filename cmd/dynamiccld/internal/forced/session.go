@@ -53,15 +53,6 @@ type Config struct {
 	Environ []string // of the ranks, plugin included, without the directory
 	// Registered: the ranks' buffers are registered, and collectives go by their names on such memory.
 	Registered bool
-	OneProcess bool // ranks are threads of one process, on one node
-}
-
-// rings that the ranks have: a process has one.
-func (o Config) rings() int {
-	if o.OneProcess {
-		return 1
-	}
-	return o.Ranks
 }
 
 // Session is one communicator: its ranks and the shared memory in which they are told what to do. It belongs to one
@@ -113,7 +104,7 @@ func (s *Session) start(ctx context.Context) (err error) {
 	}
 	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir)
 	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.MaxBytes), Logs: s.folder,
-		Registered: o.Registered, OneProcess: o.OneProcess, Environ: environ, Idle: s.idle}
+		Registered: o.Registered, Environ: environ, Idle: s.idle}
 	if s.group, err = workers.Start(spec); err != nil {
 		return err
 	}
@@ -155,7 +146,7 @@ func (s *Session) join(ctx context.Context) error {
 			if err := s.record.View(&s.view); err != nil {
 				return err
 			}
-			if s.record.Complete(&s.view) && (len(s.rings) == s.o.rings() || s.check() != nil) {
+			if s.record.Complete(&s.view) && (len(s.rings) == s.o.Ranks || s.check() != nil) {
 				break
 			}
 		}

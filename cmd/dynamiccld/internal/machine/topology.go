@@ -14,9 +14,7 @@ func Topology(info nccltuner.RecordInfo, view *nccltuner.RecordView) state.Topol
 		return t
 	}
 	t.Transport, t.NICs = ranks[0].Transport, ranks[0].NICs
-	oneProcess := t.Nodes == 1 && len(ranks) > 1
 	for _, r := range ranks[1:] {
-		oneProcess = oneProcess && r.Process == ranks[0].Process
 		if r.Transport != t.Transport {
 			t.Transport, t.NICs = "", 0
 			break
@@ -25,9 +23,6 @@ func Topology(info nccltuner.RecordInfo, view *nccltuner.RecordView) state.Topol
 	}
 	if t.Transport == "" {
 		t.NICs = 0
-	}
-	if oneProcess {
-		t.Transport = state.Direct(t.Transport)
 	}
 	return t
 }

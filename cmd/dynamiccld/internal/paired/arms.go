@@ -73,7 +73,7 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 	}
 	environ = slices.Concat(environ, a.Environ)
 	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NodeDirs: dirs, CPUs: o.CPUs, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
-		Registered: o.Buffers == sweep.BuffersRegistered, OneProcess: o.OneProcess, Environ: environ, Logs: a.folder})
+		Registered: o.Buffers == sweep.BuffersRegistered, Environ: environ, Logs: a.folder})
 	if err != nil {
 		return err
 	}

@@ -322,19 +322,6 @@ func ofThisTest(folders []string, r result) bool {
 }
 
 // What the user's environment has of ours does not reach plain NCCL.
-// Ranks that are threads of one process learn as those of a process each.
-func TestLiveOneProcess(t *testing.T) {
-	m := newMachine(t, "h200x4-nvlink-quiet")
-	said, code := m.bench("", 0, "--one-process", "--collectives", "AllReduce", "--sizes", "1K,64K", "--phases", "quiet:2s", "--min-rounds", "40", "--explore-budget", "30%")
-	if r := m.read(); code != 0 || !r.head.Machine.Identity.OneProcess || len(r.phases) != 1 || len(r.phases[0].Points) != 2 {
-		t.Fatalf("exit code %d, %+v\n%s", code, r.head, said)
-	}
-	status := m.read().end.Daemons["run"].Status
-	if len(status.Comms) != 1 || status.Comms[0].Transport != "nvlink-direct" || len(status.Comms[0].Processes) != 1 || status.Samples == 0 {
-		t.Errorf("%+v", status)
-	}
-}
-
 func TestLivePlainIsPlain(t *testing.T) {
 	m := newMachine(t, sockets)
 	preload := filepath.Join(m.root, "lib", "libdynamiccl.so")

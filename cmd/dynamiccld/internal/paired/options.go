@@ -119,7 +119,6 @@ type Options struct {
 	LeastRounds int // of a phase, also where they take longer than its time
 	Collectives []string
 	Buffers     string // as a sweep's
-	OneProcess  bool   // ranks of an arm are threads of one process
 	Sizes       []uint64
 	Calls       int           // of a batch
 	Batch       time.Duration // that a batch may take, beside one call
@@ -156,7 +155,7 @@ func (o *Options) Check() error {
 	} else if o.Buffers != "" && o.Buffers != sweep.BuffersPlain {
 		return fmt.Errorf("--buffers %q: want %s or %s", o.Buffers, sweep.BuffersPlain, sweep.BuffersRegistered)
 	}
-	like := sweep.Options{Ranks: o.Ranks, Nodes: o.Nodes, OneProcess: o.OneProcess, Collectives: o.Collectives, Sizes: o.Sizes, Calls: workers.Stream,
+	like := sweep.Options{Ranks: o.Ranks, Nodes: o.Nodes, Collectives: o.Collectives, Sizes: o.Sizes, Calls: workers.Stream,
 		Load: sweep.LoadNone, LoadSize: o.LoadSize, Rounds: 1, Budget: o.Batch, Timeout: o.Timeout}
 	if o.Batch <= 0 {
 		return fmt.Errorf("--batch %v: want more than none", o.Batch)

@@ -142,7 +142,7 @@ func (r *runner) close(ctx context.Context, failed error) error {
 
 func (r *runner) head(ctx context.Context) Head {
 	o := r.o
-	like := sweep.Options{Ranks: o.Ranks, Nodes: o.Nodes, OneProcess: o.OneProcess, Sizes: o.Sizes, Calls: workers.Stream, Load: sweep.LoadNone, Budget: o.Batch,
+	like := sweep.Options{Ranks: o.Ranks, Nodes: o.Nodes, Sizes: o.Sizes, Calls: workers.Stream, Load: sweep.LoadNone, Budget: o.Batch,
 		Settings: o.Settings, Program: o.Program, Now: o.Now, Transport: "one node"} // plain NCCL in the first arm: nobody says what connects its ranks
 	if o.Nodes > 1 {
 		like.Transport = "network"

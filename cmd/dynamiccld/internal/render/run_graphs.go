@@ -61,28 +61,11 @@ func runBlind(w io.Writer, r control.RunReport) error {
 	default:
 		measure += " --buffers all"
 	}
-	switch one, several := blindProcesses(r); {
-	case one && several:
-		measure += ", and again with --one-process"
-	case one:
-		measure += " --one-process"
-	}
 	if nccl := blindVersions(r); nccl != "" {
 		measure += fmt.Sprintf(" (NCCL %s; --nccl-lib FILE where the loader finds another)", nccl)
 	}
 	_, err := fmt.Fprintf(w, prefix+"CUDA graphs hold NCCL's default where nothing was measured: %s; measure first: %s\n", strings.Join(names, ", "), measure)
 	return err
-}
-
-// blindProcesses says whether ranks of one process captured so, and ranks of several: what is measured holds for one of these.
-func blindProcesses(r control.RunReport) (one, several bool) {
-	for _, c := range r.Comms {
-		if slices.ContainsFunc(c.Captured, isBlind) {
-			direct := state.Shape{Transport: c.Transport}.OneProcess()
-			one, several = one || direct, several || !direct
-		}
-	}
-	return one, several
 }
 
 // blindVersions are those of NCCL that captured so: what is measured holds for one alone. "": not known.

@@ -109,14 +109,6 @@ func TestRunSaysWhatGraphsHold(t *testing.T) {
 	if got := say(t, control.RunReport{Comms: []control.RunComm{d}}); !strings.HasSuffix(got, ": AllReduceRegistered 64 KiB; measure first: dynamiccld calibrate --buffers registered\n") {
 		t.Errorf("on registered buffers:\n%s", got)
 	}
-	d.Transport = "nvlink-direct"
-	if got := say(t, control.RunReport{Comms: []control.RunComm{d}}); !strings.HasSuffix(got, "dynamiccld calibrate --buffers registered --one-process\n") {
-		t.Errorf("of one process:\n%s", got)
-	}
-	if got := say(t, control.RunReport{Comms: []control.RunComm{c, d}}); !strings.HasSuffix(got, "dynamiccld calibrate --buffers all, and again with --one-process\n") {
-		t.Errorf("of one process and of several:\n%s", got)
-	}
-	d.Transport = ""
 	d.NCCLVersion = "2.28.9"
 	if got := say(t, control.RunReport{Comms: []control.RunComm{c, d}}); !strings.HasSuffix(got, " --buffers all (NCCL 2.28.9; --nccl-lib FILE where the loader finds another)\n") {
 		t.Errorf("a version:\n%s", got)

@@ -29,7 +29,6 @@ func TestLiveTables(t *testing.T) {
 		{"h200x4-nvlink-quiet-nccl2.32.3", "2.32.3", []string{"--ranks", "4", "--sizes", "1K,64K", "--collectives", "AllReduce,AllGather"}, 120},
 		{"h200x4-socket-4nodes-quiet", "2.30.7", []string{"--ranks", "4", "--nodes", "4", "--sizes", "1K,1M", "--calls", "stream"}, 150},
 		{"h200x3-nvlink-quiet", "2.28.9", []string{"--ranks", "3", "--sizes", "1K,64K", "--rounds", "2"}, 150},
-		{"h200x4-nvlink-quiet", "2.28.9", []string{"--ranks", "4", "--sizes", "1K,64K", "--one-process", "--calls", "stream"}, 100},
 	} {
 		t.Run(c.table, func(t *testing.T) {
 			// The recorded tables are of NCCL without device kernels on ordinary buffers.

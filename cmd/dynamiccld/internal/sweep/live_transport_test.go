@@ -20,8 +20,6 @@ func TestLiveTransport(t *testing.T) {
 		{"bridges", state.UnknownTransport, nil, []string{"FAKEGPU_LINKS=bridges"}},
 		{"two of a bridge, which no rank can know", state.UnknownTransport, []string{"--ranks", "2"}, []string{"FAKEGPU_LINKS=bridges"}},
 		{"NVLink that NCCL may not use", state.UnknownTransport, nil, []string{"NCCL_P2P_DISABLE=1"}},
-		{"NVLink, one process", "nvlink-direct", []string{"--one-process"}, nil},
-		{"bridges, one process", state.UnknownTransport, []string{"--one-process"}, []string{"FAKEGPU_LINKS=bridges"}},
 		{"named", "pcie", []string{"--transport", "pcie"}, nil},
 		{"nodes", "socket", []string{"--nodes", "2"}, nil},
 		{"nodes, told", "rdma", []string{"--nodes", "2"}, []string{"NCCL_NET=IB"}},

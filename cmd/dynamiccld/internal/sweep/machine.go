@@ -46,7 +46,6 @@ type Identity struct {
 	NCCL        string   `json:"nccl"`
 	Ranks       int      `json:"nranks"`
 	Nodes       int      `json:"nnodes"`
-	OneProcess  bool     `json:"one_process,omitempty"` // ranks are threads
 	Transport   string   `json:"transport"`
 	Condition   string   `json:"condition"`
 	Load        string   `json:"load"`
@@ -76,7 +75,7 @@ type NIC struct {
 
 // Describe says where and how something is measured that these ranks run.
 func Describe(ctx context.Context, o *Options, ready []workers.Ready) *Description {
-	id := Identity{Machine: o.Machine, NCCL: control.FormatNCCLVersion(ready[0].NCCL), Ranks: o.Ranks, Nodes: o.Nodes, OneProcess: o.OneProcess, Transport: o.Transport,
+	id := Identity{Machine: o.Machine, NCCL: control.FormatNCCLVersion(ready[0].NCCL), Ranks: o.Ranks, Nodes: o.Nodes, Transport: o.Transport,
 		Condition: o.Condition, Load: o.Load, LoadSize: o.loadSize(), Calls: o.Calls, BudgetUs: o.Budget.Microseconds(), Exact: o.Exact,
 		Samples: o.Samples != "", Single: o.Single, GPUs: []GPU{}, Environment: append([]string{}, o.Settings...), Driver: driverVersion()}
 	for _, r := range ready {

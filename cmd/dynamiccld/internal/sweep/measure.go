@@ -20,8 +20,7 @@ type session struct {
 // openSession starts the ranks in a folder of their own, with the GPUs' load where one is asked for.
 func openSession(ctx context.Context, o *Options, folder string) (*session, error) {
 	ranks, err := forced.Open(ctx, forced.Config{Worker: o.Worker, NCCL: o.NCCL, Ranks: o.Ranks, Nodes: o.Nodes, MaxBytes: o.largest(), Calls: o.Calls,
-		Times: o.Samples != "", Exact: o.Exact, Timeout: o.Timeout, Environ: o.Environ, Registered: o.Buffers == BuffersRegistered,
-		OneProcess: o.OneProcess}, folder)
+		Times: o.Samples != "", Exact: o.Exact, Timeout: o.Timeout, Environ: o.Environ, Registered: o.Buffers == BuffersRegistered}, folder)
 	if err != nil {
 		return nil, err
 	}

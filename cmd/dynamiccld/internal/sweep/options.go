@@ -47,11 +47,6 @@ func RegisteredOnNodes(nodes int) error {
 	return fmt.Errorf("registered buffers on %d nodes: NCCL's symmetric kernels are those of one NVLink domain", nodes)
 }
 
-// OneProcessOnNodes says why there is no such process.
-func OneProcessOnNodes(nodes int) error {
-	return fmt.Errorf("--one-process: its ranks are on one node, and --nodes asks for %d", nodes)
-}
-
 // Loads that can run beside.
 const (
 	LoadNone    = "none"
@@ -80,7 +75,6 @@ type Options struct {
 	Condition   string   // "": from the load
 	Collectives []string // on registered buffers by their names there
 	Buffers     string   // "": plain
-	OneProcess  bool     // ranks are threads of one process
 	Sizes       []uint64
 	Choices     []Pattern // none: all that ranks can run
 	Channels    []uint8   // none: those that learners try
@@ -143,8 +137,6 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--load %q: want one of %s", o.Load, strings.Join(Loads, ", "))
 	case o.Buffers != "" && o.Buffers != BuffersPlain && o.Buffers != BuffersRegistered:
 		return fmt.Errorf("--buffers %q: want %s or %s", o.Buffers, BuffersPlain, BuffersRegistered)
-	case o.OneProcess && o.Nodes > 1:
-		return OneProcessOnNodes(o.Nodes)
 	case o.Buffers == BuffersRegistered && o.Nodes > 1:
 		return RegisteredOnNodes(o.Nodes)
 	case o.LoadSize < 0 || o.LoadSize > maxLoad:

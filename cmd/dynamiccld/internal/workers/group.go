@@ -21,7 +21,6 @@ type Spec struct {
 	NCCL       string // libnccl.so.2; "": the loader's
 	MaxBytes   uint64 // of any call
 	Registered bool   // buffers are NCCL's own memory, registered for its symmetric kernels
-	OneProcess bool   // ranks are threads of one process. Invariant: on one node
 	CPUs       int    // that a rank stays on, the same for this rank of every group; 0: wherever the system puts it
 	Environ    []string
 	NodeDirs   []string // by node: DYNAMICCL_DIR of its ranks; none: as Environ has it
@@ -56,7 +55,7 @@ func (s Spec) environ(rank int) []string {
 	return append(env, hostIDVariable+"=dynamiccl-node"+strconv.Itoa(node))
 }
 
-// Group is the ranks of one communicator. It belongs to one goroutine.
+// Group is the processes of one communicator. It belongs to one goroutine.
 type Group struct {
 	spec      Spec
 	processes []*process
@@ -69,21 +68,14 @@ func Start(s Spec) (*Group, error) {
 	if s.Ranks < 1 || s.Nodes < 1 || s.Ranks%s.Nodes != 0 {
 		return nil, fmt.Errorf("%d ranks on %d nodes: want the same number of ranks on every node", s.Ranks, s.Nodes)
 	}
-	if s.OneProcess && s.Nodes > 1 {
-		return nil, fmt.Errorf("ranks of one process are on one node, and %d are asked for", s.Nodes)
-	}
 	// Room for an answer and the end of each: nobody blocks when nobody listens any more.
 	g := &Group{spec: s, answers: make(chan answer, 2*s.Ranks)}
-	here := 1
-	if s.OneProcess {
-		here = s.Ranks
-	}
-	for rank := 0; rank < s.Ranks; rank += here {
-		all, err := start(s, rank, here, g.answers)
+	for rank := range s.Ranks {
+		p, err := start(s, rank, g.answers)
 		if err != nil {
 			return nil, errors.Join(err, g.Kill())
 		}
-		g.processes = append(g.processes, all...)
+		g.processes = append(g.processes, p)
 	}
 	return g, nil
 }

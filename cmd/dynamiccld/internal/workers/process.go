@@ -3,7 +3,6 @@ package workers
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,12 +13,12 @@ import (
 	"syscall"
 )
 
-// process is one rank: a process, or a thread of the one that the group's first rank is.
+// process is one rank.
 type process struct {
 	rank  int
-	cmd   *exec.Cmd // nil: the process is another rank's
+	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	log   string        // file that gets what the process says on standard error
+	log   string        // file that gets what it says on standard error
 	gone  chan struct{} // closed once it has ended
 }
 
@@ -33,60 +32,16 @@ type answer struct {
 // maxLine bounds an answer: a rank that writes more is broken.
 const maxLine = 1 << 20
 
-// start starts a process with so many ranks, from this one on. Their lines go into answers until it ends.
-func start(s Spec, rank, here int, answers chan<- answer) (_ []*process, err error) {
+// start starts the process of a rank. Its lines go into answers until it ends.
+func start(s Spec, rank int, answers chan<- answer) (*process, error) {
 	p := &process{rank: rank, log: filepath.Join(s.Logs, fmt.Sprintf("rank%d.log", rank)), gone: make(chan struct{})}
 	logFile, err := os.Create(p.log)
 	if err != nil {
 		return nil, fmt.Errorf("log of rank %d: %w", rank, err)
 	}
 	defer logFile.Close()
-	p.cmd = exec.Command(s.Program, s.arguments(rank, here)...)
-	p.cmd.Env = s.environ(rank)
-	p.cmd.Stderr = logFile
-	// A group of its own: a terminal's Ctrl-C is for the one who asks, and must not end ranks in the middle of a point.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	all, outputs := []*process{p}, []io.ReadCloser{stdout}
-	defer func() {
-		for _, theirs := range p.cmd.ExtraFiles {
-			theirs.Close()
-		}
-		for i := 1; i < len(all) && err != nil; i++ {
-			all[i].stdin.Close()
-			outputs[i].Close()
-		}
-	}()
-	for len(all) < here {
-		other := &process{rank: rank + len(all), log: p.log, gone: make(chan struct{})}
-		output, err := other.pipes(p.cmd)
-		if err != nil {
-			return nil, fmt.Errorf("pipes of rank %d: %w", other.rank, err)
-		}
-		all, outputs = append(all, other), append(outputs, output)
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting rank %d: %w; build it with `make`, or name it with --worker", rank, err)
-	}
-	for i, each := range all {
-		go each.read(outputs[i], answers)
-	}
-	return all, nil
-}
-
-// arguments of the worker.
-func (s Spec) arguments(rank, here int) []string {
 	args := []string{"--rank", strconv.Itoa(rank), "--ranks", strconv.Itoa(s.Ranks), "--device", strconv.Itoa(rank),
 		"--max-bytes", strconv.FormatUint(s.MaxBytes, 10)}
-	if here > 1 {
-		args = append(args, "--here", strconv.Itoa(here))
-	}
 	if s.Nodes > 1 {
 		args = append(args, "--per-node", strconv.Itoa(s.Ranks/s.Nodes))
 	}
@@ -99,26 +54,27 @@ func (s Spec) arguments(rank, here int) []string {
 	if s.NCCL != "" {
 		args = append(args, "--nccl", s.NCCL)
 	}
-	return args
-}
-
-// pipes of a rank that is a thread: the next two descriptors of the process that is to be started.
-func (p *process) pipes(cmd *exec.Cmd) (output io.ReadCloser, err error) {
-	in, stdin, err := os.Pipe()
+	p.cmd = exec.Command(s.Program, args...)
+	p.cmd.Env = s.environ(rank)
+	p.cmd.Stderr = logFile
+	// A group of its own: a terminal's Ctrl-C is for the one who asks, and must not end ranks in the middle of a point.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	output, out, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, in.Close(), stdin.Close())
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting rank %d: %w; build it with `make`, or name it with --worker", rank, err)
 	}
-	cmd.ExtraFiles = append(cmd.ExtraFiles, in, out)
-	p.stdin = stdin
-	return output, nil
+	go p.read(stdout, answers)
+	return p, nil
 }
 
 // read hands on lines, then the end.
-func (p *process) read(stdout io.ReadCloser, answers chan<- answer) {
+func (p *process) read(stdout io.Reader, answers chan<- answer) {
 	defer close(p.gone)
 	lines := bufio.NewScanner(stdout)
 	lines.Buffer(nil, maxLine)
@@ -126,18 +82,12 @@ func (p *process) read(stdout io.ReadCloser, answers chan<- answer) {
 		answers <- answer{rank: p.rank, line: append([]byte(nil), lines.Bytes()...)}
 	}
 	_, _ = io.Copy(io.Discard, stdout) // a line that was too long: the rest must not block it
-	var err error
-	if p.cmd != nil {
-		err = p.cmd.Wait()
-	}
+	err := p.cmd.Wait()
 	switch {
 	case lines.Err() != nil:
 		err = lines.Err()
-	case p.cmd == nil:
-		_ = stdout.Close() // Wait closes the others'
-		err = errors.New("the process of all ranks has ended")
 	case err == nil:
-		err = errors.New("exit status 0")
+		err = fmt.Errorf("exit status 0")
 	}
 	answers <- answer{rank: p.rank, err: err}
 }
@@ -153,10 +103,6 @@ func (p *process) send(r request) error {
 
 // kill ends the process and what it may have started.
 func (p *process) kill() {
-	if p.cmd == nil { // the first rank's is it
-		_ = p.stdin.Close()
-		return
-	}
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended by itself
 	_ = p.stdin.Close()
 }
