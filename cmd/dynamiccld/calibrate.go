@@ -65,6 +65,10 @@ call with; 'run' says so where one captured them unmeasured. all does both, one 
 with ranks of their own. Plain is the default: most programs register nothing, and ranks that
 are started twice leave half the time to each.
 
+In a graph NCCL registers buffers from ncclMemAlloc by itself, and some of its collectives are faster
+there than between cudaMalloc's. Which of them a program will have is not known, so its default is
+measured in both, and a choice has to beat the faster one; the table marks these (*).
+
 The first 16 calls of a communicator are NCCL's default whatever is stored. A program that
 makes some warm-up calls before it captures has the choices in its graphs; run it with
 --no-explore, so that no trial is captured.`,

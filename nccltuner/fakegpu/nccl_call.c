@@ -115,6 +115,11 @@ static double load_factor(void) {
   return text != NULL && fakegpu_is_loaded() ? atof(text) : 1;
 }
 
+static double registered_factor(void) {
+  const char *text = getenv("FAKEGPU_GRAPH_REGISTER");
+  return text != NULL && atof(text) > 0 ? atof(text) : 1;
+}
+
 /* Virtual time of stream and communicator go together: NCCL's work is what its stream does. */
 static void begin_on(struct ncclComm *comm, CUstream stream) {
   double *now = fakegpu_now_ns(stream), *own = &comm->rank.timeline.nowNs;
@@ -207,7 +212,7 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended) {
   point.algo = ran.algo;
   point.proto = ran.proto;
   faults |= nccl_faults(&point, 0);
-  launched.costNs = ran.costNs;
+  launched.costNs = ran.costNs * (capturing && nccl_owns(call->send) && nccl_owns(call->recv) ? registered_factor() : 1);
   launched.hangs = (faults & FAULT_HANG) != 0;
   launched.spoils = (faults & FAULT_WRONG) != 0;
   launched.skips = (faults & FAULT_SKIP) != 0;

@@ -65,6 +65,7 @@ struct ncclComm {
 
 /* nccl_comm.c */
 extern _Thread_local char nccl_error[1024]; /* of ncclGetLastError */
+int nccl_owns(const void *at); /* memory of ncclMemAlloc's */
 ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 size_t nccl_type_bytes(int type); /* 0: unknown here */
 /* Waits for all ranks; where one is gone, for ever, as NCCL's kernels do. */

@@ -19,7 +19,6 @@
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
-CUresult cuMemFree_v2(CUdeviceptr address);
 CUresult cuMemsetD8_v2(CUdeviceptr at, unsigned char value, size_t bytes);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
@@ -107,15 +106,6 @@ FAKEGPU_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int nRanks, ncc
 }
 
 /* ---- memory that all ranks have ---- */
-
-FAKEGPU_API ncclResult_t ncclMemAlloc(void **memory, size_t bytes) {
-  CUdeviceptr address;
-  if (cuMemAlloc_v2(&address, bytes) != 0) return nccl_fail(ncclUnhandledCudaError, "no memory");
-  *memory = (void *)(uintptr_t)address;
-  return 0;
-}
-
-FAKEGPU_API ncclResult_t ncclMemFree(void *memory) { return cuMemFree_v2((CUdeviceptr)(uintptr_t)memory) == 0 ? 0 : nccl_fail(ncclInvalidArgument, "no memory of NCCL's"); }
 
 struct shown { /* of a rank, in the memory in which ranks meet */
   CUipcMemHandle handle;

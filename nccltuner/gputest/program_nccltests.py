@@ -23,9 +23,9 @@ def version(line):
 
 
 def row(line):
-    """One line of the table as two results, or none."""
+    """One line of the table as two results, or none: of 0 bytes, where a size has none for each rank, no call is made."""
     words = line.split()
-    if len(words) < COLUMNS or not words[0].isdigit() or not words[1].isdigit():
+    if len(words) < COLUMNS or not words[0].isdigit() or not words[1].isdigit() or words[0] == "0":
         return []
     results = []
     for in_place, at in ((False, 5), (True, 9)):

@@ -36,7 +36,8 @@ static const char usage[] =
     "  {\"do\":\"init\",\"id\":ID}          communicator and buffers\n"
     "  {\"do\":\"call\",\"collective\":C,\"bytes\":B,\"calls\":K}\n"
     "  {\"do\":\"measure\",\"collective\":C,\"bytes\":B,\"mode\":\"graph\", \"stream\", \"free\" or \"host\",\"calls\":K,\n"
-    "   \"replays\":R,\"min_replays\":M,\"budget_us\":T,\"warm_us\":W}\n"
+    "   \"replays\":R,\"min_replays\":M,\"budget_us\":T,\"warm_us\":W}   and \"memory\":\"nccl\": in buffers of NCCL's own\n"
+    "                                 that nobody registered; the first time takes twice as much GPU memory again\n"
     "  {\"do\":\"load\",\"kind\":\"none\", \"compute\" or \"copy\"}   runs while measure times replays\n"
     "  {\"do\":\"destroy\"}               the communicator; init may follow\n"
     "  {\"do\":\"bye\"}                   the end; so is the end of standard input, even in the middle of a command\n\n"
@@ -110,8 +111,10 @@ static int do_measure(struct worker *worker, const struct json *json, struct rep
   static const char *const modes[NUM_MODES] = {"graph", "stream", "free", "host"};
   struct measurement want = {0};
   double calls, replays, least;
-  const char *mode = text_of(worker, json, "mode");
-  if (mode == NULL) return -1;
+  const char *mode = text_of(worker, json, "mode"), *memory = json_find(json, "memory") == NULL ? NULL : text_of(worker, json, "memory");
+  if (mode == NULL || (memory == NULL && json_find(json, "memory") != NULL)) return -1;
+  if (memory != NULL && strcmp(memory, "nccl") != 0) return worker_fail(worker, "memory \"%.40s\": want nccl, or no field", memory);
+  if (memory != NULL && worker->registered) return worker_fail(worker, "memory \"nccl\": that of --registered is NCCL's already");
   while (want.mode < NUM_MODES && strcmp(modes[want.mode], mode) != 0) want.mode++;
   if (want.mode == NUM_MODES) return worker_fail(worker, "mode \"%.40s\": want graph, stream, free or host", mode);
   if (number_of(worker, json, "replays", 1, 10000, 1, &replays) != 0 ||
@@ -123,7 +126,9 @@ static int do_measure(struct worker *worker, const struct json *json, struct rep
   want.calls = (int)calls;
   want.replays = (int)replays;
   want.minReplays = (int)least;
-  return measure(worker, &shape, &want, reply);
+  if (memory != NULL && rank_exchange(worker) != 0) return -1;
+  int failed = measure(worker, &shape, &want, reply);
+  return memory == NULL || rank_exchange(worker) == 0 ? failed : -1;
 }
 
 static int do_load(struct worker *worker, const struct json *json, struct reply *reply) {
@@ -146,7 +151,7 @@ static const struct command {
     {"init", " do id ", do_init},
     {"destroy", " do ", do_destroy},
     {"call", " do collective bytes calls ", do_call},
-    {"measure", " do collective bytes calls mode replays min_replays warm_us budget_us ", do_measure},
+    {"measure", " do collective bytes calls mode memory replays min_replays warm_us budget_us ", do_measure},
     {"load", " do kind ", do_load},
     {"bye", " do ", do_bye},
 };

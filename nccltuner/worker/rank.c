@@ -44,6 +44,32 @@ static int make_buffer(struct worker *worker, CUdeviceptr *buffer) {
   return 0;
 }
 
+static void exchange(struct worker *worker) {
+  const CUdeviceptr buffers[2] = {worker->send, worker->recv};
+  worker->send = worker->ofNccl[0];
+  worker->recv = worker->ofNccl[1];
+  memcpy(worker->ofNccl, buffers, sizeof buffers);
+}
+
+int rank_exchange(struct worker *worker) {
+  int first = !worker->allHave;
+  float failed = 0;
+  void *at;
+  if (nccl.ncclMemAlloc == NULL) return worker_fail(worker, "memory \"nccl\": NCCL %d has none: take 2.19 or newer", worker->ncclVersion);
+  for (int i = 0; i < 2 && first && failed == 0; i++) {
+    if (worker->ofNccl[i] != 0) continue;
+    failed = nccl.ncclMemAlloc(&at, worker->maxBytes) != 0;
+    if (failed == 0) worker->ofNccl[i] = (CUdeviceptr)(uintptr_t)at;
+  }
+  if (first && rank_largest(worker, &failed) != 0) return -1; /* one rank without must not keep the others waiting */
+  if (failed != 0) return worker_fail(worker, "memory \"nccl\": a rank's ncclMemAlloc of twice %zu bytes failed", worker->maxBytes);
+  worker->allHave = 1;
+  exchange(worker);
+  if (!first || pattern_fill(worker) == 0) return 0;
+  exchange(worker);
+  return -1;
+}
+
 static int register_buffers(struct worker *worker) {
   const CUdeviceptr buffers[2] = {worker->send, worker->recv};
   for (int i = 0; i < 2 && worker->registered; i++) {

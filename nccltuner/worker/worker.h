@@ -27,6 +27,8 @@ struct worker {
   CUcontext context; /* NULL: CUDA is not up yet */
   CUstream stream;
   CUdeviceptr send, recv; /* maxBytes each */
+  CUdeviceptr ofNccl[2];  /* what rank_exchange changes them for; 0: none yet */
+  int allHave;            /* all ranks have these */
   CUdeviceptr shared;     /* two floats: what ranks agree on */
   void *staging;          /* page-locked, STAGING_BYTES */
   ncclComm_t comm;        /* NULL: none */
@@ -81,6 +83,9 @@ int nccl_failed(struct worker *worker, const char *call, ncclResult_t result); /
 int rank_id(struct worker *worker, struct reply *reply);
 int rank_init(struct worker *worker, const char *id, struct reply *reply);
 int rank_destroy(struct worker *worker);
+/* Send and recv become buffers of NCCL's own memory, registered by nobody, and the next time what they were. NCCL registers such by
+ * itself in a graph, and ranks then read and write each other's: cuMemAlloc's it cannot (ipcRegisterBuffer, src/transport/p2p.cc). */
+int rank_exchange(struct worker *worker);
 /* The largest of the ranks' values, the same on all of them. One collective of 4 bytes. */
 int rank_largest(struct worker *worker, float *value);
 

@@ -83,6 +83,8 @@ func TestRefusals(t *testing.T) {
 		{measureLine("AllReduce", 1024, "graph", 1, 3, 4, 0, 0), "field min_replays: want a whole number from 1 to 3"},
 		{measureLine("AllReduce", 1024, "graph", 1, 10001, 4, 0, 0), "field replays: want a whole number from 1 to 10000"},
 		{measureLine("AllReduce", 1024, "graph", 1, 3, 3, -1, 0), "field warm_us: want a number from 0 to 1000000000"},
+		{strings.Replace(inNCCLMemory("AllReduce", 1024, "graph"), `"nccl"`, `"own"`, 1), `memory "own": want nccl, or no field`},
+		{strings.Replace(inNCCLMemory("AllReduce", 1024, "graph"), `"nccl"`, `1`, 1), "field memory: want a text"},
 		{fmt.Sprintf(`{"do":"init","id":"%s"}`, strings.Repeat("0", 256)), `init: there is a communicator already: send {"do":"destroy"} first`},
 	} {
 		for rank, w := range g {

@@ -36,6 +36,7 @@ type bucket struct {
 	first  []float64                    // what the default's first point gave, until there is a learner
 	n      int                          // points
 	us     float64                      // of NCCL's default, about; 0: not measured
+	memory string                       // that NCCL's default is measured in; "": the ranks' buffers
 	err    error                        // why nothing more is measured
 	done   bool
 	kept   bool // the store has it

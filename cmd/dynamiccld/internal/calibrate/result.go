@@ -48,6 +48,7 @@ type BucketResult struct {
 	MinBytes   uint64  `json:"min_bytes"` // of the bucket, which ends below twice that
 	Choice     string  `json:"choice"`    // "": not known
 	DefaultUs  float64 `json:"default_us"`
+	Memory     string  `json:"default_memory,omitempty"` // "nccl": that is NCCL's default in memory that NCCL registers in graphs by itself
 	ChoiceUs   float64 `json:"choice_us"`
 	Ratio      float64 `json:"ratio"` // default over choice
 	Points     int     `json:"points"`
@@ -85,7 +86,7 @@ func (r *Result) add(t *tuning, key tuner.Key, took time.Duration) {
 }
 
 func (t *tuning) result(b *bucket, key tuner.Key) BucketResult {
-	r := BucketResult{Collective: b.name, MinBytes: 1 << b.Log2Bytes, DefaultUs: b.us, Points: b.n, Stored: b.kept}
+	r := BucketResult{Collective: b.name, MinBytes: 1 << b.Log2Bytes, DefaultUs: b.us, Memory: b.memory, Points: b.n, Stored: b.kept}
 	l, ok := t.learned(b, key)
 	switch {
 	case ok && b.kept:
@@ -103,6 +104,14 @@ func (t *tuning) result(b *bucket, key tuner.Key) BucketResult {
 
 // Lines of the table that say nothing are left out.
 func (r BucketResult) unsettled() bool { return !r.Stored && r.Choice == "" }
+
+// mark says of a default's time that the last lines have something about it.
+func (r BucketResult) mark() string {
+	if r.Memory == "" {
+		return ""
+	}
+	return "*"
+}
 
 // Write shows a result to people.
 func (r *Result) Write(w io.Writer) error {
@@ -124,12 +133,15 @@ func (r *Result) Write(w io.Writer) error {
 				continue
 			}
 			stored++
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%.2f\t%.2f\t%.2fx\n", b.Collective, state.FormatBytes(b.MinBytes), b.Choice, b.DefaultUs, b.ChoiceUs, b.Ratio)
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%.2f%s\t%.2f\t%.2fx\n", b.Collective, state.FormatBytes(b.MinBytes), b.Choice, b.DefaultUs, b.mark(), b.ChoiceUs, b.Ratio)
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
 		r.writeMissing(w, s)
+		if slices.ContainsFunc(s.Buckets, func(b BucketResult) bool { return b.Stored && b.Memory != "" }) {
+			fmt.Fprintln(w, "  * of NCCL's default in buffers from ncclMemAlloc, which NCCL registers in graphs by itself: it is slower in cudaMalloc's, and no choice may be slower in either")
+		}
 	}
 	for _, text := range r.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", text)

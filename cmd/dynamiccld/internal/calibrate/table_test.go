@@ -36,8 +36,9 @@ type world struct {
 	device  bool // all choices of LL are one
 	open    int  // sets of ranks that have not ended
 	opened  int
-	most    int   // entries of a plan
-	same    error // why calls on registered buffers are nothing of their own
+	most    int                                                    // entries of a plan
+	memory  func(collective string, bytes uint64) (float64, error) // NCCL's default in its own memory, over that in another; nil: 1
+	same    error                                                  // why calls on registered buffers are nothing of their own
 }
 
 // figures is where tables of our own kernels are, seen from the other tables.
@@ -245,6 +246,18 @@ func (w *tableRanks) Measure(ctx context.Context, collective string, bytes uint6
 	}
 	if c, _ := actions.ParseCollective(collective); c.Registered() && a.Path == actions.PathSymmetric && symmetricCosts[a.Symmetric] == 0 {
 		w.t.Errorf("%s %d: %s is measured, which NCCL has refused", collective, bytes, a)
+	}
+	if e.Memory == workers.NCCLMemory {
+		if a != actions.Default {
+			w.t.Errorf("%s %d: %s is measured in memory of NCCL's", collective, bytes, a)
+		}
+		if w.memory != nil {
+			times, err := w.memory(collective, bytes)
+			if err != nil {
+				return nil, 0, err
+			}
+			us *= times
+		}
 	}
 	calls := min(e.Calls, max(1, int(e.ReplayUs/callUs)))
 	replays := min(50, max(e.MinReplays, int(float64(e.Budget.Microseconds())/us/float64(calls))))

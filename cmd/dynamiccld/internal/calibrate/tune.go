@@ -70,6 +70,7 @@ type tuning struct {
 	ranks    ranks
 	buckets  []*bucket
 	session  *tuner.Session // nil: nothing can be chosen
+	noMemory bool           // ranks have none of NCCL's own
 	ends     time.Time      // nothing is measured any more
 	confirms time.Time      // nothing new is tried any more
 	points   int
@@ -112,6 +113,9 @@ func (t *tuning) defaults(ctx context.Context) error {
 			continue
 		}
 		if b.first, err = t.measure(ctx, b, actions.Default); err != nil {
+			break
+		}
+		if err = t.inNCCLMemory(ctx, b); err != nil {
 			break
 		}
 		if b.marks, err = t.ranks.Allowed(b.name, b.bytes); err != nil {
@@ -265,7 +269,11 @@ func (t *tuning) measure(ctx context.Context, b *bucket, a actions.Action) (valu
 	if err != nil {
 		return nil, point(b, a, err)
 	}
-	got, _, err := t.ranks.Measure(ctx, b.name, b.bytes, callUs, effort)
+	e := effort
+	if a == actions.Default {
+		e.Memory = b.memory
+	}
+	got, _, err := t.ranks.Measure(ctx, b.name, b.bytes, callUs, e)
 	if err != nil {
 		return nil, point(b, a, err)
 	}

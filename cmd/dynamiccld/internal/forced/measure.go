@@ -17,6 +17,7 @@ type Effort struct {
 	MinReplays int
 	Replays    int           // at most; 0: 50
 	Budget     time.Duration // of replays beyond MinReplays
+	Memory     string        // workers.NCCLMemory; "": the ranks' buffers
 }
 
 // Thorough is how the recorded tables were made (tuner/tunersim/testdata/measurements/PROVENANCE.md): replays of 20 calls,
@@ -47,7 +48,7 @@ const (
 // calls of a replay.
 func (s *Session) Measure(ctx context.Context, collective string, bytes uint64, callUs float64, e Effort) ([]workers.Measured, int, error) {
 	calls := min(e.Calls, max(1, int(e.ReplayUs/max(callUs, 1))))
-	a := workers.Ask{Collective: called(collective), Bytes: bytes, Mode: s.o.Calls, Calls: calls, WarmUs: e.WarmUs,
+	a := workers.Ask{Collective: called(collective), Bytes: bytes, Mode: s.o.Calls, Memory: e.Memory, Calls: calls, WarmUs: e.WarmUs,
 		Replays: cmp.Or(e.Replays, mostReplays), MinReplays: e.MinReplays, BudgetUs: float64(e.Budget.Microseconds())}
 	s.idle()
 	got, err := s.group.Measure(ctx, s.o.Timeout, a)

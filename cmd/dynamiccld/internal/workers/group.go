@@ -98,7 +98,7 @@ func (g *Group) Call(ctx context.Context, within time.Duration, collective strin
 
 // Measure measures on all ranks at once.
 func (g *Group) Measure(ctx context.Context, within time.Duration, a Ask) ([]Measured, error) {
-	return ask[Measured](ctx, g, g.processes, within, request{Do: "measure", Collective: a.Collective, Bytes: a.Bytes, Mode: a.Mode,
+	return ask[Measured](ctx, g, g.processes, within, request{Do: "measure", Collective: a.Collective, Bytes: a.Bytes, Mode: a.Mode, Memory: a.Memory,
 		Calls: a.Calls, WarmUs: &a.WarmUs, Replays: a.Replays, MinReplays: a.MinReplays, BudgetUs: &a.BudgetUs})
 }
 
@@ -127,6 +127,7 @@ func ask[T any](ctx context.Context, g *Group, to []*process, within time.Durati
 	idle := time.NewTicker(IdleEvery)
 	defer idle.Stop()
 	var failed error
+	refused := 0
 	for len(waiting) > 0 {
 		select {
 		case <-ctx.Done():
@@ -139,6 +140,9 @@ func ask[T any](ctx context.Context, g *Group, to []*process, within time.Durati
 				out[a.rank] = *into // those who are asked are the first ranks
 			}
 			delete(waiting, a.rank)
+			if errors.Is(err, ErrRefused) {
+				refused++
+			}
 			if err != nil {
 				if failed == nil {
 					deadline.Reset(grace)
@@ -157,11 +161,13 @@ func ask[T any](ctx context.Context, g *Group, to []*process, within time.Durati
 			return nil, failed
 		}
 	}
-	if failed != nil {
-		g.broken = failed
-		return nil, failed
+	if failed == nil {
+		return out, nil
 	}
-	return out, nil
+	if refused < len(to) {
+		g.broken = failed
+	}
+	return nil, failed
 }
 
 // read takes an answer apart.

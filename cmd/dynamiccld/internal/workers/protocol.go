@@ -27,6 +27,7 @@ type Ask struct {
 	Collective string
 	Bytes      uint64 // nccl-tests' size
 	Mode       string // Graph, Stream, Free or Host
+	Memory     string // NCCLMemory; "": the ranks' buffers
 	Calls      int    // of one replay
 	WarmUs     float64
 	Replays    int // at most
@@ -41,6 +42,10 @@ const (
 	Free   = "free"   // stream calls that begin at once
 	Host   = "host"   // the host's time to enqueue them, none of which begins before the last one is
 )
+
+// NCCLMemory is Ask.Memory: buffers of NCCL's own (ncclMemAlloc) that nobody registered. In a graph NCCL does so itself, and ranks then
+// read and write each other's buffers, which they cannot with cudaMalloc's.
+const NCCLMemory = "nccl"
 
 // Measured is what a rank measured.
 type Measured struct {
@@ -57,6 +62,7 @@ type request struct {
 	Collective string   `json:"collective,omitempty"`
 	Bytes      uint64   `json:"bytes,omitempty"`
 	Mode       string   `json:"mode,omitempty"`
+	Memory     string   `json:"memory,omitempty"`
 	Calls      int      `json:"calls,omitempty"`
 	WarmUs     *float64 `json:"warm_us,omitempty"` // a measurement has it, also when it is 0
 	Replays    int      `json:"replays,omitempty"`
