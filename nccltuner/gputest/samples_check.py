@@ -8,7 +8,8 @@ One line for every collective and size, and a summary: how many points are withi
 choices that differ by more than 3% the two order alike; the same against CUDA events of the very calls that gave the
 samples (same_calls), for over a network other calls of the same choice may take another time: how many pairs that ran
 the same differ by more than 3% says so (same_choice). With the points of a sweep of graphs of the same machine each
-line also says by how much a graph's call is cheaper. Trees on one node are left out: nothing measures them there.
+line also says by how much a graph's call is cheaper, and by how much what was sampled is dearer than that, and the
+summary how many pairs of which graphs differ samples order alike (graph_). Trees on one node are left out: nothing measures them there.
 """
 import itertools
 import json
@@ -42,7 +43,9 @@ def check(stream, graphs, nodes):
             buckets.setdefault((p["collective"], p["bytes"]), []).append(p)
     graph = {(p["collective"], p["bytes"], p["action"], p.get("nth", 0)): p["median_us"] for p in graphs}
     lines, within, held = [], 0, 0
-    pairs = dict.fromkeys(("pairs_more_than_3pct_apart", "ordered_alike", "same_calls_pairs_more_than_3pct_apart",
+    for p in itertools.chain(*buckets.values()):
+        p["graph_us"] = graph.get((p["collective"], p["bytes"], p["action"], p.get("nth", 0)))
+    pairs = dict.fromkeys(("graph_pairs_more_than_3pct_apart", "graph_ordered_alike") * bool(graph) + ("pairs_more_than_3pct_apart", "ordered_alike", "same_calls_pairs_more_than_3pct_apart",
                            "same_calls_ordered_alike", "same_choice_pairs", "same_choice_more_than_3pct_apart"), 0)
     for (collective, size), all_points in sorted(buckets.items()):
         off = [p["sampled_us"] - p["median_us"] for p in all_points]
@@ -53,12 +56,12 @@ def check(stream, graphs, nodes):
         dearer = [p["watched_us"] - p["median_us"] for p in all_points if p.get("watched_us")]
         if dearer:
             line["watched_less_events_us_median"] = round(statistics.median(dearer), 2)
-        cheaper = [p["median_us"] - graph[k] for p in all_points
-                   if (k := (p["collective"], p["bytes"], p["action"], p.get("nth", 0))) in graph]
-        if cheaper:
-            line["stream_less_graph_us_median"] = round(statistics.median(cheaper), 2)
+        in_graphs = [p for p in all_points if p["graph_us"]]
+        if in_graphs:
+            line["stream_less_graph_us_median"] = round(statistics.median(p["median_us"] - p["graph_us"] for p in in_graphs), 2)
+            line["sampled_less_graph_us_median"] = round(statistics.median(p["sampled_us"] - p["graph_us"] for p in in_graphs), 2)
         for a, b in itertools.combinations(all_points, 2):
-            for prefix, by in ("", "median_us"), ("same_calls_", "watched_us"):
+            for prefix, by in ("", "median_us"), ("same_calls_", "watched_us"), ("graph_", "graph_us"):
                 if a.get(by) and b.get(by) and apart(a[by], b[by]):
                     pairs[prefix + "pairs_more_than_3pct_apart"] += 1
                     pairs[prefix + "ordered_alike"] += (a[by] - b[by]) * (a["sampled_us"] - b["sampled_us"]) > 0

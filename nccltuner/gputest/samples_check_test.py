@@ -14,14 +14,15 @@ def point(action, event, sampled, ran="Ring/LL/1"):
 class Check(unittest.TestCase):
     def test_counts_what_is_within_and_what_is_ordered_alike(self):
         stream = [point("default", 10, 10.5), point("a", 20, 22), point("b", 100, 104), point("c", 12, 10.2)]
-        graphs = [{**point("default", 8.5, 0), "outcome": "ok"}]
+        # By samples c is cheaper than the default and a dearer, by graphs the other way round and a cheaper than c.
+        graphs = [point("default", 8.5, 0), point("c", 9, 0), point("a", 8, 0)]
         lines, totals = check(stream, graphs, 1)
         # default and b are within; a is 2 us and 10% off, c 1.8 us and 15%. c is cheaper than the default by samples alone.
-        self.assertEqual(totals, {"points": 4, "within_5pct_or_1us": 2, "pairs_more_than_3pct_apart": 6, "ordered_alike": 5,
+        self.assertEqual(totals, {"points": 4, "within_5pct_or_1us": 2, "graph_pairs_more_than_3pct_apart": 3, "graph_ordered_alike": 0, "pairs_more_than_3pct_apart": 6, "ordered_alike": 5,
                                   "same_calls_pairs_more_than_3pct_apart": 0, "same_calls_ordered_alike": 0,
                                   "same_choice_pairs": 6, "same_choice_more_than_3pct_apart": 6})
         self.assertEqual(lines[0]["events_us_default"], 10)
-        self.assertEqual(lines[0]["stream_less_graph_us_median"], 1.5)
+        self.assertEqual((lines[0]["stream_less_graph_us_median"], lines[0]["sampled_less_graph_us_median"]), (3, 2))
         self.assertEqual(lines[0]["sampled_less_events_us_median"], 1.25)
 
     def test_holds_samples_against_the_very_calls_that_gave_them(self):
