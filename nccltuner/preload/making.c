@@ -190,19 +190,24 @@ static struct making take(int result) {
   return it;
 }
 
-void dyn_making_over(const void *comm) {
+void dyn_making_over(const void *comm, bool isMade) {
+  bool found = false;
+  int rank = 0;
   if (atomic_load(&late) == 0 || comm == NULL) return;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++) {
     if (!makings[i].used || makings[i].late != comm) continue;
+    if (!found) rank = makings[i].rank;
+    found = true;
     makings[i].used = false;
     atomic_fetch_sub(&late, 1);
   }
   pthread_mutex_unlock(&lock);
+  if (found && isMade) dyn_plugin_look(rank);
 }
 
 void dyn_making_gone(const void *comm) {
-  dyn_making_over(comm);
+  dyn_making_over(comm, false);
   if (comm == NULL) return;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++)
