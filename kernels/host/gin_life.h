@@ -97,6 +97,7 @@ struct dyn_gin_lives {
   const struct dyn_gin_nccl *nccl;
   void *comm; /* ncclComm_t, of GIN alone */
   unsigned lateS; /* by which peers may come later to a step of NCCL's, beside its own time */
+  bool narrow; /* kernels here have fewer CTAs than other hosts' ranks know: none is offered */
   atomic_bool parting; /* the last exchange: a peer that does not answer there is no loss */
   struct dyn_gin_life each[DYN_GIN_LIVES]; /* uninitialised: it was not begun */
 };
@@ -128,14 +129,14 @@ struct dyn_gin_choice {
   size_t bytes;
   unsigned roles, most; /* CTAs of a share; shares, at most */
 };
-/* The same on all ranks. asFlat: not the hierarchical kernel, where there is one. Fills count and same of the kernel's arguments. */
-struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, struct dyn_gin_call *call);
+/* The same on all ranks, as mostCtas is. asFlat: not the hierarchical kernel, where there is one. Fills count and same of the kernel's arguments. */
+struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, unsigned mostCtas, struct dyn_gin_call *call);
 /* Kernels that this call is, one behind the other: the hierarchical AllReduce is those of ReduceScatter and AllGather. */
 unsigned dyn_gin_kernels(const struct dyn_gin_life *life, const struct dyn_work *work, const struct dyn_gin_choice *choice);
 /* Makes the k-th of several, from 0 on, of the grid of the first. */
 void dyn_gin_kernel(const struct dyn_gin_life *life, const struct dyn_work *work, unsigned k, struct dyn_gin_grid *grid, struct dyn_gin_call *call);
 /* Of AllToAllv, whose shares do not follow from bytes: ranks do not know each other's. */
-struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life);
+struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life, unsigned mostCtas);
 void dyn_gin_stop(struct dyn_lsa *lsa);
 /* In the thread that watches: whether calls are over. */
 void dyn_gin_look(struct dyn_lsa *lsa);
