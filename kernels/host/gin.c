@@ -293,13 +293,6 @@ static void tell(const struct dyn_lsa *lsa, struct dyn_rank *self) {
   }
 }
 
-/* Of one on another host nothing is known, nor what shares its GPU. */
-static bool some_elsewhere(const struct dyn_lsa *lsa) {
-  for (uint32_t r = 0; r < lsa->nRanks; r++)
-    if (lsa->peers[r].pid == 0) return true;
-  return false;
-}
-
 bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uint8_t id[128], struct dyn_rank *self) {
   struct dyn_gin_lives *gin = calloc(1, sizeof *gin);
   const struct dyn_gin_module *module = dyn_gin_module_get(lsa->context);
@@ -309,7 +302,7 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
     memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
     lsa->mostCtas = dyn_most_ctas(offers, lsa->nRanks);
   }
-  gin->narrow = lsa->mostCtas < DYN_GIN_CALLS && some_elsewhere(lsa);
+  dyn_gin_bound(lsa, gin);
   atomic_store(&lsa->ready, true); /* their processes are watched from here on */
   gin->nccl = dyn_gin_nccl();
   for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = told[i], gin->each[i].module = module;
@@ -319,8 +312,7 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
   if (made) {
     tell(lsa, self);
     if (gin->narrow)
-      dyn_host_say("rank %u of %u: a kernel may have %u CTAs beside those of ranks that share its GPU, which ranks on other hosts do not know: no kernels over GIN",
-                   lsa->rank, lsa->nRanks, lsa->mostCtas);
+      dyn_host_say("rank %u of %u: a kernel may have %u CTAs, which ranks on other hosts do not know: no kernels over GIN", lsa->rank, lsa->nRanks, gin->mostCtas);
     return true;
   }
   dyn_gin_move(&gin->each[0].state, DYN_GIN_FAILED);

@@ -97,7 +97,8 @@ struct dyn_gin_lives {
   const struct dyn_gin_nccl *nccl;
   void *comm; /* ncclComm_t, of GIN alone */
   unsigned lateS; /* by which peers may come later to a step of NCCL's, beside its own time */
-  bool narrow; /* kernels here have fewer CTAs than other hosts' ranks know: none is offered */
+  unsigned mostCtas; /* of a kernel; the same on all ranks */
+  bool narrow; /* or it is less than any kernel has, which ranks on other hosts do not know: none is offered */
   atomic_bool parting; /* the last exchange: a peer that does not answer there is no loss */
   struct dyn_gin_life each[DYN_GIN_LIVES]; /* uninitialised: it was not begun */
 };
@@ -119,6 +120,8 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
  * and the kernel may still run. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]);
+/* Fills in how many CTAs kernels may have: from peers, of whom it is known. */
+void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin);
 /* DYN_ABLE_GIN of each backend, and DYN_ABLE_CONTEXTS; or 0. */
 uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
 /* Large sums are there of few types: a question of type and size alone, so all ranks have the same answer. */

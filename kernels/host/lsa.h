@@ -71,7 +71,7 @@ struct dyn_lsa {
   struct dyn_gin_lives *_Atomic gin; /* NULL: none was begun */
   struct scratch *scratch;
   struct dyn_offer peers[DYN_KERNEL_MAX_RANKS];
-  unsigned mostCtas; /* of any kernel; the same on all ranks, or, where some are on other hosts, all that kernels over GIN have */
+  unsigned mostCtas; /* of any kernel; the same on all ranks, but where some are on other hosts */
   dyn_gpu_address bases[DYN_KERNEL_MAX_RANKS];
   bool opened[DYN_KERNEL_MAX_RANKS]; /* by a handle, to be closed */
   struct lane lanes[NUM_LANES];

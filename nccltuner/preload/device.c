@@ -150,7 +150,7 @@ static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_ho
 static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
 __attribute__((constructor)) static void begin(void) { dyn_lsa_gone = dyn_hosts_gone; }
 
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, has_windows, dyn_host_gpu, &hostsCalls};
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, has_windows, dyn_host_gpu, &hostsCalls, dyn_making_ctas};
 
 /* ---- calls ---- */
 

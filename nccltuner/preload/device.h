@@ -47,6 +47,9 @@ void dyn_making_ends(int result);
 void dyn_making_over(const void *comm, bool isMade);
 void dyn_making_gone(const void *comm); /* the program has it no more */
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
+/* The call's config, or, where it has none, what it makes by itself, has that many at most; 0: it does not say. Inside of the call. */
+void dyn_making_bounds(int maxCTAs);
+uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank); /* of whichever of the calls makes it */
 bool dyn_making_alone(const struct dyn_lsa *lsa);
 bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root); /* where the ranks of the one that is being made meet */
 /* absent.c: a communicator is made, of which this process has that rank; negative: not known */

@@ -12,7 +12,7 @@ static int count_blocks(const struct dyn_launch *config, void *function, void **
   return without.cuLaunchKernelEx(config, function, arguments, extra);
 }
 
-/* 4 ranks of 2 nodes on one GPU; most: CTAs that each kernel may have then. */
+/* 4 ranks of 2 nodes, on one GPU or of a program that bounds CTAs; most: that each kernel may have then. */
 static void places(unsigned most) {
   static const int all[] = {DYN_ALL_TO_ALL, DYN_ALL_GATHER, DYN_REDUCE_SCATTER, DYN_ALL_REDUCE};
   begin();
@@ -40,6 +40,7 @@ static void places(unsigned most) {
 static void places_for_15(void) { places(15); }
 static void places_for_5(void) { places(5); }
 static void places_for_2(void) { places(2); }
+static void places_for_7(void) { places(7); }
 
 /* Two ranks of each host share a GPU, of which the other host's know nothing: where that leaves less than any kernel on GIN has, none is offered. */
 static void narrow(bool is) {
@@ -59,6 +60,9 @@ static void all_places(void) {
     play_on(2, "places", 4, wants[i].story);
   }
   sharing = 0;
+  allowed = 7;
+  play_on(2, "allowed", 4, places_for_7);
+  allowed = 0;
 }
 
 #endif
