@@ -152,6 +152,7 @@ struct dyn_rank {
 #define DYN_RANK_BINDS 256 /* it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN */
 
 #define DYN_RANK_NAMES 512 /* with DYN_RANK_WINDOWS, likewise: NCCL takes names for calls on registered memory */
+#define DYN_RANK_CTAS_SHIFT 24 /* in the highest byte: CTAs that the program lets a kernel of NCCL's have (NCCL_MAX_CTAS, ncclConfig_t.maxCTAs), 255 for more; 0: it does not say. Written before memoryState and gin are told */
 #define DYN_RANK_WINDOWS 1024 /* with DYN_RANK_BINDS, likewise: it hears of all memory that the program registers, and calls there count as such */
 
 /* What connects the ranks of a communicator (plugin/transport.h). */

@@ -65,6 +65,7 @@ const (
 	RankEventTimed          = 128  // they are timed by CUDA events (preload/probe.c), trees on one node included
 	RankBinds               = 256  // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
 	RankNames               = 512  // with DYN_RANK_WINDOWS, likewise: NCCL takes names for calls on registered memory
+	RankCtasShift           = 24   // in the highest byte: CTAs that the program lets a kernel of NCCL's have (NCCL_MAX_CTAS, ncclConfig_t.maxCTAs), 255 for more; 0: it does not say. Written before memoryState and gin are told
 	RankWindows             = 1024 // with DYN_RANK_BINDS, likewise: it hears of all memory that the program registers, and calls there count as such
 	TransportUnknown        = 0
 	TransportNvlink         = 1 // one node, every GPU of it reaches every other one by NVLink

@@ -189,6 +189,7 @@ var abiInts = map[string]uint64{
 	"DYN_RANK_EVENT_TIMED":              RankEventTimed,
 	"DYN_RANK_BINDS":                    RankBinds,
 	"DYN_RANK_NAMES":                    RankNames,
+	"DYN_RANK_CTAS_SHIFT":               RankCtasShift,
 	"DYN_RANK_WINDOWS":                  RankWindows,
 	"DYN_TRANSPORT_UNKNOWN":             TransportUnknown,
 	"DYN_TRANSPORT_NVLINK":              TransportNvlink,

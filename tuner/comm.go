@@ -102,7 +102,7 @@ func (m *comm) views(all []BucketView) []BucketView {
 		if m.exposure != nil {
 			v.Reward = RewardExposed
 		}
-		if most := m.mostCTAs(); most < slices.Max(ctaChoices) && slices.ContainsFunc(b.set, func(a actions.Action) bool { return a.Path == actions.PathLSA }) {
+		if most := m.mostCTAs(); most < slices.Max(ctaChoices) && slices.ContainsFunc(b.set, func(a actions.Action) bool { return a.Path == actions.PathLSA || a.Path == actions.PathGIN }) {
 			v.MostCTAs, v.Beside = int(most), m.Outstanding-1
 		}
 		across := m.acrossNote(b.Bucket)

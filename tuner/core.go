@@ -183,7 +183,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	if m.several() {
 		set = acrossHosts(set, e.Bucket.Collective)
 	}
-	set = setWithin(set, m.mostCTAs())
+	set = setWithin(set, m.mostCTAs(), hasRails(e.Bucket, m.Shape))
 	switch {
 	case old != nil && old.differ == e.Differ && slices.Equal(old.allowed, set):
 		return

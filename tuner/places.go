@@ -8,7 +8,7 @@ import (
 	"dynamiccl/state"
 )
 
-// Places on multiprocessors (docs/design.md, decision 2). A block of our kernels over load and store fills a multiprocessor and stays
+// Places on multiprocessors (docs/design.md, decision 2). A block of our kernels fills a multiprocessor and stays
 // there until its likes on the other GPUs have come. Kernels of several communicators may be outstanding at once, in another order
 // on each GPU, and those that are there keep the others out: with 128 CTAs two of them waited for each other for ever. Where all
 // but one of them always leave multiprocessors to that one, whichever it is, none waits for a place for ever.
@@ -34,21 +34,31 @@ func mostCTAs(outstanding, multiprocessors int) uint8 {
 	return ctaChoices[0]
 }
 
-// withCTAs gives the same kernel with no more CTAs than that.
-func withCTAs(a actions.Action, most uint8) actions.Action {
+// withCTAs gives the same kernel with no more CTAs than that; rails: kernels on GIN are hierarchical, unless they are to be flat. These
+// count channels, and where not one of them has room the flat kernel stands for them, as in the library (kernels/host/gin_run.c).
+func withCTAs(a actions.Action, most uint8, rails bool) actions.Action {
+	own := uint8(defaultCTAs)
 	switch {
+	case a.Path == actions.PathGIN:
+		own = actions.MaxContexts
+		if rails && !a.Flat {
+			a.Flat = most < railRoles
+			most = max(1, most/railRoles)
+		}
 	case a.Path != actions.PathLSA:
-	case a.Channels > most, a.Channels == 0 && most < defaultCTAs:
+		return a
+	}
+	if a.Channels > most || a.Channels == 0 && most < own {
 		a.Channels = most
 	}
 	return a
 }
 
 // setWithin is a set for kernels of so many CTAs at most. What has more in it is there with that many, once.
-func setWithin(set []actions.Action, most uint8) []actions.Action {
+func setWithin(set []actions.Action, most uint8, rails bool) []actions.Action {
 	fewer := make([]actions.Action, 0, len(set))
 	for _, a := range set {
-		if a = withCTAs(a, most); !slices.Contains(fewer, a) {
+		if a = withCTAs(a, most, rails); !slices.Contains(fewer, a) {
 			fewer = append(fewer, a)
 		}
 	}
@@ -60,7 +70,7 @@ func (m *comm) mostCTAs() uint8 { return mostCTAs(m.Outstanding, m.Multiprocesso
 // fitting is what stands for a choice of a bucket: it, or the same kernel with as many CTAs as there may be, unless that was
 // measured to be no better than NCCL's default.
 func (m *comm) fitting(b state.Bucket, a actions.Action) actions.Action {
-	fewer := withCTAs(a, m.mostCTAs())
+	fewer := withCTAs(a, m.mostCTAs(), hasRails(b, m.Shape))
 	if l := m.prior(b); l != nil && fewer != a {
 		if was, ok := l.Evidence[fewer]; ok && was.MeanNs >= l.Evidence[actions.Default].MeanNs {
 			return actions.Default
@@ -103,7 +113,7 @@ func (c *Core) outstanding(e Outstanding) {
 	}
 	m.refitEarly()
 	m.eachBucket(func(b *bucket) {
-		if set := setWithin(b.allowed, m.mostCTAs()); !slices.Equal(set, b.allowed) {
+		if set := setWithin(b.allowed, m.mostCTAs(), hasRails(b.Bucket, m.Shape)); !slices.Equal(set, b.allowed) {
 			m.put(c.refit(m, b, set))
 		}
 	})

@@ -34,15 +34,31 @@ func TestSetWithin(t *testing.T) {
 		{16, "lsa/twoshot/1 lsa/twoshot/4 lsa/twoshot/16 lsa/bulk/16"},
 		{1, "lsa/twoshot/1 lsa/bulk/1"},
 	} {
-		if got := names(setWithin(lsaSet(b, MarkTwoShot|MarkBulk), c.most)); got != c.want {
+		if got := names(setWithin(lsaSet(b, MarkTwoShot|MarkBulk), c.most, true)); got != c.want {
 			t.Errorf("%d: %s, want %s", c.most, got, c.want)
 		}
 	}
-	others := parse(t, "Ring/LL/32", "gin/proxy/16", "Tree/Simple/8")
-	if got := setWithin(others, 1); !slices.Equal(got, others) {
+	for _, c := range []struct {
+		most  uint8
+		rails bool
+		want  string
+	}{
+		{64, true, "gin/proxy gin/proxy/1 gin/proxy/8 gin/proxy/16/flat gin/proxy/16"},
+		{16, true, "gin/proxy gin/proxy/1 gin/proxy/5 gin/proxy/16/flat"}, // a channel is three CTAs
+		{4, true, "gin/proxy/1 gin/proxy/4/flat"},
+		{1, true, "gin/proxy/1/flat"},
+		{16, false, "gin/proxy gin/proxy/1 gin/proxy/8 gin/proxy/16/flat gin/proxy/16"},
+		{1, false, "gin/proxy/1 gin/proxy/1/flat"},
+	} {
+		if got := names(setWithin(parse(t, "gin/proxy", "gin/proxy/1", "gin/proxy/8", "gin/proxy/16/flat", "gin/proxy/16"), c.most, c.rails)); got != c.want {
+			t.Errorf("%d, %t: %s, want %s", c.most, c.rails, got, c.want)
+		}
+	}
+	others := parse(t, "Ring/LL/32", "Tree/Simple/8")
+	if got := setWithin(others, 1, true); !slices.Equal(got, others) {
 		t.Errorf("%s of %s", names(got), names(others))
 	}
-	if got := withCTAs(parse(t, "lsa/oneshot")[0], 4); got.String() != "lsa/oneshot/4" { // its own number is 16
+	if got := withCTAs(parse(t, "lsa/oneshot")[0], 4, false); got.String() != "lsa/oneshot/4" { // its own number is 16
 		t.Errorf("%s", got)
 	}
 }
@@ -50,7 +66,7 @@ func TestSetWithin(t *testing.T) {
 // beyond are a plan's choices that have more CTAs than that.
 func beyond(p Plan, most uint8) (all []Entry) {
 	for _, e := range p.Entries {
-		if slices.ContainsFunc(append([]actions.Action{e.Base}, e.Trials...), func(a actions.Action) bool { return withCTAs(a, most) != a }) {
+		if slices.ContainsFunc(append([]actions.Action{e.Base}, e.Trials...), func(a actions.Action) bool { return withCTAs(a, most, false) != a }) {
 			all = append(all, e)
 		}
 	}
@@ -138,7 +154,7 @@ func TestFewerCTAsBesideMoreKernels(t *testing.T) {
 		t.Errorf("%s is in force", p.entry.Base)
 	}
 	for a := range p.tried {
-		if withCTAs(a, 32) != a {
+		if withCTAs(a, 32, false) != a {
 			t.Errorf("%s was called", a)
 		}
 	}
@@ -310,7 +326,7 @@ func TestNoPlanHasMoreCTAs(t *testing.T) {
 		for _, id := range comms { // the newest plan of each, and what may be in the next ones
 			m := core.comms[id]
 			m.eachBucket(func(b *bucket) {
-				if !slices.Equal(b.set, setWithin(b.set, m.mostCTAs())) {
+				if !slices.Equal(b.set, setWithin(b.set, m.mostCTAs(), hasRails(b.Bucket, m.Shape))) {
 					r.Fatalf("communicator %d, %d kernels: %s", id, most[id], names(b.set))
 				}
 			})

@@ -23,12 +23,20 @@ const ginCTABytes = actions.CTAThreads / 4 * 16
 // railChannels are as many as hierarchical kernels have (DYN_GIN_CHANNELS of kernels/gin/pipes.h): an action of more CTAs runs them.
 const railChannels = 8
 
+// railRoles are the CTAs of a channel (DYN_GIN_ROLES), all of which want a place on the GPU.
+const railRoles = 3
+
+// hasRails says whether kernels on GIN are hierarchical in such a bucket, but where an action wants the flat one.
+func hasRails(b state.Bucket, shape state.Shape) bool {
+	return shape.Nodes >= 2 && shape.Ranks > shape.Nodes && (b.Collective != actions.AllReduce || 1<<b.Log2Bytes >= actions.GINSlotBytes)
+}
+
 // OnRails gives a set both ways of the kernels on GIN where nodes have several ranks each: for all collectives but small AllReduces there
 // is a hierarchical kernel then (docs/design.md, decision 30), of those that add up for common types alone, which a bucket does not know.
 // Which is faster is the network's affair. Hierarchical ones have no contexts to share, for the three CTAs of a channel do already, and no
 // more than railChannels.
 func OnRails(set []actions.Action, b state.Bucket, shape state.Shape) []actions.Action {
-	if shape.Nodes < 2 || shape.Ranks <= shape.Nodes || b.Collective == actions.AllReduce && 1<<b.Log2Bytes < actions.GINSlotBytes {
+	if !hasRails(b, shape) {
 		return set
 	}
 	both := make([]actions.Action, 0, 2*len(set))

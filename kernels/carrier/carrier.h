@@ -3,9 +3,13 @@
  * One connection of GIN of one communicator: its peers, the memory that ranks registered, and what is under way.
  *
  * Who calls: set-up, registering and closing come from the program's threads; puts, tests and progress from one thread of
- * NCCL's, also while memory is being registered. So the two share only the table of regions, whose slots are atomic, and the
- * connections, which NCCL's thread only asks whether they are open. NCCL 2.32 may have several such threads, but has one
- * connection in the hands of one of them.
+ * NCCL's, also while memory is being registered. So the two share only the table of regions, whose slots are atomic, the
+ * connections, which NCCL's thread only asks whether they are open, and, where memory goes, what is to be done with it, under a lock.
+ * NCCL 2.32 may have several such threads, but has one connection in the hands of one of them.
+ *
+ * Memory that goes while puts are made (carrier_deregister): a copy that has begun ends before its mapping goes, one that has not is an
+ * error of its put and has no signal, and so is every later put with that handle. A signal for it that comes is an error of the connection.
+ * That takes no longer than CARRIER_SETTLE_MS; where a copy does not end by then its mapping stays, and NCCL is told.
  *
  * Order, which is the promise of GIN (a signal is seen: so is the data of its put, and of all earlier puts of the same source
  * to the same peer on the same context, as NCCL 2.28 with its InfiniBand proxy has it): requests of one lane to one peer are
@@ -25,7 +29,11 @@
 #include "nccl_net_abi.h"
 #include "ring.h"
 
-enum { CARRIER_MAX_REGIONS = 4096 };
+enum {
+  CARRIER_MAX_REGIONS = 4096,
+  CARRIER_GONE = 1024, /* regions that are kept when they have gone: NCCL's thread may have a handle of one in its hands */
+  CARRIER_SETTLE_MS = 5000,
+};
 
 /* What NCCL's init makes: all connections of one communicator share it, which different threads may use. */
 struct carrier_instance {
@@ -45,6 +53,7 @@ struct carrier_region {
   uint32_t number; /* the same on all ranks */
   int type;        /* NCCL_PTR_* */
   uint64_t data;   /* this rank's own */
+  atomic_bool gone; /* NCCL has it no more */
   struct carrier_part { /* of each rank */
     uint64_t at, bytes;
     carrier_address mapped; /* what is to be given back; 0: nothing */
@@ -63,6 +72,7 @@ struct carrier_request {
     bool host;    /* from host memory */
     bool local;   /* it takes no link's time */
   } copy;
+  const struct carrier_region *from, *to; /* of a copy that has not begun; NULL: none */
   struct move *move; /* NULL: no bytes, or they have arrived */
   uint64_t dueNs;
   bool signals, gets, begun, done; /* begun: its copy. What is for a rank that plays dead waits for that */
@@ -91,7 +101,7 @@ struct carrier_lane {
 struct carrier {
   struct carrier_instance *instance;
   int rank, nRanks;
-  carrier_context context;
+  struct carrier_home home;
   int device;
   struct mover *adder;
   struct carrier_lane *lanes; /* all; version 11: the one */
@@ -99,6 +109,9 @@ struct carrier {
   struct nic_contexts *contexts; /* likewise, version 11: once NCCL made its context */
   struct board *board; /* own: peers write here */
   uint32_t registered; /* so far */
+  uint32_t numGone;    /* likewise */
+  struct carrier_region *gone[CARRIER_GONE];
+  pthread_mutex_t lock; /* NCCL's thread has it where it begins copies and additions, who takes memory away where it says so */
   _Atomic(struct carrier_region *) regions[CARRIER_MAX_REGIONS];
   atomic_int failed; /* what went wrong for good */
   atomic_bool lost;  /* a rank died */
@@ -109,7 +122,8 @@ struct carrier {
 
 /* regions.c: collective over all ranks. */
 int carrier_register(struct carrier *c, void *data, size_t bytes, int type, uint64_t flags, struct carrier_region **out);
-void carrier_deregister(struct carrier *c, struct carrier_region *region);
+/* This rank's part, in a program's thread. Not ncclSuccess: it may still be written to; its mapping stays. */
+int carrier_deregister(struct carrier *c, struct carrier_region *region);
 
 /* put.c: the thread's of NCCL. A region that is NULL: no bytes are meant. */
 int carrier_put(struct carrier_lane *lane, const struct carrier_region *src, uint64_t srcOff, size_t bytes, const struct carrier_region *dst,
@@ -121,6 +135,8 @@ int carrier_get(struct carrier_lane *lane, const struct carrier_region *remote, 
 int carrier_flush(struct carrier_lane *lane, uint32_t rank, struct carrier_request **out);
 int carrier_test(struct carrier_request *request, int *done);
 void carrier_advance(struct carrier_lane *lane);
+/* Of memory that is gone: no copy or addition begins there any more, and what had begun is over. False: not by then. */
+bool carrier_forget(struct carrier *c, const struct carrier_region *region, uint64_t deadlineNs);
 /* Has the GPU add the signals that came. */
 int carrier_receive(struct carrier *c);
 

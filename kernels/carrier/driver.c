@@ -5,7 +5,10 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "say.h"
 
@@ -41,11 +44,26 @@ bool carrier_failed_at(const char *file, int line, int result, const char *what)
   return result != 0;
 }
 
-bool carrier_enter(carrier_context context, struct carrier_entered *entered) {
+bool carrier_home_here(struct carrier_home *home) {
+  if (carrier_failed(functions.cuCtxGetCurrent(&home->context), "cuCtxGetCurrent")) return false;
+  if (home->context != NULL) return !carrier_failed(functions.cuCtxGetId(home->context, &home->id), "cuCtxGetId");
+  carrier_warn("no CUDA context is current where NCCL connects");
+  return false;
+}
+
+bool carrier_lives(const struct carrier_home *home) {
+  unsigned long long id;
+  return functions.cuCtxGetId(home->context, &id) == 0 && id == home->id;
+}
+
+/* The call reads a set of signals and then knows nothing that is called -1 (as kernels/host/memory.c). */
+bool carrier_readable(const void *at) { return syscall(SYS_rt_sigprocmask, -1, at, NULL, sizeof(uint64_t)) == 0 || errno != EFAULT; }
+
+bool carrier_enter(const struct carrier_home *home, struct carrier_entered *entered) {
   carrier_context now = NULL;
   *entered = (struct carrier_entered){false, CARRIER_RELAXED_CAPTURE};
-  if (functions.cuCtxGetCurrent(&now) != 0) return false;
-  if (now != context && !(entered->pushed = functions.cuCtxPushCurrent_v2(context) == 0)) return false;
+  if (!carrier_lives(home) || functions.cuCtxGetCurrent(&now) != 0) return false;
+  if (now != home->context && !(entered->pushed = functions.cuCtxPushCurrent_v2(home->context) == 0)) return false;
   functions.cuThreadExchangeStreamCaptureMode(&entered->mode);
   return true;
 }

@@ -29,6 +29,7 @@ enum { /* cuda.h */
   X(cuGetErrorName, (int error, const char **name)) \
   X(cuCtxGetCurrent, (carrier_context * context)) \
   X(cuCtxGetDevice, (int *device)) \
+  X(cuCtxGetId, (carrier_context context, unsigned long long *id)) \
   X(cuCtxPushCurrent_v2, (carrier_context context)) \
   X(cuCtxPopCurrent_v2, (carrier_context * context)) \
   X(cuThreadExchangeStreamCaptureMode, (int *mode)) \
@@ -81,9 +82,22 @@ const char *carrier_cuda_error(int error); /* "CUDA_ERROR_..." */
 #define carrier_failed(result, what) carrier_failed_at(__FILE__, __LINE__, result, what)
 bool carrier_failed_at(const char *file, int line, int result, const char *what);
 
-/* NCCL's proxy thread has no context, and a capture on another thread must not forbid what is done here. */
+/* A context, and which one by that name: behind cudaDeviceReset it is another. */
+struct carrier_home {
+  carrier_context context;
+  unsigned long long id;
+};
+/* The current one. False: there is none, which was said. */
+bool carrier_home_here(struct carrier_home *home);
+/* False: the program has destroyed it, and all that was made in it went with it: what names it names nothing, or something else. */
+bool carrier_lives(const struct carrier_home *home);
+/* May this process read such page-locked memory? It went with its context. As the kernel of the system has it, so without CUDA, whose lock
+ * another thread may have. */
+bool carrier_readable(const void *at);
+
+/* NCCL's proxy thread has no context, and a capture on another thread must not forbid what is done here. False: the context does not live. */
 struct carrier_entered { bool pushed; int mode; };
-bool carrier_enter(carrier_context context, struct carrier_entered *entered);
+bool carrier_enter(const struct carrier_home *home, struct carrier_entered *entered);
 void carrier_leave(struct carrier_entered *entered);
 
 #endif

@@ -9,7 +9,9 @@
 #include "mover.h"
 
 #include <stdlib.h>
+#include <time.h>
 
+#include "fault.h"
 #include "say.h"
 
 struct move {
@@ -19,7 +21,7 @@ struct move {
 };
 
 struct mover {
-  carrier_context context;
+  struct carrier_home home;
   void *stream;
   void *module, *add; /* MOVER_ADDS */
   struct move *spare, *all;
@@ -44,12 +46,7 @@ static const char addText[] =
 static bool build(struct mover *m, enum mover_kind kind) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   int least, greatest;
-  if (carrier_failed(cuda->cuCtxGetCurrent(&m->context), "cuCtxGetCurrent")) return false;
-  if (m->context == NULL) {
-    carrier_warn("no CUDA context is current where NCCL connects");
-    return false;
-  }
-  if (carrier_failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
+  if (!carrier_home_here(&m->home) || carrier_failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
       carrier_failed(cuda->cuStreamCreateWithPriority(&m->stream, CARRIER_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
     return false;
   /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
@@ -89,7 +86,7 @@ static void give(struct mover *m, struct move *move) {
 struct move *mover_put(struct mover *m, carrier_address to, uint64_t from, size_t bytes, bool host) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
-  if (!carrier_enter(m->context, &entered)) return NULL;
+  if (!carrier_enter(&m->home, &entered)) return NULL;
   struct move *move = take(m);
   int copied = move == NULL ? 0
                : host       ? cuda->cuMemcpyHtoDAsync_v2(to, (const void *)(uintptr_t)from, bytes, m->stream)
@@ -104,7 +101,7 @@ struct move *mover_put(struct mover *m, carrier_address to, uint64_t from, size_
 
 int mover_done(struct mover *m, struct move *move) {
   struct carrier_entered entered;
-  if (!carrier_enter(m->context, &entered)) return -1;
+  if (!carrier_enter(&m->home, &entered)) return -1;
   int state = carrier_driver(NULL)->cuEventQuery(move->event);
   carrier_leave(&entered);
   if (state == CARRIER_NOT_READY) return 0;
@@ -115,17 +112,33 @@ int mover_done(struct mover *m, struct move *move) {
 bool mover_add(struct mover *m, carrier_address at, uint64_t value) {
   struct carrier_entered entered;
   void *arguments[] = {&at, &value};
-  if (!carrier_enter(m->context, &entered)) return false;
+  if (!carrier_enter(&m->home, &entered)) return false;
   int launched = carrier_driver(NULL)->cuLaunchKernel(m->add, 1, 1, 1, 1, 1, 1, 0, m->stream, arguments, NULL);
   carrier_leave(&entered);
   return !carrier_failed(launched, "the kernel that adds to signals");
 }
 
+bool mover_settle(struct mover *m, uint64_t deadlineNs) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  struct carrier_entered entered;
+  void *behind = NULL;
+  if (!carrier_enter(&m->home, &entered)) return true; /* all that ran there went with it */
+  int state = cuda->cuEventCreate(&behind, CARRIER_EVENT_DISABLE_TIMING);
+  if (state == 0) state = cuda->cuEventRecord(behind, m->stream);
+  while (state == 0 && (state = cuda->cuEventQuery(behind)) == CARRIER_NOT_READY && carrier_now_ns() < deadlineNs) {
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    state = 0;
+  }
+  if (behind != NULL) cuda->cuEventDestroy_v2(behind);
+  carrier_leave(&entered);
+  return state != CARRIER_NOT_READY; /* with another error nothing runs there any more */
+}
+
 void mover_free(struct mover *m) {
   struct carrier_entered entered;
   if (m == NULL) return;
-  bool in = m->context != NULL && carrier_enter(m->context, &entered);
-  if (in && m->stream != NULL) {
+  bool in = m->stream != NULL && carrier_enter(&m->home, &entered);
+  if (in) {
     carrier_driver(NULL)->cuStreamSynchronize(m->stream);
     carrier_driver(NULL)->cuStreamDestroy_v2(m->stream);
   }

@@ -23,6 +23,8 @@ struct move *mover_put(struct mover *mover, carrier_address to, uint64_t from, s
 int mover_done(struct mover *mover, struct move *move);
 /* Adds to 64 bits of this GPU, atomically, adds of one mover in their order; released to the system. False: it was said why. */
 bool mover_add(struct mover *mover, carrier_address at, uint64_t value);
+/* In any thread. False: by then (carrier_now_ns) not all is over that was under way; what is asked for later is not waited for. */
+bool mover_settle(struct mover *mover, uint64_t deadlineNs);
 /* Waits for what is under way, which is this GPU's own. */
 void mover_free(struct mover *mover);
 

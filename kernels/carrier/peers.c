@@ -123,14 +123,13 @@ static bool in_context(struct carrier *c) {
     carrier_warn("CUDA's driver has no %s", lacking);
     return false;
   }
-  if (cuda->cuCtxGetCurrent(&c->context) == 0 && c->context != NULL && cuda->cuCtxGetDevice(&c->device) == 0) return true;
-  carrier_warn("no CUDA context is current where NCCL connects");
-  return false;
+  return carrier_home_here(&c->home) && !carrier_failed(cuda->cuCtxGetDevice(&c->device), "cuCtxGetDevice");
 }
 
 int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, struct carrier **out) {
   struct carrier *c = calloc(1, sizeof *c + (size_t)nRanks * sizeof *c->peers);
   if (c == NULL) return ncclSystemError;
+  pthread_mutex_init(&c->lock, NULL);
   c->instance = instance;
   c->rank = rank;
   c->nRanks = nRanks;
@@ -148,7 +147,7 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
 struct carrier_lane *carrier_lane_make(struct carrier *c) {
   struct carrier_lane *lane = calloc(1, sizeof *lane + (size_t)c->nRanks * sizeof *lane->queues);
   struct carrier_entered entered;
-  if (lane == NULL || !carrier_enter(c->context, &entered)) {
+  if (lane == NULL || !carrier_enter(&c->home, &entered)) {
     free(lane);
     return NULL;
   }
@@ -159,15 +158,19 @@ struct carrier_lane *carrier_lane_make(struct carrier *c) {
     return NULL;
   }
   lane->c = c;
+  pthread_mutex_lock(&c->lock);
   lane->next = c->lanes;
   c->lanes = lane;
+  pthread_mutex_unlock(&c->lock);
   return lane;
 }
 
 void carrier_lane_free(struct carrier_lane *lane) {
+  pthread_mutex_lock(&lane->c->lock);
   struct carrier_lane **at = &lane->c->lanes;
   while (*at != lane) at = &(*at)->next;
   *at = lane->next;
+  pthread_mutex_unlock(&lane->c->lock);
   mover_free(lane->mover);
   for (int r = 0; r < lane->c->nRanks; r++)
     for (struct carrier_request *request = lane->queues[r].first, *next; request != NULL; request = next) {
@@ -181,6 +184,7 @@ void carrier_close(struct carrier *c) {
   if (c->board != NULL) atomic_store(&c->board->closed, 1); /* before the connections: peers then know why they closed */
   while (c->lanes != NULL) carrier_lane_free(c->lanes);
   mover_free(c->adder);
+  c->adder = NULL;
   for (int n = 0; n < CARRIER_MAX_REGIONS; n++) {
     struct carrier_region *region = atomic_load(&c->regions[n]);
     if (region != NULL) carrier_deregister(c, region);
@@ -190,6 +194,8 @@ void carrier_close(struct carrier *c) {
     if (peer->connection >= 0) close(peer->connection);
     board_close(peer->board, c->nRanks);
   }
+  for (int n = 0; n < CARRIER_GONE; n++) free(c->gone[n]);
+  pthread_mutex_destroy(&c->lock);
   free(c->watched);
   free(c);
 }

@@ -192,8 +192,7 @@ int gin_deregister(void *collComm, void *mhandle) {
   struct carrier *c = collComm;
   if (mhandle == NULL) return ncclSuccess;
   if (c->port != NULL) nic_forget(c->port, mhandle);
-  carrier_deregister(c, mhandle);
-  return ncclSuccess;
+  return carrier_deregister(c, mhandle);
 }
 
 /* Of type GDAKI alone: with the proxy contexts are NCCL's own. */

@@ -185,7 +185,7 @@ int carrier_register(struct carrier *c, void *data, size_t bytes, int type, uint
   struct verdict verdict = {.number = own.number};
   struct carrier_entered entered;
   int fd = -1;
-  if (region == NULL || atomic_load(slot) != NULL || !carrier_enter(c->context, &entered)) {
+  if (region == NULL || atomic_load(slot) != NULL || !carrier_enter(&c->home, &entered)) {
     carrier_warn("registering memory: %s", region == NULL ? "no memory" : "too many registered at once, or no CUDA context");
     free(region);
     return ncclSystemError;
@@ -207,12 +207,27 @@ int carrier_register(struct carrier *c, void *data, size_t bytes, int type, uint
   return ncclSuccess;
 }
 
-void carrier_deregister(struct carrier *c, struct carrier_region *region) {
+/* A handle of it may be in NCCL's thread just now, or on its way there from a kernel, and is to be found to be no more. */
+static void bury(struct carrier *c, struct carrier_region *region) {
+  struct carrier_region **place = &c->gone[c->numGone++ % CARRIER_GONE];
+  free(*place);
+  *place = region;
+}
+
+int carrier_deregister(struct carrier *c, struct carrier_region *region) {
   struct carrier_entered entered;
+  if (atomic_exchange(&region->gone, true)) return ncclInvalidUsage;
   atomic_store(&c->regions[region->number % CARRIER_MAX_REGIONS], NULL);
-  if (carrier_enter(c->context, &entered)) {
+  if (!carrier_forget(c, region, carrier_now_ns() + CARRIER_SETTLE_MS * UINT64_C(1000000))) {
+    carrier_warn("rank %d: copies into memory that goes are not over within %d ms: its mapping stays", c->rank, CARRIER_SETTLE_MS);
+    return ncclSystemError; /* it stays, too: NCCL's thread may have it */
+  }
+  if (carrier_enter(&c->home, &entered)) {
     give_back(c, region);
     carrier_leave(&entered);
   }
-  free(region);
+  pthread_mutex_lock(&c->lock);
+  bury(c, region);
+  pthread_mutex_unlock(&c->lock);
+  return ncclSuccess;
 }

@@ -204,6 +204,9 @@ func TestCardBehindLock(t *testing.T) {
 }
 func TestCardLetsWait(t *testing.T) { cards(t, "waits") }
 
+// The program destroys its CUDA context before NCCL has done with the cards.
+func TestCardReset(t *testing.T) { cards(t, "reset") }
+
 // A card that goes though none stands behind it, one that stays though one does, and one that goes with another device communicator's,
 // are found. On a machine that is busy with other things kernels of threads may go too late for it once, or twice.
 func TestCardPlantedMistakes(t *testing.T) {
@@ -288,6 +291,26 @@ func TestLatency(t *testing.T)   { story(t, "latency") }
 func TestBandwidth(t *testing.T) { story(t, "bandwidth") }
 func TestDeadRank(t *testing.T)  { story(t, "dead") }
 func TestFaultFile(t *testing.T) { story(t, "file", filepath.Join(t.TempDir(), "faults")) }
+
+// Memory goes while puts into it, or out of it, are under way, wait, or come later, and signals for it come: NCCL's two threads at once.
+func TestMemoryThatGoes(t *testing.T) {
+	story(t, "going", filepath.Join(t.TempDir(), "faults"))
+	for _, table := range tables {
+		said, err := program(t, "threads/carrier_test", table, "obj/carrier/test/threads/carrier.so", "going", filepath.Join(t.TempDir(), "faults"))
+		if err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
+			t.Errorf("table %s: %v", table, err)
+		}
+	}
+}
+
+// Memory that goes under a copy, and a copy that begins when it has gone: who copies into it dies. An addition that does.
+func TestMemoryThatGoesPlantedMistakes(t *testing.T) {
+	for mistake, sign := range map[string]string{"mistake7.so": "status b", "mistake8.so": "status b", "mistake9.so": "it was added to when it had gone"} {
+		if said, err := program(t, "carrier_test", "11", "obj/carrier/test/"+mistake, "going", filepath.Join(t.TempDir(), "faults")); err == nil || !strings.Contains(said, sign) {
+			t.Errorf("%s was not found: %v", mistake, err)
+		}
+	}
+}
 
 // NCCL sees four tables and nothing else, and the library brings nothing along.
 func TestLibrary(t *testing.T) {

@@ -298,7 +298,11 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
   const struct dyn_gin_module *module = dyn_gin_module_get(lsa->context);
   uint32_t *const told[DYN_GIN_LIVES] = {&self->gin, &self->ginSecond};
   if (gin == NULL || lsa->gin != NULL) return free(gin), false;
-  if (!atomic_load(&lsa->ready)) memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
+  if (!atomic_load(&lsa->ready)) {
+    memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
+    lsa->mostCtas = dyn_most_ctas(offers, lsa->nRanks);
+  }
+  dyn_gin_bound(lsa, gin);
   atomic_store(&lsa->ready, true); /* their processes are watched from here on */
   gin->nccl = dyn_gin_nccl();
   for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = told[i], gin->each[i].module = module;
@@ -307,6 +311,8 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
   bool made = gin->nccl != NULL && module != NULL ? begin(lsa, id) : fail(gin, "its kernels do not load");
   if (made) {
     tell(lsa, self);
+    if (gin->narrow)
+      dyn_host_say("rank %u of %u: a kernel may have %u CTAs, which ranks on other hosts do not know: no kernels over GIN", lsa->rank, lsa->nRanks, gin->mostCtas);
     return true;
   }
   dyn_gin_move(&gin->each[0].state, DYN_GIN_FAILED);

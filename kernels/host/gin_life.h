@@ -97,6 +97,8 @@ struct dyn_gin_lives {
   const struct dyn_gin_nccl *nccl;
   void *comm; /* ncclComm_t, of GIN alone */
   unsigned lateS; /* by which peers may come later to a step of NCCL's, beside its own time */
+  unsigned mostCtas; /* of a kernel; the same on all ranks */
+  bool narrow; /* or it is less than any kernel has, which ranks on other hosts do not know: none is offered */
   atomic_bool parting; /* the last exchange: a peer that does not answer there is no loss */
   struct dyn_gin_life each[DYN_GIN_LIVES]; /* uninitialised: it was not begun */
 };
@@ -118,6 +120,8 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
  * and the kernel may still run. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]);
+/* Fills in how many CTAs kernels may have: from peers, of whom it is known. */
+void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin);
 /* DYN_ABLE_GIN of each backend, and DYN_ABLE_CONTEXTS; or 0. */
 uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
 /* Large sums are there of few types: a question of type and size alone, so all ranks have the same answer. */
@@ -128,14 +132,14 @@ struct dyn_gin_choice {
   size_t bytes;
   unsigned roles, most; /* CTAs of a share; shares, at most */
 };
-/* The same on all ranks. asFlat: not the hierarchical kernel, where there is one. Fills count and same of the kernel's arguments. */
-struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, struct dyn_gin_call *call);
+/* The same on all ranks, as mostCtas is. asFlat: not the hierarchical kernel, where there is one. Fills count and same of the kernel's arguments. */
+struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, unsigned mostCtas, struct dyn_gin_call *call);
 /* Kernels that this call is, one behind the other: the hierarchical AllReduce is those of ReduceScatter and AllGather. */
 unsigned dyn_gin_kernels(const struct dyn_gin_life *life, const struct dyn_work *work, const struct dyn_gin_choice *choice);
 /* Makes the k-th of several, from 0 on, of the grid of the first. */
 void dyn_gin_kernel(const struct dyn_gin_life *life, const struct dyn_work *work, unsigned k, struct dyn_gin_grid *grid, struct dyn_gin_call *call);
 /* Of AllToAllv, whose shares do not follow from bytes: ranks do not know each other's. */
-struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life);
+struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life, unsigned mostCtas);
 void dyn_gin_stop(struct dyn_lsa *lsa);
 /* In the thread that watches: whether calls are over. */
 void dyn_gin_look(struct dyn_lsa *lsa);

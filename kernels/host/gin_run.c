@@ -93,7 +93,7 @@ static uint32_t room(const struct dyn_gin_life *life, int collective, uint64_t b
 uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
   const struct dyn_gin_lives *gin = lsa->gin;
   uint32_t able = 0;
-  for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++) able |= room(&gin->each[i], collective, bytes);
+  for (int i = 0; gin != NULL && !gin->narrow && i < DYN_GIN_LIVES; i++) able |= room(&gin->each[i], collective, bytes);
   return able;
 }
 
@@ -128,10 +128,38 @@ static void *hierarchical(const struct dyn_gin_life *life, const struct dyn_work
   }
 }
 
-struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, struct dyn_gin_call *call) {
+/* As there are places, and as the program lets NCCL's kernels have, on any rank: they are what ours stand for. */
+static unsigned most_ctas(const struct dyn_lsa *lsa) {
+  unsigned most = lsa->mostCtas;
+  for (uint32_t r = 0; r < lsa->nRanks; r++)
+    if (lsa->peers[r].mostCtas > 0 && lsa->peers[r].mostCtas < most) most = lsa->peers[r].mostCtas;
+  return most;
+}
+
+/* Of one on another host nothing is known, nor what shares its GPU. */
+static bool some_elsewhere(const struct dyn_lsa *lsa) {
+  for (uint32_t r = 0; r < lsa->nRanks; r++)
+    if (lsa->peers[r].pid == 0) return true;
+  return false;
+}
+
+void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin) {
+  gin->mostCtas = most_ctas(lsa);
+  gin->narrow = gin->mostCtas < DYN_GIN_CALLS && some_elsewhere(lsa);
+}
+
+/* CTAs of a hierarchical kernel wait for each other, so all of them are to find a place: as many channels as have, or, where there is none for
+ * one, the flat kernel, whose CTAs wait for their likes alone (docs/design.md, decision 2.4). */
+static struct dyn_gin_choice within(void *onRails, void *flat, unsigned mostFlat, unsigned mostCtas) {
+  unsigned channels = mostCtas / DYN_GIN_ROLES;
+  if (onRails != NULL && channels > 0) return (struct dyn_gin_choice){.function = onRails, .roles = DYN_GIN_ROLES, .most = channels < DYN_GIN_CHANNELS ? channels : DYN_GIN_CHANNELS};
+  return (struct dyn_gin_choice){.function = flat, .roles = 1, .most = mostFlat < mostCtas ? mostFlat : mostCtas};
+}
+
+struct dyn_gin_choice dyn_gin_choose(const struct dyn_gin_life *life, const struct dyn_work *work, bool asFlat, unsigned mostCtas, struct dyn_gin_call *call) {
   bool adds = work->collective == DYN_ALL_REDUCE || work->collective == DYN_REDUCE_SCATTER;
-  struct dyn_gin_choice choice = {.function = asFlat ? NULL : hierarchical(life, work), .bytes = bytes_of(work), .roles = DYN_GIN_ROLES, .most = DYN_GIN_CHANNELS};
-  if (choice.function == NULL) choice = (struct dyn_gin_choice){flat(life->module, work), choice.bytes, 1, DYN_GIN_MAX_BLOCKS};
+  struct dyn_gin_choice choice = within(asFlat ? NULL : hierarchical(life, work), flat(life->module, work), DYN_GIN_MAX_BLOCKS, mostCtas);
+  choice.bytes = bytes_of(work);
   call->count = adds ? work->count : choice.bytes;
   call->same = work->collective == DYN_ALL_GATHER;
   if (work->collective == DYN_ALL_REDUCE && choice.bytes > DYN_GIN_SLOT_BYTES) choice.bytes /= (size_t)life->lanes[0].nRanks; /* a rank's part */
@@ -157,9 +185,8 @@ void dyn_gin_kernel(const struct dyn_gin_life *life, const struct dyn_work *work
   }
 }
 
-struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life) {
-  if (several_each(life)) return (struct dyn_gin_choice){.function = life->module->moveParts, .roles = DYN_GIN_ROLES, .most = DYN_GIN_CHANNELS};
-  return (struct dyn_gin_choice){.function = life->module->allToAllV, .roles = 1, .most = DYN_GIN_PARTS_CTAS};
+struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life, unsigned mostCtas) {
+  return within(several_each(life) ? life->module->moveParts : NULL, life->module->allToAllV, DYN_GIN_PARTS_CTAS, mostCtas);
 }
 
 void dyn_gin_stop(struct dyn_lsa *lsa) {

@@ -111,10 +111,10 @@ static void choose_function(const struct dyn_lsa *lsa, const struct dyn_work *wo
 }
 
 /* Shares of the call, at most. */
-static size_t choose_gin(const struct dyn_work *work, struct dyn_gin_call *call, struct launch *l) {
+static size_t choose_gin(const struct dyn_work *work, unsigned mostCtas, struct dyn_gin_call *call, struct launch *l) {
   *call = (struct dyn_gin_call){.send = work->send, .recv = work->recv, .op = work->op, .gin.contexts = l->action >> DYN_ACTION_CONTEXTS_SHIFT & (DYN_GIN_FLAT - 1),
                                  .gin.closely = l->action >> DYN_ACTION_ALGO_SHIFT & DYN_GIN_CLOSELY};
-  struct dyn_gin_choice choice = dyn_gin_choose(l->life, work, (l->action >> DYN_ACTION_CONTEXTS_SHIFT & DYN_GIN_FLAT) != 0, call);
+  struct dyn_gin_choice choice = dyn_gin_choose(l->life, work, (l->action >> DYN_ACTION_CONTEXTS_SHIFT & DYN_GIN_FLAT) != 0, mostCtas, call);
   l->function = choice.function;
   l->items = dyn_packs(choice.bytes, DYN_GIN_UNIT);
   l->roles = choice.roles;
@@ -229,7 +229,7 @@ int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t ac
   bool overGin = (action & 15) == DYN_PATH_GIN;
   size_t most = lsa->mostCtas;
   if (overGin && (l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)) == NULL) return REMOTE_ERROR; /* it was stopped since it was asked */
-  if (overGin) most = choose_gin(work, &gin, &l);
+  if (overGin) most = choose_gin(work, lsa->gin->mostCtas, &gin, &l);
   else choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
   choose_grid(action, overGin ? l.life->state.contexts : DEFAULT_CTAS, most, &l);
   *ctas = l.ctas;
@@ -267,7 +267,7 @@ int dyn_lsa_rms_norm(struct dyn_lsa *lsa, const struct dyn_norm *norm) {
 bool dyn_lsa_can_exchange(const struct dyn_lsa *lsa, int path) {
   const struct dyn_gin_lives *gin = lsa->gin;
   if (path == DYN_PATH_LSA) return dyn_lsa_near(lsa);
-  return path == DYN_PATH_GIN && gin != NULL && dyn_gin_usable(&gin->each[0].state);
+  return path == DYN_PATH_GIN && gin != NULL && !gin->narrow && dyn_gin_usable(&gin->each[0].state);
 }
 
 /* In bytes. False: the type is unknown, or it is more than memory has. */
@@ -298,7 +298,7 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
   bool overGin = x->path == DYN_PATH_GIN;
   struct dyn_gin_call gin = {.send = x->send, .recv = x->recv};
   struct dyn_gin_choice choice = {.roles = 1, .most = (unsigned)within(DYN_PARTS_CTAS, 1, lsa->mostCtas)};
-  if (overGin) choice = dyn_gin_choose_parts(&lsa->gin->each[0]);
+  if (overGin) choice = dyn_gin_choose_parts(&lsa->gin->each[0], lsa->gin->mostCtas);
   else choice.function = lsa->module->allToAllV;
   struct launch l = {.function = choice.function,
                      .call = {.send = x->send, .recv = x->recv},

@@ -71,7 +71,7 @@ struct dyn_lsa {
   struct dyn_gin_lives *_Atomic gin; /* NULL: none was begun */
   struct scratch *scratch;
   struct dyn_offer peers[DYN_KERNEL_MAX_RANKS];
-  unsigned mostCtas; /* of a kernel over load and store; the same on all ranks */
+  unsigned mostCtas; /* of any kernel; the same on all ranks, but where some are on other hosts */
   dyn_gpu_address bases[DYN_KERNEL_MAX_RANKS];
   bool opened[DYN_KERNEL_MAX_RANKS]; /* by a handle, to be closed */
   struct lane lanes[NUM_LANES];
@@ -106,6 +106,9 @@ bool dyn_context_enter(dyn_context context, bool *pushed);
 void dyn_context_leave(bool pushed);
 bool dyn_context_lives(const struct dyn_lsa *lsa); /* its memory is there, and its events */
 bool dyn_words_there(const struct dyn_lsa *lsa);   /* the host's part of it; waits for nobody */
+
+/* CTAs that a kernel may have beside those of ranks that share its GPU. offers: of all ranks. */
+unsigned dyn_most_ctas(const struct dyn_offer *offers, uint32_t nRanks);
 
 /* graphs.c: around a launch into a capture. An error of CUDA's, 0: none. */
 int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId);

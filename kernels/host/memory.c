@@ -310,7 +310,7 @@ static unsigned sharers(const struct dyn_offer *offers, uint32_t nRanks) {
 /* What a kernel may have beside those of the ranks that share its GPU, each of which may have one in a graph beside one of a call:
  * whichever of them is left out, all others leave it places enough (docs/design.md, decision 2.4). What else may wait there the
  * daemon knows. */
-static unsigned most_ctas(const struct dyn_offer *offers, uint32_t nRanks) {
+unsigned dyn_most_ctas(const struct dyn_offer *offers, uint32_t nRanks) {
   unsigned ranks = sharers(offers, nRanks), least = USUAL_MULTIPROCESSORS;
   if (ranks == 1) return DYN_KERNEL_MAX_BLOCKS;
   for (uint32_t r = 0; r < nRanks; r++)
@@ -324,7 +324,7 @@ bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers) {
   int mode = DYN_RELAXED_CAPTURE;
   bool pushed, all = dyn_context_enter(lsa->context, &pushed), relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
-  lsa->mostCtas = most_ctas(offers, lsa->nRanks);
+  lsa->mostCtas = dyn_most_ctas(offers, lsa->nRanks);
   for (uint32_t r = 0; r < lsa->nRanks && all; r++) all = open_one(lsa, r);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   dyn_context_leave(pushed);

@@ -52,6 +52,11 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "return work->count % (size_t)life->lanes[0].nRanks == 0 ? 2 : 3;", "return 2;", "backends"},
 		{"gin_run.c", ".recv = own, .count = part,", ".recv = work->recv, .count = part,", "backends"},
 		{"gin_run.c", "if (bytes_of(work) < DYN_GIN_SLOT_BYTES) return NULL;", "", "backends"},
+		{"gin_run.c", "unsigned channels = mostCtas / DYN_GIN_ROLES;", "unsigned channels = DYN_GIN_CHANNELS;", "places"},
+		{"gin_run.c", "unsigned channels = mostCtas / DYN_GIN_ROLES;", "unsigned channels = mostCtas;", "places"},
+		{"gin_run.c", ".most = mostFlat < mostCtas ? mostFlat : mostCtas}", ".most = mostFlat}", "places"},
+		{"gin_run.c", "gin != NULL && !gin->narrow && i", "gin != NULL && i", "places"},
+		{"gin_run.c", "lsa->peers[r].mostCtas < most) most", "false) most", "places"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

@@ -74,6 +74,16 @@ static bool all_offer(const struct dyn_comm *comm) {
   return none == 0 && refused == 0;
 }
 
+/* A user who bounds the CTAs of NCCL's kernels means those over GIN, too (docs/design.md, decision 2.4). Without the variable, which NCCL prefers, the program's config tells. */
+static uint32_t allowed_ctas(const struct dyn_comm *comm, const struct dyn_device_calls *device) {
+  const char *variable = getenv("NCCL_MAX_CTAS");
+  long long ctas = variable ? strtoll(variable, NULL, 0) : 0;
+  if (ctas <= 0) ctas = device->ctas ? device->ctas(comm->nRanks, (uint32_t)comm->rank) : 0;
+  return ctas < UINT8_MAX ? (uint32_t)ctas : UINT8_MAX;
+}
+
+uint32_t dyn_device_ctas(const struct dyn_rank *rank) { return __atomic_load_n(&rank->flags, __ATOMIC_RELAXED) >> DYN_RANK_CTAS_SHIFT; }
+
 /* Offers by rank. False: a rank is not told, or told twice. */
 bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
   memset(offers, 0, comm->nRanks * sizeof *offers);
@@ -81,7 +91,7 @@ bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
     const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
     if (rank->rank < 0 || (uint32_t)rank->rank >= comm->nRanks || offers[rank->rank].pid != 0) return false;
     struct dyn_offer *offer = &offers[rank->rank];
-    *offer = (struct dyn_offer){rank->pid, rank->startTime, rank->memoryAt, rank->memoryBytes, {0}, {0}, rank->multiprocessors};
+    *offer = (struct dyn_offer){rank->pid, rank->startTime, rank->memoryAt, rank->memoryBytes, {0}, {0}, rank->multiprocessors, dyn_device_ctas(rank)};
     memcpy(offer->handle, rank->memory, sizeof offer->handle);
     memcpy(offer->gpu, rank->gpu, sizeof offer->gpu);
   }
@@ -146,6 +156,7 @@ void dyn_device_join(struct dyn_member *member) {
   struct dyn_offer own;
   bool near = wanted(member), gin = dyn_gin_wanted(member);
   if (device) device->gpu(comm->self->gpu, &comm->self->multiprocessors);
+  if (near || gin) __atomic_fetch_or(&comm->self->flags, allowed_ctas(comm, device) << DYN_RANK_CTAS_SHIFT, __ATOMIC_RELAXED);
   if (near) comm->lsa = device->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
   else if (gin) comm->lsa = device->gin->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
   bool open = near && comm->lsa && join_near(comm, device, &own);

@@ -103,13 +103,15 @@ static bool hosts_want(const struct dyn_comm *comm, const struct dyn_device_call
   return false;
 }
 
-/* As dyn_device_offers, of those on this host: the others' are 0. */
+/* As dyn_device_offers, of those on this host, without memory: the others' are 0. */
 static void offers_here(const struct dyn_comm *comm, struct dyn_offer *offers) {
   uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE);
   memset(offers, 0, comm->nRanks * sizeof *offers);
   for (uint32_t i = 0; i < joined && i < comm->nRanks; i++) {
     const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
-    if (rank->rank >= 0 && (uint32_t)rank->rank < comm->nRanks) offers[rank->rank] = (struct dyn_offer){.pid = rank->pid, .startTime = rank->startTime};
+    if (rank->rank < 0 || (uint32_t)rank->rank >= comm->nRanks) continue;
+    offers[rank->rank] = (struct dyn_offer){.pid = rank->pid, .startTime = rank->startTime, .multiprocessors = rank->multiprocessors, .mostCtas = dyn_device_ctas(rank)};
+    memcpy(offers[rank->rank].gpu, rank->gpu, sizeof rank->gpu);
   }
 }
 

@@ -42,6 +42,9 @@ func TestPreload(t *testing.T) {
 // NCCL within another library, and NCCL that is unloaded and loaded again.
 func TestNCCLElsewhere(t *testing.T) { preload(t, "test_elsewhere", preloadTests()) }
 
+// NCCL that has not loaded the plugin: when that is said.
+func TestPluginAbsent(t *testing.T) { preload(t, "test_absent", preloadTests()) }
+
 // Calls that are timed by CUDA events: what comes of them, whatever driver, program and plugin do meanwhile.
 func TestProbes(t *testing.T) { preload(t, "test_probe", preloadTests()) }
 

@@ -39,7 +39,8 @@ static void say(const char *file) {
     dyn_host_say("NCCL has not loaded NCCL_TUNER_PLUGIN=%s: running plain NCCL; NCCL_DEBUG=INFO says why", file);
 }
 
-/* The first communicator of a process tells. Of its ranks, which mostly have it alike, rank 0 speaks. */
+/* The first communicator of a process that is made tells: one that does not block when the program, which has to ask, hears so. Of its ranks,
+ * which mostly have it alike, rank 0 speaks. */
 void dyn_plugin_look(int rank) {
   static atomic_flag looked = ATOMIC_FLAG_INIT;
   if (atomic_flag_test_and_set(&looked) || rank > 0) return;

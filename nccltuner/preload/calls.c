@@ -215,7 +215,7 @@ AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window
 /* NCCL knows nothing of a peer whose death our kernels found. */
 #define IN_PROGRESS 7 /* ncclInProgress */
 AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), (void)0,
-       if (result == 0 && *asyncError != IN_PROGRESS) dyn_making_over(comm);
+       if (result == 0 && *asyncError != IN_PROGRESS) dyn_making_over(comm, *asyncError == 0);
        if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)
 
 /* From 2.31 on. */

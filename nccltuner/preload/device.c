@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/device/call.h"
 #include "../abi.h"
 #include "../hosts/samples.h"
-#include "../plugin/datatype.h"
 #include "../plugin/named.h"
 #include "groups.h"
 #include "windows.h"
@@ -152,36 +150,12 @@ static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_ho
 static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
 __attribute__((constructor)) static void begin(void) { dyn_lsa_gone = dyn_hosts_gone; }
 
-const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, has_windows, dyn_host_gpu, &hostsCalls};
+const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, has_windows, dyn_host_gpu, &hostsCalls, dyn_making_ctas};
 
 /* ---- calls ---- */
 
 /* NCCL asks nobody about an AllToAll: it counts here, whoever runs it. */
 static bool counts(const struct dyn_work *work) { return work->collective == DYN_ALL_TO_ALL; }
-
-/* In a window that this process can address on all ranks; a peer's buffer of as many bytes must lie where it can, too. */
-static bool window_of(const struct dyn_windows *windows, const void *at, uint64_t bytes, struct dyn_windowed *in) {
-  struct dyn_window_place place;
-  if (!dyn_window_of(windows, at, bytes, &place) || place.peers == NULL || bytes > place.peers->reach) return false;
-  in->word = dyn_window_word(place.number, place.peers->before + place.offset);
-  in->most = place.peers->reach - bytes;
-  memcpy(in->base, place.peers->base, sizeof in->base);
-  return in->word != 0;
-}
-
-struct buffers {
-  struct dyn_windowed send, recv;
-};
-
-/* Finds windows of the call's buffers. False: what goes directly, if anything does, is in none. */
-static bool find_windows(const struct dyn_bound *b, struct dyn_work *work, struct buffers *in) {
-  uint64_t bytes = work->count * (uint64_t)dyn_datatype_number_bytes(work->datatype), all = bytes * dyn_lsa_ranks(b->lsa);
-  bool scatters = work->collective == DYN_REDUCE_SCATTER, exchanges = work->collective == DYN_ALL_TO_ALL, gathers = work->collective == DYN_ALL_GATHER;
-  if (!dyn_windows_any(b->windows)) return false;
-  if (window_of(b->windows, work->send, scatters || exchanges ? all : bytes, &in->send)) work->sendWindow = &in->send;
-  if (window_of(b->windows, work->recv, gathers || exchanges ? all : bytes, &in->recv)) work->recvWindow = &in->recv;
-  return (scatters ? work->sendWindow : work->recvWindow) != NULL;
-}
 
 /* As NCCL sees it, by the addresses alone (windows.h). An AllToAll it makes of sends and receives, whose buffers may lie in windows on
  * some ranks alone: so all of a communicator that has had a window before count so, which nobody has to promise. */
@@ -193,9 +167,9 @@ static bool registered(const struct dyn_bound *b, const struct dyn_work *work, b
 
 static uint32_t able_of(const struct dyn_bound *b, const struct dyn_request *request, bool hadWindows) {
   struct dyn_work look = request->work;
-  struct buffers in;
+  struct dyn_buffers in;
   uint32_t able = dyn_lsa_able(b->lsa, &look);
-  if (able & 1u << DYN_KERNEL_DIRECT && find_windows(b, &look, &in)) able |= DYN_ABLE_WINDOWS;
+  if (able & 1u << DYN_KERNEL_DIRECT && dyn_windowed_find(b->windows, &look, dyn_lsa_ranks(b->lsa), &in)) able |= DYN_ABLE_WINDOWS;
   return able | (registered(b, &request->work, hadWindows) ? DYN_ABLE_REGISTERED : 0);
 }
 
@@ -219,11 +193,11 @@ static bool is_nccls(uint32_t action) { return (action & 15) != DYN_PATH_LSA && 
 
 static int launch(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action, struct dyn_timed *timed) {
   struct dyn_work work = request->work;
-  struct buffers in;
+  struct dyn_buffers in;
   unsigned ctas = 0;
   if (action == DYN_CHOSEN_LOST) return REMOTE_ERROR;
   work.perhapsCaptured = perhapsCaptured;
-  if (dyn_is_direct(action)) find_windows(b, &work, &in);
+  if (dyn_is_direct(action)) dyn_windowed_find(b->windows, &work, dyn_lsa_ranks(b->lsa), &in);
   bool told = timed != NULL && timed->asked == 1; /* else nothing comes of its times */
   int result = dyn_lsa_launch(b->lsa, &work, action, &ctas, told ? &timed->timing : NULL);
   if (result == SUCCESS) dyn_intercepted_kernel(request->counted);
@@ -286,7 +260,7 @@ int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange) {
   struct dyn_exchange x = *exchange;
   struct dyn_windowed in;
   if (b == NULL || dyn_in_group()) return INVALID_USAGE;
-  if (dyn_windows_any(b->windows) && window_of(b->windows, x.recv, dyn_exchange_bytes(b->lsa, &x), &in)) x.recvWindow = &in;
+  if (dyn_windows_any(b->windows) && dyn_windowed_of(b->windows, x.recv, dyn_exchange_bytes(b->lsa, &x), &in)) x.recvWindow = &in;
   return gave_up(b) ? REMOTE_ERROR : dyn_lsa_exchange(b->lsa, &x);
 }
 

@@ -17,6 +17,7 @@
 #ifndef DYN_DEVICE_H
 #define DYN_DEVICE_H
 
+#include "../../kernels/device/call.h"
 #include "../../kernels/host/host.h"
 #include "../hosts/hosts.h"
 #include "forward.h"
@@ -43,9 +44,12 @@ int dyn_forward_empty(const struct dyn_request *request);
 void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const void *parent); /* id: its ncclUniqueId; NULL: none, or several. parent: NULL: none */
 void dyn_making_ends(int result);
 /* It, or what is made of it, is made, or will not be, or is gone: what did not block. */
-void dyn_making_over(const void *comm);
+void dyn_making_over(const void *comm, bool isMade);
 void dyn_making_gone(const void *comm); /* the program has it no more */
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
+/* The call's config, or, where it has none, what it makes by itself, has that many at most; 0: it does not say. Inside of the call. */
+void dyn_making_bounds(int maxCTAs);
+uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank); /* of whichever of the calls makes it */
 bool dyn_making_alone(const struct dyn_lsa *lsa);
 bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root); /* where the ranks of the one that is being made meet */
 /* absent.c: a communicator is made, of which this process has that rank; negative: not known */
@@ -56,6 +60,16 @@ struct dyn_lsa *dyn_bound_lsa(const struct dyn_bound *bound);
 struct dyn_bound *dyn_bound_reserve(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose); /* NULL: no room */
 void dyn_bound_fill(struct dyn_bound *bound, void *comm);
 void dyn_making_forget(const struct dyn_bound *bound);
+
+/* windowed.c */
+struct dyn_windows;
+struct dyn_buffers {
+  struct dyn_windowed send, recv;
+};
+/* In a window that this process can address on all ranks; a peer's buffer of as many bytes must lie where it can, too. */
+bool dyn_windowed_of(const struct dyn_windows *windows, const void *at, uint64_t bytes, struct dyn_windowed *in);
+/* Finds windows of the call's buffers. False: what goes directly, if anything does, is in none. */
+bool dyn_windowed_find(const struct dyn_windows *windows, struct dyn_work *work, uint32_t nRanks, struct dyn_buffers *in);
 
 /* Outside of groups. True: our kernel runs it, or NCCL by name, or it failed; *result is NCCL's. */
 bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result);

@@ -23,6 +23,8 @@ static struct making {
   const void *parent; /* NULL: none */
   struct dyn_root root; /* where its ranks meet; nonce 0: not known */
   int nRanks, rank;   /* negative: not known */
+  int maxCTAs;        /* of its config; 0: none */
+  bool configured;    /* that is its own, and not its parent's, which it has without a config */
   struct dyn_bound *bound; /* NULL: the plugin has not met it */
   void *chooser;
   void (*now)(void *chooser);
@@ -46,6 +48,7 @@ static void watch(void) { pthread_atfork(NULL, NULL, forget_all); }
 static struct made {
   const void *comm; /* NULL: free */
   struct dyn_root root;
+  int maxCTAs;
 } made[MOST];
 
 static struct dyn_root root_of(const void *id, const void *parent) {
@@ -56,12 +59,18 @@ static struct dyn_root root_of(const void *id, const void *parent) {
   return root;
 }
 
+static int ctas_of(const void *parent) {
+  for (int i = 0; i < MOST && parent != NULL; i++)
+    if (made[i].comm == parent) return made[i].maxCTAs;
+  return 0;
+}
+
 /* Where there is no room its children run plain NCCL over several hosts. */
-static void remember(const void *comm, const struct dyn_root *root) {
-  if (comm == NULL || root->nonce == 0) return;
+static void remember(const void *comm, const struct dyn_root *root, int maxCTAs) {
+  if (comm == NULL || (root->nonce == 0 && maxCTAs == 0)) return;
   for (int i = 0; i < MOST; i++)
     if (made[i].comm == NULL || made[i].comm == comm) {
-      made[i] = (struct made){comm, *root};
+      made[i] = (struct made){comm, *root, maxCTAs};
       return;
     }
 }
@@ -72,7 +81,7 @@ void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const 
   pthread_once(&watched, watch);
   pthread_mutex_lock(&lock);
   while (i < MOST && makings[i].used) i++;
-  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank, .parent = parent, .root = root_of(id, parent)};
+  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank, .parent = parent, .root = root_of(id, parent), .maxCTAs = ctas_of(parent)};
   unlisted += i == MOST;
   pthread_mutex_unlock(&lock);
   own += i < MOST;
@@ -116,6 +125,25 @@ bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root) {
   same &= unlisted == 0;
   pthread_mutex_unlock(&lock);
   return found && same && root->nonce != 0;
+}
+
+void dyn_making_bounds(int maxCTAs) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++) {
+    if (!makings[i].used || makings[i].thread != &own || makings[i].configured) continue;
+    makings[i].maxCTAs = maxCTAs > 0 ? maxCTAs : 0;
+    makings[i].configured = true;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank) {
+  int least = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++)
+    if (may_be_of(&makings[i], nRanks, rank) && makings[i].maxCTAs > 0 && (least == 0 || makings[i].maxCTAs < least)) least = makings[i].maxCTAs;
+  pthread_mutex_unlock(&lock);
+  return (uint32_t)least;
 }
 
 /* Of several in one thread one is made behind the other, and what waits for other ranks in between waits for ever. */
@@ -184,25 +212,30 @@ static struct making take(int result) {
     m->used = m->late != NULL;
     m->thread = NULL;
     atomic_fetch_add(&late, m->used);
-    if (result == SUCCESS || result == IN_PROGRESS) remember(__atomic_load_n(m->comm, __ATOMIC_ACQUIRE), &m->root);
+    if (result == SUCCESS || result == IN_PROGRESS) remember(__atomic_load_n(m->comm, __ATOMIC_ACQUIRE), &m->root, m->maxCTAs);
   }
   pthread_mutex_unlock(&lock);
   return it;
 }
 
-void dyn_making_over(const void *comm) {
+void dyn_making_over(const void *comm, bool isMade) {
+  bool found = false;
+  int rank = 0;
   if (atomic_load(&late) == 0 || comm == NULL) return;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++) {
     if (!makings[i].used || makings[i].late != comm) continue;
+    if (!found) rank = makings[i].rank;
+    found = true;
     makings[i].used = false;
     atomic_fetch_sub(&late, 1);
   }
   pthread_mutex_unlock(&lock);
+  if (found && isMade) dyn_plugin_look(rank);
 }
 
 void dyn_making_gone(const void *comm) {
-  dyn_making_over(comm);
+  dyn_making_over(comm, false);
   if (comm == NULL) return;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++)

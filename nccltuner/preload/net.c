@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "../../kernels/host/host.h"
+#include "device.h"
 #include "forward.h"
 
 bool dyn_net_apart(void) {
@@ -17,17 +18,27 @@ bool dyn_net_apart(void) {
 
 #define NET_NAME_VERSION 21700 /* the first NCCL that has netName */
 
+/* As far as every NCCL has it that has netName. False: it cannot be read here. */
+static bool read_config(const void *config, struct dyn_nccl_config *named) {
+  memcpy(named, config, offsetof(struct dyn_nccl_config, blocking));
+  if (named->magic != DYN_NCCL_MAGIC || named->size < offsetof(struct dyn_nccl_config, splitShare) || named->version < NET_NAME_VERSION) return false;
+  memcpy(named, config, offsetof(struct dyn_nccl_config, splitShare));
+  return true;
+}
+
 static unsigned network_of(const void *config) {
   struct dyn_nccl_config named = {0};
   if (config == NULL) return DYN_NETWORK_ANY;
-  memcpy(&named, config, offsetof(struct dyn_nccl_config, blocking));
-  if (named.magic != DYN_NCCL_MAGIC || named.size < offsetof(struct dyn_nccl_config, splitShare) || named.version < NET_NAME_VERSION) return DYN_NETWORK_OTHER;
-  memcpy(&named, config, offsetof(struct dyn_nccl_config, splitShare));
+  if (!read_config(config, &named)) return DYN_NETWORK_OTHER;
   if (named.netName == NULL) return DYN_NETWORK_ANY;
   return strcasecmp(named.netName, "Socket") == 0 ? DYN_NETWORK_SOCKET : strcasecmp(named.netName, "IB") == 0 ? DYN_NETWORK_IB : DYN_NETWORK_OTHER;
 }
 
-void dyn_net_note(const void *config) { atomic_fetch_or(&dynamiccl_preload.networks, network_of(config)); }
+void dyn_net_note(const void *config) {
+  struct dyn_nccl_config named = {0};
+  atomic_fetch_or(&dynamiccl_preload.networks, network_of(config));
+  dyn_making_bounds(config != NULL && read_config(config, &named) ? named.maxCTAs : 0);
+}
 
 /* A program's config may be an older NCCL's, which is shorter, or a newer one's; its version says how NCCL reads it. */
 static void *on_net(void *config, struct dyn_nccl_config *copy) {

@@ -16,7 +16,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 15
+#define DYN_PRELOAD_VERSION 16
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -93,6 +93,7 @@ struct dyn_device_calls {
   bool (*windows)(const struct dyn_lsa *lsa);
   void (*gpu)(uint8_t gpu[16], uint32_t *multiprocessors);
   const struct dyn_hosts_calls *hosts; /* hosts/hosts.h */
+  uint32_t (*ctas)(uint32_t nRanks, uint32_t rank); /* that the config of the call that makes it lets a kernel have; 0: it does not say */
 };
 extern const struct dyn_device_calls dyn_device_calls;
 

@@ -164,7 +164,8 @@ static bool share_link(struct nic_card *card) {
   return true;
 }
 
-static void leave_link(struct nic_card *card) {
+/* lives: the context. */
+static void leave_link(struct nic_card *card, bool lives) {
   struct carrier_instance *instance = card->carrier->instance;
   if (card->kernel == NULL) return;
   for (struct nic_card **at = &instance->card; *at != NULL; at = &(*at)->other)
@@ -173,7 +174,7 @@ static void leave_link(struct nic_card *card) {
       break;
     }
   if (instance->card != NULL) return;
-  if (instance->link != 0) carrier_driver(NULL)->cuMemFree_v2(instance->link);
+  if (instance->link != 0 && lives) carrier_driver(NULL)->cuMemFree_v2(instance->link);
   instance->link = 0;
 }
 
@@ -221,7 +222,7 @@ struct nic_card *nic_make(struct nic_port *port, int nSignals, int nCounters) {
     return NULL;
   }
   struct nic_card *card = calloc(1, sizeof *card);
-  if (card == NULL || !carrier_enter(c->context, &entered)) {
+  if (card == NULL || !carrier_enter(&c->home, &entered)) {
     free(card);
     return NULL;
   }
@@ -235,17 +236,19 @@ struct nic_card *nic_make(struct nic_port *port, int nSignals, int nCounters) {
   return NULL;
 }
 
+/* Where the program has destroyed the context, all that CUDA gave went with it, what the host sees of it, too: then nothing of it is touched,
+ * and what is the host's own goes all the same, from the lists of those that stay first. */
 void nic_free(struct nic_card *card) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
   if (card == NULL) return;
   leave_port(card);
-  bool in = carrier_enter(card->carrier->context, &entered);
+  bool in = carrier_enter(&card->carrier->home, &entered);
+  if (in) nic_stop(card);
+  leave_link(card, in);
+  nic_kernel_free(card->kernel, in);
+  if (card->signalRegion != NULL) carrier_deregister(card->carrier, card->signalRegion);
   if (in) {
-    nic_stop(card);
-    leave_link(card);
-    nic_kernel_free(card->kernel);
-    if (card->signalRegion != NULL) carrier_deregister(card->carrier, card->signalRegion);
     if (card->memory != 0) cuda->cuMemFree_v2(card->memory);
     if (card->signals != 0) cuda->cuMemFree_v2(card->signals);
     if (card->counters != 0) cuda->cuMemFree_v2(card->counters);

@@ -68,7 +68,7 @@ static bool load(struct nic_kernel *k) {
 struct nic_kernel *nic_kernel_make(void) {
   struct nic_kernel *k = calloc(1, sizeof *k);
   if (k == NULL || load(k)) return k;
-  nic_kernel_free(k);
+  nic_kernel_free(k, true);
   return NULL;
 }
 
@@ -123,13 +123,16 @@ static void end_stream(void *stream) {
   carrier_driver(NULL)->cuStreamDestroy_v2(stream);
 }
 
-void nic_kernel_free(struct nic_kernel *k) {
-  if (k == NULL) return;
+static void give_back(struct nic_kernel *k) {
   end_stream(k->stream);
   end_stream(k->asks);
   end_stream(k->looks);
   if (k->ended != NULL) carrier_driver(NULL)->cuEventDestroy_v2(k->ended);
   if (k->looked != NULL) carrier_driver(NULL)->cuEventDestroy_v2(k->looked);
   if (k->module != NULL) carrier_driver(NULL)->cuModuleUnload(k->module);
+}
+
+void nic_kernel_free(struct nic_kernel *k, bool lives) {
+  if (k != NULL && lives) give_back(k);
   free(k);
 }

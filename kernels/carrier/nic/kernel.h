@@ -26,7 +26,7 @@ bool nic_kernel_start(struct nic_kernel *kernel, struct nic *nic, unsigned block
 bool nic_kernel_ended(struct nic_kernel *kernel, atomic_bool *broken);
 /* True: a look at such memory of the GPU's is over, and to (page-locked) has what it saw; false: one is under way. */
 bool nic_kernel_looked(struct nic_kernel *kernel, void *to, carrier_address from, size_t bytes, atomic_bool *broken);
-/* Waits for it. */
-void nic_kernel_free(struct nic_kernel *kernel);
+/* Waits for it. lives: the context, without which there is nothing to wait for. */
+void nic_kernel_free(struct nic_kernel *kernel, bool lives);
 
 #endif

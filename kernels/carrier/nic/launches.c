@@ -35,6 +35,9 @@ void nic_begin(struct nic_card *card) {
   card->usedNs = carrier_now_ns();            /* so NCCL's thread starts it at once */
 }
 
+/* What the GPU writes to the host: it goes with the context, which the program may destroy at any time. */
+static bool is_there(const struct nic_card *card) { return carrier_readable(card->shared); }
+
 /* What the kernel is to be told. False: it was. */
 static bool is_news(struct nic_card *card) {
   struct carrier *c = card->carrier;
@@ -91,6 +94,9 @@ static bool is_in_use(struct nic_card *card, uint64_t now) {
 
 /* Launches below this one may end. */
 static void let_end(struct nic_card *card, uint32_t number) { __atomic_store_n(&card->shared->report.next, number, __ATOMIC_RELEASE); }
+static void let_all_end(struct nic_card *card) {
+  if (is_there(card)) let_end(card, card->nic.number + 1);
+}
 
 static unsigned blocks(const struct nic_card *card) {
   const unsigned share = (unsigned)(MOST_HELPERS / atomic_load(&card->port->numCards));
@@ -111,12 +117,13 @@ void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
   const uint64_t now = carrier_now_ns();
   carrier_watch(card->carrier);
-  warn_of_failure(card);
+  if (!is_there(card)) card->broken = true;
+  else warn_of_failure(card);
   if (card->broken) return;
   const bool isLast = told_of(&card->shared->report.begun) == card->nic.number, inUse = is_in_use(card, now), news = is_news(card);
   if (isLast && !inUse) let_end(card, card->nic.number + 1);
   if (card->runs && !news && !isLast && now - card->askedNs < QUERY_MS * (uint64_t)1000000) return; /* without CUDA, whose lock the program may want */
-  if (!carrier_enter(card->carrier->context, &entered)) return;
+  if (!carrier_enter(&card->carrier->home, &entered)) return;
   card->askedNs = now;
   if (news) card->broken = !tell(card);
   if (card->runs && nic_kernel_ended(card->kernel, &card->broken)) card->runs = false;
@@ -124,17 +131,17 @@ void nic_progress(struct nic_card *card) {
   carrier_leave(&entered);
 }
 
-bool nic_failed(struct nic_card *card) { return card->broken || *(const volatile uint32_t *)&card->shared->report.failed != NIC_FINE; }
+bool nic_failed(struct nic_card *card) { return card->broken || !is_there(card) || *(const volatile uint32_t *)&card->shared->report.failed != NIC_FINE; }
 
 /* Nothing comes behind its launches, and who frees memory waits for them. Of version 11 NCCL's thread has ended by then, so it is all of the
  * communicator's; with version 14 the thread goes on with other contexts, whose kernels may be waited for by the program's. */
 void nic_let_go(struct nic_card *card) {
   if (card->port->layout == GDAKI_200 && CARRIER_MISTAKE != 6) {
-    let_end(card, card->nic.number + 1);
+    let_all_end(card);
     return;
   }
   for (struct nic_card *other = card->carrier->instance->card; other != NULL; other = other->other)
-    if (other->shared != NULL) let_end(other, other->nic.number + 1);
+    if (other->shared != NULL) let_all_end(other);
 }
 
 /* What others of the connection are told is NCCL's thread's affair, so nothing is asked anew. */

@@ -55,7 +55,7 @@ static bool make_tables(struct nic_port *port) {
 struct nic_port *nic_open(struct carrier *c, int layout) {
   struct carrier_entered entered;
   struct nic_port *port = calloc(1, sizeof *port);
-  if (port == NULL || !carrier_enter(c->context, &entered)) {
+  if (port == NULL || !carrier_enter(&c->home, &entered)) {
     free(port);
     return NULL;
   }
@@ -73,7 +73,7 @@ void nic_close(struct nic_port *port) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
   if (port == NULL) return;
-  if (carrier_enter(port->carrier->context, &entered)) {
+  if (carrier_enter(&port->carrier->home, &entered)) {
     if (port->stream != NULL) cuda->cuStreamDestroy_v2(port->stream);
     if (port->handles != 0) cuda->cuMemFree_v2(port->handles);
     carrier_leave(&entered);
@@ -84,9 +84,12 @@ void nic_close(struct nic_port *port) {
 
 static bool set_regions(struct nic_port *port, const struct carrier_region *region, bool there) {
   bool fine = true;
+  struct carrier_entered entered;
+  if (!carrier_enter(&port->carrier->home, &entered)) return false;
   pthread_mutex_lock(&port->lock);
   for (struct nic_card *card = port->cards; card != NULL; card = nic_next(card)) fine = nic_set_region(card, region, there) && fine;
   pthread_mutex_unlock(&port->lock);
+  carrier_leave(&entered);
   return fine;
 }
 
@@ -109,7 +112,7 @@ static bool describe(struct nic_contexts *contexts) {
   struct gdaki_context *array = calloc((size_t)contexts->count, sizeof *array);
   const size_t bytes = (size_t)contexts->count * sizeof *array;
   struct carrier_entered entered;
-  if (array == NULL || !carrier_enter(contexts->port->carrier->context, &entered)) {
+  if (array == NULL || !carrier_enter(&contexts->port->carrier->home, &entered)) {
     free(array);
     return false;
   }
@@ -140,7 +143,7 @@ void nic_contexts_free(struct nic_contexts *contexts) {
   if (contexts == NULL) return;
   for (int n = 0; n < contexts->count; n++) nic_let_go(contexts->cards[n]);
   for (int n = 0; n < contexts->count; n++) nic_free(contexts->cards[n]);
-  if (contexts->array != 0 && carrier_enter(contexts->port->carrier->context, &entered)) {
+  if (contexts->array != 0 && carrier_enter(&contexts->port->carrier->home, &entered)) {
     carrier_driver(NULL)->cuMemFree_v2(contexts->array);
     carrier_leave(&entered);
   }

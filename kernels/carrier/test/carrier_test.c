@@ -3,10 +3,11 @@
  * carrier_test traffic RANKS PUTS [SEED]   PUTS random puts and signals, all data compared when its signal is seen
  * carrier_test killed [SEED [US]]          the same of three ranks, one of which is killed; US: and slow until then
  * carrier_test left | refusals | unwanted | latency | bandwidth | dead
- * carrier_test file PATH                   faults on purpose that come and go in a file there
+ * carrier_test file | going PATH           faults on purpose that come and go in a file there; going: memory goes under puts (going.c)
  * carrier_test gets RANKS GETS [SEED]      version 14 alone: trips.c
  * All of it plays version 11 of the tables, or 14 with TABLE=14. CARRIER: the library. DYNAMICCL_CARRIER=1.
  */
+#include "going.h"
 #include "trips.h"
 #include "traffic.h"
 
@@ -325,6 +326,9 @@ int main(int count, char **arguments) {
     setenv("DYNAMICCL_CARRIER_LATENCY_US", "1000", 1);
     setenv("DYNAMICCL_CARRIER_FAULTS", arguments[2], 1);
     play(what, 2, -1, fault_file);
+  } else if (strcmp(what, "going") == 0 && count > 2) {
+    setenv("DYNAMICCL_CARRIER_FAULTS", arguments[2], 1);
+    play_going();
   } else if (strcmp(what, "dead") == 0) {
     setenv("DYNAMICCL_CARRIER_DEAD_RANK", "2", 1);
     play(what, 3, -1, dead);

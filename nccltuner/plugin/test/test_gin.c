@@ -142,7 +142,7 @@ static const struct dyn_hosts_calls hostsCalls = {begin_hosts, leave_hosts, verd
 
 static const struct dyn_gin_calls ginCalls = {can, id_of, offer, make};
 static void no_gpu(uint8_t id[16], uint32_t *multiprocessors) { (void)id, (void)multiprocessors; }
-static const struct dyn_device_calls device = {no_offer, NULL, room, never_bind, expect, close_it, alone, &ginCalls, NULL, NULL, no_gpu, &hostsCalls};
+static const struct dyn_device_calls device = {no_offer, NULL, room, never_bind, expect, close_it, alone, &ginCalls, NULL, NULL, no_gpu, &hostsCalls, NULL};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};

@@ -78,7 +78,7 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t ownRank, str
 
 static bool open_all(struct dyn_lsa *it, const struct dyn_offer *offers) {
   for (int r = 0; r < RANKS; r++)
-    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].gpu[15] == 0x60 + r && offers[r].multiprocessors == 132 && offers[r].pid != 0);
+    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].gpu[15] == 0x60 + r && offers[r].multiprocessors == 132 && offers[r].mostCtas == (r == 1 ? 24 : r == 2 ? 7 : 0) && offers[r].pid != 0);
   __atomic_fetch_add(&shared->open, 1, __ATOMIC_SEQ_CST);
   it->opened = 1;
   return !(how == ONE_CANNOT_OPEN && rank == 2);
@@ -122,8 +122,9 @@ static void gpu(uint8_t id[16], uint32_t *multiprocessors) {
   memset(id, 0x60 + rank, 16);
   *multiprocessors = 132;
 }
+static uint32_t ctas(uint32_t nRanks, uint32_t ofRank) { return nRanks == RANKS && ofRank >= 1 ? 24 : 0; } /* rank 2 has a variable, too */
 
-static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names, windows, gpu, NULL};
+static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names, windows, gpu, NULL, ctas};
 extern struct dyn_preload dynamiccl_preload;
 __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
     .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .device = &device, .roundLock = PTHREAD_MUTEX_INITIALIZER};
@@ -302,6 +303,7 @@ static void play(enum how which) {
     if (ranks[rank] > 0) continue;
     alarm(60);
     setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
+    if (rank == 2) setenv("NCCL_MAX_CTAS", "7", 1);
     if (how == SWITCHED_OFF && rank == 0) setenv("DYNAMICCL_NO_KERNELS", "1", 1);
     if (how == NO_PEERS && rank == 0) setenv("NCCL_P2P_DISABLE", "1", 1);
     if (how == VETO && rank == 0) setenv("NCCL_ALGO", "Ring", 1);

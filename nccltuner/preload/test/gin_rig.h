@@ -46,6 +46,8 @@ static struct dyn_rank self; /* where the state is told */
 static inline uint32_t told(void) { return __atomic_load_n(&self.gin, __ATOMIC_ACQUIRE); }
 static struct dyn_lsa *lsa;
 static bool elsewhere; /* of each rank's peers, that are on other hosts, no process is known */
+static int sharing;    /* multiprocessors of the GPU that all ranks share; 0: each has its own. elsewhere: those of a node */
+static int allowed;    /* CTAs that rank 1's program allows; 0: it does not say */
 static CUstream streams[STREAMS];
 static float *in[SLOTS], *out[SLOTS];
 
@@ -92,7 +94,10 @@ static inline bool make_gin(void) {
   struct dyn_offer offers[MAX_RANKS];
   memcpy(offers, shared->offers, sizeof offers);
   for (int r = 0; r < numRanks; r++)
-    if (elsewhere && r != rank) offers[r] = (struct dyn_offer){0};
+    if (sharing > 0) offers[r].gpu[0] = 1, offers[r].multiprocessors = (uint32_t)sharing;
+  if (numRanks > 1) offers[1].mostCtas = (uint32_t)allowed;
+  for (int r = 0, each = numRanks / numNodes; r < numRanks; r++)
+    if (elsewhere && (sharing == 0 ? r != rank : r / each != rank / each)) offers[r] = (struct dyn_offer){0};
   return dyn_gin_make(lsa, offers, shared->id, &self);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   test_gin LIBCUDA LIBNCCL [backends|late]    the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs; backends: of 2.32.3 alone, where
+ *   test_gin LIBCUDA LIBNCCL [backends|late|places]    the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs; backends: of 2.32.3 alone, where
  *                                               a communicator may have several; late: ranks that are late alone
  * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
  * element compared; what puts take; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank
@@ -257,12 +257,12 @@ static void choice(void) {
   for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
     struct dyn_work work = {.collective = wants[i].collective, .count = wants[i].count, .datatype = wants[i].datatype};
     struct dyn_gin_call call = {0};
-    struct dyn_gin_choice got = dyn_gin_choose(&lsa->gin->each[0], &work, false, &call), asked = dyn_gin_choose(&lsa->gin->each[0], &work, true, &call);
+    struct dyn_gin_choice got = dyn_gin_choose(&lsa->gin->each[0], &work, false, lsa->gin->mostCtas, &call), asked = dyn_gin_choose(&lsa->gin->each[0], &work, true, lsa->gin->mostCtas, &call);
     CHECK(asked.roles == 1 && (asked.function == got.function) == (got.roles == 1), "%zu: the flat kernel is another one only where there are two", i);
     CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_CALLS && got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
     CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
   }
-  struct dyn_gin_choice parts = dyn_gin_choose_parts(&lsa->gin->each[0]);
+  struct dyn_gin_choice parts = dyn_gin_choose_parts(&lsa->gin->each[0], lsa->gin->mostCtas);
   CHECK(parts.function == (several ? lsa->gin->each[0].module->moveParts : lsa->gin->each[0].module->allToAllV) && parts.roles == (several ? 3 : 1), "AllToAllv: %u roles", parts.roles);
   CHECK(parts.roles * parts.most <= DYN_GIN_CALLS && parts.most <= DYN_GIN_MAX_BLOCKS);
   end(DYN_GIN_DESTROYED);
@@ -328,6 +328,7 @@ static void leaves(void) {
 #include "gin_children.h"
 #include "gin_memory.h"
 #include "gin_backends.h"
+#include "gin_places.h"
 
 static void other_version(void) {
   load();
@@ -351,6 +352,7 @@ static void all_of_one(void) {
   play("choice", 2, choice);
   play_on(2, "choice", 2, choice);
   play_on(2, "choice", 4, choice);
+  all_places();
   play("able", 2, able);
   play("silent", 3, silent);
   play("none", 3, none);
@@ -375,6 +377,7 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   if (argc == 3) all_of_one();
   if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "places") == 0) return all_places(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "memory") == 0) return play("no memory", 2, no_memory), unlink(kernels) != 0;
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
   if (argc == 3) all_of_newer();

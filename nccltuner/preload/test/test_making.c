@@ -6,7 +6,10 @@
  */
 #include "../../../kernels/device/call.h"
 #include "../../hosts/hosts.h"
+#include "../net.h"
 #include "lsa_steps.h"
+
+#include <limits.h>
 
 static uintptr_t madeComm[3]; /* of which the plugin meets the second */
 static unsigned boundNow;
@@ -139,6 +142,36 @@ static void unblocked(void) {
     launched(true);
     CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
   }
+}
+
+/* How many CTAs a config lets kernels have, the plugin is told while the call makes it; without a config it has its parent's. */
+static uint32_t bound_told;
+static int ask_bound(void) {
+  bound_told = preload->device->ctas((uint32_t)numRanks, (uint32_t)rank);
+  madeComm[0] = OTHER_COMM;
+  return 0;
+}
+static uint32_t bound_of(const struct dyn_nccl_config *config) {
+  struct fake_id id = {""};
+  fake->inside = ask_bound;
+  CHECK(((int (*)(uintptr_t *, int, struct fake_id, int, uintptr_t))(void *)find("ncclCommInitRankConfig"))(&madeComm[0], numRanks, id, rank, (uintptr_t)config) == 0);
+  return bound_told;
+}
+static uint32_t split_bound(const struct dyn_nccl_config *config) {
+  uintptr_t child = 0;
+  fake->inside = ask_bound;
+  CHECK(find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&child, (uintptr_t)config, 0, 0, 0, 0) == 0);
+  return bound_told;
+}
+static void bounded(void) {
+  struct dyn_nccl_config config = {.size = sizeof config, .magic = DYN_NCCL_MAGIC, .version = DYN_NCCL_CONFIG_VERSION, .maxCTAs = 6}, none = config;
+  none.maxCTAs = INT_MIN;
+  prepare();
+  CHECK(bound_of(NULL) == 0 && split_bound(NULL) == 0 && bound_of(&none) == 0 && split_bound(&config) == 6);
+  CHECK(bound_of(&config) == 6 && split_bound(NULL) == 6 && split_bound(&none) == 0);
+  CHECK(preload->device->ctas((uint32_t)numRanks, (uint32_t)rank) == 0, "no call makes any");
+  fake->inside = succeed;
+  CHECK(find("ncclCommDestroy")(OTHER_COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && split_bound(NULL) == 0, "its parent is gone");
 }
 
 /* Ranks on several hosts meet in the process that made the id, and those of a child where its parent's do. */
@@ -303,6 +336,7 @@ int main(int argc, char **argv) {
   write_kernels(kernels);
   play("made", 2, made);
   play("unblocked", 2, unblocked);
+  play("bounded", 2, bounded);
   play("meets", 2, meets);
   play("counted", 2, counted);
   play("stuck", 2, stuck);

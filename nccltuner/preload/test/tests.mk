@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_watch, test_movers, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_names, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# test_watch, test_movers, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_absent, test_names, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
 # runs them as well. test_lsa, test_direct, test_making, test_stamps, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/libother.so $(T)/test_names $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_names $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -20,7 +20,7 @@ $(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
 $(T)/test_preload: test/test_preload.c test/forward_rig.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=clock_gettime -o $@ $< -pthread -ldl
 
-$(T)/test_elsewhere: test/test_elsewhere.c test/fake.h | $(T)
+$(T)/test_elsewhere $(T)/test_absent: $(T)/%: test/%.c test/fake.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -ldl
 
 $(T)/libnames.so: test/names.c | $(T)
@@ -39,7 +39,7 @@ $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
 HOST_OBJECTS := $(filter $(BUILD)/host/%,$(OBJECTS))
-$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/exchange.h $(HOST_OBJECTS) $(HEADERS) | $(T)
+$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/exchange.h $(HOST_OBJECTS) $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_OBJECTS) -pthread -ldl
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
@@ -93,7 +93,7 @@ $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/thr
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 
-$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/exchange.h $(SANITIZED_HOST) $(HEADERS) | $(T)
+$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/exchange.h $(SANITIZED_HOST) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(SANITIZED_HOST) -pthread -ldl
 
@@ -109,6 +109,7 @@ check: tests
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_probe $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_groups $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_elsewhere $(abspath $(T))
+	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_absent $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_names
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_sends $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload local $(abspath $(T))

@@ -2,10 +2,11 @@
  *
  * card_test traffic RANKS OPERATIONS [SEED]   random operations, all data compared when its signal is seen; memory comes and goes
  * card_test killed [SEED [US]]                the same of three ranks, one of which is killed; US: and slow until then
- * card_test lives | locked | waits | refused | start | latency | bandwidth | dead | file PATH | types KERNEL, and with TABLE=14 shared | leaves | unfit
+ * card_test lives | locked | waits | reset | refused | start | latency | bandwidth | dead | file PATH | types KERNEL, and with TABLE=14 shared | leaves | unfit
  * It plays NCCL 2.28.9, or 2.32.3 with TABLE=14. CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
  */
 #include "card_locked.h"
+#include "card_reset.h"
 #include "card_shared.h"
 #include "card_traffic.h"
 
@@ -297,6 +298,8 @@ int main(int count, char **arguments) {
     play_locked();
   } else if (strcmp(what, "waits") == 0) {
     play_waits();
+  } else if (strcmp(what, "reset") == 0) {
+    play_reset();
   } else if (strcmp(what, "refused") == 0) {
     quiet = 1;
     play(what, 2, -1, refused);
