@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,7 @@ type runner struct {
 	quiet  bool
 	cfg    config.Config
 	setup  launch.Setup
+	given  []string       // settings of serve's, as flags
 	daemon *launch.Daemon // nil: none
 	id     uint64
 }
@@ -135,7 +137,10 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	// From here on signals are the command's: what is still to do after its end must not be cut short by them.
 	ctx := context.WithoutCancel(cmd.Context())
 	environ := r.environ
-	if r.arrange(ctx, cmd.Flags()) {
+	patience, patient := launch.Patience(caught)
+	changes := r.arrange(ctx, patience, cmd.Flags())
+	patient()
+	if changes {
 		r.id = control.NewRun()
 		variables := append(slices.Clone(r.setup.Variables), launch.Variable{Name: launch.RunVariable, Value: control.RunID(r.id)})
 		if r.quiet {
@@ -143,7 +148,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 		}
 		environ = launch.Environ(environ, variables)
 	}
-	stopWatch := r.watch()
+	stopWatch := r.watch(ctx)
 	end := launch.Command{Args: args, Environ: environ, Streams: r.streams()}.Run(caught)
 	stopWatch()
 	r.finish(ctx, end.Err == nil)
@@ -159,7 +164,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 
 // arrange gets everything ready and reports whether the program's environment changes. Nothing that fails here keeps the
 // program from running.
-func (r *runner) arrange(ctx context.Context, flags *pflag.FlagSet) bool {
+func (r *runner) arrange(ctx, patience context.Context, flags *pflag.FlagSet) bool {
 	loaded, err := config.Load(config.Sources{Host: r.host(), Env: r.environ, Flags: flags})
 	if err != nil {
 		r.say("running as plain NCCL: %v", err)
@@ -179,7 +184,7 @@ func (r *runner) arrange(ctx context.Context, flags *pflag.FlagSet) bool {
 	if len(r.setup.Variables) == 0 {
 		return false
 	}
-	if err := r.need(ctx, flags); err != nil {
+	if err := r.need(ctx, patience, flags); err != nil {
 		r.say("running as plain NCCL: %v", err)
 		return false
 	}
@@ -187,55 +192,88 @@ func (r *runner) arrange(ctx context.Context, flags *pflag.FlagSet) bool {
 }
 
 // need finds or starts the daemon.
-func (r *runner) need(ctx context.Context, flags *pflag.FlagSet) (err error) {
-	h := launch.Host{Dir: r.cfg.Dir, Environ: r.environ}
+func (r *runner) need(ctx, patience context.Context, flags *pflag.FlagSet) (err error) {
+	h := launch.Host{Dir: r.cfg.Dir, Environ: r.environ, Shared: true, Patience: patience, Say: func(text string) { r.say("%s", text) }}
 	if h.Executable, err = os.Executable(); err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	var given []string
 	for _, key := range serveSettings {
 		if flags.Changed(key) {
-			given = append(given, key)
+			r.given = append(r.given, key)
 			h.Args = append(h.Args, "--"+key, r.cfg.Values()[key])
 		}
 	}
-	if r.daemon, err = launch.Need(ctx, h); err != nil {
+	daemon, err := launch.Need(ctx, h)
+	if err != nil {
 		return err
 	}
-	st := r.daemon.Status
-	if silent := r.daemon.Silent; silent != nil {
-		if r.cfg.Fixed && !r.daemon.Started { // it may be of another version, which knows nothing of this promise
-			r.daemon.End(ctx, true)
-			r.daemon = nil
-			return fmt.Errorf("--fixed-numerics: %w", silent)
+	if r.cfg.Fixed && !daemon.Started { // another version may not know what it is asked for, and this is a promise
+		if err := r.unknown(daemon); err != nil {
+			daemon.End(ctx, true)
+			return fmt.Errorf("--fixed-numerics: %w", err)
 		}
-		r.say("%v; until it answers the program runs as plain NCCL", silent)
-		return nil
 	}
+	r.daemon = daemon
+	switch {
+	case daemon.Late != nil:
+		r.say("%v; the program starts, and is tuned once there is a daemon", daemon.Late)
+	case daemon.Silent != nil:
+		r.say("%v; until it answers the program runs as plain NCCL", daemon.Silent)
+	default:
+		r.remark()
+	}
+	return nil
+}
+
+// unknown says why nobody knows that a daemon that was found, or is yet to come, is of this version; nil: it is.
+func (r *runner) unknown(d *launch.Daemon) error {
+	if err := cmp.Or(d.Late, d.Silent); err != nil {
+		return err
+	}
+	if version := build().Version; d.Status.Version != version {
+		return fmt.Errorf("daemon %d of %s is version %s and this is %s; restart it", d.Status.PID, d.Status.Dir, d.Status.Version, version)
+	}
+	return nil
+}
+
+// remark says what a daemon that answers does not do as this run would have it.
+func (r *runner) remark() {
+	st := r.daemon.Status
 	if st.StoreState != "ok" && st.StoreState != "" && st.StorePath != config.StoreNone {
 		r.say("what is learned is lost with the daemon: %s", st.StoreState)
 	}
 	if r.daemon.Started {
-		return nil
+		return
 	}
 	if version := build().Version; st.Version != version {
-		if r.cfg.Fixed { // an older daemon may not know what it is asked for, and this is a promise
-			r.daemon.End(ctx, true)
-			r.daemon = nil
-			return fmt.Errorf("--fixed-numerics: daemon %d of %s is version %s and this is %s; restart it", st.PID, st.Dir, st.Version, version)
-		}
 		r.say("daemon %d is version %s and this is %s; restart it after an update", st.PID, st.Version, version)
 	}
 	if st.Layout != 0 && st.Layout != nccltuner.ABIVersion {
 		r.say("daemon %d speaks shared-memory layout %d and this release %d: the program runs as plain NCCL until the daemon is restarted from this release", st.PID, st.Layout, nccltuner.ABIVersion)
 	}
-	for _, key := range given {
+	for _, key := range r.given {
 		if key == "learner" && st.Learner == r.cfg.Learner {
 			continue
 		}
 		r.say("--%s has no effect: daemon %d serves %s already (learner %s)", key, st.PID, st.Dir, st.Learner)
 	}
-	return nil
+}
+
+// await gets a program that has started the daemon that was late.
+func (r *runner) await(ctx context.Context) {
+	if r.daemon.Late == nil {
+		return
+	}
+	switch err := r.daemon.Await(ctx); {
+	case ctx.Err() != nil: // the command was faster
+	case err != nil:
+		r.say("the program goes on as plain NCCL: %v", err)
+	case r.daemon.Silent != nil:
+		r.say("%v; until it answers the program runs as plain NCCL", r.daemon.Silent)
+	default:
+		r.say("daemon %d is there: the program is tuned from here on", r.daemon.Status.PID)
+		r.remark()
+	}
 }
 
 // streams are those that this process was given; where a test put something else there is none.
@@ -246,19 +284,21 @@ func (r *runner) streams() (files [3]*os.File) {
 	return files
 }
 
-// watch says once when the daemon dies before the command.
-func (r *runner) watch() (stop func()) {
+// watch says once when the daemon dies before the command, and first that it has come where it was late.
+func (r *runner) watch(ctx context.Context) (stop func()) {
 	if r.daemon == nil {
 		return func() {}
 	}
-	stopped, done := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		r.await(ctx)
 		ticker := time.NewTicker(watchEvery)
 		defer ticker.Stop()
 		for {
 			select {
-			case <-stopped:
+			case <-ctx.Done():
 				return
 			case <-ticker.C:
 			}
@@ -268,12 +308,17 @@ func (r *runner) watch() (stop func()) {
 			}
 		}
 	}()
-	return func() { close(stopped); <-done }
+	return func() { cancel(); <-done }
 }
 
 // finish says what was gained and lets the daemon go.
 func (r *runner) finish(ctx context.Context, ran bool) {
 	if r.daemon == nil {
+		return
+	}
+	if r.daemon.Late != nil {
+		r.say("what was gained is not known: there was no daemon until the end")
+		r.daemon.End(ctx, true)
 		return
 	}
 	within := reportWithin

@@ -11,6 +11,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/service"
 	"dynamiccl/models"
 )
@@ -54,7 +55,9 @@ tries nothing that is expected to lose.`,
 				_, err := fmt.Fprint(a.stdout, loaded.YAML())
 				return err
 			}
-			loaded.Config.UntilUnused = untilUnused
+			if loaded.Config.UntilUnused = untilUnused; untilUnused {
+				launch.Settle()
+			}
 			return a.serve(cmd, loaded, load)
 		},
 	}

@@ -26,7 +26,8 @@
 #include "../hosts.h"
 #include "../samples.h"
 
-#define CHECK(condition) ((condition) ? (void)0 : failed(__LINE__, #condition))
+/* What errno is said to be is the condition's: not that of a call that was to fail, some cases ago. */
+#define CHECK(condition) (errno = 0, (condition) ? (void)0 : failed(__LINE__, #condition))
 #define RANKS 6
 #define COMMS 2 /* of all processes, with one id */
 #define EPOCHS (1 << 16)
@@ -49,6 +50,7 @@ static struct shared {
   struct told { /* by a rank of a communicator */
     uint64_t epoch, version, changes;
     int lost, unsound, said, ahead, ready;
+    int waits; /* at its fence, where a thread of its own looks */
     uint32_t verdict;
     uint8_t id[128];
     char gone[128]; /* "": nobody is said to be */
@@ -84,7 +86,7 @@ static uint64_t now(void) {
 #define AWAIT(condition, ms) \
   do { \
     bool is_; \
-    for (uint64_t until_ = now() + (ms) * MS; !(is_ = (condition)) && now() < until_;) nap(MS); \
+    for (uint64_t until_ = now() + (ms) * MS; !(errno = 0, is_ = (condition)) && now() < until_;) nap(MS); \
     if (!is_) failed(__LINE__, #condition); \
   } while (0)
 

@@ -217,8 +217,8 @@ func TestNoDaemon(t *testing.T) {
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if holder := control.Holder(dir); holder != "" {
-		t.Errorf("%s holds what nobody does", holder)
+	if pid, is := control.Holder(dir); is {
+		t.Errorf("process %d holds what nobody does", pid)
 	}
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -228,7 +228,7 @@ func TestNoDaemon(t *testing.T) {
 		t.Errorf("a file for a directory: %v", err)
 	}
 	long := control.NewClient("/tmp/" + strings.Repeat("x", 120))
-	if _, err := long.Status(context.Background()); err == nil || !strings.Contains(err.Error(), "shorter --dir") {
+	if _, err := long.Status(context.Background()); err == nil || !strings.Contains(err.Error(), "shorter directory") {
 		t.Errorf("long path: %v", err)
 	}
 }

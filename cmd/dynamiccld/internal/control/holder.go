@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,18 +12,20 @@ import (
 	"dynamiccl/nccltuner"
 )
 
-// Holder is which process has a directory's daemon lock, as it wrote into it, without creating or keeping the lock; "": nobody.
-func Holder(dir string) string {
+// Holder says whether a process has a directory's daemon lock, without creating or keeping the lock, and which, as it wrote into it; 0: it
+// has not said so yet.
+func Holder(dir string) (pid int, held bool) {
 	f, err := os.Open(filepath.Join(dir, nccltuner.DaemonLockName))
 	if err != nil {
-		return ""
+		return 0, false
 	}
 	defer f.Close()
 	if !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK) {
-		return ""
+		return 0, false
 	}
 	said := make([]byte, 16)
 	n, _ := f.Read(said) // without a pid it is held all the same
-	pid, _, _ := strings.Cut(string(said[:n]), "\n")
-	return strings.TrimSpace("process " + pid)
+	text, _, _ := strings.Cut(string(said[:n]), "\n")
+	pid, _ = strconv.Atoi(text)
+	return pid, true
 }

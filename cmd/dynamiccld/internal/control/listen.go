@@ -56,7 +56,7 @@ func Listen(dir string) (net.Listener, error) {
 
 func checkPath(path string) error {
 	if len(path) > maxSocketPath {
-		return fmt.Errorf("control socket %s: path is %d bytes long, at most %d; use a shorter --dir", path, len(path), maxSocketPath)
+		return fmt.Errorf("control socket %s: path is %d bytes long, at most %d; name a shorter directory with --dir or DYNAMICCL_DIR", path, len(path), maxSocketPath)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func TestListen(t *testing.T) {
 	if _, err := control.Listen(dir); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
-	if _, err := control.Listen("/tmp/" + strings.Repeat("x", 120)); err == nil || !strings.Contains(err.Error(), "shorter --dir") {
+	if _, err := control.Listen("/tmp/" + strings.Repeat("x", 120)); err == nil || !strings.Contains(err.Error(), "shorter directory") {
 		t.Errorf("long path: %v", err)
 	}
 }

@@ -42,7 +42,7 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 		r.fail(check, "the daemon answers: "+refused.Message, "look at its log, or restart it")
 	case errors.As(err, &silent):
 		r.fail(check, silent.Text(), silent.Remedy())
-	case control.Holder(h.Dir) == "":
+	case !holds(h.Dir):
 		text := "no daemon runs: ranks use plain NCCL, or the last plan, until one does"
 		if _, err := os.Lstat(filepath.Join(h.Dir, control.SocketName)); err == nil {
 			text += "; the socket of a dead one is left"
@@ -91,4 +91,9 @@ func checkStore(r *Report, h Host, daemon *control.Status) {
 	default:
 		r.fail(check, err.Error(), "name another file with --store or DYNAMICCL_STORE")
 	}
+}
+
+func holds(dir string) bool {
+	_, held := control.Holder(dir)
+	return held
 }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,6 +55,32 @@ func Signals() (caught chan os.Signal, release func()) {
 	// ignored, because the command would inherit an ignored one.
 	signal.Notify(caught, unix.SIGPIPE)
 	return caught, func() { signal.Stop(caught) }
+}
+
+// Patience ends with the first signal for a command that has not started yet, which gets it all the same. Until release, which ends it, too.
+func Patience(caught chan os.Signal) (patience context.Context, release func()) {
+	patience, end := context.WithCancel(context.Background())
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		for {
+			select {
+			case s := <-caught:
+				if s == unix.SIGPIPE { // our own
+					continue
+				}
+				select {
+				case caught <- s:
+				default: // it has as many others
+				}
+				end()
+				return
+			case <-patience.Done():
+				return
+			}
+		}
+	}()
+	return patience, func() { end(); <-looked }
 }
 
 // Run starts the command and waits for its end. Everything that comes in from caught meanwhile is handed on.

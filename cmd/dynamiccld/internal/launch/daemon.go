@@ -4,28 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/lease"
-	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/nccltuner"
 )
 
 // AnswerWithin is how long a daemon that lives is given to answer before a program starts without its word.
 const AnswerWithin = time.Second
 
-// How long a command may be held up until a daemon is found or started, and a run by one that ends.
+// How long a command may be held up until a daemon is found or started, and a run by one that ends, be it the one before or its own.
 const (
 	startWithin = 2 * time.Second
 	endWithin   = 10 * time.Second
+	sayAfter    = time.Second
 	askEvery    = 10 * time.Millisecond
 )
 
@@ -35,6 +31,9 @@ type Host struct {
 	Executable string   // dynamiccld
 	Args       []string // of serve, beside --dir
 	Environ    []string
+	Shared     bool              // other runs may join the daemon: it is not confined to what this process is (apart.go)
+	Say        func(text string) // for people, while they wait; nil: nobody reads it
+	Patience   context.Context   // once it ends nobody waits for the daemon before any more, as after Ctrl-C; nil: as long as Need waits
 }
 
 // Daemon is the daemon that serves a command: found or started.
@@ -42,15 +41,15 @@ type Daemon struct {
 	Status  control.Status // when it was found
 	Started bool           // by us
 	Silent  error          // not nil: it did not answer in time. Of Status nothing is known but, perhaps, the process id
+	Late    error          // not nil: there is none yet, for another process has the directory still; Await goes on
+	host    Host
 	client  *control.Client
-	lease   *lease.Lock
+	lease   *lease.Lock // nil: not yet, while the daemon before ends
 }
 
 // Need gives the daemon of the directory and starts one when none lives. It stays at least until End. One that does not answer
-// in time is no error: ranks do not wait for it, and are tuned once it goes on.
+// in time is no error, nor is one before it that takes long to end: ranks wait for neither, and are tuned once there is an answer.
 func Need(ctx context.Context, h Host) (*Daemon, error) {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
 	dir, err := nccltuner.OpenDir(h.Dir) // makes it, and refuses what ranks would refuse
 	if err != nil {
 		return nil, err
@@ -58,96 +57,131 @@ func Need(ctx context.Context, h Host) (*Daemon, error) {
 	if err := dir.Close(); err != nil {
 		return nil, err
 	}
-	d := &Daemon{client: control.NewClient(h.Dir)}
-	if d.lease, err = lease.Join(ctx, h.Dir); err != nil {
-		return nil, err
-	}
-	err = d.find(ctx, h)
-	if errors.Is(err, context.DeadlineExceeded) {
-		d.Silent = err
-		if silent := new(control.SilentError); errors.As(err, &silent) && !d.Started {
-			d.Status.PID = silent.PID
+	d := &Daemon{host: h, client: control.NewClient(h.Dir)}
+	err = d.join(ctx, sayAfter)
+	if errors.As(err, new(lateError)) {
+		if h.Say != nil && (h.Patience == nil || h.Patience.Err() == nil) {
+			h.Say(fmt.Sprintf("%v; waiting for it, for %v at most", err, endWithin))
 		}
-	} else if err != nil {
-		d.lease.Release()
+		err = d.join(ctx, endWithin-sayAfter)
+	}
+	if errors.As(err, new(lateError)) {
+		d.Late = err
+		return d, nil
+	}
+	if err == nil {
+		err = d.get(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Daemon) find(ctx context.Context, h Host) (err error) {
+// Await goes on where Need has not come to a daemon, until there is one or ctx ends.
+func (d *Daemon) Await(ctx context.Context) error {
+	if d.lease == nil {
+		if err := d.join(ctx, 0); err != nil {
+			return err
+		}
+	}
+	for d.Late != nil {
+		if err := d.get(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// join says that a run needs the daemon. One that is ending lets nobody join, for so long as it takes to write what it has learned; 0: as
+// long as that may take.
+func (d *Daemon) join(ctx context.Context, within time.Duration) (err error) {
+	if within > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, within)
+		defer cancel()
+		if d.host.Patience != nil {
+			defer context.AfterFunc(d.host.Patience, cancel)()
+		}
+	}
+	if d.lease, err = lease.Join(ctx, d.host.Dir); err != nil && ctx.Err() != nil {
+		return before(d.host.Dir, err)
+	}
+	return err
+}
+
+// get finds the daemon, or starts one. Who gets an error has no lease.
+func (d *Daemon) get(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	d.Late = nil
+	err := d.find(ctx)
+	if err == nil || d.Late != nil {
+		return nil
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		d.Silent = err
+		if silent := new(control.SilentError); errors.As(err, &silent) && !d.Started {
+			d.Status.PID = silent.PID
+		}
+		return nil
+	}
+	d.lease.Release()
+	d.lease = nil
+	return err
+}
+
+func (d *Daemon) find(ctx context.Context) (err error) {
 	asking, cancel := context.WithTimeout(ctx, AnswerWithin)
 	defer cancel()
 	if d.Status, err = d.client.Status(asking); !errors.Is(err, control.ErrNoDaemon) {
 		return err
 	}
-	starting, err := lease.Starting(ctx, h.Dir)
+	starting, err := lease.Starting(ctx, d.host.Dir)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("another run is starting the daemon, and needs more than %v: %w", startWithin, err)
+		d.Late = fmt.Errorf("another run is starting the daemon, and needs more than %v: %w", startWithin, err)
+		return d.Late
 	}
 	if err != nil {
 		return err
 	}
 	defer starting.Release()
-	if d.Status, err = d.client.Status(ctx); !errors.Is(err, control.ErrNoDaemon) {
-		return err // another run was faster
-	}
-	return d.start(ctx, h)
-}
-
-func (d *Daemon) start(ctx context.Context, h Host) error {
-	// A pipe of that name must not hold the command up until somebody reads it.
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | os.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	log, err := os.OpenFile(filepath.Join(h.Dir, nccltuner.DaemonLogName), flags, 0o600)
-	if err != nil {
-		return fmt.Errorf("making the daemon's log: %w", err)
-	}
-	defer log.Close()
-	cmd := exec.Command(h.Executable, append([]string{"serve", "--until-unused", "--dir", h.Dir}, h.Args...)...)
-	cmd.Env, cmd.Dir = h.Environ, "/"
-	cmd.Stdout, cmd.Stderr = log, log
-	// A session of its own: it outlives Ctrl-C and the terminal, for other runs may have joined.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	release := withhold()
-	err = cmd.Start()
-	release()
-	if err != nil {
-		return fmt.Errorf("starting the daemon: %w", err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // its log has the reason; waiting keeps no zombie
-		close(ended)
-	}()
 	for {
-		if d.Status, err = d.client.Status(ctx); err == nil {
-			d.Started = d.Status.PID == cmd.Process.Pid
-			return nil
+		if d.Status, err = d.client.Status(ctx); !errors.Is(err, control.ErrNoDaemon) {
+			return err // another run was faster
 		}
+		if _, held := control.Holder(d.host.Dir); !held {
+			return d.start(ctx)
+		}
+		// It is starting, or ending though runs may join, as after SIGTERM: another one beside it would not start.
 		select {
-		case <-ended:
-			if d.Status, err = d.client.Status(ctx); err == nil {
-				return nil // it found that another daemon serves the directory
-			}
-			return fmt.Errorf("the daemon did not start: %s", lastLine(log.Name()))
-		case <-ctx.Done(): // it may have much to read, and there is nothing that the command needs it for
-			d.Started, d.Status = true, control.Status{PID: cmd.Process.Pid, UntilUnused: true}
-			return fmt.Errorf("the daemon that was started takes more than %v: %w; see %s", startWithin, ctx.Err(), log.Name())
+		case <-ctx.Done():
+			d.Late = err
+			return err
 		case <-time.After(askEvery):
 		}
 	}
 }
 
-func lastLine(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
+// lateError says that the daemon before has not ended yet.
+type lateError string
+
+func (e lateError) Error() string { return string(e) }
+
+// before says who keeps a run from joining, where that is known.
+func before(dir string, err error) error {
+	pid, held := control.Holder(dir)
+	switch {
+	case !held || pid == 0:
+		return lateError(err.Error())
+	case nccltuner.Stopped(pid):
+		return lateError(fmt.Sprintf("daemon %d of %s, the one before, is stopped and does not end; let it go on with `kill -CONT %[1]d`", pid, dir))
 	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if last := strings.TrimPrefix(lines[len(lines)-1], "dynamiccld: "); last != "" {
-		return last
-	}
-	return path + " does not say why, as on a full disk (`df " + units.Word(filepath.Dir(path)) + "`); `dynamiccld serve` says it here"
+	return lateError(fmt.Sprintf("daemon %d of %s, the one before, takes long to end; see %s, or end it with `kill -9 %[1]d`", pid, dir,
+		filepath.Join(dir, nccltuner.DaemonLogName)))
 }
 
 // Alive says whether the daemon's process still runs; where it is not known it does.
@@ -172,6 +206,9 @@ func (d *Daemon) Report(ctx context.Context, run uint64) (report control.RunRepo
 // afterwards; not for ranks that outlive the command, though, nor for a daemon that does not even answer. It reports whether
 // the daemon has ended or goes on rightly.
 func (d *Daemon) End(ctx context.Context, ranksLive bool) bool {
+	if d.lease == nil {
+		return true
+	}
 	last := d.lease.Last()
 	d.lease.Release()
 	if !last || !d.Status.UntilUnused || ranksLive || d.Silent != nil {
