@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 )
 
 // ErrBadParams is returned for detector parameters that describe no usable detector.
@@ -46,15 +45,13 @@ type Design struct {
 	minLogScale float64 // smallest standard deviation of log residuals that is believed
 }
 
-// NewDesign computes reference value and thresholds; those of DefaultParams once in a process, which may have many cores.
+// NewDesign has reference value and thresholds of parameters. Those of DefaultParams, which every core has, are computed already.
 func NewDesign(p Params) (Design, error) {
 	if p == DefaultParams() {
-		return defaultDesign()
+		return Design{params: p, k: 0.76961041136128394, signalH: 6.8827773702651029, counterH: 7.7411534959992423, minLogScale: 0.05}, nil
 	}
 	return designFor(p)
 }
-
-var defaultDesign = sync.OnceValues(func() (Design, error) { return designFor(DefaultParams()) })
 
 // designFor computes a design. Each chart has two sides and rates of false alarms add up, so a chart with share q of the
 // budget needs ARL0/q on both sides together and twice that on each.
