@@ -36,7 +36,7 @@ const signalShare = 0.8
 // threshold, and a sustained step alarms within four calls (default parameters).
 const winsorAt = 3.0
 
-// Design is a detector's computed constants. Compute it once and share it: it is immutable and costs milliseconds.
+// Design is a detector's computed constants. It is immutable: share it.
 type Design struct {
 	params      Params
 	k           float64 // reference value, half the shift in standard deviations
@@ -45,9 +45,17 @@ type Design struct {
 	minLogScale float64 // smallest standard deviation of log residuals that is believed
 }
 
-// NewDesign computes reference value and thresholds. Each chart has two sides and rates of false alarms add up, so a
-// chart with share q of the budget needs ARL0/q on both sides together and twice that on each.
+// NewDesign has reference value and thresholds of parameters. Those of DefaultParams, which every core has, are computed already.
 func NewDesign(p Params) (Design, error) {
+	if p == DefaultParams() {
+		return Design{params: p, k: 0.76961041136128394, signalH: 6.8827773702651029, counterH: 7.7411534959992423, minLogScale: 0.05}, nil
+	}
+	return designFor(p)
+}
+
+// designFor computes a design. Each chart has two sides and rates of false alarms add up, so a chart with share q of the
+// budget needs ARL0/q on both sides together and twice that on each.
+func designFor(p Params) (Design, error) {
 	shift := math.Log(p.ShiftRatio) / p.NoiseRatio
 	switch {
 	case !(p.RunLengthCalls >= 100 && p.RunLengthCalls <= 1e9):
@@ -106,14 +114,16 @@ func newChain(h, k, mu, winsor float64, n int) *chain {
 		}
 		return normalCDF(x - mu)
 	}
+	// Both depend on how far apart two states are, and on nothing else of them.
+	reached, within := make([]float64, 2*n-1), make([]float64, 2*n-1) // P(at most the upper end of state i+apart), P(in it)
+	for apart := 1 - n; apart < n; apart++ {
+		upper := (float64(apart)+0.5)*step + k
+		reached[apart+n-1] = below(upper)
+		within[apart+n-1] = below(upper) - below(upper-step)
+	}
 	for i := range n {
-		for j := range n {
-			upper := (float64(j-i)+0.5)*step + k
-			c.p[i*n+j] = below(upper)
-			if j > 0 {
-				c.p[i*n+j] -= below(upper - step)
-			}
-		}
+		copy(c.p[i*n:i*n+n], within[n-1-i:])
+		c.p[i*n] = reached[n-1-i]
 	}
 	c.solve()
 	return c
@@ -132,15 +142,18 @@ func (c *chain) solve() {
 		c.runs[i] = 1
 	}
 	for col := range n {
-		pivot := a[col*n : col*n+n]
+		pivot := a[col*n+col : col*n+n]
+		for len(pivot) > 1 && pivot[len(pivot)-1] == 0 { // residuals are cut off, so nothing leads that far
+			pivot = pivot[:len(pivot)-1]
+		}
 		for row := col + 1; row < n; row++ {
-			r := a[row*n : row*n+n]
-			f := r[col] / pivot[col]
+			r := a[row*n+col:][:len(pivot)]
+			f := r[0] / pivot[0]
 			if f == 0 {
 				continue
 			}
-			for j := col; j < n; j++ {
-				r[j] -= f * pivot[j]
+			for j, p := range pivot {
+				r[j] -= f * p
 			}
 			c.runs[row] -= f * c.runs[col]
 		}

@@ -96,6 +96,20 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// What is written down of the default parameters is what would be computed: on other machines, which round otherwise, to what bisection leaves.
+func TestDefaultDesign(t *testing.T) {
+	written := mustDesign(t)
+	computed, err := designFor(DefaultParams())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]float64{{written.k, computed.k}, {written.signalH, computed.signalH}, {written.counterH, computed.counterH}, {written.minLogScale, computed.minLogScale}} {
+		if math.Abs(c[0]/c[1]-1) > 1e-5 {
+			t.Errorf("written %+v, computed %+v", written, computed)
+		}
+	}
+}
+
 func TestDesignRejects(t *testing.T) {
 	for _, p := range []Params{
 		{}, {math.NaN(), 1.08, 0.05}, {100_000, math.NaN(), 0.05}, {100_000, 1.08, math.NaN()}, {math.Inf(1), 1.08, 0.05},

@@ -17,6 +17,10 @@ import (
 // What NCCL 2.32.3 is asked for and what is read back of it, and that backends of one communicator have no part in each other:
 // whatever is left out must be found.
 func TestGINFindsPlantedMistakes(t *testing.T) {
+	object := filepath.Join(t.TempDir(), "test_gin.o") // the same for all of them
+	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), "-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", "../../kernels/host", "-c", "-o", object, "../preload/test/test_gin.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	for _, m := range []struct{ file, is, mistake, what string }{
 		{"gin_versions.c", ".ginType = wants->type", ".ginType = DYN_NCCL_GIN_ANY", "backends"},
 		{"gin_versions.c", ".ginConnectionType = DYN_NCCL_GIN_FULL,", "", "backends"},
@@ -61,13 +65,13 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
-			findsGINMistake(t, m.file, m.is, m.mistake, m.what)
+			findsGINMistake(t, object, m.file, m.is, m.mistake, m.what)
 		})
 	}
 }
 
-// findsGINMistake links test_gin with a source in which text stands for what is there once, and runs it.
-func findsGINMistake(t *testing.T, file, is, mistake, what string) {
+// findsGINMistake links test_gin, which is object, with a source in which text stands for what is there once, and runs it.
+func findsGINMistake(t *testing.T, object, file, is, mistake, what string) {
 	const host = "../../kernels/host"
 	dir := t.TempDir()
 	planted, program := testbuild.Mistaken(t, dir, host, file, is, mistake), filepath.Join(dir, "test")
@@ -75,7 +79,7 @@ func findsGINMistake(t *testing.T, file, is, mistake, what string) {
 	if err != nil || len(objects) == 0 {
 		t.Fatalf("no objects: %v", err)
 	}
-	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", host, "-o", program, "../preload/test/test_gin.c", planted}
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", host, "-o", program, object, planted}
 	for _, o := range objects {
 		if filepath.Base(o) != strings.TrimSuffix(file, ".c")+".o" {
 			args = append(args, o)

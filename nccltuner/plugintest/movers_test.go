@@ -50,8 +50,9 @@ func TestMoversFindPlantedMistakes(t *testing.T) {
 	} {
 		t.Run(m.what+" "+m.is, func(t *testing.T) {
 			t.Parallel()
+			run := planted(t, "../preload", []string{"../preload/test/test_movers.c", "../preload/mover_count.c"}, "movers.c", m.is, m.mistake)
 			for range 6 { // what threads do at one time is chance: most are found at once
-				if _, err := planted(t, "../preload", "test_movers.c", []string{"movers.c", "mover_count.c"}, "movers.c", m.is, m.mistake, m.what); err != nil {
+				if _, err := run(m.what); err != nil {
 					return
 				}
 			}

@@ -6,33 +6,52 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"dynamiccl/internal/testbuild"
 )
 
-// planted builds a test program of folder with its sources, of which file has a mistake for what is there once, and runs it: what it said,
-// and how it ended.
-func planted(t *testing.T, folder, program string, sources []string, file, is, mistake string, args ...string) (string, error) {
+// planted links a test program of rest, which are sources and objects, and of a file of folder with a mistake for what is there once.
+// What it gives runs the program: what it said, and how it ended.
+func planted(t *testing.T, folder string, rest []string, file, is, mistake string) func(args ...string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	path := testbuild.Mistaken(t, dir, folder, file, is, mistake)
-	flags := []string{"-std=gnu11", "-O2", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-Wl,--export-dynamic-symbol=dynamiccl_preload", "-I", folder, "-o", filepath.Join(dir, "test"), filepath.Join(folder, "test", program)}
-	for _, name := range sources {
-		if name == file {
-			flags = append(flags, path)
-		} else {
-			flags = append(flags, filepath.Join(folder, name))
-		}
-	}
-	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), append(flags, "-ldl", "-pthread")...).CombinedOutput(); err != nil {
+	program := filepath.Join(dir, "test")
+	flags := []string{"-std=gnu11", "-O2", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-Wl,--export-dynamic-symbol=dynamiccl_preload", "-I", folder, "-o", program,
+		testbuild.Mistaken(t, dir, folder, file, is, mistake)}
+	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), append(append(flags, rest...), "-ldl", "-pthread")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	run := exec.CommandContext(ctx, filepath.Join(dir, "test"), args...)
-	run.Env = []string{"TEST_DIR=" + dir}
-	out, err := run.CombinedOutput()
-	return string(out), err
+	return func(args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		run := exec.CommandContext(ctx, program, args...)
+		run.Env = []string{"TEST_DIR=" + dir}
+		out, err := run.CombinedOutput()
+		return string(out), err
+	}
+}
+
+// plantedPlugin runs a test program of the plugin, of whose objects one is replaced: compiling all of them anew for each mistake takes long.
+func plantedPlugin(t *testing.T, program, file, is, mistake string) (string, error) {
+	t.Helper()
+	rest := []string{filepath.Join(pluginTests(), program+".o"), filepath.Join(pluginTests(), "support.o")}
+	objects, err := filepath.Glob(filepath.Join(testbuild.Objects(build, "../plugin"), "*.o"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, o := range objects {
+		if filepath.Base(o) == strings.TrimSuffix(file, ".c")+".o" {
+			found = true
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	if !found {
+		t.Fatalf("%s is not of the plugin", file)
+	}
+	return planted(t, "../plugin", rest, file, is, mistake)()
 }

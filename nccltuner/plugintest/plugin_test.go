@@ -144,7 +144,7 @@ func TestTransportFindsPlantedMistakes(t *testing.T) {
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
-			out, err := planted(t, "../plugin", "test_transport.c", []string{"transport.c", "transport_node.c", "transport_net.c"}, m.file, m.is, m.mistake)
+			out, err := plantedPlugin(t, "test_transport", m.file, m.is, m.mistake)
 			if err == nil || !strings.Contains(out, "failed:") {
 				t.Errorf("not found: %v: %s", err, out)
 			}
