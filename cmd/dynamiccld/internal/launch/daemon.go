@@ -50,6 +50,9 @@ type Daemon struct {
 // Need gives the daemon of the directory and starts one when none lives. It stays at least until End. One that does not answer
 // in time is no error, nor is one before it that takes long to end: ranks wait for neither, and are tuned once there is an answer.
 func Need(ctx context.Context, h Host) (*Daemon, error) {
+	if err := control.CheckDir(h.Dir); err != nil {
+		return nil, err
+	}
 	dir, err := nccltuner.OpenDir(h.Dir) // makes it, and refuses what ranks would refuse
 	if err != nil {
 		return nil, err
