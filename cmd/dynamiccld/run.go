@@ -82,6 +82,7 @@ type runner struct {
 	given  []string       // settings of serve's, as flags
 	daemon *launch.Daemon // nil: none
 	id     uint64
+	lost   bool // it was said that what is learned is lost
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -242,6 +243,7 @@ func (r *runner) remark() {
 	st := r.daemon.Status
 	if st.StoreState != "ok" && st.StoreState != "" && st.StorePath != config.StoreNone {
 		r.say("what is learned is lost with the daemon: %s", st.StoreState)
+		r.lost = true
 	}
 	if r.daemon.Started {
 		return
@@ -346,6 +348,8 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 	}
 	if !r.daemon.End(ctx, report.Processes > 0 || behind) {
 		r.say("daemon %d takes long to end; what was learned may not be on disk yet", r.daemon.Status.PID)
+	} else if why := r.daemon.LastWords(); why != "" && !r.lost {
+		r.say("%s", why) // a disk that was full in between: who started a program looks at no daemon's log
 	}
 }
 

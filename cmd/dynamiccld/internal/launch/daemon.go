@@ -1,9 +1,11 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -227,4 +229,21 @@ func (d *Daemon) End(ctx context.Context, ranksLive bool) bool {
 		}
 	}
 	return true
+}
+
+// LastWords say what has gone wrong in the end with a daemon that a run started and that has ended; "": nothing, or nobody knows.
+func (d *Daemon) LastWords() string {
+	if !d.Status.UntilUnused || d.Alive() {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(d.host.Dir, nccltuner.DaemonLogName))
+	if err != nil {
+		return ""
+	}
+	text = bytes.TrimSpace(text)
+	words, ours := bytes.CutPrefix(text[bytes.LastIndexByte(text, '\n')+1:], []byte("dynamiccld: ")) // what it logs begins otherwise
+	if !ours {
+		return ""
+	}
+	return string(words)
 }
