@@ -36,6 +36,18 @@ func (p Process) Alive() (bool, error) {
 	return st.startTime == p.StartTime && !st.gone(), nil
 }
 
+// ProcessOf is the process that has the pid now. An error of fs.ErrNotExist: none that runs.
+func ProcessOf(pid uint32) (Process, error) {
+	st, err := readStat(int(pid))
+	if err == nil && st.gone() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return Process{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return Process{pid, st.startTime}, nil
+}
+
 // Stopped says that a process does nothing until somebody lets it go on: SIGSTOP, a terminal's Ctrl-Z, a debugger.
 func Stopped(pid int) bool {
 	st, err := readStat(pid)

@@ -82,6 +82,7 @@ type runner struct {
 	given  []string       // settings of serve's, as flags
 	daemon *launch.Daemon // nil: none
 	id     uint64
+	lost   bool // it was said that what is learned is lost
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -90,10 +91,11 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run [flags] [--] COMMAND [ARGUMENT...]",
 		Short: "Run a program tuned: start or join the daemon, set NCCL's variables, say what was gained",
 		Long: `Run a program with DynamICCL. A daemon is started where none serves the directory, and
-ends with the last run; a daemon that serves already is joined. The program gets
-NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD (libdynamiccl.so, which times calls, before
-yours), DYNAMICCL_DIR, NCCL_SET_STACK_SIZE=1 and NCCL_SYM_NOWIN_ENABLE=1 (not with
---fixed-numerics); only variables travel, so launchers and scripts that fork need no more:
+ends with the last run and what its command has left in the background; a daemon that serves
+already is joined. The program gets NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD
+(libdynamiccl.so, which times calls, before yours), DYNAMICCL_DIR, NCCL_SET_STACK_SIZE=1 and
+NCCL_SYM_NOWIN_ENABLE=1 (not with --fixed-numerics); only variables travel, so launchers and
+scripts that fork need no more:
 
   dynamiccld run -- torchrun --nproc-per-node 8 train.py
 
@@ -241,6 +243,7 @@ func (r *runner) remark() {
 	st := r.daemon.Status
 	if st.StoreState != "ok" && st.StoreState != "" && st.StorePath != config.StoreNone {
 		r.say("what is learned is lost with the daemon: %s", st.StoreState)
+		r.lost = true
 	}
 	if r.daemon.Started {
 		return
@@ -321,6 +324,7 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		r.daemon.End(ctx, true)
 		return
 	}
+	behind := r.leftBehind()
 	within := reportWithin
 	if nccltuner.Stopped(r.daemon.Status.PID) {
 		within = launch.AnswerWithin
@@ -333,6 +337,7 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		r.say("what was gained is not known: the daemon has ended; what it had learned is in the store %s", r.cfg.Store)
 	case err != nil:
 		r.say("what was gained is not known: %v", err)
+	case behind && len(report.Comms) == 0 && report.Elsewhere == 0: // it may be yet to come
 	case ran && !r.quiet && (r.setup.Why == "" || len(report.Comms) > 0 && tuned(report)):
 		_ = render.Run(r.stderr, report) // nobody is there to tell
 	}
@@ -341,8 +346,10 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 			r.say("the trace ended early: %s", st.TraceError)
 		}
 	}
-	if !r.daemon.End(ctx, report.Processes > 0) {
+	if !r.daemon.End(ctx, report.Processes > 0 || behind) {
 		r.say("daemon %d takes long to end; what was learned may not be on disk yet", r.daemon.Status.PID)
+	} else if why := r.daemon.LastWords(); why != "" && !r.lost {
+		r.say("%s", why) // a disk that was full in between: who started a program looks at no daemon's log
 	}
 }
 

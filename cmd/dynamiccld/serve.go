@@ -64,7 +64,7 @@ tries nothing that is expected to lose.`,
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&file, "config", "", "configuration file [DYNAMICCL_CONFIG]")
 	config.AddFlags(cmd.Flags(), a.host())
-	cmd.Flags().BoolVar(&untilUnused, "until-unused", false, "end once no 'dynamiccld run' and no rank process needs it; how 'run' starts it")
+	cmd.Flags().BoolVar(&untilUnused, "until-unused", false, "end once no 'dynamiccld run', nothing that one left behind, and no rank process needs it; how 'run' starts it")
 	cmd.Flags().BoolVar(&printConfig, "print-config", false, "print the settings in force as a configuration file, with their origin, and stop")
 	for name, values := range map[string][]string{
 		"learner":    models.Names(),

@@ -32,7 +32,7 @@ var ErrLive = errors.New("another daemon serves this directory")
 // dead daemon is replaced, a live one is refused.
 func Listen(dir string) (net.Listener, error) {
 	path := filepath.Join(dir, SocketName)
-	if err := checkPath(path); err != nil {
+	if err := CheckDir(dir); err != nil {
 		return nil, err
 	}
 	if err := clearStale(path); err != nil {
@@ -53,6 +53,10 @@ func Listen(dir string) (net.Listener, error) {
 	}
 	return &listener{UnixListener: l, path: path, info: info, slots: make(chan struct{}, maxConns), done: make(chan struct{})}, nil
 }
+
+// CheckDir refuses a directory whose control socket would have too long a path. Who makes the directory asks first: what is refused is
+// not to be left behind.
+func CheckDir(dir string) error { return checkPath(filepath.Join(dir, SocketName)) }
 
 func checkPath(path string) error {
 	if len(path) > maxSocketPath {

@@ -68,5 +68,9 @@ func TestTroubleOfRanks(t *testing.T) {
 	}
 	_ = child.Wait() // reports the signal
 	view(true, false)
+	says("") // nobody waits
+	view(false, false)
+	says("")
+	c.view.Ranks = append(c.view.Ranks[1:], nccltuner.RankView{Process: process(t, os.Getpid()), Rank: 0})
 	says(fmt.Sprintf("rank 4, process %d, has died, and the others wait for it until the program ends", p.PID))
 }

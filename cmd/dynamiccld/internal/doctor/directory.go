@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/nccltuner"
 	"dynamiccl/state"
@@ -29,6 +30,10 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 		r.fail(check, err.Error(), "give an absolute path in DYNAMICCL_DIR")
 	} else if ranks != h.Dir {
 		r.fail(check, fmt.Sprintf("ranks started here would use %s and the daemon %s", ranks, h.Dir), "export DYNAMICCL_DIR="+units.Word(h.Dir)+" for the ranks")
+	}
+	if err := control.CheckDir(h.Dir); err != nil {
+		r.fail(check, err.Error(), remedyOther)
+		return false
 	}
 	info, err := os.Lstat(h.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

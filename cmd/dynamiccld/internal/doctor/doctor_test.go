@@ -44,6 +44,7 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"mistyped variable", func(p *patient) { p.host.ConfigWarnings = []string{"DYNAMICCL_NO_KERNEL is not known"} }, "settings", Warn,
 			[]string{"DYNAMICCL_NO_KERNEL is not known", "unset it"}},
 		{"settings", func(p *patient) { p.host.ConfigErr = fmt.Errorf("tick: bad") }, "settings", Fail, []string{"tick: bad"}},
+		{"long directory", func(p *patient) { p.host.Dir = filepath.Join(p.host.Dir, strings.Repeat("x", 120)) }, "directory", Fail, []string{"at most 107", "DYNAMICCL_DIR"}},
 		{"tuner not set", func(p *patient) { delete(p.env, "NCCL_TUNER_PLUGIN") }, "tuner", Fail, []string{"not set", "libnccl-tuner.so", "unset NCCL_PROFILER_PLUGIN, then start", "dynamiccld run", "eval \"$(dynamiccld env)\""}},
 		{"tuner none", func(p *patient) { p.env["NCCL_TUNER_PLUGIN"] = "NONE" }, "tuner", Fail, []string{"loads no tuner", "unset NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN, then start"}},
 		{"tuner of a file", func(p *patient) {

@@ -1,9 +1,11 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -50,6 +52,9 @@ type Daemon struct {
 // Need gives the daemon of the directory and starts one when none lives. It stays at least until End. One that does not answer
 // in time is no error, nor is one before it that takes long to end: ranks wait for neither, and are tuned once there is an answer.
 func Need(ctx context.Context, h Host) (*Daemon, error) {
+	if err := control.CheckDir(h.Dir); err != nil {
+		return nil, err
+	}
 	dir, err := nccltuner.OpenDir(h.Dir) // makes it, and refuses what ranks would refuse
 	if err != nil {
 		return nil, err
@@ -224,4 +229,21 @@ func (d *Daemon) End(ctx context.Context, ranksLive bool) bool {
 		}
 	}
 	return true
+}
+
+// LastWords say what has gone wrong in the end with a daemon that a run started and that has ended; "": nothing, or nobody knows.
+func (d *Daemon) LastWords() string {
+	if !d.Status.UntilUnused || d.Alive() {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(d.host.Dir, nccltuner.DaemonLogName))
+	if err != nil {
+		return ""
+	}
+	text = bytes.TrimSpace(text)
+	words, ours := bytes.CutPrefix(text[bytes.LastIndexByte(text, '\n')+1:], []byte("dynamiccld: ")) // what it logs begins otherwise
+	if !ours {
+		return ""
+	}
+	return string(words)
 }

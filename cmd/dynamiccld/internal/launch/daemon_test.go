@@ -51,6 +51,17 @@ func TestDaemonThatSaysNothing(t *testing.T) {
 	}
 }
 
+// A directory that has no room for the socket's name in a socket's path is refused, and not left behind.
+func TestLongDirectoryIsNotMade(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
+	if _, err := Need(t.Context(), Host{Dir: dir, Executable: "/bin/false"}); err == nil || !strings.Contains(err.Error(), "name a shorter directory with --dir or DYNAMICCL_DIR") {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was made: %v", err)
+	}
+}
+
 // A daemon that takes long to start holds the command up for a moment only, and is left to it: whoever kills what is slow once
 // is never tuned.
 func TestDaemonThatStartsSlowly(t *testing.T) {

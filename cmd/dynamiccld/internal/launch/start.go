@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +28,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(h.Executable, append([]string{"serve", "--until-unused", "--dir", h.Dir}, h.Args...)...)
-	cmd.Env, cmd.Dir = h.Environ, "/"
+	cmd.Env, cmd.Dir = without(h.Environ, RunVariable), "/" // a run within a run: the daemon is not what the outer one left behind
 	cmd.Stdout, cmd.Stderr = log, log
 	// A session of its own: it outlives Ctrl-C and the terminal, for other runs may have joined.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -63,6 +64,10 @@ func (d *Daemon) start(ctx context.Context) error {
 		case <-time.After(askEvery):
 		}
 	}
+}
+
+func without(environ []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(e string) bool { return strings.HasPrefix(e, name+"=") })
 }
 
 func lastLine(path string) string {

@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/lease"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/nccltuner"
 )
 
 // RunVariable holds the id of the `dynamiccld run` that a rank belongs to.
-const RunVariable = config.EnvPrefix + "RUN"
+const RunVariable = lease.RunVariable
 
 // QuietVariable keeps ranks from saying on standard error why they run plain NCCL.
 const QuietVariable = config.EnvPrefix + "QUIET"

@@ -2,7 +2,9 @@ package live
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,17 +155,15 @@ func (r *rig) files() map[string]uint64 {
 			r.Fatal(err)
 		}
 		for _, name := range names {
-			all[name] = inodeOf(r, name)
+			info, err := os.Stat(name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // deleted since it was listed: ranks and daemons do that at any time
+			}
+			if err != nil {
+				r.Fatal(err)
+			}
+			all[name] = info.Sys().(*syscall.Stat_t).Ino
 		}
 	}
 	return all
-}
-
-func inodeOf(r *rig, path string) uint64 {
-	r.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return info.Sys().(*syscall.Stat_t).Ino
 }

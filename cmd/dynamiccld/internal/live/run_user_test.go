@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"dynamiccl/actions"
 	"dynamiccl/nccltuner/ranklog"
 )
@@ -277,4 +279,19 @@ func TestRunWithoutAStore(t *testing.T) {
 			t.Errorf("%s:\n%s", store, p.err.String())
 		}
 	}
+}
+
+// A store that cannot be written in the end, as on a disk that another program has filled meanwhile, is said by the run that ends the daemon.
+func TestRunWhoseStoreIsLost(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	p := r.run(append([]string{"--"}, r.ranks("lost", 6000, 3000)...)...).begin()
+	st := r.daemon("a tuned communicator", tunes)
+	if err := unix.Prlimit(st.PID, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 16 << 10, Max: 16 << 10}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.end(); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, p.err.String())
+	}
+	p.wants(" learned choices are lost: writing "+r.store+": ", "remedy: ")
 }

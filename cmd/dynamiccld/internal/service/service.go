@@ -46,6 +46,9 @@ type Options struct {
 // Run serves until ctx ends. Trouble with control socket or metrics after the start is logged and harms no tuning.
 func Run(ctx context.Context, o Options) (err error) {
 	cfg := o.Loaded.Config
+	if err := control.CheckDir(cfg.Dir); err != nil {
+		return err
+	}
 	d, err := o.Open(cfg, o.Version, o.Log)
 	if err != nil {
 		return err

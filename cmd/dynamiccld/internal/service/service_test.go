@@ -220,6 +220,9 @@ func TestStartFails(t *testing.T) {
 			o.Open = func(config.Config, string, *slog.Logger) (Daemon, error) { return nil, errors.New("locked") }
 		},
 		"socket": func(o *Options) { os.WriteFile(filepath.Join(o.Loaded.Config.Dir, control.SocketName), nil, 0o600) },
+		"long directory": func(o *Options) { // refused before anything is made
+			o.Loaded.Config.Dir = filepath.Join(o.Loaded.Config.Dir, strings.Repeat("x", 120))
+		},
 		"listen": func(o *Options) { o.Loaded.Config.Listen = busy.Addr().String() },
 	} {
 		d := newFake()
@@ -229,7 +232,7 @@ func TestStartFails(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 		want := "close"
-		if name == "open" {
+		if name == "open" || name == "long directory" {
 			want = ""
 		}
 		if got := d.history(); got != want {
