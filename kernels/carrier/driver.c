@@ -5,10 +5,7 @@
 #include "driver.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "say.h"
 
@@ -55,9 +52,6 @@ bool carrier_lives(const struct carrier_home *home) {
   unsigned long long id;
   return functions.cuCtxGetId(home->context, &id) == 0 && id == home->id;
 }
-
-/* The call reads a set of signals and then knows nothing that is called -1 (as kernels/host/memory.c). */
-bool carrier_readable(const void *at) { return syscall(SYS_rt_sigprocmask, -1, at, NULL, sizeof(uint64_t)) == 0 || errno != EFAULT; }
 
 bool carrier_enter(const struct carrier_home *home, struct carrier_entered *entered) {
   carrier_context now = NULL;

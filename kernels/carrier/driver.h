@@ -91,9 +91,6 @@ struct carrier_home {
 bool carrier_home_here(struct carrier_home *home);
 /* False: the program has destroyed it, and all that was made in it went with it: what names it names nothing, or something else. */
 bool carrier_lives(const struct carrier_home *home);
-/* May this process read such page-locked memory? It went with its context. As the kernel of the system has it, so without CUDA, whose lock
- * another thread may have. */
-bool carrier_readable(const void *at);
 
 /* NCCL's proxy thread has no context, and a capture on another thread must not forbid what is done here. False: the context does not live. */
 struct carrier_entered { bool pushed; int mode; };

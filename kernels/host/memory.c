@@ -8,15 +8,14 @@
  */
 #include "lsa.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../../nccltuner/plugin/process_start.h"
+#include "readable.h"
 
 #define FLAGS_BYTES (DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t))
 #define CALLS_BYTES ((DYN_KERNEL_COUNTERS * sizeof(uint32_t) + 63) / 64 * 64)
@@ -71,10 +70,7 @@ bool dyn_context_lives(const struct dyn_lsa *lsa) {
   return dyn_host_driver()->cuCtxGetId(lsa->context, &id) == 0 && id == lsa->scratch->contextId;
 }
 
-/* As the kernel of the system has it: CUDA is not asked where a rank is to be stopped, for who has CUDA's lock may wait for that. The call
- * reads a set of signals and then knows nothing that is called -1; that the address is taken (mincore) would not do, for the driver
- * may keep it, for nobody to read. */
-bool dyn_words_there(const struct dyn_lsa *lsa) { return syscall(SYS_rt_sigprocmask, -1, lsa->scratch->words, NULL, sizeof(uint64_t)) == 0 || errno != EFAULT; }
+bool dyn_words_there(const struct dyn_lsa *lsa) { return dyn_readable(lsa->scratch->words); }
 
 void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors) {
   const struct dyn_host_driver *driver = dyn_host_driver();

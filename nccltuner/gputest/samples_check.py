@@ -45,8 +45,9 @@ def check(stream, graphs, nodes):
     lines, within, held = [], 0, 0
     for p in itertools.chain(*buckets.values()):
         p["graph_us"] = graph.get((p["collective"], p["bytes"], p["action"], p.get("nth", 0)))
-    pairs = dict.fromkeys(("graph_pairs_more_than_3pct_apart", "graph_ordered_alike") * bool(graph) + ("pairs_more_than_3pct_apart", "ordered_alike", "same_calls_pairs_more_than_3pct_apart",
-                           "same_calls_ordered_alike", "same_choice_pairs", "same_choice_more_than_3pct_apart"), 0)
+    against = [("", "median_us"), ("same_calls_", "watched_us")] + ([("graph_", "graph_us")] if graph else [])
+    pairs = {prefix + of: 0 for prefix, _ in against for of in ("pairs_more_than_3pct_apart", "ordered_alike")}
+    pairs |= {"same_choice_pairs": 0, "same_choice_more_than_3pct_apart": 0}
     for (collective, size), all_points in sorted(buckets.items()):
         off = [p["sampled_us"] - p["median_us"] for p in all_points]
         good = sum(abs(d) <= max(1, 0.05 * p["median_us"]) for d, p in zip(off, all_points))
@@ -61,7 +62,7 @@ def check(stream, graphs, nodes):
             line["stream_less_graph_us_median"] = round(statistics.median(p["median_us"] - p["graph_us"] for p in in_graphs), 2)
             line["sampled_less_graph_us_median"] = round(statistics.median(p["sampled_us"] - p["graph_us"] for p in in_graphs), 2)
         for a, b in itertools.combinations(all_points, 2):
-            for prefix, by in ("", "median_us"), ("same_calls_", "watched_us"), ("graph_", "graph_us"):
+            for prefix, by in against:
                 if a.get(by) and b.get(by) and apart(a[by], b[by]):
                     pairs[prefix + "pairs_more_than_3pct_apart"] += 1
                     pairs[prefix + "ordered_alike"] += (a[by] - b[by]) * (a["sampled_us"] - b["sampled_us"]) > 0

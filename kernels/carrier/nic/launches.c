@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../host/readable.h"
 #include "../say.h"
 #include "gdaki_abi.h"
 
@@ -36,7 +37,7 @@ void nic_begin(struct nic_card *card) {
 }
 
 /* What the GPU writes to the host: it goes with the context, which the program may destroy at any time. */
-static bool is_there(const struct nic_card *card) { return carrier_readable(card->shared); }
+static bool is_there(const struct nic_card *card) { return dyn_readable(card->shared); }
 
 /* What the kernel is to be told. False: it was. */
 static bool is_news(struct nic_card *card) {

@@ -1,12 +1,11 @@
 package launch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -236,14 +235,10 @@ func (d *Daemon) LastWords() string {
 	if !d.Status.UntilUnused || d.Alive() {
 		return ""
 	}
-	text, err := os.ReadFile(filepath.Join(d.host.Dir, nccltuner.DaemonLogName))
-	if err != nil {
+	line, err := lastLine(filepath.Join(d.host.Dir, nccltuner.DaemonLogName))
+	words, ours := strings.CutPrefix(line, logPrefix)
+	if err != nil || !ours { // what it logs begins otherwise
 		return ""
 	}
-	text = bytes.TrimSpace(text)
-	words, ours := bytes.CutPrefix(text[bytes.LastIndexByte(text, '\n')+1:], []byte("dynamiccld: ")) // what it logs begins otherwise
-	if !ours {
-		return ""
-	}
-	return string(words)
+	return words
 }

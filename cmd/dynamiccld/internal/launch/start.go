@@ -57,7 +57,7 @@ func (d *Daemon) start(ctx context.Context) error {
 			if d.Status, err = d.client.Status(ctx); err == nil {
 				return nil // it found that another daemon serves the directory
 			}
-			return fmt.Errorf("the daemon did not start: %s", lastLine(log.Name()))
+			return fmt.Errorf("the daemon did not start: %s", whyNot(log.Name()))
 		case <-ctx.Done(): // it may have much to read, and there is nothing that the command needs it for
 			d.Started, d.Status = true, control.Status{PID: cmd.Process.Pid, UntilUnused: true}
 			return fmt.Errorf("the daemon that was started takes more than %v: %w; see %s", startWithin, ctx.Err(), log.Name())
@@ -70,14 +70,24 @@ func without(environ []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(e string) bool { return strings.HasPrefix(e, name+"=") })
 }
 
-func lastLine(path string) string {
+// logPrefix begins what a command says in the end of itself.
+const logPrefix = "dynamiccld: "
+
+// lastLine of a daemon's log.
+func lastLine(path string) (string, error) {
 	text, err := os.ReadFile(path)
+	line := strings.TrimSpace(string(text))
+	return line[strings.LastIndexByte(line, '\n')+1:], err
+}
+
+// whyNot says why a daemon did not start, by its log.
+func whyNot(path string) string {
+	line, err := lastLine(path)
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if last := strings.TrimPrefix(lines[len(lines)-1], "dynamiccld: "); last != "" {
-		return last
+	if words := strings.TrimPrefix(line, logPrefix); words != "" {
+		return words
 	}
 	return path + " does not say why, as on a full disk (`df " + units.Word(filepath.Dir(path)) + "`); `dynamiccld serve` says it here"
 }
