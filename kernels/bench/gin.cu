@@ -4,7 +4,7 @@
  * is read) and signal (the data is there).
  *   gin [--ranks N] [--nodes N] [--check [--small]] [--time] [--trips] [--traffic MESSAGES] [--kill] [--largest LOG2] [--stops US]
  *       [--series FILE] [--waits] [--sizes B,B,...] [--contexts N] [--no-nccl] [--kernels FILE]
- * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID); ranks of different ones may share a GPU, where times say little. --check compares every element, --small with calls of few, in slots of 64 KiB, for tools that make kernels slow; --time measures; both
+ * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID); ranks of different ones may share a GPU, where times say little. --check compares every element, --small with calls of few, in slots of 64 KiB and cells of 4, and with longer waits, for tools that make kernels slow; --time measures; both
  * without any. --trips: of the times only one put's, on one context, and copies' of as many bytes beside it. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
  * byte compared when its signal is seen; --largest: of up to 2 to the power of so many bytes, 1 to 20 (13); --stops: senders and receivers stop now and then, for up to so long. --kill: the last rank is killed while there is traffic, and every other one has to
  * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
@@ -129,7 +129,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--nodes") && more) numNodes = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--contexts") && more) mostContexts = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--check")) jobs.checks = true;
-    else if (!strcmp(argv[i], "--small")) mostChecked = 4097, ginSlotBytes = 64 << 10;
+    else if (!strcmp(argv[i], "--small")) mostChecked = 4097, ginSlotBytes = 64 << 10, ginCellBytes = 4 << 10, waitNs = 60000000000, stepFactor = 5;
     else if (!strcmp(argv[i], "--time")) jobs.times = true;
     else if (!strcmp(argv[i], "--trips")) jobs.trips = true;
     else if (!strcmp(argv[i], "--traffic") && more) jobs.messages = (uint32_t)atol(argv[++i]);

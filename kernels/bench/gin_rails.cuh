@@ -102,7 +102,7 @@ static void checkShipped(const Rank &k, GinLife &life, const ShippedGin &s) {
   printCheck(k, "hierarchical reducescatter");
   /* Every number of channels, then the one that programs get, with flat calls between. */
   int calls = 0;
-  checkDiffering(k, {1, 2, 100, 5000, ginCellBytes + 5, 5 * ginCellBytes * DYN_GIN_CELLS + 33, bufferBytes / numRanks - 1}, [&](const dyn_parts &p) {
+  checkDiffering(k, {1, 2, 100, 5000, ginCellBytes + 5, 5 * ginCellBytes * DYN_GIN_CELLS + 33, std::min(bufferBytes / numRanks - 1, mostChecked)}, [&](const dyn_parts &p) {
     launchDiffer(k, life, s.moveParts, DYN_GIN_ROLES * (1 + calls++ % DYN_GIN_CHANNELS), p);
   });
   checkDiffering(k, {100, 5000, 3 * ginSlotBytes}, [&](const dyn_parts &p) {
