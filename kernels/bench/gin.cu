@@ -129,7 +129,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--nodes") && more) numNodes = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--contexts") && more) mostContexts = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--check")) jobs.checks = true;
-    else if (!strcmp(argv[i], "--small")) mostChecked = 4097, ginSlotBytes = 64 << 10, ginCellBytes = 4 << 10, waitNs = 60000000000, stepFactor = 5;
+    else if (!strcmp(argv[i], "--small")) mostChecked = 4097, ginSlotBytes = 64 << 10, ginCellBytes = 4 << 10, waitNs = 60000000000, stepFactor = 5, launchAlone = true;
     else if (!strcmp(argv[i], "--time")) jobs.times = true;
     else if (!strcmp(argv[i], "--trips")) jobs.trips = true;
     else if (!strcmp(argv[i], "--traffic") && more) jobs.messages = (uint32_t)atol(argv[++i]);

@@ -59,7 +59,7 @@ static size_t slotLines = 1 << 17;
 static size_t bufferBytes = 256 << 20;
 static size_t roundPacks; /* of a part of what goes in bulk */
 static uint64_t waitNs = 5000000000; /* a kernel gives up on a peer */
-static bool launchEarly = true;
+static bool launchEarly = true, launchAlone = false;
 
 /* What the processes share. */
 struct Shared {
@@ -251,7 +251,8 @@ static dyn_windowed windowOf(const Rank &k, const void *at) {
 }
 
 /* As kernels/host does, if early: before the stream's last kernel has ended, since ours wait for that themselves. No more blocks
- * than may be: what a check or a time asks for beyond that would wait for ever. */
+ * than may be: what a check or a time asks for beyond that would wait for ever. If alone, nothing is launched behind it before it has
+ * ended: a launch may wait for that inside compute-sanitizer, with CUDA's lock, which the carrier needs to bring what the kernel waits for. */
 template <typename... Arguments>
 static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads, Arguments... arguments) {
   cudaLaunchAttribute early = {};
@@ -261,6 +262,7 @@ static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads
   config.gridDim = dim3((unsigned)std::min(blocks, mostBlocks)), config.blockDim = dim3((unsigned)threads), config.stream = k.stream;
   config.attrs = &early, config.numAttrs = launchEarly;
   CUDA(cudaLaunchKernelExC(&config, (const void *)kernel, pointers));
+  if (launchAlone) CUDA(cudaStreamSynchronize(k.stream));
 }
 
 static void healthy(const Rank &k) {
