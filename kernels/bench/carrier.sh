@@ -2,7 +2,7 @@
 # says of which type GIN is: 2 Proxy, as it is without, 3 GDAKI, or both, which 2.32.3 has beside each other.
 carrier_names() { # VERSION OF NCCL
   local library=libnccl-net-dynamiccl-carrier.so
-  export DYNAMICCL_CARRIER=1
+  export DYNAMICCL_CARRIER=1 CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32} # with CUDA's own 8 it refuses
   if [ "$1" -lt 23005 ]; then # the type is DYNAMICCL_CARRIER_TYPE's
     export NCCL_NET_PLUGIN=${NCCL_NET_PLUGIN:-dynamiccl-carrier}
     return

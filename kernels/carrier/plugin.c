@@ -28,9 +28,21 @@ static bool is_wanted(void) {
   return text != NULL && strcmp(text, "1") == 0;
 }
 
+/* Streams beyond the queues that CUDA gives a program, 8 where the variable is not set, share one, and a launch of ours that comes to
+ * stand behind the program's waits for what waits for us: for ever. Half of what README names is what ranks under MPS can have. */
+enum { LEAST_QUEUES = 16 };
+static bool has_queues(void) {
+  const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return text != NULL && atoi(text) >= LEAST_QUEUES;
+}
+
 int plugin_announce(atomic_flag *said, const char *by) {
   if (!is_wanted()) {
     carrier_warn("not started: it is for development and tests; DYNAMICCL_CARRIER=1 says that this is meant");
+    return ncclInvalidUsage;
+  }
+  if (!has_queues()) {
+    carrier_warn("not started: with less than %d of CUDA's queues its kernels may come to stand behind the program's, which wait for them; export CUDA_DEVICE_MAX_CONNECTIONS=32", LEAST_QUEUES);
     return ncclInvalidUsage;
   }
   if (!atomic_flag_test_and_set(said))
@@ -111,7 +123,7 @@ int gin_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
   (void)commId;
   *ctx = NULL;
   carrier_logger(logger);
-  if (!is_wanted()) return ncclInvalidUsage;
+  if (!is_wanted() || !has_queues()) return ncclInvalidUsage; /* the network has said so */
   struct carrier_instance *instance = calloc(1, sizeof *instance);
   if (instance == NULL) return ncclSystemError;
   pthread_mutex_init(&instance->lock, NULL);

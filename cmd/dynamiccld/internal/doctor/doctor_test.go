@@ -118,6 +118,7 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		}, "carrier", Fail, []string{"an old build"}},
 		{"carrier for RMA gone", func(p *patient) { p.env["NCCL_RMA_PLUGIN"] = "libnccl-net-dynamiccl-carrier.so" }, "carrier", Fail, []string{"NCCL_RMA_PLUGIN names the carrier", "is not there", "make carrier"}},
 		{"carrier not meant", func(p *patient) { p.carrier(); delete(p.env, "DYNAMICCL_CARRIER") }, "carrier", Fail, []string{"refuses to start", "DYNAMICCL_CARRIER=1"}},
+		{"carrier with few queues", func(p *patient) { p.carrier(); p.env["CUDA_DEVICE_MAX_CONNECTIONS"] = "15" }, "carrier", Fail, []string{"less than 16 of CUDA's queues", "CUDA_DEVICE_MAX_CONNECTIONS=32"}},
 		{"carrier gone", func(p *patient) { p.env["NCCL_NET_PLUGIN"] = "dynamiccl-carrier" }, "carrier", Fail, []string{"is not there", "make carrier"}},
 		{"carrier not loaded", func(p *patient) { p.env["DYNAMICCL_GIN_NET"] = "dynamiccl-carrier" }, "carrier", Warn, []string{"does not load it"}},
 		{"another carrier", func(p *patient) { p.carrier(); p.compile("libnccl-net-dynamiccl-carrier.so", "int x;") }, "carrier", Fail, []string{"another library"}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
@@ -105,6 +106,7 @@ func checkCarrier(r *Report, h Host, env map[string]setting) {
 		return
 	}
 	unset := "unset " + strings.Join(by, " ")
+	queues, _ := strconv.Atoi(h.Getenv(queuesVariable))
 	lib, err := inspect(path)
 	switch {
 	case err != nil:
@@ -113,10 +115,19 @@ func checkCarrier(r *Report, h Host, env map[string]setting) {
 		r.fail(check, path+" is another library, or an old build", remedy)
 	case h.Getenv("DYNAMICCL_CARRIER") != "1":
 		r.fail(check, path+" refuses to start: it is for development and tests", "export DYNAMICCL_CARRIER=1 if that is meant, else "+unset)
+	case queues < leastQueues:
+		r.fail(check, fmt.Sprintf("%s refuses to start: its kernels may come to stand behind the program's, which wait for them, in less than %d of CUDA's queues", path, leastQueues),
+			"export "+queuesVariable+"=32")
 	default:
 		r.warn(check, fmt.Sprintf("%s stands for a NIC, for development and tests; %s", path, carrierTypes(path, by)), unset+" where real work is done")
 	}
 }
+
+// queuesVariable says how many queues to the GPU CUDA gives a program, and leastQueues what the carrier wants (kernels/carrier/plugin.c).
+const (
+	queuesVariable = "CUDA_DEVICE_MAX_CONNECTIONS"
+	leastQueues    = 16
+)
 
 // carrierNames are the variables that name the carrier: NCCL 2.28.9's, those of 2.30.5 and later (decision 29), and ours.
 var carrierNames = []string{"NCCL_NET_PLUGIN", "NCCL_GIN_PLUGIN", "NCCL_RMA_PLUGIN", "DYNAMICCL_GIN_NET"}

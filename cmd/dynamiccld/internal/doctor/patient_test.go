@@ -154,6 +154,7 @@ func (p *patient) gin() { p.write(filepath.Join(p.lib, ginFiles[0].file), "x") }
 func (p *patient) carrier() {
 	p.compile(carrierFile, "int ncclNetPlugin_v11, ncclGinPlugin_v11, ncclGinPlugin_v14, ncclRmaPlugin_v14;")
 	p.env["NCCL_NET_PLUGIN"], p.env["DYNAMICCL_GIN_NET"], p.env["DYNAMICCL_CARRIER"] = "dynamiccl-carrier", "dynamiccl-carrier", "1"
+	p.env["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
 }
 
 // carrierFor has NCCL 2.30.5 and later take it, by these variables.
