@@ -3,6 +3,7 @@ package kernelstest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,15 +28,21 @@ func TestCollectives(t *testing.T) {
 	}
 	run := func(program string, arguments ...string) {
 		t.Run(program+" "+strings.Join(arguments, " "), func(t *testing.T) {
-			cmd := exec.Command(filepath.Join(testbuild.Objects(build, "../../kernels"), program), arguments...)
-			if len(arguments) == 1 { // a planted mistake is looked for in the calls that are known to show it
-				cmd.Env = append(os.Environ(), "TEST_SEED="+seed)
+			tries := 1
+			if len(arguments) > 1 {
+				tries = 3 // whether a planted mistake shows is also the scheduler's
 			}
-			said, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Errorf("%v\n%s", err, said)
+			for err := errors.New("not run"); err != nil && tries > 0; tries-- {
+				cmd := exec.Command(filepath.Join(testbuild.Objects(build, "../../kernels"), program), arguments...)
+				if len(arguments) == 1 { // a planted mistake is looked for in the calls that are known to show it
+					cmd.Env = append(os.Environ(), "TEST_SEED="+seed)
+				}
+				var said []byte
+				if said, err = cmd.CombinedOutput(); err != nil && tries == 1 {
+					t.Errorf("%v\n%s", err, said)
+				}
+				t.Logf("%s", said)
 			}
-			t.Logf("%s", said)
 		})
 	}
 	for program, mistakes := range map[string][]int{"collectives_test": {1, 2, 3, 4, 5, 6, 7, 10, 22, 23, 24, 25, 26, 27, 28, 29, 36, 38, 44, 45, 46}, "fused_test": {1, 2, 3, 4, 8, 9}, "gin_test": {1, 2, 3, 4, 11, 12, 21, 34, 35, 41, 43, 44}, "parts_test": {1, 2, 3, 6, 7, 10, 12, 18, 19, 20, 22, 23, 24, 25, 26, 27, 29, 30, 31, 32, 39, 40}, "rails_test": {1, 2, 3, 4, 6, 13, 14, 15, 16, 17, 35, 42, 44}} {
