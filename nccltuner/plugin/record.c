@@ -55,7 +55,8 @@ static enum finding inspect_header(int fd, const char *path, dyn_logger log, str
             "library in every rank", path, head->header.version, DYN_ABI_VERSION);
   } else if (dyn_is_elsewhere(head->header.pidNamespace)) {
     dyn_say_why(log, DYN_LOG_WARN, "ranks of one communicator share %.*s and are in different PID namespaces (containers), where none knows "
-                "whether another lives: running plain NCCL; start the containers with one (--pid=host), or give each a DYNAMICCL_DIR of its own",
+                "whether another lives: running plain NCCL; start the containers with one (--pid=host), or, if NCCL takes them for nodes, "
+                "give each a DYNAMICCL_DIR of its own",
                 (int)(strrchr(path, '/') - path), path);
   } else if (head->nRanks < 1 || head->nRanks > DYN_MAX_RANKS || head->header.sizeBytes != record_bytes(head->nRanks) ||
              (uint64_t)st.st_size < head->header.sizeBytes || head->epochCalls < 1 ||

@@ -116,3 +116,23 @@ func TestRunInAContainer(t *testing.T) {
 		t.Errorf("the daemon outside: %v", err)
 	}
 }
+
+// Containers of one host that share neither directory nor daemon, where NCCL takes them for one node: nobody is tuned, and each run says
+// what the others need.
+func TestRanksOfOneNodeInTwoDirectories(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	var all []*proc
+	for _, rank := range []string{"0", "1"} {
+		p := r.run("--", r.build.Rank, "--rank", rank, "--sync", filepath.Join(r.tmp, "sync"), "--nranks", "2", "--nnodes", "1", "--job", "apart",
+			"--require-plugin", "--phase", r.build.Table("h200x2-nvlink-quiet")+":6000", "--rate", "3000")
+		p.Env = append(p.Env, "DYNAMICCL_DIR="+filepath.Join(r.tmp, "dir"+rank), "DYNAMICCL_STORE=none")
+		all = append(all, p.begin())
+	}
+	for _, p := range all {
+		if code := p.end(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		p.wants("nothing was tuned: 1 of 2 ranks have joined: it is tuned once the others have; those in other containers need the same DYNAMICCL_DIR and one PID namespace")
+	}
+}
