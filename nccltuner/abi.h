@@ -82,7 +82,7 @@
 struct dyn_header {
   uint64_t magic;     /* written last by the creator: a file without it is not ready */
   uint32_t version;   /* DYN_ABI_VERSION; anything else: pass-through */
-  uint32_t reserved0;
+  uint32_t pidNamespace; /* of the creator, inode of /proc/self/ns/pid; pids in the file mean something there alone; 0: not known */
   uint64_t sizeBytes; /* of the whole file; a shorter file is torn: pass-through */
   uint64_t heartbeat; /* atomic, daemon: counts up while a daemon serves this file; never read for a choice */
 };

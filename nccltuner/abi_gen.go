@@ -120,12 +120,12 @@ const (
 
 // ABIHeader is struct dyn_header.
 type ABIHeader struct {
-	_         structs.HostLayout
-	Magic     uint64 // written last by the creator: a file without it is not ready
-	Version   uint32 // DYN_ABI_VERSION; anything else: pass-through
-	Reserved0 uint32
-	SizeBytes uint64 // of the whole file; a shorter file is torn: pass-through
-	Heartbeat uint64 // atomic, daemon: counts up while a daemon serves this file; never read for a choice
+	_            structs.HostLayout
+	Magic        uint64 // written last by the creator: a file without it is not ready
+	Version      uint32 // DYN_ABI_VERSION; anything else: pass-through
+	PidNamespace uint32 // of the creator, inode of /proc/self/ns/pid; pids in the file mean something there alone; 0: not known
+	SizeBytes    uint64 // of the whole file; a shorter file is torn: pass-through
+	Heartbeat    uint64 // atomic, daemon: counts up while a daemon serves this file; never read for a choice
 }
 
 // ABIEntry is struct dyn_entry.

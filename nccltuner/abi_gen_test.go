@@ -27,7 +27,7 @@ var abiStructs = []abiStruct{
 var abiFields = []abiField{
 	{"dyn_header", "magic", unsafe.Offsetof(ABIHeader{}.Magic), unsafe.Sizeof(ABIHeader{}.Magic), 0},
 	{"dyn_header", "version", unsafe.Offsetof(ABIHeader{}.Version), unsafe.Sizeof(ABIHeader{}.Version), 8},
-	{"dyn_header", "reserved0", unsafe.Offsetof(ABIHeader{}.Reserved0), unsafe.Sizeof(ABIHeader{}.Reserved0), 12},
+	{"dyn_header", "pidNamespace", unsafe.Offsetof(ABIHeader{}.PidNamespace), unsafe.Sizeof(ABIHeader{}.PidNamespace), 12},
 	{"dyn_header", "sizeBytes", unsafe.Offsetof(ABIHeader{}.SizeBytes), unsafe.Sizeof(ABIHeader{}.SizeBytes), 16},
 	{"dyn_header", "heartbeat", unsafe.Offsetof(ABIHeader{}.Heartbeat), unsafe.Sizeof(ABIHeader{}.Heartbeat), 24},
 	{"dyn_entry", "id", unsafe.Offsetof(ABIEntry{}.ID), unsafe.Sizeof(ABIEntry{}.ID), 0},

@@ -131,25 +131,49 @@ func (d *Dir) Lock() error {
 		return fmt.Errorf("directory %s: %w; set %s to one that can be written: %w", d.path, err, DirVariable, ErrDirectory)
 	}
 	if held {
-		holder := "a process that has not said its pid yet"
-		said, _, _ := strings.Cut(readContent(fd), "\n")
-		if pid, err := strconv.ParseUint(said, 10, 31); err == nil {
-			holder = "process " + strconv.FormatUint(pid, 10)
-		}
-		err := fmt.Errorf("directory %s is served by %s; stop it, or set %s to another directory: %w",
-			d.path, holder, DirVariable, ErrDirectoryInUse)
+		err := fmt.Errorf("directory %s is served by %v; stop it, or set %s to another directory: %w",
+			d.path, ParseHolder(readContent(fd)), DirVariable, ErrDirectoryInUse)
 		return errors.Join(err, closeFD(fd))
 	}
 	if d.lockID, err = idOf(fd); err != nil {
 		return errors.Join(fmt.Errorf("directory %s: looking at %s: %w", d.path, DaemonLockName, err), closeFD(fd))
 	}
-	// The pid is for the message above, the layout for ranks that join (plugin/record.c); the lock itself is what counts.
-	if err := replaceContent(fd, fmt.Sprintf("%d\n%d\n", os.Getpid(), ABIVersion)); err != nil {
+	// The pid is for messages, layout and PID namespace are for ranks that join (plugin/record.c); the lock itself is what counts.
+	if err := replaceContent(fd, fmt.Sprintf("%d\n%d\n%d\n", os.Getpid(), ABIVersion, pidNamespace())); err != nil {
 		return errors.Join(fmt.Errorf("directory %s: writing %s: %w; free some space, or set %s to a directory with more: %w", d.path, DaemonLockName, err, DirVariable, ErrDirectory), closeFD(fd))
 	}
 	d.lock = fd
 	shareLock(d.fd) // systemd-tmpfiles passes over directories that somebody has locked (tmpfiles.d(5), "Age")
 	return nil
+}
+
+// Holder is what the holder of a directory's daemon lock says of itself.
+type Holder struct {
+	PID       int  // 0: it has not said yet, or Elsewhere, where it is another process's
+	Elsewhere bool // it is in another PID namespace
+}
+
+func (h Holder) String() string {
+	switch {
+	case h.Elsewhere:
+		return "a process in another PID namespace, as of another container"
+	case h.PID == 0:
+		return "a process that has not said its pid yet"
+	}
+	return "process " + strconv.Itoa(h.PID)
+}
+
+// ParseHolder reads the content of the lock's file.
+func ParseHolder(text string) (h Holder) {
+	lines := strings.Split(text, "\n")
+	if len(lines) > 3 {
+		namespace, _ := strconv.ParseUint(lines[2], 10, 32) // 0: it does not say
+		h.Elsewhere = Elsewhere(uint32(namespace))
+	}
+	if pid, err := strconv.ParseUint(lines[0], 10, 31); err == nil && !h.Elsewhere {
+		h.PID = int(pid)
+	}
+	return h
 }
 
 // Serves gives ErrLockLost once this process is not the one daemon of its path any more. The kernel keeps the lock on a file that was

@@ -217,7 +217,7 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 		t.Errorf("locking twice: %v", err)
 	}
 	content, err := os.ReadFile(filepath.Join(d.Path(), "daemon.lock"))
-	if err != nil || string(content) != fmt.Sprintf("%d\n%d\n", os.Getpid(), ABIVersion) {
+	if err != nil || string(content) != fmt.Sprintf("%d\n%d\n%d\n", os.Getpid(), ABIVersion, pidNamespace()) {
 		t.Errorf("daemon.lock holds %q, %v", content, err)
 	}
 	// The same process through another descriptor is a second daemon, too; after Close it is not.

@@ -17,6 +17,10 @@ var (
 	// different releases run together; the remedy is to use one release for both.
 	ErrVersion = errors.New("file has another layout version")
 
+	// ErrElsewhere is returned when the processes of a file are in another PID namespace, as those of another container are: nobody
+	// here can tell whether they live.
+	ErrElsewhere = errors.New("its processes are in another PID namespace")
+
 	// ErrGarbage is returned when the content contradicts the layout or itself.
 	ErrGarbage = errors.New("file content makes no sense")
 

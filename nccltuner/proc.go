@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
+	"sync"
 	"syscall"
 )
 
-// Process is one process for all time: pids are reused, the pair is not.
+// Process is one process for all time: pids are reused, the pair is not, within one PID namespace.
 type Process struct {
 	PID       uint32
 	StartTime uint64 // clock ticks since boot, /proc/PID/stat field 22
@@ -19,6 +21,22 @@ type Process struct {
 func (p Process) valid() bool { return p.PID != 0 && p.PID <= 1<<31-1 && p.StartTime != 0 }
 
 func (p Process) String() string { return "process " + strconv.FormatUint(uint64(p.PID), 10) }
+
+// pidNamespace is that of this process, which it never leaves; 0: not known. No other one has the number while it lives.
+var pidNamespace = sync.OnceValue(func() uint32 {
+	info, err := os.Stat("/proc/self/ns/pid")
+	if err != nil {
+		return 0
+	}
+	return uint32(info.Sys().(*syscall.Stat_t).Ino)
+})
+
+// Elsewhere says that a PID namespace is not this process's: pids from there mean nothing here. What is not known, as in files of
+// earlier releases, is taken for this one.
+func Elsewhere(namespace uint32) bool {
+	own := pidNamespace()
+	return own != 0 && namespace != 0 && namespace != own
+}
 
 // Alive reads /proc. An error means that nobody knows, which callers take for alive: a file removed too early harms, one
 // removed late does not.

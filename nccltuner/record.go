@@ -100,6 +100,8 @@ func checkHeader(m *mapping, magic uint64) error {
 		return fmt.Errorf("magic %#x, want %#x: %w", got, magic, ErrGarbage)
 	case h.Version != ABIVersion:
 		return &VersionError{h.Version}
+	case Elsewhere(h.PidNamespace):
+		return ErrElsewhere
 	case h.SizeBytes > uint64(len(m.data)):
 		return fmt.Errorf("%d bytes of %d: %w", len(m.data), h.SizeBytes, ErrTorn)
 	case h.SizeBytes < uint64(len(m.data)):

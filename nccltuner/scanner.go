@@ -168,7 +168,7 @@ func (s *Scanner) look(name string, f *file, c *Changes) {
 
 // final says that looking at the same file again cannot change the verdict.
 func final(err error) bool {
-	return errors.Is(err, ErrForeign) || errors.Is(err, ErrGarbage) || errors.Is(err, ErrVersion) || errors.Is(err, ErrTorn)
+	return errors.Is(err, ErrForeign) || errors.Is(err, ErrGarbage) || errors.Is(err, ErrVersion) || errors.Is(err, ErrElsewhere) || errors.Is(err, ErrTorn)
 }
 
 // reject remembers why a file was not opened and says so once an inode. A file that is not ready is not worth a word.

@@ -41,6 +41,8 @@ func (s *Scanner) Sweep(c *Changes) error {
 			removed, err = s.sweepUnfinished(name, f, alive)
 		case errors.Is(f.verdict, ErrVersion):
 			removed, err = s.sweepOther(name, f, alive)
+		case errors.Is(f.verdict, ErrElsewhere):
+			removed, err = s.sweepOther(name, f, func(Process) (bool, error) { return false, nil }) // its pid is another process's here
 		}
 		if err != nil && !errors.Is(err, ErrBusy) {
 			all = append(all, fmt.Errorf("sweeping: %w", err))
@@ -93,21 +95,22 @@ func (s *Scanner) allGone(r *Record, alive func(Process) (bool, error)) (bool, e
 	return left+dead == s.view.Joined, err
 }
 
-// sweepUnfinished deletes a file whose creator died before it was ready.
+// sweepUnfinished deletes a file whose creator died before it was ready. Where that is only not known here, as of one in another PID
+// namespace, it has the file open.
 func (s *Scanner) sweepUnfinished(name string, f *file, alive func(Process) (bool, error)) (removed bool, err error) {
-	return s.sweepFile(name, f, alive, func(bool) bool { return s.stillUnfinished(name) })
+	return s.sweepFile(name, f, alive, func() bool { return s.stillUnfinished(name) && unused(s.dir.fd, name) })
 }
 
-// sweepOther deletes what processes of another layout left, which no daemon of ours would ever free. Whose a ring was its name tells.
-// Who uses a record the kernel knows: a rank has it mapped from when it joins, under the lock that is held here, for as long as it
-// has anything to do with it.
+// sweepOther deletes what processes of another layout, or in another PID namespace, left, which no daemon of ours would ever free. Who
+// uses such a file the kernel knows: a process has its ring mapped for as long as it lives, and a rank a record from when it joins,
+// under the lock that is held here, for as long as it has anything to do with it.
 func (s *Scanner) sweepOther(name string, f *file, alive func(Process) (bool, error)) (removed bool, err error) {
-	return s.sweepFile(name, f, alive, func(ring bool) bool { return ring || unused(s.dir.fd, name) })
+	return s.sweepFile(name, f, alive, func() bool { return unused(s.dir.fd, name) })
 }
 
 // sweepFile deletes a file that nobody here can serve, if it may go: asked where the process of a ring has ended, and of all
 // else under the lock. Ranks create records and join them under it: who holds it knows that nobody is at work.
-func (s *Scanner) sweepFile(name string, f *file, alive func(Process) (bool, error), mayGo func(ring bool) bool) (removed bool, err error) {
+func (s *Scanner) sweepFile(name string, f *file, alive func(Process) (bool, error), mayGo func() bool) (removed bool, err error) {
 	process, ring := parseRingName(name)
 	if ring {
 		if living, err := alive(process); living || err != nil {
@@ -120,7 +123,7 @@ func (s *Scanner) sweepFile(name string, f *file, alive func(Process) (bool, err
 		}
 		defer unlock()
 	}
-	if !mayGo(ring) {
+	if !mayGo() {
 		return false, nil
 	}
 	err = s.dir.remove(name, f.stamp.id)

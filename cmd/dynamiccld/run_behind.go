@@ -29,6 +29,10 @@ func (r *runner) leftBehind() bool {
 	if len(left) == 0 {
 		return false
 	}
+	if os.Getpid() == 1 {
+		r.say("what the command has started still runs (%s) and ends now with this process, which is process 1 of its container, as all in it do; let the command wait for it", named(left))
+		return true
+	}
 	r.say("what the command has started still runs (%s): daemon %d stays for it, and ends after it; `dynamiccld status` shows what it does",
 		named(left), r.daemon.Status.PID)
 	return true

@@ -248,7 +248,7 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t rank, size_t
   struct dyn_lsa *lsa = make(id, nRanks, rank, context, bytes);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   if (lsa == NULL) return NULL;
-  *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = dyn_process_start((uint32_t)getpid()), .at = lsa->scratch->memory,
+  *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = dyn_own_start(), .at = lsa->scratch->memory,
                             .bytes = lsa->scratch->bytes};
   memcpy(own->handle, &lsa->scratch->handle, sizeof own->handle);
   dyn_watch_begin(lsa);

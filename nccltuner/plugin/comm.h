@@ -70,10 +70,12 @@ static inline void dyn_pass_close(struct dyn_comm *comm) { comm->closeLeft -= co
 static inline struct dyn_rank *dyn_ranks_of(struct dyn_record *record) { return (struct dyn_rank *)(record + 1); }
 
 /* directory.c */
+#define DYN_DAEMON_NONE (-1)
+#define DYN_DAEMON_ELSEWHERE (-2) /* one in another PID namespace: it cannot know which ranks live, and leaves ours alone */
 int dyn_join_lock(const char *directory, int waitMs); /* a descriptor for dyn_join_unlock, -1: not within waitMs */
 void dyn_join_unlock(int fd);
-bool dyn_daemon_lives(dyn_logger log);                /* a daemon holds the directory now; waits for nothing */
-int dyn_daemon_layout(dyn_logger log);                /* its DYN_ABI_VERSION, 0: not known; -1: none lives */
+bool dyn_daemon_lives(dyn_logger log);                /* one that may serve this process holds the directory now; waits for nothing */
+int dyn_daemon_layout(dyn_logger log);                /* its DYN_ABI_VERSION, 0: not known; else DYN_DAEMON_* */
 void dyn_sweep_rings(dyn_logger log);                 /* of processes that have ended, where no daemon lives */
 int dyn_create_file(const char *path, size_t bytes);  /* a new file with all its space; -1 with errno */
 void dyn_directory_forget(void);                      /* in the child of a fork: the user may change */

@@ -152,20 +152,30 @@ void dyn_join_unlock(int fd) { unlock(fd); }
 
 int dyn_daemon_layout(dyn_logger log) {
   const char *directory = dyn_directory(log);
-  char path[PATH_MAX], text[32] = "";
-  if (!directory) return -1;
+  char path[PATH_MAX], text[64] = "";
+  if (!directory) return DYN_DAEMON_NONE;
   snprintf(path, sizeof path, "%s/daemon.lock", directory);
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a pipe of that name must not hold us up */
-  if (fd < 0) return -1;
+  if (fd < 0) return DYN_DAEMON_NONE;
   /* The kernel answers for a daemon that is stopped, too. One that starts in this moment tries again (Dir.Lock). */
   bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  int layout = 0; /* behind the process id; daemons of early releases wrote that alone */
-  if (held && pread(fd, text, sizeof text - 1, 0) > 0 && sscanf(text, "%*d %d", &layout) != 1) layout = 0;
+  int layout = 0; /* behind the process id, and the PID namespace behind it; daemons of early releases wrote less */
+  uint32_t pidNamespace = 0;
+  if (held && pread(fd, text, sizeof text - 1, 0) > 0) sscanf(text, "%*d %d %" SCNu32, &layout, &pidNamespace);
   unlock(fd); /* if it was free */
-  return held ? layout : -1;
+  return !held ? DYN_DAEMON_NONE : dyn_is_elsewhere(pidNamespace) ? DYN_DAEMON_ELSEWHERE : layout;
 }
 
 bool dyn_daemon_lives(dyn_logger log) { return dyn_daemon_layout(log) >= 0; }
+
+/* Whether the processes of a file are in another PID namespace, where nobody here knows whether they live. */
+static bool is_elsewhere(int dir, const char *name) {
+  struct dyn_header header = {0};
+  int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  ssize_t got = fd < 0 ? 0 : pread(fd, &header, sizeof header, 0);
+  if (fd >= 0) close(fd);
+  return got == sizeof header && dyn_is_elsewhere(header.pidNamespace);
+}
 
 /* A process that is killed leaves its ring, of some MiB, for the daemon to delete. */
 void dyn_sweep_rings(dyn_logger log) {
@@ -176,7 +186,7 @@ void dyn_sweep_rings(dyn_logger log) {
     uint64_t startTime;
     int end = 0;
     if (sscanf(entry->d_name, "ring-%" SCNu32 "-%" SCNu64 ".shm%n", &pid, &startTime, &end) != 2 || end == 0 || entry->d_name[end] != '\0') continue;
-    if (!dyn_process_lives(pid, startTime)) unlinkat(dirfd(dir), entry->d_name, 0);
+    if (!dyn_process_lives(pid, startTime) && !is_elsewhere(dirfd(dir), entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
   }
   if (dir) closedir(dir);
 }

@@ -26,7 +26,7 @@ static size_t ring_bytes(void) { return sizeof(struct dyn_ring) + DYN_RING_CELLS
 static void open_ring(dyn_logger log) {
   const char *directory = dyn_directory(log);
   uint32_t pid = (uint32_t)getpid();
-  uint64_t startTime = dyn_process_start(pid);
+  uint64_t startTime = dyn_own_start();
   if (!directory || startTime == 0) return;
   dyn_sweep_rings(log);
   snprintf(path, sizeof path, "%s/ring-%u-%" PRIu64 ".shm", directory, pid, startTime);
@@ -45,6 +45,7 @@ static void open_ring(dyn_logger log) {
   process.cells = (struct dyn_sample *)(ring + 1);
   for (uint64_t i = 0; i < DYN_RING_CELLS; i++) process.cells[i].cell = i;
   ring->header.version = DYN_ABI_VERSION;
+  ring->header.pidNamespace = dyn_pid_namespace();
   ring->header.sizeBytes = ring_bytes();
   ring->pid = pid;
   ring->numCells = DYN_RING_CELLS;

@@ -53,6 +53,11 @@ static enum finding inspect_header(int fd, const char *path, dyn_logger log, str
   } else if (head->header.version != DYN_ABI_VERSION) {
     dyn_say_why(log, DYN_LOG_WARN, "%s has version %u and this library speaks %u: running plain NCCL; load the same "
             "library in every rank", path, head->header.version, DYN_ABI_VERSION);
+  } else if (dyn_is_elsewhere(head->header.pidNamespace)) {
+    dyn_say_why(log, DYN_LOG_WARN, "ranks of one communicator share %.*s and are in different PID namespaces (containers), where none knows "
+                "whether another lives: running plain NCCL; start the containers with one (--pid=host), or, if NCCL takes them for nodes, "
+                "give each a DYNAMICCL_DIR of its own",
+                (int)(strrchr(path, '/') - path), path);
   } else if (head->nRanks < 1 || head->nRanks > DYN_MAX_RANKS || head->header.sizeBytes != record_bytes(head->nRanks) ||
              (uint64_t)st.st_size < head->header.sizeBytes || head->epochCalls < 1 ||
              head->epochCalls > DYN_MAX_EPOCH_CALLS) {
@@ -115,6 +120,7 @@ static struct dyn_record *create(struct dyn_member *member, const char *path) {
   }
   close(fd);
   record->header.version = DYN_ABI_VERSION;
+  record->header.pidNamespace = dyn_pid_namespace();
   record->header.sizeBytes = bytes;
   record->commId = comm->commId;
   record->nRanks = comm->nRanks;
@@ -157,7 +163,7 @@ static bool is_left(int fd) {
   ssize_t got = pread(fd, &head, offsetof(struct dyn_record, veto), 0);
   if (got < (ssize_t)sizeof head.header || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) return false;
   if (head.header.magic == 0) return true;
-  if (head.header.magic != DYN_RECORD_MAGIC || head.header.version != DYN_ABI_VERSION || head.joined > DYN_MAX_RANKS) return false;
+  if (head.header.magic != DYN_RECORD_MAGIC || head.header.version != DYN_ABI_VERSION || dyn_is_elsewhere(head.header.pidNamespace) || head.joined > DYN_MAX_RANKS) return false;
   for (uint32_t i = 0; i < head.joined; i++) {
     struct dyn_rank rank;
     if (pread(fd, &rank, sizeof rank, (off_t)(sizeof head + i * sizeof rank)) != sizeof rank || !is_over(&rank)) return false;
@@ -264,7 +270,13 @@ static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
                      "restart the daemon from the release of this library", directory, layout, DYN_ABI_VERSION);
     dyn_why_tell(first && !run_says(comm));
   }
-  if (layout < 0) { /* under a run, too: it may have started one on another host alone */
+  if (layout == DYN_DAEMON_ELSEWHERE) { /* under a run, too: it may have started this program in a container */
+    dyn_say_why_once(comm->log, DYN_LOG_WARN, "the daemon of %s is in another PID namespace (container) than this program, where it cannot know "
+                     "which ranks live: running plain NCCL; start them with one (--pid=host), or a daemon beside the program with a DYNAMICCL_DIR "
+                     "of its own", directory);
+    dyn_why_tell(first);
+  }
+  if (layout == DYN_DAEMON_NONE) { /* under a run, too: it may have started one on another host alone */
     dyn_say_why_once(comm->log, DYN_LOG_INFO, "no daemon in %s: running plain NCCL until one comes; start it with "
                      "`dynamiccld serve`, or the program with `dynamiccld run`; DYNAMICCL_QUIET=1 leaves out this line", directory);
     dyn_why_tell(first);
@@ -284,12 +296,12 @@ static bool speaks(const struct dyn_comm *comm) { return comm->rank <= 0; }
 static void join(struct dyn_member *member, const char *directory) {
   struct dyn_comm *comm = &member->comm;
   char path[PATH_MAX];
-  uint64_t startTime = dyn_process_start((uint32_t)getpid());
+  uint64_t startTime = dyn_own_start();
   uint32_t ncclVersion = dyn_nccl_version(comm->log);
   warn_of_sums(comm, ncclVersion);
   if (!directory) return;
   if (startTime == 0) {
-    dyn_say_why_once(comm->log, DYN_LOG_WARN, "cannot read /proc/%d/stat: running plain NCCL; mount /proc", getpid());
+    dyn_say_why_once(comm->log, DYN_LOG_WARN, "/proc does not know process %d, this one: running plain NCCL; mount /proc, in this PID namespace", getpid());
     return;
   }
   struct dyn_transport transport = dyn_transport_find(&dyn_this_machine, comm->nRanks, comm->nNodes, named_networks(comm));

@@ -157,6 +157,8 @@ func TestBadFiles(t *testing.T) { program(t, "test_files") }
 // Forks, signals and threads that end, in the middle of it.
 func TestProcesses(t *testing.T) { program(t, "test_processes") }
 
+func TestNamespaces(t *testing.T) { program(t, "test_namespace") }
+
 func TestAbsentDaemonIsSaid(t *testing.T) { program(t, "test_daemon") }
 
 func TestWhyIsSaid(t *testing.T) {

@@ -80,7 +80,7 @@ var kindsOfCause = []struct{ cause, kind error }{
 	{syscall.ENOSPC, ErrFull}, {syscall.EDQUOT, ErrFull}, {syscall.EFBIG, ErrFull},
 	{bolterrors.ErrMaxSizeReached, ErrFull},
 	{syscall.EROFS, ErrNoAccess}, {syscall.EACCES, ErrNoAccess}, {syscall.EPERM, ErrNoAccess},
-	{fs.ErrNotExist, ErrMissing},
+	{fs.ErrNotExist, ErrMissing}, {syscall.ELOOP, ErrNotStore},
 	{bolterrors.ErrTimeout, ErrLocked},
 	{bolterrors.ErrInvalid, ErrCorrupt}, {bolterrors.ErrChecksum, ErrCorrupt},
 	{bolterrors.ErrDatabaseNotOpen, ErrClosed},

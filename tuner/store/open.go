@@ -64,6 +64,12 @@ func open(path string, o Options) (*Store, error) {
 	}
 	s := &Store{path: path, options: o}
 	file, err := lockFile(path, o)
+	if errors.Is(err, fs.ErrNotExist) && !o.ReadOnly { // its folder is there
+		if to, _ := os.Readlink(path); to != "" {
+			err = fmt.Errorf("%w, for it is a link to %s", err, to)
+		}
+		return nil, &Error{"opening", path, ErrNoAccess, err}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -235,6 +235,24 @@ func TestPermissions(t *testing.T) {
 	})
 }
 
+// A link that leads nowhere, as to a disk that is not mounted, is no store that is yet to come, and no failing disk.
+func TestLinkToNowhere(t *testing.T) {
+	dir := t.TempDir()
+	path, loop := filepath.Join(dir, "store.db"), filepath.Join(dir, "loop.db")
+	if err := errors.Join(os.Symlink(filepath.Join(dir, "disk", "store.db"), path), os.Symlink("loop.db", loop)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, Options{}); !errors.Is(err, ErrNoAccess) || errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "a link to "+filepath.Join(dir, "disk", "store.db")) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Open(path, Options{ReadOnly: true}); !errors.Is(err, ErrMissing) {
+		t.Errorf("looked at: %v", err)
+	}
+	if _, err := Open(loop, Options{}); !errors.Is(err, ErrNotStore) || errors.Is(err, ErrDisk) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestNewFileIsPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b", "state.db")
 	mustOpen(t, path, Options{})

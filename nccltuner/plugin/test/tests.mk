@@ -2,7 +2,7 @@
 # The C tests of the tuner half. Every program is linked with the library's own objects and passes by exiting 0.
 # nccltuner/plugintest runs the same list under `go test`.
 T := $(BUILD)/test
-PROGRAMS := stress test_no_syscall test_lifecycle test_files test_processes test_daemon test_why test_choose test_device test_captured test_transport bench
+PROGRAMS := stress test_no_syscall test_lifecycle test_files test_processes test_daemon test_namespace test_why test_choose test_device test_captured test_transport bench
 EPOCH := epoch_check-8 epoch_check-2
 MASK := mask_check-m0 mask_check-m1 mask_check-m2 mask_check-m3 mask_check-m4 mask_check-m5 mask_check-m6
 MUTANTS := epoch_check-8-m1 epoch_check-8-m2 epoch_check-2-m3 epoch_check-8-m4 epoch_check-8-m5
@@ -51,6 +51,7 @@ check: tests check-profiler
 	$(T)/test_files
 	$(T)/test_processes
 	$(T)/test_daemon
+	$(T)/test_namespace
 	$(T)/test_why $(TUNER)
 	$(T)/test_no_syscall
 	$(T)/test_lifecycle $(TUNER) 100000

@@ -117,8 +117,8 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w on %s, for %s is no directory; name the daemon's with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path, filepath.Dir(c.path))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		if pid, held := Holder(filepath.Dir(c.path)); held { // which another daemon would not get past
-			return fmt.Errorf("%w on %s, though process %d serves the directory: it is starting or ending, or its socket was removed; then restart it", ErrNoDaemon, c.path, pid)
+		if who, held := Holder(filepath.Dir(c.path)); held { // which another daemon would not get past
+			return fmt.Errorf("%w on %s, though %v serves the directory: it is starting or ending, or its socket was removed; then restart it", ErrNoDaemon, c.path, who)
 		}
 		return fmt.Errorf("%w on %s; start one with `dynamiccld serve`, or name its directory with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path)
 	case errors.Is(err, fs.ErrPermission):

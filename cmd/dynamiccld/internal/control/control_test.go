@@ -217,8 +217,8 @@ func TestNoDaemon(t *testing.T) {
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if pid, is := control.Holder(dir); is {
-		t.Errorf("process %d holds what nobody does", pid)
+	if who, is := control.Holder(dir); is {
+		t.Errorf("%+v holds what nobody does", who)
 	}
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

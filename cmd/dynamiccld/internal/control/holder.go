@@ -4,28 +4,23 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/nccltuner"
 )
 
-// Holder says whether a process has a directory's daemon lock, without creating or keeping the lock, and which, as it wrote into it; 0: it
-// has not said so yet.
-func Holder(dir string) (pid int, held bool) {
+// Holder says whether a process has a directory's daemon lock, without creating or keeping the lock, and which, as it wrote into it.
+func Holder(dir string) (who nccltuner.Holder, held bool) {
 	f, err := os.Open(filepath.Join(dir, nccltuner.DaemonLockName))
 	if err != nil {
-		return 0, false
+		return who, false
 	}
 	defer f.Close()
 	if !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK) {
-		return 0, false
+		return who, false
 	}
-	said := make([]byte, 16)
+	said := make([]byte, 64)
 	n, _ := f.Read(said) // without a pid it is held all the same
-	text, _, _ := strings.Cut(string(said[:n]), "\n")
-	pid, _ = strconv.Atoi(text)
-	return pid, true
+	return nccltuner.ParseHolder(string(said[:n])), true
 }

@@ -63,7 +63,7 @@ func (c *comm) ready() (bool, string) {
 	case c.view.Hosts == nccltuner.HostsApart || info.NNodes > 1: // ranks that come late, of nodes pretended here, look like those of other hosts
 		return false, fmt.Sprintf("%d of %d ranks have joined on this host: it is tuned once the others have, here, or on hosts that reach it and under `dynamiccld run`", c.view.Joined, info.NRanks)
 	}
-	return false, fmt.Sprintf("%d of %d ranks have joined", c.view.Joined, info.NRanks)
+	return false, fmt.Sprintf("%d of %d ranks have joined: it is tuned once the others have; those in other containers need the same DYNAMICCL_DIR and one PID namespace (--pid=host)", c.view.Joined, info.NRanks)
 }
 
 // ncclVersion is that of the ranks, 0 when they differ or do not know.

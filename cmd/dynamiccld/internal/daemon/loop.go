@@ -261,6 +261,11 @@ func (d *Daemon) take(ch *nccltuner.Changes) {
 				"use plugin and daemon of one release", other.Found, nccltuner.ABIVersion))
 			continue
 		}
+		if errors.Is(err, nccltuner.ErrElsewhere) {
+			d.onceWarn("files of processes in another PID namespace, as of another container, are left alone while they are in use, for nobody here knows which of them live: " +
+				"this daemon does not tune these programs; start them and the daemon with one PID namespace (--pid=host), or each with a DYNAMICCL_DIR of its own")
+			continue
+		}
 		d.log.Warn("a file in the directory cannot be used and is left alone; remove it if it is nobody's", "dir", d.cfg.Dir, "err", err)
 	}
 	for _, r := range ch.GoneRings {

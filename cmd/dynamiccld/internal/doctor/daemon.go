@@ -27,6 +27,9 @@ func checkDaemon(ctx context.Context, r *Report, h Host) *control.Status {
 		if st.Layout != 0 && st.Layout != h.ABI {
 			r.fail(check, fmt.Sprintf("%s, and speaks shared-memory layout %d: programs with the plugin of this release, which has %d, run plain NCCL", text, st.Layout, h.ABI),
 				"restart the daemon from this release")
+		} else if who, held := control.Holder(h.Dir); held && who.Elsewhere {
+			r.warn(check, text+", and is in another PID namespace than this command, as of another container: programs beside this command run plain NCCL",
+				"start them with one PID namespace (--pid=host), or a daemon here with a DYNAMICCL_DIR of its own")
 		} else if st.Version != h.Version {
 			r.warn(check, fmt.Sprintf("%s, and this command is version %s", text, h.Version), "restart the daemon after an update")
 		} else {

@@ -145,8 +145,11 @@ func checkFiles(r *Report, h Host) (pids []uint32) {
 			stale++
 		}
 	}
+	elsewhere := 0
 	for _, err := range found.Rejected {
 		switch {
+		case errors.Is(err, nccltuner.ErrElsewhere):
+			elsewhere++
 		case errors.Is(err, nccltuner.ErrVersion):
 			r.fail(check, err.Error(), "install plugin and dynamiccld of one release; once no program uses the file any more a running daemon removes it")
 		case errors.Is(err, nccltuner.ErrNotReady):
@@ -154,6 +157,9 @@ func checkFiles(r *Report, h Host) (pids []uint32) {
 		default:
 			r.warn(check, err.Error(), "remove the file if it is not yours")
 		}
+	}
+	if elsewhere > 0 {
+		r.warn(check, units.Count(elsewhere, "file")+" of processes in another PID namespace, as of another container: only a daemon there tunes them", "ask there; or start all with one PID namespace (--pid=host)")
 	}
 	text := units.Count(len(found.Records), "communicator") + ", " + fmt.Sprintf("live rank processes: %d", len(pids))
 	if stale > 0 {

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"dynamiccl/cmd/dynamiccld/internal/units"
 )
 
 // Exit codes of a command that did not start, as shells and env(1) have them.
@@ -124,7 +127,10 @@ func (c Command) start() (*os.Process, error) {
 	}
 	attr := &os.ProcAttr{Env: c.Environ, Files: c.Streams[:]}
 	process, err := os.StartProcess(path, c.Args, attr)
-	if errors.Is(err, unix.ENOEXEC) {
+	if errors.Is(err, fs.ErrNotExist) { // path itself was there
+		return nil, errNoInterpreter
+	}
+	if errors.Is(err, unix.ENOEXEC) && !isBinary(path) {
 		// A script without a first line that names its interpreter: execvp(3) and shells run it with sh.
 		const shell = "/bin/sh"
 		return os.StartProcess(shell, slices.Concat([]string{shell, path}, c.Args[1:]), attr)
@@ -132,8 +138,28 @@ func (c Command) start() (*os.Process, error) {
 	return process, err
 }
 
+// isBinary says as bash does that a shell must not run a file: a program of another architecture, say, of which it would take bytes for
+// commands.
+func isBinary(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, 128)
+	n, _ := f.Read(start) // an empty script is one
+	line, _, _ := bytes.Cut(start[:n], []byte("\n"))
+	return bytes.IndexByte(line, 0) >= 0
+}
+
+var errNoInterpreter = errors.New("no interpreter")
+
 func notStarted(name string, err error) End {
 	switch {
+	case errors.Is(err, errNoInterpreter):
+		return End{Code: CodeNotFound, Err: fmt.Errorf("%s: the interpreter that its first line names, or its loader, is not there; correct that line (`head -1 %s`), or install it", name, units.Word(name))}
+	case errors.Is(err, unix.ENOEXEC):
+		return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: no program of this machine (%w); it may be one of another architecture, or damaged", name, err)}
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return End{Code: CodeNotFound, Err: fmt.Errorf("%s: command not found; give its path, or put its folder into PATH", name)}
 	case errors.Is(err, fs.ErrPermission):

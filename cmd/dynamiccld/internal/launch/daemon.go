@@ -123,6 +123,10 @@ func (d *Daemon) get(ctx context.Context) error {
 	defer cancel()
 	d.Late = nil
 	err := d.find(ctx)
+	if who, held := control.Holder(d.host.Dir); held && who.Elsewhere {
+		d.Late, err = nil, fmt.Errorf("the daemon of %s is in another PID namespace, as of another container, where it cannot know which ranks live; "+
+			"start this with the same one (--pid=host), or set %s to a directory of its own", d.host.Dir, nccltuner.DirVariable)
+	}
 	if err == nil || d.Late != nil {
 		return nil
 	}
@@ -177,7 +181,8 @@ func (e lateError) Error() string { return string(e) }
 
 // before says who keeps a run from joining, where that is known.
 func before(dir string, err error) error {
-	pid, held := control.Holder(dir)
+	who, held := control.Holder(dir)
+	pid := who.PID
 	switch {
 	case !held || pid == 0:
 		return lateError(err.Error())

@@ -1,0 +1,37 @@
+package launch
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is there and cannot be run is not said to be missing, nor does a shell take a program's bytes for commands.
+func TestCommandThatCannotStart(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "marker")
+	for name, tc := range map[string]struct {
+		text string
+		code int
+		says string
+	}{
+		"interpreter":   {"#!/no/such/python\nprint()\n", CodeNotFound, "the interpreter that its first line names, or its loader, is not there"},
+		"line of DOS":   {"#!/bin/sh\r\ntrue\r\n", CodeNotFound, "the interpreter that its first line names"},
+		"architecture":  {"\x7fELF\x02\x01\x01\x00;\ntouch " + marker + "\n", CodeNotExecutable, "no program of this machine"},
+		"no first line": {"exit 9\n", 9, ""},
+		"NUL later":     {"exit 8\n\x00", 8, ""},
+		"empty":         {"", 0, ""},
+	} {
+		path := filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(path, []byte(tc.text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		end := Command{Args: []string{path}, Environ: os.Environ()}.Run(nil)
+		if end.Code != tc.code || (end.Err != nil) != (tc.says != "") || end.Err != nil && !strings.Contains(end.Err.Error(), tc.says) {
+			t.Errorf("%s: %+v, want %d and %q", name, end, tc.code, tc.says)
+		}
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("a shell ran what is a program's")
+	}
+}
