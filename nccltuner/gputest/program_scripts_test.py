@@ -159,6 +159,22 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         self.assertEqual([x.split(" --no-python")[0] for x in calls], 3 * ["8 16 shared --nproc-per-node 8"] + 3 * ["1   --nproc-per-node 2"])
         self.assertEqual(self.read("service").split(), ["-d", "quit"])
 
+    def test_training_over_gin(self):
+        self.script("tools/torchrun", f"""echo "${{UNDER:-plain}} $NODES ${{CUDA_DEVICE_MAX_CONNECTIONS:-}} ${{NCCL_NET_PLUGIN:-}} ${{NCCL_NET:-}} ${{DYNAMICCL_CARRIER:-}}${{DYNAMICCL_GIN_NET:-}}" >>{self.path("calls")}
+echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
+        more = {"PROGRAMS": "ddp", "REPEAT": "1", "TRANSPORTS": "gin socket"}
+        code, _, said = self.run_script("program_ddp.sh", self.path("out"), **more)
+        self.assertEqual((code, "make all carrier kernels" in said), (2, True), said)
+        os.makedirs(self.path("lib"))
+        for name in ("libnccl-net-dynamiccl-carrier.so", "dynamiccl-gin.fatbin"):
+            with open(self.path("lib", name), "w"):
+                pass
+        code, lines, said = self.run_script("program_ddp.sh", self.path("out"), **more)
+        self.assertEqual((code, lines), (0, []), said)
+        calls = [" ".join(x.split()) for x in self.read("calls").splitlines()]
+        self.assertEqual(sorted(set(calls[:3])), ["plain 2 32 dynamiccl-carrier Socket", "run 2 32 dynamiccl-carrier 1dynamiccl-carrier"])
+        self.assertEqual(sorted(set(calls[3:])), ["plain 2", "run 2"])
+
     def test_pingpong(self):
         code, lines, said = self.run_script("program_pingpong.sh", self.path("out"), REPEAT="2", PINGPONG="--kib 64", ARMS="plain none=run,DYNAMICCL_SOCKET_THREADS=0")
         self.assertEqual((code, lines), (0, []), said)

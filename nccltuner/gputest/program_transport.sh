@@ -7,11 +7,13 @@ gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 shared=$(mktemp -d)
 trap 'mps_end; rm -rf "$shared"' EXIT
 
-# transport NAME NVLINK-FLAGS SOCKET-FLAGS: NAME is nvlink or socket. What stands before a program's own words is in $launch then, $nodes
-# says how many there are, and the flags for this one are in $flags.
+# transport NAME NVLINK-FLAGS SOCKET-FLAGS: NAME is nvlink, socket, or gin: over sockets, with kernels over GIN by the carrier (PyTorch's NCCL
+# 2.28.9, `make carrier kernels`). What stands before a program's own words is in $launch then, $nodes says how many there are, the flags for
+# this one are in $flags, and the arms of program_bench.py, plain NCCL and run, with commas for spaces, in $both.
 transport() {
   local ranks=$gpus queues=
   mps_end
+  both="plain run"
   case $1 in
     nvlink) nodes=1 flags=$2 ;;
     socket)
@@ -22,7 +24,13 @@ transport() {
         queues=CUDA_DEVICE_MAX_CONNECTIONS=$(mps_queues $(((ranks + gpus - 1) / gpus)))
       fi
       ;;
-    *) echo "no transport $1: nvlink, socket" >&2; exit 2 ;;
+    gin)
+      [ -e lib/libnccl-net-dynamiccl-carrier.so ] && [ -e lib/dynamiccl-gin.fatbin ] || { echo "lib/ has no carrier or no kernels: run make all carrier kernels first" >&2; exit 2; }
+      nodes=$gpus flags=$3
+      queues="CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32} NCCL_NET_PLUGIN=dynamiccl-carrier LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+      both="plain=plain,NCCL_NET=Socket run=run,DYNAMICCL_CARRIER=1,DYNAMICCL_GIN_NET=dynamiccl-carrier" # plain NCCL's network would be the carrier
+      ;;
+    *) echo "no transport $1: nvlink, socket, gin" >&2; exit 2 ;;
   esac
   launch="env NODES=$nodes ${queues:+$queues }torchrun --nproc-per-node $ranks --no-python nccltuner/gputest/program_node.sh python3"
 }
