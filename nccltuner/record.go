@@ -159,6 +159,7 @@ type RankView struct {
 	EventTimed  bool       // its calls are timed by CUDA events
 	NoExplore   bool       // the user wants stored choices only
 	Fixed       bool       // the user wants NCCL's own choice for collectives that add up
+	MaxCTAs     int        // that its program lets a kernel of NCCL's have; 0: as many as there are
 	DeviceLL    bool       // NCCL may run a device kernel where LL is chosen, if it is new enough
 	Kernels     bool       // it can run our own kernels, as all ranks could when it said so
 	Windows     bool       // with them: calls on registered memory count as such
@@ -264,6 +265,10 @@ func (k *RankView) setFlags(flags uint32) {
 	k.DeviceLL = flags&RankDeviceLl != 0
 	k.Windows = flags&RankWindows != 0
 	k.Names = flags&RankNames != 0
+	k.MaxCTAs = 0
+	if ctas := flags >> RankCtasShift; ctas < 255 {
+		k.MaxCTAs = int(ctas)
+	}
 }
 
 // gpuOf is read where it is written: before the state of the rank's memory is told.

@@ -207,7 +207,7 @@ func TestRecordView(t *testing.T) {
 	join(r, Process{11, 101})
 	r.ranks[0].Position = 7<<8 | 3
 	r.ranks[0].Calls, r.ranks[0].Ignored, r.ranks[0].NcclVersion = 112, 2, 22809
-	r.ranks[1].Position, r.ranks[1].Flags, r.ranks[1].Rank = positionLeft, RankVeto|RankNoProfiler|RankPlanUnfit|RankNoExplore|RankFixedNumerics|RankDeviceLl|RankNoTimes|RankEventTimed, -1
+	r.ranks[1].Position, r.ranks[1].Flags, r.ranks[1].Rank = positionLeft, RankVeto|RankNoProfiler|RankPlanUnfit|RankNoExplore|RankFixedNumerics|RankDeviceLl|RankNoTimes|RankEventTimed|7<<RankCtasShift, -1
 	r.ranks[1].Run = 7
 	r.ranks[0].Transport, r.ranks[0].Nics = TransportRdma, 4
 	r.ranks[0].Gpu, r.ranks[0].Multiprocessors, r.ranks[0].MemoryState = [16]byte{15: 3}, 1<<31, MemoryRefused
@@ -218,7 +218,7 @@ func TestRecordView(t *testing.T) {
 	view()
 	want := []RankView{
 		{Process: Process{10, 100}, Epoch: 7, Slot: 3, Version: 43, NCCLVersion: 22809, Calls: 112, Ignored: 2, GPU: GPU{[16]byte{15: 3}, maxMultiprocessors}, Transport: "rdma", NICs: 4},
-		{Process: Process{11, 101}, Rank: -1, Left: true, Veto: true, NoProfiler: true, NoTimes: true, EventTimed: true, PlanUnfit: true, NoExplore: true, Fixed: true, DeviceLL: true, Run: 7, NICs: maxNICs},
+		{Process: Process{11, 101}, Rank: -1, Left: true, Veto: true, NoProfiler: true, NoTimes: true, EventTimed: true, PlanUnfit: true, NoExplore: true, Fixed: true, DeviceLL: true, MaxCTAs: 7, Run: 7, NICs: maxNICs},
 	}
 	if len(v.Ranks) != 2 || v.Ranks[0] != want[0] || v.Ranks[1] != want[1] {
 		t.Errorf("got %+v, want %+v", v.Ranks, want)

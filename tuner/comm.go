@@ -103,7 +103,10 @@ func (m *comm) views(all []BucketView) []BucketView {
 			v.Reward = RewardExposed
 		}
 		if most := m.mostCTAs(); most < slices.Max(ctaChoices) && slices.ContainsFunc(b.set, func(a actions.Action) bool { return a.Path == actions.PathLSA || a.Path == actions.PathGIN }) {
-			v.MostCTAs, v.Beside = int(most), m.Outstanding-1
+			v.MostCTAs = int(most)
+			if most < uint8(m.MaxCTAs) || m.MaxCTAs == 0 {
+				v.Beside = m.Outstanding - 1
+			}
 		}
 		across := m.acrossNote(b.Bucket)
 		switch {

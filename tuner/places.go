@@ -65,7 +65,13 @@ func setWithin(set []actions.Action, most uint8, rails bool) []actions.Action {
 	return fewer
 }
 
-func (m *comm) mostCTAs() uint8 { return mostCTAs(m.Outstanding, m.Multiprocessors) }
+func (m *comm) mostCTAs() uint8 {
+	most := mostCTAs(m.Outstanding, m.Multiprocessors)
+	if m.MaxCTAs > 0 && m.MaxCTAs < int(most) {
+		most = uint8(m.MaxCTAs)
+	}
+	return most
+}
 
 // fitting is what stands for a choice of a bucket: it, or the same kernel with as many CTAs as there may be, unless that was
 // measured to be no better than NCCL's default.
@@ -95,7 +101,7 @@ func (m *comm) fittingPrior(b state.Bucket) *Learned {
 	return &fewer
 }
 
-// outstanding takes in that more kernels may wait beside a communicator's, or that there is less room. Where these may have fewer CTAs
+// outstanding takes in that more kernels may wait beside a communicator's, that there is less room, or that the program allows less. Where these may have fewer CTAs
 // now, buckets that have more in their sets start anew from what was measured, and ranks get a plan. That fewer may wait is not heard:
 // the bound would come and go with communicators that live for a moment, and choices with it.
 func (c *Core) outstanding(e Outstanding) {
@@ -107,6 +113,9 @@ func (c *Core) outstanding(e Outstanding) {
 	m.Outstanding = max(m.Outstanding, e.Kernels)
 	if known := m.Multiprocessors; e.Multiprocessors > 0 && (known == 0 || e.Multiprocessors < known) {
 		m.Multiprocessors = e.Multiprocessors
+	}
+	if known := m.MaxCTAs; e.MaxCTAs > 0 && (known == 0 || e.MaxCTAs < known) {
+		m.MaxCTAs = e.MaxCTAs
 	}
 	if m.mostCTAs() == before {
 		return

@@ -176,6 +176,34 @@ func TestFewerCTAsBesideMoreKernels(t *testing.T) {
 	}
 }
 
+// The program lets NCCL's kernels have fewer CTAs: ours stand for them, from the first plan on, and a rank that comes to say so later counts, too.
+func TestFewerCTAsThanTheProgramAllows(t *testing.T) {
+	us := map[string]state.Ns{"lsa/bulk/20": 4, "lsa/bulk/12": 5, "lsa/twoshot/20": 6, "default": 10}
+	p := &player{T: t, core: kernelCore(t, Config{Explore: true, SampleEvery: 1}, CommJoined{Outstanding: 3, MaxCTAs: 20}), bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 21}, us: us,
+		tried: map[actions.Action]bool{}}
+	p.core.Step(1, Marks{Comm: 1, Bucket: p.bucket, Set: 0b111_000 | MarkTwoShot | MarkBulk})
+	for _, c := range []struct {
+		most uint8
+		want string
+	}{{20, "lsa/bulk/20"}, {12, "lsa/bulk/12"}} {
+		p.core.Step(2, Outstanding{Comm: 1, Kernels: 3, MaxCTAs: int(c.most)})
+		p.tick()
+		clear(p.tried)
+		p.play(150)
+		if v := p.core.Buckets()[0]; p.entry.Base.String() != c.want || v.MostCTAs != int(c.most) || v.Beside != 0 {
+			t.Errorf("%s is in force, at most %d CTAs beside %d kernels; want %s, %d, 0", p.entry.Base, v.MostCTAs, v.Beside, c.want, c.most)
+		}
+		for a := range p.tried {
+			if withCTAs(a, c.most, false) != a {
+				t.Errorf("at most %d CTAs, and %s was called", c.most, a)
+			}
+		}
+	}
+	if p.core.Step(3, Outstanding{Comm: 1, Kernels: 3, MaxCTAs: 40}); p.core.comms[1].mostCTAs() != 12 {
+		t.Error("the bound has risen")
+	}
+}
+
 // What was measured to be slower than NCCL's default with so few CTAs is not what a choice becomes.
 func TestFewerCTAsThatLose(t *testing.T) {
 	us := map[string]state.Ns{"lsa/twoshot/64": 4, "lsa/twoshot/32": 14, "lsa/twoshot/16": 20, "default": 10}

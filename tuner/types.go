@@ -91,16 +91,19 @@ type CommJoined struct {
 	Outstanding int
 	// Multiprocessors are those of the communicator's least GPU; 0: not known, as an H200's.
 	Multiprocessors int
+	// MaxCTAs are those that the program lets a kernel of NCCL's have, for which ours stand, on the rank that says least; 0: as many as there are.
+	MaxCTAs int
 }
 
 // KernelsOpen says that every rank of a communicator can run our own kernels from now on.
 type KernelsOpen struct{ Comm CommID }
 
-// Outstanding says what CommJoined.Outstanding and Multiprocessors would be now.
+// Outstanding says what CommJoined.Outstanding, Multiprocessors and MaxCTAs would be now.
 type Outstanding struct {
 	Comm            CommID
 	Kernels         int
 	Multiprocessors int
+	MaxCTAs         int
 }
 
 // CommLeft says that every rank of a communicator has left or died.
@@ -303,8 +306,8 @@ type BucketView struct {
 	CusumSignal  float64
 	Exploring    bool
 	Reward       Reward           // what Choices and Ledger count
-	MostCTAs     int              // of our kernels over load and store, where Beside leaves fewer than a set has otherwise; 0: it does not
-	Beside       int              // kernels that may wait beside one of these; 0 where MostCTAs is
+	MostCTAs     int              // of our kernels, where Beside or the program leaves fewer than a set has otherwise; 0: as many as these are
+	Beside       int              // kernels that may wait beside one of these, where that is why
 	Silent       []actions.Action // that are not tried any more, since nobody heard of their trials
 	Fixed        bool             // numerics are, so it keeps NCCL's default
 	Note         string           // why nothing is chosen, when so

@@ -97,8 +97,7 @@ struct dyn_gin_lives {
   const struct dyn_gin_nccl *nccl;
   void *comm; /* ncclComm_t, of GIN alone */
   unsigned lateS; /* by which peers may come later to a step of NCCL's, beside its own time */
-  unsigned mostCtas; /* of a kernel; the same on all ranks */
-  bool narrow; /* or it is less than any kernel has, which ranks on other hosts do not know: none is offered */
+  bool narrow; /* kernels may have less CTAs than any has, which ranks on other hosts do not know: none is offered */
   atomic_bool parting; /* the last exchange: a peer that does not answer there is no loss */
   struct dyn_gin_life each[DYN_GIN_LIVES]; /* uninitialised: it was not begun */
 };

@@ -128,14 +128,6 @@ static void *hierarchical(const struct dyn_gin_life *life, const struct dyn_work
   }
 }
 
-/* As there are places, and as the program lets NCCL's kernels have, on any rank: they are what ours stand for. */
-static unsigned most_ctas(const struct dyn_lsa *lsa) {
-  unsigned most = lsa->mostCtas;
-  for (uint32_t r = 0; r < lsa->nRanks; r++)
-    if (lsa->peers[r].mostCtas > 0 && lsa->peers[r].mostCtas < most) most = lsa->peers[r].mostCtas;
-  return most;
-}
-
 /* Of one on another host nothing is known, nor what shares its GPU. */
 static bool some_elsewhere(const struct dyn_lsa *lsa) {
   for (uint32_t r = 0; r < lsa->nRanks; r++)
@@ -144,8 +136,7 @@ static bool some_elsewhere(const struct dyn_lsa *lsa) {
 }
 
 void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin) {
-  gin->mostCtas = most_ctas(lsa);
-  gin->narrow = gin->mostCtas < DYN_GIN_CALLS && some_elsewhere(lsa);
+  gin->narrow = lsa->mostCtas < DYN_GIN_CALLS && some_elsewhere(lsa);
 }
 
 /* CTAs of a hierarchical kernel wait for each other, so all of them are to find a place: as many channels as have, or, where there is none for

@@ -229,7 +229,7 @@ int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t ac
   bool overGin = (action & 15) == DYN_PATH_GIN;
   size_t most = lsa->mostCtas;
   if (overGin && (l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)) == NULL) return REMOTE_ERROR; /* it was stopped since it was asked */
-  if (overGin) most = choose_gin(work, lsa->gin->mostCtas, &gin, &l);
+  if (overGin) most = choose_gin(work, lsa->mostCtas, &gin, &l);
   else choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
   choose_grid(action, overGin ? l.life->state.contexts : DEFAULT_CTAS, most, &l);
   *ctas = l.ctas;
@@ -298,7 +298,7 @@ int dyn_lsa_exchange(struct dyn_lsa *lsa, const struct dyn_exchange *x) {
   bool overGin = x->path == DYN_PATH_GIN;
   struct dyn_gin_call gin = {.send = x->send, .recv = x->recv};
   struct dyn_gin_choice choice = {.roles = 1, .most = (unsigned)within(DYN_PARTS_CTAS, 1, lsa->mostCtas)};
-  if (overGin) choice = dyn_gin_choose_parts(&lsa->gin->each[0], lsa->gin->mostCtas);
+  if (overGin) choice = dyn_gin_choose_parts(&lsa->gin->each[0], lsa->mostCtas);
   else choice.function = lsa->module->allToAllV;
   struct launch l = {.function = choice.function,
                      .call = {.send = x->send, .recv = x->recv},

@@ -107,7 +107,8 @@ void dyn_context_leave(bool pushed);
 bool dyn_context_lives(const struct dyn_lsa *lsa); /* its memory is there, and its events */
 bool dyn_words_there(const struct dyn_lsa *lsa);   /* the host's part of it; waits for nobody */
 
-/* CTAs that a kernel may have beside those of ranks that share its GPU. offers: of all ranks. */
+/* CTAs that a kernel may have beside those of ranks that share its GPU, and that the program lets NCCL's have on any rank, for which ours
+ * stand. offers: of all ranks. */
 unsigned dyn_most_ctas(const struct dyn_offer *offers, uint32_t nRanks);
 
 /* graphs.c: around a launch into a capture. An error of CUDA's, 0: none. */

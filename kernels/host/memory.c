@@ -306,13 +306,20 @@ static unsigned sharers(const struct dyn_offer *offers, uint32_t nRanks) {
 /* What a kernel may have beside those of the ranks that share its GPU, each of which may have one in a graph beside one of a call:
  * whichever of them is left out, all others leave it places enough (docs/design.md, decision 2.4). What else may wait there the
  * daemon knows. */
-unsigned dyn_most_ctas(const struct dyn_offer *offers, uint32_t nRanks) {
+static unsigned most_in_places(const struct dyn_offer *offers, uint32_t nRanks) {
   unsigned ranks = sharers(offers, nRanks), least = USUAL_MULTIPROCESSORS;
   if (ranks == 1) return DYN_KERNEL_MAX_BLOCKS;
   for (uint32_t r = 0; r < nRanks; r++)
     if (offers[r].multiprocessors > 0 && offers[r].multiprocessors < least) least = offers[r].multiprocessors;
   unsigned most = least > CLUSTER_RESERVE ? (least - CLUSTER_RESERVE - 1) / (2 * ranks - 1) : 0;
   return most == 0 ? 1 : most < DYN_KERNEL_MAX_BLOCKS ? most : DYN_KERNEL_MAX_BLOCKS;
+}
+
+unsigned dyn_most_ctas(const struct dyn_offer *offers, uint32_t nRanks) {
+  unsigned most = most_in_places(offers, nRanks);
+  for (uint32_t r = 0; r < nRanks; r++)
+    if (offers[r].mostCtas > 0 && offers[r].mostCtas < most) most = offers[r].mostCtas;
+  return most;
 }
 
 bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers) {

@@ -60,7 +60,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "unsigned channels = mostCtas / DYN_GIN_ROLES;", "unsigned channels = mostCtas;", "places"},
 		{"gin_run.c", ".most = mostFlat < mostCtas ? mostFlat : mostCtas}", ".most = mostFlat}", "places"},
 		{"gin_run.c", "gin != NULL && !gin->narrow && i", "gin != NULL && i", "places"},
-		{"gin_run.c", "lsa->peers[r].mostCtas < most) most", "false) most", "places"},
+		{"memory.c", "offers[r].mostCtas < most) most", "false) most", "places"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

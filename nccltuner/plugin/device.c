@@ -74,7 +74,7 @@ static bool all_offer(const struct dyn_comm *comm) {
   return none == 0 && refused == 0;
 }
 
-/* A user who bounds the CTAs of NCCL's kernels means those over GIN, too (docs/design.md, decision 2.4). Without the variable, which NCCL prefers, the program's config tells. */
+/* A user who bounds the CTAs of NCCL's kernels means ours, which run in their place, too (docs/design.md, decision 2.4). Without the variable, which NCCL prefers, the program's config tells. */
 static uint32_t allowed_ctas(const struct dyn_comm *comm, const struct dyn_device_calls *device) {
   const char *variable = getenv("NCCL_MAX_CTAS");
   long long ctas = variable ? strtoll(variable, NULL, 0) : 0;

@@ -38,6 +38,7 @@
 #define LSA(kernel, ctas) (DYN_PATH_LSA | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
 
 static int rank = -1, numRanks, ranksAGpu = 1;
+static uint32_t allowed; /* CTAs, by the program of the last rank; 0: it does not say */
 static const char *folder, *driverPath;
 static struct shared {
   atomic_int waiting, round;
@@ -126,6 +127,7 @@ static inline void make(void) {
   lsa = preload->device->offer(COMM_ID, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
   CHECK(lsa != NULL, "no offer");
   preload->device->gpu(shared->offers[rank].gpu, &shared->offers[rank].multiprocessors);
+  shared->offers[rank].mostCtas = rank == numRanks - 1 ? allowed : 0;
   meet();
   CHECK(preload->device->open(lsa, shared->offers), "not opened");
   CHECK(!preload->device->bind(lsa, &planned, choose), "outside of a call");

@@ -153,10 +153,12 @@ static void exchanges(void) {
   }
 }
 
-/* Ranks that share a GPU leave each other places on it, those of one call and of one in a graph: design, decision 2.4. */
+/* Ranks that share a GPU leave each other places on it, those of one call and of one in a graph, and none has more than the program
+ * lets NCCL's have on any rank: design, decision 2.4. */
 static void crowded(void) {
   static const unsigned mosts[] = {[1] = 128, [2] = 35, [4] = 15}, ofSmall[] = {[1] = 128, [2] = 17, [4] = 7};
   unsigned most = (getenv("FAKEGPU_MULTIPROCESSORS") == NULL ? mosts : ofSmall)[ranksAGpu];
+  if (allowed > 0 && allowed < most) most = allowed;
   begin();
   for (int kind = 0; kind < 3; kind++) {
     struct step s = {.type = BFLOAT16, .tokens = 200, .width = 8, .stream = streams[0]};
@@ -337,7 +339,9 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_MULTIPROCESSORS", "78", 1);
   for (ranksAGpu = 4; ranksAGpu >= 1; ranksAGpu /= 2) play("crowded and small", 4, crowded);
   unsetenv("FAKEGPU_MULTIPROCESSORS");
-  ranksAGpu = 1;
+  allowed = 11;
+  for (ranksAGpu = 4; ranksAGpu >= 1; ranksAGpu /= 4) play("bounded", 4, crowded);
+  ranksAGpu = 1, allowed = 0;
   play("refused", 2, refused);
   play("death", 3, death);
   play("counts", 2, counts);

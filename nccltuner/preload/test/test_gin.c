@@ -257,12 +257,12 @@ static void choice(void) {
   for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
     struct dyn_work work = {.collective = wants[i].collective, .count = wants[i].count, .datatype = wants[i].datatype};
     struct dyn_gin_call call = {0};
-    struct dyn_gin_choice got = dyn_gin_choose(&lsa->gin->each[0], &work, false, lsa->gin->mostCtas, &call), asked = dyn_gin_choose(&lsa->gin->each[0], &work, true, lsa->gin->mostCtas, &call);
+    struct dyn_gin_choice got = dyn_gin_choose(&lsa->gin->each[0], &work, false, lsa->mostCtas, &call), asked = dyn_gin_choose(&lsa->gin->each[0], &work, true, lsa->mostCtas, &call);
     CHECK(asked.roles == 1 && (asked.function == got.function) == (got.roles == 1), "%zu: the flat kernel is another one only where there are two", i);
     CHECK(got.function != NULL && (got.roles == 3) == (several && wants[i].hierarchical) && got.roles * got.most <= DYN_GIN_CALLS && got.most <= DYN_GIN_MAX_BLOCKS, "%zu: %u roles", i, got.roles);
     CHECK(call.same == (wants[i].collective == DYN_ALL_GATHER));
   }
-  struct dyn_gin_choice parts = dyn_gin_choose_parts(&lsa->gin->each[0], lsa->gin->mostCtas);
+  struct dyn_gin_choice parts = dyn_gin_choose_parts(&lsa->gin->each[0], lsa->mostCtas);
   CHECK(parts.function == (several ? lsa->gin->each[0].module->moveParts : lsa->gin->each[0].module->allToAllV) && parts.roles == (several ? 3 : 1), "AllToAllv: %u roles", parts.roles);
   CHECK(parts.roles * parts.most <= DYN_GIN_CALLS && parts.most <= DYN_GIN_MAX_BLOCKS);
   end(DYN_GIN_DESTROYED);

@@ -43,7 +43,7 @@ type Bucket struct {
 	Reward      string     `json:"reward,omitempty"` // "exposed": times are what calls add to their step; "": what they take
 	Silent      []string   `json:"silent,omitempty"` // that are hardly tried any more: no times came of their trials, or of too few calls
 	Note        string     `json:"note,omitempty"`
-	MostCTAs    int        `json:"most_ctas,omitempty"`      // of our kernels over load and store; 0: as many as there are choices of
+	MostCTAs    int        `json:"most_ctas,omitempty"`      // of our kernels; 0: as many as there are choices of
 	Beside      int        `json:"kernels_beside,omitempty"` // that may wait on a GPU beside one of these, where that is why
 	Diagnosis   string     `json:"diagnosis"`
 	DiagnosedAt *time.Time `json:"diagnosed_at,omitempty"`

@@ -66,9 +66,10 @@ func waitingOf(comms map[tuner.CommID]*comm, all map[place]waiting) {
 	}
 }
 
-// presence is all of a communicator that waitingOf may count.
+// presence is all of a communicator that waitingOf and outstanding may count.
 type presence struct {
 	joined, left, gpus int
+	allowed            int // CTAs, of all ranks
 	kernels, inGraphs  bool
 }
 
@@ -82,25 +83,30 @@ func (c *comm) presenceMoved() bool {
 		if c.view.Ranks[i].GPU.Known() {
 			now.gpus++
 		}
+		now.allowed += c.view.Ranks[i].MaxCTAs
 	}
 	before := c.presence
 	c.presence = now
 	return now != before
 }
 
-// outstanding is the most of its places, and the multiprocessors of its least GPU that says how many it has.
-func (c *comm) outstanding(all map[place]waiting) (most, multiprocessors int) {
+// outstanding is the most of its places, the multiprocessors of its least GPU that says how many it has, and the least CTAs that a rank allows.
+func (c *comm) outstanding(id tuner.CommID, all map[place]waiting) tuner.Outstanding {
+	o := tuner.Outstanding{Comm: id}
 	for i := range c.view.Ranks {
 		r := &c.view.Ranks[i]
 		if r.Left {
 			continue
 		}
-		most = max(most, all[placeOf(r)].kernels())
-		if has := r.GPU.Multiprocessors; has > 0 && (multiprocessors == 0 || has < multiprocessors) {
-			multiprocessors = has
+		o.Kernels = max(o.Kernels, all[placeOf(r)].kernels())
+		if has := r.GPU.Multiprocessors; has > 0 && (o.Multiprocessors == 0 || has < o.Multiprocessors) {
+			o.Multiprocessors = has
+		}
+		if most := r.MaxCTAs; most > 0 && (o.MaxCTAs == 0 || most < o.MaxCTAs) {
+			o.MaxCTAs = most
 		}
 	}
-	return most, multiprocessors
+	return o
 }
 
 // tellOutstanding says to the core where more kernels may be outstanding than it has heard, or on another GPU.
@@ -108,8 +114,9 @@ func (d *Daemon) tellOutstanding() {
 	waitingOf(d.comms, d.waiting)
 	for _, id := range d.order {
 		c := d.comms[id]
-		n, has := c.outstanding(d.waiting)
-		if now := (tuner.Outstanding{Comm: id, Kernels: max(n, c.told.Kernels), Multiprocessors: has}); c.active && now != c.told {
+		now := c.outstanding(id, d.waiting)
+		now.Kernels = max(now.Kernels, c.told.Kernels)
+		if c.active && now != c.told {
 			c.told = now
 			d.step(now)
 		}

@@ -64,7 +64,7 @@ func TestWaitingOf(t *testing.T) {
 		waiting := map[place]waiting{{process: nccltuner.Process{PID: 6}}: {nccl: true}} // of a look before
 		waitingOf(all, waiting)
 		for i, m := range c.comms {
-			if n, _ := m.outstanding(waiting); m.nRanks > 1 && n != c.want[i] {
+			if n := m.outstanding(tuner.CommID(i), waiting).Kernels; m.nRanks > 1 && n != c.want[i] {
 				t.Errorf("%s, number %d: %d kernels, want %d", c.what, i, n, c.want[i])
 			}
 		}
@@ -112,6 +112,8 @@ func TestOutstandingIsTold(t *testing.T) {
 		{"one has gone", func() { delete(d.comms, 3); d.order = d.order[:2] }, 16, 6},
 		{"its GPUs are small", func() { d.comms[1].on(1, 2) }, 4, 6},
 		{"and are not known any more", func() { d.comms[1].on(0, 0) }, 4, 6},
+		{"a rank allows more", func() { d.comms[1].view.Ranks[0].MaxCTAs = 8 }, 4, 6},
+		{"and another one less", func() { d.comms[1].view.Ranks[1].MaxCTAs = 3 }, 3, 0},
 	} {
 		step.do()
 		d.records()
@@ -137,6 +139,7 @@ func TestPresenceMoves(t *testing.T) {
 		}},
 		{"graphs have some", func() { c.inGraphs = true }},
 		{"a rank says which GPU it has", func() { c.on(1) }},
+		{"a rank allows few CTAs", func() { c.view.Ranks[1].MaxCTAs = 3 }},
 		{"a rank has left", func() { c.view.Ranks[1].Left = true }},
 		{"another one, too", func() { c.view.Ranks[0].Left = true }},
 	} {

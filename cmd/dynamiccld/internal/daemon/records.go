@@ -158,9 +158,8 @@ func (d *Daemon) activate(c *comm) {
 		heard, _ = c.view.Heard()
 	}
 	waitingOf(d.comms, d.waiting)
-	n, has := c.outstanding(d.waiting)
-	c.told = tuner.Outstanding{Comm: c.id(), Kernels: n, Multiprocessors: has}
+	c.told = c.outstanding(c.id(), d.waiting)
 	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: topology.Shape, Heard: heard, NICs: topology.NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
 		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, LastID: last, InForce: inForce, Prior: d.known(machine, topology.Shape, version),
-		Outstanding: n, Multiprocessors: has})
+		Outstanding: c.told.Kernels, Multiprocessors: c.told.Multiprocessors, MaxCTAs: c.told.MaxCTAs})
 }

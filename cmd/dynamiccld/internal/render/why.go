@@ -35,7 +35,11 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 		fmt.Fprintf(t, "  reward\t%s: %s\n", b.Reward, rewardMeans)
 	}
 	if b.MostCTAs > 0 {
-		fmt.Fprintf(t, "  places\tat most %d CTAs: %s may wait beside it\n", b.MostCTAs, units.Count(b.Beside, "kernel"))
+		why := "the program lets NCCL's kernels have no more (NCCL_MAX_CTAS, ncclConfig_t.maxCTAs)"
+		if b.Beside > 0 {
+			why = units.Count(b.Beside, "kernel") + " may wait beside it"
+		}
+		fmt.Fprintf(t, "  places\tat most %d CTAs: %s\n", b.MostCTAs, why)
 	}
 	if len(b.Silent) > 0 {
 		fmt.Fprintf(t, "  hardly tried\t%s: no times came of their trials, or of too few calls\n", strings.Join(b.Silent, ", "))
