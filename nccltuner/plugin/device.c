@@ -74,11 +74,21 @@ static bool all_offer(const struct dyn_comm *comm) {
   return none == 0 && refused == 0;
 }
 
-/* A user who bounds the CTAs of NCCL's kernels means ours, which run in their place, too (docs/design.md, decision 2.4). Without the variable, which NCCL prefers, the program's config tells. */
+static long long number_in(const char *variable) { return variable ? strtoll(variable, NULL, 0) : 0; }
+
+/* A user who bounds the CTAs of NCCL's kernels means ours, which run in their place, too (docs/design.md, decision 2.4). As NCCL reads
+ * it (v2.28.9-1, src/init.cc, src/graph/connect.cc): NCCL_MAX_CTAS goes before the program's config, and NCCL_MAX_NCHANNELS, or
+ * NCCL_MAX_NRINGS, which is older, bounds either, from 1 on. */
 static uint32_t allowed_ctas(const struct dyn_comm *comm, const struct dyn_device_calls *device) {
-  const char *variable = getenv("NCCL_MAX_CTAS");
-  long long ctas = variable ? strtoll(variable, NULL, 0) : 0;
+  const char *channels = getenv("NCCL_MAX_NCHANNELS");
+  long long ctas = number_in(getenv("NCCL_MAX_CTAS"));
+  if (!channels || !*channels) channels = getenv("NCCL_MAX_NRINGS");
   if (ctas <= 0) ctas = device->ctas ? device->ctas(comm->nRanks, (uint32_t)comm->rank) : 0;
+  if (channels && *channels) {
+    long long most = number_in(channels);
+    if (most < 1) most = 1;
+    if (ctas == 0 || most < ctas) ctas = most;
+  }
   return ctas < UINT8_MAX ? (uint32_t)ctas : UINT8_MAX;
 }
 

@@ -28,7 +28,7 @@
 #define REFUSED SYMMETRIC(DYN_SYMMETRIC_RS_LDMC_AG_STMC) /* by this NCCL */
 #define NCCLS 0xf0u /* how ran says of a call on registered memory that it is NCCL's default */
 
-enum how { ALL, ONE_HAS_NO_NAMES, ONE_MISSES_WINDOWS, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
+enum how { ALL, BOUNDED, ONE_HAS_NO_NAMES, ONE_MISSES_WINDOWS, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
 
 /* ---- what the parent sees ---- */
 
@@ -76,9 +76,12 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t ownRank, str
   return &lsa;
 }
 
+/* By the program's config 24 on rank 1; the rest by NCCL's variables (play). */
+static uint32_t allowed_on(int r) { return r == 1 ? (how == BOUNDED ? 5 : 24) : r == 2 ? (how == BOUNDED ? 1 : 7) : 0; }
+
 static bool open_all(struct dyn_lsa *it, const struct dyn_offer *offers) {
   for (int r = 0; r < RANKS; r++)
-    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].gpu[15] == 0x60 + r && offers[r].multiprocessors == 132 && offers[r].mostCtas == (r == 1 ? 24 : r == 2 ? 7 : 0) && offers[r].pid != 0);
+    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].gpu[15] == 0x60 + r && offers[r].multiprocessors == 132 && offers[r].mostCtas == allowed_on(r) && offers[r].pid != 0);
   __atomic_fetch_add(&shared->open, 1, __ATOMIC_SEQ_CST);
   it->opened = 1;
   return !(how == ONE_CANNOT_OPEN && rank == 2);
@@ -304,6 +307,8 @@ static void play(enum how which) {
     alarm(60);
     setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
     if (rank == 2) setenv("NCCL_MAX_CTAS", "7", 1);
+    if (rank == 1 && how == BOUNDED) setenv("NCCL_MAX_NRINGS", "3", 1), setenv("NCCL_MAX_NCHANNELS", "5", 1);
+    if (rank == 2 && how == BOUNDED) setenv("NCCL_MAX_NRINGS", "0", 1);
     if (how == SWITCHED_OFF && rank == 0) setenv("DYNAMICCL_NO_KERNELS", "1", 1);
     if (how == NO_PEERS && rank == 0) setenv("NCCL_P2P_DISABLE", "1", 1);
     if (how == VETO && rank == 0) setenv("NCCL_ALGO", "Ring", 1);
@@ -392,6 +397,8 @@ int main(void) {
   without_kernels(VETO);
   CHECK(shared->open == 0);
   without_kernels(ONE_STAYS_AWAY);
+  play(BOUNDED);
+  CHECK(shared->open == RANKS);
   test_remove_directory();
   return 0;
 }

@@ -35,7 +35,7 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 		fmt.Fprintf(t, "  reward\t%s: %s\n", b.Reward, rewardMeans)
 	}
 	if b.MostCTAs > 0 {
-		why := "the program lets NCCL's kernels have no more (NCCL_MAX_CTAS, ncclConfig_t.maxCTAs)"
+		why := "the program lets NCCL's kernels have no more (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS, ncclConfig_t.maxCTAs)"
 		if b.Beside > 0 {
 			why = units.Count(b.Beside, "kernel") + " may wait beside it"
 		}
