@@ -351,6 +351,7 @@ int main(int argc, char **argv) {
   play("graphs", 3, graphs);
   play("forked", 2, forked);
   play("invalidated", 2, invalidated);
+  play("invalidated between", 2, invalidated_between);
   play("again", 3, again);
   play("children", 2, children_of_ranks);
   play("death", 3, death);
