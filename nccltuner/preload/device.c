@@ -211,13 +211,16 @@ static int launch(const struct dyn_bound *b, const struct dyn_request *request, 
   return result;
 }
 
+/* Behind a call of NCCL's, from which it returns where another thread aborts the communicator: nobody is to be asked of that any more. */
+static bool stays(const struct dyn_bound *b, const struct dyn_request *request) { return atomic_load(&b->comm) == (uintptr_t)request->comm; }
+
 /* To NCCL, as chosen. What is refused was not timed. */
 static int give(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
   const char *name = dyn_name_of(action);
   if (name == NULL) return request->forward(request);
   struct dyn_coll_config config = dyn_named_config(name, !perhapsCaptured);
   int result = request->named(request, &config);
-  if (perhapsCaptured || result != INVALID_ARGUMENT) return result;
+  if (perhapsCaptured || result != INVALID_ARGUMENT || !stays(b, request)) return result;
   ask(b, &request->work, DYN_ABLE_REFUSED);
   if (dyn_this_call()->timed != NULL) dyn_this_call()->timed->asked = 0;
   return request->forward(request);
@@ -240,7 +243,7 @@ DYN_HOT bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptu
   uint32_t action = is_of_interest(b, &request->work) ? action_of(b, request, dyn_windows_ever(b->windows)) : 0;
   if (action == 0) return false;
   *result = is_nccls(action) ? give(b, request, perhapsCaptured, action) : launch(b, request, perhapsCaptured, action, dyn_this_call()->timed);
-  if (is_nccls(action)) ask(b, &request->work, DYN_ABLE_OVER);
+  if (is_nccls(action) && stays(b, request)) ask(b, &request->work, DYN_ABLE_OVER);
   return true;
 }
 
@@ -366,9 +369,9 @@ void dyn_device_group_ends(bool simulated) {
 
 int dyn_device_launch(int result) {
   for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
-    if (b->group == LAUNCHED) launch_held(b); /* also behind an error: the other ranks count on it */
+    if (b->group == LAUNCHED && stays(b, &b->held)) launch_held(b); /* also behind an error: the other ranks count on it */
     if (b->group == BEGUN && result == SUCCESS) result = b->result;
-    if (b->group == GIVEN && atomic_load(&b->comm) != 0) ask(b, &b->held.work, DYN_ABLE_OVER);
+    if (b->group == GIVEN && stays(b, &b->held)) ask(b, &b->held.work, DYN_ABLE_OVER);
     b->group = NOTHING;
   }
   grouped = NULL;
