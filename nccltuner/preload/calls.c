@@ -43,7 +43,9 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 /* A call that is NCCL's. */
 #define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, OF_ALL, NAME, PARAMETERS, __VA_ARGS__)
 #define COLLECTIVE(FUNC, NAME, PARAMETERS, ...) FORWARD_AS(KEY(FUNC), OF_ALL, NAME, PARAMETERS, __VA_ARGS__)
+/* NCCL makes it of sends and receives, or it is one. */
 #define FORWARD_P2P(NAME, PARAMETERS, ...) FORWARD_AS(0, dyn_device_sends(comm, stream), NAME, PARAMETERS, __VA_ARGS__)
+#define FORWARD_MADE(NAME, PARAMETERS, ...) FORWARD_AS(0, count > 0 ? dyn_device_sends(comm, stream) : (void)0, NAME, PARAMETERS, __VA_ARGS__)
 #define OF_ALL (count > 0 ? dyn_device_plain(comm) : (void)0) /* NCCL drops a collective of nothing */
 #define KEY(FUNC) dyn_watch_key(comm, FUNC + 1, count, dyn_datatype_number_bytes(datatype))
 #define FORWARD_AS(KEY, GROUPED, NAME, PARAMETERS, ...) \
@@ -181,9 +183,9 @@ DEVICE(DYN_REDUCE_SCATTER, sendbuff, recvbuff, op, 0, NAMED, ncclReduceScatter, 
         stream)
 DEVICE(DYN_ALL_TO_ALL, sendbuff, recvbuff, 0, 0, NOT_NAMED, ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
         cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
-FORWARD(ncclGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+FORWARD_MADE(ncclGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
-FORWARD(ncclScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+FORWARD_MADE(ncclScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
 FORWARD_P2P(ncclSend, (const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
         cudaStream_t stream), sendbuff, count, datatype, peer, comm, stream)
@@ -240,10 +242,10 @@ COLLECTIVE(DYN_REDUCE_SCATTER, ncclReduceScatterConfig, (const void *sendbuff, v
 FORWARD(ncclAlltoAllConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, comm, stream, config)
-FORWARD(ncclGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+FORWARD_MADE(ncclGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
-FORWARD(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+FORWARD_MADE(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
 

@@ -294,11 +294,14 @@ static void make_plain(struct dyn_bound *b) {
   if (held) dyn_forward(&b->held, 0);
 }
 
+/* A collective that is held back, beside sends on this stream. An AllToAll NCCL makes of sends, too, and takes all in their order. */
+static bool may_stand_beside(const struct dyn_work *work, const void *sendStream) { return work->stream == sendStream && !counts(work); }
+
 bool dyn_device_hold(const struct dyn_request *request) {
   struct dyn_bound *b = in_group(request->comm);
   given |= b == NULL;
   if (b == NULL) return false;
-  bool first = b->group == NOTHING || (b->group == SENDS && b->sendStream == request->work.stream);
+  bool first = b->group == NOTHING || (b->group == SENDS && may_stand_beside(&request->work, b->sendStream));
   if (first && !dyn_lsa_stopped(b->lsa) && is_of_interest(b, &request->work) &&
       (counts(&request->work) || able_of(b, request, false) != 0)) {
     b->held = *request;
@@ -321,7 +324,7 @@ void dyn_device_sends(void *comm, void *stream) {
   given = true;
   if (b == NULL) return;
   if (b->group == NOTHING) b->group = SENDS, b->sendStream = stream;
-  if ((b->group == SENDS && b->sendStream != stream) || (b->group == HELD && b->held.work.stream != stream)) make_plain(b);
+  if ((b->group == SENDS && b->sendStream != stream) || (b->group == HELD && !may_stand_beside(&b->held.work, stream))) make_plain(b);
   b->sends = true;
 }
 

@@ -11,7 +11,8 @@
  *
  * What is held back takes its place in the stream as where it was called, for another rank may have called it there without a group:
  * before NCCL's part of the group unless something of that came first. Of one communicator collectives come before sends and
- * receives, as in NCCL. Where these are on another stream, NCCL has both wait for each other, and gets them all.
+ * receives, as in NCCL. Where these are on another stream, NCCL has both wait for each other, and gets them all; and AllToAll it makes of
+ * sends, which it takes in their order.
  *
  * Calls on registered memory (windows.h) may also be NCCL's by name (named.h), from 2.31 on. Such a call counts before NCCL sees it, and
  * what NCCL asks the plugin about it meanwhile is no call. Outside of groups and captures the name is all that NCCL may run, and if it

@@ -7,7 +7,7 @@
 #define DYN_GROUP_STEPS_H
 
 /* Of rank 0's group: what stands beside the call. */
-enum { SEND_BEHIND, SEND_BEFORE, OTHERS_BEHIND, OTHERS_BEFORE, SEND_AND_OTHERS_BEFORE, EMPTY_BEFORE, NUM_BESIDE };
+enum { SEND_BEHIND, SEND_BEFORE, OTHERS_BEHIND, OTHERS_BEFORE, SEND_AND_OTHERS_BEFORE, EMPTY_BEFORE, GATHER_BEHIND, NUM_BESIDE };
 
 static struct step besides;
 static bool beforeNccl; /* the call runs when NCCL begins with its part */
@@ -22,6 +22,21 @@ static int at_the_end(void) {
 
 static void send_one(CUstream stream) { CHECK(find("ncclSend")(0, 1, FLOAT32, 1, COMM, (uintptr_t)stream, 0, 0, 0) == 0); }
 
+/* An AllToAll beside sends is NCCL's, in its place among them. */
+static void among_sends(void) {
+  struct step all = {.collective = ALL_TO_ALL, .count = 10, .stream = streams[0]};
+  planned = LSA(0, 1);
+  for (int first = 0; first < 2; first++) {
+    group_start();
+    unsigned before = fake->calls;
+    if (first == 0) send_one(streams[0]);
+    CHECK(issue(&all, 0, COMM) == 0 && fake->calls == before + (first == 0 ? 2 : 0));
+    send_one(streams[0]);
+    CHECK(fake->calls == before + (first == 0 ? 3 : 2));
+    group_end();
+  }
+}
+
 static void beside(int what) {
   struct step others = besides, empty = besides;
   empty.count = 0;
@@ -32,6 +47,7 @@ static void beside(int what) {
   CHECK(issue(&besides, 0, COMM) == 0);
   if (what == OTHERS_BEHIND) CHECK(issue(&others, 1, OTHER_COMM) == 0);
   if (what == SEND_BEHIND) send_one(besides.stream);
+  if (what == GATHER_BEHIND) CHECK(find("ncclGather")(1, 2, 1, FLOAT32, 0, COMM, (uintptr_t)besides.stream, 0, 0) == 0);
   beforeNccl = what != OTHERS_BEFORE;
   fake->inside = at_the_end;
   group_end();
@@ -45,7 +61,9 @@ static void alone(int slot, uintptr_t comm) {
 
 static void uneven(void) {
   begin();
+  among_sends();
   for (int what = 0; what < 2 * NUM_BESIDE; what++) {
+    if (what >= NUM_BESIDE && what % NUM_BESIDE != OTHERS_BEHIND && what % NUM_BESIDE != OTHERS_BEFORE && what % NUM_BESIDE != EMPTY_BEFORE) continue;
     besides = (struct step){.collective = what < NUM_BESIDE ? ALL_REDUCE : ALL_TO_ALL, .count = 100, .stream = streams[0], .action = LSA(0, 1), .seed = (uint64_t)what};
     planned = besides.action;
     fill(&besides, 0);
