@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "../abi.h"
-#include "../hosts/samples.h"
 #include "../plugin/named.h"
 #include "groups.h"
 #include "windows.h"
@@ -139,21 +138,7 @@ static void close_lsa(struct dyn_lsa *lsa) {
 
 static const struct dyn_gin_calls ginCalls = {dyn_gin_can, dyn_gin_id, dyn_gin_offer, dyn_gin_make};
 
-/* Not waited for: a driver may keep the round. */
-static struct dyn_ring *hold_ring(void) {
-  if (pthread_mutex_trylock(&dynamiccl_preload.roundLock) != 0) return NULL;
-  struct dyn_ring *ring = dynamiccl_preload.ring;
-  if (ring == NULL) pthread_mutex_unlock(&dynamiccl_preload.roundLock);
-  return ring;
-}
-static void release_ring(void) { pthread_mutex_unlock(&dynamiccl_preload.roundLock); }
-
-static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log) {
-  struct dyn_root root;
-  dyn_hosts_samples_at(hold_ring, release_ring);
-  return dyn_making_root(place->nRanks, place->rank, &root) ? dyn_hosts_begin(place, &root, log) : NULL;
-}
-static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
+static const struct dyn_hosts_calls hostsCalls = {dyn_making_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
 __attribute__((constructor)) static void begin(void) { dyn_lsa_gone = dyn_hosts_gone; }
 
 const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, has_windows, dyn_host_gpu, &hostsCalls, dyn_making_ctas};

@@ -56,7 +56,7 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
 void dyn_making_bounds(int maxCTAs);
 uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank); /* of whichever of the calls makes it */
 bool dyn_making_alone(const struct dyn_lsa *lsa);
-bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root); /* where the ranks of the one that is being made meet */
+struct dyn_fence *dyn_making_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log); /* of the one that is being made: where its ranks meet is known, or NULL */
 /* absent.c: a communicator is made, of which this process has that rank; negative: not known */
 void dyn_plugin_look(int rank);
 /* device.c: the place of one that is being made, and what becomes of it; NULL: nothing. */
