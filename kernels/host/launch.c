@@ -142,7 +142,7 @@ static int order_before(struct dyn_lsa *lsa, void *stream) {
   int error = dyn_host_driver()->cuStreamGetId(stream, &id);
   if (error == 0 && lsa->called && id != lsa->streamId)
     error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_CALLS], 0);
-  lsa->streamId = id;
+  if (error == 0) lsa->streamId = id;
   return error;
 }
 
@@ -192,7 +192,7 @@ static int launch_in_order(struct dyn_lsa *lsa, struct launch *l, void *stream, 
   uint64_t captureId = 0;
   int status = 0, error = 0;
   if (perhapsCaptured) error = driver->cuStreamGetCaptureInfo_v2(stream, &status, &captureId, NULL, NULL, NULL);
-  if (error != 0) return error;
+  if (error != 0 || status == DYN_CAPTURE_INVALIDATED) return error != 0 ? error : DYN_CUDA_INVALID_VALUE;
   if (status == DYN_CAPTURE_ACTIVE) return launch_captured(lsa, l, stream, captureId);
   if (l->timing != NULL && l->life == NULL) dyn_timing_begin(lsa->scratch, l->timing, &l->call);
   error = order_before(lsa, stream);

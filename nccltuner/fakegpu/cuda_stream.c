@@ -82,9 +82,8 @@ FAKEGPU_API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags
 FAKEGPU_API CUresult cuStreamDestroy_v2(CUstream stream) { return stream == NULL ? CUDA_ERROR_INVALID_VALUE : stream_wait(stream); }
 
 FAKEGPU_API CUresult cuStreamGetId(CUstream stream, unsigned long long *id) {
-  if (capture_refuses(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   *id = (unsigned long long)(uintptr_t)stream_of(stream); /* no stream's memory is another's later */
-  return 0;
+  return capture_refuses(stream_of(stream)) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : 0; /* what is told with an error is nobody's business */
 }
 
 FAKEGPU_API CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {

@@ -41,10 +41,14 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 #define FIND(NAME) FIND_FOR(NAME, __builtin_return_address(0)) /* in our function of that name */
 
 /* A call that is NCCL's. */
-#define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, NAME, PARAMETERS, __VA_ARGS__)
-#define COLLECTIVE(FUNC, NAME, PARAMETERS, ...) FORWARD_AS(KEY(FUNC), NAME, PARAMETERS, __VA_ARGS__)
+#define FORWARD(NAME, PARAMETERS, ...) FORWARD_AS(0, OF_ALL, NAME, PARAMETERS, __VA_ARGS__)
+#define COLLECTIVE(FUNC, NAME, PARAMETERS, ...) FORWARD_AS(KEY(FUNC), OF_ALL, NAME, PARAMETERS, __VA_ARGS__)
+/* NCCL makes it of sends and receives, or it is one. */
+#define FORWARD_P2P(NAME, PARAMETERS, ...) FORWARD_AS(0, dyn_device_sends(comm, stream), NAME, PARAMETERS, __VA_ARGS__)
+#define FORWARD_MADE(NAME, PARAMETERS, ...) FORWARD_AS(0, count > 0 ? dyn_device_sends(comm, stream) : (void)0, NAME, PARAMETERS, __VA_ARGS__)
+#define OF_ALL (count > 0 ? dyn_device_plain(comm) : (void)0) /* NCCL drops a collective of nothing */
 #define KEY(FUNC) dyn_watch_key(comm, FUNC + 1, count, dyn_datatype_number_bytes(datatype))
-#define FORWARD_AS(KEY, NAME, PARAMETERS, ...) \
+#define FORWARD_AS(KEY, GROUPED, NAME, PARAMETERS, ...) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
   EXPORT ncclResult_t NAME PARAMETERS { \
@@ -54,7 +58,7 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
     uint64_t key = KEY; \
     if (dyn_in_group()) { \
       if (dyn_this_call()->depth == 0) dyn_grouped_add(comm, stream, key); \
-      dyn_device_plain(comm); \
+      GROUPED; \
     } \
     struct dyn_passage passage; \
     dyn_passage_enter(&passage, stream, comm, key); \
@@ -123,6 +127,7 @@ static ncclResult_t run_other(const struct dyn_request *request, uint64_t key) {
   if (DYN_RARELY(dyn_this_call()->depth > 0)) return dyn_forward(request, key); /* NCCL calls itself */
   if (!dyn_in_group()) return dyn_forward_empty(request);
   dyn_grouped_add(request->comm, request->work.stream, key);
+  if (request->work.count == 0) return dyn_forward_empty(request); /* ranks may have it in the group or not */
   return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
 }
 
@@ -178,13 +183,13 @@ DEVICE(DYN_REDUCE_SCATTER, sendbuff, recvbuff, op, 0, NAMED, ncclReduceScatter, 
         stream)
 DEVICE(DYN_ALL_TO_ALL, sendbuff, recvbuff, 0, 0, NOT_NAMED, ncclAlltoAll, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
         cudaStream_t stream), sendbuff, recvbuff, count, datatype, comm, stream)
-FORWARD(ncclGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+FORWARD_MADE(ncclGather, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
-FORWARD(ncclScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+FORWARD_MADE(ncclScatter, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream), sendbuff, recvbuff, count, datatype, root, comm, stream)
-FORWARD(ncclSend, (const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+FORWARD_P2P(ncclSend, (const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
         cudaStream_t stream), sendbuff, count, datatype, peer, comm, stream)
-FORWARD(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+FORWARD_P2P(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
         cudaStream_t stream), recvbuff, count, datatype, peer, comm, stream)
 
 /* A call with something before and after it. */
@@ -237,10 +242,10 @@ COLLECTIVE(DYN_REDUCE_SCATTER, ncclReduceScatterConfig, (const void *sendbuff, v
 FORWARD(ncclAlltoAllConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, comm, stream, config)
-FORWARD(ncclGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+FORWARD_MADE(ncclGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
-FORWARD(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+FORWARD_MADE(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
 

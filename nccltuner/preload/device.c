@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "../abi.h"
-#include "../hosts/samples.h"
 #include "../plugin/named.h"
 #include "groups.h"
 #include "windows.h"
@@ -19,8 +18,8 @@
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
 
-/* What a group has seen of a communicator. */
-enum group_state { NOTHING, HELD, PLAIN, LAUNCHED, GIVEN };
+/* What a group has seen of a communicator. SENDS: sends and receives alone. BEGUN: it runs, before what NCCL gets of the group. */
+enum group_state { NOTHING, SENDS, HELD, PLAIN, LAUNCHED, BEGUN, GIVEN };
 
 /* One of NCCL's communicators that has kernels. Found by any thread, used by one at a time. */
 static struct dyn_bound {
@@ -32,13 +31,18 @@ static struct dyn_bound {
   enum group_state group;
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
   struct dyn_bound *next; /* in its group */
+  bool behind;      /* something that NCCL was given came before it there */
+  bool sends;       /* it has sends or receives there, ... */
+  void *sendStream; /* ... on this stream */
   struct dyn_request held;
   bool hadWindows; /* when it came */
-  uint32_t action; /* LAUNCHED, GIVEN */
+  uint32_t action; /* LAUNCHED, BEGUN, GIVEN */
+  int result;      /* BEGUN */
   struct dyn_coll_config config; /* GIVEN, by name */
 } __attribute__((aligned(64))) bounds[MAX_BOUND];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for making and taking away, never for a look */
-static __thread struct dyn_bound *grouped; /* that this thread's group has seen */
+static __thread struct dyn_bound *grouped; /* that this thread's group has seen, in the order in which they came */
+static __thread bool given;                /* it has given NCCL something */
 
 static struct dyn_bound *find(const void *comm) {
   int n = atomic_load_explicit(&dynamiccl_preload.bounds, memory_order_acquire);
@@ -54,6 +58,7 @@ static void forget_all(void) {
   for (int i = 0; i < n; i++) dyn_windows_release(bounds[i].windows);
   memset(bounds, 0, (size_t)n * sizeof *bounds);
   grouped = NULL;
+  given = false;
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_all); }
@@ -133,21 +138,7 @@ static void close_lsa(struct dyn_lsa *lsa) {
 
 static const struct dyn_gin_calls ginCalls = {dyn_gin_can, dyn_gin_id, dyn_gin_offer, dyn_gin_make};
 
-/* Not waited for: a driver may keep the round. */
-static struct dyn_ring *hold_ring(void) {
-  if (pthread_mutex_trylock(&dynamiccl_preload.roundLock) != 0) return NULL;
-  struct dyn_ring *ring = dynamiccl_preload.ring;
-  if (ring == NULL) pthread_mutex_unlock(&dynamiccl_preload.roundLock);
-  return ring;
-}
-static void release_ring(void) { pthread_mutex_unlock(&dynamiccl_preload.roundLock); }
-
-static struct dyn_fence *begin_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log) {
-  struct dyn_root root;
-  dyn_hosts_samples_at(hold_ring, release_ring);
-  return dyn_making_root(place->nRanks, place->rank, &root) ? dyn_hosts_begin(place, &root, log) : NULL;
-}
-static const struct dyn_hosts_calls hostsCalls = {begin_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
+static const struct dyn_hosts_calls hostsCalls = {dyn_making_hosts, dyn_hosts_leave, dyn_hosts_gin, dyn_hosts_decline};
 __attribute__((constructor)) static void begin(void) { dyn_lsa_gone = dyn_hosts_gone; }
 
 const struct dyn_device_calls dyn_device_calls = {dyn_lsa_offer, dyn_lsa_open, dyn_lsa_room, bind_here, dyn_making_expect, close_lsa, dyn_making_alone, &ginCalls, dyn_names_can, has_windows, dyn_host_gpu, &hostsCalls, dyn_making_ctas};
@@ -205,13 +196,16 @@ static int launch(const struct dyn_bound *b, const struct dyn_request *request, 
   return result;
 }
 
+/* Behind a call of NCCL's, from which it returns where another thread aborts the communicator: nobody is to be asked of that any more. */
+static bool stays(const struct dyn_bound *b, const struct dyn_request *request) { return atomic_load(&b->comm) == (uintptr_t)request->comm; }
+
 /* To NCCL, as chosen. What is refused was not timed. */
 static int give(const struct dyn_bound *b, const struct dyn_request *request, bool perhapsCaptured, uint32_t action) {
   const char *name = dyn_name_of(action);
   if (name == NULL) return request->forward(request);
   struct dyn_coll_config config = dyn_named_config(name, !perhapsCaptured);
   int result = request->named(request, &config);
-  if (perhapsCaptured || result != INVALID_ARGUMENT) return result;
+  if (perhapsCaptured || result != INVALID_ARGUMENT || !stays(b, request)) return result;
   ask(b, &request->work, DYN_ABLE_REFUSED);
   if (dyn_this_call()->timed != NULL) dyn_this_call()->timed->asked = 0;
   return request->forward(request);
@@ -234,7 +228,7 @@ DYN_HOT bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptu
   uint32_t action = is_of_interest(b, &request->work) ? action_of(b, request, dyn_windows_ever(b->windows)) : 0;
   if (action == 0) return false;
   *result = is_nccls(action) ? give(b, request, perhapsCaptured, action) : launch(b, request, perhapsCaptured, action, dyn_this_call()->timed);
-  if (is_nccls(action)) ask(b, &request->work, DYN_ABLE_OVER);
+  if (is_nccls(action) && stays(b, request)) ask(b, &request->work, DYN_ABLE_OVER);
   return true;
 }
 
@@ -267,11 +261,13 @@ int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange) {
 /* ---- groups ---- */
 
 static struct dyn_bound *in_group(const void *comm) {
-  struct dyn_bound *b = find(comm);
-  if (b != NULL && b->group == NOTHING) {
-    b->next = grouped;
-    grouped = b;
-  }
+  struct dyn_bound *b = find(comm), **at = &grouped;
+  if (b == NULL || b->group != NOTHING) return b;
+  while (*at != NULL) at = &(*at)->next;
+  *at = b;
+  b->next = NULL;
+  b->behind = given;
+  b->sends = false;
   return b;
 }
 
@@ -279,13 +275,19 @@ static void make_plain(struct dyn_bound *b) {
   bool held = b->group == HELD;
   if (b->group == GIVEN) return; /* NCCL calls itself */
   b->group = PLAIN; /* before it goes on: NCCL may call itself through our names */
+  given = true;
   if (held) dyn_forward(&b->held, 0);
 }
 
+/* A collective that is held back, beside sends on this stream. An AllToAll NCCL makes of sends, too, and takes all in their order. */
+static bool may_stand_beside(const struct dyn_work *work, const void *sendStream) { return work->stream == sendStream && !counts(work); }
+
 bool dyn_device_hold(const struct dyn_request *request) {
   struct dyn_bound *b = in_group(request->comm);
+  given |= b == NULL;
   if (b == NULL) return false;
-  if (b->group == NOTHING && !dyn_lsa_stopped(b->lsa) && is_of_interest(b, &request->work) &&
+  bool first = b->group == NOTHING || (b->group == SENDS && may_stand_beside(&request->work, b->sendStream));
+  if (first && !dyn_lsa_stopped(b->lsa) && is_of_interest(b, &request->work) &&
       (counts(&request->work) || able_of(b, request, false) != 0)) {
     b->held = *request;
     b->hadWindows = dyn_windows_ever(b->windows);
@@ -298,7 +300,17 @@ bool dyn_device_hold(const struct dyn_request *request) {
 
 void dyn_device_plain(void *comm) {
   struct dyn_bound *b = in_group(comm);
+  given = true;
   if (b != NULL) make_plain(b);
+}
+
+void dyn_device_sends(void *comm, void *stream) {
+  struct dyn_bound *b = in_group(comm);
+  given = true;
+  if (b == NULL) return;
+  if (b->group == NOTHING) b->group = SENDS, b->sendStream = stream;
+  if ((b->group == SENDS && b->sendStream != stream) || (b->group == HELD && !may_stand_beside(&b->held.work, stream))) make_plain(b);
+  b->sends = true;
 }
 
 /* NCCL keeps an error for the group's end. */
@@ -320,26 +332,38 @@ static uint32_t action_of_held(const struct dyn_bound *b) {
   return action;
 }
 
+static void launch_held(struct dyn_bound *b) {
+  b->group = BEGUN;
+  b->result = launch(b, &b->held, true, b->action, dyn_grouped_timed(b->held.comm));
+}
+
+/* behind: NCCL runs what came before it. */
+static void end_held(struct dyn_bound *b, bool simulated, bool behind) {
+  b->action = simulated ? 0 : action_of_held(b);
+  if (b->action == 0) make_plain(b);
+  else if (is_nccls(b->action)) give_held(b);
+  else if (behind && !b->sends) b->group = LAUNCHED;
+  else launch_held(b);
+}
+
 void dyn_device_group_ends(bool simulated) {
+  bool behind = false;
   for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
-    if (b->group != HELD) continue;
-    b->action = simulated ? 0 : action_of_held(b);
-    if (b->action == 0) make_plain(b);
-    else if (is_nccls(b->action)) give_held(b);
-    else b->group = LAUNCHED;
+    behind |= b->behind;
+    if (b->group == HELD) end_held(b, simulated, behind);
+    behind |= b->sends || b->group != BEGUN;
   }
 }
 
 int dyn_device_launch(int result) {
   for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
-    if (b->group == LAUNCHED) { /* also behind an error: the other ranks count on it */
-      int failed = launch(b, &b->held, true, b->action, dyn_grouped_timed(b->held.comm));
-      if (result == SUCCESS) result = failed;
-    }
-    if (b->group == GIVEN && atomic_load(&b->comm) != 0) ask(b, &b->held.work, DYN_ABLE_OVER);
+    if (b->group == LAUNCHED && stays(b, &b->held)) launch_held(b); /* also behind an error: the other ranks count on it */
+    if (b->group == BEGUN && result == SUCCESS) result = b->result;
+    if (b->group == GIVEN && stays(b, &b->held)) ask(b, &b->held.work, DYN_ABLE_OVER);
     b->group = NOTHING;
   }
   grouped = NULL;
+  given = false;
   return result;
 }
 

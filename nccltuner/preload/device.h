@@ -4,10 +4,15 @@
  * kernels, and which calls they run. A call is run here if the plan in force says so, which the plugin tells, and then it
  * never reaches NCCL; else NCCL runs it and asks the plugin as ever. Either way it counts once, so all ranks stay in step.
  *
- * In a group calls are NCCL's, but for a communicator whose only call in the group it is: whether such a call stands in a
- * group is no matter between ranks (a rank may have other communicators' calls beside it), so it must not change who runs
- * it. It is held back until the group ends or has another call of the communicator. Several calls of one communicator in
- * one group NCCL takes together, on all ranks or wrongly, so there ranks agree that they are NCCL's.
+ * In a group calls are NCCL's, but for a communicator whose only collective in the group it is: whether such a call stands in a
+ * group is no matter between ranks (a rank may have other communicators' calls beside it, or sends and receives), so it must not
+ * change who runs it. It is held back until the group ends or has another collective of the communicator. Several of one
+ * communicator in one group NCCL takes together, on all ranks or wrongly, so there ranks agree that they are NCCL's.
+ *
+ * What is held back takes its place in the stream as where it was called, for another rank may have called it there without a group:
+ * before NCCL's part of the group unless something of that came first. Of one communicator collectives come before sends and
+ * receives, as in NCCL. Where these are on another stream, NCCL has both wait for each other, and gets them all; and AllToAll it makes of
+ * sends, which it takes in their order.
  *
  * Calls on registered memory (windows.h) may also be NCCL's by name (named.h), from 2.31 on. Such a call counts before NCCL sees it, and
  * what NCCL asks the plugin about it meanwhile is no call. Outside of groups and captures the name is all that NCCL may run, and if it
@@ -51,7 +56,7 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
 void dyn_making_bounds(int maxCTAs);
 uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank); /* of whichever of the calls makes it */
 bool dyn_making_alone(const struct dyn_lsa *lsa);
-bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root); /* where the ranks of the one that is being made meet */
+struct dyn_fence *dyn_making_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log); /* of the one that is being made: where its ranks meet is known, or NULL */
 /* absent.c: a communicator is made, of which this process has that rank; negative: not known */
 void dyn_plugin_look(int rank);
 /* device.c: the place of one that is being made, and what becomes of it; NULL: nothing. */
@@ -82,8 +87,10 @@ int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange);
 bool dyn_device_hold(const struct dyn_request *request);
 /* In a group: a call that is NCCL's whatever the plan says; what was held back of its communicator goes before it. */
 void dyn_device_plain(void *comm);
-/* The outermost group ends: what is held back goes to NCCL now, or is launched behind its end by dyn_device_launch, which
- * gives result unless it fails. simulated: nothing will run. */
+/* In a group: a send or a receive, of which other ranks know nothing. What is held back of its communicator stays so, on the same stream. */
+void dyn_device_sends(void *comm, void *stream);
+/* The outermost group ends: what is held back goes to NCCL now, is launched now, or behind NCCL's end by dyn_device_launch, which
+ * gives result unless something that was launched failed. simulated: nothing will run. */
 void dyn_device_group_ends(bool simulated);
 int dyn_device_launch(int result);
 

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "../hosts/samples.h"
+
 #define MOST 128
 
 enum { SUCCESS = 0, IN_PROGRESS = 7 }; /* ncclResult_t */
@@ -113,7 +115,7 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
 }
 
 /* Whichever of the calls makes it, if all that may have one root. */
-bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root) {
+static bool find_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root) {
   bool found = false, same = true;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++) {
@@ -125,6 +127,21 @@ bool dyn_making_root(uint32_t nRanks, uint32_t rank, struct dyn_root *root) {
   same &= unlisted == 0;
   pthread_mutex_unlock(&lock);
   return found && same && root->nonce != 0;
+}
+
+/* Not waited for: a driver may keep the round. */
+static struct dyn_ring *hold_ring(void) {
+  if (pthread_mutex_trylock(&dynamiccl_preload.roundLock) != 0) return NULL;
+  struct dyn_ring *ring = dynamiccl_preload.ring;
+  if (ring == NULL) pthread_mutex_unlock(&dynamiccl_preload.roundLock);
+  return ring;
+}
+static void release_ring(void) { pthread_mutex_unlock(&dynamiccl_preload.roundLock); }
+
+struct dyn_fence *dyn_making_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log) {
+  struct dyn_root root;
+  dyn_hosts_samples_at(hold_ring, release_ring);
+  return find_root(place->nRanks, place->rank, &root) ? dyn_hosts_begin(place, &root, log) : NULL;
 }
 
 void dyn_making_bounds(int maxCTAs) {

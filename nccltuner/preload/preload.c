@@ -235,6 +235,7 @@ int dyn_group_ended(int result) {
 }
 
 void dyn_comm_goes(const void *comm) {
+  if (comm == NULL) return;
   if (dyn_thread.groups > 0) dyn_grouped_spoil();
   dyn_watch_forget(&dynamiccl_preload.watched, comm);
   dyn_lone_set(comm, 0);

@@ -91,4 +91,41 @@ static void forked(void) {
   meet();
 }
 
+/* What a capture that an error has ended loses runs on no stream: the next call there waits for the one before it, on another. */
+static void invalidated_between(void) {
+  begin();
+  CUgraph graph;
+  CUevent event;
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .action = LSA(0, 1)};
+  CHECK(cuda.cuEventCreate(&event, 0) == 0);
+  planned = s.action;
+  for (int slot = 0; slot < 2; slot++) {
+    s.seed = (uint64_t)slot;
+    fill(&s, slot);
+  }
+  meet();
+  for (int slot = 0; slot < 2; slot++) {
+    s.stream = streams[1 - slot];
+    if (slot == 1) {
+      for (int i = 0; i < 2; i++) CHECK(cuda.cuStreamBeginCapture_v2(streams[2 * i], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+      CHECK(cuda.cuEventRecord(event, streams[2]) == 0 && wait_event(streams[0], event, 0) == CUDA_ERROR_STREAM_CAPTURE_MERGE);
+      capturing = true;
+      CHECK(issue(&s, slot, COMM) == 1);
+      capturing = false;
+      for (int i = 0; i < 2; i++) CHECK(cuda.cuStreamEndCapture(streams[2 * i], &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    if (rank == 0) CHECK(issue(&s, slot, COMM) == 0);
+  }
+  usleep(100000);
+  for (int slot = 0; slot < 2 && rank == 1; slot++) {
+    s.stream = streams[1 - slot];
+    CHECK(issue(&s, slot, COMM) == 0);
+  }
+  wait_for_all();
+  for (int slot = 0; slot < 2; slot++) {
+    s.seed = (uint64_t)slot;
+    compare(&s, slot, true);
+  }
+}
+
 #endif

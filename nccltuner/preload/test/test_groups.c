@@ -102,6 +102,7 @@ static void one_wanted(void) {
   CHECK(finish(end_group) == SUCCESS && atomic_load(&gpu->records) == records);
   CHECK(keys[2] == key);
   CHECK(dyn_watch_add(&preload->watched, key));
+  CHECK(find("ncclCommDestroy")(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS && dyn_watch_has(&preload->watched, key), "no communicator goes");
   restart();
   for (uintptr_t r = 0; r < 4; r++) add(8 + r, r, 1000);
   CHECK(finish(end_group) == SUCCESS && atomic_load(&gpu->records) == records + 2);

@@ -25,7 +25,7 @@ static void calls(void) {
   }
 }
 
-/* Several calls of a communicator in a group are NCCL's, in their order, whatever the plan says; also beside a send, and
+/* Several calls of a communicator in a group are NCCL's, in their order, whatever the plan says; also beside a send on another stream, and
  * where the group only simulates. */
 static void groups(void) {
   begin();
@@ -113,6 +113,8 @@ static void graphs(void) {
     meet();
   }
 }
+
+#include "group_steps.h"
 
 #include "fork_steps.h"
 
@@ -343,10 +345,13 @@ int main(int argc, char **argv) {
   write_kernels(kernels);
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("calls", ranks, calls);
   play("groups", 2, groups);
+  play("uneven groups", 2, uneven);
+  play("uneven groups of two", 2, uneven_of_two);
   play("goes in group", 2, goes_in_group);
   play("graphs", 3, graphs);
   play("forked", 2, forked);
   play("invalidated", 2, invalidated);
+  play("invalidated between", 2, invalidated_between);
   play("again", 3, again);
   play("children", 2, children_of_ranks);
   play("death", 3, death);

@@ -220,6 +220,42 @@ static void lost(void) {
   fake->inside = succeed;
 }
 
+/* A call, or a group's end, that another thread's abort has NCCL return from: the communicator is gone, and nobody is asked of it. */
+static bool grouping;
+static void *abort_it(void *nothing) {
+  find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0);
+  preload->device->close(lsa);
+  return nothing;
+}
+static int aborted_meanwhile(void) {
+  pthread_t thread;
+  tell(strcmp(fake->name, "ncclGroupEnd") == 0 ? "end " : "call ");
+  if (strcmp(fake->name, "ncclAllReduce") == 0 && grouping) return 0;
+  CHECK(pthread_create(&thread, NULL, abort_it, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  return FAKE_RESULT;
+}
+static void aborted(int way) {
+  static const char *const want[] = {"registered call ", "registered call end ", "call registered end "};
+  struct step call = usual;
+  make_comm();
+  registers(in[0], all, DYN_WIN_COLL_SYMMETRIC);
+  registers(out[0], all, DYN_WIN_COLL_SYMMETRIC);
+  call.stream = streams[0];
+  planned = way == 2 ? LSA(0, 1) : DYN_CHOSEN_NCCL;
+  story[0] = '\0';
+  if (way > 0) group_start();
+  grouping = way > 0;
+  fake->inside = aborted_meanwhile;
+  if (way == 2) CHECK(issue(&call, 1, OTHER_COMM) == 0);
+  CHECK(issue(&call, 0, COMM) == (way > 0 ? 0 : FAKE_RESULT));
+  if (way > 0) CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == FAKE_RESULT);
+  fake->inside = succeed;
+  CHECK(strcmp(story, want[way]) == 0, "\"%s\", want \"%s\"", story, want[way]);
+}
+static void aborted_call(void) { aborted(0); }
+static void aborted_given(void) { aborted(1); }
+static void aborted_behind(void) { aborted(2); }
+
 /* In a capture a refusal would come too late. */
 static void captures(void) {
   CUgraph graph;
@@ -257,6 +293,9 @@ int main(int argc, char **argv) {
   play("all-to-all", 2, all_to_all);
   play("all-to-all in groups", 2, all_to_all_in_groups);
   play("lost", 2, lost);
+  play("aborted call", 2, aborted_call);
+  play("aborted, given", 2, aborted_given);
+  play("aborted, behind", 2, aborted_behind);
   play("captures", 2, captures);
   setenv("FAKE_NCCL_VERSION", "23100", 1);
   play("first with names", 2, groups);
