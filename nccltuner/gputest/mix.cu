@@ -16,6 +16,7 @@ static const Job kCases[] = {
     {"graphs-forked", kProcesses, caseForks, 1},
     {"graphs-by-threads", kProcesses, caseThreads, 1},
     {"groups", kProcesses, caseGroups, 1},
+    {"groups-apart", kProcesses, caseGroupsApart, 2},
     {"streams-and-communicators", kProcesses, caseStreams, 1},
     {"one-communicator-many-streams", kProcesses, caseOneCommStreams, 1},
     {"places", kProcesses, casePlaces, 2},

@@ -52,7 +52,7 @@ struct Graph {
         forked = true;
       }
       ready.push_back(
-          r.prepare(*m.comm, m.call, r.graphBuffers[index][i], seed + 0x1000193u * (unsigned)i, r.replays + index));
+          r.prepare(*m.comm, m.call, r.graphBuffers[index][i], Rank::seedOf(seed, i), r.replays + index));
       on.push_back(beside ? b : a);
       Rank::fill(ready.back(), on.back());
       if (!grouped) {

@@ -206,6 +206,7 @@ struct Rank {
     Call call;
     int stream;
   };
+  static uint32_t seedOf(uint32_t seed, size_t i) { return seed + 0x1000193u * (unsigned)i; } // of a group's call
   // Several calls in one ncclGroupStart/End. Calls of one lane must name one stream.
   void group(const std::vector<Member> &members, uint32_t seed) {
     std::vector<std::pair<Slot *, Ready>> open;
@@ -216,7 +217,7 @@ struct Rank {
       const Member &m = members[i];
       if (!m.comm->member()) continue;
       Slot &slot = take();
-      open.emplace_back(&slot, prepare(*m.comm, m.call, slot.buffers, seed + 0x1000193u * (unsigned)i, nullptr));
+      open.emplace_back(&slot, prepare(*m.comm, m.call, slot.buffers, seedOf(seed, i), nullptr));
       streamOf.push_back(m.stream);
       issued(open.back().second.call.kind, 1);
       if (laneStream[m.comm->lane] >= 0 && laneStream[m.comm->lane] != m.stream)
