@@ -26,8 +26,8 @@
  * Else kernels have no times: stored choices are used, nothing is explored (DYN_RANK_NO_TIMES tells the daemon).
  * v1 and v2 have no KernelCh; there nothing is refused.
  *
- * Do all calls go through it? A library may call the functions that it found with dlsym in a libnccl of its own (vLLM
- * does), or have NCCL linked into itself. Such a communicator was not announced by the preload, which shows before its
+ * Do all calls go through it? A library may call the functions that it found with dlsym in a libnccl of its own, beside
+ * another (preload/lookup.c), or have NCCL linked into itself. Such a communicator was not announced by the preload, which shows before its
  * first call; failed inits leave announcements over, so each API event is held against the call that its thread is in
  * as well. One that went past the preload, or a broken promise, ends KernelCh in this process: a guard that never leaves.
  * Several copies of NCCL in one process have a mask each; all but the first copy's go without KernelCh, never with it.

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static inline uint64_t dyn_start_in(const char *path, uint32_t pid) {
@@ -49,8 +48,11 @@ static inline uint64_t dyn_own_start(void) { return dyn_start_in("/proc/self/sta
 
 /* Of this process; no other one has the number while it lives. 0: not known. */
 static inline uint32_t dyn_pid_namespace(void) {
-  struct stat st;
-  return stat("/proc/self/ns/pid", &st) == 0 ? (uint32_t)st.st_ino : 0;
+  char text[64]; /* pid:[NUMBER] */
+  ssize_t length = readlink("/proc/self/ns/pid", text, sizeof text - 1);
+  if (length < 5) return 0;
+  text[length] = 0;
+  return (uint32_t)strtoul(text + 5, NULL, 10);
 }
 
 /* What is not known, as in files of earlier releases, is taken for this one. */

@@ -25,6 +25,9 @@ static inline void *dyn_find(dyn_real *cache, const char *name, const void *own,
 
 /* As dyn_find, in a library that the program has loaded; it is never loaded here. */
 void *dyn_find_loaded(const char *library, const char *name);
+/* Whether this function of NCCL's, which somebody has looked up, is of the library that ours of that name go on to; that of the first one, if
+ * it is the only NCCL. */
+bool dyn_is_behind(const char *name, const void *real);
 /* NCCL's, for what we have no function of; behind a call of NCCL's. NULL: none. */
 void *dyn_find_behind(const char *name);
 

@@ -10,7 +10,10 @@
 #include "windows.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define CUDA_SUCCESS 0
 #define CAPTURE_NONE 0 /* CU_STREAM_CAPTURE_STATUS_NONE */
@@ -64,8 +67,8 @@ static void *that_has_nccl(void *library) {
 
 /* Where NCCL is for a library that was loaded for its user alone: in it, as in a PyTorch that was linked with NCCL's archive, or in what it
  * was linked with, whatever the name; or else in libnccl.so.2, which somebody has loaded. One for all calls: communicators are NCCL's own. */
+static _Atomic(void *) found;
 static void *library_with_nccl(const void *caller) {
-  static _Atomic(void *) found;
   void *library = atomic_load(&found);
   if (library == NULL) library = library_of(dlsym(RTLD_NEXT, "ncclGetVersion"));
   if (library == NULL) library = that_has_nccl(library_of(caller));
@@ -81,6 +84,49 @@ static void *find_behind(const char *name, const void *own, const void *caller) 
 }
 
 void *dyn_find_behind(const char *name) { return find_behind(name, NULL, NULL); }
+
+/* What is loaded, by name. The loader's list is looked through under a lock, in which nothing is to be asked of it. */
+struct names { char *of[2048]; unsigned n; };
+static int note_name(struct dl_phdr_info *info, size_t size, void *data) {
+  struct names *names = data;
+  (void)size;
+  if (names->n < sizeof names->of / sizeof *names->of) names->of[names->n++] = strdup(info->dlpi_name);
+  return 0;
+}
+
+static bool has_other_nccl(const char *name, const void *base, const void *own) {
+  void *library = name == NULL ? NULL : dlopen(name[0] == '\0' ? NULL : name, RTLD_NOLOAD | RTLD_LAZY);
+  Dl_info in;
+  if (library == NULL) return false; /* the system's own page */
+  const void *version = dlsym(library, "ncclGetVersion");
+  const bool has = version != NULL && dladdr(version, &in) != 0 && in.dli_fbase != base && in.dli_fbase != own;
+  dlclose(library);
+  return has;
+}
+
+/* No library but the one of this address has NCCL, and ours, which stands in front of some of it. */
+static bool is_the_only(const void *real) {
+  Dl_info in, own;
+  struct names *names = calloc(1, sizeof *names);
+  if (names == NULL || dladdr(real, &in) == 0 || dladdr((void *)dyn_is_behind, &own) == 0) return free(names), false;
+  bool only = true;
+  dl_iterate_phdr(note_name, names);
+  for (unsigned i = 0; i < names->n; i++) {
+    only = only && !has_other_nccl(names->of[i], in.dli_fbase, own.dli_fbase);
+    free(names->of[i]);
+  }
+  free(names);
+  return only;
+}
+
+bool dyn_is_behind(const char *name, const void *real) {
+  void *library = atomic_load(&found), *next = library == NULL ? dlsym(RTLD_NEXT, name) : NULL;
+  if (next != NULL) return next == real;
+  if (library != NULL) return dlsym(library, name) == real;
+  if (!is_the_only(real) || (library = library_of(real)) == NULL) return false;
+  void *none = NULL;
+  return atomic_compare_exchange_strong(&found, &none, library) || dlsym(none, name) == real;
+}
 
 void *dyn_find_first(dyn_real *cache, const char *name, const void *own, const void *caller) {
   static atomic_flag said = ATOMIC_FLAG_INIT;

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  *   LD_PRELOAD=libdynamiccl.so test_elsewhere FOLDER     FOLDER has the fake libnccl.so.2, and the same in libother.so
- * NCCL in a library of another name, as in programs that are linked with its archive; and NCCL that goes and comes back at another address.
+ * NCCL in a library of another name, as in programs that are linked with its archive; NCCL that goes and comes back at another address; and
+ * programs that look its functions up.
  */
+#include "../dynamiccl.h"
 #include "fake.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,9 +62,49 @@ static void comes_back(const char *name) {
 static void nccl_comes_back(void) { comes_back("libnccl.so.2"); }
 static void other_comes_back(void) { comes_back("libother.so"); }
 
+typedef int (*broadcast)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+static bool is_of(const void *function, const char *library) {
+  Dl_info in;
+  CHECK(function != NULL && dladdr(function, &in) != 0);
+  return strstr(in.dli_fname, library) != NULL;
+}
+static unsigned long long counted(void) {
+  struct dynamicclCalls rows[100];
+  size_t (*intercepted)(struct dynamicclCalls *, size_t) = (size_t(*)(struct dynamicclCalls *, size_t))dlsym(RTLD_DEFAULT, "dynamicclIntercepted");
+  for (size_t n = intercepted(rows, 100); n > 0; n--)
+    if (strcmp(rows[n - 1].name, "ncclBroadcast") == 0) return rows[n - 1].calls;
+  return 0;
+}
+
+/* Who looks NCCL up has ours of what we have, and NCCL's of the rest. */
+static void looked_up(void) {
+  void *nccl = load("libnccl.so.2");
+  broadcast call = (broadcast)dlsym(nccl, "ncclBroadcast");
+  CHECK(is_of((void *)call, "libdynamiccl.so") && is_of(dlsym(nccl, "ncclGetVersion"), "libnccl.so.2") && dlsym(nccl, "ncclNothing") == NULL && dlsym(nccl, "nc") == NULL);
+  CHECK(call(1, 2, 0, 0, 0, 0x5000, 0) == FAKE_RESULT && calls_of(nccl) == 1 && counted() == 1);
+  void *other = load("libother.so"); /* whose communicators are its own */
+  call = (broadcast)dlsym(other, "ncclBroadcast");
+  CHECK(is_of((void *)call, "libother.so") && call(1, 2, 0, 0, 0, 0x5000, 0) == FAKE_RESULT && calls_of(other) == 1 && calls_of(nccl) == 1 && counted() == 1);
+  CHECK(is_of(dlsym(nccl, "ncclAllReduce"), "libdynamiccl.so") && call_from(nccl) == FAKE_RESULT && calls_of(nccl) == 2);
+}
+
+/* With two of them nobody knows which is meant. */
+static void looked_up_beside_another(void) {
+  void *other = load("libother.so"), *nccl = load("libnccl.so.2");
+  CHECK(is_of(dlsym(other, "ncclBroadcast"), "libother.so") && is_of(dlsym(nccl, "ncclBroadcast"), "libnccl.so.2"));
+  CHECK(call_from(other) == FAKE_RESULT && calls_of(other) == 1); /* and now it is this one */
+  CHECK(is_of(dlsym(other, "ncclBroadcast"), "libdynamiccl.so") && is_of(dlsym(nccl, "ncclBroadcast"), "libnccl.so.2"));
+}
+
+static void looked_up_by_itself(void) {
+  setenv("DYNAMICCL_NO_DLSYM", "1", 1);
+  CHECK(is_of(dlsym(load("libnccl.so.2"), "ncclBroadcast"), "libnccl.so.2"));
+}
+
 int main(int argc, char **argv) {
   static const struct { const char *name; void (*runs)(void); } cases[] = {
-      {"another name", other_name}, {"beside another", beside_another}, {"comes back", nccl_comes_back}, {"another comes back", other_comes_back}};
+      {"another name", other_name}, {"beside another", beside_another}, {"comes back", nccl_comes_back}, {"another comes back", other_comes_back},
+      {"looked up", looked_up}, {"looked up beside another", looked_up_beside_another}, {"looked up by itself", looked_up_by_itself}};
   CHECK(argc == 2 && dlsym(RTLD_DEFAULT, "dynamiccl_preload") != NULL);
   folder = argv[1];
   int failed = 0;

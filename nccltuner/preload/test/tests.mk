@@ -61,7 +61,7 @@ $(T)/test_peers: test/test_peers.c peers.c peers.h $(HEADERS) | $(T)
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := $(CFLAGS) -O1 -fsanitize=thread
 SANITIZED_HOST := $(patsubst $(BUILD)/host/%,$(T)/threads/host/%,$(filter $(BUILD)/host/%,$(OBJECTS)))
-SANITIZED_ALL := $(patsubst $(BUILD)/%,$(T)/threads/%,$(filter-out $(BUILD)/host/%,$(OBJECTS))) $(SANITIZED_HOST)
+SANITIZED_ALL := $(patsubst $(BUILD)/%,$(T)/threads/%,$(filter-out $(BUILD)/host/% $(BUILD)/dlsym.o $(BUILD)/lookup.o,$(OBJECTS))) $(SANITIZED_HOST)
 .SECONDARY: $(SANITIZED_ALL)
 $(T)/threads/host/%.o: $(HOST)/%.c $(HEADERS)
 	@mkdir -p $(@D)

@@ -25,6 +25,9 @@ type oneProcess struct {
 	calls int
 }
 
+// lookedUp is the program that has NCCL by ctypes (testdata/looked_up.py).
+const lookedUp = "looked-up"
+
 // startOneProcess: the stand-in for an H200 node has our kernels where they take that many microseconds, else none.
 func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table string) *oneProcess {
 	r.Helper()
@@ -32,8 +35,15 @@ func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table strin
 	p := &oneProcess{rig: r, calls: 40}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	r.Cleanup(cancel)
-	p.cmd = exec.CommandContext(ctx, filepath.Join(fake, "one_process"), how, strconv.Itoa(ranks), strconv.Itoa(bytes), strconv.Itoa(p.calls))
-	p.cmd.Env = []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
+	preload := filepath.Join(r.build.Lib, "libdynamiccl.so")
+	sizes := []string{strconv.Itoa(ranks), strconv.Itoa(bytes), strconv.Itoa(p.calls)}
+	if how == lookedUp {
+		p.cmd = exec.CommandContext(ctx, "python3", append([]string{"testdata/looked_up.py"}, sizes...)...)
+	} else {
+		p.cmd = exec.CommandContext(ctx, filepath.Join(fake, "one_process"), append([]string{how}, sizes...)...)
+		preload += ":" + filepath.Join(fake, "libnccl.so.2")
+	}
+	p.cmd.Env = []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + preload, "PATH=" + os.Getenv("PATH"),
 		"FAKEGPU_TABLE=" + table, "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_DIR=" + r.tmp, "DYNAMICCL_KERNELS=" + kernels, "DYNAMICCL_SCRATCH_MIB=8",
 		"NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(), "DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}
 	if kernelUs == "" {
@@ -124,6 +134,7 @@ func TestOneProcessLearns(t *testing.T) {
 		{"group", 4, "9", "lsa/"},
 		{"threads", 2, "", "Ring/"},
 		{"threads", 2, "9", "lsa/"},
+		{lookedUp, 2, "9", "lsa/"},
 	} {
 		t.Run(strings.Join([]string{c.how, strconv.Itoa(c.ranks), c.choice}, "-"), func(t *testing.T) {
 			r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%")
