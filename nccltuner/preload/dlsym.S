@@ -8,6 +8,7 @@
   .globl dlsym
   .type dlsym, @function
 dlsym: /* (handle, name) */
+  .cfi_startproc
   endbr64
   cmpb $'n', (%rsi)
   jne 1f
@@ -28,13 +29,20 @@ dlsym: /* (handle, name) */
   jmp *%rax
 2:
   pushq %rdi
+  .cfi_adjust_cfa_offset 8
   pushq %rsi
+  .cfi_adjust_cfa_offset 8
   subq $8, %rsp
+  .cfi_adjust_cfa_offset 8
   call dyn_lookup_begin
   addq $8, %rsp
+  .cfi_adjust_cfa_offset -8
   popq %rsi
+  .cfi_adjust_cfa_offset -8
   popq %rdi
+  .cfi_adjust_cfa_offset -8
   jmp *%rax
+  .cfi_endproc
   .size dlsym, . - dlsym
 #endif
   .section .note.GNU-stack, "", @progbits
