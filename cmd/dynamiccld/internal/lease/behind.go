@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"dynamiccl/nccltuner"
 )
@@ -21,25 +22,51 @@ func Behind(dir, run string) (found []nccltuner.Process) {
 	if err != nil {
 		return nil
 	}
+	var empty []string
 	of, in := []byte("\x00"+RunVariable+"="+run), []byte("\x00"+nccltuner.DirVariable+"="+dir+"\x00")
 	if run != "" {
 		of = append(of, 0)
 	}
-	for _, e := range entries {
-		pid, err := strconv.ParseUint(e.Name(), 10, 31)
+	look := func(name string) {
+		pid, err := strconv.ParseUint(name, 10, 31)
 		if err != nil || int(pid) == os.Getpid() {
-			continue
+			return
 		}
-		environ, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		environ, err := os.ReadFile(filepath.Join("/proc", name, "environ"))
 		if err != nil {
-			continue // it has ended, or is another user's
+			return // it has ended, or is another user's
+		}
+		if len(environ) == 0 {
+			empty = append(empty, name)
+			return
 		}
 		if environ = slices.Concat([]byte{0}, environ); !bytes.Contains(environ, of) || !bytes.Contains(environ, in) {
-			continue
+			return
 		}
 		if p, err := nccltuner.ProcessOf(uint32(pid)); err == nil {
 			found = append(found, p)
 		}
 	}
+	for _, e := range entries {
+		look(e.Name())
+	}
+	for range execLooks {
+		again := slices.DeleteFunc(empty, func(name string) bool {
+			_, err := os.Readlink(filepath.Join("/proc", name, "exe"))
+			return err != nil // a thread of the system's, or one that has ended
+		})
+		if len(again) == 0 {
+			break
+		}
+		empty = nil
+		time.Sleep(time.Millisecond)
+		for _, name := range again {
+			look(name)
+		}
+	}
 	return found
 }
+
+// execLooks is how often a process without any variable is looked at again, a millisecond later each time: one that is just becoming another
+// program has none for a moment.
+const execLooks = 10

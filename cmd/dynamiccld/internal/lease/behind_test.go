@@ -3,6 +3,8 @@ package lease
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -45,5 +47,34 @@ func TestBehind(t *testing.T) {
 	t.Setenv(RunVariable, "12")
 	if got := Behind(dir, "12"); len(got) != 0 {
 		t.Errorf("process %d itself: %v", os.Getpid(), got)
+	}
+}
+
+// What becomes one program after the other is found at any time.
+func TestBehindWhileItExecs(t *testing.T) {
+	const dir = "/nowhere/of/this/test/either"
+	script := filepath.Join(t.TempDir(), "again")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ $1 = 0 ] && exec sleep 60\nexec $0 $(($1 - 1))\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := exec.Command(script, "400")
+	p.Env = []string{"DYNAMICCL_RUN=12", "DYNAMICCL_DIR=" + dir, "PATH=" + os.Getenv("PATH")}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = p.Wait() // killed
+	}()
+	for looks := 0; ; looks++ {
+		if got := Behind(dir, "12"); len(got) != 1 {
+			t.Fatalf("look %d: %v", looks, got)
+		}
+		if name, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid), "comm")); err != nil || string(name) == "sleep\n" {
+			t.Logf("%d looks", looks)
+			return
+		}
 	}
 }
