@@ -5,12 +5,20 @@
  * kernel of a capture waits an event for what ran last, and behind the newest one it is recorded, both whenever the graph
  * runs. One node each: the one that records moves on with each kernel. Within a capture streams order their own kernels; where a
  * call comes on another stream than the one before, which may wait for nothing there, an edge does.
+ * A user who promises NCCL that graphs run alone (NCCL_GRAPH_MIXING_SUPPORT=0) has neither event: some graphs may have none, such as the
+ * bodies of conditional nodes.
  */
 #include "lsa.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MOST_NODES 1000
+
+static bool run_alone(void) {
+  const char *mixing = getenv("NCCL_GRAPH_MIXING_SUPPORT"); /* as NCCL reads it */
+  return mixing != NULL && *mixing != '\0' && strtoll(mixing, NULL, 0) == 0;
+}
 
 struct place {
   int status;
@@ -57,7 +65,7 @@ int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
     lsa->capture = &lsa->captures[i];
     if (lsa->capture->id == captureId) return find_edge(lsa, stream);
   }
-  int error = dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
+  int error = run_alone() ? 0 : dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
   if (error != 0) return error;
   lsa->capture = &lsa->captures[lsa->numCaptures++ % MAX_CAPTURES];
   *lsa->capture = (struct capture){.id = captureId};
@@ -72,11 +80,11 @@ int dyn_graph_after(struct dyn_lsa *lsa, void *stream) {
   if (error != 0) return error;
   if (p.status != DYN_CAPTURE_ACTIVE || p.count != 1) return DYN_CUDA_INVALID_VALUE; /* our kernel, just launched */
   dyn_node kernel = p.nodes[0];
-  if (c->recordNode == NULL) {
-    error = driver->cuGraphAddEventRecordNode(&c->recordNode, p.graph, &kernel, 1, lsa->scratch->done[LANE_GRAPHS]);
-  } else {
-    if (lsa->needsEdge) error = driver->cuGraphAddDependencies_v2(p.graph, &c->lastNode, &kernel, NULL, 1);
-    if (error == 0) error = driver->cuGraphRemoveDependencies_v2(p.graph, &c->lastNode, &c->recordNode, NULL, 1);
+  if (lsa->needsEdge && c->lastNode != NULL) error = driver->cuGraphAddDependencies_v2(p.graph, &c->lastNode, &kernel, NULL, 1);
+  if (error == 0 && c->lastNode == NULL) {
+    if (!run_alone()) error = driver->cuGraphAddEventRecordNode(&c->recordNode, p.graph, &kernel, 1, lsa->scratch->done[LANE_GRAPHS]);
+  } else if (error == 0 && c->recordNode != NULL) {
+    error = driver->cuGraphRemoveDependencies_v2(p.graph, &c->lastNode, &c->recordNode, NULL, 1);
     if (error == 0) error = driver->cuGraphAddDependencies_v2(p.graph, &kernel, &c->recordNode, NULL, 1);
   }
   c->lastNode = kernel;

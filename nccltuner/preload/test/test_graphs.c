@@ -178,10 +178,41 @@ static void lost(void) {
   status = DYN_CAPTURE_ACTIVE;
 }
 
+/* A kernel that CUDA refused has left nothing behind it. */
+static void refused(void) {
+  anew();
+  comes_behind(0, NULL, NULL);
+  CHECK(dyn_graph_before(&lsa, NULL, 3) == 0);
+  comes_behind(1, add(0, NULL), NULL);
+  dyn_node kernel = call_in(3, 1);
+  CHECK(kernel->n == 1);
+}
+
+/* The program promises that graphs run alone: no event is in them, and calls of one come one after the other all the same. */
+static void alone(void) {
+  numNodes = numRecords = numBehind = 0;
+  lsa = (struct dyn_lsa){.scratch = &scratch};
+  dyn_node kernels[3];
+  for (int i = 0; i < 3; i++) {
+    comes_behind(0, NULL, NULL); /* each on a stream of its own */
+    CHECK(dyn_graph_before(&lsa, NULL, 1) == 0);
+    kernels[i] = add(numBehind, behind);
+    comes_behind(1, kernels[i], NULL);
+    CHECK(dyn_graph_after(&lsa, NULL) == 0 && kernels[i]->n == (i > 0) && (i == 0 || kernels[i]->from[0] == kernels[i - 1]));
+  }
+  CHECK(numNodes == 3 && numRecords == 0);
+}
+
 int main(void) {
+  unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
   edges();
   bounded();
   beside();
   lost();
+  refused();
+  setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
+  alone();
+  setenv("NCCL_GRAPH_MIXING_SUPPORT", "1", 1);
+  edges();
   return 0;
 }
