@@ -15,6 +15,7 @@ var rankEnv = map[string]struct {
 	KernelEventsVariable:          {"true or false", isSwitch},
 	EnvPrefix + "NO_KERNELS":      {"true or false", isSwitch},
 	EnvPrefix + "QUIET":           {"true or false", isSwitch},
+	EnvPrefix + "NO_DLSYM":        {"0 or 1", isZeroOrOne},
 	EnvPrefix + "HOSTS":           {"true or false", isSwitch},
 	EnvPrefix + "GIN":             {"0 or 1", isZeroOrOne},
 	EnvPrefix + "COUNT_CALLS":     {"0 or 1", isZeroOrOne},
