@@ -21,10 +21,10 @@ func preload(t *testing.T, program string, args ...string) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...)
 	cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl.so")}
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var said, failed bytes.Buffer
+	cmd.Stderr, cmd.Stdout = &said, &failed
 	if err := cmd.Run(); err != nil {
-		t.Errorf("%s %s: %v\n%s", program, strings.Join(args, " "), err, said.Bytes())
+		t.Errorf("%s %s: %v\n%s%s", program, strings.Join(args, " "), err, said.Bytes(), failed.Bytes())
 	}
 	return said.String()
 }
