@@ -45,6 +45,8 @@ void *dyn_lookup_nccl(void *handle, const char *name) {
   void *real = next(handle, name), *own = NULL;
   if (real == NULL || is_ours(__builtin_return_address(0)) || is_ours(real) || is_off()) return real;
   own = next(RTLD_DEFAULT, name);
-  return own != NULL && is_ours(own) && dyn_is_behind(name, real) ? own : real;
+  bool ours = own != NULL && is_ours(own) && dyn_is_behind(name, real);
+  if (dlerror != NULL) (void)dlerror(); /* what we looked for in vain: the program's own lookup has found something */
+  return ours ? own : real;
 }
 #endif

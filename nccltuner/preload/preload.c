@@ -78,7 +78,8 @@ static void *library_with_nccl(const void *caller) {
 }
 
 static void *find_behind(const char *name, const void *own, const void *caller) {
-  void *real = dlsym(RTLD_NEXT, name), *library = real == NULL || real == own ? library_with_nccl(caller) : NULL;
+  void *library = atomic_load(&found), *real = library == NULL ? dlsym(RTLD_NEXT, name) : NULL; /* another NCCL may have come in between */
+  if (real == NULL || real == own) library = library_with_nccl(caller);
   if (library != NULL) real = dlsym(library, name);
   return real == own ? NULL : real; /* a library that hands us ourselves would call us for ever */
 }

@@ -96,6 +96,27 @@ static void looked_up_beside_another(void) {
   CHECK(is_of(dlsym(other, "ncclBroadcast"), "libdynamiccl.so") && is_of(dlsym(nccl, "ncclBroadcast"), "libnccl.so.2"));
 }
 
+/* As the manual has it: whether something was found is asked of dlerror, which knows of the program's own lookups alone. */
+static void looked_up_without_error(void) {
+  void *nccl = load("libnccl.so.2");
+  static const char *const names[] = {"ncclGetVersion", "ncclBroadcast", "ncclCommCount", "ncclAllReduce"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    (void)dlerror();
+    CHECK(dlsym(nccl, names[i]) != NULL && dlerror() == NULL);
+  }
+  CHECK(dlsym(nccl, "ncclNothing") == NULL && dlerror() != NULL && dlerror() == NULL);
+}
+
+/* Its functions are first called when another NCCL is there for all: communicators are still its own. */
+static void looked_up_before_another(void) {
+  char path[4096];
+  void *nccl = load("libnccl.so.2");
+  broadcast call = (broadcast)dlsym(nccl, "ncclBroadcast");
+  CHECK(is_of((void *)call, "libdynamiccl.so") && snprintf(path, sizeof path, "%s/libother.so", folder) < (int)sizeof path);
+  void *other = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  CHECK(other != NULL && call(1, 2, 0, 0, 0, 0x5000, 0) == FAKE_RESULT && calls_of(nccl) == 1 && calls_of(other) == 0);
+}
+
 static void looked_up_by_itself(void) {
   setenv("DYNAMICCL_NO_DLSYM", "1", 1);
   CHECK(is_of(dlsym(load("libnccl.so.2"), "ncclBroadcast"), "libnccl.so.2"));
@@ -104,7 +125,8 @@ static void looked_up_by_itself(void) {
 int main(int argc, char **argv) {
   static const struct { const char *name; void (*runs)(void); } cases[] = {
       {"another name", other_name}, {"beside another", beside_another}, {"comes back", nccl_comes_back}, {"another comes back", other_comes_back},
-      {"looked up", looked_up}, {"looked up beside another", looked_up_beside_another}, {"looked up by itself", looked_up_by_itself}};
+      {"looked up", looked_up}, {"looked up beside another", looked_up_beside_another}, {"looked up without error", looked_up_without_error}, {"looked up before another", looked_up_before_another},
+      {"looked up by itself", looked_up_by_itself}};
   CHECK(argc == 2 && dlsym(RTLD_DEFAULT, "dynamiccl_preload") != NULL);
   folder = argv[1];
   int failed = 0;
