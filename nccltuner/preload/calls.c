@@ -128,7 +128,8 @@ static ncclResult_t run_other(const struct dyn_request *request, uint64_t key) {
   if (!dyn_in_group()) return dyn_forward_empty(request);
   dyn_grouped_add(request->comm, request->work.stream, key);
   if (request->work.count == 0) return dyn_forward_empty(request); /* ranks may have it in the group or not */
-  return dyn_device_hold(request) ? 0 : dyn_forward(request, key);
+  ncclResult_t result;
+  return dyn_device_hold(request, &result) ? result : dyn_forward(request, key);
 }
 
 /* A call that makes so many communicators, of so many ranks each, for ranks from RANK on; -1: not known. ID: by which ranks meet, or PARENT: of

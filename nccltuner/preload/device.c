@@ -282,12 +282,14 @@ static void make_plain(struct dyn_bound *b) {
 /* A collective that is held back, beside sends on this stream. An AllToAll NCCL makes of sends, too, and takes all in their order. */
 static bool may_stand_beside(const struct dyn_work *work, const void *sendStream) { return work->stream == sendStream && !counts(work); }
 
-bool dyn_device_hold(const struct dyn_request *request) {
+bool dyn_device_hold(const struct dyn_request *request, int *result) {
   struct dyn_bound *b = in_group(request->comm);
   given |= b == NULL;
   if (b == NULL) return false;
+  *result = gave_up(b) ? REMOTE_ERROR : SUCCESS;
+  if (*result != SUCCESS) return true;
   bool first = b->group == NOTHING || (b->group == SENDS && may_stand_beside(&request->work, b->sendStream));
-  if (first && !dyn_lsa_stopped(b->lsa) && is_of_interest(b, &request->work) &&
+  if (first && is_of_interest(b, &request->work) &&
       (counts(&request->work) || able_of(b, request, false) != 0)) {
     b->held = *request;
     b->hadWindows = dyn_windows_ever(b->windows);
@@ -339,7 +341,7 @@ static void launch_held(struct dyn_bound *b) {
 
 /* behind: NCCL runs what came before it. */
 static void end_held(struct dyn_bound *b, bool simulated, bool behind) {
-  b->action = simulated ? 0 : action_of_held(b);
+  b->action = simulated ? 0 : gave_up(b) ? DYN_CHOSEN_LOST : action_of_held(b); /* others may run what this rank cannot any more */
   if (b->action == 0) make_plain(b);
   else if (is_nccls(b->action)) give_held(b);
   else if (behind && !b->sends) b->group = LAUNCHED;

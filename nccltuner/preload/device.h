@@ -83,8 +83,8 @@ bool dyn_device_has(const void *comm);
 int dyn_device_rms_norm(void *comm, const struct dyn_norm *norm);
 bool dyn_device_can_exchange(const void *comm, int path);
 int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange);
-/* In a group. True: it is held back. */
-bool dyn_device_hold(const struct dyn_request *request);
+/* In a group. True: it is held back, or has failed: *result. */
+bool dyn_device_hold(const struct dyn_request *request, int *result);
 /* In a group: a call that is NCCL's whatever the plan says; what was held back of its communicator goes before it. */
 void dyn_device_plain(void *comm);
 /* In a group: a send or a receive, of which other ranks know nothing. What is held back of its communicator stays so, on the same stream. */

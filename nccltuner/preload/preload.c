@@ -67,11 +67,11 @@ static void *that_has_nccl(void *library) {
 
 /* Where NCCL is for a library that was loaded for its user alone: in it, as in a PyTorch that was linked with NCCL's archive, or in what it
  * was linked with, whatever the name; or else in libnccl.so.2, which somebody has loaded. One for all calls: communicators are NCCL's own. */
-static _Atomic(void *) found;
+static _Atomic(void *) found; /* NULL: none was asked for, or the program's order has one, in which others may stand before it */
 static void *library_with_nccl(const void *caller) {
   void *library = atomic_load(&found);
-  if (library == NULL) library = library_of(dlsym(RTLD_NEXT, "ncclGetVersion"));
-  if (library == NULL) library = that_has_nccl(library_of(caller));
+  if (library != NULL || (library = library_of(dlsym(RTLD_NEXT, "ncclGetVersion"))) != NULL) return library;
+  library = that_has_nccl(library_of(caller));
   if (library == NULL) library = dlopen("libnccl.so.2", RTLD_NOLOAD | RTLD_LAZY);
   atomic_store(&found, library);
   return library;

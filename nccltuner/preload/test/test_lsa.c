@@ -243,8 +243,17 @@ static void ends(bool shrinks) {
       find("ncclCommShrink")(COMM, 0, 0, 0, 0, 0, 0, 0, 0);
       usleep(100000);
       CHECK(async_error() == 0, "NCCL waits for the calls under way");
+      group_start();
+      CHECK(issue(&s, 0, COMM) == 0);
+      planned = 0; /* the kernel that it was to have is gone with it */
       find("ncclCommShrink")(COMM, 0, 0, 0, 0, 1, 0, 0, 0);
+      unsigned before = fake->calls;
+      CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 6 && fake->calls == before + 1, "NCCL runs what others may run by our kernel");
       CHECK(async_error() == 0 && issue(&s, 0, COMM) == 6);
+      group_start();
+      before = fake->calls;
+      CHECK(issue(&s, 0, COMM) == 6 && fake->calls == before);
+      group_end();
     } else {
       CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
     }
