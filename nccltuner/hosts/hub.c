@@ -20,7 +20,6 @@ struct member {
   int connection; /* NOBODY: none now */
   bool came;      /* once */
   bool promised;  /* to the question that is open */
-  bool owes;      /* an answer to the last one, on this connection: it comes, unless its process is stopped */
   bool told;      /* word is its */
   bool left, gone; /* gone: all were told */
   uint32_t wish;  /* DYN_ALL_*, about GIN */
@@ -219,24 +218,16 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
   return true;
 }
 
-/* One that is stopped is asked no more: what it does not read fills its connection, which TCP then takes for broken, and it is not gone. Nor would
- * others wait at fences for it again and again. */
-static bool can_answer(const struct member *m) { return m->connection != NOBODY && !m->owes; }
-
 static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *plan, uint64_t nowNs) {
-  uint32_t missing = 0;
-  while (missing < c->nRanks && can_answer(&c->members[missing])) missing++;
-  if (c->asking || !c->together || !is_apart(c) || missing < c->nRanks || c->apart != 0) {
-    bool late = missing < c->nRanks && c->members[missing].owes && nowNs - c->askedNs < ANSWER_NS; /* another one refused, and its answer is on its way */
-    uint32_t why = c->asking || late ? DYN_REFUSED_BUSY : c->apart != 0 ? DYN_REFUSED_APART : DYN_REFUSED_SILENT;
-    if (missing == c->nRanks) missing--;
+  if (c->asking || !c->together || !is_apart(c) || !all_here(c) || c->apart != 0) {
+    uint32_t why = c->asking ? DYN_REFUSED_BUSY : c->apart != 0 ? DYN_REFUSED_APART : DYN_REFUSED_SILENT, missing = 0;
+    while (missing + 1 < c->nRanks && c->members[missing].connection != NOBODY) missing++;
     say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why, .rank = c->apart != 0 ? c->apart : missing}, NULL);
     return;
   }
   uint64_t furthest = 0;
   for (uint32_t i = 0; i < c->nRanks; i++) {
     if (DYN_HUB_MUTATE != DYN_HUB_MUTATE_OLD) c->members[i].promised = false;
-    c->members[i].owes = true;
     if (c->members[i].entered > furthest) furthest = c->members[i].entered;
   }
   c->asking = true;
@@ -287,7 +278,6 @@ bool dyn_hub_take(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
     propose(hub, c, payload, nowNs);
     return true;
   case DYN_HOSTS_ANSWER:
-    rank->owes = false;
     hear(hub, c, m);
     return true;
   case DYN_HOSTS_WISH:
@@ -317,7 +307,6 @@ void dyn_hub_lost(struct dyn_hub *hub, int connection) {
     for (uint32_t i = 0; i < c->nRanks; i++) {
       if (c->members[i].connection != connection) continue;
       c->members[i].connection = NOBODY;
-      c->members[i].owes = false;
       if (c->asking && DYN_HUB_MUTATE != DYN_HUB_MUTATE_GONE) decide(hub, c, DYN_REFUSED_SILENT, i);
       return;
     }

@@ -33,7 +33,7 @@ static void rank_killed(void) {
   settle();
   uint64_t version = publish(0) - 1;
   finish_rank(2, SIGKILL);
-  AWAIT(LOAD(shared->memories[0][0].record.refusal) == DYN_REFUSED_SILENT || all_have(0, version + 1), 1500);
+  AWAIT(LOAD(shared->memories[0][0].record.refusal) == DYN_REFUSED_SILENT || all_have(0, version + 1), 3000);
   if (all_have(0, version + 1)) version++; /* it was killed behind that */
   for (int i = 0; i < 3; i++) {
     uint64_t refused = publish(0);
