@@ -66,11 +66,20 @@ func setWithin(set []actions.Action, most uint8, rails bool) []actions.Action {
 }
 
 func (m *comm) mostCTAs() uint8 {
-	most := mostCTAs(m.Outstanding, m.Multiprocessors)
-	if m.MaxCTAs > 0 && m.MaxCTAs < int(most) {
-		most = uint8(m.MaxCTAs)
+	return uint8(least(int(mostCTAs(m.Outstanding, m.Multiprocessors)), m.MaxCTAs))
+}
+
+// least of two numbers, of which 0 is not known.
+func least(a, b int) int {
+	if a == 0 || b > 0 && b < a {
+		return b
 	}
-	return most
+	return a
+}
+
+// Narrow takes in what one more rank has.
+func (o *Outstanding) Narrow(multiprocessors, maxCTAs int) {
+	o.Multiprocessors, o.MaxCTAs = least(o.Multiprocessors, multiprocessors), least(o.MaxCTAs, maxCTAs)
 }
 
 // fitting is what stands for a choice of a bucket: it, or the same kernel with as many CTAs as there may be, unless that was
@@ -111,12 +120,7 @@ func (c *Core) outstanding(e Outstanding) {
 	}
 	before := m.mostCTAs()
 	m.Outstanding = max(m.Outstanding, e.Kernels)
-	if known := m.Multiprocessors; e.Multiprocessors > 0 && (known == 0 || e.Multiprocessors < known) {
-		m.Multiprocessors = e.Multiprocessors
-	}
-	if known := m.MaxCTAs; e.MaxCTAs > 0 && (known == 0 || e.MaxCTAs < known) {
-		m.MaxCTAs = e.MaxCTAs
-	}
+	m.Multiprocessors, m.MaxCTAs = least(m.Multiprocessors, e.Multiprocessors), least(m.MaxCTAs, e.MaxCTAs)
 	if m.mostCTAs() == before {
 		return
 	}

@@ -99,12 +99,7 @@ func (c *comm) outstanding(id tuner.CommID, all map[place]waiting) tuner.Outstan
 			continue
 		}
 		o.Kernels = max(o.Kernels, all[placeOf(r)].kernels())
-		if has := r.GPU.Multiprocessors; has > 0 && (o.Multiprocessors == 0 || has < o.Multiprocessors) {
-			o.Multiprocessors = has
-		}
-		if most := r.MaxCTAs; most > 0 && (o.MaxCTAs == 0 || most < o.MaxCTAs) {
-			o.MaxCTAs = most
-		}
+		o.Narrow(r.GPU.Multiprocessors, r.MaxCTAs)
 	}
 	return o
 }
