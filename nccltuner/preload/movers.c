@@ -246,7 +246,9 @@ static bool handed_over(struct job *job, int state, dyn_function real, int fd, c
 
 void dyn_move_nothing(int fd) {
   struct job *all = atomic_load_explicit(&jobs, memory_order_acquire);
-  if (all != NULL && fd < JOBS && atomic_load_explicit(&all[fd].state, memory_order_acquire) == FREE) nothing_yet(&all[fd], &caller);
+  if (all == NULL || fd >= JOBS || atomic_load_explicit(&all[fd].state, memory_order_acquire) != FREE) return;
+  all[fd].begun = false; /* the last part of a message before it may not have come by here */
+  nothing_yet(&all[fd], &caller);
 }
 
 dyn_word dyn_move(dyn_function real, int fd, void *data, size_t bytes, int flags) {
