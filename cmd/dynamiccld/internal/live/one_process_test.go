@@ -39,6 +39,7 @@ func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table strin
 	sizes := []string{strconv.Itoa(ranks), strconv.Itoa(bytes), strconv.Itoa(p.calls)}
 	if how == lookedUp {
 		p.cmd = exec.CommandContext(ctx, "python3", append([]string{"testdata/looked_up.py"}, sizes...)...)
+		preload += ":" + filepath.Join(fake, "libclock.so")
 	} else {
 		p.cmd = exec.CommandContext(ctx, filepath.Join(fake, "one_process"), append([]string{how}, sizes...)...)
 		preload += ":" + filepath.Join(fake, "libnccl.so.2")
