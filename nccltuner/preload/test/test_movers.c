@@ -44,7 +44,7 @@ static struct stream {
   _Atomic uint64_t byOthers;
 } streams[STREAMS];
 static _Thread_local bool asks;
-static _Atomic bool hold, held;
+static _Atomic bool hold, held, asked;
 
 static dyn_word receive(dyn_word fd, dyn_word data, dyn_word bytes, dyn_word flags, dyn_word e, dyn_word f) {
   struct stream *s = &streams[fd];
@@ -137,11 +137,19 @@ static void whole(uint64_t bytes, int endsWith, uint64_t seed) {
   CHECK(ring.longBytes == 5 + sum);
 }
 
+/* Where threads have no CPU for a while, who asks moves most. */
+static void much(int endsWith, uint64_t seed) {
+  uint64_t moved = 0;
+  for (uint64_t n = 0; n < 10 && moved <= 100; n++) whole(6000000, endsWith, seed + n), moved = by_others();
+  CHECK(moved > 100);
+}
+
 /* NCCL's thread ends in the middle of its messages, with one that a thread of ours is within. */
 static void *asks_and_ends(void *buffers) {
   asks = true;
   while (!atomic_load(&held)) dyn_move(receive, 0, buffers, MOST, 0);
   for (int fd = 1; fd < STREAMS; fd++) dyn_move(receive, fd, (uint8_t *)buffers + fd * MOST, MOST, 0);
+  atomic_store(&asked, true);
   return NULL;
 }
 /* Who joins it frees the buffers, and descriptors are others' then. */
@@ -152,9 +160,10 @@ static void ends(void) {
     pthread_t thread;
     open_streams(1 << 20, 0, 20 + (uint64_t)round);
     atomic_store(&held, false);
+    atomic_store(&asked, false);
     atomic_store(&hold, true);
     CHECK(pthread_create(&thread, NULL, asks_and_ends, buffers) == 0);
-    while (!atomic_load(&held)) sched_yield();
+    while (!atomic_load(&asked)) sched_yield();
     nap(5000000);
     CHECK(pthread_tryjoin_np(thread, NULL) == EBUSY);
     uint64_t calls = atomic_load(&streams[0].byOthers);
@@ -168,9 +177,8 @@ static void ends(void) {
     for (size_t i = 0; i < sizeof buffers; i++) CHECK(buffers[i] == 0xee);
     whole(20000, 0, 40 + (uint64_t)round); /* to others each byte is new */
   }
-  uint64_t moved = 0;
-  for (uint64_t n = 0; n < 10 && moved <= 100; n++) whole(6000000, 0, 60 + n), moved = by_others();
-  CHECK(atOnce > 10 && moved > 100); /* and threads move them still */
+  CHECK(atOnce > 10);
+  much(0, 60); /* threads move them still */
 }
 /* It does not wait for what another has asked for. */
 static void *ends_beside(void *go) {
@@ -213,10 +221,7 @@ static void in_child(void (*does)(void)) {
   if (got != child || status != 0) printf("test_movers: %d, status %x\n", (int)got, (unsigned)status), exit(1);
 }
 
-static void moves(void) {
-  whole(6000000, EAGAIN + 1000, 1); /* ends with what no stream says: an error that NCCL would give up at */
-  CHECK(by_others() > 100);
-}
+static void moves(void) { much(EAGAIN + 1000, 1); } /* ends with what no stream says: an error that NCCL would give up at */
 static void closes(void) { whole(60000, 0, 2); }
 static void breaks(void) {
   for (uint64_t seed = 80; seed < 100; seed++) whole(60000, ECONNRESET, seed); /* in some a thread is the first to see it */

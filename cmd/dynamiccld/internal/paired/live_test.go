@@ -96,8 +96,23 @@ func newKernels(t *testing.T, table string) *machine {
 		"NCCL_SYM_NOWIN_ENABLE=0")
 }
 
+// oneOfThree: a daemon without a CPU learns nothing meanwhile, so of three runs one has to be as it should.
+func oneOfThree(t *testing.T, run func(t *testing.T) (wrong []string)) {
+	t.Helper()
+	for n := 1; n <= 3; n++ {
+		wrong := run(t)
+		if len(wrong) == 0 {
+			return
+		}
+		t.Logf("run %d: %s", n, strings.Join(wrong, "\n"))
+	}
+	t.Fatal("none of three runs was right")
+}
+
 // Graphs hold what an earlier run learnt, and the daemon hears from all ranks what our kernels take when they are replayed.
-func TestLiveReplays(t *testing.T) {
+func TestLiveReplays(t *testing.T) { oneOfThree(t, liveReplays) }
+
+func liveReplays(t *testing.T) (wrong []string) {
 	m := newKernels(t, "h200x4-nvlink-quiet")
 	for _, args := range [][]string{{"--out", "eager.jsonl", "--explore-budget", "30%", "--min-rounds", "300"}, {"--time", "graph", "--min-rounds", "160"}} {
 		if said, code := m.bench("", 0, append(args, "--arms", "plain,run", "--collectives", "AllGather", "--sizes", "1K,4K", "--phases", "quiet:2s",
@@ -112,25 +127,13 @@ func TestLiveReplays(t *testing.T) {
 	// All ranks number their kernels alike: what one tells of, all do, but for what they told of last.
 	g, r := d.Status.Graphs, d.Status.Core.Replays
 	if g.Choices != 2 || g.Replays != r.Joined || r.Joined < 10 || r.Samples < 4*r.Joined || r.Samples > 5*r.Joined || r.Late+r.Disagreed+r.Unknown+r.Unkept > 0 {
-		t.Errorf("%+v, %+v", g, r)
+		wrong = append(wrong, fmt.Sprintf("%+v, %+v", g, r))
 	}
+	return wrong
 }
 
 // Path is learnt like any other choice: our kernels where they are faster, NCCL where it is, and every element right.
-//
-// A daemon without a CPU learns nothing meanwhile: three runs, of which one has to be as it should.
-func TestLiveKernels(t *testing.T) {
-	for run := 1; ; run++ {
-		wrong := liveKernels(t)
-		if len(wrong) == 0 {
-			return
-		}
-		t.Logf("run %d: %s", run, strings.Join(wrong, "\n"))
-		if run == 3 {
-			t.Fatal("none of three runs was right")
-		}
-	}
-}
+func TestLiveKernels(t *testing.T) { oneOfThree(t, liveKernels) }
 
 func liveKernels(t *testing.T) (wrong []string) {
 	const table = "h200x4-nvlink-quiet"
