@@ -306,7 +306,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		r, err := newRecord(heapMapping("fuzz", data), 5)
 		if err != nil {
-			if !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrGarbage) && !errors.Is(err, ErrVersion) && !errors.Is(err, ErrTorn) {
+			if !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrGarbage) && !errors.Is(err, ErrVersion) && !errors.Is(err, ErrTorn) && !errors.Is(err, ErrElsewhere) {
 				t.Errorf("error %v has no sentinel", err)
 			}
 			return

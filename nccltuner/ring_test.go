@@ -368,7 +368,7 @@ func FuzzRing(f *testing.F) {
 		}
 		r, err := newRing(heapMapping("fuzz", data), p)
 		if err != nil {
-			if !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrGarbage) && !errors.Is(err, ErrVersion) && !errors.Is(err, ErrTorn) {
+			if !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrGarbage) && !errors.Is(err, ErrVersion) && !errors.Is(err, ErrTorn) && !errors.Is(err, ErrElsewhere) {
 				t.Errorf("error %v has no sentinel", err)
 			}
 			return
