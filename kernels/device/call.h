@@ -27,6 +27,7 @@
 /* What a wait that took too long leaves in host memory, in one word: the peer that was waited for, counted from 1, shifted
  * by this, and the call. 0: all is well. */
 #define DYN_FAULT_PEER_SHIFT 32
+#define DYN_STOP_MISSED 2 /* beside what the host has stored: a kernel has given up by it */
 
 /* What a wait that lasts leaves in host memory, and goes on: watch.c says so. */
 struct dyn_late {

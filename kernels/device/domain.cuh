@@ -48,15 +48,16 @@ __device__ __forceinline__ char *slot(const Domain &d, int at, int from, uint32_
 __attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer, uint32_t call, uint64_t *sinceNs) {
   uint64_t now = globalNs();
   if (*sinceNs == 0) *sinceNs = now;
-  const bool stopped = loadHost(d.stop) != 0;
-  if (!stopped && now - *sinceNs < d.waitNs) {
+  const uint32_t stop = loadHost(d.stop);
+  if (stop == 0 && now - *sinceNs < d.waitNs) {
     if (d.late == nullptr || now - *sinceNs < d.lateNs) return true;
     storeHost(&d.late->about, d.about);
     storeHost(&d.late->word, (uint64_t)(peer + 1) << kFaultPeer | call);
     *sinceNs = now;
     return true;
   }
-  if (!stopped) storeHost(d.fault, (uint64_t)(peer + 1) << kFaultPeer | call);
+  if (stop == 0) storeHost(d.fault, (uint64_t)(peer + 1) << kFaultPeer | call);
+  else storeHost(d.stop, stop | DYN_STOP_MISSED);
   giveUp(d.calls, kMaxBlocks);
   return false;
 }

@@ -49,6 +49,7 @@ __device__ __forceinline__ uint32_t bitsOfWarp(uint32_t bits) { return __reduce_
 /* Words of host memory, whole. */
 __device__ __forceinline__ uint32_t loadHost(const uint32_t *at) { return *(const volatile uint32_t *)at; }
 __device__ __forceinline__ void storeHost(uint64_t *at, uint64_t value) { *(volatile uint64_t *)at = value; }
+__device__ __forceinline__ void storeHost(uint32_t *at, uint32_t value) { *(volatile uint32_t *)at = value; }
 
 /* 16 bytes by one instruction each, whichever of them are then looked at. */
 __device__ __forceinline__ uint4 loadWord(const uint4 *at) {

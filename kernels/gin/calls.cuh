@@ -82,12 +82,11 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
     if ((spins & kGinSpins) != 0) continue;
     const uint64_t now = globalNs();
     if (since == 0) since = now;
-    const bool stopped = loadHost(g.stop) != 0;
-    if (!stopped && now - since < g.waitNs) continue;
+    const uint32_t stop = loadHost(g.stop);
+    if (stop == 0 && now - since < g.waitNs) continue;
     giveUp(g.calls, DYN_GIN_CALLS);
-    if (stopped) return false;
-    storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
-    storeRelease(g.stop, 1);
+    if (stop == 0) storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
+    storeRelease(g.stop, stop == 0 ? 1 : stop | DYN_STOP_MISSED);
     return false;
   }
   return true;

@@ -196,6 +196,15 @@ void dyn_gin_look(struct dyn_lsa *lsa) {
     if (atomic_load(&gin->each[i].state.now) == DYN_GIN_IN_FLIGHT && dyn_lsa_settle(lsa, 0)) dyn_gin_move(&gin->each[i].state, DYN_GIN_COMPLETE);
 }
 
+bool dyn_gin_missed(const struct dyn_lsa *lsa) {
+  struct dyn_gin_lives *gin = lsa->gin;
+  for (int i = 0; gin != NULL && !atomic_load(&gin->parting) && i < DYN_GIN_LIVES; i++) {
+    const struct dyn_gin_words *words = gin->each[i].words;
+    if (words != NULL && __atomic_load_n(&words->stop, __ATOMIC_ACQUIRE) & DYN_STOP_MISSED) return true;
+  }
+  return false;
+}
+
 /* Its word comes before the kernel's end, which the program may see. */
 void dyn_gin_check(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;

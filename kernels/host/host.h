@@ -174,8 +174,9 @@ void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why);
 bool dyn_lsa_stopped(const struct dyn_lsa *lsa);
 /* The same, and looks whether a kernel on GIN has waited too long just now. */
 bool dyn_lsa_gave_up(struct dyn_lsa *lsa);
-/* For who asks for errors, perhaps when the program has destroyed the CUDA context. */
-bool dyn_lsa_failed(struct dyn_lsa *lsa);
+/* Whether a call was in want of who is gone: it was refused, or its kernel has given up. For who asks for errors, perhaps when the program has
+ * destroyed the CUDA context. A rank whose process has ended, and that nobody waits for, is no error: some go before others. */
+bool dyn_lsa_missed(struct dyn_lsa *lsa);
 /* Somebody waits for what will not come: says once why it was stopped. */
 void dyn_lsa_complain(struct dyn_lsa *lsa);
 /* Waits for what was launched, but for graphs, of which nobody knows. False: it is not over in time. */

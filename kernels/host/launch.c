@@ -211,7 +211,7 @@ static bool capture_is_lost(void *stream) {
 /* An ncclResult_t. */
 static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhapsCaptured) {
   bool pushed;
-  if (dyn_lsa_gave_up(lsa)) return REMOTE_ERROR;
+  if (dyn_lsa_gave_up(lsa)) return dyn_lsa_complain(lsa), REMOTE_ERROR;
   if (!dyn_context_enter(lsa->context, &pushed)) return UNHANDLED_CUDA_ERROR;
   int error = launch_in_order(lsa, l, stream, perhapsCaptured);
   bool lost = error != 0 && capture_is_lost(stream);
@@ -329,10 +329,16 @@ bool dyn_lsa_gave_up(struct dyn_lsa *lsa) {
   return dyn_lsa_stopped(lsa);
 }
 
-bool dyn_lsa_failed(struct dyn_lsa *lsa) { return dyn_words_there(lsa) ? dyn_lsa_gave_up(lsa) : dyn_lsa_stopped(lsa); }
+bool dyn_lsa_missed(struct dyn_lsa *lsa) {
+  if (!atomic_load(&lsa->missed) && dyn_words_there(lsa) && dyn_lsa_gave_up(lsa) &&
+      (__atomic_load_n((uint32_t *)lsa->scratch->words, __ATOMIC_ACQUIRE) & DYN_STOP_MISSED || dyn_gin_missed(lsa)))
+    atomic_store(&lsa->missed, true);
+  return atomic_load(&lsa->missed);
+}
 
 void dyn_lsa_complain(struct dyn_lsa *lsa) {
   const char *why = atomic_load(&lsa->stopped);
+  atomic_store(&lsa->missed, true);
   if (why == NULL || atomic_flag_test_and_set(&lsa->complained)) return;
   dyn_host_say("%s: kernels of this communicator of %u ranks give up, its further calls fail; abort it (ncclCommAbort)", why, lsa->nRanks);
 }

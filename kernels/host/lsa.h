@@ -83,6 +83,7 @@ struct dyn_lsa {
   bool needsEdge; /* behind lastNode: that call */
   atomic_bool ready;           /* peers are known */
   _Atomic(const char *) stopped; /* why */
+  atomic_bool missed; /* one of this rank's calls needed who is gone */
   atomic_flag complained;
   struct tag tags[MAX_TAGS]; /* stamps.c; the number of one is its place, from 1 */
   _Atomic(uint32_t) numTags;
@@ -90,6 +91,7 @@ struct dyn_lsa {
   uint64_t told[DYN_STAMPS];         /* words */
   struct waiting waiting[NUM_LANES];
   bool diedOnce; /* watch.c: a peer was found dead in the round before */
+  bool dead;     /* ... and all was stopped for it */
   struct dyn_lsa *next; /* watch.c */
 };
 

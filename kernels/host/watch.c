@@ -63,11 +63,14 @@ static void look_late(struct dyn_lsa *lsa, int lane, uint64_t nowNs) {
   say_late(lsa, lane, word, __atomic_load_n(&d->late->about, __ATOMIC_RELAXED), ns);
 }
 
+/* It is no loss to anybody as long as nothing is in want of it: many programs end without destroying their communicators, and their ranks
+ * not at once. */
 static void give_up(struct dyn_lsa *lsa, const char *why) {
   const char *kept = strdup(why); /* for who asks later */
-  bool waits = !dyn_lsa_settle(lsa, 0);
+  bool runs = !dyn_lsa_settle(lsa, 0);
   dyn_lsa_stop(lsa, kept == NULL ? "a rank is dead" : kept);
-  if (waits) dyn_lsa_complain(lsa);
+  lsa->dead = true;
+  for (int naps = 0; runs && naps < 20 && !dyn_lsa_missed(lsa); naps++) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 static void look(struct dyn_lsa *lsa) {
@@ -81,6 +84,7 @@ static void look(struct dyn_lsa *lsa) {
     give_up(lsa, why);
   }
   lsa->diedOnce = rank >= 0;
+  if (lsa->dead && dyn_lsa_missed(lsa)) dyn_lsa_complain(lsa);
   for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
   dyn_gin_check(lsa);
   dyn_gin_look(lsa);

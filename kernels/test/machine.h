@@ -79,6 +79,7 @@ inline void awaitStream() {}
 
 inline uint32_t loadHost(const uint32_t *at) { return ((const std::atomic<uint32_t> *)at)->load(std::memory_order_relaxed); }
 inline void storeHost(uint64_t *at, uint64_t value) { ((std::atomic<uint64_t> *)at)->store(value, std::memory_order_relaxed); }
+inline void storeHost(uint32_t *at, uint32_t value) { ((std::atomic<uint32_t> *)at)->store(value, std::memory_order_relaxed); }
 inline uint4 loadWord(const uint4 *at) { return *at; }
 inline void storeWord(uint4 *at, const uint4 &word) { *at = word; }
 inline void storeRelease(uint32_t *at, uint32_t value) {

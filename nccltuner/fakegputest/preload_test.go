@@ -37,12 +37,12 @@ func lsa(t *testing.T, deaths int, program string, env ...string) {
 }
 
 func TestDevicePath(t *testing.T) {
-	lsa(t, 2, "test_lsa", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
+	lsa(t, 4, "test_lsa", "LD_PRELOAD="+filepath.Join(build, "libdynamiccl.so"))
 }
 
 // The library linked in, under the thread sanitizer.
 func TestDevicePathThreads(t *testing.T) {
-	lsa(t, 2, "threads/test_lsa", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
+	lsa(t, 4, "threads/test_lsa", "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 }
 
 // Kernels that write into buffers which the program has registered.

@@ -405,5 +405,5 @@ bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t b
 
 int dyn_device_error(void *comm) {
   const struct dyn_bound *b = find(comm);
-  return b != NULL && !b->stopped && dyn_lsa_failed(b->lsa) ? REMOTE_ERROR : SUCCESS;
+  return b != NULL && !b->stopped && dyn_lsa_missed(b->lsa) ? REMOTE_ERROR : SUCCESS;
 }

@@ -118,7 +118,7 @@ static void reset(void) {
   play_calls(1, 3);
   meet();
   int (*resets)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "cuDevicePrimaryCtxReset_v2");
-  CHECK(resets != NULL && resets(rank) == 0 && !dyn_lsa_failed(lsa));
+  CHECK(resets != NULL && resets(rank) == 0 && !dyn_lsa_missed(lsa));
   usleep(1200000);
   dyn_lsa_settle(lsa, 1000000000);
   dyn_gin_destroy(lsa);

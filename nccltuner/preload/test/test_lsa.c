@@ -202,6 +202,22 @@ static void death(void) {
   preload->device->close(lsa);
 }
 
+/* A rank's process is over before the others', without a word, and nobody waits for it: no error, until one needs it, in a call or in a graph. */
+static void leaves(void) {
+  struct step s = begin_with_call(), steps[NODES] = {s, s};
+  CUgraphExec graph = capture(steps, 0);
+  meet();
+  if (rank == numRanks - 1) _exit(0);
+  for (uint64_t began = now_ms(); now_ms() - began < 3000; usleep(10000)) CHECK(async_error() == 0, "behind %d ms", (int)(now_ms() - began));
+  if (rank == 0) CHECK(issue(&s, 0, COMM) == 6);
+  else CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
+  wait_for_all();
+  CHECK(async_error() == 6);
+  usleep(rank == 0 ? 0 : 700000); /* it is said at the next look */
+  CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  preload->device->close(lsa);
+}
+
 /* The program destroys the CUDA context and goes on, with cudaDeviceReset: who watches touches none of its memory, nor does what gives the
  * communicator up later. */
 static void reset(void) {
@@ -364,6 +380,7 @@ int main(int argc, char **argv) {
   play("again", 3, again);
   play("children", 2, children_of_ranks);
   play("death", 3, death);
+  play("leaves", 3, leaves);
   play("late", 2, late);
   play("reset", 2, reset);
   play("blind", 2, blind);
