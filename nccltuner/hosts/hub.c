@@ -7,6 +7,7 @@
 #include "../plugin/marks.h"
 
 #define ANSWER_NS UINT64_C(2000000000) /* ranks answer from a thread of their own, in milliseconds */
+#define MOST_OWED 8 /* questions, each with a plan: 38 KB, which any connection takes */
 #define KEEP_NS (2 * DYN_HOSTS_SEEK_NS) /* what was decided, for ranks that come back */
 /* How far ahead of the fastest rank that it knows of the hub puts a fence, in epochs, which are 16 calls: twice as far as any rank went
  * while it was asked of late. What is decided begins no sooner, and nothing is decided until then, so there is a bound: hosts run no further
@@ -20,6 +21,7 @@ struct member {
   int connection; /* NOBODY: none now */
   bool came;      /* once */
   bool promised;  /* to the question that is open */
+  uint32_t owes;  /* so many answers, on this connection: they come, unless its process is stopped */
   bool told;      /* word is its */
   bool left, gone; /* gone: all were told */
   uint32_t wish;  /* DYN_ALL_*, about GIN */
@@ -218,16 +220,24 @@ static bool greet(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
   return true;
 }
 
+/* One that is stopped is asked a few times and no more: what it does not read would fill its connection, which TCP then takes for broken, and it
+ * is not gone. Nor do others wait at fences for it again and again. */
+static bool can_answer(const struct member *m) { return m->connection != NOBODY && m->owes < MOST_OWED; }
+
 static void propose(struct dyn_hub *hub, struct dyn_hub_comm *c, const void *plan, uint64_t nowNs) {
-  if (c->asking || !c->together || !is_apart(c) || !all_here(c) || c->apart != 0) {
-    uint32_t why = c->asking ? DYN_REFUSED_BUSY : c->apart != 0 ? DYN_REFUSED_APART : DYN_REFUSED_SILENT, missing = 0;
-    while (missing + 1 < c->nRanks && c->members[missing].connection != NOBODY) missing++;
+  uint32_t missing = 0;
+  while (missing < c->nRanks && can_answer(&c->members[missing])) missing++;
+  if (c->asking || !c->together || !is_apart(c) || missing < c->nRanks || c->apart != 0) {
+    bool late = missing < c->nRanks && c->members[missing].owes == MOST_OWED && nowNs - c->askedNs < ANSWER_NS; /* others refused, and its answers are on their way */
+    uint32_t why = c->asking || late ? DYN_REFUSED_BUSY : c->apart != 0 ? DYN_REFUSED_APART : DYN_REFUSED_SILENT;
+    if (missing == c->nRanks) missing--;
     say(hub, c, 0, (struct dyn_hosts_message){.kind = DYN_HOSTS_DECIDE, .refusal = why, .rank = c->apart != 0 ? c->apart : missing}, NULL);
     return;
   }
   uint64_t furthest = 0;
   for (uint32_t i = 0; i < c->nRanks; i++) {
     if (DYN_HUB_MUTATE != DYN_HUB_MUTATE_OLD) c->members[i].promised = false;
+    c->members[i].owes++;
     if (c->members[i].entered > furthest) furthest = c->members[i].entered;
   }
   c->asking = true;
@@ -278,6 +288,7 @@ bool dyn_hub_take(struct dyn_hub *hub, int connection, const struct dyn_hosts_me
     propose(hub, c, payload, nowNs);
     return true;
   case DYN_HOSTS_ANSWER:
+    if (rank->owes > 0) rank->owes--;
     hear(hub, c, m);
     return true;
   case DYN_HOSTS_WISH:
@@ -307,6 +318,7 @@ void dyn_hub_lost(struct dyn_hub *hub, int connection) {
     for (uint32_t i = 0; i < c->nRanks; i++) {
       if (c->members[i].connection != connection) continue;
       c->members[i].connection = NOBODY;
+      c->members[i].owes = 0;
       if (c->asking && DYN_HUB_MUTATE != DYN_HUB_MUTATE_GONE) decide(hub, c, DYN_REFUSED_SILENT, i);
       return;
     }
