@@ -107,6 +107,10 @@ help: ## this list
 gpu-bundle: ## all that the GPU scripts run, built here for a machine with GPUs, but neither Go nor a network; ARCH=sm_90; NCCL_TESTS=DIR: nccl-tests too
 	nccltuner/gputest/bundle.sh $(ARCH)
 
+.PHONY: aarch64-test
+aarch64-test: ## daemon, plugin and preload library for aarch64, under qemu: what needs no kernels
+	nccltuner/aarch64.sh
+
 .PHONY: gpu-test
 gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
 	nccltuner/gputest/run.sh

@@ -44,5 +44,49 @@ dlsym: /* (handle, name) */
   jmp *%rax
   .cfi_endproc
   .size dlsym, . - dlsym
+#elif defined(__aarch64__)
+  .text
+  .globl dlsym
+  .type dlsym, %function
+dlsym: /* (handle, name); who called is in x30 throughout */
+  .cfi_startproc
+  hint #34 /* bti c */
+  ldrb w2, [x1]
+  cmp w2, #'n'
+  b.ne 1f
+  ldrb w2, [x1, #1]
+  cmp w2, #'c'
+  b.ne 1f
+  ldrb w2, [x1, #2]
+  cmp w2, #'c'
+  b.ne 1f
+  ldrb w2, [x1, #3]
+  cmp w2, #'l'
+  b.ne 1f
+  add x2, x0, #1 /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
+  cmp x2, #1
+  b.ls 1f
+  b dyn_lookup_nccl
+1:
+  adrp x16, dyn_lookup_next
+  ldr x16, [x16, #:lo12:dyn_lookup_next]
+  cbz x16, 2f
+  br x16
+2:
+  stp x29, x30, [sp, #-32]!
+  .cfi_def_cfa_offset 32
+  .cfi_offset x29, -32
+  .cfi_offset x30, -24
+  stp x0, x1, [sp, #16]
+  bl dyn_lookup_begin
+  mov x16, x0
+  ldp x0, x1, [sp, #16]
+  ldp x29, x30, [sp], #32
+  .cfi_restore x30
+  .cfi_restore x29
+  .cfi_def_cfa_offset 0
+  br x16
+  .cfi_endproc
+  .size dlsym, . - dlsym
 #endif
   .section .note.GNU-stack, "", @progbits

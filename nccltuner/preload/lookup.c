@@ -3,7 +3,7 @@
  * Who looks NCCL's functions up in a library that it has opened, as vLLM, SGLang, JAX and CuPy do, gets ours for them where we have some, as who
  * is linked with NCCL does. Only of the one NCCL that our functions go on to, for communicators are a library's own: in a process with
  * another one before, or with several when it is first asked, who looks up gets what is there. Nothing else of dlsym changes (dlsym.S;
- * x86-64 alone). DYNAMICCL_NO_DLSYM=1 leaves NCCL's functions to who looks them up.
+ * x86-64 and aarch64 alone). DYNAMICCL_NO_DLSYM=1 leaves NCCL's functions to who looks them up.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 
 #include "forward.h"
 
-#ifdef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
 typedef void *(*lookup)(void *, const char *);
 
 extern const char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));

@@ -77,6 +77,13 @@ void dyn_sends_begin(void) {
  * on as they are, and by a jump: what lies on the stack stays where it is. */
 typedef dyn_word word;
 typedef dyn_function function;
+#ifdef __aarch64__ /* has two more of them in registers */
+#define MORE , word g, word h
+#define PASS(real, ...) ((word(*)(word, word, word, word, word, word, word, word))(void (*)(void))(real))(__VA_ARGS__, g, h)
+#else
+#define MORE
+#define PASS(real, ...) (real)(__VA_ARGS__)
+#endif
 static _Atomic(function) realSend, realRecv, realAccept;
 
 /* Where there is none (glibc.h), nothing is loaded that could stand behind us. */
@@ -126,11 +133,11 @@ static __attribute__((noinline)) word accept_nccls(_Atomic uint32_t *all, functi
   return accepted;
 }
 
-__attribute__((visibility("default"))) word dyn_accept(word fd, word address, word size, word d, word e, word f) __asm__("accept");
-word dyn_accept(word fd, word address, word size, word d, word e, word f) {
+__attribute__((visibility("default"))) word dyn_accept(word fd, word address, word size, word d, word e, word f MORE) __asm__("accept");
+word dyn_accept(word fd, word address, word size, word d, word e, word f MORE) {
   function real = real_of(&realAccept, "accept");
   _Atomic uint32_t *all = states_for(__builtin_return_address(0));
-  return all == NULL ? real(fd, address, size, d, e, f) : accept_nccls(all, real, fd, address, size);
+  return all == NULL ? PASS(real, fd, address, size, d, e, f) : accept_nccls(all, real, fd, address, size);
 }
 
 /* The size of a message that may come behind it; 0: it is none. */
@@ -188,11 +195,11 @@ static __attribute__((noinline)) word send_nccls(_Atomic uint32_t *at, function 
   return sent;
 }
 
-__attribute__((visibility("default"))) word dyn_send(word fd, word data, word bytes, word flags, word e, word f) __asm__("send");
-word dyn_send(word fd, word data, word bytes, word flags, word e, word f) {
+__attribute__((visibility("default"))) word dyn_send(word fd, word data, word bytes, word flags, word e, word f MORE) __asm__("send");
+word dyn_send(word fd, word data, word bytes, word flags, word e, word f MORE) {
   function real = real_of(&realSend, "send");
   _Atomic uint32_t *all = states_for(__builtin_return_address(0));
-  if (all == NULL || !(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS) return real(fd, data, bytes, flags, e, f);
+  if (all == NULL || !(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS) return PASS(real, fd, data, bytes, flags, e, f);
   return send_nccls(&all[(unsigned)fd], real, (int)fd, (const void *)data, (size_t)bytes, (int)flags);
 }
 
@@ -215,11 +222,11 @@ static __attribute__((noinline)) word recv_nccls(_Atomic uint32_t *at, function 
   return got;
 }
 
-__attribute__((visibility("default"))) word dyn_recv(word fd, word data, word bytes, word flags, word e, word f) __asm__("recv");
-word dyn_recv(word fd, word data, word bytes, word flags, word e, word f) {
+__attribute__((visibility("default"))) word dyn_recv(word fd, word data, word bytes, word flags, word e, word f MORE) __asm__("recv");
+word dyn_recv(word fd, word data, word bytes, word flags, word e, word f MORE) {
   function real = real_of(&realRecv, "recv");
   _Atomic uint32_t *all = states_for(__builtin_return_address(0));
-  if (all == NULL || !(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS) return real(fd, data, bytes, flags, e, f);
-  if (!(atomic_load_explicit(&all[(unsigned)fd], memory_order_relaxed) & (ACCEPTED | HEARD | INCOMING))) return real(fd, data, bytes, flags, e, f);
+  if (all == NULL || !(flags & MSG_DONTWAIT) || (unsigned)fd >= SOCKETS) return PASS(real, fd, data, bytes, flags, e, f);
+  if (!(atomic_load_explicit(&all[(unsigned)fd], memory_order_relaxed) & (ACCEPTED | HEARD | INCOMING))) return PASS(real, fd, data, bytes, flags, e, f);
   return recv_nccls(&all[(unsigned)fd], real, (int)fd, (void *)data, (size_t)bytes, (int)flags);
 }
