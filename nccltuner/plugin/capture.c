@@ -43,6 +43,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm.h"
 
@@ -71,6 +72,9 @@ static void miss_preload(dyn_logger log, const struct dyn_preload *found) {
   const char *now = getenv("LD_PRELOAD");
   if (found != NULL)
     dyn_say_why(log, DYN_LOG_WARN, "the libdynamiccl.so of this process is of another release than this plugin: " STORED_ALONE "install one release, in one folder");
+  else if (now != NULL && strstr(now, "libdynamiccl.so") != NULL)
+    dyn_say_why(log, DYN_LOG_WARN, "libdynamiccl.so is in LD_PRELOAD and this NCCL cannot see it: " STORED_ALONE "either the loader could not load it, and has said so, "
+                "or the program loads NCCL by dlmopen");
   else
     dyn_say_why(log, DYN_LOG_WARN, "libdynamiccl.so is not in this process: " STORED_ALONE "whatever starts ranks (a script, Ray, ssh) has to hand on all variables that "
                 "`dynamiccld run` sets and `dynamiccld env` prints; here LD_PRELOAD is %s", now == NULL || *now == '\0' ? "not set" : now);

@@ -34,6 +34,7 @@ func TestPluginThatNCCLDoesNotLoad(t *testing.T) {
 		{"another tuner", []string{"NCCL_TUNER_PLUGIN=" + filepath.Join(r.tmp, "libother.so")}, ""},
 		{"no tuner", []string{"NCCL_TUNER_PLUGIN=none"}, ""},
 		{"no preload library", []string{replaced}, half},
+		{"a preload library that is not there", []string{replaced + ":" + filepath.Join(r.tmp, "libdynamiccl.so")}, "libdynamiccl.so is in LD_PRELOAD and this NCCL cannot see it: "},
 		{"no preload library, quiet", []string{replaced, "DYNAMICCL_QUIET=1"}, ""},
 		{"no preload library, NCCL's log says it", []string{replaced, "NCCL_DEBUG=WARN"}, ""},
 	} {
