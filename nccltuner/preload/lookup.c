@@ -25,9 +25,12 @@ static void *find_nothing(void *handle, const char *name) {
   return NULL;
 }
 
-/* Constructors of the program's libraries may come before ours. */
+/* Constructors of the program's libraries may come before ours. glibc's own says what is next, for a tool's, such as those that share out a
+ * GPU's memory have, mostly has no version, and dlvsym passes over it. */
 lookup dyn_lookup_begin(void) {
-  lookup next = dlvsym != NULL ? (lookup)dlvsym(RTLD_NEXT, "dlsym", DYN_GLIBC_FIRST) : NULL;
+  lookup own = dlvsym != NULL ? (lookup)dlvsym(RTLD_NEXT, "dlsym", DYN_GLIBC_FIRST) : NULL;
+  lookup next = own == NULL ? NULL : (lookup)own(RTLD_NEXT, "dlsym");
+  if (next == NULL) next = own;
   if (next == NULL) next = find_nothing; /* no libdl: who could call us? */
   atomic_store(&dyn_lookup_next, next);
   return next;
