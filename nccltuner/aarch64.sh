@@ -12,7 +12,7 @@ build=$PWD/.cache/aarch64
 cross() { make -s -C "nccltuner/$1" CC="$cc" LIB="$build/lib" BUILD="$build/$1" "${@:2}"; }
 tests=$build/preload/test
 alone=(test_graphs test_watch test_windows test_peers test_movers test_pace test_hub fence_check)
-preloaded=("test_preload local" "test_preload global" "test_preload none" test_elsewhere test_absent test_probe test_groups test_sends)
+preloaded=("test_preload local" "test_preload global" "test_preload none" test_elsewhere test_absent test_hook test_probe test_groups test_sends)
 cross plugin all
 built=("$tests/libnccl.so.2" "$tests/libcuda.so.1" "$tests/libother.so" "$tests/test_names" "${alone[@]/#/$tests/}")
 for test in "${preloaded[@]}"; do built+=("$tests/${test% *}"); done

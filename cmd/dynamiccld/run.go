@@ -325,6 +325,7 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		return
 	}
 	behind := r.leftBehind()
+	own := r.daemon.Started // else others came to it before
 	within := reportWithin
 	if nccltuner.Stopped(r.daemon.Status.PID) {
 		within = launch.AnswerWithin
@@ -339,6 +340,9 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 		r.say("what was gained is not known: %v", err)
 	case behind && len(report.Comms) == 0 && report.Elsewhere == 0: // it may be yet to come
 	case ran && !r.quiet && (r.setup.Why == "" || len(report.Comms) > 0 && tuned(report)):
+		if !own {
+			report.Strays = 0
+		}
 		_ = render.Run(r.stderr, report) // nobody is there to tell
 	}
 	if r.cfg.Trace != "" {

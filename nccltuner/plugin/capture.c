@@ -43,6 +43,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm.h"
 
@@ -50,20 +51,38 @@
   "start the program with `dynamiccld run`, which sets LD_PRELOAD=.../libdynamiccl.so, or, with " \
   "DYNAMICCL_KERNEL_EVENTS=1 (docs/design.md, decision 9), set DYNAMICCL_NO_GRAPHS=1 in one that captures no CUDA graphs"
 
-/* Ends kernel times for this process: stored choices go on. */
-static void refuse(struct dyn_process *process, dyn_logger log, const char *why) {
-  if (atomic_exchange(&process->refused, ncclProfileKernelCh | ncclProfileProxyOp) != 0) return;
+/* Ends kernel times for this process: stored choices go on. False: they had ended. */
+static bool end_times(struct dyn_process *process) {
+  if (atomic_exchange(&process->refused, ncclProfileKernelCh | ncclProfileProxyOp) != 0) return false;
   struct dyn_mask_words words = dyn_process_words(process);
   dyn_guard_enter(&words); /* and never leaves: an update of another thread that began before cannot undo it */
   dyn_mask_update(process, 0);
-  dyn_say(log, DYN_LOG_WARN, "%s: a daemon's stored choices are used, nothing is explored; " NEEDS, why);
+  return true;
+}
+
+static void refuse(struct dyn_process *process, dyn_logger log, const char *why) {
+  if (end_times(process)) dyn_say(log, DYN_LOG_WARN, "%s: a daemon's stored choices are used, nothing is explored; " NEEDS, why);
+}
+
+#define STORED_ALONE "a daemon's stored choices are used, nothing is measured and no kernel of ours runs; "
+
+/* What hands on NCCL's variables and not the loader's, as ssh launchers and Ray do, or puts another library into LD_PRELOAD, as scripts and
+ * SGLang's memory saver do, leaves a process with half of us. */
+static void miss_preload(dyn_logger log, const struct dyn_preload *found) {
+  const char *now = getenv("LD_PRELOAD");
+  if (found != NULL)
+    dyn_say_why(log, DYN_LOG_WARN, "the libdynamiccl.so of this process is of another release than this plugin: " STORED_ALONE "install one release, in one folder");
+  else if (now != NULL && strstr(now, "libdynamiccl.so") != NULL)
+    dyn_say_why(log, DYN_LOG_WARN, "libdynamiccl.so is in LD_PRELOAD and this NCCL cannot see it: " STORED_ALONE "either the loader could not load it, and has said so, "
+                "or the program loads NCCL by dlmopen");
+  else
+    dyn_say_why(log, DYN_LOG_WARN, "libdynamiccl.so is not in this process: " STORED_ALONE "whatever starts ranks (a script, Ray, ssh) has to hand on all variables that "
+                "`dynamiccld run` sets and `dynamiccld env` prints; here LD_PRELOAD is %s", now == NULL || *now == '\0' ? "not set" : now);
 }
 
 static const char *what_is_missing(const struct dyn_process *process, int version) {
   const char *late = getenv("NCCL_ENQUEUE_REARCH_ENABLE");
-  if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS"))
-    return process->preload == NULL ? "without libdynamiccl.so no call is timed"
-                                    : "timing calls needs a driver of CUDA 12.0 or newer";
+  if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) return "timing calls needs a driver of CUDA 12.0 or newer";
   if (process->promised) return NULL;
   if (process->preload == NULL) return "CUDA graphs would be captured with kernel events in them";
   if (version >= DYN_HOLD_VERSION && late != NULL && strtoll(late, NULL, 0) != 0)
@@ -94,6 +113,10 @@ static void decide(struct dyn_process *process, int *mask, int version, dyn_logg
     time_by_events(process, version);
     return;
   }
+  if (version >= 3 && process->preload == NULL && !dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) {
+    if (end_times(process)) miss_preload(log, found);
+    return;
+  }
   const char *why = version < 3 ? NULL : what_is_missing(process, version);
   if (why != NULL) refuse(process, log, why);
 }
@@ -112,8 +135,8 @@ int dyn_capture_open(struct dyn_process *process, int *mask, int version, dyn_lo
   if (!process->eventTimed && version >= 3 && !process->promised)
     refuse(process, log, "a communicator was made past the preload library");
   if (process->eventTimed)
-    dyn_say_once(log, DYN_LOG_INFO, "a communicator was made past the preload library: its calls are not timed, a "
-                 "daemon's stored choices are used there");
+    dyn_say_why_once(log, DYN_LOG_INFO, "a communicator was made past libdynamiccl.so, by another NCCL of this process than the one that it goes on to, or one "
+                     "that was loaded by itself (dlmopen, RTLD_DEEPBIND): " STORED_ALONE "let the program use one NCCL");
   return process->eventTimed;
 }
 

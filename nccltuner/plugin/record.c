@@ -258,13 +258,16 @@ static void say_who_decides(const struct dyn_comm *comm, bool first) {
   dyn_why_tell(first && !run_says(comm));
 }
 
+/* Of this host: whoever joins later has found the same. */
+static bool joined_first(const struct dyn_comm *comm) { return comm->self == dyn_ranks_of(comm->record); }
+
 /* Once a process: why nothing is chosen, though the plugin is there: no daemon, or one of another release. Not where the user decides, and not where a daemon
  * has published already and died since: its plan goes on. */
 static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
   if (__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&comm->record->newest, __ATOMIC_RELAXED))
     return;
   int layout = dyn_daemon_layout(comm->log);
-  bool first = comm->self == dyn_ranks_of(comm->record); /* of this host: whoever joins later has found the same */
+  bool first = joined_first(comm);
   if (layout > 0 && layout != DYN_ABI_VERSION) {
     dyn_say_why_once(comm->log, DYN_LOG_WARN, "the daemon of %s speaks shared-memory layout %d and this library %d: running plain NCCL; "
                      "restart the daemon from the release of this library", directory, layout, DYN_ABI_VERSION);
@@ -319,6 +322,7 @@ static void join(struct dyn_member *member, const char *directory) {
   if (!record) return;
   say_who_decides(comm, firstVeto);
   miss_daemon(comm, directory);
+  if (comm->hasProfiler && dyn_timing_flags(comm) & DYN_RANK_NO_TIMES) dyn_why_tell(joined_first(comm)); /* capture.c has said why */
 }
 
 void dyn_record_join(struct dyn_member *member) {

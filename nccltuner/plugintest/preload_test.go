@@ -57,6 +57,9 @@ func TestSends(t *testing.T) { preload(t, "test_sends", preloadTests()) }
 // Functions of a program's own that are called as those which the library has for NCCL's sockets.
 func TestNamesOfTheProgram(t *testing.T) { preload(t, "test_names") }
 
+// A tool with a dlsym of its own.
+func TestAnotherDlsym(t *testing.T) { preload(t, "test_hook", preloadTests()) }
+
 // Edges between our kernels in CUDA graphs.
 func TestGraphEdges(t *testing.T) { preload(t, "test_graphs") }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dlsym of the whole program. A lookup that is not of one of NCCL's names in a library goes on as if we were not there: with RTLD_NEXT
- * glibc asks by its return address who wants to know, so it is jumped to, not called. The others are lookup.c's.
+ * dlsym of the whole program. A lookup that is not of one of NCCL's names in a library goes on as if we were not there: with RTLD_NEXT, and
+ * RTLD_DEFAULT, glibc asks by its return address who wants to know, so it is jumped to, not called. The others are lookup.c's.
  */
 #ifdef __x86_64__
   .text
@@ -18,10 +18,27 @@ dlsym: /* (handle, name) */
   jne 1f
   cmpb $'l', 3(%rsi)
   jne 1f
-  leaq 1(%rdi), %rax /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
-  cmpq $1, %rax
-  jbe 1f
-  jmp dyn_lookup_nccl
+  cmpq $-1, %rdi /* RTLD_NEXT */
+  je 1f
+  testq %rdi, %rdi /* RTLD_DEFAULT */
+  jne dyn_lookup_nccl
+  pushq %rdi
+  .cfi_adjust_cfa_offset 8
+  pushq %rsi
+  .cfi_adjust_cfa_offset 8
+  subq $8, %rsp
+  .cfi_adjust_cfa_offset 8
+  movq %rsi, %rdi
+  movq 24(%rsp), %rsi /* who asks */
+  call dyn_lookup_hides
+  addq $8, %rsp
+  .cfi_adjust_cfa_offset -8
+  popq %rsi
+  .cfi_adjust_cfa_offset -8
+  popq %rdi
+  .cfi_adjust_cfa_offset -8
+  testb %al, %al
+  jnz dyn_lookup_miss
 1:
   movq dyn_lookup_next(%rip), %rax
   testq %rax, %rax
@@ -63,9 +80,9 @@ dlsym: /* (handle, name); who called is in x30 throughout */
   ldrb w2, [x1, #3]
   cmp w2, #'l'
   b.ne 1f
-  add x2, x0, #1 /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
-  cmp x2, #1
-  b.ls 1f
+  cmn x0, #1 /* RTLD_NEXT */
+  b.eq 1f
+  cbz x0, 3f /* RTLD_DEFAULT */
   b dyn_lookup_nccl
 1:
   adrp x16, dyn_lookup_next
@@ -86,6 +103,23 @@ dlsym: /* (handle, name); who called is in x30 throughout */
   .cfi_restore x29
   .cfi_def_cfa_offset 0
   br x16
+3:
+  stp x29, x30, [sp, #-32]!
+  .cfi_def_cfa_offset 32
+  .cfi_offset x29, -32
+  .cfi_offset x30, -24
+  stp x0, x1, [sp, #16]
+  mov x0, x1
+  mov x1, x30 /* who asks */
+  bl dyn_lookup_hides
+  tst w0, #0xff
+  ldp x0, x1, [sp, #16]
+  ldp x29, x30, [sp], #32
+  .cfi_restore x30
+  .cfi_restore x29
+  .cfi_def_cfa_offset 0
+  b.eq 1b
+  b dyn_lookup_miss
   .cfi_endproc
   .size dlsym, . - dlsym
 #endif

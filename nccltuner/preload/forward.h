@@ -28,6 +28,8 @@ void *dyn_find_loaded(const char *library, const char *name);
 /* Whether this function of NCCL's, which somebody has looked up, is of the library that ours of that name go on to; that of the first one, if
  * it is the only NCCL. */
 bool dyn_is_behind(const char *name, const void *real);
+/* Whether the library that has this address, or what it was linked with, has a function of this name that is not ours. */
+bool dyn_is_reached(const char *name, const void *caller);
 /* NCCL's, for what we have no function of; behind a call of NCCL's. NULL: none. */
 void *dyn_find_behind(const char *name);
 

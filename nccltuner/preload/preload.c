@@ -86,6 +86,15 @@ static void *find_behind(const char *name, const void *own, const void *caller) 
 
 void *dyn_find_behind(const char *name) { return find_behind(name, NULL, NULL); }
 
+bool dyn_is_reached(const char *name, const void *caller) {
+  void *library = library_of(caller);
+  const void *real = library == NULL ? NULL : dlsym(library, name);
+  Dl_info in, own;
+  bool found = real != NULL && dladdr(real, &in) != 0 && dladdr((void *)dyn_is_reached, &own) != 0 && in.dli_fbase != own.dli_fbase;
+  if (library != NULL) dlclose(library);
+  return found;
+}
+
 /* What is loaded, by name. The loader's list is looked through under a lock, in which nothing is to be asked of it. */
 struct names { char *of[2048]; unsigned n; };
 static int note_name(struct dl_phdr_info *info, size_t size, void *data) {

@@ -32,12 +32,13 @@ int nccl_load(struct worker *worker) {
   const struct symbol symbols[] = {NCCL_FUNCTIONS(SYMBOL) NCCL_TEXT_FUNCTIONS(SYMBOL) NCCL_NEWER_FUNCTIONS(NEWER)};
 #undef SYMBOL
 #undef NEWER
-  int preloaded = goes_through_preload(library);
+  /* In the program's own order, not with RTLD_DEFAULT, by which the preload library shows nothing of an NCCL that is loaded for its user alone. */
+  void *program = goes_through_preload(library) ? dlopen(NULL, RTLD_LAZY) : NULL;
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
     *symbols[i].at = dlsym(library, symbols[i].name);
     if (*symbols[i].at == NULL && symbols[i].needed)
       return worker_fail(worker, "loading NCCL: %s has no %s: name another library with --nccl", file, symbols[i].name);
-    void *before = preloaded && *symbols[i].at != NULL ? dlsym(RTLD_DEFAULT, symbols[i].name) : NULL;
+    void *before = program != NULL && *symbols[i].at != NULL ? dlsym(program, symbols[i].name) : NULL;
     if (before != NULL) *symbols[i].at = before;
   }
   worker->unusable = 0;

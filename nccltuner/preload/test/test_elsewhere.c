@@ -117,6 +117,22 @@ static void looked_up_before_another(void) {
   CHECK(other != NULL && call(1, 2, 0, 0, 0, 0x5000, 0) == FAKE_RESULT && calls_of(nccl) == 1 && calls_of(other) == 0);
 }
 
+/* With RTLD_DEFAULT a function of NCCL's is found where one would be without us: not of an NCCL that is loaded for its user alone, unless that user
+ * asks. */
+static void looked_up_by_default(void) {
+  char path[4096];
+  void *nccl = load("libnccl.so.2");
+  (void)dlerror();
+  CHECK(dlsym(RTLD_DEFAULT, "ncclBroadcast") == NULL && dlerror() != NULL && dlerror() == NULL);
+  void *(*ask)(const char *) = (void *(*)(const char *))dlsym(nccl, "fake_look_up");
+  CHECK(is_of(ask("ncclBroadcast"), "libdynamiccl.so") && is_of(ask("ncclGetVersion"), "libnccl.so.2") && ask("ncclNothing") == NULL);
+  CHECK(dlsym(RTLD_DEFAULT, "dynamicclIntercepted") != NULL && dlsym(RTLD_DEFAULT, "puts") != NULL);
+  CHECK(snprintf(path, sizeof path, "%s/libnccl.so.2", folder) < (int)sizeof path && dlopen(path, RTLD_NOW | RTLD_GLOBAL) == nccl && dlerror() == NULL);
+  broadcast call = (broadcast)dlsym(RTLD_DEFAULT, "ncclBroadcast");
+  CHECK(is_of((void *)call, "libdynamiccl.so") && dlerror() == NULL && call(1, 2, 0, 0, 0, 0x5000, 0) == FAKE_RESULT && calls_of(nccl) == 1);
+  CHECK(dlsym(RTLD_DEFAULT, "ncclNothing") == NULL && dlerror() != NULL);
+}
+
 static void looked_up_by_itself(void) {
   setenv("DYNAMICCL_NO_DLSYM", "1", 1);
   CHECK(is_of(dlsym(load("libnccl.so.2"), "ncclBroadcast"), "libnccl.so.2"));
@@ -126,7 +142,7 @@ int main(int argc, char **argv) {
   static const struct { const char *name; void (*runs)(void); } cases[] = {
       {"another name", other_name}, {"beside another", beside_another}, {"comes back", nccl_comes_back}, {"another comes back", other_comes_back},
       {"looked up", looked_up}, {"looked up beside another", looked_up_beside_another}, {"looked up without error", looked_up_without_error}, {"looked up before another", looked_up_before_another},
-      {"looked up by itself", looked_up_by_itself}};
+      {"looked up by default", looked_up_by_default}, {"looked up by itself", looked_up_by_itself}};
   CHECK(argc == 2 && dlsym(RTLD_DEFAULT, "dynamiccl_preload") != NULL);
   folder = argv[1];
   int failed = 0;

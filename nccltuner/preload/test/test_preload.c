@@ -121,7 +121,7 @@ static uintptr_t make(uintptr_t at, int ranks, struct fake_call *fake) {
   uintptr_t comm = 0;
   made = at;
   fake->inside = ranks > 0 ? make_that : split_that;
-  if (ranks > 0) CHECK(((init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRank"))((uintptr_t)&comm, ranks, (struct fake_id){""}, 0, 0) == 0);
+  if (ranks > 0) CHECK(((init_rank)dlsym(dlopen(NULL, RTLD_LAZY), "ncclCommInitRank"))((uintptr_t)&comm, ranks, (struct fake_id){""}, 0, 0) == 0);
   else CHECK(find("ncclCommSplit")(5, 0, 0, (uintptr_t)&comm, 0, 0, 0, 0, 0) == 0);
   CHECK(comm == at);
   fake->inside = note_inside;
@@ -213,11 +213,11 @@ static void announces(struct fake_call *fake) {
   struct fake_id id;
   for (size_t i = 0; i < sizeof id.bytes; i++) id.bytes[i] = (char)(i * 7);
   atomic_store(&preload->announced, 0);
-  CHECK(((init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRank"))(5, 8, id, 3, 0) == FAKE_RESULT);
+  CHECK(((init_rank)dlsym(dlopen(NULL, RTLD_LAZY), "ncclCommInitRank"))(5, 8, id, 3, 0) == FAKE_RESULT);
   CHECK(memcmp(&id, &fake->id, sizeof id) == 0 && fake->arguments[0] == 5 && fake->arguments[1] == 8 && fake->arguments[2] == 3);
   CHECK(atomic_load(&preload->announced) == 1);
   id.bytes[127] = 'x';
-  CHECK(((init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig"))(6, 9, id, 4, (uintptr_t)&plainConfig) == FAKE_RESULT);
+  CHECK(((init_rank)dlsym(dlopen(NULL, RTLD_LAZY), "ncclCommInitRankConfig"))(6, 9, id, 4, (uintptr_t)&plainConfig) == FAKE_RESULT);
   CHECK(memcmp(&id, &fake->id, sizeof id) == 0 && fake->arguments[2] == 4 && fake->arguments[3] == (uintptr_t)&plainConfig);
   CHECK(atomic_load(&preload->announced) == 2);
   find("ncclCommInitAll")(0, 4, 0, 0, 0, 0, 0, 0, 0);
@@ -259,7 +259,7 @@ static void networks(struct fake_call *fake) {
   struct dyn_nccl_config none = {.size = sizeof none, .magic = 0xcafebeef, .version = DYN_NCCL_CONFIG_VERSION, .splitShare = 1}, own = none, other = none, old = none, ib = none, sockets = none, newer = none;
   ib.netName = "ib", sockets.netName = "socket", newer.size += 64, newer.version = 23500, newer.netName = "Theirs";
   own.netName = "Theirs", other.magic = 1, old.size = offsetof(struct dyn_nccl_config, netName);
-  init_rank of = (init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig"), plain = (init_rank)dlsym(RTLD_DEFAULT, "ncclCommInitRank");
+  init_rank of = (init_rank)dlsym(dlopen(NULL, RTLD_LAZY), "ncclCommInitRankConfig"), plain = (init_rank)dlsym(dlopen(NULL, RTLD_LAZY), "ncclCommInitRank");
   function split = find("ncclCommSplit"), shrink = find("ncclCommShrink");
   looked = fake, fake->inside = look_at_config;
   for (int apart = 0; apart < 2; apart++) {

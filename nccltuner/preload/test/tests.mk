@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_watch, test_movers, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_absent, test_names, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# test_watch, test_movers, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_absent, test_names, test_hook, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
 # runs them as well. test_lsa, test_direct, test_making, test_stamps, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_names $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_names $(T)/test_hook $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -28,6 +28,12 @@ $(T)/libnames.so: test/names.c | $(T)
 
 $(T)/test_names: test/test_names.c $(T)/libnames.so | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(T)/libnames.so -Wl,-rpath,'$$ORIGIN'
+
+$(T)/libhook.so: test/hook.c | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libhook.so -o $@ $< -ldl
+
+$(T)/test_hook: test/test_hook.c $(T)/libhook.so | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(T)/libhook.so -Wl,-rpath,'$$ORIGIN' -ldl
 
 $(T)/test_sends: test/test_sends.c test/long_messages.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=fake_loading -o $@ $< -pthread -ldl
@@ -111,6 +117,7 @@ check: tests
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_elsewhere $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_absent $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_names
+	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_hook $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_sends $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload local $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_preload global $(abspath $(T))

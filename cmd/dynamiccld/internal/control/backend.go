@@ -27,6 +27,7 @@ type Backend interface {
 type RunView struct {
 	Comms     []CommView
 	Elsewhere int // communicators with ranks of this run that another run speaks for
+	Strays    int // communicators since the daemon started whose ranks belong to no run
 	Processes int // rank processes of any run that live
 	Traffic   *Traffic
 }

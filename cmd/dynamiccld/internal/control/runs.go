@@ -13,8 +13,9 @@ import (
 // RunReport is what the communicators of one `dynamiccld run` did. Its JSON keys are an interface: add, never rename.
 type RunReport struct {
 	Comms     []RunComm `json:"comms"`
-	Elsewhere int       `json:"elsewhere"` // communicators of its ranks that another run speaks for
-	Processes int       `json:"processes"` // rank processes of any run that live
+	Elsewhere int       `json:"elsewhere"`        // communicators of its ranks that another run speaks for
+	Strays    int       `json:"strays,omitempty"` // communicators since the daemon started whose ranks belong to no run
+	Processes int       `json:"processes"`        // rank processes of any run that live
 	Traffic   *Traffic  `json:"socket_traffic,omitempty"`
 }
 
@@ -79,7 +80,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	report := RunReport{Comms: []RunComm{}, Elsewhere: view.Elsewhere, Processes: view.Processes, Traffic: view.Traffic}
+	report := RunReport{Comms: []RunComm{}, Elsewhere: view.Elsewhere, Strays: view.Strays, Processes: view.Processes, Traffic: view.Traffic}
 	now := s.now()
 	for _, c := range view.Comms {
 		out := RunComm{CommStatus: c.Status, Buckets: []Bucket{}}

@@ -109,8 +109,8 @@ func (c *comm) noTimes() bool {
 }
 
 // whyNoTimes is said of such a communicator.
-const whyNoTimes = "a rank's calls are not timed, for they do not go through libdynamiccl.so: stored choices only; start the program " +
-	"with `dynamiccld run`, and have its libraries call NCCL by name and not through dlsym"
+const whyNoTimes = "a rank's calls are not timed, for they do not go through libdynamiccl.so: stored choices only; either its LD_PRELOAD was lost " +
+	"(to a script, Ray, ssh), which has to be as `dynamiccld env` prints it, or its process has several NCCLs, which `dynamiccld doctor` names while it runs"
 
 // noExplore and fixedNumerics say what the user wants of the processes: one rank's word binds the communicator.
 func (c *comm) noExplore() bool {

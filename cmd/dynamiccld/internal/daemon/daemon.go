@@ -76,6 +76,7 @@ type Daemon struct {
 	runOf         map[nccltuner.Process]uint64         // of processes whose communicator is gone: the `dynamiccld run` that is theirs
 	traffic       []traffic                            // of processes that are gone, the oldest run first; at most departedKept
 	left          []departed                           // communicators that are gone, oldest first; at most departedKept
+	strays        int                                  // those that are gone and belonged to no run
 	findings      kept[tuner.Finding]
 	alarms        kept[tuner.Alarmed]
 	findingCounts map[string]uint64

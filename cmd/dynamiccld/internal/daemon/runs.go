@@ -35,8 +35,9 @@ func (c *comm) runs() []uint64 {
 // remember keeps what people may still ask about a communicator that goes.
 func (d *Daemon) remember(c *comm) {
 	runs := c.runs()
-	if len(runs) == 0 {
-		return // nobody will ask
+	if len(runs) == 0 { // nobody will ask what it did
+		d.strays++
+		return
 	}
 	if len(d.left) == departedKept {
 		d.left = slices.Delete(d.left, 0, 1)
@@ -60,11 +61,15 @@ func (d *Daemon) Ran(ctx context.Context, run uint64) (out control.RunView, err 
 				out.Elsewhere++
 			}
 		}
+		out.Strays = d.strays
 		for _, l := range d.left {
 			add(l.runs, control.CommView{Status: l.status, Views: l.views, Captured: l.graphs, Replays: l.replays})
 		}
 		for _, id := range d.order {
 			c := d.comms[id]
+			if len(c.runs()) == 0 {
+				out.Strays++
+			}
 			add(c.runs(), control.CommView{Status: c.status(), Views: d.core.BucketsOf(id), Captured: d.capturedOf(c), Replays: d.core.ReplaysOf(id)})
 		}
 		out.Traffic = d.trafficOf(run)

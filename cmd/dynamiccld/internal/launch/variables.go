@@ -129,6 +129,12 @@ func sanitizer(path string) bool {
 	return strings.HasPrefix(name, "libasan.so") || strings.HasPrefix(name, "libhwasan.so") || strings.HasPrefix(name, "libclang_rt.")
 }
 
+// takesItWhole says that a library takes all of LD_PRELOAD for its own file: older torch_memory_saver (hooks/mode_preload.py) opens that,
+// and its program ends where there is another name in it.
+func takesItWhole(path string) bool {
+	return strings.HasPrefix(filepath.Base(path), "torch_memory_saver")
+}
+
 // preload puts the library that times calls before what the user preloads, but behind sanitizers. Without it nothing is timed, unless
 // the user has NCCL do it (nccltuner/plugin/capture.c).
 func (s *Setup) preload(w Wish) {
@@ -138,13 +144,14 @@ func (s *Setup) preload(w Wish) {
 		}
 	}
 	path, why := w.Plugin.Preload, ""
-	switch {
+	switch theirs := Preloaded(w.Preload); {
 	case path == "":
 		why = preloadFile + " is not beside the plugin (`make plugin` builds it)"
 	case strings.ContainsFunc(path, preloadSeparator):
 		why = fmt.Sprintf("the loader takes no path with a space or colon (%s)", path)
+	case len(theirs) == 1 && takesItWhole(theirs[0]):
+		why = fmt.Sprintf("LD_PRELOAD=%s is yours and stays alone, for older releases of it take the whole variable for their file; with a newer one set LD_PRELOAD=%s:%[1]s", theirs[0], path)
 	default:
-		theirs := Preloaded(w.Preload)
 		first := slices.IndexFunc(theirs, func(path string) bool { return !sanitizer(path) })
 		if first < 0 {
 			first = len(theirs)

@@ -11,12 +11,15 @@ import (
 )
 
 // Where NCCL has not loaded the plugin that a program is to have, the preload library says so, once, by rank 0; where NCCL's log does, it does not.
+// Where it has, and the library is not there, the plugin does, on the rank that joined first.
 func TestPluginThatNCCLDoesNotLoad(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.start()
 	missing := filepath.Join(r.tmp, "libnccl-tuner-dynamiccl.so")
 	old := "FAKEGPU_OPTIONS=--nccl 2.20.5"
+	replaced := "LD_PRELOAD=" + filepath.Join(r.standIns(), "libnccl.so.2") // as by a launcher that hands on NCCL's variables, or puts another library there
+	half := "libdynamiccl.so is not in this process: a daemon's stored choices are used, nothing is measured and no kernel of ours runs; "
 	for _, tc := range []struct {
 		name string
 		env  []string
@@ -30,6 +33,10 @@ func TestPluginThatNCCLDoesNotLoad(t *testing.T) {
 		{"quiet", []string{old, "DYNAMICCL_QUIET=1"}, ""},
 		{"another tuner", []string{"NCCL_TUNER_PLUGIN=" + filepath.Join(r.tmp, "libother.so")}, ""},
 		{"no tuner", []string{"NCCL_TUNER_PLUGIN=none"}, ""},
+		{"no preload library", []string{replaced}, half},
+		{"a preload library that is not there", []string{replaced + ":" + filepath.Join(r.tmp, "libdynamiccl.so")}, "libdynamiccl.so is in LD_PRELOAD and this NCCL cannot see it: "},
+		{"no preload library, quiet", []string{replaced, "DYNAMICCL_QUIET=1"}, ""},
+		{"no preload library, NCCL's log says it", []string{replaced, "NCCL_DEBUG=WARN"}, ""},
 	} {
 		group := r.workers(workers.Spec{Ranks: 2, Nodes: 1, MaxBytes: 4096}, r.build.Table("h200x2-nvlink-quiet"), tc.env...)
 		if err := group.Close(context.Background()); err != nil {

@@ -2,6 +2,7 @@ package live
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"os"
@@ -22,11 +23,15 @@ type oneProcess struct {
 	in    io.WriteCloser
 	out   *bufio.Reader
 	cmd   *exec.Cmd
+	said  bytes.Buffer // on standard error, whole once it has ended
 	calls int
 }
 
 // lookedUp is the program that has NCCL by ctypes (testdata/looked_up.py).
 const lookedUp = "looked-up"
+
+// pastUs is the same with NCCL's own functions, as those of a second NCCL in a process are.
+const pastUs = "past-us"
 
 // startOneProcess: the stand-in for an H200 node has our kernels where they take that many microseconds, else none.
 func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table string) *oneProcess {
@@ -37,7 +42,7 @@ func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table strin
 	r.Cleanup(cancel)
 	preload := filepath.Join(r.build.Lib, "libdynamiccl.so")
 	sizes := []string{strconv.Itoa(ranks), strconv.Itoa(bytes), strconv.Itoa(p.calls)}
-	if how == lookedUp {
+	if how == lookedUp || how == pastUs {
 		p.cmd = exec.CommandContext(ctx, "python3", append([]string{"testdata/looked_up.py"}, sizes...)...)
 		preload += ":" + filepath.Join(fake, "libclock.so")
 	} else {
@@ -47,12 +52,15 @@ func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table strin
 	p.cmd.Env = []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + preload, "PATH=" + os.Getenv("PATH"),
 		"FAKEGPU_TABLE=" + table, "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_DIR=" + r.tmp, "DYNAMICCL_KERNELS=" + kernels, "DYNAMICCL_SCRATCH_MIB=8",
 		"NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(), "DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}
+	if how == pastUs {
+		p.cmd.Env = append(p.cmd.Env, "DYNAMICCL_NO_DLSYM=1")
+	}
 	if kernelUs == "" {
 		p.cmd.Env = append(p.cmd.Env, "DYNAMICCL_NO_KERNELS=1")
 	} else {
 		p.cmd.Env = append(p.cmd.Env, "FAKEGPU_KERNEL_US="+kernelUs)
 	}
-	p.cmd.Stderr = os.Stderr
+	p.cmd.Stderr = io.MultiWriter(os.Stderr, &p.said)
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		r.Fatal(err)
@@ -152,6 +160,20 @@ func TestOneProcessLearns(t *testing.T) {
 				t.Errorf("%d samples for %d calls of %d ranks, %+v", s.Samples, b.Calls, c.ranks, s)
 			}
 		})
+	}
+}
+
+// Calls that go past the preload library gain next to nothing: the process says so, once for its communicators.
+func TestCallsPastTheLibraryAreSaid(t *testing.T) {
+	for how, lines := range map[string]int{lookedUp: 0, pastUs: 1} {
+		r := newRig(t)
+		r.start()
+		p := startOneProcess(r, how, 2, 1<<16, "", treeTableOf(t, 2))
+		p.more()
+		p.end()
+		if said := strings.Count(p.said.String(), "dynamiccl: a communicator was made past libdynamiccl.so, by another NCCL of this process"); said != lines || strings.Count(p.said.String(), "\n") != lines {
+			t.Errorf("%s: said %d times, want %d:\n%s", how, said, lines, p.said.String())
+		}
 	}
 }
 

@@ -161,6 +161,17 @@ func runWithoutTimes(t *testing.T, variable string) {
 	p.wants("nothing was tuned: a rank's calls are not timed", "libdynamiccl.so")
 }
 
+// Ranks of a launcher that hands on NCCL's variables and not ours (Ray's workers, ssh) come to the daemon, and nobody's run is told of them.
+func TestRunWhoseRanksLoseItsVariables(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	p := r.run(append([]string{"--", "env", "-u", "DYNAMICCL_RUN"}, r.ranks("strays", 1000, 3000)...)...)
+	if code := p.all(); code != 0 {
+		t.Fatal(p.err.String())
+	}
+	p.wants("nothing was tuned: no communicator of this run joined, and 1 communicator came from processes that do not have its variables", "`dynamiccld env` prints")
+}
+
 // Ranks that have no room for their rings are tuned by nothing that they measure, and run says so: NCCL's own warning is seen by few.
 func TestRunWithoutRings(t *testing.T) {
 	t.Parallel()

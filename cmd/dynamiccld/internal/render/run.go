@@ -111,7 +111,11 @@ func whyNothing(r control.RunReport, passed []string) string {
 	case r.Elsewhere > 0:
 		return "the run of another rank reports the communicators of this one"
 	}
-	return "no communicator joined: the command made none, its ranks have said why not, or its NCCL did not load the plugin (NCCL_DEBUG=INFO says why)"
+	const handOn = "Ray, ssh launchers and containers have to be given what `dynamiccld env` prints"
+	if r.Strays > 0 {
+		return fmt.Sprintf("no communicator of this run joined, and %s came from processes that do not have its variables; %s", units.Count(r.Strays, "communicator"), handOn)
+	}
+	return "no communicator joined: the command made none, its ranks have said why not, were started without this run's variables, or its NCCL did not load the plugin (NCCL_DEBUG=INFO says why); " + handOn
 }
 
 // merge makes one row of a collective and size that several communicators of one shape have: choice and advantage are

@@ -36,7 +36,8 @@ func say(t *testing.T, r control.RunReport) string {
 
 func TestRunSaysWhyNothing(t *testing.T) {
 	for want, r := range map[string]control.RunReport{
-		"no communicator joined":            {},
+		"no communicator joined: the command made none": {},
+		"no communicator of this run joined, and 2 communicators came from processes that do not have its variables; Ray, ssh launchers and containers": {Strays: 2},
 		"the run of another rank reports":   {Elsewhere: 1},
 		"NCCL_ALGO is set on a rank":        {Comms: []control.RunComm{{CommStatus: control.CommStatus{Why: "NCCL_ALGO is set on a rank"}}}},
 		"too few calls were measured":       {Comms: []control.RunComm{tuned(bucket(10, "default", 1, nil))}},
