@@ -181,6 +181,9 @@ bool dyn_lsa_missed(struct dyn_lsa *lsa);
 void dyn_lsa_complain(struct dyn_lsa *lsa);
 /* Waits for what was launched, but for graphs, of which nobody knows. False: it is not over in time. */
 bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns);
+/* The same for a communicator that ends well, as NCCL waits then: as long as a peer that is late may take. Where it was stopped, or nobody finds
+ * dead peers any more, 10 s at most. Another thread may close it meanwhile. */
+void dyn_lsa_wait(struct dyn_lsa *lsa);
 
 /* CLOCK_MONOTONIC. */
 static inline uint64_t dyn_host_ns(void) {

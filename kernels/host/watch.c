@@ -22,6 +22,7 @@
 #include "thread.h"
 
 #define ROUND_NS 500000000
+#define LAST_WAIT_NS UINT64_C(10000000000)
 
 void (*dyn_lsa_look)(struct dyn_lsa *lsa);
 bool (*dyn_lsa_gone)(uint64_t id, uint32_t rank, char *why, size_t bytes);
@@ -29,7 +30,7 @@ bool (*dyn_lsa_gone)(uint64_t id, uint32_t rank, char *why, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static struct dyn_lsa *list; /* under lock */
-static bool started;         /* under lock */
+static bool started;         /* under lock: the thread runs */
 static atomic_bool ended;    /* the process ends, and CUDA's driver may be gone */
 
 /* Of one on another host nothing is known here, by which it lives. */
@@ -151,6 +152,25 @@ void dyn_watch_end(struct dyn_lsa *lsa) {
     break;
   }
   pthread_mutex_unlock(&lock);
+}
+
+/* ends: by itself, for all that may keep it waiting is found. */
+static bool is_over(struct dyn_lsa *lsa, bool *ends) {
+  pthread_mutex_lock(&lock);
+  struct dyn_lsa *at = list;
+  while (at != NULL && at != lsa) at = at->next;
+  bool over = at == NULL || dyn_lsa_settle(lsa, 0);
+  *ends = over || (started && !atomic_load(&ended) && !dyn_lsa_stopped(lsa));
+  pthread_mutex_unlock(&lock);
+  return over;
+}
+
+void dyn_lsa_wait(struct dyn_lsa *lsa) {
+  uint64_t until = 0;
+  for (bool ends; !is_over(lsa, &ends); nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL)) {
+    if (!ends && until == 0) until = dyn_host_ns() + LAST_WAIT_NS;
+    if (!ends && dyn_host_ns() > until) return;
+  }
 }
 
 void dyn_watch_hold(void) { pthread_mutex_lock(&lock); }

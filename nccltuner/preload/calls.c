@@ -207,11 +207,13 @@ FORWARD_P2P(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, in
     return result; \
   }
 typedef struct ncclSimInfo ncclSimInfo_t;
+#define IN_PROGRESS 7 /* ncclInProgress */
 AROUND(ncclGetUniqueId, (ncclUniqueId *uniqueId), (void)0, if (result == 0 && uniqueId != NULL && dyn_thread.nested == 1) dyn_hosts_mark(uniqueId), uniqueId)
 /* NCCL counts how deep groups are nested, and so do we. */
 AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
 AROUND(ncclGroupEnd, (void), dyn_group_end(false), result = dyn_group_ended(result))
 AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(true), result = dyn_group_ended(result), simInfo)
+AROUND(ncclCommFinalize, (ncclComm_t comm), dyn_device_finalizes(comm), if (result == 0 || result == IN_PROGRESS) dyn_device_finalized(comm, result == 0), comm)
 AROUND(ncclCommDestroy, (ncclComm_t comm), (dyn_device_goes(comm, false), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_gone(comm)), comm)
 AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_gone(comm)), comm)
 AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), dyn_device_stops(comm, "the program revoked the communicator"), (void)0, comm, revokeFlags)
@@ -219,7 +221,6 @@ AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWi
        dyn_window_comes(comm, buff, size, (void **)win, winFlags, result), comm, buff, size, win, winFlags)
 AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window_goes(comm, win), (void)0, comm, win)
 /* NCCL knows nothing of a peer whose death our kernels found. */
-#define IN_PROGRESS 7 /* ncclInProgress */
 AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), (void)0,
        if (result == 0 && *asyncError != IN_PROGRESS) dyn_making_over(comm, *asyncError == 0);
        if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)

@@ -11,12 +11,11 @@
 
 #define MAX_BOUND 256 /* communicators of a process that have kernels; more go without */
 #define RESERVED 1 /* no address */
-#define SETTLE_NS UINT64_C(10000000000)
 /* What runs ends at once when it is stopped. What stands behind a call that NCCL has yet to abort, of this communicator or another, does not
  * begin before that; its memory stays. */
 #define ABORT_NS UINT64_C(200000000)
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 }; /* ncclResult_t */
+enum { SUCCESS = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6, IN_PROGRESS = 7 }; /* ncclResult_t */
 
 /* What a group has seen of a communicator. SENDS: sends and receives alone. BEGUN: it runs, before what NCCL gets of the group. */
 enum group_state { NOTHING, SENDS, HELD, PLAIN, LAUNCHED, BEGUN, GIVEN };
@@ -30,6 +29,7 @@ static struct dyn_bound {
   struct dyn_windows *windows; /* that the program registers; NULL: not known, some may have been missed */
   enum group_state group;
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
+  atomic_bool finalized; /* NCCL has been told to come to the end of its calls */
   struct dyn_bound *next; /* in its group */
   bool behind;      /* something that NCCL was given came before it there */
   bool sends;       /* it has sends or receives there, ... */
@@ -76,7 +76,7 @@ static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *ch
   bounds[i].chooser = chooser;
   bounds[i].choose = choose;
   bounds[i].group = NOTHING;
-  bounds[i].stopped = false;
+  bounds[i].stopped = bounds[i].finalized = false;
   bounds[i].windows = comm == RESERVED ? dyn_windows_reserve() : NULL;
   atomic_store_explicit(&bounds[i].comm, comm, memory_order_release);
   if (i == n) atomic_store_explicit(&dynamiccl_preload.bounds, n + 1, memory_order_release);
@@ -362,6 +362,7 @@ int dyn_device_launch(int result) {
     if (b->group == LAUNCHED && stays(b, &b->held)) launch_held(b); /* also behind an error: the other ranks count on it */
     if (b->group == BEGUN && result == SUCCESS) result = b->result;
     if (b->group == GIVEN && stays(b, &b->held)) ask(b, &b->held.work, DYN_ABLE_OVER);
+    if (b->finalized && result == SUCCESS) dyn_lsa_wait(b->lsa);
     b->group = NOTHING;
   }
   grouped = NULL;
@@ -381,12 +382,25 @@ static void leave_group(struct dyn_bound *b) {
   b->group = NOTHING;
 }
 
+void dyn_device_finalizes(void *comm) {
+  if (dyn_in_group()) dyn_device_plain(comm); /* and so its end knows of it */
+}
+
+/* NCCL waits for its own calls alone. */
+void dyn_device_finalized(void *comm, bool over) {
+  struct dyn_bound *b = find(comm);
+  if (b == NULL) return;
+  b->finalized = true;
+  if (over && !dyn_in_group()) dyn_lsa_wait(b->lsa);
+}
+
 void dyn_device_goes(void *comm, bool aborted) {
   struct dyn_bound *b = find(comm);
   if (b == NULL) return;
   leave_group(b);
   if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator");
-  dyn_lsa_settle(b->lsa, aborted ? ABORT_NS : SETTLE_NS);
+  if (aborted) dyn_lsa_settle(b->lsa, ABORT_NS);
+  else dyn_lsa_wait(b->lsa);
   dyn_gin_destroy(b->lsa);
   unbind(b->lsa);
 }
@@ -405,5 +419,6 @@ bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t b
 
 int dyn_device_error(void *comm) {
   const struct dyn_bound *b = find(comm);
-  return b != NULL && !b->stopped && dyn_lsa_missed(b->lsa) ? REMOTE_ERROR : SUCCESS;
+  if (b == NULL || b->stopped) return SUCCESS;
+  return dyn_lsa_missed(b->lsa) ? REMOTE_ERROR : b->finalized && !dyn_lsa_settle(b->lsa, 0) ? IN_PROGRESS : SUCCESS;
 }

@@ -94,12 +94,16 @@ void dyn_device_sends(void *comm, void *stream);
 void dyn_device_group_ends(bool simulated);
 int dyn_device_launch(int result);
 
+/* Before and behind ncclCommFinalize, at whose end (over), or the end of the group around it, all calls are over; of a communicator that does
+ * not block when dyn_device_error says so. */
+void dyn_device_finalizes(void *comm);
+void dyn_device_finalized(void *comm, bool over);
 /* The communicator goes; what was launched is waited for, if it is aborted no longer than what runs takes to end. */
 void dyn_device_goes(void *comm, bool aborted);
 /* The program stops what is under way and keeps the communicator: kernels end, further calls fail. NCCL
  * has no error for it, and dyn_device_error none. */
 void dyn_device_stops(void *comm, const char *why);
-/* A peer has died, or a launch failed: ncclCommGetAsyncError's answer; 0: neither. */
+/* ncclCommGetAsyncError's answer: a peer has died, or a launch failed; or it comes to its end, and not all is over; 0: none of these. */
 int dyn_device_error(void *comm);
 
 #endif

@@ -40,7 +40,7 @@ static const struct { const char *name, *arguments, *real; int nth; } calls[] = 
     {"ncclReduceScatterConfig", "ppziipsp", NULL, 0}, {"ncclAlltoAllConfig", "ppzipsp", NULL, 0},
     {"ncclGatherConfig", "ppziipsp", NULL, 0},      {"ncclScatterConfig", "ppziipsp", NULL, 0},
     {"ncclBcast", "pziips", "ncclBroadcast", 1},    {"ncclCommInitAll", "pip", NULL, 0},
-    {"ncclGetUniqueId", "p", NULL, 0},
+    {"ncclGetUniqueId", "p", NULL, 0},              {"ncclCommFinalize", "p", NULL, 0},
     {"ncclCommInitRankScalable", "piiipc", NULL, 0}, {"ncclCommSplit", "piipc", NULL, 0},
     {"ncclCommShrink", "ppipci", NULL, 0},          {"ncclGroupStart", "", NULL, 0},
     {"ncclGroupEnd", "", NULL, 0},                  {"ncclGroupSimulateEnd", "p", NULL, 0},

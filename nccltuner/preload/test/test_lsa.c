@@ -188,6 +188,8 @@ static struct step begin_with_call(void) {
 
 #include "child_steps.h"
 
+#include "end_steps.h"
+
 /* The others' kernels give up, and the program hears of it. */
 static void death(void) {
   struct step s = begin_with_call();
@@ -382,6 +384,9 @@ int main(int argc, char **argv) {
   play("death", 3, death);
   play("leaves", 3, leaves);
   play("late", 2, late);
+  play("finalized", 2, finalized);
+  play("finalized in vain", 2, finalized_in_vain);
+  play("destroyed", 2, destroyed);
   play("reset", 2, reset);
   play("blind", 2, blind);
   play("aborts", 2, aborts);
