@@ -141,8 +141,9 @@ int dyn_join_lock(const char *directory, int waitMs) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t waitedMs = (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
     if ((errno != EWOULDBLOCK && errno != EINTR) || waitedMs >= waitMs) {
+      int why = errno == EINTR ? EWOULDBLOCK : errno;
       close(fd);
-      errno = EWOULDBLOCK;
+      errno = why;
       return -1;
     }
     nanosleep(&nap, NULL);

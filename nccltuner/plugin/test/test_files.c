@@ -197,6 +197,16 @@ static void lock_held(void) {
   expect_joined();
 }
 
+/* Who has no inode left, or no descriptor, is not sent to look for a process that has the lock. */
+static void no_lock(void) {
+  char name[600];
+  snprintf(name, sizeof name, "%s/join.lock", directory);
+  check((unlink(name) == 0 || errno == ENOENT) && mkdir(name, 0700) == 0, "%s", name);
+  expect_plain("Is a directory", "remove what");
+  check(rmdir(name) == 0, "rmdir %s", name);
+  expect_joined();
+}
+
 /* ---- records ---- */
 
 static void garbage_records(void) {
@@ -394,6 +404,7 @@ int main(void) {
   run("file size limit", no_space);
   run("full disk", full_disk);
   run("lock held", lock_held);
+  run("no lock", no_lock);
   run("garbage", garbage_records);
   run("changed records", changed_records);
   run("stale records", stale_records);
