@@ -47,11 +47,10 @@ func DirPath(getenv func(string) string, euid int) (string, error) {
 // DefaultDirPath is DirPath where DYNAMICCL_DIR is not set. It passes over a runtime directory that is not there or is another user's:
 // srun and su hand the variable on to where this user has not logged in. A relative one is to be passed over by its specification.
 func DefaultDirPath(getenv func(string) string, euid int) string {
-	runtime := getenv(runtimeVariable)
-	switch {
-	case euid == 0:
+	if euid == 0 {
 		return "/run/dynamiccl"
-	case filepath.IsAbs(runtime) && takesFiles(runtime):
+	}
+	if runtime := getenv(runtimeVariable); filepath.IsAbs(runtime) && takesFiles(runtime) {
 		return filepath.Join(runtime, "dynamiccl")
 	}
 	return "/tmp/dynamiccl-" + strconv.Itoa(euid)
