@@ -33,21 +33,27 @@ const (
 // DirPath says where the shared files are (docs/design.md, decision 1). Ranks follow the same rule in C. getenv is
 // os.Getenv.
 func DirPath(getenv func(string) string, euid int) (string, error) {
-	dir, from := getenv(DirVariable), DirVariable
-	if dir == "" && euid == 0 {
-		return "/run/dynamiccl", nil
-	}
+	dir := getenv(DirVariable)
 	if dir == "" {
-		if dir, from = getenv(runtimeVariable), runtimeVariable; dir == "" {
-			return "/tmp/dynamiccl-" + strconv.Itoa(euid), nil
-		}
-		dir += "/dynamiccl"
+		return DefaultDirPath(getenv, euid), nil
 	}
 	if !filepath.IsAbs(dir) {
-		return "", fmt.Errorf("%s gives the relative path %s, ranks and daemon would look in different places; set %s to an absolute path: %w",
-			from, dir, DirVariable, ErrDirectory)
+		return "", fmt.Errorf("%s gives the relative path %s, ranks and daemon would look in different places; set %[1]s to an absolute path: %[3]w",
+			DirVariable, dir, ErrDirectory)
 	}
 	return filepath.Clean(dir), nil
+}
+
+// DefaultDirPath is DirPath where DYNAMICCL_DIR is not set. It passes over a runtime directory that is not there or is another user's:
+// srun and su hand the variable on to where this user has not logged in. A relative one is to be passed over by its specification.
+func DefaultDirPath(getenv func(string) string, euid int) string {
+	if euid == 0 {
+		return "/run/dynamiccl"
+	}
+	if runtime := getenv(runtimeVariable); filepath.IsAbs(runtime) && takesFiles(runtime) {
+		return filepath.Join(runtime, "dynamiccl")
+	}
+	return "/tmp/dynamiccl-" + strconv.Itoa(euid)
 }
 
 // Dir is the open directory of the shared files. Files are reached through its descriptor, so that a directory swapped

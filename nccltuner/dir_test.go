@@ -17,18 +17,25 @@ import (
 )
 
 func TestDirPath(t *testing.T) {
+	runtime := t.TempDir()
+	file := filepath.Join(runtime, "file")
+	if err := os.WriteFile(file, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		env        map[string]string
 		euid       int
 		want, fail string
 	}{
 		{nil, 0, "/run/dynamiccl", ""},
-		{map[string]string{"XDG_RUNTIME_DIR": "/run/user/0"}, 0, "/run/dynamiccl", ""},
-		{map[string]string{"XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/run/user/7/dynamiccl", ""},
-		{map[string]string{"XDG_RUNTIME_DIR": "run/7"}, 7, "", "XDG_RUNTIME_DIR gives the relative path run/7/dynamiccl"},
+		{map[string]string{"XDG_RUNTIME_DIR": runtime}, 0, "/run/dynamiccl", ""},
+		{map[string]string{"XDG_RUNTIME_DIR": runtime}, 7, runtime + "/dynamiccl", ""},
+		{map[string]string{"XDG_RUNTIME_DIR": runtime + "/nobody-has-logged-in"}, 7, "/tmp/dynamiccl-7", ""},
+		{map[string]string{"XDG_RUNTIME_DIR": file}, 7, "/tmp/dynamiccl-7", ""},
+		{map[string]string{"XDG_RUNTIME_DIR": "."}, 7, "/tmp/dynamiccl-7", ""},
 		{map[string]string{"XDG_RUNTIME_DIR": ""}, 7, "/tmp/dynamiccl-7", ""},
 		{nil, 7, "/tmp/dynamiccl-7", ""},
-		{map[string]string{"DYNAMICCL_DIR": "/a/b/", "XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/a/b", ""},
+		{map[string]string{"DYNAMICCL_DIR": "/a/b/", "XDG_RUNTIME_DIR": runtime}, 7, "/a/b", ""},
 		{map[string]string{"DYNAMICCL_DIR": "/a"}, 0, "/a", ""},
 		{map[string]string{"DYNAMICCL_DIR": ""}, 0, "/run/dynamiccl", ""},
 		{map[string]string{"DYNAMICCL_DIR": "a/b"}, 0, "", "DYNAMICCL_DIR gives the relative path a/b"},

@@ -182,6 +182,11 @@ func makeAndOpenDir(path string) (fd int, st dirStatus, err error) {
 	return fd, dirStatus{s.Uid, s.Mode & 0o7777}, nil
 }
 
+// takesFiles says that path is a folder in which this user may make something.
+func takesFiles(path string) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path+"/.", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
+}
+
 // dirStamp changes when something appears in the directory or leaves it; false once the directory itself was removed under its open
 // descriptor. It is asked for in every tick of a daemon, so Go's scheduler is not told of the call, which would wake up its watchdog:
 // the kernel has the answer in memory, and no directory is on a network.

@@ -246,6 +246,9 @@ func (r *runner) remark() {
 		r.lost = true
 	}
 	if r.daemon.Started {
+		if st.StoreMoved != "" {
+			r.say("the store %s was damaged, and what it knew is not used: it was moved to %s, and a new one begun", st.StorePath, st.StoreMoved)
+		}
 		return
 	}
 	if version := build().Version; st.Version != version {

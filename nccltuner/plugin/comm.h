@@ -72,7 +72,7 @@ static inline struct dyn_rank *dyn_ranks_of(struct dyn_record *record) { return 
 /* directory.c */
 #define DYN_DAEMON_NONE (-1)
 #define DYN_DAEMON_ELSEWHERE (-2) /* one in another PID namespace: it cannot know which ranks live, and leaves ours alone */
-int dyn_join_lock(const char *directory, int waitMs); /* a descriptor for dyn_join_unlock, -1: not within waitMs */
+int dyn_join_lock(const char *directory, int waitMs); /* a descriptor for dyn_join_unlock, -1 and errno, EWOULDBLOCK: not within waitMs */
 void dyn_join_unlock(int fd);
 bool dyn_daemon_lives(dyn_logger log);                /* one that may serve this process holds the directory now; waits for nothing */
 int dyn_daemon_layout(dyn_logger log);                /* its DYN_ABI_VERSION, 0: not known; else DYN_DAEMON_* */

@@ -38,6 +38,14 @@ static const char *user_name(uid_t uid, char *out, size_t size) {
   return out;
 }
 
+/* A folder in which this user may make something. srun and su hand XDG_RUNTIME_DIR on to where nobody has logged in, and where it
+ * is another user's; a relative one is to be passed over by its specification. The daemon has the same rule (nccltuner/dir.go). */
+static bool takes_files(const char *folder) {
+  char path[PATH_MAX];
+  return folder && *folder == '/' && (size_t)snprintf(path, sizeof path, "%s/.", folder) < sizeof path &&
+         faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0;
+}
+
 static bool choose(dyn_logger log) {
   const char *set = secure_getenv("DYNAMICCL_DIR"), *runtime = secure_getenv("XDG_RUNTIME_DIR");
   int length;
@@ -45,7 +53,7 @@ static bool choose(dyn_logger log) {
     length = snprintf(chosen, sizeof chosen, "%s", set);
   } else if (geteuid() == 0) {
     length = snprintf(chosen, sizeof chosen, "/run/dynamiccl");
-  } else if (runtime && *runtime) {
+  } else if (takes_files(runtime)) {
     length = snprintf(chosen, sizeof chosen, "%s/dynamiccl", runtime);
   } else {
     length = snprintf(chosen, sizeof chosen, "/tmp/dynamiccl-%u", geteuid());
@@ -133,8 +141,9 @@ int dyn_join_lock(const char *directory, int waitMs) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t waitedMs = (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
     if ((errno != EWOULDBLOCK && errno != EINTR) || waitedMs >= waitMs) {
+      int why = errno == EINTR ? EWOULDBLOCK : errno;
       close(fd);
-      errno = EWOULDBLOCK;
+      errno = why;
       return -1;
     }
     nanosleep(&nap, NULL);

@@ -309,6 +309,11 @@ static void join(struct dyn_member *member, const char *directory) {
   }
   struct dyn_transport transport = dyn_transport_find(&dyn_this_machine, comm->nRanks, comm->nNodes, named_networks(comm));
   int lock = dyn_join_lock(directory, DYN_JOIN_WAIT_MS);
+  if (lock < 0 && errno != EWOULDBLOCK) {
+    dyn_say_why(comm->log, DYN_LOG_WARN, "%s/join.lock cannot be locked: %s: running plain NCCL; make room there, remove what "
+                "is no file of this user, or set DYNAMICCL_DIR", directory, strerror(errno));
+    return;
+  }
   if (lock < 0) {
     dyn_say_why(comm->log, DYN_LOG_WARN, "%s/join.lock could not be had within %d ms: running plain NCCL; see who holds it "
                 "with: fuser %s/join.lock", directory, DYN_JOIN_WAIT_MS, directory);

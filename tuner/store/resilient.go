@@ -38,6 +38,7 @@ type Resilient struct {
 	forgotten map[tuner.Key]bool
 	refused   int // records that Put refused
 	failing   error
+	movedTo   string // the newest copy of a corrupt file
 
 	io      sync.Mutex // the file: held by Flush and Close
 	store   *Store
@@ -193,17 +194,18 @@ func (r *Resilient) All(fn func(tuner.Learned) error) error {
 // ResilientStats is what status and metrics show.
 type ResilientStats struct {
 	Records int
-	Dirty   int   // in memory, not yet in the file
-	Refused int   // made no sense
-	Lost    int   // of one shape, and did not fit
-	Failing error // what is wrong with the file now; nil: nothing
+	Dirty   int    // in memory, not yet in the file
+	Refused int    // made no sense
+	Lost    int    // of one shape, and did not fit
+	Failing error  // what is wrong with the file now; nil: nothing
+	MovedTo string // where a file that was corrupt lies since it was opened; "": none was
 }
 
 // Stats never waits for the disk.
 func (r *Resilient) Stats() ResilientStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return ResilientStats{Records: r.records, Dirty: len(r.dirty), Refused: r.refused, Lost: r.lost, Failing: r.failing}
+	return ResilientStats{Records: r.records, Dirty: len(r.dirty), Refused: r.refused, Lost: r.lost, Failing: r.failing, MovedTo: r.movedTo}
 }
 
 // snapshot takes some dirty records and their change counts.

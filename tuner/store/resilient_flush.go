@@ -98,6 +98,9 @@ func (r *Resilient) open() error {
 	st := s.stats
 	s.mu.Unlock()
 	if st.MovedTo != "" {
+		r.mu.Lock()
+		r.movedTo = st.MovedTo
+		r.mu.Unlock()
 		r.log.Warn("the store was corrupt: moved aside, a new one begun", "path", r.path, "moved to", st.MovedTo)
 	}
 	if st.MigratedFrom != 0 {

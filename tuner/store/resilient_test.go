@@ -179,6 +179,9 @@ func TestResilientMovesACorruptFileAside(t *testing.T) {
 	r := newResilient(t, path, Options{})
 	r.said("moved aside", 1)
 	r.said(path+".corrupt-1", 1)
+	if moved := r.Stats().MovedTo; moved != path+".corrupt-1" {
+		t.Errorf("moved to %q", moved)
+	}
 	r.put(learned(7, 4000))
 	r.flush(nil)
 	sameAll(t, r.onDisk(), []tuner.Learned{learned(7, 4000)})

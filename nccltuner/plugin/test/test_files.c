@@ -105,6 +105,32 @@ static void relative_directory(void) {
   expect_plain("not absolute", "absolute path");
 }
 
+static void expect_directory(const char *runtime, const char *want) {
+  setenv("XDG_RUNTIME_DIR", runtime, 1);
+  dyn_directory_forget();
+  const char *is = dyn_directory(test_log);
+  check(is && strcmp(is, want) == 0, "with XDG_RUNTIME_DIR=%s: %s, %s wanted; %s", runtime, is ? is : "none", want, test_last_message());
+  check(rmdir(want) == 0 || errno == ENOTEMPTY, "rmdir %s", want); /* somebody's daemon may be there */
+}
+
+/* A runtime directory in which this user can make nothing is passed over, and so does the daemon (TestDirPath). */
+static void runtime_directory(void) {
+  char runtime[600], inside[700], other[64];
+  snprintf(runtime, sizeof runtime, "/tmp%s-runtime", strrchr(directory, '/')); /* where anybody may make and remove */
+  snprintf(inside, sizeof inside, "%s/dynamiccl", runtime);
+  check(mkdir(runtime, 0700) == 0 && (geteuid() != 0 || chown(runtime, NOBODY, NOBODY) == 0), "%s", runtime);
+  if (geteuid() == 0) check(setgid(NOBODY) == 0 && setuid(NOBODY) == 0, "setuid");
+  snprintf(other, sizeof other, "/tmp/dynamiccl-%u", geteuid());
+  unsetenv("DYNAMICCL_DIR");
+  expect_directory(runtime, inside);
+  expect_directory("", other);
+  expect_directory(".", other);
+  check(chmod(runtime, 0500) == 0, "chmod");
+  expect_directory(runtime, other);
+  check(rmdir(runtime) == 0, "rmdir %s", runtime);
+  expect_directory(runtime, other); /* nobody has logged in */
+}
+
 static void missing_parent(void) {
   setenv("DYNAMICCL_DIR", "/nowhere/at/all", 1);
   expect_plain("No such file", "create it");
@@ -168,6 +194,16 @@ static void lock_held(void) {
   clock_gettime(CLOCK_MONOTONIC, &end);
   check(end.tv_sec - start.tv_sec <= DYN_JOIN_WAIT_MS / 1000 + 2, "waited too long");
   close(fd);
+  expect_joined();
+}
+
+/* Who has no inode left, or no descriptor, is not sent to look for a process that has the lock. */
+static void no_lock(void) {
+  char name[600];
+  snprintf(name, sizeof name, "%s/join.lock", directory);
+  check((unlink(name) == 0 || errno == ENOENT) && mkdir(name, 0700) == 0, "%s", name);
+  expect_plain("Is a directory", "remove what");
+  check(rmdir(name) == 0, "rmdir %s", name);
   expect_joined();
 }
 
@@ -361,12 +397,14 @@ int main(void) {
   run("linked directory", linked_directory);
   run("open directory", open_directory);
   run("relative directory", relative_directory);
+  run("runtime directory", runtime_directory);
   run("missing parent", missing_parent);
   run("long directory", long_directory);
   run("made directory", made_directory);
   run("file size limit", no_space);
   run("full disk", full_disk);
   run("lock held", lock_held);
+  run("no lock", no_lock);
   run("garbage", garbage_records);
   run("changed records", changed_records);
   run("stale records", stale_records);

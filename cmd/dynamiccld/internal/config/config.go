@@ -48,7 +48,7 @@ type Host struct {
 
 // Default gives the configuration when nothing is set.
 func Default(h Host) Config {
-	dir := defaultDir(h)
+	dir := nccltuner.DefaultDirPath(h.Getenv, h.EUID) // DYNAMICCL_DIR itself is read with the other settings
 	return Config{
 		Dir: dir, Store: defaultStore(h, dir),
 		Learner:  models.DefaultLearner,
@@ -56,20 +56,6 @@ func Default(h Host) Config {
 		LogLevel: "info", LogFormat: "text",
 		Tick: 10 * time.Millisecond, Seed: 1, Budget: agents.DefaultExploreBudget,
 	}
-}
-
-// defaultDir is where ranks look when DYNAMICCL_DIR is not set. That variable itself is read with the other ones.
-func defaultDir(h Host) string {
-	dir, err := nccltuner.DirPath(func(name string) string {
-		if name == nccltuner.DirVariable {
-			return ""
-		}
-		return h.Getenv(name)
-	}, h.EUID)
-	if err != nil {
-		panic("config: the default directory depends on no setting, yet: " + err.Error())
-	}
-	return dir
 }
 
 // defaultStore outlives a reboot, which the directory of shared files does not.

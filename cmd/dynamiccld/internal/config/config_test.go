@@ -38,17 +38,19 @@ func load(t *testing.T, yaml string, environ []string, args ...string) (Loaded, 
 }
 
 func TestDefaultsAreValid(t *testing.T) {
+	runtime := t.TempDir()
 	for name, h := range map[string]Host{
 		"root":   {Getenv: func(string) string { return "" }, EUID: 0},
 		"user":   user(map[string]string{"HOME": "/home/u"}),
-		"xdg":    user(map[string]string{"XDG_RUNTIME_DIR": "/run/user/1000", "XDG_STATE_HOME": "/state"}),
+		"xdg":    user(map[string]string{"XDG_RUNTIME_DIR": runtime, "XDG_STATE_HOME": "/state"}),
+		"wrong":  user(map[string]string{"XDG_RUNTIME_DIR": "run", "XDG_STATE_HOME": "state", "HOME": "home"}),
 		"barren": user(nil),
 	} {
 		if err := Default(h).Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if c := Default(user(map[string]string{"XDG_RUNTIME_DIR": "/run/user/1000", "XDG_STATE_HOME": "/state"})); c.Dir != "/run/user/1000/dynamiccl" || c.Store != "/state/dynamiccl/store.db" {
+	if c := Default(user(map[string]string{"XDG_RUNTIME_DIR": runtime, "XDG_STATE_HOME": "/state"})); c.Dir != runtime+"/dynamiccl" || c.Store != "/state/dynamiccl/store.db" {
 		t.Errorf("dir %s, store %s", c.Dir, c.Store)
 	}
 	if c := Default(user(nil)); c.Dir != "/tmp/dynamiccl-1000" || c.Store != "/tmp/dynamiccl-1000/store.db" {

@@ -57,6 +57,7 @@ type Status struct {
 	Dir        string    `json:"dir"`
 	StorePath  string    `json:"store_path"`
 	StoreState string    `json:"store_state"`           // "ok", or in words why choices are kept in memory only
+	StoreMoved string    `json:"store_moved,omitempty"` // where a store that was corrupt lies now; a new one has been begun
 	TraceError string    `json:"trace_error,omitempty"` // why the trace ended early
 	Learner    string    `json:"learner"`
 	Explore    bool      `json:"explore"`

@@ -12,7 +12,8 @@ import (
 
 // Holder says whether a process has a directory's daemon lock, without creating or keeping the lock, and which, as it wrote into it.
 func Holder(dir string) (who nccltuner.Holder, held bool) {
-	f, err := os.Open(filepath.Join(dir, nccltuner.DaemonLockName))
+	// A pipe of that name must not hold up who asks.
+	f, err := os.OpenFile(filepath.Join(dir, nccltuner.DaemonLockName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return who, false
 	}

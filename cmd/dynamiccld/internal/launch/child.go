@@ -164,6 +164,10 @@ func notStarted(name string, err error) End {
 		return End{Code: CodeNotFound, Err: fmt.Errorf("%s: command not found; give its path, or put its folder into PATH", name)}
 	case errors.Is(err, fs.ErrPermission):
 		return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: not executable (%w); chmod +x it, or name its interpreter", name, err)}
+	case errors.Is(err, unix.E2BIG):
+		return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: its arguments and variables are too long (%w); shorten them, or have it read a file", name, err)}
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
+		return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: cannot be started: %w; raise the limit (`ulimit -a`; of a container or job its own), or end other programs", name, err)}
 	}
 	return End{Code: CodeNotExecutable, Err: fmt.Errorf("%s: cannot be started: %w; name a program", name, err)}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // What is there and cannot be run is not said to be missing, nor does a shell take a program's bytes for commands.
@@ -33,5 +35,18 @@ func TestCommandThatCannotStart(t *testing.T) {
 	}
 	if _, err := os.Stat(marker); err == nil {
 		t.Error("a shell ran what is a program's")
+	}
+}
+
+// What the kernel has no room for is not said to be no program.
+func TestCommandForWhichThereIsNoRoom(t *testing.T) {
+	end := Command{Args: []string{"/bin/true", strings.Repeat("x", 1<<20)}, Environ: os.Environ()}.Run(nil) // MAX_ARG_STRLEN is 128 KiB
+	if end.Code != CodeNotExecutable || end.Err == nil || !strings.Contains(end.Err.Error(), "shorten them") {
+		t.Errorf("long argument: %+v", end)
+	}
+	for _, errno := range []error{unix.EMFILE, unix.EAGAIN} {
+		if end := notStarted("x", errno); end.Code != CodeNotExecutable || !strings.Contains(end.Err.Error(), "raise the limit") {
+			t.Errorf("%v: %+v", errno, end)
+		}
 	}
 }

@@ -16,27 +16,32 @@ import (
 	"dynamiccl/nccltuner"
 )
 
-// A pipe in the place of the daemon's log, which nobody reads, keeps no command from starting.
-func TestLogThatIsAPipe(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	if err := unix.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(dir, nccltuner.DaemonLogName), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := Need(t.Context(), Host{Dir: dir, Executable: "/bin/false"})
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), nccltuner.DaemonLogName) {
-			t.Error(err)
+// A pipe in the place of a file, which nobody reads or writes, keeps no command from starting.
+func TestFileThatIsAPipe(t *testing.T) {
+	for name, says := range map[string]string{
+		nccltuner.DaemonLogName:  nccltuner.DaemonLogName + ": no such device or address; remove what is there",
+		nccltuner.DaemonLockName: "the daemon did not start",
+	} {
+		dir := filepath.Join(t.TempDir(), "run")
+		if err := unix.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
 		}
-	case <-time.After(5 * time.Second):
-		t.Fatal("the command waits for a reader of the pipe")
+		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := Need(t.Context(), Host{Dir: dir, Executable: "/bin/false"})
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("the command waits for somebody at the other end of the pipe %s", name)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/lease"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/nccltuner"
 )
@@ -24,7 +25,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | os.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	log, err := os.OpenFile(filepath.Join(h.Dir, nccltuner.DaemonLogName), flags, 0o600)
 	if err != nil {
-		return fmt.Errorf("making the daemon's log: %w", err)
+		return fmt.Errorf("making the daemon's log: %w", lease.NotOpened(err))
 	}
 	defer log.Close()
 	cmd := exec.Command(h.Executable, append([]string{"serve", "--until-unused", "--dir", h.Dir}, h.Args...)...)

@@ -61,13 +61,13 @@ func open(dir, name string) (*Lock, error) {
 	path := filepath.Join(dir, name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, notOpened(err)
+		return nil, NotOpened(err)
 	}
 	return &Lock{f}, nil
 }
 
-// notOpened has the path in err, as package os says it.
-func notOpened(err error) error {
+// NotOpened says what to do where a file of the directory cannot be opened, of which err has the path, as package os says it.
+func NotOpened(err error) error {
 	switch {
 	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w; set %s to a directory that can be written", err, nccltuner.DirVariable)

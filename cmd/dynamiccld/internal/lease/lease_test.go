@@ -159,7 +159,7 @@ func TestNotOpenedNamesFileAndRemedy(t *testing.T) {
 		unix.ENOSPC: "open /a/runs.lock: no space left on device; free some space, or set DYNAMICCL_DIR to a directory with more",
 		unix.ELOOP:  "open /a/runs.lock: too many levels of symbolic links; remove what is there, or set DYNAMICCL_DIR to another directory",
 	} {
-		err := notOpened(&fs.PathError{Op: "open", Path: "/a/runs.lock", Err: errno})
+		err := NotOpened(&fs.PathError{Op: "open", Path: "/a/runs.lock", Err: errno})
 		if !errors.Is(err, errno) || err.Error() != want {
 			t.Errorf("%v: %q, want %q", errno, err, want)
 		}

@@ -292,6 +292,31 @@ func TestRunWithoutAStore(t *testing.T) {
 	}
 }
 
+// Nor does who starts a program see, in a daemon's log that the next one begins anew, that all that was known has gone.
+func TestRunWithADamagedStore(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	if code := r.run("--", "true").all(); code != 0 { // makes a store
+		t.Fatalf("exit code %d", code)
+	}
+	if err := os.Truncate(r.store, 9000); err != nil {
+		t.Fatal(err)
+	}
+	damaged := "the store " + r.store + " was damaged, and what it knew is not used: it was moved to " + r.store + ".corrupt-1"
+	for _, says := range []bool{true, false} {
+		p := r.run("--", r.build.Daemon, "status")
+		if code := p.all(); code != 0 {
+			t.Fatalf("exit code %d\n%s", code, p.err.String())
+		}
+		if said := strings.Contains(p.err.String(), damaged); said != says {
+			t.Errorf("said that the store was damaged: %v, want %v\n%s", said, says, p.err.String())
+		}
+		if said := strings.Contains(p.out.String(), "a damaged one was moved to "+r.store+".corrupt-1"); said != says {
+			t.Errorf("status said so: %v, want %v\n%s", said, says, p.out.String())
+		}
+	}
+}
+
 // A store that cannot be written in the end, as on a disk that another program has filled meanwhile, is said by the run that ends the daemon.
 func TestRunWhoseStoreIsLost(t *testing.T) {
 	t.Parallel()

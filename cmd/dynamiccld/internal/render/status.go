@@ -26,6 +26,9 @@ func Status(w io.Writer, r StatusReport, now time.Time) error {
 	fmt.Fprintf(t, "daemon\tpid %d, version %s, started %s (%s)\n", st.PID, st.Version, instant(st.StartedAt), units.Ago(st.StartedAt, now))
 	fmt.Fprintf(t, "directory\t%s\n", st.Dir)
 	fmt.Fprintf(t, "store\t%s: %s\n", st.StorePath, st.StoreState)
+	if st.StoreMoved != "" {
+		fmt.Fprintf(t, "\ta damaged one was moved to %s, and this one begun\n", st.StoreMoved)
+	}
 	if st.TraceError != "" {
 		fmt.Fprintf(t, "trace\tended early: %s\n", st.TraceError)
 	}

@@ -3,9 +3,7 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -61,7 +59,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	web, err := listen(cfg.Listen)
-	if err != nil {
+	if err != nil && cfg.UntilUnused { // its settings may be the machine's, and another user's daemon have the port
+		o.Log.Error("there are no metrics; tuning goes on", "err", err)
+	} else if err != nil {
 		return errors.Join(err, socket.Close())
 	}
 
@@ -89,31 +89,6 @@ func Run(ctx context.Context, o Options) (err error) {
 	wg.Wait()
 	o.Log.Info("daemon stopped")
 	return err
-}
-
-func listen(address string) (net.Listener, error) {
-	if address == "" {
-		return nil, nil
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w; choose another port with --listen, or leave it off", err)
-	}
-	return l, nil
-}
-
-func serveWeb(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) {
-	srv := &http.Server{
-		Handler: h, MaxHeaderBytes: 16 << 10, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	// A scrape that is cut off at the end of the daemon loses nothing.
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
-	defer stop()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		log.Error("metrics are gone; tuning goes on", "err", err)
-	}
 }
 
 // reloads takes over what may change live, and says what may not. A configuration that does not load changes nothing.
