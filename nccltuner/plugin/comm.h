@@ -155,7 +155,12 @@ void dyn_watch_call(struct dyn_comm *comm, uint64_t seq, int collective, size_t 
 void dyn_tell_kernel(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
 void dyn_tell_captured(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
 
-/* The call that this thread is in, as the preload library has it; NULL: it does not time calls. */
+/* The call that this thread is in, as the preload library has it; NULL: there is none. */
+static inline const struct dyn_preload_call *dyn_library_call(const struct dyn_comm *comm) {
+  return comm->process && comm->process->preload ? comm->process->preload->call() : NULL;
+}
+
+/* The same; NULL: it does not time calls. */
 static inline bool dyn_timed_by_events(const struct dyn_comm *comm) { return comm->process && comm->process->eventTimed; }
 static inline const struct dyn_preload_call *dyn_thread_call(const struct dyn_comm *comm) {
   return dyn_timed_by_events(comm) ? comm->process->preload->call() : NULL;

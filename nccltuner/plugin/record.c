@@ -234,6 +234,7 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (dyn_switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
   if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
   if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
+  if (comm->hasProfiler && !comm->past && dyn_process_get(comm->log)->preload) self->flags |= DYN_RANK_SIMULATES;
   self->run = run_id();
   if (user_decides()) {
     self->flags |= DYN_RANK_VETO;

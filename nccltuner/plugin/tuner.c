@@ -30,12 +30,12 @@
 
 /* ---- epochs ---- */
 
-/* Whether every rank's NCCL may run device kernels on ordinary buffers. A plan is in force only once all ranks have
- * joined, so all of them see the same flags; if one rank's environment differs, none is offered such a kernel. */
-static int device_everywhere(const struct dyn_comm *comm) {
+/* Whether every rank has said so: that its NCCL may run device kernels on ordinary buffers, say. A plan is in force only once all ranks
+ * have joined, so all of them see the same flags; if one rank's environment differs, none is offered such a kernel. */
+static int everywhere(const struct dyn_comm *comm, uint32_t flag) {
   const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
   for (uint32_t i = 0; i < comm->nRanks; i++)
-    if (!(__atomic_load_n(&ranks[i].flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)) return 0;
+    if (!(__atomic_load_n(&ranks[i].flags, __ATOMIC_RELAXED) & flag)) return 0;
   return 1;
 }
 
@@ -57,7 +57,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
     __atomic_fetch_or(&comm->self->flags, DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
   else if (__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_PLAN_UNFIT)
     __atomic_fetch_and(&comm->self->flags, ~DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
-  comm->deviceLL = fit && device_everywhere(comm);
+  comm->deviceLL = fit && everywhere(comm, DYN_RANK_DEVICE_LL);
   comm->patSums = fit && sums_anywhere(comm);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
@@ -201,6 +201,23 @@ static bool asks_again(struct dyn_comm *comm, const struct dyn_preload_call *cal
   return again;
 }
 
+/* NCCL asks in threads of its own then, of which nobody knows what they simulate. */
+static bool shares_process(const struct dyn_comm *comm) {
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
+  for (uint32_t i = 0; i < comm->nRanks; i++)
+    for (uint32_t j = 0; j < i; j++)
+      if (ranks[i].pid != 0 && ranks[i].pid == ranks[j].pid) return true;
+  return false;
+}
+
+/* In a group that is only simulated, which one rank may do by itself: PyTorch's compiler keeps what it hears, and asks again on ranks that have not
+ * kept it. Nothing of it runs, so it does not count, and NCCL tells what its own choice takes. All ranks must do so alike: of several hosts
+ * those that promise anything have this library. */
+static inline bool is_simulated(const struct dyn_comm *comm, const struct dyn_preload_call *call) {
+  if (!call || !DYN_RARELY(call->simulates) || !comm->record) return false;
+  return (comm->fence || everywhere(comm, DYN_RANK_SIMULATES)) && !shares_process(comm);
+}
+
 static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                        int *nChannels) {
   int bucket = dyn_bucket_of(bytes);
@@ -255,7 +272,8 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
     if (tunable && comm->aheadAction) apply(comm->aheadAction, usable_entries(costs, numAlgo, numProto), costs, numProto, nChannels);
     return;
   }
-  const struct dyn_preload_call *call = dyn_thread_call(comm);
+  const struct dyn_preload_call *library = dyn_library_call(comm), *call = dyn_timed_by_events(comm) ? library : NULL;
+  if (is_simulated(comm, library)) return;
   if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
@@ -273,7 +291,7 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
 }
 
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
-  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead) return;
+  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead || is_simulated(comm, dyn_library_call(comm))) return;
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
   if (!usable) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));

@@ -16,7 +16,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 16
+#define DYN_PRELOAD_VERSION 17
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -37,6 +37,7 @@ struct dyn_preload_call {
   bool captured;  /* a guard is up for it */
   bool inGraph;   /* it is known to go into a CUDA graph; where captured is true and this is not, the driver did not tell */
   bool looked;    /* before is valid: there was a mask */
+  bool simulates; /* its group is ending, and nothing of that runs (ncclGroupSimulateEnd) */
   uint64_t number; /* of the call; no other thread has it, also not one that has the memory of a thread that ended */
   struct dyn_mask_before before;
   struct dyn_timed *timed; /* NULL: it is not timed */

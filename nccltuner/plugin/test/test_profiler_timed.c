@@ -36,6 +36,44 @@ static void described(void) {
   CHECK(rig_mask == 0 && dynamiccl_preload.ring == NULL && atomic_load(&dynamiccl_preload.timing) == 0);
 }
 
+/* What NCCL asks in a group that is only simulated: whether it is no call, nor an answer. */
+static bool is_no_call(struct member_rig *m, int numPipeOps) {
+  float costs[21];
+  int channels = 0;
+  bool untouched = true;
+  uint64_t seq = m->comm->seq;
+  uint32_t left = m->comm->callsLeft;
+  for (int i = 0; i < 21; i++) costs[i] = 1;
+  call = (struct dyn_preload_call){.simulates = true};
+  CHECK(ncclTunerPlugin_v6.getCollInfo(m->tuner, ALLREDUCE, BYTES, numPipeOps, (float **)costs, 7, 3, 0, &channels) == 0);
+  call = (struct dyn_preload_call){0};
+  for (int i = 0; i < 21; i++) untouched &= costs[i] == 1;
+  return untouched && channels == 0 && m->comm->seq == seq && m->comm->callsLeft == left;
+}
+
+/* One rank may simulate by itself, so it counts nowhere; but where a rank cannot tell it counts on all, as they may all do it. */
+static void simulated(void) {
+  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1); /* where LL is a device kernel, the first question is the call */
+  struct member_rig m = join(1, 1);
+  publish(1, 1);
+  for (int i = 0; i < 20; i++) all_reduce(&m, TIMED);
+  CHECK(timed.sample.action == CHOSEN && m.comm->deviceLL);
+  uint8_t index = m.comm->plan.index[ALLREDUCE][10];
+  m.comm->plan.entries[index].base = ACTION(1, 0, 2);
+  for (int i = 0; i < 40; i++) CHECK(is_no_call(&m, i & 1), "%d", i);
+  m.comm->plan.entries[index].base = CHOSEN;
+  for (int i = 0; i < 40; i++) CHECK(is_no_call(&m, i & 1), "%d", i);
+  all_reduce(&m, TIMED);
+  CHECK(timed.asked == 1 && timed.sample.seq == 20 && timed.sample.action == CHOSEN);
+  m.comm->self->flags &= ~(uint32_t)DYN_RANK_SIMULATES; /* as a rank without the library has it */
+  CHECK(!is_no_call(&m, 1) && m.comm->seq == 22);
+  leave(&m);
+  struct member_rig ranks[] = {join_as(2, 1, 2, 0), join_as(2, 1, 2, 1)}; /* of one process: NCCL asks in threads of its own */
+  CHECK(!is_no_call(&ranks[0], 1) && ranks[0].comm->seq == 1);
+  leave(&ranks[0]);
+  leave(&ranks[1]);
+}
+
 static bool in_window(uint64_t epoch) { return epoch == 0 || dyn_epoch_sampled(epoch, 4); } /* the first has no plan */
 
 /* Windows: the same calls of each, whatever other communicators do, and none that began before its window. */
@@ -297,6 +335,7 @@ static void run(void (*test)(void), const char *name) {
 int main(void) {
   unsetenv("DYNAMICCL_NO_GRAPHS");
   run(described, "described");
+  run(simulated, "simulated");
   run(windows, "windows");
   run(single_trials, "single trials");
   run(trials_behind_others, "trials behind others");

@@ -33,17 +33,19 @@ struct member_rig {
   struct dyn_comm *comm;
 };
 
-static struct member_rig join(uint64_t commId, int announced) {
+static struct member_rig join_as(uint64_t commId, int announced, int nRanks, int rank) {
   struct member_rig m;
   if (announced) atomic_fetch_add(&dynamiccl_preload.announced, 1);
-  m.profiler = rig_open(6, commId, 1, 0);
+  m.profiler = rig_open(6, commId, nRanks, rank);
   m.profiler.comm->sampling = 0; /* as NCCL left it */
   atomic_store(&m.profiler.process->samplingComms, 0);
-  CHECK(ncclTunerPlugin_v6.init(&m.tuner, commId, 1, 1, test_log, NULL, NULL) == 0 && m.tuner == m.profiler.comm);
+  CHECK(ncclTunerPlugin_v6.init(&m.tuner, commId, (size_t)nRanks, 1, test_log, NULL, NULL) == 0 && m.tuner == m.profiler.comm);
   m.comm = m.tuner;
   CHECK(m.comm->record != NULL, "not joined: %s", test_last_message());
   return m;
 }
+
+static struct member_rig join(uint64_t commId, int announced) { return join_as(commId, announced, 1, 0); }
 
 static void leave(struct member_rig *m) {
   ncclTunerPlugin_v6.finalize(m->tuner);

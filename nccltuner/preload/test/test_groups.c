@@ -12,6 +12,7 @@ static function start_group, end_group, all;
 /* One call of a group: communicators are numbers, each is rank comm % 8 of 8. */
 static struct member { uintptr_t comm, stream, count; int asks; uint64_t takes; } members[MOST];
 static int numMembers, resultOfEnd;
+static bool nested; /* another end follows */
 static uint64_t keys[MOST]; /* by which the plugin was told of them; 0: it was not */
 static const uintptr_t FLOAT = 7;
 
@@ -19,6 +20,7 @@ static struct dyn_about about(uintptr_t comm) { return preload->about(8, (int)(c
 
 /* NCCL, when the group ends: the tuner is asked about one communicator after the other, last first, then all is launched. */
 static int runs(void) {
+  CHECK(preload->call()->simulates == (strcmp(last()->name, "ncclGroupSimulateEnd") == 0 && !nested), "%s", last()->name);
   if (strcmp(last()->name, "ncclGroupEnd") != 0) {
     CHECK(about(members[0].comm).timed == NULL && about(members[0].comm).key == 0, "nothing is asked before the group ends");
     return SUCCESS;
@@ -168,6 +170,7 @@ static void left_alone(void) {
   restart();
   add(8, 0, 1000);
   CHECK(finish(find("ncclGroupSimulateEnd")) == SUCCESS && atomic_load(&gpu->records) == records, "nothing runs");
+  CHECK(!preload->call()->simulates, "it is over");
   restart(); /* a send, and then what would be timed */
   find("ncclSend")(1, 2, 3, 4, 5, FAKE_STREAM(7), 0, 0, 0);
   add(8, 0, 1000);
@@ -179,6 +182,12 @@ static void left_alone(void) {
   add(11, 3, 1000);
   CHECK(finish(end_group) == SUCCESS);
   CHECK(await().seq == 11);
+  restart(), restart(); /* what ends the group says whether it runs */
+  nested = true;
+  add(8, 0, 1000);
+  CHECK(finish(find("ncclGroupSimulateEnd")) == SUCCESS);
+  nested = false;
+  CHECK(end_group(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS);
 }
 
 /* Of which nothing comes, and the others' samples do. */
