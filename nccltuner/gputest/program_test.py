@@ -133,8 +133,13 @@ class Run(unittest.TestCase):
             self.assertLess(time.monotonic() - began, 20)
             with open(f"{d}/pid") as f:
                 pid = f.read().strip()
-            with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/stat") as f:
-                self.assertEqual(f.read().rsplit(")", 1)[1].split()[0], "Z")  # dead; nobody may have asked yet how
+            state = ""
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                while state != "Z" and time.monotonic() - began < 30:  # dead; nobody may have asked yet how, and to die takes a moment
+                    with open(f"/proc/{pid}/stat") as f:
+                        state = f.read().rsplit(")", 1)[1].split()[0]
+                    time.sleep(0.01)
+                self.assertEqual(state, "Z")
 
 
 class Driver(unittest.TestCase):
