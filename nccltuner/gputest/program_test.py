@@ -134,7 +134,7 @@ class Run(unittest.TestCase):
             with open(f"{d}/pid") as f:
                 pid = f.read().strip()
             state = ""
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 while state != "Z" and time.monotonic() - began < 30:  # dead; nobody may have asked yet how, and to die takes a moment
                     with open(f"/proc/{pid}/stat") as f:
                         state = f.read().rsplit(")", 1)[1].split()[0]
