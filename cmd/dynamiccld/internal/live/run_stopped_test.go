@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,11 +43,23 @@ func (r *runRig) stopped() (serve *proc, st control.Status) {
 	return serve, st
 }
 
+// signal of SIGSTOP comes back when the process is stopped: its threads go on until one of them has had a CPU to hear of it.
 func (r *runRig) signal(pid int, s syscall.Signal) {
 	r.Helper()
 	if err := syscall.Kill(pid, s); err != nil {
 		r.Fatal(err)
 	}
+	if s != syscall.SIGSTOP {
+		return
+	}
+	r.wait("the process to stop", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			r.Fatal(err)
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		return len(fields) > 0 && fields[0] == "T"
+	})
 }
 
 // A daemon that is stopped holds no program up: run, env and the end of run say what is wrong and the remedy, within seconds.
