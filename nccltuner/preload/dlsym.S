@@ -4,6 +4,22 @@
  * RTLD_DEFAULT, glibc asks by its return address who wants to know, so it is jumped to, not called. The others are lookup.c's.
  */
 #ifdef __x86_64__
+.macro keep_arguments
+  pushq %rdi
+  .cfi_adjust_cfa_offset 8
+  pushq %rsi
+  .cfi_adjust_cfa_offset 8
+  subq $8, %rsp
+  .cfi_adjust_cfa_offset 8
+.endm
+.macro have_arguments
+  addq $8, %rsp
+  .cfi_adjust_cfa_offset -8
+  popq %rsi
+  .cfi_adjust_cfa_offset -8
+  popq %rdi
+  .cfi_adjust_cfa_offset -8
+.endm
   .text
   .globl dlsym
   .type dlsym, @function
@@ -22,21 +38,11 @@ dlsym: /* (handle, name) */
   je 1f
   testq %rdi, %rdi /* RTLD_DEFAULT */
   jne dyn_lookup_nccl
-  pushq %rdi
-  .cfi_adjust_cfa_offset 8
-  pushq %rsi
-  .cfi_adjust_cfa_offset 8
-  subq $8, %rsp
-  .cfi_adjust_cfa_offset 8
+  keep_arguments
   movq %rsi, %rdi
   movq 24(%rsp), %rsi /* who asks */
   call dyn_lookup_hides
-  addq $8, %rsp
-  .cfi_adjust_cfa_offset -8
-  popq %rsi
-  .cfi_adjust_cfa_offset -8
-  popq %rdi
-  .cfi_adjust_cfa_offset -8
+  have_arguments
   testb %al, %al
   jnz dyn_lookup_miss
 1:
@@ -45,23 +51,27 @@ dlsym: /* (handle, name) */
   je 2f
   jmp *%rax
 2:
-  pushq %rdi
-  .cfi_adjust_cfa_offset 8
-  pushq %rsi
-  .cfi_adjust_cfa_offset 8
-  subq $8, %rsp
-  .cfi_adjust_cfa_offset 8
+  keep_arguments
   call dyn_lookup_begin
-  addq $8, %rsp
-  .cfi_adjust_cfa_offset -8
-  popq %rsi
-  .cfi_adjust_cfa_offset -8
-  popq %rdi
-  .cfi_adjust_cfa_offset -8
+  have_arguments
   jmp *%rax
   .cfi_endproc
   .size dlsym, . - dlsym
 #elif defined(__aarch64__)
+.macro keep_arguments
+  stp x29, x30, [sp, #-32]!
+  .cfi_def_cfa_offset 32
+  .cfi_offset x29, -32
+  .cfi_offset x30, -24
+  stp x0, x1, [sp, #16]
+.endm
+.macro have_arguments
+  ldp x0, x1, [sp, #16]
+  ldp x29, x30, [sp], #32
+  .cfi_restore x30
+  .cfi_restore x29
+  .cfi_def_cfa_offset 0
+.endm
   .text
   .globl dlsym
   .type dlsym, %function
@@ -90,34 +100,18 @@ dlsym: /* (handle, name); who called is in x30 throughout */
   cbz x16, 2f
   br x16
 2:
-  stp x29, x30, [sp, #-32]!
-  .cfi_def_cfa_offset 32
-  .cfi_offset x29, -32
-  .cfi_offset x30, -24
-  stp x0, x1, [sp, #16]
+  keep_arguments
   bl dyn_lookup_begin
   mov x16, x0
-  ldp x0, x1, [sp, #16]
-  ldp x29, x30, [sp], #32
-  .cfi_restore x30
-  .cfi_restore x29
-  .cfi_def_cfa_offset 0
+  have_arguments
   br x16
 3:
-  stp x29, x30, [sp, #-32]!
-  .cfi_def_cfa_offset 32
-  .cfi_offset x29, -32
-  .cfi_offset x30, -24
-  stp x0, x1, [sp, #16]
+  keep_arguments
   mov x0, x1
   mov x1, x30 /* who asks */
   bl dyn_lookup_hides
   tst w0, #0xff
-  ldp x0, x1, [sp, #16]
-  ldp x29, x30, [sp], #32
-  .cfi_restore x30
-  .cfi_restore x29
-  .cfi_def_cfa_offset 0
+  have_arguments
   b.eq 1b
   b dyn_lookup_miss
   .cfi_endproc
