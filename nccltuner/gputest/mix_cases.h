@@ -141,33 +141,44 @@ static void caseGroups(Rank &r) {
   comms.endAll();
 }
 
-// A group that one rank alone makes, in turn, of calls that the others make one by one: another communicator's, and sends and receives beside
-// a collective. NCCL takes them in the same order with and without, and so must whoever runs some of them. NCCL connects ranks with their
-// hosts in the first call of an algorithm or to a peer, in another order with a group: all of that has to be before.
+// Groups that are not alike on all ranks. One rank alone, in turn, makes a group of a collective and a message that the others make one by
+// one. And every rank makes one of calls of two communicators and of one that half of the ranks have, in an order of its own, all on one
+// stream: there NCCL goes by the communicators' numbers (ncclGroupCommJoin), and whoever runs some of them has to find an order, too.
+// NCCL connects ranks with their hosts in the first call of an algorithm or to a peer: all of that has to be before.
 static void caseGroupsApart(Rank &r) {
   setenv("NCCL_RUNTIME_CONNECT", "0", 1);
-  const Comm worlds[2] = {newWorld(r.rank, "first", 0, 30), newWorld(r.rank, "second", 0, 31)};
+  Comm worlds[2] = {newWorld(r.rank, "first", 0, 30), newWorld(r.rank, "second", 0, 31)};
+  Comm half = newSplit(worlds[0], r.rank % 2, r.rank, "even-odd", 0, 32);
+  const Comm *const all[] = {&worlds[0], &worlds[1], &half};
   static const int kinds[] = {kAllReduce, kAllGather, kReduceScatter, kBroadcast, kSendRecv};
   static const size_t sizes[] = {4096, 262144, 1 << 20};
   Random random{options.seed};
   for (int kind : kinds)
-    for (const Comm &c : worlds) r.eager(c, callOf(kind, kBfloat16, kSum, 1 << 20), options.seed, 0);
+    for (const Comm *c : all) r.eager(*c, callOf(kind, kBfloat16, kSum, 1 << 20), options.seed, 0);
   r.drain();
   const double deadline = nowSeconds() + kCaseSeconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
-    const uint64_t what = k / 64 % 3;
-    std::vector<Rank::Member> members;
-    auto add = [&](const Comm &c, int kind) { members.push_back({&c, callOf(kind, kBfloat16, kSum, sizes[k / 192 % 3]), 0}); };
-    if (what > 0) add(worlds[1], kinds[k / 64 % 4]);
-    add(worlds[0], kinds[k / 192 % 4]);
-    if (what != 1) add(worlds[0], kSendRecv);
+    const size_t bytes = sizes[k / 192 % 3];
     const uint32_t seed = (uint32_t)random.next();
-    if (r.rank == (int)(k % options.ranks)) r.group(members, seed);
+    std::vector<Rank::Member> members;
+    if (k / 64 % 2 == 0) {
+      members.push_back({&worlds[0], callOf(kinds[k / 192 % 4], kBfloat16, kSum, bytes), 0});
+      members.push_back({&worlds[0], callOf(kSendRecv, kBfloat16, kSum, bytes), 0});
+    } else {
+      for (int i = 0; i < 3; i++) {
+        const int c = (r.rank + i * (1 + (int)(k / 2 + r.rank) % 2)) % 3;
+        members.push_back({all[c], callOf(kinds[(k / 8 + c) % 4], kBfloat16, kSum, bytes), 0, c});
+      }
+      if (k % 3 == 0) members.push_back({&worlds[k % 2], callOf(kSendRecv, kBfloat16, kSum, bytes), 0, 3});
+    }
+    const bool together = k / 64 % 2 != 0 || r.rank == (int)(k % options.ranks);
+    if (together) r.group(members, seed);
     else
       for (size_t i = 0; i < members.size(); i++) r.eager(*members[i].comm, members[i].call, Rank::seedOf(seed, i), 0);
   }
   r.drain();
-  for (Comm c : worlds) endComm(&c);
+  endComm(&half);
+  for (Comm &c : worlds) endComm(&c);
 }
 
 // Several communicators and streams at once, eager calls only.

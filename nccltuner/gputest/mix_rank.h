@@ -205,6 +205,7 @@ struct Rank {
     const Comm *comm;
     Call call;
     int stream;
+    int number = -1; // in the group, where ranks have an order of their own; negative: its place
   };
   static uint32_t seedOf(uint32_t seed, size_t i) { return seed + 0x1000193u * (unsigned)i; } // of a group's call
   // Several calls in one ncclGroupStart/End. Calls of one lane must name one stream.
@@ -217,7 +218,7 @@ struct Rank {
       const Member &m = members[i];
       if (!m.comm->member()) continue;
       Slot &slot = take();
-      open.emplace_back(&slot, prepare(*m.comm, m.call, slot.buffers, seedOf(seed, i), nullptr));
+      open.emplace_back(&slot, prepare(*m.comm, m.call, slot.buffers, seedOf(seed, m.number < 0 ? i : (size_t)m.number), nullptr));
       streamOf.push_back(m.stream);
       issued(open.back().second.call.kind, 1);
       if (laneStream[m.comm->lane] >= 0 && laneStream[m.comm->lane] != m.stream)

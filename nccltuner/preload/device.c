@@ -18,7 +18,7 @@
 enum { SUCCESS = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6, IN_PROGRESS = 7 }; /* ncclResult_t */
 
 /* What a group has seen of a communicator. SENDS: sends and receives alone. BEGUN: it runs, before what NCCL gets of the group. */
-enum group_state { NOTHING, SENDS, HELD, PLAIN, LAUNCHED, BEGUN, GIVEN };
+enum group_state { NOTHING, SENDS, HELD, PLAIN, BEGUN, GIVEN };
 
 /* One of NCCL's communicators that has kernels. Found by any thread, used by one at a time. */
 static struct dyn_bound {
@@ -31,18 +31,15 @@ static struct dyn_bound {
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
   atomic_bool finalized; /* NCCL has been told to come to the end of its calls */
   struct dyn_bound *next; /* in its group */
-  bool behind;      /* something that NCCL was given came before it there */
-  bool sends;       /* it has sends or receives there, ... */
-  void *sendStream; /* ... on this stream */
+  void *sendStream; /* SENDS: on this stream */
   struct dyn_request held;
   bool hadWindows; /* when it came */
-  uint32_t action; /* LAUNCHED, BEGUN, GIVEN */
+  uint32_t action; /* BEGUN, GIVEN */
   int result;      /* BEGUN */
   struct dyn_coll_config config; /* GIVEN, by name */
 } __attribute__((aligned(64))) bounds[MAX_BOUND];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for making and taking away, never for a look */
-static __thread struct dyn_bound *grouped; /* that this thread's group has seen, in the order in which they came */
-static __thread bool given;                /* it has given NCCL something */
+static __thread struct dyn_bound *grouped; /* that this thread's group has seen, by their numbers, which are alike on all ranks */
 
 static struct dyn_bound *find(const void *comm) {
   int n = atomic_load_explicit(&dynamiccl_preload.bounds, memory_order_acquire);
@@ -58,7 +55,6 @@ static void forget_all(void) {
   for (int i = 0; i < n; i++) dyn_windows_release(bounds[i].windows);
   memset(bounds, 0, (size_t)n * sizeof *bounds);
   grouped = NULL;
-  given = false;
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_all); }
@@ -263,11 +259,9 @@ int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange) {
 static struct dyn_bound *in_group(const void *comm) {
   struct dyn_bound *b = find(comm), **at = &grouped;
   if (b == NULL || b->group != NOTHING) return b;
-  while (*at != NULL) at = &(*at)->next;
+  while (*at != NULL && dyn_lsa_id((*at)->lsa) <= dyn_lsa_id(b->lsa)) at = &(*at)->next;
+  b->next = *at;
   *at = b;
-  b->next = NULL;
-  b->behind = given;
-  b->sends = false;
   return b;
 }
 
@@ -275,7 +269,6 @@ static void make_plain(struct dyn_bound *b) {
   bool held = b->group == HELD;
   if (b->group == GIVEN) return; /* NCCL calls itself */
   b->group = PLAIN; /* before it goes on: NCCL may call itself through our names */
-  given = true;
   if (held) dyn_forward(&b->held, 0);
 }
 
@@ -284,7 +277,6 @@ static bool may_stand_beside(const struct dyn_work *work, const void *sendStream
 
 bool dyn_device_hold(const struct dyn_request *request, int *result) {
   struct dyn_bound *b = in_group(request->comm);
-  given |= b == NULL;
   if (b == NULL) return false;
   *result = gave_up(b) ? REMOTE_ERROR : SUCCESS;
   if (*result != SUCCESS) return true;
@@ -302,17 +294,14 @@ bool dyn_device_hold(const struct dyn_request *request, int *result) {
 
 void dyn_device_plain(void *comm) {
   struct dyn_bound *b = in_group(comm);
-  given = true;
   if (b != NULL) make_plain(b);
 }
 
 void dyn_device_sends(void *comm, void *stream) {
   struct dyn_bound *b = in_group(comm);
-  given = true;
   if (b == NULL) return;
   if (b->group == NOTHING) b->group = SENDS, b->sendStream = stream;
   if ((b->group == SENDS && b->sendStream != stream) || (b->group == HELD && !may_stand_beside(&b->held.work, stream))) make_plain(b);
-  b->sends = true;
 }
 
 /* NCCL keeps an error for the group's end. */
@@ -339,34 +328,26 @@ static void launch_held(struct dyn_bound *b) {
   b->result = launch(b, &b->held, true, b->action, dyn_grouped_timed(b->held.comm));
 }
 
-/* behind: NCCL runs what came before it. */
-static void end_held(struct dyn_bound *b, bool simulated, bool behind) {
+static void end_held(struct dyn_bound *b, bool simulated) {
   b->action = simulated ? 0 : gave_up(b) ? DYN_CHOSEN_LOST : action_of_held(b); /* others may run what this rank cannot any more */
   if (b->action == 0) make_plain(b);
   else if (is_nccls(b->action)) give_held(b);
-  else if (behind && !b->sends) b->group = LAUNCHED;
   else launch_held(b);
 }
 
 void dyn_device_group_ends(bool simulated) {
-  bool behind = false;
-  for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
-    behind |= b->behind;
-    if (b->group == HELD) end_held(b, simulated, behind);
-    behind |= b->sends || b->group != BEGUN;
-  }
+  for (struct dyn_bound *b = grouped; b != NULL; b = b->next)
+    if (b->group == HELD) end_held(b, simulated);
 }
 
-int dyn_device_launch(int result) {
+int dyn_device_group_ended(int result) {
   for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
-    if (b->group == LAUNCHED && stays(b, &b->held)) launch_held(b); /* also behind an error: the other ranks count on it */
     if (b->group == BEGUN && result == SUCCESS) result = b->result;
     if (b->group == GIVEN && stays(b, &b->held)) ask(b, &b->held.work, DYN_ABLE_OVER);
     if (b->finalized && result == SUCCESS) dyn_lsa_wait(b->lsa);
     b->group = NOTHING;
   }
   grouped = NULL;
-  given = false;
   return result;
 }
 

@@ -9,8 +9,10 @@
  * change who runs it. It is held back until the group ends or has another collective of the communicator. Several of one
  * communicator in one group NCCL takes together, on all ranks or wrongly, so there ranks agree that they are NCCL's.
  *
- * What is held back takes its place in the stream as where it was called, for another rank may have called it there without a group:
- * before NCCL's part of the group unless something of that came first. Of one communicator collectives come before sends and
+ * Kernels of ours are launched before NCCL's part of the group, by the numbers of their communicators. On one stream calls of several
+ * communicators wait for each other, so what comes first must be the same for any two ranks that share two of them, whatever else these
+ * have in the group: who runs a call, and its communicator's number, are. NCCL goes by these numbers too, and not by the program's order
+ * (ncclGroupCommJoin, from 2.26). Of one communicator collectives come before sends and
  * receives, as in NCCL. Where these are on another stream, NCCL has both wait for each other, and gets them all; and AllToAll it makes of
  * sends, which it takes in their order.
  *
@@ -89,10 +91,10 @@ bool dyn_device_hold(const struct dyn_request *request, int *result);
 void dyn_device_plain(void *comm);
 /* In a group: a send or a receive, of which other ranks know nothing. What is held back of its communicator stays so, on the same stream. */
 void dyn_device_sends(void *comm, void *stream);
-/* The outermost group ends: what is held back goes to NCCL now, is launched now, or behind NCCL's end by dyn_device_launch, which
- * gives result unless something that was launched failed. simulated: nothing will run. */
+/* The outermost group ends: what is held back is launched, or goes to NCCL. simulated: nothing will run. Behind NCCL's end, the group's result:
+ * this one, unless something that was launched failed. */
 void dyn_device_group_ends(bool simulated);
-int dyn_device_launch(int result);
+int dyn_device_group_ended(int result);
 
 /* Before and behind ncclCommFinalize, at whose end (over), or the end of the group around it, all calls are over; of a communicator that does
  * not block when dyn_device_error says so. */

@@ -287,7 +287,7 @@ int dyn_group_ended(int result) {
   if (dyn_thread.groups > 0) return result;
   dyn_windows_group_ended(result);
   dyn_making_ends(result);
-  result = dyn_device_launch(result);
+  result = dyn_device_group_ended(result);
   dyn_grouped_end(result);
   return result;
 }

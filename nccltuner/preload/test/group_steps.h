@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups that one rank alone makes of its calls, as NCCL has it where a communicator has no other collective in them: who runs a call, and
- * before or behind what, must be the same as without. Included by test_lsa.c.
+ * Groups that one rank alone makes of its calls, as NCCL has it where a communicator has no other collective in them, and groups that have
+ * calls of several communicators, not the same on all ranks: who runs a call, and which comes first of two that ranks share, must be the
+ * same on all of them. Included by test_lsa.c.
  */
 #ifndef DYN_GROUP_STEPS_H
 #define DYN_GROUP_STEPS_H
@@ -10,13 +11,12 @@
 enum { SEND_BEHIND, SEND_BEFORE, OTHERS_BEHIND, OTHERS_BEFORE, SEND_AND_OTHERS_BEFORE, EMPTY_BEFORE, GATHER_BEHIND, NUM_BESIDE };
 
 static struct step besides;
-static bool beforeNccl; /* the call runs when NCCL begins with its part */
 
-/* NCCL's kernels come behind what is in the stream, and may wait for a peer that has the call behind it. */
+/* NCCL's kernels come behind what is in the stream, and may wait for a peer that has the call before them. */
 static int at_the_end(void) {
   if (strcmp(fake->name, "ncclGroupEnd") != 0) return 0;
   wait_for_all();
-  compare(&besides, 0, beforeNccl);
+  compare(&besides, 0, true);
   return 0;
 }
 
@@ -48,7 +48,6 @@ static void beside(int what) {
   if (what == OTHERS_BEHIND) CHECK(issue(&others, 1, OTHER_COMM) == 0);
   if (what == SEND_BEHIND) send_one(besides.stream);
   if (what == GATHER_BEHIND) CHECK(find("ncclGather")(1, 2, 1, FLOAT32, 0, COMM, (uintptr_t)besides.stream, 0, 0) == 0);
-  beforeNccl = what != OTHERS_BEFORE;
   fake->inside = at_the_end;
   group_end();
   fake->inside = succeed;
@@ -78,23 +77,26 @@ static void uneven(void) {
   }
 }
 
-/* Two communicators with kernels, on one stream: in the order of the calls. */
-static void uneven_of_two(void) {
+/* Two communicators with kernels, on one stream: in the same order on both ranks, whatever these call first and have beside them. The second
+ * one made has the lower number, so the order is not that in which they were made. */
+static void of_two(void) {
   begin();
   struct dyn_lsa *first = lsa;
   besides = (struct step){.collective = ALL_REDUCE, .count = 1, .stream = streams[0], .action = LSA(0, 1)};
-  make();
+  make_as(COMM_ID - 1);
   fake->inside = do_bind;
   alone(0, OTHER_COMM);
   fake->inside = succeed;
   planned = besides.action;
-  for (int n = 0; n < 2; n++) {
+  for (int n = 0; n < 16; n++) {
+    bool turned = (n >> rank & 1) != 0, third = (n >> (rank + 2) & 1) != 0; /* of NCCL's, before all and by itself */
     for (int i = 0; i < 2; i++) fill(&besides, i);
     meet();
-    if (rank == n) group_start();
-    alone(0, COMM);
-    alone(1, OTHER_COMM);
-    if (rank == n) group_end();
+    group_start();
+    if (third) alone(2, THIRD_COMM);
+    for (int i = 0; i < 2; i++) alone(i ^ turned, (i ^ turned) == 0 ? COMM : OTHER_COMM);
+    if (rank == 0 && n % 3 == 0) send_one(streams[0]);
+    group_end();
     wait_for_all();
     for (int i = 0; i < 2; i++) compare(&besides, i, true);
     meet();

@@ -35,6 +35,7 @@
 #define COMM_ID 0x1d
 #define COMM ((uintptr_t)0x6000)
 #define OTHER_COMM ((uintptr_t)0x7000) /* has no kernels */
+#define THIRD_COMM ((uintptr_t)0x7100)
 #define LSA(kernel, ctas) (DYN_PATH_LSA | (uint32_t)(kernel) << DYN_ACTION_ALGO_SHIFT | (uint32_t)(ctas) << DYN_ACTION_CHANNELS_SHIFT)
 
 static int rank = -1, numRanks, ranksAGpu = 1;
@@ -123,8 +124,8 @@ static inline void load(void) {
 }
 
 /* As NCCL and the plugin make a communicator. */
-static inline void make(void) {
-  lsa = preload->device->offer(COMM_ID, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
+static inline void make_as(uint64_t id) {
+  lsa = preload->device->offer(id, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
   CHECK(lsa != NULL, "no offer");
   preload->device->gpu(shared->offers[rank].gpu, &shared->offers[rank].multiprocessors);
   shared->offers[rank].mostCtas = rank == numRanks - 1 ? allowed : 0;
@@ -133,6 +134,7 @@ static inline void make(void) {
   CHECK(!preload->device->bind(lsa, &planned, choose), "outside of a call");
   meet();
 }
+static inline void make(void) { make_as(COMM_ID); }
 
 /* Before the first rank: a file of kernels, which the caller removes, and memory that ranks share. */
 static inline void write_kernels(char kernels[4096]) {

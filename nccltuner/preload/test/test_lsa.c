@@ -373,7 +373,7 @@ int main(int argc, char **argv) {
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("calls", ranks, calls);
   play("groups", 2, groups);
   play("uneven groups", 2, uneven);
-  play("uneven groups of two", 2, uneven_of_two);
+  play("groups of two communicators", 2, of_two);
   play("goes in group", 2, goes_in_group);
   play("graphs", 3, graphs);
   play("forked", 2, forked);
