@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scratch memory: made where there is room (room.c), offered to peers by CUDA's handles for other processes, opened, and kept for later
- * communicators.
- * Why handles and not NCCL's windows: docs/design.md, decision 27.
+ * communicators. Why handles and not NCCL's windows: docs/design.md, decision 27.
  *
  * A lane of it: flags of kernels in bulk, counters of calls and of barriers, places to meet, in the first pages; half of the rest are slots
  * for lines, the other half is for what goes in bulk, in as many rounds as it takes.
