@@ -36,12 +36,15 @@ var serveSettings = []string{"store", "learner", "policy", "reward", "explore-bu
 type program struct {
 	pluginDir string
 	scratch   launch.ScratchMiB
+	total     launch.ScratchTotalMiB
 }
 
 func (p *program) flags(a *app, cmd *cobra.Command) {
 	a.settingFlags(cmd, "dir", "no-explore", "fixed-numerics")
 	cmd.Flags().Var(&p.scratch, "scratch-mib", fmt.Sprintf("GPU memory of a communicator that our kernels use, 1 to %d, alike on all ranks (default: %s, else %d)",
 		launch.MostScratchMiB, launch.ScratchVariable, launch.DefaultScratchMiB))
+	cmd.Flags().Var(&p.total, "scratch-total-mib", fmt.Sprintf("GPU memory of all communicators of a process that our kernels use on one GPU, 1 to %d; who finds no room runs NCCL's kernels (default: %s, else %d)",
+		launch.MostScratchTotalMiB, launch.ScratchTotalVariable, launch.DefaultScratchTotalMiB))
 	cmd.Flags().StringVar(&p.pluginDir, "plugin-dir", "", "folder of the plugin (default: ../lib beside this program, else its own folder)")
 }
 
@@ -61,7 +64,7 @@ func (a *app) ncclSettings() map[string]string {
 
 // prepare says what the program's environment needs.
 func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
-	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed, ScratchMiB: p.scratch,
+	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed, ScratchMiB: p.scratch, ScratchTotal: p.total,
 		User: a.ncclSettings(), Preload: a.getenv("LD_PRELOAD")}
 	wish.TimesItself = config.SwitchedOn(a.getenv, config.NoGraphsVariable) && config.SwitchedOn(a.getenv, config.KernelEventsVariable)
 	exe, err := os.Executable()

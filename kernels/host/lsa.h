@@ -30,7 +30,8 @@ struct scratch {
   struct dyn_stamp *timed;  /* [DYN_TIMED_CALLS]: of calls that are timed, by their number */
   uint32_t numTimed;        /* so far, also of communicators that had it before */
   dyn_event done[NUM_LANES]; /* behind the newest kernel of each lane */
-  struct scratch *next;
+  bool spare;           /* room.c, with the next: no communicator has it */
+  struct scratch *next; /* of this process */
 };
 
 #define LATE_AT 8 /* of words; one of each lane */
@@ -108,6 +109,18 @@ bool dyn_context_enter(dyn_context context, bool *pushed);
 void dyn_context_leave(bool pushed);
 bool dyn_context_lives(const struct dyn_lsa *lsa); /* its memory is there, and its events */
 bool dyn_words_there(const struct dyn_lsa *lsa);   /* the host's part of it; waits for nobody */
+
+/* A whole number in an environment variable; what is out of range is said, and stands for otherwise. */
+unsigned long dyn_setting(const char *name, unsigned long least, unsigned long most, unsigned long otherwise);
+
+/* room.c: before scratch memory is made, of which context, contextId and bytes are known. False: this process's communicators have as much there
+ * as they may, which was said once. */
+bool dyn_room_take(struct scratch *scratch);
+void dyn_room_give(const struct scratch *scratch); /* what was taken, and not made, or freed before a peer had it */
+void dyn_room_keep(struct scratch *scratch);       /* for a later communicator */
+struct scratch *dyn_room_spare(dyn_context context, unsigned long long id, size_t bytes); /* that was kept; NULL: none */
+void dyn_room_abandon(void);     /* it stays as it is, for nobody */
+bool dyn_room_may_abandon(void); /* of one communicator more; why not is said once */
 
 /* CTAs that a kernel may have beside those of ranks that share its GPU, and that the program lets NCCL's have on any rank, for which ours
  * stand. offers: of all ranks. */

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scratch memory: made, offered to peers by CUDA's handles for other processes, opened, and kept for later communicators.
- * Why handles and not NCCL's windows: docs/design.md, decision 27.
+ * Scratch memory: made where there is room (room.c), offered to peers by CUDA's handles for other processes, opened, and kept for later
+ * communicators. Why handles and not NCCL's windows: docs/design.md, decision 27.
  *
  * A lane of it: flags of kernels in bulk, counters of calls and of barriers, places to meet, in the first pages; half of the rest are slots
  * for lines, the other half is for what goes in bulk, in as many rounds as it takes.
  */
 #include "lsa.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,11 +33,6 @@
 /* As the core counts (tuner/places.go). */
 #define USUAL_MULTIPROCESSORS 132
 #define CLUSTER_RESERVE 24
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct scratch *spare; /* under lock */
-static unsigned abandoned;    /* under lock: communicators whose memory has stayed behind them */
-#define MOST_ABANDONED 16     /* a GiB of a GPU with DEFAULT_MIB */
 
 void dyn_host_say(const char *format, ...) {
   char line[1024];
@@ -82,7 +76,7 @@ void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors) {
 
 /* ---- scratch memory ---- */
 
-static unsigned long setting(const char *name, unsigned long least, unsigned long most, unsigned long otherwise) {
+unsigned long dyn_setting(const char *name, unsigned long least, unsigned long most, unsigned long otherwise) {
   const char *text = getenv(name);
   if (text == NULL || *text == '\0') return otherwise;
   char *end;
@@ -92,49 +86,10 @@ static unsigned long setting(const char *name, unsigned long least, unsigned lon
   return otherwise;
 }
 
-static size_t scratch_mib(void) { return setting("DYNAMICCL_SCRATCH_MIB", 1, MOST_MIB, DEFAULT_MIB); }
+static size_t scratch_mib(void) { return dyn_setting("DYNAMICCL_SCRATCH_MIB", 1, MOST_MIB, DEFAULT_MIB); }
 /* All ranks must agree on it: where one differs, none gets kernels (dyn_lsa_open). What comes on top: the first pages
  * of a lane, and one for slots, so that they have a line more than a power of two, which a broadcast needs. */
 static size_t scratch_bytes(void) { return scratch_mib() * MIB + NUM_LANES * (HEAD_BYTES + PAGE); }
-
-static struct scratch *take_spare(dyn_context context, unsigned long long id, size_t bytes) {
-  struct scratch *found = NULL;
-  pthread_mutex_lock(&lock);
-  for (struct scratch **at = &spare; *at != NULL; at = &(*at)->next) {
-    if ((*at)->context != context || (*at)->contextId != id || (*at)->bytes != bytes) continue;
-    found = *at;
-    *at = found->next;
-    break;
-  }
-  pthread_mutex_unlock(&lock);
-  return found;
-}
-
-static void keep(struct scratch *scratch) {
-  pthread_mutex_lock(&lock);
-  scratch->next = spare;
-  spare = scratch;
-  pthread_mutex_unlock(&lock);
-}
-
-static void abandon(void) {
-  pthread_mutex_lock(&lock);
-  abandoned++;
-  pthread_mutex_unlock(&lock);
-}
-
-/* A program that aborts communicators for months, or captures graphs on each, is not to run out of memory by it. */
-static bool may_abandon(void) {
-  static bool said; /* under lock */
-  pthread_mutex_lock(&lock);
-  bool may = abandoned < MOST_ABANDONED, says = !may && !said;
-  said |= !may;
-  pthread_mutex_unlock(&lock);
-  if (says)
-    dyn_host_say("memory of %d communicators has stayed behind them, since they were aborted, or their calls captured in CUDA graphs, which may "
-                 "still be replayed: no device kernels for further ones of this process, NCCL runs their calls", MOST_ABANDONED);
-  return may;
-}
 
 static bool make_events(const struct dyn_host_driver *driver, struct scratch *scratch) {
   for (int l = 0; l < NUM_LANES; l++)
@@ -149,6 +104,7 @@ static void free_scratch(struct scratch *s) {
     if (s->done[l] != NULL) driver->cuEventDestroy_v2(s->done[l]);
   if (s->words != NULL) driver->cuMemFreeHost(s->words);
   if (s->memory != 0) driver->cuMemFree_v2(s->memory);
+  dyn_room_give(s);
   free(s);
 }
 
@@ -159,6 +115,10 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
   s->context = context;
   s->contextId = id;
   s->bytes = bytes;
+  if (!dyn_room_take(s)) {
+    free(s);
+    return NULL;
+  }
   if (bytes > 0 && driver->cuMemAlloc_v2(&s->memory, bytes) != 0) {
     dyn_host_say("no %zu MiB of GPU memory for a communicator's scratch: NCCL runs its calls; DYNAMICCL_SCRATCH_MIB takes less",
                  bytes / MIB);
@@ -188,7 +148,7 @@ static bool clear(const struct scratch *scratch) {
 }
 
 /* 0: never. */
-static uint64_t late_seconds(void) { return setting("DYNAMICCL_LATE_S", 0, MOST_LATE_S, DEFAULT_LATE_S); }
+static uint64_t late_seconds(void) { return dyn_setting("DYNAMICCL_LATE_S", 0, MOST_LATE_S, DEFAULT_LATE_S); }
 
 static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t bytes) {
   size_t rest = bytes - HEAD_BYTES - PAGE, slots = 2 * lsa->nRanks;
@@ -231,7 +191,7 @@ static struct dyn_lsa *make(uint64_t id, uint32_t nRanks, uint32_t rank, dyn_con
   lsa->rank = rank;
   lsa->context = context;
   lsa->module = module;
-  lsa->scratch = take_spare(context, contextId, bytes);
+  lsa->scratch = dyn_room_spare(context, contextId, bytes);
   if (lsa->scratch == NULL) lsa->scratch = make_scratch(context, contextId, bytes);
   if (lsa->scratch != NULL && clear(lsa->scratch)) return lsa;
   dyn_lsa_close(lsa);
@@ -242,7 +202,7 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t rank, size_t
   const struct dyn_host_driver *driver = dyn_host_driver();
   dyn_context context = NULL;
   int mode = DYN_RELAXED_CAPTURE; /* another thread may capture, and forbid all others to allocate */
-  if (nRanks < 2 || nRanks > DYN_KERNEL_MAX_RANKS || rank >= nRanks || driver == NULL || !may_abandon()) return NULL;
+  if (nRanks < 2 || nRanks > DYN_KERNEL_MAX_RANKS || rank >= nRanks || driver == NULL || !dyn_room_may_abandon()) return NULL;
   if (driver->cuCtxGetCurrent(&context) != 0 || context == NULL) return NULL;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
   struct dyn_lsa *lsa = make(id, nRanks, rank, context, bytes);
@@ -346,12 +306,12 @@ void dyn_lsa_close(struct dyn_lsa *lsa) {
   dyn_gin_forget(lsa);
   /* A graph may be replayed, and a stopped kernel's peers may write: then memory stays as it is, for nobody else. */
   bool busy = lsa->numCaptures > 0 || dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
-  if (busy) abandon();
+  if (busy) dyn_room_abandon();
   if (!busy && lsa->scratch != NULL && dyn_context_lives(lsa) && dyn_context_enter(lsa->context, &pushed)) {
     for (uint32_t r = 0; r < lsa->nRanks; r++)
       if (lsa->opened[r]) driver->cuIpcCloseMemHandle(lsa->bases[r]);
     dyn_context_leave(pushed);
-    keep(lsa->scratch);
+    dyn_room_keep(lsa->scratch);
   }
   free(lsa);
 }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_watch, test_movers, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_absent, test_names, test_hook, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
-# runs them as well. test_lsa, test_direct, test_making, test_stamps, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
+# runs them as well. test_lsa, test_room, test_direct, test_making, test_stamps, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_names $(T)/test_hook $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_names $(T)/test_hook $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -41,7 +41,7 @@ $(T)/test_sends: test/test_sends.c test/long_messages.h | $(T)
 $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
-$(T)/test_lsa $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
+$(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
 HOST_OBJECTS := $(filter $(BUILD)/host/%,$(OBJECTS))
@@ -95,7 +95,7 @@ $(T)/threads/test_windows: test/test_windows.c windows.c windows.h peers.h | $(T
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ test/test_windows.c windows.c -pthread
 
-$(T)/threads/test_lsa $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/children.h test/child_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
+$(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/children.h test/child_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 

@@ -11,19 +11,20 @@ var rankEnv = map[string]struct {
 	want string
 	is   func(value string) bool
 }{
-	NoGraphsVariable:              {"true or false", isSwitch},
-	KernelEventsVariable:          {"true or false", isSwitch},
-	EnvPrefix + "NO_KERNELS":      {"true or false", isSwitch},
-	EnvPrefix + "QUIET":           {"true or false", isSwitch},
-	EnvPrefix + "NO_DLSYM":        {"0 or 1", isZeroOrOne},
-	EnvPrefix + "HOSTS":           {"true or false", isSwitch},
-	EnvPrefix + "GIN":             {"0 or 1", isZeroOrOne},
-	EnvPrefix + "COUNT_CALLS":     {"0 or 1", isZeroOrOne},
-	EnvPrefix + "SCRATCH_MIB":     {"1 to 4096", between(1, 4096)},
-	EnvPrefix + "LATE_S":          {"0 to 86400", between(0, 86400)},
-	EnvPrefix + "GIN_WAIT_S":      {"1 to 3600", between(1, 3600)},
-	EnvPrefix + "GIN_PEER_WAIT_S": {"1 to 604800", between(1, 604800)},
-	EnvPrefix + "SOCKET_THREADS":  {"0 to 8", between(0, 8)},
+	NoGraphsVariable:                {"true or false", isSwitch},
+	KernelEventsVariable:            {"true or false", isSwitch},
+	EnvPrefix + "NO_KERNELS":        {"true or false", isSwitch},
+	EnvPrefix + "QUIET":             {"true or false", isSwitch},
+	EnvPrefix + "NO_DLSYM":          {"0 or 1", isZeroOrOne},
+	EnvPrefix + "HOSTS":             {"true or false", isSwitch},
+	EnvPrefix + "GIN":               {"0 or 1", isZeroOrOne},
+	EnvPrefix + "COUNT_CALLS":       {"0 or 1", isZeroOrOne},
+	EnvPrefix + "SCRATCH_MIB":       {"1 to 4096", between(1, 4096)},
+	EnvPrefix + "SCRATCH_TOTAL_MIB": {"1 to 65536", between(1, 65536)},
+	EnvPrefix + "LATE_S":            {"0 to 86400", between(0, 86400)},
+	EnvPrefix + "GIN_WAIT_S":        {"1 to 3600", between(1, 3600)},
+	EnvPrefix + "GIN_PEER_WAIT_S":   {"1 to 604800", between(1, 604800)},
+	EnvPrefix + "SOCKET_THREADS":    {"0 to 8", between(0, 8)},
 }
 
 func isSwitch(value string) bool {

@@ -18,6 +18,7 @@ func TestValuesThatRanksDoNotUnderstandAreWarnings(t *testing.T) {
 		{"DYNAMICCL_GIN_WAIT_S=30s", "want 1 to 3600"},
 		{"DYNAMICCL_GIN_PEER_WAIT_S=0", "want 1 to 604800"},
 		{"DYNAMICCL_SCRATCH_MIB=5000", "want 1 to 4096"},
+		{"DYNAMICCL_SCRATCH_TOTAL_MIB=0", "want 1 to 65536"},
 		{"DYNAMICCL_SOCKET_THREADS=9", "want 0 to 8"},
 		{"DYNAMICCL_NO_KERNELS=TRUE", ""},
 		{"DYNAMICCL_HOSTS=0", ""},
@@ -45,6 +46,7 @@ func TestValuesThatRanksDoNotUnderstandAreWarnings(t *testing.T) {
 func TestBoundsAreThoseOfRanks(t *testing.T) {
 	for _, c := range []struct{ file, is, name, want string }{
 		{"kernels/host/memory.c", `#define MOST_MIB (\d+)`, "SCRATCH_MIB", "1 to "},
+		{"kernels/host/room.c", `#define MOST_TOTAL_MIB (\d+)`, "SCRATCH_TOTAL_MIB", "1 to "},
 		{"kernels/host/memory.c", `#define MOST_LATE_S (\d+)`, "LATE_S", "0 to "},
 		{"kernels/host/gin.c", `"DYNAMICCL_GIN_WAIT_S", (\d+)`, "GIN_WAIT_S", "1 to "},
 		{"kernels/host/gin.c", `#define MOST_PEER_WAIT_S (\d+)`, "GIN_PEER_WAIT_S", "1 to "},

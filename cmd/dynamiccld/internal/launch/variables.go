@@ -44,6 +44,7 @@ type Wish struct {
 	NoExplore     bool
 	FixedNumerics bool
 	ScratchMiB    ScratchMiB
+	ScratchTotal  ScratchTotalMiB
 	Plugin        Plugin
 	PluginErr     error             // why there is no plugin; nil: there is one
 	User          map[string]string // NCCL's settings that the user made, in the environment or in NCCL's files
@@ -82,6 +83,9 @@ func Prepare(w Wish) Setup {
 	}
 	if w.ScratchMiB != 0 {
 		s.add(ScratchVariable, w.ScratchMiB.String())
+	}
+	if w.ScratchTotal != 0 {
+		s.add(ScratchTotalVariable, w.ScratchTotal.String())
 	}
 	if w.FixedNumerics {
 		// Without the device kernels too: what the user gets is NCCL's own sums.

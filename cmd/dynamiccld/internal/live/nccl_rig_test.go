@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -35,7 +36,7 @@ func (r *rig) kernelsFile() string {
 func (r *rig) workers(spec workers.Spec, table string, environ ...string) *workers.Group {
 	r.Helper()
 	fake := r.standIns()
-	spec.Program, spec.Logs = filepath.Join(fake, "..", "..", "bin", "dynamiccl-worker"), r.tmp
+	spec.Program, spec.Logs = cmp.Or(spec.Program, filepath.Join(fake, "..", "..", "bin", "dynamiccl-worker")), r.tmp
 	spec.Environ = append([]string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + filepath.Join(r.build.Lib, "libdynamiccl.so") + ":" + filepath.Join(fake, "libnccl.so.2"),
 		"FAKEGPU_TABLE=" + table, "NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(),
 		"DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}, environ...)

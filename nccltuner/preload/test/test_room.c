@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *   LD_PRELOAD=libdynamiccl.so test_room FOLDER LIBCUDA     FOLDER has the fake libnccl.so.2
+ * How much GPU memory the communicators of a process have for scratch: the bound, what is spare, and ranks of which one is over its own.
+ */
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "lsa_steps.h"
+
+#define MIB 8 /* DYNAMICCL_SCRATCH_MIB (write_kernels) */
+
+static void bound(unsigned mib) {
+  char text[16];
+  snprintf(text, sizeof text, "%u", mib);
+  setenv("DYNAMICCL_SCRATCH_TOTAL_MIB", text, 1);
+}
+
+/* GPU memory that this process has: the stand-in's are files without a name, of which it keeps its own open. */
+static unsigned has_mib(void) {
+  unsigned long bytes = 0;
+  DIR *folder = opendir("/proc/self/fd");
+  CHECK(folder != NULL);
+  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    char path[sizeof "/proc/self/fd/" + sizeof entry->d_name], name[64] = "";
+    struct stat status;
+    snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+    if (readlink(path, name, sizeof name - 1) > 0 && strncmp(name, "/memfd:fakegpu", 14) == 0 && stat(path, &status) == 0) bytes += (unsigned long)status.st_size;
+  }
+  closedir(folder);
+  return (unsigned)(bytes >> 20);
+}
+
+static struct dyn_lsa *offer(struct dyn_offer *own) {
+  memset(own, 0, sizeof *own);
+  struct dyn_lsa *it = preload->device->offer(COMM_ID, (uint32_t)numRanks, (uint32_t)rank, own);
+  CHECK((it != NULL) == (own->pid != 0));
+  return it;
+}
+static void leave(struct dyn_lsa *it) { preload->device->close(it); }
+
+/* A communicator, as NCCL and the plugin make it: where a rank refuses none opens anything, and all give theirs back. NULL: NCCL runs it. */
+static struct dyn_lsa *join(void) {
+  struct dyn_lsa *it = offer(&shared->offers[rank]);
+  meet();
+  bool all = true;
+  for (int r = 0; r < numRanks; r++) all &= shared->offers[r].pid != 0;
+  if (all) CHECK(preload->device->open(it, shared->offers));
+  meet();
+  if (all || it == NULL) return it;
+  leave(it);
+  return NULL;
+}
+
+/* A call of a communicator, whose kernel runs. */
+static void call(struct dyn_lsa *it) {
+  struct step s = {.collective = ALL_REDUCE, .count = 700, .stream = streams[0], .action = LSA(0, 2)};
+  lsa = it;
+  asked = 0;
+  bind_lsa();
+  fill(&s, 0);
+  make_call(&s, 0, 0);
+  wait_for_all();
+  compare(&s, 0, true);
+  CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+}
+
+/* prepare has made one. */
+static void begin_room(unsigned mib) {
+  bound(mib);
+  prepare();
+}
+
+/* Three find room; what one of them had serves the next. */
+static void bounded(void) {
+  begin_room(3 * MIB + MIB - 1);
+  struct dyn_lsa *first = lsa, *second = join();
+  uint64_t at = shared->offers[rank].at;
+  struct dyn_lsa *third = join();
+  unsigned has = has_mib();
+  CHECK(second != NULL && third != NULL);
+  for (int i = 0; i < 3; i++) CHECK(join() == NULL, "one more than the bound");
+  CHECK(has_mib() == has, "%u MiB, before %u", has_mib(), has);
+  leave(second);
+  for (int i = 0; i < 3; i++) {
+    CHECK((second = join()) != NULL && shared->offers[rank].at == at, "what is spare serves the next");
+    CHECK(has_mib() == has && join() == NULL);
+    call(second);
+    meet();
+    leave(second);
+  }
+  call(first);
+  call(third);
+  meet();
+}
+
+/* Rank 0 may have one, the other many: they agree on NCCL, again and again, and rank 1 keeps no more than one that it made in vain. */
+static void differ(void) {
+  begin_room(rank == 0 ? MIB : 100 * MIB);
+  struct dyn_lsa *first = lsa;
+  unsigned has = has_mib();
+  for (int i = 0; i < 4; i++) CHECK(join() == NULL, "rank 0 has no room");
+  CHECK(has_mib() == has + (rank == 0 ? 0 : MIB), "%u MiB, before %u", has_mib(), has);
+  call(first);
+  meet();
+  leave(first);
+  struct dyn_lsa *next = join();
+  CHECK(next != NULL && has_mib() == has + (rank == 0 ? 0 : MIB));
+  call(next);
+  meet();
+}
+
+/* What the program resets is gone, with what was spare there, whatever became of its communicators. */
+static void reset(void) {
+  begin_room(2 * MIB);
+  struct dyn_lsa *first = lsa, *second = join();
+  uint64_t at = shared->offers[rank].at;
+  CHECK(join() == NULL);
+  leave(second);
+  meet();
+  CHECK(((CUresult(*)(CUdevice))dlsym(dlopen(driverPath, RTLD_NOW), "cuDevicePrimaryCtxReset_v2"))(rank) == 0);
+  for (int i = 0; i < STREAMS; i++) CHECK(cuda.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING) == 0);
+  second = join();
+  CHECK(second != NULL && shared->offers[rank].at != at, "what was spare went with the context");
+  struct dyn_lsa *third = join();
+  CHECK(third != NULL && join() == NULL);
+  leave(first); /* of before */
+  CHECK(join() == NULL, "it has nothing to give back");
+  call(second);
+  meet();
+}
+
+#define THREADS 8
+static struct one {
+  pthread_t thread;
+  struct dyn_offer offer;
+  struct dyn_lsa *lsa;
+} ones[THREADS];
+static void *offer_there(void *argument) {
+  struct one *one = argument;
+  CUcontext context;
+  CHECK(cuda.cuDevicePrimaryCtxRetain(&context, rank) == 0 && cuda.cuCtxSetCurrent(context) == 0);
+  one->lsa = offer(&one->offer);
+  return NULL;
+}
+
+/* Threads that make communicators at once share what there is. */
+static void threads(void) {
+  bound(3 * MIB);
+  for (int round = 0; round < 20; round++) {
+    unsigned found = 0;
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&ones[i].thread, NULL, offer_there, &ones[i]) == 0);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(ones[i].thread, NULL) == 0);
+    for (int i = 0; i < THREADS; i++) found += ones[i].lsa != NULL;
+    for (int i = 0; i < THREADS; i++)
+      if (ones[i].lsa != NULL) leave(ones[i].lsa);
+    CHECK(found == 3 && has_mib() == 3 * MIB, "round %d: %u find room, %u MiB", round, found, has_mib());
+  }
+}
+
+/* A process with several GPUs has the room on each. */
+static void gpus(void) {
+  struct dyn_offer own;
+  bound(MIB);
+  for (int i = 0; i < 4; i++) {
+    CUcontext context;
+    CHECK(cuda.cuDevicePrimaryCtxRetain(&context, i) == 0 && cuda.cuCtxSetCurrent(context) == 0);
+    CHECK(offer(&own) != NULL, "GPU %d", i);
+    CHECK(offer(&own) == NULL, "GPU %d", i);
+  }
+}
+
+/* The child of a fork has nothing of it, neither used nor spare; its parent goes on. */
+static void forked(void) {
+  begin_room(2 * MIB);
+  struct dyn_lsa *first = lsa;
+  leave(join());
+  uint64_t at = shared->offers[rank].at;
+  meet();
+  int status;
+  pid_t child = fork();
+  if (child == 0) {
+    struct dyn_offer own[2];
+    CHECK(offer(&own[0]) != NULL && offer(&own[1]) != NULL, "the parent's counts");
+    CHECK(own[0].at != at && own[1].at != at, "the parent's memory");
+    CHECK(offer(&own[0]) == NULL);
+    _exit(0);
+  }
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  CHECK(join() != NULL && shared->offers[rank].at == at && join() == NULL);
+  call(first);
+  meet();
+}
+
+/* What CUDA does not give is not counted. Without a setting one communicator has what it is given, however much that is. */
+static void in_vain(void) {
+  struct dyn_offer own;
+  struct rlimit limit;
+  CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0 && signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+  CHECK(setrlimit(RLIMIT_FSIZE, &(struct rlimit){64 << 20, limit.rlim_max}) == 0);
+  unsetenv("DYNAMICCL_SCRATCH_TOTAL_MIB");
+  setenv("DYNAMICCL_SCRATCH_MIB", "600", 1);
+  CHECK(offer(&own) == NULL && has_mib() == 0);
+  setenv("DYNAMICCL_SCRATCH_MIB", "8", 1);
+  bound(MIB - 1);
+  CHECK(offer(&own) == NULL && has_mib() == 0, "less than one");
+  bound(MIB);
+  CHECK(offer(&own) != NULL, "what was not given is counted");
+}
+
+int main(int argc, char **argv) {
+  char kernels[4096];
+  CHECK(argc == 3, "FOLDER LIBCUDA");
+  folder = argv[1];
+  driverPath = argv[2];
+  write_kernels(kernels);
+  play("bounded", 3, bounded);
+  play("differ", 2, differ);
+  play("reset", 2, reset);
+  play("threads", 2, threads);
+  play("gpus", 2, gpus);
+  play("forked", 2, forked);
+  play("in vain", 2, in_vain);
+  unlink(kernels);
+  return 0;
+}
