@@ -328,6 +328,28 @@ static void stuck(void) {
   exit(0);
 }
 
+/* Nor from hearing that a rank has died, which another thread of the library's finds, and from ending the communicator. */
+static void stuck_behind(void) {
+  begin();
+  open_ring();
+  struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 20, .stream = streams[0], .action = LSA(0, 1)},
+                              {.collective = ALL_GATHER, .count = 9, .stream = streams[0], .action = LSA(0, 1)}};
+  CUgraphExec graph = capture(steps, 0);
+  for (int n = 0; n < 150; n++) CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
+  pthread_mutex_lock(&preload->roundLock);
+  wait_for_all();
+  meet();
+  usleep(1600000);
+  if (rank == 1) _exit(0);
+  alarm(20);
+  make_call(&steps[0], 0, 0);
+  wait_for_all();
+  int error = 0;
+  CHECK(find("ncclCommGetAsyncError")(COMM, (uintptr_t)&error, 0, 0, 0, 0, 0, 0, 0) == 0 && error == 6);
+  CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  preload->device->close(lsa);
+}
+
 int main(int argc, char **argv) {
   char kernels[4096];
   CHECK(argc == 3, "FOLDER LIBCUDA");
@@ -340,6 +362,7 @@ int main(int argc, char **argv) {
   play("meets", 2, meets);
   play("counted", 2, counted);
   play("stuck", 2, stuck);
+  play("stuck behind", 2, stuck_behind);
   play("replays", 3, replays);
   unlink(kernels);
   return 0;
