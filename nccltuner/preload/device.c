@@ -283,11 +283,12 @@ static void make_plain(struct dyn_bound *b) {
 static bool may_stand_beside(const struct dyn_work *work, const void *sendStream) { return work->stream == sendStream && !counts(work); }
 
 bool dyn_device_hold(const struct dyn_request *request, int *result) {
-  struct dyn_bound *b = in_group(request->comm);
+  struct dyn_bound *b = find(request->comm);
   given |= b == NULL;
   if (b == NULL) return false;
   *result = gave_up(b) ? REMOTE_ERROR : SUCCESS;
   if (*result != SUCCESS) return true;
+  b = in_group(request->comm); /* not before: the group has nothing of what is refused */
   bool first = b->group == NOTHING || (b->group == SENDS && may_stand_beside(&request->work, b->sendStream));
   if (first && is_of_interest(b, &request->work) &&
       (counts(&request->work) || able_of(b, request, false) != 0)) {

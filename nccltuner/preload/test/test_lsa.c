@@ -374,6 +374,7 @@ int main(int argc, char **argv) {
   play("groups", 2, groups);
   play("uneven groups", 2, uneven);
   play("uneven groups of two", 2, uneven_of_two);
+  play("refused beside", 2, refused_beside);
   play("goes in group", 2, goes_in_group);
   play("graphs", 3, graphs);
   play("forked", 2, forked);
