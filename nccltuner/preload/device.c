@@ -30,6 +30,7 @@ static struct dyn_bound {
   enum group_state group;
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
   atomic_bool finalized; /* NCCL has been told to come to the end of its calls */
+  atomic_bool goes; /* a thread takes it away */
   struct dyn_bound *next; /* in its group */
   bool behind;      /* something that NCCL was given came before it there */
   bool sends;       /* it has sends or receives there, ... */
@@ -76,7 +77,7 @@ static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *ch
   bounds[i].chooser = chooser;
   bounds[i].choose = choose;
   bounds[i].group = NOTHING;
-  bounds[i].stopped = bounds[i].finalized = false;
+  bounds[i].stopped = bounds[i].finalized = bounds[i].goes = false;
   bounds[i].windows = comm == RESERVED ? dyn_windows_reserve() : NULL;
   atomic_store_explicit(&bounds[i].comm, comm, memory_order_release);
   if (i == n) atomic_store_explicit(&dynamiccl_preload.bounds, n + 1, memory_order_release);
@@ -400,8 +401,9 @@ void dyn_device_goes(void *comm, bool aborted) {
   if (b == NULL) return;
   leave_group(b);
   if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator");
+  else dyn_lsa_wait(b->lsa); /* which another thread's abort ends */
+  if (find(comm) != b || atomic_exchange(&b->goes, true)) return;
   if (aborted) dyn_lsa_settle(b->lsa, ABORT_NS);
-  else dyn_lsa_wait(b->lsa);
   dyn_gin_destroy(b->lsa);
   unbind(b->lsa);
 }

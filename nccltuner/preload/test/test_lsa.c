@@ -387,6 +387,7 @@ int main(int argc, char **argv) {
   play("late", 2, late);
   play("finalized", 2, finalized);
   play("finalized in vain", 2, finalized_in_vain);
+  play("destroyed in vain", 2, destroyed_in_vain);
   play("destroyed", 2, destroyed);
   play("reset", 2, reset);
   play("blind", 2, blind);
