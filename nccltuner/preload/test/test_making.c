@@ -158,7 +158,7 @@ static uint32_t bound_of(const struct dyn_nccl_config *config) {
   return bound_told;
 }
 static uint32_t split_bound(const struct dyn_nccl_config *config) {
-  uintptr_t child = 0;
+  static uintptr_t child;
   fake->inside = ask_bound;
   CHECK(find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&child, (uintptr_t)config, 0, 0, 0, 0) == 0);
   return bound_told;
@@ -170,6 +170,10 @@ static void bounded(void) {
   CHECK(bound_of(NULL) == 0 && split_bound(NULL) == 0 && bound_of(&none) == 0 && split_bound(&config) == 6);
   CHECK(bound_of(&config) == 6 && split_bound(NULL) == 6 && split_bound(&none) == 0);
   CHECK(preload->device->ctas((uint32_t)numRanks, (uint32_t)rank) == 0, "no call makes any");
+  bound_of(&config);
+  group_start();
+  CHECK(split_bound(NULL) == 6 && bound_of(&none) == 6, "a child in one group with another communicator keeps its parent's");
+  group_end();
   fake->inside = succeed;
   CHECK(find("ncclCommDestroy")(OTHER_COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && split_bound(NULL) == 0, "its parent is gone");
 }
