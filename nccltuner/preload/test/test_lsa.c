@@ -115,7 +115,6 @@ static void graphs(void) {
 }
 
 #include "group_steps.h"
-
 #include "fork_steps.h"
 
 static uint64_t now_ms(void);
