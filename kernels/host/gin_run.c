@@ -186,7 +186,8 @@ void dyn_gin_stop(struct dyn_lsa *lsa) {
     struct dyn_gin_words *words = gin->each[i].words;
     if (words == NULL) continue;
     dyn_gin_move(&gin->each[i].state, DYN_GIN_FAILED); /* before a kernel ends by it, which the program may see */
-    __atomic_store_n(&words->stop, 1, __ATOMIC_RELEASE);
+    bool gaveUp = __atomic_fetch_or(&words->stop, 1, __ATOMIC_ACQ_REL) != 0; /* by its own clock, and nobody has looked since (dyn_gin_check) */
+    if (gaveUp && !atomic_load(&gin->parting)) atomic_store(&lsa->missed, true);
   }
 }
 

@@ -34,9 +34,10 @@ void dyn_hosts_decline(struct dyn_fence *fence) {
 /* The hub's process has a rank (hub.h): it has gone with it. */
 static bool has_lost_hub(const struct speaker *s) { return s->rank.together && s->rank.place.others != NULL && (s->over || s->away); }
 
+/* Not waited for: a thread that forks has the lock meanwhile, with the program's own handlers, and who watches over peers asks again. */
 bool dyn_hosts_gone(uint64_t commId, uint32_t rank, char *why, size_t bytes) {
   bool gone = false;
-  pthread_mutex_lock(&dyn_speakers_lock);
+  if (pthread_mutex_trylock(&dyn_speakers_lock) != 0) return false;
   for (const struct speaker *s = dyn_speakers; s != NULL && !gone; s = s->next) {
     if (s->rank.place.commId != commId || s->rank.place.rank != rank) continue;
     gone = s->rank.gone != 0 || has_lost_hub(s);

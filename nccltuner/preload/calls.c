@@ -252,7 +252,7 @@ FORWARD_MADE(ncclScatterConfig, (const void *sendbuff, void *recvbuff, size_t co
         sendbuff, recvbuff, count, datatype, root, comm, stream, config)
 
 #define ON_NET(config) ((ncclConfig_t *)dyn_net_config(config, &(struct dyn_nccl_config){0})) /* for the time of the call */
-#define ON_PARENTS_NET(config) ((config) == NULL ? NULL : ON_NET(config)) /* without one NCCL takes the parent's */
+#define ON_PARENTS_NET(config) ((config) == NULL ? (dyn_making_inherits(), NULL) : ON_NET(config)) /* without one NCCL takes the parent's */
 #define NO_COLOR (-1) /* NCCL_SPLIT_NOCOLOR: this rank gets no communicator */
 ANNOUNCE(1, comm, nranks, rank, &commId, ncclCommInitRankConfig, (ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config),
          comm, nranks, commId, rank, ON_NET(config))

@@ -30,6 +30,7 @@ static struct dyn_bound {
   enum group_state group;
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
   atomic_bool finalized; /* NCCL has been told to come to the end of its calls */
+  atomic_bool goes; /* a thread takes it away */
   struct dyn_bound *next; /* in its group */
   void *sendStream; /* SENDS: on this stream */
   struct dyn_request held;
@@ -72,7 +73,7 @@ static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *ch
   bounds[i].chooser = chooser;
   bounds[i].choose = choose;
   bounds[i].group = NOTHING;
-  bounds[i].stopped = bounds[i].finalized = false;
+  bounds[i].stopped = bounds[i].finalized = bounds[i].goes = false;
   bounds[i].windows = comm == RESERVED ? dyn_windows_reserve() : NULL;
   atomic_store_explicit(&bounds[i].comm, comm, memory_order_release);
   if (i == n) atomic_store_explicit(&dynamiccl_preload.bounds, n + 1, memory_order_release);
@@ -276,10 +277,11 @@ static void make_plain(struct dyn_bound *b) {
 static bool may_stand_beside(const struct dyn_work *work, const void *sendStream) { return work->stream == sendStream && !counts(work); }
 
 bool dyn_device_hold(const struct dyn_request *request, int *result) {
-  struct dyn_bound *b = in_group(request->comm);
+  struct dyn_bound *b = find(request->comm);
   if (b == NULL) return false;
   *result = gave_up(b) ? REMOTE_ERROR : SUCCESS;
   if (*result != SUCCESS) return true;
+  b = in_group(request->comm); /* not before: the group has nothing of what is refused */
   bool first = b->group == NOTHING || (b->group == SENDS && may_stand_beside(&request->work, b->sendStream));
   if (first && is_of_interest(b, &request->work) &&
       (counts(&request->work) || able_of(b, request, false) != 0)) {
@@ -380,8 +382,9 @@ void dyn_device_goes(void *comm, bool aborted) {
   if (b == NULL) return;
   leave_group(b);
   if (aborted) dyn_lsa_stop(b->lsa, "the program aborted the communicator");
+  else dyn_lsa_wait(b->lsa); /* which another thread's abort ends */
+  if (find(comm) != b || atomic_exchange(&b->goes, true)) return;
   if (aborted) dyn_lsa_settle(b->lsa, ABORT_NS);
-  else dyn_lsa_wait(b->lsa);
   dyn_gin_destroy(b->lsa);
   unbind(b->lsa);
 }

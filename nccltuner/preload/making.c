@@ -26,7 +26,7 @@ static struct making {
   struct dyn_root root; /* where its ranks meet; nonce 0: not known */
   int nRanks, rank;   /* negative: not known */
   int maxCTAs;        /* of its config; 0: none */
-  bool configured;    /* that is its own, and not its parent's, which it has without a config */
+  bool configured;    /* that is settled: its own, or, without a config, its parent's */
   struct dyn_bound *bound; /* NULL: the plugin has not met it */
   void *chooser;
   void (*now)(void *chooser);
@@ -144,15 +144,19 @@ struct dyn_fence *dyn_making_hosts(const struct dyn_hosts_place *place, dyn_host
   return find_root(place->nRanks, place->rank, &root) ? dyn_hosts_begin(place, &root, log) : NULL;
 }
 
-void dyn_making_bounds(int maxCTAs) {
+/* What this thread's call makes: all before it in its group is settled. */
+static void configure(bool says, int maxCTAs) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++) {
     if (!makings[i].used || makings[i].thread != &own || makings[i].configured) continue;
-    makings[i].maxCTAs = maxCTAs > 0 ? maxCTAs : 0;
+    if (says) makings[i].maxCTAs = maxCTAs > 0 ? maxCTAs : 0;
     makings[i].configured = true;
   }
   pthread_mutex_unlock(&lock);
 }
+
+void dyn_making_bounds(int maxCTAs) { configure(true, maxCTAs); }
+void dyn_making_inherits(void) { configure(false, 0); }
 
 uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank) {
   int least = 0;

@@ -43,6 +43,16 @@ static struct dyn_sample of_trip(const struct dyn_lsa *lsa, const struct dyn_tri
   };
 }
 
+/* False: the other thread of the library's keeps its round, perhaps since a driver does. Not waited for: who watches over peers is to find
+ * those that die, and who ends a communicator waits for this thread. */
+static bool hold_round(void) {
+  for (int naps = 0; pthread_mutex_trylock(&dynamiccl_preload.roundLock) != 0; naps++) {
+    if (naps == 20) return false;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+  return true;
+}
+
 /* In the thread that watches over peers. */
 static void look(struct dyn_lsa *lsa) {
   static struct dyn_replay replays[AT_ONCE];
@@ -50,8 +60,7 @@ static void look(struct dyn_lsa *lsa) {
   static struct dyn_reader daemon;
   /* Also where nobody reads: what is old is of no use later. */
   size_t numReplays = dyn_lsa_replays(lsa, replays, AT_ONCE), numTrips = dyn_gin_trips(lsa, trips, AT_ONCE);
-  if (numReplays + numTrips == 0) return;
-  pthread_mutex_lock(&dynamiccl_preload.roundLock);
+  if (numReplays + numTrips == 0 || !hold_round()) return;
   struct dyn_ring *ring = dynamiccl_preload.ring;
   if (ring != NULL && dyn_ring_is_read(&daemon, ring, dyn_host_ns())) {
     for (size_t i = 0; i < numReplays; i++) {

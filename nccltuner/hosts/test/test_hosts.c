@@ -138,6 +138,36 @@ static void fork_child_that_ends(void) {
   }
   STORE(shared->done, 1);
 }
+/* A handler of the program's that lasts, as those of RPC libraries do, keeps a fork that the library's own have prepared: who watches over ranks
+ * of this process asks meanwhile, and of all its communicators. */
+static bool forkLasts;
+static void *ask_gone(void *answered) {
+  char why[128];
+  dyn_hosts_gone(100, (uint32_t)self, why, sizeof why);
+  STORE(*(int *)answered, 1);
+  return NULL;
+}
+static void last(void) {
+  static int answered;
+  pthread_t asks;
+  if (!forkLasts) return;
+  CHECK(pthread_create(&asks, NULL, ask_gone, &answered) == 0 && pthread_detach(asks) == 0);
+  AWAIT(LOAD(answered), 2000);
+}
+static void fork_that_lasts(void) {
+  await_word();
+  forkLasts = true;
+  fork_child_that_ends();
+}
+static void lasting_fork(void) {
+  start(3, 3, 1, 1, fork_that_lasts);
+  settle();
+  STORE(shared->now, 1);
+  AWAIT(LOAD(shared->done), 3000);
+  settle();
+  stop();
+}
+
 static void child_ends(void) {
   for (int rank = 0; rank < 2; rank++) {
     start(3, 3, 1, rank, fork_child_that_ends);
@@ -335,7 +365,7 @@ static const struct {
   void (*run)(void);
 } cases[] = {
     {"ids", ids}, {"calm", calm}, {"rank_killed", rank_killed}, {"hub_killed", hub_killed}, {"hub_killed_somewhen", hub_killed_somewhen},
-    {"hub_stopped", hub_stopped}, {"strangers", strangers}, {"by_hand", by_hand}, {"slow_peer", slow_peer}, {"others_there", others_there}, {"forked", forked}, {"child_ends", child_ends},
+    {"hub_stopped", hub_stopped}, {"strangers", strangers}, {"by_hand", by_hand}, {"slow_peer", slow_peer}, {"others_there", others_there}, {"forked", forked}, {"child_ends", child_ends}, {"lasting_fork", lasting_fork},
     {"no_descriptors", no_descriptors}, {"closed", closed}, {"closed_for_files", closed_for_files}, {"aborted", aborted}, {"samples", samples}, {"busy", busy}, {"rung", rung}, {"lost_forked", lost_forked}, {"trips", trips}, {"trips_busy", trips_busy}, {"trips_lost", trips_lost}, {"trips_unread", trips_unread},
     {"gin_begins", gin_begins}, {"count_apart", count_apart}, {"gin_declined", gin_declined}, {"gin_too_late", gin_too_late}, {"gin_hub_killed", gin_hub_killed}, {"gone", gone}, {"left", left}, {"gone_with_hub", gone_with_hub},
 };
@@ -343,7 +373,7 @@ static const struct {
 int main(int argc, char **argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  CHECK(shared != MAP_FAILED);
+  CHECK(shared != MAP_FAILED && pthread_atfork(last, NULL, NULL) == 0); /* before the library's, and so behind them */
   alarm(120);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     bool wanted = argc < 2;

@@ -61,6 +61,32 @@ static void finalized_in_vain(void) {
   meet();
 }
 
+static int destroy(void) { return find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0); }
+
+/* The same, of a thread that destroys: what the other one has ended it leaves alone. */
+static void destroyed_in_vain(void) {
+  for (int round = 0; round < 10; round++) {
+    if (round == 0) prepare();
+    else make();
+    asked = 0;
+    bind_lsa();
+    struct step s = {.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(2, 1)};
+    pthread_t waiter;
+    if (rank == 0) {
+      make_call(&s, 0, 0);
+      CHECK(pthread_create(&waiter, NULL, (void *(*)(void *))(void *)destroy, NULL) == 0);
+      usleep(100000);
+      CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+      preload->device->close(lsa);
+      CHECK(pthread_join(waiter, NULL) == 0);
+    } else {
+      CHECK(destroy() == 0);
+      preload->device->close(lsa);
+    }
+    meet();
+  }
+}
+
 /* However late. */
 static void destroyed(void) {
   begin();

@@ -41,6 +41,26 @@ static void too_late(bool inGraph) {
 static void late(void) { too_late(false); }
 static void late_in_graph(void) { too_late(true); }
 
+/* A kernel has given up by the clock, and all is stopped for another reason before anybody has looked at that: its call is missed all the same. */
+static void late_then_stopped(void) {
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  alarm(20);
+  setenv("DYNAMICCL_GIN_PEER_WAIT_S", "1", 1);
+  begin();
+  fill(&s, 0);
+  meet();
+  if (rank < numRanks - 1) {
+    dyn_watch_hold();
+    CHECK(issue(&s, 0) == 0);
+    wait_for_all();
+    dyn_lsa_stop(lsa, "a rank is dead");
+    dyn_watch_go_on();
+    CHECK(dyn_lsa_missed(lsa), "what a kernel left that gave up is taken for a result");
+  }
+  meet();
+  dyn_lsa_close(lsa);
+}
+
 /* Else as long as it takes, whatever a step of making GIN may take. */
 static void later(void) {
   struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1, .seed = 5};
@@ -132,6 +152,7 @@ static void all_late(void) {
   play("gone at the end", 2, gone_at_the_end);
   play("late", 3, late);
   play("late in a graph", 3, late_in_graph);
+  play("late, then stopped", 3, late_then_stopped);
   play_on(2, "late", 4, late);
   play("later", 2, later);
 }

@@ -105,4 +105,30 @@ static void of_two(void) {
   preload->device->close(first);
 }
 
+/* What is refused of one communicator, whose kernels have given up, takes nothing of another one's with it that stands in the group. */
+static void refused_beside(void) {
+  begin();
+  struct dyn_lsa *first = lsa;
+  struct step s = {.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(0, 1)};
+  make();
+  fake->inside = do_bind;
+  alone(0, OTHER_COMM);
+  fake->inside = succeed;
+  planned = s.action;
+  find("ncclCommShrink")(COMM, 0, 0, 0, 0, 1, 0, 0, 0); /* aborts its calls */
+  for (uint64_t n = 0; n < 2; n++) {
+    s.seed = n;
+    fill(&s, 0);
+    meet();
+    group_start();
+    CHECK(issue(&s, 1, COMM) == 6 && issue(&s, 0, OTHER_COMM) == 0 && issue(&s, 1, COMM) == 6);
+    group_end();
+    wait_for_all();
+    compare(&s, 0, true);
+    meet();
+  }
+  preload->device->close(lsa);
+  preload->device->close(first);
+}
+
 #endif

@@ -115,7 +115,6 @@ static void graphs(void) {
 }
 
 #include "group_steps.h"
-
 #include "fork_steps.h"
 
 static uint64_t now_ms(void);
@@ -374,6 +373,7 @@ int main(int argc, char **argv) {
   play("groups", 2, groups);
   play("uneven groups", 2, uneven);
   play("groups of two communicators", 2, of_two);
+  play("refused beside", 2, refused_beside);
   play("goes in group", 2, goes_in_group);
   play("graphs", 3, graphs);
   play("forked", 2, forked);
@@ -386,6 +386,7 @@ int main(int argc, char **argv) {
   play("late", 2, late);
   play("finalized", 2, finalized);
   play("finalized in vain", 2, finalized_in_vain);
+  play("destroyed in vain", 2, destroyed_in_vain);
   play("destroyed", 2, destroyed);
   play("reset", 2, reset);
   play("blind", 2, blind);

@@ -158,7 +158,7 @@ static uint32_t bound_of(const struct dyn_nccl_config *config) {
   return bound_told;
 }
 static uint32_t split_bound(const struct dyn_nccl_config *config) {
-  uintptr_t child = 0;
+  static uintptr_t child;
   fake->inside = ask_bound;
   CHECK(find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&child, (uintptr_t)config, 0, 0, 0, 0) == 0);
   return bound_told;
@@ -170,6 +170,10 @@ static void bounded(void) {
   CHECK(bound_of(NULL) == 0 && split_bound(NULL) == 0 && bound_of(&none) == 0 && split_bound(&config) == 6);
   CHECK(bound_of(&config) == 6 && split_bound(NULL) == 6 && split_bound(&none) == 0);
   CHECK(preload->device->ctas((uint32_t)numRanks, (uint32_t)rank) == 0, "no call makes any");
+  bound_of(&config);
+  group_start();
+  CHECK(split_bound(NULL) == 6 && bound_of(&none) == 6, "a child in one group with another communicator keeps its parent's");
+  group_end();
   fake->inside = succeed;
   CHECK(find("ncclCommDestroy")(OTHER_COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && split_bound(NULL) == 0, "its parent is gone");
 }
@@ -328,6 +332,28 @@ static void stuck(void) {
   exit(0);
 }
 
+/* Nor from hearing that a rank has died, which another thread of the library's finds, and from ending the communicator. */
+static void stuck_behind(void) {
+  begin();
+  open_ring();
+  struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 20, .stream = streams[0], .action = LSA(0, 1)},
+                              {.collective = ALL_GATHER, .count = 9, .stream = streams[0], .action = LSA(0, 1)}};
+  CUgraphExec graph = capture(steps, 0);
+  for (int n = 0; n < 150; n++) CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
+  pthread_mutex_lock(&preload->roundLock);
+  wait_for_all();
+  meet();
+  usleep(1600000);
+  if (rank == 1) _exit(0);
+  alarm(20);
+  make_call(&steps[0], 0, 0);
+  wait_for_all();
+  int error = 0;
+  CHECK(find("ncclCommGetAsyncError")(COMM, (uintptr_t)&error, 0, 0, 0, 0, 0, 0, 0) == 0 && error == 6);
+  CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  preload->device->close(lsa);
+}
+
 int main(int argc, char **argv) {
   char kernels[4096];
   CHECK(argc == 3, "FOLDER LIBCUDA");
@@ -340,6 +366,7 @@ int main(int argc, char **argv) {
   play("meets", 2, meets);
   play("counted", 2, counted);
   play("stuck", 2, stuck);
+  play("stuck behind", 2, stuck_behind);
   play("replays", 3, replays);
   unlink(kernels);
   return 0;
