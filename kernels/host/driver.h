@@ -13,6 +13,7 @@ typedef struct CUctx_st *dyn_context;
 typedef struct CUevent_st *dyn_event;
 typedef struct CUgraph_st *dyn_graph;
 typedef struct CUgraphNode_st *dyn_node;
+typedef struct CUuserObject_st *dyn_user_object;
 struct dyn_edge { uint8_t bytes[8]; }; /* CUgraphEdgeData */
 typedef uint64_t dyn_gpu_address; /* CUdeviceptr */
 struct dyn_ipc_handle { uint8_t bytes[64]; }; /* CUipcMemHandle: passed by value */
@@ -38,6 +39,8 @@ enum { /* cuda.h */
   DYN_IPC_LAZY_PEER_ACCESS = 1,
   DYN_CAPTURE_ACTIVE = 1,
   DYN_CAPTURE_INVALIDATED = 2,
+  DYN_OBJECT_WITHOUT_WAIT = 1, /* CU_USER_OBJECT_NO_DESTRUCTOR_SYNC */
+  DYN_OBJECT_MOVES = 1, /* CU_GRAPH_USER_OBJECT_MOVE */
   DYN_RELAXED_CAPTURE = 2, /* CU_STREAM_CAPTURE_MODE_RELAXED */
   DYN_CUDA_INVALID_VALUE = 1,
   DYN_CUDA_NOT_READY = 600,
@@ -87,6 +90,8 @@ enum { /* cuda.h */
   X(cuGraphRemoveDependencies_v2, (dyn_graph graph, const dyn_node *from, const dyn_node *to, const void *edges, \
                                    size_t count)) \
   X(cuGraphNodeGetDependencies_v2, (dyn_node node, dyn_node *from, struct dyn_edge *edges, size_t *count)) \
+  X(cuUserObjectCreate, (dyn_user_object * object, void *about, void (*destroy)(void *about), unsigned references, unsigned flags)) \
+  X(cuGraphRetainUserObject, (dyn_graph graph, dyn_user_object object, unsigned references, unsigned flags)) \
   X(cuThreadExchangeStreamCaptureMode, (int *mode))
 
 struct dyn_host_driver {

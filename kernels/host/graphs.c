@@ -7,6 +7,9 @@
  * call comes on another stream than the one before, which may wait for nothing there, an edge does.
  * A user who promises NCCL that graphs run alone (NCCL_GRAPH_MIXING_SUPPORT=0) has neither event: some graphs may have none, such as the
  * bodies of conditional nodes.
+ *
+ * A graph that is gone is told by an object of the program's that it holds, as NCCL has it told (ncclCudaGraphAddDestructor): CUDA lets go of it
+ * when neither the graph nor what was instantiated or cloned of it exists, and no replay is under way.
  */
 #include "lsa.h"
 
@@ -59,6 +62,20 @@ static int find_edge(struct dyn_lsa *lsa, void *stream) {
   return error;
 }
 
+/* In a thread of CUDA's, which may ask CUDA nothing. */
+static void graph_goes(void *graphs) { atomic_fetch_sub((atomic_uint *)graphs, 1); }
+
+/* Where CUDA does not take the object, the graph counts for ever. */
+static void count_graph(struct dyn_lsa *lsa, void *stream) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  struct place p = {0};
+  dyn_user_object object;
+  atomic_fetch_add(&lsa->scratch->graphs, 1);
+  if (place_of(stream, &p) != 0 || p.status != DYN_CAPTURE_ACTIVE) return;
+  if (driver->cuUserObjectCreate(&object, &lsa->scratch->graphs, graph_goes, 1, DYN_OBJECT_WITHOUT_WAIT) != 0) return;
+  driver->cuGraphRetainUserObject(p.graph, object, 1, DYN_OBJECT_MOVES);
+}
+
 int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
   lsa->needsEdge = false;
   for (int i = 0; i < MAX_CAPTURES; i++) {
@@ -69,6 +86,7 @@ int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
   if (error != 0) return error;
   lsa->capture = &lsa->captures[lsa->numCaptures++ % MAX_CAPTURES];
   *lsa->capture = (struct capture){.id = captureId};
+  count_graph(lsa, stream);
   return 0;
 }
 

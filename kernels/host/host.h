@@ -179,7 +179,7 @@ bool dyn_lsa_gave_up(struct dyn_lsa *lsa);
 bool dyn_lsa_missed(struct dyn_lsa *lsa);
 /* Somebody waits for what will not come: says once why it was stopped. */
 void dyn_lsa_complain(struct dyn_lsa *lsa);
-/* Waits for what was launched, but for graphs, of which nobody knows. False: it is not over in time. */
+/* Waits for what was launched, and for replays of graphs, if these do not promise to run alone. False: it is not over in time. */
 bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns);
 /* The same for a communicator that ends well, as NCCL waits then: as long as a peer that is late may take. Where it was stopped, or nobody finds
  * dead peers any more, 10 s at most. Another thread may close it meanwhile. */

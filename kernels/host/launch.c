@@ -343,14 +343,20 @@ void dyn_lsa_complain(struct dyn_lsa *lsa) {
   dyn_host_say("%s: kernels of this communicator of %u ranks give up, its further calls fail; abort it (ncclCommAbort)", why, lsa->nRanks);
 }
 
+/* Other errors than that it is not: its context is gone, and all that ran there. What graphs do is not known where they run alone. */
+static bool is_done(const struct dyn_lsa *lsa, int lane) {
+  return dyn_host_driver()->cuEventQuery(lsa->scratch->done[lane]) != DYN_CUDA_NOT_READY;
+}
+
 bool dyn_lsa_settle(struct dyn_lsa *lsa, uint64_t ns) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   uint64_t began = dyn_host_ns();
-  int mode = DYN_RELAXED_CAPTURE, result; /* asking would break captures of other threads that forbid it to all */
-  if (!atomic_load(&lsa->called) || !dyn_context_lives(lsa)) return true;
+  int mode = DYN_RELAXED_CAPTURE; /* asking would break captures of other threads that forbid it to all */
+  bool over;
+  if ((!atomic_load(&lsa->called) && lsa->numCaptures == 0) || !dyn_context_lives(lsa)) return true;
   bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0;
-  while ((result = driver->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() - began < ns)
+  while (!(over = is_done(lsa, LANE_CALLS) && is_done(lsa, LANE_GRAPHS)) && dyn_host_ns() - began < ns)
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
-  return result != DYN_CUDA_NOT_READY; /* other errors: its context is gone, and all that ran there */
+  return over;
 }

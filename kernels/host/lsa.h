@@ -30,7 +30,10 @@ struct scratch {
   struct dyn_stamp *timed;  /* [DYN_TIMED_CALLS]: of calls that are timed, by their number */
   uint32_t numTimed;        /* so far, also of communicators that had it before */
   dyn_event done[NUM_LANES]; /* behind the newest kernel of each lane */
-  bool spare;           /* room.c, with the next: no communicator has it */
+  atomic_uint graphs;   /* that have kernels on it and are not destroyed, or may not be */
+  unsigned numMapped;   /* of peers' memory: still open for graphs that were left, to be closed before it serves another communicator */
+  dyn_gpu_address mapped[DYN_KERNEL_MAX_RANKS];
+  enum { IN_USE, SPARE, LEFT } state; /* room.c, with the next. LEFT: spare when its graphs are gone */
   struct scratch *next; /* of this process */
 };
 
@@ -79,7 +82,7 @@ struct dyn_lsa {
   atomic_bool called;          /* a kernel was launched, other than into a graph */
   unsigned long long streamId; /* of the newest */
   struct capture captures[MAX_CAPTURES]; /* the newest */
-  uint64_t numCaptures; /* so far */
+  _Atomic(uint64_t) numCaptures; /* so far */
   struct capture *capture; /* of the captured call that is being launched */
   bool needsEdge; /* behind lastNode: that call */
   atomic_bool ready;           /* peers are known */
@@ -117,7 +120,8 @@ unsigned long dyn_setting(const char *name, unsigned long least, unsigned long m
  * as they may, which was said once. */
 bool dyn_room_take(struct scratch *scratch);
 void dyn_room_give(const struct scratch *scratch); /* what was taken, and not made, or freed before a peer had it */
-void dyn_room_keep(struct scratch *scratch);       /* for a later communicator */
+/* For a later communicator; at once, or when no graph has kernels on it any more. */
+void dyn_room_keep(struct scratch *scratch);
 struct scratch *dyn_room_spare(dyn_context context, unsigned long long id, size_t bytes); /* that was kept; NULL: none */
 void dyn_room_abandon(void);     /* it stays as it is, for nobody */
 bool dyn_room_may_abandon(void); /* of one communicator more; why not is said once */

@@ -20,7 +20,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct scratch *all; /* under lock */
-static unsigned abandoned;  /* under lock: communicators whose memory has stayed behind them */
+static unsigned abandoned;  /* under lock: communicators whose memory stays behind them for ever */
 
 /* The child of a fork has none of its parent's memory, whatever its parent's threads were doing. */
 static void forget(void) {
@@ -37,7 +37,7 @@ static size_t taken(dyn_context context, unsigned long long id) {
     struct scratch *s = *at;
     if (s->context == context && s->contextId != id) {
       *at = s->next;
-      if (s->spare) free(s); /* else a communicator that nobody has destroyed yet has it */
+      if (s->state == SPARE) free(s); /* else a communicator that nobody has destroyed yet has it, or CUDA tells it of graphs */
       continue;
     }
     if (s->context == context) mib += s->bytes / MIB;
@@ -83,18 +83,20 @@ void dyn_room_give(const struct scratch *s) {
   pthread_mutex_unlock(&lock);
 }
 
+static bool is_free(const struct scratch *s) { return s->state == SPARE || (s->state == LEFT && atomic_load(&s->graphs) == 0); }
+
 struct scratch *dyn_room_spare(dyn_context context, unsigned long long id, size_t bytes) {
   pthread_mutex_lock(&lock);
   struct scratch *s = all;
-  while (s != NULL && !(s->spare && s->context == context && s->contextId == id && s->bytes == bytes)) s = s->next;
-  if (s != NULL) s->spare = false;
+  while (s != NULL && !(is_free(s) && s->context == context && s->contextId == id && s->bytes == bytes)) s = s->next;
+  if (s != NULL) s->state = IN_USE;
   pthread_mutex_unlock(&lock);
   return s;
 }
 
 void dyn_room_keep(struct scratch *s) {
   pthread_mutex_lock(&lock);
-  s->spare = true;
+  s->state = s->numMapped == 0 && atomic_load(&s->graphs) == 0 ? SPARE : LEFT;
   pthread_mutex_unlock(&lock);
 }
 
@@ -108,11 +110,13 @@ void dyn_room_abandon(void) {
 bool dyn_room_may_abandon(void) {
   static bool said; /* under lock */
   pthread_mutex_lock(&lock);
-  bool may = abandoned < MOST_ABANDONED, says = !may && !said;
+  unsigned n = abandoned;
+  for (const struct scratch *s = all; s != NULL; s = s->next) n += s->state == LEFT && !is_free(s);
+  bool may = n < MOST_ABANDONED, says = !may && !said;
   said |= !may;
   pthread_mutex_unlock(&lock);
   if (says)
-    dyn_host_say("memory of %d communicators has stayed behind them, since they were aborted, or their calls captured in CUDA graphs, which may "
-                 "still be replayed: no device kernels for further ones of this process, NCCL runs their calls", MOST_ABANDONED);
+    dyn_host_say("memory of %d communicators has stayed behind them, since they were aborted, or their calls captured in CUDA graphs, which were "
+                 "still there and may be replayed: no device kernels for further ones of this process, NCCL runs their calls", MOST_ABANDONED);
   return may;
 }

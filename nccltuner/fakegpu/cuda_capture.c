@@ -43,6 +43,7 @@ FAKEGPU_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
   (*graph)->over = 1;
   for (size_t i = 0; i < (*graph)->numForks; i++) (*graph)->forks[i]->capture = NULL;
   if (!(*graph)->invalid) return 0;
+  objects_drop(&(*graph)->objects);
   *graph = NULL;
   return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }

@@ -10,6 +10,7 @@
 struct CUgraphExec_st {
   size_t n;
   struct fakegpu_work **works;
+  struct objects objects;
 };
 
 /* Room for one more of n things. */
@@ -146,6 +147,7 @@ FAKEGPU_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph grap
     graph->nodes[i]->work->references++;
   }
   (*exec)->n = graph->n;
+  objects_copy(&(*exec)->objects, &graph->objects);
   return 0;
 }
 
@@ -163,12 +165,17 @@ FAKEGPU_API CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   if (capture_refuses(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   launch(exec, stream, 0);
   launch(exec, stream, 1);
+  for (size_t i = 0; i < exec->objects.n; i++) {
+    object_take(exec->objects.all[i]);
+    queue_add(stream_of(stream), &(struct job){.kind = JOB_LET_GO, .object = exec->objects.all[i]});
+  }
   return 0;
 }
 
 FAKEGPU_API CUresult cuGraphExecDestroy(CUgraphExec exec) {
   for (size_t i = 0; i < exec->n; i++) drop(exec->works[i]);
   free(exec->works);
+  objects_drop(&exec->objects);
   free(exec);
   return 0;
 }
@@ -180,6 +187,7 @@ FAKEGPU_API CUresult cuGraphDestroy(CUgraph graph) {
     free(graph->nodes[i]);
   }
   free(graph->nodes);
+  objects_drop(&graph->objects);
   free(graph);
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cuda_graph.h"
 #include "cuda_grid.h"
 #include "cuda_stream.h"
 
@@ -36,6 +37,7 @@ static void *run_jobs(void *stream) {
       else if (job->kind == JOB_NIC) nic_run(&job->nic);
       else if (job->kind == JOB_WATCH) nic_watch(&job->nic);
       else if (job->kind == JOB_HOLD) hold(job->hold);
+      else if (job->kind == JOB_LET_GO) object_drop(job->object, 1);
       else memset(job->fill.at, job->fill.value, job->fill.bytes);
       pthread_mutex_lock(&lock);
     }

@@ -15,7 +15,7 @@
 
 struct job {
   struct job *next;
-  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD, JOB_NIC, JOB_WATCH, JOB_HOLD } kind;
+  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD, JOB_NIC, JOB_WATCH, JOB_HOLD, JOB_LET_GO } kind;
   union {
     struct kernel_launch launch;
     struct { void *at; int value; size_t bytes; } fill;
@@ -23,6 +23,7 @@ struct job {
     struct { uint64_t *at, value; } add;
     struct nic nic; /* of both of the card's kernels */
     const uint32_t *hold; /* until the word is not 0 */
+    CUuserObject object;
     struct { CUstream stream; uint64_t jobs; } after; /* that many of another stream's jobs must be done */
   };
 };

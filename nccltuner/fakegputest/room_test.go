@@ -35,7 +35,7 @@ func TestRoom(t *testing.T) {
 		}
 		for what, want := range map[string]int{
 			"have 24 MiB of scratch memory on this GPU, and 8 more would be over DYNAMICCL_SCRATCH_TOTAL_MIB (31): no device kernels": 3,
-			"--scratch-total-mib": 3 + 1 + 2 + 2 + 2 + 4 + 2,
+			"--scratch-total-mib": 3 + 1 + 2 + 2 + 2 + 2 + 4 + 2,
 			"no 600 MiB of GPU memory for a communicator's scratch": 2,
 		} {
 			if n := strings.Count(said, what); n != want {
@@ -53,11 +53,18 @@ func TestRoomFindsPlantedMistakes(t *testing.T) {
 		{"room.c", "mib > DEFAULT_TOTAL_MIB ? mib : DEFAULT_TOTAL_MIB", "DEFAULT_TOTAL_MIB"}, // found by what is said
 		{"room.c", "if (s->context == context && s->contextId != id)", "if (false)"},
 		{"room.c", "if (s->context == context) mib +=", "mib +="},
-		{"room.c", "s->spare && s->context == context && s->contextId == id &&", "s->spare && s->context == context &&"},
-		{"room.c", "if (s != NULL) s->spare = false;", ""},
+		{"room.c", "is_free(s) && s->context == context && s->contextId == id &&", "is_free(s) && s->context == context &&"},
+		{"room.c", "if (s != NULL) s->state = IN_USE;", ""},
+		{"room.c", "(s->state == LEFT && atomic_load(&s->graphs) == 0)", "false"},
+		{"room.c", "(s->state == LEFT && atomic_load(&s->graphs) == 0)", "s->state == LEFT"},
+		{"room.c", "s->numMapped == 0 && atomic_load(&s->graphs) == 0 ? SPARE : LEFT", "SPARE"},
+		{"graphs.c", "atomic_fetch_sub((atomic_uint *)graphs, 1)", "(void)graphs"},
+		{"graphs.c", "  atomic_fetch_add(&lsa->scratch->graphs, 1);\n", ""},
+		{"launch.c", " && is_done(lsa, LANE_GRAPHS)", ""},
+		{"launch.c", " && lsa->numCaptures == 0", ""},
 		{"room.c", "  all = NULL;\n", ""},
 		{"memory.c", "  dyn_room_give(s);\n  free(s);\n", ""},
-		{"memory.c", "    dyn_room_keep(lsa->scratch);\n", ""},
+		{"memory.c", "  dyn_room_keep(s);\n", ""},
 		{"memory.c", "lsa->scratch = dyn_room_spare(context, contextId, bytes);", ""},
 	} {
 		t.Run(m.file+" "+m.is+" "+m.mistake, func(t *testing.T) {

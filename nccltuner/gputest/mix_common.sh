@@ -95,7 +95,7 @@ export NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
 export NCCL_NVLS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN} LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
 export LD_PRELOAD=$root/lib/libdynamiccl.so${LD_PRELOAD:+:$LD_PRELOAD} # without it nothing is measured
-export DYNAMICCL_SCRATCH_TOTAL_MIB=${DYNAMICCL_SCRATCH_TOTAL_MIB:-2048} # communicators are made anew behind graphs, whose memory stays
+export DYNAMICCL_SCRATCH_TOTAL_MIB=${DYNAMICCL_SCRATCH_TOTAL_MIB:-2048} # CUDA may let go of graphs behind the making of the next communicators
 
 # In memory only, so that every daemon explores from the start; every epoch is sampled; half of the time may be lost.
 serve() {

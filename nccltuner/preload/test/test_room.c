@@ -132,6 +132,74 @@ static void reset(void) {
   meet();
 }
 
+/* A graph of a call, replayed; late: how long this rank comes late for the last replay, us. */
+static CUgraphExec replay(struct step *s, CUgraph *graph, unsigned late) {
+  CUgraphExec exec;
+  CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+  capturing = true;
+  make_call(s, 0, s->seed);
+  capturing = false;
+  CHECK(cuda.cuStreamEndCapture(streams[0], graph) == 0 && cuda.cuGraphInstantiateWithFlags(&exec, *graph, 0) == 0);
+  for (int i = 0; i < 3; i++) {
+    s->seed = random_of(s->seed);
+    fill(s, 0);
+    meet();
+    if (i == 2) usleep(late);
+    CHECK(cuda.cuGraphLaunch(exec, streams[0]) == 0);
+    if (i < 2) wait_for_all();
+    if (i < 2) compare(s, 0, true);
+    meet();
+  }
+  return exec;
+}
+
+/* Communicators made one after the other, each with a graph: where that is gone before the communicator, or behind it, they have one piece of
+ * memory between them, and are more than may stay behind. One that is destroyed waits for the replay that is under way, also where the program
+ * has destroyed the graph by then. */
+static void graphs(void) {
+  begin_room(MIB);
+  unsigned has = has_mib();
+  for (unsigned n = 0; n < 20; n++) {
+    struct step s = {.collective = ALL_REDUCE, .count = 700, .stream = streams[0], .action = LSA(0, 2), .seed = n};
+    CUgraph graph;
+    bool before = n & 1;
+    if (n > 0) CHECK((lsa = join()) != NULL, "communicator %u", n);
+    asked = 0;
+    bind_lsa();
+    CUgraphExec exec = replay(&s, &graph, rank == 1 && n < 4 ? 50000 : 0);
+    if (n & 2) CHECK(cuda.cuGraphDestroy(graph) == 0);
+    if (before) CHECK(cuda.cuGraphExecDestroy(exec) == 0 && (n & 2 || cuda.cuGraphDestroy(graph) == 0));
+    CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    compare(&s, 0, true);
+    leave(lsa);
+    meet();
+    if (n < 4 && !before) CHECK(join() == NULL, "memory of a graph that may be replayed");
+    if (!before) CHECK(cuda.cuGraphExecDestroy(exec) == 0 && (n & 2 || cuda.cuGraphDestroy(graph) == 0));
+    wait_for_all();
+    CHECK(has_mib() == has, "%u MiB, before %u", has_mib(), has);
+  }
+}
+
+/* An error ends the capture: no graph comes of it, and none is left. */
+static void invalid(void) {
+  begin_room(MIB);
+  for (int n = 0; n < 20; n++) {
+    struct step s = {.collective = ALL_REDUCE, .count = 10, .stream = streams[0], .action = LSA(0, 1)};
+    CUgraph graph;
+    if (n > 0) CHECK((lsa = join()) != NULL, "communicator %d", n);
+    asked = 0;
+    bind_lsa();
+    CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
+    capturing = true;
+    make_call(&s, 0, 0);
+    capturing = false;
+    CHECK(cuda.cuStreamSynchronize(streams[0]) != 0 && cuda.cuStreamEndCapture(streams[0], &graph) != 0);
+    CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    leave(lsa);
+    meet();
+  }
+}
+
 #define THREADS 8
 static struct one {
   pthread_t thread;
@@ -219,6 +287,8 @@ int main(int argc, char **argv) {
   play("bounded", 3, bounded);
   play("differ", 2, differ);
   play("reset", 2, reset);
+  play("graphs", 2, graphs);
+  play("invalid", 2, invalid);
   play("threads", 2, threads);
   play("gpus", 2, gpus);
   play("forked", 2, forked);
