@@ -2,7 +2,7 @@
  *
  * Groups: communicators that one process makes of several GPUs at once, collectives of such communicators, and sends and receives
  * as far as they are an all-to-all. As in NCCL 2.28 a group's collectives are appended when they come; at its end the thread that
- * ends it asks the tuner for each and launches them, one communicator's ranks behind the other.
+ * ends it asks the tuner for each and launches them, one communicator's ranks behind the other and the communicators by their numbers.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -121,13 +121,25 @@ ncclResult_t nccl_group_append(struct ncclComm *comm, const struct call *call) {
   return result;
 }
 
-/* All of one communicator's ranks in their order, then the next one's. */
+/* Whose calls come next: communicators are taken by ascending commHash, as since 2.26 (ncclGroupCommJoin, src/include/group.h). NULL: all
+ * have run. */
+static const struct ncclComm *next_comm(void) {
+  const struct ncclComm *next = NULL;
+  for (int i = 0; i < group.numCalls; i++) {
+    const struct grouped *g = &group.calls[i];
+    if (!g->done && (next == NULL || g->comm->comm.commId < next->comm.commId)) next = g->comm;
+  }
+  return next;
+}
+
+/* All of one communicator's ranks in their order, then the next one's, which waits for it on whatever stream (nccl_call.c): so ranks that
+ * have two in two orders wait for each other for ever, as those do that have them on one stream of a GPU. */
 static ncclResult_t run_calls(void) {
   ncclResult_t result = 0;
-  for (int first = 0; first < group.numCalls; first++)
-    for (int i = first; i < group.numCalls && result == 0; i++) {
+  for (const struct ncclComm *comm; result == 0 && (comm = next_comm()) != NULL;)
+    for (int i = 0; i < group.numCalls && result == 0; i++) {
       struct grouped *g = &group.calls[i];
-      if (g->done || g->comm->comm.commId != group.calls[first].comm->comm.commId) continue;
+      if (g->done || g->comm->comm.commId != comm->comm.commId) continue;
       g->done = 1;
       result = nccl_run(g->comm, &g->call);
     }

@@ -4,7 +4,7 @@ T := $(BUILD)/test
 RIG := test/rig.c test/values.c
 TESTS := $(T)/ranks_test $(T)/one_test $(T)/memory_test $(T)/launch_test $(T)/nccl_test
 SANITIZED_TESTS := $(T)/threads/ranks_test $(T)/threads/one_test $(T)/threads/memory_test $(T)/threads/launch_test
-TEST_HEADERS := test/rig.h ../../kernels/device/call.h
+TEST_HEADERS := test/rig.h ../../kernels/device/call.h ../preload/dynamiccl.h
 
 tests: all $(TESTS) $(SANITIZED_TESTS)
 
@@ -13,7 +13,7 @@ $(TESTS): $(T)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/lib
 	@echo "cc $@"; $(CC) $(CFLAGS) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) -L$(LIB) -Wl,--as-needed -l:libcuda.so.1 -l:libnccl.so.2 -lm
 
 # For tests with a daemon, of what is built here.
-$(LIB)/one_process: test/one_process.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/libnccl.so.2
+$(LIB)/one_process $(LIB)/groups: $(LIB)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/libnccl.so.2
 	@echo "cc $@"; $(CC) $(CFLAGS) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) -L$(LIB) -Wl,--as-needed -l:libcuda.so.1 -l:libnccl.so.2 -lm
 
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
