@@ -127,21 +127,22 @@ static void at_exit(void) {
 }
 
 /* Under lock. */
-static void start(void) {
+static bool start(void) {
   static bool watched;
-  if (!watched && (pthread_atfork(NULL, NULL, forget) != 0 || atexit(at_exit) != 0)) return;
+  if (!watched && (pthread_atfork(NULL, NULL, forget) != 0 || atexit(at_exit) != 0)) return false;
   watched = true;
-  started = dyn_thread_start(run, NULL);
-  if (!started) dyn_host_say("no thread can be had that watches over peers: a kernel waits for ever for one that dies");
+  return dyn_thread_start(run, NULL);
 }
 
 void dyn_watch_begin(struct dyn_lsa *lsa) {
   pthread_mutex_lock(&lock);
-  if (!started) start();
+  if (!started) started = start();
+  bool alone = !started;
   lsa->next = list;
   list = lsa;
   pthread_cond_signal(&opened);
   pthread_mutex_unlock(&lock);
+  if (alone) dyn_host_say("no thread can be had that watches over peers: a kernel waits for ever for one that dies");
 }
 
 void dyn_watch_end(struct dyn_lsa *lsa) {
