@@ -387,6 +387,7 @@ int main(int argc, char **argv) {
   play("finalized in vain", 2, finalized_in_vain);
   play("destroyed in vain", 2, destroyed_in_vain);
   play("destroyed", 2, destroyed);
+  play("kept", 2, kept);
   play("reset", 2, reset);
   play("blind", 2, blind);
   play("aborts", 2, aborts);
