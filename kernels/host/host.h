@@ -192,7 +192,7 @@ static inline uint64_t dyn_host_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* One line on stderr. */
+/* One line on stderr, for which nobody waits longer than 0.5 s (stderr.h). */
 void dyn_host_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -96,6 +96,7 @@ struct dyn_lsa {
   struct waiting waiting[NUM_LANES];
   bool diedOnce; /* watch.c: a peer was found dead in the round before */
   bool dead;     /* ... and all was stopped for it */
+  int asking;    /* watch.c: threads that ask CUDA whether its calls are over */
   struct dyn_lsa *next; /* watch.c */
 };
 

@@ -15,6 +15,7 @@
 
 #include "../../nccltuner/plugin/process_start.h"
 #include "readable.h"
+#include "stderr.h"
 
 #define FLAGS_BYTES (DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t))
 #define CALLS_BYTES ((DYN_KERNEL_COUNTERS * sizeof(uint32_t) + 63) / 64 * 64)
@@ -35,12 +36,12 @@
 #define CLUSTER_RESERVE 24
 
 void dyn_host_say(const char *format, ...) {
-  char line[1024];
+  char text[1024], *line;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(line, sizeof line, format, arguments);
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  fprintf(stderr, "dynamiccl: %s\n", line);
+  if (asprintf(&line, "dynamiccl: %s\n", text) > 0) dyn_stderr_say(line);
 }
 
 bool dyn_context_enter(dyn_context context, bool *pushed) {

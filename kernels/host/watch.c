@@ -22,6 +22,7 @@
 #include "thread.h"
 
 #define ROUND_NS 500000000
+#define GIVE_UP_MS 20 /* by which kernels that were stopped have said that they were in want of who is dead */
 #define LAST_WAIT_NS UINT64_C(10000000000)
 
 void (*dyn_lsa_look)(struct dyn_lsa *lsa);
@@ -31,6 +32,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static struct dyn_lsa *list; /* under lock */
 static bool started;         /* under lock: the thread runs */
+static bool gaveUp;          /* of the thread: kernels were stopped in this round */
 static atomic_bool ended;    /* the process ends, and CUDA's driver may be gone */
 
 /* Of one on another host nothing is known here, by which it lives. */
@@ -64,14 +66,17 @@ static void look_late(struct dyn_lsa *lsa, int lane, uint64_t nowNs) {
   say_late(lsa, lane, word, __atomic_load_n(&d->late->about, __ATOMIC_RELAXED), ns);
 }
 
-/* It is no loss to anybody as long as nothing is in want of it: many programs end without destroying their communicators, and their ranks
- * not at once. */
+/* CUDA is not asked first: its driver may keep who asks until the kernels are over. */
 static void give_up(struct dyn_lsa *lsa, const char *why) {
   const char *kept = strdup(why); /* for who asks later */
-  bool runs = !dyn_lsa_settle(lsa, 0);
   dyn_lsa_stop(lsa, kept == NULL ? "a rank is dead" : kept);
-  lsa->dead = true;
-  for (int naps = 0; runs && naps < 20 && !dyn_lsa_missed(lsa); naps++) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  lsa->dead = gaveUp = true;
+}
+
+/* It is no loss to anybody as long as nothing is in want of it: many programs end without destroying their communicators, and their ranks
+ * not at once. */
+static void complain(struct dyn_lsa *lsa) {
+  if (lsa->dead && dyn_lsa_missed(lsa)) dyn_lsa_complain(lsa);
 }
 
 static void look(struct dyn_lsa *lsa) {
@@ -85,11 +90,26 @@ static void look(struct dyn_lsa *lsa) {
     give_up(lsa, why);
   }
   lsa->diedOnce = rank >= 0;
-  if (lsa->dead && dyn_lsa_missed(lsa)) dyn_lsa_complain(lsa);
+  complain(lsa);
   for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
   dyn_gin_check(lsa);
   dyn_gin_look(lsa);
   if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);
+}
+
+/* Under lock, so that a communicator which the program takes away behind its kernel's end does not go before it is said why. */
+static void complain_all(void) {
+  for (int naps = 0; naps < GIVE_UP_MS && !atomic_load(&ended); naps++) {
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (struct dyn_lsa *lsa = list; lsa != NULL; lsa = lsa->next) complain(lsa);
+  }
+}
+
+/* Under lock, but not meanwhile. */
+static void nap(long ns) {
+  pthread_mutex_unlock(&lock);
+  nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+  pthread_mutex_lock(&lock);
 }
 
 static void *run(void *nothing) {
@@ -98,9 +118,9 @@ static void *run(void *nothing) {
   for (;;) {
     while (list == NULL) pthread_cond_wait(&opened, &lock);
     for (struct dyn_lsa *lsa = list; lsa != NULL && !atomic_load(&ended); lsa = lsa->next) look(lsa);
-    pthread_mutex_unlock(&lock);
-    nanosleep(&(struct timespec){.tv_nsec = ROUND_NS}, NULL);
-    pthread_mutex_lock(&lock);
+    if (gaveUp) complain_all();
+    gaveUp = false;
+    nap(ROUND_NS);
   }
   return nothing;
 }
@@ -127,21 +147,22 @@ static void at_exit(void) {
 }
 
 /* Under lock. */
-static void start(void) {
+static bool start(void) {
   static bool watched;
-  if (!watched && (pthread_atfork(NULL, NULL, forget) != 0 || atexit(at_exit) != 0)) return;
+  if (!watched && (pthread_atfork(NULL, NULL, forget) != 0 || atexit(at_exit) != 0)) return false;
   watched = true;
-  started = dyn_thread_start(run, NULL);
-  if (!started) dyn_host_say("no thread can be had that watches over peers: a kernel waits for ever for one that dies");
+  return dyn_thread_start(run, NULL);
 }
 
 void dyn_watch_begin(struct dyn_lsa *lsa) {
   pthread_mutex_lock(&lock);
-  if (!started) start();
+  if (!started) started = start();
+  bool alone = !started;
   lsa->next = list;
   list = lsa;
   pthread_cond_signal(&opened);
   pthread_mutex_unlock(&lock);
+  if (alone) dyn_host_say("no thread can be had that watches over peers: a kernel waits for ever for one that dies");
 }
 
 void dyn_watch_end(struct dyn_lsa *lsa) {
@@ -149,17 +170,26 @@ void dyn_watch_end(struct dyn_lsa *lsa) {
   for (struct dyn_lsa **at = &list; *at != NULL; at = &(*at)->next) {
     if (*at != lsa) continue;
     *at = lsa->next;
+    while (lsa->asking > 0) nap(50000);
     break;
   }
   pthread_mutex_unlock(&lock);
 }
 
-/* ends: by itself, for all that may keep it waiting is found. */
+/* ends: by itself, for all that may keep it waiting is found. CUDA is not asked under the lock, which who looks for dead ranks needs; nor does
+ * the communicator go meanwhile. */
 static bool is_over(struct dyn_lsa *lsa, bool *ends) {
   pthread_mutex_lock(&lock);
   struct dyn_lsa *at = list;
   while (at != NULL && at != lsa) at = at->next;
-  bool over = at == NULL || dyn_lsa_settle(lsa, 0);
+  bool over = at == NULL;
+  if (!over) {
+    lsa->asking++;
+    pthread_mutex_unlock(&lock);
+    over = dyn_lsa_settle(lsa, 0);
+    pthread_mutex_lock(&lock);
+    lsa->asking--;
+  }
   *ends = over || (started && !atomic_load(&ended) && !dyn_lsa_stopped(lsa));
   pthread_mutex_unlock(&lock);
   return over;

@@ -22,6 +22,7 @@
 
 #define RESERVE_BYTES ((size_t)256 << 10) /* takes some 0.1 ms */
 #define RESERVE_TRIES 1000
+#define MAKING_S 60 /* a ring, at most */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum { UNKNOWN, GOOD, REFUSED } verdict; /* under lock */
@@ -177,13 +178,17 @@ int dyn_daemon_layout(dyn_logger log) {
 
 bool dyn_daemon_lives(dyn_logger log) { return dyn_daemon_layout(log) >= 0; }
 
-/* Whether the processes of a file are in another PID namespace, where nobody here knows whether they live. */
-static bool is_elsewhere(int dir, const char *name) {
+/* Whether the process of a ring may be in another PID namespace, where nobody here knows whether it lives. One that is being made does not say
+ * yet: only one that is left so for a while was left by a process that was killed. */
+static bool may_be_elsewhere(int dir, const char *name) {
   struct dyn_header header = {0};
+  struct stat st = {0};
   int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  ssize_t got = fd < 0 ? 0 : pread(fd, &header, sizeof header, 0);
-  if (fd >= 0) close(fd);
-  return got == sizeof header && dyn_is_elsewhere(header.pidNamespace);
+  if (fd < 0) return false;
+  bool says = pread(fd, &header, sizeof header, 0) == sizeof header && (header.magic != 0 || header.pidNamespace != 0);
+  bool young = fstat(fd, &st) == 0 && time(NULL) - st.st_mtime < MAKING_S;
+  close(fd);
+  return says ? dyn_is_elsewhere(header.pidNamespace) : young;
 }
 
 /* A process that is killed leaves its ring, of some MiB, for the daemon to delete. */
@@ -195,7 +200,7 @@ void dyn_sweep_rings(dyn_logger log) {
     uint64_t startTime;
     int end = 0;
     if (sscanf(entry->d_name, "ring-%" SCNu32 "-%" SCNu64 ".shm%n", &pid, &startTime, &end) != 2 || end == 0 || entry->d_name[end] != '\0') continue;
-    if (!dyn_process_lives(pid, startTime) && !is_elsewhere(dirfd(dir), entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
+    if (!dyn_process_lives(pid, startTime) && !may_be_elsewhere(dirfd(dir), entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
   }
   if (dir) closedir(dir);
 }

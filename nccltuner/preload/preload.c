@@ -69,12 +69,11 @@ static void *that_has_nccl(void *library) {
  * was linked with, whatever the name; or else in libnccl.so.2, which somebody has loaded. One for all calls: communicators are NCCL's own. */
 static _Atomic(void *) found; /* NULL: none was asked for, or the program's order has one, in which others may stand before it */
 static void *library_with_nccl(const void *caller) {
-  void *library = atomic_load(&found);
+  void *library = atomic_load(&found), *none = NULL;
   if (library != NULL || (library = library_of(dlsym(RTLD_NEXT, "ncclGetVersion"))) != NULL) return library;
   library = that_has_nccl(library_of(caller));
   if (library == NULL) library = dlopen("libnccl.so.2", RTLD_NOLOAD | RTLD_LAZY);
-  atomic_store(&found, library);
-  return library;
+  return atomic_compare_exchange_strong(&found, &none, library) ? library : none; /* another thread may have found one meanwhile */
 }
 
 static void *find_behind(const char *name, const void *own, const void *caller) {

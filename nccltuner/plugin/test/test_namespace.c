@@ -129,6 +129,23 @@ static void left_files(void) {
   dyn_comm_release_tuner(comm);
 }
 
+/* A process elsewhere may be making a ring, of which its name alone says whose it is. */
+static void rings_being_made(void) {
+  static const char *const names[] = {"ring-999999999-7.shm", "ring-999999998-7.shm"};
+  static const struct timespec longAgo[2];
+  const struct dyn_header header = {0};
+  put(names[0], "", 0);
+  put(names[1], &header, sizeof header);
+  dyn_sweep_rings(test_log);
+  check(test_count_files("ring-") == 2, "%d rings", test_count_files("ring-"));
+  for (int i = 0; i < 2; i++) {
+    snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+    check(utimensat(AT_FDCWD, path, longAgo, 0) == 0, "utimensat");
+  }
+  dyn_sweep_rings(test_log);
+  check(test_count_files("ring-") == 0, "who was killed left %d rings", test_count_files("ring-"));
+}
+
 static int linesOfDaemon;
 
 static void count_lines(int level, unsigned long flags, const char *file, int line, const char *fmt, ...) {
@@ -172,6 +189,7 @@ int main(void) {
   run("another one's /proc", others_proc);
   run("record of another", record_of_another);
   run("left files", left_files);
+  run("rings being made", rings_being_made);
   run("daemon of another", daemon_of_another);
   check(test_count_files("comm-") + test_count_files("ring-") == 0, "files were left");
   test_remove_directory();

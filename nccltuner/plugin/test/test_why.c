@@ -185,6 +185,22 @@ static void opened_again(void) {
   said(1, "no daemon in");
 }
 
+/* A pipe that is full, and that nobody reads: the communicator is made, and who reads later finds the line. */
+static void unread(void) {
+  int ends[2];
+  char page[4096], all[8192] = "";
+  alarm(10);
+  check(pipe(ends) == 0 && fcntl(ends[1], F_SETPIPE_SZ, (int)sizeof page) == sizeof page && write(ends[1], memset(page, '.', sizeof page), sizeof page) == sizeof page, "pipe");
+  saved = dup(2);
+  check(dup2(ends[1], 2) == 2, "dup2");
+  join(COMM_ID, 1, 0);
+  for (size_t has = 0; has < sizeof all - 1 && !strchr(all, '\n');) {
+    ssize_t n = read(ends[0], all + has, sizeof all - 1 - has);
+    has += n > 0 ? (size_t)n : sizeof all;
+  }
+  check(dup2(saved, 2) == 2 && strstr(all, "no daemon in"), "%s", all);
+}
+
 int main(int argc, char **argv) {
   check(argc == 2, "want LIBRARY");
   library = argv[1];
@@ -193,7 +209,7 @@ int main(int argc, char **argv) {
     CASE(no_daemon), CASE(log_shows), CASE(log_warns), CASE(log_filtered), CASE(version_only), CASE(quiet), CASE(not_quiet), CASE(under_run),
     CASE(user), CASE(user_proto), CASE(user_warned), CASE(user_under_run), CASE(a_daemon), CASE(other_layout), CASE(other_layout_under_run), CASE(relative),
     CASE(cannot_make), CASE(rank_0), CASE(rank_1), CASE(many_rank_0), CASE(many_rank_64), CASE(two_processes), CASE(two_reasons), CASE(second_decides), CASE(tuner_2),
-    CASE(tuner_3), CASE(tuner_4), CASE(opened_again)};
+    CASE(tuner_3), CASE(tuner_4), CASE(opened_again), CASE(unread)};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     directory = test_directory();
     test_in_child("why", cases[i].name, cases[i].test);

@@ -11,6 +11,12 @@ enum { BLOCKS, IN_A_GROUP, BLOCKS_NOT, NUM_ENDS };
 static int in_progress(void) { return 7; }
 static int finalize(void) { return find("ncclCommFinalize")(COMM, 0, 0, 0, 0, 0, 0, 0, 0); }
 
+static void *finalize_in_thread(void *nothing) {
+  last_call()->inside = succeed;
+  CHECK(finalize() == 0);
+  return nothing;
+}
+
 static void finalize_as(int way) {
   if (way == IN_A_GROUP) group_start();
   fake->inside = way == BLOCKS_NOT ? in_progress : succeed;
@@ -52,7 +58,7 @@ static void finalized_in_vain(void) {
   pthread_t waiter;
   if (rank == 0) {
     make_call(&s, 0, 0);
-    CHECK(pthread_create(&waiter, NULL, (void *(*)(void *))(void *)finalize, NULL) == 0);
+    CHECK(pthread_create(&waiter, NULL, finalize_in_thread, NULL) == 0);
     usleep(200000);
     CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
     preload->device->close(lsa);
@@ -85,6 +91,36 @@ static void destroyed_in_vain(void) {
     }
     meet();
   }
+}
+
+static pthread_t asker;
+static atomic_bool lets;
+/* Whoever else asks whether an event is over. */
+static void keep(double nowNs) {
+  (void)nowNs;
+  while (!pthread_equal(pthread_self(), asker) && !atomic_load(&lets)) usleep(1000);
+}
+
+/* The driver keeps who asks it until the kernels are over, as one may while memory is freed: who looks for dead ranks neither asks it before he
+ * stops them, nor waits for a thread that does. */
+static void kept(void) {
+  struct step s = begin_with_call();
+  meet();
+  if (rank == 1) {
+    usleep(500000);
+    _exit(0);
+  }
+  pthread_t waiter;
+  asker = pthread_self();
+  ((void (*)(void (*)(double)))of_driver("fakegpu_on_query"))(keep);
+  alarm(20);
+  make_call(&s, 0, 0);
+  CHECK(pthread_create(&waiter, NULL, finalize_in_thread, NULL) == 0);
+  wait_for_all();
+  atomic_store(&lets, true);
+  CHECK(pthread_join(waiter, NULL) == 0 && async_error() == 6);
+  CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  preload->device->close(lsa);
 }
 
 /* However late. */

@@ -36,4 +36,45 @@ static void late(void) {
   meet();
 }
 
+/* Reads on until the text is there, for 2 s at most. */
+static bool reads(int from, char *said, size_t size, const char *text) {
+  size_t has = strlen(said);
+  for (int naps = 0; naps < 2000 && strstr(said, text) == NULL; naps++) {
+    ssize_t n = read(from, said + has, size - 1 - has);
+    has += n > 0 ? (size_t)n : 0;
+    said[has] = '\0';
+    usleep(1000);
+  }
+  return strstr(said, text) != NULL;
+}
+
+/* Standard error is a pipe that is full, and nobody reads it: a rank that is late and then dies is found all the same, and the program can
+ * abort. What was to be said is said to who reads on. */
+static void unread(void) {
+  setenv("DYNAMICCL_LATE_S", "1", 1);
+  struct step s = begin_with_call();
+  char page[4096], said[8192] = "";
+  int was = dup(STDERR_FILENO), ends[2];
+  CHECK(pipe(ends) == 0 && fcntl(ends[1], F_SETPIPE_SZ, (int)sizeof page) == sizeof page);
+  memset(page, '.', sizeof page);
+  meet();
+  if (rank == 1) {
+    usleep(2500000);
+    _exit(0);
+  }
+  alarm(20);
+  CHECK(write(ends[1], page, sizeof page) == sizeof page && dup2(ends[1], STDERR_FILENO) >= 0);
+  uint64_t began = now_ms();
+  make_call(&s, 0, 0);
+  wait_for_all();
+  int error = async_error(), again = issue(&s, 0, COMM), aborts = find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0);
+  preload->device->close(lsa);
+  uint64_t tookMs = now_ms() - began;
+  bool read = fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && reads(ends[0], said, sizeof said, "rank 0 waits for rank 1") && reads(ends[0], said, sizeof said, "is dead: kernels");
+  CHECK(dup2(was, STDERR_FILENO) >= 0);
+  CHECK(tookMs < 7500, "it took %d ms", (int)tookMs);
+  CHECK(error == 6 && again == 6 && aborts == 0, "%d, %d, %d", error, again, aborts);
+  CHECK(read, "%s", said);
+}
+
 #endif

@@ -53,6 +53,7 @@ static struct cuda {
 } cuda;
 
 static struct dyn_preload *preload;
+static struct fake_call *(*last_call)(void); /* of the thread that asks */
 static struct fake_call *fake;
 static struct dyn_lsa *lsa;
 static uint32_t planned; /* action of the next call */
@@ -117,7 +118,8 @@ static inline void load(void) {
   CUDA_FUNCTIONS(FIND)
 #undef FIND
   atomic_store(&preload->mask, (atomic_int *)dlsym(nccl, "ncclProfilerEventMask"));
-  fake = ((struct fake_call * (*)(void)) dlsym(nccl, "fake_last_call"))();
+  last_call = (struct fake_call * (*)(void)) dlsym(nccl, "fake_last_call");
+  fake = last_call();
   fake->inside = succeed;
   CUcontext context;
   CHECK(cuda.cuInit(0) == 0 && cuda.cuDevicePrimaryCtxRetain(&context, rank / ranksAGpu) == 0 && cuda.cuCtxSetCurrent(context) == 0);

@@ -138,11 +138,35 @@ static void looked_up_by_itself(void) {
   CHECK(is_of(dlsym(load("libnccl.so.2"), "ncclBroadcast"), "libnccl.so.2"));
 }
 
+/* Exported: the preload library looks for NCCL by it. meanwhile is what another thread does just before it finds none. */
+static void (*meanwhile)(void);
+__attribute__((visibility("default"))) void *dlopen(const char *name, int how) {
+  void *(*real)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen"), *found = real(name, how);
+  void (*does)(void) = meanwhile;
+  if (does == NULL || found != NULL || strcmp(name, "libnccl.so.2") != 0) return found;
+  meanwhile = NULL;
+  does();
+  return found;
+}
+
+static void look_up_other(void) { CHECK(is_of(dlsym(load("libother.so"), "ncclBroadcast"), "libdynamiccl.so")); }
+
+/* A thread calls before there is an NCCL, and another one loads one and looks it up meanwhile: what that was given goes on to it. */
+static void looked_up_meanwhile(void) {
+  Dl_info in;
+  CHECK(dladdr(dlsym(RTLD_DEFAULT, "dynamiccl_preload"), &in) != 0);
+  broadcast call = (broadcast)dlsym(dlopen(in.dli_fname, RTLD_NOLOAD | RTLD_NOW), "ncclBroadcast");
+  CHECK(is_of((void *)call, "libdynamiccl.so"));
+  meanwhile = look_up_other;
+  call(1, 2, 0, 0, 0, 0x5000, 0);
+  CHECK(meanwhile == NULL && call(1, 2, 0, 0, 0, 0x5000, 0) == FAKE_RESULT && calls_of(load("libother.so")) > 0);
+}
+
 int main(int argc, char **argv) {
   static const struct { const char *name; void (*runs)(void); } cases[] = {
       {"another name", other_name}, {"beside another", beside_another}, {"comes back", nccl_comes_back}, {"another comes back", other_comes_back},
       {"looked up", looked_up}, {"looked up beside another", looked_up_beside_another}, {"looked up without error", looked_up_without_error}, {"looked up before another", looked_up_before_another},
-      {"looked up by default", looked_up_by_default}, {"looked up by itself", looked_up_by_itself}};
+      {"looked up by default", looked_up_by_default}, {"looked up by itself", looked_up_by_itself}, {"looked up meanwhile", looked_up_meanwhile}};
   CHECK(argc == 2 && dlsym(RTLD_DEFAULT, "dynamiccl_preload") != NULL);
   folder = argv[1];
   int failed = 0;

@@ -160,8 +160,6 @@ static void invalidated(void) {
   }
 }
 
-#include "late_steps.h"
-
 static uint64_t now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -185,8 +183,8 @@ static struct step begin_with_call(void) {
   return s;
 }
 
+#include "late_steps.h"
 #include "child_steps.h"
-
 #include "end_steps.h"
 
 /* The others' kernels give up, and the program hears of it. */
@@ -384,10 +382,12 @@ int main(int argc, char **argv) {
   play("death", 3, death);
   play("leaves", 3, leaves);
   play("late", 2, late);
+  play("unread", 2, unread);
   play("finalized", 2, finalized);
   play("finalized in vain", 2, finalized_in_vain);
   play("destroyed in vain", 2, destroyed_in_vain);
   play("destroyed", 2, destroyed);
+  play("kept", 2, kept);
   play("reset", 2, reset);
   play("blind", 2, blind);
   play("aborts", 2, aborts);

@@ -21,7 +21,7 @@ $(T)/test_preload: test/test_preload.c test/forward_rig.h test/fake.h $(HEADERS)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=clock_gettime -o $@ $< -pthread -ldl
 
 $(T)/test_elsewhere $(T)/test_absent: $(T)/%: test/%.c test/fake.h | $(T)
-	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -ldl
+	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=dlopen -o $@ $< -ldl
 
 $(T)/libnames.so: test/names.c | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -fno-builtin -fPIC -shared -Wl,-soname,libnames.so -o $@ $<
