@@ -77,9 +77,26 @@ static int remove_edge(dyn_graph in, const dyn_node *from, const dyn_node *to, c
   (*to)->n = 0;
   return 0;
 }
+/* What the graph holds; one of these is refused, if any. */
+enum { NONE, CREATE, RETAIN } refuses;
+static struct CUuserObject_st { void *about; void (*goes)(void *about); } objects[4];
+static size_t numObjects, numHeld;
+static int create(dyn_user_object *object, void *about, void (*goes)(void *), unsigned references, unsigned flags) {
+  CHECK(references == 1 && flags == DYN_OBJECT_WITHOUT_WAIT && numObjects < 4);
+  *object = &objects[numObjects];
+  objects[numObjects++] = (struct CUuserObject_st){about, goes};
+  return refuses == CREATE;
+}
+static int retain(dyn_graph in, dyn_user_object object, unsigned references, unsigned flags) {
+  CHECK(in == &graph && object == &objects[numObjects - 1] && references == 1 && flags == DYN_OBJECT_MOVES);
+  numHeld += refuses != RETAIN;
+  return refuses == RETAIN;
+}
 static const struct dyn_host_driver driver = {.cuStreamGetCaptureInfo_v3 = place,
                                               .cuGraphNodeGetDependencies_v2 = before,
                                               .cuStreamWaitEvent = wait_event,
+                                              .cuUserObjectCreate = create,
+                                              .cuGraphRetainUserObject = retain,
                                               .cuGraphAddEventRecordNode = record,
                                               .cuGraphAddDependencies_v2 = add_edge,
                                               .cuGraphRemoveDependencies_v2 = remove_edge};
@@ -108,7 +125,7 @@ static bool adds_edge(void) {
   return kernel->n > n;
 }
 static void anew(void) {
-  numNodes = numRecords = numBehind = asked = 0;
+  numNodes = numRecords = numBehind = asked = numObjects = numHeld = scratch.graphs = 0;
   lsa = (struct dyn_lsa){.scratch = &scratch};
   last = call_in(1, 0);
 }
@@ -190,7 +207,7 @@ static void refused(void) {
 
 /* The program promises that graphs run alone: no event is in them, and calls of one come one after the other all the same. */
 static void alone(void) {
-  numNodes = numRecords = numBehind = 0;
+  numNodes = numRecords = numBehind = numObjects = 0;
   lsa = (struct dyn_lsa){.scratch = &scratch};
   dyn_node kernels[3];
   for (int i = 0; i < 3; i++) {
@@ -203,9 +220,25 @@ static void alone(void) {
   CHECK(numNodes == 3 && numRecords == 0);
 }
 
+/* Each capture is counted once, until CUDA tells that its graph is gone; where CUDA does not take the object, for ever. */
+static void counted(void) {
+  for (refuses = NONE; refuses <= RETAIN; refuses++) {
+    anew();
+    adds_edge(); /* another call of the same capture */
+    call_in(2, 1);
+    CHECK(scratch.graphs == 2 && numHeld == (refuses == NONE ? 2 : 0));
+    for (size_t i = 0; i < numHeld; i++) {
+      objects[i].goes(objects[i].about);
+      CHECK(scratch.graphs == 1 - i);
+    }
+  }
+  refuses = NONE;
+}
+
 int main(void) {
   unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
   edges();
+  counted();
   bounded();
   beside();
   lost();
