@@ -104,8 +104,8 @@ uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t a
 /* stamps.c: gives a timed call's kernel the next place. */
 void dyn_timing_begin(struct scratch *scratch, struct dyn_timing *timing, struct dyn_call *call);
 
-/* gin.c */
-void dyn_gin_forget(struct dyn_lsa *lsa);
+/* gin.c: true: what GIN has stays for ever, since there were graphs */
+bool dyn_gin_forget(struct dyn_lsa *lsa);
 
 /* memory.c */
 bool dyn_context_enter(dyn_context context, bool *pushed);

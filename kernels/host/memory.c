@@ -317,11 +317,11 @@ void dyn_lsa_close(struct dyn_lsa *lsa) {
   bool pushed;
   if (lsa == NULL) return;
   dyn_watch_end(lsa);
-  dyn_gin_forget(lsa);
+  bool ginStays = dyn_gin_forget(lsa);
   /* A stopped kernel's peers may write: then memory stays as it is, for nobody else. */
   bool busy = dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
-  if (busy) dyn_room_abandon();
-  else if (lsa->scratch != NULL && dyn_context_lives(lsa) && dyn_context_enter(lsa->context, &pushed)) {
+  if (busy || ginStays) dyn_room_abandon();
+  if (!busy && lsa->scratch != NULL && dyn_context_lives(lsa) && dyn_context_enter(lsa->context, &pushed)) {
     give_back(lsa);
     dyn_context_leave(pushed);
   }

@@ -63,6 +63,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", ".most = mostFlat < mostCtas ? mostFlat : mostCtas}", ".most = mostFlat}", "places"},
 		{"gin_run.c", "gin != NULL && !gin->narrow && i", "gin != NULL && i", "places"},
 		{"memory.c", "offers[r].mostCtas < most) most", "false) most", "places"},
+		{"memory.c", "busy || ginStays", "busy", "behind"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
