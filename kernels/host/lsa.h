@@ -31,7 +31,7 @@ struct scratch {
   uint32_t numTimed;        /* so far, also of communicators that had it before */
   dyn_event done[NUM_LANES]; /* behind the newest kernel of each lane */
   atomic_uint graphs;   /* that have kernels on it and are not destroyed, or may not be */
-  unsigned numMapped;   /* of peers' memory: still open for graphs that were left, to be closed before it serves another communicator */
+  unsigned numMapped;   /* of peers' memory: still open for graphs that were left, to be closed when another communicator that has it ends */
   dyn_gpu_address mapped[DYN_KERNEL_MAX_RANKS];
   enum { IN_USE, SPARE, LEFT } state; /* room.c, with the next. LEFT: spare when its graphs are gone */
   struct scratch *next; /* of this process */
