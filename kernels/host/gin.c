@@ -211,6 +211,7 @@ static enum outcome prove(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *
   if (dyn_gin_exchange(lsa, life, probe_seconds() * UINT64_C(1000000000), lsa->gin->why) != NULL)
     return !dyn_lsa_stopped(lsa) && dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS]) == 0 ? OVER : STUCK;
   for (int l = 0; l < NUM_LANES; l++) life->lanes[l].waitNs = call_wait_ns();
+  atomic_store(&life->proven, true);
   return PROVEN;
 }
 
@@ -378,10 +379,12 @@ void dyn_gin_destroy(struct dyn_lsa *lsa) {
 }
 
 /* The communicator's memory goes: where something may still be under way, what that needs stays. */
-void dyn_gin_forget(struct dyn_lsa *lsa) {
+bool dyn_gin_forget(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
-  if (gin == NULL) return;
+  bool stays = usable(gin);
+  if (gin == NULL) return false;
   for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = NULL;
   lsa->gin = NULL;
   if (atomic_load(&gin->each[0].state.now) == DYN_GIN_DESTROYED) free(gin);
+  return stays;
 }

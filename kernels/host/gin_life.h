@@ -85,6 +85,7 @@ struct dyn_gin_life {
   union dyn_nccl_dev_comm device;
   struct dyn_gin_granted granted;
   void *memory, *window;
+  atomic_bool proven; /* calls may have run: before, what gave up was the probe */
   dyn_gpu_address numbers; /* of calls, and what signals and counters have reached */
   struct dyn_gin_words *_Atomic words;
   struct dyn_gin lanes[NUM_LANES];

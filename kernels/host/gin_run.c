@@ -187,7 +187,7 @@ void dyn_gin_stop(struct dyn_lsa *lsa) {
     if (words == NULL) continue;
     dyn_gin_move(&gin->each[i].state, DYN_GIN_FAILED); /* before a kernel ends by it, which the program may see */
     bool gaveUp = __atomic_fetch_or(&words->stop, 1, __ATOMIC_ACQ_REL) != 0; /* by its own clock, and nobody has looked since (dyn_gin_check) */
-    if (gaveUp && !atomic_load(&gin->parting)) atomic_store(&lsa->missed, true);
+    if (gaveUp && atomic_load(&gin->each[i].proven) && !atomic_load(&gin->parting)) atomic_store(&lsa->missed, true);
   }
 }
 
@@ -201,7 +201,7 @@ bool dyn_gin_missed(const struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
   for (int i = 0; gin != NULL && !atomic_load(&gin->parting) && i < DYN_GIN_LIVES; i++) {
     const struct dyn_gin_words *words = gin->each[i].words;
-    if (words != NULL && __atomic_load_n(&words->stop, __ATOMIC_ACQUIRE) & DYN_STOP_MISSED) return true;
+    if (words != NULL && atomic_load(&gin->each[i].proven) && __atomic_load_n(&words->stop, __ATOMIC_ACQUIRE) & DYN_STOP_MISSED) return true;
   }
   return false;
 }

@@ -31,7 +31,7 @@ struct scratch {
   uint32_t numTimed;        /* so far, also of communicators that had it before */
   dyn_event done[NUM_LANES]; /* behind the newest kernel of each lane */
   atomic_uint graphs;   /* that have kernels on it and are not destroyed, or may not be */
-  unsigned numMapped;   /* of peers' memory: still open for graphs that were left, to be closed before it serves another communicator */
+  unsigned numMapped;   /* of peers' memory: still open for graphs that were left, to be closed when another communicator that has it ends */
   dyn_gpu_address mapped[DYN_KERNEL_MAX_RANKS];
   enum { IN_USE, SPARE, LEFT } state; /* room.c, with the next. LEFT: spare when its graphs are gone */
   struct scratch *next; /* of this process */
@@ -105,8 +105,8 @@ uint32_t dyn_tag_of(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t a
 /* stamps.c: gives a timed call's kernel the next place. */
 void dyn_timing_begin(struct scratch *scratch, struct dyn_timing *timing, struct dyn_call *call);
 
-/* gin.c */
-void dyn_gin_forget(struct dyn_lsa *lsa);
+/* gin.c: true: what GIN has stays for ever, since there were graphs */
+bool dyn_gin_forget(struct dyn_lsa *lsa);
 
 /* memory.c */
 bool dyn_context_enter(dyn_context context, bool *pushed);

@@ -178,11 +178,6 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
 
 /* ---- a communicator ---- */
 
-static void close_mapped(struct scratch *s) {
-  for (unsigned i = 0; i < s->numMapped; i++) dyn_host_driver()->cuIpcCloseMemHandle(s->mapped[i]);
-  s->numMapped = 0;
-}
-
 /* bytes: of scratch memory; 0: for GIN alone. */
 static struct dyn_lsa *make(uint64_t id, uint32_t nRanks, uint32_t rank, dyn_context context, size_t bytes) {
   struct dyn_lsa *lsa = calloc(1, sizeof *lsa);
@@ -198,8 +193,7 @@ static struct dyn_lsa *make(uint64_t id, uint32_t nRanks, uint32_t rank, dyn_con
   lsa->context = context;
   lsa->module = module;
   lsa->scratch = dyn_room_spare(context, contextId, bytes);
-  if (lsa->scratch != NULL) close_mapped(lsa->scratch);
-  else lsa->scratch = make_scratch(context, contextId, bytes);
+  if (lsa->scratch == NULL) lsa->scratch = make_scratch(context, contextId, bytes);
   if (lsa->scratch != NULL && clear(lsa->scratch)) return lsa;
   dyn_lsa_close(lsa);
   return NULL;
@@ -305,12 +299,23 @@ bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers) {
   return true;
 }
 
-/* In the context. Graphs that are left may be replayed until the program destroys them: their kernels go to what peers have opened. */
+static void close_mapped(struct scratch *s) {
+  for (unsigned i = 0; i < s->numMapped; i++) dyn_host_driver()->cuIpcCloseMemHandle(s->mapped[i]);
+  s->numMapped = 0;
+}
+
+/* In the context. Graphs that are left may be replayed until the program destroys them: their kernels go to what this rank has opened. What such
+ * graphs left is closed at the end of the next communicator that has the memory, and not while that is made, nor where one is refused then: CUDA
+ * may wait for all that is on the GPU, which may be a kernel that waits for a rank which is making it, too. */
 static void give_back(struct dyn_lsa *lsa) {
   struct scratch *s = lsa->scratch;
-  for (uint32_t r = 0; r < lsa->nRanks; r++)
-    if (lsa->opened[r]) s->mapped[s->numMapped++] = lsa->bases[r];
-  if (atomic_load(&s->graphs) == 0) close_mapped(s);
+  bool ends = atomic_load(&lsa->ready);
+  if (ends) close_mapped(s);
+  for (uint32_t r = 0; r < lsa->nRanks; r++) {
+    if (lsa->opened[r] && ends) s->mapped[s->numMapped++] = lsa->bases[r];
+    else if (lsa->opened[r]) dyn_host_driver()->cuIpcCloseMemHandle(lsa->bases[r]);
+  }
+  if (ends && atomic_load(&s->graphs) == 0) close_mapped(s);
   dyn_room_keep(s);
 }
 
@@ -318,11 +323,11 @@ void dyn_lsa_close(struct dyn_lsa *lsa) {
   bool pushed;
   if (lsa == NULL) return;
   dyn_watch_end(lsa);
-  dyn_gin_forget(lsa);
+  bool ginStays = dyn_gin_forget(lsa);
   /* A stopped kernel's peers may write: then memory stays as it is, for nobody else. */
   bool busy = dyn_lsa_stopped(lsa) || !dyn_lsa_settle(lsa, 0);
-  if (busy) dyn_room_abandon();
-  else if (lsa->scratch != NULL && dyn_context_lives(lsa) && dyn_context_enter(lsa->context, &pushed)) {
+  if (busy || ginStays) dyn_room_abandon();
+  if (!busy && lsa->scratch != NULL && dyn_context_lives(lsa) && dyn_context_enter(lsa->context, &pushed)) {
     give_back(lsa);
     dyn_context_leave(pushed);
   }

@@ -33,6 +33,8 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin.c", "if (came < OVER) break;", "", "backends"},
 		{"gin.c", "life->lanes[l].waitNs = call_wait_ns();", "life->lanes[l].waitNs = l == LANE_CALLS ? call_wait_ns() : UINT64_MAX;", "late"},
 		{"gin.c", "life->words = NULL;", "", "late"},
+		{"gin_run.c", "gaveUp && atomic_load(&gin->each[i].proven)", "gaveUp", "late"},
+		{"gin_run.c", "words != NULL && atomic_load(&gin->each[i].proven)", "words != NULL", "late"},
 		{"gin.c", "seconds == 0 ? UINT64_MAX", "seconds == 0 ? step_seconds() * UINT64_C(1000000000)", "late"},
 		{"gin.c", "gin->lateS = 4 * probe_seconds();", "", "backends"},
 		{"gin.c", "&self->ginSecond", "&self->gin", "backends"},
@@ -61,6 +63,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", ".most = mostFlat < mostCtas ? mostFlat : mostCtas}", ".most = mostFlat}", "places"},
 		{"gin_run.c", "gin != NULL && !gin->narrow && i", "gin != NULL && i", "places"},
 		{"memory.c", "offers[r].mostCtas < most) most", "false) most", "places"},
+		{"memory.c", "busy || ginStays", "busy", "behind"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

@@ -65,6 +65,7 @@ func TestRoomFindsPlantedMistakes(t *testing.T) {
 		{"room.c", "  all = NULL;\n", ""},
 		{"memory.c", "  dyn_room_give(s);\n  free(s);\n", ""},
 		{"memory.c", "  dyn_room_keep(s);\n", ""},
+		{"memory.c", "if (ends) close_mapped(s);", "close_mapped(s);"},
 		{"memory.c", "lsa->scratch = dyn_room_spare(context, contextId, bytes);", ""},
 	} {
 		t.Run(m.file+" "+m.is+" "+m.mistake, func(t *testing.T) {

@@ -62,4 +62,22 @@ static void captured_kernels(void) {
   end(dyn_gin_now(lsa));
 }
 
+/* What GIN has stays behind a communicator with graphs, and NCCL's communicator for it, also where the graphs are gone: ranks see that at
+ * different times, and to give it back takes all of them. So it is counted. */
+static void behind_graphs(void) {
+  const struct step s = {.collective = DYN_ALL_REDUCE, .count = 10, .ctas = 1};
+  struct dyn_offer own;
+  load();
+  for (int n = 0; n < 16; n++) {
+    CUgraph captured;
+    CHECK(make_gin(), "communicator %d", n);
+    meet();
+    CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0 && issue(&s, 0) == 0);
+    CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphDestroy(captured) == 0);
+    end(dyn_gin_now(lsa));
+    meet();
+  }
+  CHECK(dyn_gin_offer(7, (uint32_t)numRanks, (uint32_t)rank, &own) == NULL, "more of it stays behind with each communicator");
+}
+
 #endif

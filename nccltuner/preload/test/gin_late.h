@@ -61,6 +61,17 @@ static void late_then_stopped(void) {
   dyn_lsa_close(lsa);
 }
 
+/* Nobody has heard of a rank while GIN was made, so its calls are NCCL's. That a rank ends later is no loss to them. */
+static void failed_then_stopped(void) {
+  load();
+  CHECK(!make_gin() && dyn_gin_now(lsa) == DYN_GIN_FAILED);
+  CHECK(__atomic_load_n(&lsa->gin->each[0].words->stop, __ATOMIC_ACQUIRE) != 0, "no kernel gave up");
+  dyn_lsa_stop(lsa, "a rank is dead");
+  CHECK(!dyn_lsa_missed(lsa), "a call is missed that never was");
+  meet();
+  dyn_lsa_close(lsa);
+}
+
 /* Else as long as it takes, whatever a step of making GIN may take. */
 static void later(void) {
   struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1, .seed = 5};
@@ -153,6 +164,9 @@ static void all_late(void) {
   play("late", 3, late);
   play("late in a graph", 3, late_in_graph);
   play("late, then stopped", 3, late_then_stopped);
+  setenv("FAKEGPU_GIN", "silent", 1);
+  play("failed, then stopped", 2, failed_then_stopped);
+  unsetenv("FAKEGPU_GIN");
   play_on(2, "late", 4, late);
   play("later", 2, later);
 }

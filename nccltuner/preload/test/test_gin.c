@@ -349,6 +349,7 @@ static void all_of_one(void) {
   play("trips told closely", 3, trips_told_closely);
   play_on(2, "graphs", 4, graphs);
   play_on(2, "several kernels of a call in a graph", 4, captured_kernels);
+  play("behind graphs", 2, behind_graphs);
   play("choice", 2, choice);
   play_on(2, "choice", 2, choice);
   play_on(2, "choice", 4, choice);
@@ -376,6 +377,7 @@ int main(int argc, char **argv) {
   setenv("DYNAMICCL_GIN_WAIT_S", "2", 1);
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   if (argc == 3) all_of_one();
+  if (argc > 3 && strcmp(argv[3], "behind") == 0) return play("behind graphs", 2, behind_graphs), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "places") == 0) return all_places(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "memory") == 0) return play("no memory", 2, no_memory), unlink(kernels) != 0;

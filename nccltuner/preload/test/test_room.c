@@ -180,6 +180,40 @@ static void graphs(void) {
   }
 }
 
+/* Memory of which the graphs are gone serves a communicator that is made while a kernel of another one waits for a rank that comes to that
+ * behind the making. CUDA may wait for all that is on the GPU where memory of peers is closed, so that has its time at a communicator's end. */
+static void beside(void) {
+  begin_room(2 * MIB);
+  struct dyn_lsa *first = lsa;
+  for (unsigned n = 0; n < 4; n++) {
+    struct step s = {.collective = ALL_REDUCE, .count = 700, .stream = streams[0], .action = LSA(0, 2), .seed = n};
+    CUgraph graph;
+    CHECK((lsa = join()) != NULL);
+    asked = 0;
+    bind_lsa();
+    CUgraphExec exec = replay(&s, &graph, 0);
+    CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    leave(lsa);
+    CHECK(cuda.cuGraphExecDestroy(exec) == 0 && cuda.cuGraphDestroy(graph) == 0);
+    lsa = first;
+    asked = 0;
+    bind_lsa();
+    fill(&s, 0);
+    meet();
+    if (rank == 0) make_call(&s, 0, s.seed);
+    struct dyn_offer own;
+    leave(offer(&own)); /* as where another rank refuses */
+    struct dyn_lsa *next = join();
+    if (rank == 1) make_call(&s, 0, s.seed);
+    wait_for_all();
+    compare(&s, 0, true);
+    CHECK(next != NULL && find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    leave(first);
+    meet();
+    first = next;
+  }
+}
+
 /* An error ends the capture: no graph comes of it, and none is left. */
 static void invalid(void) {
   begin_room(MIB);
@@ -288,6 +322,7 @@ int main(int argc, char **argv) {
   play("differ", 2, differ);
   play("reset", 2, reset);
   play("graphs", 2, graphs);
+  play("beside", 2, beside);
   play("invalid", 2, invalid);
   play("threads", 2, threads);
   play("gpus", 2, gpus);
