@@ -65,12 +65,14 @@ static int find_edge(struct dyn_lsa *lsa, void *stream) {
 /* In a thread of CUDA's, which may ask CUDA nothing. */
 static void graph_goes(void *graphs) { atomic_fetch_sub((atomic_uint *)graphs, 1); }
 
-/* Where CUDA does not take the object, the graph counts for ever. */
+/* Where CUDA does not take the object, the graph counts for ever; and where graphs run alone, for such a one may be the body of a conditional node,
+ * of whose objects nobody says that they live as long as what is instantiated around it. */
 static void count_graph(struct dyn_lsa *lsa, void *stream) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   struct place p = {0};
   dyn_user_object object;
   atomic_fetch_add(&lsa->scratch->graphs, 1);
+  if (run_alone()) return;
   if (place_of(stream, &p) != 0 || p.status != DYN_CAPTURE_ACTIVE) return;
   if (driver->cuUserObjectCreate(&object, &lsa->scratch->graphs, graph_goes, 1, DYN_OBJECT_WITHOUT_WAIT) != 0) return;
   driver->cuGraphRetainUserObject(p.graph, object, 1, DYN_OBJECT_MOVES);

@@ -24,6 +24,7 @@ enum group_state { NOTHING, SENDS, HELD, PLAIN, BEGUN, GIVEN };
 static struct dyn_bound {
   atomic_uintptr_t comm; /* ncclComm_t; 0: free; RESERVED: it is being made */
   struct dyn_lsa *lsa;
+  uint64_t id; /* its number, also when another thread has taken lsa away */
   void *chooser;
   dyn_choose_function choose;
   struct dyn_windows *windows; /* that the program registers; NULL: not known, some may have been missed */
@@ -70,6 +71,7 @@ static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *ch
   while (i < n && atomic_load(&bounds[i].comm) != 0) i++;
   if (i == MAX_BOUND) return NULL;
   bounds[i].lsa = lsa;
+  bounds[i].id = dyn_lsa_id(lsa);
   bounds[i].chooser = chooser;
   bounds[i].choose = choose;
   bounds[i].group = NOTHING;
@@ -260,7 +262,7 @@ int dyn_device_exchange(void *comm, const struct dyn_exchange *exchange) {
 static struct dyn_bound *in_group(const void *comm) {
   struct dyn_bound *b = find(comm), **at = &grouped;
   if (b == NULL || b->group != NOTHING) return b;
-  while (*at != NULL && dyn_lsa_id((*at)->lsa) <= dyn_lsa_id(b->lsa)) at = &(*at)->next;
+  while (*at != NULL && (*at)->id <= b->id) at = &(*at)->next;
   b->next = *at;
   *at = b;
   return b;

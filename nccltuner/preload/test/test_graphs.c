@@ -217,7 +217,7 @@ static void alone(void) {
     comes_behind(1, kernels[i], NULL);
     CHECK(dyn_graph_after(&lsa, NULL) == 0 && kernels[i]->n == (i > 0) && (i == 0 || kernels[i]->from[0] == kernels[i - 1]));
   }
-  CHECK(numNodes == 3 && numRecords == 0);
+  CHECK(numNodes == 3 && numRecords == 0 && numObjects == 0);
 }
 
 /* Each capture is counted once, until CUDA tells that its graph is gone; where CUDA does not take the object, for ever. */
