@@ -33,7 +33,7 @@ struct scratch {
   atomic_uint graphs;   /* that have kernels on it and are not destroyed, or may not be */
   unsigned numMapped;   /* of peers' memory: still open for graphs that were left, to be closed when another communicator that has it ends */
   dyn_gpu_address mapped[DYN_KERNEL_MAX_RANKS];
-  enum { IN_USE, SPARE, LEFT } state; /* room.c, with the next. LEFT: spare when its graphs are gone */
+  bool spare;           /* room.c, with the next: no communicator has it, and when its graphs are gone it is free */
   struct scratch *next; /* of this process */
 };
 

@@ -36,12 +36,12 @@
 #define CLUSTER_RESERVE 24
 
 void dyn_host_say(const char *format, ...) {
-  char text[1024], *line;
+  char text[1024];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  if (asprintf(&line, "dynamiccl: %s\n", text) > 0) dyn_stderr_say(line);
+  dyn_stderr_say(text);
 }
 
 bool dyn_context_enter(dyn_context context, bool *pushed) {

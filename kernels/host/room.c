@@ -30,6 +30,8 @@ static void forget(void) {
 }
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget); }
 
+static bool is_free(const struct scratch *s) { return s->spare && atomic_load(&s->graphs) == 0; }
+
 /* Under lock. MiB that a context's communicators have; what went with an earlier one of the same GPU is struck off. */
 static size_t taken(dyn_context context, unsigned long long id) {
   size_t mib = 0;
@@ -37,7 +39,7 @@ static size_t taken(dyn_context context, unsigned long long id) {
     struct scratch *s = *at;
     if (s->context == context && s->contextId != id) {
       *at = s->next;
-      if (s->state == SPARE) free(s); /* else a communicator that nobody has destroyed yet has it, or CUDA tells it of graphs */
+      if (is_free(s)) free(s); /* else a communicator that nobody has destroyed yet has it, or CUDA tells it of graphs */
       continue;
     }
     if (s->context == context) mib += s->bytes / MIB;
@@ -83,20 +85,18 @@ void dyn_room_give(const struct scratch *s) {
   pthread_mutex_unlock(&lock);
 }
 
-static bool is_free(const struct scratch *s) { return s->state == SPARE || (s->state == LEFT && atomic_load(&s->graphs) == 0); }
-
 struct scratch *dyn_room_spare(dyn_context context, unsigned long long id, size_t bytes) {
   pthread_mutex_lock(&lock);
   struct scratch *s = all;
   while (s != NULL && !(is_free(s) && s->context == context && s->contextId == id && s->bytes == bytes)) s = s->next;
-  if (s != NULL) s->state = IN_USE;
+  if (s != NULL) s->spare = false;
   pthread_mutex_unlock(&lock);
   return s;
 }
 
 void dyn_room_keep(struct scratch *s) {
   pthread_mutex_lock(&lock);
-  s->state = s->numMapped == 0 && atomic_load(&s->graphs) == 0 ? SPARE : LEFT;
+  s->spare = true;
   pthread_mutex_unlock(&lock);
 }
 
@@ -111,7 +111,7 @@ bool dyn_room_may_abandon(void) {
   static bool said; /* under lock */
   pthread_mutex_lock(&lock);
   unsigned n = abandoned;
-  for (const struct scratch *s = all; s != NULL; s = s->next) n += s->state == LEFT && !is_free(s);
+  for (const struct scratch *s = all; s != NULL; s = s->next) n += s->spare && !is_free(s);
   bool may = n < MOST_ABANDONED, says = !may && !said;
   said |= !may;
   pthread_mutex_unlock(&lock);

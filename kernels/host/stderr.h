@@ -69,8 +69,10 @@ static enum dyn_stderr_became dyn_stderr_put(char *line) {
   return DYN_STDERR_PUT;
 }
 
-/* The line, with its end, of malloc's; it is given away. */
-static void dyn_stderr_say(char *line) {
+/* A line of ours. */
+static void dyn_stderr_say(const char *text) {
+  char *line;
+  if (asprintf(&line, "dynamiccl: %s\n", text) <= 0) return;
   pthread_mutex_lock(&dyn_stderr.lock);
   enum dyn_stderr_became became = dyn_stderr_put(line);
   unsigned own = dyn_stderr.put;

@@ -15,23 +15,31 @@ import (
 	"dynamiccl/internal/testbuild"
 )
 
-// lsa runs nccltuner/preload's test of calls that become kernels, in rank processes, with the driver that runs them.
-func lsa(t *testing.T, deaths int, program string, env ...string) {
+// ranks runs a program of nccltuner/preload's tests, in rank processes, with the driver that runs their kernels; what it leaves is in dir.
+func ranks(t *testing.T, dir string, limit time.Duration, program string, env ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	folder := filepath.Join(testbuild.Objects(build, "../preload"), "test")
 	cmd := exec.CommandContext(ctx, filepath.Join(folder, program), folder, filepath.Join(build, "libcuda.so.1"))
-	cmd.Env = append(env, "TMPDIR="+t.TempDir())
+	cmd.Env = append(env, "TMPDIR="+dir)
 	said, err := cmd.CombinedOutput()
+	return string(said), err
+}
+
+// lsa runs nccltuner/preload's test of calls that become kernels, in rank processes, with the driver that runs them.
+func lsa(t *testing.T, deaths int, program string, env ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	said, err := ranks(t, dir, 3*time.Minute, program, env...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	if files, err := os.ReadDir(strings.TrimPrefix(cmd.Env[len(cmd.Env)-1], "TMPDIR=")); err != nil || len(files) > 0 {
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
 		t.Errorf("%v stayed, %v", files, err)
 	}
 	// What people read when a rank dies, once in each that waits for it.
-	if n := strings.Count(string(said), "is dead: kernels of this communicator of 3 ranks give up"); n != deaths {
+	if n := strings.Count(said, "is dead: kernels of this communicator of 3 ranks give up"); n != deaths {
 		t.Errorf("said %d times that a rank is dead:\n%s", n, said)
 	}
 }

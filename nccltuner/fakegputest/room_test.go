@@ -1,8 +1,6 @@
 package fakegputest
 
 import (
-	"context"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,13 +12,7 @@ import (
 // room runs nccltuner/preload's test of how much scratch memory a process has: what it said, and how it ended.
 func room(t *testing.T, program string, env ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	folder := filepath.Join(testbuild.Objects(build, "../preload"), "test")
-	run := exec.CommandContext(ctx, filepath.Join(folder, program), folder, filepath.Join(build, "libcuda.so.1"))
-	run.Env = append(env, "TMPDIR="+t.TempDir(), "TEST_ALARM_S=30")
-	said, err := run.CombinedOutput()
-	return string(said), err
+	return ranks(t, t.TempDir(), time.Minute, program, append(env, "TEST_ALARM_S=30")...)
 }
 
 // The bound holds, is said once in each process that comes to it, and names what to do.
@@ -54,10 +46,9 @@ func TestRoomFindsPlantedMistakes(t *testing.T) {
 		{"room.c", "if (s->context == context && s->contextId != id)", "if (false)"},
 		{"room.c", "if (s->context == context) mib +=", "mib +="},
 		{"room.c", "is_free(s) && s->context == context && s->contextId == id &&", "is_free(s) && s->context == context &&"},
-		{"room.c", "if (s != NULL) s->state = IN_USE;", ""},
-		{"room.c", "(s->state == LEFT && atomic_load(&s->graphs) == 0)", "false"},
-		{"room.c", "(s->state == LEFT && atomic_load(&s->graphs) == 0)", "s->state == LEFT"},
-		{"room.c", "s->numMapped == 0 && atomic_load(&s->graphs) == 0 ? SPARE : LEFT", "SPARE"},
+		{"room.c", "if (s != NULL) s->spare = false;", ""},
+		{"room.c", "s->spare = true;", "s->spare = atomic_load(&s->graphs) == 0;"},
+		{"room.c", "return s->spare && atomic_load(&s->graphs) == 0;", "return s->spare;"},
 		{"graphs.c", "atomic_fetch_sub((atomic_uint *)graphs, 1)", "(void)graphs"},
 		{"graphs.c", "  atomic_fetch_add(&lsa->scratch->graphs, 1);\n", ""},
 		{"launch.c", " && is_done(lsa, LANE_GRAPHS)", ""},

@@ -36,7 +36,7 @@ static void stay_loaded(void) {
 }
 
 void dyn_why_tell(bool speaks) {
-  char text[sizeof why] = "", *line;
+  char text[sizeof why] = "";
   pthread_mutex_lock(&lock);
   if (speaks && !told && *why && !dyn_quiet()) {
     told = true;
@@ -46,7 +46,7 @@ void dyn_why_tell(bool speaks) {
   pthread_mutex_unlock(&lock);
   if (!*text) return;
   stay_loaded();
-  if (asprintf(&line, "dynamiccl: %s\n", text) > 0) dyn_stderr_say(line); /* other ranks wait until this one has its communicator */
+  dyn_stderr_say(text); /* other ranks wait until this one has its communicator */
 }
 
 void dyn_why_fork_child(void) { lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }

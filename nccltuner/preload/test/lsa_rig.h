@@ -149,6 +149,14 @@ static inline void write_kernels(char kernels[4096]) {
   CHECK(shared != MAP_FAILED);
 }
 
+/* The same, of a program with these two arguments. */
+static inline void begin_program(int argc, char **argv, char kernels[4096]) {
+  CHECK(argc == 3, "FOLDER LIBCUDA");
+  folder = argv[1];
+  driverPath = argv[2];
+  write_kernels(kernels);
+}
+
 /* Runs it in as many processes, each a rank. */
 static inline void play(const char *name, int ranks, void (*story)(void)) {
   pid_t children[MAX_RANKS];

@@ -253,10 +253,7 @@ static void exchanges_elsewhere(void) {
 
 int main(int argc, char **argv) {
   char kernels[4096];
-  CHECK(argc == 3, "FOLDER LIBCUDA");
-  folder = argv[1];
-  driverPath = argv[2];
-  write_kernels(kernels);
+  begin_program(argc, argv, kernels);
   handles = mmap(NULL, sizeof *handles, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(handles != MAP_FAILED);
   play("direct", 2, direct);

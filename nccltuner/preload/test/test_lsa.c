@@ -363,10 +363,7 @@ static void refused(void) {
 
 int main(int argc, char **argv) {
   char kernels[4096];
-  CHECK(argc == 3, "FOLDER LIBCUDA");
-  folder = argv[1];
-  driverPath = argv[2];
-  write_kernels(kernels);
+  begin_program(argc, argv, kernels);
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("calls", ranks, calls);
   play("groups", 2, groups);
   play("uneven groups", 2, uneven);

@@ -316,34 +316,32 @@ static void replays(void) {
   pthread_mutex_unlock(&preload->roundLock);
 }
 
-/* A driver that keeps a round of the library's threads for ever keeps nobody from ending. */
-static void stuck(void) {
+/* Steps of a graph that replays, and a driver that keeps a round of the library's thread which tells of that, for ever. */
+static void keep_round(struct step steps[NODES]) {
   begin();
   open_ring();
-  struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 20, .stream = streams[0], .action = LSA(0, 1)},
-                              {.collective = ALL_GATHER, .count = 9, .stream = streams[0], .action = LSA(0, 1)}};
+  steps[0] = (struct step){.collective = ALL_REDUCE, .count = 20, .stream = streams[0], .action = LSA(0, 1)};
+  steps[1] = (struct step){.collective = ALL_GATHER, .count = 9, .stream = streams[0], .action = LSA(0, 1)};
   CUgraphExec graph = capture(steps, 0);
   for (int n = 0; n < 150; n++) CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
   pthread_mutex_lock(&preload->roundLock);
   wait_for_all();
   meet();
-  usleep(1600000); /* the thread that tells of replays has come to the lock */
+  usleep(1600000); /* the thread has come to the lock */
+}
+
+/* It keeps nobody from ending. */
+static void stuck(void) {
+  struct step steps[NODES];
+  keep_round(steps);
   alarm(20);
   exit(0);
 }
 
 /* Nor from hearing that a rank has died, which another thread of the library's finds, and from ending the communicator. */
 static void stuck_behind(void) {
-  begin();
-  open_ring();
-  struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 20, .stream = streams[0], .action = LSA(0, 1)},
-                              {.collective = ALL_GATHER, .count = 9, .stream = streams[0], .action = LSA(0, 1)}};
-  CUgraphExec graph = capture(steps, 0);
-  for (int n = 0; n < 150; n++) CHECK(cuda.cuGraphLaunch(graph, streams[0]) == 0);
-  pthread_mutex_lock(&preload->roundLock);
-  wait_for_all();
-  meet();
-  usleep(1600000);
+  struct step steps[NODES];
+  keep_round(steps);
   if (rank == 1) _exit(0);
   alarm(20);
   make_call(&steps[0], 0, 0);
@@ -356,10 +354,7 @@ static void stuck_behind(void) {
 
 int main(int argc, char **argv) {
   char kernels[4096];
-  CHECK(argc == 3, "FOLDER LIBCUDA");
-  folder = argv[1];
-  driverPath = argv[2];
-  write_kernels(kernels);
+  begin_program(argc, argv, kernels);
   play("made", 2, made);
   play("unblocked", 2, unblocked);
   play("bounded", 2, bounded);

@@ -283,10 +283,7 @@ static void old(void) {
 
 int main(int argc, char **argv) {
   char kernels[4096];
-  CHECK(argc == 3, "FOLDER LIBCUDA");
-  folder = argv[1];
-  driverPath = argv[2];
-  write_kernels(kernels);
+  begin_program(argc, argv, kernels);
   play("registered", 3, registered);
   play("refused", 2, refused);
   play("groups", 2, groups);

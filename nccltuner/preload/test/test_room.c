@@ -314,10 +314,7 @@ static void in_vain(void) {
 
 int main(int argc, char **argv) {
   char kernels[4096];
-  CHECK(argc == 3, "FOLDER LIBCUDA");
-  folder = argv[1];
-  driverPath = argv[2];
-  write_kernels(kernels);
+  begin_program(argc, argv, kernels);
   play("bounded", 3, bounded);
   play("differ", 2, differ);
   play("reset", 2, reset);

@@ -174,10 +174,7 @@ static void beside_graphs(void) {
 
 int main(int argc, char **argv) {
   char kernelsFile[4096];
-  CHECK(argc == 3, "FOLDER LIBCUDA");
-  folder = argv[1];
-  driverPath = argv[2];
-  write_kernels(kernelsFile);
+  begin_program(argc, argv, kernelsFile);
   play("told", 3, told);
   play("others", 2, others);
   play("many", 2, many);

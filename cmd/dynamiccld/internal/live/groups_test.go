@@ -26,10 +26,7 @@ func groups(t *testing.T, library string, different, hangS int, environ ...strin
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(fake, "groups"), "1", fmt.Sprint(different), fmt.Sprint(hangS))
 	// Times at which neither NCCL nor our kernels are the choice for all.
-	cmd.Env = append([]string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + library + ":" + filepath.Join(fake, "libnccl.so.2"), "PATH=" + os.Getenv("PATH"),
-		"FAKEGPU_TABLE=" + r.build.Table("h200x4-nvlink-quiet"), "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_DIR=" + r.tmp, "FAKEGPU_KERNEL_US=4",
-		"DYNAMICCL_KERNELS=" + r.kernelsFile(), "DYNAMICCL_SCRATCH_MIB=8", "NCCL_TUNER_PLUGIN=" + r.build.Tuner(),
-		"NCCL_PROFILER_PLUGIN=" + r.build.Profiler(), "DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}, environ...)
+	cmd.Env = append(append(r.programEnv(library+":"+filepath.Join(fake, "libnccl.so.2"), r.build.Table("h200x4-nvlink-quiet")), "FAKEGPU_KERNEL_US=4"), environ...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -31,6 +31,15 @@ func (r *rig) kernelsFile() string {
 	return file
 }
 
+// programEnv is the environment of a program that calls the stand-in for NCCL under these libraries, with the daemon's directory.
+func (r *rig) programEnv(preload, table string) []string {
+	r.Helper()
+	fake := r.standIns()
+	return []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + preload, "PATH=" + os.Getenv("PATH"),
+		"FAKEGPU_TABLE=" + table, "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_DIR=" + r.tmp, "DYNAMICCL_KERNELS=" + r.kernelsFile(), "DYNAMICCL_SCRATCH_MIB=8",
+		"NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(), "DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}
+}
+
 // workers starts rank processes that call the stand-in for NCCL under the preload library, with the daemon's directory, and makes their
 // communicator. The caller closes them.
 func (r *rig) workers(spec workers.Spec, table string, environ ...string) *workers.Group {

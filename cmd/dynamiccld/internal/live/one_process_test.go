@@ -36,7 +36,7 @@ const pastUs = "past-us"
 // startOneProcess: the stand-in for an H200 node has our kernels where they take that many microseconds, else none.
 func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table string) *oneProcess {
 	r.Helper()
-	fake, kernels := r.standIns(), r.kernelsFile()
+	fake := r.standIns()
 	p := &oneProcess{rig: r, calls: 40}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	r.Cleanup(cancel)
@@ -49,9 +49,7 @@ func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table strin
 		p.cmd = exec.CommandContext(ctx, filepath.Join(fake, "one_process"), append([]string{how}, sizes...)...)
 		preload += ":" + filepath.Join(fake, "libnccl.so.2")
 	}
-	p.cmd.Env = []string{"LD_LIBRARY_PATH=" + fake, "LD_PRELOAD=" + preload, "PATH=" + os.Getenv("PATH"),
-		"FAKEGPU_TABLE=" + table, "FAKEGPU_OPTIONS=--nccl 2.28.9", "FAKEGPU_DIR=" + r.tmp, "DYNAMICCL_KERNELS=" + kernels, "DYNAMICCL_SCRATCH_MIB=8",
-		"NCCL_TUNER_PLUGIN=" + r.build.Tuner(), "NCCL_PROFILER_PLUGIN=" + r.build.Profiler(), "DYNAMICCL_DIR=" + r.daemon.Dir, "TMPDIR=" + r.tmp}
+	p.cmd.Env = r.programEnv(preload, table)
 	if how == pastUs {
 		p.cmd.Env = append(p.cmd.Env, "DYNAMICCL_NO_DLSYM=1")
 	}
