@@ -101,6 +101,8 @@ struct dyn_timing {
 /* action: of path LSA or GIN, with a kernel that is able. An ncclResult_t; *ctas: how many run. timing: of a call that is timed, to be
  * filled in; NULL: it is not. */
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas, struct dyn_timing *timing);
+/* What comes on the stream `then` from now on begins behind what is on `first` now, also in a capture that both are part of. An ncclResult_t. */
+int dyn_lsa_order(struct dyn_lsa *lsa, void *first, void *then);
 
 /* A kernel that a graph ran, by what it stamped. */
 struct dyn_replay {

@@ -208,19 +208,40 @@ static bool capture_is_lost(void *stream) {
   return dyn_host_driver()->cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL, NULL, NULL) == 0 && status == DYN_CAPTURE_INVALIDATED;
 }
 
+/* Behind what CUDA has answered for a call on that stream. An ncclResult_t. */
+static int result_of(struct dyn_lsa *lsa, int error, void *stream, const char *refused) {
+  if (error == 0) return SUCCESS;
+  if (capture_is_lost(stream)) return UNHANDLED_CUDA_ERROR;
+  dyn_lsa_stop(lsa, refused); /* the other ranks wait for it */
+  dyn_lsa_complain(lsa);
+  return UNHANDLED_CUDA_ERROR;
+}
+
 /* An ncclResult_t. */
 static int run(struct dyn_lsa *lsa, struct launch *l, void *stream, bool perhapsCaptured) {
   bool pushed;
   if (dyn_lsa_gave_up(lsa)) return dyn_lsa_complain(lsa), REMOTE_ERROR;
   if (!dyn_context_enter(lsa->context, &pushed)) return UNHANDLED_CUDA_ERROR;
-  int error = launch_in_order(lsa, l, stream, perhapsCaptured);
-  bool lost = error != 0 && capture_is_lost(stream);
+  int result = result_of(lsa, launch_in_order(lsa, l, stream, perhapsCaptured), stream, "CUDA refused to launch a kernel");
   dyn_context_leave(pushed);
-  if (error == 0) return SUCCESS;
-  if (lost) return UNHANDLED_CUDA_ERROR;
-  dyn_lsa_stop(lsa, "CUDA refused to launch a kernel"); /* the other ranks wait for it */
-  dyn_lsa_complain(lsa);
-  return UNHANDLED_CUDA_ERROR;
+  return result;
+}
+
+int dyn_lsa_order(struct dyn_lsa *lsa, void *first, void *then) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  int mode = DYN_RELAXED_CAPTURE; /* another thread may capture, and forbid all others to make events */
+  dyn_event event = NULL;
+  bool pushed;
+  if (!dyn_context_enter(lsa->context, &pushed)) return UNHANDLED_CUDA_ERROR;
+  driver->cuThreadExchangeStreamCaptureMode(&mode);
+  int error = driver->cuEventCreate(&event, DYN_EVENT_DISABLE_TIMING);
+  if (error == 0) error = driver->cuEventRecord(event, first);
+  if (error == 0) error = driver->cuStreamWaitEvent(then, event, 0);
+  if (event != NULL) driver->cuEventDestroy_v2(event); /* once it is recorded */
+  driver->cuThreadExchangeStreamCaptureMode(&mode);
+  int result = result_of(lsa, error, then, "CUDA refused to have a stream wait for another");
+  dyn_context_leave(pushed);
+  return result;
 }
 
 int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t action, unsigned *ctas, struct dyn_timing *timing) {

@@ -6,6 +6,7 @@
 
 #include "../abi.h"
 #include "../plugin/named.h"
+#include "beside.h"
 #include "groups.h"
 #include "windows.h"
 
@@ -33,7 +34,7 @@ static struct dyn_bound {
   atomic_bool finalized; /* NCCL has been told to come to the end of its calls */
   atomic_bool goes; /* a thread takes it away */
   struct dyn_bound *next; /* in its group */
-  void *sendStream; /* SENDS: on this stream */
+  struct dyn_beside beside; /* streams of its sends and receives in the group */
   struct dyn_request held;
   bool hadWindows; /* when it came */
   uint32_t action; /* BEGUN, GIVEN */
@@ -263,6 +264,7 @@ static struct dyn_bound *in_group(const void *comm) {
   struct dyn_bound *b = find(comm), **at = &grouped;
   if (b == NULL || b->group != NOTHING) return b;
   while (*at != NULL && (*at)->id <= b->id) at = &(*at)->next;
+  b->beside.n = 0;
   b->next = *at;
   *at = b;
   return b;
@@ -275,16 +277,13 @@ static void make_plain(struct dyn_bound *b) {
   if (held) dyn_forward(&b->held, 0);
 }
 
-/* A collective that is held back, beside sends on this stream. An AllToAll NCCL makes of sends, too, and takes all in their order. */
-static bool may_stand_beside(const struct dyn_work *work, const void *sendStream) { return work->stream == sendStream && !counts(work); }
-
 bool dyn_device_hold(const struct dyn_request *request, int *result) {
   struct dyn_bound *b = find(request->comm);
   if (b == NULL) return false;
   *result = gave_up(b) ? REMOTE_ERROR : SUCCESS;
   if (*result != SUCCESS) return true;
   b = in_group(request->comm); /* not before: the group has nothing of what is refused */
-  bool first = b->group == NOTHING || (b->group == SENDS && may_stand_beside(&request->work, b->sendStream));
+  bool first = b->group == NOTHING || b->group == SENDS;
   if (first && is_of_interest(b, &request->work) &&
       (counts(&request->work) || able_of(b, request, false) != 0)) {
     b->held = *request;
@@ -304,8 +303,8 @@ void dyn_device_plain(void *comm) {
 void dyn_device_sends(void *comm, void *stream) {
   struct dyn_bound *b = in_group(comm);
   if (b == NULL) return;
-  if (b->group == NOTHING) b->group = SENDS, b->sendStream = stream;
-  if ((b->group == SENDS && b->sendStream != stream) || (b->group == HELD && !may_stand_beside(&b->held.work, stream))) make_plain(b);
+  if (b->group == NOTHING) b->group = SENDS;
+  if ((b->group == SENDS || b->group == HELD) && !dyn_beside_add(&b->beside, stream)) make_plain(b);
 }
 
 /* NCCL keeps an error for the group's end. */
@@ -329,7 +328,9 @@ static uint32_t action_of_held(const struct dyn_bound *b) {
 
 static void launch_held(struct dyn_bound *b) {
   b->group = BEGUN;
-  b->result = launch(b, &b->held, true, b->action, dyn_grouped_timed(b->held.comm));
+  b->result = dyn_beside_first(&b->beside, b->lsa, b->held.work.stream);
+  if (b->result == SUCCESS) b->result = launch(b, &b->held, true, b->action, dyn_grouped_timed(b->held.comm));
+  if (b->result == SUCCESS) b->result = dyn_beside_then(&b->beside, b->lsa, b->held.work.stream);
 }
 
 static void end_held(struct dyn_bound *b, bool simulated) {
@@ -347,6 +348,7 @@ void dyn_device_group_ends(bool simulated) {
 int dyn_device_group_ended(int result) {
   for (struct dyn_bound *b = grouped; b != NULL; b = b->next) {
     if (b->group == BEGUN && result == SUCCESS) result = b->result;
+    if (b->group == BEGUN && result == SUCCESS && stays(b, &b->held)) result = dyn_beside_first(&b->beside, b->lsa, b->held.work.stream);
     if (b->group == GIVEN && stays(b, &b->held)) ask(b, &b->held.work, DYN_ABLE_OVER);
     if (b->finalized && result == SUCCESS) dyn_lsa_wait(b->lsa);
     b->group = NOTHING;

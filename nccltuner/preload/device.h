@@ -12,9 +12,9 @@
  * Kernels of ours are launched before NCCL's part of the group, by the numbers of their communicators. On one stream calls of several
  * communicators wait for each other, so what comes first must be the same for any two ranks that share two of them, whatever else these
  * have in the group: who runs a call, and its communicator's number, are. NCCL goes by these numbers too, and not by the program's order
- * (ncclGroupCommJoin, from 2.26). Of one communicator collectives come before sends and
- * receives, as in NCCL. Where these are on another stream, NCCL has both wait for each other, and gets them all; and AllToAll it makes of
- * sends, which it takes in their order.
+ * (ncclGroupCommJoin, from 2.26). Of one communicator collectives come before sends and receives, as in NCCL, and wait for their streams
+ * as these do for theirs (beside.h). AllToAll, too, which NCCL makes of sends: between any two ranks it stands at the same place of their
+ * messages, or these do not fit each other.
  *
  * Calls on registered memory (windows.h) may also be NCCL's by name (named.h), from 2.31 on. Such a call counts before NCCL sees it, and
  * what NCCL asks the plugin about it meanwhile is no call. Outside of groups and captures the name is all that NCCL may run, and if it
