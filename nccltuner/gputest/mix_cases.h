@@ -141,10 +141,10 @@ static void caseGroups(Rank &r) {
   comms.endAll();
 }
 
-// Groups that are not alike on all ranks. One rank alone, in turn, makes a group of a collective and a message that the others make one by
-// one. And every rank makes one of calls of two communicators and of one that half of the ranks have, in an order of its own, all on one
-// stream: there NCCL goes by the communicators' numbers (ncclGroupCommJoin), and whoever runs some of them has to find an order, too.
-// NCCL connects ranks with their hosts in the first call of an algorithm or to a peer: all of that has to be before.
+// Groups that are not alike on all ranks. One rank alone, in turn, makes a group of a collective and a message, which may be on another
+// stream, that the others make one by one. And every rank makes one of calls of two communicators and of one that half of the ranks have, in
+// an order of its own, all on one stream: there NCCL goes by the communicators' numbers (ncclGroupCommJoin), and whoever runs some of them
+// has to find an order, too. NCCL connects ranks with their hosts in the first call of an algorithm or to a peer: all of that has to be before.
 static void caseGroupsApart(Rank &r) {
   setenv("NCCL_RUNTIME_CONNECT", "0", 1);
   Comm worlds[2] = {newWorld(r.rank, "first", 0, 30), newWorld(r.rank, "second", 0, 31)};
@@ -163,7 +163,7 @@ static void caseGroupsApart(Rank &r) {
     std::vector<Rank::Member> members;
     if (k / 64 % 2 == 0) {
       members.push_back({&worlds[0], callOf(kinds[k / 192 % 4], kBfloat16, kSum, bytes), 0});
-      members.push_back({&worlds[0], callOf(kSendRecv, kBfloat16, kSum, bytes), 0});
+      members.push_back({&worlds[0], callOf(kSendRecv, kBfloat16, kSum, bytes), (int)(k / 128 % 2)});
     } else {
       for (int i = 0; i < 3; i++) {
         const int c = (r.rank + i * (1 + (int)(k / 2 + r.rank) % 2)) % 3;
@@ -174,7 +174,7 @@ static void caseGroupsApart(Rank &r) {
     const bool together = k / 64 % 2 != 0 || r.rank == (int)(k % options.ranks);
     if (together) r.group(members, seed);
     else
-      for (size_t i = 0; i < members.size(); i++) r.eager(*members[i].comm, members[i].call, Rank::seedOf(seed, i), 0);
+      for (size_t i = 0; i < members.size(); i++) r.eager(*members[i].comm, members[i].call, Rank::seedOf(seed, i), members[i].stream);
   }
   r.drain();
   endComm(&half);

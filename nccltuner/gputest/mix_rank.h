@@ -208,11 +208,14 @@ struct Rank {
     int number = -1; // in the group, where ranks have an order of their own; negative: its place
   };
   static uint32_t seedOf(uint32_t seed, size_t i) { return seed + 0x1000193u * (unsigned)i; } // of a group's call
-  // Several calls in one ncclGroupStart/End. Calls of one lane must name one stream.
+  // Several calls in one ncclGroupStart/End. Calls of one lane must name one stream, or be of one communicator, whose streams NCCL has wait
+  // for each other: there each call's buffers are filled, and compared, on the next one's stream.
   void group(const std::vector<Member> &members, uint32_t seed) {
     std::vector<std::pair<Slot *, Ready>> open;
     std::vector<int> streamOf;
     int laneStream[kLanes] = {-1, -1};
+    const Comm *laneComm[kLanes] = {};
+    size_t turned = 0;
     if (members.size() > kSlots) fail("a group of %zu calls: there are buffers for %d", members.size(), kSlots);
     for (size_t i = 0; i < members.size(); i++) {
       const Member &m = members[i];
@@ -221,13 +224,16 @@ struct Rank {
       open.emplace_back(&slot, prepare(*m.comm, m.call, slot.buffers, seedOf(seed, m.number < 0 ? i : (size_t)m.number), nullptr));
       streamOf.push_back(m.stream);
       issued(open.back().second.call.kind, 1);
-      if (laneStream[m.comm->lane] >= 0 && laneStream[m.comm->lane] != m.stream)
-        fail("a group with two streams in one lane");
-      laneStream[m.comm->lane] = m.stream;
-      fill(open.back().second, streams[m.stream]);
+      const int lane = m.comm->lane;
+      if (laneStream[lane] >= 0 && laneStream[lane] != m.stream) turned = 1;
+      if (turned && laneComm[lane] != nullptr && laneComm[lane] != m.comm) fail("a group with two streams in one lane");
+      laneStream[lane] = m.stream, laneComm[lane] = m.comm;
     }
-    for (int l = 0; l < kLanes; l++)
-      if (laneStream[l] >= 0) enterLane(l, laneStream[l]);
+    auto near = [&](size_t i) { return streamOf[(i + turned) % open.size()]; };
+    for (size_t i = 0; i < open.size(); i++) {
+      fill(open[i].second, streams[near(i)]);
+      enterLane(open[i].second.comm->lane, streamOf[i]);
+    }
     doing("NCCL group of %zu calls", open.size());
     mine->groups++;
     NC(ncclGroupStart());
@@ -241,8 +247,8 @@ struct Rank {
     for (int l = 0; l < kLanes; l++)
       if (laneStream[l] >= 0) leaveLane(l, laneStream[l]);
     for (size_t i = 0; i < open.size(); i++) {
-      check(open[i].second, streams[streamOf[i]]);
-      close(*open[i].first, open[i].second, streamOf[i]);
+      check(open[i].second, streams[near(i)]);
+      close(*open[i].first, open[i].second, near(i));
     }
   }
   static void settleInGroup(ncclResult_t r) {
