@@ -62,7 +62,7 @@ bool dyn_making_alone(const struct dyn_lsa *lsa);
 struct dyn_fence *dyn_making_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log); /* of the one that is being made: where its ranks meet is known, or NULL */
 /* absent.c: a communicator is made, of which this process has that rank; negative: not known */
 void dyn_plugin_look(int rank);
-/* device.c: the place of one that is being made, and what becomes of it; NULL: nothing. */
+/* bound.c: the place of one that is being made, and what becomes of it; NULL: nothing. */
 struct dyn_bound;
 struct dyn_lsa *dyn_bound_lsa(const struct dyn_bound *bound);
 struct dyn_bound *dyn_bound_reserve(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose); /* NULL: no room */

@@ -122,7 +122,7 @@ struct dyn_preload { /* up to watched.used in one line of cache, for each call l
   atomic_uint turns;
   const struct dyn_preload_call *(*call)(void); /* of this thread; never NULL */
   _Atomic(void *) isCapturing; /* preload: the driver's cuStreamIsCapturing; NULL: not found yet */
-  atomic_int bounds;           /* preload: cells of device.c that have been used: no look goes further */
+  atomic_int bounds;           /* preload: cells of bound.c that have been used: no look goes further */
   atomic_int lone;             /* preload: communicators of one rank that it knows (forward.h) */
   struct dyn_watch_list watched; /* plugin: calls that are timed whether or not */
   /* Communicators that the program asked for through this library and that the plugin has not met yet. The plugin takes

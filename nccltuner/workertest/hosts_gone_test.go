@@ -155,7 +155,7 @@ func TestRankKilledBetweenHosts(t *testing.T) {
 func TestRankKilledBetweenHostsFindsPlantedMistakes(t *testing.T) {
 	for _, m := range []struct{ folder, file, is, mistake string }{
 		{"../hosts", "hub.c", "    miss(hub, c, nowNs);\n", ""},
-		{"../preload", "device.c", "dyn_lsa_gone = dyn_hosts_gone;", ";"},
+		{"../preload", "bound.c", "dyn_lsa_gone = dyn_hosts_gone;", ";"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()

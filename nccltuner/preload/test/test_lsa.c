@@ -104,11 +104,16 @@ static void graphs(void) {
   }
 }
 
+static int async_error(void) {
+  int error = 0;
+  CHECK(find("ncclCommGetAsyncError")(COMM, (uintptr_t)&error, 0, 0, 0, 0, 0, 0, 0) == 0);
+  return error;
+}
+
 #include "group_steps.h"
 #include "fork_steps.h"
 
 static uint64_t now_ms(void);
-static int async_error(void);
 
 /* An error of the program's ends its capture, of which there will be no graph: calls into it fail, and later ones do not. */
 static void invalidated(void) {
@@ -154,12 +159,6 @@ static uint64_t now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static int async_error(void) {
-  int error = 0;
-  CHECK(find("ncclCommGetAsyncError")(COMM, (uintptr_t)&error, 0, 0, 0, 0, 0, 0, 0) == 0);
-  return error;
 }
 
 /* What is tested begins behind a call that is right. */

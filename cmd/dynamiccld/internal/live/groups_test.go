@@ -63,7 +63,7 @@ func TestGroupsFindPlantedMistakes(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(testbuild.Objects(build, preload)), 0o700), os.Symlink(objects, testbuild.Objects(build, preload))); err != nil {
 		t.Fatal(err)
 	}
-	library := testbuild.MistakenPreload(t, build, dir, preload, preload, "device.c", "while (*at != NULL && (*at)->id <= b->id)", "while (*at != NULL)")
+	library := testbuild.MistakenPreload(t, build, dir, preload, preload, "device_groups.c", "while (*at != NULL && (*at)->id <= b->id)", "while (*at != NULL)")
 	if said, code := groups(t, library, 1<<20, 2); code != 3 {
 		t.Errorf("the order of calls: exit code %d: %s", code, said)
 	}
