@@ -192,3 +192,16 @@ func TestBare(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A program that is said to run as plain NCCL loads nothing of ours, whoever had put it there; another's plugin stays with what is beside it.
+func TestUntuned(t *testing.T) {
+	lib := "/old/libdynamiccl.so"
+	got := Untuned([]string{"NCCL_TUNER_PLUGIN=/old/libnccl-tuner-dynamiccl.so", "LD_PRELOAD=" + lib + ":/a.so", "DYNAMICCL_DIR=/d", "NCCL_SYM_NOWIN_ENABLE=1"})
+	if want := []string{"LD_PRELOAD=/a.so", "DYNAMICCL_DIR=/d", "NCCL_SYM_NOWIN_ENABLE=1"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	theirs := []string{"LD_PRELOAD=" + lib, "NCCL_TUNER_PLUGIN=theirs"}
+	if got := Untuned(theirs); !slices.Equal(got, theirs) {
+		t.Errorf("%v, want %v", got, theirs)
+	}
+}
