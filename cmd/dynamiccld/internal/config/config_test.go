@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"dynamiccl/models"
 )
@@ -157,6 +158,27 @@ func TestErrors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A pipe in the place of the file says what it is, and is waited for by nobody.
+func TestFileIsAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded := make(chan error, 1)
+	go func() {
+		_, err := Load(Sources{Host: user(nil), File: path})
+		loaded <- err
+	}()
+	select {
+	case err := <-loaded:
+		if err == nil || !strings.Contains(err.Error(), path+": a pipe that nobody writes into") {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for a writer")
 	}
 }
 

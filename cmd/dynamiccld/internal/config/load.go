@@ -16,6 +16,7 @@ import (
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // EnvPrefix begins every environment variable of ours.
@@ -129,7 +130,7 @@ func (l *Loaded) loadFile(s Sources) error {
 }
 
 func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes into ends at once
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +138,9 @@ func readBounded(path string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err == nil && len(data) > maxFileBytes {
 		err = fmt.Errorf("larger than %d bytes", maxFileBytes)
+	}
+	if info, bad := f.Stat(); err == nil && len(data) == 0 && bad == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		err = errors.New("a pipe that nobody writes into")
 	}
 	return data, err
 }
