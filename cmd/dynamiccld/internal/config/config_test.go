@@ -182,6 +182,38 @@ func TestFileIsAPipe(t *testing.T) {
 	}
 }
 
+// A HOME that was handed on, as by sudo or to a container, has no file of this user's: that costs no program its tuning. A file that is
+// there and cannot be read does, and so do folders of one's own: what it says may be a promise.
+func TestHomeOfSomebodyElse(t *testing.T) {
+	l, err := Load(Sources{Host: user(map[string]string{"HOME": "/dev/null"})})
+	if err != nil || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "/dev/null is another user's, or no folder; set HOME") {
+		t.Errorf("%v, %q", err, l.Warnings)
+	}
+	home := t.TempDir()
+	path := filepath.Join(home, ".config", "dynamiccl", "config.yaml")
+	if at := outOfReach(path, unix.EACCES, os.Geteuid()+1); at != home {
+		t.Errorf("somebody else's folder: %q, want %q", at, home)
+	}
+	if at := outOfReach(path, unix.EACCES, os.Geteuid()); at != "" {
+		t.Errorf("one's own folder: %q", at)
+	}
+	if at := outOfReach(path, unix.EIO, os.Geteuid()+1); at != "" {
+		t.Errorf("a disk that fails: %q", at)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if at := outOfReach(path, unix.EACCES, os.Geteuid()+1); at != "" {
+		t.Errorf("a file that is there: %q", at)
+	}
+	if _, err := Load(Sources{Host: user(nil), Env: nil, File: "/dev/null/config.yaml"}); err == nil {
+		t.Error("a file that was named is passed over")
+	}
+}
+
 func TestShares(t *testing.T) {
 	for text, want := range map[string]float64{"1%": 0.01, "0.01": 0.01, "0": 0, "0%": 0, "50%": 0.5, "0.5": 0.5, " 7 %": 0.07, "1e-3": 0.001, "1e-12": 0} {
 		got, err := ParseShare(text)

@@ -120,13 +120,40 @@ func (l *Loaded) loadFile(s Sources) error {
 		if errors.Is(err, fs.ErrNotExist) && !named {
 			continue
 		}
+		if at := outOfReach(path, err, s.Host.EUID); at != "" && !named {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("configuration file %s is not looked for: %s is another user's, or no folder; set HOME or XDG_CONFIG_HOME, which name it, to your own", path, at))
+			continue
+		}
 		if err != nil {
-			return fmt.Errorf("configuration file %s: %w; fix it, or name another with --config", path, err)
+			return fmt.Errorf("configuration file %s: %w; fix it, or name another with %sCONFIG (serve: --config)", path, err, EnvPrefix)
 		}
 		l.File = path
 		return l.decode(path, data)
 	}
 	return nil
+}
+
+// outOfReach is what keeps a file from being opened that cannot be this user's: a folder of somebody else who lets nobody in, or what is no
+// folder, as where sudo, srun or a container hands HOME on; "": the file may be theirs.
+func outOfReach(path string, why error, euid int) string {
+	if !errors.Is(why, fs.ErrPermission) && !errors.Is(why, unix.ENOTDIR) {
+		return ""
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return "" // it is there, and its own mode that keeps it
+	}
+	for at := filepath.Dir(path); ; at = filepath.Dir(at) {
+		var stat unix.Stat_t
+		if unix.Stat(at, &stat) == nil {
+			if stat.Mode&unix.S_IFMT == unix.S_IFDIR && int(stat.Uid) == euid {
+				return ""
+			}
+			return at
+		}
+		if at == filepath.Dir(at) {
+			return ""
+		}
+	}
 }
 
 func readBounded(path string) ([]byte, error) {
