@@ -239,11 +239,12 @@ func withoutLibraries(environ []string) (without []string) {
 	return without
 }
 
-// Export writes the variables for `eval` of a POSIX shell.
+// Export writes the variables for `eval` of a POSIX shell. Values are quoted only where they need it: people copy lines into files whose readers
+// take quotes for part of the value (~/.deepspeed_env, --env-file of containers).
 func Export(variables []Variable) string {
 	var b strings.Builder
 	for _, v := range variables {
-		fmt.Fprintf(&b, "export %s=%s\n", v.Name, units.Quote(v.Value))
+		fmt.Fprintf(&b, "export %s=%s\n", v.Name, units.Word(v.Value))
 	}
 	return b.String()
 }

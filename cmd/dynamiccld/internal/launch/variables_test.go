@@ -114,7 +114,7 @@ func TestEnvironReplaces(t *testing.T) {
 	}
 }
 
-// What Export writes is what a shell understands.
+// What Export writes is what a shell understands, and without `export` what readers of ~/.deepspeed_env do, which keep quotes.
 func TestExportSurvivesAShell(t *testing.T) {
 	for _, value := range []string{"plain", "", "it's", `a"b\c`, "$HOME `id` $(id)", "two\nlines", "''", "*"} {
 		cmd := exec.Command("sh", "-c", `eval "$1"; printf %s "$X"`, "sh", Export([]Variable{{"X", value}}))
@@ -122,6 +122,9 @@ func TestExportSurvivesAShell(t *testing.T) {
 		if err != nil || string(out) != value {
 			t.Errorf("%q came back as %q, %v", value, out, err)
 		}
+	}
+	if got := Export([]Variable{{"LD_PRELOAD", "/opt/lib-1.2/libdynamiccl.so:/a_b.so"}}); got != "export LD_PRELOAD=/opt/lib-1.2/libdynamiccl.so:/a_b.so\n" {
+		t.Errorf("%q", got)
 	}
 }
 
