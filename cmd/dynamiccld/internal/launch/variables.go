@@ -74,6 +74,7 @@ func Prepare(w Wish) Setup {
 		s.Why = fmt.Sprintf("running as plain NCCL: %v", w.PluginErr)
 		return s
 	}
+	s.otherBuild(w)
 	s.add(nccltuner.DirVariable, w.Dir)
 	s.unlessSet(w.User, tunerVariable, w.Plugin.Tuner)
 	s.profiler(w)

@@ -81,7 +81,7 @@ func TestPrepareLDPreload(t *testing.T) {
 			"LD_PRELOAD=/t/torch_memory_saver_hook_mode_preload.abi3.so is yours and stays alone"},
 		{"one that takes all, with ours", Wish{Plugin: at(ours), Preload: ours + ":/t/torch_memory_saver_hook_mode_preload.abi3.so"}, "", ""},
 		{"one that can do with others", Wish{Plugin: at(ours), Preload: "/u/a.so:/t/torch_memory_saver_hook_mode_preload.abi3.so"}, ours + ":/u/a.so:/t/torch_memory_saver_hook_mode_preload.abi3.so", ""},
-		{"there already", Wish{Plugin: at(ours), Preload: "/u/a.so:/elsewhere/" + preloadFile}, "", ""},
+		{"there already", Wish{Plugin: at(ours), Preload: "/u/a.so:/elsewhere/" + preloadFile}, "", "another build's /elsewhere/libdynamiccl.so"},
 		{"not needed", Wish{Plugin: at(ours), TimesItself: true}, ours, ""},
 		{"missing", Wish{Plugin: at("")}, "", preloadFile + " is not beside the plugin"},
 		{"missing and not needed", Wish{Plugin: at(""), TimesItself: true}, "", ""},
@@ -206,5 +206,44 @@ func TestUntuned(t *testing.T) {
 	theirs := []string{"LD_PRELOAD=" + lib, "NCCL_TUNER_PLUGIN=theirs"}
 	if got := Untuned(theirs); !slices.Equal(got, theirs) {
 		t.Errorf("%v, want %v", got, theirs)
+	}
+}
+
+// Libraries of another build stay, and it is said in one line; those of this one, whatever they are called by, are nothing to speak of.
+func TestOtherBuild(t *testing.T) {
+	here, there := t.TempDir(), t.TempDir()
+	for _, dir := range []string{here, there} {
+		for _, name := range []string{tunerFile, profilerFile, preloadFile} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	again := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(here, again); err != nil {
+		t.Fatal(err)
+	}
+	plugin := Plugin{filepath.Join(here, tunerFile), filepath.Join(here, profilerFile), filepath.Join(here, preloadFile)}
+	for _, tc := range []struct {
+		name, dir string
+		says      string // "": nothing
+	}{
+		{"this build", here, ""},
+		{"this build by a link", again, ""},
+		{"another", there, "(NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD): another build's " + filepath.Join(there, tunerFile) + ", not this program's " + here},
+		{"one that is gone", "/gone", "another build's /gone/" + tunerFile + ", which is not there, not"},
+		{"bare names", "", ""},
+	} {
+		user := map[string]string{tunerVariable: filepath.Join(tc.dir, tunerFile), profilerVariable: filepath.Join(tc.dir, profilerFile)}
+		setup := Prepare(Wish{Dir: "/d", Plugin: plugin, User: user, Preload: "/a.so:" + filepath.Join(tc.dir, preloadFile)})
+		said := strings.Join(setup.Notes, "\n")
+		if !strings.Contains(said, tc.says) || (said == "") != (tc.says == "") || len(setup.Notes) > 1 {
+			t.Errorf("%s: %q", tc.name, setup.Notes)
+		}
+		for _, v := range setup.Variables {
+			if v.Name == tunerVariable || v.Name == profilerVariable || v.Name == preloadVariable {
+				t.Errorf("%s: %s=%s, and it was set", tc.name, v.Name, v.Value)
+			}
+		}
 	}
 }
