@@ -161,6 +161,20 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A daemon that run starts has another working directory, and did not find the file that run had read.
+func TestFileOfTheEnvironmentIsAbsolute(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("c.yaml", []byte("seed: 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(Sources{Host: user(map[string]string{"DYNAMICCL_CONFIG": "c.yaml"})}); err == nil || err.Error() != `environment variable DYNAMICCL_CONFIG: path "c.yaml" is relative; give an absolute path` {
+		t.Errorf("%v", err)
+	}
+	if l, err := Load(Sources{Host: user(nil), File: "c.yaml"}); err != nil || l.Config.Seed != 7 {
+		t.Errorf("of the flag: %d, %v", l.Config.Seed, err)
+	}
+}
+
 // A pipe in the place of the file says what it is, and is waited for by nobody.
 func TestFileIsAPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")

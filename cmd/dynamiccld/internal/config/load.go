@@ -109,6 +109,9 @@ func (l *Loaded) loadFile(s Sources) error {
 	if !named {
 		if path = s.Host.Getenv(EnvPrefix + "CONFIG"); path != "" {
 			named = true
+			if !filepath.IsAbs(path) {
+				return fmt.Errorf("environment variable %sCONFIG: %w", EnvPrefix, relative(path))
+			}
 		}
 	}
 	candidates := []string{path}
@@ -239,8 +242,7 @@ func (l *Loaded) applyKey(key string, value any, shell bool) error {
 	}
 	text, err := scalar(value)
 	if err == nil && f.kind == "path" && !shell && text != "" && text != StoreNone && !filepath.IsAbs(text) {
-		// Daemon, ranks and commands start in different directories; only a flag is read where it was written.
-		err = fmt.Errorf("path %q is relative; give an absolute path", text)
+		err = relative(text)
 	}
 	before := l.Config
 	if err == nil {
@@ -251,6 +253,11 @@ func (l *Loaded) applyKey(key string, value any, shell bool) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
+}
+
+// relative refuses a path: daemon, ranks and commands start in different directories; only a flag is read where it was written.
+func relative(path string) error {
+	return fmt.Errorf("path %q is relative; give an absolute path", path)
 }
 
 // scalar gives a value the text that the field's parser reads, so that a file obeys the same rules as a flag.
