@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"dynamiccl/agents"
 )
 
@@ -66,7 +68,7 @@ func Open(file string) (Learners, error) {
 }
 
 func open(file string) (agents.NewLearner, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes into ends at once
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"dynamiccl/actions"
 	"dynamiccl/agents"
 	"dynamiccl/state"
@@ -69,6 +71,10 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	pipe := filepath.Join(t.TempDir(), "pipe") // a daemon would wait for its writer, and hear no SIGTERM
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	damaged := append([]byte(nil), own...)
 	damaged[len(damaged)/2] ^= 1
 	for name, c := range map[string]struct {
@@ -79,6 +85,7 @@ func TestOpen(t *testing.T) {
 		"foreign": {write([]byte("hello")), agents.ErrForeignPolicy},
 		"empty":   {write(nil), agents.ErrForeignPolicy},
 		"damaged": {write(damaged), agents.ErrPolicyDamaged},
+		"pipe":    {pipe, agents.ErrForeignPolicy},
 		"cut":     {write(own[:len(own)-1]), agents.ErrPolicyDamaged},
 	} {
 		if _, err := Open(c.file); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.file) || !strings.Contains(err.Error(), "dynamiccld train") {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -215,5 +216,25 @@ func learnedStore(t *testing.T, path string) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Who has typed "import -" and thinks better of it has no second Ctrl-C to type.
+func TestImportStops(t *testing.T) {
+	held, end := io.Pipe()
+	defer end.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	var stderr bytes.Buffer
+	a := &app{stdin: held, stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }, now: time.Now}
+	code := make(chan int, 1)
+	go func() { code <- a.main(ctx, []string{"import", "-"}) }()
+	cancel()
+	select {
+	case got := <-code:
+		if got != exitFailed || !strings.Contains(stderr.String(), "stopped while standard input was read") {
+			t.Errorf("exit code %d, %s", got, stderr.String())
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the end of standard input")
 	}
 }

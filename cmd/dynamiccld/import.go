@@ -1,13 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
@@ -57,7 +58,7 @@ serve logs when a communicator joins, and --ranks and --nodes where rules leave 
 					return usageError(fmt.Errorf("--%s goes with --store alone: a daemon knows its communicators", name))
 				}
 			}
-			text, rules, err := a.readRules(args[0])
+			text, rules, err := a.readRules(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -90,19 +91,36 @@ serve logs when a communicator joins, and --ranks and --nodes where rules leave 
 	return cmd
 }
 
-func (a *app) readRules(name string) (text string, rules []actions.Rule, err error) {
-	var r io.Reader = a.stdin
+// readRules ends with ctx: who has typed "-", or named a pipe, may think better of it.
+func (a *app) readRules(ctx context.Context, name string) (text string, rules []actions.Rule, err error) {
+	r := a.stdin
 	if name == "-" {
 		name = "standard input"
 	} else {
-		f, err := os.Open(name)
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes into ends at once
 		if err != nil {
 			return "", nil, fmt.Errorf("reading rules: %w; name a CSV file, or - for standard input", err)
 		}
 		defer f.Close()
 		r = f
 	}
-	return rulefile.Read(name, r, control.MaxImportBytes)
+	type result struct {
+		text  string
+		rules []actions.Rule
+		err   error
+	}
+	read := make(chan result, 1)
+	go func() {
+		var got result
+		got.text, got.rules, got.err = rulefile.Read(name, r, control.MaxImportBytes)
+		read <- got
+	}()
+	select {
+	case got := <-read:
+		return got.text, got.rules, got.err
+	case <-ctx.Done():
+		return "", nil, fmt.Errorf("stopped while %s was read; nothing was taken over", name)
+	}
 }
 
 func (a *app) intoDaemon(cmd *cobra.Command, report *importReport, to source, text string) error {

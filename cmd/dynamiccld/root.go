@@ -145,7 +145,28 @@ asked for, and --json has an empty answer. run's are its program's, and train ha
 	root.AddCommand(a.runCommand(), a.envCommand(), a.serveCommand(), a.statusCommand(), a.tableCommand(), a.whyCommand(), a.linksCommand(),
 		a.exportCommand(), a.importCommand(), a.doctorCommand(), a.versionCommand(), a.demoCommand(), a.evalCommand(), a.agentCommand(), a.trainCommand(),
 		a.sweepCommand(), a.sweepLoadCommand(), a.calibrateCommand(), a.benchCommand())
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown has cobra's own commands end with exitUsage where it prints help and calls that done: a script that writes completions
+// into a file would have help there.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				_, _, err := root.Find(args)
+				return err
+			}
+		case "completion":
+			cmd.RunE = func(*cobra.Command, []string) error {
+				return usageError(fmt.Errorf("completion wants the name of a shell: bash, zsh, fish or powershell; see `%s --help`", cmd.CommandPath()))
+			}
+		}
+	}
 }
 
 // emptyLists refuses lists that were given and have nothing in them, as a script's --sizes=$SIZES has: whether nothing or

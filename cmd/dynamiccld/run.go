@@ -141,7 +141,8 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 	defer release()
 	// From here on signals are the command's: what is still to do after its end must not be cut short by them.
 	ctx := context.WithoutCancel(cmd.Context())
-	environ := r.environ
+	plain := launch.Untuned(r.environ)
+	environ := plain
 	patience, patient := launch.Patience(caught)
 	changes := r.arrange(ctx, patience, cmd.Flags())
 	patient()
@@ -151,10 +152,10 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 		if r.quiet {
 			variables = append(variables, launch.Variable{Name: launch.QuietVariable, Value: "1"})
 		}
-		environ = launch.Environ(environ, variables)
+		environ = launch.Environ(r.environ, variables)
 	}
 	stopWatch := r.watch(ctx)
-	end := launch.Command{Args: args, Environ: environ, Streams: r.streams()}.Run(caught)
+	end := launch.Command{Args: args, Environ: environ, Plain: plain, TookPlain: r.plain, Streams: r.streams()}.Run(caught)
 	stopWatch()
 	r.finish(ctx, end.Err == nil)
 	if end.Err != nil {
@@ -165,6 +166,12 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 		return &exitError{end.Code, errShown}
 	}
 	return nil
+}
+
+// plain says that the program has none of the variables, and keeps the report from asking what became of them.
+func (r *runner) plain() {
+	r.setup.Why = "running as plain NCCL: with this run's variables the environment is longer than the kernel takes; shorten it, or the command's arguments"
+	r.say("%s", r.setup.Why)
 }
 
 // arrange gets everything ready and reports whether the program's environment changes. Nothing that fails here keeps the

@@ -229,7 +229,7 @@ func TestLiveDaemonHasTheStore(t *testing.T) {
 	}
 	defer s.Close()
 	_, said, code := h.calibrate("--ranks", "4", "--max", "4K")
-	if code != 1 || !strings.Contains(said, "stop `dynamiccld serve`") || !strings.Contains(said, h.path("s.db")) || strings.Contains(said, "ranks start") {
+	if code != 1 || !strings.Contains(said, "stop `dynamiccld serve`") || !strings.Contains(said, "another calibrate") || !strings.Contains(said, h.path("s.db")) || strings.Contains(said, "ranks start") {
 		t.Errorf("exit code %d\n%s", code, said)
 	}
 }

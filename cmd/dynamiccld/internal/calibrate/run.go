@@ -78,8 +78,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 func openStore(path string) (*store.Store, error) {
 	s, err := store.Open(path, store.Options{})
 	if errors.Is(err, store.ErrLocked) {
-		return nil, fmt.Errorf("a daemon uses %s, and measuring wants the GPUs idle: let the programs under `dynamiccld run` end, or stop `dynamiccld serve` "+
-			"and start it again afterwards; `dynamiccld status` names it. Nothing was measured: %w", path, store.ErrLocked)
+		return nil, fmt.Errorf("a daemon, or another calibrate, uses %s, and measuring wants the GPUs idle: let that calibrate, or the programs under `dynamiccld run`, end, "+
+			"or stop `dynamiccld serve`, which `dynamiccld status` names, and start it again afterwards. Nothing was measured: %w", path, store.ErrLocked)
 	}
 	return s, err
 }

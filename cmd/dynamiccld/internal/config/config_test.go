@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"dynamiccl/models"
 )
@@ -157,6 +158,73 @@ func TestErrors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A daemon that run starts has another working directory, and did not find the file that run had read.
+func TestFileOfTheEnvironmentIsAbsolute(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("c.yaml", []byte("seed: 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(Sources{Host: user(map[string]string{"DYNAMICCL_CONFIG": "c.yaml"})}); err == nil || err.Error() != `environment variable DYNAMICCL_CONFIG: path "c.yaml" is relative; give an absolute path` {
+		t.Errorf("%v", err)
+	}
+	if l, err := Load(Sources{Host: user(nil), File: "c.yaml"}); err != nil || l.Config.Seed != 7 {
+		t.Errorf("of the flag: %d, %v", l.Config.Seed, err)
+	}
+}
+
+// A pipe in the place of the file says what it is, and is waited for by nobody.
+func TestFileIsAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded := make(chan error, 1)
+	go func() {
+		_, err := Load(Sources{Host: user(nil), File: path})
+		loaded <- err
+	}()
+	select {
+	case err := <-loaded:
+		if err == nil || !strings.Contains(err.Error(), path+": a pipe that nobody writes into") {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for a writer")
+	}
+}
+
+// A HOME that was handed on, as by sudo or to a container, has no file of this user's: that costs no program its tuning. A file that is
+// there and cannot be read does, and so do folders of one's own: what it says may be a promise.
+func TestHomeOfSomebodyElse(t *testing.T) {
+	l, err := Load(Sources{Host: user(map[string]string{"HOME": "/dev/null"})})
+	if err != nil || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "/dev/null is another user's, or no folder; set HOME") {
+		t.Errorf("%v, %q", err, l.Warnings)
+	}
+	home := t.TempDir()
+	path := filepath.Join(home, ".config", "dynamiccl", "config.yaml")
+	if at := outOfReach(path, unix.EACCES, os.Geteuid()+1); at != home {
+		t.Errorf("somebody else's folder: %q, want %q", at, home)
+	}
+	if at := outOfReach(path, unix.EACCES, os.Geteuid()); at != "" {
+		t.Errorf("one's own folder: %q", at)
+	}
+	if at := outOfReach(path, unix.EIO, os.Geteuid()+1); at != "" {
+		t.Errorf("a disk that fails: %q", at)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if at := outOfReach(path, unix.EACCES, os.Geteuid()+1); at != "" {
+		t.Errorf("a file that is there: %q", at)
+	}
+	if _, err := Load(Sources{Host: user(nil), Env: nil, File: "/dev/null/config.yaml"}); err == nil {
+		t.Error("a file that was named is passed over")
 	}
 }
 

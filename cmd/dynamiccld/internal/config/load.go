@@ -16,6 +16,7 @@ import (
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // EnvPrefix begins every environment variable of ours.
@@ -108,6 +109,9 @@ func (l *Loaded) loadFile(s Sources) error {
 	if !named {
 		if path = s.Host.Getenv(EnvPrefix + "CONFIG"); path != "" {
 			named = true
+			if !filepath.IsAbs(path) {
+				return fmt.Errorf("environment variable %sCONFIG: %w", EnvPrefix, relative(path))
+			}
 		}
 	}
 	candidates := []string{path}
@@ -119,8 +123,12 @@ func (l *Loaded) loadFile(s Sources) error {
 		if errors.Is(err, fs.ErrNotExist) && !named {
 			continue
 		}
+		if at := outOfReach(path, err, s.Host.EUID); at != "" && !named {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("configuration file %s is not looked for: %s is another user's, or no folder; set HOME or XDG_CONFIG_HOME, which name it, to your own", path, at))
+			continue
+		}
 		if err != nil {
-			return fmt.Errorf("configuration file %s: %w; fix it, or name another with --config", path, err)
+			return fmt.Errorf("configuration file %s: %w; fix it, or name another with %sCONFIG (serve: --config)", path, err, EnvPrefix)
 		}
 		l.File = path
 		return l.decode(path, data)
@@ -128,8 +136,31 @@ func (l *Loaded) loadFile(s Sources) error {
 	return nil
 }
 
+// outOfReach is what keeps a file from being opened that cannot be this user's: a folder of somebody else who lets nobody in, or what is no
+// folder, as where sudo, srun or a container hands HOME on; "": the file may be theirs.
+func outOfReach(path string, why error, euid int) string {
+	if !errors.Is(why, fs.ErrPermission) && !errors.Is(why, unix.ENOTDIR) {
+		return ""
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return "" // it is there, and its own mode that keeps it
+	}
+	for at := filepath.Dir(path); ; at = filepath.Dir(at) {
+		var stat unix.Stat_t
+		if unix.Stat(at, &stat) == nil {
+			if stat.Mode&unix.S_IFMT == unix.S_IFDIR && int(stat.Uid) == euid {
+				return ""
+			}
+			return at
+		}
+		if at == filepath.Dir(at) {
+			return ""
+		}
+	}
+}
+
 func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes into ends at once
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +168,9 @@ func readBounded(path string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err == nil && len(data) > maxFileBytes {
 		err = fmt.Errorf("larger than %d bytes", maxFileBytes)
+	}
+	if info, bad := f.Stat(); err == nil && len(data) == 0 && bad == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		err = errors.New("a pipe that nobody writes into")
 	}
 	return data, err
 }
@@ -208,8 +242,7 @@ func (l *Loaded) applyKey(key string, value any, shell bool) error {
 	}
 	text, err := scalar(value)
 	if err == nil && f.kind == "path" && !shell && text != "" && text != StoreNone && !filepath.IsAbs(text) {
-		// Daemon, ranks and commands start in different directories; only a flag is read where it was written.
-		err = fmt.Errorf("path %q is relative; give an absolute path", text)
+		err = relative(text)
 	}
 	before := l.Config
 	if err == nil {
@@ -220,6 +253,11 @@ func (l *Loaded) applyKey(key string, value any, shell bool) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
+}
+
+// relative refuses a path: daemon, ranks and commands start in different directories; only a flag is read where it was written.
+func relative(path string) error {
+	return fmt.Errorf("path %q is relative; give an absolute path", path)
 }
 
 // scalar gives a value the text that the field's parser reads, so that a file obeys the same rules as a flag.

@@ -37,6 +37,10 @@ type End struct {
 type Command struct {
 	Args    []string
 	Environ []string
+	// Plain is the environment without what Environ adds, for where that has no room in what the kernel takes; nil: there is none.
+	// TookPlain is called when the program has started with it.
+	Plain     []string
+	TookPlain func()
 	// Streams are the program's standard input, output and error: the very files, never copies of what goes through.
 	Streams [3]*os.File
 }
@@ -121,11 +125,21 @@ func (c Command) Run(caught <-chan os.Signal) End {
 }
 
 func (c Command) start() (*os.Process, error) {
+	process, err := c.startIn(c.Environ)
+	if errors.Is(err, unix.E2BIG) && c.Plain != nil {
+		if process, err = c.startIn(c.Plain); err == nil {
+			c.TookPlain()
+		}
+	}
+	return process, err
+}
+
+func (c Command) startIn(environ []string) (*os.Process, error) {
 	path, err := exec.LookPath(c.Args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) { // a shell runs what PATH finds in the working directory, too
 		return nil, err
 	}
-	attr := &os.ProcAttr{Env: c.Environ, Files: c.Streams[:]}
+	attr := &os.ProcAttr{Env: environ, Files: c.Streams[:]}
 	process, err := os.StartProcess(path, c.Args, attr)
 	if errors.Is(err, fs.ErrNotExist) { // path itself was there
 		return nil, errNoInterpreter

@@ -44,6 +44,15 @@ func TestCommandForWhichThereIsNoRoom(t *testing.T) {
 	if end.Code != CodeNotExecutable || end.Err == nil || !strings.Contains(end.Err.Error(), "shorten them") {
 		t.Errorf("long argument: %+v", end)
 	}
+	long, took := append(os.Environ(), "X="+strings.Repeat("x", 1<<20)), 0
+	plain := Command{Args: []string{"/bin/sh", "-c", "exit ${#X}"}, Environ: long, Plain: []string{"X=seven77"}, TookPlain: func() { took++ }}
+	if end := plain.Run(nil); end.Code != 7 || end.Err != nil || took != 1 {
+		t.Errorf("variables of ours have no room: %+v, said %d times", end, took)
+	}
+	plain.Plain = long
+	if end := plain.Run(nil); end.Code != CodeNotExecutable || end.Err == nil || took != 1 {
+		t.Errorf("the user's have none either: %+v, said %d times", end, took)
+	}
 	for _, errno := range []error{unix.EMFILE, unix.EAGAIN} {
 		if end := notStarted("x", errno); end.Code != CodeNotExecutable || !strings.Contains(end.Err.Error(), "raise the limit") {
 			t.Errorf("%v: %+v", errno, end)

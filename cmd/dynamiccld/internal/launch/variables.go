@@ -74,6 +74,7 @@ func Prepare(w Wish) Setup {
 		s.Why = fmt.Sprintf("running as plain NCCL: %v", w.PluginErr)
 		return s
 	}
+	s.otherBuild(w)
 	s.add(nccltuner.DirVariable, w.Dir)
 	s.unlessSet(w.User, tunerVariable, w.Plugin.Tuner)
 	s.profiler(w)
@@ -201,11 +202,31 @@ func Environ(environ []string, variables []Variable) []string {
 }
 
 // Bare gives environ without what Prepare sets: that of a program that knows nothing of DynamICCL.
-func Bare(environ []string) (bare []string) {
+func Bare(environ []string) []string {
+	return slices.DeleteFunc(withoutLibraries(environ), func(e string) bool {
+		name, value, _ := strings.Cut(e, "=")
+		return slices.Contains(OwnVariables, name) || (name == deviceVariable || name == stackVariable) && value == "1"
+	})
+}
+
+// Untuned gives the environment of a program that is to run as with plain NCCL whatever daemon lives, where environ may have our libraries
+// from an outer run, or from a shell that took up `dynamiccld env`. One with another's tuner plugin is nothing of ours and stays.
+func Untuned(environ []string) []string {
+	if slices.ContainsFunc(environ, func(e string) bool {
+		name, value, _ := strings.Cut(e, "=")
+		return name == tunerVariable && !ours(value)
+	}) {
+		return environ
+	}
+	return withoutLibraries(environ)
+}
+
+// withoutLibraries gives environ without what has a program load our libraries.
+func withoutLibraries(environ []string) (without []string) {
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
-		case slices.Contains(OwnVariables, name), (name == tunerVariable || name == profilerVariable) && ours(value), (name == deviceVariable || name == stackVariable) && value == "1":
+		case (name == tunerVariable || name == profilerVariable) && ours(value):
 			continue
 		case name == preloadVariable:
 			others := slices.DeleteFunc(Preloaded(value), func(path string) bool { return filepath.Base(path) == preloadFile })
@@ -214,16 +235,17 @@ func Bare(environ []string) (bare []string) {
 			}
 			e = name + "=" + strings.Join(others, ":")
 		}
-		bare = append(bare, e)
+		without = append(without, e)
 	}
-	return bare
+	return without
 }
 
-// Export writes the variables for `eval` of a POSIX shell.
+// Export writes the variables for `eval` of a POSIX shell. Values are quoted only where they need it: people copy lines into files whose readers
+// take quotes for part of the value (~/.deepspeed_env, --env-file of containers).
 func Export(variables []Variable) string {
 	var b strings.Builder
 	for _, v := range variables {
-		fmt.Fprintf(&b, "export %s=%s\n", v.Name, units.Quote(v.Value))
+		fmt.Fprintf(&b, "export %s=%s\n", v.Name, units.Word(v.Value))
 	}
 	return b.String()
 }

@@ -81,7 +81,7 @@ func TestPrepareLDPreload(t *testing.T) {
 			"LD_PRELOAD=/t/torch_memory_saver_hook_mode_preload.abi3.so is yours and stays alone"},
 		{"one that takes all, with ours", Wish{Plugin: at(ours), Preload: ours + ":/t/torch_memory_saver_hook_mode_preload.abi3.so"}, "", ""},
 		{"one that can do with others", Wish{Plugin: at(ours), Preload: "/u/a.so:/t/torch_memory_saver_hook_mode_preload.abi3.so"}, ours + ":/u/a.so:/t/torch_memory_saver_hook_mode_preload.abi3.so", ""},
-		{"there already", Wish{Plugin: at(ours), Preload: "/u/a.so:/elsewhere/" + preloadFile}, "", ""},
+		{"there already", Wish{Plugin: at(ours), Preload: "/u/a.so:/elsewhere/" + preloadFile}, "", "another build's /elsewhere/libdynamiccl.so"},
 		{"not needed", Wish{Plugin: at(ours), TimesItself: true}, ours, ""},
 		{"missing", Wish{Plugin: at("")}, "", preloadFile + " is not beside the plugin"},
 		{"missing and not needed", Wish{Plugin: at(""), TimesItself: true}, "", ""},
@@ -114,7 +114,7 @@ func TestEnvironReplaces(t *testing.T) {
 	}
 }
 
-// What Export writes is what a shell understands.
+// What Export writes is what a shell understands, and without `export` what readers of ~/.deepspeed_env do, which keep quotes.
 func TestExportSurvivesAShell(t *testing.T) {
 	for _, value := range []string{"plain", "", "it's", `a"b\c`, "$HOME `id` $(id)", "two\nlines", "''", "*"} {
 		cmd := exec.Command("sh", "-c", `eval "$1"; printf %s "$X"`, "sh", Export([]Variable{{"X", value}}))
@@ -122,6 +122,9 @@ func TestExportSurvivesAShell(t *testing.T) {
 		if err != nil || string(out) != value {
 			t.Errorf("%q came back as %q, %v", value, out, err)
 		}
+	}
+	if got := Export([]Variable{{"LD_PRELOAD", "/opt/lib-1.2/libdynamiccl.so:/a_b.so"}}); got != "export LD_PRELOAD=/opt/lib-1.2/libdynamiccl.so:/a_b.so\n" {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -190,5 +193,57 @@ func TestBare(t *testing.T) {
 	}
 	if got := Bare([]string{"NCCL_TUNER_PLUGIN=dynamiccl", "DYNAMICCL_DIR=/d", "DYNAMICCL_FIXED_NUMERICS=true"}); len(got) != 0 {
 		t.Errorf("%v", got)
+	}
+}
+
+// A program that is said to run as plain NCCL loads nothing of ours, whoever had put it there; another's plugin stays with what is beside it.
+func TestUntuned(t *testing.T) {
+	lib := "/old/libdynamiccl.so"
+	got := Untuned([]string{"NCCL_TUNER_PLUGIN=/old/libnccl-tuner-dynamiccl.so", "LD_PRELOAD=" + lib + ":/a.so", "DYNAMICCL_DIR=/d", "NCCL_SYM_NOWIN_ENABLE=1"})
+	if want := []string{"LD_PRELOAD=/a.so", "DYNAMICCL_DIR=/d", "NCCL_SYM_NOWIN_ENABLE=1"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	theirs := []string{"LD_PRELOAD=" + lib, "NCCL_TUNER_PLUGIN=theirs"}
+	if got := Untuned(theirs); !slices.Equal(got, theirs) {
+		t.Errorf("%v, want %v", got, theirs)
+	}
+}
+
+// Libraries of another build stay, and it is said in one line; those of this one, whatever they are called by, are nothing to speak of.
+func TestOtherBuild(t *testing.T) {
+	here, there := t.TempDir(), t.TempDir()
+	for _, dir := range []string{here, there} {
+		for _, name := range []string{tunerFile, profilerFile, preloadFile} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	again := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(here, again); err != nil {
+		t.Fatal(err)
+	}
+	plugin := Plugin{filepath.Join(here, tunerFile), filepath.Join(here, profilerFile), filepath.Join(here, preloadFile)}
+	for _, tc := range []struct {
+		name, dir string
+		says      string // "": nothing
+	}{
+		{"this build", here, ""},
+		{"this build by a link", again, ""},
+		{"another", there, "(NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN, LD_PRELOAD): another build's " + filepath.Join(there, tunerFile) + ", not this program's " + here},
+		{"one that is gone", "/gone", "another build's /gone/" + tunerFile + ", which is not there, not"},
+		{"bare names", "", ""},
+	} {
+		user := map[string]string{tunerVariable: filepath.Join(tc.dir, tunerFile), profilerVariable: filepath.Join(tc.dir, profilerFile)}
+		setup := Prepare(Wish{Dir: "/d", Plugin: plugin, User: user, Preload: "/a.so:" + filepath.Join(tc.dir, preloadFile)})
+		said := strings.Join(setup.Notes, "\n")
+		if !strings.Contains(said, tc.says) || (said == "") != (tc.says == "") || len(setup.Notes) > 1 {
+			t.Errorf("%s: %q", tc.name, setup.Notes)
+		}
+		for _, v := range setup.Variables {
+			if v.Name == tunerVariable || v.Name == profilerVariable || v.Name == preloadVariable {
+				t.Errorf("%s: %s=%s, and it was set", tc.name, v.Name, v.Value)
+			}
+		}
 	}
 }

@@ -331,3 +331,33 @@ func TestRunWhoseStoreIsLost(t *testing.T) {
 	}
 	p.wants(" learned choices are lost: writing "+r.store+": ", "remedy: ")
 }
+
+// What run cannot tune runs as plain NCCL also in a shell that has taken up `dynamiccld env`: a daemon that lives would tune it else, and
+// --fixed-numerics is a promise.
+func TestRunPlainIsPlain(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	p := r.run("--fixed-numerics", "--", "sh", "-c", `echo "<$NCCL_TUNER_PLUGIN$NCCL_PROFILER_PLUGIN$LD_PRELOAD>"`)
+	p.Env = append(p.Env, "NCCL_TUNER_PLUGIN="+r.build.Tuner(), "NCCL_PROFILER_PLUGIN="+r.build.Profiler(), "DYNAMICCL_TICK=5",
+		"LD_PRELOAD="+filepath.Join(r.build.Lib, "libdynamiccl.so"))
+	if code := p.all(); code != 0 || p.out.String() != "<>\n" {
+		t.Errorf("exit code %d, the program loads %s", code, p.out.String())
+	}
+	p.wants("running as plain NCCL")
+}
+
+// An environment that is just short enough runs without our variables where it is too long with them.
+func TestRunLongEnvironment(t *testing.T) {
+	t.Parallel()
+	r := newRunRig(t)
+	p := r.run("--", "sh", "-c", "exit 3")
+	p.Env = append(p.Env, "LD_PRELOAD="+strings.Repeat("x", 128<<10-len("LD_PRELOAD=")-2)) // MAX_ARG_STRLEN is 128 KiB
+	if code := p.all(); code != 3 {
+		t.Errorf("exit code %d, want the command's 3", code)
+	}
+	p.wants("running as plain NCCL: with this run's variables the environment is longer than the kernel takes")
+	if strings.Contains(p.err.String(), "nothing was tuned") {
+		t.Errorf("it is said twice:\n%s", p.err.String())
+	}
+	r.noDaemon()
+}
