@@ -134,7 +134,7 @@ func (m *machine) same(path, recorded string, atLeast int) {
 // alone checks that nothing of a sweep lives on and no shared memory is left.
 func (m *machine) alone() {
 	m.Helper()
-	testproc.NoneLeft(m.T, "TMPDIR="+m.dir, 5*time.Second)
+	testproc.NoneLeft(m.T, "TMPDIR="+m.dir, 30*time.Second)
 }
 
 // killed runs a sweep until its journal has so many lines and then sends the signal.
@@ -144,7 +144,7 @@ func (m *machine) killed(lines int, signal syscall.Signal, args ...string) (said
 	if err := cmd.Start(); err != nil {
 		m.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(m.Context(), 4*time.Minute)
 	defer cancel()
 	for {
 		text, err := os.ReadFile(m.path("t.points.jsonl"))
