@@ -34,7 +34,10 @@ func TestRunsWaitForADaemonThatEnds(t *testing.T) {
 	for range 4 {
 		all = append(all, r.run("--", "sh", "-c", "echo $NCCL_TUNER_PLUGIN; sleep 1").begin())
 	}
-	time.Sleep(3 * time.Second)
+	for _, p := range all {
+		r.wait("a run's word", func() bool { return strings.Contains(p.err.String(), "waiting for it, for 10s at most") })
+	}
+	time.Sleep(time.Second)
 	before.Release()
 	st := r.daemon("the next daemon", anyDaemon)
 	for _, p := range all {
@@ -46,7 +49,7 @@ func TestRunsWaitForADaemonThatEnds(t *testing.T) {
 	r.wait("the daemon's end", func() bool { return r.gone(st.PID) })
 }
 
-// A signal meanwhile is the command's, and nobody waits on.
+// A signal meanwhile is the command's, and nobody waits on: that would be for nine seconds from the run's word on.
 func TestRunThatWaitsHearsSignals(t *testing.T) {
 	t.Parallel()
 	r := newRunRig(t)
@@ -57,7 +60,7 @@ func TestRunThatWaitsHearsSignals(t *testing.T) {
 	began := time.Now()
 	r.signal(p.Process.Pid, syscall.SIGTERM)
 	p.end()
-	if took := time.Since(began); took > 4*time.Second || p.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+	if took := time.Since(began); took > 8*time.Second || p.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 		t.Errorf("%v after %v:\n%s", p.ProcessState, took, p.err.String())
 	}
 }
