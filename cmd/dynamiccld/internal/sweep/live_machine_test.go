@@ -56,7 +56,7 @@ func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
 // command is a sweep in a process group of its own, as a shell's job is.
 func (m *machine) command(args ...string) (*exec.Cmd, *bytes.Buffer) {
-	cmd := exec.Command(filepath.Join(m.root, "bin", "dynamiccld"), append([]string{"sweep", "--timeout", "20s"}, args...)...)
+	cmd := exec.Command(filepath.Join(m.root, "bin", "dynamiccld"), append([]string{"sweep", "--timeout", "2m"}, args...)...)
 	cmd.Dir, cmd.Env = m.dir, m.environ
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	said := &bytes.Buffer{}
