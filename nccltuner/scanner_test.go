@@ -270,8 +270,17 @@ func TestQuietDirectoryIsNotListed(t *testing.T) {
 	}
 	putFile(t, x.d, ring, newRingBytes(Process{3, 4}, 2))
 	x.expect(x.s.Scan, "+"+ring)
-	if x.expect(x.s.Scan, ""); !lists() {
-		t.Error("what comes in this moment may not change the directory's time, and it is not listed")
+	for try := 1; ; try++ { // this moment may be over on a busy machine
+		if err := os.Chmod(x.d.Path(), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		x.expect(x.s.Scan, "")
+		if lists() {
+			break
+		}
+		if try == 20 {
+			t.Fatal("what comes in this moment may not change the directory's time, and it is not listed")
+		}
 	}
 	if settle(); lists() {
 		t.Error("nothing happened, and the directory is listed")

@@ -41,7 +41,7 @@ func program(t *testing.T, name, table, library string, args ...string) (string,
 // programWith also sets a variable.
 func programWith(t *testing.T, variable, name, table, library string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(tests(), name), args...)
 	cmd.Env = append([]string{"TABLE=" + table, "LD_LIBRARY_PATH=" + build, "CARRIER=" + filepath.Join(build, library), "DYNAMICCL_CARRIER=1", "CUDA_DEVICE_MAX_CONNECTIONS=32", "TEST_SEED=" + seed(),

@@ -167,7 +167,7 @@ static int runAll(int argc, char **argv, const Size &size, Play play, const char
   for (int nRanks : ranks) { /* each in a process of its own */
     pid_t child = fork();
     if (child == 0) {
-      alarm(planted ? 40 : 120); /* of a mistake a hang is one way to be found */
+      alarm(planted ? 40 : 400); /* of a mistake a hang is one way to be found */
       _exit(run(nRanks, calls * 4 / (uint64_t)(nRanks * nRanks) + 1, from + (uint64_t)nRanks, size, play) != 0);
     }
     int status;

@@ -22,7 +22,7 @@ const table = "../../tuner/tunersim/testdata/measurements/h200x2-nvlink-quiet.cs
 // program runs one C test, which passes by exiting 0; nothing of the environment chooses what the stand-ins do.
 func program(t *testing.T, name string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(testbuild.Objects(build, "../fakegpu"), "test", name), args...)
 	cmd.Env = []string{"LD_LIBRARY_PATH=" + build, "FAKEGPU_TABLE=" + table, "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0", "TEST_SEED=" + os.Getenv("TEST_SEED")}

@@ -31,7 +31,7 @@ func ranks(t *testing.T, dir string, limit time.Duration, program string, env ..
 func lsa(t *testing.T, deaths int, program string, env ...string) {
 	t.Helper()
 	dir := t.TempDir()
-	said, err := ranks(t, dir, 3*time.Minute, program, env...)
+	said, err := ranks(t, dir, 8*time.Minute, program, env...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
@@ -101,7 +101,7 @@ func TestAPIThreads(t *testing.T) {
 // The life of GIN on a communicator, over the stand-ins for the driver and for NCCL.
 func gin(t *testing.T, program string, env ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	folder := filepath.Join(testbuild.Objects(build, "../preload"), "test")
 	table, err := filepath.Abs("../../tuner/tunersim/testdata/measurements/h200x2-nvlink-quiet.csv")

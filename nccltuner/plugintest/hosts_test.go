@@ -17,7 +17,7 @@ import (
 // agreement runs a test of nccltuner/hosts, without the preload library, of which what it tries is a part.
 func agreement(t *testing.T, program string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...)
 	cmd.Env = []string{"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0"}
@@ -175,7 +175,9 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for range 3 { // what processes do at one time is chance: most are found at once
-		out, err := exec.CommandContext(ctx, program, what).CombinedOutput()
+		cmd := exec.CommandContext(ctx, program, what)
+		cmd.Env = append(os.Environ(), "TEST_PATIENCE=1")
+		out, err := cmd.CombinedOutput()
 		t.Logf("%v\n%s", err, out)
 		if err != nil {
 			return false

@@ -78,7 +78,7 @@ func (w *worker) ended(what string) int {
 	select {
 	case code := <-done:
 		return code
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		_ = w.cmd.Process.Kill()
 		<-done
 		w.t.Errorf("%s: the worker goes on", what)
@@ -174,7 +174,7 @@ func TestEndOfParentOrReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(10 * time.Second); alive(t, pid); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); alive(t, pid); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Errorf("the worker lives on without its %s", which)
 				break

@@ -16,7 +16,7 @@ import (
 )
 
 // replyLimit bounds the wait for one reply; only a rank that hangs takes as long.
-const replyLimit = 30 * time.Second
+const replyLimit = 2 * time.Minute
 
 // usList is what "us" holds: one number of a call, one a replay of a measurement.
 type usList []float64

@@ -17,7 +17,7 @@ static bool isFine(Play play) {
   pid_t child = fork();
   if (child == 0) {
     const bool hangs = planted == NIC_MUTATE_UNRELEASED || planted == NIC_MUTATE_BLIND || planted == NIC_MUTATE_UNANSWERED;
-    alarm(planted == 0 ? 120 : hangs ? 4 : 40); /* who is slow, on a busy machine, has not hung */
+    alarm(planted == 0 ? 400 : hangs ? 4 : 40); /* who is slow, on a busy machine, has not hung */
     play();
     fflush(stdout);
     _exit(0);

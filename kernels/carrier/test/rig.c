@@ -245,7 +245,7 @@ void play(const char *name, int ranks, int dies, void (*story)(void)) {
   for (rank = 0; rank < ranks; rank++) {
     children[rank] = fork();
     if (children[rank] > 0) continue;
-    alarm(150);
+    alarm(400);
     begin();
     story();
     _exit(0);

@@ -21,8 +21,8 @@ static int call_root(void) {
   return -1;
 }
 
-/* Says so many bytes; whether the connection is closed at the other end, soon. */
-static bool is_sent_away(const void *says, size_t bytes) {
+/* Says so many bytes; whether the connection is closed at the other end before who says too little is sent away. */
+static bool is_away_soon(const void *says, size_t bytes) {
   int fd = call_root();
   char word;
   CHECK(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_usec = 200000}, sizeof(struct timeval)) == 0);
@@ -32,10 +32,14 @@ static bool is_sent_away(const void *says, size_t bytes) {
   return away;
 }
 
+/* At once or not until that time, whichever: on a busy machine it may be late, or this process may look late, once or twice. */
+static bool is_sent_away(const void *says, size_t bytes) { return is_away_soon(says, bytes) || is_away_soon(says, bytes) || is_away_soon(says, bytes); }
+static bool may_stay(const void *says, size_t bytes) { return !is_away_soon(says, bytes) || !is_away_soon(says, bytes) || !is_away_soon(says, bytes); }
+
 /* The other end closes it, within seconds. */
 static bool ends(int fd) {
   char word;
-  CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 3}, sizeof(struct timeval)) == 0);
+  CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 3 * (time_t)patience()}, sizeof(struct timeval)) == 0);
   bool does = recv(fd, &word, 1, 0) == 0 || errno == ECONNRESET;
   close(fd);
   return does;
@@ -51,9 +55,9 @@ static void strangers(void) {
   struct dyn_hosts_message hello = {.version = DYN_HOSTS_VERSION, .kind = DYN_HOSTS_HELLO, .commId = 9, .nonce = at.nonce, .host = 77, .nRanks = 3, .count = 16}, m = hello;
   for (size_t i = 0; i < sizeof garbage; i++) garbage[i] = (unsigned char)(i * i >> 3);
   for (int i = 0; i < 40; i++) CHECK((idle[i] = call_root()) >= 0 && (i % 2 == 0 || send(idle[i], &hello, 31, MSG_NOSIGNAL) == 31));
-  CHECK(!is_sent_away(&hello, sizeof hello)); /* all others differ in one word */
+  CHECK(may_stay(&hello, sizeof hello)); /* all others differ in one word */
 #define DIFFERENT(CHANGE) (m = hello, CHANGE, is_sent_away(&m, sizeof m))
-  CHECK(is_sent_away(garbage, sizeof garbage) && !is_sent_away(&hello, 40));
+  CHECK(is_sent_away(garbage, sizeof garbage) && may_stay(&hello, 40));
   CHECK(DIFFERENT(m.nonce++) && DIFFERENT(m.version++) && DIFFERENT(m.kind = DYN_HOSTS_TOGETHER) && DIFFERENT(m.kind = 200) && DIFFERENT(m.bytes = 1));
   CHECK(DIFFERENT(m.rank = 3) && DIFFERENT(m.nRanks = 1) && DIFFERENT(m.nRanks = DYN_MAX_RANKS + 1) && DIFFERENT(m.question = 5));
   CHECK(DIFFERENT(m.commId = 100) && DIFFERENT((m.commId = 100, m.nRanks = 2)) && DIFFERENT((m.commId = 100, m.count = 8))); /* a rank that is here, of another host */
@@ -89,7 +93,7 @@ static void give(int fd, const unsigned char *bytes, size_t n, size_t piece) {
 }
 static struct dyn_hosts_message get(int fd, int kind, void *payload) {
   struct dyn_hosts_message m;
-  CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 5}, sizeof(struct timeval)) == 0);
+  CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 5 * (time_t)patience()}, sizeof(struct timeval)) == 0);
   CHECK(recv(fd, &m, sizeof m, MSG_WAITALL) == sizeof m && m.kind == kind && m.bytes == dyn_hosts_bytes((unsigned)kind) && m.commId == 9);
   CHECK(m.bytes == 0 || recv(fd, payload, m.bytes, MSG_WAITALL) == (ssize_t)m.bytes);
   return m;

@@ -19,8 +19,13 @@ static void calm(void) {
   start(5, 3, 2, -1, NULL);
   AWAIT(all_met(), 5000);
   for (int i = 0; i < 8; i++) {
+    uint64_t epochs[2][5];
     settle();
+    for (int c = 0; c < 2; c++)
+      for (int r = 0; r < 5; r++) epochs[c][r] = LOAD(shared->told[c][r].epoch);
     nap(30 * MS); /* puts are timed rarely again, by then or in the middle of the next plan */
+    for (int c = 0; c < 2; c++)
+      for (int r = 0; r < 5; r++) AWAIT(LOAD(shared->told[c][r].epoch) > epochs[c][r] + 9, 3000);
     if (i == 4) STORE(shared->told[0][3].ahead, 1000); /* epochs, at once */
   }
   stop();
@@ -37,7 +42,7 @@ static void rank_killed(void) {
   if (all_have(0, version + 1)) version++; /* it was killed behind that */
   for (int i = 0; i < 3; i++) {
     uint64_t refused = publish(0);
-    AWAIT(LOAD(shared->memories[0][0].record.proposed) == refused && LOAD(shared->memories[0][0].record.refusal) == DYN_REFUSED_SILENT, 1500);
+    AT_ONCE(LOAD(shared->memories[0][0].record.proposed) == refused && LOAD(shared->memories[0][0].record.refusal) == DYN_REFUSED_SILENT, 1900); /* and not when it has been waited for for 2 s */
     CHECK(shared->memories[0][0].record.refuser == 2 && all_have(0, version) && go_on(0) && go_on(1) && go_on(3));
   }
   stop();
@@ -99,7 +104,7 @@ static void fork_child_that_stays(void) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, 0);
     for (int fd = 0; fd < 3; fd++) close(fd); /* who runs the test waits for nobody else */
-    alarm(10);
+    alarm(60);
     for (;;) pause();
   }
   STORE(shared->child, child);
@@ -116,8 +121,8 @@ static void forked(void) {
       AWAIT(call_root() < 0 && errno == ECONNREFUSED, 1000);
       AWAIT(LOAD(shared->memories[0][1].record.hosts) == DYN_HOSTS_PARTED && LOAD(shared->memories[0][2].record.hosts) == DYN_HOSTS_PARTED, 4000);
     } else {
-      uint64_t version = publish(0); /* the hub knows at once */
-      AWAIT(LOAD(shared->memories[0][0].record.proposed) == version && LOAD(shared->memories[0][0].record.refusal) == DYN_REFUSED_SILENT, 1000);
+      uint64_t version = publish(0); /* the hub knows at once, and not when it has waited for 2 s */
+      AT_ONCE(LOAD(shared->memories[0][0].record.proposed) == version && LOAD(shared->memories[0][0].record.refusal) == DYN_REFUSED_SILENT, 1900);
     }
     kill(shared->child, SIGKILL);
     stop();
@@ -203,9 +208,9 @@ static void no_descriptors(void) {
   AWAIT(LOAD(shared->done), 3000);
   for (int i = 0; i < 4; i++) CHECK((idle[i] = call_root()) >= 0);
   nap(20 * MS);
-  uint64_t before = cpu_of(shared->pids[0]);
+  uint64_t before = cpu_of(shared->pids[0]), began = now();
   nap(400 * MS);
-  CHECK(cpu_of(shared->pids[0]) - before < 40 * MS); /* and not all that it can have */
+  CHECK(cpu_of(shared->pids[0]) - before < (now() - began) / 10); /* and not all that it can have */
   settle();
   STORE(shared->now, 2);
   for (int i = 0; i < 4; i++) CHECK(ends(idle[i]));
@@ -294,7 +299,7 @@ static void aborted(void) {
       AWAIT(stands(other), 3000);
     }
     STORE(shared->now, 1);
-    AWAIT(is_over(leaves), 1000);
+    AT_ONCE(is_over(leaves), 1900); /* the hub drops who is stopped when it has waited for 2 s */
     CHECK(shared->done);
     kill(shared->pids[late], SIGCONT);
     CHECK(go_on(0) && go_on(other));
@@ -374,7 +379,7 @@ int main(int argc, char **argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(shared != MAP_FAILED && pthread_atfork(last, NULL, NULL) == 0); /* before the library's, and so behind them */
-  alarm(120);
+  alarm(60 * (unsigned)patience());
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     bool wanted = argc < 2;
     for (int k = 1; k < argc; k++) wanted |= strcmp(argv[k], cases[i].name) == 0;

@@ -199,7 +199,8 @@ static void stopped_daemon(void) {
   struct dyn_comm *comm = join_and_count(COMM_ID);
   clock_gettime(CLOCK_MONOTONIC, &ended);
   check(daemonLines == 0, "it is stopped and its absence is said");
-  check(ended.tv_sec - began.tv_sec < 2, "joining took %ld s", (long)(ended.tv_sec - began.tv_sec));
+  long ms = (ended.tv_sec - began.tv_sec) * 1000 + (ended.tv_nsec - began.tv_nsec) / 1000000;
+  check(ms < DYN_JOIN_WAIT_MS - 50, "joining took %ld ms", ms);
   kill(child, SIGKILL);
   waitpid(child, &status, 0);
   dyn_comm_release_tuner(comm);
@@ -211,7 +212,7 @@ static void pipe_for_lock(void) {
   char name[1024];
   snprintf(name, sizeof name, "%s/daemon.lock", directory);
   check(mkfifo(name, 0600) == 0, "mkfifo");
-  alarm(5);
+  alarm(60);
   dyn_comm_release_tuner(join_and_count(COMM_ID));
   check(daemonLines == 1, "%d lines", daemonLines);
   unlink(name);
@@ -270,9 +271,13 @@ static void first_plan(void) {
   struct dyn_record *record = comm->record;
   at_once(comm, "no daemon");
   int fd = hold_daemon_lock(name);
-  check(pthread_create(&thread, NULL, answer_soon, record) == 0, "thread");
-  int ms = waits(comm);
-  pthread_join(thread, NULL);
+  int ms = 0;
+  for (int i = 0; i < 20 && ms < 3; i++) { /* on a busy machine the answer may be there before the wait begins */
+    record->answered = 0;
+    check(pthread_create(&thread, NULL, answer_soon, record) == 0, "thread");
+    ms = waits(comm);
+    pthread_join(thread, NULL);
+  }
   check(ms >= 3 && record->answered == DYN_ANSWERED_RANKS, "answered after 5 ms, waited %d", ms);
   at_once(comm, "answered");
   comm->bound = 1; /* our kernels can be run: a plan that knows nothing of them is not enough */

@@ -65,7 +65,7 @@ static void first_thread_ends(void) {
   usleep(100000);
   check(start != 0 && dyn_process_lives((uint32_t)child, start), "its thread lives");
   close(pipes[1]);
-  usleep(100000);
+  for (int i = 0; i < 2000 && dyn_process_lives((uint32_t)child, start); i++) usleep(10000);
   check(!dyn_process_lives((uint32_t)child, start), "it is a zombie");
   check(waitpid(child, &status, 0) == child && status == 0 && !dyn_process_lives((uint32_t)child, start), "it is gone");
 }

@@ -189,7 +189,7 @@ static void opened_again(void) {
 static void unread(void) {
   int ends[2];
   char page[4096], all[8192] = "";
-  alarm(10);
+  alarm(60);
   check(pipe(ends) == 0 && fcntl(ends[1], F_SETPIPE_SZ, (int)sizeof page) == sizeof page && write(ends[1], memset(page, '.', sizeof page), sizeof page) == sizeof page, "pipe");
   saved = dup(2);
   check(dup2(ends[1], 2) == 2, "dup2");

@@ -79,7 +79,7 @@ static void children_of_ranks(void) {
   uint64_t began = now_ms();
   sampled = true;
   atomic_store(&preload->timing, 1);
-  for (unsigned n = 0; n < 600 && now_ms() - began < 2 * CHILD_MS; n++) {
+  for (unsigned n = 0; n < 600 && now_ms() - began < 2 * (uint64_t)CHILD_MS; n++) {
     struct step s = {.collective = ALL_REDUCE, .count = 100 + n, .stream = streams[0], .action = LSA(n % 3, 2), .seed = n};
     int way = n % 100 == 50 + 10 * (unsigned)rank && n / 100 < WAYS ? (int)(n / 100) : -1;
     beat();

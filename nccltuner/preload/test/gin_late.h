@@ -11,7 +11,7 @@ static void too_late(bool inGraph) {
   CUgraphExec graph = NULL;
   char who[80];
   bool flat = numNodes == 1;
-  alarm(20); /* where it waits for ever */
+  alarm(in_vain_s(20)); /* where it waits for ever */
   struct step s = {.collective = flat ? DYN_ALL_REDUCE : DYN_ALL_GATHER, .count = 100, .ctas = 1};
   setenv("DYNAMICCL_GIN_PEER_WAIT_S", "1", 1);
   begin();
@@ -29,7 +29,7 @@ static void too_late(bool inGraph) {
     CHECK((inGraph ? cuda.cuGraphLaunch(graph, streams[0]) : issue(&s, 0)) == 0);
     wait_for_all();
     int took = (int)(now_ms() - began);
-    CHECK(took >= 990 && took < 4000, "after %d ms", took);
+    CHECK(took >= 990 && took < (int)in_vain_s(4) * 1000, "after %d ms", took);
     CHECK(dyn_lsa_gave_up(lsa) && dyn_gin_now(lsa) == DYN_GIN_FAILED && dyn_lsa_able(lsa, &again) == 0, "what a kernel left that gave up is no result");
     CHECK(dyn_lsa_launch(lsa, &again, GIN(backends[0], 1, 0), &ctas, NULL) == 6, "ncclRemoteError");
     snprintf(who, sizeof who, "rank %d was waited for in vain: its signal did not come", numRanks - 1);
@@ -44,7 +44,7 @@ static void late_in_graph(void) { too_late(true); }
 /* A kernel has given up by the clock, and all is stopped for another reason before anybody has looked at that: its call is missed all the same. */
 static void late_then_stopped(void) {
   struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
-  alarm(20);
+  alarm(in_vain_s(20));
   setenv("DYNAMICCL_GIN_PEER_WAIT_S", "1", 1);
   begin();
   fill(&s, 0);
@@ -96,7 +96,7 @@ static bool is_gone(uint64_t id, uint32_t ofRank, char *why, size_t bytes) {
 static void gone_elsewhere(void) {
   elsewhere = true;
   dyn_lsa_gone = is_gone;
-  alarm(20);
+  alarm(in_vain_s(20));
   begin();
   play_calls(1, 3);
   struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
@@ -108,7 +108,7 @@ static void gone_elsewhere(void) {
   atomic_store(&shared->gone, 1);
   uint64_t began = now_ms();
   wait_for_all();
-  CHECK(now_ms() - began < 2000 && dyn_lsa_stopped(lsa) && dyn_gin_now(lsa) == DYN_GIN_FAILED && strstr(lsa->stopped, "on another host, is gone") != NULL, "after %d ms", (int)(now_ms() - began));
+  CHECK(now_ms() - began < in_vain_s(2) * 1000 && dyn_lsa_stopped(lsa) && dyn_gin_now(lsa) == DYN_GIN_FAILED && strstr(lsa->stopped, "on another host, is gone") != NULL, "after %d ms", (int)(now_ms() - began));
   dyn_lsa_close(lsa);
 }
 
@@ -119,7 +119,7 @@ static int (*realFreeHost)(void *at);
 static int free_host_late(void *at) {
   if (at == given) {
     atomic_store(&givesBack, true);
-    for (uint64_t began = now_ms(); !dyn_lsa_stopped(lsa) && now_ms() - began < 5000;) usleep(1000);
+    for (uint64_t began = now_ms(); !dyn_lsa_stopped(lsa) && now_ms() - began < in_vain_s(5) * 1000;) usleep(1000);
     CHECK(dyn_lsa_stopped(lsa) && given->stop == 0, "it writes what was given back");
   }
   return realFreeHost(at);

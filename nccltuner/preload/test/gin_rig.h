@@ -20,6 +20,7 @@
 #include "../../../kernels/host/host.h"
 #include "../../plugin/datatype.h"
 #include "../../worker/cuda_api.h"
+#include "patience.h"
 
 #define CHECK(cond, ...) \
   do { \
@@ -119,7 +120,7 @@ static inline void play_but(const char *name, int ranks, void (*story)(void), in
   for (rank = 0; rank < ranks; rank++) {
     children[rank] = fork();
     if (children[rank] > 0) continue;
-    alarm(getenv("TEST_ALARM_S") == NULL ? 100 : (unsigned)atoi(getenv("TEST_ALARM_S"))); /* as lsa_rig.h */
+    alarm(rank_hangs_s());
     char host[16];
     snprintf(host, sizeof host, "node%d", rank / (ranks / numNodes));
     setenv("NCCL_HOSTID", host, 1);

@@ -21,6 +21,7 @@
 #include "../../../kernels/host/host.h"
 #include "../../worker/cuda_api.h"
 #include "../preload.h"
+#include "patience.h"
 
 #define CHECK(cond, ...) \
   do { \
@@ -165,7 +166,7 @@ static inline void play(const char *name, int ranks, void (*story)(void)) {
   for (rank = 0; rank < ranks; rank++) {
     children[rank] = fork();
     if (children[rank] > 0) continue;
-    alarm(getenv("TEST_ALARM_S") == NULL ? 100 : (unsigned)atoi(getenv("TEST_ALARM_S"))); /* where a planted mistake has ranks wait for one that has found it */
+    alarm(rank_hangs_s());
     load();
     story();
     _exit(0);

@@ -334,7 +334,7 @@ static void keep_round(struct step steps[NODES]) {
 static void stuck(void) {
   struct step steps[NODES];
   keep_round(steps);
-  alarm(20);
+  alarm(in_vain_s(20));
   exit(0);
 }
 
@@ -343,7 +343,7 @@ static void stuck_behind(void) {
   struct step steps[NODES];
   keep_round(steps);
   if (rank == 1) _exit(0);
-  alarm(20);
+  alarm(in_vain_s(20));
   make_call(&steps[0], 0, 0);
   wait_for_all();
   int error = 0;

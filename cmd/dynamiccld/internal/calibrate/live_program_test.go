@@ -31,7 +31,7 @@ func (h *host) serve(run string) (end func()) {
 		}
 		h.alone()
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(run, "control.sock")); err == nil {
 			return end
 		}
@@ -59,7 +59,7 @@ func (h *host) program(run string, spec workers.Spec) *workers.Group {
 	if err != nil {
 		h.Fatal(err)
 	}
-	if _, err := group.Init(h.Context(), 20*time.Second); err != nil {
+	if _, err := group.Init(h.Context(), time.Minute); err != nil {
 		h.Fatal(err)
 	}
 	return group
@@ -87,7 +87,7 @@ func (h *host) graphs(group *workers.Group, buckets []BucketResult) {
 func (h *host) graph(group *workers.Group, b BucketResult) (us float64) {
 	h.Helper()
 	c, _ := actions.ParseCollective(b.Collective)
-	got, err := group.Measure(h.Context(), 10*time.Second, workers.Ask{Collective: c.Plain().String(), Bytes: b.MinBytes, Mode: workers.Graph, Calls: 5,
+	got, err := group.Measure(h.Context(), time.Minute, workers.Ask{Collective: c.Plain().String(), Bytes: b.MinBytes, Mode: workers.Graph, Calls: 5,
 		WarmUs: 100, Replays: 3, MinReplays: 3, BudgetUs: 100})
 	if err != nil {
 		h.Fatal(err)
@@ -107,7 +107,7 @@ func (h *host) plan(run string, wanted func(*nccltuner.RecordView, map[state.Buc
 	defer scanner.Close()
 	var changes nccltuner.Changes
 	var record *nccltuner.Record
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if err := scanner.Scan(&changes); err != nil {
 			h.Fatal(err)
 		}

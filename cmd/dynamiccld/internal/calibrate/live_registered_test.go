@@ -50,7 +50,7 @@ func TestLiveRegistered(t *testing.T) {
 	group := h.program(run, workers.Spec{Ranks: 2, MaxBytes: 1 << 20, Registered: true})
 	defer h.close(group)
 	for n, collective := range []string{"AllReduce", "AllGather"} {
-		if _, err := group.Call(t.Context(), 10*time.Second, collective, 1024, 16); err != nil {
+		if _, err := group.Call(t.Context(), time.Minute, collective, 1024, 16); err != nil {
 			t.Fatal(err)
 		}
 		plan := h.plan(run, func(_ *nccltuner.RecordView, plan map[state.Bucket]actions.Action) bool { return len(plan) > 2*n })
@@ -62,14 +62,14 @@ func TestLiveRegistered(t *testing.T) {
 			}
 		}
 	}
-	if _, err := group.Call(t.Context(), 10*time.Second, "AllReduce", 1024, 16); err != nil { // the plan comes into force
+	if _, err := group.Call(t.Context(), time.Minute, "AllReduce", 1024, 16); err != nil { // the plan comes into force
 		t.Fatal(err)
 	}
 	h.graphs(group, found)
 	// What nobody calibrated is captured as NCCL's default, and `run` says what measures it.
 	h.graph(group, BucketResult{Collective: "ReduceScatterRegistered", MinBytes: 1 << 16})
 	var end strings.Builder
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		report, err := control.NewClient(run).Run(t.Context(), liveRun)
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestLiveRegisteredWithoutNames(t *testing.T) {
 	defer h.serve(run)()
 	group := h.program(run, workers.Spec{Ranks: 2, MaxBytes: 1 << 20, Registered: true})
 	defer h.close(group)
-	if _, err := group.Call(t.Context(), 10*time.Second, "AllReduce", 1024, 16); err != nil {
+	if _, err := group.Call(t.Context(), time.Minute, "AllReduce", 1024, 16); err != nil {
 		t.Fatal(err)
 	}
 	plan := h.plan(run, func(_ *nccltuner.RecordView, plan map[state.Bucket]actions.Action) bool { return len(plan) > 1 })
@@ -117,7 +117,7 @@ func TestLiveRegisteredWithoutNames(t *testing.T) {
 			t.Errorf("%s %d: the plan has %s, the store %s", b.Collective, b.MinBytes, a, b.Choice)
 		}
 	}
-	if _, err := group.Call(t.Context(), 10*time.Second, "AllReduce", 1024, 16); err != nil { // the plan comes into force
+	if _, err := group.Call(t.Context(), time.Minute, "AllReduce", 1024, 16); err != nil { // the plan comes into force
 		t.Fatal(err)
 	}
 	h.graphs(group, found)

@@ -15,15 +15,21 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/fakebackend"
 )
 
-// late is a daemon that answers after a while.
+// late is a daemon that answers once whoever asks has been told that it is waited for, and 200 ms more.
 type late struct {
 	*fakebackend.Backend
-	after time.Duration
-	err   error
+	told chan struct{} // nil: at once
+	err  error
 }
 
 func (l late) Status(ctx context.Context) (control.Status, error) {
-	time.Sleep(l.after)
+	if l.told != nil {
+		select {
+		case <-l.told:
+		case <-time.After(4 * time.Second): // nobody is told: the server's own patience ends at 5 s
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
 	if l.err != nil {
 		return control.Status{}, l.err
 	}
@@ -32,20 +38,25 @@ func (l late) Status(ctx context.Context) (control.Status, error) {
 
 // A busy daemon is waited for, and whoever asked is told so once; with one that answers nobody is told anything.
 func TestBusyDaemonIsWaitedFor(t *testing.T) {
-	for after, want := range map[time.Duration]int{0: 0, 400 * time.Millisecond: 1} {
-		dir, _, _ := start(t, late{Backend: fakebackend.Busy(), after: after}, nil)
+	for want, told := range []chan struct{}{nil, make(chan struct{}, 10)} {
+		dir, _, _ := start(t, late{Backend: fakebackend.Busy(), told: told}, nil)
 		var said []string
 		c := control.NewClient(dir)
-		c.Waiting(func(text string) { said = append(said, text) })
-		if after > 0 {
+		c.Waiting(func(text string) {
+			said = append(said, text)
+			if told != nil {
+				told <- struct{}{}
+			}
+		})
+		if told != nil {
 			control.LookEvery(c, 50*time.Millisecond)
 		}
 		if st, err := c.Status(context.Background()); err != nil || st.PID != 4242 {
-			t.Errorf("after %v: %+v, %v", after, st, err)
+			t.Errorf("%+v, %v", st, err)
 		}
 		text := fmt.Sprintf("daemon %d does not answer on %s; waiting for 10s at most", os.Getpid(), filepath.Join(dir, control.SocketName))
 		if len(said) != want || want > 0 && said[0] != text {
-			t.Errorf("after %v %q was said, want %d times %q", after, said, want, text)
+			t.Errorf("%q was said, want %d times %q", said, want, text)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func TestSIGTERMKeepsWhatWasLearned(t *testing.T) {
 	if err := r.daemon.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(started); took > 3*time.Second {
+	if took := time.Since(started); took > 4900*time.Millisecond { // the least that anybody who does not answer is waited for
 		t.Errorf("draining took %v", took)
 	}
 	out, code := r.ask("table", "--json", "--store", filepath.Join(r.tmp, "store.db"))
@@ -182,7 +182,7 @@ func TestSIGHUPReadsTheFileAgain(t *testing.T) {
 		t.Fatal("exploration is off at the start")
 	}
 	hangUp("no-explore: perhaps\n")
-	for deadline := time.Now().Add(5 * time.Second); !r.says("perhaps") && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); !r.says("perhaps") && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if !r.says("perhaps") || !r.status().Explore {

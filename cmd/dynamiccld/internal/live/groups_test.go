@@ -22,7 +22,7 @@ func groups(t *testing.T, library string, different, hangS int, environ ...strin
 	r := newRig(t, "--learner", "thompson", "--explore-budget", "50%", "--sample-every", "1")
 	r.start()
 	fake := r.standIns()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(fake, "groups"), "1", fmt.Sprint(different), fmt.Sprint(hangS))
 	// Times at which neither NCCL nor our kernels are the choice for all.
@@ -33,7 +33,7 @@ func groups(t *testing.T, library string, different, hangS int, environ ...strin
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("not over after a minute: %s", out)
+		t.Fatalf("not over after four minutes: %s", out)
 	}
 	if s := r.status(); s.Core.Disagreed != 0 {
 		t.Errorf("%+v", s.Core)

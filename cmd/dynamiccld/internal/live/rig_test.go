@@ -132,12 +132,12 @@ func (r *rig) status() control.Status {
 // until waits for a condition of the daemon.
 func (r *rig) until(what string, cond func(control.Status) bool) control.Status {
 	r.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if s, err := control.NewClient(r.daemon.Dir).Status(context.Background()); err == nil && cond(s) {
 			return s
 		}
 	}
-	r.Fatalf("waited 10 s for: %s; status %+v", what, r.status())
+	r.Fatalf("waited a minute for: %s; status %+v", what, r.status())
 	return control.Status{}
 }
 
@@ -151,7 +151,7 @@ func (r *rig) says(text string) bool {
 func (r *rig) noFilesLeft() {
 	r.Helper()
 	var left []string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		left = nil
 		for _, pattern := range []string{"comm-*", "ring-*"} {
 			files, err := filepath.Glob(filepath.Join(r.daemon.Dir, pattern))
@@ -164,5 +164,5 @@ func (r *rig) noFilesLeft() {
 			return
 		}
 	}
-	r.Errorf("files left 10 s after the last rank: %v", left)
+	r.Errorf("files left 30 s after the last rank: %v", left)
 }

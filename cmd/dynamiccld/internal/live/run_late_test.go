@@ -28,25 +28,50 @@ func (r *runRig) ending() *lease.Lock {
 // Runs that come while a daemon takes seconds to end, one a rank, wait for it, say so, and share the next one.
 func TestRunsWaitForADaemonThatEnds(t *testing.T) {
 	t.Parallel()
+	startsInTime(t, runsWaitForADaemonThatEnds)
+}
+
+// startsInTime tries again where a busy machine had no two seconds for a daemon's start, which runs say then.
+func startsInTime(t *testing.T, runs func(*testing.T) (late bool)) {
+	t.Helper()
+	for try := 1; runs(t); try++ {
+		if try == 4 {
+			t.Fatal("no daemon started in time")
+		}
+	}
+}
+
+// late says that this run waited for its daemon's start in vain.
+func (p *proc) late() bool {
+	return strings.Contains(p.err.String(), "the daemon that was started takes more than 2s")
+}
+
+func runsWaitForADaemonThatEnds(t *testing.T) (late bool) {
 	r := newRunRig(t)
 	before := r.ending()
 	var all []*proc
 	for range 4 {
 		all = append(all, r.run("--", "sh", "-c", "echo $NCCL_TUNER_PLUGIN; sleep 1").begin())
 	}
-	time.Sleep(3 * time.Second)
+	for _, p := range all {
+		r.wait("a run's word", func() bool { return strings.Contains(p.err.String(), "waiting for it, for 10s at most") })
+	}
+	time.Sleep(time.Second)
 	before.Release()
 	st := r.daemon("the next daemon", anyDaemon)
 	for _, p := range all {
-		if code := p.end(); code != 0 || !strings.Contains(p.out.String(), "dynamiccl") || strings.Contains(p.err.String(), "plain NCCL") {
+		code := p.end()
+		late = late || p.late()
+		if code != 0 || !strings.Contains(p.out.String(), "dynamiccl") || !late && strings.Contains(p.err.String(), "plain NCCL") {
 			t.Errorf("exit code %d, plugin %q:\n%s", code, p.out.String(), p.err.String())
 		}
 		p.wants(nccltuner.RunsLockName, "waiting for it, for 10s at most")
 	}
 	r.wait("the daemon's end", func() bool { return r.gone(st.PID) })
+	return late
 }
 
-// A signal meanwhile is the command's, and nobody waits on.
+// A signal meanwhile is the command's, and nobody waits on: that would be for nine seconds from the run's word on.
 func TestRunThatWaitsHearsSignals(t *testing.T) {
 	t.Parallel()
 	r := newRunRig(t)
@@ -57,7 +82,7 @@ func TestRunThatWaitsHearsSignals(t *testing.T) {
 	began := time.Now()
 	r.signal(p.Process.Pid, syscall.SIGTERM)
 	p.end()
-	if took := time.Since(began); took > 4*time.Second || p.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+	if took := time.Since(began); took > 8*time.Second || p.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 		t.Errorf("%v after %v:\n%s", p.ProcessState, took, p.err.String())
 	}
 }
@@ -65,6 +90,10 @@ func TestRunThatWaitsHearsSignals(t *testing.T) {
 // A daemon that SIGTERM ends lets runs join, and has the directory until it has ended.
 func TestRunBesideADaemonThatWasTold(t *testing.T) {
 	t.Parallel()
+	startsInTime(t, runBesideADaemonThatWasTold)
+}
+
+func runBesideADaemonThatWasTold(t *testing.T) (late bool) {
 	r := newRunRig(t)
 	dir, err := nccltuner.OpenDir(r.dir)
 	if err == nil {
@@ -78,12 +107,15 @@ func TestRunBesideADaemonThatWasTold(t *testing.T) {
 	if err := dir.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.end(); code != 0 || !strings.Contains(p.out.String(), "dynamiccl") || strings.Contains(p.err.String(), "plain NCCL") {
+	code := p.end()
+	late = p.late()
+	if code != 0 || !strings.Contains(p.out.String(), "dynamiccl") || !late && strings.Contains(p.err.String(), "plain NCCL") {
 		t.Errorf("exit code %d, plugin %q:\n%s", code, p.out.String(), p.err.String())
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, nccltuner.DaemonLogName)); err != nil {
 		t.Error(err)
 	}
+	return late
 }
 
 // One that does not end for longer than anybody waits costs a program no more than that: it is tuned once another daemon can start.

@@ -14,8 +14,9 @@ import (
 )
 
 // soon is how long a run of a command that does nothing, or env, may take beside a daemon that does not answer: a second for
-// the question at the start, one or two for that at the end, and what a busy machine takes to start processes.
-const soon = 6 * time.Second
+// the question at the start, one or two for that at the end, and what a busy machine takes to start processes. Who waits for
+// an answer takes ten seconds and more.
+const soon = 9500 * time.Millisecond
 
 func (p *proc) allWithin(limit time.Duration) int {
 	p.t.Helper()

@@ -140,9 +140,9 @@ func (p *proc) wants(texts ...string) {
 
 func (r *runRig) wait(what string, cond func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.Fatalf("waited 20 s for: %s", what)
+			r.Fatalf("waited a minute for: %s", what)
 		}
 	}
 }

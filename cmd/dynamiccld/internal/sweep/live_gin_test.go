@@ -98,7 +98,7 @@ func TestLiveGINFails(t *testing.T) {
 			if why := map[string]string{"none": "no GIN for this communicator: ncclDevCommCreate", "silent": "was waited for in vain"}[fault]; !strings.Contains(said, why) {
 				t.Errorf("%s, %s: it does not say why:\n%s", fault, c.name, said)
 			}
-			if took := time.Since(began); took > 40*time.Second {
+			if took := time.Since(began); took > 100*time.Second {
 				t.Errorf("%s, %s: took %v", fault, c.name, took)
 			}
 			m.alone()

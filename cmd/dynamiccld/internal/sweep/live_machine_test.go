@@ -56,7 +56,7 @@ func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
 // command is a sweep in a process group of its own, as a shell's job is.
 func (m *machine) command(args ...string) (*exec.Cmd, *bytes.Buffer) {
-	cmd := exec.Command(filepath.Join(m.root, "bin", "dynamiccld"), append([]string{"sweep", "--timeout", "20s"}, args...)...)
+	cmd := exec.Command(filepath.Join(m.root, "bin", "dynamiccld"), append([]string{"sweep", "--timeout", "2m"}, args...)...)
 	cmd.Dir, cmd.Env = m.dir, m.environ
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	said := &bytes.Buffer{}
@@ -134,7 +134,7 @@ func (m *machine) same(path, recorded string, atLeast int) {
 // alone checks that nothing of a sweep lives on and no shared memory is left.
 func (m *machine) alone() {
 	m.Helper()
-	testproc.NoneLeft(m.T, "TMPDIR="+m.dir, 5*time.Second)
+	testproc.NoneLeft(m.T, "TMPDIR="+m.dir, 30*time.Second)
 }
 
 // killed runs a sweep until its journal has so many lines and then sends the signal.
@@ -144,7 +144,7 @@ func (m *machine) killed(lines int, signal syscall.Signal, args ...string) (said
 	if err := cmd.Start(); err != nil {
 		m.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(m.Context(), 4*time.Minute)
 	defer cancel()
 	for {
 		text, err := os.ReadFile(m.path("t.points.jsonl"))

@@ -379,7 +379,7 @@ func TestLiveMachinesThatCannot(t *testing.T) {
 		if _, err := os.Stat(m.path("t.csv")); err == nil {
 			t.Errorf("%s: there is a table", c.what)
 		}
-		if m.took > 15*time.Second {
+		if m.took > 100*time.Second {
 			t.Errorf("%s: it took %v to say so", c.what, m.took)
 		}
 	}

@@ -102,6 +102,7 @@ func started(t *testing.T, s Spec) (*Group, []Ready) {
 }
 
 func TestGroup(t *testing.T) {
+	t.Parallel()
 	s := spec(t, "1 stubborn")
 	g, ready := started(t, s)
 	for rank, node := range []string{"0", "0", "1", "1"} {
@@ -137,22 +138,25 @@ func TestGroup(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
-		what string
-		is   error
-		says []string
+		what   string
+		is     error
+		within time.Duration // all that ranks which do not hang have, however busy the machine is
+		says   []string
 	}{
-		{"1 hang", ErrHung, []string{"measure: rank 1: ", "it said:\nrank 1 of 4"}},
-		{"2 die", ErrDied, []string{"measure: rank 2", "exit status 3", "fallen off the bus"}},
-		{"3 refuse", ErrRefused, []string{"measure: rank 3", "ncclAllReduce: unhandled cuda error"}},
-		{"0 babble", nil, []string{"rank 0", "NCCL INFO hello", "one build"}},
+		{"1 hang", ErrHung, 2 * time.Second, []string{"measure: rank 1: ", "it said:\nrank 1 of 4"}},
+		{"2 die", ErrDied, time.Minute, []string{"measure: rank 2", "exit status 3", "fallen off the bus"}},
+		{"3 refuse", ErrRefused, time.Minute, []string{"measure: rank 3", "ncclAllReduce: unhandled cuda error"}},
+		{"0 babble", nil, time.Minute, []string{"rank 0", "NCCL INFO hello", "one build"}},
 	} {
 		t.Run(strings.ReplaceAll(c.what, " ", "-"), func(t *testing.T) {
+			t.Parallel()
 			idle := 0
 			s := spec(t, c.what)
 			s.Idle = func() { idle++ }
 			g, _ := started(t, s)
-			_, err := g.Measure(t.Context(), 300*time.Millisecond, Ask{Collective: "AllReduce", Bytes: 1024, Calls: 1, Replays: 1})
+			_, err := g.Measure(t.Context(), c.within, Ask{Collective: "AllReduce", Bytes: 1024, Calls: 1, Replays: 1})
 			if err == nil || c.is != nil && !errors.Is(err, c.is) {
 				t.Fatalf("%v; want %v", err, c.is)
 			}
@@ -168,7 +172,7 @@ func TestFailures(t *testing.T) {
 				t.Error("a group that failed was asked again")
 			}
 			began := time.Now()
-			if err := g.Close(t.Context()); err != nil || time.Since(began) > 2*time.Second {
+			if err := g.Close(t.Context()); err != nil || time.Since(began) >= byeTime {
 				t.Errorf("ending took %v: %v", time.Since(began), err)
 			}
 		})
@@ -181,7 +185,7 @@ func TestStopped(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	_, err := g.Measure(ctx, time.Minute, Ask{Collective: "AllReduce", Bytes: 1024, Calls: 1, Replays: 1})
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 30*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }

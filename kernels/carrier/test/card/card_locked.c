@@ -15,7 +15,7 @@ static uint32_t released; /* what the program's kernel waits for */
 static atomic_bool freed;
 
 static void start(void) {
-  alarm(60); /* what is looked for here are hangs */
+  alarm(180); /* what is looked for here are hangs */
   initialise();
   cards_connect();
   void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
