@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"errors"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,6 +137,53 @@ func TestLibrariesWantAnOldGlibc(t *testing.T) {
 		if wanted == 0 {
 			t.Errorf("%s wants nothing of glibc", library)
 		}
+	}
+}
+
+// What nccl.h has and the library does not stand before is in the docs, each with a reason, and nothing else is.
+func TestWhatIsNotIntercepted(t *testing.T) {
+	header, err := os.ReadFile("../../.cache/cuda/nvidia/nccl-2.32.3/include/nccl.h")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("no nccl.h 2.32.3: `make cuda` fetches it")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/design/timing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "### What is not intercepted\n")
+	table, _, ends := strings.Cut(section, "\n\n- ")
+	if !found || !ends {
+		t.Fatal("the docs have no such section")
+	}
+	has := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^ *(?:ncclResult_t|const char\*|void) +(nccl[A-Z]\w*) *\(`).FindAllStringSubmatch(string(header), -1) {
+		has[m[1]] = true
+	}
+	if len(has) < 70 {
+		t.Fatalf("%d functions in nccl.h", len(has))
+	}
+	shows, _, _ := testbuild.Library(t, filepath.Join(build, "libdynamiccl.so"))
+	for _, name := range shows {
+		delete(has, name)
+	}
+	for _, row := range strings.Split(table, "\n") {
+		functions, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+		if !strings.HasPrefix(functions, "`nccl") {
+			continue
+		}
+		for _, name := range strings.Split(functions, ", ") {
+			name = strings.Trim(name, "`")
+			if !has[name] {
+				t.Errorf("the docs have %s, which is intercepted, or not in nccl.h, or there twice", name)
+			}
+			delete(has, name)
+		}
+	}
+	for name := range has {
+		t.Errorf("%s is neither intercepted nor in the docs", name)
 	}
 }
 
