@@ -141,7 +141,9 @@ void dyn_gin_kernel(const struct dyn_gin_life *life, const struct dyn_work *work
 /* Of AllToAllv, whose shares do not follow from bytes: ranks do not know each other's. */
 struct dyn_gin_choice dyn_gin_choose_parts(const struct dyn_gin_life *life, unsigned mostCtas);
 void dyn_gin_stop(struct dyn_lsa *lsa);
-/* In the thread that watches: whether calls are over. */
+/* Whether a call may be under way, as far as anybody has looked. */
+bool dyn_gin_in_flight(const struct dyn_lsa *lsa);
+/* Asks CUDA whether calls are over. */
 void dyn_gin_look(struct dyn_lsa *lsa);
 /* Whether a kernel of a call has waited too long, in any thread: then all of this communicator stops, for what the kernel left is no result. */
 void dyn_gin_check(struct dyn_lsa *lsa);

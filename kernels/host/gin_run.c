@@ -191,6 +191,13 @@ void dyn_gin_stop(struct dyn_lsa *lsa) {
   }
 }
 
+bool dyn_gin_in_flight(const struct dyn_lsa *lsa) {
+  const struct dyn_gin_lives *gin = lsa->gin;
+  bool any = false;
+  for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++) any |= atomic_load(&gin->each[i].state.now) == DYN_GIN_IN_FLIGHT;
+  return any;
+}
+
 void dyn_gin_look(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
   for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++)

@@ -97,6 +97,7 @@ struct dyn_lsa {
   bool diedOnce; /* watch.c: a peer was found dead in the round before */
   bool dead;     /* ... and all was stopped for it */
   int asking;    /* watch.c: threads that ask CUDA whether its calls are over */
+  uint64_t askedIn; /* watch.c: the newest round in which that was asked for GIN's sake */
   struct dyn_lsa *next; /* watch.c */
 };
 

@@ -31,7 +31,9 @@ bool (*dyn_lsa_gone)(uint64_t id, uint32_t rank, char *why, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static struct dyn_lsa *list; /* under lock */
-static bool started;         /* under lock: the thread runs */
+static bool started, asks;   /* under lock: the threads run */
+static uint64_t round;       /* under lock: of the thread that asks */
+static int asking;           /* under lock: threads that are asking CUDA about some communicator */
 static bool gaveUp;          /* of the thread: kernels were stopped in this round */
 static atomic_bool ended;    /* the process ends, and CUDA's driver may be gone */
 
@@ -79,6 +81,41 @@ static void complain(struct dyn_lsa *lsa) {
   if (lsa->dead && dyn_lsa_missed(lsa)) dyn_lsa_complain(lsa);
 }
 
+/* Under lock, but not meanwhile. */
+static void nap(long ns) {
+  pthread_mutex_unlock(&lock);
+  nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+  pthread_mutex_lock(&lock);
+}
+
+/* Under lock, which is not held meanwhile; nor does the communicator go. */
+static void ask_about(struct dyn_lsa *lsa) {
+  lsa->askedIn = round;
+  lsa->asking++;
+  asking++;
+  pthread_mutex_unlock(&lock);
+  dyn_gin_look(lsa);
+  pthread_mutex_lock(&lock);
+  asking--;
+  lsa->asking--;
+}
+
+/* Whether calls over GIN are over CUDA alone knows, and its driver may keep who asks until kernels are that wait for a dead rank. So who
+ * looks for these does not ask. From the list's beginning each time: it may have changed. */
+static void *ask(void *nothing) {
+  prctl(PR_SET_NAME, "dynamiccl-asks");
+  pthread_mutex_lock(&lock);
+  for (;; nap(ROUND_NS)) {
+    round++;
+    for (struct dyn_lsa *lsa = list; lsa != NULL && !atomic_load(&ended);) {
+      bool now = lsa->askedIn != round && dyn_gin_in_flight(lsa) && dyn_words_there(lsa);
+      if (now) ask_about(lsa);
+      lsa = now ? list : lsa->next;
+    }
+  }
+  return nothing;
+}
+
 static void look(struct dyn_lsa *lsa) {
   char why[128];
   if (!dyn_words_there(lsa)) return;
@@ -93,7 +130,7 @@ static void look(struct dyn_lsa *lsa) {
   complain(lsa);
   for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
   dyn_gin_check(lsa);
-  dyn_gin_look(lsa);
+  if (!asks && dyn_gin_in_flight(lsa)) asks = dyn_thread_start(ask, NULL);
   if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);
 }
 
@@ -103,13 +140,6 @@ static void complain_all(void) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     for (struct dyn_lsa *lsa = list; lsa != NULL; lsa = lsa->next) complain(lsa);
   }
-}
-
-/* Under lock, but not meanwhile. */
-static void nap(long ns) {
-  pthread_mutex_unlock(&lock);
-  nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
-  pthread_mutex_lock(&lock);
 }
 
 static void *run(void *nothing) {
@@ -130,17 +160,19 @@ static void forget(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   opened = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
   list = NULL;
-  started = false;
+  started = asks = false;
+  asking = 0;
 }
 
-/* Registered behind the driver's own handlers, hence run before them. Behind the look that may be under way none begins; one that the
+/* Registered behind the driver's own handlers, hence run before them. Behind what may be looked at or asked none begins; one that the
  * driver keeps, or a thread that has the lock and ends the process from a signal's handler, keeps nobody from ending. */
 static void at_exit(void) {
   atomic_store(&ended, true);
   for (int naps = 0; naps < 200; naps++) {
     if (pthread_mutex_trylock(&lock) == 0) {
+      bool over = asking == 0;
       pthread_mutex_unlock(&lock);
-      return;
+      if (over) return;
     }
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   }

@@ -64,6 +64,8 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "gin != NULL && !gin->narrow && i", "gin != NULL && i", "places"},
 		{"memory.c", "offers[r].mostCtas < most) most", "false) most", "places"},
 		{"memory.c", "busy || ginStays", "busy", "behind"},
+		{"watch.c", "if (!asks && dyn_gin_in_flight(lsa)) asks = dyn_thread_start(ask, NULL);", "dyn_gin_look(lsa);", "kept"},
+		{"watch.c", "bool now = lsa->askedIn != round &&", "bool now = false &&", "kept"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
@@ -82,7 +84,8 @@ func findsGINMistake(t *testing.T, object, file, is, mistake, what string) {
 	if err != nil || len(objects) == 0 {
 		t.Fatalf("no objects: %v", err)
 	}
-	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", host, "-o", program, object, planted}
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", host, "-o", program, object, planted,
+		filepath.Join(testbuild.Objects(build, "../preload"), "glibc.o")}
 	for _, o := range objects {
 		if filepath.Base(o) != strings.TrimSuffix(file, ".c")+".o" {
 			args = append(args, o)

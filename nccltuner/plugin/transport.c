@@ -6,10 +6,11 @@
 #include <string.h>
 
 static void *loaded(const char *name) { return dlopen(name, RTLD_LAZY | RTLD_NOLOAD); }
+static void *symbol(void *library, const char *name) { return dlsym(library, name); } /* glibc's may come later (glibc.h) */
 static void release(void *library) { dlclose(library); }
 
 static _Atomic uint64_t links;
-const struct dyn_machine dyn_this_machine = {"", loaded, dlsym, release, &links};
+const struct dyn_machine dyn_this_machine = {"", loaded, symbol, release, &links};
 
 static bool has(const struct dyn_machine *machine, const char *name) {
   void *library = machine->library(name);

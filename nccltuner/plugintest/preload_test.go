@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"errors"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,10 +21,15 @@ import (
 
 func preload(t *testing.T, program string, args ...string) string {
 	t.Helper()
+	return preloadOf(t, filepath.Join(build, "libdynamiccl.so"), program, args...)
+}
+
+func preloadOf(t *testing.T, library, program string, args ...string) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...)
-	cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl.so")}
+	cmd.Env = []string{"LD_PRELOAD=" + library}
 	var said, failed bytes.Buffer
 	cmd.Stderr, cmd.Stdout = &said, &failed
 	if err := cmd.Run(); err != nil {
@@ -41,6 +50,11 @@ func TestPreload(t *testing.T) {
 
 // NCCL within another library, and NCCL that is unloaded and loaded again.
 func TestNCCLElsewhere(t *testing.T) { preload(t, "test_elsewhere", preloadTests()) }
+
+// A program that began without libdl and libpthread, where these are libraries of their own.
+func TestLateGlibc(t *testing.T) {
+	preloadOf(t, filepath.Join(preloadTests(), "late", "libdynamiccl.so"), "test_late", preloadTests())
+}
 
 // NCCL that has not loaded the plugin: when that is said.
 func TestPluginAbsent(t *testing.T) { preload(t, "test_absent", preloadTests()) }
@@ -112,8 +126,20 @@ func TestPreloadLibraryIsSmall(t *testing.T) {
 }
 
 // A program does not start under a preloaded library that wants a newer glibc than its own, as it may have in a container, and NCCL
-// gets no plugin.
+// gets no plugin. README says which is needed.
 func TestLibrariesWantAnOldGlibc(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile(`glibc 2\.(\d+) or newer`).FindSubmatch(readme)
+	if said == nil {
+		t.Fatal("README does not say which glibc is needed")
+	}
+	needed, err := strconv.Atoi(string(said[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, library := range []string{"libdynamiccl.so", "libnccl-tuner-dynamiccl.so"} {
 		symbols, err := testbuild.OpenLibrary(t, filepath.Join(build, library)).ImportedSymbols()
 		if err != nil {
@@ -126,13 +152,60 @@ func TestLibrariesWantAnOldGlibc(t *testing.T) {
 				continue
 			}
 			wanted++
-			if minor, err := strconv.Atoi(strings.Split(version, ".")[0]); err != nil || minor > 17 {
-				t.Errorf("%s: %s of %s: 2.17 at most is wanted", library, s.Name, s.Version)
+			if minor, err := strconv.Atoi(strings.Split(version, ".")[0]); err != nil || minor > needed {
+				t.Errorf("%s: %s of %s: README says that 2.%d is enough", library, s.Name, s.Version, needed)
 			}
 		}
 		if wanted == 0 {
 			t.Errorf("%s wants nothing of glibc", library)
 		}
+	}
+}
+
+// What nccl.h has and the library does not stand before is in the docs, each with a reason, and nothing else is.
+func TestWhatIsNotIntercepted(t *testing.T) {
+	header, err := os.ReadFile("../../.cache/cuda/nvidia/nccl-2.32.3/include/nccl.h")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("no nccl.h 2.32.3: `make cuda` fetches it")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/design/timing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "### What is not intercepted\n")
+	table, _, ends := strings.Cut(section, "\n\n- ")
+	if !found || !ends {
+		t.Fatal("the docs have no such section")
+	}
+	has := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^ *(?:ncclResult_t|const char\*|void) +(nccl[A-Z]\w*) *\(`).FindAllStringSubmatch(string(header), -1) {
+		has[m[1]] = true
+	}
+	if len(has) < 70 {
+		t.Fatalf("%d functions in nccl.h", len(has))
+	}
+	shows, _, _ := testbuild.Library(t, filepath.Join(build, "libdynamiccl.so"))
+	for _, name := range shows {
+		delete(has, name)
+	}
+	for _, row := range strings.Split(table, "\n") {
+		functions, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+		if !strings.HasPrefix(functions, "`nccl") {
+			continue
+		}
+		for _, name := range strings.Split(functions, ", ") {
+			name = strings.Trim(name, "`")
+			if !has[name] {
+				t.Errorf("the docs have %s, which is intercepted, or not in nccl.h, or there twice", name)
+			}
+			delete(has, name)
+		}
+	}
+	for name := range has {
+		t.Errorf("%s is neither intercepted nor in the docs", name)
 	}
 }
 

@@ -21,20 +21,26 @@ static _Atomic(lookup) own;      /* glibc's */
 
 static bool is_ours(const void *address) { return (const char *)address >= __ehdr_start && (const char *)address < _end; }
 
+/* Where the program began without libdl (glibc.h). */
 static void *find_nothing(void *handle, const char *name) {
   (void)handle, (void)name;
   return NULL;
 }
 
+/* Of a libdl that came later with a library of the program's own nothing comes behind us in the program's order. */
+static lookup glibc_own(void) {
+  lookup there = dlvsym != NULL ? (lookup)dlvsym(RTLD_NEXT, "dlsym", DYN_GLIBC_FIRST) : NULL;
+  if (there == NULL) there = (lookup)dyn_glibc_late("dlsym");
+  return there == NULL ? find_nothing : there;
+}
+
 /* Constructors of the program's libraries may come before ours. glibc's own says what is next, for a tool's, such as those that share out a
  * GPU's memory have, mostly has no version, and dlvsym passes over it. */
 lookup dyn_lookup_begin(void) {
-  lookup first = dlvsym != NULL ? (lookup)dlvsym(RTLD_NEXT, "dlsym", DYN_GLIBC_FIRST) : NULL;
-  if (first == NULL) first = find_nothing; /* no libdl: who could call us? */
-  lookup next = (lookup)first(RTLD_NEXT, "dlsym");
+  lookup first = glibc_own(), next = (lookup)first(RTLD_NEXT, "dlsym");
   if (next == NULL) next = first;
   atomic_store(&own, first);
-  atomic_store(&dyn_lookup_next, next);
+  if (first != find_nothing) atomic_store(&dyn_lookup_next, next); /* else it is looked for again */
   return next;
 }
 

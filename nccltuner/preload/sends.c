@@ -86,7 +86,9 @@ typedef dyn_function function;
 #endif
 static _Atomic(function) realSend, realRecv, realAccept;
 
-/* Where there is none (glibc.h), nothing is loaded that could stand behind us. */
+/* Where there is none at the start (glibc.h), nothing was loaded that could stand behind us; and to look for one later would be to wait for a
+ * dlopen that is under way. */
+#undef dlsym
 extern __typeof__(dlsym) dlsym __attribute__((weak));
 static word plain_send(word fd, word data, word bytes, word flags, word e, word f) {
   (void)e, (void)f;

@@ -170,6 +170,17 @@ void dyn_windows_group_ended(int result) {
   for (; grouped != NULL; grouped = grouped->next) settle(grouped, result);
 }
 
+void dyn_windows_suspend(const void *comm) {
+  struct dyn_windows *windows = dyn_windows_of(comm);
+  for (size_t i = 0; windows != NULL && i < windows->n; i++) windows->list[i].known = false;
+}
+
+void dyn_windows_resume(const void *comm) {
+  struct dyn_windows *windows = dyn_windows_of(comm);
+  for (size_t i = 0; windows != NULL && i < windows->n; i++)
+    if (windows->list[i].handle != NULL) find_peers(comm, &windows->list[i]);
+}
+
 bool dyn_windows_matter(int collective, int op, int datatype) {
   enum { SUM = 0, FLOAT16 = 6, FLOAT32 = 7, BFLOAT16 = 9, FLOAT8_E4M3 = 10, FLOAT8_E5M2 = 11 };
   if (collective == DYN_ALL_GATHER) return true;

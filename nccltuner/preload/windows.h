@@ -75,6 +75,9 @@ bool dyn_windows_matter(int collective, int op, int datatype);
 /* calls.c: behind ncclCommWindowRegister, which gave result and is to leave the handle in win, and before ncclCommWindowDeregister. */
 void dyn_window_comes(const void *comm, const void *at, size_t bytes, void **win, int flags, int result);
 void dyn_window_goes(const void *comm, const void *handle);
+/* suspend.c: where peers have the communicator's windows is not known any more; it is asked again. */
+void dyn_windows_suspend(const void *comm);
+void dyn_windows_resume(const void *comm);
 /* This thread's outermost group has ended. */
 void dyn_windows_group_ended(int result);
 

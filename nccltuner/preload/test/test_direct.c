@@ -184,6 +184,38 @@ static void gone(void) {
   }
 }
 
+static int refuse(void) { return 5; }
+
+/* NCCL has given its memory back and taken it again, perhaps elsewhere: in between nobody writes into a window where it was, and then where it is. */
+static void suspended(void) {
+  begin_direct();
+  CUdeviceptr decoy;
+  CHECK(cuda.cuMemAlloc_v2(&decoy, MEMORY_BYTES) == 0);
+  struct step s = {.collective = ALL_GATHER, .count = 400, .action = LSA(DYN_KERNEL_DIRECT, 2), .stream = streams[0], .seed = 11};
+  char *base[MAX_RANKS];
+  memcpy(base, windows[OUT].base, sizeof base);
+  for (int r = 0; r < numRanks; r++) windows[OUT].base[r] = (char *)(uintptr_t)decoy + PAGE * rank;
+  register_window(OUT); /* once more: the newest of one address counts */
+  for (int round = 0; round < 4; round++) {
+    if (round == 0) CHECK(find("ncclCommSuspend")(COMM, 1, 0, 0, 0, 0, 0, 0, 0) == 0);
+    if (round == 1) memcpy(windows[OUT].base, base, sizeof base);
+    if (round == 1) CHECK(find("ncclCommResume")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    if (round == 2) group_start();
+    if (round == 2) CHECK(find("ncclCommSuspend")(COMM, 1, 0, 0, 0, 0, 0, 0, 0) == 0 && find("ncclCommResume")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    if (round == 2) group_end();
+    fake->inside = round == 3 ? refuse : succeed;
+    if (round == 3) CHECK(find("ncclCommSuspend")(COMM, 1, 0, 0, 0, 0, 0, 0, 0) == 5);
+    fake->inside = succeed;
+    place(0, 15, false);
+    fill(&s, 0);
+    make_call(&s, 0, (uint64_t)rank);
+    CHECK(!!(ableNow & DYN_ABLE_WINDOWS) == (round & 1), "round %d", round);
+    wait_for_all();
+    compare(&s, 0, true);
+    meet();
+  }
+}
+
 /* AllToAllv: with so little scratch memory 64 KiB of a part go in a round of 2 ranks, 40 of 3 and 32 of 4. */
 #define MOST_APART 50000 /* elements of a part */
 static float *apart; /* a result in no window */
@@ -260,6 +292,7 @@ int main(int argc, char **argv) {
   play("direct", 4, direct);
   play("elsewhere", 3, elsewhere);
   play("gone", 2, gone);
+  play("suspended", 2, suspended);
   for (int ranks = 2; ranks <= MAX_RANKS; ranks++) play("exchanges", ranks, exchanges);
   play("exchanges elsewhere", 2, exchanges_elsewhere);
   unlink(kernels);

@@ -186,6 +186,29 @@ static void lost(void) {
   CHECK(!dyn_window_of(NULL, (void *)16, 1, NULL), "of a communicator that is not known");
 }
 
+/* Memory that NCCL gives back and takes again may be mapped anew: nobody is to go where it was. */
+static void suspended(void) {
+  static int comm, other;
+  struct dyn_window_place place;
+  void *win = &win;
+  struct dyn_windows *w = dyn_windows_reserve(), *others = dyn_windows_reserve();
+  dyn_windows_fill(w, &comm);
+  dyn_windows_fill(others, &other);
+  dyn_window_comes(&comm, (void *)16, 16, &win, DYN_WIN_COLL_SYMMETRIC, SUCCESS);
+  dyn_window_comes(&comm, (void *)33, 15, &win, DYN_WIN_COLL_SYMMETRIC, SUCCESS);
+  dyn_window_comes(&other, (void *)16, 16, &win, DYN_WIN_COLL_SYMMETRIC, SUCCESS);
+  dyn_windows_suspend(&comm);
+  CHECK(dyn_window_of(w, (void *)16, 16, &place) && place.peers == NULL && place.number == 1, "it is registered as before");
+  CHECK(dyn_window_of(others, (void *)16, 16, &place) && place.peers != NULL, "another communicator's");
+  dyn_windows_resume(&comm);
+  CHECK(dyn_window_of(w, (void *)16, 16, &place) && place.peers != NULL && place.peers->before == 16);
+  CHECK(dyn_window_of(w, (void *)33, 15, &place) && place.peers == NULL, "which NCCL does not tell");
+  dyn_windows_suspend(NULL);
+  dyn_windows_resume(NULL);
+  dyn_windows_release(w);
+  dyn_windows_release(others);
+}
+
 static void full(void) {
   static struct dyn_windows *all[DYN_MAX_WINDOWED];
   for (int i = 0; i < DYN_MAX_WINDOWED; i++) CHECK((all[i] = dyn_windows_reserve()) != NULL);
@@ -202,6 +225,7 @@ int main(void) {
   pthread_t threads[4];
   for (uint64_t seed = 0; seed < 20; seed++) against_a_model(seed);
   lost();
+  suspended();
   full();
   for (uintptr_t i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, thread, (void *)(i + 1)) == 0);
   for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_watch, test_movers, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_absent, test_names, test_hook, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
+# test_watch, test_movers, test_windows, test_peers, test_graphs; test_preload, test_elsewhere, test_absent, test_late, test_names, test_hook, test_probe, test_groups and test_sends under the preload library, with a fake libnccl.so.2 and libcuda.so.1. nccltuner/plugintest
 # runs them as well. test_lsa, test_room, test_direct, test_making, test_stamps, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_names $(T)/test_hook $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_late $(T)/late/libdynamiccl.so $(T)/test_names $(T)/test_hook $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -29,6 +29,17 @@ $(T)/libnames.so: test/names.c | $(T)
 $(T)/test_names: test/test_names.c $(T)/libnames.so | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(T)/libnames.so -Wl,-rpath,'$$ORIGIN'
 
+$(T)/test_late: test/test_late.c test/fake.h | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -ldl
+
+# The library as it is where no function of glibc.h is there when a program begins, as far as NCCL is looked for.
+LATE := lookup.c preload.c driver.c glibc.c
+$(T)/late/libdynamiccl.so: test/late.c $(LATE) $(OBJECTS) $(HEADERS)
+	@mkdir -p $(@D)
+	@echo "cc $(@D)"; $(CC) $(CFLAGS) -Wno-maybe-uninitialized -fPIC -shared -Wl,--no-as-needed -o $(@D)/liblate.so test/late.c -lc
+	@for f in $(LATE); do $(CC) $(CFLAGS) -DDYN_GLIBC_ABSENT -DDYN_GLIBC_LIBRARIES='"liblate.so"' -fPIC -ftls-model=initial-exec -include ../glibc.h -c -o $(@D)/$${f%.c}.o $$f; done
+	@$(CC) $(CFLAGS) -shared -Wl,-Bsymbolic -Wl,-z,defs -Wl,-z,relro,-z,now -o $@ $(LATE:%.c=$(@D)/%.o) $(filter-out $(LATE:%.c=$(BUILD)/%.o),$(OBJECTS)) -pthread -ldl
+
 $(T)/libhook.so: test/hook.c | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libhook.so -o $@ $< -ldl
 
@@ -44,8 +55,8 @@ $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_e
 $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
-HOST_OBJECTS := $(filter $(BUILD)/host/%,$(OBJECTS))
-$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/exchange.h $(HOST_OBJECTS) $(HEADERS) | $(T)
+HOST_OBJECTS := $(filter $(BUILD)/host/% $(BUILD)/glibc.o,$(OBJECTS))
+$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_asked.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/exchange.h $(HOST_OBJECTS) $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_OBJECTS) -pthread -ldl
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
@@ -99,7 +110,7 @@ $(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threa
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 
-$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/exchange.h $(SANITIZED_HOST) $(HEADERS) | $(T)
+$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_asked.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/exchange.h $(SANITIZED_HOST) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(SANITIZED_HOST) -pthread -ldl
 
@@ -116,6 +127,7 @@ check: tests
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_groups $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_elsewhere $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_absent $(abspath $(T))
+	LD_PRELOAD=$(abspath $(T))/late/libdynamiccl.so $(T)/test_late $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_names
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_hook $(abspath $(T))
 	LD_PRELOAD=$(abspath $(PRELOAD)) $(T)/test_sends $(abspath $(T))
