@@ -112,9 +112,11 @@ static void all_of_newer(void) {
   play_on(2, "calls", 4, calls);
   play_on(2, "choice", 4, choice);
   play("able", 2, able);
+  steps_wait_s(IN_VAIN);
   play("silent", 3, silent);
   play("none", 3, none);
   play("everywhere", 2, everywhere);
+  steps_wait_s(AS_EVER);
 }
 
 static void all_of_several(void) {
@@ -125,13 +127,14 @@ static void all_of_several(void) {
   play_on(2, "both", 4, both);
   play("both in graphs", 2, both_in_graphs);
   play("trips by the first of both", 2, trips_told_closely);
-  setenv("DYNAMICCL_GIN_WAIT_S", "1", 1);
+  steps_wait_s("1");
   fault("silent", "1", "3");
   play("first silent", 3, first_silent);
   fault("none", "0", "2");
   play("second none", 2, second_none);
   fault("none", "0", "3");
   play("first none", 2, first_none);
+  steps_wait_s(AS_EVER);
   fault("", "", "");
   setenv("FAKEGPU_GIN_TYPES", "45", 1);
   play("unknown types", 2, unknown);

@@ -165,10 +165,14 @@ static void all_late(void) {
   play("late in a graph", 3, late_in_graph);
   play("late, then stopped", 3, late_then_stopped);
   setenv("FAKEGPU_GIN", "silent", 1);
+  steps_wait_s(IN_VAIN);
   play("failed, then stopped", 2, failed_then_stopped);
+  steps_wait_s(AS_EVER);
   unsetenv("FAKEGPU_GIN");
   play_on(2, "late", 4, late);
+  steps_wait_s(IN_VAIN);
   play("later", 2, later);
+  steps_wait_s(AS_EVER);
 }
 
 #endif

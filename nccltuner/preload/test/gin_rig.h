@@ -148,4 +148,9 @@ static inline uint64_t random_of(uint64_t seed) { /* splitmix64 */
   return z ^ z >> 31;
 }
 
+/* For a step of making GIN, or the probe's signals: seconds. Shortly where they do not come, else as long as a busy machine may need. */
+#define IN_VAIN "2"
+#define AS_EVER "60"
+static inline void steps_wait_s(const char *seconds) { setenv("DYNAMICCL_GIN_WAIT_S", seconds, 1); }
+
 #endif

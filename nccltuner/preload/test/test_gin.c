@@ -356,10 +356,12 @@ static void all_of_one(void) {
   play_on(2, "choice", 4, choice);
   all_places();
   play("able", 2, able);
+  steps_wait_s(IN_VAIN);
   play("silent", 3, silent);
   play("none", 3, none);
   play("everywhere", 2, everywhere);
   play_but("dies", 3, dies, 3);
+  steps_wait_s(AS_EVER);
   play("death", 3, death);
   play("death while kept", 2, death_while_kept);
   play("completes", 2, completes);
@@ -377,7 +379,7 @@ int main(int argc, char **argv) {
   ncclPath = argv[2];
   states();
   write_kernels(kernels);
-  setenv("DYNAMICCL_GIN_WAIT_S", "2", 1);
+  steps_wait_s(AS_EVER);
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   if (argc == 3) all_of_one();
   if (argc > 3 && strcmp(argv[3], "kept") == 0) return play("death while kept", 2, death_while_kept), play("completes", 2, completes), unlink(kernels) != 0;
