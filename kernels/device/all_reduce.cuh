@@ -19,15 +19,20 @@ __device__ __forceinline__ bool aligned(const Call &c, size_t partBytes, size_t 
   return (((size_t)c.send | (size_t)c.recv | partBytes) & (packBytes - 1)) == 0;
 }
 
-/* body(shape, call) between the call's beginning and its end, unless this rank has given up. whole: its packs are. */
+/* body(shape) between the call's beginning and its end. whole: its packs are. */
 template <typename T, typename Body>
-__device__ __forceinline__ void inCall(const Call &c, bool whole, Body body) {
-  const uint32_t call = beginCall(c.domain);
-  if (call == 0) return;
+__device__ __forceinline__ void inNumber(const Call &c, uint32_t call, bool whole, Body body) {
   stampBegin(c, call);
-  inShape<T>(c.domain, whole, [&](auto shape) { body(shape, call); });
+  inShape<T>(c.domain, whole, body);
   endCall(c.domain, call);
   stampEnd(c, call);
+}
+/* body(shape, call) of what goes in lines, unless this rank has given up. */
+template <typename T, typename Body>
+__device__ __forceinline__ void inCall(const Call &c, bool whole, Body body) {
+  const Begun begun = beginCall(c.domain);
+  if (begun.number == 0 || begun.over) return;
+  inNumber<T>(c, begun.number, whole, [&](auto shape) { body(shape, begun.number); });
 }
 
 /* Whose part is added up as number k. */

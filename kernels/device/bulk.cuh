@@ -26,8 +26,11 @@ constexpr size_t kBulkBytes = DYN_BULK_BYTES;
 /* inCall of what goes in bulk: body(shape, call, passed) gives the number of the barrier that it passed last. */
 template <typename T, typename Body>
 __device__ __forceinline__ void inBulkCall(const Call &c, const Bulk &b, size_t partBytes, Body body) {
-  inCall<T>(c, aligned(c, partBytes, kBulkBytes), [&](auto shape, uint32_t call) {
-    const uint32_t passed = body(shape, call, b.passed[blockIdx.x]);
+  const Begun begun = beginCall(c.domain);
+  if (begun.number == 0) return;
+  noteOver(begun);
+  inNumber<T>(c, begun.number, aligned(c, partBytes, kBulkBytes), [&](auto shape) {
+    const uint32_t passed = body(shape, begun.number, b.passed[blockIdx.x]);
     if (threadIdx.x == 0) b.passed[blockIdx.x] = passed; /* all of the block have read it: they met at barriers */
   });
 }

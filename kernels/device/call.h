@@ -11,12 +11,12 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout8
-#define DYN_KERNEL_LAYOUT_NAME "layout8"
+#define DYN_KERNEL_LAYOUT layout9
+#define DYN_KERNEL_LAYOUT_NAME "layout9"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
-#define DYN_KERNEL_COUNTERS (DYN_KERNEL_MAX_BLOCKS + 1) /* of calls, and behind them the one in which this rank has given up (count.cuh) */
+#define DYN_KERNEL_COUNTERS (DYN_KERNEL_MAX_BLOCKS + 2) /* of calls, and behind them the one in which this rank has given up, and whether it has elsewhere (count.cuh) */
 #define DYN_KERNEL_THREADS 512 /* of a block, at most */
 
 #define DYN_LINE_BYTES 128 /* in memory; of these DYN_LINE_DATA are data: line.cuh */
@@ -40,7 +40,8 @@ struct dyn_domain {
   int32_t rank, nRanks;
   char *scratch[DYN_KERNEL_MAX_RANKS]; /* of every rank, as this process addresses it: 2 halves of nRanks slots */
   size_t lines;                        /* room of a slot, which has what one peer writes */
-  uint32_t *calls;                     /* [DYN_KERNEL_COUNTERS], this rank's alone */
+  uint32_t *calls;                     /* [DYN_KERNEL_COUNTERS], this rank's alone, at a multiple of 8 bytes */
+  uint32_t *elsewhere;                 /* those of the lane beside this one (host/lsa.h); NULL: there is none */
   uint32_t *stop;                      /* host memory: not 0: give up, whatever is missing */
   uint64_t *fault;                     /* host memory */
   uint64_t waitNs;                     /* no line may take longer */

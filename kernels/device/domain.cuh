@@ -32,7 +32,9 @@ using Domain = ::dyn_domain;
 
 constexpr int kMaxRanks = DYN_KERNEL_MAX_RANKS, kMaxBlocks = DYN_KERNEL_MAX_BLOCKS, kFaultPeer = DYN_FAULT_PEER_SHIFT;
 
-__device__ __forceinline__ uint32_t beginCall(const Domain &d) { return nextCall(d.calls, kMaxBlocks); }
+static_assert(kMaxBlocks % 2 == 0, "what stands behind the counters is loaded together");
+__device__ __forceinline__ Begun beginCall(const Domain &d) { return nextCall(d.calls, kMaxBlocks); }
+__device__ __forceinline__ void giveUpCalls(const Domain &d) { giveUp(d.calls, kMaxBlocks, d.elsewhere); }
 /* Behind the block's last use of the scratch memory. */
 __device__ __forceinline__ void endCall(const Domain &d, uint32_t call) { countCall(d.calls, kMaxBlocks, call); }
 
@@ -58,7 +60,7 @@ __attribute__((noinline)) inline __device__ bool goOn(const Domain &d, int peer,
   }
   if (stop == 0) storeHost(d.fault, (uint64_t)(peer + 1) << kFaultPeer | call);
   else storeHost(d.stop, stop | DYN_STOP_MISSED);
-  giveUp(d.calls, kMaxBlocks);
+  giveUpCalls(d);
   return false;
 }
 

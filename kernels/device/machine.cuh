@@ -48,6 +48,12 @@ __device__ __forceinline__ uint32_t bitsOfWarp(uint32_t bits) { return __reduce_
 
 /* Words of host memory, whole. */
 __device__ __forceinline__ uint32_t loadHost(const uint32_t *at) { return *(const volatile uint32_t *)at; }
+/* Two words that stand behind each other, at a multiple of 8 bytes: a warp's threads, which come here together, have the same ones. */
+__device__ __forceinline__ uint2 loadBoth(const uint32_t *at) {
+  uint2 both;
+  asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(both.x), "=r"(both.y) : "l"(at) : "memory");
+  return both;
+}
 __device__ __forceinline__ void storeHost(uint64_t *at, uint64_t value) { *(volatile uint64_t *)at = value; }
 __device__ __forceinline__ void storeHost(uint32_t *at, uint32_t value) { *(volatile uint32_t *)at = value; }
 

@@ -26,9 +26,16 @@ constexpr uint32_t kSend = DYN_IN_SEND_WINDOW, kRecv = DYN_IN_RECV_WINDOW, kMetF
 
 /* What a block knows of all ranks behind a meeting. */
 struct Met {
+  bool over[kMaxRanks];     /* by threads: has seen that this rank has given up in the other lane. Before a meeting, too: it takes no register */
   uint32_t said[kMaxRanks]; /* the buffers that lie in a window, whether it met first, and of the buffers: */
   uint64_t send[kMaxRanks], recv[kMaxRanks], sendMost[kMaxRanks], recvMost[kMaxRanks];
 };
+
+/* At the call's beginning. */
+__device__ __forceinline__ void noteOver(const Begun &begun) {
+  if (threadIdx.x < kMaxRanks) inBlock<Met>().over[threadIdx.x] = begun.over;
+}
+__device__ __forceinline__ bool isOver() { return threadIdx.x < kMaxRanks && inBlock<Met>().over[threadIdx.x]; }
 
 __device__ __forceinline__ char *bufferOf(const dyn_windowed &own, const uint64_t *words, int rank, int peer) {
   return own.base[peer] + dyn_offset_of_word(words[DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_OWN_OFFSET ? rank : peer]);
@@ -79,8 +86,9 @@ __attribute__((noinline)) inline __device__ uint32_t compareWords(const Call &c,
     const dyn_meeting *from = &b.meetings[d.rank][meetingPlace(call) + r];
     const uint64_t come = r == d.rank ? 0 : loadAcquire(&from->come);
     if (r == d.rank) note(met, r, says, ownWords(b));
-    else note(met, r, (uint32_t)come == call ? (uint32_t)(come >> 32) : kGaveUp, *from);
+    else note(met, r, (uint32_t)come == call && !isOver() ? (uint32_t)(come >> 32) : kGaveUp, *from);
   }
+  if (isOver()) giveUpCalls(d); /* in this lane, too: no call behind this one sends where peers that wait for it read */
   __syncthreads();
   uint32_t all = says, any = 0;
   for (int r = 0; r < d.nRanks; r++) {
@@ -93,14 +101,16 @@ __attribute__((noinline)) inline __device__ uint32_t compareWords(const Call &c,
 }
 
 /* As blockBarrier, whose numbers do not count this one; gives what compareWords does. says: of this rank's buffers, and kMetFirst.
- * Where nobody has said anything, which the flags tell that everybody waits for, it costs what a barrier does. */
+ * Where nobody has said anything, which the flags tell that everybody waits for, it costs what a barrier does. A thread that has seen
+ * that this rank has given up in the other lane tells its peer nothing, and the block does nothing further. */
 __device__ __forceinline__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t says) {
   const Domain &d = c.domain;
   const unsigned place = meetingPlace(call);
-  uint32_t heard = says;
+  const bool over = isOver();
+  uint32_t heard = over ? kGaveUp : says;
   stampSent(c, call);
   __syncthreads();
-  for (int r = (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
+  for (int r = over ? d.nRanks : (int)threadIdx.x; r < d.nRanks; r += (int)blockDim.x) {
     if (r == d.rank) continue;
     dyn_meeting *to = &b.meetings[r][place + d.rank];
     if (says != 0) {

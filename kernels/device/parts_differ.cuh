@@ -221,7 +221,8 @@ __device__ __forceinline__ void exchangeInBulk(const Call &c, const Bulk &b, con
  * 0: there is no room for lines, and all goes in bulk. */
 __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
   const Domain &d = c.domain;
-  const uint32_t call = beginCall(d);
+  const Begun begun = beginCall(d);
+  const uint32_t call = begun.number;
   if (call == 0) return;
   const size_t slot = 2 * b.packs, lines = c.count;
   const Kinds has = kindsOf(d, p, lines);
@@ -231,7 +232,7 @@ __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
   Differing &parts = inBlock<Differing>();
   uint32_t owns = 0;
   bool bulk = knows;
-  if (lines > 0) {
+  if (lines > 0 && !begun.over) {
     if (!knows) sendSmall(d, send, p, lines, call, false);
     else if (has.small) sendSmallBeside(d, send, p, lines, call, has.sendsBulk);
     else sendWords(d, call, has.sendsBulk);
@@ -241,7 +242,7 @@ __device__ inline void allToAllV(const Call &c, const Bulk &b, const Parts &p) {
     parts.sends[r] = paceOf(r == d.rank ? p.sendBytes[r] : bulkBytes(p.sendBytes[r], lines), slot);
     parts.takes[r] = paceOf(bulkBytes(p.recvBytes[r], lines), slot);
   }
-  __syncthreads();
+  if (anyOfBlock(begun.over)) return; /* before anything speaks for all of the block */
   if (!knows) {
     copyOwnPart(c, p, UINT32_MAX, owns);
     const bool told = takeSmall(d, recv, p, lines, call, true);

@@ -168,6 +168,8 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
   }
   char *own = (char *)(uintptr_t)lsa->bases[lsa->rank] + at;
   d->calls = (uint32_t *)(own + FLAGS_BYTES);
+  _Static_assert(NUM_LANES == 2, "who gives up in a lane knows one more");
+  d->elsewhere = (uint32_t *)(own - at + (bytes - at) + FLAGS_BYTES);
   b->passed = (uint32_t *)(own + FLAGS_BYTES + CALLS_BYTES);
   d->stop = (uint32_t *)lsa->scratch->words;
   d->fault = lsa->scratch->words + 1;

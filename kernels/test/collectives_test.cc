@@ -207,17 +207,6 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
 
 static const Size size = {dyn_lines(kMost * 8) + 2 * kMaxRanks + 1, kMost / 16, kRoom}; /* in bulk, in many rounds */
 
-/* One thread is a rank. */
-template <typename Kernel>
-static void playAlone(World &w, int rank, uint64_t waitNs, Kernel kernel) {
-  Block alone;
-  pthread_barrier_init(&alone.barrier, nullptr, 1);
-  ofBlock = &alone;
-  blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
-  looks = 0;
-  kernel(Call{w.buffers[0][rank].get(), w.buffers[1][rank].get(), 5, (int32_t)Op::sum, 0, nullptr, domainOf(w, rank, waitNs)}, bulkOf(w, rank));
-}
-
 /* A rank that does not come: the wait ends, and says for whom it waited, and in which call. */
 static const char *givesUp() {
   World w;
@@ -225,7 +214,7 @@ static const char *givesUp() {
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; r++)
     threads.emplace_back([&w, r] {
-      w.counters[r].assign(DYN_KERNEL_COUNTERS, 6), w.counters[r][kMaxBlocks] = 0;
+      w.counters[r].assign(DYN_KERNEL_COUNTERS, 6), w.counters[r][kMaxBlocks] = w.counters[r][kMaxBlocks + 1] = 0;
       playAlone(w, r, 50000000, [](const Call &c, const Bulk &) { allReduceOneShot<float>(c); });
     });
   for (auto &t : threads) t.join();
@@ -263,9 +252,18 @@ static const char *givesUpForGood() {
   return nullptr;
 }
 
+/* Nor in the lane beside, behind that call. */
+static const char *givesUpInBothLanes() {
+  const auto before = [](const Call &c, const Bulk &) { allReduceOneShot<float>(c); };
+  if (missedBeside(size, before, before) != 1) return "a rank that has given up in one lane sends lines in the other";
+  if (missedBeside(size, before, [](const Call &c, const Bulk &b) { reduceScatterBulk<float>(c, b); }) != 1) return "a rank that has given up in one lane meets others in the other";
+  return nullptr;
+}
+
 static const char *alone() {
   const char *said = givesUp();
-  return said != nullptr ? said : givesUpForGood();
+  if (said == nullptr) said = givesUpForGood();
+  return said != nullptr ? said : givesUpInBothLanes();
 }
 
 int main(int argc, char **argv) { return runAll(argc, argv, size, playCall, alone); }

@@ -78,6 +78,7 @@ inline uint32_t bitsOfWarp(uint32_t bits) { return bits; }
 inline void awaitStream() {}
 
 inline uint32_t loadHost(const uint32_t *at) { return ((const std::atomic<uint32_t> *)at)->load(std::memory_order_relaxed); }
+inline uint2 loadBoth(const uint32_t *at) { return make_uint2(loadHost(at), loadHost(at + 1)); }
 inline void storeHost(uint64_t *at, uint64_t value) { ((std::atomic<uint64_t> *)at)->store(value, std::memory_order_relaxed); }
 inline void storeHost(uint32_t *at, uint32_t value) { ((std::atomic<uint32_t> *)at)->store(value, std::memory_order_relaxed); }
 inline uint4 loadWord(const uint4 *at) { return *at; }

@@ -122,4 +122,18 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
 
 static const Size size = {kSlotLines, 20, kSlotsAt + DYN_GIN_SLOTS * kMaxRanks * kSlotBytes + kMaxRanks * (kMost + kGap) + 4 * kGap + 64 + kShift};
 
-int main(int argc, char **argv) { return runAll(argc, argv, size, playCall, nullptr); }
+/* A rank that has given up in one lane (collectives_test.cc). */
+static uint64_t missed(size_t bytes) {
+  return missedBeside(size, [](const Call &c, const Bulk &) { allReduceOneShot<float>(c); }, [bytes](const Call &c, const Bulk &b) {
+    Parts p = {};
+    for (int r = 0; r < 3; r++) p.sendBytes[r] = p.recvBytes[r] = bytes, p.sendAt[r] = p.recvAt[r] = r * bytes;
+    allToAllV(c, b, p);
+  });
+}
+static const char *alone() {
+  /* In lines, and in one round: behind the meeting nobody waits for anybody. */
+  if (missed(9) != 1) return "a rank that has given up in one lane sends small parts in the other";
+  return missed(2 * size.packs * kBulkBytes) == 1 ? nullptr : "a rank that has given up in one lane meets others in the other";
+}
+
+int main(int argc, char **argv) { return runAll(argc, argv, size, playCall, alone); }

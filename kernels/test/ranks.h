@@ -67,6 +67,7 @@ struct World {
   Size size;
   std::vector<std::unique_ptr<char[]>> scratch;
   std::vector<std::vector<uint32_t>> counters, passed, flags;
+  World *beside = nullptr; /* the other lane of the same ranks; NULL: there is none */
   std::vector<std::unique_ptr<char[]>> memory;
   std::vector<std::vector<dyn_meeting>> meetings;
   std::vector<std::unique_ptr<char[]>> buffers[kBuffers];
@@ -82,6 +83,7 @@ static Domain domainOf(World &w, int rank, uint64_t waitNs) {
   Domain d = {};
   d.rank = rank, d.nRanks = w.nRanks, d.lines = w.size.lines, d.calls = w.counters[rank].data();
   for (int r = 0; r < w.nRanks; r++) d.scratch[r] = w.scratch[r].get();
+  d.elsewhere = w.beside == nullptr ? nullptr : w.beside->counters[rank].data();
   d.stop = &w.stop, d.fault = &w.fault, d.waitNs = waitNs;
   return d;
 }
@@ -119,7 +121,7 @@ static void make(World &w, int nRanks, uint64_t calls, uint64_t seed, const Size
     for (auto &b : w.buffers) b.emplace_back(new char[size.room]());
     /* As after four thousand million calls: the number goes on behind its end. */
     w.counters.emplace_back(DYN_KERNEL_COUNTERS, UINT32_MAX - (uint32_t)(calls / 2));
-    w.counters.back()[kMaxBlocks] = 0;
+    w.counters.back()[kMaxBlocks] = w.counters.back()[kMaxBlocks + 1] = 0;
     w.passed.emplace_back(kMaxBlocks, UINT32_MAX - (uint32_t)(calls / 20));
     w.stamps.emplace_back(DYN_STAMPS + 1);
     w.flags.emplace_back(kMaxBlocks * kMaxRanks, UINT32_MAX - (uint32_t)(calls / 20));
@@ -151,6 +153,40 @@ static uint64_t run(int nRanks, uint64_t calls, uint64_t seed, const Size &size,
   return wrong;
 }
 
+/* One thread is a rank. */
+template <typename Kernel>
+static void playAlone(World &w, int rank, uint64_t waitNs, Kernel kernel) {
+  Block alone;
+  pthread_barrier_init(&alone.barrier, nullptr, 1);
+  ofBlock = &alone;
+  blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
+  looks = 0;
+  kernel(Call{w.buffers[0][rank].get(), w.buffers[1][rank].get(), 5, (int32_t)Op::sum, 0, nullptr, domainOf(w, rank, waitNs)}, bulkOf(w, rank));
+}
+
+/* Rank 0 gives up on rank 2, which comes later, in a call of one lane, and behind it stands one of the other lane. For whom the other two
+ * wait in vain there, counted from 1. */
+template <typename Before, typename Kernel>
+static inline uint64_t missedBeside(const Size &size, Before before, Kernel kernel) {
+  static std::vector<std::unique_ptr<World>> worlds;
+  for (int i = 0; i < 2; i++) worlds.emplace_back(new World), make(*worlds.back(), 3, 0, 1, size);
+  World &w = *worlds.end()[-2], &other = *worlds.back();
+  w.beside = &other, other.beside = &w;
+  std::thread([&] {
+    playAlone(w, 0, 2000000, before);
+    playAlone(other, 0, 2000000, kernel);
+  }).join();
+  other.fault = 0;
+  std::vector<std::thread> threads;
+  for (int r = 1; r < 3; r++)
+    threads.emplace_back([&, r] {
+      playAlone(w, r, 1000000000, before);
+      playAlone(other, r, 1000000000, kernel);
+    });
+  for (auto &t : threads) t.join();
+  return other.fault >> kFaultPeer;
+}
+
 /* Exit status of the program. alone is asked first, where no mistake is planted, or one of those that no call shows in which all ranks
  * come: NULL, or what is wrong. */
 static int runAll(int argc, char **argv, const Size &size, Play play, const char *(*alone)(), std::initializer_list<int> ranks = {2, 3, 4, 8}) {
@@ -158,7 +194,7 @@ static int runAll(int argc, char **argv, const Size &size, Play play, const char
   uint64_t calls = argc > 1 ? strtoull(argv[1], nullptr, 10) : 2000, from = seed ? strtoull(seed, nullptr, 10) : 1;
   planted = argc > 2 ? atoi(argv[2]) : 0;
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  const bool late = planted >= DYN_KERNEL_MUTATE_SENDS_ON && planted <= DYN_KERNEL_MUTATE_PASSES_ON;
+  const bool late = planted >= DYN_KERNEL_MUTATE_SENDS_ON && planted <= DYN_KERNEL_MUTATE_OTHER_LANE;
   if ((planted == 0 || late) && alone != nullptr && (said = alone()) != nullptr) {
     fprintf(stderr, "%s\n", said);
     return !late;

@@ -32,7 +32,7 @@ struct grid {
   const struct kernel_launch *launch;
   struct turn giver, threads[GRID_MOST_BLOCKS][GRID_THREADS];
   struct block {
-    int come, round; /* to the barrier, of the block's threads; barriers that all have passed */
+    int threads, come, round; /* that have not ended; of these, to the barrier; barriers that all have passed */
     _Alignas(16) float shared[KERNEL_SHARED + GRID_THREADS];
   } blocks[GRID_MOST_BLOCKS];
   unsigned block, thread, left; /* who runs; that have not ended */
@@ -55,10 +55,19 @@ static struct turn *own_turn(struct grid *grid) { return &grid->threads[grid->bl
 
 static void give_way(struct grid *grid) { go(own_turn(grid), &grid->giver); }
 
+static void pass_barrier(struct grid *grid, struct block *block) {
+  if (block->come == 0 || block->come < block->threads) return;
+  block->come = 0, block->round++;
+  grid->moved = 1;
+}
+
 static void begin(void) {
   struct grid *grid = running;
-  kernel_thread(grid->launch, grid->block, grid->thread, grid->blocks[grid->block].shared);
+  struct block *block = &grid->blocks[grid->block];
+  kernel_thread(grid->launch, grid->block, grid->thread, block->shared);
   own_turn(grid)->ended = 1;
+  block->threads--; /* nobody waits at a barrier for it any more, as on a GPU */
+  pass_barrier(grid, block);
   grid->left--;
   grid->moved = 1;
   give_way(grid);
@@ -70,10 +79,8 @@ void grid_wait_block(void) {
   struct grid *grid = running;
   struct block *block = &grid->blocks[grid->block];
   int round = block->round;
-  if (++block->come == (int)grid->launch->threads) {
-    block->come = 0, block->round++;
-    grid->moved = 1;
-  }
+  block->come++;
+  pass_barrier(grid, block);
   while (block->round == round) give_way(grid);
 }
 
@@ -98,8 +105,10 @@ void grid_run(struct grid *grid, const struct kernel_launch *launch) {
   grid->left = launch->blocks * launch->threads;
   grid->giver.begun = 1;
   grid->giver.sanitized = __tsan_get_current_fiber();
-  for (unsigned b = 0; b < launch->blocks; b++)
+  for (unsigned b = 0; b < launch->blocks; b++) {
+    grid->blocks[b].threads = (int)launch->threads;
     for (unsigned t = 0; t < launch->threads; t++) prepare(&grid->threads[b][t], grid->stacks[b][t]);
+  }
   while (grid->left > 0) {
     grid->moved = 0;
     for (grid->block = 0; grid->block < launch->blocks; grid->block++)

@@ -174,6 +174,7 @@ static struct step begin_with_call(void) {
 
 #include "late_steps.h"
 #include "child_steps.h"
+#include "abort_steps.h"
 #include "end_steps.h"
 
 /* The others' kernels give up, and the program hears of it. */
@@ -379,6 +380,7 @@ int main(int argc, char **argv) {
   play("blind", 2, blind);
   play("aborts", 2, aborts);
   play("aborts behind another", 2, aborts_behind);
+  play("aborts before a graph", 3, aborts_before_a_graph);
   play("shrinks", 2, shrinks);
   play("abandoned", 2, abandoned);
   play("refused", 2, refused);
