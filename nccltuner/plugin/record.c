@@ -235,6 +235,7 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
   if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
   if (comm->hasProfiler && !comm->past && dyn_process_get(comm->log)->preload) self->flags |= DYN_RANK_SIMULATES;
+  if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
   self->run = run_id();
   if (user_decides()) {
     self->flags |= DYN_RANK_VETO;

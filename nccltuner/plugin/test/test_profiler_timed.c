@@ -4,6 +4,8 @@
  */
 #include "timed_rig.h"
 
+#include "../../hosts/fence.h"
+
 #include <sys/wait.h>
 
 static void described(void) {
@@ -67,6 +69,13 @@ static void simulated(void) {
   CHECK(timed.asked == 1 && timed.sample.seq == 20 && timed.sample.action == CHOSEN);
   m.comm->self->flags &= ~(uint32_t)DYN_RANK_SIMULATES; /* as a rank without the library has it */
   CHECK(!is_no_call(&m, 1) && m.comm->seq == 22);
+  struct dyn_fence fence = {0}; /* it was looked for on other hosts, before it was here */
+  m.comm->fence = &fence;
+  CHECK(!is_no_call(&m, 1) && m.comm->seq == 23);
+  m.comm->record->joined = 0; /* as where it is on another host */
+  CHECK(is_no_call(&m, 1) && m.comm->seq == 23);
+  m.comm->record->joined = 1;
+  m.comm->fence = NULL;
   leave(&m);
   struct member_rig ranks[] = {join_as(2, 1, 2, 0), join_as(2, 1, 2, 1)}; /* of one process: NCCL asks in threads of its own */
   CHECK(!is_no_call(&ranks[0], 1) && ranks[0].comm->seq == 1);
