@@ -193,6 +193,7 @@ var abiInts = map[string]uint64{
 	"DYN_RANK_WINDOWS":                  RankWindows,
 	"DYN_RANK_SIMULATES":                RankSimulates,
 	"DYN_RANK_TELLS_APART":              RankTellsApart,
+	"DYN_RANK_ALONE_GATHERS":            RankAloneGathers,
 	"DYN_TRANSPORT_UNKNOWN":             TransportUnknown,
 	"DYN_TRANSPORT_NVLINK":              TransportNvlink,
 	"DYN_TRANSPORT_PCIE":                TransportPcie,

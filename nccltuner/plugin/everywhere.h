@@ -28,6 +28,13 @@ static inline bool dyn_sums_anywhere(const struct dyn_comm *comm) {
   return false;
 }
 
+/* From 2.29 on broadcasts of one group with several roots are one kernel, about which NCCL asks as about an AllGather, and whose number of channels
+ * it takes at a tuner's word: of one that the communicator has not it reads what nobody has written (ncclScheduleBcastTasksToPlan,
+ * src/scheduler/allgatherv_sched.cc; for all else a number is cut to what there is). A tuner does not hear what it is asked about, so AllGather keeps
+ * NCCL's own number there. */
+#define DYN_GROUPED_BROADCASTS 22900
+static inline bool dyn_alone_gathers(uint32_t ncclVersion) { return ncclVersion > 0 && ncclVersion < DYN_GROUPED_BROADCASTS; }
+
 /* NCCL asks in threads of its own then, of which nobody knows what they simulate. */
 static inline bool dyn_shares_process(const struct dyn_comm *comm) {
   const struct dyn_rank *ranks = dyn_ranks_of(comm->record);

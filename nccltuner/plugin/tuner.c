@@ -40,6 +40,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
     __atomic_fetch_and(&comm->self->flags, ~DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
   comm->deviceLL = fit && dyn_everywhere(comm, DYN_RANK_DEVICE_LL);
   comm->patSums = fit && dyn_sums_anywhere(comm);
+  comm->ownGathers = fit && !dyn_everywhere(comm, DYN_RANK_ALONE_GATHERS);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
   comm->closeLeft = comm->plan.closeEpochs;
@@ -169,6 +170,11 @@ static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, 
   return true;
 }
 
+/* Where a number of channels may be answered; NULL: nowhere. */
+static inline int *number_of(const struct dyn_comm *comm, int collective, int *nChannels) {
+  return DYN_RARELY(comm->ownGathers) && collective == DYN_ALL_GATHER ? NULL : nChannels;
+}
+
 /* A rank without the preload library counts both, so all do; of several hosts those that promise anything have it. */
 static bool all_tell_apart(struct dyn_comm *comm) {
   if (comm->tellApart == 0 && __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE) == comm->nRanks)
@@ -206,7 +212,7 @@ static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, floa
   if (DYN_RARELY(comm->lsa && comm->bound == 0)) dyn_device_bind(comm);
   publish_marks(comm, collective, bucket, usable);
   uint32_t action = next_action(comm, collective, bucket);
-  if (action == 0 || apply(action, usable, costs, numProto, nChannels)) return action;
+  if (action == 0 || apply(action, usable, costs, numProto, number_of(comm, collective, nChannels))) return action;
   __atomic_store_n(&comm->self->ignored, comm->self->ignored + 1, __ATOMIC_RELAXED);
   return 0;
 }
@@ -257,7 +263,7 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
   if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
-    if (comm->question.action) apply(comm->question.action, usable, costs, numProto, nChannels);
+    if (comm->question.action) apply(comm->question.action, usable, costs, numProto, number_of(comm, collective, nChannels));
     return;
   }
   comm->inGraph = dyn_in_graph(comm, call);
