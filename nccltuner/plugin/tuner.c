@@ -253,6 +253,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
 DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
+  if (DYN_RARELY((unsigned)collective >= DYN_NUM_ASKED)) collective = -1; /* NCCL's other numbers mean other things to us (datatype.h) */
   bool tunable = comm->record && costs && bytes && (unsigned)collective < DYN_NUM_ASKED;
   if (DYN_RARELY(comm->ahead)) { /* of names that stand for several NCCL takes its pick here */
     if (tunable && comm->aheadAction) apply(comm->aheadAction, usable_entries(costs, numAlgo, numProto), costs, numProto, nChannels);
