@@ -155,6 +155,8 @@ struct dyn_rank {
 #define DYN_RANK_CTAS_SHIFT 24 /* in the highest byte: CTAs that the program lets a kernel of NCCL's have (NCCL_MAX_CTAS, ncclConfig_t.maxCTAs), 255 for more; 0: it does not say. Written before memoryState and gin are told */
 #define DYN_RANK_WINDOWS 1024 /* with DYN_RANK_BINDS, likewise: it hears of all memory that the program registers, and calls there count as such */
 #define DYN_RANK_SIMULATES 2048 /* it knows what NCCL asks about in a group that is only simulated. Written when it joins */
+#define DYN_RANK_TELLS_APART 4096 /* it knows which questions of NCCL's are about one call (plugin/tuner.c). Written when it joins */
+#define DYN_RANK_ALONE_GATHERS 8192 /* its NCCL asks about an AllGather for nothing else (plugin/everywhere.h). Written when it joins */
 
 /* What connects the ranks of a communicator (plugin/transport.h). */
 #define DYN_TRANSPORT_UNKNOWN 0

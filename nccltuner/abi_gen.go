@@ -68,6 +68,8 @@ const (
 	RankCtasShift           = 24   // in the highest byte: CTAs that the program lets a kernel of NCCL's have (NCCL_MAX_CTAS, ncclConfig_t.maxCTAs), 255 for more; 0: it does not say. Written before memoryState and gin are told
 	RankWindows             = 1024 // with DYN_RANK_BINDS, likewise: it hears of all memory that the program registers, and calls there count as such
 	RankSimulates           = 2048 // it knows what NCCL asks about in a group that is only simulated. Written when it joins
+	RankTellsApart          = 4096 // it knows which questions of NCCL's are about one call (plugin/tuner.c). Written when it joins
+	RankAloneGathers        = 8192 // its NCCL asks about an AllGather for nothing else (plugin/everywhere.h). Written when it joins
 	TransportUnknown        = 0
 	TransportNvlink         = 1 // one node, every GPU of it reaches every other one by NVLink
 	TransportPcie           = 2 // one node without NVLink

@@ -192,6 +192,8 @@ var abiInts = map[string]uint64{
 	"DYN_RANK_CTAS_SHIFT":               RankCtasShift,
 	"DYN_RANK_WINDOWS":                  RankWindows,
 	"DYN_RANK_SIMULATES":                RankSimulates,
+	"DYN_RANK_TELLS_APART":              RankTellsApart,
+	"DYN_RANK_ALONE_GATHERS":            RankAloneGathers,
 	"DYN_TRANSPORT_UNKNOWN":             TransportUnknown,
 	"DYN_TRANSPORT_NVLINK":              TransportNvlink,
 	"DYN_TRANSPORT_PCIE":                TransportPcie,

@@ -172,6 +172,8 @@ type RankView struct {
 	NCCLVersion int        // NCCL_VERSION code, 0: not known
 	Calls       uint64
 	Ignored     uint64 // planned actions that NCCL's cost table marked -1 there
+
+	AloneGathers bool // its NCCL asks about an AllGather for nothing else; where it may ranks answer no number of channels there
 }
 
 // RecordView is a record at one moment, or nearly: every word is read atomically, the words one after the other.
@@ -262,6 +264,7 @@ func (k *RankView) setFlags(flags uint32) {
 	k.PlanUnfit = flags&RankPlanUnfit != 0
 	k.NoExplore = flags&RankNoExplore != 0
 	k.Fixed = flags&RankFixedNumerics != 0
+	k.AloneGathers = flags&RankAloneGathers != 0
 	k.DeviceLL = flags&RankDeviceLl != 0
 	k.Windows = flags&RankWindows != 0
 	k.Names = flags&RankNames != 0

@@ -176,7 +176,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 		c.onRegistered(m, e.Bucket.Collective)
 	}
 	old := m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
-	set := Choices(e.Bucket, e.Set, m.MaxChannels, m.Shape, m.EventTimed)
+	set := Choices(e.Bucket, e.Set, m.channels(e.Bucket.Collective), m.Shape, m.EventTimed)
 	if m.fixed(e.Bucket.Collective) {
 		set = set[:1] // NCCL's default
 	}

@@ -86,6 +86,12 @@ func (o *Outstanding) Narrow(multiprocessors, maxCTAs int) {
 // measured to be no better than NCCL's default.
 func (m *comm) fitting(b state.Bucket, a actions.Action) actions.Action {
 	fewer := withCTAs(a, m.mostCTAs(), hasRails(b, m.Shape))
+	if fewer.Path == actions.PathCollective && m.channels(b.Collective) == OwnChannels {
+		fewer.Channels = 0 // what runs, which was measured or not
+		if l := m.prior(b); fewer != a && (l == nil || l.Evidence[fewer].N == 0) {
+			return actions.Default
+		}
+	}
 	if l := m.prior(b); l != nil && fewer != a {
 		if was, ok := l.Evidence[fewer]; ok && was.MeanNs >= l.Evidence[actions.Default].MeanNs {
 			return actions.Default

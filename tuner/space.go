@@ -14,10 +14,22 @@ import (
 // (8x H200 NVLink and 4x H200 sockets, NCCL 2.28.9), where the cost over channels is unimodal between them.
 var channelChoices = []uint8{1, 2, 4, 8, 16, 24, 32}
 
+// OwnChannels, in the place of a most: NCCL's own number alone.
+const OwnChannels = -1
+
+// channels is the most that a choice may name. Where NCCL may ask about an AllGather for broadcasts of a group, ranks answer no number
+// (nccltuner/plugin/everywhere.h).
+func (m *comm) channels(c actions.Collective) int {
+	if m.OwnGathers && c == actions.AllGather {
+		return OwnChannels
+	}
+	return m.MaxChannels
+}
+
 // ActionSet lists what may be chosen for a bucket: NCCL's default first, then every algorithm and protocol that NCCL's
 // cost tables allow on all ranks, then our own kernels that all ranks can run. Ring and Tree come with a channel count; the
 // others keep NCCL's own, which depends on multicast or network hardware that a count must not fight. Where LL is NCCL's
-// device kernel it is there once, as deviceLL. maxChannels 0: not known. On registered memory names decide: namedSet.
+// device kernel it is there once, as deviceLL. maxChannels 0: not known; OwnChannels: all have NCCL's own. On registered memory names decide: namedSet.
 func ActionSet(b state.Bucket, marks MarkSet, maxChannels int) []actions.Action {
 	if b.Collective.Registered() {
 		return namedSet(b, marks)
@@ -35,7 +47,7 @@ func ActionSet(b state.Bucket, marks MarkSet, maxChannels int) []actions.Action 
 				}
 				continue
 			}
-			if algo != actions.Ring && algo != actions.Tree {
+			if algo != actions.Ring && algo != actions.Tree || maxChannels == OwnChannels {
 				set = append(set, a)
 				continue
 			}

@@ -11,6 +11,7 @@
 #include "../../kernels/host/host.h"
 #include "../hosts/hosts.h"
 #include "comm.h"
+#include "everywhere.h"
 
 #define SAY_MS 10000
 #define WAIT_NS 20000
@@ -82,6 +83,7 @@ static void take_plan(struct dyn_comm *comm, struct dyn_fence *fence) {
   dyn_fence_taken(fence);
   comm->deviceLL = false; /* of one node */
   comm->patSums = true;   /* what other hosts' NCCL is nobody here knows for certain */
+  comm->ownGathers = !dyn_alone_gathers(comm->self->ncclVersion); /* but for its release, which it wants alike on all; not what variables there say */
   comm->closeLeft = comm->plan.closeEpochs; /* from here on, which is the same call on all ranks */
   __atomic_store_n(&comm->self->agreed, comm->plan.version, __ATOMIC_RELEASE);
 }

@@ -64,6 +64,7 @@ struct dyn_comm {
     uint64_t bytes;
     uint32_t action;
   } question;
+  int8_t tellApart;    /* 1: of two questions about one call the second counts on no rank; -1: on all; 0: not known */
   int captured;        /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
 
   bool own;            /* made by ourselves, for GIN: plain NCCL */
@@ -85,6 +86,7 @@ struct dyn_comm {
   uint64_t windowSeq;  /* the call in which sampling last began: no sample, since its timing had not begun before it */
   int deviceLL;        /* in the plan in force LL means a device kernel where there is one */
   bool patSums;        /* a rank's NCCL may run averages as sums in PAT: no ReduceScatter is told to */
+  bool ownGathers;     /* AllGather keeps NCCL's own number of channels (everywhere.h) */
   struct dyn_fence *fence; /* of ranks on several hosts; NULL: none, and the record alone decides */
   uint64_t fenceEpoch;
   int past;            /* atomic, profiler half: its calls go past the preload library, which times calls */

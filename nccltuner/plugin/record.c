@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "comm.h"
+#include "everywhere.h"
 #include "shows.h"
 #include "transport.h"
 
@@ -204,6 +205,11 @@ static bool device_kernels(void) {
   return value && strtoll(value, NULL, 0) != 0; /* as NCCL reads it, src/misc/param.cc */
 }
 
+static bool broadcasts_alone(void) {
+  const char *value = getenv("NCCL_ALLGATHERV_ENABLE");
+  return value && *value && strtoll(value, NULL, 0) == 0; /* likewise */
+}
+
 static uint64_t run_id(void) {
   const char *value = getenv("DYNAMICCL_RUN");
   return value ? strtoull(value, NULL, 16) : 0;
@@ -235,6 +241,8 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
   if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
   if (comm->hasProfiler && !comm->past && dyn_process_get(comm->log)->preload) self->flags |= DYN_RANK_SIMULATES;
+  if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
+  if (dyn_alone_gathers(ncclVersion) || broadcasts_alone()) self->flags |= DYN_RANK_ALONE_GATHERS;
   self->run = run_id();
   if (user_decides()) {
     self->flags |= DYN_RANK_VETO;

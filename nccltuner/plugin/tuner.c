@@ -10,6 +10,7 @@
 #include "comm.h"
 #include "datatype.h"
 #include "epoch.h"
+#include "everywhere.h"
 #include "marks.h"
 #include "named.h"
 #include "plan.h"
@@ -24,27 +25,7 @@
 
 #define DYN_PROTO_LL 0 /* NCCL_PROTO_LL */
 
-/* PAT does not scale, so up to 2.30 NCCL takes it out of the table of a ReduceScatter that averages (updateCollCostTable, src/enqueue.cc).
- * 2.32.3 leaves it in, takes it by itself, and gives the sum (docs/design/choices.md). A tuner does not hear which operator it is. */
-#define DYN_PAT_SUMS 23100 /* NCCL_VERSION code; releases before 2.32.3 have not been asked */
-
 /* ---- epochs ---- */
-
-/* Whether every rank has said so: that its NCCL may run device kernels on ordinary buffers, say. A plan is in force only once all ranks
- * have joined, so all of them see the same flags; if one rank's environment differs, none is offered such a kernel. */
-static int everywhere(const struct dyn_comm *comm, uint32_t flag) {
-  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
-  for (uint32_t i = 0; i < comm->nRanks; i++)
-    if (!(__atomic_load_n(&ranks[i].flags, __ATOMIC_RELAXED) & flag)) return 0;
-  return 1;
-}
-
-static bool sums_anywhere(const struct dyn_comm *comm) {
-  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
-  for (uint32_t i = 0; i < comm->nRanks; i++)
-    if (ranks[i].ncclVersion == 0 || ranks[i].ncclVersion >= DYN_PAT_SUMS) return true;
-  return false;
-}
 
 static void adopt(struct dyn_comm *comm, uint8_t slot) {
   comm->slot = slot;
@@ -57,8 +38,9 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
     __atomic_fetch_or(&comm->self->flags, DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
   else if (__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_PLAN_UNFIT)
     __atomic_fetch_and(&comm->self->flags, ~DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
-  comm->deviceLL = fit && everywhere(comm, DYN_RANK_DEVICE_LL);
-  comm->patSums = fit && sums_anywhere(comm);
+  comm->deviceLL = fit && dyn_everywhere(comm, DYN_RANK_DEVICE_LL);
+  comm->patSums = fit && dyn_sums_anywhere(comm);
+  comm->ownGathers = fit && !dyn_everywhere(comm, DYN_RANK_ALONE_GATHERS);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
   comm->closeLeft = comm->plan.closeEpochs;
@@ -188,12 +170,24 @@ static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, 
   return true;
 }
 
+/* Where a number of channels may be answered; NULL: nowhere. */
+static inline int *number_of(const struct dyn_comm *comm, int collective, int *nChannels) {
+  return DYN_RARELY(comm->ownGathers) && collective == DYN_ALL_GATHER ? NULL : nChannels;
+}
+
+/* A rank without the preload library counts both, so all do; of several hosts those that promise anything have it. */
+static bool all_tell_apart(struct dyn_comm *comm) {
+  if (comm->tellApart == 0 && __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE) == comm->nRanks)
+    comm->tellApart = dyn_everywhere(comm, DYN_RANK_TELLS_APART) && dyn_alike_in_processes(comm) ? 1 : -1;
+  return comm->tellApart >= 0;
+}
+
 /* NCCL 2.29.7 to 2.30 ask as if before a call whether to run a device kernel, and ask again, in the same call of the
  * program's, unless the answer is LL: what was answered holds, and counts once. Whoever asks twice has a device kernel. */
 static bool asks_again(struct dyn_comm *comm, const struct dyn_preload_call *call, int collective, size_t bytes) {
   if (!call || call->depth == 0) return comm->question.in = NULL, false;
   bool again = comm->question.in == call && comm->question.number == call->number &&
-               comm->question.collective == collective && comm->question.bytes == bytes;
+               comm->question.collective == collective && comm->question.bytes == bytes && all_tell_apart(comm);
   comm->question.in = call;
   comm->question.number = call->number;
   comm->question.collective = collective;
@@ -201,21 +195,13 @@ static bool asks_again(struct dyn_comm *comm, const struct dyn_preload_call *cal
   return again;
 }
 
-/* NCCL asks in threads of its own then, of which nobody knows what they simulate. */
-static bool shares_process(const struct dyn_comm *comm) {
-  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
-  for (uint32_t i = 0; i < comm->nRanks; i++)
-    for (uint32_t j = 0; j < i; j++)
-      if (ranks[i].pid != 0 && ranks[i].pid == ranks[j].pid) return true;
-  return false;
-}
-
 /* In a group that is only simulated, which one rank may do by itself: PyTorch's compiler keeps what it hears, and asks again on ranks that have not
  * kept it. Nothing of it runs, so it does not count, and NCCL tells what its own choice takes. All ranks must do so alike: of several hosts
  * those that promise anything have this library. */
 static inline bool is_simulated(const struct dyn_comm *comm, const struct dyn_preload_call *call) {
   if (!call || !DYN_RARELY(call->simulates) || !comm->record) return false;
-  return (comm->fence || everywhere(comm, DYN_RANK_SIMULATES)) && !shares_process(comm);
+  bool apart = comm->fence && __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE) != comm->nRanks; /* else all are here, though they came late */
+  return (apart || dyn_everywhere(comm, DYN_RANK_SIMULATES)) && !dyn_shares_process(comm);
 }
 
 static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
@@ -226,7 +212,7 @@ static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, floa
   if (DYN_RARELY(comm->lsa && comm->bound == 0)) dyn_device_bind(comm);
   publish_marks(comm, collective, bucket, usable);
   uint32_t action = next_action(comm, collective, bucket);
-  if (action == 0 || apply(action, usable, costs, numProto, nChannels)) return action;
+  if (action == 0 || apply(action, usable, costs, numProto, number_of(comm, collective, nChannels))) return action;
   __atomic_store_n(&comm->self->ignored, comm->self->ignored + 1, __ATOMIC_RELAXED);
   return 0;
 }
@@ -267,6 +253,7 @@ static inline void decided(struct dyn_comm *comm, int collective, size_t bytes, 
 DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                 int *nChannels) {
   uint32_t action = 0;
+  if (DYN_RARELY((unsigned)collective >= DYN_NUM_ASKED)) collective = -1; /* NCCL's other numbers mean other things to us (datatype.h) */
   bool tunable = comm->record && costs && bytes && (unsigned)collective < DYN_NUM_ASKED;
   if (DYN_RARELY(comm->ahead)) { /* of names that stand for several NCCL takes its pick here */
     if (tunable && comm->aheadAction) apply(comm->aheadAction, usable_entries(costs, numAlgo, numProto), costs, numProto, nChannels);
@@ -277,7 +264,7 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
   if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
-    if (comm->question.action) apply(comm->question.action, usable, costs, numProto, nChannels);
+    if (comm->question.action) apply(comm->question.action, usable, costs, numProto, number_of(comm, collective, nChannels));
     return;
   }
   comm->inGraph = dyn_in_graph(comm, call);

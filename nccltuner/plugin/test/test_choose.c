@@ -5,6 +5,8 @@
  */
 #include <math.h>
 
+#include "../../hosts/fence.h"
+#include "../everywhere.h"
 #include "../plan.h"
 #include "choose_rig.h"
 
@@ -85,6 +87,41 @@ static void averages_need_division(void) {
     check(test_call(context, ALL_GATHER, size, 0) == pat, "AllGather, NCCL %u", nccls[i].version);
     check((comm->self->marks[REDUCE_SCATTER][bucket] >> 3 * PAT & 7) == (nccls[i].divides ? 7 : 0), "marks, NCCL %u", nccls[i].version);
   }
+}
+
+/* Where any rank's NCCL may ask about an AllGather for broadcasts, it answers no number of channels there; elsewhere it does. */
+static void channels_of_broadcasts(void) {
+  enum { ALL_GATHER = 2 };
+  static const struct { const char *enabled; uint32_t flag; } envs[] = {{NULL, 0}, {"1", 0}, {"", 0}, {"0", DYN_RANK_ALONE_GATHERS}};
+  for (size_t i = 0; i < sizeof envs / sizeof *envs; i++) {
+    if (envs[i].enabled) setenv("NCCL_ALLGATHERV_ENABLE", envs[i].enabled, 1);
+    join(false); /* of an NCCL that does not say which it is */
+    check((comm->self->flags & DYN_RANK_ALONE_GATHERS) == envs[i].flag, "NCCL_ALLGATHERV_ENABLE=%s", envs[i].enabled);
+    struct dyn_plan plan = one_entry(1, ACTION(1, 1, 32), 0, NULL);
+    plan.index[ALL_GATHER][BUCKET] = 1;
+    publish(plan);
+    finish_epoch();
+    check(test_call(context, ALL_GATHER, BYTES, 0) == (envs[i].flag ? ACTION(1, 1, 32) : ACTION(1, 1, 0)), "AllGather, %s", envs[i].enabled);
+    expect(ACTION(1, 1, 32), 0);
+    ncclTunerPlugin_v6.finalize(context);
+    publisher_close(&daemon_);
+  }
+  for (int old = 0; old < 2; old++) { /* on several hosts the release alone says so */
+    setenv("NCCL_ALLGATHERV_ENABLE", "0", 1);
+    join(false);
+    struct dyn_fence fence = {.plan = one_entry(1, ACTION(1, 1, 32), 0, NULL)};
+    fence.plan.index[ALL_GATHER][BUCKET] = 1;
+    dyn_fence_open(&fence, 1);
+    comm->self->ncclVersion = old ? 22809 : 23203;
+    comm->fence = &fence;
+    finish_epoch();
+    check(test_call(context, ALL_GATHER, BYTES, 0) == (old ? ACTION(1, 1, 32) : ACTION(1, 1, 0)), "AllGather on several hosts, %d", old);
+    expect(ACTION(1, 1, 32), 0);
+    comm->fence = NULL;
+    ncclTunerPlugin_v6.finalize(context);
+    publisher_close(&daemon_);
+  }
+  check(dyn_alone_gathers(22809) && !dyn_alone_gathers(22902) && !dyn_alone_gathers(23203) && !dyn_alone_gathers(0), "releases");
 }
 
 static void odd_costs(void) {
@@ -334,6 +371,7 @@ int main(void) {
   run("changes only at epochs", changes_only_at_epochs);
   run("marks", marks_are_respected);
   run("averages need division", averages_need_division);
+  run("channels of broadcasts", channels_of_broadcasts);
   run("odd costs", odd_costs);
   run("odd tables", odd_tables);
   run("odd calls", odd_calls);

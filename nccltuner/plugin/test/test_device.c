@@ -119,6 +119,7 @@ static void asks_twice(void) {
   int mask = 0;
   void *profiler;
   setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
+  atomic_store(&dynamiccl_preload.announced, 1);
   check(ncclProfiler_v6.init(&profiler, COMM_ID, &mask, "test", 1, 1, 0, test_log) == 0, "profiler");
   check(ncclTunerPlugin_v6.init(&context, COMM_ID, 1, 1, test_log, NULL, NULL) == 0 && publisher_open(&daemon_, COMM_ID), "init");
   comm = context;
@@ -143,6 +144,54 @@ static void asks_twice(void) {
   check(comm->seq == seq + 2, "%d calls", (int)(comm->seq - seq));
   ncclTunerPlugin_v6.finalize(context);
   ncclProfiler_v6.finalize(profiler);
+}
+
+/* A rank that has our profiler, or that NCCL and another library alone know of. */
+static void *join_of(uint32_t nRanks, int rank, void **profiler) {
+  static int mask;
+  void *tuner;
+  atomic_store(&dynamiccl_preload.announced, profiler != NULL);
+  if (profiler) check(ncclProfiler_v6.init(profiler, COMM_ID, &mask, "test", 1, (int)nRanks, rank, test_log) == 0, "profiler");
+  check(ncclTunerPlugin_v6.init(&tuner, COMM_ID, nRanks, 1, test_log, NULL, NULL) == 0 && ((struct dyn_comm *)tuner)->record, "init: %s", test_last_message());
+  return tuner;
+}
+
+/* A rank that cannot tell calls apart counts both questions, and so do the others: else they would take a plan in different calls. */
+static void asks_twice_where_a_rank_cannot_tell(void) {
+  void *profiler, *ranks[2] = {join_of(2, 0, &profiler), join_of(2, 1, NULL)};
+  check(publisher_open(&daemon_, COMM_ID) && dyn_event_timed(), "publisher");
+  struct dyn_plan plan = one_entry(1, ACTION(1, 1, 8), 0, NULL);
+  check(publisher_publish(&daemon_, &plan), "no buffer is free");
+  for (int i = 0; i < 3 * DYN_EPOCH_CALLS; i++) {
+    uint32_t ran[2];
+    call.depth = 1;
+    call.number++;
+    for (int r = 0; r < 2; r++)
+      for (int ask = 0; ask < 2; ask++) ran[r] = test_call(ranks[r], ALLREDUCE, BYTES, 0);
+    check(ran[0] == ran[1], "call %d: %x and %x", i, ran[0], ran[1]);
+    check(((struct dyn_comm *)ranks[0])->seq == ((struct dyn_comm *)ranks[1])->seq, "call %d", i);
+  }
+  call = (struct dyn_preload_call){0};
+  for (int r = 0; r < 2; r++) ncclTunerPlugin_v6.finalize(ranks[r]);
+  ncclProfiler_v6.finalize(profiler);
+}
+
+/* Two ranks of one process make calls in groups, or in threads of theirs; where a third one has a process of its own, nobody knows which. */
+static void asks_twice_in_processes(void) {
+  for (int apart = 0; apart < 2; apart++) {
+    void *profilers[3], *ranks[3];
+    for (int r = 0; r < 3; r++) ranks[r] = join_of(3, r, &profilers[r]);
+    comm = ranks[0];
+    if (apart) dyn_ranks_of(comm->record)[2].pid = 1;
+    call = (struct dyn_preload_call){.depth = 1, .number = (uint64_t)apart + 1};
+    for (int ask = 0; ask < 2; ask++) test_call(ranks[0], ALLREDUCE, BYTES, 0);
+    check(comm->seq == (apart ? 2 : 1), "counts %d times, apart %d", (int)comm->seq, apart);
+    call = (struct dyn_preload_call){0};
+    for (int r = 0; r < 3; r++) {
+      ncclTunerPlugin_v6.finalize(ranks[r]);
+      ncclProfiler_v6.finalize(profilers[r]);
+    }
+  }
 }
 
 /* Where one rank's environment has it and another's has not, no rank's answer is a call: both make the same calls. */
@@ -179,6 +228,8 @@ int main(void) {
   run("marks tell", marks_tell);
   run("no device kernels", no_device_kernels);
   run("asks twice", asks_twice);
+  run("asks twice where a rank cannot tell", asks_twice_where_a_rank_cannot_tell);
+  run("asks twice in processes", asks_twice_in_processes);
   run("ranks differ", ranks_differ);
   test_remove_directory();
   return 0;

@@ -4,6 +4,8 @@
  */
 #include "timed_rig.h"
 
+#include "../../hosts/fence.h"
+
 #include <sys/wait.h>
 
 static void described(void) {
@@ -32,6 +34,17 @@ static void described(void) {
   CHECK(timed.asked == 2, "two collectives in one call");
   all_reduce(&m, 0); /* no free probe */
   CHECK(timed.asked == 0 && nothing_in(process), "Coll events make no samples of their own");
+  for (int number = 5; number < 300; number += number < 20 ? 1 : 100) { /* of NCCL's functions, about which it asks nobody, up to 2.32 */
+    float costs[21] = {0};
+    int channels = 0;
+    uint64_t seq = m.comm->seq;
+    timed = (struct dyn_timed){0};
+    call = (struct dyn_preload_call){.depth = 1, .number = 1000 + (uint64_t)number, .looked = true, .timed = &timed};
+    CHECK(ncclTunerPlugin_v6.getCollInfo(m.tuner, number, BYTES, 1, (float **)costs, 7, 3, 0, &channels) == 0);
+    CHECK(m.comm->seq == seq + 1 && timed.asked == 0 && channels == 0, "%d counts, and is none that is known: %d of collective %d", number, timed.asked, timed.sample.collective);
+    CHECK(m.comm->decisions[seq % DYN_NUM_DECISIONS].seq != seq || m.comm->decisions[seq % DYN_NUM_DECISIONS].collective == UINT8_MAX, "%d", number);
+  }
+  call = (struct dyn_preload_call){0};
   leave(&m);
   CHECK(rig_mask == 0 && dynamiccl_preload.ring == NULL && atomic_load(&dynamiccl_preload.timing) == 0);
 }
@@ -67,6 +80,13 @@ static void simulated(void) {
   CHECK(timed.asked == 1 && timed.sample.seq == 20 && timed.sample.action == CHOSEN);
   m.comm->self->flags &= ~(uint32_t)DYN_RANK_SIMULATES; /* as a rank without the library has it */
   CHECK(!is_no_call(&m, 1) && m.comm->seq == 22);
+  struct dyn_fence fence = {0}; /* it was looked for on other hosts, before it was here */
+  m.comm->fence = &fence;
+  CHECK(!is_no_call(&m, 1) && m.comm->seq == 23);
+  m.comm->record->joined = 0; /* as where it is on another host */
+  CHECK(is_no_call(&m, 1) && m.comm->seq == 23);
+  m.comm->record->joined = 1;
+  m.comm->fence = NULL;
   leave(&m);
   struct member_rig ranks[] = {join_as(2, 1, 2, 0), join_as(2, 1, 2, 1)}; /* of one process: NCCL asks in threads of its own */
   CHECK(!is_no_call(&ranks[0], 1) && ranks[0].comm->seq == 1);

@@ -121,6 +121,15 @@ func (c *comm) fixedNumerics() bool {
 	return c.view.Any(func(r *nccltuner.RankView) bool { return r.Fixed })
 }
 
+// ownGathers says that ranks give an AllGather NCCL's own number of channels (nccltuner/plugin/everywhere.h). On several hosts they go by its
+// release alone.
+func (c *comm) ownGathers() bool {
+	if c.view.Several() {
+		return machine.OwnGathers(c.ncclVersion())
+	}
+	return c.view.Any(func(r *nccltuner.RankView) bool { return !r.AloneGathers })
+}
+
 func (c *comm) calls() (calls, ignored uint64) {
 	for _, r := range c.view.Ranks {
 		calls += r.Calls

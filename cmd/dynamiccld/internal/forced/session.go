@@ -22,6 +22,9 @@ const (
 	loadWithin = 30 * time.Second
 )
 
+// plainBroadcasts has ranks answer numbers of channels about an AllGather (nccltuner/plugin/everywhere.h): no broadcasts are made here.
+const plainBroadcasts = "NCCL_ALLGATHERV_ENABLE=0"
+
 // Profiler events, src/include/plugin/nccl_profiler.h. Coll alone makes samples that say what ran and costs nothing that
 // could be measured. Kernel events never go on while graphs are captured (decision 9).
 const (
@@ -102,7 +105,7 @@ func (s *Session) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir)
+	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir, plainBroadcasts)
 	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.MaxBytes), Logs: s.folder,
 		Registered: o.Registered, Environ: environ, Idle: s.idle}
 	if s.group, err = workers.Start(spec); err != nil {

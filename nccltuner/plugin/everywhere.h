@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all ranks of a record say, where a choice depends on it: words that each has written before it joined, so that all who look
+ * behind that see the same.
+ */
+#ifndef DYN_EVERYWHERE_H
+#define DYN_EVERYWHERE_H
+
+#include "comm.h"
+
+/* PAT does not scale, so up to 2.30 NCCL takes it out of the table of a ReduceScatter that averages (updateCollCostTable, src/enqueue.cc).
+ * 2.32.3 leaves it in, takes it by itself, and gives the sum (docs/design/choices.md). A tuner does not hear which operator it is. */
+#define DYN_PAT_SUMS 23100 /* NCCL_VERSION code; releases before 2.32.3 have not been asked */
+
+/* Whether every rank has said so: that its NCCL may run device kernels on ordinary buffers, say. A plan is in force only once all ranks
+ * have joined, so all of them see the same flags; if one rank's environment differs, none is offered such a kernel. */
+static inline int dyn_everywhere(const struct dyn_comm *comm, uint32_t flag) {
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
+  for (uint32_t i = 0; i < comm->nRanks; i++)
+    if (!(__atomic_load_n(&ranks[i].flags, __ATOMIC_RELAXED) & flag)) return 0;
+  return 1;
+}
+
+static inline bool dyn_sums_anywhere(const struct dyn_comm *comm) {
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
+  for (uint32_t i = 0; i < comm->nRanks; i++)
+    if (ranks[i].ncclVersion == 0 || ranks[i].ncclVersion >= DYN_PAT_SUMS) return true;
+  return false;
+}
+
+/* From 2.29 on broadcasts of one group with several roots are one kernel, about which NCCL asks as about an AllGather, and whose number of channels
+ * it takes at a tuner's word: of one that the communicator has not it reads what nobody has written (ncclScheduleBcastTasksToPlan,
+ * src/scheduler/allgatherv_sched.cc; for all else a number is cut to what there is). A tuner does not hear what it is asked about, so AllGather keeps
+ * NCCL's own number there. */
+#define DYN_GROUPED_BROADCASTS 22900
+static inline bool dyn_alone_gathers(uint32_t ncclVersion) { return ncclVersion > 0 && ncclVersion < DYN_GROUPED_BROADCASTS; }
+
+/* NCCL asks in threads of its own then, of which nobody knows what they simulate. */
+static inline bool dyn_shares_process(const struct dyn_comm *comm) {
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
+  for (uint32_t i = 0; i < comm->nRanks; i++)
+    for (uint32_t j = 0; j < i; j++)
+      if (ranks[i].pid != 0 && ranks[i].pid == ranks[j].pid) return true;
+  return false;
+}
+
+/* Ranks that share a process with others make calls in groups, in which nobody can tell questions apart. */
+static inline bool dyn_alike_in_processes(const struct dyn_comm *comm) {
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < comm->nRanks; i++) {
+    uint32_t beside = 0;
+    for (uint32_t j = 0; j < comm->nRanks; j++) beside += ranks[j].pid == ranks[i].pid;
+    if (i == 0) first = beside;
+    if (beside != first) return false;
+  }
+  return true;
+}
+
+#endif
