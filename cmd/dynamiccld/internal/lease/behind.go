@@ -50,23 +50,31 @@ func Behind(dir, run string) (found []nccltuner.Process) {
 	for _, e := range entries {
 		look(e.Name())
 	}
+	had := map[string]bool{} // arguments, which come shortly before the variables
 	for range execLooks {
-		again := slices.DeleteFunc(empty, func(name string) bool {
-			_, err := os.Readlink(filepath.Join("/proc", name, "exe"))
-			return err != nil // a thread of the system's, or one that has ended
-		})
-		if len(again) == 0 {
-			break
-		}
+		again := empty
 		empty = nil
-		time.Sleep(time.Millisecond)
 		for _, name := range again {
+			if _, err := os.Readlink(filepath.Join("/proc", name, "exe")); err != nil {
+				continue // a thread of the system's, or one that has ended
+			}
+			if still := len(empty); had[name] {
+				look(name)
+				empty = empty[:still] // it has no variables
+				continue
+			}
+			arguments, err := os.ReadFile(filepath.Join("/proc", name, "cmdline"))
+			had[name] = err == nil && len(arguments) > 0
 			look(name)
 		}
+		if len(empty) == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
 	}
 	return found
 }
 
-// execLooks is how often a process without any variable is looked at again, a millisecond later each time: one that is just becoming another
-// program has none for a moment.
-const execLooks = 10
+// execLooks is how often a process without variables and arguments is looked at again, a millisecond later each time: one that is just becoming
+// another program has none until the machine has time for it.
+const execLooks = 500
