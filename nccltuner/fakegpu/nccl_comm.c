@@ -181,15 +181,16 @@ ncclResult_t nccl_comm_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id,
     return nccl_fail(ncclInvalidArgument, "rank %d of %d: the stand-in has 2 to %d ranks", rank, nRanks,
                      MAX_HARNESS_RANKS);
   if (nccl_faults_wrong() != NULL) return nccl_fail(ncclInvalidArgument, "FAKEGPU_FAULT: %s", nccl_faults_wrong());
-  struct ncclComm *comm = *out != NULL ? *out : calloc(1, sizeof *comm);
+  const bool early = *out != NULL;
+  struct ncclComm *comm = early ? *out : calloc(1, sizeof *comm);
   int nNodes = 1;
   if (comm == NULL) return nccl_fail(ncclSystemError, "out of memory");
+  *out = comm; /* before anything meets it, as in ncclCommInitRankDev (src/init.cc) */
   ncclResult_t result = meet(comm, nRanks, rank, id, &nNodes);
   if (result == 0) result = prepare(comm, nRanks, nNodes, rank, nccl_comm_hash(id), name);
-  if (result != 0) return result; /* the process is of no use any more: nothing is tidied up */
-  nccl_barrier(comm);
-  *out = comm;
-  return 0;
+  if (result == 0) nccl_barrier(comm);
+  else if (!early) *out = NULL; /* the process is of no use any more: nothing is tidied up */
+  return result;
 }
 
 FAKEGPU_API ncclResult_t ncclCommInitRank(ncclComm_t *out, int nRanks, ncclUniqueId id, int rank) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "../preload/gathers.h"
 #include "comm.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -144,6 +145,8 @@ void dyn_comm_release_tuner(struct dyn_comm *comm) {
   if (comm->record) {
     dyn_hosts_part(member);
     dyn_device_leave(member);
+    if (comm->gathers) process->preload->gathers->over(comm->gathers);
+    comm->gathers = NULL;
     dyn_sampling_set(member, 0);
     dyn_record_leave(member, DYN_LEAVE_WAIT_MS);
     /* Taken out of the member before it goes: a fork in between must not find it. */

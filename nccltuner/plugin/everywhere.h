@@ -30,8 +30,8 @@ static inline bool dyn_sums_anywhere(const struct dyn_comm *comm) {
 
 /* From 2.29 on broadcasts of one group with several roots are one kernel, about which NCCL asks as about an AllGather, and whose number of channels
  * it takes at a tuner's word: of one that the communicator has not it reads what nobody has written (ncclScheduleBcastTasksToPlan,
- * src/scheduler/allgatherv_sched.cc; for all else a number is cut to what there is). A tuner does not hear what it is asked about, so AllGather keeps
- * NCCL's own number there. */
+ * src/scheduler/allgatherv_sched.cc; for all else a number is cut to what there is). A tuner does not hear what it is asked about, so where the
+ * preload library does not know it either (preload/gathers.h) AllGather keeps NCCL's own number. */
 #define DYN_GROUPED_BROADCASTS 22900
 static inline bool dyn_alone_gathers(uint32_t ncclVersion) { return ncclVersion > 0 && ncclVersion < DYN_GROUPED_BROADCASTS; }
 

@@ -87,6 +87,7 @@ struct dyn_comm {
   int deviceLL;        /* in the plan in force LL means a device kernel where there is one */
   bool patSums;        /* a rank's NCCL may run averages as sums in PAT: no ReduceScatter is told to */
   bool ownGathers;     /* AllGather keeps NCCL's own number of channels (everywhere.h) */
+  struct dyn_gathers *gathers; /* whether what NCCL asks about as an AllGather is one; NULL: not known */
   struct dyn_fence *fence; /* of ranks on several hosts; NULL: none, and the record alone decides */
   uint64_t fenceEpoch;
   int past;            /* atomic, profiler half: its calls go past the preload library, which times calls */

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../preload/gathers.h"
 #include "comm.h"
 #include "everywhere.h"
 #include "shows.h"
@@ -221,6 +222,12 @@ static unsigned named_networks(const struct dyn_comm *comm) {
   return preload ? atomic_load(&preload->networks) : 0;
 }
 
+/* By what the preload library sees of groups. NULL: it does not. */
+static struct dyn_gathers *gathers_of(const struct dyn_comm *comm) {
+  const struct dyn_preload *preload = comm->hasProfiler && !comm->past ? dyn_process_get(comm->log)->preload : NULL;
+  return preload && preload->gathers ? preload->gathers->of(comm->nRanks, comm->rank) : NULL;
+}
+
 /* Whether this rank is the first one of the record whose user decides. */
 static bool register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime,
                           uint32_t ncclVersion, struct dyn_transport transport) {
@@ -242,7 +249,9 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
   if (comm->hasProfiler && !comm->past && dyn_process_get(comm->log)->preload) self->flags |= DYN_RANK_SIMULATES;
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
-  if (dyn_alone_gathers(ncclVersion) || broadcasts_alone()) self->flags |= DYN_RANK_ALONE_GATHERS;
+  bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
+  if (!alone) comm->gathers = gathers_of(comm);
+  if (alone || comm->gathers) self->flags |= DYN_RANK_ALONE_GATHERS;
   self->run = run_id();
   if (user_decides()) {
     self->flags |= DYN_RANK_VETO;

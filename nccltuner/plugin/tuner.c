@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../kernels/host/host.h"
+#include "../preload/gathers.h"
 #include "comm.h"
 #include "datatype.h"
 #include "epoch.h"
@@ -172,7 +173,8 @@ static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, 
 
 /* Where a number of channels may be answered; NULL: nowhere. */
 static inline int *number_of(const struct dyn_comm *comm, int collective, int *nChannels) {
-  return DYN_RARELY(comm->ownGathers) && collective == DYN_ALL_GATHER ? NULL : nChannels;
+  if (collective != DYN_ALL_GATHER) return nChannels;
+  return DYN_RARELY(comm->ownGathers || (comm->gathers && dyn_gathers_broadcasts(comm->gathers))) ? NULL : nChannels;
 }
 
 /* A rank without the preload library counts both, so all do; of several hosts those that promise anything have it. */

@@ -21,6 +21,7 @@
 
 #include "../plugin/datatype.h"
 #include "device.h"
+#include "gathers.h"
 #include "groups.h"
 #include "net.h"
 #include "windows.h"
@@ -128,6 +129,7 @@ static ncclResult_t run_other(const struct dyn_request *request, uint64_t key) {
   if (!dyn_in_group()) return dyn_forward_empty(request);
   dyn_grouped_add(request->comm, request->work.stream, key);
   if (request->work.count == 0) return dyn_forward_empty(request); /* ranks may have it in the group or not */
+  if (request->work.collective == DYN_BROADCAST) dyn_gathers_broadcast(request->comm, request->work.root);
   ncclResult_t result;
   return dyn_device_hold(request, &result) ? result : dyn_forward(request, key);
 }
@@ -222,14 +224,14 @@ AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWi
 AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window_goes(comm, win), (void)0, comm, win)
 /* NCCL knows nothing of a peer whose death our kernels found. */
 AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), (void)0,
-       if (result == 0 && *asyncError != IN_PROGRESS) dyn_making_over(comm, *asyncError == 0);
+       if (result == 0 && *asyncError != IN_PROGRESS) (dyn_making_over(comm, *asyncError == 0), dyn_gathers_launched(comm));
        if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)
 
 /* From 2.31 on. */
 COLLECTIVE(DYN_ALL_REDUCE, ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
         recvbuff, count, datatype, op, comm, stream, config)
-COLLECTIVE(DYN_BROADCAST, ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+FORWARD_AS(KEY(DYN_BROADCAST), (OF_ALL, count > 0 ? dyn_gathers_broadcast(comm, root) : (void)0), ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff, recvbuff, count,
         datatype, root, comm, stream, config)
 COLLECTIVE(DYN_REDUCE, ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,

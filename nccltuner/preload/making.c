@@ -8,6 +8,7 @@
  * for another one, and no call is known to make it.
  */
 #include "device.h"
+#include "gathers.h"
 
 #include <string.h>
 
@@ -28,6 +29,7 @@ static struct making {
   int maxCTAs;        /* of its config; 0: none */
   bool configured;    /* that is settled: its own, or, without a config, its parent's */
   struct dyn_bound *bound; /* NULL: the plugin has not met it */
+  struct dyn_gathers *gathers; /* NULL: likewise */
   void *chooser;
   void (*now)(void *chooser);
 } makings[MOST];
@@ -112,6 +114,23 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
   }
   pthread_mutex_unlock(&lock);
   return bound != NULL;
+}
+
+/* What a call of ncclCommInitRank and its like makes it leaves in its place at once, before there is a plugin for it. */
+struct dyn_gathers *dyn_making_gathers(uint32_t nRanks, uint32_t rank) {
+  struct making *found = NULL;
+  unsigned candidates = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++) {
+    if (!may_be_of(&makings[i], nRanks, rank) || makings[i].gathers != NULL) continue;
+    found = &makings[i];
+    candidates++;
+  }
+  const void *comm = candidates == 1 && unlisted == 0 && found->late == NULL ? __atomic_load_n(found->comm, __ATOMIC_ACQUIRE) : NULL;
+  struct dyn_gathers *of = comm != NULL ? dyn_gathers_take(comm) : NULL;
+  if (of != NULL) found->gathers = of;
+  pthread_mutex_unlock(&lock);
+  return of;
 }
 
 /* Whichever of the calls makes it, if all that may have one root. */
@@ -233,7 +252,9 @@ static struct making take(int result) {
     m->used = m->late != NULL;
     m->thread = NULL;
     atomic_fetch_add(&late, m->used);
-    if (result == SUCCESS || result == IN_PROGRESS) remember(__atomic_load_n(m->comm, __ATOMIC_ACQUIRE), &m->root, m->maxCTAs);
+    if (result != SUCCESS && result != IN_PROGRESS) continue;
+    remember(__atomic_load_n(m->comm, __ATOMIC_ACQUIRE), &m->root, m->maxCTAs);
+    if (m->gathers != NULL) dyn_gathers_made(m->gathers, __atomic_load_n(m->comm, __ATOMIC_ACQUIRE));
   }
   pthread_mutex_unlock(&lock);
   return it;

@@ -4,6 +4,7 @@
  * kernel events out of CUDA graphs (calls.c). In a program without the plugin it forwards and does nothing else.
  */
 #include "device.h"
+#include "gathers.h"
 #include "groups.h"
 #include "probe.h"
 #include "sends.h"
@@ -37,6 +38,7 @@ __attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {.
                                                                                 .about = about,
                                                                                 .can_time = can_time,
                                                                                 .device = &dyn_device_calls,
+                                                                                .gathers = &dyn_gathers_calls,
                                                                                 .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct dyn_mask_words words_of(atomic_int *mask) {
@@ -284,6 +286,7 @@ int dyn_group_ended(int result) {
   groupMode = -1;
   dyn_thread.call.simulates = false;
   if (dyn_thread.groups > 0) return result;
+  dyn_gathers_ended(result);
   dyn_windows_group_ended(result);
   dyn_making_ends(result);
   result = dyn_device_group_ended(result);

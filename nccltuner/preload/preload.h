@@ -16,7 +16,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 17
+#define DYN_PRELOAD_VERSION 18
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -133,6 +133,7 @@ struct dyn_preload { /* up to watched.used in one line of cache, for each call l
   struct dyn_about (*about)(uint32_t nRanks, int rank, int collective); /* waits for nothing */
   bool (*can_time)(void); /* the driver has what timing needs; it must be loaded by now */
   const struct dyn_device_calls *device;
+  const struct dyn_gathers_calls *gathers; /* gathers.h */
   /* Where samples go. The preload's thread holds roundLock while it asks the driver and puts samples, so after the plugin
    * has taken ring away under it, neither its memory nor a CUDA context is touched any more. */
   pthread_mutex_t roundLock;

@@ -2,6 +2,7 @@
  *
  * What NCCL asks before a call from 2.31 on: which questions are calls, and which leave no trace.
  */
+#include "../../preload/gathers.h"
 #include "choose_rig.h"
 
 #include "../profiler.h"
@@ -146,6 +147,54 @@ static void asks_twice(void) {
   ncclProfiler_v6.finalize(profiler);
 }
 
+/* Where NCCL may ask about broadcasts of a group as about an AllGather, the preload library says which it is; a number of channels is
+ * answered where it knows, about an AllGather. */
+static struct dyn_gathers told = {.root = DYN_NO_ROOT};
+static bool tells;
+static int taken;
+static struct dyn_gathers *gathers_of(uint32_t nRanks, uint32_t rank) {
+  check(nRanks == 1 && rank == 0, "whose");
+  taken += tells;
+  return tells ? &told : NULL;
+}
+static void gathers_over(struct dyn_gathers *of) {
+  check(of == &told, "whose end");
+  taken--;
+}
+static void broadcasts_are_told(void) {
+  enum { ALL_GATHER = 2 };
+  static const struct dyn_gathers_calls calls = {gathers_of, gathers_over};
+  static const int roots[] = {DYN_NO_ROOT, 0, 5, DYN_ROOTS, DYN_NO_ROOT};
+  dynamiccl_preload.gathers = &calls;
+  for (int way = 0; way < 2; way++) {
+    int mask = 0;
+    void *profiler;
+    tells = way == 1;
+    atomic_store(&dynamiccl_preload.announced, 1);
+    check(ncclProfiler_v6.init(&profiler, COMM_ID, &mask, "test", 1, 1, 0, test_log) == 0, "profiler");
+    check(ncclTunerPlugin_v6.init(&context, COMM_ID, 1, 1, test_log, NULL, NULL) == 0 && publisher_open(&daemon_, COMM_ID), "init");
+    comm = context;
+    check(comm->record && !!(comm->self->flags & DYN_RANK_ALONE_GATHERS) == tells, "flags %x", comm->self->flags);
+    struct dyn_plan plan = one_entry(1, ACTION(1, 1, 8), 0, NULL);
+    plan.index[ALL_GATHER][BUCKET] = 1;
+    publish(plan);
+    finish_epoch();
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
+      call.depth = 1;
+      call.number++;
+      atomic_store(&told.root, roots[i]);
+      check(test_call(context, ALL_GATHER, BYTES, 0) == ACTION(1, 1, tells && roots[i] != DYN_ROOTS ? 8 : 0), "%d: root %d", way, roots[i]);
+      expect(ACTION(1, 1, 8), 0);
+    }
+    call = (struct dyn_preload_call){0};
+    ncclTunerPlugin_v6.finalize(context);
+    ncclProfiler_v6.finalize(profiler);
+    publisher_close(&daemon_);
+    check(taken == 0, "%d were not given back", taken);
+  }
+  dynamiccl_preload.gathers = NULL;
+}
+
 /* A rank that has our profiler, or that NCCL and another library alone know of. */
 static void *join_of(uint32_t nRanks, int rank, void **profiler) {
   static int mask;
@@ -228,6 +277,7 @@ int main(void) {
   run("marks tell", marks_tell);
   run("no device kernels", no_device_kernels);
   run("asks twice", asks_twice);
+  run("broadcasts are told", broadcasts_are_told);
   run("asks twice where a rank cannot tell", asks_twice_where_a_rank_cannot_tell);
   run("asks twice in processes", asks_twice_in_processes);
   run("ranks differ", ranks_differ);

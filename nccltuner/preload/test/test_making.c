@@ -144,6 +144,9 @@ static void unblocked(void) {
   }
 }
 
+#define IN_PROGRESS 7
+#include "broadcast_steps.h"
+
 /* How many CTAs a config lets kernels have, the plugin is told while the call makes it; without a config it has its parent's. */
 static uint32_t bound_told;
 static int ask_bound(void) {
@@ -357,6 +360,7 @@ int main(int argc, char **argv) {
   begin_program(argc, argv, kernels);
   play("made", 2, made);
   play("unblocked", 2, unblocked);
+  play("broadcasts", 2, broadcasts);
   play("bounded", 2, bounded);
   play("meets", 2, meets);
   play("counted", 2, counted);

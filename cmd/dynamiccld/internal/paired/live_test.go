@@ -19,8 +19,7 @@ const sockets = "h200x4-socket-4nodes-quiet"
 // NCCL takes what the table says, and so does who only watches. (A table has several values of the default, of which its
 // readers take one or a mean.)
 func TestLiveGain(t *testing.T) {
-	// Without broadcasts in groups numbers of channels are answered of AllGather, too.
-	m := newMachine(t, sockets, "FAKEGPU_LOAD_FACTOR=2", "NCCL_ALLGATHERV_ENABLE=0")
+	m := newMachine(t, sockets, "FAKEGPU_LOAD_FACTOR=2")
 	said, code := m.bench("", 0, "--nodes", "4", "--arms", "plain,run,observe,plugin", "--collectives", "AllReduce,AllGather", "--sizes", "1K,64K",
 		"--phases", "quiet:3s,compute:2s", "--min-rounds", "60", "--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent", "--store", "learnt.db")
 	if code != 0 {

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gathers.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define MOST 256 /* communicators of a process; for further ones nothing is known */
+#define IN_PROGRESS 7 /* ncclInProgress */
+
+static struct dyn_gathers all[MOST];
+static atomic_int used; /* places that ever were: no look goes further */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for taking and giving back */
+static __thread struct dyn_gathers *grouped; /* that this thread's group has broadcasts of */
+
+/* The child of a fork has no communicators of its own yet. */
+static void forget_all(void) {
+  lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  memset(all, 0, sizeof all);
+  atomic_store(&used, 0);
+  grouped = NULL;
+}
+static void watch(void) { pthread_atfork(NULL, NULL, forget_all); }
+
+struct dyn_gathers *dyn_gathers_take(const void *comm) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch);
+  pthread_mutex_lock(&lock);
+  int i = 0, n = atomic_load(&used);
+  while (i < n && atomic_load(&all[i].comm) != 0) i++;
+  if (i < MOST) {
+    atomic_store(&all[i].root, DYN_NO_ROOT);
+    atomic_store(&all[i].pending, false);
+    all[i].inGroup = false;
+    atomic_store(&all[i].comm, (uintptr_t)comm);
+    if (i == n) atomic_store(&used, n + 1);
+  }
+  pthread_mutex_unlock(&lock);
+  return i < MOST ? &all[i] : NULL;
+}
+
+void dyn_gathers_made(struct dyn_gathers *of, const void *comm) {
+  if (comm != NULL) atomic_store(&of->comm, (uintptr_t)comm);
+}
+
+static void over(struct dyn_gathers *of) {
+  pthread_mutex_lock(&lock);
+  atomic_store(&of->comm, 0);
+  pthread_mutex_unlock(&lock);
+}
+
+static struct dyn_gathers *find(const void *comm) {
+  for (int i = 0; i < atomic_load_explicit(&used, memory_order_acquire) && comm != NULL; i++)
+    if (atomic_load(&all[i].comm) == (uintptr_t)comm) return &all[i];
+  return NULL;
+}
+
+/* Any thread may be told first. */
+static void settle(struct dyn_gathers *of) {
+  if (!atomic_load(&of->pending)) return;
+  pthread_mutex_lock(&lock);
+  if (atomic_load(&of->pending)) atomic_store(&of->root, DYN_NO_ROOT);
+  atomic_store(&of->pending, false);
+  pthread_mutex_unlock(&lock);
+}
+
+void dyn_gathers_broadcast(const void *comm, int root) {
+  struct dyn_gathers *of = find(comm);
+  if (of == NULL) return;
+  if (of->inGroup) {
+    if (atomic_load(&of->root) != root) atomic_store(&of->root, DYN_ROOTS);
+    return;
+  }
+  settle(of);
+  atomic_store(&of->root, root);
+  of->inGroup = true;
+  of->next = grouped;
+  grouped = of;
+}
+
+/* What does not block NCCL asks about later, and the program waits for that before its next call. */
+void dyn_gathers_ended(int result) {
+  for (; grouped != NULL; grouped = grouped->next) {
+    grouped->inGroup = false;
+    if (result == IN_PROGRESS) atomic_store(&grouped->pending, true);
+    else atomic_store(&grouped->root, DYN_NO_ROOT);
+  }
+}
+
+void dyn_gathers_launched(const void *comm) {
+  struct dyn_gathers *of = find(comm);
+  if (of != NULL) settle(of);
+}
+
+const struct dyn_gathers_calls dyn_gathers_calls = {dyn_making_gathers, over};

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Broadcasts of one group that have several roots. NCCL makes one kernel of them from 2.29 on, and asks about it as about an AllGather
+ * (plugin/everywhere.h): so the plugin is told of each communicator whether that is what the group has. Whether one has several broadcasts in
+ * one group is alike on all of its ranks, or NCCL itself would run a kernel of several there and several kernels here.
+ */
+#ifndef DYN_GATHERS_H
+#define DYN_GATHERS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define DYN_NO_ROOT (-1)
+#define DYN_ROOTS (-2) /* several */
+
+/* Of a communicator. NCCL may ask in a thread of its own, behind the group's end where the communicator does not block. */
+struct dyn_gathers {
+  atomic_uintptr_t comm; /* 0: nobody's */
+  atomic_int root;       /* of the broadcasts in the group */
+  atomic_bool pending;   /* the group has ended, and NCCL has yet to say that it has launched */
+  bool inGroup;          /* of a thread, which alone uses the communicator then */
+  struct dyn_gathers *next;
+};
+
+/* What NCCL asks about as about an AllGather is broadcasts now. */
+static inline bool dyn_gathers_broadcasts(const struct dyn_gathers *of) { return atomic_load_explicit(&of->root, memory_order_relaxed) == DYN_ROOTS; }
+
+/* For the plugin. of: of the communicator that is being made now, if it is known which of the program's calls makes it; NULL: it is not, or
+ * there is no room. over: it is gone. */
+struct dyn_gathers_calls {
+  struct dyn_gathers *(*of)(uint32_t nRanks, uint32_t rank);
+  void (*over)(struct dyn_gathers *of);
+};
+extern const struct dyn_gathers_calls dyn_gathers_calls;
+
+/* making.c: which communicator the call has made after all. */
+struct dyn_gathers *dyn_gathers_take(const void *comm);
+void dyn_gathers_made(struct dyn_gathers *of, const void *comm);
+struct dyn_gathers *dyn_making_gathers(uint32_t nRanks, uint32_t rank);
+
+/* In a group, of more than nothing. */
+void dyn_gathers_broadcast(const void *comm, int root);
+/* The outermost group has ended, with that ncclResult_t; and NCCL says of a communicator that nothing is under way. */
+void dyn_gathers_ended(int result);
+void dyn_gathers_launched(const void *comm);
+
+#endif
