@@ -33,6 +33,7 @@ static inline bool dyn_sums_anywhere(const struct dyn_comm *comm) {
  * src/scheduler/allgatherv_sched.cc; for all else a number is cut to what there is). A tuner does not hear what it is asked about, so where the
  * preload library does not know it either (preload/gathers.h) AllGather keeps NCCL's own number. */
 #define DYN_GROUPED_BROADCASTS 22900
+#define DYN_GATHERS_UNREAD 23100 /* of which broadcasts it asks so from here on has not been read: 2.32.3 has no source here */
 static inline bool dyn_alone_gathers(uint32_t ncclVersion) { return ncclVersion > 0 && ncclVersion < DYN_GROUPED_BROADCASTS; }
 
 /* NCCL asks in threads of its own then, of which nobody knows what they simulate. */

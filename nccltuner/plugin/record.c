@@ -250,7 +250,7 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (comm->hasProfiler && !comm->past && dyn_process_get(comm->log)->preload) self->flags |= DYN_RANK_SIMULATES;
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
   bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
-  if (!alone) comm->gathers = gathers_of(comm);
+  if (!alone && ncclVersion > 0 && ncclVersion < DYN_GATHERS_UNREAD) comm->gathers = gathers_of(comm);
   if (alone || comm->gathers) self->flags |= DYN_RANK_ALONE_GATHERS;
   self->run = run_id();
   if (user_decides()) {

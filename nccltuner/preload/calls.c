@@ -149,6 +149,7 @@ static ncclResult_t run_other(const struct dyn_request *request, uint64_t key) {
     dyn_announce(number); \
     for (int i = 0; i < number && (OUT) != NULL; i++) dyn_making_begins((void **)&(OUT)[i], RANKS, RANK + i, ID, PARENT); \
     ncclResult_t result = CALL; \
+    dyn_making_returns(result); \
     if (!dyn_in_group()) dyn_making_ends(result); \
     return result; \
   }
@@ -223,8 +224,8 @@ AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWi
        dyn_window_comes(comm, buff, size, (void **)win, winFlags, result), comm, buff, size, win, winFlags)
 AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window_goes(comm, win), (void)0, comm, win)
 /* NCCL knows nothing of a peer whose death our kernels found. */
-AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), (void)0,
-       if (result == 0 && *asyncError != IN_PROGRESS) (dyn_making_over(comm, *asyncError == 0), dyn_gathers_launched(comm));
+AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), unsigned group = dyn_gathers_pending(comm),
+       if (result == 0 && *asyncError != IN_PROGRESS) (dyn_making_over(comm, *asyncError == 0), dyn_gathers_launched(comm, group));
        if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)
 
 /* From 2.31 on. */

@@ -49,6 +49,7 @@ int dyn_forward_empty(const struct dyn_request *request);
 
 /* making.c: before a call that makes a communicator, for each that it makes, and behind it, or behind its group. */
 void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const void *parent); /* id: its ncclUniqueId; NULL: none, or several. parent: NULL: none */
+void dyn_making_returns(int result); /* the call, with an ncclResult_t */
 void dyn_making_ends(int result);
 /* It, or what is made of it, is made, or will not be, or is gone: what did not block. */
 void dyn_making_over(const void *comm, bool isMade);

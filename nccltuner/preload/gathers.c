@@ -26,11 +26,13 @@ struct dyn_gathers *dyn_gathers_take(const void *comm) {
   pthread_once(&once, watch);
   pthread_mutex_lock(&lock);
   int i = 0, n = atomic_load(&used);
-  while (i < n && atomic_load(&all[i].comm) != 0) i++;
+  bool had = false;
+  for (int j = 0; j < n; j++) had |= atomic_load(&all[j].comm) == (uintptr_t)comm;
+  while (i < n && (atomic_load(&all[i].comm) != 0 || atomic_load(&all[i].inGroup))) i++; /* a thread may be in a group with what another one has ended */
+  if (had) i = MOST; /* of which is its place? */
   if (i < MOST) {
     atomic_store(&all[i].root, DYN_NO_ROOT);
-    atomic_store(&all[i].pending, false);
-    all[i].inGroup = false;
+    atomic_store(&all[i].pending, 0);
     atomic_store(&all[i].comm, (uintptr_t)comm);
     if (i == n) atomic_store(&used, n + 1);
   }
@@ -38,9 +40,7 @@ struct dyn_gathers *dyn_gathers_take(const void *comm) {
   return i < MOST ? &all[i] : NULL;
 }
 
-void dyn_gathers_made(struct dyn_gathers *of, const void *comm) {
-  if (comm != NULL) atomic_store(&of->comm, (uintptr_t)comm);
-}
+void dyn_gathers_lost(struct dyn_gathers *of) { atomic_store(&of->comm, (uintptr_t)of); }
 
 static void over(struct dyn_gathers *of) {
   pthread_mutex_lock(&lock);
@@ -55,40 +55,50 @@ static struct dyn_gathers *find(const void *comm) {
 }
 
 /* Any thread may be told first. */
-static void settle(struct dyn_gathers *of) {
-  if (!atomic_load(&of->pending)) return;
+static void settle(struct dyn_gathers *of, unsigned group) {
+  if (group == 0) return;
   pthread_mutex_lock(&lock);
-  if (atomic_load(&of->pending)) atomic_store(&of->root, DYN_NO_ROOT);
-  atomic_store(&of->pending, false);
+  if (atomic_load(&of->pending) == group) {
+    atomic_store(&of->root, DYN_NO_ROOT);
+    atomic_store(&of->pending, 0);
+  }
   pthread_mutex_unlock(&lock);
 }
 
 void dyn_gathers_broadcast(const void *comm, int root) {
   struct dyn_gathers *of = find(comm);
   if (of == NULL) return;
-  if (of->inGroup) {
+  if (atomic_load(&of->inGroup)) {
     if (atomic_load(&of->root) != root) atomic_store(&of->root, DYN_ROOTS);
     return;
   }
-  settle(of);
+  settle(of, atomic_load(&of->pending));
   atomic_store(&of->root, root);
-  of->inGroup = true;
+  atomic_store(&of->inGroup, true);
   of->next = grouped;
   grouped = of;
 }
 
 /* What does not block NCCL asks about later, and the program waits for that before its next call. */
 void dyn_gathers_ended(int result) {
-  for (; grouped != NULL; grouped = grouped->next) {
-    grouped->inGroup = false;
-    if (result == IN_PROGRESS) atomic_store(&grouped->pending, true);
-    else atomic_store(&grouped->root, DYN_NO_ROOT);
+  static atomic_uint groups;
+  while (grouped != NULL) {
+    struct dyn_gathers *of = grouped;
+    grouped = of->next;
+    if (result == IN_PROGRESS) atomic_store(&of->pending, atomic_fetch_add(&groups, 1) | 1u << 31);
+    else atomic_store(&of->root, DYN_NO_ROOT);
+    atomic_store(&of->inGroup, false);
   }
 }
 
-void dyn_gathers_launched(const void *comm) {
-  struct dyn_gathers *of = find(comm);
-  if (of != NULL) settle(of);
+unsigned dyn_gathers_pending(const void *comm) {
+  const struct dyn_gathers *of = find(comm);
+  return of == NULL ? 0 : atomic_load(&of->pending);
+}
+
+void dyn_gathers_launched(const void *comm, unsigned group) {
+  struct dyn_gathers *of = group == 0 ? NULL : find(comm);
+  if (of != NULL) settle(of, group);
 }
 
 const struct dyn_gathers_calls dyn_gathers_calls = {dyn_making_gathers, over};

@@ -2,7 +2,8 @@
  *
  * Broadcasts of one group that have several roots. NCCL makes one kernel of them from 2.29 on, and asks about it as about an AllGather
  * (plugin/everywhere.h): so the plugin is told of each communicator whether that is what the group has. Whether one has several broadcasts in
- * one group is alike on all of its ranks, or NCCL itself would run a kernel of several there and several kernels here.
+ * one group is alike on all of its ranks, or NCCL itself would run a kernel of several there and several kernels here; and what of its
+ * collectives stands in one group with them has to be, as with any two of a communicator (device.h).
  */
 #ifndef DYN_GATHERS_H
 #define DYN_GATHERS_H
@@ -18,8 +19,8 @@
 struct dyn_gathers {
   atomic_uintptr_t comm; /* 0: nobody's */
   atomic_int root;       /* of the broadcasts in the group */
-  atomic_bool pending;   /* the group has ended, and NCCL has yet to say that it has launched */
-  bool inGroup;          /* of a thread, which alone uses the communicator then */
+  atomic_uint pending;   /* a group, by a number, that has ended, and NCCL has yet to say that it has launched; 0: none */
+  atomic_bool inGroup;   /* of a thread, which alone uses the communicator then */
   struct dyn_gathers *next;
 };
 
@@ -34,15 +35,17 @@ struct dyn_gathers_calls {
 };
 extern const struct dyn_gathers_calls dyn_gathers_calls;
 
-/* making.c: which communicator the call has made after all. */
+/* making.c. lost: it was not made after all, and its address may be another one's; the plugin may not hear of it, and the place stays. */
 struct dyn_gathers *dyn_gathers_take(const void *comm);
-void dyn_gathers_made(struct dyn_gathers *of, const void *comm);
+void dyn_gathers_lost(struct dyn_gathers *of);
 struct dyn_gathers *dyn_making_gathers(uint32_t nRanks, uint32_t rank);
 
 /* In a group, of more than nothing. */
 void dyn_gathers_broadcast(const void *comm, int root);
-/* The outermost group has ended, with that ncclResult_t; and NCCL says of a communicator that nothing is under way. */
+/* The outermost group has ended, with that ncclResult_t; and NCCL says of a communicator, when asked behind that group, that nothing is under
+ * way. */
 void dyn_gathers_ended(int result);
-void dyn_gathers_launched(const void *comm);
+unsigned dyn_gathers_pending(const void *comm);
+void dyn_gathers_launched(const void *comm, unsigned group);
 
 #endif

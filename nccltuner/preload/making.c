@@ -22,6 +22,8 @@ static struct making {
   bool used;
   const void *thread; /* whose call it is; NULL: it has returned */
   void **comm;        /* where the call leaves it */
+  void *left;         /* what it had left there when it returned: behind that, in a group, the place may be another one's. NULL: nothing */
+  bool returned;
   const void *late;   /* what it has left there, or else its parent, which tells as well; NULL: it has not returned */
   const void *parent; /* NULL: none */
   struct dyn_root root; /* where its ranks meet; nonce 0: not known */
@@ -54,6 +56,8 @@ static struct made {
   struct dyn_root root;
   int maxCTAs;
 } made[MOST];
+
+static void *comm_of(const struct making *m) { return m->left != NULL ? m->left : __atomic_load_n(m->comm, __ATOMIC_ACQUIRE); } /* NCCL's thread may be leaving it */
 
 static struct dyn_root root_of(const void *id, const void *parent) {
   struct dyn_root root = {0};
@@ -92,6 +96,17 @@ void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const 
   ownUnlisted += i == MOST;
 }
 
+void dyn_making_returns(int result) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++) {
+    struct making *m = &makings[i];
+    if (!m->used || m->thread != &own || m->returned) continue;
+    m->returned = true;
+    if (result == SUCCESS || result == IN_PROGRESS) m->left = __atomic_load_n(m->comm, __ATOMIC_ACQUIRE);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
 static bool may_be_of(const struct making *m, uint32_t nRanks, uint32_t rank) {
   return m->used && (m->nRanks < 0 || (uint32_t)m->nRanks == nRanks) && (m->rank < 0 || (uint32_t)m->rank == rank);
 }
@@ -126,7 +141,7 @@ struct dyn_gathers *dyn_making_gathers(uint32_t nRanks, uint32_t rank) {
     found = &makings[i];
     candidates++;
   }
-  const void *comm = candidates == 1 && unlisted == 0 && found->late == NULL ? __atomic_load_n(found->comm, __ATOMIC_ACQUIRE) : NULL;
+  const void *comm = candidates != 1 || unlisted > 0 || found->late != NULL ? NULL : found->returned ? found->left : comm_of(found);
   struct dyn_gathers *of = comm != NULL ? dyn_gathers_take(comm) : NULL;
   if (of != NULL) found->gathers = of;
   pthread_mutex_unlock(&lock);
@@ -247,14 +262,13 @@ static struct making take(int result) {
     struct making *m = &makings[i];
     if (!m->used || m->thread != &own) continue;
     it = *m;
-    void *left = result == IN_PROGRESS ? __atomic_load_n(m->comm, __ATOMIC_ACQUIRE) : NULL; /* NCCL's thread may be leaving it */
+    void *left = result == IN_PROGRESS ? comm_of(m) : NULL;
     if (result == IN_PROGRESS && m->bound == NULL) m->late = left != NULL ? left : m->parent;
     m->used = m->late != NULL;
     m->thread = NULL;
     atomic_fetch_add(&late, m->used);
-    if (result != SUCCESS && result != IN_PROGRESS) continue;
-    remember(__atomic_load_n(m->comm, __ATOMIC_ACQUIRE), &m->root, m->maxCTAs);
-    if (m->gathers != NULL) dyn_gathers_made(m->gathers, __atomic_load_n(m->comm, __ATOMIC_ACQUIRE));
+    if (result == SUCCESS || result == IN_PROGRESS) remember(comm_of(m), &m->root, m->maxCTAs);
+    else if (m->gathers != NULL) dyn_gathers_lost(m->gathers);
   }
   pthread_mutex_unlock(&lock);
   return it;
@@ -286,7 +300,7 @@ void dyn_making_gone(const void *comm) {
 }
 
 static void finish(const struct making *it, int result) {
-  void *comm = result == SUCCESS || result == IN_PROGRESS ? *it->comm : NULL;
+  void *comm = result == SUCCESS || result == IN_PROGRESS ? comm_of(it) : NULL;
   dyn_bound_fill(it->bound, comm);
   if (comm == NULL || result != SUCCESS) return;
   struct dyn_passage passage;
@@ -298,7 +312,7 @@ static void finish(const struct making *it, int result) {
 void dyn_making_ends(int result) {
   for (; own > 0; own--) {
     struct making it = take(result);
-    if (it.used && result == SUCCESS) dyn_lone_set(*it.comm, ranks_of(*it.comm, it.nRanks));
+    if (it.used && result == SUCCESS) dyn_lone_set(comm_of(&it), ranks_of(comm_of(&it), it.nRanks));
     if (result == SUCCESS) dyn_plugin_look(it.rank);
     if (it.bound != NULL) finish(&it, result);
   }

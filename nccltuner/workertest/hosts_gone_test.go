@@ -134,14 +134,14 @@ func TestRankKilledBetweenHosts(t *testing.T) {
 				if !e.told || e.after < least || e.after > most || !strings.Contains(e.Error, "(6)") || !strings.Contains(e.Error, "remote process exited") {
 					t.Errorf("rank %d, after %v: %v, %+v; want ncclRemoteError after %v to %v", rank, e.after, e.told, e.reply, least, most)
 				}
-				text := g[rank].stderr.String()
+				if code := g[rank].ended("a call failed"); code != 1 {
+					t.Errorf("rank %d: exit code %d", rank, code)
+				}
+				text := g[rank].stderr.String() // behind its end: another thread says it
 				if strings.Contains(text, says) {
 					named++
 				} else if !strings.Contains(text, orSays) {
 					t.Errorf("rank %d does not say %q: %q", rank, says, text)
-				}
-				if code := g[rank].ended("a call failed"); code != 1 {
-					t.Errorf("rank %d: exit code %d", rank, code)
 				}
 			}
 			if named < 2 { // the one beside it, and who heard first

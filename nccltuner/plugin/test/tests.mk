@@ -18,7 +18,7 @@ $(T)/%.o: test/%.c $(wildcard test/*.h) $(HEADERS) | $(T)
 	@echo "cc $<"; $(CC) $(CFLAGS) -c -o $@ $<
 
 $(T)/%: $(T)/%.o $(T)/support.o $(OBJECTS)
-	@echo "ld $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=dynamiccl_preload -o $@ $^ -pthread -ldl
+	@echo "ld $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=dynamiccl_preload -Wl,--export-dynamic-symbol=ncclGetVersion -o $@ $^ -pthread -ldl
 
 # epoch_check-LOGLENGTH[-mMUTATION]: the exhaustive check, compiled with the log's length and a planted mistake.
 part = $(word $(1),$(subst -, ,$(notdir $@)))

@@ -27,6 +27,46 @@ static int asks_at_end(void) {
 }
 static int asks_later(void) { return strcmp(fake->name, "ncclGroupEnd") == 0 ? IN_PROGRESS : 0; }
 
+static uintptr_t leaves; /* in a group, as NCCL does before the call returns */
+static int leaves_it(void) {
+  *(uintptr_t *)fake->arguments[0] = leaves;
+  return 0;
+}
+static int meets_at_end(void) {
+  if (strcmp(fake->name, "ncclGroupEnd") == 0) token = preload->gathers->of((uint32_t)numRanks, (uint32_t)rank);
+  return 0;
+}
+static int fails(void) {
+  meets_plugin();
+  return 6;
+}
+/* Another thread was told that nothing is under way before the group that ends meanwhile. */
+static int group_meanwhile(void) {
+  *(int *)fake->arguments[1] = 0;
+  fake->inside = asks_later;
+  group_start();
+  for (int i = 0; i < 2; i++) CHECK(find("ncclBroadcast")(1, 2, 8, FLOAT32, (uintptr_t)i, COMM, 0, 0, 0) == 0);
+  CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == IN_PROGRESS);
+  return 0;
+}
+
+/* The program keeps the handle that the call left, and has the place for another one by the group's end. */
+static void in_one_place(void) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  struct fake_id id = {""};
+  uintptr_t place = 0;
+  group_start();
+  fake->inside = leaves_it;
+  for (int i = 0; i < 2; i++) {
+    leaves = i == 0 ? COMM : OTHER_COMM;
+    CHECK(init(&place, numRanks, id, rank + 2 * i) == 0);
+  }
+  fake->inside = meets_at_end;
+  group_end();
+  fake->inside = succeed;
+  CHECK(token != NULL && atomic_load(&token->comm) == COMM, "%lx", (unsigned long)atomic_load(&token->comm));
+}
+
 static void broadcast(int root, size_t count, uintptr_t comm, bool old) {
   if (old) CHECK(find("ncclBcast")(1, count, FLOAT32, (uintptr_t)root, comm, 0, 0, 0, 0) == 0);
   else CHECK(find("ncclBroadcast")(1, 2, count, FLOAT32, (uintptr_t)root, comm, 0, 0, 0) == 0);
@@ -90,6 +130,15 @@ static void broadcasts(void) {
     CHECK(!dyn_gathers_broadcasts(token), "way %d", way);
     group_end();
   }
+  int told = -1;
+  for (int i = 0; i < 2; i++) { /* of no group, and of the one before */
+    fake->inside = group_meanwhile;
+    CHECK(find("ncclCommGetAsyncError")(COMM, (uintptr_t)&told, 0, 0, 0, 0, 0, 0, 0) == 0 && dyn_gathers_broadcasts(token), "told of another group, %d", i);
+  }
+  asked_in_progress = 0;
+  fake->inside = tell_progress;
+  CHECK(find("ncclCommGetAsyncError")(COMM, (uintptr_t)&told, 0, 0, 0, 0, 0, 0, 0) == 0 && !dyn_gathers_broadcasts(token));
+  fake->inside = succeed;
   struct dyn_gathers *before = token;
   preload->gathers->over(token);
   group_start();
@@ -99,6 +148,17 @@ static void broadcasts(void) {
   madeComm[0] = 0;
   make_one(meets_plugin, 0, 0);
   CHECK(token == before, "its place is another one's");
+  make_one(meets_plugin, 0, 0);
+  CHECK(token == NULL, "two of one address");
+  preload->gathers->over(before);
+  in_one_place();
+  preload->gathers->over(token);
+  madeComm[0] = 0;
+  make_one(fails, 0, 6);
+  before = token;
+  CHECK(before != NULL);
+  make_one(meets_plugin, 0, 0);
+  CHECK(token != NULL && token != before, "of one that failed, of which the plugin does not hear");
   preload->gathers->over(token);
 }
 
