@@ -216,15 +216,20 @@ static uint64_t run_id(void) {
   return value ? strtoull(value, NULL, 16) : 0;
 }
 
-/* What configs of communicators have named, where all of them went through the preload library; 0: not known. */
+/* The preload library, where all of the communicator's calls go through it; NULL: they do not. */
+static const struct dyn_preload *preload_of(const struct dyn_comm *comm) {
+  return comm->hasProfiler && !comm->past ? dyn_process_get(comm->log)->preload : NULL;
+}
+
+/* What configs of communicators have named; 0: not known. */
 static unsigned named_networks(const struct dyn_comm *comm) {
-  const struct dyn_preload *preload = comm->hasProfiler && !comm->past ? dyn_process_get(comm->log)->preload : NULL;
+  const struct dyn_preload *preload = preload_of(comm);
   return preload ? atomic_load(&preload->networks) : 0;
 }
 
 /* By what the preload library sees of groups. NULL: it does not. */
 static struct dyn_gathers *gathers_of(const struct dyn_comm *comm) {
-  const struct dyn_preload *preload = comm->hasProfiler && !comm->past ? dyn_process_get(comm->log)->preload : NULL;
+  const struct dyn_preload *preload = preload_of(comm);
   return preload && preload->gathers ? preload->gathers->of(comm->nRanks, comm->rank) : NULL;
 }
 
@@ -247,7 +252,7 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (dyn_switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
   if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
   if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
-  if (comm->hasProfiler && !comm->past && dyn_process_get(comm->log)->preload) self->flags |= DYN_RANK_SIMULATES;
+  if (preload_of(comm)) self->flags |= DYN_RANK_SIMULATES;
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
   bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
   if (!alone && ncclVersion > 0 && ncclVersion < DYN_GATHERS_UNREAD) comm->gathers = gathers_of(comm);

@@ -17,16 +17,14 @@ bool dyn_beside_add(struct dyn_beside *beside, void *stream) {
   return true;
 }
 
-int dyn_beside_first(const struct dyn_beside *beside, struct dyn_lsa *lsa, void *stream) {
+static int order(const struct dyn_beside *beside, struct dyn_lsa *lsa, void *stream, bool isLast) {
   int result = 0;
-  for (unsigned i = 0; i < beside->n && result == 0; i++)
-    if (beside->streams[i] != stream) result = dyn_lsa_order(lsa, beside->streams[i], stream);
+  for (unsigned i = 0; i < beside->n && result == 0; i++) {
+    void *other = beside->streams[i];
+    if (other != stream) result = isLast ? dyn_lsa_order(lsa, other, stream) : dyn_lsa_order(lsa, stream, other);
+  }
   return result;
 }
 
-int dyn_beside_then(const struct dyn_beside *beside, struct dyn_lsa *lsa, void *stream) {
-  int result = 0;
-  for (unsigned i = 0; i < beside->n && result == 0; i++)
-    if (beside->streams[i] != stream) result = dyn_lsa_order(lsa, stream, beside->streams[i]);
-  return result;
-}
+int dyn_beside_first(const struct dyn_beside *beside, struct dyn_lsa *lsa, void *stream) { return order(beside, lsa, stream, true); }
+int dyn_beside_then(const struct dyn_beside *beside, struct dyn_lsa *lsa, void *stream) { return order(beside, lsa, stream, false); }

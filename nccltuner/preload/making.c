@@ -110,18 +110,25 @@ void dyn_making_returns(int result) {
 static bool may_be_of(const struct making *m, uint32_t nRanks, uint32_t rank) {
   return m->used && (m->nRanks < 0 || (uint32_t)m->nRanks == nRanks) && (m->rank < 0 || (uint32_t)m->rank == rank);
 }
-static bool may_be(const struct making *m, uint32_t nRanks, uint32_t rank) { return m->bound == NULL && may_be_of(m, nRanks, rank); }
+static bool is_unbound(const struct making *m) { return m->bound == NULL; }
+static bool is_untold(const struct making *m) { return m->gathers == NULL; }
 
-bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser)) {
+/* Under lock. The only call under way that may be meant, of those that are open yet; NULL: there is none, or several. */
+static struct making *only(uint32_t nRanks, uint32_t rank, bool (*is_open)(const struct making *m)) {
   struct making *found = NULL;
   unsigned candidates = 0;
-  pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++) {
-    if (!may_be(&makings[i], dyn_lsa_ranks(lsa), dyn_lsa_rank(lsa))) continue;
+    if (!may_be_of(&makings[i], nRanks, rank) || !is_open(&makings[i])) continue;
     found = &makings[i];
     candidates++;
   }
-  struct dyn_bound *bound = candidates == 1 && unlisted == 0 && found->late == NULL ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
+  return candidates == 1 && unlisted == 0 && found->late == NULL ? found : NULL;
+}
+
+bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser)) {
+  pthread_mutex_lock(&lock);
+  struct making *found = only(dyn_lsa_ranks(lsa), dyn_lsa_rank(lsa), is_unbound);
+  struct dyn_bound *bound = found != NULL ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
   if (bound != NULL) {
     found->bound = bound;
     found->chooser = chooser;
@@ -133,15 +140,9 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
 
 /* What a call of ncclCommInitRank and its like makes it leaves in its place at once, before there is a plugin for it. */
 struct dyn_gathers *dyn_making_gathers(uint32_t nRanks, uint32_t rank) {
-  struct making *found = NULL;
-  unsigned candidates = 0;
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < MOST; i++) {
-    if (!may_be_of(&makings[i], nRanks, rank) || makings[i].gathers != NULL) continue;
-    found = &makings[i];
-    candidates++;
-  }
-  const void *comm = candidates != 1 || unlisted > 0 || found->late != NULL ? NULL : found->returned ? found->left : comm_of(found);
+  struct making *found = only(nRanks, rank, is_untold);
+  const void *comm = found == NULL ? NULL : found->returned ? found->left : comm_of(found);
   struct dyn_gathers *of = comm != NULL ? dyn_gathers_take(comm) : NULL;
   if (of != NULL) found->gathers = of;
   pthread_mutex_unlock(&lock);
