@@ -5,7 +5,7 @@
 
 bfloat16, in place where it is an AllReduce; sizes are of the larger buffer. median_us is a call's share of a batch, or of the
 replay of a graph of as many: this rank's median, the largest of all ranks. Every element is compared before, of plain
-calls and of a captured one.
+calls and of a captured one. --by ctypes calls NCCL's functions in place of PyTorch's, on a communicator of its own.
 """
 import argparse
 import statistics
@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 import common
+import looked_up
 
 DTYPE = torch.bfloat16
 
@@ -27,6 +28,7 @@ def parse():
     parser.add_argument("--batches", type=int, default=100, help="that are timed, of each kind (100)")
     parser.add_argument("--warmup", type=int, default=60, help="calls of a size before anything else (60)")
     parser.add_argument("--modes", default="calls,graph", help="plain calls, graphs or both (calls,graph)")
+    parser.add_argument("--by", choices=("torch", "ctypes"), default="torch", help="who calls NCCL: PyTorch, or this program by ctypes (torch)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: gloo and no graphs, to try it")
     args = parser.parse_args()
     args.collectives, args.kib, args.modes = args.collectives.split(","), [int(x) for x in args.kib.split(",")], args.modes.split(",")
@@ -34,6 +36,8 @@ def parse():
         parser.error(f"--collectives are some of {', '.join(COLLECTIVES)}, --modes of calls, graph")
     if args.batches < 2 or min(args.kib + [args.calls, args.warmup]) < 1:
         parser.error("quartiles need --batches of at least 2, all else at least 1")
+    if args.device == "cpu" and args.by == "ctypes":
+        parser.error("--by ctypes wants GPUs: NCCL has nothing on a CPU")
     if args.device == "cpu":
         args.modes = ["calls"]
     return args
@@ -45,22 +49,22 @@ def values(count, rank, device):
 
 
 class AllReduce:
-    def __init__(self, count, device):
-        self.whole = torch.empty(count, dtype=DTYPE, device=device)
+    def __init__(self, by, count, device):
+        self.by, self.whole = by, torch.empty(count, dtype=DTYPE, device=device)
 
     def fill(self):
         self.whole.copy_(values(self.whole.numel(), dist.get_rank(), self.whole.device))
 
     def call(self):
-        dist.all_reduce(self.whole)
+        self.by.all_reduce(self.whole)
 
     def wrong(self):
         return self.whole != sum(values(self.whole.numel(), r, self.whole.device) for r in range(dist.get_world_size()))
 
 
 class AllGather(AllReduce):
-    def __init__(self, count, device):
-        super().__init__(count, device)
+    def __init__(self, by, count, device):
+        super().__init__(by, count, device)
         self.part = torch.empty(count // dist.get_world_size(), dtype=DTYPE, device=device)
 
     def fill(self):
@@ -68,7 +72,7 @@ class AllGather(AllReduce):
         self.part.copy_(values(self.part.numel(), dist.get_rank(), self.part.device))
 
     def call(self):
-        dist.all_gather_into_tensor(self.whole, self.part)
+        self.by.all_gather_into_tensor(self.whole, self.part)
 
     def wrong(self):
         return self.whole != torch.cat([values(self.part.numel(), r, self.part.device) for r in range(dist.get_world_size())])
@@ -80,7 +84,7 @@ class ReduceScatter(AllGather):
         AllReduce.fill(self)
 
     def call(self):
-        dist.reduce_scatter_tensor(self.part, self.whole)
+        self.by.reduce_scatter_tensor(self.part, self.whole)
 
     def wrong(self):
         part, rank = self.part.numel(), dist.get_rank()
@@ -119,11 +123,12 @@ def timed(batch, args, device):
 def main():
     args = parse()
     device = common.join(args.device)
+    by = looked_up.Communicator() if args.by == "ctypes" else dist
     failed = False
     for name in args.collectives:
         for kib in args.kib:
-            collective = COLLECTIVES[name](kib * 512, device)
-            head = {"program": "collectives", **common.describe(device), "collective": name, "bytes": kib << 10, "calls": args.calls}
+            collective = COLLECTIVES[name](by, kib * 512, device)
+            head = {"program": "collectives", **common.describe(device), "collective": name, "bytes": kib << 10, "by": args.by, "calls": args.calls}
             for _ in range(args.warmup):
                 collective.call()
             for mode in args.modes:
@@ -137,6 +142,8 @@ def main():
                 failed |= wrong != 0
                 common.show(**head, graph=bool(graphs), batches=args.batches, **timed(batch, args, device), wrong=wrong)
                 common.end(graphs, device)
+    if by is not dist:
+        by.end()
     common.leave()
     return int(failed)
 
