@@ -14,6 +14,7 @@ static const Job kCases[] = {
     {"plans-under-eager-calls", kProcesses, casePlans, 1},
     {"graphs", kProcesses, caseGraphs, 1},
     {"graphs-forked", kProcesses, caseForks, 1},
+    {"loops", kProcesses, caseLoops, 1, kMaxRanks, false, true},  // whether NCCL itself can be captured there no GPU has said yet
     {"graphs-by-threads", kProcesses, caseThreads, 1},
     {"groups", kProcesses, caseGroups, 1},
     {"groups-apart", kProcesses, caseGroupsApart, 2},
@@ -84,7 +85,7 @@ static int runCases() {
   int worst = kRight, ran = 0;
   for (const Job &job : kCases) {
     const std::string name = "," + std::string(job.name) + ",";
-    if (!options.only.empty() && ("," + options.only + ",").find(name) == std::string::npos) continue;
+    if (options.only.empty() ? job.byName : ("," + options.only + ",").find(name) == std::string::npos) continue;
     if (ranksOfGpu() > job.mostOfGpu) {
       fprintf(stderr, "mix: LEFT OUT %s, where %d ranks share a GPU\n", job.name, ranksOfGpu());
       continue;

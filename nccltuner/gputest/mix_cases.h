@@ -63,6 +63,32 @@ static void playGraphs(Rank &r, bool alternate) {
 
 static void caseGraphs(Rank &r) { playGraphs(r, false); }
 
+// Graphs whose calls are the body of a conditional node that runs them three times a replay. Such a body may hold no events, so graphs have to
+// run alone, as the setting promises NCCL.
+static void caseLoops(Rank &r) {
+  setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
+  Comm world = newWorld(r.rank, "world", 0, 1);
+  Random random{options.seed};
+  Graph graphs[kGraphs];
+  for (int round = 0; round < 6; round++) {
+    for (int g = 0; g < kGraphs; g++) {
+      std::vector<Rank::Member> members;
+      for (int i = 0; i < kGraphCalls; i++) members.push_back({&world, drawCall(random), 0});
+      graphs[g].times = 3;
+      graphs[g].capture(r, g, members, g == 3, (uint32_t)random.next(), 0, 1);
+    }
+    for (int i = 0; i < 100; i++) {
+      Graph &g = graphs[random.below(kGraphs)];
+      g.replay(0);
+      g.wait();
+      if (i % 3 == 0) r.eager(world, drawCall(random), (uint32_t)random.next(), 0);
+      r.drain();
+    }
+  }
+  for (auto &g : graphs) g.drop();
+  endComm(&world);
+}
+
 // Calls of one communicator on two streams of a capture, which do not wait for each other: they run in the order of the
 // calls all the same.
 static void caseForks(Rank &r) { playGraphs(r, true); }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * CUDA graphs of several calls: inputs, NCCL calls and checks are all captured, and a counter in device memory gives
- * every replay values of its own.
+ * every replay values of its own. Also in the body of a loop, which runs a few times in each replay.
  */
 #ifndef DYN_MIX_GRAPH_H
 #define DYN_MIX_GRAPH_H
 
 #include "mix_rank.h"
+
+// Whether a loop's body is to run again.
+__global__ void mixAgain(cudaGraphConditionalHandle again, const unsigned *run, unsigned times) { cudaGraphSetConditional(again, *run % times != 0); }
 
 struct Graph {
   Rank *owner = nullptr;
@@ -17,6 +20,7 @@ struct Graph {
   bool launched = false;
   int kinds[kKinds] = {};
   int calls = 0, inFlight = 0;
+  int times = 0;  // that the calls are to run in a replay, as the body of a loop; 0: once, without one
   uint64_t elements = 0, bytes = 0;
 
   // At most kGraphCalls calls; with `grouped` they are one ncclGroup. All lanes' calls but the first one's, or with
@@ -38,7 +42,10 @@ struct Graph {
     const int lane = members.empty() ? 0 : members[0].comm->lane;
     for (auto &l : lanes) l = false;
     doing("capturing graph %d", index);
-    CU(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+    cudaGraph_t graph = nullptr;
+    cudaGraphConditionalHandle again = 0;
+    if (times == 0) CU(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+    else again = beginLoop(&graph, a);
     mixBump<<<1, 1, 0, a>>>(r.replays + index);
     CU(cudaGetLastError());
     for (size_t i = 0; i < members.size(); i++) {
@@ -70,8 +77,10 @@ struct Graph {
       CU(cudaEventRecord(fork, b));
       CU(cudaStreamWaitEvent(a, fork, 0));
     }
-    cudaGraph_t graph;
-    CU(cudaStreamEndCapture(a, &graph));
+    if (times > 0) mixAgain<<<1, 1, 0, a>>>(again, r.replays + index, times);
+    cudaGraph_t captured;
+    CU(cudaStreamEndCapture(a, &captured));
+    if (times == 0) graph = captured;
     doing("instantiating graph %d", index);
     CU(cudaGraphInstantiate(&exec, graph, 0));
     CU(cudaGraphDestroy(graph));
@@ -79,8 +88,25 @@ struct Graph {
     calls = (int)ready.size(), elements = bytes = 0;
     memset(kinds, 0, sizeof kinds);
     for (const Ready &x : ready) elements += x.spec.recvCount, bytes += Rank::bytesOf(x), kinds[x.call.kind]++;
+    if (times > 0) {
+      calls *= times, elements *= times, bytes *= times;
+      for (int &k : kinds) k *= times;
+    }
     Rank::add(&r.mine->captures, 1);
     beat();
+  }
+
+  // Begins a capture into the body of a loop, which is all that the graph has.
+  cudaGraphConditionalHandle beginLoop(cudaGraph_t *graph, cudaStream_t stream) {
+    cudaGraphConditionalHandle again;
+    cudaGraphNode_t node;
+    CU(cudaGraphCreate(graph, 0));
+    CU(cudaGraphConditionalHandleCreate(&again, *graph, 1, cudaGraphCondAssignDefault));
+    cudaGraphNodeParams loop = {cudaGraphNodeTypeConditional};
+    loop.conditional.handle = again, loop.conditional.type = cudaGraphCondTypeWhile, loop.conditional.size = 1;
+    CU(cudaGraphAddNode(&node, *graph, nullptr, nullptr, 0, &loop));
+    CU(cudaStreamBeginCaptureToGraph(stream, loop.conditional.phGraph_out[0], nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
+    return again;
   }
 
   void replay(int stream) {

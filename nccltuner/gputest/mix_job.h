@@ -30,6 +30,7 @@ struct Job {
   int leastRanks;
   int mostOfGpu = kMaxRanks;  // ranks that may share one
   bool kills = false;         // the last rank, which is no failure
+  bool byName = false;        // run only where it is asked for
 };
 struct Outcome {
   ExitCode code;
