@@ -71,6 +71,7 @@ type Guard struct {
 	model   *costModel
 	base    int
 	kept    bool // base is from before conditions changed, and not judged since
+	trusted int  // calls of base, which was measured before this guard was made, that are wanted before it is dropped; 0: it is as any other
 	urgent  bool
 	reverts int
 	jump    jump
@@ -117,7 +118,7 @@ func (g *Guard) Observe(o state.Observation) {
 		g.restart(g.comeback.latest[:g.comeback.n])
 		return
 	}
-	if i == g.base && i != 0 && g.losing(i) {
+	if i == g.base && i != 0 && g.losing(i) && !g.trusts() {
 		g.revert()
 	}
 }
@@ -172,13 +173,6 @@ func (g *Guard) Shift(d Diagnosis) {
 	g.learner.Shift(d)
 }
 
-// Keep has a choice that was made before this guard be in force until it can be judged, as over a change of conditions.
-func (g *Guard) Keep(a actions.Action) {
-	if i, ok := g.arms.index[a]; ok && i != 0 {
-		g.base, g.kept = i, true
-	}
-}
-
 // Withhold has no trial be made of actions that it says must not run now; what is in force may all the same be one of them.
 func (g *Guard) Withhold(withheld func(actions.Action) bool) { g.withheld = withheld }
 
@@ -227,7 +221,10 @@ func (g *Guard) judged(i int) bool {
 func (g *Guard) toJudge(wanted []actions.Action, maxTrials int) []actions.Action {
 	g.missing = g.missing[:0]
 	if !g.kept {
-		return nil
+		if g.trusted > 0 && !g.approve(g.base) && maxTrials > 0 && g.arms.samples[0].n < trustedDefaults {
+			g.missing = append(g.missing, actions.Default)
+		}
+		return g.missing
 	}
 	wanted = wanted[:min(len(wanted), maxTrials)]
 	for _, need := range [...]struct{ i, n int }{{0, guardMinDefault}, {g.base, guardMinChoice}} {
@@ -247,6 +244,9 @@ func (g *Guard) toJudge(wanted []actions.Action, maxTrials int) []actions.Action
 func (g *Guard) take(i int) {
 	if g.base != 0 && !sameWay(g.arms.set[g.base], g.arms.set[i]) {
 		g.comeback.left(g)
+	}
+	if i != g.base {
+		g.trusted = 0
 	}
 	g.base = i
 }
@@ -275,8 +275,11 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	want, trials := g.learner.Propose(maxTrials + len(g.arms.set))
 	w, known := g.arms.index[want]
 	g.kept = g.kept && !g.judged(g.base)
+	if !g.trusts() {
+		g.trusted = 0
+	}
 	switch {
-	case g.kept:
+	case g.kept, g.trusted > 0:
 	case known && g.approve(w):
 		g.take(w)
 	case !g.approve(g.base):
