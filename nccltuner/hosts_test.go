@@ -37,7 +37,7 @@ func TestViewOfSeveralHosts(t *testing.T) {
 	r.abi.Newest, r.abi.Proposed, r.abi.Refusal, r.abi.Refuser = 9<<8|3, 9, RefusedBusy, 4
 	r.ranks[0].Agreed, r.ranks[1].Agreed, r.ranks[2].Agreed = 7, 8, 7
 	others := &r.ranks[3]
-	others.Flags = RankNoTimes | RankNoExplore
+	others.Flags = RankNoTimes | RankNoExplore | RankAloneGathers
 	v := viewOf(t, r)
 	heard, told := v.Heard()
 	if !v.Several() || !v.Leads() || !r.Complete(&v) || v.HostRanks != 3 || v.Reporters() != 4 || len(v.Ranks) != 3 || heard != 1<<2|1<<0|1<<5 || !told {
@@ -49,7 +49,7 @@ func TestViewOfSeveralHosts(t *testing.T) {
 	if !v.OthersTold {
 		t.Error("the others have told")
 	}
-	if want := (RankView{Rank: -1, NCCLVersion: 23203, NoTimes: true, NoExplore: true}); v.Others != want {
+	if want := (RankView{Rank: -1, NCCLVersion: 23203, NoTimes: true, NoExplore: true, AloneGathers: true}); v.Others != want {
 		t.Errorf("the others say %+v, want %+v", v.Others, want)
 	}
 	if !v.Any(func(k *RankView) bool { return k.NoTimes }) || v.Any(func(k *RankView) bool { return k.Fixed }) || v.Veto {

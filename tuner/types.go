@@ -82,7 +82,7 @@ type CommJoined struct {
 	Explore       bool      // false: a rank has no profiler, or the user said so: stored choices only
 	FixedNumerics bool      // the user said so: collectives that add up keep NCCL's own choice
 	MaxChannels   int       // 0: not known
-	OwnGathers    bool      // ranks give an AllGather NCCL's own number of channels, whatever a plan says
+	OwnGathers    bool      // ranks give an AllGather NCCL's own number of channels, whatever a plan says, or promise none with another
 	Prior         []Learned // what the store knows of this shape; nil: nothing
 	LastID        uint32    // largest Entry.ID that ranks may have seen from an earlier daemon
 	// InForce is what an earlier daemon had the buckets settle on: ranks run it now.

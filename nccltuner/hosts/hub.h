@@ -28,6 +28,7 @@
 #define DYN_HUB_MUTATE_BACK 9     /* a rank that came back in time is told to be gone */
 #define DYN_HUB_MUTATE_APART 10   /* ranks that count AllToAll and ranks that do not have plans together */
 #define DYN_HUB_MUTATE_AGAIN 11   /* a rank that no longer wants it is taken to want it again */
+#define DYN_HUB_MUTATE_GATHERS 12 /* one rank elsewhere knows of broadcasts in groups, and rank 0's daemon takes it that all do */
 #define DYN_HUB_MUTATE_ANEW 6     /* who asks about what was forgotten is taken for a new one */
 
 struct dyn_hub_comm;

@@ -9,7 +9,7 @@
 
 #include "../abi.h"
 
-#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 6) /* plans, marks and flags are of the layout's version */
+#define DYN_HOSTS_VERSION (DYN_ABI_VERSION << 8 | 7) /* plans, marks and flags are of the layout's version */
 #ifndef DYN_HOSTS_SEEK_NS
 #define DYN_HOSTS_SEEK_NS UINT64_C(60000000000) /* for so long a rank tries to reach the hub, and no longer */
 #endif

@@ -34,6 +34,10 @@ static uint32_t refusal_of_gin(const struct dyn_hosts_word *word, int collective
   return has || DYN_RANK_MUTATE == DYN_RANK_MUTATE_GIN ? DYN_REFUSED_NOT : DYN_REFUSED_MARKS;
 }
 
+/* Ranks give an AllGather the plan's number of channels all or none, for it counts as a choice of its own: so who cannot tell it from broadcasts
+ * of a group (plugin/everywhere.h) promises none. That is settled when a rank joins. */
+static bool is_number_of_gathers(int collective, uint32_t action) { return collective == DYN_ALL_GATHER && (action >> DYN_ACTION_CHANNELS_SHIFT & 255) != 0; }
+
 /* What has not been asked yet NCCL allows on all ranks or on none, by its own word (decision 7). */
 static uint32_t refusal_of_action(const struct dyn_hosts_word *word, int collective, int bucket, uint32_t action) {
   uint32_t algorithm = action >> DYN_ACTION_ALGO_SHIFT & 15, protocol = action >> DYN_ACTION_PROTO_SHIFT & 15, marks = word->marks[collective][bucket];
@@ -41,6 +45,7 @@ static uint32_t refusal_of_action(const struct dyn_hosts_word *word, int collect
   if ((action & 15) == DYN_PATH_GIN) return refusal_of_gin(word, collective, bucket, action);
   if ((action & 15) != DYN_PATH_COLLECTIVE || collective >= DYN_NUM_ASKED || algorithm >= DYN_MARKS_ALGORITHMS || protocol >= DYN_MARKS_PROTOCOLS) return DYN_REFUSED_UNFIT;
   if (word->flags & DYN_RANK_FIXED_NUMERICS && adds_up(collective)) return DYN_REFUSED_USER;
+  if (is_number_of_gathers(collective, action) && !(word->flags & DYN_RANK_ALONE_GATHERS) && DYN_RANK_MUTATE != DYN_RANK_MUTATE_GATHERS) return DYN_REFUSED_MARKS;
   if (DYN_RANK_MUTATE == DYN_RANK_MUTATE_MARKS || !(marks & DYN_MARKS_SEEN)) return DYN_REFUSED_NOT;
   return marks >> (DYN_MARKS_PROTOCOLS * algorithm + protocol) & 1 ? DYN_REFUSED_NOT : DYN_REFUSED_MARKS;
 }

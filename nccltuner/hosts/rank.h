@@ -21,6 +21,7 @@
 #define DYN_RANK_MUTATE_LOSES 4    /* a rank that is cut off takes its fence down */
 #define DYN_RANK_MUTATE_GIN 5      /* kernels over GIN are promised that this rank has not */
 #define DYN_RANK_MUTATE_EXCHANGES 6 /* plans are promised before it is known whether this rank counts AllToAll */
+#define DYN_RANK_MUTATE_GATHERS 7   /* a number of channels is promised of what may be broadcasts for all that this rank knows */
 
 /* Where the rank's own words are: of its record, mapped as long as this is used. */
 struct dyn_hosts_place {

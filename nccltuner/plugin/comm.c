@@ -103,7 +103,7 @@ static struct dyn_member *take_pending(int hasId, uint64_t commId, uint32_t nRan
   return found;
 }
 
-struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_t nNodes, dyn_logger log) {
+struct dyn_comm *dyn_comm_claim(const void *inside, int hasId, uint64_t commId, size_t nRanks, size_t nNodes, dyn_logger log) {
   uint32_t ranks = nRanks > UINT32_MAX ? UINT32_MAX : (uint32_t)nRanks;
   uint32_t nodes = nNodes > UINT32_MAX ? UINT32_MAX : (uint32_t)nNodes;
   struct dyn_member *member = take_pending(hasId, commId, ranks, nodes);
@@ -122,6 +122,7 @@ struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_
     }
   }
   member->comm.tunerLive = 1;
+  member->comm.inside = inside;
   if (!member->comm.own) dyn_record_join(member);
   if (member->comm.record) {
     member->comm.callsLeft = member->epochCalls;

@@ -83,7 +83,7 @@ static void take_plan(struct dyn_comm *comm, struct dyn_fence *fence) {
   dyn_fence_taken(fence);
   comm->deviceLL = false; /* of one node */
   comm->patSums = true;   /* what other hosts' NCCL is nobody here knows for certain */
-  comm->ownGathers = !dyn_alone_gathers(comm->self->ncclVersion); /* but for its release, which it wants alike on all; not what variables there say */
+  comm->ownGathers = false; /* a plan that all ranks have promised has a number there where all of them know (hosts/rank.c), and else none */
   comm->closeLeft = comm->plan.closeEpochs; /* from here on, which is the same call on all ranks */
   __atomic_store_n(&comm->self->agreed, comm->plan.version, __ATOMIC_RELEASE);
 }

@@ -77,6 +77,7 @@ struct dyn_comm {
   uint32_t nRanks, nNodes;
   int32_t rank;        /* -1: not known */
   dyn_logger log;
+  const void *inside;  /* an address in NCCL's communicator, the same place of each (preload/gathers.c) */
   atomic_int refs;
   size_t recordBytes;
   int tunerLive;
@@ -104,8 +105,8 @@ struct dyn_comm {
 /* Profiler init: makes the communicator and remembers it in this thread for the tuner init that follows. NULL: no memory. */
 struct dyn_comm *dyn_comm_open(uint64_t commId, int nRanks, int nNodes, int rank, dyn_logger log);
 /* Tuner init: takes the communicator that the profiler opened in this thread just before (hasId == 0 or same id, same
- * number of ranks), else makes one. Joins its record when an id is known. NULL: no memory. */
-struct dyn_comm *dyn_comm_claim(int hasId, uint64_t commId, size_t nRanks, size_t nNodes, dyn_logger log);
+ * number of ranks), else makes one. Joins its record when an id is known. inside: where NCCL wants the context. NULL: no memory. */
+struct dyn_comm *dyn_comm_claim(const void *inside, int hasId, uint64_t commId, size_t nRanks, size_t nNodes, dyn_logger log);
 /* Either half is done with it. The tuner half leaves the record first. */
 void dyn_comm_release_tuner(struct dyn_comm *comm);
 void dyn_comm_release_profiler(struct dyn_comm *comm);

@@ -230,7 +230,7 @@ static unsigned named_networks(const struct dyn_comm *comm) {
 /* By what the preload library sees of groups. NULL: it does not. */
 static struct dyn_gathers *gathers_of(const struct dyn_comm *comm) {
   const struct dyn_preload *preload = preload_of(comm);
-  return preload && preload->gathers ? preload->gathers->of(comm->nRanks, comm->rank) : NULL;
+  return preload && preload->gathers ? preload->gathers->of(comm->inside, comm->nRanks, (uint32_t)comm->rank) : NULL;
 }
 
 /* Whether this rank is the first one of the record whose user decides. */

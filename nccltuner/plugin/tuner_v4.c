@@ -6,7 +6,7 @@
 #include "nccl_tuner_abi.h"
 
 static int init(size_t nRanks, size_t nNodes, dyn_logger log, void **context) {
-  *context = dyn_comm_claim(0, 0, nRanks, nNodes, log);
+  *context = dyn_comm_claim(context, 0, 0, nRanks, nNodes, log);
   return DYN_NCCL_SUCCESS;
 }
 

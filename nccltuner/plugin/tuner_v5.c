@@ -7,7 +7,7 @@
 static int init(void **context, uint64_t commId, size_t nRanks, size_t nNodes, dyn_logger log,
                 struct dyn_nccl_nvl_domain_info_v5 *domains, struct dyn_nccl_tuner_constants_v5 *constants) {
   (void)domains, (void)constants;
-  *context = dyn_comm_claim(1, commId, nRanks, nNodes, log);
+  *context = dyn_comm_claim(context, 1, commId, nRanks, nNodes, log);
   return DYN_NCCL_SUCCESS;
 }
 

@@ -62,7 +62,7 @@ func TestHub(t *testing.T) {
 func TestHubPace(t *testing.T) { agreement(t, "test_pace") }
 
 func TestHubFindsPlantedMistakes(t *testing.T) {
-	for of, mistakes := range map[string]int{"hub": 11, "rank": 6, "fence": 4} {
+	for of, mistakes := range map[string]int{"hub": 12, "rank": 7, "fence": 4} {
 		for mistake := range mistakes {
 			agreement(t, "test_hub", of, strconv.Itoa(mistake+1))
 		}

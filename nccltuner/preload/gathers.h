@@ -27,18 +27,21 @@ struct dyn_gathers {
 /* What NCCL asks about as about an AllGather is broadcasts now. */
 static inline bool dyn_gathers_broadcasts(const struct dyn_gathers *of) { return atomic_load_explicit(&of->root, memory_order_relaxed) == DYN_ROOTS; }
 
-/* For the plugin. of: of the communicator that is being made now, if it is known which of the program's calls makes it; NULL: it is not, or
- * there is no room. over: it is gone. */
+/* For the plugin. of: of the communicator that is being made now, in which NCCL keeps the tuner's context at inside; NULL: it is not known which
+ * it is, or there is no room. over: it is gone. */
 struct dyn_gathers_calls {
-  struct dyn_gathers *(*of)(uint32_t nRanks, uint32_t rank);
+  struct dyn_gathers *(*of)(const void *inside, uint32_t nRanks, uint32_t rank);
   void (*over)(struct dyn_gathers *of);
 };
 extern const struct dyn_gathers_calls dyn_gathers_calls;
 
+/* The communicator around inside. said: as the program's call says; NULL: it does not say. NULL: not known, or it is not as with those before. */
+const void *dyn_gathers_around(const void *inside, const void *said);
+
 /* making.c. lost: it was not made after all, and its address may be another one's; the plugin may not hear of it, and the place stays. */
 struct dyn_gathers *dyn_gathers_take(const void *comm);
 void dyn_gathers_lost(struct dyn_gathers *of);
-struct dyn_gathers *dyn_making_gathers(uint32_t nRanks, uint32_t rank);
+struct dyn_gathers *dyn_making_gathers(const void *inside, uint32_t nRanks, uint32_t rank);
 
 /* In a group, of more than nothing. */
 void dyn_gathers_broadcast(const void *comm, int root);

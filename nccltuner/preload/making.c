@@ -5,7 +5,7 @@
  * which this one is. So all calls that are making one, of all threads, stand in a list, and if one alone can be meant it is.
  *
  * A communicator that does not block may still be made when its call has returned: it stays in the list, so that it is not taken
- * for another one, and no call is known to make it.
+ * for another one, and no call is known to make it but for what is told of it by its handle (gathers.h).
  */
 #include "device.h"
 #include "gathers.h"
@@ -122,13 +122,13 @@ static struct making *only(uint32_t nRanks, uint32_t rank, bool (*is_open)(const
     found = &makings[i];
     candidates++;
   }
-  return candidates == 1 && unlisted == 0 && found->late == NULL ? found : NULL;
+  return candidates == 1 && unlisted == 0 ? found : NULL;
 }
 
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser)) {
   pthread_mutex_lock(&lock);
   struct making *found = only(dyn_lsa_ranks(lsa), dyn_lsa_rank(lsa), is_unbound);
-  struct dyn_bound *bound = found != NULL ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
+  struct dyn_bound *bound = found != NULL && found->late == NULL ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
   if (bound != NULL) {
     found->bound = bound;
     found->chooser = chooser;
@@ -138,13 +138,14 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
   return bound != NULL;
 }
 
-/* What a call of ncclCommInitRank and its like makes it leaves in its place at once, before there is a plugin for it. */
-struct dyn_gathers *dyn_making_gathers(uint32_t nRanks, uint32_t rank) {
+/* What a call of ncclCommInitRank and its like makes it leaves in its place at once, before there is a plugin for it, and also where it does not
+ * block; what a split makes it leaves when that is made. */
+struct dyn_gathers *dyn_making_gathers(const void *inside, uint32_t nRanks, uint32_t rank) {
   pthread_mutex_lock(&lock);
   struct making *found = only(nRanks, rank, is_untold);
-  const void *comm = found == NULL ? NULL : found->returned ? found->left : comm_of(found);
+  const void *comm = dyn_gathers_around(inside, found == NULL ? NULL : found->returned ? found->left : comm_of(found));
   struct dyn_gathers *of = comm != NULL ? dyn_gathers_take(comm) : NULL;
-  if (of != NULL) found->gathers = of;
+  if (of != NULL && found != NULL) found->gathers = of;
   pthread_mutex_unlock(&lock);
   return of;
 }

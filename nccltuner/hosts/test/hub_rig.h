@@ -161,8 +161,9 @@ static void change_marks(struct dyn_rank *self) {
   *marks = *marks & SEEN ? *marks & (usable | SEEN | GIN_MARKS) : SEEN | usable;
   if (one_in(3)) *marks |= one_in(2) ? GIN_MARKS : chance(16) << 22 & GIN_MARKS;
 }
+#define OF_ALL (DYN_RANK_EVENT_TIMED | DYN_RANK_ALONE_GATHERS) /* flags that all ranks must have */
 static void change_flags(struct dyn_rank *self) {
-  static const uint32_t flags[] = {DYN_RANK_NO_EXPLORE, DYN_RANK_FIXED_NUMERICS, DYN_RANK_VETO, DYN_RANK_NO_PROFILER, DYN_RANK_EVENT_TIMED, DYN_RANK_EVENT_TIMED};
+  static const uint32_t flags[] = {DYN_RANK_NO_EXPLORE, DYN_RANK_FIXED_NUMERICS, DYN_RANK_VETO, DYN_RANK_NO_PROFILER, DYN_RANK_EVENT_TIMED, DYN_RANK_EVENT_TIMED, DYN_RANK_ALONE_GATHERS};
   self->flags ^= flags[chance(sizeof flags / sizeof *flags)];
 }
 
@@ -178,6 +179,7 @@ static bool may_run(uint32_t flags, uint32_t marks, int collective, uint32_t act
            !(adds && flags & DYN_RANK_FIXED_NUMERICS);
   }
   if (path != 1 || algorithm > 6 || protocol > 2 || collective > 4 || (adds && flags & DYN_RANK_FIXED_NUMERICS)) return false;
+  if (collective == 2 && action >> 16 & 255 && !(flags & DYN_RANK_ALONE_GATHERS)) return false; /* AllGather's number of channels */
   return !(marks & SEEN) || marks & UINT32_C(1) << (3 * algorithm + protocol);
 }
 

@@ -145,6 +145,7 @@ static void serve(struct rank *r) {
   } else if (!gone && (r->connection = new_connection((int)(r - ranks))) >= 0) {
     dyn_hosts_rank_greet(&r->speaks);
     if (one_in(2)) dyn_hosts_rank_tick(&r->speaks, nowNs);
+    if (!calm && !r->speaks.together && numConnections > numRanks && one_in(8)) dyn_hosts_rank_decline(&r->speaks); /* the hub may not have read a lost connection */
   }
 }
 
@@ -239,7 +240,7 @@ static void begin(uint64_t seed) {
     r->speaks.to = r;
     memory->record.epochCalls = DYN_EPOCH_CALLS;
     self->ncclVersion = 22703;
-    self->flags = DYN_RANK_EVENT_TIMED;
+    self->flags = DYN_RANK_EVENT_TIMED | (one_in(4) ? 0 : DYN_RANK_ALONE_GATHERS);
     if (one_in(8)) change_flags(self);
   }
   publish(write_plan(false));
@@ -309,7 +310,7 @@ static void check_others(void) {
   uint32_t any = 0, all = UINT32_MAX;
   for (int i = 0; i < numRanks; i++)
     if (ranks[i].host != 0) any |= ranks[i].speaks.place.self->flags, all &= ranks[i].speaks.place.self->flags;
-  if (told->flags != ((any & ~DYN_RANK_EVENT_TIMED) | (all & DYN_RANK_EVENT_TIMED))) violated("rank 0's daemon does not know the flags of other hosts");
+  if (told->flags != ((any & ~OF_ALL) | (all & OF_ALL))) violated("rank 0's daemon does not know the flags of other hosts");
   for (int c = 0; c <= DYN_ALL_TO_ALL; c++)
     for (int b = 0; b < BUCKETS; b++) {
       bool same = true, seen = true;
@@ -330,7 +331,7 @@ static void settle(void) {
   bool there = all_there();
   calm = true;
   for (int i = 0; i < numHosts; i++) memories[i].record.veto = 0;
-  for (int i = 0; i < numRanks; i++) ranks[i].speaks.place.self->flags &= DYN_RANK_EVENT_TIMED;
+  for (int i = 0; i < numRanks; i++) ranks[i].speaks.place.self->flags &= OF_ALL;
   if (there) publish(write_plan(true));
   for (int round = 0; round < 400 && !wrong; round++) {
     bool done = true;
@@ -374,7 +375,7 @@ static void end(void) {
 int main(int argc, char **argv) {
   bool planted = argc > 2 && strchr("hrf", *argv[1]) != NULL;
   if (planted) *(*argv[1] == 'h' ? &hub_mistake : *argv[1] == 'r' ? &rank_mistake : &fence_mistake) = atoi(argv[2]);
-  uint64_t seeds = planted || argc < 2 ? 30000 : strtoull(argv[1], NULL, 0), first = planted || argc < 3 ? 0 : strtoull(argv[2], NULL, 0);
+  uint64_t seeds = planted || argc < 2 ? 100000 : strtoull(argv[1], NULL, 0), first = planted || argc < 3 ? 0 : strtoull(argv[2], NULL, 0);
   for (uint64_t seed = first; seed < first + seeds; seed++) {
     begin(seed);
     for (int i = 0; i < 1500 && !wrong; i++) happens();

@@ -10,14 +10,17 @@
 static struct dyn_gathers *token;
 static bool severalAsked; /* as NCCL asks at the group's end */
 
+/* The plugin is met, for a communicator that has its context so far in. */
+static struct dyn_gathers *meets_it(uintptr_t comm) { return preload->gathers->of((const void *)(comm + 24), (uint32_t)numRanks, (uint32_t)rank); }
+
 /* NCCL leaves the communicator at once, and meets the plugin then. */
 static int meets_plugin(void) {
   if (madeComm[0] == 0) madeComm[0] = COMM;
-  token = preload->gathers->of((uint32_t)numRanks, (uint32_t)rank);
+  token = meets_it(madeComm[0]);
   return 0;
 }
 static int meets_first(void) {
-  token = preload->gathers->of((uint32_t)numRanks, (uint32_t)rank);
+  token = meets_it(COMM);
   madeComm[0] = COMM;
   return 0;
 }
@@ -32,8 +35,12 @@ static int leaves_it(void) {
   *(uintptr_t *)fake->arguments[0] = leaves;
   return 0;
 }
+static int meets_elsewhere(void) {
+  token = meets_it(madeComm[0] + 8);
+  return 0;
+}
 static int meets_at_end(void) {
-  if (strcmp(fake->name, "ncclGroupEnd") == 0) token = preload->gathers->of((uint32_t)numRanks, (uint32_t)rank);
+  if (strcmp(fake->name, "ncclGroupEnd") == 0) token = meets_it(COMM);
   return 0;
 }
 static int fails(void) {
@@ -160,6 +167,103 @@ static void broadcasts(void) {
   make_one(meets_plugin, 0, 0);
   CHECK(token != NULL && token != before, "of one that failed, of which the plugin does not hear");
   preload->gathers->over(token);
+}
+
+/* ---- children, which NCCL leaves to the program when they are made, and others that no call tells of ---- */
+
+#define CHILD ((uintptr_t)0x8000)
+#define TWIN ((uintptr_t)0x9000)
+static struct dyn_gathers *twin;
+static uintptr_t childPlace, twinPlace;
+
+static int meets_child(void) {
+  token = meets_it(CHILD);
+  childPlace = CHILD;
+  return 0;
+}
+static int meets_child_in_vain(void) {
+  token = meets_it(CHILD);
+  return 6;
+}
+static int meets_twins_at_end(void) {
+  if (strcmp(fake->name, "ncclGroupEnd") != 0) return 0;
+  twin = meets_it(TWIN);
+  token = meets_it(CHILD);
+  childPlace = CHILD, twinPlace = TWIN;
+  return 0;
+}
+static void split(int color, uintptr_t *place, int result) {
+  *place = 0;
+  CHECK(find("ncclCommSplit")(COMM, (uintptr_t)color, 0, (uintptr_t)place, 0, 0, 0, 0, 0) == result);
+}
+/* In a group it has broadcasts with several roots, and the other one has not. */
+static void told_apart(uintptr_t comm, const struct dyn_gathers *of, const struct dyn_gathers *other) {
+  CHECK(of != NULL && other != NULL && of != other);
+  group_start();
+  for (int i = 0; i < 2; i++) broadcast(i, 8, comm, false);
+  CHECK(dyn_gathers_broadcasts(of) && !dyn_gathers_broadcasts(other), "%lx", (unsigned long)comm);
+  group_end();
+  CHECK(!dyn_gathers_broadcasts(of));
+}
+static void families(void) {
+  prepare();
+  fake->inside = meets_child;
+  split(0, &childPlace, 0);
+  CHECK(token == NULL, "whose, before any is known?");
+  madeComm[0] = 0;
+  make_one(in_progress, 0, IN_PROGRESS);
+  struct dyn_gathers *late = meets_it(OTHER_COMM);
+  CHECK(late != NULL, "the only one, whose call has returned and left it");
+  ask_error(0);
+  madeComm[0] = 0;
+  make_one(meets_plugin, 0, 0);
+  struct dyn_gathers *parent = token;
+  told_apart(OTHER_COMM, late, parent);
+  fake->inside = meets_child;
+  split(0, &childPlace, 0);
+  fake->inside = succeed;
+  told_apart(CHILD, token, parent);
+  told_apart(COMM, parent, token);
+  preload->gathers->over(token);
+  fake->inside = meets_child;
+  CHECK(find("ncclCommShrink")(COMM, 0, 0, (uintptr_t)&childPlace, 0, 0, 0, 0, 0) == 0);
+  fake->inside = succeed;
+  told_apart(CHILD, token, parent);
+  preload->gathers->over(token);
+  group_start(); /* either call may be meant */
+  split(0, &childPlace, 0);
+  split(-1, &madeComm[2], 0);
+  split(1, &twinPlace, 0);
+  fake->inside = meets_twins_at_end;
+  group_end();
+  fake->inside = succeed;
+  told_apart(CHILD, token, twin);
+  told_apart(TWIN, twin, token);
+  preload->gathers->over(token);
+  preload->gathers->over(twin);
+  fake->inside = splits; /* it does not block, and the place is the program's again before it looks */
+  split(0, &childPlace, IN_PROGRESS);
+  childPlace = TWIN;
+  token = meets_it(CHILD);
+  fake->inside = succeed;
+  told_apart(CHILD, token, parent);
+  preload->gathers->over(token);
+  CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  fake->inside = meets_child_in_vain;
+  split(0, &childPlace, 6);
+  struct dyn_gathers *before = token;
+  fake->inside = meets_child;
+  split(0, &childPlace, 0);
+  CHECK(before != NULL && token != NULL && token != before, "of one that failed");
+  preload->gathers->over(token);
+  for (int i = 0; i < 2; i++) { /* not NCCL's own place for it: nothing is relied on any more, of no communicator */
+    madeComm[0] = TWIN;
+    make_one(i == 0 ? meets_elsewhere : meets_plugin, 0, 0);
+    CHECK(token == NULL, "%d", i);
+  }
+  fake->inside = meets_child;
+  split(0, &childPlace, 0);
+  CHECK(token == NULL);
 }
 
 #endif

@@ -126,6 +126,7 @@ static void unblocked(void) {
     madeComm[0] = 0;
     if (way < 3) make_one(in_progress, 0, 7);
     else fake->inside = splits;
+    if (way < 3) CHECK(!preload->device->expect(lsa, &planned, choose, bound), "its call has returned");
     if (way >= 3) CHECK(find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&madeComm[0], 0, 0, 0, 0, 0) == 7);
     make_one(make_comms, 1, 0);
     CHECK(!expected, "the one before can be meant");
@@ -361,6 +362,7 @@ int main(int argc, char **argv) {
   play("made", 2, made);
   play("unblocked", 2, unblocked);
   play("broadcasts", 2, broadcasts);
+  play("families", 2, families);
   play("bounded", 2, bounded);
   play("meets", 2, meets);
   play("counted", 2, counted);

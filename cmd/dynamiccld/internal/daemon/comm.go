@@ -121,12 +121,9 @@ func (c *comm) fixedNumerics() bool {
 	return c.view.Any(func(r *nccltuner.RankView) bool { return r.Fixed })
 }
 
-// ownGathers says that ranks give an AllGather NCCL's own number of channels (nccltuner/plugin/everywhere.h). On several hosts they go by its
-// release alone.
+// ownGathers says that a rank cannot tell an AllGather from broadcasts of a group (nccltuner/plugin/everywhere.h): on one host ranks then give it
+// NCCL's own number of channels, whatever a plan says, and on several such a rank promises no plan that has another.
 func (c *comm) ownGathers() bool {
-	if c.view.Several() {
-		return machine.OwnGathers(c.ncclVersion())
-	}
 	return c.view.Any(func(r *nccltuner.RankView) bool { return !r.AloneGathers })
 }
 

@@ -284,6 +284,24 @@ func TestOthersFlagsBind(t *testing.T) {
 	}
 }
 
+// An AllGather has numbers of channels where every rank of every host can tell it from broadcasts of a group.
+func TestGathersOnSeveralHosts(t *testing.T) {
+	const knows = nccltuner.RankEventTimed | nccltuner.RankAloneGathers
+	for flags, own := range map[[3]uint32]bool{
+		{knows, knows, knows}:                    false,
+		{knows, nccltuner.RankEventTimed, knows}: true,
+		{knows, knows, nccltuner.RankEventTimed}: true, // of the others
+	} {
+		a := newAcross(t, 0, 1)
+		for i, f := range flags {
+			a.word(a.rank(i, unsafe.Offsetof(a.ranks[0].Flags)), f)
+		}
+		if s := a.look(); !s.Active || a.d.comms[5].ownGathers() != own {
+			t.Errorf("flags %v: its own number %v, %+v", flags, !own, s)
+		}
+	}
+}
+
 // Where rank 0 is elsewhere its host's daemon plans, and this one shows what was agreed.
 func TestHostWithoutRank0Follows(t *testing.T) {
 	a := newAcross(t, 3, 5)

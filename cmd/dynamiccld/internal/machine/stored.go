@@ -9,12 +9,6 @@ import (
 // DeviceVersion is the first NCCL that reads NCCL_SYM_NOWIN_ENABLE and then may run a device kernel where LL is asked for.
 const DeviceVersion = 22907
 
-// groupedBroadcasts is the first NCCL that asks about broadcasts of a group as about an AllGather.
-const groupedBroadcasts = 22900
-
-// OwnGathers says that ranks of this NCCL give an AllGather its own number of channels (nccltuner/plugin/everywhere.h); 0: not known.
-func OwnGathers(ncclVersion int) bool { return ncclVersion == 0 || ncclVersion >= groupedBroadcasts }
-
 // NCCLVersion is that of the ranks, 0 when they differ or do not know.
 func NCCLVersion(ranks []nccltuner.RankView) int {
 	version := 0
