@@ -21,6 +21,8 @@ func TestGathersFindPlantedMistakes(t *testing.T) {
 		{"gathers.c", "differs || known == 0 ? 0 :", "known == 0 ? 0 :"},
 		{"gathers.c", "differs || known == 0 ? 0 :", "differs ? 0 :"},
 		{"gathers.c", "if (had) i = MOST;", ""},
+		{"calls.c", "state != IN_PROGRESS) dyn", "true) dyn"},
+		{"calls.c", "if (FUNC == DYN_ALL_GATHER &&", "if (false &&"},
 		{"making.c", "found->returned ? found->left : comm_of(found)", "comm_of(found)"},
 		{"making.c", "found->returned ? found->left : comm_of(found)", "found->late != NULL ? NULL : comm_of(found)"},
 		{"making.c", "found->returned ? found->left : comm_of(found)", "found->late != NULL ? found->late : comm_of(found)"}, // a split's parent

@@ -36,6 +36,7 @@ typedef struct ncclWindow *ncclWindow_t;
 typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; passed by value */
 
 #define EXPORT __attribute__((visibility("default")))
+#define IN_PROGRESS 7 /* ncclInProgress */
 
 /* NCCL's, of that name. */
 #define FIND_FOR(NAME, CALLER) dyn_find(&counted_##NAME.real, #NAME, (void *)NAME, CALLER)
@@ -92,6 +93,7 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   } \
   EXPORT DYN_HOT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
+    if (FUNC == DYN_ALL_GATHER && DYN_RARELY(atomic_load_explicit(&dyn_gathers_waited, memory_order_relaxed))) settle_gathers(comm, __builtin_return_address(0)); \
     if (DYN_RARELY(!is_single(count))) { \
       struct dyn_request request = REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME); \
       return run_other(&request, KEY(FUNC)); \
@@ -110,6 +112,9 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
     return run_single(&request, KEY(FUNC)); \
   }
 
+/* Before a call of caller's. A rank that never asks whether a group is over has it over all the same, as the others have: NCCL refuses a call
+ * before that. */
+static void settle_gathers(ncclComm_t comm, const void *caller);
 /* One of the program's by itself, and not of nothing. */
 static inline bool is_single(size_t count) { return dyn_this_call()->depth == 0 && !dyn_in_group() && count > 0; }
 /* In this process, so there is nothing to ask: as in most jobs over several hosts. */
@@ -210,7 +215,6 @@ FORWARD_P2P(ncclRecv, (void *recvbuff, size_t count, ncclDataType_t datatype, in
     return result; \
   }
 typedef struct ncclSimInfo ncclSimInfo_t;
-#define IN_PROGRESS 7 /* ncclInProgress */
 AROUND(ncclGetUniqueId, (ncclUniqueId *uniqueId), (void)0, if (result == 0 && uniqueId != NULL && dyn_thread.nested == 1) dyn_hosts_mark(uniqueId), uniqueId)
 /* NCCL counts how deep groups are nested, and so do we. */
 AROUND(ncclGroupStart, (void), (void)0, if (result == 0) dyn_group_begin())
@@ -227,6 +231,13 @@ AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window
 AROUND(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError), unsigned group = dyn_gathers_pending(comm),
        if (result == 0 && *asyncError != IN_PROGRESS) (dyn_making_over(comm, *asyncError == 0), dyn_gathers_launched(comm, group));
        if (result == 0 && *asyncError == 0) *asyncError = dyn_device_error(comm), comm, asyncError)
+
+__attribute__((noinline)) static void settle_gathers(ncclComm_t comm, const void *caller) {
+  unsigned group = dyn_gathers_pending(comm);
+  if (group == 0) return;
+  ncclResult_t (*ask)(ncclComm_t, ncclResult_t *) = (ncclResult_t(*)(ncclComm_t, ncclResult_t *))FIND_FOR(ncclCommGetAsyncError, caller), state;
+  if (ask != NULL && ask(comm, &state) == 0 && state != IN_PROGRESS) dyn_gathers_launched(comm, group);
+}
 
 /* From 2.31 on. */
 COLLECTIVE(DYN_ALL_REDUCE, ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t

@@ -11,6 +11,7 @@
 static struct dyn_gathers all[MOST];
 static atomic_int used; /* places that ever were: no look goes further */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for taking and giving back */
+atomic_bool dyn_gathers_waited;
 static __thread struct dyn_gathers *grouped; /* that this thread's group has broadcasts of */
 
 /* The child of a fork has no communicators of its own yet. */
@@ -103,7 +104,10 @@ void dyn_gathers_ended(int result) {
   while (grouped != NULL) {
     struct dyn_gathers *of = grouped;
     grouped = of->next;
-    if (result == IN_PROGRESS) atomic_store(&of->pending, atomic_fetch_add(&groups, 1) | 1u << 31);
+    if (result == IN_PROGRESS) {
+      atomic_store(&of->pending, atomic_fetch_add(&groups, 1) | 1u << 31);
+      atomic_store(&dyn_gathers_waited, true);
+    }
     else atomic_store(&of->root, DYN_NO_ROOT);
     atomic_store(&of->inGroup, false);
   }

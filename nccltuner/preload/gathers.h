@@ -50,5 +50,6 @@ void dyn_gathers_broadcast(const void *comm, int root);
 void dyn_gathers_ended(int result);
 unsigned dyn_gathers_pending(const void *comm);
 void dyn_gathers_launched(const void *comm, unsigned group);
+extern atomic_bool dyn_gathers_waited; /* some group of this process was under way behind its end */
 
 #endif

@@ -138,6 +138,16 @@ static void broadcasts(void) {
     group_end();
   }
   int told = -1;
+  for (int error = IN_PROGRESS; error >= 0; error -= IN_PROGRESS) { /* or nobody asks, and an AllGather comes, which NCCL takes when it is over */
+    fake->inside = succeed;
+    group_start();
+    for (int i = 0; i < 2; i++) broadcast(i, 8, COMM, false);
+    fake->inside = asks_later;
+    CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == IN_PROGRESS && dyn_gathers_broadcasts(token));
+    asked_in_progress = error;
+    fake->inside = tell_progress;
+    CHECK(find("ncclAllGather")(1, (uintptr_t)&told, 8, FLOAT32, COMM, 0, 0, 0, 0) == 0 && dyn_gathers_broadcasts(token) == (error != 0), "%d", error);
+  }
   for (int i = 0; i < 2; i++) { /* of no group, and of the one before */
     fake->inside = group_meanwhile;
     CHECK(find("ncclCommGetAsyncError")(COMM, (uintptr_t)&told, 0, 0, 0, 0, 0, 0, 0) == 0 && dyn_gathers_broadcasts(token), "told of another group, %d", i);
