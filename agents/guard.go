@@ -158,6 +158,7 @@ func (g *Guard) Reverts() int { return g.reverts }
 // in force stays for the handful of calls until it is judged anew. Most changes are dear for all actions alike, or none at
 // all; going back to the default would take as long as judging does, and lose a gain each time that nothing was wrong.
 func (g *Guard) Shift(d Diagnosis) {
+	g.comeback.reset(g.budget.made(g))
 	g.budget.shift(g)
 	g.memory.save(g.arms)
 	if g.arms.samples[0].n > 0 {
@@ -166,7 +167,6 @@ func (g *Guard) Shift(d Diagnosis) {
 	g.arms.reset()
 	g.recheck.reset()
 	g.chance.reset()
-	g.comeback.reset()
 	g.jump, g.jumped = jump{}, false
 	g.kept = g.base != 0
 	g.urgent = g.urgent || g.kept
@@ -305,7 +305,7 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	if once > 0 && len(g.trials) < maxTrials && g.budget.reserve(g, once) {
 		g.trials = append(g.trials, g.arms.set[once])
 	}
-	if room := maxTrials - len(g.trials); back > 0 && room > 0 && !g.withholds(back) && (g.comeback.good() || g.budget.reserve(g, back)) {
+	if room := maxTrials - len(g.trials); back > 0 && room > 0 && !g.withholds(back) && (g.comeback.good() || g.budget.reserve(g, back) || g.comeback.word.grant(back)) {
 		for range min(calls, room) {
 			g.trials = append(g.trials, g.arms.set[back])
 		}

@@ -36,7 +36,7 @@ func (b *budget) charge(g *Guard, i int, o *state.Observation) {
 	} else if b.pending[i] > 0 {
 		b.pending[i]--
 	}
-	if i == 0 {
+	if i == 0 || i == g.comeback.word.gift {
 		return
 	}
 	b.sumNs += g.charged(i, costNs)

@@ -25,7 +25,8 @@ type comeback struct {
 	gain   float64 // log cost by which it was better
 	ratio  float64 // log likelihood ratio of its calls so far: as good as then, over no better than what runs
 	n      int     // these calls
-	came   bool
+	came   int     // action that was found to be as good again; 0: none was
+	word   word
 	all    []candidate // scratch
 	latest [comebackCalls]state.Observation
 }
@@ -65,15 +66,19 @@ const (
 	comebackDoubt = 1.15 // and more than they do, since what runs is not known exactly either
 )
 
-func (c *comeback) reset() {
+// reset begins a new condition, so many calls after the one before it.
+func (c *comeback) reset(calls int) {
 	clear(c.denied)
-	*c = comeback{had: c.had, denied: c.denied, came: c.came, all: c.all}
+	c.word.after = max(0, c.word.after-calls)
+	c.word.over()
+	*c = comeback{had: c.had, denied: c.denied, came: c.came, word: c.word, all: c.all}
 }
 
 // deny ends a try that came to nothing.
 func (c *comeback) deny() {
 	c.tries++
 	c.denied[c.on], c.on = c.tries, 0
+	c.word.over()
 }
 
 // deniedAt is the newest try that came to nothing of the way that action i takes: what differs in numbers alone fails together.
@@ -113,9 +118,11 @@ func (c *comeback) good() bool { return c.ratio > 0 }
 // due gives the action that is to be tried now, 0 when none, and how often.
 func (c *comeback) due(g *Guard) (i, times int) {
 	calls := g.budget.made(g)
+	told := c.word.due(g, calls)
 	switch {
-	case c.on != 0 && g.withholds(c.on):
+	case c.on != 0 && (g.withholds(c.on) || told && c.n == 0): // one that waits for its first call gives way to what has recovered
 		c.on, c.next = 0, 0
+		c.word.over()
 	case c.on != 0 && calls >= c.lapse: // the budget has no room for it, or its calls are not heard of
 		c.deny()
 		c.next = 0
@@ -127,6 +134,13 @@ func (c *comeback) due(g *Guard) (i, times int) {
 		return c.on, 1
 	case c.on != 0:
 		return c.on, min(comebackFew, comebackCalls-c.n)
+	}
+	if told {
+		if best := c.recovered(g); best.i != 0 {
+			c.word.take(calls)
+			return c.begin(best, calls)
+		}
+		c.word.way = actions.Default // nothing of it was left
 	}
 	if calls < max(c.next, comebackFirst) || g.kept || g.arms.samples[0].n == 0 {
 		return 0, 0
@@ -140,7 +154,11 @@ func (c *comeback) due(g *Guard) (i, times int) {
 			best = other
 		}
 	}
-	c.on, c.gain = best.i, best.gain
+	return c.begin(best, calls)
+}
+
+func (c *comeback) begin(what candidate, calls int) (i, times int) {
+	c.on, c.gain = what.i, what.gain
 	c.n, c.ratio, c.again, c.lapse = 0, 0, calls, calls+comebackFirst
 	return c.on, min(c.on, 1)
 }
@@ -194,16 +212,11 @@ func (c *comeback) candidates(g *Guard) (best, other candidate) {
 	return best, other
 }
 
-// Stir has what was better before tried again soon, the best of it first: something else has recovered.
-func (g *Guard) Stir() {
-	g.comeback.next, g.comeback.other = 0, false
-}
-
-// CameBack reports that an action is as good again as it had been, once: others may be, too (Stir).
-func (g *Guard) CameBack() bool {
-	came := g.comeback.came
-	g.comeback.came = false
-	return came
+// CameBack gives an action that is as good again as it had been, once: others may be, too (Stir).
+func (g *Guard) CameBack() (a actions.Action, came bool) {
+	a, came = g.arms.set[g.comeback.came], g.comeback.came != 0
+	g.comeback.came = 0
+	return a, came
 }
 
 // observe counts a call of action i; true when it was the one that decides that conditions changed. Ends the try when it decides that
@@ -214,6 +227,7 @@ func (c *comeback) observe(g *Guard, i int, o *state.Observation) bool {
 	}
 	c.latest[c.n] = *o
 	c.n++
+	c.word.over()
 	calls := g.budget.made(g)
 	if c.lapse = calls + comebackFirst; c.n%comebackFew == 1 {
 		c.again = calls + comebackApart
@@ -222,7 +236,7 @@ func (c *comeback) observe(g *Guard, i int, o *state.Observation) bool {
 	c.ratio += min(comebackCall, c.gain/(noise*noise)*(gain-c.gain/2))
 	switch {
 	case c.ratio >= comebackYes && c.n >= comebackFew:
-		c.on, c.came = 0, true
+		c.on, c.came, c.word = 0, i, word{}
 		// Where the action's estimate has moved along already nothing is left to say.
 		return g.arms.samples[i].log() > g.arms.samples[g.base].log()-c.gain/2
 	case c.ratio <= comebackNo || c.n == comebackCalls:

@@ -159,11 +159,11 @@ func (m *comm) mayTry(b *bucket) bool {
 	return !busy && m.exposure.rhythm.period > 0
 }
 
-// stir has buckets ask for what was better before: it has recovered in another one, or on GIN (but is nil).
-func (m *comm) stir(but *bucket) {
+// stir has buckets ask for what was better before: the way that an action takes has recovered in another one, or on GIN (but is nil).
+func (m *comm) stir(but *bucket, way actions.Action) {
 	m.eachBucket(func(b *bucket) {
 		if b != but {
-			b.guard.Stir()
+			b.guard.Stir(way)
 			b.fresh = true
 		}
 	})

@@ -334,8 +334,11 @@ func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Obse
 		b.diagnosis, b.diagNs, b.diagBefore, b.diagUntold = verdict.Diagnosis, nowNs, false, true
 		c.find(nowNs, m, b.Bucket, verdict.Diagnosis, verdict.Detail())
 	}
-	if b.guard.CameBack() || verdict.New && verdict.Diagnosis == agents.DiagnosisRecovered {
-		m.stir(b)
+	switch back, came := b.guard.CameBack(); {
+	case came:
+		m.stir(b, back)
+	case verdict.New && verdict.Diagnosis == agents.DiagnosisRecovered, alarm.Raised && !alarm.Up && o.Action != actions.Default:
+		m.stir(b, o.Action)
 	}
 }
 

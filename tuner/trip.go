@@ -231,7 +231,7 @@ func (c *Core) changed(nowNs state.Ns, m *comm, l *link, bytes uint64) {
 	}
 	c.totals.Trips.Changes++
 	if l.verdict.Diagnosis == agents.DiagnosisRecovered {
-		m.stir(nil)
+		m.stir(nil, actions.Action{Path: actions.PathGIN, Backend: l.backend})
 	}
 	c.tellLink(nowNs, m, l, bytes, l.verdict.Diagnosis, l.verdict.Detail())
 }
