@@ -11,8 +11,8 @@
 
 /* Name of a kernel that does nothing. It changes with what stands in this file, so that a library and kernels of different
  * builds do not meet. */
-#define DYN_KERNEL_LAYOUT layout9
-#define DYN_KERNEL_LAYOUT_NAME "layout9"
+#define DYN_KERNEL_LAYOUT layout10
+#define DYN_KERNEL_LAYOUT_NAME "layout10"
 
 #define DYN_KERNEL_MAX_RANKS 8
 #define DYN_KERNEL_MAX_BLOCKS 128
@@ -35,13 +35,20 @@ struct dyn_late {
   uint64_t word;  /* as of a fault; the host takes it away */
 };
 
+/* Host memory: what stands behind the counters of each lane of a communicator, over load and store and by either backend of GIN (count.cuh).
+ * NULL: there is no such lane. */
+#define DYN_LANES 6
+struct dyn_lanes {
+  uint32_t *gaveUp[DYN_LANES];
+};
+
 /* The ranks of one NVLink domain: domain.cuh. */
 struct dyn_domain {
   int32_t rank, nRanks;
   char *scratch[DYN_KERNEL_MAX_RANKS]; /* of every rank, as this process addresses it: 2 halves of nRanks slots */
   size_t lines;                        /* room of a slot, which has what one peer writes */
   uint32_t *calls;                     /* [DYN_KERNEL_COUNTERS], this rank's alone, at a multiple of 8 bytes */
-  uint32_t *elsewhere;                 /* those of the lane beside this one (host/lsa.h); NULL: there is none */
+  const struct dyn_lanes *lanes;       /* of the communicator; NULL: it has no other than this one */
   uint32_t *stop;                      /* host memory: not 0: give up, whatever is missing */
   uint64_t *fault;                     /* host memory */
   uint64_t waitNs;                     /* no line may take longer */

@@ -34,7 +34,7 @@ constexpr int kMaxRanks = DYN_KERNEL_MAX_RANKS, kMaxBlocks = DYN_KERNEL_MAX_BLOC
 
 static_assert(kMaxBlocks % 2 == 0, "what stands behind the counters is loaded together");
 __device__ __forceinline__ Begun beginCall(const Domain &d) { return nextCall(d.calls, kMaxBlocks); }
-__device__ __forceinline__ void giveUpCalls(const Domain &d) { giveUp(d.calls, kMaxBlocks, d.elsewhere); }
+__device__ __forceinline__ void giveUpCalls(const Domain &d) { giveUp(d.calls, kMaxBlocks, d.lanes); }
 /* Behind the block's last use of the scratch memory. */
 __device__ __forceinline__ void endCall(const Domain &d, uint32_t call) { countCall(d.calls, kMaxBlocks, call); }
 

@@ -72,7 +72,8 @@
 #define DYN_KERNEL_MUTATE_SENDS_ON 44   /* who has given up takes part in calls to come */
 #define DYN_KERNEL_MUTATE_SUMS_ON 45    /* or sends on sums of what did not come */
 #define DYN_KERNEL_MUTATE_PASSES_ON 46  /* or says that it is through barriers */
-#define DYN_KERNEL_MUTATE_OTHER_LANE 47 /* or takes part in calls of the lane beside it */
+#define DYN_KERNEL_MUTATE_OTHER_LANE 47 /* or takes part in calls of another lane of the communicator */
+#define DYN_KERNEL_MUTATE_SOME_LEAVE 48 /* over GIN, of a block that begins meanwhile those threads alone that see it do not */
 
 namespace dyn {
 

@@ -26,7 +26,7 @@ constexpr uint32_t kSend = DYN_IN_SEND_WINDOW, kRecv = DYN_IN_RECV_WINDOW, kMetF
 
 /* What a block knows of all ranks behind a meeting. */
 struct Met {
-  bool over[kMaxRanks];     /* by threads: has seen that this rank has given up in the other lane. Before a meeting, too: it takes no register */
+  bool over[kMaxRanks];     /* by threads: has seen that this rank has given up in another lane. Before a meeting, too: it takes no register */
   uint32_t said[kMaxRanks]; /* the buffers that lie in a window, whether it met first, and of the buffers: */
   uint64_t send[kMaxRanks], recv[kMaxRanks], sendMost[kMaxRanks], recvMost[kMaxRanks];
 };
@@ -102,7 +102,7 @@ __attribute__((noinline)) inline __device__ uint32_t compareWords(const Call &c,
 
 /* As blockBarrier, whose numbers do not count this one; gives what compareWords does. says: of this rank's buffers, and kMetFirst.
  * Where nobody has said anything, which the flags tell that everybody waits for, it costs what a barrier does. A thread that has seen
- * that this rank has given up in the other lane tells its peer nothing, and the block does nothing further. */
+ * that this rank has given up in another lane tells its peer nothing, and the block does nothing further. */
 __device__ __forceinline__ uint32_t meet(const Call &c, const Bulk &b, uint32_t call, uint32_t says) {
   const Domain &d = c.domain;
   const unsigned place = meetingPlace(call);

@@ -46,7 +46,12 @@ constexpr unsigned kGinSpins = kSpins & 0xff; /* a look at a signal takes longer
 constexpr int kSignalBits = 64, kCounterBits = 56;
 
 static_assert(DYN_GIN_CALLS % 2 == 0, "what stands behind the counters is loaded together");
-__device__ __forceinline__ uint32_t ginBegin(const Gin &g) { return nextCall(g.calls, DYN_GIN_CALLS).number; }
+/* 0, to all of the block: this rank has given up, in any lane. Whoever puts speaks for what all threads of its block have put together. */
+__device__ __forceinline__ uint32_t ginBegin(const Gin &g) {
+  const Begun begun = nextCall(g.calls, DYN_GIN_CALLS);
+  const bool over = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_SOME_LEAVE ? begun.over : anyOfBlock(begun.over);
+  return over ? 0 : begun.number;
+}
 /* Behind the block's last use of the slots. */
 __device__ __forceinline__ void ginEnd(const Gin &g, uint32_t call) { countCall(g.calls, DYN_GIN_CALLS, call); }
 
@@ -85,7 +90,7 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
     if (since == 0) since = now;
     const uint32_t stop = loadHost(g.stop);
     if (stop == 0 && now - since < g.waitNs) continue;
-    giveUp(g.calls, DYN_GIN_CALLS, nullptr);
+    giveUp(g.calls, DYN_GIN_CALLS, g.lanes);
     if (stop == 0) storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
     storeRelease(g.stop, stop == 0 ? 1 : stop | DYN_STOP_MISSED);
     return false;

@@ -28,8 +28,8 @@
 /* Name of a kernel that does nothing. It changes with what stands in this file, and has the version of NCCL in it whose
  * structures the kernels know (host/nccl_gin.h), so that a library and kernels of different builds do not meet. */
 #define DYN_GIN_LAYOUT(version) DYN_GIN_LAYOUT_JOINED(version)
-#define DYN_GIN_LAYOUT_JOINED(version) ginLayout12_##version
-#define DYN_GIN_LAYOUT_PREFIX "ginLayout12_"
+#define DYN_GIN_LAYOUT_JOINED(version) ginLayout13_##version
+#define DYN_GIN_LAYOUT_PREFIX "ginLayout13_"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
@@ -64,6 +64,7 @@ struct dyn_gin {
   int32_t rank, nRanks;
   size_t slotBytes; /* of the window of slots: 2 halves of nRanks, and as many to send from */
   uint32_t *calls;  /* [DYN_GIN_COUNTERS], this rank's alone, as in device/domain.cuh; at a multiple of 8 bytes */
+  const struct dyn_lanes *lanes; /* of the communicator; NULL: it has no other than this one, or nothing but the probe runs yet */
   uint64_t *seen;   /* [contexts that were granted][dyn_gin_seen], likewise: what signals and counters are known to have reached */
   uint32_t *stop;   /* host memory: not 0: give up, whatever is missing; by the host, or a kernel that has */
   uint64_t *fault;  /* host memory, [nRanks]: of each peer what was waited for in vain: step << 32 | call; 0: nothing */

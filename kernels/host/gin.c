@@ -211,6 +211,7 @@ static enum outcome prove(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *
   if (dyn_gin_exchange(lsa, life, probe_seconds() * UINT64_C(1000000000), lsa->gin->why) != NULL)
     return !dyn_lsa_stopped(lsa) && dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS]) == 0 ? OVER : STUCK;
   for (int l = 0; l < NUM_LANES; l++) life->lanes[l].waitNs = call_wait_ns();
+  dyn_gin_join(lsa, life);
   atomic_store(&life->proven, true);
   return PROVEN;
 }

@@ -117,6 +117,9 @@ struct dyn_gin_grid {
 /* The kernel with call's other arguments, and parts where it has them, on a lane, in order with nothing. call->gin.contexts: as many
  * as it may have, 0: all. An error of CUDA's, 0: none. */
 int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call, const struct dyn_parts *parts);
+/* From here on who gives up in one of the communicator's lanes has in all. Behind the probe: where that is in vain other kernels run all the
+ * same, over load and store or by another backend. */
+void dyn_gin_join(const struct dyn_lsa *lsa, struct dyn_gin_life *life);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
  * and the kernel may still run. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]);

@@ -22,6 +22,15 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
   return dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
 }
 
+void dyn_gin_join(const struct dyn_lsa *lsa, struct dyn_gin_life *life) {
+  struct dyn_lanes *all = dyn_lanes_of(lsa);
+  _Static_assert(DYN_LANES == NUM_LANES * (1 + DYN_GIN_LIVES), "each lane has a place");
+  for (int l = 0; l < NUM_LANES; l++) {
+    all->gaveUp[NUM_LANES * (1 + (life - lsa->gin->each)) + l] = life->lanes[l].calls + DYN_GIN_CALLS;
+    life->lanes[l].lanes = all;
+  }
+}
+
 /* ---- a word from and to every peer ---- */
 
 /* A kernel has given up on a peer; NULL: none has. */

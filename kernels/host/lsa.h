@@ -25,7 +25,7 @@ struct scratch {
   dyn_gpu_address memory; /* 0, of 0 bytes: of GIN alone */
   size_t bytes;
   struct dyn_ipc_handle handle;
-  uint64_t *words; /* host memory that the GPU sees: stop, then fault; at LATE_AT who is late; a page further, stamps */
+  uint64_t *words; /* host memory that the GPU sees: stop, then fault; at LATE_AT who is late; at LANES_AT where who gives up says so; a page further, stamps */
   struct dyn_stamp *stamps; /* of its kernels in graphs */
   struct dyn_stamp *timed;  /* [DYN_TIMED_CALLS]: of calls that are timed, by their number */
   uint32_t numTimed;        /* so far, also of communicators that had it before */
@@ -37,7 +37,8 @@ struct scratch {
   struct scratch *next; /* of this process */
 };
 
-#define LATE_AT 8 /* of words; one of each lane */
+#define LATE_AT 8   /* of words; one of each lane */
+#define LANES_AT 16 /* of words: dyn_lanes */
 
 struct lane {
   struct dyn_domain domain;
@@ -110,6 +111,7 @@ void dyn_timing_begin(struct scratch *scratch, struct dyn_timing *timing, struct
 bool dyn_gin_forget(struct dyn_lsa *lsa);
 
 /* memory.c */
+struct dyn_lanes *dyn_lanes_of(const struct dyn_lsa *lsa); /* first those over load and store, behind them each backend's of GIN */
 bool dyn_context_enter(dyn_context context, bool *pushed);
 void dyn_context_leave(bool pushed);
 bool dyn_context_lives(const struct dyn_lsa *lsa); /* its memory is there, and its events */

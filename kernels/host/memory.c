@@ -151,6 +151,8 @@ static bool clear(const struct scratch *scratch) {
 /* 0: never. */
 static uint64_t late_seconds(void) { return dyn_setting("DYNAMICCL_LATE_S", 0, MOST_LATE_S, DEFAULT_LATE_S); }
 
+struct dyn_lanes *dyn_lanes_of(const struct dyn_lsa *lsa) { return (struct dyn_lanes *)(lsa->scratch->words + LANES_AT); }
+
 static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t bytes) {
   size_t rest = bytes - HEAD_BYTES - PAGE, slots = 2 * lsa->nRanks;
   struct dyn_domain *d = &lane->domain;
@@ -168,8 +170,8 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
   }
   char *own = (char *)(uintptr_t)lsa->bases[lsa->rank] + at;
   d->calls = (uint32_t *)(own + FLAGS_BYTES);
-  _Static_assert(NUM_LANES == 2, "who gives up in a lane knows one more");
-  d->elsewhere = (uint32_t *)(own - at + (bytes - at) + FLAGS_BYTES);
+  d->lanes = dyn_lanes_of(lsa);
+  dyn_lanes_of(lsa)->gaveUp[lane - lsa->lanes] = d->calls + DYN_KERNEL_MAX_BLOCKS;
   b->passed = (uint32_t *)(own + FLAGS_BYTES + CALLS_BYTES);
   d->stop = (uint32_t *)lsa->scratch->words;
   d->fault = lsa->scratch->words + 1;

@@ -69,7 +69,7 @@ static Trips tripsOf[kMaxRanks];
 static Gin ginOf(World &w, int rank, const Domain &d, const Step &s) {
   static uint64_t seen[kMaxRanks][kSeen];
   Trips &trips = tripsOf[rank];
-  return {rank, w.nRanks, kSlotBytes, ginCalls(d), seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, s.contexts, s.closely, 1, 0, 0, nullptr};
+  return {rank, w.nRanks, kSlotBytes, ginCalls(d), nullptr, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, s.contexts, s.closely, 1, 0, 0, nullptr};
 }
 
 /* What the call that has just ended, before this rank begins another, told of a put of so many bytes: not 0 until the
@@ -283,47 +283,14 @@ static void playCall(World &w, uint64_t n, int rank, bool first) {
   else playSum<int8_t>(w, s, rank, first);
 }
 
-/* A peer that sends nothing is named, with what was waited for, and nobody else is waited for any more. */
-static const char *silence() {
-  uint32_t calls[DYN_GIN_COUNTERS] = {}, stop = 0;
-  uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
-  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 0, 1, 0, 0, nullptr};
-  const FakeNet net = {0, 0, 3};
-  blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
-  if (awaitSignal(net, g, DYN_GIN_DATA, 2, 7)) return "a signal was seen that nobody raised";
-  if (fault[2] != ((uint64_t)DYN_GIN_WAIT_DATA << 32 | 7) || fault[1] != 0 || stop != 1) return "who was waited for in vain is not named";
-  g.waitNs = UINT64_MAX;
-  if (awaitCounter(net, g, 1, 8) || fault[1] != 0) return "a rank that has given up goes on waiting";
-  return nullptr;
-}
-
-/* What a rank that has given up would put lands where a peer may still read: in calls to come it puts nothing. */
-static const char *puttingOn() {
-  uint32_t calls[DYN_GIN_COUNTERS] = {}, stop = 0;
-  uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
-  Gin g = {0, 3, kSlotBytes, calls, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 0, 1, 0, 0, nullptr};
-  std::vector<uint4> memory(DYN_GIN_SLOTS * 3 * kSlotBytes / sizeof(uint4));
-  Windowed window = {};
-  for (int r = 0; r < 3; r++) window.memory[r] = (char *)memory.data();
-  const FakeNet net = {0, 0, 3};
-  static Block block;
-  pthread_barrier_init(&block.barrier, nullptr, 1);
-  ofBlock = &block;
-  blockIdx.x = threadIdx.x = 0, blockDim.x = gridDim.x = 1;
-  float in[4] = {}, out[4];
-  for (int call = 1; call <= 2; call++) {
-    ginAllReduce<float>(net, g, window, in, out, 4, Op::sum);
-    size_t puts = 0;
-    for (auto &queue : wiresOf[0].queues[0]) puts += queue.size(), queue.clear();
-    if (puts != (call == 1 ? 2 : 0)) return "a rank that has given up takes part in the next call";
-  }
-  return nullptr;
-}
+#include "gin_alone.h"
 
 /* Arithmetic. */
 static const char *alone() {
   if (const char *said = silence()) return said;
   if (const char *said = puttingOn()) return said;
+  if (const char *said = puttingOnElsewhere()) return said;
+  if (const char *said = seenBySome()) return said;
   for (size_t bytes : {1u, 15u, 16u, 17u, 160u, 161u, 4096u, 100001u})
     for (unsigned blocks = 1; blocks <= DYN_GIN_MAX_BLOCKS; blocks++) {
       size_t end = 0;

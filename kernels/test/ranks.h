@@ -67,7 +67,7 @@ struct World {
   Size size;
   std::vector<std::unique_ptr<char[]>> scratch;
   std::vector<std::vector<uint32_t>> counters, passed, flags;
-  World *beside = nullptr; /* the other lane of the same ranks; NULL: there is none */
+  const dyn_lanes *lanes = nullptr; /* by ranks; NULL: there is one */
   std::vector<std::unique_ptr<char[]>> memory;
   std::vector<std::vector<dyn_meeting>> meetings;
   std::vector<std::unique_ptr<char[]>> buffers[kBuffers];
@@ -83,7 +83,7 @@ static Domain domainOf(World &w, int rank, uint64_t waitNs) {
   Domain d = {};
   d.rank = rank, d.nRanks = w.nRanks, d.lines = w.size.lines, d.calls = w.counters[rank].data();
   for (int r = 0; r < w.nRanks; r++) d.scratch[r] = w.scratch[r].get();
-  d.elsewhere = w.beside == nullptr ? nullptr : w.beside->counters[rank].data();
+  d.lanes = w.lanes == nullptr ? nullptr : &w.lanes[rank];
   d.stop = &w.stop, d.fault = &w.fault, d.waitNs = waitNs;
   return d;
 }
@@ -171,7 +171,9 @@ static inline uint64_t missedBeside(const Size &size, Before before, Kernel kern
   static std::vector<std::unique_ptr<World>> worlds;
   for (int i = 0; i < 2; i++) worlds.emplace_back(new World), make(*worlds.back(), 3, 0, 1, size);
   World &w = *worlds.end()[-2], &other = *worlds.back();
-  w.beside = &other, other.beside = &w;
+  dyn_lanes lanes[3] = {};
+  for (int r = 0; r < 3; r++) lanes[r].gaveUp[0] = &w.counters[r][kMaxBlocks], lanes[r].gaveUp[DYN_LANES - 1] = &other.counters[r][kMaxBlocks];
+  w.lanes = other.lanes = lanes;
   std::thread([&] {
     playAlone(w, 0, 2000000, before);
     playAlone(other, 0, 2000000, kernel);
@@ -194,7 +196,7 @@ static int runAll(int argc, char **argv, const Size &size, Play play, const char
   uint64_t calls = argc > 1 ? strtoull(argv[1], nullptr, 10) : 2000, from = seed ? strtoull(seed, nullptr, 10) : 1;
   planted = argc > 2 ? atoi(argv[2]) : 0;
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  const bool late = planted >= DYN_KERNEL_MUTATE_SENDS_ON && planted <= DYN_KERNEL_MUTATE_OTHER_LANE;
+  const bool late = planted >= DYN_KERNEL_MUTATE_SENDS_ON && planted <= DYN_KERNEL_MUTATE_SOME_LEAVE;
   if ((planted == 0 || late) && alone != nullptr && (said = alone()) != nullptr) {
     fprintf(stderr, "%s\n", said);
     return !late;

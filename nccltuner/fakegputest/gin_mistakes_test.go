@@ -66,6 +66,11 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"memory.c", "busy || ginStays", "busy", "behind"},
 		{"watch.c", "if (!asks && dyn_gin_in_flight(lsa)) asks = dyn_thread_start(ask, NULL);", "dyn_gin_look(lsa);", "kept"},
 		{"watch.c", "bool now = lsa->askedIn != round &&", "bool now = false &&", "kept"},
+		{"memory.c", "dyn_lanes_of(lsa)->gaveUp[lane - lsa->lanes] = d->calls + DYN_KERNEL_MAX_BLOCKS;", "", "lanes"},
+		{"memory.c", "d->lanes = dyn_lanes_of(lsa);", "", "lanes"},
+		{"gin_run.c", "life->lanes[l].lanes = all;", "", "lanes"},
+		{"gin_run.c", "all->gaveUp[NUM_LANES * (1 + (life - lsa->gin->each)) + l]", "all->gaveUp[NUM_LANES + l]", "lanes"},
+		{"gin.c", ".stop = &words->stop,", ".stop = &words->stop, .lanes = dyn_lanes_of(lsa),", "lanes"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

@@ -115,7 +115,7 @@ func gin(t *testing.T, program string, env ...string) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	for what, want := range map[string]int{
-		"no GIN for this communicator: rank 1 was waited for in vain: its signal did not come; NCCL runs its calls": 2 + 1,
+		"no GIN for this communicator: rank 1 was waited for in vain: its signal did not come; NCCL runs its calls": 2 + 1 + 1,
 		"no GIN for this communicator: ncclDevCommCreate: invalid usage: ":                                          3, // where NCCL itself fails
 		"no GIN by Proxy for this communicator: rank 1 was waited for in vain: its signal did not come":             2, // as above, of 2.32.3
 		"no GIN by Proxy for this communicator: ncclDevCommCreate: invalid usage: ":                                 3 + 1,

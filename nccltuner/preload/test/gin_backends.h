@@ -119,13 +119,22 @@ static void all_of_newer(void) {
   steps_wait_s(AS_EVER);
 }
 
-static void all_of_several(void) {
+static void of_several(void) {
   setenv("FAKEGPU_GIN_TYPES", "23", 1);
   backends[0] = DYN_BACKEND_GDAKI, backends[1] = DYN_BACKEND_PROXY;
+}
+static void lanes_of_several(void) {
+  of_several();
+  give_up_in_lanes();
+}
+
+static void all_of_several(void) {
+  of_several();
   play("both", 3, both);
   play_on(2, "choice of both", 4, choice);
   play_on(2, "both", 4, both);
   play("both in graphs", 2, both_in_graphs);
+  give_up_in_lanes();
   play("trips by the first of both", 2, trips_told_closely);
   steps_wait_s("1");
   fault("silent", "1", "3");

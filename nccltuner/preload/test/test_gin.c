@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   test_gin LIBCUDA LIBNCCL [backends|late|places]    the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs; backends: of 2.32.3 alone, where
- *                                               a communicator may have several; late: ranks that are late alone
+ *   test_gin LIBCUDA LIBNCCL [backends|late|places|...]    the stand-ins of ../../fakegpu; FAKEGPU_TABLE is theirs; backends: of 2.32.3 alone,
+ *                                               where a communicator may have several; late: ranks that are late alone
  * The life of GIN on a communicator: the moves between its states; calls, on several streams and in CUDA graphs, with every
  * element compared; what puts take; what becomes of it where a rank's signals do not arrive, NCCL fails on a rank, a rank
  * dies, leaves early, or forks.
@@ -328,6 +328,7 @@ static void leaves(void) {
 #include "gin_asked.h"
 #include "gin_children.h"
 #include "gin_memory.h"
+#include "gin_lanes.h"
 #include "gin_backends.h"
 #include "gin_places.h"
 
@@ -369,6 +370,8 @@ static void all_of_one(void) {
   play("children", 2, children_of_ranks);
   all_late();
   play("no memory", 2, no_memory);
+  give_up_in_lanes();
+  probes_give_up();
   play("leaves", 2, leaves);
 }
 
@@ -387,7 +390,9 @@ int main(int argc, char **argv) {
   if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "places") == 0) return all_places(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "memory") == 0) return play("no memory", 2, no_memory), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "lanes") == 0) give_up_in_lanes(), probes_give_up();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
+  if (argc > 3 && strcmp(argv[3], "lanes") == 0) return lanes_of_several(), unlink(kernels) != 0;
   if (argc == 3) all_of_newer();
   all_of_several();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.30.7", 1);
