@@ -9,6 +9,7 @@
 # SIZES; LATENCY_US=1.3; MPS=1 and RANKS=N as in gin_live.sh; TRACE=FILE.gz keeps switches and what the daemon saw. With these 16 trials
 # take five minutes. Exit: as of bench.
 set -euo pipefail
+. "$(dirname "$0")/program_usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-trials-$(date -u +%F).jsonl}
 shift $(($# > 0))
@@ -54,6 +55,7 @@ bench=
 touch "$tmp/tables.jsonl"
 python3 nccltuner/gputest/gin_trials_count.py "$tmp/trace.csv" "$tmp/switches.jsonl" "$tmp/tables.jsonl" >"$tmp/trials.jsonl" || status=1
 [ -z "${TRACE:-}" ] || { cat "$tmp/switches.jsonl"; cat "$tmp/trace.csv"; } | gzip >"$TRACE"
+head -n 1 "$tmp/bench.jsonl" >>"$out" # on which machine, when and of which commit
 cat "$tmp/trials.jsonl" >>"$out"
 tail -n 1 "$tmp/trials.jsonl"
 exit "$status"

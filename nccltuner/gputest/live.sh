@@ -11,6 +11,7 @@
 # for nodes of a rank each) over sockets, and in watching, host and graphs over sockets, too, or with NODES=1, NCCL 2.30 or newer and
 # NCCL_MULTI_RANK_GPU_ENABLE=1 as ranks of one node.
 set -euo pipefail
+. "$(dirname "$0")/program_usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-bench-$(date -u +%F).jsonl}
 time=${TIME:-45}
@@ -50,7 +51,7 @@ for step in ${STEPS:-sockets nvlink watching host graphs}; do
   echo "--- $step"
   case $step in
     sockets)
-      over_sockets run --sizes 1K,16K,64K,256K,1M --phases "quiet:${time}s,network:${time}s,quiet:${small}s" ;;
+      over_sockets run --sizes 1K,4K,16K,64K,256K,1M --phases "quiet:${time}s,network:${time}s,quiet:${small}s" ;;
     cpu-load) # the detector is to say so, in the lines of the daemons at the end
       over_sockets run --sizes 1K,16K,64K,256K,1M --phases "quiet:${most}s,cpu:$((2 * most))s,quiet:${most}s" ;;
     # To measure, not to use: beyond a few bytes inline data blocks NCCL's proxies, and its receivers lose sizes (docs/design/operation.md, decision 21).

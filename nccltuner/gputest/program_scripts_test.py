@@ -84,6 +84,24 @@ class Tree(unittest.TestCase):
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
+class Usage(unittest.TestCase):
+    def test_help_and_no_option_for_a_file(self):
+        scripts = []
+        for path in (os.path.join(folder, name) for folder in (HERE, os.path.join(HERE, "../../kernels/bench")) for name in os.listdir(folder)):
+            if path.endswith(".sh") and os.access(path, os.X_OK):
+                with open(path) as f:
+                    if "${1:-" in f.read():
+                        scripts.append(path)
+        self.assertGreater(len(scripts), 20)
+        for path in scripts:
+            with self.subTest(path), tempfile.TemporaryDirectory() as nowhere:
+                help_, refused = (subprocess.run(["bash", path, word], capture_output=True, text=True, timeout=20, cwd=nowhere) for word in ("--help", "--nonsense"))
+                self.assertEqual((help_.returncode, help_.stderr), (0, ""))
+                self.assertIn(os.path.basename(path), help_.stdout)
+                self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+                self.assertIn("no option --nonsense", refused.stderr)
+
+
 class Fallbacks(Tree):
     def test_every_case(self):
         self.script("tools/program", PROGRAM)
