@@ -62,6 +62,7 @@ bench)
   mkdir -p "$TMPDIR/dynamiccl-bench-$$-x/1/run"
   while [ "$1" != --trace ]; do shift; done
   printf '%s' "$TRACE_IS" >"$2"
+  [ "$3" = --out ] && echo '{"kind": "head", "machine": {}}' >"$4"
   for ((i = 0; i < 150; i++)); do sleep 0.1; [ ! -e "$TMPDIR/told" ] || [ "$(wc -l <"$TMPDIR/told")" -lt 5 ] || exit 0; done ;;
 table)
   [ -d "$3" ] || exit 1
@@ -85,9 +86,10 @@ class Script(Tree):
         done = self.start("gin_trials.sh", self.path("out.jsonl"), TMPDIR=self.path("tmp"), NCCL_LIB=self.path("lib/nccl"), TRIALS="2", QUIET="1", FAULT="1", WARM="1", TRACE_IS=HEAD + row)
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = [json.loads(line) for line in self.read("out.jsonl").splitlines()]
-        self.assertEqual([(x["trial"], x["fault"], x["over_gin"], x["changed"]) for x in lines if x["figure"] == "gin trial choices"],
+        self.assertEqual(lines[0], {"kind": "head", "machine": {}})
+        self.assertEqual([(x["trial"], x["fault"], x["over_gin"], x["changed"]) for x in lines[1:] if x["figure"] == "gin trial choices"],
                          [(0, "none", 1, 0), (1, "backend-fallback", 1, 0), (2, "none", 1, 0), (3, "congestion", 0, 1), (4, "none", 1, 1)])
-        self.assertEqual([x["fault"] for x in lines if x["figure"] == "gin trial"], ["none", "backend-fallback", "none", "congestion", "none"])
+        self.assertEqual([x["fault"] for x in lines[1:] if x["figure"] == "gin trial"], ["none", "backend-fallback", "none", "congestion", "none"])
 
 
 if __name__ == "__main__":
