@@ -164,6 +164,7 @@ func (g *Guard) Shift(d Diagnosis) {
 	if g.arms.samples[0].n > 0 {
 		g.ended = g.Estimates(g.ended[:0])
 	}
+	g.wearTrust()
 	g.arms.reset()
 	g.recheck.reset()
 	g.chance.reset()
@@ -189,7 +190,7 @@ func (g *Guard) Reconfigure(cfg GuardConfig) { g.budget.reconfigure(g, cfg) }
 func (g *Guard) restart(latest []state.Observation) {
 	latest = slices.Clone(latest) // of what Shift resets
 	if latest[0].Action == actions.Default && g.base != 0 && g.arms.samples[0].recent(len(latest)) < g.arms.samples[g.base].log() {
-		g.base, g.urgent = 0, true // the default is cheaper now than the choice was
+		g.base, g.trusted, g.urgent = 0, 0, true // the default is cheaper now than the choice was
 	}
 	g.Shift(DiagnosisUnknown)
 	for _, o := range latest {
@@ -217,14 +218,11 @@ func (g *Guard) judged(i int) bool {
 }
 
 // toJudge gives what a batch of so many trials must have to judge a choice that was kept, beyond what the learner wants
-// anyway.
-func (g *Guard) toJudge(wanted []actions.Action, maxTrials int) []actions.Action {
+// anyway; want is its base.
+func (g *Guard) toJudge(want int, wanted []actions.Action, maxTrials int) []actions.Action {
 	g.missing = g.missing[:0]
 	if !g.kept {
-		if g.trusted > 0 && !g.approve(g.base) && maxTrials > 0 && g.arms.samples[0].n < trustedDefaults {
-			g.missing = append(g.missing, actions.Default)
-		}
-		return g.missing
+		return g.toTrust(want, maxTrials)
 	}
 	wanted = wanted[:min(len(wanted), maxTrials)]
 	for _, need := range [...]struct{ i, n int }{{0, guardMinDefault}, {g.base, guardMinChoice}} {
@@ -275,7 +273,7 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	want, trials := g.learner.Propose(maxTrials + len(g.arms.set))
 	w, known := g.arms.index[want]
 	g.kept = g.kept && !g.judged(g.base)
-	if !g.trusts() {
+	if !g.kept && !g.trusts() { // as long as it is kept defaults may be under way, behind a program that runs ahead
 		g.trusted = 0
 	}
 	switch {
@@ -290,7 +288,7 @@ func (g *Guard) Propose(maxTrials int) (actions.Action, []actions.Action) {
 	}
 	g.trials = g.trials[:0]
 	g.budget.open(g)
-	missing := g.toJudge(trials, maxTrials)
+	missing := g.toJudge(w, trials, maxTrials)
 	maxTrials -= len(missing)
 	again, times := g.recheck.due(g, w)
 	for range min(times, maxTrials) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/state"
 )
 
 // coldStart is a size whose choice is stored, in a program that begins: microseconds of 2 MiB as on 4 H100.
@@ -105,5 +106,68 @@ func TestStoredChoiceThatIsWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Where conditions jump every few calls trust ends all the same: until 2026-11-26 each of them began it anew, and what cost 1.2 times the default's
+// time was in force after 5,000 calls.
+func TestTrustEndsThoughConditionsGoOnChanging(t *testing.T) {
+	for _, every := range []int{10, 20, 30} {
+		for _, learner := range []string{NameLSTM, NameUCB} {
+			for seed := range uint64(5) {
+				c, rng := newColdStart(t, 36), rand.New(rand.NewPCG(seed, 3))
+				task := Task{Set: c.set, Bucket: bucketOf(21), Prior: c.costs, Rand: rand.New(rand.NewPCG(seed, 4))}
+				g := NewGuard(newNamed(t, learner)(task), c.set, task.Bucket, c.costs, DefaultGuardConfig())
+				g.Keep(c.stored, TrustedCalls)
+				made := 0
+				for made < 1000 && g.Base() == c.stored {
+					base, trials := g.Propose(12)
+					for _, a := range append(append([]actions.Action{}, trials...), base) {
+						made++
+						g.Observe(seen(a, float64(1+made/every%2)*c.costs[a]*math.Exp(0.05*rng.NormFloat64())))
+						if g.Jumped() {
+							g.Shift(DiagnosisUnknown)
+						}
+						if g.Urgent() {
+							break
+						}
+					}
+				}
+				if made > 400 {
+					t.Errorf("%s, a jump every %d calls: in force after %d calls", learner, every, made)
+				}
+			}
+		}
+	}
+}
+
+// Calls that a program made before the first one of the default is heard of end no trust, when that is heard of then.
+func TestTrustWaitsForTheDefault(t *testing.T) {
+	c := newColdStart(t, 20.5)
+	g := NewGuard(&stubborn{}, c.set, bucketOf(21), c.costs, DefaultGuardConfig())
+	g.Keep(c.stored, TrustedCalls)
+	g.Propose(12)
+	feed(g, c.stored, 40e3, 14) // as delayed ones
+	g.Propose(12)
+	feed(g, actions.Default, 30e3, guardMinDefault)
+	if base, _ := g.Propose(12); base != c.stored {
+		t.Errorf("%s is in force behind three calls of the default", base)
+	}
+}
+
+// A default that has become cheaper is not itself trusted.
+func TestTrustEndsWithItsChoice(t *testing.T) {
+	c := newColdStart(t, 20.5)
+	g := NewGuard(&stubborn{}, c.set, bucketOf(21), c.costs, DefaultGuardConfig())
+	g.Keep(c.stored, TrustedCalls)
+	feed(g, actions.Default, 30e3, guardMinDefault)
+	feed(g, c.stored, 20.5e3, 3)
+	g.Propose(12)
+	for range 4 {
+		feed(g, actions.Default, 10e3, 1)
+	}
+	g.restart([]state.Observation{seen(actions.Default, 10e3), seen(actions.Default, 10e3), seen(actions.Default, 10e3), seen(actions.Default, 10e3)})
+	if g.Base() != actions.Default || g.Trusted() > 0 {
+		t.Errorf("%s is in force, and %d calls of it are wanted", g.Base(), g.Trusted())
 	}
 }

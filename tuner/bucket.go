@@ -65,7 +65,7 @@ type bucket struct {
 }
 
 func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents.NewLearner, design agents.Design,
-	cfg agents.GuardConfig, topology state.Topology, peers *agents.Peers, prior *Learned, inForce actions.Action, trusted int, rng *rand.Rand) *bucket {
+	cfg agents.GuardConfig, topology state.Topology, peers *agents.Peers, prior *Learned, inForce actions.Action, rng *rand.Rand) *bucket {
 	var costs map[actions.Action]float64
 	assumed, stored, storedNs := actions.Default, 0.0, state.Ns(0)
 	if prior != nil {
@@ -85,7 +85,6 @@ func newBucket(b state.Bucket, set []actions.Action, differ bool, learner agents
 	}
 	task := agents.Task{Set: set, Bucket: b, Topology: topology, Prior: costs, Peers: peers, Rand: rng}
 	guard := agents.NewGuard(learner(task), set, b, costs, cfg)
-	guard.Keep(assumed, trusted) // judged by trials of its own: a learner that wants the default thinks that calls show what that costs
 	made := &bucket{Bucket: b, differ: differ, assumed: assumed, stored: stored, storedNs: storedNs, set: set, guard: guard, detector: agents.NewDetector(design), fresh: true,
 		entry: Entry{Bucket: b}, warmAt: -1}
 	if prior != nil && prior.DiagnosisNs != 0 {
@@ -102,13 +101,12 @@ func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, diff
 	m.dirty, m.touched = true, true
 	old := m.buckets[b.Collective][b.Log2Bytes]
 	var quiet silence
-	trusted := agents.TrustedCalls
 	if old != nil {
-		trusted = old.guard.Trusted()
 		quiet.quiet, quiet.lost = old.silence.quiet, old.silence.lost
 	}
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
-	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), trusted, rng)
+	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
+	made.guard.Keep(made.assumed, m.trusted(old, made)) // judged by trials of its own: a learner that wants the default thinks that calls show what that costs
 	made.allowed, made.silence = allowed, quiet
 	if old != nil { // what was said of it and counted holds for every set of choices
 		made.diagnosis, made.diagNs, made.diagBefore, made.diagUntold = old.diagnosis, old.diagNs, old.diagBefore, old.diagUntold
@@ -118,6 +116,18 @@ func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, diff
 	made.detector.Share(&m.noise)
 	made.guard.Withhold(func(a actions.Action) bool { return m.connects(b.Collective, a) })
 	return made
+}
+
+// trusted is how many calls are wanted of what is assumed. Where an earlier daemon had it in force the program's first calls are over: who took
+// over every few calls would trust it for ever.
+func (m *comm) trusted(old, made *bucket) int {
+	switch {
+	case old != nil && slices.Contains(old.set, made.assumed):
+		return old.guard.Trusted()
+	case m.InForce[made.Bucket] != actions.Default:
+		return 0
+	}
+	return agents.TrustedCalls // of the store, and a rank may have learned only now that it can run it
 }
 
 // A guard drops a choice after three bad calls, and then nobody runs it any more and the detector never gets the calls

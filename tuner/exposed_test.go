@@ -29,7 +29,7 @@ func still(t interface{ Fatal(...any) }, log2 uint8) *bucket {
 	}
 	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: log2}
 	return newBucket(b, []actions.Action{actions.Default, treeSimple}, false, learner, design, agents.DefaultGuardConfig(), state.Topology{Shape: state.Shape{Ranks: 2, Nodes: 2}},
-		agents.NewPeers(), nil, actions.Default, 0, nil)
+		agents.NewPeers(), nil, actions.Default, nil)
 }
 
 // line feeds an exposure call by call.
