@@ -90,9 +90,9 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
     if (since == 0) since = now;
     const uint32_t stop = loadHost(g.stop);
     if (stop == 0 && now - since < g.waitNs) continue;
-    giveUp(g.calls, DYN_GIN_CALLS, g.lanes);
     if (stop == 0) storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
     storeRelease(g.stop, stop == 0 ? 1 : stop | DYN_STOP_MISSED);
+    giveUp(g.calls, DYN_GIN_CALLS, g.lanes); /* behind the host's words: who sees this in another lane is over at once, and the program asks why */
     return false;
   }
   return true;

@@ -337,10 +337,12 @@ static bool give_back_life(struct dyn_lsa *lsa, struct dyn_gin_life *life) {
 
 static bool begun(const struct dyn_gin_life *life) { return atomic_load(&life->state.now) != DYN_GIN_UNINITIALISED; }
 
-/* Of all lives, or of none: where one failed puts may be on their way, and the communicator stays. */
+/* Of all lives, or of none: where one failed puts may be on their way, and the communicator stays. A kernel that has not ended by then may give up
+ * later, in all lanes, so the memory of these waits for it as for one that the program called, also where there was none (dyn_lsa_settle). */
 static bool farewell(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
   bool done = true;
+  atomic_store(&lsa->called, true);
   for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || dyn_gin_usable(&gin->each[i].state));
   for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || dyn_gin_exchange(lsa, &gin->each[i], FAREWELL_NS, gin->why) == NULL);
   for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || give_back_life(lsa, &gin->each[i]));

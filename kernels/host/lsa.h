@@ -80,7 +80,7 @@ struct dyn_lsa {
   dyn_gpu_address bases[DYN_KERNEL_MAX_RANKS];
   bool opened[DYN_KERNEL_MAX_RANKS]; /* by a handle, to be closed */
   struct lane lanes[NUM_LANES];
-  atomic_bool called;          /* a kernel was launched, other than into a graph */
+  atomic_bool called;          /* a kernel was launched, other than into a graph; also the last ones of GIN */
   unsigned long long streamId; /* of the newest */
   struct capture captures[MAX_CAPTURES]; /* the newest */
   _Atomic(uint64_t) numCaptures; /* so far */

@@ -88,6 +88,18 @@ static const char *puttingOnElsewhere() {
   return nullptr;
 }
 
+/* Who sees it in another lane is over at once, and then the host knows already. In one place, so that what is stored last is there. */
+static const char *toldTooLate() {
+  Lane lane;
+  alignas(8) uint32_t other[2] = {0, 4}; /* 4: the host has had enough */
+  const dyn_lanes lanes = {{other}};
+  Gin g = lane.gin(&lanes);
+  g.stop = &other[1];
+  inBlockOf(nullptr, 1, 0);
+  if (awaitSignal(net, g, DYN_GIN_DATA, 1, 7)) return "a signal was seen that nobody raised";
+  return other[1] == 1 ? nullptr : "a kernel of another lane is over before the host hears why";
+}
+
 /* While a block begins, of which some see it and others do not: all leave, for one puts what all have put together. */
 static const char *seenBySome() {
   static Lane lane;

@@ -290,6 +290,7 @@ static const char *alone() {
   if (const char *said = silence()) return said;
   if (const char *said = puttingOn()) return said;
   if (const char *said = puttingOnElsewhere()) return said;
+  if (const char *said = toldTooLate()) return said;
   if (const char *said = seenBySome()) return said;
   for (size_t bytes : {1u, 15u, 16u, 17u, 160u, 161u, 4096u, 100001u})
     for (unsigned blocks = 1; blocks <= DYN_GIN_MAX_BLOCKS; blocks++) {

@@ -71,6 +71,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "life->lanes[l].lanes = all;", "", "lanes"},
 		{"gin_run.c", "all->gaveUp[NUM_LANES * (1 + (life - lsa->gin->each)) + l]", "all->gaveUp[NUM_LANES + l]", "lanes"},
 		{"gin.c", ".stop = &words->stop,", ".stop = &words->stop, .lanes = dyn_lanes_of(lsa),", "lanes"},
+		{"gin.c", "  atomic_store(&lsa->called, true);\n", "", "lanes"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

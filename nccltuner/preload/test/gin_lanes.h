@@ -102,7 +102,27 @@ static void probe_gives_up(void) {
   }
 }
 
+/* Of a communicator that never called the last kernel runs on behind its end, and gives up later, in all lanes: nobody else may have their
+ * memory by then. As CUDA may say it, without the wait. */
+static int queries;
+static int runs_on(dyn_event event) { return (void)event, queries++ == 0 ? 1 : DYN_CUDA_NOT_READY; }
+static void farewell_runs_on(void) {
+  load();
+  struct dyn_host_driver *driver = (struct dyn_host_driver *)(uintptr_t)dyn_host_driver();
+  CHECK(begin_near());
+  const struct scratch *had = lsa->scratch;
+  int (*query)(dyn_event) = driver->cuEventQuery;
+  driver->cuEventQuery = runs_on;
+  dyn_gin_destroy(lsa);
+  CHECK(dyn_gin_now(lsa) == DYN_GIN_FAILED && queries == 1, "%d", queries);
+  dyn_lsa_close(lsa);
+  CHECK(!had->spare, "memory of a kernel that runs is another communicator's");
+  driver->cuEventQuery = query;
+  meet();
+}
+
 static void probes_give_up(void) {
+  play("a farewell runs on", 2, farewell_runs_on);
   setenv("FAKEGPU_GIN", "silent", 1);
   steps_wait_s("1");
   play("a probe gives up", 2, probe_gives_up);
