@@ -17,7 +17,7 @@
 # GIN=PROGRAM one that was built elsewhere (make -C kernels gin ARCH=sm_90). A table that fails keeps no other from being made.
 # Exit: 0 if every table was made and every element is right.
 set -euo pipefail
-. "$(dirname "$0")/../../nccltuner/gputest/program_usage.sh"
+. "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-$(date -u +%F).jsonl}
 shift $(($# > 0))

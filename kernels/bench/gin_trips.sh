@@ -9,7 +9,7 @@
 # tunings, or with one: FILE=TUNING; LIMIT=20 seconds for each run; NCCL_LIB=FILE libnccl.so.2, GIN=PROGRAM and, with NCCL 2.30.5 and
 # later, GIN_TYPE, as gin.sh has them: GIN_TYPE=3 is the card, 2 copies that the host drives, which no tuning is for (TUNINGS=-).
 set -euo pipefail
-. "$(dirname "$0")/../../nccltuner/gputest/program_usage.sh"
+. "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-/dev/null}
 [ -n "${NCCL_LIB:-}" ] || NCCL_LIB=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')/lib/libnccl.so.2

@@ -7,7 +7,7 @@
 # Environment: LIMIT=500 seconds, behind which all is killed; NCCL_LIB=FILE libnccl.so.2, GIN=PROGRAM and, with NCCL 2.30.5 and later, GIN_TYPE,
 # as gin.sh has them: 3 is the card. DYNAMICCL_CARRIER_TYPE=proxy with 2.28.9: where no kernel stays. COMMIT=NAME where there is no git.
 set -euo pipefail
-. "$(dirname "$0")/../../nccltuner/gputest/program_usage.sh"
+. "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-waits-$(date -u +%F).jsonl}
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }

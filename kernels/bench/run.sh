@@ -8,7 +8,7 @@
 # kernels lsa ARCH=sm_90). Each step has a time limit, and one that fails keeps no other from being run.
 # Exit: 0 if every step was and every element is right.
 set -euo pipefail
-. "$(dirname "$0")/../../nccltuner/gputest/program_usage.sh"
+. "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-kernels-$(date -u +%F).jsonl}
 shift $(($# > 0))

@@ -13,7 +13,7 @@
 # By the manual racecheck looks at shared memory alone, which only the kernel with the normalisation has, and initcheck
 # reports memory that another process wrote, so it is not among the tools.
 set -euo pipefail
-. "$(dirname "$0")/../../nccltuner/gputest/program_usage.sh"
+. "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-sanitize-$(date -u +%F).jsonl}
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }

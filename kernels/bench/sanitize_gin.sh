@@ -13,7 +13,7 @@
 # follow them: each rank says whether it has the tool's library in it, and there is one report of all. NCCL asks for kernels that a GPU
 # may not have and takes no for an answer, so errors of CUDA's API are not reported. One rank's kernel waits for what the other's puts, and for a launch of the carrier's: none may wait for the end of another.
 set -euo pipefail
-. "$(dirname "$0")/../../nccltuner/gputest/program_usage.sh"
+. "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-sanitize-gin-$(date -u +%F).jsonl}
 command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }

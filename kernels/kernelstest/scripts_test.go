@@ -67,7 +67,7 @@ func script(t *testing.T, name string, variables ...string) ([]map[string]any, i
 	for _, built := range []string{"dynamiccl-kernels.fatbin", "dynamiccl-gin.fatbin", "libnccl-net-dynamiccl-carrier.so"} {
 		files["lib/"+built] = ""
 	}
-	for _, sourced := range []string{"mps.sh", "carrier.sh", "gin_program.sh"} {
+	for _, sourced := range []string{"mps.sh", "carrier.sh", "gin_program.sh", "usage.sh"} {
 		text, err := os.ReadFile(filepath.Join("..", "bench", sourced))
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,7 @@
 # read in NCCL's source is held against it here; of an NCCL without source it is how one knows. Environment: NCCL_LIB=FILE another
 # libnccl.so.2 than the loader's.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-asked-$(date -u +%F).jsonl}
 tmp=$(mktemp -d /tmp/dyn-asked.XXXXXX)

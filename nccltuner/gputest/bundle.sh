@@ -6,7 +6,7 @@
 # NCCL_TESTS=SOURCES (https://github.com/NVIDIA/nccl-tests) builds nccl-tests as well, into .cache/gpu/nccl-tests; TESTS="all_reduce ..." others of them.
 # libnccl.so.2 is not needed here: programs are linked with a library of its names, and find the real one where they run.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 arch=${1:-sm_90}
 [[ $arch == sm_* ]] || { echo "ARCH $arch: want sm_80, sm_90, sm_100, ..." >&2; exit 2; }

@@ -4,7 +4,7 @@
 # Environment: see mix_common.sh. Exit: mix's (0 all right, 1 wrong elements, 3 a hang, 4 a rank failed), or 1 when
 # nothing was tuned.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 out=${1:-$(dirname "$0")/../../docs/figures/gpu-$(date -u +%Y-%m-%d).jsonl}
 shift $(($# > 0))
 . "$(dirname "$0")/mix_common.sh"

@@ -9,7 +9,7 @@
 # Environment: TIME=30 seconds a phase; GBS=0.2 of a capped link; NODES=2; COLLECTIVES, SIZES; MPS=1 and RANKS=N: so many ranks share
 # the GPUs under CUDA's multi-process service, on two contexts (one GPU is enough for nodes of a rank each). Exit: as of bench.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-live-$(date -u +%F).jsonl}
 shift $(($# > 0))

@@ -9,7 +9,7 @@
 # SIZES; LATENCY_US=1.3; MPS=1 and RANKS=N as in gin_live.sh; TRACE=FILE.gz keeps switches and what the daemon saw. With these 16 trials
 # take five minutes. Exit: as of bench.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-trials-$(date -u +%F).jsonl}
 shift $(($# > 0))

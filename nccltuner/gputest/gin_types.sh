@@ -6,7 +6,7 @@
 # libnccl.so.2; and nvcc with NCCL_HOME=FOLDER (FOLDER/include has its headers) or GIN=PROGRAM, .cache/gpu/gin-2.32.3 of bundle.sh.
 # Environment: COLLECTIVES, SIZES of the sweep; LIMIT=60 seconds for the puts of a type. Exit: 0 if all puts were timed and the table has both.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-types-$(date -u +%F).jsonl}
 GIN_TYPE=both

@@ -11,7 +11,7 @@
 # for nodes of a rank each) over sockets, and in watching, host and graphs over sockets, too, or with NODES=1, NCCL 2.30 or newer and
 # NCCL_MULTI_RANK_GPU_ENABLE=1 as ranks of one node.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-bench-$(date -u +%F).jsonl}
 time=${TIME:-45}

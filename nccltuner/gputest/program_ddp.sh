@@ -7,7 +7,7 @@
 # a run, BUDGET=100000 for each comparison; NCCL_LIB=FILE another libnccl.so.2; ARMS="plain run" (commas within an arm stand for
 # spaces: observe=run,--learner,default).
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"

@@ -7,7 +7,7 @@
 # TIMEOUT=240 seconds a run, BUDGET=100000 for all; NCCL_LIB=FILE another libnccl.so.2, such as 2.32.3, whose device kernels
 # matter here; ARMS="plain run stored=run,--no-explore" (commas within an arm stand for spaces).
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"

@@ -6,7 +6,7 @@
 # program_transport.sh (MPS=1 RANKS=2: over sockets, so one GPU is enough); OLD_NCCL=FILE a libnccl.so.2 of a time before communicators had an
 # id (2.26 or older), for one case more; LIMIT=180 seconds a case.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 root=$PWD
 if [ $# -gt 0 ]; then exec 3>>"$1"; else exec 3>&1; fi

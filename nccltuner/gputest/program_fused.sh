@@ -6,7 +6,7 @@
 # store to start from, and nothing is calibrated; HIDDEN="4096 8192" widths; TOKENS=1,8,32; REPEAT=5; ARMS=... others (commas within an arm stand
 # for spaces); TIMEOUT=240 seconds a run, BUDGET=100000 for each width; NCCL_LIB=FILE another libnccl.so.2 than PyTorch's.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"

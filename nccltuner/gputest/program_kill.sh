@@ -7,7 +7,7 @@
 # Environment: MODES="calls graph watchdog"; GPUS=N the first N; KILL=-1 the rank, -1 is the last; BOUND=5 seconds; STORE=FILE is a store to start
 # from, and nothing is calibrated; LIMIT=300 seconds a mode; NCCL_LIB=FILE another libnccl.so.2 than PyTorch's. Exit: 0 if all pass.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"

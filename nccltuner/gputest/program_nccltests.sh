@@ -13,7 +13,7 @@
 # stored=run,--no-explore" other arms than a figure's (commas within an arm stand for spaces: nccl=run,DYNAMICCL_NO_KERNELS=1,--no-explore);
 # and what nccltests.sh reads.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"

@@ -10,7 +10,7 @@
 # LEARNERS="lstm coordinate-descent"; BUDGET_SHARE=10% of time that exploration may lose; TIMEOUT=240 seconds a run,
 # BUDGET=100000 for each comparison; NCCL_LIB=FILE another libnccl.so.2.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"

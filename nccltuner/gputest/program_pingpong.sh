@@ -5,7 +5,7 @@
 # run" (commas within an arm stand for spaces); REPEAT=3; PINGPONG="" flags of examples/pingpong.py; TIMEOUT=240 seconds a run,
 # BUDGET=100000 for all; NCCL_LIB=FILE another libnccl.so.2.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"

@@ -56,7 +56,7 @@ class Tree(unittest.TestCase):
             if name.startswith(("program_", "nccltests")) and not name.endswith("_test.py"):
                 shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
         os.makedirs(self.path("kernels/bench"))
-        for name in ("mps.sh", "carrier.sh"):
+        for name in ("mps.sh", "carrier.sh", "usage.sh"):
             shutil.copy(os.path.join(HERE, "../../kernels/bench", name), self.path("kernels/bench"))
         self.script("bin/dynamiccld", DAEMON)
         self.script("tools/nvidia-smi", 'case "$*" in *query*) echo "NVIDIA Test, 580.1"; echo "NVIDIA Test, 580.1" ;; *) echo "GPU 0"; echo "GPU 1" ;; esac')

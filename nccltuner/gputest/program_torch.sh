@@ -6,7 +6,7 @@
 # nothing is calibrated; REPEAT=5; COLLECTIVES_FLAGS="" flags of examples/collectives.py; ARMS="plain stored=run,--no-explore" (commas within an arm
 # stand for spaces); TIMEOUT=240 seconds a run, BUDGET=100000 for all; NCCL_LIB=FILE another libnccl.so.2 than PyTorch's.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"

@@ -2,7 +2,7 @@
 # Real NCCL on the GPUs of this machine: plugin, daemon, unmodified PyTorch. Needs two or more NVIDIA GPUs, PyTorch with
 # NCCL, and what `make` left in bin/ and lib/. NCCL_LIB=FILE tests another libnccl.so.2.   nccltuner/gputest/run.sh [RESULTS.jsonl] [SECONDS]
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 root=$PWD
 out=${1:-docs/figures/gpu-$(date -u +%Y-%m-%d).jsonl}

@@ -5,7 +5,7 @@
 # Environment: see mix_common.sh; KILL_EVERY=S; with --nodes, HOSTS=1: every node has shared files of its own, as on several hosts, and the daemon is
 # that of rank 0's. Exit: as of cases.sh.
 set -euo pipefail
-. "$(dirname "$0")/program_usage.sh"
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
 [ $# -ge 1 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
 seconds=$1
 out=${2:-$(dirname "$0")/../../docs/figures/gpu-$(date -u +%Y-%m-%d).jsonl}
