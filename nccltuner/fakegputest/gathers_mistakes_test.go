@@ -1,19 +1,12 @@
 package fakegputest
 
 import (
-	"context"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"dynamiccl/internal/testbuild"
 )
 
 // Of which communicator the plugin is told what a group has: whatever is mistaken must be found.
 func TestGathersFindPlantedMistakes(t *testing.T) {
-	const preload = "../preload"
 	for _, m := range []struct{ file, is, mistake string }{
 		{"gathers.c", "    differs |= in == 0 || in >= MOST_INSIDE || (known != 0 && in != known);\n", ""},
 		{"gathers.c", "(known != 0 && in != known)", "false"},
@@ -32,16 +25,7 @@ func TestGathersFindPlantedMistakes(t *testing.T) {
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			library := testbuild.MistakenPreload(t, build, dir, preload, preload, m.file, m.is, m.mistake)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			folder := filepath.Join(testbuild.Objects(build, preload), "test")
-			run := exec.CommandContext(ctx, filepath.Join(folder, "test_making"), folder, filepath.Join(build, "libcuda.so.1"))
-			run.Env = []string{"TMPDIR=" + dir, "LD_PRELOAD=" + library, "TEST_ALARM_S=15"}
-			if out, err := run.CombinedOutput(); err == nil || ctx.Err() != nil || !strings.Contains(string(out), "test/") {
-				t.Errorf("not found: %v: %s", err, out)
-			}
+			findsPreloadMistake(t, "test_making", "../preload", m.file, m.is, m.mistake, 1, time.Minute)
 		})
 	}
 }

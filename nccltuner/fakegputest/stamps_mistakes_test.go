@@ -25,22 +25,31 @@ func TestStampsFindPlantedMistakes(t *testing.T) {
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			library := testbuild.MistakenPreload(t, build, dir, preload, m.folder, m.file, m.is, m.mistake)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-			defer cancel()
-			folder := filepath.Join(testbuild.Objects(build, preload), "test")
-			for try := 1; ; try++ { // some need two ranks to be in step, which a busy machine has them not be now and then
-				run := exec.CommandContext(ctx, filepath.Join(folder, "test_stamps"), folder, filepath.Join(build, "libcuda.so.1"))
-				run.Env = []string{"TMPDIR=" + dir, "LD_PRELOAD=" + library, "TEST_ALARM_S=15"}
-				out, err := run.CombinedOutput()
-				if err != nil && ctx.Err() == nil && strings.Contains(string(out), "test/") {
-					return
-				}
-				if try == 3 {
-					t.Fatalf("not found: %v: %s", err, out)
-				}
-			}
+			// Some need two ranks to be in step, which a busy machine has them not be now and then.
+			findsPreloadMistake(t, "test_stamps", m.folder, m.file, m.is, m.mistake, 3, 5*time.Minute)
 		})
+	}
+}
+
+// findsPreloadMistake has a C test under the preload library fail, in so many tries and within the limit, where text stands in one of its sources
+// for what is there once.
+func findsPreloadMistake(t *testing.T, program, source, file, is, mistake string, tries int, limit time.Duration) {
+	t.Helper()
+	const preload = "../preload"
+	dir := t.TempDir()
+	library := testbuild.MistakenPreload(t, build, dir, preload, source, file, is, mistake)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	folder := filepath.Join(testbuild.Objects(build, preload), "test")
+	for try := 1; ; try++ {
+		run := exec.CommandContext(ctx, filepath.Join(folder, program), folder, filepath.Join(build, "libcuda.so.1"))
+		run.Env = []string{"TMPDIR=" + dir, "LD_PRELOAD=" + library, "TEST_ALARM_S=15"}
+		out, err := run.CombinedOutput()
+		if err != nil && ctx.Err() == nil && strings.Contains(string(out), "test/") {
+			return
+		}
+		if try == tries {
+			t.Fatalf("not found: %v: %s", err, out)
+		}
 	}
 }
