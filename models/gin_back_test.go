@@ -1,10 +1,8 @@
 package models_test
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
@@ -58,7 +56,7 @@ func newGINProgram(t *testing.T, seed uint64) *ginProgram {
 	}
 	p := &ginProgram{core: core, tables: map[state.Bucket]*tunersim.Table{}, samples: map[state.Bucket]*tunersim.Sampler{}, rng: rand.New(rand.NewPCG(seed, 3)), fault: quietLinks, nowNs: 1e9,
 		plan: tuner.Plan{SampleEvery: 1}, entries: map[state.Bucket]tuner.Entry{}, ids: map[state.Bucket]uint32{}, calls: map[state.Bucket]int{}, made: map[state.Bucket]uint16{}}
-	small, large := figure(t, "gpu-sweep-gin-4ranks-mps-2026-11-25-9ee71c8"), figure(t, "gpu-sweep-gin-4ranks-mps-2026-11-25-dcb3289")
+	small, large := models.TableIn(t, "../docs/figures", "gpu-sweep-gin-4ranks-mps-2026-11-25-9ee71c8"), models.TableIn(t, "../docs/figures", "gpu-sweep-gin-4ranks-mps-2026-11-25-dcb3289")
 	p.tell(tuner.CommJoined{Comm: liveComm, Shape: large.Shape, EventTimed: true, Explore: true, MaxChannels: 32})
 	for _, c := range []struct {
 		table *tunersim.Table
@@ -81,19 +79,6 @@ func newGINProgram(t *testing.T, seed uint64) *ginProgram {
 		}
 	}
 	return p
-}
-
-func figure(t *testing.T, name string) *tunersim.Table {
-	t.Helper()
-	f, err := os.Open("../docs/figures/" + name + ".csv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := tunersim.ReadTable(f)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return table
 }
 
 // fault gives how much longer a call takes that moves so many bytes over a link, or a put.

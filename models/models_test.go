@@ -128,7 +128,13 @@ func TestHeldOutPolicies(t *testing.T) {
 // Recorded is a table of measurements.
 func Recorded(t testing.TB, name string) *tunersim.Table {
 	t.Helper()
-	f, err := os.Open("../tuner/tunersim/testdata/measurements/" + name + ".csv")
+	return TableIn(t, "../tuner/tunersim/testdata/measurements", name)
+}
+
+// TableIn is one of a folder's.
+func TableIn(t testing.TB, folder, name string) *tunersim.Table {
+	t.Helper()
+	f, err := os.Open(filepath.Join(folder, name+".csv"))
 	if err != nil {
 		t.Fatal(err)
 	}
