@@ -154,11 +154,12 @@ struct dyn_gathers *dyn_making_gathers(const void *inside, uint32_t nRanks, uint
   return of;
 }
 
-/* Its place may be another one's from here on, and the call that made it may yet fail. */
+/* Its place may be another one's from here on, and the call that made it may yet fail, which was told. */
 void dyn_making_gathers_over(struct dyn_gathers *of) {
+  static struct dyn_gathers none;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++)
-    if (makings[i].used && makings[i].gathers == of) makings[i].gathers = NULL;
+    if (makings[i].used && makings[i].gathers == of) makings[i].gathers = &none;
   dyn_gathers_over(of);
   pthread_mutex_unlock(&lock);
 }
