@@ -11,14 +11,16 @@ import (
 // changed stays below carry + Income*calls made, plus GainShare of what they gained, but for the error of one batch's
 // predictions.
 type budget struct {
-	cfg     *GuardConfig
-	carry   float64 // default calls granted at the start of this condition
-	sumNs   float64 // cost of all calls but the default's, since conditions changed
-	calls   int     // those calls
-	unseen  int     // calls that nobody measured, since conditions changed: they earn, too
-	left    float64 // of this batch
-	pending []uint8 // trials proposed last and not seen yet, by action
-	older   []uint8 // those of the batch before, which may still be under way
+	cfg       *GuardConfig
+	carry     float64 // default calls granted at the start of this condition
+	sumNs     float64 // cost of all calls but the default's, since conditions changed
+	calls     int     // those calls
+	trustedNs float64 // likewise of what is trusted (Guard.Keep), which ends by itself and is no exploration: what that loses nothing else has to make good
+	trusted   int
+	unseen    int     // calls that nobody measured, since conditions changed: they earn, too
+	left      float64 // of this batch
+	pending   []uint8 // trials proposed last and not seen yet, by action
+	older     []uint8 // those of the batch before, which may still be under way
 }
 
 // steadyCalls is how well an action must be known before a single delayed call is not charged to it any more, and
@@ -36,11 +38,15 @@ func (b *budget) charge(g *Guard, i int, o *state.Observation) {
 	} else if b.pending[i] > 0 {
 		b.pending[i]--
 	}
-	if i == 0 || i == g.comeback.word.gift {
-		return
+	switch {
+	case i == 0 || i == g.comeback.word.gift:
+	case i == g.base && g.trusted > 0 && g.trusts():
+		b.trustedNs += g.charged(i, costNs)
+		b.trusted++
+	default:
+		b.sumNs += g.charged(i, costNs)
+		b.calls++
 	}
-	b.sumNs += g.charged(i, costNs)
-	b.calls++
 }
 
 // charged is what of a call's cost is held against action i.
@@ -56,7 +62,8 @@ func (b *budget) lost(g *Guard) float64 {
 	if g.arms.samples[0].n == 0 {
 		return 0 // nothing to compare with yet: the pending batch is all that can be charged
 	}
-	return b.sumNs/math.Exp(g.arms.samples[0].log()) - float64(b.calls)
+	defaultNs := math.Exp(g.arms.samples[0].log())
+	return b.sumNs/defaultNs - float64(b.calls) + min(0, b.trustedNs/defaultNs-float64(b.trusted))
 }
 
 func (b *budget) available(g *Guard) float64 {
@@ -77,7 +84,7 @@ func (b *budget) earned(g *Guard) float64 { return b.cfg.Income * float64(b.made
 func (b *budget) shift(g *Guard) {
 	earned := min(b.earned(g), b.cfg.Allowance)
 	b.carry = min(max(b.available(g), earned), b.cfg.CarryCap)
-	b.sumNs, b.calls, b.unseen = 0, 0, 0
+	b.sumNs, b.calls, b.trustedNs, b.trusted, b.unseen = 0, 0, 0, 0, 0
 }
 
 // Inherit has what exploration may lose go on where another guard of the bucket left it: choices that come and go must not earn an

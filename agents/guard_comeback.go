@@ -69,8 +69,7 @@ const (
 // reset begins a new condition, so many calls after the one before it.
 func (c *comeback) reset(calls int) {
 	clear(c.denied)
-	c.word.after = max(0, c.word.after-calls)
-	c.word.over()
+	c.word.shift(calls)
 	*c = comeback{had: c.had, denied: c.denied, came: c.came, word: c.word, all: c.all}
 }
 
@@ -135,12 +134,12 @@ func (c *comeback) due(g *Guard) (i, times int) {
 	case c.on != 0:
 		return c.on, min(comebackFew, comebackCalls-c.n)
 	}
-	if told {
+	for told && len(c.word.ways) > 0 {
 		if best := c.recovered(g); best.i != 0 {
 			c.word.take(calls)
 			return c.begin(best, calls)
 		}
-		c.word.way = actions.Default // nothing of it was left
+		c.word.ways = c.word.ways[1:] // nothing of it was left
 	}
 	if calls < max(c.next, comebackFirst) || g.kept || g.arms.samples[0].n == 0 {
 		return 0, 0
@@ -236,7 +235,7 @@ func (c *comeback) observe(g *Guard, i int, o *state.Observation) bool {
 	c.ratio += min(comebackCall, c.gain/(noise*noise)*(gain-c.gain/2))
 	switch {
 	case c.ratio >= comebackYes && c.n >= comebackFew:
-		c.on, c.came, c.word = 0, i, word{}
+		c.on, c.came, c.word = 0, i, word{ways: c.word.ways}
 		// Where the action's estimate has moved along already nothing is left to say.
 		return g.arms.samples[i].log() > g.arms.samples[g.base].log()-c.gain/2
 	case c.ratio <= comebackNo || c.n == comebackCalls:

@@ -107,3 +107,48 @@ func TestWordsThatAreNotTrue(t *testing.T) {
 		}
 	}
 }
+
+// Conditions that change before the call is heard of take nothing from what was said: one is granted again, behind the pause.
+func TestWordOutlivesAChange(t *testing.T) {
+	g := overdrawn()
+	g.Stir(tree)
+	if _, trials := g.Propose(4); len(trials) != 1 {
+		t.Fatalf("%v are tried", trials)
+	}
+	g.Shift(DiagnosisUnknown)
+	g.Reconfigure(DefaultGuardConfig().Budgeted(1e-9)) // no room for it else
+	asked := 0
+	for range comebackFirst + 40 {
+		_, trials := g.Propose(4)
+		asked += len(trials)
+		feed(g, actions.Default, 1e5, 1)
+	}
+	if asked != 1 {
+		t.Errorf("%d calls are granted behind the change", asked)
+	}
+}
+
+// Another way that has recovered meanwhile takes nothing from it either: first come, first tried.
+func TestWordsOfSeveralWays(t *testing.T) {
+	g := overdrawn()
+	for _, way := range []actions.Action{{Path: actions.PathGIN, Backend: actions.BackendGDAKI}, tree, ring, tree} {
+		g.Stir(way) // of the first nothing was left
+	}
+	for i, want := range []actions.Action{tree, ring} {
+		asked := []actions.Action{}
+		for range (1+i)*comebackFirst - 10 {
+			_, trials := g.Propose(4)
+			asked = append(asked, trials...)
+			feed(g, actions.Default, 1e5, 1)
+			for _, a := range trials {
+				feed(g, a, 9e5, 1)
+			}
+		}
+		if len(asked) != 1 || asked[0] != want {
+			t.Errorf("%v are tried and not %v", asked, want)
+		}
+		for range 15 {
+			feed(g, actions.Default, 1e5, 1)
+		}
+	}
+}

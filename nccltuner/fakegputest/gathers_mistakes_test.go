@@ -21,6 +21,8 @@ func TestGathersFindPlantedMistakes(t *testing.T) {
 		{"making.c", "found->returned ? found->left : comm_of(found)", "found->late != NULL ? found->late : comm_of(found)"}, // a split's parent
 		{"making.c", "  if (of != NULL && found != NULL) found->gathers = of;\n", ""},
 		{"making.c", "else if (m->gathers != NULL) dyn_gathers_lost(m->gathers);", ""},
+		{"making.c", "makings[i].gathers == of) makings[i].gathers = &none;", "false) break;"},
+		{"making.c", "*any = candidates + unlisted > 0;", "*any = true;"},
 		{"making.c", "found != NULL && found->late == NULL ? dyn_bound_reserve", "found != NULL ? dyn_bound_reserve"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

@@ -61,7 +61,7 @@ struct dyn_gathers *dyn_gathers_take(const void *comm) {
 
 void dyn_gathers_lost(struct dyn_gathers *of) { atomic_store(&of->comm, (uintptr_t)of); }
 
-static void over(struct dyn_gathers *of) {
+void dyn_gathers_over(struct dyn_gathers *of) {
   pthread_mutex_lock(&lock);
   atomic_store(&of->comm, 0);
   pthread_mutex_unlock(&lock);
@@ -123,4 +123,4 @@ void dyn_gathers_launched(const void *comm, unsigned group) {
   if (of != NULL) settle(of, group);
 }
 
-const struct dyn_gathers_calls dyn_gathers_calls = {dyn_making_gathers, over};
+const struct dyn_gathers_calls dyn_gathers_calls = {dyn_making_gathers, dyn_making_gathers_over};

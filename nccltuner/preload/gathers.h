@@ -41,7 +41,9 @@ const void *dyn_gathers_around(const void *inside, const void *said);
 /* making.c. lost: it was not made after all, and its address may be another one's; the plugin may not hear of it, and the place stays. */
 struct dyn_gathers *dyn_gathers_take(const void *comm);
 void dyn_gathers_lost(struct dyn_gathers *of);
+void dyn_gathers_over(struct dyn_gathers *of);
 struct dyn_gathers *dyn_making_gathers(const void *inside, uint32_t nRanks, uint32_t rank);
+void dyn_making_gathers_over(struct dyn_gathers *of);
 
 /* In a group, of more than nothing. */
 void dyn_gathers_broadcast(const void *comm, int root);

@@ -113,8 +113,8 @@ static bool may_be_of(const struct making *m, uint32_t nRanks, uint32_t rank) {
 static bool is_unbound(const struct making *m) { return m->bound == NULL; }
 static bool is_untold(const struct making *m) { return m->gathers == NULL; }
 
-/* Under lock. The only call under way that may be meant, of those that are open yet; NULL: there is none, or several. */
-static struct making *only(uint32_t nRanks, uint32_t rank, bool (*is_open)(const struct making *m)) {
+/* Under lock. The only call under way that may be meant, of those that are open yet; NULL: there is none, or several (any). */
+static struct making *only(uint32_t nRanks, uint32_t rank, bool (*is_open)(const struct making *m), bool *any) {
   struct making *found = NULL;
   unsigned candidates = 0;
   for (int i = 0; i < MOST; i++) {
@@ -122,12 +122,14 @@ static struct making *only(uint32_t nRanks, uint32_t rank, bool (*is_open)(const
     found = &makings[i];
     candidates++;
   }
+  *any = candidates + unlisted > 0;
   return candidates == 1 && unlisted == 0 ? found : NULL;
 }
 
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser)) {
+  bool any;
   pthread_mutex_lock(&lock);
-  struct making *found = only(dyn_lsa_ranks(lsa), dyn_lsa_rank(lsa), is_unbound);
+  struct making *found = only(dyn_lsa_ranks(lsa), dyn_lsa_rank(lsa), is_unbound, &any);
   struct dyn_bound *bound = found != NULL && found->late == NULL ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
   if (bound != NULL) {
     found->bound = bound;
@@ -139,15 +141,27 @@ bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function c
 }
 
 /* What a call of ncclCommInitRank and its like makes it leaves in its place at once, before there is a plugin for it, and also where it does not
- * block; what a split makes it leaves when that is made. */
+ * block; what a split makes it leaves when that is made. What no call makes is one whose calls go past this library, too, where a call that
+ * failed has left its announcement over. */
 struct dyn_gathers *dyn_making_gathers(const void *inside, uint32_t nRanks, uint32_t rank) {
+  bool any;
   pthread_mutex_lock(&lock);
-  struct making *found = only(nRanks, rank, is_untold);
-  const void *comm = dyn_gathers_around(inside, found == NULL ? NULL : found->returned ? found->left : comm_of(found));
+  struct making *found = only(nRanks, rank, is_untold, &any);
+  const void *comm = any ? dyn_gathers_around(inside, found == NULL ? NULL : found->returned ? found->left : comm_of(found)) : NULL;
   struct dyn_gathers *of = comm != NULL ? dyn_gathers_take(comm) : NULL;
   if (of != NULL && found != NULL) found->gathers = of;
   pthread_mutex_unlock(&lock);
   return of;
+}
+
+/* Its place may be another one's from here on, and the call that made it may yet fail, which was told. */
+void dyn_making_gathers_over(struct dyn_gathers *of) {
+  static struct dyn_gathers none;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++)
+    if (makings[i].used && makings[i].gathers == of) makings[i].gathers = &none;
+  dyn_gathers_over(of);
+  pthread_mutex_unlock(&lock);
 }
 
 /* Whichever of the calls makes it, if all that may have one root. */

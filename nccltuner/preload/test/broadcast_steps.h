@@ -47,6 +47,27 @@ static int fails(void) {
   meets_plugin();
   return 6;
 }
+/* NCCL has taken it away by then, and what another thread makes meanwhile has its place. */
+static struct dyn_gathers *other;
+static int meets_other(void) {
+  madeComm[1] = OTHER_COMM;
+  other = meets_it(OTHER_COMM);
+  return 0;
+}
+static void *makes_other(void *nothing) {
+  int (*init)(uintptr_t *, int, struct fake_id, int) = (int (*)(uintptr_t *, int, struct fake_id, int))(void *)find("ncclCommInitRank");
+  struct fake_id id = {""};
+  last_call()->inside = meets_other;
+  CHECK(init(&madeComm[1], numRanks, id, rank) == 0);
+  return nothing;
+}
+static int fails_behind_its_end(void) {
+  pthread_t thread;
+  meets_plugin();
+  preload->gathers->over(token);
+  CHECK(pthread_create(&thread, NULL, makes_other, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  return 6;
+}
 /* Another thread was told that nothing is under way before the group that ends meanwhile. */
 static int group_meanwhile(void) {
   *(int *)fake->arguments[1] = 0;
@@ -177,6 +198,10 @@ static void broadcasts(void) {
   make_one(meets_plugin, 0, 0);
   CHECK(token != NULL && token != before, "of one that failed, of which the plugin does not hear");
   preload->gathers->over(token);
+  madeComm[0] = 0;
+  make_one(fails_behind_its_end, 0, 6);
+  CHECK(token != NULL && other == token && atomic_load(&other->comm) == OTHER_COMM, "one that failed took another one's place: %lx", (unsigned long)atomic_load(&other->comm));
+  preload->gathers->over(other);
 }
 
 /* ---- children, which NCCL leaves to the program when they are made, and others that no call tells of ---- */
@@ -266,6 +291,7 @@ static void families(void) {
   split(0, &childPlace, 0);
   CHECK(before != NULL && token != NULL && token != before, "of one that failed");
   preload->gathers->over(token);
+  CHECK(meets_it(TWIN) == NULL, "no call makes it: its calls go past the library, too");
   for (int i = 0; i < 2; i++) { /* not NCCL's own place for it: nothing is relied on any more, of no communicator */
     madeComm[0] = TWIN;
     make_one(i == 0 ? meets_elsewhere : meets_plugin, 0, 0);
