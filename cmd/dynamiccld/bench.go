@@ -45,7 +45,8 @@ program.
   observe       as run, but never chooses: what watching costs
   plugin        plugin and preload library, and no daemon
 
-+VARIABLE=VALUE behind any of them, also several times, sets that in its ranks alone.
++VARIABLE=VALUE behind any of them, also several times, sets that in its ranks alone, not
+in its daemon: --sample-every and other settings below are of all arms' daemons.
 
 The first of --arms is the base. Ranks of one arm call at a time, the others wait. In a
 round every arm makes, for each collective and size, a batch of --calls calls, fewer
@@ -67,6 +68,8 @@ as NCCL's device kernels do, then ends the run after --timeout. With --time host
 held back likewise, and what it takes the host to enqueue them counts. With --time graph
 every batch captures its calls into a CUDA graph and replays that: nothing is learnt
 then, for captured calls are never timed, but what capturing with the plugin does shows.
+With --comms every rank has so many communicators, whose graphs are captured at the same
+moment, by a thread and on a stream each; a replay is all of them, one behind the other.
 
 Which CPUs a process happens to get is worth some percent of small calls: so rank r of
 every arm stays on the same --cpus-per-rank ones. plain+X=1 as one more arm shows what is
@@ -79,7 +82,8 @@ ends the run and keeps what was measured.`,
   dynamiccld bench --arms plain,run,observe --phases quiet:60s,compute:60s,quiet:60s --out bench.jsonl
   dynamiccld bench --nodes 4 --phases quiet:2m,network:2m --sizes 1K,64K,1M --collectives AllReduce
   dynamiccld bench --arms plain,run:lstm,run:ucb --explore-budget 10%
-  dynamiccld bench --arms plain,plain+NCCL_PROTO=LL,run+DYNAMICCL_FIXED_NUMERICS=1 --sizes 64K`,
+  dynamiccld bench --arms plain,plain+NCCL_PROTO=LL,run+DYNAMICCL_FIXED_NUMERICS=1 --sizes 64K
+  dynamiccld bench --time graph --comms 3 --arms plain,plain+X=1,plugin,observe --sample-every 2 --sizes 1K,16K,256K,4M`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.bench(cmd, f) },
 	}
@@ -89,6 +93,7 @@ ends the run and keeps what was measured.`,
 	flags.StringSliceVar(&f.phases, "phases", []string{"quiet:60s"}, "loads, each with its time")
 	flags.IntVar(&f.o.LeastRounds, "min-rounds", 0, "rounds of a phase at least, also where they take longer than its time")
 	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks of every arm, one a GPU (default: all GPUs that CUDA shows)")
+	flags.IntVar(&f.o.Comms, "comms", 1, "communicators of every rank, 1 to 8; more than one with --time graph")
 	flags.IntVar(&f.o.Nodes, "nodes", 1, "hosts that NCCL takes the ranks for")
 	flags.BoolVar(&f.o.Hosts, "hosts", false, "every node has shared files and a daemon of its own, as on several hosts")
 	flags.StringSliceVar(&f.o.Collectives, "collectives", []string{"AllReduce", "AllGather", "ReduceScatter"}, "what is called; also Broadcast, Reduce, AllToAll")

@@ -27,9 +27,28 @@ void fakegpu_capture(CUstream stream, struct fakegpu_work *work) {
   s->captured = node;
 }
 
+/* Captures of the process that are under way; how many were at once since there were none; and those that this thread began. */
+static atomic_int under, most;
+static _Thread_local int own;
+
+/* What FAKEGPU_CAPTURES wants of a capture that begins, and of one that ends. */
+static int begins_well(CUstream stream) {
+  int now = atomic_fetch_add(&under, 1) + 1, seen = atomic_load(&most);
+  while (now > seen && !atomic_compare_exchange_weak(&most, &seen, now)) continue;
+  return ++own == 1 && stream->context == fakegpu_current();
+}
+
+static int ends_well(void) {
+  int enough = atomic_load(&most) >= atoi(getenv("FAKEGPU_CAPTURES"));
+  own--;
+  if (atomic_fetch_sub(&under, 1) == 1) atomic_store(&most, 0);
+  return enough;
+}
+
 FAKEGPU_API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
   static atomic_ullong captures;
   if (stream == NULL || stream->capture != NULL || mode < 0 || mode > 2) return CUDA_ERROR_INVALID_VALUE;
+  if (getenv("FAKEGPU_CAPTURES") != NULL && !begins_well(stream)) return CUDA_ERROR_INVALID_CONTEXT;
   stream->capture = calloc(1, sizeof *stream->capture);
   stream->captured = NULL;
   stream->captureId = atomic_fetch_add(&captures, 1) + 1;
@@ -40,6 +59,7 @@ FAKEGPU_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
   if (stream == NULL || stream->capture == NULL) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   *graph = stream->capture;
   stream->capture = NULL;
+  if (getenv("FAKEGPU_CAPTURES") != NULL && !ends_well()) (*graph)->invalid = 1;
   (*graph)->over = 1;
   for (size_t i = 0; i < (*graph)->numForks; i++) (*graph)->forks[i]->capture = NULL;
   if (!(*graph)->invalid) return 0;

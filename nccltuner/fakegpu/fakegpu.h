@@ -48,6 +48,8 @@
  *   FAKEGPU_KERNEL_SENT_US  microseconds until all that it sends is sent (half of what it takes), as a call that is timed tells
  *   FAKEGPU_KERNEL_FILE  FILE has both of these microseconds from now on, and may be replaced meanwhile
  *   FAKEGPU_GRAPH_REGISTER  times the cost of a captured collective between buffers of ncclMemAlloc's (1); "refuse": there is no such memory
+ *   FAKEGPU_CAPTURES     so many captures of a process are under way at once, each begun by a thread of its own to which the stream's context
+ *                        is current: else they fail
  *   FAKEGPU_IPC          "refuse": no IPC handle can be opened (CUDA_ERROR_MAP_FAILED)
  *   FAKEGPU_DIR          where ranks of a communicator meet (/dev/shm); nothing stays there
  * NCCL_HOSTID makes nodes as it does for NCCL. With libnccl.so.2 in LD_PRELOAD plugins see virtual time as well, and so

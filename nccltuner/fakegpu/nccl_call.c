@@ -140,13 +140,15 @@ struct captured {
 static void replay(struct fakegpu_work *work, CUstream stream) {
   struct captured *c = (struct captured *)work;
   struct ncclComm *comm = c->comm;
+  struct launched launched = c->launched;
+  launched.call.stream = stream; /* of this launch: it was captured on another one, perhaps */
   begin_on(comm, stream);
   /* Calls and replays draw from different numbers. */
   uint64_t draw = ++comm->replays | (uint64_t)1 << 40;
   timeline_call(&comm->rank.timeline, &comm->options.model, 0, draw, comm->rank.rank, comm->plan->nRanks, comm->calls,
-                bytes_of(comm, &c->launched.call), c->launched.costNs);
-  end_on(comm, stream, c->launched.costNs * (load_factor() - 1));
-  add_pending(comm, &c->launched);
+                bytes_of(comm, &launched.call), launched.costNs);
+  end_on(comm, stream, launched.costNs * (load_factor() - 1));
+  add_pending(comm, &launched);
 }
 
 static void release(struct fakegpu_work *work) { free(work); }
@@ -190,7 +192,7 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended) {
   ncclResult_t result;
   struct launched launched = {.call = *call};
   struct ran ran = {.algo = -1, .proto = -1, .nChannels = 1};
-  struct fault_point point = {comm->rank.rank, call->func, -1, -1, comm->calls++, bytes_of(comm, call)};
+  struct fault_point point = {comm->rank.rank, comm->nth, call->func, -1, -1, comm->calls++, bytes_of(comm, call)};
   int capturing = appended->as == CALL_CAPTURE, faults = nccl_faults(&point, 1);
   if (faults & FAULT_FAIL) return nccl_fail(ncclSystemError, "FAKEGPU_FAULT says that call %llu fails",
                                             (unsigned long long)point.call);

@@ -181,10 +181,12 @@ ncclResult_t nccl_comm_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id,
     return nccl_fail(ncclInvalidArgument, "rank %d of %d: the stand-in has 2 to %d ranks", rank, nRanks,
                      MAX_HARNESS_RANKS);
   if (nccl_faults_wrong() != NULL) return nccl_fail(ncclInvalidArgument, "FAKEGPU_FAULT: %s", nccl_faults_wrong());
+  static atomic_int made;
   const bool early = *out != NULL;
   struct ncclComm *comm = early ? *out : calloc(1, sizeof *comm);
   int nNodes = 1;
   if (comm == NULL) return nccl_fail(ncclSystemError, "out of memory");
+  comm->nth = atomic_fetch_add(&made, 1);
   *out = comm; /* before anything meets it, as in ncclCommInitRankDev (src/init.cc) */
   ncclResult_t result = meet(comm, nRanks, rank, id, &nNodes);
   if (result == 0) result = prepare(comm, nRanks, nNodes, rank, nccl_comm_hash(id), name);

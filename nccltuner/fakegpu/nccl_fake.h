@@ -49,6 +49,7 @@ struct ncclComm {
   struct plan *plan;
   struct rank rank;
   struct comm comm;
+  int nth; /* of this process, from 0 */
   struct sync *sync;
   uint64_t barriers, steps; /* of this communicator so far */
   uint64_t calls, replays;
@@ -104,7 +105,7 @@ ncclResult_t nccl_group_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id
 void nccl_exchange(struct ncclComm *comm, const struct launched *launched);
 
 /* nccl_fault.c */
-struct fault_point { int rank, func, algo, proto; uint64_t call, bytes; };
+struct fault_point { int rank, comm, func, algo, proto; uint64_t call, bytes; };
 enum { FAULT_HANG = 1, FAULT_WRONG = 2, FAULT_FAIL = 4, FAULT_SKIP = 8 };
 /* What strikes here, a set of FAULT_*; a rank that is to die does not come back. before: the tuner was not asked yet,
  * so faults that name a choice wait. */

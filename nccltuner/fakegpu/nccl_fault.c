@@ -6,6 +6,7 @@
  *   die     the process is killed
  * and when, all that is named together:
  *   rank=R                      on this rank; without, on all
+ *   comm=N                      of the process's N-th communicator, from 0; without, of all
  *   from=N, to=M                calls N to M-1 of the communicator, from 0; one call of a captured graph counts once
  *   collective=C, bytes=B       as getCollInfo sees them
  *   algorithm=A, protocol=P     what runs: TREE, RING ...; LL, LL128, SIMPLE
@@ -27,7 +28,7 @@
 enum { KIND_DIE = 16 };
 
 static struct rule {
-  int kind, rank, func, algo, proto;
+  int kind, rank, comm, func, algo, proto;
   uint64_t from, to, bytes;
   const char *once;
 } rules[MAX_RULES];
@@ -51,6 +52,7 @@ static int set(struct rule *rule, const char *key, const char *value) {
   uint64_t number = 0;
   int isNumber = whole(value, &number);
   if (strcmp(key, "rank") == 0) return rule->rank = (int)number, isNumber;
+  if (strcmp(key, "comm") == 0) return rule->comm = (int)number, isNumber;
   if (strcmp(key, "from") == 0) return rule->from = number, isNumber;
   if (strcmp(key, "to") == 0) return rule->to = number, isNumber;
   if (strcmp(key, "bytes") == 0) return rule->bytes = number, isNumber;
@@ -65,7 +67,7 @@ static int set(struct rule *rule, const char *key, const char *value) {
 static int parse_rule(char *text, struct rule *rule) {
   static const struct { const char *name; int kind; } kinds[] = {
       {"hang", FAULT_HANG}, {"wrong", FAULT_WRONG}, {"fail", FAULT_FAIL}, {"skip", FAULT_SKIP}, {"die", KIND_DIE}};
-  *rule = (struct rule){.rank = -1, .func = -1, .algo = -1, .proto = -1, .to = UINT64_MAX};
+  *rule = (struct rule){.rank = -1, .comm = -1, .func = -1, .algo = -1, .proto = -1, .to = UINT64_MAX};
   char *name = strsep(&text, ":"), *part;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(name, kinds[i].name) == 0) rule->kind = kinds[i].kind;
@@ -97,6 +99,7 @@ static int matches(const struct rule *rule, const struct fault_point *p, int bef
   int choice = rule->algo >= 0 || rule->proto >= 0;
   if (choice == before) return 0;
   if (rule->rank >= 0 && rule->rank != p->rank) return 0;
+  if (rule->comm >= 0 && rule->comm != p->comm) return 0;
   if (rule->func >= 0 && rule->func != p->func) return 0;
   if (rule->bytes != 0 && rule->bytes != p->bytes) return 0;
   if (p->call < rule->from || p->call >= rule->to) return 0;

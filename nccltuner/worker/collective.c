@@ -67,3 +67,9 @@ int shape_call(struct worker *worker, const struct shape *shape) {
   NCCL(worker, ncclAlltoAll, send, recv, n, ncclBfloat16, comm, stream);
   return 0;
 }
+
+int shape_calls(struct worker *worker, const struct shape *shape, int calls) {
+  for (int i = 0; i < calls; i++)
+    if (shape_call(worker, shape) != 0) return -1;
+  return 0;
+}

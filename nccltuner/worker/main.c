@@ -33,13 +33,14 @@ static const char usage[] =
     "  --cpus C       run on C CPUs that no other rank of this communicator has (0: on any)\n"
     "  --registered 1 buffers are memory of NCCL's own, registered for symmetric kernels (0: they are not)\n\n"
     "  {\"do\":\"id\"}                    rank 0 makes the id that every rank's init needs\n"
-    "  {\"do\":\"init\",\"id\":ID}          communicator and buffers\n"
+    "  {\"do\":\"init\",\"id\":ID}          communicator and buffers; up to 8 ids behind each other: a communicator of each, which\n"
+    "                                 call makes calls on in turn, and of which mode graph captures at once and replays in turn\n"
     "  {\"do\":\"call\",\"collective\":C,\"bytes\":B,\"calls\":K}\n"
     "  {\"do\":\"measure\",\"collective\":C,\"bytes\":B,\"mode\":\"graph\", \"stream\", \"free\" or \"host\",\"calls\":K,\n"
     "   \"replays\":R,\"min_replays\":M,\"budget_us\":T,\"warm_us\":W}   and \"memory\":\"nccl\": in buffers of NCCL's own\n"
     "                                 that nobody registered; the first time takes twice as much GPU memory again\n"
     "  {\"do\":\"load\",\"kind\":\"none\", \"compute\" or \"copy\"}   runs while measure times replays\n"
-    "  {\"do\":\"destroy\"}               the communicator; init may follow\n"
+    "  {\"do\":\"destroy\"}               the communicators; init may follow\n"
     "  {\"do\":\"bye\"}                   the end; so is the end of standard input, even in the middle of a command\n\n"
     "C is AllReduce, AllGather, ReduceScatter, Broadcast, Reduce or AllToAll; bytes are nccl-tests'.\n"
     "Exit codes: 0 done; 1 CUDA or NCCL failed, after a reply that says how; 2 wrong options.\n";
@@ -117,6 +118,8 @@ static int do_measure(struct worker *worker, const struct json *json, struct rep
   if (memory != NULL && worker->registered) return worker_fail(worker, "memory \"nccl\": that of --registered is NCCL's already");
   while (want.mode < NUM_MODES && strcmp(modes[want.mode], mode) != 0) want.mode++;
   if (want.mode == NUM_MODES) return worker_fail(worker, "mode \"%.40s\": want graph, stream, free or host", mode);
+  if (want.mode != MODE_GRAPH && worker->numComms > 1)
+    return worker_fail(worker, "mode \"%s\": with %d communicators want graph; init with one id for others", mode, worker->numComms);
   if (number_of(worker, json, "replays", 1, 10000, 1, &replays) != 0 ||
       number_of(worker, json, "min_replays", 1, replays, 1, &least) != 0 ||
       number_of(worker, json, "warm_us", 0, 1e9, 0, &want.warmUs) != 0 ||

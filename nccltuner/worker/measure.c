@@ -6,7 +6,6 @@
  */
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "worker.h"
@@ -25,41 +24,49 @@ double now_us(void) {
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-static int calls_of(struct worker *worker, const struct shape *shape, int calls) {
-  for (int i = 0; i < calls; i++)
-    if (shape_call(worker, shape) != 0) return -1;
-  return 0;
-}
-
-/* The last call runs alone, because what it must overwrite is spoiled before it. */
-int measure_call(struct worker *worker, const struct shape *shape, int calls, struct reply *reply) {
-  size_t wrong;
-  double us = -now_us();
-  if (calls_of(worker, shape, calls - 1) != 0) return -1;
+/* On one communicator. The last call runs alone, because what it must overwrite is spoiled before it. */
+static int call(struct worker *worker, const struct shape *shape, int calls, double *us, size_t *wrong) {
+  *us -= now_us();
+  if (shape_calls(worker, shape, calls - 1) != 0) return -1;
   CUDA(worker, cuStreamSynchronize, worker->stream);
-  us += now_us();
+  *us += now_us();
   if (pattern_poison(worker, shape) != 0) return -1;
   CUDA(worker, cuStreamSynchronize, worker->stream);
-  us -= now_us();
+  *us -= now_us();
   if (shape_call(worker, shape) != 0) return -1;
   CUDA(worker, cuStreamSynchronize, worker->stream);
-  us += now_us();
-  if (pattern_verify(worker, shape, &wrong) != 0) return -1;
-  reply_format(reply, "{\"us\":%.4f,\"wrong\":%zu}", us / calls, wrong);
-  return 0;
+  *us += now_us();
+  return pattern_verify(worker, shape, wrong);
 }
 
-/* What is replayed: a graph, or stream calls when exec is NULL. */
+int measure_call(struct worker *worker, const struct shape *shape, int calls, struct reply *reply) {
+  ncclComm_t first = worker->comm;
+  size_t wrong = 0;
+  double us = 0;
+  int failed = 0;
+  for (int i = 0; i < worker->numComms && !failed; i++) {
+    size_t more = 0;
+    worker->comm = worker->comms[i].comm;
+    failed = call(worker, shape, calls, &us, &more);
+    wrong += more;
+  }
+  worker->comm = first;
+  if (!failed) reply_format(reply, "{\"us\":%.4f,\"wrong\":%zu}", us / calls / worker->numComms, wrong);
+  return failed;
+}
+
+/* What is replayed: graphs one behind the other, one of each communicator, or stream calls when there are none. */
 struct replay {
   const struct shape *shape;
   int calls;
   enum mode mode;
-  CUgraphExec exec;
+  int numGraphs;
+  CUgraphExec graphs[MAX_COMMS];
 };
 
 static int replay_once(struct worker *worker, const struct replay *replay) {
-  if (replay->exec == NULL) return calls_of(worker, replay->shape, replay->calls);
-  CUDA(worker, cuGraphLaunch, replay->exec, worker->stream);
+  if (replay->numGraphs == 0) return shape_calls(worker, replay->shape, replay->calls);
+  for (int i = 0; i < replay->numGraphs; i++) CUDA(worker, cuGraphLaunch, replay->graphs[i], worker->stream);
   return 0;
 }
 
@@ -67,7 +74,7 @@ static int replay_once(struct worker *worker, const struct replay *replay) {
  * host's: a gate holds the stream until all of them are enqueued, and one call more, not timed, takes what ranks' gates
  * open apart. Free ones have no gate: their time is what a program sees that keeps no further ahead. */
 static int replay_timed(struct worker *worker, const struct replay *replay, int i) {
-  if (replay->exec == NULL) {
+  if (replay->numGraphs == 0) {
     if (replay->mode != MODE_FREE)
       CUDA(worker, cuStreamWaitValue32_v2, worker->stream, (CUdeviceptr)(uintptr_t)gate, ++gated, 0 /* at least */);
     if (shape_call(worker, replay->shape) != 0) return -1;
@@ -79,39 +86,6 @@ static int replay_timed(struct worker *worker, const struct replay *replay, int 
   if (!failed) CUDA(worker, cuEventRecord, events[2 * i + 1], worker->stream);
   *gate = gated;
   return failed;
-}
-
-/* Blocks of the first kernel in the graph; NCCL runs one a channel. 0: no kernel. */
-static int grid_of(struct worker *worker, CUgraph graph, unsigned *grid) {
-  size_t n = 0;
-  *grid = 0;
-  CUDA(worker, cuGraphGetNodes, graph, NULL, &n);
-  CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
-  if (nodes == NULL) return worker_fail(worker, "measure: out of memory");
-  CUresult result = cuda.cuGraphGetNodes(graph, nodes, &n);
-  for (size_t i = 0; i < n && *grid == 0 && result == 0; i++) {
-    int type;
-    CUDA_KERNEL_NODE_PARAMS params = {0};
-    result = cuda.cuGraphNodeGetType(nodes[i], &type);
-    if (result != 0 || type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
-    result = cuda.cuGraphKernelNodeGetParams_v2(nodes[i], &params);
-    *grid = params.gridDimX;
-  }
-  free(nodes);
-  return result == 0 ? 0 : cuda_failed(worker, "reading the graph's kernels", result);
-}
-
-static int capture(struct worker *worker, struct replay *replay, unsigned *grid) {
-  CUgraph graph;
-  CUDA(worker, cuStreamBeginCapture_v2, worker->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-  if (calls_of(worker, replay->shape, replay->calls) != 0) return -1;
-  CUDA(worker, cuStreamEndCapture, worker->stream, &graph);
-  if (grid_of(worker, graph, grid) != 0) return -1;
-  CUDA(worker, cuGraphInstantiateWithFlags, &replay->exec, graph, 0);
-  CUDA(worker, cuGraphDestroy, graph);
-  CUDA(worker, cuGraphUpload, replay->exec, worker->stream);
-  CUDA(worker, cuStreamSynchronize, worker->stream);
-  return 0;
 }
 
 static int prepare(struct worker *worker, int replays) {
@@ -166,17 +140,27 @@ static int timed(struct worker *worker, const struct replay *replay, const struc
   return 0;
 }
 
-/* One more replay, which is not timed: recv is spoiled before it and checked after it. It runs beside the load, if there
- * is one, since what learns from these calls must see one machine. */
-static int replay_spoiled(struct worker *worker, const struct replay *replay) {
-  if (pattern_poison(worker, replay->shape) != 0 || replay_once(worker, replay) != 0) return -1;
-  CUDA(worker, cuStreamSynchronize, worker->stream);
+/* One more replay of each graph by itself, which is not timed: recv is spoiled before it and checked after it. It runs beside
+ * the load, if there is one, since what learns from these calls must see one machine. */
+static int check(struct worker *worker, const struct replay *replay, size_t *wrong) {
+  struct replay one = *replay;
+  one.numGraphs = replay->numGraphs > 0;
+  *wrong = 0;
+  for (int i = 0; i == 0 || i < replay->numGraphs; i++) {
+    size_t more;
+    one.graphs[0] = replay->graphs[i];
+    if (i > 0 && load_turn(worker, 1) != 0) return -1;
+    if (pattern_poison(worker, replay->shape) != 0 || replay_once(worker, &one) != 0) return -1;
+    CUDA(worker, cuStreamSynchronize, worker->stream);
+    if (load_turn(worker, 0) != 0 || pattern_verify(worker, replay->shape, &more) != 0) return -1;
+    *wrong += more;
+  }
   return 0;
 }
 
 int measure(struct worker *worker, const struct shape *shape, const struct measurement *want, struct reply *reply) {
   static double us[MAX_REPLAYS];
-  struct replay replay = {shape, want->calls, want->mode, NULL};
+  struct replay replay = {.shape = shape, .calls = want->calls, .mode = want->mode};
   unsigned grid = 0;
   size_t wrong;
   int replays;
@@ -184,16 +168,15 @@ int measure(struct worker *worker, const struct shape *shape, const struct measu
   if (prepare(worker, want->replays > 1 ? want->replays : 1) != 0) return -1;
   began = now_us();
   if (want->mode == MODE_GRAPH) {
-    if (capture(worker, &replay, &grid) != 0) return -1;
+    replay.numGraphs = worker->numComms;
+    if (capture_graphs(worker, shape, want->calls, replay.graphs, &grid) != 0) return -1;
     captureUs = now_us() - began;
   }
-  if (load_turn(worker, 1) != 0 || timed(worker, &replay, want, us, &replays) != 0 ||
-      replay_spoiled(worker, &replay) != 0 || load_turn(worker, 0) != 0)
-    return -1;
-  if (pattern_verify(worker, shape, &wrong) != 0) return -1;
-  if (replay.exec != NULL) CUDA(worker, cuGraphExecDestroy, replay.exec);
+  if (load_turn(worker, 1) != 0 || timed(worker, &replay, want, us, &replays) != 0 || check(worker, &replay, &wrong) != 0) return -1;
+  for (int i = 0; i < replay.numGraphs; i++) CUDA(worker, cuGraphExecDestroy, replay.graphs[i]);
+  int calls = want->calls * (replay.numGraphs > 0 ? replay.numGraphs : 1); /* of a replay */
   reply_format(reply, "{\"us\":[");
-  for (int i = 0; i < replays; i++) reply_format(reply, "%s%.4f", i == 0 ? "" : ",", us[i] / want->calls);
+  for (int i = 0; i < replays; i++) reply_format(reply, "%s%.4f", i == 0 ? "" : ",", us[i] / calls);
   reply_format(reply, "],\"wrong\":%zu,\"grid\":%u,\"capture_us\":%.1f}", wrong, grid, captureUs);
   return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device, buffers and communicator of the rank. The context is the device's primary one: NCCL uses CUDA's runtime,
+ * Device, buffers and communicators of the rank. The context is the device's primary one: NCCL uses CUDA's runtime,
  * which has no other.
  */
 #include <stdio.h>
@@ -20,14 +20,16 @@ int rank_id(struct worker *worker, struct reply *reply) {
   return 0;
 }
 
-static int read_id(const char *hex, ncclUniqueId *id) {
-  if (strlen(hex) != 2 * sizeof *id || strspn(hex, "0123456789abcdef") != 2 * sizeof *id) return -1;
-  for (size_t i = 0; i < sizeof *id; i++) {
+/* How many there are; -1: these are none. */
+static int read_ids(const char *hex, ncclUniqueId ids[MAX_COMMS]) {
+  size_t digits = strlen(hex), each = 2 * sizeof *ids, n = digits / each;
+  if (n < 1 || n > MAX_COMMS || digits % each != 0 || strspn(hex, "0123456789abcdef") != digits) return -1;
+  for (size_t i = 0; i < digits / 2; i++) {
     unsigned byte;
     if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return -1;
-    id->internal[i] = (char)byte;
+    ids[i / sizeof *ids].internal[i % sizeof *ids] = (char)byte;
   }
-  return 0;
+  return (int)n;
 }
 
 /* Registered memory must be NCCL's own (ncclMemAlloc), which has what it takes. */
@@ -70,11 +72,11 @@ int rank_exchange(struct worker *worker) {
   return -1;
 }
 
-static int register_buffers(struct worker *worker) {
+static int register_buffers(struct worker *worker, struct communicator *of) {
   const CUdeviceptr buffers[2] = {worker->send, worker->recv};
   for (int i = 0; i < 2 && worker->registered; i++) {
-    NCCL(worker, ncclCommWindowRegister, worker->comm, (void *)(uintptr_t)buffers[i], worker->maxBytes, &worker->windows[i], NCCL_WIN_COLL_SYMMETRIC);
-    worker->unusable = worker->windows[i] == NULL;
+    NCCL(worker, ncclCommWindowRegister, of->comm, (void *)(uintptr_t)buffers[i], worker->maxBytes, &of->windows[i], NCCL_WIN_COLL_SYMMETRIC);
+    worker->unusable = of->windows[i] == NULL;
     if (worker->unusable) return worker_fail(worker, "registered memory: NCCL has none that is symmetric on this communicator: measure plain buffers");
   }
   return 0;
@@ -132,26 +134,43 @@ static int describe(struct worker *worker, uint64_t hash, struct reply *reply) {
   return 0;
 }
 
+/* In the order of the ids, on every rank. */
+static int make_comms(struct worker *worker, const ncclUniqueId *ids, int n) {
+  worker->comms[0].stream = worker->stream;
+  for (int i = 0; i < n; i++) {
+    struct communicator *made = &worker->comms[i];
+    if (made->stream == NULL) CUDA(worker, cuStreamCreate, &made->stream, CU_STREAM_NON_BLOCKING);
+    NCCL(worker, ncclCommInitRank, &made->comm, worker->nRanks, ids[i], worker->rank);
+    if (register_buffers(worker, made) != 0) return -1;
+  }
+  worker->numComms = n;
+  worker->comm = worker->comms[0].comm;
+  return 0;
+}
+
 int rank_init(struct worker *worker, const char *hex, struct reply *reply) {
-  ncclUniqueId id;
-  if (read_id(hex, &id) != 0)
-    return worker_fail(worker, "id: want the %zu hexadecimal digits that rank 0 gave", 2 * sizeof id);
+  ncclUniqueId ids[MAX_COMMS];
+  int n = read_ids(hex, ids);
+  if (n < 0) return worker_fail(worker, "id: want the %zu hexadecimal digits that rank 0 gave, once for each communicator, %d at most", 2 * sizeof *ids, MAX_COMMS);
   if (worker->comm != NULL)
     return worker_fail(worker, "init: there is a communicator already: send {\"do\":\"destroy\"} first");
   if (cuda_load(worker) != 0 || nccl_load(worker) != 0 || start_device(worker) != 0) return -1;
-  NCCL(worker, ncclCommInitRank, &worker->comm, worker->nRanks, id, worker->rank);
-  if (register_buffers(worker) != 0) return -1;
+  if (make_comms(worker, ids, n) != 0) return -1;
   /* Ready means that all ranks are; and what this needs is connected before any load runs. */
   float zero = 0;
   if (rank_largest(worker, &zero) != 0) return -1;
-  return describe(worker, nccl_comm_hash(&id), reply);
+  return describe(worker, nccl_comm_hash(&ids[0]), reply);
 }
 
 int rank_destroy(struct worker *worker) {
   if (worker->comm == NULL) return worker_fail(worker, "destroy: there is no communicator: send init first");
   CUDA(worker, cuStreamSynchronize, worker->stream);
-  for (int i = 0; i < 2 && worker->windows[i] != NULL; i++) NCCL(worker, ncclCommWindowDeregister, worker->comm, worker->windows[i]);
-  NCCL(worker, ncclCommDestroy, worker->comm);
+  for (int i = 0; i < worker->numComms; i++) {
+    struct communicator *gone = &worker->comms[i];
+    for (int w = 0; w < 2 && gone->windows[w] != NULL; w++) NCCL(worker, ncclCommWindowDeregister, gone->comm, gone->windows[w]);
+    NCCL(worker, ncclCommDestroy, gone->comm);
+  }
+  worker->numComms = 0;
   worker->comm = NULL;
   return 0;
 }

@@ -13,7 +13,16 @@
 /* Sums over this many ranks of the pattern's values are exact in bf16 (pattern.c). */
 #define MAX_RANKS 64
 
+/* Of the same ranks. */
+#define MAX_COMMS 8
+
 struct load;
+
+struct communicator {
+  ncclComm_t comm;  /* NULL: none */
+  void *windows[2]; /* of send and recv; NULL: none */
+  CUstream stream;  /* on which its graphs are captured; the first one's is the worker's */
+};
 
 struct worker {
   int rank, nRanks, device;
@@ -31,8 +40,9 @@ struct worker {
   int allHave;            /* all ranks have these */
   CUdeviceptr shared;     /* two floats: what ranks agree on */
   void *staging;          /* page-locked, STAGING_BYTES */
-  ncclComm_t comm;        /* NULL: none */
-  void *windows[2];       /* of send and recv; NULL: none */
+  struct communicator comms[MAX_COMMS];
+  int numComms;           /* 0: none */
+  ncclComm_t comm;        /* whose calls are made: the first one but where it is said; NULL: none */
   struct load *load;      /* NULL: no load was ever asked for */
 
   char error[1024];
@@ -81,7 +91,8 @@ int nccl_failed(struct worker *worker, const char *call, ncclResult_t result); /
 
 /* ---- rank.c: device, buffers and communicator ---- */
 int rank_id(struct worker *worker, struct reply *reply);
-int rank_init(struct worker *worker, const char *id, struct reply *reply);
+/* One communicator for each id; they stand one behind the other. */
+int rank_init(struct worker *worker, const char *ids, struct reply *reply);
 int rank_destroy(struct worker *worker);
 /* Send and recv become buffers of NCCL's own memory, registered by nobody, and the next time what they were. NCCL registers such by
  * itself in a graph, and ranks then read and write each other's: cuMemAlloc's it cannot (ipcRegisterBuffer, src/transport/p2p.cc). */
@@ -100,6 +111,7 @@ struct shape {
 };
 int shape_of(struct worker *worker, const char *collective, double bytes, struct shape *shape);
 int shape_call(struct worker *worker, const struct shape *shape);
+int shape_calls(struct worker *worker, const struct shape *shape, int calls);
 
 /* ---- pattern.c: what is sent and what must arrive ---- */
 int pattern_fill(struct worker *worker);
@@ -108,10 +120,15 @@ int pattern_poison(struct worker *worker, const struct shape *shape);
 /* Elements of recv that are not what they must be; waits for the stream. */
 int pattern_verify(struct worker *worker, const struct shape *shape, size_t *wrong);
 
+/* ---- capture.c ---- */
+/* A graph of so many calls on each communicator, all captured at once. grid: blocks of the first one's first kernel. */
+int capture_graphs(struct worker *worker, const struct shape *shape, int calls, CUgraphExec *execs, unsigned *grid);
+
 /* ---- measure.c ---- */
+/* So many on each communicator. */
 int measure_call(struct worker *worker, const struct shape *shape, int calls, struct reply *reply);
 enum mode {
-  MODE_GRAPH,
+  MODE_GRAPH, /* of every communicator; other modes want one alone */
   MODE_STREAM, /* calls that are all enqueued before the first begins */
   MODE_FREE,   /* they run while later ones are still enqueued */
   MODE_HOST,   /* what enqueueing them takes the host, with none of them running */

@@ -16,6 +16,7 @@ func TestGarbage(t *testing.T) {
 	// Rank 1 of 2 never makes an id: that it says so proves that a line was understood.
 	const understood = "id: rank 0 makes it, this is rank 1"
 	w := startWorker(t, cleanEnv(), "--rank", "1", "--ranks", "2", "--device", "0")
+	const wantsIDs = "id: want the 256 hexadecimal digits that rank 0 gave, once for each communicator, 8 at most"
 	long := `{"do":"` + strings.Repeat("x", 1<<20) + `"}`
 	for _, c := range []struct{ line, want string }{
 		{``, "command: want a JSON object"},
@@ -49,8 +50,10 @@ func TestGarbage(t *testing.T) {
 		{`{"do":"call","collective":"AllReduce","bytes":1024,"calls":1}`, "there is no communicator: send init first"},
 		{`{"do":"destroy"}`, "destroy: there is no communicator: send init first"},
 		{`{"do":"load","kind":"compute"}`, "load: there is no GPU yet: send init first"},
-		{`{"do":"init","id":"00"}`, "id: want the 256 hexadecimal digits that rank 0 gave"},
-		{`{"do":"init","id":"` + strings.Repeat("g", 256) + `"}`, "id: want the 256 hexadecimal digits that rank 0 gave"},
+		{`{"do":"init","id":"00"}`, wantsIDs},
+		{`{"do":"init","id":"` + strings.Repeat("g", 256) + `"}`, wantsIDs},
+		{`{"do":"init","id":"` + strings.Repeat("0", 384) + `"}`, wantsIDs},
+		{`{"do":"init","id":"` + strings.Repeat("0", 9*256) + `"}`, wantsIDs},
 		{`{"do":"id"}`, understood},
 		{` { "do" : "id" } ` + "\r", understood},
 		{`{"\u0064o":"\u0069\u0064"}`, understood},

@@ -171,7 +171,7 @@ func (w *worker) ask(line string) reply {
 	return r
 }
 
-// group is the ranks of one communicator.
+// group is the ranks of one communicator, or of several.
 type group []*worker
 
 // startGroup starts n ranks; env(rank) is added to the clean environment.
@@ -205,7 +205,17 @@ func (g group) ask(line string) []reply {
 // init makes a communicator.
 func (g group) init() []reply {
 	g[0].t.Helper()
-	return g.ask(fmt.Sprintf(`{"do":"init","id":"%s"}`, g[0].ask(`{"do":"id"}`).ID))
+	return g.initAll(1)
+}
+
+// initAll makes n communicators of the same ranks.
+func (g group) initAll(n int) []reply {
+	g[0].t.Helper()
+	ids := ""
+	for range n {
+		ids += g[0].ask(`{"do":"id"}`).ID
+	}
+	return g.ask(fmt.Sprintf(`{"do":"init","id":"%s"}`, ids))
 }
 
 func (g group) bye() {

@@ -15,6 +15,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/sweep"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 	"dynamiccl/nccltuner"
 )
@@ -72,7 +73,7 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 		return err
 	}
 	environ = slices.Concat(environ, a.Environ)
-	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NodeDirs: dirs, CPUs: o.CPUs, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
+	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Comms: o.Comms, Nodes: o.Nodes, NodeDirs: dirs, CPUs: o.CPUs, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
 		Registered: o.Buffers == sweep.BuffersRegistered, Environ: environ, Logs: a.folder})
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 	if a.daemon == nil {
 		return nil
 	}
-	return a.joined(ctx)
+	return a.joined(ctx, o.Comms)
 }
 
 // openOthers gives the other nodes daemons and directories of their own, where they are to be hosts: by node, where its ranks meet theirs.
@@ -124,27 +125,30 @@ func (a *arm) serveArgs(o *Options) []string {
 	return args
 }
 
-// joined waits until the daemon knows the communicator: an arm that NCCL did not load the plugin for would be plain NCCL
+// joined waits until the daemon knows the communicators: an arm that NCCL did not load the plugin for would be plain NCCL
 // under another name.
-func (a *arm) joined(ctx context.Context) error {
+func (a *arm) joined(ctx context.Context, comms int) error {
 	for deadline := time.Now().Add(joinWithin); ; {
 		st, err := a.client.Status(ctx)
 		if err != nil {
 			return err
 		}
-		why := ""
+		why, active := "", 0
 		for _, c := range st.Comms {
 			if c.Active {
-				return nil
+				active++
+			} else {
+				why = c.Why
 			}
-			why = c.Why
 		}
 		switch {
+		case active >= comms:
+			return nil
 		case why != "" && time.Now().After(deadline): // until then it may be that not all have joined
 			return fmt.Errorf("nothing can be tuned: %s", why)
 		case time.Now().After(deadline):
-			return fmt.Errorf("no communicator joined the daemon within %v: this NCCL did not load the plugin; run again with NCCL_DEBUG=INFO "+
-				"NCCL_DEBUG_SUBSYS=TUNING,INIT and look into %s/rank0.log, or ask `dynamiccld doctor`", joinWithin, a.folder)
+			return fmt.Errorf("%d of %s joined the daemon within %v: this NCCL did not load the plugin; run again with NCCL_DEBUG=INFO "+
+				"NCCL_DEBUG_SUBSYS=TUNING,INIT and look into %s/rank0.log, or ask `dynamiccld doctor`", active, units.Count(comms, "communicator"), joinWithin, a.folder)
 		}
 		select {
 		case <-ctx.Done():

@@ -30,6 +30,7 @@ type Head struct {
 	Calls   int                `json:"calls"`
 	BatchUs int64              `json:"batch_us"`
 	Time    string             `json:"time"`
+	Comms   int                `json:"comms,omitempty"` // communicators of a rank; left out: one
 	CPUs    int                `json:"cpus_per_rank,omitempty"`
 	Serve   []string           `json:"serve"`
 	Store   string             `json:"store"` // "": thrown away

@@ -112,6 +112,7 @@ type Options struct {
 	NCCL        string // libnccl.so.2; "": the loader's
 	Ranks       int
 	CPUs        int // of each rank, the same in all arms; 0: wherever the system puts them
+	Comms       int // communicators of every rank, whose graphs are captured at once and timed together
 	Nodes       int
 	Hosts       bool  // each node has a directory and a daemon of its own, as on several hosts
 	Arms        []Arm // the first is the base
@@ -143,6 +144,7 @@ type Options struct {
 const (
 	mostCalls = 200
 	mostArms  = 8
+	mostComms = 8 // as the worker's
 )
 
 // Check says what is wrong with the options.
@@ -189,6 +191,10 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--calls %d: want 1 to %d", o.Calls, mostCalls)
 	case modes[o.Time] == "":
 		return fmt.Errorf("--time %q: want one of %s", o.Time, strings.Join(Times, ", "))
+	case o.Comms < 1 || o.Comms > mostComms:
+		return fmt.Errorf("--comms %d: want 1 to %d", o.Comms, mostComms)
+	case o.Comms > 1 && o.Time != TimeGraph:
+		return fmt.Errorf("--comms %d: several communicators are timed in graphs alone: add --time %s, or leave --comms out", o.Comms, TimeGraph)
 	case o.Store != "" && learning != 1:
 		return fmt.Errorf("--store is one arm's, and %d of kind %s are asked for: name one", learning, ArmRun)
 	}

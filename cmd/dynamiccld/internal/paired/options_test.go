@@ -43,7 +43,7 @@ func TestParse(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	good := func() Options {
-		return Options{Ranks: 4, Nodes: 2, Arms: []Arm{{Name: "plain", Kind: ArmPlain}, {Name: "run", Kind: ArmRun}}, Phases: []Phase{{sweep.LoadNone, time.Second}},
+		return Options{Ranks: 4, Comms: 1, Nodes: 2, Arms: []Arm{{Name: "plain", Kind: ArmPlain}, {Name: "run", Kind: ArmRun}}, Phases: []Phase{{sweep.LoadNone, time.Second}},
 			Collectives: []string{"AllReduce"}, Sizes: []uint64{1024}, Calls: 40, Batch: time.Second, Time: TimeGPU, Timeout: time.Second, Store: "s.db"}
 	}
 	if o := good(); o.Check() != nil {
@@ -62,6 +62,9 @@ func TestCheck(t *testing.T) {
 		"no phases":         func(o *Options) { o.Phases = nil },
 		"--calls 1000":      func(o *Options) { o.Calls = 1000 },
 		"stream, gpu, ":     func(o *Options) { o.Time = "clock" },
+		"--comms 0: want 1": func(o *Options) { o.Comms = 0 },
+		"want 1 to 8":       func(o *Options) { o.Comms, o.Time = 9, TimeGraph },
+		"add --time graph,": func(o *Options) { o.Comms = 2 },
 		"one arm's":         func(o *Options) { o.Arms[1].Kind = ArmPlugin },
 		"32 bytes":          func(o *Options) { o.Sizes, o.Collectives = []uint64{64}, []string{"AllGather"} },
 		`--collectives "X"`: func(o *Options) { o.Collectives = []string{"X"} },

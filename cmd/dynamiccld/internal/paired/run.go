@@ -149,6 +149,9 @@ func (r *runner) head(ctx context.Context) Head {
 	}
 	h := Head{Kind: kindHead, Machine: sweep.Describe(ctx, &like, r.arms[0].ready), Calls: o.Calls, BatchUs: o.Batch.Microseconds(), Time: o.Time, CPUs: o.CPUs,
 		Serve: append([]string{}, o.Serve...), Store: o.Store}
+	if o.Comms > 1 {
+		h.Comms = o.Comms
+	}
 	for _, a := range o.Arms {
 		h.Arms = append(h.Arms, ArmHead(a))
 	}
@@ -257,11 +260,11 @@ type timing struct{ calls, replays int }
 // replaysOfBatch are so many where there are calls enough: a median of fewer means little.
 const replaysOfBatch = 5
 
-// size says how many calls a batch has whose calls take about us. Beside those that count there are a replay to warm up,
+// size says how many calls a batch has of each communicator, whose calls take about us. Beside those that count there are a replay to warm up,
 // one that is checked, and one call before each.
 func (r *runner) size(us float64) timing {
 	n, budget := r.o.Calls, float64(r.o.Batch.Microseconds())
-	for n > 1 && us*float64(cut(n).all()) > budget {
+	for n > 1 && us*float64(r.o.Comms*cut(n).all()) > budget {
 		n--
 	}
 	return cut(n)
@@ -281,7 +284,7 @@ func (r *runner) batch(ctx context.Context, a *arm, p Point, n timing) (us, mean
 		Calls: n.calls, Replays: n.replays, MinReplays: n.replays})
 	if err != nil {
 		err = fmt.Errorf("arm %s: %s of %d bytes: %w", a.Name, p.Collective, p.Bytes, err)
-		if errors.Is(err, workers.ErrHung) && mode != workers.Free {
+		if errors.Is(err, workers.ErrHung) && mode != workers.Free && r.o.Comms == 1 {
 			err = fmt.Errorf("%w; where NCCL waits for the GPU while it connects, --time %s helps", err, TimeStream)
 		}
 		return 0, 0, err

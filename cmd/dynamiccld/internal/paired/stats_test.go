@@ -149,9 +149,11 @@ func TestSizeOfBatch(t *testing.T) {
 		calls   int
 		batchMs int64
 		us      float64
+		comms   int
 		want    timing
-	}{{40, 100, 10, timing{8, 5}}, {40, 100, 1e6, timing{1, 1}}, {40, 100, 10_000, timing{1, 4}}, {3, 100, 1, timing{1, 3}}} {
-		r := &runner{o: &Options{Calls: c.calls, Batch: msec(c.batchMs)}}
+	}{{40, 100, 10, 1, timing{8, 5}}, {40, 100, 1e6, 1, timing{1, 1}}, {40, 100, 10_000, 1, timing{1, 4}}, {3, 100, 1, 1, timing{1, 3}},
+		{40, 100, 1500, 1, timing{8, 5}}, {40, 100, 1500, 3, timing{2, 6}}} { // 3 times 22 calls take 99 ms
+		r := &runner{o: &Options{Comms: c.comms, Calls: c.calls, Batch: msec(c.batchMs)}}
 		if got := r.size(c.us); got != c.want {
 			t.Errorf("%d calls of %v us: %+v, want %+v", c.calls, c.us, got, c.want)
 		}

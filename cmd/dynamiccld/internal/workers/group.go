@@ -17,6 +17,7 @@ import (
 type Spec struct {
 	Program    string // dynamiccl-worker
 	Ranks      int    // rank r runs on the r-th GPU that CUDA shows; with Nodes, these are counted round where a node's ranks have enough
+	Comms      int    // communicators of all ranks, of each of which a graph is captured; 0: one
 	Nodes      int    // more than 1: the ranks take one another for ranks of so many hosts. Invariant: divides Ranks
 	NCCL       string // libnccl.so.2; "": the loader's
 	MaxBytes   uint64 // of any call
@@ -55,7 +56,7 @@ func (s Spec) environ(rank int) []string {
 	return append(env, hostIDVariable+"=dynamiccl-node"+strconv.Itoa(node))
 }
 
-// Group is the processes of one communicator. It belongs to one goroutine.
+// Group is the processes of one communicator, or of several that have the same ranks. It belongs to one goroutine.
 type Group struct {
 	spec      Spec
 	processes []*process
@@ -80,18 +81,22 @@ func Start(s Spec) (*Group, error) {
 	return g, nil
 }
 
-// Init makes the communicator.
+// Init makes the communicators.
 func (g *Group) Init(ctx context.Context, within time.Duration) ([]Ready, error) {
-	first, err := ask[struct {
-		ID string `json:"id"`
-	}](ctx, g, g.processes[:1], within, request{Do: "id"})
-	if err != nil {
-		return nil, err
+	ids := ""
+	for range max(1, g.spec.Comms) {
+		first, err := ask[struct {
+			ID string `json:"id"`
+		}](ctx, g, g.processes[:1], within, request{Do: "id"})
+		if err != nil {
+			return nil, err
+		}
+		ids += first[0].ID
 	}
-	return ask[Ready](ctx, g, g.processes, within, request{Do: "init", ID: first[0].ID})
+	return ask[Ready](ctx, g, g.processes, within, request{Do: "init", ID: ids})
 }
 
-// Call makes calls without a graph on all ranks.
+// Call makes calls without a graph on all ranks, as many on each communicator.
 func (g *Group) Call(ctx context.Context, within time.Duration, collective string, bytes uint64, calls int) ([]Called, error) {
 	return ask[Called](ctx, g, g.processes, within, request{Do: "call", Collective: collective, Bytes: bytes, Calls: calls})
 }

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Ready is what a rank says once its communicator stands.
+// Ready is what a rank says once its communicators stand.
 type Ready struct {
 	NCCL          int    `json:"nccl"` // NCCL_VERSION code
 	GPU           string `json:"gpu"`
 	UUID          string `json:"uuid"`
 	PCIBus        string `json:"pciBus"`
 	DriverVersion int    `json:"driverVersion"` // of the CUDA driver, 13000: 13.0
-	CommHash      string `json:"commHash"`      // "": not known
+	CommHash      string `json:"commHash"`      // of the first one; "": not known
 }
 
 // Called is what some calls without a CUDA graph took on one rank.
@@ -26,7 +26,7 @@ type Called struct {
 type Ask struct {
 	Collective string
 	Bytes      uint64 // nccl-tests' size
-	Mode       string // Graph, Stream, Free or Host
+	Mode       string // Graph, Stream, Free or Host; of several communicators Graph, one of each
 	Memory     string // NCCLMemory; "": the ranks' buffers
 	Calls      int    // of one replay
 	WarmUs     float64
@@ -49,10 +49,10 @@ const NCCLMemory = "nccl"
 
 // Measured is what a rank measured.
 type Measured struct {
-	Us        []float64 `json:"us"` // of one call, a value a replay
-	Wrong     uint64    `json:"wrong"`
-	Grid      int       `json:"grid"` // blocks of the first kernel, 0: not known
-	CaptureUs float64   `json:"capture_us"`
+	Us        []float64 `json:"us"`         // of one call, a value a replay
+	Wrong     uint64    `json:"wrong"`      // elements, of all graphs
+	Grid      int       `json:"grid"`       // blocks of the first graph's first kernel, 0: not known
+	CaptureUs float64   `json:"capture_us"` // of all graphs together
 }
 
 // request is one line to a worker. A field that a command does not have is left out.

@@ -104,9 +104,10 @@ func started(t *testing.T, s Spec) (*Group, []Ready) {
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	s := spec(t, "1 stubborn")
+	s.Comms = 2
 	g, ready := started(t, s)
 	for rank, node := range []string{"0", "0", "1", "1"} {
-		if r := ready[rank]; r.NCCL != 22809 || r.UUID != "ab12" || r.CommHash != "dynamiccl-node"+node {
+		if r := ready[rank]; r.NCCL != 22809 || r.UUID != "ab12ab12" || r.CommHash != "dynamiccl-node"+node {
 			t.Errorf("rank %d: %+v", rank, r)
 		}
 	}
