@@ -24,6 +24,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "expected.h"
 #include "fault.h"
 #include "mover.h"
 #include "nccl_net_abi.h"
@@ -44,7 +45,9 @@ struct carrier_instance {
     uint8_t process[16];
     int rank;
   } *said;
-  carrier_address link; /* with GIN of type GDAKI, nic/card.c: when the link is free, for all contexts */
+  carrier_address link; /* with GIN of type GDAKI, nic/card.c: when the link is free, for all contexts, and behind it expected.ended */
+  struct dyn_carrier_expected expected; /* likewise of all */
+  uint32_t lapsed;
   struct nic_card *card; /* the first of the cards that share it; the program's threads' */
 };
 

@@ -122,7 +122,7 @@ func TestNicPlantedMistakes(t *testing.T) {
 	const early = "a signal behind it is here and its data is not"
 	for mistake, sign := range map[int]string{1: early, 2: early, 3: early, 4: "a byte behind the target was done", 5: "", 6: early, 8: "", 10: "", 11: early, 12: early, 13: "", 14: "and behind the others was done", 15: "",
 		17: "none stands behind it", 18: "it stays though it found nothing", 19: "a watch does not see what may be taken",
-		20: "is done and they are not here", 21: "is done and they are not here", 22: "is done and they are not here", 23: ""} {
+		20: "is done and they are not here", 21: "is done and they are not here", 22: "is done and they are not here", 23: "", 24: "though a kernel is to come"} {
 		if said, err := nic(t, "nic_test", "20000", fmt.Sprint(mistake)); err != nil || !strings.Contains(said, sign) {
 			t.Errorf("mistake %d was not found: %v", mistake, err)
 		}
@@ -181,7 +181,7 @@ func TestCardTraffic(t *testing.T) {
 }
 
 func TestCardThreads(t *testing.T) {
-	for _, run := range [][]string{{"11", "traffic", "2", puts("3000"), seed()}, {"14", "traffic", "2", puts("3000"), seed()}, {"11", "killed", seed()}, {"14", "killed", seed()}, {"11", "refused"}, {"14", "shared"}, {"11", "locked"}, {"14", "locked"}, {"14", "leaves"}} {
+	for _, run := range [][]string{{"11", "traffic", "2", puts("3000"), seed()}, {"14", "traffic", "2", puts("3000"), seed()}, {"11", "killed", seed()}, {"14", "killed", seed()}, {"11", "refused"}, {"14", "shared"}, {"11", "locked"}, {"14", "locked"}, {"14", "leaves"}, {"11", "expected"}} {
 		if said := card(t, "threads/card_test", run[0], "obj/carrier/test/threads/carrier.so", run[1:]...); strings.Contains(said, "WARNING: ThreadSanitizer") {
 			t.Errorf("table %v", run)
 		}
@@ -211,6 +211,14 @@ func TestCardBehindLock(t *testing.T) {
 	cards(t, "locked")
 	card(t, "card_test", "14", shipped, "leaves")
 }
+
+// A kernel of the program's is announced when no card is there any more, and gets to putting when nobody can launch one.
+func TestCardExpected(t *testing.T) {
+	for _, table := range tables {
+		card(t, "card_test", table, shipped, "expected")
+	}
+}
+
 func TestCardLetsWait(t *testing.T) { cards(t, "waits") }
 
 // The program destroys its CUDA context before NCCL has done with the cards.
@@ -220,7 +228,7 @@ func TestCardReset(t *testing.T) { cards(t, "reset") }
 // are found. On a machine that is busy with other things kernels of threads may go too late for it once, or twice.
 func TestCardPlantedMistakes(t *testing.T) {
 	const hangs, stays = "ms_now() - from < 20000", "cudaDeviceSynchronize took"
-	for _, run := range [][]string{{"mistake4.so", "11", "locked", hangs}, {"mistake5.so", "11", "waits", stays}, {"mistake6.so", "14", "leaves", hangs}} {
+	for _, run := range [][]string{{"mistake4.so", "11", "locked", hangs}, {"mistake5.so", "11", "waits", stays}, {"mistake6.so", "14", "leaves", hangs}, {"mistake10.so", "11", "expected", "no card comes"}} {
 		t.Run(run[0], func(t *testing.T) {
 			t.Parallel() // they wait
 			found := false

@@ -222,7 +222,9 @@ static void begin_life(struct dyn_gin_life *life) {
 }
 
 static enum outcome make_life(struct dyn_lsa *lsa, struct dyn_gin_life *life, int type, void *stream) {
-  if (!make_device(lsa, life, type) || !make_numbers(lsa, life, stream) || !look(lsa, life, stream)) {
+  bool made = make_device(lsa, life, type) && make_numbers(lsa, life, stream);
+  if (made) dyn_gin_expect(life, lsa->gin->nccl->version);
+  if (!made || !look(lsa, life, stream)) {
     dyn_gin_move(&life->state, DYN_GIN_FAILED);
     return UNGRANTED;
   }

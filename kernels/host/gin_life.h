@@ -6,6 +6,7 @@
 #ifndef DYN_GIN_LIFE_H
 #define DYN_GIN_LIFE_H
 
+#include "../carrier/expected.h"
 #include "../gin/pipes.h"
 #include "gin_state.h"
 #include "lsa.h"
@@ -57,6 +58,7 @@ uint32_t dyn_gin_backend_of(int type); /* DYN_BACKEND_*, or DYN_GIN_NO_BACKEND *
 /* ncclDevCommCreate. */
 int dyn_gin_ask(const struct dyn_gin_nccl *nccl, void *comm, const struct dyn_gin_wants *wants, union dyn_nccl_dev_comm *device);
 struct dyn_gin_granted dyn_gin_granted(int version, const union dyn_nccl_dev_comm *device);
+void *dyn_gin_handle(int version, const union dyn_nccl_dev_comm *device); /* of the first connection */
 
 struct dyn_gin_module {
   dyn_context context;
@@ -88,6 +90,7 @@ struct dyn_gin_life {
   atomic_bool proven; /* calls may have run: before, what gave up was the probe */
   dyn_gpu_address numbers; /* of calls, and what signals and counters have reached */
   struct dyn_gin_words *_Atomic words;
+  struct dyn_carrier_expected expected; /* zeros: nobody is told */
   struct dyn_gin lanes[NUM_LANES];
   struct dyn_gin_trips *trips; /* gin_trips.c; under the lock of watch.c */
 };
@@ -108,6 +111,12 @@ struct dyn_gin_life *dyn_gin_of(const struct dyn_lsa *lsa, uint32_t backend);
 /* gin_trips.c: memory of what puts take. False: there is none. */
 bool dyn_trips_make(struct dyn_gin_life *life, uint32_t nRanks);
 void dyn_trips_free(struct dyn_gin_life *life);
+
+/* gin_carrier.c: asks whether kernels are to be announced, and to whom, once. And before each launch in the lane of calls; by its end, a kernel
+ * says itself that it is over. Waits until the carrier is ready, 2 s at most, and not at all while kernels follow each other. */
+void dyn_gin_expect(struct dyn_gin_life *life, int version);
+void dyn_gin_announce(const struct dyn_carrier_expected *expected);
+void dyn_gin_take_back(const struct dyn_carrier_expected *expected); /* it was not launched */
 
 /* gin_run.c */
 struct dyn_gin_grid {

@@ -19,7 +19,10 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
   call->gin.closely = lane == LANE_CALLS && closely; /* what a graph holds it runs for ever */
   if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
-  return dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
+  if (lane == LANE_CALLS) dyn_gin_announce(&life->expected);
+  int error = dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
+  if (lane == LANE_CALLS && error != 0) dyn_gin_take_back(&life->expected);
+  return error;
 }
 
 void dyn_gin_join(const struct dyn_lsa *lsa, struct dyn_gin_life *life) {

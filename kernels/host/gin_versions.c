@@ -67,3 +67,7 @@ struct dyn_gin_granted dyn_gin_granted(int version, const union dyn_nccl_dev_com
   return (struct dyn_gin_granted){.rank = d->rank, .nRanks = d->nRanks, .lsaRank = d->lsaRank, .lsaSize = d->lsaSize, .contexts = d->ginContextCount,
                                   .signals = d->ginSignalCount, .counters = d->ginCounterCount, .backend = backend_of_all(d->ginNetDeviceTypes, least(d->ginConnectionCount, 4))};
 }
+
+void *dyn_gin_handle(int version, const union dyn_nccl_dev_comm *device) {
+  return version == 22809 ? device->v22809.ginHandles[0] : device->v23203.ginHandles[0];
+}

@@ -72,6 +72,11 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "all->gaveUp[NUM_LANES * (1 + (life - lsa->gin->each)) + l]", "all->gaveUp[NUM_LANES + l]", "lanes"},
 		{"gin.c", ".stop = &words->stop,", ".stop = &words->stop, .lanes = dyn_lanes_of(lsa),", "lanes"},
 		{"gin.c", "  atomic_store(&lsa->called, true);\n", "", "lanes"},
+		{"gin_run.c", "if (lane == LANE_CALLS) dyn_gin_announce(&life->expected);", "", "expected"},
+		{"gin_run.c", "if (lane == LANE_CALLS) dyn_gin_announce", "dyn_gin_announce", "expected"},
+		{"gin_run.c", "if (lane == LANE_CALLS && error != 0) dyn_gin_take_back(&life->expected);", "", "expected"},
+		{"gin_carrier.c", "life->lanes[LANE_CALLS].ended = life->expected.ended;", "", "expected"},
+		{"gin_carrier.c", "if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;", "return;", "expected"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

@@ -151,14 +151,27 @@ static struct nic_sizes sizes(unsigned *helpers) {
   return s;
 }
 
-/* The contexts of a communicator share one link, so one word; the last of them gives it back. */
+static bool make_words(const struct nic_card *card, struct carrier_instance *instance) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  struct dyn_carrier_expected *expected = &instance->expected;
+  if (carrier_failed(cuda->cuMemAlloc_v2(&instance->link, 2 * sizeof(uint64_t)), "memory for words") ||
+      carrier_failed(nic_kernel_clear(card->kernel, instance->link, 0, 2 * sizeof(uint64_t)), "clearing words") ||
+      carrier_failed(cuda->cuMemAllocHost_v2((void **)&expected->asked, sizeof *expected->asked), "memory for a word of the host's"))
+    return false;
+  *expected->asked = 0;
+  expected->ended = (uint32_t *)(uintptr_t)(instance->link + sizeof(uint64_t));
+  expected->lapsed = &instance->lapsed;
+  return true;
+}
+
+/* The contexts of a communicator share one link, and the program's kernels that are expected on any of them: words that the last gives back. */
 static bool share_link(struct nic_card *card) {
   struct carrier_instance *instance = card->carrier->instance;
-  if (instance->link == 0 &&
-      (carrier_failed(carrier_driver(NULL)->cuMemAlloc_v2(&instance->link, sizeof(uint64_t)), "memory for a word") ||
-       carrier_failed(nic_kernel_clear(card->kernel, instance->link, 0, sizeof(uint64_t)), "clearing a word")))
-    return false;
+  if (instance->expected.lapsed == NULL && !make_words(card, instance)) return false;
   card->nic.linkFreeNs = (uint64_t *)(uintptr_t)instance->link;
+  card->nic.asked = instance->expected.asked;
+  card->nic.ended = instance->expected.ended;
+  card->asked = *instance->expected.asked;
   card->other = instance->card;
   instance->card = card;
   return true;
@@ -173,9 +186,12 @@ static void leave_link(struct nic_card *card, bool lives) {
       *at = card->other;
       break;
     }
+  nic_lapse(card, false);
   if (instance->card != NULL) return;
   if (instance->link != 0 && lives) carrier_driver(NULL)->cuMemFree_v2(instance->link);
+  if (instance->expected.asked != NULL && lives) carrier_driver(NULL)->cuMemFreeHost(instance->expected.asked);
   instance->link = 0;
+  instance->expected = (struct dyn_carrier_expected){0};
 }
 
 static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {

@@ -34,6 +34,7 @@ void nic_begin(struct nic_card *card) {
   card->nic.lateNs = LATE_MS * 1000000u;
   card->told[NIC_IDLE_LOOKS] = ~idle_looks(); /* so that it is told */
   card->usedNs = carrier_now_ns();            /* so NCCL's thread starts it at once */
+  nic_lapse(card, true);
 }
 
 /* What the GPU writes to the host: it goes with the context, which the program may destroy at any time. */
@@ -85,11 +86,12 @@ static void warn_of_failure(struct nic_card *card) {
 
 static uint32_t told_of(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
-/* The last launch does something, or something was done not long ago. */
+/* The last launch does something or is expected to, something was done not long ago, or a kernel that will do something is just being launched. */
 static bool is_in_use(struct nic_card *card, uint64_t now) {
-  const uint32_t used = told_of(&card->shared->report.used);
-  if (used != card->used || used == card->nic.number) card->usedNs = now;
+  const uint32_t used = told_of(&card->shared->report.used), asked = __atomic_load_n(card->nic.asked, __ATOMIC_SEQ_CST);
+  if (used != card->used || used == card->nic.number || asked != card->asked) card->usedNs = now;
   card->used = used;
+  card->asked = asked;
   return now - card->usedNs < LATE_MS * (uint64_t)1000000;
 }
 
@@ -97,6 +99,19 @@ static bool is_in_use(struct nic_card *card, uint64_t now) {
 static void let_end(struct nic_card *card, uint32_t number) { __atomic_store_n(&card->shared->report.next, number, __ATOMIC_RELEASE); }
 static void let_all_end(struct nic_card *card) {
   if (is_there(card)) let_end(card, card->nic.number + 1);
+}
+
+void nic_lapse(struct nic_card *card, bool lapses) {
+  if (card->lapsed == lapses) return;
+  card->lapsed = lapses;
+  __atomic_fetch_add(&card->carrier->instance->lapsed, lapses ? 1 : -1, __ATOMIC_SEQ_CST);
+}
+
+/* Launches cease, unless a kernel was asked for since: either this sees that, or who asks sees that there is none. */
+static void cease(struct nic_card *card) {
+  nic_lapse(card, true);
+  if (__atomic_load_n(card->nic.asked, __ATOMIC_SEQ_CST) == card->asked) let_all_end(card);
+  else nic_lapse(card, false);
 }
 
 static unsigned blocks(const struct nic_card *card) {
@@ -109,20 +124,24 @@ static void start(struct nic_card *card) {
   card->broken = !nic_kernel_start(card->kernel, &card->nic, blocks(card));
   card->runs = !card->broken;
   if (card->runs && CARRIER_MISTAKE != 5) let_end(card, card->nic.number + (CARRIER_MISTAKE == 4));
+  nic_lapse(card, false);
 }
 
 /* A launch ends only when the next one stands in the stream behind it, so where this thread is kept away for long, by who has CUDA's
  * lock, the GPU has one all the same that needs nobody to start it. As soon as a launch's watch is there the next one is made, while
- * the card is in use; then the last one may end, and doorbells are looked at here. */
+ * the card is in use, or expected to be; then the last one may end, and doorbells are looked at here. */
 void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
   const uint64_t now = carrier_now_ns();
   carrier_watch(card->carrier);
   if (!is_there(card)) card->broken = true;
   else warn_of_failure(card);
-  if (card->broken) return;
+  if (card->broken) {
+    nic_lapse(card, false);
+    return;
+  }
   const bool isLast = told_of(&card->shared->report.begun) == card->nic.number, inUse = is_in_use(card, now), news = is_news(card);
-  if (isLast && !inUse) let_end(card, card->nic.number + 1);
+  if (isLast && !inUse) cease(card);
   if (card->runs && !news && !isLast && now - card->askedNs < QUERY_MS * (uint64_t)1000000) return; /* without CUDA, whose lock the program may want */
   if (!carrier_enter(&card->carrier->home, &entered)) return;
   card->askedNs = now;

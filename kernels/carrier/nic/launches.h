@@ -33,12 +33,15 @@ struct nic_card {
   uint32_t keys; /* changes of keys: what the kernel remembers of them is worth nothing then; the program's threads' */
   uint64_t usedNs, askedNs; /* when something was known to be done last, and when CUDA was asked */
   uint32_t used; /* the last launch that was known to do anything */
+  uint32_t asked; /* of the program's kernels, when it was looked at last */
   bool runs, said; /* runs: a launch may be there */
+  bool lapsed; /* launches have ceased: counted in carrier_instance.lapsed, too */
   atomic_bool broken; /* CUDA refused something; NCCL asks in another thread */
 };
 
 /* A card that was just made: from here on NCCL's thread launches its kernels. */
 void nic_begin(struct nic_card *card);
+void nic_lapse(struct nic_card *card, bool lapses);
 /* NCCL's thread has done with it: its kernels end. */
 void nic_stop(struct nic_card *card);
 

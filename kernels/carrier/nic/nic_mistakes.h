@@ -32,5 +32,6 @@
 #define NIC_MUTATE_PASSED 21     /* blocks that begin unasked pass over gets, and the queue's warp counts on them */
 #define NIC_MUTATE_LOCAL 22      /* keys of gets are taken for those of the other rank */
 #define NIC_MUTATE_READY 23      /* what is ready and not rung for is taken, whatever the layout (test/nic_world.h) */
+#define NIC_MUTATE_UNEXPECTED 24 /* a kernel ends when nothing was asked of it for long, whatever is to come */
 
 #endif

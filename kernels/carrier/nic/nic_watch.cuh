@@ -17,10 +17,13 @@ using Nic = ::nic;
  * memory, for which the fences of other queues' warps wait. Asked at each look, it cost what goes there and back 3 us. */
 constexpr uint32_t kAskLooks = 256;
 
-/* Another launch stands behind this one, or none is needed. Who frees memory has CUDA's lock and waits for this kernel: then none comes,
- * and it goes when nothing was asked for long enough. */
+/* A kernel of the program's that puts was launched and has not ended: however long nothing was asked for, something may be. */
+__device__ __forceinline__ bool nicIsExpected(const Nic &n) { return NIC_MUTATE != NIC_MUTATE_UNEXPECTED && loadHost(n.asked) != loadCount(n.ended); }
+
+/* Another launch stands behind this one, or none is needed. Who has CUDA's lock keeps it from coming: where that waits for this kernel, as
+ * who frees memory does, it goes when nothing was asked for long enough, unless the GPU has more to do that needs it. */
 __device__ __forceinline__ bool nicMayEnd(const Nic &n, uint64_t usedNs) {
-  return NIC_MUTATE == NIC_MUTATE_LEAVES || (int32_t)(loadHost(&n.report->next) - n.number) > 0 || nicNowNs() - usedNs > n.lateNs;
+  return NIC_MUTATE == NIC_MUTATE_LEAVES || (int32_t)(loadHost(&n.report->next) - n.number) > 0 || (nicNowNs() - usedNs > n.lateNs && !nicIsExpected(n));
 }
 
 /* When a request was done last: just now, or before this launch. */
@@ -36,12 +39,13 @@ __device__ __forceinline__ void nicWatch(const Nic &n) {
   const uint32_t queues = (uint32_t)n.nRanks * NIC_SIDES;
   const uint64_t from = nicNowNs(), usedNs = nicUsed(n, false);
   if (nicLane() == 0) storeHost(&n.report->begun, n.number);
+  if (nicIsExpected(n)) tellUsed(n.report, n.number); /* launches go on following each other */
   for (;; nicNap()) {
     const uint32_t dead = loadCount(&n.control[NIC_DEAD]);
     bool over = loadCount(&n.control[NIC_STOP]) != 0 || (nicNowNs() - from > n.watchNs && nicMayEnd(n, usedNs));
     for (uint32_t at = nicLane(); at < queues && !over; at += NIC_MUTATE == NIC_MUTATE_SLEEPS ? 2 * kNicLanes : kNicLanes)
       over = !(dead >> at / NIC_SIDES & 1) && loadRung(n.posted[at]) != (loadConsumed(&n.consumed[at]) & NIC_CONSUMED);
-    if (anyLane(over)) return;
+    if (anyLane(over)) break;
   }
 }
 

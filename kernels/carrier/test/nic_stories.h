@@ -353,6 +353,22 @@ static void successors() {
     sees.join();
     *q.ready = *q.doorbell = at; /* it was none */
   }
+
+  /* Nothing was asked of it for long: it goes by itself, unless a kernel is to come that will. */
+  n.watchNs = n.lateNs = 1000000;
+  for (uint32_t asked : {0u, 1u, 0u}) { /* and what was taken back */
+    over = false;
+    storeCount(&c.asked, asked), storeHost(&c.report.used, 6);
+    std::thread stays([&] { dynamicclCarrierWatch(n), over = true; });
+    usleep(50000);
+    CHECK(asked == 0 || (!over && loadHost(&c.report.used) == 7), "a watch went though a kernel is to come");
+    storeCount(&c.ended, asked);
+    for (int i = 0; i < 3000 && !over; i++) usleep(1000);
+    CHECK(over, "a watch stays though no kernel is to come");
+    CHECK(asked != 0 || loadHost(&c.report.used) == 6, "a watch tells of use though no kernel is to come");
+    stays.join();
+    storeCount(&c.ended, 0);
+  }
 }
 
 static void playStories() {

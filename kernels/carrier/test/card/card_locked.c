@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include "../../expected.h"
 #include "card_rig.h"
 
 enum { ROUNDS = 20 };
@@ -74,6 +75,36 @@ static void exchange_behind(void *(*frees)(void *)) {
   CHECK(pthread_join(program, NULL) == 0);
 }
 
+/* The same where nobody put anything for so long that no card is left, and the lock is taken before anybody puts: a kernel was announced, so
+ * cards are there before the lock is taken and stay as long as the kernel runs, which gets to putting later than they stay otherwise. */
+static void expected(void) {
+  struct dyn_carrier_expected here, other;
+  pthread_t program;
+  start();
+  void *carrier = dlopen(getenv("CARRIER"), RTLD_NOW | RTLD_NOLOAD);
+  dyn_carrier_expected_of *expected_of = carrier == NULL ? NULL : (dyn_carrier_expected_of *)dlsym(carrier, DYN_CARRIER_EXPECTED);
+  const uint8_t *device = (const uint8_t *)cards[0].device;
+  CHECK(expected_of != NULL && expected_of(device, &here) && !expected_of(device + 1, &other));
+  exchange(1);
+  for (uint64_t round = 2; round <= 4; round++) {
+    usleep(1300000);
+    CHECK(__atomic_load_n(here.lapsed, __ATOMIC_SEQ_CST) >= CONTEXTS, "cards stay though nobody puts"); /* with version 14 there are more */
+    released = 0;
+    __atomic_fetch_add(here.asked, 1, __ATOMIC_SEQ_CST);
+    for (uint64_t from = ms_now(); __atomic_load_n(here.lapsed, __ATOMIC_SEQ_CST) != 0; usleep(20)) CHECK(ms_now() - from < 10000, "no card comes");
+    if (round == 2) usleep(1300000); /* launches follow each other meanwhile */
+    CHECK(cudaHold(stream, &released) == 0);
+    if (round == 2) CHECK(pthread_create(&program, NULL, free_spare, NULL) == 0);
+    usleep(1300000);
+    exchange(round);
+    __atomic_fetch_add(here.ended, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&released, 1, __ATOMIC_RELEASE);
+    CHECK(round > 2 || pthread_join(program, NULL) == 0);
+    CHECK(cudaSynchronize() == 0);
+  }
+  end();
+}
+
 static void locked(void) {
   start();
   exchange_behind(free_spare);
@@ -130,6 +161,11 @@ static void waits(void) {
 void play_locked(void) {
   setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
   play("locked", 2, -1, locked);
+}
+
+void play_expected(void) {
+  setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
+  play("expected", 2, -1, expected);
 }
 
 void play_waits(void) {

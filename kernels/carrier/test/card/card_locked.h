@@ -6,6 +6,7 @@
 #define CARRIER_TEST_CARD_LOCKED_H
 
 void play_locked(void);
+void play_expected(void);
 void play_waits(void);
 void play_leaves(void); /* version 14 */
 

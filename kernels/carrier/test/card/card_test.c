@@ -296,6 +296,8 @@ int main(int count, char **arguments) {
     play(what, 2, -1, lives);
   } else if (strcmp(what, "locked") == 0) {
     play_locked();
+  } else if (strcmp(what, "expected") == 0) {
+    play_expected();
   } else if (strcmp(what, "waits") == 0) {
     play_waits();
   } else if (strcmp(what, "reset") == 0) {

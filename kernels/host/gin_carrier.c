@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels that put are told of to who carries what they put, where that is the carrier (carrier/expected.h). A NIC needs nobody to tell it.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "gin_life.h"
+#include "readable.h"
+
+#define CARRIER "libnccl-net-dynamiccl-carrier.so"
+#define RISE_NS UINT64_C(2000000000) /* its thread may be kept away by who has CUDA's lock, and so may whom this one keeps waiting */
+
+static int is_carrier(struct dl_phdr_info *library, size_t bytes, void *path) {
+  const char *slash = strrchr(library->dlpi_name, '/');
+  (void)bytes;
+  return strcmp(slash == NULL ? library->dlpi_name : slash + 1, CARRIER) == 0 && snprintf(path, PATH_MAX, "%s", library->dlpi_name) < PATH_MAX;
+}
+
+/* NCCL has loaded it, and keeps it as long as it has the device communicator. */
+static dyn_carrier_expected_of *asks(void) {
+  char path[PATH_MAX];
+  void *library = dl_iterate_phdr(is_carrier, path) == 0 ? NULL : dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+  if (library == NULL) return NULL;
+  dyn_carrier_expected_of *function = (dyn_carrier_expected_of *)dlsym(library, DYN_CARRIER_EXPECTED);
+  dlclose(library);
+  return function;
+}
+
+void dyn_gin_expect(struct dyn_gin_life *life, int version) {
+  dyn_carrier_expected_of *expected_of = asks();
+  if (expected_of == NULL || !expected_of(dyn_gin_handle(version, &life->device), &life->expected)) return;
+  life->lanes[LANE_CALLS].ended = life->expected.ended; /* what is replayed nobody announces */
+}
+
+void dyn_gin_announce(const struct dyn_carrier_expected *expected) {
+  if (expected->asked == NULL || !dyn_readable(expected->asked)) return;
+  __atomic_fetch_add(expected->asked, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;
+  for (uint64_t until = dyn_host_ns() + RISE_NS; __atomic_load_n(expected->lapsed, __ATOMIC_ACQUIRE) != 0 && dyn_host_ns() < until;)
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+void dyn_gin_take_back(const struct dyn_carrier_expected *expected) {
+  if (expected->asked != NULL && dyn_readable(expected->asked)) __atomic_fetch_sub(expected->asked, 1, __ATOMIC_SEQ_CST);
+}

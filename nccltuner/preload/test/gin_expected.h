@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A part of test_gin.c: the carrier is told of each kernel before it is launched and by its end, and is waited for where it has none on the GPU.
+ */
+#ifndef DYN_TEST_GIN_EXPECTED_H
+#define DYN_TEST_GIN_EXPECTED_H
+
+static uint32_t *announced, *ended, *lapsed;
+static uint32_t now_of(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
+
+/* Its kernels come to the GPU 300 ms after a kernel was announced. */
+static void *rise(void *before) {
+  while (now_of(announced) == *(uint32_t *)before) usleep(100);
+  usleep(300000);
+  __atomic_store_n(lapsed, 0, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+
+static void expected(void) {
+  char path[4096];
+  snprintf(path, sizeof path, "%.*s/libnccl-net-dynamiccl-carrier.so", (int)(strrchr(driverPath, '/') - driverPath), driverPath);
+  void *carrier = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  CHECK(carrier != NULL, "%s", dlerror());
+  announced = dlsym(carrier, "fakegpu_asked"), ended = dlsym(carrier, "fakegpu_ended"), lapsed = dlsym(carrier, "fakegpu_lapsed");
+  begin();
+  uint32_t before = now_of(announced);
+  CHECK(before > 0 && now_of(ended) == before, "%u of %u, when it is made", now_of(ended), before);
+  play_calls(1, 10);
+  CHECK(now_of(announced) - before >= 10 * SLOTS && now_of(ended) == now_of(announced), "%u, and %u have ended", now_of(announced) - before, now_of(ended) - before);
+  before = now_of(announced);
+  play_graphs();
+  CHECK(now_of(announced) - before == 20 && now_of(ended) == now_of(announced), "%u behind graphs, and %u have ended: of what a graph has nobody is told", now_of(announced) - before, now_of(ended) - before);
+
+  before = now_of(announced);
+  pthread_t rises;
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  __atomic_store_n(lapsed, 2, __ATOMIC_SEQ_CST);
+  CHECK(pthread_create(&rises, NULL, rise, &before) == 0 && issue(&s, 0) == 0 && now_of(lapsed) == 0, "it was not waited for");
+  CHECK(pthread_join(rises, NULL) == 0);
+  __atomic_store_n(lapsed, 1, __ATOMIC_SEQ_CST);
+  uint64_t from = now_ms();
+  CHECK(issue(&s, 0) == 0 && now_ms() - from >= 1900 && now_of(lapsed) == 1, "it is waited for, but not for ever: %d ms", (int)(now_ms() - from));
+  __atomic_store_n(lapsed, 0, __ATOMIC_SEQ_CST);
+  wait_for_all();
+
+  const struct dyn_gin_grid none = {NULL, 1, 32};
+  CHECK(dyn_gin_launch(&lsa->gin->each[0], LANE_CALLS, &none, streams[0], &(struct dyn_gin_call){0}, NULL) != 0, "a kernel that is none");
+  CHECK(now_of(announced) == now_of(ended), "what could not be launched was not taken back");
+  meet();
+  uint32_t now = dyn_gin_now(lsa);
+  end(now); /* there are graphs */
+}
+
+#endif
