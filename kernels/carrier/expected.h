@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the carrier is told by who launches kernels that put: that one is coming, and that it has ended. Its own kernels are on the GPU
- * from before the one until behind the other (nic/launches.c), for when the program's kernel runs nobody may be able to launch any: a
- * launch of the program's that finds CUDA's queue full keeps CUDA's lock until the GPU has gone on, and it goes on when the carrier does.
- * PyTorch's DDP stood still so.
+ * What the carrier is told by who launches kernels that put: that one is coming, that it was launched, and that it has ended. A kernel of the
+ * carrier's is on the GPU from before the first until behind the last (nic/launches.c), for when the program's kernel runs nobody may be able
+ * to launch any: a launch of the program's that finds CUDA's queue full may keep CUDA's lock until the GPU has gone on, and that goes on when
+ * the carrier does. PyTorch's DDP stood still so.
+ *
+ * One that is only coming keeps no kernel on the GPU: who has the lock, and waits until the GPU is idle, may be what it has to wait for.
  */
 #ifndef DYN_CARRIER_EXPECTED_H
 #define DYN_CARRIER_EXPECTED_H
 
 #include <stdint.h>
 
-/* Where they are counted. Both go on counting as long as the device communicator lives, and wrap. */
+/* Where they are counted, as long as the device communicator lives. All wrap. */
 struct dyn_carrier_expected {
-  uint32_t *asked;  /* host memory that the GPU sees: kernels, added to before each is launched; what could not be launched is taken back */
-  uint32_t *ended;  /* GPU memory: added to by each at its end, or where it gives up */
+  uint32_t *asked;    /* host memory: kernels that are to be launched: added to before */
+  uint32_t *launched; /* host memory: that were launched, behind it */
+  uint32_t *ended;    /* GPU memory: added to by each of these at its end, or where it gives up */
   const uint32_t *lapsed; /* host memory: of how many of its cards none is on the GPU, behind an addition to asked: 0 soon, before the launch */
 };
 

@@ -45,6 +45,6 @@ void dyn_gin_announce(const struct dyn_carrier_expected *expected) {
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-void dyn_gin_take_back(const struct dyn_carrier_expected *expected) {
-  if (expected->asked != NULL && dyn_readable(expected->asked)) __atomic_fetch_sub(expected->asked, 1, __ATOMIC_SEQ_CST);
+void dyn_gin_launched(const struct dyn_carrier_expected *expected) {
+  if (expected->launched != NULL && dyn_readable(expected->launched)) __atomic_fetch_add(expected->launched, 1, __ATOMIC_RELEASE);
 }

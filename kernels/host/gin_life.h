@@ -112,11 +112,11 @@ struct dyn_gin_life *dyn_gin_of(const struct dyn_lsa *lsa, uint32_t backend);
 bool dyn_trips_make(struct dyn_gin_life *life, uint32_t nRanks);
 void dyn_trips_free(struct dyn_gin_life *life);
 
-/* gin_carrier.c: asks whether kernels are to be announced, and to whom, once. And before each launch in the lane of calls; by its end, a kernel
- * says itself that it is over. Waits until the carrier is ready, 2 s at most, and not at all while kernels follow each other. */
+/* gin_carrier.c: asks whether kernels are to be announced, and to whom, once. And before each launch in the lane of calls: waits until the carrier
+ * is ready, 2 s at most, and not at all while kernels follow each other. And behind it, if it went well; that it is over a kernel says itself. */
 void dyn_gin_expect(struct dyn_gin_life *life, int version);
 void dyn_gin_announce(const struct dyn_carrier_expected *expected);
-void dyn_gin_take_back(const struct dyn_carrier_expected *expected); /* it was not launched */
+void dyn_gin_launched(const struct dyn_carrier_expected *expected);
 
 /* gin_run.c */
 struct dyn_gin_grid {

@@ -21,7 +21,7 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
   call->slots = life->window;
   if (lane == LANE_CALLS) dyn_gin_announce(&life->expected);
   int error = dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
-  if (lane == LANE_CALLS && error != 0) dyn_gin_take_back(&life->expected);
+  if (lane == LANE_CALLS && error == 0) dyn_gin_launched(&life->expected);
   return error;
 }
 

@@ -74,7 +74,8 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin.c", "  atomic_store(&lsa->called, true);\n", "", "lanes"},
 		{"gin_run.c", "if (lane == LANE_CALLS) dyn_gin_announce(&life->expected);", "", "expected"},
 		{"gin_run.c", "if (lane == LANE_CALLS) dyn_gin_announce", "dyn_gin_announce", "expected"},
-		{"gin_run.c", "if (lane == LANE_CALLS && error != 0) dyn_gin_take_back(&life->expected);", "", "expected"},
+		{"gin_run.c", "if (lane == LANE_CALLS && error == 0) dyn_gin_launched(&life->expected);", "", "expected"},
+		{"gin_run.c", "if (lane == LANE_CALLS && error == 0) dyn_gin_launched", "if (lane == LANE_CALLS) dyn_gin_launched", "expected"},
 		{"gin_carrier.c", "life->lanes[LANE_CALLS].ended = life->expected.ended;", "", "expected"},
 		{"gin_carrier.c", "if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;", "return;", "expected"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
@@ -114,7 +115,7 @@ func findsGINMistake(t *testing.T, object, file, is, mistake, what string) {
 	var said string
 	for range 3 { // a wait that is too short shows only where another rank is late enough
 		run := exec.CommandContext(ctx, program, filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"), what)
-		run.Env = []string{"TMPDIR=" + dir, "FAKEGPU_DIR=" + dir, "FAKEGPU_TABLE=" + full, "TEST_ALARM_S=25"}
+		run.Env = []string{"GIN_CARRIER=" + filepath.Join(testbuild.Objects(build, "../preload"), "test", "libnccl-net-dynamiccl-carrier.so"), "TMPDIR=" + dir, "FAKEGPU_DIR=" + dir, "FAKEGPU_TABLE=" + full, "TEST_ALARM_S=25"}
 		out, err := run.CombinedOutput()
 		if err != nil && ctx.Err() == nil && strings.Contains(string(out), "test/") {
 			return

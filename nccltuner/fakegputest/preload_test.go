@@ -109,7 +109,7 @@ func gin(t *testing.T, program string, env ...string) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(folder, program), filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"))
-	cmd.Env = append(env, "TMPDIR="+t.TempDir(), "FAKEGPU_TABLE="+table, "FAKEGPU_DIR="+t.TempDir())
+	cmd.Env = append(env, "GIN_CARRIER="+filepath.Join(folder, "libnccl-net-dynamiccl-carrier.so"), "TMPDIR="+t.TempDir(), "FAKEGPU_TABLE="+table, "FAKEGPU_DIR="+t.TempDir())
 	said, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)

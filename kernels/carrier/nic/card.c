@@ -156,9 +156,10 @@ static bool make_words(const struct nic_card *card, struct carrier_instance *ins
   struct dyn_carrier_expected *expected = &instance->expected;
   if (carrier_failed(cuda->cuMemAlloc_v2(&instance->link, 2 * sizeof(uint64_t)), "memory for words") ||
       carrier_failed(nic_kernel_clear(card->kernel, instance->link, 0, 2 * sizeof(uint64_t)), "clearing words") ||
-      carrier_failed(cuda->cuMemAllocHost_v2((void **)&expected->asked, sizeof *expected->asked), "memory for a word of the host's"))
+      carrier_failed(cuda->cuMemAllocHost_v2((void **)&expected->asked, 2 * sizeof *expected->asked), "memory for words of the host's"))
     return false;
-  *expected->asked = 0;
+  expected->launched = expected->asked + 1;
+  *expected->asked = *expected->launched = 0;
   expected->ended = (uint32_t *)(uintptr_t)(instance->link + sizeof(uint64_t));
   expected->lapsed = &instance->lapsed;
   return true;
@@ -169,7 +170,7 @@ static bool share_link(struct nic_card *card) {
   struct carrier_instance *instance = card->carrier->instance;
   if (instance->expected.lapsed == NULL && !make_words(card, instance)) return false;
   card->nic.linkFreeNs = (uint64_t *)(uintptr_t)instance->link;
-  card->nic.asked = instance->expected.asked;
+  card->nic.launched = instance->expected.launched;
   card->nic.ended = instance->expected.ended;
   card->asked = *instance->expected.asked;
   card->other = instance->card;

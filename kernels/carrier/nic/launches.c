@@ -86,9 +86,11 @@ static void warn_of_failure(struct nic_card *card) {
 
 static uint32_t told_of(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
+static uint32_t asked_of(const struct nic_card *card) { return __atomic_load_n(card->carrier->instance->expected.asked, __ATOMIC_SEQ_CST); }
+
 /* The last launch does something or is expected to, something was done not long ago, or a kernel that will do something is just being launched. */
 static bool is_in_use(struct nic_card *card, uint64_t now) {
-  const uint32_t used = told_of(&card->shared->report.used), asked = __atomic_load_n(card->nic.asked, __ATOMIC_SEQ_CST);
+  const uint32_t used = told_of(&card->shared->report.used), asked = asked_of(card);
   if (used != card->used || used == card->nic.number || asked != card->asked) card->usedNs = now;
   card->used = used;
   card->asked = asked;
@@ -110,7 +112,7 @@ void nic_lapse(struct nic_card *card, bool lapses) {
 /* Launches cease, unless a kernel was asked for since: either this sees that, or who asks sees that there is none. */
 static void cease(struct nic_card *card) {
   nic_lapse(card, true);
-  if (__atomic_load_n(card->nic.asked, __ATOMIC_SEQ_CST) == card->asked) let_all_end(card);
+  if (asked_of(card) == card->asked) let_all_end(card);
   else nic_lapse(card, false);
 }
 

@@ -104,7 +104,7 @@ struct nic_report {
   uint32_t next;   /* of the host: launches below it may end, for another stands in the stream behind them, or none is needed */
 };
 
-/* What the kernel is launched with. All but the report, and what is asked, is in GPU memory. */
+/* What the kernel is launched with. All but the report, and what was launched, is in GPU memory. */
 struct nic {
   int32_t rank, nRanks;
   uint32_t number;             /* of the launch, which wraps */
@@ -123,7 +123,7 @@ struct nic {
   uint32_t *launch;            /* [NIC_LAUNCHES] */
   uint64_t *linkFreeNs;        /* of all contexts of a communicator: when what was put has left, with bytesPerUs */
   const uint32_t *control; /* [NIC_CONTROLS] */
-  const uint32_t *asked;   /* host memory: of the program's kernels that put, so many were launched or are just being, */
+  const uint32_t *launched; /* host memory: so many of the program's kernels that put were launched, */
   const uint32_t *ended;   /* and so many of them are over (expected.h) */
   struct nic_report *report;
 };

@@ -17,13 +17,17 @@ using Nic = ::nic;
  * memory, for which the fences of other queues' warps wait. Asked at each look, it cost what goes there and back 3 us. */
 constexpr uint32_t kAskLooks = 256;
 
-/* A kernel of the program's that puts was launched and has not ended: however long nothing was asked for, something may be. */
-__device__ __forceinline__ bool nicIsExpected(const Nic &n) { return NIC_MUTATE != NIC_MUTATE_UNEXPECTED && loadHost(n.asked) != loadCount(n.ended); }
-
-/* Another launch stands behind this one, or none is needed. Who has CUDA's lock keeps it from coming: where that waits for this kernel, as
- * who frees memory does, it goes when nothing was asked for long enough, unless the GPU has more to do that needs it. */
+/* Another launch stands behind this one, or none is needed. Who frees memory has CUDA's lock and waits for this kernel: then none comes,
+ * and it goes when nothing was asked for long enough. */
 __device__ __forceinline__ bool nicMayEnd(const Nic &n, uint64_t usedNs) {
-  return NIC_MUTATE == NIC_MUTATE_LEAVES || (int32_t)(loadHost(&n.report->next) - n.number) > 0 || (nicNowNs() - usedNs > n.lateNs && !nicIsExpected(n));
+  return NIC_MUTATE == NIC_MUTATE_LEAVES || (int32_t)(loadHost(&n.report->next) - n.number) > 0 || nicNowNs() - usedNs > n.lateNs;
+}
+
+/* A kernel of the program's that puts was launched and has not ended, which may ask for something however long nothing was, with nobody to
+ * launch what would be needed then: so a watch stays, which takes no place that this kernel could need. A card goes, for that reason. */
+__device__ __forceinline__ bool nicIsExpected(const Nic &n) { return NIC_MUTATE != NIC_MUTATE_UNEXPECTED && loadHost(n.launched) != loadCount(n.ended); }
+__device__ __forceinline__ bool nicWatchMayEnd(const Nic &n, uint64_t usedNs) {
+  return nicMayEnd(n, usedNs) && ((int32_t)(loadHost(&n.report->next) - n.number) > 0 || !nicIsExpected(n));
 }
 
 /* When a request was done last: just now, or before this launch. */
@@ -42,10 +46,10 @@ __device__ __forceinline__ void nicWatch(const Nic &n) {
   if (nicIsExpected(n)) tellUsed(n.report, n.number); /* launches go on following each other */
   for (;; nicNap()) {
     const uint32_t dead = loadCount(&n.control[NIC_DEAD]);
-    bool over = loadCount(&n.control[NIC_STOP]) != 0 || (nicNowNs() - from > n.watchNs && nicMayEnd(n, usedNs));
+    bool over = loadCount(&n.control[NIC_STOP]) != 0 || (nicNowNs() - from > n.watchNs && nicWatchMayEnd(n, usedNs));
     for (uint32_t at = nicLane(); at < queues && !over; at += NIC_MUTATE == NIC_MUTATE_SLEEPS ? 2 * kNicLanes : kNicLanes)
       over = !(dead >> at / NIC_SIDES & 1) && loadRung(n.posted[at]) != (loadConsumed(&n.consumed[at]) & NIC_CONSUMED);
-    if (anyLane(over)) break;
+    if (anyLane(over)) return;
   }
 }
 

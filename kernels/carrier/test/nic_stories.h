@@ -356,16 +356,23 @@ static void successors() {
 
   /* Nothing was asked of it for long: it goes by itself, unless a kernel is to come that will. */
   n.watchNs = n.lateNs = 1000000;
-  for (uint32_t asked : {0u, 1u, 0u}) { /* and what was taken back */
+  for (uint32_t launched : {0u, 1u, 0u}) {
     over = false;
-    storeCount(&c.asked, asked), storeHost(&c.report.used, 6);
+    storeCount(&c.launched, launched), storeHost(&c.report.used, 6);
     std::thread stays([&] { dynamicclCarrierWatch(n), over = true; });
     usleep(50000);
-    CHECK(asked == 0 || (!over && loadHost(&c.report.used) == 7), "a watch went though a kernel is to come");
-    storeCount(&c.ended, asked);
+    CHECK(launched == 0 || (!over && loadHost(&c.report.used) == 7), "a watch went though a kernel is to come");
+    storeCount(&c.ended, launched);
     for (int i = 0; i < 3000 && !over; i++) usleep(1000);
     CHECK(over, "a watch stays though no kernel is to come");
-    CHECK(asked != 0 || loadHost(&c.report.used) == 6, "a watch tells of use though no kernel is to come");
+    std::atomic<bool> gone{false}; /* its places may be what that kernel waits for */
+    storeCount(&c.ended, 0);
+    for (uint32_t &word : c.launch) word = 0;
+    std::thread card([&] { gone = nicRunGrid(dynamicclCarrierNic, n, 1); });
+    for (int i = 0; i < 3000 && !gone; i++) usleep(1000);
+    CHECK(gone, "a card stays for a kernel that is to come");
+    card.join();
+    CHECK(launched != 0 || loadHost(&c.report.used) == 6, "a watch tells of use though no kernel is to come");
     stays.join();
     storeCount(&c.ended, 0);
   }

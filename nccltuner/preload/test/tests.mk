@@ -3,7 +3,7 @@
 # runs them as well. test_lsa, test_room, test_direct, test_making, test_stamps, test_named and test_api likewise, with the libcuda.so.1 that runs kernels (../fakegpu): nccltuner/fakegputest runs them.
 T := $(BUILD)/test
 
-tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_late $(T)/late/libdynamiccl.so $(T)/test_names $(T)/test_hook $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
+tests: $(T)/test_sends $(T)/test_graphs $(T)/test_preload $(T)/test_elsewhere $(T)/test_absent $(T)/libother.so $(T)/test_late $(T)/late/libdynamiccl.so $(T)/test_names $(T)/test_hook $(T)/test_probe $(T)/test_groups $(T)/test_watch $(T)/test_movers $(T)/test_windows $(T)/test_peers $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api $(T)/libnccl-net-dynamiccl-carrier.so $(T)/test_gin $(T)/threads/test_gin $(T)/threads/test_probe $(T)/threads/test_movers $(T)/threads/test_windows $(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api $(T)/libnccl.so.2 $(T)/libcuda.so.1 all
 
 $(T):
 	@mkdir -p $@
@@ -13,6 +13,9 @@ $(T)/libnccl.so.2: test/fake_nccl.c test/fake.h | $(T)
 
 $(T)/libother.so: test/fake_nccl.c test/fake.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libother.so -o $@ $<
+
+$(T)/libnccl-net-dynamiccl-carrier.so: test/fake_carrier.c ../../kernels/carrier/expected.h | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -o $@ $<
 
 $(T)/libcuda.so.1: test/fake_cuda.c test/fake.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $@ $<
