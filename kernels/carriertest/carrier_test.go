@@ -249,6 +249,7 @@ func TestCardCannotStart(t *testing.T) {
 		cards(t, "start")
 	}
 }
+func TestCardCrowd(t *testing.T)     { card(t, "card_test", "11", shipped, "crowd") }
 func TestCardRefuses(t *testing.T)   { cards(t, "refused") }
 func TestCardLatency(t *testing.T)   { cards(t, "latency") }
 func TestCardBandwidth(t *testing.T) { cards(t, "bandwidth") }

@@ -117,7 +117,6 @@ static bool join_port(struct nic_card *card) {
   }
   card->next = port->cards;
   port->cards = card;
-  atomic_fetch_add(&port->numCards, 1);
   pthread_mutex_unlock(&port->lock);
   return fine;
 }
@@ -127,10 +126,7 @@ static void leave_port(struct nic_card *card) {
   pthread_mutex_lock(&port->lock);
   struct nic_card **at = &port->cards;
   while (*at != NULL && *at != card) at = &(*at)->next;
-  if (*at != NULL) {
-    *at = card->next;
-    atomic_fetch_sub(&port->numCards, 1);
-  }
+  if (*at != NULL) *at = card->next;
   pthread_mutex_unlock(&port->lock);
 }
 

@@ -27,7 +27,6 @@ struct nic_port {
   carrier_address handles, keyLists; /* of device code */
   pthread_mutex_t lock;             /* of the list */
   struct nic_card *cards;
-  atomic_int numCards;
 };
 uint32_t nic_key_of(const struct carrier_region *region);
 uint32_t *nic_key_list(const struct nic_port *port, uint32_t key); /* in the GPU's memory */
@@ -37,6 +36,8 @@ bool nic_is_wanted(void);
 /* NULL: it was said why. */
 struct nic_card *nic_make(struct nic_port *port, int nSignals, int nCounters);
 struct nic_card *nic_next(struct nic_card *card);
+/* How many there are in this CUDA context (port.c). */
+unsigned nic_beside(const struct carrier_home *home);
 /* What NCCL hands its device code of this context. */
 void nic_describe(const struct nic_card *card, struct gdaki_context *context);
 bool nic_set_region(struct nic_card *card, const struct carrier_region *region, bool there);

@@ -15,7 +15,7 @@
 #endif
 
 enum {
-  MOST_HELPERS = 64, /* of all cards of a connection: queues' blocks, which cannot be left out, are to find a place */
+  MOST_HELPERS = 64, /* of all of a process's cards on a GPU: queues' blocks, which cannot be left out, are to find a place, and the program's kernels */
   IDLE_US = 3000,
   WATCH_US = 1000, /* that a watch stays with nothing to do, if another launch stands behind it */
   LATE_MS = 1000,  /* since something was put: so long launches follow each other, and none goes before the next one is there */
@@ -117,7 +117,7 @@ static void cease(struct nic_card *card) {
 }
 
 static unsigned blocks(const struct nic_card *card) {
-  const unsigned share = (unsigned)(MOST_HELPERS / atomic_load(&card->port->numCards));
+  const unsigned cards = nic_beside(&card->carrier->home), share = MOST_HELPERS / (cards > 0 ? cards : 1);
   return (unsigned)card->carrier->nRanks + (card->helpers < share ? card->helpers : share);
 }
 

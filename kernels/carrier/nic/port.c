@@ -128,6 +128,15 @@ static void strike(struct nic_contexts *contexts) {
   pthread_mutex_unlock(&lock);
 }
 
+unsigned nic_beside(const struct carrier_home *home) {
+  unsigned cards = 0;
+  pthread_mutex_lock(&lock);
+  for (const struct nic_contexts *own = all; own != NULL; own = own->next)
+    if (own->port->carrier->home.context == home->context && own->port->carrier->home.id == home->id) cards += (unsigned)own->count;
+  pthread_mutex_unlock(&lock);
+  return cards;
+}
+
 __attribute__((visibility("default"))) dyn_carrier_expected_of dynamicclCarrierExpected;
 bool dynamicclCarrierExpected(const void *handle, struct dyn_carrier_expected *expected) {
   static uint32_t nobodys;

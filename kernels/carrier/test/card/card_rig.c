@@ -8,6 +8,7 @@ struct card cards[CONTEXTS];
 struct memory near, far;
 int (*cudaSynchronize)(void), (*cudaFree)(uint64_t);
 void (*cardsResult)(int result);
+unsigned (*cardsGrid)(void);
 static pthread_t progressing;
 static atomic_int stops, turns;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* NCCL has one around each, too */
@@ -21,14 +22,14 @@ static struct gdaki_context *context_of(const ncclNetDeviceHandle_v11_t *handle,
   return (struct gdaki_context *)handle->handle + which;
 }
 
-static void connect_gin(int c) {
+void cards_connect_one(struct card *card) {
   void *handles[MAX_RANKS], *listener, *device;
   CHECK(gin->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);
   meet();
   for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
-  CHECK(gin->connect(comm.ginContext, handles, numRanks, rank, listener, &cards[c].coll) == 0);
-  CHECK(gin->createContext(cards[c].coll, CARD_SIGNALS, CARD_COUNTERS, &cards[c].ginContext, &device) == 0);
-  cards[c].device = context_of(device, 0);
+  CHECK(gin->connect(comm.ginContext, handles, numRanks, rank, listener, &card->coll) == 0);
+  CHECK(gin->createContext(card->coll, CARD_SIGNALS, CARD_COUNTERS, &card->ginContext, &device) == 0);
+  card->device = context_of(device, 0);
   CHECK(gin->closeListen(listener) == 0);
   meet(); /* who is behind may still read the handles */
 }
@@ -54,10 +55,11 @@ void cards_connect(void) {
   *(void **)&cudaSynchronize = dlsym(driver, "cuCtxSynchronize");
   *(void **)&cudaFree = dlsym(driver, "cuMemFree_v2");
   *(void **)&cardsResult = dlsym(driver, "fakegpu_nic_result");
-  CHECK(cudaSynchronize != NULL && cudaFree != NULL && cardsResult != NULL);
+  *(void **)&cardsGrid = dlsym(driver, "fakegpu_nic_grid");
+  CHECK(cudaSynchronize != NULL && cudaFree != NULL && cardsResult != NULL && cardsGrid != NULL);
   for (int c = 0; c < CONTEXTS; c++) {
     if (gdaki != NULL) connect_gdaki(c);
-    else connect_gin(c);
+    else cards_connect_one(&cards[c]);
     for (int r = 0; r < numRanks; r++) {
       cards[c].queues[r] = poster_queue_of(LAYOUT, cards[c].device, r, false);
       cards[c].sideQueues[r] = poster_queue_of(LAYOUT, cards[c].device, r, true);

@@ -29,8 +29,10 @@ struct memory { /* on the GPU */
 
 extern int (*cudaSynchronize)(void), (*cudaFree)(uint64_t);
 extern void (*cardsResult)(int result); /* of CUDA, to each start of a card's kernel from now on, in this process */
+extern unsigned (*cardsGrid)(void); /* blocks of the last one that was started */
 
 void cards_connect(void);
+void cards_connect_one(struct card *card); /* version 11: a connection and its context */
 void cards_start(void); /* NCCL's progress thread */
 /* Version 14: the thread has contexts of one more device communicator (NULL: none) from its next turn on; waits: it has none, and does nothing. */
 void cards_beside(void *ginContext, bool waits);

@@ -113,6 +113,32 @@ static void lives(void) {
   cards_finish();
 }
 
+static void put_there(uint64_t round) {
+  struct posting p = card_put(0, 1 - rank, &near, 0, &far, 0, 70000);
+  card_signal(&p, 0, 1 - rank, 0, 1);
+  post(&p);
+  await_signal(0, 0, round);
+  meet();
+}
+
+/* Cards of all connections together leave places on the GPU: each has fewer blocks that only help where there are more of them. */
+static void crowd(void) {
+  enum { MORE = 6 };
+  struct card more[MORE];
+  cards_begin_small();
+  put_there(1);
+  CHECK(cardsGrid() == 2 + 16, "%u blocks of one of two", cardsGrid());
+  for (int i = 0; i < MORE; i++) cards_connect_one(&more[i]);
+  usleep(1300000); /* those that were started before have gone */
+  put_there(2);
+  CHECK(cardsGrid() == 2 + 64 / (CONTEXTS + MORE), "%u blocks of one of %d", cardsGrid(), CONTEXTS + MORE);
+  for (int i = 0; i < MORE; i++) CHECK(gin->destroyContext(more[i].ginContext) == 0 && gin->closeColl(more[i].coll) == 0);
+  usleep(1300000);
+  put_there(3);
+  CHECK(cardsGrid() == 2 + 16, "%u blocks, when the others have gone", cardsGrid());
+  cards_finish();
+}
+
 /* A put of rank 0 that does not lie within the memory: an error there, and only there. */
 static void refused(void) {
   cards_begin_small();
@@ -294,6 +320,9 @@ int main(int count, char **arguments) {
   } else if (strcmp(what, "lives") == 0) {
     setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
     play(what, 2, -1, lives);
+  } else if (strcmp(what, "crowd") == 0) {
+    setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
+    play(what, 2, -1, crowd);
   } else if (strcmp(what, "locked") == 0) {
     play_locked();
   } else if (strcmp(what, "expected") == 0) {
